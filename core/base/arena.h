@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arena: memory for things parsed together that die together.
+ *
+ * A bump allocator with a byte limit. The limit is the guard against a header that
+ * claims a petabyte, and the lever for out-of-memory tests. One thread at a time.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct dcp_arena_block;
+
+struct dcp_arena {
+	struct dcp_arena_block *head; /* newest block first */
+	size_t used;                  /* bytes handed out, padding included */
+	size_t limit;
+};
+
+/* No memory is taken before the first allocation. */
+void dcp_arena_init(struct dcp_arena *a, size_t limit);
+
+/* Free everything; the arena is empty and usable again. Accepts a zeroed arena. */
+void dcp_arena_finish(struct dcp_arena *a);
+
+/* @n bytes aligned to 16, not cleared; NULL past the limit or out of memory. */
+void *dcp_arena_alloc(struct dcp_arena *a, size_t n);
+
+/* Array of @n elements of @size bytes, cleared; NULL also when n * size overflows. */
+void *dcp_arena_calloc(struct dcp_arena *a, size_t n, size_t size);
+
+/* Copy of @n bytes with a NUL behind them. */
+char *dcp_arena_strndup(struct dcp_arena *a, const char *s, size_t n);

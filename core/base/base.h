@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * base: the handful of macros every file may use. Nothing here has state.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DCP_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define DCP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define DCP_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#define DCP_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+#define DCP_WARN_UNUSED __attribute__((warn_unused_result))
+#define DCP_LIKELY(x) __builtin_expect(!!(x), 1)
+#define DCP_UNLIKELY(x) __builtin_expect(!!(x), 0)

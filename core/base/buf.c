@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dcp_buf_finish(struct dcp_buf *b)
+{
+	free(b->p);
+	*b = (struct dcp_buf)DCP_BUF_INIT;
+}
+
+void dcp_buf_reset(struct dcp_buf *b)
+{
+	b->n = 0;
+	b->failed = false;
+}
+
+void *dcp_buf_grow(struct dcp_buf *b, size_t n)
+{
+	size_t want;
+	void *p;
+
+	if (b->failed)
+		return NULL;
+	if (n > SIZE_MAX / 2 - b->n - 1) {
+		b->failed = true;
+		return NULL;
+	}
+	want = b->n + n + 1;
+	if (want > b->cap) {
+		size_t cap = DCP_MAX(want, b->cap * 2);
+
+		p = realloc(b->p, DCP_MAX(cap, 64));
+		if (!p) {
+			b->failed = true;
+			return NULL;
+		}
+		b->p = p;
+		b->cap = DCP_MAX(cap, 64);
+	}
+	p = b->p + b->n;
+	b->n += n;
+	b->p[b->n] = '\0';
+	return p;
+}
+
+void dcp_buf_add(struct dcp_buf *b, const void *p, size_t n)
+{
+	void *to = dcp_buf_grow(b, n);
+
+	if (to && n)
+		memcpy(to, p, n);
+}
+
+void dcp_buf_str(struct dcp_buf *b, const char *s)
+{
+	dcp_buf_add(b, s, strlen(s));
+}
+
+void dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...)
+{
+	va_list ap, again;
+	int n;
+
+	va_start(ap, fmt);
+	va_copy(again, ap);
+	n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	if (n < 0) {
+		b->failed = true;
+	} else {
+		void *to = dcp_buf_grow(b, (size_t)n);
+
+		if (to)
+			vsnprintf(to, (size_t)n + 1, fmt, again);
+	}
+	va_end(again);
+}
+
+void dcp_buf_varint(struct dcp_buf *b, uint64_t v)
+{
+	unsigned char bytes[10];
+	size_t n = 0;
+
+	do {
+		bytes[n] = (unsigned char)(v & 0x7f);
+		v >>= 7;
+		if (v)
+			bytes[n] |= 0x80;
+		n++;
+	} while (v);
+	dcp_buf_add(b, bytes, n);
+}
+
+char *dcp_buf_take(struct dcp_buf *b)
+{
+	char *p = b->failed || !dcp_buf_grow(b, 0) ? NULL : b->p;
+
+	if (!p)
+		free(b->p);
+	*b = (struct dcp_buf)DCP_BUF_INIT;
+	return p;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * buf: a growing run of bytes that is also a C string.
+ *
+ * Errors are sticky: after a failed append every later append does nothing and
+ * dcp_buf_error() says -ENOMEM, so a writer may append fifty things and check once.
+ */
+#pragma once
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/base.h"
+
+struct dcp_buf {
+	char *p; /* NUL-terminated once anything was appended; NULL before */
+	size_t n, cap;
+	bool failed;
+};
+
+#define DCP_BUF_INIT { 0 }
+
+void dcp_buf_finish(struct dcp_buf *b);
+void dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);
+void dcp_buf_str(struct dcp_buf *b, const char *s);
+void dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
+
+/* Unsigned LEB128, the number form of every packed blob in the index. */
+void dcp_buf_varint(struct dcp_buf *b, uint64_t v);
+
+/* @n writable bytes at the end, already counted; NULL when memory is out. */
+void *dcp_buf_grow(struct dcp_buf *b, size_t n);
+
+/* Empty it but keep the memory. */
+void dcp_buf_reset(struct dcp_buf *b);
+
+/* Give the bytes away (caller frees); the buffer is empty again. Never NULL unless failed. */
+char *dcp_buf_take(struct dcp_buf *b);
+
+static inline int dcp_buf_error(const struct dcp_buf *b)
+{
+	return b->failed ? -ENOMEM : 0;
+}
+
+#define dcp_auto_buf __attribute__((cleanup(dcp_buf_finish)))

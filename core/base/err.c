@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Control characters in names taken from files must not reach a terminal. */
+static void make_printable(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = '?';
+}
+
+int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!err)
+		return code;
+	err->code = code;
+	err->off = off;
+	va_start(ap, fmt);
+	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+	va_end(ap);
+	make_printable(err->msg);
+	return code;
+}
+
+int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
+{
+	char where[sizeof(err->msg)], whole[2 * sizeof(err->msg) + 2];
+	va_list ap;
+
+	if (!err)
+		return code;
+	va_start(ap, fmt);
+	vsnprintf(where, sizeof(where), fmt, ap);
+	va_end(ap);
+	make_printable(where);
+	snprintf(whole, sizeof(whole), "%s: %s", where, err->msg);
+	memcpy(err->msg, whole, sizeof(err->msg) - 1); /* a cut message is still a message */
+	return code;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * err: what went wrong, where, in one line.
+ *
+ * Every fallible function returns 0 (or a count) or a negative errno; those that
+ * read foreign bytes or open things also take a struct dcp_err, which may be NULL.
+ * The first function that knows what is wrong describes it with dcp_fail();
+ * callers pass the code on. One caller, the one who knows which file or key it
+ * was, may put that in front with dcp_err_where().
+ *
+ * Message: one line, lower case, no full stop; found against expected. Foreign
+ * text in it is made printable, so a message can always be shown on a terminal.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "core/base/base.h"
+
+#define DCP_ERR_NO_OFFSET UINT64_MAX
+
+struct dcp_err {
+	int code;     /* the negative errno also returned; 0: nothing recorded */
+	uint64_t off; /* byte in the file at fault, or DCP_ERR_NO_OFFSET */
+	char msg[512];
+};
+
+/* Record the failure (err may be NULL) and return @code. */
+int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...) DCP_PRINTF(4, 5);
+
+/* Put "<where>: " in front of the recorded message and return @code. */
+int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 4);

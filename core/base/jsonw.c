@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/base/jsonw.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+
+void dcp_jsonw_init(struct dcp_jsonw *w, struct dcp_buf *out, bool pretty)
+{
+	*w = (struct dcp_jsonw){ .out = out, .pretty = pretty, .fresh = true };
+}
+
+static void newline(struct dcp_jsonw *w)
+{
+	if (!w->pretty)
+		return;
+	dcp_buf_add(w->out, "\n", 1);
+	for (unsigned i = 0; i < w->depth; i++)
+		dcp_buf_add(w->out, "  ", 2);
+}
+
+/* What must stand before a value or a key: a comma, a line break, or nothing. */
+static void before(struct dcp_jsonw *w)
+{
+	if (w->after_key) {
+		w->after_key = false;
+		return;
+	}
+	if (w->depth == 0)
+		return;
+	if (!w->fresh)
+		dcp_buf_add(w->out, ",", 1);
+	newline(w);
+	w->fresh = false;
+}
+
+static void open_level(struct dcp_jsonw *w, bool array)
+{
+	before(w);
+	if (w->depth >= DCP_JSONW_MAX_DEPTH) {
+		w->failed = true;
+		return;
+	}
+	dcp_buf_add(w->out, array ? "[" : "{", 1);
+	if (array)
+		w->is_array[w->depth / 64] |= 1ull << w->depth % 64;
+	else
+		w->is_array[w->depth / 64] &= ~(1ull << w->depth % 64);
+	w->depth++;
+	w->fresh = true;
+}
+
+void dcp_jsonw_object(struct dcp_jsonw *w)
+{
+	open_level(w, false);
+}
+
+void dcp_jsonw_array(struct dcp_jsonw *w)
+{
+	open_level(w, true);
+}
+
+void dcp_jsonw_end(struct dcp_jsonw *w)
+{
+	bool array;
+
+	if (w->failed || w->depth == 0)
+		return;
+	w->depth--;
+	array = w->is_array[w->depth / 64] >> w->depth % 64 & 1;
+	if (!w->fresh)
+		newline(w);
+	dcp_buf_add(w->out, array ? "]" : "}", 1);
+	w->fresh = false;
+}
+
+/* Length of the UTF-8 sequence at @p, or 0 when it is not a valid scalar value. */
+static size_t utf8_len(const unsigned char *p, size_t left)
+{
+	static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
+	size_t n = *p < 0x80 ? 1 : *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
+	uint32_t c;
+
+	if (n == 0 || n > left)
+		return 0;
+	if (n == 1)
+		return 1;
+	c = *p & (0xffu >> (n + 1));
+	for (size_t i = 1; i < n; i++) {
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (p[i] & 0x3f);
+	}
+	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
+}
+
+/* Python's surrogatepass spells a lone surrogate as three bytes; JSON can say it as an escape. */
+static uint32_t lone_surrogate(const unsigned char *p, size_t left)
+{
+	if (left >= 3 && p[0] == 0xed && p[1] >= 0xa0 && p[1] < 0xc0 && (p[2] & 0xc0) == 0x80)
+		return 0xd000u | (uint32_t)(p[1] & 0x3f) << 6 | (p[2] & 0x3fu);
+	return 0;
+}
+
+static void quoted(struct dcp_buf *b, const char *s, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)s, *end = p + n, *plain = p;
+
+	dcp_buf_add(b, "\"", 1);
+	while (p < end) {
+		size_t len = utf8_len(p, (size_t)(end - p));
+		const char *two = NULL;
+		size_t skip = 1;
+		uint32_t code;
+
+		if (len > 1 || (len == 1 && *p >= 0x20 && *p != '"' && *p != '\\' && *p != 0x7f)) {
+			p += len;
+			continue;
+		}
+		dcp_buf_add(b, plain, (size_t)(p - plain));
+		code = len ? *p : lone_surrogate(p, (size_t)(end - p));
+		switch (len ? (int)*p : -1) {
+		case '"':
+			two = "\\\"";
+			break;
+		case '\\':
+			two = "\\\\";
+			break;
+		case '\n':
+			two = "\\n";
+			break;
+		case '\t':
+			two = "\\t";
+			break;
+		case '\r':
+			two = "\\r";
+			break;
+		default:
+			break;
+		}
+		if (two) {
+			dcp_buf_add(b, two, 2);
+		} else if (len || code) {
+			dcp_buf_printf(b, "\\u%04x", code);
+			skip = len ? 1 : 3;
+		} else {
+			dcp_buf_printf(b, "\\udc%02x", *p);
+		}
+		p += skip;
+		plain = p;
+	}
+	dcp_buf_add(b, plain, (size_t)(p - plain));
+	dcp_buf_add(b, "\"", 1);
+}
+
+void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n)
+{
+	before(w);
+	quoted(w->out, key, n);
+	dcp_buf_add(w->out, ": ", w->pretty ? 2 : 1);
+	w->after_key = true;
+}
+
+void dcp_jsonw_key(struct dcp_jsonw *w, const char *key)
+{
+	dcp_jsonw_key_n(w, key, strlen(key));
+}
+
+void dcp_jsonw_str_n(struct dcp_jsonw *w, const char *s, size_t n)
+{
+	before(w);
+	quoted(w->out, s, n);
+}
+
+void dcp_jsonw_str(struct dcp_jsonw *w, const char *s)
+{
+	dcp_jsonw_str_n(w, s, strlen(s));
+}
+
+void dcp_jsonw_str_or_null(struct dcp_jsonw *w, const char *s)
+{
+	if (s)
+		dcp_jsonw_str(w, s);
+	else
+		dcp_jsonw_null(w);
+}
+
+void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n)
+{
+	before(w);
+	dcp_buf_add(w->out, json, n);
+}
+
+/* Numbers are most of an index, so they are spelled by hand: printf costs four times as much. */
+void dcp_jsonw_u64(struct dcp_jsonw *w, uint64_t v)
+{
+	char text[20], *p = text + sizeof(text);
+
+	do
+		*--p = (char)('0' + v % 10);
+	while (v /= 10);
+	dcp_jsonw_raw(w, p, (size_t)(text + sizeof(text) - p));
+}
+
+void dcp_jsonw_i64(struct dcp_jsonw *w, int64_t v)
+{
+	char text[24];
+	int n = snprintf(text, sizeof(text), "%lld", (long long)v);
+
+	dcp_jsonw_raw(w, text, (size_t)n);
+}
+
+void dcp_jsonw_f64(struct dcp_jsonw *w, double v)
+{
+	char text[40];
+
+	if (!isfinite(v)) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_key(w, "$float");
+		dcp_jsonw_str(w, isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
+		dcp_jsonw_end(w);
+		return;
+	}
+	for (int digits = 15; digits <= 17; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, v);
+		if (strtod(text, NULL) == v)
+			break;
+	}
+	if (!strpbrk(text, ".e"))
+		strcat(text, ".0"); /* a float stays a float for the next reader */
+	dcp_jsonw_raw(w, text, strlen(text));
+}
+
+void dcp_jsonw_bigint(struct dcp_jsonw *w, const uint8_t *le, size_t n)
+{
+	enum { MAX = 4096 };
+	uint32_t limbs[MAX / 4 + 1] = { 0 };
+	char text[MAX * 5 / 2 + 4], *p = text + sizeof(text);
+	bool negative = n && le[n - 1] & 0x80;
+	size_t used = (n + 3) / 4;
+	uint64_t carry = negative;
+
+	if (n > MAX) {
+		w->failed = true;
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		uint64_t b = (negative ? (uint8_t)~le[i] : le[i]) + carry;
+
+		carry = b >> 8;
+		limbs[i / 4] |= (uint32_t)(b & 0xff) << i % 4 * 8;
+	}
+	if (carry)
+		limbs[used] = 0; /* magnitude of -2^(8n-1) still fits in n bytes */
+	do {
+		uint64_t rest = 0;
+
+		for (size_t i = used; i-- > 0;) {
+			rest = rest << 32 | limbs[i];
+			limbs[i] = (uint32_t)(rest / 1000000000);
+			rest %= 1000000000;
+		}
+		while (used && !limbs[used - 1])
+			used--;
+		for (int d = 0; d < 9 && (used || rest || d == 0); d++, rest /= 10)
+			*--p = (char)('0' + rest % 10);
+	} while (used);
+	if (negative)
+		*--p = '-';
+	dcp_jsonw_raw(w, p, (size_t)(text + sizeof(text) - p));
+}
+
+void dcp_jsonw_bool(struct dcp_jsonw *w, bool v)
+{
+	dcp_jsonw_raw(w, v ? "true" : "false", v ? 4 : 5);
+}
+
+void dcp_jsonw_null(struct dcp_jsonw *w)
+{
+	dcp_jsonw_raw(w, "null", 4);
+}
+
+void dcp_jsonw_base64(struct dcp_jsonw *w, const void *bytes, size_t n)
+{
+	static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const uint8_t *p = bytes;
+
+	before(w);
+	dcp_buf_add(w->out, "\"", 1);
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t v = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) |
+			     (i + 2 < n ? p[i + 2] : 0);
+		char four[4] = { digit[v >> 18], digit[v >> 12 & 63],
+				 i + 1 < n ? digit[v >> 6 & 63] : '=', i + 2 < n ? digit[v & 63] : '=' };
+
+		dcp_buf_add(w->out, four, 4);
+	}
+	dcp_buf_add(w->out, "\"", 1);
+}
+
+int dcp_jsonw_error(const struct dcp_jsonw *w)
+{
+	return w->failed ? -E2BIG : dcp_buf_error(w->out);
+}

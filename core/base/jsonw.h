@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * jsonw: JSON out, appended to a buffer as it is said.
+ *
+ * Reading JSON is jansson's job. Writing is done here because index.json of 100,000
+ * keys must not be built as a tree first, and because Python integers have no upper
+ * limit: jansson cannot write one that does not fit in 64 bits.
+ *
+ *	dcp_jsonw_object(&w); dcp_jsonw_key(&w, "shape"); dcp_jsonw_array(&w);
+ *	dcp_jsonw_u64(&w, 8); dcp_jsonw_end(&w); dcp_jsonw_end(&w);
+ *
+ * Commas, escaping and nesting are the writer's; a caller cannot produce invalid
+ * JSON except by leaving something open. Errors are the buffer's (dcp_buf_error).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dcp_buf;
+
+#define DCP_JSONW_MAX_DEPTH 256
+
+struct dcp_jsonw {
+	struct dcp_buf *out;
+	bool pretty;   /* newline and two spaces per level; set by the caller at init */
+	unsigned depth;
+	bool fresh;    /* nothing was written yet at this level */
+	bool after_key;
+	uint64_t is_array[DCP_JSONW_MAX_DEPTH / 64];
+	bool failed; /* deeper than DCP_JSONW_MAX_DEPTH */
+};
+
+void dcp_jsonw_init(struct dcp_jsonw *w, struct dcp_buf *out, bool pretty);
+
+void dcp_jsonw_object(struct dcp_jsonw *w);
+void dcp_jsonw_array(struct dcp_jsonw *w);
+void dcp_jsonw_end(struct dcp_jsonw *w);
+
+void dcp_jsonw_key(struct dcp_jsonw *w, const char *key);
+void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n);
+
+/* Bytes that are not UTF-8 (lone surrogates, say) come out as \udcXX escapes, as Python's surrogateescape. */
+void dcp_jsonw_str(struct dcp_jsonw *w, const char *s);
+void dcp_jsonw_str_n(struct dcp_jsonw *w, const char *s, size_t n);
+void dcp_jsonw_str_or_null(struct dcp_jsonw *w, const char *s);
+void dcp_jsonw_i64(struct dcp_jsonw *w, int64_t v);
+void dcp_jsonw_u64(struct dcp_jsonw *w, uint64_t v);
+/* Shortest form that reads back equal; NaN and infinities become {"$float": "nan"}. */
+void dcp_jsonw_f64(struct dcp_jsonw *w, double v);
+/* Two's complement, little-endian, any length up to 4096 bytes: a plain JSON number. */
+void dcp_jsonw_bigint(struct dcp_jsonw *w, const uint8_t *le, size_t n);
+void dcp_jsonw_bool(struct dcp_jsonw *w, bool v);
+void dcp_jsonw_null(struct dcp_jsonw *w);
+void dcp_jsonw_base64(struct dcp_jsonw *w, const void *p, size_t n);
+/* Text that is one JSON value already. */
+void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
+
+/* 0, -ENOMEM, or -E2BIG (nested too deep). */
+int dcp_jsonw_error(const struct dcp_jsonw *w);

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * format: the checkpoint families dcpfs reads, one table row each.
+ *
+ * A family is two functions. probe() looks at names only and says whether a directory is
+ * one of its checkpoints; load() tells every tensor and object to a sink. An adapter knows
+ * its layout and nothing about FUSE, SQL or other families. A new family is one file here
+ * and one line in format.c.
+ */
+#pragma once
+#include <stdint.h>
+
+struct dcp_dir;
+struct dcp_err;
+struct dcp_log;
+struct dcp_sink;
+
+enum dcp_match {
+	DCP_MATCH_NO,
+	DCP_MATCH_INCOMPLETE, /* one of ours, but its commit mark is missing: still being written, or died */
+	DCP_MATCH_YES,
+};
+
+/* Optional: told now and then how far a load is. @done counts up to @total. */
+struct dcp_progress {
+	void (*tell)(void *ctx, uint64_t done, uint64_t total, const char *what);
+	void *ctx;
+};
+
+struct dcp_load {
+	const struct dcp_dir *dir;
+	const struct dcp_sink *sink;
+	const struct dcp_progress *progress; /* may be NULL */
+	const struct dcp_log *log;           /* may be NULL */
+};
+
+struct dcp_format {
+	const char *name; /* kept in indexes and shown to people: never reuse one */
+	const char *what; /* for help and messages: "torch.distributed.checkpoint" */
+
+	/*
+	 * Names and sizes only: opens nothing, cannot fail. For INCOMPLETE, @why (size @n)
+	 * receives what is missing, one line.
+	 */
+	enum dcp_match (*probe)(const struct dcp_dir *dir, char *why, size_t n);
+
+	/* The file whose mtime is the commit time of the version, or NULL: the newest file. */
+	const char *(*commit_file)(const struct dcp_dir *dir);
+
+	/*
+	 * Tell everything to the sink. A tensor or object that is broken is told with its
+	 * error; a negative return means that nothing of the checkpoint can be shown.
+	 */
+	int (*load)(const struct dcp_load *in, struct dcp_err *err);
+};
+
+/* In probe order, NULL at the end. */
+extern const struct dcp_format *const dcp_formats[];
+
+/* The first family that knows @dir (YES before INCOMPLETE), or NULL. */
+const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
+					  char *why, size_t n);
+const struct dcp_format *dcp_format_by_name(const char *name);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dtype: what is one element, and what does each ecosystem call it?
+ *
+ * One table. Names are safetensors' and their like (the list in the fs room's README);
+ * a framework type outside the table keeps its own name and is DCP_DTYPE_OTHER: its
+ * bytes are served, its numbers are not interpreted.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum dcp_dtype {
+	DCP_DTYPE_OTHER, /* known size, unknown meaning */
+	DCP_DTYPE_F64,
+	DCP_DTYPE_F32,
+	DCP_DTYPE_F16,
+	DCP_DTYPE_BF16,
+	DCP_DTYPE_F8_E4M3,
+	DCP_DTYPE_F8_E5M2,
+	DCP_DTYPE_F8_E4M3FNUZ,
+	DCP_DTYPE_F8_E5M2FNUZ,
+	DCP_DTYPE_F8_E8M0,
+	DCP_DTYPE_F4, /* two values a byte, low nibble first; shapes count bytes, as torch's do */
+	DCP_DTYPE_I64,
+	DCP_DTYPE_I32,
+	DCP_DTYPE_I16,
+	DCP_DTYPE_I8,
+	DCP_DTYPE_U64,
+	DCP_DTYPE_U32,
+	DCP_DTYPE_U16,
+	DCP_DTYPE_U8,
+	DCP_DTYPE_BOOL,
+	DCP_DTYPE_C32, /* two F16 */
+	DCP_DTYPE_C64,
+	DCP_DTYPE_C128,
+};
+#define DCP_DTYPE_COUNT (DCP_DTYPE_C128 + 1)
+
+struct dcp_dtype_info {
+	const char *name;        /* "BF16"; "" for OTHER */
+	const char *torch;       /* "bfloat16" */
+	const char *safetensors; /* name in a safetensors header; NULL: that format has none */
+	const char *npy;         /* descr of the .npy that shows these numbers: "<f4" for BF16 */
+	uint8_t size;            /* bytes of one element as counted by shapes */
+	uint8_t npy_size;        /* bytes written to .npy per element (F4: two floats, 8) */
+	uint8_t swap_unit;       /* bytes reversed together when a file is big-endian */
+	bool widened;            /* .npy holds other bits than the tensor (exact values) */
+};
+
+/* Never NULL; OTHER has size 0. */
+const struct dcp_dtype_info *dcp_dtype_info(enum dcp_dtype t);
+
+/* By our name ("BF16") or by torch's ("bfloat16", also "half", "long", ...); OTHER when unknown. */
+enum dcp_dtype dcp_dtype_from_name(const char *name);
+enum dcp_dtype dcp_dtype_from_torch(const char *name, size_t n);
+enum dcp_dtype dcp_dtype_from_safetensors(const char *name, size_t n);
+
+/*
+ * Convert @n elements of @t at @src into what .npy holds at @dst (npy_size bytes each).
+ * Exact for every type that is widened; NaN stays NaN, of the same sign and, where float32
+ * has room, payload. Plain copy for the others. @src and @dst may be unaligned, not overlap.
+ */
+void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
+
+/* Reverse the bytes of each swap unit of @n elements in place. */
+void dcp_dtype_swap(enum dcp_dtype t, void *p, size_t n);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensor: a key, a shape, and the pieces its bytes lie in. Shapes count elements.
+ *
+ * A piece is a box of the global tensor (half-open: lo, lo + len per dimension) that
+ * lies in one file. Three things say how:
+ *
+ *   enc     DCP_ENC_PLAIN   element bytes at file offset off, nbytes of them
+ *           DCP_ENC_TORCH   [off, off + nbytes) is a torch.save stream of one tensor;
+ *                           where the bytes lie in it is found at first use (located)
+ *   filter  DCP_FILTER_NONE, or DCP_FILTER_ZSTD: [off, off + nbytes) is compressed as a
+ *           whole; enc describes what comes out
+ *   stride  elements between neighbours along each dimension; NULL: row-major over len
+ *
+ * A piece may hold only a run of the row-major flattening of its box (DeepSpeed ZeRO,
+ * Megatron flattened ranges, Paddle flat shards): run_lo and run_n, in elements. A whole
+ * box has run_lo 0 and run_n its volume. Runs are stored row-major (stride NULL).
+ *
+ * Nothing here owns memory: arrays live in whatever arena or blob made them.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/dtype.h"
+
+#define DCP_MAX_NDIM 64 /* torch's own limit */
+
+enum dcp_enc { DCP_ENC_PLAIN, DCP_ENC_TORCH };
+enum dcp_filter { DCP_FILTER_NONE, DCP_FILTER_ZSTD };
+
+struct dcp_piece {
+	const uint64_t *lo;     /* ndim */
+	const uint64_t *len;    /* ndim */
+	const uint64_t *stride; /* ndim, in elements; NULL: row-major over len */
+	uint64_t run_lo, run_n; /* elements of the box's flattening that are here */
+	uint64_t off, nbytes;   /* in the file; see enc and filter */
+	uint32_t file;          /* index into the version's file table */
+	uint8_t enc;            /* enum dcp_enc */
+	uint8_t filter;         /* enum dcp_filter */
+	bool swap;              /* element bytes are big-endian */
+};
+
+struct dcp_tensor {
+	const char *key;         /* UTF-8, NUL-terminated, may hold any other character */
+	const char *const *path; /* components of the key as the framework nests them */
+	size_t npath;
+	enum dcp_dtype dtype;
+	const char *dtype_name; /* the table's name, or the framework's for DCP_DTYPE_OTHER */
+	uint32_t itemsize;      /* bytes per element */
+	uint32_t ndim;
+	const uint64_t *shape;
+	const struct dcp_piece *pieces;
+	size_t npieces;
+	const char *alias_of; /* key of an earlier tensor with the same bytes; NULL: none */
+	const char *error;    /* why it cannot be read, one line; NULL: it can */
+};
+
+/* Non-tensor state, already decoded to JSON. */
+struct dcp_object {
+	const char *key;
+	const char *const *path;
+	size_t npath;
+	const char *type; /* Python's name of the class: "int", "list", "trainer.Info" */
+	const char *json; /* one JSON value; NULL when error says why it could not be decoded */
+	size_t json_len;
+	const char *error;
+};
+
+/* A file the pieces refer to, by name relative to the version's directory. */
+struct dcp_file_id {
+	const char *name;
+	uint64_t size, dev, ino;
+	int64_t mtime_ns, ctime_ns;
+};
+
+/*
+ * Where an adapter's findings go, one at a time, so that no adapter needs the whole
+ * checkpoint in memory. Every pointer handed over is borrowed for the call.
+ * A negative return must be passed on at once: the build is over.
+ */
+struct dcp_sink {
+	/* Name a file before pieces use it; returns its number (the same for the same name). */
+	int (*file)(void *ctx, const char *name, uint32_t *number);
+	int (*tensor)(void *ctx, const struct dcp_tensor *t);
+	int (*object)(void *ctx, const struct dcp_object *o);
+	/* A fact about the version: "framework" -> "torch 2.15". */
+	int (*meta)(void *ctx, const char *name, const char *value);
+	void *ctx;
+};
+
+/* Elements in a shape; returns false when the product does not fit in 64 bits. */
+bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);
+
+/* Bytes of the whole tensor; false on overflow. */
+bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dir: one checkpoint directory: its names, and a safe way to open them.
+ *
+ * Names found inside a checkpoint are not paths to be trusted. Everything is opened below
+ * the directory's descriptor with openat2(RESOLVE_BENEATH) (or, on kernels without it, one
+ * O_NOFOLLOW component at a time): absolute names, ".." and links that lead out are refused
+ * with -EXDEV, whatever the metadata says. Links that stay inside are followed.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "core/base/arena.h"
+#include "core/model/tensor.h"
+
+struct dcp_err;
+
+struct dcp_dirent {
+	const char *name;
+	uint64_t size;
+	bool is_dir; /* links are what they lead to, if that is inside the directory */
+};
+
+struct dcp_dir {
+	int fd;
+	const char *path; /* for messages only */
+	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
+	size_t n;
+	struct dcp_arena arena;
+};
+
+/* List @path. -ENOENT, -ENOTDIR, -EACCES, -ENOMEM, -E2BIG (over a million names). */
+int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err);
+/* The same for a directory below @parent. */
+int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
+		    struct dcp_err *err);
+void dcp_dir_close(struct dcp_dir *d);
+
+/* The entry of exactly that name, or NULL. */
+const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name);
+
+/*
+ * Open a regular file below @dirfd for reading; @name may contain '/'. O_CLOEXEC always.
+ * -EXDEV: the name leads outside; -EISDIR / -EINVAL: not a regular file. @st may be NULL.
+ */
+int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st, struct dcp_err *err);
+
+/* Identity of a file as the index records it. */
+void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);
+bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b);

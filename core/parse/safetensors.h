@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * safetensors: the header of a safetensors file, read and written.
+ *
+ *   0          u64 LE   N, length of the header (at most 100,000,000)
+ *   8          N bytes  JSON object, starts with '{', may end in spaces:
+ *                       name -> {"dtype", "shape", "data_offsets": [begin, end)},
+ *                       "__metadata__" -> {string: string}
+ *   8 + N      bytes    offsets count from here; row-major, little-endian
+ *
+ * Checked: entries sorted by offset are contiguous from 0 to the end of the file without
+ * hole or overlap, end - begin is what dtype and shape say, no duplicate names.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/dtype.h"
+
+struct dcp_arena;
+struct dcp_buf;
+struct dcp_err;
+struct dcp_source;
+
+#define DCP_SAFETENSORS_MAX_HEADER 100000000u
+
+struct dcp_safetensors_entry {
+	const char *name;
+	const char *dtype_name; /* as written in the file */
+	enum dcp_dtype dtype;
+	uint32_t ndim;
+	const uint64_t *shape; /* in dcpfs's counting: F4's last dimension halved, to bytes */
+	uint64_t off, nbytes;  /* from the start of the file */
+};
+
+struct dcp_safetensors {
+	struct dcp_safetensors_entry *entries; /* by offset */
+	size_t n;
+	const char **meta; /* __metadata__: key, value, key, value, ... */
+	size_t nmeta;      /* pairs */
+};
+
+/*
+ * Parse the header of @src into @arena. Returns 0, -EBADMSG, -E2BIG, -ENOMEM or what the
+ * source gave. A dtype the table does not know is kept by name (DCP_DTYPE_OTHER, sizes from
+ * the offsets).
+ */
+int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
+			 struct dcp_safetensors *out, struct dcp_err *err);
+
+/* Value of a __metadata__ key, or NULL. */
+const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *key);
+
+/*
+ * Append the header of a file with one tensor, {"format": "pt"} in its metadata, padded
+ * with spaces so that data starts at a multiple of @align (a power of two, at least 8).
+ * Returns 0, -ENOTSUP when the format has no name for @dtype, or -ENOMEM.
+ */
+int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
+			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes, uint32_t align);

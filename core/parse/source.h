@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * source: foreign bytes by position, from a file, memory, or a window of either.
+ *
+ * Every parser takes one of these, so each can be tested on memory and fuzzed.
+ * Reads are positional and need no lock: a source may be shared by threads.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct dcp_source {
+	/* All @n bytes at @off, or a negative errno: -EIO also when fewer came. */
+	int (*read)(const struct dcp_source *src, uint64_t off, void *buf, size_t n);
+	uint64_t size;
+	/* for the implementations */
+	const void *mem;
+	const struct dcp_source *parent;
+	uint64_t base;
+	int fd;
+};
+
+/* @mem must outlive the source. */
+struct dcp_source dcp_source_mem(const void *mem, size_t n);
+
+/* Borrows @fd. Size is what fstat says now; a file that shrinks later gives -EIO. */
+int dcp_source_fd(int fd, struct dcp_source *out);
+
+/* [off, off + n) of @parent, which must outlive it. Clamped to the parent's size. */
+struct dcp_source dcp_source_window(const struct dcp_source *parent, uint64_t off, uint64_t n);
+
+/* Bounds-checked read: -EBADMSG when [off, off + n) is not inside the source. */
+int dcp_source_read(const struct dcp_source *src, uint64_t off, void *buf, size_t n);

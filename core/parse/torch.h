@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch: what is in a torch.save stream, and where do its tensors' bytes lie?
+ *
+ * Both containers: the zip archive (torch >= 1.6; data.pkl, data/<key>, byteorder), and the
+ * five pickles in a row of older torch (or _use_new_zipfile_serialization=False). The
+ * stream may be a whole file or one item inside a .distcp (pass a window).
+ *
+ * Sources: torch/serialization.py, torch/_utils.py, caffe2/serialize/inline_container.cc.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/tensor.h"
+#include "core/parse/pickle.h"
+
+struct dcp_err;
+struct dcp_source;
+struct dcp_torch;
+
+/* A dense tensor as stored: element (i0, i1, ..) lies at off + itemsize * sum(ik * stride[k]). */
+struct dcp_torch_tensor {
+	enum dcp_dtype dtype;
+	char dtype_name[32]; /* table name, or torch's own for DCP_DTYPE_OTHER */
+	uint32_t itemsize;
+	uint32_t ndim;
+	uint64_t shape[DCP_MAX_NDIM];
+	uint64_t stride[DCP_MAX_NDIM]; /* elements */
+	uint64_t off;         /* of element (0, ...), from the start of the stream */
+	uint64_t storage_off; /* of the storage it is a view of: equal for tied tensors */
+	bool swap;            /* big-endian elements */
+	bool row_major;       /* strides are those of a dense row-major array */
+};
+
+/*
+ * Open a stream and parse its object. @src must outlive the result.
+ * @memory limits what the parsed object may take (0: 192 MiB).
+ * Returns 0, -EBADMSG, -ENOTSUP (TorchScript, tar-era or "PYTORCH1" files, compressed
+ * members: named in @err), -E2BIG, -ENOMEM, or what the source gave.
+ */
+int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch **out,
+		   struct dcp_err *err);
+void dcp_torch_close(struct dcp_torch *t);
+
+/* Valid until close. */
+struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
+
+/*
+ * Is @v a tensor? Parameter and subclass wrappers are looked through.
+ * Returns 1 and fills @out: a dense tensor, every bound checked against its storage record.
+ * Returns 0: not a tensor. Negative: a tensor whose description is damaged (-EBADMSG) or of a
+ * kind without dense strided bytes (-ENOTSUP: sparse, quantized, meta, nested), told in @err.
+ */
+int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
+		     struct dcp_err *err);

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/t.h"
+
+#include <math.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/bytes.h"
+#include "core/base/ckd.h"
+#include "core/base/jsonw.h"
+
+static void arena_stops_at_its_limit(void **state)
+{
+	struct dcp_arena a;
+
+	(void)state;
+	dcp_arena_init(&a, 100);
+	assert_non_null(dcp_arena_alloc(&a, 64));
+	assert_null(dcp_arena_alloc(&a, 64));
+	assert_null(dcp_arena_calloc(&a, SIZE_MAX / 4, 8));
+	assert_string_equal(dcp_arena_strndup(&a, "abc", 2), "ab");
+	dcp_arena_finish(&a);
+	assert_non_null(dcp_arena_alloc(&a, 100 - 100 % 16));
+	dcp_arena_finish(&a);
+}
+
+static void range_never_wraps(void **state)
+{
+	(void)state;
+	assert_true(dcp_range_ok(0, 0, 0));
+	assert_true(dcp_range_ok(3, 7, 10));
+	assert_false(dcp_range_ok(3, 8, 10));
+	assert_false(dcp_range_ok(UINT64_MAX, 2, 10));
+	assert_false(dcp_range_ok(2, UINT64_MAX, 10));
+}
+
+static void varint_round_trip(void **state)
+{
+	static const uint64_t values[] = { 0,	1,	127,	       128,	       300,
+					   1u << 21, UINT32_MAX, 1ull << 62, UINT64_MAX };
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcp_cur c;
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(values); i++)
+		dcp_buf_varint(&b, values[i]);
+	c = dcp_cur(b.p, b.n);
+	for (size_t i = 0; i < DCP_LEN(values); i++)
+		assert_int_equal(dcp_cur_varint(&c), values[i]);
+	assert_true(dcp_cur_ok(&c));
+	assert_int_equal(dcp_cur_u8(&c), 0);
+	assert_false(dcp_cur_ok(&c));
+	c = dcp_cur("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 10);
+	dcp_cur_varint(&c);
+	assert_false(dcp_cur_ok(&c));
+}
+
+static void err_is_printable_and_prefixed(void **state)
+{
+	struct dcp_err e = { 0 };
+
+	(void)state;
+	assert_int_equal(dcp_fail(&e, -EBADMSG, 5, "key \"a\nb\" is odd"), -EBADMSG);
+	assert_int_equal(dcp_err_where(&e, -EBADMSG, "%s", ".metadata"), -EBADMSG);
+	assert_string_equal(e.msg, ".metadata: key \"a?b\" is odd");
+	assert_int_equal(e.off, 5);
+	assert_int_equal(dcp_fail(NULL, -EIO, 0, "nobody listens"), -EIO);
+}
+
+static const struct {
+	const char *what;
+	double value;
+	const char *want;
+} floats[] = {
+	{ "whole number stays a float", 3.0, "3.0" },
+	{ "negative zero", -0.0, "-0.0" },
+	{ "shortest form", 0.1, "0.1" },
+	{ "all 17 digits", 0.1 + 0.2, "0.30000000000000004" },
+	{ "subnormal", 1e-320, "9.99988867182683e-321" },
+	{ "nan", NAN, "{\"$float\":\"nan\"}" },
+	{ "minus infinity", -INFINITY, "{\"$float\":\"-inf\"}" },
+};
+
+static void json_floats(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(floats); i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+		struct dcp_jsonw w;
+
+		t_case(floats[i].what);
+		dcp_jsonw_init(&w, &b, false);
+		dcp_jsonw_f64(&w, floats[i].value);
+		assert_string_equal(b.p, floats[i].want);
+	}
+}
+
+static const struct {
+	const char *what;
+	const char *text;
+	size_t n;
+	const char *want;
+} strings[] = {
+	{ "plain", "abc", 3, "\"abc\"" },
+	{ "NUL and controls", "a\0\x01\n", 4, "\"a\\u0000\\u0001\\n\"" },
+	{ "quotes and backslash", "\"\\", 2, "\"\\\"\\\\\"" },
+	{ "UTF-8 untouched", "\xc3\xa9\xf0\x9f\xa7\xa0", 6, "\"\xc3\xa9\xf0\x9f\xa7\xa0\"" },
+	{ "lone surrogate", "\xed\xa0\x80", 3, "\"\\ud800\"" },
+	{ "stray byte", "a\xff", 2, "\"a\\udcff\"" },
+	{ "overlong form is not UTF-8", "\xc0\x80", 2, "\"\\udcc0\\udc80\"" },
+};
+
+static void json_strings(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(strings); i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+		struct dcp_jsonw w;
+
+		t_case(strings[i].what);
+		dcp_jsonw_init(&w, &b, false);
+		dcp_jsonw_str_n(&w, strings[i].text, strings[i].n);
+		assert_string_equal(b.p, strings[i].want);
+	}
+}
+
+static const struct {
+	const char *what;
+	const char *le;
+	size_t n;
+	const char *want;
+} bigints[] = {
+	{ "zero", "", 0, "0" },
+	{ "one byte", "\x2a", 1, "42" },
+	{ "minus one", "\xff", 1, "-1" },
+	{ "2^64", "\0\0\0\0\0\0\0\0\x01", 9, "18446744073709551616" },
+	{ "-2^63", "\0\0\0\0\0\0\0\x80", 8, "-9223372036854775808" },
+	{ "inner zeros", "\0\xca\x9a\x3b\0", 5, "1000000000" },
+	{ "-2^64", "\0\0\0\0\0\0\0\0\xff", 9, "-18446744073709551616" },
+};
+
+static void json_bigints(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(bigints); i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+		struct dcp_jsonw w;
+
+		t_case(bigints[i].what);
+		dcp_jsonw_init(&w, &b, false);
+		dcp_jsonw_bigint(&w, (const uint8_t *)bigints[i].le, bigints[i].n);
+		assert_string_equal(b.p, bigints[i].want);
+	}
+}
+
+static void json_nesting(void **state)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcp_jsonw w;
+
+	(void)state;
+	dcp_jsonw_init(&w, &b, false);
+	dcp_jsonw_object(&w);
+	dcp_jsonw_key(&w, "a");
+	dcp_jsonw_array(&w);
+	dcp_jsonw_u64(&w, UINT64_MAX);
+	dcp_jsonw_null(&w);
+	dcp_jsonw_object(&w);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_key(&w, "b");
+	dcp_jsonw_base64(&w, "\0\x01\xff\xfe", 4);
+	dcp_jsonw_end(&w);
+	assert_string_equal(b.p, "{\"a\":[18446744073709551615,null,{}],\"b\":\"AAH//g==\"}");
+	for (int i = 0; i <= DCP_JSONW_MAX_DEPTH; i++)
+		dcp_jsonw_array(&w);
+	assert_int_equal(dcp_jsonw_error(&w), -E2BIG);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(arena_stops_at_its_limit),
+		cmocka_unit_test(range_never_wraps),
+		cmocka_unit_test(varint_round_trip),
+		cmocka_unit_test(err_is_printable_and_prefixed),
+		cmocka_unit_test(json_floats),
+		cmocka_unit_test(json_strings),
+		cmocka_unit_test(json_bigints),
+		cmocka_unit_test(json_nesting),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
