@@ -19,7 +19,10 @@ struct dcp_buf {
 	bool failed;
 };
 
-#define DCP_BUF_INIT { 0 }
+#define DCP_BUF_INIT                                                                           \
+	{                                                                                      \
+		0                                                                              \
+	}
 
 void dcp_buf_finish(struct dcp_buf *b);
 void dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);

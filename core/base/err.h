@@ -25,7 +25,8 @@ struct dcp_err {
 };
 
 /* Record the failure (err may be NULL) and return @code. */
-int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...) DCP_PRINTF(4, 5);
+int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
+	DCP_PRINTF(4, 5);
 
 /* Put "<where>: " in front of the recorded message and return @code. */
 int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 4);

@@ -78,11 +78,16 @@ void dcp_jsonw_end(struct dcp_jsonw *w)
 	w->fresh = false;
 }
 
-/* Length of the UTF-8 sequence at @p, or 0 when it is not a valid scalar value. */
-static size_t utf8_len(const unsigned char *p, size_t left)
+size_t dcp_utf8_len(const char *s, size_t left)
 {
+	const unsigned char *p = (const unsigned char *)s;
 	static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
-	size_t n = *p < 0x80 ? 1 : *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
+	size_t n = *p < 0x80   ? 1
+		   : *p < 0xc2 ? 0
+		   : *p < 0xe0 ? 2
+		   : *p < 0xf0 ? 3
+		   : *p < 0xf5 ? 4
+			       : 0;
 	uint32_t c;
 
 	if (n == 0 || n > left)
@@ -98,7 +103,8 @@ static size_t utf8_len(const unsigned char *p, size_t left)
 	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
 }
 
-/* Python's surrogatepass spells a lone surrogate as three bytes; JSON can say it as an escape. */
+/* Python's surrogatepass spells a lone surrogate as three bytes; JSON can say it as an escape.
+ */
 static uint32_t lone_surrogate(const unsigned char *p, size_t left)
 {
 	if (left >= 3 && p[0] == 0xed && p[1] >= 0xa0 && p[1] < 0xc0 && (p[2] & 0xc0) == 0x80)
@@ -112,12 +118,13 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 
 	dcp_buf_add(b, "\"", 1);
 	while (p < end) {
-		size_t len = utf8_len(p, (size_t)(end - p));
+		size_t len = dcp_utf8_len((const char *)p, (size_t)(end - p));
 		const char *two = NULL;
 		size_t skip = 1;
 		uint32_t code;
 
-		if (len > 1 || (len == 1 && *p >= 0x20 && *p != '"' && *p != '\\' && *p != 0x7f)) {
+		if (len > 1 ||
+		    (len == 1 && *p >= 0x20 && *p != '"' && *p != '\\' && *p != 0x7f)) {
 			p += len;
 			continue;
 		}
@@ -147,6 +154,9 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 		} else if (len || code) {
 			dcp_buf_printf(b, "\\u%04x", code);
 			skip = len ? 1 : 3;
+		} else if (*p == 0xc0 && end - p > 1 && p[1] == 0x80) {
+			dcp_buf_str(b, "\\u0000");
+			skip = 2;
 		} else {
 			dcp_buf_printf(b, "\\udc%02x", *p);
 		}
@@ -195,7 +205,8 @@ void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n)
 	dcp_buf_add(w->out, json, n);
 }
 
-/* Numbers are most of an index, so they are spelled by hand: printf costs four times as much. */
+/* Numbers are most of an index, so they are spelled by hand: printf costs four times as much.
+ */
 void dcp_jsonw_u64(struct dcp_jsonw *w, uint64_t v)
 {
 	char text[20], *p = text + sizeof(text);
@@ -286,7 +297,8 @@ void dcp_jsonw_null(struct dcp_jsonw *w)
 
 void dcp_jsonw_base64(struct dcp_jsonw *w, const void *bytes, size_t n)
 {
-	static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char digit[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const uint8_t *p = bytes;
 
 	before(w);
@@ -295,7 +307,8 @@ void dcp_jsonw_base64(struct dcp_jsonw *w, const void *bytes, size_t n)
 		uint32_t v = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) |
 			     (i + 2 < n ? p[i + 2] : 0);
 		char four[4] = { digit[v >> 18], digit[v >> 12 & 63],
-				 i + 1 < n ? digit[v >> 6 & 63] : '=', i + 2 < n ? digit[v & 63] : '=' };
+				 i + 1 < n ? digit[v >> 6 & 63] : '=',
+				 i + 2 < n ? digit[v & 63] : '=' };
 
 		dcp_buf_add(w->out, four, 4);
 	}

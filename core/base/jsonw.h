@@ -23,9 +23,9 @@ struct dcp_buf;
 
 struct dcp_jsonw {
 	struct dcp_buf *out;
-	bool pretty;   /* newline and two spaces per level; set by the caller at init */
+	bool pretty; /* newline and two spaces per level; set by the caller at init */
 	unsigned depth;
-	bool fresh;    /* nothing was written yet at this level */
+	bool fresh; /* nothing was written yet at this level */
 	bool after_key;
 	uint64_t is_array[DCP_JSONW_MAX_DEPTH / 64];
 	bool failed; /* deeper than DCP_JSONW_MAX_DEPTH */
@@ -40,7 +40,8 @@ void dcp_jsonw_end(struct dcp_jsonw *w);
 void dcp_jsonw_key(struct dcp_jsonw *w, const char *key);
 void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n);
 
-/* Bytes that are not UTF-8 (lone surrogates, say) come out as \udcXX escapes, as Python's surrogateescape. */
+/* A lone surrogate comes out as its escape; other bytes that are not UTF-8 as \udcXX, as
+ * Python's surrogateescape has it. */
 void dcp_jsonw_str(struct dcp_jsonw *w, const char *s);
 void dcp_jsonw_str_n(struct dcp_jsonw *w, const char *s, size_t n);
 void dcp_jsonw_str_or_null(struct dcp_jsonw *w, const char *s);
@@ -55,6 +56,12 @@ void dcp_jsonw_null(struct dcp_jsonw *w);
 void dcp_jsonw_base64(struct dcp_jsonw *w, const void *p, size_t n);
 /* Text that is one JSON value already. */
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
+
+/*
+ * Length of the valid UTF-8 sequence at @p, or 0. C0 80, dcpfs's form of a NUL inside a key, is
+ * not valid here; the writer spells it \u0000.
+ */
+size_t dcp_utf8_len(const char *p, size_t left);
 
 /* 0, -ENOMEM, or -E2BIG (nested too deep). */
 int dcp_jsonw_error(const struct dcp_jsonw *w);

@@ -8,6 +8,7 @@
  * and one line in format.c.
  */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 struct dcp_dir;
@@ -17,7 +18,8 @@ struct dcp_sink;
 
 enum dcp_match {
 	DCP_MATCH_NO,
-	DCP_MATCH_INCOMPLETE, /* one of ours, but its commit mark is missing: still being written, or died */
+	DCP_MATCH_INCOMPLETE, /* one of ours, but its commit mark is missing: still being
+				 written, or died */
 	DCP_MATCH_YES,
 };
 

@@ -22,7 +22,8 @@ enum dcp_dtype {
 	DCP_DTYPE_F8_E4M3FNUZ,
 	DCP_DTYPE_F8_E5M2FNUZ,
 	DCP_DTYPE_F8_E8M0,
-	DCP_DTYPE_F4, /* two values a byte, low nibble first; shapes count bytes, as torch's do */
+	DCP_DTYPE_F4, /* two values a byte, low nibble first; shapes count bytes, as torch's do
+		       */
 	DCP_DTYPE_I64,
 	DCP_DTYPE_I32,
 	DCP_DTYPE_I16,
@@ -42,17 +43,18 @@ struct dcp_dtype_info {
 	const char *name;        /* "BF16"; "" for OTHER */
 	const char *torch;       /* "bfloat16" */
 	const char *safetensors; /* name in a safetensors header; NULL: that format has none */
-	const char *npy;         /* descr of the .npy that shows these numbers: "<f4" for BF16 */
-	uint8_t size;            /* bytes of one element as counted by shapes */
-	uint8_t npy_size;        /* bytes written to .npy per element (F4: two floats, 8) */
-	uint8_t swap_unit;       /* bytes reversed together when a file is big-endian */
-	bool widened;            /* .npy holds other bits than the tensor (exact values) */
+	const char *npy;   /* descr of the .npy that shows these numbers: "<f4" for BF16 */
+	uint8_t size;      /* bytes of one element as counted by shapes */
+	uint8_t npy_size;  /* bytes written to .npy per element (F4: two floats, 8) */
+	uint8_t swap_unit; /* bytes reversed together when a file is big-endian */
+	bool widened;      /* .npy holds other bits than the tensor (exact values) */
 };
 
 /* Never NULL; OTHER has size 0. */
 const struct dcp_dtype_info *dcp_dtype_info(enum dcp_dtype t);
 
-/* By our name ("BF16") or by torch's ("bfloat16", also "half", "long", ...); OTHER when unknown. */
+/* By our name ("BF16") or by torch's ("bfloat16", also "half", "long", ...); OTHER when
+ * unknown. */
 enum dcp_dtype dcp_dtype_from_name(const char *name);
 enum dcp_dtype dcp_dtype_from_torch(const char *name, size_t n);
 enum dcp_dtype dcp_dtype_from_safetensors(const char *name, size_t n);

@@ -26,7 +26,7 @@ struct dcp_dirent {
 
 struct dcp_dir {
 	int fd;
-	const char *path; /* for messages only */
+	const char *path;           /* for messages only */
 	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
 	size_t n;
 	struct dcp_arena arena;
@@ -46,7 +46,8 @@ const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
  * Open a regular file below @dirfd for reading; @name may contain '/'. O_CLOEXEC always.
  * -EXDEV: the name leads outside; -EISDIR / -EINVAL: not a regular file. @st may be NULL.
  */
-int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st, struct dcp_err *err);
+int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st,
+		     struct dcp_err *err);
 
 /* Identity of a file as the index records it. */
 void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);

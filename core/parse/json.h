@@ -13,7 +13,8 @@
 struct dcp_err;
 struct dcp_json; /* opaque; a document's root or a value inside it */
 
-/* Duplicate names are refused, nesting is limited to 64. -EBADMSG with the byte offset, -ENOMEM. */
+/* Duplicate names are refused, nesting is limited to 64. -EBADMSG with the byte offset,
+ * -ENOMEM. */
 int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err);
 void dcp_json_free(struct dcp_json *root);
 

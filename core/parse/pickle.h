@@ -26,27 +26,27 @@
 struct dcp_err;
 struct dcp_source;
 
-#define DCP_PICKLE_MAX_DEPTH 500      /* containers inside containers */
-#define DCP_PICKLE_MAX_INT 4096       /* bytes of one integer */
-#define DCP_PICKLE_INLINE 65536       /* longer bytes objects are referred to, not copied */
+#define DCP_PICKLE_MAX_DEPTH 500 /* containers inside containers */
+#define DCP_PICKLE_MAX_INT 4096  /* bytes of one integer */
+#define DCP_PICKLE_INLINE 65536  /* longer bytes objects are referred to, not copied */
 
 enum dcp_pv_type {
 	DCP_PV_NONE,
 	DCP_PV_BOOL,
-	DCP_PV_INT,       /* i */
-	DCP_PV_FLOAT,     /* f */
-	DCP_PV_BIGINT,    /* node bytes: two's complement, little-endian, more than 64 bits */
-	DCP_PV_STR,       /* node bytes: UTF-8 with surrogatepass, as pickled; NUL-terminated too */
-	DCP_PV_BYTES,     /* node bytes, or only src_off and n when longer than DCP_PICKLE_INLINE */
+	DCP_PV_INT,    /* i */
+	DCP_PV_FLOAT,  /* f */
+	DCP_PV_BIGINT, /* node bytes: two's complement, little-endian, more than 64 bits */
+	DCP_PV_STR,   /* node bytes: UTF-8 with surrogatepass, as pickled; NUL-terminated too */
+	DCP_PV_BYTES, /* node bytes, or only src_off and n when longer than DCP_PICKLE_INLINE */
 	DCP_PV_BYTEARRAY, /* the same */
 	DCP_PV_TUPLE,     /* node items */
 	DCP_PV_LIST,      /* node items */
 	DCP_PV_SET,       /* node items */
 	DCP_PV_FROZENSET, /* node items */
-	DCP_PV_DICT,      /* node pairs, insertion order, duplicates kept: the last one counts */
-	DCP_PV_GLOBAL,    /* node module and name */
-	DCP_PV_OBJECT,    /* node: what calling or instantiating a class would have made */
-	DCP_PV_PERSID,    /* node items[0]: the persistent id */
+	DCP_PV_DICT,   /* node pairs, insertion order, duplicates kept: the last one counts */
+	DCP_PV_GLOBAL, /* node module and name */
+	DCP_PV_OBJECT, /* node: what calling or instantiating a class would have made */
+	DCP_PV_PERSID, /* node items[0]: the persistent id */
 };
 
 struct dcp_pnode;
@@ -67,7 +67,7 @@ struct dcp_pnode {
 	uint32_t refs;
 	uint32_t depth; /* nesting below this node, for the limit */
 	union {
-		struct { /* STR, BYTES, BYTEARRAY, BIGINT */
+		struct {            /* STR, BYTES, BYTEARRAY, BIGINT */
 			char *data; /* NULL: not copied, see src_off */
 			uint64_t n;
 			uint64_t src_off; /* where the bytes lie in the source */
@@ -91,8 +91,8 @@ struct dcp_pobj {
 	struct dcp_pv state;    /* argument of BUILD; NONE: there was none */
 	struct dcp_pv list;     /* LIST of what was appended or added to it, else NONE */
 	struct dcp_pv dict;     /* DICT of what was set in it by SETITEM(S), else NONE */
-	bool called;            /* REDUCE: the result of a call; else an instance (NEWOBJ, OBJ, INST) */
-	bool built;             /* BUILD was seen */
+	bool called; /* REDUCE: the result of a call; else an instance (NEWOBJ, OBJ, INST) */
+	bool built;  /* BUILD was seen */
 };
 
 /*
@@ -153,5 +153,6 @@ const struct dcp_pv *dcp_pv_pairs(struct dcp_pv v, size_t *npairs);
  * second half of a (None, dict) state); NULL when there is none. The last duplicate counts. */
 const struct dcp_pv *dcp_pv_get(struct dcp_pv v, const char *key);
 
-/* Is this a mapping as Python's collections.abc sees it: dict, OrderedDict, defaultdict, Counter? */
+/* Is this a mapping as Python's collections.abc sees it: dict, OrderedDict, defaultdict,
+ * Counter? */
 bool dcp_pv_is_mapping(struct dcp_pv v);

@@ -12,8 +12,8 @@
  *   torch.dtype, torch.device              {"$class": "torch.dtype", "args": ["bfloat16"]}
  *   numpy array or scalar                  {"$ndarray": {"dtype", "shape", "data": {"$bytes"}}}
  *   a tensor                               {"$tensor": key}
- *   anything else                          {"$class": "module.Name", "args": [...], "state": ...,
- *                                           "items": [...], "dict": ...}, parts that exist
+ *   anything else                          {"$class": "module.Name", "args": [...], "state":
+ * ..., "items": [...], "dict": ...}, parts that exist
  */
 #pragma once
 #include <stddef.h>
@@ -25,34 +25,37 @@ struct dcp_err;
 struct dcp_torch;
 
 /* Python's name of the value's class, as type(x) would give it without "builtins.": "int",
- * "NoneType", "collections.OrderedDict", "torch.Tensor", "trainer.Info". Valid while the value is. */
+ * "NoneType", "collections.OrderedDict", "torch.Tensor", "trainer.Info". Valid while the value
+ * is. */
 const char *dcp_pyjson_type(struct dcp_pv v);
 
 /*
- * Walk nested state by torch >= 2.4's rule: mappings are opened; a list is opened when a mapping or
- * a tensor lies in it at any depth; tuples and everything else are leaves. An empty mapping
- * vanishes. Each leaf is told with its path; keys that are not str are spelled as Python's str().
- * With @inside, tensors nested in a leaf (a tuple, a class) are told too, before the leaf itself,
- * with the path to them: indices and keys as components, "state" or "args" for parts of a class.
+ * Walk nested state by torch >= 2.4's rule: mappings are opened; a list is opened when a
+ * mapping or a tensor lies in it at any depth; tuples and everything else are leaves. An empty
+ * mapping vanishes. Each leaf is told with its path; keys that are not str are spelled as
+ * Python's str(). With @inside, tensors nested in a leaf (a tuple, a class) are told too,
+ * before the leaf itself, with the path to them: indices and keys as components, "state" or
+ * "args" for parts of a class.
  */
 struct dcp_leaf {
 	const char *const *path;
 	size_t npath;
-	const char *key;  /* components joined with '.' */
+	const char *key; /* components joined with '.' */
 	struct dcp_pv value;
-	bool is_tensor;   /* dcp_torch_tensor() gave 1 or an error for it */
-	bool nested;      /* found inside another leaf (only with @inside) */
+	bool is_tensor; /* dcp_torch_tensor() gave 1 or an error for it */
+	bool nested;    /* found inside another leaf (only with @inside) */
 };
 typedef int (*dcp_leaf_fn)(void *ctx, const struct dcp_leaf *leaf);
 
-/* @prefix components are put in front of every path. Returns 0, the first non-zero of @fn, -E2BIG, -ENOMEM. */
+/* @prefix components are put in front of every path. Returns 0, the first non-zero of @fn,
+ * -E2BIG, -ENOMEM. */
 int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
 		    size_t nprefix, bool inside, dcp_leaf_fn fn, void *ctx);
 
 /*
  * Append @v as one JSON value. @path is its key path: a tensor inside it is written as
- * {"$tensor": key} with the key dcp_pyjson_walk() told. @t may be NULL: then nothing is a tensor.
- * Returns 0, -E2BIG (nested too deep), -ENOMEM.
+ * {"$tensor": key} with the key dcp_pyjson_walk() told. @t may be NULL: then nothing is a
+ * tensor. Returns 0, -E2BIG (nested too deep), -ENOMEM.
  */
 int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
 		     const char *const *path, size_t npath);

@@ -57,4 +57,5 @@ const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *k
  * Returns 0, -ENOTSUP when the format has no name for @dtype, or -ENOMEM.
  */
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
-			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes, uint32_t align);
+			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
+			   uint32_t align);

@@ -20,7 +20,8 @@ struct dcp_err;
 struct dcp_source;
 struct dcp_torch;
 
-/* A dense tensor as stored: element (i0, i1, ..) lies at off + itemsize * sum(ik * stride[k]). */
+/* A dense tensor as stored: element (i0, i1, ..) lies at off + itemsize * sum(ik * stride[k]).
+ */
 struct dcp_torch_tensor {
 	enum dcp_dtype dtype;
 	char dtype_name[32]; /* table name, or torch's own for DCP_DTYPE_OTHER */
@@ -28,7 +29,7 @@ struct dcp_torch_tensor {
 	uint32_t ndim;
 	uint64_t shape[DCP_MAX_NDIM];
 	uint64_t stride[DCP_MAX_NDIM]; /* elements */
-	uint64_t off;         /* of element (0, ...), from the start of the stream */
+	uint64_t off;                  /* of element (0, ...), from the start of the stream */
 	uint64_t storage_off; /* of the storage it is a view of: equal for tied tensors */
 	bool swap;            /* big-endian elements */
 	bool row_major;       /* strides are those of a dense row-major array */

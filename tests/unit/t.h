@@ -23,8 +23,8 @@
 #define t_case(what) print_message("           %s\n", (what))
 
 /* The message must contain @part; shows the whole message when it does not. */
-#define t_assert_says(err, part)                                                                   \
-	do {                                                                                       \
-		if (!strstr((err)->msg, (part)))                                                   \
-			fail_msg("message \"%s\" does not say \"%s\"", (err)->msg, (part));        \
+#define t_assert_says(err, part)                                                               \
+	do {                                                                                   \
+		if (!strstr((err)->msg, (part)))                                               \
+			fail_msg("message \"%s\" does not say \"%s\"", (err)->msg, (part));    \
 	} while (0)

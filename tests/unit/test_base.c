@@ -36,7 +36,7 @@ static void range_never_wraps(void **state)
 
 static void varint_round_trip(void **state)
 {
-	static const uint64_t values[] = { 0,	1,	127,	       128,	       300,
+	static const uint64_t values[] = { 0,        1,          127,        128,       300,
 					   1u << 21, UINT32_MAX, 1ull << 62, UINT64_MAX };
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct dcp_cur c;
@@ -107,7 +107,8 @@ static const struct {
 	{ "UTF-8 untouched", "\xc3\xa9\xf0\x9f\xa7\xa0", 6, "\"\xc3\xa9\xf0\x9f\xa7\xa0\"" },
 	{ "lone surrogate", "\xed\xa0\x80", 3, "\"\\ud800\"" },
 	{ "stray byte", "a\xff", 2, "\"a\\udcff\"" },
-	{ "overlong form is not UTF-8", "\xc0\x80", 2, "\"\\udcc0\\udc80\"" },
+	{ "overlong form is not UTF-8", "\xc0\x81", 2, "\"\\udcc0\\udc81\"" },
+	{ "NUL of a key", "a\xc0\x80z", 4, "\"a\\u0000z\"" },
 };
 
 static void json_strings(void **state)

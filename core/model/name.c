@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/model/name.h"
+
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/hash.h"
+#include "core/base/jsonw.h"
+
+enum { HASH_LEN = 1 + 16 }; /* '~' and the digits */
+
+static bool plain(unsigned char c)
+{
+	return c >= 0x20 && c != 0x7f && c != '/' && c != '%';
+}
+
+/* Append the escaped form of the next character of the key; returns bytes consumed. */
+static size_t escape_one(const char *key, size_t left, char *out, size_t *n)
+{
+	static const char hex[] = "0123456789ABCDEF";
+	unsigned char c = (unsigned char)*key;
+	size_t len = dcp_utf8_len(key, left);
+
+	if (len > 1 || (len == 1 && plain(c))) {
+		memcpy(out + *n, key, len);
+		*n += len;
+		return len;
+	}
+	out[(*n)++] = '%';
+	out[(*n)++] = hex[c >> 4];
+	out[(*n)++] = hex[c & 15];
+	return 1;
+}
+
+void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1])
+{
+	size_t klen = strlen(key), n = 0, head = 0;
+
+	if (!*key || !strcmp(key, ".") || !strcmp(key, "..")) {
+		strcpy(out, !*key ? "%" : key[1] ? "%2E%2E" : "%2E");
+		return;
+	}
+	for (size_t i = 0; i < klen;) {
+		char one[4];
+		size_t m = 0, used = escape_one(key + i, klen - i, one, &m);
+
+		if (n + m > DCP_NAME_MAX) {
+			hashed = true;
+			break;
+		}
+		memcpy(out + n, one, m);
+		n += m;
+		i += used;
+		if (n <= DCP_NAME_MAX - HASH_LEN)
+			head = n; /* never cut inside an escape or a character */
+	}
+	if (!hashed) {
+		out[n] = '\0';
+		return;
+	}
+	snprintf(out + head, HASH_LEN + 1, "~%016llx",
+		 (unsigned long long)dcp_hash64(key, klen));
+}
+
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+bool dcp_name_to_key(const char *name, char *out, size_t size)
+{
+	size_t n = 0;
+
+	if (!strcmp(name, "%"))
+		name = "";
+	for (; *name; name++) {
+		int c = (unsigned char)*name;
+
+		if (c == '%') {
+			int hi = hex_digit(name[1]), lo = hi < 0 ? -1 : hex_digit(name[2]);
+
+			if (lo < 0 || (hi == 0 && lo == 0))
+				return false;
+			c = hi << 4 | lo;
+			name += 2;
+		}
+		if (n + 1 >= size)
+			return false;
+		out[n++] = (char)c;
+	}
+	if (size == 0)
+		return false;
+	out[n] = '\0';
+	return true;
+}
+
+/* Compare the digit runs at *a and *b as numbers of any length; moves both behind them. */
+static int compare_runs(const char **a, const char **b)
+{
+	size_t na, nb;
+	int d;
+
+	while (**a == '0')
+		(*a)++;
+	while (**b == '0')
+		(*b)++;
+	na = strspn(*a, "0123456789");
+	nb = strspn(*b, "0123456789");
+	d = na != nb ? (na < nb ? -1 : 1) : memcmp(*a, *b, na);
+	*a += na;
+	*b += nb;
+	return d;
+}
+
+int dcp_name_compare(const char *a, const char *b)
+{
+	const char *whole_a = a, *whole_b = b;
+
+	while (*a && *b) {
+		int d;
+
+		if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+			d = compare_runs(&a, &b);
+		} else {
+			d = (unsigned char)*a - (unsigned char)*b;
+			a++;
+			b++;
+		}
+		if (d)
+			return d < 0 ? -1 : 1;
+	}
+	if (*a || *b)
+		return *a ? 1 : -1;
+	return strcmp(whole_a, whole_b); /* step-07 and step-7 are two names */
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * name: which file name stands for a key?
+ *
+ *   '/'                        %2F
+ *   '%'                        %25
+ *   control characters, DEL,
+ *   bytes that are not UTF-8   %XX
+ *   the whole key "." or ".."  %2E, %2E%2E
+ *   the empty key              %
+ *   more than 243 bytes        a readable head, '~', 16 hex digits of the key's hash
+ *
+ * Everything but the cut is reversible. 243 bytes leave room for the longest extension
+ * (".safetensors") in the 255 that a directory entry may have. Two keys whose names clash
+ * (possible only through the cut or a literal '~') are told apart by the index, which asks
+ * for the hashed form of the later one.
+ *
+ * A NUL inside a key is held as the two bytes C0 80 (modified UTF-8) everywhere in dcpfs.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#define DCP_NAME_MAX 243
+
+/* Writes at most DCP_NAME_MAX bytes and a NUL. @hashed: always cut and hashed. */
+void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1]);
+
+/*
+ * The key a reversible name stands for, NUL-terminated in @out (@size bytes). False when the
+ * name cannot come from dcp_name_from_key() without a cut: bad escape, or too small a buffer.
+ */
+bool dcp_name_to_key(const char *name, char *out, size_t size);
+
+/* Order of version names: digit runs compare as numbers, everything else bytewise. */
+int dcp_name_compare(const char *a, const char *b);

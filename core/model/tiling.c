@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/model/tiling.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+
+#define NO_GROUP UINT32_MAX
+
+/* "[0:4, 2:8]" for messages. */
+static const char *box_text(struct dcp_buf *b, uint32_t ndim, const uint64_t *lo,
+			    const uint64_t *len)
+{
+	dcp_buf_reset(b);
+	dcp_buf_str(b, "[");
+	for (uint32_t d = 0; d < ndim; d++)
+		dcp_buf_printf(b, "%s%llu:%llu", d ? ", " : "", (unsigned long long)lo[d],
+			       (unsigned long long)(lo[d] + len[d]));
+	dcp_buf_str(b, "]");
+	return b->failed ? "(a box)" : b->p;
+}
+
+static bool is_empty(const struct dcp_piece *p, uint32_t ndim)
+{
+	for (uint32_t d = 0; d < ndim; d++)
+		if (p->len[d] == 0)
+			return true;
+	return p->run_n == 0;
+}
+
+static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
+		       struct dcp_err *err)
+{
+	uint64_t volume;
+
+	for (uint32_t d = 0; d < t->ndim; d++)
+		if (!dcp_range_ok(p->lo[d], p->len[d], t->shape[d]))
+			return dcp_fail(err, -EBADMSG, p->off,
+					"piece %llu+%llu leaves dimension %u of size %llu",
+					(unsigned long long)p->lo[d],
+					(unsigned long long)p->len[d], d,
+					(unsigned long long)t->shape[d]);
+	if (!dcp_shape_volume(p->len, t->ndim, &volume) ||
+	    !dcp_range_ok(p->run_lo, p->run_n, volume))
+		return dcp_fail(err, -EBADMSG, p->off, "piece holds elements %llu+%llu of %llu",
+				(unsigned long long)p->run_lo, (unsigned long long)p->run_n,
+				(unsigned long long)volume);
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Sorted, distinct edges of dimension @d: 0, the shape, and both ends of every piece. */
+static int collect_cuts(struct dcp_tiling *tl, uint32_t d, size_t n, struct dcp_arena *arena)
+{
+	const struct dcp_tensor *t = tl->t;
+	uint64_t *cut = dcp_arena_calloc(arena, 2 * n + 2, sizeof(*cut));
+	size_t used = 0, distinct = 0;
+
+	if (!cut)
+		return -ENOMEM;
+	cut[used++] = 0;
+	cut[used++] = t->shape[d];
+	for (size_t i = 0; i < n; i++) {
+		const struct dcp_piece *p = &t->pieces[tl->order[i]];
+
+		cut[used++] = p->lo[d];
+		cut[used++] = p->lo[d] + p->len[d];
+	}
+	qsort(cut, used, sizeof(*cut), by_value);
+	for (size_t i = 0; i < used; i++)
+		if (distinct == 0 || cut[i] != cut[distinct - 1])
+			cut[distinct++] = cut[i];
+	tl->cut[d] = cut;
+	tl->ncell[d] = (uint32_t)(distinct - 1);
+	return 0;
+}
+
+/* Index of the cell of dimension @d that holds position @at (below the shape). */
+static uint32_t cell_of(const struct dcp_tiling *tl, uint32_t d, uint64_t at)
+{
+	const uint64_t *cut = tl->cut[d];
+	uint32_t lo = 0, hi = tl->ncell[d];
+
+	while (hi - lo > 1) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (cut[mid] <= at)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static int compare_pieces(const void *a, const void *b, void *ctx)
+{
+	const struct dcp_tensor *t = ctx;
+	const struct dcp_piece *p = &t->pieces[*(const uint32_t *)a];
+	const struct dcp_piece *q = &t->pieces[*(const uint32_t *)b];
+
+	for (uint32_t d = 0; d < t->ndim; d++) {
+		if (p->lo[d] != q->lo[d])
+			return p->lo[d] < q->lo[d] ? -1 : 1;
+		if (p->len[d] != q->len[d])
+			return p->len[d] < q->len[d] ? -1 : 1;
+	}
+	return p->run_lo < q->run_lo ? -1 : p->run_lo > q->run_lo;
+}
+
+static bool same_box(const struct dcp_tensor *t, uint32_t a, uint32_t b)
+{
+	size_t n = t->ndim * sizeof(uint64_t);
+
+	return !n || (!memcmp(t->pieces[a].lo, t->pieces[b].lo, n) &&
+		      !memcmp(t->pieces[a].len, t->pieces[b].len, n));
+}
+
+/* The runs of one box must follow each other from its first element to its last. */
+static int check_runs(const struct dcp_tensor *t, const uint32_t *group, uint32_t n,
+		      struct dcp_err *err)
+{
+	const struct dcp_piece *first = &t->pieces[group[0]];
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	uint64_t volume = 1, next = 0;
+
+	for (uint32_t d = 0; d < t->ndim; d++)
+		volume *= first->len[d]; /* fits: check_piece() saw it */
+	for (uint32_t i = 0; i <= n; i++) {
+		uint64_t lo = i < n ? t->pieces[group[i]].run_lo : volume;
+
+		if (lo < next && first->run_n == volume)
+			return dcp_fail(err, -EBADMSG, t->pieces[group[i]].off,
+					"two pieces hold the same box %s",
+					box_text(&text, t->ndim, first->lo, first->len));
+		if (lo != next)
+			return dcp_fail(err, -EBADMSG, first->off,
+					"elements %llu to %llu of box %s are stored %s",
+					(unsigned long long)DCP_MIN(lo, next),
+					(unsigned long long)DCP_MAX(lo, next),
+					box_text(&text, t->ndim, first->lo, first->len),
+					lo < next ? "twice" : "nowhere");
+		if (i < n)
+			next = lo + t->pieces[group[i]].run_n;
+	}
+	return 0;
+}
+
+/* Name the group in every cell of its box; a cell that has a name already is an overlap. */
+static int fill_cells(struct dcp_tiling *tl, uint32_t group, struct dcp_err *err)
+{
+	const struct dcp_tensor *t = tl->t;
+	const struct dcp_piece *p = &t->pieces[tl->order[group]];
+	uint32_t lo[DCP_MAX_NDIM], hi[DCP_MAX_NDIM], at[DCP_MAX_NDIM];
+	uint32_t d;
+
+	for (d = 0; d < t->ndim; d++) {
+		lo[d] = at[d] = cell_of(tl, d, p->lo[d]);
+		hi[d] = cell_of(tl, d, p->lo[d] + p->len[d] - 1) + 1;
+	}
+	for (;;) {
+		uint64_t linear = 0;
+
+		for (d = 0; d < t->ndim; d++)
+			linear = linear * tl->ncell[d] + at[d];
+		if (tl->cell[linear] != NO_GROUP) {
+			const struct dcp_piece *q = &t->pieces[tl->order[tl->cell[linear]]];
+			dcp_auto_buf struct dcp_buf a = DCP_BUF_INIT, b = DCP_BUF_INIT;
+
+			return dcp_fail(err, -EBADMSG, p->off, "pieces %s and %s overlap",
+					box_text(&a, t->ndim, q->lo, q->len),
+					box_text(&b, t->ndim, p->lo, p->len));
+		}
+		tl->cell[linear] = group;
+		for (d = t->ndim; d-- > 0;) {
+			if (++at[d] < hi[d])
+				break;
+			at[d] = lo[d];
+		}
+		if (d == UINT32_MAX)
+			return 0;
+	}
+}
+
+static int report_hole(const struct dcp_tiling *tl, uint64_t linear, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
+
+	for (uint32_t d = tl->t->ndim; d-- > 0; linear /= tl->ncell[d]) {
+		const uint64_t *cut = tl->cut[d] + linear % tl->ncell[d];
+
+		lo[d] = cut[0];
+		len[d] = cut[1] - cut[0];
+	}
+	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "elements %s are stored nowhere",
+			box_text(&text, tl->t->ndim, lo, len));
+}
+
+/* Distinct non-empty pieces in order, groups counted; returns how many pieces. */
+static int order_pieces(struct dcp_tiling *tl, struct dcp_arena *arena, size_t *count,
+			struct dcp_err *err)
+{
+	const struct dcp_tensor *t = tl->t;
+	size_t n = 0;
+	int rc;
+
+	if (t->npieces >= NO_GROUP)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "%zu pieces", t->npieces);
+	tl->order = dcp_arena_calloc(arena, t->npieces, sizeof(*tl->order));
+	tl->ngroup = dcp_arena_calloc(arena, t->npieces, sizeof(*tl->ngroup));
+	if (!tl->order || !tl->ngroup)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->npieces; i++) {
+		rc = check_piece(t, &t->pieces[i], err);
+		if (rc < 0)
+			return rc;
+		if (!is_empty(&t->pieces[i], t->ndim))
+			tl->order[n++] = (uint32_t)i;
+	}
+	for (size_t i = 1; i < n; i++) /* usually sorted already: then no sort at all */
+		if (compare_pieces(&tl->order[i - 1], &tl->order[i], (void *)(uintptr_t)t) >
+		    0) {
+			qsort_r(tl->order, n, sizeof(*tl->order), compare_pieces,
+				(void *)(uintptr_t)t);
+			break;
+		}
+	*count = n;
+	return 0;
+}
+
+/* Does this tensor hold any element at all? */
+static bool has_elements(const struct dcp_tensor *t)
+{
+	for (uint32_t d = 0; d < t->ndim; d++)
+		if (t->shape[d] == 0)
+			return false;
+	return true;
+}
+
+int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dcp_arena *arena,
+		    struct dcp_err *err)
+{
+	uint64_t cells = 1, limit;
+	size_t n;
+	int rc;
+
+	*tl = (struct dcp_tiling){ .t = t };
+	rc = order_pieces(tl, arena, &n, err);
+	if (rc < 0 || !has_elements(t))
+		return rc;
+	limit = DCP_MAX((uint64_t)DCP_TILING_MAX_CELLS, (uint64_t)n * 64);
+	for (uint32_t d = 0; d < t->ndim; d++) {
+		rc = collect_cuts(tl, d, n, arena);
+		if (rc < 0)
+			return rc;
+		cells *= tl->ncell[d];
+		if (cells > limit)
+			return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+					"%zu pieces cut the tensor into more than %llu cells",
+					n, (unsigned long long)limit);
+	}
+	tl->cell = dcp_arena_alloc(arena, cells * sizeof(*tl->cell));
+	if (!tl->cell)
+		return -ENOMEM;
+	memset(tl->cell, 0xff, cells * sizeof(*tl->cell)); /* NO_GROUP */
+	for (uint32_t i = 0, next; i < n; i = next) {
+		for (next = i + 1; next < n && same_box(t, tl->order[i], tl->order[next]);)
+			next++;
+		tl->ngroup[i] = next - i;
+		rc = check_runs(t, tl->order + i, next - i, err);
+		if (rc == 0)
+			rc = fill_cells(tl, i, err);
+		if (rc < 0)
+			return rc;
+	}
+	for (uint64_t c = 0; c < cells; c++)
+		if (tl->cell[c] == NO_GROUP)
+			return report_hole(tl, c, err);
+	return 0;
+}
+
+const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at)
+{
+	const struct dcp_tensor *t = tl->t;
+	const struct dcp_piece *p;
+	uint64_t linear = 0, element = 0;
+	uint32_t group, lo, hi;
+
+	for (uint32_t d = 0; d < t->ndim; d++)
+		linear = linear * tl->ncell[d] + cell_of(tl, d, at[d]);
+	group = tl->cell[linear];
+	p = &t->pieces[tl->order[group]];
+	if (DCP_LIKELY(tl->ngroup[group] == 1))
+		return p;
+	for (uint32_t d = 0; d < t->ndim; d++)
+		element = element * p->len[d] + (at[d] - p->lo[d]);
+	lo = group;
+	hi = group + tl->ngroup[group];
+	while (hi - lo > 1) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (t->pieces[tl->order[mid]].run_lo <= element)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return &t->pieces[tl->order[lo]];
+}

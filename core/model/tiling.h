@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiling: which piece holds element (i0, i1, ...)?
+ *
+ * The edges of all pieces cut the index space into cells: cut[k] holds the sorted edge
+ * positions of dimension k, and the cell table names the piece of each cell. A regular grid
+ * of shards has as many cells as pieces; an irregular tiling has more. Building the table is
+ * also the proof that the pieces tile the shape: a cell filled twice is an overlap, an empty
+ * one a hole.
+ *
+ * Pieces with the same box and different runs (a flattened shard) share their cells; the runs
+ * are then searched by element number. Pieces without elements are ignored.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "core/model/tensor.h"
+
+struct dcp_arena;
+struct dcp_err;
+
+/* A tiling with more cells than this (and 64 times its pieces) is refused as too irregular. */
+#define DCP_TILING_MAX_CELLS (1u << 20)
+
+struct dcp_tiling {
+	const struct dcp_tensor *t; /* borrowed: must outlive the tiling */
+	uint64_t *cut[DCP_MAX_NDIM];
+	uint32_t ncell[DCP_MAX_NDIM]; /* cells along each dimension: edges minus one */
+	uint32_t *cell;   /* row-major over ncell: first entry of the cell's group in order[] */
+	uint32_t *order;  /* piece numbers, grouped by box, each group sorted by run_lo */
+	uint32_t *ngroup; /* ngroup[i]: members of the group that starts at order[i] */
+};
+
+/*
+ * Build the table in @arena. Checked: every box inside the shape, runs inside their box, no
+ * overlap, no hole, products that fit. Returns 0, -EBADMSG told with coordinates in @err,
+ * -E2BIG (too irregular) or -ENOMEM. A tensor without elements needs no pieces.
+ */
+int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dcp_arena *arena,
+		    struct dcp_err *err);
+
+/* The piece that holds element @at, which must lie inside the shape. */
+const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * index: one version of one checkpoint as an immutable SQLite file.
+ *
+ *   meta    name TEXT PRIMARY KEY, value TEXT
+ *           dcpfs_index (schema number), format, version, commit_ns, framework, ...
+ *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns
+ *           the files pieces refer to, and those the adapter read
+ *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem), path TEXT (JSON array),
+ *           dtype TEXT, itemsize, shape TEXT (JSON array), nbytes, alias_of (id or NULL),
+ *           error TEXT or NULL, pieces BLOB (core/model/pack.h)
+ *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT, path TEXT, type TEXT,
+ *           json TEXT or NULL, error TEXT or NULL
+ *
+ * ids count from 1 in the order the adapter told; they are inode material. Stems are unique
+ * over tensors and objects together. People may query the file: names above are stable for a
+ * given dcpfs_index number.
+ *
+ * Written once (a temporary file beside the target, one transaction, fsync, rename), then
+ * only opened read-only and immutable. When no file can be written the whole database is
+ * kept in memory. This and its private header are the only files that see sqlite3.h.
+ *
+ * The file is untrusted: it may be stale, cut, or edited. Opening checks the schema; rows are
+ * checked when used.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/tensor.h"
+
+struct dcp_arena;
+struct dcp_err;
+struct dcp_index;
+struct dcp_index_writer;
+
+#define DCP_INDEX_SCHEMA 1
+
+/* ---- writing ---- */
+
+/*
+ * Begin an index that will be at @path (its directory must exist), or in memory when @path
+ * is NULL. -ENOSPC, -EACCES, -EROFS, -ENOMEM, -EIO.
+ */
+int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp_err *err);
+
+/*
+ * The sink an adapter tells its findings to. Each tensor is checked here: size fits in 63 bits,
+ * its pieces tile its shape (core/model/tiling.h), every piece lies inside its file and is
+ * long enough for its elements; what fails becomes the row's error and the tensor is kept.
+ * Duplicate keys: the later one is kept with an error naming the clash and a hashed stem.
+ * Files are looked up below @dirfd with dcp_open_beneath(); one that is missing or leads
+ * outside is recorded with size 0, and the tensors that need it get the reason.
+ */
+struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd);
+
+/* Publish: create indexes, fsync, rename. Takes the writer, whatever it returns. With a memory
+ * index, or with @open not NULL, the finished index is handed back open. */
+int dcp_index_commit(struct dcp_index_writer *w, struct dcp_index **open, struct dcp_err *err);
+/* Give up: remove the temporary file. Accepts NULL. */
+void dcp_index_abandon(struct dcp_index_writer *w);
+
+/* ---- reading: any thread; connections come from a pool inside ---- */
+
+/* -ENOENT, -EBADMSG (damaged), -ESTALE (another schema number), -ENOMEM, -EIO. */
+int dcp_index_open(const char *path, struct dcp_index **out, struct dcp_err *err);
+void dcp_index_close(struct dcp_index *ix);
+
+/* Value of a meta row, or NULL; valid until close. */
+const char *dcp_index_meta(const struct dcp_index *ix, const char *name);
+
+/* The file table, by number as pieces refer to it; valid until close. */
+const struct dcp_file_id *dcp_index_files(const struct dcp_index *ix, size_t *n);
+
+struct dcp_index_counts {
+	uint64_t tensors, objects, broken; /* broken: rows of either kind with an error */
+	uint64_t bytes;                    /* of all tensors that are not aliases */
+};
+const struct dcp_index_counts *dcp_index_counts(const struct dcp_index *ix);
+
+enum dcp_row_kind { DCP_ROW_TENSOR, DCP_ROW_OBJECT };
+
+/* What a listing or a stat needs. Text is valid until the next step of its scan. */
+struct dcp_row {
+	int64_t id;
+	const char *key, *name;
+	uint64_t nbytes; /* tensor bytes (raw), or length of the JSON text plus its newline */
+	enum dcp_dtype dtype; /* tensors */
+	uint32_t ndim;        /* tensors */
+	uint64_t shape[DCP_MAX_NDIM];
+	int64_t alias_of;  /* id of the tensor with the same bytes, 0: none */
+	uint32_t naliases; /* how many rows name this one as theirs */
+	bool broken;
+};
+
+/* One row by id, by stem or by key into @row, its text copied into @arena. -ENOENT. */
+int dcp_index_by_id(struct dcp_index *ix, enum dcp_row_kind kind, int64_t id,
+		    struct dcp_arena *arena, struct dcp_row *row);
+int dcp_index_by_name(struct dcp_index *ix, enum dcp_row_kind kind, const char *name,
+		      struct dcp_arena *arena, struct dcp_row *row);
+int dcp_index_by_key(struct dcp_index *ix, enum dcp_row_kind kind, const char *key,
+		     struct dcp_arena *arena, struct dcp_row *row);
+
+/* Everything about one row, in @arena. Blobs are validated as pack.h says. */
+int dcp_index_tensor(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
+		     struct dcp_tensor *out, struct dcp_err *err);
+int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
+		     struct dcp_object *out, struct dcp_err *err);
+
+/*
+ * Rows in id order, starting behind @after. One scan, one thread; it holds a connection, so
+ * finish it soon. next() gives 1 and a row, 0 at the end, or a negative errno.
+ */
+struct dcp_index_scan;
+int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after,
+		   struct dcp_index_scan **out);
+int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row);
+void dcp_index_scan_end(struct dcp_index_scan *s);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * version: what checkpoints does a SOURCE hold, and the one opened for use.
+ *
+ * A SOURCE is one checkpoint (its base name is the version) or a directory of them. A
+ * version is complete when its format's commit mark is there and it could be indexed.
+ * Opening one takes its index from the cache when that is current, and builds it otherwise.
+ *
+ * Current means, as git has it: same schema and dcpfs version, same set of names in the
+ * directory, and for every recorded file the same size, mtime, ctime, inode and device; when
+ * a file's mtime is not older than the index (racily clean), its bytes' hash too for the files
+ * the adapter parsed. Anything off means rebuild. A cache that cannot be read, written or
+ * is full is said once in the log and never fatal: the index is kept in memory.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/format/format.h"
+
+struct dcp_err;
+struct dcp_index;
+struct dcp_log;
+
+struct dcp_store_opts {
+	const char *cache_dir;  /* where indexes live, e.g. ~/.cache/dcpfs; NULL: memory only */
+	const char *index_file; /* sidecar for a single checkpoint; NULL: in cache_dir */
+	bool rebuild;           /* ignore what is cached */
+	const struct dcp_progress *progress;
+	const struct dcp_log *log;
+};
+
+/* One candidate found by a scan, complete or not. */
+struct dcp_found {
+	const char *name; /* version name, one path component */
+	const char
+		*where; /* path below the source; "" when the source itself is the checkpoint */
+	const struct dcp_format *format;
+	bool complete;     /* the commit mark is there */
+	const char *why;   /* what is missing, when not complete */
+	int64_t commit_ns; /* mtime of the commit file */
+};
+
+struct dcp_scan {
+	struct dcp_found
+		*found; /* by dcp_name_compare() of the names: the last is the newest */
+	size_t n;
+	bool single;
+	struct dcp_arena arena;
+};
+
+/*
+ * Look at @source and, one level below, at its directories. -ENOENT and the like, or -EINVAL
+ * when nothing there is a checkpoint: the message names what was looked for and the nearest
+ * thing found (a checkpoint two levels down, a format known but not supported, loose files).
+ */
+int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
+void dcp_scan_finish(struct dcp_scan *s);
+
+/* An opened version: immutable, safe from any thread. */
+struct dcp_version;
+
+int dcp_version_open(const char *source, const struct dcp_found *found,
+		     const struct dcp_store_opts *opts, struct dcp_version **out,
+		     struct dcp_err *err);
+void dcp_version_close(struct dcp_version *v);
+
+const char *dcp_version_name(const struct dcp_version *v);
+const struct dcp_format *dcp_version_format(const struct dcp_version *v);
+struct dcp_index *dcp_version_index(const struct dcp_version *v);
+int dcp_version_dirfd(const struct dcp_version *v);
+int64_t dcp_version_commit_ns(const struct dcp_version *v);
+/* Path of the index file, or NULL when it is in memory. */
+const char *dcp_version_index_path(const struct dcp_version *v);
+bool dcp_version_was_built(
+	const struct dcp_version *v); /* by this open, not found in the cache */
+/* A number that changes whenever anything the index was made from changes: hash of the file
+ * table. */
+uint64_t dcp_version_generation(const struct dcp_version *v);
+
+/* Do all recorded files still look as they did? 0, or -ESTALE with the first that does not. */
+int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view: one tensor as somebody wants to see it, ready to be read at any offset.
+ *
+ *   raw           the exact stored values, row-major, little-endian, no header
+ *   npy           a .npy header and the numbers, bf16 and fp8 widened to float32
+ *   safetensors   a safetensors file of one tensor, true dtype
+ *
+ * Opening resolves everything (the row, where the bytes lie inside torch.save items, the
+ * tiling, the header); reading is then arithmetic, an identity check and a copy. A view is
+ * immutable and may be read by any number of threads.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "core/model/tensor.h"
+
+struct dcp_err;
+struct dcp_version;
+struct dcp_view;
+
+enum dcp_as { DCP_AS_RAW, DCP_AS_NPY, DCP_AS_SAFETENSORS };
+#define DCP_AS_COUNT (DCP_AS_SAFETENSORS + 1)
+
+/* "raw", "npy", "safetensors": the names of directories and of --as. */
+const char *dcp_as_name(enum dcp_as as);
+/* ".bin", ".npy", ".safetensors" */
+const char *dcp_as_extension(enum dcp_as as);
+
+/*
+ * Bytes the whole file has, without opening anything: what stat says. -ENOTSUP when this form
+ * cannot show the dtype (npy of an unknown type, safetensors of one the format has no name
+ * for).
+ */
+struct dcp_row;
+int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size);
+
+/*
+ * Open tensor row @id of @v. Returns 0; -EIO, -EBADMSG, -ESTALE, -ENOTSUP, -EXDEV, ... with the
+ * reason in @err (key, file and offset are in it). @v must outlive the view.
+ */
+int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, struct dcp_view **out,
+		  struct dcp_err *err);
+void dcp_view_close(struct dcp_view *view);
+
+uint64_t dcp_view_size(const struct dcp_view *view);
+/* The tensor with every piece located (DCP_ENC_PLAIN); what index.json tells of it. */
+const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view);
+
+/* All @n bytes at @off (inside the file) into @buf, or a negative errno: -EIO, -ESTALE,
+ * -ENOMEM. */
+int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n);
+
+/*
+ * The same bytes as pointers into mapped files, when they are few enough long runs: fills at
+ * most
+ * @max entries and returns how many; 0 when copying is the better way (short runs, swapped or
+ * widened elements, files that are not mapped); negative as dcp_view_read(). The identity of
+ * every file was checked just before. The pointers live as long as the view; touching them may
+ * fault if a file is cut meanwhile, so hand them to the kernel, which answers EFAULT, not
+ * SIGBUS.
+ */
+int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
+		 int max);
