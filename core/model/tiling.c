@@ -252,7 +252,7 @@ int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dc
 		    struct dcp_err *err)
 {
 	uint64_t cells = 1, limit;
-	size_t n;
+	size_t n = 0;
 	int rc;
 
 	*tl = (struct dcp_tiling){ .t = t };
