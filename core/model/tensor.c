@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/model/tensor.h"
+
+#include "core/base/ckd.h"
+
+bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out)
+{
+	uint64_t volume = 1;
+
+	/* A zero anywhere wins, even behind dimensions whose product does not fit. */
+	for (uint32_t i = 0; i < ndim; i++) {
+		if (shape[i] == 0) {
+			*out = 0;
+			return true;
+		}
+	}
+	for (uint32_t i = 0; i < ndim; i++)
+		if (dcp_ckd_mul(&volume, volume, shape[i]))
+			return false;
+	*out = volume;
+	return true;
+}
+
+bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out)
+{
+	uint64_t n;
+
+	if (!dcp_shape_volume(t->shape, t->ndim, &n) || dcp_ckd_mul(&n, n, t->itemsize))
+		return false;
+	*out = n;
+	return true;
+}
