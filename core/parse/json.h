@@ -1,20 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json: strict JSON in, through jansson; the only file that sees jansson.h.
+ * json: strict JSON in, through jansson; json.c is the only file that sees jansson.h.
  *
  * A value is a borrowed pointer into its document. Every accessor accepts NULL and
  * any type, and answers NULL, false or 0 for what is not there.
+ *
+ * A tree costs a hundred bytes and more for every value. An object too big for that (the
+ * header of a safetensors file) is walked member by member instead: struct dcp_json_walk.
  */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/bytes.h"
+
 struct dcp_err;
 struct dcp_json; /* opaque; a document's root or a value inside it */
 
-/* Duplicate names are refused, nesting is limited to 64. -EBADMSG with the byte offset,
- * -ENOMEM. */
+#define DCP_JSON_MAX_DEPTH 64        /* arrays and objects inside each other */
+#define DCP_JSON_MAX_VALUES 4000000u /* values and names in one document: under a gigabyte */
+
+/*
+ * Duplicate names are refused, and names or strings holding U+0000, NaN, Infinity and integers
+ * beyond 64 bits signed. Any value may be the root. Nothing is allocated before nesting and
+ * number of values were found to be within their limits.
+ * -EBADMSG with the byte offset, -E2BIG (more than DCP_JSON_MAX_VALUES, or 2 GiB), -ENOMEM;
+ * where jansson has no memory for a string inside, it says that a string is missing: -EBADMSG.
+ */
 int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err);
 void dcp_json_free(struct dcp_json *root);
 
@@ -30,3 +43,22 @@ bool dcp_json_u64(const struct dcp_json *v, uint64_t *out);
 /* Members in the order of the text: start with iter = NULL, ends with NULL. */
 const void *dcp_json_next(const struct dcp_json *object, const void *iter, const char **key,
 			  const struct dcp_json **value);
+
+/*
+ * Walk the members of an object in its text, in constant memory. The commas and colons of
+ * that object are checked; what stands between them is not: the caller parses each name and
+ * value, at most once each, with dcp_json_parse(), and finds duplicate names itself.
+ */
+struct dcp_json_walk {
+	const char *text;
+	size_t n, at;
+	size_t members; /* told so far */
+};
+
+/*
+ * The next member, as views into the text. Start with { text, n }.
+ * Returns 1, 0 after the last one (only spaces may follow the object), -EBADMSG with the
+ * offset in the text.
+ */
+int dcp_json_walk(struct dcp_json_walk *w, struct dcp_bytes *name, struct dcp_bytes *value,
+		  struct dcp_err *err);

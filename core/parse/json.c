@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * jansson parses; a scan of our own goes first. It skips strings and counts brackets and
+ * values, so that jansson's recursion (it allows 2048 levels) and its allocations are known
+ * to be small before it starts. The scan need not be strict: what it lets through, jansson
+ * still judges.
+ */
+#include "core/parse/json.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <string.h>
+
+#include "core/base/err.h"
+
+/* The value behind a struct dcp_json, which is never defined: it is jansson's, renamed. */
+static const json_t *value_of(const struct dcp_json *v)
+{
+	return (const json_t *)(const void *)v;
+}
+
+static const struct dcp_json *wrap(const json_t *v)
+{
+	return (const struct dcp_json *)(const void *)v;
+}
+
+/* jansson's readers take pointers to non-const but change nothing. */
+static json_t *reader(const struct dcp_json *v)
+{
+	union {
+		const json_t *in;
+		json_t *out;
+	} cast = { value_of(v) };
+
+	return cast.out;
+}
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static size_t skip_spaces(const char *text, size_t n, size_t at)
+{
+	while (at < n && is_space(text[at]))
+		at++;
+	return at;
+}
+
+/* The byte behind the string that starts at text[at]; @n when it does not end. */
+static size_t skip_string(const char *text, size_t n, size_t at)
+{
+	for (at++; at < n && text[at] != '"'; at++)
+		if (text[at] == '\\')
+			at++;
+	return at < n ? at + 1 : n;
+}
+
+static bool ends_plain(char c)
+{
+	return is_space(c) || c == ',' || c == ':' || c == '"' || c == '[' || c == ']' ||
+	       c == '{' || c == '}';
+}
+
+struct scan {
+	const char *text;
+	size_t n, at;
+	size_t depth, values;
+};
+
+/* One string, bracket, number, word or punctuation. False when nested too deep. */
+static bool scan_token(struct scan *s)
+{
+	char c = s->text[s->at];
+
+	if (c == '"') {
+		s->at = skip_string(s->text, s->n, s->at);
+		s->values++;
+		return true;
+	}
+	if (!ends_plain(c)) {
+		while (s->at < s->n && !ends_plain(s->text[s->at]))
+			s->at++;
+		s->values++;
+		return true;
+	}
+	if (c == '[' || c == '{') {
+		s->values++;
+		if (++s->depth > DCP_JSON_MAX_DEPTH)
+			return false;
+	} else if (c == ']' || c == '}') {
+		s->depth -= s->depth > 0;
+	}
+	s->at++;
+	return true;
+}
+
+static int fail_depth(size_t at, struct dcp_err *err)
+{
+	return dcp_fail(err, -EBADMSG, at,
+			"JSON is nested more than %d levels deep at byte %zu",
+			DCP_JSON_MAX_DEPTH, at);
+}
+
+static int check_limits(const char *text, size_t n, struct dcp_err *err)
+{
+	struct scan s = { .text = text, .n = n };
+
+	if (n > INT_MAX) /* jansson tells positions as int */
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+				"JSON of %zu bytes, more than %d", n, INT_MAX);
+	while (s.at < n) {
+		if (!scan_token(&s))
+			return fail_depth(s.at, err);
+		if (s.values > DCP_JSON_MAX_VALUES)
+			return dcp_fail(err, -E2BIG, s.at,
+					"JSON has more than %u values, counted at byte %zu",
+					DCP_JSON_MAX_VALUES, s.at);
+	}
+	return 0;
+}
+
+int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err)
+{
+	json_error_t why;
+	json_t *v;
+	int r = check_limits(text, n, err);
+
+	if (r < 0)
+		return r;
+	v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+	/* Most of jansson's failed allocations leave no reason behind. */
+	if (!v && (!why.text[0] || json_error_code(&why) == json_error_out_of_memory))
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for JSON");
+	if (!v)
+		return dcp_fail(err, -EBADMSG, why.position < 0 ? 0 : (uint64_t)why.position,
+				"not JSON at byte %d: %s", why.position, why.text);
+	*root = (struct dcp_json *)(void *)v;
+	return 0;
+}
+
+void dcp_json_free(struct dcp_json *root)
+{
+	if (root)
+		json_decref((json_t *)(void *)root);
+}
+
+const struct dcp_json *dcp_json_get(const struct dcp_json *object, const char *key)
+{
+	return wrap(json_object_get(value_of(object), key));
+}
+
+bool dcp_json_is_object(const struct dcp_json *v)
+{
+	return json_is_object(value_of(v));
+}
+
+bool dcp_json_is_array(const struct dcp_json *v)
+{
+	return json_is_array(value_of(v));
+}
+
+size_t dcp_json_len(const struct dcp_json *v)
+{
+	return dcp_json_is_object(v) ? json_object_size(value_of(v))
+				     : json_array_size(value_of(v));
+}
+
+const struct dcp_json *dcp_json_at(const struct dcp_json *array, size_t i)
+{
+	return wrap(json_array_get(value_of(array), i));
+}
+
+const char *dcp_json_str(const struct dcp_json *v)
+{
+	return json_string_value(value_of(v));
+}
+
+bool dcp_json_u64(const struct dcp_json *v, uint64_t *out)
+{
+	json_int_t i = json_integer_value(value_of(v));
+
+	if (!json_is_integer(value_of(v)) || i < 0)
+		return false;
+	*out = (uint64_t)i;
+	return true;
+}
+
+const void *dcp_json_next(const struct dcp_json *object, const void *iter, const char **key,
+			  const struct dcp_json **value)
+{
+	json_t *o = reader(object);
+	union {
+		const void *in;
+		void *out;
+	} cast = { iter };
+	void *next = iter ? json_object_iter_next(o, cast.out) : json_object_iter(o);
+
+	if (!next)
+		return NULL;
+	*key = json_object_iter_key(next);
+	*value = wrap(json_object_iter_value(next));
+	return next;
+}
+
+static int expected(const struct dcp_json_walk *w, const char *what, struct dcp_err *err)
+{
+	if (w->at >= w->n)
+		return dcp_fail(err, -EBADMSG, w->at, "JSON ends at byte %zu, expected %s",
+				w->at, what);
+	return dcp_fail(err, -EBADMSG, w->at, "JSON has byte 0x%02x at %zu, expected %s",
+			(unsigned char)w->text[w->at], w->at, what);
+}
+
+/* Moves over one value, however damaged inside, and leaves w->at behind it. */
+static int walk_value(struct dcp_json_walk *w, struct dcp_bytes *value, struct dcp_err *err)
+{
+	struct scan s = { .text = w->text, .n = w->n, .at = w->at };
+
+	if (s.at >= s.n || (ends_plain(s.text[s.at]) && !strchr("\"[{", s.text[s.at])))
+		return expected(w, "a value", err);
+	do {
+		if (!scan_token(&s))
+			return fail_depth(s.at, err);
+	} while (s.depth && s.at < s.n);
+	*value = (struct dcp_bytes){ (const uint8_t *)w->text + w->at, s.at - w->at };
+	w->at = s.at;
+	return 0;
+}
+
+static int walk_end(struct dcp_json_walk *w, struct dcp_err *err)
+{
+	w->at = skip_spaces(w->text, w->n, w->at + 1);
+	return w->at == w->n ? 0 : expected(w, "nothing after the object", err);
+}
+
+/* Over the bracket or comma before a member. Returns 1, 0 at the end of the object. */
+static int walk_to_name(struct dcp_json_walk *w, struct dcp_err *err)
+{
+	bool first = w->members == 0;
+
+	w->at = skip_spaces(w->text, w->n, w->at);
+	if (!first && w->at < w->n && w->text[w->at] == '}')
+		return walk_end(w, err);
+	if (w->at >= w->n || w->text[w->at] != (first ? '{' : ','))
+		return expected(w, first ? "'{'" : "',' or '}'", err);
+	w->at = skip_spaces(w->text, w->n, w->at + 1);
+	if (first && w->at < w->n && w->text[w->at] == '}')
+		return walk_end(w, err);
+	return 1;
+}
+
+int dcp_json_walk(struct dcp_json_walk *w, struct dcp_bytes *name, struct dcp_bytes *value,
+		  struct dcp_err *err)
+{
+	int r = walk_to_name(w, err);
+	size_t start = w->at;
+
+	if (r <= 0)
+		return r;
+	if (w->at >= w->n || w->text[w->at] != '"')
+		return expected(w, "a name in quotes", err);
+	w->at = skip_string(w->text, w->n, w->at);
+	*name = (struct dcp_bytes){ (const uint8_t *)w->text + start, w->at - start };
+	w->at = skip_spaces(w->text, w->n, w->at);
+	if (w->at >= w->n || w->text[w->at] != ':')
+		return expected(w, "':'", err);
+	w->at = skip_spaces(w->text, w->n, w->at + 1);
+	r = walk_value(w, value, err);
+	if (r < 0)
+		return r;
+	w->members++;
+	return 1;
+}
