@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Byte for byte what numpy.save has written since 1.24: it leaves room for the first
+ * dimension to grow to 21 digits, then pads, a whole 64 bytes where nothing was missing.
+ */
+#include "core/parse/npy.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/base/buf.h"
+#include "core/base/endian.h"
+
+enum { ALIGN = 64, MAGIC = 8, GROWTH = 21 };
+
+/* The dimension as numpy counts it: a byte of F4 holds two numbers. */
+static uint64_t dim(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint32_t i)
+{
+	return dtype == DCP_DTYPE_F4 && i + 1 == ndim ? 2 * shape[i] : shape[i];
+}
+
+static void add_dict(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+		     const uint64_t *shape)
+{
+	char digits[24];
+
+	dcp_buf_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+		       dcp_dtype_info(dtype)->npy);
+	for (uint32_t i = 0; i < ndim; i++)
+		dcp_buf_printf(out, "%s%" PRIu64, i ? ", " : "", dim(dtype, ndim, shape, i));
+	dcp_buf_str(out, ndim == 1 ? ",), }" : "), }");
+	if (ndim)
+		dcp_buf_printf(out, "%*s",
+			       GROWTH - snprintf(digits, sizeof(digits), "%" PRIu64,
+						 dim(dtype, ndim, shape, 0)),
+			       "");
+}
+
+int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+		   const uint64_t *shape)
+{
+	static const uint64_t one_byte[] = { 1 };
+	dcp_auto_buf struct dcp_buf dict = DCP_BUF_INIT;
+	size_t n, width = 2;
+	uint8_t word[4];
+
+	if (!dcp_dtype_info(dtype)->npy)
+		return -ENOTSUP;
+	if (dtype == DCP_DTYPE_F4 && ndim == 0) {
+		ndim = 1;
+		shape = one_byte;
+	}
+	add_dict(&dict, dtype, ndim, shape);
+	if (dcp_buf_error(&dict))
+		return -ENOMEM;
+	n = (dict.n + 1 + MAGIC + width) / ALIGN * ALIGN + ALIGN - MAGIC - width;
+	if (n > UINT16_MAX) {
+		width = 4;
+		n = (dict.n + 1 + MAGIC + width) / ALIGN * ALIGN + ALIGN - MAGIC - width;
+	}
+	if (n > UINT32_MAX)
+		return -ENOTSUP;
+	dcp_store_le32(word, (uint32_t)n);
+	dcp_buf_add(out, width == 2 ? "\x93NUMPY\x01" : "\x93NUMPY\x02", MAGIC);
+	dcp_buf_add(out, word, width);
+	dcp_buf_add(out, dict.p, dict.n);
+	dcp_buf_printf(out, "%*s\n", (int)(n - dict.n - 1), "");
+	return dcp_buf_error(out);
+}
