@@ -22,13 +22,15 @@ struct dcp_buf;
 struct dcp_err;
 struct dcp_source;
 
-#define DCP_SAFETENSORS_MAX_HEADER 100000000u
+#define DCP_SAFETENSORS_MAX_HEADER 100000000u /* the format's own limit */
+#define DCP_SAFETENSORS_MAX_ENTRY 65536u      /* text of one entry; 64 dimensions need 1,500 */
 
 struct dcp_safetensors_entry {
 	const char *name;
 	const char *dtype_name; /* as written in the file */
 	enum dcp_dtype dtype;
 	uint32_t ndim;
+	uint32_t itemsize;     /* the shape's volume times this is nbytes, always */
 	const uint64_t *shape; /* in dcpfs's counting: F4's last dimension halved, to bytes */
 	uint64_t off, nbytes;  /* from the start of the file */
 };
@@ -41,9 +43,13 @@ struct dcp_safetensors {
 };
 
 /*
- * Parse the header of @src into @arena. Returns 0, -EBADMSG, -E2BIG, -ENOMEM or what the
- * source gave. A dtype the table does not know is kept by name (DCP_DTYPE_OTHER, sizes from
- * the offsets).
+ * Parse the header of @src into @arena. Returns 0, -EBADMSG, -E2BIG (header or an entry too
+ * long, more than DCP_MAX_NDIM dimensions), -ENOMEM (also: the header is longer than what
+ * the arena has left) or what the source gave.
+ *
+ * A dtype the table does not know is kept by name (DCP_DTYPE_OTHER, itemsize from the
+ * offsets). Where an element is no whole number of bytes (F6_E2M3, F6_E3M2, F4 with an odd
+ * last dimension) the tensor is told as DCP_DTYPE_OTHER, one dimension of single bytes.
  */
 int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 			 struct dcp_safetensors *out, struct dcp_err *err);
@@ -54,7 +60,8 @@ const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *k
 /*
  * Append the header of a file with one tensor, {"format": "pt"} in its metadata, padded
  * with spaces so that data starts at a multiple of @align (a power of two, at least 8).
- * Returns 0, -ENOTSUP when the format has no name for @dtype, or -ENOMEM.
+ * @shape is in dcpfs's counting. Returns 0, -ENOTSUP when the format has no name for @dtype
+ * or @name is "__metadata__", or -ENOMEM.
  */
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
 			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
