@@ -19,10 +19,9 @@ struct dcp_buf {
 	bool failed;
 };
 
-#define DCP_BUF_INIT                                                                           \
-	{                                                                                      \
-		0                                                                              \
-	}
+/* clang-format off */
+#define DCP_BUF_INIT { 0 }
+/* clang-format on */
 
 void dcp_buf_finish(struct dcp_buf *b);
 void dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);
