@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ground floor.
+ * covers: base/arena, base/buf, base/err, base/jsonw
+ */
 #include "tests/unit/t.h"
 
 #include <math.h>
