@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fail when clang-format 14 would change a C file.
+
+usage: format.py ROOT [CLANG_FORMAT]
+
+Other versions format differently, so with another one, or none, the check is skipped.
+"""
+import re
+import shutil
+import subprocess
+import sys
+
+import tree
+
+VERSION = "14"
+
+
+def tool(wanted):
+    for name in [wanted] if wanted else ["clang-format-" + VERSION, "clang-format"]:
+        path = shutil.which(name)
+        if not path:
+            continue
+        says = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+        if re.search(rf"version {VERSION}\.", says):
+            return path, None
+        return None, f"{name} is not version {VERSION}: {says.strip()}"
+    return None, f"no clang-format {VERSION}"
+
+
+def check(root, wanted=None):
+    path, why = tool(wanted)
+    if not path:
+        tree.skip("format", why)
+    names = tree.select(root, ".c", ".h")
+    got = subprocess.run([path, "--dry-run", "-ferror-limit=0", "--style=file", *names],
+                         cwd=root, capture_output=True, text=True) if names else None
+    bad = {}
+    for m in re.finditer(r"^(.+?):(\d+):\d+: (?:warning|error):", got.stderr if got else "", re.M):
+        bad.setdefault(m.group(1), []).append(m.group(2))
+    if got and got.returncode and not bad:
+        return [got.stderr.strip()], len(names)
+    return [f"{f}: clang-format would change it at line {', '.join(n[:5])}{' ...' if n[5:] else ''}"
+            for f, n in sorted(bad.items())], len(names)
+
+
+if __name__ == "__main__":
+    tree.finish("format", *check(*sys.argv[1:3]))

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fail when an #include points the wrong way, or a third-party header leaves its owner.
+
+usage: layers.py ROOT
+"""
+import re
+import sys
+
+import tree
+
+MAY_SEE = {"core": {"core"}, "fs": {"fs", "core"}, "tools": {"tools", "fs", "core"}}
+FLOORS = ("base", "model", "parse", "format", "store")  # a file sees its own floor and those before
+
+# (header, files that may include it)
+OWNERS = (
+    (r"fuse.*", r"fs/(ops|session|reply)[a-z_]*\.[ch]"),
+    (r"sqlite3.*", r"core/store/index[a-z_]*\.c|core/store/index_int\.h"),
+    (r"jansson.*", r"core/parse/json\.c"),
+    (r"archive.*", r"core/parse/inflate\.c"),
+    (r"xxh.*", r"core/base/hash\.c"),
+    (r"liburing.*", r"core/store/io_uring\.c"),
+    (r"curl/.*", r"core/store/[a-z_]*(url|curl|http)[a-z_]*\.c"),
+    (r"mpi.*", r"tools/load/[a-z_]*mpi[a-z_]*\.[ch]"),
+    (r"nccl.*", r"tools/load/[a-z_]*nccl[a-z_]*\.[ch]"),
+    (r"cu(da|file).*", r"tools/load/[a-z_]*(cuda|gds|cufile)[a-z_]*\.[ch]"),
+)
+
+# What libc and the kernel give. Anything else in angle brackets needs an owner above.
+LIBC = set("""
+aio alloca argp argz assert byteswap complex cpio ctype dirent dlfcn elf endian envz err errno error
+execinfo fcntl features fenv float fnmatch ftw getopt glob grp iconv inttypes iso646 langinfo libgen
+libintl limits link locale malloc math mntent netdb poll pthread pwd regex sched search semaphore
+setjmp signal spawn stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string
+strings sysexits syslog termios tgmath threads time ucontext uchar unistd utime wchar wctype wordexp
+cpuid emmintrin immintrin nmmintrin pmmintrin smmintrin tmmintrin wmmintrin xmmintrin arm_neon
+""".split())
+LIBC_DIRS = ("sys/", "linux/", "arpa/", "net/", "netinet/")
+INCLUDE = re.compile(r'\s*#\s*include(?:_next)?\s*([<"])([^>"]+)[>"]')
+
+
+def owner_of(target):
+    for header, owner in OWNERS:
+        if re.fullmatch(header, target):
+            return owner
+    return None
+
+
+def quoted(rel, target):
+    """What is wrong with this quoted include, or None."""
+    room, to = rel.split("/")[0], target.split("/")
+    if to[0] not in MAY_SEE or len(to) < 2:
+        return f'"{target}" is not written from the project root'
+    if to[0] not in MAY_SEE[room]:
+        return f'{room}/ may not include "{target}"'
+    if ".." in to or "." in to:
+        return f'"{target}" climbs'
+    if rel.startswith("tools/load/") and to[0] == "fs":
+        return f'tools/load/ may not include "{target}"'
+    if room == "core" and FLOORS.index(rel.split("/")[1]) < FLOORS.index(to[1]):
+        return f'core/{rel.split("/")[1]} is below core/{to[1]} and may not include "{target}"'
+    if target.endswith("_int.h") and rel.rsplit("/", 1)[0] != target.rsplit("/", 1)[0]:
+        return f'"{target}" is private to {target.rsplit("/", 1)[0]}/'
+    if not target.endswith(".h"):
+        return f'"{target}" is not a header'
+    return None
+
+
+def angled(rel, target):
+    """What is wrong with this include in angle brackets, or None."""
+    owner = owner_of(target)
+    if owner:
+        return None if re.fullmatch(owner, rel) else f"<{target}> belongs to {owner}"
+    if target.startswith(LIBC_DIRS) or target.removesuffix(".h") in LIBC:
+        return None
+    return f"<{target}> has no owner: add one to OWNERS in tests/lint/layers.py"
+
+
+def check(root):
+    bad, seen = [], 0
+    for rel in tree.select(root, ".c", ".h", ".cu", under=tree.ROOMS):
+        parts = rel.split("/")
+        seen += 1
+        if parts[0] == "core" and (len(parts) != 3 or parts[1] not in FLOORS):
+            bad.append(f"{rel}: stands on no floor; core has {' '.join(FLOORS)}")
+            continue
+        for no, line in enumerate(tree.text(root, rel).splitlines(), 1):
+            m = INCLUDE.match(line)
+            if not m:
+                continue
+            mark, target = m.groups()
+            wrong = quoted(rel, target) if mark == '"' and not owner_of(target) else angled(rel, target)
+            if wrong:
+                bad.append(f"{rel}:{no}: {wrong}")
+    return bad, seen
+
+
+if __name__ == "__main__":
+    tree.finish("layers", *check(sys.argv[1]))

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prove the guards: each is run on small made-up trees that break one rule, and must say so.
+
+usage: selftest.py CC [NM AR]
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIC = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+PY_LIC = "# SPDX-License-Identifier: Apache-2.0\n"
+
+# A tree that every guard likes.
+GOOD = {
+    "core/base/a.h": LIC + "#pragma once\n#include <stdint.h>\n\nint dcp_a(uint32_t n);\n",
+    "core/base/a.c": LIC + '#include "core/base/a.h"\n\nint dcp_a(uint32_t n)\n{\n\treturn (int)n;\n}\n',
+    "core/store/index.c": LIC + '#include <sqlite3.h>\n\n#include "core/base/a.h"\n\nstatic int x;\n',
+    "core/README.md": "# core\n\n| file | role |\n| --- | --- |\n| `base/a.{h,c}` | a |\n| `store/index.c` | b |\n",
+    "core/meson.build": "src = files('base/a.c', 'store/index.c')\n",
+    "tests/meson.build": "unit_tests = [\n  'a', # first\n]\nunit_tests += ['store']\n",
+    "tests/unit/test_a.c": LIC + '#include "tests/unit/t.h"\n',
+    "tests/unit/test_store.c": LIC + "/*\n * The index.\n * covers: store/index\n */\n",
+    "tests/unit/t.h": LIC + "#pragma once\n",
+    "tests/fuzz/fuzz_a.c": LIC,
+    "tests/fuzz/targets": "# name max_len\na 64\n",
+    "tests/x.sh": "#!/bin/sh\n" + PY_LIC + "mktemp -d /tmp/x.XXXXXX\n",
+    "tests/golden/dcp/notes.c": "TO" "DO // not ours\n",
+    "build/junk.c": "// FIX" "ME\n",
+    ".clang-format": (HERE.parent.parent / ".clang-format").read_text(),
+}
+
+
+def inc(line, file="core/base/a.h"):
+    return {file: GOOD.get(file, LIC + "#pragma once\n") + line + "\n"}
+
+
+# (what is wrong, guard, files that differ from GOOD (None: gone), what the report must say)
+CASES = (
+    ("core sees fs", "layers", inc('#include "fs/tree.h"'), 'core/base/a.h:6: core/ may not include "fs/tree.h"'),
+    ("core sees tools", "layers", inc('# include "tools/out.h"'), "core/ may not include"),
+    ("fs sees tools", "layers", inc('#include "tools/out.h"', "fs/tree.h"), "fs/ may not include"),
+    ("load sees fs", "layers", inc('#include "fs/tree.h"', "tools/load/x.h"), "tools/load/ may not include"),
+    ("a low floor sees a high one", "layers", inc('#include "core/store/index.h"'), "core/base is below core/store"),
+    ("a file on no floor", "layers", {"core/loose.c": LIC}, "core/loose.c: stands on no floor"),
+    ("a floor nobody knows", "layers", {"core/cellar/x.c": LIC}, "stands on no floor"),
+    ("include not from the root", "layers", inc('#include "a.h"'), "is not written from the project root"),
+    ("include that climbs", "layers", inc('#include "core/base/../store/x.h"'), "climbs"),
+    ("include of a source", "layers", inc('#include "core/base/b.c"'), "is not a header"),
+    ("sqlite outside its owner", "layers", inc("#include <sqlite3.h>"), "<sqlite3.h> belongs to"),
+    ("sqlite in quotes", "layers", inc('#include "sqlite3.h"'), "<sqlite3.h> belongs to"),
+    ("fuse in a tool", "layers", inc("#include <fuse3/fuse_lowlevel.h>", "tools/main.h"), "belongs to fs/"),
+    ("cuda outside its file", "layers", inc("#include <cuda.h>", "tools/load/plan.h"), "belongs to tools/load/"),
+    ("a library without an owner", "layers", inc("#include <zlib.h>"), "<zlib.h> has no owner"),
+    ("another folder's private header", "layers", inc('#include "core/base/a_int.h"', "core/store/b.h"), "is private to"),
+    ("no license in C", "files", {"core/base/a.h": "#pragma once\n"}, "core/base/a.h:1: first line is not"),
+    ("no license in a script", "files", {"tests/x.sh": "#!/bin/sh\necho\n"}, "tests/x.sh:2: line is not"),
+    ("no pragma once", "files", {"core/base/a.h": LIC + "int x;\n"}, "no #pragma once"),
+    ("pragma once in a comment only", "files", {"core/base/a.h": LIC + "/*\n#pragma once\n*/\n"}, "no #pragma once"),
+    ("include guard", "files", inc("#ifndef A_H\n#define A_H\n#endif"), "has an include guard"),
+    ("601 lines", "files", {"core/base/b.c": LIC + "\n" * 599 + "int x;\n"}, "601 lines"),
+    ("blanks at the end", "files", inc("int x; "), "core/base/a.h:6: blanks at the end"),
+    ("indented with spaces", "files", inc("        int x;"), "core/base/a.h:6: indented with spaces"),
+    ("space before tab", "files", inc(" \tint x;"), "space before a tab"),
+    ("carriage return", "files", inc("int x;\r"), "carriage returns"),
+    ("no newline at the end", "files", {"core/base/a.h": LIC + "#pragma once"}, "last line has no end"),
+    ("line comment", "files", inc('const char *u = "http://x"; // why'), "core/base/a.h:6: // comment"),
+    ("typedef of a struct", "files", inc("typedef struct x x_t;"), "core/base/a.h:6: typedef of a struct"),
+    ("capitals in a name", "files", {"core/base/Big.c": LIC}, "file names are lower case"),
+    ("stray file among the unit tests", "files", {"tests/unit/helper.c": LIC}, "a test_* or a helper t_*"),
+    ("unfinished", "words", inc("/* TO" "DO: more */"), "core/base/a.h:6: unfinished"),
+    ("unfinished, shouted", "words", {"README.md": "FIX" "ME\n"}, "README.md:1: unfinished"),
+    ("machine path", "words", {"README.md": "see\n`/ho" "me/me/x`\n"}, "README.md:2: machine path"),
+    ("machine path in a script", "words", {"tests/y.sh": "cd=/wo" "rk/main\n"}, "tests/y.sh:1: machine path"),
+    ("source without a test", "units", {"core/base/b.c": LIC}, "core/base/b.c: no tests/unit/test_b.c"),
+    ("a file split off, but with a header", "units", {"core/base/a_b.c": LIC, "core/base/a_b.h": LIC}, "core/base/a_b.c: no tests"),
+    ("a file split off a module without header", "units", {"core/base/zz_b.c": LIC}, "core/base/zz_b.c: no tests"),
+    ("covers outside the first comment", "units",
+     {"core/base/b.c": LIC, "tests/unit/test_a.c": LIC + "int x; /* covers: b */\n"}, "core/base/b.c: no tests"),
+    ("test that is not listed", "units", {"tests/unit/test_z.c": LIC}, "'z' is not in unit_tests"),
+    ("test listed in a comment only", "units",
+     {"tests/unit/test_z.c": LIC, "tests/meson.build": GOOD["tests/meson.build"] + "# unit_tests += ['z']\n"},
+     "'z' is not in unit_tests"),
+    ("fuzz target that is not listed", "units", {"tests/fuzz/fuzz_z.c": LIC}, "'z' is not in tests/fuzz/targets"),
+    ("source that nothing compiles", "units", {"core/base/b.c": LIC}, "core/base/b.c: is in no meson.build"),
+    ("file missing from the table", "readmes", {"core/base/b.h": LIC}, "core/README.md: does not name base/b.h"),
+    ("file named in prose only", "readmes",
+     {"core/base/b.h": LIC, "core/README.md": GOOD["core/README.md"] + "\nand `base/b.h`\n"}, "does not name base/b.h"),
+    ("table names what is gone", "readmes",
+     {"core/README.md": GOOD["core/README.md"] + "| `base/z.c` | z |\n"}, "names base/z.c, which does not exist"),
+    ("badly formatted", "format", {"core/base/b.c": LIC + "int  x ;\n"}, "core/base/b.c: clang-format would change it at line 2"),
+    ("header that leans on others", "headers", inc("size_t dcp_b(void);"), "core/base/a.h: does not compile alone"),
+    ("header without a guard", "headers", {"core/base/a.h": LIC + "struct dcp_a {\n\tint x;\n};\n"}, "does not compile alone"),
+)
+
+# (what is wrong, C source, what the report must say)
+SYMBOLS = (
+    ("export without prefix", "int helper(void);\nint helper(void) { return 1; }", "external name helper does not start with dcp_"),
+    ("variable without prefix", "extern int counter;\nint counter = 3;", "external name counter"),
+    ("core prints", '#include <stdio.h>\nint dcp_x(void);\nint dcp_x(void) { return puts("x"); }', "core may not use puts()"),
+    ("core reads the environment", "#include <stdlib.h>\nchar *dcp_x(void);\nchar *dcp_x(void) { return getenv(\"X\"); }",
+     "core may not use getenv()"),
+    ("core exits", "#include <stdlib.h>\nvoid dcp_x(void);\nvoid dcp_x(void) { exit(1); }", "core may not use exit()"),
+    (None, "int dcp_x(void);\nint dcp_x(void) { return 1; }", "symbols: ok"),
+)
+
+
+def plant(root, files):
+    for name, body in files.items():
+        path = root / name
+        if body is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(body, newline="")
+
+
+def run(guard, *args):
+    got = subprocess.run([sys.executable, "-B", str(HERE / f"{guard}.py"), *map(str, args)],
+                         capture_output=True, text=True)
+    return got.returncode, got.stdout + got.stderr
+
+
+def guard_on(guard, files, cc):
+    with tempfile.TemporaryDirectory() as tmp:
+        root, build = pathlib.Path(tmp) / "tree", pathlib.Path(tmp) / "made"
+        plant(root, files)
+        build.mkdir()
+        command = {"directory": str(build), "command": f"{cc} -std=gnu11 -Wall -c x.c", "file": "x.c"}
+        (build / "compile_commands.json").write_text(json.dumps([command]))
+        return run(guard, root, *([build] if guard == "headers" else []))
+
+
+def symbols_on(source, cc, nm, ar):
+    with tempfile.TemporaryDirectory() as tmp:
+        src, obj, lib = (pathlib.Path(tmp) / n for n in ("x.c", "x.o", "libx.a"))
+        src.write_text(source + "\n")
+        subprocess.run([cc, "-c", src, "-o", obj], check=True)
+        subprocess.run([ar, "rcs", lib, obj], check=True, capture_output=True)
+        return run("symbols", nm, "core", lib)
+
+
+def main(cc, nm="nm", ar="ar"):
+    failed, ran, without = 0, 0, set()
+
+    def judge(what, guard, want_rc, says, rc, out):
+        nonlocal failed, ran
+        if rc == 77:
+            without.add(out.strip())
+            return
+        ran += 1
+        if rc != want_rc or says not in out:
+            failed += 1
+            print(f"{guard}: {what}: wanted exit {want_rc} and \"{says}\", got exit {rc} and\n{out}")
+
+    for guard in ("layers", "files", "words", "units", "readmes", "format"):
+        judge("the good tree", guard, 0, f"{guard}: ok", *guard_on(guard, GOOD, cc))
+    judge("the good tree", "headers", 0, "headers: ok", *guard_on("headers", GOOD, cc))
+    for what, guard, change, says in CASES:
+        judge(what, guard, 1, says, *guard_on(guard, {**GOOD, **change}, cc))
+    for what, source, says in SYMBOLS:
+        judge(what or "a good library", "symbols", 1 if what else 0, says, *symbols_on(source, cc, nm, ar))
+    part = {**GOOD, "core/base/a_part.c": LIC, "core/meson.build": "x = files('base/a.c', 'base/a_part.c', 'store/index.c')\n"}
+    judge("a part of a tested module", "units", 0, "units: ok", *guard_on("units", part, cc))
+    rc, out = guard_on("readmes", {n: b for n, b in GOOD.items() if n != "core/README.md"}, cc)
+    if rc != 77 or "core/README.md" not in out:
+        failed += 1
+        print(f"readmes: no README at all: got exit {rc} and\n{out}")
+    for why in sorted(without):
+        print(f"not proved here: {why}")
+    print(f"selftest: {ran} cases, {failed} failed")
+    return 1 if failed or not ran else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
