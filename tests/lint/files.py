@@ -34,7 +34,7 @@ def blanks(rel, body):
     for no, line in enumerate(body.split("\n"), 1):
         if line != line.rstrip():
             bad.append(f"{rel}:{no}: blanks at the end of the line")
-        if rel.endswith(C) and re.match(r"\t* {8,}\S", line):
+        if rel.endswith(C) and re.match(r"\t* {8,}[^\s\\]", line):
             bad.append(f"{rel}:{no}: indented with spaces, not tabs")
         elif rel.endswith(C) and re.match(r" +\t", line):
             bad.append(f"{rel}:{no}: space before a tab")

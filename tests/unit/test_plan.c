@@ -95,8 +95,11 @@ static void add_piece(struct world *w, const uint64_t *lo, const uint64_t *len, 
 
 	memcpy(w->lo[i], lo, 8 * sizeof(*lo));
 	memcpy(w->len[i], len, 8 * sizeof(*len));
-	*p = (struct dcp_piece){ .lo = w->lo[i], .len = w->len[i], .run_lo = run_lo,
-				 .run_n = run_n, .off = w->used + rnd(5) };
+	*p = (struct dcp_piece){ .lo = w->lo[i],
+				 .len = w->len[i],
+				 .run_lo = run_lo,
+				 .run_n = run_n,
+				 .off = w->used + rnd(5) };
 	if (strided && run_n) {
 		random_strides(w, i, &span);
 		p->stride = w->stride[i];
@@ -156,8 +159,11 @@ static void random_world(struct world *w)
 	uint64_t lo[8] = { 0 }, len[8] = { 0 };
 
 	w->used = 0;
-	w->t = (struct dcp_tensor){ .key = "k", .shape = w->shape, .pieces = w->pieces,
-				    .itemsize = sizes[rnd(5)], .ndim = (uint32_t)rnd(6) };
+	w->t = (struct dcp_tensor){ .key = "k",
+				    .shape = w->shape,
+				    .pieces = w->pieces,
+				    .itemsize = sizes[rnd(5)],
+				    .ndim = (uint32_t)rnd(6) };
 	for (uint32_t d = 0; d < w->t.ndim; d++)
 		len[d] = w->shape[d] = 1 + rnd(w->t.ndim > 3 ? 4 : 12);
 	cut(w, lo, len, (int)rnd(6));
@@ -248,8 +254,8 @@ static void packed_pieces_come_back(void **state)
 
 		random_world(w);
 		dcp_pack_pieces(&blob, &w->t);
-		assert_int_equal(dcp_unpack_pieces(blob.p, blob.n, w->t.ndim, &arena, &p, &n, &err),
-				 0);
+		assert_int_equal(
+			dcp_unpack_pieces(blob.p, blob.n, w->t.ndim, &arena, &p, &n, &err), 0);
 		assert_int_equal(n, w->t.npieces);
 		for (size_t i = 0; i < n; i++) {
 			size_t bytes = w->t.ndim * sizeof(uint64_t);
@@ -265,8 +271,8 @@ static void packed_pieces_come_back(void **state)
 				assert_memory_equal(p[i].stride, w->pieces[i].stride, bytes);
 		}
 		for (size_t cut_at = 0; cut_at < blob.n; cut_at++)
-			assert_int_equal(dcp_unpack_pieces(blob.p, cut_at, w->t.ndim, &arena, &p,
-							   &n, &err),
+			assert_int_equal(dcp_unpack_pieces(blob.p, cut_at, w->t.ndim, &arena,
+							   &p, &n, &err),
 					 -EBADMSG);
 		dcp_arena_finish(&arena);
 	}
@@ -274,7 +280,11 @@ static void packed_pieces_come_back(void **state)
 	free(w);
 }
 
-#define BOX2(a, b, c, d) { a, c }, { (b) - (a), (d) - (c) }
+#define BOX2(a, b, c, d)                                                                       \
+	{ a, c },                                                                              \
+	{                                                                                      \
+		(b) - (a), (d) - (c)                                                           \
+	}
 
 /* clang-format off */
 static const struct {
@@ -316,8 +326,11 @@ static void tiling_table(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(tilings); i++) {
 		struct dcp_piece pieces[4] = { { 0 } };
-		struct dcp_tensor t = { .ndim = tilings[i].ndim, .shape = tilings[i].shape,
-					.pieces = pieces, .npieces = tilings[i].n, .itemsize = 1 };
+		struct dcp_tensor t = { .ndim = tilings[i].ndim,
+					.shape = tilings[i].shape,
+					.pieces = pieces,
+					.npieces = tilings[i].n,
+					.itemsize = 1 };
 		struct dcp_err err = { 0 };
 		struct dcp_arena arena;
 		struct dcp_tiling tl;
@@ -360,14 +373,16 @@ static void irregular_tiling_is_refused(void **state)
 	free(lo);
 }
 
-/* A transposed matrix is one strided run a row; a column cut of a dense one is a single run series. */
+/* A transposed matrix is one strided run a row; a column cut of a dense one is a single run
+ * series. */
 static void strided_pieces_stay_few(void **state)
 {
 	uint64_t shape[2] = { 100, 200 }, lo[2] = { 0, 0 }, stride[2] = { 1, 100 };
 	uint64_t col_lo[2] = { 0, 50 }, col_len[2] = { 100, 25 };
 	struct dcp_piece piece = { .lo = lo, .len = shape, .run_n = 20000, .nbytes = 80000 };
-	struct dcp_tensor t = { .ndim = 2, .shape = shape, .pieces = &piece, .npieces = 1,
-				.itemsize = 4 };
+	struct dcp_tensor t = {
+		.ndim = 2, .shape = shape, .pieces = &piece, .npieces = 1, .itemsize = 4
+	};
 	struct dcp_plan_iter it;
 	struct dcp_arena arena;
 	struct dcp_tiling tl;
