@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver: main() for a fuzz target without libFuzzer, so that every compiler replays every
- *find.
+ * driver: main() for a fuzz target without libFuzzer, so that any compiler replays a find.
  *
  *	fuzz_zip [--mutate N] [--seed S] [--verbose] PATH... [--if-present PATH]...
  *
  * A PATH is a file or a directory of them at any depth. Each file is given to the target as it
  * is, and then N times damaged: bits flipped, bytes replaced, cut short, ranges moved. Damage
- * depends on the seed, the file's bytes and its number alone, so a run can be repeated. When
- *the target dies, the input at hand is named on stderr and kept in ./crash-<target>.
+ * depends on the seed, the file's length and its number alone, so a run can be repeated. When
+ * the target dies, the input is named on stderr and kept beside the program, <target>.crash.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 extern void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
 
 static struct {
-	const char *self;
+	const char *self; /* argv[0] */
 	unsigned mutate, inputs;
 	uint64_t seed;
 	bool verbose;
@@ -48,12 +47,12 @@ static struct {
 
 static void keep_input(void)
 {
-	char to[256];
+	char to[4096];
 	int fd;
 
 	if (!now.path)
 		return;
-	snprintf(to, sizeof(to), "crash-%s", run.self);
+	snprintf(to, sizeof(to), "%s.crash", run.self);
 	fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	dprintf(2, "%s: died on %s, damage %u, seed %llu, %zu bytes; kept in %s\n", run.self,
 		now.path, now.damage, (unsigned long long)run.seed, now.n,
@@ -219,12 +218,11 @@ static int number(const char *word, unsigned long long *out)
 
 int main(int argc, char **argv)
 {
-	static const int deaths[] = {
-		SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP, SIGALRM
-	};
+	static const int deaths[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
 	int bad = 0;
 
-	run.self = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
+	run.self = argv[0];
+	signal(SIGABRT, on_death);
 	if (__sanitizer_set_death_callback)
 		__sanitizer_set_death_callback(keep_input);
 	else

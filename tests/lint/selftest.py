@@ -108,6 +108,18 @@ SYMBOLS = (
 )
 
 
+# What meson's log says of the tests a (suite unit), m (mount) and g (gpu); the closing line, plain and for CI.
+SUMMARIES = (
+    ("all ran", "a=OK m=OK g=EXPECTEDFAIL", "3 passed, 0 failed, 0 skipped", "3 passed, 0 failed, 0 skipped"),
+    ("each way to fail", "a=FAIL m=TIMEOUT g=UNEXPECTEDPASS", "0 passed, 3 failed, 0 skipped", "0 passed, 3 failed, 0 skipped"),
+    ("killed in the middle", "a=OK m=INTERRUPT", "1 passed, 2 failed, 0 skipped", "1 passed, 2 failed, 0 skipped"),
+    ("a skip that CI allows", "a=OK m=OK g=SKIP", "2 passed, 0 failed, 1 skipped", "2 passed, 0 failed, 1 skipped"),
+    ("a skip that CI does not", "a=SKIP m=OK g=OK", "2 passed, 0 failed, 1 skipped", "2 passed, 1 failed, 0 skipped"),
+    ("all skipped is not green", "a=SKIP m=SKIP g=SKIP", "0 passed, 0 failed, 3 skipped", None),
+    ("no log at all", None, "0 passed, 1 failed, 0 skipped", "0 passed, 1 failed, 0 skipped"),
+)
+
+
 def plant(root, files):
     for name, body in files.items():
         path = root / name
@@ -141,6 +153,17 @@ def symbols_on(source, cc, nm, ar):
         return run("symbols", nm, "core", lib)
 
 
+def summary_of(log, *flags):
+    with tempfile.TemporaryDirectory() as tmp:
+        known = [{"name": n, "suite": [f"dcpfs:{s}"], "cmd": [n]} for n, s in (("a", "unit"), ("m", "mount"), ("g", "gpu"))]
+        files = {"b/meson-info/intro-tests.json": json.dumps(known)}
+        if log:
+            lines = [{"name": f"dcpfs:x / {w[0]}", "command": [w[0]], "result": w[2:], "stderr": f"why {w[0]}\n"} for w in log.split()]
+            files["b/meson-logs/testlog.json"] = "".join(json.dumps(x) + "\n" for x in lines)
+        plant(pathlib.Path(tmp), files)
+        return run("../summary", *flags, tmp, "b")
+
+
 def main(cc, nm="nm", ar="ar"):
     failed, ran, without = 0, 0, set()
 
@@ -167,6 +190,11 @@ def main(cc, nm="nm", ar="ar"):
     if rc != 77 or "core/README.md" not in out:
         failed += 1
         print(f"readmes: no README at all: got exit {rc} and\n{out}")
+    for what, log, plain, strict in SUMMARIES:
+        for says, flags in ((plain, []), (strict, ["--ci"])):
+            if says:
+                good = ", 0 failed" in says and not says.startswith("0 passed")
+                judge(what, "summary", 0 if good else 1, "\n" + says + "\n", *summary_of(log, *flags))
     for why in sorted(without):
         print(f"not proved here: {why}")
     print(f"selftest: {ran} cases, {failed} failed")

@@ -1,0 +1,108 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Everything, from packages to the last test, ending with one line:
+#
+#	N passed, N failed, N skipped
+#
+#   tests/run.sh           three builds: default, nothing optional, sanitizers
+#   tests/run.sh --fast    the default build only
+#   tests/run.sh --ci      three builds, and a skip that only a missing GPU explains is allowed
+#   tests/run.sh --keep    build on what the last run left, instead of from nothing
+#
+# Builds and logs stay in build/. Exits 0 only when something passed and nothing failed.
+set -u
+cd "$(dirname "$0")/.." || exit 3
+root=$PWD
+top=$root/build
+fast="" ci="" keep=""
+
+for word in "$@"; do
+	case $word in
+	--fast) fast=yes ;;
+	--ci) ci=yes ;;
+	--keep) keep=yes ;;
+	*)
+		sed -n 's/^# \{0,1\}//; 3,12p' "$0" >&2
+		exit 2
+		;;
+	esac
+done
+
+start=$(date +%s)
+say() {
+	printf '\n== %4d s: %s\n' $(($(date +%s) - start)) "$*"
+}
+
+# Run a step with its words in a log; on failure show the end of it.
+step() {
+	log=$1
+	shift
+	if ! "$@" >"$log" 2>&1 </dev/null; then
+		printf 'failed: %s\n' "$*"
+		grep -nE '(error|ERROR|FAILED)[: ]' "$log" | head -n 20
+		tail -n 40 "$log"
+		printf '(all of it: %s)\n' "$log"
+		return 1
+	fi
+}
+
+packages() {
+	say 'packages'
+	"$root/tools/packages.sh" test || exit 3
+	"$root/tools/packages.sh" optional || echo 'going on without what is optional'
+	if [ ! -e /dev/fuse ] && [ "$(id -u)" = 0 ]; then
+		mknod -m 666 /dev/fuse c 10 229 && echo 'made /dev/fuse'
+	fi
+}
+
+# The real safetensors package, to read what dcpfs wrote; never part of the product.
+# Tests find its python in DCPFS_TEST_PYTHON, and skip without it.
+venv() {
+	python=/usr/bin/python3 # the one that has Debian's numpy
+	[ -x $python ] || python=python3
+	say 'python packages of the tests'
+	if [ ! -x "$top/venv/bin/python" ] || [ ! -e "$top/venv/complete" ]; then
+		rm -rf "$top/venv"
+		step "$top/venv.log" "$python" -m venv --system-site-packages "$top/venv" &&
+			step "$top/venv.log" "$top/venv/bin/python" -m pip install -q \
+				--disable-pip-version-check -r "$root/tests/requirements.txt" &&
+			touch "$top/venv/complete"
+	fi
+	if [ -e "$top/venv/complete" ]; then
+		export DCPFS_TEST_PYTHON="$top/venv/bin/python"
+	else
+		echo 'cannot be had; tests that need them will skip'
+	fi
+}
+
+# build NAME "SUITES, or nothing for all" MESON-OPTION...
+build() {
+	name=$1 suites=$2
+	shift 2
+	say "build $name"
+	[ -n "$keep" ] || rm -rf "${top:?}/$name"
+	rm -f "$top/$name/meson-logs/testlog.json"
+	set -- "$top/$name" "$root" "$@"
+	[ ! -e "$top/$name/build.ninja" ] || set -- --reconfigure "$@"
+	done="$done $name=$(echo $suites | tr ' ' ,)"
+	step "$top/$name.setup.log" meson setup "$@" || return
+	step "$top/$name.ninja.log" ninja -C "$top/$name" || return
+	say "test $name"
+	set --
+	for suite in $suites; do
+		set -- "$@" --suite "$suite"
+	done
+	meson test -C "$top/$name" --no-rebuild --print-errorlogs --timeout-multiplier 3 "$@"
+}
+
+mkdir -p "$top"
+done=""
+packages
+venv
+build default '' -Dwerror=true
+if [ -z "$fast" ]; then
+	build minimal 'unit lint cli' -Dauto_features=disabled -Dwerror=true
+	build sanitize '' -Dwerror=true -Db_sanitize=address,undefined -Db_lundef=false
+fi
+say 'results'
+exec python3 -B "$root/tests/summary.py" ${ci:+--ci} "$top" $done

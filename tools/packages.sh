@@ -1,0 +1,88 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The one list of Debian packages. Installs those of the named sets that are missing.
+#
+#   tools/packages.sh build      what compiling dcpfs needs
+#   tools/packages.sh test       that, and what the whole test suite needs
+#   tools/packages.sh optional   io_uring, MPI and curl, as far as the distribution has them
+#   tools/packages.sh list SET   print the names, install nothing
+set -eu
+
+build='build-essential meson ninja-build pkg-config libfuse3-dev fuse3 libsqlite3-dev
+	libjansson-dev libarchive-dev libxxhash-dev'
+# The unit tests are part of every build.
+build="$build libcmocka-dev"
+test="attr rsync jq git python3 python3-numpy python3-venv zstd sqlite3 clang clang-format
+	libclang-rt-dev man-db zsh fish"
+optional='liburing-dev libopenmpi-dev openmpi-bin libcurl4-openssl-dev'
+
+say() {
+	printf 'packages.sh: %s\n' "$*" >&2
+}
+
+names() {
+	case $1 in
+	build) echo $build ;;
+	test) echo $build $test ;;
+	optional) echo $optional ;;
+	*)
+		say "usage: packages.sh build|test|optional ..., or: packages.sh list SET"
+		exit 2
+		;;
+	esac
+}
+
+missing() {
+	for name in "$@"; do
+		status=$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null) || status=
+		[ "$status" = installed ] || echo "$name"
+	done
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+		sudo "$@"
+	else
+		say "needs root, or sudo, to install:" $want
+		exit 3
+	fi
+}
+
+# apt-get talks too much; its words are shown only when it fails.
+quietly() {
+	log=$(mktemp)
+	if ! as_root env DEBIAN_FRONTEND=noninteractive "$@" >"$log" 2>&1 </dev/null; then
+		cat "$log" >&2
+		rm -f "$log"
+		return 1
+	fi
+	rm -f "$log"
+}
+
+[ $# -gt 0 ] || names ''
+if [ "$1" = list ]; then
+	names "${2-}"
+	exit
+fi
+for set in "$@"; do
+	all=$(names "$set")
+	if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+		say "no apt-get here; the Debian names of what is needed:" $all
+		exit 3
+	fi
+	want=$(missing $all)
+	[ -n "$want" ] || continue
+	as_root true
+	say "installing ($set):" $want
+	quietly apt-get -q update || say "apt-get update failed, trying with the lists at hand"
+	if [ "$set" = optional ]; then
+		for name in $want; do
+			quietly apt-get -qy install --no-install-recommends "$name" ||
+				say "left out, cannot be had: $name"
+		done
+	else
+		quietly apt-get -qy install --no-install-recommends $want
+	fi
+done
