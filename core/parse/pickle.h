@@ -10,6 +10,16 @@
  * Refused: out-of-band buffers (NEXT_BUFFER, READONLY_BUFFER), extension codes
  * (EXT1/2/4), unknown opcodes.
  *
+ * Types are checked where Python would have checked them: state goes onto objects only, items
+ * into what has items, only names, objects and persistent ids are called. Of two BUILDs on
+ * one object the last counts. MEMOIZE behind PUTs that left holes is refused.
+ *
+ * Walking the result: values are shared and cycles are legal, so what is a few kilobytes
+ * here can be endless when written out. Whoever walks bounds depth and output himself:
+ * the depth limit is checked when a value is put somewhere, and what is put into that
+ * value later, through the memo, counts nowhere above. A container that holds itself gets
+ * deeper with each batch added.
+ *
  * Limits: bytes of memory, nesting depth, digits of an integer; each has a constant or an
  * option below. The input is read through a small window and need not fit in memory.
  *
@@ -26,9 +36,11 @@
 struct dcp_err;
 struct dcp_source;
 
-#define DCP_PICKLE_MAX_DEPTH 500 /* containers inside containers */
-#define DCP_PICKLE_MAX_INT 4096  /* bytes of one integer */
-#define DCP_PICKLE_INLINE 65536  /* longer bytes objects are referred to, not copied */
+#define DCP_PICKLE_MAX_DEPTH 500      /* containers inside containers */
+#define DCP_PICKLE_MAX_INT 4096       /* bytes of one integer */
+#define DCP_PICKLE_INLINE 65536       /* longer bytes objects are referred to, not copied */
+#define DCP_PICKLE_MAX_LINE (1 << 20) /* a newline-terminated argument, without the newline */
+#define DCP_PICKLE_NO_SRC UINT64_MAX  /* src_off: written with escapes, lies nowhere as such */
 
 enum dcp_pv_type {
 	DCP_PV_NONE,
@@ -36,7 +48,9 @@ enum dcp_pv_type {
 	DCP_PV_INT,    /* i */
 	DCP_PV_FLOAT,  /* f */
 	DCP_PV_BIGINT, /* node bytes: two's complement, little-endian, more than 64 bits */
-	DCP_PV_STR,   /* node bytes: UTF-8 with surrogatepass, as pickled; NUL-terminated too */
+	/* node bytes: UTF-8 with surrogatepass, NUL-terminated too; Python 2's str is this
+	 * where it is UTF-8, else BYTES */
+	DCP_PV_STR,
 	DCP_PV_BYTES, /* node bytes, or only src_off and n when longer than DCP_PICKLE_INLINE */
 	DCP_PV_BYTEARRAY, /* the same */
 	DCP_PV_TUPLE,     /* node items */
@@ -70,7 +84,7 @@ struct dcp_pnode {
 		struct {            /* STR, BYTES, BYTEARRAY, BIGINT */
 			char *data; /* NULL: not copied, see src_off */
 			uint64_t n;
-			uint64_t src_off; /* where the bytes lie in the source */
+			uint64_t src_off; /* where the bytes lie in the source; see NO_SRC */
 		};
 		struct { /* GLOBAL */
 			const char *module, *name;
@@ -91,14 +105,16 @@ struct dcp_pobj {
 	struct dcp_pv state;    /* argument of BUILD; NONE: there was none */
 	struct dcp_pv list;     /* LIST of what was appended or added to it, else NONE */
 	struct dcp_pv dict;     /* DICT of what was set in it by SETITEM(S), else NONE */
-	bool called; /* REDUCE: the result of a call; else an instance (NEWOBJ, OBJ, INST) */
-	bool built;  /* BUILD was seen */
+	uint32_t refs;          /* nodes that share it: equal calls of equal arguments may */
+	bool called;            /* REDUCE; else an instance (NEWOBJ, OBJ, INST) */
+	bool built;             /* BUILD was seen */
 };
 
 /*
  * A reader that wants a huge dict a batch at a time gives a hook. Before key/value pairs
- * go into a dict, the machine asks: @where is the value right under that dict on the stack
- * (for a dict inside a dict: its key), @depth the number of values below the dict.
+ * go into a dict (not: are set in an object), the machine asks: @where is the value right
+ * under that dict on the stack (for a dict inside a dict: its key; NONE for the lowest),
+ * @depth the number of values below the dict.
  * Return 1: taken, the machine forgets the pairs; 0: store them as usual; negative: stop,
  * with @err filled in. The values are valid only during the call.
  */
@@ -109,7 +125,7 @@ struct dcp_pickle_hook {
 };
 
 struct dcp_pickle_opts {
-	size_t memory;                      /* limit in bytes; 0: 192 MiB */
+	size_t memory;                      /* limit in bytes; 0: 192 MiB; at most 32 GiB */
 	const struct dcp_pickle_hook *hook; /* may be NULL */
 	uint64_t off;                       /* where the pickle starts in the source */
 };
@@ -146,11 +162,13 @@ bool dcp_pv_u64(struct dcp_pv v, uint64_t *out);
 /* Items of TUPLE, LIST, SET, FROZENSET, or of an OBJECT's appended list; n = 0 otherwise. */
 const struct dcp_pv *dcp_pv_items(struct dcp_pv v, size_t *n);
 
-/* Key/value pairs of a DICT, or of an OBJECT that had items set (OrderedDict and such). */
+/* Key/value pairs of a DICT, or of an OBJECT that had items set (OrderedDict and such), or of a
+ * mapping OBJECT called with one dict (Counter). */
 const struct dcp_pv *dcp_pv_pairs(struct dcp_pv v, size_t *npairs);
 
 /* Value for a str key, of a DICT, of dict items of an OBJECT, or of its state (a dict, or the
- * second half of a (None, dict) state); NULL when there is none. The last duplicate counts. */
+ * halves of a (None or dict, dict) state); NULL when there is none. The last duplicate
+ * counts. */
 const struct dcp_pv *dcp_pv_get(struct dcp_pv v, const char *key);
 
 /* Is this a mapping as Python's collections.abc sees it: dict, OrderedDict, defaultdict,
