@@ -28,7 +28,8 @@ struct dcp_zip_member {
 
 /*
  * List the members of @src in directory order, allocated in @arena.
- * Promise: header_off lies inside @src, before the directory, and header_off + size does too.
+ * Promise: header_off lies inside @src, before the directory, and so does header_off + size of
+ * every stored member.
  * Returns 0, -EBADMSG (not a well-formed ZIP), -ENOTSUP (multi-disk), -E2BIG (too many
  * members), -ENOMEM, or what reading @src gave. Out-parameters are written only on success.
  */
@@ -37,7 +38,7 @@ int dcp_zip_list(const struct dcp_source *src, struct dcp_arena *arena,
 
 /*
  * Offset of the first data byte of @m: one read of its local header, whose name must be
- * the directory's. Promise: [*off, *off + m->size) lies inside @src.
+ * the directory's. Promise, for a stored member: [*off, *off + m->size) lies inside @src.
  */
 int dcp_zip_data(const struct dcp_source *src, const struct dcp_zip_member *m, uint64_t *off,
 		 struct dcp_err *err);
