@@ -18,6 +18,9 @@ static int replace(struct dcp_pkl_vm *vm, size_t n, enum dcp_pv_type type,
 		return dcp_pkl_no_memory(vm);
 	if (DCP_UNLIKELY(node->depth > DCP_PICKLE_MAX_DEPTH))
 		return dcp_pkl_too_deep(vm);
+	/* The loop keeps one place free; INST without arguments needs two. */
+	if (DCP_UNLIKELY(vm->sp - n == vm->stack_end) && !dcp_pkl_grow_stack(vm))
+		return dcp_pkl_no_memory(vm);
 	vm->sp -= n;
 	vm->sp->type = (uint8_t)type;
 	vm->sp->node = node;

@@ -69,9 +69,10 @@ struct dcp_pickle {
 #endif
 #endif
 #ifdef DCP_PKL_ASAN
-#include <sanitizer/asan_interface.h>
-#define DCP_PKL_POISON(p, n) ASAN_POISON_MEMORY_REGION(p, n)
-#define DCP_PKL_UNPOISON(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+void __asan_poison_memory_region(const volatile void *p, size_t n);
+void __asan_unpoison_memory_region(const volatile void *p, size_t n);
+#define DCP_PKL_POISON(p, n) __asan_poison_memory_region(p, n)
+#define DCP_PKL_UNPOISON(p, n) __asan_unpoison_memory_region(p, n)
 #else
 #define DCP_PKL_POISON(p, n) ((void)0)
 #define DCP_PKL_UNPOISON(p, n) ((void)0)

@@ -19,6 +19,7 @@ enum {
 	SHARE_AFTER = 64, /* tuples: small pickles do without tables */
 	SHARED_ITEMS = 8, /* longer and deeper tuples are not looked up */
 	SHARED_DEPTH = 4,
+	TABLES_MEMORY = 1 << 20, /* what must be left of the limit to make them */
 };
 
 struct dcp_pkl_call {
@@ -48,10 +49,12 @@ void dcp_pkl_mem_settle(struct dcp_pkl_mem *m)
 /* They are only a help: where memory is short, do without. */
 static void make_tables(struct dcp_pkl_mem *m)
 {
+	if (m->limit - m->used < TABLES_MEMORY)
+		return;
 	m->tuples = dcp_pkl_resize(m, NULL, 0, TUPLES * sizeof(*m->tuples));
+	m->calls = dcp_pkl_resize(m, NULL, 0, CALLS * sizeof(*m->calls));
 	if (m->tuples)
 		memset(m->tuples, 0, TUPLES * sizeof(*m->tuples));
-	m->calls = dcp_pkl_resize(m, NULL, 0, CALLS * sizeof(*m->calls));
 	if (m->calls)
 		memset(m->calls, 0, CALLS * sizeof(*m->calls));
 }
@@ -221,6 +224,8 @@ bool dcp_pkl_extend(struct dcp_pkl_mem *m, struct dcp_pnode *c, const struct dcp
 	uint32_t depth = 0;
 	struct dcp_pv *to;
 
+	if (!n)
+		return true;
 	if (!make_room(m, c, n))
 		return false;
 	to = c->items + c->nitems;

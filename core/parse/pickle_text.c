@@ -230,6 +230,7 @@ static size_t unquote_escape(const char *s, size_t n, struct dcp_buf *out)
 bool dcp_pkl_unquote(const char *s, size_t n, struct dcp_buf *out)
 {
 	dcp_buf_reset(out);
+	dcp_buf_str(out, ""); /* empty text is not NULL */
 	if (n < 2 || s[0] != s[n - 1] || (*s != '\'' && *s != '"'))
 		return false;
 	s++;
@@ -274,6 +275,7 @@ static void add_utf8(struct dcp_buf *out, uint32_t c)
 bool dcp_pkl_unescape(const char *s, size_t n, struct dcp_buf *out)
 {
 	dcp_buf_reset(out);
+	dcp_buf_str(out, ""); /* empty text is not NULL */
 	while (n) {
 		size_t digits = n > 1 && s[1] == 'u' ? 4 : n > 1 && s[1] == 'U' ? 8 : 0;
 		uint32_t c;
