@@ -13,7 +13,7 @@
 #include "core/parse/pickle.h"
 #include "core/parse/source.h"
 
-enum { T_PICKLE_DEEP = 24 }; /* cycles are cut here, by both sides */
+enum { T_PICKLE_DEEP = 7 }; /* cycles are cut here, by both sides */
 
 static inline void t_pickle_show(struct dcp_buf *b, struct dcp_pv v, int depth);
 

@@ -178,6 +178,36 @@ static void every_opcode_in_any_window(void **state)
 	}
 }
 
+/* The stack grows at 64 values: each opcode with that many and a few less below it. */
+static void every_opcode_on_a_full_stack(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		t_case(rows[i].want);
+		for (size_t below = 56; below < 68; below++) {
+			dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+			const struct dcp_pv *items;
+			struct dcp_pickle *p;
+			struct dcp_err err;
+			size_t n;
+			char *got;
+
+			dcp_buf_str(&b, "(");
+			memset(dcp_buf_grow(&b, below), 'N', below);
+			dcp_buf_add(&b, rows[i].bytes, rows[i].n - 1);
+			dcp_buf_str(&b, "t.");
+			if (parse(b.p, b.n, 0, 0, &p, &err) < 0)
+				fail_msg("%s", err.msg);
+			items = dcp_pv_items(dcp_pickle_root(p), &n);
+			assert_int_equal(n, below + 1);
+			got = t_pickle_text(items[below]);
+			assert_string_equal(got, rows[i].want);
+			free(got);
+			dcp_pickle_free(p);
+		}
+	}
+}
+
 static void every_cut_is_noticed(void **state)
 {
 	(void)state;
@@ -271,6 +301,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_opcode_in_any_window),
+		cmocka_unit_test(every_opcode_on_a_full_stack),
 		cmocka_unit_test(every_cut_is_noticed),
 		cmocka_unit_test(no_opcode_is_forgotten),
 		cmocka_unit_test(text_knows_its_place),
