@@ -88,6 +88,7 @@ struct dcp_pnode {
 		};
 		struct { /* GLOBAL */
 			const char *module, *name;
+			const char *full; /* "module.name" */
 		};
 		struct { /* TUPLE, LIST, SET, FROZENSET, PERSID (1 item), DICT (pairs) */
 			struct dcp_pv *items; /* DICT: key, value, key, value, ... */

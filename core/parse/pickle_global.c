@@ -11,20 +11,25 @@ enum { GLOBALS_MIN = 32, GLOBALS_MAX = 1 << 16, PROBES = 8 };
 static struct dcp_pnode *new_global(struct dcp_pkl_mem *m, const char *module, size_t nmodule,
 				    const char *name, size_t nname)
 {
-	struct dcp_pnode *node = dcp_pkl_alloc(m, sizeof(*node) + nmodule + nname + 2);
-	char *s;
+	/* Three strings: "module", "module.name", and "name" as the end of the second. */
+	struct dcp_pnode *node = dcp_pkl_alloc(m, sizeof(*node) + 2 * nmodule + nname + 3);
+	char *s, *full;
 
 	if (!node)
 		return NULL;
 	s = (char *)(node + 1);
 	memcpy(s, module, nmodule);
 	s[nmodule] = '\0';
-	memcpy(s + nmodule + 1, name, nname);
-	s[nmodule + 1 + nname] = '\0';
+	full = s + nmodule + 1;
+	memcpy(full, module, nmodule);
+	full[nmodule] = '.';
+	memcpy(full + nmodule + 1, name, nname);
+	full[nmodule + 1 + nname] = '\0';
 	node->refs = 1;
 	node->depth = 0;
 	node->module = s;
-	node->name = s + nmodule + 1;
+	node->full = full;
+	node->name = full + nmodule + 1;
 	return node;
 }
 

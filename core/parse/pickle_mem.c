@@ -212,7 +212,7 @@ static size_t text_size(const struct dcp_pnode *n)
 
 static size_t global_size(const struct dcp_pnode *n)
 {
-	return sizeof(*n) + strlen(n->module) + strlen(n->name) + 2;
+	return sizeof(*n) + 2 * strlen(n->module) + strlen(n->name) + 3;
 }
 
 /*
