@@ -6,14 +6,21 @@
  *   tuple, torch.Size                      arrays
  *   bytes, bytearray                       {"$bytes": base64}
  *   NaN, infinities                        {"$float": "nan" | "inf" | "-inf"}
- *   dict with str keys, OrderedDict        object; other keys: {"$dict": [[k, v], ...]}
+ *   dict with str keys, OrderedDict        object; with other keys, or one that begins with
+ *                                          '$': {"$dict": [[k, v], ...]}
  *   set, frozenset                         {"$set": [...]}
  *   complex, range, slice                  {"$class": "complex", "args": [1.0, 2.0]}
  *   torch.dtype, torch.device              {"$class": "torch.dtype", "args": ["bfloat16"]}
- *   numpy array or scalar                  {"$ndarray": {"dtype", "shape", "data": {"$bytes"}}}
+ *   numpy array or scalar                  {"$ndarray": {"dtype": "<u4", "shape": [624],
+ *                                          "data": {"$bytes": base64}}}; column-major ones
+ *                                          have "fortran_order": true besides
  *   a tensor                               {"$tensor": key}
- *   anything else                          {"$class": "module.Name", "args": [...], "state":
- * ..., "items": [...], "dict": ...}, parts that exist
+ *   a class or function                    {"$class": "type", "args": ["module.Name"]}
+ *   anything else                          {"$class": "module.Name"} and, where it has them,
+ *                                          "args", "kwargs", "state", "items", "dict"
+ *   a container inside itself              {"$cycle": key path of the outer one}
+ *   bytes too long to be in memory, and    {"$bytes_at": [offset in the pickle's source,
+ *   no stream to read them from            length]}
  */
 #pragma once
 #include <stddef.h>
@@ -55,7 +62,8 @@ int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *c
 /*
  * Append @v as one JSON value. @path is its key path: a tensor inside it is written as
  * {"$tensor": key} with the key dcp_pyjson_walk() told. @t may be NULL: then nothing is a
- * tensor. Returns 0, -E2BIG (nested too deep), -ENOMEM.
+ * tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
+ * bytes gave; then nothing was appended.
  */
 int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
 		     const char *const *path, size_t npath);

@@ -56,3 +56,17 @@ struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
  */
 int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
 		     struct dcp_err *err);
+
+/* Bytes of one element of the dtype that torch calls @name, also of those that are
+ * DCP_DTYPE_OTHER to us; 0: no such dtype. */
+uint32_t dcp_torch_itemsize(const char *name);
+
+/* Would dcp_torch_tensor() give anything but 0? Looks at @v alone. */
+bool dcp_torch_is_tensor(struct dcp_pv v);
+
+/*
+ * [off, off + n) of a BYTES or BYTEARRAY of this stream, also of one too long to have been
+ * copied. Returns 0, -EINVAL (not bytes, or not so many), or what the source gave.
+ */
+int dcp_torch_read(const struct dcp_torch *t, struct dcp_pv v, uint64_t off, void *buf,
+		   size_t n);

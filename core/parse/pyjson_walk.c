@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/parse/pyjson_int.h"
+#include "core/parse/torch.h"
+
+struct walk {
+	const struct dcp_torch *t;
+	struct dcp_pyjson_path path;
+	struct dcp_pyjson_trail trail;
+	uint64_t visits;
+	bool inside;
+	dcp_leaf_fn fn;
+	void *ctx;
+};
+
+static bool is_tensor(const struct walk *w, struct dcp_pv v)
+{
+	return w->t && dcp_torch_is_tensor(v);
+}
+
+static int spend(struct walk *w)
+{
+	return ++w->visits > DCP_PYJSON_MAX_VISITS ? -E2BIG : 0;
+}
+
+static int tell(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
+{
+	struct dcp_leaf leaf = {
+		.path = (const char *const *)w->path.part,
+		.npath = w->path.n,
+		.key = dcp_pyjson_path_key(&w->path, w->path.n),
+		.value = v,
+		.is_tensor = tensor,
+		.nested = nested,
+	};
+
+	return leaf.key ? w->fn(w->ctx, &leaf) : -ENOMEM;
+}
+
+static void enter(struct walk *w, struct dcp_pv v)
+{
+	w->trail.at[w->trail.n].node = v.node;
+	w->trail.at[w->trail.n].npath = w->path.n;
+	w->trail.n++;
+}
+
+/* ---- tensors inside a leaf ---- */
+
+static int find_tensors(struct walk *w, struct dcp_pv v);
+
+/* One part of a value; its path component is on the path already. */
+static int find_in_part(struct walk *w, struct dcp_pv v)
+{
+	return is_tensor(w, v) ? tell(w, v, true, true) : find_tensors(w, v);
+}
+
+/* Values in which no tensor can be are passed without spelling a path to them. */
+static bool may_hold(struct dcp_pv v)
+{
+	return v.type >= DCP_PV_TUPLE && v.type != DCP_PV_GLOBAL && v.type != DCP_PV_PERSID;
+}
+
+static int find_in_items(struct walk *w, const struct dcp_pv *item, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = spend(w);
+		if (r < 0 || !may_hold(item[i]))
+			continue;
+		r = dcp_pyjson_push_index(&w->path, i);
+		if (r < 0)
+			return r;
+		r = find_in_part(w, item[i]);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int find_in_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
+{
+	dcp_auto_free uint32_t *last = NULL;
+	int r = dcp_pyjson_duplicates(kv, n, &last);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		size_t from = last ? last[i] : i;
+
+		r = spend(w);
+		if (r < 0 || from == UINT32_MAX || !may_hold(kv[2 * from + 1]))
+			continue;
+		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
+		if (r < 0)
+			return r;
+		r = find_in_part(w, kv[2 * from + 1]);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int find_under(struct walk *w, const char *name, struct dcp_pv v)
+{
+	int r;
+
+	if (!may_hold(v))
+		return 0;
+	r = dcp_pyjson_push(&w->path, name, strlen(name));
+	if (r < 0)
+		return r;
+	r = find_in_part(w, v);
+	dcp_pyjson_pop(&w->path);
+	return r;
+}
+
+static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
+{
+	int r = 0;
+
+	if (l->nargs) {
+		r = dcp_pyjson_push(&w->path, "args", 4);
+		if (r < 0)
+			return r;
+		r = find_in_items(w, l->args, l->nargs);
+		dcp_pyjson_pop(&w->path);
+	}
+	if (r == 0)
+		r = find_under(w, "kwargs", l->kwargs);
+	if (r == 0)
+		r = find_under(w, "state", l->state);
+	if (r == 0)
+		r = find_in_items(w, l->items, l->nitems);
+	return r == 0 ? find_in_pairs(w, l->pairs, l->npairs) : r;
+}
+
+/*
+ * What is nested too deep, or contains itself, is left alone: the leaf is told all the
+ * same, and whoever writes it as JSON learns why that cannot be done.
+ */
+static int find_tensors(struct walk *w, struct dcp_pv v)
+{
+	struct dcp_pyjson_look l;
+	int r = 0;
+
+	if (!may_hold(v) || w->trail.n == DCP_PYJSON_MAX_DEPTH ||
+	    dcp_pyjson_trail_find(&w->trail, v) >= 0)
+		return 0;
+	dcp_pyjson_look(v, &l);
+	enter(w, v);
+	switch (l.form) {
+	case DCP_PYJSON_LIST:
+	case DCP_PYJSON_SET:
+		r = find_in_items(w, l.items, l.nitems);
+		break;
+	case DCP_PYJSON_DICT:
+		r = find_in_pairs(w, l.pairs, l.npairs);
+		break;
+	case DCP_PYJSON_CLASS:
+		r = find_in_class(w, &l);
+		break;
+	case DCP_PYJSON_SCALAR:
+	case DCP_PYJSON_TEXT:
+	case DCP_PYJSON_BYTES:
+	case DCP_PYJSON_ARRAY:
+	case DCP_PYJSON_NAME:
+	case DCP_PYJSON_STORAGE:
+		break;
+	}
+	w->trail.n--;
+	return r;
+}
+
+/* ---- leaves ---- */
+
+/* 1: a mapping or a tensor lies in this list at some depth; 0: neither does. */
+static int list_is_open(struct walk *w, struct dcp_pv list, unsigned depth)
+{
+	const struct dcp_pv *item, *pairs;
+	size_t n = 0, npairs;
+
+	if (depth == DCP_PYJSON_MAX_DEPTH)
+		return 0;
+	item = dcp_pv_items(list, &n);
+	for (size_t i = 0; i < n; i++) {
+		int r = spend(w);
+
+		if (r < 0)
+			return r;
+		if (dcp_pyjson_mapping(item[i], &pairs, &npairs) || is_tensor(w, item[i]))
+			return 1;
+		if (item[i].type == DCP_PV_LIST)
+			r = list_is_open(w, item[i], depth + 1);
+		if (r)
+			return r;
+	}
+	return 0;
+}
+
+static int walk(struct walk *w, struct dcp_pv v);
+
+static int walk_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
+{
+	dcp_auto_free uint32_t *last = NULL;
+	int r = dcp_pyjson_duplicates(kv, n, &last);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		size_t from = last ? last[i] : i;
+
+		if (from == UINT32_MAX)
+			continue;
+		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
+		if (r < 0)
+			return r;
+		r = walk(w, kv[2 * from + 1]);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int walk_items(struct walk *w, const struct dcp_pv *item, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = dcp_pyjson_push_index(&w->path, i);
+		if (r < 0)
+			return r;
+		r = walk(w, item[i]);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int walk_leaf(struct walk *w, struct dcp_pv v)
+{
+	int r = 0;
+
+	if (is_tensor(w, v))
+		return tell(w, v, true, false);
+	if (w->inside)
+		r = find_tensors(w, v);
+	return r ? r : tell(w, v, false, false);
+}
+
+static int walk(struct walk *w, struct dcp_pv v)
+{
+	const struct dcp_pv *in = NULL;
+	bool mapping;
+	size_t n = 0;
+	int r = spend(w), open = 0;
+
+	if (r < 0)
+		return r;
+	mapping = dcp_pyjson_mapping(v, &in, &n);
+	if (!mapping && v.type == DCP_PV_LIST)
+		open = list_is_open(w, v, 0);
+	if (open < 0)
+		return open;
+	if (!mapping && !open)
+		return walk_leaf(w, v);
+	if (w->trail.n == DCP_PYJSON_MAX_DEPTH)
+		return -E2BIG;
+	enter(w, v);
+	if (mapping) {
+		r = walk_pairs(w, in, n);
+	} else {
+		in = dcp_pv_items(v, &n);
+		r = walk_items(w, in, n);
+	}
+	w->trail.n--;
+	return r;
+}
+
+int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
+		    size_t nprefix, bool inside, dcp_leaf_fn fn, void *ctx)
+{
+	struct walk *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return -ENOMEM;
+	w->t = t;
+	w->inside = inside;
+	w->fn = fn;
+	w->ctx = ctx;
+	r = dcp_pyjson_path_init(&w->path, prefix, nprefix);
+	if (r == 0)
+		r = walk(w, root);
+	dcp_pyjson_path_finish(&w->path);
+	free(w);
+	return r;
+}
