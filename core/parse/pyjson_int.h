@@ -19,10 +19,14 @@
 
 /* Values inside values; the pickle machine allows more, JSON readers often less. */
 #define DCP_PYJSON_MAX_DEPTH 240
-/* Bytes of one JSON value: a few nested lists that share parts can stand for terabytes. */
+/*
+ * Bytes of one JSON value, and containers in it: a few nested lists that share parts can stand
+ * for terabytes.
+ */
 #define DCP_PYJSON_MAX_JSON (256u << 20)
-/* Values looked at in one walk, for the same reason. */
-#define DCP_PYJSON_MAX_VISITS (1u << 26)
+#define DCP_PYJSON_MAX_CONTAINERS (1u << 23)
+/* Values looked at in one walk, for the same reason; numbers and the like count a 32nd. */
+#define DCP_PYJSON_MAX_VISITS (1u << 24)
 
 /* ---- look ---- */
 

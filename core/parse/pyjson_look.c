@@ -219,10 +219,8 @@ bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n)
 	o = v.node->obj;
 	arg = dcp_pv_items(o->args, &nargs);
 	/* Counter({...}); any other content in an argument is not ours to take apart. */
-	if (nargs == 1 && arg[0].type == DCP_PV_DICT && *n == 0) {
-		*pairs = dcp_pv_pairs(arg[0], n);
+	if (nargs == 1 && arg[0].type == DCP_PV_DICT && o->dict.type == DCP_PV_NONE)
 		return true;
-	}
 	for (size_t i = 0; i < nargs; i++)
 		if (arg[i].type != DCP_PV_NONE && arg[i].type != DCP_PV_GLOBAL)
 			return false;

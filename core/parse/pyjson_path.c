@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,10 +239,12 @@ int dcp_pyjson_push(struct dcp_pyjson_path *p, const char *s, size_t n)
 
 int dcp_pyjson_push_index(struct dcp_pyjson_path *p, size_t i)
 {
-	char s[24];
-	int n = snprintf(s, sizeof(s), "%zu", i);
+	char s[24], *at = s + sizeof(s);
 
-	return dcp_pyjson_push(p, s, (size_t)n);
+	do
+		*--at = (char)('0' + i % 10);
+	while (i /= 10);
+	return dcp_pyjson_push(p, at, (size_t)(s + sizeof(s) - at));
 }
 
 int dcp_pyjson_push_key(struct dcp_pyjson_path *p, struct dcp_pv key)

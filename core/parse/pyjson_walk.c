@@ -23,9 +23,11 @@ static bool is_tensor(const struct walk *w, struct dcp_pv v)
 	return w->t && dcp_torch_is_tensor(v);
 }
 
-static int spend(struct walk *w)
+/* A value and its @n parts were looked at; numbers and the like are nearly free. */
+static int spend(struct walk *w, size_t n)
 {
-	return ++w->visits > DCP_PYJSON_MAX_VISITS ? -E2BIG : 0;
+	w->visits += 1 + n / 32;
+	return w->visits > DCP_PYJSON_MAX_VISITS ? -E2BIG : 0;
 }
 
 static int tell(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
@@ -70,8 +72,7 @@ static int find_in_items(struct walk *w, const struct dcp_pv *item, size_t n)
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		r = spend(w);
-		if (r < 0 || !may_hold(item[i]))
+		if (!may_hold(item[i]))
 			continue;
 		r = dcp_pyjson_push_index(&w->path, i);
 		if (r < 0)
@@ -90,8 +91,7 @@ static int find_in_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		size_t from = last ? last[i] : i;
 
-		r = spend(w);
-		if (r < 0 || from == UINT32_MAX || !may_hold(kv[2 * from + 1]))
+		if (from == UINT32_MAX || !may_hold(kv[2 * from + 1]))
 			continue;
 		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
 		if (r < 0)
@@ -149,6 +149,9 @@ static int find_tensors(struct walk *w, struct dcp_pv v)
 	    dcp_pyjson_trail_find(&w->trail, v) >= 0)
 		return 0;
 	dcp_pyjson_look(v, &l);
+	r = spend(w, l.nargs + l.nitems + l.npairs);
+	if (r < 0)
+		return r;
 	enter(w, v);
 	switch (l.form) {
 	case DCP_PYJSON_LIST:
@@ -180,23 +183,21 @@ static int list_is_open(struct walk *w, struct dcp_pv list, unsigned depth)
 {
 	const struct dcp_pv *item, *pairs;
 	size_t n = 0, npairs;
+	int r;
 
 	if (depth == DCP_PYJSON_MAX_DEPTH)
 		return 0;
 	item = dcp_pv_items(list, &n);
-	for (size_t i = 0; i < n; i++) {
-		int r = spend(w);
-
-		if (r < 0)
-			return r;
+	r = spend(w, n);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (!may_hold(item[i]))
+			continue;
 		if (dcp_pyjson_mapping(item[i], &pairs, &npairs) || is_tensor(w, item[i]))
 			return 1;
 		if (item[i].type == DCP_PV_LIST)
 			r = list_is_open(w, item[i], depth + 1);
-		if (r)
-			return r;
 	}
-	return 0;
+	return r;
 }
 
 static int walk(struct walk *w, struct dcp_pv v);
@@ -250,7 +251,7 @@ static int walk(struct walk *w, struct dcp_pv v)
 	const struct dcp_pv *in = NULL;
 	bool mapping;
 	size_t n = 0;
-	int r = spend(w), open = 0;
+	int r = spend(w, 0), open = 0;
 
 	if (r < 0)
 		return r;

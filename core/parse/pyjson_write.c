@@ -15,6 +15,7 @@ struct writer {
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
 	size_t start;
+	uint32_t containers;
 };
 
 static int write_value(struct writer *x, struct dcp_pv v);
@@ -128,6 +129,11 @@ static int write_items(struct writer *x, const struct dcp_pv *item, size_t n)
 
 	dcp_jsonw_array(&x->w);
 	for (size_t i = 0; r == 0 && i < n; i++) {
+		/* Numbers and the like need no path: a list of a million is no rarity. */
+		if (item[i].type <= DCP_PV_STR) {
+			r = write_value(x, item[i]);
+			continue;
+		}
 		r = dcp_pyjson_push_index(&x->path, i);
 		if (r < 0)
 			return r;
@@ -371,7 +377,7 @@ static int write_value(struct writer *x, struct dcp_pv v)
 
 	if (r < 0)
 		return r;
-	if (v.type < DCP_PV_BIGINT) {
+	if (v.type <= DCP_PV_STR) {
 		write_scalar(x, v);
 		return 0;
 	}
@@ -380,7 +386,7 @@ static int write_value(struct writer *x, struct dcp_pv v)
 	at = dcp_pyjson_trail_find(&x->trail, v);
 	if (at >= 0)
 		return write_marker(x, "$cycle", x->trail.at[at].npath);
-	if (x->trail.n == DCP_PYJSON_MAX_DEPTH)
+	if (x->trail.n == DCP_PYJSON_MAX_DEPTH || ++x->containers > DCP_PYJSON_MAX_CONTAINERS)
 		return -E2BIG;
 	x->trail.at[x->trail.n].node = v.node;
 	x->trail.at[x->trail.n++].npath = x->path.n;
