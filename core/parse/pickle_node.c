@@ -228,7 +228,7 @@ bool dcp_pkl_extend(struct dcp_pkl_mem *m, struct dcp_pnode *c, const struct dcp
 		return true;
 	if (!make_room(m, c, n))
 		return false;
-	to = c->items + c->nitems;
+	to = n ? c->items + c->nitems : NULL; /* of no items there may be no array at all */
 	for (size_t i = 0; i < n; i++) {
 		dcp_pkl_move(&to[i], &items[i]);
 		depth = DCP_MAX(depth, dcp_pkl_depth(items[i]));

@@ -203,6 +203,8 @@ static const struct {
 	{ "str with NUL",             P("X\3\0\0\0a\0b."), "str", "\"a\\u0000b\"" },
 	{ "tuple",                    P("(I1\nVa\nt."), "tuple", "[1,\"a\"]" },
 	{ "list",                     P("(I1\n(lI2\nl."), "list", "[1,[],2]" },
+	{ "nothing appended",         P("](e."), "list", "[]" },
+	{ "nothing set",              P("}(u."), "dict", "{}" },
 	{ "bytes",                    P("C\3abc."), "bytes", "{\"$bytes\":\"YWJj\"}" },
 	{ "bytes, protocol 2",        P("c_codecs\nencode\n(V\\u00e9a\\u0080\nVlatin1\ntR."), "bytes", "{\"$bytes\":\"6WGA\"}" },
 	{ "no bytes, protocol 2",     P("c__builtin__\nbytes\n)R."), "bytes", "{\"$bytes\":\"\"}" },
