@@ -21,6 +21,7 @@
 #include "core/format/format.h"
 
 struct dcp_err;
+struct dcp_files;
 struct dcp_index;
 struct dcp_log;
 
@@ -28,6 +29,7 @@ struct dcp_store_opts {
 	const char *cache_dir;  /* where indexes live, e.g. ~/.cache/dcpfs; NULL: memory only */
 	const char *index_file; /* sidecar for a single checkpoint; NULL: in cache_dir */
 	bool rebuild;           /* ignore what is cached */
+	bool no_map;            /* read backing files with pread only */
 	const struct dcp_progress *progress;
 	const struct dcp_log *log;
 };
@@ -72,6 +74,8 @@ const struct dcp_format *dcp_version_format(const struct dcp_version *v);
 struct dcp_index *dcp_version_index(const struct dcp_version *v);
 int dcp_version_dirfd(const struct dcp_version *v);
 int64_t dcp_version_commit_ns(const struct dcp_version *v);
+/* The backing files, opened at first use. */
+struct dcp_files *dcp_version_files(const struct dcp_version *v);
 /* Path of the index file, or NULL when it is in memory. */
 const char *dcp_version_index_path(const struct dcp_version *v);
 bool dcp_version_was_built(

@@ -30,6 +30,9 @@ const char *dcp_as_name(enum dcp_as as);
 /* ".bin", ".npy", ".safetensors" */
 const char *dcp_as_extension(enum dcp_as as);
 
+/* Has this form a name for the dtype? Raw always; npy and safetensors not for every one. */
+bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as);
+
 /*
  * Bytes the whole file has, without opening anything: what stat says. -ENOTSUP when this form
  * cannot show the dtype (npy of an unknown type, safetensors of one the format has no name
@@ -49,6 +52,9 @@ void dcp_view_close(struct dcp_view *view);
 uint64_t dcp_view_size(const struct dcp_view *view);
 /* The tensor with every piece located (DCP_ENC_PLAIN); what index.json tells of it. */
 const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view);
+
+/* Are the files it reads still the ones that were indexed? 0, -ESTALE or -EIO. */
+int dcp_view_check(const struct dcp_view *view);
 
 /* All @n bytes at @off (inside the file) into @buf, or a negative errno: -EIO, -ESTALE,
  * -ENOMEM. */

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/files.h"
+
+#include <errno.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/parse/dir.h"
+#include "core/store/guard.h"
+
+struct slot {
+	struct dcp_file file;
+	bool ready; /* set last, with release; everything else in the slot is then final */
+};
+
+struct dcp_files {
+	int dirfd;
+	const struct dcp_file_id *ids;
+	size_t n;
+	bool map;
+	pthread_mutex_t lock; /* filling a slot */
+	struct slot slots[];
+};
+
+int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool map,
+		     struct dcp_files **out)
+{
+	struct dcp_files *f = calloc(1, sizeof(*f) + n * sizeof(f->slots[0]));
+
+	if (!f)
+		return -ENOMEM;
+	f->dirfd = dirfd;
+	f->ids = ids;
+	f->n = n;
+	f->map = map && dcp_guard_active();
+	pthread_mutex_init(&f->lock, NULL);
+	*out = f;
+	return 0;
+}
+
+void dcp_files_destroy(struct dcp_files *f)
+{
+	if (!f)
+		return;
+	for (size_t i = 0; i < f->n; i++) {
+		struct dcp_file *file = &f->slots[i].file;
+
+		if (!f->slots[i].ready)
+			continue;
+		if (file->map)
+			munmap((void *)(uintptr_t)file->map, file->size);
+		close(file->fd);
+	}
+	pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+const char *dcp_files_name(const struct dcp_files *f, uint32_t number)
+{
+	return number < f->n ? f->ids[number].name : "(no such file)";
+}
+
+/* Faults on these are slow or can hang for good, so they are read with pread. */
+static bool is_network(int fd)
+{
+	static const long kinds[] = { NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC,  CIFS_SUPER_MAGIC,
+				      SMB2_SUPER_MAGIC, FUSE_SUPER_MAGIC, V9FS_MAGIC,
+				      CEPH_SUPER_MAGIC, 0x0bd00bd0 /* Lustre */ };
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return true;
+	for (size_t i = 0; i < DCP_LEN(kinds); i++)
+		if ((long)fs.f_type == kinds[i])
+			return true;
+	return false;
+}
+
+/*
+ * Content that changed shows in size or mtime; a file that was replaced has no name left. The
+ * ctime alone also moves for chmod and new hard links, which change no byte.
+ */
+static int same_content(const struct stat *st, const struct dcp_file_id *id)
+{
+	struct dcp_file_id now;
+
+	dcp_file_id_from_stat(st, &now);
+	if (now.size < id->size)
+		return -EIO;
+	if (now.size != id->size || now.mtime_ns != id->mtime_ns || now.ino != id->ino ||
+	    now.dev != id->dev || st->st_nlink == 0)
+		return -ESTALE;
+	return 0;
+}
+
+static int open_slot(struct dcp_files *f, uint32_t number, struct dcp_err *err)
+{
+	const struct dcp_file_id *id = &f->ids[number];
+	struct dcp_file *file = &f->slots[number].file;
+	struct stat st;
+	int fd, rc;
+
+	rc = dcp_open_beneath(f->dirfd, id->name, &fd, &st, err);
+	if (rc < 0)
+		return rc;
+	rc = same_content(&st, id);
+	if (rc < 0) {
+		close(fd);
+		if (rc == -EIO)
+			return dcp_fail(err, rc, (uint64_t)st.st_size,
+					"%s is %lld bytes; it was %llu when it was indexed",
+					id->name, (long long)st.st_size,
+					(unsigned long long)id->size);
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s changed since it was indexed",
+				id->name);
+	}
+	*file = (struct dcp_file){ .fd = fd, .size = id->size };
+	if (f->map && id->size && !is_network(fd)) {
+		void *p = mmap(NULL, id->size, PROT_READ, MAP_SHARED, fd, 0);
+
+		file->map = p == MAP_FAILED ? NULL : p; /* no room: pread does it too */
+	}
+	__atomic_store_n(&f->slots[number].ready, true, __ATOMIC_RELEASE);
+	return 0;
+}
+
+int dcp_files_get(struct dcp_files *f, uint32_t number, const struct dcp_file **out,
+		  struct dcp_err *err)
+{
+	int rc = 0;
+
+	if (number >= f->n)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
+				number, f->n);
+	if (!__atomic_load_n(&f->slots[number].ready, __ATOMIC_ACQUIRE)) {
+		pthread_mutex_lock(&f->lock);
+		if (!f->slots[number].ready)
+			rc = open_slot(f, number, err);
+		pthread_mutex_unlock(&f->lock);
+	}
+	if (rc < 0)
+		return rc;
+	*out = &f->slots[number].file;
+	return 0;
+}
+
+int dcp_files_check(struct dcp_files *f, uint32_t number)
+{
+	struct stat st;
+
+	if (fstat(f->slots[number].file.fd, &st) < 0)
+		return -EIO;
+	return same_content(&st, &f->ids[number]);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/view.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/parse/npy.h"
+#include "core/parse/safetensors.h"
+#include "core/store/index.h"
+#include "core/store/version.h"
+#include "core/store/view_int.h"
+
+/* Data behind a safetensors header starts on a cache line; the format itself asks for 8. */
+enum { SAFETENSORS_ALIGN = 64, VIEW_MEMORY = 512 << 20 };
+
+static const struct {
+	const char *name, *extension;
+} forms[DCP_AS_COUNT] = {
+	[DCP_AS_RAW] = { "raw", ".bin" },
+	[DCP_AS_NPY] = { "npy", ".npy" },
+	[DCP_AS_SAFETENSORS] = { "safetensors", ".safetensors" },
+};
+
+const char *dcp_as_name(enum dcp_as as)
+{
+	return forms[as].name;
+}
+
+const char *dcp_as_extension(enum dcp_as as)
+{
+	return forms[as].extension;
+}
+
+/* Append the header this form has, and say how many bytes one element takes behind it. */
+static int put_header(struct dcp_buf *out, enum dcp_as as, const char *key,
+		      enum dcp_dtype dtype, uint32_t itemsize, uint32_t ndim,
+		      const uint64_t *shape, uint64_t nbytes, uint32_t *unit)
+{
+	*unit = itemsize;
+	switch (as) {
+	case DCP_AS_NPY:
+		*unit = dcp_dtype_info(dtype)->npy_size;
+		return dcp_npy_header(out, dtype, ndim, shape);
+	case DCP_AS_SAFETENSORS:
+		return dcp_safetensors_header(out, key, dtype, ndim, shape, nbytes,
+					      SAFETENSORS_ALIGN);
+	case DCP_AS_RAW:
+		break;
+	}
+	return 0;
+}
+
+bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as)
+{
+	const struct dcp_dtype_info *info = dcp_dtype_info(dtype);
+
+	return as == DCP_AS_RAW || (as == DCP_AS_NPY ? info->npy : info->safetensors) != NULL;
+}
+
+int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
+{
+	uint32_t itemsize = dcp_dtype_info(row->dtype)->size, unit;
+	struct dcp_buf header = DCP_BUF_INIT;
+	int rc;
+
+	if (as == DCP_AS_RAW) {
+		*size = row->nbytes;
+		return 0;
+	}
+	if (!dcp_view_can_show(row->dtype, as))
+		return -ENOTSUP;
+	rc = put_header(&header, as, row->key, row->dtype, itemsize, row->ndim, row->shape,
+			row->nbytes, &unit);
+	if (rc == 0)
+		*size = header.n + row->nbytes / itemsize * unit;
+	dcp_buf_finish(&header);
+	return rc;
+}
+
+/* Everything behind the located tensor: tiling, header, and how elements are delivered. */
+static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *err)
+{
+	struct dcp_tensor *t = &view->t;
+	uint64_t nbytes;
+	int rc;
+
+	if (!dcp_tensor_nbytes(t, &nbytes))
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
+	rc = dcp_tiling_init(&view->tiling, t, &view->arena, err);
+	if (rc < 0)
+		return rc;
+	view->origin = dcp_arena_calloc(&view->arena, t->ndim, sizeof(*view->origin));
+	if (!view->origin)
+		return -ENOMEM;
+	rc = put_header(&view->header, as, t->key, t->dtype, t->itemsize, t->ndim, t->shape,
+			nbytes, &view->unit);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s has no form for %s",
+				dcp_as_name(as), t->dtype_name);
+	if (dcp_ckd_mul(&view->body, nbytes / t->itemsize, view->unit))
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
+	view->widen = as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened;
+	view->convert = view->widen;
+	for (size_t i = 0; i < t->npieces; i++)
+		view->convert |= t->pieces[i].swap;
+	return 0;
+}
+
+int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, struct dcp_view **out,
+		  struct dcp_err *err)
+{
+	struct dcp_view *view = calloc(1, sizeof(*view));
+	int rc;
+
+	if (!view)
+		return -ENOMEM;
+	view->files = dcp_version_files(v);
+	dcp_arena_init(&view->arena, VIEW_MEMORY);
+	rc = dcp_index_tensor(dcp_version_index(v), id, &view->arena, &view->told, err);
+	if (rc == 0 && view->told.error)
+		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", view->told.error);
+	if (rc == 0 && view->told.itemsize == 0)
+		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			      "index row: elements of no size");
+	if (rc == 0)
+		rc = dcp_view_locate(view, err);
+	if (rc == 0)
+		rc = finish_view(view, as, err);
+	if (rc < 0) {
+		if (view->told.key)
+			dcp_err_where(err, rc, "%s: %s", dcp_version_name(v), view->told.key);
+		dcp_view_close(view);
+		return rc;
+	}
+	*out = view;
+	return 0;
+}
+
+void dcp_view_close(struct dcp_view *view)
+{
+	if (!view)
+		return;
+	for (size_t i = 0; i < view->ndecoded; i++) {
+		if (view->decoded[i].map)
+			munmap((void *)(uintptr_t)view->decoded[i].map, view->decoded[i].size);
+		close(view->decoded[i].fd);
+	}
+	dcp_buf_finish(&view->header);
+	dcp_arena_finish(&view->arena);
+	free(view);
+}
+
+uint64_t dcp_view_size(const struct dcp_view *view)
+{
+	return view->header.n + view->body;
+}
+
+const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view)
+{
+	return &view->told;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * view_int: what the files of the view share. Only view*.c and their test include it.
+ */
+#pragma once
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/model/tiling.h"
+#include "core/store/files.h"
+#include "core/store/view.h"
+
+/* Where the bytes of one piece are read from. */
+struct dcp_backing {
+	const uint8_t *map; /* NULL: pread */
+	int fd;
+	uint32_t number; /* in the file table; DCP_DECODED: a decompressed copy */
+};
+#define DCP_DECODED UINT32_MAX
+
+struct dcp_view {
+	struct dcp_files *files;
+	struct dcp_arena arena;
+	struct dcp_tensor told;      /* pieces as stored: what index.json shows */
+	struct dcp_tensor t;         /* pieces as read: located, offsets into their backing */
+	struct dcp_backing *backing; /* one a piece */
+	struct dcp_file *decoded;    /* decompressed items, to be unmapped and closed */
+	size_t ndecoded;
+	struct dcp_tiling tiling;
+	uint64_t *origin; /* zeros: the whole tensor is the region */
+	struct dcp_buf header;
+	uint64_t body; /* bytes behind the header */
+	uint32_t unit; /* bytes of one element in the body */
+	bool widen;    /* the body holds converted elements */
+	bool convert;  /* elements must pass through a buffer: widened or byte-swapped */
+};
+
+/* Fill t and backing of a view whose told tensor is set: find the bytes of every piece. */
+int dcp_view_locate(struct dcp_view *view, struct dcp_err *err);

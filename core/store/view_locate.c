@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where do a piece's bytes lie? A plain piece says so itself; a torch.save item is opened and
+ * its one tensor compared with what the metadata promised; a compressed item is decoded, once,
+ * into an unlinked memory file.
+ */
+#include "core/store/view_int.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/parse/inflate.h"
+#include "core/parse/source.h"
+#include "core/parse/torch.h"
+
+static const char *shape_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim)
+{
+	size_t n = 0;
+
+	buf[0] = '\0';
+	for (uint32_t d = 0; d < ndim && n < size; d++)
+		n += (size_t)snprintf(buf + n, size - n, "%s%llu", d ? ", " : "",
+				      (unsigned long long)shape[d]);
+	return buf;
+}
+
+/* The stored tensor must be what the metadata says this piece is. */
+static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
+			const struct dcp_torch_tensor *tt, struct dcp_err *err)
+{
+	const struct dcp_tensor *t = &view->told;
+	char is[128], said[128];
+
+	if (tt->dtype != t->dtype || strcmp(tt->dtype_name, t->dtype_name))
+		return dcp_fail(err, -EBADMSG, p->off, "stored as %s, the metadata says %s",
+				tt->dtype_name, t->dtype_name);
+	if (tt->ndim != t->ndim || memcmp(tt->shape, p->len, t->ndim * sizeof(*p->len)))
+		return dcp_fail(err, -EBADMSG, p->off,
+				"stored tensor has shape [%s], the metadata says [%s]",
+				shape_text(is, sizeof(is), tt->shape, tt->ndim),
+				shape_text(said, sizeof(said), p->len, t->ndim));
+	return 0;
+}
+
+/* Open the torch.save item in @item (whose byte 0 is at @base of the backing) and set the
+ * piece. */
+static int locate_torch(struct dcp_view *view, struct dcp_piece *p,
+			const struct dcp_source *item, uint64_t base, struct dcp_err *err)
+{
+	struct dcp_torch_tensor tt;
+	struct dcp_torch *torch;
+	uint64_t *stride;
+	int rc;
+
+	rc = dcp_torch_open(item, 1 << 20, &torch, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_torch_tensor(torch, dcp_torch_root(torch), &tt, err);
+	dcp_torch_close(torch);
+	if (rc == 0)
+		rc = dcp_fail(err, -EBADMSG, base, "the stored item is not a tensor");
+	if (rc > 0)
+		rc = check_stored(view, p, &tt, err);
+	if (rc < 0)
+		return rc;
+	p->enc = DCP_ENC_PLAIN;
+	p->off = base + tt.off;
+	p->swap = tt.swap && view->t.itemsize > 1;
+	p->nbytes = item->size - tt.off;
+	p->stride = NULL;
+	if (!tt.row_major) {
+		stride = dcp_arena_calloc(&view->arena, tt.ndim, sizeof(*stride));
+		if (!stride)
+			return -ENOMEM;
+		memcpy(stride, tt.stride, tt.ndim * sizeof(*stride));
+		p->stride = stride;
+	}
+	return 0;
+}
+
+/* Bytes from a plain piece's offset to the end of its last element must be there. */
+static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
+		       struct dcp_err *err)
+{
+	const struct dcp_tensor *t = &view->t;
+	uint64_t last = 0, need;
+	bool bad = false;
+
+	if (p->stride)
+		for (uint32_t d = 0; d < t->ndim; d++) {
+			uint64_t reach;
+
+			bad |= dcp_ckd_mul(&reach, p->len[d] - 1, p->stride[d]) ||
+			       dcp_ckd_add(&last, last, reach);
+		}
+	else
+		last = p->run_n - 1;
+	if (bad || dcp_ckd_add(&need, last, 1) || dcp_ckd_mul(&need, need, t->itemsize) ||
+	    need > p->nbytes)
+		return dcp_fail(err, -EBADMSG, p->off,
+				"a piece of %llu elements needs more than its %llu bytes",
+				(unsigned long long)p->run_n, (unsigned long long)p->nbytes);
+	return 0;
+}
+
+/*
+ * Decompress a whole item into memory of its own; the view unmaps it. The limit is what the
+ * tensor can need with a storage twice its size and a torch.save frame: no room for a bomb.
+ */
+static int decode(struct dcp_view *view, const struct dcp_source *item, uint64_t elements,
+		  struct dcp_file *out, struct dcp_err *err)
+{
+	uint64_t n = 0, limit;
+	void *map;
+	int rc;
+
+	out->fd = memfd_create("dcpfs-item", MFD_CLOEXEC);
+	if (out->fd < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %m");
+	view->ndecoded++;
+	if (dcp_ckd_mul(&limit, elements, 2ull * view->told.itemsize) ||
+	    dcp_ckd_add(&limit, limit, 1 << 20))
+		limit = UINT64_MAX;
+	rc = dcp_inflate_zstd_fd(item, out->fd, limit, &n, err);
+	if (rc < 0)
+		return rc;
+	map = n ? mmap(NULL, n, PROT_READ, MAP_SHARED, out->fd, 0) : NULL;
+	if (map == MAP_FAILED)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET,
+				"cannot map a decoded item: %m");
+	out->map = map;
+	out->size = n;
+	return 0;
+}
+
+static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
+{
+	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
+	struct dcp_piece *told = (struct dcp_piece *)(uintptr_t)&view->told.pieces[i];
+	struct dcp_source whole, item;
+	const struct dcp_file *file;
+	int rc;
+
+	rc = dcp_files_get(view->files, p->file, &file, err);
+	if (rc < 0)
+		return rc;
+	view->backing[i] = (struct dcp_backing){ file->map, file->fd, p->file };
+	rc = dcp_source_fd(file->fd, &whole);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "cannot read it");
+	if (!dcp_range_ok(p->off, p->nbytes, DCP_MIN(whole.size, file->size)))
+		return dcp_fail(err, -EIO, file->size,
+				"bytes %llu to %llu wanted, the file ends at %llu",
+				(unsigned long long)p->off,
+				(unsigned long long)(p->off + p->nbytes),
+				(unsigned long long)file->size);
+	item = dcp_source_window(&whole, p->off, p->nbytes);
+	if (p->filter == DCP_FILTER_ZSTD) {
+		struct dcp_file *d = &view->decoded[view->ndecoded];
+
+		rc = decode(view, &item, p->run_n, d, err);
+		if (rc < 0)
+			return rc;
+		view->backing[i] = (struct dcp_backing){ d->map, d->fd, DCP_DECODED };
+		item = dcp_source_mem(d->map, d->size);
+		p->filter = DCP_FILTER_NONE;
+		p->off = 0;
+		p->nbytes = d->size;
+	}
+	if (p->enc == DCP_ENC_TORCH)
+		rc = locate_torch(view, p, &item, p->off, err);
+	if (rc == 0 && p->run_n)
+		rc = check_plain(view, p, err);
+	if (rc == 0 && told->filter == DCP_FILTER_NONE)
+		*told = *p;
+	return rc;
+}
+
+int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
+{
+	struct dcp_tensor *t = &view->t;
+	struct dcp_piece *pieces;
+
+	*t = view->told;
+	pieces = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*pieces));
+	view->backing = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*view->backing));
+	view->decoded = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*view->decoded));
+	if (!pieces || !view->backing || !view->decoded)
+		return -ENOMEM;
+	if (t->npieces)
+		memcpy(pieces, t->pieces, t->npieces * sizeof(*pieces));
+	t->pieces = pieces;
+	for (size_t i = 0; i < t->npieces; i++) {
+		int rc = locate_piece(view, i, err);
+
+		if (rc < 0)
+			return dcp_err_where(err, rc, "%s: piece %zu",
+					     dcp_files_name(view->files, pieces[i].file), i);
+	}
+	return 0;
+}

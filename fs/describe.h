@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * describe: a tensor, an object, a version as JSON: the entries of index.json, which the tools
+ * show too. The form is documented in fs/README.md; people rely on it.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dcp_err;
+struct dcp_jsonw;
+struct dcp_version;
+
+/*
+ * One entry of "tensors": where every piece lies is looked up, so this opens backing files. A
+ * tensor that cannot be read is described with its "error". -ENOMEM, or what the index gave.
+ */
+int dcpfs_describe_tensor(struct dcp_version *v, int64_t id, struct dcp_jsonw *w,
+			  struct dcp_err *err);
+
+/* One entry of "objects"; with @value also what it holds. */
+int dcpfs_describe_object(struct dcp_version *v, int64_t id, bool value, struct dcp_jsonw *w,
+			  struct dcp_err *err);
+
+/* The members of index.json before "tensors": dcpfs, version, format, complete, frameworks. */
+void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w);

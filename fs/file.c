@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/file.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/store/index.h"
+#include "core/store/view.h"
+#include "fs/errors.h"
+#include "fs/fs.h"
+#include "fs/text.h"
+#include "fs/tree.h"
+#include "fs/versions.h"
+
+enum { BUCKETS = 2048 };
+
+struct dcpfs_file {
+	uint64_t ino;
+	struct dcpfs_version *ver; /* counted; NULL for live files */
+	struct dcp_view *view;     /* a tensor, or ... */
+	struct dcpfs_text text;    /* ... text */
+
+	uint32_t refs; /* cache lock, as the rest; live files: one owner */
+	bool cached;
+	struct dcpfs_file *next;          /* in the bucket */
+	struct dcpfs_file *older, *newer; /* in the order of last use */
+};
+
+struct dcpfs_cache {
+	pthread_mutex_t lock; /* everything below; never held while a file is made or read */
+	struct dcpfs_file *bucket[BUCKETS];
+	struct dcpfs_file *oldest, *newest;
+	unsigned n;
+};
+
+struct dcpfs_cache *dcpfs_cache_create(void)
+{
+	struct dcpfs_cache *c = calloc(1, sizeof(*c));
+
+	if (c)
+		pthread_mutex_init(&c->lock, NULL);
+	return c;
+}
+
+static void destroy_file(struct dcpfs_file *f)
+{
+	dcp_view_close(f->view);
+	dcpfs_text_finish(&f->text);
+	dcpfs_version_put(f->ver);
+	free(f);
+}
+
+void dcpfs_cache_destroy(struct dcpfs_cache *c)
+{
+	if (!c)
+		return;
+	while (c->oldest) {
+		struct dcpfs_file *f = c->oldest;
+
+		c->oldest = f->newer;
+		destroy_file(f);
+	}
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static struct dcpfs_file **bucket_of(struct dcpfs_cache *c, uint64_t ino)
+{
+	return &c->bucket[(ino * 0x9e3779b97f4a7c15ull) >> 53];
+}
+
+static void unlink_use(struct dcpfs_cache *c, struct dcpfs_file *f)
+{
+	*(f->older ? &f->older->newer : &c->oldest) = f->newer;
+	*(f->newer ? &f->newer->older : &c->newest) = f->older;
+}
+
+static void link_newest(struct dcpfs_cache *c, struct dcpfs_file *f)
+{
+	f->older = c->newest;
+	f->newer = NULL;
+	*(c->newest ? &c->newest->newer : &c->oldest) = f;
+	c->newest = f;
+}
+
+static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
+{
+	struct dcpfs_file **at = bucket_of(c, f->ino);
+
+	while (*at != f)
+		at = &(*at)->next;
+	*at = f->next;
+	unlink_use(c, f);
+	f->cached = false;
+	c->n--;
+}
+
+/* Files over the limit that nobody uses, taken out; the caller destroys the chain (by next). */
+static struct dcpfs_file *evict(struct dcpfs_cache *c)
+{
+	struct dcpfs_file *out = NULL, *f = c->oldest;
+
+	while (f && c->n > DCPFS_CACHE_FILES) {
+		struct dcpfs_file *newer = f->newer;
+
+		if (f->refs == 0) {
+			remove_file(c, f);
+			f->next = out;
+			out = f;
+		}
+		f = newer;
+	}
+	return out;
+}
+
+static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
+{
+	struct dcpfs_file *f = *bucket_of(c, ino);
+
+	while (f && f->ino != ino)
+		f = f->next;
+	if (f) {
+		f->refs++;
+		if (f != c->newest) {
+			unlink_use(c, f);
+			link_newest(c, f);
+		}
+	}
+	return f;
+}
+
+/* Put a new file into the cache; if another thread was faster, take its file instead. */
+static struct dcpfs_file *insert(struct dcpfs_cache *c, struct dcpfs_file *f)
+{
+	struct dcpfs_file *out = NULL, *other;
+
+	pthread_mutex_lock(&c->lock);
+	other = find(c, f->ino);
+	if (other) {
+		f->next = NULL;
+		out = f;
+		f = other;
+	} else {
+		struct dcpfs_file **b = bucket_of(c, f->ino);
+
+		f->next = *b;
+		*b = f;
+		f->refs = 1;
+		f->cached = true;
+		link_newest(c, f);
+		c->n++;
+		out = evict(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+	while (out) {
+		struct dcpfs_file *next = out->next;
+
+		destroy_file(out);
+		out = next;
+	}
+	return f;
+}
+
+static int open_object(struct dcpfs_file *f, int64_t id, struct dcp_err *err)
+{
+	struct dcp_object o = { 0 };
+	struct dcp_arena arena;
+	int rc;
+
+	dcp_arena_init(&arena, 512 << 20);
+	rc = dcp_index_object(dcp_version_index(f->ver->v), id, &arena, &o, err);
+	if (rc == 0 && (o.error || !o.json))
+		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s: %s: %s", f->ver->name, o.key,
+			      o.error ? o.error : "no value");
+	if (rc == 0) {
+		struct dcp_buf b = DCP_BUF_INIT;
+
+		dcp_buf_add(&b, o.json, o.json_len);
+		dcp_buf_str(&b, "\n");
+		rc = dcpfs_text_from_buf(&f->text, &b);
+	}
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
+{
+	struct dcpfs_ino i = dcpfs_ino_unpack(f->ino);
+	const struct dcpfs_rows *r = dcpfs_rows_of(i.kind);
+	int rc;
+
+	if (f->ver) {
+		rc = dcpfs_version_open(fs, f->ver, err);
+		if (rc < 0 && i.kind != DCPFS_README)
+			return rc;
+	}
+	if (!r)
+		return dcpfs_text_make(fs, f->ver, i.kind, &f->text, err);
+	if (!f->ver)
+		return -ENOENT;
+	if (r->rows == DCP_ROW_OBJECT)
+		return open_object(f, (int64_t)i.row, err);
+	return dcp_view_open(f->ver->v, (int64_t)i.row, r->as, &f->view, err);
+}
+
+/* Key of the row behind a file, for errors.json. */
+static void note_error(struct dcpfs *fs, const struct dcpfs_file *f, const char *message)
+{
+	struct dcpfs_ino i = dcpfs_ino_unpack(f->ino);
+	const struct dcpfs_rows *r = dcpfs_rows_of(i.kind);
+	struct dcp_arena arena;
+	struct dcp_row row;
+
+	dcpfs_count(&fs->stats, DCPFS_STAT_ERRORS, 1);
+	if (!f->ver || !f->ver->v || !r)
+		return;
+	dcp_arena_init(&arena, 1 << 20);
+	if (dcp_index_by_id(dcp_version_index(f->ver->v), r->rows, (int64_t)i.row, &arena,
+			    &row) == 0)
+		dcpfs_errors_add(fs->errors, f->ver->name, row.key, message);
+	dcp_arena_finish(&arena);
+}
+
+static int make_file(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
+		     struct dcp_err *err)
+{
+	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
+	const struct dcpfs_node *node = dcpfs_node(i.kind);
+	struct dcp_err why = { .msg = "" };
+	struct dcpfs_file *f;
+	int rc;
+
+	if (!node || node->type != DCPFS_FILE)
+		return node ? -EISDIR : -ENOENT;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->ino = ino;
+	f->ver = i.slot ? dcpfs_version_by_slot(fs, i.slot) : NULL;
+	rc = i.slot && !f->ver ? -ESTALE : fill(fs, f, &why);
+	if (rc < 0) {
+		note_error(fs, f, *why.msg ? why.msg : strerror(-rc));
+		if (err)
+			*err = why;
+		destroy_file(f);
+		return rc;
+	}
+	dcpfs_count(&fs->stats, DCPFS_STAT_FILES_OPENED, 1);
+	*out = f;
+	return 0;
+}
+
+int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, struct dcp_err *err)
+{
+	const struct dcpfs_node *node = dcpfs_node(dcpfs_ino_unpack(ino).kind);
+	struct dcpfs_file *f = NULL;
+	int rc;
+
+	if (node && !node->live) {
+		pthread_mutex_lock(&fs->files->lock);
+		f = find(fs->files, ino);
+		pthread_mutex_unlock(&fs->files->lock);
+	}
+	if (!f) {
+		rc = make_file(fs, ino, &f, err);
+		if (rc < 0)
+			return rc;
+		if (!node->live)
+			f = insert(fs->files, f);
+	}
+	*out = f;
+	return 0;
+}
+
+void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	if (!f->cached) {
+		destroy_file(f); /* live: this open's own */
+		return;
+	}
+	pthread_mutex_lock(&fs->files->lock);
+	f->refs--;
+	pthread_mutex_unlock(&fs->files->lock);
+}
+
+uint64_t dcpfs_file_size(const struct dcpfs_file *f)
+{
+	return f->view ? dcp_view_size(f->view) : f->text.n;
+}
+
+int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
+{
+	int rc = f->view ? dcp_view_check(f->view) : 0;
+
+	return rc < 0 ? dcpfs_file_failed(fs, f, 0, rc) : 0;
+}
+
+int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, int rc)
+{
+	struct dcp_err err = { 0 };
+
+	if (f->ver && f->ver->v)
+		dcp_version_check(f->ver->v, &err);
+	if (!*err.msg)
+		dcp_fail(&err, rc, off, "reading at byte %llu failed: %s",
+			 (unsigned long long)off, strerror(-rc));
+	note_error(fs, f, err.msg);
+	return rc;
+}
+
+int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
+		   struct iovec *iov, int max)
+{
+	int rc = 0;
+
+	if (f->view) {
+		rc = dcp_view_iov(f->view, off, n, iov, max);
+	} else if (max > 0 && f->text.p) {
+		iov[0] = (struct iovec){ (void *)(uintptr_t)(f->text.p + off), n };
+		rc = 1;
+	}
+	return rc < 0 ? dcpfs_file_failed(fs, f, off, rc) : rc;
+}
+
+int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
+		    size_t n)
+{
+	int rc = f->view ? dcp_view_read(f->view, off, buf, n) : 0;
+
+	if (!f->view)
+		memcpy(buf, f->text.p + off, n);
+	return rc < 0 ? dcpfs_file_failed(fs, f, off, rc) : rc;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file: what an open file is, and the cache of files that were open.
+ *
+ * A file is a view of a tensor, or text: an object's JSON, or something generated. Files
+ * of a version never change, so they are kept by inode and opening one again is a look in a
+ * table. Live files (.dcpfs/) are made anew at every open and belong to that open alone.
+ *
+ * The cache is bounded: DCPFS_CACHE_FILES files, of which generated text beyond a megabyte lies
+ * in an unlinked file, not in private memory.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct dcp_err;
+struct dcpfs;
+struct dcpfs_cache;
+struct dcpfs_file;
+
+#define DCPFS_CACHE_FILES 1024
+
+struct dcpfs_cache *dcpfs_cache_create(void);
+void dcpfs_cache_destroy(struct dcpfs_cache *c);
+
+/*
+ * The file of inode @ino, counted for the caller. -ESTALE (the version is gone), -EISDIR,
+ * -ENOENT, or what opening its view gave, told in @err and noted in errors.json.
+ */
+int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
+		   struct dcp_err *err);
+void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
+
+/* Are its backing files still the ones that were indexed? Asked at open: 0, -ESTALE or -EIO. */
+int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f);
+
+/* Note in errors.json that reading @f at @off gave @rc; returns @rc. */
+int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, int rc);
+
+uint64_t dcpfs_file_size(const struct dcpfs_file *f);
+
+/*
+ * Bytes [off, off + n), which must lie inside the file. iov() as dcp_view_iov(): how many
+ * entries, 0 when read() is the way. A failing read is noted in errors.json.
+ */
+int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
+		   struct iovec *iov, int max);
+int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
+		    size_t n);

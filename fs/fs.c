@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/fs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/store/index.h"
+#include "fs/errors.h"
+#include "fs/file.h"
+#include "fs/tree.h"
+#include "fs/versions.h"
+
+/* Who owns what is shown, and who may read it: as the source, unless the options say. */
+static void choose_owner(struct dcpfs *fs, const struct stat *source)
+{
+	const struct dcpfs_opts *o = &fs->opts;
+
+	fs->uid = o->uid == (uid_t)-1 ? source->st_uid : o->uid;
+	fs->gid = o->gid == (gid_t)-1 ? source->st_gid : o->gid;
+	fs->mode = o->umask == (mode_t)-1 ? source->st_mode & 0444 : 0444 & ~o->umask;
+	fs->mode |= 0400;
+}
+
+int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err)
+{
+	struct dcpfs *fs;
+	struct stat st;
+	int rc;
+
+	if (stat(opts->source, &st) < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %m", opts->source);
+	fs = calloc(1, sizeof(*fs));
+	if (!fs)
+		return -ENOMEM;
+	fs->opts = *opts;
+	clock_gettime(CLOCK_REALTIME, &fs->started);
+	pthread_rwlock_init(&fs->lock, NULL);
+	choose_owner(fs, &st);
+	fs->errors = dcpfs_errors_create();
+	fs->files = dcpfs_cache_create();
+	rc = fs->errors && fs->files ? 0 : -ENOMEM;
+	if (rc == 0)
+		rc = dcpfs_versions_refresh(fs, true, err);
+	if (rc < 0) {
+		dcpfs_destroy(fs);
+		return rc;
+	}
+	*out = fs;
+	return 0;
+}
+
+void dcpfs_destroy(struct dcpfs *fs)
+{
+	if (!fs)
+		return;
+	dcpfs_cache_destroy(fs->files);
+	for (size_t i = 0; i < fs->nversions; i++)
+		dcpfs_version_put(fs->versions[i]);
+	free(fs->versions);
+	dcp_scan_finish(&fs->scan);
+	dcpfs_errors_destroy(fs->errors);
+	pthread_rwlock_destroy(&fs->lock);
+	free(fs);
+}
+
+bool dcpfs_is_settled(uint64_t ino)
+{
+	return dcpfs_ino_unpack(ino).slot != 0;
+}
+
+/* ---- attributes ---- */
+
+static void set_time(struct stat *st, struct timespec t)
+{
+	st->st_atim = st->st_mtim = st->st_ctim = t;
+}
+
+static void attr_base(const struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+		      enum dcpfs_type type, struct stat *st)
+{
+	struct timespec when = fs->started;
+
+	if (ver) {
+		when.tv_sec = ver->found.commit_ns / 1000000000;
+		when.tv_nsec = ver->found.commit_ns % 1000000000;
+	}
+	*st = (struct stat){ .st_ino = ino,
+			     .st_uid = fs->uid,
+			     .st_gid = fs->gid,
+			     .st_nlink = 1,
+			     .st_blksize = 128 << 10 };
+	switch (type) {
+	case DCPFS_DIR:
+		st->st_mode = S_IFDIR | fs->mode | (fs->mode & 0444) >> 2;
+		break;
+	case DCPFS_FILE:
+		st->st_mode = S_IFREG | fs->mode;
+		break;
+	case DCPFS_LINK:
+		st->st_mode = S_IFLNK | 0777;
+		break;
+	}
+	set_time(st, when);
+}
+
+static void set_size(struct stat *st, uint64_t size)
+{
+	st->st_size = (off_t)size;
+	st->st_blocks = (blkcnt_t)(size / 512 + (size % 512 != 0));
+}
+
+void dcpfs_attr_of_row(const struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+		       const struct dcp_row *row, struct stat *st)
+{
+	const struct dcpfs_rows *r = dcpfs_rows_of(dcpfs_ino_unpack(ino).kind);
+	uint64_t size = row->nbytes;
+
+	attr_base(fs, ver, ino, DCPFS_FILE, st);
+	st->st_nlink = 1 + row->naliases;
+	if (r->rows == DCP_ROW_TENSOR && dcp_view_size_of(row, r->as, &size) < 0)
+		size = 0; /* opening it gives the error */
+	set_size(st, size);
+}
+
+static int attr_of_row_ino(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino i,
+			   uint64_t ino, struct stat *st)
+{
+	const struct dcpfs_rows *r = dcpfs_rows_of(i.kind);
+	struct dcp_arena arena;
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_init(&arena, 1 << 20);
+	rc = dcp_index_by_id(dcp_version_index(ver->v), r->rows, (int64_t)i.row, &arena, &row);
+	if (rc == 0)
+		dcpfs_attr_of_row(fs, ver, ino, &row, st);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+/* A file made by us: as big as its text. */
+static int attr_of_text(struct dcpfs *fs, uint64_t ino, struct stat *st)
+{
+	struct dcpfs_file *file;
+	int rc = dcpfs_file_get(fs, ino, &file, NULL);
+
+	if (rc < 0)
+		return rc;
+	set_size(st, dcpfs_file_size(file));
+	dcpfs_file_put(fs, file);
+	return 0;
+}
+
+static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
+			const struct dcpfs_node *node, uint64_t ino, struct stat *st)
+{
+	char name[NAME_MAX + 1];
+	int rc;
+
+	attr_base(fs, ver, ino, node->type, st);
+	if (node->type == DCPFS_FILE)
+		return attr_of_text(fs, ino, st);
+	if (node->type == DCPFS_LINK) {
+		rc = dcpfs_latest(fs, name, sizeof(name));
+		set_size(st, rc == 0 ? strlen(name) : 0);
+		return rc;
+	}
+	st->st_nlink = 2 + dcpfs_child_dirs(node->kind);
+	if (node->kind == DCPFS_ROOT)
+		st->st_nlink += fs->nversions;
+	return 0;
+}
+
+int dcpfs_getattr(struct dcpfs *fs, uint64_t ino, struct stat *st)
+{
+	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
+	const struct dcpfs_node *node = dcpfs_node(i.kind);
+	struct dcpfs_version *ver = NULL;
+	int rc = 0;
+
+	if (!node)
+		return -ENOENT;
+	if (i.slot) {
+		ver = dcpfs_version_by_slot(fs, i.slot);
+		if (!ver)
+			return -ESTALE;
+	}
+	if (dcpfs_rows_of(i.kind)) {
+		rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ENOENT;
+		if (rc == 0)
+			rc = attr_of_row_ino(fs, ver, i, ino, st);
+	} else {
+		rc = attr_of_node(fs, ver, node, ino, st);
+	}
+	dcpfs_version_put(ver);
+	return rc;
+}
+
+int dcpfs_latest(struct dcpfs *fs, char *buf, size_t size)
+{
+	int rc = -ENOENT;
+
+	pthread_rwlock_rdlock(&fs->lock);
+	if (fs->latest && strlen(fs->latest->name) < size) {
+		strcpy(buf, fs->latest->name);
+		rc = 0;
+	}
+	pthread_rwlock_unlock(&fs->lock);
+	return rc;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fs: one mount: its options, its versions, its open files. No FUSE types.
+ *
+ * Threads: everything here is used by all of FUSE's workers and by the watcher. Each field
+ * names what protects it; what names nothing is set before the workers start and then read.
+ */
+#pragma once
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "core/base/arena.h"
+#include "core/store/version.h"
+#include "fs/stats.h"
+
+struct dcp_log;
+struct dcp_row;
+struct dcpfs_cache;
+struct dcpfs_errors;
+
+struct dcpfs_opts {
+	const char *source;
+	const char *mountpoint;
+	const char *mount_path; /* the same, absolute and without links; NULL: unknown */
+	struct dcp_store_opts store;
+	const struct dcp_log *log;
+	uid_t uid; /* owner shown; (uid_t)-1: that of the source */
+	gid_t gid;
+	mode_t umask; /* taken off 0444 / 0555; (mode_t)-1: the source's own read bits */
+	bool allow_other, foreground, debug;
+	bool no_open; /* tell the kernel to skip OPEN: cheaper for walkers, no passthrough */
+	unsigned threads; /* workers; 0: chosen by the number of processors */
+	unsigned readahead_kib;
+	unsigned poll_ms;   /* between looks at the source; 0: 2000 */
+	const char *fsname; /* shown by mount(8); NULL: the source */
+};
+
+/* A version as the mount knows it. Counted: the list holds one, every open file one. */
+struct dcpfs_version {
+	uint32_t refs; /* atomic */
+	uint32_t slot; /* its part of inode numbers; never reused for other content */
+	char *name;
+	struct dcp_found found; /* strings in arena */
+	struct dcp_arena arena;
+	pthread_mutex_t lock;  /* opening */
+	struct dcp_version *v; /* lock, or acquire-load: NULL until opened */
+	char *refused;         /* lock: why it cannot be opened */
+};
+
+struct dcpfs {
+	struct dcpfs_opts opts;
+	struct timespec started;
+	uid_t uid;
+	gid_t gid;
+	mode_t mode; /* read bits of files; directories get x beside each */
+	struct dcpfs_stats stats;
+	struct dcpfs_cache *files;
+	struct dcpfs_errors *errors;
+
+	pthread_rwlock_t lock;           /* the four below */
+	struct dcpfs_version **versions; /* complete ones, oldest first */
+	size_t nversions;
+	struct dcpfs_version *latest; /* newest that opened; NULL: none */
+	struct dcp_scan scan;         /* the last look at the source: for incomplete.json */
+};
+
+/*
+ * Look at the source and open the newest version that can be. -EINVAL and the like with the
+ * reason when there is nothing to show. @opts is copied, its strings are borrowed.
+ */
+int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err);
+void dcpfs_destroy(struct dcpfs *fs);
+
+/* Attributes of a node; -ESTALE for a version that is gone, -ENOENT, or what opening it gave.
+ */
+int dcpfs_getattr(struct dcpfs *fs, uint64_t ino, struct stat *st);
+void dcpfs_attr_of_row(const struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+		       const struct dcp_row *row, struct stat *st);
+
+/*
+ * The child @name of directory @parent: its inode, and its attributes when @st is not NULL.
+ * -ENOENT, -ENOTDIR, -ESTALE, or what opening a version gave.
+ */
+int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *ino,
+		 struct stat *st);
+
+/*
+ * Entries of directory @ino behind position @after (0: from the start), told until @fn returns
+ * false. "." and ".." are told first. With @attrs, st is complete except for generated files,
+ * whose size is expensive: those come with st_size -1. Else only st_ino and st_mode are set.
+ */
+typedef bool (*dcpfs_dirent_fn)(void *ctx, const char *name, const struct stat *st,
+				uint64_t position);
+int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
+		  dcpfs_dirent_fn fn, void *ctx);
+
+/* Name of the newest complete version into @buf, or -ENOENT. */
+int dcpfs_latest(struct dcpfs *fs, char *buf, size_t size);
+
+/* May the kernel keep what it learnt of this inode for good? (Inside a version: yes.) */
+bool dcpfs_is_settled(uint64_t ino);

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ino: an inode number says which node of the tree it is, by arithmetic alone.
+ *
+ *   bits 63-41   slot of the version (0: the root and what belongs to no version)
+ *   bits 40-36   kind of node (enum dcpfs_kind)
+ *   bits 35-0    row id in the version's index, for kinds that have rows
+ *
+ * So lookup and forget need no table, and numbers are the same after a remount as long as the
+ * slot is, which is a hash of the version's name and commit time. The root is 1, as FUSE has
+ * it.
+ */
+#pragma once
+#include <stdint.h>
+
+enum dcpfs_kind {
+	DCPFS_ROOT,
+	DCPFS_LATEST,
+	DCPFS_CONTROL, /* .dcpfs/ and what is in it */
+	DCPFS_STATUS,
+	DCPFS_ERRORS,
+	DCPFS_INCOMPLETE,
+	DCPFS_STATS,
+	DCPFS_CONFIG,
+	DCPFS_VERSION, /* a version's directory and what is in it */
+	DCPFS_README,
+	DCPFS_INDEX_JSON,
+	DCPFS_INDEX_JSONL,
+	DCPFS_NPY_DIR,
+	DCPFS_RAW_DIR,
+	DCPFS_SAFETENSORS_DIR,
+	DCPFS_OBJECTS_DIR,
+	DCPFS_NPY, /* one a row */
+	DCPFS_RAW,
+	DCPFS_SAFETENSORS,
+	DCPFS_OBJECT,
+};
+#define DCPFS_KIND_COUNT (DCPFS_OBJECT + 1)
+
+#define DCPFS_SLOT_BITS 23
+#define DCPFS_KIND_BITS 5
+#define DCPFS_ROW_BITS 36
+#define DCPFS_ROW_MAX ((1ull << DCPFS_ROW_BITS) - 1)
+
+struct dcpfs_ino {
+	uint32_t slot;
+	enum dcpfs_kind kind;
+	uint64_t row;
+};
+
+static inline uint64_t dcpfs_ino_pack(uint32_t slot, enum dcpfs_kind kind, uint64_t row)
+{
+	if (slot == 0 && kind == DCPFS_ROOT)
+		return 1;
+	return (uint64_t)slot << (DCPFS_KIND_BITS + DCPFS_ROW_BITS) |
+	       (uint64_t)kind << DCPFS_ROW_BITS | row;
+}
+
+/* Any number unpacks; a kind past DCPFS_KIND_COUNT names nothing. */
+static inline struct dcpfs_ino dcpfs_ino_unpack(uint64_t ino)
+{
+	if (ino == 1)
+		return (struct dcpfs_ino){ 0, DCPFS_ROOT, 0 };
+	return (struct dcpfs_ino){
+		(uint32_t)(ino >> (DCPFS_KIND_BITS + DCPFS_ROW_BITS)),
+		(enum dcpfs_kind)(ino >> DCPFS_ROW_BITS & ((1 << DCPFS_KIND_BITS) - 1)),
+		ino & DCPFS_ROW_MAX,
+	};
+}

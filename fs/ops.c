@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define FUSE_USE_VERSION 312
+#include "fs/ops.h"
+
+#include <errno.h>
+#include <fuse_lowlevel.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "core/base/buf.h"
+#include "core/store/index.h"
+#include "fs/file.h"
+#include "fs/fs.h"
+#include "fs/slabs.h"
+#include "fs/tree.h"
+#include "fs/versions.h"
+#include "fs/xattr.h"
+
+enum { MAX_IOV = 512 };
+
+/* Inside a version nothing ever changes; around it a second is soon enough. */
+static const double FOREVER = 1e9, SOON = 1.0;
+
+static struct dcpfs *fs_of(fuse_req_t req)
+{
+	return ((struct dcpfs_server *)fuse_req_userdata(req))->fs;
+}
+
+/* The one place where a code becomes a reply: known errnos as they are, the rest EIO. */
+static void reply_code(fuse_req_t req, int rc)
+{
+	static const int known[] = { ENOENT, ENOTDIR, EISDIR, ESTALE, ENOMEM,  EINVAL,
+				     ERANGE, ENODATA, EACCES, EROFS,  ENOTSUP, ENOSYS };
+	int error = EIO;
+
+	for (size_t i = 0; i < DCP_LEN(known); i++)
+		if (known[i] == -rc)
+			error = known[i];
+	fuse_reply_err(req, rc == 0 ? 0 : error);
+}
+
+static bool is_live(uint64_t ino)
+{
+	const struct dcpfs_node *node = dcpfs_node(dcpfs_ino_unpack(ino).kind);
+
+	return node && node->live && node->type == DCPFS_FILE;
+}
+
+static double attr_timeout(uint64_t ino)
+{
+	return is_live(ino) ? 0 : dcpfs_is_settled(ino) ? FOREVER : SOON;
+}
+
+/* A version's name may mean another directory soon; what is below it may not. */
+static double entry_timeout(uint64_t parent)
+{
+	return dcpfs_is_settled(parent) ? FOREVER : SOON;
+}
+
+static struct fuse_entry_param entry_of(uint64_t parent, const struct stat *st)
+{
+	return (struct fuse_entry_param){ .ino = st->st_ino,
+					  .attr = *st,
+					  .attr_timeout = attr_timeout(st->st_ino),
+					  .entry_timeout = entry_timeout(parent) };
+}
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	const unsigned off = FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+			     FUSE_CAP_SPLICE_MOVE | FUSE_CAP_AUTO_INVAL_DATA |
+			     FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_WRITEBACK_CACHE;
+	const unsigned on = FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_PARALLEL_DIROPS |
+			    FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
+			    FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_CACHE_SYMLINKS |
+			    FUSE_CAP_EXPORT_SUPPORT;
+
+	(void)userdata;
+	conn->want &= ~off;
+	conn->want |= on & conn->capable;
+	conn->want &= ~(unsigned)FUSE_CAP_CACHE_SYMLINKS; /* latest moves */
+	conn->max_write = DCPFS_MAX_READ; /* sizes the pages of a request, reads too */
+	conn->max_read = DCPFS_MAX_READ;
+	conn->max_background = 64;
+	conn->congestion_threshold = 48;
+	conn->time_gran = 1;
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct dcpfs *fs = fs_of(req);
+	struct fuse_entry_param e;
+	struct stat st;
+	uint64_t ino;
+	int rc;
+
+	dcpfs_count(&fs->stats, DCPFS_STAT_LOOKUP, 1);
+	rc = dcpfs_lookup(fs, parent, name, &ino, &st);
+	if (rc == -ENOENT && dcpfs_is_settled(parent)) {
+		e = (struct fuse_entry_param){ .entry_timeout = FOREVER };
+		fuse_reply_entry(req, &e); /* remembered as absent */
+	} else if (rc < 0) {
+		reply_code(req, rc);
+	} else {
+		e = entry_of(parent, &st);
+		fuse_reply_entry(req, &e);
+	}
+}
+
+static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
+{
+	(void)ino;
+	(void)n;
+	fuse_reply_none(req);
+}
+
+static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	(void)count;
+	(void)forgets;
+	fuse_reply_none(req);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct dcpfs *fs = fs_of(req);
+	struct stat st;
+	int rc;
+
+	(void)fi;
+	dcpfs_count(&fs->stats, DCPFS_STAT_GETATTR, 1);
+	rc = dcpfs_getattr(fs, ino, &st);
+	if (rc < 0)
+		reply_code(req, rc);
+	else
+		fuse_reply_attr(req, &st, attr_timeout(ino));
+}
+
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	char name[NAME_MAX + 1];
+	int rc = dcpfs_ino_unpack(ino).kind == DCPFS_LATEST
+			 ? dcpfs_latest(fs_of(req), name, sizeof(name))
+			 : -EINVAL;
+
+	if (rc < 0)
+		reply_code(req, rc);
+	else
+		fuse_reply_readlink(req, name);
+}
+
+/* ---- files ---- */
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct dcpfs *fs = fs_of(req);
+	struct dcpfs_file *f;
+	int rc;
+
+	if (fs->opts.no_open) {
+		fuse_reply_err(req, ENOSYS);
+		return;
+	}
+	dcpfs_count(&fs->stats, DCPFS_STAT_OPEN, 1);
+	rc = dcpfs_file_get(fs, ino, &f, NULL);
+	if (rc == 0) {
+		rc = dcpfs_file_check(fs, f);
+		if (rc < 0)
+			dcpfs_file_put(fs, f);
+	}
+	if (rc < 0) {
+		reply_code(req, rc);
+		return;
+	}
+	fi->fh = (uintptr_t)f;
+	fi->keep_cache = !is_live(ino);
+	fi->direct_io = is_live(ino);
+	fi->noflush = 1;
+	if (fuse_reply_open(req, fi) < 0)
+		dcpfs_file_put(fs, f); /* interrupted: no RELEASE will come */
+}
+
+static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	dcpfs_file_put(fs_of(req), (struct dcpfs_file *)(uintptr_t)fi->fh);
+	fuse_reply_err(req, 0);
+}
+
+/* Gather into a buffer of ours; full count or an error, never less. */
+static void reply_copied(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_file *f,
+			 uint64_t off, size_t n)
+{
+	struct dcpfs_slabs *slabs = ((struct dcpfs_server *)fuse_req_userdata(req))->slabs;
+	void *slab = n <= DCPFS_MAX_READ ? dcpfs_slab_take(slabs) : NULL;
+	int rc = slab ? dcpfs_file_read(fs, f, off, slab, n) : -ENOMEM;
+
+	dcpfs_count(&fs->stats, DCPFS_STAT_REPLY_COPIED, 1);
+	if (rc < 0)
+		reply_code(req, rc);
+	else
+		fuse_reply_buf(req, slab, n);
+	if (slab)
+		dcpfs_slab_give(slabs, slab);
+}
+
+static void reply_bytes(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_file *f,
+			uint64_t off, size_t n)
+{
+	struct iovec iov[MAX_IOV];
+	int rc = dcpfs_file_iov(fs, f, off, n, iov, MAX_IOV);
+
+	if (rc < 0) {
+		reply_code(req, rc);
+		return;
+	}
+	if (rc == 0) {
+		reply_copied(req, fs, f, off, n);
+		return;
+	}
+	dcpfs_count(&fs->stats, DCPFS_STAT_REPLY_MAPPED, 1);
+	rc = rc == 1 ? fuse_reply_buf(req, iov[0].iov_base, iov[0].iov_len)
+		     : fuse_reply_iov(req, iov, rc);
+	if (rc ==
+	    -EFAULT) /* the file was cut under the mapping: the kernel answers EIO itself */
+		dcpfs_file_failed(fs, f, off, -EIO);
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	struct dcpfs *fs = fs_of(req);
+	struct dcpfs_file *f = (struct dcpfs_file *)(uintptr_t)fi->fh;
+	uint64_t end;
+	int rc = 0;
+
+	dcpfs_count(&fs->stats, DCPFS_STAT_READ, 1);
+	if (fs->opts.no_open)
+		rc = dcpfs_file_get(fs, ino, &f, NULL);
+	if (rc < 0 || off < 0) {
+		reply_code(req, rc < 0 ? rc : -EINVAL);
+		return;
+	}
+	end = dcpfs_file_size(f);
+	if ((uint64_t)off >= end) {
+		fuse_reply_buf(req, NULL, 0);
+	} else {
+		size = DCP_MIN(size, end - (uint64_t)off);
+		dcpfs_count(&fs->stats, DCPFS_STAT_READ_BYTES, size);
+		reply_bytes(req, fs, f, (uint64_t)off, size);
+	}
+	if (fs->opts.no_open)
+		dcpfs_file_put(fs, f);
+}
+
+/* ---- directories ---- */
+
+static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	const struct dcpfs_node *node = dcpfs_node(dcpfs_ino_unpack(ino).kind);
+
+	if (!node || node->type != DCPFS_DIR) {
+		reply_code(req, -ENOTDIR);
+		return;
+	}
+	fi->cache_readdir = dcpfs_is_settled(ino);
+	fi->keep_cache = dcpfs_is_settled(ino);
+	fuse_reply_open(req, fi);
+}
+
+struct dirbuf {
+	fuse_req_t req;
+	uint64_t parent;
+	char *p;
+	size_t n, size;
+	bool plus;
+};
+
+static bool add_entry(void *ctx, const char *name, const struct stat *st, uint64_t position)
+{
+	struct dirbuf *b = ctx;
+	struct fuse_entry_param e;
+	size_t need;
+
+	if (b->plus) {
+		e = entry_of(b->parent, st);
+		if (st->st_size < 0)
+			e.ino = 0; /* name and type only: the kernel asks when somebody wants
+				      more */
+		need = fuse_add_direntry_plus(b->req, b->p + b->n, b->size - b->n, name, &e,
+					      (off_t)position);
+	} else {
+		need = fuse_add_direntry(b->req, b->p + b->n, b->size - b->n, name, st,
+					 (off_t)position);
+	}
+	if (need > b->size - b->n)
+		return false;
+	b->n += need;
+	return true;
+}
+
+static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
+{
+	struct dcpfs *fs = fs_of(req);
+	struct dcpfs_slabs *slabs = ((struct dcpfs_server *)fuse_req_userdata(req))->slabs;
+	struct dirbuf b = { .req = req,
+			    .parent = ino,
+			    .plus = plus,
+			    .p = dcpfs_slab_take(slabs),
+			    .size = DCP_MIN(size, DCPFS_MAX_READ) };
+	int rc;
+
+	dcpfs_count(&fs->stats, DCPFS_STAT_READDIR, 1);
+	rc = b.p ? dcpfs_readdir(fs, ino, (uint64_t)off, plus, add_entry, &b) : -ENOMEM;
+	if (rc < 0 && b.n == 0)
+		reply_code(req, rc);
+	else
+		fuse_reply_buf(req, b.p, b.n);
+	if (b.p)
+		dcpfs_slab_give(slabs, b.p);
+}
+
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi)
+{
+	(void)fi;
+	list(req, ino, size, off, false);
+}
+
+static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			   struct fuse_file_info *fi)
+{
+	(void)fi;
+	list(req, ino, size, off, true);
+}
+
+/* ---- the rest ---- */
+
+static void reply_xattr(fuse_req_t req, struct dcp_buf *value, size_t size, int rc)
+{
+	if (rc < 0)
+		reply_code(req, rc);
+	else if (size == 0)
+		fuse_reply_xattr(req, value->n);
+	else if (value->n > size)
+		fuse_reply_err(req, ERANGE);
+	else
+		fuse_reply_buf(req, value->p, value->n);
+	dcp_buf_finish(value);
+}
+
+static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	struct dcp_buf value = DCP_BUF_INIT;
+	int rc = dcpfs_xattr_get(fs_of(req), ino, name, &value);
+
+	reply_xattr(req, &value, size, rc);
+}
+
+static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	struct dcp_buf names = DCP_BUF_INIT;
+	int rc = dcpfs_xattr_list(fs_of(req), ino, &names);
+
+	reply_xattr(req, &names, size, rc);
+}
+
+/* df: as big as the tensors shown, full, read-only. */
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct dcpfs *fs = fs_of(req);
+	struct statvfs s = {
+		.f_bsize = 4096, .f_frsize = 4096, .f_namemax = NAME_MAX, .f_flag = ST_RDONLY
+	};
+	struct dcpfs_version *ver;
+
+	(void)ino;
+	for (size_t i = 0; (ver = dcpfs_version_at(fs, i)); i++) {
+		struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+
+		if (v) {
+			const struct dcp_index_counts *n =
+				dcp_index_counts(dcp_version_index(v));
+
+			s.f_blocks += (n->bytes + 4095) / 4096;
+			s.f_files += n->tensors + n->objects;
+		}
+		dcpfs_version_put(ver);
+	}
+	fuse_reply_statfs(req, &s);
+}
+
+const struct fuse_lowlevel_ops dcpfs_ops = {
+	.init = op_init,
+	.lookup = op_lookup,
+	.forget = op_forget,
+	.forget_multi = op_forget_multi,
+	.getattr = op_getattr,
+	.readlink = op_readlink,
+	.open = op_open,
+	.read = op_read,
+	.release = op_release,
+	.opendir = op_opendir,
+	.readdir = op_readdir,
+	.readdirplus = op_readdirplus,
+	.getxattr = op_getxattr,
+	.listxattr = op_listxattr,
+	.statfs = op_statfs,
+};
+const size_t dcpfs_ops_size = sizeof(dcpfs_ops);

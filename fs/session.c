@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order matters. Fork first: threads, SQLite connections and maps may not be carried over
+ * one. Then the source (a person at a terminal sees the progress and the refusal), then the
+ * mount, then the loop. The parent waits for word through a pipe and asks the mount once
+ * itself, so that whoever started it finds it answering.
+ */
+#define FUSE_USE_VERSION 312
+#include "fs/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse_lowlevel.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/store/guard.h"
+#include "fs/fs.h"
+#include "fs/mounts.h"
+#include "fs/ops.h"
+#include "fs/slabs.h"
+#include "fs/watch.h"
+
+/* What the child tells the parent, once. */
+struct word {
+	int rc;
+	enum dcpfs_stage stage;
+	struct dcp_err err;
+};
+
+/* One descriptor a shard stays open, so take as many as we may. */
+static void raise_file_limit(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+/* Arguments for libfuse: ours, escaped where a source's name could hold a comma. */
+static int fuse_options(const struct dcpfs_opts *o, struct fuse_args *args)
+{
+	dcp_auto_free char *fsname = NULL, *options = NULL, *fixed = NULL;
+	int bad;
+
+	if (asprintf(&fsname, "fsname=%s", o->fsname ? o->fsname : o->source) < 0 ||
+	    asprintf(&fixed, "ro,nosuid,nodev,default_permissions,subtype=dcpfs,max_read=%u%s",
+		     DCPFS_MAX_READ, o->allow_other ? ",allow_other" : "") < 0)
+		return -ENOMEM;
+	bad = fuse_opt_add_opt(&options, fixed) || fuse_opt_add_opt_escaped(&options, fsname) ||
+	      fuse_opt_add_arg(args, "dcpfs") || fuse_opt_add_arg(args, "-o") ||
+	      fuse_opt_add_arg(args, options) || (o->debug && fuse_opt_add_arg(args, "-d"));
+	return bad ? -ENOMEM : 0;
+}
+
+/* Kernel read-ahead of the mount: 128 KiB by default, which starves sequential readers. */
+static void set_readahead(const struct dcpfs_opts *o)
+{
+	char path[64];
+	dev_t dev;
+	FILE *f;
+
+	if (!o->readahead_kib || !o->mount_path || !dcpfs_mount_find(o->mount_path, &dev))
+		return;
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(dev),
+		 minor(dev));
+	f = fopen(path, "we");
+	if (!f)
+		return; /* an ordinary user keeps the kernel's choice */
+	fprintf(f, "%u", o->readahead_kib);
+	fclose(f);
+}
+
+static int loop(struct fuse_session *se, unsigned threads)
+{
+	struct fuse_loop_config *config;
+	int rc;
+
+	if (threads == 1)
+		return fuse_session_loop(se);
+	config = fuse_loop_cfg_create();
+	if (!config)
+		return -ENOMEM;
+	fuse_loop_cfg_set_max_threads(config, threads ? threads : 10);
+	fuse_loop_cfg_set_idle_threads(config, threads ? threads : 10);
+	rc = fuse_session_loop_mt(se, config);
+	fuse_loop_cfg_destroy(config);
+	return rc > 0 ? 0 : rc; /* a signal's number: the way we are asked to end */
+}
+
+/* Tell the parent, and let go of its terminal when all is well. */
+static void report(int pipe_fd, const struct word *w)
+{
+	int null;
+
+	if (pipe_fd < 0)
+		return;
+	if (write(pipe_fd, w, sizeof(*w)) != sizeof(*w) || w->rc < 0)
+		return;
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int fd = 0; fd <= 2 && null >= 0; fd++)
+		dup2(null, fd);
+	if (null > 2)
+		close(null);
+	close(pipe_fd);
+}
+
+/* Helper of serve(): the mounted session until it is unmounted. */
+static int serve_mounted(struct fuse_session *se, struct dcpfs *fs, int pipe_fd, struct word *w)
+{
+	struct dcpfs_watch *watch = NULL;
+	int rc;
+
+	if (fuse_set_signal_handlers(se) < 0)
+		return dcp_fail(&w->err, -EINVAL, DCP_ERR_NO_OFFSET, "cannot handle signals");
+	set_readahead(&fs->opts);
+	rc = dcpfs_watch_start(fs, &watch);
+	if (rc < 0)
+		return dcp_fail(&w->err, rc, DCP_ERR_NO_OFFSET, "no thread: %s", strerror(-rc));
+	report(pipe_fd, w);
+	w->stage = DCPFS_STAGE_SERVE;
+	rc = loop(se, fs->opts.threads);
+	dcpfs_watch_stop(watch);
+	fuse_remove_signal_handlers(se);
+	return rc;
+}
+
+/* The whole life of the mount in this process. */
+static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
+{
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	struct dcpfs_server server = { 0 };
+	struct fuse_session *se = NULL;
+
+	w->stage = DCPFS_STAGE_SOURCE;
+	w->rc = dcp_guard_install();
+	if (w->rc == 0)
+		w->rc = dcpfs_create(opts, &server.fs, &w->err);
+	if (w->rc < 0)
+		goto out;
+	w->stage = DCPFS_STAGE_MOUNT;
+	server.slabs = dcpfs_slabs_create(DCPFS_MAX_READ);
+	w->rc = server.slabs ? fuse_options(opts, &args) : -ENOMEM;
+	if (w->rc < 0)
+		goto out;
+	se = fuse_session_new(&args, &dcpfs_ops, dcpfs_ops_size, &server);
+	if (!se || fuse_session_mount(se, opts->mountpoint) < 0) {
+		w->rc = dcp_fail(&w->err, -ENODEV, DCP_ERR_NO_OFFSET,
+				 "cannot mount on %s: \"dcpfs doctor\" says what is missing",
+				 opts->mountpoint);
+		goto out;
+	}
+	w->rc = serve_mounted(se, server.fs, pipe_fd, w);
+	fuse_session_unmount(se);
+out:
+	if (w->rc < 0 && w->stage != DCPFS_STAGE_SERVE)
+		report(pipe_fd, w);
+	if (se)
+		fuse_session_destroy(se);
+	fuse_opt_free_args(&args);
+	dcpfs_slabs_destroy(server.slabs);
+	dcpfs_destroy(server.fs);
+}
+
+/* Wait for the child's word, then ask the mount itself. */
+static int await(int fd, pid_t child, const struct dcpfs_opts *opts, struct word *w)
+{
+	ssize_t n;
+
+	do
+		n = read(fd, w, sizeof(*w));
+	while (n < 0 && errno == EINTR);
+	if (n != sizeof(*w)) {
+		int status = 0;
+
+		waitpid(child, &status, 0);
+		return dcp_fail(
+			&w->err, -EIO, DCP_ERR_NO_OFFSET,
+			"the serving process ended before the mount answered (status %d)",
+			status);
+	}
+	if (w->rc < 0) {
+		waitpid(child, NULL, 0);
+	} else {
+		struct stat st;
+
+		if (stat(opts->mountpoint, &st) < 0 && errno != EACCES)
+			w->rc = dcp_fail(&w->err, -errno, DCP_ERR_NO_OFFSET, "%s: %m",
+					 opts->mountpoint);
+	}
+	return w->rc;
+}
+
+/* Descriptors 0 to 2 are open before anything else is, or the first file would become stdin. */
+static void fill_standard_fds(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd <= 2);
+	if (fd > 2)
+		close(fd);
+}
+
+int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
+		      struct dcp_err *err)
+{
+	struct word w = { .stage = DCPFS_STAGE_MOUNT };
+	int fds[2] = { -1, -1 };
+	pid_t child = 0;
+
+	fill_standard_fds();
+	raise_file_limit();
+	if (!opts->foreground) {
+		if (pipe2(fds, O_CLOEXEC) < 0 || (child = fork()) < 0)
+			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "cannot start: %m");
+		if (child == 0)
+			setsid();
+		close(fds[child ? 1 : 0]);
+	}
+	if (child) {
+		w.rc = await(fds[0], child, opts, &w);
+		close(fds[0]);
+	} else {
+		serve(opts, fds[1], &w);
+		if (!opts->foreground)
+			_exit(w.rc < 0);
+	}
+	*stage = w.stage;
+	if (err)
+		*err = w.err;
+	return w.rc;
+}
+
+const char *dcpfs_fuse_version(void)
+{
+	return fuse_pkgversion();
+}

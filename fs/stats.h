@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stats: what the mount has done, counted; .dcpfs/stats shows it. Safe from any thread.
+ */
+#pragma once
+#include <stdint.h>
+
+struct dcp_buf;
+
+enum dcpfs_stat {
+	DCPFS_STAT_LOOKUP,
+	DCPFS_STAT_GETATTR,
+	DCPFS_STAT_READDIR,
+	DCPFS_STAT_OPEN,
+	DCPFS_STAT_READ,
+	DCPFS_STAT_READ_BYTES,
+	DCPFS_STAT_REPLY_MAPPED, /* reads answered by pointers into mappings */
+	DCPFS_STAT_REPLY_COPIED, /* reads gathered into a buffer first */
+	DCPFS_STAT_REPLY_TEXT,   /* reads of generated files */
+	DCPFS_STAT_ERRORS,
+	DCPFS_STAT_FILES_OPENED, /* files resolved anew, not found in the cache of files */
+	DCPFS_STAT_RESCANS,
+};
+#define DCPFS_STAT_COUNT (DCPFS_STAT_RESCANS + 1)
+
+struct dcpfs_stats {
+	uint64_t count[DCPFS_STAT_COUNT];
+};
+
+static inline void dcpfs_count(struct dcpfs_stats *s, enum dcpfs_stat which, uint64_t n)
+{
+	__atomic_fetch_add(&s->count[which], n, __ATOMIC_RELAXED);
+}
+
+/* "name value" lines, one a counter. */
+void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out);

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/jsonw.h"
+#include "core/store/index.h"
+#include "fs/describe.h"
+#include "fs/errors.h"
+#include "fs/fs.h"
+#include "fs/tree.h"
+#include "fs/versions.h"
+
+enum { SPOOL_BYTES = 1 << 20 }; /* text beyond this goes to a file */
+
+int dcpfs_text_from_buf(struct dcpfs_text *t, struct dcp_buf *b)
+{
+	size_t n = b->n;
+	char *p = dcp_buf_take(b);
+
+	if (!p)
+		return -ENOMEM;
+	*t = (struct dcpfs_text){ .p = p, .n = n, .heap = p };
+	return 0;
+}
+
+void dcpfs_text_finish(struct dcpfs_text *t)
+{
+	if (t->p && !t->heap)
+		munmap((void *)(uintptr_t)t->p, t->n);
+	free(t->heap);
+	*t = (struct dcpfs_text){ 0 };
+}
+
+/* ---- text that may become big: written to an unlinked file as it grows ---- */
+
+struct spool {
+	struct dcp_buf buf;
+	int fd; /* -1 until the first flush */
+	size_t written;
+	const char *dir; /* where the file may lie; NULL: memory only */
+};
+
+static int spool_open(const struct spool *s)
+{
+	int fd = s->dir ? open(s->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+
+	return fd >= 0 ? fd : memfd_create("dcpfs-text", MFD_CLOEXEC);
+}
+
+static int spool_flush(struct spool *s)
+{
+	size_t done = 0;
+
+	if (s->buf.failed)
+		return -ENOMEM;
+	if (s->fd < 0)
+		s->fd = spool_open(s);
+	if (s->fd < 0)
+		return -errno;
+	while (done < s->buf.n) {
+		ssize_t n = write(s->fd, s->buf.p + done, s->buf.n - done);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0)
+			done += (size_t)n;
+	}
+	s->written += done;
+	dcp_buf_reset(&s->buf);
+	return 0;
+}
+
+static int spool_finish(struct spool *s, struct dcpfs_text *out)
+{
+	dcp_auto_fd int fd = s->fd;
+	void *map;
+	int rc;
+
+	if (fd < 0)
+		return dcpfs_text_from_buf(out, &s->buf);
+	rc = spool_flush(s);
+	dcp_buf_finish(&s->buf);
+	if (rc < 0)
+		return rc;
+	map = mmap(NULL, s->written, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	*out = (struct dcpfs_text){ .p = map, .n = s->written };
+	return 0;
+}
+
+/* ---- index.json, index.jsonl ---- */
+
+/* Describe every row of one kind, as array elements or as lines. */
+static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines, struct spool *s,
+		    struct dcp_jsonw *w, struct dcp_err *err)
+{
+	const struct dcp_index_counts *counts = dcp_index_counts(dcp_version_index(v));
+	int64_t n = (int64_t)(kind == DCP_ROW_TENSOR ? counts->tensors : counts->objects);
+	int rc = 0;
+
+	for (int64_t id = 1; id <= n && rc == 0; id++) {
+		rc = kind == DCP_ROW_TENSOR ? dcpfs_describe_tensor(v, id, w, err)
+					    : dcpfs_describe_object(v, id, lines, w, err);
+		if (rc == -ENOENT)
+			rc = 0; /* ids of the two kinds may be counted together */
+		if (lines && rc == 0)
+			dcp_buf_str(&s->buf, "\n");
+		if (rc == 0 && s->buf.n > SPOOL_BYTES)
+			rc = spool_flush(s);
+	}
+	return rc;
+}
+
+static int make_index(struct dcp_version *v, bool lines, struct spool *s, struct dcp_err *err)
+{
+	struct dcp_jsonw w;
+	int rc;
+
+	dcp_jsonw_init(&w, &s->buf, false);
+	if (lines) {
+		rc = put_rows(v, DCP_ROW_TENSOR, true, s, &w, err);
+		return rc < 0 ? rc : put_rows(v, DCP_ROW_OBJECT, true, s, &w, err);
+	}
+	dcp_jsonw_object(&w);
+	dcpfs_describe_version(v, &w);
+	dcp_jsonw_key(&w, "tensors");
+	dcp_jsonw_array(&w);
+	rc = put_rows(v, DCP_ROW_TENSOR, false, s, &w, err);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_key(&w, "objects");
+	dcp_jsonw_array(&w);
+	if (rc == 0)
+		rc = put_rows(v, DCP_ROW_OBJECT, false, s, &w, err);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_end(&w);
+	dcp_buf_str(&s->buf, "\n");
+	return rc ? rc : dcp_jsonw_error(&w);
+}
+
+/* ---- README.txt ---- */
+
+static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
+			struct dcp_buf *b)
+{
+	const struct dcp_index_counts *n;
+
+	if (!ver->v) {
+		dcp_buf_printf(b, "%s cannot be shown: %s\n", ver->name,
+			       ver->refused ? ver->refused : "it was not opened yet");
+		return;
+	}
+	n = dcp_index_counts(dcp_version_index(ver->v));
+	dcp_buf_printf(
+		b,
+		"%s: %llu tensors (%llu bytes) and %llu objects, read from %s.\n"
+		"Served by dcpfs %s from %s; nothing was converted or copied.\n"
+		"\n"
+		"index.json        every key: dtype, shape, file names, where its bytes are "
+		"stored\n"
+		"index.jsonl       the same, one line a key (jq, DuckDB)\n"
+		"npy/KEY.npy       numbers for numpy.load; bf16 and fp8 widened to float32, "
+		"exactly\n"
+		"raw/KEY.bin       the stored values: row-major, little-endian, no header\n"
+		"safetensors/      one tensor a file, true dtype\n"
+		"objects/KEY.json  everything that is not a tensor, decoded, never executed\n"
+		"\n"
+		"In file names %%2F stands for '/', %%25 for '%%'; index.json has the full "
+		"key.\n",
+		ver->name, (unsigned long long)n->tensors, (unsigned long long)n->bytes,
+		(unsigned long long)n->objects, dcp_version_format(ver->v)->what, DCP_RELEASE,
+		fs->opts.source);
+	if (n->broken)
+		dcp_buf_printf(b,
+			       "%llu keys cannot be read: see .dcpfs/errors.json at the "
+			       "mount's root.\n",
+			       (unsigned long long)n->broken);
+}
+
+/* ---- .dcpfs/ ---- */
+
+static void put_time(struct dcp_jsonw *w, const char *key, int64_t ns)
+{
+	time_t s = (time_t)(ns / 1000000000);
+	char text[32];
+	struct tm tm;
+
+	gmtime_r(&s, &tm);
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_str(w, text);
+}
+
+static void put_version(struct dcp_jsonw *w, const struct dcpfs_version *ver)
+{
+	struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "version");
+	dcp_jsonw_str(w, ver->name);
+	dcp_jsonw_key(w, "format");
+	dcp_jsonw_str(w, ver->found.format->name);
+	put_time(w, "committed", ver->found.commit_ns);
+	dcp_jsonw_key(w, "state");
+	dcp_jsonw_str(w, v ? "ready" : ver->refused ? "refused" : "not opened yet");
+	if (v) {
+		const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
+
+		dcp_jsonw_key(w, "tensors");
+		dcp_jsonw_u64(w, n->tensors);
+		dcp_jsonw_key(w, "objects");
+		dcp_jsonw_u64(w, n->objects);
+		dcp_jsonw_key(w, "broken");
+		dcp_jsonw_u64(w, n->broken);
+		dcp_jsonw_key(w, "nbytes");
+		dcp_jsonw_u64(w, n->bytes);
+		dcp_jsonw_key(w, "index");
+		dcp_jsonw_str_or_null(w, dcp_version_index_path(v));
+	}
+	dcp_jsonw_end(w);
+}
+
+static void make_status(struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	struct dcpfs_version *ver;
+	char latest[NAME_MAX + 1];
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "dcpfs");
+	dcp_jsonw_str(w, DCP_RELEASE);
+	dcp_jsonw_key(w, "source");
+	dcp_jsonw_str(w, fs->opts.source);
+	dcp_jsonw_key(w, "pid");
+	dcp_jsonw_u64(w, (uint64_t)getpid());
+	put_time(w, "mounted", (int64_t)fs->started.tv_sec * 1000000000);
+	dcp_jsonw_key(w, "latest");
+	dcp_jsonw_str_or_null(w, dcpfs_latest(fs, latest, sizeof(latest)) == 0 ? latest : NULL);
+	dcp_jsonw_key(w, "versions");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; (ver = dcpfs_version_at(fs, i)); i++) {
+		put_version(w, ver);
+		dcpfs_version_put(ver);
+	}
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+}
+
+/* Keys that the index knows to be broken; what failed at run time comes from fs/errors.c. */
+static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcp_jsonw *w)
+{
+	struct dcp_index *ix = dcp_version_index(ver->v);
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+
+	if (dcp_index_scan(ix, kind, 0, &scan) < 0)
+		return;
+	while (dcp_index_scan_next(scan, &row) > 0) {
+		struct dcp_arena arena;
+		struct dcp_tensor t = { 0 };
+		struct dcp_object o = { 0 };
+
+		if (!row.broken)
+			continue;
+		dcp_arena_init(&arena, 512 << 20);
+		if (kind == DCP_ROW_TENSOR)
+			dcp_index_tensor(ix, row.id, &arena, &t, NULL);
+		else
+			dcp_index_object(ix, row.id, &arena, &o, NULL);
+		dcp_jsonw_object(w);
+		dcp_jsonw_key(w, "version");
+		dcp_jsonw_str(w, ver->name);
+		dcp_jsonw_key(w, "key");
+		dcp_jsonw_str(w, row.key);
+		dcp_jsonw_key(w, "error");
+		dcp_jsonw_str_or_null(w, kind == DCP_ROW_TENSOR ? t.error : o.error);
+		dcp_jsonw_key(w, "count");
+		dcp_jsonw_u64(w, 0);
+		dcp_jsonw_end(w);
+		dcp_arena_finish(&arena);
+	}
+	dcp_index_scan_end(scan);
+}
+
+static void make_errors(struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	struct dcpfs_version *ver;
+
+	dcp_jsonw_array(w);
+	for (size_t i = 0; (ver = dcpfs_version_at(fs, i)); i++) {
+		struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+
+		if (v && dcp_index_counts(dcp_version_index(v))->broken) {
+			put_broken(ver, DCP_ROW_TENSOR, w);
+			put_broken(ver, DCP_ROW_OBJECT, w);
+		}
+		dcpfs_version_put(ver);
+	}
+	dcpfs_errors_write(fs->errors, w);
+	dcp_jsonw_end(w);
+}
+
+static void put_incomplete(struct dcp_jsonw *w, const char *version, const char *format,
+			   const char *reason)
+{
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "version");
+	dcp_jsonw_str(w, version);
+	dcp_jsonw_key(w, "format");
+	dcp_jsonw_str(w, format);
+	dcp_jsonw_key(w, "reason");
+	dcp_jsonw_str_or_null(w, reason);
+	dcp_jsonw_end(w);
+}
+
+static void make_incomplete(struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	dcp_jsonw_array(w);
+	pthread_rwlock_rdlock(&fs->lock);
+	for (size_t i = 0; i < fs->scan.n; i++)
+		if (!fs->scan.found[i].complete)
+			put_incomplete(w, fs->scan.found[i].name,
+				       fs->scan.found[i].format->name, fs->scan.found[i].why);
+	for (size_t i = 0; i < fs->nversions; i++)
+		if (fs->versions[i]->refused)
+			put_incomplete(w, fs->versions[i]->name,
+				       fs->versions[i]->found.format->name,
+				       fs->versions[i]->refused);
+	pthread_rwlock_unlock(&fs->lock);
+	dcp_jsonw_end(w);
+}
+
+static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	const struct dcpfs_opts *o = &fs->opts;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "source");
+	dcp_jsonw_str(w, o->source);
+	dcp_jsonw_key(w, "mountpoint");
+	dcp_jsonw_str_or_null(w, o->mountpoint);
+	dcp_jsonw_key(w, "cache");
+	dcp_jsonw_str_or_null(w, o->store.cache_dir);
+	dcp_jsonw_key(w, "index");
+	dcp_jsonw_str_or_null(w, o->store.index_file);
+	dcp_jsonw_key(w, "io");
+	dcp_jsonw_str(w, o->store.no_map ? "pread" : "mmap");
+	dcp_jsonw_key(w, "threads");
+	dcp_jsonw_u64(w, o->threads);
+	dcp_jsonw_key(w, "readahead_kib");
+	dcp_jsonw_u64(w, o->readahead_kib);
+	dcp_jsonw_key(w, "no_open");
+	dcp_jsonw_bool(w, o->no_open);
+	dcp_jsonw_key(w, "allow_other");
+	dcp_jsonw_bool(w, o->allow_other);
+	dcp_jsonw_end(w);
+}
+
+int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, enum dcpfs_kind kind,
+		    struct dcpfs_text *out, struct dcp_err *err)
+{
+	struct spool s = { .fd = -1, .dir = fs->opts.store.cache_dir };
+	struct dcp_jsonw w;
+	int rc = 0;
+
+	dcp_jsonw_init(&w, &s.buf, true);
+	if (kind == DCPFS_README && ver)
+		make_readme(fs, ver, &s.buf);
+	else if (kind == DCPFS_INDEX_JSON && ver)
+		rc = make_index(ver->v, false, &s, err);
+	else if (kind == DCPFS_INDEX_JSONL && ver)
+		rc = make_index(ver->v, true, &s, err);
+	else if (kind == DCPFS_STATUS)
+		make_status(fs, &w);
+	else if (kind == DCPFS_ERRORS)
+		make_errors(fs, &w);
+	else if (kind == DCPFS_INCOMPLETE)
+		make_incomplete(fs, &w);
+	else if (kind == DCPFS_CONFIG)
+		make_config(fs, &w);
+	else if (kind == DCPFS_STATS)
+		dcpfs_stats_text(&fs->stats, &s.buf);
+	else
+		rc = -ENOENT;
+	if (rc == 0 && dcpfs_node(kind)->live && kind != DCPFS_STATS)
+		dcp_buf_str(&s.buf, "\n");
+	if (rc == 0)
+		return spool_finish(&s, out);
+	dcp_buf_finish(&s.buf);
+	if (s.fd >= 0)
+		close(s.fd);
+	return rc;
+}

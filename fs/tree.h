@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tree: what lies in which directory, as a table. No FUSE types, no I/O.
+ *
+ * A node with a fixed name is a row of the table; directories of rows (npy/, objects/, ...)
+ * name the kind of their files, the extension, and the index rows they show. A new view of
+ * a version is a row or two here and, if its bytes are new, a case in file.c.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/store/index.h"
+#include "core/store/view.h"
+#include "fs/ino.h"
+
+enum dcpfs_type { DCPFS_DIR, DCPFS_FILE, DCPFS_LINK };
+
+struct dcpfs_node {
+	enum dcpfs_kind kind;
+	enum dcpfs_kind parent;
+	enum dcpfs_type type;
+	const char *name; /* NULL: named by a version or a row */
+	bool live;        /* content changes while mounted: never cached by the kernel */
+};
+
+/* What the files of a directory of rows are; NULL for every other kind. */
+struct dcpfs_rows {
+	enum dcpfs_kind dir, file;
+	enum dcp_row_kind rows;
+	enum dcp_as as; /* tensors */
+	const char *extension;
+};
+
+/* NULL for a number that is no kind. */
+const struct dcpfs_node *dcpfs_node(enum dcpfs_kind kind);
+
+/* By the kind of the directory or of the files in it. */
+const struct dcpfs_rows *dcpfs_rows_in(enum dcpfs_kind dir);
+const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file);
+
+/* The fixed child of @parent with that name, or NULL. */
+const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, const char *name);
+
+/* The n-th fixed child of @parent, or NULL behind the last. */
+const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, unsigned n);
+
+/* Number of directories right below @parent among the fixed ones (for st_nlink). */
+unsigned dcpfs_child_dirs(enum dcpfs_kind parent);
+
+/* Cut @extension off @name into @stem (DCP_NAME_MAX + 1 bytes); false when it does not end so.
+ */
+bool dcpfs_stem(const char *name, const char *extension, char *stem);

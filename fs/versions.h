@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * versions: the list of versions of a mount, and keeping it true while the source changes.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dcp_err;
+struct dcpfs;
+struct dcpfs_version;
+
+/* The version of a slot, counted for the caller; NULL: gone. */
+struct dcpfs_version *dcpfs_version_by_slot(struct dcpfs *fs, uint32_t slot);
+struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name);
+/* The n-th of the list, counted; NULL behind the last. */
+struct dcpfs_version *dcpfs_version_at(struct dcpfs *fs, size_t n);
+void dcpfs_version_put(struct dcpfs_version *ver);
+
+/*
+ * Its index, opened now if nobody did before (which may take as long as building one).
+ * Returns 0, or the code of the refusal with its message in @err; the same every time.
+ */
+int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err);
+
+/*
+ * Look at the source again: versions that came, went, were completed or rewritten. Versions
+ * not opened yet are opened, newest first, so that latest and errors.json are right.
+ * One thread at a time (the watcher, or whoever creates the mount).
+ * @newest_only: stop once one version could be opened.
+ */
+int dcpfs_versions_refresh(struct dcpfs *fs, bool newest_only, struct dcp_err *err);

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* covers: ino, tree, stats, errors, slabs */
+#include "tests/unit/t.h"
+
+#include "core/base/buf.h"
+#include "core/base/jsonw.h"
+#include "core/model/name.h"
+#include "fs/errors.h"
+#include "fs/slabs.h"
+#include "fs/stats.h"
+#include "fs/tree.h"
+
+static void ino_round_trip(void **state)
+{
+	static const struct dcpfs_ino inos[] = {
+		{ 0, DCPFS_ROOT, 0 },
+		{ 0, DCPFS_STATUS, 0 },
+		{ 1, DCPFS_VERSION, 0 },
+		{ (1u << DCPFS_SLOT_BITS) - 1, DCPFS_OBJECT, DCPFS_ROW_MAX },
+	};
+
+	(void)state;
+	assert_int_equal(dcpfs_ino_pack(0, DCPFS_ROOT, 0), 1);
+	for (size_t i = 0; i < DCP_LEN(inos); i++) {
+		uint64_t ino = dcpfs_ino_pack(inos[i].slot, inos[i].kind, inos[i].row);
+		struct dcpfs_ino back = dcpfs_ino_unpack(ino);
+
+		assert_int_equal(back.slot, inos[i].slot);
+		assert_int_equal(back.kind, inos[i].kind);
+		assert_int_equal(back.row, inos[i].row);
+	}
+	assert_null(dcpfs_node(dcpfs_ino_unpack(UINT64_MAX).kind));
+}
+
+/* Every kind sits in its own row, under a directory, and can be found from there. */
+static void every_node_is_reachable(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < DCPFS_KIND_COUNT; k++) {
+		const struct dcpfs_node *n = dcpfs_node((enum dcpfs_kind)k);
+
+		assert_int_equal(n->kind, k);
+		assert_int_equal(dcpfs_node(n->parent)->type, DCPFS_DIR);
+		if (n->name)
+			assert_ptr_equal(dcpfs_child(n->parent, n->name), n);
+		else
+			assert_true(k == DCPFS_ROOT || k == DCPFS_VERSION ||
+				    dcpfs_rows_of((enum dcpfs_kind)k));
+	}
+	assert_null(dcpfs_child(DCPFS_ROOT, "npy"));
+	assert_null(dcpfs_child_at(DCPFS_NPY_DIR, 0));
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION), 4);
+}
+
+/* clang-format off */
+static const struct {
+	const char *name, *extension, *stem;
+} stems[] = {
+	{ "a.b.npy", ".npy", "a.b" },
+	{ "%.json", ".json", "%" },
+	{ ".npy", ".npy", NULL },
+	{ "a.npz", ".npy", NULL },
+	{ "", ".npy", NULL },
+};
+/* clang-format on */
+
+static void stem_table(void **state)
+{
+	char stem[DCP_NAME_MAX + 1], longest[DCP_NAME_MAX + 16];
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(stems); i++) {
+		t_case(stems[i].name);
+		assert_int_equal(dcpfs_stem(stems[i].name, stems[i].extension, stem),
+				 stems[i].stem != NULL);
+		if (stems[i].stem)
+			assert_string_equal(stem, stems[i].stem);
+	}
+	memset(longest, 'x', sizeof(longest));
+	strcpy(longest + DCP_NAME_MAX, ".bin");
+	assert_true(dcpfs_stem(longest, ".bin", stem));
+	strcpy(longest + DCP_NAME_MAX + 1, ".bin");
+	assert_false(dcpfs_stem(longest, ".bin", stem));
+}
+
+static void errors_are_counted_once_a_key(void **state)
+{
+	struct dcpfs_errors *e = dcpfs_errors_create();
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcp_jsonw w;
+
+	(void)state;
+	dcpfs_errors_add(e, "v1", "k", "first");
+	dcpfs_errors_add(e, "v1", "k", "second");
+	dcpfs_errors_add(e, "v1", NULL, "whole");
+	dcp_jsonw_init(&w, &b, false);
+	dcp_jsonw_array(&w);
+	dcpfs_errors_write(e, &w);
+	dcp_jsonw_end(&w);
+	assert_string_equal(b.p, "[{\"version\":\"v1\",\"key\":\"k\",\"error\":\"second\",\"count\":2},"
+				 "{\"version\":\"v1\",\"key\":null,\"error\":\"whole\",\"count\":1}]");
+	for (int i = 0; i < DCPFS_ERRORS_MAX + 10; i++) {
+		char key[16];
+
+		snprintf(key, sizeof(key), "%d", i);
+		dcpfs_errors_add(e, "v", key, "x");
+	}
+	dcpfs_errors_destroy(e);
+}
+
+static void slabs_come_back(void **state)
+{
+	struct dcpfs_slabs *s = dcpfs_slabs_create(8192);
+	void *a = dcpfs_slab_take(s), *b = dcpfs_slab_take(s);
+
+	(void)state;
+	assert_true(a && b && a != b);
+	dcpfs_slab_give(s, a);
+	assert_ptr_equal(dcpfs_slab_take(s), a);
+	dcpfs_slab_give(s, a);
+	dcpfs_slab_give(s, b);
+	dcpfs_slabs_destroy(s);
+}
+
+static void stats_name_every_counter(void **state)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcpfs_stats stats = { { 0 } };
+	int lines = 0;
+
+	(void)state;
+	dcpfs_count(&stats, DCPFS_STAT_READ_BYTES, 4096);
+	dcpfs_stats_text(&stats, &b);
+	for (const char *p = b.p; *p; p++)
+		lines += *p == '\n';
+	assert_int_equal(lines, DCPFS_STAT_COUNT);
+	assert_non_null(strstr(b.p, "\nread_bytes 4096\n"));
+	assert_null(strstr(b.p, "(null)"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ino_round_trip),
+		cmocka_unit_test(every_node_is_reachable),
+		cmocka_unit_test(stem_table),
+		cmocka_unit_test(errors_are_counted_once_a_key),
+		cmocka_unit_test(slabs_come_back),
+		cmocka_unit_test(stats_name_every_counter),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
