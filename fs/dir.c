@@ -68,42 +68,65 @@ static int lookup_row(struct dcpfs *fs, struct dcpfs_version *ver, const struct 
 	return rc;
 }
 
+static uint64_t parent_of(struct dcpfs_ino i)
+{
+	enum dcpfs_kind parent = dcpfs_node(i.kind)->parent;
+
+	return dcpfs_ino_pack(parent == DCPFS_ROOT ? 0 : i.slot, parent, 0);
+}
+
+static int lookup_version(struct dcpfs *fs, const char *name, uint64_t *ino)
+{
+	struct dcpfs_version *ver = dcpfs_version_by_name(fs, name);
+	int rc;
+
+	if (!ver)
+		return -ENOENT;
+	rc = dcpfs_version_open(fs, ver, NULL);
+	*ino = dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0);
+	dcpfs_version_put(ver);
+	return rc;
+}
+
+/* A file of a directory of rows; with its attributes, since the row is at hand. */
+static int lookup_in_rows(struct dcpfs *fs, struct dcpfs_ino dir, const char *name,
+			  uint64_t *ino, struct stat *st)
+{
+	struct dcpfs_version *ver = dcpfs_version_by_slot(fs, dir.slot);
+	int rc = ver ? lookup_row(fs, ver, dcpfs_rows_in(dir.kind), name, ino, st) : -ESTALE;
+
+	dcpfs_version_put(ver);
+	return rc;
+}
+
 int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *ino,
 		 struct stat *st)
 {
 	struct dcpfs_ino p = dcpfs_ino_unpack(parent);
 	const struct dcpfs_node *dir = dcpfs_node(p.kind), *child;
-	const struct dcpfs_rows *r = dcpfs_rows_in(p.kind);
-	struct dcpfs_version *ver = NULL;
 	int rc = 0;
 
-	if (!dir || dir->type != DCPFS_DIR)
-		return -ENOTDIR;
-	if (p.slot) {
-		ver = dcpfs_version_by_slot(fs, p.slot);
-		if (!ver)
-			return -ESTALE;
-	} else if (p.kind == DCPFS_ROOT && !dcpfs_child(DCPFS_ROOT, name)) {
-		ver = dcpfs_version_by_name(fs, name);
-		if (!ver)
-			return -ENOENT;
-		rc = dcpfs_version_open(fs, ver, NULL);
-		*ino = dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0);
-		if (rc == 0 && st)
-			rc = dcpfs_getattr(fs, *ino, st);
-		dcpfs_version_put(ver);
-		return rc;
-	}
+	if (!dir)
+		return -ENOENT;
 	child = dcpfs_child(p.kind, name);
-	if (child) {
+	if (strlen(name) > NAME_MAX)
+		rc = -ENAMETOOLONG;
+	else if (!strcmp(name,
+			 ".")) /* asked for inodes known by number only (NFS, file handles) */
+		*ino = parent;
+	else if (!strcmp(name, ".."))
+		*ino = parent_of(p);
+	else if (dir->type != DCPFS_DIR)
+		rc = -ENOTDIR;
+	else if (child)
 		*ino = dcpfs_ino_pack(p.slot, child->kind, 0);
-		if (st)
-			rc = dcpfs_getattr(fs, *ino, st);
-	} else {
-		rc = r && ver ? lookup_row(fs, ver, r, name, ino, st) : -ENOENT;
-	}
-	dcpfs_version_put(ver);
-	return rc;
+	else if (p.kind == DCPFS_ROOT)
+		rc = lookup_version(fs, name, ino);
+	else if (dcpfs_rows_in(p.kind))
+		return lookup_in_rows(fs, p, name, ino, st);
+	else
+		rc = -ENOENT;
+	return rc == 0 && st ? dcpfs_getattr(fs, *ino, st) : rc;
 }
 
 /* ---- listing ---- */
@@ -128,13 +151,6 @@ static bool tell(const struct listing *l, const char *name, uint64_t ino, enum d
 	if (l->attrs && type == DCPFS_DIR && dcpfs_getattr(l->fs, ino, &st) < 0)
 		return true; /* gone in between */
 	return l->fn(l->ctx, name, &st, position);
-}
-
-static uint64_t parent_of(struct dcpfs_ino i)
-{
-	enum dcpfs_kind parent = dcpfs_node(i.kind)->parent;
-
-	return dcpfs_ino_pack(parent == DCPFS_ROOT ? 0 : i.slot, parent, 0);
 }
 
 static bool list_fixed(const struct listing *l, struct dcpfs_ino dir, uint64_t ino,

@@ -30,8 +30,9 @@ static struct dcpfs *fs_of(fuse_req_t req)
 /* The one place where a code becomes a reply: known errnos as they are, the rest EIO. */
 static void reply_code(fuse_req_t req, int rc)
 {
-	static const int known[] = { ENOENT, ENOTDIR, EISDIR, ESTALE, ENOMEM,  EINVAL,
-				     ERANGE, ENODATA, EACCES, EROFS,  ENOTSUP, ENOSYS };
+	static const int known[] = { ENOENT,  ENOTDIR, EISDIR,      ESTALE, ENOMEM,
+				     EINVAL,  ERANGE,  ENODATA,     EACCES, EROFS,
+				     ENOTSUP, ENOSYS,  ENAMETOOLONG };
 	int error = EIO;
 
 	for (size_t i = 0; i < DCP_LEN(known); i++)
