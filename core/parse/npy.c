@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/buf.h"
 #include "core/base/endian.h"
@@ -37,6 +38,50 @@ static void add_dict(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 			       "");
 }
 
+static size_t digits_of(uint64_t v)
+{
+	size_t n = 1;
+
+	while (v /= 10)
+		n++;
+	return n;
+}
+
+/* Length of what add_dict() writes. */
+static size_t dict_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape)
+{
+	size_t n = strlen("{'descr': '', 'fortran_order': False, 'shape': (), }") +
+		   strlen(dcp_dtype_info(dtype)->npy);
+
+	for (uint32_t i = 0; i < ndim; i++)
+		n += (i ? 2 : 0) + digits_of(dim(dtype, ndim, shape, i));
+	if (ndim)
+		n += (ndim == 1) + GROWTH - digits_of(dim(dtype, ndim, shape, 0));
+	return n;
+}
+
+/* Bytes between the length field and the data for a dict of that length. */
+static size_t padded(size_t dict, size_t width)
+{
+	return (dict + 1 + MAGIC + width) / ALIGN * ALIGN + ALIGN - MAGIC - width;
+}
+
+size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape)
+{
+	static const uint64_t one_byte[] = { 1 };
+	size_t width = 2, n;
+
+	if (!dcp_dtype_info(dtype)->npy)
+		return 0;
+	if (dtype == DCP_DTYPE_F4 && ndim == 0)
+		n = dict_size(dtype, 1, one_byte);
+	else
+		n = dict_size(dtype, ndim, shape);
+	if (padded(n, width) > UINT16_MAX)
+		width = 4;
+	return MAGIC + width + padded(n, width);
+}
+
 int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 		   const uint64_t *shape)
 {
@@ -54,10 +99,10 @@ int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 	add_dict(&dict, dtype, ndim, shape);
 	if (dcp_buf_error(&dict))
 		return -ENOMEM;
-	n = (dict.n + 1 + MAGIC + width) / ALIGN * ALIGN + ALIGN - MAGIC - width;
+	n = padded(dict.n, width);
 	if (n > UINT16_MAX) {
 		width = 4;
-		n = (dict.n + 1 + MAGIC + width) / ALIGN * ALIGN + ALIGN - MAGIC - width;
+		n = padded(dict.n, width);
 	}
 	if (n > UINT32_MAX)
 		return -ENOTSUP;

@@ -7,6 +7,7 @@
  *   Version 2.0 (u32 length) only when the header is longer than 65535 bytes.
  */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/model/dtype.h"
@@ -20,3 +21,6 @@ struct dcp_buf;
  */
 int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 		   const uint64_t *shape);
+
+/* Bytes dcp_npy_header() would append, by arithmetic: a listing asks it of every file. 0: none. */
+size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape);

@@ -73,6 +73,13 @@ int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
 	}
 	if (!dcp_view_can_show(row->dtype, as))
 		return -ENOTSUP;
+	if (itemsize == 0)
+		return -EBADMSG;
+	if (as == DCP_AS_NPY) { /* most of what ls -l asks for */
+		*size = dcp_npy_header_size(row->dtype, row->ndim, row->shape) +
+			row->nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
+		return 0;
+	}
 	rc = put_header(&header, as, row->key, row->dtype, itemsize, row->ndim, row->shape,
 			row->nbytes, &unit);
 	if (rc == 0)

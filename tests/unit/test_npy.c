@@ -65,6 +65,9 @@ static void headers_are_numpys(void **state)
 			dcp_npy_header(&b, headers[i].dtype, headers[i].ndim, headers[i].shape),
 			0);
 		check_header(&b, headers[i].n, headers[i].dict);
+		assert_int_equal(dcp_npy_header_size(headers[i].dtype, headers[i].ndim,
+						     headers[i].shape),
+				 b.n);
 	}
 }
 
@@ -91,6 +94,7 @@ static void long_headers_are_version_two(void **state)
 	assert_int_equal(dcp_npy_header(&b, DCP_DTYPE_F32, 30000, shape), 0);
 	assert_memory_equal(b.p, "\x93NUMPY\x02\x00", 8);
 	assert_int_equal(b.n, 90112);
+	assert_int_equal(dcp_npy_header_size(DCP_DTYPE_F32, 30000, shape), b.n);
 	assert_int_equal(dcp_load_le32(b.p + 8), b.n - 12);
 	assert_int_equal(b.p[b.n - 1], '\n');
 	free(shape);
@@ -104,6 +108,7 @@ static void other_types_have_no_npy(void **state)
 	(void)state;
 	assert_int_equal(dcp_npy_header(&b, DCP_DTYPE_OTHER, 1, shape), -ENOTSUP);
 	assert_int_equal(b.n, 0);
+	assert_int_equal(dcp_npy_header_size(DCP_DTYPE_OTHER, 1, shape), 0);
 }
 
 int main(void)
