@@ -7,6 +7,7 @@
 #include "core/store/view_int.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
