@@ -28,6 +28,23 @@ void dcp_arena_finish(struct dcp_arena *a)
 	a->used = 0;
 }
 
+/* Blocks grow, so the newest is the largest: a caller that resets in a loop soon needs no
+ * malloc. One made for a single huge array is not worth keeping. */
+void dcp_arena_reset(struct dcp_arena *a)
+{
+	struct dcp_arena_block *kept = a->head;
+
+	if (kept && kept->size <= BLOCK_MAX) {
+		a->head = kept->next;
+		kept->next = NULL;
+		kept->used = 0;
+	} else {
+		kept = NULL;
+	}
+	dcp_arena_finish(a);
+	a->head = kept;
+}
+
 /* Blocks double from 4 KiB to 1 MiB, so a small arena stays small. */
 static struct dcp_arena_block *block_for(struct dcp_arena *a, size_t n)
 {

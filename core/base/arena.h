@@ -23,6 +23,9 @@ void dcp_arena_init(struct dcp_arena *a, size_t limit);
 /* Free everything; the arena is empty and usable again. Accepts a zeroed arena. */
 void dcp_arena_finish(struct dcp_arena *a);
 
+/* Take back everything handed out, but keep the newest block for the next user. */
+void dcp_arena_reset(struct dcp_arena *a);
+
 /* @n bytes aligned to 16, not cleared; NULL past the limit or out of memory. */
 void *dcp_arena_alloc(struct dcp_arena *a, size_t n);
 

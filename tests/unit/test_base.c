@@ -28,6 +28,27 @@ static void arena_stops_at_its_limit(void **state)
 	dcp_arena_finish(&a);
 }
 
+static void arena_reset_hands_out_the_same_block(void **state)
+{
+	struct dcp_arena a;
+	void *first, *huge;
+
+	(void)state;
+	dcp_arena_init(&a, 8u << 20);
+	dcp_arena_reset(&a); /* of an empty one */
+	first = dcp_arena_alloc(&a, 64);
+	dcp_arena_reset(&a);
+	assert_int_equal(a.used, 0);
+	assert_ptr_equal(dcp_arena_alloc(&a, 64), first);
+	huge = dcp_arena_alloc(&a, 4u << 20);
+	assert_non_null(huge);
+	memset(huge, 1, 4u << 20);
+	dcp_arena_reset(&a);
+	assert_null(a.head); /* too large to keep */
+	assert_non_null(dcp_arena_alloc(&a, 8u << 20));
+	dcp_arena_finish(&a);
+}
+
 static void range_never_wraps(void **state)
 {
 	(void)state;
@@ -186,6 +207,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arena_stops_at_its_limit),
+		cmocka_unit_test(arena_reset_hands_out_the_same_block),
 		cmocka_unit_test(range_never_wraps),
 		cmocka_unit_test(varint_round_trip),
 		cmocka_unit_test(err_is_printable_and_prefixed),
