@@ -2,15 +2,17 @@
 /*
  * index: one version of one checkpoint as an immutable SQLite file.
  *
- *   meta    name TEXT PRIMARY KEY, value TEXT
- *           dcpfs_index (schema number), format, version, commit_ns, framework, ...
+ *   meta    name TEXT, value TEXT
+ *           dcpfs_index (schema number), format, version, commit_ns, framework, ...; tensors,
+ *           objects, broken and bytes are what dcp_index_counts() says
  *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns
- *           the files pieces refer to, and those the adapter read
- *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem), path TEXT (JSON array),
- *           dtype TEXT, itemsize, shape TEXT (JSON array), nbytes, alias_of (id or NULL),
- *           error TEXT or NULL, pieces BLOB (core/model/pack.h)
- *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT, path TEXT, type TEXT,
- *           json TEXT or NULL, error TEXT or NULL
+ *           the files pieces refer to (their number is id - 1), and those the adapter read
+ *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem), nbytes, dtype TEXT,
+ *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
+ *           name this one), error TEXT or NULL, path TEXT (JSON array), pieces BLOB
+ *           (core/model/pack.h)
+ *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT, type TEXT, nbytes (of the JSON and a
+ *           newline), error TEXT or NULL, path TEXT, json TEXT or NULL
  *
  * ids count from 1 in the order the adapter told; they are inode material. Stems are unique
  * over tensors and objects together. People may query the file: names above are stable for a
@@ -18,7 +20,10 @@
  *
  * Written once (a temporary file beside the target, one transaction, fsync, rename), then
  * only opened read-only and immutable. When no file can be written the whole database is
- * kept in memory. This and its private header are the only files that see sqlite3.h.
+ * kept in memory. The private header index_int.h is the only file that sees sqlite3.h.
+ *
+ * An open index holds the file itself, not its path: what it shows stays the same when another
+ * process puts a newer one in its place.
  *
  * The file is untrusted: it may be stale, cut, or edited. Opening checks the schema; rows are
  * checked when used.
@@ -49,11 +54,18 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
  * The sink an adapter tells its findings to. Each tensor is checked here: size fits in 63 bits,
  * its pieces tile its shape (core/model/tiling.h), every piece lies inside its file and is
  * long enough for its elements; what fails becomes the row's error and the tensor is kept.
- * Duplicate keys: the later one is kept with an error naming the clash and a hashed stem.
+ * Duplicate keys: the later one is kept with an error naming the clash and a hashed stem. A
+ * tensor and an object may have the same key; the later one's stem is hashed.
+ * An alias leads to the first of its kind; without pieces it takes that one's. One whose dtype
+ * or shape differs, or whose key was not told, is not an alias.
  * Files are looked up below @dirfd with dcp_open_beneath(); one that is missing or leads
  * outside is recorded with size 0, and the tensors that need it get the reason.
  */
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd);
+
+/* What broke the sink (disk full, out of memory), copied to @err, or 0. Tells a failure of the
+ * index from one of the adapter, which passes both on. */
+int dcp_index_writer_error(const struct dcp_index_writer *w, struct dcp_err *err);
 
 /* Publish: create indexes, fsync, rename. Takes the writer, whatever it returns. With a memory
  * index, or with @open not NULL, the finished index is handed back open. */

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * index_sql: the schema and every statement of an index, named.
+ *
+ * Opening compares the schema text with DCP_SQL_SCHEMA byte by byte: an index whose tables are
+ * views, or hold generated columns, is not ours. Any change here is a new DCP_INDEX_SCHEMA.
+ *
+ * What scans read stands first in a row, so that paths and pieces, which may fill overflow
+ * pages, are never touched by a listing.
+ */
+#pragma once
+
+#define DCP_SQL_APPLICATION 0x64637078 /* "dcpx" */
+
+/* In the order of creation; the indexes come after the rows. */
+#define DCP_SQL_TABLES                                                                         \
+	"CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID", \
+		"CREATE TABLE file(id INTEGER PRIMARY KEY, name TEXT NOT NULL, "               \
+		"size INTEGER NOT NULL, dev INTEGER NOT NULL, ino INTEGER NOT NULL, "          \
+		"mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL) STRICT",                \
+		"CREATE TABLE tensor(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
+		"name TEXT NOT NULL, nbytes INTEGER NOT NULL, dtype TEXT NOT NULL, "           \
+		"itemsize INTEGER NOT NULL, shape TEXT NOT NULL, alias_of INTEGER, "           \
+		"naliases INTEGER NOT NULL, error TEXT, path TEXT NOT NULL, "                  \
+		"pieces BLOB NOT NULL) STRICT",                                                \
+		"CREATE TABLE object(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
+		"name TEXT NOT NULL, type TEXT NOT NULL, nbytes INTEGER NOT NULL, "            \
+		"error TEXT, path TEXT NOT NULL, json TEXT) STRICT"
+
+#define DCP_SQL_INDEXES                                                                        \
+	"CREATE INDEX tensor_key ON tensor(key)",                                              \
+		"CREATE UNIQUE INDEX tensor_name ON tensor(name)",                             \
+		"CREATE INDEX object_key ON object(key)",                                      \
+		"CREATE UNIQUE INDEX object_name ON object(name)"
+
+#define DCP_SQL_SCHEMA "SELECT sql FROM sqlite_schema ORDER BY rowid"
+
+/* ---- writing ---- */
+
+/* The file is nobody's but ours until it is renamed, and worthless when the build dies. */
+#define DCP_SQL_BEGIN                                                                          \
+	"PRAGMA page_size=8192; PRAGMA auto_vacuum=NONE; PRAGMA journal_mode=OFF; "            \
+	"PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; "    \
+	"PRAGMA cache_size=-4096; PRAGMA trusted_schema=OFF; BEGIN"
+
+#define DCP_SQL_ADD_META "INSERT OR REPLACE INTO meta VALUES(?1, ?2)"
+#define DCP_SQL_TELL_META "INSERT OR IGNORE INTO meta VALUES(?1, ?2)"
+#define DCP_SQL_ADD_FILE "INSERT INTO file VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+#define DCP_SQL_ADD_TENSOR                                                                     \
+	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)"
+#define DCP_SQL_ADD_OBJECT "INSERT INTO object VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+#define DCP_SQL_COUNT_ALIAS "UPDATE tensor SET naliases = naliases + 1 WHERE id = ?1"
+#define DCP_SQL_TOLD_TENSOR                                                                    \
+	"SELECT key, name, dtype, shape, alias_of, error, pieces FROM tensor WHERE id = ?1"
+#define DCP_SQL_TOLD_OBJECT "SELECT key, name FROM object WHERE id = ?1"
+
+/* ---- reading ---- */
+
+#define DCP_SQL_CONNECT                                                                        \
+	"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; "           \
+	"PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-2048"
+
+#define DCP_SQL_META "SELECT name, value FROM meta"
+#define DCP_SQL_FILES                                                                          \
+	"SELECT id, name, size, dev, ino, mtime_ns, ctime_ns FROM file ORDER BY id"
+
+#define DCP_SQL_TENSOR_ROW                                                                     \
+	"SELECT id, key, name, nbytes, error IS NOT NULL, dtype, itemsize, shape, alias_of, "  \
+	"naliases FROM tensor WHERE "
+#define DCP_SQL_OBJECT_ROW "SELECT id, key, name, nbytes, error IS NOT NULL FROM object WHERE "
+
+/* Of rows with the same key the first told is the one meant. */
+#define DCP_SQL_BY_ID "id = ?1"
+#define DCP_SQL_BY_NAME "name = ?1"
+#define DCP_SQL_BY_KEY "key = ?1 ORDER BY id LIMIT 1"
+#define DCP_SQL_BEHIND "id > ?1 ORDER BY id"
+
+#define DCP_SQL_TENSOR                                                                         \
+	"SELECT key, path, dtype, itemsize, shape, alias_of, error, pieces FROM tensor "       \
+	"WHERE id = ?1"
+#define DCP_SQL_OBJECT "SELECT key, path, type, json, error, nbytes FROM object WHERE id = ?1"
