@@ -7,10 +7,11 @@
  * Opening one takes its index from the cache when that is current, and builds it otherwise.
  *
  * Current means, as git has it: same schema and dcpfs version, same set of names in the
- * directory, and for every recorded file the same size, mtime, ctime, inode and device; when
- * a file's mtime is not older than the index (racily clean), its bytes' hash too for the files
- * the adapter parsed. Anything off means rebuild. A cache that cannot be read, written or
- * is full is said once in the log and never fatal: the index is kept in memory.
+ * directory, and for every recorded file the same size, mtime, ctime, inode and device. A file
+ * whose ctime is less than two seconds older than the index may have changed again within the
+ * same tick of its clock: such an index serves the process that made it, and the next one
+ * builds it anew. Anything off means rebuild. A cache that cannot be read, written or is full
+ * is said once in the log and never fatal: the index is kept in memory.
  */
 #pragma once
 #include <stdbool.h>
@@ -30,6 +31,7 @@ struct dcp_store_opts {
 	const char *index_file; /* sidecar for a single checkpoint; NULL: in cache_dir */
 	bool rebuild;           /* ignore what is cached */
 	bool no_map;            /* read backing files with pread only */
+	unsigned lock_wait_ms;  /* for another process building the same index; 0: 30 s */
 	const struct dcp_progress *progress;
 	const struct dcp_log *log;
 };
@@ -54,7 +56,8 @@ struct dcp_scan {
 };
 
 /*
- * Look at @source and, one level below, at its directories. -ENOENT and the like, or -EINVAL
+ * Look at @source and, one level below, at its directories: not at hidden ones, and not at
+ * links to one that is found anyway (latest -> step-500). -ENOENT and the like, or -EINVAL
  * when nothing there is a checkpoint: the message names what was looked for and the nearest
  * thing found (a checkpoint two levels down, a format known but not supported, loose files).
  */
@@ -64,6 +67,10 @@ void dcp_scan_finish(struct dcp_scan *s);
 /* An opened version: immutable, safe from any thread. */
 struct dcp_version;
 
+/*
+ * -EINVAL when @found is not complete; -ESTALE when its files change while they are indexed;
+ * otherwise what the adapter or the index gave, the version named in @err.
+ */
 int dcp_version_open(const char *source, const struct dcp_found *found,
 		     const struct dcp_store_opts *opts, struct dcp_version **out,
 		     struct dcp_err *err);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/hash.h"
+#include "core/store/index.h"
+#include "core/store/version_int.h"
+
+enum { NAME_HEAD = 180, WAIT_MS = 30000, POLL_MS = 20 };
+
+static uint64_t directory_hash(const char *real, const struct stat *st)
+{
+	uint64_t id[3] = { st->st_dev, st->st_ino, DCP_INDEX_SCHEMA };
+	uint64_t hash = dcp_hash64(real, strlen(real));
+
+	hash = dcp_hash64_more(hash, id, sizeof(id));
+	return dcp_hash64_more(hash, DCP_RELEASE, strlen(DCP_RELEASE));
+}
+
+int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const char *real,
+		   const struct stat *st, char **out)
+{
+	int n = 0;
+
+	*out = NULL;
+	if (opts->index_file)
+		n = asprintf(out, "%s", opts->index_file);
+	else if (opts->cache_dir)
+		n = asprintf(out, "%s/%.*s-%016llx.dcpx", opts->cache_dir, NAME_HEAD, name,
+			     (unsigned long long)directory_hash(real, st));
+	if (n < 0)
+		*out = NULL;
+	return n < 0 ? -ENOMEM : 0;
+}
+
+bool dcp_cache_is_own(const char *index_path, const char *name)
+{
+	const char *slash = index_path ? strrchr(index_path, '/') : NULL;
+	const char *base = slash ? slash + 1 : index_path;
+	size_t n = base ? strlen(base) : 0;
+
+	if (n == 0 || strncmp(name, base, n) != 0)
+		return false;
+	return name[n] == '\0' || strcmp(name + n, ".lock") == 0 ||
+	       strncmp(name + n, ".tmp-", 5) == 0;
+}
+
+int dcp_cache_mkdirs(const char *path)
+{
+	dcp_auto_free char *copy = strdup(path);
+
+	if (!copy)
+		return -ENOMEM;
+	for (char *p = strchr(copy + 1, '/'); p; p = strchr(p + 1, '/')) {
+		*p = '\0';
+		if (mkdir(copy, 0700) < 0 && errno != EEXIST) {
+			struct stat st;
+			int code = -errno;
+
+			/* on the way there may be directories that nobody may write to */
+			if (stat(copy, &st) < 0 || !S_ISDIR(st.st_mode))
+				return code;
+		}
+		*p = '/';
+	}
+	return 0;
+}
+
+static char *lock_path(const char *path)
+{
+	char *out;
+
+	return asprintf(&out, "%s.lock", path) < 0 ? NULL : out;
+}
+
+/* Is @fd still what stands at @path? The last one to build removes it. */
+static bool still_there(int fd, const char *path)
+{
+	struct stat ours, theirs;
+
+	return fstat(fd, &ours) == 0 && stat(path, &theirs) == 0 &&
+	       ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
+}
+
+/* 1: locked; 0: somebody else has it, or it went away meanwhile. */
+static int try_lock(const char *path, int *out)
+{
+	dcp_auto_fd int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK || errno == EINTR ? 0 : -errno;
+	if (!still_there(fd, path))
+		return 0;
+	*out = dcp_take_fd(&fd);
+	return 1;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+int dcp_cache_lock(const char *path, unsigned wait_ms, bool *waited)
+{
+	uint64_t until = now_ms() + (wait_ms ? wait_ms : WAIT_MS);
+	dcp_auto_free char *lock = lock_path(path);
+	int fd = -1;
+
+	*waited = false;
+	if (!lock)
+		return -ENOMEM;
+	for (;;) {
+		int code = try_lock(lock, &fd);
+
+		if (code != 0)
+			return code < 0 ? code : fd;
+		if (now_ms() >= until)
+			return -EBUSY;
+		*waited = true;
+		nanosleep(&(struct timespec){ .tv_nsec = POLL_MS * 1000000 }, NULL);
+	}
+}
+
+void dcp_cache_unlock(const char *path, int fd)
+{
+	dcp_auto_free char *lock = lock_path(path);
+
+	if (fd < 0)
+		return;
+	if (lock)
+		unlink(lock); /* while it is held: those waiting see that it is gone */
+	close(fd);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * version_int: what the files of version share.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "core/model/tensor.h"
+#include "core/store/version.h"
+
+struct dcp_dir;
+
+/* ---- version_scan.c ---- */
+
+/* mtime of the format's commit file, or of the newest file of @dir. */
+int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format);
+
+/* ---- version_hint.c ---- */
+
+/* Say in @err why @dir is not a checkpoint, and the nearest thing to one. Returns -EINVAL. */
+int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
+/* The same for a source that is a file. Returns -ENOTDIR. */
+int dcp_scan_explain_file(const char *source, struct dcp_err *err);
+
+/* ---- version_cache.c: where an index is kept ---- */
+
+/*
+ * Path of the index of the directory @real, whose stat is @st: the sidecar, or a name in
+ * cache_dir that no other directory, version of dcpfs or schema has. *out is malloc'ed, or
+ * NULL when indexes are kept in memory. -ENOMEM.
+ */
+int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const char *real,
+		   const struct stat *st, char **out);
+
+/* Is @name, in the directory of the index, the index itself, its lock, or one being written? */
+bool dcp_cache_is_own(const char *index_path, const char *name);
+
+/* Make the directories above @path, for their owner only. */
+int dcp_cache_mkdirs(const char *path);
+
+/*
+ * Be the only process that builds @path. Returns a descriptor to unlock, -EBUSY when another
+ * one has been building for @wait_ms, or what opening the lock file gave. @waited: another one
+ * was building.
+ */
+int dcp_cache_lock(const char *path, unsigned wait_ms, bool *waited);
+void dcp_cache_unlock(const char *path, int fd);
+
+/* ---- version_fresh.c: is an index still true? ---- */
+
+/* Hash of the names in @dir, those of the index left out. */
+uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path);
+
+/* Do the files look as recorded? 0, or -ESTALE naming the first that does not. */
+int dcp_fresh_files(int dirfd, const struct dcp_file_id *ids, size_t n, struct dcp_err *err);
+
+/*
+ * May @ix, found in the cache, be used for @dir? 0, -ESTALE or -EBADMSG. @just_built: another
+ * process finished it while this one waited, so it is as good as one made here.
+ */
+int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
+		    const struct dcp_format *format, const char *index_path, bool just_built,
+		    struct dcp_err *err);

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a source holds, and what a person is told when that is nothing.
+ *
+ * covers: version_scan, version_hint
+ */
+#include "tests/unit/t.h"
+
+#include <unistd.h>
+
+#include "core/store/version.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_fake.h"
+
+/* clang-format off */
+static const struct {
+	const char *what;
+	const char *names; /* files to make; "a>b" is a link a to b, "a/" a directory */
+	const char *source;
+	const char *found; /* names in order, incomplete ones in brackets; NULL: refused */
+	const char *says;  /* in the message */
+	int code;
+	bool single;
+} cases[] = {
+	{ "a checkpoint", "run/COMMIT run/a.shard", "run", "run", NULL, 0, true },
+	{ "its name is that of the real directory", "run/COMMIT here>run", "here", "run", NULL, 0,
+	  true },
+	{ "a slash behind", "run/COMMIT", "run/", "run", NULL, 0, true },
+	{ "a checkpoint with checkpoints inside is one", "run/COMMIT run/x/COMMIT", "run", "run",
+	  NULL, 0, true },
+	{ "an incomplete one", "run/a.shard", "run", "[run]", NULL, 0, true },
+	{ "versions in the order of their numbers",
+	  "run/step-500/COMMIT run/step-2500/COMMIT run/step-1000/COMMIT", "run",
+	  "step-500 step-1000 step-2500", NULL, 0, false },
+	{ "an incomplete version is listed", "run/s1/COMMIT run/s2/x.shard", "run", "s1 [s2]", NULL,
+	  0, false },
+	{ "only incomplete versions", "run/s1/x.shard run/s2/x.shard", "run", "[s1] [s2]", NULL, 0,
+	  false },
+	{ "other directories and files are passed over", "run/s1/COMMIT run/logs/x run/README",
+	  "run", "s1", NULL, 0, false },
+	{ "hidden directories too", "run/s1/COMMIT run/.tmp-s2/COMMIT", "run", "s1", NULL, 0,
+	  false },
+	{ "a stray shard does not hide the versions", "run/x.shard run/s1/COMMIT", "run", "s1", NULL,
+	  0, false },
+	{ "an incomplete source with incomplete directories", "run/x.shard run/s1/y.shard", "run",
+	  "[run]", NULL, 0, true },
+	{ "a link to a version is not another one", "run/s1/COMMIT run/s2/COMMIT run/latest>s2",
+	  "run", "s1 s2", NULL, 0, false },
+	{ "a link to one that is not listed is", "run/s1/COMMIT run/old/s0/COMMIT run/s0>old/s0",
+	  "run", "s0 s1", NULL, 0, false },
+	{ "two links to it are one", "run/old/s0/COMMIT run/a>old/s0 run/b>old/s0", "run", "a", NULL,
+	  0, false },
+	{ "a link that leads out is not followed", "run/s1/COMMIT else/COMMIT run/s2>../else",
+	  "run", "s1", NULL, 0, false },
+	{ "nothing there", "run/", "nowhere", NULL, "nowhere: No such file", -ENOENT, false },
+	{ "an empty directory", "run/", "run", NULL,
+	  "run is not a checkpoint: looked in it and one level below for a checkpoint for tests; "
+	  "it is empty", -EINVAL, false },
+	{ "some files", "run/x run/y", "run", NULL, "it holds x and more", -EINVAL, false },
+	{ "two levels down", "run/job/s9/COMMIT run/job/s10/COMMIT", "run", NULL,
+	  "/run/job/s10 (a checkpoint for tests)", -EINVAL, false },
+	{ "a file", "run/file", "run/file", NULL, "run/file is a file, not a checkpoint: a "
+	  "checkpoint is a directory", -ENOTDIR, false },
+	{ "a file of a checkpoint", "run/COMMIT", "run/COMMIT", NULL, "/run (a checkpoint for tests)",
+	  -ENOTDIR, false },
+	{ "DeepSpeed", "run/zero_to_fp32.py run/latest run/global_step5/x", "run", NULL,
+	  "by its zero_to_fp32.py it is a DeepSpeed checkpoint, not supported by this version",
+	  -EINVAL, false },
+	{ "DeepSpeed below", "run/global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt", "run",
+	  NULL, "DeepSpeed", -EINVAL, false },
+	{ "Megatron-LM", "run/latest_checkpointed_iteration.txt run/iter_0000005/mp_rank_00/x",
+	  "run", NULL, "a Megatron-LM checkpoint", -EINVAL, false },
+	{ "Paddle", "run/0.metadata run/0_0.distcp", "run", NULL, "a Paddle distributed checkpoint",
+	  -EINVAL, false },
+	{ "Hugging Face", "run/model-00001-of-00002.safetensors", "run", NULL,
+	  "a directory of safetensors files", -EINVAL, false },
+	{ "torch.save", "run/pytorch_model.bin", "run", NULL, "a directory of torch.save files",
+	  -EINVAL, false },
+	{ "GGUF, one level down", "run/m/llama.gguf", "run", NULL, "/run/m is a GGUF model, not "
+	  "supported by this version", -EINVAL, false },
+	{ "Orbax", "run/_CHECKPOINT_METADATA run/d/x", "run", NULL, "an Orbax checkpoint", -EINVAL,
+	  false },
+	{ "Zarr", "run/.zgroup", "run", NULL, "a Zarr store", -EINVAL, false },
+};
+/* clang-format on */
+
+static void make(const struct t_dir *d, const char *names)
+{
+	char copy[512], *save = NULL;
+
+	snprintf(copy, sizeof(copy), "%s", names);
+	for (char *name = strtok_r(copy, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
+		char *to = strchr(name, '>');
+
+		if (to)
+			*to++ = '\0';
+		if (to)
+			assert_int_equal(symlinkat(to, d->fd, name), 0);
+		else if (name[strlen(name) - 1] == '/')
+			t_dir_sub(d, strtok(name, "/"));
+		else
+			t_dir_text(d, name, "");
+	}
+}
+
+static void check_found(const struct dcp_scan *scan, const char *want)
+{
+	char got[512] = "";
+
+	for (size_t i = 0; i < scan->n; i++) {
+		const struct dcp_found *f = &scan->found[i];
+		size_t n = strlen(got);
+
+		snprintf(got + n, sizeof(got) - n, f->complete ? "%s%s" : "%s[%s]",
+			 i ? " " : "", f->name);
+		assert_ptr_equal(f->format, &t_fake_format);
+		assert_string_equal(f->where, scan->single ? "" : f->name);
+		assert_true(f->commit_ns > 0);
+		if (!f->complete)
+			assert_string_equal(f->why, "no COMMIT");
+		else
+			assert_null(f->why);
+	}
+	assert_string_equal(got, want);
+}
+
+static void scan_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct t_dir d;
+		struct dcp_scan scan = { 0 };
+		struct dcp_err err = { 0 };
+		int code;
+
+		t_case(cases[i].what);
+		t_dir_make(&d, "test_scan");
+		make(&d, cases[i].names);
+		code = dcp_scan(t_dir_path(&d, cases[i].source), &scan, &err);
+		if (code != cases[i].code)
+			fail_msg("%d: %s", code, err.msg);
+		if (code == 0) {
+			assert_int_equal(scan.single, cases[i].single);
+			check_found(&scan, cases[i].found);
+			dcp_scan_finish(&scan);
+		} else {
+			t_assert_says(&err, cases[i].says);
+		}
+		t_dir_remove(&d);
+	}
+	dcp_scan_finish(NULL);
+}
+
+static void commit_time_is_that_of_the_mark(void **state)
+{
+	const int64_t second = 1000000000, then = 1600000000 * second + 123456789;
+	struct t_dir d;
+	struct dcp_scan scan;
+	struct dcp_err err = { 0 };
+
+	(void)state;
+	t_dir_make(&d, "test_scan");
+	make(&d, "s1/COMMIT s1/x.shard s2/a.shard s2/b.shard");
+	t_dir_touch(&d, "s1/COMMIT", then);
+	t_dir_touch(&d, "s2/a.shard", then);
+	t_dir_touch(&d, "s2/b.shard", then - second);
+	assert_int_equal(dcp_scan(d.root, &scan, &err), 0);
+	assert_int_equal(scan.found[0].commit_ns, then);
+	assert_int_equal(scan.found[1].commit_ns, then); /* without a mark: the newest file */
+	dcp_scan_finish(&scan);
+	t_dir_remove(&d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(scan_table),
+		cmocka_unit_test(commit_time_is_that_of_the_mark),
+	};
+	return cmocka_run_group_tests_name("scan", tests, NULL, NULL);
+}
