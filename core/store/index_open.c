@@ -50,6 +50,17 @@ static int code_of_errno(int e)
 	}
 }
 
+/* What the file's last system call said; the connection's own note may be overwritten. */
+static int last_errno(sqlite3 *db)
+{
+	int e = 0;
+
+	if (db && sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &e) == SQLITE_OK &&
+	    e)
+		return e;
+	return db ? sqlite3_system_errno(db) : 0;
+}
+
 int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *err)
 {
 	int code;
@@ -66,7 +77,7 @@ int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *er
 		break;
 	case SQLITE_IOERR:
 	case SQLITE_CANTOPEN:
-		code = code_of_errno(db ? sqlite3_system_errno(db) : 0);
+		code = code_of_errno(last_errno(db));
 		break;
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
