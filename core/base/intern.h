@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * intern: byte strings to small numbers, each string kept once.
+ *
+ * Numbers count from 0 in order of arrival. One text buffer, one entry of 12 bytes and about
+ * two slots of 4 bytes a string: a hundred thousand keys cost their text and 2 MB.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+
+#define DCP_INTERN_NONE UINT32_MAX
+
+struct dcp_intern_entry {
+	uint32_t off, len, hash;
+};
+
+struct dcp_intern {
+	struct dcp_buf text; /* each string with a NUL behind it */
+	struct dcp_intern_entry *entry;
+	uint32_t *slot; /* open addressing; number + 1, 0: free */
+	uint32_t n, cap, nslots;
+};
+
+#define DCP_INTERN_INIT                                                                        \
+	{                                                                                      \
+		0                                                                              \
+	}
+
+void dcp_intern_finish(struct dcp_intern *in);
+
+/*
+ * Number of @s, added if it is new. @guess is a number that it probably has (any value is
+ * allowed): a right guess costs no hashing. Returns 1 (new), 0 (known), -ENOMEM, or -E2BIG:
+ * more than 4 GiB of text or 2^31 strings.
+ */
+int dcp_intern_add(struct dcp_intern *in, const void *s, size_t n, uint32_t guess,
+		   uint32_t *number);
+
+/* Number of @s, or DCP_INTERN_NONE. */
+uint32_t dcp_intern_find(const struct dcp_intern *in, const void *s, size_t n);
+
+/* The string, NUL-terminated (it may hold NULs too). Valid until the next add. */
+const char *dcp_intern_text(const struct dcp_intern *in, uint32_t number);
