@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/format.h"
+
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/format/formats.h"
+
+const struct dcp_format *const dcp_formats[] = {
+	&dcp_format_torch_ranks,
+	NULL,
+};
+
+const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
+					  char *why, size_t n)
+{
+	const struct dcp_format *incomplete = NULL;
+	char text[512];
+
+	for (size_t i = 0; dcp_formats[i]; i++) {
+		enum dcp_match m;
+
+		text[0] = '\0';
+		m = dcp_formats[i]->probe(dir, text, sizeof(text));
+		if (m == DCP_MATCH_YES) {
+			*match = m;
+			return dcp_formats[i];
+		}
+		if (m != DCP_MATCH_INCOMPLETE || incomplete)
+			continue;
+		incomplete = dcp_formats[i];
+		if (n > 0) {
+			size_t len = strnlen(text, DCP_MIN(n, sizeof(text)) - 1);
+
+			memcpy(why, text, len);
+			why[len] = '\0';
+		}
+	}
+	*match = incomplete ? DCP_MATCH_INCOMPLETE : DCP_MATCH_NO;
+	return incomplete;
+}
+
+const struct dcp_format *dcp_format_by_name(const char *name)
+{
+	for (size_t i = 0; dcp_formats[i]; i++)
+		if (strcmp(dcp_formats[i]->name, name) == 0)
+			return dcp_formats[i];
+	return NULL;
+}

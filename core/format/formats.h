@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * formats: the families format.c puts in its table, each defined in the file of its name.
+ */
+#pragma once
+#include "core/format/format.h"
+
+extern const struct dcp_format dcp_format_torch_ranks;

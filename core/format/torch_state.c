@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/torch_state.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/model/tensor.h"
+#include "core/parse/pyjson.h"
+#include "core/parse/torch.h"
+
+struct teller {
+	const struct dcp_tstate *s;
+	struct dcp_err *err;
+	bool tensors_only;
+	int rc; /* what the sink gave last: tells its codes from the walk's own */
+	/* What was told so far: a tensor's place as packed bytes -> number, and per number
+	 * where its key starts in keys. Compared byte for byte: a hash alone could be forged.
+	 */
+	struct dcp_intern places;
+	struct dcp_buf keys, key_off;
+	struct dcp_buf scratch;
+};
+
+static void teller_finish(struct teller *w)
+{
+	dcp_intern_finish(&w->places);
+	dcp_buf_finish(&w->keys);
+	dcp_buf_finish(&w->key_off);
+	dcp_buf_finish(&w->scratch);
+}
+
+static int no_memory(struct dcp_err *err)
+{
+	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading a stream");
+}
+
+/* The key of an earlier tensor at the same place, or NULL and @key is remembered. */
+static int find_alias(struct teller *w, const struct dcp_torch_tensor *tt, const char *key,
+		      const char **alias)
+{
+	uint32_t number;
+	size_t at;
+	int rc;
+
+	dcp_buf_reset(&w->scratch);
+	dcp_buf_varint(&w->scratch, tt->storage_off);
+	dcp_buf_varint(&w->scratch, tt->off);
+	dcp_buf_str(&w->scratch, tt->dtype_name);
+	dcp_buf_varint(&w->scratch, tt->ndim);
+	for (uint32_t k = 0; k < tt->ndim; k++) {
+		dcp_buf_varint(&w->scratch, tt->shape[k]);
+		dcp_buf_varint(&w->scratch, tt->stride[k]);
+	}
+	if (dcp_buf_error(&w->scratch))
+		return -ENOMEM;
+	rc = dcp_intern_add(&w->places, w->scratch.p, w->scratch.n, DCP_INTERN_NONE, &number);
+	if (rc < 0)
+		return rc;
+	if (rc == 0) {
+		memcpy(&at, w->key_off.p + number * sizeof(at), sizeof(at));
+		*alias = w->keys.p + at;
+		return 0;
+	}
+	at = w->keys.n;
+	dcp_buf_add(&w->keys, key, strlen(key) + 1);
+	dcp_buf_add(&w->key_off, &at, sizeof(at));
+	if (dcp_buf_error(&w->keys) || dcp_buf_error(&w->key_off))
+		return -ENOMEM;
+	return 0;
+}
+
+/* Bytes from the first to the last element; dcp_torch_tensor() has checked that they lie in
+ * their storage. */
+static bool span_of(const struct dcp_torch_tensor *tt, uint64_t *nbytes)
+{
+	uint64_t last = 0, step;
+
+	for (uint32_t k = 0; k < tt->ndim; k++)
+		if (dcp_ckd_mul(&step, tt->shape[k] - 1, tt->stride[k]) ||
+		    dcp_ckd_add(&last, last, step))
+			return false;
+	return !dcp_ckd_add(&last, last, 1) && !dcp_ckd_mul(nbytes, last, tt->itemsize);
+}
+
+static int tell_located(struct teller *w, const struct dcp_leaf *leaf, const char *key,
+			const struct dcp_torch_tensor *tt)
+{
+	static const uint64_t origin[DCP_MAX_NDIM];
+	const struct dcp_tstate *s = w->s;
+	struct dcp_piece p = {
+		.lo = origin,
+		.len = tt->shape,
+		.stride = tt->row_major ? NULL : tt->stride,
+		.file = s->file,
+		.enc = DCP_ENC_PLAIN,
+		.swap = tt->swap,
+	};
+	struct dcp_tensor t = {
+		.key = key,
+		.path = leaf->path,
+		.npath = leaf->npath,
+		.dtype = tt->dtype,
+		.dtype_name = tt->dtype_name,
+		.itemsize = tt->itemsize,
+		.ndim = tt->ndim,
+		.shape = tt->shape,
+		.pieces = &p,
+	};
+	uint64_t volume;
+	int rc;
+
+	if (!dcp_shape_volume(tt->shape, tt->ndim, &volume)) {
+		t.error = "its number of elements does not fit in 64 bits";
+	} else if (volume > 0 && s->sealed) {
+		t.error = s->sealed;
+	} else if (volume > 0) {
+		p.run_n = volume;
+		t.npieces = 1;
+		if (!span_of(tt, &p.nbytes) || dcp_ckd_add(&p.off, s->base, tt->off))
+			t.error = "its place in the file does not fit in 64 bits";
+		rc = find_alias(w, tt, key, &t.alias_of);
+		if (rc < 0)
+			return no_memory(w->err);
+	}
+	if (t.error)
+		t.npieces = 0;
+	return s->sink->tensor(s->sink->ctx, &t);
+}
+
+static int tell_tensor(struct teller *w, const struct dcp_leaf *leaf, const char *key)
+{
+	const struct dcp_tstate *s = w->s;
+	struct dcp_torch_tensor tt;
+	struct dcp_err why = { 0 };
+	struct dcp_tensor broken = {
+		.key = key,
+		.path = leaf->path,
+		.npath = leaf->npath,
+		.dtype = DCP_DTYPE_OTHER,
+		.dtype_name = "",
+		.error = why.msg,
+	};
+
+	if (s->skip && s->skip(s->ctx, key))
+		return 0;
+	if (dcp_torch_tensor(s->t, leaf->value, &tt, &why) == 1)
+		return tell_located(w, leaf, key, &tt);
+	if (why.code == -ENOMEM)
+		return no_memory(w->err);
+	if (!why.msg[0])
+		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET, "not a tensor that can be read");
+	return s->sink->tensor(s->sink->ctx, &broken);
+}
+
+static int tell_object(struct teller *w, const char *key, const char *const *path, size_t npath,
+		       struct dcp_pv value)
+{
+	const struct dcp_tstate *s = w->s;
+	struct dcp_object o = {
+		.key = key,
+		.path = path,
+		.npath = npath,
+		.type = dcp_pyjson_type(value),
+	};
+	int rc;
+
+	dcp_buf_reset(&w->scratch);
+	rc = dcp_pyjson_write(&w->scratch, s->t, value, path, npath);
+	if (rc == -ENOMEM || dcp_buf_error(&w->scratch))
+		return no_memory(w->err);
+	if (rc == 0) {
+		o.json = w->scratch.p;
+		o.json_len = w->scratch.n;
+	} else {
+		o.error = "nested too deep to be shown as JSON";
+	}
+	return s->sink->object(s->sink->ctx, &o);
+}
+
+static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct teller *w = ctx;
+
+	if (leaf->is_tensor)
+		w->rc = tell_tensor(w, leaf, leaf->key);
+	else if (!w->tensors_only)
+		w->rc = tell_object(w, leaf->key, leaf->path, leaf->npath, leaf->value);
+	return w->rc;
+}
+
+/* Of what is nested too deep to be walked the leaves up to there were told, and this. */
+static int tell_too_deep(struct teller *w)
+{
+	const struct dcp_tstate *s = w->s;
+	struct dcp_object o = {
+		.path = s->prefix,
+		.npath = s->nprefix,
+		.type = dcp_pyjson_type(dcp_torch_root(s->t)),
+		.error = "nested too deep to be walked",
+	};
+
+	dcp_buf_reset(&w->scratch);
+	for (size_t i = 0; i < s->nprefix; i++)
+		dcp_buf_printf(&w->scratch, "%s%s", i ? "." : "", s->prefix[i]);
+	dcp_buf_add(&w->scratch, "", 0);
+	if (dcp_buf_error(&w->scratch))
+		return no_memory(w->err);
+	o.key = w->scratch.p;
+	return s->sink->object(s->sink->ctx, &o);
+}
+
+static int walk(struct teller *w)
+{
+	const struct dcp_tstate *s = w->s;
+	int rc = dcp_pyjson_walk(s->t, dcp_torch_root(s->t), s->prefix, s->nprefix, true,
+				 on_leaf, w);
+
+	if (rc == 0 || w->rc < 0)
+		return rc;
+	if (rc == -ENOMEM)
+		return no_memory(w->err);
+	return w->tensors_only ? 0 : tell_too_deep(w);
+}
+
+int dcp_tstate_tell(const struct dcp_tstate *s, struct dcp_err *err)
+{
+	struct teller w = { .s = s, .err = err };
+	int rc = walk(&w);
+
+	teller_finish(&w);
+	return rc;
+}
+
+int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err)
+{
+	struct dcp_tstate own = *s;
+	struct teller w = { .s = s, .err = err, .tensors_only = true };
+	struct dcp_leaf root = { .path = s->prefix,
+				 .npath = s->nprefix,
+				 .key = key,
+				 .value = dcp_torch_root(s->t) };
+	struct dcp_torch_tensor tt;
+	int rc;
+
+	if (dcp_torch_tensor(s->t, root.value, &tt, NULL) != 0) {
+		own.skip = NULL; /* the stored key is its own */
+		w.s = &own;
+		rc = tell_tensor(&w, &root, key);
+	} else {
+		rc = walk(&w);
+		if (rc == 0)
+			rc = tell_object(&w, key, s->prefix, s->nprefix, root.value);
+	}
+	teller_finish(&w);
+	return rc;
+}

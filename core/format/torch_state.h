@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_state: the tensors and objects of one torch.save stream, told to a sink.
+ *
+ * Tensors are told as plain pieces of the file the stream lies in, strides and byte order as
+ * stored. Of tensors with the same storage, place, shape and strides the later ones are told
+ * as aliases of the first.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dcp_err;
+struct dcp_sink;
+struct dcp_torch;
+
+struct dcp_tstate {
+	const struct dcp_torch *t;
+	const struct dcp_sink *sink;
+	const char *const *prefix; /* path components put in front of every path */
+	size_t nprefix;
+	uint32_t file; /* number the sink gave to the file the stream lies in */
+	uint64_t base; /* where the stream starts in that file */
+	/* Not NULL: why the stream's bytes cannot be found in the file (it is compressed).
+	 * Every tensor with elements gets this error. */
+	const char *sealed;
+	/* Leave out tensors whose key this says true to: somebody else tells them. */
+	bool (*skip)(void *ctx, const char *key);
+	void *ctx;
+};
+
+/*
+ * Tell every leaf on its own: nested mappings are opened as dcp_pyjson_walk() says.
+ * A leaf that is broken is told with its error. Returns 0, -ENOMEM or what the sink gave.
+ */
+int dcp_tstate_tell(const struct dcp_tstate *s, struct dcp_err *err);
+
+/*
+ * Tell the whole value as one object under @key, whose path is the prefix, and the tensors
+ * inside it on their own. A value that is a tensor is told as a tensor.
+ */
+int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err);

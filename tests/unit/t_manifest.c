@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/t_manifest.h"
+
+#include <jansson.h>
+
+#include "core/base/buf.h"
+#include "tests/unit/t.h"
+#include "tests/unit/t_sha256.h"
+#include "tests/unit/t_sink.h"
+
+static json_t *load(const char *folder)
+{
+	char path[256];
+	json_error_t why;
+	json_t *root;
+
+	snprintf(path, sizeof(path), "tests/golden/%s/manifest.json", folder);
+	root = json_load_file(path, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &why);
+	if (!root)
+		fail_msg("%s:%d: %s", path, why.line, why.text);
+	return root;
+}
+
+static const char *text(const json_t *v, const char *name)
+{
+	return json_string_value(json_object_get(v, name));
+}
+
+/* The key as dcpfs holds it: a NUL is C0 80. Freed by the caller. */
+static char *key_of(const json_t *v, const char *prefix)
+{
+	struct dcp_buf b = DCP_BUF_INIT;
+	const char *p = json_string_value(v);
+
+	dcp_buf_str(&b, prefix);
+	for (size_t i = 0; i < json_string_length(v); i++)
+		dcp_buf_add(&b, p[i] ? &p[i] : "\xc0\x80", p[i] ? 1 : 2);
+	dcp_buf_add(&b, "", 0);
+	return dcp_buf_take(&b);
+}
+
+static void check_path(const json_t *want, const char *const *path, size_t n, const char *key,
+		       size_t skip)
+{
+	if (n != json_array_size(want) + skip)
+		fail_msg("%s: path of %zu components, expected %zu", key, n,
+			 json_array_size(want) + skip);
+	for (size_t i = skip; i < n; i++) {
+		char *c = key_of(json_array_get(want, i - skip), "");
+
+		assert_string_equal(path[i], c);
+		free(c);
+	}
+}
+
+static void check_tensor(const struct t_sink *s, const json_t *want, const char *prefix)
+{
+	char *key = key_of(json_object_get(want, "key"), prefix), hex[65], *bytes;
+	const json_t *shape = json_object_get(want, "shape");
+	const struct dcp_tensor *t = t_sink_tensor(s, key);
+	struct dcp_err err = { 0 };
+	size_t n;
+
+	if (!t)
+		fail_msg("%s was not told", key);
+	check_path(json_object_get(want, "path"), t->path, t->npath, key, prefix[0] ? 1 : 0);
+	assert_string_equal(t->dtype_name, text(want, "dtype"));
+	assert_int_equal(t->ndim, json_array_size(shape));
+	for (uint32_t k = 0; k < t->ndim; k++)
+		assert_true((double)t->shape[k] == json_number_value(json_array_get(shape, k)));
+	bytes = t_sink_read(s, t, &n, &err);
+	if (!bytes)
+		fail_msg("%s: %s", key, err.msg);
+	assert_true((double)n == json_number_value(json_object_get(want, "nbytes")));
+	t_sha256(bytes, n, hex);
+	if (strcmp(hex, text(want, "sha256")) != 0)
+		fail_msg("%s: other bytes than the framework reads", key);
+	free(bytes);
+	free(key);
+}
+
+/* Real and integer spellings of one number are the same here. */
+static json_t *parse(const char *json, const char *key)
+{
+	json_error_t why;
+	json_t *v = json_loads(json, JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY | JSON_ALLOW_NUL,
+			       &why);
+
+	if (!v)
+		fail_msg("%s: not JSON (%s): %.200s", key, why.text, json);
+	return v;
+}
+
+static void check_json(const struct dcp_object *o, const json_t *want)
+{
+	const json_t *value = json_object_get(want, "json");
+	const char *base64 = text(want, "base64");
+	json_t *got = parse(o->json, o->key);
+
+	if (base64) {
+		assert_true(strstr(o->json, base64) != NULL);
+	} else if (value && (!json_is_null(value) || strcmp(o->type, "NoneType") == 0)) {
+		if (!json_equal(got, value)) {
+			char *spelled = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+
+			fail_msg("%s: %.300s, expected %.300s", o->key, o->json, spelled);
+		}
+	}
+	json_decref(got);
+}
+
+static void check_object(const struct t_sink *s, const json_t *want, const char *prefix)
+{
+	char *key = key_of(json_object_get(want, "key"), prefix);
+	const struct dcp_object *o = t_sink_object(s, key);
+
+	if (!o)
+		fail_msg("%s was not told", key);
+	if (o->error)
+		fail_msg("%s: %s", key, o->error);
+	check_path(json_object_get(want, "path"), o->path, o->npath, key, prefix[0] ? 1 : 0);
+	assert_string_equal(o->type, text(want, "type"));
+	check_json(o, want);
+	free(key);
+}
+
+static bool is_known(const json_t *list, const char *key, const char *prefix, bool inside)
+{
+	const json_t *v;
+	size_t i;
+
+	json_array_foreach(list, i, v)
+	{
+		char *k = key_of(json_object_get(v, "key"), prefix);
+		size_t n = strlen(k);
+		bool same = strncmp(key, k, n) == 0 && (!key[n] || (inside && key[n] == '.'));
+
+		free(k);
+		if (same)
+			return true;
+	}
+	return false;
+}
+
+static void check_nothing_else(const struct t_sink *s, const json_t *version,
+			       const char *prefix)
+{
+	const json_t *tensors = json_object_get(version, "tensors");
+	const json_t *objects = json_object_get(version, "objects");
+	size_t n = strlen(prefix);
+
+	for (size_t i = 0; i < s->ntensors; i++)
+		if (strncmp(s->tensor[i].key, prefix, n) == 0 &&
+		    !is_known(tensors, s->tensor[i].key, prefix, false) &&
+		    !is_known(objects, s->tensor[i].key, prefix, true))
+			fail_msg("nobody saved a tensor %s", s->tensor[i].key);
+	for (size_t i = 0; i < s->nobjects; i++)
+		if (strncmp(s->object[i].key, prefix, n) == 0 &&
+		    !is_known(objects, s->object[i].key, prefix, false))
+			fail_msg("nobody saved an object %s", s->object[i].key);
+}
+
+unsigned t_manifest_check(const struct t_sink *s, const char *folder, const char *name,
+			  const char *prefix)
+{
+	json_t *root = load(folder);
+	const json_t *version, *v;
+	unsigned found = 0;
+	size_t i, j;
+
+	json_array_foreach(json_object_get(root, "versions"), i, version)
+	{
+		if (strcmp(text(version, "name"), name) != 0)
+			continue;
+		json_array_foreach(json_object_get(version, "tensors"), j, v)
+		{
+			check_tensor(s, v, prefix);
+			found++;
+		}
+		json_array_foreach(json_object_get(version, "objects"), j, v)
+			check_object(s, v, prefix);
+		check_nothing_else(s, version, prefix);
+	}
+	json_decref(root);
+	return found;
+}
+
+void t_manifest_each(const char *folder, t_manifest_fn fn)
+{
+	json_t *root = load(folder);
+	const json_t *version;
+	size_t i;
+
+	json_array_foreach(json_object_get(root, "versions"), i, version)
+		fn(folder, text(version, "name"),
+		   json_is_true(json_object_get(version, "complete")));
+	json_decref(root);
+}

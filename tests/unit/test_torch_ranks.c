@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One torch.save file a rank, and the telling of a torch.save stream.
+ * covers: torch_ranks, torch_state, format
+ */
+#include "tests/unit/t.h"
+
+#include "core/format/format.h"
+#include "core/format/torch_state.h"
+#include "core/parse/dir.h"
+#include "core/parse/source.h"
+#include "core/parse/torch.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_manifest.h"
+#include "tests/unit/t_sink.h"
+#include "tests/unit/t_torch.h"
+#include "tests/unit/t_zip.h"
+
+static void golden(void **state)
+{
+	struct dcp_err err = { 0 };
+	enum dcp_match match;
+	struct dcp_dir dir;
+	struct t_sink s;
+	struct dcp_load in = { .dir = &dir, .sink = &s.sink };
+
+	(void)state;
+	assert_int_equal(dcp_dir_open("tests/golden/dcp-experimental/ckpt/step-9", &dir, NULL),
+			 0);
+	t_sink_init(&s, &dir);
+	if (dcp_format_probe(&dir, &match, NULL, 0)->load(&in, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(
+		t_manifest_check(&s, "dcp-experimental", "step-9/checkpoint_0.pt", "rank0."),
+		3);
+	assert_int_equal(
+		t_manifest_check(&s, "dcp-experimental", "step-9/checkpoint_1.pt", "rank1."),
+		3);
+	assert_string_equal(t_sink_tensor(&s, "rank1.model.w")->path[0], "rank1");
+	assert_string_equal(t_sink_fact(&s, "ranks"), "2");
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+}
+
+/* torch.save({"a": t, "b": t, "v": view of its second half, "n": [t, (t, 1)], "x": 5}) */
+static void stream(struct t_zip *z)
+{
+	static const char data[24] = "............ABCDEFGHIJK";
+	static const int64_t shape[] = { 3, 2 }, stride[] = { 1, 3 };
+	static const int64_t half[] = { 3 }, one[] = { 1 };
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	const char *const keys[] = { "a", "b" };
+
+	*z = (struct t_zip){ .torch = true };
+	t_pk_start(&b);
+	t_pk_dict(&b);
+	t_pk_mark(&b);
+	for (int i = 0; i < 2; i++) {
+		t_pk_str(&b, keys[i]);
+		t_pk_tensor(&b, "FloatStorage", "0", 6, 0, shape, stride, 2);
+	}
+	t_pk_str(&b, "v");
+	t_pk_tensor(&b, "FloatStorage", "0", 6, 3, half, one, 1);
+	t_pk_str(&b, "t");
+	t_pk_mark(&b);
+	t_pk_tensor(&b, "FloatStorage", "0", 6, 3, half, one, 1);
+	t_pk_int(&b, 1);
+	t_pk_tuple(&b);
+	t_pk_str(&b, "gone");
+	t_pk_tensor(&b, "FloatStorage", "7", 6, 0, shape, stride, 2);
+	t_pk_str(&b, "x");
+	t_pk_int(&b, 5);
+	t_pk_setitems(&b);
+	t_pk_stop(&b);
+	t_zip_add(z, "archive/data.pkl", b.p, b.n);
+	t_zip_add(z, "archive/byteorder", "little", 6);
+	t_zip_add(z, "archive/data/0", data, sizeof(data));
+	t_zip_add(z, "archive/version", "3\n", 2);
+	t_zip_end(z);
+}
+
+static bool skip_v(void *ctx, const char *key)
+{
+	(void)ctx;
+	return strcmp(key, "p.v") == 0;
+}
+
+static void telling(void **state)
+{
+	const char *prefix[] = { "p" };
+	const struct dcp_tensor *t;
+	const struct dcp_object *o;
+	struct dcp_err err = { 0 };
+	struct dcp_torch *torch;
+	struct dcp_source src;
+	struct t_sink s;
+	struct t_zip z;
+	struct dcp_tstate ts = { .prefix = prefix, .nprefix = 1, .file = 3, .base = 1000 };
+
+	(void)state;
+	stream(&z);
+	src = dcp_source_mem(z.b.p, z.b.n);
+	if (dcp_torch_open(&src, 0, &torch, &err) < 0)
+		fail_msg("%s", err.msg);
+	ts.t = torch;
+
+	t_case("each leaf on its own");
+	t_sink_init(&s, NULL);
+	ts.sink = &s.sink;
+	assert_int_equal(dcp_tstate_tell(&ts, &err), 0);
+	t = t_sink_tensor(&s, "p.a");
+	assert_null(t->error);
+	assert_null(t->alias_of);
+	assert_string_equal(t->path[0], "p");
+	assert_string_equal(t->path[1], "a");
+	assert_int_equal(t->pieces[0].file, 3);
+	assert_int_equal(t->pieces[0].off, 1000 + z.data[2]);
+	assert_int_equal(t->pieces[0].nbytes, 24);
+	assert_int_equal(t->pieces[0].stride[1], 3);
+	assert_string_equal(t_sink_tensor(&s, "p.b")->alias_of, "p.a");
+	t = t_sink_tensor(&s, "p.v");
+	assert_null(t->alias_of); /* another part of the same storage */
+	assert_int_equal(t->pieces[0].off, 1000 + z.data[2] + 12);
+	assert_int_equal(t->pieces[0].nbytes, 12);
+	assert_string_equal(t_sink_tensor(&s, "p.t.0")->alias_of, "p.v");
+	o = t_sink_object(&s, "p.t");
+	assert_string_equal(o->json, "[{\"$tensor\":\"p.t.0\"},1]");
+	assert_non_null(t_sink_tensor(&s, "p.gone")->error);
+	assert_string_equal(t_sink_object(&s, "p.x")->json, "5");
+	t_sink_finish(&s);
+
+	t_case("as one object, one tensor told by somebody else");
+	t_sink_init(&s, NULL);
+	ts.skip = skip_v;
+	assert_int_equal(dcp_tstate_tell_whole(&ts, "p", &err), 0);
+	assert_int_equal(s.nobjects, 1);
+	assert_string_equal(s.object[0].type, "dict");
+	assert_null(t_sink_tensor(&s, "p.v"));
+	assert_null(t_sink_tensor(&s, "p.t.0")->alias_of);
+	assert_int_equal(s.ntensors, 4);
+	t_sink_finish(&s);
+
+	t_case("inside something compressed");
+	t_sink_init(&s, NULL);
+	ts.sealed = "is sealed";
+	assert_int_equal(dcp_tstate_tell(&ts, &err), 0);
+	assert_string_equal(t_sink_tensor(&s, "p.a")->error, "is sealed");
+	assert_int_equal(t_sink_tensor(&s, "p.a")->npieces, 0);
+	t_sink_finish(&s);
+
+	dcp_torch_close(torch);
+	t_zip_free(&z);
+}
+
+/* A rank whose file is damaged does not hide the others; when all are, there is nothing. */
+static void damaged(void **state)
+{
+	struct t_dir tree;
+	struct t_zip z;
+
+	(void)state;
+	stream(&z);
+	t_dir_make(&tree, "torch_ranks");
+	t_dir_put(&tree, "checkpoint_0.pt", "what is this", 12);
+	t_dir_put(&tree, "checkpoint_1.pt", z.b.p, z.b.n);
+	for (int round = 0; round < 2; round++) {
+		struct dcp_err err = { 0 };
+		enum dcp_match match;
+		struct dcp_dir dir;
+		struct t_sink s;
+		struct dcp_load in = { .dir = &dir, .sink = &s.sink };
+		int rc;
+
+		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+		t_sink_init(&s, &dir);
+		rc = dcp_format_probe(&dir, &match, NULL, 0)->load(&in, &err);
+		if (round == 0) {
+			assert_int_equal(rc, 0);
+			assert_non_null(t_sink_tensor(&s, "rank1.a"));
+			assert_non_null(
+				strstr(t_sink_object(&s, "rank0")->error, "checkpoint_0.pt: "));
+		} else {
+			assert_true(rc < 0);
+			t_assert_says(&err, "checkpoint_1.pt: ");
+		}
+		t_sink_finish(&s);
+		dcp_dir_close(&dir);
+		t_dir_put(&tree, "checkpoint_1.pt", z.b.p, z.b.n / 2);
+	}
+	t_dir_remove(&tree);
+	t_zip_free(&z);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(golden),
+		cmocka_unit_test(telling),
+		cmocka_unit_test(damaged),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
