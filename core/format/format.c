@@ -7,6 +7,8 @@
 #include "core/format/formats.h"
 
 const struct dcp_format *const dcp_formats[] = {
+	&dcp_format_torch_dcp,
+	&dcp_format_torch_dcp_local,
 	&dcp_format_torch_ranks,
 	NULL,
 };

@@ -5,4 +5,6 @@
 #pragma once
 #include "core/format/format.h"
 
+extern const struct dcp_format dcp_format_torch_dcp;
+extern const struct dcp_format dcp_format_torch_dcp_local;
 extern const struct dcp_format dcp_format_torch_ranks;

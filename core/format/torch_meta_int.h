@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_meta_int: one pair of each section of a .metadata, put into a struct dcp_tmeta. Only
+ * torch_meta*.c include it.
+ *
+ * What is wrong with the pair's key is kept as its error; a negative return ends the reading.
+ */
+#pragma once
+#include "core/format/torch_meta.h"
+#include "core/parse/pickle.h"
+
+int dcp_tmeta_add_entry(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
+			struct dcp_err *err);
+int dcp_tmeta_add_record(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_pv v,
+			 struct dcp_err *err);
+int dcp_tmeta_add_path(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
+		       struct dcp_err *err);
