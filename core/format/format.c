@@ -9,6 +9,7 @@
 const struct dcp_format *const dcp_formats[] = {
 	&dcp_format_torch_dcp,
 	&dcp_format_torch_dcp_local,
+	&dcp_format_torch_hf,
 	&dcp_format_torch_ranks,
 	NULL,
 };

@@ -7,4 +7,5 @@
 
 extern const struct dcp_format dcp_format_torch_dcp;
 extern const struct dcp_format dcp_format_torch_dcp_local;
+extern const struct dcp_format dcp_format_torch_hf;
 extern const struct dcp_format dcp_format_torch_ranks;

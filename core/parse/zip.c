@@ -25,9 +25,10 @@ enum {
 	EOCD64_SIZE = 56,
 	LOCATOR_SIZE = 20,
 	COMMENT_MAX = 0xffff,
-	/* One read of this brings the directory of a one-tensor archive and all behind it. */
+	/* The directory of a one-tensor archive and all behind it come with one read of this.
+	 */
 	TAIL_FIRST = 4096,
-	TAIL_MAX = LOCATOR_SIZE + EOCD_SIZE + COMMENT_MAX,
+	TAIL_MAX = EOCD_SIZE + COMMENT_MAX,
 	ENTRY_MAX = ENTRY_SIZE + 3 * 0xffff,
 	WINDOW = 1 << 18, /* more than ENTRY_MAX, so that any entry fits */
 	FLAG_ENCRYPTED = 1,
@@ -122,9 +123,7 @@ static int read_tail(const struct dcp_source *src, struct window *tail, uint64_t
 					"cannot read the end of the archive");
 		tail->n = n;
 		*eocd = find_eocd(tail);
-		/* The locator before it is wanted, too. */
-		if (*eocd &&
-		    (*eocd - tail->p >= LOCATOR_SIZE || n == src->size || n == TAIL_MAX)) {
+		if (*eocd) {
 			*eocd_off = tail->off + (uint64_t)(*eocd - tail->p);
 			return 0;
 		}
@@ -196,7 +195,8 @@ static int find_directory(const struct dcp_source *src, struct window *tail,
 	d->off = dcp_load_le32(eocd + 16);
 	d->end = at;
 	saturated = d->count == 0xffff || d->size == UINT32_MAX || d->off == UINT32_MAX;
-	/* Its signature may also be the tail of the directory: is there room for a locator? */
+	/* A locator's signature can also be the tail of the directory: is there room for one?
+	 */
 	room = saturated || (at >= LOCATOR_SIZE && d->off + d->size <= at - LOCATOR_SIZE);
 	if (room && eocd - tail->p >= LOCATOR_SIZE &&
 	    dcp_load_le32(eocd - LOCATOR_SIZE) == SIG_LOCATOR) {

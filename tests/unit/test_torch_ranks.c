@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One torch.save file a rank, and the telling of a torch.save stream.
- * covers: torch_ranks, torch_state, format
+ * covers: torch_ranks, torch_state
  */
 #include "tests/unit/t.h"
 

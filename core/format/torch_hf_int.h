@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_hf_int: what the files that read a directory of safetensors share; nobody else
+ * includes it.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/intern.h"
+#include "core/parse/safetensors.h"
+
+struct dcp_dir;
+struct dcp_err;
+struct dcp_json;
+struct dcp_load;
+
+#define DCP_HF_MEMORY (1u << 30)      /* all headers together; 100,000 keys are some 20 MB */
+#define DCP_HF_MAX_INDEX (256u << 20) /* an index.json */
+
+struct dcp_hf_file {
+	const char *name; /* below the version's directory */
+	const char *error;
+	uint32_t number; /* at the sink */
+	bool placed;     /* has DCP_SHARDING_INFO */
+};
+
+/* One entry of one file. */
+struct dcp_hf_shard {
+	const struct dcp_safetensors_entry *e;
+	const uint64_t *lo;  /* saved_offsets; NULL: none recorded */
+	const char *error;   /* what is wrong with them */
+	uint32_t file, next; /* next shard of the same key, or DCP_INTERN_NONE */
+};
+
+struct dcp_hf_key {
+	uint32_t first, last, n; /* shards, in order of files */
+};
+
+struct dcp_hf {
+	const struct dcp_load *in;
+	struct dcp_arena arena;
+	struct dcp_hf_file *files;
+	size_t nfiles, nbroken;
+	struct dcp_intern names;
+	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
+	struct dcp_json *index;      /* of index.json, or NULL */
+	const struct dcp_json *map;  /* its weight_map */
+	const char *index_name;
+	bool dcp; /* written by DCP */
+	struct dcp_buf num, pieces;
+};
+
+/* Read the header of file @i. A damaged file is kept with its error. */
+int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
+
+/* Read the index file h->index_name. One that is damaged is a failure. */
+int dcp_hf_read_index(struct dcp_hf *h, struct dcp_err *err);
+
+/* Tell every key that was found, and those that only the index names. */
+int dcp_hf_tell(struct dcp_hf *h, struct dcp_err *err);

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which family is a directory, by its names alone?
+ * covers: formats
+ */
+#include "tests/unit/t.h"
+
+#include "core/format/format.h"
+#include "core/parse/dir.h"
+#include "tests/unit/t_dir.h"
+
+enum { MAX_NAMES = 8 };
+
+/* clang-format off */
+static const struct {
+	const char *what;
+	const char *names[MAX_NAMES];
+	const char *format; /* NULL: nobody's */
+	enum dcp_match match;
+	const char *why;
+} cases[] = {
+	{ "a DCP directory", { ".metadata", "__0_0.distcp" }, "torch-dcp", DCP_MATCH_YES, NULL },
+	{ "its metadata alone is enough to say so", { ".metadata" }, "torch-dcp", DCP_MATCH_YES, NULL },
+	{ "Megatron's is one too", { ".metadata", "metadata.json", "common.pt", "__0_0.distcp" }, "torch-dcp", DCP_MATCH_YES, NULL },
+	{ "a save that was killed", { "__0_0.distcp", "__1_0.distcp" }, "torch-dcp", DCP_MATCH_INCOMPLETE, ".metadata is missing: the save was interrupted or is still running" },
+	{ "killed between metadata and rename", { ".metadata.tmp", "__0_0.distcp" }, "torch-dcp", DCP_MATCH_INCOMPLETE, ".metadata.tmp is there" },
+	{ "nothing but the temporary metadata", { ".metadata.tmp" }, "torch-dcp", DCP_MATCH_INCOMPLETE, ".metadata is missing" },
+	{ "Paddle's shards are not torch's", { "0.metadata", "0_0.distcp", "1_0.distcp" }, NULL, DCP_MATCH_NO, NULL },
+	{ "Paddle's in safetensors neither", { "0.metadata", "0_0.safetensors" }, NULL, DCP_MATCH_NO, NULL },
+	{ "metadata of each rank", { "__0.metadata", "__0_0.distcp", "__1.metadata", "__1_0.distcp" }, "torch-dcp-local", DCP_MATCH_YES, NULL },
+	{ "a rank that has data but no metadata", { "__0.metadata", "__0_0.distcp", "__1_0.distcp" }, "torch-dcp-local", DCP_MATCH_INCOMPLETE, "__1.metadata is missing, but __1_0.distcp is there" },
+	{ "a rank that is renaming its metadata", { "__0.metadata", "__0_0.distcp", "__1.metadata.tmp" }, "torch-dcp-local", DCP_MATCH_INCOMPLETE, "__1.metadata is missing" },
+	{ "common metadata wins over left-over ones", { ".metadata", "__0.metadata" }, "torch-dcp", DCP_MATCH_YES, NULL },
+	{ "one safetensors file", { "config.json", "model.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
+	{ "all of three parts", { "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
+	{ "the second of three is missing", { "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00003.safetensors is missing (2 of 3 are there)" },
+	{ "ranks need not hold a piece of every part", { "shard-00001-model-00001-of-00002.safetensors", "shard-00002-model-00001-of-00002.safetensors", "shard-00002-model-00002-of-00002.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
+	{ "but somebody must", { "shard-00001-model-00001-of-00002.safetensors", "shard-00002-model-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00002.safetensors is missing" },
+	{ "an index without files", { "model.safetensors.index.json" }, "safetensors", DCP_MATCH_INCOMPLETE, "no safetensors file" },
+	{ "shards below a directory", { "sharded/shard-00001-model-00001-of-00001.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
+	{ "consolidating died half-way", { "model-00001-of-00002.safetensors", "sharded/shard-00001-model-00001-of-00001.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00002" },
+	{ "a file a rank", { "checkpoint_0.pt", "checkpoint_1.pt" }, "torch-ranks", DCP_MATCH_YES, NULL },
+	{ "a file of a rank is missing", { "checkpoint_0.pt", "checkpoint_2.pt" }, "torch-ranks", DCP_MATCH_INCOMPLETE, "checkpoint_1.pt is missing" },
+	{ "numbers that are not ranks", { "checkpoint_100.pt", "checkpoint_200.pt" }, NULL, DCP_MATCH_NO, NULL },
+	{ "names that only look like it", { "checkpoint_01.pt", "checkpoint_0.pt.tmp", "__x_0.distcp" }, NULL, DCP_MATCH_NO, NULL },
+	{ "a directory called like a file", { "model.safetensors/a", "checkpoint_0.txt" }, NULL, DCP_MATCH_NO, NULL },
+	{ "an empty directory", { NULL }, NULL, DCP_MATCH_NO, NULL },
+};
+/* clang-format on */
+
+static void probing(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		const struct dcp_format *format;
+		enum dcp_match match = 99;
+		struct dcp_dir dir;
+		struct t_dir tree;
+		char why[256] = "";
+
+		t_case(cases[i].what);
+		t_dir_make(&tree, "format");
+		for (size_t k = 0; k < MAX_NAMES && cases[i].names[k]; k++)
+			t_dir_put(&tree, cases[i].names[k], "", 0);
+		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+		format = dcp_format_probe(&dir, &match, why, sizeof(why));
+		assert_int_equal(match, cases[i].match);
+		if (cases[i].format)
+			assert_string_equal(format->name, cases[i].format);
+		else
+			assert_null(format);
+		if (cases[i].why && !strstr(why, cases[i].why))
+			fail_msg("\"%s\" does not say \"%s\"", why, cases[i].why);
+		/* A short buffer is filled as far as it goes. */
+		dcp_format_probe(&dir, &match, why, 4);
+		assert_true(strlen(why) <= 3 || match != DCP_MATCH_INCOMPLETE);
+		dcp_format_probe(&dir, &match, NULL, 0);
+		dcp_dir_close(&dir);
+		t_dir_remove(&tree);
+	}
+}
+
+static void table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; dcp_formats[i]; i++) {
+		const struct dcp_format *f = dcp_formats[i];
+
+		t_case(f->name);
+		assert_true(dcp_format_by_name(f->name) == f);
+		assert_true(f->what && f->probe && f->commit_file && f->load);
+	}
+	assert_null(dcp_format_by_name("zarr"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(probing),
+		cmocka_unit_test(table),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
