@@ -186,8 +186,11 @@ int dcpfs_xattr_get(struct dcpfs *fs, uint64_t ino, const char *name, struct dcp
 	struct subject s;
 	int rc;
 
+	/* "not supported" makes ls -l ask for ACLs and labels once a mount, "no data" once a file */
+	if (strncmp(name, "user.", 5) != 0)
+		return -ENOTSUP;
 	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
-		return -ENODATA; /* ls -l asks for ACLs of every file: no index row for those */
+		return -ENODATA;
 	rc = load(fs, ino, &s);
 	for (size_t i = 0; rc == 0 && i < DCP_LEN(attributes); i++)
 		if (!strcmp(attributes[i].name, name)) {
