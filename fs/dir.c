@@ -75,6 +75,15 @@ static uint64_t parent_of(struct dcpfs_ino i)
 	return dcpfs_ino_pack(parent == DCPFS_ROOT ? 0 : i.slot, parent, 0);
 }
 
+/* A fixed child's inode; 0: it is not there now. The link's tells where it leads, so that the
+ * kernel may keep what it read from it: when latest moves, it is another inode. */
+static uint64_t ino_of_child(struct dcpfs *fs, uint32_t slot, enum dcpfs_kind kind)
+{
+	uint32_t to = kind == DCPFS_LATEST ? dcpfs_latest(fs) : 0;
+
+	return kind == DCPFS_LATEST && !to ? 0 : dcpfs_ino_pack(slot, kind, to);
+}
+
 static int lookup_version(struct dcpfs *fs, const char *name, uint64_t *ino)
 {
 	struct dcpfs_version *ver = dcpfs_version_by_name(fs, name);
@@ -119,7 +128,7 @@ int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *
 	else if (dir->type != DCPFS_DIR)
 		rc = -ENOTDIR;
 	else if (child)
-		*ino = dcpfs_ino_pack(p.slot, child->kind, 0);
+		rc = (*ino = ino_of_child(fs, p.slot, child->kind)) ? 0 : -ENOENT;
 	else if (p.kind == DCPFS_ROOT)
 		rc = lookup_version(fs, name, ino);
 	else if (dcpfs_rows_in(p.kind))
@@ -162,11 +171,12 @@ static bool list_fixed(const struct listing *l, struct dcpfs_ino dir, uint64_t i
 		return false;
 	if (after < 2 && !tell(l, "..", parent_of(dir), DCPFS_DIR, 2))
 		return false;
-	for (unsigned n = 0; (child = dcpfs_child_at(dir.kind, n)); n++)
-		if (after < 3 + n && !(child->kind == DCPFS_LATEST && !l->fs->latest) &&
-		    !tell(l, child->name, dcpfs_ino_pack(dir.slot, child->kind, 0), child->type,
-			  3 + n))
+	for (unsigned n = 0; (child = dcpfs_child_at(dir.kind, n)); n++) {
+		uint64_t at = ino_of_child(l->fs, dir.slot, child->kind);
+
+		if (after < 3 + n && at && !tell(l, child->name, at, child->type, 3 + n))
 			return false;
+	}
 	return true;
 }
 

@@ -165,7 +165,7 @@ static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
 	if (node->type == DCPFS_FILE)
 		return attr_of_text(fs, ino, st);
 	if (node->type == DCPFS_LINK) {
-		rc = dcpfs_latest(fs, name, sizeof(name));
+		rc = dcpfs_slot_name(fs, dcpfs_ino_unpack(ino).row, name, sizeof(name));
 		set_size(st, rc == 0 ? strlen(name) : 0);
 		return rc;
 	}
@@ -200,15 +200,23 @@ int dcpfs_getattr(struct dcpfs *fs, uint64_t ino, struct stat *st)
 	return rc;
 }
 
-int dcpfs_latest(struct dcpfs *fs, char *buf, size_t size)
+uint32_t dcpfs_latest(struct dcpfs *fs)
 {
-	int rc = -ENOENT;
+	uint32_t slot;
 
 	pthread_rwlock_rdlock(&fs->lock);
-	if (fs->latest && strlen(fs->latest->name) < size) {
-		strcpy(buf, fs->latest->name);
-		rc = 0;
-	}
+	slot = fs->latest ? fs->latest->slot : 0;
 	pthread_rwlock_unlock(&fs->lock);
+	return slot;
+}
+
+int dcpfs_slot_name(struct dcpfs *fs, uint64_t slot, char *buf, size_t size)
+{
+	struct dcpfs_version *ver = dcpfs_version_by_slot(fs, (uint32_t)slot);
+	int rc = ver && strlen(ver->name) < size ? 0 : -ESTALE;
+
+	if (rc == 0)
+		strcpy(buf, ver->name);
+	dcpfs_version_put(ver);
 	return rc;
 }

@@ -96,8 +96,11 @@ typedef bool (*dcpfs_dirent_fn)(void *ctx, const char *name, const struct stat *
 int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 		  dcpfs_dirent_fn fn, void *ctx);
 
-/* Name of the newest complete version into @buf, or -ENOENT. */
-int dcpfs_latest(struct dcpfs *fs, char *buf, size_t size);
+/* Slot of the newest complete version; 0: there is none. */
+uint32_t dcpfs_latest(struct dcpfs *fs);
+
+/* Name of the version in @slot into @buf, or -ESTALE. */
+int dcpfs_slot_name(struct dcpfs *fs, uint64_t slot, char *buf, size_t size);
 
 /* May the kernel keep what it learnt of this inode for good? (Inside a version: yes.) */
 bool dcpfs_is_settled(uint64_t ino);

@@ -4,7 +4,8 @@
  *
  *   bits 63-41   slot of the version (0: the root and what belongs to no version)
  *   bits 40-36   kind of node (enum dcpfs_kind)
- *   bits 35-0    row id in the version's index, for kinds that have rows
+ *   bits 35-0    row id in the version's index, for kinds that have rows; for the link latest,
+ *                the slot it leads to
  *
  * So lookup and forget need no table, and numbers are the same after a remount as long as the
  * slot is, which is a hash of the version's name and commit time. The root is 1, as FUSE has

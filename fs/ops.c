@@ -80,7 +80,6 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	(void)userdata;
 	conn->want &= ~off;
 	conn->want |= on & conn->capable;
-	conn->want &= ~(unsigned)FUSE_CAP_CACHE_SYMLINKS; /* latest moves */
 	conn->max_write = DCPFS_MAX_READ; /* sizes the pages of a request, reads too */
 	conn->max_read = DCPFS_MAX_READ;
 	conn->max_background = 64;
@@ -140,10 +139,10 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
+	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
 	char name[NAME_MAX + 1];
-	int rc = dcpfs_ino_unpack(ino).kind == DCPFS_LATEST
-			 ? dcpfs_latest(fs_of(req), name, sizeof(name))
-			 : -EINVAL;
+	int rc = i.kind == DCPFS_LATEST ? dcpfs_slot_name(fs_of(req), i.row, name, sizeof(name))
+					: -EINVAL;
 
 	if (rc < 0)
 		reply_code(req, rc);

@@ -245,7 +245,9 @@ static void make_status(struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_u64(w, (uint64_t)getpid());
 	put_time(w, "mounted", (int64_t)fs->started.tv_sec * 1000000000);
 	dcp_jsonw_key(w, "latest");
-	dcp_jsonw_str_or_null(w, dcpfs_latest(fs, latest, sizeof(latest)) == 0 ? latest : NULL);
+	dcp_jsonw_str_or_null(
+		w, dcpfs_slot_name(fs, dcpfs_latest(fs), latest, sizeof(latest)) == 0 ? latest
+										      : NULL);
 	dcp_jsonw_key(w, "versions");
 	dcp_jsonw_array(w);
 	for (size_t i = 0; (ver = dcpfs_version_at(fs, i)); i++) {

@@ -186,7 +186,8 @@ int dcpfs_xattr_get(struct dcpfs *fs, uint64_t ino, const char *name, struct dcp
 	struct subject s;
 	int rc;
 
-	/* "not supported" makes ls -l ask for ACLs and labels once a mount, "no data" once a file */
+	/* "not supported" makes ls -l ask for ACLs and labels once a mount, "no data" once a
+	 * file */
 	if (strncmp(name, "user.", 5) != 0)
 		return -ENOTSUP;
 	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
