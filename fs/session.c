@@ -24,7 +24,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/store/guard.h"
+#include "fs/fault.h"
 #include "fs/fs.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
@@ -145,7 +145,7 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 	struct fuse_session *se = NULL;
 
 	w->stage = DCPFS_STAGE_SOURCE;
-	w->rc = dcp_guard_install();
+	w->rc = dcpfs_fault_install();
 	if (w->rc == 0)
 		w->rc = dcpfs_create(opts, &server.fs, &w->err);
 	if (w->rc < 0)

@@ -22,5 +22,6 @@ struct dcp_buf;
 int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 		   const uint64_t *shape);
 
-/* Bytes dcp_npy_header() would append, by arithmetic: a listing asks it of every file. 0: none. */
+/* Bytes dcp_npy_header() would append, by arithmetic: a listing asks it of every file. 0: none.
+ */
 size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape);

@@ -38,7 +38,7 @@ int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool ma
 	f->dirfd = dirfd;
 	f->ids = ids;
 	f->n = n;
-	f->map = map && dcp_guard_active();
+	f->map = map && dcp_guard_enabled();
 	pthread_mutex_init(&f->lock, NULL);
 	*out = f;
 	return 0;

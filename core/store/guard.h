@@ -2,18 +2,23 @@
 /*
  * guard: copying out of mapped files that somebody may cut at any moment.
  *
- * Touching a page behind the new end of a truncated file raises SIGBUS. A program that wants
- * to read through mappings installs the handler once; code run by dcp_guard_run() then gets
- * -EIO instead of dying. SIGBUS from anywhere else keeps its default meaning.
+ * Touching a page behind the new end of a truncated file raises SIGBUS. Signals belong to the
+ * program, so it installs a handler that calls dcp_guard_fault() and then says so with
+ * dcp_guard_enable(); from then on code run by dcp_guard_run() gets -EIO instead of dying.
+ * A program that does not is served with pread.
  */
 #pragma once
 #include <stdbool.h>
 
-/* Install the process-wide SIGBUS handler; call before threads start. 0 or -errno. */
-int dcp_guard_install(void);
+/* The handler is in place. Call before threads start. */
+void dcp_guard_enable(void);
+bool dcp_guard_enabled(void);
 
-/* Was it installed? Without it mapped files are read with pread. */
-bool dcp_guard_active(void);
+/*
+ * For the SIGBUS handler. In a thread that is inside dcp_guard_run(): does not return. Else
+ * returns, and the fault is not ours. The handler must run with SA_NODEFER.
+ */
+void dcp_guard_fault(void);
 
 /*
  * Call fn(arg) and return what it returns, or -EIO when a mapped page could not be had. @fn

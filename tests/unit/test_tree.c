@@ -97,8 +97,9 @@ static void errors_are_counted_once_a_key(void **state)
 	dcp_jsonw_array(&w);
 	dcpfs_errors_write(e, &w);
 	dcp_jsonw_end(&w);
-	assert_string_equal(b.p, "[{\"version\":\"v1\",\"key\":\"k\",\"error\":\"second\",\"count\":2},"
-				 "{\"version\":\"v1\",\"key\":null,\"error\":\"whole\",\"count\":1}]");
+	assert_string_equal(
+		b.p, "[{\"version\":\"v1\",\"key\":\"k\",\"error\":\"second\",\"count\":2},"
+		     "{\"version\":\"v1\",\"key\":null,\"error\":\"whole\",\"count\":1}]");
 	for (int i = 0; i < DCPFS_ERRORS_MAX + 10; i++) {
 		char key[16];
 
