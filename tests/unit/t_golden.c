@@ -14,7 +14,7 @@ json_t *t_golden_manifest(const char *name)
 
 	snprintf(path, sizeof(path), "tests/golden/%s/manifest.json", name);
 	/* Integers beyond 64 bits are compared as reals, which is close enough here. */
-	m = json_load_file(path, JSON_DECODE_INT_AS_REAL, &e);
+	m = json_load_file(path, JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &e);
 	if (!m)
 		fail_msg("%s:%d: %s", path, e.line, e.text);
 	return m;

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * covers: view, files, guard, fault
+ *
+ * Every tensor of the golden checkpoints, read through mappings and with pread, whole and in
+ * random windows, copied and as pointers: always the bytes the framework itself reads.
+ */
+#include "tests/unit/t.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/log.h"
+#include "core/store/files.h"
+#include "core/store/guard.h"
+#include "core/store/index.h"
+#include "core/store/version.h"
+#include "core/store/view.h"
+#include "fs/fault.h"
+#include "tests/unit/t_golden.h"
+#include "tests/unit/t_sha256.h"
+
+static const char *const goldens[] = { "dcp-plain", "dcp-async-dedup", "dcp-sharded-tensor",
+				       "dcp-hf", "dcp-old-2.1.2" };
+
+static uint64_t seed = 88172645463325252ull;
+
+static uint64_t rnd(uint64_t below)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed % below;
+}
+
+static struct dcp_version *open_version(const char *source, const char *name, bool no_map)
+{
+	struct dcp_store_opts opts = { .no_map = no_map };
+	struct dcp_version *v = NULL;
+	struct dcp_err err = { 0 };
+	struct dcp_scan scan;
+
+	assert_int_equal(dcp_scan(source, &scan, &err), 0);
+	for (size_t i = 0; i < scan.n && !v; i++)
+		if (!strcmp(scan.found[i].name, name) &&
+		    dcp_version_open(source, &scan.found[i], &opts, &v, &err) < 0)
+			fail_msg("%s: %s", name, err.msg);
+	dcp_scan_finish(&scan);
+	assert_non_null(v);
+	return v;
+}
+
+static struct dcp_view *open_view(struct dcp_version *v, const char *key, enum dcp_as as)
+{
+	struct dcp_err err = { 0 };
+	struct dcp_arena arena;
+	struct dcp_view *view;
+	struct dcp_row row;
+
+	dcp_arena_init(&arena, 1 << 20);
+	assert_int_equal(
+		dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, key, &arena, &row), 0);
+	if (dcp_view_open(v, row.id, as, &view, &err) < 0)
+		fail_msg("%s: %s", key, err.msg);
+	dcp_arena_finish(&arena);
+	return view;
+}
+
+/* Windows by copy and by pointers are what the whole says. */
+static void check_windows(const struct dcp_view *view, const char *whole, uint64_t size)
+{
+	for (int i = 0; i < 12; i++) {
+		uint64_t off = rnd(size), n = 1 + rnd(size - off);
+		char *got = malloc(n);
+		struct iovec iov[64];
+		int entries;
+
+		assert_int_equal(dcp_view_read(view, off, got, n), 0);
+		assert_memory_equal(got, whole + off, n);
+		entries = dcp_view_iov(view, off, n, iov, 64);
+		assert_true(entries >= 0);
+		for (int k = 0; k < entries; k++) {
+			assert_memory_equal(iov[k].iov_base, whole + off, iov[k].iov_len);
+			off += iov[k].iov_len;
+			n -= iov[k].iov_len;
+		}
+		assert_true(entries == 0 || n == 0);
+		free(got);
+	}
+}
+
+static void check_tensor(struct dcp_version *v, const char *key, const char *sha)
+{
+	for (int as = 0; as < DCP_AS_COUNT; as++) {
+		struct dcp_view *view;
+		uint64_t size;
+		char *whole, hex[65];
+
+		view = NULL;
+		if (as != DCP_AS_RAW) {
+			struct dcp_arena arena;
+			struct dcp_row row;
+
+			dcp_arena_init(&arena, 1 << 20);
+			dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, key, &arena,
+					 &row);
+			if (dcp_view_can_show(row.dtype, (enum dcp_as)as)) {
+				view = open_view(v, key, (enum dcp_as)as);
+				assert_int_equal(dcp_view_size_of(&row, (enum dcp_as)as, &size),
+						 0);
+				assert_int_equal(size, dcp_view_size(view));
+			}
+			dcp_arena_finish(&arena);
+			if (!view)
+				continue;
+		} else {
+			view = open_view(v, key, DCP_AS_RAW);
+		}
+		size = dcp_view_size(view);
+		whole = malloc(size + 1);
+		assert_int_equal(dcp_view_read(view, 0, whole, size), 0);
+		if (as == DCP_AS_RAW) {
+			t_sha256(whole, size, hex);
+			assert_string_equal(hex, sha);
+		}
+		if (size)
+			check_windows(view, whole, size);
+		free(whole);
+		dcp_view_close(view);
+	}
+}
+
+static void check_golden(const char *folder, bool no_map)
+{
+	json_t *manifest = t_golden_manifest(folder), *version, *tensor;
+	char source[256];
+	size_t i, k;
+
+	snprintf(source, sizeof(source), "tests/golden/%s/ckpt", folder);
+	json_array_foreach(json_object_get(manifest, "versions"), i, version)
+	{
+		const char *name = json_string_value(json_object_get(version, "name"));
+		struct dcp_version *v = open_version(source, name, no_map);
+
+		t_case(name);
+		json_array_foreach(json_object_get(version, "tensors"), k, tensor)
+			check_tensor(v, json_string_value(json_object_get(tensor, "key")),
+				     json_string_value(json_object_get(tensor, "sha256")));
+		dcp_version_close(v);
+	}
+	json_decref(manifest);
+}
+
+static void golden_tensors(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(goldens); i++) {
+		check_golden(goldens[i], false);
+		check_golden(goldens[i], true);
+	}
+}
+
+/* ---- a shard that changes under an open view ---- */
+
+static void copy_file(const char *from, const char *to)
+{
+	char buf[1 << 16];
+	int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	ssize_t n;
+
+	assert_true(in >= 0 && out >= 0);
+	while ((n = read(in, buf, sizeof(buf))) > 0)
+		assert_int_equal(write(out, buf, (size_t)n), n);
+	close(in);
+	close(out);
+}
+
+struct copied {
+	char dir[64], shard[128], meta[128];
+	struct dcp_version *v;
+	struct dcp_view *view;
+};
+
+static void open_copy(struct copied *c)
+{
+	strcpy(c->dir, "/tmp/dcpfs-view-XXXXXX");
+	assert_non_null(mkdtemp(c->dir));
+	snprintf(c->shard, sizeof(c->shard), "%s/__0_0.distcp", c->dir);
+	snprintf(c->meta, sizeof(c->meta), "%s/.metadata", c->dir);
+	copy_file("tests/golden/hostile/base/.metadata", c->meta);
+	copy_file("tests/golden/hostile/base/__0_0.distcp", c->shard);
+	snprintf(c->meta, sizeof(c->meta), "%s/__1_0.distcp", c->dir);
+	copy_file("tests/golden/hostile/base/__1_0.distcp", c->meta);
+	snprintf(c->meta, sizeof(c->meta), "%s/.metadata", c->dir);
+	c->v = open_version(c->dir, strrchr(c->dir, '/') + 1, false);
+	c->view = open_view(c->v, "ids", DCP_AS_RAW);
+}
+
+static void close_copy(struct copied *c)
+{
+	char other[128];
+
+	dcp_view_close(c->view);
+	dcp_version_close(c->v);
+	snprintf(other, sizeof(other), "%s/__1_0.distcp", c->dir);
+	unlink(other);
+	unlink(c->shard);
+	unlink(c->meta);
+	rmdir(c->dir);
+}
+
+static int try_read(const struct copied *c)
+{
+	char buf[4096];
+	uint64_t n = dcp_view_size(c->view);
+
+	assert_true(n <= sizeof(buf));
+	return dcp_view_read(c->view, 0, buf, n);
+}
+
+static void a_changed_shard_is_refused(void **state)
+{
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = 1 } };
+	struct copied c;
+	char other[160];
+
+	(void)state;
+	t_case("untouched");
+	open_copy(&c);
+	assert_int_equal(try_read(&c), 0);
+	t_case("mode changed: no byte did");
+	assert_int_equal(chmod(c.shard, 0400), 0);
+	assert_int_equal(try_read(&c), 0);
+	t_case("written to");
+	assert_int_equal(utimensat(AT_FDCWD, c.shard, times, 0), 0);
+	assert_int_equal(try_read(&c), -ESTALE);
+	assert_int_equal(dcp_view_check(c.view), -ESTALE);
+	close_copy(&c);
+	t_case("cut");
+	open_copy(&c);
+	assert_int_equal(truncate(c.shard, 100), 0);
+	assert_int_equal(try_read(&c), -EIO);
+	close_copy(&c);
+	t_case("replaced by rename");
+	open_copy(&c);
+	snprintf(other, sizeof(other), "%s.new", c.shard);
+	copy_file(c.shard, other);
+	assert_int_equal(rename(other, c.shard), 0);
+	assert_int_equal(try_read(&c), -ESTALE);
+	close_copy(&c);
+}
+
+/* ---- the guard ---- */
+
+static int touch(void *arg)
+{
+	return *(volatile char *)arg;
+}
+
+static void a_cut_mapping_does_not_kill(void **state)
+{
+	int fd = memfd_create("guard", 0);
+	char *p;
+
+	(void)state;
+	assert_int_equal(dcpfs_fault_install(), 0); /* cmocka put its own handler in the place */
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 4096), 0);
+	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	*p = 7;
+	assert_int_equal(dcp_guard_run(touch, p), 7);
+	assert_int_equal(ftruncate(fd, 0), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(dcp_guard_run(touch, p), -EIO);
+	munmap(p, 4096);
+	close(fd);
+}
+
+static int install(void **state)
+{
+	(void)state;
+	return dcpfs_fault_install();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(golden_tensors),
+		cmocka_unit_test(a_changed_shard_is_refused),
+		cmocka_unit_test(a_cut_mapping_does_not_kill),
+	};
+
+	return cmocka_run_group_tests(tests, install, NULL);
+}
