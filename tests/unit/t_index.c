@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t_index.h"
 
+#include <sqlite3.h>
+
 #include "tests/unit/t.h"
 
 void t_tell_vector(const struct dcp_sink *s, const char *key, uint32_t file, uint64_t off,
@@ -104,4 +106,15 @@ void t_tell_bare_alias(const struct dcp_sink *s, const char *key, uint64_t n,
 				.alias_of = alias_of };
 
 	assert_int_equal(s->tensor(s->ctx, &t), 0);
+}
+
+void t_sql(const char *path, const char *text)
+{
+	char *why = NULL;
+	sqlite3 *db;
+
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	if (sqlite3_exec(db, text, NULL, NULL, &why) != SQLITE_OK)
+		fail_msg("%s", why);
+	sqlite3_close(db);
 }

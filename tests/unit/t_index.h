@@ -41,3 +41,6 @@ void t_tell_vector(const struct dcp_sink *s, const char *key, uint32_t file, uin
 void t_tell_bare_alias(const struct dcp_sink *s, const char *key, uint64_t n,
 		       enum dcp_dtype dtype, const char *alias_of);
 void t_tell_object(const struct dcp_sink *s, const char *key, const char *json);
+
+/* Change a database behind everybody's back. */
+void t_sql(const char *path, const char *text);

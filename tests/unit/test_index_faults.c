@@ -121,17 +121,6 @@ static const struct {
 };
 /* clang-format on */
 
-static void sql(const char *path, const char *text)
-{
-	char *why = NULL;
-	sqlite3 *db;
-
-	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-	if (sqlite3_exec(db, text, NULL, NULL, &why) != SQLITE_OK)
-		fail_msg("%s", why);
-	sqlite3_close(db);
-}
-
 static void edited_rows(void **state)
 {
 	(void)state;
@@ -149,7 +138,7 @@ static void edited_rows(void **state)
 		dcp_index_close(p->ix);
 		p->ix = NULL;
 		path = t_dir_path(&p->dir, "x.dcpx");
-		sql(path, edits[i].sql);
+		t_sql(path, edits[i].sql);
 		assert_int_equal(dcp_index_open(path, &p->ix, &err), edits[i].open);
 		if (edits[i].open == 0) {
 			code = read_all(p->ix, &p->arena);
