@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the frameworks themselves wrote, opened as a program would: scan, index, read the rows.
+ */
+#include "tests/unit/t.h"
+
+#include "core/base/arena.h"
+#include "core/store/index.h"
+#include "core/store/version.h"
+#include "tests/unit/t_dir.h"
+
+/* clang-format off */
+static const struct {
+	const char *dir;
+	const char *versions; /* in order; incomplete ones in brackets */
+	const char *format;
+	uint64_t tensors, objects; /* of the last complete version */
+} goldens[] = {
+	{ "dcp-async-dedup", "1-default 2-lowest-rank 3-threads 4-file-per-item 5-async 6-zstd "
+	  "7-overwritten", "torch-dcp", 17, 5 },
+	{ "dcp-experimental", "step-9", "torch-ranks", 6, 4 },
+	{ "dcp-fsdp2", "step-10 step-20 [step-30]", "torch-dcp", 77, 70 },
+	{ "dcp-hf", "1-sharded 2-sharded-indexed 3-consolidated 4-full 5-one-file", "safetensors", 6,
+	  0 },
+	{ "dcp-old-1.13.1", "step_100 step_200", "torch-dcp", 14, 3 },
+	{ "dcp-old-2.1.2", "step_100 step_200 step_300", "torch-dcp", 14, 14 },
+	{ "dcp-old-2.4.1", "step_100 step_200 step_300", "torch-dcp", 14, 16 },
+	{ "dcp-plain", "all flat", "torch-dcp", 43, 1 },
+	{ "dcp-rank-local", "step-5", "torch-dcp-local", 17, 5 },
+	{ "dcp-sharded-tensor", "epoch_1 epoch_2", "torch-dcp", 1, 1 },
+	{ "dcp-tp-fsdp", "hsdp tp", "torch-dcp", 24, 11 },
+};
+/* clang-format on */
+
+/* Every row can be read in full, and nothing is broken. */
+static void read_rows(struct dcp_version *v, enum dcp_row_kind kind)
+{
+	struct dcp_index *ix = dcp_version_index(v);
+	struct dcp_index_scan *s;
+	struct dcp_err err = { 0 };
+	struct dcp_arena arena;
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_init(&arena, 64u << 20);
+	assert_int_equal(dcp_index_scan(ix, kind, 0, &s), 0);
+	while ((rc = dcp_index_scan_next(s, &row)) == 1) {
+		struct dcp_tensor t = { 0 };
+		struct dcp_object o = { 0 };
+
+		dcp_arena_reset(&arena);
+		if (kind == DCP_ROW_TENSOR)
+			rc = dcp_index_tensor(ix, row.id, &arena, &t, &err);
+		else
+			rc = dcp_index_object(ix, row.id, &arena, &o, &err);
+		if (rc < 0)
+			fail_msg("%s", err.msg);
+		if (row.broken)
+			fail_msg("%s: %s", row.key, t.error ? t.error : o.error);
+	}
+	assert_int_equal(rc, 0);
+	dcp_index_scan_end(s);
+	dcp_arena_finish(&arena);
+}
+
+static void open_one(const char *source, const struct dcp_found *found, size_t i, bool last,
+		     const char *cache)
+{
+	struct dcp_store_opts opts = { .cache_dir = cache };
+	struct dcp_version *v;
+	struct dcp_err err = { 0 };
+
+	if (dcp_version_open(source, found, &opts, &v, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_string_equal(dcp_version_format(v)->name, goldens[i].format);
+	if (last) {
+		assert_int_equal(dcp_index_counts(dcp_version_index(v))->tensors,
+				 goldens[i].tensors);
+		assert_int_equal(dcp_index_counts(dcp_version_index(v))->objects,
+				 goldens[i].objects);
+	}
+	read_rows(v, DCP_ROW_TENSOR);
+	read_rows(v, DCP_ROW_OBJECT);
+	dcp_version_close(v);
+}
+
+static void every_golden(void **state)
+{
+	struct t_dir cache;
+
+	(void)state;
+	t_dir_make(&cache, "test_golden");
+	for (size_t i = 0; i < DCP_LEN(goldens); i++) {
+		char source[256], names[512] = "";
+		struct dcp_scan scan;
+		struct dcp_err err = { 0 };
+		size_t last = 0;
+
+		t_case(goldens[i].dir);
+		snprintf(source, sizeof(source), "tests/golden/%s/ckpt", goldens[i].dir);
+		if (dcp_scan(source, &scan, &err) < 0)
+			fail_msg("%s", err.msg);
+		for (size_t k = 0; k < scan.n; k++)
+			last = scan.found[k].complete ? k : last;
+		for (size_t k = 0; k < scan.n; k++) {
+			const struct dcp_found *f = &scan.found[k];
+			size_t n = strlen(names);
+
+			snprintf(names + n, sizeof(names) - n, f->complete ? "%s%s" : "%s[%s]",
+				 k ? " " : "", f->name);
+			if (f->complete)
+				open_one(source, f, i, k == last, cache.root);
+		}
+		assert_string_equal(names, goldens[i].versions);
+		dcp_scan_finish(&scan);
+	}
+	t_dir_remove(&cache);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_golden),
+	};
+	return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
+}
