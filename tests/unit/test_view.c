@@ -266,7 +266,8 @@ static void a_cut_mapping_does_not_kill(void **state)
 	char *p;
 
 	(void)state;
-	assert_int_equal(dcpfs_fault_install(), 0); /* cmocka put its own handler in the place */
+	assert_int_equal(dcpfs_fault_install(),
+			 0); /* cmocka put its own handler in the place */
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, 4096), 0);
 	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
