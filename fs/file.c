@@ -12,6 +12,7 @@
 #include "core/store/view.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
+#include "fs/hot.h"
 #include "fs/text.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
@@ -23,6 +24,7 @@ struct dcpfs_file {
 	struct dcpfs_version *ver; /* counted; NULL for live files */
 	struct dcp_view *view;     /* a tensor, or ... */
 	struct dcpfs_text text;    /* ... text */
+	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
 
 	uint32_t refs; /* cache lock, as the rest; live files: one owner */
 	bool cached;
@@ -46,23 +48,26 @@ struct dcpfs_cache *dcpfs_cache_create(void)
 	return c;
 }
 
-static void destroy_file(struct dcpfs_file *f)
+static void destroy_file(struct dcpfs *fs, struct dcpfs_file *f)
 {
+	dcpfs_hot_drop(fs->hot, &f->hot);
 	dcp_view_close(f->view);
 	dcpfs_text_finish(&f->text);
 	dcpfs_version_put(f->ver);
 	free(f);
 }
 
-void dcpfs_cache_destroy(struct dcpfs_cache *c)
+void dcpfs_cache_destroy(struct dcpfs *fs)
 {
+	struct dcpfs_cache *c = fs->files;
+
 	if (!c)
 		return;
 	while (c->oldest) {
 		struct dcpfs_file *f = c->oldest;
 
 		c->oldest = f->newer;
-		destroy_file(f);
+		destroy_file(fs, f);
 	}
 	pthread_mutex_destroy(&c->lock);
 	free(c);
@@ -134,8 +139,9 @@ static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
 }
 
 /* Put a new file into the cache; if another thread was faster, take its file instead. */
-static struct dcpfs_file *insert(struct dcpfs_cache *c, struct dcpfs_file *f)
+static struct dcpfs_file *insert(struct dcpfs *fs, struct dcpfs_file *f)
 {
+	struct dcpfs_cache *c = fs->files;
 	struct dcpfs_file *out = NULL, *other;
 
 	pthread_mutex_lock(&c->lock);
@@ -159,7 +165,7 @@ static struct dcpfs_file *insert(struct dcpfs_cache *c, struct dcpfs_file *f)
 	while (out) {
 		struct dcpfs_file *next = out->next;
 
-		destroy_file(out);
+		destroy_file(fs, out);
 		out = next;
 	}
 	return f;
@@ -246,7 +252,7 @@ static int make_file(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 		note_error(fs, f, *why.msg ? why.msg : strerror(-rc));
 		if (err)
 			*err = why;
-		destroy_file(f);
+		destroy_file(fs, f);
 		return rc;
 	}
 	dcpfs_count(&fs->stats, DCPFS_STAT_FILES_OPENED, 1);
@@ -270,7 +276,7 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 		if (rc < 0)
 			return rc;
 		if (!node->live)
-			f = insert(fs->files, f);
+			f = insert(fs, f);
 	}
 	*out = f;
 	return 0;
@@ -279,12 +285,17 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
 {
 	if (!f->cached) {
-		destroy_file(f); /* live: this open's own */
+		destroy_file(fs, f); /* live: this open's own */
 		return;
 	}
 	pthread_mutex_lock(&fs->files->lock);
 	f->refs--;
 	pthread_mutex_unlock(&fs->files->lock);
+}
+
+int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	return f->cached ? dcpfs_hot_backing(fs->hot, fs, f, &f->hot) : 0;
 }
 
 uint64_t dcpfs_file_size(const struct dcpfs_file *f)

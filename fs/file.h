@@ -22,7 +22,7 @@ struct dcpfs_file;
 #define DCPFS_CACHE_FILES 1024
 
 struct dcpfs_cache *dcpfs_cache_create(void);
-void dcpfs_cache_destroy(struct dcpfs_cache *c);
+void dcpfs_cache_destroy(struct dcpfs *fs);
 
 /*
  * The file of inode @ino, counted for the caller. -ESTALE (the version is gone), -EISDIR,
@@ -37,6 +37,9 @@ int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f);
 
 /* Note in errors.json that reading @f at @off gave @rc; returns @rc. */
 int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, int rc);
+
+/* The kernel's number for a copy of the file that it serves by itself (fs/hot.h); 0: none. */
+int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f);
 
 uint64_t dcpfs_file_size(const struct dcpfs_file *f);
 

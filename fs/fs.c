@@ -11,6 +11,7 @@
 #include "core/store/index.h"
 #include "fs/errors.h"
 #include "fs/file.h"
+#include "fs/hot.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
 
@@ -42,7 +43,10 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	choose_owner(fs, &st);
 	fs->errors = dcpfs_errors_create();
 	fs->files = dcpfs_cache_create();
-	rc = fs->errors && fs->files ? 0 : -ENOMEM;
+	fs->hot = opts->passthrough_mib
+			  ? dcpfs_hot_create((uint64_t)opts->passthrough_mib << 20)
+			  : NULL;
+	rc = fs->errors && fs->files && (fs->hot || !opts->passthrough_mib) ? 0 : -ENOMEM;
 	if (rc == 0)
 		rc = dcpfs_versions_refresh(fs, true, err);
 	if (rc < 0) {
@@ -57,7 +61,8 @@ void dcpfs_destroy(struct dcpfs *fs)
 {
 	if (!fs)
 		return;
-	dcpfs_cache_destroy(fs->files);
+	dcpfs_cache_destroy(fs);
+	dcpfs_hot_destroy(fs->hot);
 	for (size_t i = 0; i < fs->nversions; i++)
 		dcpfs_version_put(fs->versions[i]);
 	free(fs->versions);

@@ -19,6 +19,7 @@ struct dcp_log;
 struct dcp_row;
 struct dcpfs_cache;
 struct dcpfs_errors;
+struct dcpfs_hot;
 
 struct dcpfs_opts {
 	const char *source;
@@ -33,8 +34,9 @@ struct dcpfs_opts {
 	bool no_open; /* tell the kernel to skip OPEN: cheaper for walkers, no passthrough */
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;
-	unsigned poll_ms;   /* between looks at the source; 0: 2000 */
-	const char *fsname; /* shown by mount(8); NULL: the source */
+	unsigned passthrough_mib; /* memory for files the kernel serves by itself; 0: none */
+	unsigned poll_ms;         /* between looks at the source; 0: 2000 */
+	const char *fsname;       /* shown by mount(8); NULL: the source */
 };
 
 /* A version as the mount knows it. Counted: the list holds one, every open file one. */
@@ -58,6 +60,7 @@ struct dcpfs {
 	struct dcpfs_stats stats;
 	struct dcpfs_cache *files;
 	struct dcpfs_errors *errors;
+	struct dcpfs_hot *hot; /* NULL: no passthrough */
 
 	pthread_rwlock_t lock;           /* the four below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */

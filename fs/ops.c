@@ -152,11 +152,23 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- files ---- */
 
+/* libfuse 3.14 knows no backing id, so this open is answered in the kernel's own form. */
+static int reply_open_passthrough(fuse_req_t req, const struct dcpfs_file *f, int backing_id)
+{
+	struct {
+		uint64_t fh;
+		uint32_t flags;
+		int32_t backing_id;
+	} out = { (uintptr_t)f, 1u << 7 /* FOPEN_PASSTHROUGH */, backing_id };
+
+	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
+}
+
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct dcpfs *fs = fs_of(req);
 	struct dcpfs_file *f;
-	int rc;
+	int rc, backing_id;
 
 	if (fs->opts.no_open) {
 		fuse_reply_err(req, ENOSYS);
@@ -173,11 +185,13 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_code(req, rc);
 		return;
 	}
+	backing_id = dcpfs_file_backing(fs, f);
 	fi->fh = (uintptr_t)f;
 	fi->keep_cache = !is_live(ino);
 	fi->direct_io = is_live(ino);
 	fi->noflush = 1;
-	if (fuse_reply_open(req, fi) < 0)
+	rc = backing_id ? reply_open_passthrough(req, f, backing_id) : fuse_reply_open(req, fi);
+	if (rc < 0)
 		dcpfs_file_put(fs, f); /* interrupted: no RELEASE will come */
 }
 

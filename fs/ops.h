@@ -4,6 +4,7 @@
  * exactly once. The userdata is a struct dcpfs_server.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 struct dcpfs;
@@ -15,6 +16,7 @@ struct fuse_lowlevel_ops;
 struct dcpfs_server {
 	struct dcpfs *fs;
 	struct dcpfs_slabs *slabs; /* buffers for gathered replies */
+	bool greeted;              /* the session's first reply was sent */
 };
 
 extern const struct fuse_lowlevel_ops dcpfs_ops;

@@ -18,14 +18,17 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
+#include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "fs/fault.h"
 #include "fs/fs.h"
+#include "fs/hot.h"
 #include "fs/mounts.h"
 #include "fs/ops.h"
 #include "fs/slabs.h"
@@ -82,6 +85,43 @@ static void set_readahead(const struct dcpfs_opts *o)
 	fprintf(f, "%u", o->readahead_kib);
 	fclose(f);
 }
+
+/* ---- passthrough: libfuse 3.14 cannot ask for it, so the INIT reply is completed on its way
+ * ---- */
+
+static ssize_t plain_read(int fd, void *buf, size_t n, void *userdata)
+{
+	(void)userdata;
+	return read(fd, buf, n);
+}
+
+/* The first reply of a session answers INIT: header of 16 bytes, then 64 of struct
+ * fuse_init_out. */
+static ssize_t patched_writev(int fd, struct iovec *iov, int n, void *userdata)
+{
+	enum { HEADER = 16, INIT_OUT = 64, FLAGS = 12, FLAGS2 = 32, STACK_DEPTH = 36 };
+	struct dcpfs_server *server = userdata;
+	uint32_t flags;
+	char *init;
+
+	if (DCP_UNLIKELY(!server->greeted)) {
+		server->greeted = true;
+		if (n == 2 && iov[0].iov_len == HEADER && iov[1].iov_len == INIT_OUT) {
+			init = iov[1].iov_base;
+			flags = dcp_load_le32(init + FLAGS) | 1u << 30; /* FUSE_INIT_EXT */
+			dcp_store_le32(init + FLAGS, flags);
+			flags = dcp_load_le32(init + FLAGS2) |
+				1u << (37 - 32); /* FUSE_PASSTHROUGH */
+			dcp_store_le32(init + FLAGS2, flags);
+			dcp_store_le32(init + STACK_DEPTH, 1);
+			dcpfs_hot_start(server->fs->hot, fd);
+		}
+	}
+	return writev(fd, iov, n);
+}
+
+static const struct fuse_custom_io patched_io = { .read = plain_read,
+						  .writev = patched_writev };
 
 static int loop(struct fuse_session *se, unsigned threads)
 {
@@ -162,7 +202,12 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 				 opts->mountpoint);
 		goto out;
 	}
+	if (server.fs->hot && fuse_session_custom_io(se, &patched_io, fuse_session_fd(se)) < 0)
+		dcp_log(opts->log, DCP_LOG_WARN,
+			"no passthrough: this libfuse takes no custom i/o");
 	w->rc = serve_mounted(se, server.fs, pipe_fd, w);
+	if (server.fs->hot)
+		dcpfs_hot_start(server.fs->hot, -1);
 	fuse_session_unmount(se);
 out:
 	if (w->rc < 0 && w->stage != DCPFS_STAGE_SERVE)
