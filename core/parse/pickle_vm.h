@@ -22,9 +22,13 @@ struct dcp_pkl_vm {
 	struct dcp_pkl_mem *mem;
 	struct dcp_pkl_win w;
 	struct dcp_pkl_memo memo;
-	const uint8_t *p;  /* the opcode in work */
+	/*
+	 * Not side by side: compilers would load the two as one vector right after they
+	 * were stored one by one, and wait for both stores.
+	 */
 	struct dcp_pv *sp; /* behind the top value; the loop keeps a copy of its own */
 	struct dcp_pv *stack, *stack_end, *fence;
+	const uint8_t *p; /* the opcode in work */
 	uint32_t *marks;
 	size_t nmarks, marks_cap;
 	const struct dcp_pickle_hook *hook;

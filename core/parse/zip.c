@@ -25,10 +25,9 @@ enum {
 	EOCD64_SIZE = 56,
 	LOCATOR_SIZE = 20,
 	COMMENT_MAX = 0xffff,
-	/* The directory of a one-tensor archive and all behind it come with one read of this.
-	 */
+	/* One read of this brings the directory of a one-tensor archive and all behind it. */
 	TAIL_FIRST = 4096,
-	TAIL_MAX = EOCD_SIZE + COMMENT_MAX,
+	TAIL_MAX = LOCATOR_SIZE + EOCD_SIZE + COMMENT_MAX,
 	ENTRY_MAX = ENTRY_SIZE + 3 * 0xffff,
 	WINDOW = 1 << 18, /* more than ENTRY_MAX, so that any entry fits */
 	FLAG_ENCRYPTED = 1,
@@ -123,7 +122,9 @@ static int read_tail(const struct dcp_source *src, struct window *tail, uint64_t
 					"cannot read the end of the archive");
 		tail->n = n;
 		*eocd = find_eocd(tail);
-		if (*eocd) {
+		/* The locator before it is wanted, too. */
+		if (*eocd &&
+		    (*eocd - tail->p >= LOCATOR_SIZE || n == src->size || n == TAIL_MAX)) {
 			*eocd_off = tail->off + (uint64_t)(*eocd - tail->p);
 			return 0;
 		}
@@ -195,8 +196,7 @@ static int find_directory(const struct dcp_source *src, struct window *tail,
 	d->off = dcp_load_le32(eocd + 16);
 	d->end = at;
 	saturated = d->count == 0xffff || d->size == UINT32_MAX || d->off == UINT32_MAX;
-	/* A locator's signature can also be the tail of the directory: is there room for one?
-	 */
+	/* Its signature may also be the tail of the directory: is there room for a locator? */
 	room = saturated || (at >= LOCATOR_SIZE && d->off + d->size <= at - LOCATOR_SIZE);
 	if (room && eocd - tail->p >= LOCATOR_SIZE &&
 	    dcp_load_le32(eocd - LOCATOR_SIZE) == SIG_LOCATOR) {

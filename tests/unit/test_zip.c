@@ -82,18 +82,25 @@ static void good_archives(void **state)
 	}
 }
 
-static void long_comment_is_searched(void **state)
+/* Whichever of the records at the end the first read misses. */
+static void long_comments_are_searched(void **state)
 {
+	static const size_t lengths[] = {
+		3900, 3990, 4040, 4054, 4055, 4074, 4075, 4096, 0xffff
+	};
 	char comment[0x10000];
-	struct t_zip z = { .comment = comment };
 
 	(void)state;
-	memset(comment, 'c', sizeof(comment) - 1);
-	comment[sizeof(comment) - 1] = '\0';
-	t_zip_add(&z, "x", "1234", 4);
-	t_zip_end(&z);
-	check_against_writer(&z);
-	t_zip_free(&z);
+	for (size_t i = 0; i < 2 * DCP_LEN(lengths); i++) {
+		struct t_zip z = { .comment = comment, .zip64 = i % 2 };
+
+		memset(comment, 'c', sizeof(comment));
+		comment[lengths[i / 2]] = '\0';
+		t_zip_add(&z, "x", "1234", 4);
+		t_zip_end(&z);
+		check_against_writer(&z);
+		t_zip_free(&z);
+	}
 }
 
 static void small_archive_is_one_read(void **state)
@@ -364,7 +371,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(good_archives),
-		cmocka_unit_test(long_comment_is_searched),
+		cmocka_unit_test(long_comments_are_searched),
 		cmocka_unit_test(small_archive_is_one_read),
 		cmocka_unit_test(members_beyond_4_gib),
 		cmocka_unit_test(bad_archives),
