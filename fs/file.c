@@ -26,7 +26,7 @@ struct dcpfs_file {
 	struct dcpfs_text text;    /* ... text */
 	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
 
-	uint32_t refs; /* cache lock, as the rest; live files: one owner */
+	uint32_t refs; /* atomic; from 0 only under the cache lock, which guards the rest */
 	bool cached;
 	struct dcpfs_file *next;          /* in the bucket */
 	struct dcpfs_file *older, *newer; /* in the order of last use */
@@ -112,7 +112,7 @@ static struct dcpfs_file *evict(struct dcpfs_cache *c)
 	while (f && c->n > DCPFS_CACHE_FILES) {
 		struct dcpfs_file *newer = f->newer;
 
-		if (f->refs == 0) {
+		if (__atomic_load_n(&f->refs, __ATOMIC_ACQUIRE) == 0) {
 			remove_file(c, f);
 			f->next = out;
 			out = f;
@@ -129,7 +129,7 @@ static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
 	while (f && f->ino != ino)
 		f = f->next;
 	if (f) {
-		f->refs++;
+		dcpfs_file_hold(f);
 		if (f != c->newest) {
 			unlink_use(c, f);
 			link_newest(c, f);
@@ -155,7 +155,6 @@ static struct dcpfs_file *insert(struct dcpfs *fs, struct dcpfs_file *f)
 
 		f->next = *b;
 		*b = f;
-		f->refs = 1;
 		f->cached = true;
 		link_newest(c, f);
 		c->n++;
@@ -246,6 +245,7 @@ static int make_file(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 	if (!f)
 		return -ENOMEM;
 	f->ino = ino;
+	f->refs = 1;
 	f->ver = i.slot ? dcpfs_version_by_slot(fs, i.slot) : NULL;
 	rc = i.slot && !f->ver ? -ESTALE : fill(fs, f, &why);
 	if (rc < 0) {
@@ -282,15 +282,17 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 	return 0;
 }
 
+void dcpfs_file_hold(struct dcpfs_file *f)
+{
+	__atomic_fetch_add(&f->refs, 1, __ATOMIC_RELAXED);
+}
+
 void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
 {
-	if (!f->cached) {
-		destroy_file(fs, f); /* live: this open's own */
-		return;
-	}
-	pthread_mutex_lock(&fs->files->lock);
-	f->refs--;
-	pthread_mutex_unlock(&fs->files->lock);
+	bool cached = f->cached; /* without a reference a cached one may go at any time */
+
+	if (__atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL) == 0 && !cached)
+		destroy_file(fs, f);
 }
 
 int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f)

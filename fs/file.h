@@ -30,6 +30,9 @@ void dcpfs_cache_destroy(struct dcpfs *fs);
  */
 int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 		   struct dcp_err *err);
+/* Another count for a file that is held. A READ takes its own: once it is answered, the reader
+ * may close the file and its RELEASE overtake us. */
+void dcpfs_file_hold(struct dcpfs_file *f);
 void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
 
 /* Are its backing files still the ones that were indexed? Asked at open: 0, -ESTALE or -EIO. */

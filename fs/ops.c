@@ -250,10 +250,14 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	int rc = 0;
 
 	dcpfs_count(&fs->stats, DCPFS_STAT_READ, 1);
-	if (fs->opts.no_open)
+	if (off < 0)
+		rc = -EINVAL;
+	else if (fs->opts.no_open)
 		rc = dcpfs_file_get(fs, ino, &f, NULL);
-	if (rc < 0 || off < 0) {
-		reply_code(req, rc < 0 ? rc : -EINVAL);
+	else
+		dcpfs_file_hold(f);
+	if (rc < 0) {
+		reply_code(req, rc);
 		return;
 	}
 	end = dcpfs_file_size(f);
@@ -264,8 +268,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		dcpfs_count(&fs->stats, DCPFS_STAT_READ_BYTES, size);
 		reply_bytes(req, fs, f, (uint64_t)off, size);
 	}
-	if (fs->opts.no_open)
-		dcpfs_file_put(fs, f);
+	dcpfs_file_put(fs, f);
 }
 
 /* ---- directories ---- */
