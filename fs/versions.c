@@ -176,15 +176,19 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 	return list;
 }
 
+/* Called with the lock held for writing. */
+static void choose_latest(struct dcpfs *fs)
+{
+	fs->latest = NULL;
+	for (size_t i = fs->nversions; i-- > 0 && !fs->latest;)
+		if (__atomic_load_n(&fs->versions[i]->v, __ATOMIC_ACQUIRE))
+			fs->latest = fs->versions[i];
+}
+
 static void set_latest(struct dcpfs *fs)
 {
-	struct dcpfs_version *latest = NULL;
-
 	pthread_rwlock_wrlock(&fs->lock);
-	for (size_t i = fs->nversions; i-- > 0 && !latest;)
-		if (__atomic_load_n(&fs->versions[i]->v, __ATOMIC_ACQUIRE))
-			latest = fs->versions[i];
-	fs->latest = latest;
+	choose_latest(fs);
 	pthread_rwlock_unlock(&fs->lock);
 }
 
@@ -199,9 +203,8 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	fs->versions = list;
 	fs->nversions = n;
 	fs->scan = *scan;
-	fs->latest = NULL;
+	choose_latest(fs);
 	pthread_rwlock_unlock(&fs->lock);
-	set_latest(fs);
 	for (size_t i = 0; i < nold; i++)
 		dcpfs_version_put(old[i]);
 	free(old);
@@ -216,7 +219,9 @@ int dcpfs_versions_refresh(struct dcpfs *fs, bool newest_only, struct dcp_err *e
 	int rc, last = -ENOENT;
 
 	rc = dcp_scan(fs->opts.source, &scan, err);
-	if (rc < 0)
+	if (rc == -EINVAL && !newest_only)
+		scan = (struct dcp_scan){ 0 }; /* all versions were taken away */
+	else if (rc < 0)
 		return rc;
 	list = merge(fs, &scan, &n);
 	if (!list) {
