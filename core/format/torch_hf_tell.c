@@ -169,12 +169,29 @@ static size_t drop_replicas(struct dcp_piece *p, size_t n, uint32_t ndim)
 	return kept;
 }
 
+/*
+ * The error of a file that may hold more of @key, or NULL. A tensor's size is written nowhere
+ * but in its shards, so when one of them cannot be read the others would pass for a smaller
+ * tensor. With an index every key is in one file, which was read.
+ */
+static const char *lost_shard(const struct dcp_hf *h, const char *key)
+{
+	if (!h->nbroken || dcp_json_get(h->map, key))
+		return NULL;
+	for (size_t i = 0; i < h->nfiles; i++)
+		if (h->files[i].error)
+			return h->files[i].error;
+	return NULL;
+}
+
 static int tell_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
 {
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_tensor t = { 0 };
-	const char *error = cover(h, k, shape);
+	const char *error = lost_shard(h, shard_at(h, k->first)->e->name);
 
+	if (!error)
+		error = cover(h, k, shape);
 	dcp_buf_reset(&h->pieces);
 	describe(&t, shard_at(h, k->first)->e);
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE && !error; i = next_shard(h, i)) {

@@ -104,6 +104,8 @@ static const struct {
 	{ "an index that names no file", { { "a.safetensors", "{}", 0 } }, "{\"weight_map\":{\"w\":7}}", 0, "names no file", NULL, 0 },
 	{ "an index that is not JSON", { { "a.safetensors", "{" W("2", "2") "}", 2 } }, "{\"weight_map\":", -EBADMSG, "index.json: ", NULL, 0 },
 	{ "an index without a map", { { "a.safetensors", "{" W("2", "2") "}", 2 } }, "{\"weight_map\":[]}", -EBADMSG, "no weight_map object", NULL, 0 },
+	{ "a shard that cannot be read may hold the end", { { "a.safetensors", "{" INFO("0") W("2", "2") "}", 2 }, { "b.safetensors", NULL, 3 } }, NULL, 0, "b.safetensors: ", NULL, 0 },
+	{ "not when an index says where all of it is", { { "a.safetensors", "{" INFO("0") W("2", "2") "}", 2 }, { "b.safetensors", NULL, 3 } }, "{\"weight_map\":{\"w\":\"a.safetensors\"}}", 0, NULL, "ab", 1 },
 	{ "one broken file of two", { { "a.safetensors", NULL, 12 }, { "b.safetensors", "{" W("3", "3") "}", 3 } }, NULL, 0, NULL, "abc", 1 },
 	{ "the only file is broken", { { "a.safetensors", NULL, 12 } }, NULL, -E2BIG, "a.safetensors: ", NULL, 0 },
 	{ "every file is broken", { { "a.safetensors", NULL, 12 }, { "b.safetensors", NULL, 3 } }, NULL, -EBADMSG, "b.safetensors: ", NULL, 0 },
