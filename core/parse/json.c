@@ -273,3 +273,8 @@ int dcp_json_walk(struct dcp_json_walk *w, struct dcp_bytes *name, struct dcp_by
 	w->members++;
 	return 1;
 }
+
+const char *dcp_json_jansson_version(void)
+{
+	return jansson_version_str();
+}

@@ -62,3 +62,6 @@ struct dcp_json_walk {
  */
 int dcp_json_walk(struct dcp_json_walk *w, struct dcp_bytes *name, struct dcp_bytes *value,
 		  struct dcp_err *err);
+
+/* "2.14": the library in use. */
+const char *dcp_json_jansson_version(void);
