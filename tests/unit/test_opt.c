@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Command lines against tables, and which name a person meant.
+ */
+#include "tests/unit/t.h"
+
+#include "tools/near.h"
+#include "tools/opt.h"
+
+struct got {
+	bool flag, other, word;
+	const char *text;
+	uint64_t n, mode, id;
+	int choice;
+};
+
+static const char *const choices[] = { "one", "two", NULL };
+
+/* clang-format off */
+static const struct opt sub[] = {
+	{ 0, "word",  NULL,    "a flag",       OPT_FLAG,   .off = offsetof(struct got, word) },
+	{ 0, "id",    "N",     "a number",     OPT_UINT,   .off = offsetof(struct got, id),
+	  .max = 100, .def = 7 },
+	{ 0, "mode",  "OCTAL", "a mode",       OPT_OCTAL,  .off = offsetof(struct got, mode), .max = 0777 },
+	{ 0, "old",   NULL,    "nothing",      OPT_PASS },
+	{ 0, "x-*",   NULL,    "nothing",      OPT_PASS },
+	{ 0, "never", NULL,    "not possible", OPT_REFUSE },
+	OPT_END
+};
+
+static const struct opt opts[] = {
+	{ 'f', "flag",   NULL,   "a flag",    OPT_FLAG,   .off = offsetof(struct got, flag) },
+	{ 'g', "other",  NULL,   "another",   OPT_FLAG,   .off = offsetof(struct got, other) },
+	{ 't', "text",   "TEXT", "a text",    OPT_TEXT,   .off = offsetof(struct got, text) },
+	{ 0,   "number", "N",    "a number",  OPT_UINT,   .off = offsetof(struct got, n), .def = 5 },
+	{ 0,   "choice", "WHAT", "a choice",  OPT_CHOICE, .off = offsetof(struct got, choice),
+	  .choices = choices },
+	{ 'o', "list",   "LIST", "a list",    OPT_LIST,   .sub = sub },
+	OPT_END
+};
+
+static const struct opt_operand operands[] = {
+	{ "SOURCE", false, OPT_SOURCE }, { "MORE", true, OPT_ANY }, { 0 }
+};
+
+#define DEF .n = 5, .id = 7
+
+static const struct {
+	const char *what;
+	const char *line; /* words separated by '|' */
+	struct got want;
+	const char *operand[2];
+	const char *says; /* NULL: it is accepted */
+} rows[] = {
+	{ "an operand alone",              "s",                       { DEF }, { "s" }, NULL },
+	{ "both operands",                 "s|m",                     { DEF }, { "s", "m" }, NULL },
+	{ "no operand",                    "-f",                      { DEF }, { 0 }, "SOURCE is missing" },
+	{ "one operand too many",          "s|m|x",                   { DEF }, { 0 }, "\"x\" is one operand too many" },
+	{ "options before operands",       "-f|s",                    { DEF, .flag = true }, { "s" }, NULL },
+	{ "options behind operands",       "s|-f",                    { DEF, .flag = true }, { "s" }, NULL },
+	{ "a bundle of letters",           "-fg|s",                   { DEF, .flag = true, .other = true }, { "s" }, NULL },
+	{ "a letter's value apart",        "-t|v|s",                  { DEF, .text = "v" }, { "s" }, NULL },
+	{ "a letter's value attached",     "-ftv|s",                  { DEF, .flag = true, .text = "v" }, { "s" }, NULL },
+	{ "a letter without its value",    "s|-t",                    { DEF }, { 0 }, "-t needs TEXT" },
+	{ "a long flag",                   "--flag|s",                { DEF, .flag = true }, { "s" }, NULL },
+	{ "a long value apart",            "--text|v|s",              { DEF, .text = "v" }, { "s" }, NULL },
+	{ "a long value attached",         "--text=v=w|s",            { DEF, .text = "v=w" }, { "s" }, NULL },
+	{ "an empty value",                "--text=|s",               { DEF, .text = "" }, { "s" }, NULL },
+	{ "a long option without value",   "s|--text",                { DEF }, { 0 }, "--text needs TEXT" },
+	{ "a value for a flag",            "--flag=1|s",              { DEF }, { 0 }, "--flag takes no value" },
+	{ "a value that looks like one",   "--text|-f|s",             { DEF, .text = "-f" }, { "s" }, NULL },
+	{ "the last one counts",           "--text=a|--text=b|s",     { DEF, .text = "b" }, { "s" }, NULL },
+	{ "a slip of the finger",          "--flog|s",                { DEF }, { 0 }, "no option --flog; nearest is --flag" },
+	{ "nothing like it",               "--qqqqqqqq|s",            { DEF }, { 0 }, "no option --qqqqqqqq" },
+	{ "prefixes are not names",        "--fla|s",                 { DEF }, { 0 }, "nearest is --flag" },
+	{ "an unknown letter",             "-q|s",                    { DEF }, { 0 }, "no option -q" },
+	{ "a lone dash is an operand",     "-",                       { DEF }, { "-" }, NULL },
+	{ "two dashes end the options",    "--|-f",                   { DEF }, { "-f" }, NULL },
+	{ "a number",                      "--number=12|s",           { .n = 12, .id = 7 }, { "s" }, NULL },
+	{ "the largest number",            "--number=18446744073709551615|s",
+	  { .n = UINT64_MAX, .id = 7 }, { "s" }, NULL },
+	{ "a number beyond 64 bits",       "--number=18446744073709551616|s", { DEF }, { 0 }, "--number takes a number" },
+	{ "a number that wraps to small",  "--number=36893488147419103233|s", { DEF }, { 0 }, "--number takes a number" },
+	{ "a negative number",             "--number=-1|s",           { DEF }, { 0 }, "not \"-1\"" },
+	{ "a number with a unit",          "--number=1k|s",           { DEF }, { 0 }, "not \"1k\"" },
+	{ "a choice",                      "--choice=two|s",          { DEF, .choice = 1 }, { "s" }, NULL },
+	{ "not a choice",                  "--choice=three|s",        { DEF }, { 0 }, "one of one, two, not \"three\"" },
+	{ "a list",                        "-o|word,id=3,mode=022|s", { .n = 5, .word = true, .id = 3, .mode = 022 }, { "s" }, NULL },
+	{ "a list in two parts",           "-o|word|-o|id=3|s",       { .n = 5, .word = true, .id = 3 }, { "s" }, NULL },
+	{ "a list attached",               "-oword|s",                { DEF, .word = true }, { "s" }, NULL },
+	{ "empty items of a list",         "-o|,word,,|s",            { DEF, .word = true }, { "s" }, NULL },
+	{ "words that are passed over",    "-o|old,x-a.b=c,x-|s",     { DEF }, { "s" }, NULL },
+	{ "a word that is refused",        "-o|never|s",              { DEF }, { 0 }, "-o never: not possible" },
+	{ "an unknown word",               "-o|wort|s",               { DEF }, { 0 }, "no option -o wort; nearest is -o word" },
+	{ "a word without its value",      "-o|id|s",                 { DEF }, { 0 }, "-o id needs =N" },
+	{ "a word with a value",           "-o|word=1|s",             { DEF }, { 0 }, "-o word takes no value" },
+	{ "a number above its limit",      "-o|id=101|s",             { DEF }, { 0 }, "from 0 to 100, not \"101\"" },
+	{ "a mode with the digit 8",       "-o|mode=08|s",            { DEF }, { 0 }, "octal number up to 0777, not \"08\"" },
+	{ "a mode with too many bits",     "-o|mode=1000|s",          { DEF }, { 0 }, "up to 0777" },
+};
+
+static const struct {
+	const char *what, *a, *b;
+	size_t limit, want;
+} distances[] = {
+	{ "equal",                "weight", "weight",  5, 0 },
+	{ "both empty",           "",       "",        5, 0 },
+	{ "one empty",            "",       "abc",     5, 3 },
+	{ "a letter replaced",    "weight", "weighd",  5, 1 },
+	{ "a letter more",        "layer",  "layers",  5, 1 },
+	{ "a letter less",        "layers", "layer",   5, 1 },
+	{ "neighbours swapped",   "wieght", "weight",  5, 1 },
+	{ "swapped and replaced", "wieghd", "weight",  5, 2 },
+	{ "kitten and sitting",   "kitten", "sitting", 5, 3 },
+	{ "at the limit",         "kitten", "sitting", 3, 3 },
+	{ "past the limit",       "kitten", "sitting", 2, 3 },
+	{ "lengths say it",       "a",      "abcdefg", 2, 3 },
+};
+/* clang-format on */
+
+/* Cut @line at '|' into @argv; returns how many words. */
+static int split(char *line, char **argv)
+{
+	int argc = 0;
+	char *word;
+
+	while ((word = strsep(&line, "|")))
+		argv[argc++] = word;
+	return argc;
+}
+
+static void assert_same_text(const char *got, const char *want)
+{
+	if (want)
+		assert_string_equal(got, want);
+	else
+		assert_null(got);
+}
+
+static void parse_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		char line[128], *argv[16];
+		struct got got = { 0 };
+		struct opt_args args;
+		struct dcp_err err = { 0 };
+		int rc;
+
+		t_case(rows[i].what);
+		snprintf(line, sizeof(line), "%s", rows[i].line);
+		rc = opt_parse(opts, operands, split(line, argv), argv, &got, &args, &err);
+		if (rows[i].says) {
+			assert_int_equal(rc, -EINVAL);
+			t_assert_says(&err, rows[i].says);
+			continue;
+		}
+		assert_int_equal(rc, 0);
+		assert_false(args.help);
+		assert_same_text(args.operand[0], rows[i].operand[0]);
+		assert_same_text(args.operand[1], rows[i].operand[1]);
+		assert_same_text(got.text, rows[i].want.text);
+		got.text = rows[i].want.text;
+		assert_int_equal(got.flag, rows[i].want.flag);
+		assert_int_equal(got.other, rows[i].want.other);
+		assert_int_equal(got.word, rows[i].want.word);
+		assert_int_equal(got.n, rows[i].want.n);
+		assert_int_equal(got.mode, rows[i].want.mode);
+		assert_int_equal(got.id, rows[i].want.id);
+		assert_int_equal(got.choice, rows[i].want.choice);
+	}
+}
+
+/* Help wins over what is missing, but not over an error in front of it. */
+static void help_table(void **state)
+{
+	static const struct {
+		const char *what, *line;
+		int rc;
+	} cases[] = {
+		{ "-h alone", "-h", 0 },
+		{ "--help behind an operand", "s|--help", 0 },
+		{ "-h in a bundle", "-fh", 0 },
+		{ "behind nonsense", "--nonsense|--help", -EINVAL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		char line[64], *argv[8];
+		struct got got = { 0 };
+		struct opt_args args;
+
+		t_case(cases[i].what);
+		snprintf(line, sizeof(line), "%s", cases[i].line);
+		assert_int_equal(
+			opt_parse(opts, operands, split(line, argv), argv, &got, &args, NULL),
+			cases[i].rc);
+		assert_int_equal(args.help, cases[i].rc == 0);
+	}
+}
+
+static void distance_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(distances); i++) {
+		t_case(distances[i].what);
+		assert_int_equal(
+			near_distance(distances[i].a, distances[i].b, distances[i].limit),
+			distances[i].want);
+		assert_int_equal(
+			near_distance(distances[i].b, distances[i].a, distances[i].limit),
+			distances[i].want);
+	}
+}
+
+static void long_names_are_clipped(void **state)
+{
+	char a[2 * NEAR_MAX + 1], b[2 * NEAR_MAX + 1];
+
+	(void)state;
+	memset(a, 'a', sizeof(a) - 1);
+	a[sizeof(a) - 1] = '\0';
+	memcpy(b, a, sizeof(b));
+	b[NEAR_MAX + 1] = 'b';
+	assert_int_equal(near_distance(a, b, 3), 0);
+	b[NEAR_MAX - 1] = 'b';
+	assert_int_equal(near_distance(a, b, 3), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(parse_table),
+		cmocka_unit_test(help_table),
+		cmocka_unit_test(distance_table),
+		cmocka_unit_test(long_names_are_clipped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cache: where do indexes live?
+ *
+ *	$DCPFS_CACHE, else $XDG_CACHE_HOME/dcpfs, else ~/.cache/dcpfs, else nowhere
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * The directory's path, to be freed; NULL: nowhere, indexes stay in memory. Relative paths
+ * in XDG_CACHE_HOME are ignored, as its specification asks. DCPFS_CACHE set but empty means
+ * nowhere. Nothing is created.
+ */
+char *cache_dir(void);
+
+/* Make @dir and its parents, 0700. 0 or a negative errno. */
+int cache_make(const char *dir);

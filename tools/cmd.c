@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/cmd.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/log.h"
+#include "tools/out.h"
+
+static void say(const char *lead, const char *fmt, va_list ap)
+{
+	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
+	char text[1024];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	out_text(&safe, text);
+	fprintf(stderr, "%s%s\n", lead, safe.p ? safe.p : "");
+}
+
+enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say("dcpfs: ", fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+void cmd_hint(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	say("  ", fmt, ap);
+	va_end(ap);
+}
+
+/* What comes from the machine is CMD_ENV; what comes from the bytes found is CMD_BAD. */
+enum cmd_exit cmd_exit_of(int rc)
+{
+	switch (-rc) {
+	case 0:
+		return CMD_OK;
+	case EINVAL:
+	case EBADMSG:
+	case ENOTSUP:
+	case E2BIG:
+	case ESTALE:
+	case EXDEV:
+	case EIO:
+	case EILSEQ:
+	case ENODATA:
+	case ERANGE:
+	case EOVERFLOW:
+		return CMD_BAD;
+	default:
+		return CMD_ENV;
+	}
+}
+
+static void emit(void *ctx, enum dcp_log_level level, const char *line)
+{
+	(void)ctx;
+	(void)level;
+	cmd_fail(CMD_OK, "%s", line);
+}
+
+const struct dcp_log cmd_log = { DCP_LOG_WARN, emit, NULL };

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd: one verb of the program, and the ways in which it may end.
+ *
+ * A verb is one file cmd_<verb>.c with one constant struct cmd, and one row of the table in
+ * main.c. Parsing and --help happen before run() is called.
+ */
+#pragma once
+#include <stddef.h>
+
+#include "core/base/base.h"
+#include "tools/opt.h"
+
+struct dcp_err;
+struct dcp_log;
+
+enum cmd_exit {
+	CMD_OK,    /* 0 */
+	CMD_NO,    /* 1: the answer is no: no such key, this machine cannot mount */
+	CMD_USAGE, /* 2: the command line makes no sense */
+	CMD_ENV,   /* 3: the environment: cannot open, cannot mount, no permission, disk full */
+	CMD_BAD,   /* 4: damaged or refused input */
+};
+
+#define CMD_MAX_EXAMPLES 3
+
+struct cmd {
+	const char *name;
+	const char *what; /* one line for the list of verbs */
+	const char
+		*about; /* what it does, lines of at most 78 columns; NULL: what says it all */
+	const struct opt_operand *operands;
+	const struct opt *opts;
+	size_t size; /* of the struct the options are parsed into, zeroed before; at least 1 */
+	enum cmd_exit (*run)(const void *opts, const struct opt_args *args);
+	const char *examples[CMD_MAX_EXAMPLES];
+};
+
+/* The table in main.c; NULL at the end. */
+extern const struct cmd *const cmd_table[];
+
+const struct cmd *cmd_by_name(const char *name);
+
+/* "dcpfs: ..." on stderr, one line; returns @code. Hints follow with cmd_hint(), indented. */
+enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) DCP_PRINTF(2, 3);
+void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
+
+/* The exit code that fits what a function of core returned. */
+enum cmd_exit cmd_exit_of(int rc);
+
+/* Warnings of core, as "dcpfs: ..." lines. */
+extern const struct dcp_log cmd_log;
+
+extern const struct cmd cmd_cat, cmd_doctor, cmd_help, cmd_index, cmd_ls, cmd_mount, cmd_show,
+	cmd_tree, cmd_umount, cmd_version;

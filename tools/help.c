@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/help.h"
+
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/jsonw.h"
+#include "tools/cmd.h"
+
+#define HELP_WIDTH 80
+#define HELP_INDENT 24 /* where the explanations start */
+
+void help_usage(struct dcp_buf *b, const struct cmd *cmd)
+{
+	dcp_buf_printf(b, "dcpfs %s", cmd->name);
+	if (cmd->opts->name)
+		dcp_buf_str(b, " [OPTIONS]");
+	for (const struct opt_operand *o = cmd->operands; o->name; o++)
+		dcp_buf_printf(b, o->optional ? " [%s]" : " %s", o->name);
+}
+
+/* "  left    text", the text wrapped at words and kept behind HELP_INDENT. */
+static void entry(struct dcp_buf *b, const char *left, const char *text)
+{
+	size_t col = strlen(left);
+
+	dcp_buf_str(b, left);
+	if (col + 1 > HELP_INDENT) {
+		dcp_buf_str(b, "\n");
+		col = 0;
+	}
+	dcp_buf_printf(b, "%*s", (int)(HELP_INDENT - col), "");
+	col = HELP_INDENT;
+	while (*text) {
+		size_t n = strcspn(text, " ");
+
+		if (col > HELP_INDENT && col + 1 + n > HELP_WIDTH) {
+			dcp_buf_printf(b, "\n%*s", HELP_INDENT, "");
+			col = HELP_INDENT;
+		}
+		if (col > HELP_INDENT) {
+			dcp_buf_str(b, " ");
+			col++;
+		}
+		dcp_buf_add(b, text, n);
+		col += n;
+		text += n;
+		text += strspn(text, " ");
+	}
+	dcp_buf_str(b, "\n");
+}
+
+static void option(struct dcp_buf *b, const struct opt *o)
+{
+	dcp_auto_buf struct dcp_buf left = DCP_BUF_INIT;
+
+	if (o->letter)
+		dcp_buf_printf(&left, "  -%c, --%s", o->letter, o->name);
+	else
+		dcp_buf_printf(&left, "      --%s", o->name);
+	if (o->arg)
+		dcp_buf_printf(&left, " %s", o->arg);
+	entry(b, left.p ? left.p : "", o->help);
+}
+
+void help_verb(struct dcp_buf *b, const struct cmd *cmd)
+{
+	dcp_buf_str(b, "usage: ");
+	help_usage(b, cmd);
+	dcp_buf_printf(b, "\n\n%s\n\n", cmd->about ? cmd->about : cmd->what);
+	for (const struct opt *o = cmd->opts; o->name; o++)
+		option(b, o);
+	entry(b, "  -h, --help", "show this page");
+	for (size_t i = 0; i < CMD_MAX_EXAMPLES && cmd->examples[i]; i++)
+		dcp_buf_printf(b, "%s  %s\n", i ? "" : "\nexamples:\n", cmd->examples[i]);
+}
+
+void help_program(struct dcp_buf *b, const struct cmd *const *table)
+{
+	dcp_buf_str(
+		b,
+		"usage: dcpfs SOURCE MNT [-o OPTIONS]    mount checkpoints as tensor files\n"
+		"       dcpfs VERB [OPTIONS] ...         \"dcpfs help VERB\" explains one\n\n");
+	for (; *table; table++)
+		dcp_buf_printf(b, "  %-9s %s\n", (*table)->name, (*table)->what);
+	dcp_buf_str(b, "\nSOURCE is a checkpoint directory, or a directory of checkpoints.\n"
+		       "\nexamples:\n"
+		       "  dcpfs /data/run1 /mnt/run1      then look into /mnt/run1/latest/npy\n"
+		       "  dcpfs ls /data/run1 latest      what is in the newest checkpoint\n"
+		       "  dcpfs umount /mnt/run1\n");
+}
+
+static void json_opt(struct dcp_jsonw *w, const struct opt *o)
+{
+	char letter[2] = { o->letter, '\0' };
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "name");
+	dcp_jsonw_str(w, o->name);
+	dcp_jsonw_key(w, "letter");
+	dcp_jsonw_str_or_null(w, o->letter ? letter : NULL);
+	dcp_jsonw_key(w, "arg");
+	dcp_jsonw_str_or_null(w, o->arg);
+	dcp_jsonw_key(w, "help");
+	dcp_jsonw_str(w, o->help);
+	if (o->kind == OPT_REFUSE) {
+		dcp_jsonw_key(w, "refused");
+		dcp_jsonw_bool(w, true);
+	}
+	if (o->choices) {
+		dcp_jsonw_key(w, "choices");
+		dcp_jsonw_array(w);
+		for (size_t i = 0; o->choices[i]; i++)
+			dcp_jsonw_str(w, o->choices[i]);
+		dcp_jsonw_end(w);
+	}
+}
+
+static void json_opts(struct dcp_jsonw *w, const struct opt *opts)
+{
+	dcp_jsonw_array(w);
+	for (const struct opt *o = opts; o->name; o++) {
+		json_opt(w, o);
+		if (o->sub) {
+			dcp_jsonw_key(w, "list");
+			dcp_jsonw_array(w);
+			for (const struct opt *s = o->sub; s->name; s++) {
+				json_opt(w, s);
+				dcp_jsonw_end(w);
+			}
+			dcp_jsonw_end(w);
+		}
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
+static void json_cmd(struct dcp_jsonw *w, const struct cmd *cmd)
+{
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "name");
+	dcp_jsonw_str(w, cmd->name);
+	dcp_jsonw_key(w, "what");
+	dcp_jsonw_str(w, cmd->what);
+	dcp_jsonw_key(w, "operands");
+	dcp_jsonw_array(w);
+	for (const struct opt_operand *o = cmd->operands; o->name; o++) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_key(w, "name");
+		dcp_jsonw_str(w, o->name);
+		dcp_jsonw_key(w, "optional");
+		dcp_jsonw_bool(w, o->optional);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+	dcp_jsonw_key(w, "options");
+	json_opts(w, cmd->opts);
+	dcp_jsonw_key(w, "examples");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; i < CMD_MAX_EXAMPLES && cmd->examples[i]; i++)
+		dcp_jsonw_str(w, cmd->examples[i]);
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+}
+
+void help_json(struct dcp_jsonw *w, const struct cmd *const *table)
+{
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "verbs");
+	dcp_jsonw_array(w);
+	for (; *table; table++)
+		json_cmd(w, *table);
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+}

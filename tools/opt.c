@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/opt.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "tools/near.h"
+
+static void *slot(void *into, const struct opt *o)
+{
+	return (char *)into + o->off;
+}
+
+void opt_defaults(const struct opt *opts, void *into)
+{
+	for (; opts->name; opts++) {
+		if (opts->kind == OPT_UINT || opts->kind == OPT_OCTAL)
+			*(uint64_t *)slot(into, opts) = opts->def;
+		if (opts->kind == OPT_LIST)
+			opt_defaults(opts->sub, into);
+	}
+}
+
+bool opt_number(const char *s, unsigned base, uint64_t *out)
+{
+	uint64_t v = 0;
+
+	if (!*s)
+		return false;
+	for (; *s; s++) {
+		unsigned digit = (unsigned)*s - '0';
+
+		if (*s < '0' || digit >= base)
+			return false;
+		if (__builtin_mul_overflow(v, (uint64_t)base, &v) ||
+		    __builtin_add_overflow(v, (uint64_t)digit, &v))
+			return false;
+	}
+	*out = v;
+	return true;
+}
+
+static int set_number(const struct opt *o, const char *dashes, const char *value, void *into,
+		      struct dcp_err *err)
+{
+	unsigned base = o->kind == OPT_OCTAL ? 8 : 10;
+	uint64_t v, max = o->max ? o->max : UINT64_MAX;
+
+	if (!opt_number(value, base, &v) || v > max) {
+		if (base == 8)
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"%s%s takes an octal number up to 0%llo, not \"%s\"",
+					dashes, o->name, (unsigned long long)max, value);
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%s%s takes a number from 0 to %llu, not \"%s\"", dashes,
+				o->name, (unsigned long long)max, value);
+	}
+	*(uint64_t *)slot(into, o) = v;
+	return 0;
+}
+
+static int set_choice(const struct opt *o, const char *value, void *into, struct dcp_err *err)
+{
+	char all[128] = "";
+
+	for (int i = 0; o->choices[i]; i++) {
+		size_t used = strlen(all);
+
+		if (strcmp(o->choices[i], value) == 0) {
+			*(int *)slot(into, o) = i;
+			return 0;
+		}
+		if (used + strlen(o->choices[i]) + 3 < sizeof(all)) {
+			if (i)
+				strcat(all, ", ");
+			strcat(all, o->choices[i]);
+		}
+	}
+	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "--%s takes one of %s, not \"%s\"",
+			o->name, all, value);
+}
+
+static int set(const struct opt *o, const char *dashes, char *value, void *into,
+	       struct dcp_err *err)
+{
+	switch (o->kind) {
+	case OPT_FLAG:
+		*(bool *)slot(into, o) = true;
+		return 0;
+	case OPT_TEXT:
+		*(const char **)slot(into, o) = value;
+		return 0;
+	case OPT_UINT:
+	case OPT_OCTAL:
+		return set_number(o, dashes, value, into, err);
+	case OPT_CHOICE:
+		return set_choice(o, value, into, err);
+	case OPT_LIST:
+		return opt_parse_list(o->sub, value, into, err);
+	case OPT_PASS:
+		return 0;
+	case OPT_REFUSE:
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s%s: %s", dashes, o->name,
+				o->help);
+	}
+	return -EINVAL;
+}
+
+/* The row called exactly so, or one that ends in '*' and begins so. */
+static const struct opt *find_name(const struct opt *opts, const char *name, size_t n)
+{
+	for (; opts->name; opts++) {
+		size_t have = strlen(opts->name);
+
+		if (have == n && memcmp(opts->name, name, n) == 0)
+			return opts;
+		if (have && opts->name[have - 1] == '*' && n >= have - 1 &&
+		    memcmp(opts->name, name, have - 1) == 0)
+			return opts;
+	}
+	return NULL;
+}
+
+static const struct opt *find_letter(const struct opt *opts, char letter)
+{
+	for (; opts->name; opts++)
+		if (opts->letter == letter)
+			return opts;
+	return NULL;
+}
+
+static int unknown(const struct opt *opts, const char *dashes, const char *name,
+		   struct dcp_err *err)
+{
+	size_t best = near_limit(name);
+	const char *nearest = NULL;
+
+	for (; opts->name; opts++) {
+		size_t d = near_distance(name, opts->name, best);
+
+		if (d <= best && (!nearest || d < best)) {
+			best = d;
+			nearest = opts->name;
+		}
+	}
+	if (nearest)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"no option %s%s; nearest is %s%s", dashes, name, dashes,
+				nearest);
+	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "no option %s%s", dashes, name);
+}
+
+int opt_parse_list(const struct opt *sub, char *text, void *into, struct dcp_err *err)
+{
+	char *rest = text, *item;
+
+	while ((item = strsep(&rest, ","))) {
+		char *value = strchr(item, '=');
+		const struct opt *o;
+		int rc;
+
+		if (!*item)
+			continue;
+		o = find_name(sub, item, value ? (size_t)(value - item) : strlen(item));
+		if (!o)
+			return unknown(sub, "-o ", item, err);
+		if (o->arg && !value)
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "-o %s needs =%s",
+					o->name, o->arg);
+		if (!o->arg && value && o->kind != OPT_PASS)
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"-o %s takes no value, found \"%s\"", o->name, item);
+		rc = set(o, "-o ", value ? value + 1 : NULL, into, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+struct parse {
+	const struct opt *opts;
+	int argc, at; /* at: the next word */
+	char **argv;
+	void *into;
+	struct dcp_err *err;
+};
+
+static int parse_long(struct parse *p, char *word)
+{
+	char *value = strchr(word, '=');
+	const struct opt *o =
+		find_name(p->opts, word, value ? (size_t)(value++ - word) : strlen(word));
+
+	if (!o)
+		return unknown(p->opts, "--", word, p->err);
+	if (!o->arg && value)
+		return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"--%s takes no value, found \"%s\"", o->name, value);
+	if (o->arg && !value) {
+		if (p->at == p->argc)
+			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET, "--%s needs %s",
+					o->name, o->arg);
+		value = p->argv[p->at++];
+	}
+	return set(o, "--", value, p->into, p->err);
+}
+
+/* "-lf" is -l -f; "-oro" and "-o ro" are the same. */
+static int parse_letters(struct parse *p, char *word, bool *help)
+{
+	for (; *word; word++) {
+		const struct opt *o = find_letter(p->opts, *word);
+		char *value = NULL;
+		int rc;
+
+		if (!o && *word == 'h') {
+			*help = true;
+			return 0;
+		}
+		if (!o)
+			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET, "no option -%c",
+					*word);
+		if (o->arg) {
+			if (word[1])
+				value = word + 1;
+			else if (p->at < p->argc)
+				value = p->argv[p->at++];
+			else
+				return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
+						"-%c needs %s", *word, o->arg);
+		}
+		rc = set(o, "--", value, p->into, p->err);
+		if (rc < 0 || o->arg)
+			return rc;
+	}
+	return 0;
+}
+
+static int count_operands(const struct opt_operand *operands, size_t n, const char *extra,
+			  struct dcp_err *err)
+{
+	size_t max = 0;
+
+	while (max < OPT_MAX_OPERANDS && operands[max].name)
+		max++;
+	if (extra)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"\"%s\" is one operand too many", extra);
+	for (size_t i = n; i < max; i++)
+		if (!operands[i].optional)
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is missing",
+					operands[i].name);
+	return 0;
+}
+
+int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
+	      void *into, struct opt_args *args, struct dcp_err *err)
+{
+	struct parse p = { opts, argc, 0, argv, into, err };
+	bool only_operands = false;
+	const char *extra = NULL;
+	size_t n = 0, max = 0;
+
+	*args = (struct opt_args){ 0 };
+	opt_defaults(opts, into);
+	while (max < OPT_MAX_OPERANDS && operands[max].name)
+		max++;
+	while (p.at < argc) {
+		char *word = argv[p.at++];
+		int rc = 0;
+
+		if (only_operands || word[0] != '-' || !word[1]) {
+			if (n < max)
+				args->operand[n++] = word;
+			else if (!extra)
+				extra = word;
+		} else if (strcmp(word, "--") == 0) {
+			only_operands = true;
+		} else if (strcmp(word, "--help") == 0) {
+			args->help = true;
+		} else if (word[1] == '-') {
+			rc = parse_long(&p, word + 2);
+		} else {
+			rc = parse_letters(&p, word + 1, &args->help);
+		}
+		if (rc < 0 || args->help)
+			return rc;
+	}
+	return count_operands(operands, n, extra, err);
+}

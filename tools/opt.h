@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * opt: what a command line may say, as tables.
+ *
+ * A verb describes its options and operands once, here; parsing, --help, shell completion
+ * and the check of the man page all read the same rows. Values land in the verb's own
+ * struct, at the offset a row names. Nothing is printed and nothing exits here.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dcp_err;
+
+enum opt_kind {
+	OPT_FLAG,   /* bool: set */
+	OPT_TEXT,   /* const char *: points into argv */
+	OPT_UINT,   /* uint64_t, decimal */
+	OPT_OCTAL,  /* uint64_t, octal: a umask */
+	OPT_CHOICE, /* int: position in choices */
+	OPT_LIST,   /* comma-separated rows of the table sub; may be repeated */
+	OPT_PASS,   /* in a sub table: accepted for mount(8)'s sake, nothing to do */
+	OPT_REFUSE, /* in a sub table: known, and help says why it cannot be had */
+};
+
+/* What a value or an operand is, for completion. */
+enum opt_what {
+	OPT_ANY,
+	OPT_FILE,
+	OPT_DIR,
+	OPT_SOURCE,  /* a checkpoint, or a directory of them */
+	OPT_VERSION, /* of the first operand */
+	OPT_KEY,     /* of the first operand */
+	OPT_VERB,
+};
+
+struct opt {
+	char letter; /* 0: none */
+	const char
+		*name; /* without dashes; in a sub table, "x-*" stands for all that start so */
+	const char *arg;  /* what stands for the value in help; NULL: takes none */
+	const char *help; /* one line */
+	enum opt_kind kind;
+	enum opt_what what;
+	size_t off;                 /* of the value in the verb's struct */
+	const char *const *choices; /* OPT_CHOICE: NULL at the end */
+	const struct opt *sub;      /* OPT_LIST */
+	uint64_t max;               /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
+	uint64_t def;               /* OPT_UINT, OPT_OCTAL: value when it is not given */
+};
+
+/* Tables of options end with this row, tables of operands with { 0 }. */
+#define OPT_END                                                                                \
+	{                                                                                      \
+		.name = NULL                                                                   \
+	}
+
+struct opt_operand {
+	const char *name; /* "SOURCE" */
+	bool optional;
+	enum opt_what what;
+};
+
+#define OPT_MAX_OPERANDS 4
+
+/* Positions of what is not an option, in order; absent ones are NULL. */
+struct opt_args {
+	const char *operand[OPT_MAX_OPERANDS];
+	bool help; /* -h or --help was said: nothing else was checked behind it */
+};
+
+/* Put the defaults of @opts, and of its sub tables, into @into. */
+void opt_defaults(const struct opt *opts, void *into);
+
+/*
+ * Parse argv[0..argc) (no program name in it). Options and operands may be mixed; "--" ends
+ * the options; a bundle of letters and "--name=value" are understood; "-h" and "--help" are in
+ * every table. Returns 0, or -EINVAL with a line that says what was found and what was
+ * expected. Strings are borrowed from argv, except those of a list, which are written into.
+ */
+int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
+	      void *into, struct opt_args *args, struct dcp_err *err);
+
+/* One comma-separated list against its table: what OPT_LIST does. @text is cut apart. */
+int opt_parse_list(const struct opt *sub, char *text, void *into, struct dcp_err *err);
+
+/* A decimal number and nothing else. */
+bool opt_number(const char *s, unsigned base, uint64_t *out);

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/out.h"
+
+#include <errno.h>
+#include <langinfo.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TABLE_LIMIT ((size_t)1 << 30) /* cells of ten million rows */
+
+static unsigned terminal_width(bool tty)
+{
+	const char *env = getenv("COLUMNS");
+	struct winsize ws;
+	uint64_t n;
+
+	if (env && opt_number(env, 10, &n) && n >= 20 && n <= 10000)
+		return (unsigned)n;
+	if (!tty)
+		return 0;
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20)
+		return ws.ws_col;
+	return 80;
+}
+
+void out_init(struct out *o)
+{
+	bool tty = isatty(STDOUT_FILENO);
+	const char *no_color = getenv("NO_COLOR");
+	const char *term = getenv("TERM");
+
+	*o = (struct out){ 0 };
+	dcp_jsonw_init(&o->json, &o->buf, true);
+	o->width = terminal_width(tty);
+	o->color = tty && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+	o->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+}
+
+void out_finish(struct out *o)
+{
+	dcp_buf_finish(&o->buf);
+}
+
+int out_write(const void *p, size_t n)
+{
+	const char *at = p;
+
+	while (n) {
+		ssize_t k = write(STDOUT_FILENO, at, n);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -errno;
+		at += k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+enum cmd_exit out_flush(struct out *o)
+{
+	int rc = dcp_buf_error(&o->buf);
+
+	if (rc == 0)
+		rc = out_write(o->buf.p, o->buf.n);
+	dcp_buf_finish(&o->buf);
+	if (rc == 0 || rc == -EPIPE)
+		return CMD_OK;
+	return cmd_fail(CMD_ENV, "standard output: %s", strerror(-rc));
+}
+
+enum cmd_exit out_json(struct out *o)
+{
+	int rc = dcp_jsonw_error(&o->json);
+
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "json output: %s", strerror(-rc));
+	dcp_buf_str(&o->buf, "\n");
+	return out_flush(o);
+}
+
+const char *out_size(char buf[OUT_SIZE], uint64_t n)
+{
+	static const char units[][3] = { "B", "kB", "MB", "GB", "TB", "PB", "EB" };
+	double v = (double)n;
+	unsigned u = 0;
+
+	/* 999,500 would be shown as 1000 kB: the next unit begins where rounding reaches it. */
+	while (v >= 999.5 && u + 1 < DCP_LEN(units)) {
+		v /= 1000;
+		u++;
+	}
+	if (u == 0)
+		snprintf(buf, OUT_SIZE, "%u B", (unsigned)n);
+	else
+		snprintf(buf, OUT_SIZE, "%.*f %s",
+			 v < 9.995   ? 2
+			 : v < 99.95 ? 1
+				     : 0,
+			 v, units[u]);
+	return buf;
+}
+
+const char *out_count(char buf[32], uint64_t n)
+{
+	char digits[24];
+	int len = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n);
+	char *p = buf;
+
+	for (int i = 0; i < len; i++) {
+		if (i && (len - i) % 3 == 0)
+			*p++ = ',';
+		*p++ = digits[i];
+	}
+	*p = '\0';
+	return buf;
+}
+
+const char *out_size_exact(char buf[64], uint64_t n)
+{
+	char size[OUT_SIZE], count[32];
+
+	if (n < 1000)
+		snprintf(buf, 64, "%u byte%s", (unsigned)n, n == 1 ? "" : "s");
+	else
+		snprintf(buf, 64, "%s (%s bytes)", out_size(size, n), out_count(count, n));
+	return buf;
+}
+
+const char *out_shape(char *buf, size_t size, const uint64_t *shape, uint32_t ndim)
+{
+	size_t at = 1;
+
+	snprintf(buf, size, "[");
+	for (uint32_t d = 0; d < ndim; d++) {
+		if (at + 28 > size) {
+			snprintf(buf + at, size - at, ", ...");
+			at += strlen(buf + at);
+			break;
+		}
+		at += (size_t)snprintf(buf + at, size - at, "%s%llu", d ? ", " : "",
+				       (unsigned long long)shape[d]);
+	}
+	snprintf(buf + at, size - at, "]");
+	return buf;
+}
+
+const char *out_time(char buf[32], int64_t ns, bool utc)
+{
+	time_t t = (time_t)(ns / 1000000000 - (ns % 1000000000 < 0));
+	struct tm tm;
+
+	if (!(utc ? gmtime_r(&t, &tm) : localtime_r(&t, &tm)) ||
+	    !strftime(buf, 32, utc ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%d %H:%M:%S", &tm))
+		strcpy(buf, "?");
+	return buf;
+}
+
+/* C1 controls (U+0080 to U+009F) are as good as ESC on some terminals. */
+static bool is_control(const char *p, size_t n)
+{
+	const unsigned char *u = (const unsigned char *)p;
+
+	return (n == 1 && (u[0] < 0x20 || u[0] == 0x7f)) ||
+	       (n == 2 && u[0] == 0xc2 && u[1] < 0xa0);
+}
+
+void out_text(struct dcp_buf *b, const char *s)
+{
+	size_t left = strlen(s);
+
+	while (left) {
+		size_t n = dcp_utf8_len(s, left);
+
+		if (n && !is_control(s, n)) {
+			dcp_buf_add(b, s, n);
+		} else {
+			n = n ? n : 1;
+			for (size_t i = 0; i < n; i++)
+				dcp_buf_printf(b, "\\x%02x", (unsigned char)s[i]);
+		}
+		s += n;
+		left -= n;
+	}
+}
+
+static bool starts_point(char c)
+{
+	return ((unsigned char)c & 0xc0) != 0x80;
+}
+
+size_t out_width(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += starts_point(*s);
+	return n;
+}
+
+/* The byte at which code point @k of @s starts. */
+static size_t point_at(const char *s, size_t k)
+{
+	size_t i = 0;
+
+	for (; s[i]; i++)
+		if (starts_point(s[i]) && k-- == 0)
+			break;
+	return i;
+}
+
+void out_elide(struct dcp_buf *b, const char *s, size_t max)
+{
+	size_t width = out_width(s), head, tail;
+
+	if (width <= max || max < 3) {
+		dcp_buf_add(b, s, width <= max ? strlen(s) : point_at(s, max));
+		return;
+	}
+	/* Keys differ at their ends more often than at their heads. */
+	tail = (max - 2) * 3 / 5;
+	head = max - 2 - tail;
+	dcp_buf_add(b, s, point_at(s, head));
+	dcp_buf_str(b, "..");
+	dcp_buf_str(b, s + point_at(s, width - tail));
+}
+
+void out_table_init(struct out_table *t, const struct out_col *cols, size_t ncols)
+{
+	*t = (struct out_table){ .cols = cols, .ncols = ncols };
+	dcp_arena_init(&t->arena, TABLE_LIMIT);
+}
+
+void out_table_finish(struct out_table *t)
+{
+	dcp_arena_finish(&t->arena);
+	free(t->cells);
+	t->cells = NULL;
+}
+
+void out_table_cell(struct out_table *t, const char *s)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	char *copy;
+
+	if (t->ncells == t->cap) {
+		size_t cap = t->cap ? t->cap * 2 : 256;
+		const char **cells = reallocarray(t->cells, cap, sizeof(*cells));
+
+		if (!cells) {
+			t->failed = true;
+			return;
+		}
+		t->cells = cells;
+		t->cap = cap;
+	}
+	out_text(&b, s);
+	copy = dcp_arena_strndup(&t->arena, b.p ? b.p : "", b.n);
+	if (!copy || dcp_buf_error(&b))
+		t->failed = true;
+	else
+		t->cells[t->ncells++] = copy;
+}
+
+void out_table_printf(struct out_table *t, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	out_table_cell(t, text);
+}
+
+static void print_line(const struct out_table *t, struct out *o, const size_t *width,
+		       const char *const *cells, unsigned indent)
+{
+	size_t owed = indent; /* spaces, written only when something follows them */
+
+	for (size_t c = 0; c < t->ncols; c++) {
+		const char *s = cells ? cells[c] : t->cols[c].head;
+		size_t w = DCP_MIN(out_width(s), width[c]);
+
+		if (t->cols[c].right)
+			owed += width[c] - w;
+		if (w)
+			dcp_buf_printf(&o->buf, "%*s", (int)owed, "");
+		owed = w ? 0 : owed;
+		out_elide(&o->buf, s, width[c]);
+		owed += (t->cols[c].right ? 0 : width[c] - w) + 2;
+	}
+	dcp_buf_str(&o->buf, "\n");
+}
+
+void out_table_print(const struct out_table *t, struct out *o, unsigned indent)
+{
+	size_t width[OUT_MAX_COLS] = { 0 }, total = indent, flex = t->ncols;
+
+	o->buf.failed = o->buf.failed || t->failed;
+	for (size_t c = 0; c < t->ncols; c++) {
+		if (t->cols[c].head)
+			width[c] = out_width(t->cols[c].head);
+		for (size_t i = c; i < t->ncells; i += t->ncols)
+			width[c] = DCP_MAX(width[c], out_width(t->cells[i]));
+		total += width[c] + (c ? 2 : 0);
+		if (t->cols[c].flex)
+			flex = c;
+	}
+	if (o->width && total > o->width && flex < t->ncols) {
+		size_t over = total - o->width, least = DCP_MIN(width[flex], 12);
+
+		width[flex] = width[flex] > over + least ? width[flex] - over : least;
+	}
+	if (t->cols[0].head) {
+		if (o->color)
+			dcp_buf_str(&o->buf, "\033[1m");
+		print_line(t, o, width, NULL, indent);
+		if (o->color)
+			dcp_buf_str(&o->buf, "\033[0m");
+	}
+	for (size_t i = 0; i + t->ncols <= t->ncells; i += t->ncols)
+		print_line(t, o, width, t->cells + i, indent);
+}

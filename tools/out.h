@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * out: what a person or a program reads on stdout.
+ *
+ * Text is collected and written once, so that a broken pipe or a full disk is noticed in
+ * one place. Text found in a checkpoint is made printable on its way into a table; --json
+ * gives it exactly. Tables fit the terminal by shortening one column in the middle; into
+ * a pipe nothing is shortened.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/jsonw.h"
+#include "tools/cmd.h"
+
+struct out {
+	struct dcp_buf buf;
+	struct dcp_jsonw json; /* writes into buf */
+	unsigned width;        /* columns to fit; 0: no limit */
+	bool color;            /* a terminal, and NO_COLOR is not set */
+	bool utf8;             /* lines may be drawn */
+};
+
+/* Look at stdout, COLUMNS, NO_COLOR and the locale. */
+void out_init(struct out *o);
+void out_finish(struct out *o);
+
+/*
+ * Write what was collected and forget it. CMD_OK; CMD_ENV after a message when it cannot be
+ * written. A reader that went away is no error and there is nothing to say to it.
+ */
+enum cmd_exit out_flush(struct out *o);
+/* End the JSON text with a newline and flush. */
+enum cmd_exit out_json(struct out *o);
+
+/* All @n bytes to stdout. 0, -EPIPE, or another negative errno. */
+int out_write(const void *p, size_t n);
+
+/* "512 B", "1.02 kB", "12.3 GB": powers of 1000, three digits. */
+#define OUT_SIZE 24
+const char *out_size(char buf[OUT_SIZE], uint64_t n);
+/* "1,048,576" */
+const char *out_count(char buf[32], uint64_t n);
+/* "12.3 MB (12,345,678 bytes)"; below 1000 just "512 bytes" */
+const char *out_size_exact(char buf[64], uint64_t n);
+/* "[16, 8]"; "[]" for a scalar. Cut with "..." when it does not fit. */
+const char *out_shape(char *buf, size_t size, const uint64_t *shape, uint32_t ndim);
+/* Local time "2026-01-30 11:02:09"; with @utc as RFC 3339 "2026-01-30T11:02:09Z". */
+const char *out_time(char buf[32], int64_t ns, bool utc);
+
+/* Append @s with control characters and bytes that are not UTF-8 spelled \xNN. */
+void out_text(struct dcp_buf *b, const char *s);
+/* Columns that @s takes, counting one for each code point. */
+size_t out_width(const char *s);
+/* Append @s in at most @max columns: head, "..", tail. */
+void out_elide(struct dcp_buf *b, const char *s, size_t max);
+
+struct out_col {
+	const char *head; /* NULL: no row of heads */
+	bool right;
+	bool flex; /* shortened when the table is too wide; at most one */
+};
+
+#define OUT_MAX_COLS 10
+
+/* Cells are given row by row, from left to right. */
+struct out_table {
+	const struct out_col *cols;
+	size_t ncols, ncells, cap;
+	const char **cells;
+	struct dcp_arena arena;
+	bool failed; /* out of memory */
+};
+
+void out_table_init(struct out_table *t, const struct out_col *cols, size_t ncols);
+void out_table_finish(struct out_table *t);
+/* The text is made printable. */
+void out_table_cell(struct out_table *t, const char *s);
+void out_table_printf(struct out_table *t, const char *fmt, ...) DCP_PRINTF(2, 3);
+/* Append the table to @o, each line behind @indent spaces. */
+void out_table_print(const struct out_table *t, struct out *o, unsigned indent);

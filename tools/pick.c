@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/pick.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/store/view.h"
+#include "tools/cache.h"
+#include "tools/near.h"
+#include "tools/out.h"
+
+enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_file,
+			  bool rebuild)
+{
+	struct dcp_err err = { 0 };
+	int rc;
+
+	*p = (struct pick){ .source = source };
+	progress_init(&p->progress, false);
+	rc = dcp_scan(source, &p->scan, &err);
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
+	if (index_file && !p->scan.single)
+		return cmd_fail(CMD_USAGE,
+				"--index names one file, but %s holds %zu versions; give the "
+				"directory of one of them",
+				source, p->scan.n);
+	if (!index_file)
+		p->cache = cache_dir();
+	rc = p->cache ? cache_make(p->cache) : 0;
+	if (rc < 0) {
+		cmd_fail(CMD_OK,
+			 "%s: %s; indexes stay in memory (DCPFS_CACHE=DIR names another)",
+			 p->cache, strerror(-rc));
+		free(p->cache);
+		p->cache = NULL;
+	}
+	p->store = (struct dcp_store_opts){
+		.cache_dir = p->cache,
+		.index_file = index_file,
+		.rebuild = rebuild,
+		.progress = &p->progress.tell,
+		.log = &cmd_log,
+	};
+	return CMD_OK;
+}
+
+void pick_finish(struct pick *p)
+{
+	progress_finish(&p->progress);
+	dcp_version_close(p->v);
+	dcp_scan_finish(&p->scan);
+	free(p->cache);
+	*p = (struct pick){ 0 };
+}
+
+/* Is one of the digit runs of @name the number @want? Leading zeros do not count. */
+static bool has_number(const char *name, uint64_t want)
+{
+	while (*name) {
+		char run[24];
+		size_t n = strspn(name, "0123456789"), zeros = strspn(name, "0");
+		uint64_t v;
+
+		if (n == 0) {
+			name++;
+			continue;
+		}
+		zeros = zeros < n ? zeros : n - 1;
+		if (n - zeros < sizeof(run)) {
+			memcpy(run, name + zeros, n - zeros);
+			run[n - zeros] = '\0';
+			if (opt_number(run, 10, &v) && v == want)
+				return true;
+		}
+		name += n;
+	}
+	return false;
+}
+
+int pick_match(const struct dcp_found *found, size_t n, const char *name, size_t *at)
+{
+	size_t hits = 0, hit = 0;
+	uint64_t number;
+
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(found[i].name, name) == 0) {
+			*at = i;
+			return 0;
+		}
+	}
+	if (!opt_number(name, 10, &number))
+		return -ENOENT;
+	for (size_t i = 0; i < n; i++) {
+		if (has_number(found[i].name, number)) {
+			hit = i;
+			hits++;
+		}
+	}
+	if (hits == 0)
+		return -ENOENT;
+	if (hits > 1)
+		return -ENOTUNIQ;
+	*at = hit;
+	return 0;
+}
+
+static enum cmd_exit no_version(const struct pick *p, const char *name)
+{
+	size_t best = near_limit(name), at = p->scan.n;
+
+	for (size_t i = 0; i < p->scan.n; i++) {
+		size_t d = near_distance(name, p->scan.found[i].name, best);
+
+		if (d <= best && (at == p->scan.n || d < best)) {
+			best = d;
+			at = i;
+		}
+	}
+	if (at < p->scan.n)
+		return cmd_fail(
+			CMD_NO,
+			"no version \"%s\" in %s. Nearest: \"%s\". %zu versions: dcpfs ls "
+			"--versions %s",
+			name, p->source, p->scan.found[at].name, p->scan.n, p->source);
+	return cmd_fail(CMD_NO, "no version \"%s\" in %s. %zu versions: dcpfs ls --versions %s",
+			name, p->source, p->scan.n, p->source);
+}
+
+static int open_found(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
+{
+	int rc = dcp_version_open(p->source, f, &p->store, &p->v, err);
+
+	progress_finish(&p->progress);
+	if (rc == 0)
+		p->found = f;
+	return rc;
+}
+
+/* From the newest down; the first failure is the one worth telling. */
+static enum cmd_exit pick_latest(struct pick *p)
+{
+	const struct dcp_found *first = NULL, *incomplete = NULL;
+	struct dcp_err why = { 0 };
+	int code = 0;
+
+	for (size_t i = p->scan.n; i-- > 0;) {
+		const struct dcp_found *f = &p->scan.found[i];
+		struct dcp_err err = { 0 };
+		int rc;
+
+		if (!f->complete) {
+			incomplete = incomplete ? incomplete : f;
+			continue;
+		}
+		rc = open_found(p, f, &err);
+		if (rc == 0) {
+			if (first)
+				cmd_fail(CMD_OK, "%s cannot be used: %s; taking %s",
+					 first->name, why.msg, f->name);
+			return CMD_OK;
+		}
+		if (!first) {
+			first = f;
+			why = err;
+			code = rc;
+		}
+	}
+	if (first)
+		return cmd_fail(cmd_exit_of(code), "%s: %s", first->name, why.msg);
+	return cmd_fail(CMD_BAD, "%s: no complete version; %s is incomplete: %s", p->source,
+			incomplete ? incomplete->name : "it",
+			incomplete && incomplete->why ? incomplete->why : "empty");
+}
+
+enum cmd_exit pick_version(struct pick *p, const char *name)
+{
+	struct dcp_err err = { 0 };
+	const struct dcp_found *f;
+	size_t at;
+	int rc;
+
+	if (!name)
+		return pick_latest(p);
+	rc = pick_match(p->scan.found, p->scan.n, name, &at);
+	if (rc == -ENOENT && strcmp(name, "latest") == 0)
+		return pick_latest(p);
+	if (rc == -ENOTUNIQ)
+		return cmd_fail(CMD_NO,
+				"several versions of %s have the number %s; give a whole "
+				"name: dcpfs ls --versions %s",
+				p->source, name, p->source);
+	if (rc < 0)
+		return no_version(p, name);
+	f = &p->scan.found[at];
+	if (!f->complete)
+		return cmd_fail(CMD_BAD, "%s is incomplete: %s", f->name,
+				f->why ? f->why : "its commit mark is missing");
+	rc = open_found(p, f, &err);
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: %s", f->name, err.msg);
+	return CMD_OK;
+}
+
+enum cmd_exit pick_open(struct pick *p, const char *source, const char *version,
+			const char *index_file)
+{
+	enum cmd_exit code = pick_source(p, source, index_file, false);
+
+	return code == CMD_OK ? pick_version(p, version) : code;
+}
+
+int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
+	      int (*fn)(void *ctx, const struct dcp_row *row), void *ctx)
+{
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = dcp_index_scan(ix, kind, 0, &scan);
+
+	if (rc < 0)
+		return rc;
+	while ((rc = dcp_index_scan_next(scan, &row)) == 1) {
+		rc = fn(ctx, &row);
+		if (rc != 0)
+			break;
+	}
+	dcp_index_scan_end(scan);
+	return rc;
+}
+
+static int by_word(struct dcp_index *ix, const char *word, bool stem, struct dcp_arena *arena,
+		   enum dcp_row_kind *kind, struct dcp_row *row)
+{
+	for (*kind = DCP_ROW_TENSOR;; *kind = DCP_ROW_OBJECT) {
+		int rc = stem ? dcp_index_by_name(ix, *kind, word, arena, row)
+			      : dcp_index_by_key(ix, *kind, word, arena, row);
+
+		if (rc != -ENOENT || *kind == DCP_ROW_OBJECT)
+			return rc;
+	}
+}
+
+/* The stem when @word ends in an extension that the mount gives, else NULL. */
+static char *without_extension(struct dcp_arena *arena, const char *word)
+{
+	static const char json[] = ".json";
+	size_t n = strlen(word);
+
+	for (int as = 0; as <= DCP_AS_COUNT; as++) {
+		const char *ext = as < DCP_AS_COUNT ? dcp_as_extension((enum dcp_as)as) : json;
+		size_t len = strlen(ext);
+
+		if (n > len && strcmp(word + n - len, ext) == 0)
+			return dcp_arena_strndup(arena, word, n - len);
+	}
+	return NULL;
+}
+
+struct nearest {
+	const char *word;
+	struct dcp_arena *arena;
+	char *key;
+	size_t best;
+};
+
+static int compare_row(void *ctx, const struct dcp_row *row)
+{
+	struct nearest *near = ctx;
+	size_t d = near_distance(near->word, row->key, near->best);
+
+	if (d < near->best || (d == near->best && !near->key)) {
+		near->key = dcp_arena_strndup(near->arena, row->key, strlen(row->key));
+		near->best = d;
+	}
+	return 0;
+}
+
+static enum cmd_exit no_key(struct pick *p, const char *word, struct dcp_arena *arena)
+{
+	struct nearest near = { word, arena, NULL, near_limit(word) };
+	struct dcp_index *ix = dcp_version_index(p->v);
+	const struct dcp_index_counts *counts = dcp_index_counts(ix);
+	char keys[32];
+
+	out_count(keys, counts->tensors + counts->objects);
+	if (pick_each(ix, DCP_ROW_TENSOR, compare_row, &near) == 0)
+		pick_each(ix, DCP_ROW_OBJECT, compare_row, &near);
+	if (near.key)
+		return cmd_fail(
+			CMD_NO, "no key \"%s\" in %s. Nearest: \"%s\". %s keys: dcpfs ls %s %s",
+			word, p->found->name, near.key, keys, p->source, p->found->name);
+	return cmd_fail(CMD_NO, "no key \"%s\" in %s. %s keys: dcpfs ls %s %s", word,
+			p->found->name, keys, p->source, p->found->name);
+}
+
+enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
+		       enum dcp_row_kind *kind, struct dcp_row *row)
+{
+	struct dcp_index *ix = dcp_version_index(p->v);
+	int rc = by_word(ix, word, false, arena, kind, row);
+
+	if (rc == -ENOENT)
+		rc = by_word(ix, word, true, arena, kind, row);
+	if (rc == -ENOENT) {
+		char *stem = without_extension(arena, word);
+
+		if (stem)
+			rc = by_word(ix, stem, true, arena, kind, row);
+	}
+	if (rc == -ENOENT)
+		return no_key(p, word, arena);
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: the index cannot be read: %s",
+				p->found->name, strerror(-rc));
+	return CMD_OK;
+}

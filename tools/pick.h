@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pick: which checkpoint, which version, which key did a person mean?
+ *
+ * The verbs that read (index, ls, tree, show, cat) find their input here, so that they all
+ * understand the same words and complain in the same ones. Functions that return an exit
+ * code have said what is wrong.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/store/index.h"
+#include "core/store/version.h"
+#include "tools/cmd.h"
+#include "tools/progress.h"
+
+struct pick {
+	const char *source;
+	struct dcp_scan scan;
+	struct dcp_store_opts store;
+	struct progress progress;
+	char *cache;
+	const struct dcp_found *found; /* the version, once picked */
+	struct dcp_version *v;
+};
+
+/* Scan @source and make ready to open its versions. @index_file and @rebuild as in store. */
+enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_file,
+			  bool rebuild);
+void pick_finish(struct pick *p);
+
+/*
+ * Open the version called @name; NULL or "latest": the newest complete one that opens, with
+ * a line on stderr when a newer one had to be passed over.
+ */
+enum cmd_exit pick_version(struct pick *p, const char *name);
+
+/* Both in one. */
+enum cmd_exit pick_open(struct pick *p, const char *source, const char *version,
+			const char *index_file);
+
+/*
+ * Where in @found is the version a person calls @name? By its exact name, else by the only one
+ * with that number in it ("2500" for step-2500). -ENOENT, or -ENOTUNIQ when several have it.
+ */
+int pick_match(const struct dcp_found *found, size_t n, const char *name, size_t *at);
+
+/*
+ * The row a person calls @word: a key, a file's stem, or a file's name with its extension.
+ * Text lives in @arena. CMD_NO after naming the nearest key.
+ */
+enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
+		       enum dcp_row_kind *kind, struct dcp_row *row);
+
+/* Call @fn with every row of a kind in id order; what it returns other than 0 ends the walk. */
+int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
+	      int (*fn)(void *ctx, const struct dcp_row *row), void *ctx);
+
+/* Rows of the option tables of verbs that read one version. @type has version and index. */
+#define PICK_OPT_VERSION(type)                                                                 \
+	{                                                                                      \
+		.name = "version", .arg = "V", .kind = OPT_TEXT, .what = OPT_VERSION,          \
+		.off = offsetof(type, version),                                                \
+		.help = "the version: its name, its number, or latest (default)"               \
+	}
+#define PICK_OPT_INDEX(type)                                                                   \
+	{                                                                                      \
+		.name = "index", .arg = "FILE", .kind = OPT_TEXT, .what = OPT_FILE,            \
+		.off = offsetof(type, index),                                                  \
+		.help = "keep the index of a single checkpoint in FILE"                        \
+	}
+#define PICK_OPT_JSON(type)                                                                    \
+	{                                                                                      \
+		.name = "json", .off = offsetof(type, json), .help = "print JSON"              \
+	}

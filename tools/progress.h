@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * progress: how far is it, how fast, how long still? On stderr, if that is a terminal.
+ *
+ * Nothing is drawn in the first half second, and what was drawn is wiped at the end: a quick
+ * command shows nothing at all. Elsewhere than on a terminal it is silent.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/format/format.h"
+
+struct progress {
+	struct dcp_progress tell; /* what core is given; its ctx is this struct */
+	bool on, bytes;           /* a terminal; what is counted are bytes, not things */
+	unsigned width;
+	bool drawn;
+	int64_t start_ns, last_ns;
+};
+
+/* @bytes: counts are shown as sizes. The struct must stay where it is. */
+void progress_init(struct progress *p, bool bytes);
+/* Wipe the line. */
+void progress_finish(struct progress *p);
+
+/* The line for @done of @total after @elapsed_ns, without any cursor movement. */
+void progress_line(char *buf, size_t size, unsigned width, bool bytes, const char *what,
+		   uint64_t done, uint64_t total, int64_t elapsed_ns);
