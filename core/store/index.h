@@ -129,3 +129,6 @@ int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after,
 		   struct dcp_index_scan **out);
 int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row);
 void dcp_index_scan_end(struct dcp_index_scan *s);
+
+/* "3.40.1": the SQLite in use. */
+const char *dcp_index_sqlite_version(void);

@@ -497,3 +497,8 @@ const struct dcp_index_counts *dcp_index_counts(const struct dcp_index *ix)
 {
 	return &ix->counts;
 }
+
+const char *dcp_index_sqlite_version(void)
+{
+	return sqlite3_libversion();
+}
