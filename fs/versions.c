@@ -82,7 +82,8 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 		} else {
 			ver->refused = strdup(why.msg);
 			dcpfs_errors_add(fs->errors, ver->name, NULL, why.msg);
-			dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s: %s", ver->name, why.msg);
+			if (!err)
+				dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", why.msg);
 			dcp_fail(err, rc, why.off, "%s", why.msg);
 		}
 	}
@@ -211,12 +212,43 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	dcp_scan_finish(&old_scan);
 }
 
+/* What a walk over the list met. A refusal that becomes the walk's own error is not logged. */
+struct walk {
+	struct dcp_err first; /* the first refusal */
+	int rc;               /* its code; 0: none yet */
+	bool opened;          /* one version at least can be shown */
+	bool owed;            /* first is news and was not said yet */
+};
+
+static void open_listed(struct dcpfs *fs, struct dcpfs_version *ver, struct walk *w)
+{
+	bool known = __atomic_load_n(&ver->refused, __ATOMIC_RELAXED) != NULL;
+	struct dcp_err why = { 0 };
+	int rc = dcpfs_version_open(fs, ver, &why);
+
+	if (rc == 0) {
+		w->opened = true;
+		set_latest(fs);
+	} else if (w->rc == 0) {
+		w->first = why;
+		w->rc = rc;
+		w->owed = !known;
+	} else if (!known) {
+		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", why.msg);
+	}
+	if (w->opened && w->owed) {
+		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", w->first.msg);
+		w->owed = false;
+	}
+}
+
 int dcpfs_versions_refresh(struct dcpfs *fs, bool newest_only, struct dcp_err *err)
 {
 	struct dcpfs_version **list;
+	struct walk walk = { 0 };
 	struct dcp_scan scan;
 	size_t n;
-	int rc, last = -ENOENT;
+	int rc;
 
 	rc = dcp_scan(fs->opts.source, &scan, err);
 	if (rc == -EINVAL && !newest_only)
@@ -230,14 +262,9 @@ int dcpfs_versions_refresh(struct dcpfs *fs, bool newest_only, struct dcp_err *e
 	}
 	publish(fs, &scan, list, n);
 	dcpfs_count(&fs->stats, DCPFS_STAT_RESCANS, 1);
-	for (size_t i = n; i-- > 0;) {
-		rc = dcpfs_version_open(fs, list[i], last == -ENOENT ? err : NULL);
-		if (rc == 0)
-			set_latest(fs);
-		if (rc == 0 || last == -ENOENT)
-			last = rc;
-		if (rc == 0 && newest_only)
-			return 0;
-	}
-	return n ? last : 0;
+	for (size_t i = n; i-- > 0 && !(newest_only && walk.opened);)
+		open_listed(fs, list[i], &walk);
+	if (n == 0 || walk.opened)
+		return 0;
+	return dcp_fail(err, walk.rc, walk.first.off, "%s", walk.first.msg);
 }
