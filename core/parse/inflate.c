@@ -193,3 +193,11 @@ int dcp_inflate_zstd_fd(const struct dcp_source *src, int out_fd, uint64_t limit
 	*n = d.n;
 	return rc;
 }
+
+const char *dcp_inflate_libarchive_version(void)
+{
+	static const char lead[] = "libarchive ";
+	const char *text = archive_version_string();
+
+	return strncmp(text, lead, strlen(lead)) == 0 ? text + strlen(lead) : text;
+}

@@ -27,3 +27,6 @@ int dcp_inflate_zstd(const struct dcp_source *src, struct dcp_buf *out, uint64_t
  */
 int dcp_inflate_zstd_fd(const struct dcp_source *src, int out_fd, uint64_t limit, uint64_t *n,
 			struct dcp_err *err);
+
+/* "3.6.2": the libarchive in use. */
+const char *dcp_inflate_libarchive_version(void);
