@@ -46,6 +46,7 @@ enum cmd_exit cmd_exit_of(int rc)
 	case 0:
 		return CMD_OK;
 	case EINVAL:
+	case ENOTDIR: /* a SOURCE that is a file */
 	case EBADMSG:
 	case ENOTSUP:
 	case E2BIG:

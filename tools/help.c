@@ -6,6 +6,7 @@
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
 #include "tools/cmd.h"
+#include "tools/out.h"
 
 #define HELP_WIDTH 80
 #define HELP_INDENT 24 /* where the explanations start */
@@ -19,7 +20,7 @@ void help_usage(struct dcp_buf *b, const struct cmd *cmd)
 		dcp_buf_printf(b, o->optional ? " [%s]" : " %s", o->name);
 }
 
-/* "  left    text", the text wrapped at words and kept behind HELP_INDENT. */
+/* "  left    text", the text wrapped and kept behind HELP_INDENT. */
 static void entry(struct dcp_buf *b, const char *left, const char *text)
 {
 	size_t col = strlen(left);
@@ -30,23 +31,7 @@ static void entry(struct dcp_buf *b, const char *left, const char *text)
 		col = 0;
 	}
 	dcp_buf_printf(b, "%*s", (int)(HELP_INDENT - col), "");
-	col = HELP_INDENT;
-	while (*text) {
-		size_t n = strcspn(text, " ");
-
-		if (col > HELP_INDENT && col + 1 + n > HELP_WIDTH) {
-			dcp_buf_printf(b, "\n%*s", HELP_INDENT, "");
-			col = HELP_INDENT;
-		}
-		if (col > HELP_INDENT) {
-			dcp_buf_str(b, " ");
-			col++;
-		}
-		dcp_buf_add(b, text, n);
-		col += n;
-		text += n;
-		text += strspn(text, " ");
-	}
+	out_wrap(b, HELP_INDENT, HELP_INDENT, HELP_WIDTH, text);
 	dcp_buf_str(b, "\n");
 }
 

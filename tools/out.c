@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define FLEX_LEAST 12 /* columns that the shortened column keeps at least */
+#define FLEX_PAD 60   /* columns that it is filled to where nothing is shortened */
 #define TABLE_LIMIT ((size_t)1 << 30) /* cells of ten million rows */
 
 static unsigned terminal_width(bool tty)
@@ -231,6 +233,29 @@ void out_elide(struct dcp_buf *b, const char *s, size_t max)
 	dcp_buf_str(b, s + point_at(s, width - tail));
 }
 
+void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const char *text)
+{
+	bool fresh = true; /* nothing of the text stands on this line yet */
+
+	for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
+		size_t bytes = strcspn(text, " "), n = 0;
+
+		for (size_t i = 0; i < bytes; i++)
+			n += starts_point(text[i]);
+		if (width && !fresh && col + 1 + n > width) {
+			dcp_buf_printf(b, "\n%*s", (int)indent, "");
+			col = indent;
+			fresh = true;
+		}
+		if (!fresh)
+			dcp_buf_str(b, " ");
+		dcp_buf_add(b, text, bytes);
+		col += n + !fresh;
+		fresh = false;
+		text += bytes;
+	}
+}
+
 void out_table_init(struct out_table *t, const struct out_col *cols, size_t ncols)
 {
 	*t = (struct out_table){ .cols = cols, .ncols = ncols };
@@ -279,52 +304,72 @@ void out_table_printf(struct out_table *t, const char *fmt, ...)
 	out_table_cell(t, text);
 }
 
-static void print_line(const struct out_table *t, struct out *o, const size_t *width,
+/* How wide a table is: columns are filled up to pad, and cells cut to at most cut. */
+struct widths {
+	size_t pad[OUT_MAX_COLS], cut[OUT_MAX_COLS];
+};
+
+static void print_line(const struct out_table *t, struct out *o, const struct widths *w,
 		       const char *const *cells, unsigned indent)
 {
 	size_t owed = indent; /* spaces, written only when something follows them */
 
 	for (size_t c = 0; c < t->ncols; c++) {
 		const char *s = cells ? cells[c] : t->cols[c].head;
-		size_t w = DCP_MIN(out_width(s), width[c]);
+		size_t n = DCP_MIN(out_width(s), w->cut[c]);
+		size_t fill = n < w->pad[c] ? w->pad[c] - n : 0;
 
 		if (t->cols[c].right)
-			owed += width[c] - w;
-		if (w)
+			owed += fill;
+		if (n)
 			dcp_buf_printf(&o->buf, "%*s", (int)owed, "");
-		owed = w ? 0 : owed;
-		out_elide(&o->buf, s, width[c]);
-		owed += (t->cols[c].right ? 0 : width[c] - w) + 2;
+		owed = n ? 0 : owed;
+		out_elide(&o->buf, s, w->cut[c]);
+		owed += (t->cols[c].right ? (n ? 0 : w->pad[c]) : (n ? fill : w->pad[c])) + 2;
 	}
 	dcp_buf_str(&o->buf, "\n");
 }
 
-void out_table_print(const struct out_table *t, struct out *o, unsigned indent)
+/* Into a pipe nothing is cut; one long key must not push every other line to its width. */
+static void measure(const struct out_table *t, const struct out *o, unsigned indent,
+		    struct widths *w)
 {
-	size_t width[OUT_MAX_COLS] = { 0 }, total = indent, flex = t->ncols;
+	size_t total = indent, flex = t->ncols;
 
-	o->buf.failed = o->buf.failed || t->failed;
 	for (size_t c = 0; c < t->ncols; c++) {
-		if (t->cols[c].head)
-			width[c] = out_width(t->cols[c].head);
+		w->pad[c] = t->cols[c].head ? out_width(t->cols[c].head) : 0;
 		for (size_t i = c; i < t->ncells; i += t->ncols)
-			width[c] = DCP_MAX(width[c], out_width(t->cells[i]));
-		total += width[c] + (c ? 2 : 0);
+			w->pad[c] = DCP_MAX(w->pad[c], out_width(t->cells[i]));
+		w->cut[c] = w->pad[c];
+		total += w->pad[c] + (c ? 2 : 0);
 		if (t->cols[c].flex)
 			flex = c;
 	}
-	if (o->width && total > o->width && flex < t->ncols) {
-		size_t over = total - o->width, least = DCP_MIN(width[flex], 12);
+	if (flex == t->ncols)
+		return;
+	if (!o->width) {
+		w->pad[flex] = DCP_MIN(w->pad[flex], FLEX_PAD);
+	} else if (total > o->width) {
+		size_t over = total - o->width, least = DCP_MIN(w->pad[flex], FLEX_LEAST);
 
-		width[flex] = width[flex] > over + least ? width[flex] - over : least;
+		w->pad[flex] = w->pad[flex] > over + least ? w->pad[flex] - over : least;
+		w->cut[flex] = w->pad[flex];
 	}
+}
+
+void out_table_print(const struct out_table *t, struct out *o, unsigned indent)
+{
+	struct widths w = { 0 };
+
+	o->buf.failed = o->buf.failed || t->failed;
+	measure(t, o, indent, &w);
 	if (t->cols[0].head) {
 		if (o->color)
 			dcp_buf_str(&o->buf, "\033[1m");
-		print_line(t, o, width, NULL, indent);
+		print_line(t, o, &w, NULL, indent);
 		if (o->color)
 			dcp_buf_str(&o->buf, "\033[0m");
 	}
 	for (size_t i = 0; i + t->ncols <= t->ncells; i += t->ncols)
-		print_line(t, o, width, t->cells + i, indent);
+		print_line(t, o, &w, t->cells + i, indent);
 }

@@ -59,6 +59,12 @@ size_t out_width(const char *s);
 /* Append @s in at most @max columns: head, "..", tail. */
 void out_elide(struct dcp_buf *b, const char *s, size_t max);
 
+/*
+ * Append @text at column @col, wrapped at its blanks before @width (0: never), later lines
+ * starting at column @indent. No newline at the end; every run of blanks becomes one.
+ */
+void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const char *text);
+
 struct out_col {
 	const char *head; /* NULL: no row of heads */
 	bool right;

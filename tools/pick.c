@@ -160,8 +160,7 @@ static enum cmd_exit pick_latest(struct pick *p)
 		rc = open_found(p, f, &err);
 		if (rc == 0) {
 			if (first)
-				cmd_fail(CMD_OK, "%s cannot be used: %s; taking %s",
-					 first->name, why.msg, f->name);
+				cmd_fail(CMD_OK, "%s; taking %s", why.msg, f->name);
 			return CMD_OK;
 		}
 		if (!first) {
@@ -171,7 +170,7 @@ static enum cmd_exit pick_latest(struct pick *p)
 		}
 	}
 	if (first)
-		return cmd_fail(cmd_exit_of(code), "%s: %s", first->name, why.msg);
+		return cmd_fail(cmd_exit_of(code), "%s", why.msg);
 	return cmd_fail(CMD_BAD, "%s: no complete version; %s is incomplete: %s", p->source,
 			incomplete ? incomplete->name : "it",
 			incomplete && incomplete->why ? incomplete->why : "empty");
@@ -202,7 +201,7 @@ enum cmd_exit pick_version(struct pick *p, const char *name)
 				f->why ? f->why : "its commit mark is missing");
 	rc = open_found(p, f, &err);
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s", f->name, err.msg);
+		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
 	return CMD_OK;
 }
 

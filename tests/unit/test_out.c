@@ -122,6 +122,35 @@ static void text_table(void **state)
 	}
 }
 
+static void wrapping(void **state)
+{
+	static const struct {
+		const char *what, *text;
+		size_t col, indent, width;
+		const char *want;
+	} cases[] = {
+		{ "what fits stays", "one two", 0, 2, 7, "one two" },
+		{ "the last word goes down", "one two", 0, 2, 6, "one\n  two" },
+		{ "a word wider than the line stands alone", "a wonderful b", 0, 1, 5,
+		  "a\n wonderful\n b" },
+		{ "from a column on", "one two", 5, 5, 11, "one\n     two" },
+		{ "no width, no wrapping", "one two three", 0, 2, 0, "one two three" },
+		{ "blanks are one", "  one   two  ", 0, 2, 80, "one two" },
+		{ "columns, not bytes", "\xc3\xa4\xc3\xa4 \xc3\xb6", 0, 0, 4,
+		  "\xc3\xa4\xc3\xa4 \xc3\xb6" },
+		{ "nothing", "", 0, 2, 80, "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+		t_case(cases[i].what);
+		out_wrap(&b, cases[i].col, cases[i].indent, cases[i].width, cases[i].text);
+		assert_string_equal(b.p ? b.p : "", cases[i].want);
+	}
+}
+
 static void shapes(void **state)
 {
 	static const uint64_t shape[64] = { 16, 8, UINT64_MAX };
@@ -261,10 +290,11 @@ static void progress_lines(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(size_table),  cmocka_unit_test(text_table),
-		cmocka_unit_test(shapes),      cmocka_unit_test(times),
-		cmocka_unit_test(tables),      cmocka_unit_test(every_line_fits),
-		cmocka_unit_test(mount_table), cmocka_unit_test(progress_lines),
+		cmocka_unit_test(size_table),      cmocka_unit_test(text_table),
+		cmocka_unit_test(wrapping),        cmocka_unit_test(shapes),
+		cmocka_unit_test(times),           cmocka_unit_test(tables),
+		cmocka_unit_test(every_line_fits), cmocka_unit_test(mount_table),
+		cmocka_unit_test(progress_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/store/view.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+
+#define CAT_CHUNK ((size_t)8 << 20)
+#define CAT_IOV 64
+
+struct cat_opts {
+	int as;
+	const char *version, *index;
+};
+
+/* In the order of enum dcp_as. */
+static const char *const forms[] = { "raw", "npy", "safetensors", NULL };
+
+static const struct opt opts[] = {
+	{ .name = "as",
+	  .arg = "FORM",
+	  .help = "raw (default), npy or safetensors; objects always come as JSON",
+	  .kind = OPT_CHOICE,
+	  .off = offsetof(struct cat_opts, as),
+	  .choices = forms },
+	PICK_OPT_VERSION(struct cat_opts),
+	PICK_OPT_INDEX(struct cat_opts),
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
+					       { "KEY", false, OPT_KEY },
+					       { 0 } };
+
+/* Mapped bytes need no copy of ours. 1: written; 0: they must be read; else an errno. */
+static int write_mapped(const struct dcp_view *view, uint64_t off, size_t n)
+{
+	struct iovec iov[CAT_IOV];
+	int count = dcp_view_iov(view, off, n, iov, CAT_IOV), at = 0;
+
+	if (count <= 0)
+		return count;
+	while (at < count) {
+		ssize_t k = writev(STDOUT_FILENO, iov + at, count - at);
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -errno;
+		for (; at < count && (size_t)k >= iov[at].iov_len; at++)
+			k -= (ssize_t)iov[at].iov_len;
+		if (at < count) {
+			iov[at].iov_base = (char *)iov[at].iov_base + k;
+			iov[at].iov_len -= (size_t)k;
+		}
+	}
+	return 1;
+}
+
+/* A write to stdout that fails is told apart from a read that does: @writing is true then. */
+static int copy(const struct dcp_view *view, bool *writing, uint64_t *done)
+{
+	dcp_auto_free char *chunk = NULL;
+	uint64_t size = dcp_view_size(view);
+
+	while (*done < size) {
+		size_t n = (size_t)DCP_MIN(size - *done, CAT_CHUNK);
+		int rc;
+
+		*writing = true;
+		rc = write_mapped(view, *done, n);
+		/* The kernel found no page: the file was cut while it was read. */
+		if (rc == -EFAULT || rc == -ESTALE || rc == -EIO)
+			*writing = false;
+		if (rc == -EFAULT)
+			return -EIO;
+		if (rc < 0)
+			return rc;
+		if (rc == 0) {
+			*writing = false;
+			if (!chunk)
+				chunk = malloc(CAT_CHUNK);
+			rc = chunk ? dcp_view_read(view, *done, chunk, n) : -ENOMEM;
+			if (rc < 0)
+				return rc;
+			*writing = true;
+			rc = out_write(chunk, n);
+			if (rc < 0)
+				return rc;
+		}
+		*done += n;
+	}
+	return 0;
+}
+
+static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum dcp_as as)
+{
+	struct dcp_view *view;
+	struct dcp_err err = { 0 };
+	bool writing = false;
+	uint64_t done = 0;
+	char n[32];
+	int rc;
+
+	if (isatty(STDOUT_FILENO))
+		return cmd_fail(CMD_USAGE,
+				"a terminal cannot show the bytes of a tensor; redirect "
+				"them: > FILE, or | od -An -tf4");
+	rc = dcp_view_open(p->v, row->id, as, &view, &err);
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
+	rc = copy(view, &writing, &done);
+	dcp_view_close(view);
+	if (rc == 0 || (writing && rc == -EPIPE))
+		return CMD_OK;
+	if (writing)
+		return cmd_fail(CMD_ENV, "standard output: %s", strerror(-rc));
+	return cmd_fail(cmd_exit_of(rc), "%s: %s: %s after %s bytes", p->found->name, row->key,
+			rc == -ESTALE ? "a file of the checkpoint was changed while it was read"
+				      : strerror(-rc),
+			out_count(n, done));
+}
+
+static enum cmd_exit cat_object(struct pick *p, const struct dcp_row *row,
+				struct dcp_arena *arena)
+{
+	struct dcp_object ob;
+	struct dcp_err err = { 0 };
+	struct out o;
+	int rc = dcp_index_object(dcp_version_index(p->v), row->id, arena, &ob, &err);
+
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
+				err.msg);
+	if (!ob.json)
+		return cmd_fail(CMD_BAD, "%s: %s: %s", p->found->name, row->key,
+				ob.error ? ob.error : "it has no JSON form");
+	out_init(&o);
+	dcp_buf_add(&o.buf, ob.json, ob.json_len);
+	dcp_buf_str(&o.buf, "\n");
+	return out_flush(&o);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct cat_opts *c = opts_in;
+	enum dcp_row_kind kind;
+	struct dcp_arena arena;
+	struct dcp_row row;
+	struct pick p;
+	enum cmd_exit code = pick_open(&p, args->operand[0], c->version, c->index);
+
+	dcp_arena_init(&arena, (size_t)1 << 30);
+	if (code == CMD_OK)
+		code = pick_key(&p, args->operand[1], &arena, &kind, &row);
+	if (code == CMD_OK)
+		code = kind == DCP_ROW_TENSOR ? cat_tensor(&p, &row, (enum dcp_as)c->as)
+					      : cat_object(&p, &row, &arena);
+	dcp_arena_finish(&arena);
+	pick_finish(&p);
+	return code;
+}
+
+const struct cmd cmd_cat = {
+	.name = "cat",
+	.what = "write one tensor or object to standard output",
+	.about = "Write the bytes of one tensor, put together from all shards, without a "
+		 "mount. A\n"
+		 "tensor that cannot be read writes nothing and ends with a message.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct cat_opts),
+	.run = run,
+	.examples = { "dcpfs cat /data/run1 model.norm.weight --as npy > norm.npy",
+		      "dcpfs cat /data/run1 optim.param_groups | jq .",
+		      "dcpfs cat /data/run1 model.norm.weight --version 500 | sha256sum" },
+};

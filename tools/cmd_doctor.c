@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this machine allows, in plain words: each check is a function that says what it found
+ * and, when something is in the way, what to do. Nothing is changed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "tools/cache.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+
+#define ADVICE_INDENT 19
+#define ENOUGH_FILES                                                                           \
+	4096 /* a version of a large job has some thousand shards, all kept open               \
+	      */
+
+struct doctor_opts {
+	bool json;
+};
+
+static const struct opt opts[] = {
+	{ .name = "json", .help = "print JSON", .off = offsetof(struct doctor_opts, json) },
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { 0 } };
+
+enum state { GOOD, NOTE, BAD };
+
+struct finding {
+	enum state state;
+	char found[256];
+	const char *advice; /* NULL: nothing to do */
+};
+
+/* What several checks want to know. */
+struct machine {
+	bool root, sys_admin, device, helper, container;
+	unsigned kernel[2];
+};
+
+static bool has_sys_admin(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	char line[256];
+	unsigned long long caps = 0;
+
+	if (!f)
+		return false;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "CapEff: %llx", &caps) == 1)
+			break;
+	fclose(f);
+	return caps >> 21 & 1; /* CAP_SYS_ADMIN */
+}
+
+static void check_device(struct machine *m, struct finding *f)
+{
+	dcp_auto_fd int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	m->device = fd >= 0;
+	if (m->device) {
+		snprintf(f->found, sizeof(f->found), "opens");
+		return;
+	}
+	f->state = BAD;
+	snprintf(f->found, sizeof(f->found), "cannot be opened: %s", strerror(errno));
+	if (errno == ENOENT)
+		f->advice = m->container ? "start the container with --device /dev/fuse"
+					 : "load the kernel's module: modprobe fuse";
+	else if (errno == ENODEV || errno == ENXIO)
+		f->advice = "the kernel has no FUSE; load it: modprobe fuse";
+	else if (m->container)
+		f->advice = "the container may not use it; start it with --device /dev/fuse "
+			    "--cap-add SYS_ADMIN (docker also: --security-opt "
+			    "apparmor=unconfined)";
+	else
+		f->advice = "its permissions should be 0666: chmod 0666 /dev/fuse";
+}
+
+/* Where fusermount3 is on PATH; false: nowhere. */
+static bool find_helper(char *path, size_t size, struct stat *st)
+{
+	const char *dirs = getenv("PATH");
+
+	for (dirs = dirs ? dirs : "/usr/bin:/bin"; *dirs;) {
+		size_t n = strcspn(dirs, ":");
+		int len = snprintf(path, size, "%.*s/fusermount3", (int)n, dirs);
+
+		if (n && (size_t)len < size && stat(path, st) == 0 && S_ISREG(st->st_mode))
+			return true;
+		dirs += n + (dirs[n] == ':');
+	}
+	return false;
+}
+
+static void check_helper(struct machine *m, struct finding *f)
+{
+	char path[200];
+	struct stat st;
+
+	if (!find_helper(path, sizeof(path), &st)) {
+		f->state = m->sys_admin ? NOTE : BAD;
+		snprintf(f->found, sizeof(f->found), "not on PATH%s",
+			 m->sys_admin ? "; root can do without" : "");
+		f->advice = "install the package fuse3";
+		return;
+	}
+	m->helper = st.st_uid == 0 && (st.st_mode & S_ISUID);
+	if (m->helper || m->sys_admin) {
+		snprintf(f->found, sizeof(f->found), "%s", path);
+		return;
+	}
+	f->state = BAD;
+	snprintf(f->found, sizeof(f->found), "%s is not set-user-ID root", path);
+	f->advice = "chown root and chmod u+s on it, or install the package fuse3 again";
+}
+
+static void check_allow_other(struct machine *m, struct finding *f)
+{
+	FILE *conf = fopen("/etc/fuse.conf", "re");
+	char line[256];
+	bool set = false;
+
+	while (conf && fgets(line, sizeof(line), conf)) {
+		line[strcspn(line, " \t\n#")] = '\0';
+		set |= strcmp(line, "user_allow_other") == 0;
+	}
+	if (conf)
+		fclose(conf);
+	snprintf(f->found, sizeof(f->found), "user_allow_other is %sset in /etc/fuse.conf%s",
+		 set ? "" : "not ", !set && m->root ? "; root does not need it" : "");
+	if (!set && !m->root) {
+		f->state = NOTE;
+		f->advice = "needed for -o allow_other only (others may then read your mount): "
+			    "add the line user_allow_other";
+	}
+}
+
+static bool kernel_at_least(const struct machine *m, unsigned major, unsigned minor)
+{
+	return m->kernel[0] > major || (m->kernel[0] == major && m->kernel[1] >= minor);
+}
+
+static void check_kernel(struct machine *m, struct finding *f)
+{
+	struct utsname u;
+
+	uname(&u);
+	if (sscanf(u.release, "%u.%u", &m->kernel[0], &m->kernel[1]) != 2)
+		m->kernel[0] = m->kernel[1] = 0;
+	snprintf(f->found, sizeof(f->found), "%.64s", u.release);
+	if (!kernel_at_least(m, 4, 20)) {
+		f->state = NOTE;
+		f->advice = "reads of 1 MiB at once need Linux 4.20; here they come in 128 KiB";
+	}
+}
+
+static void check_passthrough(struct machine *m, struct finding *f)
+{
+	if (kernel_at_least(m, 6, 9) && m->sys_admin) {
+		snprintf(f->found, sizeof(f->found), "possible");
+		return;
+	}
+	f->state = NOTE;
+	snprintf(f->found, sizeof(f->found), "not here: %s",
+		 kernel_at_least(m, 6, 9) ? "only root may" : "Linux 6.9 brought it");
+	f->advice =
+		"reads that are one run of one shard could skip the daemon; without it they "
+		"are copied, which is slower but equal";
+}
+
+static void check_container(struct machine *m, struct finding *f)
+{
+	snprintf(f->found, sizeof(f->found), "%s; CAP_SYS_ADMIN is %s",
+		 m->container ? "inside one" : "none seen", m->sys_admin ? "held" : "not held");
+	if (m->container && !m->sys_admin) {
+		f->state = NOTE;
+		f->advice =
+			"if mounting is refused: start the container with --cap-add SYS_ADMIN";
+	}
+}
+
+static bool in_container(void)
+{
+	return access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0 ||
+	       getenv("KUBERNETES_SERVICE_HOST") || getenv("container");
+}
+
+static void check_cache(struct machine *m, struct finding *f)
+{
+	dcp_auto_free char *dir = cache_dir(), *at = NULL;
+	char *slash;
+
+	(void)m;
+	if (!dir) {
+		f->state = NOTE;
+		snprintf(f->found, sizeof(f->found),
+			 "none: indexes are built anew by each command");
+		f->advice = "set HOME, XDG_CACHE_HOME or DCPFS_CACHE";
+		return;
+	}
+	at = strdup(dir);
+	/* The nearest directory that exists decides whether the rest can be made. */
+	while (at && access(at, F_OK) < 0 && (slash = strrchr(at, '/')) && slash != at)
+		*slash = '\0';
+	if (at && access(at, W_OK | X_OK) == 0) {
+		snprintf(f->found, sizeof(f->found), "%.200s, writable", dir);
+		return;
+	}
+	f->state = NOTE;
+	snprintf(f->found, sizeof(f->found), "%.200s cannot be written: %s", dir,
+		 strerror(errno));
+	f->advice = "indexes are built anew by each command; name another with DCPFS_CACHE=DIR";
+}
+
+static void check_files(struct machine *m, struct finding *f)
+{
+	struct rlimit lim;
+
+	(void)m;
+	getrlimit(RLIMIT_NOFILE, &lim);
+	snprintf(f->found, sizeof(f->found), "%llu at once, up to %llu on request",
+		 (unsigned long long)lim.rlim_cur, (unsigned long long)lim.rlim_max);
+	if (lim.rlim_max < ENOUGH_FILES) {
+		f->state = NOTE;
+		f->advice = "checkpoints of more shards than that cannot be read whole: raise "
+			    "nofile in limits.conf, or LimitNOFILE of the service";
+	}
+}
+
+static const struct {
+	const char *name;
+	void (*check)(struct machine *m, struct finding *f);
+} checks[] = {
+	{ "/dev/fuse", check_device },
+	{ "fusermount3", check_helper },
+	{ "allow_other", check_allow_other },
+	{ "kernel", check_kernel },
+	{ "passthrough", check_passthrough },
+	{ "container", check_container },
+	{ "cache", check_cache },
+	{ "open files", check_files },
+};
+
+static const struct {
+	const char *name;
+	bool built;
+	const char *absent; /* what is not to be had without it */
+} features[] = {
+	{ "io_uring", DCPFS_WITH_URING, "reads use pread, which is as correct" },
+	{ "mpi", DCPFS_WITH_MPI, "collective loading runs in one process" },
+	{ "cuda", DCPFS_WITH_CUDA, "tensors are loaded into host memory only" },
+	{ "nccl", DCPFS_WITH_NCCL, "ranks exchange through host memory" },
+	{ "curl", DCPFS_WITH_CURL, "a SOURCE must be a path; URLs are refused" },
+};
+
+static const char *const state_name[] = { "ok", "note", "bad" };
+
+static void tell_json(struct dcp_jsonw *w, const char *name, const struct finding *f)
+{
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "name");
+	dcp_jsonw_str(w, name);
+	dcp_jsonw_key(w, "state");
+	dcp_jsonw_str(w, state_name[f->state]);
+	dcp_jsonw_key(w, "found");
+	dcp_jsonw_str(w, f->found);
+	dcp_jsonw_key(w, "advice");
+	dcp_jsonw_str_or_null(w, f->advice);
+	dcp_jsonw_end(w);
+}
+
+/* The advice under its finding. */
+static void tell_text(struct out *o, const char *name, const struct finding *f)
+{
+	static const char *const paint[] = { "\033[32m", "\033[33m", "\033[31m" };
+	size_t width = o->width && o->width < 100 ? o->width : 80;
+
+	dcp_buf_printf(&o->buf, "%s%-5s%s %-12s ", o->color ? paint[f->state] : "",
+		       state_name[f->state], o->color ? "\033[0m" : "", name);
+	out_text(&o->buf, f->found);
+	dcp_buf_str(&o->buf, "\n");
+	if (!f->advice)
+		return;
+	dcp_buf_printf(&o->buf, "%*s", ADVICE_INDENT, "");
+	out_wrap(&o->buf, ADVICE_INDENT, ADVICE_INDENT, width, f->advice);
+	dcp_buf_str(&o->buf, "\n");
+}
+
+static void tell_feature(size_t i, struct finding *f)
+{
+	*f = (struct finding){ .state = features[i].built ? GOOD : NOTE };
+	snprintf(f->found, sizeof(f->found), "%s",
+		 features[i].built ? "built in" : "not built in");
+	f->advice = features[i].built ? NULL : features[i].absent;
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct doctor_opts *d = opts_in;
+	struct machine m = { .root = geteuid() == 0,
+			     .sys_admin = has_sys_admin(),
+			     .container = in_container() };
+	size_t n = DCP_LEN(checks) + DCP_LEN(features);
+	enum cmd_exit code;
+	bool can;
+	struct out o;
+
+	(void)args;
+	out_init(&o);
+	if (d->json) {
+		dcp_jsonw_object(&o.json);
+		dcp_jsonw_key(&o.json, "checks");
+		dcp_jsonw_array(&o.json);
+	}
+	for (size_t i = 0; i < n; i++) {
+		size_t feature = i - DCP_LEN(checks);
+		bool machine = i < DCP_LEN(checks);
+		const char *name = machine ? checks[i].name : features[feature].name;
+		struct finding f = { 0 };
+
+		if (machine)
+			checks[i].check(&m, &f);
+		else
+			tell_feature(feature, &f);
+		if (d->json)
+			tell_json(&o.json, name, &f);
+		else
+			tell_text(&o, name, &f);
+	}
+	can = m.device && (m.sys_admin || m.helper);
+	if (d->json) {
+		dcp_jsonw_end(&o.json);
+		dcp_jsonw_key(&o.json, "can_mount");
+		dcp_jsonw_bool(&o.json, can);
+		dcp_jsonw_end(&o.json);
+	} else {
+		dcp_buf_printf(
+			&o.buf, "\n%s\n",
+			can ? "dcpfs can mount here."
+			    : "dcpfs cannot mount here; ls, tree, show, cat and index work.");
+	}
+	code = d->json ? out_json(&o) : out_flush(&o);
+	return code != CMD_OK ? code : can ? CMD_OK : CMD_NO;
+}
+
+const struct cmd cmd_doctor = {
+	.name = "doctor",
+	.what = "tell what this machine allows, and what is in the way",
+	.about = "Look at what mounting and fast reading need, and say what to do where "
+		 "something\n"
+		 "is missing. Exits 1 when mounting cannot work here.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct doctor_opts),
+	.run = run,
+	.examples = { "dcpfs doctor", "dcpfs doctor --json | jq .can_mount" },
+};

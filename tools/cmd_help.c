@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+
+#include "tools/cmd.h"
+#include "tools/help.h"
+#include "tools/out.h"
+
+enum shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH };
+
+struct help_opts {
+	bool json;
+	int shell;
+};
+
+static const char *const shells[] = { "none", "bash", "zsh", "fish", NULL };
+
+static const struct opt opts[] = {
+	{ .name = "completion",
+	  .arg = "SHELL",
+	  .help = "print the completion script for bash, zsh or fish",
+	  .kind = OPT_CHOICE,
+	  .off = offsetof(struct help_opts, shell),
+	  .choices = shells },
+	{ .name = "json",
+	  .help = "print every verb and option as JSON",
+	  .off = offsetof(struct help_opts, json) },
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { "VERB", true, OPT_VERB }, { 0 } };
+
+static enum cmd_exit run(const void *p, const struct opt_args *args)
+{
+	const struct help_opts *h = p;
+	const struct cmd *cmd = NULL;
+	struct out o;
+
+	if (args->operand[0]) {
+		cmd = cmd_by_name(args->operand[0]);
+		if (!cmd)
+			return cmd_fail(CMD_USAGE, "help: no verb \"%s\" (see: dcpfs help)",
+					args->operand[0]);
+	}
+	out_init(&o);
+	if (h->json) {
+		help_json(&o.json, cmd_table);
+		return out_json(&o);
+	}
+	switch ((enum shell)h->shell) {
+	case SHELL_BASH:
+		complete_bash(&o.buf, cmd_table);
+		break;
+	case SHELL_ZSH:
+		complete_zsh(&o.buf, cmd_table);
+		break;
+	case SHELL_FISH:
+		complete_fish(&o.buf, cmd_table);
+		break;
+	case SHELL_NONE:
+		if (cmd)
+			help_verb(&o.buf, cmd);
+		else
+			help_program(&o.buf, cmd_table);
+		break;
+	}
+	return out_flush(&o);
+}
+
+const struct cmd cmd_help = {
+	.name = "help",
+	.what = "explain a verb",
+	.about = "Explain a verb, or list them all. The whole manual: man dcpfs",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct help_opts),
+	.run = run,
+	.examples = { "dcpfs help ls", "source <(dcpfs help --completion bash)" },
+};

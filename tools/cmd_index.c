@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+
+struct index_opts {
+	bool json, path, rebuild;
+	const char *index;
+};
+
+static const struct opt opts[] = { { .name = "path",
+				     .help = "print only where each index is",
+				     .off = offsetof(struct index_opts, path) },
+				   { .name = "rebuild",
+				     .help = "build anew, even what is current",
+				     .off = offsetof(struct index_opts, rebuild) },
+				   PICK_OPT_INDEX(struct index_opts),
+				   PICK_OPT_JSON(struct index_opts),
+				   OPT_END };
+
+static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
+					       { "VERSION", true, OPT_VERSION },
+					       { 0 } };
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void tell_json(struct dcp_jsonw *w, const struct dcp_version *v, double seconds)
+{
+	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "version");
+	dcp_jsonw_str(w, dcp_version_name(v));
+	dcp_jsonw_key(w, "path");
+	dcp_jsonw_str_or_null(w, dcp_version_index_path(v));
+	dcp_jsonw_key(w, "built");
+	dcp_jsonw_bool(w, dcp_version_was_built(v));
+	dcp_jsonw_key(w, "tensors");
+	dcp_jsonw_u64(w, c->tensors);
+	dcp_jsonw_key(w, "objects");
+	dcp_jsonw_u64(w, c->objects);
+	dcp_jsonw_key(w, "broken");
+	dcp_jsonw_u64(w, c->broken);
+	dcp_jsonw_key(w, "nbytes");
+	dcp_jsonw_u64(w, c->bytes);
+	dcp_jsonw_key(w, "seconds");
+	dcp_jsonw_f64(w, seconds);
+	dcp_jsonw_end(w);
+}
+
+static void tell_row(struct out_table *t, const struct dcp_version *v, double seconds)
+{
+	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
+	char n[32], size[OUT_SIZE];
+
+	out_table_cell(t, dcp_version_name(v));
+	out_table_cell(t, !dcp_version_was_built(v)   ? "current"
+			  : dcp_version_index_path(v) ? "built"
+						      : "in memory");
+	out_table_cell(t, out_count(n, c->tensors));
+	out_table_cell(t, out_count(n, c->objects));
+	out_table_cell(t, out_count(n, c->broken));
+	out_table_cell(t, out_size(size, c->bytes));
+	out_table_printf(t, "%.3f s", seconds);
+}
+
+struct work {
+	struct pick p;
+	const struct index_opts *opts;
+	struct out o;
+	struct out_table table;
+	size_t refused;
+	char first[600]; /* why the first of them was */
+};
+
+/* One version; a refusal is kept for the end and does not stop the others. */
+static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
+{
+	struct dcp_version *v;
+	struct dcp_err err = { 0 };
+	double start = now();
+	int rc = dcp_version_open(w->p.source, f, &w->p.store, &v, &err);
+
+	progress_finish(&w->p.progress);
+	if (rc < 0) {
+		if (w->refused++ == 0)
+			snprintf(w->first, sizeof(w->first), "%s", err.msg);
+		return cmd_exit_of(rc);
+	}
+	if (w->opts->json) {
+		tell_json(&w->o.json, v, now() - start);
+	} else if (w->opts->path) {
+		const char *path = dcp_version_index_path(v);
+
+		if (path)
+			dcp_buf_printf(&w->o.buf, "%s\n", path);
+		else
+			cmd_fail(CMD_OK, "%s: no index file; it is kept in memory", f->name);
+	} else {
+		tell_row(&w->table, v, now() - start);
+	}
+	dcp_version_close(v);
+	return CMD_OK;
+}
+
+static enum cmd_exit index_all(struct work *w, const char *version)
+{
+	enum cmd_exit worst = CMD_OK;
+	size_t at = 0, end = w->p.scan.n, done = 0;
+
+	if (version) {
+		enum cmd_exit code = pick_version(&w->p, version);
+
+		if (code != CMD_OK)
+			return code;
+		at = (size_t)(w->p.found - w->p.scan.found);
+		end = at + 1;
+	}
+	for (; at < end; at++) {
+		const struct dcp_found *f = &w->p.scan.found[at];
+		enum cmd_exit code;
+
+		if (!f->complete)
+			continue;
+		code = index_one(w, f);
+		done += code == CMD_OK;
+		worst = DCP_MAX(worst, code);
+	}
+	if (w->refused == 1)
+		cmd_fail(worst, "%s", w->first);
+	else if (w->refused)
+		cmd_fail(worst, "%s (%zu versions are refused: dcpfs ls --versions %s)",
+			 w->first, w->refused, w->p.source);
+	if (done == 0 && worst == CMD_OK)
+		return pick_version(&w->p, NULL); /* knows the words for it */
+	return worst;
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	static const struct out_col cols[] = {
+		{ "VERSION", .flex = true },  { "INDEX" },
+		{ "TENSORS", .right = true }, { "OBJECTS", .right = true },
+		{ "BROKEN", .right = true },  { "SIZE", .right = true },
+		{ "TIME", .right = true },
+	};
+	struct work w = { .opts = opts_in };
+	enum cmd_exit code, written = CMD_OK;
+
+	out_init(&w.o);
+	out_table_init(&w.table, cols, DCP_LEN(cols));
+	code = pick_source(&w.p, args->operand[0], w.opts->index, w.opts->rebuild);
+	if (code == CMD_OK) {
+		if (w.opts->json)
+			dcp_jsonw_array(&w.o.json);
+		code = index_all(&w, args->operand[1]);
+		if (w.opts->json) {
+			dcp_jsonw_end(&w.o.json);
+			written = out_json(&w.o);
+		} else {
+			if (!w.opts->path && w.table.ncells)
+				out_table_print(&w.table, &w.o, 0);
+			written = out_flush(&w.o);
+		}
+	}
+	out_table_finish(&w.table);
+	out_finish(&w.o);
+	pick_finish(&w.p);
+	return code == CMD_OK ? written : code;
+}
+
+const struct cmd cmd_index = {
+	.name = "index",
+	.what = "build or refresh indexes, or say where they are",
+	.about = "Build the index of every complete version that has none or a stale one. "
+		 "Mounting\n"
+		 "and reading do this by themselves; here it is done ahead.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct index_opts),
+	.run = run,
+	.examples = { "dcpfs index /data/run1",
+		      "sqlite3 \"$(dcpfs index --path /data/run1 latest)\" .schema",
+		      "dcpfs index --index step-5.index /data/run1/step-5" },
+};

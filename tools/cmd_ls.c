@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/store/view.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+
+struct ls_opts {
+	bool json, lengthy, names, versions;
+	const char *keys, *index;
+};
+
+static const struct opt opts[] = {
+	{ 'l', "long", .help = "also exact bytes, pieces, and what is wrong",
+	  .off = offsetof(struct ls_opts, lengthy) },
+	{ '1', "names", .help = "only names, one a line",
+	  .off = offsetof(struct ls_opts, names) },
+	{ 0, "keys", "GLOB", .help = "only keys that match; * also matches dots and slashes",
+	  .kind = OPT_TEXT, .off = offsetof(struct ls_opts, keys) },
+	{ 0, "versions", .help = "list versions, even if there is only one",
+	  .off = offsetof(struct ls_opts, versions) },
+	PICK_OPT_INDEX(struct ls_opts),
+	PICK_OPT_JSON(struct ls_opts),
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
+					       { "VERSION", true, OPT_VERSION },
+					       { 0 } };
+
+/* ---- versions ---- */
+
+/* What is told of a version that was opened, or why it was not. */
+struct told {
+	const struct dcp_found *f;
+	const struct dcp_index_counts *counts; /* NULL: not opened */
+	const char *error;
+};
+
+/* The name stands beside it already. */
+static const char *reason(const struct dcp_err *err, const struct dcp_found *f)
+{
+	size_t n = strlen(f->name);
+
+	return strncmp(err->msg, f->name, n) == 0 && strncmp(err->msg + n, ": ", 2) == 0
+		       ? err->msg + n + 2
+		       : err->msg;
+}
+
+static void version_json(struct dcp_jsonw *w, const struct told *t)
+{
+	char when[32];
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "name");
+	dcp_jsonw_str(w, t->f->name);
+	dcp_jsonw_key(w, "format");
+	dcp_jsonw_str(w, t->f->format->name);
+	dcp_jsonw_key(w, "complete");
+	dcp_jsonw_bool(w, t->f->complete);
+	dcp_jsonw_key(w, "commit_time");
+	dcp_jsonw_str(w, out_time(when, t->f->commit_ns, true));
+	dcp_jsonw_key(w, "commit_ns");
+	dcp_jsonw_i64(w, t->f->commit_ns);
+	dcp_jsonw_key(w, "why");
+	dcp_jsonw_str_or_null(w, t->f->complete ? t->error : t->f->why);
+	if (t->counts) {
+		dcp_jsonw_key(w, "tensors");
+		dcp_jsonw_u64(w, t->counts->tensors);
+		dcp_jsonw_key(w, "objects");
+		dcp_jsonw_u64(w, t->counts->objects);
+		dcp_jsonw_key(w, "broken");
+		dcp_jsonw_u64(w, t->counts->broken);
+		dcp_jsonw_key(w, "nbytes");
+		dcp_jsonw_u64(w, t->counts->bytes);
+	}
+	dcp_jsonw_end(w);
+}
+
+static void version_row(struct out_table *table, const struct told *t, bool lengthy)
+{
+	char n[32], size[OUT_SIZE], when[32];
+
+	out_table_cell(table, t->f->name);
+	out_table_cell(table, t->counts        ? "complete"
+			      : t->f->complete ? "refused"
+					       : "incomplete");
+	out_table_cell(table, t->counts ? out_count(n, t->counts->tensors) : "-");
+	out_table_cell(table, t->counts ? out_size(size, t->counts->bytes) : "-");
+	if (lengthy)
+		out_table_cell(table, t->counts ? out_count(n, t->counts->bytes) : "-");
+	out_table_cell(table, out_time(when, t->f->commit_ns, false));
+	out_table_cell(table, t->f->format->name);
+}
+
+/* What is wrong with a version stands below the table: reasons need their room. */
+static void version_note(struct dcp_buf *notes, const struct out *o, const struct told *t)
+{
+	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
+	char n[32];
+
+	out_text(&line, t->f->name);
+	dcp_buf_str(&line, ": ");
+	if (t->counts && t->counts->broken == 0)
+		return;
+	if (t->counts)
+		dcp_buf_printf(&line, "%s keys cannot be read; ls -l tells why",
+			       out_count(n, t->counts->broken));
+	else
+		out_text(&line, t->error ? t->error : t->f->why ? t->f->why : "incomplete");
+	out_wrap(notes, 0, 2, o->width, line.p ? line.p : "");
+	dcp_buf_str(notes, "\n");
+}
+
+/* Everything of @p->scan, into JSON or into @table and @notes. */
+static void tell_versions(struct pick *p, const struct ls_opts *ls, struct out *o,
+			  struct out_table *table, struct dcp_buf *notes)
+{
+	for (size_t i = 0; i < p->scan.n; i++) {
+		struct told t = { .f = &p->scan.found[i] };
+		struct dcp_version *v = NULL;
+		struct dcp_err err = { 0 };
+
+		if (t.f->complete && dcp_version_open(p->source, t.f, &p->store, &v, &err) < 0)
+			t.error = reason(&err, t.f);
+		progress_finish(&p->progress);
+		if (v)
+			t.counts = dcp_index_counts(dcp_version_index(v));
+		if (ls->json) {
+			version_json(&o->json, &t);
+		} else {
+			version_row(table, &t, ls->lengthy);
+			version_note(notes, o, &t);
+		}
+		dcp_version_close(v);
+	}
+}
+
+static enum cmd_exit ls_version_names(const struct pick *p, struct out *o)
+{
+	for (size_t i = 0; i < p->scan.n; i++) {
+		out_text(&o->buf, p->scan.found[i].name);
+		dcp_buf_str(&o->buf, "\n");
+	}
+	return out_flush(o);
+}
+
+static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struct out *o)
+{
+	/* clang-format off */
+	static const struct out_col brief[] = {
+		{ "VERSION", .flex = true }, { "STATE" }, { "TENSORS", .right = true },
+		{ "SIZE", .right = true }, { "SAVED" }, { "FORMAT" },
+	};
+	static const struct out_col lengthy[] = {
+		{ "VERSION", .flex = true }, { "STATE" }, { "TENSORS", .right = true },
+		{ "SIZE", .right = true }, { "BYTES", .right = true }, { "SAVED" }, { "FORMAT" },
+	};
+	/* clang-format on */
+	dcp_auto_buf struct dcp_buf notes = DCP_BUF_INIT;
+	struct out_table table;
+
+	if (ls->names)
+		return ls_version_names(p, o);
+	out_table_init(&table, ls->lengthy ? lengthy : brief,
+		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(brief));
+	if (ls->json)
+		dcp_jsonw_array(&o->json);
+	tell_versions(p, ls, o, &table, &notes);
+	if (ls->json) {
+		dcp_jsonw_end(&o->json);
+	} else {
+		out_table_print(&table, o, 0);
+		if (notes.p)
+			dcp_buf_printf(&o->buf, "\n%s", notes.p);
+	}
+	out_table_finish(&table);
+	return ls->json ? out_json(o) : out_flush(o);
+}
+
+/* ---- keys ---- */
+
+struct keys {
+	const struct ls_opts *ls;
+	struct dcp_index *ix;
+	struct out *o;
+	struct out_table table;
+	struct dcp_buf notes; /* with -l: what is wrong, below the table */
+	uint64_t shown;
+	uint64_t *seen, turn; /* by file number; see count_files() */
+	size_t nfiles;
+};
+
+/* Different files among the pieces; each call marks those it saw with its own number. */
+static size_t count_files(struct keys *k, const struct dcp_tensor *t)
+{
+	size_t n = 0;
+
+	k->turn++;
+	for (size_t i = 0; i < t->npieces; i++) {
+		uint32_t file = t->pieces[i].file;
+
+		if (file < k->nfiles && k->seen[file] != k->turn) {
+			k->seen[file] = k->turn;
+			n++;
+		}
+	}
+	return n;
+}
+
+static void key_json(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
+		     const struct dcp_object *ob)
+{
+	struct dcp_jsonw *w = &k->o->json;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "key");
+	dcp_jsonw_str(w, row->key);
+	dcp_jsonw_key(w, "name");
+	dcp_jsonw_str(w, row->name);
+	if (t) {
+		dcp_jsonw_key(w, "dtype");
+		dcp_jsonw_str(w, t->dtype_name);
+		dcp_jsonw_key(w, "shape");
+		dcp_jsonw_array(w);
+		for (uint32_t d = 0; d < t->ndim; d++)
+			dcp_jsonw_u64(w, t->shape[d]);
+		dcp_jsonw_end(w);
+		dcp_jsonw_key(w, "nbytes");
+		dcp_jsonw_u64(w, row->nbytes);
+		dcp_jsonw_key(w, "pieces");
+		dcp_jsonw_u64(w, t->npieces);
+		dcp_jsonw_key(w, "files");
+		dcp_jsonw_u64(w, count_files(k, t));
+		dcp_jsonw_key(w, "alias_of");
+		dcp_jsonw_str_or_null(w, t->alias_of);
+	} else {
+		dcp_jsonw_key(w, "type");
+		dcp_jsonw_str_or_null(w, ob->type);
+	}
+	dcp_jsonw_key(w, "error");
+	dcp_jsonw_str_or_null(w, t ? t->error : ob->error);
+	dcp_jsonw_end(w);
+}
+
+static void key_row(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
+		    const struct dcp_object *ob)
+{
+	const char *error = t ? t->error : ob->error;
+	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
+	char shape[128], n[32], size[OUT_SIZE];
+
+	out_table_cell(&k->table, row->key);
+	out_table_cell(&k->table, t ? t->dtype_name : ob->type ? ob->type : "?");
+	out_table_cell(&k->table, t ? out_shape(shape, sizeof(shape), t->shape, t->ndim) : "");
+	out_table_cell(&k->table, t ? out_size(size, row->nbytes) : "");
+	if (k->ls->lengthy) {
+		out_table_cell(&k->table, t ? out_count(n, row->nbytes) : "");
+		out_table_cell(&k->table, t ? out_count(n, t->npieces) : "");
+	}
+	out_table_cell(&k->table, t ? out_count(n, count_files(k, t)) : "");
+	out_table_cell(&k->table, error ? "broken" : t && t->alias_of ? "alias" : "");
+	if (!error || !k->ls->lengthy)
+		return;
+	out_text(&line, row->key);
+	dcp_buf_str(&line, ": ");
+	out_text(&line, error);
+	out_wrap(&k->notes, 0, 2, k->o->width, line.p ? line.p : "");
+	dcp_buf_str(&k->notes, "\n");
+}
+
+static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
+{
+	struct keys *k = ctx;
+	struct dcp_arena arena;
+	struct dcp_tensor t = { 0 };
+	struct dcp_object ob = { 0 };
+	int rc;
+
+	if (k->ls->keys && fnmatch(k->ls->keys, row->key, 0) != 0)
+		return 0;
+	k->shown++;
+	if (k->ls->names) {
+		out_text(&k->o->buf, row->key);
+		dcp_buf_str(&k->o->buf, "\n");
+		return 0;
+	}
+	dcp_arena_init(&arena, (size_t)1 << 30);
+	rc = kind == DCP_ROW_TENSOR ? dcp_index_tensor(k->ix, row->id, &arena, &t, NULL)
+				    : dcp_index_object(k->ix, row->id, &arena, &ob, NULL);
+	if (rc == 0 && k->ls->json)
+		key_json(k, row, kind == DCP_ROW_TENSOR ? &t : NULL, &ob);
+	else if (rc == 0)
+		key_row(k, row, kind == DCP_ROW_TENSOR ? &t : NULL, &ob);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+static int one_tensor(void *ctx, const struct dcp_row *row)
+{
+	return one_key(ctx, row, DCP_ROW_TENSOR);
+}
+
+static int one_object(void *ctx, const struct dcp_row *row)
+{
+	return one_key(ctx, row, DCP_ROW_OBJECT);
+}
+
+static int each_key(struct keys *k)
+{
+	int rc;
+
+	if (k->ls->json) {
+		dcp_jsonw_key(&k->o->json, "tensors");
+		dcp_jsonw_array(&k->o->json);
+	}
+	rc = pick_each(k->ix, DCP_ROW_TENSOR, one_tensor, k);
+	if (k->ls->json) {
+		dcp_jsonw_end(&k->o->json);
+		dcp_jsonw_key(&k->o->json, "objects");
+		dcp_jsonw_array(&k->o->json);
+	}
+	if (rc == 0)
+		rc = pick_each(k->ix, DCP_ROW_OBJECT, one_object, k);
+	if (k->ls->json)
+		dcp_jsonw_end(&k->o->json);
+	return rc;
+}
+
+static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct out *o)
+{
+	static const struct out_col cols[] = {
+		{ "KEY", .flex = true },    { "DTYPE" }, { "SHAPE" }, { "SIZE", .right = true },
+		{ "FILES", .right = true }, { "NOTE" },
+	};
+	static const struct out_col lengthy[] = {
+		{ "KEY", .flex = true },
+		{ "DTYPE" },
+		{ "SHAPE" },
+		{ "SIZE", .right = true },
+		{ "BYTES", .right = true },
+		{ "PIECES", .right = true },
+		{ "FILES", .right = true },
+		{ "NOTE" },
+	};
+	struct keys k = { .ls = ls, .ix = dcp_version_index(p->v), .o = o };
+	int rc;
+
+	dcp_index_files(k.ix, &k.nfiles);
+	k.seen = calloc(k.nfiles + 1, sizeof(*k.seen));
+	if (!k.seen)
+		return cmd_fail(CMD_ENV, "out of memory");
+	out_table_init(&k.table, ls->lengthy ? lengthy : cols,
+		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(cols));
+	if (ls->json) {
+		dcp_jsonw_object(&o->json);
+		dcp_jsonw_key(&o->json, "version");
+		dcp_jsonw_str(&o->json, p->found->name);
+		dcp_jsonw_key(&o->json, "format");
+		dcp_jsonw_str(&o->json, p->found->format->name);
+	}
+	rc = each_key(&k);
+	if (ls->json)
+		dcp_jsonw_end(&o->json);
+	else if (!ls->names)
+		out_table_print(&k.table, o, 0);
+	if (k.notes.p)
+		dcp_buf_printf(&o->buf, "\n%s", k.notes.p);
+	dcp_buf_finish(&k.notes);
+	out_table_finish(&k.table);
+	free(k.seen);
+	if (rc < 0) {
+		out_finish(o);
+		return cmd_fail(cmd_exit_of(rc), "%s: the index cannot be read: %s",
+				p->found->name, strerror(-rc));
+	}
+	if (ls->keys && k.shown == 0) {
+		out_finish(o);
+		return cmd_fail(CMD_NO, "no key of %s matches \"%s\"", p->found->name,
+				ls->keys);
+	}
+	return ls->json ? out_json(o) : out_flush(o);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct ls_opts *ls = opts_in;
+	const char *version = args->operand[1];
+	struct pick p;
+	struct out o;
+	enum cmd_exit code = pick_source(&p, args->operand[0], ls->index, false);
+
+	out_init(&o);
+	if (code == CMD_OK && (ls->versions || (!p.scan.single && !version && !ls->keys))) {
+		code = ls_versions(&p, ls, &o);
+	} else if (code == CMD_OK) {
+		code = pick_version(&p, version);
+		if (code == CMD_OK)
+			code = ls_keys(&p, ls, &o);
+	}
+	out_finish(&o);
+	pick_finish(&p);
+	return code;
+}
+
+const struct cmd cmd_ls = {
+	.name = "ls",
+	.what = "list versions, or the keys of one version",
+	.about = "List the versions that SOURCE holds, or the keys of one of them. VERSION is "
+		 "a\n"
+		 "name, the number in it, or latest.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct ls_opts),
+	.run = run,
+	.examples = { "dcpfs ls /data/run1", "dcpfs ls /data/run1 2500 --keys '*.bias'",
+		      "dcpfs ls /data/run1 latest --json | jq '.tensors[].key'" },
+};

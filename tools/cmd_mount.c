@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "fs/fs.h"
+#include "fs/session.h"
+#include "tools/cache.h"
+#include "tools/cmd.h"
+#include "tools/mounts.h"
+#include "tools/progress.h"
+
+#define NOT_GIVEN UINT64_MAX
+
+enum io { IO_AUTO, IO_MMAP, IO_PREAD };
+
+struct mount_opts {
+	bool foreground, debug, rebuild, no_open, allow_other;
+	int io;
+	uint64_t uid, gid, umask, readahead, threads;
+	const char *index, *fsname;
+};
+
+static const char *const ios[] = { "auto", "mmap", "pread", NULL };
+
+#define AT(field) .off = offsetof(struct mount_opts, field)
+
+/* What mount(8) hands on from a line of fstab, beside what is ours. */
+static const struct opt mount_words[] = {
+	{ 0, "allow_other", NULL, "let other users read the mount", OPT_FLAG, AT(allow_other) },
+	{ 0, "uid", "N", "owner of everything; default: the source's", OPT_UINT, AT(uid),
+	  .max = UINT32_MAX - 1, .def = NOT_GIVEN },
+	{ 0, "gid", "N", "group of everything; default: the source's", OPT_UINT, AT(gid),
+	  .max = UINT32_MAX - 1, .def = NOT_GIVEN },
+	{ 0, "umask", "OCTAL", "permission bits to take away", OPT_OCTAL, AT(umask),
+	  .max = 0777, .def = NOT_GIVEN },
+	{ 0, "fsname", "NAME", "what mount(8) shows as the device; default: SOURCE", OPT_TEXT,
+	  AT(fsname) },
+	{ 0, "ro", NULL, "as it is anyhow", OPT_PASS },
+	{ 0, "rw", NULL, "a checkpoint is never written to; say ro (in fstab, too)",
+	  OPT_REFUSE },
+	{ 0, "defaults", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "auto", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "noauto", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "user", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "nouser", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "users", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "nofail", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "_netdev", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "x-*", NULL, "of mount(8) and systemd: nothing to do", OPT_PASS },
+	{ 0, "dev", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "nodev", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "suid", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "nosuid", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "exec", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "noexec", NULL, "of mount(8): nothing to do", OPT_PASS },
+	OPT_END
+};
+
+static const struct opt opts[] = {
+	{ 'f', "foreground", NULL, "stay in the foreground and log there", OPT_FLAG,
+	  AT(foreground) },
+	{ 'o', "options", "LIST", "allow_other, ro, uid=N, gid=N, umask=OCTAL, fsname=NAME",
+	  OPT_LIST, .sub = mount_words },
+	{ 0, "index", "FILE", "keep the index of a single checkpoint in FILE", OPT_TEXT,
+	  OPT_FILE, AT(index) },
+	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
+	{ 0, "readahead", "KIB", "what the kernel reads ahead; 0: its default", OPT_UINT,
+	  AT(readahead), .max = 1 << 20 },
+	{ 0, "io", "HOW", "auto, mmap or pread: how shards are read", OPT_CHOICE, AT(io),
+	  .choices = ios },
+	{ 0, "threads", "N", "requests served at once; 0: by the processors", OPT_UINT,
+	  AT(threads), .max = 1024 },
+	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
+	  AT(no_open) },
+	{ 'd', "debug", NULL, "log every request; implies --foreground", OPT_FLAG, AT(debug) },
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
+					       { "MNT", false, OPT_DIR },
+					       { 0 } };
+
+/* Is @path @dir or below it? Both absolute and resolved. */
+static bool is_within(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	if (strcmp(dir, "/") == 0)
+		return true;
+	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+/* The mount point must be a directory, not mounted by us, and apart from the source. */
+static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const char *source)
+{
+	struct mount m;
+	struct stat st;
+
+	if (mounts_find(mnt, &m) > 0 && strcmp(m.fstype, MOUNTS_FSTYPE) == 0)
+		return cmd_fail(CMD_ENV,
+				"%s is a mount of dcpfs already, of %s; end it with: "
+				"dcpfs umount %s",
+				mnt, m.source, given);
+	if (stat(mnt, &st) < 0 && errno == ENOTCONN)
+		return cmd_fail(CMD_ENV,
+				"%s holds a dead mount; end it with: fusermount3 -u %s", mnt,
+				given);
+	if (stat(mnt, &st) < 0)
+		return cmd_fail(CMD_ENV, "mount point %s: %s", given, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cmd_fail(CMD_USAGE, "mount point %s is not a directory", given);
+	if (strcmp(mnt, source) == 0)
+		return cmd_fail(CMD_USAGE,
+				"mounting over the source %s would hide it; make an "
+				"empty directory elsewhere",
+				source);
+	if (is_within(mnt, source))
+		return cmd_fail(CMD_USAGE,
+				"mount point %s lies inside the source %s; make an empty "
+				"directory elsewhere",
+				mnt, source);
+	if (is_within(source, mnt))
+		return cmd_fail(CMD_USAGE,
+				"mount point %s would hide the source %s below it; make "
+				"an empty directory elsewhere",
+				mnt, source);
+	return CMD_OK;
+}
+
+struct paths {
+	char *source, *mnt, *index, *cache;
+};
+
+static void paths_finish(struct paths *p)
+{
+	free(p->source);
+	free(p->mnt);
+	free(p->index);
+	free(p->cache);
+}
+
+/* Everything absolute: the daemon leaves this directory. */
+static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *args,
+			     struct paths *p)
+{
+	int rc;
+
+	p->source = realpath(args->operand[0], NULL);
+	if (!p->source)
+		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
+	p->mnt = mounts_resolve(args->operand[1]);
+	if (p->mnt) {
+		/* A mount point may be a link to a directory; a dead mount cannot be resolved.
+		 */
+		char *real = realpath(p->mnt, NULL);
+
+		if (real) {
+			free(p->mnt);
+			p->mnt = real;
+		}
+	}
+	if (!p->mnt)
+		return cmd_fail(CMD_ENV, "mount point %s: %s", args->operand[1],
+				strerror(errno));
+	if (m->index) {
+		p->index = mounts_resolve(m->index);
+		if (!p->index)
+			return cmd_fail(CMD_ENV, "index %s: %s", m->index, strerror(errno));
+	} else {
+		p->cache = cache_dir();
+	}
+	rc = p->cache ? cache_make(p->cache) : 0;
+	if (rc < 0) {
+		cmd_fail(CMD_OK,
+			 "%s: %s; indexes stay in memory (DCPFS_CACHE=DIR names another)",
+			 p->cache, strerror(-rc));
+		free(p->cache);
+		p->cache = NULL;
+	}
+	return check_mountpoint(args->operand[1], p->mnt, p->source);
+}
+
+static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
+			      struct progress *progress)
+{
+	struct dcpfs_opts o = {
+		.source = p->source,
+		.mountpoint = p->mnt,
+		.mount_path = p->mnt,
+		.store = { .cache_dir = p->cache,
+			   .index_file = p->index,
+			   .rebuild = m->rebuild,
+			   .no_map = m->io == IO_PREAD,
+			   .progress = &progress->tell,
+			   .log = &cmd_log },
+		.log = &cmd_log,
+		.uid = (uid_t)m->uid, /* NOT_GIVEN is -1 in any width */
+		.gid = (gid_t)m->gid,
+		.umask = (mode_t)m->umask,
+		.allow_other = m->allow_other,
+		.foreground = m->foreground || m->debug,
+		.debug = m->debug,
+		.no_open = m->no_open,
+		.threads = (unsigned)m->threads,
+		.readahead_kib = (unsigned)m->readahead,
+		.fsname = m->fsname,
+	};
+	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;
+	struct dcp_err err = { 0 };
+	int rc = dcpfs_session_run(&o, &stage, &err);
+
+	progress_finish(progress);
+	if (rc == 0)
+		return CMD_OK;
+	if (stage == DCPFS_STAGE_SOURCE)
+		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
+	cmd_fail(CMD_ENV, "%s", err.msg[0] ? err.msg : strerror(-rc));
+	if (stage == DCPFS_STAGE_MOUNT)
+		cmd_hint("\"dcpfs doctor\" tells what mounting needs here");
+	return CMD_ENV;
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct mount_opts *m = opts_in;
+	struct paths p = { 0 };
+	struct progress progress;
+	enum cmd_exit code = resolve(m, args, &p);
+
+	if (code == CMD_OK) {
+		progress_init(&progress, false);
+		code = mount_it(m, &p, &progress);
+	}
+	paths_finish(&p);
+	return code;
+}
+
+const struct cmd cmd_mount = {
+	.name = "mount",
+	.what = "show checkpoints as directories of tensor files",
+	.about = "Mount SOURCE at the empty directory MNT, read-only, and return when it "
+		 "answers.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct mount_opts),
+	.run = run,
+	.examples = { "dcpfs mount /data/run1 /mnt/run1",
+		      "python3 -c 'import numpy; numpy.load(\"/mnt/run1/latest/npy/K.npy\")'",
+		      "dcpfs umount /mnt/run1" },
+};

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/store/view.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+
+struct show_opts {
+	bool json;
+	const char *version, *index;
+};
+
+static const struct opt opts[] = { PICK_OPT_VERSION(struct show_opts),
+				   PICK_OPT_INDEX(struct show_opts),
+				   PICK_OPT_JSON(struct show_opts), OPT_END };
+
+static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
+					       { "KEY", false, OPT_KEY },
+					       { 0 } };
+
+/* One tensor, and what its pieces' file numbers mean. */
+struct shown {
+	const struct dcp_row *row;
+	const struct dcp_tensor *t; /* with every piece located, if it could be */
+	const char *error;
+	const struct dcp_file_id *files;
+	size_t nfiles;
+};
+
+static const char *file_name(const struct shown *s, const struct dcp_piece *piece)
+{
+	return piece->file < s->nfiles ? s->files[piece->file].name : "?";
+}
+
+static void json_numbers(struct dcp_jsonw *w, const char *key, const uint64_t *v, uint32_t n)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_array(w);
+	for (uint32_t d = 0; v && d < n; d++)
+		dcp_jsonw_u64(w, v[d]);
+	dcp_jsonw_end(w);
+}
+
+static bool is_run(const struct dcp_piece *piece, uint32_t ndim)
+{
+	uint64_t volume;
+
+	return piece->run_lo ||
+	       (dcp_shape_volume(piece->len, ndim, &volume) && piece->run_n != volume);
+}
+
+/* Bytes of the tensor that a piece gives: a located item ends somewhere behind them. */
+static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece)
+{
+	uint64_t n;
+
+	if (piece->enc != DCP_ENC_PLAIN || piece->filter != DCP_FILTER_NONE ||
+	    dcp_ckd_mul(&n, piece->run_n, s->t->itemsize))
+		return piece->nbytes;
+	return n;
+}
+
+static void json_piece(struct dcp_jsonw *w, const struct shown *s,
+		       const struct dcp_piece *piece)
+{
+	uint32_t ndim = s->t->ndim;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "file");
+	dcp_jsonw_str(w, file_name(s, piece));
+	dcp_jsonw_key(w, "offset");
+	dcp_jsonw_u64(w, piece->off);
+	dcp_jsonw_key(w, "nbytes");
+	dcp_jsonw_u64(w, piece_bytes(s, piece));
+	json_numbers(w, "lo", piece->lo, ndim);
+	json_numbers(w, "len", piece->len, ndim);
+	if (piece->stride)
+		json_numbers(w, "stride", piece->stride, ndim);
+	if (is_run(piece, ndim)) {
+		dcp_jsonw_key(w, "run");
+		dcp_jsonw_array(w);
+		dcp_jsonw_u64(w, piece->run_lo);
+		dcp_jsonw_u64(w, piece->run_n);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_key(w, "encoding");
+	dcp_jsonw_str(w, piece->enc == DCP_ENC_TORCH ? "torch.save" : "plain");
+	dcp_jsonw_key(w, "filter");
+	dcp_jsonw_str_or_null(w, piece->filter == DCP_FILTER_ZSTD ? "zstd" : NULL);
+	dcp_jsonw_key(w, "byteswapped");
+	dcp_jsonw_bool(w, piece->swap);
+	dcp_jsonw_end(w);
+}
+
+static void json_path(struct dcp_jsonw *w, const char *const *path, size_t npath)
+{
+	dcp_jsonw_key(w, "path");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; i < npath; i++)
+		dcp_jsonw_str(w, path[i]);
+	dcp_jsonw_end(w);
+}
+
+static enum cmd_exit tensor_json(const struct shown *s, struct out *o)
+{
+	struct dcp_jsonw *w = &o->json;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "key");
+	dcp_jsonw_str(w, s->row->key);
+	json_path(w, s->t->path, s->t->npath);
+	dcp_jsonw_key(w, "name");
+	dcp_jsonw_str(w, s->row->name);
+	dcp_jsonw_key(w, "dtype");
+	dcp_jsonw_str(w, s->t->dtype_name);
+	json_numbers(w, "shape", s->t->shape, s->t->ndim);
+	dcp_jsonw_key(w, "nbytes");
+	dcp_jsonw_u64(w, s->row->nbytes);
+	dcp_jsonw_key(w, "alias_of");
+	dcp_jsonw_str_or_null(w, s->t->alias_of);
+	dcp_jsonw_key(w, "error");
+	dcp_jsonw_str_or_null(w, s->error);
+	dcp_jsonw_key(w, "pieces");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; i < s->t->npieces; i++)
+		json_piece(w, s, &s->t->pieces[i]);
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+	return out_json(o);
+}
+
+/* "[0:4, 8:16]", and which run of it when not all of it is here */
+static void region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t ndim)
+{
+	dcp_buf_str(b, "[");
+	for (uint32_t d = 0; d < ndim; d++)
+		dcp_buf_printf(b, "%s%llu:%llu", d ? ", " : "",
+			       (unsigned long long)piece->lo[d],
+			       (unsigned long long)(piece->lo[d] + piece->len[d]));
+	dcp_buf_str(b, "]");
+	if (is_run(piece, ndim))
+		dcp_buf_printf(b, " elements %llu:%llu", (unsigned long long)piece->run_lo,
+			       (unsigned long long)(piece->run_lo + piece->run_n));
+}
+
+static void how(struct dcp_buf *b, const struct dcp_piece *piece)
+{
+	if (piece->filter == DCP_FILTER_ZSTD)
+		dcp_buf_str(b, "zstd ");
+	if (piece->enc == DCP_ENC_TORCH)
+		dcp_buf_str(b, "torch.save item ");
+	if (piece->stride)
+		dcp_buf_str(b, "strided ");
+	if (piece->swap)
+		dcp_buf_str(b, "big-endian");
+}
+
+static void piece_table(const struct shown *s, struct out *o)
+{
+	static const struct out_col cols[] = {
+		{ "FILE", .flex = true },
+		{ "OFFSET", .right = true },
+		{ "BYTES", .right = true },
+		{ "REGION" },
+		{ "HOW" },
+	};
+	struct out_table table;
+	char n[32];
+
+	out_table_init(&table, cols, DCP_LEN(cols));
+	for (size_t i = 0; i < s->t->npieces; i++) {
+		const struct dcp_piece *piece = &s->t->pieces[i];
+		dcp_auto_buf struct dcp_buf where = DCP_BUF_INIT, manner = DCP_BUF_INIT;
+
+		region(&where, piece, s->t->ndim);
+		how(&manner, piece);
+		out_table_cell(&table, file_name(s, piece));
+		out_table_cell(&table, out_count(n, piece->off));
+		out_table_cell(&table, out_count(n, piece_bytes(s, piece)));
+		out_table_cell(&table, where.p ? where.p : "");
+		out_table_cell(&table, manner.p ? manner.p : "");
+	}
+	out_table_print(&table, o, 2);
+	out_table_finish(&table);
+}
+
+static void field(struct out *o, const char *name, const char *value)
+{
+	dcp_buf_printf(&o->buf, "%-9s ", name);
+	out_text(&o->buf, value);
+	dcp_buf_str(&o->buf, "\n");
+}
+
+static enum cmd_exit tensor_text(const struct shown *s, struct out *o)
+{
+	char text[1024], size[64];
+
+	field(o, "key", s->row->key);
+	if (strcmp(s->row->key, s->row->name) != 0)
+		field(o, "name", s->row->name);
+	field(o, "dtype", s->t->dtype_name);
+	field(o, "shape", out_shape(text, sizeof(text), s->t->shape, s->t->ndim));
+	field(o, "size", out_size_exact(size, s->row->nbytes));
+	if (s->t->alias_of)
+		field(o, "alias of", s->t->alias_of);
+	if (s->error)
+		field(o, "error", s->error);
+	dcp_buf_printf(&o->buf, "%-9s %zu\n", "pieces", s->t->npieces);
+	if (s->t->npieces)
+		piece_table(s, o);
+	return out_flush(o);
+}
+
+static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row, bool json,
+				 struct dcp_arena *arena, struct out *o)
+{
+	struct dcp_index *ix = dcp_version_index(p->v);
+	struct shown s = { .row = row };
+	struct dcp_view *view = NULL;
+	struct dcp_tensor t;
+	struct dcp_err err = { 0 };
+	enum cmd_exit code;
+	int rc = dcp_index_tensor(ix, row->id, arena, &t, &err);
+
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
+				err.msg);
+	s.files = dcp_index_files(ix, &s.nfiles);
+	s.t = &t;
+	s.error = t.error;
+	/* A view knows where bytes lie inside torch.save items; without one, the items do. */
+	if (!t.error) {
+		if (dcp_view_open(p->v, row->id, DCP_AS_RAW, &view, &err) < 0)
+			s.error = err.msg;
+		else
+			t.pieces = dcp_view_tensor(view)->pieces,
+			t.npieces = dcp_view_tensor(view)->npieces;
+	}
+	code = json ? tensor_json(&s, o) : tensor_text(&s, o);
+	dcp_view_close(view);
+	return code;
+}
+
+static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row, bool json,
+				 struct dcp_arena *arena, struct out *o)
+{
+	struct dcp_jsonw *w = &o->json;
+	struct dcp_object ob;
+	struct dcp_err err = { 0 };
+	int rc = dcp_index_object(dcp_version_index(p->v), row->id, arena, &ob, &err);
+
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
+				err.msg);
+	if (!json) {
+		field(o, "key", row->key);
+		if (strcmp(row->key, row->name) != 0)
+			field(o, "name", row->name);
+		field(o, "type", ob.type ? ob.type : "?");
+		if (ob.error)
+			field(o, "error", ob.error);
+		if (ob.json)
+			field(o, "value", ob.json);
+		return out_flush(o);
+	}
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "key");
+	dcp_jsonw_str(w, row->key);
+	json_path(w, ob.path, ob.npath);
+	dcp_jsonw_key(w, "name");
+	dcp_jsonw_str(w, row->name);
+	dcp_jsonw_key(w, "type");
+	dcp_jsonw_str_or_null(w, ob.type);
+	dcp_jsonw_key(w, "error");
+	dcp_jsonw_str_or_null(w, ob.error);
+	dcp_jsonw_key(w, "value");
+	if (ob.json)
+		dcp_jsonw_raw(w, ob.json, ob.json_len);
+	else
+		dcp_jsonw_null(w);
+	dcp_jsonw_end(w);
+	return out_json(o);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct show_opts *s = opts_in;
+	enum dcp_row_kind kind;
+	struct dcp_arena arena;
+	struct dcp_row row;
+	struct pick p;
+	struct out o;
+	enum cmd_exit code = pick_open(&p, args->operand[0], s->version, s->index);
+
+	out_init(&o);
+	dcp_arena_init(&arena, (size_t)1 << 30);
+	if (code == CMD_OK)
+		code = pick_key(&p, args->operand[1], &arena, &kind, &row);
+	if (code == CMD_OK)
+		code = kind == DCP_ROW_TENSOR ? show_tensor(&p, &row, s->json, &arena, &o)
+					      : show_object(&p, &row, s->json, &arena, &o);
+	dcp_arena_finish(&arena);
+	out_finish(&o);
+	pick_finish(&p);
+	return code;
+}
+
+const struct cmd cmd_show = {
+	.name = "show",
+	.what = "tell everything about one key",
+	.about =
+		"Tell the dtype, shape and size of one tensor, and in which files its pieces "
+		"lie;\n"
+		"or the type and value of an object. KEY may also be a file name of the mount.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct show_opts),
+	.run = run,
+	.examples = { "dcpfs show /data/run1 model.layers.0.attn.wq.weight",
+		      "dcpfs show /data/run1 optim.param_groups --json" },
+};

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keys as a tree of their components, with dots inside a component as further levels: the keys
+ * of a state_dict are dotted names, and layers are what a person looks for. All paths are
+ * sorted component by component; walking them in that order opens nodes in the order in which
+ * they are shown, and a node's parent always stands before it. So sums run backwards over one
+ * array and nothing recurses.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/model/name.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+
+struct tree_opts {
+	bool json;
+	uint64_t depth;
+	const char *version, *index;
+};
+
+static const struct opt opts[] = { { 'd', "depth", "N", "show N levels; 0: all (default)",
+				     OPT_UINT, .off = offsetof(struct tree_opts, depth),
+				     .max = 1000 },
+				   PICK_OPT_VERSION(struct tree_opts),
+				   PICK_OPT_INDEX(struct tree_opts),
+				   PICK_OPT_JSON(struct tree_opts),
+				   OPT_END };
+
+static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE }, { 0 } };
+
+#define NOBODY SIZE_MAX
+#define TREE_LIMIT ((size_t)4 << 30) /* paths of some ten million keys */
+
+struct leaf {
+	const char *const *path;
+	size_t npath;
+	const char *what; /* "BF16 [16, 8]", or the type of an object */
+	uint64_t bytes;
+	bool tensor, alias, broken;
+};
+
+struct node {
+	const char *name;
+	size_t parent, last_child; /* NOBODY: none */
+	size_t depth;
+	const struct leaf *leaf; /* what stands exactly here, or NULL */
+	uint64_t bytes, tensors; /* at and below */
+};
+
+struct forest {
+	struct dcp_arena arena;
+	struct dcp_index *ix;
+	struct leaf *leaves;
+	size_t nleaves, leaf_cap;
+	struct node *nodes;
+	size_t nnodes, node_cap;
+};
+
+static bool grow(void *array, size_t n, size_t *cap, size_t size)
+{
+	void **p = array;
+	size_t more = *cap ? *cap * 2 : 256;
+	void *bigger;
+
+	if (n < *cap)
+		return true;
+	bigger = reallocarray(*p, more, size);
+	if (!bigger)
+		return false;
+	*p = bigger;
+	*cap = more;
+	return true;
+}
+
+/* Parts that dots cut @s into; 1 when one would be empty: such a dot is no separator. */
+static size_t count_parts(const char *s)
+{
+	size_t n = 1;
+
+	for (const char *p = s; *p; p++) {
+		if (*p != '.')
+			continue;
+		if (p == s || !p[1] || p[1] == '.')
+			return 1;
+		n++;
+	}
+	return n;
+}
+
+static int split_path(struct forest *f, struct leaf *leaf)
+{
+	size_t n = 0, at = 0;
+	const char **parts;
+
+	for (size_t i = 0; i < leaf->npath; i++)
+		n += count_parts(leaf->path[i]);
+	parts = dcp_arena_calloc(&f->arena, n + 1, sizeof(*parts));
+	if (!parts)
+		return -ENOMEM;
+	for (size_t i = 0; i < leaf->npath; i++) {
+		const char *s = leaf->path[i];
+
+		for (size_t k = count_parts(s); k > 1; k--) {
+			size_t len = strcspn(s, ".");
+
+			parts[at] = dcp_arena_strndup(&f->arena, s, len);
+			if (!parts[at++])
+				return -ENOMEM;
+			s += len + 1;
+		}
+		parts[at++] = s;
+	}
+	if (n == 0)
+		parts[n++] = "";
+	leaf->path = parts;
+	leaf->npath = n;
+	return 0;
+}
+
+static int add_leaf(struct forest *f, struct leaf leaf, const char *what)
+{
+	if (split_path(f, &leaf) < 0)
+		return -ENOMEM;
+	leaf.what = dcp_arena_strndup(&f->arena, what, strlen(what));
+	if (!leaf.what || !grow(&f->leaves, f->nleaves, &f->leaf_cap, sizeof(leaf)))
+		return -ENOMEM;
+	f->leaves[f->nleaves++] = leaf;
+	return 0;
+}
+
+static int add_tensor(void *ctx, const struct dcp_row *row)
+{
+	struct forest *f = ctx;
+	struct dcp_tensor t;
+	char shape[128], what[256];
+	int rc = dcp_index_tensor(f->ix, row->id, &f->arena, &t, NULL);
+
+	if (rc < 0)
+		return rc;
+	snprintf(what, sizeof(what), "%.64s %s", t.dtype_name,
+		 out_shape(shape, sizeof(shape), t.shape, t.ndim));
+	return add_leaf(f,
+			(struct leaf){ t.path, t.npath, NULL, row->alias_of ? 0 : row->nbytes,
+				       true, row->alias_of != 0, t.error != NULL },
+			what);
+}
+
+static int add_object(void *ctx, const struct dcp_row *row)
+{
+	struct forest *f = ctx;
+	struct dcp_object ob;
+	int rc = dcp_index_object(f->ix, row->id, &f->arena, &ob, NULL);
+
+	if (rc < 0)
+		return rc;
+	return add_leaf(
+		f, (struct leaf){ ob.path, ob.npath, NULL, 0, false, false, ob.error != NULL },
+		ob.type ? ob.type : "?");
+}
+
+static int compare_leaves(const void *pa, const void *pb)
+{
+	const struct leaf *a = pa, *b = pb;
+	size_t n = DCP_MIN(a->npath, b->npath);
+
+	for (size_t i = 0; i < n; i++) {
+		int c = dcp_name_compare(a->path[i], b->path[i]);
+
+		if (c)
+			return c;
+	}
+	return (a->npath > b->npath) - (a->npath < b->npath);
+}
+
+static size_t new_node(struct forest *f, const char *name, size_t parent)
+{
+	size_t at = f->nnodes;
+
+	if (!grow(&f->nodes, f->nnodes, &f->node_cap, sizeof(*f->nodes)))
+		return NOBODY;
+	f->nodes[f->nnodes++] = (struct node){
+		.name = name,
+		.parent = parent,
+		.last_child = NOBODY,
+		.depth = parent == NOBODY ? 0 : f->nodes[parent].depth + 1,
+	};
+	if (parent != NOBODY)
+		f->nodes[parent].last_child = at;
+	return at;
+}
+
+/* The node of @leaf: down along nodes that are still open, then new ones. */
+static int plant(struct forest *f, const struct leaf *leaf)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < leaf->npath; i++) {
+		size_t child = f->nodes[at].last_child;
+
+		if (child == NOBODY || strcmp(f->nodes[child].name, leaf->path[i]) != 0)
+			child = new_node(f, leaf->path[i], at);
+		if (child == NOBODY)
+			return -ENOMEM;
+		at = child;
+	}
+	/* Two keys may have one path (a clash the index has named): both are shown. */
+	if (f->nodes[at].leaf)
+		at = new_node(f, f->nodes[at].name, f->nodes[at].parent);
+	if (at == NOBODY)
+		return -ENOMEM;
+	f->nodes[at].leaf = leaf;
+	f->nodes[at].bytes = leaf->bytes;
+	f->nodes[at].tensors = leaf->tensor;
+	return 0;
+}
+
+static int build(struct forest *f, const char *root)
+{
+	int rc = pick_each(f->ix, DCP_ROW_TENSOR, add_tensor, f);
+
+	if (rc == 0)
+		rc = pick_each(f->ix, DCP_ROW_OBJECT, add_object, f);
+	if (rc < 0)
+		return rc;
+	if (f->nleaves)
+		qsort(f->leaves, f->nleaves, sizeof(*f->leaves), compare_leaves);
+	if (new_node(f, root, NOBODY) == NOBODY)
+		return -ENOMEM;
+	for (size_t i = 0; i < f->nleaves && rc == 0; i++)
+		rc = plant(f, &f->leaves[i]);
+	for (size_t i = f->nnodes; rc == 0 && i-- > 1;) {
+		struct node *up = &f->nodes[f->nodes[i].parent];
+
+		if (dcp_ckd_add(&up->bytes, up->bytes, f->nodes[i].bytes))
+			up->bytes = UINT64_MAX;
+		up->tensors += f->nodes[i].tensors;
+	}
+	return rc;
+}
+
+/* The branches above @at, outermost first, then its own. */
+static void draw_branches(const struct forest *f, size_t at, bool utf8, struct dcp_buf *line)
+{
+	const char *const art[2][4] = { { "    ", "|   ", "`-- ", "|-- " },
+					{ "    ", "\u2502   ", "\u2514\u2500\u2500 ",
+					  "\u251c\u2500\u2500 " } };
+	const struct node *n = &f->nodes[at];
+	dcp_auto_buf struct dcp_buf last = DCP_BUF_INIT;
+
+	for (size_t k = at; f->nodes[k].parent != NOBODY; k = f->nodes[k].parent)
+		dcp_buf_add(&last, f->nodes[f->nodes[k].parent].last_child == k ? "1" : "0", 1);
+	if (dcp_buf_error(&last)) {
+		line->failed = true;
+		return;
+	}
+	for (size_t d = n->depth; d-- > 0;)
+		dcp_buf_str(line, art[utf8][(d == 0 ? 2 : 0) + (last.p[d] == '0')]);
+}
+
+static void draw_node(const struct forest *f, size_t at, struct out *o)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT, note = DCP_BUF_INIT,
+				    line = DCP_BUF_INIT;
+	const struct node *n = &f->nodes[at];
+	char size[OUT_SIZE], count[32];
+	size_t used, room;
+
+	draw_branches(f, at, o->utf8, &line);
+	out_text(&name, *n->name ? n->name : "\"\"");
+	if (n->leaf) {
+		out_text(&note, n->leaf->what);
+		if (n->leaf->tensor && n->leaf->alias)
+			dcp_buf_str(&note, ", alias");
+		else if (n->leaf->tensor)
+			dcp_buf_printf(&note, ", %s", out_size(size, n->leaf->bytes));
+		if (n->leaf->broken)
+			dcp_buf_str(&note, ", broken");
+	}
+	if (n->last_child != NOBODY)
+		dcp_buf_printf(&note, "%s%s, %s tensor%s", n->leaf ? "; below: " : "",
+			       out_size(size, n->bytes), out_count(count, n->tensors),
+			       n->tensors == 1 ? "" : "s");
+	used = out_width(line.p ? line.p : "") + 2 + out_width(note.p ? note.p : "");
+	room = o->width > used + 12 ? o->width - used : 12;
+	if (line.p)
+		dcp_buf_add(&o->buf, line.p, line.n);
+	out_elide(&o->buf, name.p ? name.p : "", o->width ? room : SIZE_MAX);
+	if (note.p)
+		dcp_buf_printf(&o->buf, "  %s", note.p);
+	dcp_buf_str(&o->buf, "\n");
+	o->buf.failed = o->buf.failed || line.failed || name.failed || note.failed;
+}
+
+/* One object a node, parents first; path tells where it hangs. */
+static void json_node(const struct forest *f, size_t at, struct dcp_jsonw *w, const char **path)
+{
+	const struct node *n = &f->nodes[at];
+
+	for (size_t k = at; f->nodes[k].parent != NOBODY; k = f->nodes[k].parent)
+		path[f->nodes[k].depth - 1] = f->nodes[k].name;
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "path");
+	dcp_jsonw_array(w);
+	for (size_t d = 0; d < n->depth; d++)
+		dcp_jsonw_str(w, path[d]);
+	dcp_jsonw_end(w);
+	dcp_jsonw_key(w, "nbytes");
+	dcp_jsonw_u64(w, n->bytes);
+	dcp_jsonw_key(w, "tensors");
+	dcp_jsonw_u64(w, n->tensors);
+	dcp_jsonw_key(w, "what");
+	dcp_jsonw_str_or_null(w, n->leaf ? n->leaf->what : NULL);
+	dcp_jsonw_end(w);
+}
+
+static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
+			   const struct pick *p, struct out *o)
+{
+	size_t deepest = 0;
+	const char **path;
+
+	for (size_t i = 0; i < f->nnodes; i++)
+		deepest = DCP_MAX(deepest, f->nodes[i].depth);
+	path = calloc(deepest + 1, sizeof(*path));
+	if (!path)
+		return cmd_fail(CMD_ENV, "out of memory");
+	if (t->json) {
+		dcp_jsonw_object(&o->json);
+		dcp_jsonw_key(&o->json, "version");
+		dcp_jsonw_str(&o->json, p->found->name);
+		dcp_jsonw_key(&o->json, "nodes");
+		dcp_jsonw_array(&o->json);
+	}
+	for (size_t i = 0; i < f->nnodes; i++) {
+		if (t->depth && f->nodes[i].depth > t->depth)
+			continue;
+		if (t->json)
+			json_node(f, i, &o->json, path);
+		else
+			draw_node(f, i, o);
+	}
+	free(path);
+	if (t->json) {
+		dcp_jsonw_end(&o->json);
+		dcp_jsonw_end(&o->json);
+	}
+	return t->json ? out_json(o) : out_flush(o);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct tree_opts *t = opts_in;
+	struct forest f = { 0 };
+	struct pick p;
+	struct out o;
+	enum cmd_exit code = pick_open(&p, args->operand[0], t->version, t->index);
+
+	out_init(&o);
+	dcp_arena_init(&f.arena, TREE_LIMIT);
+	if (code == CMD_OK) {
+		int rc;
+
+		f.ix = dcp_version_index(p.v);
+		rc = build(&f, p.found->name);
+		code = rc < 0 ? cmd_fail(cmd_exit_of(rc), "%s: the index cannot be read: %s",
+					 p.found->name, strerror(-rc))
+			      : print(&f, t, &p, &o);
+	}
+	dcp_arena_finish(&f.arena);
+	free(f.leaves);
+	free(f.nodes);
+	out_finish(&o);
+	pick_finish(&p);
+	return code;
+}
+
+const struct cmd cmd_tree = {
+	.name = "tree",
+	.what = "show the keys as a tree, with sizes",
+	.about = "Show the components of all keys as a tree, with the bytes below each. Layers "
+		 "are\n"
+		 "in the order of their numbers.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct tree_opts),
+	.run = run,
+	.examples = { "dcpfs tree /data/run1 --depth 2",
+		      "dcpfs tree /data/run1 --version 2500" },
+};

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "tools/cmd.h"
+#include "tools/mounts.h"
+
+#define DEADLINE_MS 10000
+#define STEP_MS 20
+
+struct umount_opts {
+	bool lazy;
+};
+
+static const struct opt opts[] = {
+	{ 'z', "lazy", .help = "take it out of sight now, end it when nobody uses it",
+	  .off = offsetof(struct umount_opts, lazy) },
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { "MNT", false, OPT_DIR }, { 0 } };
+
+/* Run fusermount3 and keep what it says: the first line goes into @said. 0 or its exit code. */
+static int run_fusermount(const char *path, bool lazy, char *said, size_t size)
+{
+	char *const argv[] = { (char *)(uintptr_t) "fusermount3",
+			       (char *)(uintptr_t)(lazy ? "-uz" : "-u"),
+			       (char *)(uintptr_t) "--", (char *)(uintptr_t)path, NULL };
+	posix_spawn_file_actions_t actions;
+	int pipes[2], status, rc;
+	size_t n = 0;
+	pid_t pid;
+
+	if (pipe2(pipes, O_CLOEXEC) < 0)
+		return -errno;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, pipes[1], STDERR_FILENO);
+	rc = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(pipes[1]);
+	while (rc == 0 && n + 1 < size) {
+		ssize_t k = read(pipes[0], said + n, size - 1 - n);
+
+		if (k <= 0)
+			break;
+		n += (size_t)k;
+	}
+	close(pipes[0]);
+	said[n] = '\0';
+	said[strcspn(said, "\n")] = '\0';
+	if (rc)
+		return -rc;
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}
+
+static enum cmd_exit busy(const char *path)
+{
+	return cmd_fail(CMD_ENV,
+			"%s is busy: a program works in it or has a file of it open; "
+			"fuser -vm names it",
+			path);
+}
+
+static enum cmd_exit detach(const char *path, bool lazy)
+{
+	char said[512];
+	int rc;
+
+	if (geteuid() == 0) {
+		if (umount2(path, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
+			return CMD_OK;
+		if (errno == EBUSY)
+			return busy(path);
+		if (errno != EPERM)
+			return cmd_fail(CMD_ENV, "%s: cannot unmount: %s", path,
+					strerror(errno));
+	}
+	rc = run_fusermount(path, lazy, said, sizeof(said));
+	if (rc == 0)
+		return CMD_OK;
+	if (rc == -ENOENT)
+		return cmd_fail(CMD_ENV,
+				"fusermount3 is not installed; it is part of the package "
+				"fuse3");
+	if (rc < 0)
+		return cmd_fail(CMD_ENV, "fusermount3: %s", strerror(-rc));
+	if (strstr(said, "busy"))
+		return busy(path);
+	return cmd_fail(CMD_ENV, "%s: cannot unmount: %s", path,
+			*said ? said : "fusermount3 gave no reason");
+}
+
+static enum cmd_exit wait_until_gone(const char *path)
+{
+	const struct timespec step = { 0, STEP_MS * 1000000l };
+	struct mount m;
+
+	for (int waited = 0; waited < DEADLINE_MS; waited += STEP_MS) {
+		if (mounts_find(path, &m) <= 0 || strcmp(m.fstype, MOUNTS_FSTYPE) != 0)
+			return CMD_OK;
+		nanosleep(&step, NULL);
+	}
+	return cmd_fail(CMD_ENV, "%s is still mounted after %d seconds", path,
+			DEADLINE_MS / 1000);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct umount_opts *u = opts_in;
+	dcp_auto_free char *path = mounts_resolve(args->operand[0]);
+	struct mount m;
+	enum cmd_exit code;
+	int rc;
+
+	if (!path)
+		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
+	rc = mounts_find(path, &m);
+	if (rc < 0)
+		return cmd_fail(CMD_ENV, "/proc/self/mountinfo: %s", strerror(-rc));
+	if (rc == 0)
+		return cmd_fail(CMD_USAGE,
+				"%s is not a mount point; \"findmnt -t %s\" lists those "
+				"of dcpfs",
+				path, MOUNTS_FSTYPE);
+	if (strcmp(m.fstype, MOUNTS_FSTYPE) != 0)
+		return cmd_fail(CMD_USAGE, "%s is a mount of type %s, not of dcpfs", path,
+				m.fstype);
+	code = detach(path, u->lazy);
+	return code == CMD_OK ? wait_until_gone(path) : code;
+}
+
+const struct cmd cmd_umount = {
+	.name = "umount",
+	.what = "end a mount",
+	.about = "End the mount at MNT and wait until it is gone.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct umount_opts),
+	.run = run,
+	.examples = { "dcpfs umount /mnt/run1" },
+};

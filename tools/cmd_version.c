@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+
+#include "core/base/hash.h"
+#include "core/parse/inflate.h"
+#include "core/parse/json.h"
+#include "core/store/index.h"
+#include "fs/session.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+
+struct version_opts {
+	bool json;
+};
+
+static const struct opt opts[] = {
+	{ .name = "json", .help = "print JSON", .off = offsetof(struct version_opts, json) },
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { 0 } };
+
+/* Each library is asked by the one file that includes its header. */
+static const struct {
+	const char *name;
+	const char *(*version)(void);
+} libraries[] = {
+	{ "libfuse", dcpfs_fuse_version },
+	{ "sqlite", dcp_index_sqlite_version },
+	{ "libarchive", dcp_inflate_libarchive_version },
+	{ "jansson", dcp_json_jansson_version },
+	{ "xxhash", dcp_hash_xxhash_version },
+};
+
+static const struct {
+	const char *name;
+	bool built;
+} features[] = {
+	{ "io_uring", DCPFS_WITH_URING }, { "mpi", DCPFS_WITH_MPI },
+	{ "cuda", DCPFS_WITH_CUDA },      { "nccl", DCPFS_WITH_NCCL },
+	{ "curl", DCPFS_WITH_CURL },
+};
+
+static enum cmd_exit tell_json(struct out *o)
+{
+	struct dcp_jsonw *w = &o->json;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "dcpfs");
+	dcp_jsonw_str(w, DCP_RELEASE);
+	dcp_jsonw_key(w, "index_schema");
+	dcp_jsonw_u64(w, DCP_INDEX_SCHEMA);
+	dcp_jsonw_key(w, "libraries");
+	dcp_jsonw_object(w);
+	for (size_t i = 0; i < DCP_LEN(libraries); i++) {
+		dcp_jsonw_key(w, libraries[i].name);
+		dcp_jsonw_str(w, libraries[i].version());
+	}
+	dcp_jsonw_end(w);
+	dcp_jsonw_key(w, "features");
+	dcp_jsonw_object(w);
+	for (size_t i = 0; i < DCP_LEN(features); i++) {
+		dcp_jsonw_key(w, features[i].name);
+		dcp_jsonw_bool(w, features[i].built);
+	}
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+	return out_json(o);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct version_opts *v = opts_in;
+	struct out o;
+
+	(void)args;
+	out_init(&o);
+	if (v->json)
+		return tell_json(&o);
+	dcp_buf_printf(&o.buf, "dcpfs %s\n", DCP_RELEASE);
+	for (size_t i = 0; i < DCP_LEN(libraries); i++)
+		dcp_buf_printf(&o.buf, "%s %s\n", libraries[i].name, libraries[i].version());
+	for (size_t i = 0; i < DCP_LEN(features); i++)
+		dcp_buf_printf(&o.buf, "%s %s\n", features[i].name,
+			       features[i].built ? "built in" : "not built in");
+	return out_flush(&o);
+}
+
+const struct cmd cmd_version = {
+	.name = "version",
+	.what = "tell the versions of dcpfs and its libraries",
+	.about = NULL,
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct version_opts),
+	.run = run,
+	.examples = { "dcpfs version --json" },
+};

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program dcpfs: find the verb, read its options, run it.
+ *
+ * "dcpfs SOURCE MNT -o ..." without a verb mounts: that is also how mount(8) calls it for
+ * the type fuse.dcpfs. A directory that is called like a verb is written ./ls.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "tools/cmd.h"
+#include "tools/help.h"
+#include "tools/near.h"
+#include "tools/out.h"
+
+/* A verb is one file and one row here; the order is that of the help page. */
+const struct cmd *const cmd_table[] = {
+	&cmd_mount, &cmd_umount, &cmd_index,   &cmd_ls,   &cmd_tree, &cmd_show,
+	&cmd_cat,   &cmd_doctor, &cmd_version, &cmd_help, NULL,
+};
+
+const struct cmd *cmd_by_name(const char *name)
+{
+	for (size_t i = 0; cmd_table[i]; i++)
+		if (strcmp(cmd_table[i]->name, name) == 0)
+			return cmd_table[i];
+	return NULL;
+}
+
+static enum cmd_exit show_page(const struct cmd *cmd)
+{
+	struct out o;
+
+	out_init(&o);
+	if (cmd)
+		help_verb(&o.buf, cmd);
+	else
+		help_program(&o.buf, cmd_table);
+	return out_flush(&o);
+}
+
+static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
+{
+	dcp_auto_free void *opts = calloc(1, cmd->size);
+	struct opt_args args;
+	struct dcp_err err = { 0 };
+
+	if (!opts)
+		return cmd_fail(CMD_ENV, "out of memory");
+	if (opt_parse(cmd->opts, cmd->operands, argc, argv, opts, &args, &err) < 0)
+		return cmd_fail(CMD_USAGE, "%s: %s (see: dcpfs %s --help)", cmd->name, err.msg,
+				cmd->name);
+	if (args.help)
+		return show_page(cmd);
+	return cmd->run(opts, &args);
+}
+
+/* One word that is no verb: a slip of the finger, or a SOURCE without its MNT. */
+static enum cmd_exit not_a_verb(const char *word)
+{
+	const char *nearest = NULL;
+	size_t best = 2;
+
+	for (size_t i = 0; cmd_table[i]; i++) {
+		size_t d = near_distance(word, cmd_table[i]->name, best);
+
+		if (d <= best && (!nearest || d < best)) {
+			best = d;
+			nearest = cmd_table[i]->name;
+		}
+	}
+	if (nearest)
+		return cmd_fail(CMD_USAGE,
+				"no verb \"%s\"; nearest is \"%s\" (see: dcpfs help)", word,
+				nearest);
+	return cmd_fail(CMD_USAGE,
+			"\"%s\" is no verb; to mount it, say where: dcpfs SOURCE MNT "
+			"(see: dcpfs help)",
+			word);
+}
+
+/* A daemon or a cat started with stdin, stdout or stderr closed must not get a file of the
+ * checkpoint as its descriptor 1 or 2. */
+static void fill_descriptors(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDWR);
+	} while (fd >= 0 && fd <= 2);
+	if (fd > 2)
+		close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	const char *word = argc > 1 ? argv[1] : NULL;
+	const struct cmd *cmd;
+
+	fill_descriptors();
+	setlocale(LC_CTYPE, "");
+	signal(SIGPIPE, SIG_IGN); /* write() says EPIPE instead, and out.c keeps quiet */
+	if (!word) {
+		cmd_fail(CMD_USAGE,
+			 "nothing to do: dcpfs SOURCE MNT mounts, dcpfs help explains");
+		return CMD_USAGE;
+	}
+	if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0)
+		return (int)show_page(NULL);
+	if (strcmp(word, "-V") == 0 || strcmp(word, "--version") == 0)
+		return (int)run_verb(&cmd_version, argc - 2, argv + 2);
+	cmd = cmd_by_name(word);
+	if (cmd)
+		return (int)run_verb(cmd, argc - 2, argv + 2);
+	if (argc == 2 && word[0] != '-')
+		return (int)not_a_verb(word);
+	return (int)run_verb(&cmd_mount, argc - 1, argv + 1);
+}
