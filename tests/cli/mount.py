@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""mount returns when the mount answers, umount when it is gone; both refuse what is not theirs."""
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from cli import BAD, DCPFS, ENV, GOLDEN, OK, SCRATCH, USAGE, check, equal, fails, finish, run
+
+SOURCE = GOLDEN / "dcp-fsdp2" / "ckpt"
+TENSOR = json.loads((GOLDEN / "dcp-fsdp2" / "manifest.json").read_text())["versions"][1]["tensors"][0]
+
+
+def mounted(mnt):
+    wanted = str(mnt).replace(" ", "\\040")
+    return any(line.split(" ")[4] == wanted for line in open("/proc/self/mountinfo", encoding="utf-8"))
+
+
+def digest(mnt):
+    return hashlib.sha256((mnt / "latest" / "raw" / (TENSOR["key"] + ".bin")).read_bytes()).hexdigest()
+
+
+def there_and_back(*args, mnt, cwd=None):
+    got = run(*args, cwd=cwd)
+    if not equal(got.returncode, OK, f"dcpfs {args}: {got.stderr.decode()}"):
+        return
+    equal(got.stdout, b"", "mount is quiet")
+    check(mounted(mnt), f"{mnt} is mounted when mount returns")
+    equal(digest(mnt), TENSOR["sha256"], f"a tensor of {mnt}")
+    fails(ENV, "is a mount of dcpfs already", "mount", SOURCE, mnt)
+    equal(run("umount", mnt).returncode, OK, "umount")
+    check(not mounted(mnt), f"{mnt} is gone when umount returns")
+    fails(USAGE, "is not a mount point", "umount", mnt)
+
+
+def foreground(mnt):
+    env = dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache"))
+    daemon = subprocess.Popen([DCPFS, "mount", "-f", str(SOURCE), str(mnt)], env=env, stderr=subprocess.PIPE)
+    until = time.monotonic() + 60
+    while not mounted(mnt) and daemon.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    check(mounted(mnt), "mount -f mounts")
+    equal(run("umount", mnt).returncode, OK, "umount of a foreground mount")
+    equal(daemon.wait(timeout=60), OK, f"mount -f ends with the mount: {daemon.stderr.read().decode()}")
+
+
+def busy(mnt):
+    equal(run("mount", SOURCE, mnt).returncode, OK, "mount")
+    with open(mnt / "latest" / "index.json", "rb"):
+        fails(ENV, "is busy", "umount", mnt)
+        check(mounted(mnt), "a busy mount stays")
+    equal(run("umount", str(mnt) + "/").returncode, OK, "umount with a slash at the end")
+    equal(run("mount", SOURCE, mnt).returncode, OK, "mount again")
+    with open(mnt / "latest" / "index.json", "rb"):
+        equal(run("umount", "--lazy", mnt).returncode, OK, "umount --lazy")
+        check(not mounted(mnt), "a lazy unmount takes it out of sight")
+
+
+def main():
+    report = run("doctor", "--json")
+    if not json.loads(report.stdout)["can_mount"]:
+        print("dcpfs doctor says that this machine cannot mount", file=sys.stderr)
+        sys.exit(77)
+    mnt = SCRATCH / "a mount point"
+    mnt.mkdir()
+    there_and_back("mount", SOURCE, mnt, mnt=mnt)
+    there_and_back(SOURCE, mnt, "-o", "ro,noauto,user,nofail,x-systemd.automount,dev,suid,fsname=run1", mnt=mnt)
+    there_and_back("mount", "--io", "pread", "--threads", "2", "--no-open", "--readahead", "512", SOURCE, mnt, mnt=mnt)
+    there_and_back("mount", os.path.abspath(SOURCE), mnt.name, mnt=mnt, cwd=SCRATCH)
+    there_and_back("mount", "step-20", mnt, mnt=mnt, cwd=SOURCE)
+    foreground(mnt)
+    busy(mnt)
+    fails(BAD, "damaged", "mount", GOLDEN / "hostile" / "cut-metadata", mnt)
+    fails(BAD, "not a checkpoint", "mount", SCRATCH / "cache", mnt)
+    check(not mounted(mnt), "nothing stays mounted")
+
+
+mnt_left = pathlib.Path(SCRATCH / "a mount point")
+try:
+    main()
+finally:
+    if mounted(mnt_left):
+        run("umount", "--lazy", mnt_left)
+finish()

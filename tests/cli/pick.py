@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which SOURCE, version and key is meant; where indexes go; what a person reads about it."""
+import json
+import os
+import pty
+import shutil
+import sqlite3
+import subprocess
+
+from cli import BAD, DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+
+FSDP2 = GOLDEN / "dcp-fsdp2" / "ckpt"
+MANIFEST = json.loads((GOLDEN / "dcp-fsdp2" / "manifest.json").read_text())
+KEY = MANIFEST["versions"][0]["tensors"][0]["key"]
+
+
+def copy(name, *versions):
+    """A directory of copies of step-10 under other names."""
+    top = SCRATCH / name
+    for v in versions:
+        shutil.copytree(FSDP2 / "step-10", top / v)
+    return top
+
+
+def version_names():
+    runs = copy("runs", "step-9", "step-10", "step-100", "step-0100x")
+    for word, want in (("step-9", "step-9"), ("9", "step-9"), ("10", "step-10"), ("latest", "step-0100x"),
+                       ("step-0100x", "step-0100x")):
+        got = data("ls", "--json", runs, word)
+        equal(got and got["version"], want, f"version {word}")
+    fails(NO, "several versions", "ls", runs, "100")
+    fails(NO, 'Nearest: "step-10"', "ls", runs, "stp-10")
+    fails(NO, "no version", "ls", runs, "11")
+    equal([v["name"] for v in data("ls", "--json", runs)], ["step-9", "step-10", "step-100", "step-0100x"],
+          "versions in the order of their numbers")
+    equal(run("ls", "--names", runs).stdout.decode().split(), ["step-9", "step-10", "step-100", "step-0100x"],
+          "ls --names of several versions")
+    equal(data("ls", "--json", FSDP2, "latest")["version"], "step-20", "a version that died is not the latest")
+    one = data("ls", "--json", FSDP2 / "step-20")
+    equal(one["version"], "step-20", "a single checkpoint is a version by its own name")
+    equal(data("ls", "--json", ".", cwd=(FSDP2 / "step-20"))["version"], "step-20", "the current directory")
+
+
+def passed_over():
+    """A newest version that is damaged: the one before it is taken, and that is said."""
+    runs = copy("damaged", "step-1", "step-2")
+    (runs / "step-2" / ".metadata").write_bytes(b"\x80\x02not a pickle")
+    got = run("ls", "--names", runs, "latest")
+    equal(got.returncode, OK, "the newest is damaged")
+    check(b"dcpfs: step-2: " in got.stderr and b"; taking step-1" in got.stderr,
+          f"what was passed over is told: {got.stderr}")
+    equal(len(got.stderr.splitlines()), 1, "in one line")
+    fails(BAD, "step-2: ", "ls", runs, "step-2")
+    got = run("ls", runs)
+    equal(got.returncode, OK, "ls of versions lists the damaged one")
+    check(b"refused" in got.stdout, "as refused")
+    fails(BAD, "step-2: ", "index", runs)
+
+
+def sources():
+    empty = SCRATCH / "empty"
+    empty.mkdir()
+    fails(BAD, "not a checkpoint", "ls", empty)
+    fails(ENV, "No such file", "ls", SCRATCH / "absent")
+    deep = SCRATCH / "deep"
+    shutil.copytree(FSDP2, deep / "a" / "b")
+    fails(BAD, "not a checkpoint", "ls", deep)
+
+
+def keys():
+    near = KEY[1:]
+    fails(NO, f'Nearest: "{KEY}"', "cat", FSDP2, near)
+    fails(NO, "dcpfs ls", "show", FSDP2, "q" * 300)
+    got = run("ls", "--names", "--keys", "*.bias*", FSDP2)
+    check(got.returncode in (OK, NO), "ls --keys")
+    shown = run("ls", "--names", "--keys", KEY, FSDP2).stdout.decode().split()
+    equal(shown, [KEY], "ls --keys with one key")
+    fails(NO, "matches", "ls", "--keys", "no-such-*", FSDP2)
+
+
+def tables_fit():
+    for width in (80, 100):
+        for args in (("ls", FSDP2), ("ls", FSDP2, "latest"), ("tree", FSDP2)):
+            lines = run(*args, COLUMNS=width).stdout.decode().splitlines()
+            check(lines and max(map(len, lines)) <= width, f"dcpfs {args} in {width} columns")
+
+
+def terminal():
+    """Bytes of a tensor are not thrown at a terminal; colours only there, and not against NO_COLOR."""
+    for args, env, code, painted in ((("cat", FSDP2, KEY), {}, USAGE, False),
+                                     (("ls", FSDP2), {}, OK, True),
+                                     (("ls", FSDP2), {"NO_COLOR": "1"}, OK, False)):
+        master, slave = pty.openpty()
+        full = dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache"), TERM="xterm", **env)
+        got = subprocess.run([DCPFS, *map(str, args)], stdout=slave, stderr=subprocess.PIPE, env=full)
+        os.close(slave)
+        text = b""
+        try:
+            while chunk := os.read(master, 65536):
+                text += chunk
+        except OSError:
+            pass
+        os.close(master)
+        equal(got.returncode, code, f"{args[0]} on a terminal {got.stderr}")
+        equal(b"\033" in text, painted, f"{args[0]} on a terminal with {env} is painted")
+
+
+def indexes():
+    cache = SCRATCH / "own-cache"
+    first = data("index", "--json", FSDP2, DCPFS_CACHE=cache)
+    check(all(v["built"] for v in first), "the first time everything is built")
+    second = data("index", "--json", FSDP2, DCPFS_CACHE=cache)
+    check(not any(v["built"] for v in second), "the second time nothing is")
+    third = data("index", "--rebuild", "--json", FSDP2, DCPFS_CACHE=cache)
+    check(all(v["built"] for v in third), "--rebuild builds")
+    paths = run("index", "--path", FSDP2, DCPFS_CACHE=cache).stdout.decode().split()
+    equal(paths, [v["path"] for v in second], "--path")
+    check(all(p.startswith(str(cache)) for p in paths), f"indexes are in the cache: {paths}")
+    rows = sqlite3.connect(f"file:{paths[0]}?mode=ro", uri=True).execute("select count(*) from tensor").fetchone()
+    equal(rows[0], second[0]["tensors"], "people may ask the index")
+    one = run("index", FSDP2, "10", DCPFS_CACHE=cache).stdout.decode()
+    check("step-10" in one and "step-20" not in one and "current" in one, f"index of one version: {one}")
+
+    sidecar = SCRATCH / "side.index"
+    got = data("index", "--index", sidecar, "--json", FSDP2 / "step-20", DCPFS_CACHE=cache)
+    equal([got[0]["built"], sidecar.exists()], [True, True], "--index")
+    got = data("index", "--index", sidecar, "--json", FSDP2 / "step-20", DCPFS_CACHE=cache)
+    equal(got[0]["built"], False, "--index a second time")
+    fails(USAGE, "names one file", "ls", "--index", sidecar, FSDP2)
+
+    none = run("ls", "--names", FSDP2, "latest", DCPFS_CACHE="")
+    equal((none.returncode, none.stderr), (OK, b""), "without a cache")
+    got = run("ls", "--names", FSDP2, "latest", DCPFS_CACHE="/proc/no/such")
+    equal(got.returncode, OK, "a cache that cannot be made is no error")
+    check(b"indexes stay in memory" in got.stderr and got.stderr.count(b"\n") == 1,
+          f"but it is said once: {got.stderr}")
+    home = SCRATCH / "home"
+    run("index", FSDP2, DCPFS_CACHE=None, XDG_CACHE_HOME=None, HOME=home)
+    check((home / ".cache" / "dcpfs").is_dir(), "~/.cache/dcpfs")
+    run("index", FSDP2, DCPFS_CACHE=None, XDG_CACHE_HOME=home / "xdg", HOME=home)
+    check((home / "xdg" / "dcpfs").is_dir(), "XDG_CACHE_HOME")
+
+
+def full_and_gone():
+    with open("/dev/full", "wb") as full:
+        got = run("cat", FSDP2, KEY, stdout=full)
+    equal(got.returncode, ENV, "cat onto a full disk")
+    check(b"standard output: No space left" in got.stderr, f"cat onto a full disk: {got.stderr}")
+    read, write = os.pipe()
+    os.close(read)
+    got = run("cat", FSDP2, KEY, stdout=write)
+    os.close(write)
+    equal((got.returncode, got.stderr), (OK, b""), "cat into a closed pipe")
+
+
+version_names()
+passed_over()
+sources()
+keys()
+tables_fit()
+terminal()
+indexes()
+full_and_gone()
+finish()

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Help fits a screen, words that make no sense are refused in one line, and exit codes are kept."""
+import os
+import subprocess
+
+from cli import DCPFS, ENV, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+
+VERBS = "mount umount index ls tree show cat doctor version help".split()
+
+
+def pages():
+    got = run("help")
+    equal(got.returncode, OK, "dcpfs help")
+    equal(run("--help").stdout, got.stdout, "dcpfs --help is dcpfs help")
+    equal(run("-h").stdout, got.stdout, "dcpfs -h is dcpfs help")
+    for verb in VERBS:
+        check(f"\n  {verb} ".encode() in got.stdout, f"dcpfs help does not list {verb}")
+    for args in [()] + [(verb,) for verb in VERBS]:
+        page = run("help", *args)
+        lines = page.stdout.decode().splitlines()
+        equal(page.returncode, OK, f"help {args}")
+        check(len(lines) <= 24, f"help {args}: {len(lines)} lines do not fit a screen")
+        check(max(map(len, lines)) <= 80, f"help {args}: wider than 80 columns")
+        check("examples:" in lines[-4:-1], f"help {args}: examples do not stand last")
+        if args:
+            equal(run(args[0], "--help").stdout, page.stdout, f"{args[0]} --help is help {args[0]}")
+            equal(run(args[0], "-h").stdout, page.stdout, f"{args[0]} -h is help {args[0]}")
+
+
+def refusals():
+    src = SCRATCH / "nothing"
+    fails(USAGE, "nothing to do")
+    fails(USAGE, 'no verb "lss"; nearest is "ls"', "lss")
+    fails(USAGE, "is no verb; to mount it, say where", "/somewhere")
+    fails(USAGE, "SOURCE is missing", "ls")
+    fails(USAGE, "KEY is missing", "cat", src)
+    fails(USAGE, "MNT is missing", "mount", src)
+    fails(USAGE, "no option --jsn; nearest is --json", "ls", "--jsn", src)
+    fails(USAGE, '"x" is one operand too many', "doctor", "x")
+    fails(USAGE, "one of raw, npy, safetensors", "cat", "--as", "pt", src, "k")
+    fails(USAGE, "octal number", "mount", src, SCRATCH, "-o", "umask=9")
+    fails(USAGE, "no option -o frobnicate", "mount", src, SCRATCH, "-o", "frobnicate")
+    fails(USAGE, "never written to", "mount", src, SCRATCH, "-o", "rw")
+    fails(USAGE, "never written to", src, SCRATCH, "-o", "noauto,user,rw")
+    fails(USAGE, "no verb", "help", "frobnicate")
+    fails(USAGE, "is not a mount point", "umount", SCRATCH)
+    fails(USAGE, "is a mount of type", "umount", "/proc")
+    fails(ENV, "No such file", "umount", SCRATCH / "no" / "such")
+    fails(ENV, "nothing", "ls", src)
+    fails(ENV, "No such file", "mount", src, SCRATCH)
+
+
+def mount_points():
+    """What is wrong with a mount point is found before anything is mounted."""
+    src = SCRATCH / "source"
+    (src / "inside").mkdir(parents=True)
+    (SCRATCH / "file").write_text("")
+    (SCRATCH / "link").symlink_to(src / "inside")
+    fails(USAGE, "would hide it", "mount", src, src)
+    fails(USAGE, "lies inside the source", "mount", src, src / "inside")
+    fails(USAGE, "lies inside the source", "mount", src, SCRATCH / "link")
+    fails(USAGE, "lies inside the source", "mount", src, ".", cwd=src / "inside")
+    fails(USAGE, "would hide the source", "mount", src, SCRATCH)
+    fails(USAGE, "is not a directory", "mount", src, SCRATCH / "file")
+    fails(ENV, "No such file", "mount", src, SCRATCH / "absent")
+
+
+def doctor_and_version():
+    got = run("doctor", "--json")
+    check(got.returncode in (OK, NO), f"doctor: exit {got.returncode}")
+    report = __import__("json").loads(got.stdout)
+    equal(got.returncode, OK if report["can_mount"] else NO, "doctor's exit code is its answer")
+    names = [c["name"] for c in report["checks"]]
+    for name in ("/dev/fuse", "fusermount3", "allow_other", "kernel", "container", "cache", "open files",
+                 "io_uring", "mpi", "cuda", "nccl", "curl"):
+        check(name in names, f"doctor does not look at {name}")
+    for c in report["checks"]:
+        check(c["state"] == "ok" or c["advice"], f"doctor leaves {c['name']} without advice")
+    text = run("doctor")
+    equal(text.returncode, got.returncode, "doctor's two forms agree")
+    check(b"\033" not in text.stdout, "doctor paints into a pipe")
+    version = data("version", "--json")
+    for library in ("libfuse", "sqlite", "jansson", "libarchive", "xxhash"):
+        check(version["libraries"][library][0].isdigit(), f"version of {library}")
+    check(run("--version").stdout.startswith(f"dcpfs {version['dcpfs']}\n".encode()), "dcpfs --version")
+
+
+def closed_and_full():
+    """A reader that went away is no error; a full disk is."""
+    read, write = os.pipe()
+    os.close(read)
+    got = run("help", stdout=write)
+    os.close(write)
+    equal((got.returncode, got.stderr), (OK, b""), "help into a closed pipe")
+    with open("/dev/full", "wb") as full:
+        got = run("help", stdout=full)
+    equal(got.returncode, ENV, "help onto a full disk")
+    check(b"standard output: No space left" in got.stderr, "a full disk is named")
+    got = subprocess.run(["sh", "-c", '"$1" help >&-', "sh", DCPFS], capture_output=True)
+    equal(got.returncode, OK, "help with stdout closed")
+
+
+pages()
+refusals()
+mount_points()
+doctor_and_version()
+closed_and_full()
+finish()
