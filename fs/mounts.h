@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mounts: is something of ours mounted there? Read from /proc/self/mountinfo, which asks no
- * file system anything and so cannot hang on one.
+ * mounts: what is mounted where, as /proc/self/mountinfo has it. That asks no file system
+ * anything, so it cannot hang on one.
  */
 #pragma once
-#include <stdbool.h>
+#include <stdio.h>
 #include <sys/types.h>
 
-/* Device of the dcpfs mount at the absolute, canonical path @where; false: there is none. */
-bool dcpfs_mount_find(const char *where, dev_t *dev);
+#define DCPFS_FSTYPE "fuse.dcpfs"
+
+struct dcpfs_mount {
+	char fstype[64];
+	char source[256]; /* cut when longer */
+	dev_t dev;
+};
+
+/*
+ * The mount whose mount point is exactly @path (the topmost of several) from @mountinfo:
+ * 1 and @out, or 0 when there is none. Lines that make no sense are passed over.
+ */
+int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out);
+
+/* The same from /proc/self/mountinfo; a negative errno when it cannot be opened. */
+int dcpfs_mounts_find(const char *path, struct dcpfs_mount *out);

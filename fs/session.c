@@ -71,14 +71,14 @@ static int fuse_options(const struct dcpfs_opts *o, struct fuse_args *args)
 /* Kernel read-ahead of the mount: 128 KiB by default, which starves sequential readers. */
 static void set_readahead(const struct dcpfs_opts *o)
 {
+	struct dcpfs_mount m;
 	char path[64];
-	dev_t dev;
 	FILE *f;
 
-	if (!o->readahead_kib || !o->mount_path || !dcpfs_mount_find(o->mount_path, &dev))
+	if (!o->readahead_kib || !o->mount_path || dcpfs_mounts_find(o->mount_path, &m) <= 0)
 		return;
-	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(dev),
-		 minor(dev));
+	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(m.dev),
+		 minor(m.dev));
 	f = fopen(path, "we");
 	if (!f)
 		return; /* an ordinary user keeps the kernel's choice */

@@ -9,11 +9,12 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "fs/fs.h"
+#include "fs/mounts.h"
 #include "fs/session.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
-#include "tools/mounts.h"
 #include "tools/progress.h"
+#include "tools/resolve.h"
 
 #define NOT_GIVEN UINT64_MAX
 
@@ -99,10 +100,10 @@ static bool is_within(const char *path, const char *dir)
 /* The mount point must be a directory, not mounted by us, and apart from the source. */
 static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const char *source)
 {
-	struct mount m;
+	struct dcpfs_mount m;
 	struct stat st;
 
-	if (mounts_find(mnt, &m) > 0 && strcmp(m.fstype, MOUNTS_FSTYPE) == 0)
+	if (dcpfs_mounts_find(mnt, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
 		return cmd_fail(CMD_ENV,
 				"%s is a mount of dcpfs already, of %s; end it with: "
 				"dcpfs umount %s",
@@ -154,7 +155,7 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 	p->source = realpath(args->operand[0], NULL);
 	if (!p->source)
 		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
-	p->mnt = mounts_resolve(args->operand[1]);
+	p->mnt = cmd_resolve(args->operand[1]);
 	if (p->mnt) {
 		/* A mount point may be a link to a directory; a dead mount cannot be resolved.
 		 */
@@ -169,7 +170,7 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 		return cmd_fail(CMD_ENV, "mount point %s: %s", args->operand[1],
 				strerror(errno));
 	if (m->index) {
-		p->index = mounts_resolve(m->index);
+		p->index = cmd_resolve(m->index);
 		if (!p->index)
 			return cmd_fail(CMD_ENV, "index %s: %s", m->index, strerror(errno));
 	} else {

@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
+#include "fs/mounts.h"
 #include "tools/cmd.h"
-#include "tools/mounts.h"
+#include "tools/resolve.h"
 
 #define DEADLINE_MS 10000
 #define STEP_MS 20
@@ -105,10 +106,10 @@ static enum cmd_exit detach(const char *path, bool lazy)
 static enum cmd_exit wait_until_gone(const char *path)
 {
 	const struct timespec step = { 0, STEP_MS * 1000000l };
-	struct mount m;
+	struct dcpfs_mount m;
 
 	for (int waited = 0; waited < DEADLINE_MS; waited += STEP_MS) {
-		if (mounts_find(path, &m) <= 0 || strcmp(m.fstype, MOUNTS_FSTYPE) != 0)
+		if (dcpfs_mounts_find(path, &m) <= 0 || strcmp(m.fstype, DCPFS_FSTYPE) != 0)
 			return CMD_OK;
 		nanosleep(&step, NULL);
 	}
@@ -119,22 +120,22 @@ static enum cmd_exit wait_until_gone(const char *path)
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct umount_opts *u = opts_in;
-	dcp_auto_free char *path = mounts_resolve(args->operand[0]);
-	struct mount m;
+	dcp_auto_free char *path = cmd_resolve(args->operand[0]);
+	struct dcpfs_mount m;
 	enum cmd_exit code;
 	int rc;
 
 	if (!path)
 		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
-	rc = mounts_find(path, &m);
+	rc = dcpfs_mounts_find(path, &m);
 	if (rc < 0)
 		return cmd_fail(CMD_ENV, "/proc/self/mountinfo: %s", strerror(-rc));
 	if (rc == 0)
 		return cmd_fail(CMD_USAGE,
 				"%s is not a mount point; \"findmnt -t %s\" lists those "
 				"of dcpfs",
-				path, MOUNTS_FSTYPE);
-	if (strcmp(m.fstype, MOUNTS_FSTYPE) != 0)
+				path, DCPFS_FSTYPE);
+	if (strcmp(m.fstype, DCPFS_FSTYPE) != 0)
 		return cmd_fail(CMD_USAGE, "%s is a mount of type %s, not of dcpfs", path,
 				m.fstype);
 	code = detach(path, u->lazy);

@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/format/torch_dcp_int.h"
 #include "core/format/torch_field.h"
+#include "core/parse/torch.h"
 
 static void set_dtype(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32_t dtype,
 		      uint32_t dname)
@@ -27,7 +28,7 @@ static void set_dtype(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32
 	}
 	snprintf(j->dtype_name, sizeof(j->dtype_name), "%s", name);
 	j->t.dtype_name = j->dtype_name;
-	j->t.itemsize = dcp_tfield_itemsize(name);
+	j->t.itemsize = dcp_torch_itemsize(name);
 }
 
 /* The head of an entry: taken from the first, compared with it in the others. */

@@ -137,26 +137,6 @@ int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err)
 	return 0;
 }
 
-uint32_t dcp_tfield_itemsize(const char *name)
-{
-	static const struct {
-		const char *name;
-		uint32_t size;
-	} known[] = {
-		{ "qint8", 1 },    { "quint8", 1 }, { "qint32", 4 },  { "quint4x2", 1 },
-		{ "quint2x4", 1 }, { "bits8", 1 },  { "bits1x8", 1 }, { "bits2x4", 1 },
-		{ "bits4x2", 1 },  { "bits16", 2 }, { "int1", 1 },    { "int2", 1 },
-		{ "int3", 1 },     { "int4", 1 },   { "int5", 1 },    { "int6", 1 },
-		{ "int7", 1 },     { "uint1", 1 },  { "uint2", 1 },   { "uint3", 1 },
-		{ "uint4", 1 },    { "uint5", 1 },  { "uint6", 1 },   { "uint7", 1 },
-	};
-
-	for (size_t i = 0; i < DCP_LEN(known); i++)
-		if (strcmp(known[i].name, name) == 0)
-			return known[i].size;
-	return 0;
-}
-
 /* "stream.zstd" or "stream.zstd/1": the only transform that exists. Others are named. */
 static int read_transforms(struct dcp_pv v, enum dcp_filter *filter, struct dcp_err *err)
 {

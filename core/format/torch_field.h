@@ -44,9 +44,6 @@ int dcp_tfield_dims(struct dcp_pv v, const char *what, uint64_t dims[DCP_MAX_NDI
 /* The dtype in a TensorProperties: name as torch has it ("bfloat16"), valid while @v is. */
 int dcp_tfield_dtype(struct dcp_pv v, const char **name, struct dcp_err *err);
 
-/* Bytes of an element of a torch dtype that the dtype table does not know; 0: not known. */
-uint32_t dcp_tfield_itemsize(const char *name);
-
 /* A _StorageInfo. */
 struct dcp_tfield_info {
 	const char *path; /* valid while the value is */
