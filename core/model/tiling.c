@@ -60,28 +60,46 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Sorted, distinct edges of dimension @d: 0, the shape, and both ends of every piece. */
+struct edges {
+	uint64_t *at;
+	size_t n;
+	bool sorted;
+};
+
+/* Neighbouring pieces of a grid repeat each other's edges; those seen just before are left out.
+ */
+static void add_edge(struct edges *e, uint64_t at)
+{
+	if (e->n && (e->at[e->n - 1] == at || (e->n > 1 && e->at[e->n - 2] == at)))
+		return;
+	if (e->n && at < e->at[e->n - 1])
+		e->sorted = false;
+	e->at[e->n++] = at;
+}
+
+/* Sorted, distinct edges of dimension @d: 0, both ends of every piece, and the shape. */
 static int collect_cuts(struct dcp_tiling *tl, uint32_t d, size_t n, struct dcp_arena *arena)
 {
 	const struct dcp_tensor *t = tl->t;
-	uint64_t *cut = dcp_arena_calloc(arena, 2 * n + 2, sizeof(*cut));
-	size_t used = 0, distinct = 0;
+	struct edges e = { dcp_arena_alloc(arena, (2 * n + 2) * sizeof(uint64_t)), 0, true };
+	size_t distinct = 1;
 
-	if (!cut)
+	if (!e.at)
 		return -ENOMEM;
-	cut[used++] = 0;
-	cut[used++] = t->shape[d];
+	add_edge(&e, 0);
 	for (size_t i = 0; i < n; i++) {
 		const struct dcp_piece *p = &t->pieces[tl->order[i]];
 
-		cut[used++] = p->lo[d];
-		cut[used++] = p->lo[d] + p->len[d];
+		add_edge(&e, p->lo[d]);
+		add_edge(&e, p->lo[d] + p->len[d]);
 	}
-	qsort(cut, used, sizeof(*cut), by_value);
-	for (size_t i = 0; i < used; i++)
-		if (distinct == 0 || cut[i] != cut[distinct - 1])
-			cut[distinct++] = cut[i];
-	tl->cut[d] = cut;
+	add_edge(&e, t->shape[d]);
+	if (!e.sorted) /* of pieces in order, the edges of a grid are */
+		qsort(e.at, e.n, sizeof(*e.at), by_value);
+	for (size_t i = 1; i < e.n; i++)
+		if (e.at[i] != e.at[distinct - 1])
+			e.at[distinct++] = e.at[i];
+	tl->cut[d] = e.at;
 	tl->ncell[d] = (uint32_t)(distinct - 1);
 	return 0;
 }
