@@ -85,6 +85,11 @@ void dcp_buf_varint(struct dcp_buf *b, uint64_t v)
 	unsigned char bytes[10];
 	size_t n = 0;
 
+	if (v < 0x80 && b->n + 2 < b->cap && !b->failed) { /* most of them */
+		b->p[b->n++] = (char)v;
+		b->p[b->n] = '\0';
+		return;
+	}
 	do {
 		bytes[n] = (unsigned char)(v & 0x7f);
 		v >>= 7;

@@ -22,11 +22,15 @@ static struct module module_now(const char *s)
 
 static bool same_module(const char *a, const char *b)
 {
-	struct module x = module_now(a), y = module_now(b);
-	size_t n = strlen(x.head), m = strlen(y.head);
+	struct module x, y;
+	size_t n, m;
 
 	if (!strcmp(a, b))
 		return true;
+	x = module_now(a);
+	y = module_now(b);
+	n = strlen(x.head);
+	m = strlen(y.head);
 	if (n == m)
 		return !strcmp(x.head, y.head) && !strcmp(x.tail, y.tail);
 	/* One of them has no head: it is spelled out in the tail. */
@@ -109,9 +113,15 @@ const struct dcp_pv *dcp_pv_pairs(struct dcp_pv v, size_t *npairs)
 	if (v.type == DCP_PV_OBJECT) {
 		const struct dcp_pobj *obj = v.node->obj;
 
-		v = obj->dict.type == DCP_PV_NONE && dcp_pv_is_mapping(v)
-			    ? sole_dict_argument(obj)
-			    : obj->dict;
+		struct dcp_pv made_of = obj->dict;
+
+		/* the class is asked last: that compares names, and few are called with a dict */
+		if (made_of.type == DCP_PV_NONE)
+			made_of = sole_dict_argument(obj);
+		if (made_of.type != DCP_PV_NONE && obj->dict.type == DCP_PV_NONE &&
+		    !dcp_pv_is_mapping(v))
+			made_of.type = DCP_PV_NONE;
+		v = made_of;
 	}
 	if (v.type != DCP_PV_DICT) {
 		*npairs = 0;
