@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What dcpfs is compared with: torch, safetensors, numpy. One JSON line a repetition.
+
+usage: peers.py [--reps N] VERB ARG...          with a python that has torch, safetensors, numpy
+
+  metadata SOURCE           FileSystemReader.read_metadata()
+  one SOURCE KEY ROWS...    dcp.load of one bf16 tensor of that shape (time the whole process from outside)
+  two-step SOURCE FILE.pt OUT.safetensors      dcp_to_torch_save, then torch.load(mmap) and save_file
+  load-file DIR...          safetensors.torch.load_file of every file of each directory, in turns, warm:
+                            clone() into fresh memory, then copy_() into memory that is there
+  check DIR                 every tensor of safetensors/ copied from `model` has the values gen.py gave it
+
+A line "ready" comes before anything is measured: whoever watches this process's memory starts there.
+torch runs with one thread: with more, its spinning barriers lose on few, busy cores.
+"""
+import glob
+import json
+import os
+import resource
+import sys
+import time
+import warnings
+
+warnings.filterwarnings("ignore")
+
+
+def cpu():
+    r = resource.getrusage(resource.RUSAGE_SELF)
+    return r.ru_utime + r.ru_stime
+
+
+def timed(rep, what, fn, **facts):
+    """Run fn; print what it took. What it gives is dropped outside the clock."""
+    wall, used = time.perf_counter(), cpu()
+    kept = fn()
+    wall, used = time.perf_counter() - wall, cpu() - used
+    print(json.dumps({"rep": rep, "what": what, "wall": round(wall, 7), "cpu": round(used, 6), **facts}),
+          flush=True)
+    del kept
+
+
+def ready():
+    print("ready", flush=True)
+
+
+def metadata(reps, source):
+    from torch.distributed.checkpoint import FileSystemReader
+    ready()
+    for rep in range(reps):
+        timed(rep, "metadata", lambda: FileSystemReader(source).read_metadata())
+
+
+def one(reps, source, key, *shape):
+    import torch
+    import torch.distributed.checkpoint as dcp
+    ready()
+    state = {key: torch.empty([int(n) for n in shape], dtype=torch.bfloat16)}
+    dcp.load(state, checkpoint_id=source, no_dist=True)
+    print(json.dumps({"sum": float(state[key].double().sum())}))
+
+
+def flat(tree, at=""):
+    for k, v in tree.items():
+        if isinstance(v, dict):
+            yield from flat(v, at + k + ".")
+        else:
+            yield at + k, v
+
+
+def two_step(reps, source, pt, out):
+    import torch
+    from safetensors.torch import save_file
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    torch.set_num_threads(1)
+    ready()
+
+    def convert():
+        dcp_to_torch_save(source, pt)
+        state = torch.load(pt, mmap=True, weights_only=True)
+        save_file({k: v.contiguous() for k, v in flat(state) if torch.is_tensor(v)}, out)
+    for rep in range(reps):
+        timed(rep, "two-step", convert)
+    print(json.dumps({"disk": os.path.getsize(pt) + os.path.getsize(out)}))
+
+
+def load_file(reps, *dirs):
+    import ctypes
+    import torch
+    from safetensors.torch import load_file as load
+    torch.set_num_threads(1)
+    m_mmap_threshold = -3               # freed tensors go back to the system, so that fresh memory is fresh
+    ctypes.CDLL(None).mallopt(m_mmap_threshold, 1 << 16)
+    files = {d: sorted(glob.glob(os.path.join(glob.escape(d), "*.safetensors"))) for d in dirs}
+
+    def fresh(paths):
+        return {k: v.clone() for p in paths for k, v in load(p).items()}
+
+    def reused(paths, into):
+        for p in paths:
+            for k, v in load(p).items():
+                into[k].copy_(v)
+    into = fresh(files[dirs[0]])
+    total = sum(v.numel() * v.element_size() for v in into.values())
+    ready()
+    for rep in range(-1, reps):         # round -1 fills the page caches
+        for side, d in enumerate(dirs):
+            what = "first" if rep < 0 else "fresh"
+            timed(rep, what, lambda: fresh(files[d]), side=side, bytes=total)
+        for side, d in enumerate(dirs):
+            if rep >= 0:
+                timed(rep, "reused", lambda: reused(files[d], into), side=side, bytes=total)
+
+
+def check(reps, where):
+    import gen
+    import numpy as np
+    import torch
+    from safetensors.torch import load_file as load
+    ready()
+    seen = 0
+    for path in sorted(glob.glob(os.path.join(glob.escape(where), "*.safetensors"))):
+        for key, t in load(path).items():
+            name = key.removeprefix("model.")
+            want = gen.bits(name, 0, t.numel())
+            if tuple(t.shape) != gen.model_shapes()[name] or \
+                    not np.array_equal(t.reshape(-1).view(torch.int16).numpy().view(np.uint16), want):
+                raise SystemExit(f"{path}: {key} has wrong values")
+            seen += 1
+    if seen != len(gen.model_shapes()):
+        raise SystemExit(f"{where}: {seen} tensors, not {len(gen.model_shapes())}")
+    print(json.dumps({"checked": seen}))
+
+
+VERBS = {"metadata": metadata, "one": one, "two-step": two_step, "load-file": load_file, "check": check}
+
+
+def main():
+    words, reps = sys.argv[1:], 1
+    if words[:1] == ["--reps"]:
+        reps, words = int(words[1]), words[2:]
+    if not words or words[0] not in VERBS:
+        raise SystemExit(__doc__)
+    VERBS[words[0]](reps, *words[1:])
+
+
+if __name__ == "__main__":
+    main()

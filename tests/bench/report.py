@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples become JSON lines, and JSON lines become one table of ratios against floors and goals."""
+import json
+import statistics
+import time
+
+
+def load():
+    with open("/proc/loadavg") as f:
+        return float(f.read().split()[0])
+
+
+def least(samples, what):
+    return min(s[what] for s in samples)
+
+
+def middle(samples, what):
+    return statistics.median(s[what] for s in samples)
+
+
+def seconds(x):
+    for unit, scale in (("s", 1), ("ms", 1e3), ("us", 1e6)):
+        if x * scale >= 1 or unit == "us":
+            return f"{x * scale:.3g} {unit}"
+
+
+def mebibytes(x):
+    return f"{x / 2**20:.1f} MiB"
+
+
+def show(unit, x):
+    return {"s": seconds, "B": mebibytes}.get(unit, lambda v: f"{v:.3g} {unit}")(x)
+
+
+class Report:
+    def __init__(self, path):
+        self.file = open(path, "w", encoding="utf-8")
+        self.samples, self.table, self.notes = {}, [], []
+
+    def write(self, **line):
+        self.file.write(json.dumps(line) + "\n")
+        self.file.flush()
+
+    def add(self, row, what, side, sample, **facts):
+        """One repetition of one side."""
+        self.samples.setdefault((row, what, side), []).append(sample)
+        self.write(row=row, what=what, side=side, load=load(), at=round(time.time(), 1), **facts, **sample)
+
+    def of(self, row, what, side):
+        return self.samples[row, what, side]
+
+    def note(self, text):
+        self.notes.append(text)
+        self.write(note=text)
+
+    def judge(self, row, what, metric, peer, ours, value, typical, bounds, more, pin):
+        floor, goal = bounds or (None, None)
+
+        def holds(bound):
+            return value >= bound if more else value <= bound
+        verdict = "" if goal is None else "goal" if holds(goal) else "floor" if holds(floor) else "MISS"
+        self.table.append((row, what, metric, peer, ours, f"{value:.3g}", f"{typical:.3g}",
+                           *(("", "") if goal is None else (f"{'>=' if more else '<='} {floor:g}", f"{goal:g}")),
+                           verdict, pin))
+        self.write(row=row, what=what, metric=metric, value=value, median=typical, floor=floor, goal=goal,
+                   verdict=verdict, pin=pin)
+
+    def ratio(self, row, what, peer, bounds=None, metric="wall", more=True, per="", pin="free", like=None):
+        """ours against peer, by minima (typical: by medians). more: peer / ours, as a speed; else ours / peer.
+        like: (row, what) whose samples of the peer are used. per: divide by ops or bytes for show."""
+        a, b = self.of(*(like or (row, what)), peer), self.of(row, what, "dcpfs")
+
+        def one(pick):
+            x, y = (pick(s, metric) / (s[0][per] if per else 1) for s in (a, b))
+            return x, y, (x / y if more else y / x)
+        x, y, value = one(least)
+        xm, ym, typical = one(middle)
+        scale, unit = (1e9, "s/GB") if per == "bytes" and metric == "cpu" else (1, "s")
+        if per == "bytes" and metric == "wall":
+            x, y, xm, ym, scale, unit = 1 / x, 1 / y, 1 / xm, 1 / ym, 1e-9, "GB/s"
+        self.judge(row, what, metric, f"{peer} {show(unit, x * scale)} / {show(unit, xm * scale)}",
+                   f"{show(unit, y * scale)} / {show(unit, ym * scale)}", value, typical, bounds, more, pin)
+
+    def pinned(self, row, what, peer, bounds, **how):
+        """On one CPU the work of both sides is what it takes: CPU seconds judge, the clock is told."""
+        self.ratio(row, what, peer, bounds, "cpu", **how)
+        self.ratio(row, what, peer, None, "wall", **how)
+
+    def most(self, row, what, metric, bounds, unit="s", pin="free", pick=least):
+        """An absolute bound on ours, which value and bounds state in ms or MiB."""
+        samples, scale = self.of(row, what, "dcpfs"), 1e3 if unit == "s" else 2**-20
+        value, typical = pick(samples, metric), middle(samples, metric)
+        self.judge(row, what, metric + (", ms" if unit == "s" else ", MiB"), "",
+                   f"{show(unit, value)} / {show(unit, typical)}", value * scale, typical * scale, bounds,
+                   False, pin)
+
+    def text(self):
+        head = ("row", "what", "by", "peer min / median", "dcpfs min / median", "ratio", "median",
+                "floor", "goal", "", "cpus")
+        rows = [head, *self.table]
+        wide = [max(len(str(r[i])) for r in rows) for i in range(len(head))]
+        body = ["  ".join(str(c).ljust(w) for c, w in zip(r, wide)).rstrip() for r in rows]
+        return "\n".join([body[0], "-" * len(body[0]), *body[1:], *("note: " + n for n in self.notes)])
