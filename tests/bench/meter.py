@@ -147,8 +147,9 @@ class Mount:
         with contextlib.suppress(OSError):
             with open(path, "w") as f:
                 f.write(str(kib))
-        with open(path) as f:
+        with contextlib.suppress(OSError), open(path) as f:
             return int(f.read())
+        return None
 
     def fail(self, what):
         self.process.kill()

@@ -44,7 +44,8 @@ class Report:
     def add(self, row, what, side, sample, **facts):
         """One repetition of one side."""
         self.samples.setdefault((row, what, side), []).append(sample)
-        self.write(row=row, what=what, side=side, load=load(), at=round(time.time(), 1), **facts, **sample)
+        self.write(**{**sample, **facts, "row": row, "what": what, "side": side, "load": load(),
+                      "at": round(time.time(), 1)})
 
     def of(self, row, what, side):
         return self.samples[row, what, side]
@@ -53,38 +54,44 @@ class Report:
         self.notes.append(text)
         self.write(note=text)
 
-    def judge(self, row, what, metric, peer, ours, value, typical, bounds, more, pin):
+    def judge(self, row, what, metric, peer, ours, value, typical, bounds, more, pin, clock=""):
         floor, goal = bounds or (None, None)
 
         def holds(bound):
             return value >= bound if more else value <= bound
         verdict = "" if goal is None else "goal" if holds(goal) else "floor" if holds(floor) else "MISS"
-        self.table.append((row, what, metric, peer, ours, f"{value:.3g}", f"{typical:.3g}",
+        self.table.append((row, what, metric, peer, ours, f"{value:.3g}", f"{typical:.3g}", clock,
                            *(("", "") if goal is None else (f"{'>=' if more else '<='} {floor:g}", f"{goal:g}")),
                            verdict, pin))
         self.write(row=row, what=what, metric=metric, value=value, median=typical, floor=floor, goal=goal,
                    verdict=verdict, pin=pin)
 
+    def compare(self, peer, ours, metric, pick, more):
+        x, y = (pick(s, metric) for s in (peer, ours))
+        return x / y if more else y / x
+
     def ratio(self, row, what, peer, bounds=None, metric="wall", more=True, per="", pin="free", like=None):
-        """ours against peer, by minima (typical: by medians). more: peer / ours, as a speed; else ours / peer.
-        like: (row, what) whose samples of the peer are used. per: divide by ops or bytes for show."""
+        """ours against peer, by minima and by medians. more: peer / ours, as a speed; else ours / peer.
+        like: (row, what) whose samples of the peer are used. per: divide by ops or bytes for show.
+        Judged by CPU seconds, the ratio by the clock is shown beside it."""
         a, b = self.of(*(like or (row, what)), peer), self.of(row, what, "dcpfs")
 
-        def one(pick):
-            x, y = (pick(s, metric) / (s[0][per] if per else 1) for s in (a, b))
-            return x, y, (x / y if more else y / x)
-        x, y, value = one(least)
-        xm, ym, typical = one(middle)
-        scale, unit = (1e9, "s/GB") if per == "bytes" and metric == "cpu" else (1, "s")
-        if per == "bytes" and metric == "wall":
-            x, y, xm, ym, scale, unit = 1 / x, 1 / y, 1 / xm, 1 / ym, 1e-9, "GB/s"
-        self.judge(row, what, metric, f"{peer} {show(unit, x * scale)} / {show(unit, xm * scale)}",
-                   f"{show(unit, y * scale)} / {show(unit, ym * scale)}", value, typical, bounds, more, pin)
-
-    def pinned(self, row, what, peer, bounds, **how):
-        """On one CPU the work of both sides is what it takes: CPU seconds judge, the clock is told."""
-        self.ratio(row, what, peer, bounds, "cpu", **how)
-        self.ratio(row, what, peer, None, "wall", **how)
+        def text(samples):
+            out = []
+            for pick in (least, middle):
+                x = pick(samples, metric) / (samples[0][per] if per else 1)
+                if per == "bytes":
+                    out.append(f"{x * 1e9:.3g} s/GB" if metric == "cpu" else f"{1e-9 / x:.3g} GB/s")
+                else:
+                    out.append(seconds(x))
+            return " / ".join(out)
+        if per and a[0][per] != b[0][per]:
+            scale = a[0][per] / b[0][per] if more else b[0][per] / a[0][per]
+        else:
+            scale = 1
+        value, typical = (self.compare(a, b, metric, pick, more) / scale for pick in (least, middle))
+        clock = "" if metric == "wall" else f"{self.compare(a, b, 'wall', least, more) / scale:.3g}"
+        self.judge(row, what, metric, f"{peer} {text(a)}", text(b), value, typical, bounds, more, pin, clock)
 
     def most(self, row, what, metric, bounds, unit="s", pin="free", pick=least):
         """An absolute bound on ours, which value and bounds state in ms or MiB."""
@@ -96,7 +103,7 @@ class Report:
 
     def text(self):
         head = ("row", "what", "by", "peer min / median", "dcpfs min / median", "ratio", "median",
-                "floor", "goal", "", "cpus")
+                "clock", "floor", "goal", "", "cpus")
         rows = [head, *self.table]
         wide = [max(len(str(r[i])) for r in rows) for i in range(len(head))]
         body = ["  ".join(str(c).ljust(w) for c, w in zip(r, wide)).rstrip() for r in rows]
