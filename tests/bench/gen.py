@@ -10,7 +10,6 @@ usage: gen.py DIR [SET...]          with a python that has torch and numpy
   whole10k  10,000 keys of 4 KiB in 1 chunk each, all of them real
   keys100k  100,000 keys of 1 KiB in 8 chunks each; the chunks of every 1000th key are real, the others
             are holes: its metadata is what counts (needs 3 GiB of memory while it is written)
-  embed     the values of that big tensor as a plain file, for the server to compare with
   names     100,000 empty files named as the files that show keys100k, and 10,000 files of 4 KiB
 
 Every value of `model` follows from key and position (bits()), so anybody can check any part of it.
@@ -157,14 +156,6 @@ def make_keys(out, count, shards, cols, real_every):
     FileSystemWriter(out, sync_files=False).finish(metadata, results)
 
 
-def make_embed(out):
-    os.makedirs(out)
-    rows, cols = model_shapes()[BIG]
-    with open(out + "/data", "wb") as f:
-        for at in range(0, rows, 8192):
-            f.write(bits(BIG, at * cols, 8192 * cols).tobytes())
-
-
 def make_names(out):
     os.makedirs(out + "/many")
     os.makedirs(out + "/small")
@@ -178,7 +169,7 @@ def make_names(out):
 def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         raise SystemExit(__doc__)
-    top, wanted = sys.argv[1], sys.argv[2:] or ["model", "embed", *SETS, "names"]
+    top, wanted = sys.argv[1], sys.argv[2:] or ["model", *SETS, "names"]
     os.makedirs(top, exist_ok=True)
     for name in wanted:
         out, began = os.path.join(top, name), time.time()
@@ -187,8 +178,6 @@ def main():
         shutil.rmtree(out + ".part", ignore_errors=True)
         if name == "model":
             make_model(out + ".part")
-        elif name == "embed":
-            make_embed(out + ".part")
         elif name == "names":
             make_names(out + ".part")
         else:

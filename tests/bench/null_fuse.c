@@ -3,12 +3,15 @@
  * null_fuse: a FUSE server that does nothing but answer, as fast as FUSE can be answered: the
  * limit that dcpfs is measured against. Same session settings as dcpfs.
  *
- *   null_fuse [-t THREADS] [-o] [-n FILES] DATA MNT
+ *   null_fuse [-t THREADS] [-o] [-n FILES] MNT FILE:OFFSET:BYTES...
  *
- *   MNT/data        the bytes of DATA, out of a mapping, as one iovec
- *   MNT/names/N     FILES files of 4 KiB, N = 000000, 000001, ... (the start of DATA)
+ *   MNT/data        these pieces one behind the other, out of mappings, as iovecs
+ *   MNT/names/N     FILES files of 4 KiB, N = 000000, 000001, ... (the start of the first
+ * piece)
  *
- * -t 1 serves by the single-threaded loop; -o tells the kernel to skip OPEN.
+ * Pieces of the same files at the same places as dcpfs reads them, because where bytes lie in
+ * a page, and in which pages, decides what a copy costs. -t 1 serves by the single-threaded
+ * loop; -o tells the kernel to skip OPEN.
  */
 #define FUSE_USE_VERSION 312
 #include <err.h>
@@ -24,12 +27,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DATA = 2, NAMES = 3, FIRST = 16, SMALL = 4096, MAX_READ = 1 << 20, NAME_LEN = 6 };
+enum {
+	DATA = 2,
+	NAMES = 3,
+	FIRST = 16,
+	SMALL = 4096,
+	MAX_READ = 1 << 20,
+	NAME_LEN = 6,
+	MAX_PIECES = 256
+};
 
 static const double FOREVER = 1e9;
 
-static struct {
+struct piece {
 	const char *map;
+	uint64_t at, n; /* in MNT/data */
+};
+
+static struct {
+	struct piece pieces[MAX_PIECES];
+	unsigned npieces;
 	uint64_t size;
 	unsigned long files;
 	unsigned threads;
@@ -133,18 +150,29 @@ static void open_dir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void read_file(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		      struct fuse_file_info *fi)
 {
-	uint64_t end = ino == DATA ? srv.size : SMALL;
-	struct iovec iov = { .iov_len = size };
+	uint64_t at = (uint64_t)off, end = ino == DATA ? srv.size : SMALL;
+	struct iovec iov[MAX_PIECES];
+	int n = 0;
 
 	(void)fi;
-	if ((uint64_t)off >= end) {
-		fuse_reply_buf(req, NULL, 0);
-		return;
+	if (at >= end)
+		size = 0;
+	else if (size > end - at)
+		size = end - at;
+	for (unsigned i = 0; i < srv.npieces && size > 0; i++) {
+		const struct piece *p = &srv.pieces[i];
+		uint64_t take;
+
+		if (at >= p->at + p->n)
+			continue;
+		take = p->at + p->n - at;
+		if (take > size)
+			take = size;
+		iov[n++] = (struct iovec){ (void *)(uintptr_t)(p->map + (at - p->at)), take };
+		at += take;
+		size -= take;
 	}
-	if (iov.iov_len > end - (uint64_t)off)
-		iov.iov_len = end - (uint64_t)off;
-	iov.iov_base = (void *)(uintptr_t)(srv.map + off);
-	fuse_reply_iov(req, &iov, 1);
+	fuse_reply_iov(req, iov, n);
 }
 
 /* Append one entry; false when the buffer has no room for it. */
@@ -208,22 +236,36 @@ static const struct fuse_lowlevel_ops ops = {
 	.readdirplus = readdir_plus,
 };
 
-static void map_data(const char *path)
+static void add_piece(char *word)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct piece *p = &srv.pieces[srv.npieces];
+	char *bytes = strrchr(word, ':'), *offset;
 	struct stat st;
-	void *p;
+	uint64_t from;
+	void *map;
+	int fd;
 
+	if (bytes)
+		*bytes++ = 0;
+	offset = strrchr(word, ':');
+	if (!bytes || !offset || srv.npieces == MAX_PIECES)
+		errx(2, "a piece is FILE:OFFSET:BYTES, and %d are the most", MAX_PIECES);
+	*offset++ = 0;
+	from = strtoull(offset, NULL, 10);
+	p->n = strtoull(bytes, NULL, 10);
+	fd = open(word, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		err(1, "%s", path);
-	if (st.st_size < SMALL)
-		errx(1, "%s: shorter than %d bytes", path, SMALL);
-	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-	if (p == MAP_FAILED)
-		err(1, "%s", path);
+		err(1, "%s", word);
+	if (p->n < SMALL || from > (uint64_t)st.st_size || p->n > (uint64_t)st.st_size - from)
+		errx(1, "%s: too short", word);
+	map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		err(1, "%s", word);
 	close(fd);
-	srv.map = p;
-	srv.size = (uint64_t)st.st_size;
+	p->map = (const char *)map + from;
+	p->at = srv.size;
+	srv.size += p->n;
+	srv.npieces++;
 }
 
 static int serve(struct fuse_session *se)
@@ -262,12 +304,14 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	if (argc - optind != 2 || !srv.threads || srv.files > 1000000)
-		errx(2, "usage: null_fuse [-t THREADS] [-o] [-n FILES] DATA MNT");
-	map_data(argv[optind]);
+	if (argc - optind < 2 || !srv.threads || srv.files > 1000000)
+		errx(2,
+		     "usage: null_fuse [-t THREADS] [-o] [-n FILES] MNT FILE:OFFSET:BYTES...");
+	for (int i = optind + 1; i < argc; i++)
+		add_piece(argv[i]);
 	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
-	if (!se || fuse_set_signal_handlers(se) || fuse_session_mount(se, argv[optind + 1]))
-		errx(1, "cannot mount on %s", argv[optind + 1]);
+	if (!se || fuse_set_signal_handlers(se) || fuse_session_mount(se, argv[optind]))
+		errx(1, "cannot mount on %s", argv[optind]);
 	rc = serve(se);
 	fuse_remove_signal_handlers(se);
 	fuse_session_unmount(se);
