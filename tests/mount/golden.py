@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every golden checkpoint, through the mount: exactly the bytes, numbers and names of its manifest."""
+import json
+import os
+import re
+import subprocess
+import urllib.parse
+
+import arrays
+import lib
+from lib import case, check, equal, read, sha
+
+FORMS = ("npy", "raw", "safetensors")
+NAME_MAX = 243
+
+
+def natural(name):
+    return [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", name)]
+
+
+def stem_of(key):
+    """The file name of a key as fs/README.md has it; None where it is cut and hashed."""
+    if key in ("", ".", ".."):
+        return "%" if not key else key.replace(".", "%2E")
+    out = "".join(c if c >= " " and c not in "/%\x7f" else f"%{ord(c):02X}" for c in key)
+    return out if len(out.encode()) <= NAME_MAX else None
+
+
+def key_of(stem):
+    """Back again."""
+    return "" if stem == "%" else urllib.parse.unquote(stem, errors="strict")
+
+
+def check_name(key, path, extension):
+    stem = path.partition("/")[2].removesuffix(extension)
+    want = stem_of(key)
+    if want is not None:
+        equal(stem, want, "file name of the key")
+        equal(key_of(stem), key, "key of the file name")
+        return
+    m = re.fullmatch(r"(.*)~[0-9a-f]{16}", stem, re.S)
+    full = "".join(c if c >= " " and c not in "/%\x7f" else f"%{ord(c):02X}" for c in key)
+    if check(m, f"a long name ends in ~ and a hash: {stem}"):
+        check(len(stem.encode()) <= NAME_MAX and full.startswith(m[1]) and len(m[1].encode()) > 200,
+              f"a long name keeps the front of the key: {stem}")
+
+
+def check_raw(m, base, t, want):
+    raw = read(base / t["files"]["raw"])
+    equal(len(raw), want["nbytes"], "bytes in raw/")
+    equal(sha(raw), want["sha256"], "sha256 of raw/")
+    return raw
+
+
+def check_npy(base, t, want, raw):
+    descr, shape, numbers = arrays.parse_npy(read(base / t["files"]["npy"]))
+    equal(descr, arrays.DESCR[want["dtype"]], "descr of npy/")
+    equal(shape, arrays.shown_shape(want["dtype"], want["shape"]), "shape of npy/")
+    check(arrays.same_numbers(want["dtype"], numbers, arrays.widened(want["dtype"], raw)), "numbers of npy/")
+
+
+def check_safetensors(base, t, want, raw):
+    if want["dtype"] in arrays.NOT_IN_SAFETENSORS:
+        equal(t["files"]["safetensors"], None, "a dtype safetensors has no name for")
+        return
+    found, metadata = arrays.parse_safetensors(read(base / t["files"]["safetensors"]))
+    equal(list(found), [want["key"]], "tensors in safetensors/")
+    equal(metadata.get("format"), "pt", "format in the metadata of safetensors/")
+    equal(found.get(want["key"]), (want["dtype"], arrays.shown_shape(want["dtype"], want["shape"]), raw),
+          "dtype, shape and bytes of safetensors/")
+
+
+def stored(source, version, piece, dtype):
+    """The bytes of a piece as the shard has them; (bytes, exact?)."""
+    with open(source / version / piece["file"], "rb") as f:
+        f.seek(piece["offset"])
+        data = f.read(piece["nbytes"])
+    equal(len(data), piece["nbytes"], "bytes of the piece that are in the shard")
+    lengths = [hi - lo for lo, hi in piece["region"]]
+    if piece.get("filter") == "zstd":
+        return subprocess.run(["zstd", "-dcq"], input=data, capture_output=True, check=True).stdout, False
+    if "strides" in piece:
+        data = arrays.gather(data, arrays.ITEM[dtype], lengths, piece["strides"])
+    return data, "byteorder" not in piece
+
+
+def check_pieces(source, version, t, raw):
+    """The pieces tile the tensor, and each is where it is said to be."""
+    regions = [p["region"] for p in t["pieces"] if arrays.volume([b - a for a, b in p["region"]])]
+    for r in regions:
+        check(len(r) == len(t["shape"]) and all(0 <= a <= b <= n for (a, b), n in zip(r, t["shape"])),
+              f"region {r} lies inside {t['shape']}")
+    equal(sum(arrays.volume([b - a for a, b in r]) for r in regions), arrays.volume(t["shape"]),
+          "elements of all pieces")
+    check(not any(arrays.overlap(a, b) for i, a in enumerate(regions) for b in regions[:i]), "pieces do not overlap")
+    for piece in t["pieces"]:
+        want = arrays.region_of(raw, t["dtype"], t["shape"], piece["region"])
+        data, exact = stored(source, version, piece, t["dtype"])
+        if exact:
+            equal(sha(data), sha(want), f"stored bytes of piece {piece}")
+        elif piece.get("filter"):
+            check(want in data, f"the decompressed item holds the bytes of piece {piece}")
+
+
+def check_tensor(m, source, version, t, want):
+    base = m.at / version
+    for field in ("path", "dtype", "shape", "nbytes"):
+        equal(t[field], want[field], field)
+    equal(t["error"], None, "error")
+    for form in FORMS:
+        if t["files"][form]:
+            check_name(t["key"], t["files"][form], {"npy": ".npy", "raw": ".bin"}.get(form, ".safetensors"))
+    raw = check_raw(m, base, t, want)
+    check_npy(base, t, want, raw)
+    check_safetensors(base, t, want, raw)
+    check_pieces(source, version, t, raw)
+
+
+def check_object(m, version, o, want):
+    for field in ("path", "type"):
+        equal(o[field], want[field], field)
+    check("error" not in o, f"error: {o.get('error')}")
+    check_name(o["key"], o["file"], ".json")
+    value = json.loads(read(m.at / version / o["file"]))
+    if "base64" in want:
+        equal(value, {"$bytes": want["base64"]}, "value")
+    elif want["json"] is not None or want["type"] == "NoneType":
+        equal(repr(value), repr(want["json"]), "value")  # repr tells 1 from 1.0 and 0.0 from -0.0
+    return value
+
+
+def check_listing(m, version, index):
+    """The directories list the files of index.json, and nothing else."""
+    base = m.at / version
+    equal(sorted(os.listdir(base)),
+          sorted(["README.txt", "index.json", "index.jsonl", "objects", *FORMS]), "the version's directory")
+    for form in FORMS:
+        want = sorted(t["files"][form] for t in index["tensors"].values() if t["files"][form])
+        equal(sorted(f"{form}/{n}" for n in os.listdir(base / form)), want, f"names in {form}/")
+    equal(sorted(f"objects/{n}" for n in os.listdir(base / "objects")),
+          sorted(o["file"] for o in index["objects"].values()), "names in objects/")
+
+
+def check_texts(m, version, index, values):
+    base = m.at / version
+    lines = [json.loads(x) for x in read(base / "index.jsonl").decode().splitlines()]
+    by_key = {**index["tensors"], **index["objects"]}
+    equal([x["key"] for x in lines], list(by_key), "keys of index.jsonl, tensors first")
+    for line in lines:
+        value = line.pop("value", None)
+        equal(line, by_key.get(line["key"]), f"line of {line['key']} in index.jsonl")
+        equal(repr(value), repr(values.get(line["key"])), f"value of {line['key']} in index.jsonl")
+    readme = read(base / "README.txt").decode()
+    check(version in readme.split("\n")[0] and "npy/" in readme and len(readme.splitlines()) < 30,
+          f"README.txt: {readme[:200]}")
+    check(f"{len(index['tensors'])} tensors" in readme, f"README.txt counts the tensors: {readme[:200]}")
+
+
+def nested(index, want):
+    """Keys of tensors inside a value the framework loads as one object: the manifest has only that."""
+    return {k for k, t in index["tensors"].items() if k not in want["tensors"] and
+            any(t["path"][:len(o["path"])] == o["path"] != t["path"] for o in want["objects"].values())}
+
+
+def check_version(m, source, name, version, want):
+    case(f"{name}/{version}")
+    raw_doc = json.loads(read(m.at / version / "index.json"))
+    index, values = m.index(version), {}
+    equal(len(raw_doc["tensors"]) + len(raw_doc["objects"]), len(index["tensors"]) + len(index["objects"]),
+          "no key stands twice")
+    equal((index["dcpfs"], index["version"], index["complete"]), (1, version, True), "head of index.json")
+    equal(sorted(set(index["tensors"]) - nested(index, want)), sorted(want["tensors"]), "keys of tensors")
+    equal(sorted(index["objects"]), sorted(want["objects"]), "keys of objects")
+    for key, t in index["tensors"].items():
+        case(f"{name}/{version} {lib.short(key)}")
+        # A nested one is checked against itself: its forms and pieces must agree.
+        check_tensor(m, source, version, t, want["tensors"].get(key) or
+                     {**t, "sha256": sha(read(m.at / version / t["files"]["raw"]))})
+    for key, o in index["objects"].items():
+        if key in want["objects"]:
+            case(f"{name}/{version} {lib.short(key)}")
+            values[key] = check_object(m, version, o, want["objects"][key])
+    case(f"{name}/{version}")
+    check_listing(m, version, index)
+    check_texts(m, version, index, values)
+
+
+def check_root(m, name, versions):
+    case(name)
+    complete = sorted((v for v in versions if versions[v]["complete"]), key=natural)
+    equal(m.versions(), sorted(complete), "versions in the root")
+    equal(m.latest(), complete[-1], "latest")
+    equal(read(m.at / "latest" / "index.json"), read(m.at / complete[-1] / "index.json"), "latest/index.json")
+    incomplete = m.control("incomplete.json")
+    equal(sorted(x["version"] for x in incomplete), sorted(set(versions) - set(complete)), "incomplete.json")
+    check(all(x["reason"] and x["format"] for x in incomplete), f"incomplete.json says why: {incomplete}")
+    equal(m.control("errors.json"), [], "errors.json")
+    status = m.control("status.json")
+    equal({v["version"]: v["state"] for v in status["versions"]}, {v: "ready" for v in complete}, "status.json")
+
+
+def folder(name):
+    """One golden folder."""
+    source, versions = lib.golden(name)
+    with lib.mount(source) as m:
+        m.settled()
+        check_root(m, name, versions)
+        for version, want in versions.items():
+            if want["complete"]:
+                check_version(m, source, name, version, want)
+        case(name)
+        equal(m.control("errors.json"), [], "errors.json after everything was read")
+
+
+def all_of(name):
+    def test():
+        folder(name)
+    test.__name__ = name
+    return test
+
+
+lib.main(*(all_of(p.parent.name) for p in sorted(lib.GOLDEN.glob("dcp-*/manifest.json"))))

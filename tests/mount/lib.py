@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every mount test needs: a private directory, mounts that end, checks that name their case.
+
+A test is a file of functions; the last line is `lib.main(one, two, ...)`. Every function runs,
+also when an earlier one failed; `python3 posix.py writes names` runs those two only.
+
+    DCPFS_PROGRAM      the dcpfs to test (meson sets it)
+    DCPFS_TEST_SEED    the seed of everything random; the one in use is printed
+    DCPFS_TEST_KEEP    keep the working directory, and say where it is
+"""
+import atexit
+import contextlib
+import ctypes
+import errno
+import faulthandler
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+PROGRAM = os.environ.get("DCPFS_PROGRAM", "dcpfs")
+SKIP = 77
+PATIENCE = 30        # seconds until a predicate must hold; sanitizers and busy machines are slow
+APPEARS = 5          # seconds in which the mount promises to notice a change of its source
+WATCHDOG = 300       # seconds until a test that hangs loses its daemons
+MAX_TOLD = 40        # failures that are printed
+
+SEED = int(os.environ.get("DCPFS_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+DIRTY = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread)Sanitizer|AddressSanitizer:|runtime error:|Assertion .* failed")
+
+failures = []
+_case = [""]
+_mounts = []
+_numbers = iter(range(1 << 30))
+
+
+# ---- checks ----
+
+def case(text):
+    """Name what is checked from here on; shown in front of failures."""
+    _case[0] = text
+
+
+def fail(what):
+    failures.append(what)
+    if len(failures) <= MAX_TOLD:
+        print(f"FAIL {_case[0]}: {what}", flush=True)
+    return False
+
+
+def check(ok, what):
+    return bool(ok) or fail(what)
+
+
+def short(value):
+    text = repr(value)
+    return text if len(text) <= 300 else text[:200] + f"... ({len(text)} characters)"
+
+
+def equal(got, want, what):
+    return got == want or fail(f"{what}: got {short(got)}, want {short(want)}")
+
+
+def errno_of(call, *args, **kwargs):
+    """The name of the errno that a call fails with; None when it does not fail."""
+    try:
+        call(*args, **kwargs)
+    except OSError as e:
+        return errno.errorcode.get(e.errno, str(e.errno))
+    return None
+
+
+def fails(names, call, *args, **kwargs):
+    """The call must fail with one of these, written "EIO ESTALE"."""
+    got = errno_of(call, *args, **kwargs)
+    return got in names.split() or fail(f"{call.__name__}{short(args)}: got {got}, want {names}")
+
+
+def wait(predicate, what, seconds=PATIENCE):
+    """Ask until it is so, then return what it said; a failure when the deadline passes."""
+    end = time.monotonic() + seconds
+    while True:
+        got = predicate()
+        if got:
+            return got
+        if time.monotonic() > end:
+            fail(f"not within {seconds} s: {what}")
+            return got
+        time.sleep(0.02)
+
+
+def rng(*what):
+    """Random numbers that depend on the seed and on what they are for."""
+    return random.Random(":".join(map(str, (SEED, *what))))
+
+
+# ---- the working directory ----
+
+def _remove(path):
+    if os.environ.get("DCPFS_TEST_KEEP"):
+        print(f"kept: {path}")
+    else:
+        subprocess.run(["chmod", "-R", "u+rwX", str(path)], stderr=subprocess.DEVNULL)  # copies of a mount
+        shutil.rmtree(path, ignore_errors=True)
+
+
+WORK = pathlib.Path(tempfile.mkdtemp(prefix="dcpfs-mount."))
+atexit.register(_remove, WORK)
+
+
+def become(*argv):
+    """Go on as another program, and leave nothing behind."""
+    _remove(WORK)
+    os.execvp(argv[0], argv)
+
+
+def fresh(name):
+    """A new empty directory."""
+    path = WORK / f"{name}.{next(_numbers)}"
+    path.mkdir()
+    return path
+
+
+def copy(src, dst):
+    """A copy that may be damaged, with the times of the original."""
+    shutil.copytree(src, dst, symlinks=True)
+    return pathlib.Path(dst)
+
+
+def golden(name):
+    """(directory of versions, manifest with one entry a version as the mount names it)."""
+    manifest = json.loads((GOLDEN / name / "manifest.json").read_text(encoding="utf-8"))
+    versions = {}
+    for v in manifest["versions"]:
+        # One torch.save file a rank, no metadata: shown as one version, keys below "rank<r>".
+        m = re.fullmatch(r"(.*)/checkpoint_(\d+)\.pt", v["name"])
+        into = versions.setdefault(m[1] if m else v["name"],
+                                   {"complete": True, "tensors": {}, "objects": {}, "aliases": []})
+        into["complete"] &= v["complete"]
+        into["aliases"] += v["aliases"]
+        for kind in ("tensors", "objects"):
+            for x in v[kind]:
+                if m:
+                    x = {**x, "key": f"rank{m[2]}.{x['key']}", "path": [f"rank{m[2]}", *x["path"]]}
+                into[kind][x["key"]] = x
+    return GOLDEN / name / "ckpt", versions
+
+
+# ---- can this machine mount at all? ----
+
+def _capable():
+    """Is CAP_SYS_ADMIN in effect?"""
+    with open("/proc/self/status", encoding="ascii") as f:
+        return int(re.search(r"^CapEff:\s*(\w+)", f.read(), re.M)[1], 16) >> 21 & 1
+
+
+def why_not():
+    """Why nothing can be mounted here; None when it can."""
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as e:
+        return f"/dev/fuse: {e.strerror}"
+    helper = shutil.which("fusermount3")
+    if not helper:
+        return "fusermount3 is not installed"
+    if not _capable() and not os.stat(helper).st_mode & 0o4000:
+        return "not root, and fusermount3 is not set-user-id"
+    return None
+
+
+def skip(why):
+    print(f"skipped: {why}", file=sys.stderr)
+    sys.exit(SKIP)
+
+
+def sanitized():
+    """Was the program built with the address sanitizer?"""
+    with open(shutil.which(PROGRAM) or PROGRAM, "rb") as f:
+        return b"__asan_init" in f.read()
+
+
+# ---- mounts ----
+
+def unescape(text):
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
+
+
+def mounted(path):
+    """The line of mountinfo on top at this place: {"type", "source", "options", "super"} or None."""
+    found = None
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
+        for line in f:
+            front, _, back = line.rstrip("\n").partition(" - ")
+            front, back = front.split(" "), back.split(" ")
+            if unescape(front[4]) == str(path):
+                found = {"type": back[0], "source": unescape(back[1]), "options": front[5], "super": back[2],
+                         "device": front[2]}
+    return found
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def alive(pid):
+    """Does the process run? (A zombie does not.)"""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def run(*argv, timeout=60, **kwargs):
+    """Run a program to its end: a CompletedProcess with text."""
+    kwargs.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run([str(a) for a in argv], capture_output=True, text=True, errors="surrogateescape",
+                          timeout=timeout, **kwargs)
+
+
+def ok(*argv, **kwargs):
+    """Run a program that must succeed; its stdout."""
+    done = run(*argv, **kwargs)
+    check(done.returncode == 0, f"{argv[0]} exits {done.returncode}: {short(done.stderr)}")
+    return done.stdout
+
+
+def knows(options):
+    """Are these options of dcpfs mount? Not every build or release has them all."""
+    page = run(PROGRAM, "mount", "--help").stdout
+    return all(o.split("=")[0] in page for o in options)
+
+
+def environment(cache=None):
+    env = {**os.environ, "DCPFS_CACHE": str(cache or WORK / "cache"), "LC_ALL": "C.UTF-8"}
+    for name in ("XDG_CACHE_HOME", "NOTIFY_SOCKET"):
+        env.pop(name, None)
+    return env
+
+
+class Mount:
+    """A mount in the foreground, its words in a log. As a context it must end well."""
+
+    def __init__(self, source, *options, cache=None, at=None, verb=("mount", "-f"), prefix=(), cwd=None,
+                 program=None, answers=True, stays=False):
+        self.at = pathlib.Path(at) if at else fresh("mnt")
+        self.log_path = WORK / f"log.{next(_numbers)}"
+        self.stays = stays  # until the end, not only until the end of the test that made it
+        self.argv = [*map(str, prefix), str(program or PROGRAM), *verb, *map(str, options), str(source), str(self.at)]
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=environment(cache), cwd=cwd or WORK)
+        _mounts.append(self)
+        if answers:
+            wait(lambda: self.answers() or self.process.poll() is not None, f"{self.argv} answers")
+            if self.process.poll() is not None:
+                raise RuntimeError(f"exit {self.process.returncode}: {' '.join(self.argv)}\n{self.log()}")
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def answers(self):
+        m = mounted(self.at)
+        return bool(m) and m["type"] == "fuse.dcpfs" and errno_of(os.stat, self.at) in (None, "EACCES")
+
+    def log(self):
+        return self.log_path.read_text(encoding="utf-8", errors="surrogateescape")
+
+    def running(self):
+        return self.process.poll() is None
+
+    def versions(self):
+        return sorted(n for n in os.listdir(self.at) if n not in (".dcpfs", "latest"))
+
+    def latest(self):
+        return os.readlink(self.at / "latest") if os.path.lexists(self.at / "latest") else None
+
+    def index(self, version="latest"):
+        """index.json with the entries by key."""
+        doc = json.loads(read(self.at / version / "index.json"))
+        return {**doc, "tensors": {t["key"]: t for t in doc["tensors"]},
+                "objects": {o["key"]: o for o in doc["objects"]}}
+
+    def control(self, name):
+        return json.loads(read(self.at / ".dcpfs" / name))
+
+    def settled(self):
+        """Wait until every version was opened or refused."""
+        wait(lambda: all(v["state"] != "not opened yet" for v in self.control("status.json")["versions"]),
+             "every version is opened")
+        return self
+
+    def unmount(self, exit_code=0):
+        if mounted(self.at):
+            done = run("fusermount3", "-u", "--", self.at)
+            check(done.returncode == 0, f"unmounting: {done.stderr}")
+        self.ends(exit_code)
+
+    def ends(self, exit_code=0):
+        """The daemon must go, and leave nothing behind."""
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            fail("the daemon did not end")
+            self.destroy()
+            return
+        equal(code, exit_code, f"exit code of the daemon, which said {short(self.log())}")
+        check(not mounted(self.at) or exit_code, "still mounted after the daemon ended")
+        check(not DIRTY.search(self.log()), f"sanitizer: {self.log()[:6000]}")
+
+    def destroy(self):
+        """Whatever state it is in: away with it."""
+        if mounted(self.at):
+            run("fusermount3", "-uz", "--", self.at)
+        if self.running():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)  # without a mount it ends by itself
+        if self.running():
+            self.process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(10)  # one that sits in a request of its own may not die
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, tb):
+        if kind is None:
+            self.unmount()
+        else:
+            self.destroy()
+            check(not DIRTY.search(self.log()), f"sanitizer: {self.log()[:6000]}")
+
+
+def mount(source, *options, **kwargs):
+    return Mount(source, *options, **kwargs)
+
+
+def _destroy_all():
+    for m in _mounts:
+        m.destroy()
+
+
+atexit.register(_destroy_all)
+
+
+def _watchdog():
+    """A test that hangs in a request cannot be killed; without its daemon it wakes up."""
+    print(f"FAIL {_case[0]}: nothing moved for {WATCHDOG} s", flush=True)
+    failures.append("watchdog")
+    faulthandler.dump_traceback(sys.stdout)
+    for m in _mounts:
+        if m.running():
+            m.process.kill()
+
+
+# ---- reading ----
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def forget(fd):
+    """Drop the cached pages of an open file, so that the daemon is asked again."""
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def outcome(path, fd=None):
+    """(bytes, None) or (None, errno name) of reading a whole file past the kernel's cache."""
+    mine = fd is None
+    try:
+        if mine:
+            fd = os.open(path, os.O_RDONLY)
+        try:
+            forget(fd)
+            parts, at = [], 0
+            while part := os.pread(fd, 1 << 20, at):
+                parts.append(part)
+                at += len(part)
+            return b"".join(parts), None
+        finally:
+            if mine:
+                os.close(fd)
+    except OSError as e:
+        return None, errno.errorcode[e.errno]
+
+
+# ---- the run ----
+
+def _terminated(number, frame):
+    sys.exit(f"ended by signal {number}")
+
+
+def main(*tests):
+    print(f"seed: DCPFS_TEST_SEED={SEED}", flush=True)
+    signal.signal(signal.SIGTERM, _terminated)
+    wanted = sys.argv[1:]
+    if not shutil.which(PROGRAM):
+        sys.exit(f"no program {PROGRAM}: set DCPFS_PROGRAM")
+    why = why_not()
+    if why:
+        skip(why)
+    dog = threading.Timer(WATCHDOG, _watchdog)
+    dog.daemon = True
+    dog.start()
+    for test in tests:
+        if wanted and test.__name__ not in wanted:
+            continue
+        before, began = len(failures), time.monotonic()
+        case(test.__name__)
+        try:
+            test()
+        except Exception:  # the next test may still tell something
+            fail(traceback.format_exc())
+        for m in _mounts:
+            if not m.stays:
+                m.destroy()
+        print(f"{'ok  ' if len(failures) == before else 'FAIL'} {test.__name__} "
+              f"({time.monotonic() - began:.1f} s)", flush=True)
+    dog.cancel()
+    if len(failures) > MAX_TOLD:
+        print(f"... and {len(failures) - MAX_TOLD} more")
+    print(f"{len(failures)} failures" if failures else "all well")
+    sys.exit(1 if failures else 0)
