@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a mount begins and ends: in the background, by umount, by a signal, by death; and what is refused."""
+import json
+import os
+import signal
+import time
+
+import lib
+from lib import case, check, equal, outcome, run, wait
+
+SOURCE = lib.GOLDEN / "dcp-fsdp2" / "ckpt"
+
+
+def program(*args, **kwargs):
+    return run(lib.PROGRAM, *args, env=lib.environment(), **kwargs)
+
+
+def daemon_of(at):
+    """The process that serves a mount in the background, as the mount tells it."""
+    return json.loads(lib.read(at / ".dcpfs" / "status.json"))["pid"]
+
+
+def is_mounted(at):
+    m = lib.mounted(at)
+    return bool(m) and m["type"] == "fuse.dcpfs"
+
+
+def in_background():
+    """The command returns when the mount answers, holds nothing of its caller, and umount waits."""
+    for words in (["mount"], []):
+        at = lib.fresh("mnt")
+        case(f"dcpfs {' '.join(words)} SOURCE MNT")
+        done = program(*words, SOURCE, at)  # waits for its stdout and stderr to be closed, too
+        try:
+            equal((done.returncode, done.stdout, done.stderr), (0, "", ""), "exit code and words")
+            check(is_mounted(at), "mounted when the command returned")
+            equal(os.readlink(at / "latest"), "step-20", "latest, at once")
+            check(len(os.listdir(at / "latest" / "npy")) > 10, "tensors, at once")
+            pid = daemon_of(at)
+            check(lib.alive(pid), "the daemon runs")
+            equal({os.readlink(f"/proc/{pid}/fd/{n}") for n in (0, 1, 2)}, {"/dev/null"}, "its standard descriptors")
+            equal(os.getsid(pid), pid, "its session is its own")
+            case("a second mount on top")
+            again = program("mount", SOURCE, at)
+            equal(again.returncode, 3, f"exit code: {again.stderr}")
+            check("already" in again.stderr, f"message: {again.stderr}")
+        finally:
+            done = program("umount", at)
+        equal((done.returncode, done.stdout, done.stderr), (0, "", ""), "exit code and words of umount")
+        check(not is_mounted(at), "unmounted when umount returned")
+        wait(lambda: not lib.alive(pid), "the daemon ends")
+
+
+def as_fstab_has_it():
+    """mount(8) calls: dcpfs SRC MNT -o ro,noauto,..."""
+    at = lib.fresh("mnt")
+    done = program(SOURCE, at, "-o", "ro,noauto,nofail,_netdev,user,x-systemd.automount,nosuid,nodev,defaults")
+    equal(done.returncode, 0, f"exit code: {done.stderr}")
+    m = lib.mounted(at)
+    if check(m, "mounted"):
+        equal((m["type"], m["source"]), ("fuse.dcpfs", str(SOURCE)), "type and device")
+        check({"ro", "nosuid", "nodev"} <= set(m["options"].split(",")), f"options {m['options']}")
+        equal(program("umount", at).returncode, 0, "umount")
+    for options, word in (("rw", "ro"), ("nonsense", "nonsense"), ("uid=x", "uid"), ("ro,,", "")):
+        case(f"-o {options}")
+        done = program(SOURCE, at, "-o", options)
+        if done.returncode == 0 and options == "ro,,":
+            program("umount", at)
+            continue
+        equal(done.returncode, 2, f"exit code: {done.stderr}")
+        check(word in done.stderr and not is_mounted(at), f"message: {done.stderr}")
+
+
+def refused():
+    """Mount points and sources that make no sense, each with its exit code and a line that says why."""
+    inside = lib.copy(SOURCE, lib.fresh("source") / "ckpt")
+    (inside / "below").mkdir()
+    empty, at, file = lib.fresh("empty"), lib.fresh("mnt"), lib.WORK / "a file"
+    file.write_text("x")
+    (lib.WORK / "link").symlink_to(inside)
+    rows = [
+        ("over its own source", inside, inside, (2, 3)),
+        ("over its own source by a link", lib.WORK / "link", inside, (2, 3)),
+        ("over its own source, spelled otherwise", inside, f"{inside}/step-10/..", (2, 3)),
+        ("inside its source", inside, inside / "below", (2, 3)),
+        ("above its source", inside, inside.parent, (2, 3)),
+        ("on a directory that is not there", SOURCE, lib.WORK / "nowhere", (3,)),
+        ("on a file", SOURCE, file, (2, 3)),
+        ("of a source that is not there", lib.WORK / "nowhere", at, (3,)),
+        ("of an empty directory", empty, at, (4,)),
+        ("of a file", file, at, (3, 4)),
+        ("of a shard", SOURCE / "step-10" / "__0_0.distcp", at, (3, 4)),
+    ]
+    for what, source, where, codes in rows:
+        for options in ([], ["-f"]):
+            case(f"{what} {options}")
+            done = program("mount", *options, source, where, timeout=30)
+            check(done.returncode in codes, f"exit code {done.returncode}, want {codes}: {done.stderr}")
+            check(done.stderr.startswith("dcpfs: ") and done.stdout == "", f"words: {done.stderr!r} {done.stdout!r}")
+            check(not is_mounted(where), "nothing is mounted")
+    equal(sorted(os.listdir(inside)), sorted([*os.listdir(SOURCE), "below"]), "the source is as it was")
+    for what, args in (("no mount", [at]), ("nothing there", [lib.WORK / "nowhere"]), ("no operand", [])):
+        case(f"umount: {what}")
+        done = program("umount", *args)
+        check(done.returncode in (2, 3), f"exit code {done.returncode}: {done.stderr}")
+
+
+def busy():
+    """A mount in use is not taken away, and says so; lazily it is."""
+    at = lib.fresh("mnt")
+    equal(program("mount", SOURCE, at).returncode, 0, "mount")
+    pid = daemon_of(at)
+    fd = os.open(at / "latest" / "index.json", os.O_RDONLY)
+    done = program("umount", at)
+    equal(done.returncode, 3, f"exit code: {done.stderr}")
+    check("busy" in done.stderr and is_mounted(at), f"message: {done.stderr}")
+    check(os.pread(fd, 10, 0), "the file reads on")
+    case("lazily")
+    done = program("umount", "-z", at)
+    equal(done.returncode, 0, f"exit code: {done.stderr}")
+    check(not is_mounted(at), "out of sight")
+    check(os.pread(fd, 10, 0) and lib.alive(pid), "but served for the one who has it open")
+    os.close(fd)
+    wait(lambda: not lib.alive(pid), "the daemon ends with the last user")
+
+
+def by_signal():
+    """SIGTERM, SIGINT and SIGHUP unmount and exit 0, in the foreground and in the background."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        case(number.name)
+        m = lib.Mount(SOURCE)
+        lib.read(m.at / "latest" / "index.json")
+        os.kill(m.pid, number)
+        m.ends(0)
+        check(not is_mounted(m.at), "unmounted")
+    case("SIGTERM in the background")
+    at = lib.fresh("mnt")
+    equal(program("mount", SOURCE, at).returncode, 0, "mount")
+    pid = daemon_of(at)
+    os.kill(pid, signal.SIGTERM)
+    wait(lambda: not is_mounted(at) and not lib.alive(pid), "unmounted and gone")
+    case("SIGTERM while a file is open")
+    m = lib.Mount(SOURCE)
+    fd = os.open(m.at / "latest" / "index.json", os.O_RDONLY)
+    os.kill(m.pid, signal.SIGTERM)
+    m.ends(0)
+    check(outcome(None, fd)[1] in ("ENOTCONN", "EIO"), "the open file afterwards")
+    os.close(fd)
+
+
+def killed():
+    """kill -9: ENOTCONN, nothing hangs, umount takes it away, and the place can be mounted again."""
+    for how in ("fusermount3", "dcpfs umount"):
+        m = lib.Mount(SOURCE)
+        fd = os.open(m.at / "latest" / "index.json", os.O_RDONLY)
+        os.kill(m.pid, signal.SIGKILL)
+        m.process.wait(lib.PATIENCE)
+        case(f"after kill -9, before {how}")
+        gone = ("ENOTCONN", "ECONNABORTED")
+        check(outcome(None, fd)[1] in gone, f"a file held open: {outcome(None, fd)[1]}")
+        for call in (os.listdir, os.stat, os.statvfs, lambda at: os.stat(at / "latest"),
+                     lambda at: os.open(at / ".dcpfs" / "stats", os.O_RDONLY)):
+            # The kernel may still know a name or attributes for a second.
+            wait(lambda: lib.errno_of(call, m.at) in gone, f"{call.__name__} fails with ENOTCONN", lib.APPEARS)
+        os.close(fd)
+        done = program("mount", SOURCE, m.at)
+        equal(done.returncode, 3, f"mounting over it: {done.stderr}")
+        check("umount" in done.stderr or "fusermount3" in done.stderr, f"the message tells what to do: {done.stderr}")
+        done = run("fusermount3", "-u", m.at) if how == "fusermount3" else program("umount", m.at)
+        equal(done.returncode, 0, f"{how}: {done.stderr}")
+        check(not lib.mounted(m.at), "gone")
+        with lib.mount(SOURCE, at=m.at) as again:
+            equal(again.latest(), "step-20", "latest after mounting again")
+
+
+def killed_while_read():
+    """Readers of a daemon that is killed get an error in time."""
+    m = lib.Mount(SOURCE)
+    pids = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                while True:
+                    for name in os.listdir(m.at / "latest" / "raw"):
+                        if outcome(m.at / "latest" / "raw" / name)[1] in ("ENOTCONN", "ECONNABORTED"):
+                            os._exit(0)
+            except OSError:
+                code = 0
+            finally:
+                os._exit(code)
+        pids.append(pid)
+    wait(lambda: int(dict(x.split() for x in lib.read(m.at / ".dcpfs" / "stats").decode().splitlines())["read"]) > 50,
+         "readers are at work")
+    os.kill(m.pid, signal.SIGKILL)
+    m.process.wait(lib.PATIENCE)
+    ends = time.monotonic() + lib.PATIENCE
+    codes = []
+    for pid in pids:
+        while not (got := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < ends:
+            time.sleep(0.02)
+        codes.append(os.waitstatus_to_exitcode(got[1]) if got[0] else "still waits")
+    equal(codes, [0] * 4, "how the readers ended")
+    run("fusermount3", "-u", m.at)
+
+
+def closed_descriptors():
+    """Started without stdin, stdout and stderr it does not take a shard for one."""
+    at = lib.fresh("mnt")
+    done = run("sh", "-c", 'exec "$0" mount "$1" "$2" <&- >&- 2>&-', lib.PROGRAM, SOURCE, at, env=lib.environment())
+    equal(done.returncode, 0, "exit code")
+    check(is_mounted(at), "mounted")
+    check(lib.read(at / "latest" / "index.json"), "index.json")
+    equal(program("umount", at).returncode, 0, "umount")
+
+
+def control_files():
+    """.dcpfs/ holds what fs/README.md says, and always answers afresh."""
+    with lib.mount(SOURCE) as m:
+        m.settled()
+        equal(sorted(os.listdir(m.at / ".dcpfs")),
+              ["config.json", "errors.json", "incomplete.json", "stats", "status.json"], "names")
+        config = m.control("config.json")
+        equal((config["source"], config["mountpoint"]), (str(SOURCE), str(m.at)), "config.json")
+
+        def counters():
+            lines = lib.read(m.at / ".dcpfs" / "stats").decode().splitlines()
+            return {k: int(v) for k, v in map(str.split, lines)}
+
+        before = counters()
+        data, _ = outcome(m.at / "latest" / "index.json")
+        after = counters()
+        check(after["read"] > before["read"] and after["read_bytes"] >= before["read_bytes"] + len(data),
+              f"counters count: {before} {after}")
+        equal(m.control("status.json")["pid"], m.pid, "pid in status.json")
+
+
+def strange_places():
+    """Mount points and sources with blanks, commas, newlines and letters beyond ASCII."""
+    for name in ("with blank", "with,comma", "with\ttab", "with\nnewline", "with\\backslash", "ünï-日本", "-dash",
+                 "100%"):
+        case(repr(name))
+        top = lib.fresh("strange")
+        at, source = top / name, lib.copy(SOURCE, top / f"{name}-source")
+        at.mkdir()
+        m = lib.Mount(source, at=at, answers=False)
+        wait(lambda: m.answers() or not m.running(), "it answers")
+        if check(m.running(), f"it runs: {m.log()}"):
+            equal(m.latest(), "step-20", "latest")
+            equal(lib.mounted(at)["source"], str(source), "device in mountinfo")
+            equal(program("umount", at).returncode, 0, "dcpfs umount")
+            m.ends(0)
+    case("relative paths")
+    top = lib.fresh("relative")
+    lib.copy(SOURCE, top / "source")
+    (top / "mnt").mkdir()
+    done = program("mount", "source", "mnt", cwd=top)
+    equal(done.returncode, 0, f"exit code: {done.stderr}")
+    equal(os.listdir(top / "mnt" / "latest") != [], True, "listing latest/")
+    equal(program("umount", "mnt", cwd=top).returncode, 0, "dcpfs umount")
+
+
+lib.main(in_background, as_fstab_has_it, refused, busy, by_signal, killed, killed_while_read, closed_descriptors,
+         control_files, strange_places)
