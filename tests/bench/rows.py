@@ -100,7 +100,7 @@ def row5(b):
         for rep in range(b.reps):
             meter.evict(source, b.env["DCPFS_CACHE"])
             b.report.add(5, what, "dcpfs", b.dcpfs("cat", source, key))
-        b.report.ratio(5, what, "torch", bounds[name])
+        b.report.ratio(5, what, "torch", bounds[name], "cpu")
         what = f"one tensor, {name}, pages warm"
         for rep in range(3 * b.reps):
             b.report.add(5, what, "dcpfs", b.dcpfs("cat", source, key))
@@ -325,9 +325,9 @@ def row16(b):
         for sample in b.peers("load-file", real, m.version + "/safetensors", reps=b.reps):
             side, what = ("disk", "dcpfs")[sample.pop("side")], "load_file, " + sample.pop("what")
             b.report.add(16, what, side, sample)
-    b.report.ratio(16, "load_file, fresh", "disk", (0.8, 0.95), per="bytes")
-    b.report.ratio(16, "load_file, reused", "disk", (0.6, 0.75), per="bytes")
-    b.report.ratio(16, "load_file, first", "disk", per="bytes")
+    b.report.ratio(16, "load_file, fresh", "disk", (0.8, 0.95), "cpu", per="bytes")
+    b.report.ratio(16, "load_file, reused", "disk", (0.6, 0.75), "cpu", per="bytes")
+    b.report.ratio(16, "load_file, first", "disk", None, "cpu", per="bytes")
 
 
 def memory(b):
