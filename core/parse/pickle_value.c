@@ -115,7 +115,8 @@ const struct dcp_pv *dcp_pv_pairs(struct dcp_pv v, size_t *npairs)
 
 		struct dcp_pv made_of = obj->dict;
 
-		/* the class is asked last: that compares names, and few are called with a dict */
+		/* the class is asked last: that compares names, and few are called with a dict
+		 */
 		if (made_of.type == DCP_PV_NONE)
 			made_of = sole_dict_argument(obj);
 		if (made_of.type != DCP_PV_NONE && obj->dict.type == DCP_PV_NONE &&
