@@ -25,6 +25,9 @@
  * An open index holds the file itself, not its path: what it shows stays the same when another
  * process puts a newer one in its place.
  *
+ * A finished file carries the hash of itself in the bytes that SQLite's header reserves
+ * (72-79): one whose bytes changed since is refused as damaged, and so built anew.
+ *
  * The file is untrusted: it may be stale, cut, or edited. Opening checks the schema; rows are
  * checked when used.
  */

@@ -72,6 +72,13 @@ struct dcp_index_seen {
 int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *files, size_t n,
 		    struct dcp_arena *scratch, uint64_t *nbytes, struct dcp_err *err);
 
+/* ---- index_seal.c: is the file as it was finished? ---- */
+
+/* Write the hash of the finished file into its header. -EIO, -ENOMEM, ... */
+int dcp_index_seal(int fd);
+/* -EBADMSG when a byte changed since, or what reading gave. */
+int dcp_index_check_seal(const struct dcp_source *src, struct dcp_err *err);
+
 /* ---- index_vfs.c: SQLite reading from a source ---- */
 
 /*

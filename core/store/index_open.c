@@ -450,13 +450,22 @@ int dcp_index_open_image(void *image, size_t n, struct dcp_index **out, struct d
 int dcp_index_open(const char *path, struct dcp_index **out, struct dcp_err *err)
 {
 	dcp_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct dcp_source src;
 	struct stat st;
+	int code;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.200s: %s", path,
 				strerror(errno));
 	if (!S_ISREG(st.st_mode))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%.200s: not a file", path);
+	code = dcp_source_fd(fd, &src);
+	if (code == 0)
+		code = check_header(&src, err); /* another schema is no damage: told first */
+	if (code == 0)
+		code = dcp_index_check_seal(&src, err);
+	if (code < 0)
+		return dcp_err_where(err, code, "%.200s", path);
 	return dcp_index_open_fd(dcp_take_fd(&fd), path, out, err);
 }
 

@@ -324,8 +324,8 @@ static int publish(struct dcp_index_writer *w, struct dcp_index **open_index)
 	int code;
 
 	close_db(w);
-	fd = open(w->temp, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fsync(fd) < 0)
+	fd = open(w->temp, O_RDWR | O_CLOEXEC);
+	if (fd < 0 || dcp_index_seal(fd) < 0 || fsync(fd) < 0)
 		return file_failed(w);
 	code = dcp_index_open_fd(dcp_take_fd(&fd), w->temp, &ix, &w->err);
 	if (code < 0)

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t_index.h"
 
+#include "core/store/index_int.h"
+
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include "tests/unit/t.h"
 
@@ -108,6 +112,15 @@ void t_tell_bare_alias(const struct dcp_sink *s, const char *key, uint64_t n,
 	assert_int_equal(s->tensor(s->ctx, &t), 0);
 }
 
+void t_reseal(const char *path)
+{
+	int fd = open(path, O_RDWR);
+
+	assert_true(fd >= 0);
+	assert_int_equal(dcp_index_seal(fd), 0);
+	close(fd);
+}
+
 void t_sql(const char *path, const char *text)
 {
 	char *why = NULL;
@@ -117,4 +130,5 @@ void t_sql(const char *path, const char *text)
 	if (sqlite3_exec(db, text, NULL, NULL, &why) != SQLITE_OK)
 		fail_msg("%s", why);
 	sqlite3_close(db);
+	t_reseal(path);
 }

@@ -13,6 +13,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/store/index.h"
+#include "core/store/index_int.h"
 #include "tests/unit/t_index.h"
 
 static void tell_some(const struct dcp_sink *s, uint32_t file, int n)
@@ -250,6 +251,10 @@ static void flipped_bytes(void **state)
 		for (size_t k = 0; k < len; k++)
 			bytes[at + k] = (char)(i % 3 ? (char)(seed >> 16) : (char)0xff);
 		t_dir_put(&p->dir, "flipped", bytes, n);
+		if (memcmp(was, bytes + at, len) != 0)
+			assert_true(dcp_index_open(t_dir_path(&p->dir, "flipped"), &ix, &err) <
+				    0);
+		t_reseal(t_dir_path(&p->dir, "flipped"));
 		if (dcp_index_open(t_dir_path(&p->dir, "flipped"), &ix, &err) == 0) {
 			read_all(ix, &p->arena);
 			opened++;
