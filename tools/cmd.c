@@ -10,7 +10,8 @@
 #include "core/base/log.h"
 #include "tools/out.h"
 
-static void say(const char *lead, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static void say(const char *lead, const char *fmt,
+						      va_list ap)
 {
 	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
 	char text[1024];
