@@ -104,11 +104,10 @@ int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
 	dcp_auto_fd int fd = -1;
 	struct dcp_source src;
 	uint32_t number;
-	int rc = dcp_open_beneath(d->in->dir->fd, name, &fd, NULL, err);
+	int rc = sink->file(sink->ctx, name, &number); /* before it is read */
 
-	if (rc < 0)
-		return rc;
-	rc = sink->file(sink->ctx, name, &number);
+	if (rc == 0)
+		rc = dcp_open_beneath(d->in->dir->fd, name, &fd, NULL, err);
 	if (rc < 0)
 		return rc;
 	rc = dcp_source_fd(fd, &src);

@@ -65,8 +65,14 @@ static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *con
 	struct dcp_titem item = { 0 };
 	struct dcp_torch *t = NULL;
 	struct dcp_err why = { 0 };
-	int rc = check_record(w, r, &why);
+	int rc = 0;
 
+	/* Told before it is read, and also when it is broken: so a change is noticed. */
+	if (w->m->files.n)
+		rc = dcp_tdcp_file_number(w, r->file, &s.file);
+	if (rc < 0)
+		return rc;
+	rc = check_record(w, r, &why);
 	if (rc == 0)
 		rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes,
 				    (enum dcp_filter)r->filter, DCP_TDCP_MAX_OBJECT, &item,
@@ -85,9 +91,7 @@ static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *con
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
 			s.sealed = "lies inside an object that is stored compressed";
-		rc = dcp_tdcp_file_number(w, r->file, &s.file);
-		if (rc == 0)
-			rc = dcp_tstate_tell_whole(&s, key, w->err);
+		rc = dcp_tstate_tell_whole(&s, key, w->err);
 	}
 	if (t)
 		dcp_torch_close(t);
