@@ -30,8 +30,7 @@ static const struct dcp_backing *backing_of(const struct dcp_view *view,
 	return &view->backing[s->piece - view->t.pieces];
 }
 
-/* Is the segment's file still the one that was indexed? @last remembers what was asked already.
- */
+/* Is the file still the one that was indexed? @last remembers what was asked already. */
 static int check_file(const struct dcp_view *view, const struct dcp_backing *b, uint32_t *last)
 {
 	if (b->number == *last || b->number == DCP_DECODED)
@@ -137,17 +136,26 @@ static int copy_seg(const struct dcp_view *view, const struct dcp_seg *s, char *
 	return 0;
 }
 
-/* Stored bytes [off, off + n) of the body as they are, no widening; swapped pieces swapped. */
+static int check_copied(const struct dcp_view *view, const struct dcp_backing *b)
+{
+	return !b || b->number == DCP_DECODED ? 0 : dcp_files_check(view->files, b->number);
+}
+
+/*
+ * Stored bytes [off, off + n) of the body as they are, no widening; swapped pieces swapped.
+ * Files are checked behind the copies out of them: before, a writer could come in between.
+ */
 static int copy_stored(const struct dcp_view *view, uint64_t off, char *dst, size_t n)
 {
+	const struct dcp_backing *b, *last = NULL;
 	struct dcp_plan_iter it;
-	uint32_t last = DCP_DECODED;
 	struct dcp_seg s;
+	int rc;
 
 	dcp_plan_start(&it, &view->tiling, view->origin, view->t.shape, off, n);
 	while (dcp_plan_next(&it, &s)) {
-		int rc = check_file(view, backing_of(view, &s), &last);
-
+		b = backing_of(view, &s);
+		rc = last && b->number != last->number ? check_copied(view, last) : 0;
 		if (rc == 0)
 			rc = copy_seg(view, &s, dst);
 		if (rc < 0)
@@ -155,8 +163,9 @@ static int copy_stored(const struct dcp_view *view, uint64_t off, char *dst, siz
 		if (s.piece->swap)
 			dcp_dtype_swap(view->t.dtype, dst, s.run * s.count / view->t.itemsize);
 		dst += s.run * s.count;
+		last = b;
 	}
-	return 0;
+	return check_copied(view, last);
 }
 
 /* Whole elements at a time through a buffer, then the bytes of them that were asked for. */
