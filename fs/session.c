@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order matters. Fork first: threads, SQLite connections and maps may not be carried over
- * one. Then the source (a person at a terminal sees the progress and the refusal), then the
- * mount, then the loop. The parent waits for word through a pipe and asks the mount once
- * itself, so that whoever started it finds it answering.
+ * one. Then the source (a person at a terminal sees the progress and the refusal, and ends it
+ * with Ctrl-C: until the mount answers the child belongs to the caller's group), the signal
+ * handlers (from then on no mount is left behind), the mount, the loop. The parent waits for
+ * word through a pipe and asks the mount once itself, so that whoever started it finds it
+ * answering. At the end the mount goes first: the watcher may be at work for a while, and
+ * nobody should wait in a mount that no longer answers.
  */
 #define FUSE_USE_VERSION 312
 #include "fs/session.h"
@@ -104,8 +107,8 @@ static ssize_t patched_writev(int fd, struct iovec *iov, int n, void *userdata)
 	uint32_t flags;
 	char *init;
 
-	if (DCP_UNLIKELY(!server->greeted)) {
-		server->greeted = true;
+	if (DCP_UNLIKELY(!__atomic_load_n(&server->greeted, __ATOMIC_RELAXED))) {
+		__atomic_store_n(&server->greeted, true, __ATOMIC_RELAXED);
 		if (n == 2 && iov[0].iov_len == HEADER && iov[1].iov_len == INIT_OUT) {
 			init = iov[1].iov_base;
 			flags = dcp_load_le32(init + FLAGS) | 1u << 30; /* FUSE_INIT_EXT */
@@ -140,40 +143,60 @@ static int loop(struct fuse_session *se, unsigned threads)
 	return rc > 0 ? 0 : rc; /* a signal's number: the way we are asked to end */
 }
 
-/* Tell the parent, and let go of its terminal when all is well. */
-static void report(int pipe_fd, const struct word *w)
+/* Let go of the terminal, the session and the directory of whoever started us. */
+static void detach(void)
 {
-	int null;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	if (pipe_fd < 0)
-		return;
-	if (write(pipe_fd, w, sizeof(*w)) != sizeof(*w) || w->rc < 0)
-		return;
-	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; fd <= 2 && null >= 0; fd++)
 		dup2(null, fd);
 	if (null > 2)
 		close(null);
-	close(pipe_fd);
+	setsid();
+	if (chdir("/") < 0) /* then its directory stays busy: no reason to end */
+		return;
 }
 
-/* Helper of serve(): the mounted session until it is unmounted. */
+/* Tell the parent. -EPIPE when it is gone: nobody wants the mount any more. */
+static int report(int pipe_fd, const struct word *w)
+{
+	if (pipe_fd < 0)
+		return 0;
+	if (w->rc == 0)
+		detach();
+	if (write(pipe_fd, w, sizeof(*w)) != sizeof(*w))
+		return -EPIPE;
+	close(pipe_fd);
+	return 0;
+}
+
+/* Helper of serve(): the session from before its mount to after it. */
 static int serve_mounted(struct fuse_session *se, struct dcpfs *fs, int pipe_fd, struct word *w)
 {
 	struct dcpfs_watch *watch = NULL;
 	int rc;
 
-	if (fuse_set_signal_handlers(se) < 0)
-		return dcp_fail(&w->err, -EINVAL, DCP_ERR_NO_OFFSET, "cannot handle signals");
+	if (fuse_session_mount(se, fs->opts.mountpoint) < 0)
+		return dcp_fail(&w->err, -ENODEV, DCP_ERR_NO_OFFSET,
+				"cannot mount on %s: \"dcpfs doctor\" says what is missing",
+				fs->opts.mountpoint);
+	if (fs->hot && fuse_session_custom_io(se, &patched_io, fuse_session_fd(se)) < 0)
+		dcp_log(fs->opts.log, DCP_LOG_WARN,
+			"no passthrough: this libfuse takes no custom i/o");
 	set_readahead(&fs->opts);
 	rc = dcpfs_watch_start(fs, &watch);
-	if (rc < 0)
-		return dcp_fail(&w->err, rc, DCP_ERR_NO_OFFSET, "no thread: %s", strerror(-rc));
-	report(pipe_fd, w);
-	w->stage = DCPFS_STAGE_SERVE;
-	rc = loop(se, fs->opts.threads);
+	if (rc < 0) {
+		rc = dcp_fail(&w->err, rc, DCP_ERR_NO_OFFSET, "no thread: %s", strerror(-rc));
+	} else {
+		rc = report(pipe_fd, w);
+		w->stage = DCPFS_STAGE_SERVE;
+	}
+	if (rc == 0)
+		rc = loop(se, fs->opts.threads);
+	if (fs->hot)
+		dcpfs_hot_start(fs->hot, -1);
+	fuse_session_unmount(se);
 	dcpfs_watch_stop(watch);
-	fuse_remove_signal_handlers(se);
 	return rc;
 }
 
@@ -196,19 +219,12 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 	if (w->rc < 0)
 		goto out;
 	se = fuse_session_new(&args, &dcpfs_ops, dcpfs_ops_size, &server);
-	if (!se || fuse_session_mount(se, opts->mountpoint) < 0) {
-		w->rc = dcp_fail(&w->err, -ENODEV, DCP_ERR_NO_OFFSET,
-				 "cannot mount on %s: \"dcpfs doctor\" says what is missing",
-				 opts->mountpoint);
+	if (!se || fuse_set_signal_handlers(se) < 0) {
+		w->rc = dcp_fail(&w->err, -EINVAL, DCP_ERR_NO_OFFSET, "cannot start a session");
 		goto out;
 	}
-	if (server.fs->hot && fuse_session_custom_io(se, &patched_io, fuse_session_fd(se)) < 0)
-		dcp_log(opts->log, DCP_LOG_WARN,
-			"no passthrough: this libfuse takes no custom i/o");
 	w->rc = serve_mounted(se, server.fs, pipe_fd, w);
-	if (server.fs->hot)
-		dcpfs_hot_start(server.fs->hot, -1);
-	fuse_session_unmount(se);
+	fuse_remove_signal_handlers(se);
 out:
 	if (w->rc < 0 && w->stage != DCPFS_STAGE_SERVE)
 		report(pipe_fd, w);
@@ -272,8 +288,6 @@ int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 	if (!opts->foreground) {
 		if (pipe2(fds, O_CLOEXEC) < 0 || (child = fork()) < 0)
 			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "cannot start: %m");
-		if (child == 0)
-			setsid();
 		close(fds[child ? 1 : 0]);
 	}
 	if (child) {

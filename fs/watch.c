@@ -5,12 +5,15 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "fs/fs.h"
@@ -19,6 +22,7 @@
 enum {
 	POLL_MS = 2000,  /* between looks where inotify says nothing */
 	SETTLE_MS = 200, /* a writer is seldom done with one event */
+	SHARE = 4,       /* nor is looking to take more than a fifth of the time */
 	EVENTS = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE |
 		 IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF,
 };
@@ -58,8 +62,8 @@ static void drain(int fd)
 		;
 }
 
-/* Wait for an event or the clock; false: asked to stop. */
-static bool wait_for_change(const struct dcpfs_watch *w, int timeout_ms)
+/* Wait for an event and then @settle_ms, or for the clock; false: asked to stop. */
+static bool wait_for_change(const struct dcpfs_watch *w, int timeout_ms, int settle_ms)
 {
 	struct pollfd fds[2] = { { .fd = w->stop, .events = POLLIN },
 				 { .fd = w->inotify, .events = POLLIN } };
@@ -68,11 +72,19 @@ static bool wait_for_change(const struct dcpfs_watch *w, int timeout_ms)
 	if (n > 0 && fds[0].revents)
 		return false;
 	if (n > 0 && fds[1].revents) {
-		n = poll(fds, 1, SETTLE_MS);
+		n = poll(fds, 1, settle_ms);
 		drain(w->inotify);
 		return n <= 0;
 	}
 	return true;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
 }
 
 static void *run(void *arg)
@@ -81,14 +93,33 @@ static void *run(void *arg)
 	struct dcpfs *fs = w->fs;
 	int every = fs->opts.poll_ms ? (int)fs->opts.poll_ms : POLL_MS;
 	struct dcp_err err;
+	int64_t took;
 
 	do {
+		took = -now_ms();
 		add_watches(w);
 		err = (struct dcp_err){ .msg = "" };
 		if (dcpfs_versions_refresh(fs, false, &err) < 0 && *err.msg)
 			dcp_log(fs->opts.log, DCP_LOG_INFO, "%s", err.msg);
-	} while (wait_for_change(w, every));
+		took += now_ms();
+	} while (wait_for_change(
+		w, every,
+		(int)DCP_MIN(DCP_MAX(took * SHARE, SETTLE_MS), DCP_MAX(every, SETTLE_MS))));
 	return NULL;
+}
+
+/* Signals are for the thread that runs the loop: another one would not wake it. */
+static int start_thread(struct dcpfs_watch *w)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS); /* raised by the thread itself */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = -pthread_create(&w->thread, NULL, run, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
 }
 
 int dcpfs_watch_start(struct dcpfs *fs, struct dcpfs_watch **out)
@@ -101,7 +132,7 @@ int dcpfs_watch_start(struct dcpfs *fs, struct dcpfs_watch **out)
 	w->fs = fs;
 	w->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC); /* -1: the clock has to do */
 	w->stop = eventfd(0, EFD_CLOEXEC);
-	rc = w->stop < 0 ? -errno : -pthread_create(&w->thread, NULL, run, w);
+	rc = w->stop < 0 ? -errno : start_thread(w);
 	if (rc < 0) {
 		if (w->stop >= 0)
 			close(w->stop);
