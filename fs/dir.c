@@ -3,8 +3,8 @@
  * Names of the tree: lookup and listing.
  *
  * Positions in a directory: 1 and 2 are "." and "..", 3 to 31 the fixed children, FIRST_ROW
- * and up the versions or rows. Rows use their id, so seekdir and telldir hold across listings
- * and a listing needs no state between calls.
+ * and up the versions by their place, or rows by their id. So seekdir and telldir hold across
+ * listings, and a listing needs no state between calls.
  */
 #include <errno.h>
 #include <limits.h>
@@ -183,14 +183,15 @@ static bool list_fixed(const struct listing *l, struct dcpfs_ino dir, uint64_t i
 static void list_versions(const struct listing *l, uint64_t after)
 {
 	struct dcpfs_version *ver;
+	uint64_t place;
 
-	for (size_t n = after < FIRST_ROW ? 0 : after - FIRST_ROW + 1;
-	     (ver = dcpfs_version_at(l->fs, n)); n++) {
-		bool more =
-			ver->refused || /* known to be unreadable: .dcpfs/errors.json tells */
-			tell(l, ver->name, dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0),
-			     DCPFS_DIR, FIRST_ROW + n);
+	after = after < FIRST_ROW ? 0 : after - FIRST_ROW;
+	for (; (ver = dcpfs_version_behind(l->fs, after)); after = place) {
+		uint64_t ino = dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0);
+		bool more = dcpfs_version_refusal(ver) || /* .dcpfs/errors.json tells */
+			    tell(l, ver->name, ino, DCPFS_DIR, FIRST_ROW + ver->place);
 
+		place = ver->place;
 		dcpfs_version_put(ver);
 		if (!more)
 			return;
@@ -210,8 +211,8 @@ static int list_rows(const struct listing *l, struct dcpfs_version *ver,
 		rc = dcp_index_scan(dcp_version_index(ver->v), r->rows,
 				    after < FIRST_ROW ? 0 : (int64_t)(after - FIRST_ROW),
 				    &scan);
-	if (rc < 0)
-		return rc;
+	if (rc < 0) /* C libraries take ENOENT for the end of a listing */
+		return rc == -ENOENT ? -ESTALE : rc;
 	while (more && (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		uint64_t ino = ino_of_row(ver, r, &row);
 		struct stat st = { .st_ino = ino, .st_mode = S_IFREG, .st_size = -1 };

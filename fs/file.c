@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
@@ -13,6 +14,7 @@
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/hot.h"
+#include "fs/ino.h"
 #include "fs/text.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
@@ -25,9 +27,9 @@ struct dcpfs_file {
 	struct dcp_view *view;     /* a tensor, or ... */
 	struct dcpfs_text text;    /* ... text */
 	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
+	struct timespec made;      /* CLOCK_REALTIME */
 
-	uint32_t refs; /* atomic; from 0 only under the cache lock, which guards the rest */
-	bool cached;
+	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
 	struct dcpfs_file *next;          /* in the bucket */
 	struct dcpfs_file *older, *newer; /* in the order of last use */
 };
@@ -37,6 +39,8 @@ struct dcpfs_cache {
 	struct dcpfs_file *bucket[BUCKETS];
 	struct dcpfs_file *oldest, *newest;
 	unsigned n;
+	/* Without OPEN a live file belongs to nobody: one of each is kept for a second. */
+	struct dcpfs_file *live[DCPFS_KIND_COUNT];
 };
 
 struct dcpfs_cache *dcpfs_cache_create(void)
@@ -67,8 +71,11 @@ void dcpfs_cache_destroy(struct dcpfs *fs)
 		struct dcpfs_file *f = c->oldest;
 
 		c->oldest = f->newer;
-		destroy_file(fs, f);
+		dcpfs_file_put(fs, f);
 	}
+	for (size_t i = 0; i < DCPFS_KIND_COUNT; i++)
+		if (c->live[i])
+			dcpfs_file_put(fs, c->live[i]);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -100,11 +107,11 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 		at = &(*at)->next;
 	*at = f->next;
 	unlink_use(c, f);
-	f->cached = false;
 	c->n--;
 }
 
-/* Files over the limit that nobody uses, taken out; the caller destroys the chain (by next). */
+/* Files over the limit that nobody else uses, taken out; the caller puts the chain (by next).
+ */
 static struct dcpfs_file *evict(struct dcpfs_cache *c)
 {
 	struct dcpfs_file *out = NULL, *f = c->oldest;
@@ -112,7 +119,8 @@ static struct dcpfs_file *evict(struct dcpfs_cache *c)
 	while (f && c->n > DCPFS_CACHE_FILES) {
 		struct dcpfs_file *newer = f->newer;
 
-		if (__atomic_load_n(&f->refs, __ATOMIC_ACQUIRE) == 0) {
+		/* a second count comes from find(), under the lock, or from a second count */
+		if (__atomic_load_n(&f->refs, __ATOMIC_ACQUIRE) == 1) {
 			remove_file(c, f);
 			f->next = out;
 			out = f;
@@ -120,6 +128,35 @@ static struct dcpfs_file *evict(struct dcpfs_cache *c)
 		f = newer;
 	}
 	return out;
+}
+
+static void put_chain(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	while (f) {
+		struct dcpfs_file *next = f->next;
+
+		dcpfs_file_put(fs, f);
+		f = next;
+	}
+}
+
+void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver)
+{
+	struct dcpfs_cache *c = fs->files;
+	struct dcpfs_file *out = NULL, *newer;
+
+	pthread_mutex_lock(&c->lock);
+	ver->gone = true;
+	for (struct dcpfs_file *f = c->oldest; f; f = newer) {
+		newer = f->newer;
+		if (f->ver != ver)
+			continue;
+		remove_file(c, f);
+		f->next = out;
+		out = f;
+	}
+	pthread_mutex_unlock(&c->lock);
+	put_chain(fs, out);
 }
 
 static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
@@ -150,23 +187,18 @@ static struct dcpfs_file *insert(struct dcpfs *fs, struct dcpfs_file *f)
 		f->next = NULL;
 		out = f;
 		f = other;
-	} else {
+	} else if (!f->ver || !f->ver->gone) {
 		struct dcpfs_file **b = bucket_of(c, f->ino);
 
 		f->next = *b;
 		*b = f;
-		f->cached = true;
+		dcpfs_file_hold(f);
 		link_newest(c, f);
 		c->n++;
 		out = evict(c);
 	}
 	pthread_mutex_unlock(&c->lock);
-	while (out) {
-		struct dcpfs_file *next = out->next;
-
-		destroy_file(fs, out);
-		out = next;
-	}
+	put_chain(fs, out);
 	return f;
 }
 
@@ -246,6 +278,7 @@ static int make_file(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 		return -ENOMEM;
 	f->ino = ino;
 	f->refs = 1;
+	clock_gettime(CLOCK_REALTIME, &f->made);
 	f->ver = i.slot ? dcpfs_version_by_slot(fs, i.slot) : NULL;
 	rc = i.slot && !f->ver ? -ESTALE : fill(fs, f, &why);
 	if (rc < 0) {
@@ -260,10 +293,41 @@ static int make_file(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 	return 0;
 }
 
+static struct dcpfs_file *find_live(struct dcpfs_cache *c, enum dcpfs_kind kind)
+{
+	struct dcpfs_file *f;
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	pthread_mutex_lock(&c->lock);
+	f = c->live[kind];
+	if (f && f->made.tv_sec == now.tv_sec)
+		dcpfs_file_hold(f);
+	else
+		f = NULL;
+	pthread_mutex_unlock(&c->lock);
+	return f;
+}
+
+static void keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f)
+{
+	struct dcpfs_cache *c = fs->files;
+	struct dcpfs_file *old;
+
+	dcpfs_file_hold(f);
+	pthread_mutex_lock(&c->lock);
+	old = c->live[kind];
+	c->live[kind] = f;
+	pthread_mutex_unlock(&c->lock);
+	if (old)
+		dcpfs_file_put(fs, old);
+}
+
 int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, struct dcp_err *err)
 {
 	const struct dcpfs_node *node = dcpfs_node(dcpfs_ino_unpack(ino).kind);
-	struct dcpfs_file *f = NULL;
+	bool shared = node && node->live && node->type == DCPFS_FILE && fs->opts.no_open;
+	struct dcpfs_file *f = shared ? find_live(fs->files, node->kind) : NULL;
 	int rc;
 
 	if (node && !node->live) {
@@ -277,6 +341,8 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 			return rc;
 		if (!node->live)
 			f = insert(fs, f);
+		else if (shared)
+			keep_live(fs, node->kind, f);
 	}
 	*out = f;
 	return 0;
@@ -289,15 +355,18 @@ void dcpfs_file_hold(struct dcpfs_file *f)
 
 void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
 {
-	bool cached = f->cached; /* without a reference a cached one may go at any time */
-
-	if (__atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL) == 0 && !cached)
+	if (__atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL) == 0)
 		destroy_file(fs, f);
 }
 
 int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f)
 {
-	return f->cached ? dcpfs_hot_backing(fs->hot, fs, f, &f->hot) : 0;
+	return f->ver ? dcpfs_hot_backing(fs->hot, fs, f, &f->hot) : 0;
+}
+
+struct timespec dcpfs_file_made(const struct dcpfs_file *f)
+{
+	return f->made;
 }
 
 uint64_t dcpfs_file_size(const struct dcpfs_file *f)

@@ -4,7 +4,8 @@
  *
  * A file is a view of a tensor, or text: an object's JSON, or something generated. Files
  * of a version never change, so they are kept by inode and opening one again is a look in a
- * table. Live files (.dcpfs/) are made anew at every open and belong to that open alone.
+ * table. Live files (.dcpfs/) are made anew at every open and belong to that open alone; where
+ * the kernel skips OPEN, their text stands until the second is over, and their mtime says so.
  *
  * The cache is bounded: DCPFS_CACHE_FILES files, of which generated text beyond a megabyte lies
  * in an unlinked file, not in private memory.
@@ -13,16 +14,22 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
+#include <time.h>
 
 struct dcp_err;
 struct dcpfs;
 struct dcpfs_cache;
 struct dcpfs_file;
+struct dcpfs_version;
 
 #define DCPFS_CACHE_FILES 1024
 
 struct dcpfs_cache *dcpfs_cache_create(void);
 void dcpfs_cache_destroy(struct dcpfs *fs);
+
+/* @ver left the list: keep none of its files beyond who has them open, or a removed checkpoint
+ * would take its room on disk until other files push it out. */
+void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver);
 
 /*
  * The file of inode @ino, counted for the caller. -ESTALE (the version is gone), -EISDIR,
@@ -45,6 +52,8 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f);
 
 uint64_t dcpfs_file_size(const struct dcpfs_file *f);
+/* When a live file's text was made: its mtime. */
+struct timespec dcpfs_file_made(const struct dcpfs_file *f);
 
 /*
  * Bytes [off, off + n), which must lie inside the file. iov() as dcp_view_iov(): how many

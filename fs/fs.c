@@ -12,6 +12,7 @@
 #include "fs/errors.h"
 #include "fs/file.h"
 #include "fs/hot.h"
+#include "fs/ino.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
 
@@ -46,9 +47,13 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	fs->hot = opts->passthrough_mib
 			  ? dcpfs_hot_create((uint64_t)opts->passthrough_mib << 20)
 			  : NULL;
-	rc = fs->errors && fs->files && (fs->hot || !opts->passthrough_mib) ? 0 : -ENOMEM;
+	fs->slots = calloc(1, (1u << DCPFS_SLOT_BITS) / 8);
+	rc = fs->errors && fs->files && fs->slots && (fs->hot || !opts->passthrough_mib)
+		     ? 0
+		     : -ENOMEM;
 	if (rc == 0)
 		rc = dcpfs_versions_refresh(fs, true, err);
+	fs->opts.store.progress = NULL; /* for who waits now: it is no matter of many threads */
 	if (rc < 0) {
 		dcpfs_destroy(fs);
 		return rc;
@@ -66,6 +71,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 	for (size_t i = 0; i < fs->nversions; i++)
 		dcpfs_version_put(fs->versions[i]);
 	free(fs->versions);
+	free(fs->slots);
 	dcp_scan_finish(&fs->scan);
 	dcpfs_errors_destroy(fs->errors);
 	pthread_rwlock_destroy(&fs->lock);
@@ -128,6 +134,8 @@ void dcpfs_attr_of_row(const struct dcpfs *fs, const struct dcpfs_version *ver, 
 	st->st_nlink = 1 + row->naliases;
 	if (r->rows == DCP_ROW_TENSOR && dcp_view_size_of(row, r->as, &size) < 0)
 		size = 0; /* opening it gives the error */
+	if (row->broken && size == 0 && fs->opts.no_open)
+		size = 1; /* or the kernel, not asking us, would find it empty and sound */
 	set_size(st, size);
 }
 
@@ -156,6 +164,8 @@ static int attr_of_text(struct dcpfs *fs, uint64_t ino, struct stat *st)
 	if (rc < 0)
 		return rc;
 	set_size(st, dcpfs_file_size(file));
+	if (!dcpfs_is_settled(ino))
+		set_time(st, dcpfs_file_made(file));
 	dcpfs_file_put(fs, file);
 	return 0;
 }
@@ -175,8 +185,11 @@ static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
 		return rc;
 	}
 	st->st_nlink = 2 + dcpfs_child_dirs(node->kind);
-	if (node->kind == DCPFS_ROOT)
+	if (node->kind == DCPFS_ROOT) {
+		pthread_rwlock_rdlock(&fs->lock);
 		st->st_nlink += fs->nversions;
+		pthread_rwlock_unlock(&fs->lock);
+	}
 	return 0;
 }
 

@@ -41,14 +41,19 @@ struct dcpfs_opts {
 
 /* A version as the mount knows it. Counted: the list holds one, every open file one. */
 struct dcpfs_version {
-	uint32_t refs; /* atomic */
-	uint32_t slot; /* its part of inode numbers; never reused for other content */
+	uint32_t refs;  /* atomic */
+	uint32_t slot;  /* its part of inode numbers; never given again in this mount */
+	uint64_t place; /* in listings, from 1: the name's, as long as it is there */
 	char *name;
 	struct dcp_found found; /* strings in arena */
 	struct dcp_arena arena;
 	pthread_mutex_t lock;  /* opening */
-	struct dcp_version *v; /* lock, or acquire-load: NULL until opened */
-	char *refused;         /* lock: why it cannot be opened */
+	struct dcp_version *v; /* set once under lock; else acquire-load: NULL until opened */
+	char *refused;         /* the same: why it cannot be opened */
+	int refused_code;      /* set before refused */
+	unsigned tries;        /* objects before this one that were refused alike */
+	int64_t again_ns;      /* CLOCK_MONOTONIC: not tried again before; the watcher's */
+	bool gone;             /* the cache's lock: it left the list, keep nothing of it */
 };
 
 struct dcpfs {
@@ -61,6 +66,8 @@ struct dcpfs {
 	struct dcpfs_cache *files;
 	struct dcpfs_errors *errors;
 	struct dcpfs_hot *hot; /* NULL: no passthrough */
+	uint8_t *slots;        /* a bit for each that was ever given; the refresher's */
+	uint64_t places;       /* given; the refresher's */
 
 	pthread_rwlock_t lock;           /* the four below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */

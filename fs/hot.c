@@ -26,7 +26,7 @@ enum { SHARE = 8, CHUNK = 1 << 20 }; /* one file may take an eighth of the budge
 
 struct dcpfs_hot {
 	uint64_t budget;
-	int fuse_fd;          /* -1: the kernel does not pass through */
+	int fuse_fd;          /* atomic; -1: the kernel does not pass through */
 	pthread_mutex_t lock; /* used, and every copy while it is made */
 	uint64_t used;
 };
@@ -52,7 +52,12 @@ void dcpfs_hot_destroy(struct dcpfs_hot *h)
 
 void dcpfs_hot_start(struct dcpfs_hot *h, int fuse_fd)
 {
-	h->fuse_fd = fuse_fd;
+	__atomic_store_n(&h->fuse_fd, fuse_fd, __ATOMIC_RELEASE);
+}
+
+static int fuse_fd(const struct dcpfs_hot *h)
+{
+	return __atomic_load_n(&h->fuse_fd, __ATOMIC_ACQUIRE);
 }
 
 static int fill(struct dcpfs *fs, const struct dcpfs_file *f, int fd, uint64_t size)
@@ -85,7 +90,7 @@ static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_fi
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return 0;
 	map.fd = fd;
-	return DCP_MAX(ioctl(h->fuse_fd, DEV_IOC_BACKING_OPEN, &map), 0);
+	return DCP_MAX(ioctl(fuse_fd(h), DEV_IOC_BACKING_OPEN, &map), 0);
 }
 
 int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
@@ -94,7 +99,7 @@ int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_
 	uint64_t size = dcpfs_file_size(f);
 	int id;
 
-	if (!h || h->fuse_fd < 0 || size == 0 || size > h->budget / SHARE)
+	if (!h || fuse_fd(h) < 0 || size == 0 || size > h->budget / SHARE)
 		return 0;
 	pthread_mutex_lock(&h->lock);
 	if (!copy->backing_id && !copy->bytes && size <= h->budget - h->used) {
@@ -114,8 +119,8 @@ void dcpfs_hot_drop(struct dcpfs_hot *h, struct dcpfs_hot_copy *copy)
 
 	if (!h || !id)
 		return;
-	if (h->fuse_fd >= 0)
-		ioctl(h->fuse_fd, DEV_IOC_BACKING_CLOSE, &id);
+	if (fuse_fd(h) >= 0)
+		ioctl(fuse_fd(h), DEV_IOC_BACKING_CLOSE, &id);
 	pthread_mutex_lock(&h->lock);
 	h->used -= copy->bytes;
 	pthread_mutex_unlock(&h->lock);

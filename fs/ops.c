@@ -77,9 +77,13 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 			    FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_CACHE_SYMLINKS |
 			    FUSE_CAP_EXPORT_SUPPORT;
 
-	(void)userdata;
 	conn->want &= ~off;
 	conn->want |= on & conn->capable;
+	/* Without OPEN nothing tells the kernel to drop pages of a live file but its mtime. */
+	if (((struct dcpfs_server *)userdata)->fs->opts.no_open) {
+		conn->want &= ~(unsigned)FUSE_CAP_EXPLICIT_INVAL_DATA;
+		conn->want |= FUSE_CAP_AUTO_INVAL_DATA & conn->capable;
+	}
 	conn->max_write = DCPFS_MAX_READ; /* sizes the pages of a request, reads too */
 	conn->max_read = DCPFS_MAX_READ;
 	conn->max_background = 64;
@@ -393,9 +397,10 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	struct dcpfs_version *ver;
 
 	(void)ino;
-	for (size_t i = 0; (ver = dcpfs_version_at(fs, i)); i++) {
+	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
 		struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
 
+		place = ver->place;
 		if (v) {
 			const struct dcp_index_counts *n =
 				dcp_index_counts(dcp_version_index(v));

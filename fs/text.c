@@ -154,11 +154,12 @@ static int make_index(struct dcp_version *v, bool lines, struct spool *s, struct
 static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 			struct dcp_buf *b)
 {
+	const char *why = dcpfs_version_refusal(ver);
 	const struct dcp_index_counts *n;
 
 	if (!ver->v) {
 		dcp_buf_printf(b, "%s cannot be shown: %s\n", ver->name,
-			       ver->refused ? ver->refused : "it was not opened yet");
+			       why ? why : "it was not opened yet");
 		return;
 	}
 	n = dcp_index_counts(dcp_version_index(ver->v));
@@ -213,7 +214,9 @@ static void put_version(struct dcp_jsonw *w, const struct dcpfs_version *ver)
 	dcp_jsonw_str(w, ver->found.format->name);
 	put_time(w, "committed", ver->found.commit_ns);
 	dcp_jsonw_key(w, "state");
-	dcp_jsonw_str(w, v ? "ready" : ver->refused ? "refused" : "not opened yet");
+	dcp_jsonw_str(w, v                            ? "ready"
+			 : dcpfs_version_refusal(ver) ? "refused"
+						      : "not opened yet");
 	if (v) {
 		const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
 
@@ -250,7 +253,8 @@ static void make_status(struct dcpfs *fs, struct dcp_jsonw *w)
 										      : NULL);
 	dcp_jsonw_key(w, "versions");
 	dcp_jsonw_array(w);
-	for (size_t i = 0; (ver = dcpfs_version_at(fs, i)); i++) {
+	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
+		place = ver->place;
 		put_version(w, ver);
 		dcpfs_version_put(ver);
 	}
@@ -299,9 +303,10 @@ static void make_errors(struct dcpfs *fs, struct dcp_jsonw *w)
 	struct dcpfs_version *ver;
 
 	dcp_jsonw_array(w);
-	for (size_t i = 0; (ver = dcpfs_version_at(fs, i)); i++) {
+	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
 		struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
 
+		place = ver->place;
 		if (v && dcp_index_counts(dcp_version_index(v))->broken) {
 			put_broken(ver, DCP_ROW_TENSOR, w);
 			put_broken(ver, DCP_ROW_OBJECT, w);
@@ -333,11 +338,13 @@ static void make_incomplete(struct dcpfs *fs, struct dcp_jsonw *w)
 		if (!fs->scan.found[i].complete)
 			put_incomplete(w, fs->scan.found[i].name,
 				       fs->scan.found[i].format->name, fs->scan.found[i].why);
-	for (size_t i = 0; i < fs->nversions; i++)
-		if (fs->versions[i]->refused)
-			put_incomplete(w, fs->versions[i]->name,
-				       fs->versions[i]->found.format->name,
-				       fs->versions[i]->refused);
+	for (size_t i = 0; i < fs->nversions; i++) {
+		const struct dcpfs_version *ver = fs->versions[i];
+
+		if (dcpfs_version_refusal(ver))
+			put_incomplete(w, ver->name, ver->found.format->name,
+				       dcpfs_version_refusal(ver));
+	}
 	pthread_rwlock_unlock(&fs->lock);
 	dcp_jsonw_end(w);
 }

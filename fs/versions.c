@@ -4,13 +4,20 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "fs/errors.h"
+#include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
+
+#define AGAIN_NS                                                                               \
+	2000000000ll        /* before a version refused in passing is tried again, at first    \
+			     */
+enum { AGAIN_DOUBLED = 7 }; /* and 256 s at last */
 
 static struct dcpfs_version *hold(struct dcpfs_version *ver)
 {
@@ -54,14 +61,33 @@ struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name)
 	return ver;
 }
 
-struct dcpfs_version *dcpfs_version_at(struct dcpfs *fs, size_t n)
+struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place)
 {
-	struct dcpfs_version *ver;
+	struct dcpfs_version *best = NULL;
 
 	pthread_rwlock_rdlock(&fs->lock);
-	ver = n < fs->nversions ? hold(fs->versions[n]) : NULL;
+	for (size_t i = 0; i < fs->nversions; i++) {
+		struct dcpfs_version *ver = fs->versions[i];
+
+		if (ver->place > place && (!best || ver->place < best->place))
+			best = ver;
+	}
+	hold(best);
 	pthread_rwlock_unlock(&fs->lock);
-	return ver;
+	return best;
+}
+
+const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
+{
+	return __atomic_load_n(&ver->refused, __ATOMIC_ACQUIRE);
+}
+
+/* Called with the lock of @ver held. */
+static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, int rc, const char *why)
+{
+	ver->refused_code = rc;
+	__atomic_store_n(&ver->refused, strdup(why), __ATOMIC_RELEASE);
+	dcpfs_errors_add(fs->errors, ver->name, NULL, why);
 }
 
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
@@ -74,15 +100,14 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 		return 0;
 	pthread_mutex_lock(&ver->lock);
 	if (ver->refused) {
-		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", ver->refused);
+		rc = dcp_fail(err, ver->refused_code, DCP_ERR_NO_OFFSET, "%s", ver->refused);
 	} else if (!ver->v) {
 		rc = dcp_version_open(fs->opts.source, &ver->found, &fs->opts.store, &v, &why);
 		if (rc == 0) {
 			__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
 		} else {
-			ver->refused = strdup(why.msg);
-			dcpfs_errors_add(fs->errors, ver->name, NULL, why.msg);
-			if (!err)
+			refuse(fs, ver, rc, why.msg);
+			if (!err && !ver->tries)
 				dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", why.msg);
 			dcp_fail(err, rc, why.off, "%s", why.msg);
 		}
@@ -91,23 +116,37 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 	return rc;
 }
 
-/* A free slot for this content of the version: the hash decides, so a remount finds the same.
- */
+/* Is the slot free? In the first round: was it never given? The kernel may still hold pages of
+ * what had it. Later only what is listed counts: a version changed eight million times. */
+static bool is_free(const struct dcpfs *fs, uint32_t slot, bool first)
+{
+	if (slot == 0)
+		return false;
+	if (first)
+		return !(fs->slots[slot / 8] >> slot % 8 & 1);
+	for (size_t i = 0; i < fs->nversions; i++)
+		if (fs->versions[i]->slot == slot)
+			return false;
+	return true;
+}
+
+/* A slot for this content of the version: the hash decides, so a remount finds the same. */
 static uint32_t choose_slot(const struct dcpfs *fs, const struct dcp_found *found,
 			    uint32_t epoch)
 {
+	const uint32_t count = 1u << DCPFS_SLOT_BITS;
 	uint64_t h = dcp_hash64(found->name, strlen(found->name));
-	uint32_t slot;
+	uint32_t slot, n = 0;
 
 	h = dcp_hash64_more(h, &found->commit_ns, sizeof(found->commit_ns));
 	h = dcp_hash64_more(h, &epoch, sizeof(epoch));
-	slot = (uint32_t)(h & ((1u << DCPFS_SLOT_BITS) - 1));
-	for (size_t i = 0; i < fs->nversions; i++)
-		if (fs->versions[i]->slot == slot || slot == 0) {
-			slot = (slot + 1) & ((1u << DCPFS_SLOT_BITS) - 1);
-			i = (size_t)-1; /* look at all of them again */
-		}
-	return slot ? slot : 1;
+	slot = (uint32_t)(h & (count - 1));
+	while (!is_free(fs, slot, n < count) && n < 2 * count) {
+		slot = (slot + 1) & (count - 1);
+		n++;
+	}
+	fs->slots[slot / 8] |= (uint8_t)(1u << slot % 8);
+	return slot;
 }
 
 static struct dcpfs_version *new_version(const struct dcpfs *fs, const struct dcp_found *found,
@@ -140,6 +179,40 @@ static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found 
 	       ver->found.format == found->format;
 }
 
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* Another content under a name takes its place, or a listing would tell the name twice. */
+static uint64_t place_of(struct dcpfs *fs, const char *name)
+{
+	for (size_t i = 0; i < fs->nversions; i++)
+		if (!strcmp(fs->versions[i]->name, name))
+			return fs->versions[i]->place;
+	return ++fs->places;
+}
+
+/* Was it refused for something that passes, and long enough ago? What is wrong with the content
+ * stays wrong: that is parsed once. */
+static bool is_worth_a_try(struct dcpfs_version *ver)
+{
+	static const int passing[] = { ESTALE, EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR,
+				       EBUSY,  ENOENT, EACCES, EPERM,  EIO,    ETIMEDOUT };
+
+	if (!dcpfs_version_refusal(ver))
+		return false;
+	if (!ver->again_ns)
+		ver->again_ns = now_ns() + (AGAIN_NS << DCP_MIN(ver->tries, AGAIN_DOUBLED));
+	for (size_t i = 0; i < DCP_LEN(passing); i++)
+		if (ver->refused_code == -passing[i])
+			return now_ns() >= ver->again_ns;
+	return false;
+}
+
 /* Did files of an opened version change behind the same commit mark? */
 static bool went_stale(const struct dcpfs_version *ver)
 {
@@ -158,6 +231,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 		const struct dcp_found *found = &scan->found[i];
 		struct dcpfs_version *old = NULL, *ver;
 		uint32_t epoch = 0;
+		unsigned tries = 0;
 
 		if (!found->complete)
 			continue;
@@ -169,10 +243,19 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 				"%s: files changed, indexing it again", old->name);
 			epoch = old->slot;
 			old = NULL;
+		} else if (old && is_worth_a_try(old)) {
+			epoch = old->slot;
+			tries = old->tries + 1;
+			old = NULL;
 		}
 		ver = old ? hold(old) : new_version(fs, found, epoch);
-		if (ver)
-			list[(*n)++] = ver;
+		if (!ver)
+			continue; /* out of memory: the next look finds it */
+		if (!old) {
+			ver->tries = tries;
+			ver->place = place_of(fs, ver->name);
+		}
+		list[(*n)++] = ver;
 	}
 	return list;
 }
@@ -193,6 +276,15 @@ static void set_latest(struct dcpfs *fs)
 	pthread_rwlock_unlock(&fs->lock);
 }
 
+static bool is_among(const struct dcpfs_version *ver, struct dcpfs_version *const *list,
+		     size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (list[i] == ver)
+			return true;
+	return false;
+}
+
 static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_version **list,
 		    size_t n)
 {
@@ -206,8 +298,11 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	fs->scan = *scan;
 	choose_latest(fs);
 	pthread_rwlock_unlock(&fs->lock);
-	for (size_t i = 0; i < nold; i++)
+	for (size_t i = 0; i < nold; i++) {
+		if (!is_among(old[i], list, n))
+			dcpfs_cache_forget(fs, old[i]);
 		dcpfs_version_put(old[i]);
+	}
 	free(old);
 	dcp_scan_finish(&old_scan);
 }
@@ -222,7 +317,7 @@ struct walk {
 
 static void open_listed(struct dcpfs *fs, struct dcpfs_version *ver, struct walk *w)
 {
-	bool known = __atomic_load_n(&ver->refused, __ATOMIC_RELAXED) != NULL;
+	bool known = dcpfs_version_refusal(ver) != NULL || ver->tries;
 	struct dcp_err why = { 0 };
 	int rc = dcpfs_version_open(fs, ver, &why);
 
@@ -251,7 +346,7 @@ int dcpfs_versions_refresh(struct dcpfs *fs, bool newest_only, struct dcp_err *e
 	int rc;
 
 	rc = dcp_scan(fs->opts.source, &scan, err);
-	if (rc == -EINVAL && !newest_only)
+	if ((rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR) && !newest_only)
 		scan = (struct dcp_scan){ 0 }; /* all versions were taken away */
 	else if (rc < 0)
 		return rc;

@@ -14,8 +14,9 @@ struct dcpfs_version;
 /* The version of a slot, counted for the caller; NULL: gone. */
 struct dcpfs_version *dcpfs_version_by_slot(struct dcpfs *fs, uint32_t slot);
 struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name);
-/* The n-th of the list, counted; NULL behind the last. */
-struct dcpfs_version *dcpfs_version_at(struct dcpfs *fs, size_t n);
+/* The first whose place is behind @place (0: of all), counted; NULL: there is none. A walk
+ * meets every name once that is there all the time, whatever else comes and goes. */
+struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place);
 void dcpfs_version_put(struct dcpfs_version *ver);
 
 /*
@@ -23,10 +24,14 @@ void dcpfs_version_put(struct dcpfs_version *ver);
  * Returns 0, or the code of the refusal with its message in @err; the same every time.
  */
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err);
+/* Why it could not be opened, or NULL; valid as long as @ver. */
+const char *dcpfs_version_refusal(const struct dcpfs_version *ver);
 
 /*
  * Look at the source again: versions that came, went, were completed or rewritten. Versions
- * not opened yet are opened, newest first, so that latest and errors.json are right.
+ * not opened yet are opened, newest first, so that latest and errors.json are right. One that
+ * was refused for a reason that passes (descriptors, memory, files that changed just then) is
+ * tried again, each time after twice as long.
  * One thread at a time (the watcher, or whoever creates the mount).
  * @newest_only: stop once one version could be opened.
  */
