@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples become JSON lines, and JSON lines become one table of ratios against floors and goals."""
 import json
+import os
 import statistics
 import time
 
@@ -43,9 +44,9 @@ class Report:
 
     def add(self, row, what, side, sample, **facts):
         """One repetition of one side."""
+        sample = {**sample, **facts, "load": load()}
         self.samples.setdefault((row, what, side), []).append(sample)
-        self.write(**{**sample, **facts, "row": row, "what": what, "side": side, "load": load(),
-                      "at": round(time.time(), 1)})
+        self.write(**{**sample, "row": row, "what": what, "side": side, "at": round(time.time(), 1)})
 
     def of(self, row, what, side):
         return self.samples[row, what, side]
@@ -54,12 +55,18 @@ class Report:
         self.notes.append(text)
         self.write(note=text)
 
-    def judge(self, row, what, metric, peer, ours, value, typical, bounds, more, pin, clock=""):
+    def busy(self, metric, *sides):
+        """Somebody else was on the CPUs while a clock ran: what it says is doubtful."""
+        most = max(s["load"] for samples in sides for s in samples)
+        return metric == "wall" and most > os.cpu_count() + 0.5
+
+    def judge(self, row, what, metric, peer, ours, value, typical, bounds, more, pin, clock="", busy=False):
         floor, goal = bounds or (None, None)
 
         def holds(bound):
             return value >= bound if more else value <= bound
         verdict = "" if goal is None else "goal" if holds(goal) else "floor" if holds(floor) else "MISS"
+        verdict += " ?" if verdict and busy else ""
         self.table.append((row, what, metric, peer, ours, f"{value:.3g}", f"{typical:.3g}", clock,
                            *(("", "") if goal is None else (f"{'>=' if more else '<='} {floor:g}", f"{goal:g}")),
                            verdict, pin))
@@ -91,7 +98,8 @@ class Report:
             scale = 1
         value, typical = (self.compare(a, b, metric, pick, more) / scale for pick in (least, middle))
         clock = "" if metric == "wall" else f"{self.compare(a, b, 'wall', least, more) / scale:.3g}"
-        self.judge(row, what, metric, f"{peer} {text(a)}", text(b), value, typical, bounds, more, pin, clock)
+        self.judge(row, what, metric, f"{peer} {text(a)}", text(b), value, typical, bounds, more, pin, clock,
+                   self.busy(metric, a, b))
 
     def most(self, row, what, metric, bounds, unit="s", pin="free", pick=least):
         """An absolute bound on ours, which value and bounds state in ms or MiB."""
@@ -99,7 +107,7 @@ class Report:
         value, typical = pick(samples, metric), middle(samples, metric)
         self.judge(row, what, metric + (", ms" if unit == "s" else ", MiB"), "",
                    f"{show(unit, value)} / {show(unit, typical)}", value * scale, typical * scale, bounds,
-                   False, pin)
+                   False, pin, busy=self.busy(metric, samples))
 
     def text(self):
         head = ("row", "what", "by", "peer min / median", "dcpfs min / median", "ratio", "median",
@@ -107,4 +115,6 @@ class Report:
         rows = [head, *self.table]
         wide = [max(len(str(r[i])) for r in rows) for i in range(len(head))]
         body = ["  ".join(str(c).ljust(w) for c, w in zip(r, wide)).rstrip() for r in rows]
-        return "\n".join([body[0], "-" * len(body[0]), *body[1:], *("note: " + n for n in self.notes)])
+        return "\n".join([body[0], "-" * len(body[0]), *body[1:], *("note: " + n for n in self.notes),
+                          *(["?: the machine was busy, and this was measured by the clock"]
+                            if any(" ?" in r[10] for r in self.table) else [])])
