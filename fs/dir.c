@@ -210,7 +210,7 @@ static int list_rows(const struct listing *l, struct dcpfs_version *ver,
 	if (rc == 0)
 		rc = dcp_index_scan(dcp_version_index(ver->v), r->rows,
 				    after < FIRST_ROW ? 0 : (int64_t)(after - FIRST_ROW),
-				    &scan);
+				    !l->attrs, &scan);
 	if (rc < 0) /* C libraries take ENOENT for the end of a listing */
 		return rc == -ENOENT ? -ESTALE : rc;
 	while (more && (rc = dcp_index_scan_next(scan, &row)) > 0) {
@@ -220,7 +220,8 @@ static int list_rows(const struct listing *l, struct dcpfs_version *ver,
 
 		if (!is_shown(r, &row))
 			continue;
-		snprintf(name, sizeof(name), "%s%s", row.name, r->extension);
+		stpcpy(stpcpy(name, row.name),
+		       r->extension); /* the stem is at most DCP_NAME_MAX */
 		if (l->attrs && attr_of_row(l->fs, ver, ino, &row, &st) < 0)
 			continue;
 		more = l->fn(l->ctx, name, &st, FIRST_ROW + (uint64_t)row.id);

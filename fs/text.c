@@ -269,7 +269,7 @@ static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
 
-	if (dcp_index_scan(ix, kind, 0, &scan) < 0)
+	if (dcp_index_scan(ix, kind, 0, false, &scan) < 0)
 		return;
 	while (dcp_index_scan_next(scan, &row) > 0) {
 		struct dcp_arena arena;

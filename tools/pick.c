@@ -218,7 +218,7 @@ int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
 {
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
-	int rc = dcp_index_scan(ix, kind, 0, &scan);
+	int rc = dcp_index_scan(ix, kind, 0, false, &scan);
 
 	if (rc < 0)
 		return rc;

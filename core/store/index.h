@@ -125,10 +125,12 @@ int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 
 /*
  * Rows in id order, starting behind @after. One scan, one thread; it holds a connection, so
- * finish it soon. next() gives 1 and a row, 0 at the end, or a negative errno.
+ * finish it soon. next() gives 1 and a row, 0 at the end, or a negative errno. With @names only
+ * id, name, dtype and alias_of of each row are set: half the price, and all a plain listing
+ * needs.
  */
 struct dcp_index_scan;
-int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after,
+int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after, bool names,
 		   struct dcp_index_scan **out);
 int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row);
 void dcp_index_scan_end(struct dcp_index_scan *s);

@@ -11,6 +11,7 @@ struct dcp_index_scan {
 	struct dcp_index_conn *conn;
 	sqlite3_stmt *stmt;
 	enum dcp_row_kind kind;
+	bool names;
 	int64_t last;
 	int code; /* what ended it: stepping on would begin anew */
 	bool done;
@@ -72,7 +73,34 @@ int dcp_index_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row)
 	return kind == DCP_ROW_TENSOR ? tensor_columns(s, row) : 0;
 }
 
-int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after,
+/* The short row of a scan for names. */
+static int name_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row)
+{
+	const char *dtype;
+	size_t n;
+
+	row->id = sqlite3_column_int64(s, 0);
+	if (!dcp_index_text(s, 1, &row->name, &n) || !name_is_safe(row->name, n) ||
+	    row->id <= 0)
+		return -EBADMSG;
+	row->alias_of = 0;
+	if (kind == DCP_ROW_OBJECT)
+		return 0;
+	if (!dcp_index_text(s, 2, &dtype, &n))
+		return -EBADMSG;
+	row->dtype = dcp_dtype_from_name(dtype);
+	row->alias_of = sqlite3_column_int64(s, 3);
+	return row->alias_of < 0 || row->alias_of == row->id ? -EBADMSG : 0;
+}
+
+static enum dcp_index_stmt statement(enum dcp_row_kind kind, bool names)
+{
+	if (kind == DCP_ROW_TENSOR)
+		return names ? DCP_STMT_TENSOR_NAMES : DCP_STMT_TENSOR_SCAN;
+	return names ? DCP_STMT_OBJECT_NAMES : DCP_STMT_OBJECT_SCAN;
+}
+
+int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after, bool names,
 		   struct dcp_index_scan **out)
 {
 	struct dcp_index_scan *s = calloc(1, sizeof(*s));
@@ -84,10 +112,9 @@ int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after,
 	}
 	s->ix = ix;
 	s->kind = kind;
+	s->names = names;
 	s->last = after;
-	code = dcp_index_conn_stmt(
-		s->conn, kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_SCAN : DCP_STMT_OBJECT_SCAN,
-		&s->stmt);
+	code = dcp_index_conn_stmt(s->conn, statement(kind, names), &s->stmt);
 	if (code == 0 && sqlite3_bind_int64(s->stmt, 1, after) != SQLITE_OK)
 		code = -EIO;
 	if (code < 0) {
@@ -106,7 +133,8 @@ int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row)
 		return s->code;
 	rc = sqlite3_step(s->stmt);
 	if (rc == SQLITE_ROW)
-		s->code = dcp_index_row(s->stmt, s->kind, row);
+		s->code = s->names ? name_row(s->stmt, s->kind, row)
+				   : dcp_index_row(s->stmt, s->kind, row);
 	else if (rc != SQLITE_DONE)
 		s->code = dcp_index_sql_fail(s->conn->db, rc, "index", NULL);
 	/* A tree whose pages are shared can repeat itself nearly for ever. */

@@ -69,6 +69,9 @@
 	"naliases FROM tensor WHERE "
 #define DCP_SQL_OBJECT_ROW "SELECT id, key, name, nbytes, error IS NOT NULL FROM object WHERE "
 
+#define DCP_SQL_TENSOR_NAME "SELECT id, name, dtype, alias_of FROM tensor WHERE "
+#define DCP_SQL_OBJECT_NAME "SELECT id, name FROM object WHERE "
+
 /* Of rows with the same key the first told is the one meant. */
 #define DCP_SQL_BY_ID "id = ?1"
 #define DCP_SQL_BY_NAME "name = ?1"

@@ -77,7 +77,7 @@ static void read_rows(struct dcp_index *ix, enum dcp_row_kind kind, struct dcp_a
 	struct dcp_tensor t;
 	struct dcp_object o;
 	int64_t last = 0;
-	int rc = dcp_index_scan(ix, kind, 0, &s);
+	int rc = dcp_index_scan(ix, kind, 0, false, &s);
 
 	while (rc == 0 && dcp_index_scan_next(s, &row) == 1) {
 		must(row.id > last && row.ndim <= DCP_MAX_NDIM && strlen(row.name) <= 243);

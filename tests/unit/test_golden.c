@@ -43,7 +43,7 @@ static void read_rows(struct dcp_version *v, enum dcp_row_kind kind)
 	int rc;
 
 	dcp_arena_init(&arena, 64u << 20);
-	assert_int_equal(dcp_index_scan(ix, kind, 0, &s), 0);
+	assert_int_equal(dcp_index_scan(ix, kind, 0, false, &s), 0);
 	while ((rc = dcp_index_scan_next(s, &row)) == 1) {
 		struct dcp_tensor t = { 0 };
 		struct dcp_object o = { 0 };

@@ -338,16 +338,23 @@ static void tell_many(struct t_index *p)
 /* Rows of one kind from @after on; every one is the one expected there. */
 static int scan_all(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after)
 {
-	struct dcp_index_scan *s;
-	struct dcp_row row;
+	struct dcp_index_scan *s, *names;
+	struct dcp_row row, name;
 	char want[64];
 	int n = 0, rc;
 
-	assert_int_equal(dcp_index_scan(ix, kind, after, &s), 0);
+	assert_int_equal(dcp_index_scan(ix, kind, after, false, &s), 0);
+	assert_int_equal(dcp_index_scan(ix, kind, after, true, &names), 0);
 	while ((rc = dcp_index_scan_next(s, &row)) == 1) {
 		int64_t id = after + ++n;
 
 		assert_int_equal(row.id, id);
+		assert_int_equal(dcp_index_scan_next(names, &name), 1);
+		assert_int_equal(name.id, id);
+		assert_string_equal(name.name, row.name);
+		assert_int_equal(name.alias_of, row.alias_of);
+		if (kind == DCP_ROW_TENSOR)
+			assert_int_equal(name.dtype, row.dtype);
 		snprintf(want, sizeof(want), "layer.%lld/weight", (long long)id - 1);
 		assert_string_equal(row.key, want);
 		if (kind == DCP_ROW_TENSOR)
@@ -357,7 +364,9 @@ static int scan_all(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after)
 	}
 	assert_int_equal(rc, 0);
 	assert_int_equal(dcp_index_scan_next(s, &row), 0); /* the end stays the end */
+	assert_int_equal(dcp_index_scan_next(names, &name), 0);
 	dcp_index_scan_end(s);
+	dcp_index_scan_end(names);
 	return n;
 }
 

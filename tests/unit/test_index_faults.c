@@ -40,7 +40,7 @@ static int read_all(struct dcp_index *ix, struct dcp_arena *arena)
 		struct dcp_tensor t;
 		struct dcp_object o;
 		int64_t last = 0;
-		int rc = dcp_index_scan(ix, (enum dcp_row_kind)kind, 0, &s);
+		int rc = dcp_index_scan(ix, (enum dcp_row_kind)kind, 0, false, &s);
 
 		first = first ? first : rc;
 		while (rc == 0 && (rc = dcp_index_scan_next(s, &row)) == 1) {
