@@ -12,6 +12,9 @@
 #include "core/parse/pyjson.h"
 #include "core/parse/torch.h"
 
+/* Bytes of JSON for each byte of the pickle: leaves that share their parts add up. */
+enum { MAX_WRITTEN = 64 };
+
 struct teller {
 	const struct dcp_tstate *s;
 	struct dcp_err *err;
@@ -23,6 +26,7 @@ struct teller {
 	struct dcp_intern places;
 	struct dcp_buf keys, key_off;
 	struct dcp_buf scratch;
+	uint64_t written; /* bytes of JSON told so far */
 };
 
 static void teller_finish(struct teller *w)
@@ -169,14 +173,17 @@ static int tell_object(struct teller *w, const char *key, const char *const *pat
 	int rc;
 
 	dcp_buf_reset(&w->scratch);
-	rc = dcp_pyjson_write(&w->scratch, s->t, value, path, npath);
+	rc = w->written / MAX_WRITTEN > dcp_torch_pickle_size(s->t)
+		     ? -E2BIG
+		     : dcp_pyjson_write(&w->scratch, s->t, value, path, npath);
 	if (rc == -ENOMEM || dcp_buf_error(&w->scratch))
 		return no_memory(w->err);
+	w->written += w->scratch.n;
 	if (rc == 0) {
 		o.json = w->scratch.p;
 		o.json_len = w->scratch.n;
 	} else {
-		o.error = "nested too deep to be shown as JSON";
+		o.error = "nested too deep, or too long, to be shown as JSON";
 	}
 	return s->sink->object(s->sink->ctx, &o);
 }

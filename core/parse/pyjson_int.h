@@ -23,10 +23,21 @@
  * Bytes of one JSON value, and containers in it: a few nested lists that share parts can stand
  * for terabytes.
  */
-#define DCP_PYJSON_MAX_JSON (256u << 20)
+#define DCP_PYJSON_MAX_JSON (64u << 20)
 #define DCP_PYJSON_MAX_CONTAINERS (1u << 23)
 /* Values looked at in one walk, for the same reason; numbers and the like count a 32nd. */
 #define DCP_PYJSON_MAX_VISITS (1u << 24)
+
+/*
+ * A checkpoint may hold thousands of such streams, so each is also held to what its own bytes
+ * can honestly stand for: @least and @each for every byte of its pickle, @most at most. Without
+ * a stream @most.
+ */
+uint64_t dcp_pyjson_allowed(const struct dcp_torch *t, uint64_t least, uint64_t each,
+			    uint64_t most);
+#define DCP_PYJSON_JSON_OF(t) dcp_pyjson_allowed(t, 16384, 32, DCP_PYJSON_MAX_JSON)
+#define DCP_PYJSON_CONTAINERS_OF(t) dcp_pyjson_allowed(t, 4096, 8, DCP_PYJSON_MAX_CONTAINERS)
+#define DCP_PYJSON_VISITS_OF(t) dcp_pyjson_allowed(t, 4096, 8, DCP_PYJSON_MAX_VISITS)
 
 /* ---- look ---- */
 

@@ -12,11 +12,19 @@ struct walk {
 	const struct dcp_torch *t;
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
-	uint64_t visits;
+	uint64_t visits, max_visits;
 	bool inside;
 	dcp_leaf_fn fn;
 	void *ctx;
 };
+
+uint64_t dcp_pyjson_allowed(const struct dcp_torch *t, uint64_t least, uint64_t each,
+			    uint64_t most)
+{
+	uint64_t n = t ? dcp_torch_pickle_size(t) : most;
+
+	return n >= (most - least) / each ? most : least + each * n;
+}
 
 static bool is_tensor(const struct walk *w, struct dcp_pv v)
 {
@@ -27,7 +35,7 @@ static bool is_tensor(const struct walk *w, struct dcp_pv v)
 static int spend(struct walk *w, size_t n)
 {
 	w->visits += 1 + n / 32;
-	return w->visits > DCP_PYJSON_MAX_VISITS ? -E2BIG : 0;
+	return w->visits > w->max_visits ? -E2BIG : 0;
 }
 
 static int tell(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
@@ -284,6 +292,7 @@ int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *c
 	if (!w)
 		return -ENOMEM;
 	w->t = t;
+	w->max_visits = DCP_PYJSON_VISITS_OF(t);
 	w->inside = inside;
 	w->fn = fn;
 	w->ctx = ctx;

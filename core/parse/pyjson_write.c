@@ -15,16 +15,29 @@ struct writer {
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
 	size_t start;
-	uint32_t containers;
+	uint64_t containers, max_containers, max_json;
 };
 
 static int write_value(struct writer *x, struct dcp_pv v);
 
 static int check(const struct writer *x)
 {
-	if (x->w.out->n - x->start > DCP_PYJSON_MAX_JSON)
+	if (x->w.out->n - x->start > x->max_json)
 		return -E2BIG;
 	return dcp_jsonw_error(&x->w);
+}
+
+/* Escaped, text grows sixfold: one that will not fit must not be written first. */
+static bool text_fits(const struct writer *x, const struct dcp_pnode *str)
+{
+	uint64_t left = x->max_json - DCP_MIN(x->w.out->n - x->start, x->max_json);
+	uint64_t n = str->n;
+
+	if (n <= left / 6)
+		return true;
+	for (size_t i = 0; i < str->n && n <= left; i++)
+		n += (unsigned char)str->data[i] < 0x20 ? 5 : 0;
+	return n <= left;
 }
 
 static void open_named(struct writer *x, const char *name)
@@ -69,7 +82,7 @@ static int write_bytes(struct writer *x, struct dcp_pv v)
 	const void *p = "";
 	int r = 0;
 
-	if (n / 3 * 4 > DCP_PYJSON_MAX_JSON)
+	if (n / 3 * 4 > x->max_json)
 		return -E2BIG;
 	if (v.type == DCP_PV_STR || (v.type != DCP_PV_NONE && !v.node->data)) {
 		if (v.type != DCP_PV_STR && !x->t)
@@ -158,6 +171,8 @@ static int write_pair(struct writer *x, struct dcp_pv key, struct dcp_pv value, 
 	int r;
 
 	if (plain) {
+		if (!text_fits(x, key.node))
+			return -E2BIG;
 		dcp_jsonw_key_n(&x->w, key.node->data, key.node->n);
 	} else {
 		dcp_jsonw_array(&x->w);
@@ -377,6 +392,8 @@ static int write_value(struct writer *x, struct dcp_pv v)
 
 	if (r < 0)
 		return r;
+	if (v.type == DCP_PV_STR && !text_fits(x, v.node))
+		return -E2BIG;
 	if (v.type <= DCP_PV_STR) {
 		write_scalar(x, v);
 		return 0;
@@ -386,7 +403,7 @@ static int write_value(struct writer *x, struct dcp_pv v)
 	at = dcp_pyjson_trail_find(&x->trail, v);
 	if (at >= 0)
 		return write_marker(x, "$cycle", x->trail.at[at].npath);
-	if (x->trail.n == DCP_PYJSON_MAX_DEPTH || ++x->containers > DCP_PYJSON_MAX_CONTAINERS)
+	if (x->trail.n == DCP_PYJSON_MAX_DEPTH || ++x->containers > x->max_containers)
 		return -E2BIG;
 	x->trail.at[x->trail.n].node = v.node;
 	x->trail.at[x->trail.n++].npath = x->path.n;
@@ -406,6 +423,8 @@ int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_
 	dcp_jsonw_init(&x->w, out, false);
 	x->t = t;
 	x->start = out->n;
+	x->max_json = DCP_PYJSON_JSON_OF(t);
+	x->max_containers = DCP_PYJSON_CONTAINERS_OF(t);
 	r = dcp_pyjson_path_init(&x->path, path, npath);
 	if (r == 0)
 		r = write_value(x, v);

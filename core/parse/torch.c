@@ -188,6 +188,7 @@ static int open_zip(struct dcp_torch *t, struct dcp_err *err)
 		return r;
 	t->window = dcp_source_window(&t->src, off, a.pickle->size);
 	t->pickle_src = &t->window;
+	t->pickle_n = a.pickle->size;
 	r = dcp_pickle_read(&t->window, &opts, &t->pickle, NULL, err);
 	return r < 0 ? dcp_err_where(err, r, "%s", a.pickle->name) : 0;
 }
@@ -256,6 +257,11 @@ void dcp_torch_close(struct dcp_torch *t)
 	dcp_pickle_free(t->pickle);
 	dcp_arena_finish(&t->arena);
 	free(t);
+}
+
+uint64_t dcp_torch_pickle_size(const struct dcp_torch *t)
+{
+	return t->pickle_n;
 }
 
 struct dcp_pv dcp_torch_root(const struct dcp_torch *t)

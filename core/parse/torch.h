@@ -45,6 +45,9 @@ int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch
 		   struct dcp_err *err);
 void dcp_torch_close(struct dcp_torch *t);
 
+/* Bytes that were parsed for the object, or a few more. */
+uint64_t dcp_torch_pickle_size(const struct dcp_torch *t);
+
 /* Valid until close. */
 struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
 

@@ -35,6 +35,7 @@ struct dcp_torch {
 	struct dcp_source window;            /* data.pkl in a zip archive */
 	const struct dcp_source *pickle_src; /* what src_off of a value counts in */
 	struct dcp_pickle *pickle;
+	uint64_t pickle_n; /* bytes of the stream up to the end of it */
 	struct dcp_arena arena;
 	struct dcp_torch_record *records; /* sorted by key */
 	size_t nrecords;

@@ -322,6 +322,7 @@ int dcp_torch_open_legacy(struct dcp_torch *t, struct dcp_err *err)
 	r = dcp_pickle_read(&t->src, &opts, &t->pickle, &opts.off, err);
 	if (r < 0)
 		return r;
+	t->pickle_n = opts.off;
 	r = dcp_pickle_read(&t->src, &opts, &keys, &opts.off, err);
 	if (r == 0)
 		r = find_ids(&s, dcp_pickle_root(t->pickle), err);
