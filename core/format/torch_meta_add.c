@@ -15,6 +15,37 @@
 #define MAX_BYTES UINT32_MAX
 #define MAX_ERRORS 4096 /* different ones; the rest share a general one */
 
+/*
+ * Values of a pickle are shared, so two bytes may stand for a list of a million chunks or a
+ * name of a megabyte, and a small file for days of work. Everything is therefore paid for from
+ * a budget that an honest file, where each chunk has some twenty bytes of its own and each key
+ * a hundred, never uses up: two for each of its bytes. A number costs one, text one for sixteen
+ * bytes.
+ */
+enum { PER_BYTE = 2, TEXT = 16, SPARE = 1 << 20 };
+
+void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size)
+{
+	/* A longer one is sparse. */
+	m->budget = DCP_MIN(size, (uint64_t)1 << 32) * PER_BYTE + SPARE;
+}
+
+/* False, and nothing is paid, when it costs more than what is left. */
+static bool pay(struct dcp_tmeta *m, uint64_t cost)
+{
+	bool can = cost <= m->budget;
+
+	m->budget -= can ? cost : 0;
+	return can;
+}
+
+static int too_dear(struct dcp_err *err)
+{
+	return dcp_fail(
+		err, -E2BIG, DCP_ERR_NO_OFFSET,
+		"its parts are repeated so often that they stand for many times its size");
+}
+
 static int check_size(const struct dcp_buf *b, struct dcp_err *err)
 {
 	if (dcp_buf_error(b))
@@ -51,6 +82,8 @@ static int key_number(struct dcp_tmeta *m, const void *s, size_t n, uint32_t *nu
 static int number_of(struct dcp_tmeta *m, struct dcp_pv v, uint32_t *number,
 		     struct dcp_err *err)
 {
+	if (v.type == DCP_PV_STR && !pay(m, v.node->n / TEXT))
+		return too_dear(err);
 	if (v.type == DCP_PV_STR && !memchr(v.node->data, '\0', v.node->n))
 		return key_number(m, v.node->data, v.node->n, number, err);
 	dcp_buf_reset(&m->scratch);
@@ -155,6 +188,8 @@ static int put_tensor(struct dcp_tmeta *m, struct dcp_pv v)
 	if (rc == 0) {
 		dcp_buf_varint(&m->entries, 0); /* no error */
 		chunk = dcp_pv_items(*chunks, &n);
+		if (!pay(m, 2 * (uint64_t)n * (1 + h.ndim)))
+			rc = too_dear(&why);
 		dcp_buf_varint(&m->entries, n);
 		for (size_t i = 0; i < n && rc == 0; i++)
 			rc = put_chunk(m, chunk[i], h.ndim, &why);
@@ -278,6 +313,8 @@ int dcp_tmeta_add_record(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_pv
 	filter = info.filter;
 	if (rc < 0)
 		rc = error_number(m, why.msg, &filter);
+	else if (!pay(m, info.path_len / TEXT))
+		return too_dear(err);
 	else
 		rc = dcp_intern_add(&m->files, info.path, info.path_len, m->last_file, &file);
 	if (rc < 0)
@@ -299,6 +336,15 @@ int dcp_tmeta_add_record(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_pv
 
 /* ---- planner_data ---- */
 
+static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
+{
+	uint64_t cost = n;
+
+	for (size_t i = 0; i < n && cost <= m->budget; i++)
+		cost += item[i].type == DCP_PV_STR ? item[i].node->n / TEXT : 0;
+	return pay(m, cost);
+}
+
 /* Both forms are built behind each other in scratch; the short one is kept if it holds. */
 int dcp_tmeta_add_path(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
 		       struct dcp_err *err)
@@ -317,6 +363,8 @@ int dcp_tmeta_add_path(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
 		       item[0].node->n == key.node->n &&
 		       memcmp(item[0].node->data, key.node->data, key.node->n) == 0))
 		return 0; /* its own path, or none worth the name */
+	if (!pay_path(m, item, n))
+		return too_dear(err);
 	text = dcp_intern_text(&m->names, number);
 	dcp_buf_varint(&m->paths, 1 + (uint64_t)n);
 	for (size_t i = 0; i < n && joined; i++) {

@@ -9,6 +9,9 @@
 #include "core/format/torch_meta.h"
 #include "core/parse/pickle.h"
 
+/* A file of @size bytes begins. */
+void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size);
+
 int dcp_tmeta_add_entry(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
 			struct dcp_err *err);
 int dcp_tmeta_add_record(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_pv v,

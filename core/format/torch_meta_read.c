@@ -12,6 +12,7 @@
 #include "core/format/torch_field.h"
 #include "core/format/torch_meta_int.h"
 #include "core/parse/pickle.h"
+#include "core/parse/source.h"
 
 static const char *const sections[3] = { "state_dict_metadata", "storage_data",
 					 "planner_data" };
@@ -115,6 +116,7 @@ int dcp_tmeta_read(struct dcp_tmeta *m, const struct dcp_source *src, struct dcp
 
 	memset(m->depth, 0, sizeof(m->depth));
 	m->guess = 0;
+	dcp_tmeta_begin(m, src->size);
 	rc = dcp_pickle_read(src, &opts, &pickle, NULL, err);
 	if (rc < 0)
 		return rc;
