@@ -75,7 +75,7 @@ static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *con
 	rc = check_record(w, r, &why);
 	if (rc == 0)
 		rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes,
-				    (enum dcp_filter)r->filter, DCP_TDCP_MAX_OBJECT, &item,
+				    (enum dcp_filter)r->filter, DCP_TDCP_MAX_DECODED, &item,
 				    &why);
 	if (rc == 0) {
 		rc = dcp_torch_open(&item.src, 0, &t, &why);

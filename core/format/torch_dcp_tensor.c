@@ -118,7 +118,7 @@ static int learn_itemsize(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
 	if (r.filter > DCP_FILTER_ZSTD)
 		return 0;
 	rc = dcp_titem_open(&w->files, r.file, dcp_intern_text(&w->m->files, r.file), r.off,
-			    r.nbytes, (enum dcp_filter)r.filter, DCP_TDCP_MAX_OBJECT, &item,
+			    r.nbytes, (enum dcp_filter)r.filter, DCP_TDCP_MAX_DECODED, &item,
 			    &j->why);
 	if (rc == 0)
 		rc = dcp_torch_open(&item.src, 0, &t, &j->why);

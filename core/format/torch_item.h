@@ -23,6 +23,7 @@ struct dcp_titem_files {
 		uint64_t number; /* 1 + number of the file; 0: free */
 		int fd;
 	} slot[DCP_TITEM_SLOTS];
+	struct dcp_buf claimed; /* uint64_t per file: bytes of all items looked at */
 };
 
 void dcp_titem_files_init(struct dcp_titem_files *f, const struct dcp_dir *dir);
@@ -36,7 +37,8 @@ struct dcp_titem {
 
 /*
  * Look at [@off, @off + @nbytes) of file @number, called @name. A compressed item may decode to
- * @limit bytes. The item must be finished also after a failure.
+ * @limit bytes. The item must be finished also after a failure. -E2BIG: the items of this file
+ * are together many times longer than it, so they overlap.
  */
 int dcp_titem_open(struct dcp_titem_files *f, uint32_t number, const char *name, uint64_t off,
 		   uint64_t nbytes, enum dcp_filter filter, uint64_t limit,
