@@ -19,6 +19,7 @@
 #define DCP_INDEX_MAX_NAMES (256u << 20) /* all file names together, in memory */
 #define DCP_INDEX_MAX_FIELD (128u << 20) /* one text or blob: 4 million pieces */
 #define DCP_INDEX_MAX_KEY (1u << 20)     /* bytes; SQLite keeps keys twice, in row and index */
+#define DCP_INDEX_MAX_PATH (8u << 20)    /* bytes of its components together */
 #define DCP_INDEX_MAX_ROWS 0x7fffffffu   /* of one kind */
 
 /* SQLite's code as ours, with its message in @err: "<what>: ...". */

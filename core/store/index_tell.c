@@ -4,9 +4,11 @@
  * listed with the reason. Only what breaks the index itself ends the build.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/hash.h"
+#include "core/model/name.h"
 #include "core/model/pack.h"
 #include "core/store/index_write_int.h"
 
@@ -32,6 +34,36 @@ static void draft_fail(struct draft *d, const char *why, const char *what)
 		return;
 	dcp_fail(&d->err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s%.400s", why, what);
 	d->error = d->err.msg;
+}
+
+/*
+ * A key or path that is longer than an index keeps: the row gets the key's hashed file name
+ * instead, and is broken.
+ */
+struct shortened {
+	char key[DCP_NAME_MAX + 1];
+	const char *path[1];
+	char why[80];
+};
+
+static bool shorten(struct shortened *s, const char **key, const char *const **path,
+		    size_t *npath)
+{
+	uint64_t left = DCP_INDEX_MAX_PATH;
+	size_t n = strlen(*key);
+
+	for (size_t i = 0; i < *npath && left; i++)
+		left -= DCP_MIN(left, strlen((*path)[i]) + 1);
+	if (n <= DCP_INDEX_MAX_KEY && left)
+		return false;
+	snprintf(s->why, sizeof(s->why),
+		 "its key of %zu bytes, or its path, is too long for an index", n);
+	dcp_name_from_key(*key, true, s->key);
+	s->path[0] = s->key;
+	*key = s->key;
+	*path = s->path;
+	*npath = 1;
+	return true;
 }
 
 static bool same_text(const char *a, const struct dcp_buf *b)
@@ -166,8 +198,6 @@ static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struc
 	dcp_pack_pieces(&w->pieces, t);
 	if (w->shape.failed || w->path_json.failed || w->pieces.failed)
 		return dcp_index_no_memory(w);
-	if (strlen(t->key) > DCP_INDEX_MAX_KEY || w->path_json.n > DCP_INDEX_MAX_FIELD)
-		return dcp_index_give_up(w, -E2BIG, "a key of more than a million bytes");
 	if (w->pieces.n > DCP_INDEX_MAX_FIELD) {
 		static const struct dcp_tensor none;
 
@@ -184,10 +214,13 @@ int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told)
 	struct dcp_tensor t = *told;
 	struct draft d = { .t = &t, .error = told->error };
 	uint32_t number = (uint32_t)w->counts.tensors + 1;
+	struct shortened s;
 	int code = w->err.code;
 
 	if (code < 0)
 		return code;
+	if (shorten(&s, &t.key, &t.path, &t.npath))
+		draft_fail(&d, s.why, "");
 	if (t.ndim > DCP_MAX_NDIM) { /* cannot be told at all */
 		draft_fail(&d, "it has more than 64 dimensions", "");
 		t.ndim = 0;
@@ -246,7 +279,8 @@ int dcp_index_tell_object(void *ctx, const struct dcp_object *told)
 {
 	struct dcp_index_writer *w = ctx;
 	struct dcp_object o = *told;
-	uint64_t hash = dcp_hash64(o.key, strlen(o.key));
+	struct shortened s;
+	uint64_t hash;
 	uint32_t number = (uint32_t)w->counts.objects + 1;
 	char name[DCP_NAME_MAX + 1];
 	struct dcp_index_told earlier;
@@ -254,13 +288,17 @@ int dcp_index_tell_object(void *ctx, const struct dcp_object *told)
 
 	if (code < 0)
 		return code;
+	if (shorten(&s, &o.key, &o.path, &o.npath)) {
+		o.error = s.why;
+		o.json = NULL;
+	}
+	hash = dcp_hash64(o.key, strlen(o.key));
 	dcp_buf_reset(&w->path_json);
 	dcp_index_put_path(&w->path_json, o.path, o.npath);
 	if (dcp_buf_error(&w->path_json))
 		return dcp_index_no_memory(w);
-	if (number >= DCP_INDEX_MAX_ROWS || strlen(o.key) > DCP_INDEX_MAX_KEY ||
-	    w->path_json.n > DCP_INDEX_MAX_FIELD)
-		return dcp_index_give_up(w, -E2BIG, "too many objects, or too long a key");
+	if (number >= DCP_INDEX_MAX_ROWS)
+		return dcp_index_give_up(w, -E2BIG, "too many objects");
 	code = dcp_index_find_key(w, o.key, hash, &earlier);
 	if (code < 0)
 		return code;
