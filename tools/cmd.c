@@ -53,6 +53,7 @@ enum cmd_exit cmd_exit_of(int rc)
 	case E2BIG:
 	case ESTALE:
 	case EXDEV:
+	case ELOOP: /* links in a SOURCE */
 	case EIO:
 	case EILSEQ:
 	case ENODATA:
