@@ -136,4 +136,7 @@ int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row);
 void dcp_index_scan_end(struct dcp_index_scan *s);
 
 /* "3.40.1": the SQLite in use. */
+/* The file it was opened from, for fstat(); -1: it is in memory. */
+int dcp_index_fd(const struct dcp_index *ix);
+
 const char *dcp_index_sqlite_version(void);

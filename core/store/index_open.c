@@ -509,6 +509,11 @@ const struct dcp_index_counts *dcp_index_counts(const struct dcp_index *ix)
 	return &ix->counts;
 }
 
+int dcp_index_fd(const struct dcp_index *ix)
+{
+	return ix->fd;
+}
+
 const char *dcp_index_sqlite_version(void)
 {
 	return sqlite3_libversion();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,18 @@ bool dcp_cache_is_own(const char *index_path, const char *name)
 		return false;
 	return name[n] == '\0' || strcmp(name + n, ".lock") == 0 ||
 	       strncmp(name + n, ".tmp-", 5) == 0;
+}
+
+bool dcp_cache_trusts(const char *path, int fd)
+{
+	dcp_auto_free char *copy = strdup(path);
+	struct stat file, dir;
+
+	if (!copy || fstat(fd, &file) < 0)
+		return false;
+	if (file.st_uid == geteuid() || file.st_uid == 0)
+		return true;
+	return stat(dirname(copy), &dir) == 0 && dir.st_uid == file.st_uid;
 }
 
 int dcp_cache_mkdirs(const char *path)

@@ -38,6 +38,12 @@ int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const ch
 /* Is @name, in the directory of the index, the index itself, its lock, or one being written? */
 bool dcp_cache_is_own(const char *index_path, const char *name);
 
+/*
+ * May the index open at @fd, which stands at @path, be believed? In a directory where others
+ * may write too it must be ours, root's, or of the directory's owner.
+ */
+bool dcp_cache_trusts(const char *path, int fd);
+
 /* Make the directories above @path, for their owner only. */
 int dcp_cache_mkdirs(const char *path);
 

@@ -56,6 +56,11 @@ static int take_cached(struct opening *o, bool just_built)
 	struct dcp_index *ix = NULL;
 	int code = dcp_index_open(v->index_path, &ix, &err);
 
+	/* One that was named by its user is as true as the user thinks. */
+	if (code == 0 && !o->opts->index_file &&
+	    !dcp_cache_trusts(v->index_path, dcp_index_fd(ix)))
+		code = dcp_fail(&err, -EPERM, DCP_ERR_NO_OFFSET,
+				"%.200s: belongs to another user", v->index_path);
 	if (code == 0)
 		code = dcp_fresh_check(ix, &o->dir, v->format, v->index_path, just_built, &err);
 	if (code == 0) {

@@ -105,8 +105,24 @@ def one(name):
             equal(got.stdout, b"", f"{name}: cat {key} wrote something")
 
 
+def planted():
+    """An index that somebody else put into a cache where all may write is not believed."""
+    if os.geteuid() != 0:
+        return
+    source, cache = SCRATCH / "views", SCRATCH / "shared"
+    cache.mkdir()
+    for _ in range(2):
+        run("index", source, DCPFS_CACHE=cache)
+    index = next(cache.glob("*.dcpx"))
+    os.chown(index, 65534, 65534)
+    got = run("cat", source, "good", DCPFS_CACHE=cache)
+    equal((got.returncode, got.stdout), (OK, more.GOOD), "cat with an index of somebody else")
+    check(b"belongs to another user" in got.stderr, f"cat with an index of somebody else: {got.stderr}")
+
+
 for case in CASES:
     one(case)
+planted()
 check(not list(SCRATCH.rglob("PWNED")) and not os.path.exists("PWNED"), "something was executed")
 took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 check(took < KIB, f"a case took {took} KiB")
