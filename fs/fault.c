@@ -4,19 +4,25 @@
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <ucontext.h>
 
 #include "core/store/guard.h"
 
-static void on_sigbus(int sig)
+/* Leaving by a jump skips what a return does: the mask is put back as it was before the fault.
+ */
+static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
+	const ucontext_t *before = context;
+
+	(void)info;
+	pthread_sigmask(SIG_SETMASK, &before->uc_sigmask, NULL);
 	dcp_guard_fault();
 	signal(sig, SIG_DFL); /* not ours: the faulting access repeats and ends the process */
 }
 
 int dcpfs_fault_install(void)
 {
-	/* NODEFER: leaving the handler by a jump must not keep the signal blocked */
-	struct sigaction sa = { .sa_handler = on_sigbus, .sa_flags = SA_NODEFER };
+	struct sigaction sa = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
 
 	if (sigaction(SIGBUS, &sa, NULL) < 0)
 		return -errno;

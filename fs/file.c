@@ -71,7 +71,7 @@ void dcpfs_cache_destroy(struct dcpfs *fs)
 		struct dcpfs_file *f = c->oldest;
 
 		c->oldest = f->newer;
-		dcpfs_file_put(fs, f);
+		destroy_file(fs, f); /* also what is open: no RELEASE comes any more */
 	}
 	for (size_t i = 0; i < DCPFS_KIND_COUNT; i++)
 		if (c->live[i])

@@ -16,7 +16,7 @@ bool dcp_guard_enabled(void);
 
 /*
  * For the SIGBUS handler. In a thread that is inside dcp_guard_run(): does not return. Else
- * returns, and the fault is not ours. The handler must run with SA_NODEFER.
+ * returns, and the fault is not ours. The handler puts the thread's signal mask back before.
  */
 void dcp_guard_fault(void);
 

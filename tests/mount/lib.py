@@ -186,9 +186,9 @@ def skip(why):
 
 
 def sanitized():
-    """Was the program built with the address sanitizer?"""
+    """Was the program built with the address or the thread sanitizer?"""
     with open(shutil.which(PROGRAM) or PROGRAM, "rb") as f:
-        return b"__asan_init" in f.read()
+        return re.search(b"__[at]san_init", f.read()) is not None
 
 
 # ---- mounts ----

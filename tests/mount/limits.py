@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Too few descriptors, too little memory, and an end before the mount answers."""
+import contextlib
+import fcntl
+import os
+import resource
+import signal
+import subprocess
+
+import lib
+from lib import APPEARS, case, check, equal, outcome, wait
+
+FSDP, MANIFEST = lib.golden("dcp-fsdp2")
+WANT = {k: t["sha256"] for k, t in MANIFEST["step-10"]["tensors"].items()}
+
+
+def several(n):
+    source = lib.fresh("source")
+    for i in range(1, n + 1):
+        lib.copy(FSDP / "step-10", source / f"step-{i}")
+    return source
+
+
+def differing(m, version):
+    """{key: what else it gave} of the tensors that do not read as saved."""
+    found = {}
+    for key, t in m.index(version)["tensors"].items():
+        data, error = outcome(m.at / version / t["files"]["raw"])
+        if error or lib.sha(data) != WANT[key]:
+            found[key] = error or "wrong bytes"
+    return found
+
+
+def limit(m, what, soft):
+    """Set the soft limit of the running daemon: the hard one could not be raised again."""
+    resource.prlimit(m.pid, what, (soft, resource.prlimit(m.pid, what)[1]))
+
+
+def descriptors():
+    """What needs more descriptors than there are fails with EIO and says so; with more it works again."""
+    source = several(1)
+    with lib.mount(source, "--threads", "4") as m:
+        m.settled()
+        before = resource.prlimit(m.pid, resource.RLIMIT_NOFILE)[0]
+        limit(m, resource.RLIMIT_NOFILE, len(os.listdir(f"/proc/{m.pid}/fd")) + 10)
+        for i in range(2, 14):
+            lib.copy(FSDP / "step-10", source / f"step-{i}")
+        wait(lambda: m.control("incomplete.json") or m.control("errors.json"), "the want of descriptors shows")
+        for version in m.versions():
+            with contextlib.suppress(OSError):  # even index.json needs the shards
+                equal(set(differing(m, version).values()) - {"EIO"}, set(), f"what else {version} gives")
+        errors = m.control("errors.json")
+        check(any("open files" in e["error"] for e in errors), f"errors.json names the reason: {errors}")
+        case("with more of them")
+        limit(m, resource.RLIMIT_NOFILE, before)
+        wait(lambda: len(m.versions()) == 13 and not m.control("incomplete.json"), "every version is there")
+        for version in m.versions():
+            equal(differing(m, version), {}, f"tensors of {version}")
+
+
+def memory():
+    """Without address space for mappings and buffers: an error or the right bytes, and no end."""
+    if lib.sanitized():
+        return
+    with lib.mount(several(2), "--threads", "4") as m:
+        m.settled()
+        with open(f"/proc/{m.pid}/statm", encoding="ascii") as f:
+            now = int(f.read().split()[0]) * resource.getpagesize()
+        limit(m, resource.RLIMIT_AS, now)
+        for version in ("step-1", "step-2"):
+            with contextlib.suppress(OSError):
+                equal(set(differing(m, version).values()) - {"EIO", "ENOMEM"}, set(), f"what else {version} gives")
+        check(m.running(), "the daemon lives")
+        case("with memory again")
+        limit(m, resource.RLIMIT_AS, resource.RLIM_INFINITY)
+        for version in ("step-1", "step-2"):
+            equal(differing(m, version), {}, f"tensors of {version}")
+
+
+def children(pid):
+    return [int(p) for p in lib.run("pgrep", "-P", pid).stdout.split()]
+
+
+def ended_before_it_answers():
+    """Whoever is ended while the index is built leaves no mount and no process, whichever gets the signal."""
+    source, cache = several(1), lib.fresh("cache")
+    with lib.mount(source, cache=cache) as m:
+        index = m.settled().control("status.json")["versions"][0]["index"]
+    os.unlink(index)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+        for whom in ("command", "child", "group"):
+            case(f"{number.name} to the {whom}")
+            at = lib.fresh("mnt")
+            # As long as somebody else builds the index the child waits.
+            with open(f"{index}.lock", "w", encoding="ascii") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                process = subprocess.Popen([lib.PROGRAM, "mount", str(source), str(at)], stdin=subprocess.DEVNULL,
+                                           stderr=subprocess.PIPE, env=lib.environment(cache), start_new_session=True)
+                if not wait(lambda: children(process.pid), "the child starts"):
+                    continue
+                child = children(process.pid)[0]
+                check(lib.alive(child) and not lib.mounted(at), "it waits")
+                if whom == "group":
+                    os.killpg(process.pid, number)
+                else:
+                    os.kill(process.pid if whom == "command" else child, number)
+                check(process.wait(lib.PATIENCE) != 0, "the command fails")
+                os.unlink(lock.name)
+            wait(lambda: not lib.alive(child), "the child ends", APPEARS * 2)
+            check(not lib.mounted(at), "nothing is mounted")
+            process.stderr.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(index)
+
+
+lib.main(descriptors, memory, ended_before_it_answers)
