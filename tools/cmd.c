@@ -46,6 +46,8 @@ enum cmd_exit cmd_exit_of(int rc)
 	switch (-rc) {
 	case 0:
 		return CMD_OK;
+	case EEXIST: /* --index names a file that is something else */
+		return CMD_USAGE;
 	case EINVAL:
 	case ENOTDIR: /* a SOURCE that is a file */
 	case EBADMSG:

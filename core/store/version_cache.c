@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
+#include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/store/index.h"
+#include "core/store/index_sql.h"
 #include "core/store/version_int.h"
 
 enum { NAME_HEAD = 180, WAIT_MS = 30000, POLL_MS = 20 };
@@ -64,6 +66,19 @@ bool dcp_cache_trusts(const char *path, int fd)
 	if (file.st_uid == geteuid() || file.st_uid == 0)
 		return true;
 	return stat(dirname(copy), &dir) == 0 && dir.st_uid == file.st_uid;
+}
+
+bool dcp_cache_is_foreign(const char *path)
+{
+	enum { HEADER = 72 };
+	dcp_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	uint8_t h[HEADER] = { 0 };
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+		return false;
+	return pread(fd, h, HEADER, 0) < 0 || memcmp(h, "SQLite format 3", 16) != 0 ||
+	       dcp_load_be32(h + 68) != DCP_SQL_APPLICATION;
 }
 
 int dcp_cache_mkdirs(const char *path)

@@ -44,6 +44,9 @@ bool dcp_cache_is_own(const char *index_path, const char *name);
  */
 bool dcp_cache_trusts(const char *path, int fd);
 
+/* Is @path a file that holds something, and no index? Building one must not replace that. */
+bool dcp_cache_is_foreign(const char *path);
+
 /* Make the directories above @path, for their owner only. */
 int dcp_cache_mkdirs(const char *path);
 

@@ -272,6 +272,11 @@ static int start(struct opening *o, struct dcp_err *err)
 	v->name = strdup(o->found->name);
 	if (!v->name || dcp_cache_path(o->opts, v->name, o->real, &st, &v->index_path) < 0)
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+	/* A slip in a command line must not cost anybody a file: a shard, say. */
+	if (o->opts->index_file && dcp_cache_is_foreign(v->index_path))
+		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+				"%.300s is no index of dcpfs; it is left as it is",
+				v->index_path);
 	return 0;
 }
 
