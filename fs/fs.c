@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/store/index.h"
 #include "fs/errors.h"
 #include "fs/file.h"
@@ -25,6 +26,18 @@ static void choose_owner(struct dcpfs *fs, const struct stat *source)
 	fs->gid = o->gid == (gid_t)-1 ? source->st_gid : o->gid;
 	fs->mode = o->umask == (mode_t)-1 ? source->st_mode & 0444 : 0444 & ~o->umask;
 	fs->mode |= 0400;
+}
+
+/* Nothing is complete yet: a run that has just begun. */
+static void tell_empty(const struct dcpfs *fs)
+{
+	const struct dcp_found *f = fs->scan.n ? &fs->scan.found[fs->scan.n - 1] : NULL;
+
+	dcp_log(fs->opts.log, DCP_LOG_WARN,
+		"%s: no complete version%s%s%s%s; mounted empty, the first to be completed "
+		"appears",
+		fs->opts.source, f ? ": " : "", f ? f->name : "", f && f->why ? ": " : "",
+		f && f->why ? f->why : "");
 }
 
 int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err)
@@ -58,6 +71,8 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 		dcpfs_destroy(fs);
 		return rc;
 	}
+	if (fs->nversions == 0)
+		tell_empty(fs);
 	*out = fs;
 	return 0;
 }

@@ -177,8 +177,7 @@ static int serve_mounted(struct fuse_session *se, struct dcpfs *fs, int pipe_fd,
 	int rc;
 
 	if (fuse_session_mount(se, fs->opts.mountpoint) < 0)
-		return dcp_fail(&w->err, -ENODEV, DCP_ERR_NO_OFFSET,
-				"cannot mount on %s: \"dcpfs doctor\" says what is missing",
+		return dcp_fail(&w->err, -ENODEV, DCP_ERR_NO_OFFSET, "cannot mount on %s",
 				fs->opts.mountpoint);
 	if (fs->hot && fuse_session_custom_io(se, &patched_io, fuse_session_fd(se)) < 0)
 		dcp_log(fs->opts.log, DCP_LOG_WARN,

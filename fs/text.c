@@ -368,6 +368,8 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_u64(w, o->threads);
 	dcp_jsonw_key(w, "readahead_kib");
 	dcp_jsonw_u64(w, o->readahead_kib);
+	dcp_jsonw_key(w, "passthrough_mib");
+	dcp_jsonw_u64(w, o->passthrough_mib);
 	dcp_jsonw_key(w, "no_open");
 	dcp_jsonw_bool(w, o->no_open);
 	dcp_jsonw_key(w, "allow_other");

@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/store/index.h"
 #include "fs/errors.h"
 #include "fs/file.h"
 #include "fs/fs.h"
@@ -90,6 +91,19 @@ static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, int rc, const ch
 	dcpfs_errors_add(fs->errors, ver->name, NULL, why);
 }
 
+/* A version that is shown though not all of it can be read. */
+static void tell_broken(const struct dcpfs *fs, const struct dcp_version *v)
+{
+	const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
+
+	if (n->broken)
+		dcp_log(fs->opts.log, DCP_LOG_WARN,
+			"%s: %llu of %llu keys cannot be read (EIO); .dcpfs/errors.json of the "
+			"mount tells why",
+			dcp_version_name(v), (unsigned long long)n->broken,
+			(unsigned long long)(n->tensors + n->objects));
+}
+
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 {
 	struct dcp_err why = { 0 };
@@ -104,6 +118,7 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 	} else if (!ver->v) {
 		rc = dcp_version_open(fs->opts.source, &ver->found, &fs->opts.store, &v, &why);
 		if (rc == 0) {
+			tell_broken(fs, v);
 			__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
 		} else {
 			refuse(fs, ver, rc, why.msg);
