@@ -5,14 +5,14 @@
 #include "tools/help.h"
 #include "tools/out.h"
 
-enum shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH };
+enum shell { SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_NONE };
 
 struct help_opts {
 	bool json;
 	int shell;
 };
 
-static const char *const shells[] = { "none", "bash", "zsh", "fish", NULL };
+static const char *const shells[] = { "bash", "zsh", "fish", NULL };
 
 static const struct opt opts[] = {
 	{ .name = "completion",
@@ -20,7 +20,8 @@ static const struct opt opts[] = {
 	  .help = "print the completion script for bash, zsh or fish",
 	  .kind = OPT_CHOICE,
 	  .off = offsetof(struct help_opts, shell),
-	  .choices = shells },
+	  .choices = shells,
+	  .def = SHELL_NONE },
 	{ .name = "json",
 	  .help = "print every verb and option as JSON",
 	  .off = offsetof(struct help_opts, json) },
@@ -37,9 +38,13 @@ static enum cmd_exit run(const void *p, const struct opt_args *args)
 
 	if (args->operand[0]) {
 		cmd = cmd_by_name(args->operand[0]);
-		if (!cmd)
-			return cmd_fail(CMD_USAGE, "help: no verb \"%s\" (see: dcpfs help)",
-					args->operand[0]);
+		if (!cmd) {
+			const char *near = cmd_nearest(args->operand[0]);
+
+			return cmd_fail(CMD_USAGE, "help: no verb \"%s\"%s%s (see: dcpfs help)",
+					args->operand[0], near ? "; nearest is " : "",
+					near ? near : "");
+		}
 	}
 	out_init(&o);
 	if (h->json) {

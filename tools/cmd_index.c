@@ -90,6 +90,7 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 	struct dcp_version *v;
 	struct dcp_err err = { 0 };
 	double start = now();
+	enum cmd_exit code = CMD_OK;
 	int rc = dcp_version_open(w->p.source, f, &w->p.store, &v, &err);
 
 	progress_finish(&w->p.progress);
@@ -106,12 +107,13 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 		if (path)
 			dcp_buf_printf(&w->o.buf, "%s\n", path);
 		else
-			cmd_fail(CMD_OK, "%s: no index file; it is kept in memory", f->name);
+			code = cmd_fail(CMD_NO, "%s: no index file; it is kept in memory",
+					f->name);
 	} else {
 		tell_row(&w->table, v, now() - start);
 	}
 	dcp_version_close(v);
-	return CMD_OK;
+	return code;
 }
 
 static enum cmd_exit index_all(struct work *w, const char *version)

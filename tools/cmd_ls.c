@@ -111,7 +111,7 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const struc
 	if (t->counts && t->counts->broken == 0)
 		return;
 	if (t->counts)
-		dcp_buf_printf(&line, "%s keys cannot be read; ls -l tells why",
+		dcp_buf_printf(&line, "%s keys cannot be read; ls -l SOURCE VERSION tells why",
 			       out_count(n, t->counts->broken));
 	else
 		out_text(&line, t->error ? t->error : t->f->why ? t->f->why : "incomplete");
@@ -337,18 +337,14 @@ static int each_key(struct keys *k)
 static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct out *o)
 {
 	static const struct out_col cols[] = {
-		{ "KEY", .flex = true },    { "DTYPE" }, { "SHAPE" }, { "SIZE", .right = true },
-		{ "FILES", .right = true }, { "NOTE" },
+		{ "KEY", .flex = true },   { "DTYPE", .least = 11 },   { "SHAPE", .least = 14 },
+		{ "SIZE", .right = true }, { "FILES", .right = true }, { "NOTE" },
 	};
 	static const struct out_col lengthy[] = {
-		{ "KEY", .flex = true },
-		{ "DTYPE" },
-		{ "SHAPE" },
-		{ "SIZE", .right = true },
-		{ "BYTES", .right = true },
-		{ "PIECES", .right = true },
-		{ "FILES", .right = true },
-		{ "NOTE" },
+		{ "KEY", .flex = true },    { "DTYPE", .least = 11 },
+		{ "SHAPE", .least = 14 },   { "SIZE", .right = true },
+		{ "BYTES", .right = true }, { "PIECES", .right = true },
+		{ "FILES", .right = true }, { "NOTE" },
 	};
 	struct keys k = { .ls = ls, .ix = dcp_version_index(p->v), .o = o };
 	int rc;

@@ -13,6 +13,7 @@
 #include "fs/session.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
+#include "tools/pick.h"
 #include "tools/progress.h"
 #include "tools/resolve.h"
 
@@ -23,7 +24,7 @@ enum io { IO_AUTO, IO_MMAP, IO_PREAD };
 struct mount_opts {
 	bool foreground, debug, rebuild, no_open, allow_other;
 	int io;
-	uint64_t uid, gid, umask, readahead, threads;
+	uint64_t uid, gid, umask, readahead, threads, passthrough;
 	const char *index, *fsname;
 };
 
@@ -60,6 +61,20 @@ static const struct opt mount_words[] = {
 	{ 0, "nosuid", NULL, "of mount(8): nothing to do", OPT_PASS },
 	{ 0, "exec", NULL, "of mount(8): nothing to do", OPT_PASS },
 	{ 0, "noexec", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "atime", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "noatime", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "diratime", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "nodiratime", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "relatime", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "norelatime", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "strictatime", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "sync", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "async", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "group", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "owner", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "comment", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "X-*", NULL, "of mount(8): nothing to do", OPT_PASS },
+	{ 0, "remount", NULL, "unmount it and mount it again", OPT_REFUSE },
 	OPT_END
 };
 
@@ -77,6 +92,8 @@ static const struct opt opts[] = {
 	  .choices = ios },
 	{ 0, "threads", "N", "requests served at once; 0: by the processors", OPT_UINT,
 	  AT(threads), .max = 1024 },
+	{ 0, "passthrough", "MIB", "memory for files that the kernel serves itself; 0: none",
+	  OPT_UINT, AT(passthrough), .max = 1 << 20 },
 	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
 	  AT(no_open) },
 	{ 'd', "debug", NULL, "log every request; implies --foreground", OPT_FLAG, AT(debug) },
@@ -210,6 +227,7 @@ static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
 		.no_open = m->no_open,
 		.threads = (unsigned)m->threads,
 		.readahead_kib = (unsigned)m->readahead,
+		.passthrough_mib = (unsigned)m->passthrough,
 		.fsname = m->fsname,
 	};
 	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;
@@ -219,12 +237,30 @@ static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
 	progress_finish(progress);
 	if (rc == 0)
 		return CMD_OK;
-	if (stage == DCPFS_STAGE_SOURCE)
-		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
+	if (stage == DCPFS_STAGE_SOURCE) {
+		enum cmd_exit code = cmd_fail(cmd_exit_of(rc), "%s", err.msg);
+
+		pick_hint_mount(p->source);
+		return code;
+	}
 	cmd_fail(CMD_ENV, "%s", err.msg[0] ? err.msg : strerror(-rc));
 	if (stage == DCPFS_STAGE_MOUNT)
-		cmd_hint("\"dcpfs doctor\" tells what mounting needs here");
+		cmd_hint("the line above has the reason; \"dcpfs doctor\" tells what to do");
 	return CMD_ENV;
+}
+
+/* One index file cannot hold several versions. */
+static enum cmd_exit check_index(const struct mount_opts *m, const char *source)
+{
+	struct dcp_scan scan;
+	bool single;
+
+	/* What is wrong with the source is said when it is mounted. */
+	if (!m->index || dcp_scan(source, &scan, NULL) < 0)
+		return CMD_OK;
+	single = scan.single;
+	dcp_scan_finish(&scan);
+	return single ? CMD_OK : pick_one_index(source);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -232,8 +268,15 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	const struct mount_opts *m = opts_in;
 	struct paths p = { 0 };
 	struct progress progress;
-	enum cmd_exit code = resolve(m, args, &p);
+	enum cmd_exit code;
 
+	if (m->passthrough && m->no_open)
+		return cmd_fail(CMD_USAGE,
+				"mount: --passthrough happens when a file is opened, --no-open "
+				"skips that; leave one of them out");
+	code = resolve(m, args, &p);
+	if (code == CMD_OK)
+		code = check_index(m, p.source);
 	if (code == CMD_OK) {
 		progress_init(&progress, false);
 		code = mount_it(m, &p, &progress);

@@ -7,6 +7,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/store/view.h"
+#include "fs/describe.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
@@ -38,15 +39,6 @@ static const char *file_name(const struct shown *s, const struct dcp_piece *piec
 	return piece->file < s->nfiles ? s->files[piece->file].name : "?";
 }
 
-static void json_numbers(struct dcp_jsonw *w, const char *key, const uint64_t *v, uint32_t n)
-{
-	dcp_jsonw_key(w, key);
-	dcp_jsonw_array(w);
-	for (uint32_t d = 0; v && d < n; d++)
-		dcp_jsonw_u64(w, v[d]);
-	dcp_jsonw_end(w);
-}
-
 static bool is_run(const struct dcp_piece *piece, uint32_t ndim)
 {
 	uint64_t volume;
@@ -66,75 +58,6 @@ static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece
 	return n;
 }
 
-static void json_piece(struct dcp_jsonw *w, const struct shown *s,
-		       const struct dcp_piece *piece)
-{
-	uint32_t ndim = s->t->ndim;
-
-	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "file");
-	dcp_jsonw_str(w, file_name(s, piece));
-	dcp_jsonw_key(w, "offset");
-	dcp_jsonw_u64(w, piece->off);
-	dcp_jsonw_key(w, "nbytes");
-	dcp_jsonw_u64(w, piece_bytes(s, piece));
-	json_numbers(w, "lo", piece->lo, ndim);
-	json_numbers(w, "len", piece->len, ndim);
-	if (piece->stride)
-		json_numbers(w, "stride", piece->stride, ndim);
-	if (is_run(piece, ndim)) {
-		dcp_jsonw_key(w, "run");
-		dcp_jsonw_array(w);
-		dcp_jsonw_u64(w, piece->run_lo);
-		dcp_jsonw_u64(w, piece->run_n);
-		dcp_jsonw_end(w);
-	}
-	dcp_jsonw_key(w, "encoding");
-	dcp_jsonw_str(w, piece->enc == DCP_ENC_TORCH ? "torch.save" : "plain");
-	dcp_jsonw_key(w, "filter");
-	dcp_jsonw_str_or_null(w, piece->filter == DCP_FILTER_ZSTD ? "zstd" : NULL);
-	dcp_jsonw_key(w, "byteswapped");
-	dcp_jsonw_bool(w, piece->swap);
-	dcp_jsonw_end(w);
-}
-
-static void json_path(struct dcp_jsonw *w, const char *const *path, size_t npath)
-{
-	dcp_jsonw_key(w, "path");
-	dcp_jsonw_array(w);
-	for (size_t i = 0; i < npath; i++)
-		dcp_jsonw_str(w, path[i]);
-	dcp_jsonw_end(w);
-}
-
-static enum cmd_exit tensor_json(const struct shown *s, struct out *o)
-{
-	struct dcp_jsonw *w = &o->json;
-
-	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "key");
-	dcp_jsonw_str(w, s->row->key);
-	json_path(w, s->t->path, s->t->npath);
-	dcp_jsonw_key(w, "name");
-	dcp_jsonw_str(w, s->row->name);
-	dcp_jsonw_key(w, "dtype");
-	dcp_jsonw_str(w, s->t->dtype_name);
-	json_numbers(w, "shape", s->t->shape, s->t->ndim);
-	dcp_jsonw_key(w, "nbytes");
-	dcp_jsonw_u64(w, s->row->nbytes);
-	dcp_jsonw_key(w, "alias_of");
-	dcp_jsonw_str_or_null(w, s->t->alias_of);
-	dcp_jsonw_key(w, "error");
-	dcp_jsonw_str_or_null(w, s->error);
-	dcp_jsonw_key(w, "pieces");
-	dcp_jsonw_array(w);
-	for (size_t i = 0; i < s->t->npieces; i++)
-		json_piece(w, s, &s->t->pieces[i]);
-	dcp_jsonw_end(w);
-	dcp_jsonw_end(w);
-	return out_json(o);
-}
-
 /* "[0:4, 8:16]", and which run of it when not all of it is here */
 static void region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t ndim)
 {
@@ -152,13 +75,13 @@ static void region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t nd
 static void how(struct dcp_buf *b, const struct dcp_piece *piece)
 {
 	if (piece->filter == DCP_FILTER_ZSTD)
-		dcp_buf_str(b, "zstd ");
+		dcp_buf_str(b, " zstd");
 	if (piece->enc == DCP_ENC_TORCH)
-		dcp_buf_str(b, "torch.save item ");
+		dcp_buf_str(b, " torch.save item");
 	if (piece->stride)
-		dcp_buf_str(b, "strided ");
+		dcp_buf_str(b, " strided");
 	if (piece->swap)
-		dcp_buf_str(b, "big-endian");
+		dcp_buf_str(b, " big-endian");
 }
 
 static void piece_table(const struct shown *s, struct out *o)
@@ -184,7 +107,7 @@ static void piece_table(const struct shown *s, struct out *o)
 		out_table_cell(&table, out_count(n, piece->off));
 		out_table_cell(&table, out_count(n, piece_bytes(s, piece)));
 		out_table_cell(&table, where.p ? where.p : "");
-		out_table_cell(&table, manner.p ? manner.p : "");
+		out_table_cell(&table, manner.p ? manner.p + 1 : "");
 	}
 	out_table_print(&table, o, 2);
 	out_table_finish(&table);
@@ -217,7 +140,7 @@ static enum cmd_exit tensor_text(const struct shown *s, struct out *o)
 	return out_flush(o);
 }
 
-static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row, bool json,
+static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 				 struct dcp_arena *arena, struct out *o)
 {
 	struct dcp_index *ix = dcp_version_index(p->v);
@@ -242,15 +165,14 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row, bool
 			t.pieces = dcp_view_tensor(view)->pieces,
 			t.npieces = dcp_view_tensor(view)->npieces;
 	}
-	code = json ? tensor_json(&s, o) : tensor_text(&s, o);
+	code = tensor_text(&s, o);
 	dcp_view_close(view);
 	return code;
 }
 
-static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row, bool json,
+static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row,
 				 struct dcp_arena *arena, struct out *o)
 {
-	struct dcp_jsonw *w = &o->json;
 	struct dcp_object ob;
 	struct dcp_err err = { 0 };
 	int rc = dcp_index_object(dcp_version_index(p->v), row->id, arena, &ob, &err);
@@ -258,33 +180,29 @@ static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row, bool
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
 				err.msg);
-	if (!json) {
-		field(o, "key", row->key);
-		if (strcmp(row->key, row->name) != 0)
-			field(o, "name", row->name);
-		field(o, "type", ob.type ? ob.type : "?");
-		if (ob.error)
-			field(o, "error", ob.error);
-		if (ob.json)
-			field(o, "value", ob.json);
-		return out_flush(o);
-	}
-	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "key");
-	dcp_jsonw_str(w, row->key);
-	json_path(w, ob.path, ob.npath);
-	dcp_jsonw_key(w, "name");
-	dcp_jsonw_str(w, row->name);
-	dcp_jsonw_key(w, "type");
-	dcp_jsonw_str_or_null(w, ob.type);
-	dcp_jsonw_key(w, "error");
-	dcp_jsonw_str_or_null(w, ob.error);
-	dcp_jsonw_key(w, "value");
+	field(o, "key", row->key);
+	if (strcmp(row->key, row->name) != 0)
+		field(o, "name", row->name);
+	field(o, "type", ob.type ? ob.type : "?");
+	if (ob.error)
+		field(o, "error", ob.error);
 	if (ob.json)
-		dcp_jsonw_raw(w, ob.json, ob.json_len);
-	else
-		dcp_jsonw_null(w);
-	dcp_jsonw_end(w);
+		field(o, "value", ob.json);
+	return out_flush(o);
+}
+
+/* As index.json has it. */
+static enum cmd_exit show_json(struct pick *p, enum dcp_row_kind kind,
+			       const struct dcp_row *row, struct out *o)
+{
+	struct dcp_err err = { 0 };
+	int rc = kind == DCP_ROW_TENSOR
+			 ? dcpfs_describe_tensor(p->v, row->id, &o->json, &err)
+			 : dcpfs_describe_object(p->v, row->id, true, &o->json, &err);
+
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
+				err.msg[0] ? err.msg : strerror(-rc));
 	return out_json(o);
 }
 
@@ -302,9 +220,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	dcp_arena_init(&arena, (size_t)1 << 30);
 	if (code == CMD_OK)
 		code = pick_key(&p, args->operand[1], &arena, &kind, &row);
-	if (code == CMD_OK)
-		code = kind == DCP_ROW_TENSOR ? show_tensor(&p, &row, s->json, &arena, &o)
-					      : show_object(&p, &row, s->json, &arena, &o);
+	if (code == CMD_OK && s->json)
+		code = show_json(&p, kind, &row, &o);
+	else if (code == CMD_OK)
+		code = kind == DCP_ROW_TENSOR ? show_tensor(&p, &row, &arena, &o)
+					      : show_object(&p, &row, &arena, &o);
 	dcp_arena_finish(&arena);
 	out_finish(&o);
 	pick_finish(&p);

@@ -69,8 +69,8 @@ static int run_fusermount(const char *path, bool lazy, char *said, size_t size)
 static enum cmd_exit busy(const char *path)
 {
 	return cmd_fail(CMD_ENV,
-			"%s is busy: a program works in it or has a file of it open; "
-			"fuser -vm names it",
+			"%s is busy: a program works in it, has a file of it open, or "
+			"something is mounted in it; fuser -vm and findmnt -R name it",
 			path);
 }
 
@@ -99,6 +99,11 @@ static enum cmd_exit detach(const char *path, bool lazy)
 		return cmd_fail(CMD_ENV, "fusermount3: %s", strerror(-rc));
 	if (strstr(said, "busy"))
 		return busy(path);
+	if (strstr(said, "not found in"))
+		return cmd_fail(CMD_ENV,
+				"%s was mounted by another user; only that user and root can "
+				"end it",
+				path);
 	return cmd_fail(CMD_ENV, "%s: cannot unmount: %s", path,
 			*said ? said : "fusermount3 gave no reason");
 }
@@ -128,6 +133,16 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (!path)
 		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
 	rc = dcpfs_mounts_find(path, &m);
+	if (rc == 0) {
+		/* A link to a mount point: mounting follows it, too. */
+		char *real = realpath(path, NULL);
+
+		if (real) {
+			free(path);
+			path = real;
+			rc = dcpfs_mounts_find(path, &m);
+		}
+	}
 	if (rc < 0)
 		return cmd_fail(CMD_ENV, "/proc/self/mountinfo: %s", strerror(-rc));
 	if (rc == 0)

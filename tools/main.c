@@ -62,11 +62,10 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 	return cmd->run(opts, &args);
 }
 
-/* One word that is no verb: a slip of the finger, or a SOURCE without its MNT. */
-static enum cmd_exit not_a_verb(const char *word)
+const char *cmd_nearest(const char *word)
 {
 	const char *nearest = NULL;
-	size_t best = 2;
+	size_t best = DCP_MIN(near_limit(word), (size_t)2);
 
 	for (size_t i = 0; cmd_table[i]; i++) {
 		size_t d = near_distance(word, cmd_table[i]->name, best);
@@ -76,14 +75,28 @@ static enum cmd_exit not_a_verb(const char *word)
 			nearest = cmd_table[i]->name;
 		}
 	}
+	return nearest;
+}
+
+/* A word that is no verb: a slip of the finger, or a SOURCE. CMD_OK: mount it. */
+static enum cmd_exit not_a_verb(const char *word, bool alone)
+{
+	const char *nearest = NULL;
+
+	if (word[0] == '-')
+		return CMD_OK;
+	if (!strchr(word, '/') && (alone || access(word, F_OK) < 0))
+		nearest = cmd_nearest(word);
 	if (nearest)
 		return cmd_fail(CMD_USAGE,
 				"no verb \"%s\"; nearest is \"%s\" (see: dcpfs help)", word,
 				nearest);
-	return cmd_fail(CMD_USAGE,
-			"\"%s\" is no verb; to mount it, say where: dcpfs SOURCE MNT "
-			"(see: dcpfs help)",
-			word);
+	if (alone)
+		return cmd_fail(CMD_USAGE,
+				"\"%s\" is no verb; to mount it, say where: dcpfs SOURCE MNT "
+				"(see: dcpfs help)",
+				word);
+	return CMD_OK;
 }
 
 /* A daemon or a cat started with stdin, stdout or stderr closed must not get a file of the
@@ -103,6 +116,7 @@ int main(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : NULL;
 	const struct cmd *cmd;
+	enum cmd_exit code;
 
 	fill_descriptors();
 	setlocale(LC_CTYPE, "");
@@ -119,7 +133,8 @@ int main(int argc, char **argv)
 	cmd = cmd_by_name(word);
 	if (cmd)
 		return (int)run_verb(cmd, argc - 2, argv + 2);
-	if (argc == 2 && word[0] != '-')
-		return (int)not_a_verb(word);
+	code = not_a_verb(word, argc == 2);
+	if (code != CMD_OK)
+		return (int)code;
 	return (int)run_verb(&cmd_mount, argc - 1, argv + 1);
 }

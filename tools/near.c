@@ -44,5 +44,7 @@ size_t near_distance(const char *a, const char *b, size_t limit)
 
 size_t near_limit(const char *name)
 {
-	return 1 + clipped(name) / 3;
+	size_t n = clipped(name);
+
+	return n < 5 ? 1 : 1 + n / 3;
 }

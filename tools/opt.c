@@ -18,6 +18,8 @@ void opt_defaults(const struct opt *opts, void *into)
 	for (; opts->name; opts++) {
 		if (opts->kind == OPT_UINT || opts->kind == OPT_OCTAL)
 			*(uint64_t *)slot(into, opts) = opts->def;
+		if (opts->kind == OPT_CHOICE)
+			*(int *)slot(into, opts) = (int)opts->def;
 		if (opts->kind == OPT_LIST)
 			opt_defaults(opts->sub, into);
 	}
@@ -238,8 +240,8 @@ static int parse_letters(struct parse *p, char *word, bool *help)
 	return 0;
 }
 
-static int count_operands(const struct opt_operand *operands, size_t n, const char *extra,
-			  struct dcp_err *err)
+static int check_operands(const struct opt_operand *operands, const char *const *given,
+			  size_t n, const char *extra, struct dcp_err *err)
 {
 	size_t max = 0;
 
@@ -248,6 +250,12 @@ static int count_operands(const struct opt_operand *operands, size_t n, const ch
 	if (extra)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"\"%s\" is one operand too many", extra);
+	for (size_t i = 0; i < n; i++)
+		if (!*given[i] &&
+		    (operands[i].what == OPT_SOURCE || operands[i].what == OPT_DIR))
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"%s is an empty word: a variable that is not set?",
+					operands[i].name);
 	for (size_t i = n; i < max; i++)
 		if (!operands[i].optional)
 			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is missing",
@@ -288,5 +296,5 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 		if (rc < 0 || args->help)
 			return rc;
 	}
-	return count_operands(operands, n, extra, err);
+	return check_operands(operands, args->operand, n, extra, err);
 }

@@ -47,7 +47,7 @@ struct opt {
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
 	uint64_t max;               /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
-	uint64_t def;               /* OPT_UINT, OPT_OCTAL: value when it is not given */
+	uint64_t def; /* OPT_UINT, OPT_OCTAL, OPT_CHOICE: value when it is not given */
 };
 
 /* Tables of options end with this row, tables of operands with { 0 }. */

@@ -307,6 +307,7 @@ void out_table_printf(struct out_table *t, const char *fmt, ...)
 /* How wide a table is: columns are filled up to pad, and cells cut to at most cut. */
 struct widths {
 	size_t pad[OUT_MAX_COLS], cut[OUT_MAX_COLS];
+	bool skip[OUT_MAX_COLS]; /* nothing stands there, and the room is needed */
 };
 
 static void print_line(const struct out_table *t, struct out *o, const struct widths *w,
@@ -319,6 +320,8 @@ static void print_line(const struct out_table *t, struct out *o, const struct wi
 		size_t n = DCP_MIN(out_width(s), w->cut[c]);
 		size_t fill = n < w->pad[c] ? w->pad[c] - n : 0;
 
+		if (w->skip[c])
+			continue;
 		if (t->cols[c].right)
 			owed += fill;
 		if (n)
@@ -330,31 +333,54 @@ static void print_line(const struct out_table *t, struct out *o, const struct wi
 	dcp_buf_str(&o->buf, "\n");
 }
 
+/* Take up to @over columns from column @c, but leave it @least. */
+static size_t shorten(struct widths *w, size_t c, size_t least, size_t over)
+{
+	size_t room = w->pad[c] > least ? w->pad[c] - least : 0, gone = DCP_MIN(room, over);
+
+	w->pad[c] -= gone;
+	w->cut[c] = w->pad[c];
+	return over - gone;
+}
+
+/* Make the table @over columns narrower: empty columns, then what matters less than flex. */
+static void squeeze(const struct out_table *t, struct widths *w, const bool *empty, size_t over)
+{
+	for (size_t c = 0; c < t->ncols; c++) {
+		w->skip[c] = empty[c] && c > 0;
+		if (w->skip[c])
+			over -= DCP_MIN(over, w->pad[c] + 2);
+	}
+	for (size_t c = t->ncols; c-- > 0;)
+		if (t->cols[c].least)
+			over = shorten(w, c, t->cols[c].least, over);
+	for (size_t c = 0; c < t->ncols; c++)
+		if (t->cols[c].flex)
+			over = shorten(w, c, FLEX_LEAST, over);
+}
+
 /* Into a pipe nothing is cut; one long key must not push every other line to its width. */
 static void measure(const struct out_table *t, const struct out *o, unsigned indent,
 		    struct widths *w)
 {
-	size_t total = indent, flex = t->ncols;
+	bool empty[OUT_MAX_COLS];
+	size_t total = indent;
 
 	for (size_t c = 0; c < t->ncols; c++) {
-		w->pad[c] = t->cols[c].head ? out_width(t->cols[c].head) : 0;
+		size_t widest = 0;
+
 		for (size_t i = c; i < t->ncells; i += t->ncols)
-			w->pad[c] = DCP_MAX(w->pad[c], out_width(t->cells[i]));
+			widest = DCP_MAX(widest, out_width(t->cells[i]));
+		empty[c] = widest == 0;
+		w->pad[c] = t->cols[c].head ? out_width(t->cols[c].head) : 0;
+		w->pad[c] = DCP_MAX(w->pad[c], widest);
 		w->cut[c] = w->pad[c];
 		total += w->pad[c] + (c ? 2 : 0);
-		if (t->cols[c].flex)
-			flex = c;
+		if (t->cols[c].flex && !o->width)
+			w->pad[c] = DCP_MIN(w->pad[c], FLEX_PAD);
 	}
-	if (flex == t->ncols)
-		return;
-	if (!o->width) {
-		w->pad[flex] = DCP_MIN(w->pad[flex], FLEX_PAD);
-	} else if (total > o->width) {
-		size_t over = total - o->width, least = DCP_MIN(w->pad[flex], FLEX_LEAST);
-
-		w->pad[flex] = w->pad[flex] > over + least ? w->pad[flex] - over : least;
-		w->cut[flex] = w->pad[flex];
-	}
+	if (o->width && total > o->width)
+		squeeze(t, w, empty, total - o->width);
 }
 
 void out_table_print(const struct out_table *t, struct out *o, unsigned indent)

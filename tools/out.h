@@ -4,8 +4,8 @@
  *
  * Text is collected and written once, so that a broken pipe or a full disk is noticed in
  * one place. Text found in a checkpoint is made printable on its way into a table; --json
- * gives it exactly. Tables fit the terminal by shortening one column in the middle; into
- * a pipe nothing is shortened.
+ * gives it exactly. Tables fit the terminal by leaving out empty columns and shortening
+ * others in the middle; into a pipe nothing is left out or shortened.
  */
 #pragma once
 #include <stdbool.h>
@@ -68,7 +68,8 @@ void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const 
 struct out_col {
 	const char *head; /* NULL: no row of heads */
 	bool right;
-	bool flex; /* shortened when the table is too wide; at most one */
+	bool flex;      /* shortened when the table is too wide; at most one */
+	unsigned least; /* not 0: shortened before flex is, down to so many columns */
 };
 
 #define OUT_MAX_COLS 10

@@ -7,11 +7,36 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/store/view.h"
+#include "fs/mounts.h"
 #include "tools/cache.h"
 #include "tools/near.h"
 #include "tools/out.h"
+
+enum cmd_exit pick_one_index(const char *source)
+{
+	return cmd_fail(CMD_USAGE,
+			"--index names one file, but %s is a directory of versions; give "
+			"the directory of one of them",
+			source);
+}
+
+void pick_hint_mount(const char *source)
+{
+	dcp_auto_free char *path = realpath(source, NULL);
+	struct dcpfs_mount m;
+
+	for (char *slash = path; path && *path; *slash = '\0') {
+		if (dcpfs_mounts_find(path, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0) {
+			cmd_hint("%s is a mount of dcpfs; give what is mounted there: %s", path,
+				 m.source);
+			return;
+		}
+		slash = strrchr(path, '/');
+	}
+}
 
 enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_file,
 			  bool rebuild)
@@ -22,13 +47,13 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_
 	*p = (struct pick){ .source = source };
 	progress_init(&p->progress, false);
 	rc = dcp_scan(source, &p->scan, &err);
-	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
+	if (rc < 0) {
+		cmd_fail(CMD_OK, "%s", err.msg);
+		pick_hint_mount(source);
+		return cmd_exit_of(rc);
+	}
 	if (index_file && !p->scan.single)
-		return cmd_fail(CMD_USAGE,
-				"--index names one file, but %s holds %zu versions; give the "
-				"directory of one of them",
-				source, p->scan.n);
+		return pick_one_index(source);
 	if (!index_file)
 		p->cache = cache_dir();
 	rc = p->cache ? cache_make(p->cache) : 0;

@@ -31,6 +31,12 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_
 			  bool rebuild);
 void pick_finish(struct pick *p);
 
+/* Say that one index file cannot hold several versions. */
+enum cmd_exit pick_one_index(const char *source);
+
+/* A @source that is no checkpoint but lies in a mount of dcpfs: tell what is mounted there. */
+void pick_hint_mount(const char *source);
+
 /*
  * Open the version called @name; NULL or "latest": the newest complete one that opens, with
  * a line on stderr when a newer one had to be passed over.

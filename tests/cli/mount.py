@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -60,6 +61,38 @@ def busy(mnt):
         check(not mounted(mnt), "a lazy unmount takes it out of sight")
 
 
+def linked(mnt):
+    """A link to the mount point is as good as the mount point."""
+    link = SCRATCH / "link to it"
+    link.symlink_to(mnt)
+    equal(run("mount", SOURCE, link).returncode, OK, "mount on a link")
+    check(mounted(mnt), "the link is followed")
+    fails(BAD, f"give what is mounted there: {os.path.abspath(SOURCE)}", "ls", mnt)
+    equal(run("umount", link).returncode, OK, "umount of a link")
+    check(not mounted(mnt), "the link is followed at the end, too")
+
+
+def told(mnt):
+    """What is not whole is mounted all the same, and said in one line."""
+    for version, file, says in (("step-20", "__3_0.distcp", b"keys cannot be read (EIO)"),
+                                ("step-30", ".metadata", b"no complete version: step-30: .metadata is missing")):
+        source = SCRATCH / "told" / version
+        shutil.copytree(SOURCE / version, source)
+        (source / file).unlink(missing_ok=True)
+        got = run("mount", source, mnt)
+        equal(got.returncode, OK, f"mount of {version} without {file}")
+        check(says in got.stderr and got.stderr.count(b"\n") == 1, f"{version}: {got.stderr}")
+        equal(run("umount", mnt).returncode, OK, "umount")
+
+
+def passed_through(mnt):
+    """--passthrough gives the same bytes, whether or not this machine can."""
+    equal(run("mount", "--passthrough", "64", SOURCE, mnt).returncode, OK, "mount --passthrough")
+    equal(json.loads((mnt / ".dcpfs" / "config.json").read_text())["passthrough_mib"], 64, "it is in force")
+    equal(digest(mnt), TENSOR["sha256"], "a tensor that may be passed through")
+    equal(run("umount", mnt).returncode, OK, "umount")
+
+
 def main():
     report = run("doctor", "--json")
     if not json.loads(report.stdout)["can_mount"]:
@@ -68,12 +101,15 @@ def main():
     mnt = SCRATCH / "a mount point"
     mnt.mkdir()
     there_and_back("mount", SOURCE, mnt, mnt=mnt)
-    there_and_back(SOURCE, mnt, "-o", "ro,noauto,user,nofail,x-systemd.automount,dev,suid,fsname=run1", mnt=mnt)
+    there_and_back(SOURCE, mnt, "-o", "ro,noauto,user,nofail,x-systemd.automount,noatime,comment=x,dev,suid,fsname=run1", mnt=mnt)
     there_and_back("mount", "--io", "pread", "--threads", "2", "--no-open", "--readahead", "512", SOURCE, mnt, mnt=mnt)
     there_and_back("mount", os.path.abspath(SOURCE), mnt.name, mnt=mnt, cwd=SCRATCH)
     there_and_back("mount", "step-20", mnt, mnt=mnt, cwd=SOURCE)
     foreground(mnt)
     busy(mnt)
+    linked(mnt)
+    told(mnt)
+    passed_through(mnt)
     fails(BAD, "damaged", "mount", GOLDEN / "hostile" / "cut-metadata", mnt)
     fails(BAD, "not a checkpoint", "mount", SCRATCH / "cache", mnt)
     check(not mounted(mnt), "nothing stays mounted")

@@ -128,6 +128,12 @@ def indexes():
     got = data("index", "--index", sidecar, "--json", FSDP2 / "step-20", DCPFS_CACHE=cache)
     equal(got[0]["built"], False, "--index a second time")
     fails(USAGE, "names one file", "ls", "--index", sidecar, FSDP2)
+    fails(USAGE, "names one file", "mount", "--index", sidecar, FSDP2, SCRATCH)
+    notes = SCRATCH / "notes.txt"
+    notes.write_text("not an index")
+    for verb in ("index", "ls"):
+        fails(USAGE, "is no index of dcpfs; it is left as it is", verb, "--index", notes, FSDP2 / "step-20")
+    equal(notes.read_text(), "not an index", "--index names a file by mistake: it survives")
 
     none = run("ls", "--names", FSDP2, "latest", DCPFS_CACHE="")
     equal((none.returncode, none.stderr), (OK, b""), "without a cache")

@@ -218,6 +218,32 @@ static void tables(void **state)
 	out_finish(&o);
 }
 
+static void columns_give_way(void **state)
+{
+	static const struct out_col four[] = { { "KEY", .flex = true },
+					       { "TYPE", .least = 6 },
+					       { "N", .right = true },
+					       { "NOTE" } };
+	static const char *const cells[] = {
+		"model.norm.weight",     "F32", "1", "", "train.info",
+		"trainer_types.RunInfo", "",    ""
+	};
+	struct out o = { .width = 30 };
+	struct out_table t;
+
+	(void)state;
+	t_case("an empty column goes, a type is shortened, the key stays whole");
+	out_table_init(&t, four, DCP_LEN(four));
+	for (size_t i = 0; i < DCP_LEN(cells); i++)
+		out_table_cell(&t, cells[i]);
+	out_table_print(&t, &o, 0);
+	assert_string_equal(o.buf.p, "KEY                TYPE      N\n"
+				     "model.norm.weight  F32       1\n"
+				     "train.info         tra..nfo\n");
+	out_finish(&o);
+	out_table_finish(&t);
+}
+
 static void every_line_fits(void **state)
 {
 	(void)state;
@@ -290,10 +316,15 @@ static void progress_lines(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(size_table),      cmocka_unit_test(text_table),
-		cmocka_unit_test(wrapping),        cmocka_unit_test(shapes),
-		cmocka_unit_test(times),           cmocka_unit_test(tables),
-		cmocka_unit_test(every_line_fits), cmocka_unit_test(mount_table),
+		cmocka_unit_test(size_table),
+		cmocka_unit_test(text_table),
+		cmocka_unit_test(wrapping),
+		cmocka_unit_test(shapes),
+		cmocka_unit_test(times),
+		cmocka_unit_test(tables),
+		cmocka_unit_test(columns_give_way),
+		cmocka_unit_test(every_line_fits),
+		cmocka_unit_test(mount_table),
 		cmocka_unit_test(progress_lines),
 	};
 
