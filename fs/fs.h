@@ -34,7 +34,7 @@ struct dcpfs_opts {
 	bool no_open; /* tell the kernel to skip OPEN: cheaper for walkers, no passthrough */
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;
-	unsigned passthrough_mib; /* memory for files the kernel serves by itself; 0: none */
+	unsigned passthrough_mib; /* room for files the kernel serves by itself; 0: none */
 	unsigned poll_ms;         /* between looks at the source; 0: 2000 */
 	const char *fsname;       /* shown by mount(8); NULL: the source */
 };

@@ -12,6 +12,7 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "fs/file.h"
+#include "fs/fs.h"
 
 /* <linux/fuse.h> of Debian 12 does not have these yet. */
 struct backing_map {
@@ -79,15 +80,26 @@ static int fill(struct dcpfs *fs, const struct dcpfs_file *f, int fd, uint64_t s
 	return 0;
 }
 
-/* A sealed memory file with the content, registered; the kernel holds it from then on. */
+/*
+ * Where a copy lies: a nameless file beside the indexes, else memory. Disk file systems cache
+ * in large folios: reading such a copy costs half of what one in a memory file does.
+ */
+static int copy_open(const struct dcpfs *fs)
+{
+	const char *dir = fs->opts.store.cache_dir;
+	int fd = dir ? open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+
+	return fd >= 0 ? fd : memfd_create("dcpfs-hot", MFD_CLOEXEC);
+}
+
+/* A nameless file with the content, registered; the kernel holds it from then on. */
 static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
 		    uint64_t size)
 {
-	dcp_auto_fd int fd = memfd_create("dcpfs-hot", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	dcp_auto_fd int fd = copy_open(fs);
 	struct backing_map map = { 0 };
 
-	if (fd < 0 || fill(fs, f, fd, size) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+	if (fd < 0 || fill(fs, f, fd, size) < 0)
 		return 0;
 	map.fd = fd;
 	return DCP_MAX(ioctl(fuse_fd(h), DEV_IOC_BACKING_OPEN, &map), 0);

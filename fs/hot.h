@@ -4,12 +4,12 @@
  * costs what a native file costs and the daemon sees nothing of it.
  *
  * The kernel can pass reads through to another file only from offset 0, unshifted, and no
- * tensor lies so in a shard. So a file is assembled once into a sealed memory file; what all of
- * these take together has a limit. Needs Linux 6.9, root, and --passthrough; everything else
- * goes on as ever.
+ * tensor lies so in a shard. So a file is assembled once into a nameless copy, in the cache
+ * directory or else in memory; what all of these take together has a limit. Needs Linux 6.9,
+ * root, and --passthrough; everything else goes on as ever.
  *
  * Not for identity with a shard on disk: bytes passed through cannot be checked against a
- * rewrite any more, a copy in memory cannot change.
+ * rewrite any more, a copy without a name cannot change.
  */
 #pragma once
 #include <stdint.h>
@@ -25,7 +25,7 @@ void dcpfs_hot_destroy(struct dcpfs_hot *h);
 /* The connection's /dev/fuse, once it was asked to pass through; -1 when it is closed. */
 void dcpfs_hot_start(struct dcpfs_hot *h, int fuse_fd);
 
-/* One file in memory. Zeroed: none. */
+/* One copy. Zeroed: none. */
 struct dcpfs_hot_copy {
 	int backing_id; /* as the kernel knows it; 0: not passed through */
 	uint64_t bytes;

@@ -92,7 +92,7 @@ static const struct opt opts[] = {
 	  .choices = ios },
 	{ 0, "threads", "N", "requests served at once; 0: by the processors", OPT_UINT,
 	  AT(threads), .max = 1024 },
-	{ 0, "passthrough", "MIB", "memory for files that the kernel serves itself; 0: none",
+	{ 0, "passthrough", "MIB", "room for files that the kernel serves itself; 0: none",
 	  OPT_UINT, AT(passthrough), .max = 1 << 20 },
 	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
 	  AT(no_open) },
