@@ -68,12 +68,9 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 		p->enc == DCP_ENC_PLAIN && !p->stride ? p->run_n * itemsize : p->nbytes;
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "file");
-	dcp_jsonw_str(w, dcp_files_name(files, p->file));
-	dcp_jsonw_key(w, "offset");
-	dcp_jsonw_u64(w, p->off);
-	dcp_jsonw_key(w, "nbytes");
-	dcp_jsonw_u64(w, nbytes);
+	dcp_jsonw_put_str(w, "file", dcp_files_name(files, p->file));
+	dcp_jsonw_put_u64(w, "offset", p->off);
+	dcp_jsonw_put_u64(w, "nbytes", nbytes);
 	dcp_jsonw_key(w, "region");
 	dcp_jsonw_array(w);
 	for (uint32_t d = 0; d < ndim; d++) {
@@ -87,12 +84,10 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 		put_dims(w, p->stride, ndim);
 	}
 	if (p->swap) {
-		dcp_jsonw_key(w, "byteorder");
-		dcp_jsonw_str(w, "big");
+		dcp_jsonw_put_str(w, "byteorder", "big");
 	}
 	if (p->filter == DCP_FILTER_ZSTD) {
-		dcp_jsonw_key(w, "filter");
-		dcp_jsonw_str(w, "zstd");
+		dcp_jsonw_put_str(w, "filter", "zstd");
 	}
 	dcp_jsonw_end(w);
 }
@@ -101,25 +96,20 @@ static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
 		       const struct dcp_tensor *t, const char *error, struct dcp_jsonw *w)
 {
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "key");
-	dcp_jsonw_str(w, t->key);
+	dcp_jsonw_put_str(w, "key", t->key);
 	put_path(w, t->path, t->npath);
-	dcp_jsonw_key(w, "dtype");
-	dcp_jsonw_str(w, t->dtype_name);
+	dcp_jsonw_put_str(w, "dtype", t->dtype_name);
 	dcp_jsonw_key(w, "shape");
 	put_dims(w, t->shape, t->ndim);
-	dcp_jsonw_key(w, "nbytes");
-	dcp_jsonw_u64(w, row->nbytes);
+	dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
 	put_files(w, t->dtype, row->name);
-	dcp_jsonw_key(w, "alias_of");
-	dcp_jsonw_str_or_null(w, t->alias_of);
+	dcp_jsonw_put_str_or_null(w, "alias_of", t->alias_of);
 	dcp_jsonw_key(w, "pieces");
 	dcp_jsonw_array(w);
 	for (size_t i = 0; i < t->npieces; i++)
 		put_piece(w, dcp_version_files(v), &t->pieces[i], t->ndim, t->itemsize);
 	dcp_jsonw_end(w);
-	dcp_jsonw_key(w, "error");
-	dcp_jsonw_str_or_null(w, error);
+	dcp_jsonw_put_str_or_null(w, "error", error);
 	dcp_jsonw_end(w);
 }
 
@@ -162,16 +152,13 @@ int dcpfs_describe_object(struct dcp_version *v, int64_t id, bool value, struct 
 		rc = dcp_index_object(dcp_version_index(v), id, &arena, &o, err);
 	if (rc == 0) {
 		dcp_jsonw_object(w);
-		dcp_jsonw_key(w, "key");
-		dcp_jsonw_str(w, o.key);
+		dcp_jsonw_put_str(w, "key", o.key);
 		put_path(w, o.path, o.npath);
-		dcp_jsonw_key(w, "type");
-		dcp_jsonw_str(w, o.type);
+		dcp_jsonw_put_str(w, "type", o.type);
 		dcp_jsonw_key(w, "file");
 		put_file(w, dcpfs_rows_in(DCPFS_OBJECTS_DIR), row.name);
 		if (o.error) {
-			dcp_jsonw_key(w, "error");
-			dcp_jsonw_str(w, o.error);
+			dcp_jsonw_put_str(w, "error", o.error);
 		}
 		if (value && o.json) {
 			dcp_jsonw_key(w, "value");
@@ -188,14 +175,10 @@ void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 	const struct dcp_index *ix = dcp_version_index(v);
 	const char *framework = dcp_index_meta(ix, "framework");
 
-	dcp_jsonw_key(w, "dcpfs");
-	dcp_jsonw_u64(w, 1);
-	dcp_jsonw_key(w, "version");
-	dcp_jsonw_str(w, dcp_version_name(v));
-	dcp_jsonw_key(w, "format");
-	dcp_jsonw_str(w, dcp_version_format(v)->name);
-	dcp_jsonw_key(w, "complete");
-	dcp_jsonw_bool(w, true);
+	dcp_jsonw_put_u64(w, "dcpfs", 1);
+	dcp_jsonw_put_str(w, "version", dcp_version_name(v));
+	dcp_jsonw_put_str(w, "format", dcp_version_format(v)->name);
+	dcp_jsonw_put_bool(w, "complete", true);
 	dcp_jsonw_key(w, "frameworks");
 	dcp_jsonw_array(w);
 	if (framework)

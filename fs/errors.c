@@ -94,14 +94,10 @@ void dcpfs_errors_write(struct dcpfs_errors *e, struct dcp_jsonw *w)
 	pthread_mutex_lock(&e->lock);
 	for (size_t i = 0; i < e->n; i++) {
 		dcp_jsonw_object(w);
-		dcp_jsonw_key(w, "version");
-		dcp_jsonw_str_or_null(w, e->entries[i].version);
-		dcp_jsonw_key(w, "key");
-		dcp_jsonw_str_or_null(w, e->entries[i].key);
-		dcp_jsonw_key(w, "error");
-		dcp_jsonw_str_or_null(w, e->entries[i].message);
-		dcp_jsonw_key(w, "count");
-		dcp_jsonw_u64(w, e->entries[i].count);
+		dcp_jsonw_put_str_or_null(w, "version", e->entries[i].version);
+		dcp_jsonw_put_str_or_null(w, "key", e->entries[i].key);
+		dcp_jsonw_put_str_or_null(w, "error", e->entries[i].message);
+		dcp_jsonw_put_u64(w, "count", e->entries[i].count);
 		dcp_jsonw_end(w);
 	}
 	pthread_mutex_unlock(&e->lock);

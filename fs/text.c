@@ -199,8 +199,7 @@ static void put_time(struct dcp_jsonw *w, const char *key, int64_t ns)
 
 	gmtime_r(&s, &tm);
 	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	dcp_jsonw_key(w, key);
-	dcp_jsonw_str(w, text);
+	dcp_jsonw_put_str(w, key, text);
 }
 
 static void put_version(struct dcp_jsonw *w, const struct dcpfs_version *ver)
@@ -208,10 +207,8 @@ static void put_version(struct dcp_jsonw *w, const struct dcpfs_version *ver)
 	struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "version");
-	dcp_jsonw_str(w, ver->name);
-	dcp_jsonw_key(w, "format");
-	dcp_jsonw_str(w, ver->found.format->name);
+	dcp_jsonw_put_str(w, "version", ver->name);
+	dcp_jsonw_put_str(w, "format", ver->found.format->name);
 	put_time(w, "committed", ver->found.commit_ns);
 	dcp_jsonw_key(w, "state");
 	dcp_jsonw_str(w, v                            ? "ready"
@@ -220,16 +217,11 @@ static void put_version(struct dcp_jsonw *w, const struct dcpfs_version *ver)
 	if (v) {
 		const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
 
-		dcp_jsonw_key(w, "tensors");
-		dcp_jsonw_u64(w, n->tensors);
-		dcp_jsonw_key(w, "objects");
-		dcp_jsonw_u64(w, n->objects);
-		dcp_jsonw_key(w, "broken");
-		dcp_jsonw_u64(w, n->broken);
-		dcp_jsonw_key(w, "nbytes");
-		dcp_jsonw_u64(w, n->bytes);
-		dcp_jsonw_key(w, "index");
-		dcp_jsonw_str_or_null(w, dcp_version_index_path(v));
+		dcp_jsonw_put_u64(w, "tensors", n->tensors);
+		dcp_jsonw_put_u64(w, "objects", n->objects);
+		dcp_jsonw_put_u64(w, "broken", n->broken);
+		dcp_jsonw_put_u64(w, "nbytes", n->bytes);
+		dcp_jsonw_put_str_or_null(w, "index", dcp_version_index_path(v));
 	}
 	dcp_jsonw_end(w);
 }
@@ -240,12 +232,9 @@ static void make_status(struct dcpfs *fs, struct dcp_jsonw *w)
 	char latest[NAME_MAX + 1];
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "dcpfs");
-	dcp_jsonw_str(w, DCP_RELEASE);
-	dcp_jsonw_key(w, "source");
-	dcp_jsonw_str(w, fs->opts.source);
-	dcp_jsonw_key(w, "pid");
-	dcp_jsonw_u64(w, (uint64_t)getpid());
+	dcp_jsonw_put_str(w, "dcpfs", DCP_RELEASE);
+	dcp_jsonw_put_str(w, "source", fs->opts.source);
+	dcp_jsonw_put_u64(w, "pid", (uint64_t)getpid());
 	put_time(w, "mounted", (int64_t)fs->started.tv_sec * 1000000000);
 	dcp_jsonw_key(w, "latest");
 	dcp_jsonw_str_or_null(
@@ -284,14 +273,11 @@ static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct
 		else
 			dcp_index_object(ix, row.id, &arena, &o, NULL);
 		dcp_jsonw_object(w);
-		dcp_jsonw_key(w, "version");
-		dcp_jsonw_str(w, ver->name);
-		dcp_jsonw_key(w, "key");
-		dcp_jsonw_str(w, row.key);
-		dcp_jsonw_key(w, "error");
-		dcp_jsonw_str_or_null(w, kind == DCP_ROW_TENSOR ? t.error : o.error);
-		dcp_jsonw_key(w, "count");
-		dcp_jsonw_u64(w, 0);
+		dcp_jsonw_put_str(w, "version", ver->name);
+		dcp_jsonw_put_str(w, "key", row.key);
+		dcp_jsonw_put_str_or_null(w, "error",
+					  kind == DCP_ROW_TENSOR ? t.error : o.error);
+		dcp_jsonw_put_u64(w, "count", 0);
 		dcp_jsonw_end(w);
 		dcp_arena_finish(&arena);
 	}
@@ -321,12 +307,9 @@ static void put_incomplete(struct dcp_jsonw *w, const char *version, const char 
 			   const char *reason)
 {
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "version");
-	dcp_jsonw_str(w, version);
-	dcp_jsonw_key(w, "format");
-	dcp_jsonw_str(w, format);
-	dcp_jsonw_key(w, "reason");
-	dcp_jsonw_str_or_null(w, reason);
+	dcp_jsonw_put_str(w, "version", version);
+	dcp_jsonw_put_str(w, "format", format);
+	dcp_jsonw_put_str_or_null(w, "reason", reason);
 	dcp_jsonw_end(w);
 }
 
@@ -354,26 +337,16 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	const struct dcpfs_opts *o = &fs->opts;
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "source");
-	dcp_jsonw_str(w, o->source);
-	dcp_jsonw_key(w, "mountpoint");
-	dcp_jsonw_str_or_null(w, o->mountpoint);
-	dcp_jsonw_key(w, "cache");
-	dcp_jsonw_str_or_null(w, o->store.cache_dir);
-	dcp_jsonw_key(w, "index");
-	dcp_jsonw_str_or_null(w, o->store.index_file);
-	dcp_jsonw_key(w, "io");
-	dcp_jsonw_str(w, o->store.no_map ? "pread" : "mmap");
-	dcp_jsonw_key(w, "threads");
-	dcp_jsonw_u64(w, o->threads);
-	dcp_jsonw_key(w, "readahead_kib");
-	dcp_jsonw_u64(w, o->readahead_kib);
-	dcp_jsonw_key(w, "passthrough_mib");
-	dcp_jsonw_u64(w, o->passthrough_mib);
-	dcp_jsonw_key(w, "no_open");
-	dcp_jsonw_bool(w, o->no_open);
-	dcp_jsonw_key(w, "allow_other");
-	dcp_jsonw_bool(w, o->allow_other);
+	dcp_jsonw_put_str(w, "source", o->source);
+	dcp_jsonw_put_str_or_null(w, "mountpoint", o->mountpoint);
+	dcp_jsonw_put_str_or_null(w, "cache", o->store.cache_dir);
+	dcp_jsonw_put_str_or_null(w, "index", o->store.index_file);
+	dcp_jsonw_put_str(w, "io", o->store.no_map ? "pread" : "mmap");
+	dcp_jsonw_put_u64(w, "threads", o->threads);
+	dcp_jsonw_put_u64(w, "readahead_kib", o->readahead_kib);
+	dcp_jsonw_put_u64(w, "passthrough_mib", o->passthrough_mib);
+	dcp_jsonw_put_bool(w, "no_open", o->no_open);
+	dcp_jsonw_put_bool(w, "allow_other", o->allow_other);
 	dcp_jsonw_end(w);
 }
 

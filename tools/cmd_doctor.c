@@ -271,14 +271,10 @@ static const char *const state_name[] = { "ok", "note", "bad" };
 static void tell_json(struct dcp_jsonw *w, const char *name, const struct finding *f)
 {
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "name");
-	dcp_jsonw_str(w, name);
-	dcp_jsonw_key(w, "state");
-	dcp_jsonw_str(w, state_name[f->state]);
-	dcp_jsonw_key(w, "found");
-	dcp_jsonw_str(w, f->found);
-	dcp_jsonw_key(w, "advice");
-	dcp_jsonw_str_or_null(w, f->advice);
+	dcp_jsonw_put_str(w, "name", name);
+	dcp_jsonw_put_str(w, "state", state_name[f->state]);
+	dcp_jsonw_put_str(w, "found", f->found);
+	dcp_jsonw_put_str_or_null(w, "advice", f->advice);
 	dcp_jsonw_end(w);
 }
 
@@ -343,8 +339,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	can = m.device && (m.sys_admin || m.helper);
 	if (d->json) {
 		dcp_jsonw_end(&o.json);
-		dcp_jsonw_key(&o.json, "can_mount");
-		dcp_jsonw_bool(&o.json, can);
+		dcp_jsonw_put_bool(&o.json, "can_mount", can);
 		dcp_jsonw_end(&o.json);
 	} else {
 		dcp_buf_printf(

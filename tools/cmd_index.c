@@ -40,20 +40,13 @@ static void tell_json(struct dcp_jsonw *w, const struct dcp_version *v, double s
 	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "version");
-	dcp_jsonw_str(w, dcp_version_name(v));
-	dcp_jsonw_key(w, "path");
-	dcp_jsonw_str_or_null(w, dcp_version_index_path(v));
-	dcp_jsonw_key(w, "built");
-	dcp_jsonw_bool(w, dcp_version_was_built(v));
-	dcp_jsonw_key(w, "tensors");
-	dcp_jsonw_u64(w, c->tensors);
-	dcp_jsonw_key(w, "objects");
-	dcp_jsonw_u64(w, c->objects);
-	dcp_jsonw_key(w, "broken");
-	dcp_jsonw_u64(w, c->broken);
-	dcp_jsonw_key(w, "nbytes");
-	dcp_jsonw_u64(w, c->bytes);
+	dcp_jsonw_put_str(w, "version", dcp_version_name(v));
+	dcp_jsonw_put_str_or_null(w, "path", dcp_version_index_path(v));
+	dcp_jsonw_put_bool(w, "built", dcp_version_was_built(v));
+	dcp_jsonw_put_u64(w, "tensors", c->tensors);
+	dcp_jsonw_put_u64(w, "objects", c->objects);
+	dcp_jsonw_put_u64(w, "broken", c->broken);
+	dcp_jsonw_put_u64(w, "nbytes", c->bytes);
 	dcp_jsonw_key(w, "seconds");
 	dcp_jsonw_f64(w, seconds);
 	dcp_jsonw_end(w);

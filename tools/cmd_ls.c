@@ -59,27 +59,18 @@ static void version_json(struct dcp_jsonw *w, const struct told *t)
 	char when[32];
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "name");
-	dcp_jsonw_str(w, t->f->name);
-	dcp_jsonw_key(w, "format");
-	dcp_jsonw_str(w, t->f->format->name);
-	dcp_jsonw_key(w, "complete");
-	dcp_jsonw_bool(w, t->f->complete);
-	dcp_jsonw_key(w, "commit_time");
-	dcp_jsonw_str(w, out_time(when, t->f->commit_ns, true));
+	dcp_jsonw_put_str(w, "name", t->f->name);
+	dcp_jsonw_put_str(w, "format", t->f->format->name);
+	dcp_jsonw_put_bool(w, "complete", t->f->complete);
+	dcp_jsonw_put_str(w, "commit_time", out_time(when, t->f->commit_ns, true));
 	dcp_jsonw_key(w, "commit_ns");
 	dcp_jsonw_i64(w, t->f->commit_ns);
-	dcp_jsonw_key(w, "why");
-	dcp_jsonw_str_or_null(w, t->f->complete ? t->error : t->f->why);
+	dcp_jsonw_put_str_or_null(w, "why", t->f->complete ? t->error : t->f->why);
 	if (t->counts) {
-		dcp_jsonw_key(w, "tensors");
-		dcp_jsonw_u64(w, t->counts->tensors);
-		dcp_jsonw_key(w, "objects");
-		dcp_jsonw_u64(w, t->counts->objects);
-		dcp_jsonw_key(w, "broken");
-		dcp_jsonw_u64(w, t->counts->broken);
-		dcp_jsonw_key(w, "nbytes");
-		dcp_jsonw_u64(w, t->counts->bytes);
+		dcp_jsonw_put_u64(w, "tensors", t->counts->tensors);
+		dcp_jsonw_put_u64(w, "objects", t->counts->objects);
+		dcp_jsonw_put_u64(w, "broken", t->counts->broken);
+		dcp_jsonw_put_u64(w, "nbytes", t->counts->bytes);
 	}
 	dcp_jsonw_end(w);
 }
@@ -221,32 +212,23 @@ static void key_json(struct keys *k, const struct dcp_row *row, const struct dcp
 	struct dcp_jsonw *w = &k->o->json;
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "key");
-	dcp_jsonw_str(w, row->key);
-	dcp_jsonw_key(w, "name");
-	dcp_jsonw_str(w, row->name);
+	dcp_jsonw_put_str(w, "key", row->key);
+	dcp_jsonw_put_str(w, "name", row->name);
 	if (t) {
-		dcp_jsonw_key(w, "dtype");
-		dcp_jsonw_str(w, t->dtype_name);
+		dcp_jsonw_put_str(w, "dtype", t->dtype_name);
 		dcp_jsonw_key(w, "shape");
 		dcp_jsonw_array(w);
 		for (uint32_t d = 0; d < t->ndim; d++)
 			dcp_jsonw_u64(w, t->shape[d]);
 		dcp_jsonw_end(w);
-		dcp_jsonw_key(w, "nbytes");
-		dcp_jsonw_u64(w, row->nbytes);
-		dcp_jsonw_key(w, "pieces");
-		dcp_jsonw_u64(w, t->npieces);
-		dcp_jsonw_key(w, "files");
-		dcp_jsonw_u64(w, count_files(k, t));
-		dcp_jsonw_key(w, "alias_of");
-		dcp_jsonw_str_or_null(w, t->alias_of);
+		dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
+		dcp_jsonw_put_u64(w, "pieces", t->npieces);
+		dcp_jsonw_put_u64(w, "files", count_files(k, t));
+		dcp_jsonw_put_str_or_null(w, "alias_of", t->alias_of);
 	} else {
-		dcp_jsonw_key(w, "type");
-		dcp_jsonw_str_or_null(w, ob->type);
+		dcp_jsonw_put_str_or_null(w, "type", ob->type);
 	}
-	dcp_jsonw_key(w, "error");
-	dcp_jsonw_str_or_null(w, t ? t->error : ob->error);
+	dcp_jsonw_put_str_or_null(w, "error", t ? t->error : ob->error);
 	dcp_jsonw_end(w);
 }
 
@@ -357,10 +339,8 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(cols));
 	if (ls->json) {
 		dcp_jsonw_object(&o->json);
-		dcp_jsonw_key(&o->json, "version");
-		dcp_jsonw_str(&o->json, p->found->name);
-		dcp_jsonw_key(&o->json, "format");
-		dcp_jsonw_str(&o->json, p->found->format->name);
+		dcp_jsonw_put_str(&o->json, "version", p->found->name);
+		dcp_jsonw_put_str(&o->json, "format", p->found->format->name);
 	}
 	rc = each_key(&k);
 	if (ls->json)

@@ -311,12 +311,9 @@ static void json_node(const struct forest *f, size_t at, struct dcp_jsonw *w, co
 	for (size_t d = 0; d < n->depth; d++)
 		dcp_jsonw_str(w, path[d]);
 	dcp_jsonw_end(w);
-	dcp_jsonw_key(w, "nbytes");
-	dcp_jsonw_u64(w, n->bytes);
-	dcp_jsonw_key(w, "tensors");
-	dcp_jsonw_u64(w, n->tensors);
-	dcp_jsonw_key(w, "what");
-	dcp_jsonw_str_or_null(w, n->leaf ? n->leaf->what : NULL);
+	dcp_jsonw_put_u64(w, "nbytes", n->bytes);
+	dcp_jsonw_put_u64(w, "tensors", n->tensors);
+	dcp_jsonw_put_str_or_null(w, "what", n->leaf ? n->leaf->what : NULL);
 	dcp_jsonw_end(w);
 }
 
@@ -333,8 +330,7 @@ static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
 		return cmd_fail(CMD_ENV, "out of memory");
 	if (t->json) {
 		dcp_jsonw_object(&o->json);
-		dcp_jsonw_key(&o->json, "version");
-		dcp_jsonw_str(&o->json, p->found->name);
+		dcp_jsonw_put_str(&o->json, "version", p->found->name);
 		dcp_jsonw_key(&o->json, "nodes");
 		dcp_jsonw_array(&o->json);
 	}

@@ -46,22 +46,18 @@ static enum cmd_exit tell_json(struct out *o)
 	struct dcp_jsonw *w = &o->json;
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "dcpfs");
-	dcp_jsonw_str(w, DCP_RELEASE);
-	dcp_jsonw_key(w, "index_schema");
-	dcp_jsonw_u64(w, DCP_INDEX_SCHEMA);
+	dcp_jsonw_put_str(w, "dcpfs", DCP_RELEASE);
+	dcp_jsonw_put_u64(w, "index_schema", DCP_INDEX_SCHEMA);
 	dcp_jsonw_key(w, "libraries");
 	dcp_jsonw_object(w);
 	for (size_t i = 0; i < DCP_LEN(libraries); i++) {
-		dcp_jsonw_key(w, libraries[i].name);
-		dcp_jsonw_str(w, libraries[i].version());
+		dcp_jsonw_put_str(w, libraries[i].name, libraries[i].version());
 	}
 	dcp_jsonw_end(w);
 	dcp_jsonw_key(w, "features");
 	dcp_jsonw_object(w);
 	for (size_t i = 0; i < DCP_LEN(features); i++) {
-		dcp_jsonw_key(w, features[i].name);
-		dcp_jsonw_bool(w, features[i].built);
+		dcp_jsonw_put_bool(w, features[i].name, features[i].built);
 	}
 	dcp_jsonw_end(w);
 	dcp_jsonw_end(w);

@@ -80,17 +80,12 @@ static void json_opt(struct dcp_jsonw *w, const struct opt *o)
 	char letter[2] = { o->letter, '\0' };
 
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "name");
-	dcp_jsonw_str(w, o->name);
-	dcp_jsonw_key(w, "letter");
-	dcp_jsonw_str_or_null(w, o->letter ? letter : NULL);
-	dcp_jsonw_key(w, "arg");
-	dcp_jsonw_str_or_null(w, o->arg);
-	dcp_jsonw_key(w, "help");
-	dcp_jsonw_str(w, o->help);
+	dcp_jsonw_put_str(w, "name", o->name);
+	dcp_jsonw_put_str_or_null(w, "letter", o->letter ? letter : NULL);
+	dcp_jsonw_put_str_or_null(w, "arg", o->arg);
+	dcp_jsonw_put_str(w, "help", o->help);
 	if (o->kind == OPT_REFUSE) {
-		dcp_jsonw_key(w, "refused");
-		dcp_jsonw_bool(w, true);
+		dcp_jsonw_put_bool(w, "refused", true);
 	}
 	if (o->choices) {
 		dcp_jsonw_key(w, "choices");
@@ -123,18 +118,14 @@ static void json_opts(struct dcp_jsonw *w, const struct opt *opts)
 static void json_cmd(struct dcp_jsonw *w, const struct cmd *cmd)
 {
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "name");
-	dcp_jsonw_str(w, cmd->name);
-	dcp_jsonw_key(w, "what");
-	dcp_jsonw_str(w, cmd->what);
+	dcp_jsonw_put_str(w, "name", cmd->name);
+	dcp_jsonw_put_str(w, "what", cmd->what);
 	dcp_jsonw_key(w, "operands");
 	dcp_jsonw_array(w);
 	for (const struct opt_operand *o = cmd->operands; o->name; o++) {
 		dcp_jsonw_object(w);
-		dcp_jsonw_key(w, "name");
-		dcp_jsonw_str(w, o->name);
-		dcp_jsonw_key(w, "optional");
-		dcp_jsonw_bool(w, o->optional);
+		dcp_jsonw_put_str(w, "name", o->name);
+		dcp_jsonw_put_bool(w, "optional", o->optional);
 		dcp_jsonw_end(w);
 	}
 	dcp_jsonw_end(w);

@@ -315,6 +315,30 @@ void dcp_jsonw_base64(struct dcp_jsonw *w, const void *bytes, size_t n)
 	dcp_buf_add(w->out, "\"", 1);
 }
 
+void dcp_jsonw_put_str(struct dcp_jsonw *w, const char *key, const char *v)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_str(w, v);
+}
+
+void dcp_jsonw_put_str_or_null(struct dcp_jsonw *w, const char *key, const char *v)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_str_or_null(w, v);
+}
+
+void dcp_jsonw_put_u64(struct dcp_jsonw *w, const char *key, uint64_t v)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_u64(w, v);
+}
+
+void dcp_jsonw_put_bool(struct dcp_jsonw *w, const char *key, bool v)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_bool(w, v);
+}
+
 int dcp_jsonw_error(const struct dcp_jsonw *w)
 {
 	return w->failed ? -E2BIG : dcp_buf_error(w->out);

@@ -63,5 +63,11 @@ void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
  */
 size_t dcp_utf8_len(const char *p, size_t left);
 
+/* A member of the open object: key and value. */
+void dcp_jsonw_put_str(struct dcp_jsonw *w, const char *key, const char *v);
+void dcp_jsonw_put_str_or_null(struct dcp_jsonw *w, const char *key, const char *v);
+void dcp_jsonw_put_u64(struct dcp_jsonw *w, const char *key, uint64_t v);
+void dcp_jsonw_put_bool(struct dcp_jsonw *w, const char *key, bool v);
+
 /* 0, -ENOMEM, or -E2BIG (nested too deep). */
 int dcp_jsonw_error(const struct dcp_jsonw *w);
