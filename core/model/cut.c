@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/model/cut.h"
+
+#include <errno.h>
+
+#include "core/base/arena.h"
+#include "core/base/ckd.h"
+
+int dcp_cut_box(struct dcp_cut *out, uint32_t ndim, const uint64_t *lo, const uint64_t *len,
+		struct dcp_arena *arena)
+{
+	struct dcp_axis *axis = dcp_arena_calloc(arena, ndim, sizeof(*axis));
+	struct dcp_span *span = dcp_arena_calloc(arena, ndim, sizeof(*span));
+
+	if (!axis || !span)
+		return -ENOMEM;
+	for (uint32_t d = 0; d < ndim; d++) {
+		span[d] = (struct dcp_span){ .lo = lo ? lo[d] : 0, .n = len[d] };
+		axis[d] = (struct dcp_axis){ &span[d], len[d] ? 1 : 0, len[d] };
+	}
+	*out = (struct dcp_cut){ .ndim = ndim, .axis = axis };
+	return 0;
+}
+
+int dcp_cut_whole(struct dcp_cut *out, uint32_t ndim, const uint64_t *shape,
+		  struct dcp_arena *arena)
+{
+	return dcp_cut_box(out, ndim, NULL, shape, arena);
+}
+
+bool dcp_cut_is_whole(const struct dcp_cut *cut, const uint64_t *shape)
+{
+	if (cut->flat)
+		return false;
+	for (uint32_t d = 0; d < cut->ndim; d++)
+		if (cut->axis[d].len != shape[d] || cut->axis[d].n > 1)
+			return false;
+	return true;
+}
+
+uint32_t dcp_cut_shape(const struct dcp_cut *cut, uint64_t *shape)
+{
+	if (cut->flat) {
+		shape[0] = cut->flat_n + cut->pad;
+		return 1;
+	}
+	for (uint32_t d = 0; d < cut->ndim; d++)
+		shape[d] = cut->axis[d].len;
+	return cut->ndim;
+}
+
+bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out)
+{
+	uint64_t n = 1;
+
+	if (cut->flat)
+		return !dcp_ckd_add(out, cut->flat_n, cut->pad);
+	for (uint32_t d = 0; d < cut->ndim; d++)
+		if (cut->axis[d].len == 0) {
+			*out = 0;
+			return true;
+		}
+	for (uint32_t d = 0; d < cut->ndim; d++)
+		if (dcp_ckd_mul(&n, n, cut->axis[d].len))
+			return false;
+	*out = n;
+	return true;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cut: the part of a tensor that somebody holds, as an array of its own.
+ *
+ * Along each dimension the array takes an ordered list of spans of the tensor and lays them end
+ * to end; the array is their cartesian product. One span a dimension is a box (torch's Shard);
+ * several are a strided shard, or the q, k and v parts of a fused tensor:
+ *
+ *	shard(0, groups=[4,2,2]), rank 1 of 2       axis 0: [2,4) [5,6) [7,8)
+ *	the local array has 4 rows: 2 3 5 7 of the tensor
+ *
+ * A flat cut then takes a run of that array's row-major flattening, as one dimension, with
+ * zeros behind it (ZeRO's and Megatron's padding).
+ *
+ * Nothing here owns memory: arrays live in whatever arena made them. All counts are elements.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dcp_arena;
+
+/* [lo, lo + n) of the tensor stands at [at, at + n) of the array. Never empty. */
+struct dcp_span {
+	uint64_t at, lo, n;
+};
+
+/* Spans in order of @at, without gaps: the last ends at @len. len 0: no span, the array is
+ * empty. Spans may lie anywhere in the tensor, in any order; they do not overlap. */
+struct dcp_axis {
+	const struct dcp_span *span;
+	size_t n;
+	uint64_t len;
+};
+
+struct dcp_cut {
+	uint32_t ndim;               /* the tensor's */
+	const struct dcp_axis *axis; /* ndim */
+	bool flat;
+	uint64_t flat_lo, flat_n; /* of the flattening, when flat */
+	uint64_t pad;             /* zero elements behind it, when flat */
+};
+
+/* The whole tensor. -ENOMEM. */
+int dcp_cut_whole(struct dcp_cut *out, uint32_t ndim, const uint64_t *shape,
+		  struct dcp_arena *arena);
+/* The box [lo, lo + len). -ENOMEM. */
+int dcp_cut_box(struct dcp_cut *out, uint32_t ndim, const uint64_t *lo, const uint64_t *len,
+		struct dcp_arena *arena);
+
+/* Is it all of a tensor of this shape, in place? */
+bool dcp_cut_is_whole(const struct dcp_cut *cut, const uint64_t *shape);
+
+/* The array's own dimensions (1 when flat) into @shape (DCP_MAX_NDIM); returns how many. */
+uint32_t dcp_cut_shape(const struct dcp_cut *cut, uint64_t *shape);
+
+/* Elements of the array, padding included; false on overflow. */
+bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out);
