@@ -177,8 +177,11 @@ static struct dcpfs_version *new_version(const struct dcpfs *fs, const struct dc
 	ver->name = dcp_arena_strndup(&ver->arena, found->name, strlen(found->name));
 	ver->found.name = ver->name;
 	ver->found.where = dcp_arena_strndup(&ver->arena, found->where, strlen(found->where));
+	if (found->group)
+		ver->found.group =
+			dcp_arena_strndup(&ver->arena, found->group, strlen(found->group));
 	ver->found.why = NULL;
-	if (!ver->name || !ver->found.where) {
+	if (!ver->name || !ver->found.where || (found->group && !ver->found.group)) {
 		dcp_arena_finish(&ver->arena);
 		free(ver);
 		return NULL;
@@ -191,7 +194,7 @@ static struct dcpfs_version *new_version(const struct dcpfs *fs, const struct dc
 static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found *found)
 {
 	return !strcmp(ver->name, found->name) && ver->found.commit_ns == found->commit_ns &&
-	       ver->found.format == found->format;
+	       ver->found.format == found->format && !strcmp(ver->found.where, found->where);
 }
 
 static int64_t now_ns(void)

@@ -7,19 +7,17 @@
 #include "core/format/formats.h"
 
 const struct dcp_format *const dcp_formats[] = {
-	&dcp_format_torch_dcp,
-	&dcp_format_torch_dcp_local,
-	&dcp_format_torch_hf,
-	&dcp_format_torch_ranks,
-	NULL,
+	&dcp_format_torch_dcp,   &dcp_format_torch_dcp_local, &dcp_format_torch_hf,
+	&dcp_format_torch_ranks, &dcp_format_torch_save,      NULL,
 };
 
 const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
 					  char *why, size_t n)
 {
-	const struct dcp_format *incomplete = NULL;
+	const struct dcp_format *second = NULL;
 	char text[512];
 
+	*match = DCP_MATCH_NO;
 	for (size_t i = 0; dcp_formats[i]; i++) {
 		enum dcp_match m;
 
@@ -29,9 +27,10 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 			*match = m;
 			return dcp_formats[i];
 		}
-		if (m != DCP_MATCH_INCOMPLETE || incomplete)
+		if (m == DCP_MATCH_NO || second)
 			continue;
-		incomplete = dcp_formats[i];
+		second = dcp_formats[i];
+		*match = m;
 		if (n > 0) {
 			size_t len = strnlen(text, DCP_MIN(n, sizeof(text)) - 1);
 
@@ -39,8 +38,7 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 			why[len] = '\0';
 		}
 	}
-	*match = incomplete ? DCP_MATCH_INCOMPLETE : DCP_MATCH_NO;
-	return incomplete;
+	return second;
 }
 
 const struct dcp_format *dcp_format_by_name(const char *name)

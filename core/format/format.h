@@ -3,11 +3,12 @@
  * format: the checkpoint families dcpfs reads, one table row each.
  *
  * A family is two functions. probe() looks at names only and says whether a directory is
- * one of its checkpoints; load() tells every tensor and object to a sink. An adapter knows
- * its layout and nothing about FUSE, SQL or other families. A new family is one file here
- * and one line in format.c.
+ * one of its checkpoints, or holds several; load() tells every tensor and object to a sink. An
+ * adapter knows its layout and nothing about FUSE, SQL or other families. A new family is one
+ * file here and one line in format.c.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,7 +22,12 @@ enum dcp_match {
 	DCP_MATCH_INCOMPLETE, /* one of ours, but its commit mark is missing: still being
 				 written, or died */
 	DCP_MATCH_YES,
+	DCP_MATCH_MANY, /* its files are checkpoints by themselves: group() says which go
+			   together */
 };
+
+/* Room for the name of a group, its NUL included. */
+#define DCP_GROUP_MAX 256
 
 /* Optional: told now and then how far a load is. @done counts up to @total. */
 struct dcp_progress {
@@ -46,6 +52,14 @@ struct dcp_format {
 	 */
 	enum dcp_match (*probe)(const struct dcp_dir *dir, char *why, size_t n);
 
+	/*
+	 * Of a family whose probe may say MANY: the version that a file of this name is, or
+	 * is a part of, into @version (DCP_GROUP_MAX); false: none. Names only. Files of
+	 * equal versions are probed and loaded together, as a directory that holds nothing
+	 * else; YES and MANY then mean the same.
+	 */
+	bool (*group)(const char *file, char *version);
+
 	/* The file whose mtime is the commit time of the version, or NULL: the newest file. */
 	const char *(*commit_file)(const struct dcp_dir *dir);
 
@@ -59,7 +73,8 @@ struct dcp_format {
 /* In probe order, NULL at the end. */
 extern const struct dcp_format *const dcp_formats[];
 
-/* The first family that knows @dir (YES before INCOMPLETE), or NULL. */
+/* The first family that says YES to @dir, or else the first that says INCOMPLETE or MANY; NULL:
+ * nobody knows it. */
 const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
 					  char *why, size_t n);
 const struct dcp_format *dcp_format_by_name(const char *name);

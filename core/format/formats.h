@@ -9,3 +9,4 @@ extern const struct dcp_format dcp_format_torch_dcp;
 extern const struct dcp_format dcp_format_torch_dcp_local;
 extern const struct dcp_format dcp_format_torch_hf;
 extern const struct dcp_format dcp_format_torch_ranks;
+extern const struct dcp_format dcp_format_torch_save;

@@ -87,6 +87,11 @@ struct dcp_sink {
 	int (*object)(void *ctx, const struct dcp_object *o);
 	/* A fact about the version: "framework" -> "torch 2.15". */
 	int (*meta)(void *ctx, const char *name, const char *value);
+	/* The same as file() for what comes out when the whole file is decompressed: offsets
+	 * of its pieces count decompressed bytes. */
+	int (*unpacked)(void *ctx, const char *name, uint32_t *number);
+	/* A file of the version that is shown as it is: config.json, a tokenizer. */
+	int (*sidecar)(void *ctx, const char *name);
 	void *ctx;
 };
 

@@ -279,10 +279,46 @@ static int dir_from_fd(int fd, const char *path, struct dcp_dir *out, struct dcp
 	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", path, strerror(-code));
 }
 
+/* A directory of one entry, the regular file @path. Links to it are its user's to follow. */
+static int dir_of_file(const char *path, struct dcp_dir *out)
+{
+	dcp_auto_free char *real = realpath(path, NULL);
+	char *slash = real ? strrchr(real, '/') : NULL;
+	struct dcp_dir d = { .fd = -1 };
+	int code = -ENOMEM;
+
+	if (!slash)
+		return -errno;
+	dcp_arena_init(&d.arena, 2 * strlen(real) + 65536);
+	d.path = dcp_arena_strndup(&d.arena, real, strlen(real));
+	d.entries = dcp_arena_calloc(&d.arena, 1, sizeof(*d.entries));
+	slash[slash == real] = '\0';
+	if (d.path && d.entries) {
+		d.fd = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		code = d.fd < 0 ? -errno : 0;
+	}
+	if (code == 0) {
+		d.entries->name = strrchr(d.path, '/') + 1;
+		d.n = 1;
+		code = stat_entry(d.fd, d.entries->name, d.entries);
+	}
+	if (code == 0)
+		*out = d;
+	else
+		dcp_dir_close(&d);
+	return code;
+}
+
 int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
 
+	if (fd < 0 && errno == ENOTDIR && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+		int code = dir_of_file(path, out);
+
+		return code == 0 ? 0 : fail_open(err, code, path);
+	}
 	if (fd < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
 				strerror(errno));
@@ -304,6 +340,58 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 	if (fd < 0)
 		return fail_open(err, fd, path.p);
 	return dir_from_fd(fd, path.p, out, err);
+}
+
+int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct dcp_dirent *e),
+		 void *ctx, struct dcp_dir *out)
+{
+	struct dcp_dir part = { .fd = fcntl(d->fd, F_DUPFD_CLOEXEC, 3) };
+	bool failed = false;
+
+	if (part.fd < 0)
+		return -errno;
+	dcp_arena_init(&part.arena, arena_limit + strlen(d->path));
+	part.path = dcp_arena_strndup(&part.arena, d->path, strlen(d->path));
+	part.entries = dcp_arena_calloc(&part.arena, d->n, sizeof(*part.entries));
+	for (size_t i = 0; part.path && part.entries && !failed && i < d->n; i++) {
+		const struct dcp_dirent *e = &d->entries[i];
+		struct dcp_dirent *mine = &part.entries[part.n];
+
+		if (!keep(ctx, e))
+			continue;
+		*mine = *e;
+		mine->name = dcp_arena_strndup(&part.arena, e->name, strlen(e->name));
+		failed = !mine->name;
+		part.n++;
+	}
+	if (failed || !part.path || !part.entries) {
+		dcp_dir_close(&part);
+		return -ENOMEM;
+	}
+	*out = part;
+	return 0;
+}
+
+int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
+		  struct dcp_err *err)
+{
+	struct dcp_input in = { .fd = -1 };
+	int code = dcp_open_beneath(d->fd, name, &in.fd, NULL, err);
+
+	if (code < 0)
+		return code;
+	code = dcp_source_fd(in.fd, &in.src);
+	if (code < 0) {
+		dcp_close_fd(&in.fd);
+		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: cannot be read", name);
+	}
+	*out = in;
+	return 0;
+}
+
+void dcp_input_close(struct dcp_input *in)
+{
+	dcp_close_fd(&in->fd);
 }
 
 void dcp_dir_close(struct dcp_dir *d)

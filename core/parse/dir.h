@@ -15,6 +15,7 @@
 
 #include "core/base/arena.h"
 #include "core/model/tensor.h"
+#include "core/parse/source.h"
 
 struct dcp_err;
 
@@ -32,11 +33,18 @@ struct dcp_dir {
 	struct dcp_arena arena;
 };
 
-/* List @path. -ENOENT, -ENOTDIR, -EACCES, -ENOMEM, -E2BIG (over a million names). */
+/*
+ * List @path. A regular file is taken as a directory that holds nothing else: its path is that
+ * of the file, its descriptor that of the real directory. -ENOENT, -ENOTDIR (neither),
+ * -EACCES, -ENOMEM, -E2BIG (over a million names).
+ */
 int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err);
 /* The same for a directory below @parent. */
 int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
 		    struct dcp_err *err);
+/* The entries of @d that @keep says true to, as a directory of their own. -ENOMEM, -EMFILE. */
+int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct dcp_dirent *e),
+		 void *ctx, struct dcp_dir *out);
 void dcp_dir_close(struct dcp_dir *d);
 
 /* The entry of exactly that name, or NULL. */
@@ -48,6 +56,18 @@ const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
  */
 int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st,
 		     struct dcp_err *err);
+
+/*
+ * A file of a checkpoint, opened to be parsed. @name is what the sink is told; it may lie in a
+ * directory below @d ("sharded/x").
+ */
+struct dcp_input {
+	struct dcp_source src; /* all of it */
+	int fd;
+};
+int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
+		  struct dcp_err *err);
+void dcp_input_close(struct dcp_input *in);
 
 /* Identity of a file as the index records it. */
 void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);

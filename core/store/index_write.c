@@ -248,11 +248,33 @@ static int sink_meta(void *ctx, const char *name, const char *value)
 	return dcp_index_run(w, DCP_ADD_TOLD_META);
 }
 
+static int sink_unpacked(void *ctx, const char *name, uint32_t *number)
+{
+	(void)name;
+	(void)number;
+	return dcp_index_give_up(ctx, -ENOTSUP, "compressed files cannot be indexed yet");
+}
+
+/* Recorded, so that a change of it is seen. */
+static int sink_sidecar(void *ctx, const char *name)
+{
+	uint32_t number;
+
+	return sink_file(ctx, name, &number);
+}
+
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd)
 {
 	w->dirfd = dirfd;
-	return (struct dcp_sink){ sink_file, dcp_index_tell_tensor, dcp_index_tell_object,
-				  sink_meta, w };
+	return (struct dcp_sink){
+		.file = sink_file,
+		.tensor = dcp_index_tell_tensor,
+		.object = dcp_index_tell_object,
+		.meta = sink_meta,
+		.unpacked = sink_unpacked,
+		.sidecar = sink_sidecar,
+		.ctx = w,
+	};
 }
 
 int dcp_index_writer_error(const struct dcp_index_writer *w, struct dcp_err *err)

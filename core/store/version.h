@@ -2,9 +2,10 @@
 /*
  * version: what checkpoints does a SOURCE hold, and the one opened for use.
  *
- * A SOURCE is one checkpoint (its base name is the version) or a directory of them. A
- * version is complete when its format's commit mark is there and it could be indexed.
- * Opening one takes its index from the cache when that is current, and builds it otherwise.
+ * A SOURCE is one checkpoint, directory or file (its base name is the version), or a directory
+ * of them: of directories, and of loose files. A version is complete when its format's commit
+ * mark is there and it could be indexed. Opening one takes its index from the cache when that
+ * is current, and builds it otherwise.
  *
  * Current means, as git has it: same schema and dcpfs version, same set of names in the
  * directory, and for every recorded file the same size, mtime, ctime, inode and device. A file
@@ -38,9 +39,9 @@ struct dcp_store_opts {
 
 /* One candidate found by a scan, complete or not. */
 struct dcp_found {
-	const char *name; /* version name, one path component */
-	const char
-		*where; /* path below the source; "" when the source itself is the checkpoint */
+	const char *name;  /* version name, one path component */
+	const char *where; /* path below the source; "": the source itself */
+	const char *group; /* only its files of this group of the format; NULL: all */
 	const struct dcp_format *format;
 	bool complete;     /* the commit mark is there */
 	const char *why;   /* what is missing, when not complete */
@@ -57,7 +58,9 @@ struct dcp_scan {
 
 /*
  * Look at @source and, one level below, at its directories: not at hidden ones, and not at
- * links to one that is found anyway (latest -> step-500). -ENOENT and the like, or -EINVAL
+ * links to one that is found anyway (latest -> step-500). Groups of files are named by their
+ * format ("model.pt"); where a directory below the source holds several, "exp1@model.pt"; and
+ * where it holds one, as the directory. -ENOENT and the like, or -EINVAL
  * when nothing there is a checkpoint: the message names what was looked for and the nearest
  * thing found (a checkpoint two levels down, a format known but not supported, loose files).
  */

@@ -19,10 +19,10 @@
 
 enum { NAME_HEAD = 180, WAIT_MS = 30000, POLL_MS = 20 };
 
-static uint64_t directory_hash(const char *real, const struct stat *st)
+static uint64_t version_hash(const char *name, const char *real, const struct stat *st)
 {
 	uint64_t id[3] = { st->st_dev, st->st_ino, DCP_INDEX_SCHEMA };
-	uint64_t hash = dcp_hash64(real, strlen(real));
+	uint64_t hash = dcp_hash64_more(dcp_hash64(real, strlen(real)), name, strlen(name));
 
 	hash = dcp_hash64_more(hash, id, sizeof(id));
 	return dcp_hash64_more(hash, DCP_RELEASE, strlen(DCP_RELEASE));
@@ -38,7 +38,7 @@ int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const ch
 		n = asprintf(out, "%s", opts->index_file);
 	else if (opts->cache_dir)
 		n = asprintf(out, "%s/%.*s-%016llx.dcpx", opts->cache_dir, NAME_HEAD, name,
-			     (unsigned long long)directory_hash(real, st));
+			     (unsigned long long)version_hash(name, real, st));
 	if (n < 0)
 		*out = NULL;
 	return n < 0 ? -ENOMEM : 0;

@@ -156,30 +156,3 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
 	free(h.other);
 	return -EINVAL;
 }
-
-int dcp_scan_explain_file(const char *source, struct dcp_err *err)
-{
-	char *above = strdup(source), *slash = above ? strrchr(above, '/') : NULL;
-	const struct dcp_format *format = NULL;
-	enum dcp_match match = DCP_MATCH_NO;
-	struct dcp_dir dir;
-
-	if (slash == above && slash)
-		slash++;
-	if (slash)
-		*slash = '\0';
-	if (above && dcp_dir_open(slash ? above : ".", &dir, NULL) == 0) {
-		format = dcp_format_probe(&dir, &match, NULL, 0);
-		dcp_dir_close(&dir);
-	}
-	if (format && match == DCP_MATCH_YES)
-		dcp_fail(err, -ENOTDIR, DCP_ERR_NO_OFFSET,
-			 "%.200s is a file, not a checkpoint; closest: %.200s (%s)", source,
-			 slash ? above : ".", format->what);
-	else
-		dcp_fail(err, -ENOTDIR, DCP_ERR_NO_OFFSET,
-			 "%.200s is a file, not a checkpoint: a checkpoint is a directory",
-			 source);
-	free(above);
-	return -ENOTDIR;
-}

@@ -15,6 +15,10 @@ struct dcp_dir;
 
 /* ---- version_scan.c ---- */
 
+/* The files of @dir that are of one group of @format. -ENOMEM, -EMFILE. */
+int dcp_dir_group(const struct dcp_dir *dir, const struct dcp_format *format, const char *group,
+		  struct dcp_dir *out);
+
 /* mtime of the format's commit file, or of the newest file of @dir. */
 int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format);
 
@@ -22,8 +26,6 @@ int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *form
 
 /* Say in @err why @dir is not a checkpoint, and the nearest thing to one. Returns -EINVAL. */
 int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
-/* The same for a source that is a file. Returns -ENOTDIR. */
-int dcp_scan_explain_file(const char *source, struct dcp_err *err);
 
 /* ---- version_cache.c: where an index is kept ---- */
 

@@ -197,6 +197,19 @@ static int build(struct opening *o, struct dcp_err *err)
 	return dcp_fresh_files(o->dir.fd, dcp_index_files(o->v->index, &n), n, err);
 }
 
+/* Keep only the files of the group that was found. */
+static int restrict_dir(struct opening *o, struct dcp_err *err)
+{
+	struct dcp_dir part;
+	int code = dcp_dir_group(&o->dir, o->found->format, o->found->group, &part);
+
+	if (code < 0)
+		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+	dcp_dir_close(&o->dir);
+	o->dir = part;
+	return 0;
+}
+
 /* List it; again when it turned out to have changed. */
 static int open_dir(struct opening *o, struct dcp_err *err)
 {
@@ -215,6 +228,8 @@ static int open_dir(struct opening *o, struct dcp_err *err)
 		above.fd = fd;
 		code = dcp_dir_open_at(&above, o->found->where, &o->dir, err);
 	}
+	if (code == 0 && o->found->group)
+		code = restrict_dir(o, err);
 	if (code < 0 || o->real)
 		return code;
 	o->real = realpath(o->dir.path, NULL);

@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 
 #include "core/base/buf.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/intern.h"
 #include "core/model/name.h"
 #include "core/parse/dir.h"
 #include "core/store/version_int.h"
@@ -54,27 +56,35 @@ static const char *keep(struct scanning *s, const char *text)
 	return dcp_arena_strndup(&s->scan->arena, text, strlen(text));
 }
 
-/* Add @dir when it is a checkpoint. 1: it is, 0: it is not. */
-static int consider(struct scanning *s, const struct dcp_dir *dir, const char *name,
-		    const char *where)
+/* What one probe said of @dir, or of the group of its files that @dir is. */
+struct verdict {
+	const struct dcp_format *format;
+	enum dcp_match match;
+	const char *group;
+	char why[256];
+};
+
+static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
+	       const char *where, const struct verdict *v)
 {
-	struct candidate c = { 0 };
-	enum dcp_match match = DCP_MATCH_NO;
-	char why[256] = "";
+	struct candidate c = {
+		.found = { .name = keep(s, name),
+			   .where = keep(s, where),
+			   .group = v->group ? keep(s, v->group) : NULL,
+			   .format = v->format,
+			   .complete = v->match != DCP_MATCH_INCOMPLETE,
+			   .commit_ns = dcp_commit_time(dir, v->format) },
+	};
 	struct stat st;
 
-	c.found.format = dcp_format_probe(dir, &match, why, sizeof(why));
-	if (!c.found.format || match == DCP_MATCH_NO || fstat(dir->fd, &st) < 0)
+	if (fstat(dir->fd, &st) < 0)
 		return 0;
 	c.dev = st.st_dev;
 	c.ino = st.st_ino;
-	c.found.name = keep(s, name);
-	c.found.where = keep(s, where);
-	c.found.complete = match == DCP_MATCH_YES;
 	if (!c.found.complete)
-		c.found.why = keep(s, *why ? why : "its commit mark is missing");
-	c.found.commit_ns = dcp_commit_time(dir, c.found.format);
-	if (!c.found.name || !c.found.where || (!c.found.complete && !c.found.why))
+		c.found.why = keep(s, *v->why ? v->why : "its commit mark is missing");
+	if (!c.found.name || !c.found.where || (v->group && !c.found.group) ||
+	    (!c.found.complete && !c.found.why))
 		return -ENOMEM;
 	dcp_buf_add(&s->list, &c, sizeof(c));
 	s->n++;
@@ -82,11 +92,109 @@ static int consider(struct scanning *s, const struct dcp_dir *dir, const char *n
 	return dcp_buf_error(&s->list) ? -ENOMEM : 1;
 }
 
+struct chosen {
+	const struct dcp_format *format;
+	const char *group;
+};
+
+static bool in_group(void *ctx, const struct dcp_dirent *e)
+{
+	const struct chosen *c = ctx;
+	char group[DCP_GROUP_MAX];
+
+	return !e->is_dir && c->format->group(e->name, group) && !strcmp(group, c->group);
+}
+
+int dcp_dir_group(const struct dcp_dir *dir, const struct dcp_format *format, const char *group,
+		  struct dcp_dir *out)
+{
+	struct chosen c = { format, group };
+
+	return dcp_dir_only(dir, in_group, &c, out);
+}
+
+static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *name,
+		     const char *where, const struct dcp_format *format, const char *group)
+{
+	struct verdict v = { .format = format, .group = group };
+	struct dcp_dir part;
+	int code = dcp_dir_group(dir, format, group, &part);
+
+	if (code < 0)
+		return code == -ENOMEM ? code : 0;
+	v.match = format->probe(&part, v.why, sizeof(v.why));
+	code = v.match == DCP_MATCH_NO ? 0 : add(s, &part, name, where, &v);
+	dcp_dir_close(&part);
+	return code;
+}
+
 static bool is_link(const struct dcp_dir *dir, const char *name)
 {
 	struct stat st;
 
 	return fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
+/* The groups @format sees in the files of @dir, each once; links name what is there anyway. */
+static int list_groups(const struct dcp_dir *dir, const struct dcp_format *format,
+		       struct dcp_intern *groups)
+{
+	char group[DCP_GROUP_MAX];
+	uint32_t number;
+	int code = 0;
+
+	for (int links = 0; code >= 0 && links < 2; links++) {
+		if (links && groups->n)
+			break;
+		for (size_t i = 0; code >= 0 && i < dir->n; i++) {
+			const struct dcp_dirent *e = &dir->entries[i];
+
+			if (!e->is_dir && format->group(e->name, group) &&
+			    is_link(dir, e->name) == links)
+				code = dcp_intern_add(groups, group, strlen(group) + 1,
+						      DCP_INTERN_NONE, &number);
+		}
+	}
+	return code < 0 ? code : 0;
+}
+
+/* Versions of their own in one directory: "model.pt", or "exp1@model.pt" below the source. */
+static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
+			   const char *where, const struct dcp_format *format)
+{
+	struct dcp_intern groups = { 0 };
+	int code = list_groups(dir, format, &groups), any = 0;
+
+	for (uint32_t i = 0; code >= 0 && i < groups.n; i++) {
+		dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
+		const char *group = dcp_intern_text(&groups, i);
+
+		if (*where && groups.n > 1)
+			dcp_buf_printf(&full, "%s@%s", name, group);
+		code = dcp_buf_error(&full) ? -ENOMEM
+					    : add_group(s, dir,
+							full.n   ? full.p
+							: *where ? name
+								 : group,
+							where, format, group);
+		any |= code > 0;
+	}
+	dcp_intern_finish(&groups);
+	return code < 0 ? code : any;
+}
+
+/* Add @dir when it is a checkpoint, or those that its files are. 1: something was, 0: not. */
+static int consider(struct scanning *s, const struct dcp_dir *dir, const char *name,
+		    const char *where)
+{
+	struct verdict v = { .match = DCP_MATCH_NO };
+
+	v.format = dcp_format_probe(dir, &v.match, v.why, sizeof(v.why));
+	if (!v.format || v.match == DCP_MATCH_NO)
+		return 0;
+	if (v.match == DCP_MATCH_MANY)
+		return consider_groups(s, dir, name, where, v.format);
+	return add(s, dir, name, where, &v);
 }
 
 static bool was_found(const struct scanning *s, const struct dcp_dir *dir)
@@ -122,29 +230,33 @@ static int consider_children(struct scanning *s, const struct dcp_dir *dir, bool
 	return code < 0 ? code : 0;
 }
 
-static int consider_self(struct scanning *s, const struct dcp_dir *dir)
+/* The last component of where @dir really is. */
+static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 {
 	char *real = realpath(dir->path, NULL);
 	const char *slash = real ? strrchr(real, '/') : NULL;
-	int code = consider(s, dir, slash && slash[1] ? slash + 1 : "checkpoint", "");
+	const char *name = keep(s, slash && slash[1] ? slash + 1 : "checkpoint");
 
 	free(real);
-	return code;
+	return name;
 }
 
 /*
- * A complete checkpoint is one, whatever directories lie in it. An incomplete one counts only
- * when no directory in it is complete: a stray shard beside the versions must not hide them.
+ * A complete checkpoint is one, whatever directories lie in it; loose files are versions beside
+ * those directories. An incomplete one counts only when no directory in it is complete: a stray
+ * shard beside the versions must not hide them.
  */
 static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *err)
 {
-	int code = consider_self(s, dir);
+	struct candidate *first;
+	const char *name = name_of(s, dir);
+	int code = name ? consider(s, dir, name, "") : -ENOMEM;
 	size_t self = s->n;
 
-	if (code < 0 || s->complete) {
-		s->scan->single = true;
+	first = (struct candidate *)(void *)s->list.p;
+	s->scan->single = self && !first->found.group;
+	if (code < 0 || (s->scan->single && s->complete))
 		return code < 0 ? code : 0;
-	}
 	code = consider_children(s, dir, false);
 	if (code == 0)
 		code = consider_children(s, dir, true);
@@ -152,13 +264,16 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 		return code;
 	if (s->n == 0)
 		return dcp_scan_explain(dir, err);
-	if (self && !s->complete) {
-		s->n = 1; /* the source itself came first */
+	first = (struct candidate *)(void *)s->list.p;
+	if (self && s->n == 1 && first->found.group) {
+		first->found.name = name;
 		s->scan->single = true;
-	} else if (self) {
-		memmove(s->list.p, s->list.p + sizeof(struct candidate),
-			(s->n - 1) * sizeof(struct candidate));
+	} else if (s->scan->single && !s->complete) {
+		s->n = 1; /* the source itself came first */
+	} else if (s->scan->single) {
+		memmove(first, first + 1, (s->n - 1) * sizeof(*first));
 		s->n--;
+		s->scan->single = false;
 	}
 	return 0;
 }
@@ -168,6 +283,26 @@ static int by_name(const void *a, const void *b)
 	const struct dcp_found *x = a, *y = b;
 
 	return dcp_name_compare(x->name, y->name);
+}
+
+/* A loose file and a directory may be called alike: "step-5" and "step-5@torch". */
+static int part_names(struct scanning *s)
+{
+	struct dcp_found *f = s->scan->found;
+
+	for (size_t i = 0; i + 1 < s->scan->n; i++) {
+		dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+		struct dcp_found *other = f[i].group ? &f[i] : &f[i + 1];
+
+		if (strcmp(f[i].name, f[i + 1].name) != 0)
+			continue;
+		dcp_buf_printf(&name, "%s@%s", other->name, other->format->name);
+		other->name = dcp_buf_error(&name) ? NULL : keep(s, name.p);
+		if (!other->name)
+			return -ENOMEM;
+	}
+	qsort(f, s->scan->n, sizeof(*f), by_name);
+	return 0;
 }
 
 static int hand_over(struct scanning *s)
@@ -182,7 +317,7 @@ static int hand_over(struct scanning *s)
 		scan->found[i] = c[i].found;
 	scan->n = s->n;
 	qsort(scan->found, scan->n, sizeof(*scan->found), by_name);
-	return 0;
+	return part_names(s);
 }
 
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
@@ -192,8 +327,6 @@ int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
 	struct dcp_dir dir;
 	int code = dcp_dir_open(source, &dir, err);
 
-	if (code == -ENOTDIR)
-		return dcp_scan_explain_file(source, err);
 	if (code < 0)
 		return code;
 	dcp_arena_init(&scan.arena, arena_limit);

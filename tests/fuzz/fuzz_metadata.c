@@ -81,7 +81,13 @@ static void run(const uint8_t *data, size_t n, int times)
 	struct dcp_source src = dcp_source_mem(data, n);
 	struct dcp_err err = { 0 };
 	uint32_t count = 0;
-	struct dcp_sink sink = { on_file, on_tensor, on_object, on_meta, &count };
+	struct dcp_sink sink = {
+		.file = on_file,
+		.tensor = on_tensor,
+		.object = on_object,
+		.meta = on_meta,
+		.ctx = &count,
+	};
 	struct dcp_load in = { .sink = &sink };
 	struct dcp_tdcp d = {
 		.in = &in, .replicas = times > 1, .have = "ranks 0-1", .rank = ranks

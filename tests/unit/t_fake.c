@@ -22,7 +22,20 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 			snprintf(why, n, "no COMMIT");
 			return DCP_MATCH_INCOMPLETE;
 		}
+	for (size_t i = 0; i < dir->n; i++)
+		if (strstr(dir->entries[i].name, ".loose"))
+			return DCP_MATCH_MANY;
 	return DCP_MATCH_NO;
+}
+
+/* "a.loose" and "a-2.loose" are version a. */
+static bool group(const char *file, char *version)
+{
+	size_t n = strcspn(file, "-.");
+
+	memcpy(version, file, n);
+	version[n] = '\0';
+	return strstr(file, ".loose") != NULL;
 }
 
 static const char *commit_file(const struct dcp_dir *dir)
@@ -82,6 +95,7 @@ const struct dcp_format t_fake_format = {
 	.name = "fake",
 	.what = "a checkpoint for tests",
 	.probe = probe,
+	.group = group,
 	.commit_file = commit_file,
 	.load = load,
 };

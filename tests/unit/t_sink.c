@@ -178,10 +178,31 @@ static int on_meta(void *ctx, const char *name, const char *value)
 	return 0;
 }
 
+/* Told as the fact "unpacked": who wants the bytes reads them from what it decompressed. */
+static int on_unpacked(void *ctx, const char *name, uint32_t *number)
+{
+	int rc = on_meta(ctx, "unpacked", name);
+
+	return rc < 0 ? rc : on_file(ctx, name, number);
+}
+
+static int on_sidecar(void *ctx, const char *name)
+{
+	return on_meta(ctx, "sidecar", name);
+}
+
 void t_sink_init(struct t_sink *s, const struct dcp_dir *dir)
 {
-	*s = (struct t_sink){ .sink = { on_file, on_tensor, on_object, on_meta, s },
-			      .dir = dir };
+	*s = (struct t_sink){
+		.sink = { .file = on_file,
+			  .tensor = on_tensor,
+			  .object = on_object,
+			  .meta = on_meta,
+			  .unpacked = on_unpacked,
+			  .sidecar = on_sidecar,
+			  .ctx = s },
+		.dir = dir,
+	};
 	dcp_arena_init(&s->arena, SIZE_MAX / 2);
 }
 

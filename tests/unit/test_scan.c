@@ -59,10 +59,28 @@ static const struct {
 	{ "some files", "run/x run/y", "run", NULL, "it holds x and more", -EINVAL, false },
 	{ "two levels down", "run/job/s9/COMMIT run/job/s10/COMMIT", "run", NULL,
 	  "/run/job/s10 (a checkpoint for tests)", -EINVAL, false },
-	{ "a file", "run/file", "run/file", NULL, "run/file is a file, not a checkpoint: a "
-	  "checkpoint is a directory", -ENOTDIR, false },
-	{ "a file of a checkpoint", "run/COMMIT", "run/COMMIT", NULL, "/run (a checkpoint for tests)",
-	  -ENOTDIR, false },
+	{ "a file that is no checkpoint", "run/file", "run/file", NULL, "run/file is not a "
+	  "checkpoint: looked in it", -EINVAL, false },
+	{ "a file that is one", "run/a.loose run/b.loose", "run/a.loose", "a.loose", NULL, 0, true },
+	{ "a link to such a file", "run/a.loose here>run/a.loose", "here", "a.loose", NULL, 0, true },
+	{ "loose files are versions", "run/s10.loose run/s9.loose run/x", "run", "s9 s10", NULL, 0,
+	  false },
+	{ "some belong together", "run/s1.loose run/s1-2.loose run/s2.loose", "run", "s1 s2", NULL,
+	  0, false },
+	{ "one version is called as its directory", "run/s1.loose run/s1-2.loose", "run", "run",
+	  NULL, 0, true },
+	{ "loose files beside directories", "run/s2.loose run/s1/COMMIT", "run", "s1 s2", NULL, 0,
+	  false },
+	{ "one version of loose files below", "run/s1/a.loose run/s2/b.loose", "run", "s1 s2", NULL,
+	  0, false },
+	{ "several", "run/s1/a.loose run/s1/b.loose run/s2/COMMIT", "run", "s1@a s1@b s2", NULL, 0,
+	  false },
+	{ "a link to a loose file is not another one", "run/a.loose run/b.loose run/latest.loose>a.loose",
+	  "run", "a b", NULL, 0, false },
+	{ "a loose file called as a directory", "run/s1.loose run/s1/COMMIT", "run", "s1 s1@fake", NULL,
+	  0, false },
+	{ "an incomplete one beside loose files", "run/s1.loose run/s2/x.shard", "run", "s1 [s2]",
+	  NULL, 0, false },
 	{ "DeepSpeed", "run/zero_to_fp32.py run/latest run/global_step5/x", "run", NULL,
 	  "by its zero_to_fp32.py it is a DeepSpeed checkpoint, not supported by this version",
 	  -EINVAL, false },
@@ -103,6 +121,18 @@ static void make(const struct t_dir *d, const char *names)
 	}
 }
 
+/* Loose files lie in the source itself, or in the directory before the "@". */
+static const char *where_of(const struct dcp_scan *scan, const struct dcp_found *f)
+{
+	static char where[64];
+
+	if (scan->single ||
+	    (f->group && (!strcmp(f->name, f->group) || strstr(f->name, "@fake"))))
+		return "";
+	snprintf(where, sizeof(where), "%.*s", (int)strcspn(f->name, "@"), f->name);
+	return where;
+}
+
 static void check_found(const struct dcp_scan *scan, const char *want)
 {
 	char got[512] = "";
@@ -114,7 +144,7 @@ static void check_found(const struct dcp_scan *scan, const char *want)
 		snprintf(got + n, sizeof(got) - n, f->complete ? "%s%s" : "%s[%s]",
 			 i ? " " : "", f->name);
 		assert_ptr_equal(f->format, &t_fake_format);
-		assert_string_equal(f->where, scan->single ? "" : f->name);
+		assert_string_equal(f->where, where_of(scan, f));
 		assert_true(f->commit_ns > 0);
 		if (!f->complete)
 			assert_string_equal(f->why, "no COMMIT");

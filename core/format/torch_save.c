@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of torch.save: each is a checkpoint by itself, called by its name.
+ *
+ *	model.pt {"w": tensor}      version model.pt, key w
+ *
+ * What torch.save wrote is a matter of content, not of names: a file that is something else
+ * says so when it is opened.
+ */
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/format/formats.h"
+#include "core/format/torch_state.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir.h"
+#include "core/parse/torch.h"
+
+static bool has_extension(const char *name)
+{
+	static const char *const known[] = { ".pt", ".pth", ".ckpt", ".bin" };
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && dot != name && i < DCP_LEN(known); i++)
+		if (strcmp(dot, known[i]) == 0)
+			return true;
+	return false;
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	(void)why;
+	(void)n;
+	for (size_t i = 0; i < dir->n; i++)
+		if (!dir->entries[i].is_dir && has_extension(dir->entries[i].name))
+			return DCP_MATCH_MANY;
+	return DCP_MATCH_NO;
+}
+
+static bool group(const char *file, char *version)
+{
+	size_t n = strlen(file);
+
+	if (*file == '.' || n >= DCP_GROUP_MAX || !has_extension(file))
+		return false;
+	memcpy(version, file, n + 1);
+	return true;
+}
+
+static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err *err)
+{
+	struct dcp_tstate s = { .sink = in->sink };
+	struct dcp_input input;
+	struct dcp_torch *t;
+	int rc = in->sink->file(in->sink->ctx, name, &s.file);
+
+	if (rc == 0)
+		rc = dcp_dir_input(in->dir, name, &input, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_torch_open(&input.src, 0, &t, err);
+	if (rc == 0) {
+		s.t = t;
+		rc = dcp_tstate_tell(&s, err);
+		dcp_torch_close(t);
+	} else {
+		dcp_err_where(err, rc, "%s", name);
+	}
+	dcp_input_close(&input);
+	return rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < in->dir->n; i++)
+		if (!in->dir->entries[i].is_dir && has_extension(in->dir->entries[i].name))
+			rc = tell_file(in, in->dir->entries[i].name, err);
+	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "torch");
+}
+
+const struct dcp_format dcp_format_torch_save = {
+	.name = "torch-save",
+	.what = "torch.save files",
+	.probe = probe,
+	.group = group,
+	.load = load,
+};

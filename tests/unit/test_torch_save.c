@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loose torch.save files: which names, which versions, and the fixture's keys. */
+#include "tests/unit/t.h"
+
+#include "core/format/formats.h"
+#include "core/parse/dir.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_sink.h"
+
+static void a_file_is_a_version(void **state)
+{
+	const struct dcp_format *f = &dcp_format_torch_save;
+	char version[DCP_GROUP_MAX], longest[DCP_GROUP_MAX + 8];
+
+	(void)state;
+	assert_true(f->group("model.pt", version));
+	assert_string_equal(version, "model.pt");
+	assert_true(f->group("epoch=3.ckpt", version));
+	assert_false(f->group("model.txt", version));
+	assert_false(f->group(".pt", version));
+	assert_false(f->group(".hidden.pt", version));
+	memset(longest, 'a', sizeof(longest));
+	strcpy(longest + DCP_GROUP_MAX, ".pt");
+	assert_false(f->group(longest, version));
+}
+
+static void what_is_no_torch_save_says_so(void **state)
+{
+	struct dcp_err err = { 0 };
+	struct dcp_dir dir;
+	struct t_sink sink;
+	struct t_dir tree;
+
+	(void)state;
+	t_dir_make(&tree, "torch_save");
+	t_dir_put(&tree, "x.pt", "not a stream", 12);
+	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+	t_sink_init(&sink, &dir);
+	assert_true(dcp_format_torch_save.load(
+			    &(struct dcp_load){ .dir = &dir, .sink = &sink.sink }, &err) < 0);
+	t_assert_says(&err, "x.pt");
+	t_sink_finish(&sink);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_file_is_a_version),
+		cmocka_unit_test(what_is_no_torch_save_says_so),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
