@@ -299,6 +299,7 @@ static int dir_of_file(const char *path, struct dcp_dir *out)
 	}
 	if (code == 0) {
 		d.entries->name = strrchr(d.path, '/') + 1;
+		d.is_file = true;
 		d.n = 1;
 		code = stat_entry(d.fd, d.entries->name, d.entries);
 	}

@@ -28,6 +28,7 @@ struct dcp_dirent {
 struct dcp_dir {
 	int fd;
 	const char *path;           /* for messages only */
+	bool is_file;               /* it stands for the regular file @path, its only entry */
 	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
 	size_t n;
 	struct dcp_arena arena;

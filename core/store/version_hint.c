@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,11 +141,41 @@ static void put_nearest(struct dcp_buf *b, const struct dcp_dir *dir, const stru
 		dcp_buf_str(b, "; it is empty");
 }
 
+/* A file by itself: is it part of a checkpoint that lies where it lies? */
+static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
+{
+	const char *slash = strrchr(dir->path, '/'), *mark, *family = family_of(dir, &mark);
+	int n = slash > dir->path ? (int)(slash - dir->path) : 1;
+	const struct dcp_format *format = NULL;
+	enum dcp_match match = DCP_MATCH_NO;
+	char above[300];
+	struct dcp_dir all;
+
+	snprintf(above, sizeof(above), "%.*s", n, dir->path);
+	if (dcp_dir_open(above, &all, NULL) == 0) {
+		format = dcp_format_probe(&all, &match, NULL, 0);
+		dcp_dir_close(&all);
+	}
+	if (format && match == DCP_MATCH_YES)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is one file of a checkpoint; the whole is %.200s (%s)",
+				dir->path, above, format->what);
+	if (family)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is no checkpoint by itself: by its name it is of %s",
+				dir->path, family);
+	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"%.200s is a file, but no checkpoint that dcpfs knows by its name",
+			dir->path);
+}
+
 int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct hunt h = { 0 };
 
+	if (dir->is_file)
+		return explain_file(dir, err);
 	hunt_below(&h, dir, true);
 	dcp_buf_str(&b, "looked in it and one level below for ");
 	put_known(&b);

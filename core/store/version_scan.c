@@ -262,7 +262,7 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 		code = consider_children(s, dir, true);
 	if (code < 0)
 		return code;
-	if (s->n == 0)
+	if (s->n == 0 || (dir->is_file && !s->complete))
 		return dcp_scan_explain(dir, err);
 	first = (struct candidate *)(void *)s->list.p;
 	if (self && s->n == 1 && first->found.group) {

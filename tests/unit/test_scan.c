@@ -59,8 +59,12 @@ static const struct {
 	{ "some files", "run/x run/y", "run", NULL, "it holds x and more", -EINVAL, false },
 	{ "two levels down", "run/job/s9/COMMIT run/job/s10/COMMIT", "run", NULL,
 	  "/run/job/s10 (a checkpoint for tests)", -EINVAL, false },
-	{ "a file that is no checkpoint", "run/file", "run/file", NULL, "run/file is not a "
-	  "checkpoint: looked in it", -EINVAL, false },
+	{ "a file that is no checkpoint", "run/file", "run/file", NULL, "run/file is a file, but no "
+	  "checkpoint", -EINVAL, false },
+	{ "a file of a checkpoint", "run/COMMIT run/a.shard", "run/a.shard", NULL, "run/a.shard is one "
+	  "file of a checkpoint; the whole is ", -EINVAL, false },
+	{ "a shard without its checkpoint", "run/m/a.shard", "run/m/a.shard", NULL, "a.shard is a file, "
+	  "but no checkpoint", -EINVAL, false },
 	{ "a file that is one", "run/a.loose run/b.loose", "run/a.loose", "a.loose", NULL, 0, true },
 	{ "a link to such a file", "run/a.loose here>run/a.loose", "here", "a.loose", NULL, 0, true },
 	{ "loose files are versions", "run/s10.loose run/s9.loose run/x", "run", "s9 s10", NULL, 0,
