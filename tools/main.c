@@ -15,9 +15,9 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/near.h"
 #include "tools/cmd.h"
 #include "tools/help.h"
-#include "tools/near.h"
 #include "tools/out.h"
 
 /* A verb is one file and one row here; the order is that of the help page. */
@@ -65,10 +65,10 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 const char *cmd_nearest(const char *word)
 {
 	const char *nearest = NULL;
-	size_t best = DCP_MIN(near_limit(word), (size_t)2);
+	size_t best = DCP_MIN(dcp_near_limit(word), (size_t)2);
 
 	for (size_t i = 0; cmd_table[i]; i++) {
-		size_t d = near_distance(word, cmd_table[i]->name, best);
+		size_t d = dcp_near_distance(word, cmd_table[i]->name, best);
 
 		if (d <= best && (!nearest || d < best)) {
 			best = d;

@@ -6,7 +6,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "tools/near.h"
+#include "core/base/near.h"
 
 static void *slot(void *into, const struct opt *o)
 {
@@ -136,11 +136,11 @@ static const struct opt *find_letter(const struct opt *opts, char letter)
 static int unknown(const struct opt *opts, const char *dashes, const char *name,
 		   struct dcp_err *err)
 {
-	size_t best = near_limit(name);
+	size_t best = dcp_near_limit(name);
 	const char *nearest = NULL;
 
 	for (; opts->name; opts++) {
-		size_t d = near_distance(name, opts->name, best);
+		size_t d = dcp_near_distance(name, opts->name, best);
 
 		if (d <= best && (!nearest || d < best)) {
 			best = d;

@@ -9,10 +9,10 @@
 #include "core/base/arena.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/near.h"
 #include "core/store/view.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
-#include "tools/near.h"
 #include "tools/out.h"
 
 enum cmd_exit pick_one_index(const char *source)
@@ -136,10 +136,10 @@ int pick_match(const struct dcp_found *found, size_t n, const char *name, size_t
 
 static enum cmd_exit no_version(const struct pick *p, const char *name)
 {
-	size_t best = near_limit(name), at = p->scan.n;
+	size_t best = dcp_near_limit(name), at = p->scan.n;
 
 	for (size_t i = 0; i < p->scan.n; i++) {
-		size_t d = near_distance(name, p->scan.found[i].name, best);
+		size_t d = dcp_near_distance(name, p->scan.found[i].name, best);
 
 		if (d <= best && (at == p->scan.n || d < best)) {
 			best = d;
@@ -294,7 +294,7 @@ struct nearest {
 static int compare_row(void *ctx, const struct dcp_row *row)
 {
 	struct nearest *near = ctx;
-	size_t d = near_distance(near->word, row->key, near->best);
+	size_t d = dcp_near_distance(near->word, row->key, near->best);
 
 	if (d < near->best || (d == near->best && !near->key)) {
 		near->key = dcp_arena_strndup(near->arena, row->key, strlen(row->key));
@@ -305,7 +305,7 @@ static int compare_row(void *ctx, const struct dcp_row *row)
 
 static enum cmd_exit no_key(struct pick *p, const char *word, struct dcp_arena *arena)
 {
-	struct nearest near = { word, arena, NULL, near_limit(word) };
+	struct nearest near = { word, arena, NULL, dcp_near_limit(word) };
 	struct dcp_index *ix = dcp_version_index(p->v);
 	const struct dcp_index_counts *counts = dcp_index_counts(ix);
 	char keys[32];

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Command lines against tables, and which name a person meant.
+ * Command lines against tables.
  */
 #include "tests/unit/t.h"
 
-#include "tools/near.h"
 #include "tools/opt.h"
 
 struct got {
@@ -98,24 +97,6 @@ static const struct {
 	{ "a mode with the digit 8",       "-o|mode=08|s",            { DEF }, { 0 }, "octal number up to 0777, not \"08\"" },
 	{ "a mode with too many bits",     "-o|mode=1000|s",          { DEF }, { 0 }, "up to 0777" },
 };
-
-static const struct {
-	const char *what, *a, *b;
-	size_t limit, want;
-} distances[] = {
-	{ "equal",                "weight", "weight",  5, 0 },
-	{ "both empty",           "",       "",        5, 0 },
-	{ "one empty",            "",       "abc",     5, 3 },
-	{ "a letter replaced",    "weight", "weighd",  5, 1 },
-	{ "a letter more",        "layer",  "layers",  5, 1 },
-	{ "a letter less",        "layers", "layer",   5, 1 },
-	{ "neighbours swapped",   "wieght", "weight",  5, 1 },
-	{ "swapped and replaced", "wieghd", "weight",  5, 2 },
-	{ "kitten and sitting",   "kitten", "sitting", 5, 3 },
-	{ "at the limit",         "kitten", "sitting", 3, 3 },
-	{ "past the limit",       "kitten", "sitting", 2, 3 },
-	{ "lengths say it",       "a",      "abcdefg", 2, 3 },
-};
 /* clang-format on */
 
 /* Cut @line at '|' into @argv; returns how many words. */
@@ -199,41 +180,11 @@ static void help_table(void **state)
 	}
 }
 
-static void distance_table(void **state)
-{
-	(void)state;
-	for (size_t i = 0; i < DCP_LEN(distances); i++) {
-		t_case(distances[i].what);
-		assert_int_equal(
-			near_distance(distances[i].a, distances[i].b, distances[i].limit),
-			distances[i].want);
-		assert_int_equal(
-			near_distance(distances[i].b, distances[i].a, distances[i].limit),
-			distances[i].want);
-	}
-}
-
-static void long_names_are_clipped(void **state)
-{
-	char a[2 * NEAR_MAX + 1], b[2 * NEAR_MAX + 1];
-
-	(void)state;
-	memset(a, 'a', sizeof(a) - 1);
-	a[sizeof(a) - 1] = '\0';
-	memcpy(b, a, sizeof(b));
-	b[NEAR_MAX + 1] = 'b';
-	assert_int_equal(near_distance(a, b, 3), 0);
-	b[NEAR_MAX - 1] = 'b';
-	assert_int_equal(near_distance(a, b, 3), 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parse_table),
 		cmocka_unit_test(help_table),
-		cmocka_unit_test(distance_table),
-		cmocka_unit_test(long_names_are_clipped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

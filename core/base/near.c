@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/near.h"
+#include "core/base/near.h"
 
 #include <string.h>
 
@@ -7,13 +7,13 @@
 
 static size_t clipped(const char *s)
 {
-	return strnlen(s, NEAR_MAX);
+	return strnlen(s, DCP_NEAR_MAX);
 }
 
 /* Optimal string alignment over three rows; row minima give the early end. */
-size_t near_distance(const char *a, const char *b, size_t limit)
+size_t dcp_near_distance(const char *a, const char *b, size_t limit)
 {
-	size_t rows[3][NEAR_MAX + 1];
+	size_t rows[3][DCP_NEAR_MAX + 1];
 	size_t *before = rows[0], *prev = rows[1], *cur = rows[2];
 	size_t na = clipped(a), nb = clipped(b);
 
@@ -42,7 +42,7 @@ size_t near_distance(const char *a, const char *b, size_t limit)
 	return prev[nb] > limit ? limit + 1 : prev[nb];
 }
 
-size_t near_limit(const char *name)
+size_t dcp_near_limit(const char *name)
 {
 	size_t n = clipped(name);
 
