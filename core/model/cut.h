@@ -10,7 +10,8 @@
  *	the local array has 4 rows: 2 3 5 7 of the tensor
  *
  * A flat cut then takes a run of that array's row-major flattening, as one dimension, with
- * zeros behind it (ZeRO's and Megatron's padding).
+ * zeros behind it (ZeRO's and Megatron's padding). An axis may end in zeros too (a shard
+ * padded to its neighbours' size).
  *
  * Nothing here owns memory: arrays live in whatever arena made them. All counts are elements.
  */
@@ -26,8 +27,9 @@ struct dcp_span {
 	uint64_t at, lo, n;
 };
 
-/* Spans in order of @at, without gaps: the last ends at @len. len 0: no span, the array is
- * empty. Spans may lie anywhere in the tensor, in any order; they do not overlap. */
+/* Spans in order of @at, without gaps from 0. What lies behind the last one, up to @len, is
+ * zeros. len 0: no span, the array is empty. Spans may lie anywhere in the tensor, in any
+ * order; they do not overlap. */
 struct dcp_axis {
 	const struct dcp_span *span;
 	size_t n;
@@ -48,6 +50,12 @@ int dcp_cut_whole(struct dcp_cut *out, uint32_t ndim, const uint64_t *shape,
 /* The box [lo, lo + len). -ENOMEM. */
 int dcp_cut_box(struct dcp_cut *out, uint32_t ndim, const uint64_t *lo, const uint64_t *len,
 		struct dcp_arena *arena);
+
+/* The places of an axis that spans fill; those from here to @len are zeros. */
+static inline uint64_t dcp_axis_filled(const struct dcp_axis *axis)
+{
+	return axis->n ? axis->span[axis->n - 1].at + axis->span[axis->n - 1].n : 0;
+}
 
 /* Is it all of a tensor of this shape, in place? */
 bool dcp_cut_is_whole(const struct dcp_cut *cut, const uint64_t *shape);

@@ -20,6 +20,11 @@ struct dcp_layout;
 
 #define DCP_LAYOUT_MAX_DIMS 8
 #define DCP_LAYOUT_MAX_RANKS (1u << 20)
+#define DCP_LAYOUT_MAX_TEXT (1u << 20)
+#define DCP_LAYOUT_MAX_RULES 4096
+#define DCP_LAYOUT_MAX_GLOBS 16384
+#define DCP_LAYOUT_MAX_GLOB 1024   /* bytes of one */
+#define DCP_LAYOUT_MAX_SPANS 65536 /* of one cut; numbers in lists of one layout */
 
 struct dcp_mesh {
 	uint32_t ndim;
@@ -66,8 +71,24 @@ int dcp_layout_cut(const struct dcp_layout *l, uint32_t rank, const char *key, u
 		   const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
 		   struct dcp_err *err);
 
-/* Has any rank of the mesh coordinate of @rank the non-tensor state @key? Objects are held by
- * every rank unless an only or drop rule says otherwise. */
+/*
+ * The same in two steps, for whoever asks about a key for many ranks: matching costs more than
+ * cutting. dcp_layout_rule() fills @out and allocates nothing; false: no rule matches, and
+ * cutting by it gives the error that says so. @key must outlive @out.
+ */
+struct dcp_layout_rule {
+	const char *key;
+	uint32_t number;   /* of the rule; UINT32_MAX: none */
+	uint64_t stage[8]; /* what the key's numbers are, for stage() */
+};
+
+bool dcp_layout_rule(const struct dcp_layout *l, const char *key, struct dcp_layout_rule *out);
+int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_rule *rule,
+			   uint32_t rank, uint32_t ndim, const uint64_t *shape,
+			   struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err);
+
+/* Has @rank the non-tensor state @key? Every rank has, unless only, stage or drop says
+ * otherwise. */
 bool dcp_layout_has_object(const struct dcp_layout *l, uint32_t rank, const char *key);
 
 /*
