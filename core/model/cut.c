@@ -2,6 +2,7 @@
 #include "core/model/cut.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "core/base/arena.h"
 #include "core/base/ckd.h"
@@ -65,4 +66,55 @@ bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out)
 			return false;
 	*out = n;
 	return true;
+}
+
+static bool axis_fits(const struct dcp_axis *a, uint64_t size)
+{
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < a->n; i++) {
+		const struct dcp_span *s = &a->span[i];
+
+		if (s->at != at || s->n == 0 || !dcp_range_ok(s->lo, s->n, size) ||
+		    dcp_ckd_add(&at, at, s->n))
+			return false;
+	}
+	return at == a->len;
+}
+
+bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape)
+{
+	struct dcp_cut array = *cut;
+	uint64_t volume;
+
+	if (cut->ndim != ndim)
+		return false;
+	for (uint32_t d = 0; d < ndim; d++)
+		if (!axis_fits(&cut->axis[d], shape[d]))
+			return false;
+	array.flat = false;
+	return dcp_cut_volume(&array, &volume) &&
+	       (!cut->flat || (dcp_range_ok(cut->flat_lo, cut->flat_n, volume) &&
+			       dcp_cut_volume(cut, &volume)));
+}
+
+int dcp_cut_copy(struct dcp_cut *out, const struct dcp_cut *cut, struct dcp_arena *arena)
+{
+	struct dcp_axis *axis = dcp_arena_calloc(arena, cut->ndim, sizeof(*axis));
+
+	if (!axis)
+		return -ENOMEM;
+	for (uint32_t d = 0; d < cut->ndim; d++) {
+		const struct dcp_axis *a = &cut->axis[d];
+		struct dcp_span *span = dcp_arena_calloc(arena, a->n, sizeof(*span));
+
+		if (!span)
+			return -ENOMEM;
+		if (a->n)
+			memcpy(span, a->span, a->n * sizeof(*span));
+		axis[d] = (struct dcp_axis){ span, a->n, a->len };
+	}
+	*out = *cut;
+	out->axis = axis;
+	return 0;
 }

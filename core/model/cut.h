@@ -65,3 +65,31 @@ uint32_t dcp_cut_shape(const struct dcp_cut *cut, uint64_t *shape);
 
 /* Elements of the array, padding included; false on overflow. */
 bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out);
+
+/*
+ * Is it one of a tensor of this shape? Spans that are not empty, lie inside it and stand end to
+ * end, a flat run inside the array, a volume that fits. Spans that overlap are not looked for.
+ */
+bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape);
+
+/* A copy that owns nothing of the original. -ENOMEM. */
+int dcp_cut_copy(struct dcp_cut *out, const struct dcp_cut *cut, struct dcp_arena *arena);
+
+/* The span that holds index @i of the array (below @a->len); @hint: where to look first. */
+static inline const struct dcp_span *dcp_axis_find(const struct dcp_axis *a, uint64_t i,
+						   const struct dcp_span *hint)
+{
+	size_t lo = 0, hi = a->n;
+
+	if (i - hint->at < hint->n)
+		return hint;
+	while (hi - lo > 1) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (a->span[mid].at <= i)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return &a->span[lo];
+}

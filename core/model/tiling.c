@@ -308,23 +308,17 @@ int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dc
 	return 0;
 }
 
-const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at)
+/* Of the runs that share a box, the one that holds element @at. */
+static const struct dcp_piece *find_run(const struct dcp_tiling *tl, uint32_t group,
+					const uint64_t *at)
 {
 	const struct dcp_tensor *t = tl->t;
-	const struct dcp_piece *p;
-	uint64_t linear = 0, element = 0;
-	uint32_t group, lo, hi;
+	const struct dcp_piece *p = &t->pieces[tl->order[group]];
+	uint32_t lo = group, hi = group + tl->ngroup[group];
+	uint64_t element = 0;
 
 	for (uint32_t d = 0; d < t->ndim; d++)
-		linear = linear * tl->ncell[d] + cell_of(tl, d, at[d]);
-	group = tl->cell[linear];
-	p = &t->pieces[tl->order[group]];
-	if (DCP_LIKELY(tl->ngroup[group] == 1))
-		return p;
-	for (uint32_t d = 0; d < t->ndim; d++)
 		element = element * p->len[d] + (at[d] - p->lo[d]);
-	lo = group;
-	hi = group + tl->ngroup[group];
 	while (hi - lo > 1) {
 		uint32_t mid = lo + (hi - lo) / 2;
 
@@ -334,4 +328,37 @@ const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint6
 			hi = mid;
 	}
 	return &t->pieces[tl->order[lo]];
+}
+
+const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint64_t *at,
+					uint32_t *cell)
+{
+	const struct dcp_tensor *t = tl->t;
+	uint64_t linear = 0;
+	uint32_t group;
+
+	for (uint32_t d = 0; d < t->ndim; d++) {
+		const uint64_t *cut = tl->cut[d] + cell[d];
+
+		if (DCP_UNLIKELY(at[d] < cut[0] || at[d] >= cut[1])) {
+			if (at[d] == cut[1]) /* the usual step */
+				cell[d]++;
+			else
+				cell[d] = cell_of(tl, d, at[d]);
+		}
+		linear = linear * tl->ncell[d] + cell[d];
+	}
+	group = tl->cell[linear];
+	if (DCP_LIKELY(tl->ngroup[group] == 1))
+		return &t->pieces[tl->order[group]];
+	return find_run(tl, group, at);
+}
+
+const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at)
+{
+	uint32_t cell[DCP_MAX_NDIM];
+
+	for (uint32_t d = 0; d < tl->t->ndim; d++)
+		cell[d] = cell_of(tl, d, at[d]);
+	return dcp_tiling_walk(tl, at, cell);
 }

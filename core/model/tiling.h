@@ -41,3 +41,10 @@ int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dc
 
 /* The piece that holds element @at, which must lie inside the shape. */
 const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at);
+
+/*
+ * The same for somebody who walks: cell[ndim] says where along each dimension the last one was
+ * found (zeros at first) and is kept up to date.
+ */
+const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint64_t *at,
+					uint32_t *cell);

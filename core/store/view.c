@@ -100,9 +100,9 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 	rc = dcp_tiling_init(&view->tiling, t, &view->arena, err);
 	if (rc < 0)
 		return rc;
-	view->origin = dcp_arena_calloc(&view->arena, t->ndim, sizeof(*view->origin));
-	if (!view->origin)
-		return -ENOMEM;
+	rc = dcp_cut_whole(&view->cut, t->ndim, t->shape, &view->arena);
+	if (rc < 0)
+		return rc;
 	rc = put_header(&view->header, as, t->key, t->dtype, t->itemsize, t->ndim, t->shape,
 			nbytes, &view->unit);
 	if (rc < 0)

@@ -5,6 +5,7 @@
 #pragma once
 #include "core/base/arena.h"
 #include "core/base/buf.h"
+#include "core/model/cut.h"
 #include "core/model/tiling.h"
 #include "core/store/files.h"
 #include "core/store/view.h"
@@ -26,7 +27,7 @@ struct dcp_view {
 	struct dcp_file *decoded;    /* decompressed items, to be unmapped and closed */
 	size_t ndecoded;
 	struct dcp_tiling tiling;
-	uint64_t *origin; /* zeros: the whole tensor is the region */
+	struct dcp_cut cut; /* what of the tensor the body shows */
 	struct dcp_buf header;
 	uint64_t body; /* bytes behind the header */
 	uint32_t unit; /* bytes of one element in the body */

@@ -152,7 +152,7 @@ static int copy_stored(const struct dcp_view *view, uint64_t off, char *dst, siz
 	struct dcp_seg s;
 	int rc;
 
-	dcp_plan_start(&it, &view->tiling, view->origin, view->t.shape, off, n);
+	dcp_plan_start(&it, &view->tiling, &view->cut, off, n);
 	while (dcp_plan_next(&it, &s)) {
 		b = backing_of(view, &s);
 		rc = last && b->number != last->number ? check_copied(view, last) : 0;
@@ -243,8 +243,7 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 		off += head;
 		n -= head;
 	}
-	dcp_plan_start(&it, &view->tiling, view->origin, view->t.shape, off - view->header.n,
-		       n);
+	dcp_plan_start(&it, &view->tiling, &view->cut, off - view->header.n, n);
 	while (dcp_plan_next(&it, &s)) {
 		const struct dcp_backing *b = backing_of(view, &s);
 		int rc;
