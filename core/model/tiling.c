@@ -104,8 +104,7 @@ static int collect_cuts(struct dcp_tiling *tl, uint32_t d, size_t n, struct dcp_
 	return 0;
 }
 
-/* Index of the cell of dimension @d that holds position @at (below the shape). */
-static uint32_t cell_of(const struct dcp_tiling *tl, uint32_t d, uint64_t at)
+uint32_t dcp_tiling_cell(const struct dcp_tiling *tl, uint32_t d, uint64_t at)
 {
 	const uint64_t *cut = tl->cut[d];
 	uint32_t lo = 0, hi = tl->ncell[d];
@@ -183,8 +182,8 @@ static int fill_cells(struct dcp_tiling *tl, uint32_t group, struct dcp_err *err
 	uint32_t d;
 
 	for (d = 0; d < t->ndim; d++) {
-		lo[d] = at[d] = cell_of(tl, d, p->lo[d]);
-		hi[d] = cell_of(tl, d, p->lo[d] + p->len[d] - 1) + 1;
+		lo[d] = at[d] = dcp_tiling_cell(tl, d, p->lo[d]);
+		hi[d] = dcp_tiling_cell(tl, d, p->lo[d] + p->len[d] - 1) + 1;
 	}
 	for (;;) {
 		uint64_t linear = 0;
@@ -344,7 +343,7 @@ const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint6
 			if (at[d] == cut[1]) /* the usual step */
 				cell[d]++;
 			else
-				cell[d] = cell_of(tl, d, at[d]);
+				cell[d] = dcp_tiling_cell(tl, d, at[d]);
 		}
 		linear = linear * tl->ncell[d] + cell[d];
 	}
@@ -354,11 +353,23 @@ const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint6
 	return find_run(tl, group, at);
 }
 
+const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *cell, uint32_t *n)
+{
+	uint64_t linear = 0;
+	uint32_t group;
+
+	for (uint32_t d = 0; d < tl->t->ndim; d++)
+		linear = linear * tl->ncell[d] + cell[d];
+	group = tl->cell[linear];
+	*n = tl->ngroup[group];
+	return &tl->order[group];
+}
+
 const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at)
 {
 	uint32_t cell[DCP_MAX_NDIM];
 
 	for (uint32_t d = 0; d < tl->t->ndim; d++)
-		cell[d] = cell_of(tl, d, at[d]);
+		cell[d] = dcp_tiling_cell(tl, d, at[d]);
 	return dcp_tiling_walk(tl, at, cell);
 }

@@ -2,9 +2,9 @@
 /*
  * covers: plan, tiling, pack
  *
- * Random tensors are cut into random pieces whose "files" hold, at every byte, a value that
- * can be computed from (element, byte). A plan is right when reading what it says gives the
- * bytes of the region's elements in row-major order, and nothing else was read.
+ * Planner, strided descriptors and meetings agree with a reference that looks at one element
+ * after the other (t_plan), on random tensors, cuts and ranges; what single plans look like;
+ * what is no tiling.
  */
 #include "tests/unit/t.h"
 
@@ -13,243 +13,43 @@
 #include "core/model/pack.h"
 #include "core/model/plan.h"
 #include "core/model/tiling.h"
+#include "tests/unit/t_plan.h"
 
-enum { MAX_PIECES = 64, MAX_ELEMENTS = 4096, FILE_BYTES = 1 << 17 };
-
-static uint64_t seed = 0x9e3779b97f4a7c15;
-
-static uint64_t rnd(uint64_t below)
+static uint64_t first_seed(void)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed % below;
-}
+	const char *given = getenv("DCPFS_TEST_SEED");
+	uint64_t seed = given ? strtoull(given, NULL, 0) : 0;
 
-struct world {
-	struct dcp_tensor t;
-	uint64_t shape[DCP_MAX_NDIM];
-	struct dcp_piece pieces[MAX_PIECES];
-	uint64_t lo[MAX_PIECES][8], len[MAX_PIECES][8], stride[MAX_PIECES][8];
-	uint8_t *file; /* all pieces lie in one file, one behind the other */
-	uint64_t used;
-};
-
-static uint8_t value(uint64_t element, uint64_t byte)
-{
-	return (uint8_t)(element * 131 + byte * 29 + (element >> 8) + 7);
-}
-
-static uint64_t volume(const uint64_t *v, uint32_t n)
-{
-	uint64_t r = 1;
-
-	for (uint32_t i = 0; i < n; i++)
-		r *= v[i];
-	return r;
-}
-
-/* Row-major number in the tensor of element @e of a box. */
-static uint64_t global_of(const struct dcp_tensor *t, const uint64_t *lo, const uint64_t *len,
-			  uint64_t e)
-{
-	uint64_t at[8], r = 0;
-
-	for (uint32_t d = t->ndim; d-- > 0; e /= len[d])
-		at[d] = lo[d] + e % len[d];
-	for (uint32_t d = 0; d < t->ndim; d++)
-		r = r * t->shape[d] + at[d];
-	return r;
-}
-
-/* Dense strides of a random permutation of the dimensions, sometimes with gaps. */
-static void random_strides(struct world *w, uint32_t i, uint64_t *span)
-{
-	uint32_t order[8], n = w->t.ndim;
-	uint64_t step = 1 + rnd(2);
-
-	for (uint32_t d = 0; d < n; d++)
-		order[d] = d;
-	for (uint32_t d = n; d > 1; d--) {
-		uint32_t j = (uint32_t)rnd(d), x = order[d - 1];
-
-		order[d - 1] = order[j];
-		order[j] = x;
-	}
-	*span = 1;
-	for (uint32_t k = n; k-- > 0;) {
-		uint32_t d = order[k];
-
-		w->stride[i][d] = step;
-		*span += (w->len[i][d] - 1) * step;
-		step *= w->len[i][d] + (rnd(4) == 0 ? rnd(3) : 0);
-	}
-}
-
-static void add_piece(struct world *w, const uint64_t *lo, const uint64_t *len, uint64_t run_lo,
-		      uint64_t run_n, bool strided)
-{
-	uint32_t i = (uint32_t)w->t.npieces++;
-	struct dcp_piece *p = &w->pieces[i];
-	uint64_t span = run_n, isz = w->t.itemsize;
-
-	memcpy(w->lo[i], lo, 8 * sizeof(*lo));
-	memcpy(w->len[i], len, 8 * sizeof(*len));
-	*p = (struct dcp_piece){ .lo = w->lo[i],
-				 .len = w->len[i],
-				 .run_lo = run_lo,
-				 .run_n = run_n,
-				 .off = w->used + rnd(5) };
-	if (strided && run_n) {
-		random_strides(w, i, &span);
-		p->stride = w->stride[i];
-	}
-	p->nbytes = span * isz;
-	assert_true(p->off + p->nbytes <= FILE_BYTES);
-	for (uint64_t e = run_lo; e < run_lo + run_n; e++) {
-		uint64_t at = e - run_lo, rest = e;
-
-		if (p->stride) {
-			at = 0;
-			for (uint32_t d = w->t.ndim; d-- > 0; rest /= len[d])
-				at += rest % len[d] * p->stride[d];
-		}
-		for (uint64_t b = 0; b < isz; b++)
-			w->file[p->off + at * isz + b] = value(global_of(&w->t, lo, len, e), b);
-	}
-	w->used = p->off + p->nbytes;
-}
-
-/* Cut [lo, lo + len) into pieces by random guillotine cuts; leaves may become runs. */
-static void cut(struct world *w, const uint64_t *lo, const uint64_t *len, int depth)
-{
-	uint32_t d = w->t.ndim ? (uint32_t)rnd(w->t.ndim) : 0;
-	uint64_t n = volume(len, w->t.ndim);
-
-	if (w->t.ndim && depth > 0 && len[d] > 1 && w->t.npieces < MAX_PIECES - 12) {
-		uint64_t a[8] = { 0 }, b[8] = { 0 }, first = 1 + rnd(len[d] - 1);
-		uint64_t lo2[8];
-
-		memcpy(a, len, sizeof(a));
-		memcpy(b, len, sizeof(b));
-		memcpy(lo2, lo, sizeof(lo2));
-		a[d] = first;
-		b[d] = len[d] - first;
-		lo2[d] = lo[d] + first;
-		if (rnd(2)) {
-			cut(w, lo, a, depth - 1);
-			cut(w, lo2, b, depth - 1);
-		} else {
-			cut(w, lo2, b, depth - 1);
-			cut(w, lo, a, depth - 1);
-		}
-	} else if (rnd(4) == 0 && n > 2) {
-		uint64_t x = 1 + rnd(n - 1);
-
-		add_piece(w, lo, len, x, n - x, false);
-		add_piece(w, lo, len, 0, x, false);
-	} else {
-		add_piece(w, lo, len, 0, n, rnd(3) == 0);
-	}
-}
-
-static void random_world(struct world *w)
-{
-	static const uint32_t sizes[] = { 1, 2, 4, 8, 16 };
-	uint64_t lo[8] = { 0 }, len[8] = { 0 };
-
-	w->used = 0;
-	w->t = (struct dcp_tensor){ .key = "k",
-				    .shape = w->shape,
-				    .pieces = w->pieces,
-				    .itemsize = sizes[rnd(5)],
-				    .ndim = (uint32_t)rnd(6) };
-	for (uint32_t d = 0; d < w->t.ndim; d++)
-		len[d] = w->shape[d] = 1 + rnd(w->t.ndim > 3 ? 4 : 12);
-	cut(w, lo, len, (int)rnd(6));
-	if (rnd(4) == 0 && w->t.ndim) { /* an empty shard, as torch records it: at the end */
-		memset(lo, 0, sizeof(lo));
-		lo[0] = w->shape[0];
-		len[0] = 0;
-		add_piece(w, lo, len, 0, 0, false);
-	}
-}
-
-static void check_range(const struct world *w, const struct dcp_tiling *tl, const uint64_t *lo,
-			const uint64_t *len, uint64_t off, uint64_t n)
-{
-	struct dcp_plan_iter it;
-	struct dcp_arena arena;
-	struct dcp_cut cut;
-	struct dcp_seg s;
-	uint64_t pos = off;
-
-	dcp_arena_init(&arena, 1 << 16);
-	assert_int_equal(dcp_cut_box(&cut, w->t.ndim, lo, len, &arena), 0);
-	dcp_plan_start(&it, tl, &cut, off, n);
-	while (dcp_plan_next(&it, &s)) {
-		assert_true(s.count >= 1 && s.run >= 1);
-		for (uint64_t c = 0; c < s.count; c++) {
-			uint64_t from = s.off + c * s.stride;
-
-			assert_true(from >= s.piece->off);
-			assert_true(from + s.run <= s.piece->off + s.piece->nbytes);
-			for (uint64_t b = 0; b < s.run; b++, pos++) {
-				uint64_t e = pos / w->t.itemsize;
-
-				assert_int_equal(w->file[from + b],
-						 value(global_of(&w->t, lo, len, e),
-						       pos % w->t.itemsize));
-			}
-		}
-	}
-	assert_int_equal(pos, off + n);
-	dcp_arena_finish(&arena);
+	return seed ? seed : 0x9e3779b97f4a7c15;
 }
 
 static void random_plans_agree(void **state)
 {
-	struct world *w = calloc(1, sizeof(*w));
-	struct dcp_arena arena;
+	enum { CASES = 120000 };
+	struct t_plan *w = calloc(1, sizeof(*w));
+	struct t_choice c = { .seed = first_seed() };
 
 	(void)state;
 	assert_non_null(w);
-	w->file = calloc(1, FILE_BYTES);
-	assert_non_null(w->file);
-	dcp_arena_init(&arena, 1 << 24);
-	for (int round = 0; round < 3000; round++) {
-		struct dcp_err err = { 0 };
-		struct dcp_tiling tl;
+	for (int i = 0; i < CASES; i++) {
+		uint64_t seed = c.seed;
+		const char *wrong = t_plan_check(w, &c);
 
-		random_world(w);
-		if (dcp_tiling_init(&tl, &w->t, &arena, &err) < 0)
-			fail_msg("round %d: %s", round, err.msg);
-		for (int k = 0; k < 12; k++) {
-			uint64_t lo[8] = { 0 }, len[8] = { 0 }, bytes, off;
-
-			for (uint32_t d = 0; d < w->t.ndim; d++) {
-				lo[d] = k ? rnd(w->shape[d]) : 0;
-				len[d] = k ? 1 + rnd(w->shape[d] - lo[d]) : w->shape[d];
-			}
-			bytes = volume(len, w->t.ndim) * w->t.itemsize;
-			off = k ? rnd(bytes) : 0;
-			check_range(w, &tl, lo, len, off, k ? rnd(bytes - off + 1) : bytes);
-		}
-		dcp_arena_finish(&arena);
+		if (wrong)
+			fail_msg("case %d, DCPFS_TEST_SEED=0x%llx: %s", i,
+				 (unsigned long long)seed, wrong);
 	}
-	free(w->file);
 	free(w);
 }
 
 static void packed_pieces_come_back(void **state)
 {
-	struct world *w = calloc(1, sizeof(*w));
+	struct t_plan *w = calloc(1, sizeof(*w));
+	struct t_choice c = { .seed = first_seed() };
 	struct dcp_arena arena;
 
 	(void)state;
 	assert_non_null(w);
-	w->file = calloc(1, FILE_BYTES);
-	assert_non_null(w->file);
 	dcp_arena_init(&arena, 1 << 22);
 	for (int round = 0; round < 300; round++) {
 		dcp_auto_buf struct dcp_buf blob = DCP_BUF_INIT;
@@ -257,7 +57,7 @@ static void packed_pieces_come_back(void **state)
 		struct dcp_piece *p;
 		size_t n;
 
-		random_world(w);
+		t_plan_tensor(w, &c);
 		dcp_pack_pieces(&blob, &w->t);
 		assert_int_equal(
 			dcp_unpack_pieces(blob.p, blob.n, w->t.ndim, &arena, &p, &n, &err), 0);
@@ -269,6 +69,8 @@ static void packed_pieces_come_back(void **state)
 			assert_int_equal(p[i].nbytes, w->pieces[i].nbytes);
 			assert_int_equal(p[i].run_lo, w->pieces[i].run_lo);
 			assert_int_equal(p[i].run_n, w->pieces[i].run_n);
+			assert_int_equal(p[i].file, w->pieces[i].file);
+			assert_int_equal(p[i].swap, w->pieces[i].swap);
 			assert_memory_equal(p[i].lo, w->pieces[i].lo, bytes);
 			assert_memory_equal(p[i].len, w->pieces[i].len, bytes);
 			assert_int_equal(!p[i].stride, !w->pieces[i].stride);
@@ -281,7 +83,6 @@ static void packed_pieces_come_back(void **state)
 					 -EBADMSG);
 		dcp_arena_finish(&arena);
 	}
-	free(w->file);
 	free(w);
 }
 
@@ -460,6 +261,7 @@ static void spans_and_padding(void **state)
 		assert_int_equal(!s.piece, i == 3);
 	}
 	assert_false(dcp_plan_next(&it, &s));
+	t_case("a byte range that ends in the padding");
 	dcp_plan_start(&it, &tl, &cut, 13, 4); /* the last byte, and three of the padding */
 	assert_true(dcp_plan_next(&it, &s) && s.piece == &pieces[1]);
 	assert_int_equal(s.off, 27);
