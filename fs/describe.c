@@ -128,7 +128,7 @@ int dcpfs_describe_tensor(struct dcp_version *v, int64_t id, struct dcp_jsonw *w
 	if (rc == 0)
 		rc = dcp_index_tensor(dcp_version_index(v), id, &arena, &t, err);
 	if (rc == 0) {
-		if (dcp_view_open(v, id, DCP_AS_RAW, &view, &why) == 0)
+		if (dcp_view_open(v, id, DCP_AS_RAW, NULL, &view, &why) == 0)
 			put_tensor(v, &row, dcp_view_tensor(view), NULL, w);
 		else
 			put_tensor(v, &row, &t, t.error ? t.error : why.msg, w);

@@ -241,7 +241,7 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 		return -ENOENT;
 	if (r->rows == DCP_ROW_OBJECT)
 		return open_object(f, (int64_t)i.row, err);
-	return dcp_view_open(f->ver->v, (int64_t)i.row, r->as, &f->view, err);
+	return dcp_view_open(f->ver->v, (int64_t)i.row, r->as, NULL, &f->view, err);
 }
 
 /* Key of the row behind a file, for errors.json. */

@@ -159,7 +159,7 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 	s.error = t.error;
 	/* A view knows where bytes lie inside torch.save items; without one, the items do. */
 	if (!t.error) {
-		if (dcp_view_open(p->v, row->id, DCP_AS_RAW, &view, &err) < 0)
+		if (dcp_view_open(p->v, row->id, DCP_AS_RAW, NULL, &view, &err) < 0)
 			s.error = err.msg;
 		else
 			t.pieces = dcp_view_tensor(view)->pieces,

@@ -8,6 +8,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/model/strided.h"
 #include "core/parse/npy.h"
 #include "core/parse/safetensors.h"
 #include "core/store/index.h"
@@ -61,14 +62,15 @@ bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as)
 	return as == DCP_AS_RAW || (as == DCP_AS_NPY ? info->npy : info->safetensors) != NULL;
 }
 
-int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
+static int size_of(const struct dcp_row *row, enum dcp_as as, uint32_t ndim,
+		   const uint64_t *shape, uint64_t nbytes, uint64_t *size)
 {
 	uint32_t itemsize = dcp_dtype_info(row->dtype)->size, unit;
 	struct dcp_buf header = DCP_BUF_INIT;
 	int rc;
 
 	if (as == DCP_AS_RAW) {
-		*size = row->nbytes;
+		*size = nbytes;
 		return 0;
 	}
 	if (!dcp_view_can_show(row->dtype, as))
@@ -76,49 +78,76 @@ int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
 	if (itemsize == 0)
 		return -EBADMSG;
 	if (as == DCP_AS_NPY) { /* most of what ls -l asks for */
-		*size = dcp_npy_header_size(row->dtype, row->ndim, row->shape) +
-			row->nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
+		*size = dcp_npy_header_size(row->dtype, ndim, shape) +
+			nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
 		return 0;
 	}
-	rc = put_header(&header, as, row->key, row->dtype, itemsize, row->ndim, row->shape,
-			row->nbytes, &unit);
+	rc = put_header(&header, as, row->key, row->dtype, itemsize, ndim, shape, nbytes,
+			&unit);
 	if (rc == 0)
-		*size = header.n + row->nbytes / itemsize * unit;
+		*size = header.n + nbytes / itemsize * unit;
 	dcp_buf_finish(&header);
 	return rc;
 }
 
-/* Everything behind the located tensor: tiling, header, and how elements are delivered. */
+int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
+{
+	return size_of(row, as, row->ndim, row->shape, row->nbytes, size);
+}
+
+int dcp_view_size_of_shape(const struct dcp_row *row, enum dcp_as as, uint32_t ndim,
+			   const uint64_t *shape, uint64_t *size)
+{
+	uint64_t itemsize = dcp_dtype_info(row->dtype)->size, all, n;
+
+	/* an element of an unknown type is as large as the whole tensor says */
+	if (itemsize == 0 && dcp_shape_volume(row->shape, row->ndim, &all) && all)
+		itemsize = row->nbytes / all;
+	if (!dcp_shape_volume(shape, ndim, &n) || dcp_ckd_mul(&n, n, itemsize) ||
+	    n > INT64_MAX / 16)
+		return -EBADMSG;
+	return size_of(row, as, ndim, shape, n, size);
+}
+
+/* Set the cut of a view whose told tensor is set. */
+static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp_err *err)
+{
+	const struct dcp_tensor *t = &view->told;
+
+	if (!cut)
+		return dcp_cut_whole(&view->cut, t->ndim, t->shape, &view->arena);
+	if (!dcp_cut_fits(cut, t->ndim, t->shape))
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"what is asked for is no part of this shape");
+	return dcp_cut_copy(&view->cut, cut, &view->arena);
+}
+
+/* Everything behind the located tensor: header, and how elements are delivered. */
 static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *err)
 {
 	struct dcp_tensor *t = &view->t;
-	uint64_t nbytes;
+	uint64_t shape[DCP_MAX_NDIM], n, nbytes;
+	uint32_t ndim = dcp_cut_shape(&view->cut, shape);
 	int rc;
 
-	if (!dcp_tensor_nbytes(t, &nbytes))
+	if (!dcp_cut_volume(&view->cut, &n) || dcp_ckd_mul(&nbytes, n, t->itemsize))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
-	rc = dcp_tiling_init(&view->tiling, t, &view->arena, err);
-	if (rc < 0)
-		return rc;
-	rc = dcp_cut_whole(&view->cut, t->ndim, t->shape, &view->arena);
-	if (rc < 0)
-		return rc;
-	rc = put_header(&view->header, as, t->key, t->dtype, t->itemsize, t->ndim, t->shape,
-			nbytes, &view->unit);
+	rc = put_header(&view->header, as, t->key, t->dtype, t->itemsize, ndim, shape, nbytes,
+			&view->unit);
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s has no form for %s",
 				dcp_as_name(as), t->dtype_name);
-	if (dcp_ckd_mul(&view->body, nbytes / t->itemsize, view->unit))
+	if (dcp_ckd_mul(&view->body, n, view->unit))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
 	view->widen = as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened;
 	view->convert = view->widen;
 	for (size_t i = 0; i < t->npieces; i++)
-		view->convert |= t->pieces[i].swap;
+		view->convert |= view->backing[i].needed && t->pieces[i].swap;
 	return 0;
 }
 
-int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, struct dcp_view **out,
-		  struct dcp_err *err)
+int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
+		  struct dcp_view **out, struct dcp_err *err)
 {
 	struct dcp_view *view = calloc(1, sizeof(*view));
 	int rc;
@@ -133,6 +162,8 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, struct dcp_
 	if (rc == 0 && view->told.itemsize == 0)
 		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 			      "index row: elements of no size");
+	if (rc == 0)
+		rc = take_cut(view, cut, err);
 	if (rc == 0)
 		rc = dcp_view_locate(view, err);
 	if (rc == 0)
@@ -169,4 +200,33 @@ uint64_t dcp_view_size(const struct dcp_view *view)
 const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view)
 {
 	return &view->told;
+}
+
+const void *dcp_view_header(const struct dcp_view *view, size_t *n)
+{
+	*n = view->header.n;
+	return view->header.p;
+}
+
+struct strided_call {
+	const struct dcp_view *view;
+	dcp_view_strided_fn fn;
+	void *ctx;
+};
+
+static int tell_backing(void *arg, const struct dcp_strided *s)
+{
+	const struct strided_call *c = arg;
+	const struct dcp_backing *b = &c->view->backing[s->piece - c->view->t.pieces];
+
+	return c->fn(c->ctx, s, b->number, b->fd);
+}
+
+int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx)
+{
+	struct strided_call call = { view, fn, ctx };
+
+	if (view->widen)
+		return -ENOTSUP;
+	return dcp_strided_tell(&view->tiling, &view->cut, tell_backing, &call);
 }

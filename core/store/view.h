@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * view: one tensor as somebody wants to see it, ready to be read at any offset.
+ * view: one tensor, or a cut of it, as somebody wants to see it, ready to be read at any
+ * offset.
  *
  *   raw           the exact stored values, row-major, little-endian, no header
  *   npy           a .npy header and the numbers, bf16 and fp8 widened to float32
@@ -16,9 +17,11 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "core/model/cut.h"
 #include "core/model/tensor.h"
 
 struct dcp_err;
+struct dcp_strided;
 struct dcp_version;
 struct dcp_view;
 
@@ -40,18 +43,39 @@ bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as);
  */
 struct dcp_row;
 int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size);
+/* The same of a cut whose array has that shape (dcp_cut_shape()). -EBADMSG: it overflows. */
+int dcp_view_size_of_shape(const struct dcp_row *row, enum dcp_as as, uint32_t ndim,
+			   const uint64_t *shape, uint64_t *size);
 
 /*
- * Open tensor row @id of @v. Returns 0; -EIO, -EBADMSG, -ESTALE, -ENOTSUP, -EXDEV, ... with the
- * reason in @err (key, file and offset are in it). @v must outlive the view.
+ * Open tensor row @id of @v: of it what @cut holds (copied), as an array of its own; NULL: all.
+ * Only the pieces that the cut touches are located, opened and checked, so a damaged shard
+ * fails those that need it. Returns 0; -EINVAL (no cut of this tensor), -EIO, -EBADMSG,
+ * -ESTALE, -ENOTSUP, -EXDEV, ... with the reason in @err (key, file and offset are in it). @v
+ * must outlive the view.
  */
-int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, struct dcp_view **out,
-		  struct dcp_err *err);
+int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
+		  struct dcp_view **out, struct dcp_err *err);
 void dcp_view_close(struct dcp_view *view);
 
 uint64_t dcp_view_size(const struct dcp_view *view);
-/* The tensor with every piece located (DCP_ENC_PLAIN); what index.json tells of it. */
+/* The whole tensor, with every piece that the view reads located (DCP_ENC_PLAIN); what
+ * index.json tells of it. */
 const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view);
+/* The bytes in front of the elements; @n 0: none. They live as long as the view. */
+const void *dcp_view_header(const struct dcp_view *view, size_t *n);
+
+/*
+ * Where the bytes behind the header are stored: strided descriptors (core/model/strided.h) of
+ * file number @file, open as @fd (borrowed). Destinations count from the end of the header;
+ * what no descriptor tells is zeros. @file DCP_VIEW_NO_FILE: a decompressed copy that only
+ * this process has. Where s->piece->swap is set the stored elements are big-endian. A negative
+ * return of @fn ends it and is returned; -ENOTSUP: the view widens its elements.
+ */
+#define DCP_VIEW_NO_FILE UINT32_MAX
+typedef int (*dcp_view_strided_fn)(void *ctx, const struct dcp_strided *s, uint32_t file,
+				   int fd);
+int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx);
 
 /* Are the files it reads still the ones that were indexed? 0, -ESTALE or -EIO. */
 int dcp_view_check(const struct dcp_view *view);

@@ -14,15 +14,17 @@
 struct dcp_backing {
 	const uint8_t *map; /* NULL: pread */
 	int fd;
-	uint32_t number; /* in the file table; DCP_DECODED: a decompressed copy */
+	uint32_t number; /* in the file table; DCP_VIEW_NO_FILE: a decompressed copy, or not
+			    needed */
+	bool needed;
 };
-#define DCP_DECODED UINT32_MAX
 
 struct dcp_view {
 	struct dcp_files *files;
 	struct dcp_arena arena;
 	struct dcp_tensor told;      /* pieces as stored: what index.json shows */
-	struct dcp_tensor t;         /* pieces as read: located, offsets into their backing */
+	struct dcp_tensor t;         /* pieces as read: located, offsets into their backing, if
+					the cut touches them */
 	struct dcp_backing *backing; /* one a piece */
 	struct dcp_file *decoded;    /* decompressed items, to be unmapped and closed */
 	size_t ndecoded;
@@ -35,5 +37,6 @@ struct dcp_view {
 	bool convert;  /* elements must pass through a buffer: widened or byte-swapped */
 };
 
-/* Fill t and backing of a view whose told tensor is set: find the bytes of every piece. */
+/* Fill t, tiling and backing of a view whose told tensor and cut are set: find the bytes of
+ * every piece that the cut touches. */
 int dcp_view_locate(struct dcp_view *view, struct dcp_err *err);

@@ -14,6 +14,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/model/meet.h"
 #include "core/parse/inflate.h"
 #include "core/parse/source.h"
 #include "core/parse/torch.h"
@@ -149,7 +150,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 	rc = dcp_files_get(view->files, p->file, &file, err);
 	if (rc < 0)
 		return rc;
-	view->backing[i] = (struct dcp_backing){ file->map, file->fd, p->file };
+	view->backing[i] = (struct dcp_backing){ file->map, file->fd, p->file, true };
 	rc = dcp_source_fd(file->fd, &whole);
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "cannot read it");
@@ -166,7 +167,8 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		rc = decode(view, &item, p->run_n, d, err);
 		if (rc < 0)
 			return rc;
-		view->backing[i] = (struct dcp_backing){ d->map, d->fd, DCP_DECODED };
+		view->backing[i] =
+			(struct dcp_backing){ d->map, d->fd, DCP_VIEW_NO_FILE, true };
 		item = dcp_source_mem(d->map, d->size);
 		p->filter = DCP_FILTER_NONE;
 		p->off = 0;
@@ -181,10 +183,34 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 	return rc;
 }
 
+static int need_piece(void *ctx, const struct dcp_meet *m)
+{
+	struct dcp_view *view = ctx;
+
+	view->backing[m->piece - view->t.pieces].needed = true;
+	return 0;
+}
+
+/* Which pieces have bytes of the cut? All, if it is the whole tensor: also those without any.
+ */
+static void mark_needed(struct dcp_view *view)
+{
+	uint64_t n = view->cut.flat_n;
+
+	if (dcp_cut_is_whole(&view->cut, view->t.shape)) {
+		for (size_t i = 0; i < view->t.npieces; i++)
+			view->backing[i].needed = true;
+		return;
+	}
+	if (view->cut.flat || dcp_cut_volume(&view->cut, &n))
+		dcp_meet(&view->tiling, &view->cut, 0, n, need_piece, view);
+}
+
 int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 {
 	struct dcp_tensor *t = &view->t;
 	struct dcp_piece *pieces;
+	int rc;
 
 	*t = view->told;
 	pieces = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*pieces));
@@ -195,9 +221,14 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 	if (t->npieces)
 		memcpy(pieces, t->pieces, t->npieces * sizeof(*pieces));
 	t->pieces = pieces;
+	rc = dcp_tiling_init(&view->tiling, t, &view->arena, err);
+	if (rc < 0)
+		return rc;
+	mark_needed(view);
 	for (size_t i = 0; i < t->npieces; i++) {
-		int rc = locate_piece(view, i, err);
-
+		view->backing[i].fd = -1;
+		view->backing[i].number = DCP_VIEW_NO_FILE;
+		rc = view->backing[i].needed ? locate_piece(view, i, err) : 0;
 		if (rc < 0)
 			return dcp_err_where(err, rc, "%s: piece %zu",
 					     dcp_files_name(view->files, pieces[i].file), i);

@@ -33,7 +33,7 @@ static const struct dcp_backing *backing_of(const struct dcp_view *view,
 /* Is the file still the one that was indexed? @last remembers what was asked already. */
 static int check_file(const struct dcp_view *view, const struct dcp_backing *b, uint32_t *last)
 {
-	if (b->number == *last || b->number == DCP_DECODED)
+	if (b->number == *last || b->number == DCP_VIEW_NO_FILE)
 		return 0;
 	*last = b->number;
 	return dcp_files_check(view->files, b->number);
@@ -41,7 +41,7 @@ static int check_file(const struct dcp_view *view, const struct dcp_backing *b, 
 
 int dcp_view_check(const struct dcp_view *view)
 {
-	uint32_t last = DCP_DECODED;
+	uint32_t last = DCP_VIEW_NO_FILE;
 	int rc = 0;
 
 	for (size_t i = 0; i < view->t.npieces && rc == 0; i++)
@@ -138,7 +138,8 @@ static int copy_seg(const struct dcp_view *view, const struct dcp_seg *s, char *
 
 static int check_copied(const struct dcp_view *view, const struct dcp_backing *b)
 {
-	return !b || b->number == DCP_DECODED ? 0 : dcp_files_check(view->files, b->number);
+	return !b || b->number == DCP_VIEW_NO_FILE ? 0
+						   : dcp_files_check(view->files, b->number);
 }
 
 /*
@@ -154,6 +155,10 @@ static int copy_stored(const struct dcp_view *view, uint64_t off, char *dst, siz
 
 	dcp_plan_start(&it, &view->tiling, &view->cut, off, n);
 	while (dcp_plan_next(&it, &s)) {
+		if (!s.piece) {
+			memset(dst, 0, s.run);
+			break;
+		}
 		b = backing_of(view, &s);
 		rc = last && b->number != last->number ? check_copied(view, last) : 0;
 		if (rc == 0)
@@ -230,7 +235,7 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 		 int max)
 {
 	struct dcp_plan_iter it;
-	uint32_t last = DCP_DECODED;
+	uint32_t last = DCP_VIEW_NO_FILE;
 	struct dcp_seg s;
 	int used = 0;
 
@@ -245,10 +250,10 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 	}
 	dcp_plan_start(&it, &view->tiling, &view->cut, off - view->header.n, n);
 	while (dcp_plan_next(&it, &s)) {
-		const struct dcp_backing *b = backing_of(view, &s);
+		const struct dcp_backing *b = s.piece ? backing_of(view, &s) : NULL;
 		int rc;
 
-		if (!b->map || s.count > (uint64_t)(max - used) ||
+		if (!b || !b->map || s.count > (uint64_t)(max - used) ||
 		    (s.count > 1 && s.run < IOV_MIN_RUN))
 			return 0;
 		rc = check_file(view, b, &last);

@@ -181,14 +181,10 @@ static void random_axis(struct dcp_axis *a, struct dcp_span *span, uint64_t size
 	*a = (struct dcp_axis){ n ? span : NULL, n, at };
 }
 
-/* By the definitions: element @e of the array, byte @byte of it. */
-static struct t_place place_of(const struct t_plan *w, uint64_t e, uint64_t byte)
+bool t_cut_at(const struct dcp_cut *cut, uint64_t e, uint64_t *at)
 {
-	const struct dcp_cut *cut = &w->cut;
-	uint64_t at[T_PLAN_DIMS];
-
 	if (cut->flat && e >= cut->flat_n)
-		return (struct t_place){ NULL, 0 };
+		return false;
 	if (cut->flat)
 		e += cut->flat_lo;
 	for (uint32_t d = cut->ndim; d-- > 0; e /= cut->axis[d].len) {
@@ -201,6 +197,16 @@ static struct t_place place_of(const struct t_plan *w, uint64_t e, uint64_t byte
 				at[d] = s->lo + i - s->at;
 		}
 	}
+	return true;
+}
+
+/* By the definitions: byte @byte of element @e of the array. */
+static struct t_place place_of(const struct t_plan *w, uint64_t e, uint64_t byte)
+{
+	uint64_t at[T_PLAN_DIMS];
+
+	if (!t_cut_at(&w->cut, e, at))
+		return (struct t_place){ NULL, 0 };
 	for (size_t i = 0; i < w->t.npieces; i++) {
 		const struct dcp_piece *p = &w->pieces[i];
 		uint64_t number = 0, element = 0;
@@ -211,32 +217,39 @@ static struct t_place place_of(const struct t_plan *w, uint64_t e, uint64_t byte
 			number = number * p->len[d] + (at[d] - p->lo[d]);
 			element += p->stride ? (at[d] - p->lo[d]) * p->stride[d] : 0;
 		}
-		if (in && number >= p->run_lo && number < p->run_lo + p->run_n)
-			return (struct t_place){ p, p->off + byte +
-							    (p->stride ? element
-								       : number - p->run_lo) *
-								    w->t.itemsize };
+		if (!in || number < p->run_lo || number >= p->run_lo + p->run_n)
+			continue;
+		number = p->stride ? element : number - p->run_lo;
+		return (struct t_place){ p, p->off + number * w->t.itemsize + byte };
 	}
 	return (struct t_place){ NULL, UINT64_MAX };
 }
 
-void t_plan_cut(struct t_plan *w, struct t_choice *c)
+void t_random_cut(struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape,
+		  struct dcp_axis *axis, struct dcp_span (*span)[T_PLAN_SPANS],
+		  struct t_choice *c)
 {
-	struct dcp_cut *cut = &w->cut;
 	uint64_t n = 1;
 
-	*cut = (struct dcp_cut){ .ndim = w->t.ndim, .axis = w->axis };
-	for (uint32_t d = 0; d < w->t.ndim; d++) {
-		random_axis(&w->axis[d], w->span[d], w->shape[d], c);
-		n *= w->axis[d].len;
+	*cut = (struct dcp_cut){ .ndim = ndim, .axis = axis };
+	for (uint32_t d = 0; d < ndim; d++) {
+		random_axis(&axis[d], span[d], shape[d], c);
+		n *= axis[d].len;
 	}
 	if (t_pick(c, 3) == 1) {
 		cut->flat = true;
 		cut->flat_lo = t_pick(c, n + 1);
 		cut->flat_n = t_pick(c, n - cut->flat_lo + 1);
 		cut->pad = t_pick(c, 8);
-		n = cut->flat_n + cut->pad;
 	}
+}
+
+void t_plan_cut(struct t_plan *w, struct t_choice *c)
+{
+	uint64_t n = 0;
+
+	t_random_cut(&w->cut, w->t.ndim, w->shape, w->axis, w->span, c);
+	dcp_cut_volume(&w->cut, &n);
 	w->bytes = n * w->t.itemsize;
 	for (uint64_t b = 0; b < w->bytes; b++)
 		w->place[b] = place_of(w, b / w->t.itemsize, b % w->t.itemsize);

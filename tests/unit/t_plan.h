@@ -52,7 +52,16 @@ struct t_plan {
 /* A tensor and its pieces: ranks 0 to 5, elements of 1 to 16 bytes, irregular tilings, runs,
  * strides, swapped and empty pieces in three files. */
 void t_plan_tensor(struct t_plan *w, struct t_choice *c);
-/* A cut of it, and the place of each of its bytes. */
+
+/* Any cut of a tensor of at most T_PLAN_DIMS dimensions; @axis and @span are its memory. */
+void t_random_cut(struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape,
+		  struct dcp_axis *axis, struct dcp_span (*span)[T_PLAN_SPANS],
+		  struct t_choice *c);
+/* By the definition of a cut: where in the tensor is element @e of it? false: in its padding.
+ */
+bool t_cut_at(const struct dcp_cut *cut, uint64_t e, uint64_t *at);
+
+/* A cut of the tensor of @w, and the place of each of its bytes. */
 void t_plan_cut(struct t_plan *w, struct t_choice *c);
 
 /* Make both and hold the planner (whole, and in ranges), strided descriptors and meetings

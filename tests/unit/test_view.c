@@ -2,8 +2,9 @@
 /*
  * covers: view, files, guard, fault
  *
- * Every tensor of the golden checkpoints, read through mappings and with pread, whole and in
- * random windows, copied and as pointers: always the bytes the framework itself reads.
+ * Every tensor of the golden checkpoints, read through mappings and with pread, whole, in
+ * random windows and in random cuts, copied, as pointers and by strided descriptors: always the
+ * bytes the framework itself reads.
  */
 #include "tests/unit/t.h"
 
@@ -13,7 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/buf.h"
 #include "core/base/log.h"
+#include "core/model/strided.h"
+#include "core/parse/npy.h"
 #include "core/store/files.h"
 #include "core/store/guard.h"
 #include "core/store/index.h"
@@ -21,6 +25,7 @@
 #include "core/store/view.h"
 #include "fs/fault.h"
 #include "tests/unit/t_golden.h"
+#include "tests/unit/t_plan.h"
 #include "tests/unit/t_sha256.h"
 
 static const char *const goldens[] = { "dcp-plain", "dcp-async-dedup", "dcp-sharded-tensor",
@@ -53,19 +58,35 @@ static struct dcp_version *open_version(const char *source, const char *name, bo
 	return v;
 }
 
-static struct dcp_view *open_view(struct dcp_version *v, const char *key, enum dcp_as as)
+static void find_row(struct dcp_version *v, const char *key, struct dcp_arena *arena,
+		     struct dcp_row *row)
 {
-	struct dcp_err err = { 0 };
+	assert_int_equal(
+		dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, key, arena, row), 0);
+}
+
+static int try_open(struct dcp_version *v, const char *key, enum dcp_as as,
+		    const struct dcp_cut *cut, struct dcp_view **view, struct dcp_err *err)
+{
 	struct dcp_arena arena;
-	struct dcp_view *view;
 	struct dcp_row row;
+	int rc;
 
 	dcp_arena_init(&arena, 1 << 20);
-	assert_int_equal(
-		dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, key, &arena, &row), 0);
-	if (dcp_view_open(v, row.id, as, &view, &err) < 0)
-		fail_msg("%s: %s", key, err.msg);
+	find_row(v, key, &arena, &row);
+	rc = dcp_view_open(v, row.id, as, cut, view, err);
 	dcp_arena_finish(&arena);
+	return rc;
+}
+
+static struct dcp_view *open_view(struct dcp_version *v, const char *key, enum dcp_as as,
+				  const struct dcp_cut *cut)
+{
+	struct dcp_err err = { 0 };
+	struct dcp_view *view;
+
+	if (try_open(v, key, as, cut, &view, &err) < 0)
+		fail_msg("%s: %s", key, err.msg);
 	return view;
 }
 
@@ -92,34 +113,140 @@ static void check_windows(const struct dcp_view *view, const char *whole, uint64
 	}
 }
 
+static int read_strided(void *ctx, const struct dcp_strided *d, uint32_t file, int fd)
+{
+	uint64_t total = dcp_strided_bytes(d) / d->run;
+	char *body = ctx;
+
+	(void)file;
+	for (uint64_t e = 0; e < total; e++) {
+		uint64_t rest = e, off = d->off, dst = d->dst;
+
+		for (uint32_t k = d->ndim; k-- > 0; rest /= d->count[k]) {
+			off += rest % d->count[k] * d->file_stride[k];
+			dst += rest % d->count[k] * d->dst_stride[k];
+		}
+		if (d->piece->swap) /* the caller compares only what is not */
+			continue;
+		assert_int_equal(pread(fd, body + dst, d->run, (off_t)off), d->run);
+	}
+	return 0;
+}
+
+static bool any_swapped(const struct dcp_tensor *t)
+{
+	for (size_t i = 0; i < t->npieces; i++)
+		if (t->pieces[i].swap)
+			return true;
+	return false;
+}
+
+/* The cut's array, header and all, out of the whole tensor's elements by definition. */
+static char *expect_cut(const struct dcp_tensor *t, enum dcp_as as, const struct dcp_cut *cut,
+			const char *whole, const struct dcp_view *view, uint32_t unit)
+{
+	char *out = calloc(1, dcp_view_size(view) + 1), *to = out;
+	const char zeros[16] = { 0 };
+	uint64_t at[T_PLAN_DIMS], n, shape[DCP_MAX_NDIM];
+	size_t header;
+	const void *first = dcp_view_header(view, &header);
+
+	if (header)
+		memcpy(out, first, header);
+	to += header;
+	if (as == DCP_AS_NPY) {
+		dcp_auto_buf struct dcp_buf npy = DCP_BUF_INIT;
+		uint32_t ndim = dcp_cut_shape(cut, shape);
+
+		dcp_npy_header(&npy, t->dtype, ndim, shape);
+		assert_int_equal(npy.n, header);
+		assert_memory_equal(npy.p, out, header);
+	}
+	assert_true(dcp_cut_volume(cut, &n));
+	for (uint64_t e = 0; e < n; e++, to += unit) {
+		uint64_t from = 0;
+
+		if (t_cut_at(cut, e, at)) {
+			for (uint32_t d = 0; d < t->ndim; d++)
+				from = from * t->shape[d] + at[d];
+			memcpy(to, whole + from * unit, unit);
+		} else if (as == DCP_AS_NPY) {
+			dcp_dtype_widen(t->dtype, to, zeros, 1);
+		}
+	}
+	assert_int_equal(to - out, dcp_view_size(view));
+	return out;
+}
+
+static void check_cut(struct dcp_version *v, const struct dcp_row *row, enum dcp_as as,
+		      const struct dcp_cut *cut, const char *whole, uint32_t unit)
+{
+	struct dcp_view *view = open_view(v, row->key, as, cut);
+	const struct dcp_tensor *t = dcp_view_tensor(view);
+	uint64_t size = dcp_view_size(view), told, shape[DCP_MAX_NDIM];
+	char *got = calloc(1, size + 1), *want = expect_cut(t, as, cut, whole, view, unit);
+	size_t header;
+
+	assert_int_equal(
+		dcp_view_size_of_shape(row, as, dcp_cut_shape(cut, shape), shape, &told), 0);
+	assert_int_equal(told, size);
+	assert_int_equal(dcp_view_check(view), 0);
+	assert_int_equal(dcp_view_read(view, 0, got, size), 0);
+	assert_memory_equal(got, want, size);
+	if (size)
+		check_windows(view, want, size);
+	dcp_view_header(view, &header);
+	memset(got, 0, size);
+	memcpy(got, want, header);
+	if (as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened) {
+		assert_int_equal(dcp_view_strided(view, read_strided, NULL), -ENOTSUP);
+	} else {
+		assert_int_equal(dcp_view_strided(view, read_strided, got + header), 0);
+		if (!any_swapped(t))
+			assert_memory_equal(got, want, size);
+	}
+	free(got);
+	free(want);
+	dcp_view_close(view);
+}
+
+static void check_cuts(struct dcp_version *v, const struct dcp_row *row, enum dcp_as as,
+		       const char *whole, uint32_t unit)
+{
+	struct dcp_span span[T_PLAN_DIMS][T_PLAN_SPANS];
+	struct dcp_axis axis[T_PLAN_DIMS];
+	struct t_choice c = { .seed = seed };
+	struct dcp_cut cut;
+
+	if (row->ndim > T_PLAN_DIMS) /* one tensor, 7 x size 1 */
+		return;
+	for (int i = 0; i < 6; i++) {
+		t_random_cut(&cut, row->ndim, row->shape, axis, span, &c);
+		check_cut(v, row, as, &cut, whole, unit);
+	}
+	seed = c.seed;
+}
+
 static void check_tensor(struct dcp_version *v, const char *key, const char *sha)
 {
-	for (int as = 0; as < DCP_AS_COUNT; as++) {
+	struct dcp_arena arena;
+	struct dcp_row row;
+
+	dcp_arena_init(&arena, 1 << 20);
+	find_row(v, key, &arena, &row);
+	for (int i = 0; i < DCP_AS_COUNT; i++) {
+		const struct dcp_dtype_info *info = dcp_dtype_info(row.dtype);
+		enum dcp_as as = (enum dcp_as)i;
 		struct dcp_view *view;
 		uint64_t size;
+		size_t header;
 		char *whole, hex[65];
 
-		view = NULL;
-		if (as != DCP_AS_RAW) {
-			struct dcp_arena arena;
-			struct dcp_row row;
-
-			dcp_arena_init(&arena, 1 << 20);
-			dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, key, &arena,
-					 &row);
-			if (dcp_view_can_show(row.dtype, (enum dcp_as)as)) {
-				view = open_view(v, key, (enum dcp_as)as);
-				assert_int_equal(dcp_view_size_of(&row, (enum dcp_as)as, &size),
-						 0);
-				assert_int_equal(size, dcp_view_size(view));
-			}
-			dcp_arena_finish(&arena);
-			if (!view)
-				continue;
-		} else {
-			view = open_view(v, key, DCP_AS_RAW);
-		}
-		size = dcp_view_size(view);
+		if (!dcp_view_can_show(row.dtype, as))
+			continue;
+		view = open_view(v, key, as, NULL);
+		assert_int_equal(dcp_view_size_of(&row, as, &size), 0);
+		assert_int_equal(size, dcp_view_size(view));
 		whole = malloc(size + 1);
 		assert_int_equal(dcp_view_read(view, 0, whole, size), 0);
 		if (as == DCP_AS_RAW) {
@@ -128,9 +255,13 @@ static void check_tensor(struct dcp_version *v, const char *key, const char *sha
 		}
 		if (size)
 			check_windows(view, whole, size);
+		dcp_view_header(view, &header);
+		check_cuts(v, &row, as, whole + header,
+			   as == DCP_AS_NPY ? info->npy_size : dcp_view_tensor(view)->itemsize);
 		free(whole);
 		dcp_view_close(view);
 	}
+	dcp_arena_finish(&arena);
 }
 
 static void check_golden(const char *folder, bool no_map)
@@ -196,7 +327,7 @@ static void open_copy(struct copied *c)
 	copy_file("tests/golden/hostile/base/__1_0.distcp", c->meta);
 	snprintf(c->meta, sizeof(c->meta), "%s/.metadata", c->dir);
 	c->v = open_version(c->dir, strrchr(c->dir, '/') + 1, false);
-	c->view = open_view(c->v, "ids", DCP_AS_RAW);
+	c->view = open_view(c->v, "ids", DCP_AS_RAW, NULL);
 }
 
 static void close_copy(struct copied *c)
@@ -253,6 +384,48 @@ static void a_changed_shard_is_refused(void **state)
 	close_copy(&c);
 }
 
+/* ---- cuts ---- */
+
+static void a_cut_needs_only_its_own_shards(void **state)
+{
+	struct dcp_span row = { 0, 0, 1 };
+	struct dcp_axis axis[2];
+	const struct dcp_cut cut = { .ndim = 2, .axis = axis };
+	const struct dcp_tensor *t;
+	struct dcp_view *view, *whole;
+	struct dcp_err err = { 0 };
+	struct copied c;
+	uint64_t last;
+
+	(void)state;
+	open_copy(&c);
+	whole = open_view(c.v, "layer.weight", DCP_AS_RAW, NULL);
+	t = dcp_view_tensor(whole);
+	assert_int_equal(t->ndim, 2);
+	last = t->shape[0] - 1;
+	axis[0] = (struct dcp_axis){ &row, 1, 1 };
+	axis[1] = (struct dcp_axis){ &(struct dcp_span){ 0, 0, t->shape[1] }, 1, t->shape[1] };
+	dcp_view_close(whole);
+	close_copy(&c);
+	open_copy(&c);
+	assert_int_equal(truncate(c.shard, 100), 0);
+	t_case("the whole needs the shard that was cut");
+	assert_int_equal(try_open(c.v, "layer.weight", DCP_AS_RAW, NULL, &view, &err), -EIO);
+	t_assert_says(&err, "__0_0.distcp");
+	t_case("so does its first row");
+	assert_int_equal(try_open(c.v, "layer.weight", DCP_AS_RAW, &cut, &view, &err), -EIO);
+	t_case("the last row lies elsewhere");
+	row.lo = last;
+	view = open_view(c.v, "layer.weight", DCP_AS_RAW, &cut);
+	assert_int_equal(dcp_view_check(view), 0);
+	dcp_view_close(view);
+	t_case("a row that is not there");
+	row.lo = last + 1;
+	assert_int_equal(try_open(c.v, "layer.weight", DCP_AS_RAW, &cut, &view, &err), -EINVAL);
+	t_assert_says(&err, "layer.weight: what is asked for is no part of this shape");
+	close_copy(&c);
+}
+
 /* ---- the guard ---- */
 
 static int touch(void *arg)
@@ -291,6 +464,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden_tensors),
 		cmocka_unit_test(a_changed_shard_is_refused),
+		cmocka_unit_test(a_cut_needs_only_its_own_shards),
 		cmocka_unit_test(a_cut_mapping_does_not_kill),
 	};
 
