@@ -52,6 +52,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	if (!fs)
 		return -ENOMEM;
 	fs->opts = *opts;
+	fs->opts.store.counts = &fs->stats.io;
 	clock_gettime(CLOCK_REALTIME, &fs->started);
 	pthread_rwlock_init(&fs->lock, NULL);
 	choose_owner(fs, &st);

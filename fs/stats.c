@@ -18,10 +18,20 @@ static const char *const names[DCPFS_STAT_COUNT] = {
 	[DCPFS_STAT_RESCANS] = "rescans",
 };
 
+static void put(struct dcp_buf *out, const char *name, const uint64_t *count)
+{
+	dcp_buf_printf(out, "%s %llu\n", name,
+		       (unsigned long long)__atomic_load_n(count, __ATOMIC_RELAXED));
+}
+
 void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out)
 {
 	for (int i = 0; i < DCPFS_STAT_COUNT; i++)
-		dcp_buf_printf(
-			out, "%s %llu\n", names[i],
-			(unsigned long long)__atomic_load_n(&s->count[i], __ATOMIC_RELAXED));
+		put(out, names[i], &s->count[i]);
+	put(out, "io_mapped", &s->io.mapped);
+	put(out, "io_span", &s->io.span);
+	put(out, "io_direct", &s->io.direct);
+	put(out, "io_fetched", &s->io.fetched);
+	put(out, "io_runs", &s->io.runs);
+	put(out, "io_calls", &s->io.calls);
 }

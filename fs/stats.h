@@ -5,6 +5,8 @@
 #pragma once
 #include <stdint.h>
 
+#include "core/store/fetch.h"
+
 struct dcp_buf;
 
 enum dcpfs_stat {
@@ -25,6 +27,7 @@ enum dcpfs_stat {
 
 struct dcpfs_stats {
 	uint64_t count[DCPFS_STAT_COUNT];
+	struct dcp_io_counts io; /* how the bytes of tensors were read; "io_..." */
 };
 
 static inline void dcpfs_count(struct dcpfs_stats *s, enum dcpfs_stat which, uint64_t n)

@@ -24,12 +24,13 @@ struct dcp_files {
 	const struct dcp_file_id *ids;
 	size_t n;
 	bool map;
+	struct dcp_io_counts *counts;
 	pthread_mutex_t lock; /* filling a slot */
 	struct slot slots[];
 };
 
 int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool map,
-		     struct dcp_files **out)
+		     struct dcp_io_counts *counts, struct dcp_files **out)
 {
 	struct dcp_files *f = calloc(1, sizeof(*f) + n * sizeof(f->slots[0]));
 
@@ -39,6 +40,7 @@ int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool ma
 	f->ids = ids;
 	f->n = n;
 	f->map = map && dcp_guard_enabled();
+	f->counts = counts;
 	pthread_mutex_init(&f->lock, NULL);
 	*out = f;
 	return 0;
@@ -157,4 +159,9 @@ int dcp_files_check(struct dcp_files *f, uint32_t number)
 	if (fstat(f->slots[number].file.fd, &st) < 0)
 		return -EIO;
 	return same_content(&st, &f->ids[number]);
+}
+
+struct dcp_io_counts *dcp_files_counts(const struct dcp_files *f)
+{
+	return f->counts;
 }

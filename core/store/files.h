@@ -18,6 +18,7 @@
 
 struct dcp_err;
 struct dcp_files;
+struct dcp_io_counts;
 
 struct dcp_file {
 	int fd;
@@ -28,9 +29,10 @@ struct dcp_file {
 /*
  * Borrows @dirfd and @ids, which must outlive the table. @map: false forces pread
  * (network file systems are read that way anyhow: faults there are slow and can hang).
+ * @counts: where reads of views are counted (core/store/fetch.h); NULL: nowhere.
  */
 int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool map,
-		     struct dcp_files **out);
+		     struct dcp_io_counts *counts, struct dcp_files **out);
 void dcp_files_destroy(struct dcp_files *f);
 
 /* The file, opened if it is not yet. Valid until destroy. */
@@ -42,3 +44,5 @@ int dcp_files_check(struct dcp_files *f, uint32_t number);
 
 /* Its name, for messages. */
 const char *dcp_files_name(const struct dcp_files *f, uint32_t number);
+
+struct dcp_io_counts *dcp_files_counts(const struct dcp_files *f);

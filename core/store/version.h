@@ -25,6 +25,7 @@
 struct dcp_err;
 struct dcp_files;
 struct dcp_index;
+struct dcp_io_counts;
 struct dcp_log;
 
 struct dcp_store_opts {
@@ -33,6 +34,8 @@ struct dcp_store_opts {
 	bool rebuild;           /* ignore what is cached */
 	bool no_map;            /* read backing files with pread only */
 	unsigned lock_wait_ms;  /* for another process building the same index; 0: 30 s */
+	struct dcp_io_counts
+		*counts; /* of what reads do (core/store/fetch.h); NULL: nobody asks */
 	const struct dcp_progress *progress;
 	const struct dcp_log *log;
 };

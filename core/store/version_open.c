@@ -321,7 +321,8 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	if (code == 0) {
 		ids = dcp_index_files(o.v->index, &n);
 		o.v->generation = generation(o.v);
-		code = dcp_files_create(o.v->dirfd, ids, n, !opts->no_map, &o.v->files);
+		code = dcp_files_create(o.v->dirfd, ids, n, !opts->no_map, opts->counts,
+					&o.v->files);
 		if (code < 0)
 			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
 	}

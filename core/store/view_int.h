@@ -31,10 +31,11 @@ struct dcp_view {
 	struct dcp_tiling tiling;
 	struct dcp_cut cut; /* what of the tensor the body shows */
 	struct dcp_buf header;
-	uint64_t body; /* bytes behind the header */
-	uint32_t unit; /* bytes of one element in the body */
-	bool widen;    /* the body holds converted elements */
-	bool convert;  /* elements must pass through a buffer: widened or byte-swapped */
+	uint64_t *expected; /* where in the body the next read begins, if they go on; atomic */
+	uint64_t body;      /* bytes behind the header */
+	uint32_t unit;      /* bytes of one element in the body */
+	bool widen;         /* the body holds converted elements */
+	bool convert;       /* elements must pass through a buffer: widened or byte-swapped */
 };
 
 /* Fill t, tiling and backing of a view whose told tensor and cut are set: find the bytes of

@@ -1,33 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes of a view, three ways: pointers into mappings for the kernel to copy; a plain copy,
- * straight to the caller; or, where elements are swapped or widened, through a small buffer.
- *
- * What makes a segment cheap was measured: out of a warm mapping memcpy beats any read call at
- * every run length; without a mapping, one pread over holes beats one per run until the stride
- * is about 26 KB.
+ * Bytes of a view: pointers into mappings for the kernel to copy, or copies. A copy goes piece
+ * by piece, not in destination order: all runs of a piece that a request needs are gathered
+ * together, so that many columns of many files cost one look at each file. Where elements are
+ * swapped or widened they pass through a small buffer.
  */
 #include "core/store/view_int.h"
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/model/plan.h"
+#include "core/model/strided.h"
+#include "core/store/fetch.h"
+#include "core/store/gather.h"
 #include "core/store/guard.h"
 
 enum {
-	SPAN_STRIDE = 26 << 10, /* read through holes below this distance of runs */
-	SPAN_BYTES = 64 << 10,  /* in pieces of this size, on the stack */
-	CONVERT_BYTES = 16 << 10,
-	IOV_MIN_RUN = 4096, /* mean bytes an iovec entry must carry to beat memcpy */
+	CONVERT_BYTES = 64 << 10,
+	FETCH_MIN = 64 << 10, /* of less, nobody looks whether it is there */
+	IOV_MIN_RUN = 4096,   /* mean bytes an iovec entry must carry to beat memcpy */
+	TOUCHED = 16,         /* files a request copied from that are checked together */
 };
 
-static const struct dcp_backing *backing_of(const struct dcp_view *view,
-					    const struct dcp_seg *s)
+/* One read while it is answered. Not cleared as a whole: that would cost small reads. */
+struct request {
+	const struct dcp_view *view;
+	uint64_t off; /* in the body */
+	char *dst;
+	size_t n;
+	bool asked; /* what its bytes cost is counted; now those of the next request */
+	struct dcp_fetch *fetch;
+	uint32_t touched[TOUCHED];
+	uint32_t ntouched;
+	struct dcp_io_counts io;
+};
+
+static void start(struct request *r, const struct dcp_view *view)
 {
-	return &view->backing[s->piece - view->t.pieces];
+	r->view = view;
+	r->asked = false;
+	r->ntouched = 0;
+	r->io = (struct dcp_io_counts){ 0 };
+}
+
+static const struct dcp_backing *backing_of(const struct dcp_view *view,
+					    const struct dcp_piece *p)
+{
+	return &view->backing[p - view->t.pieces];
 }
 
 /* Is the file still the one that was indexed? @last remembers what was asked already. */
@@ -49,142 +70,181 @@ int dcp_view_check(const struct dcp_view *view)
 	return rc;
 }
 
-static int pread_all(int fd, uint64_t off, void *buf, size_t n)
+/* ---- pages ---- */
+
+static int fetch_strided(void *arg, const struct dcp_strided *s)
 {
-	char *to = buf;
+	struct request *r = arg;
+	const struct dcp_backing *b = backing_of(r->view, s->piece);
+	uint64_t bytes = dcp_strided_bytes(s);
 
-	while (n) {
-		ssize_t got = pread(fd, to, n, (off_t)off);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return -EIO;
-		to += got;
-		off += (uint64_t)got;
-		n -= (size_t)got;
-	}
+	if (!b->map || b->number == DCP_VIEW_NO_FILE || !dcp_fetch_add(r->fetch, b->map, s) ||
+	    r->asked)
+		return 0;
+	*(dcp_fetch_by_run(s) ? &r->io.direct : &r->io.span) += bytes;
+	r->io.mapped -= bytes; /* where the copy will count them */
 	return 0;
-}
-
-/* Runs close together are fetched in one read, holes and all, and picked out of it. */
-static int pread_spans(int fd, const struct dcp_seg *s, char *dst)
-{
-	char span[SPAN_BYTES];
-	uint64_t per = s->run >= sizeof(span) || !s->stride
-			       ? 1
-			       : (sizeof(span) - s->run) / s->stride + 1;
-
-	if (s->stride > SPAN_STRIDE || s->run > s->stride)
-		per = 1;
-	for (uint64_t i = 0; i < s->count; i += per) {
-		uint64_t n = DCP_MIN(per, s->count - i), from = s->off + i * s->stride;
-		int rc;
-
-		if (n == 1) {
-			rc = pread_all(fd, from, dst, s->run);
-			dst += s->run;
-		} else {
-			rc = pread_all(fd, from, span, (n - 1) * s->stride + s->run);
-			for (uint64_t k = 0; k < n && rc == 0; k++, dst += s->run)
-				memcpy(dst, span + k * s->stride, s->run);
-		}
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
-/* Single elements at a distance: the compiler turns each width into plain moves. */
-static void gather_small(char *dst, const uint8_t *src, uint64_t run, uint64_t count,
-			 uint64_t stride)
-{
-	switch (run) {
-	case 1:
-		for (; count--; dst += 1, src += stride)
-			*dst = (char)*src;
-		break;
-	case 2:
-		for (; count--; dst += 2, src += stride)
-			memcpy(dst, src, 2);
-		break;
-	case 4:
-		for (; count--; dst += 4, src += stride)
-			memcpy(dst, src, 4);
-		break;
-	case 8:
-		for (; count--; dst += 8, src += stride)
-			memcpy(dst, src, 8);
-		break;
-	default:
-		for (; count--; dst += run, src += stride)
-			memcpy(dst, src, run);
-	}
-}
-
-static int copy_seg(const struct dcp_view *view, const struct dcp_seg *s, char *dst)
-{
-	const struct dcp_backing *b = backing_of(view, s);
-
-	if (!b->map)
-		return s->count == 1 ? pread_all(b->fd, s->off, dst, s->run)
-				     : pread_spans(b->fd, s, dst);
-	if (s->count == 1)
-		memcpy(dst, b->map + s->off, s->run);
-	else
-		gather_small(dst, b->map + s->off, s->run, s->count, s->stride);
-	return 0;
-}
-
-static int check_copied(const struct dcp_view *view, const struct dcp_backing *b)
-{
-	return !b || b->number == DCP_VIEW_NO_FILE ? 0
-						   : dcp_files_check(view->files, b->number);
 }
 
 /*
- * Stored bytes [off, off + n) of the body as they are, no widening; swapped pieces swapped.
- * Files are checked behind the copies out of them: before, a writer could come in between.
+ * Ask for the pages behind a request that are not there and, when it goes on where the last one
+ * ended, for those of the next one: no further, for what nobody wants is not read.
  */
-static int copy_stored(const struct dcp_view *view, uint64_t off, char *dst, size_t n)
+static void fetch(struct request *r)
 {
-	const struct dcp_backing *b, *last = NULL;
+	const struct dcp_view *view = r->view;
+	uint64_t first = r->off / view->unit, end = (r->off + r->n - 1) / view->unit + 1;
+	uint64_t all = view->body / view->unit;
+	struct dcp_fetch f;
+
+	if (r->n < FETCH_MIN)
+		return;
+	dcp_fetch_begin(&f, &r->io);
+	r->fetch = &f;
+	dcp_strided_part(&view->tiling, &view->cut, first, end - first, fetch_strided, r);
+	dcp_fetch_end(&f);
+	if (__atomic_exchange_n(view->expected, r->off + r->n, __ATOMIC_RELAXED) != r->off ||
+	    end == all)
+		return;
+	r->asked = true;
+	f.warm = 0;
+	dcp_strided_part(&view->tiling, &view->cut, end, DCP_MIN(end - first, all - end),
+			 fetch_strided, r);
+	dcp_fetch_end(&f);
+}
+
+/* ---- copies ---- */
+
+/*
+ * Files are checked behind the copies out of them: before, a writer could come in between.
+ * Few enough are remembered until the end of the request.
+ */
+static int check_touched(struct request *r)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < r->ntouched && rc == 0; i++)
+		rc = dcp_files_check(r->view->files, r->touched[i]);
+	r->io.calls += r->ntouched;
+	r->ntouched = 0;
+	return rc;
+}
+
+static int touch(struct request *r, uint32_t number)
+{
+	int rc = 0;
+
+	if (number == DCP_VIEW_NO_FILE)
+		return 0;
+	for (uint32_t i = 0; i < r->ntouched; i++)
+		if (r->touched[i] == number)
+			return 0;
+	if (r->ntouched == TOUCHED)
+		rc = check_touched(r);
+	r->touched[r->ntouched++] = number;
+	return rc;
+}
+
+/* Bring every run of @s in dimensions from @k on to the byte order of this machine. */
+static void swap_runs(const struct dcp_view *view, const struct dcp_strided *s, uint32_t k,
+		      char *dst)
+{
+	if (k == s->ndim) {
+		dcp_dtype_swap(view->t.dtype, dst, s->run / view->t.itemsize);
+		return;
+	}
+	for (uint64_t i = 0; i < s->count[k]; i++)
+		swap_runs(view, s, k + 1, dst + i * s->dst_stride[k]);
+}
+
+struct copy {
+	struct request *r;
+	char *dst;
+};
+
+static int copy_strided(void *arg, const struct dcp_strided *s)
+{
+	const struct copy *c = arg;
+	struct request *r = c->r;
+	const struct dcp_backing *b = backing_of(r->view, s->piece);
+	uint64_t bytes = dcp_strided_bytes(s);
+	int rc = touch(r, b->number);
+
+	if (rc < 0)
+		return rc;
+	r->io.runs += bytes / s->run;
+	if (b->map) {
+		dcp_gather_copy(c->dst, b->map + s->off, s);
+		r->io.mapped += bytes;
+	} else {
+		rc = dcp_gather_read(c->dst, b->fd, s, &r->io);
+	}
+	if (rc == 0 && s->piece->swap)
+		swap_runs(r->view, s, 0, c->dst + s->dst);
+	return rc;
+}
+
+/* A part of one element, which is in one piece or in the padding; never of a swapped one. */
+static int copy_bytes(struct request *r, uint64_t off, char *dst, size_t n)
+{
+	struct copy c = { r, dst };
 	struct dcp_plan_iter it;
 	struct dcp_seg s;
-	int rc;
 
-	dcp_plan_start(&it, &view->tiling, &view->cut, off, n);
-	while (dcp_plan_next(&it, &s)) {
-		if (!s.piece) {
-			memset(dst, 0, s.run);
-			break;
-		}
-		b = backing_of(view, &s);
-		rc = last && b->number != last->number ? check_copied(view, last) : 0;
-		if (rc == 0)
-			rc = copy_seg(view, &s, dst);
-		if (rc < 0)
-			return rc;
-		if (s.piece->swap)
-			dcp_dtype_swap(view->t.dtype, dst, s.run * s.count / view->t.itemsize);
-		dst += s.run * s.count;
-		last = b;
-	}
-	return check_copied(view, last);
+	if (n == 0)
+		return 0;
+	dcp_plan_start(&it, &r->view->tiling, &r->view->cut, off, n);
+	dcp_plan_next(&it, &s);
+	if (s.piece)
+		return copy_strided(
+			&c, &(struct dcp_strided){ .piece = s.piece, .off = s.off, .run = n });
+	memset(dst, 0, n);
+	return 0;
+}
+
+/* Elements [first, first + n) of the cut's array as they are stored, swapped ones swapped. */
+static int copy_elements(struct request *r, uint64_t first, char *dst, uint64_t n)
+{
+	const struct dcp_view *view = r->view;
+	uint64_t data = view->cut.flat_n, have = first < data ? data - first : 0;
+	struct copy c = { r, dst };
+
+	if (view->cut.flat && have < n)
+		memset(dst + have * view->t.itemsize, 0, (n - have) * view->t.itemsize);
+	return dcp_strided_part(&view->tiling, &view->cut, first, n, copy_strided, &c);
+}
+
+/* Stored bytes [off, off + n) of the body as they are. */
+static int copy_stored(struct request *r, uint64_t off, char *dst, size_t n)
+{
+	uint64_t itemsize = r->view->t.itemsize, inside = off % itemsize, whole;
+	size_t head = inside ? DCP_MIN(n, itemsize - inside) : 0;
+	int rc = copy_bytes(r, off, dst, head);
+
+	off += head;
+	dst += head;
+	whole = (n - head) / itemsize;
+	if (rc == 0 && whole)
+		rc = copy_elements(r, off / itemsize, dst, whole);
+	whole *= itemsize;
+	return rc < 0 ? rc : copy_bytes(r, off + whole, dst + whole, n - head - whole);
 }
 
 /* Whole elements at a time through a buffer, then the bytes of them that were asked for. */
-static int copy_converted(const struct dcp_view *view, uint64_t off, char *dst, size_t n)
+static int copy_converted(struct request *r)
 {
+	const struct dcp_view *view = r->view;
 	char stored[CONVERT_BYTES], wide[CONVERT_BYTES];
 	uint64_t most = CONVERT_BYTES / DCP_MAX(view->unit, view->t.itemsize);
+	uint64_t off = r->off;
+	char *dst = r->dst;
+	size_t n = r->n;
 
 	while (n) {
 		uint64_t first = off / view->unit, inside = off % view->unit;
 		uint64_t count = DCP_MIN(most, (inside + n + view->unit - 1) / view->unit);
 		size_t bytes = DCP_MIN(n, count * view->unit - inside);
-		int rc = copy_stored(view, first * view->t.itemsize, stored,
-				     count * view->t.itemsize);
+		int rc = copy_elements(r, first, stored, count);
 
 		if (rc < 0)
 			return rc;
@@ -198,25 +258,24 @@ static int copy_converted(const struct dcp_view *view, uint64_t off, char *dst, 
 	return 0;
 }
 
-struct request {
-	const struct dcp_view *view;
-	uint64_t off;
-	char *dst;
-	size_t n;
-};
-
 static int copy_body(void *arg)
 {
-	const struct request *r = arg;
+	struct request *r = arg;
+	int rc;
 
-	return r->view->convert ? copy_converted(r->view, r->off, r->dst, r->n)
-				: copy_stored(r->view, r->off, r->dst, r->n);
+	fetch(r);
+	rc = r->view->convert ? copy_converted(r) : copy_stored(r, r->off, r->dst, r->n);
+	return rc < 0 ? rc : check_touched(r);
 }
 
 int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n)
 {
-	struct request r = { .view = view, .dst = buf, .n = n };
+	struct request r;
+	int rc;
 
+	start(&r, view);
+	r.dst = buf;
+	r.n = n;
 	if (off < view->header.n) {
 		size_t head = DCP_MIN(n, view->header.n - off);
 
@@ -228,13 +287,16 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 	if (r.n == 0)
 		return 0;
 	r.off = off - view->header.n;
-	return dcp_guard_run(copy_body, &r);
+	rc = dcp_guard_run(copy_body, &r);
+	dcp_io_add(dcp_files_counts(view->files), &r.io);
+	return rc;
 }
 
 int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
 		 int max)
 {
 	struct dcp_plan_iter it;
+	struct request r;
 	uint32_t last = DCP_VIEW_NO_FILE;
 	struct dcp_seg s;
 	int used = 0;
@@ -248,9 +310,12 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 		off += head;
 		n -= head;
 	}
-	dcp_plan_start(&it, &view->tiling, &view->cut, off - view->header.n, n);
+	start(&r, view);
+	r.off = off - view->header.n;
+	r.n = n;
+	dcp_plan_start(&it, &view->tiling, &view->cut, r.off, n);
 	while (dcp_plan_next(&it, &s)) {
-		const struct dcp_backing *b = s.piece ? backing_of(view, &s) : NULL;
+		const struct dcp_backing *b = s.piece ? backing_of(view, s.piece) : NULL;
 		int rc;
 
 		if (!b || !b->map || s.count > (uint64_t)(max - used) ||
@@ -266,5 +331,9 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 	}
 	if (used > 2 && n / (size_t)used < IOV_MIN_RUN)
 		return 0;
+	fetch(&r);
+	r.io.mapped += n;
+	r.io.runs += (uint64_t)used;
+	dcp_io_add(dcp_files_counts(view->files), &r.io);
 	return used;
 }

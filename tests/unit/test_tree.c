@@ -126,7 +126,7 @@ static void slabs_come_back(void **state)
 static void stats_name_every_counter(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
-	struct dcpfs_stats stats = { { 0 } };
+	struct dcpfs_stats stats = { .io = { .fetched = 77 } };
 	int lines = 0;
 
 	(void)state;
@@ -134,8 +134,9 @@ static void stats_name_every_counter(void **state)
 	dcpfs_stats_text(&stats, &b);
 	for (const char *p = b.p; *p; p++)
 		lines += *p == '\n';
-	assert_int_equal(lines, DCPFS_STAT_COUNT);
+	assert_int_equal(lines, DCPFS_STAT_COUNT + sizeof(stats.io) / sizeof(stats.io.mapped));
 	assert_non_null(strstr(b.p, "\nread_bytes 4096\n"));
+	assert_non_null(strstr(b.p, "\nio_fetched 77\n"));
 	assert_null(strstr(b.p, "(null)"));
 }
 

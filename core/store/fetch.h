@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fetch: having the pages of mapped files in memory before they are copied.
+ *
+ * Touching a cold page makes the kernel read around it, as far as its read-ahead reaches: of
+ * a row of a big shard it would read many times what is wanted, of columns all of the shard,
+ * and it would wait for each. So the ranges that a copy will touch are asked for before it,
+ * and no others: through holes where runs are close together, run by run where they are not.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+struct dcp_strided;
+
+/* Distance of runs up to which reading the holes between them costs less than a read each. */
+#define DCP_FETCH_STRIDE (26u << 10)
+
+/* What was done to get bytes. Shared ones are added to with dcp_io_add(). */
+struct dcp_io_counts {
+	uint64_t mapped;  /* bytes delivered out of mappings, their pages being there */
+	uint64_t span;    /* bytes delivered of spans that had to be read, holes and all */
+	uint64_t direct;  /* bytes delivered of runs that had to be read one by one */
+	uint64_t fetched; /* bytes asked of files before a copy, holes and ends of pages
+			     included */
+	uint64_t runs;    /* copied */
+	uint64_t calls;   /* of the kernel, for all that */
+};
+
+/* Any thread; @to may be NULL. */
+void dcp_io_add(struct dcp_io_counts *to, const struct dcp_io_counts *more);
+
+#define DCP_FETCH_RANGES 256
+
+/* What one request asks for, in few calls. */
+struct dcp_fetch {
+	struct iovec range[DCP_FETCH_RANGES];
+	size_t n;
+	struct dcp_io_counts *io;
+	unsigned warm; /* looks that found everything there */
+	bool cold;     /* one that did not: the rest is not looked at, only asked for */
+};
+
+void dcp_fetch_begin(struct dcp_fetch *f, struct dcp_io_counts *io);
+
+/*
+ * Have brought in what @s touches of the file that is mapped at @map; false: it was there, as
+ * both its ends were, or those of others before it.
+ */
+bool dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s);
+
+/* Ask, and wait for nothing. */
+void dcp_fetch_end(struct dcp_fetch *f);
+
+/* Is @s read run by run (or cluster by cluster), being one run or holes not worth reading? */
+bool dcp_fetch_by_run(const struct dcp_strided *s);
