@@ -3,40 +3,57 @@
  * Names of the tree: lookup and listing.
  *
  * Positions in a directory: 1 and 2 are "." and "..", 3 to 31 the fixed children, FIRST_ROW
- * and up the versions by their place, or rows by their id. So seekdir and telldir hold across
- * listings, and a listing needs no state between calls.
+ * and up the versions by their place, rows by their id, layouts and ranks by their number. So
+ * seekdir and telldir hold across listings, and a listing needs no state between calls.
  */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/model/name.h"
 #include "core/store/index.h"
 #include "fs/fs.h"
+#include "fs/layouts.h"
+#include "fs/ranks.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
 
 enum { FIRST_ROW = 32 };
 
-/* Can this form show the row at all? One that cannot is not listed in its directory. */
-static bool is_shown(const struct dcpfs_rows *r, const struct dcp_row *row)
+/*
+ * Is the row there, and can this form show it? Otherwise it is not listed. @row becomes what
+ * @ver holds of it; one that a layout cannot cut stays as it is: opening it gives the error.
+ */
+static bool is_shown(const struct dcpfs_version *ver, const struct dcpfs_rows *r,
+		     struct dcp_row *row, struct dcp_arena *arena)
 {
-	return r->rows == DCP_ROW_OBJECT || dcp_view_can_show(row->dtype, r->as);
+	if (r->rows == DCP_ROW_OBJECT)
+		return dcpfs_rank_has_object(ver, row->key);
+	return dcp_view_can_show(row->dtype, r->as) &&
+	       dcpfs_rank_cut(ver, row, arena, NULL, NULL) != 0;
 }
 
-/* Tied tensors are one inode: the first of them. */
+/* Tied tensors are one inode: the first of them. A rank may cut each in its own way. */
+static bool is_tied(const struct dcpfs_version *ver, const struct dcp_row *row)
+{
+	return row->alias_of && !ver->of;
+}
+
 static uint64_t ino_of_row(const struct dcpfs_version *ver, const struct dcpfs_rows *r,
 			   const struct dcp_row *row)
 {
 	return dcpfs_ino_pack(ver->slot, r->file,
-			      (uint64_t)(row->alias_of ? row->alias_of : row->id));
+			      (uint64_t)(is_tied(ver, row) ? row->alias_of : row->id));
 }
 
 static int attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		       const struct dcp_row *row, struct stat *st)
 {
-	if (row->alias_of)
+	if (is_tied(ver, row))
 		return dcpfs_getattr(fs, ino, st);
 	dcpfs_attr_of_row(fs, ver, ino, row, st);
 	return 0;
@@ -57,7 +74,7 @@ static int lookup_row(struct dcpfs *fs, struct dcpfs_version *ver, const struct 
 		return rc;
 	dcp_arena_init(&arena, 1 << 20);
 	rc = dcp_index_by_name(dcp_version_index(ver->v), r->rows, stem, &arena, &row);
-	if (rc == 0 && !is_shown(r, &row))
+	if (rc == 0 && !is_shown(ver, r, &row, &arena))
 		rc = -ENOENT;
 	if (rc == 0) {
 		*ino = ino_of_row(ver, r, &row);
@@ -68,20 +85,24 @@ static int lookup_row(struct dcpfs *fs, struct dcpfs_version *ver, const struct 
 	return rc;
 }
 
-static uint64_t parent_of(struct dcpfs_ino i)
+/* @ver: what the slot stands for; NULL: slot 0. */
+static uint64_t parent_of(struct dcpfs_ino i, const struct dcpfs_version *ver)
 {
 	enum dcpfs_kind parent = dcpfs_node(i.kind)->parent;
 
-	return dcpfs_ino_pack(parent == DCPFS_ROOT ? 0 : i.slot, parent, 0);
+	if (i.kind == DCPFS_VERSION && ver && ver->of)
+		return dcpfs_ino_pack(ver->of->slot, DCPFS_LAYOUT, ver->layout->id);
+	return dcpfs_ino_pack(parent == DCPFS_ROOT ? 0 : i.slot, parent,
+			      i.kind == DCPFS_LAYOUT_JSON ? i.row : 0);
 }
 
 /* A fixed child's inode; 0: it is not there now. The link's tells where it leads, so that the
  * kernel may keep what it read from it: when latest moves, it is another inode. */
-static uint64_t ino_of_child(struct dcpfs *fs, uint32_t slot, enum dcpfs_kind kind)
+static uint64_t ino_of_child(struct dcpfs *fs, struct dcpfs_ino dir, enum dcpfs_kind kind)
 {
-	uint32_t to = kind == DCPFS_LATEST ? dcpfs_latest(fs) : 0;
+	uint64_t row = kind == DCPFS_LATEST ? dcpfs_latest(fs) : dir.row;
 
-	return kind == DCPFS_LATEST && !to ? 0 : dcpfs_ino_pack(slot, kind, to);
+	return kind == DCPFS_LATEST && !row ? 0 : dcpfs_ino_pack(dir.slot, kind, row);
 }
 
 static int lookup_version(struct dcpfs *fs, const char *name, uint64_t *ino)
@@ -97,45 +118,103 @@ static int lookup_version(struct dcpfs *fs, const char *name, uint64_t *ino)
 	return rc;
 }
 
-/* A file of a directory of rows; with its attributes, since the row is at hand. */
-static int lookup_in_rows(struct dcpfs *fs, struct dcpfs_ino dir, const char *name,
-			  uint64_t *ino, struct stat *st)
+/* A name below shard/: one that no layout has is told in the log, where the user of a shell
+ * that says "No such file" finds the nearest. */
+static int lookup_layout(struct dcpfs *fs, struct dcpfs_ino dir, const char *name,
+			 uint64_t *ino)
 {
-	struct dcpfs_version *ver = dcpfs_version_by_slot(fs, dir.slot);
-	int rc = ver ? lookup_row(fs, ver, dcpfs_rows_in(dir.kind), name, ino, st) : -ESTALE;
+	struct dcp_err err = { 0 };
+	const struct dcpfs_layout *layout;
+	int rc = dcpfs_layouts_find(fs->layouts, name, &layout, &err);
 
-	dcpfs_version_put(ver);
+	if (rc == -EINVAL || rc == -ENOENT) {
+		dcp_log(fs->opts.log, DCP_LOG_INFO, "shard/%s: %s", name, err.msg);
+		return -ENOENT;
+	}
+	if (rc == 0)
+		*ino = dcpfs_ino_pack(dir.slot, DCPFS_LAYOUT, layout->id);
 	return rc;
+}
+
+/* "17", not "017". */
+static int rank_of(const char *name, uint32_t *rank)
+{
+	size_t n = strlen(name);
+
+	if (n == 0 || n > 7 || strspn(name, "0123456789") != n || (*name == '0' && n > 1))
+		return -ENOENT;
+	*rank = (uint32_t)strtoul(name, NULL, 10);
+	return 0;
+}
+
+static int lookup_rank(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_version *ver,
+		       const char *name, uint64_t *ino)
+{
+	const struct dcpfs_layout *layout = dcpfs_layouts_by_id(fs->layouts, dir.row);
+	struct dcpfs_version *r;
+	uint32_t rank;
+	int rc = layout ? rank_of(name, &rank) : -ENOENT;
+
+	if (rc == 0)
+		rc = dcpfs_rank_get(fs, ver, layout, rank, &r);
+	if (rc < 0)
+		return rc;
+	*ino = dcpfs_ino_pack(r->slot, DCPFS_VERSION, 0);
+	dcpfs_version_put(r);
+	return 0;
+}
+
+/* @ver: what the parent's slot stands for; NULL: slot 0. 1: @st is filled in already. */
+static int lookup_in(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_version *ver,
+		     const char *name, uint64_t *ino, struct stat *st)
+{
+	const struct dcpfs_node *child = dcpfs_child(dir.kind, ver && ver->of, name);
+	int rc;
+
+	if (!strcmp(name, ".")) /* asked for inodes known by number only (NFS, file handles) */
+		*ino = dcpfs_ino_pack(dir.slot, dir.kind, dir.row);
+	else if (!strcmp(name, ".."))
+		*ino = parent_of(dir, ver);
+	else if (dcpfs_node(dir.kind)->type != DCPFS_DIR)
+		return -ENOTDIR;
+	else if (child)
+		return (*ino = ino_of_child(fs, dir, child->kind)) ? 0 : -ENOENT;
+	else if (dir.kind == DCPFS_ROOT)
+		return lookup_version(fs, name, ino);
+	else if (dir.kind == DCPFS_SHARD_DIR)
+		return lookup_layout(fs, dir, name, ino);
+	else if (dir.kind == DCPFS_LAYOUT && ver)
+		return lookup_rank(fs, dir, ver, name, ino);
+	else if (dcpfs_rows_in(dir.kind) && ver) {
+		rc = lookup_row(fs, ver, dcpfs_rows_in(dir.kind), name, ino, st);
+		return rc < 0 ? rc : 1;
+	} else {
+		return -ENOENT;
+	}
+	return 0;
 }
 
 int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *ino,
 		 struct stat *st)
 {
-	struct dcpfs_ino p = dcpfs_ino_unpack(parent);
-	const struct dcpfs_node *dir = dcpfs_node(p.kind), *child;
-	int rc = 0;
+	struct dcpfs_ino dir = dcpfs_ino_unpack(parent);
+	struct dcpfs_version *ver = NULL;
+	int rc;
 
-	if (!dir)
+	if (!dcpfs_node(dir.kind))
 		return -ENOENT;
-	child = dcpfs_child(p.kind, name);
 	if (strlen(name) > NAME_MAX)
-		rc = -ENAMETOOLONG;
-	else if (!strcmp(name,
-			 ".")) /* asked for inodes known by number only (NFS, file handles) */
-		*ino = parent;
-	else if (!strcmp(name, ".."))
-		*ino = parent_of(p);
-	else if (dir->type != DCPFS_DIR)
-		rc = -ENOTDIR;
-	else if (child)
-		rc = (*ino = ino_of_child(fs, p.slot, child->kind)) ? 0 : -ENOENT;
-	else if (p.kind == DCPFS_ROOT)
-		rc = lookup_version(fs, name, ino);
-	else if (dcpfs_rows_in(p.kind))
-		return lookup_in_rows(fs, p, name, ino, st);
-	else
-		rc = -ENOENT;
-	return rc == 0 && st ? dcpfs_getattr(fs, *ino, st) : rc;
+		return -ENAMETOOLONG;
+	if (dir.slot) {
+		ver = dcpfs_version_by_slot(fs, dir.slot);
+		if (!ver)
+			return -ESTALE;
+	}
+	rc = lookup_in(fs, dir, ver, name, ino, st);
+	if (rc == 0 && st)
+		rc = dcpfs_getattr(fs, *ino, st);
+	dcpfs_version_put(ver);
+	return rc < 0 ? rc : 0;
 }
 
 /* ---- listing ---- */
@@ -162,17 +241,17 @@ static bool tell(const struct listing *l, const char *name, uint64_t ino, enum d
 	return l->fn(l->ctx, name, &st, position);
 }
 
-static bool list_fixed(const struct listing *l, struct dcpfs_ino dir, uint64_t ino,
-		       uint64_t after)
+static bool list_fixed(const struct listing *l, struct dcpfs_ino dir,
+		       const struct dcpfs_version *ver, uint64_t ino, uint64_t after)
 {
 	const struct dcpfs_node *child;
 
 	if (after < 1 && !tell(l, ".", ino, DCPFS_DIR, 1))
 		return false;
-	if (after < 2 && !tell(l, "..", parent_of(dir), DCPFS_DIR, 2))
+	if (after < 2 && !tell(l, "..", parent_of(dir, ver), DCPFS_DIR, 2))
 		return false;
-	for (unsigned n = 0; (child = dcpfs_child_at(dir.kind, n)); n++) {
-		uint64_t at = ino_of_child(l->fs, dir.slot, child->kind);
+	for (unsigned n = 0; (child = dcpfs_child_at(dir.kind, ver && ver->of, n)); n++) {
+		uint64_t at = ino_of_child(l->fs, dir, child->kind);
 
 		if (after < 3 + n && at && !tell(l, child->name, at, child->type, 3 + n))
 			return false;
@@ -198,27 +277,66 @@ static void list_versions(const struct listing *l, uint64_t after)
 	}
 }
 
+static void list_layouts(const struct listing *l, struct dcpfs_ino dir, uint64_t after)
+{
+	const struct dcpfs_layout *layout;
+
+	after = after < FIRST_ROW ? 0 : after - FIRST_ROW + 1;
+	for (; (layout = dcpfs_layouts_at(l->fs->layouts, after)); after++)
+		if (!tell(l, layout->name, dcpfs_ino_pack(dir.slot, DCPFS_LAYOUT, layout->id),
+			  DCPFS_DIR, FIRST_ROW + after))
+			return;
+}
+
+static int list_ranks(const struct listing *l, struct dcpfs_ino dir, struct dcpfs_version *ver,
+		      uint64_t after)
+{
+	const struct dcpfs_layout *layout = dcpfs_layouts_by_id(l->fs->layouts, dir.row);
+	uint32_t n = layout ? dcp_layout_ranks(layout->l) : 0;
+
+	after = after < FIRST_ROW ? 0 : after - FIRST_ROW + 1;
+	for (uint32_t rank = (uint32_t)after; rank < n; rank++) {
+		struct dcpfs_version *r;
+		char name[16];
+		bool more;
+		int rc = dcpfs_rank_get(l->fs, ver, layout, rank, &r);
+
+		if (rc < 0)
+			return rc;
+		snprintf(name, sizeof(name), "%u", rank);
+		more = tell(l, name, dcpfs_ino_pack(r->slot, DCPFS_VERSION, 0), DCPFS_DIR,
+			    FIRST_ROW + (uint64_t)rank);
+		dcpfs_version_put(r);
+		if (!more)
+			break;
+	}
+	return 0;
+}
+
 static int list_rows(const struct listing *l, struct dcpfs_version *ver,
 		     const struct dcpfs_rows *r, uint64_t after)
 {
 	struct dcp_index_scan *scan;
+	struct dcp_arena arena;
 	struct dcp_row row;
 	bool more = true;
 	int rc;
 
 	rc = dcpfs_version_open(l->fs, ver, NULL);
-	if (rc == 0)
+	if (rc == 0) /* what a rank holds depends on keys and shapes: whole rows */
 		rc = dcp_index_scan(dcp_version_index(ver->v), r->rows,
 				    after < FIRST_ROW ? 0 : (int64_t)(after - FIRST_ROW),
-				    !l->attrs, &scan);
+				    !l->attrs && !ver->of, &scan);
 	if (rc < 0) /* C libraries take ENOENT for the end of a listing */
 		return rc == -ENOENT ? -ESTALE : rc;
+	dcp_arena_init(&arena, 16 << 20);
 	while (more && (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		uint64_t ino = ino_of_row(ver, r, &row);
 		struct stat st = { .st_ino = ino, .st_mode = S_IFREG, .st_size = -1 };
 		char name[NAME_MAX + 1];
 
-		if (!is_shown(r, &row))
+		dcp_arena_reset(&arena);
+		if (!is_shown(ver, r, &row, &arena))
 			continue;
 		stpcpy(stpcpy(name, row.name),
 		       r->extension); /* the stem is at most DCP_NAME_MAX */
@@ -226,6 +344,7 @@ static int list_rows(const struct listing *l, struct dcpfs_version *ver,
 			continue;
 		more = l->fn(l->ctx, name, &st, FIRST_ROW + (uint64_t)row.id);
 	}
+	dcp_arena_finish(&arena);
 	dcp_index_scan_end(scan);
 	return rc < 0 ? rc : 0;
 }
@@ -247,9 +366,13 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 		if (!ver)
 			return -ESTALE;
 	}
-	if (list_fixed(&l, dir, ino, after)) {
+	if (list_fixed(&l, dir, ver, ino, after)) {
 		if (dir.kind == DCPFS_ROOT)
 			list_versions(&l, after);
+		else if (dir.kind == DCPFS_SHARD_DIR)
+			list_layouts(&l, dir, after);
+		else if (dir.kind == DCPFS_LAYOUT && ver)
+			rc = list_ranks(&l, dir, ver, after);
 		else if (r && ver)
 			rc = list_rows(&l, ver, r, after);
 	}

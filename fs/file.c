@@ -15,6 +15,8 @@
 #include "fs/fs.h"
 #include "fs/hot.h"
 #include "fs/ino.h"
+#include "fs/model.h"
+#include "fs/ranks.h"
 #include "fs/text.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
@@ -25,6 +27,7 @@ struct dcpfs_file {
 	uint64_t ino;
 	struct dcpfs_version *ver; /* counted; NULL for live files */
 	struct dcp_view *view;     /* a tensor, or ... */
+	struct dcpfs_model model;  /* ... all of a rank's, or ... */
 	struct dcpfs_text text;    /* ... text */
 	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
 	struct timespec made;      /* CLOCK_REALTIME */
@@ -56,6 +59,7 @@ static void destroy_file(struct dcpfs *fs, struct dcpfs_file *f)
 {
 	dcpfs_hot_drop(fs->hot, &f->hot);
 	dcp_view_close(f->view);
+	dcpfs_model_finish(&f->model);
 	dcpfs_text_finish(&f->text);
 	dcpfs_version_put(f->ver);
 	free(f);
@@ -224,6 +228,26 @@ static int open_object(struct dcpfs_file *f, int64_t id, struct dcp_err *err)
 	return rc;
 }
 
+/* What a rank holds of a tensor. */
+static int open_share(struct dcpfs_file *f, int64_t id, enum dcp_as as, struct dcp_err *err)
+{
+	struct dcp_arena arena;
+	struct dcp_cut cut;
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_init(&arena, 64 << 20);
+	rc = dcp_index_by_id(dcp_version_index(f->ver->v), DCP_ROW_TENSOR, id, &arena, &row);
+	if (rc == 0)
+		rc = dcpfs_rank_cut(f->ver, &row, &arena, &cut, err);
+	if (rc == 0)
+		rc = -ENOENT;
+	if (rc > 0)
+		rc = dcp_view_open(f->ver->v, id, as, &cut, &f->view, err);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
 static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 {
 	struct dcpfs_ino i = dcpfs_ino_unpack(f->ino);
@@ -235,12 +259,16 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 		if (rc < 0 && i.kind != DCPFS_README)
 			return rc;
 	}
+	if (i.kind == DCPFS_MODEL && f->ver)
+		return dcpfs_model_make(fs, f->ver, &f->model, err);
 	if (!r)
-		return dcpfs_text_make(fs, f->ver, i.kind, &f->text, err);
+		return dcpfs_text_make(fs, f->ver, i, &f->text, err);
 	if (!f->ver)
 		return -ENOENT;
 	if (r->rows == DCP_ROW_OBJECT)
 		return open_object(f, (int64_t)i.row, err);
+	if (f->ver->of)
+		return open_share(f, (int64_t)i.row, r->as, err);
 	return dcp_view_open(f->ver->v, (int64_t)i.row, r->as, NULL, &f->view, err);
 }
 
@@ -371,7 +399,7 @@ struct timespec dcpfs_file_made(const struct dcpfs_file *f)
 
 uint64_t dcpfs_file_size(const struct dcpfs_file *f)
 {
-	return f->view ? dcp_view_size(f->view) : f->text.n;
+	return f->view ? dcp_view_size(f->view) : f->model.size ? f->model.size : f->text.n;
 }
 
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
@@ -394,13 +422,71 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 	return rc;
 }
 
+/* The file of one part of a model, counted. */
+static int part_file(struct dcpfs *fs, const struct dcpfs_file *f,
+		     const struct dcpfs_model_part *part, struct dcpfs_file **out)
+{
+	uint64_t ino =
+		dcpfs_ino_pack(dcpfs_ino_unpack(f->ino).slot, DCPFS_RAW, (uint64_t)part->row);
+
+	return dcpfs_file_get(fs, ino, out, NULL);
+}
+
+/* Pointers when all that is asked for lies in one part. */
+static int model_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
+		     struct iovec *iov, int max, struct dcpfs_file **lent)
+{
+	uint64_t inside, left;
+	const struct dcpfs_model_part *part = dcpfs_model_at(&f->model, off, &inside, &left);
+	int rc;
+
+	if (n > left || max < 1)
+		return 0;
+	if (!part) {
+		iov[0] = (struct iovec){ (void *)(uintptr_t)(f->model.header.p + off), n };
+		return 1;
+	}
+	rc = part_file(fs, f, part, lent);
+	return rc < 0 ? rc : dcpfs_file_iov(fs, *lent, inside, n, iov, max, NULL);
+}
+
+static int model_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, char *buf,
+		      size_t n)
+{
+	while (n) {
+		uint64_t inside, left;
+		const struct dcpfs_model_part *part =
+			dcpfs_model_at(&f->model, off, &inside, &left);
+		size_t now = DCP_MIN(n, left);
+		struct dcpfs_file *of = NULL;
+		int rc = 0;
+
+		if (!part)
+			memcpy(buf, f->model.header.p + off, now);
+		else
+			rc = part_file(fs, f, part, &of);
+		if (of) {
+			rc = dcpfs_file_read(fs, of, inside, buf, now);
+			dcpfs_file_put(fs, of);
+		}
+		if (rc < 0)
+			return rc;
+		buf += now;
+		off += now;
+		n -= now;
+	}
+	return 0;
+}
+
 int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		   struct iovec *iov, int max)
+		   struct iovec *iov, int max, struct dcpfs_file **lent)
 {
 	int rc = 0;
 
 	if (f->view) {
 		rc = dcp_view_iov(f->view, off, n, iov, max);
+	} else if (f->model.size) {
+		return lent ? model_iov(fs, f, off, n, iov, max, lent) : 0;
 	} else if (max > 0 && f->text.p) {
 		iov[0] = (struct iovec){ (void *)(uintptr_t)(f->text.p + off), n };
 		rc = 1;
@@ -411,9 +497,13 @@ int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, s
 int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
 		    size_t n)
 {
-	int rc = f->view ? dcp_view_read(f->view, off, buf, n) : 0;
+	int rc = 0;
 
-	if (!f->view)
+	if (f->model.size)
+		return model_read(fs, f, off, buf, n); /* its parts note what fails */
+	if (f->view)
+		rc = dcp_view_read(f->view, off, buf, n);
+	else
 		memcpy(buf, f->text.p + off, n);
 	return rc < 0 ? dcpfs_file_failed(fs, f, off, rc) : rc;
 }

@@ -57,9 +57,11 @@ struct timespec dcpfs_file_made(const struct dcpfs_file *f);
 
 /*
  * Bytes [off, off + n), which must lie inside the file. iov() as dcp_view_iov(): how many
- * entries, 0 when read() is the way. A failing read is noted in errors.json.
+ * entries, 0 when read() is the way. A failing read is noted in errors.json. @lent: another
+ * file whose memory the entries point to, to be put when they were used; set in any case when
+ * it was opened.
  */
 int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		   struct iovec *iov, int max);
+		   struct iovec *iov, int max, struct dcpfs_file **lent);
 int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
 		    size_t n);

@@ -14,6 +14,8 @@
 #include "fs/file.h"
 #include "fs/hot.h"
 #include "fs/ino.h"
+#include "fs/layouts.h"
+#include "fs/ranks.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
 
@@ -40,6 +42,18 @@ static void tell_empty(const struct dcpfs *fs)
 		f && f->why ? f->why : "");
 }
 
+static int find_layouts(struct dcpfs *fs, struct dcp_err *err)
+{
+	const char *const dirs[] = { fs->opts.source, fs->opts.layout_dir };
+	struct dcpfs_layout_opts opts = { .files = fs->opts.layouts,
+					  .nfiles = fs->opts.nlayouts,
+					  .dirs = dirs,
+					  .ndirs = DCP_LEN(dirs),
+					  .log = fs->opts.log };
+
+	return dcpfs_layouts_create(&opts, &fs->layouts, err);
+}
+
 int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err)
 {
 	struct dcpfs *fs;
@@ -61,10 +75,12 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	fs->hot = opts->passthrough_mib
 			  ? dcpfs_hot_create((uint64_t)opts->passthrough_mib << 20)
 			  : NULL;
-	fs->slots = calloc(1, (1u << DCPFS_SLOT_BITS) / 8);
-	rc = fs->errors && fs->files && fs->slots && (fs->hot || !opts->passthrough_mib)
+	fs->ranks = dcpfs_ranks_create();
+	rc = fs->errors && fs->files && fs->ranks && (fs->hot || !opts->passthrough_mib)
 		     ? 0
 		     : -ENOMEM;
+	if (rc == 0)
+		rc = find_layouts(fs, err);
 	if (rc == 0)
 		rc = dcpfs_versions_refresh(fs, true, err);
 	fs->opts.store.progress = NULL; /* for who waits now: it is no matter of many threads */
@@ -84,10 +100,11 @@ void dcpfs_destroy(struct dcpfs *fs)
 		return;
 	dcpfs_cache_destroy(fs);
 	dcpfs_hot_destroy(fs->hot);
+	dcpfs_ranks_destroy(fs->ranks);
 	for (size_t i = 0; i < fs->nversions; i++)
 		dcpfs_version_put(fs->versions[i]);
 	free(fs->versions);
-	free(fs->slots);
+	dcpfs_layouts_destroy(fs->layouts);
 	dcp_scan_finish(&fs->scan);
 	dcpfs_errors_destroy(fs->errors);
 	pthread_rwlock_destroy(&fs->lock);
@@ -147,7 +164,7 @@ void dcpfs_attr_of_row(const struct dcpfs *fs, const struct dcpfs_version *ver, 
 	uint64_t size = row->nbytes;
 
 	attr_base(fs, ver, ino, DCPFS_FILE, st);
-	st->st_nlink = 1 + row->naliases;
+	st->st_nlink = 1 + (ver->of ? 0 : row->naliases);
 	if (r->rows == DCP_ROW_TENSOR && dcp_view_size_of(row, r->as, &size) < 0)
 		size = 0; /* opening it gives the error */
 	if (row->broken && size == 0 && fs->opts.no_open)
@@ -165,6 +182,8 @@ static int attr_of_row_ino(struct dcpfs *fs, struct dcpfs_version *ver, struct d
 
 	dcp_arena_init(&arena, 1 << 20);
 	rc = dcp_index_by_id(dcp_version_index(ver->v), r->rows, (int64_t)i.row, &arena, &row);
+	if (rc == 0 && r->rows == DCP_ROW_TENSOR)
+		rc = dcpfs_rank_cut(ver, &row, &arena, NULL, NULL) == 0 ? -ENOENT : 0;
 	if (rc == 0)
 		dcpfs_attr_of_row(fs, ver, ino, &row, st);
 	dcp_arena_finish(&arena);
@@ -200,7 +219,7 @@ static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
 		set_size(st, rc == 0 ? strlen(name) : 0);
 		return rc;
 	}
-	st->st_nlink = 2 + dcpfs_child_dirs(node->kind);
+	st->st_nlink = 2 + dcpfs_child_dirs(node->kind, ver && ver->of);
 	if (node->kind == DCPFS_ROOT) {
 		pthread_rwlock_rdlock(&fs->lock);
 		st->st_nlink += fs->nversions;

@@ -20,6 +20,9 @@ struct dcp_row;
 struct dcpfs_cache;
 struct dcpfs_errors;
 struct dcpfs_hot;
+struct dcpfs_layout;
+struct dcpfs_layouts;
+struct dcpfs_ranks;
 
 struct dcpfs_opts {
 	const char *source;
@@ -34,12 +37,18 @@ struct dcpfs_opts {
 	bool no_open; /* tell the kernel to skip OPEN: cheaper for walkers, no passthrough */
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;
-	unsigned passthrough_mib; /* room for files the kernel serves by itself; 0: none */
-	unsigned poll_ms;         /* between looks at the source; 0: 2000 */
-	const char *fsname;       /* shown by mount(8); NULL: the source */
+	unsigned passthrough_mib;   /* room for files the kernel serves by itself; 0: none */
+	unsigned poll_ms;           /* between looks at the source; 0: 2000 */
+	const char *const *layouts; /* files of --layout */
+	size_t nlayouts;
+	const char *layout_dir; /* the user's, with *.dcpl; NULL: none */
+	const char *fsname;     /* shown by mount(8); NULL: the source */
 };
 
-/* A version as the mount knows it. Counted: the list holds one, every open file one. */
+/*
+ * What a slot stands for: a version as the mount knows it, or what one rank holds of one
+ * (fs/ranks.h). Counted: the list holds one, every open file one, every rank one.
+ */
 struct dcpfs_version {
 	uint32_t refs;  /* atomic */
 	uint32_t slot;  /* its part of inode numbers; never given again in this mount */
@@ -54,6 +63,9 @@ struct dcpfs_version {
 	unsigned tries;        /* objects before this one that were refused alike */
 	int64_t again_ns;      /* CLOCK_MONOTONIC: not tried again before; the watcher's */
 	bool gone;             /* the cache's lock: it left the list, keep nothing of it */
+	struct dcpfs_version *of; /* a rank: the version, counted, whose v it has; else NULL */
+	const struct dcpfs_layout *layout; /* a rank's */
+	uint32_t rank;
 };
 
 struct dcpfs {
@@ -66,8 +78,9 @@ struct dcpfs {
 	struct dcpfs_cache *files;
 	struct dcpfs_errors *errors;
 	struct dcpfs_hot *hot; /* NULL: no passthrough */
-	uint8_t *slots;        /* a bit for each that was ever given; the refresher's */
-	uint64_t places;       /* given; the refresher's */
+	struct dcpfs_layouts *layouts;
+	struct dcpfs_ranks *ranks;
+	uint64_t places; /* given; the refresher's */
 
 	pthread_rwlock_t lock;           /* the four below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */

@@ -2,14 +2,15 @@
 /*
  * ino: an inode number says which node of the tree it is, by arithmetic alone.
  *
- *   bits 63-41   slot of the version (0: the root and what belongs to no version)
- *   bits 40-36   kind of node (enum dcpfs_kind)
- *   bits 35-0    row id in the version's index, for kinds that have rows; for the link latest,
- *                the slot it leads to
+ *   bits 63-41   slot of the version, or of what one rank holds of it (0: the root and what
+ *                belongs to no version)
+ *   bits 40-35   kind of node (enum dcpfs_kind)
+ *   bits 34-0    row id in the version's index, for kinds that have rows; number of the layout,
+ *                for kinds that belong to one; for the link latest, the slot it leads to
  *
  * So lookup and forget need no table, and numbers are the same after a remount as long as the
- * slot is, which is a hash of the version's name and commit time. The root is 1, as FUSE has
- * it.
+ * slot is, which is a hash of the version's name and commit time, and of layout and rank. The
+ * root is 1, as FUSE has it.
  */
 #pragma once
 #include <stdint.h>
@@ -23,7 +24,7 @@ enum dcpfs_kind {
 	DCPFS_INCOMPLETE,
 	DCPFS_STATS,
 	DCPFS_CONFIG,
-	DCPFS_VERSION, /* a version's directory and what is in it */
+	DCPFS_VERSION, /* the directory of a slot, a version or a rank, and what is in it */
 	DCPFS_README,
 	DCPFS_INDEX_JSON,
 	DCPFS_INDEX_JSONL,
@@ -31,6 +32,11 @@ enum dcpfs_kind {
 	DCPFS_RAW_DIR,
 	DCPFS_SAFETENSORS_DIR,
 	DCPFS_OBJECTS_DIR,
+	DCPFS_SHARD_DIR,   /* a version's layouts */
+	DCPFS_LAYOUT,      /* a layout's ranks; the row is its number */
+	DCPFS_LAYOUT_JSON, /* the same */
+	DCPFS_PLAN_JSON,   /* a rank's */
+	DCPFS_MODEL,
 	DCPFS_NPY, /* one a row */
 	DCPFS_RAW,
 	DCPFS_SAFETENSORS,
@@ -39,8 +45,8 @@ enum dcpfs_kind {
 #define DCPFS_KIND_COUNT (DCPFS_OBJECT + 1)
 
 #define DCPFS_SLOT_BITS 23
-#define DCPFS_KIND_BITS 5
-#define DCPFS_ROW_BITS 36
+#define DCPFS_KIND_BITS 6
+#define DCPFS_ROW_BITS 35
 #define DCPFS_ROW_MAX ((1ull << DCPFS_ROW_BITS) - 1)
 
 struct dcpfs_ino {

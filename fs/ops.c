@@ -227,22 +227,23 @@ static void reply_bytes(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_fil
 			uint64_t off, size_t n)
 {
 	struct iovec iov[MAX_IOV];
-	int rc = dcpfs_file_iov(fs, f, off, n, iov, MAX_IOV);
+	struct dcpfs_file *lent = NULL;
+	int rc = dcpfs_file_iov(fs, f, off, n, iov, MAX_IOV, &lent);
 
 	if (rc < 0) {
 		reply_code(req, rc);
-		return;
-	}
-	if (rc == 0) {
+	} else if (rc == 0) {
 		reply_copied(req, fs, f, off, n);
-		return;
+	} else {
+		dcpfs_count(&fs->stats, DCPFS_STAT_REPLY_MAPPED, 1);
+		rc = rc == 1 ? fuse_reply_buf(req, iov[0].iov_base, iov[0].iov_len)
+			     : fuse_reply_iov(req, iov, rc);
+		if (rc == -EFAULT) /* the file was cut under the mapping: the kernel answers
+				      EIO itself */
+			dcpfs_file_failed(fs, lent ? lent : f, off, -EIO);
 	}
-	dcpfs_count(&fs->stats, DCPFS_STAT_REPLY_MAPPED, 1);
-	rc = rc == 1 ? fuse_reply_buf(req, iov[0].iov_base, iov[0].iov_len)
-		     : fuse_reply_iov(req, iov, rc);
-	if (rc ==
-	    -EFAULT) /* the file was cut under the mapping: the kernel answers EIO itself */
-		dcpfs_file_failed(fs, f, off, -EIO);
+	if (lent)
+		dcpfs_file_put(fs, lent);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,

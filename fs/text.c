@@ -2,109 +2,27 @@
 #include "fs/text.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/store/index.h"
 #include "fs/describe.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
+#include "fs/share.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
-
-enum { SPOOL_BYTES = 1 << 20 }; /* text beyond this goes to a file */
-
-int dcpfs_text_from_buf(struct dcpfs_text *t, struct dcp_buf *b)
-{
-	size_t n = b->n;
-	char *p = dcp_buf_take(b);
-
-	if (!p)
-		return -ENOMEM;
-	*t = (struct dcpfs_text){ .p = p, .n = n, .heap = p };
-	return 0;
-}
-
-void dcpfs_text_finish(struct dcpfs_text *t)
-{
-	if (t->p && !t->heap)
-		munmap((void *)(uintptr_t)t->p, t->n);
-	free(t->heap);
-	*t = (struct dcpfs_text){ 0 };
-}
-
-/* ---- text that may become big: written to an unlinked file as it grows ---- */
-
-struct spool {
-	struct dcp_buf buf;
-	int fd; /* -1 until the first flush */
-	size_t written;
-	const char *dir; /* where the file may lie; NULL: memory only */
-};
-
-static int spool_open(const struct spool *s)
-{
-	int fd = s->dir ? open(s->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
-
-	return fd >= 0 ? fd : memfd_create("dcpfs-text", MFD_CLOEXEC);
-}
-
-static int spool_flush(struct spool *s)
-{
-	size_t done = 0;
-
-	if (s->buf.failed)
-		return -ENOMEM;
-	if (s->fd < 0)
-		s->fd = spool_open(s);
-	if (s->fd < 0)
-		return -errno;
-	while (done < s->buf.n) {
-		ssize_t n = write(s->fd, s->buf.p + done, s->buf.n - done);
-
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n > 0)
-			done += (size_t)n;
-	}
-	s->written += done;
-	dcp_buf_reset(&s->buf);
-	return 0;
-}
-
-static int spool_finish(struct spool *s, struct dcpfs_text *out)
-{
-	dcp_auto_fd int fd = s->fd;
-	void *map;
-	int rc;
-
-	if (fd < 0)
-		return dcpfs_text_from_buf(out, &s->buf);
-	rc = spool_flush(s);
-	dcp_buf_finish(&s->buf);
-	if (rc < 0)
-		return rc;
-	map = mmap(NULL, s->written, PROT_READ, MAP_SHARED, fd, 0);
-	if (map == MAP_FAILED)
-		return -errno;
-	*out = (struct dcpfs_text){ .p = map, .n = s->written };
-	return 0;
-}
 
 /* ---- index.json, index.jsonl ---- */
 
 /* Describe every row of one kind, as array elements or as lines. */
-static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines, struct spool *s,
-		    struct dcp_jsonw *w, struct dcp_err *err)
+static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines,
+		    struct dcpfs_spool *s, struct dcp_jsonw *w, struct dcp_err *err)
 {
 	const struct dcp_index_counts *counts = dcp_index_counts(dcp_version_index(v));
 	int64_t n = (int64_t)(kind == DCP_ROW_TENSOR ? counts->tensors : counts->objects);
@@ -117,13 +35,14 @@ static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines, s
 			rc = 0; /* ids of the two kinds may be counted together */
 		if (lines && rc == 0)
 			dcp_buf_str(&s->buf, "\n");
-		if (rc == 0 && s->buf.n > SPOOL_BYTES)
-			rc = spool_flush(s);
+		if (rc == 0)
+			rc = dcpfs_spool_flush(s, false);
 	}
 	return rc;
 }
 
-static int make_index(struct dcp_version *v, bool lines, struct spool *s, struct dcp_err *err)
+static int make_index(struct dcp_version *v, bool lines, struct dcpfs_spool *s,
+		      struct dcp_err *err)
 {
 	struct dcp_jsonw w;
 	int rc;
@@ -176,6 +95,8 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		"raw/KEY.bin       the stored values: row-major, little-endian, no header\n"
 		"safetensors/      one tensor a file, true dtype\n"
 		"objects/KEY.json  everything that is not a tensor, decoded, never executed\n"
+		"shard/LAYOUT/RANK what a rank of a parallel job holds: fsdp8, tp4:llama, "
+		"yours\n"
 		"\n"
 		"In file names %%2F stands for '/', %%25 for '%%'; index.json has the full "
 		"key.\n",
@@ -350,10 +271,11 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
-int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, enum dcpfs_kind kind,
+int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
 		    struct dcpfs_text *out, struct dcp_err *err)
 {
-	struct spool s = { .fd = -1, .dir = fs->opts.store.cache_dir };
+	struct dcpfs_spool s = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir);
+	enum dcpfs_kind kind = ino.kind;
 	struct dcp_jsonw w;
 	int rc = 0;
 
@@ -361,9 +283,14 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, enum dcpfs_kind
 	if (kind == DCPFS_README && ver)
 		make_readme(fs, ver, &s.buf);
 	else if (kind == DCPFS_INDEX_JSON && ver)
-		rc = make_index(ver->v, false, &s, err);
+		rc = ver->of ? dcpfs_share_index(ver, &s, err)
+			     : make_index(ver->v, false, &s, err);
 	else if (kind == DCPFS_INDEX_JSONL && ver)
 		rc = make_index(ver->v, true, &s, err);
+	else if (kind == DCPFS_LAYOUT_JSON && ver)
+		rc = dcpfs_share_layout(fs, ver, ino.row, &s, err);
+	else if (kind == DCPFS_PLAN_JSON && ver)
+		rc = dcpfs_share_plan(ver, &s, err);
 	else if (kind == DCPFS_STATUS)
 		make_status(fs, &w);
 	else if (kind == DCPFS_ERRORS)
@@ -378,10 +305,5 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, enum dcpfs_kind
 		rc = -ENOENT;
 	if (rc == 0 && dcpfs_node(kind)->live && kind != DCPFS_STATS)
 		dcp_buf_str(&s.buf, "\n");
-	if (rc == 0)
-		return spool_finish(&s, out);
-	dcp_buf_finish(&s.buf);
-	if (s.fd >= 0)
-		close(s.fd);
-	return rc;
+	return rc == 0 ? dcpfs_spool_finish(&s, out) : dcpfs_spool_drop(&s, rc);
 }

@@ -8,26 +8,31 @@
 
 /* clang-format off */
 static const struct dcpfs_node nodes[DCPFS_KIND_COUNT] = {
-	[DCPFS_ROOT]            = { DCPFS_ROOT, DCPFS_ROOT, DCPFS_DIR, NULL, true },
-	[DCPFS_LATEST]          = { DCPFS_LATEST, DCPFS_ROOT, DCPFS_LINK, "latest", true },
-	[DCPFS_CONTROL]         = { DCPFS_CONTROL, DCPFS_ROOT, DCPFS_DIR, ".dcpfs", false },
-	[DCPFS_STATUS]          = { DCPFS_STATUS, DCPFS_CONTROL, DCPFS_FILE, "status.json", true },
-	[DCPFS_ERRORS]          = { DCPFS_ERRORS, DCPFS_CONTROL, DCPFS_FILE, "errors.json", true },
-	[DCPFS_INCOMPLETE]      = { DCPFS_INCOMPLETE, DCPFS_CONTROL, DCPFS_FILE, "incomplete.json", true },
-	[DCPFS_STATS]           = { DCPFS_STATS, DCPFS_CONTROL, DCPFS_FILE, "stats", true },
-	[DCPFS_CONFIG]          = { DCPFS_CONFIG, DCPFS_CONTROL, DCPFS_FILE, "config.json", true },
-	[DCPFS_VERSION]         = { DCPFS_VERSION, DCPFS_ROOT, DCPFS_DIR, NULL, false },
-	[DCPFS_README]          = { DCPFS_README, DCPFS_VERSION, DCPFS_FILE, "README.txt", false },
-	[DCPFS_INDEX_JSON]      = { DCPFS_INDEX_JSON, DCPFS_VERSION, DCPFS_FILE, "index.json", false },
-	[DCPFS_INDEX_JSONL]     = { DCPFS_INDEX_JSONL, DCPFS_VERSION, DCPFS_FILE, "index.jsonl", false },
-	[DCPFS_NPY_DIR]         = { DCPFS_NPY_DIR, DCPFS_VERSION, DCPFS_DIR, "npy", false },
-	[DCPFS_RAW_DIR]         = { DCPFS_RAW_DIR, DCPFS_VERSION, DCPFS_DIR, "raw", false },
-	[DCPFS_SAFETENSORS_DIR] = { DCPFS_SAFETENSORS_DIR, DCPFS_VERSION, DCPFS_DIR, "safetensors", false },
-	[DCPFS_OBJECTS_DIR]     = { DCPFS_OBJECTS_DIR, DCPFS_VERSION, DCPFS_DIR, "objects", false },
-	[DCPFS_NPY]             = { DCPFS_NPY, DCPFS_NPY_DIR, DCPFS_FILE, NULL, false },
-	[DCPFS_RAW]             = { DCPFS_RAW, DCPFS_RAW_DIR, DCPFS_FILE, NULL, false },
-	[DCPFS_SAFETENSORS]     = { DCPFS_SAFETENSORS, DCPFS_SAFETENSORS_DIR, DCPFS_FILE, NULL, false },
-	[DCPFS_OBJECT]          = { DCPFS_OBJECT, DCPFS_OBJECTS_DIR, DCPFS_FILE, NULL, false },
+	[DCPFS_ROOT]              = { DCPFS_ROOT, DCPFS_ROOT, DCPFS_DIR, NULL, true, DCPFS_IN_BOTH },
+	[DCPFS_LATEST]            = { DCPFS_LATEST, DCPFS_ROOT, DCPFS_LINK, "latest", true, DCPFS_IN_BOTH },
+	[DCPFS_CONTROL]           = { DCPFS_CONTROL, DCPFS_ROOT, DCPFS_DIR, ".dcpfs", false, DCPFS_IN_BOTH },
+	[DCPFS_STATUS]            = { DCPFS_STATUS, DCPFS_CONTROL, DCPFS_FILE, "status.json", true, DCPFS_IN_BOTH },
+	[DCPFS_ERRORS]            = { DCPFS_ERRORS, DCPFS_CONTROL, DCPFS_FILE, "errors.json", true, DCPFS_IN_BOTH },
+	[DCPFS_INCOMPLETE]        = { DCPFS_INCOMPLETE, DCPFS_CONTROL, DCPFS_FILE, "incomplete.json", true, DCPFS_IN_BOTH },
+	[DCPFS_STATS]             = { DCPFS_STATS, DCPFS_CONTROL, DCPFS_FILE, "stats", true, DCPFS_IN_BOTH },
+	[DCPFS_CONFIG]            = { DCPFS_CONFIG, DCPFS_CONTROL, DCPFS_FILE, "config.json", true, DCPFS_IN_BOTH },
+	[DCPFS_VERSION]           = { DCPFS_VERSION, DCPFS_ROOT, DCPFS_DIR, NULL, false, DCPFS_IN_BOTH },
+	[DCPFS_README]            = { DCPFS_README, DCPFS_VERSION, DCPFS_FILE, "README.txt", false, DCPFS_IN_VERSION },
+	[DCPFS_INDEX_JSON]        = { DCPFS_INDEX_JSON, DCPFS_VERSION, DCPFS_FILE, "index.json", false, DCPFS_IN_BOTH },
+	[DCPFS_INDEX_JSONL]       = { DCPFS_INDEX_JSONL, DCPFS_VERSION, DCPFS_FILE, "index.jsonl", false, DCPFS_IN_VERSION },
+	[DCPFS_NPY_DIR]           = { DCPFS_NPY_DIR, DCPFS_VERSION, DCPFS_DIR, "npy", false, DCPFS_IN_BOTH },
+	[DCPFS_RAW_DIR]           = { DCPFS_RAW_DIR, DCPFS_VERSION, DCPFS_DIR, "raw", false, DCPFS_IN_BOTH },
+	[DCPFS_SAFETENSORS_DIR]   = { DCPFS_SAFETENSORS_DIR, DCPFS_VERSION, DCPFS_DIR, "safetensors", false, DCPFS_IN_BOTH },
+	[DCPFS_OBJECTS_DIR]       = { DCPFS_OBJECTS_DIR, DCPFS_VERSION, DCPFS_DIR, "objects", false, DCPFS_IN_BOTH },
+	[DCPFS_SHARD_DIR]         = { DCPFS_SHARD_DIR, DCPFS_VERSION, DCPFS_DIR, "shard", false, DCPFS_IN_VERSION },
+	[DCPFS_LAYOUT]            = { DCPFS_LAYOUT, DCPFS_SHARD_DIR, DCPFS_DIR, NULL, false, DCPFS_IN_BOTH },
+	[DCPFS_LAYOUT_JSON]       = { DCPFS_LAYOUT_JSON, DCPFS_LAYOUT, DCPFS_FILE, "layout.json", false, DCPFS_IN_BOTH },
+	[DCPFS_PLAN_JSON]         = { DCPFS_PLAN_JSON, DCPFS_VERSION, DCPFS_FILE, "plan.json", false, DCPFS_IN_RANK },
+	[DCPFS_MODEL]             = { DCPFS_MODEL, DCPFS_VERSION, DCPFS_FILE, "model.safetensors", false, DCPFS_IN_RANK },
+	[DCPFS_NPY]               = { DCPFS_NPY, DCPFS_NPY_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
+	[DCPFS_RAW]               = { DCPFS_RAW, DCPFS_RAW_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
+	[DCPFS_SAFETENSORS]       = { DCPFS_SAFETENSORS, DCPFS_SAFETENSORS_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
+	[DCPFS_OBJECT]            = { DCPFS_OBJECT, DCPFS_OBJECTS_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
 };
 
 static const struct dcpfs_rows rows[] = {
@@ -59,33 +64,34 @@ const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file)
 	return NULL;
 }
 
-static bool is_fixed_child(const struct dcpfs_node *n, enum dcpfs_kind parent)
+static bool is_fixed_child(const struct dcpfs_node *n, enum dcpfs_kind parent, bool rank)
 {
-	return n->parent == parent && n->name;
+	return n->parent == parent && n->name &&
+	       n->slots != (rank ? DCPFS_IN_VERSION : DCPFS_IN_RANK);
 }
 
-const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, const char *name)
+const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, bool rank, const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(nodes); i++)
-		if (is_fixed_child(&nodes[i], parent) && !strcmp(nodes[i].name, name))
+		if (is_fixed_child(&nodes[i], parent, rank) && !strcmp(nodes[i].name, name))
 			return &nodes[i];
 	return NULL;
 }
 
-const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, unsigned n)
+const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, bool rank, unsigned n)
 {
 	for (size_t i = 0; i < DCP_LEN(nodes); i++)
-		if (is_fixed_child(&nodes[i], parent) && n-- == 0)
+		if (is_fixed_child(&nodes[i], parent, rank) && n-- == 0)
 			return &nodes[i];
 	return NULL;
 }
 
-unsigned dcpfs_child_dirs(enum dcpfs_kind parent)
+unsigned dcpfs_child_dirs(enum dcpfs_kind parent, bool rank)
 {
 	unsigned count = 0;
 
 	for (size_t i = 0; i < DCP_LEN(nodes); i++)
-		count += is_fixed_child(&nodes[i], parent) && nodes[i].type == DCPFS_DIR;
+		count += is_fixed_child(&nodes[i], parent, rank) && nodes[i].type == DCPFS_DIR;
 	return count;
 }
 

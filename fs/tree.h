@@ -16,12 +16,16 @@
 
 enum dcpfs_type { DCPFS_DIR, DCPFS_FILE, DCPFS_LINK };
 
+/* What stands in the directory of a version, and in that of one rank's share of it. */
+enum dcpfs_slots { DCPFS_IN_BOTH, DCPFS_IN_VERSION, DCPFS_IN_RANK };
+
 struct dcpfs_node {
 	enum dcpfs_kind kind;
 	enum dcpfs_kind parent;
 	enum dcpfs_type type;
-	const char *name; /* NULL: named by a version or a row */
-	bool live;        /* content changes while mounted: never cached by the kernel */
+	const char *name;       /* NULL: named by a version, a layout, a rank or a row */
+	bool live;              /* content changes while mounted: never cached by the kernel */
+	enum dcpfs_slots slots; /* in which the parent has it */
 };
 
 /* What the files of a directory of rows are; NULL for every other kind. */
@@ -39,14 +43,14 @@ const struct dcpfs_node *dcpfs_node(enum dcpfs_kind kind);
 const struct dcpfs_rows *dcpfs_rows_in(enum dcpfs_kind dir);
 const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file);
 
-/* The fixed child of @parent with that name, or NULL. */
-const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, const char *name);
+/* The fixed child of @parent with that name, or NULL. @rank: in the slot of a rank. */
+const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, bool rank, const char *name);
 
 /* The n-th fixed child of @parent, or NULL behind the last. */
-const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, unsigned n);
+const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, bool rank, unsigned n);
 
 /* Number of directories right below @parent among the fixed ones (for st_nlink). */
-unsigned dcpfs_child_dirs(enum dcpfs_kind parent);
+unsigned dcpfs_child_dirs(enum dcpfs_kind parent, bool rank);
 
 /* Cut @extension off @name into @stem (DCP_NAME_MAX + 1 bytes); false when it does not end so.
  */

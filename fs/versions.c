@@ -14,13 +14,14 @@
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
+#include "fs/ranks.h"
 
 #define AGAIN_NS                                                                               \
 	2000000000ll        /* before a version refused in passing is tried again, at first    \
 			     */
 enum { AGAIN_DOUBLED = 7 }; /* and 256 s at last */
 
-static struct dcpfs_version *hold(struct dcpfs_version *ver)
+struct dcpfs_version *dcpfs_version_hold(struct dcpfs_version *ver)
 {
 	if (ver)
 		__atomic_fetch_add(&ver->refs, 1, __ATOMIC_RELAXED);
@@ -31,7 +32,9 @@ void dcpfs_version_put(struct dcpfs_version *ver)
 {
 	if (!ver || __atomic_sub_fetch(&ver->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
-	dcp_version_close(ver->v);
+	if (!ver->of)
+		dcp_version_close(ver->v);
+	dcpfs_version_put(ver->of);
 	dcp_arena_finish(&ver->arena);
 	pthread_mutex_destroy(&ver->lock);
 	free(ver->refused);
@@ -45,9 +48,9 @@ struct dcpfs_version *dcpfs_version_by_slot(struct dcpfs *fs, uint32_t slot)
 	pthread_rwlock_rdlock(&fs->lock);
 	for (size_t i = fs->nversions; i-- > 0 && !ver;)
 		if (fs->versions[i]->slot == slot)
-			ver = hold(fs->versions[i]);
+			ver = dcpfs_version_hold(fs->versions[i]);
 	pthread_rwlock_unlock(&fs->lock);
-	return ver;
+	return ver ? ver : dcpfs_rank_by_slot(fs, slot);
 }
 
 struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name)
@@ -57,7 +60,7 @@ struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name)
 	pthread_rwlock_rdlock(&fs->lock);
 	for (size_t i = 0; i < fs->nversions && !ver; i++)
 		if (!strcmp(fs->versions[i]->name, name))
-			ver = hold(fs->versions[i]);
+			ver = dcpfs_version_hold(fs->versions[i]);
 	pthread_rwlock_unlock(&fs->lock);
 	return ver;
 }
@@ -73,7 +76,7 @@ struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place)
 		if (ver->place > place && (!best || ver->place < best->place))
 			best = ver;
 	}
-	hold(best);
+	dcpfs_version_hold(best);
 	pthread_rwlock_unlock(&fs->lock);
 	return best;
 }
@@ -112,6 +115,12 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 
 	if (DCP_LIKELY(__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) != NULL))
 		return 0;
+	if (ver->of) {
+		rc = dcpfs_version_open(fs, ver->of, err);
+		if (rc == 0)
+			__atomic_store_n(&ver->v, ver->of->v, __ATOMIC_RELEASE);
+		return rc;
+	}
 	pthread_mutex_lock(&ver->lock);
 	if (ver->refused) {
 		rc = dcp_fail(err, ver->refused_code, DCP_ERR_NO_OFFSET, "%s", ver->refused);
@@ -131,40 +140,17 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 	return rc;
 }
 
-/* Is the slot free? In the first round: was it never given? The kernel may still hold pages of
- * what had it. Later only what is listed counts: a version changed eight million times. */
-static bool is_free(const struct dcpfs *fs, uint32_t slot, bool first)
-{
-	if (slot == 0)
-		return false;
-	if (first)
-		return !(fs->slots[slot / 8] >> slot % 8 & 1);
-	for (size_t i = 0; i < fs->nversions; i++)
-		if (fs->versions[i]->slot == slot)
-			return false;
-	return true;
-}
-
 /* A slot for this content of the version: the hash decides, so a remount finds the same. */
-static uint32_t choose_slot(const struct dcpfs *fs, const struct dcp_found *found,
-			    uint32_t epoch)
+static uint32_t choose_slot(struct dcpfs *fs, const struct dcp_found *found, uint32_t epoch)
 {
-	const uint32_t count = 1u << DCPFS_SLOT_BITS;
 	uint64_t h = dcp_hash64(found->name, strlen(found->name));
-	uint32_t slot, n = 0;
 
 	h = dcp_hash64_more(h, &found->commit_ns, sizeof(found->commit_ns));
 	h = dcp_hash64_more(h, &epoch, sizeof(epoch));
-	slot = (uint32_t)(h & (count - 1));
-	while (!is_free(fs, slot, n < count) && n < 2 * count) {
-		slot = (slot + 1) & (count - 1);
-		n++;
-	}
-	fs->slots[slot / 8] |= (uint8_t)(1u << slot % 8);
-	return slot;
+	return dcpfs_slot_take(fs, h);
 }
 
-static struct dcpfs_version *new_version(const struct dcpfs *fs, const struct dcp_found *found,
+static struct dcpfs_version *new_version(struct dcpfs *fs, const struct dcp_found *found,
 					 uint32_t epoch)
 {
 	struct dcpfs_version *ver = calloc(1, sizeof(*ver));
@@ -266,7 +252,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 			tries = old->tries + 1;
 			old = NULL;
 		}
-		ver = old ? hold(old) : new_version(fs, found, epoch);
+		ver = old ? dcpfs_version_hold(old) : new_version(fs, found, epoch);
 		if (!ver)
 			continue; /* out of memory: the next look finds it */
 		if (!old) {
@@ -317,8 +303,10 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	choose_latest(fs);
 	pthread_rwlock_unlock(&fs->lock);
 	for (size_t i = 0; i < nold; i++) {
-		if (!is_among(old[i], list, n))
+		if (!is_among(old[i], list, n)) {
+			dcpfs_ranks_forget(fs, old[i]);
 			dcpfs_cache_forget(fs, old[i]);
+		}
 		dcpfs_version_put(old[i]);
 	}
 	free(old);

@@ -11,12 +11,13 @@ struct dcp_err;
 struct dcpfs;
 struct dcpfs_version;
 
-/* The version of a slot, counted for the caller; NULL: gone. */
+/* The version or rank of a slot, counted for the caller; NULL: gone. */
 struct dcpfs_version *dcpfs_version_by_slot(struct dcpfs *fs, uint32_t slot);
 struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name);
 /* The first whose place is behind @place (0: of all), counted; NULL: there is none. A walk
  * meets every name once that is there all the time, whatever else comes and goes. */
 struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place);
+struct dcpfs_version *dcpfs_version_hold(struct dcpfs_version *ver);
 void dcpfs_version_put(struct dcpfs_version *ver);
 
 /*

@@ -37,6 +37,16 @@ char *cache_dir(void)
 	return NULL;
 }
 
+char *config_dir(void)
+{
+	const char *xdg = getenv("XDG_CONFIG_HOME");
+	const char *home = getenv("HOME");
+
+	if (xdg && xdg[0] == '/')
+		return join(xdg, "dcpfs");
+	return home && home[0] == '/' ? join(home, ".config/dcpfs") : NULL;
+}
+
 int cache_make(const char *dir)
 {
 	dcp_auto_free char *path = strdup(dir);

@@ -15,5 +15,9 @@
  */
 char *cache_dir(void);
 
+/* Where the user keeps layouts (*.dcpl): $XDG_CONFIG_HOME/dcpfs or ~/.config/dcpfs; the caller
+ * frees it; NULL: nowhere. It need not exist. */
+char *config_dir(void);
+
 /* Make @dir and its parents, 0700. 0 or a negative errno. */
 int cache_make(const char *dir);

@@ -26,6 +26,7 @@ struct mount_opts {
 	int io;
 	uint64_t uid, gid, umask, readahead, threads, passthrough;
 	const char *index, *fsname;
+	struct opt_texts layouts;
 };
 
 static const char *const ios[] = { "auto", "mmap", "pread", NULL };
@@ -85,6 +86,8 @@ static const struct opt opts[] = {
 	  OPT_LIST, .sub = mount_words },
 	{ 0, "index", "FILE", "keep the index of a single checkpoint in FILE", OPT_TEXT,
 	  OPT_FILE, AT(index) },
+	{ 0, "layout", "FILE", "show shard/<stem of FILE>; may be repeated", OPT_TEXTS,
+	  OPT_FILE, AT(layouts) },
 	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
 	{ 0, "readahead", "KIB", "what the kernel reads ahead; 0: its default", OPT_UINT,
 	  AT(readahead), .max = 1 << 20 },
@@ -152,7 +155,7 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 }
 
 struct paths {
-	char *source, *mnt, *index, *cache;
+	char *source, *mnt, *index, *cache, *layout_dir;
 };
 
 static void paths_finish(struct paths *p)
@@ -161,6 +164,7 @@ static void paths_finish(struct paths *p)
 	free(p->mnt);
 	free(p->index);
 	free(p->cache);
+	free(p->layout_dir);
 }
 
 /* Everything absolute: the daemon leaves this directory. */
@@ -193,6 +197,7 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 	} else {
 		p->cache = cache_dir();
 	}
+	p->layout_dir = config_dir();
 	rc = p->cache ? cache_make(p->cache) : 0;
 	if (rc < 0) {
 		cmd_fail(CMD_OK,
@@ -229,6 +234,9 @@ static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
 		.readahead_kib = (unsigned)m->readahead,
 		.passthrough_mib = (unsigned)m->passthrough,
 		.fsname = m->fsname,
+		.layouts = m->layouts.v,
+		.nlayouts = m->layouts.n,
+		.layout_dir = p->layout_dir,
 	};
 	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;
 	struct dcp_err err = { 0 };

@@ -84,6 +84,16 @@ static int set_choice(const struct opt *o, const char *value, void *into, struct
 			o->name, all, value);
 }
 
+static int add_text(const struct opt *o, const char *dashes, const char *value,
+		    struct opt_texts *into, struct dcp_err *err)
+{
+	if (into->n == OPT_MAX_TEXTS)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s%s: at most %d times",
+				dashes, o->name, OPT_MAX_TEXTS);
+	into->v[into->n++] = value;
+	return 0;
+}
+
 static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	       struct dcp_err *err)
 {
@@ -94,6 +104,8 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	case OPT_TEXT:
 		*(const char **)slot(into, o) = value;
 		return 0;
+	case OPT_TEXTS:
+		return add_text(o, dashes, value, slot(into, o), err);
 	case OPT_UINT:
 	case OPT_OCTAL:
 		return set_number(o, dashes, value, into, err);

@@ -16,6 +16,7 @@ struct dcp_err;
 enum opt_kind {
 	OPT_FLAG,   /* bool: set */
 	OPT_TEXT,   /* const char *: points into argv */
+	OPT_TEXTS,  /* struct opt_texts: may be repeated */
 	OPT_UINT,   /* uint64_t, decimal */
 	OPT_OCTAL,  /* uint64_t, octal: a umask */
 	OPT_CHOICE, /* int: position in choices */
@@ -60,6 +61,14 @@ struct opt_operand {
 	const char *name; /* "SOURCE" */
 	bool optional;
 	enum opt_what what;
+};
+
+/* Values of an option that was repeated, pointing into argv. */
+#define OPT_MAX_TEXTS 64
+
+struct opt_texts {
+	const char *v[OPT_MAX_TEXTS];
+	size_t n;
 };
 
 #define OPT_MAX_OPERANDS 4

@@ -555,8 +555,8 @@ static void write_shape(struct dcp_jsonw *w, enum dcp_dtype dtype, uint32_t ndim
 	dcp_jsonw_end(w);
 }
 
-static void write_entry(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
-			uint32_t ndim, const uint64_t *shape, uint64_t nbytes)
+void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
+			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end)
 {
 	dcp_jsonw_key(w, name);
 	dcp_jsonw_object(w);
@@ -566,8 +566,8 @@ static void write_entry(struct dcp_jsonw *w, const char *name, enum dcp_dtype dt
 	write_shape(w, dtype, ndim, shape);
 	dcp_jsonw_key(w, "data_offsets");
 	dcp_jsonw_array(w);
-	dcp_jsonw_u64(w, 0);
-	dcp_jsonw_u64(w, nbytes);
+	dcp_jsonw_u64(w, begin);
+	dcp_jsonw_u64(w, end);
 	dcp_jsonw_end(w);
 	dcp_jsonw_end(w);
 }
@@ -589,7 +589,7 @@ int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype
 	dcp_jsonw_key(&w, "format");
 	dcp_jsonw_str(&w, "pt");
 	dcp_jsonw_end(&w);
-	write_entry(&w, name, dtype, ndim, shape, nbytes);
+	dcp_safetensors_put(&w, name, dtype, ndim, shape, 0, nbytes);
 	dcp_jsonw_end(&w);
 	pad = -(out->n - start) & (align - 1);
 	dcp_buf_printf(out, "%*s", (int)pad, "");

@@ -20,6 +20,7 @@
 struct dcp_arena;
 struct dcp_buf;
 struct dcp_err;
+struct dcp_jsonw;
 struct dcp_source;
 
 #define DCP_SAFETENSORS_MAX_HEADER 100000000u /* the format's own limit */
@@ -56,6 +57,11 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 
 /* Value of a __metadata__ key, or NULL. */
 const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *key);
+
+/* Write the header's member for one tensor, whose bytes are [begin, end) of the data. The
+ * format has a name for @dtype; @shape is in dcpfs's counting. */
+void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
+			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end);
 
 /*
  * Append the header of a file with one tensor, {"format": "pt"} in its metadata, padded

@@ -42,14 +42,18 @@ static void every_node_is_reachable(void **state)
 		assert_int_equal(n->kind, k);
 		assert_int_equal(dcpfs_node(n->parent)->type, DCPFS_DIR);
 		if (n->name)
-			assert_ptr_equal(dcpfs_child(n->parent, n->name), n);
+			assert_ptr_equal(
+				dcpfs_child(n->parent, n->slots == DCPFS_IN_RANK, n->name), n);
 		else
 			assert_true(k == DCPFS_ROOT || k == DCPFS_VERSION ||
-				    dcpfs_rows_of((enum dcpfs_kind)k));
+				    k == DCPFS_LAYOUT || dcpfs_rows_of((enum dcpfs_kind)k));
 	}
-	assert_null(dcpfs_child(DCPFS_ROOT, "npy"));
-	assert_null(dcpfs_child_at(DCPFS_NPY_DIR, 0));
-	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION), 4);
+	assert_null(dcpfs_child(DCPFS_ROOT, false, "npy"));
+	assert_null(dcpfs_child_at(DCPFS_NPY_DIR, false, 0));
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, false), 5);
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, true), 4);
+	assert_null(dcpfs_child(DCPFS_VERSION, true, "shard"));
+	assert_null(dcpfs_child(DCPFS_VERSION, false, "model.safetensors"));
 }
 
 /* clang-format off */

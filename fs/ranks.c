@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/ranks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/hash.h"
+#include "core/model/layout.h"
+#include "core/store/index.h"
+#include "fs/file.h"
+#include "fs/fs.h"
+#include "fs/ino.h"
+#include "fs/layouts.h"
+#include "fs/versions.h"
+
+enum { BUCKETS = 4096, MAX_RANKS = 1 << 20, SLOTS = 1 << DCPFS_SLOT_BITS };
+
+struct entry {
+	struct dcpfs_version *ver; /* counted */
+	struct entry *next;
+};
+
+struct dcpfs_ranks {
+	pthread_mutex_t lock; /* everything below */
+	uint8_t given[SLOTS / 8];
+	uint32_t ngiven;
+	struct entry *bucket[BUCKETS]; /* by slot */
+	size_t n;
+};
+
+struct dcpfs_ranks *dcpfs_ranks_create(void)
+{
+	struct dcpfs_ranks *t = calloc(1, sizeof(*t));
+
+	if (t)
+		pthread_mutex_init(&t->lock, NULL);
+	return t;
+}
+
+static void mark(struct dcpfs_ranks *t, uint32_t slot)
+{
+	t->given[slot / 8] |= (uint8_t)(1u << slot % 8);
+	t->ngiven++;
+}
+
+/* All eight million were given: only what is there now counts. Nothing is left of the pages the
+ * kernel had of what went first. */
+static void start_over(struct dcpfs *fs)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+
+	memset(t->given, 0, sizeof(t->given));
+	t->ngiven = 0;
+	pthread_rwlock_rdlock(&fs->lock);
+	for (size_t i = 0; i < fs->nversions; i++)
+		mark(t, fs->versions[i]->slot);
+	pthread_rwlock_unlock(&fs->lock);
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (const struct entry *e = t->bucket[i]; e; e = e->next)
+			mark(t, e->ver->slot);
+}
+
+static uint32_t slot_of_hash(uint64_t hash)
+{
+	return (uint32_t)(hash & (SLOTS - 1));
+}
+
+/* The lock is held. The kernel may still hold pages of what had a slot before, so one that was
+ * given is not given again. */
+static uint32_t take_slot(struct dcpfs *fs, uint64_t hash)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	uint32_t slot = slot_of_hash(hash);
+
+	if (t->ngiven >= SLOTS - SLOTS / 8)
+		start_over(fs);
+	while (slot == 0 || t->given[slot / 8] >> slot % 8 & 1)
+		slot = slot_of_hash(slot + 1u);
+	mark(t, slot);
+	return slot;
+}
+
+uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash)
+{
+	uint32_t slot;
+
+	pthread_mutex_lock(&fs->ranks->lock);
+	slot = take_slot(fs, hash);
+	pthread_mutex_unlock(&fs->ranks->lock);
+	return slot;
+}
+
+/* Take out what belongs to @ver (NULL: everything), to be put once the lock is given back. */
+static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver)
+{
+	struct entry *out = NULL;
+
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct entry **at = &t->bucket[i]; *at;) {
+			struct entry *e = *at;
+
+			if (ver && e->ver->of != ver) {
+				at = &e->next;
+				continue;
+			}
+			*at = e->next;
+			e->next = out;
+			out = e;
+			t->n--;
+		}
+	return out;
+}
+
+static void put_all(struct entry *e)
+{
+	while (e) {
+		struct entry *next = e->next;
+
+		dcpfs_version_put(e->ver);
+		free(e);
+		e = next;
+	}
+}
+
+void dcpfs_ranks_destroy(struct dcpfs_ranks *t)
+{
+	if (!t)
+		return;
+	put_all(take(t, NULL));
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	struct entry *gone;
+
+	pthread_mutex_lock(&t->lock);
+	gone = take(t, ver);
+	pthread_mutex_unlock(&t->lock);
+	for (struct entry *e = gone; e; e = e->next)
+		dcpfs_cache_forget(fs, e->ver);
+	put_all(gone);
+}
+
+static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcpfs_layout *layout,
+			uint32_t rank)
+{
+	uint64_t id[3] = { ver->slot, layout->id, rank };
+
+	return dcp_hash64(id, sizeof(id));
+}
+
+/* The lock is held. */
+static struct dcpfs_version *find(const struct dcpfs_ranks *t, const struct dcpfs_version *ver,
+				  const struct dcpfs_layout *layout, uint32_t rank)
+{
+	/* the slot it was given is the hash, or a little behind it */
+	uint32_t slot = slot_of_hash(hash_of(ver, layout, rank));
+
+	for (uint32_t step = 0; step < 64; step++)
+		for (const struct entry *e = t->bucket[(slot + step) % BUCKETS]; e; e = e->next)
+			if (e->ver->of == ver && e->ver->layout == layout &&
+			    e->ver->rank == rank)
+				return e->ver;
+	return NULL;
+}
+
+static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
+				  const struct dcpfs_layout *layout, uint32_t rank)
+{
+	struct dcpfs_version *r = calloc(1, sizeof(*r));
+	size_t n = strlen(ver->name) + strlen(layout->name) + 32;
+
+	if (!r)
+		return NULL;
+	dcp_arena_init(&r->arena, n + 4096);
+	r->name = dcp_arena_alloc(&r->arena, n);
+	if (!r->name) {
+		dcp_arena_finish(&r->arena);
+		free(r);
+		return NULL;
+	}
+	snprintf(r->name, n, "%s/shard/%s/%u", ver->name, layout->name, rank);
+	r->refs = 1;
+	r->of = dcpfs_version_hold(ver);
+	r->found = ver->found;
+	r->layout = layout;
+	r->rank = rank;
+	pthread_mutex_init(&r->lock, NULL);
+	r->slot = take_slot(fs, hash_of(ver, layout, rank));
+	return r;
+}
+
+int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
+		   const struct dcpfs_layout *layout, uint32_t rank, struct dcpfs_version **out)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	struct entry *e;
+	int rc = 0;
+
+	if (rank >= dcp_layout_ranks(layout->l))
+		return -ENOENT;
+	pthread_mutex_lock(&t->lock);
+	*out = find(t, ver, layout, rank);
+	if (!*out) {
+		e = t->n < MAX_RANKS ? calloc(1, sizeof(*e)) : NULL;
+		*out = e ? make(fs, ver, layout, rank) : NULL;
+		rc = *out ? 0 : t->n < MAX_RANKS ? -ENOMEM : -E2BIG;
+		if (rc == 0) {
+			e->ver = *out;
+			e->next = t->bucket[(*out)->slot % BUCKETS];
+			t->bucket[(*out)->slot % BUCKETS] = e;
+			t->n++;
+		} else {
+			free(e);
+		}
+	}
+	if (rc == 0)
+		dcpfs_version_hold(*out);
+	pthread_mutex_unlock(&t->lock);
+	return rc;
+}
+
+struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	struct dcpfs_version *ver = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	for (struct entry *e = t->bucket[slot % BUCKETS]; e && !ver; e = e->next)
+		if (e->ver->slot == slot)
+			ver = dcpfs_version_hold(e->ver);
+	pthread_mutex_unlock(&t->lock);
+	return ver;
+}
+
+int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
+		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err)
+{
+	uint32_t itemsize = dcp_dtype_info(row->dtype)->size;
+	struct dcp_cut mine;
+	uint64_t volume, whole;
+	int rc;
+
+	if (!ver->of)
+		return 1;
+	rc = dcp_layout_cut(ver->layout->l, ver->rank, row->key, row->ndim, row->shape, arena,
+			    &mine, err);
+	if (rc <= 0)
+		return rc;
+	if (!dcp_shape_volume(row->shape, row->ndim, &whole) || !dcp_cut_volume(&mine, &volume))
+		return -EBADMSG;
+	if (!itemsize && whole) /* a type of the framework's own */
+		itemsize = (uint32_t)(row->nbytes / whole);
+	row->ndim = dcp_cut_shape(&mine, row->shape);
+	row->nbytes = volume * itemsize;
+	if (cut)
+		*cut = mine;
+	return 1;
+}
+
+bool dcpfs_rank_has_object(const struct dcpfs_version *ver, const char *key)
+{
+	return !ver->of || dcp_layout_has_object(ver->layout->l, ver->rank, key);
+}

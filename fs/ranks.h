@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ranks: what one rank of a layout holds of a version, as a slot of its own.
+ *
+ * A rank is a struct dcpfs_version that shares the index of the version it is part of and cuts
+ * every tensor by its layout. It is a few hundred bytes, made when somebody looks at it; what
+ * it holds is computed row by row. All of a version's ranks go when the version does.
+ *
+ * Slots are given here, to versions and ranks alike.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dcp_arena;
+struct dcp_cut;
+struct dcp_err;
+struct dcp_row;
+struct dcpfs;
+struct dcpfs_layout;
+struct dcpfs_ranks;
+struct dcpfs_version;
+
+struct dcpfs_ranks *dcpfs_ranks_create(void);
+void dcpfs_ranks_destroy(struct dcpfs_ranks *t);
+
+/* A slot for something of that hash: the one it asks for, so that a remount finds the same, or
+ * the next that was never given. */
+uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash);
+
+/* Rank @rank of @layout over @ver, counted for the caller. -ENOENT (no such rank), -ENOMEM,
+ * -E2BIG (a million ranks were looked at). */
+int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
+		   const struct dcpfs_layout *layout, uint32_t rank,
+		   struct dcpfs_version **out);
+
+/* The rank of a slot, counted; NULL: there is none. */
+struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot);
+
+/* Forget all ranks of @ver, which left the list. */
+void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver);
+
+/*
+ * What @ver, a version or a rank, holds of a tensor: changes the shape and size of @row to
+ * that, and with @cut says how (in @arena; NULL cut: not wanted). For a version all of it. 1;
+ * 0: nothing, it is not shown; negative: the layout cannot cut it, told in @err.
+ */
+int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
+		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err);
+
+/* Is the object @key part of it? */
+bool dcpfs_rank_has_object(const struct dcpfs_version *ver, const char *key);

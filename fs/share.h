@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * share: what is written about layouts and ranks: layout.json, and a rank's index.json and
+ * plan.json. The forms are documented in fs/README.md.
+ */
+#pragma once
+#include <stdint.h>
+
+struct dcp_err;
+struct dcpfs;
+struct dcpfs_spool;
+struct dcpfs_version;
+
+/* layout.json of layout number @id over the version @ver: mesh, rules, and each key's. */
+int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
+		       struct dcpfs_spool *s, struct dcp_err *err);
+
+/* index.json of the rank @ver: what it holds of each key. */
+int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dcp_err *err);
+
+/* plan.json of the rank @ver: which stored bytes it needs. Opens backing files. */
+int dcpfs_share_plan(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dcp_err *err);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * share_int: what the files of share share.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/jsonw.h"
+#include "core/store/index.h"
+
+struct dcpfs_layout;
+struct dcpfs_spool;
+struct dcpfs_version;
+
+enum { DCPFS_ROW_MEMORY = 16 << 20 }; /* for the cut of one row */
+
+struct dcpfs_writing {
+	struct dcpfs_version *ver;
+	const struct dcpfs_layout *layout;
+	struct dcp_jsonw w;
+	struct dcp_buf text;
+	struct dcp_arena arena;
+};
+
+/* Call @fn for every row of a kind. */
+int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcpfs_spool *s,
+		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx);
+
+/* Open the object, with the members that say which rank it is about. */
+void dcpfs_share_begin(struct dcpfs_writing *x);
+void dcpfs_share_dims(struct dcp_jsonw *w, const char *name, const uint64_t *v, uint32_t n);

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""shard/<layout>/<rank>: what each rank of a parallel job holds, against the frameworks' own answers."""
+import hashlib
+import json
+import mmap
+import os
+import re
+import threading
+
+import arrays
+import lib
+from lib import case, check, equal, errno_of, fails, golden, mount, read, sha
+
+FORMS = {"npy": ".npy", "raw": ".bin", "safetensors": ".safetensors"}
+
+
+def manifest_shards(name):
+    """{(version, layout): {(rank, key): entry}} of a golden checkpoint."""
+    manifest = json.loads((lib.GOLDEN / name / "manifest.json").read_text(encoding="utf-8"))
+    out = {}
+    for v in manifest.get("versions", []):
+        for s in v.get("shards", []):
+            out.setdefault((v["name"], s["layout"]), {})[(s["rank"], s["key"])] = s
+    return out
+
+
+def as_layout(text, directory):
+    """The name under shard/ of a manifest's layout; a file is written for one that is no name."""
+    if not text.startswith("mesh ") or ": " not in text:
+        return text, None
+    path = directory / f"l{hashlib.md5(text.encode()).hexdigest()[:8]}.dcpl"
+    mesh, _, rules = text.partition(": ")
+    # The generators match a name within the key, so that optimizer state is cut as its parameter.
+    rules = re.sub(r"(\*[\w.]+\w)(?= )", r"\1*", rules)
+    rules = re.sub(r"_StridedShard\((\d+), split_factor=(\d+)\)", r"strided(\1,\2)", rules).replace("Shard(", "shard(")
+    path.write_text("\n".join([mesh, *rules.split("; "), "* replicate"]) + "\n", encoding="utf-8")
+    return path.stem, path
+
+
+def rank_index(base):
+    doc = json.loads(read(base / "index.json"))
+    return {**doc, "tensors": {t["key"]: t for t in doc["tensors"]}}
+
+
+def check_rank(base, want, dtypes):
+    """One rank: its index, every form of every tensor, and the file of all of them."""
+    index = rank_index(base)
+    model, metadata = arrays.parse_safetensors(read(base / "model.safetensors"))
+    check("dcpfs.left_out" not in metadata, f"all tensors are in model.safetensors: {metadata}")
+    for key, s in want.items():
+        case(f"{base.parts[-4:]} {key}")
+        t = index["tensors"].get(key)
+        if not check(t, "the rank's index.json names the key"):
+            continue
+        dtype = dtypes[key]
+        equal((t["dtype"], t["shape"], t["error"]), (dtype, s["shape"], None), "dtype, shape, error")
+        raw = read(base / t["files"]["raw"])
+        equal(sha(raw), s["sha256"], "sha256 of raw/")
+        descr, shape, numbers = arrays.parse_npy(read(base / t["files"]["npy"]))
+        equal((descr, shape), (arrays.DESCR[dtype], arrays.shown_shape(dtype, s["shape"])), "header of npy/")
+        check(arrays.same_numbers(dtype, numbers, arrays.widened(dtype, raw)), "numbers of npy/")
+        one, _ = arrays.parse_safetensors(read(base / t["files"]["safetensors"]))
+        equal(one.get(key), (dtype, arrays.shown_shape(dtype, s["shape"]), raw), "safetensors/")
+        equal(model.get(key), one.get(key), "model.safetensors")
+
+
+def the_frameworks_answers():
+    seen = 0
+    for name in sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "manifest.json").exists()):
+        shards = manifest_shards(name)
+        if not shards:
+            continue
+        case(name)
+        directory = lib.fresh("layouts")
+        named = {layout: as_layout(layout, directory) for _, layout in shards}
+        options = [f"--layout={path}" for _, path in named.values() if path]
+        source, versions = golden(name)
+        with mount(source, *options) as m:
+            for (version, layout), entries in shards.items():
+                base = m.at / version / "shard" / named[layout][0]
+                dtypes = {k: t["dtype"] for k, t in versions[version]["tensors"].items()}
+                for rank in sorted({r for r, _ in entries}):
+                    check_rank(base / str(rank), {k: e for (r, k), e in entries.items() if r == rank}, dtypes)
+                    seen += 1
+            equal(m.control("errors.json"), [], "errors.json")
+    check(seen > 30, f"only {seen} ranks were compared")
+
+
+def numbered(shape, dtype="F32", start=0):
+    """(bytes, shape) where every element is its own number."""
+    n = arrays.volume(shape)
+    size = arrays.ITEM[dtype]
+    return b"".join(((start + i) % 256 ** size).to_bytes(size, "little") for i in range(n))
+
+
+def model(where, keys, shards=3):
+    """A checkpoint of int-like tensors; {key: (dtype, shape, cut dimension, bytes)}."""
+    tensors = {k: (d, s, c, numbered(s, d, 1000 * i)) for i, (k, d, s, c) in enumerate(keys)}
+    arrays.write_sharded(where / "step-1", tensors, shards)
+    return tensors
+
+
+def chunked(n, parts, at):
+    """torch.chunk: ceil-sized parts, the last ones shorter or empty."""
+    step = -(-n // parts)
+    return min(at * step, n), min((at + 1) * step, n)
+
+
+def random_layouts_put_together():
+    """All ranks of fsdp<N> and dim<k>x<N>, laid together, are the tensor again."""
+    rng = lib.rng("layouts")
+    keys = [(f"t{i}", rng.choice(["F32", "U8", "I64", "BF16"]),
+             [rng.randint(1, 9) for _ in range(rng.randint(1, 3))], 0) for i in range(12)]
+    source = lib.fresh("random")
+    tensors = model(source, keys)
+    with mount(source) as m:
+        for _ in range(6):
+            parts, dim = rng.randint(1, 7), rng.randint(0, 1)
+            name = f"fsdp{parts}" if dim == 0 else f"dim{dim}x{parts}"
+            for key, (dtype, shape, _, raw) in tensors.items():
+                case(f"{name} {key} {shape}")
+                if len(shape) <= dim:
+                    continue
+                for rank in range(parts):
+                    lo, hi = chunked(shape[dim], parts, rank)
+                    region = [[lo, hi] if d == dim else [0, n] for d, n in enumerate(shape)]
+                    equal(read(m.at / "step-1" / "shard" / name / str(rank) / "raw" / f"{key}.bin"),
+                          arrays.region_of(raw, dtype, shape, region), f"rank {rank}")
+
+
+def fused_and_flat_cuts():
+    """A fused QKV tensor cut per part, and a flattening with padding."""
+    source = lib.fresh("fused")
+    tensors = model(source, [("attn.qkv.weight", "F32", [8, 3], 0), ("norm.weight", "F32", [7], 0),
+                             ("embed", "F32", [5, 2], 0)])
+    (source / "fused.dcpl").write_text("mesh tp=2\n*.qkv.* shard(0, groups=[4,2,2])\nnorm.* flat\n"
+                                       "embed drop\n* replicate\n", encoding="utf-8")
+    with mount(source) as m:
+        equal(os.listdir(m.at / "step-1" / "shard"), ["fused"], "layouts beside the checkpoint are listed")
+        base = m.at / "step-1" / "shard" / "fused"
+        raw = tensors["attn.qkv.weight"][3]
+        row = 12
+        for rank, rows in ((0, [0, 1, 4, 6]), (1, [2, 3, 5, 7])):
+            case(f"fused, rank {rank}")
+            equal(read(base / str(rank) / "raw" / "attn.qkv.weight.bin"),
+                  b"".join(raw[r * row:(r + 1) * row] for r in rows), "rows of q, k and v")
+            check(not (base / str(rank) / "raw" / "embed.bin").exists(), "a dropped key is not there")
+        case("flat")
+        padded = tensors["norm.weight"][3] + bytes(4)
+        equal([read(base / str(r) / "raw" / "norm.weight.bin") for r in (0, 1)], [padded[:16], padded[16:]],
+              "equal parts, zeros behind")
+        descr, shape, _ = arrays.parse_npy(read(base / "1" / "npy" / "norm.weight.npy"))
+        equal(shape, [4], "shape of a flat part")
+        layout = json.loads(read(base / "layout.json"))
+        equal((layout["ranks"], layout["mesh"]), (2, {"tp": 2}), "layout.json")
+        check("flat" in layout["keys"]["norm.weight"]["placement"] and
+              layout["keys"]["norm.weight"]["line"] == 3, f"layout.json says which rule: {layout['keys']}")
+
+
+def names_of_layouts():
+    """Built-in names are walked into, others are not there; numbers of ranks are numbers."""
+    source, _ = golden("dcp-fsdp2")
+    with mount(source) as m:
+        shard = m.at / "latest" / "shard"
+        equal(os.listdir(shard), [], "nothing is listed")
+        for name in ("fsdp4", "dim1x2", "tp2:llama", "fsdp1000"):
+            case(name)
+            n = int("".join(c for c in name.split(":")[0].split("x")[-1] if c.isdigit()))
+            equal(sorted(os.listdir(shard / name), key=lambda x: (x == "layout.json", x)),
+                  [*sorted(map(str, range(n))), "layout.json"], "ranks")
+            check((shard / name / "0" / "npy").is_dir(), "a rank has npy/")
+            fails("ENOENT", os.stat, shard / name / str(n))
+            fails("ENOENT", os.stat, shard / name / "00")
+            fails("ENOENT", os.stat, shard / name / "-1")
+        for name in ("fsdp0", "fsdp", "fsdp99999999", "dim1x", "tp2:lama", "mesh:dp2:none", "x" * 255, "fsdp4 "):
+            case(name[:20])
+            fails("ENOENT", os.stat, shard / name)
+        case("..")
+        rank = shard / "fsdp4" / "3"
+        equal(os.stat(rank / "npy" / "..").st_ino, os.stat(rank).st_ino, "npy/..")
+        equal(os.stat(rank / "..").st_ino, os.stat(shard / "fsdp4").st_ino, "a rank's ..")
+        equal(os.stat(shard / "fsdp4" / "..").st_ino, os.stat(shard).st_ino, "a layout's ..")
+        case("one walk")
+        seen = {}
+        for here, dirs, files in os.walk(shard / "fsdp4"):
+            for n in dirs + files:
+                st = os.lstat(os.path.join(here, n))
+                check(st.st_ino not in seen, f"{here}/{n} has the inode of {seen.get(st.st_ino)}")
+                seen[st.st_ino] = f"{here}/{n}"
+        check(len(seen) > 100, f"{len(seen)} entries")
+        inos = {p.replace(str(m.at), ""): i for i, p in seen.items()}
+    with mount(source) as m:
+        case("inode numbers after a remount")
+        for path, ino in list(inos.items())[:200]:
+            equal(os.lstat(str(m.at) + path).st_ino, ino, path)
+
+
+def one_file_for_a_rank():
+    """model.safetensors: mapped, read at random, and of the exact size."""
+    source, _ = golden("dcp-fsdp2")
+    with mount(source) as m:
+        for rank in range(3):
+            case(f"rank {rank}")
+            path = m.at / "latest" / "shard" / "fsdp3" / str(rank) / "model.safetensors"
+            data = read(path)
+            equal(os.stat(path).st_size, len(data), "size")
+            rng = lib.rng("model", rank)
+            with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ) as view:
+                equal(bytes(view), data, "mapped bytes")
+                for _ in range(200):
+                    at = rng.randrange(len(data))
+                    n = rng.randint(1, 9000)
+                    lib.forget(f.fileno())
+                    equal(os.pread(f.fileno(), n, at), data[at:at + n], f"{n} bytes at {at}")
+            check(int.from_bytes(data[:8], "little") % 8 == 0, "header is padded")
+
+
+def plans_read_the_same_bytes():
+    """plan.json's reads, done with nothing but pread, give the rank's raw files."""
+    source, _ = golden("dcp-tp-fsdp")
+    with mount(source) as m:
+        version = m.latest()
+        for layout, rank in (("fsdp3", 1), ("dim1x2", 0), ("dim1x2", 1)):
+            base = m.at / version / "shard" / layout / str(rank)
+            plan = json.loads(read(base / "plan.json"))
+            index = rank_index(base)
+            for t in plan["tensors"]:
+                case(f"{layout} {rank} {t['key']}")
+                out = bytearray(t["nbytes"])
+                for r in t["reads"]:
+                    with open(source / version / r["file"], "rb") as f:
+                        for at, to in offsets(r):
+                            out[to:to + r["run"]] = os.pread(f.fileno(), r["run"], at)
+                equal(bytes(out), read(base / index["tensors"][t["key"]]["files"]["raw"]), "bytes the plan gives")
+            case(f"{layout} {rank}")
+            equal(plan["nbytes"], sum(t["nbytes"] for t in plan["tensors"]), "bytes of the rank")
+            check(plan["touched"] >= plan["nbytes"] and plan["amplification"] >= 1, "amplification")
+            equal(sum(f["nbytes"] for f in plan["files"]), plan["nbytes"], "bytes by file")
+
+
+def offsets(read_of):
+    at = [(read_of["offset"], read_of["to"])]
+    for n, s, d in zip(read_of.get("count", []), read_of.get("stride", []), read_of.get("to_stride", [])):
+        at = [(a + i * s, b + i * d) for a, b in at for i in range(n)]
+    return at
+
+
+def damage_stays_where_it_is():
+    """A shard that was cut fails the ranks that need it, and only them."""
+    source = lib.fresh("damaged")
+    tensors = model(source, [("w", "F32", [12, 4], 0), ("v", "U8", [30], 0)])
+    # shard 3 of 3 holds rows 8 to 11; its file loses its end after indexing
+    with mount(source) as m:
+        shard = m.at / "step-1" / "shard" / "fsdp3"
+        last = source / "step-1" / "shard-00003-model-00001-of-00001.safetensors"
+        check(read(m.at / "step-1" / "raw" / "w.bin") == tensors["w"][3], "sound at first")
+        os.truncate(last, os.path.getsize(last) - 40)
+        for rank in (0, 1):
+            case(f"rank {rank}")
+            data, why = lib.outcome(shard / str(rank) / "raw" / "w.bin")
+            equal((data, why), (tensors["w"][3][rank * 64:rank * 64 + 64], None), "rows of sound shards")
+        case("rank 2")
+        _, why = lib.outcome(shard / "2" / "raw" / "w.bin")
+        check(why in ("EIO", "ESTALE"), f"rows of the shard that was cut: {why}")
+
+
+def files_that_are_wrong():
+    source = lib.fresh("wrong")
+    model(source, [("w", "F32", [12, 4], 0), ("b", "F32", [5], 0)])
+    bad = lib.fresh("bad") / "bad.dcpl"
+    bad.write_text("mesh tp=2\n* shard(0)@pt\n", encoding="utf-8")
+    done = lib.run(lib.PROGRAM, "mount", f"--layout={bad}", source, lib.fresh("never"), env=lib.environment())
+    check(done.returncode != 0 and "bad" in done.stderr and "2" in done.stderr and "tp" in done.stderr,
+          f"a wrong layout is refused with its name, line and the nearest dim: {done.stderr}")
+    (source / "odd.dcpl").write_text("mesh tp=3\nw shard(0, even)\n* shard(0, even)\n", encoding="utf-8")
+    (source / "none.dcpl").write_text("mesh tp=\n", encoding="utf-8")
+    with mount(source) as m:
+        case("beside the checkpoint")
+        equal(os.listdir(m.at / "step-1" / "shard"), ["odd"], "the sound one is listed")
+        check("none.dcpl" in m.log(), f"the wrong one is told: {m.log()}")
+        case("a key that cannot be cut")
+        base = m.at / "step-1" / "shard" / "odd" / "1"
+        equal(len(read(base / "raw" / "w.bin")), 64, "12 rows over 3")
+        fails("EIO EINVAL", read, base / "raw" / "b.bin")
+        entry = rank_index(base)["tensors"]["b"]
+        check(entry["error"] and "odd" in entry["error"] and "b" in entry["error"], f"index.json says why: {entry}")
+        _, metadata = arrays.parse_safetensors(read(base / "model.safetensors"))
+        equal(metadata.get("dcpfs.left_out"), "b", "model.safetensors names what it lacks")
+
+
+def ranks_at_once():
+    """Eight readers, each of its own rank, over and over."""
+    source, _ = golden("dcp-fsdp2")
+    with mount(source) as m:
+        shard = m.at / "latest" / "shard" / "fsdp8"
+        want = {r: sha(read(shard / str(r) / "model.safetensors")) for r in range(8)}
+
+        def one(rank):
+            for _ in range(5):
+                with open(shard / str(rank) / "model.safetensors", "rb") as f:
+                    lib.forget(f.fileno())
+                    equal(sha(f.read()), want[rank], f"rank {rank}")
+        threads = [threading.Thread(target=one, args=(r,)) for r in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+
+
+def ranks_go_with_their_version():
+    source = lib.fresh("gone")
+    model(source, [("w", "F32", [12, 4], 0)])
+    with mount(source) as m:
+        path = m.at / "step-1" / "shard" / "fsdp2" / "1" / "raw" / "w.bin"
+        with open(path, "rb") as f:
+            equal(len(f.read()), 96, "before")
+            lib.ok("rm", "-r", source / "step-1")
+            lib.wait(lambda: not (m.at / "step-1").exists(), "the version leaves", lib.APPEARS)
+        fails("ENOENT ESTALE", os.stat, path)
+        equal(errno_of(os.listdir, m.at), None, "the root")
+
+
+lib.main(the_frameworks_answers, random_layouts_put_together, fused_and_flat_cuts, names_of_layouts,
+         one_file_for_a_rank, plans_read_the_same_bytes, damage_stays_where_it_is, files_that_are_wrong,
+         ranks_at_once, ranks_go_with_their_version)
