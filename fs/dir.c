@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Names of the tree: lookup and listing.
- *
- * Positions in a directory: 1 and 2 are "." and "..", 3 to 31 the fixed children, FIRST_ROW
- * and up the versions by their place, rows by their id, layouts and ranks by their number. So
- * seekdir and telldir hold across listings, and a listing needs no state between calls.
- */
+/* Names of the tree: lookup and listing. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,13 +10,12 @@
 #include "core/base/log.h"
 #include "core/model/name.h"
 #include "core/store/index.h"
+#include "fs/dir_int.h"
 #include "fs/fs.h"
 #include "fs/layouts.h"
 #include "fs/ranks.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
-
-enum { FIRST_ROW = 32 };
 
 /*
  * Is the row there, and can this form show it? Otherwise it is not listed. @row becomes what
@@ -181,6 +174,10 @@ static int lookup_in(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_versio
 		return (*ino = ino_of_child(fs, dir, child->kind)) ? 0 : -ENOENT;
 	else if (dir.kind == DCPFS_ROOT)
 		return lookup_version(fs, name, ino);
+	else if (dir.kind == DCPFS_TAGS_DIR)
+		return dcpfs_tags_lookup(fs, name, ino);
+	else if (dir.kind == DCPFS_BY_KEY_DIR || dir.kind == DCPFS_BY_KEY)
+		return dcpfs_by_key_lookup(fs, dir, name, ino);
 	else if (dir.kind == DCPFS_SHARD_DIR)
 		return lookup_layout(fs, dir, name, ino);
 	else if (dir.kind == DCPFS_LAYOUT && ver)
@@ -219,56 +216,49 @@ int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *
 
 /* ---- listing ---- */
 
-struct listing {
-	struct dcpfs *fs;
-	bool attrs;
-	dcpfs_dirent_fn fn;
-	void *ctx;
-};
-
 static const mode_t type_bits[] = {
 	[DCPFS_DIR] = S_IFDIR, [DCPFS_FILE] = S_IFREG, [DCPFS_LINK] = S_IFLNK
 };
 
-/* Tell one entry; its attributes when wanted and cheap. False: the reader has enough. */
-static bool tell(const struct listing *l, const char *name, uint64_t ino, enum dcpfs_type type,
-		 uint64_t position)
+bool dcpfs_tell(const struct dcpfs_listing *l, const char *name, uint64_t ino,
+		enum dcpfs_type type, uint64_t position)
 {
 	struct stat st = { .st_ino = ino, .st_mode = type_bits[type], .st_size = -1 };
 
-	if (l->attrs && type == DCPFS_DIR && dcpfs_getattr(l->fs, ino, &st) < 0)
+	if (l->attrs && type != DCPFS_FILE && dcpfs_getattr(l->fs, ino, &st) < 0)
 		return true; /* gone in between */
 	return l->fn(l->ctx, name, &st, position);
 }
 
-static bool list_fixed(const struct listing *l, struct dcpfs_ino dir,
+static bool list_fixed(const struct dcpfs_listing *l, struct dcpfs_ino dir,
 		       const struct dcpfs_version *ver, uint64_t ino, uint64_t after)
 {
 	const struct dcpfs_node *child;
 
-	if (after < 1 && !tell(l, ".", ino, DCPFS_DIR, 1))
+	if (after < 1 && !dcpfs_tell(l, ".", ino, DCPFS_DIR, 1))
 		return false;
-	if (after < 2 && !tell(l, "..", parent_of(dir, ver), DCPFS_DIR, 2))
+	if (after < 2 && !dcpfs_tell(l, "..", parent_of(dir, ver), DCPFS_DIR, 2))
 		return false;
 	for (unsigned n = 0; (child = dcpfs_child_at(dir.kind, ver && ver->of, n)); n++) {
 		uint64_t at = ino_of_child(l->fs, dir, child->kind);
 
-		if (after < 3 + n && at && !tell(l, child->name, at, child->type, 3 + n))
+		if (after < 3 + n && at && !dcpfs_tell(l, child->name, at, child->type, 3 + n))
 			return false;
 	}
 	return true;
 }
 
-static void list_versions(const struct listing *l, uint64_t after)
+static void list_versions(const struct dcpfs_listing *l, uint64_t after)
 {
 	struct dcpfs_version *ver;
 	uint64_t place;
 
-	after = after < FIRST_ROW ? 0 : after - FIRST_ROW;
+	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW;
 	for (; (ver = dcpfs_version_behind(l->fs, after)); after = place) {
 		uint64_t ino = dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0);
-		bool more = dcpfs_version_refusal(ver) || /* .dcpfs/errors.json tells */
-			    tell(l, ver->name, ino, DCPFS_DIR, FIRST_ROW + ver->place);
+		bool more =
+			dcpfs_version_refusal(ver) || /* .dcpfs/errors.json tells */
+			dcpfs_tell(l, ver->name, ino, DCPFS_DIR, DCPFS_FIRST_ROW + ver->place);
 
 		place = ver->place;
 		dcpfs_version_put(ver);
@@ -277,24 +267,25 @@ static void list_versions(const struct listing *l, uint64_t after)
 	}
 }
 
-static void list_layouts(const struct listing *l, struct dcpfs_ino dir, uint64_t after)
+static void list_layouts(const struct dcpfs_listing *l, struct dcpfs_ino dir, uint64_t after)
 {
 	const struct dcpfs_layout *layout;
 
-	after = after < FIRST_ROW ? 0 : after - FIRST_ROW + 1;
+	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1;
 	for (; (layout = dcpfs_layouts_at(l->fs->layouts, after)); after++)
-		if (!tell(l, layout->name, dcpfs_ino_pack(dir.slot, DCPFS_LAYOUT, layout->id),
-			  DCPFS_DIR, FIRST_ROW + after))
+		if (!dcpfs_tell(l, layout->name,
+				dcpfs_ino_pack(dir.slot, DCPFS_LAYOUT, layout->id), DCPFS_DIR,
+				DCPFS_FIRST_ROW + after))
 			return;
 }
 
-static int list_ranks(const struct listing *l, struct dcpfs_ino dir, struct dcpfs_version *ver,
-		      uint64_t after)
+static int list_ranks(const struct dcpfs_listing *l, struct dcpfs_ino dir,
+		      struct dcpfs_version *ver, uint64_t after)
 {
 	const struct dcpfs_layout *layout = dcpfs_layouts_by_id(l->fs->layouts, dir.row);
 	uint32_t n = layout ? dcp_layout_ranks(layout->l) : 0;
 
-	after = after < FIRST_ROW ? 0 : after - FIRST_ROW + 1;
+	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1;
 	for (uint32_t rank = (uint32_t)after; rank < n; rank++) {
 		struct dcpfs_version *r;
 		char name[16];
@@ -304,8 +295,8 @@ static int list_ranks(const struct listing *l, struct dcpfs_ino dir, struct dcpf
 		if (rc < 0)
 			return rc;
 		snprintf(name, sizeof(name), "%u", rank);
-		more = tell(l, name, dcpfs_ino_pack(r->slot, DCPFS_VERSION, 0), DCPFS_DIR,
-			    FIRST_ROW + (uint64_t)rank);
+		more = dcpfs_tell(l, name, dcpfs_ino_pack(r->slot, DCPFS_VERSION, 0), DCPFS_DIR,
+				  DCPFS_FIRST_ROW + (uint64_t)rank);
 		dcpfs_version_put(r);
 		if (!more)
 			break;
@@ -313,7 +304,7 @@ static int list_ranks(const struct listing *l, struct dcpfs_ino dir, struct dcpf
 	return 0;
 }
 
-static int list_rows(const struct listing *l, struct dcpfs_version *ver,
+static int list_rows(const struct dcpfs_listing *l, struct dcpfs_version *ver,
 		     const struct dcpfs_rows *r, uint64_t after)
 {
 	struct dcp_index_scan *scan;
@@ -324,9 +315,10 @@ static int list_rows(const struct listing *l, struct dcpfs_version *ver,
 
 	rc = dcpfs_version_open(l->fs, ver, NULL);
 	if (rc == 0) /* what a rank holds depends on keys and shapes: whole rows */
-		rc = dcp_index_scan(dcp_version_index(ver->v), r->rows,
-				    after < FIRST_ROW ? 0 : (int64_t)(after - FIRST_ROW),
-				    !l->attrs && !ver->of, &scan);
+		rc = dcp_index_scan(
+			dcp_version_index(ver->v), r->rows,
+			after < DCPFS_FIRST_ROW ? 0 : (int64_t)(after - DCPFS_FIRST_ROW),
+			!l->attrs && !ver->of, &scan);
 	if (rc < 0) /* C libraries take ENOENT for the end of a listing */
 		return rc == -ENOENT ? -ESTALE : rc;
 	dcp_arena_init(&arena, 16 << 20);
@@ -342,7 +334,7 @@ static int list_rows(const struct listing *l, struct dcpfs_version *ver,
 		       r->extension); /* the stem is at most DCP_NAME_MAX */
 		if (l->attrs && attr_of_row(l->fs, ver, ino, &row, &st) < 0)
 			continue;
-		more = l->fn(l->ctx, name, &st, FIRST_ROW + (uint64_t)row.id);
+		more = l->fn(l->ctx, name, &st, DCPFS_FIRST_ROW + (uint64_t)row.id);
 	}
 	dcp_arena_finish(&arena);
 	dcp_index_scan_end(scan);
@@ -352,7 +344,7 @@ static int list_rows(const struct listing *l, struct dcpfs_version *ver,
 int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 		  dcpfs_dirent_fn fn, void *ctx)
 {
-	struct listing l = { fs, attrs, fn, ctx };
+	struct dcpfs_listing l = { fs, attrs, fn, ctx };
 	struct dcpfs_ino dir = dcpfs_ino_unpack(ino);
 	const struct dcpfs_node *node = dcpfs_node(dir.kind);
 	const struct dcpfs_rows *r = dcpfs_rows_in(dir.kind);
@@ -369,6 +361,10 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 	if (list_fixed(&l, dir, ver, ino, after)) {
 		if (dir.kind == DCPFS_ROOT)
 			list_versions(&l, after);
+		else if (dir.kind == DCPFS_TAGS_DIR)
+			dcpfs_tags_list(&l, after);
+		else if (dir.kind == DCPFS_BY_KEY_DIR || dir.kind == DCPFS_BY_KEY)
+			rc = dcpfs_by_key_list(&l, dir, after);
 		else if (dir.kind == DCPFS_SHARD_DIR)
 			list_layouts(&l, dir, after);
 		else if (dir.kind == DCPFS_LAYOUT && ver)

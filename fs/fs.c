@@ -10,10 +10,12 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/store/index.h"
+#include "fs/dir_int.h"
 #include "fs/errors.h"
 #include "fs/file.h"
 #include "fs/hot.h"
 #include "fs/ino.h"
+#include "fs/keys.h"
 #include "fs/layouts.h"
 #include "fs/ranks.h"
 #include "fs/tree.h"
@@ -76,7 +78,9 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 			  ? dcpfs_hot_create((uint64_t)opts->passthrough_mib << 20)
 			  : NULL;
 	fs->ranks = dcpfs_ranks_create();
-	rc = fs->errors && fs->files && fs->ranks && (fs->hot || !opts->passthrough_mib)
+	fs->keys = dcpfs_keys_create();
+	rc = fs->errors && fs->files && fs->ranks && fs->keys &&
+			     (fs->hot || !opts->passthrough_mib)
 		     ? 0
 		     : -ENOMEM;
 	if (rc == 0)
@@ -101,6 +105,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 	dcpfs_cache_destroy(fs);
 	dcpfs_hot_destroy(fs->hot);
 	dcpfs_ranks_destroy(fs->ranks);
+	dcpfs_keys_destroy(fs->keys);
 	for (size_t i = 0; i < fs->nversions; i++)
 		dcpfs_version_put(fs->versions[i]);
 	free(fs->versions);
@@ -208,16 +213,21 @@ static int attr_of_text(struct dcpfs *fs, uint64_t ino, struct stat *st)
 static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
 			const struct dcpfs_node *node, uint64_t ino, struct stat *st)
 {
-	char name[NAME_MAX + 1];
+	char to[PATH_MAX];
 	int rc;
 
 	attr_base(fs, ver, ino, node->type, st);
 	if (node->type == DCPFS_FILE)
 		return attr_of_text(fs, ino, st);
 	if (node->type == DCPFS_LINK) {
-		rc = dcpfs_slot_name(fs, dcpfs_ino_unpack(ino).row, name, sizeof(name));
-		set_size(st, rc == 0 ? strlen(name) : 0);
+		rc = dcpfs_readlink(fs, ino, to, sizeof(to));
+		set_size(st, rc == 0 ? strlen(to) : 0);
 		return rc;
+	}
+	if (node->kind == DCPFS_BY_KEY) {
+		rc = dcpfs_by_key_check(fs, dcpfs_ino_unpack(ino));
+		if (rc < 0)
+			return rc;
 	}
 	st->st_nlink = 2 + dcpfs_child_dirs(node->kind, ver && ver->of);
 	if (node->kind == DCPFS_ROOT) {
@@ -261,6 +271,20 @@ uint32_t dcpfs_latest(struct dcpfs *fs)
 	slot = fs->latest ? fs->latest->slot : 0;
 	pthread_rwlock_unlock(&fs->lock);
 	return slot;
+}
+
+int dcpfs_readlink(struct dcpfs *fs, uint64_t ino, char *buf, size_t size)
+{
+	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
+
+	if (i.kind == DCPFS_LATEST)
+		return dcpfs_slot_name(fs, i.row, buf, size);
+	if (i.kind == DCPFS_BY_KEY_LINK)
+		return dcpfs_by_key_readlink(fs, i, buf, size);
+	if (i.kind != DCPFS_TAG || size < 3)
+		return -EINVAL;
+	memcpy(buf, "../", 3);
+	return dcpfs_slot_name(fs, i.slot, buf + 3, size - 3);
 }
 
 int dcpfs_slot_name(struct dcpfs *fs, uint64_t slot, char *buf, size_t size)

@@ -20,6 +20,7 @@ struct dcp_row;
 struct dcpfs_cache;
 struct dcpfs_errors;
 struct dcpfs_hot;
+struct dcpfs_keys;
 struct dcpfs_layout;
 struct dcpfs_layouts;
 struct dcpfs_ranks;
@@ -80,6 +81,7 @@ struct dcpfs {
 	struct dcpfs_hot *hot; /* NULL: no passthrough */
 	struct dcpfs_layouts *layouts;
 	struct dcpfs_ranks *ranks;
+	struct dcpfs_keys *keys;
 	uint64_t places; /* given; the refresher's */
 
 	pthread_rwlock_t lock;           /* the four below */
@@ -124,6 +126,9 @@ uint32_t dcpfs_latest(struct dcpfs *fs);
 
 /* Name of the version in @slot into @buf, or -ESTALE. */
 int dcpfs_slot_name(struct dcpfs *fs, uint64_t slot, char *buf, size_t size);
+
+/* Where the link @ino leads. -EINVAL: it is none. */
+int dcpfs_readlink(struct dcpfs *fs, uint64_t ino, char *buf, size_t size);
 
 /* May the kernel keep what it learnt of this inode for good? (Inside a version: yes.) */
 bool dcpfs_is_settled(uint64_t ino);

@@ -5,8 +5,9 @@
  *   bits 63-41   slot of the version, or of what one rank holds of it (0: the root and what
  *                belongs to no version)
  *   bits 40-35   kind of node (enum dcpfs_kind)
- *   bits 34-0    row id in the version's index, for kinds that have rows; number of the layout,
- *                for kinds that belong to one; for the link latest, the slot it leads to
+ *   bits 34-0    row id in the version's index, for kinds that have rows; number of the layout
+ *                or key, for kinds that belong to one; for the link latest, the slot it leads
+ *                to
  *
  * So lookup and forget need no table, and numbers are the same after a remount as long as the
  * slot is, which is a hash of the version's name and commit time, and of layout and rank. The
@@ -24,7 +25,12 @@ enum dcpfs_kind {
 	DCPFS_INCOMPLETE,
 	DCPFS_STATS,
 	DCPFS_CONFIG,
-	DCPFS_VERSION, /* the directory of a slot, a version or a rank, and what is in it */
+	DCPFS_TAGS_DIR,
+	DCPFS_TAG, /* a link; slot: of the version it leads to */
+	DCPFS_BY_KEY_DIR,
+	DCPFS_BY_KEY,      /* a key's directory; the row is its number */
+	DCPFS_BY_KEY_LINK, /* the same, and the slot of the version */
+	DCPFS_VERSION,     /* the directory of a slot, a version or a rank, and what is in it */
 	DCPFS_README,
 	DCPFS_INDEX_JSON,
 	DCPFS_INDEX_JSONL,

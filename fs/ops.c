@@ -143,15 +143,13 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
-	char name[NAME_MAX + 1];
-	int rc = i.kind == DCPFS_LATEST ? dcpfs_slot_name(fs_of(req), i.row, name, sizeof(name))
-					: -EINVAL;
+	char to[PATH_MAX];
+	int rc = dcpfs_readlink(fs_of(req), ino, to, sizeof(to));
 
 	if (rc < 0)
 		reply_code(req, rc);
 	else
-		fuse_reply_readlink(req, name);
+		fuse_reply_readlink(req, to);
 }
 
 /* ---- files ---- */

@@ -14,6 +14,7 @@
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
+#include "fs/keys.h"
 #include "fs/ranks.h"
 
 #define AGAIN_NS                                                                               \
@@ -129,6 +130,7 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 		if (rc == 0) {
 			tell_broken(fs, v);
 			__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
+			dcpfs_keys_drop(fs->keys);
 		} else {
 			refuse(fs, ver, rc, why.msg);
 			if (!err && !ver->tries)
@@ -295,6 +297,7 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	struct dcpfs_version **old = fs->versions;
 	struct dcp_scan old_scan = fs->scan;
 	size_t nold = fs->nversions;
+	bool changed = n != nold;
 
 	pthread_rwlock_wrlock(&fs->lock);
 	fs->versions = list;
@@ -304,11 +307,14 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	pthread_rwlock_unlock(&fs->lock);
 	for (size_t i = 0; i < nold; i++) {
 		if (!is_among(old[i], list, n)) {
+			changed = true;
 			dcpfs_ranks_forget(fs, old[i]);
 			dcpfs_cache_forget(fs, old[i]);
 		}
 		dcpfs_version_put(old[i]);
 	}
+	if (changed)
+		dcpfs_keys_drop(fs->keys);
 	free(old);
 	dcp_scan_finish(&old_scan);
 }

@@ -51,11 +51,18 @@ struct dcp_found {
 	int64_t commit_ns; /* mtime of the commit file */
 };
 
+/* Another name that the source has for a version: a link, or a file that says its name. */
+struct dcp_tag {
+	const char *name, *version;
+};
+
 struct dcp_scan {
 	struct dcp_found
 		*found; /* by dcp_name_compare() of the names: the last is the newest */
 	size_t n;
 	bool single;
+	struct dcp_tag *tags; /* by name */
+	size_t ntags;
 	struct dcp_arena arena;
 };
 

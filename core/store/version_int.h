@@ -22,6 +22,11 @@ int dcp_dir_group(const struct dcp_dir *dir, const struct dcp_format *format, co
 /* mtime of the format's commit file, or of the newest file of @dir. */
 int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format);
 
+/* ---- version_tags.c ---- */
+
+/* Find the tags of what was found in @dir. -ENOMEM. */
+int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
+
 /* ---- version_hint.c ---- */
 
 /* Say in @err why @dir is not a checkpoint, and the nearest thing to one. Returns -EINVAL. */

@@ -285,22 +285,35 @@ static int by_name(const void *a, const void *b)
 	return dcp_name_compare(x->name, y->name);
 }
 
-/* A loose file and a directory may be called alike: "step-5" and "step-5@torch". */
+static int rename_found(struct scanning *s, struct dcp_found *f)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+
+	dcp_buf_printf(&name, "%s@%s", f->name, f->format->name);
+	f->name = dcp_buf_error(&name) ? NULL : keep(s, name.p);
+	return f->name ? 0 : -ENOMEM;
+}
+
+/*
+ * A loose file and a directory may be called alike: "step-5" and "step-5@torch-save". Names
+ * that a mount has for itself, and "latest", which stands for the newest everywhere, are no
+ * version's.
+ */
 static int part_names(struct scanning *s)
 {
+	static const char *const taken[] = { "latest", "tags", "by-key" };
 	struct dcp_found *f = s->scan->found;
+	int code = 0;
 
-	for (size_t i = 0; i + 1 < s->scan->n; i++) {
-		dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-		struct dcp_found *other = f[i].group ? &f[i] : &f[i + 1];
-
-		if (strcmp(f[i].name, f[i + 1].name) != 0)
-			continue;
-		dcp_buf_printf(&name, "%s@%s", other->name, other->format->name);
-		other->name = dcp_buf_error(&name) ? NULL : keep(s, name.p);
-		if (!other->name)
-			return -ENOMEM;
-	}
+	for (size_t i = 0; code == 0 && i < s->scan->n; i++)
+		for (size_t k = 0; code == 0 && k < DCP_LEN(taken); k++)
+			if (strcmp(f[i].name, taken[k]) == 0)
+				code = rename_found(s, &f[i]);
+	for (size_t i = 0; code == 0 && i + 1 < s->scan->n; i++)
+		if (strcmp(f[i].name, f[i + 1].name) == 0)
+			code = rename_found(s, f[i].group ? &f[i] : &f[i + 1]);
+	if (code < 0)
+		return code;
 	qsort(f, s->scan->n, sizeof(*f), by_name);
 	return 0;
 }
@@ -333,6 +346,8 @@ int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
 	code = look(&s, &dir, err);
 	if (code == 0)
 		code = hand_over(&s);
+	if (code == 0)
+		code = dcp_scan_tags(&scan, &dir);
 	dcp_dir_close(&dir);
 	dcp_buf_finish(&s.list);
 	if (code < 0) {

@@ -288,7 +288,7 @@ class Mount:
         return self.process.poll() is None
 
     def versions(self):
-        return sorted(n for n in os.listdir(self.at) if n not in (".dcpfs", "latest"))
+        return sorted(n for n in os.listdir(self.at) if n not in (".dcpfs", "by-key", "latest", "tags"))
 
     def latest(self):
         return os.readlink(self.at / "latest") if os.path.lexists(self.at / "latest") else None

@@ -154,7 +154,7 @@ def attributes():
                 equal(st.st_blocks, -(-st.st_size // 512), "blocks")
         equal(len({os.lstat(p).st_ino for p in walk(top)}), len(list(walk(top))), f"distinct inodes in {version}")
     case("the root")
-    equal(os.stat(m.at).st_nlink, 2 + 1 + len(m.versions()), "nlink of the root: .dcpfs and the versions")
+    equal(os.stat(m.at).st_nlink, 2 + 3 + len(m.versions()), "nlink of the root: .dcpfs, tags, by-key and the versions")
     equal(os.lstat(m.at / "latest").st_size, len(m.latest()), "size of latest")
     check(stat.S_ISLNK(os.lstat(m.at / "latest").st_mode), "latest is a link")
 

@@ -2,7 +2,7 @@
 /*
  * What a source holds, and what a person is told when that is nothing.
  *
- * covers: version_scan, version_hint
+ * covers: version_scan, version_tags, version_hint
  */
 #include "tests/unit/t.h"
 
@@ -83,6 +83,8 @@ static const struct {
 	  "run", "a b", NULL, 0, false },
 	{ "a loose file called as a directory", "run/s1.loose run/s1/COMMIT", "run", "s1 s1@fake", NULL,
 	  0, false },
+	{ "a name that means the newest", "run/latest/COMMIT run/s1/COMMIT", "run", "latest@fake s1", NULL, 0,
+	  false },
 	{ "an incomplete one beside loose files", "run/s1.loose run/s2/x.shard", "run", "s1 [s2]",
 	  NULL, 0, false },
 	{ "DeepSpeed", "run/zero_to_fp32.py run/latest run/global_step5/x", "run", NULL,
@@ -185,6 +187,49 @@ static void scan_table(void **state)
 	dcp_scan_finish(NULL);
 }
 
+/* clang-format off */
+static const struct {
+	const char *what, *names, *file, *text;
+	const char *tags; /* "name=version ..." */
+} tag_cases[] = {
+	{ "a link to a version", "run/s1/COMMIT run/s2/COMMIT run/newest>s2", NULL, NULL, "newest=s2" },
+	{ "a file with a name", "run/s1/COMMIT run/s2/COMMIT", "run/latest", "s1\n", "latest=s1" },
+	{ "a file with a path", "run/s1/COMMIT run/s2/COMMIT", "run/latest-rank0.pt.symlink", "jobs/s2/",
+	  "latest-rank0.pt.symlink=s2" },
+	{ "a file with a number", "run/iter_0000010/COMMIT run/iter_0000005/COMMIT",
+	  "run/latest_checkpointed_iteration.txt", "10", "latest_checkpointed_iteration.txt=iter_0000010" },
+	{ "a version that is not there", "run/s1/COMMIT run/s2/COMMIT", "run/latest", "s3", "" },
+	{ "an empty file", "run/s1/COMMIT run/s2/COMMIT", "run/latest", "", "" },
+	{ "a file that holds something else", "run/s1/COMMIT run/s2/COMMIT", "run/notes", "s1", "" },
+	{ "a loose file", "run/a.loose run/b.loose run/last.loose>b.loose", NULL, NULL,
+	  "last.loose=b" },
+	{ "an incomplete one has its name too", "run/s1/COMMIT run/s2/x.shard", "run/latest", "s2", "latest=s2" },
+};
+/* clang-format on */
+
+static void tags_of_a_source(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(tag_cases); i++) {
+		struct dcp_scan scan = { 0 };
+		char got[512] = "";
+		struct t_dir d;
+
+		t_case(tag_cases[i].what);
+		t_dir_make(&d, "test_scan");
+		make(&d, tag_cases[i].names);
+		if (tag_cases[i].file)
+			t_dir_text(&d, tag_cases[i].file, tag_cases[i].text);
+		assert_int_equal(dcp_scan(t_dir_path(&d, "run"), &scan, NULL), 0);
+		for (size_t k = 0; k < scan.ntags; k++)
+			snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s=%s",
+				 k ? " " : "", scan.tags[k].name, scan.tags[k].version);
+		assert_string_equal(got, tag_cases[i].tags);
+		dcp_scan_finish(&scan);
+		t_dir_remove(&d);
+	}
+}
+
 static void commit_time_is_that_of_the_mark(void **state)
 {
 	const int64_t second = 1000000000, then = 1600000000 * second + 123456789;
@@ -209,6 +254,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(scan_table),
+		cmocka_unit_test(tags_of_a_source),
 		cmocka_unit_test(commit_time_is_that_of_the_mark),
 	};
 	return cmocka_run_group_tests_name("scan", tests, NULL, NULL);

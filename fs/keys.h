@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * keys: every tensor key of any opened version, once.
+ *
+ * Made when somebody looks, from the names in the indexes, newest version first; 24 bytes a
+ * key, not a version's. Thrown away when the list of versions changes. A key is known by the
+ * hash of its file stem: of two with one hash, which nobody meets by chance, only the first is
+ * shown.
+ *
+ * Safe from any thread.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/name.h"
+
+struct dcpfs;
+struct dcpfs_keys;
+
+struct dcpfs_keys *dcpfs_keys_create(void);
+void dcpfs_keys_destroy(struct dcpfs_keys *k);
+
+/* The list of versions changed, or one was opened. */
+void dcpfs_keys_drop(struct dcpfs_keys *k);
+
+/* The number of the key with that stem, or -ENOENT; -ENOMEM. Numbers fit in DCPFS_ROW_MAX. */
+int dcpfs_keys_find(struct dcpfs *fs, const char *stem, uint64_t *number);
+
+/* The first key whose number is at least *number, which is set to it, and its stem. -ENOENT. */
+int dcpfs_keys_next(struct dcpfs *fs, uint64_t *number, char stem[DCP_NAME_MAX + 1]);

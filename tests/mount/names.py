@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The root's other names: tags/ as the source has them, by-key/ for one tensor over time."""
+import os
+
+import arrays
+import lib
+from lib import case, check, equal, fails, mount, read
+
+
+def save(source, version, keys, shift=0):
+    """A version whose tensors differ by @shift from those of another."""
+    tensors = {k: ("U8", [6, 4], 0, bytes((i + shift) % 256 for i in range(24))) for k in keys}
+    arrays.write_sharded(source / version, tensors, 2)
+
+
+def one_tensor_over_time():
+    source = lib.fresh("time")
+    save(source, "step-9", ["a", "b/c"])
+    save(source, "step-10", ["a", "b/c", "only.10"], 1)
+    save(source, "step-11", ["a"], 2)
+    with mount(source) as m:
+        m.settled()
+        at = m.at / "by-key"
+        equal(sorted(os.listdir(at)), ["a", "b%2Fc", "only.10"], "every key, once")
+        equal(os.listdir(at / "a"), ["step-9.npy", "step-10.npy", "step-11.npy"], "versions in order")
+        equal(os.listdir(at / "only.10"), ["step-10.npy"], "where it is")
+        for i, v in enumerate(["step-9", "step-10", "step-11"]):
+            case(v)
+            link = at / "a" / f"{v}.npy"
+            equal(os.readlink(link), f"../../{v}/npy/a.npy", "where it leads")
+            equal(os.lstat(link).st_size, len(os.readlink(link)), "size of the link")
+            equal(arrays.parse_npy(read(link))[2], bytes((k + i) % 256 for k in range(24)), "numbers")
+        equal(read(at / "b%2Fc" / "step-9.npy"), read(m.at / "step-9" / "npy" / "b%2Fc.npy"), "an escaped name")
+        for name in ("b", "b/c", "", "only.1"):
+            case(name)
+            if name:
+                fails("ENOENT ENOTDIR", os.stat, at / name)
+        for name in ("step-11.npy", "step-10.bin", "step-10", "latest.npy", ".npy"):
+            fails("ENOENT", os.lstat, at / "only.10" / name)
+        case("a version comes and goes")
+        save(source, "step-12", ["a", "new"], 3)
+        lib.wait(lambda: "new" in os.listdir(at), "its key appears", lib.APPEARS)
+        equal(os.listdir(at / "new"), ["step-12.npy"], "the new key")
+        lib.ok("rm", "-r", source / "step-12")
+        lib.wait(lambda: "new" not in os.listdir(at), "its key goes", lib.APPEARS)
+        fails("ENOENT ESTALE", os.listdir, at / "new")
+
+
+def many_keys():
+    """More than one listing's worth; each once, and found by name."""
+    source = lib.fresh("many")
+    keys = [f"layers.{i}.weight" for i in range(3000)]
+    for v in ("step-1", "step-2"):
+        tensors = {k: ("U8", [2], 0, b"xy") for k in keys}
+        arrays.write_sharded(source / v, tensors, 1)
+    with mount(source) as m:
+        m.settled()
+        got = os.listdir(m.at / "by-key")
+        equal(len(got), 3000, "entries")
+        equal(sorted(got), sorted(keys), "names")
+        for k in keys[::500]:
+            equal(os.listdir(m.at / "by-key" / k), ["step-1.npy", "step-2.npy"], k)
+
+
+def tags_of_the_source():
+    source = lib.fresh("tags")
+    for n in (5, 10):
+        save(source, f"iter_{n:07}", ["a"], n)
+    (source / "latest_checkpointed_iteration.txt").write_text("5\n", encoding="ascii")
+    (source / "best").symlink_to("iter_0000010")
+    (source / "nowhere").symlink_to("iter_0000099")
+    with mount(source) as m:
+        m.settled()
+        at = m.at / "tags"
+        equal(sorted(os.listdir(at)), ["best", "latest_checkpointed_iteration.txt"], "tags")
+        equal(os.readlink(at / "best"), "../iter_0000010", "a link of the source")
+        equal(os.readlink(at / "latest_checkpointed_iteration.txt"), "../iter_0000005", "a file of the source")
+        equal(read(at / "best" / "raw" / "a.bin"), read(m.at / "iter_0000010" / "raw" / "a.bin"), "through a tag")
+        fails("ENOENT", os.lstat, at / "worst")
+        equal(m.versions(), ["iter_0000005", "iter_0000010"], "tags are no versions")
+        case("a tag moves")
+        (source / "latest_checkpointed_iteration.txt").write_text("10\n", encoding="ascii")
+        lib.wait(lambda: os.readlink(at / "latest_checkpointed_iteration.txt") == "../iter_0000010", "it moves",
+                 lib.APPEARS)
+
+
+def names_that_are_taken():
+    source = lib.fresh("taken")
+    for name in ("latest", "tags", "step-1"):
+        save(source, name, ["a"])
+    with mount(source) as m:
+        m.settled()
+        equal(m.versions(), ["latest@safetensors", "step-1", "tags@safetensors"], "versions called like our own")
+        check(os.path.isdir(m.at / "tags"), "tags/ is ours")
+
+
+lib.main(one_tensor_over_time, many_keys, tags_of_the_source, names_that_are_taken)
