@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/model/name.h"
 #include "core/store/index.h"
+#include "fs/blob.h"
 #include "fs/dir_int.h"
 #include "fs/fs.h"
 #include "fs/layouts.h"
@@ -85,8 +86,8 @@ static uint64_t parent_of(struct dcpfs_ino i, const struct dcpfs_version *ver)
 
 	if (i.kind == DCPFS_VERSION && ver && ver->of)
 		return dcpfs_ino_pack(ver->of->slot, DCPFS_LAYOUT, ver->layout->id);
-	return dcpfs_ino_pack(parent == DCPFS_ROOT ? 0 : i.slot, parent,
-			      i.kind == DCPFS_LAYOUT_JSON ? i.row : 0);
+	return dcpfs_ino_pack(parent == DCPFS_ROOT || parent == DCPFS_BLOB_DIR ? 0 : i.slot,
+			      parent, i.kind == DCPFS_LAYOUT_JSON ? i.row : 0);
 }
 
 /* A fixed child's inode; 0: it is not there now. The link's tells where it leads, so that the
@@ -127,6 +128,16 @@ static int lookup_layout(struct dcpfs *fs, struct dcpfs_ino dir, const char *nam
 	if (rc == 0)
 		*ino = dcpfs_ino_pack(dir.slot, DCPFS_LAYOUT, layout->id);
 	return rc;
+}
+
+/* The blob about an inode, by its number in hex; the directory lists none. */
+static int lookup_blob(const char *name, uint64_t *ino)
+{
+	size_t n = strlen(name);
+
+	if (n != 16 || strspn(name, "0123456789abcdef") != n)
+		return -ENOENT;
+	return dcpfs_blob_ino(dcpfs_ino_unpack(strtoull(name, NULL, 16)), ino);
 }
 
 /* "17", not "017". */
@@ -174,6 +185,8 @@ static int lookup_in(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_versio
 		return (*ino = ino_of_child(fs, dir, child->kind)) ? 0 : -ENOENT;
 	else if (dir.kind == DCPFS_ROOT)
 		return lookup_version(fs, name, ino);
+	else if (dir.kind == DCPFS_BLOB_DIR)
+		return lookup_blob(name, ino);
 	else if (dir.kind == DCPFS_TAGS_DIR)
 		return dcpfs_tags_lookup(fs, name, ino);
 	else if (dir.kind == DCPFS_BY_KEY_DIR || dir.kind == DCPFS_BY_KEY)

@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/store/index.h"
 #include "core/store/view.h"
+#include "fs/blob.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/hot.h"
@@ -259,6 +260,8 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 		if (rc < 0 && i.kind != DCPFS_README)
 			return rc;
 	}
+	if (dcpfs_node(i.kind)->parent == DCPFS_BLOB_DIR && f->ver)
+		return dcpfs_blob_make(fs, f->ver, i, &f->text, err);
 	if (i.kind == DCPFS_MODEL && f->ver)
 		return dcpfs_model_make(fs, f->ver, &f->model, err);
 	if (!r)
@@ -400,6 +403,16 @@ struct timespec dcpfs_file_made(const struct dcpfs_file *f)
 uint64_t dcpfs_file_size(const struct dcpfs_file *f)
 {
 	return f->view ? dcp_view_size(f->view) : f->model.size ? f->model.size : f->text.n;
+}
+
+const struct dcp_view *dcpfs_file_view(const struct dcpfs_file *f)
+{
+	return f->view;
+}
+
+size_t dcpfs_file_header(const struct dcpfs_file *f)
+{
+	return f->model.header.n;
 }
 
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)

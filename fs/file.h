@@ -17,6 +17,7 @@
 #include <time.h>
 
 struct dcp_err;
+struct dcp_view;
 struct dcpfs;
 struct dcpfs_cache;
 struct dcpfs_file;
@@ -52,6 +53,10 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f);
 
 uint64_t dcpfs_file_size(const struct dcpfs_file *f);
+/* Its view of a tensor, as long as the file is held; NULL: it is something else. */
+const struct dcp_view *dcpfs_file_view(const struct dcpfs_file *f);
+/* Bytes of the header of a file of all tensors; 0 for others. */
+size_t dcpfs_file_header(const struct dcpfs_file *f);
 /* When a live file's text was made: its mtime. */
 struct timespec dcpfs_file_made(const struct dcpfs_file *f);
 

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "core/base/err.h"
@@ -70,6 +71,8 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	fs->opts = *opts;
 	fs->opts.store.counts = &fs->stats.io;
 	clock_gettime(CLOCK_REALTIME, &fs->started);
+	if (getrandom(fs->id, sizeof(fs->id), 0) < 0)
+		memcpy(fs->id, &fs->started, sizeof(fs->started));
 	pthread_rwlock_init(&fs->lock, NULL);
 	choose_owner(fs, &st);
 	fs->errors = dcpfs_errors_create();

@@ -72,6 +72,7 @@ struct dcpfs_version {
 struct dcpfs {
 	struct dcpfs_opts opts;
 	struct timespec started;
+	uint8_t id[16]; /* of this mount alone */
 	uid_t uid;
 	gid_t gid;
 	mode_t mode; /* read bits of files; directories get x beside each */

@@ -43,7 +43,12 @@ enum dcpfs_kind {
 	DCPFS_LAYOUT_JSON, /* the same */
 	DCPFS_PLAN_JSON,   /* a rank's */
 	DCPFS_MODEL,
-	DCPFS_NPY, /* one a row */
+	DCPFS_BLOB_DIR,
+	DCPFS_NPY_BLOB, /* about the file of that row */
+	DCPFS_RAW_BLOB,
+	DCPFS_SAFETENSORS_BLOB,
+	DCPFS_MODEL_BLOB, /* about all of the slot */
+	DCPFS_NPY,        /* one a row */
 	DCPFS_RAW,
 	DCPFS_SAFETENSORS,
 	DCPFS_OBJECT,

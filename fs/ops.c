@@ -10,6 +10,7 @@
 
 #include "core/base/buf.h"
 #include "core/store/index.h"
+#include "fs/blob.h"
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/slabs.h"
@@ -75,7 +76,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	const unsigned on = FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_PARALLEL_DIROPS |
 			    FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO |
 			    FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_CACHE_SYMLINKS |
-			    FUSE_CAP_EXPORT_SUPPORT;
+			    FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_IOCTL_DIR;
 
 	conn->want &= ~off;
 	conn->want |= on & conn->capable;
@@ -386,6 +387,30 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	reply_xattr(req, &names, size, rc);
 }
 
+static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
+		     struct fuse_file_info *fi, unsigned int flags, const void *in_buf,
+		     size_t in_size, size_t out_size)
+{
+	struct dcpfs_info info;
+	int rc;
+
+	(void)arg;
+	(void)fi;
+	(void)in_buf;
+	(void)in_size;
+	if (cmd != DCPFS_IOC_INFO || flags & FUSE_IOCTL_COMPAT || out_size < sizeof(info)) {
+		fuse_reply_err(req, ENOTTY);
+		return;
+	}
+	rc = dcpfs_blob_info(fs_of(req), ino, &info);
+	if (rc == -ENOTTY)
+		fuse_reply_err(req, ENOTTY);
+	else if (rc < 0)
+		reply_code(req, rc);
+	else
+		fuse_reply_ioctl(req, 0, &info, sizeof(info));
+}
+
 /* df: as big as the tensors shown, full, read-only. */
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
@@ -428,5 +453,6 @@ const struct fuse_lowlevel_ops dcpfs_ops = {
 	.getxattr = op_getxattr,
 	.listxattr = op_listxattr,
 	.statfs = op_statfs,
+	.ioctl = op_ioctl,
 };
 const size_t dcpfs_ops_size = sizeof(dcpfs_ops);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* covers: crc32 */
 #include "tests/unit/t.h"
 
+#include "core/base/crc32.h"
 #include "core/base/hash.h"
 
 /* clang-format off */
@@ -36,11 +38,22 @@ static void fields_and_their_order_count(void **state)
 	assert_int_not_equal(ab, dcp_hash64_more(dcp_hash64_more(2, "a", 1), "b", 1));
 }
 
+static void crc_is_that_of_zlib(void **state)
+{
+	const char *text = "123456789";
+
+	(void)state;
+	assert_int_equal(dcp_crc32(0, text, 9), 0xcbf43926);
+	assert_int_equal(dcp_crc32(dcp_crc32(0, text, 4), text + 4, 5), 0xcbf43926);
+	assert_int_equal(dcp_crc32(0, "", 0), 0);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(is_xxh3),
 		cmocka_unit_test(fields_and_their_order_count),
+		cmocka_unit_test(crc_is_that_of_zlib),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
