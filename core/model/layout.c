@@ -34,7 +34,7 @@ static int finish(struct layout_parse *ps, int rc, struct dcp_layout **out)
 
 	if (rc == 0 && l->nrule == 0) {
 		ps->line = 0;
-		rc = layout_bad(ps, -EINVAL, "no rules; \"* replicate\" is the simplest");
+		rc = dcp_layout_bad(ps, -EINVAL, "no rules; \"* replicate\" is the simplest");
 	}
 	if (rc == 0)
 		rc = dcp_layout_print(l, &text);
@@ -72,12 +72,12 @@ int dcp_layout_parse(const char *name, const char *text, size_t n, struct dcp_la
 		n -= 3;
 	}
 	if (n > DCP_LAYOUT_MAX_TEXT)
-		rc = layout_bad(&ps, -E2BIG, "%zu bytes; a layout has at most %u", n,
-				DCP_LAYOUT_MAX_TEXT);
+		rc = dcp_layout_bad(&ps, -E2BIG, "%zu bytes; a layout has at most %u", n,
+				    DCP_LAYOUT_MAX_TEXT);
 	else if (is_json(text, n))
-		rc = layout_json(&ps, text, n);
+		rc = dcp_layout_json(&ps, text, n);
 	else
-		rc = layout_lines(&ps, text, n);
+		rc = dcp_layout_lines(&ps, text, n);
 	return finish(&ps, rc, out);
 }
 
@@ -90,7 +90,7 @@ int dcp_layout_on_mesh(const struct dcp_layout *l, const char *mesh, struct dcp_
 	int rc;
 
 	dcp_buf_printf(&name, "mesh:%s:%s", mesh, l->name);
-	layout_print_rules(l, &rules);
+	dcp_layout_print_rules(l, &rules);
 	ps.l = dcp_buf_error(&name) || dcp_buf_error(&rules) ? NULL : layout_new(name.p);
 	if (!lines || !ps.l) {
 		free(lines);
@@ -100,9 +100,9 @@ int dcp_layout_on_mesh(const struct dcp_layout *l, const char *mesh, struct dcp_
 	for (size_t i = 0; i < l->nrule; i++)
 		lines[i] = l->rule[i].line;
 	ps.lines = lines;
-	rc = layout_mesh_words(&ps, mesh, strlen(mesh));
+	rc = dcp_layout_mesh_words(&ps, mesh, strlen(mesh));
 	if (rc == 0)
-		rc = layout_lines(&ps, rules.p, rules.n);
+		rc = dcp_layout_lines(&ps, rules.p, rules.n);
 	free(lines);
 	return finish(&ps, rc, out);
 }

@@ -6,14 +6,14 @@
 #include "core/base/ckd.h"
 #include "core/model/layout_int.h"
 
-const char *layout_blanks(const char *s, const char *end)
+const char *dcp_layout_blanks(const char *s, const char *end)
 {
 	while (s < end && (*s == ' ' || *s == '\t'))
 		s++;
 	return s;
 }
 
-size_t layout_word(const char *s, const char *end)
+size_t dcp_layout_word(const char *s, const char *end)
 {
 	size_t n = 0;
 
@@ -27,7 +27,7 @@ size_t layout_word(const char *s, const char *end)
 	return n;
 }
 
-bool layout_int(const char **s, const char *end, int64_t *out)
+bool dcp_layout_int(const char **s, const char *end, int64_t *out)
 {
 	const char *p = *s;
 	bool minus = p < end && *p == '-';
@@ -64,8 +64,8 @@ static int list(struct layout_parse *ps, const char **s, const char *end,
 
 	ps->l->nlisted += room;
 	if (ps->l->nlisted > DCP_LAYOUT_MAX_SPANS)
-		return layout_bad(ps, -E2BIG, "more than %d numbers in lists",
-				  DCP_LAYOUT_MAX_SPANS);
+		return dcp_layout_bad(ps, -E2BIG, "more than %d numbers in lists",
+				      DCP_LAYOUT_MAX_SPANS);
 	v = dcp_arena_calloc(&ps->l->arena, room, sizeof(*v));
 	if (!v)
 		return -ENOMEM;
@@ -74,17 +74,17 @@ static int list(struct layout_parse *ps, const char **s, const char *end,
 	do {
 		int64_t number;
 
-		p = layout_blanks(p, end);
-		if (!layout_int(&p, end, &number) || number < 0)
-			return layout_bad(ps, -EINVAL,
-					  "a list holds numbers, as in [4,2,2], not %.*s",
-					  (int)DCP_MIN(end - *s, 60), *s);
+		p = dcp_layout_blanks(p, end);
+		if (!dcp_layout_int(&p, end, &number) || number < 0)
+			return dcp_layout_bad(ps, -EINVAL,
+					      "a list holds numbers, as in [4,2,2], not %.*s",
+					      (int)DCP_MIN(end - *s, 60), *s);
 		v[arg->nlist++] = (uint64_t)number;
-		p = layout_blanks(p, end);
+		p = dcp_layout_blanks(p, end);
 	} while (p < end && *p++ == ',');
 	if (p[-1] != ']')
-		return layout_bad(ps, -EINVAL, "a list ends in ], not as in %.*s",
-				  (int)DCP_MIN(end - *s, 60), *s);
+		return dcp_layout_bad(ps, -EINVAL, "a list ends in ], not as in %.*s",
+				      (int)DCP_MIN(end - *s, 60), *s);
 	*s = p;
 	return 0;
 }
@@ -94,58 +94,60 @@ static int argument(struct layout_parse *ps, const char **s, const char *end,
 		    struct layout_arg *arg)
 {
 	const char *start = *s, *p = start;
-	size_t n = layout_word(p, end);
+	size_t n = dcp_layout_word(p, end);
 
 	*arg = (struct layout_arg){ 0 };
 	if (n >= sizeof(arg->name))
-		return layout_bad(ps, -EINVAL, "no argument is called %.*s",
-				  (int)DCP_MIN(n, (size_t)60), p);
+		return dcp_layout_bad(ps, -EINVAL, "no argument is called %.*s",
+				      (int)DCP_MIN(n, (size_t)60), p);
 	memcpy(arg->name, p, n);
-	p = layout_blanks(p + n, end);
+	p = dcp_layout_blanks(p + n, end);
 	if (n > 0 && (p >= end || *p != '=')) {
 		*s = p;
 		return 0;
 	}
 	if (n > 0)
-		p = layout_blanks(p + 1, end);
+		p = dcp_layout_blanks(p + 1, end);
 	arg->has_value = true;
 	*s = p;
 	if (p < end && *p == '[')
 		return list(ps, s, end, arg);
-	if (layout_int(s, end, &arg->value))
+	if (dcp_layout_int(s, end, &arg->value))
 		return 0;
-	return layout_bad(ps, -EINVAL, "a number or a list belongs where %.*s stands",
-			  (int)DCP_MIN(end - start, 60), start);
+	return dcp_layout_bad(ps, -EINVAL, "a number or a list belongs where %.*s stands",
+			      (int)DCP_MIN(end - start, 60), start);
 }
 
-int layout_args(struct layout_parse *ps, const char *s, const char *end,
-		struct layout_args *out)
+int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
+		    struct dcp_layout_args *out)
 {
 	const char *p = s;
 
-	*out = (struct layout_args){ .end = s };
+	*out = (struct dcp_layout_args){ .end = s };
 	if (p >= end || *p != '(')
 		return 0;
-	p = layout_blanks(p + 1, end);
+	p = dcp_layout_blanks(p + 1, end);
 	while (p < end && *p != ')') {
 		int rc;
 
 		if (out->n == DCP_LEN(out->arg))
-			return layout_bad(ps, -EINVAL, "more than %zu arguments in %.*s",
-					  DCP_LEN(out->arg), (int)DCP_MIN(end - s, 60), s);
+			return dcp_layout_bad(ps, -EINVAL, "more than %zu arguments in %.*s",
+					      DCP_LEN(out->arg), (int)DCP_MIN(end - s, 60), s);
 		rc = argument(ps, &p, end, &out->arg[out->n++]);
 		if (rc < 0)
 			return rc;
-		p = layout_blanks(p, end);
+		p = dcp_layout_blanks(p, end);
 		if (p < end && *p == ',')
-			p = layout_blanks(p + 1, end);
+			p = dcp_layout_blanks(p + 1, end);
 		else if (p < end && *p != ')')
-			return layout_bad(ps, -EINVAL,
-					  "arguments are separated by commas, not as in %.*s",
-					  (int)DCP_MIN(end - s, 60), s);
+			return dcp_layout_bad(
+				ps, -EINVAL,
+				"arguments are separated by commas, not as in %.*s",
+				(int)DCP_MIN(end - s, 60), s);
 	}
 	if (p >= end)
-		return layout_bad(ps, -EINVAL, "no ) after %.*s", (int)DCP_MIN(end - s, 60), s);
+		return dcp_layout_bad(ps, -EINVAL, "no ) after %.*s", (int)DCP_MIN(end - s, 60),
+				      s);
 	out->end = p + 1;
 	return 0;
 }

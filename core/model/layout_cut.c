@@ -44,7 +44,7 @@ static int refuse(const struct job *job, const struct place *p, int code, const 
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
 	if (p)
-		layout_print_place(job->l, p, &text);
+		dcp_layout_print_place(job->l, p, &text);
 	if (job->rule->line)
 		snprintf(line, sizeof(line), ":%u", job->rule->line);
 	return dcp_fail(job->err, code, DCP_ERR_NO_OFFSET,
@@ -85,17 +85,22 @@ static int stage_has(const struct job *job, const struct place *p, uint64_t numb
 	if (number >= p->arg)
 		return refuse(job, p, -EINVAL, "the key's number %ju is past the last stage's",
 			      (uintmax_t)number);
-	rc = layout_part(p->split, p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
-			 p->arg, &part, why, sizeof(why));
+	rc = dcp_layout_part(p->split, p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
+			     p->arg, &part, why, sizeof(why));
 	if (rc < 0)
 		return refuse(job, p, rc, "%s", why);
 	return number >= part.lo && number - part.lo < part.n;
 }
 
+static const struct place *places(const struct job *job)
+{
+	return job->rule->nplace ? &job->l->place[job->rule->place] : NULL;
+}
+
 /* 1: the rank has the key; 0: it has not. */
 static int has_key(const struct job *job)
 {
-	const struct place *p = job->l->place + job->rule->place;
+	const struct place *p = places(job);
 	size_t nstage = 0;
 	int rc = !job->rule->drop;
 
@@ -137,10 +142,10 @@ static int cut_axis(const struct job *job, const struct place *p)
 	if (dim < 0)
 		return dim == -1 ? 0 : (int)dim;
 	axis = &job->axis[dim];
-	rc = layout_split(p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim], axis->len,
-			  job->arena, &s, why, sizeof(why));
+	rc = dcp_layout_split(p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
+			      axis->len, job->arena, &s, why, sizeof(why));
 	if (rc == 0)
-		rc = layout_axis_take(axis, &s, job->arena);
+		rc = dcp_layout_axis_take(axis, &s, job->arena);
 	if (rc == -ENOMEM)
 		return rc;
 	return rc < 0 ? refuse(job, p, rc, "dimension %d: %s", (int)dim,
@@ -167,12 +172,12 @@ static int flatten(const struct job *job, const struct place *p)
 static int flat_part(const struct job *job, const struct place *p, uint64_t n, uint64_t *out)
 {
 	uint32_t parts = job->l->mesh.size[p->mesh_dim];
-	uint64_t c = layout_ceil(n, parts);
+	uint64_t c = dcp_layout_ceil(n, parts);
 
 	if (p->split == SPLIT_EVEN && n % parts != 0)
 		return refuse(job, p, -EINVAL, "%ju elements are not a multiple of %u",
 			      (uintmax_t)n, parts);
-	if (p->arg > 1 && dcp_ckd_mul(&c, layout_ceil(c, p->arg), p->arg))
+	if (p->arg > 1 && dcp_ckd_mul(&c, dcp_layout_ceil(c, p->arg), p->arg))
 		return refuse(job, p, -E2BIG, "more than 2^64 elements with padding");
 	*out = c;
 	return 0;
@@ -189,8 +194,7 @@ static int cut_flat(const struct job *job, const struct place *p)
 	rc = flatten(job, p);
 	if (rc < 0)
 		return rc;
-	if (dcp_ckd_add(&n, cut->flat_n, cut->pad))
-		return refuse(job, p, -E2BIG, "more than 2^64 elements with padding");
+	n = cut->flat_n + cut->pad; /* fits: a part was no longer than this */
 	rc = flat_part(job, p, n, &c);
 	if (rc < 0)
 		return rc;
@@ -207,7 +211,7 @@ static int cut_flat(const struct job *job, const struct place *p)
 
 static int cut_all(const struct job *job)
 {
-	const struct place *p = job->l->place + job->rule->place;
+	const struct place *p = places(job);
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < job->rule->nplace; i++) {
@@ -248,7 +252,7 @@ static int no_rule(const struct dcp_layout *l, const char *key, uint32_t rank,
 		   struct dcp_err *err)
 {
 	const struct glob *near = NULL;
-	uint32_t r = err ? layout_glob_nearest(l, key, &near) : UINT32_MAX;
+	uint32_t r = err ? dcp_layout_glob_nearest(l, key, &near) : UINT32_MAX;
 
 	if (r == UINT32_MAX)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,

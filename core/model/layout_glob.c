@@ -18,17 +18,13 @@ static bool digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-static void pair_add(struct glob_pairs *pairs, const char *s)
+uint64_t dcp_layout_pairs(const char *s, size_t n)
 {
-	unsigned h = ((unsigned char)s[0] * 37u + (unsigned char)s[1]) & 255;
+	uint64_t pairs = 0;
 
-	pairs->word[h / 64] |= 1ull << h % 64;
-}
-
-void layout_pairs(struct glob_pairs *pairs, const char *s, size_t n)
-{
 	for (size_t i = 1; i < n; i++)
-		pair_add(pairs, s + i - 1);
+		pairs |= 1ull << (((unsigned char)s[i - 1] * 37u + (unsigned char)s[i]) & 63);
+	return pairs;
 }
 
 static bool decimal(const char **s, const char *end, uint64_t *out)
@@ -84,15 +80,16 @@ static int next_op(const struct layout_parse *ps, const char **s, const char *en
 	}
 	if (*p == '{') {
 		*s = p + 1;
-		return number_op(s, end, op) ? 0
-					     : layout_bad(ps, -EINVAL,
-							  "glob %.*s: {} holds a number, as in "
-							  "{3} {0-15} {16-} {*}",
-							  (int)DCP_MIN(end - p, 60), p);
+		return number_op(s, end, op)
+			       ? 0
+			       : dcp_layout_bad(ps, -EINVAL,
+						"glob %.*s: {} holds a number, as in "
+						"{3} {0-15} {16-} {*}",
+						(int)DCP_MIN(end - p, 60), p);
 	}
 	for (op->kind = GLOB_LITERAL; p < end && !strchr("*?{", *p); p++) {
 		if (*p == '\\' && ++p == end)
-			return layout_bad(ps, -EINVAL, "a glob ends in a lone \\");
+			return dcp_layout_bad(ps, -EINVAL, "a glob ends in a lone \\");
 		*(*text)++ = *p;
 		op->n++;
 	}
@@ -106,7 +103,7 @@ static void glob_facts(struct glob *g)
 		const struct glob_op *op = &g->op[i];
 
 		if (op->kind == GLOB_LITERAL)
-			layout_pairs(&g->pairs, op->text, op->n);
+			g->pairs |= dcp_layout_pairs(op->text, op->n);
 		g->nnumber += op->kind == GLOB_NUMBER;
 		g->min += op->kind == GLOB_LITERAL ? op->n : op->kind != GLOB_STAR;
 	}
@@ -122,7 +119,7 @@ static size_t most_ops(const char *text, size_t n)
 	return ops;
 }
 
-int layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out)
+int dcp_layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out)
 {
 	const char *s = text, *end = text + n;
 	struct glob g = { 0 };
@@ -130,8 +127,8 @@ int layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct
 	char *literal;
 
 	if (n > DCP_LAYOUT_MAX_GLOB)
-		return layout_bad(ps, -E2BIG, "a glob of %zu bytes; the limit is %d", n,
-				  DCP_LAYOUT_MAX_GLOB);
+		return dcp_layout_bad(ps, -E2BIG, "a glob of %zu bytes; the limit is %d", n,
+				      DCP_LAYOUT_MAX_GLOB);
 	op = dcp_arena_calloc(&ps->l->arena, most_ops(text, n), sizeof(*op));
 	literal = dcp_arena_alloc(&ps->l->arena, n);
 	g.text = dcp_arena_strndup(&ps->l->arena, text, n);
@@ -149,8 +146,8 @@ int layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct
 	}
 	glob_facts(&g);
 	if (g.nnumber > LAYOUT_MAX_NUMBERS)
-		return layout_bad(ps, -E2BIG, "glob %.60s: %u numbers; the limit is %d", g.text,
-				  g.nnumber, LAYOUT_MAX_NUMBERS);
+		return dcp_layout_bad(ps, -E2BIG, "glob %.60s: %u numbers; the limit is %d",
+				      g.text, g.nnumber, LAYOUT_MAX_NUMBERS);
 	*out = g;
 	return 0;
 }
@@ -192,16 +189,13 @@ static size_t star_end(const struct glob *g, uint32_t next, const char *key, siz
 	return hit ? (size_t)(hit - key) : n + 1;
 }
 
-bool layout_glob_match(const struct glob *g, const struct glob_pairs *pairs, const char *key,
-		       size_t n, uint64_t *number)
+bool dcp_layout_glob_match(const struct glob *g, uint64_t pairs, const char *key, size_t n,
+			   uint64_t *number)
 {
 	uint32_t i = 0, star = UINT32_MAX, nn = 0, star_nn = 0;
 	size_t k = 0, star_k = 0;
 
-	for (size_t w = 0; w < DCP_LEN(pairs->word); w++)
-		if (g->pairs.word[w] & ~pairs->word[w])
-			return false;
-	if (n < g->min)
+	if (g->pairs & ~pairs || n < g->min)
 		return false;
 	while (i < g->nop || k < n) {
 		ptrdiff_t took = -1;
@@ -236,15 +230,14 @@ bool layout_glob_match(const struct glob *g, const struct glob_pairs *pairs, con
 
 bool dcp_layout_rule(const struct dcp_layout *l, const char *key, struct dcp_layout_rule *out)
 {
-	struct glob_pairs pairs = { 0 };
 	size_t n = strlen(key);
+	uint64_t pairs = dcp_layout_pairs(key, n);
 
 	*out = (struct dcp_layout_rule){ .key = key, .number = UINT32_MAX };
-	layout_pairs(&pairs, key, n);
 	for (size_t r = 0; r < l->nrule; r++)
 		for (uint32_t g = 0; g < l->rule[r].nglob; g++)
-			if (layout_glob_match(&l->glob[l->rule[r].glob + g], &pairs, key, n,
-					      out->stage)) {
+			if (dcp_layout_glob_match(&l->glob[l->rule[r].glob + g], pairs, key, n,
+						  out->stage)) {
 				out->number = (uint32_t)r;
 				return true;
 			}
@@ -293,8 +286,8 @@ static size_t distance(const struct glob *g, const char *key, size_t nk)
 	return row[nk];
 }
 
-uint32_t layout_glob_nearest(const struct dcp_layout *l, const char *key,
-			     const struct glob **out)
+uint32_t dcp_layout_glob_nearest(const struct dcp_layout *l, const char *key,
+				 const struct glob **out)
 {
 	size_t nk = strnlen(key, NEAR_LEN), best = SIZE_MAX, seen = 0;
 	uint32_t nearest = UINT32_MAX;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout: what its files share. Text becomes rules (layout_text, layout_json), a rule's words
- * become placements (layout_place, layout_torch), a key finds its rule (layout_glob), a rule
- * becomes a cut (layout_cut, with the arithmetic of layout_split), and everything prints
- * (layout_print).
+ * layout: what its files share. Text becomes rules (layout_text, layout_json), a rule's
+ * words become placements (layout_place, layout_torch), a key finds its rule (layout_glob),
+ * a rule becomes a cut (layout_cut, with the arithmetic of layout_split), and everything
+ * prints (layout_print).
  */
 #pragma once
 #include <stdbool.h>
@@ -31,18 +31,12 @@ struct glob_op {
 	uint64_t lo, hi;  /* of a number, both included */
 };
 
-/* Pairs of neighbouring bytes, hashed to 256 bits: a key that lacks one that a glob needs
- * cannot match, which is one comparison of four words instead of a search. */
-struct glob_pairs {
-	uint64_t word[4];
-};
-
 struct glob {
 	const char *text; /* as written */
 	const struct glob_op *op;
 	uint32_t nop, nnumber;
-	size_t min; /* bytes of the shortest key */
-	struct glob_pairs pairs;
+	size_t min;     /* bytes of the shortest key */
+	uint64_t pairs; /* that its literals hold */
 };
 
 enum split_kind {
@@ -119,36 +113,37 @@ struct layout_parse {
 
 /* layout_text.c */
 
-int layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...) DCP_PRINTF(3, 4);
+int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...)
+	DCP_PRINTF(3, 4);
 /* ", nearest is X" in @out, or nothing, for a word that is none of @known (NULL-ended). */
-void layout_nearest(char *out, size_t size, const char *word, const char *const *known);
+void dcp_layout_nearest(char *out, size_t size, const char *word, const char *const *known);
 /* The next word at *@s: up to a blank outside of brackets. 0: none is left on the line. */
-size_t layout_next_word(const char **s, const char *end);
+size_t dcp_layout_next_word(const char **s, const char *end);
 /* Is it a word of the grammar, or so near to one that it was probably meant? */
-bool layout_is_word(const char *text, size_t n);
-int layout_mesh_words(struct layout_parse *ps, const char *text, size_t n);
+bool dcp_layout_is_word(const char *text, size_t n);
+int dcp_layout_mesh_words(struct layout_parse *ps, const char *text, size_t n);
 /* Parse lines into @ps->l, which has no rules yet. */
-int layout_lines(struct layout_parse *ps, const char *text, size_t n);
-/* A rule begins; globs and placements follow; then it is checked. */
-int layout_rule_begin(struct layout_parse *ps);
-int layout_rule_glob(struct layout_parse *ps, const char *text, size_t n);
-int layout_rule_place(struct layout_parse *ps, const char *text, size_t n);
-int layout_rule_end(struct layout_parse *ps);
+int dcp_layout_lines(struct layout_parse *ps, const char *text, size_t n);
+/* A rule begins; globs and placements (dcp_layout_place) follow; then it is checked. */
+int dcp_layout_rule_begin(struct layout_parse *ps);
+int dcp_layout_rule_glob(struct layout_parse *ps, const char *text, size_t n);
+int dcp_layout_rule_end(struct layout_parse *ps);
 /* Room for one more element of an array that grows by doubling. */
-int layout_grow(void **array, size_t *cap, size_t n, size_t size);
+int dcp_layout_grow(void **array, size_t *cap, size_t n, size_t size);
 
 /* layout_json.c */
-int layout_json(struct layout_parse *ps, const char *text, size_t n);
+int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n);
 
 /* layout_place.c */
 
 /* Words of the grammar that begin a placement, NULL-ended. */
-extern const char *const layout_place_words[];
-bool layout_is_place(const char *text, size_t n);
+extern const char *const dcp_layout_place_words[];
+bool dcp_layout_is_place(const char *text, size_t n);
 /* One word into placements of the last rule. */
-int layout_place(struct layout_parse *ps, const char *text, size_t n);
-int layout_place_add(struct layout_parse *ps, const struct place *p);
-int layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n, uint32_t *out);
+int dcp_layout_place(struct layout_parse *ps, const char *text, size_t n);
+int dcp_layout_place_add(struct layout_parse *ps, const struct place *p);
+int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n,
+			 uint32_t *out);
 
 /* layout_arg.c: the arguments of one placement */
 
@@ -160,35 +155,39 @@ struct layout_arg {
 	size_t nlist;
 };
 
-struct layout_args {
+struct dcp_layout_args {
 	struct layout_arg arg[8];
 	size_t n;
 	const char *end; /* behind the closing bracket */
 };
 
 /* "(" to ")" at @s, or nothing where no bracket stands there. */
-int layout_args(struct layout_parse *ps, const char *s, const char *end,
-		struct layout_args *out);
-const char *layout_blanks(const char *s, const char *end);
+int dcp_layout_args(struct layout_parse *ps, const char *s, const char *end,
+		    struct dcp_layout_args *out);
+const char *dcp_layout_blanks(const char *s, const char *end);
 /* Decimal at *@s, moved past it; false: none, or it does not fit. */
-bool layout_int(const char **s, const char *end, int64_t *out);
-size_t layout_word(const char *s, const char *end);
+bool dcp_layout_int(const char **s, const char *end, int64_t *out);
+size_t dcp_layout_word(const char *s, const char *end);
 
 /* layout_torch.c: "[Shard(0), Replicate()]", "dims_mapping=[-1,0]", "only(pp=0)" */
-int layout_list(struct layout_parse *ps, const char *text, size_t n);
-int layout_only(struct layout_parse *ps, const char *text, size_t n);
+int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n);
+int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n);
 
 /* layout_glob.c */
 
 /* Compile @n bytes into @out; -EINVAL or -E2BIG with a message. */
-int layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out);
-void layout_pairs(struct glob_pairs *pairs, const char *s, size_t n);
+int dcp_layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out);
+/*
+ * Which pairs of neighbouring bytes stand in @s, hashed to 64 bits. A key that lacks one that a
+ * glob needs cannot match: one comparison instead of a search.
+ */
+uint64_t dcp_layout_pairs(const char *s, size_t n);
 /* Numbers matched into @number (LAYOUT_MAX_NUMBERS). */
-bool layout_glob_match(const struct glob *g, const struct glob_pairs *pairs, const char *key,
-		       size_t n, uint64_t *number);
+bool dcp_layout_glob_match(const struct glob *g, uint64_t pairs, const char *key, size_t n,
+			   uint64_t *number);
 /* The rule one of whose globs is nearest to @key; UINT32_MAX: there are no rules. */
-uint32_t layout_glob_nearest(const struct dcp_layout *l, const char *key,
-			     const struct glob **out);
+uint32_t dcp_layout_glob_nearest(const struct dcp_layout *l, const char *key,
+				 const struct glob **out);
 
 /* layout_split.c */
 
@@ -205,17 +204,20 @@ struct slices {
 };
 
 /* Part @index of @parts of a length of @n. -EINVAL or -E2BIG: the reason in @why. */
-int layout_split(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
-		 struct dcp_arena *arena, struct slices *out, char *why, size_t why_size);
+int dcp_layout_split(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
+		     struct dcp_arena *arena, struct slices *out, char *why, size_t why_size);
 /* [lo, lo + n) of part @index, for the kinds that give one slice. */
-int layout_part(enum split_kind kind, const struct place *p, uint32_t parts, uint32_t index,
-		uint64_t n, struct slice *out, char *why, size_t why_size);
+int dcp_layout_part(enum split_kind kind, const struct place *p, uint32_t parts, uint32_t index,
+		    uint64_t n, struct slice *out, char *why, size_t why_size);
 /* ceil(n / parts) */
-uint64_t layout_ceil(uint64_t n, uint64_t parts);
+uint64_t dcp_layout_ceil(uint64_t n, uint64_t parts);
 /* Take @s of an axis. */
-int layout_axis_take(struct dcp_axis *axis, const struct slices *s, struct dcp_arena *arena);
+int dcp_layout_axis_take(struct dcp_axis *axis, const struct slices *s,
+			 struct dcp_arena *arena);
 
 /* layout_print.c */
-void layout_print_place(const struct dcp_layout *l, const struct place *p, struct dcp_buf *out);
-void layout_print_places(const struct dcp_layout *l, const struct rule *r, struct dcp_buf *out);
-void layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out);
+void dcp_layout_print_place(const struct dcp_layout *l, const struct place *p,
+			    struct dcp_buf *out);
+void dcp_layout_print_places(const struct dcp_layout *l, const struct rule *r,
+			     struct dcp_buf *out);
+void dcp_layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out);

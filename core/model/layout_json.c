@@ -62,10 +62,10 @@ static void skip(struct plan *plan)
 static int wrong(const struct plan *plan, const char *wanted)
 {
 	if (plan->s >= plan->end)
-		return layout_bad(plan->ps, -EINVAL, "the JSON ends where %s should stand",
-				  wanted);
-	return layout_bad(plan->ps, -EINVAL, "%s should stand where %.*s does", wanted,
-			  (int)DCP_MIN(plan->end - plan->s, 20), plan->s);
+		return dcp_layout_bad(plan->ps, -EINVAL, "the JSON ends where %s should stand",
+				      wanted);
+	return dcp_layout_bad(plan->ps, -EINVAL, "%s should stand where %.*s does", wanted,
+			      (int)DCP_MIN(plan->end - plan->s, 20), plan->s);
 }
 
 static int eat(struct plan *plan, char c)
@@ -89,11 +89,12 @@ static int string(struct plan *plan, const char **out, size_t *n)
 		return rc;
 	close = memchr(plan->s, '"', (size_t)(plan->end - plan->s));
 	if (!close)
-		return layout_bad(plan->ps, -EINVAL, "a string without an end");
+		return dcp_layout_bad(plan->ps, -EINVAL, "a string without an end");
 	for (const char *s = plan->s; s < close; s++)
 		if (*s == '\\' || (unsigned char)*s < ' ')
-			return layout_bad(plan->ps, -EINVAL,
-					  "strings hold neither backslashes nor control bytes");
+			return dcp_layout_bad(
+				plan->ps, -EINVAL,
+				"strings hold neither backslashes nor control bytes");
 	*out = plan->s;
 	*n = (size_t)(close - plan->s);
 	plan->s = close + 1;
@@ -109,7 +110,7 @@ static int value(struct plan *plan, struct entry *e)
 	if (plan->s < plan->end && *plan->s == '[') {
 		close = memchr(plan->s, ']', (size_t)(plan->end - plan->s));
 		if (!close || memchr(plan->s, '\n', (size_t)(close - plan->s)))
-			return layout_bad(plan->ps, -EINVAL, "a list ends on its line");
+			return dcp_layout_bad(plan->ps, -EINVAL, "a list ends on its line");
 		e->value = plan->s;
 		e->nvalue = (size_t)(close + 1 - plan->s);
 		plan->s = close + 1;
@@ -133,12 +134,12 @@ static int member(struct plan *plan)
 	if (rc < 0)
 		return rc;
 	if (e.n == 4 && memcmp(e.name, "mesh", 4) == 0)
-		return layout_mesh_words(plan->ps, e.value, e.nvalue);
+		return dcp_layout_mesh_words(plan->ps, e.value, e.nvalue);
 	if (e.n == 0)
-		return layout_bad(plan->ps, -EINVAL, "a name without letters");
+		return dcp_layout_bad(plan->ps, -EINVAL, "a name without letters");
 	for (size_t i = 0; i < e.n; i++)
 		e.components += e.name[i] == '.';
-	rc = layout_grow((void **)&plan->entry, &plan->cap, plan->n, sizeof(*plan->entry));
+	rc = dcp_layout_grow((void **)&plan->entry, &plan->cap, plan->n, sizeof(*plan->entry));
 	if (rc == 0)
 		plan->entry[plan->n++] = e;
 	return rc;
@@ -187,7 +188,7 @@ static size_t body(const struct entry *e, char *out)
 {
 	size_t n = 0;
 
-	if (layout_is_word(e->name, e->n))
+	if (dcp_layout_is_word(e->name, e->n))
 		out[n++] = '\\';
 	for (size_t i = 0; i < e->n; i++) {
 		if (e->name[i] == '*') {
@@ -210,21 +211,21 @@ static int globs(struct layout_parse *ps, const struct entry *e)
 	int rc;
 
 	if (e->n > DCP_LAYOUT_MAX_GLOB / 3)
-		return layout_bad(ps, -E2BIG, "a name of %zu bytes; the limit is %d", e->n,
-				  DCP_LAYOUT_MAX_GLOB / 3);
+		return dcp_layout_bad(ps, -E2BIG, "a name of %zu bytes; the limit is %d", e->n,
+				      DCP_LAYOUT_MAX_GLOB / 3);
 	for (size_t i = 0; i < e->n; i++)
 		if (e->name[i] == ' ' || e->name[i] == '\t')
-			return layout_bad(ps, -EINVAL, "blank in the name \"%.*s\"", (int)e->n,
-					  e->name);
+			return dcp_layout_bad(ps, -EINVAL, "blank in the name \"%.*s\"",
+					      (int)e->n, e->name);
 	n = body(e, text + 2);
 	memcpy(text + 2 + n, ".*", 2);
-	rc = layout_rule_glob(ps, text + 2, n);
+	rc = dcp_layout_rule_glob(ps, text + 2, n);
 	if (rc == 0)
-		rc = layout_rule_glob(ps, text + 2, n + 2);
+		rc = dcp_layout_rule_glob(ps, text + 2, n + 2);
 	if (rc == 0)
-		rc = layout_rule_glob(ps, text, n + 2);
+		rc = dcp_layout_rule_glob(ps, text, n + 2);
 	if (rc == 0)
-		rc = layout_rule_glob(ps, text, n + 4);
+		rc = dcp_layout_rule_glob(ps, text, n + 4);
 	return rc;
 }
 
@@ -244,17 +245,17 @@ static int places(struct layout_parse *ps, const char *s, size_t n)
 		if (strlen(known[i]) == n && memcmp(known[i], s, n) == 0) {
 			snprintf(text, sizeof(text), "%s%s", styles[i].place,
 				 styles[i].cuts && tp ? "@tp" : "");
-			return layout_rule_place(ps, text, strlen(text));
+			return dcp_layout_place(ps, text, strlen(text));
 		}
 	}
-	if (!layout_is_place(s, layout_next_word(&s, end))) {
+	if (!dcp_layout_is_place(s, dcp_layout_next_word(&s, end))) {
 		snprintf(text, sizeof(text), "%.*s", (int)DCP_MIN(end - s, 60), s);
-		layout_nearest(near, sizeof(near), text, known);
-		return layout_bad(ps, -EINVAL, "\"%s\" is neither a style nor a placement%s",
-				  text, near);
+		dcp_layout_nearest(near, sizeof(near), text, known);
+		return dcp_layout_bad(
+			ps, -EINVAL, "\"%s\" is neither a style nor a placement%s", text, near);
 	}
-	while (rc == 0 && (w = layout_next_word(&s, end)) > 0) {
-		rc = layout_rule_place(ps, s, w);
+	while (rc == 0 && (w = dcp_layout_next_word(&s, end)) > 0) {
+		rc = dcp_layout_place(ps, s, w);
 		s += w;
 	}
 	return rc;
@@ -270,24 +271,25 @@ static int rules(struct plan *plan)
 
 		ps->line = e->line;
 		if (i > 0 && e->n == e[-1].n && memcmp(e->name, e[-1].name, e->n) == 0)
-			return layout_bad(ps, -EINVAL, "\"%.*s\" stands on line %u too",
-					  (int)DCP_MIN(e->n, (size_t)100), e->name, e[-1].line);
-		rc = layout_rule_begin(ps);
+			return dcp_layout_bad(ps, -EINVAL, "\"%.*s\" stands on line %u too",
+					      (int)DCP_MIN(e->n, (size_t)100), e->name,
+					      e[-1].line);
+		rc = dcp_layout_rule_begin(ps);
 		if (rc == 0)
 			rc = globs(ps, e);
 		if (rc == 0)
 			rc = places(ps, e->value, e->nvalue);
 		if (rc == 0)
-			rc = layout_rule_end(ps);
+			rc = dcp_layout_rule_end(ps);
 	}
 	if (rc == 0)
-		rc = layout_rule_begin(ps);
+		rc = dcp_layout_rule_begin(ps);
 	if (rc == 0)
-		rc = layout_rule_glob(ps, "*", 1);
+		rc = dcp_layout_rule_glob(ps, "*", 1);
 	return rc;
 }
 
-int layout_json(struct layout_parse *ps, const char *text, size_t n)
+int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n)
 {
 	struct plan plan = { .ps = ps, .s = text, .end = text + n };
 	int rc;
@@ -295,7 +297,7 @@ int layout_json(struct layout_parse *ps, const char *text, size_t n)
 	ps->line = 1;
 	rc = members(&plan);
 	if (rc == 0 && ps->l->mesh.ndim == 0)
-		rc = layout_mesh_words(ps, "tp=1", 4);
+		rc = dcp_layout_mesh_words(ps, "tp=1", 4);
 	if (rc == 0 && plan.n > 0)
 		qsort(plan.entry, plan.n, sizeof(*plan.entry), by_length);
 	if (rc == 0)

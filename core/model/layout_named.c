@@ -68,7 +68,7 @@ static bool number(const char **s, int64_t most, int64_t *out)
 {
 	const char *start = *s;
 
-	return layout_int(s, start + strlen(start), out) && *start != '-' && *out <= most &&
+	return dcp_layout_int(s, start + strlen(start), out) && *start != '-' && *out <= most &&
 	       (*start != '0' || *s == start + 1);
 }
 
@@ -91,7 +91,7 @@ static int no_preset(const char *name, const char *preset, struct dcp_err *err)
 
 	for (size_t i = 0; i < DCP_LEN(presets); i++)
 		known[i] = presets[i].name;
-	layout_nearest(near, sizeof(near), preset, known);
+	dcp_layout_nearest(near, sizeof(near), preset, known);
 	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 			"layout \"%.80s\": no preset \"%.40s\"%s; there are llama, qwen, "
 			"mixtral, gpt-neox and gpt2",
@@ -103,7 +103,7 @@ static int no_name(const char *name, size_t letters, struct dcp_err *err)
 	char stem[16] = "", near[64] = "";
 
 	memcpy(stem, name, DCP_MIN(letters, sizeof(stem) - 1));
-	layout_nearest(near, sizeof(near), stem, stems);
+	dcp_layout_nearest(near, sizeof(near), stem, stems);
 	for (size_t i = 0; stems[i]; i++) {
 		char quoted[24];
 

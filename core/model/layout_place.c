@@ -6,14 +6,21 @@
 #include "core/base/ckd.h"
 #include "core/model/layout_int.h"
 
-const char *const layout_place_words[] = {
+const char *const dcp_layout_place_words[] = {
 	"replicate", "shard", "strided", "interleave", "flat",         "only",
 	"stage",     "drop",  "colwise", "rowwise",    "dims_mapping", NULL,
 };
 
-static const char *const split_words[] = { "balanced", "even", "last", "pad", NULL };
-static const enum split_kind split_kinds[] = { SPLIT_BALANCED, SPLIT_EVEN, SPLIT_LAST,
-					       SPLIT_PAD };
+/* Words that name a rule, and who takes them. */
+static const struct {
+	const char *word;
+	enum split_kind kind;
+	bool shard, flat;
+} splits[] = {
+	{ "balanced", SPLIT_BALANCED, true, false }, { "even", SPLIT_EVEN, true, true },
+	{ "last", SPLIT_LAST, true, false },         { "pad", SPLIT_PAD, true, false },
+	{ "tight", SPLIT_TIGHT, false, true },
+};
 
 /* One placement while it is read. */
 struct reading {
@@ -24,22 +31,23 @@ struct reading {
 	bool has_dim, has_arg;
 };
 
-bool layout_is_place(const char *text, size_t n)
+bool dcp_layout_is_place(const char *text, size_t n)
 {
-	size_t w = layout_word(text, text + n);
+	size_t w = dcp_layout_word(text, text + n);
 
 	if (n > 0 && (text[0] == '[' || text[0] == '('))
 		return true;
 	if (w == 0 || (w < n && !strchr("(@=", text[w])))
 		return false;
-	for (size_t i = 0; layout_place_words[i]; i++)
-		if (strlen(layout_place_words[i]) == w &&
-		    memcmp(layout_place_words[i], text, w) == 0)
+	for (size_t i = 0; dcp_layout_place_words[i]; i++)
+		if (strlen(dcp_layout_place_words[i]) == w &&
+		    memcmp(dcp_layout_place_words[i], text, w) == 0)
 			return true;
 	return false;
 }
 
-int layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n, uint32_t *out)
+int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n,
+			 uint32_t *out)
 {
 	const char *known[DCP_LAYOUT_MAX_DIMS + 1] = { 0 };
 	const struct dcp_mesh *mesh = &ps->l->mesh;
@@ -53,8 +61,8 @@ int layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n, 
 			return 0;
 		}
 	}
-	layout_nearest(near, sizeof(near), word, known);
-	return layout_bad(ps, -EINVAL, "the mesh has no dimension \"%s\"%s", word, near);
+	dcp_layout_nearest(near, sizeof(near), word, known);
+	return dcp_layout_bad(ps, -EINVAL, "the mesh has no dimension \"%s\"%s", word, near);
 }
 
 /* "@tp" at @s, or the only dimension where nothing stands. */
@@ -63,18 +71,20 @@ static int mesh_dim(struct reading *r, const char *s, const char *end)
 	const struct dcp_mesh *mesh = &r->ps->l->mesh;
 
 	if (s < end && *s == '@')
-		return layout_mesh_find(r->ps, s + 1, (size_t)(end - s - 1), &r->p.mesh_dim);
+		return dcp_layout_mesh_find(r->ps, s + 1, (size_t)(end - s - 1),
+					    &r->p.mesh_dim);
 	if (s < end)
-		return layout_bad(r->ps, -EINVAL,
-				  "%.*s: @ and a mesh dimension, or nothing, follows, not %.*s",
-				  r->n, r->text, (int)DCP_MIN(end - s, 40), s);
+		return dcp_layout_bad(
+			r->ps, -EINVAL,
+			"%.*s: @ and a mesh dimension, or nothing, follows, not %.*s", r->n,
+			r->text, (int)DCP_MIN(end - s, 40), s);
 	if (mesh->ndim == 1) {
 		r->p.mesh_dim = 0;
 		return 0;
 	}
-	return layout_bad(r->ps, -EINVAL,
-			  "%.*s: over which mesh dimension? write %.*s@%s or another of the %u",
-			  r->n, r->text, r->n, r->text, mesh->dim[0], mesh->ndim);
+	return dcp_layout_bad(r->ps, -EINVAL,
+			      "%.*s: over which mesh dimension? write %.*s@%s, or another one",
+			      r->n, r->text, r->n, r->text, mesh->dim[0]);
 }
 
 static int no_argument(const struct reading *r, const struct layout_arg *a)
@@ -83,38 +93,31 @@ static int no_argument(const struct reading *r, const struct layout_arg *a)
 				"sizes",    "groups", "optional", NULL };
 	char near[64];
 
-	layout_nearest(near, sizeof(near), a->name, known);
-	return layout_bad(r->ps, -EINVAL, "%.*s: no argument \"%s\"%s", r->n, r->text, a->name,
-			  near);
+	dcp_layout_nearest(near, sizeof(near), a->name, known);
+	return dcp_layout_bad(r->ps, -EINVAL, "%.*s: no argument \"%s\"%s", r->n, r->text,
+			      a->name, near);
 }
 
 static int take_list(struct reading *r, const struct layout_arg *a)
 {
 	if (r->p.number)
-		return layout_bad(r->ps, -EINVAL, "%.*s: one list is enough", r->n, r->text);
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one list is enough", r->n,
+				      r->text);
 	r->p.number = a->list;
 	r->p.nnumber = a->nlist;
 	r->p.grouped = a->name[0] == 'g';
 	for (size_t i = 0; i < a->nlist; i++) {
 		if (r->p.grouped && a->list[i] == 0)
-			return layout_bad(r->ps, -EINVAL, "%.*s: a group of 0", r->n, r->text);
+			return dcp_layout_bad(r->ps, -EINVAL, "%.*s: a group of 0", r->n,
+					      r->text);
 		if (dcp_ckd_add(&r->p.sum, r->p.sum, a->list[i]))
-			return layout_bad(r->ps, -EINVAL, "%.*s: the list adds up to too much",
-					  r->n, r->text);
+			return dcp_layout_bad(r->ps, -EINVAL,
+					      "%.*s: the list adds up to too much", r->n,
+					      r->text);
 	}
 	if (!r->p.grouped)
 		r->p.split = SPLIT_SIZES;
 	return 0;
-}
-
-static bool split_word(struct reading *r, const char *word)
-{
-	for (size_t i = 0; split_words[i]; i++)
-		if (strcmp(split_words[i], word) == 0 && r->p.split == SPLIT_CHUNK) {
-			r->p.split = split_kinds[i];
-			return true;
-		}
-	return false;
 }
 
 /* The first bare number or dim=: the dimension. */
@@ -155,32 +158,50 @@ static const struct kind {
 	{ "stage", PLACE_STAGE, false, true, true, "layers", NULL },
 };
 
-static int one_argument(struct reading *r, const struct kind *k, const struct layout_arg *a)
+/* A bare word that names a rule. 1: taken; 0: it is none. */
+static int rule_word(struct reading *r, const struct kind *k, const char *word)
 {
-	if (k->dim && dim_argument(r, a))
-		return 0;
-	if (own_argument(r, a, k->arg, k->arg_other))
-		return 0;
-	if (!a->has_value && strcmp(a->name, "optional") == 0 && k->kind != PLACE_STAGE) {
+	for (size_t i = 0; i < DCP_LEN(splits); i++) {
+		if (strcmp(splits[i].word, word) != 0)
+			continue;
+		if (!(k->kind == PLACE_FLAT ? splits[i].flat : k->splits && splits[i].shard))
+			return 0;
+		if (r->p.split != SPLIT_CHUNK)
+			return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one rule is enough", r->n,
+					      r->text);
+		r->p.split = splits[i].kind;
+		return 1;
+	}
+	return 0;
+}
+
+static int word_argument(struct reading *r, const struct kind *k, const struct layout_arg *a)
+{
+	int rc;
+
+	if (strcmp(a->name, "optional") == 0 && k->kind != PLACE_STAGE) {
 		r->p.optional = true;
 		return 0;
 	}
-	if (k->kind == PLACE_FLAT && !a->has_value && r->p.split == SPLIT_CHUNK) {
-		r->p.split = strcmp(a->name, "even") == 0    ? SPLIT_EVEN
-			     : strcmp(a->name, "tight") == 0 ? SPLIT_TIGHT
-							     : SPLIT_CHUNK;
-		if (r->p.split != SPLIT_CHUNK)
-			return 0;
-	}
+	rc = rule_word(r, k, a->name);
+	return rc == 0 ? no_argument(r, a) : DCP_MIN(rc, 0);
+}
+
+static int one_argument(struct reading *r, const struct kind *k, const struct layout_arg *a)
+{
+	if (!a->has_value)
+		return word_argument(r, k, a);
+	if ((k->dim && dim_argument(r, a)) || own_argument(r, a, k->arg, k->arg_other))
+		return 0;
 	if (k->splits && a->is_list &&
 	    (!strcmp(a->name, "sizes") || !strcmp(a->name, "groups")))
 		return take_list(r, a);
-	if (k->splits && !a->has_value && split_word(r, a->name))
-		return 0;
+	if (!a->is_list && a->value <= 0 && k->arg)
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %s is at least 1, not %jd", r->n,
+				      r->text, k->arg, (intmax_t)a->value);
 	if (a->name[0])
 		return no_argument(r, a);
-	return layout_bad(r->ps, -EINVAL, "%.*s: the number %jd means nothing here", r->n,
-			  r->text, (intmax_t)a->value);
+	return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one number too many", r->n, r->text);
 }
 
 static int consistent(struct reading *r, const struct kind *k)
@@ -188,29 +209,33 @@ static int consistent(struct reading *r, const struct kind *k)
 	const struct place *p = &r->p;
 
 	if (k->dim && !r->has_dim)
-		return layout_bad(r->ps, -EINVAL, "%.*s: which dimension? write %s(0)", r->n,
-				  r->text, k->word);
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: which dimension? write %s(0)",
+				      r->n, r->text, k->word);
 	if (k->arg_needed && !r->has_arg)
-		return layout_bad(r->ps, -EINVAL, "%.*s: %s is missing", r->n, r->text, k->arg);
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %s is missing", r->n, r->text,
+				      k->arg);
 	if (p->number && !p->grouped && p->split != SPLIT_SIZES)
-		return layout_bad(r->ps, -EINVAL, "%.*s: sizes leave no choice to another rule",
-				  r->n, r->text);
+		return dcp_layout_bad(r->ps, -EINVAL,
+				      "%.*s: sizes leave no choice to another rule", r->n,
+				      r->text);
 	if (p->grouped && p->split == SPLIT_PAD)
-		return layout_bad(r->ps, -EINVAL, "%.*s: groups cannot be padded", r->n,
-				  r->text);
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: groups cannot be padded", r->n,
+				      r->text);
 	if (k->kind == PLACE_STAGE && (p->grouped || p->split == SPLIT_PAD))
-		return layout_bad(r->ps, -EINVAL, "%.*s: layers are neither grouped nor padded",
-				  r->n, r->text);
+		return dcp_layout_bad(r->ps, -EINVAL,
+				      "%.*s: layers are neither grouped nor padded", r->n,
+				      r->text);
 	if (k->kind == PLACE_FLAT && p->arg && p->split != SPLIT_CHUNK)
-		return layout_bad(r->ps, -EINVAL, "%.*s: pad leaves no choice to another rule",
-				  r->n, r->text);
+		return dcp_layout_bad(r->ps, -EINVAL,
+				      "%.*s: pad leaves no choice to another rule", r->n,
+				      r->text);
 	return 0;
 }
 
 static int cutting(struct reading *r, const struct kind *k, const char *s, const char *end)
 {
-	struct layout_args args;
-	int rc = layout_args(r->ps, s, end, &args);
+	struct dcp_layout_args args;
+	int rc = dcp_layout_args(r->ps, s, end, &args);
 
 	r->p.kind = k->kind;
 	for (size_t i = 0; rc == 0 && i < args.n; i++)
@@ -224,22 +249,23 @@ static int cutting(struct reading *r, const struct kind *k, const char *s, const
 	if (k->kind == PLACE_INTERLEAVE && !r->has_arg)
 		r->p.arg = 1;
 	if (r->p.split == SPLIT_SIZES && r->p.nnumber != r->ps->l->mesh.size[r->p.mesh_dim])
-		return layout_bad(r->ps, -EINVAL, "%.*s: %zu sizes for %u ranks of %s", r->n,
-				  r->text, r->p.nnumber, r->ps->l->mesh.size[r->p.mesh_dim],
-				  r->ps->l->mesh.dim[r->p.mesh_dim]);
-	return layout_place_add(r->ps, &r->p);
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %zu sizes for %u ranks of %s",
+				      r->n, r->text, r->p.nnumber,
+				      r->ps->l->mesh.size[r->p.mesh_dim],
+				      r->ps->l->mesh.dim[r->p.mesh_dim]);
+	return dcp_layout_place_add(r->ps, &r->p);
 }
 
 /* "replicate", "replicate@dp": nothing but a check of the name. */
 static int replicate(struct reading *r, const char *s, const char *end)
 {
-	struct layout_args args;
-	int rc = layout_args(r->ps, s, end, &args);
+	struct dcp_layout_args args;
+	int rc = dcp_layout_args(r->ps, s, end, &args);
 
 	if (rc < 0 || (rc == 0 && args.end == end && args.n == 0))
 		return rc;
 	if (args.n > 0)
-		return layout_bad(r->ps, -EINVAL, "%.*s takes no arguments", r->n, r->text);
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s takes no arguments", r->n, r->text);
 	return mesh_dim(r, args.end, end);
 }
 
@@ -248,30 +274,30 @@ static int drop(struct reading *r, const char *s, const char *end)
 	struct dcp_layout *l = r->ps->l;
 
 	if (s < end)
-		return layout_bad(r->ps, -EINVAL, "%.*s: drop stands alone", r->n, r->text);
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: drop stands alone", r->n, r->text);
 	l->rule[l->nrule - 1].drop = true;
 	return 0;
 }
 
-int layout_place(struct layout_parse *ps, const char *text, size_t n)
+int dcp_layout_place(struct layout_parse *ps, const char *text, size_t n)
 {
 	struct reading r = { .ps = ps, .text = text, .n = (int)DCP_MIN(n, (size_t)80) };
-	size_t w = layout_word(text, text + n);
+	size_t w = dcp_layout_word(text, text + n);
 	const char *s = text + w, *end = text + n;
 	char word[24] = "", near[64];
 
 	if (w == 0 || (w == 12 && memcmp(text, "dims_mapping", w) == 0))
-		return layout_list(ps, text, n);
+		return dcp_layout_list(ps, text, n);
 	memcpy(word, text, DCP_MIN(w, sizeof(word) - 1));
 	if (strcmp(word, "replicate") == 0)
 		return replicate(&r, s, end);
 	if (strcmp(word, "drop") == 0)
 		return drop(&r, s, end);
 	if (strcmp(word, "only") == 0)
-		return layout_only(ps, text, n);
+		return dcp_layout_only(ps, text, n);
 	for (size_t i = 0; i < DCP_LEN(kinds); i++)
 		if (strcmp(kinds[i].word, word) == 0)
 			return cutting(&r, &kinds[i], s, end);
-	layout_nearest(near, sizeof(near), word, layout_place_words);
-	return layout_bad(ps, -EINVAL, "%.*s is no placement%s", r.n, text, near);
+	dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
+	return dcp_layout_bad(ps, -EINVAL, "%.*s is no placement%s", r.n, text, near);
 }

@@ -103,7 +103,8 @@ static void print_only(const struct dcp_layout *l, const struct place *p, struct
 	dcp_buf_str(out, ")");
 }
 
-void layout_print_place(const struct dcp_layout *l, const struct place *p, struct dcp_buf *out)
+void dcp_layout_print_place(const struct dcp_layout *l, const struct place *p,
+			    struct dcp_buf *out)
 {
 	if (p->kind == PLACE_ONLY) {
 		print_only(l, p, out);
@@ -114,25 +115,26 @@ void layout_print_place(const struct dcp_layout *l, const struct place *p, struc
 	dcp_buf_printf(out, "@%s", l->mesh.dim[p->mesh_dim]);
 }
 
-void layout_print_places(const struct dcp_layout *l, const struct rule *r, struct dcp_buf *out)
+void dcp_layout_print_places(const struct dcp_layout *l, const struct rule *r,
+			     struct dcp_buf *out)
 {
 	if (r->drop || r->nplace == 0)
 		dcp_buf_str(out, r->drop ? "drop" : "replicate");
 	for (uint32_t i = 0; i < r->nplace; i++) {
 		if (i > 0)
 			dcp_buf_str(out, " ");
-		layout_print_place(l, &l->place[r->place + i], out);
+		dcp_layout_print_place(l, &l->place[r->place + i], out);
 	}
 }
 
-void layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out)
+void dcp_layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out)
 {
 	for (size_t i = 0; i < l->nrule; i++) {
 		const struct rule *r = &l->rule[i];
 
 		for (uint32_t g = 0; g < r->nglob; g++)
 			dcp_buf_printf(out, "%s ", l->glob[r->glob + g].text);
-		layout_print_places(l, r, out);
+		dcp_layout_print_places(l, r, out);
 		dcp_buf_str(out, "\n");
 	}
 }
@@ -143,7 +145,7 @@ int dcp_layout_print(const struct dcp_layout *l, struct dcp_buf *out)
 	for (uint32_t d = 0; d < l->mesh.ndim; d++)
 		dcp_buf_printf(out, " %s=%u", l->mesh.dim[d], l->mesh.size[d]);
 	dcp_buf_str(out, "\n");
-	layout_print_rules(l, out);
+	dcp_layout_print_rules(l, out);
 	return dcp_buf_error(out);
 }
 
@@ -155,6 +157,6 @@ int dcp_layout_explain(const struct dcp_layout *l, const char *key, struct dcp_b
 	if (!dcp_layout_rule(l, key, &rule))
 		return -ENOENT;
 	*line = l->rule[rule.number].line;
-	layout_print_places(l, &l->rule[rule.number], out);
+	dcp_layout_print_places(l, &l->rule[rule.number], out);
 	return dcp_buf_error(out);
 }

@@ -6,7 +6,7 @@
 #include "core/base/ckd.h"
 #include "core/model/layout_int.h"
 
-uint64_t layout_ceil(uint64_t n, uint64_t parts)
+uint64_t dcp_layout_ceil(uint64_t n, uint64_t parts)
 {
 	return n / parts + (n % parts != 0);
 }
@@ -21,7 +21,7 @@ static uint64_t edge(uint64_t c, uint64_t index, uint64_t n)
 
 static struct slice chunk(uint64_t n, uint64_t parts, uint64_t index)
 {
-	uint64_t c = layout_ceil(n, parts), lo = edge(c, index, n);
+	uint64_t c = dcp_layout_ceil(n, parts), lo = edge(c, index, n);
 
 	return (struct slice){ lo, edge(c, index + 1, n) - lo };
 }
@@ -50,8 +50,8 @@ static int sized(const struct place *p, uint32_t index, uint64_t n, struct slice
 	return 0;
 }
 
-int layout_part(enum split_kind kind, const struct place *p, uint32_t parts, uint32_t index,
-		uint64_t n, struct slice *out, char *why, size_t why_size)
+int dcp_layout_part(enum split_kind kind, const struct place *p, uint32_t parts, uint32_t index,
+		    uint64_t n, struct slice *out, char *why, size_t why_size)
 {
 	uint64_t before;
 
@@ -69,10 +69,10 @@ int layout_part(enum split_kind kind, const struct place *p, uint32_t parts, uin
 		}
 		break;
 	case SPLIT_LAST:
-		if (dcp_ckd_mul(&before, layout_ceil(n, parts), parts - 1) || before > n) {
+		if (dcp_ckd_mul(&before, dcp_layout_ceil(n, parts), parts - 1) || before > n) {
 			snprintf(why, why_size,
 				 "%u times %ju leaves less than nothing of %ju for the last",
-				 parts - 1, (uintmax_t)layout_ceil(n, parts), (uintmax_t)n);
+				 parts - 1, (uintmax_t)dcp_layout_ceil(n, parts), (uintmax_t)n);
 			return -EINVAL;
 		}
 		break;
@@ -121,8 +121,8 @@ static int grouped(const struct place *p, uint32_t parts, uint32_t index, uint64
 	for (size_t i = 0; rc == 0 && i < p->nnumber; i++) {
 		struct slice part;
 
-		rc = layout_part(p->split, p, parts, index, p->number[i] * scale, &part, why,
-				 why_size);
+		rc = dcp_layout_part(p->split, p, parts, index, p->number[i] * scale, &part,
+				     why, why_size);
 		if (rc < 0)
 			break;
 		slices_add(out, base + part.lo, part.n);
@@ -135,7 +135,7 @@ static int grouped(const struct place *p, uint32_t parts, uint32_t index, uint64
 static int strided(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
 		   struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
 {
-	uint64_t c = layout_ceil(n, p->arg), pieces = c ? layout_ceil(n, c) : 0;
+	uint64_t c = dcp_layout_ceil(n, p->arg), pieces = c ? dcp_layout_ceil(n, c) : 0;
 	int rc = slices_alloc(out, pieces, arena, why, why_size);
 
 	for (uint64_t j = 0; rc == 0 && j < pieces; j++) {
@@ -150,8 +150,8 @@ static int strided(const struct place *p, uint32_t parts, uint32_t index, uint64
 static int interleaved(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
 		       struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
 {
-	uint64_t blocks = layout_ceil(n, p->arg);
-	uint64_t mine = blocks > index ? layout_ceil(blocks - index, parts) : 0;
+	uint64_t blocks = dcp_layout_ceil(n, p->arg);
+	uint64_t mine = blocks > index ? dcp_layout_ceil(blocks - index, parts) : 0;
 	int rc = slices_alloc(out, mine, arena, why, why_size);
 
 	for (uint64_t j = 0; rc == 0 && j < mine; j++) {
@@ -162,8 +162,8 @@ static int interleaved(const struct place *p, uint32_t parts, uint32_t index, ui
 	return rc;
 }
 
-int layout_split(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
-		 struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
+int dcp_layout_split(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
+		     struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
 {
 	int rc;
 
@@ -173,12 +173,12 @@ int layout_split(const struct place *p, uint32_t parts, uint32_t index, uint64_t
 		return strided(p, parts, index, n, arena, out, why, why_size);
 	if (p->kind == PLACE_INTERLEAVE && parts > 1)
 		return interleaved(p, parts, index, n, arena, out, why, why_size);
-	rc = layout_part(p->split, p, parts, index, n, &out->one, why, why_size);
+	rc = dcp_layout_part(p->split, p, parts, index, n, &out->one, why, why_size);
 	if (rc < 0)
 		return rc;
 	out->v = &out->one;
 	out->n = out->one.n != 0;
-	out->len = p->split == SPLIT_PAD ? layout_ceil(n, parts) : out->one.n;
+	out->len = p->split == SPLIT_PAD ? dcp_layout_ceil(n, parts) : out->one.n;
 	return 0;
 }
 
@@ -214,7 +214,7 @@ static void take_one(struct dcp_axis *axis, const struct slices *s, struct dcp_s
  * Slices ascend and spans do too, so one walk over both finds every meeting, and there are at
  * most as many as slices and spans together.
  */
-int layout_axis_take(struct dcp_axis *axis, const struct slices *s, struct dcp_arena *arena)
+int dcp_layout_axis_take(struct dcp_axis *axis, const struct slices *s, struct dcp_arena *arena)
 {
 	struct dcp_axis out = { .len = s->len };
 	size_t room = s->n + axis->n, j = 0;

@@ -18,18 +18,18 @@ static bool is(const char *s, size_t n, const char *word)
 /* "dist.Shard" -> "Shard" */
 static size_t last_component(const char **s, const char *end)
 {
-	size_t n = layout_word(*s, end);
+	size_t n = dcp_layout_word(*s, end);
 
-	while (*s + n + 1 < end && (*s)[n] == '.' && layout_word(*s + n + 1, end) > 0) {
+	while (*s + n + 1 < end && (*s)[n] == '.' && dcp_layout_word(*s + n + 1, end) > 0) {
 		*s += n + 1;
-		n = layout_word(*s, end);
+		n = dcp_layout_word(*s, end);
 	}
 	return n;
 }
 
 /* Shard(0), Shard(dim=0), _StridedShard(dim=0, sf=2) into @p. */
-static int torch_shard(struct layout_parse *ps, const struct layout_args *args, bool strided,
-		       struct place *p)
+static int torch_shard(struct layout_parse *ps, const struct dcp_layout_args *args,
+		       bool strided, struct place *p)
 {
 	bool dim = false, factor = !strided;
 
@@ -38,8 +38,8 @@ static int torch_shard(struct layout_parse *ps, const struct layout_args *args, 
 		const struct layout_arg *a = &args->arg[i];
 
 		if (!a->has_value || a->is_list || a->value > INT32_MAX || a->value < INT32_MIN)
-			return layout_bad(ps, -EINVAL, "Shard takes numbers, not \"%s\"",
-					  a->name);
+			return dcp_layout_bad(ps, -EINVAL, "Shard takes numbers, not \"%s\"",
+					      a->name);
 		if (!dim && (!a->name[0] || strcmp(a->name, "dim") == 0)) {
 			p->dim = (int32_t)a->value;
 			dim = true;
@@ -48,15 +48,15 @@ static int torch_shard(struct layout_parse *ps, const struct layout_args *args, 
 			p->arg = (uint64_t)a->value;
 			factor = true;
 		} else {
-			return layout_bad(ps, -EINVAL, "Shard has no use for argument %zu",
-					  i + 1);
+			return dcp_layout_bad(ps, -EINVAL, "Shard has no use for argument %zu",
+					      i + 1);
 		}
 	}
 	if (!dim)
-		return layout_bad(ps, -EINVAL, "Shard of which dimension? write Shard(0)");
+		return dcp_layout_bad(ps, -EINVAL, "Shard of which dimension? write Shard(0)");
 	if (!factor)
 		p->arg = 1; /* torch's default */
-	return layout_place_add(ps, p);
+	return dcp_layout_place_add(ps, p);
 }
 
 static int torch_one(struct layout_parse *ps, const char **s, const char *end,
@@ -66,9 +66,9 @@ static int torch_one(struct layout_parse *ps, const char **s, const char *end,
 	struct place p = { .mesh_dim = mesh_dim };
 	const char *word = *s;
 	size_t n = last_component(&word, end);
-	struct layout_args args;
+	struct dcp_layout_args args;
 	char text[32] = "", near[64];
-	int rc = layout_args(ps, word + n, end, &args);
+	int rc = dcp_layout_args(ps, word + n, end, &args);
 
 	if (rc < 0)
 		return rc;
@@ -78,13 +78,13 @@ static int torch_one(struct layout_parse *ps, const char **s, const char *end,
 	if (is(word, n, "Shard") || is(word, n, "_StridedShard"))
 		return torch_shard(ps, &args, word[0] == '_', &p);
 	if (is(word, n, "Partial"))
-		return layout_bad(ps, -EINVAL,
-				  "Partial is a sum not yet taken; no rank holds a "
-				  "part of the tensor");
+		return dcp_layout_bad(ps, -EINVAL,
+				      "Partial is a sum not yet taken; no rank holds a "
+				      "part of the tensor");
 	memcpy(text, word, DCP_MIN(n, sizeof(text) - 1));
-	layout_nearest(near, sizeof(near), text, known);
-	return layout_bad(ps, -EINVAL, "%.*s is none of torch's placements%s",
-			  (int)DCP_MIN(end - word, 40), word, near);
+	dcp_layout_nearest(near, sizeof(near), text, known);
+	return dcp_layout_bad(ps, -EINVAL, "%.*s is none of torch's placements%s",
+			      (int)DCP_MIN(end - word, 40), word, near);
 }
 
 /* "[Shard(0), Replicate()]", as many as the mesh has dimensions. */
@@ -96,23 +96,24 @@ static int torch_list(struct layout_parse *ps, const char *s, const char *end)
 	for (;; n++) {
 		int rc;
 
-		s = layout_blanks(s, end);
+		s = dcp_layout_blanks(s, end);
 		if (s >= end)
 			break;
 		if (n == mesh->ndim)
-			return layout_bad(ps, -EINVAL,
-					  "more placements than the %u of the mesh",
-					  mesh->ndim);
+			return dcp_layout_bad(ps, -EINVAL,
+					      "more placements than the %u of the mesh",
+					      mesh->ndim);
 		rc = torch_one(ps, &s, end, n);
 		if (rc < 0)
 			return rc;
-		s = layout_blanks(s, end);
+		s = dcp_layout_blanks(s, end);
 		if (s < end && *s++ != ',')
-			return layout_bad(ps, -EINVAL, "placements are separated by commas");
+			return dcp_layout_bad(ps, -EINVAL,
+					      "placements are separated by commas");
 	}
 	if (n < mesh->ndim)
-		return layout_bad(ps, -EINVAL, "%u placements for a mesh of %u dimensions", n,
-				  mesh->ndim);
+		return dcp_layout_bad(ps, -EINVAL, "%u placements for a mesh of %u dimensions",
+				      n, mesh->ndim);
 	return 0;
 }
 
@@ -122,37 +123,37 @@ static int dims_mapping(struct layout_parse *ps, const char *s, const char *end)
 	for (int32_t dim = 0;; dim++) {
 		int64_t m;
 
-		s = layout_blanks(s, end);
+		s = dcp_layout_blanks(s, end);
 		if (s >= end && dim == 0)
 			return 0;
-		if (!layout_int(&s, end, &m) || m < -1)
-			return layout_bad(ps, -EINVAL,
-					  "dims_mapping holds mesh dimensions from 0, "
-					  "or -1, not %.*s",
-					  (int)DCP_MIN(end - s, 40), s);
+		if (!dcp_layout_int(&s, end, &m) || m < -1)
+			return dcp_layout_bad(ps, -EINVAL,
+					      "dims_mapping holds mesh dimensions from 0, "
+					      "or -1, not %.*s",
+					      (int)DCP_MIN(end - s, 40), s);
 		if (m >= ps->l->mesh.ndim)
-			return layout_bad(ps, -EINVAL,
-					  "dims_mapping names mesh dimension %jd of %u",
-					  (intmax_t)m, ps->l->mesh.ndim);
+			return dcp_layout_bad(ps, -EINVAL,
+					      "dims_mapping names mesh dimension %jd of %u",
+					      (intmax_t)m, ps->l->mesh.ndim);
 		if (m >= 0) {
 			struct place p = { .kind = PLACE_SHARD,
 					   .split = SPLIT_LAST,
 					   .dim = dim,
 					   .mesh_dim = (uint32_t)m };
-			int rc = layout_place_add(ps, &p);
+			int rc = dcp_layout_place_add(ps, &p);
 
 			if (rc < 0)
 				return rc;
 		}
-		s = layout_blanks(s, end);
+		s = dcp_layout_blanks(s, end);
 		if (s >= end)
 			return 0;
 		if (*s++ != ',')
-			return layout_bad(ps, -EINVAL, "numbers are separated by commas");
+			return dcp_layout_bad(ps, -EINVAL, "numbers are separated by commas");
 	}
 }
 
-int layout_list(struct layout_parse *ps, const char *text, size_t n)
+int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n)
 {
 	bool named = n > 12 && memcmp(text, "dims_mapping", 12) == 0;
 	const char *s = text + (named ? 12 : 0), *end = text + n, *first;
@@ -161,11 +162,11 @@ int layout_list(struct layout_parse *ps, const char *text, size_t n)
 	s += named && *s == '=';
 	close = s < end && *s == '[' ? ']' : s < end && *s == '(' ? ')' : '\0';
 	if (!close || end[-1] != close || end - s < 2)
-		return layout_bad(ps, -EINVAL,
-				  "%.*s: a list such as [Shard(0), Replicate()] or "
-				  "dims_mapping=[-1,0] is wanted",
-				  (int)DCP_MIN(n, (size_t)60), text);
-	first = layout_blanks(++s, --end);
+		return dcp_layout_bad(ps, -EINVAL,
+				      "%.*s: a list such as [Shard(0), Replicate()] or "
+				      "dims_mapping=[-1,0] is wanted",
+				      (int)DCP_MIN(n, (size_t)60), text);
+	first = dcp_layout_blanks(++s, --end);
 	if (named || (first < end && (*first == '-' || (*first >= '0' && *first <= '9'))))
 		return dims_mapping(ps, s, end);
 	return torch_list(ps, s, end);
@@ -178,21 +179,22 @@ static int range(struct layout_parse *ps, const char **s, const char *end, uint3
 	int64_t size = ps->l->mesh.size[dim], lo, hi;
 	const char *start = *s;
 
-	if (!layout_int(s, end, &lo))
-		return layout_bad(ps, -EINVAL,
-				  "only: coordinates such as 0, 0-3 or -1 are wanted, not %.*s",
-				  (int)DCP_MIN(end - start, 40), start);
+	if (!dcp_layout_int(s, end, &lo))
+		return dcp_layout_bad(
+			ps, -EINVAL,
+			"only: coordinates such as 0, 0-3 or -1 are wanted, not %.*s",
+			(int)DCP_MIN(end - start, 40), start);
 	hi = lo;
 	if (lo >= 0 && *s < end && **s == '-') {
 		(*s)++;
-		if (!layout_int(s, end, &hi) || hi < lo)
-			return layout_bad(ps, -EINVAL, "only: %.*s is no range",
-					  (int)DCP_MIN(end - start, 40), start);
+		if (!dcp_layout_int(s, end, &hi) || hi < lo)
+			return dcp_layout_bad(ps, -EINVAL, "only: %.*s is no range",
+					      (int)DCP_MIN(end - start, 40), start);
 	}
 	if (lo < -size || hi >= size)
-		return layout_bad(ps, -EINVAL, "only: %s has coordinates 0 to %jd, not %.*s",
-				  ps->l->mesh.dim[dim], (intmax_t)size - 1, (int)(*s - start),
-				  start);
+		return dcp_layout_bad(
+			ps, -EINVAL, "only: %s has coordinates 0 to %jd, not %.*s",
+			ps->l->mesh.dim[dim], (intmax_t)size - 1, (int)(*s - start), start);
 	*out = (struct place_range){ dim, (int32_t)lo, (int32_t)hi };
 	return 0;
 }
@@ -201,51 +203,53 @@ static int range(struct layout_parse *ps, const char **s, const char *end, uint3
 static int ranges(struct layout_parse *ps, const char **s, const char *end,
 		  struct place_range *to, size_t *n)
 {
-	size_t w = layout_word(*s, end);
+	size_t w = dcp_layout_word(*s, end);
 	uint32_t dim;
-	int rc = layout_mesh_find(ps, *s, w, &dim);
+	int rc = dcp_layout_mesh_find(ps, *s, w, &dim);
 
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < *n; i++)
 		if (to[i].mesh_dim == dim)
-			return layout_bad(ps, -EINVAL, "only: %s twice", ps->l->mesh.dim[dim]);
-	*s = layout_blanks(*s + w, end);
+			return dcp_layout_bad(ps, -EINVAL, "only: %s twice",
+					      ps->l->mesh.dim[dim]);
+	*s = dcp_layout_blanks(*s + w, end);
 	if (*s >= end || **s != '=')
-		return layout_bad(ps, -EINVAL, "only: = and coordinates follow %s",
-				  ps->l->mesh.dim[dim]);
+		return dcp_layout_bad(ps, -EINVAL, "only: = and coordinates follow %s",
+				      ps->l->mesh.dim[dim]);
 	do {
-		*s = layout_blanks(*s + 1, end);
+		*s = dcp_layout_blanks(*s + 1, end);
 		if (*n == MAX_RANGES)
-			return layout_bad(ps, -E2BIG, "only: more than %d ranges", MAX_RANGES);
+			return dcp_layout_bad(ps, -E2BIG, "only: more than %d ranges",
+					      MAX_RANGES);
 		rc = range(ps, s, end, dim, &to[(*n)++]);
 		if (rc < 0)
 			return rc;
-		*s = layout_blanks(*s, end);
+		*s = dcp_layout_blanks(*s, end);
 	} while (*s < end && **s == '|');
 	return 0;
 }
 
-int layout_only(struct layout_parse *ps, const char *text, size_t n)
+int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n)
 {
 	struct place_range found[MAX_RANGES], *kept;
 	struct place p = { .kind = PLACE_ONLY };
 	const char *s = text + 5, *end = text + n - 1;
 
 	if (n < 7 || text[4] != '(' || *end != ')')
-		return layout_bad(ps, -EINVAL, "%.*s: which ranks? write only(%s=0)",
-				  (int)DCP_MIN(n, (size_t)60), text, ps->l->mesh.dim[0]);
+		return dcp_layout_bad(ps, -EINVAL, "%.*s: which ranks? write only(%s=0)",
+				      (int)DCP_MIN(n, (size_t)60), text, ps->l->mesh.dim[0]);
 	for (;;) {
 		int rc;
 
-		s = layout_blanks(s, end);
+		s = dcp_layout_blanks(s, end);
 		rc = ranges(ps, &s, end, found, &p.nrange);
 		if (rc < 0)
 			return rc;
 		if (s >= end)
 			break;
 		if (*s++ != ',')
-			return layout_bad(
+			return dcp_layout_bad(
 				ps, -EINVAL,
 				"only: commas stand between mesh dimensions, | between "
 				"coordinates, not %.*s",
@@ -256,5 +260,5 @@ int layout_only(struct layout_parse *ps, const char *text, size_t n)
 		return -ENOMEM;
 	memcpy(kept, found, p.nrange * sizeof(*kept));
 	p.range = kept;
-	return layout_place_add(ps, &p);
+	return dcp_layout_place_add(ps, &p);
 }
