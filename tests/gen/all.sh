@@ -3,6 +3,7 @@
 # Makes the golden checkpoints of PyTorch again, by hand: the suite never runs this.
 # Each variable names the python of a virtual environment that holds
 #   T215   torch 2.15.0, numpy, safetensors, zstandard      T113   torch 1.13.1 (python 3.7)
+#   PADDLE paddlepaddle 3.3.1, numpy
 #   T212   torch 2.1.2, 'numpy<2' (python 3.10)             T241   torch 2.4.1, 'numpy<2'
 # Files land in tests/golden, or in $GOLDEN. Tensor values are the same every time (they depend
 # on the key alone); framework identifiers inside the pickles are not.
@@ -14,3 +15,4 @@ done
 for python in "$T113" "$T212" "$T241"; do
 	"$python" dcp_old.py
 done
+PADDLE="$PADDLE" "$T215" cuts.py

@@ -9,8 +9,8 @@ tensors by distribute_tensor(); paddlepaddle 3.3.1 runs in a process a rank, and
 shard_tensor(). Nothing is computed from a formula: the lines say which numbers came out.
 
 A line is: framework, mesh, rule, shape, then what each rank has. `;` stands between ranks, `/`
-between dimensions; `*` is all of a dimension, `-` nothing, `4+2,9+1` elements 4 5 9. `!` says
-that the framework refuses.
+between dimensions; `*` is all of a dimension, `-` nothing, `4+2,9+1` elements 4 5 9, `=3` three
+of an array that has no elements because another dimension is empty. `!`: the framework refuses.
 """
 import itertools
 import json
@@ -42,18 +42,14 @@ def runs(index, size):
 def axes(local, shape):
     """The indices of each dimension whose product is the nested list or array @local."""
     import numpy
-    local = numpy.asarray(local).reshape([n for n in numpy.asarray(local).shape])
-    where = numpy.unravel_index(local.reshape(-1).astype(numpy.int64), shape) if local.size else None
-    out = []
-    for d, size in enumerate(shape):
-        if where is None:
-            out.append(list(range(size)) if local.shape[d] == size else [])
-            continue
-        grid = where[d].reshape(local.shape)
-        out.append([int(v) for v in numpy.moveaxis(grid, d, 0).reshape(local.shape[d], -1)[:, 0]])
-    full = numpy.arange(int(numpy.prod(shape, dtype=int))).reshape(shape)
-    if local.size:
-        assert (full[numpy.ix_(*out)] == local).all(), "not a product of indices"
+    local = numpy.asarray(local)
+    if local.size == 0:  # no numbers: only how long it says it is
+        return "/".join("*" if n == size else f"={n}" if n else "-" for n, size in zip(local.shape, shape))
+    where = numpy.unravel_index(local.reshape(-1).astype(numpy.int64), shape)
+    out = [numpy.moveaxis(w.reshape(local.shape), d, 0).reshape(local.shape[d], -1)[:, 0].tolist()
+           for d, w in enumerate(where)]
+    full = numpy.arange(int(numpy.prod(shape))).reshape(shape)
+    assert (full[numpy.ix_(*out)] == local).all(), "not a product of indices"
     return "/".join(runs(i, size) for i, size in zip(out, shape))
 
 
