@@ -29,12 +29,21 @@ int dcp_cut_whole(struct dcp_cut *out, uint32_t ndim, const uint64_t *shape,
 	return dcp_cut_box(out, ndim, NULL, shape, arena);
 }
 
+bool dcp_cut_is_padded(const struct dcp_cut *cut)
+{
+	for (uint32_t d = 0; d < cut->ndim; d++)
+		if (dcp_axis_filled(&cut->axis[d]) < cut->axis[d].len)
+			return true;
+	return false;
+}
+
 bool dcp_cut_is_whole(const struct dcp_cut *cut, const uint64_t *shape)
 {
 	if (cut->flat)
 		return false;
 	for (uint32_t d = 0; d < cut->ndim; d++)
-		if (cut->axis[d].len != shape[d] || cut->axis[d].n > 1)
+		if (cut->axis[d].len != shape[d] || cut->axis[d].n > 1 ||
+		    dcp_axis_filled(&cut->axis[d]) < shape[d])
 			return false;
 	return true;
 }
@@ -79,7 +88,7 @@ static bool axis_fits(const struct dcp_axis *a, uint64_t size)
 		    dcp_ckd_add(&at, at, s->n))
 			return false;
 	}
-	return at == a->len;
+	return at <= a->len;
 }
 
 bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape)

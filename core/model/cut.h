@@ -57,6 +57,9 @@ static inline uint64_t dcp_axis_filled(const struct dcp_axis *axis)
 	return axis->n ? axis->span[axis->n - 1].at + axis->span[axis->n - 1].n : 0;
 }
 
+/* Does an axis end in zeros? */
+bool dcp_cut_is_padded(const struct dcp_cut *cut);
+
 /* Is it all of a tensor of this shape, in place? */
 bool dcp_cut_is_whole(const struct dcp_cut *cut, const uint64_t *shape);
 
@@ -68,14 +71,15 @@ bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out);
 
 /*
  * Is it one of a tensor of this shape? Spans that are not empty, lie inside it and stand end to
- * end, a flat run inside the array, a volume that fits. Spans that overlap are not looked for.
+ * end, zeros at most behind them, a flat run inside the array, a volume that fits. Spans that
+ * overlap are not looked for.
  */
 bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape);
 
 /* A copy that owns nothing of the original. -ENOMEM. */
 int dcp_cut_copy(struct dcp_cut *out, const struct dcp_cut *cut, struct dcp_arena *arena);
 
-/* The span that holds index @i of the array (below @a->len); @hint: where to look first. */
+/* The span that holds index @i of the array (in one of them); @hint: where to look first. */
 static inline const struct dcp_span *dcp_axis_find(const struct dcp_axis *a, uint64_t i,
 						   const struct dcp_span *hint)
 {

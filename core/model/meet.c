@@ -174,11 +174,25 @@ static int tell(const struct walk *w)
 	return members == 1 ? w->fn(w->ctx, &m) : tell_runs(w, group, members, lo, n, index);
 }
 
+/* The box of the array without the zeros behind the spans; false: nothing else is in it. */
+static bool leave_zeros(const struct dcp_cut *cut, const uint64_t *lo, uint64_t *n)
+{
+	for (uint32_t d = 0; d < cut->ndim; d++) {
+		uint64_t filled = dcp_axis_filled(&cut->axis[d]);
+
+		if (lo[d] >= filled)
+			return false;
+		n[d] = DCP_MIN(n[d], filled - lo[d]);
+	}
+	return true;
+}
+
 int dcp_meet(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
 	     uint64_t count, dcp_meet_fn fn, void *ctx)
 {
 	uint64_t shape[DCP_MAX_NDIM], lo[DCP_MAX_NDIM], n[DCP_MAX_NDIM];
 	uint64_t pos = first + (cut->flat ? cut->flat_lo : 0);
+	bool padded = dcp_cut_is_padded(cut);
 	struct walk w;
 
 	w.tl = tl;
@@ -191,6 +205,8 @@ int dcp_meet(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t fi
 	}
 	while (count) {
 		dcp_run_box(cut->ndim, shape, &pos, &count, lo, n);
+		if (padded && !leave_zeros(cut, lo, n))
+			continue;
 		for (uint32_t d = 0; d < cut->ndim; d++) {
 			w.at[d].first = lo[d];
 			w.at[d].end = lo[d] + n[d];

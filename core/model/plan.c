@@ -28,6 +28,7 @@ void dcp_plan_start(struct dcp_plan_iter *it, const struct dcp_tiling *tl,
 	}
 	if (it->left == 0)
 		return;
+	it->padded = dcp_cut_is_padded(cut);
 	it->inside = off % itemsize;
 	e = off / itemsize;
 	for (uint32_t d = cut->ndim; d-- > 0; e /= cut->axis[d].len) {
@@ -106,6 +107,35 @@ static bool next_zeros(struct dcp_plan_iter *it, struct dcp_seg *s)
 	return s->run != 0;
 }
 
+/* Elements from the current one on that lie in the zeros behind the spans of one axis. */
+static uint64_t zeros_here(const struct dcp_plan_iter *it)
+{
+	uint64_t inner = 1, before = 0, n = 0;
+
+	for (uint32_t d = it->cut->ndim; d-- > 0;) {
+		const struct dcp_axis *a = &it->cut->axis[d];
+
+		if (it->index[d] >= dcp_axis_filled(a))
+			n = (a->len - it->index[d]) * inner - before;
+		before += it->index[d] * inner;
+		inner *= a->len;
+	}
+	return n;
+}
+
+static bool skip_zeros(struct dcp_plan_iter *it, uint64_t n, struct dcp_seg *s)
+{
+	uint64_t itemsize = it->tl->t->itemsize;
+
+	*s = (struct dcp_seg){ .run = DCP_MIN(n * itemsize - it->inside, it->left),
+			       .count = 1 };
+	it->left -= s->run;
+	if (it->left)
+		advance(it, n);
+	it->inside = 0;
+	return true;
+}
+
 bool dcp_plan_next(struct dcp_plan_iter *it, struct dcp_seg *s)
 {
 	uint64_t itemsize = it->tl->t->itemsize, element = 0, volume = 1, told;
@@ -115,6 +145,9 @@ bool dcp_plan_next(struct dcp_plan_iter *it, struct dcp_seg *s)
 
 	if (it->left == 0)
 		return next_zeros(it, s);
+	if (it->padded && (volume = zeros_here(it)) != 0)
+		return skip_zeros(it, volume, s);
+	volume = 1;
 	for (uint32_t d = 0; d < ndim; d++) {
 		it->span[d] = dcp_axis_find(&it->cut->axis[d], it->index[d], it->span[d]);
 		at[d] = it->span[d]->lo + (it->index[d] - it->span[d]->at);

@@ -23,7 +23,7 @@
 struct dcp_tiling;
 
 struct dcp_seg {
-	const struct dcp_piece *piece; /* NULL: @run zero bytes, the padding of a flat cut */
+	const struct dcp_piece *piece; /* NULL: @run zero bytes of padding */
 	uint64_t off;                  /* file offset of the first run */
 	uint64_t run;                  /* bytes of each run */
 	uint64_t count;  /* number of runs, at least 1; the destination is contiguous */
@@ -35,6 +35,7 @@ struct dcp_plan_iter {
 	const struct dcp_cut *cut;
 	uint64_t left;   /* bytes of the tensor still to be told */
 	uint64_t zeros;  /* bytes of the padding behind them */
+	bool padded;     /* axes end in zeros */
 	uint64_t inside; /* bytes of the current element that are not wanted */
 	/* The current element: its index in the array, and where it was found. */
 	uint64_t index[DCP_MAX_NDIM];

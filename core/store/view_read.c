@@ -209,7 +209,9 @@ static int copy_elements(struct request *r, uint64_t first, char *dst, uint64_t 
 	uint64_t data = view->cut.flat_n, have = first < data ? data - first : 0;
 	struct copy c = { r, dst };
 
-	if (view->cut.flat && have < n)
+	if (dcp_cut_is_padded(&view->cut))
+		memset(dst, 0, n * view->t.itemsize);
+	else if (view->cut.flat && have < n)
 		memset(dst + have * view->t.itemsize, 0, (n - have) * view->t.itemsize);
 	return dcp_strided_part(&view->tiling, &view->cut, first, n, copy_strided, &c);
 }

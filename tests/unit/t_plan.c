@@ -189,13 +189,18 @@ bool t_cut_at(const struct dcp_cut *cut, uint64_t e, uint64_t *at)
 		e += cut->flat_lo;
 	for (uint32_t d = cut->ndim; d-- > 0; e /= cut->axis[d].len) {
 		uint64_t i = e % cut->axis[d].len;
+		bool found = false;
 
 		for (size_t k = 0; k < cut->axis[d].n; k++) {
 			const struct dcp_span *s = &cut->axis[d].span[k];
 
-			if (i >= s->at && i < s->at + s->n)
-				at[d] = s->lo + i - s->at;
+			if (i < s->at || i >= s->at + s->n)
+				continue;
+			at[d] = s->lo + i - s->at;
+			found = true;
 		}
+		if (!found)
+			return false;
 	}
 	return true;
 }
@@ -229,11 +234,13 @@ void t_random_cut(struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape,
 		  struct dcp_axis *axis, struct dcp_span (*span)[T_PLAN_SPANS],
 		  struct t_choice *c)
 {
-	uint64_t n = 1;
+	uint64_t n = 1, padded = t_pick(c, 2 * ndim);
 
 	*cut = (struct dcp_cut){ .ndim = ndim, .axis = axis };
 	for (uint32_t d = 0; d < ndim; d++) {
 		random_axis(&axis[d], span[d], shape[d], c);
+		if (d == padded)
+			axis[d].len += t_pick(c, axis[d].len) + 1;
 		n *= axis[d].len;
 	}
 	if (t_pick(c, 3) == 1) {

@@ -17,7 +17,7 @@
 #define T_PLAN_DIMS 6
 #define T_PLAN_PIECES 48
 #define T_PLAN_SPANS 12
-#define T_PLAN_BYTES (16 << 10)
+#define T_PLAN_BYTES (24 << 10)
 
 /* Where choices come from: bytes, as long as there are any, or a seeded generator. */
 struct t_choice {

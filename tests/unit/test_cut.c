@@ -40,6 +40,25 @@ static void a_box_is_not_whole(void **state)
 	dcp_arena_finish(&arena);
 }
 
+static void zeros_behind_the_spans_are_padding(void **state)
+{
+	const uint64_t shape[] = { 5 };
+	const struct dcp_span span = { 0, 0, 3 };
+	const struct dcp_axis padded = { &span, 1, 5 }, zeros = { NULL, 0, 5 };
+	struct dcp_cut cut = { .ndim = 1, .axis = &padded };
+	uint64_t n;
+
+	(void)state;
+	assert_int_equal(dcp_axis_filled(&padded), 3);
+	assert_int_equal(dcp_axis_filled(&zeros), 0);
+	assert_true(dcp_cut_is_padded(&cut));
+	assert_false(dcp_cut_is_whole(&cut, shape));
+	assert_true(dcp_cut_volume(&cut, &n));
+	assert_int_equal(n, 5);
+	cut.axis = &zeros;
+	assert_true(dcp_cut_is_padded(&cut));
+}
+
 static void an_empty_box_has_no_spans(void **state)
 {
 	const uint64_t lo[] = { 3, 0 }, len[] = { 0, UINT64_MAX };
@@ -109,7 +128,8 @@ static void what_is_no_cut_of_a_shape_is_told(void **state)
 		{ "a run and padding", { good, 2, 5 }, 3, 2, 9, true, true },
 		{ "a run that leaves the array", { good, 2, 5 }, 3, 3, 0, true, false },
 		{ "a padding that wraps", { good, 2, 5 }, 3, 2, UINT64_MAX, true, false },
-		{ "the wrong length", { good, 2, 6 }, 0, 0, 0, false, false },
+		{ "zeros behind the spans", { good, 2, 6 }, 0, 0, 0, false, true },
+		{ "shorter than its spans", { good, 2, 4 }, 0, 0, 0, false, false },
 		{ "a gap between spans", { gap, 2, 5 }, 0, 0, 0, false, false },
 		{ "an empty span", { empty, 1, 0 }, 0, 0, 0, false, false },
 		{ "outside the tensor", { outside, 1, 2 }, 0, 0, 0, false, false },
@@ -156,6 +176,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_whole_cut_has_the_tensors_shape),
 		cmocka_unit_test(a_box_is_not_whole),
+		cmocka_unit_test(zeros_behind_the_spans_are_padding),
 		cmocka_unit_test(an_empty_box_has_no_spans),
 		cmocka_unit_test(a_flat_cut_is_one_dimension_with_its_padding),
 		cmocka_unit_test(a_volume_that_does_not_fit_is_told),
