@@ -29,6 +29,7 @@ void dcpfs_stats_text(const struct dcpfs_stats *s, struct dcp_buf *out)
 	for (int i = 0; i < DCPFS_STAT_COUNT; i++)
 		put(out, names[i], &s->count[i]);
 	put(out, "io_mapped", &s->io.mapped);
+	put(out, "io_read", &s->io.read);
 	put(out, "io_span", &s->io.span);
 	put(out, "io_direct", &s->io.direct);
 	put(out, "io_fetched", &s->io.fetched);

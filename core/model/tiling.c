@@ -143,6 +143,16 @@ static bool same_box(const struct dcp_tensor *t, uint32_t a, uint32_t b)
 		      !memcmp(t->pieces[a].len, t->pieces[b].len, n));
 }
 
+/* Does it hold all of its box? */
+static bool is_whole(const struct dcp_piece *p, uint32_t ndim)
+{
+	uint64_t volume = 1;
+
+	for (uint32_t d = 0; d < ndim; d++)
+		volume *= p->len[d]; /* fits: check_piece() saw it */
+	return p->run_n == volume;
+}
+
 /* The runs of one box must follow each other from its first element to its last. */
 static int check_runs(const struct dcp_tensor *t, const uint32_t *group, uint32_t n,
 		      struct dcp_err *err)
@@ -173,8 +183,23 @@ static int check_runs(const struct dcp_tensor *t, const uint32_t *group, uint32_
 	return 0;
 }
 
-/* Name the group in every cell of its box; a cell that has a name already is an overlap. */
-static int fill_cells(struct dcp_tiling *tl, uint32_t group, struct dcp_err *err)
+/* The cell of dimension @d that begins at @at, an edge: often the one where the last search
+ * ended, or the next. */
+static uint32_t cell_from(const struct dcp_tiling *tl, uint32_t d, uint64_t at, uint32_t last)
+{
+	if (tl->cut[d][last] == at)
+		return last;
+	if (tl->cut[d][last + 1] == at && last + 1 < tl->ncell[d])
+		return last + 1;
+	return dcp_tiling_cell(tl, d, at);
+}
+
+/*
+ * Name the group in every cell of its box; a cell that has a name already is an overlap.
+ * @last: where along each dimension the group before it began, kept up to date.
+ */
+static int fill_cells(struct dcp_tiling *tl, uint32_t group, uint32_t *last,
+		      struct dcp_err *err)
 {
 	const struct dcp_tensor *t = tl->t;
 	const struct dcp_piece *p = &t->pieces[tl->order[group]];
@@ -182,8 +207,11 @@ static int fill_cells(struct dcp_tiling *tl, uint32_t group, struct dcp_err *err
 	uint32_t d;
 
 	for (d = 0; d < t->ndim; d++) {
-		lo[d] = at[d] = dcp_tiling_cell(tl, d, p->lo[d]);
-		hi[d] = dcp_tiling_cell(tl, d, p->lo[d] + p->len[d] - 1) + 1;
+		uint64_t end = p->lo[d] + p->len[d];
+
+		lo[d] = at[d] = last[d] = cell_from(tl, d, p->lo[d], last[d]);
+		hi[d] = tl->cut[d][lo[d] + 1] == end ? lo[d] + 1
+						     : dcp_tiling_cell(tl, d, end - 1) + 1;
 	}
 	for (;;) {
 		uint64_t linear = 0;
@@ -268,6 +296,7 @@ static bool has_elements(const struct dcp_tensor *t)
 int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dcp_arena *arena,
 		    struct dcp_err *err)
 {
+	uint32_t last[DCP_MAX_NDIM] = { 0 };
 	uint64_t cells = 1, limit;
 	size_t n = 0;
 	int rc;
@@ -295,9 +324,11 @@ int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dc
 		for (next = i + 1; next < n && same_box(t, tl->order[i], tl->order[next]);)
 			next++;
 		tl->ngroup[i] = next - i;
-		rc = check_runs(t, tl->order + i, next - i, err);
+		rc = next - i == 1 && is_whole(&t->pieces[tl->order[i]], t->ndim)
+			     ? 0
+			     : check_runs(t, tl->order + i, next - i, err);
 		if (rc == 0)
-			rc = fill_cells(tl, i, err);
+			rc = fill_cells(tl, i, last, err);
 		if (rc < 0)
 			return rc;
 	}

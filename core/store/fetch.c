@@ -20,6 +20,7 @@ void dcp_io_add(struct dcp_io_counts *to, const struct dcp_io_counts *more)
 	if (!to)
 		return;
 	__atomic_fetch_add(&to->mapped, more->mapped, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&to->read, more->read, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->span, more->span, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->direct, more->direct, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->fetched, more->fetched, __ATOMIC_RELAXED);
@@ -78,7 +79,7 @@ static void add_range(struct dcp_fetch *f, const uint8_t *map, uint64_t lo, uint
 		if (f->n == DCP_FETCH_RANGES)
 			dcp_fetch_end(f);
 		f->range[f->n++] = (struct iovec){ (void *)(uintptr_t)(map + lo), n };
-		f->io->fetched += n;
+		f->asked += n;
 		lo += n;
 	}
 }
@@ -98,12 +99,14 @@ static void add_each(struct dcp_fetch *f, const uint8_t *map, const struct dcp_s
 		add_each(f, map, s, k + 1, off + i * s->file_stride[k], extent);
 }
 
-bool dcp_fetch_by_run(const struct dcp_strided *s)
+void dcp_io_fetched(struct dcp_io_counts *io, const struct dcp_strided *s, uint64_t bytes)
 {
+	bool by_run = s->ndim == 0;
+
 	for (uint32_t k = 0; k < s->ndim; k++)
-		if (s->file_stride[k] > DCP_FETCH_STRIDE)
-			return true;
-	return s->ndim == 0;
+		by_run |= s->file_stride[k] > DCP_FETCH_STRIDE;
+	*(by_run ? &io->direct : &io->span) += dcp_strided_bytes(s);
+	io->fetched += bytes;
 }
 
 static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
@@ -116,7 +119,7 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 	return in & 1;
 }
 
-bool dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s)
+void dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s)
 {
 	uint64_t extent = s->run;
 
@@ -125,13 +128,14 @@ bool dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_str
 		    (is_there(f, map, s->off) &&
 		     is_there(f, map, s->off + dcp_strided_extent(s) - 1))) {
 			f->warm = DCP_MIN(f->warm + 1, LOOKS);
-			return false;
+			return;
 		}
 		f->cold = true;
 	}
 	for (uint32_t k = 0; k < s->ndim; k++)
 		if (s->file_stride[k] <= DCP_FETCH_STRIDE)
 			extent += (s->count[k] - 1) * s->file_stride[k];
+	f->asked = 0;
 	add_each(f, map, s, 0, s->off, extent);
-	return true;
+	dcp_io_fetched(f->io, s, f->asked);
 }

@@ -20,11 +20,11 @@ struct dcp_strided;
 
 /* What was done to get bytes. Shared ones are added to with dcp_io_add(). */
 struct dcp_io_counts {
-	uint64_t mapped;  /* bytes delivered out of mappings, their pages being there */
-	uint64_t span;    /* bytes delivered of spans that had to be read, holes and all */
-	uint64_t direct;  /* bytes delivered of runs that had to be read one by one */
-	uint64_t fetched; /* bytes asked of files before a copy, holes and ends of pages
-			     included */
+	uint64_t mapped;  /* bytes delivered out of mappings */
+	uint64_t read;    /* bytes delivered by read calls */
+	uint64_t span;    /* of both: had to be fetched, together with the holes between them */
+	uint64_t direct;  /* of both: had to be fetched, run by run */
+	uint64_t fetched; /* bytes of files asked for to that end, ends of pages included */
 	uint64_t runs;    /* copied */
 	uint64_t calls;   /* of the kernel, for all that */
 };
@@ -39,20 +39,19 @@ struct dcp_fetch {
 	struct iovec range[DCP_FETCH_RANGES];
 	size_t n;
 	struct dcp_io_counts *io;
-	unsigned warm; /* looks that found everything there */
-	bool cold;     /* one that did not: the rest is not looked at, only asked for */
+	uint64_t asked; /* bytes, for the descriptor at hand */
+	unsigned warm;  /* looks that found everything there */
+	bool cold;      /* one that did not: the rest is not looked at, only asked for */
 };
 
 void dcp_fetch_begin(struct dcp_fetch *f, struct dcp_io_counts *io);
 
-/*
- * Have brought in what @s touches of the file that is mapped at @map; false: it was there, as
- * both its ends were, or those of others before it.
- */
-bool dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s);
+/* Have brought in what @s touches of the file that is mapped at @map; it counts as there when
+ * both its ends are, or those of others before it were. */
+void dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s);
 
 /* Ask, and wait for nothing. */
 void dcp_fetch_end(struct dcp_fetch *f);
 
-/* Is @s read run by run (or cluster by cluster), being one run or holes not worth reading? */
-bool dcp_fetch_by_run(const struct dcp_strided *s);
+/* Count the bytes of @s, of which @bytes of the file had to be asked for. */
+void dcp_io_fetched(struct dcp_io_counts *io, const struct dcp_strided *s, uint64_t bytes);

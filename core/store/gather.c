@@ -12,9 +12,10 @@
 #include "core/store/fetch.h"
 
 enum {
-	SPAN_BYTES = 512 << 10, /* read at once, on the stack */
-	AHEAD = 32,             /* reads the kernel is told of before they are made */
-	TILE = 32,              /* elements a side, where both sides jump */
+	SPAN_BYTES = 1 << 20, /* read at once, on the stack */
+	BANDS = 4,            /* of them the kernel is told of before they are read */
+	AHEAD = 32,           /* reads the kernel is told of before they are made */
+	TILE = 32,            /* elements a side, where both sides jump */
 };
 
 /* A series of runs; the compiler turns each small width into plain moves. */
@@ -104,6 +105,7 @@ static int pread_all(const struct reader *r, uint64_t off, void *buf, uint64_t n
 		ssize_t got = pread(r->fd, to, n, (off_t)off);
 
 		r->io->calls++;
+		r->io->fetched += got > 0 ? (uint64_t)got : 0;
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
@@ -201,9 +203,12 @@ static int read_bands(const struct reader *r, const struct dcp_strided *s, uint3
 
 	for (uint64_t i = 0; i < s->count[k] && rc == 0; i += per) {
 		band.count[k] = DCP_MIN(per, s->count[k] - i);
-		if (i + per < s->count[k]) {
+		if (i / per % BANDS == 0 && i + per < s->count[k]) {
+			uint64_t behind = (s->count[k] - i - per) * s->file_stride[k];
+
 			posix_fadvise(r->fd, (off_t)(band.off + per * s->file_stride[k]),
-				      SPAN_BYTES, POSIX_FADV_WILLNEED);
+				      (off_t)DCP_MIN(behind, (uint64_t)BANDS * SPAN_BYTES),
+				      POSIX_FADV_WILLNEED);
 			r->io->calls++;
 		}
 		rc = read_span(r, &band, dcp_strided_extent(&band));
@@ -235,9 +240,7 @@ int dcp_gather_read(char *dst, int fd, const struct dcp_strided *s, struct dcp_i
 	uint8_t span[SPAN_BYTES];
 	const struct reader r = { dst, fd, io, span };
 
-	if (dcp_fetch_by_run(s))
-		io->direct += dcp_strided_bytes(s);
-	else
-		io->span += dcp_strided_bytes(s);
+	io->read += dcp_strided_bytes(s);
+	dcp_io_fetched(io, s, 0);
 	return read_box(&r, s);
 }

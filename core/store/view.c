@@ -132,8 +132,8 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 
 	if (!dcp_cut_volume(&view->cut, &n) || dcp_ckd_mul(&nbytes, n, t->itemsize))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
-	view->expected = dcp_arena_calloc(&view->arena, 1, sizeof(*view->expected));
-	if (!view->expected)
+	view->ahead = dcp_arena_calloc(&view->arena, 1, sizeof(*view->ahead));
+	if (!view->ahead)
 		return -ENOMEM;
 	rc = put_header(&view->header, as, t->key, t->dtype, t->itemsize, ndim, shape, nbytes,
 			&view->unit);

@@ -19,6 +19,12 @@ struct dcp_backing {
 	bool needed;
 };
 
+/* What the last read leaves to the next; hints, each atomic by itself. */
+struct dcp_ahead {
+	uint64_t end;     /* where it ended in the body: there the next begins, if they go on */
+	uint64_t fetched; /* up to here somebody looked to it that pages are there */
+};
+
 struct dcp_view {
 	struct dcp_files *files;
 	struct dcp_arena arena;
@@ -31,11 +37,11 @@ struct dcp_view {
 	struct dcp_tiling tiling;
 	struct dcp_cut cut; /* what of the tensor the body shows */
 	struct dcp_buf header;
-	uint64_t *expected; /* where in the body the next read begins, if they go on; atomic */
-	uint64_t body;      /* bytes behind the header */
-	uint32_t unit;      /* bytes of one element in the body */
-	bool widen;         /* the body holds converted elements */
-	bool convert;       /* elements must pass through a buffer: widened or byte-swapped */
+	struct dcp_ahead *ahead;
+	uint64_t body; /* bytes behind the header */
+	uint32_t unit; /* bytes of one element in the body */
+	bool widen;    /* the body holds converted elements */
+	bool convert;  /* elements must pass through a buffer: widened or byte-swapped */
 };
 
 /* Fill t, tiling and backing of a view whose told tensor and cut are set: find the bytes of

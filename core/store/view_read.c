@@ -30,7 +30,6 @@ struct request {
 	uint64_t off; /* in the body */
 	char *dst;
 	size_t n;
-	bool asked; /* what its bytes cost is counted; now those of the next request */
 	struct dcp_fetch *fetch;
 	uint32_t touched[TOUCHED];
 	uint32_t ntouched;
@@ -40,7 +39,6 @@ struct request {
 static void start(struct request *r, const struct dcp_view *view)
 {
 	r->view = view;
-	r->asked = false;
 	r->ntouched = 0;
 	r->io = (struct dcp_io_counts){ 0 };
 }
@@ -76,13 +74,9 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 {
 	struct request *r = arg;
 	const struct dcp_backing *b = backing_of(r->view, s->piece);
-	uint64_t bytes = dcp_strided_bytes(s);
 
-	if (!b->map || b->number == DCP_VIEW_NO_FILE || !dcp_fetch_add(r->fetch, b->map, s) ||
-	    r->asked)
-		return 0;
-	*(dcp_fetch_by_run(s) ? &r->io.direct : &r->io.span) += bytes;
-	r->io.mapped -= bytes; /* where the copy will count them */
+	if (b->map && b->number != DCP_VIEW_NO_FILE)
+		dcp_fetch_add(r->fetch, b->map, s);
 	return 0;
 }
 
@@ -93,23 +87,24 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 static void fetch(struct request *r)
 {
 	const struct dcp_view *view = r->view;
-	uint64_t first = r->off / view->unit, end = (r->off + r->n - 1) / view->unit + 1;
-	uint64_t all = view->body / view->unit;
+	uint64_t from = r->off, to = r->off + r->n, unit = view->unit;
 	struct dcp_fetch f;
 
 	if (r->n < FETCH_MIN)
 		return;
+	if (__atomic_exchange_n(&view->ahead->end, to, __ATOMIC_RELAXED) == r->off) {
+		if (__atomic_load_n(&view->ahead->fetched, __ATOMIC_RELAXED) >= to)
+			from = to;
+		to = DCP_MIN(to + r->n, view->body);
+		__atomic_store_n(&view->ahead->fetched, to, __ATOMIC_RELAXED);
+	}
+	if (from == to)
+		return;
+	from /= unit;
+	to = (to + unit - 1) / unit;
 	dcp_fetch_begin(&f, &r->io);
 	r->fetch = &f;
-	dcp_strided_part(&view->tiling, &view->cut, first, end - first, fetch_strided, r);
-	dcp_fetch_end(&f);
-	if (__atomic_exchange_n(view->expected, r->off + r->n, __ATOMIC_RELAXED) != r->off ||
-	    end == all)
-		return;
-	r->asked = true;
-	f.warm = 0;
-	dcp_strided_part(&view->tiling, &view->cut, end, DCP_MIN(end - first, all - end),
-			 fetch_strided, r);
+	dcp_strided_part(&view->tiling, &view->cut, from, to - from, fetch_strided, r);
 	dcp_fetch_end(&f);
 }
 

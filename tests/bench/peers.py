@@ -9,6 +9,8 @@ usage: peers.py [--reps N] VERB ARG...          with a python that has torch, sa
   two-step SOURCE FILE.pt OUT.safetensors      dcp_to_torch_save, then torch.load(mmap) and save_file
   load-file DIR...          safetensors.torch.load_file of every file of each directory, in turns, warm:
                             clone() into fresh memory, then copy_() into memory that is there
+  read-items                create_read_items_for_chunk_list: what rank 300 of 768 reads of 1,000 tensors
+                            that 1,024 ranks wrote, cut by rows
   check DIR                 every tensor of safetensors/ copied from `model` has the values gen.py gave it
 
 A line "ready" comes before anything is measured: whoever watches this process's memory starts there.
@@ -112,6 +114,24 @@ def load_file(reps, *dirs):
                 timed(rep, "reused", lambda: reused(files[d], into), side=side, bytes=total)
 
 
+def read_items(reps):
+    import torch
+    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorProperties, TensorStorageMetadata
+    from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+    rows, cols, n = 3072, 8, 1000
+
+    def chunk(rank, ranks):
+        lo, hi = rows * rank // ranks, rows * (rank + 1) // ranks
+        return ChunkStorageMetadata(torch.Size((lo, 0)), torch.Size((hi - lo, cols)))
+    md = TensorStorageMetadata(TensorProperties(dtype=torch.bfloat16), torch.Size((rows, cols)),
+                               [chunk(r, 1024) for r in range(1024)])
+    local = [chunk(300, 768)]
+    ready()
+    for rep in range(reps):
+        timed(rep, "read-items",
+              lambda: [create_read_items_for_chunk_list(f"layers.{i}.weight", md, local) for i in range(n)])
+
+
 def check(reps, where):
     import gen
     import numpy as np
@@ -132,7 +152,8 @@ def check(reps, where):
     print(json.dumps({"checked": seen}))
 
 
-VERBS = {"metadata": metadata, "one": one, "two-step": two_step, "load-file": load_file, "check": check}
+VERBS = {"metadata": metadata, "one": one, "two-step": two_step, "load-file": load_file, "read-items": read_items,
+         "check": check}
 
 
 def main():

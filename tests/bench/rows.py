@@ -197,6 +197,18 @@ def row9(b):
         b.report.ratio(9, "first" + mode + ", 8 chunks each", "null", None, like=(9, "first" + mode), **how)
 
 
+def row17(b):
+    """What one rank of 768 reads of 1,000 tensors in 1,024 pieces each: the planner alone."""
+    for sample in b.peers("read-items", reps=max(2, b.peer_reps)):
+        b.report.add(17, "one tensor again", "torch", sample)
+    for sample in meter.lines([b.programs["plan"], "reshard", str(3 * b.reps)]):
+        b.report.add(17, sample.pop("what"), "dcpfs", sample)
+    b.report.ratio(17, "one tensor again", "torch", (50, 500), "cpu")
+    for what in ("tilings there", "from pieces", "from packed rows"):
+        b.report.ratio(17, what, "torch", (50, 500) if what == "tilings there" else None, "cpu",
+                       like=(17, "one tensor again"))
+
+
 # ---- bytes ----
 
 def pieces_of(b, mount, key):
@@ -364,7 +376,7 @@ def memory(b):
 
 
 ROWS = {"5": row5, "6": row6, "7": row7, "8": row8, "9": row9, "10": row10, "12": row12, "15": row15,
-        "16": row16, "19": row19, "mem": memory}
+        "16": row16, "17": row17, "19": row19, "mem": memory}
 
 
 def measure(b, wanted):

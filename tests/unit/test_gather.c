@@ -137,8 +137,9 @@ static void descriptors_are_copied(void **state)
 		free(want);
 		free(got);
 	}
+	assert_int_equal(io.read, delivered);
 	assert_int_equal(io.span + io.direct, delivered);
-	assert_true(io.span && io.direct);
+	assert_true(io.span && io.direct && io.fetched >= delivered);
 }
 
 static void the_end_of_a_file_is_an_error(void **state)
@@ -169,9 +170,9 @@ static void runs_close_together_are_few_reads(void **state)
 	struct dcp_io_counts io = { 0 };
 	char *buf = malloc(1 << 20);
 
-	assert_false(dcp_fetch_by_run(&s));
 	assert_int_equal(dcp_gather_read(buf, f->fd, &s, &io), 0);
-	assert_true(io.calls <= 2 * 17);
+	assert_int_equal(io.span, 1 << 20);
+	assert_true(io.calls <= 12);
 	free(buf);
 }
 
@@ -198,12 +199,12 @@ static bool make_cold(struct file *f, unsigned char *there)
 }
 
 static void fetch_one(const struct file *f, const struct dcp_strided *s,
-		      struct dcp_io_counts *io, bool cold)
+		      struct dcp_io_counts *io)
 {
 	struct dcp_fetch fetch;
 
 	dcp_fetch_begin(&fetch, io);
-	assert_int_equal(dcp_fetch_add(&fetch, f->map, s), cold);
+	dcp_fetch_add(&fetch, f->map, s);
 	dcp_fetch_end(&fetch);
 }
 
@@ -259,16 +260,16 @@ static void only_needed_pages_come(void **state)
 
 		t_case(rows[i].what);
 		cold = make_cold(f, there);
-		fetch_one(f, &rows[i].s, &io, cold);
 		if (!cold)
 			break;
+		fetch_one(f, &rows[i].s, &io);
 		wait_for(f, &rows[i].s);
 		assert_int_equal(pages_there(f, there), rows[i].pages);
 		assert_int_equal(io.fetched, rows[i].pages * 4096);
 		assert_in_range(io.calls, 2, 1 + rows[i].pages);
 		io = (struct dcp_io_counts){ 0 };
-		fetch_one(f, &rows[i].s, &io, false);
-		assert_int_equal(io.fetched, 0);
+		fetch_one(f, &rows[i].s, &io);
+		assert_int_equal(io.fetched + io.span + io.direct, 0);
 		assert_int_equal(io.calls, 2);
 	}
 	if (!cold)

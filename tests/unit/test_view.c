@@ -18,6 +18,7 @@
 #include "core/base/log.h"
 #include "core/model/strided.h"
 #include "core/parse/npy.h"
+#include "core/store/fetch.h"
 #include "core/store/files.h"
 #include "core/store/guard.h"
 #include "core/store/index.h"
@@ -41,9 +42,11 @@ static uint64_t rnd(uint64_t below)
 	return seed % below;
 }
 
+static struct dcp_io_counts counts;
+
 static struct dcp_version *open_version(const char *source, const char *name, bool no_map)
 {
-	struct dcp_store_opts opts = { .no_map = no_map };
+	struct dcp_store_opts opts = { .no_map = no_map, .counts = &counts };
 	struct dcp_version *v = NULL;
 	struct dcp_err err = { 0 };
 	struct dcp_scan scan;
@@ -426,6 +429,30 @@ static void a_cut_needs_only_its_own_shards(void **state)
 	close_copy(&c);
 }
 
+static void reads_are_counted(void **state)
+{
+	struct dcp_version *v;
+	struct dcp_view *view;
+	char buf[4096];
+	uint64_t n;
+
+	(void)state;
+	for (int no_map = 0; no_map < 2; no_map++) {
+		v = open_version("tests/golden/hostile/base", "base", no_map);
+		view = open_view(v, "layer.weight", DCP_AS_RAW, NULL);
+		n = dcp_view_size(view);
+		assert_true(n <= sizeof(buf));
+		counts = (struct dcp_io_counts){ 0 };
+		assert_int_equal(dcp_view_read(view, 0, buf, n), 0);
+		assert_int_equal(counts.mapped, no_map ? 0 : n);
+		assert_int_equal(counts.read, no_map ? n : 0);
+		assert_int_equal(counts.runs, 2);
+		assert_int_equal(counts.calls, no_map ? 4 : 2); /* two reads, two checks */
+		dcp_view_close(view);
+		dcp_version_close(v);
+	}
+}
+
 /* ---- the guard ---- */
 
 static int touch(void *arg)
@@ -465,6 +492,7 @@ int main(void)
 		cmocka_unit_test(golden_tensors),
 		cmocka_unit_test(a_changed_shard_is_refused),
 		cmocka_unit_test(a_cut_needs_only_its_own_shards),
+		cmocka_unit_test(reads_are_counted),
 		cmocka_unit_test(a_cut_mapping_does_not_kill),
 	};
 
