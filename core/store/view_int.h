@@ -36,6 +36,7 @@ struct dcp_view {
 	size_t ndecoded;
 	struct dcp_tiling tiling;
 	struct dcp_cut cut; /* what of the tensor the body shows */
+	bool whole;         /* all of it */
 	struct dcp_buf header;
 	struct dcp_ahead *ahead;
 	uint64_t body; /* bytes behind the header */

@@ -197,7 +197,7 @@ static void mark_needed(struct dcp_view *view)
 {
 	uint64_t n = view->cut.flat_n;
 
-	if (dcp_cut_is_whole(&view->cut, view->t.shape)) {
+	if (view->whole) {
 		for (size_t i = 0; i < view->t.npieces; i++)
 			view->backing[i].needed = true;
 		return;

@@ -19,9 +19,10 @@
 
 enum {
 	CONVERT_BYTES = 64 << 10,
-	FETCH_MIN = 64 << 10, /* of less, nobody looks whether it is there */
-	IOV_MIN_RUN = 4096,   /* mean bytes an iovec entry must carry to beat memcpy */
-	TOUCHED = 16,         /* files a request copied from that are checked together */
+	FETCH_MIN = 64 << 10,  /* of less, nobody looks whether it is there */
+	FETCH_AHEAD = 2 << 20, /* of what follows, while reads go on one behind the other */
+	IOV_MIN_RUN = 4096,    /* mean bytes an iovec entry must carry to beat memcpy */
+	TOUCHED = 16,          /* files a request copied from that are checked together */
 };
 
 /* One read while it is answered. Not cleared as a whole: that would cost small reads. */
@@ -82,24 +83,26 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 
 /*
  * Ask for the pages behind a request that are not there and, when it goes on where the last one
- * ended, for those of the next one: no further, for what nobody wants is not read.
+ * ended, for some of what follows: of the cut, no further, for what nobody wants is not read.
+ * A whole tensor is left to the kernel, whose read-ahead there brings nothing but its bytes,
+ * in larger pieces of memory than those asked for one by one.
  */
 static void fetch(struct request *r)
 {
 	const struct dcp_view *view = r->view;
-	uint64_t from = r->off, to = r->off + r->n, unit = view->unit;
+	uint64_t from = r->off, to = r->off + r->n, unit = view->unit, fetched;
 	struct dcp_fetch f;
 
-	if (r->n < FETCH_MIN)
+	if (r->n < FETCH_MIN || view->whole)
 		return;
 	if (__atomic_exchange_n(&view->ahead->end, to, __ATOMIC_RELAXED) == r->off) {
-		if (__atomic_load_n(&view->ahead->fetched, __ATOMIC_RELAXED) >= to)
-			from = to;
-		to = DCP_MIN(to + r->n, view->body);
-		__atomic_store_n(&view->ahead->fetched, to, __ATOMIC_RELAXED);
+		fetched = __atomic_load_n(&view->ahead->fetched, __ATOMIC_RELAXED);
+		from = DCP_MAX(from, fetched);
+		if (from >= DCP_MIN(to + FETCH_AHEAD / 2, view->body))
+			return;
+		to = DCP_MIN(to + FETCH_AHEAD, view->body);
 	}
-	if (from == to)
-		return;
+	__atomic_store_n(&view->ahead->fetched, to, __ATOMIC_RELAXED);
 	from /= unit;
 	to = (to + unit - 1) / unit;
 	dcp_fetch_begin(&f, &r->io);
