@@ -6,6 +6,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/store/digest.h"
 #include "core/store/view.h"
 #include "fs/describe.h"
 #include "tools/cmd.h"
@@ -13,16 +14,23 @@
 #include "tools/pick.h"
 
 struct show_opts {
-	bool json;
+	bool json, digest;
 	const char *version, *index;
 };
 
-static const struct opt opts[] = { PICK_OPT_VERSION(struct show_opts),
-				   PICK_OPT_INDEX(struct show_opts),
-				   PICK_OPT_JSON(struct show_opts), OPT_END };
+static const struct opt opts[] = {
+	PICK_OPT_VERSION(struct show_opts),
+	PICK_OPT_INDEX(struct show_opts),
+	PICK_OPT_JSON(struct show_opts),
+	{ .name = "digest",
+	  .help = "read it all, and tell its digest; no KEY: of every tensor",
+	  .kind = OPT_FLAG,
+	  .off = offsetof(struct show_opts, digest) },
+	OPT_END
+};
 
 static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
-					       { "KEY", false, OPT_KEY },
+					       { "KEY", true, OPT_KEY },
 					       { 0 } };
 
 /* One tensor, and what its pieces' file numbers mean. */
@@ -191,6 +199,63 @@ static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row,
 	return out_flush(o);
 }
 
+/* ---- --digest ---- */
+
+static enum cmd_exit put_digest(struct pick *p, const struct dcp_row *row, bool json,
+				struct out *o)
+{
+	char digest[DCP_DIGEST_TEXT];
+	struct dcp_view *view = NULL;
+	struct dcp_err err = { 0 };
+	int rc = dcp_view_open(p->v, row->id, DCP_AS_RAW, NULL, &view, &err);
+
+	if (rc == 0)
+		rc = dcp_digest(view, digest, &err);
+	dcp_view_close(view);
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
+				err.msg[0] ? err.msg : strerror(-rc));
+	if (json) {
+		dcp_jsonw_put_str(&o->json, row->key, digest);
+		return CMD_OK;
+	}
+	dcp_buf_printf(&o->buf, "%s  ", digest);
+	out_text(&o->buf, row->key);
+	dcp_buf_str(&o->buf, "\n");
+	return out_flush(o);
+}
+
+/* Of one tensor, or of all: what cannot be read is said, and the others are told. */
+static enum cmd_exit show_digests(struct pick *p, const struct dcp_row *one, bool json,
+				  struct out *o)
+{
+	enum cmd_exit code = CMD_OK, first = CMD_OK;
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc;
+
+	if (json)
+		dcp_jsonw_object(&o->json);
+	if (one) {
+		first = put_digest(p, one, json, o);
+	} else {
+		rc = dcp_index_scan(dcp_version_index(p->v), DCP_ROW_TENSOR, 0, false, &scan);
+		if (rc < 0)
+			return cmd_fail(cmd_exit_of(rc), "%s: %s", p->found->name,
+					strerror(-rc));
+		while (dcp_index_scan_next(scan, &row) > 0) {
+			code = put_digest(p, &row, json, o);
+			first = first == CMD_OK ? code : first;
+		}
+		dcp_index_scan_end(scan);
+	}
+	if (json) {
+		dcp_jsonw_end(&o->json);
+		code = out_json(o);
+	}
+	return first == CMD_OK ? code : first;
+}
+
 /* As index.json has it. */
 static enum cmd_exit show_json(struct pick *p, enum dcp_row_kind kind,
 			       const struct dcp_row *row, struct out *o)
@@ -209,7 +274,7 @@ static enum cmd_exit show_json(struct pick *p, enum dcp_row_kind kind,
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct show_opts *s = opts_in;
-	enum dcp_row_kind kind;
+	enum dcp_row_kind kind = DCP_ROW_TENSOR;
 	struct dcp_arena arena;
 	struct dcp_row row;
 	struct pick p;
@@ -218,9 +283,15 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	out_init(&o);
 	dcp_arena_init(&arena, (size_t)1 << 30);
-	if (code == CMD_OK)
+	if (code == CMD_OK && !args->operand[1] && !s->digest)
+		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" tells them");
+	else if (code == CMD_OK && args->operand[1])
 		code = pick_key(&p, args->operand[1], &arena, &kind, &row);
-	if (code == CMD_OK && s->json)
+	if (code == CMD_OK && s->digest && kind == DCP_ROW_OBJECT)
+		code = cmd_fail(CMD_USAGE, "show: %s is no tensor: it has no digest", row.key);
+	else if (code == CMD_OK && s->digest)
+		code = show_digests(&p, args->operand[1] ? &row : NULL, s->json, &o);
+	else if (code == CMD_OK && s->json)
 		code = show_json(&p, kind, &row, &o);
 	else if (code == CMD_OK)
 		code = kind == DCP_ROW_TENSOR ? show_tensor(&p, &row, &arena, &o)
@@ -243,5 +314,6 @@ const struct cmd cmd_show = {
 	.size = sizeof(struct show_opts),
 	.run = run,
 	.examples = { "dcpfs show /data/run1 model.layers.0.attn.wq.weight",
-		      "dcpfs show /data/run1 optim.param_groups --json" },
+		      "dcpfs show /data/run1 optim.param_groups --json",
+		      "dcpfs show --digest /data/run1 >run1.digests" },
 };
