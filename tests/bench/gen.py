@@ -26,6 +26,7 @@ import zlib
 RANKS = 8
 HIDDEN = 2048
 BIG = "embed_tokens.weight"
+WIDE = (16384, 16384)
 SETS = {"keys10k": (10000, 8, 32, 1), "whole10k": (10000, 1, 32, 1), "keys100k": (100000, 8, 8, 1000)}
 ROWS = 64                               # of every key in SETS; the third number is its columns
 
@@ -166,10 +167,26 @@ def make_names(out):
             f.write(b"\5" * 4096)
 
 
+def make_wide(out):
+    """One tensor of 512 MiB with rows of 32 KiB, in eight row shards of safetensors."""
+    os.makedirs(out)
+    step = WIDE[0] // RANKS
+    for i in range(RANKS):
+        n = step * WIDE[1]
+        header = {"__metadata__": {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO":
+                                   json.dumps({"w": {"saved_offsets": [i * step, 0]}})},
+                  "w": {"dtype": "BF16", "shape": [step, WIDE[1]], "data_offsets": [0, 2 * n]}}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 4096 - 8)
+        with open(f"{out}/shard-{i + 1:05}-model-00001-of-00001.safetensors", "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text)
+            f.write(bits("w", i * n, n).tobytes())
+
+
 def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         raise SystemExit(__doc__)
-    top, wanted = sys.argv[1], sys.argv[2:] or ["model", *SETS, "names"]
+    top, wanted = sys.argv[1], sys.argv[2:] or ["model", *SETS, "names", "wide"]
     os.makedirs(top, exist_ok=True)
     for name in wanted:
         out, began = os.path.join(top, name), time.time()
@@ -180,6 +197,8 @@ def main():
             make_model(out + ".part")
         elif name == "names":
             make_names(out + ".part")
+        elif name == "wide":
+            make_wide(out + ".part")
         else:
             make_keys(out + ".part", *SETS[name])
         os.rename(out + ".part", out)

@@ -11,6 +11,7 @@ usage: peers.py [--reps N] VERB ARG...          with a python that has torch, sa
                             clone() into fresh memory, then copy_() into memory that is there
   read-items                create_read_items_for_chunk_list: what rank 300 of 768 reads of 1,000 tensors
                             that 1,024 ranks wrote, cut by rows
+  columns SOURCE PARTS PART   a part of the columns of `wide`, by numpy.memmap
   check DIR                 every tensor of safetensors/ copied from `model` has the values gen.py gave it
 
 A line "ready" comes before anything is measured: whoever watches this process's memory starts there.
@@ -132,6 +133,25 @@ def read_items(reps):
               lambda: [create_read_items_for_chunk_list(f"layers.{i}.weight", md, local) for i in range(n)])
 
 
+def columns(reps, where, parts, part):
+    """Columns number `part` of `parts` out of the row shards of `wide`, by numpy.memmap."""
+    import gen
+    import numpy as np
+    step, width = gen.WIDE[0] // gen.RANKS, gen.WIDE[1] // int(parts)
+    maps = []
+    for path in sorted(glob.glob(os.path.join(glob.escape(where), "*.safetensors"))):
+        with open(path, "rb") as f:
+            at = 8 + int.from_bytes(f.read(8), "little")
+        maps.append(np.memmap(path, np.uint16, "r", at, (step, gen.WIDE[1])))
+    out = np.empty((gen.WIDE[0], width), np.uint16)
+    out[:] = 1
+    ready()
+    for rep in range(reps):
+        timed(rep, "columns",
+              lambda: np.concatenate([m[:, int(part) * width:(int(part) + 1) * width] for m in maps], out=out),
+              bytes=out.nbytes)
+
+
 def check(reps, where):
     import gen
     import numpy as np
@@ -153,7 +173,7 @@ def check(reps, where):
 
 
 VERBS = {"metadata": metadata, "one": one, "two-step": two_step, "load-file": load_file, "read-items": read_items,
-         "check": check}
+         "columns": columns, "check": check}
 
 
 def main():

@@ -266,6 +266,31 @@ def row10(b):
         b.report.ratio(18, what, "null", (1.5, 1.05), "cpu", more=False, per="bytes", pin=pin)
 
 
+def row11(b):
+    """A column cut across the row shards of 512 MiB, against all of it read the same way."""
+    meter.warm(b.set("wide"))
+    b.index("wide")
+    for parts, run, bounds in ((8, "4 KiB", (0.7, 0.9)), (64, "512 B", (0.5, 0.75))):
+        what = f"column cut, runs of {run}, O_DIRECT"
+        with b.mount("wide", cpus=ONE_CPU) as m:
+            paths = {"whole": f"{m.version}/raw/w.bin", "dcpfs": f"{m.version}/shard/dim1x{parts}/3/raw/w.bin"}
+
+            def direct(side, m=m, paths=paths):
+                return b.client("-d", "seq", paths[side], mount=m, cpus=ONE_CPU)[0]
+            b.turns(11, what, ("whole", "dcpfs"), direct, b.reps)
+        b.report.ratio(11, what, "whole", bounds, "cpu", per="bytes", pin=PIN)
+        what = f"column cut, runs of {run}, O_DIRECT, free"
+        with b.mount("wide") as m:
+            path = f"{m.version}/shard/dim1x{parts}/3/raw/w.bin"
+
+            def either(side, m=m, path=path, parts=parts):
+                if side == "dcpfs":
+                    return b.client("-d", "seq", path, mount=m)[0]
+                return b.peers("columns", b.set("wide"), str(parts), "3")[0]
+            b.turns(11, what, ("numpy", "dcpfs"), either, b.reps)
+        b.report.ratio(11, what, "numpy", (1, 1.5), "cpu", per="bytes")
+
+
 # Room for every file of `model`; one file may take an eighth of it.
 PASSTHROUGH = ("--passthrough", "4096")
 
@@ -375,7 +400,7 @@ def memory(b):
         b.report.most("mem", what, "memory", bounds, "B")
 
 
-ROWS = {"5": row5, "6": row6, "7": row7, "8": row8, "9": row9, "10": row10, "12": row12, "15": row15,
+ROWS = {"5": row5, "6": row6, "7": row7, "8": row8, "9": row9, "10": row10, "11": row11, "12": row12, "15": row15,
         "16": row16, "17": row17, "19": row19, "mem": memory}
 
 
