@@ -52,6 +52,10 @@ show "head -c 200 $mnt/latest/safetensors/model.embed_tokens.weight.safetensors 
 say "What is not a tensor is JSON, decoded and never executed"
 show "cat $mnt/latest/objects/optimizer.param_groups.0.betas.json $mnt/latest/objects/train.info.json"
 
+say "The same checkpoint as rank 1 of 3 would hold it: cut on the fly, and all of it as one safetensors file"
+show "ls -l $mnt/latest/npy/model.embed_tokens.weight.npy $mnt/latest/shard/fsdp3/1/npy/model.embed_tokens.weight.npy"
+show "ls -l $mnt/latest/shard/fsdp3/1"
+
 if command -v jq >/dev/null; then
     say "index.json knows where every byte is stored"
     show "jq -c '.tensors[] | select(.key==\"model.embed_tokens.weight\") | {key,dtype,shape,pieces}' $mnt/latest/index.json"
