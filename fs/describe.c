@@ -86,8 +86,9 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 	if (p->swap) {
 		dcp_jsonw_put_str(w, "byteorder", "big");
 	}
-	if (p->filter == DCP_FILTER_ZSTD) {
-		dcp_jsonw_put_str(w, "filter", "zstd");
+	if (p->filter != DCP_FILTER_NONE) {
+		dcp_jsonw_put_str(w, "filter",
+				  p->filter == DCP_FILTER_ZSTD ? "zstd" : "latin1");
 	}
 	dcp_jsonw_end(w);
 }

@@ -84,6 +84,8 @@ static void how(struct dcp_buf *b, const struct dcp_piece *piece)
 {
 	if (piece->filter == DCP_FILTER_ZSTD)
 		dcp_buf_str(b, " zstd");
+	if (piece->filter == DCP_FILTER_LATIN1)
+		dcp_buf_str(b, " latin1");
 	if (piece->enc == DCP_ENC_TORCH)
 		dcp_buf_str(b, " torch.save item");
 	if (piece->stride)

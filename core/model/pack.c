@@ -70,7 +70,7 @@ static bool get_piece(struct dcp_cur *c, uint32_t ndim, struct dcp_arena *arena,
 	p->filter = flags >> 2 & 3;
 	p->swap = flags >> 4 & 1;
 	p->file = (uint32_t)file;
-	if (p->enc > DCP_ENC_TORCH || p->filter > DCP_FILTER_ZSTD || flags >> 7 ||
+	if (p->enc > DCP_ENC_TORCH || p->filter > DCP_FILTER_LATIN1 || flags >> 7 ||
 	    file > UINT32_MAX)
 		c->bad = true;
 	p->off = dcp_cur_varint(c);

@@ -8,8 +8,11 @@
  *   enc     DCP_ENC_PLAIN   element bytes at file offset off, nbytes of them
  *           DCP_ENC_TORCH   [off, off + nbytes) is a torch.save stream of one tensor;
  *                           where the bytes lie in it is found at first use (located)
- *   filter  DCP_FILTER_NONE, or DCP_FILTER_ZSTD: [off, off + nbytes) is compressed as a
- *           whole; enc describes what comes out
+ *   filter  DCP_FILTER_NONE; or [off, off + nbytes) is encoded as a whole, enc describes
+ *           what comes out:
+ *           DCP_FILTER_ZSTD    compressed
+ *           DCP_FILTER_LATIN1  UTF-8 of the bytes taken as Latin-1 text (pickle protocol 2);
+ *                              exactly the run_n elements come out
  *   stride  elements between neighbours along each dimension; NULL: row-major over len
  *
  * A piece may hold only a run of the row-major flattening of its box (DeepSpeed ZeRO,
@@ -28,7 +31,7 @@
 #define DCP_MAX_NDIM 64 /* torch's own limit */
 
 enum dcp_enc { DCP_ENC_PLAIN, DCP_ENC_TORCH };
-enum dcp_filter { DCP_FILTER_NONE, DCP_FILTER_ZSTD };
+enum dcp_filter { DCP_FILTER_NONE, DCP_FILTER_ZSTD, DCP_FILTER_LATIN1 };
 
 struct dcp_piece {
 	const uint64_t *lo;     /* ndim */

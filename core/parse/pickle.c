@@ -135,7 +135,11 @@ int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pick
 {
 	size_t limit = opts && opts->memory ? opts->memory : DEFAULT_MEMORY;
 	uint64_t off = opts ? opts->off : 0;
-	struct dcp_pkl_vm vm = { .hook = opts ? opts->hook : NULL };
+	struct dcp_pkl_vm vm = {
+		.hook = opts ? opts->hook : NULL,
+		.far_bytes = opts && opts->far_bytes ? opts->far_bytes : DCP_PICKLE_INLINE,
+		.far_text = opts && opts->far_text ? opts->far_text : UINT64_MAX,
+	};
 	struct dcp_pickle *pk;
 	int r;
 

@@ -129,6 +129,10 @@ struct dcp_pickle_opts {
 	size_t memory;                      /* limit in bytes; 0: 192 MiB; at most 32 GiB */
 	const struct dcp_pickle_hook *hook; /* may be NULL */
 	uint64_t off;                       /* where the pickle starts in the source */
+	/* For pickles that are mostly payload. Longer bytes than this are referred to, not
+	 * copied (0: DCP_PICKLE_INLINE); so is longer text (0: none), which then is BYTES and
+	 * has not been found to be UTF-8. */
+	uint32_t far_bytes, far_text;
 };
 
 struct dcp_pickle;

@@ -224,13 +224,17 @@ static int read_text(struct dcp_pkl_vm *vm, size_t head, uint64_t n, uint64_t of
 	return 0;
 }
 
-/* Text: copied whatever its length, because it must be looked at. */
+/* Text: copied whatever its length, because it must be looked at; unless the reader says that
+ * such a long one is none. */
 static int push_str(struct dcp_pkl_vm *vm, size_t head, uint64_t n, uint64_t off)
 {
 	struct dcp_pnode *node = NULL;
 	bool string = is_string(*vm->p);
-	int r = read_text(vm, head, n, off, &node);
+	int r;
 
+	if (n > vm->far_text)
+		return dcp_pkl_push_node(vm, DCP_PV_BYTES, dcp_pkl_far_text(vm->mem, n, off));
+	r = read_text(vm, head, n, off, &node);
 	if (r < 0)
 		return r;
 	if (dcp_pkl_utf8(node->data, (size_t)n, !string))
@@ -261,7 +265,7 @@ int dcp_pkl_push_payload(struct dcp_pkl_vm *vm)
 			r = push_int(vm, vm->p + head, (size_t)n, off);
 	} else if (type == DCP_PV_STR) {
 		r = push_str(vm, head, n, off);
-	} else if (n > DCP_PICKLE_INLINE) {
+	} else if (n > vm->far_bytes) {
 		r = dcp_pkl_push_node(vm, type, dcp_pkl_far_text(vm->mem, n, off));
 	} else {
 		r = read_text(vm, head, n, off, &node);

@@ -32,6 +32,7 @@ struct dcp_pkl_vm {
 	uint32_t *marks;
 	size_t nmarks, marks_cap;
 	const struct dcp_pickle_hook *hook;
+	uint64_t far_bytes, far_text; /* longer ones are referred to */
 	struct dcp_buf scratch; /* text with its escapes undone */
 };
 

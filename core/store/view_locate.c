@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where do a piece's bytes lie? A plain piece says so itself; a torch.save item is opened and
- * its one tensor compared with what the metadata promised; a compressed item is decoded, once,
+ * its one tensor compared with what the metadata promised; an encoded item is decoded, once,
  * into an unlinked memory file.
  */
 #include "core/store/view_int.h"
@@ -16,6 +16,7 @@
 #include "core/base/err.h"
 #include "core/model/meet.h"
 #include "core/parse/inflate.h"
+#include "core/parse/latin1.h"
 #include "core/parse/source.h"
 #include "core/parse/torch.h"
 
@@ -109,14 +110,33 @@ static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
 	return 0;
 }
 
-/*
- * Decompress a whole item into memory of its own; the view unmaps it. The limit is what the
- * tensor can need with a storage twice its size and a torch.save frame: no room for a bomb.
- */
-static int decode(struct dcp_view *view, const struct dcp_source *item, uint64_t elements,
-		  struct dcp_file *out, struct dcp_err *err)
+/* At most what the tensor can need with a storage twice its size and a torch.save frame: no
+ * room for a bomb. */
+static int decode_zstd(const struct dcp_view *view, const struct dcp_source *item,
+		       uint64_t elements, int fd, uint64_t *n, struct dcp_err *err)
 {
-	uint64_t n = 0, limit;
+	uint64_t limit;
+
+	if (dcp_ckd_mul(&limit, elements, 2ull * view->told.itemsize) ||
+	    dcp_ckd_add(&limit, limit, 1 << 20))
+		limit = UINT64_MAX;
+	return dcp_inflate_zstd_fd(item, fd, limit, n, err);
+}
+
+static int decode_latin1(const struct dcp_view *view, const struct dcp_source *item,
+			 uint64_t elements, int fd, uint64_t *n, struct dcp_err *err)
+{
+	if (dcp_ckd_mul(n, elements, view->told.itemsize))
+		return dcp_fail(err, -EBADMSG, 0, "a piece of %llu elements is too long",
+				(unsigned long long)elements);
+	return dcp_latin1_decode_fd(item, fd, *n, err);
+}
+
+/* Decode a whole item into memory of its own; the view unmaps it. */
+static int decode(struct dcp_view *view, const struct dcp_source *item,
+		  const struct dcp_piece *p, struct dcp_file *out, struct dcp_err *err)
+{
+	uint64_t n = 0;
 	void *map;
 	int rc;
 
@@ -124,10 +144,9 @@ static int decode(struct dcp_view *view, const struct dcp_source *item, uint64_t
 	if (out->fd < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %m");
 	view->ndecoded++;
-	if (dcp_ckd_mul(&limit, elements, 2ull * view->told.itemsize) ||
-	    dcp_ckd_add(&limit, limit, 1 << 20))
-		limit = UINT64_MAX;
-	rc = dcp_inflate_zstd_fd(item, out->fd, limit, &n, err);
+	rc = p->filter == DCP_FILTER_ZSTD
+		     ? decode_zstd(view, item, p->run_n, out->fd, &n, err)
+		     : decode_latin1(view, item, p->run_n, out->fd, &n, err);
 	if (rc < 0)
 		return rc;
 	map = n ? mmap(NULL, n, PROT_READ, MAP_SHARED, out->fd, 0) : NULL;
@@ -161,10 +180,10 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 				(unsigned long long)(p->off + p->nbytes),
 				(unsigned long long)file->size);
 	item = dcp_source_window(&whole, p->off, p->nbytes);
-	if (p->filter == DCP_FILTER_ZSTD) {
+	if (p->filter != DCP_FILTER_NONE) {
 		struct dcp_file *d = &view->decoded[view->ndecoded];
 
-		rc = decode(view, &item, p->run_n, d, err);
+		rc = decode(view, &item, p, d, err);
 		if (rc < 0)
 			return rc;
 		view->backing[i] =

@@ -79,6 +79,8 @@ def stored(source, version, piece, dtype):
     lengths = [hi - lo for lo, hi in piece["region"]]
     if piece.get("filter") == "zstd":
         return subprocess.run(["zstd", "-dcq"], input=data, capture_output=True, check=True).stdout, False
+    if piece.get("filter") == "latin1":
+        data = data.decode("utf-8").encode("latin-1")
     if "strides" in piece:
         data = arrays.gather(data, arrays.ITEM[dtype], lengths, piece["strides"])
     return data, "byteorder" not in piece

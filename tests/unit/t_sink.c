@@ -277,6 +277,26 @@ static int locate_in_stream(const struct dcp_tensor *t, const struct dcp_piece *
 	return 0;
 }
 
+/* Characters below 256 in UTF-8, to the bytes of those numbers. */
+static int decode_text(const struct dcp_source *text, struct dcp_buf *buf, struct dcp_err *err)
+{
+	for (uint64_t i = 0; i < text->size; i++) {
+		uint8_t c[2] = { 0 };
+		int rc = dcp_source_read(text, i, c, 1);
+
+		if (rc == 0 && c[0] >= 0xc2 && c[0] <= 0xc3) {
+			rc = dcp_source_read(text, ++i, c + 1, 1);
+			c[0] = (uint8_t)((c[0] & 3) << 6 | (c[1] & 0x3f));
+		} else if (c[0] >= 0x80) {
+			rc = -EBADMSG;
+		}
+		if (rc < 0)
+			return dcp_fail(err, rc, i, "no Latin-1 text");
+		dcp_buf_add(buf, c, 1);
+	}
+	return 0;
+}
+
 static int locate(const struct dcp_tensor *t, const struct dcp_piece *p,
 		  const struct dcp_source *file, struct dcp_source *window, struct dcp_buf *buf,
 		  struct place *at, struct dcp_err *err)
@@ -292,6 +312,13 @@ static int locate(const struct dcp_tensor *t, const struct dcp_piece *p,
 			return rc;
 		at->src = dcp_source_mem(buf->p, buf->n);
 		*window = at->src;
+	}
+	if (p->filter == DCP_FILTER_LATIN1) {
+		int rc = decode_text(window, buf, err);
+
+		if (rc < 0)
+			return rc;
+		at->src = dcp_source_mem(buf->p, buf->n);
 	}
 	if (p->enc == DCP_ENC_TORCH)
 		return locate_in_stream(t, p, window, at, err);

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * latin1: the bytes that a text stands for.
+ *
+ * Pickle protocol 2 knows no bytes: Python 3 takes each byte as the character of that number
+ * and writes the text as UTF-8, so bytes from 0x80 up take two.
+ */
+#pragma once
+#include <stdint.h>
+
+struct dcp_err;
+struct dcp_source;
+
+/*
+ * Write the bytes that the text @src stands for to @out_fd at its current position: exactly
+ * @want of them. Returns 0, -EBADMSG (no such text, or of another length), or what reading or
+ * writing gave.
+ */
+int dcp_latin1_decode_fd(const struct dcp_source *src, int out_fd, uint64_t want,
+			 struct dcp_err *err);
