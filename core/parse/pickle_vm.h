@@ -33,7 +33,7 @@ struct dcp_pkl_vm {
 	size_t nmarks, marks_cap;
 	const struct dcp_pickle_hook *hook;
 	uint64_t far_bytes, far_text; /* longer ones are referred to */
-	struct dcp_buf scratch; /* text with its escapes undone */
+	struct dcp_buf scratch;       /* text with its escapes undone */
 };
 
 #define dcp_pkl_vm_fail(vm, code, ...) dcp_pkl_win_fail(&(vm)->w, (vm)->p, code, __VA_ARGS__)
