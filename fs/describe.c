@@ -64,8 +64,10 @@ static void put_files(struct dcp_jsonw *w, enum dcp_dtype dtype, const char *ste
 static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 		      const struct dcp_piece *p, uint32_t ndim, uint32_t itemsize)
 {
-	uint64_t nbytes =
-		p->enc == DCP_ENC_PLAIN && !p->stride ? p->run_n * itemsize : p->nbytes;
+	uint64_t nbytes = p->enc == DCP_ENC_PLAIN && !p->stride && p->filter == DCP_FILTER_NONE
+				  ? p->run_n * itemsize
+				  : p->nbytes;
+	uint64_t volume;
 
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "file", dcp_files_name(files, p->file));
@@ -79,6 +81,12 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 		put_dims(w, ends, 2);
 	}
 	dcp_jsonw_end(w);
+	if (p->run_lo || !dcp_shape_volume(p->len, ndim, &volume) || p->run_n != volume) {
+		uint64_t run[2] = { p->run_lo, p->run_lo + p->run_n };
+
+		dcp_jsonw_key(w, "run");
+		put_dims(w, run, 2);
+	}
 	if (p->stride) {
 		dcp_jsonw_key(w, "strides");
 		put_dims(w, p->stride, ndim);

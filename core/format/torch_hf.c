@@ -59,19 +59,6 @@ static const char *index_name(const struct dcp_dir *dir)
 	return NULL;
 }
 
-/* Paddle keeps its shards in safetensors too, under metadata of its own (<n>.metadata). */
-static bool is_paddle(const struct dcp_dir *dir)
-{
-	for (size_t i = 0; i < dir->n; i++) {
-		const char *name = dir->entries[i].name;
-		size_t digits = strspn(name, "0123456789");
-
-		if (digits > 0 && strcmp(name + digits, ".metadata") == 0)
-			return true;
-	}
-	return false;
-}
-
 /* The parts of one model: <name>-<i>-of-<n>. */
 struct group {
 	const char *name;
@@ -175,8 +162,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	enum dcp_match match = DCP_MATCH_NO;
 	struct dcp_dir sharded;
 
-	if (is_paddle(dir))
-		return DCP_MATCH_NO;
 	if (count_parts(dir) > 0)
 		return check_parts(dir, why, n);
 	if (index_name(dir)) {

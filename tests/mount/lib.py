@@ -149,9 +149,9 @@ def golden(name):
         into = versions.setdefault(m[1] if m else v["name"],
                                    {"complete": True, "tensors": {}, "objects": {}, "aliases": []})
         into["complete"] &= v["complete"]
-        into["aliases"] += v["aliases"]
+        into["aliases"] += v.get("aliases", [])
         for kind in ("tensors", "objects"):
-            for x in v[kind]:
+            for x in v.get(kind, []):
                 if m:
                     x = {**x, "key": f"rank{m[2]}.{x['key']}", "path": [f"rank{m[2]}", *x["path"]]}
                 into[kind][x["key"]] = x

@@ -335,6 +335,8 @@ static int gather(const struct dcp_tensor *t, const struct dcp_piece *p, const s
 	uint64_t i[DCP_MAX_NDIM] = { 0 }, dst_stride[DCP_MAX_NDIM];
 
 	row_major(dst_stride, t->shape, t->ndim);
+	for (uint64_t k = t->ndim, left = p->run_lo; p->run_n && k-- > 0; left /= p->len[k])
+		i[k] = left % p->len[k];
 	for (uint64_t run = 0; run < p->run_n; run++) {
 		uint64_t from = 0, to = 0;
 		char *e;
@@ -345,6 +347,7 @@ static int gather(const struct dcp_tensor *t, const struct dcp_piece *p, const s
 			to += (p->lo[k] + i[k]) * dst_stride[k];
 		}
 		e = out + to * t->itemsize;
+		from -= p->run_lo; /* of a run, only that is stored */
 		rc = dcp_source_read(&at->src, at->off + from * t->itemsize, e, t->itemsize);
 		if (rc < 0)
 			return dcp_fail(err, rc, at->off, "element %" PRIu64 " lies outside",
@@ -372,7 +375,6 @@ static int read_piece(const struct t_sink *s, const struct dcp_tensor *t,
 	if (rc < 0)
 		return rc;
 	assert_int_equal(dcp_source_fd(fd, &file), 0);
-	assert_true(p->run_lo == 0); /* nobody tells runs yet */
 	rc = locate(t, p, &file, &window, &buf, &at, err);
 	return rc < 0 ? rc : gather(t, p, &at, out, err);
 }

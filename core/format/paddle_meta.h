@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paddle_meta: what a {uid}.metadata of paddle.distributed.save_state_dict says, kept small.
+ *
+ *	state_dict_metadata  key -> [LocalTensorMetadata, ...]   which pieces a tensor has
+ *	storage_metadata     LocalTensorIndex -> file name       which file holds which of them
+ *	flat_mapping         key -> path (None, or missing in the oldest)
+ *
+ * Three generations, told by the fields of LocalTensorMetadata: A (2.6) has global_offset and
+ * local_shape only; B (3.0) adds dtype; C (3.2 and later) global_shape, then is_flattened and
+ * flattened_range. A run [start, stop) of the row-major flattening of the box is what a
+ * flattened piece holds.
+ *
+ * Several files can be read one after the other into the same struct. Numbers instead of
+ * pointers: everything lies in a few growing arrays.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+#include "core/base/intern.h"
+#include "core/model/tensor.h"
+
+struct dcp_err;
+struct dcp_pv;
+struct dcp_source;
+
+#define DCP_PMETA_NONE UINT32_MAX
+#define DCP_PMETA_NO_DIMS UINT64_MAX
+
+/* A box of a key, or a run of its flattening. */
+struct dcp_pmeta_box {
+	uint64_t lo;  /* number of the first of ndim offsets in dims */
+	uint64_t len; /* the same of its lengths; DCP_PMETA_NO_DIMS: not said */
+	uint64_t run_lo, run_hi;
+	uint32_t ndim;
+	bool flat; /* run_lo and run_hi count */
+};
+
+struct dcp_pmeta_entry {
+	struct dcp_pmeta_box box;
+	uint64_t shape; /* the tensor's, in dims; DCP_PMETA_NO_DIMS: not said */
+	uint32_t dtype; /* in dtypes; DCP_PMETA_NONE: not said */
+	uint32_t next;  /* entry of the same key */
+};
+
+struct dcp_pmeta_record {
+	struct dcp_pmeta_box box;
+	uint64_t replica; /* 0: the first, or the only one */
+	uint32_t key, file;
+	uint32_t next;         /* record of the same key */
+	uint32_t next_in_file; /* record of the same file */
+};
+
+struct dcp_pmeta_key {
+	uint32_t entry, record; /* heads of chains; DCP_PMETA_NONE: none */
+	uint32_t last_entry;
+	uint32_t error; /* in errors; DCP_PMETA_NONE: none. It makes the key unreadable. */
+	uint32_t npath; /* 0: the key itself is its only component */
+	uint64_t path;  /* first byte in paths: npath strings */
+	bool named;     /* in state_dict_metadata */
+};
+
+struct dcp_pmeta {
+	struct dcp_intern names, dtypes, files, errors;
+	struct dcp_buf keys;    /* struct dcp_pmeta_key, one a name */
+	struct dcp_buf entries; /* struct dcp_pmeta_entry */
+	struct dcp_buf records; /* struct dcp_pmeta_record */
+	struct dcp_buf heads;   /* uint32_t, one a file: its first record */
+	struct dcp_buf dims;    /* uint64_t */
+	struct dcp_buf paths;   /* NUL-terminated components */
+	char generation;        /* 'A', 'B' or 'C': the newest that was seen; 0: no entry yet */
+	char model_type[64], version[64], commit[64]; /* provenance, "" when it is not said */
+	/* while reading */
+	struct dcp_buf scratch;
+	uint64_t limit;  /* bytes that all of this may take */
+	size_t depth[3]; /* of the dict of each section on the pickle machine's stack */
+	uint32_t guess;
+};
+
+/* Add what @src says to @m, which starts zeroed. Returns 0, -EBADMSG, -E2BIG (more than a file
+ * of that size can mean to say), -ENOMEM, or what the pickle gave. */
+int dcp_pmeta_read(struct dcp_pmeta *m, const struct dcp_source *src, struct dcp_err *err);
+void dcp_pmeta_finish(struct dcp_pmeta *m);
+
+static inline struct dcp_pmeta_key *dcp_pmeta_key(const struct dcp_pmeta *m, uint32_t i)
+{
+	return (struct dcp_pmeta_key *)(void *)m->keys.p + i;
+}
+
+static inline struct dcp_pmeta_entry *dcp_pmeta_entry(const struct dcp_pmeta *m, uint32_t i)
+{
+	return (struct dcp_pmeta_entry *)(void *)m->entries.p + i;
+}
+
+static inline struct dcp_pmeta_record *dcp_pmeta_record(const struct dcp_pmeta *m, uint32_t i)
+{
+	return (struct dcp_pmeta_record *)(void *)m->records.p + i;
+}
+
+static inline const uint64_t *dcp_pmeta_dims(const struct dcp_pmeta *m, uint64_t at)
+{
+	return (const uint64_t *)(const void *)m->dims.p + at;
+}
+
+static inline uint32_t dcp_pmeta_head(const struct dcp_pmeta *m, uint32_t file)
+{
+	return ((const uint32_t *)(const void *)m->heads.p)[file];
+}
+
+static inline uint32_t dcp_pmeta_nrecords(const struct dcp_pmeta *m)
+{
+	return (uint32_t)(m->records.n / sizeof(struct dcp_pmeta_record));
+}
+
+static inline uint32_t dcp_pmeta_nentries(const struct dcp_pmeta *m)
+{
+	return (uint32_t)(m->entries.n / sizeof(struct dcp_pmeta_entry));
+}
