@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t_paddle.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "tests/unit/t_dir.h"
 #include "tests/unit/t_torch.h"
 
 #define OLD "paddle.distributed.checkpoint.metadata"
@@ -215,4 +217,30 @@ void t_paddle_close(struct dcp_buf *b)
 	t_pk_setitems(b);
 	t_pk_setitems(b);
 	t_pk_stop(b);
+}
+
+void t_paddle_put(const struct t_dir *dir, const char *below, unsigned uid, const char *key)
+{
+	struct t_pd_piece p = { .key = key,
+				.dtype = "float32",
+				.ndim = 1,
+				.len = { 2 },
+				.shape = { 2 },
+				.replica = -1 };
+	struct dcp_buf meta = DCP_BUF_INIT, data = DCP_BUF_INIT;
+	char file[32], name[128];
+	float v[2] = { (float)uid, 0.5f };
+
+	snprintf(file, sizeof(file), "0_%u.distcp", uid);
+	p.file = file;
+	t_paddle_meta(&meta, 'C', &p, 1);
+	t_paddle_open(&data, 4);
+	t_paddle_array(&data, key, "f4", 1, p.len, v, sizeof(v));
+	t_paddle_close(&data);
+	snprintf(name, sizeof(name), "%s%s", below, file);
+	t_dir_put(dir, name, data.p, data.n);
+	snprintf(name, sizeof(name), "%s%u.metadata", below, uid);
+	t_dir_put(dir, name, meta.p, meta.n);
+	dcp_buf_finish(&meta);
+	dcp_buf_finish(&data);
 }

@@ -16,6 +16,8 @@
 
 #include "core/base/buf.h"
 
+struct t_dir;
+
 #define T_PD_NDIM 4
 
 struct t_pd_piece {
@@ -45,3 +47,7 @@ void t_paddle_array(struct dcp_buf *b, const char *key, const char *code, uint32
 		    const int64_t *shape, const void *bytes, size_t n);
 /* StructuredToParameterName@@ and the end. */
 void t_paddle_close(struct dcp_buf *b);
+
+/* A save of one rank and one key, the float32s uid and 0.5: {below}{uid}.metadata and its data.
+ */
+void t_paddle_put(const struct t_dir *dir, const char *below, unsigned uid, const char *key);

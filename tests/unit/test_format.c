@@ -25,8 +25,19 @@ static const struct {
 	{ "a save that was killed", { "__0_0.distcp", "__1_0.distcp" }, "torch-dcp", DCP_MATCH_INCOMPLETE, ".metadata is missing: the save was interrupted or is still running" },
 	{ "killed between metadata and rename", { ".metadata.tmp", "__0_0.distcp" }, "torch-dcp", DCP_MATCH_INCOMPLETE, ".metadata.tmp is there" },
 	{ "nothing but the temporary metadata", { ".metadata.tmp" }, "torch-dcp", DCP_MATCH_INCOMPLETE, ".metadata is missing" },
-	{ "Paddle's shards are not torch's", { "0.metadata", "0_0.distcp", "1_0.distcp" }, NULL, DCP_MATCH_NO, NULL },
-	{ "Paddle's in safetensors neither", { "0.metadata", "0_0.safetensors" }, NULL, DCP_MATCH_NO, NULL },
+	{ "Paddle's shards are not torch's", { "0_0.distcp", "1_0.distcp" }, "paddle-dist", DCP_MATCH_INCOMPLETE, "0.metadata is missing: the save was interrupted or is still running" },
+	{ "an id that is no small number", { "20240131.metadata=", "0_20240131.distcp" }, "paddle-dist", DCP_MATCH_YES, NULL },
+	{ "metadata that is being written", { "5.metadata", "5.metadata.lock", "0_5.distcp" }, "paddle-dist", DCP_MATCH_INCOMPLETE, "5.metadata is empty" },
+	{ "Paddle's in safetensors", { "0.metadata=", "0_0.safetensors" }, "paddle-dist", DCP_MATCH_YES, NULL },
+	{ "which prove nothing without metadata", { "0_0.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
+	{ "several ids are versions of their own", { "1.metadata=", "11.metadata=", "0_1.distcp", "0_11.distcp" }, "paddle-dist", DCP_MATCH_MANY, NULL },
+	{ "one that is still being saved too", { "1.metadata=", "0_1.distcp", "0_2.distcp" }, "paddle-dist", DCP_MATCH_MANY, NULL },
+	{ "metadata of each rank, data of one id", { "0.metadata=", "1.metadata=", "0_0.distcp", "1_0.distcp" }, "paddle-dist", DCP_MATCH_YES, NULL },
+	{ "what Paddle made of a Hugging Face directory", { "flex-ckpt.auto_generated.metadata=", "model-00001-of-00001.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
+	{ "names that are not quite Paddle's", { "x.metadata", "0_0_0.distcp", "_0.distcp", "0_.distcp", "0.metadatax" }, NULL, DCP_MATCH_NO, NULL },
+	{ "a trainer's directories", { "model_state/0.metadata=", "optimizer_states/0.metadata=" }, "paddle-parts", DCP_MATCH_YES, NULL },
+	{ "one of which is not done", { "model_state/0.metadata=", "optimizer_states/0_0.distcp" }, "paddle-parts", DCP_MATCH_INCOMPLETE, "optimizer_states: 0.metadata is missing" },
+	{ "directories that are only called so", { "model_state/config.json" }, NULL, DCP_MATCH_NO, NULL },
 	{ "metadata of each rank", { "__0.metadata", "__0_0.distcp", "__1.metadata", "__1_0.distcp" }, "torch-dcp-local", DCP_MATCH_YES, NULL },
 	{ "a rank that has data but no metadata", { "__0.metadata", "__0_0.distcp", "__1_0.distcp" }, "torch-dcp-local", DCP_MATCH_INCOMPLETE, "__1.metadata is missing, but __1_0.distcp is there" },
 	{ "a rank that is renaming its metadata", { "__0.metadata", "__0_0.distcp", "__1.metadata.tmp" }, "torch-dcp-local", DCP_MATCH_INCOMPLETE, "__1.metadata is missing" },
@@ -48,6 +59,18 @@ static const struct {
 };
 /* clang-format on */
 
+/* An empty file, or one of a byte when its name ends in "=". */
+static void put_file(const struct t_dir *tree, const char *name)
+{
+	char text[128];
+	size_t n = strlen(name);
+
+	snprintf(text, sizeof(text), "%s", name);
+	if (text[n - 1] == '=')
+		text[n - 1] = '\0';
+	t_dir_put(tree, text, "x", text[n - 1] == '\0');
+}
+
 static void probing(void **state)
 {
 	(void)state;
@@ -61,7 +84,7 @@ static void probing(void **state)
 		t_case(cases[i].what);
 		t_dir_make(&tree, "format");
 		for (size_t k = 0; k < MAX_NAMES && cases[i].names[k]; k++)
-			t_dir_put(&tree, cases[i].names[k], "", 0);
+			put_file(&tree, cases[i].names[k]);
 		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
 		format = dcp_format_probe(&dir, &match, why, sizeof(why));
 		assert_int_equal(match, cases[i].match);

@@ -29,6 +29,15 @@ static const struct {
 	{ "dcp-rank-local", "step-5", "torch-dcp-local", 17, 5 },
 	{ "dcp-sharded-tensor", "epoch_1 epoch_2", "torch-dcp", 1, 1 },
 	{ "dcp-tp-fsdp", "hsdp tp", "torch-dcp", 24, 11 },
+	{ "paddle-dist", "0 1 2", "paddle-dist", 5, 0 },
+	{ "paddle-dist-26", "0 1", "paddle-dist", 4, 0 },
+	{ "paddle-dist-30", "0 1", "paddle-dist", 12, 0 },
+	{ "paddle-dist-32", "0 7", "paddle-dist", 12, 0 },
+	{ "paddle-dist-32st", "0", "paddle-dist", 11, 0 },
+	{ "paddle-dist-flat", "0 1", "paddle-dist", 12, 0 },
+	{ "paddle-dist-st", "4", "paddle-dist", 13, 0 },
+	{ "paddle-dist-stale", "same-cut", "paddle-dist", 2, 0 },
+	{ "paddle-hf", "merged", "safetensors", 12, 0 },
 };
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What five releases of Paddle wrote; which files are a version.
- * covers: paddle_dist, paddle_dist_files, paddle_dist_tell, paddle_file, paddle_meta, paddle_parts
+ * covers: paddle_dist
  */
 #include "tests/unit/t.h"
 
@@ -88,33 +88,6 @@ static void golden(void **state)
 
 /* ---- versions ---- */
 
-static void put_simple(const struct t_dir *dir, const char *below, unsigned uid,
-		       const char *key)
-{
-	struct t_pd_piece p = { .key = key,
-				.dtype = "float32",
-				.ndim = 1,
-				.len = { 2 },
-				.shape = { 2 },
-				.replica = -1 };
-	struct dcp_buf meta = DCP_BUF_INIT, data = DCP_BUF_INIT;
-	char file[32], name[128];
-	float v[2] = { (float)uid, 0.5f };
-
-	snprintf(file, sizeof(file), "0_%u.distcp", uid);
-	p.file = file;
-	t_paddle_meta(&meta, 'C', &p, 1);
-	t_paddle_open(&data, 4);
-	t_paddle_array(&data, key, "f4", 1, p.len, v, sizeof(v));
-	t_paddle_close(&data);
-	snprintf(name, sizeof(name), "%s%s", below, file);
-	t_dir_put(dir, name, data.p, data.n);
-	snprintf(name, sizeof(name), "%s%u.metadata", below, uid);
-	t_dir_put(dir, name, meta.p, meta.n);
-	dcp_buf_finish(&meta);
-	dcp_buf_finish(&data);
-}
-
 /* 1 is not 11; 9 comes before 10; an id without metadata is still being saved. */
 static void several_ids(void **state)
 {
@@ -124,10 +97,10 @@ static void several_ids(void **state)
 
 	(void)state;
 	t_dir_make(&tree, "paddle");
-	put_simple(&tree, "", 11, "eleven");
-	put_simple(&tree, "", 1, "one");
-	put_simple(&tree, "", 10, "ten");
-	put_simple(&tree, "", 9, "nine");
+	t_paddle_put(&tree, "", 11, "eleven");
+	t_paddle_put(&tree, "", 1, "one");
+	t_paddle_put(&tree, "", 10, "ten");
+	t_paddle_put(&tree, "", 9, "nine");
 	t_dir_put(&tree, "0_2.distcp", "x", 1);
 	assert_int_equal(dcp_scan(tree.root, &scan, NULL), 0);
 	assert_int_equal(scan.n, DCP_LEN(names));
@@ -205,71 +178,12 @@ static void metadata_of_each_rank(void **state)
 	t_dir_remove(&tree);
 }
 
-/* One version of several directories; a key that stands twice gets its directory's name. */
-static void directories(void **state)
-{
-	static const char *const want[] = { "w", "w.w_0", "w.moment1_0", "optimizer_states.w" };
-	struct dcp_dir dir;
-	struct t_dir tree;
-	struct t_sink s;
-	enum dcp_match match;
-	char why[256];
-
-	(void)state;
-	t_dir_make(&tree, "paddle");
-	put_simple(&tree, "model_state/", 0, "w");
-	put_simple(&tree, "master_weights/", 0, "w.w_0");
-	put_simple(&tree, "optimizer_states/", 0, "w");
-	t_dir_text(&tree, "optimizer_states/README", "x");
-	t_dir_text(&tree, "tokenizer.json", "{}");
-	load_dir(&tree, &dir, &s, "paddle-parts");
-	assert_int_equal(s.ntensors, 3);
-	for (size_t i = 0; i < DCP_LEN(want); i++) {
-		const struct dcp_tensor *t = t_sink_tensor(&s, want[i]);
-		size_t n;
-		char *bytes;
-
-		if (i == 2) {
-			assert_null(t);
-			continue;
-		}
-		bytes = t_sink_read(&s, t, &n, NULL);
-		assert_non_null(bytes);
-		assert_memory_equal(bytes, ((float[]){ 0, 0.5f }), 8);
-		free(bytes);
-	}
-	assert_string_equal(t_sink_tensor(&s, "optimizer_states.w")->path[0],
-			    "optimizer_states");
-	assert_string_equal(dcp_format_by_name("paddle-parts")->commit_file(&dir),
-			    "optimizer_states");
-	t_sink_finish(&s);
-	dcp_dir_close(&dir);
-
-	t_case("one of them without metadata");
-	t_dir_delete(&tree, "master_weights/0.metadata");
-	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
-	assert_non_null(dcp_format_probe(&dir, &match, why, sizeof(why)));
-	assert_int_equal(match, DCP_MATCH_INCOMPLETE);
-	assert_non_null(strstr(why, "master_weights: 0.metadata is missing"));
-	dcp_dir_close(&dir);
-
-	t_case("one of them empty");
-	t_dir_delete(&tree, "master_weights/0_0.distcp");
-	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
-	assert_non_null(dcp_format_probe(&dir, &match, why, sizeof(why)));
-	assert_int_equal(match, DCP_MATCH_INCOMPLETE);
-	assert_non_null(strstr(why, "master_weights is empty"));
-	dcp_dir_close(&dir);
-	t_dir_remove(&tree);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden),
 		cmocka_unit_test(several_ids),
 		cmocka_unit_test(metadata_of_each_rank),
-		cmocka_unit_test(directories),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

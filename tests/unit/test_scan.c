@@ -94,8 +94,6 @@ static const struct {
 	  NULL, "DeepSpeed", -EINVAL, false },
 	{ "Megatron-LM", "run/latest_checkpointed_iteration.txt run/iter_0000005/mp_rank_00/x",
 	  "run", NULL, "a Megatron-LM checkpoint", -EINVAL, false },
-	{ "Paddle", "run/0.metadata run/0_0.distcp", "run", NULL, "a Paddle distributed checkpoint",
-	  -EINVAL, false },
 	{ "Hugging Face", "run/model-00001-of-00002.safetensors", "run", NULL,
 	  "a directory of safetensors files", -EINVAL, false },
 	{ "torch.save", "run/pytorch_model.bin", "run", NULL, "a directory of torch.save files",
