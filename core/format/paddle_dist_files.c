@@ -244,8 +244,10 @@ int dcp_pdist_read_files(struct dcp_pdist *d)
 	const struct dcp_progress *progress = d->in->progress;
 	uint32_t n = dcp_pmeta_nrecords(&d->meta);
 	void *locs = dcp_buf_grow(&d->locs, n * sizeof(struct dcp_ploc));
+	const uint64_t zero = 0;
 	int rc = 0;
 
+	dcp_buf_add(&d->dims, &zero, sizeof(zero)); /* for arrays without dimensions */
 	if (!locs && n)
 		return dcp_pdist_no_memory(d);
 	if (n)

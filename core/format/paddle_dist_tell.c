@@ -451,7 +451,7 @@ const char *const *dcp_pdist_path(struct dcp_pdist *d, const char *key, uint32_t
 				  size_t *n)
 {
 	const struct dcp_pmeta_key *k = dcp_pmeta_key(&d->meta, number);
-	const char *text = d->meta.paths.p + k->path;
+	const char *text = k->npath ? d->meta.paths.p + k->path : NULL;
 	const char **path = dcp_arena_calloc(&d->arena, k->npath + 1, sizeof(*path));
 
 	if (!path)

@@ -480,9 +480,11 @@ int dcp_pmeta_read(struct dcp_pmeta *m, const struct dcp_source *src, struct dcp
 {
 	const struct dcp_pickle_hook hook = { on_pairs, m };
 	const struct dcp_pickle_opts opts = { .hook = &hook };
+	const uint64_t zero = 0;
 	struct dcp_pickle *pickle;
 	int rc;
 
+	dcp_buf_add(&m->dims, &zero, sizeof(zero)); /* scalars have no numbers, but a place */
 	memset(m->depth, 0, sizeof(m->depth));
 	m->guess = 0;
 	m->limit += MEMORY_BASE + MEMORY_FACTOR * src->size;

@@ -179,6 +179,7 @@ static void replicate(struct world *w, const struct tensor *t)
 static void make_tensor(struct world *w, unsigned k)
 {
 	struct tensor *t = &w->t[k];
+	unsigned how;
 
 	t->type = &types[rnd(DCP_LEN(types))];
 	t->ndim = 1 + (uint32_t)rnd(3);
@@ -191,23 +192,15 @@ static void make_tensor(struct world *w, unsigned k)
 	}
 	for (uint64_t i = 0; i < t->n * t->type->size; i++)
 		t->bytes[i] = (uint8_t)rnd(256);
-	switch (rnd(4)) {
-	case 0:
+	how = (unsigned)rnd(4);
+	if (how == 0)
 		replicate(w, t);
-		break;
-	case 1:
-		if (w->generation == 'C') {
-			flatten(w, t);
-			break;
-		} /* fall through */
-	case 2:
-		if (w->generation == 'C') {
-			overlap(w, t);
-			break;
-		} /* fall through */
-	default:
+	else if (how == 1 && w->generation == 'C')
+		flatten(w, t);
+	else if (how == 2 && w->generation == 'C')
+		overlap(w, t);
+	else
 		shard(w, t);
-	}
 }
 
 static void write_world(struct world *w, const struct t_dir *dir, uint64_t uid)
