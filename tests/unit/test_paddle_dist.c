@@ -178,12 +178,43 @@ static void metadata_of_each_rank(void **state)
 	t_dir_remove(&tree);
 }
 
+/* A sink that fails ends the load with its code, wherever it does. */
+static void sink_fails(void **state)
+{
+	size_t at = 1;
+	bool done = false;
+
+	(void)state;
+	for (; !done; at++) {
+		struct dcp_err err = { 0 };
+		struct dcp_dir dir;
+		struct t_dir tree;
+		struct t_sink s;
+		struct dcp_load in = { .dir = &dir, .sink = &s.sink };
+		int rc;
+
+		t_dir_make(&tree, "paddle");
+		t_paddle_put(&tree, "", 0, "w");
+		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+		t_sink_init(&s, &dir);
+		s.fail_at = at;
+		rc = dcp_format_by_name("paddle-dist")->load(&in, &err);
+		done = rc == 0;
+		assert_true(done || rc == -ENOSPC);
+		t_sink_finish(&s);
+		dcp_dir_close(&dir);
+		t_dir_remove(&tree);
+	}
+	assert_true(at > 6);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden),
 		cmocka_unit_test(several_ids),
 		cmocka_unit_test(metadata_of_each_rank),
+		cmocka_unit_test(sink_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -557,38 +557,6 @@ static void late_data(void **state)
 	}
 }
 
-/* A sink that fails ends the load with its code, wherever it does. */
-static void sink_fails(void **state)
-{
-	size_t at = 1;
-	bool done = false;
-
-	(void)state;
-	for (; !done; at++) {
-		struct dcp_err err = { 0 };
-		struct world w;
-		struct dcp_dir dir;
-		struct t_dir tree;
-		struct t_sink s;
-		struct dcp_load in = { .dir = &dir, .sink = &s.sink };
-		int rc;
-
-		t_dir_make(&tree, "paddle");
-		world_init(&w);
-		world_write(&w, &tree);
-		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
-		t_sink_init(&s, &dir);
-		s.fail_at = at;
-		rc = dcp_format_by_name("paddle-dist")->load(&in, &err);
-		done = rc == 0;
-		assert_true(done || rc == -ENOSPC);
-		t_sink_finish(&s);
-		dcp_dir_close(&dir);
-		t_dir_remove(&tree);
-	}
-	assert_true(at > 8);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -596,7 +564,6 @@ int main(void)
 		cmocka_unit_test(metadata),    cmocka_unit_test(copies),
 		cmocka_unit_test(two_cuts),    cmocka_unit_test(strays),
 		cmocka_unit_test(saved_twice), cmocka_unit_test(late_data),
-		cmocka_unit_test(sink_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

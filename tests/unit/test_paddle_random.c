@@ -325,7 +325,7 @@ static void read_through_views(void **state)
 							  want->key, &arena, &row),
 					 0);
 			if (!row.broken) {
-				if (dcp_view_open(v, row.id, DCP_AS_RAW, &view, &err) < 0)
+				if (dcp_view_open(v, row.id, DCP_AS_RAW, NULL, &view, &err) < 0)
 					fail_msg("%s: %s", want->key, err.msg);
 				assert_int_equal(dcp_view_size(view), size);
 				assert_int_equal(dcp_view_read(view, 0, got, size), 0);
