@@ -23,13 +23,27 @@
  *   no stream to read them from            length]}
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/parse/pickle.h"
 
 struct dcp_buf;
 struct dcp_err;
 struct dcp_torch;
+
+/*
+ * What the values were read from, for families other than torch.save: how long the pickle is
+ * (what is made of its values is held to that), which values are tensors, and how to get
+ * [off, off + n) of bytes that were too long to be copied (0, or a negative errno).
+ */
+struct dcp_pystream {
+	uint64_t size;
+	bool (*is_tensor)(struct dcp_pv v);
+	int (*read)(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n);
+	const void *ctx;
+};
 
 /* Python's name of the value's class, as type(x) would give it without "builtins.": "int",
  * "NoneType", "collections.OrderedDict", "torch.Tensor", "trainer.Info". Valid while the value
@@ -49,21 +63,26 @@ struct dcp_leaf {
 	size_t npath;
 	const char *key; /* components joined with '.' */
 	struct dcp_pv value;
-	bool is_tensor; /* dcp_torch_tensor() gave 1 or an error for it */
+	bool is_tensor; /* of torch.save: dcp_torch_tensor() gave 1 or an error for it */
 	bool nested;    /* found inside another leaf (only with @inside) */
 };
 typedef int (*dcp_leaf_fn)(void *ctx, const struct dcp_leaf *leaf);
 
 /* @prefix components are put in front of every path. Returns 0, the first non-zero of @fn,
  * -E2BIG, -ENOMEM. */
+int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
+		       const char *const *prefix, size_t nprefix, bool inside, dcp_leaf_fn fn,
+		       void *ctx);
 int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
 		    size_t nprefix, bool inside, dcp_leaf_fn fn, void *ctx);
 
 /*
  * Append @v as one JSON value. @path is its key path: a tensor inside it is written as
- * {"$tensor": key} with the key dcp_pyjson_walk() told. @t may be NULL: then nothing is a
- * tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
+ * {"$tensor": key} with the key dcp_pyjson_walk() told. @s or @t may be NULL: then nothing
+ * is a tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
  * bytes gave; then nothing was appended.
  */
+int dcp_pyjson_write_in(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
+			const char *const *path, size_t npath);
 int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
 		     const char *const *path, size_t npath);

@@ -33,11 +33,15 @@
  * can honestly stand for: @least and @each for every byte of its pickle, @most at most. Without
  * a stream @most.
  */
-uint64_t dcp_pyjson_allowed(const struct dcp_torch *t, uint64_t least, uint64_t each,
+uint64_t dcp_pyjson_allowed(const struct dcp_pystream *s, uint64_t least, uint64_t each,
 			    uint64_t most);
-#define DCP_PYJSON_JSON_OF(t) dcp_pyjson_allowed(t, 16384, 32, DCP_PYJSON_MAX_JSON)
-#define DCP_PYJSON_CONTAINERS_OF(t) dcp_pyjson_allowed(t, 4096, 8, DCP_PYJSON_MAX_CONTAINERS)
-#define DCP_PYJSON_VISITS_OF(t) dcp_pyjson_allowed(t, 4096, 8, DCP_PYJSON_MAX_VISITS)
+/* What dcp_torch functions say of @t; NULL for NULL. */
+const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
+					    struct dcp_pystream *out);
+
+#define DCP_PYJSON_JSON_OF(s) dcp_pyjson_allowed(s, 16384, 32, DCP_PYJSON_MAX_JSON)
+#define DCP_PYJSON_CONTAINERS_OF(s) dcp_pyjson_allowed(s, 4096, 8, DCP_PYJSON_MAX_CONTAINERS)
+#define DCP_PYJSON_VISITS_OF(s) dcp_pyjson_allowed(s, 4096, 8, DCP_PYJSON_MAX_VISITS)
 
 /* ---- look ---- */
 

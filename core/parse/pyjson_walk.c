@@ -9,7 +9,7 @@
 #include "core/parse/torch.h"
 
 struct walk {
-	const struct dcp_torch *t;
+	const struct dcp_pystream *s;
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
 	uint64_t visits, max_visits;
@@ -18,17 +18,35 @@ struct walk {
 	void *ctx;
 };
 
-uint64_t dcp_pyjson_allowed(const struct dcp_torch *t, uint64_t least, uint64_t each,
+static int read_torch(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n)
+{
+	return dcp_torch_read(ctx, v, off, buf, n);
+}
+
+const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t, struct dcp_pystream *out)
+{
+	if (!t)
+		return NULL;
+	*out = (struct dcp_pystream){
+		.size = dcp_torch_pickle_size(t),
+		.is_tensor = dcp_torch_is_tensor,
+		.read = read_torch,
+		.ctx = t,
+	};
+	return out;
+}
+
+uint64_t dcp_pyjson_allowed(const struct dcp_pystream *s, uint64_t least, uint64_t each,
 			    uint64_t most)
 {
-	uint64_t n = t ? dcp_torch_pickle_size(t) : most;
+	uint64_t n = s ? s->size : most;
 
 	return n >= (most - least) / each ? most : least + each * n;
 }
 
 static bool is_tensor(const struct walk *w, struct dcp_pv v)
 {
-	return w->t && dcp_torch_is_tensor(v);
+	return w->s && w->s->is_tensor(v);
 }
 
 /* A value and its @n parts were looked at; numbers and the like are nearly free. */
@@ -283,16 +301,17 @@ static int walk(struct walk *w, struct dcp_pv v)
 	return r;
 }
 
-int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
-		    size_t nprefix, bool inside, dcp_leaf_fn fn, void *ctx)
+int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
+		       const char *const *prefix, size_t nprefix, bool inside, dcp_leaf_fn fn,
+		       void *ctx)
 {
 	struct walk *w = calloc(1, sizeof(*w));
 	int r;
 
 	if (!w)
 		return -ENOMEM;
-	w->t = t;
-	w->max_visits = DCP_PYJSON_VISITS_OF(t);
+	w->s = s;
+	w->max_visits = DCP_PYJSON_VISITS_OF(s);
 	w->inside = inside;
 	w->fn = fn;
 	w->ctx = ctx;
@@ -302,4 +321,13 @@ int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *c
 	dcp_pyjson_path_finish(&w->path);
 	free(w);
 	return r;
+}
+
+int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
+		    size_t nprefix, bool inside, dcp_leaf_fn fn, void *ctx)
+{
+	struct dcp_pystream s;
+
+	return dcp_pyjson_walk_in(dcp_pyjson_torch(t, &s), root, prefix, nprefix, inside, fn,
+				  ctx);
 }

@@ -7,11 +7,10 @@
 #include "core/base/cleanup.h"
 #include "core/base/jsonw.h"
 #include "core/parse/pyjson_int.h"
-#include "core/parse/torch.h"
 
 struct writer {
 	struct dcp_jsonw w;
-	const struct dcp_torch *t;
+	const struct dcp_pystream *s;
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
 	size_t start;
@@ -85,7 +84,7 @@ static int write_bytes(struct writer *x, struct dcp_pv v)
 	if (n / 3 * 4 > x->max_json)
 		return -E2BIG;
 	if (v.type == DCP_PV_STR || (v.type != DCP_PV_NONE && !v.node->data)) {
-		if (v.type != DCP_PV_STR && !x->t)
+		if (v.type != DCP_PV_STR && !x->s)
 			return write_far(x, v.node);
 		copy = malloc((size_t)n + 1);
 		if (!copy)
@@ -93,7 +92,7 @@ static int write_bytes(struct writer *x, struct dcp_pv v)
 		if (v.type == DCP_PV_STR)
 			narrow(copy, v.node);
 		else
-			r = dcp_torch_read(x->t, v, 0, copy, (size_t)n);
+			r = x->s->read(x->s->ctx, v, 0, copy, (size_t)n);
 		p = copy;
 	} else if (v.type != DCP_PV_NONE) {
 		p = v.node->data;
@@ -398,7 +397,7 @@ static int write_value(struct writer *x, struct dcp_pv v)
 		write_scalar(x, v);
 		return 0;
 	}
-	if (x->t && dcp_torch_is_tensor(v))
+	if (x->s && x->s->is_tensor(v))
 		return write_marker(x, "$tensor", x->path.n);
 	at = dcp_pyjson_trail_find(&x->trail, v);
 	if (at >= 0)
@@ -412,8 +411,8 @@ static int write_value(struct writer *x, struct dcp_pv v)
 	return r;
 }
 
-int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
-		     const char *const *path, size_t npath)
+int dcp_pyjson_write_in(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
+			const char *const *path, size_t npath)
 {
 	struct writer *x = calloc(1, sizeof(*x));
 	int r;
@@ -421,10 +420,10 @@ int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_
 	if (!x)
 		return -ENOMEM;
 	dcp_jsonw_init(&x->w, out, false);
-	x->t = t;
+	x->s = s;
 	x->start = out->n;
-	x->max_json = DCP_PYJSON_JSON_OF(t);
-	x->max_containers = DCP_PYJSON_CONTAINERS_OF(t);
+	x->max_json = DCP_PYJSON_JSON_OF(s);
+	x->max_containers = DCP_PYJSON_CONTAINERS_OF(s);
 	r = dcp_pyjson_path_init(&x->path, path, npath);
 	if (r == 0)
 		r = write_value(x, v);
@@ -437,4 +436,12 @@ int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_
 	dcp_pyjson_path_finish(&x->path);
 	free(x);
 	return r;
+}
+
+int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
+		     const char *const *path, size_t npath)
+{
+	struct dcp_pystream s;
+
+	return dcp_pyjson_write_in(out, dcp_pyjson_torch(t, &s), v, path, npath);
 }
