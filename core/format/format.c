@@ -6,15 +6,14 @@
 #include "core/base/base.h"
 #include "core/format/formats.h"
 
+/* Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
+ */
 const struct dcp_format *const dcp_formats[] = {
-	&dcp_format_torch_dcp,
-	&dcp_format_torch_dcp_local,
+	&dcp_format_torch_dcp,    &dcp_format_torch_dcp_local,
 	&dcp_format_paddle_dist, /* before safetensors, which its data files may be */
-	&dcp_format_paddle_parts,
-	&dcp_format_torch_hf,
-	&dcp_format_torch_ranks,
-	&dcp_format_torch_save,
-	NULL,
+	&dcp_format_paddle_parts, &dcp_format_torch_hf,
+	&dcp_format_paddle_plain, &dcp_format_torch_ranks,
+	&dcp_format_torch_save,   NULL,
 };
 
 const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,

@@ -27,7 +27,6 @@ static const struct {
 	{ "global_step*", "a DeepSpeed checkpoint" },
 	{ "latest_checkpointed_iteration.txt", "a Megatron-LM checkpoint" },
 	{ "mp_rank_*", "a Megatron-LM checkpoint" },
-	{ "*.pdparams", "a Paddle checkpoint" },
 	{ "_CHECKPOINT_METADATA", "an Orbax checkpoint" },
 	{ "ocdbt.process_*", "an Orbax checkpoint" },
 	{ "_METADATA", "an Orbax checkpoint" },

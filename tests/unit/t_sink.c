@@ -122,7 +122,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 	*to = *t;
 	assert_non_null(t->key);
 	assert_non_null(t->dtype_name);
-	assert_true(t->npath > 0 && t->ndim <= DCP_MAX_NDIM);
+	assert_true(t->ndim <= DCP_MAX_NDIM);
 	to->key = copy_str(s, t->key);
 	to->path = copy_path(s, t->path, t->npath);
 	to->dtype_name = copy_str(s, t->dtype_name);

@@ -1,9 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
+#include "core/base/cleanup.h"
 #include "core/parse/paddle_program.h"
 #include "core/parse/source.h"
 #include "tests/unit/t_pdplain.h"
+
+#include <fcntl.h>
+
+static const char *const fixture[] = {
+	"tests/golden/paddle-plain/ckpt/static/infer.json",
+	"tests/golden/paddle-plain-26/ckpt/static/infer.pdmodel"
+};
+
+/* What both releases wrote for fc(4 -> 5) and fc(5 -> 3). */
+static void golden(void **state)
+{
+	static const char *const names[] = { "fc_0.b_0", "fc_0.w_0", "fc_1.b_0", "fc_1.w_0" };
+	static const int64_t dims[][2] = { { 5 }, { 4, 5 }, { 3 }, { 5, 3 } };
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(fixture); i++) {
+		dcp_auto_fd int fd = open(fixture[i], O_RDONLY | O_CLOEXEC);
+		struct dcp_paddle_program p;
+		struct dcp_source src;
+		struct dcp_err err = { 0 };
+
+		t_case(fixture[i]);
+		assert_int_equal(dcp_source_fd(fd, &src), 0);
+		if (dcp_paddle_program_read(&src, &p, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(p.n, 4);
+		for (size_t k = 0; k < p.n; k++) {
+			assert_string_equal(p.vars[k].name, names[k]);
+			assert_int_equal(p.vars[k].ndim, k % 2 ? 2 : 1);
+			assert_memory_equal(p.vars[k].dims, dims[k],
+					    p.vars[k].ndim * sizeof(int64_t));
+		}
+		dcp_paddle_program_finish(&p);
+	}
+}
 
 /* Blocks inside blocks, what is not stored, a name twice, and an order that is not Paddle's. */
 static void what_is_stored(void **state)
@@ -127,6 +163,7 @@ static void names_that_cannot_be(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(golden),
 		cmocka_unit_test(what_is_stored),
 		cmocka_unit_test(pir),
 		cmocka_unit_test(cut),

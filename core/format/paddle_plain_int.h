@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paddle_plain_int: what the files behind the family of Paddle's plain files share; nobody else
+ * includes it.
+ *
+ *	paddle_plain.c         which files are a version, and how they are told together
+ *	paddle_plain_name.c    what a file name says
+ *	paddle_plain_state.c   one file of paddle.save
+ *	paddle_plain_value.c   which of its values are tensors
+ *	paddle_plain_big.c     arrays that it cut into parts
+ *	paddle_plain_lod.c     one file of tensor streams
+ *	paddle_plain_merge.c   several files whose keys may clash
+ *	paddle_plain_auto.c    save_for_auto_inference, see paddle_plain_auto_int.h
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/format/format.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir.h"
+#include "core/parse/pickle.h"
+
+struct dcp_ndarray;
+struct dcp_paddle_program;
+struct dcp_sink;
+struct dcp_source;
+
+/* ---- names ---- */
+
+enum dcp_pdkind {
+	DCP_PDKIND_STATE,  /* .pdparams, .pdopt, and what has a name of its own */
+	DCP_PDKIND_PARAMS, /* .pdiparams */
+	DCP_PDKIND_MODEL,  /* .pdmodel: a program, or what group_sharded saved */
+	DCP_PDKIND_JSON,   /* a program, if a .pdiparams stands beside it */
+	DCP_PDKIND_ATTR,   /* .pdattr */
+	DCP_PDKIND_INFO,   /* .pdiparams.info */
+};
+
+/* "opt_rank1.pdopt": version "opt", ranks "rank1", extension "pdopt". */
+struct dcp_pdname {
+	enum dcp_pdkind kind;
+	char version[DCP_GROUP_MAX];
+	char ranks[DCP_GROUP_MAX]; /* "": a file for all ranks */
+	const char *extension;     /* in the name, without the dot */
+	bool one_rank;             /* ranks is a word and this number: */
+	uint64_t rank;
+};
+
+/* False: not one of ours. */
+bool dcp_pdname_read(const char *file, struct dcp_pdname *out);
+
+/* ---- one file ---- */
+
+/* How the keys of one file are told. */
+struct dcp_pdpart {
+	const char *file;
+	const char *label; /* what tells it from the version's other files: "pdopt", "rank1" */
+	/*
+	 * Several files only: 0, the key is told as it is; 1, with the label in front; 2, not
+	 * at all, an equal object was told before.
+	 */
+	int (*choose)(void *ctx, const char *key);
+	void *ctx;
+	const struct dcp_sink *sink;
+};
+
+/*
+ * Tell what @src, the whole of file number @number at the sink, holds. Returns 0, or why
+ * nothing of it can be shown, told in @err.
+ */
+int dcp_pdstate_tell(const struct dcp_pdpart *part, const struct dcp_source *src,
+		     uint32_t number, struct dcp_err *err);
+
+/* The same for tensor streams. */
+struct dcp_pdlod {
+	bool params;                              /* of a .pdiparams: any number of tensors */
+	const struct dcp_paddle_program *program; /* names them; NULL: they are numbered */
+	const char *program_file;
+};
+int dcp_pdlod_tell(const struct dcp_pdpart *part, const struct dcp_pdlod *lod,
+		   const struct dcp_source *src, uint32_t number, struct dcp_err *err);
+
+/* Either of them, and whatever names the tensors. @dir: that of the version. */
+int dcp_pdpart_tell(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+		    struct dcp_err *err);
+
+/*
+ * A key and its path as the part tells them: NULL when it is not to be told, with the label
+ * in front when another part has the same.
+ */
+struct dcp_pdkey {
+	const char *key;
+	const char *const *path;
+	size_t npath;
+	/* memory behind them */
+	char *text;
+	const char **list;
+};
+/* 1: tell it, 0: do not, -ENOMEM. */
+int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const char *key,
+		   const char *const *path, size_t npath);
+void dcp_pdkey_finish(struct dcp_pdkey *k);
+
+/* ---- values ---- */
+
+/* Arrays, bare or as Paddle wraps them; not those of strings and objects, nor numpy's scalars,
+ * which are shown as objects. */
+bool dcp_pdvalue_is_tensor(struct dcp_pv v);
+
+/* How Paddle wraps an array. */
+enum dcp_pdwrap {
+	DCP_PDWRAP_NONE,
+	DCP_PDWRAP_PAIR, /* (name, array) */
+	DCP_PDWRAP_LOD,  /* a LoDTensor */
+};
+
+/* The array that @v wraps, or @v. */
+struct dcp_pv dcp_pdvalue_array(struct dcp_pv v, enum dcp_pdwrap *wrap);
+
+/* dtype, shape and itemsize of @a, whose shape is borrowed; @bf16: that is what its u2 are. */
+void dcp_pdvalue_take(struct dcp_tensor *t, const struct dcp_ndarray *a, bool bf16);
+
+#define DCP_PDBIG_TABLE "UnpackBigParamInfor@@"
+
+/* An array in parts: root, file and bf16 are given; pieces is the caller's to finish. */
+struct dcp_pdbig {
+	struct dcp_pv root; /* the dict that holds the parts */
+	uint32_t file;
+	bool bf16;
+	size_t nparts;       /* in all arrays so far */
+	struct dcp_tensor t; /* dtype, shape, pieces */
+	uint64_t shape[DCP_MAX_NDIM];
+	struct dcp_buf pieces;
+	struct dcp_err why;
+};
+
+/* Put the array together that @info, a value of that table, describes: 0, -ENOMEM, or what is
+ * wrong with it, told in @b->why. */
+int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info);
+
+/* ---- several files ---- */
+
+/* Parts as the version's directory has them; at least two. */
+int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts, size_t n,
+		struct dcp_err *err);
+
+/* The same of a version in which a .pdattr says how each rank's parameters were cut; @names are
+ * those of the parts. */
+int dcp_pdauto(const struct dcp_load *in, const struct dcp_pdpart *parts,
+	       const struct dcp_pdname *names, size_t n, struct dcp_err *err);
+
+/* Tell that @part cannot be shown, as an object called like its label. */
+int dcp_pdpart_broken(const struct dcp_pdpart *part, const char *why);
