@@ -220,7 +220,7 @@ def control_files():
     with lib.mount(SOURCE) as m:
         m.settled()
         equal(sorted(os.listdir(m.at / ".dcpfs")),
-              ["config.json", "errors.json", "incomplete.json", "stats", "status.json"], "names")
+              ["blob", "config.json", "errors.json", "incomplete.json", "stats", "status.json"], "names")
         config = m.control("config.json")
         equal((config["source"], config["mountpoint"]), (str(SOURCE), str(m.at)), "config.json")
 
