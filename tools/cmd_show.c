@@ -60,7 +60,7 @@ static uint64_t piece_bytes(const struct shown *s, const struct dcp_piece *piece
 {
 	uint64_t n;
 
-	if (piece->enc != DCP_ENC_PLAIN || piece->filter != DCP_FILTER_NONE ||
+	if (piece->enc != DCP_ENC_PLAIN || dcp_filter_encodes(piece->filter) ||
 	    dcp_ckd_mul(&n, piece->run_n, s->t->itemsize))
 		return piece->nbytes;
 	return n;
@@ -82,10 +82,8 @@ static void region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t nd
 
 static void how(struct dcp_buf *b, const struct dcp_piece *piece)
 {
-	if (piece->filter == DCP_FILTER_ZSTD)
-		dcp_buf_str(b, " zstd");
-	if (piece->filter == DCP_FILTER_LATIN1)
-		dcp_buf_str(b, " latin1");
+	if (piece->filter != DCP_FILTER_NONE)
+		dcp_buf_printf(b, " %s", dcp_filter_name(piece->filter));
 	if (piece->enc == DCP_ENC_TORCH)
 		dcp_buf_str(b, " torch.save item");
 	if (piece->stride)

@@ -221,6 +221,25 @@ void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n)
 	}
 }
 
+bool dcp_dtype_can_negate(enum dcp_dtype t)
+{
+	return t == DCP_DTYPE_F64 || t == DCP_DTYPE_F32 || t == DCP_DTYPE_F16 ||
+	       t == DCP_DTYPE_BF16 || t == DCP_DTYPE_C32 || t == DCP_DTYPE_C64 ||
+	       t == DCP_DTYPE_C128;
+}
+
+void dcp_dtype_negate(enum dcp_dtype t, void *p, size_t n, bool imaginary)
+{
+	const struct dcp_dtype_info *info = dcp_dtype_info(t);
+	size_t unit = info->swap_unit, step = imaginary ? info->size : unit;
+	uint8_t *top = (uint8_t *)p + step - 1;
+
+	if (!dcp_dtype_can_negate(t))
+		return;
+	for (n *= info->size / step; n--; top += step)
+		*top ^= 0x80;
+}
+
 void dcp_dtype_swap(enum dcp_dtype t, void *p, size_t n)
 {
 	const struct dcp_dtype_info *info = dcp_dtype_info(t);

@@ -66,5 +66,12 @@ enum dcp_dtype dcp_dtype_from_safetensors(const char *name, size_t n);
  */
 void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n);
 
+/* Can dcp_dtype_negate() do it: floating point and complex, with a sign bit of its own? */
+bool dcp_dtype_can_negate(enum dcp_dtype t);
+
+/* Flip the sign of @n little-endian elements in place; with @imaginary only that of the second
+ * half of each (complex types). */
+void dcp_dtype_negate(enum dcp_dtype t, void *p, size_t n, bool imaginary);
+
 /* Reverse the bytes of each swap unit of @n elements in place. */
 void dcp_dtype_swap(enum dcp_dtype t, void *p, size_t n);

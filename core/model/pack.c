@@ -30,7 +30,8 @@ void dcp_pack_pieces(struct dcp_buf *out, const struct dcp_tensor *t)
 	for (size_t i = 0; i < t->npieces; i++) {
 		const struct dcp_piece *p = &t->pieces[i];
 		bool run = !whole_box(p, t->ndim);
-		uint8_t flags = (uint8_t)(p->enc | p->filter << 2 | p->swap << 4 |
+		uint8_t flags = (uint8_t)(p->enc | (p->filter & 3) << 2 | p->swap << 4 |
+					  (p->filter & 4) << 5 |
 					  (p->stride ? HAS_STRIDES : 0) | (run ? HAS_RUN : 0));
 
 		dcp_buf_add(out, &flags, 1);
@@ -67,11 +68,10 @@ static bool get_piece(struct dcp_cur *c, uint32_t ndim, struct dcp_arena *arena,
 	uint64_t file = dcp_cur_varint(c);
 
 	p->enc = flags & 3;
-	p->filter = flags >> 2 & 3;
+	p->filter = (uint8_t)((flags >> 2 & 3) | (flags >> 5 & 4));
 	p->swap = flags >> 4 & 1;
 	p->file = (uint32_t)file;
-	if (p->enc > DCP_ENC_TORCH || p->filter > DCP_FILTER_LATIN1 || flags >> 7 ||
-	    file > UINT32_MAX)
+	if (p->enc > DCP_ENC_TORCH || p->filter > DCP_FILTER_CONJ || file > UINT32_MAX)
 		c->bad = true;
 	p->off = dcp_cur_varint(c);
 	p->nbytes = dcp_cur_varint(c);

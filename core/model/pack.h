@@ -4,7 +4,8 @@
  *
  *   u8      1, the version of this form
  *   varint  number of pieces; then for each
- *     u8      bits 0-1 enc, 2-3 filter, 4 swap, 5 strides follow, 6 a run follows
+ *     u8      bits 0-1 enc, 2-3 filter, 4 swap, 5 strides follow, 6 a run follows,
+ *             7 the third bit of filter
  *     varint  file, off, nbytes
  *     varint  lo[ndim], len[ndim]
  *     varint  stride[ndim]           if bit 5

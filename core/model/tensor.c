@@ -1,7 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/model/tensor.h"
 
+#include "core/base/base.h"
 #include "core/base/ckd.h"
+
+const char *dcp_filter_name(uint8_t filter)
+{
+	static const char *const names[] = {
+		[DCP_FILTER_NONE] = "",
+		[DCP_FILTER_ZSTD] = "zstd",
+		[DCP_FILTER_LATIN1] = "latin1",
+		[DCP_FILTER_NEG] = "negate",
+		[DCP_FILTER_CONJ] = "conjugate",
+	};
+
+	return filter < DCP_LEN(names) ? names[filter] : "";
+}
+
+bool dcp_filter_encodes(uint8_t filter)
+{
+	return filter == DCP_FILTER_ZSTD || filter == DCP_FILTER_LATIN1;
+}
 
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out)
 {

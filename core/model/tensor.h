@@ -13,6 +13,9 @@
  *           DCP_FILTER_ZSTD    compressed
  *           DCP_FILTER_LATIN1  UTF-8 of the bytes taken as Latin-1 text (pickle protocol 2);
  *                              exactly the run_n elements come out
+ *           or the elements are not yet the values, as torch conjugates and negates lazily:
+ *           DCP_FILTER_NEG     flip the sign of every number
+ *           DCP_FILTER_CONJ    flip the sign of every imaginary part
  *   stride  elements between neighbours along each dimension; NULL: row-major over len
  *
  * A piece may hold only a run of the row-major flattening of its box (DeepSpeed ZeRO,
@@ -31,7 +34,13 @@
 #define DCP_MAX_NDIM 64 /* torch's own limit */
 
 enum dcp_enc { DCP_ENC_PLAIN, DCP_ENC_TORCH };
-enum dcp_filter { DCP_FILTER_NONE, DCP_FILTER_ZSTD, DCP_FILTER_LATIN1 };
+enum dcp_filter {
+	DCP_FILTER_NONE,
+	DCP_FILTER_ZSTD,
+	DCP_FILTER_LATIN1,
+	DCP_FILTER_NEG,
+	DCP_FILTER_CONJ,
+};
 
 struct dcp_piece {
 	const uint64_t *lo;     /* ndim */
@@ -97,6 +106,12 @@ struct dcp_sink {
 	int (*sidecar)(void *ctx, const char *name);
 	void *ctx;
 };
+
+/* "zstd", "latin1", "negate", "conjugate"; "" for none. */
+const char *dcp_filter_name(uint8_t filter);
+
+/* Are the bytes of a piece something else than its elements? */
+bool dcp_filter_encodes(uint8_t filter);
 
 /* Elements in a shape; returns false when the product does not fit in 64 bits. */
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);

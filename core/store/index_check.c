@@ -77,7 +77,7 @@ static int check_length(const struct place *at)
 		return dcp_fail(at->err, -EBADMSG, p->off,
 				"%.200s: piece %zu of %zu holds a part of its box with strides",
 				at->file, (size_t)(p - at->t->pieces) + 1, at->t->npieces);
-	if (p->filter != DCP_FILTER_NONE)
+	if (dcp_filter_encodes(p->filter))
 		return 0;
 	if (p->enc == DCP_ENC_TORCH) {
 		if (dcp_ckd_mul(&need, p->run_n, at->t->itemsize))

@@ -146,7 +146,10 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 	view->widen = as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened;
 	view->convert = view->widen;
 	for (size_t i = 0; i < t->npieces; i++)
-		view->convert |= view->backing[i].needed && t->pieces[i].swap;
+		if (view->backing[i].needed) {
+			view->flips |= t->pieces[i].filter != DCP_FILTER_NONE;
+			view->convert |= t->pieces[i].swap || view->flips;
+		}
 	return 0;
 }
 
@@ -230,7 +233,7 @@ int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *
 {
 	struct strided_call call = { view, fn, ctx };
 
-	if (view->widen)
+	if (view->widen || view->flips)
 		return -ENOTSUP;
 	return dcp_strided_tell(&view->tiling, &view->cut, tell_backing, &call);
 }

@@ -70,7 +70,8 @@ const void *dcp_view_header(const struct dcp_view *view, size_t *n);
  * file number @file, open as @fd (borrowed). Destinations count from the end of the header;
  * what no descriptor tells is zeros. @file DCP_VIEW_NO_FILE: a decompressed copy that only
  * this process has. Where s->piece->swap is set the stored elements are big-endian. A negative
- * return of @fn ends it and is returned; -ENOTSUP: the view widens its elements.
+ * return of @fn ends it and is returned; -ENOTSUP: the view widens its elements
+ * or flips their signs.
  */
 #define DCP_VIEW_NO_FILE UINT32_MAX
 typedef int (*dcp_view_strided_fn)(void *ctx, const struct dcp_strided *s, uint32_t file,
@@ -87,11 +88,11 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 /*
  * The same bytes as pointers into mapped files, when they are few enough long runs: fills at
  * most
- * @max entries and returns how many; 0 when copying is the better way (short runs, swapped or
- * widened elements, files that are not mapped); negative as dcp_view_read(). The identity of
- * every file was checked just before. The pointers live as long as the view; touching them may
- * fault if a file is cut meanwhile, so hand them to the kernel, which answers EFAULT, not
- * SIGBUS.
+ * @max entries and returns how many; 0 when copying is the better way (short runs, swapped,
+ * negated or widened elements, files that are not mapped); negative as dcp_view_read(). The
+ * identity of every file was checked just before. The pointers live as long as the view;
+ * touching them may fault if a file is cut meanwhile, so hand them to the kernel, which answers
+ * EFAULT, not SIGBUS.
  */
 int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
 		 int max);

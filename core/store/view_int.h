@@ -42,7 +42,8 @@ struct dcp_view {
 	uint64_t body; /* bytes behind the header */
 	uint32_t unit; /* bytes of one element in the body */
 	bool widen;    /* the body holds converted elements */
-	bool convert;  /* elements must pass through a buffer: widened or byte-swapped */
+	bool flips;    /* signs are flipped on the way: DCP_FILTER_NEG, _CONJ */
+	bool convert;  /* elements must pass through a buffer: widened, byte-swapped, negated */
 };
 
 /* Fill t, tiling and backing of a view whose told tensor and cut are set: find the bytes of

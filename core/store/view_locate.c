@@ -162,6 +162,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 {
 	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
 	struct dcp_piece *told = (struct dcp_piece *)(uintptr_t)&view->told.pieces[i];
+	bool encoded = dcp_filter_encodes(p->filter);
 	struct dcp_source whole, item;
 	const struct dcp_file *file;
 	int rc;
@@ -180,7 +181,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 				(unsigned long long)(p->off + p->nbytes),
 				(unsigned long long)file->size);
 	item = dcp_source_window(&whole, p->off, p->nbytes);
-	if (p->filter != DCP_FILTER_NONE) {
+	if (encoded) {
 		struct dcp_file *d = &view->decoded[view->ndecoded];
 
 		rc = decode(view, &item, p, d, err);
@@ -197,7 +198,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		rc = locate_torch(view, p, &item, p->off, err);
 	if (rc == 0 && p->run_n)
 		rc = check_plain(view, p, err);
-	if (rc == 0 && told->filter == DCP_FILTER_NONE)
+	if (rc == 0 && !encoded)
 		*told = *p;
 	return rc;
 }

@@ -143,16 +143,26 @@ static int touch(struct request *r, uint32_t number)
 	return rc;
 }
 
+/* What a piece stores into what the tensor holds; whole elements. */
+static void to_values(const struct dcp_view *view, const struct dcp_piece *p, char *dst,
+		      uint64_t n)
+{
+	if (p->swap)
+		dcp_dtype_swap(view->t.dtype, dst, n);
+	if (p->filter != DCP_FILTER_NONE)
+		dcp_dtype_negate(view->t.dtype, dst, n, p->filter == DCP_FILTER_CONJ);
+}
+
 /* Bring every run of @s in dimensions from @k on to the byte order of this machine. */
-static void swap_runs(const struct dcp_view *view, const struct dcp_strided *s, uint32_t k,
+static void convert_runs(const struct dcp_view *view, const struct dcp_strided *s, uint32_t k,
 		      char *dst)
 {
 	if (k == s->ndim) {
-		dcp_dtype_swap(view->t.dtype, dst, s->run / view->t.itemsize);
+		to_values(view, s->piece, dst, s->run / view->t.itemsize);
 		return;
 	}
 	for (uint64_t i = 0; i < s->count[k]; i++)
-		swap_runs(view, s, k + 1, dst + i * s->dst_stride[k]);
+		convert_runs(view, s, k + 1, dst + i * s->dst_stride[k]);
 }
 
 struct copy {
@@ -177,12 +187,12 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 	} else {
 		rc = dcp_gather_read(c->dst, b->fd, s, &r->io);
 	}
-	if (rc == 0 && s->piece->swap)
-		swap_runs(r->view, s, 0, c->dst + s->dst);
+	if (rc == 0 && (s->piece->swap || s->piece->filter != DCP_FILTER_NONE))
+		convert_runs(r->view, s, 0, c->dst + s->dst);
 	return rc;
 }
 
-/* A part of one element, which is in one piece or in the padding; never of a swapped one. */
+/* A part of one element, which is in one piece or in the padding; never of a converted one. */
 static int copy_bytes(struct request *r, uint64_t off, char *dst, size_t n)
 {
 	struct copy c = { r, dst };
@@ -200,7 +210,7 @@ static int copy_bytes(struct request *r, uint64_t off, char *dst, size_t n)
 	return 0;
 }
 
-/* Elements [first, first + n) of the cut's array as they are stored, swapped ones swapped. */
+/* Elements [first, first + n) of the cut's array as the tensor has them. */
 static int copy_elements(struct request *r, uint64_t first, char *dst, uint64_t n)
 {
 	const struct dcp_view *view = r->view;

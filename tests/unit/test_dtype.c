@@ -271,6 +271,32 @@ static void names_find_their_type(void **state)
 	assert_string_equal(dcp_dtype_info((enum dcp_dtype)999)->name, "");
 }
 
+static void negating(void **state)
+{
+	static const double real[2] = { 1.5, -0.0 }, complex[4] = { 1, 2, -3, -4 };
+	double d[4];
+	uint16_t h[4] = { 0x3c00, 0x8000, 0x7e01, 0 }; /* C32: 1 - 0i, a NaN and 0 */
+	int32_t whole = 7;
+
+	(void)state;
+	memcpy(d, real, sizeof(real));
+	dcp_dtype_negate(DCP_DTYPE_F64, d, 2, false);
+	assert_true(d[0] == -1.5 && d[1] == 0 && !signbit(d[1]));
+	memcpy(d, complex, sizeof(complex));
+	dcp_dtype_negate(DCP_DTYPE_C128, d, 2, false);
+	assert_true(d[0] == -1 && d[1] == -2 && d[2] == 3 && d[3] == 4);
+	memcpy(d, complex, sizeof(complex));
+	dcp_dtype_negate(DCP_DTYPE_C128, d, 2, true);
+	assert_true(d[0] == 1 && d[1] == -2 && d[2] == -3 && d[3] == 4);
+	dcp_dtype_negate(DCP_DTYPE_C32, h, 2, true);
+	assert_true(h[0] == 0x3c00 && h[1] == 0 && h[2] == 0x7e01 && h[3] == 0x8000);
+	dcp_dtype_negate(DCP_DTYPE_BF16, h, 1, false);
+	assert_true(h[0] == 0xbc00 && h[1] == 0);
+	assert_false(dcp_dtype_can_negate(DCP_DTYPE_I32));
+	dcp_dtype_negate(DCP_DTYPE_I32, &whole, 1, false);
+	assert_int_equal(whole, 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -283,6 +309,7 @@ int main(void)
 		cmocka_unit_test(native_types_are_copied),
 		cmocka_unit_test(swap_reverses_each_unit),
 		cmocka_unit_test(names_find_their_type),
+		cmocka_unit_test(negating),
 	};
 	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }
