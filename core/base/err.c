@@ -32,6 +32,7 @@ int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 {
 	char where[sizeof(err->msg)], whole[2 * sizeof(err->msg) + 2];
 	va_list ap;
+	size_t n;
 
 	if (!err)
 		return code;
@@ -39,6 +40,9 @@ int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 	vsnprintf(where, sizeof(where), fmt, ap);
 	va_end(ap);
 	make_printable(where);
+	n = strlen(where);
+	if (strncmp(err->msg, where, n) == 0 && err->msg[n] == ':')
+		return code; /* a version that is a file: said already */
 	snprintf(whole, sizeof(whole), "%s: %s", where, err->msg);
 	memcpy(err->msg, whole, sizeof(err->msg) - 1); /* a cut message is still a message */
 	return code;

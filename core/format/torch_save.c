@@ -50,7 +50,7 @@ static bool group(const char *file, char *version)
 
 static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err *err)
 {
-	struct dcp_tstate s = { .sink = in->sink };
+	struct dcp_tstate s = { .sink = in->sink, .tuples = true };
 	struct dcp_input input;
 	struct dcp_torch *t;
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);

@@ -54,6 +54,7 @@ static int find_alias(struct teller *w, const struct dcp_torch_tensor *tt, const
 	dcp_buf_varint(&w->scratch, tt->storage_off);
 	dcp_buf_varint(&w->scratch, tt->off);
 	dcp_buf_str(&w->scratch, tt->dtype_name);
+	dcp_buf_varint(&w->scratch, tt->filter);
 	dcp_buf_varint(&w->scratch, tt->ndim);
 	for (uint32_t k = 0; k < tt->ndim; k++) {
 		dcp_buf_varint(&w->scratch, tt->shape[k]);
@@ -101,6 +102,7 @@ static int tell_located(struct teller *w, const struct dcp_leaf *leaf, const cha
 		.stride = tt->row_major ? NULL : tt->stride,
 		.file = s->file,
 		.enc = DCP_ENC_PLAIN,
+		.filter = (uint8_t)tt->filter,
 		.swap = tt->swap,
 	};
 	struct dcp_tensor t = {
@@ -223,7 +225,8 @@ static int tell_too_deep(struct teller *w)
 static int walk(struct teller *w)
 {
 	const struct dcp_tstate *s = w->s;
-	int rc = dcp_pyjson_walk(s->t, dcp_torch_root(s->t), s->prefix, s->nprefix, true,
+	unsigned how = DCP_WALK_INSIDE | (s->tuples ? DCP_WALK_TUPLES : 0);
+	int rc = dcp_pyjson_walk(s->t, dcp_torch_root(s->t), s->prefix, s->nprefix, how,
 				 on_leaf, w);
 
 	if (rc == 0 || w->rc < 0)

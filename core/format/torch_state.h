@@ -25,6 +25,7 @@ struct dcp_tstate {
 	/* Not NULL: why the stream's bytes cannot be found in the file (it is compressed).
 	 * Every tensor with elements gets this error. */
 	const char *sealed;
+	bool tuples; /* tuples are opened like lists, not only looked into */
 	/* Leave out tensors whose key this says true to: somebody else tells them. */
 	bool (*skip)(void *ctx, const char *key);
 	void *ctx;

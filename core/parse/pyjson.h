@@ -15,6 +15,8 @@
  *                                          "data": {"$bytes": base64}}}; column-major ones
  *                                          have "fortran_order": true besides
  *   a tensor                               {"$tensor": key}
+ *   a sparse, quantized, nested or meta    {"$class": "torch.Tensor (torch.sparse_coo)",
+ *   tensor                                 "shape": [3, 3], "indices": {"$tensor": key}, ...}
  *   a class or function                    {"$class": "type", "args": ["module.Name"]}
  *   anything else                          {"$class": "module.Name"} and, where it has them,
  *                                          "args", "kwargs", "state", "items", "dict"
@@ -54,27 +56,33 @@ const char *dcp_pyjson_type(struct dcp_pv v);
  * Walk nested state by torch >= 2.4's rule: mappings are opened; a list is opened when a
  * mapping or a tensor lies in it at any depth; tuples and everything else are leaves. An empty
  * mapping vanishes. Each leaf is told with its path; keys that are not str are spelled as
- * Python's str(). With @inside, tensors nested in a leaf (a tuple, a class) are told too,
- * before the leaf itself, with the path to them: indices and keys as components, "state" or
- * "args" for parts of a class.
+ * Python's str().
+ *
+ * DCP_WALK_INSIDE: tensors nested in a leaf (a tuple, a class) are told too, before the leaf
+ * itself, with the path to them: indices and keys as components; names of the parts of a
+ * tensor that consists of several ("indices"); in a torch.nn.Module the names its parameters
+ * have in state_dict(); else "state" or "args" for parts of a class.
+ * DCP_WALK_TUPLES: tuples are opened like lists.
  */
+enum { DCP_WALK_INSIDE = 1, DCP_WALK_TUPLES = 2 };
+
 struct dcp_leaf {
 	const char *const *path;
 	size_t npath;
 	const char *key; /* components joined with '.' */
 	struct dcp_pv value;
 	bool is_tensor; /* of torch.save: dcp_torch_tensor() gave 1 or an error for it */
-	bool nested;    /* found inside another leaf (only with @inside) */
+	bool nested;    /* found inside another leaf (only with DCP_WALK_INSIDE) */
 };
 typedef int (*dcp_leaf_fn)(void *ctx, const struct dcp_leaf *leaf);
 
 /* @prefix components are put in front of every path. Returns 0, the first non-zero of @fn,
  * -E2BIG, -ENOMEM. */
 int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
-		       const char *const *prefix, size_t nprefix, bool inside, dcp_leaf_fn fn,
+		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
 		       void *ctx);
 int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
-		    size_t nprefix, bool inside, dcp_leaf_fn fn, void *ctx);
+		    size_t nprefix, unsigned how, dcp_leaf_fn fn, void *ctx);
 
 /*
  * Append @v as one JSON value. @path is its key path: a tensor inside it is written as

@@ -16,6 +16,7 @@
 #include "core/base/buf.h"
 #include "core/parse/pickle.h"
 #include "core/parse/pyjson.h"
+#include "core/parse/torch.h"
 
 /* Values inside values; the pickle machine allows more, JSON readers often less. */
 #define DCP_PYJSON_MAX_DEPTH 240
@@ -55,6 +56,7 @@ enum dcp_pyjson_form {
 	DCP_PYJSON_DICT,    /* pairs */
 	DCP_PYJSON_ARRAY,   /* array */
 	DCP_PYJSON_NAME,    /* a GLOBAL */
+	DCP_PYJSON_PARTS,   /* parts: a tensor that consists of several */
 	DCP_PYJSON_CLASS,   /* the other fields */
 	DCP_PYJSON_STORAGE, /* PERSID */
 };
@@ -80,7 +82,12 @@ struct dcp_pyjson_look {
 	const struct dcp_pv *args;
 	size_t nargs;
 	struct dcp_pv kwargs, state; /* NONE: not there */
+	bool module;                 /* state is that of a torch.nn.Module */
+	struct dcp_torch_parts parts;
 };
+
+/* Of the state of a module: does what is in @key go by its own names ("_parameters")? */
+bool dcp_pyjson_unnamed(struct dcp_pv key);
 
 void dcp_pyjson_look(struct dcp_pv v, struct dcp_pyjson_look *out);
 

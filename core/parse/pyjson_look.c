@@ -252,6 +252,30 @@ static bool one_sequence(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 	return true;
 }
 
+bool dcp_pyjson_unnamed(struct dcp_pv key)
+{
+	return dcp_pv_is_str(key, "_parameters") || dcp_pv_is_str(key, "_buffers") ||
+	       dcp_pv_is_str(key, "_modules");
+}
+
+/* What torch.nn.Module keeps in __dict__, whatever the class is called. */
+static bool is_module_state(struct dcp_pv state)
+{
+	const struct dcp_pv *kv, *unused;
+	size_t n = 0, m, found = 0;
+
+	if (state.type != DCP_PV_DICT)
+		return false;
+	kv = dcp_pv_pairs(state, &n);
+	for (size_t i = 0; i < n; i++)
+		if (kv[2 * i].type != DCP_PV_STR)
+			return false;
+		else if (dcp_pyjson_unnamed(kv[2 * i]) &&
+			 dcp_pyjson_mapping(kv[2 * i + 1], &unused, &m))
+			found++;
+	return found >= 3;
+}
+
 /* Which class an object is of, when a function made it. */
 static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 {
@@ -265,6 +289,7 @@ static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 	l->nargs = n;
 	l->kwargs = o->kwargs;
 	l->state = o->state;
+	l->module = is_module_state(o->state);
 	if (o->list.type == DCP_PV_LIST)
 		l->items = dcp_pv_items(o->list, &l->nitems);
 	if (o->dict.type == DCP_PV_DICT)
@@ -297,7 +322,9 @@ static void look_object(struct dcp_pv v, struct dcp_pyjson_look *l)
 	const struct dcp_pv *arg = dcp_pv_items(o->args, &n);
 
 	look_class(o, l);
-	if (look_bytes(v, &l->text, false))
+	if (dcp_torch_parts(v, &l->parts))
+		l->form = DCP_PYJSON_PARTS;
+	else if (look_bytes(v, &l->text, false))
 		l->form = DCP_PYJSON_BYTES;
 	else if (is_plain_ordered(v)) {
 		l->form = DCP_PYJSON_DICT;

@@ -117,10 +117,14 @@ static const char *type_of_object(struct dcp_pv v)
 	if (dcp_torch_is_tensor(v))
 		return type_of_tensor(v);
 	dcp_pyjson_look(v, &l);
+	if (l.form == DCP_PYJSON_PARTS)
+		return l.parts.kind;
 	if (l.form == DCP_PYJSON_ARRAY)
 		return type_of_array(&l.array);
 	if (l.class.type != DCP_PV_GLOBAL)
 		return "object";
+	if (strncmp(l.class.node->full, "torch._tensor._rebuild_from_type", 32) == 0)
+		return type_of_tensor(v); /* a subclass that rebuilds itself */
 	type = v.node->obj->called ? type_by_function(l.class) : NULL;
 	return type ? type : dcp_pyjson_class(l.class);
 }

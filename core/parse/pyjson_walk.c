@@ -13,7 +13,7 @@ struct walk {
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
 	uint64_t visits, max_visits;
-	bool inside;
+	unsigned how;
 	dcp_leaf_fn fn;
 	void *ctx;
 };
@@ -47,6 +47,11 @@ uint64_t dcp_pyjson_allowed(const struct dcp_pystream *s, uint64_t least, uint64
 static bool is_tensor(const struct walk *w, struct dcp_pv v)
 {
 	return w->s && w->s->is_tensor(v);
+}
+
+static bool is_torch(const struct walk *w)
+{
+	return w->s && w->s->is_tensor == dcp_torch_is_tensor;
 }
 
 /* A value and its @n parts were looked at; numbers and the like are nearly free. */
@@ -142,6 +147,43 @@ static int find_under(struct walk *w, const char *name, struct dcp_pv v)
 	return r;
 }
 
+/* Parameters, buffers and modules go by their own names, as in state_dict(). */
+static int find_in_module(struct walk *w, struct dcp_pv state)
+{
+	const struct dcp_pv *kv, *own;
+	size_t n = 0, nown;
+	int r = 0;
+
+	kv = dcp_pv_pairs(state, &n);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		struct dcp_pv key = kv[2 * i], value = kv[2 * i + 1];
+
+		if (dcp_pyjson_unnamed(key) && dcp_pyjson_mapping(value, &own, &nown))
+			r = find_in_pairs(w, own, nown);
+		else
+			r = find_under(w, key.node->data, value);
+	}
+	return r;
+}
+
+static int find_in_parts(struct walk *w, const struct dcp_torch_parts *p)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < p->n; i++) {
+		if (!p->part[i].self) {
+			r = find_under(w, p->part[i].name, p->part[i].value);
+			continue;
+		}
+		r = dcp_pyjson_push(&w->path, p->part[i].name, strlen(p->part[i].name));
+		if (r < 0)
+			return r;
+		r = tell(w, p->part[i].value, true, true);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
 static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
 {
 	int r = 0;
@@ -156,7 +198,7 @@ static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
 	if (r == 0)
 		r = find_under(w, "kwargs", l->kwargs);
 	if (r == 0)
-		r = find_under(w, "state", l->state);
+		r = l->module ? find_in_module(w, l->state) : find_under(w, "state", l->state);
 	if (r == 0)
 		r = find_in_items(w, l->items, l->nitems);
 	return r == 0 ? find_in_pairs(w, l->pairs, l->npairs) : r;
@@ -187,6 +229,9 @@ static int find_tensors(struct walk *w, struct dcp_pv v)
 	case DCP_PYJSON_DICT:
 		r = find_in_pairs(w, l.pairs, l.npairs);
 		break;
+	case DCP_PYJSON_PARTS:
+		r = is_torch(w) ? find_in_parts(w, &l.parts) : 0;
+		break;
 	case DCP_PYJSON_CLASS:
 		r = find_in_class(w, &l);
 		break;
@@ -204,6 +249,19 @@ static int find_tensors(struct walk *w, struct dcp_pv v)
 
 /* ---- leaves ---- */
 
+static bool is_sequence(const struct walk *w, struct dcp_pv v)
+{
+	return v.type == DCP_PV_LIST || (v.type == DCP_PV_TUPLE && w->how & DCP_WALK_TUPLES);
+}
+
+/* Any tensor at all, also one that consists of several. */
+static bool counts_as_tensor(const struct walk *w, struct dcp_pv v)
+{
+	struct dcp_torch_parts parts;
+
+	return is_tensor(w, v) || (is_torch(w) && dcp_torch_parts(v, &parts));
+}
+
 /* 1: a mapping or a tensor lies in this list at some depth; 0: neither does. */
 static int list_is_open(struct walk *w, struct dcp_pv list, unsigned depth)
 {
@@ -218,9 +276,10 @@ static int list_is_open(struct walk *w, struct dcp_pv list, unsigned depth)
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		if (!may_hold(item[i]))
 			continue;
-		if (dcp_pyjson_mapping(item[i], &pairs, &npairs) || is_tensor(w, item[i]))
+		if (dcp_pyjson_mapping(item[i], &pairs, &npairs) ||
+		    counts_as_tensor(w, item[i]))
 			return 1;
-		if (item[i].type == DCP_PV_LIST)
+		if (is_sequence(w, item[i]))
 			r = list_is_open(w, item[i], depth + 1);
 	}
 	return r;
@@ -267,7 +326,7 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 
 	if (is_tensor(w, v))
 		return tell(w, v, true, false);
-	if (w->inside)
+	if (w->how & DCP_WALK_INSIDE)
 		r = find_tensors(w, v);
 	return r ? r : tell(w, v, false, false);
 }
@@ -282,7 +341,7 @@ static int walk(struct walk *w, struct dcp_pv v)
 	if (r < 0)
 		return r;
 	mapping = dcp_pyjson_mapping(v, &in, &n);
-	if (!mapping && v.type == DCP_PV_LIST)
+	if (!mapping && is_sequence(w, v))
 		open = list_is_open(w, v, 0);
 	if (open < 0)
 		return open;
@@ -302,7 +361,7 @@ static int walk(struct walk *w, struct dcp_pv v)
 }
 
 int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
-		       const char *const *prefix, size_t nprefix, bool inside, dcp_leaf_fn fn,
+		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
 		       void *ctx)
 {
 	struct walk *w = calloc(1, sizeof(*w));
@@ -312,7 +371,7 @@ int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
 		return -ENOMEM;
 	w->s = s;
 	w->max_visits = DCP_PYJSON_VISITS_OF(s);
-	w->inside = inside;
+	w->how = how;
 	w->fn = fn;
 	w->ctx = ctx;
 	r = dcp_pyjson_path_init(&w->path, prefix, nprefix);
@@ -324,10 +383,9 @@ int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
 }
 
 int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
-		    size_t nprefix, bool inside, dcp_leaf_fn fn, void *ctx)
+		    size_t nprefix, unsigned how, dcp_leaf_fn fn, void *ctx)
 {
 	struct dcp_pystream s;
 
-	return dcp_pyjson_walk_in(dcp_pyjson_torch(t, &s), root, prefix, nprefix, inside, fn,
-				  ctx);
+	return dcp_pyjson_walk_in(dcp_pyjson_torch(t, &s), root, prefix, nprefix, how, fn, ctx);
 }

@@ -284,6 +284,32 @@ static int write_part(struct writer *x, const char *name, struct dcp_pv v)
 	return r;
 }
 
+/* As find_in_module() in pyjson_walk.c names what is in it. */
+static int write_module(struct writer *x, struct dcp_pv state)
+{
+	const struct dcp_pv *kv, *own;
+	size_t n = 0, nown;
+	int r = 0;
+
+	kv = dcp_pv_pairs(state, &n);
+	dcp_jsonw_key(&x->w, "state");
+	dcp_jsonw_object(&x->w);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		struct dcp_pv key = kv[2 * i], value = kv[2 * i + 1];
+
+		if (!text_fits(x, key.node)) {
+			r = -E2BIG;
+		} else if (dcp_pyjson_unnamed(key) && dcp_pyjson_mapping(value, &own, &nown)) {
+			dcp_jsonw_key(&x->w, key.node->data);
+			r = write_pairs(x, own, nown);
+		} else {
+			r = write_part(x, key.node->data, value);
+		}
+	}
+	dcp_jsonw_end(&x->w);
+	return r;
+}
+
 static int write_args(struct writer *x, const struct dcp_pyjson_look *l)
 {
 	int r = dcp_pyjson_push(&x->path, "args", 4);
@@ -310,7 +336,7 @@ static int write_class(struct writer *x, const struct dcp_pyjson_look *l)
 	if (r == 0 && l->kwargs.type != DCP_PV_NONE)
 		r = write_part(x, "kwargs", l->kwargs);
 	if (r == 0 && l->state.type != DCP_PV_NONE)
-		r = write_part(x, "state", l->state);
+		r = l->module ? write_module(x, l->state) : write_part(x, "state", l->state);
 	if (r == 0 && l->items) {
 		dcp_jsonw_key(&x->w, "items");
 		r = write_items(x, l->items, l->nitems);
@@ -318,6 +344,41 @@ static int write_class(struct writer *x, const struct dcp_pyjson_look *l)
 	if (r == 0 && l->pairs) {
 		dcp_jsonw_key(&x->w, "dict");
 		r = write_pairs(x, l->pairs, l->npairs);
+	}
+	dcp_jsonw_end(&x->w);
+	return r;
+}
+
+static int write_marker(struct writer *x, const char *name, size_t npath)
+{
+	const char *key = dcp_pyjson_path_key(&x->path, npath);
+
+	if (!key)
+		return -ENOMEM;
+	open_named(x, name);
+	dcp_jsonw_str(&x->w, key);
+	dcp_jsonw_end(&x->w);
+	return 0;
+}
+
+/* A tensor that consists of several: what it is made of. */
+static int write_parts(struct writer *x, const struct dcp_torch_parts *p)
+{
+	int r = 0;
+
+	open_named(x, "$class");
+	dcp_jsonw_str(&x->w, p->kind);
+	for (size_t i = 0; r == 0 && i < p->n; i++) {
+		if (!p->part[i].self) {
+			r = write_part(x, p->part[i].name, p->part[i].value);
+			continue;
+		}
+		dcp_jsonw_key(&x->w, p->part[i].name);
+		r = dcp_pyjson_push(&x->path, p->part[i].name, strlen(p->part[i].name));
+		if (r < 0)
+			return r;
+		r = write_marker(x, "$tensor", x->path.n);
+		dcp_pyjson_pop(&x->path);
 	}
 	dcp_jsonw_end(&x->w);
 	return r;
@@ -339,18 +400,6 @@ static void write_scalar(struct writer *x, struct dcp_pv v)
 		dcp_jsonw_str_n(&x->w, v.node->data, v.node->n);
 	else
 		dcp_jsonw_bigint(&x->w, (const uint8_t *)v.node->data, v.node->n);
-}
-
-static int write_marker(struct writer *x, const char *name, size_t npath)
-{
-	const char *key = dcp_pyjson_path_key(&x->path, npath);
-
-	if (!key)
-		return -ENOMEM;
-	open_named(x, name);
-	dcp_jsonw_str(&x->w, key);
-	dcp_jsonw_end(&x->w);
-	return 0;
 }
 
 static int write_form(struct writer *x, struct dcp_pv v)
@@ -379,6 +428,8 @@ static int write_form(struct writer *x, struct dcp_pv v)
 		return write_name(x, v);
 	case DCP_PYJSON_STORAGE:
 		return write_storage(x, v);
+	case DCP_PYJSON_PARTS:
+		return write_parts(x, &l.parts);
 	case DCP_PYJSON_CLASS:
 		return write_class(x, &l);
 	}

@@ -9,6 +9,7 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/parse/magic.h"
 #include "core/parse/torch_int.h"
 #include "core/parse/zip.h"
 
@@ -104,6 +105,50 @@ static int survey(const struct dcp_zip_member *m, size_t n, const char *prefix, 
 	return 0;
 }
 
+/* Zip archives that others write, by a member only they have. */
+static const char *other_archive(const struct dcp_zip_member *m, size_t n)
+{
+	static const struct {
+		const char *name, *what;
+	} known[] = {
+		{ "serialized_exported_program.json", "a torch.export program (.pt2)" },
+		{ "archive_format", "a torch.export package (.pt2)" },
+		{ "models/model.json", "a torch.export package (.pt2)" },
+		{ "model.json", "a TorchScript archive of torch 1.0" },
+		{ "model.weights.h5", "a Keras model (.keras)" },
+		{ "Manifest.json", "a Core ML package" },
+	};
+
+	for (size_t i = 0; i < n; i++) {
+		size_t len = strlen(m[i].name);
+
+		if (len > 4 && strcmp(m[i].name + len - 4, ".npy") == 0)
+			return "an .npz archive of numpy";
+		for (size_t k = 0; k < DCP_LEN(known); k++) {
+			size_t want = strlen(known[k].name);
+
+			if (len >= want && strcmp(m[i].name + len - want, known[k].name) == 0 &&
+			    (len == want || m[i].name[len - want - 1] == '/'))
+				return known[k].what;
+		}
+	}
+	return NULL;
+}
+
+static bool has_pickle(const struct dcp_zip_member *m, size_t n)
+{
+	static const char *const names[] = { "/data.pkl", "/constants.pkl" };
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < DCP_LEN(names); k++) {
+			const char *slash = strchr(m[i].name, '/');
+
+			if (slash && strcmp(slash, names[k]) == 0)
+				return true;
+		}
+	return false;
+}
+
 static int take_records(struct dcp_torch *t, const struct dcp_zip_member *m, size_t n,
 			const char *prefix, size_t prefix_n, size_t ndata, struct dcp_err *err)
 {
@@ -131,7 +176,8 @@ static int locate(const struct dcp_torch *t, const struct dcp_zip_member *m, uin
 	if (!m->stored)
 		return dcp_fail(
 			err, -ENOTSUP, m->header_off,
-			"member \"%s\" is compressed or encrypted; torch.save never does that",
+			"member \"%s\" is compressed or encrypted; torch.save never does that: "
+			"write the file again with torch.save(torch.load(...))",
 			m->name);
 	return dcp_zip_data(&t->src, m, off, err);
 }
@@ -165,12 +211,15 @@ static int open_zip(struct dcp_torch *t, struct dcp_err *err)
 	struct dcp_zip_member *m = NULL;
 	struct archive a = { 0 };
 	size_t n = 0, prefix_n;
-	const char *slash;
+	const char *slash, *other;
 	uint64_t off = 0;
 	int r = dcp_zip_list(&t->src, &t->arena, &m, &n, err);
 
 	if (r < 0)
 		return r;
+	other = has_pickle(m, n) ? NULL : other_archive(m, n);
+	if (other)
+		return dcp_fail(err, -ENOTSUP, 0, "not a torch.save archive, but %s", other);
 	slash = n ? strchr(m[0].name, '/') : NULL;
 	if (!slash)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
@@ -202,18 +251,18 @@ static bool starts_with(const struct dcp_torch *t, size_t at, const char *magic,
 
 static int open_stream(struct dcp_torch *t, struct dcp_err *err)
 {
+	const char *other = dcp_magic(t->head, t->head_n);
+
 	if (starts_with(t, 0, "PK\3\4", 4) || starts_with(t, 0, "PK\5\6", 4))
 		return open_zip(t, err);
-	if (starts_with(t, 0, "PYTORCH1", 8))
-		return dcp_fail(err, -ENOTSUP, 0, "\"PYTORCH1\" container, a preview of 2018");
 	if (starts_with(t, 257, "ustar", 5))
-		return dcp_fail(
-			err, -ENOTSUP, 0,
-			"tar container of torch 0.1; load and save it with torch < 2.6");
+		return dcp_torch_open_tar(t, err);
 	if (starts_with(t, 0, "\x80", 1))
 		return dcp_torch_open_legacy(t, err);
 	if (!t->head_n)
 		return dcp_fail(err, -EBADMSG, 0, "empty; expected a torch.save stream");
+	if (other)
+		return dcp_fail(err, -ENOTSUP, 0, "not a torch.save stream, but %s", other);
 	return dcp_fail(
 		err, -EBADMSG, 0,
 		"not a torch.save stream: starts with 0x%02x, expected a zip archive or a "

@@ -2,9 +2,9 @@
 /*
  * torch: what is in a torch.save stream, and where do its tensors' bytes lie?
  *
- * Both containers: the zip archive (torch >= 1.6; data.pkl, data/<key>, byteorder), and the
- * five pickles in a row of older torch (or _use_new_zipfile_serialization=False). The
- * stream may be a whole file or one item inside a .distcp (pass a window).
+ * All containers: the zip archive (torch >= 1.6; data.pkl, data/<key>, byteorder), the five
+ * pickles in a row of older torch (or _use_new_zipfile_serialization=False), the tar of torch
+ * 0.1. The stream may be a whole file or one item inside a .distcp (pass a window).
  *
  * Sources: torch/serialization.py, torch/_utils.py, caffe2/serialize/inline_container.cc.
  */
@@ -30,16 +30,17 @@ struct dcp_torch_tensor {
 	uint64_t shape[DCP_MAX_NDIM];
 	uint64_t stride[DCP_MAX_NDIM]; /* elements */
 	uint64_t off;                  /* of element (0, ...), from the start of the stream */
-	uint64_t storage_off; /* of the storage it is a view of: equal for tied tensors */
-	bool swap;            /* big-endian elements */
-	bool row_major;       /* strides are those of a dense row-major array */
+	uint64_t storage_off;   /* of the storage it is a view of: equal for tied tensors */
+	bool swap;              /* big-endian elements */
+	enum dcp_filter filter; /* DCP_FILTER_NONE, _NEG or _CONJ */
+	bool row_major;         /* strides are those of a dense row-major array */
 };
 
 /*
  * Open a stream and parse its object. @src must outlive the result.
  * @memory limits what the parsed object may take (0: 192 MiB).
- * Returns 0, -EBADMSG, -ENOTSUP (TorchScript, tar-era or "PYTORCH1" files, compressed
- * members: named in @err), -E2BIG, -ENOMEM, or what the source gave.
+ * Returns 0, -EBADMSG, -ENOTSUP (TorchScript, "PYTORCH1" files, compressed members,
+ * files of others: named in @err), -E2BIG, -ENOMEM, or what the source gave.
  */
 int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch **out,
 		   struct dcp_err *err);
@@ -53,9 +54,10 @@ struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
 
 /*
  * Is @v a tensor? Parameter and subclass wrappers are looked through.
- * Returns 1 and fills @out: a dense tensor, every bound checked against its storage record.
- * Returns 0: not a tensor. Negative: a tensor whose description is damaged (-EBADMSG) or of a
- * kind without dense strided bytes (-ENOTSUP: sparse, quantized, meta, nested), told in @err.
+ * Returns 1 and fills @out: a dense tensor, every bound checked against its storage record; of
+ * a quantized one its integers. Returns 0: not a tensor. Negative: a tensor whose description
+ * is damaged (-EBADMSG) or of a kind without dense strided bytes (-ENOTSUP: sparse, meta,
+ * nested, subclasses), told in @err.
  */
 int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
 		     struct dcp_err *err);
@@ -64,8 +66,27 @@ int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torc
  * DCP_DTYPE_OTHER to us; 0: no such dtype. */
 uint32_t dcp_torch_itemsize(const char *name);
 
-/* Would dcp_torch_tensor() give anything but 0? Looks at @v alone. */
+/* Is it one tensor, sound or damaged? Not one that consists of several. Looks at @v alone. */
 bool dcp_torch_is_tensor(struct dcp_pv v);
+
+/*
+ * A tensor that is no single run of numbers, taken apart: sparse, quantized, nested, meta.
+ * Some parts are tensors, others facts about it.
+ */
+struct dcp_torch_part {
+	const char *name; /* as torch calls it: "indices", "scale" */
+	struct dcp_pv value;
+	bool self; /* the value is the tensor itself: dcp_torch_tensor() gives this part of it
+		    */
+};
+struct dcp_torch_parts {
+	const char *kind; /* "torch.Tensor (torch.sparse_coo)" */
+	struct dcp_torch_part part[8];
+	size_t n;
+};
+
+/* False: no such tensor, or a damaged one. Looks at @v alone. */
+bool dcp_torch_parts(struct dcp_pv v, struct dcp_torch_parts *out);
 
 /*
  * [off, off + n) of a BYTES or BYTEARRAY of this stream, also of one too long to have been

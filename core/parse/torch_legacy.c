@@ -289,7 +289,8 @@ static int skip_preamble(struct dcp_torch *t, uint64_t *off, struct dcp_err *err
 		int code;
 		const char *says;
 	} parts[] = {
-		{ is_magic, -EBADMSG, "a pickle, but not of torch.save: no magic number" },
+		{ is_magic, -EBADMSG,
+		  "a pickle, but not of torch.save: no magic number (pickle.dump or joblib?)" },
 		{ is_version, -ENOTSUP, "legacy container of another version than 1001" },
 		{ is_sys_info, -EBADMSG, "legacy container without facts about its host" },
 	};

@@ -66,7 +66,7 @@ static bool from_torch(struct dcp_pv v)
 	       (v.node->module[5] == '\0' || v.node->module[5] == '.');
 }
 
-static const char *storage_dtype(struct dcp_pv class)
+const char *dcp_torch_storage_dtype(struct dcp_pv class)
 {
 	if (!from_torch(class))
 		return NULL;
@@ -110,7 +110,7 @@ int dcp_torch_storage_id(struct dcp_pv id, struct dcp_torch_storage *out, struct
 			err, -EBADMSG, DCP_ERR_NO_OFFSET,
 			"persistent id is not (\"storage\", class, key, location, count)");
 	s.key = dcp_pv_str(part[2]);
-	s.dtype_name = storage_dtype(part[1]);
+	s.dtype_name = dcp_torch_storage_dtype(part[1]);
 	if (!s.dtype_name)
 		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, "unknown storage class %s.%s",
 				part[1].node->module, part[1].node->name);
@@ -126,40 +126,30 @@ int dcp_torch_storage_id(struct dcp_pv id, struct dcp_torch_storage *out, struct
 
 /* ---- rebuild calls ---- */
 
-enum kind {
-	KIND_NONE,    /* no tensor */
-	KIND_V1,      /* storage, offset, size, stride */
-	KIND_V2,      /* + requires_grad, hooks[, metadata] */
-	KIND_V3,      /* + requires_grad, hooks, dtype[, metadata] */
-	KIND_WRAPPED, /* the first argument is the tensor */
-	KIND_TYPED,   /* function, class, arguments, state */
-	KIND_REFUSED,
-};
-
 /* clang-format off */
 static const struct rebuild {
 	const char *name;
-	enum kind kind;
-	const char *what; /* a refused kind, in words */
+	enum dcp_torch_kind kind;
+	const char *what; /* one without dense bytes of its own, in words */
 } rebuilds[] = {
-	{ "_rebuild_tensor_v2",                       KIND_V2, NULL },
-	{ "_rebuild_parameter",                       KIND_WRAPPED, NULL },
-	{ "_rebuild_tensor_v3",                       KIND_V3, NULL },
-	{ "_rebuild_tensor",                          KIND_V1, NULL },
-	{ "_rebuild_parameter_with_state",            KIND_WRAPPED, NULL },
-	{ "_rebuild_from_type_v2",                    KIND_TYPED, NULL },
-	{ "_rebuild_from_type",                       KIND_TYPED, NULL },
-	{ "_rebuild_device_tensor_from_cpu_tensor",   KIND_WRAPPED, NULL },
-	{ "_rebuild_sparse_tensor",                   KIND_REFUSED, "sparse tensor" },
-	{ "_rebuild_sparse_csr_tensor",               KIND_REFUSED, "sparse tensor" },
-	{ "_rebuild_nested_tensor",                   KIND_REFUSED, "nested tensor" },
-	{ "rebuild_njt",                              KIND_REFUSED, "nested tensor" },
-	{ "_rebuild_njt",                             KIND_REFUSED, "nested tensor" },
-	{ "_rebuild_qtensor",                         KIND_REFUSED, "quantized tensor" },
-	{ "_rebuild_meta_tensor_no_storage",          KIND_REFUSED, "meta tensor" },
-	{ "_rebuild_wrapper_subclass",                KIND_REFUSED, "wrapper subclass of tensor" },
-	{ "_rebuild_device_tensor_from_numpy",        KIND_REFUSED, "tensor kept as numpy array" },
-	{ "_rebuild_xla_tensor",                      KIND_REFUSED, "tensor kept as numpy array" },
+	{ "_rebuild_tensor_v2",                       DCP_TORCH_V2, NULL },
+	{ "_rebuild_parameter",                       DCP_TORCH_WRAPPED, NULL },
+	{ "_rebuild_tensor_v3",                       DCP_TORCH_V3, NULL },
+	{ "_rebuild_tensor",                          DCP_TORCH_V1, NULL },
+	{ "_rebuild_parameter_with_state",            DCP_TORCH_WRAPPED, NULL },
+	{ "_rebuild_from_type_v2",                    DCP_TORCH_TYPED, NULL },
+	{ "_rebuild_from_type",                       DCP_TORCH_TYPED, NULL },
+	{ "_rebuild_device_tensor_from_cpu_tensor",   DCP_TORCH_WRAPPED, NULL },
+	{ "_rebuild_sparse_tensor",                   DCP_TORCH_SPARSE, "sparse tensor" },
+	{ "_rebuild_sparse_csr_tensor",               DCP_TORCH_SPARSE, "sparse tensor" },
+	{ "_rebuild_nested_tensor",                   DCP_TORCH_NESTED, "nested tensor" },
+	{ "rebuild_njt",                              DCP_TORCH_JAGGED, "nested tensor" },
+	{ "_rebuild_njt",                             DCP_TORCH_JAGGED, "nested tensor" },
+	{ "_rebuild_qtensor",                         DCP_TORCH_QUANTIZED, "quantized tensor" },
+	{ "_rebuild_meta_tensor_no_storage",          DCP_TORCH_META, "meta tensor" },
+	{ "_rebuild_wrapper_subclass",                DCP_TORCH_SUBCLASS, "wrapper subclass of tensor" },
+	{ "_rebuild_device_tensor_from_numpy",        DCP_TORCH_REFUSED, "tensor kept as numpy array" },
+	{ "_rebuild_xla_tensor",                      DCP_TORCH_REFUSED, "tensor kept as numpy array" },
 };
 /* clang-format on */
 
@@ -226,9 +216,8 @@ static bool last_element(const struct dcp_torch_tensor *x, uint64_t *out)
 	return true;
 }
 
-/* Place @x, whose first element is number @first of the view @s, whose bytes start at @base. */
-static int place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *s, uint64_t first,
-		 uint64_t base, struct dcp_err *err)
+int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *s,
+		    uint64_t first, uint64_t base, struct dcp_err *err)
 {
 	uint64_t volume, bytes, last = 0, end, view = s->view_n * s->itemsize;
 
@@ -281,7 +270,9 @@ static int locate_record(const struct dcp_torch *t, const struct dcp_torch_stora
 				s->key, rec->size, s->numel, s->itemsize);
 	if (rec->member && !rec->member->stored)
 		return dcp_fail(err, -ENOTSUP, rec->member->header_off,
-				"storage \"%s\" is compressed or encrypted", s->key);
+				"storage \"%s\" is compressed or encrypted: write the file "
+				"again with torch.save(torch.load(...))",
+				s->key);
 	if (rec->off == DCP_TORCH_UNLOCATED) {
 		r = dcp_zip_data(&t->src, rec->member, &rec->off, err);
 		if (r < 0)
@@ -291,7 +282,7 @@ static int locate_record(const struct dcp_torch *t, const struct dcp_torch_stora
 	return 0;
 }
 
-static int take_dtype(struct dcp_torch_tensor *x, const char *name, struct dcp_err *err)
+int dcp_torch_take_dtype(struct dcp_torch_tensor *x, const char *name, struct dcp_err *err)
 {
 	x->dtype = dcp_dtype_from_torch(name, strlen(name));
 	x->itemsize = dcp_torch_itemsize(name);
@@ -303,28 +294,40 @@ static int take_dtype(struct dcp_torch_tensor *x, const char *name, struct dcp_e
 	return 0;
 }
 
-/* A complex conjugate or negation that torch has not carried out: the bytes are not the values.
- */
-static int check_metadata(struct dcp_pv meta, struct dcp_err *err)
+/* Is the view of that name on? Anything but a plain "no" counts as yes. */
+static bool is_on(struct dcp_pv meta, const char *view)
 {
-	static const char *const views[] = { "conj", "neg" };
+	const struct dcp_pv *set = dcp_pv_get(meta, view);
+	uint64_t on = 0;
 
-	for (size_t i = 0; i < DCP_LEN(views); i++) {
-		const struct dcp_pv *set = dcp_pv_get(meta, views[i]);
-		uint64_t on = 0;
+	return set && !(set->type == DCP_PV_BOOL && !set->b) && (!dcp_pv_u64(*set, &on) || on);
+}
 
-		if (set && (!dcp_pv_u64(*set, &on) || on))
-			return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-					"%s view: the stored bytes are not the tensor's values",
-					i == 0 ? "conjugate" : "negative");
-	}
+/* A complex conjugate or a negation that torch has not carried out: the bytes are not yet the
+ * values. */
+static int take_metadata(struct dcp_torch_tensor *x, struct dcp_pv meta, struct dcp_err *err)
+{
+	bool conj = is_on(meta, "conj"), neg = is_on(meta, "neg");
+	uint8_t halves = dcp_dtype_info(x->dtype)->size / 2;
+
+	if (!conj && !neg)
+		return 0;
+	if (conj && neg)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"a view that is conjugate and negative at once");
+	if (!dcp_dtype_can_negate(x->dtype) ||
+	    (conj && dcp_dtype_info(x->dtype)->swap_unit != halves))
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"%s view of %s: the stored bytes are not the tensor's values",
+				conj ? "conjugate" : "negative", x->dtype_name);
+	x->filter = conj ? DCP_FILTER_CONJ : DCP_FILTER_NEG;
 	return 0;
 }
 
-static int dense(const struct dcp_torch *t, enum kind kind, const struct dcp_pv *arg, size_t n,
-		 struct dcp_torch_tensor *out, struct dcp_err *err)
+static int dense(const struct dcp_torch *t, enum dcp_torch_kind kind, const struct dcp_pv *arg,
+		 size_t n, struct dcp_torch_tensor *out, struct dcp_err *err)
 {
-	size_t least = kind == KIND_V1 ? 4 : kind == KIND_V2 ? 6 : 7;
+	size_t least = kind == DCP_TORCH_V1 ? 4 : kind == DCP_TORCH_V2 ? 6 : 7;
 	struct dcp_torch_tensor x = { 0 };
 	struct dcp_torch_storage s;
 	uint64_t first = 0;
@@ -340,19 +343,20 @@ static int dense(const struct dcp_torch *t, enum kind kind, const struct dcp_pv 
 	if (r < 0)
 		return r;
 	dtype = s.dtype_name;
-	if (kind == KIND_V3) {
+	if (kind == DCP_TORCH_V3) {
 		if (!from_torch(arg[6]))
 			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 					"tensor in storage \"%s\" without a dtype", s.key);
 		dtype = arg[6].node->name;
 	}
-	r = take_dtype(&x, dtype, err);
+	r = dcp_torch_take_dtype(&x, dtype, err);
 	if (r == 0 && n > least)
-		r = check_metadata(arg[least], err);
+		r = take_metadata(&x, arg[least], err);
 	if (r == 0)
 		r = locate_record(t, &s, &x.storage_off, err);
 	if (r == 0)
-		r = place(&x, &s, first, x.storage_off + s.view_off * s.itemsize, err);
+		r = dcp_torch_place(&x, &s, first, x.storage_off + s.view_off * s.itemsize,
+				    err);
 	if (r < 0)
 		return r;
 	x.swap = t->big_endian && x.itemsize > 1;
@@ -360,15 +364,33 @@ static int dense(const struct dcp_torch *t, enum kind kind, const struct dcp_pv 
 	return 1;
 }
 
-struct call {
-	enum kind kind;
-	const struct rebuild *how;
-	const struct dcp_pv *arg;
-	size_t n;
-};
+/* The integers of a quantized tensor; packed ones have no element of whole bytes. */
+static int int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
+		    struct dcp_torch_tensor *out, struct dcp_err *err)
+{
+	static const struct {
+		const char *name;
+		enum dcp_dtype dtype;
+	} stored[] = { { "qint8", DCP_DTYPE_I8 },
+		       { "quint8", DCP_DTYPE_U8 },
+		       { "qint32", DCP_DTYPE_I32 } };
+	struct dcp_torch_tensor x;
+	int r = dense(t, DCP_TORCH_V1, arg, 4, &x, err);
 
-/* The innermost rebuild call of @v. Returns 1, 0 (no tensor), or -EBADMSG. */
-static int unwrap(struct dcp_pv v, struct call *out, struct dcp_err *err)
+	for (size_t i = 0; r == 1 && i < DCP_LEN(stored); i++)
+		if (strcmp(stored[i].name, x.dtype_name) == 0) {
+			x.dtype = stored[i].dtype;
+			snprintf(x.dtype_name, sizeof(x.dtype_name), "%s",
+				 dcp_dtype_info(x.dtype)->name);
+			*out = x;
+			return 1;
+		}
+	return r < 0 ? r
+		     : dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"quantized tensor of %s: its numbers are packed", x.dtype_name);
+}
+
+int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err)
 {
 	struct dcp_pv callable, args;
 
@@ -381,15 +403,15 @@ static int unwrap(struct dcp_pv v, struct call *out, struct dcp_err *err)
 		size_t n = 0;
 		const struct dcp_pv *arg = dcp_pv_items(args, &n);
 
-		*out = (struct call){ how->kind, how, arg, n };
-		if (how->kind == KIND_NONE)
+		*out = (struct dcp_torch_call){ how->kind, how->what, arg, n };
+		if (how->kind == DCP_TORCH_NONE)
 			return 0;
-		if (how->kind != KIND_WRAPPED && how->kind != KIND_TYPED)
+		if (how->kind != DCP_TORCH_WRAPPED && how->kind != DCP_TORCH_TYPED)
 			return 1;
-		if (how->kind == KIND_WRAPPED && n > 0 && arg[0].type == DCP_PV_OBJECT) {
+		if (how->kind == DCP_TORCH_WRAPPED && n > 0 && arg[0].type == DCP_PV_OBJECT) {
 			callable = arg[0].node->obj->callable;
 			args = arg[0].node->obj->args;
-		} else if (how->kind == KIND_TYPED && n > 2) {
+		} else if (how->kind == DCP_TORCH_TYPED && n > 2) {
 			callable = arg[0];
 			args = arg[2];
 		} else {
@@ -401,23 +423,42 @@ static int unwrap(struct dcp_pv v, struct call *out, struct dcp_err *err)
 			WRAPPERS_MAX);
 }
 
+/* Has a tensor of this kind a place in a storage, sound or not? */
+static bool is_dense(enum dcp_torch_kind kind)
+{
+	return kind == DCP_TORCH_V1 || kind == DCP_TORCH_V2 || kind == DCP_TORCH_V3 ||
+	       kind == DCP_TORCH_REFUSED;
+}
+
+/* In the tar of torch 0.1 a tensor is a persistent id that is its name. */
+static const char *tar_name(struct dcp_pv v)
+{
+	return v.type == DCP_PV_PERSID && v.node->nitems == 1 ? dcp_pv_str(v.node->items[0])
+							      : NULL;
+}
+
 bool dcp_torch_is_tensor(struct dcp_pv v)
 {
-	struct call c;
+	struct dcp_torch_call c;
+	int r = dcp_torch_unwrap(v, &c, NULL);
 
-	return unwrap(v, &c, NULL) != 0;
+	return tar_name(v) || r < 0 || (r > 0 && is_dense(c.kind));
 }
 
 int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
 		     struct dcp_err *err)
 {
-	struct call c;
-	int r = unwrap(v, &c, err);
+	struct dcp_torch_call c;
+	int r = dcp_torch_unwrap(v, &c, err);
 
+	if (r == 0 && tar_name(v))
+		return dcp_torch_tar_tensor(t, tar_name(v), out, err);
 	if (r <= 0)
 		return r;
-	if (c.kind == KIND_REFUSED)
+	if (c.kind == DCP_TORCH_QUANTIZED && c.n > 4)
+		return int_repr(t, c.arg, out, err);
+	if (!is_dense(c.kind) || c.kind == DCP_TORCH_REFUSED)
 		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, "%s: no dense strided bytes",
-				c.how->what);
+				c.what);
 	return dense(t, c.kind, c.arg, c.n, out, err);
 }

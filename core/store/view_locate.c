@@ -73,6 +73,7 @@ static int locate_torch(struct dcp_view *view, struct dcp_piece *p,
 	p->enc = DCP_ENC_PLAIN;
 	p->off = base + tt.off;
 	p->swap = tt.swap && view->t.itemsize > 1;
+	p->filter = (uint8_t)tt.filter;
 	p->nbytes = item->size - tt.off;
 	p->stride = NULL;
 	if (!tt.row_major) {

@@ -54,9 +54,11 @@ static int see(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct seen *s = ctx;
 	struct dcp_buf json = DCP_BUF_INIT;
+	struct dcp_torch_parts parts;
 	int r;
 
-	must(leaf->key && leaf->is_tensor == dcp_torch_is_tensor(leaf->value));
+	must(leaf->key && (leaf->is_tensor == dcp_torch_is_tensor(leaf->value) ||
+			   (leaf->is_tensor && dcp_torch_parts(leaf->value, &parts))));
 	must(dcp_pyjson_type(leaf->value)[0]);
 	for (size_t i = 0; i < leaf->npath; i++)
 		must(leaf->path[i] && strlen(leaf->path[i]) <= strlen(leaf->key));

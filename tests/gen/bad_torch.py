@@ -5,7 +5,9 @@
 Run from the project root.  The code is what opening the stream gives, or what asking for its
 tensor gives where it opens.  Lines of EXPECT that begin with found- are kept.
 """
+import io
 import struct
+import tarfile
 from pathlib import Path
 
 from bad_zip import Zip
@@ -82,6 +84,72 @@ def legacy(value=None, keys=(text("0"),), count=6, data=bytes(24), magic=MAGIC, 
     return out + (struct.pack("<q", count) if count is not None else b"") + data
 
 
+def tar(storages=None, tensors=None, value=None, only=("pickle", "tensors", "storages")):
+    """torch 0.1: four members; here a (2, 3) tensor, number 1, of storage 7."""
+    parts = {
+        "pickle": pickled(value or text("1") + b"Q"),
+        "tensors": tensors if tensors is not None else tar_tensors(),
+        "storages": storages if storages is not None else tar_storages(),
+    }
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:", format=tarfile.PAX_FORMAT) as t:
+        for name in only:
+            info = tarfile.TarInfo(name)
+            info.size = len(parts[name])
+            t.addfile(info, io.BytesIO(parts[name]))
+    return out.getvalue()
+
+
+def tar_tensors(count=num(1), store=num(7), ndim=2, numbers=(2, 3, 3, 1, 0)):
+    return pickled(count) + pickled(tup(num(1), store, glob("torch.FloatTensor"))) + struct.pack("<q", ndim) + struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+def tar_storages(count=num(1), cls="torch.FloatStorage", n=6, views=b"]"):
+    return pickled(count) + pickled(tup(num(7), text("cpu"), glob(cls))) + struct.pack("<q", n) + bytes(24) + pickled(views)
+
+
+def tars():
+    yield "tar-of-others", "EBADMSG", "not of torch 0.1: no member \"storages\"", tar(only=("pickle",))
+    yield "tar-without-object", "EBADMSG", "not of torch 0.1: no member \"pickle\"", tar(only=("storages", "tensors"))
+    yield "tar-cut", "EBADMSG", "damaged or cut short", tar()[:2600]
+    yield "tar-length-no-number", "EBADMSG", "damaged or cut short", (lambda z: z[:124] + b"size" + z[128:])(tar())
+    yield "tar-more-storages-than-bytes", "EBADMSG", "more parts than it has room for", tar(tar_storages(num(1 << 30)))
+    yield "tar-count-is-text", "EBADMSG", "more parts than it has room for", tar(tar_storages(text("1")))
+    yield "tar-storage-of-other-class", "EBADMSG", "not (number, location, class of torch)", tar(tar_storages(cls="os.FloatStorage"))
+    yield "tar-storage-past-end", "EBADMSG", "storage of 7000 elements does not end", tar(tar_storages(n=7000))
+    yield "tar-storage-count-negative", "EBADMSG", "does not end in its member", tar(tar_storages(n=-6))
+    yield "tar-view-outside", "EBADMSG", "view 0 of a storage does not lie inside one", tar(tar_storages(views=b"](" + dims(8, 7, 4, 3) + b"e"))
+    yield "tar-view-of-nothing", "EBADMSG", "view 0 of a storage does not lie inside one", tar(tar_storages(views=b"](" + dims(8, 9, 0, 3) + b"e"))
+    yield "tar-more-tensors-than-bytes", "EBADMSG", "more parts than it has room for", tar(None, tar_tensors(num(1 << 30)))
+    yield "tar-tensor-cut", "EBADMSG", "tar container is cut short", tar(None, tar_tensors(numbers=(2, 3, 3, 1)))
+    yield "tar-tensor-of-text", "EBADMSG", "tensor is not (number, storage, class)", tar(None, tar_tensors(store=text("7")))
+    yield "tar-65-dimensions", "EBADMSG", "tensor of 65 dimensions", tar(None, tar_tensors(ndim=65, numbers=[0] * 131))
+    yield "tar-tensor-without-storage", "EBADMSG", "tensor 1 has no storage", tar(None, tar_tensors(store=b"N"))
+    yield "tar-storage-missing", "EBADMSG", "tensor 1 has no storage", tar(None, tar_tensors(store=num(8)))
+    yield "tar-tensor-missing", "EBADMSG", "the stream has no tensor 2", tar(value=text("2") + b"Q")
+    yield "tar-tensor-past-end", "EBADMSG", "reaches past the 24 bytes", tar(None, tar_tensors(numbers=(2, 3, 3, 1, 1)))
+    yield "tar-stride-negative", "EBADMSG", "reaches past the 24 bytes", tar(None, tar_tensors(numbers=(2, 3, -3, 1, 0)))
+    yield "tar-size-negative", "EBADMSG", "overflows", tar(None, tar_tensors(numbers=(-2, 3, 3, 1, 0)))
+
+
+def others():
+    """What is no torch.save at all is called by its name."""
+    yield "git-lfs", "ENOTSUP", "a Git LFS pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:0000\nsize 12\n"
+    yield "web-page", "ENOTSUP", "a web page", b"<!DOCTYPE html><html></html>"
+    yield "gguf", "ENOTSUP", "a GGUF model", b"GGUF\3\0\0\0" + bytes(16)
+    yield "ggml", "ENOTSUP", "a GGML model", b"lmgg" + bytes(20)
+    yield "executorch", "ENOTSUP", "an ExecuTorch program", b"\x20\0\0\0ET12" + bytes(24)
+    yield "hdf5", "ENOTSUP", "an HDF5 file", b"\x89HDF\r\n\x1a\n" + bytes(8)
+    yield "numpy-array", "ENOTSUP", "a .npy array", b"\x93NUMPY\1\0" + bytes(8)
+    yield "gzip", "ENOTSUP", "compressed with gzip", b"\x1f\x8b\x08" + bytes(20)
+    yield "safetensors", "ENOTSUP", "a safetensors file", struct.pack("<Q", 8) + b"{}      "
+    yield "zeros", "ENOTSUP", "zeros", bytes(64)
+    yield "torch-export", "ENOTSUP", "a torch.export package (.pt2)", bytes(Zip([(b"m/archive_format", b"pt2"), (b"m/models/model.json", b"{}")]).b)
+    yield "torch-export-old", "ENOTSUP", "a torch.export program (.pt2)", bytes(Zip([(b"serialized_exported_program.json", b"{}"), (b"version", b"5.1")]).b)
+    yield "npz", "ENOTSUP", "an .npz archive", bytes(Zip([(b"w.npy", b"\x93NUMPY")]).b)
+    yield "keras", "ENOTSUP", "a Keras model", bytes(Zip([(b"config.json", b"{}"), (b"model.weights.h5", b"")]).b)
+
+
 def containers():
     z = archive(v2())
     yield "empty-file", "EBADMSG", "empty; expected", b""
@@ -106,7 +174,6 @@ def containers():
     yield "pickle-cut", "EBADMSG", "a/data.pkl: ", bytes(Zip([(b"a/data.pkl", pickled(v2())[:-30])]).b)
     yield "pickle-out-of-band", "ENOTSUP", "a/data.pkl: ", bytes(Zip([(b"a/data.pkl", b"\x80\x05\x97.")]).b)
     yield "pytorch1", "ENOTSUP", "PYTORCH1", b"PYTORCH1" + bytes(64)
-    yield "tar", "ENOTSUP", "tar container", (b"sys_info" + bytes(249) + b"ustar\x0000" + bytes(247)).ljust(1024, b"\0")
     yield "plain-pickle", "EBADMSG", "no magic number", pickled(b"}")
     yield "legacy-other-magic", "EBADMSG", "no magic number", legacy(magic=pickled(b"\x8a\x0a" + bytes.fromhex("6cfc9c46f9206aa85018")))
     yield "legacy-other-version", "ENOTSUP", "another version", legacy(version=pickled(num(1002)))
@@ -165,10 +232,14 @@ def tensors():
     yield "dtype-unknown", "ENOTSUP", "dtype torch.float3 has elements of unknown size", archive(call("torch._utils._rebuild_tensor_v3", *v3, glob("torch.float3")))
     yield "dtype-too-wide", "EBADMSG", "reaches past the 24 bytes", archive(call("torch._utils._rebuild_tensor_v3", *v3, glob("torch.uint64")))
     yield "conjugate", "ENOTSUP", "conjugate view", archive(v2(None, num(0), dims(2, 3), dims(3, 1), b"}(" + text("conj") + b"\x88u"))
-    yield "negative", "ENOTSUP", "negative view", archive(v2(None, num(0), dims(2, 3), dims(3, 1), b"}(" + text("neg") + num(1) + b"u"))
+    yield "negative", "ENOTSUP", "negative view of I64", archive(v2(storage("torch.LongStorage", "0", 3), num(0), dims(3), dims(1), b"}(" + text("neg") + num(1) + b"u"))
+    yield "negative-conjugate", "ENOTSUP", "conjugate and negative at once", archive(v2(storage("torch.ComplexFloatStorage", "0", 3), num(0), dims(3), dims(1), b"}(" + text("neg") + b"\x88" + text("conj") + b"\x88u"))
     yield "sparse", "ENOTSUP", "sparse tensor", archive(call("torch._utils._rebuild_sparse_tensor", b"N", b")"))
     yield "nested", "ENOTSUP", "nested tensor", archive(call("torch._utils._rebuild_nested_tensor", b"N"))
     yield "quantized", "ENOTSUP", "quantized tensor", archive(call("torch._utils._rebuild_qtensor", b"N"))
+    scheme = tup(glob("torch.per_tensor_affine"), num(1), num(0))
+    yield "quantized-packed", "ENOTSUP", "its numbers are packed", archive(call("torch._utils._rebuild_qtensor", storage("torch.QUInt4x2Storage", "0", 24), num(0), dims(2, 3), dims(3, 1), scheme, b"\x89", HOOKS))
+    yield "quantized-past-end", "EBADMSG", "reaches past the 24 bytes", archive(call("torch._utils._rebuild_qtensor", storage("torch.QInt8Storage", "0", 24), num(20), dims(2, 3), dims(3, 1), scheme, b"\x89", HOOKS))
     yield "meta", "ENOTSUP", "meta tensor", archive(call("torch._utils._rebuild_meta_tensor_no_storage", b"N"))
     yield "wrapper-subclass", "ENOTSUP", "wrapper subclass", archive(call("torch._utils._rebuild_wrapper_subclass", b"N"))
     yield "numpy-backed", "ENOTSUP", "numpy array", archive(call("torch._utils._rebuild_device_tensor_from_numpy", b"N"))
@@ -186,7 +257,7 @@ def main():
     listed = OUT / "EXPECT"
     old = listed.read_text().splitlines() if listed.exists() else []
     lines = []
-    for name, code, says, data in [*containers(), *tensors()]:
+    for name, code, says, data in [*containers(), *tars(), *others(), *tensors()]:
         (OUT / name).write_bytes(bytes(data))
         lines.append(f"{name} {code} {says}".rstrip())
     lines += [line for line in old if line.startswith("found-")]

@@ -32,6 +32,11 @@ static void add_element(struct dcp_buf *all, const struct dcp_source *src,
 	assert_non_null(to);
 	for (unsigned i = 0; i < x->itemsize; i++)
 		to[i] = x->swap ? e[i / unit * unit + unit - 1 - i % unit] : e[i];
+	if (x->filter == DCP_FILTER_NEG)
+		to[unit - 1] ^= 0x80;
+	if (x->filter != DCP_FILTER_NONE) /* of a complex number the imaginary part */
+		to[x->itemsize - 1] ^=
+			x->filter == DCP_FILTER_CONJ || unit < x->itemsize ? 0x80 : 0;
 }
 
 void t_golden_digest(const struct dcp_source *src, const struct dcp_torch_tensor *x,
@@ -83,13 +88,12 @@ static int collect(void *ctx, const struct dcp_leaf *leaf)
 	return 0;
 }
 
-void t_leaves_collect(struct t_leaves *l, const struct dcp_torch *t, bool inside)
+void t_leaves_collect(struct t_leaves *l, const struct dcp_torch *t, unsigned how)
 {
 	struct collector c = { l, t };
 
 	*l = (struct t_leaves){ 0 };
-	assert_int_equal(dcp_pyjson_walk(t, dcp_torch_root(t), NULL, 0, inside, collect, &c),
-			 0);
+	assert_int_equal(dcp_pyjson_walk(t, dcp_torch_root(t), NULL, 0, how, collect, &c), 0);
 }
 
 void t_leaves_free(struct t_leaves *l)

@@ -36,6 +36,6 @@ struct t_leaves {
 	size_t n;
 };
 
-void t_leaves_collect(struct t_leaves *l, const struct dcp_torch *t, bool inside);
+void t_leaves_collect(struct t_leaves *l, const struct dcp_torch *t, unsigned how);
 void t_leaves_free(struct t_leaves *l);
 struct t_leaf *t_leaves_find(struct t_leaves *l, const char *key);

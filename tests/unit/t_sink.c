@@ -243,6 +243,7 @@ struct place {
 	uint64_t off;
 	uint64_t stride[DCP_MAX_NDIM];
 	bool swap;
+	uint8_t filter;
 };
 
 static void row_major(uint64_t *stride, const uint64_t *len, uint32_t ndim)
@@ -273,6 +274,7 @@ static int locate_in_stream(const struct dcp_tensor *t, const struct dcp_piece *
 		return dcp_fail(err, -EBADMSG, p->off, "the item holds another tensor");
 	at->off = tt.off;
 	at->swap = tt.swap;
+	at->filter = (uint8_t)tt.filter;
 	memcpy(at->stride, tt.stride, sizeof(tt.stride));
 	return 0;
 }
@@ -305,6 +307,7 @@ static int locate(const struct dcp_tensor *t, const struct dcp_piece *p,
 	at->src = *window;
 	at->off = 0;
 	at->swap = p->swap;
+	at->filter = p->filter;
 	if (p->filter == DCP_FILTER_ZSTD) {
 		int rc = dcp_inflate_zstd(window, buf, 1 << 30, err);
 
@@ -327,6 +330,13 @@ static int locate(const struct dcp_tensor *t, const struct dcp_piece *p,
 	else
 		row_major(at->stride, p->len, t->ndim);
 	return 0;
+}
+
+/* Of one element: every number in it, or the last. */
+static void flip_signs(char *e, size_t size, size_t unit, bool last)
+{
+	for (size_t k = last ? size : unit; k <= size; k += unit)
+		e[k - 1] = (char)(e[k - 1] ^ 0x80);
 }
 
 static int gather(const struct dcp_tensor *t, const struct dcp_piece *p, const struct place *at,
@@ -354,6 +364,9 @@ static int gather(const struct dcp_tensor *t, const struct dcp_piece *p, const s
 					run);
 		if (at->swap)
 			dcp_dtype_swap(t->dtype, e, 1);
+		if (at->filter == DCP_FILTER_CONJ || at->filter == DCP_FILTER_NEG)
+			flip_signs(e, t->itemsize, dcp_dtype_info(t->dtype)->swap_unit,
+				   at->filter == DCP_FILTER_CONJ);
 		for (uint32_t k = t->ndim; k-- > 0;) {
 			if (++i[k] < p->len[k])
 				break;

@@ -87,6 +87,7 @@ static void err_is_printable_and_prefixed(void **state)
 	(void)state;
 	assert_int_equal(dcp_fail(&e, -EBADMSG, 5, "key \"a\nb\" is odd"), -EBADMSG);
 	assert_int_equal(dcp_err_where(&e, -EBADMSG, "%s", ".metadata"), -EBADMSG);
+	dcp_err_where(&e, -EBADMSG, "%s", ".metadata"); /* the same place is told once */
 	assert_string_equal(e.msg, ".metadata: key \"a?b\" is odd");
 	assert_int_equal(e.off, 5);
 	assert_int_equal(dcp_fail(NULL, -EIO, 0, "nobody listens"), -EIO);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * magic: what is a file that is not what its name promised?
+ *
+ * For messages only: the parser has refused the file already, and a person wants to know why.
+ */
+#pragma once
+#include <stddef.h>
+
+/* Bytes of the start of a file worth looking at; fewer will do. */
+#define DCP_MAGIC_HEAD 64
+
+/*
+ * What begins like @head: "a Git LFS pointer; fetch the file with: git lfs pull", or NULL when
+ * it is nothing known.
+ */
+const char *dcp_magic(const void *head, size_t n);
