@@ -24,6 +24,9 @@ enum dcp_dtype {
 	DCP_DTYPE_F8_E8M0,
 	DCP_DTYPE_F4, /* two values a byte, low nibble first; shapes count bytes, as torch's do
 		       */
+	DCP_DTYPE_F6_E2M3, /* four values in three bytes; shapes count such triples. Nobody has
+			      said in which order the bits lie: no numbers are shown */
+	DCP_DTYPE_F6_E3M2,
 	DCP_DTYPE_I64,
 	DCP_DTYPE_I32,
 	DCP_DTYPE_I16,
@@ -41,13 +44,15 @@ enum dcp_dtype {
 
 struct dcp_dtype_info {
 	const char *name;        /* "BF16"; "" for OTHER */
-	const char *torch;       /* "bfloat16" */
+	const char *torch;       /* "bfloat16"; NULL: torch has none */
 	const char *safetensors; /* name in a safetensors header; NULL: that format has none */
 	const char *npy;   /* descr of the .npy that shows these numbers: "<f4" for BF16 */
 	uint8_t size;      /* bytes of one element as counted by shapes */
 	uint8_t npy_size;  /* bytes written to .npy per element (F4: two floats, 8) */
 	uint8_t swap_unit; /* bytes reversed together when a file is big-endian */
 	bool widened;      /* .npy holds other bits than the tensor (exact values) */
+	uint8_t values;    /* in one element: 1; F4 2, F6 4. .npy and safetensors count these
+			      along the last dimension */
 };
 
 /* Never NULL; OTHER has size 0. */

@@ -15,10 +15,10 @@
 
 enum { ALIGN = 64, MAGIC = 8, GROWTH = 21 };
 
-/* The dimension as numpy counts it: a byte of F4 holds two numbers. */
+/* The dimension as numpy counts it: an element of F4 holds two numbers. */
 static uint64_t dim(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, uint32_t i)
 {
-	return dtype == DCP_DTYPE_F4 && i + 1 == ndim ? 2 * shape[i] : shape[i];
+	return i + 1 == ndim ? dcp_dtype_info(dtype)->values * shape[i] : shape[i];
 }
 
 static void add_dict(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
@@ -73,7 +73,7 @@ size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *
 
 	if (!dcp_dtype_info(dtype)->npy)
 		return 0;
-	if (dtype == DCP_DTYPE_F4 && ndim == 0)
+	if (dcp_dtype_info(dtype)->values > 1 && ndim == 0)
 		n = dict_size(dtype, 1, one_byte);
 	else
 		n = dict_size(dtype, ndim, shape);
@@ -92,7 +92,7 @@ int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 
 	if (!dcp_dtype_info(dtype)->npy)
 		return -ENOTSUP;
-	if (dtype == DCP_DTYPE_F4 && ndim == 0) {
+	if (dcp_dtype_info(dtype)->values > 1 && ndim == 0) {
 		ndim = 1;
 		shape = one_byte;
 	}

@@ -35,22 +35,12 @@ struct reader {
 	uint64_t base, data; /* first byte of the data section, and its length */
 };
 
-/* Sub-byte types that have no row in the dtype table. */
-static const struct {
-	const char *name;
-	unsigned bits;
-} packed[] = {
-	{ "F6_E2M3", 6 },
-	{ "F6_E3M2", 6 },
-	{ "F4", 4 },
-};
-
-static unsigned packed_bits(const char *dtype)
+/* Bits of one value where that is no whole number of bytes, else 0. */
+static unsigned packed_bits(enum dcp_dtype dtype)
 {
-	for (size_t i = 0; i < DCP_LEN(packed); i++)
-		if (strcmp(packed[i].name, dtype) == 0)
-			return packed[i].bits;
-	return 0;
+	const struct dcp_dtype_info *info = dcp_dtype_info(dtype);
+
+	return info->values > 1 ? 8u * info->size / info->values : 0;
 }
 
 /* Where in the file a piece of the header's text lies, for messages. */
@@ -172,6 +162,7 @@ static int as_bytes(const struct reader *r, struct dcp_safetensors_entry *e)
 static int size_packed(const struct reader *r, struct dcp_safetensors_entry *e, uint64_t volume,
 		       unsigned bits, uint64_t off)
 {
+	const struct dcp_dtype_info *info = dcp_dtype_info(e->dtype);
 	uint64_t total, *shape;
 
 	if (dcp_ckd_mul(&total, volume, bits) || total % 8)
@@ -182,15 +173,17 @@ static int size_packed(const struct reader *r, struct dcp_safetensors_entry *e, 
 				e->name, volume, bits);
 	if (e->nbytes != total / 8)
 		return wrong_size(r, e, total / 8, off);
-	if (e->dtype != DCP_DTYPE_F4 || e->ndim == 0 || e->shape[e->ndim - 1] % 2)
-		return as_bytes(r, e);
 	shape = dcp_arena_calloc(r->arena, e->ndim, sizeof(*shape));
 	if (!shape)
 		return no_memory(r->err);
 	memcpy(shape, e->shape, e->ndim * sizeof(*shape));
-	shape[e->ndim - 1] /= 2;
+	if (e->shape[e->ndim - 1] % info->values) { /* an element lies in two rows */
+		e->ndim = 1;
+		shape[0] = volume;
+	}
+	shape[e->ndim - 1] /= info->values;
 	e->shape = shape;
-	e->itemsize = 1;
+	e->itemsize = info->size;
 	return 0;
 }
 
@@ -214,7 +207,7 @@ static int size_unknown(const struct reader *r, struct dcp_safetensors_entry *e,
 
 static int check_size(const struct reader *r, struct dcp_safetensors_entry *e, uint64_t off)
 {
-	unsigned bits = packed_bits(e->dtype_name);
+	unsigned bits = packed_bits(e->dtype);
 	uint64_t volume, want;
 
 	if (!dcp_shape_volume(e->shape, e->ndim, &volume))
@@ -546,12 +539,13 @@ const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *k
 static void write_shape(struct dcp_jsonw *w, enum dcp_dtype dtype, uint32_t ndim,
 			const uint64_t *shape)
 {
+	uint64_t values = dcp_dtype_info(dtype)->values;
+
 	dcp_jsonw_array(w);
 	for (uint32_t i = 0; i < ndim; i++)
-		dcp_jsonw_u64(w,
-			      dtype == DCP_DTYPE_F4 && i + 1 == ndim ? 2 * shape[i] : shape[i]);
-	if (dtype == DCP_DTYPE_F4 && ndim == 0)
-		dcp_jsonw_u64(w, 2);
+		dcp_jsonw_u64(w, i + 1 == ndim ? values * shape[i] : shape[i]);
+	if (values > 1 && ndim == 0)
+		dcp_jsonw_u64(w, values);
 	dcp_jsonw_end(w);
 }
 

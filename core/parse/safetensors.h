@@ -31,9 +31,10 @@ struct dcp_safetensors_entry {
 	const char *dtype_name; /* as written in the file */
 	enum dcp_dtype dtype;
 	uint32_t ndim;
-	uint32_t itemsize;     /* the shape's volume times this is nbytes, always */
-	const uint64_t *shape; /* in dcpfs's counting: F4's last dimension halved, to bytes */
-	uint64_t off, nbytes;  /* from the start of the file */
+	uint32_t itemsize; /* the shape's volume times this is nbytes, always */
+	const uint64_t
+		*shape; /* in dcpfs's counting: F4's last dimension halved, F6's quartered */
+	uint64_t off, nbytes; /* from the start of the file */
 };
 
 struct dcp_safetensors {
@@ -49,8 +50,8 @@ struct dcp_safetensors {
  * the arena has left) or what the source gave.
  *
  * A dtype the table does not know is kept by name (DCP_DTYPE_OTHER, itemsize from the
- * offsets). Where an element is no whole number of bytes (F6_E2M3, F6_E3M2, F4 with an odd
- * last dimension) the tensor is told as DCP_DTYPE_OTHER, one dimension of single bytes.
+ * offsets); where those give no whole number of bytes it is one dimension of single bytes. F4
+ * and F6 whose last dimension cannot be counted in elements (see dtype.h) become one dimension.
  */
 int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 			 struct dcp_safetensors *out, struct dcp_err *err);

@@ -194,7 +194,7 @@ static void native_types_are_copied(void **state)
 	for (int t = 0; t < DCP_DTYPE_COUNT; t++) {
 		const struct dcp_dtype_info *d = dcp_dtype_info((enum dcp_dtype)t);
 
-		if (d->widened)
+		if (d->widened || (!d->npy && d->size))
 			continue;
 		assert_int_equal(d->size, d->npy_size);
 		memset(dst, 0xee, sizeof(dst));
@@ -252,7 +252,9 @@ static void names_find_their_type(void **state)
 		const struct dcp_dtype_info *d = dcp_dtype_info((enum dcp_dtype)t);
 
 		assert_int_equal(dcp_dtype_from_name(d->name), t);
-		assert_int_equal(dcp_dtype_from_torch(d->torch, strlen(d->torch)), t);
+		if (d->torch)
+			assert_int_equal(dcp_dtype_from_torch(d->torch, strlen(d->torch)), t);
+		assert_true(d->torch || d->safetensors);
 		if (d->safetensors)
 			assert_int_equal(dcp_dtype_from_safetensors(d->safetensors,
 								    strlen(d->safetensors)),
@@ -265,7 +267,7 @@ static void names_find_their_type(void **state)
 	}
 	assert_int_equal(dcp_dtype_from_torch("float32x", 7), DCP_DTYPE_F32);
 	assert_int_equal(dcp_dtype_from_name(""), DCP_DTYPE_OTHER);
-	assert_int_equal(dcp_dtype_from_name("F6_E2M3"), DCP_DTYPE_OTHER);
+	assert_int_equal(dcp_dtype_from_name("F5_E2M2"), DCP_DTYPE_OTHER);
 	assert_int_equal(dcp_dtype_from_safetensors("C128", 4), DCP_DTYPE_OTHER);
 	assert_int_equal(dcp_dtype_info(DCP_DTYPE_OTHER)->size, 0);
 	assert_string_equal(dcp_dtype_info((enum dcp_dtype)999)->name, "");
