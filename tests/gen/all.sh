@@ -5,13 +5,15 @@
 #   T215   torch 2.15.0, numpy, safetensors, zstandard      T113   torch 1.13.1 (python 3.7)
 #   PADDLE paddlepaddle 3.3.1, numpy
 #   T212   torch 2.1.2, 'numpy<2' (python 3.10)             T241   torch 2.4.1, 'numpy<2'
+# and T215 transformers 5.23.0, T241 transformers 4.46.3 and safetensors besides.
 # Files land in tests/golden, or in $GOLDEN. Tensor values are the same every time (they depend
 # on the key alone); framework identifiers inside the pickles are not.
 set -eu
 cd "$(dirname "$0")"
-for f in dcp_fsdp2 dcp_tp_fsdp dcp_plain dcp_tools hostile; do
+for f in dcp_fsdp2 dcp_tp_fsdp dcp_plain dcp_tools torch_save hf_models hostile; do
 	"$T215" $f.py
 done
+"$T241" hf_bin.py
 for python in "$T113" "$T212" "$T241"; do
 	"$python" dcp_old.py
 done
