@@ -14,13 +14,12 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/base/jsonw.h"
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
+#include "core/parse/magic.h"
 #include "core/parse/source.h"
 
 /* Names in messages are cut: a message has 511 bytes for everything. */
@@ -466,6 +465,18 @@ static int read_entries(const struct reader *r)
 	return code ? code : check_cover(r);
 }
 
+/* -ENOTSUP when the file is something else altogether, else 0. */
+static int fail_other(const struct dcp_source *src, struct dcp_err *err)
+{
+	uint8_t head[DCP_MAGIC_HEAD] = { 0 };
+	size_t n = (size_t)DCP_MIN(src->size, (uint64_t)sizeof(head));
+	const char *what = NULL;
+
+	if (dcp_source_read(src, 0, head, n) == 0 && head[8] != '{')
+		what = dcp_magic(head, n);
+	return what ? dcp_fail(err, -ENOTSUP, 0, "not a safetensors file, but %s", what) : 0;
+}
+
 /* The header's length, checked before anything is allocated for it. */
 static int read_length(const struct dcp_source *src, const struct dcp_arena *arena,
 		       uint64_t *out, struct dcp_err *err)
@@ -482,6 +493,10 @@ static int read_length(const struct dcp_source *src, const struct dcp_arena *are
 	if (code < 0)
 		return dcp_fail(err, code, 0, "header length: %s", strerror(-code));
 	n = dcp_load_le64(word);
+	if (n == 0 || n > src->size - sizeof(word))
+		code = fail_other(src, err);
+	if (code < 0)
+		return code;
 	if (n > DCP_SAFETENSORS_MAX_HEADER)
 		return dcp_fail(err, -E2BIG, 0,
 				"header length %" PRIu64 " is over the format's limit of %u", n,
@@ -534,61 +549,4 @@ const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *k
 		if (strcmp(st->meta[2 * i], key) == 0)
 			return st->meta[2 * i + 1];
 	return NULL;
-}
-
-static void write_shape(struct dcp_jsonw *w, enum dcp_dtype dtype, uint32_t ndim,
-			const uint64_t *shape)
-{
-	uint64_t values = dcp_dtype_info(dtype)->values;
-
-	dcp_jsonw_array(w);
-	for (uint32_t i = 0; i < ndim; i++)
-		dcp_jsonw_u64(w, i + 1 == ndim ? values * shape[i] : shape[i]);
-	if (values > 1 && ndim == 0)
-		dcp_jsonw_u64(w, values);
-	dcp_jsonw_end(w);
-}
-
-void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
-			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end)
-{
-	dcp_jsonw_key(w, name);
-	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "dtype");
-	dcp_jsonw_str(w, dcp_dtype_info(dtype)->safetensors);
-	dcp_jsonw_key(w, "shape");
-	write_shape(w, dtype, ndim, shape);
-	dcp_jsonw_key(w, "data_offsets");
-	dcp_jsonw_array(w);
-	dcp_jsonw_u64(w, begin);
-	dcp_jsonw_u64(w, end);
-	dcp_jsonw_end(w);
-	dcp_jsonw_end(w);
-}
-
-int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
-			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
-			   uint32_t align)
-{
-	size_t start = out->n, pad;
-	struct dcp_jsonw w;
-
-	if (!dcp_dtype_info(dtype)->safetensors || strcmp(name, "__metadata__") == 0)
-		return -ENOTSUP;
-	dcp_buf_grow(out, 8);
-	dcp_jsonw_init(&w, out, false);
-	dcp_jsonw_object(&w);
-	dcp_jsonw_key(&w, "__metadata__");
-	dcp_jsonw_object(&w);
-	dcp_jsonw_key(&w, "format");
-	dcp_jsonw_str(&w, "pt");
-	dcp_jsonw_end(&w);
-	dcp_safetensors_put(&w, name, dtype, ndim, shape, 0, nbytes);
-	dcp_jsonw_end(&w);
-	pad = -(out->n - start) & (align - 1);
-	dcp_buf_printf(out, "%*s", (int)pad, "");
-	if (dcp_buf_error(out))
-		return -ENOMEM;
-	dcp_store_le64(out->p + start, out->n - start - 8);
-	return 0;
 }
