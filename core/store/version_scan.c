@@ -158,9 +158,23 @@ static int list_groups(const struct dcp_dir *dir, const struct dcp_format *forma
 	return code < 0 ? code : 0;
 }
 
-/* Versions of their own in one directory: "model.pt", or "exp1@model.pt" below the source. */
+/* The next family from @i on whose files in @dir are versions; NULL: no other. */
+static const struct dcp_format *next_loose(const struct dcp_dir *dir, size_t *i)
+{
+	while (dcp_formats[*i]) {
+		const struct dcp_format *format = dcp_formats[(*i)++];
+
+		if (format->probe(dir, (char[1]){ 0 }, 0) == DCP_MATCH_MANY)
+			return format;
+	}
+	return NULL;
+}
+
+/* Those of @format; "exp1@model.pt" where they lie in exp1 below the source, or "exp1" when one
+ * is
+ * @alone there. */
 static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
-			   const char *where, const struct dcp_format *format)
+			   const char *where, const struct dcp_format *format, bool alone)
 {
 	struct dcp_intern groups = { 0 };
 	int code = list_groups(dir, format, &groups), any = 0;
@@ -169,7 +183,7 @@ static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const 
 		dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
 		const char *group = dcp_intern_text(&groups, i);
 
-		if (*where && groups.n > 1)
+		if (*where && !alone)
 			dcp_buf_printf(&full, "%s@%s", name, group);
 		code = dcp_buf_error(&full) ? -ENOMEM
 					    : add_group(s, dir,
@@ -183,6 +197,28 @@ static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const 
 	return code < 0 ? code : any;
 }
 
+/* Versions of their own in one directory, of all families whose files are such. */
+static int consider_loose(struct scanning *s, const struct dcp_dir *dir, const char *name,
+			  const char *where)
+{
+	const struct dcp_format *format;
+	int code = 0, any = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; code >= 0 && (format = next_loose(dir, &i));) {
+		struct dcp_intern groups = { 0 };
+
+		code = list_groups(dir, format, &groups);
+		n += groups.n;
+		dcp_intern_finish(&groups);
+	}
+	for (size_t i = 0; code >= 0 && (format = next_loose(dir, &i));) {
+		code = consider_groups(s, dir, name, where, format, n == 1);
+		any |= code > 0;
+	}
+	return code < 0 ? code : any;
+}
+
 /* Add @dir when it is a checkpoint, or those that its files are. 1: something was, 0: not. */
 static int consider(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		    const char *where)
@@ -193,7 +229,7 @@ static int consider(struct scanning *s, const struct dcp_dir *dir, const char *n
 	if (!v.format || v.match == DCP_MATCH_NO)
 		return 0;
 	if (v.match == DCP_MATCH_MANY)
-		return consider_groups(s, dir, name, where, v.format);
+		return consider_loose(s, dir, name, where);
 	return add(s, dir, name, where, &v);
 }
 
