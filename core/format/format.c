@@ -7,13 +7,19 @@
 #include "core/format/formats.h"
 
 /* Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
- */
+ * torch_bin behind torch_hf: where both containers hold a model, it is the same one. torch_save
+ * at the end: it takes any file that torch.save may have written. */
 const struct dcp_format *const dcp_formats[] = {
-	&dcp_format_torch_dcp,    &dcp_format_torch_dcp_local,
+	&dcp_format_torch_dcp,
+	&dcp_format_torch_dcp_local,
 	&dcp_format_paddle_dist, /* before safetensors, which its data files may be */
-	&dcp_format_paddle_parts, &dcp_format_torch_hf,
-	&dcp_format_paddle_plain, &dcp_format_torch_ranks,
-	&dcp_format_torch_save,   NULL,
+	&dcp_format_paddle_parts,
+	&dcp_format_torch_hf,
+	&dcp_format_paddle_plain,
+	&dcp_format_torch_bin,
+	&dcp_format_torch_ranks,
+	&dcp_format_torch_save,
+	NULL,
 };
 
 const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,

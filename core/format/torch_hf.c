@@ -10,9 +10,15 @@
  *
  * Nothing commits such a save. Names of the form <model>-<i>-of-<n> say how many there should
  * be, in all ranks' files (shard-<rank>-<model>-<i>-of-<n>) together.
+ *
+ * Files of one model are a set (hf_name.h). A directory that belongs together is one version
+ * and may hold several sets: keys stay as they are, adapters' too; only a set that has a key
+ * of an earlier one (the variant model.fp16) is shown below its name, model.fp16.<key>.
+ * consolidated*.safetensors beside model*.safetensors is the same model under Mistral's names
+ * and left out. Without a sign that all belongs together each set is a version: a folder of
+ * downloaded models.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,195 +26,111 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/format/formats.h"
+#include "core/format/hf_rest.h"
 #include "core/format/torch_hf_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir.h"
-#include "core/parse/json.h"
 
-#define SUFFIX ".safetensors"
-#define INDEX_SUFFIX ".safetensors.index.json"
-#define MAX_PARTS 100000 /* five digits */
-#define MAX_GROUPS 16    /* models side by side whose parts are counted */
+/* ---- which directories ---- */
 
-static bool ends_with(const char *s, const char *suffix)
+/* Do its files have nothing to do with each other? */
+static bool is_loose(const struct dcp_dir *dir)
 {
-	size_t n = strlen(s), m = strlen(suffix);
-
-	return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
-static bool is_part(const struct dcp_dirent *e)
-{
-	return !e->is_dir && ends_with(e->name, SUFFIX);
-}
-
-static size_t count_parts(const struct dcp_dir *dir)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < dir->n; i++)
-		n += is_part(&dir->entries[i]);
-	return n;
-}
-
-static const char *index_name(const struct dcp_dir *dir)
-{
-	for (size_t i = 0; i < dir->n; i++)
-		if (!dir->entries[i].is_dir && ends_with(dir->entries[i].name, INDEX_SUFFIX))
-			return dir->entries[i].name;
-	return NULL;
-}
-
-/* The parts of one model: <name>-<i>-of-<n>. */
-struct group {
-	const char *name;
-	size_t len;
-	uint32_t n, have;
-	uint8_t *seen; /* bit i - 1; NULL: memory was out, taken as complete */
-};
-
-/* Five digits at @p. */
-static bool five_digits(const char *p, uint32_t *out)
-{
-	*out = 0;
-	for (int i = 0; i < 5; i++) {
-		if (p[i] < '0' || p[i] > '9')
-			return false;
-		*out = *out * 10 + (uint32_t)(p[i] - '0');
-	}
-	return true;
-}
-
-/* Take "[shard-RRRRR-]<name>-IIIII-of-NNNNN.safetensors" apart. */
-static bool parse_part(const char *file, const char **name, size_t *len, uint32_t *i,
-		       uint32_t *n)
-{
-	size_t all = strlen(file), tail = strlen("-00001-of-00003" SUFFIX);
-	const char *p = file + all - tail;
-	uint32_t rank;
-
-	if (all <= tail || p[0] != '-' || strncmp(p + 6, "-of-", 4) != 0 ||
-	    !five_digits(p + 1, i) || !five_digits(p + 10, n))
-		return false;
-	if (strncmp(file, "shard-", 6) == 0 && five_digits(file + 6, &rank) && file[11] == '-')
-		file += 12;
-	*name = file;
-	*len = file < p ? (size_t)(p - file) : 0;
-	return *i >= 1 && *i <= *n && *n < MAX_PARTS;
-}
-
-static struct group *find_group(struct group *groups, size_t *ngroups, const char *name,
-				size_t len, uint32_t n)
-{
-	struct group *g;
-
-	for (size_t i = 0; i < *ngroups; i++)
-		if (groups[i].n == n && groups[i].len == len &&
-		    memcmp(groups[i].name, name, len) == 0)
-			return &groups[i];
-	if (*ngroups == MAX_GROUPS)
-		return NULL;
-	g = &groups[(*ngroups)++];
-	*g = (struct group){ name, len, n, 0, calloc(n / 8 + 1, 1) };
-	return g;
-}
-
-static void count_part(struct group *groups, size_t *ngroups, const char *file)
-{
-	const char *name;
-	uint32_t i, n;
-	size_t len;
-	struct group *g;
-
-	if (!parse_part(file, &name, &len, &i, &n))
-		return;
-	g = find_group(groups, ngroups, name, len, n);
-	if (!g || !g->seen || g->seen[(i - 1) / 8] & (1u << ((i - 1) % 8)))
-		return;
-	g->seen[(i - 1) / 8] |= (uint8_t)(1u << ((i - 1) % 8));
-	g->have++;
-}
-
-static enum dcp_match check_parts(const struct dcp_dir *dir, char *why, size_t size)
-{
-	enum dcp_match match = DCP_MATCH_YES;
-	struct group groups[MAX_GROUPS];
-	size_t ngroups = 0;
-
-	for (size_t i = 0; i < dir->n; i++)
-		if (is_part(&dir->entries[i]))
-			count_part(groups, &ngroups, dir->entries[i].name);
-	for (size_t g = 0; g < ngroups; g++) {
-		uint32_t i = 0;
-
-		if (groups[g].seen && groups[g].have < groups[g].n && match == DCP_MATCH_YES) {
-			while (groups[g].seen[i / 8] & (1u << (i % 8)))
-				i++;
-			snprintf(why, size,
-				 "%.*s-%05u-of-%05u" SUFFIX " is missing (%u of %u are there): "
-				 "the save was interrupted or is still running",
-				 (int)DCP_MIN(groups[g].len, (size_t)100), groups[g].name,
-				 i + 1, groups[g].n, groups[g].have, groups[g].n);
-			match = DCP_MATCH_INCOMPLETE;
-		}
-		free(groups[g].seen);
-	}
-	return match;
+	return (dcp_hf_many_sets(dir, DCP_HF_SAFETENSORS) || dcp_hf_has_torch(dir)) &&
+	       !dcp_hf_is_home(dir);
 }
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	const struct dcp_dirent *below = dcp_dir_find(dir, "sharded");
-	enum dcp_match match = DCP_MATCH_NO;
+	const char *index = dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
+	enum dcp_match match, sharded_match;
 	struct dcp_dir sharded;
 
-	if (count_parts(dir) > 0)
-		return check_parts(dir, why, n);
-	if (index_name(dir)) {
-		snprintf(why, n, "%s is there, but no safetensors file", index_name(dir));
+	match = dcp_hf_check_parts(dir, DCP_HF_SAFETENSORS, why, n);
+	if (match != DCP_MATCH_NO)
+		return is_loose(dir) ? DCP_MATCH_MANY : match;
+	if (index) {
+		snprintf(why, n, "%s is there, but no safetensors file", index);
 		match = DCP_MATCH_INCOMPLETE;
 	}
 	if (!below || !below->is_dir || dcp_dir_open_at(dir, "sharded", &sharded, NULL) < 0)
 		return match;
-	if (count_parts(&sharded) > 0)
-		match = check_parts(&sharded, why, n);
+	sharded_match = dcp_hf_check_parts(&sharded, DCP_HF_SAFETENSORS, why, n);
 	dcp_dir_close(&sharded);
-	return match;
+	return sharded_match == DCP_MATCH_NO ? match : sharded_match;
+}
+
+static bool group(const char *file, char *version)
+{
+	enum { ROOM = DCP_GROUP_MAX - sizeof(".safetensors") };
+	struct dcp_hf_name name;
+
+	if (dcp_hf_name(file, &name) != DCP_HF_SAFETENSORS &&
+	    name.kind != DCP_HF_SAFETENSORS_INDEX)
+		return false;
+	snprintf(version, DCP_GROUP_MAX, "%.*s.safetensors", (int)ROOM, name.set);
+	return true;
 }
 
 static const char *commit_file(const struct dcp_dir *dir)
 {
-	return index_name(dir);
+	return dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
+}
+
+/* ---- which files ---- */
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct dcp_hf_file *x = a, *y = b;
+	unsigned rx = dcp_hf_rank(x->set_name), ry = dcp_hf_rank(y->set_name);
+	int by_set = strcmp(x->set_name, y->set_name);
+
+	if (rx != ry)
+		return rx < ry ? -1 : 1;
+	return by_set ? by_set : strcmp(x->name, y->name);
+}
+
+static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char *below,
+		    const char *file)
+{
+	size_t n = strlen(below) + strlen(file) + 1;
+	char *full = dcp_arena_alloc(&h->arena, n);
+	struct dcp_hf_file *f = &h->files[h->nfiles];
+
+	f->set_name = dcp_arena_strndup(&h->arena, name->set, strlen(name->set));
+	if (!full || !f->set_name)
+		return -ENOMEM;
+	snprintf(full, n, "%s%s", below, file);
+	f->name = full;
+	h->nfiles++;
+	return 0;
 }
 
 static int add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *below)
 {
+	bool twins = dcp_hf_has_model(dir, DCP_HF_SAFETENSORS);
+	struct dcp_hf_name name;
+	int rc = 0;
+
 	h->files = dcp_arena_calloc(&h->arena, dir->n + 1, sizeof(*h->files));
 	if (!h->files)
 		return -ENOMEM;
-	for (size_t i = 0; i < dir->n; i++) {
-		size_t n = strlen(below) + strlen(dir->entries[i].name) + 1;
-		char *name;
-
-		if (!is_part(&dir->entries[i]))
-			continue;
-		name = dcp_arena_alloc(&h->arena, n);
-		if (!name)
-			return -ENOMEM;
-		snprintf(name, n, "%s%s", below, dir->entries[i].name);
-		h->files[h->nfiles++].name = name;
-	}
-	return 0;
+	for (size_t i = 0; rc == 0 && i < dir->n; i++)
+		if (!dir->entries[i].is_dir &&
+		    dcp_hf_name(dir->entries[i].name, &name) == DCP_HF_SAFETENSORS &&
+		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN))
+			rc = add_file(h, &name, below, dir->entries[i].name);
+	qsort(h->files, h->nfiles, sizeof(*h->files), by_rank);
+	return rc;
 }
 
 static int list_files(struct dcp_hf *h, struct dcp_err *err)
 {
 	struct dcp_dir sharded;
-	int rc;
+	int rc = add_files(h, h->in->dir, "");
 
-	if (count_parts(h->in->dir) > 0) {
-		rc = add_files(h, h->in->dir, "");
-	} else {
+	if (rc == 0 && h->nfiles == 0) {
 		rc = dcp_dir_open_at(h->in->dir, "sharded", &sharded, err);
 		if (rc < 0)
 			return rc;
@@ -221,6 +143,59 @@ static int list_files(struct dcp_hf *h, struct dcp_err *err)
 		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no safetensors file");
 	return 0;
 }
+
+/* ---- their sets ---- */
+
+/* Files stand in order of their sets, so those of one are a run. */
+static int make_sets(struct dcp_hf *h, struct dcp_err *err)
+{
+	int rc = 0;
+
+	h->sets = dcp_arena_calloc(&h->arena, h->nfiles, sizeof(*h->sets));
+	if (!h->sets)
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
+				"out of memory for file names");
+	for (size_t i = 0; i < h->nfiles; i++) {
+		struct dcp_hf_file *f = &h->files[i];
+
+		if (i == 0 || strcmp(f->set_name, h->files[i - 1].set_name) != 0)
+			h->sets[h->nsets++] = (struct dcp_hf_set){ .name = f->set_name,
+								   .first = (uint32_t)i };
+		f->set = (uint32_t)h->nsets - 1;
+		h->sets[f->set].n++;
+	}
+	for (size_t i = 0; rc == 0 && i < h->nsets; i++) {
+		const char *name =
+			dcp_hf_index_of(h->in->dir, DCP_HF_SAFETENSORS_INDEX, h->sets[i].name);
+
+		/* One set, and one index that is called otherwise: they belong together. */
+		if (!name && h->nsets == 1)
+			name = dcp_hf_index_name(h->in->dir, DCP_HF_SAFETENSORS_INDEX);
+		if (name)
+			rc = dcp_hf_index_read(h->in->dir, h->in->sink, name, &h->sets[i].index,
+					       err);
+	}
+	return rc;
+}
+
+static int read_all(struct dcp_hf *h, struct dcp_err *err)
+{
+	const struct dcp_progress *progress = h->in->progress;
+	int rc = list_files(h, err);
+
+	if (rc == 0)
+		rc = make_sets(h, err);
+	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
+		rc = dcp_hf_read(h, i, err);
+		if (progress)
+			progress->tell(progress->ctx, i + 1, h->nfiles, "files");
+	}
+	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
+		rc = dcp_hf_add_set(h, i, err);
+	return rc;
+}
+
+/* ---- load ---- */
 
 static int tell_facts(struct dcp_hf *h)
 {
@@ -240,20 +215,14 @@ static int tell_facts(struct dcp_hf *h)
 	return rc;
 }
 
-static int read_all(struct dcp_hf *h, struct dcp_err *err)
+static bool is_shown(void *ctx, const char *name)
 {
-	const struct dcp_progress *progress = h->in->progress;
-	int rc = list_files(h, err);
+	const struct dcp_hf *h = ctx;
 
-	h->index_name = index_name(h->in->dir);
-	if (rc == 0 && h->index_name)
-		rc = dcp_hf_read_index(h, err);
-	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
-		rc = dcp_hf_read(h, i, err);
-		if (progress)
-			progress->tell(progress->ctx, i + 1, h->nfiles, "files");
-	}
-	return rc;
+	for (size_t i = 0; i < h->nfiles; i++)
+		if (strcmp(h->files[i].name, name) == 0)
+			return true;
+	return false;
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
@@ -266,9 +235,13 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_hf_tell(&h, err);
 	if (rc == 0)
+		rc = dcp_hf_tell_rest(in, is_shown, &h, err);
+	if (rc == 0)
 		rc = tell_facts(&h);
-	dcp_json_free(h.index);
+	for (size_t i = 0; i < h.nsets; i++)
+		dcp_hf_index_finish(&h.sets[i].index);
 	dcp_intern_finish(&h.names);
+	dcp_intern_finish(&h.aliases);
 	dcp_buf_finish(&h.keys);
 	dcp_buf_finish(&h.shards);
 	dcp_buf_finish(&h.num);
@@ -281,6 +254,7 @@ const struct dcp_format dcp_format_torch_hf = {
 	.name = "safetensors",
 	.what = "safetensors files (Hugging Face, or DCP's HuggingFaceStorageWriter)",
 	.probe = probe,
+	.group = group,
 	.commit_file = commit_file,
 	.load = load,
 };

@@ -11,19 +11,30 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/intern.h"
+#include "core/format/hf_index.h"
+#include "core/format/hf_name.h"
 #include "core/parse/safetensors.h"
 
 struct dcp_dir;
 struct dcp_err;
-struct dcp_json;
 struct dcp_load;
 
-#define DCP_HF_MEMORY (1u << 30)      /* all headers together; 100,000 keys are some 20 MB */
-#define DCP_HF_MAX_INDEX (256u << 20) /* an index.json */
+#define DCP_HF_MEMORY (1u << 30) /* all headers together; 100,000 keys are some 20 MB */
+
+/* Files of one model; see hf_name.h. */
+struct dcp_hf_set {
+	const char *name;
+	const char *prefix; /* in front of its keys, with a '.' behind it; "": nothing */
+	struct dcp_hf_index index;
+	uint32_t first, n; /* files */
+};
 
 struct dcp_hf_file {
 	const char *name; /* below the version's directory */
+	const char *set_name;
 	const char *error;
+	struct dcp_safetensors header;
+	uint32_t set;
 	uint32_t number; /* at the sink */
 	bool placed;     /* has DCP_SHARDING_INFO */
 };
@@ -43,22 +54,24 @@ struct dcp_hf_key {
 struct dcp_hf {
 	const struct dcp_load *in;
 	struct dcp_arena arena;
-	struct dcp_hf_file *files;
-	size_t nfiles, nbroken;
-	struct dcp_intern names;
+	struct dcp_hf_file *files; /* in order of their sets */
+	struct dcp_hf_set *sets;
+	size_t nfiles, nsets, nbroken;
+	struct dcp_intern names;     /* keys with their set's prefix */
 	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
-	struct dcp_json *index;      /* of index.json, or NULL */
-	const struct dcp_json *map;  /* its weight_map */
-	const char *index_name;
-	bool dcp; /* written by DCP */
+	struct dcp_intern aliases;   /* keys told as names of others */
+	bool dcp;                    /* written by DCP */
 	struct dcp_buf num, pieces;
 };
 
 /* Read the header of file @i. A damaged file is kept with its error. */
 int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
 
-/* Read the index file h->index_name. One that is damaged is a failure. */
-int dcp_hf_read_index(struct dcp_hf *h, struct dcp_err *err);
+/* Choose the prefix of set @i, whose files were read, and take their entries in. */
+int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
+
+/* @key as it is shown, in memory that the next call uses again; NULL: out of memory. */
+const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key);
 
 /* Tell every key that was found, and those that only the index names. */
 int dcp_hf_tell(struct dcp_hf *h, struct dcp_err *err);

@@ -1,28 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/format/torch_hf_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir.h"
 #include "core/parse/json.h"
-#include "core/parse/source.h"
 
 static int no_memory(struct dcp_err *err)
 {
 	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for headers");
 }
 
+const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key)
+{
+	if (!*set->prefix)
+		return key;
+	dcp_buf_reset(&h->num);
+	dcp_buf_printf(&h->num, "%s%s", set->prefix, key);
+	return dcp_buf_error(&h->num) ? NULL : h->num.p;
+}
+
 static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s, struct dcp_err *err)
 {
 	uint32_t at = (uint32_t)(h->shards.n / sizeof(*s)), number;
 	struct dcp_hf_key *k, fresh = { at, at, 0 };
-	int rc = dcp_intern_add(&h->names, s->e->name, strlen(s->e->name), DCP_INTERN_NONE,
-				&number);
+	const char *key = dcp_hf_key(h, &h->sets[h->files[s->file].set], s->e->name);
+	int rc = key ? dcp_intern_add(&h->names, key, strlen(key), DCP_INTERN_NONE, &number)
+		     : -ENOMEM;
 
 	if (rc < 0)
 		return no_memory(err);
@@ -100,26 +108,23 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 {
 	struct dcp_hf_file *f = &h->files[i];
 	const struct dcp_sink *sink = h->in->sink;
-	struct dcp_safetensors st = { 0 };
 	struct dcp_err why = { 0 };
-	dcp_auto_fd int fd = -1;
-	struct dcp_source src;
+	struct dcp_input input;
 	int rc = sink->file(sink->ctx, f->name, &f->number);
 
 	if (rc < 0)
 		return rc;
-	rc = dcp_open_beneath(h->in->dir->fd, f->name, &fd, NULL, &why);
+	rc = dcp_dir_input(h->in->dir, f->name, &input, &why);
 	if (rc == 0) {
-		rc = dcp_source_fd(fd, &src);
-		if (rc == 0)
-			rc = dcp_safetensors_read(&src, &h->arena, &st, &why);
+		rc = dcp_safetensors_read(&input.src, &h->arena, &f->header, &why);
 		if (rc < 0 && rc != -ENOMEM)
 			dcp_err_where(&why, rc, "%s", f->name);
+		dcp_input_close(&input);
 	}
 	if (rc == -ENOMEM)
 		return no_memory(err);
 	if (rc == 0)
-		return add_entries(h, i, &st, err);
+		return 0;
 	h->nbroken++;
 	f->error = dcp_arena_strndup(&h->arena, why.msg, strlen(why.msg));
 	if (!f->error)
@@ -132,39 +137,38 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 	return 0;
 }
 
-int dcp_hf_read_index(struct dcp_hf *h, struct dcp_err *err)
+/* Has a file of @set a key that is shown already? */
+static bool clashes(const struct dcp_hf *h, const struct dcp_hf_set *set)
 {
-	const struct dcp_sink *sink = h->in->sink;
-	dcp_auto_free char *text = NULL;
-	dcp_auto_fd int fd = -1;
-	struct dcp_source src;
-	uint32_t number;
-	int rc = sink->file(sink->ctx, h->index_name, &number);
+	for (uint32_t i = set->first; i < set->first + set->n; i++) {
+		const struct dcp_safetensors *st = &h->files[i].header;
 
-	if (rc < 0)
-		return rc;
-	rc = dcp_open_beneath(h->in->dir->fd, h->index_name, &fd, NULL, err);
-	if (rc < 0)
-		return rc;
-	rc = dcp_source_fd(fd, &src);
-	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s cannot be read", h->index_name);
-	if (src.size > DCP_HF_MAX_INDEX)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-				"%s has %llu bytes, at most %u are read", h->index_name,
-				(unsigned long long)src.size, DCP_HF_MAX_INDEX);
-	text = malloc((size_t)src.size + 1);
-	if (!text)
-		return no_memory(err);
-	rc = dcp_source_read(&src, 0, text, (size_t)src.size);
-	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s cannot be read", h->index_name);
-	rc = dcp_json_parse(text, (size_t)src.size, &h->index, err);
-	if (rc < 0)
-		return dcp_err_where(err, rc, "%s", h->index_name);
-	h->map = dcp_json_get(h->index, "weight_map");
-	if (!dcp_json_is_object(h->map))
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s has no weight_map object",
-				h->index_name);
-	return 0;
+		for (size_t e = 0; e < st->n; e++) {
+			const char *name = st->entries[e].name;
+
+			if (dcp_intern_find(&h->names, name, strlen(name)) != DCP_INTERN_NONE)
+				return true;
+		}
+	}
+	return false;
+}
+
+int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
+{
+	struct dcp_hf_set *set = &h->sets[i];
+	size_t n = strlen(set->name) + 2;
+	int rc = 0;
+
+	set->prefix = "";
+	if (clashes(h, set)) {
+		char *prefix = dcp_arena_alloc(&h->arena, n);
+
+		if (!prefix)
+			return no_memory(err);
+		snprintf(prefix, n, "%s.", set->name);
+		set->prefix = prefix;
+	}
+	for (uint32_t k = set->first; rc == 0 && k < set->first + set->n; k++)
+		rc = add_entries(h, k, &h->files[k].header, err);
+	return rc;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +15,11 @@ static int no_memory(struct dcp_err *err)
 	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for headers");
 }
 
+static const struct dcp_hf_set *set_of(const struct dcp_hf *h, const struct dcp_hf_shard *s)
+{
+	return &h->sets[h->files[s->file].set];
+}
+
 static const struct dcp_hf_shard *shard_at(const struct dcp_hf *h, uint32_t i)
 {
 	return (const struct dcp_hf_shard *)(const void *)h->shards.p + i;
@@ -26,12 +30,18 @@ static uint32_t next_shard(const struct dcp_hf *h, uint32_t i)
 	return shard_at(h, i)->next;
 }
 
-static int tell(struct dcp_hf *h, struct dcp_tensor *t, const char *error)
+/* @t has the key it has in its files, of @set. */
+static int tell(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
+		const char *error)
 {
-	const char *path = t->key;
+	const char *path[2] = { set->name, t->key };
+	bool below = *set->prefix;
 
-	t->path = &path;
-	t->npath = 1;
+	t->path = below ? path : path + 1;
+	t->npath = below ? 2 : 1;
+	t->key = dcp_hf_key(h, set, t->key);
+	if (!t->key)
+		return -ENOMEM;
 	t->error = error;
 	if (error)
 		t->npieces = 0;
@@ -82,15 +92,15 @@ static int tell_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char
 	t.npieces = make_piece(h, s, origin, &p);
 	if (!error && t.npieces && !t.itemsize)
 		error = "a dtype whose element size is not known";
-	return tell(h, &t, error);
+	return tell(h, set_of(h, s), &t, error);
 }
 
 /* Files without sharding info that hold the same key: the one that the index names has it,
  * else the first; then the others are errors. */
 static int tell_single(struct dcp_hf *h, const struct dcp_hf_key *k)
 {
-	const char *name = shard_at(h, k->first)->e->name;
-	const char *mapped = dcp_json_str(dcp_json_get(h->map, name));
+	const struct dcp_hf_shard *s = shard_at(h, k->first);
+	const char *mapped = dcp_hf_index_file(&set_of(h, s)->index, s->e->name);
 	uint32_t i, chosen = k->first;
 	bool named = false;
 	int rc;
@@ -170,15 +180,17 @@ static size_t drop_replicas(struct dcp_piece *p, size_t n, uint32_t ndim)
 }
 
 /*
- * The error of a file that may hold more of @key, or NULL. A tensor's size is written nowhere
- * but in its shards, so when one of them cannot be read the others would pass for a smaller
- * tensor. With an index every key is in one file, which was read.
+ * The error of a file that may hold more of the key of @s, or NULL. A tensor's size is written
+ * nowhere but in its shards, so when one of them cannot be read the others would pass for a
+ * smaller tensor. With an index every key is in one file, which was read.
  */
-static const char *lost_shard(const struct dcp_hf *h, const char *key)
+static const char *lost_shard(const struct dcp_hf *h, const struct dcp_hf_shard *s)
 {
-	if (!h->nbroken || dcp_json_get(h->map, key))
+	const struct dcp_hf_set *set = set_of(h, s);
+
+	if (!h->nbroken || dcp_hf_index_file(&set->index, s->e->name))
 		return NULL;
-	for (size_t i = 0; i < h->nfiles; i++)
+	for (uint32_t i = set->first; i < set->first + set->n; i++)
 		if (h->files[i].error)
 			return h->files[i].error;
 	return NULL;
@@ -188,7 +200,7 @@ static int tell_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp
 {
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_tensor t = { 0 };
-	const char *error = lost_shard(h, shard_at(h, k->first)->e->name);
+	const char *error = lost_shard(h, shard_at(h, k->first));
 
 	if (!error)
 		error = cover(h, k, shape);
@@ -216,7 +228,7 @@ static int tell_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp
 		if (t.npieces && !t.itemsize)
 			error = "a dtype whose element size is not known";
 	}
-	return tell(h, &t, error);
+	return tell(h, set_of(h, shard_at(h, k->first)), &t, error);
 }
 
 static int tell_key(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
@@ -229,44 +241,90 @@ static int tell_key(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err
 
 static const struct dcp_hf_file *find_file(const struct dcp_hf *h, const char *name)
 {
-	for (size_t i = 0; i < h->nfiles; i++)
+	for (size_t i = 0; name && i < h->nfiles; i++)
 		if (strcmp(h->files[i].name, name) == 0)
 			return &h->files[i];
 	return NULL;
 }
 
-/* A key that index.json promises and no file has. */
-static int tell_promised(struct dcp_hf *h, const char *key, const char *file)
+/* Keys that the index of @set promises and no file has. */
+static int tell_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
 {
-	const struct dcp_hf_file *f = file ? find_file(h, file) : NULL;
-	struct dcp_tensor t = { .key = key, .dtype_name = "" };
-	struct dcp_err why;
-
-	if (f && f->error)
-		return tell(h, &t, f->error);
-	if (!file)
-		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s names no file for it",
-			 h->index_name);
-	else
-		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 f ? "%s says it is in %s, which does not hold it"
-			   : "%s says it is in %s, which is missing",
-			 h->index_name, file);
-	return tell(h, &t, why.msg);
-}
-
-int dcp_hf_tell(struct dcp_hf *h, struct dcp_err *err)
-{
-	const struct dcp_hf_key *keys = (const struct dcp_hf_key *)(const void *)h->keys.p;
 	const struct dcp_json *value;
 	const void *iter = NULL;
 	const char *key;
 	int rc = 0;
 
+	while (rc == 0 && (iter = dcp_json_next(set->index.map, iter, &key, &value))) {
+		const char *file = dcp_json_str(value), *shown = dcp_hf_key(h, set, key);
+		struct dcp_tensor t = { .key = key, .dtype_name = "" };
+		const struct dcp_hf_file *f;
+		struct dcp_err why;
+
+		if (!shown)
+			return -ENOMEM;
+		if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
+			continue;
+		f = find_file(h, file);
+		rc = tell(h, set, &t,
+			  dcp_hf_index_excuse(&set->index, file, f != NULL, f ? f->error : NULL,
+					      &why));
+	}
+	return rc;
+}
+
+/*
+ * safetensors' save_model() stores tied weights once, and in the metadata for each name it
+ * dropped the one that it kept.
+ */
+static int tell_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char *dropped,
+		     const char *kept, struct dcp_err *err)
+{
+	const char *shown = dcp_hf_key(h, set, dropped);
+	struct dcp_tensor t = { 0 };
+	const struct dcp_hf_key *keys = (const struct dcp_hf_key *)(const void *)h->keys.p;
+	uint32_t number;
+	int rc;
+
+	if (!shown)
+		return no_memory(err);
+	if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
+		return 0;
+	rc = dcp_intern_add(&h->aliases, shown, strlen(shown), DCP_INTERN_NONE, &number);
+	if (rc < 0)
+		return no_memory(err);
+	shown = dcp_hf_key(h, set, kept);
+	if (!shown)
+		return no_memory(err);
+	number = rc ? dcp_intern_find(&h->names, shown, strlen(shown)) : DCP_INTERN_NONE;
+	if (number == DCP_INTERN_NONE)
+		return 0; /* any other fact */
+	describe(&t, shard_at(h, keys[number].first)->e);
+	t.key = dropped;
+	t.alias_of = dcp_intern_text(&h->names, number);
+	return tell(h, set, &t, NULL);
+}
+
+static int tell_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f, struct dcp_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && !f->placed && i < f->header.nmeta; i++)
+		rc = tell_tied(h, &h->sets[f->set], f->header.meta[2 * i],
+			       f->header.meta[2 * i + 1], err);
+	return rc;
+}
+
+int dcp_hf_tell(struct dcp_hf *h, struct dcp_err *err)
+{
+	const struct dcp_hf_key *keys = (const struct dcp_hf_key *)(const void *)h->keys.p;
+	int rc = 0;
+
 	for (uint32_t i = 0; i < h->names.n && rc == 0; i++)
 		rc = tell_key(h, &keys[i], err);
-	while (rc == 0 && (iter = dcp_json_next(h->map, iter, &key, &value)))
-		if (dcp_intern_find(&h->names, key, strlen(key)) == DCP_INTERN_NONE)
-			rc = tell_promised(h, key, dcp_json_str(value));
+	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++)
+		rc = tell_all_tied(h, &h->files[i], err);
+	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
+		rc = tell_promised(h, &h->sets[i]);
 	return rc;
 }

@@ -19,13 +19,24 @@
 
 static bool has_extension(const char *name)
 {
-	static const char *const known[] = { ".pt", ".pth", ".ckpt", ".bin" };
-	const char *dot = strrchr(name, '.');
+	static const char *const known[] = {
+		".pt", ".pth", ".ckpt", ".bin", ".th", ".pth.tar"
+	};
+	size_t n = strlen(name);
 
-	for (size_t i = 0; dot && dot != name && i < DCP_LEN(known); i++)
-		if (strcmp(dot, known[i]) == 0)
+	for (size_t i = 0; i < DCP_LEN(known); i++) {
+		size_t m = strlen(known[i]);
+
+		if (n > m && strcmp(name + n - m, known[i]) == 0)
 			return true;
+	}
 	return false;
+}
+
+/* Who names a file means it, even if its name says nothing. */
+static bool is_ours(const struct dcp_dir *dir, const char *name)
+{
+	return has_extension(name) || (dir->is_file && !strchr(name + 1, '.'));
 }
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
@@ -33,8 +44,8 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	(void)why;
 	(void)n;
 	for (size_t i = 0; i < dir->n; i++)
-		if (!dir->entries[i].is_dir && has_extension(dir->entries[i].name))
-			return DCP_MATCH_MANY;
+		if (!dir->entries[i].is_dir && is_ours(dir, dir->entries[i].name))
+			return dir->is_file ? DCP_MATCH_YES : DCP_MATCH_MANY;
 	return DCP_MATCH_NO;
 }
 
@@ -76,7 +87,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < in->dir->n; i++)
-		if (!in->dir->entries[i].is_dir && has_extension(in->dir->entries[i].name))
+		if (!in->dir->entries[i].is_dir && is_ours(in->dir, in->dir->entries[i].name))
 			rc = tell_file(in, in->dir->entries[i].name, err);
 	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "torch");
 }

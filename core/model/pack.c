@@ -31,8 +31,8 @@ void dcp_pack_pieces(struct dcp_buf *out, const struct dcp_tensor *t)
 		const struct dcp_piece *p = &t->pieces[i];
 		bool run = !whole_box(p, t->ndim);
 		uint8_t flags = (uint8_t)(p->enc | (p->filter & 3) << 2 | p->swap << 4 |
-					  (p->filter & 4) << 5 |
-					  (p->stride ? HAS_STRIDES : 0) | (run ? HAS_RUN : 0));
+					  (p->filter & 4) << 5 | (p->stride ? HAS_STRIDES : 0) |
+					  (run ? HAS_RUN : 0));
 
 		dcp_buf_add(out, &flags, 1);
 		dcp_buf_varint(out, p->file);

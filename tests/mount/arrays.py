@@ -84,6 +84,15 @@ def widened(dtype, raw):
     return struct.pack(f"<{len(words)}I", *words)
 
 
+def negated(data, dtype, imaginary):
+    """Little-endian numbers with their signs flipped, or only those of imaginary parts."""
+    unit = ITEM[dtype] // 2 if dtype.startswith("C") else ITEM[dtype]
+    out = bytearray(data)
+    for i in range((2 if imaginary else 1) * unit - 1, len(out), (2 if imaginary else 1) * unit):
+        out[i] ^= 0x80
+    return bytes(out)
+
+
 def is_nan(word):
     return word & 0x7fffffff > 0x7f800000
 

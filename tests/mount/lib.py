@@ -144,16 +144,19 @@ def golden(name):
     manifest = json.loads((GOLDEN / name / "manifest.json").read_text(encoding="utf-8"))
     versions = {}
     for v in manifest["versions"]:
-        # One torch.save file a rank, no metadata: shown as one version, keys below "rank<r>".
-        m = re.fullmatch(r"(.*)/checkpoint_(\d+)\.pt", v["name"])
-        into = versions.setdefault(m[1] if m else v["name"],
-                                   {"complete": True, "tensors": {}, "objects": {}, "aliases": []})
+        # A file of torch.save in a directory is no version there: its keys are below its name. One a rank,
+        # and no metadata: below "rank<r>".
+        m = re.fullmatch(r"(.*)/(?:(checkpoint)_)?(.*)\.pt", v["name"])
+        below = ("rank" if m[2] else "") + m[3] if m else None
+        into = versions.setdefault(m[1] if m else v["name"], {"complete": True, "refused": False, "tensors": {},
+                                                              "objects": {}, "aliases": []})
         into["complete"] &= v["complete"]
+        into["refused"] |= v.get("expect", "").startswith("refuse")
         into["aliases"] += v.get("aliases", [])
         for kind in ("tensors", "objects"):
             for x in v.get(kind, []):
                 if m:
-                    x = {**x, "key": f"rank{m[2]}.{x['key']}", "path": [f"rank{m[2]}", *x["path"]]}
+                    x = {**x, "key": f"{below}.{x['key']}", "path": [below, *x["path"]]}
                 into[kind][x["key"]] = x
     return GOLDEN / name / "ckpt", versions
 

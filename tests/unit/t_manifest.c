@@ -133,7 +133,8 @@ static bool is_known(const json_t *list, const char *key, const char *prefix, bo
 	{
 		char *k = key_of(json_object_get(v, "key"), prefix);
 		size_t n = strlen(k);
-		bool same = strncmp(key, k, n) == 0 && (!key[n] || (inside && key[n] == '.'));
+		bool same = strncmp(key, k, n) == 0 &&
+			    (!key[n] || (inside && (!n || key[n] == '.')));
 
 		free(k);
 		if (same)
@@ -142,9 +143,30 @@ static bool is_known(const json_t *list, const char *key, const char *prefix, bo
 	return false;
 }
 
-static void check_nothing_else(const struct t_sink *s, const json_t *version,
-			       const char *prefix)
+/* Is @key of a file beside version @name that the manifest has as a version, "@name/stem.pt"?
+ * Its keys have the stem in front. */
+static bool is_of_part(const json_t *root, const char *name, const char *key)
 {
+	const json_t *v;
+	size_t i, n = strlen(name);
+
+	json_array_foreach(json_object_get(root, "versions"), i, v)
+	{
+		const char *part = text(v, "name");
+		size_t stem = strncmp(part, name, n) == 0 && part[n] == '/'
+				      ? strcspn(part + n + 1, ".")
+				      : 0;
+
+		if (stem && strncmp(key, part + n + 1, stem) == 0 && key[stem] == '.')
+			return true;
+	}
+	return false;
+}
+
+static void check_nothing_else(const struct t_sink *s, const json_t *root,
+			       const json_t *version, const char *prefix)
+{
+	const char *name = text(version, "name");
 	const json_t *tensors = json_object_get(version, "tensors");
 	const json_t *objects = json_object_get(version, "objects");
 	size_t n = strlen(prefix);
@@ -152,11 +174,13 @@ static void check_nothing_else(const struct t_sink *s, const json_t *version,
 	for (size_t i = 0; i < s->ntensors; i++)
 		if (strncmp(s->tensor[i].key, prefix, n) == 0 &&
 		    !is_known(tensors, s->tensor[i].key, prefix, false) &&
-		    !is_known(objects, s->tensor[i].key, prefix, true))
+		    !is_known(objects, s->tensor[i].key, prefix, true) &&
+		    !is_of_part(root, name, s->tensor[i].key))
 			fail_msg("nobody saved a tensor %s", s->tensor[i].key);
 	for (size_t i = 0; i < s->nobjects; i++)
 		if (strncmp(s->object[i].key, prefix, n) == 0 &&
-		    !is_known(objects, s->object[i].key, prefix, false))
+		    !is_known(objects, s->object[i].key, prefix, false) &&
+		    !is_of_part(root, name, s->object[i].key))
 			fail_msg("nobody saved an object %s", s->object[i].key);
 }
 
@@ -179,7 +203,7 @@ unsigned t_manifest_check(const struct t_sink *s, const char *folder, const char
 		}
 		json_array_foreach(json_object_get(version, "objects"), j, v)
 			check_object(s, v, prefix);
-		check_nothing_else(s, version, prefix);
+		check_nothing_else(s, root, version, prefix);
 	}
 	json_decref(root);
 	return found;

@@ -41,7 +41,7 @@ static struct dcp_piece any_piece(struct dcp_arena *a, uint32_t ndim)
 		.nbytes = any_number(),
 		.file = (uint32_t)any_number(),
 		.enc = (uint8_t)(next_random() % 2),
-		.filter = (uint8_t)(next_random() % 3),
+		.filter = (uint8_t)(next_random() % 5),
 		.swap = next_random() % 2,
 	};
 

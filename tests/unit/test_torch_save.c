@@ -5,6 +5,7 @@
 #include "core/format/formats.h"
 #include "core/parse/dir.h"
 #include "tests/unit/t_dir.h"
+#include "tests/unit/t_manifest.h"
 #include "tests/unit/t_sink.h"
 
 static void a_file_is_a_version(void **state)
@@ -17,11 +18,66 @@ static void a_file_is_a_version(void **state)
 	assert_string_equal(version, "model.pt");
 	assert_true(f->group("epoch=3.ckpt", version));
 	assert_false(f->group("model.txt", version));
+	assert_true(f->group("checkpoint.pth.tar", version));
+	assert_false(f->group("model.tar", version));
 	assert_false(f->group(".pt", version));
 	assert_false(f->group(".hidden.pt", version));
 	memset(longest, 'a', sizeof(longest));
 	strcpy(longest + DCP_GROUP_MAX, ".pt");
 	assert_false(f->group(longest, version));
+}
+
+static void check_version(const char *folder, const char *name, int complete)
+{
+	struct dcp_err err = { 0 };
+	struct dcp_dir dir;
+	struct t_sink sink;
+	char path[256];
+	int rc;
+
+	print_message("           %s\n", name);
+	assert_true(complete);
+	snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%s", folder, name);
+	assert_int_equal(dcp_dir_open(path, &dir, NULL), 0);
+	t_sink_init(&sink, &dir);
+	rc = dcp_format_torch_save.load(&(struct dcp_load){ .dir = &dir, .sink = &sink.sink },
+					&err);
+	if (strcmp(name, "script.pt") == 0) {
+		assert_int_equal(rc, -ENOTSUP);
+		t_assert_says(&err, "TorchScript");
+	} else {
+		if (rc < 0)
+			fail_msg("%s", err.msg);
+		t_manifest_check(&sink, folder, name, "");
+	}
+	t_sink_finish(&sink);
+	dcp_dir_close(&dir);
+}
+
+static void golden(void **state)
+{
+	(void)state;
+	t_manifest_each("torch-save", check_version);
+}
+
+/* A file that is named is opened, whatever it is called. */
+static void a_file_without_extension(void **state)
+{
+	enum dcp_match match;
+	struct dcp_dir dir;
+	struct t_dir tree;
+
+	(void)state;
+	t_dir_make(&tree, "torch_save");
+	t_dir_text(&tree, "weights", "x");
+	assert_int_equal(dcp_dir_open(t_dir_path(&tree, "weights"), &dir, NULL), 0);
+	assert_true(dcp_format_probe(&dir, &match, NULL, 0) == &dcp_format_torch_save);
+	assert_int_equal(match, DCP_MATCH_YES);
+	dcp_dir_close(&dir);
+	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+	assert_null(dcp_format_probe(&dir, &match, NULL, 0));
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
 }
 
 static void what_is_no_torch_save_says_so(void **state)
@@ -48,6 +104,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_is_a_version),
+		cmocka_unit_test(golden),
+		cmocka_unit_test(a_file_without_extension),
 		cmocka_unit_test(what_is_no_torch_save_says_so),
 	};
 

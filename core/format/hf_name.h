@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hf_name: what is a file of a Hugging Face directory, by its name?
+ *
+ *	model.safetensors                       set "model"
+ *	model-00001-of-00003.safetensors        part 1 of 3 of it
+ *	shard-00002-model-00001-of-00003...     the same, of one rank of DCP's writer
+ *	model.safetensors.index.json            its index: which part holds which key
+ *	model.fp16.safetensors                  set "model.fp16", a variant; diffusers also
+ *writes model-00001-of-00002.fp16.safetensors pytorch_model-00001-of-00002.bin        the same
+ *by torch.save, set "pytorch_model"
+ *
+ * Files of one set are one model. Libraries call theirs "model", "pytorch_model",
+ * "diffusion_pytorch_model", "adapter_model" or "consolidated"; a set called so, or a
+ * config.json and its like, says that all that lies in the directory belongs together.
+ * Elsewhere every set is a version by itself.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/format/format.h"
+
+struct dcp_dir;
+
+enum dcp_hf_kind {
+	DCP_HF_OTHER,
+	DCP_HF_SAFETENSORS,
+	DCP_HF_SAFETENSORS_INDEX,
+	DCP_HF_TORCH, /* .bin */
+	DCP_HF_TORCH_INDEX,
+};
+
+struct dcp_hf_name {
+	enum dcp_hf_kind kind;
+	uint32_t part, nparts; /* part 1 .. nparts, or 0 of 0: all of it */
+	char set[DCP_GROUP_MAX];
+};
+
+/* OTHER when the name is none of the above. */
+enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out);
+
+/* Where a set comes among others: 0 the model itself, then what goes by other names, adapters,
+ * variants, and the model once more as Mistral names it. */
+unsigned dcp_hf_rank(const char *set);
+#define DCP_HF_RANK_TWIN 9
+
+/* Does a library call its weights so? */
+bool dcp_hf_is_weights(const char *set);
+
+/* Does all of @dir belong together? */
+bool dcp_hf_is_home(const struct dcp_dir *dir);
+
+/* Is a set of rank 0 among the files of @kind? Then one of rank DCP_HF_RANK_TWIN is the same
+ * model under other names. */
+bool dcp_hf_has_model(const struct dcp_dir *dir, enum dcp_hf_kind kind);
+
+/* Are the files of @kind of more than one set? */
+bool dcp_hf_many_sets(const struct dcp_dir *dir, enum dcp_hf_kind kind);
+
+/* Is a file in @dir that torch.save may have written, by its name? */
+bool dcp_hf_has_torch(const struct dcp_dir *dir);
+
+/* YES when files of @kind are there and no part of a set is missing, INCOMPLETE with what is
+ * in @why, or NO. */
+enum dcp_match dcp_hf_check_parts(const struct dcp_dir *dir, enum dcp_hf_kind kind, char *why,
+				  size_t size);
+
+/* The index of @set, of the kind @index; or NULL. */
+const char *dcp_hf_index_of(const struct dcp_dir *dir, enum dcp_hf_kind index, const char *set);
+
+/* The index of the first set by rank that has one, or NULL. */
+const char *dcp_hf_index_name(const struct dcp_dir *dir, enum dcp_hf_kind index);
