@@ -221,16 +221,6 @@ const char *dcp_hf_index_name(const struct dcp_dir *dir, enum dcp_hf_kind index)
 	return found;
 }
 
-const char *dcp_hf_index_of(const struct dcp_dir *dir, enum dcp_hf_kind index, const char *set)
-{
-	struct dcp_hf_name name;
-
-	for (size_t i = 0; i < dir->n; i++)
-		if (name_entry(&dir->entries[i], &name) == index && strcmp(name.set, set) == 0)
-			return dir->entries[i].name;
-	return NULL;
-}
-
 /* ---- are all parts there? ---- */
 
 /* Files of one set that say they are parts of @n. */

@@ -67,8 +67,5 @@ bool dcp_hf_has_torch(const struct dcp_dir *dir);
 enum dcp_match dcp_hf_check_parts(const struct dcp_dir *dir, enum dcp_hf_kind kind, char *why,
 				  size_t size);
 
-/* The index of @set, of the kind @index; or NULL. */
-const char *dcp_hf_index_of(const struct dcp_dir *dir, enum dcp_hf_kind index, const char *set);
-
 /* The index of the first set by rank that has one, or NULL. */
 const char *dcp_hf_index_name(const struct dcp_dir *dir, enum dcp_hf_kind index);

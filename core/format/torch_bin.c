@@ -72,6 +72,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 struct file {
 	const char *name, *set, *error;
+	const char *index; /* of its set; told by the first of it */
 };
 
 struct bin {
@@ -80,6 +81,8 @@ struct bin {
 	struct dcp_arena arena;
 	struct file *files; /* in order of their sets */
 	size_t nfiles, nbroken;
+	struct dcp_intern names, sets; /* of files, to their numbers; of sets, to first's */
+	struct dcp_buf first;          /* uint32_t, of each set: its first file */
 	/* while a set is read */
 	const struct file *at;
 	struct dcp_hf_index index;
@@ -126,12 +129,49 @@ static int list_files(struct bin *b)
 	return 0;
 }
 
+/* From names to files and to sets. */
+static int number_files(struct bin *b)
+{
+	uint32_t number;
+	int rc = 0;
+
+	for (uint32_t i = 0; rc >= 0 && i < b->nfiles; i++) {
+		const struct file *f = &b->files[i];
+
+		rc = dcp_intern_add(&b->names, f->name, strlen(f->name), DCP_INTERN_NONE,
+				    &number);
+		if (rc >= 0)
+			rc = dcp_intern_add(&b->sets, f->set, strlen(f->set), DCP_INTERN_NONE,
+					    &number);
+		if (rc == 1)
+			dcp_buf_add(&b->first, &i, sizeof(i));
+	}
+	return rc < 0 || dcp_buf_error(&b->first) ? no_memory(b) : 0;
+}
+
 static const struct file *find_file(const struct bin *b, const char *name)
 {
-	for (size_t i = 0; name && i < b->nfiles; i++)
-		if (strcmp(b->files[i].name, name) == 0)
-			return &b->files[i];
-	return NULL;
+	uint32_t i = name ? dcp_intern_find(&b->names, name, strlen(name)) : DCP_INTERN_NONE;
+
+	return i == DCP_INTERN_NONE ? NULL : &b->files[i];
+}
+
+/* Each index goes to the first file of its set. */
+static void find_indexes(struct bin *b)
+{
+	const uint32_t *first = (const uint32_t *)(const void *)b->first.p;
+	struct dcp_hf_name name;
+
+	for (size_t i = 0; i < b->in->dir->n; i++) {
+		const struct dcp_dirent *e = &b->in->dir->entries[i];
+		uint32_t set;
+
+		if (!is_ours(e, DCP_HF_TORCH_INDEX, &name))
+			continue;
+		set = dcp_intern_find(&b->sets, name.set, strlen(name.set));
+		if (set != DCP_INTERN_NONE)
+			b->files[first[set]].index = e->name;
+	}
 }
 
 /* The key as it stands in the file. */
@@ -301,7 +341,7 @@ static int read_files(struct bin *b, size_t first, size_t end)
 static int tell_set(struct bin *b, size_t first, size_t end)
 {
 	const char *set = b->files[first].set;
-	const char *index = dcp_hf_index_of(b->in->dir, DCP_HF_TORCH_INDEX, set);
+	const char *index = b->files[first].index;
 	int rc = 0;
 
 	b->prefix = NULL;
@@ -327,7 +367,7 @@ static int tell_set(struct bin *b, size_t first, size_t end)
 
 static bool is_shown(void *ctx, const char *name)
 {
-	return find_file(ctx, name);
+	return find_file(ctx, name) != NULL;
 }
 
 static int load_all(struct bin *b)
@@ -338,6 +378,10 @@ static int load_all(struct bin *b)
 
 	if (rc == 0 && b->nfiles == 0)
 		return dcp_fail(b->err, -ENOENT, DCP_ERR_NO_OFFSET, "no file of weights");
+	if (rc == 0)
+		rc = number_files(b);
+	if (rc == 0)
+		find_indexes(b);
 	for (size_t i = 0, end; rc == 0 && i < b->nfiles; i = end) {
 		for (end = i + 1; end < b->nfiles; end++)
 			if (strcmp(b->files[end].set, b->files[i].set) != 0)
@@ -359,7 +403,10 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 
 	dcp_arena_init(&b.arena, arena_limit);
 	rc = load_all(&b);
+	dcp_intern_finish(&b.names);
+	dcp_intern_finish(&b.sets);
 	dcp_intern_finish(&b.shown);
+	dcp_buf_finish(&b.first);
 	dcp_arena_finish(&b.arena);
 	return rc;
 }

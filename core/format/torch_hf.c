@@ -147,34 +147,64 @@ static int list_files(struct dcp_hf *h, struct dcp_err *err)
 /* ---- their sets ---- */
 
 /* Files stand in order of their sets, so those of one are a run. */
-static int make_sets(struct dcp_hf *h, struct dcp_err *err)
+static int make_sets(struct dcp_hf *h)
 {
+	uint32_t number;
 	int rc = 0;
 
 	h->sets = dcp_arena_calloc(&h->arena, h->nfiles, sizeof(*h->sets));
 	if (!h->sets)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-				"out of memory for file names");
-	for (size_t i = 0; i < h->nfiles; i++) {
+		return -ENOMEM;
+	for (size_t i = 0; rc >= 0 && i < h->nfiles; i++) {
 		struct dcp_hf_file *f = &h->files[i];
 
-		if (i == 0 || strcmp(f->set_name, h->files[i - 1].set_name) != 0)
+		rc = dcp_intern_add(&h->file_names, f->name, strlen(f->name), DCP_INTERN_NONE,
+				    &number);
+		if (rc >= 0)
+			rc = dcp_intern_add(&h->set_names, f->set_name, strlen(f->set_name),
+					    DCP_INTERN_NONE, &f->set);
+		if (rc == 1)
 			h->sets[h->nsets++] = (struct dcp_hf_set){ .name = f->set_name,
 								   .first = (uint32_t)i };
-		f->set = (uint32_t)h->nsets - 1;
-		h->sets[f->set].n++;
+		if (rc >= 0)
+			h->sets[f->set].n++;
 	}
-	for (size_t i = 0; rc == 0 && i < h->nsets; i++) {
-		const char *name =
-			dcp_hf_index_of(h->in->dir, DCP_HF_SAFETENSORS_INDEX, h->sets[i].name);
+	return rc < 0 ? -ENOMEM : 0;
+}
 
-		/* One set, and one index that is called otherwise: they belong together. */
-		if (!name && h->nsets == 1)
-			name = dcp_hf_index_name(h->in->dir, DCP_HF_SAFETENSORS_INDEX);
-		if (name)
-			rc = dcp_hf_index_read(h->in->dir, h->in->sink, name, &h->sets[i].index,
-					       err);
+const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name)
+{
+	uint32_t i = dcp_intern_find(&h->file_names, name, strlen(name));
+
+	return i == DCP_INTERN_NONE ? NULL : &h->files[i];
+}
+
+static int read_index(struct dcp_hf *h, struct dcp_hf_set *set, const char *name,
+		      struct dcp_err *err)
+{
+	return dcp_hf_index_read(h->in->dir, h->in->sink, name, &set->index, err);
+}
+
+/* Each index is of the set that is called like it; one that is called otherwise of the only
+ * set. */
+static int read_indexes(struct dcp_hf *h, struct dcp_err *err)
+{
+	const char *any = dcp_hf_index_name(h->in->dir, DCP_HF_SAFETENSORS_INDEX);
+	struct dcp_hf_name name;
+	int rc = 0;
+
+	for (size_t i = 0; any && rc == 0 && i < h->in->dir->n; i++) {
+		const struct dcp_dirent *e = &h->in->dir->entries[i];
+		uint32_t set;
+
+		if (e->is_dir || dcp_hf_name(e->name, &name) != DCP_HF_SAFETENSORS_INDEX)
+			continue;
+		set = dcp_intern_find(&h->set_names, name.set, strlen(name.set));
+		if (set != DCP_INTERN_NONE && !h->sets[set].index.name)
+			rc = read_index(h, &h->sets[set], e->name, err);
 	}
+	if (rc == 0 && any && h->nsets == 1 && !h->sets->index.name)
+		rc = read_index(h, h->sets, any, err);
 	return rc;
 }
 
@@ -183,8 +213,10 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 	const struct dcp_progress *progress = h->in->progress;
 	int rc = list_files(h, err);
 
+	if (rc == 0 && make_sets(h) < 0)
+		rc = dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for file names");
 	if (rc == 0)
-		rc = make_sets(h, err);
+		rc = read_indexes(h, err);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
 		rc = dcp_hf_read(h, i, err);
 		if (progress)
@@ -217,12 +249,7 @@ static int tell_facts(struct dcp_hf *h)
 
 static bool is_shown(void *ctx, const char *name)
 {
-	const struct dcp_hf *h = ctx;
-
-	for (size_t i = 0; i < h->nfiles; i++)
-		if (strcmp(h->files[i].name, name) == 0)
-			return true;
-	return false;
+	return dcp_hf_find_file(ctx, name) != NULL;
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
@@ -240,6 +267,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = tell_facts(&h);
 	for (size_t i = 0; i < h.nsets; i++)
 		dcp_hf_index_finish(&h.sets[i].index);
+	dcp_intern_finish(&h.file_names);
+	dcp_intern_finish(&h.set_names);
 	dcp_intern_finish(&h.names);
 	dcp_intern_finish(&h.aliases);
 	dcp_buf_finish(&h.keys);

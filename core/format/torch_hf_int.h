@@ -57,6 +57,7 @@ struct dcp_hf {
 	struct dcp_hf_file *files; /* in order of their sets */
 	struct dcp_hf_set *sets;
 	size_t nfiles, nsets, nbroken;
+	struct dcp_intern file_names, set_names; /* to their numbers */
 	struct dcp_intern names;     /* keys with their set's prefix */
 	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
 	struct dcp_intern aliases;   /* keys told as names of others */
@@ -66,6 +67,9 @@ struct dcp_hf {
 
 /* Read the header of file @i. A damaged file is kept with its error. */
 int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
+
+/* The file of that name, or NULL. */
+const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name);
 
 /* Choose the prefix of set @i, whose files were read, and take their entries in. */
 int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err);

@@ -239,14 +239,6 @@ static int tell_key(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err
 	return tell_single(h, k);
 }
 
-static const struct dcp_hf_file *find_file(const struct dcp_hf *h, const char *name)
-{
-	for (size_t i = 0; name && i < h->nfiles; i++)
-		if (strcmp(h->files[i].name, name) == 0)
-			return &h->files[i];
-	return NULL;
-}
-
 /* Keys that the index of @set promises and no file has. */
 static int tell_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
 {
@@ -265,7 +257,7 @@ static int tell_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
 			return -ENOMEM;
 		if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
 			continue;
-		f = find_file(h, file);
+		f = file ? dcp_hf_find_file(h, file) : NULL;
 		rc = tell(h, set, &t,
 			  dcp_hf_index_excuse(&set->index, file, f != NULL, f ? f->error : NULL,
 					      &why));

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -113,7 +114,9 @@ static int open_below(int dirfd, const char *name, int flags)
 {
 	int fd = dcp_open_kernel(dirfd, name, flags);
 
-	return fd == -ENOSYS || fd == -EPERM ? dcp_open_walk(dirfd, name, flags) : fd;
+	if (fd == -ENOSYS || fd == -EPERM)
+		fd = dcp_open_walk(dirfd, name, flags);
+	return fd == -EXDEV ? dcp_open_blob(dirfd, name, flags) : fd;
 }
 
 static int fail_open(struct dcp_err *err, int code, const char *name)
@@ -279,10 +282,33 @@ static int dir_from_fd(int fd, const char *path, struct dcp_dir *out, struct dcp
 	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", path, strerror(-code));
 }
 
+/* Where @path really is. A link of Hugging Face's cache stays what it is: where it leads to,
+ * files have no names. */
+static char *real_file(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	dcp_auto_free char *above =
+		slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+	dcp_auto_fd int dir = -1, blob = -EXDEV;
+	dcp_auto_free char *real = NULL;
+	char *whole = NULL;
+
+	if (above)
+		dir = open(above, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir >= 0)
+		blob = dcp_open_blob(dir, base, O_PATH);
+	if (blob < 0)
+		return realpath(path, NULL);
+	real = realpath(above, NULL);
+	if (!real || asprintf(&whole, "%s/%s", real, base) < 0)
+		return NULL;
+	return whole;
+}
+
 /* A directory of one entry, the regular file @path. Links to it are its user's to follow. */
 static int dir_of_file(const char *path, struct dcp_dir *out)
 {
-	dcp_auto_free char *real = realpath(path, NULL);
+	dcp_auto_free char *real = real_file(path);
 	char *slash = real ? strrchr(real, '/') : NULL;
 	struct dcp_dir d = { .fd = -1 };
 	int code = -ENOMEM;

@@ -5,7 +5,8 @@
  * Names found inside a checkpoint are not paths to be trusted. Everything is opened below
  * the directory's descriptor with openat2(RESOLVE_BENEATH) (or, on kernels without it, one
  * O_NOFOLLOW component at a time): absolute names, ".." and links that lead out are refused
- * with -EXDEV, whatever the metadata says. Links that stay inside are followed.
+ * with -EXDEV, whatever the metadata says. Links that stay inside are followed, and those of
+ * Hugging Face's download cache (dir_hub.c).
  */
 #pragma once
 #include <stdbool.h>

@@ -443,6 +443,74 @@ static void identity_changes_with_the_file(void **state)
 	assert_int_equal(b.mtime_ns, INT64_MIN);
 }
 
+/* Hugging Face's download cache: every file of a snapshot is a link to a blob beside it. */
+static const struct {
+	const char *in, *name, *link;
+	bool followed;
+} hub_links[] = {
+	{ "snapshots/r1", "model.safetensors", "../../blobs/ab12", true },
+	{ "snapshots/r1/unet", "w.safetensors", "../../../blobs/ab12", true },
+	{ "snapshots/r1", "not-a-hash", "../../blobs/../secret", false },
+	{ "snapshots/r1", "elsewhere", "../../secret", false },
+	{ "snapshots/r1", "other-name", "../../blob/ab12", false },
+	{ "snapshots/r1", "too-low", "../blobs/ab12", false },
+	{ "snapshots/r1", "through-a-link", "../../blobs/out", false },
+	{ "snapshots/r1", "absolute", "/etc/hostname", false },
+	{ "snapshots/r1/unet", "wrong-level", "../../blobs/ab12", false },
+	{ "elsewhere/r1", "model.safetensors", "../../blobs/ab12", false },
+};
+
+static void put_hub(const struct place *p)
+{
+	static const char *const dirs[] = { "blobs",        "snapshots",
+					    "snapshots/r1", "snapshots/r1/unet",
+					    "elsewhere",    "elsewhere/r1",
+					    "blob" };
+
+	for (size_t i = 0; i < DCP_LEN(dirs); i++)
+		assert_int_equal(mkdirat(p->fd, dirs[i], 0755), 0);
+	put_file(p->fd, "blobs/ab12", "blob");
+	put_file(p->fd, "blob/ab12", "blob");
+	put_file(p->fd, "secret", "secret");
+	assert_int_equal(symlinkat("../secret", p->fd, "blobs/out"), 0);
+	for (size_t i = 0; i < DCP_LEN(hub_links); i++) {
+		char path[256];
+
+		snprintf(path, sizeof(path), "%s/%s", hub_links[i].in, hub_links[i].name);
+		assert_int_equal(symlinkat(hub_links[i].link, p->fd, path), 0);
+	}
+}
+
+static void links_of_the_hub(void **state)
+{
+	const struct place *p = *state;
+
+	put_hub(p);
+	for (size_t i = 0; i < DCP_LEN(hub_links); i++) {
+		bool followed = hub_links[i].followed;
+		struct dcp_err err = { 0 };
+		dcp_auto_fd int fd = -1;
+		struct dcp_dir dir;
+		char path[512];
+
+		t_case(hub_links[i].link);
+		snprintf(path, sizeof(path), "%s/%s", p->ckpt, hub_links[i].in);
+		assert_int_equal(dcp_dir_open(path, &dir, &err), 0);
+		assert_int_equal(dcp_open_beneath(dir.fd, hub_links[i].name, &fd, NULL, &err),
+				 followed ? 0 : -EXDEV);
+		assert_int_equal(dcp_dir_find(&dir, hub_links[i].name)->size, followed ? 4 : 0);
+		dcp_dir_close(&dir);
+		if (!followed)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s/%s", p->ckpt, hub_links[i].in,
+			 hub_links[i].name);
+		assert_int_equal(dcp_dir_open(path, &dir, &err), 0);
+		assert_true(dir.is_file);
+		assert_string_equal(dir.entries->name, hub_links[i].name); /* not the blob's */
+		dcp_dir_close(&dir);
+	}
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -456,6 +524,7 @@ int main(void)
 		T(names_of_255_bytes),
 		T(a_listing_is_sorted_and_knows_links),
 		T(directories_below),
+		T(links_of_the_hub),
 		T(what_cannot_be_listed),
 		T(a_file_is_a_directory_of_itself),
 		T(some_entries_as_a_directory),

@@ -129,9 +129,47 @@ static void every_golden(void **state)
 	t_dir_remove(&cache);
 }
 
+/* A folder of downloads: every file is a version, of whichever family. */
+static void loose_files(void **state)
+{
+	static const char st[] = "\2\0\0\0\0\0\0\0{}";
+	static const struct {
+		const char *files, *names;
+	} cases[] = {
+		{ "a.safetensors b.ckpt c.pt", "a.safetensors b.ckpt c.pt" },
+		{ "m/a.safetensors m/b.ckpt n/c.safetensors", "m@a.safetensors m@b.ckpt n" },
+		{ "m/a-1-of-2.safetensors m/a-2-of-2.safetensors m/b.safetensors",
+		  "m@a.safetensors m@b.safetensors" },
+		{ "m/model.safetensors m/b.safetensors m/x.pt", "m" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		char copy[256], names[512] = "", *save = NULL;
+		struct dcp_err err = { 0 };
+		struct dcp_scan scan;
+		struct t_dir tree;
+
+		t_case(cases[i].files);
+		t_dir_make(&tree, "test_golden");
+		snprintf(copy, sizeof(copy), "%s", cases[i].files);
+		for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save))
+			t_dir_put(&tree, p, st, sizeof(st) - 1);
+		if (dcp_scan(tree.root, &scan, &err) < 0)
+			fail_msg("%s", err.msg);
+		for (size_t k = 0; k < scan.n; k++)
+			snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+				 k ? " " : "", scan.found[k].name);
+		assert_string_equal(names, cases[i].names);
+		dcp_scan_finish(&scan);
+		t_dir_remove(&tree);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(loose_files),
 		cmocka_unit_test(every_golden),
 	};
 	return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
