@@ -58,7 +58,7 @@ struct dcp_hf {
 	struct dcp_hf_set *sets;
 	size_t nfiles, nsets, nbroken;
 	struct dcp_intern file_names, set_names; /* to their numbers */
-	struct dcp_intern names;     /* keys with their set's prefix */
+	struct dcp_intern names;                 /* keys with their set's prefix */
 	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
 	struct dcp_intern aliases;   /* keys told as names of others */
 	bool dcp;                    /* written by DCP */
