@@ -155,7 +155,7 @@ static void to_values(const struct dcp_view *view, const struct dcp_piece *p, ch
 
 /* Bring every run of @s in dimensions from @k on to the byte order of this machine. */
 static void convert_runs(const struct dcp_view *view, const struct dcp_strided *s, uint32_t k,
-		      char *dst)
+			 char *dst)
 {
 	if (k == s->ndim) {
 		to_values(view, s->piece, dst, s->run / view->t.itemsize);
