@@ -7,10 +7,8 @@
 const char *dcp_filter_name(uint8_t filter)
 {
 	static const char *const names[] = {
-		[DCP_FILTER_NONE] = "",
-		[DCP_FILTER_ZSTD] = "zstd",
-		[DCP_FILTER_LATIN1] = "latin1",
-		[DCP_FILTER_NEG] = "negate",
+		[DCP_FILTER_NONE] = "",          [DCP_FILTER_ZSTD] = "zstd",
+		[DCP_FILTER_LATIN1] = "latin1",  [DCP_FILTER_NEG] = "negate",
 		[DCP_FILTER_CONJ] = "conjugate",
 	};
 

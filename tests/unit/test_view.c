@@ -198,6 +198,7 @@ static void check_cut(struct dcp_version *v, const struct dcp_row *row, enum dcp
 	uint64_t size = dcp_view_size(view), told, shape[DCP_MAX_NDIM];
 	char *got = calloc(1, size + 1), *want = expect_cut(t, as, cut, whole, view, unit);
 	size_t header;
+	int rc;
 
 	assert_int_equal(
 		dcp_view_size_of_shape(row, as, dcp_cut_shape(cut, shape), shape, &told), 0);
@@ -210,14 +211,13 @@ static void check_cut(struct dcp_version *v, const struct dcp_row *row, enum dcp
 	dcp_view_header(view, &header);
 	memset(got, 0, size);
 	memcpy(got, want, header);
-	if ((as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened) ||
-	    (size > header && any_flipped(t))) {
-		assert_int_equal(dcp_view_strided(view, read_strided, NULL), -ENOTSUP);
-	} else {
-		assert_int_equal(dcp_view_strided(view, read_strided, got + header), 0);
-		if (!any_swapped(t))
-			assert_memory_equal(got, want, size);
-	}
+	rc = dcp_view_strided(view, read_strided, got + header);
+	if (rc == -ENOTSUP) /* a cut may need none of the pieces */
+		assert_true(any_flipped(t) ||
+			    (as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened));
+	else if (!any_swapped(t))
+		assert_memory_equal(got, want, size);
+	assert_true(rc == 0 || rc == -ENOTSUP);
 	free(got);
 	free(want);
 	dcp_view_close(view);
