@@ -84,7 +84,7 @@ static void how(struct dcp_buf *b, const struct dcp_piece *piece)
 {
 	if (piece->filter != DCP_FILTER_NONE)
 		dcp_buf_printf(b, " %s", dcp_filter_name(piece->filter));
-	if (piece->enc == DCP_ENC_TORCH)
+	if (piece->enc != DCP_ENC_PLAIN)
 		dcp_buf_str(b, " torch.save item");
 	if (piece->stride)
 		dcp_buf_str(b, " strided");

@@ -71,7 +71,7 @@ static bool get_piece(struct dcp_cur *c, uint32_t ndim, struct dcp_arena *arena,
 	p->filter = (uint8_t)((flags >> 2 & 3) | (flags >> 5 & 4));
 	p->swap = flags >> 4 & 1;
 	p->file = (uint32_t)file;
-	if (p->enc > DCP_ENC_TORCH || p->filter > DCP_FILTER_CONJ || file > UINT32_MAX)
+	if (p->enc > DCP_ENC_TORCH_FLAT || p->filter > DCP_FILTER_CONJ || file > UINT32_MAX)
 		c->bad = true;
 	p->off = dcp_cur_varint(c);
 	p->nbytes = dcp_cur_varint(c);

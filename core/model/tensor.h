@@ -8,6 +8,8 @@
  *   enc     DCP_ENC_PLAIN   element bytes at file offset off, nbytes of them
  *           DCP_ENC_TORCH   [off, off + nbytes) is a torch.save stream of one tensor;
  *                           where the bytes lie in it is found at first use (located)
+ *           DCP_ENC_TORCH_FLAT  the same of a tensor of any shape: its elements in row-major
+ *                           order are the run
  *   filter  DCP_FILTER_NONE; or [off, off + nbytes) is encoded as a whole, enc describes
  *           what comes out:
  *           DCP_FILTER_ZSTD    compressed
@@ -33,7 +35,7 @@
 
 #define DCP_MAX_NDIM 64 /* torch's own limit */
 
-enum dcp_enc { DCP_ENC_PLAIN, DCP_ENC_TORCH };
+enum dcp_enc { DCP_ENC_PLAIN, DCP_ENC_TORCH, DCP_ENC_TORCH_FLAT };
 enum dcp_filter {
 	DCP_FILTER_NONE,
 	DCP_FILTER_ZSTD,

@@ -79,7 +79,7 @@ static int check_length(const struct place *at)
 				at->file, (size_t)(p - at->t->pieces) + 1, at->t->npieces);
 	if (dcp_filter_encodes(p->filter))
 		return 0;
-	if (p->enc == DCP_ENC_TORCH) {
+	if (p->enc != DCP_ENC_PLAIN) {
 		if (dcp_ckd_mul(&need, p->run_n, at->t->itemsize))
 			need = UINT64_MAX;
 	} else if (!span(at->t, p, &need)) {

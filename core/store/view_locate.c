@@ -41,6 +41,20 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 	if (tt->dtype != t->dtype || strcmp(tt->dtype_name, t->dtype_name))
 		return dcp_fail(err, -EBADMSG, p->off, "stored as %s, the metadata says %s",
 				tt->dtype_name, t->dtype_name);
+	if (p->enc == DCP_ENC_TORCH_FLAT) {
+		uint64_t volume;
+
+		if (tt->row_major && dcp_shape_volume(tt->shape, tt->ndim, &volume) &&
+		    volume == p->run_n)
+			return 0;
+		return dcp_fail(
+			err, -EBADMSG, p->off,
+			"stored tensor has shape [%s]%s, the metadata says %llu elements "
+			"in a row",
+			shape_text(is, sizeof(is), tt->shape, tt->ndim),
+			tt->row_major ? "" : " and is transposed",
+			(unsigned long long)p->run_n);
+	}
 	if (tt->ndim != t->ndim || memcmp(tt->shape, p->len, t->ndim * sizeof(*p->len)))
 		return dcp_fail(err, -EBADMSG, p->off,
 				"stored tensor has shape [%s], the metadata says [%s]",
@@ -195,7 +209,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		p->off = 0;
 		p->nbytes = d->size;
 	}
-	if (p->enc == DCP_ENC_TORCH)
+	if (p->enc != DCP_ENC_PLAIN)
 		rc = locate_torch(view, p, &item, p->off, err);
 	if (rc == 0 && p->run_n)
 		rc = check_plain(view, p, err);

@@ -268,6 +268,16 @@ static int locate_in_stream(const struct dcp_tensor *t, const struct dcp_piece *
 	dcp_torch_close(torch);
 	if (rc < 0)
 		return rc;
+	if (p->enc == DCP_ENC_TORCH_FLAT && rc == 1) {
+		uint64_t volume;
+
+		assert_true(tt.row_major && dcp_shape_volume(tt.shape, tt.ndim, &volume));
+		assert_int_equal(volume, p->run_n);
+		row_major(at->stride, p->len, t->ndim);
+		at->off = tt.off;
+		at->swap = tt.swap;
+		return 0;
+	}
 	if (rc == 0 || tt.ndim != t->ndim ||
 	    memcmp(tt.shape, p->len, t->ndim * sizeof(*tt.shape)) != 0 ||
 	    tt.dtype != t->dtype || tt.itemsize != t->itemsize)
@@ -323,7 +333,7 @@ static int locate(const struct dcp_tensor *t, const struct dcp_piece *p,
 			return rc;
 		at->src = dcp_source_mem(buf->p, buf->n);
 	}
-	if (p->enc == DCP_ENC_TORCH)
+	if (p->enc != DCP_ENC_PLAIN)
 		return locate_in_stream(t, p, window, at, err);
 	if (p->stride)
 		memcpy(at->stride, p->stride, t->ndim * sizeof(*p->stride));
