@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/format/torch_state.h"
-
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
+#include "core/format/torch_shard.h"
+#include "core/format/torch_state_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/pyjson.h"
 #include "core/parse/torch.h"
 
 /* Bytes of JSON for each byte of the pickle: leaves that share their parts add up. */
-enum { MAX_WRITTEN = 64 };
+enum { MAX_WRITTEN = 64, SHARDS_LIMIT = 256 << 20 };
 
 struct teller {
 	const struct dcp_tstate *s;
@@ -26,7 +27,8 @@ struct teller {
 	struct dcp_intern places;
 	struct dcp_buf keys, key_off;
 	struct dcp_buf scratch;
-	uint64_t written; /* bytes of JSON told so far */
+	struct dcp_arena shards; /* of the tensor at hand */
+	uint64_t written;        /* bytes of JSON told so far */
 };
 
 static void teller_finish(struct teller *w)
@@ -35,6 +37,7 @@ static void teller_finish(struct teller *w)
 	dcp_buf_finish(&w->keys);
 	dcp_buf_finish(&w->key_off);
 	dcp_buf_finish(&w->scratch);
+	dcp_arena_finish(&w->shards);
 }
 
 static int no_memory(struct dcp_err *err)
@@ -153,6 +156,12 @@ static int tell_tensor(struct teller *w, const struct dcp_leaf *leaf, const char
 
 	if (s->skip && s->skip(s->ctx, key))
 		return 0;
+	if (dcp_tshard_is(leaf->value))
+		return dcp_tstate_shard(s, leaf, key, &w->shards, w->err);
+	if (dcp_tstate_flat(leaf)) {
+		broken.error = dcp_tstate_flat(leaf);
+		return s->sink->tensor(s->sink->ctx, &broken);
+	}
 	if (dcp_torch_tensor(s->t, leaf->value, &tt, &why) == 1)
 		return tell_located(w, leaf, key, &tt);
 	if (why.code == -ENOMEM)
@@ -194,7 +203,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct teller *w = ctx;
 
-	if (leaf->is_tensor)
+	if (leaf->is_tensor || dcp_tshard_is(leaf->value))
 		w->rc = tell_tensor(w, leaf, leaf->key);
 	else if (!w->tensors_only)
 		w->rc = tell_object(w, leaf->key, leaf->path, leaf->npath, leaf->value);
@@ -239,7 +248,10 @@ static int walk(struct teller *w)
 int dcp_tstate_tell(const struct dcp_tstate *s, struct dcp_err *err)
 {
 	struct teller w = { .s = s, .err = err };
-	int rc = walk(&w);
+	int rc;
+
+	dcp_arena_init(&w.shards, SHARDS_LIMIT);
+	rc = walk(&w);
 
 	teller_finish(&w);
 	return rc;
@@ -256,6 +268,7 @@ int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dc
 	struct dcp_torch_tensor tt;
 	int rc;
 
+	dcp_arena_init(&w.shards, SHARDS_LIMIT);
 	if (dcp_torch_tensor(s->t, root.value, &tt, NULL) != 0) {
 		own.skip = NULL; /* the stored key is its own */
 		w.s = &own;

@@ -5,6 +5,12 @@
  * Tensors are told as plain pieces of the file the stream lies in, strides and byte order as
  * stored. Of tensors with the same storage, place, shape and strides the later ones are told
  * as aliases of the first.
+ *
+ * Of a tensor of which other files hold the rest (DTensor, ShardedTensor) the key is told as
+ * broken, with what to do; the part that is here is told beside it, named by its place:
+ *
+ *	w           "only [0:3,0:10] of [7, 10] is in this file: ..."
+ *	w.@0:3,0:10 a tensor of shape [3, 10]
  */
 #pragma once
 #include <stdbool.h>
@@ -13,6 +19,7 @@
 
 struct dcp_err;
 struct dcp_sink;
+struct dcp_tensor;
 struct dcp_torch;
 
 struct dcp_tstate {
@@ -28,6 +35,9 @@ struct dcp_tstate {
 	bool tuples; /* tuples are opened like lists, not only looked into */
 	/* Leave out tensors whose key this says true to: somebody else tells them. */
 	bool (*skip)(void *ctx, const char *key);
+	/* Who has the other files too gets such tensors here instead, as pieces of the whole:
+	 * key and path as always, broken ones with their error. May be NULL. */
+	int (*shard)(void *ctx, const struct dcp_tensor *t);
 	void *ctx;
 };
 

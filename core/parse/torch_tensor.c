@@ -431,10 +431,11 @@ static bool is_dense(enum dcp_torch_kind kind)
 }
 
 /* One tensor of which other ranks have the rest: not a thing that consists of several. */
-static bool is_dtensor(const struct dcp_torch_call *c)
+static bool is_distributed(const struct dcp_torch_call *c)
 {
 	return c->kind == DCP_TORCH_SUBCLASS && c->n > 0 && c->arg[0].type == DCP_PV_GLOBAL &&
-	       strcmp(c->arg[0].node->name, "DTensor") == 0;
+	       (strcmp(c->arg[0].node->name, "DTensor") == 0 ||
+		strcmp(c->arg[0].node->name, "ShardedTensor") == 0);
 }
 
 /* In the tar of torch 0.1 a tensor is a persistent id that is its name. */
@@ -449,7 +450,7 @@ bool dcp_torch_is_tensor(struct dcp_pv v)
 	struct dcp_torch_call c;
 	int r = dcp_torch_unwrap(v, &c, NULL);
 
-	return tar_name(v) || r < 0 || (r > 0 && (is_dense(c.kind) || is_dtensor(&c)));
+	return tar_name(v) || r < 0 || (r > 0 && (is_dense(c.kind) || is_distributed(&c)));
 }
 
 int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
