@@ -1,155 +1,203 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch.distributed.checkpoint._experimental, and torch_checkpointing without layout: each
- * rank wrote its whole state as checkpoint_<rank>.pt, tensors as it held them, and nothing
- * says what they are shards of. So nothing is put together: the state of rank r is shown
- * below "rank<r>", keys and paths alike.
+ * One torch.save file a rank: what each rank held, written by itself.
  *
- *	checkpoint_0.pt {"model": {"w": tensor}}    rank0.model.w, path rank0 / model / w
+ *	checkpoint_<R>.pt                  torch.distributed.checkpoint._experimental, and
+ *	                                   torch_checkpointing without layout
+ *	<what>_world_size_<N>_rank_<R>.pt  verl, and others that train with FSDP
+ *	<what>_rank<R>.pt, rank_<R>.pt     everybody's own: also .pth and .bin; Accelerate's
+ *	                                   LOCAL_STATE_DICT is pytorch_model_fsdp_rank<R>.bin
  *
- * A file that cannot be read is told as the object "rank<r>" with its error.
+ * How they are put together: see torch_ranks_load.c. Files of different <what> are versions of
+ * their own. Nothing commits such a save, so a rank whose file is missing makes it incomplete.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
-#include "core/base/err.h"
+#include "core/base/base.h"
 #include "core/format/formats.h"
-#include "core/format/torch_state.h"
-#include "core/model/tensor.h"
+#include "core/format/torch_ranks_int.h"
 #include "core/parse/dir.h"
-#include "core/parse/source.h"
-#include "core/parse/torch.h"
 
-static bool is_rank_file(const char *name, uint64_t *rank)
+enum { MAX_RANKS = 1 << 20 };
+
+/* ---- names ---- */
+
+/* Digits that end at @end, without leading zeros; NULL: none, or too many. */
+static const char *number_before(const char *start, const char *end, uint64_t *out)
 {
-	int end = 0;
+	const char *p = end;
 
-	return sscanf(name, "checkpoint_%9" SCNu64 ".pt%n", rank, &end) == 1 && end > 0 &&
-	       !name[end] && name[11] >= '0' && name[11] <= '9' &&
-	       (name[11] != '0' || name[12] == '.');
+	while (p > start && p[-1] >= '0' && p[-1] <= '9')
+		p--;
+	*out = 0;
+	if (p == end || end - p > 7 || (*p == '0' && end - p > 1))
+		return NULL;
+	for (const char *q = p; q < end; q++)
+		*out = *out * 10 + (uint64_t)(*q - '0');
+	return p;
 }
 
-static void rank_file(char name[40], uint64_t rank)
+/* Does [start, end) end with @word? */
+static bool ends_with(const char *start, const char *end, const char *word)
 {
-	snprintf(name, 40, "checkpoint_%" PRIu64 ".pt", rank);
+	size_t n = strlen(word);
+
+	return (size_t)(end - start) >= n && memcmp(end - n, word, n) == 0;
 }
 
-/* How many ranks the highest number stands for; 0 when there is no rank 0. */
-static uint64_t count_ranks(const struct dcp_dir *dir)
+bool dcp_rank_name(const char *file, struct dcp_rank_name *out)
 {
-	uint64_t rank, n = 0;
+	static const char world[] = "_world_size_";
+	const char *dot = strrchr(file, '.'), *end, *p;
 
-	if (!dcp_dir_find(dir, "checkpoint_0.pt"))
-		return 0;
-	for (size_t i = 0; i < dir->n; i++)
-		if (!dir->entries[i].is_dir && is_rank_file(dir->entries[i].name, &rank) &&
-		    rank + 1 > n)
-			n = rank + 1;
-	return n;
+	if (!dot || (strcmp(dot, ".pt") && strcmp(dot, ".pth") && strcmp(dot, ".bin")))
+		return false;
+	end = number_before(file, dot, &out->rank);
+	out->world = 0;
+	out->set = file;
+	if (!end || *file == '.')
+		return false;
+	if (ends_with(file, end, "rank_"))
+		end -= 5;
+	else if (ends_with(file, end, "rank"))
+		end -= 4;
+	else if (strncmp(file, "checkpoint_", 11) != 0 || end != file + 11)
+		return false;
+	/* Composer's ep1-ba6-rank0.pt are no parts of one state. */
+	if (end > file && end[-1] != '_')
+		return false;
+	end -= end > file;
+	p = number_before(file, end, &out->world);
+	if (!p || !ends_with(file, p, world))
+		out->world = 0;
+	out->len = (size_t)(end - file);
+	return out->world == 0 || out->rank < out->world;
+}
+
+static bool same_set(const struct dcp_rank_name *a, const struct dcp_rank_name *b)
+{
+	return a->len == b->len && memcmp(a->set, b->set, a->len) == 0;
+}
+
+/* ---- sets ---- */
+
+/* The ranks of one set. */
+struct set {
+	struct dcp_rank_name first; /* any of its files */
+	const char *file;           /* the name of that file */
+	uint64_t most;              /* highest rank */
+	size_t n, at;               /* how many, and the entry of the first */
+	bool zero;                  /* rank 0 is there */
+};
+
+static void count_set(const struct dcp_dir *dir, struct set *s)
+{
+	struct dcp_rank_name name;
+
+	for (size_t i = 0; i < dir->n; i++) {
+		if (dir->entries[i].is_dir || !dcp_rank_name(dir->entries[i].name, &name) ||
+		    !same_set(&name, &s->first))
+			continue;
+		if (s->n++ == 0)
+			s->at = i;
+		s->zero |= name.rank == 0;
+		s->most = DCP_MAX(s->most, name.rank);
+	}
+}
+
+/* A set is one when its name says how many there are, or when rank 0 is not alone; of
+ * checkpoint_<R>.pt also when it is. */
+static bool is_set(const struct set *s)
+{
+	return s->first.world ||
+	       (s->zero && (s->n > 1 || strncmp(s->file, "checkpoint_", 11) == 0));
+}
+
+/* The next set at or behind entry @*at; false: no more. */
+static bool next_set(const struct dcp_dir *dir, size_t *at, struct set *s)
+{
+	for (; *at < dir->n; ++*at) {
+		const struct dcp_dirent *e = &dir->entries[*at];
+		struct dcp_rank_name before;
+
+		*s = (struct set){ .file = e->name };
+		if (e->is_dir || !dcp_rank_name(e->name, &s->first))
+			continue;
+		/* Names are sorted: files of one set come together, but for odd ones between
+		 * them. */
+		if (*at > 0 && dcp_rank_name(dir->entries[*at - 1].name, &before) &&
+		    same_set(&before, &s->first))
+			continue;
+		count_set(dir, s);
+		if (s->at == *at && is_set(s)) {
+			++*at;
+			return true;
+		}
+	}
+	return false;
+}
+
+static void say_missing(const struct dcp_dir *dir, const struct set *s, char *why, size_t n)
+{
+	uint64_t ranks = s->first.world ? s->first.world : s->most + 1;
+	unsigned char *have = ranks <= MAX_RANKS ? calloc(ranks, 1) : NULL;
+	size_t tail = strcspn(s->file + s->first.len, "0123456789");
+	struct dcp_rank_name name;
+	uint64_t r = 0;
+
+	for (size_t i = 0; have && i < dir->n; i++)
+		if (!dir->entries[i].is_dir && dcp_rank_name(dir->entries[i].name, &name) &&
+		    same_set(&name, &s->first))
+			have[name.rank] = 1;
+	while (have && r < ranks && have[r])
+		r++;
+	snprintf(why, n,
+		 "%.*s%" PRIu64 "%s is missing: the save was interrupted or is still running",
+		 (int)DCP_MIN(s->first.len + tail, (size_t)200), s->file, r,
+		 strrchr(s->file, '.'));
+	free(have);
 }
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
-	uint64_t ranks = count_ranks(dir);
-	char name[40];
+	enum dcp_match match = DCP_MATCH_NO;
+	size_t at = 0, nsets = 0;
+	struct set s;
 
-	for (uint64_t r = 0; r < ranks; r++) {
-		rank_file(name, r);
-		if (dcp_dir_find(dir, name))
+	while (next_set(dir, &at, &s)) {
+		uint64_t ranks = s.first.world ? s.first.world : s.most + 1;
+
+		nsets++;
+		if (s.n >= ranks && match == DCP_MATCH_NO)
+			match = DCP_MATCH_YES;
+		if (s.n >= ranks || match == DCP_MATCH_INCOMPLETE)
 			continue;
-		snprintf(why, n, "%s is missing: the save was interrupted or is still running",
-			 name);
-		return DCP_MATCH_INCOMPLETE;
+		say_missing(dir, &s, why, n);
+		match = DCP_MATCH_INCOMPLETE;
 	}
-	return ranks ? DCP_MATCH_YES : DCP_MATCH_NO;
+	return nsets > 1 ? DCP_MATCH_MANY : match;
 }
 
-static const char *commit_file(const struct dcp_dir *dir)
+static bool group(const char *file, char *version)
 {
-	(void)dir;
-	return NULL;
-}
+	struct dcp_rank_name name;
 
-/* Returns 1 when the rank's file cannot be read: @why says it. */
-static int tell_rank(const struct dcp_load *in, uint64_t rank, struct dcp_err *why,
-		     struct dcp_err *err)
-{
-	char file[40], component[40];
-	const char *prefix = component;
-	struct dcp_tstate s = { .sink = in->sink, .prefix = &prefix, .nprefix = 1 };
-	dcp_auto_fd int fd = -1;
-	struct dcp_torch *t;
-	struct dcp_source src;
-	int rc;
-
-	rank_file(file, rank);
-	snprintf(component, sizeof(component), "rank%" PRIu64, rank);
-	rc = in->sink->file(in->sink->ctx, file, &s.file);
-	if (rc < 0)
-		return rc;
-	rc = dcp_open_beneath(in->dir->fd, file, &fd, NULL, why);
-	if (rc == 0)
-		rc = dcp_source_fd(fd, &src);
-	if (rc == 0)
-		rc = dcp_torch_open(&src, 0, &t, why);
-	if (rc == -ENOMEM)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading %s", file);
-	if (rc < 0) {
-		dcp_err_where(why, rc, "%s", file);
-		return 1;
-	}
-	s.t = t;
-	rc = dcp_tstate_tell(&s, err);
-	dcp_torch_close(t);
-	return rc;
-}
-
-static int tell_broken(const struct dcp_load *in, uint64_t rank, const char *why)
-{
-	char component[40];
-	const char *path = component;
-	struct dcp_object o = {
-		.key = component, .path = &path, .npath = 1, .type = "", .error = why
-	};
-
-	snprintf(component, sizeof(component), "rank%" PRIu64, rank);
-	return in->sink->object(in->sink->ctx, &o);
-}
-
-static int load(const struct dcp_load *in, struct dcp_err *err)
-{
-	uint64_t ranks = count_ranks(in->dir), nbroken = 0;
-	char text[24];
-	int rc = 0;
-
-	for (uint64_t r = 0; r < ranks && rc == 0; r++) {
-		struct dcp_err why = { 0 };
-
-		rc = tell_rank(in, r, &why, err);
-		if (rc != 1)
-			continue;
-		if (++nbroken == ranks) {
-			if (err)
-				*err = why;
-			return why.code ? why.code : -EBADMSG;
-		}
-		rc = tell_broken(in, r, why.msg);
-	}
-	if (rc == 0)
-		rc = in->sink->meta(in->sink->ctx, "framework", "torch");
-	snprintf(text, sizeof(text), "%" PRIu64, ranks);
-	if (rc == 0)
-		rc = in->sink->meta(in->sink->ctx, "ranks", text);
-	return rc;
+	if (!dcp_rank_name(file, &name) || name.len >= DCP_GROUP_MAX)
+		return false;
+	memcpy(version, name.set, name.len);
+	version[name.len] = '\0';
+	if (name.len == 0)
+		strcpy(version, "rank");
+	return true;
 }
 
 const struct dcp_format dcp_format_torch_ranks = {
 	.name = "torch-ranks",
-	.what = "torch.distributed.checkpoint._experimental (one file a rank)",
+	.what = "one torch.save file a rank (FSDP, DCP _experimental)",
 	.probe = probe,
-	.commit_file = commit_file,
-	.load = load,
+	.group = group,
+	.load = dcp_ranks_load,
 };

@@ -10,7 +10,7 @@
 # on the key alone); framework identifiers inside the pickles are not.
 set -eu
 cd "$(dirname "$0")"
-for f in dcp_fsdp2 dcp_tp_fsdp dcp_plain dcp_tools torch_save hf_models hostile; do
+for f in dcp_fsdp2 dcp_tp_fsdp dcp_plain dcp_tools torch_save hf_models ranks hostile; do
 	"$T215" $f.py
 done
 "$T241" hf_bin.py

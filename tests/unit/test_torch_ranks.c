@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One torch.save file a rank, and the telling of a torch.save stream.
- * covers: torch_ranks, torch_state
+ *
+ * covers: torch_ranks_load, torch_state
  */
 #include "tests/unit/t.h"
 
 #include "core/format/format.h"
+#include "core/format/torch_ranks_int.h"
 #include "core/format/torch_state.h"
 #include "core/parse/dir.h"
 #include "core/parse/source.h"
 #include "core/parse/torch.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"
+#include "tests/unit/t_pickle.h"
 #include "tests/unit/t_sink.h"
 #include "tests/unit/t_torch.h"
 #include "tests/unit/t_zip.h"
@@ -40,6 +43,121 @@ static void golden(void **state)
 	assert_string_equal(t_sink_fact(&s, "ranks"), "2");
 	t_sink_finish(&s);
 	dcp_dir_close(&dir);
+}
+
+/* What real ranks wrote: every version of the folder, and nothing else. */
+static void golden_version(const char *folder, const char *name, int complete)
+{
+	char path[256];
+	struct dcp_err err = { 0 };
+	enum dcp_match match;
+	struct dcp_dir dir;
+	struct t_sink s;
+	struct dcp_load in = { .dir = &dir, .sink = &s.sink };
+
+	t_case(name);
+	assert_true(complete);
+	snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%s", folder, name);
+	assert_int_equal(dcp_dir_open(path, &dir, NULL), 0);
+	t_sink_init(&s, &dir);
+	if (dcp_format_probe(&dir, &match, NULL, 0)->load(&in, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(match, DCP_MATCH_YES);
+	t_manifest_check(&s, folder, name, "");
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+}
+
+static void golden_shards(void **state)
+{
+	(void)state;
+	t_manifest_each("torch-ranks", golden_version);
+}
+
+static void names(void **state)
+{
+	/* clang-format off */
+	static const struct {
+		const char *file;
+		int set; /* characters; -1: not a rank's */
+		uint64_t rank, world;
+	} rows[] = {
+		{ "checkpoint_0.pt", 10, 0, 0 },
+		{ "checkpoint_12.pt", 10, 12, 0 },
+		{ "model_world_size_8_rank_3.pt", 18, 3, 8 },
+		{ "extra_state_world_size_16_rank_15.pt", 25, 15, 16 },
+		{ "model_world_size_8_rank_8.pt", -1, 0, 0 },
+		{ "pytorch_model_fsdp_rank1.bin", 18, 1, 0 },
+		{ "pytorch_model_fsdp_0_rank1.bin", 20, 1, 0 },
+		{ "rank_2.pt", 0, 2, 0 },
+		{ "rank2.pth", 0, 2, 0 },
+		{ "ep1-ba6-rank0.pt", -1, 0, 0 },
+		{ "zero_pp_rank_0_mp_rank_00_optim_states.pt", -1, 0, 0 },
+		{ "mp_rank_00.pt", -1, 0, 0 },
+		{ "model_0.pt", -1, 0, 0 },
+		{ "checkpoint_01.pt", -1, 0, 0 },
+		{ "checkpoint_.pt", -1, 0, 0 },
+		{ "rank_99999999999999999999.pt", -1, 0, 0 },
+		{ "rank_2.txt", -1, 0, 0 },
+		{ ".rank_2.pt", -1, 0, 0 },
+		{ "frank2.pt", -1, 0, 0 },
+	};
+	/* clang-format on */
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_rank_name n;
+		bool is = dcp_rank_name(rows[i].file, &n);
+
+		t_case(rows[i].file);
+		assert_int_equal(is, rows[i].set >= 0);
+		if (!is)
+			continue;
+		assert_int_equal(n.len, rows[i].set);
+		assert_int_equal(n.rank, rows[i].rank);
+		assert_int_equal(n.world, rows[i].world);
+	}
+}
+
+/* A rank's file that is damaged breaks the tensors it has a part of; the others are read. */
+static void one_damaged(void **state)
+{
+	const char *root = "tests/golden/torch-ranks/ckpt/1-fsdp";
+	struct dcp_err err = { 0 };
+	enum dcp_match match;
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+	struct dcp_load in = { .dir = &dir, .sink = &s.sink };
+
+	(void)state;
+	t_dir_make(&tree, "torch_ranks");
+	for (int r = 0; r < 4; r++) {
+		char path[256], name[64];
+		size_t n;
+		char *bytes;
+
+		snprintf(name, sizeof(name), "model_world_size_4_rank_%d.pt", r);
+		snprintf(path, sizeof(path), "%s/%s", root, name);
+		bytes = t_slurp(path, &n);
+		t_dir_put(&tree, name, bytes, r == 3 ? n / 2 : n);
+		free(bytes);
+	}
+	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+	t_sink_init(&s, &dir);
+	if (dcp_format_probe(&dir, &match, NULL, 0)->load(&in, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_non_null(
+		strstr(t_sink_tensor(&s, "w1")->error,
+		       "10 of 70 elements are missing: model_world_size_4_rank_3.pt: "));
+	/* rank 3 had no rows of it */
+	assert_null(t_sink_tensor(&s, "norm")->error);
+	assert_null(t_sink_tensor(&s, "tiny")->error);
+	assert_non_null(t_sink_object(&s, "rank3")->error);
+	assert_non_null(t_sink_tensor(&s, "rank2.inv_freq"));
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
 }
 
 /* torch.save({"a": t, "b": t, "v": view of its second half, "n": [t, (t, 1)], "x": 5}) */
@@ -194,9 +312,9 @@ static void damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(telling),
-		cmocka_unit_test(damaged),
+		cmocka_unit_test(golden),  cmocka_unit_test(golden_shards),
+		cmocka_unit_test(names),   cmocka_unit_test(one_damaged),
+		cmocka_unit_test(telling), cmocka_unit_test(damaged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

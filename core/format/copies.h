@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copies: what several files hold of each key, kept until all of them are read.
+ *
+ * A rank's file tells its part of a tensor; what the whole is shows only when all have told.
+ * Who needs no more than the union of all pieces tells it with dcp_copies_tell(); who must find
+ * out first how the parts fit (Megatron's mp_rank files say nothing of it) looks at the copies.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/intern.h"
+#include "core/model/tensor.h"
+
+struct dcp_err;
+
+/* What one file told of a key. Everything lies in the arena. */
+struct dcp_copy {
+	struct dcp_copy *next; /* in the order of dcp_copies_add() */
+	uint32_t who;          /* the caller's number of the file */
+	struct dcp_tensor t;
+};
+
+struct dcp_copies_key {
+	struct dcp_copy *first, *last;
+	size_t n;
+};
+
+struct dcp_copies {
+	struct dcp_arena arena;
+	struct dcp_intern names;
+	struct dcp_buf keys; /* struct dcp_copies_key, by number in names */
+};
+
+void dcp_copies_init(struct dcp_copies *g);
+void dcp_copies_finish(struct dcp_copies *g);
+
+/* Copy @t, told by file @who, with all it points at. -ENOMEM. */
+int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who);
+
+/* Keys are numbered 0 to g->names.n - 1, in the order they came. */
+struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key);
+
+/* How a file is called in messages. */
+typedef const char *(*dcp_copies_name)(void *ctx, uint32_t who);
+
+/*
+ * Tell key number @key as one tensor made of the pieces of all copies; of equal ones the first
+ * is taken. A copy with an error counts only when elements are missing without it. @missing
+ * says why elements may be missing, or is NULL. Returns 0, -ENOMEM or what the sink gave.
+ */
+int dcp_copies_tell(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
+		    const char *missing, dcp_copies_name name, void *ctx);
