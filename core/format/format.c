@@ -6,10 +6,16 @@
 #include "core/base/base.h"
 #include "core/format/formats.h"
 
-/* Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
- * torch_bin behind torch_hf: where both containers hold a model, it is the same one. torch_save
- * at the end: it takes any file that torch.save may have written. */
+/*
+ * The megatron rows and parts come first because they take only what has their marks beside
+ * something else: a DCP directory with a meta.pt is parts', a DCP directory is not. Paddle's
+ * plain files go before torch's: its trainers leave a training_args.bin beside them. torch_bin
+ * behind torch_hf: where both containers hold a model, it is the same one. torch_save near the
+ * end: it takes any file that torch.save may have written; pickle only what has no other name.
+ */
+/* clang-format off */
 const struct dcp_format *const dcp_formats[] = {
+	&dcp_format_parts,
 	&dcp_format_torch_dcp,
 	&dcp_format_torch_dcp_local,
 	&dcp_format_paddle_dist, /* before safetensors, which its data files may be */
@@ -19,11 +25,14 @@ const struct dcp_format *const dcp_formats[] = {
 	&dcp_format_torch_bin,
 	&dcp_format_torch_ranks,
 	&dcp_format_torch_save,
+	&dcp_format_pickle,
 	NULL,
 };
+/* clang-format on */
 
-const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
-					  char *why, size_t n)
+const struct dcp_format *dcp_format_probe_but(const struct dcp_format *but,
+					      const struct dcp_dir *dir, enum dcp_match *match,
+					      char *why, size_t n)
 {
 	const struct dcp_format *second = NULL;
 	char text[512];
@@ -32,6 +41,8 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 	for (size_t i = 0; dcp_formats[i]; i++) {
 		enum dcp_match m;
 
+		if (dcp_formats[i] == but)
+			continue;
 		text[0] = '\0';
 		m = dcp_formats[i]->probe(dir, text, sizeof(text));
 		if (m == DCP_MATCH_YES) {
@@ -50,6 +61,12 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 		}
 	}
 	return second;
+}
+
+const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
+					  char *why, size_t n)
+{
+	return dcp_format_probe_but(NULL, dir, match, why, n);
 }
 
 const struct dcp_format *dcp_format_by_name(const char *name)

@@ -77,4 +77,8 @@ extern const struct dcp_format *const dcp_formats[];
  * nobody knows it. */
 const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
 					  char *why, size_t n);
+/* The same without the family @but, for one that looks for parts of its own checkpoints. */
+const struct dcp_format *dcp_format_probe_but(const struct dcp_format *but,
+					      const struct dcp_dir *dir, enum dcp_match *match,
+					      char *why, size_t n);
 const struct dcp_format *dcp_format_by_name(const char *name);

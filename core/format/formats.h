@@ -8,6 +8,8 @@
 extern const struct dcp_format dcp_format_paddle_dist;
 extern const struct dcp_format dcp_format_paddle_parts;
 extern const struct dcp_format dcp_format_paddle_plain;
+extern const struct dcp_format dcp_format_parts;
+extern const struct dcp_format dcp_format_pickle;
 extern const struct dcp_format dcp_format_torch_bin;
 extern const struct dcp_format dcp_format_torch_dcp;
 extern const struct dcp_format dcp_format_torch_dcp_local;

@@ -5,7 +5,7 @@
  *
  * The inner family tells files by the names it knows; place() says where their bytes really
  * lie, and the pieces are moved there. Keys may get a prefix, so that two parts of one version
- * do not clash:
+ * do not clash; keys that others refer to (aliases, {"$tensor": key} in objects) get it too:
  *
  *	struct dcp_relay r = { .to = in->sink, .place = place, .ctx = &mine };
  *	struct dcp_sink sink = dcp_relay_sink(&r);
@@ -38,7 +38,7 @@ struct dcp_relay {
 	void *ctx;
 	/* the relay's own */
 	struct dcp_buf files; /* of each number that was told: the outer one and the base */
-	struct dcp_buf pieces, text, path;
+	struct dcp_buf pieces, text, path, alias, json;
 };
 
 /* The sink to load into. @r must outlive it. */

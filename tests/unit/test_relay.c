@@ -75,6 +75,91 @@ static void pieces_move(void **state)
 	t_sink_finish(&outer);
 }
 
+static const char *prefix_all(void *ctx, const char *key)
+{
+	(void)ctx;
+	return strcmp(key, "own") == 0 ? NULL : "a \"part\"";
+}
+
+/* Keys inside objects, and of tensors that are the same as others. */
+static void references_move(void **state)
+{
+	/* clang-format off */
+	static const struct {
+		const char *json, *want;
+	} rows[] = {
+		{ "{\"$tensor\":\"w\"}", "{\"$tensor\":\"a \\\"part\\\".w\"}" },
+		{ "{\"$tensor\":\"own\"}", "{\"$tensor\":\"own\"}" },
+		{ "{\"$tensor\":\"\"}", "{\"$tensor\":\"a \\\"part\\\"\"}" },
+		{ "[{\"$tensor\":\"w.\\\"q\\\\\"},{\"$tensor\":\"own\"},1]",
+		  "[{\"$tensor\":\"a \\\"part\\\".w.\\\"q\\\\\"},{\"$tensor\":\"own\"},1]" },
+		{ "\"{\\\"$tensor\\\":\\\"w\\\"}\"", "\"{\\\"$tensor\\\":\\\"w\\\"}\"" },
+		{ "{\"$tensor\":\"cut", "{\"$tensor\":\"cut" },
+		{ "{\"$tensor\":", "{\"$tensor\":" },
+		{ "5", "5" },
+	};
+	/* clang-format on */
+	const char *path[] = { "own" };
+	struct t_sink outer;
+	struct dcp_relay r = { .to = &outer.sink, .place = place, .prefix = prefix_all };
+	struct dcp_sink s = dcp_relay_sink(&r);
+	struct dcp_tensor t = { .key = "own",
+				.path = path,
+				.npath = 1,
+				.dtype_name = "U8",
+				.dtype = DCP_DTYPE_U8,
+				.itemsize = 1,
+				.ndim = 1,
+				.shape = (const uint64_t[]){ 0 },
+				.alias_of = "w" };
+
+	(void)state;
+	t_sink_init(&outer, NULL);
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_object o = { .key = "own",
+					.path = path,
+					.npath = 1,
+					.type = "x",
+					.json = rows[i].json,
+					.json_len = strlen(rows[i].json) };
+
+		t_case(rows[i].json);
+		assert_int_equal(s.object(s.ctx, &o), 0);
+		assert_string_equal(t_sink_object(&outer, "own")->json, rows[i].want);
+	}
+	assert_int_equal(s.tensor(s.ctx, &t), 0);
+	assert_string_equal(t_sink_tensor(&outer, "own")->alias_of, "a \"part\".w");
+	dcp_relay_finish(&r);
+	t_sink_finish(&outer);
+}
+
+static int place_plain(void *ctx, const char *name, struct dcp_place *out)
+{
+	(void)ctx;
+	snprintf(out->name, sizeof(out->name), "below/%s", name);
+	return 0;
+}
+
+/* A compressed file of a part is one of the whole; inside something moved it is not. */
+static void unpacked_files(void **state)
+{
+	bool unpacked = false;
+	struct t_sink outer;
+	struct dcp_relay r = { .to = &outer.sink, .place = place_plain };
+	struct dcp_sink s = dcp_relay_sink(&r);
+	uint32_t number;
+
+	(void)state;
+	t_sink_init(&outer, NULL);
+	assert_int_equal(s.unpacked(s.ctx, "a.gz", &number), 0);
+	assert_string_equal(t_sink_fact(&outer, "unpacked"), "below/a.gz");
+	dcp_relay_finish(&r);
+	r = (struct dcp_relay){ .to = &outer.sink, .place = place, .ctx = &unpacked };
+	assert_int_equal(s.unpacked(s.ctx, "a", &number), -ENOTSUP);
+	dcp_relay_finish(&r);
+	t_sink_finish(&outer);
+}
+
 static void objects_facts_and_sidecars_pass(void **state)
 {
 	const char *path[] = { "clash" };
@@ -110,6 +195,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pieces_move),
+		cmocka_unit_test(references_move),
+		cmocka_unit_test(unpacked_files),
 		cmocka_unit_test(objects_facts_and_sidecars_pass),
 	};
 

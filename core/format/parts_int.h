@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * parts_int: checkpoints that stand beside each other and are one version.
+ *
+ * A part is a family and the names it may see: files of the version's directory, or a directory
+ * below it. Parts are told one after another to the same sink, their files by their names in
+ * the version's directory. A key that two parts have gets the name of its part in front, in
+ * both; all others stay as stored.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/format/format.h"
+#include "core/parse/dir.h"
+
+#define DCP_PARTS_DEPTH 3 /* parts that have parts: verl's global_step_N/actor/ is one */
+
+struct dcp_part {
+	const char *name;  /* in front of keys that clash */
+	const char *below; /* "optimizer_0/", or "" */
+	const struct dcp_format *format;
+	struct dcp_dir dir; /* all that the family may see */
+};
+
+struct dcp_parts {
+	struct dcp_arena arena;
+	struct dcp_buf list; /* struct dcp_part */
+	unsigned depth;      /* parts this one is a part of */
+};
+
+void dcp_parts_init(struct dcp_parts *p, unsigned depth);
+void dcp_parts_finish(struct dcp_parts *p);
+
+size_t dcp_parts_n(const struct dcp_parts *p);
+struct dcp_part *dcp_parts_at(const struct dcp_parts *p, size_t i);
+
+/* Add a part; @dir is taken, also on failure. Names are made different. -ENOMEM. */
+int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
+		  const struct dcp_format *format, struct dcp_dir *dir);
+
+/* Is @e a file that is a part, by its name? @state: one that makes a version of what lies
+ * beside it. A directory? @alone: one that is a version even by itself. */
+bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state);
+bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone);
+/* Is a file of this name a model, beside parts? */
+bool dcp_parts_is_model(const char *name);
+
+/* One JSON file; not in the table of families. */
+extern const struct dcp_format dcp_part_json;
+
+/*
+ * Find the parts of @dir. Returns what it is; @out holds the parts when it is YES. As a probe
+ * it opens directories with known names, and no files.
+ */
+enum dcp_match dcp_parts_find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
+			      size_t n);
+
+/*
+ * Tell all parts. One that cannot be read is told as an object of its name with the error; a
+ * negative return means that none can, or what the sink gave.
+ */
+int dcp_parts_tell(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err);

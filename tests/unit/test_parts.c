@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What makes several checkpoints one version, and what happens to their keys.
+ *
+ * covers: parts_list, parts_names, parts_tell
+ */
+#include "tests/unit/t.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/format/format.h"
+#include "core/format/parts_int.h"
+#include "core/parse/dir.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_manifest.h"
+#include "tests/unit/t_sink.h"
+#include "tests/unit/t_torch.h"
+#include "tests/unit/t_zip.h"
+
+static void golden_version(const char *folder, const char *name, int complete)
+{
+	char path[256];
+	struct dcp_err err = { 0 };
+	enum dcp_match match;
+	const struct dcp_format *f;
+	struct dcp_dir dir;
+	struct t_sink s;
+
+	t_case(name);
+	assert_true(complete);
+	snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%s", folder, name);
+	assert_int_equal(dcp_dir_open(path, &dir, NULL), 0);
+	f = dcp_format_probe(&dir, &match, NULL, 0);
+	assert_string_equal(f->name, "parts");
+	t_sink_init(&s, &dir);
+	if (f->load(&(struct dcp_load){ .dir = &dir, .sink = &s.sink }, &err) < 0)
+		fail_msg("%s", err.msg);
+	t_manifest_check(&s, folder, name, "");
+	assert_non_null(t_sink_fact(&s, "parts"));
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+}
+
+static void golden(void **state)
+{
+	(void)state;
+	t_manifest_each("parts", golden_version);
+}
+
+/* torch.save({keys[0]: tensor, ..., "n": (tensor, 1)}) with one storage. */
+static void put_state(const struct t_dir *tree, const char *file, const char *keys)
+{
+	static const int64_t shape[] = { 3 }, stride[] = { 1 };
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct t_zip z = { .torch = true };
+	char copy[256], *save = NULL;
+
+	snprintf(copy, sizeof(copy), "%s", keys);
+	t_pk_start(&b);
+	t_pk_dict(&b);
+	t_pk_mark(&b);
+	for (char *k = strtok_r(copy, " ", &save); k; k = strtok_r(NULL, " ", &save)) {
+		t_pk_str(&b, k);
+		if (*k == 'n') {
+			t_pk_mark(&b);
+			t_pk_tensor(&b, "ByteStorage", "0", 3, 0, shape, stride, 1);
+			t_pk_int(&b, 1);
+			t_pk_tuple(&b);
+		} else {
+			t_pk_tensor(&b, "ByteStorage", "0", 3, 0, shape, stride, 1);
+		}
+	}
+	t_pk_setitems(&b);
+	t_pk_stop(&b);
+	t_zip_add(&z, "archive/data.pkl", b.p, b.n);
+	t_zip_add(&z, "archive/data/0", "abc", 3);
+	t_zip_end(&z);
+	t_dir_put(tree, file, z.b.p, z.b.n);
+	t_zip_free(&z);
+}
+
+static int load(const struct t_dir *tree, struct t_sink *s, struct dcp_dir *dir,
+		struct dcp_err *err)
+{
+	enum dcp_match match;
+	const struct dcp_format *f;
+
+	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
+	f = dcp_format_probe(dir, &match, NULL, 0);
+	assert_non_null(f);
+	assert_string_equal(f->name, "parts");
+	t_sink_init(s, dir);
+	return f->load(&(struct dcp_load){ .dir = dir, .sink = &s->sink }, err);
+}
+
+static void clashes(void **state)
+{
+	struct dcp_err err = { 0 };
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+
+	(void)state;
+	t_dir_make(&tree, "parts");
+	put_state(&tree, "model.pt", "w own tied n model.deep.x");
+	put_state(&tree, "optimizer.pt", "w lr n deep.x");
+	put_state(&tree, "scheduler/a.pt", "deep.x");
+	assert_int_equal(load(&tree, &s, &dir, &err), 0);
+
+	t_case("only where two parts have the same");
+	assert_non_null(t_sink_tensor(&s, "model.w"));
+	assert_non_null(t_sink_tensor(&s, "optimizer.w"));
+	assert_string_equal(t_sink_tensor(&s, "optimizer.w")->path[1], "w");
+	assert_non_null(t_sink_tensor(&s, "own"));
+	assert_non_null(t_sink_tensor(&s, "lr"));
+	assert_null(t_sink_tensor(&s, "w"));
+
+	t_case("a name made so pushes the part's own of that name");
+	assert_non_null(t_sink_tensor(&s, "optimizer.deep.x"));
+	assert_non_null(t_sink_tensor(&s, "scheduler.deep.x"));
+	assert_null(t_sink_tensor(&s, "deep.x"));
+
+	t_case("what refers to a key names it as it is told");
+	assert_string_equal(t_sink_tensor(&s, "own")->alias_of, "model.w");
+	assert_string_equal(t_sink_tensor(&s, "model.n.0")->alias_of, "model.w");
+	assert_string_equal(t_sink_object(&s, "optimizer.n.1")->json, "1");
+	for (size_t i = 0; i < s.ntensors; i++)
+		assert_null(s.tensor[i].error);
+
+	t_case("no key twice");
+	for (size_t i = 0; i < s.ntensors; i++)
+		assert_ptr_equal(t_sink_tensor(&s, s.tensor[i].key), &s.tensor[i]);
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+/* model.x clashes; so it becomes a.model.x, which a part has already; and so on. */
+static void chain(void **state)
+{
+	struct dcp_err err = { 0 };
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+
+	(void)state;
+	t_dir_make(&tree, "parts");
+	put_state(&tree, "model.pt", "x optim.x model.optim.x");
+	put_state(&tree, "optim.pt", "x other");
+	assert_int_equal(load(&tree, &s, &dir, &err), 0);
+	assert_non_null(t_sink_tensor(&s, "model.x"));
+	assert_non_null(t_sink_tensor(&s, "optim.x"));
+	assert_non_null(t_sink_tensor(&s, "model.optim.x"));
+	assert_non_null(t_sink_tensor(&s, "model.model.optim.x"));
+	assert_int_equal(s.ntensors, 5);
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+/* A part that cannot be read is told; when none can, there is nothing. */
+static void broken(void **state)
+{
+	struct dcp_err err = { 0 };
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+
+	(void)state;
+	t_dir_make(&tree, "parts");
+	put_state(&tree, "model.pt", "w");
+	t_dir_text(&tree, "optimizer.pt", "not a checkpoint");
+	t_dir_text(&tree, "trainer_state.json", "{\"loss\": NaN}");
+	assert_int_equal(load(&tree, &s, &dir, &err), 0);
+	assert_non_null(t_sink_tensor(&s, "w"));
+	assert_non_null(strstr(t_sink_object(&s, "optimizer")->error, "optimizer.pt: "));
+	assert_string_equal(t_sink_fact(&s, "sidecar"), "trainer_state.json");
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+
+	t_dir_text(&tree, "model.pt", "not one either");
+	t_dir_delete(&tree, "trainer_state.json");
+	assert_true(load(&tree, &s, &dir, &err) < 0);
+	assert_true(err.msg[0]);
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+/* The sink's failures come through, whichever call it is. */
+static void sink_failures(void **state)
+{
+	struct t_dir tree;
+	size_t failed = 0;
+
+	(void)state;
+	t_dir_make(&tree, "parts");
+	put_state(&tree, "model.pt", "w n");
+	put_state(&tree, "optimizer.pt", "w");
+	t_dir_text(&tree, "trainer_state.json", "{}");
+	for (size_t at = 1; at < 30; at++) {
+		enum dcp_match match;
+		struct dcp_err err = { 0 };
+		struct dcp_dir dir;
+		struct t_sink s;
+		int rc;
+
+		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+		t_sink_init(&s, &dir);
+		s.fail_at = at;
+		rc = dcp_format_probe(&dir, &match, NULL, 0)
+			     ->load(&(struct dcp_load){ .dir = &dir, .sink = &s.sink }, &err);
+		assert_int_equal(rc, s.calls >= at ? -ENOSPC : 0);
+		failed += rc < 0;
+		t_sink_finish(&s);
+		dcp_dir_close(&dir);
+	}
+	assert_true(failed > 5);
+	t_dir_remove(&tree);
+}
+
+/* Links that lead round are no parts, and directories as deep as one likes cost nothing. */
+static void circles(void **state)
+{
+	char name[4096] = "";
+	struct dcp_err err = { 0 };
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+
+	(void)state;
+	t_dir_make(&tree, "parts");
+	put_state(&tree, "model.pt", "w");
+	put_state(&tree, "optimizer.pt", "lr");
+	assert_int_equal(symlinkat(".", tree.fd, "actor"), 0);
+	for (int i = 0; i < 30; i++)
+		strcat(name, "critic/");
+	strcat(name, "optimizer.pt");
+	put_state(&tree, name, "deepest");
+	put_state(&tree, "critic/model.pt", "c0");
+	put_state(&tree, "critic/critic/model.pt", "c1");
+	put_state(&tree, "critic/critic/critic/model.pt", "c2");
+	put_state(&tree, "critic/critic/critic/optimizer.pt", "c3");
+	assert_int_equal(load(&tree, &s, &dir, &err), 0);
+	assert_non_null(t_sink_tensor(&s, "w"));
+	assert_non_null(t_sink_tensor(&s, "lr"));
+	assert_null(t_sink_tensor(&s, "deepest"));
+	assert_true(s.nfiles < 10);
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+/* Parts are known by their names; two of the same name are told apart. */
+static void list(void **state)
+{
+	struct dcp_parts p;
+	struct dcp_dir dir;
+
+	(void)state;
+	dcp_parts_init(&p, 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(dcp_dir_open("tests/golden/parts", &dir, NULL), 0);
+		assert_int_equal(dcp_parts_add(&p, "model", "", &dcp_part_json, &dir), 0);
+	}
+	assert_int_equal(dcp_parts_n(&p), 3);
+	assert_string_equal(dcp_parts_at(&p, 0)->name, "model");
+	assert_string_equal(dcp_parts_at(&p, 2)->name, "model_3");
+	dcp_parts_finish(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(golden),        cmocka_unit_test(clashes),
+		cmocka_unit_test(chain),         cmocka_unit_test(broken),
+		cmocka_unit_test(sink_failures), cmocka_unit_test(circles),
+		cmocka_unit_test(list),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
