@@ -15,6 +15,8 @@
  */
 /* clang-format off */
 const struct dcp_format *const dcp_formats[] = {
+	&dcp_format_megatron,
+	&dcp_format_megatron_legacy,
 	&dcp_format_parts,
 	&dcp_format_torch_dcp,
 	&dcp_format_torch_dcp_local,

@@ -201,6 +201,7 @@ static void teller_finish(struct dcp_tdcp_teller *w)
 	dcp_buf_finish(&w->chunks);
 	dcp_buf_finish(&w->places);
 	dcp_buf_finish(&w->pieces);
+	dcp_buf_finish(&w->blocks);
 }
 
 int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)

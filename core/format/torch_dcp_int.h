@@ -34,7 +34,7 @@ struct dcp_tdcp_teller {
 	uint32_t *told; /* per data file: its number at the sink, or DCP_TDCP_UNTOLD */
 	struct dcp_buf path_text, path_ptrs;
 	/* of the key at hand, kept for the next one */
-	struct dcp_buf dims, chunks, places, pieces;
+	struct dcp_buf dims, chunks, places, pieces, blocks;
 };
 
 /* What is being found out about one tensor; arrays live in the teller until the next key. */
@@ -62,6 +62,14 @@ const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
 
 /* The sink's number of data file @file. */
 int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number);
+
+/*
+ * Megatron 0.12 to 0.15 stored what its distributed optimizer held flat as a grid: blocks along
+ * each axis..., and the elements of a block in a row. @shape is that of the tensor. Pieces
+ * become runs of their blocks.
+ */
+void dcp_tdcp_unfold(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, const uint64_t *shape,
+		     uint32_t ndim);
 
 int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key);
 int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key);

@@ -155,6 +155,8 @@ static void check_cover(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
 int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key)
 {
 	struct dcp_tdcp_join j;
+	uint64_t shape[DCP_MAX_NDIM];
+	uint32_t ndim;
 	int rc = dcp_tdcp_join(w, key, &j);
 
 	if (rc == 0 && !dcp_tdcp_is_broken(&j))
@@ -164,6 +166,8 @@ int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key)
 	if (rc < 0)
 		return rc;
 	check_cover(w, &j);
+	if (!dcp_tdcp_is_broken(&j) && dcp_tmeta_shape(w->m, key, shape, &ndim))
+		dcp_tdcp_unfold(w, &j, shape, ndim);
 	j.t.key = dcp_intern_text(&w->m->names, key);
 	j.t.npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &j.t.path);
 	if (!j.t.npath)

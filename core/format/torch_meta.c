@@ -87,6 +87,19 @@ struct dcp_tmeta_record dcp_tmeta_record(const struct dcp_tmeta *m, uint32_t i,
 	return r;
 }
 
+bool dcp_tmeta_shape(const struct dcp_tmeta *m, uint32_t number, uint64_t dims[DCP_MAX_NDIM],
+		     uint32_t *ndim)
+{
+	struct dcp_cur c = cursor_at(&m->paths, m->keys[number].shape);
+
+	if (!m->keys[number].shape)
+		return false;
+	*ndim = (uint32_t)dcp_cur_varint(&c);
+	for (uint32_t k = 0; k < *ndim; k++)
+		dims[k] = dcp_cur_varint(&c);
+	return true;
+}
+
 const char *dcp_tmeta_error(const struct dcp_tmeta *m, uint32_t filter)
 {
 	return dcp_intern_text(&m->errors, filter - 2);

@@ -9,6 +9,7 @@
  *   state_dict_metadata  key -> TensorStorageMetadata | BytesStorageMetadata   an entry
  *   storage_data         MetadataIndex(key, offsets) -> _StorageInfo           a record
  *   planner_data         key -> path of components                             a path
+ *   mcore_data           key -> its true shape, of Megatron's flattened tensors a shape
  *
  *   entry   varint  kind, rank file number, 1 + place of the same key's entry before it
  *           tensor: varint dtype, number of its name, ndim, shape[ndim], length of an error
@@ -17,6 +18,7 @@
  *           nbytes; filter 2 and up: the entry is unusable, and error filter - 2 says why
  *   path    varint  1 + components, then the length of each: joined with '.' they are the key;
  *           or 0, components, then for each its length and text
+ *   shape   varint  ndim, shape[ndim]; kept with the paths
  *
  * Several files may be read one after another (rank-local metadata): entries and records
  * remember which one they came from. One thread at a time.
@@ -39,6 +41,7 @@ enum dcp_tmeta_kind { DCP_TMETA_UNKNOWN, DCP_TMETA_TENSOR, DCP_TMETA_BYTES };
 struct dcp_tmeta_key {
 	uint32_t entry; /* in entries; 0: storage_data or planner_data name it, nobody else */
 	uint32_t path;  /* in paths; 0: the path is the key */
+	uint32_t shape; /* in paths; 0: it is what state_dict_metadata says */
 	uint32_t first; /* of its records in by_key; they end where the next key's start */
 };
 
@@ -54,7 +57,7 @@ struct dcp_tmeta {
 	char save_id[64], version[32]; /* "": not said */
 
 	/* while a file is read */
-	size_t depth[3]; /* of each section's dict on the stack; 0: not seen yet */
+	size_t depth[4]; /* of each section's dict on the stack; 0: not seen yet */
 	uint32_t guess;  /* the key that probably comes next */
 	uint32_t last_file;
 	uint64_t budget; /* what its parts may add up to, see torch_meta_add.c */
@@ -93,6 +96,10 @@ struct dcp_tmeta_record {
 /* Record number @i of by_key; its offsets go to @dims. */
 struct dcp_tmeta_record dcp_tmeta_record(const struct dcp_tmeta *m, uint32_t i,
 					 uint64_t dims[DCP_MAX_NDIM]);
+
+/* The shape in mcore_data of key @number, if it has one. */
+bool dcp_tmeta_shape(const struct dcp_tmeta *m, uint32_t number, uint64_t dims[DCP_MAX_NDIM],
+		     uint32_t *ndim);
 
 /* The text of a record's error. */
 const char *dcp_tmeta_error(const struct dcp_tmeta *m, uint32_t filter);

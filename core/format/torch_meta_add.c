@@ -396,3 +396,26 @@ int dcp_tmeta_add_path(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
 	m->keys[number].path = at;
 	return check_size(&m->paths, err);
 }
+
+/* ---- mcore_data ---- */
+
+/* What is no shape is left out: then the key is told with the shape it is stored with. */
+int dcp_tmeta_add_shape(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
+			struct dcp_err *err)
+{
+	const struct dcp_pv *shape = dcp_pv_get(v, "nd_reformulated_orig_global_shape");
+	uint64_t dims[DCP_MAX_NDIM];
+	uint32_t number, ndim, at;
+	int rc = number_of(m, key, &number, err);
+
+	if (rc < 0 || !shape || dcp_tfield_dims(*shape, "shape", dims, &ndim, NULL) < 0)
+		return rc;
+	if (!pay(m, ndim))
+		return too_dear(err);
+	at = (uint32_t)m->paths.n;
+	dcp_buf_varint(&m->paths, ndim);
+	for (uint32_t k = 0; k < ndim; k++)
+		dcp_buf_varint(&m->paths, dims[k]);
+	m->keys[number].shape = at;
+	return check_size(&m->paths, err);
+}

@@ -18,3 +18,5 @@ int dcp_tmeta_add_record(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_pv
 			 struct dcp_err *err);
 int dcp_tmeta_add_path(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
 		       struct dcp_err *err);
+int dcp_tmeta_add_shape(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
+			struct dcp_err *err);

@@ -14,15 +14,18 @@
 #include "core/parse/pickle.h"
 #include "core/parse/source.h"
 
-static const char *const sections[3] = { "state_dict_metadata", "storage_data",
-					 "planner_data" };
+enum { SECTIONS = 4 };
+
+static const char *const sections[SECTIONS] = { "state_dict_metadata", "storage_data",
+						"planner_data", "mcore_data" };
 
 static int add_pairs(struct dcp_tmeta *m, int section, const struct dcp_pv *kv, size_t npairs,
 		     struct dcp_err *err)
 {
-	int (*const add[3])(struct dcp_tmeta *, struct dcp_pv, struct dcp_pv,
-			    struct dcp_err *) = { dcp_tmeta_add_entry, dcp_tmeta_add_record,
-						  dcp_tmeta_add_path };
+	int (*const add[SECTIONS])(
+		struct dcp_tmeta *, struct dcp_pv, struct dcp_pv,
+		struct dcp_err *) = { dcp_tmeta_add_entry, dcp_tmeta_add_record,
+				      dcp_tmeta_add_path, dcp_tmeta_add_shape };
 
 	for (size_t i = 0; i < npairs; i++) {
 		int rc = add[section](m, kv[2 * i], kv[2 * i + 1], err);
@@ -45,7 +48,7 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 		return 1;
 	if (where.type != DCP_PV_STR)
 		return 0;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < SECTIONS; i++) {
 		if (!dcp_pv_is_str(where, sections[i]))
 			continue;
 		if (!m->depth[i])
@@ -77,13 +80,13 @@ static int read_root(struct dcp_tmeta *m, struct dcp_pv root, struct dcp_err *er
 				"the pickle holds %s, expected "
 				"torch.distributed.checkpoint.metadata.Metadata",
 				dcp_tfield_type(root, type, sizeof(type)));
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < SECTIONS; i++) {
 		const struct dcp_pv *v = dcp_pv_get(root, sections[i]), *kv;
 		size_t npairs;
 		int rc;
 
-		if (i == 2 && (!v || v->type == DCP_PV_NONE))
-			continue; /* no planner_data: keys are not nested */
+		if (i >= 2 && (!v || v->type == DCP_PV_NONE))
+			continue; /* no planner_data: keys are not nested; and not Megatron */
 		if (i == 1 && !v)
 			return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
 					"Metadata without storage_data: torch 1.12 wrote it, "

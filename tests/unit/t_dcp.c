@@ -133,6 +133,17 @@ void t_dcp_stored(struct dcp_buf *b, const char *key, uint32_t ndim, const int64
 	built(b);
 }
 
+void t_dcp_true_shape(struct dcp_buf *b, const char *key, uint32_t ndim, const int64_t *shape)
+{
+	str(b, key);
+	dcp_buf_add(b, "}(", 2);
+	str(b, "nd_reformulated_orig_global_shape");
+	op(b, '(');
+	for (uint32_t k = 0; k < ndim; k++)
+		num(b, shape[k]);
+	dcp_buf_add(b, "tu", 2);
+}
+
 void t_dcp_path(struct dcp_buf *b, const char *key, const char *const *path)
 {
 	str(b, key);

@@ -30,5 +30,8 @@ void t_dcp_bytes(struct dcp_buf *b, const char *key);
 void t_dcp_stored(struct dcp_buf *b, const char *key, uint32_t ndim, const int64_t *lo,
 		  const char *file, int64_t off, int64_t nbytes);
 
+/* A pair of Megatron's mcore_data: the true shape of a flattened tensor. */
+void t_dcp_true_shape(struct dcp_buf *b, const char *key, uint32_t ndim, const int64_t *shape);
+
 /* A pair of planner_data; components end with NULL. */
 void t_dcp_path(struct dcp_buf *b, const char *key, const char *const *path);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * megatron_rules: along which dimension do Megatron's tensor-parallel ranks hold a parameter?
+ *
+ * mp_rank files do not say; the names of the layers do. Rules are globs over whole keys, and
+ *the first that matches counts. A file of rules in the version's directory stands before those
+ * built in, one a line:
+ *
+ *	# keys as dcpfs shows them     how they are cut
+ *	*.mixer.in_proj.weight         shard(0)
+ *	*.mlp.gate_up.weight           shard(0, groups=2)   two halves, each cut by all ranks
+ *	*.router.*                     replicate
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+
+struct dcp_err;
+
+#define DCP_MEGATRON_RULES "dcpfs.rules" /* the file's name */
+
+struct dcp_mrule {
+	bool replicate;
+	bool gated; /* one half or two: the sizes of the second layer say */
+	uint32_t dim;
+	uint32_t groups;
+	unsigned line; /* in the file; 0: built in */
+};
+
+struct dcp_mrules {
+	struct dcp_buf text; /* globs, each with a NUL behind it */
+	struct dcp_buf list;
+};
+
+/* Take the @n bytes of a file. -EBADMSG naming the line, -ENOMEM. */
+int dcp_mrules_parse(struct dcp_mrules *r, const char *text, size_t n, struct dcp_err *err);
+void dcp_mrules_finish(struct dcp_mrules *r);
+
+/* The rule for @key; false: none, nobody knows how it is cut. */
+bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mrule *out);
