@@ -17,48 +17,125 @@
 
 enum { MAX_LOOKED_AT = 1000 };
 
-/* Names that give a family away. Where two fit, the first is the better guess. */
-static const struct {
-	const char *glob, *what;
+#define JAX "save it in JAX as safetensors (safetensors.flax.save_file), or as torch DCP"
+
+/*
+ * Names that give away what dcpfs does not show, or a part of what it does. Where two fit, the
+ * first is the better guess. What to do stands where there is something to do; NULL: dcpfs
+ * reads this family, but here something of it is missing or it stands deeper.
+ */
+static const struct family {
+	const char *glob, *what, *todo;
 } families[] = {
-	{ "zero_to_fp32.py", "a DeepSpeed checkpoint" },
-	{ "*zero_pp_rank_*_optim_states.pt", "a DeepSpeed ZeRO checkpoint" },
-	{ "mp_rank_*_model_states.pt", "a DeepSpeed checkpoint" },
-	{ "global_step*", "a DeepSpeed checkpoint" },
-	{ "latest_checkpointed_iteration.txt", "a Megatron-LM checkpoint" },
-	{ "mp_rank_*", "a Megatron-LM checkpoint" },
-	{ "_CHECKPOINT_METADATA", "an Orbax checkpoint" },
-	{ "ocdbt.process_*", "an Orbax checkpoint" },
-	{ "_METADATA", "an Orbax checkpoint" },
-	{ "manifest.ocdbt", "an Orbax checkpoint" },
-	{ "zarr.json", "a Zarr store" },
-	{ ".zgroup", "a Zarr store" },
-	{ ".zarray", "a Zarr store" },
-	{ ".zmetadata", "a Zarr store" },
-	{ "*.gguf", "a GGUF model" },
-	{ "*.pt2", "a torch.export program" },
-	{ "*.pte", "an ExecuTorch program" },
-	{ "*.onnx", "an ONNX model" },
-	{ "*.h5", "a Keras model" },
-	{ "flax_model*.msgpack", "a Flax model" },
-	{ "*.safetensors", "a directory of safetensors files" },
-	{ "*.safetensors.index.json", "a directory of safetensors files" },
-	{ "*.ckpt.index", "a TensorFlow checkpoint" },
-	{ "pytorch_model*.bin", "a directory of torch.save files" },
-	{ "*.pt", "a directory of torch.save files" },
-	{ "*.pth", "a directory of torch.save files" },
-	{ "*.ckpt", "a directory of torch.save files" },
+	{ "zero_to_fp32.py", "a DeepSpeed checkpoint", NULL },
+	{ "*zero_pp_rank_*_optim_states.pt", "a DeepSpeed ZeRO checkpoint", NULL },
+	{ "mp_rank_*_model_states.pt", "a DeepSpeed checkpoint", NULL },
+	{ "global_step*", "a DeepSpeed or verl checkpoint", NULL },
+	{ "latest_checkpointed_iteration.txt", "a Megatron-LM run without its iterations",
+	  NULL },
+	{ "mp_rank_*", "a Megatron-LM checkpoint without model_optim_rng.pt", NULL },
+	{ "*.pdparams", "a Paddle checkpoint", NULL },
+	{ "_CHECKPOINT_METADATA", "an Orbax checkpoint", JAX },
+	{ "ocdbt.process_*", "an Orbax checkpoint (OCDBT)", JAX },
+	{ "_METADATA", "an Orbax checkpoint", JAX },
+	{ "manifest.ocdbt", "a TensorStore OCDBT database (Orbax)", JAX },
+	{ "*.orbax-checkpoint-tmp*", "an Orbax checkpoint that was not finished", JAX },
+	{ "zarr.json", "a Zarr store",
+	  "open it with zarr or tensorstore and save safetensors" },
+	{ ".zgroup", "a Zarr store", "open it with zarr or tensorstore and save safetensors" },
+	{ ".zarray", "one array of a Zarr store (TensorStore)",
+	  "open it with zarr or tensorstore and save safetensors" },
+	{ ".zmetadata", "a Zarr store",
+	  "open it with zarr or tensorstore and save safetensors" },
+	{ "*.zarr", "a Zarr store", "open it with zarr or tensorstore and save safetensors" },
+	{ "*.gguf", "a GGUF model of llama.cpp", "take the safetensors it was converted from" },
+	{ "*.ggml", "a GGML model of llama.cpp", "take the safetensors it was converted from" },
+	{ "saved_model.pb", "a TensorFlow SavedModel",
+	  "load it in TensorFlow and save its variables as safetensors" },
+	{ "*.data-00000-of-*", "a TensorFlow checkpoint",
+	  "load it in TensorFlow and save its variables as safetensors" },
+	{ "*.ckpt.index", "a TensorFlow checkpoint",
+	  "load it in TensorFlow and save its variables as safetensors" },
+	{ "*.keras", "a Keras model", "load it in Keras and save its weights as safetensors" },
+	{ "*.h5", "a HDF5 file (Keras)", "load it in Keras or h5py and save safetensors" },
+	{ "*.hdf5", "a HDF5 file (Keras)", "load it in Keras or h5py and save safetensors" },
+	{ "*.onnx", "an ONNX model: a program, not a checkpoint",
+	  "take the weights it was made of" },
+	{ "*.onnx_data", "data of an ONNX model", "take the weights it was made of" },
+	{ "*.pte", "an ExecuTorch program", "take the state_dict it was exported from" },
+	{ "*.ptl", "a TorchScript program (PyTorch Mobile)",
+	  "load it with torch.jit.load and save its state_dict with torch.save" },
+	{ "*.pt2", "an exported program (torch.export)",
+	  "load it with torch.export.load and save its state_dict with torch.save" },
+	{ "*.tflite", "a TensorFlow Lite program", "take the weights it was made of" },
+	{ "*.mlmodel", "a Core ML program", "take the weights it was made of" },
+	{ "*.mlpackage", "a Core ML program", "take the weights it was made of" },
+	{ "*.engine", "a TensorRT engine", "take the weights it was built from" },
+	{ "*.plan", "a TensorRT engine", "take the weights it was built from" },
+	{ "*.msgpack", "a Flax checkpoint (msgpack)", JAX },
+	{ "*.caffemodel", "a Caffe model", "convert it to PyTorch and save that" },
+	{ "*.params", "an MXNet checkpoint", "load it in MXNet and save numpy arrays" },
+	{ "*.mar", "a TorchServe archive", "unpack it: it is a zip file" },
+	{ "*.nemo", "a NeMo archive",
+	  "unpack it with tar: model_weights.ckpt, or model_weights/" },
+	{ "*.llamafile", "a llamafile program", "take the safetensors it was converted from" },
+	{ "*.npz", "a file of numpy arrays",
+	  "numpy reads it; safetensors.numpy.save_file for dcpfs" },
+	{ "*.npy", "a file of a numpy array",
+	  "numpy reads it; safetensors.numpy.save_file for dcpfs" },
+	{ "*.safetensors", "a directory of safetensors files", NULL },
+	{ "*.safetensors.index.json", "a directory of safetensors files", NULL },
+	{ "pytorch_model*.bin", "a directory of torch.save files", NULL },
+	{ "*.distcp", "a part of a torch.distributed.checkpoint", NULL },
+	{ "*.pt", "a directory of torch.save files", NULL },
+	{ "*.pth", "a directory of torch.save files", NULL },
+	{ "*.ckpt", "a directory of torch.save files", NULL },
+	{ "*.pkl", "a directory of pickles: name one of them", NULL },
+	{ "*.pickle", "a directory of pickles: name one of them", NULL },
 };
 
-/* The family whose mark lies in @dir, and that name. */
-static const char *family_of(const struct dcp_dir *dir, const char **mark)
+/* The family whose mark lies in @dir, and that name; NULL. */
+static const struct family *family_of(const struct dcp_dir *dir, const char **mark)
 {
 	for (size_t f = 0; f < DCP_LEN(families); f++)
 		for (size_t i = 0; i < dir->n; i++)
 			if (fnmatch(families[f].glob, dir->entries[i].name, 0) == 0) {
 				*mark = dir->entries[i].name;
-				return families[f].what;
+				return &families[f];
 			}
+	return NULL;
+}
+
+/* How files begin that have lost their name, and what to do. */
+static const struct {
+	uint8_t at, n;
+	const char *bytes, *what;
+} beginnings[] = {
+	{ 0, 4, "PK\3\4", "a zip archive: if torch.save wrote it, call it .pt" },
+	{ 0, 1, "\x80", "a pickle: call it .pkl, or .pt if torch.save wrote it" },
+	{ 8, 2, "{\"", "a safetensors file: call it .safetensors" },
+	{ 0, 4, "GGUF", "a GGUF model of llama.cpp, which dcpfs does not read" },
+	{ 0, 4, "\x89HDF", "a HDF5 file, which dcpfs does not read" },
+	{ 0, 6, "\x93NUMPY", "a numpy array: call it .npy" },
+	{ 4, 4, "TFL3", "a TensorFlow Lite program, which dcpfs does not read" },
+	{ 4, 4, "ET12", "an ExecuTorch program, which dcpfs does not read" },
+};
+
+/* What the one file that was named begins like; NULL. */
+static const char *beginning_of(const struct dcp_dir *dir)
+{
+	struct dcp_input input;
+	char head[16] = { 0 };
+	int rc;
+
+	if (dir->n != 1 || dir->entries[0].is_dir ||
+	    dcp_dir_input(dir, dir->entries[0].name, &input, NULL) < 0)
+		return NULL;
+	rc = dcp_source_read(&input.src, 0, head, DCP_MIN(sizeof(head), input.src.size));
+	dcp_input_close(&input);
+	for (size_t i = 0; rc == 0 && i < DCP_LEN(beginnings); i++)
+		if (memcmp(head + beginnings[i].at, beginnings[i].bytes, beginnings[i].n) == 0)
+			return beginnings[i].what;
 	return NULL;
 }
 
@@ -69,7 +146,7 @@ struct hunt {
 	char *name;
 	const struct dcp_format *format;
 	char *other; /* of a directory of another family */
-	const char *family;
+	const struct family *family;
 };
 
 static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
@@ -124,30 +201,50 @@ static void put_known(struct dcp_buf *b)
 	}
 }
 
-static void put_nearest(struct dcp_buf *b, const struct dcp_dir *dir, const struct hunt *h)
+/* ": " and what to do about a family that is not shown, or why one that could be is not. */
+static void put_todo(struct dcp_buf *b, const struct family *f)
 {
-	const char *mark, *family = family_of(dir, &mark);
+	if (f->todo)
+		dcp_buf_printf(b, ", which dcpfs does not read: %s", f->todo);
+	else
+		dcp_buf_str(
+			b,
+			", but what dcpfs reads of one is neither in it nor one level below");
+}
 
-	if (h->path)
+static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct hunt *h)
+{
+	const char *mark;
+	const struct family *family = family_of(dir, &mark);
+
+	if (family && !(h->path && !family->todo)) {
+		dcp_buf_printf(b, "is %s, by its %.60s", family->what, mark);
+		put_todo(b, family);
+		return;
+	}
+	if (h->other && !h->path) {
+		dcp_buf_printf(b, "holds %.200s, %s", h->other, h->family->what);
+		put_todo(b, h->family);
+		return;
+	}
+	dcp_buf_str(b, "is not a checkpoint: ");
+	dcp_buf_str(b, "looked in it and one level below for ");
+	put_known(b);
+	if (h->path) {
 		dcp_buf_printf(b, "; closest: %.200s (%s)", h->path, h->format->what);
-	else if (family)
-		dcp_buf_printf(
-			b, "; by its %.60s it is %s, not supported by this version of dcpfs",
-			mark, family);
-	else if (h->other)
-		dcp_buf_printf(b, "; %.200s is %s, not supported by this version of dcpfs",
-			       h->other, h->family);
-	else if (dir->n)
+	} else if (dir->n) {
 		dcp_buf_printf(b, "; it holds %.60s%s", dir->entries[0].name,
 			       dir->n > 1 ? " and more" : "");
-	else
+	} else {
 		dcp_buf_str(b, "; it is empty");
+	}
 }
 
 /* A file by itself: is it part of a checkpoint that lies where it lies? */
 static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
 {
-	const char *slash = strrchr(dir->path, '/'), *mark, *family = family_of(dir, &mark);
+	const char *slash = strrchr(dir->path, '/'), *mark, *beginning;
+	const struct family *family = family_of(dir, &mark);
 	int n = slash > dir->path ? (int)(slash - dir->path) : 1;
 	const struct dcp_format *format = NULL;
 	enum dcp_match match = DCP_MATCH_NO;
@@ -163,10 +260,19 @@ static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%.200s is one file of a checkpoint; the whole is %.200s (%s)",
 				dir->path, above, format->what);
+	if (family && family->todo)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is %s, by its name, which dcpfs does not read: %s",
+				dir->path, family->what, family->todo);
 	if (family)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%.200s is no checkpoint by itself: by its name it is of %s",
-				dir->path, family);
+				dir->path, family->what);
+	beginning = beginning_of(dir);
+	if (beginning)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is no checkpoint by its name, but begins like %s",
+				dir->path, beginning);
 	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 			"%.200s is a file, but no checkpoint that dcpfs knows by its name",
 			dir->path);
@@ -180,11 +286,9 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
 	if (dir->is_file)
 		return explain_file(dir, err);
 	hunt_below(&h, dir, true);
-	dcp_buf_str(&b, "looked in it and one level below for ");
-	put_known(&b);
-	put_nearest(&b, dir, &h);
-	dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s is not a checkpoint: %s", dir->path,
-		 b.failed ? "out of memory" : b.p);
+	explain(&b, dir, &h);
+	dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s %s", dir->path,
+		 b.failed ? "is not a checkpoint: out of memory" : b.p);
 	free(h.path);
 	free(h.name);
 	free(h.other);

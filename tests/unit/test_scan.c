@@ -88,20 +88,37 @@ static const struct {
 	{ "an incomplete one beside loose files", "run/s1.loose run/s2/x.shard", "run", "s1 [s2]",
 	  NULL, 0, false },
 	{ "DeepSpeed", "run/zero_to_fp32.py run/latest run/global_step5/x", "run", NULL,
-	  "by its zero_to_fp32.py it is a DeepSpeed checkpoint, not supported by this version",
+	  "run is a DeepSpeed checkpoint, by its zero_to_fp32.py, but what dcpfs reads",
 	  -EINVAL, false },
 	{ "DeepSpeed below", "run/global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt", "run",
 	  NULL, "DeepSpeed", -EINVAL, false },
 	{ "Megatron-LM", "run/latest_checkpointed_iteration.txt run/iter_0000005/mp_rank_00/x",
-	  "run", NULL, "a Megatron-LM checkpoint", -EINVAL, false },
+	  "run", NULL, "a Megatron-LM run", -EINVAL, false },
 	{ "Hugging Face", "run/model-00001-of-00002.safetensors", "run", NULL,
 	  "a directory of safetensors files", -EINVAL, false },
 	{ "torch.save", "run/pytorch_model.bin", "run", NULL, "a directory of torch.save files",
 	  -EINVAL, false },
-	{ "GGUF, one level down", "run/m/llama.gguf", "run", NULL, "/run/m is a GGUF model, not "
-	  "supported by this version", -EINVAL, false },
-	{ "Orbax", "run/_CHECKPOINT_METADATA run/d/x", "run", NULL, "an Orbax checkpoint", -EINVAL,
+	{ "GGUF, one level down", "run/m/llama.gguf", "run", NULL,
+	  "/run/m, a GGUF model of llama.cpp, which dcpfs does not read: take the safetensors",
+	  -EINVAL, false },
+	{ "Orbax", "run/_CHECKPOINT_METADATA run/d/x", "run", NULL,
+	  "run is an Orbax checkpoint, by its _CHECKPOINT_METADATA, which dcpfs does not read: save "
+	  "it in JAX", -EINVAL, false },
+	{ "TensorStore", "run/manifest.ocdbt run/d/x", "run", NULL, "a TensorStore OCDBT database",
+	  -EINVAL, false },
+	{ "a file of one", "run/m.onnx", "run/m.onnx", NULL, "m.onnx is an ONNX model", -EINVAL,
 	  false },
+	{ "ExecuTorch", "run/m.pte", "run/m.pte", NULL, "the state_dict it was exported from",
+	  -EINVAL, false },
+	{ "Keras", "run/m.weights.h5", "run", NULL, "a HDF5 file (Keras), by its m.weights.h5",
+	  -EINVAL, false },
+	{ "TensorFlow", "run/variables.index run/variables.data-00000-of-00001", "run", NULL,
+	  "save its variables as safetensors", -EINVAL, false },
+	{ "Flax", "run/checkpoint_5.msgpack", "run", NULL, "a Flax checkpoint", -EINVAL, false },
+	{ "numpy", "run/w.npz", "run", NULL, "a file of numpy arrays", -EINVAL, false },
+	{ "one of ours, deeper, is closer than its mark here",
+	  "run/latest_checkpointed_iteration.txt run/a/s9/COMMIT", "run", NULL,
+	  "closest: ", -EINVAL, false },
 	{ "Zarr", "run/.zgroup", "run", NULL, "a Zarr store", -EINVAL, false },
 };
 /* clang-format on */
@@ -248,11 +265,46 @@ static void commit_time_is_that_of_the_mark(void **state)
 	t_dir_remove(&d);
 }
 
+/* A file whose name says nothing. */
+static void beginnings(void **state)
+{
+	/* clang-format off */
+	static const struct {
+		const char *bytes;
+		size_t n;
+		const char *says;
+	} rows[] = {
+		{ "PK\3\4....", 8, "begins like a zip archive: if torch.save wrote it, call it .pt" },
+		{ "\x80\x04\x95.", 4, "begins like a pickle" },
+		{ "\x10\0\0\0\0\0\0\0{\"a\":1}", 16, "begins like a safetensors file" },
+		{ "GGUF\3\0\0\0", 8, "begins like a GGUF model" },
+		{ "\x89HDF\r\n", 6, "begins like a HDF5 file" },
+		{ "what", 4, "no checkpoint that dcpfs knows by its name" },
+		{ "", 0, "no checkpoint that dcpfs knows by its name" },
+	};
+	/* clang-format on */
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_err err = { 0 };
+		struct dcp_scan scan;
+		struct t_dir d;
+
+		t_case(rows[i].says);
+		t_dir_make(&d, "test_scan");
+		t_dir_put(&d, "weights", rows[i].bytes, rows[i].n);
+		assert_int_equal(dcp_scan(t_dir_path(&d, "weights"), &scan, &err), -EINVAL);
+		t_assert_says(&err, rows[i].says);
+		t_dir_remove(&d);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(scan_table),
 		cmocka_unit_test(tags_of_a_source),
+		cmocka_unit_test(beginnings),
 		cmocka_unit_test(commit_time_is_that_of_the_mark),
 	};
 	return cmocka_run_group_tests_name("scan", tests, NULL, NULL);
