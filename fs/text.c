@@ -103,6 +103,9 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		ver->name, (unsigned long long)n->tensors, (unsigned long long)n->bytes,
 		(unsigned long long)n->objects, dcp_version_format(ver->v)->what, DCP_RELEASE,
 		fs->opts.source);
+	if (dcp_index_meta(dcp_version_index(ver->v), "inferred"))
+		dcp_buf_printf(b, "\nNote: %s.\n",
+			       dcp_index_meta(dcp_version_index(ver->v), "inferred"));
 	if (n->broken)
 		dcp_buf_printf(b,
 			       "%llu keys cannot be read: see .dcpfs/errors.json at the "

@@ -144,18 +144,25 @@ def golden(name):
     manifest = json.loads((GOLDEN / name / "manifest.json").read_text(encoding="utf-8"))
     versions = {}
     for v in manifest["versions"]:
-        # A file of torch.save in a directory is no version there: its keys are below its name. One a rank,
-        # and no metadata: below "rank<r>".
-        m = re.fullmatch(r"(.*)/(?:(checkpoint)_)?(.*)\.pt", v["name"])
-        below = ("rank" if m[2] else "") + m[3] if m else None
-        into = versions.setdefault(m[1] if m else v["name"], {"complete": True, "refused": False, "tensors": {},
-                                                              "objects": {}, "aliases": []})
+        # A file beside the others of a directory is no version there. One a rank, and no metadata: its keys are
+        # below "rank<r>".
+        m = re.fullmatch(r"(.*)/(?:checkpoint_)?(.*)\.pt", v["name"])
+        below = f"rank{m[2]}" if m and m[2].isdigit() else None
+        into = versions.setdefault(m[1] if m else v["name"], {
+            "complete": True, "refused": False, "tensors": {}, "objects": {}, "aliases": [],
+            "broken": [], "more": "objects" not in v or "sharded_objects" in v})
         into["complete"] &= v["complete"]
         into["refused"] |= v.get("expect", "").startswith("refuse")
         into["aliases"] += v.get("aliases", [])
+        into["broken"] += v.get("refused", [])
         for kind in ("tensors", "objects"):
             for x in v.get(kind, []):
-                if m:
+                x = {**x, **x.get("megatron", {})}  # as it is, where it is stored in another shape
+                if "/" in x["key"] and len(x["path"]) > 1:
+                    x["key"] = ".".join(x["path"])
+                if str(x.get("json")).startswith("<"):
+                    x["json"] = None  # a class, which has no form in JSON
+                if below:
                     x = {**x, "key": f"{below}.{x['key']}", "path": [below, *x["path"]]}
                 into[kind][x["key"]] = x
     return GOLDEN / name / "ckpt", versions
