@@ -40,6 +40,11 @@ static void teller_finish(struct teller *w)
 	dcp_arena_finish(&w->shards);
 }
 
+static struct dcp_pv root_of(const struct dcp_tstate *s)
+{
+	return s->root ? *s->root : dcp_torch_root(s->t);
+}
+
 static int no_memory(struct dcp_err *err)
 {
 	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading a stream");
@@ -217,7 +222,7 @@ static int tell_too_deep(struct teller *w)
 	struct dcp_object o = {
 		.path = s->prefix,
 		.npath = s->nprefix,
-		.type = dcp_pyjson_type(dcp_torch_root(s->t)),
+		.type = dcp_pyjson_type(root_of(s)),
 		.error = "nested too deep to be walked",
 	};
 
@@ -235,8 +240,7 @@ static int walk(struct teller *w)
 {
 	const struct dcp_tstate *s = w->s;
 	unsigned how = DCP_WALK_INSIDE | (s->tuples ? DCP_WALK_TUPLES : 0);
-	int rc = dcp_pyjson_walk(s->t, dcp_torch_root(s->t), s->prefix, s->nprefix, how,
-				 on_leaf, w);
+	int rc = dcp_pyjson_walk(s->t, root_of(s), s->prefix, s->nprefix, how, on_leaf, w);
 
 	if (rc == 0 || w->rc < 0)
 		return rc;
@@ -261,10 +265,9 @@ int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dc
 {
 	struct dcp_tstate own = *s;
 	struct teller w = { .s = s, .err = err, .tensors_only = true };
-	struct dcp_leaf root = { .path = s->prefix,
-				 .npath = s->nprefix,
-				 .key = key,
-				 .value = dcp_torch_root(s->t) };
+	struct dcp_leaf root = {
+		.path = s->prefix, .npath = s->nprefix, .key = key, .value = root_of(s)
+	};
 	struct dcp_torch_tensor tt;
 	int rc;
 

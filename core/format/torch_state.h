@@ -18,12 +18,14 @@
 #include <stdint.h>
 
 struct dcp_err;
+struct dcp_pv;
 struct dcp_sink;
 struct dcp_tensor;
 struct dcp_torch;
 
 struct dcp_tstate {
 	const struct dcp_torch *t;
+	const struct dcp_pv *root; /* NULL: the whole of it; else a value in it */
 	const struct dcp_sink *sink;
 	const char *const *prefix; /* path components put in front of every path */
 	size_t nprefix;

@@ -66,6 +66,10 @@ int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torc
  * DCP_DTYPE_OTHER to us; 0: no such dtype. */
 uint32_t dcp_torch_itemsize(const char *name);
 
+/* torch.Size, a tuple or a list of at most DCP_MAX_NDIM numbers that are not negative, into @to
+ * (room for as many). */
+bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim);
+
 /* Is it one tensor, sound or damaged? Not one that consists of several. Looks at @v alone. */
 bool dcp_torch_is_tensor(struct dcp_pv v);
 

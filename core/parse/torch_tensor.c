@@ -165,8 +165,7 @@ static const struct rebuild *rebuild_of(struct dcp_pv callable)
 	return &none;
 }
 
-/* Sizes and strides: a tuple of up to DCP_MAX_NDIM numbers that are not negative. */
-static bool take_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim)
+bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim)
 {
 	const struct dcp_pv *item;
 	size_t n = 0;
@@ -335,8 +334,9 @@ static int dense(const struct dcp_torch *t, enum dcp_torch_kind kind, const stru
 	uint32_t nstride = 0;
 	int r;
 
-	if (n < least || !dcp_pv_u64(arg[1], &first) || !take_dims(arg[2], x.shape, &x.ndim) ||
-	    !take_dims(arg[3], x.stride, &nstride) || nstride != x.ndim)
+	if (n < least || !dcp_pv_u64(arg[1], &first) ||
+	    !dcp_torch_dims(arg[2], x.shape, &x.ndim) ||
+	    !dcp_torch_dims(arg[3], x.stride, &nstride) || nstride != x.ndim)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"tensor with a damaged offset, size or stride");
 	r = dcp_torch_storage_id(arg[0], &s, err);
