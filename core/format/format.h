@@ -40,6 +40,7 @@ struct dcp_load {
 	const struct dcp_sink *sink;
 	const struct dcp_progress *progress; /* may be NULL */
 	const struct dcp_log *log;           /* may be NULL */
+	bool uncommitted;                    /* committed() said no */
 };
 
 struct dcp_format {
@@ -59,6 +60,14 @@ struct dcp_format {
 	 * else; YES and MANY then mean the same.
 	 */
 	bool (*group)(const char *file, char *version);
+
+	/*
+	 * Optional, of a family whose versions are committed by a mark beside them: was
+	 * @version, a directory in @above? @above NULL: nobody knows what stands around it, so
+	 * yes. What is INCOMPLETE by its names but committed is damaged, and is loaded as far
+	 * as it goes. Opens small files of @above at most.
+	 */
+	bool (*committed)(const struct dcp_dir *above, const char *version);
 
 	/* The file whose mtime is the commit time of the version, or NULL: the newest file. */
 	const char *(*commit_file)(const struct dcp_dir *dir);

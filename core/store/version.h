@@ -47,6 +47,7 @@ struct dcp_found {
 	const char *group; /* only its files of this group of the format; NULL: all */
 	const struct dcp_format *format;
 	bool complete;     /* the commit mark is there */
+	bool uncommitted;  /* the directory above says that it is not (see format.h) */
 	const char *why;   /* what is missing, when not complete */
 	int64_t commit_ns; /* mtime of the commit file */
 };

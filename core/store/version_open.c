@@ -99,7 +99,8 @@ static int load(struct opening *o, const char *path, bool *ours, struct dcp_err 
 {
 	struct dcp_load in = { .dir = &o->dir,
 			       .progress = o->opts->progress,
-			       .log = o->opts->log };
+			       .log = o->opts->log,
+			       .uncommitted = o->found->uncommitted };
 	struct dcp_index_writer *w;
 	struct dcp_sink sink;
 	int code = dcp_index_create(path, &w, err);

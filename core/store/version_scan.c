@@ -61,6 +61,7 @@ struct verdict {
 	const struct dcp_format *format;
 	enum dcp_match match;
 	const char *group;
+	bool uncommitted;
 	char why[256];
 };
 
@@ -73,6 +74,7 @@ static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 			   .group = v->group ? keep(s, v->group) : NULL,
 			   .format = v->format,
 			   .complete = v->match != DCP_MATCH_INCOMPLETE,
+			   .uncommitted = v->uncommitted,
 			   .commit_ns = dcp_commit_time(dir, v->format) },
 	};
 	struct stat st;
@@ -219,9 +221,12 @@ static int consider_loose(struct scanning *s, const struct dcp_dir *dir, const c
 	return code < 0 ? code : any;
 }
 
-/* Add @dir when it is a checkpoint, or those that its files are. 1: something was, 0: not. */
-static int consider(struct scanning *s, const struct dcp_dir *dir, const char *name,
-		    const char *where)
+/*
+ * Add @dir, which lies in @above (NULL: it is the source), when it is a checkpoint, or those
+ * that its files are. 1: something was, 0: not.
+ */
+static int consider(struct scanning *s, const struct dcp_dir *above, const struct dcp_dir *dir,
+		    const char *name, const char *where)
 {
 	struct verdict v = { .match = DCP_MATCH_NO };
 
@@ -230,6 +235,9 @@ static int consider(struct scanning *s, const struct dcp_dir *dir, const char *n
 		return 0;
 	if (v.match == DCP_MATCH_MANY)
 		return consider_loose(s, dir, name, where);
+	v.uncommitted = v.format->committed && !v.format->committed(above, name);
+	if (above && v.format->committed && !v.uncommitted)
+		v.match = DCP_MATCH_YES;
 	return add(s, dir, name, where, &v);
 }
 
@@ -260,7 +268,7 @@ static int consider_children(struct scanning *s, const struct dcp_dir *dir, bool
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
 		if (!links || !was_found(s, &child))
-			code = consider(s, &child, e->name, e->name);
+			code = consider(s, dir, &child, e->name, e->name);
 		dcp_dir_close(&child);
 	}
 	return code < 0 ? code : 0;
@@ -286,7 +294,7 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 {
 	struct candidate *first;
 	const char *name = name_of(s, dir);
-	int code = name ? consider(s, dir, name, "") : -ENOMEM;
+	int code = name ? consider(s, NULL, dir, name, "") : -ENOMEM;
 	size_t self = s->n;
 
 	first = (struct candidate *)(void *)s->list.p;
@@ -306,6 +314,7 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 		s->scan->single = true;
 	} else if (s->scan->single && !s->complete) {
 		s->n = 1; /* the source itself came first */
+		first->found.complete = first->found.format->committed != NULL;
 	} else if (s->scan->single) {
 		memmove(first, first + 1, (s->n - 1) * sizeof(*first));
 		s->n--;
