@@ -26,6 +26,9 @@ const struct dcp_format *const dcp_formats[] = {
 	&dcp_format_paddle_plain,
 	&dcp_format_torch_bin,
 	&dcp_format_torch_ranks,
+	/* A converted checkpoint holds model files too, and both hold torch.save files. */
+	&dcp_format_deepspeed_universal,
+	&dcp_format_deepspeed,
 	&dcp_format_torch_save,
 	&dcp_format_pickle,
 	NULL,

@@ -5,6 +5,8 @@
 #pragma once
 #include "core/format/format.h"
 
+extern const struct dcp_format dcp_format_deepspeed;
+extern const struct dcp_format dcp_format_deepspeed_universal;
 extern const struct dcp_format dcp_format_megatron;
 extern const struct dcp_format dcp_format_megatron_legacy;
 extern const struct dcp_format dcp_format_paddle_dist;

@@ -150,7 +150,7 @@ def golden(name):
         below = f"rank{m[2]}" if m and m[2].isdigit() else None
         into = versions.setdefault(m[1] if m else v["name"], {
             "complete": True, "refused": False, "tensors": {}, "objects": {}, "aliases": [],
-            "broken": [], "more": "objects" not in v or "sharded_objects" in v})
+            "broken": [], "more": v.get("more", "objects" not in v or "sharded_objects" in v)})
         into["complete"] &= v["complete"]
         into["refused"] |= v.get("expect", "").startswith("refuse")
         into["aliases"] += v.get("aliases", [])

@@ -262,7 +262,8 @@ unsigned t_manifest_check(const struct t_sink *s, const char *folder, const char
 		}
 		json_array_foreach(json_object_get(version, "objects"), j, v)
 			check_object(s, v, prefix);
-		check_nothing_else(s, root, version, prefix);
+		if (!json_is_true(json_object_get(version, "more")))
+			check_nothing_else(s, root, version, prefix);
 	}
 	json_decref(root);
 	return found;

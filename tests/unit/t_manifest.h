@@ -10,7 +10,8 @@ struct t_sink;
  * Every tensor of version @name of tests/golden/@folder/manifest.json must have been told with
  * its path, dtype, shape and bytes, every object with its path, type and JSON; nothing else
  * may have been told but tensors inside objects. @prefix ("" or "rank0.") was put in front of
- * all keys; then only keys with it are looked at. Returns how many tensors there are.
+ * all keys; then only keys with it are looked at. Where the version says "more", more may have
+ * been told. Returns how many tensors there are.
  */
 unsigned t_manifest_check(const struct t_sink *s, const char *folder, const char *name,
 			  const char *prefix);

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ZeRO checkpoints of every stage and shape, put together from the slices of their ranks.
+ * covers: deepspeed, deepspeed_layout, deepspeed_model, deepspeed_module, deepspeed_name
+ * covers: deepspeed_optim, deepspeed_rest, deepspeed_run, deepspeed_state, deepspeed_tell
+ */
+#include "tests/unit/t.h"
+
+#include "core/format/deepspeed_int.h"
+#include "core/format/formats.h"
+#include "core/parse/dir.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_ds.h"
+#include "tests/unit/t_manifest.h"
+#include "tests/unit/t_sink.h"
+
+static const struct t_ds_param few[] = {
+	{ "a", { 3, 5 }, 2, 0, false, NULL },
+	{ "b", { 7 }, 1, 0, false, "b_again" },
+	{ "c", { 2, 1, 2 }, 3, 0, false, NULL },
+};
+
+static const struct t_ds_param groups[] = {
+	{ "emb", { 11, 6 }, 2, 0, false, "head" },
+	{ "w", { 7, 6, 3 }, 3, 0, false, NULL },
+	{ "scale", { 1 }, 1, 1, false, NULL },
+	{ "bias", { 7 }, 1, 1, false, NULL },
+	{ "frozen", { 5, 3 }, 2, 0, true, NULL },
+	{ "cube", { 2, 1, 3, 2 }, 4, 2, false, NULL },
+	{ "icebias", { 2 }, 1, 0, true, "icetied" },
+};
+
+/* clang-format off */
+static const struct {
+	const char *what;
+	struct t_ds c;
+} layouts[] = {
+	{ "padding cut off", { .stage = 1, .param = few, .nparams = 3, .ngroups = 1, .lean = true } },
+	{ "padding kept", { .stage = 1, .param = few, .nparams = 3, .ngroups = 1 } },
+	{ "BF16_Optimizer", { .stage = 1, .param = few, .nparams = 3, .ngroups = 1, .no_stage = true, .prefix = "bf16_" } },
+	{ "padded to the ranks", { .stage = 2, .param = few, .nparams = 3, .ngroups = 1, .lean = true, .odd_unit = true } },
+	{ "the same, padding kept", { .stage = 2, .param = few, .nparams = 3, .ngroups = 1, .odd_unit = true, .old_name = true } },
+	{ "several groups", { .stage = 2, .param = groups, .nparams = 7, .ngroups = 3, .lean = true, .prefix = "fp16_" } },
+	{ "one list for all groups", { .stage = 2, .param = groups, .nparams = 7, .ngroups = 3, .lean = true, .one_list = true } },
+	{ "elastic", { .stage = 1, .param = groups, .nparams = 7, .ngroups = 3, .elastic = true } },
+	{ "aligned", { .stage = 2, .param = groups, .nparams = 7, .ngroups = 3, .lean = true, .align = 8 } },
+	{ "ties by storage", { .stage = 1, .param = groups, .nparams = 7, .ngroups = 3, .no_ties = true } },
+	{ "a number of steps", { .stage = 1, .param = few, .nparams = 3, .ngroups = 1, .int_step = true } },
+	{ "cut by itself", { .stage = 3, .param = few, .nparams = 3, .ngroups = 1 } },
+	{ "sub-groups", { .stage = 3, .param = groups, .nparams = 7, .ngroups = 3, .prefix = "bf16_" } },
+	{ "sub-groups in one list", { .stage = 3, .param = groups, .nparams = 7, .ngroups = 3, .one_list = true } },
+	{ "sub-groups, ties by storage", { .stage = 3, .param = groups, .nparams = 7, .ngroups = 3, .no_ties = true } },
+};
+/* clang-format on */
+
+static int load(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s,
+		struct dcp_err *err)
+{
+	struct dcp_load in = { .dir = dir, .sink = &s->sink };
+	enum dcp_match match;
+
+	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
+	t_sink_init(s, dir);
+	assert_true(dcp_format_probe(dir, &match, NULL, 0) == &dcp_format_deepspeed);
+	return dcp_format_deepspeed.load(&in, err);
+}
+
+static void no_errors(const struct t_sink *s)
+{
+	for (size_t i = 0; i < s->ntensors; i++)
+		if (s->tensor[i].error)
+			fail_msg("%s: %s", s->tensor[i].key, s->tensor[i].error);
+	for (size_t i = 0; i < s->nobjects; i++)
+		if (s->object[i].error)
+			fail_msg("%s: %s", s->object[i].key, s->object[i].error);
+	for (size_t i = 0; i < s->ntensors; i++)
+		assert_true(t_sink_tensor(s, s->tensor[i].key) == &s->tensor[i]);
+	for (size_t i = 0; i < s->nobjects; i++)
+		assert_true(t_sink_object(s, s->object[i].key) == &s->object[i]);
+}
+
+static void check(const struct t_ds *c)
+{
+	struct dcp_err err = { 0 };
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+
+	t_dir_make(&tree, "deepspeed");
+	t_ds_write(c, &tree, "");
+	if (load(&tree, &dir, &s, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_true(t_ds_check(c, &s) >= c->nparams);
+	no_errors(&s);
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+static void every_layout(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(layouts); i++)
+		for (unsigned world = 1; world <= 5; world++) {
+			struct t_ds c = layouts[i].c;
+
+			if (world == 1)
+				t_case(layouts[i].what);
+			c.world = world;
+			check(&c);
+		}
+}
+
+static uint32_t next(uint32_t *seed)
+{
+	*seed = *seed * 1664525 + 1013904223;
+	return *seed >> 8;
+}
+
+/* Any number of parameters, sizes, groups and ranks. */
+static void at_random(void **state)
+{
+	const char *given = getenv("DCPFS_SEED");
+	uint32_t seed = given ? (uint32_t)strtoul(given, NULL, 10) : 20240611;
+
+	(void)state;
+	print_message("           seed %u\n", seed);
+	for (int round = 0; round < 80; round++) {
+		struct t_ds_param param[20];
+		char names[20][8];
+		struct t_ds c = { .stage = 1 + next(&seed) % 3,
+				  .world = 1 + next(&seed) % 9,
+				  .param = param,
+				  .nparams = 1 + next(&seed) % 20,
+				  .lean = next(&seed) % 2,
+				  .elastic = next(&seed) % 4 == 0,
+				  .align = next(&seed) % 3 ? 0 : 1 + next(&seed) % 16 };
+
+		if (c.stage == 3)
+			c.align = 0;
+		/* Groups are in order, and none is empty. */
+		c.ngroups = 1 + next(&seed) % (unsigned)c.nparams;
+		for (size_t i = 0; i < c.nparams; i++) {
+			param[i] = (struct t_ds_param){ .name = names[i],
+							.ndim = next(&seed) % 4 };
+			snprintf(names[i], sizeof(names[i]), "p%zu", i);
+			param[i].group = (unsigned)(i * c.ngroups / c.nparams);
+			for (size_t d = 0; d < param[i].ndim; d++)
+				param[i].shape[d] = 1 + next(&seed) % 7;
+		}
+		check(&c);
+	}
+}
+
+/* What every rank says alike is told once; step, numbers of it, and weights. */
+static void what_else(void **state)
+{
+	struct t_ds c = { .stage = 3, .world = 3, .param = groups, .nparams = 7, .ngroups = 3 };
+	const char first[] = "zero_pp_rank_0_mp_rank_00_model_states.pt.global_steps";
+	const char other[] = "zero_pp_rank_1_mp_rank_00_model_states.pt.global_steps";
+	struct dcp_err err = { 0 };
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+	float step;
+	char *bytes;
+	size_t n;
+
+	(void)state;
+	t_dir_make(&tree, "deepspeed");
+	t_ds_write(&c, &tree, "");
+	t_dir_text(&tree, "zero_to_fp32.py", "print()");
+	if (load(&tree, &dir, &s, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_string_equal(t_sink_object(&s, first)->json, "12");
+	assert_string_equal(t_sink_object(&s, first)->path[0], "global_steps");
+	assert_int_equal(t_sink_object(&s, first)->npath, 1);
+	assert_null(t_sink_object(&s, other));
+	for (int r = 0; r < 3; r++) {
+		char key[80], text[8];
+
+		snprintf(key, sizeof(key), "zero_pp_rank_%d_mp_rank_00_model_states.pt.%s", r,
+			 "rank_note");
+		snprintf(text, sizeof(text), "%d", r);
+		assert_string_equal(t_sink_object(&s, key)->json, text);
+	}
+	bytes = t_sink_read(&s, t_sink_tensor(&s, "step.bias"), &n, &err);
+	assert_non_null(bytes);
+	assert_int_equal(n, sizeof(step));
+	memcpy(&step, bytes, sizeof(step));
+	assert_true(step == 12);
+	free(bytes);
+	assert_int_equal(t_sink_tensor(&s, "step.bias")->ndim, 0);
+	assert_non_null(t_sink_tensor(&s, "step.head")->alias_of);
+	/* Placeholders are no weights; what was frozen is put together. */
+	assert_null(t_sink_tensor(&s, "module.emb"));
+	t_ds_check_one(&s, "module.frozen", "module", "frozen", 15);
+	t_ds_check_one(&s, "module.icetied", "module", "icebias", 2);
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+static void steps_as_numbers(void **state)
+{
+	struct t_ds c = { .stage = 1,
+			  .world = 2,
+			  .param = few,
+			  .nparams = 3,
+			  .ngroups = 1,
+			  .int_step = true };
+	struct dcp_err err = { 0 };
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+
+	(void)state;
+	t_dir_make(&tree, "deepspeed");
+	t_ds_write(&c, &tree, "");
+	if (load(&tree, &dir, &s, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_string_equal(t_sink_object(&s, "step.b_again")->json, "12");
+	assert_string_equal(t_sink_object(&s, "step.b_again")->path[1], "b_again");
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+/* clang-format off */
+static const struct {
+	const char *folder, *version;
+	unsigned tensors;
+} goldens[] = {
+	{ "deepspeed-z0", "global_step10", 41 },
+	{ "deepspeed-z1", "global_step10", 46 },
+	{ "deepspeed-z1", "global_step20", 46 },
+	{ "deepspeed-z1-elastic", "global_step4", 46 },
+	{ "deepspeed-z1-fp32acc", "global_step5", 47 },
+	{ "deepspeed-z2", "global_step10", 48 },
+	{ "deepspeed-z2", "global_step20", 48 },
+	{ "deepspeed-z2-align", "global_step4", 48 },
+	{ "deepspeed-z2-rr", "global_step4", 48 },
+	{ "deepspeed-z3", "global_step10", 38 },
+	{ "deepspeed-z3", "global_step20", 38 },
+	{ "deepspeed-pipe", "global_step3", 21 },
+	{ "deepspeed-moe", "global_step3", 80 },
+	{ "deepspeed-tp", "global_step1", 43 },
+};
+/* clang-format on */
+
+/* What DeepSpeed wrote, as DeepSpeed reads it. */
+static void golden(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(goldens); i++) {
+		struct t_dir at = { .fd = -1 };
+		struct dcp_err err = { 0 };
+		struct dcp_dir dir;
+		struct t_sink s;
+
+		t_case(goldens[i].folder);
+		snprintf(at.root, sizeof(at.root), "tests/golden/%s/ckpt/%s", goldens[i].folder,
+			 goldens[i].version);
+		if (load(&at, &dir, &s, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(
+			t_manifest_check(&s, goldens[i].folder, goldens[i].version, ""),
+			goldens[i].tensors);
+		no_errors(&s);
+		t_sink_finish(&s);
+		dcp_dir_close(&dir);
+	}
+}
+
+/* clang-format off */
+static const struct {
+	const char *name;
+	int kind; /* -1: not one */
+	uint32_t mp, dp, layer, expert;
+	bool sharded;
+} names[] = {
+	{ "mp_rank_00_model_states.pt", DCP_DS_MODEL, 0, 0, 0, 0, false },
+	{ "mp_rank_13_model_states.pt", DCP_DS_MODEL, 13, 0, 0, 0, false },
+	{ "zero_pp_rank_7_mp_rank_02_model_states.pt", DCP_DS_MODEL, 2, 7, 0, 0, true },
+	{ "zero_pp_rank_7_mp_rank_02_optim_states.pt", DCP_DS_OPTIM, 2, 7, 0, 0, true },
+	{ "bf16_zero_pp_rank_127_mp_rank_00_optim_states.pt", DCP_DS_OPTIM, 0, 127, 0, 0, true },
+	{ "fp16_zero_pp_rank_1_mp_rank_00_optim_states.pt", DCP_DS_OPTIM, 0, 1, 0, 0, true },
+	{ "zero_pp_rank_1_mp_rank_00optim_states.pt", DCP_DS_OPTIM, 0, 1, 0, 0, true },
+	{ "layer_03-model_01-model_states.pt", DCP_DS_LAYER, 1, 0, 3, 0, false },
+	{ "layer_103-model_states.pt", DCP_DS_LAYER, 0, 0, 103, 0, false },
+	{ "layer_2_expert_5_mp_rank_01_model_states.pt", DCP_DS_EXPERT, 1, 0, 2, 5, false },
+	{ "expert_5_mp_rank_00_model_states.pt", DCP_DS_EXPERT, 0, 0, 0, 5, false },
+	{ "expp_rank_1_mp_rank_00_optim_states.pt", DCP_DS_EXPERT_OPTIM, 0, 0, 0, 1, false },
+	{ "bf16_zero_pp_rank_0_mp_rank_00_model_states.pt", -1, 0, 0, 0, 0, false },
+	{ "zero_pp_rank_0_mp_rank_00_optim_states.pt.tmp", -1, 0, 0, 0, 0, false },
+	{ "zero_pp_rank__mp_rank_00_optim_states.pt", -1, 0, 0, 0, 0, false },
+	{ "zero_pp_rank_99999999999_mp_rank_00_optim_states.pt", -1, 0, 0, 0, 0, false },
+	{ "mp_rank_00", -1, 0, 0, 0, 0, false },
+	{ "layer_00-slice_01-model_states.pt", -1, 0, 0, 0, 0, false },
+	{ "latest", -1, 0, 0, 0, 0, false },
+};
+/* clang-format on */
+
+static void file_names(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(names); i++) {
+		struct dcp_ds_name n;
+		char back[DCP_DS_NAME_MAX];
+
+		t_case(names[i].name);
+		assert_int_equal(dcp_ds_name_parse(names[i].name, &n), names[i].kind >= 0);
+		if (names[i].kind < 0)
+			continue;
+		assert_int_equal(n.kind, names[i].kind);
+		assert_int_equal(n.mp, names[i].mp);
+		assert_int_equal(n.dp, names[i].dp);
+		assert_int_equal(n.layer, names[i].layer);
+		assert_int_equal(n.expert, names[i].expert);
+		assert_int_equal(n.sharded, names[i].sharded);
+		if (n.kind > DCP_DS_OPTIM)
+			continue;
+		dcp_ds_name_of_rank(&n, n.dp, n.mp, back);
+		assert_string_equal(back, names[i].name);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(golden),       cmocka_unit_test(file_names),
+		cmocka_unit_test(every_layout), cmocka_unit_test(at_random),
+		cmocka_unit_test(what_else),    cmocka_unit_test(steps_as_numbers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
