@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/format/formats.h"
@@ -101,19 +100,16 @@ int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *num
 int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
 {
 	const struct dcp_sink *sink = d->in->sink;
-	dcp_auto_fd int fd = -1;
-	struct dcp_source src;
+	struct dcp_input input;
 	uint32_t number;
 	int rc = sink->file(sink->ctx, name, &number); /* before it is read */
 
 	if (rc == 0)
-		rc = dcp_open_beneath(d->in->dir->fd, name, &fd, NULL, err);
+		rc = dcp_dir_input(d->in->dir, name, &input, err);
 	if (rc < 0)
 		return rc;
-	rc = dcp_source_fd(fd, &src);
-	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s cannot be read", name);
-	rc = dcp_tmeta_read(&d->meta, &src, err);
+	rc = dcp_tmeta_read(&d->meta, &input.src, err);
+	dcp_input_close(&input);
 	if (rc == -EBADMSG)
 		return dcp_err_where(err, rc,
 				     "%s is damaged (copy it again, or use another "

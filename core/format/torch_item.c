@@ -3,11 +3,9 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/dir.h"
 #include "core/parse/inflate.h"
 
 /* SLACK: bytes forgiven to small files. RATIO: decoded bytes that count as much as a stored
@@ -23,30 +21,30 @@ void dcp_titem_files_finish(struct dcp_titem_files *f)
 {
 	for (int i = 0; i < DCP_TITEM_SLOTS; i++)
 		if (f->slot[i].number)
-			close(f->slot[i].fd);
+			dcp_input_close(&f->slot[i].input);
 	dcp_buf_finish(&f->claimed);
 	*f = (struct dcp_titem_files){ 0 };
 }
 
-static int get_fd(struct dcp_titem_files *f, uint32_t number, const char *name, int *fd,
-		  struct dcp_err *err)
+static int get_file(struct dcp_titem_files *f, uint32_t number, const char *name,
+		    struct dcp_source *out, struct dcp_err *err)
 {
 	int i = (int)(number % DCP_TITEM_SLOTS), rc;
+	struct dcp_input input;
 
-	if (f->slot[i].number == 1 + (uint64_t)number) {
-		*fd = f->slot[i].fd;
-		return 0;
+	if (f->slot[i].number != 1 + (uint64_t)number) {
+		if (!f->dir)
+			return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
+					"%s: no directory to look in", name);
+		rc = dcp_dir_input(f->dir, name, &input, err);
+		if (rc < 0)
+			return rc;
+		if (f->slot[i].number)
+			dcp_input_close(&f->slot[i].input);
+		f->slot[i].number = 1 + (uint64_t)number;
+		f->slot[i].input = input;
 	}
-	if (!f->dir)
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "%s: no directory to look in",
-				name);
-	rc = dcp_open_beneath(f->dir->fd, name, fd, NULL, err);
-	if (rc < 0)
-		return rc;
-	if (f->slot[i].number)
-		close(f->slot[i].fd);
-	f->slot[i].number = 1 + (uint64_t)number;
-	f->slot[i].fd = *fd;
+	*out = f->slot[i].input.src;
 	return 0;
 }
 
@@ -81,15 +79,12 @@ int dcp_titem_open(struct dcp_titem_files *f, uint32_t number, const char *name,
 		   uint64_t nbytes, enum dcp_filter filter, uint64_t limit,
 		   struct dcp_titem *out, struct dcp_err *err)
 {
-	int fd, rc;
+	int rc;
 
 	*out = (struct dcp_titem){ 0 };
-	rc = get_fd(f, number, name, &fd, err);
+	rc = get_file(f, number, name, &out->file, err);
 	if (rc < 0)
 		return rc;
-	rc = dcp_source_fd(fd, &out->file);
-	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: cannot be read", name);
 	if (!dcp_range_ok(off, nbytes, out->file.size))
 		return dcp_fail(err, -EBADMSG, off,
 				"%s: item of %llu bytes at %llu ends past the end of the file, "

@@ -10,9 +10,9 @@
 
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
+#include "core/parse/dir.h"
 #include "core/parse/source.h"
 
-struct dcp_dir;
 struct dcp_err;
 
 #define DCP_TITEM_SLOTS 16
@@ -21,7 +21,7 @@ struct dcp_titem_files {
 	const struct dcp_dir *dir;
 	struct {
 		uint64_t number; /* 1 + number of the file; 0: free */
-		int fd;
+		struct dcp_input input;
 	} slot[DCP_TITEM_SLOTS];
 	struct dcp_buf claimed; /* uint64_t per file: bytes of all items looked at */
 };

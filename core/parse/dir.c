@@ -4,11 +4,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
@@ -17,161 +15,10 @@
 #include "core/base/err.h"
 #include "core/parse/dir_int.h"
 
-enum { MAX_NAMES = 1000000, RETRIES = 100 };
-
-/* A million names of 255 bytes, and their entries. */
-static const size_t arena_limit = (size_t)MAX_NAMES * (272 + sizeof(struct dcp_dirent)) + 65536;
-
-static bool has_dotdot(const char *name)
+size_t dcp_dir_memory(const char *path)
 {
-	for (const char *p = name; *p; p += strcspn(p, "/"), p += *p == '/')
-		if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0'))
-			return true;
-	return false;
-}
-
-static int check_name(const char *name, struct dcp_err *err)
-{
-	if (!*name)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "an empty file name");
-	if (*name == '/')
-		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
-				"%.300s: an absolute name, not one inside the directory", name);
-	if (has_dotdot(name))
-		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
-				"%.300s: names with \"..\" are not followed", name);
-	return 0;
-}
-
-/* The kernel gives up with EAGAIN when somebody renames along the way. */
-int dcp_open_kernel(int dirfd, const char *name, int flags)
-{
-	struct open_how how = {
-		.flags = (uint64_t)(flags | O_CLOEXEC),
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
-	};
-
-	for (int i = 0; i < RETRIES; i++) {
-		long fd = syscall(SYS_openat2, dirfd, name, &how, sizeof(how));
-
-		if (fd >= 0)
-			return (int)fd;
-		if (errno != EAGAIN && errno != EINTR)
-			break;
-	}
-	return -errno;
-}
-
-static bool is_link(int dirfd, const char *name)
-{
-	struct stat st;
-
-	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
-}
-
-static int open_component(int dirfd, const char *name, int flags)
-{
-	int fd = openat(dirfd, name, flags | O_NOFOLLOW | O_CLOEXEC), code = -errno;
-	struct stat st;
-
-	if (fd < 0)
-		return is_link(dirfd, name) ? -EXDEV : code;
-	/* O_PATH | O_NOFOLLOW opens a link itself. */
-	if ((flags & O_PATH) && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode)) {
-		close(fd);
-		return -EXDEV;
-	}
-	return fd;
-}
-
-int dcp_open_walk(int dirfd, const char *name, int flags)
-{
-	dcp_auto_fd int held = -1;
-	char part[NAME_MAX + 1];
-	int at = dirfd;
-
-	if (has_dotdot(name) || *name == '/')
-		return -EXDEV;
-	for (;;) {
-		size_t n = strcspn(name, "/");
-		bool last = name[n] == '\0';
-		int fd;
-
-		if (n > NAME_MAX)
-			return -ENAMETOOLONG;
-		memcpy(part, name, n);
-		part[n] = '\0';
-		fd = open_component(at, n ? part : ".", last ? flags : O_PATH | O_DIRECTORY);
-		if (fd < 0 || last)
-			return fd;
-		dcp_close_fd(&held);
-		at = held = fd;
-		name += n + 1;
-	}
-}
-
-static int open_below(int dirfd, const char *name, int flags)
-{
-	int fd = dcp_open_kernel(dirfd, name, flags);
-
-	if (fd == -ENOSYS || fd == -EPERM)
-		fd = dcp_open_walk(dirfd, name, flags);
-	return fd == -EXDEV ? dcp_open_blob(dirfd, name, flags) : fd;
-}
-
-static int fail_open(struct dcp_err *err, int code, const char *name)
-{
-	if (code == -EXDEV)
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET,
-				"%.300s: leads outside the directory", name);
-	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", name, strerror(-code));
-}
-
-static const char *kind_of(mode_t mode)
-{
-	switch (mode & S_IFMT) {
-	case S_IFDIR:
-		return "a directory";
-	case S_IFIFO:
-		return "a FIFO";
-	case S_IFSOCK:
-		return "a socket";
-	case S_IFCHR:
-	case S_IFBLK:
-		return "a device";
-	default:
-		return "something else";
-	}
-}
-
-/* O_NONBLOCK, so that a FIFO without a writer does not hang us before fstat can tell. */
-int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st, struct dcp_err *err)
-{
-	dcp_auto_fd int got = -1;
-	struct stat local;
-	int code = check_name(name, err);
-
-	if (code < 0)
-		return code;
-	got = open_below(dirfd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-	if (got == -ENXIO)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%.300s: a socket or device, not a regular file", name);
-	if (got < 0)
-		return fail_open(err, got, name);
-	if (fstat(got, &local) < 0)
-		return fail_open(err, -errno, name);
-	if (!S_ISREG(local.st_mode))
-		return dcp_fail(err, S_ISDIR(local.st_mode) ? -EISDIR : -EINVAL,
-				DCP_ERR_NO_OFFSET, "%.300s: %s, not a regular file", name,
-				kind_of(local.st_mode));
-	/* io_uring answers -EAGAIN on descriptors that kept O_NONBLOCK. */
-	if (fcntl(got, F_SETFL, 0) < 0)
-		return fail_open(err, -errno, name);
-	if (st)
-		*st = local;
-	*fd = dcp_take_fd(&got);
-	return 0;
+	return (size_t)DCP_DIR_MAX_NAMES * (272 + sizeof(struct dcp_dirent)) + 65536 +
+	       strlen(path);
 }
 
 /* What an entry is; links stand for what they lead to inside the directory. */
@@ -182,7 +29,7 @@ static int stat_entry(int fd, const char *name, struct dcp_dirent *out)
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	if (S_ISLNK(st.st_mode)) {
-		dcp_auto_fd int target = open_below(fd, name, O_PATH);
+		dcp_auto_fd int target = dcp_open_below(fd, name, O_PATH);
 
 		if (target < 0 || fstat(target, &st) < 0)
 			return 0;
@@ -201,7 +48,7 @@ static int add_entry(struct dcp_dir *d, struct dcp_buf *list, const char *name)
 		return 0;
 	if (code < 0)
 		return code;
-	if (d->n == MAX_NAMES)
+	if (d->n == DCP_DIR_MAX_NAMES)
 		return -E2BIG;
 	e.name = dcp_arena_strndup(&d->arena, name, strlen(name));
 	if (!e.name)
@@ -211,7 +58,7 @@ static int add_entry(struct dcp_dir *d, struct dcp_buf *list, const char *name)
 	return dcp_buf_error(list);
 }
 
-static int by_name(const void *a, const void *b)
+int dcp_dirent_compare(const void *a, const void *b)
 {
 	const struct dcp_dirent *x = a, *y = b;
 
@@ -257,7 +104,7 @@ static int list(struct dcp_dir *d)
 		return -ENOMEM;
 	if (d->n)
 		memcpy(d->entries, found.p, d->n * sizeof(*d->entries));
-	qsort(d->entries, d->n, sizeof(*d->entries), by_name);
+	qsort(d->entries, d->n, sizeof(*d->entries), dcp_dirent_compare);
 	return 0;
 }
 
@@ -267,7 +114,7 @@ static int dir_from_fd(int fd, const char *path, struct dcp_dir *out, struct dcp
 	struct dcp_dir d = { .fd = fd };
 	int code = -ENOMEM;
 
-	dcp_arena_init(&d.arena, arena_limit + strlen(path));
+	dcp_arena_init(&d.arena, dcp_dir_memory(path));
 	d.path = dcp_arena_strndup(&d.arena, path, strlen(path));
 	if (d.path)
 		code = list(&d);
@@ -278,7 +125,7 @@ static int dir_from_fd(int fd, const char *path, struct dcp_dir *out, struct dcp
 	dcp_dir_close(&d);
 	if (code == -E2BIG)
 		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: more than %d names",
-				path, MAX_NAMES);
+				path, DCP_DIR_MAX_NAMES);
 	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", path, strerror(-code));
 }
 
@@ -344,7 +191,7 @@ int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err)
 	if (fd < 0 && errno == ENOTDIR && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
 		int code = dir_of_file(path, out);
 
-		return code == 0 ? 0 : fail_open(err, code, path);
+		return code == 0 ? 0 : dcp_open_fail(err, code, path);
 	}
 	if (fd < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
@@ -356,31 +203,52 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 		    struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
-	int fd, code = check_name(name, err);
+	int fd, code = dcp_dir_check_name(name, err);
 
 	if (code < 0)
 		return code;
+	if (parent->archive)
+		return dcp_archive_open_at(parent, name, out, err);
 	dcp_buf_printf(&path, "%s/%s", parent->path, name);
 	if (dcp_buf_error(&path))
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
-	fd = open_below(parent->fd, name, O_RDONLY | O_DIRECTORY);
+	fd = dcp_open_below(parent->fd, name, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
-		return fail_open(err, fd, path.p);
+		return dcp_open_fail(err, fd, path.p);
 	return dir_from_fd(fd, path.p, out, err);
+}
+
+/* Everything of @d but its entries. */
+static int copy_head(const struct dcp_dir *d, struct dcp_dir *out)
+{
+	struct dcp_dir part = { .fd = -1, .archive = d->archive };
+
+	dcp_arena_init(&part.arena, dcp_dir_memory(d->path));
+	part.path = dcp_arena_strndup(&part.arena, d->path, strlen(d->path));
+	if (d->within)
+		part.within = dcp_arena_strndup(&part.arena, d->within, strlen(d->within));
+	part.entries = dcp_arena_calloc(&part.arena, d->n, sizeof(*part.entries));
+	if (!part.path || !part.entries || (d->within && !part.within)) {
+		dcp_arena_finish(&part.arena);
+		return -ENOMEM;
+	}
+	if (!d->archive)
+		part.fd = fcntl(d->fd, F_DUPFD_CLOEXEC, 3);
+	if (!d->archive && part.fd < 0) {
+		dcp_arena_finish(&part.arena);
+		return -errno;
+	}
+	*out = part;
+	return 0;
 }
 
 int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct dcp_dirent *e),
 		 void *ctx, struct dcp_dir *out)
 {
-	struct dcp_dir part = { .fd = fcntl(d->fd, F_DUPFD_CLOEXEC, 3) };
-	bool failed = false;
+	struct dcp_dir part;
+	int code = copy_head(d, &part);
 
-	if (part.fd < 0)
-		return -errno;
-	dcp_arena_init(&part.arena, arena_limit + strlen(d->path));
-	part.path = dcp_arena_strndup(&part.arena, d->path, strlen(d->path));
-	part.entries = dcp_arena_calloc(&part.arena, d->n, sizeof(*part.entries));
-	for (size_t i = 0; part.path && part.entries && !failed && i < d->n; i++) {
+	for (size_t i = 0; code == 0 && i < d->n; i++) {
 		const struct dcp_dirent *e = &d->entries[i];
 		struct dcp_dirent *mine = &part.entries[part.n];
 
@@ -388,23 +256,26 @@ int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct d
 			continue;
 		*mine = *e;
 		mine->name = dcp_arena_strndup(&part.arena, e->name, strlen(e->name));
-		failed = !mine->name;
+		if (!mine->name) {
+			dcp_dir_close(&part);
+			return -ENOMEM;
+		}
 		part.n++;
 	}
-	if (failed || !part.path || !part.entries) {
-		dcp_dir_close(&part);
-		return -ENOMEM;
-	}
-	*out = part;
-	return 0;
+	if (code == 0)
+		*out = part;
+	return code;
 }
 
 int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
 		  struct dcp_err *err)
 {
 	struct dcp_input in = { .fd = -1 };
-	int code = dcp_open_beneath(d->fd, name, &in.fd, NULL, err);
+	int code;
 
+	if (d->archive)
+		return dcp_archive_input(d, name, out, err);
+	code = dcp_open_beneath(d->fd, name, &in.fd, NULL, err);
 	if (code < 0)
 		return code;
 	code = dcp_source_fd(in.fd, &in.src);
@@ -436,7 +307,7 @@ const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
 {
 	struct dcp_dirent key = { .name = name };
 
-	return d->n ? bsearch(&key, d->entries, d->n, sizeof(key), by_name) : NULL;
+	return d->n ? bsearch(&key, d->entries, d->n, sizeof(key), dcp_dirent_compare) : NULL;
 }
 
 /* Seconds far from our time do not fit in nanoseconds: the nearest that does. */

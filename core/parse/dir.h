@@ -26,9 +26,13 @@ struct dcp_dirent {
 	bool is_dir; /* links are what they lead to, if that is inside the directory */
 };
 
+struct dcp_archive;
+
 struct dcp_dir {
-	int fd;
-	const char *path;           /* for messages only */
+	int fd;                            /* -1 inside an archive */
+	const struct dcp_archive *archive; /* NULL: a directory of the file system; borrowed */
+	const char *within;                /* of the archive: "" or "deepspeed/" */
+	const char *path;                  /* for messages only */
 	bool is_file;               /* it stands for the regular file @path, its only entry */
 	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
 	size_t n;
@@ -70,6 +74,27 @@ struct dcp_input {
 int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
 		  struct dcp_err *err);
 void dcp_input_close(struct dcp_input *in);
+
+/*
+ * Files that stand in other files, seen as a directory: members of tar archives, or what one
+ * compressed file decodes to. An archive is filled, then opened; its directories borrow it.
+ */
+int dcp_archive_create(struct dcp_archive **out);
+/* The members of the tar archive @in, which is taken, also on failure. Where two archives have
+ * a member of the same name, that of the one added first counts. As dcp_tar_list(). */
+int dcp_archive_add_tar(struct dcp_archive *a, struct dcp_input *in, struct dcp_err *err);
+/* All of @in, which is taken, also on failure, as one file. -ENOMEM. */
+int dcp_archive_add_file(struct dcp_archive *a, struct dcp_input *in, const char *name,
+			 struct dcp_err *err);
+/* The top directory, called @path in messages. -ENOMEM, -E2BIG. */
+int dcp_dir_of_archive(struct dcp_archive *a, const char *path, struct dcp_dir *out,
+		       struct dcp_err *err);
+/* Where the file @name of a directory of an archive lies: in which of the inputs (numbered from
+ * 0 as they were added), and its first byte there. -ENOENT; names as dcp_dir_input() has them.
+ */
+int dcp_archive_find(const struct dcp_dir *d, const char *name, uint32_t *input, uint64_t *off,
+		     struct dcp_err *err);
+void dcp_archive_close(struct dcp_archive *a);
 
 /* Identity of a file as the index records it. */
 void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);

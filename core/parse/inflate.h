@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inflate: what comes out of a compressed item.
+ * inflate: what comes out of compressed bytes.
  *
- * zstd streams as the checkpoint extensions write them: one frame or several in a row, an
- * empty frame at the end, no recorded content size. Nothing else may follow the frames. The
- * only file that sees libarchive's headers.
+ * Two kinds of them: items inside a file, which are zstd streams as the checkpoint extensions
+ * write them (one frame or several in a row, an empty frame at the end, no recorded content
+ * size), and whole files of any codec below. Nothing else may follow. Damage that the codec's
+ * own checksums tell is noticed, that of gzip's too, which libarchive does not look at; lzma
+ * has none, and zstd and lz4 have them where the writer wanted them. The only file that sees
+ * libarchive's headers.
  */
 #pragma once
 #include <stdint.h>
@@ -13,20 +16,46 @@ struct dcp_buf;
 struct dcp_err;
 struct dcp_source;
 
+enum dcp_codec {
+	DCP_CODEC_NONE,
+	DCP_CODEC_GZIP,
+	DCP_CODEC_BZIP2,
+	DCP_CODEC_XZ,
+	DCP_CODEC_LZMA,
+	DCP_CODEC_ZSTD,
+	DCP_CODEC_LZ4,
+};
+#define DCP_CODEC_COUNT (DCP_CODEC_LZ4 + 1)
+
+/* "gzip" */
+const char *dcp_codec_name(enum dcp_codec codec);
+
+/* How the bytes of @src are compressed, by the first of them; NONE: not, or not by one of
+ * these. What reading gave. */
+int dcp_inflate_codec(const struct dcp_source *src, enum dcp_codec *out);
+
 /*
- * Append everything that the stream @src decodes to, at most @limit bytes, to @out.
+ * Append everything that the zstd stream @src decodes to, at most @limit bytes, to @out.
  * Returns 0, -EBADMSG (not zstd, damaged or cut), -E2BIG (more than @limit), -ENOMEM, or what
  * reading @src gave. After a failure @out may hold a part.
  */
 int dcp_inflate_zstd(const struct dcp_source *src, struct dcp_buf *out, uint64_t limit,
 		     struct dcp_err *err);
 
+/* Told now and then how many bytes of the source were taken. */
+struct dcp_inflate_watch {
+	void (*tell)(void *ctx, uint64_t taken);
+	void *ctx;
+};
+
 /*
- * The same into @out_fd at its current position; *@n receives the number of bytes (also after
- * a failure). What writing gave (-ENOSPC, -EIO) is passed on.
+ * The same, of any codec, into @out_fd at its current position; *@n receives the number of
+ * bytes (also after a failure). What writing gave (-ENOSPC, -EIO) is passed on. -ENOTSUP: this
+ * libarchive cannot do it by itself. @watch may be NULL.
  */
-int dcp_inflate_zstd_fd(const struct dcp_source *src, int out_fd, uint64_t limit, uint64_t *n,
-			struct dcp_err *err);
+int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_fd,
+		   uint64_t limit, const struct dcp_inflate_watch *watch, uint64_t *n,
+		   struct dcp_err *err);
 
 /* "3.6.2": the libarchive in use. */
 const char *dcp_inflate_libarchive_version(void);

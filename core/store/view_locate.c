@@ -135,7 +135,7 @@ static int decode_zstd(const struct dcp_view *view, const struct dcp_source *ite
 	if (dcp_ckd_mul(&limit, elements, 2ull * view->told.itemsize) ||
 	    dcp_ckd_add(&limit, limit, 1 << 20))
 		limit = UINT64_MAX;
-	return dcp_inflate_zstd_fd(item, fd, limit, n, err);
+	return dcp_inflate_fd(item, DCP_CODEC_ZSTD, fd, limit, NULL, n, err);
 }
 
 static int decode_latin1(const struct dcp_view *view, const struct dcp_source *item,

@@ -200,13 +200,13 @@ static void into_a_file(void **state)
 	raw_frame(&b, "alpha");
 	raw_frame(&b, "beta");
 	src = dcp_source_mem(b.p, b.n);
-	assert_int_equal(dcp_inflate_zstd_fd(&src, fd, 100, &n, &err), 0);
+	assert_int_equal(dcp_inflate_fd(&src, DCP_CODEC_ZSTD, fd, 100, NULL, &n, &err), 0);
 	assert_int_equal(n, 9);
 	assert_int_equal(pread(fd, got, sizeof(got), 0), 9);
 	assert_string_equal(got, "alphabeta");
-	assert_int_equal(dcp_inflate_zstd_fd(&src, fd, 6, &n, &err), -E2BIG);
+	assert_int_equal(dcp_inflate_fd(&src, DCP_CODEC_ZSTD, fd, 6, NULL, &n, &err), -E2BIG);
 	assert_true(n <= 6);
-	assert_int_equal(dcp_inflate_zstd_fd(&src, -1, 100, &n, &err), -EBADF);
+	assert_int_equal(dcp_inflate_fd(&src, DCP_CODEC_ZSTD, -1, 100, NULL, &n, &err), -EBADF);
 	t_assert_says(&err, "writing decoded bytes");
 }
 
