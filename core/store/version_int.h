@@ -12,6 +12,7 @@
 #include "core/store/version.h"
 
 struct dcp_dir;
+struct dcp_dirent;
 
 /* ---- version_scan.c ---- */
 
@@ -26,6 +27,15 @@ int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *form
 
 /* Find the tags of what was found in @dir. -ENOMEM. */
 int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
+
+/* ---- version_link.c ---- */
+
+/* Is the file a text that names something else in @dir? Then it is a link, in effect. */
+bool dcp_link_is(const struct dcp_dir *dir, const struct dcp_dirent *e);
+
+/* What @source leads to when it is such a text, or would be with ".symlink" behind it; else
+ * itself. Freed by the caller. -ENOMEM. */
+int dcp_source_resolve(const char *source, char **out);
 
 /* ---- version_hint.c ---- */
 

@@ -32,7 +32,7 @@ struct dcp_version {
 /* Opening in progress. */
 struct opening {
 	struct dcp_version *v;
-	const char *source;
+	char *source; /* what the source of the call leads to */
 	const struct dcp_found *found;
 	const struct dcp_store_opts *opts;
 	struct dcp_dir dir;
@@ -300,9 +300,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		     const struct dcp_store_opts *opts, struct dcp_version **out,
 		     struct dcp_err *err)
 {
-	struct opening o = {
-		.source = source, .found = found, .opts = opts, .dir = { .fd = -1 }
-	};
+	struct opening o = { .found = found, .opts = opts, .dir = { .fd = -1 } };
 	const struct dcp_file_id *ids;
 	size_t n;
 	int code;
@@ -314,7 +312,9 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	if (!o.v)
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 	o.v->dirfd = -1;
-	code = open_dir(&o, err);
+	code = dcp_source_resolve(source, &o.source);
+	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
+			: open_dir(&o, err);
 	if (code == 0)
 		code = start(&o, err);
 	if (code == 0)
@@ -329,6 +329,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	}
 	dcp_dir_close(&o.dir);
 	free(o.real);
+	free(o.source);
 	if (code < 0) {
 		dcp_version_close(o.v);
 		return dcp_err_where(err, code, "%.100s", found->name);

@@ -137,87 +137,99 @@ static bool is_link(const struct dcp_dir *dir, const char *name)
 	return fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* The groups @format sees in the files of @dir, each once; links name what is there anyway. */
-static int list_groups(const struct dcp_dir *dir, const struct dcp_format *format,
-		       struct dcp_intern *groups)
+/* A version that files of a directory are. */
+struct found_group {
+	const struct dcp_format *format;
+	uint32_t number; /* of its name */
+};
+
+struct groups {
+	struct dcp_buf list; /* struct found_group */
+	struct dcp_intern names;
+	size_t n;
+};
+
+/* The families that say MANY to @dir, as bits by their place in the table. */
+static uint64_t families_of_files(const struct dcp_dir *dir)
 {
-	char group[DCP_GROUP_MAX];
-	uint32_t number;
-	int code = 0;
+	uint64_t many = 0;
 
-	for (int links = 0; code >= 0 && links < 2; links++) {
-		if (links && groups->n)
-			break;
-		for (size_t i = 0; code >= 0 && i < dir->n; i++) {
-			const struct dcp_dirent *e = &dir->entries[i];
-
-			if (!e->is_dir && format->group(e->name, group) &&
-			    is_link(dir, e->name) == links)
-				code = dcp_intern_add(groups, group, strlen(group) + 1,
-						      DCP_INTERN_NONE, &number);
-		}
-	}
-	return code < 0 ? code : 0;
+	for (size_t i = 0; dcp_formats[i] && i < 64; i++)
+		if (dcp_formats[i]->group &&
+		    dcp_formats[i]->probe(dir, NULL, 0) == DCP_MATCH_MANY)
+			many |= 1ull << i;
+	return many;
 }
 
-/* The next family from @i on whose files in @dir are versions; NULL: no other. */
-static const struct dcp_format *next_loose(const struct dcp_dir *dir, size_t *i)
+/* The first of them that claims a file of this name. */
+static const struct dcp_format *owner_of(uint64_t many, const char *name,
+					 char group[DCP_GROUP_MAX])
 {
-	while (dcp_formats[*i]) {
-		const struct dcp_format *format = dcp_formats[(*i)++];
-
-		if (format->probe(dir, (char[1]){ 0 }, 0) == DCP_MATCH_MANY)
-			return format;
-	}
+	for (size_t i = 0; dcp_formats[i] && i < 64; i++)
+		if (many >> i & 1 && dcp_formats[i]->group(name, group))
+			return dcp_formats[i];
 	return NULL;
 }
 
-/* Those of @format; "exp1@model.pt" where they lie in exp1 below the source, or "exp1" when one
- * is
- * @alone there. */
-static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
-			   const char *where, const struct dcp_format *format, bool alone)
+static int note_group(struct groups *g, const struct dcp_format *format, const char *name)
 {
-	struct dcp_intern groups = { 0 };
-	int code = list_groups(dir, format, &groups), any = 0;
+	struct found_group one = { .format = format };
+	int code =
+		dcp_intern_add(&g->names, name, strlen(name) + 1, DCP_INTERN_NONE, &one.number);
 
-	for (uint32_t i = 0; code >= 0 && i < groups.n; i++) {
+	if (code == 1) {
+		dcp_buf_add(&g->list, &one, sizeof(one));
+		g->n++;
+	}
+	return code < 0 || dcp_buf_error(&g->list) ? -ENOMEM : 0;
+}
+
+/* The groups that families see in the files of @dir, each once. Links name what is there
+ * anyway, unless there is nothing else. */
+static int list_groups(const struct dcp_dir *dir, struct groups *g)
+{
+	uint64_t many = families_of_files(dir);
+	char group[DCP_GROUP_MAX];
+	int code = 0;
+
+	for (int links = 0; links < 2 && g->n == 0; links++)
+		for (size_t i = 0; code == 0 && i < dir->n; i++) {
+			const struct dcp_dirent *e = &dir->entries[i];
+			const struct dcp_format *f =
+				e->is_dir ? NULL : owner_of(many, e->name, group);
+
+			if (f && is_link(dir, e->name) == links && !dcp_link_is(dir, e))
+				code = note_group(g, f, group);
+		}
+	return code;
+}
+
+/* Versions of their own in one directory, of all families whose files are such: "model.pt", or
+ * "exp1@model.pt" where they lie in exp1 below the source, or "exp1" when one is alone there.
+ */
+static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
+			   const char *where)
+{
+	struct groups g = { .n = 0 };
+	int code = list_groups(dir, &g), any = 0;
+
+	for (size_t i = 0; code >= 0 && i < g.n; i++) {
+		const struct found_group *one = (struct found_group *)(void *)g.list.p + i;
+		const char *group = dcp_intern_text(&g.names, one->number);
 		dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
-		const char *group = dcp_intern_text(&groups, i);
 
-		if (*where && !alone)
+		if (*where && g.n > 1)
 			dcp_buf_printf(&full, "%s@%s", name, group);
 		code = dcp_buf_error(&full) ? -ENOMEM
 					    : add_group(s, dir,
 							full.n   ? full.p
 							: *where ? name
 								 : group,
-							where, format, group);
+							where, one->format, group);
 		any |= code > 0;
 	}
-	dcp_intern_finish(&groups);
-	return code < 0 ? code : any;
-}
-
-/* Versions of their own in one directory, of all families whose files are such. */
-static int consider_loose(struct scanning *s, const struct dcp_dir *dir, const char *name,
-			  const char *where)
-{
-	const struct dcp_format *format;
-	int code = 0, any = 0;
-	size_t n = 0;
-
-	for (size_t i = 0; code >= 0 && (format = next_loose(dir, &i));) {
-		struct dcp_intern groups = { 0 };
-
-		code = list_groups(dir, format, &groups);
-		n += groups.n;
-		dcp_intern_finish(&groups);
-	}
-	for (size_t i = 0; code >= 0 && (format = next_loose(dir, &i));) {
-		code = consider_groups(s, dir, name, where, format, n == 1);
-		any |= code > 0;
-	}
+	dcp_intern_finish(&g.names);
+	dcp_buf_finish(&g.list);
 	return code < 0 ? code : any;
 }
 
@@ -234,7 +246,7 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 	if (!v.format || v.match == DCP_MATCH_NO)
 		return 0;
 	if (v.match == DCP_MATCH_MANY)
-		return consider_loose(s, dir, name, where);
+		return consider_groups(s, dir, name, where);
 	v.uncommitted = v.format->committed && !v.format->committed(above, name);
 	if (above && v.format->committed && !v.uncommitted)
 		v.match = DCP_MATCH_YES;
@@ -382,9 +394,12 @@ int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
 {
 	struct dcp_scan scan = { 0 };
 	struct scanning s = { .scan = &scan };
+	dcp_auto_free char *real = NULL;
 	struct dcp_dir dir;
-	int code = dcp_dir_open(source, &dir, err);
+	int code = dcp_source_resolve(source, &real);
 
+	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
+			: dcp_dir_open(real, &dir, err);
 	if (code < 0)
 		return code;
 	dcp_arena_init(&scan.arena, arena_limit);

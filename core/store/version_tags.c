@@ -6,6 +6,7 @@
  *	latest                                    DeepSpeed: a file with the name of one
  *	latest_checkpointed_iteration.txt         Megatron: a number, of iter_0000500
  *	latest-rank0.pt.symlink                   Composer: a file with a path
+ *	latest-rank0.pt                           its link, kept as a file with a name
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -76,7 +77,8 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 					     "latest_checkpointed_iteration.txt" };
 	ssize_t n = readlinkat(dir->fd, e->name, text, MAX_TEXT - 1);
 	dcp_auto_fd int fd = -1;
-	bool known = ends_with(e->name, ".symlink");
+	bool known = ends_with(e->name, ".symlink") ||
+		     (strncmp(e->name, "latest", 6) == 0 && dcp_link_is(dir, e));
 
 	for (size_t i = 0; i < DCP_LEN(files); i++)
 		known |= strcmp(e->name, files[i]) == 0;

@@ -2,7 +2,7 @@
 /*
  * What a source holds, and what a person is told when that is nothing.
  *
- * covers: version_scan, version_tags, version_hint
+ * covers: version_scan, version_tags, version_hint, version_link
  */
 #include "tests/unit/t.h"
 
@@ -15,7 +15,7 @@
 /* clang-format off */
 static const struct {
 	const char *what;
-	const char *names; /* files to make; "a>b" is a link a to b, "a/" a directory */
+	const char *names; /* files to make; "a>b" is a link a to b, "a=b" has the text b, "a/" a directory */
 	const char *source;
 	const char *found; /* names in order, incomplete ones in brackets; NULL: refused */
 	const char *says;  /* in the message */
@@ -81,6 +81,23 @@ static const struct {
 	  false },
 	{ "a link to a loose file is not another one", "run/a.loose run/b.loose run/latest.loose>a.loose",
 	  "run", "a b", NULL, 0, false },
+	{ "a text that names a loose file is a link to it",
+	  "run/a.loose run/b.loose run/latest.loose=a.loose", "run", "a b", NULL, 0, false },
+	{ "and one with a path in it, of which the end counts",
+	  "run/a.loose run/b.loose run/latest.loose=bucket/run/b.loose", "run", "a b", NULL, 0, false },
+	{ "one that names nothing there is a file", "run/a.loose run/b.loose=gone.loose", "run", "a b",
+	  NULL, 0, false },
+	{ "and one that names itself", "run/a.loose run/b.loose=b.loose", "run", "a b", NULL, 0, false },
+	{ "a text that names a directory", "run/s1/COMMIT run/latest.loose=s1", "run", "s1", NULL, 0,
+	  false },
+	{ "nothing but such a text", "run/latest.loose=gone.loose", "run", "run", NULL, 0, true },
+	{ "such a text as source", "run/s1/COMMIT run/latest=s1", "run/latest", "s1", NULL, 0, true },
+	{ "to a file", "run/a.loose run/b.loose run/latest=a.loose", "run/latest", "a.loose", NULL, 0,
+	  true },
+	{ "called without its .symlink", "run/a.loose run/latest.loose.symlink=x/a.loose",
+	  "run/latest.loose", "a.loose", NULL, 0, true },
+	{ "it leads nowhere else", "run/latest=../other/s1 other/s1/COMMIT", "run/latest", NULL,
+	  "no checkpoint", -EINVAL, false },
 	{ "a loose file called as a directory", "run/s1.loose run/s1/COMMIT", "run", "s1 s1@fake", NULL,
 	  0, false },
 	{ "a name that means the newest", "run/latest/COMMIT run/s1/COMMIT", "run", "latest@fake s1", NULL, 0,
@@ -129,16 +146,18 @@ static void make(const struct t_dir *d, const char *names)
 
 	snprintf(copy, sizeof(copy), "%s", names);
 	for (char *name = strtok_r(copy, " ", &save); name; name = strtok_r(NULL, " ", &save)) {
-		char *to = strchr(name, '>');
+		char *to = strchr(name, '>'), *text = strchr(name, '=');
 
 		if (to)
 			*to++ = '\0';
+		if (text)
+			*text++ = '\0';
 		if (to)
 			assert_int_equal(symlinkat(to, d->fd, name), 0);
 		else if (name[strlen(name) - 1] == '/')
 			t_dir_sub(d, strtok(name, "/"));
 		else
-			t_dir_text(d, name, "");
+			t_dir_text(d, name, text ? text : "");
 	}
 }
 
