@@ -94,6 +94,8 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 	if (p->swap) {
 		dcp_jsonw_put_str(w, "byteorder", "big");
 	}
+	if (dcp_files_unpacked(files, p->file))
+		dcp_jsonw_put_bool(w, "unpacked", true);
 	if (p->filter != DCP_FILTER_NONE)
 		dcp_jsonw_put_str(w, "filter", dcp_filter_name(p->filter));
 	dcp_jsonw_end(w);

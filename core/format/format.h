@@ -14,6 +14,7 @@
 
 struct dcp_dir;
 struct dcp_err;
+struct dcp_input;
 struct dcp_log;
 struct dcp_sink;
 
@@ -35,9 +36,17 @@ struct dcp_progress {
 	void *ctx;
 };
 
+/* Optional: what the compressed file @name of the directory decodes to, opened to be parsed.
+ * -EBADMSG, -E2BIG and the like. */
+struct dcp_unpacker {
+	int (*open)(void *ctx, const char *name, struct dcp_input *out, struct dcp_err *err);
+	void *ctx;
+};
+
 struct dcp_load {
 	const struct dcp_dir *dir;
 	const struct dcp_sink *sink;
+	const struct dcp_unpacker *unpack;   /* may be NULL: nothing compressed can be read */
 	const struct dcp_progress *progress; /* may be NULL */
 	const struct dcp_log *log;           /* may be NULL */
 	bool uncommitted;                    /* committed() said no */

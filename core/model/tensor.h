@@ -87,6 +87,8 @@ struct dcp_file_id {
 	const char *name;
 	uint64_t size, dev, ino;
 	int64_t mtime_ns, ctime_ns;
+	/* Not 0: pieces lie in what the file decodes to, which has so many bytes. */
+	uint64_t unpacked;
 };
 
 /*

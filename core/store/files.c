@@ -10,12 +10,16 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/parse/dir.h"
 #include "core/store/guard.h"
+#include "core/store/unpack.h"
 
 struct slot {
 	struct dcp_file file;
+	int origin; /* the file that was indexed: file.fd itself, or what file was decoded from
+		     */
 	bool ready; /* set last, with release; everything else in the slot is then final */
 };
 
@@ -24,13 +28,15 @@ struct dcp_files {
 	const struct dcp_file_id *ids;
 	size_t n;
 	bool map;
+	struct dcp_unpack *unpack;
 	struct dcp_io_counts *counts;
 	pthread_mutex_t lock; /* filling a slot */
 	struct slot slots[];
 };
 
 int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool map,
-		     struct dcp_io_counts *counts, struct dcp_files **out)
+		     struct dcp_unpack *unpack, struct dcp_io_counts *counts,
+		     struct dcp_files **out)
 {
 	struct dcp_files *f = calloc(1, sizeof(*f) + n * sizeof(f->slots[0]));
 
@@ -40,6 +46,7 @@ int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool ma
 	f->ids = ids;
 	f->n = n;
 	f->map = map && dcp_guard_enabled();
+	f->unpack = unpack;
 	f->counts = counts;
 	pthread_mutex_init(&f->lock, NULL);
 	*out = f;
@@ -57,10 +64,17 @@ void dcp_files_destroy(struct dcp_files *f)
 			continue;
 		if (file->map)
 			munmap((void *)(uintptr_t)file->map, file->size);
+		if (f->slots[i].origin != file->fd)
+			close(f->slots[i].origin);
 		close(file->fd);
 	}
 	pthread_mutex_destroy(&f->lock);
 	free(f);
+}
+
+bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number)
+{
+	return number < f->n && f->ids[number].unpacked;
 }
 
 const char *dcp_files_name(const struct dcp_files *f, uint32_t number)
@@ -101,34 +115,69 @@ static int same_content(const struct stat *st, const struct dcp_file_id *id)
 	return 0;
 }
 
-static int open_slot(struct dcp_files *f, uint32_t number, struct dcp_err *err)
+/* Open it, and see that it is the one. */
+static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id, int *fd,
+		       struct dcp_err *err)
 {
-	const struct dcp_file_id *id = &f->ids[number];
-	struct dcp_file *file = &f->slots[number].file;
 	struct stat st;
-	int fd, rc;
+	int rc = dcp_open_beneath(f->dirfd, id->name, fd, &st, err);
 
-	rc = dcp_open_beneath(f->dirfd, id->name, &fd, &st, err);
 	if (rc < 0)
 		return rc;
 	rc = same_content(&st, id);
-	if (rc < 0) {
-		close(fd);
-		if (rc == -EIO)
-			return dcp_fail(err, rc, (uint64_t)st.st_size,
-					"%s is %lld bytes; it was %llu when it was indexed",
-					id->name, (long long)st.st_size,
-					(unsigned long long)id->size);
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s changed since it was indexed",
-				id->name);
-	}
-	*file = (struct dcp_file){ .fd = fd, .size = id->size };
-	if (f->map && id->size && !is_network(fd)) {
-		void *p = mmap(NULL, id->size, PROT_READ, MAP_SHARED, fd, 0);
+	if (rc == -EIO)
+		dcp_fail(err, rc, (uint64_t)st.st_size,
+			 "%s is %lld bytes; it was %llu when it was indexed", id->name,
+			 (long long)st.st_size, (unsigned long long)id->size);
+	else if (rc < 0)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s changed since it was indexed",
+			 id->name);
+	return rc;
+}
 
-		file->map = p == MAP_FAILED ? NULL : p; /* no room: pread does it too */
+/* What it decodes to. */
+static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id, int *fd,
+			struct dcp_err *err)
+{
+	struct dcp_file_id now = { 0 };
+	uint64_t size = 0;
+	int rc;
+
+	if (!f->unpack)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"%s: compressed, and nobody decodes it", id->name);
+	rc = dcp_unpack_open(f->unpack, f->dirfd, id->name, fd, &size, &now, err);
+	if (rc < 0)
+		return rc;
+	if (size != id->unpacked || now.size != id->size || now.ino != id->ino ||
+	    now.dev != id->dev || now.mtime_ns != id->mtime_ns)
+		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
+				"%s changed since it was indexed", id->name);
+	return 0;
+}
+
+static int open_slot(struct dcp_files *f, uint32_t number, struct dcp_err *err)
+{
+	const struct dcp_file_id *id = &f->ids[number];
+	struct slot *slot = &f->slots[number];
+	dcp_auto_fd int origin = -1, decoded = -1;
+	int rc = open_origin(f, id, &origin, err);
+
+	if (rc == 0 && id->unpacked)
+		rc = open_decoded(f, id, &decoded, err);
+	if (rc < 0)
+		return rc;
+	slot->file.size = id->unpacked ? id->unpacked : id->size;
+	slot->file.fd = id->unpacked ? decoded : origin;
+	slot->origin = origin;
+	if (f->map && slot->file.size && !is_network(slot->file.fd)) {
+		void *p = mmap(NULL, slot->file.size, PROT_READ, MAP_SHARED, slot->file.fd, 0);
+
+		slot->file.map = p == MAP_FAILED ? NULL : p; /* no room: pread does it too */
 	}
-	__atomic_store_n(&f->slots[number].ready, true, __ATOMIC_RELEASE);
+	dcp_take_fd(&origin);
+	dcp_take_fd(&decoded);
+	__atomic_store_n(&slot->ready, true, __ATOMIC_RELEASE);
 	return 0;
 }
 
@@ -156,7 +205,7 @@ int dcp_files_check(struct dcp_files *f, uint32_t number)
 {
 	struct stat st;
 
-	if (fstat(f->slots[number].file.fd, &st) < 0)
+	if (fstat(f->slots[number].origin, &st) < 0)
 		return -EIO;
 	return same_content(&st, &f->ids[number]);
 }

@@ -5,8 +5,10 @@
  *   meta    name TEXT, value TEXT
  *           dcpfs_index (schema number), format, version, commit_ns, framework, ...; tensors,
  *           objects, broken and bytes are what dcp_index_counts() says
- *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns
- *           the files pieces refer to (their number is id - 1), and those the adapter read
+ *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns, unpacked
+ *           the files pieces refer to (their number is id - 1), and those the adapter read;
+ *           unpacked is not 0 where pieces refer to what a compressed file decodes to, and
+ *           says how many bytes that has
  *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem), nbytes, dtype TEXT,
  *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
  *           name this one), error TEXT or NULL, path TEXT (JSON array), pieces BLOB
@@ -43,7 +45,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 1
+#define DCP_INDEX_SCHEMA 2
 
 /* ---- writing ---- */
 
@@ -65,6 +67,10 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
  * outside is recorded with size 0, and the tensors that need it get the reason.
  */
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd);
+
+/* Who decodes compressed files the sink is told of; without one they cannot be indexed. */
+struct dcp_unpack;
+void dcp_index_unpack_with(struct dcp_index_writer *w, struct dcp_unpack *u);
 
 /* What broke the sink (disk full, out of memory), copied to @err, or 0. Tells a failure of the
  * index from one of the adapter, which passes both on. */

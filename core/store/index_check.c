@@ -92,6 +92,7 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 		       const struct dcp_index_seen *files, size_t n, struct dcp_err *err)
 {
 	struct place at = { .t = t, .p = p, .err = err };
+	uint64_t size;
 
 	if (p->file >= n)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
@@ -105,8 +106,9 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 				"%.200s: piece %zu of %zu lies at %llu+%llu", at.file,
 				(size_t)(p - t->pieces) + 1, t->npieces,
 				(unsigned long long)p->off, (unsigned long long)p->nbytes);
-	if (!dcp_range_ok(p->off, p->nbytes, files[p->file].id.size))
-		return fail_cut(&at, files[p->file].id.size);
+	size = files[p->file].packed ? files[p->file].id.unpacked : files[p->file].id.size;
+	if (!dcp_range_ok(p->off, p->nbytes, size))
+		return fail_cut(&at, size);
 	return check_length(&at);
 }
 

@@ -63,6 +63,7 @@ void dcp_index_map_finish(struct dcp_index_map *m);
 struct dcp_index_seen {
 	struct dcp_file_id id;
 	const char *error; /* why it could not be opened, or NULL */
+	bool packed;       /* meant is what it decodes to */
 };
 
 /*

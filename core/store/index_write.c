@@ -12,7 +12,6 @@
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
-#include "core/base/hash.h"
 #include "core/parse/dir.h"
 #include "core/store/index_sql.h"
 #include "core/store/index_write_int.h"
@@ -165,71 +164,6 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
 	return 0;
 }
 
-/* ---- files ---- */
-
-/* Open it once, to see that it is there and how long it is. */
-static int look_at(struct dcp_index_writer *w, const char *name, struct dcp_index_seen *f)
-{
-	dcp_auto_fd int fd = -1;
-	struct dcp_err err = { 0 };
-	struct stat st;
-
-	*f = (struct dcp_index_seen){ 0 };
-	f->id.name = dcp_arena_strndup(&w->text, name, strlen(name));
-	if (!f->id.name)
-		return dcp_index_give_up(w, -E2BIG, "the names of the files are too long");
-	if (dcp_open_beneath(w->dirfd, name, &fd, &st, &err) < 0) {
-		f->error = dcp_arena_strndup(&w->text, err.msg, strlen(err.msg));
-		return f->error ? 0 : dcp_index_no_memory(w);
-	}
-	dcp_file_id_from_stat(&st, &f->id);
-	return 0;
-}
-
-static int add_file(struct dcp_index_writer *w, const struct dcp_file_id *id, size_t number)
-{
-	sqlite3_stmt *s = w->stmt[DCP_ADD_FILE];
-
-	sqlite3_bind_int64(s, 1, (sqlite3_int64)number + 1);
-	dcp_index_put_text(s, 2, id->name);
-	sqlite3_bind_int64(s, 3, (sqlite3_int64)id->size);
-	sqlite3_bind_int64(s, 4, (sqlite3_int64)id->dev);
-	sqlite3_bind_int64(s, 5, (sqlite3_int64)id->ino);
-	sqlite3_bind_int64(s, 6, id->mtime_ns);
-	sqlite3_bind_int64(s, 7, id->ctime_ns);
-	return dcp_index_run(w, DCP_ADD_FILE);
-}
-
-static int sink_file(void *ctx, const char *name, uint32_t *number)
-{
-	struct dcp_index_writer *w = ctx;
-	uint64_t hash = dcp_hash64(name, strlen(name));
-	struct dcp_index_seen f;
-	uint32_t at = 0, known;
-	int code = w->err.code;
-
-	while (code == 0 && (known = dcp_index_map_next(&w->files, hash, &at)) != 0) {
-		if (strcmp(dcp_index_seen(w)[known - 1].id.name, name) == 0) {
-			*number = known - 1;
-			return 0;
-		}
-	}
-	if (code == 0 && dcp_index_nseen(w) == DCP_INDEX_MAX_FILES)
-		code = dcp_index_give_up(w, -E2BIG, "more than a million files");
-	if (code == 0)
-		code = look_at(w, name, &f);
-	if (code == 0)
-		code = add_file(w, &f.id, dcp_index_nseen(w));
-	if (code < 0)
-		return code;
-	dcp_buf_add(&w->seen, &f, sizeof(f));
-	if (dcp_buf_error(&w->seen) ||
-	    dcp_index_map_add(&w->files, hash, (uint32_t)dcp_index_nseen(w)) < 0)
-		return dcp_index_no_memory(w);
-	*number = (uint32_t)dcp_index_nseen(w) - 1;
-	return 0;
-}
-
 /* ---- the sink ---- */
 
 /* Facts are a few and short; an adapter that passes on foreign ones cannot fill the table. */
@@ -248,33 +182,23 @@ static int sink_meta(void *ctx, const char *name, const char *value)
 	return dcp_index_run(w, DCP_ADD_TOLD_META);
 }
 
-static int sink_unpacked(void *ctx, const char *name, uint32_t *number)
-{
-	(void)name;
-	(void)number;
-	return dcp_index_give_up(ctx, -ENOTSUP, "compressed files cannot be indexed yet");
-}
-
-/* Recorded, so that a change of it is seen. */
-static int sink_sidecar(void *ctx, const char *name)
-{
-	uint32_t number;
-
-	return sink_file(ctx, name, &number);
-}
-
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd)
 {
 	w->dirfd = dirfd;
 	return (struct dcp_sink){
-		.file = sink_file,
+		.file = dcp_index_tell_file,
 		.tensor = dcp_index_tell_tensor,
 		.object = dcp_index_tell_object,
 		.meta = sink_meta,
-		.unpacked = sink_unpacked,
-		.sidecar = sink_sidecar,
+		.unpacked = dcp_index_tell_unpacked,
+		.sidecar = dcp_index_tell_sidecar,
 		.ctx = w,
 	};
+}
+
+void dcp_index_unpack_with(struct dcp_index_writer *w, struct dcp_unpack *u)
+{
+	w->unpack = u;
 }
 
 int dcp_index_writer_error(const struct dcp_index_writer *w, struct dcp_err *err)

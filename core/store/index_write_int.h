@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * index_write_int: an index being written, shared by index_write.c (the file), index_stem.c
- * (which keys and file names are taken) and index_tell.c (rows).
+ * index_write_int: an index being written, shared by index_write.c (the database), index_file.c
+ * (the table of files), index_stem.c (which keys and file names are taken) and index_tell.c
+ * (rows).
  */
 #pragma once
 #include "core/base/buf.h"
@@ -26,8 +27,9 @@ enum dcp_index_add {
 struct dcp_index_writer {
 	sqlite3 *db;
 	sqlite3_stmt *stmt[DCP_ADD_COUNT];
-	char *path, *temp; /* NULL in memory */
-	int dirfd;         /* of the checkpoint; borrowed */
+	char *path, *temp;         /* NULL in memory */
+	int dirfd;                 /* of the checkpoint; borrowed */
+	struct dcp_unpack *unpack; /* borrowed; may be NULL */
 	struct dcp_index_map keys, stems, files;
 	struct dcp_buf seen; /* struct dcp_index_seen, by file number */
 	struct dcp_arena text, scratch;
@@ -74,6 +76,12 @@ int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t has
  */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1]);
+
+/* ---- index_file.c ---- */
+
+int dcp_index_tell_file(void *ctx, const char *name, uint32_t *number);
+int dcp_index_tell_unpacked(void *ctx, const char *name, uint32_t *number);
+int dcp_index_tell_sidecar(void *ctx, const char *name);
 
 /* ---- index_tell.c ---- */
 

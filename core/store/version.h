@@ -36,8 +36,8 @@ struct dcp_store_opts {
 	unsigned lock_wait_ms;  /* for another process building the same index; 0: 30 s */
 	struct dcp_io_counts
 		*counts; /* of what reads do (core/store/fetch.h); NULL: nobody asks */
-	const struct dcp_progress *progress;
-	const struct dcp_log *log;
+	const struct dcp_progress *progress; /* until the version is open */
+	const struct dcp_log *log;           /* until it is closed */
 };
 
 /* One candidate found by a scan, complete or not. */

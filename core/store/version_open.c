@@ -14,6 +14,7 @@
 #include "core/parse/dir.h"
 #include "core/store/files.h"
 #include "core/store/index.h"
+#include "core/store/unpack.h"
 #include "core/store/version_int.h"
 
 enum { MAX_BUILDS = 3 }; /* of a checkpoint that changes while it is read */
@@ -23,6 +24,7 @@ struct dcp_version {
 	const struct dcp_format *format;
 	int dirfd;
 	struct dcp_index *index;
+	struct dcp_unpack *unpack;
 	struct dcp_files *files;
 	int64_t commit_ns;
 	uint64_t generation;
@@ -94,10 +96,31 @@ static int tell_facts(const struct opening *o, const struct dcp_sink *sink)
 	return code;
 }
 
+static int unpack_input(void *ctx, const char *name, struct dcp_input *out, struct dcp_err *err)
+{
+	struct opening *o = ctx;
+	struct dcp_input in = { .fd = -1 };
+	uint64_t size = 0;
+	int code = dcp_unpack_open(o->v->unpack, o->dir.fd, name, &in.fd, &size, NULL, err);
+
+	if (code < 0)
+		return code;
+	code = dcp_source_fd(in.fd, &in.src);
+	if (code < 0) {
+		dcp_input_close(&in);
+		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s cannot be read", name);
+	}
+	in.src.size = size;
+	*out = in;
+	return 0;
+}
+
 /* @ours: it was the index that failed, not the checkpoint. */
 static int load(struct opening *o, const char *path, bool *ours, struct dcp_err *err)
 {
+	struct dcp_unpacker unpack = { unpack_input, o };
 	struct dcp_load in = { .dir = &o->dir,
+			       .unpack = &unpack,
 			       .progress = o->opts->progress,
 			       .log = o->opts->log,
 			       .uncommitted = o->found->uncommitted };
@@ -109,6 +132,7 @@ static int load(struct opening *o, const char *path, bool *ours, struct dcp_err 
 	if (code < 0)
 		return code;
 	sink = dcp_index_sink(w, o->dir.fd);
+	dcp_index_unpack_with(w, o->v->unpack);
 	in.sink = &sink;
 	code = tell_facts(o, &sink);
 	if (code == 0)
@@ -286,7 +310,8 @@ static int start(struct opening *o, struct dcp_err *err)
 	v->format = o->found->format;
 	v->commit_ns = dcp_commit_time(&o->dir, v->format);
 	v->name = strdup(o->found->name);
-	if (!v->name || dcp_cache_path(o->opts, v->name, o->real, &st, &v->index_path) < 0)
+	if (!v->name || dcp_unpack_create(o->opts, &v->unpack) < 0 ||
+	    dcp_cache_path(o->opts, v->name, o->real, &st, &v->index_path) < 0)
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 	/* A slip in a command line must not cost anybody a file: a shard, say. */
 	if (o->opts->index_file && dcp_cache_is_foreign(v->index_path))
@@ -322,8 +347,9 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	if (code == 0) {
 		ids = dcp_index_files(o.v->index, &n);
 		o.v->generation = generation(o.v);
-		code = dcp_files_create(o.v->dirfd, ids, n, !opts->no_map, opts->counts,
-					&o.v->files);
+		code = dcp_files_create(o.v->dirfd, ids, n, !opts->no_map, o.v->unpack,
+					opts->counts, &o.v->files);
+		dcp_unpack_settle(o.v->unpack);
 		if (code < 0)
 			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
 	}
@@ -343,6 +369,7 @@ void dcp_version_close(struct dcp_version *v)
 	if (!v)
 		return;
 	dcp_files_destroy(v->files);
+	dcp_unpack_destroy(v->unpack);
 	dcp_index_close(v->index);
 	dcp_close_fd(&v->dirfd);
 	free(v->index_path);

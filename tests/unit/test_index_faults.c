@@ -108,13 +108,14 @@ static const struct {
 	{ "neither JSON nor error", "UPDATE object SET json = NULL WHERE id = 1", 0, -EBADMSG, 0 },
 	{ "a file number left out", "UPDATE file SET id = 7 WHERE id = 1", -EBADMSG, 0, 0 },
 	{ "a file of negative size", "UPDATE file SET size = -1 WHERE id = 1", -EBADMSG, 0, 0 },
+	{ "a file that decodes to less than nothing", "UPDATE file SET unpacked = -1 WHERE id = 1", -EBADMSG, 0, 0 },
 	{ "a count that is none", "UPDATE meta SET value = 'many' WHERE name = 'tensors'", -EBADMSG,
 	  0, 0 },
 	{ "a fact too long", "UPDATE meta SET value = printf('%.*c', 70000, 'x') "
 	  "WHERE name = 'tensors'", -EBADMSG, 0, 0 },
 	{ "too many facts", "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c "
 	  "LIMIT 2000) INSERT INTO meta SELECT 'm' || x, 'y' FROM c", -EBADMSG, 0, 0 },
-	{ "another schema", "PRAGMA user_version = 2", -ESTALE, 0, 0 },
+	{ "another schema", "PRAGMA user_version = 1", -ESTALE, 0, 0 },
 	{ "another application", "PRAGMA application_id = 2", -EBADMSG, 0, 0 },
 	{ "a trigger", "CREATE TRIGGER t AFTER INSERT ON file BEGIN SELECT 1; END", -EBADMSG, 0, 0 },
 	{ "a column more", "ALTER TABLE tensor ADD COLUMN extra TEXT", -EBADMSG, 0, 0 },
