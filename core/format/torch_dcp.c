@@ -200,6 +200,19 @@ static void teller_finish(struct dcp_tdcp_teller *w)
 	dcp_buf_finish(&w->blocks);
 }
 
+/* Composer saves its nested state, and names parts of it as if every list had been opened. */
+static bool is_composer(const struct dcp_tmeta *m)
+{
+	static const char *const keys[] = { "state.rank_zero_seed", "state.run_name",
+					    "state.timestamp.Timestamp.epoch",
+					    "state.metadata.torch_version" };
+
+	for (size_t i = 0; i < DCP_LEN(keys); i++)
+		if (dcp_intern_find(&m->names, keys[i], strlen(keys[i])) != DCP_INTERN_NONE)
+			return true;
+	return false;
+}
+
 int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)
 {
 	struct dcp_tdcp_teller w = { .d = d, .m = &d->meta, .sink = d->in->sink, .err = err };
@@ -212,6 +225,7 @@ int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)
 		dcp_log(d->in->log, DCP_LOG_WARN,
 			"%" PRIu64 " entries of storage_data belong to no key",
 			d->meta.norphans);
+	w.lists = is_composer(&d->meta);
 	dcp_titem_files_init(&w.files, d->in->dir);
 	w.told = malloc(((size_t)n + 1) * sizeof(*w.told));
 	if (w.told) {

@@ -50,6 +50,12 @@ static int check_record(struct dcp_tdcp_teller *w, const struct dcp_tmeta_record
 	return 0;
 }
 
+/* A container whose parts are keys by Composer's rule; DCP itself kept it whole. */
+static bool opens(struct dcp_pv v)
+{
+	return v.type == DCP_PV_LIST || dcp_pv_is_mapping(v);
+}
+
 static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
 		     size_t npath, const struct dcp_tmeta_record *r)
 {
@@ -91,7 +97,9 @@ static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *con
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
 			s.sealed = "lies inside an object that is stored compressed";
-		rc = dcp_tstate_tell_whole(&s, key, w->err);
+		s.lists = w->lists && opens(dcp_torch_root(t));
+		rc = s.lists ? dcp_tstate_tell(&s, w->err)
+			     : dcp_tstate_tell_whole(&s, key, w->err);
 	}
 	if (t)
 		dcp_torch_close(t);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
@@ -215,6 +216,15 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->rc;
 }
 
+static int on_take(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct teller *w = ctx;
+	int rc = w->s->take(w->s->ctx, leaf);
+
+	w->rc = DCP_MIN(rc, 0);
+	return rc;
+}
+
 /* Of what is nested too deep to be walked the leaves up to there were told, and this. */
 static int tell_too_deep(struct teller *w)
 {
@@ -239,8 +249,14 @@ static int tell_too_deep(struct teller *w)
 static int walk(struct teller *w)
 {
 	const struct dcp_tstate *s = w->s;
-	unsigned how = DCP_WALK_INSIDE | (s->tuples ? DCP_WALK_TUPLES : 0);
-	int rc = dcp_pyjson_walk(s->t, root_of(s), s->prefix, s->nprefix, how, on_leaf, w);
+	struct dcp_walk how = {
+		.prefix = s->prefix,
+		.nprefix = s->nprefix,
+		.how = DCP_WALK_INSIDE | (s->tuples ? DCP_WALK_TUPLES : 0) |
+		       (s->lists ? DCP_WALK_LISTS : 0),
+		.take = s->take ? on_take : NULL,
+	};
+	int rc = dcp_pyjson_walk_with(s->t, root_of(s), &how, on_leaf, w);
 
 	if (rc == 0 || w->rc < 0)
 		return rc;

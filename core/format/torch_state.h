@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct dcp_err;
+struct dcp_leaf;
 struct dcp_pv;
 struct dcp_sink;
 struct dcp_tensor;
@@ -35,6 +36,11 @@ struct dcp_tstate {
 	 * Every tensor with elements gets this error. */
 	const char *sealed;
 	bool tuples; /* tuples are opened like lists, not only looked into */
+	/* Open every list (core/parse/pyjson.h). */
+	bool lists;
+	/* May be NULL: shown each leaf first; 1: told by somebody else, 0: not; negative: stop.
+	 */
+	int (*take)(void *ctx, const struct dcp_leaf *leaf);
 	/* Leave out tensors whose key this says true to: somebody else tells them. */
 	bool (*skip)(void *ctx, const char *key);
 	/* Who has the other files too gets such tensors here instead, as pieces of the whole:

@@ -10,6 +10,7 @@
  *                                          '$': {"$dict": [[k, v], ...]}
  *   set, frozenset                         {"$set": [...]}
  *   complex, range, slice                  {"$class": "complex", "args": [1.0, 2.0]}
+ *   datetime.timedelta                     its seconds, as total_seconds() gives them
  *   torch.dtype, torch.device              {"$class": "torch.dtype", "args": ["bfloat16"]}
  *   numpy array or scalar                  {"$ndarray": {"dtype": "<u4", "shape": [624],
  *                                          "data": {"$bytes": base64}}}; column-major ones
@@ -63,8 +64,12 @@ const char *dcp_pyjson_type(struct dcp_pv v);
  * tensor that consists of several ("indices"); in a torch.nn.Module the names its parameters
  * have in state_dict(); else "state" or "args" for parts of a class.
  * DCP_WALK_TUPLES: tuples are opened like lists.
+ * DCP_WALK_LISTS: as Composer's ignore_keys count nodes: every list is opened, and a tuple that
+ * holds tensors; mappings and lists that are empty are leaves. A list of more than
+ * DCP_WALK_MAX_LIST items in which neither mappings nor tensors are stays a leaf.
  */
-enum { DCP_WALK_INSIDE = 1, DCP_WALK_TUPLES = 2 };
+enum { DCP_WALK_INSIDE = 1, DCP_WALK_TUPLES = 2, DCP_WALK_LISTS = 4 };
+#define DCP_WALK_MAX_LIST 65536u
 
 struct dcp_leaf {
 	const char *const *path;
@@ -83,6 +88,18 @@ int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
 		       void *ctx);
 int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
 		    size_t nprefix, unsigned how, dcp_leaf_fn fn, void *ctx);
+
+/* The same for who knows some classes himself. */
+struct dcp_walk {
+	const char *const *prefix;
+	size_t nprefix;
+	unsigned how;
+	/* May be NULL. Shown each leaf before it is looked into; is_tensor is not set. 1: it is
+	 * done with; 0: go on as usual; negative: stop. */
+	dcp_leaf_fn take;
+};
+int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
+			 const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx);
 
 /*
  * Append @v as one JSON value. @path is its key path: a tensor inside it is written as

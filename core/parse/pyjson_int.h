@@ -48,6 +48,7 @@ const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
 
 enum dcp_pyjson_form {
 	DCP_PYJSON_SCALAR,  /* None, bool, int, float, str: as it stands */
+	DCP_PYJSON_SECONDS, /* a time span: seconds */
 	DCP_PYJSON_TEXT,    /* an instance of a subclass of str: text */
 	DCP_PYJSON_BYTES,   /* text: BYTES, BYTEARRAY, a STR holding Latin-1, or NONE (no bytes)
 			     */
@@ -74,6 +75,7 @@ struct dcp_pyjson_array {
 struct dcp_pyjson_look {
 	enum dcp_pyjson_form form;
 	struct dcp_pv text;
+	double seconds;
 	const struct dcp_pv *items, *pairs;
 	size_t nitems, npairs;
 	struct dcp_pyjson_array array;

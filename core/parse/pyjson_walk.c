@@ -14,6 +14,7 @@ struct walk {
 	struct dcp_pyjson_trail trail;
 	uint64_t visits, max_visits;
 	unsigned how;
+	dcp_leaf_fn take;
 	dcp_leaf_fn fn;
 	void *ctx;
 };
@@ -61,7 +62,7 @@ static int spend(struct walk *w, size_t n)
 	return w->visits > w->max_visits ? -E2BIG : 0;
 }
 
-static int tell(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
+static int show(struct walk *w, dcp_leaf_fn fn, struct dcp_pv v, bool tensor, bool nested)
 {
 	struct dcp_leaf leaf = {
 		.path = (const char *const *)w->path.part,
@@ -72,7 +73,12 @@ static int tell(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
 		.nested = nested,
 	};
 
-	return leaf.key ? w->fn(w->ctx, &leaf) : -ENOMEM;
+	return leaf.key ? fn(w->ctx, &leaf) : -ENOMEM;
+}
+
+static int tell(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
+{
+	return show(w, w->fn, v, tensor, nested);
 }
 
 static void enter(struct walk *w, struct dcp_pv v)
@@ -236,6 +242,7 @@ static int find_tensors(struct walk *w, struct dcp_pv v)
 		r = find_in_class(w, &l);
 		break;
 	case DCP_PYJSON_SCALAR:
+	case DCP_PYJSON_SECONDS:
 	case DCP_PYJSON_TEXT:
 	case DCP_PYJSON_BYTES:
 	case DCP_PYJSON_ARRAY:
@@ -285,6 +292,25 @@ static int list_is_open(struct walk *w, struct dcp_pv list, unsigned depth)
 	return r;
 }
 
+static int every_list_is_open(struct walk *w, struct dcp_pv list)
+{
+	size_t n = 0;
+
+	dcp_pv_items(list, &n);
+	return n > DCP_WALK_MAX_LIST ? list_is_open(w, list, 0) : n > 0;
+}
+
+static int holds_tensor(struct walk *w, struct dcp_pv tuple)
+{
+	size_t n = 0;
+	const struct dcp_pv *item = dcp_pv_items(tuple, &n);
+	int r = spend(w, n);
+
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = counts_as_tensor(w, item[i]);
+	return r;
+}
+
 static int walk(struct walk *w, struct dcp_pv v);
 
 static int walk_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
@@ -322,8 +348,10 @@ static int walk_items(struct walk *w, const struct dcp_pv *item, size_t n)
 
 static int walk_leaf(struct walk *w, struct dcp_pv v)
 {
-	int r = 0;
+	int r = w->take ? show(w, w->take, v, false, false) : 0;
 
+	if (r)
+		return r < 0 ? r : 0;
 	if (is_tensor(w, v))
 		return tell(w, v, true, false);
 	if (w->how & DCP_WALK_INSIDE)
@@ -341,11 +369,17 @@ static int walk(struct walk *w, struct dcp_pv v)
 	if (r < 0)
 		return r;
 	mapping = dcp_pyjson_mapping(v, &in, &n);
-	if (!mapping && is_sequence(w, v))
+	if (mapping)
+		open = n > 0 || !(w->how & DCP_WALK_LISTS);
+	else if (v.type == DCP_PV_LIST && w->how & DCP_WALK_LISTS)
+		open = every_list_is_open(w, v);
+	else if (v.type == DCP_PV_TUPLE && w->how & DCP_WALK_LISTS)
+		open = holds_tensor(w, v);
+	else if (is_sequence(w, v))
 		open = list_is_open(w, v, 0);
 	if (open < 0)
 		return open;
-	if (!mapping && !open)
+	if (!open)
 		return walk_leaf(w, v);
 	if (w->trail.n == DCP_PYJSON_MAX_DEPTH)
 		return -E2BIG;
@@ -360,9 +394,8 @@ static int walk(struct walk *w, struct dcp_pv v)
 	return r;
 }
 
-int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
-		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
-		       void *ctx)
+static int walk_stream(const struct dcp_pystream *s, struct dcp_pv root,
+		       const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx)
 {
 	struct walk *w = calloc(1, sizeof(*w));
 	int r;
@@ -371,15 +404,33 @@ int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
 		return -ENOMEM;
 	w->s = s;
 	w->max_visits = DCP_PYJSON_VISITS_OF(s);
-	w->how = how;
+	w->how = how->how;
+	w->take = how->take;
 	w->fn = fn;
 	w->ctx = ctx;
-	r = dcp_pyjson_path_init(&w->path, prefix, nprefix);
+	r = dcp_pyjson_path_init(&w->path, how->prefix, how->nprefix);
 	if (r == 0)
 		r = walk(w, root);
 	dcp_pyjson_path_finish(&w->path);
 	free(w);
 	return r;
+}
+
+int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
+		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
+		       void *ctx)
+{
+	struct dcp_walk walk = { .prefix = prefix, .nprefix = nprefix, .how = how };
+
+	return walk_stream(s, root, &walk, fn, ctx);
+}
+
+int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
+			 const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx)
+{
+	struct dcp_pystream s;
+
+	return walk_stream(dcp_pyjson_torch(t, &s), root, how, fn, ctx);
 }
 
 int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,

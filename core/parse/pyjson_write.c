@@ -411,6 +411,9 @@ static int write_form(struct writer *x, struct dcp_pv v)
 	case DCP_PYJSON_SCALAR:
 		write_scalar(x, v);
 		return 0;
+	case DCP_PYJSON_SECONDS:
+		dcp_jsonw_f64(&x->w, l.seconds);
+		return 0;
 	case DCP_PYJSON_TEXT:
 		write_scalar(x, l.text);
 		return 0;

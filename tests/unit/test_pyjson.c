@@ -202,7 +202,9 @@ static const struct {
 	{ "torch.layout",             P("ctorch.serialization\n_get_layout\n(Vtorch.strided\ntR."), "torch.layout",
 	  "{\"$class\":\"torch.serialization._get_layout\",\"args\":[\"torch.strided\"]}" },
 	{ "TorchVersion is a str",    P("ctorch.torch_version\nTorchVersion\n(V2.7.0\nt\x81."), "torch.torch_version.TorchVersion", "\"2.7.0\"" },
-	{ "timedelta",                P("cdatetime\ntimedelta\n(I0\nI1\nI2\ntR."), "datetime.timedelta", "{\"$class\":\"datetime.timedelta\",\"args\":[0,1,2]}" },
+	{ "timedelta",                P("cdatetime\ntimedelta\n(I0\nI1\nI2\ntR."), "datetime.timedelta", "1.000002" },
+	{ "timedelta of days",        P("cdatetime\ntimedelta\n(I-2\nI86399\nI999999\ntR."), "datetime.timedelta", "-86400.000001" },
+	{ "no whole timedelta",       P("cdatetime\ntimedelta\n(I1\ntR."), "datetime.timedelta", "{\"$class\":\"datetime.timedelta\",\"args\":[1]}" },
 	{ "enum by value",            P("ctrainer\nPhase\n(I2\ntR."), "trainer.Phase", "{\"$class\":\"trainer.Phase\",\"args\":[2]}" },
 	{ "enum by name",             P("c__builtin__\ngetattr\n(ctrainer\nPhase\nVSTABLE\ntR."), "trainer.Phase", "{\"$class\":\"trainer.Phase\",\"args\":[\"STABLE\"]}" },
 	{ "getattr of something else", P("c__builtin__\ngetattr\n(I1\nVx\ntR."), "getattr", "{\"$class\":\"getattr\",\"args\":[1,\"x\"]}" },
@@ -419,6 +421,78 @@ static void tuples_can_be_opened(void **state)
 	t_zip_free(&z);
 }
 
+/* clang-format off */
+static const struct {
+	const char *what, *pickle;
+	size_t n;
+	const char *leaves;
+} opened[] = {
+	{ "a scalar",                P("I1\n."), "=1 " },
+	{ "list of scalars",         P("(dVa\n(I1\nI2\nls."), "a.0=1 a.1=2 " },
+	{ "lists in lists",          P("((I1\nl(I2\n(I3\nlll."), "0.0=1 1.0=2 1.1.0=3 " },
+	{ "what is empty is a leaf", P("(dVa\n(dsVb\n(lsVc\n(tsVd\nccollections\nOrderedDict\n)Rs."), "a={} b=[] c=[] d={} " },
+	{ "tuple is a leaf",         P("(dVa\n(I1\n(I2\nlts."), "a=[1,[2]] " },
+	{ "unless it holds tensors", P("(dVa\n(I1\n" TENSOR "ts."), "a.0=1 a.1! " },
+	{ "at its top",              P("(dVa\n(I1\n(" TENSOR "lts."), "a.1.0? a=[1,[{\"$tensor\":\"a.1.0\"}]] " },
+	{ "taken by the caller",     P("(dVa\n(I1\nVtake\nlsVb\ncmine\nThing\n(" TENSOR "t\x81s."), "a.0=1 " },
+};
+/* clang-format on */
+
+/* Texts "take" and objects of mine.Thing are somebody else's. */
+static int take(void *ctx, const struct dcp_leaf *leaf)
+{
+	(void)ctx;
+	return dcp_pv_is_str(leaf->value, "take") ||
+	       dcp_pv_is_object(leaf->value, "mine", "Thing");
+}
+
+static void walks_that_open_lists(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(opened); i++) {
+		struct dcp_walk how = { .how = DCP_WALK_INSIDE | DCP_WALK_LISTS, .take = take };
+		struct dcp_source src;
+		struct t_zip z;
+		struct dcp_torch *t = open_stream(&z, &src, opened[i].pickle, opened[i].n);
+		struct told told = { .t = t };
+
+		t_case(opened[i].what);
+		assert_int_equal(dcp_pyjson_walk_with(t, dcp_torch_root(t), &how, tell, &told),
+				 0);
+		assert_string_equal(told.text.n ? told.text.p : "", opened[i].leaves);
+		dcp_buf_finish(&told.text);
+		dcp_torch_close(t);
+		t_zip_free(&z);
+	}
+}
+
+/* A million numbers are one value, not a million keys. */
+static void long_lists_stay_whole(void **state)
+{
+	struct dcp_walk how = { .how = DCP_WALK_LISTS };
+
+	(void)state;
+	for (unsigned n = DCP_WALK_MAX_LIST; n <= DCP_WALK_MAX_LIST + 1; n++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+		struct told told = { .t = NULL };
+		struct dcp_pickle *p;
+		size_t keys = 0;
+
+		dcp_buf_str(&b, "(");
+		for (unsigned i = 0; i < n; i++)
+			dcp_buf_add(&b, "K\7", 2);
+		dcp_buf_str(&b, "l.");
+		p = parse(b.p, b.n);
+		assert_int_equal(
+			dcp_pyjson_walk_with(NULL, dcp_pickle_root(p), &how, tell, &told), 0);
+		for (size_t i = 0; i < told.text.n; i++)
+			keys += told.text.p[i] == '=';
+		assert_int_equal(keys, n == DCP_WALK_MAX_LIST ? n : 1);
+		dcp_buf_finish(&told.text);
+		dcp_pickle_free(p);
+	}
+}
+
 /* ---- limits ---- */
 
 static int stop_at_second(void *ctx, const struct dcp_leaf *leaf)
@@ -550,6 +624,8 @@ int main(void)
 		cmocka_unit_test(value_table),
 		cmocka_unit_test(walk_table),
 		cmocka_unit_test(tuples_can_be_opened),
+		cmocka_unit_test(walks_that_open_lists),
+		cmocka_unit_test(long_lists_stay_whole),
 		cmocka_unit_test(caller_stops_the_walk),
 		cmocka_unit_test(depth_is_limited),
 		cmocka_unit_test(shared_parts_do_not_explode),
