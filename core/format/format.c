@@ -29,6 +29,8 @@ const struct dcp_format *const dcp_formats[] = {
 	/* A converted checkpoint holds model files too, and both hold torch.save files. */
 	&dcp_format_deepspeed_universal,
 	&dcp_format_deepspeed,
+	&dcp_format_composer, /* its names are of files of torch.save, too */
+	&dcp_format_archive,
 	&dcp_format_torch_save,
 	&dcp_format_pickle,
 	NULL,

@@ -7,6 +7,8 @@
 
 extern const struct dcp_format dcp_format_deepspeed;
 extern const struct dcp_format dcp_format_deepspeed_universal;
+extern const struct dcp_format dcp_format_archive;
+extern const struct dcp_format dcp_format_composer;
 extern const struct dcp_format dcp_format_megatron;
 extern const struct dcp_format dcp_format_megatron_legacy;
 extern const struct dcp_format dcp_format_paddle_dist;

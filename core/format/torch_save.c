@@ -5,12 +5,13 @@
  *	model.pt {"w": tensor}      version model.pt, key w
  *
  * What torch.save wrote is a matter of content, not of names: a file that is something else
- * says so when it is opened.
+ * says so when it is opened. Composer's states are told by its rules whatever they are called.
  */
 #include <string.h>
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/format/composer.h"
 #include "core/format/formats.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
@@ -61,7 +62,7 @@ static bool group(const char *file, char *version)
 
 static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err *err)
 {
-	struct dcp_tstate s = { .sink = in->sink, .tuples = true };
+	struct dcp_tstate s = { .sink = in->sink };
 	struct dcp_input input;
 	struct dcp_torch *t;
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
@@ -73,6 +74,8 @@ static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err
 	rc = dcp_torch_open(&input.src, 0, &t, err);
 	if (rc == 0) {
 		s.t = t;
+		s.lists = dcp_composer_is_state(t);
+		s.tuples = !s.lists;
 		rc = dcp_tstate_tell(&s, err);
 		dcp_torch_close(t);
 	} else {

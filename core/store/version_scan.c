@@ -156,7 +156,7 @@ static uint64_t families_of_files(const struct dcp_dir *dir)
 
 	for (size_t i = 0; dcp_formats[i] && i < 64; i++)
 		if (dcp_formats[i]->group &&
-		    dcp_formats[i]->probe(dir, NULL, 0) == DCP_MATCH_MANY)
+		    dcp_formats[i]->probe(dir, (char[1]){ 0 }, 0) == DCP_MATCH_MANY)
 			many |= 1ull << i;
 	return many;
 }

@@ -3,6 +3,11 @@
 
 #include <string.h>
 
+#include "core/parse/source.h"
+#include "core/parse/torch.h"
+#include "tests/unit/t.h"
+#include "tests/unit/t_zip.h"
+
 static void op(struct dcp_buf *b, char c)
 {
 	dcp_buf_add(b, &c, 1);
@@ -194,4 +199,20 @@ void t_pk_tensor(struct dcp_buf *b, const char *class, const char *key, int64_t 
 	t_pk_reduce(b);
 	t_pk_tuple(b);
 	t_pk_reduce(b);
+}
+
+struct dcp_torch *t_torch_stream(struct t_zip *z, struct dcp_source *src, const char *p,
+				 size_t n)
+{
+	struct dcp_torch *t = NULL;
+	struct dcp_err err = { 0 };
+
+	*z = (struct t_zip){ .torch = true };
+	t_zip_add(z, "archive/data.pkl", p, n);
+	t_zip_add(z, "archive/data/0", "abcd", 4);
+	t_zip_end(z);
+	*src = dcp_source_mem(z->b.p, z->b.n);
+	if (dcp_torch_open(src, 0, &t, &err) < 0)
+		fail_msg("%s", err.msg);
+	return t;
 }

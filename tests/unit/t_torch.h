@@ -51,3 +51,12 @@ void t_pk_storage(struct dcp_buf *b, const char *class, const char *key, int64_t
 /* _rebuild_tensor_v2 of the above. */
 void t_pk_tensor(struct dcp_buf *b, const char *class, const char *key, int64_t numel,
 		 int64_t first, const int64_t *shape, const int64_t *stride, size_t ndim);
+
+struct dcp_source;
+struct dcp_torch;
+struct t_zip;
+
+/* A torch.save archive around the pickle, with the four bytes "abcd" as storage 0, opened. @z
+ * is to be freed behind it, and @src to be kept as long. */
+struct dcp_torch *t_torch_stream(struct t_zip *z, struct dcp_source *src, const char *p,
+				 size_t n);

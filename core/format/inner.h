@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inner: a checkpoint that stands inside another, whatever its family.
+ */
+#pragma once
+
+struct dcp_err;
+struct dcp_load;
+
+/*
+ * Tell what stands in the directory of @in, found by the table of families. A directory that is
+ * nothing itself but holds one other is looked into, three deep; names told to the sink are
+ * then those below in->dir all the same. Where several files are checkpoints by themselves,
+ * each one's keys get its name in front. -EINVAL when it is no checkpoint, or not a whole one;
+ * else what the family gave.
+ */
+int dcp_inner_load(const struct dcp_load *in, struct dcp_err *err);
+
+/*
+ * The directory @name below in->dir, in the same way. Its keys and paths get the component
+ * @prefix in front, unless that is NULL.
+ */
+int dcp_inner_load_at(const struct dcp_load *in, const char *name, const char *prefix,
+		      struct dcp_err *err);
