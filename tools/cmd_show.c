@@ -80,8 +80,10 @@ static void region(struct dcp_buf *b, const struct dcp_piece *piece, uint32_t nd
 			       (unsigned long long)(piece->run_lo + piece->run_n));
 }
 
-static void how(struct dcp_buf *b, const struct dcp_piece *piece)
+static void how(const struct shown *s, struct dcp_buf *b, const struct dcp_piece *piece)
 {
+	if (piece->file < s->nfiles && s->files[piece->file].unpacked)
+		dcp_buf_str(b, " decompressed");
 	if (piece->filter != DCP_FILTER_NONE)
 		dcp_buf_printf(b, " %s", dcp_filter_name(piece->filter));
 	if (piece->enc != DCP_ENC_PLAIN)
@@ -110,7 +112,7 @@ static void piece_table(const struct shown *s, struct out *o)
 		dcp_auto_buf struct dcp_buf where = DCP_BUF_INIT, manner = DCP_BUF_INIT;
 
 		region(&where, piece, s->t->ndim);
-		how(&manner, piece);
+		how(s, &manner, piece);
 		out_table_cell(&table, file_name(s, piece));
 		out_table_cell(&table, out_count(n, piece->off));
 		out_table_cell(&table, out_count(n, piece_bytes(s, piece)));

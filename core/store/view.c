@@ -225,8 +225,9 @@ static int tell_backing(void *arg, const struct dcp_strided *s)
 {
 	const struct strided_call *c = arg;
 	const struct dcp_backing *b = &c->view->backing[s->piece - c->view->t.pieces];
+	bool copy = dcp_files_unpacked(c->view->files, b->number);
 
-	return c->fn(c->ctx, s, b->number, b->fd);
+	return c->fn(c->ctx, s, copy ? DCP_VIEW_NO_FILE : b->number, b->fd);
 }
 
 int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx)

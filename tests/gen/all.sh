@@ -4,6 +4,7 @@
 # Each variable names the python of a virtual environment that holds
 #   T215   torch 2.15.0, numpy, safetensors, zstandard      T113   torch 1.13.1 (python 3.7)
 #   PADDLE paddlepaddle 3.3.1, numpy                        DS     deepspeed 0.19.8 on that torch
+#   COMPOSER mosaicml 0.32.1
 #   T212   torch 2.1.2, 'numpy<2' (python 3.10)             T241   torch 2.4.1, 'numpy<2'
 # and T215 transformers 5.23.0, T241 transformers 4.46.3 and safetensors besides.
 # Files land in tests/golden, or in $GOLDEN. Tensor values are the same every time (they depend
@@ -19,3 +20,5 @@ for python in "$T113" "$T212" "$T241"; do
 done
 "$DS" deepspeed_run.py
 PADDLE="$PADDLE" "$T215" cuts.py
+"$T215" composer_ranks.py
+"$COMPOSER" composer_run.py

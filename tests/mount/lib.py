@@ -139,6 +139,24 @@ def copy(src, dst):
     return pathlib.Path(dst)
 
 
+def joined(entry):
+    """Composer's manifests write a key as its path; in dcpfs the components are joined with dots."""
+    return {**entry, "key": ".".join(entry["path"])}
+
+
+def golden_sources(name):
+    """[(directory of versions, its part of the manifest as golden() has it)], where versions lie in several."""
+    manifest = json.loads((GOLDEN / name / "manifest.json").read_text(encoding="utf-8"))
+    sources = {}
+    for v in manifest["versions"]:
+        at = (GOLDEN / name / "ckpt" / v["name"]).parent
+        sources.setdefault(at, {})[os.path.basename(v["name"])] = {
+            **v, "refused": None, **{kind: {x["key"]: x for x in map(joined, v[kind])} for kind in ("tensors", "objects")}}
+    # one version of loose files is called as their directory
+    return [(at, {at.name: v for v in versions.values()} if len(versions) == 1 and not (at / next(iter(versions))).is_dir()
+             else versions) for at, versions in sources.items()]
+
+
 def golden(name):
     """(directory of versions, manifest with one entry a version as the mount names it)."""
     manifest = json.loads((GOLDEN / name / "manifest.json").read_text(encoding="utf-8"))

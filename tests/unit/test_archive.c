@@ -13,6 +13,7 @@
 #include "core/parse/dir.h"
 #include "core/store/index.h"
 #include "core/store/version.h"
+#include "core/store/view.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_pack.h"
 #include "tests/unit/t_same.h"
@@ -231,6 +232,28 @@ static void loose_files_in_an_archive(void **state)
 
 /* ---- an archive that is read where it lies ---- */
 
+static int count_files(void *ctx, const struct dcp_strided *s, uint32_t file, int fd)
+{
+	uint32_t *seen = ctx;
+
+	(void)s;
+	assert_true(fd >= 0);
+	*seen = file;
+	return 0;
+}
+
+/* The file that other programs may read the first tensor's bytes from. */
+static uint32_t file_for_others(struct dcp_version *v)
+{
+	struct dcp_view *view;
+	uint32_t seen = 12345;
+
+	assert_int_equal(dcp_view_open(v, 1, DCP_AS_RAW, NULL, &view, NULL), 0);
+	assert_int_equal(dcp_view_strided(view, count_files, &seen), 0);
+	dcp_view_close(view);
+	return seen;
+}
+
 static void plain_archives_are_not_copied(void **state)
 {
 	struct dcp_store_opts opts = { .cache_dir = NULL };
@@ -249,6 +272,7 @@ static void plain_archives_are_not_copied(void **state)
 	assert_string_equal(files[0].name, "x.tar");
 	assert_int_equal(files[0].unpacked, 0);
 	assert_int_equal(t_dir_count(&to, "cache"), 1); /* the index */
+	assert_int_equal(file_for_others(v), 0);
 	dcp_version_close(v);
 
 	put_archive(&to, "y.tar.zst", trees[0].dir, "", 0, 1, DCP_CODEC_ZSTD);
@@ -258,6 +282,7 @@ static void plain_archives_are_not_copied(void **state)
 	assert_string_equal(files[0].name, "y.tar.zst");
 	assert_true(files[0].unpacked > files[0].size);
 	assert_int_equal(t_dir_count(&to, "cache/unpacked"), 1);
+	assert_int_equal(file_for_others(v), DCP_VIEW_NO_FILE);
 	dcp_version_close(v);
 	t_dir_remove(&to);
 }

@@ -13,6 +13,7 @@
 #include "core/store/version.h"
 #include "tests/unit/t_composer.h"
 #include "tests/unit/t_dir.h"
+#include "tests/unit/t_manifest.h"
 #include "tests/unit/t_same.h"
 #include "tests/unit/t_sink.h"
 #include "tests/unit/t_source.h"
@@ -143,6 +144,37 @@ static void finish(struct opened *o)
 {
 	t_sink_finish(&o->s);
 	dcp_dir_close(&o->dir);
+}
+
+/* ---- what Composer itself wrote ---- */
+
+/* Files that can be read without decoding them; the others are in tests/mount/golden.py. */
+static void check_golden(const char *folder, const char *name, int complete)
+{
+	struct opened o = { .rc = 0 };
+	struct dcp_load in = { .dir = &o.dir, .sink = &o.s.sink };
+	const char *dot = strrchr(name, '.');
+	enum dcp_match match;
+	char path[256];
+
+	(void)complete;
+	if (dot && strcmp(dot, ".pt") != 0 && strcmp(dot, ".tar") != 0)
+		return;
+	t_case(name);
+	snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%s", folder, name);
+	assert_int_equal(dcp_dir_open(path, &o.dir, NULL), 0);
+	t_sink_init(&o.s, &o.dir);
+	if (dcp_format_probe(&o.dir, &match, NULL, 0)->load(&in, &o.err) < 0)
+		fail_msg("%s", o.err.msg);
+	assert_true(t_manifest_check(&o.s, folder, name, "") >= 16);
+	finish(&o);
+}
+
+static void golden(void **state)
+{
+	(void)state;
+	t_manifest_each("composer", check_golden);
+	t_manifest_each("composer-sharded", check_golden);
 }
 
 /* ---- versions of a directory ---- */
@@ -358,6 +390,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names),
 		cmocka_unit_test(which_states_are_composers),
+		cmocka_unit_test(golden),
 		cmocka_unit_test(versions),
 		cmocka_unit_test(newer_interface),
 		cmocka_unit_test(states_with_deepspeed_beside),
