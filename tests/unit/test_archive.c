@@ -32,6 +32,8 @@ static const struct {
 	{ "tests/golden/dcp-rank-local/ckpt/step-5", "step-5/", 20 },
 	{ "tests/golden/dcp-hf/ckpt/2-sharded-indexed", "a/b/c/", 5 },
 	{ "tests/golden/dcp-experimental/ckpt/step-9", "./", 6 },
+	{ "tests/golden/paddle-dist-32st/ckpt", "", 11 },
+	{ "tests/golden/paddle-plain/ckpt/p4", "p4/", 4 },
 };
 
 /* Files of @dir, every @each-th from @first. */
@@ -163,6 +165,8 @@ static void compressed_files(void **state)
 		{ "tests/golden/torch-save/ckpt/types.pt", "a.ckpt.zst", DCP_CODEC_ZSTD },
 		{ "tests/golden/torch-save/ckpt/types.pt", "a.bin.lz4", DCP_CODEC_LZ4 },
 		{ "tests/golden/torch-save/ckpt/types.pt", "a.pt.gz", DCP_CODEC_NONE },
+		{ "tests/golden/paddle-plain/ckpt/p2/model.pdparams", "a.pdparams.bz2",
+		  DCP_CODEC_BZIP2 },
 		{ "tests/golden/dcp-hf/ckpt/5-one-file/model-00001-of-00001.safetensors",
 		  "m.safetensors.zst", DCP_CODEC_ZSTD },
 	};
