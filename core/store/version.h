@@ -73,7 +73,7 @@ struct dcp_scan {
  * format ("model.pt"); where a directory below the source holds several, "exp1@model.pt"; and
  * where it holds one, as the directory. -ENOENT and the like, or -EINVAL
  * when nothing there is a checkpoint: the message names what was looked for and the nearest
- * thing found (a checkpoint two levels down, a format known but not supported, loose files).
+ * thing found (a checkpoint further down, a format known but not supported, loose files).
  */
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
 void dcp_scan_finish(struct dcp_scan *s);

@@ -142,7 +142,7 @@ static const char *beginning_of(const struct dcp_dir *dir)
 /* What was found on the way down; the last by name is the newest. */
 struct hunt {
 	unsigned looked_at;
-	char *path; /* of a checkpoint two levels down */
+	char *path; /* of a checkpoint further down */
 	char *name;
 	const struct dcp_format *format;
 	char *other; /* of a directory of another family */
@@ -155,7 +155,7 @@ static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
 	const struct dcp_format *format = dcp_format_probe(dir, &match, NULL, 0);
 	const char *mark;
 
-	if (format && match == DCP_MATCH_YES &&
+	if (format && match != DCP_MATCH_INCOMPLETE &&
 	    (!h->name || dcp_name_compare(h->name, name) < 0)) {
 		free(h->path);
 		free(h->name);
@@ -169,8 +169,8 @@ static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
 	}
 }
 
-/* The directories in @dir, and with @deeper those in them too. */
-static void hunt_below(struct hunt *h, const struct dcp_dir *dir, bool deeper)
+/* The directories in @dir, and those in them, @levels deep in all. */
+static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 {
 	for (size_t i = dir->n; i-- > 0 && h->looked_at < MAX_LOOKED_AT;) {
 		const struct dcp_dirent *e = &dir->entries[i];
@@ -181,8 +181,8 @@ static void hunt_below(struct hunt *h, const struct dcp_dir *dir, bool deeper)
 			continue;
 		h->looked_at++;
 		note(h, &child, e->name);
-		if (deeper)
-			hunt_below(h, &child, false);
+		if (levels > 1)
+			hunt_below(h, &child, levels - 1);
 		dcp_dir_close(&child);
 	}
 }
@@ -285,7 +285,7 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
 
 	if (dir->is_file)
 		return explain_file(dir, err);
-	hunt_below(&h, dir, true);
+	hunt_below(&h, dir, 3); /* run/checkpoints/step-5 */
 	explain(&b, dir, &h);
 	dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s %s", dir->path,
 		 b.failed ? "is not a checkpoint: out of memory" : b.p);

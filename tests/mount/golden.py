@@ -260,7 +260,7 @@ def check_root(m, name, versions):
 
 def folder(name):
     """One golden folder."""
-    for source, versions in lib.golden_sources(name) if name.startswith("composer") else [lib.golden(name)]:
+    for source, versions in lib.golden_sources(name):
         directory(name, source, versions)
 
 

@@ -145,7 +145,9 @@ def joined(entry):
 
 
 def golden_sources(name):
-    """[(directory of versions, its part of the manifest as golden() has it)], where versions lie in several."""
+    """[(directory of versions, its part of the manifest as golden() has it)]: Composer's lie in several."""
+    if not name.startswith("composer"):
+        return [golden(name)]
     manifest = json.loads((GOLDEN / name / "manifest.json").read_text(encoding="utf-8"))
     sources = {}
     for v in manifest["versions"]:
