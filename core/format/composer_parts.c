@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/format/composer_int.h"

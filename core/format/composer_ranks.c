@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/intern.h"
 #include "core/format/composer_int.h"
+#include "core/format/copies.h"
 #include "core/format/format.h"
+#include "core/format/torch_shard.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir.h"
@@ -24,10 +26,10 @@ struct telling {
 	size_t n, at; /* the file at hand */
 	uint32_t file;
 	const struct dcp_torch *t;
-	struct dcp_cshards shards;
+	struct dcp_copies shards;
 	struct dcp_intern told; /* keys, when there are several files */
-	char **why;             /* of each file: why it could not be read, or NULL */
-	char text[1024];
+	size_t nbroken;
+	struct dcp_err broken; /* of the first file that cannot be read */
 	struct dcp_err *err;
 };
 
@@ -45,13 +47,15 @@ static int seen(struct telling *w, const char *key)
 static int on_take(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct telling *w = ctx;
-	int rc;
 
-	if (dcp_cshards_is(leaf->value)) {
-		rc = dcp_cshards_add(&w->shards, w->t, leaf, w->file, w->err);
-		return rc < 0 ? rc : 1;
-	}
-	return w->n > 1 ? seen(w, leaf->key) : 0;
+	return w->n > 1 && !dcp_tshard_is(leaf->value) ? seen(w, leaf->key) : 0;
+}
+
+static int on_shard(void *ctx, const struct dcp_tensor *t)
+{
+	struct telling *w = ctx;
+
+	return dcp_copies_add(&w->shards, t, (uint32_t)w->at);
 }
 
 static int tell_version(const struct telling *w)
@@ -74,7 +78,9 @@ static int tell_version(const struct telling *w)
 static int tell_file(struct telling *w, struct dcp_err *why)
 {
 	const struct dcp_load *in = w->in;
-	struct dcp_tstate s = { .sink = in->sink, .lists = true, .take = on_take, .ctx = w };
+	struct dcp_tstate s = {
+		.sink = in->sink, .lists = true, .take = on_take, .shard = on_shard, .ctx = w
+	};
 	struct dcp_torch *t = NULL;
 	struct dcp_input input;
 	const char *name = w->files[w->at].name;
@@ -100,53 +106,43 @@ static int tell_file(struct telling *w, struct dcp_err *why)
 	return rc;
 }
 
-/* Why something that was in the file of @rank is missing. */
-static const char *file_of(void *ctx, uint64_t rank)
+/* The name of the first rank's file that is not there, in @out. */
+static void name_missing(const struct telling *w, char *out, size_t n)
 {
-	struct telling *w = ctx;
-	const char *first = w->files[0].name, *digits;
+	const char *first = w->files[0].name, *digits = NULL;
+	uint64_t rank = 0;
 
-	for (size_t i = 0; i < w->n; i++)
-		if (w->files[i].rank == rank && w->why[i]) {
-			return w->why[i];
-		} else if (w->files[i].rank == rank) {
-			snprintf(w->text, sizeof(w->text), "%s does not hold it",
-				 w->files[i].name);
-			return w->text;
-		}
-	digits = strstr(first, "rank");
-	for (const char *next = digits; (next = next ? strstr(next + 1, "rank") : NULL);)
-		digits = next;
-	if (!digits)
-		return NULL;
-	digits += 4;
-	snprintf(w->text, sizeof(w->text), "%.*s%" PRIu64 "%s is not there",
-		 (int)(digits - first), first, rank, digits + strspn(digits, "0123456789"));
-	return w->text;
+	for (size_t i = 0; i < w->n && w->files[i].rank <= rank; i++)
+		rank = w->files[i].rank + 1;
+	for (const char *p = first; (p = strstr(p, "rank")); p += 4)
+		digits = p + 4;
+	if (digits)
+		snprintf(out, n, "%.*s%" PRIu64 "%s is not there", (int)(digits - first), first,
+			 rank, digits + strspn(digits, "0123456789"));
+	else
+		snprintf(out, n, "another rank's file is not there");
 }
 
 /* A file that cannot be read is told by its name; nothing is left when that is all. */
-static int note_broken(struct telling *w, const struct dcp_err *why, size_t *nbroken)
+static int note_broken(struct telling *w, const struct dcp_err *why)
 {
 	const char *name = w->files[w->at].name;
 	struct dcp_object o = {
 		.key = name, .path = &name, .npath = 1, .type = "", .error = why->msg
 	};
 
-	if (++*nbroken == w->n) {
+	if (w->nbroken++ == 0)
+		w->broken = *why;
+	if (w->nbroken == w->n) {
 		if (w->err)
 			*w->err = *why;
 		return why->code;
 	}
-	w->why[w->at] = strdup(why->msg);
-	if (!w->why[w->at])
-		return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 	return w->in->sink->object(w->in->sink->ctx, &o);
 }
 
 static int tell_all(struct telling *w)
 {
-	size_t nbroken = 0;
 	int rc = 0;
 
 	for (w->at = 0; rc == 0 && w->at < w->n; w->at++) {
@@ -156,9 +152,28 @@ static int tell_all(struct telling *w)
 		if (rc == -ENOMEM && why.code)
 			return dcp_fail(w->err, rc, DCP_ERR_NO_OFFSET, "%s", why.msg);
 		if (rc < 0 && why.code)
-			rc = note_broken(w, &why, &nbroken);
+			rc = note_broken(w, &why);
 	}
-	return rc < 0 ? rc : dcp_cshards_tell(&w->shards, w->in->sink, file_of, w, w->err);
+	return rc;
+}
+
+static const char *file_name(void *ctx, uint32_t who)
+{
+	const struct telling *w = ctx;
+
+	return w->files[who].name;
+}
+
+static int tell_shards(struct telling *w)
+{
+	char missing[512];
+	int rc = 0;
+
+	name_missing(w, missing, sizeof(missing));
+	for (uint32_t k = 0; rc == 0 && k < w->shards.names.n; k++)
+		rc = dcp_copies_tell(&w->shards, k, w->in->sink,
+				     w->nbroken ? w->broken.msg : missing, file_name, w);
+	return rc;
 }
 
 int dcp_composer_tell_files(const struct dcp_load *in, const struct dcp_composer_file *files,
@@ -168,18 +183,14 @@ int dcp_composer_tell_files(const struct dcp_load *in, const struct dcp_composer
 	char count[24];
 	int rc;
 
-	w.why = calloc(n + 1, sizeof(*w.why));
-	if (!w.why)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
-	dcp_cshards_init(&w.shards);
+	dcp_copies_init(&w.shards);
 	rc = tell_all(&w);
+	if (rc == 0)
+		rc = tell_shards(&w);
 	snprintf(count, sizeof(count), "%zu", n);
 	if (rc == 0 && n > 1)
 		rc = in->sink->meta(in->sink->ctx, "ranks", count);
-	dcp_cshards_finish(&w.shards);
+	dcp_copies_finish(&w.shards);
 	dcp_intern_finish(&w.told);
-	for (size_t i = 0; i < n; i++)
-		free(w.why[i]);
-	free(w.why);
 	return rc;
 }

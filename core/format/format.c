@@ -7,14 +7,16 @@
 #include "core/format/formats.h"
 
 /*
- * The megatron rows and parts come first because they take only what has their marks beside
- * something else: a DCP directory with a meta.pt is parts', a DCP directory is not. Paddle's
- * plain files go before torch's: its trainers leave a training_args.bin beside them. torch_bin
- * behind torch_hf: where both containers hold a model, it is the same one. torch_save near the
- * end: it takes any file that torch.save may have written; pickle only what has no other name.
+ * Composer, the megatron rows and parts come first because they take only what has their marks
+ * beside something else: a DCP directory with a meta.pt is parts', a DCP directory is not.
+ * Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
+ * torch_bin behind torch_hf: where both containers hold a model, it is the same one. torch_save
+ * near the end: it takes any file that torch.save may have written; pickle only what has no
+ * other name.
  */
 /* clang-format off */
 const struct dcp_format *const dcp_formats[] = {
+	&dcp_format_composer,
 	&dcp_format_megatron,
 	&dcp_format_megatron_legacy,
 	&dcp_format_parts,
@@ -29,7 +31,6 @@ const struct dcp_format *const dcp_formats[] = {
 	/* A converted checkpoint holds model files too, and both hold torch.save files. */
 	&dcp_format_deepspeed_universal,
 	&dcp_format_deepspeed,
-	&dcp_format_composer, /* its names are of files of torch.save, too */
 	&dcp_format_archive,
 	&dcp_format_torch_save,
 	&dcp_format_pickle,

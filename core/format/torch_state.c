@@ -216,11 +216,16 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->rc;
 }
 
+/* What is a part of a tensor is not looked into: it is told as one, whatever it is made of. */
 static int on_take(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct teller *w = ctx;
-	int rc = w->s->take(w->s->ctx, leaf);
+	int rc = w->s->take ? w->s->take(w->s->ctx, leaf) : 0;
 
+	if (rc == 0 && dcp_tshard_is(leaf->value)) {
+		rc = tell_tensor(w, leaf, leaf->key);
+		rc = rc < 0 ? rc : 1;
+	}
 	w->rc = DCP_MIN(rc, 0);
 	return rc;
 }
@@ -254,7 +259,7 @@ static int walk(struct teller *w)
 		.nprefix = s->nprefix,
 		.how = DCP_WALK_INSIDE | (s->tuples ? DCP_WALK_TUPLES : 0) |
 		       (s->lists ? DCP_WALK_LISTS : 0),
-		.take = s->take ? on_take : NULL,
+		.take = on_take,
 	};
 	int rc = dcp_pyjson_walk_with(s->t, root_of(s), &how, on_leaf, w);
 
