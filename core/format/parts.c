@@ -336,9 +336,12 @@ enum dcp_match dcp_parts_find(const struct dcp_dir *dir, struct dcp_parts *out, 
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
+	enum dcp_match match = dcp_format_composer.probe(dir, why, n);
 	struct dcp_parts parts;
-	enum dcp_match match;
 
+	/* Composer's while it is being written looks like parts. */
+	if (match == DCP_MATCH_INCOMPLETE)
+		return DCP_MATCH_NO;
 	dcp_parts_init(&parts, 0);
 	match = find(dir, &parts, why, n);
 	dcp_parts_finish(&parts);
