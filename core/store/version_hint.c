@@ -11,7 +11,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/model/name.h"
+#include "core/model/order.h"
 #include "core/parse/dir.h"
 #include "core/store/version_int.h"
 
@@ -156,7 +156,7 @@ static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
 	const char *mark;
 
 	if (format && match != DCP_MATCH_INCOMPLETE &&
-	    (!h->name || dcp_name_compare(h->name, name) < 0)) {
+	    (!h->name || dcp_order_compare(h->name, 0, name, 0) < 0)) {
 		free(h->path);
 		free(h->name);
 		h->path = strdup(dir->path);

@@ -9,7 +9,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
-#include "core/model/name.h"
+#include "core/model/order.h"
 #include "core/parse/dir.h"
 #include "core/store/version_int.h"
 
@@ -25,9 +25,16 @@ struct candidate {
 
 struct scanning {
 	struct dcp_scan *scan;
+	const char *below;   /* the directory of the source that stands for it; "": itself */
+	const char *placed;  /* where versions were found by that; NULL: nowhere */
 	struct dcp_buf list; /* struct candidate */
 	size_t n, complete;
 };
+
+static struct candidate *list_of(const struct scanning *s)
+{
+	return (struct candidate *)(void *)s->list.p;
+}
 
 static int64_t mtime_of(const struct dcp_dir *dir, const char *name)
 {
@@ -56,6 +63,15 @@ static const char *keep(struct scanning *s, const char *text)
 	return dcp_arena_strndup(&s->scan->arena, text, strlen(text));
 }
 
+/* @where, below the directory that stands for the source. */
+static const char *keep_where(struct scanning *s, const char *where)
+{
+	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+
+	dcp_buf_printf(&path, "%s%s%s", s->below, *s->below && *where ? "/" : "", where);
+	return dcp_buf_error(&path) ? NULL : keep(s, path.p);
+}
+
 /* What one probe said of @dir, or of the group of its files that @dir is. */
 struct verdict {
 	const struct dcp_format *format;
@@ -65,15 +81,27 @@ struct verdict {
 	char why[256];
 };
 
+/* Trainers rename a directory when it is done; before, its own marks may be there already. */
+static const char *reason(const char *where, const struct verdict *v)
+{
+	if (*where && dcp_order_is_unfinished(where))
+		return "by its name it is still being written";
+	if (v->match != DCP_MATCH_INCOMPLETE)
+		return NULL;
+	return *v->why ? v->why : "its commit mark is missing";
+}
+
 static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 	       const char *where, const struct verdict *v)
 {
+	const char *why = reason(where, v);
 	struct candidate c = {
 		.found = { .name = keep(s, name),
-			   .where = keep(s, where),
+			   .where = keep_where(s, where),
 			   .group = v->group ? keep(s, v->group) : NULL,
 			   .format = v->format,
-			   .complete = v->match != DCP_MATCH_INCOMPLETE,
+			   .complete = !why,
+			   .why = why ? keep(s, why) : NULL,
 			   .uncommitted = v->uncommitted,
 			   .commit_ns = dcp_commit_time(dir, v->format) },
 	};
@@ -83,8 +111,6 @@ static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		return 0;
 	c.dev = st.st_dev;
 	c.ino = st.st_ino;
-	if (!c.found.complete)
-		c.found.why = keep(s, *v->why ? v->why : "its commit mark is missing");
 	if (!c.found.name || !c.found.where || (v->group && !c.found.group) ||
 	    (!c.found.complete && !c.found.why))
 		return -ENOMEM;
@@ -255,7 +281,7 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 
 static bool was_found(const struct scanning *s, const struct dcp_dir *dir)
 {
-	const struct candidate *c = (const struct candidate *)(const void *)s->list.p;
+	const struct candidate *c = list_of(s);
 	struct stat st;
 
 	if (fstat(dir->fd, &st) < 0)
@@ -266,9 +292,10 @@ static bool was_found(const struct scanning *s, const struct dcp_dir *dir)
 	return false;
 }
 
-/* The directories in @dir, or the links to directories, which count when they lead elsewhere.
- */
-static int consider_children(struct scanning *s, const struct dcp_dir *dir, bool links)
+/* The directories in @dir but @place, or the links to directories, which count when they lead
+ * elsewhere. */
+static int consider_links(struct scanning *s, const struct dcp_dir *dir, const char *place,
+			  bool links)
 {
 	int code = 0;
 
@@ -276,13 +303,59 @@ static int consider_children(struct scanning *s, const struct dcp_dir *dir, bool
 		const struct dcp_dirent *e = &dir->entries[i];
 		struct dcp_dir child;
 
-		if (!e->is_dir || *e->name == '.' || is_link(dir, e->name) != links ||
+		if (!e->is_dir || *e->name == '.' || e->name == place ||
+		    is_link(dir, e->name) != links ||
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
 		if (!links || !was_found(s, &child))
 			code = consider(s, dir, &child, e->name, e->name);
 		dcp_dir_close(&child);
 	}
+	return code < 0 ? code : 0;
+}
+
+static int consider_children(struct scanning *s, const struct dcp_dir *dir, const char *place)
+{
+	int code = consider_links(s, dir, place, false);
+
+	return code < 0 ? code : consider_links(s, dir, place, true);
+}
+
+/* The one directory of @dir that is called as trainers call the place for checkpoints of a run,
+ * or NULL: of two, nobody can say which is meant. */
+static const char *usual_place(const struct dcp_dir *dir)
+{
+	static const char *const usual[] = { "checkpoints", "checkpoint", "ckpts", "ckpt",
+					     "snapshots" };
+	const char *found = NULL;
+
+	for (size_t i = 0; i < DCP_LEN(usual); i++) {
+		const struct dcp_dirent *e = dcp_dir_find(dir, usual[i]);
+
+		if (e && e->is_dir && found)
+			return NULL;
+		if (e && e->is_dir)
+			found = e->name;
+	}
+	return found;
+}
+
+/* What lies in @place is named as if it lay in @dir. */
+static int consider_place(struct scanning *s, const struct dcp_dir *dir, const char *place)
+{
+	size_t before = s->n;
+	struct dcp_dir there;
+	int code;
+
+	if (dcp_dir_open_at(dir, place, &there, NULL) < 0)
+		return 0;
+	s->below = place;
+	code = consider(s, dir, &there, place, "");
+	if (code == 0 || (code > 0 && list_of(s)[before].found.group))
+		code = consider_children(s, &there, NULL);
+	s->below = "";
+	s->placed = s->n > before ? place : NULL;
+	dcp_dir_close(&there);
 	return code < 0 ? code : 0;
 }
 
@@ -305,22 +378,22 @@ static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *err)
 {
 	struct candidate *first;
-	const char *name = name_of(s, dir);
+	const char *name = name_of(s, dir), *place = usual_place(dir);
 	int code = name ? consider(s, NULL, dir, name, "") : -ENOMEM;
 	size_t self = s->n;
 
-	first = (struct candidate *)(void *)s->list.p;
+	first = list_of(s);
 	s->scan->single = self && !first->found.group;
 	if (code < 0 || (s->scan->single && s->complete))
 		return code < 0 ? code : 0;
-	code = consider_children(s, dir, false);
-	if (code == 0)
-		code = consider_children(s, dir, true);
+	code = consider_children(s, dir, place);
+	if (code == 0 && place)
+		code = consider_place(s, dir, place);
 	if (code < 0)
 		return code;
 	if (s->n == 0 || (dir->is_file && !s->complete))
 		return dcp_scan_explain(dir, err);
-	first = (struct candidate *)(void *)s->list.p;
+	first = list_of(s);
 	if (self && s->n == 1 && first->found.group) {
 		first->found.name = name;
 		s->scan->single = true;
@@ -339,7 +412,7 @@ static int by_name(const void *a, const void *b)
 {
 	const struct dcp_found *x = a, *y = b;
 
-	return dcp_name_compare(x->name, y->name);
+	return dcp_order_compare(x->name, x->commit_ns, y->name, y->commit_ns);
 }
 
 static int rename_found(struct scanning *s, struct dcp_found *f)
@@ -377,7 +450,7 @@ static int part_names(struct scanning *s)
 
 static int hand_over(struct scanning *s)
 {
-	const struct candidate *c = (const struct candidate *)(const void *)s->list.p;
+	const struct candidate *c = list_of(s);
 	struct dcp_scan *scan = s->scan;
 
 	scan->found = dcp_arena_calloc(&scan->arena, s->n, sizeof(*scan->found));
@@ -390,10 +463,23 @@ static int hand_over(struct scanning *s)
 	return part_names(s);
 }
 
+/* They stand beside the versions. */
+static int find_tags(struct scanning *s, const struct dcp_dir *dir)
+{
+	struct dcp_dir there;
+	int code;
+
+	if (!s->placed || dcp_dir_open_at(dir, s->placed, &there, NULL) < 0)
+		return dcp_scan_tags(s->scan, dir);
+	code = dcp_scan_tags(s->scan, &there);
+	dcp_dir_close(&there);
+	return code;
+}
+
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
 {
 	struct dcp_scan scan = { 0 };
-	struct scanning s = { .scan = &scan };
+	struct scanning s = { .scan = &scan, .below = "" };
 	dcp_auto_free char *real = NULL;
 	struct dcp_dir dir;
 	int code = dcp_source_resolve(source, &real);
@@ -407,7 +493,7 @@ int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
 	if (code == 0)
 		code = hand_over(&s);
 	if (code == 0)
-		code = dcp_scan_tags(&scan, &dir);
+		code = find_tags(&s, &dir);
 	dcp_dir_close(&dir);
 	dcp_buf_finish(&s.list);
 	if (code < 0) {

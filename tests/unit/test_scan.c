@@ -59,6 +59,11 @@ static const struct {
 	{ "some files", "run/x run/y", "run", NULL, "it holds x and more", -EINVAL, false },
 	{ "two levels down", "run/job/s9/COMMIT run/job/s10/COMMIT", "run", NULL,
 	  "/run/job/s10 (a checkpoint for tests)", -EINVAL, false },
+	{ "three", "run/job/x/s9/COMMIT", "run", NULL, "/run/job/x/s9 (a checkpoint for tests)", -EINVAL,
+	  false },
+	{ "two such places", "run/ckpt/s1/COMMIT run/ckpts/s2/COMMIT", "run", NULL, "closest: ", -EINVAL,
+	  false },
+	{ "a source of such a name", "run/tmp-s2/COMMIT", "run/tmp-s2", "tmp-s2", NULL, 0, true },
 	{ "a file that is no checkpoint", "run/file", "run/file", NULL, "run/file is a file, but no "
 	  "checkpoint", -EINVAL, false },
 	{ "a file of a checkpoint", "run/COMMIT run/a.shard", "run/a.shard", NULL, "run/a.shard is one "
@@ -77,7 +82,7 @@ static const struct {
 	  false },
 	{ "one version of loose files below", "run/s1/a.loose run/s2/b.loose", "run", "s1 s2", NULL,
 	  0, false },
-	{ "several", "run/s1/a.loose run/s1/b.loose run/s2/COMMIT", "run", "s1@a s1@b s2", NULL, 0,
+	{ "several", "run/s1/a.loose run/s1/b.loose run/s2/COMMIT", "run", "s1@b s1@a s2", NULL, 0,
 	  false },
 	{ "a link to a loose file is not another one", "run/a.loose run/b.loose run/latest.loose>a.loose",
 	  "run", "a b", NULL, 0, false },
@@ -98,9 +103,9 @@ static const struct {
 	  "run/latest.loose", "a.loose", NULL, 0, true },
 	{ "it leads nowhere else", "run/latest=../other/s1 other/s1/COMMIT", "run/latest", NULL,
 	  "no checkpoint", -EINVAL, false },
-	{ "a loose file called as a directory", "run/s1.loose run/s1/COMMIT", "run", "s1 s1@fake", NULL,
+	{ "a loose file called as a directory", "run/s1.loose run/s1/COMMIT", "run", "s1@fake s1", NULL,
 	  0, false },
-	{ "a name that means the newest", "run/latest/COMMIT run/s1/COMMIT", "run", "latest@fake s1", NULL, 0,
+	{ "a name that means the newest", "run/latest/COMMIT run/s1/COMMIT", "run", "s1 latest@fake", NULL, 0,
 	  false },
 	{ "an incomplete one beside loose files", "run/s1.loose run/s2/x.shard", "run", "s1 [s2]",
 	  NULL, 0, false },
@@ -237,6 +242,7 @@ static const struct {
 	{ "a file that holds something else", "run/s1/COMMIT run/s2/COMMIT", "run/notes", "s1", "" },
 	{ "a loose file", "run/a.loose run/b.loose run/last.loose>b.loose", NULL, NULL,
 	  "last.loose=b" },
+	{ "the place of a run", "run/ckpt/s1/COMMIT run/ckpt/s2/COMMIT", "run/ckpt/latest", "s1", "latest=s1" },
 	{ "an incomplete one has its name too", "run/s1/COMMIT run/s2/x.shard", "run/latest", "s2", "latest=s2" },
 };
 /* clang-format on */
@@ -259,6 +265,47 @@ static void tags_of_a_source(void **state)
 			snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s=%s",
 				 k ? " " : "", scan.tags[k].name, scan.tags[k].version);
 		assert_string_equal(got, tag_cases[i].tags);
+		dcp_scan_finish(&scan);
+		t_dir_remove(&d);
+	}
+}
+
+/* clang-format off */
+static const struct {
+	const char *what, *names;
+	const char *found; /* "name=where ...", those that are not complete in brackets */
+} places[] = {
+	{ "a run and its checkpoints", "run/logs/x run/checkpoints/s9/COMMIT run/checkpoints/s10/COMMIT "
+	  "run/checkpoints/s11/x.shard", "s9=checkpoints/s9 s10=checkpoints/s10 [s11=checkpoints/s11]" },
+	{ "files of them", "run/ckpt/s1.loose run/ckpt/s2.loose run/ckpt/s3/COMMIT",
+	  "s1=ckpt s2=ckpt s3=ckpt/s3" },
+	{ "beside others", "run/s1/COMMIT run/snapshots/s2/COMMIT", "s1=s1 s2=snapshots/s2" },
+	{ "a name twice", "run/s1/COMMIT run/ckpts/s1/COMMIT", "s1@fake=ckpts/s1 s1=s1" },
+	{ "the place is a checkpoint", "run/checkpoint/COMMIT run/checkpoint/s1/COMMIT",
+	  "checkpoint=checkpoint" },
+	{ "a link to the place", "run/old/s1/COMMIT run/ckpt>old", "s1=ckpt/s1" },
+	{ "by their names not done", "run/s1/COMMIT run/tmp-s2/COMMIT run/s3.tmp/COMMIT",
+	  "s1=s1 [tmp-s2=tmp-s2] [s3.tmp=s3.tmp]" },
+};
+/* clang-format on */
+
+static void places_of_a_run(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(places); i++) {
+		struct dcp_scan scan = { 0 };
+		char got[512] = "";
+		struct t_dir d;
+
+		t_case(places[i].what);
+		t_dir_make(&d, "test_scan");
+		make(&d, places[i].names);
+		assert_int_equal(dcp_scan(t_dir_path(&d, "run"), &scan, NULL), 0);
+		for (size_t k = 0; k < scan.n; k++)
+			snprintf(got + strlen(got), sizeof(got) - strlen(got),
+				 scan.found[k].complete ? "%s%s=%s" : "%s[%s=%s]", k ? " " : "",
+				 scan.found[k].name, scan.found[k].where);
+		assert_string_equal(got, places[i].found);
 		dcp_scan_finish(&scan);
 		t_dir_remove(&d);
 	}
@@ -324,6 +371,7 @@ int main(void)
 		cmocka_unit_test(scan_table),
 		cmocka_unit_test(tags_of_a_source),
 		cmocka_unit_test(beginnings),
+		cmocka_unit_test(places_of_a_run),
 		cmocka_unit_test(commit_time_is_that_of_the_mark),
 	};
 	return cmocka_run_group_tests_name("scan", tests, NULL, NULL);
