@@ -109,9 +109,17 @@ enum dcp_index_stmt {
 
 struct dcp_index_conn {
 	struct dcp_index_conn *next;
+	const struct dcp_index *ix;
 	sqlite3 *db;
 	sqlite3_stmt *stmt[DCP_STMT_COUNT]; /* prepared at first use */
 };
+
+struct dcp_index_pool {
+	pthread_mutex_t lock;        /* what follows */
+	struct dcp_index_conn *idle; /* the last used first */
+	unsigned n, max;
+};
+#define DCP_INDEX_IDLE 16 /* of an index that has a pool of its own */
 
 struct dcp_index_fact {
 	const char *name, *value;
@@ -124,10 +132,8 @@ struct dcp_index {
 	sqlite3_vfs vfs;
 	bool has_vfs;
 	char vfs_name[40];
-	pthread_mutex_t lock;
-	struct dcp_index_conn *idle; /* lock */
-	unsigned nidle;              /* lock */
-	struct dcp_arena arena;      /* of what follows */
+	struct dcp_index_pool own, *pool;
+	struct dcp_arena arena; /* of what follows */
 	struct dcp_index_fact *facts;
 	size_t nfacts;
 	struct dcp_file_id *files;
@@ -140,6 +146,15 @@ struct dcp_index {
 int dcp_index_open_fd(int fd, const char *path, struct dcp_index **out, struct dcp_err *err);
 int dcp_index_open_image(void *image, size_t n, struct dcp_index **out, struct dcp_err *err);
 
+/* ---- index_pool.c: connections to it ---- */
+
+void dcp_index_pool_init(struct dcp_index_pool *pool, unsigned max);
+void dcp_index_pool_finish(struct dcp_index_pool *pool);
+/* Close the idle connections to @ix; NULL: to any. */
+void dcp_index_pool_forget(struct dcp_index_pool *pool, const struct dcp_index *ix);
+
+/* A new one. -EIO, -EBADMSG, -ENOMEM. */
+int dcp_index_conn_open(struct dcp_index *ix, struct dcp_index_conn **out, struct dcp_err *err);
 /* A connection for this thread alone, until it is put back. */
 int dcp_index_conn_get(struct dcp_index *ix, struct dcp_index_conn **out);
 void dcp_index_conn_put(struct dcp_index *ix, struct dcp_index_conn *c);

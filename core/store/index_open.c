@@ -17,25 +17,10 @@
 #include "core/store/index_int.h"
 #include "core/store/index_sql.h"
 
-enum { HEADER = 100, IDLE_MAX = 64 };
+enum { HEADER = 100 };
 
 /* Names within their limit, and the structs around them. */
 static const size_t arena_limit = DCP_INDEX_MAX_NAMES + (512u << 20);
-
-static const char *const sql[DCP_STMT_COUNT] = {
-	[DCP_STMT_TENSOR_BY_ID] = DCP_SQL_TENSOR_ROW DCP_SQL_BY_ID,
-	[DCP_STMT_TENSOR_BY_NAME] = DCP_SQL_TENSOR_ROW DCP_SQL_BY_NAME,
-	[DCP_STMT_TENSOR_BY_KEY] = DCP_SQL_TENSOR_ROW DCP_SQL_BY_KEY,
-	[DCP_STMT_TENSOR_SCAN] = DCP_SQL_TENSOR_ROW DCP_SQL_BEHIND,
-	[DCP_STMT_TENSOR_NAMES] = DCP_SQL_TENSOR_NAME DCP_SQL_BEHIND,
-	[DCP_STMT_OBJECT_BY_ID] = DCP_SQL_OBJECT_ROW DCP_SQL_BY_ID,
-	[DCP_STMT_OBJECT_BY_NAME] = DCP_SQL_OBJECT_ROW DCP_SQL_BY_NAME,
-	[DCP_STMT_OBJECT_BY_KEY] = DCP_SQL_OBJECT_ROW DCP_SQL_BY_KEY,
-	[DCP_STMT_OBJECT_SCAN] = DCP_SQL_OBJECT_ROW DCP_SQL_BEHIND,
-	[DCP_STMT_OBJECT_NAMES] = DCP_SQL_OBJECT_NAME DCP_SQL_BEHIND,
-	[DCP_STMT_TENSOR] = DCP_SQL_TENSOR,
-	[DCP_STMT_OBJECT] = DCP_SQL_OBJECT,
-};
 
 static const char *const schema[] = { DCP_SQL_TABLES, DCP_SQL_INDEXES };
 
@@ -91,106 +76,6 @@ int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *er
 	}
 	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s: %s", what,
 			db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
-}
-
-static void conn_close(struct dcp_index_conn *c)
-{
-	if (!c)
-		return;
-	for (size_t i = 0; i < DCP_STMT_COUNT; i++)
-		sqlite3_finalize(c->stmt[i]);
-	sqlite3_close(c->db);
-	free(c);
-}
-
-static void limit(sqlite3 *db)
-{
-	static const struct {
-		int what, value;
-	} limits[] = {
-		/* a row holds a key, a path, an error and either a blob or a text */
-		{ SQLITE_LIMIT_LENGTH, (int)(3 * DCP_INDEX_MAX_FIELD) },
-		{ SQLITE_LIMIT_SQL_LENGTH, 4096 },
-		{ SQLITE_LIMIT_COLUMN, 32 },
-		{ SQLITE_LIMIT_EXPR_DEPTH, 20 },
-		{ SQLITE_LIMIT_COMPOUND_SELECT, 1 },
-		{ SQLITE_LIMIT_FUNCTION_ARG, 8 },
-		{ SQLITE_LIMIT_ATTACHED, 0 },
-		{ SQLITE_LIMIT_TRIGGER_DEPTH, 1 },
-	};
-
-	for (size_t i = 0; i < DCP_LEN(limits); i++)
-		sqlite3_limit(db, limits[i].what, limits[i].value);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
-	sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-}
-
-static int conn_open(struct dcp_index *ix, struct dcp_index_conn **out, struct dcp_err *err)
-{
-	struct dcp_index_conn *c = calloc(1, sizeof(*c));
-	int rc;
-
-	if (!c)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
-	rc = sqlite3_open_v2("index", &c->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX,
-			     ix->vfs_name);
-	if (rc == SQLITE_OK) {
-		limit(c->db);
-		rc = sqlite3_exec(c->db, DCP_SQL_CONNECT, NULL, NULL, NULL);
-	}
-	if (rc != SQLITE_OK) {
-		rc = dcp_index_sql_fail(c->db, rc, "index", err);
-		conn_close(c);
-		return rc;
-	}
-	*out = c;
-	return 0;
-}
-
-int dcp_index_conn_get(struct dcp_index *ix, struct dcp_index_conn **out)
-{
-	struct dcp_index_conn *c;
-
-	pthread_mutex_lock(&ix->lock);
-	c = ix->idle;
-	if (c) {
-		ix->idle = c->next;
-		ix->nidle--;
-	}
-	pthread_mutex_unlock(&ix->lock);
-	if (!c)
-		return conn_open(ix, out, NULL);
-	*out = c;
-	return 0;
-}
-
-void dcp_index_conn_put(struct dcp_index *ix, struct dcp_index_conn *c)
-{
-	if (!c)
-		return;
-	pthread_mutex_lock(&ix->lock);
-	if (ix->nidle < IDLE_MAX) {
-		c->next = ix->idle;
-		ix->idle = c;
-		ix->nidle++;
-		c = NULL;
-	}
-	pthread_mutex_unlock(&ix->lock);
-	conn_close(c);
-}
-
-int dcp_index_conn_stmt(struct dcp_index_conn *c, enum dcp_index_stmt which, sqlite3_stmt **out)
-{
-	if (!c->stmt[which]) {
-		int rc = sqlite3_prepare_v3(c->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT,
-					    &c->stmt[which], NULL);
-
-		if (rc != SQLITE_OK)
-			return dcp_index_sql_fail(c->db, rc, "index", NULL);
-	}
-	*out = c->stmt[which];
-	return 0;
 }
 
 /* Is this an index of ours, of this schema, and all there? */
@@ -395,7 +280,7 @@ static int open_source(struct dcp_index *ix, struct dcp_index **out, struct dcp_
 			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "SQLite: %s", strerror(-code));
 	}
 	if (code == 0)
-		code = conn_open(ix, &c, err);
+		code = dcp_index_conn_open(ix, &c, err);
 	if (code == 0)
 		code = load(ix, c, err);
 	dcp_index_conn_put(ix, c);
@@ -414,7 +299,8 @@ static struct dcp_index *new_index(void)
 	if (!ix)
 		return NULL;
 	ix->fd = -1;
-	pthread_mutex_init(&ix->lock, NULL);
+	dcp_index_pool_init(&ix->own, DCP_INDEX_IDLE);
+	ix->pool = &ix->own;
 	dcp_arena_init(&ix->arena, arena_limit);
 	return ix;
 }
@@ -478,17 +364,12 @@ void dcp_index_close(struct dcp_index *ix)
 {
 	if (!ix)
 		return;
-	while (ix->idle) {
-		struct dcp_index_conn *next = ix->idle->next;
-
-		conn_close(ix->idle);
-		ix->idle = next;
-	}
+	dcp_index_pool_forget(ix->pool, ix);
 	if (ix->has_vfs)
 		sqlite3_vfs_unregister(&ix->vfs);
 	dcp_close_fd(&ix->fd);
 	sqlite3_free(ix->image);
-	pthread_mutex_destroy(&ix->lock);
+	dcp_index_pool_finish(&ix->own);
 	dcp_arena_finish(&ix->arena);
 	free(ix);
 }

@@ -59,7 +59,7 @@
 
 #define DCP_SQL_CONNECT                                                                        \
 	"PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA mmap_size=0; "           \
-	"PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-2048"
+	"PRAGMA query_only=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-512"
 
 #define DCP_SQL_META "SELECT name, value FROM meta"
 #define DCP_SQL_FILES                                                                          \

@@ -25,6 +25,7 @@
 struct dcp_err;
 struct dcp_files;
 struct dcp_index;
+struct dcp_index_pool;
 struct dcp_io_counts;
 struct dcp_log;
 
@@ -36,6 +37,11 @@ struct dcp_store_opts {
 	unsigned lock_wait_ms;  /* for another process building the same index; 0: 30 s */
 	struct dcp_io_counts
 		*counts; /* of what reads do (core/store/fetch.h); NULL: nobody asks */
+	struct dcp_index_pool
+		*pool;           /* for all versions opened with it; NULL: each has its own */
+	bool cached_only;        /* build nothing: -EAGAIN when that is what it takes */
+	bool (*stop)(void *ctx); /* asked while an index is built: -ECANCELED; NULL: never */
+	void *stop_ctx;
 	const struct dcp_progress *progress; /* until the version is open */
 	const struct dcp_log *log;           /* until it is closed */
 };
@@ -58,8 +64,7 @@ struct dcp_tag {
 };
 
 struct dcp_scan {
-	struct dcp_found
-		*found; /* by dcp_order_compare(): the last is the newest */
+	struct dcp_found *found; /* by dcp_order_compare(): the last is the newest */
 	size_t n;
 	bool single;
 	struct dcp_tag *tags; /* by name */
@@ -86,6 +91,7 @@ struct dcp_version;
 
 /*
  * -EINVAL when @found is not complete; -ESTALE when its files change while they are indexed;
+ * -EAGAIN and -ECANCELED as the options say;
  * otherwise what the adapter or the index gave, the version named in @err.
  */
 int dcp_version_open(const char *source, const struct dcp_found *found,

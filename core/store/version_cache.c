@@ -141,9 +141,9 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-int dcp_cache_lock(const char *path, unsigned wait_ms, bool *waited)
+int dcp_cache_lock(const struct dcp_store_opts *opts, const char *path, bool *waited)
 {
-	uint64_t until = now_ms() + (wait_ms ? wait_ms : WAIT_MS);
+	uint64_t until = now_ms() + (opts->lock_wait_ms ? opts->lock_wait_ms : WAIT_MS);
 	dcp_auto_free char *lock = lock_path(path);
 	int fd = -1;
 
@@ -155,6 +155,8 @@ int dcp_cache_lock(const char *path, unsigned wait_ms, bool *waited)
 
 		if (code != 0)
 			return code < 0 ? code : fd;
+		if (dcp_stopped(opts))
+			return -ECANCELED;
 		if (now_ms() >= until)
 			return -EBUSY;
 		*waited = true;

@@ -69,11 +69,25 @@ int dcp_cache_mkdirs(const char *path);
 
 /*
  * Be the only process that builds @path. Returns a descriptor to unlock, -EBUSY when another
- * one has been building for @wait_ms, or what opening the lock file gave. @waited: another one
- * was building.
+ * one has been building for lock_wait_ms, -ECANCELED, or what opening the lock file gave.
+ * @waited: another one was building.
  */
-int dcp_cache_lock(const char *path, unsigned wait_ms, bool *waited);
+int dcp_cache_lock(const struct dcp_store_opts *opts, const char *path, bool *waited);
 void dcp_cache_unlock(const char *path, int fd);
+
+/* ---- version_stop.c: a build that nobody waits for any more ---- */
+
+static inline bool dcp_stopped(const struct dcp_store_opts *opts)
+{
+	return opts->stop && opts->stop(opts->stop_ctx);
+}
+
+/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */
+struct dcp_stopper {
+	const struct dcp_sink *to;
+	const struct dcp_store_opts *opts;
+};
+struct dcp_sink dcp_stopper_sink(struct dcp_stopper *s);
 
 /* ---- version_fresh.c: is an index still true? ---- */
 

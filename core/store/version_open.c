@@ -14,6 +14,7 @@
 #include "core/parse/dir.h"
 #include "core/store/files.h"
 #include "core/store/index.h"
+#include "core/store/index_pool.h"
 #include "core/store/unpack.h"
 #include "core/store/version_int.h"
 
@@ -115,6 +116,11 @@ static int unpack_input(void *ctx, const char *name, struct dcp_input *out, stru
 	return 0;
 }
 
+static int canceled(struct dcp_err *err)
+{
+	return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "indexing was called off");
+}
+
 /* @ours: it was the index that failed, not the checkpoint. */
 static int load(struct opening *o, const char *path, bool *ours, struct dcp_err *err)
 {
@@ -125,7 +131,8 @@ static int load(struct opening *o, const char *path, bool *ours, struct dcp_err 
 			       .log = o->opts->log,
 			       .uncommitted = o->found->uncommitted };
 	struct dcp_index_writer *w;
-	struct dcp_sink sink;
+	struct dcp_sink sink, told;
+	struct dcp_stopper stopper = { &sink, o->opts };
 	int code = dcp_index_create(path, &w, err);
 
 	*ours = true;
@@ -133,17 +140,20 @@ static int load(struct opening *o, const char *path, bool *ours, struct dcp_err 
 		return code;
 	sink = dcp_index_sink(w, o->dir.fd);
 	dcp_index_unpack_with(w, o->v->unpack);
-	in.sink = &sink;
+	told = dcp_stopper_sink(&stopper);
+	in.sink = &told;
 	code = tell_facts(o, &sink);
 	if (code == 0)
 		code = o->v->format->load(&in, err);
+	if (code == 0 && dcp_stopped(o->opts)) /* writing it out takes a while, too */
+		code = -ECANCELED;
 	if (dcp_index_writer_error(w, err) < 0)
 		code = dcp_index_writer_error(w, NULL);
 	else
 		*ours = code >= 0;
 	if (code < 0) {
 		dcp_index_abandon(w);
-		return code;
+		return code == -ECANCELED ? canceled(err) : code;
 	}
 	return dcp_index_commit(w, &o->v->index, err);
 }
@@ -161,8 +171,9 @@ static int lock_cache(struct opening *o, bool *waited)
 	int code = dcp_cache_mkdirs(o->v->index_path);
 
 	if (code == 0)
-		code = dcp_cache_lock(o->v->index_path, o->opts->lock_wait_ms, waited);
-	if (code >= 0 || code == -ENOLCK || code == -ENOTSUP || code == -ENOSYS)
+		code = dcp_cache_lock(o->opts, o->v->index_path, waited);
+	if (code >= 0 || code == -ECANCELED || code == -ENOLCK || code == -ENOTSUP ||
+	    code == -ENOSYS)
 		return code; /* without locks two may build: the later rename wins */
 	dcp_fail(&err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", o->v->index_path,
 		 code == -EBUSY ? "another process is still building it" : strerror(-code));
@@ -199,6 +210,8 @@ static int build(struct opening *o, struct dcp_err *err)
 
 	if (o->v->index_path) {
 		lock = lock_cache(o, &waited);
+		if (lock == -ECANCELED)
+			return canceled(err);
 		/* somebody else may have built it while we waited */
 		if (lock >= 0 && (waited || !o->opts->rebuild) && take_cached(o, waited) == 0) {
 			dcp_cache_unlock(o->v->index_path, lock);
@@ -271,6 +284,8 @@ static int obtain(struct opening *o, struct dcp_err *err)
 
 	if (o->v->index_path && !o->opts->rebuild && take_cached(o, false) == 0)
 		return 0;
+	if (o->opts->cached_only)
+		return dcp_fail(err, -EAGAIN, DCP_ERR_NO_OFFSET, "not indexed yet");
 	code = build(o, err);
 	for (int i = 1; code == -ESTALE && i < MAX_BUILDS; i++) {
 		dcp_index_close(o->v->index);
@@ -345,6 +360,8 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	if (code == 0)
 		code = obtain(&o, err);
 	if (code == 0) {
+		if (opts->pool)
+			dcp_index_share(o.v->index, opts->pool);
 		ids = dcp_index_files(o.v->index, &n);
 		o.v->generation = generation(o.v);
 		code = dcp_files_create(o.v->dirfd, ids, n, !opts->no_map, o.v->unpack,

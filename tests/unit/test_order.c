@@ -124,7 +124,8 @@ static void is_an_order(void **state)
 		for (size_t k = 0; k < n; k++) {
 			int d = dcp_order_compare(all[i], 0, all[k], 0);
 
-			assert_int_equal(sign(d), -sign(dcp_order_compare(all[k], 0, all[i], 0)));
+			assert_int_equal(sign(d),
+					 -sign(dcp_order_compare(all[k], 0, all[i], 0)));
 			assert_int_equal(d == 0, strcmp(all[i], all[k]) == 0);
 			for (size_t j = 0; d < 0 && j < n; j++)
 				if (dcp_order_compare(all[k], 0, all[j], 0) < 0 &&
@@ -138,7 +139,8 @@ static void some_say_that_they_are_not_done(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(unfinished); i++) {
 		t_case(unfinished[i].name);
-		assert_int_equal(dcp_order_is_unfinished(unfinished[i].name), unfinished[i].want);
+		assert_int_equal(dcp_order_is_unfinished(unfinished[i].name),
+				 unfinished[i].want);
 	}
 }
 

@@ -2,11 +2,12 @@
 /*
  * A version is opened from the cache when that is true, and indexed otherwise.
  *
- * covers: version_open, version_fresh
+ * covers: version_open, version_fresh, version_stop
  */
 #include "tests/unit/t.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -405,6 +406,89 @@ static void by_scan_as_a_caller_would(void **state)
 	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 1); /* one directory, one index */
 }
 
+static void only_what_is_cached(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *v = NULL;
+	struct dcp_err err = { 0 };
+
+	p->opts.cached_only = true;
+	assert_int_equal(dcp_version_open(p->source, &t_version_step_1, &p->opts, &v, &err),
+			 -EAGAIN);
+	t_assert_says(&err, "step-1: not indexed yet");
+	assert_int_equal(t_fake.loads, 0);
+	p->opts.cached_only = false;
+	t_version_let_time_pass(p);
+	p->opts.cached_only = true;
+	t_fake.loads = 0;
+	v = t_version_open(p);
+	assert_false(dcp_version_was_built(v));
+	dcp_version_close(v);
+	t_case("what is there is not true any more");
+	touch(p);
+	assert_int_equal(dcp_version_open(p->source, &t_version_step_1, &p->opts, &v, &err),
+			 -EAGAIN);
+	assert_int_equal(t_fake.loads, 0);
+}
+
+/* Says yes from the @left-th question on. */
+struct patience {
+	unsigned left, asked;
+};
+
+static bool stop(void *ctx)
+{
+	struct patience *p = ctx;
+
+	p->asked++;
+	return p->asked > p->left;
+}
+
+/* Whenever that is said: nothing is left of it, and the next one succeeds. */
+static void called_off(void **state)
+{
+	struct t_version *p = *state;
+	struct patience patience = { 0 };
+	struct dcp_version *v = NULL;
+	struct dcp_err err = { 0 };
+	unsigned n = 0;
+
+	p->opts.stop = stop;
+	p->opts.stop_ctx = &patience;
+	for (;; n++) {
+		patience = (struct patience){ .left = n };
+		if (dcp_version_open(p->source, &t_version_step_1, &p->opts, &v, &err) == 0)
+			break;
+		assert_int_equal(err.code, -ECANCELED);
+		t_assert_says(&err, "step-1: indexing was called off");
+		assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 0);
+	}
+	assert_true(n >= 9); /* files, tensors, facts, the lock, the end */
+	t_version_check(v);
+	dcp_version_close(v);
+	assert_int_equal(p->warnings, 0);
+}
+
+static void called_off_while_another_builds(void **state)
+{
+	struct t_version *p = *state;
+	struct patience patience = { .left = 2 };
+	struct dcp_version *v = NULL;
+	char lock[600];
+	int fd;
+
+	snprintf(lock, sizeof(lock), "%s.lock", t_version_index_path(p));
+	fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	p->opts.rebuild = true;
+	p->opts.stop = stop;
+	p->opts.stop_ctx = &patience;
+	assert_int_equal(dcp_version_open(p->source, &t_version_step_1, &p->opts, &v, NULL),
+			 -ECANCELED);
+	assert_int_equal(p->warnings, 0);
+	close(fd);
+}
+
 int main(void)
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
@@ -421,6 +505,9 @@ int main(void)
 		AT_PLACE(what_cannot_be_opened),
 		AT_PLACE(progress_is_passed_on),
 		AT_PLACE(by_scan_as_a_caller_would),
+		AT_PLACE(only_what_is_cached),
+		AT_PLACE(called_off),
+		AT_PLACE(called_off_while_another_builds),
 	};
 	return cmocka_run_group_tests_name("version", tests, NULL, NULL);
 }
