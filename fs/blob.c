@@ -16,6 +16,7 @@
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/model.h"
+#include "fs/opener.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
 

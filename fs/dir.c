@@ -14,6 +14,7 @@
 #include "fs/dir_int.h"
 #include "fs/fs.h"
 #include "fs/layouts.h"
+#include "fs/opener.h"
 #include "fs/ranks.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
@@ -99,17 +100,24 @@ static uint64_t ino_of_child(struct dcpfs *fs, struct dcpfs_ino dir, enum dcpfs_
 	return kind == DCPFS_LATEST && !row ? 0 : dcpfs_ino_pack(dir.slot, kind, row);
 }
 
+/* Its name costs nothing; whoever enters it has it opened. */
 static int lookup_version(struct dcpfs *fs, const char *name, uint64_t *ino)
 {
 	struct dcpfs_version *ver = dcpfs_version_by_name(fs, name);
-	int rc;
+	int rc = ver && !dcpfs_version_refusal(ver) ? 0 : -ENOENT;
 
-	if (!ver)
-		return -ENOENT;
-	rc = dcpfs_version_open(fs, ver, NULL);
-	*ino = dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0);
+	if (rc == 0)
+		*ino = dcpfs_ino_pack(ver->slot, DCPFS_VERSION, 0);
 	dcpfs_version_put(ver);
 	return rc;
+}
+
+/* Reached through the directory of a version (not of a rank: that is below one). */
+static int enter(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_version *ver)
+{
+	int rc = dir.kind == DCPFS_VERSION && !ver->of ? dcpfs_version_open(fs, ver, NULL) : 0;
+
+	return rc == -ENOENT ? -ESTALE : rc; /* ENOENT would say that the name is free */
 }
 
 /* A name below shard/: one that no layout has is told in the log, where the user of a shell
@@ -220,7 +228,9 @@ int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *
 		if (!ver)
 			return -ESTALE;
 	}
-	rc = lookup_in(fs, dir, ver, name, ino, st);
+	rc = ver && strcmp(name, ".") && strcmp(name, "..") ? enter(fs, dir, ver) : 0;
+	if (rc == 0)
+		rc = lookup_in(fs, dir, ver, name, ino, st);
 	if (rc == 0 && st)
 		rc = dcpfs_getattr(fs, *ino, st);
 	dcpfs_version_put(ver);
@@ -370,8 +380,9 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 		ver = dcpfs_version_by_slot(fs, dir.slot);
 		if (!ver)
 			return -ESTALE;
+		rc = enter(fs, dir, ver);
 	}
-	if (list_fixed(&l, dir, ver, ino, after)) {
+	if (rc == 0 && list_fixed(&l, dir, ver, ino, after)) {
 		if (dir.kind == DCPFS_ROOT)
 			list_versions(&l, after);
 		else if (dir.kind == DCPFS_TAGS_DIR)

@@ -17,6 +17,7 @@
 #include "fs/hot.h"
 #include "fs/ino.h"
 #include "fs/model.h"
+#include "fs/opener.h"
 #include "fs/ranks.h"
 #include "fs/text.h"
 #include "fs/tree.h"
@@ -145,13 +146,26 @@ static void put_chain(struct dcpfs *fs, struct dcpfs_file *f)
 	}
 }
 
+/* The directories of a version, whose listings the kernel keeps. */
+static void drop_dirs(const struct dcpfs_kernel *k, uint32_t slot)
+{
+	for (unsigned i = 0; i < DCPFS_KIND_COUNT; i++) {
+		const struct dcpfs_node *node = dcpfs_node((enum dcpfs_kind)i);
+
+		if (node->type == DCPFS_DIR &&
+		    (node->kind == DCPFS_VERSION || node->parent == DCPFS_VERSION))
+			k->drop(k->ctx, dcpfs_ino_pack(slot, node->kind, 0));
+	}
+}
+
 void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver)
 {
+	const struct dcpfs_kernel *k = fs->opts.kernel;
 	struct dcpfs_cache *c = fs->files;
 	struct dcpfs_file *out = NULL, *newer;
 
 	pthread_mutex_lock(&c->lock);
-	ver->gone = true;
+	__atomic_store_n(&ver->gone, true, __ATOMIC_RELEASE);
 	for (struct dcpfs_file *f = c->oldest; f; f = newer) {
 		newer = f->newer;
 		if (f->ver != ver)
@@ -161,7 +175,17 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver)
 		out = f;
 	}
 	pthread_mutex_unlock(&c->lock);
+	for (struct dcpfs_file *f = out; f && k; f = f->next)
+		k->drop(k->ctx, f->ino);
+	if (k)
+		drop_dirs(k, ver->slot);
 	put_chain(fs, out);
+}
+
+/* Did the version leave the list? What is still open of it answers no more. */
+static bool is_gone(const struct dcpfs_file *f)
+{
+	return f->ver && __atomic_load_n(&f->ver->gone, __ATOMIC_ACQUIRE);
 }
 
 static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
@@ -192,7 +216,7 @@ static struct dcpfs_file *insert(struct dcpfs *fs, struct dcpfs_file *f)
 		f->next = NULL;
 		out = f;
 		f = other;
-	} else if (!f->ver || !f->ver->gone) {
+	} else if (!is_gone(f)) {
 		struct dcpfs_file **b = bucket_of(c, f->ino);
 
 		f->next = *b;
@@ -419,6 +443,8 @@ int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
 {
 	int rc = f->view ? dcp_view_check(f->view) : 0;
 
+	if (is_gone(f))
+		return -ESTALE;
 	return rc < 0 ? dcpfs_file_failed(fs, f, 0, rc) : 0;
 }
 
@@ -496,6 +522,8 @@ int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, s
 {
 	int rc = 0;
 
+	if (is_gone(f))
+		return -ESTALE;
 	if (f->view) {
 		rc = dcp_view_iov(f->view, off, n, iov, max);
 	} else if (f->model.size) {
@@ -512,6 +540,8 @@ int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 {
 	int rc = 0;
 
+	if (is_gone(f))
+		return -ESTALE;
 	if (f->model.size)
 		return model_read(fs, f, off, buf, n); /* its parts note what fails */
 	if (f->view)

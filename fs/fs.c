@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/store/index.h"
+#include "core/store/index_pool.h"
 #include "fs/dir_int.h"
 #include "fs/errors.h"
 #include "fs/file.h"
@@ -18,9 +19,15 @@
 #include "fs/ino.h"
 #include "fs/keys.h"
 #include "fs/layouts.h"
+#include "fs/opener.h"
 #include "fs/ranks.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
+
+enum {
+	IDLE_CONNECTIONS = 16, /* to indexes: one a worker, and some */
+	GRACE_MS = 300,        /* in which a source that is broken altogether is found out */
+};
 
 /* Who owns what is shown, and who may read it: as the source, unless the options say. */
 static void choose_owner(struct dcpfs *fs, const struct stat *source)
@@ -57,6 +64,39 @@ static int find_layouts(struct dcpfs *fs, struct dcp_err *err)
 	return dcpfs_layouts_create(&opts, &fs->layouts, err);
 }
 
+/* Its parts, empty. */
+static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
+{
+	fs->errors = dcpfs_errors_create();
+	fs->files = dcpfs_cache_create();
+	fs->hot = opts->passthrough_mib
+			  ? dcpfs_hot_create((uint64_t)opts->passthrough_mib << 20)
+			  : NULL;
+	fs->ranks = dcpfs_ranks_create();
+	fs->keys = dcpfs_keys_create();
+	fs->opener = dcpfs_opener_create();
+	if (!fs->errors || !fs->files || !fs->ranks || !fs->keys || !fs->opener ||
+	    (!fs->hot && opts->passthrough_mib))
+		return -ENOMEM;
+	return dcp_index_pool_create(IDLE_CONNECTIONS, &fs->pool);
+}
+
+/* A checkpoint that is all there is to show is waited for. */
+static int open_first(struct dcpfs *fs, struct dcp_err *err)
+{
+	int rc = 0;
+
+	fs->opts.store.pool = fs->pool;
+	if (fs->scan.single && fs->nversions)
+		rc = dcpfs_version_open(fs, fs->versions[0], err);
+	else if (fs->opts.foreground)
+		fs->progress = fs->opts.store.progress;
+	fs->opts.store.progress = NULL; /* for who waits now: it is no matter of many threads */
+	if (rc == 0)
+		rc = dcpfs_opener_start(fs);
+	return rc < 0 ? rc : dcpfs_opener_first(fs, GRACE_MS, err);
+}
+
 int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err)
 {
 	struct dcpfs *fs;
@@ -75,22 +115,13 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 		memcpy(fs->id, &fs->started, sizeof(fs->started));
 	pthread_rwlock_init(&fs->lock, NULL);
 	choose_owner(fs, &st);
-	fs->errors = dcpfs_errors_create();
-	fs->files = dcpfs_cache_create();
-	fs->hot = opts->passthrough_mib
-			  ? dcpfs_hot_create((uint64_t)opts->passthrough_mib << 20)
-			  : NULL;
-	fs->ranks = dcpfs_ranks_create();
-	fs->keys = dcpfs_keys_create();
-	rc = fs->errors && fs->files && fs->ranks && fs->keys &&
-			     (fs->hot || !opts->passthrough_mib)
-		     ? 0
-		     : -ENOMEM;
+	rc = make_parts(fs, opts);
 	if (rc == 0)
 		rc = find_layouts(fs, err);
 	if (rc == 0)
-		rc = dcpfs_versions_refresh(fs, true, err);
-	fs->opts.store.progress = NULL; /* for who waits now: it is no matter of many threads */
+		rc = dcpfs_versions_refresh(fs, err);
+	if (rc == 0)
+		rc = open_first(fs, err);
 	if (rc < 0) {
 		dcpfs_destroy(fs);
 		return rc;
@@ -105,6 +136,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 {
 	if (!fs)
 		return;
+	dcpfs_opener_stop(fs);
 	dcpfs_cache_destroy(fs);
 	dcpfs_hot_destroy(fs->hot);
 	dcpfs_ranks_destroy(fs->ranks);
@@ -112,6 +144,8 @@ void dcpfs_destroy(struct dcpfs *fs)
 	for (size_t i = 0; i < fs->nversions; i++)
 		dcpfs_version_put(fs->versions[i]);
 	free(fs->versions);
+	dcp_index_pool_destroy(fs->pool);
+	dcpfs_opener_destroy(fs->opener);
 	dcpfs_layouts_destroy(fs->layouts);
 	dcp_scan_finish(&fs->scan);
 	dcpfs_errors_destroy(fs->errors);

@@ -15,7 +15,9 @@
 #include "core/store/version.h"
 #include "fs/stats.h"
 
+struct dcp_index_pool;
 struct dcp_log;
+struct dcp_progress;
 struct dcp_row;
 struct dcpfs_cache;
 struct dcpfs_errors;
@@ -23,7 +25,15 @@ struct dcpfs_hot;
 struct dcpfs_keys;
 struct dcpfs_layout;
 struct dcpfs_layouts;
+struct dcpfs_opener;
 struct dcpfs_ranks;
+
+/* What the session can do and knows. */
+struct dcpfs_kernel {
+	void (*drop)(void *ctx, uint64_t ino); /* what the kernel keeps of it is not true */
+	bool (*ended)(void *ctx);              /* or about to */
+	void *ctx;
+};
 
 struct dcpfs_opts {
 	const char *source;
@@ -42,8 +52,9 @@ struct dcpfs_opts {
 	unsigned poll_ms;           /* between looks at the source; 0: 2000 */
 	const char *const *layouts; /* files of --layout */
 	size_t nlayouts;
-	const char *layout_dir; /* the user's, with *.dcpl; NULL: none */
-	const char *fsname;     /* shown by mount(8); NULL: the source */
+	const char *layout_dir;            /* the user's, with *.dcpl; NULL: none */
+	const struct dcpfs_kernel *kernel; /* NULL: there is none */
+	const char *fsname;                /* shown by mount(8); NULL: the source */
 };
 
 /*
@@ -63,7 +74,8 @@ struct dcpfs_version {
 	int refused_code;      /* set before refused */
 	unsigned tries;        /* objects before this one that were refused alike */
 	int64_t again_ns;      /* CLOCK_MONOTONIC: not tried again before; the watcher's */
-	bool gone;             /* the cache's lock: it left the list, keep nothing of it */
+	bool trusted;          /* latest may lead to it before it was opened */
+	bool gone;             /* atomic: it left the list, keep and answer nothing of it */
 	struct dcpfs_version *of; /* a rank: the version, counted, whose v it has; else NULL */
 	const struct dcpfs_layout *layout; /* a rank's */
 	uint32_t rank;
@@ -83,18 +95,24 @@ struct dcpfs {
 	struct dcpfs_layouts *layouts;
 	struct dcpfs_ranks *ranks;
 	struct dcpfs_keys *keys;
-	uint64_t places; /* given; the refresher's */
+	struct dcpfs_opener *opener;
+	struct dcp_index_pool *pool;
+	const struct dcp_progress *progress; /* of the first build; the opener's */
+	uint64_t places;                     /* given; the refresher's */
+	bool scanned;                        /* the source was looked at; the refresher's */
 
 	pthread_rwlock_t lock;           /* the four below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */
 	size_t nversions;
-	struct dcpfs_version *latest; /* newest that opened; NULL: none */
+	struct dcpfs_version *latest; /* NULL: none */
 	struct dcp_scan scan;         /* the last look at the source: for incomplete.json */
 };
 
 /*
- * Look at the source and open the newest version that can be. -EINVAL and the like with the
- * reason when there is nothing to show. @opts is copied, its strings are borrowed.
+ * Look at the source, and begin to open its versions in the background. -EINVAL and the like
+ * with the reason when there is nothing to show: a source that is one checkpoint is opened
+ * here, of others it is known when all are refused within a moment. @opts is copied, what it
+ * points to is borrowed.
  */
 int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err);
 void dcpfs_destroy(struct dcpfs *fs);

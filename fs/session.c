@@ -23,6 +23,7 @@
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
@@ -33,6 +34,7 @@
 #include "fs/fs.h"
 #include "fs/hot.h"
 #include "fs/mounts.h"
+#include "fs/opener.h"
 #include "fs/ops.h"
 #include "fs/slabs.h"
 #include "fs/watch.h"
@@ -126,6 +128,42 @@ static ssize_t patched_writev(int fd, struct iovec *iov, int n, void *userdata)
 static const struct fuse_custom_io patched_io = { .read = plain_read,
 						  .writev = patched_writev };
 
+/* ---- what the rest of this room may ask of the session ---- */
+
+struct link {
+	struct fuse_session *se;
+	int dropping; /* atomic: threads between here and the kernel */
+	bool closing; /* atomic: its descriptor is about to be another's */
+};
+
+static void link_drop(void *ctx, uint64_t ino)
+{
+	struct link *l = ctx;
+
+	__atomic_add_fetch(&l->dropping, 1, __ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&l->closing, __ATOMIC_SEQ_CST))
+		fuse_lowlevel_notify_inval_inode(l->se, ino, 0, 0);
+	__atomic_sub_fetch(&l->dropping, 1, __ATOMIC_SEQ_CST);
+}
+
+static bool link_ended(void *ctx)
+{
+	const struct link *l = ctx;
+
+	return fuse_session_exited(l->se);
+}
+
+/* Who is in the kernel for longer than this waits for a page, and holds the descriptor. */
+static void link_close(struct link *l)
+{
+	__atomic_store_n(&l->closing, true, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < 20 && __atomic_load_n(&l->dropping, __ATOMIC_SEQ_CST); i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+}
+
+/* Some may wait for an index that is being built, and still others want to be answered. */
+enum { WORKERS = 64, IDLE_WORKERS = 10 };
+
 static int loop(struct fuse_session *se, unsigned threads)
 {
 	struct fuse_loop_config *config;
@@ -136,8 +174,8 @@ static int loop(struct fuse_session *se, unsigned threads)
 	config = fuse_loop_cfg_create();
 	if (!config)
 		return -ENOMEM;
-	fuse_loop_cfg_set_max_threads(config, threads ? threads : 10);
-	fuse_loop_cfg_set_idle_threads(config, threads ? threads : 10);
+	fuse_loop_cfg_set_max_threads(config, threads ? threads : WORKERS);
+	fuse_loop_cfg_set_idle_threads(config, threads ? threads : IDLE_WORKERS);
 	rc = fuse_session_loop_mt(se, config);
 	fuse_loop_cfg_destroy(config);
 	return rc > 0 ? 0 : rc; /* a signal's number: the way we are asked to end */
@@ -171,8 +209,9 @@ static int report(int pipe_fd, const struct word *w)
 }
 
 /* Helper of serve(): the session from before its mount to after it. */
-static int serve_mounted(struct fuse_session *se, struct dcpfs *fs, int pipe_fd, struct word *w)
+static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struct word *w)
 {
+	struct fuse_session *se = link->se;
 	struct dcpfs_watch *watch = NULL;
 	int rc;
 
@@ -194,7 +233,9 @@ static int serve_mounted(struct fuse_session *se, struct dcpfs *fs, int pipe_fd,
 		rc = loop(se, fs->opts.threads);
 	if (fs->hot)
 		dcpfs_hot_start(fs->hot, -1);
+	link_close(link);
 	fuse_session_unmount(se);
+	dcpfs_opener_stop(fs);
 	dcpfs_watch_stop(watch);
 	return rc;
 }
@@ -204,34 +245,40 @@ static void serve(const struct dcpfs_opts *opts, int pipe_fd, struct word *w)
 {
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	struct dcpfs_server server = { 0 };
-	struct fuse_session *se = NULL;
+	struct link link = { 0 };
+	struct dcpfs_kernel kernel = { link_drop, link_ended, &link };
+	struct dcpfs_opts ours = *opts;
 
-	w->stage = DCPFS_STAGE_SOURCE;
-	w->rc = dcpfs_fault_install();
-	if (w->rc == 0)
-		w->rc = dcpfs_create(opts, &server.fs, &w->err);
-	if (w->rc < 0)
-		goto out;
 	w->stage = DCPFS_STAGE_MOUNT;
+	ours.kernel = &kernel;
 	server.slabs = dcpfs_slabs_create(DCPFS_MAX_READ);
 	w->rc = server.slabs ? fuse_options(opts, &args) : -ENOMEM;
 	if (w->rc < 0)
 		goto out;
-	se = fuse_session_new(&args, &dcpfs_ops, dcpfs_ops_size, &server);
-	if (!se || fuse_set_signal_handlers(se) < 0) {
+	link.se = fuse_session_new(&args, &dcpfs_ops, dcpfs_ops_size, &server);
+	if (!link.se) {
 		w->rc = dcp_fail(&w->err, -EINVAL, DCP_ERR_NO_OFFSET, "cannot start a session");
 		goto out;
 	}
-	w->rc = serve_mounted(se, server.fs, pipe_fd, w);
-	fuse_remove_signal_handlers(se);
+	w->stage = DCPFS_STAGE_SOURCE;
+	w->rc = dcpfs_fault_install();
+	if (w->rc == 0)
+		w->rc = dcpfs_create(&ours, &server.fs, &w->err);
+	if (w->rc < 0)
+		goto out;
+	w->stage = DCPFS_STAGE_MOUNT;
+	w->rc = fuse_set_signal_handlers(link.se) < 0
+			? dcp_fail(&w->err, -EINVAL, DCP_ERR_NO_OFFSET, "no signal handlers")
+			: serve_mounted(&link, server.fs, pipe_fd, w);
+	fuse_remove_signal_handlers(link.se);
 out:
 	if (w->rc < 0 && w->stage != DCPFS_STAGE_SERVE)
 		report(pipe_fd, w);
-	if (se)
-		fuse_session_destroy(se);
+	dcpfs_destroy(server.fs);
+	if (link.se)
+		fuse_session_destroy(link.se);
 	fuse_opt_free_args(&args);
 	dcpfs_slabs_destroy(server.slabs);
-	dcpfs_destroy(server.fs);
 }
 
 /* Wait for the child's word, then ask the mount itself. */

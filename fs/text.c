@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/text.h"
+#include "fs/opener.h"
 
 #include <errno.h>
 #include <limits.h>

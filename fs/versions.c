@@ -9,12 +9,11 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
-#include "core/store/index.h"
-#include "fs/errors.h"
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/keys.h"
+#include "fs/opener.h"
 #include "fs/ranks.h"
 
 #define AGAIN_NS                                                                               \
@@ -80,66 +79,6 @@ struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place)
 	dcpfs_version_hold(best);
 	pthread_rwlock_unlock(&fs->lock);
 	return best;
-}
-
-const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
-{
-	return __atomic_load_n(&ver->refused, __ATOMIC_ACQUIRE);
-}
-
-/* Called with the lock of @ver held. */
-static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, int rc, const char *why)
-{
-	ver->refused_code = rc;
-	__atomic_store_n(&ver->refused, strdup(why), __ATOMIC_RELEASE);
-	dcpfs_errors_add(fs->errors, ver->name, NULL, why);
-}
-
-/* A version that is shown though not all of it can be read. */
-static void tell_broken(const struct dcpfs *fs, const struct dcp_version *v)
-{
-	const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
-
-	if (n->broken)
-		dcp_log(fs->opts.log, DCP_LOG_WARN,
-			"%s: %llu of %llu keys cannot be read (EIO); .dcpfs/errors.json of the "
-			"mount tells why",
-			dcp_version_name(v), (unsigned long long)n->broken,
-			(unsigned long long)(n->tensors + n->objects));
-}
-
-int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
-{
-	struct dcp_err why = { 0 };
-	struct dcp_version *v;
-	int rc = 0;
-
-	if (DCP_LIKELY(__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) != NULL))
-		return 0;
-	if (ver->of) {
-		rc = dcpfs_version_open(fs, ver->of, err);
-		if (rc == 0)
-			__atomic_store_n(&ver->v, ver->of->v, __ATOMIC_RELEASE);
-		return rc;
-	}
-	pthread_mutex_lock(&ver->lock);
-	if (ver->refused) {
-		rc = dcp_fail(err, ver->refused_code, DCP_ERR_NO_OFFSET, "%s", ver->refused);
-	} else if (!ver->v) {
-		rc = dcp_version_open(fs->opts.source, &ver->found, &fs->opts.store, &v, &why);
-		if (rc == 0) {
-			tell_broken(fs, v);
-			__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
-			dcpfs_keys_drop(fs->keys);
-		} else {
-			refuse(fs, ver, rc, why.msg);
-			if (!err && !ver->tries)
-				dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", why.msg);
-			dcp_fail(err, rc, why.off, "%s", why.msg);
-		}
-	}
-	pthread_mutex_unlock(&ver->lock);
-	return rc;
 }
 
 /* A slot for this content of the version: the hash decides, so a remount finds the same. */
@@ -219,6 +158,21 @@ static bool is_worth_a_try(struct dcpfs_version *ver)
 	return false;
 }
 
+/* What takes the place of a version that latest may lead to may be that, too, before it was
+ * opened: a name does not go while it is saved over. At the start everything may: it was
+ * there before us. */
+static bool inherits_trust(const struct dcpfs *fs, const char *name)
+{
+	for (size_t i = 0; i < fs->nversions; i++) {
+		const struct dcpfs_version *old = fs->versions[i];
+
+		if (strcmp(old->name, name) == 0)
+			return !dcpfs_version_refusal(old) &&
+			       (old->trusted || __atomic_load_n(&old->v, __ATOMIC_ACQUIRE));
+	}
+	return !fs->scanned;
+}
+
 /* Did files of an opened version change behind the same commit mark? */
 static bool went_stale(const struct dcpfs_version *ver)
 {
@@ -259,6 +213,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 			continue; /* out of memory: the next look finds it */
 		if (!old) {
 			ver->tries = tries;
+			ver->trusted = inherits_trust(fs, ver->name);
 			ver->place = place_of(fs, ver->name);
 		}
 		list[(*n)++] = ver;
@@ -270,12 +225,16 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 static void choose_latest(struct dcpfs *fs)
 {
 	fs->latest = NULL;
-	for (size_t i = fs->nversions; i-- > 0 && !fs->latest;)
-		if (__atomic_load_n(&fs->versions[i]->v, __ATOMIC_ACQUIRE))
-			fs->latest = fs->versions[i];
+	for (size_t i = fs->nversions; i-- > 0 && !fs->latest;) {
+		struct dcpfs_version *ver = fs->versions[i];
+
+		if (__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) ||
+		    (ver->trusted && !dcpfs_version_refusal(ver)))
+			fs->latest = ver;
+	}
 }
 
-static void set_latest(struct dcpfs *fs)
+void dcpfs_versions_choose_latest(struct dcpfs *fs)
 {
 	pthread_rwlock_wrlock(&fs->lock);
 	choose_latest(fs);
@@ -303,6 +262,7 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	fs->versions = list;
 	fs->nversions = n;
 	fs->scan = *scan;
+	fs->scanned = true;
 	choose_latest(fs);
 	pthread_rwlock_unlock(&fs->lock);
 	for (size_t i = 0; i < nold; i++) {
@@ -319,46 +279,15 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	dcp_scan_finish(&old_scan);
 }
 
-/* What a walk over the list met. A refusal that becomes the walk's own error is not logged. */
-struct walk {
-	struct dcp_err first; /* the first refusal */
-	int rc;               /* its code; 0: none yet */
-	bool opened;          /* one version at least can be shown */
-	bool owed;            /* first is news and was not said yet */
-};
-
-static void open_listed(struct dcpfs *fs, struct dcpfs_version *ver, struct walk *w)
-{
-	bool known = dcpfs_version_refusal(ver) != NULL || ver->tries;
-	struct dcp_err why = { 0 };
-	int rc = dcpfs_version_open(fs, ver, &why);
-
-	if (rc == 0) {
-		w->opened = true;
-		set_latest(fs);
-	} else if (w->rc == 0) {
-		w->first = why;
-		w->rc = rc;
-		w->owed = !known;
-	} else if (!known) {
-		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", why.msg);
-	}
-	if (w->opened && w->owed) {
-		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", w->first.msg);
-		w->owed = false;
-	}
-}
-
-int dcpfs_versions_refresh(struct dcpfs *fs, bool newest_only, struct dcp_err *err)
+int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_err *err)
 {
 	struct dcpfs_version **list;
-	struct walk walk = { 0 };
 	struct dcp_scan scan;
 	size_t n;
 	int rc;
 
 	rc = dcp_scan(fs->opts.source, &scan, err);
-	if ((rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR) && !newest_only)
+	if (fs->scanned && (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR))
 		scan = (struct dcp_scan){ 0 }; /* all versions were taken away */
 	else if (rc < 0)
 		return rc;
@@ -369,9 +298,5 @@ int dcpfs_versions_refresh(struct dcpfs *fs, bool newest_only, struct dcp_err *e
 	}
 	publish(fs, &scan, list, n);
 	dcpfs_count(&fs->stats, DCPFS_STAT_RESCANS, 1);
-	for (size_t i = n; i-- > 0 && !(newest_only && walk.opened);)
-		open_listed(fs, list[i], &walk);
-	if (n == 0 || walk.opened)
-		return 0;
-	return dcp_fail(err, walk.rc, walk.first.off, "%s", walk.first.msg);
+	return 0;
 }

@@ -21,19 +21,13 @@ struct dcpfs_version *dcpfs_version_hold(struct dcpfs_version *ver);
 void dcpfs_version_put(struct dcpfs_version *ver);
 
 /*
- * Its index, opened now if nobody did before (which may take as long as building one).
- * Returns 0, or the code of the refusal with its message in @err; the same every time.
- */
-int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err);
-/* Why it could not be opened, or NULL; valid as long as @ver. */
-const char *dcpfs_version_refusal(const struct dcpfs_version *ver);
-
-/*
- * Look at the source again: versions that came, went, were completed or rewritten. Versions
- * not opened yet are opened, newest first, so that latest and errors.json are right. One that
- * was refused for a reason that passes (descriptors, memory, files that changed just then) is
- * tried again, each time after twice as long.
+ * Look at the source again: versions that came, went, were completed or rewritten. What is new
+ * is for the opener to open. One that was refused for a reason that passes (descriptors,
+ * memory, files that changed just then) is new again, each time after twice as long.
  * One thread at a time (the watcher, or whoever creates the mount).
- * @newest_only: stop once one version could be opened.
  */
-int dcpfs_versions_refresh(struct dcpfs *fs, bool newest_only, struct dcp_err *err);
+int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_err *err);
+
+/* Let latest lead to the newest that was opened, or was there at the start and is not refused.
+ */
+void dcpfs_versions_choose_latest(struct dcpfs *fs);

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <time.h>
@@ -17,6 +18,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "fs/fs.h"
+#include "fs/opener.h"
 #include "fs/versions.h"
 
 enum {
@@ -34,22 +36,39 @@ struct dcpfs_watch {
 	int inotify;
 };
 
+/* The directory that @path lies in: a file that is replaced by another tells there. */
+static void watch_above(const struct dcpfs_watch *w, char *path)
+{
+	char *slash = strrchr(path, '/');
+
+	if (!slash)
+		return;
+	slash[slash == path] = '\0';
+	inotify_add_watch(w->inotify, path, EVENTS | IN_ONLYDIR);
+}
+
 /* Watch the source and each directory the last scan found; adding one again changes nothing. */
 static void add_watches(struct dcpfs_watch *w)
 {
 	struct dcpfs *fs = w->fs;
 	char path[PATH_MAX];
+	int n;
 
 	if (w->inotify < 0)
 		return;
-	inotify_add_watch(w->inotify, fs->opts.source, EVENTS);
+	n = snprintf(path, sizeof(path), "%s", fs->opts.source);
+	if (inotify_add_watch(w->inotify, path, EVENTS | IN_ONLYDIR) < 0 && n < PATH_MAX)
+		watch_above(w, path);
 	pthread_rwlock_rdlock(&fs->lock);
 	for (size_t i = 0; i < fs->scan.n; i++) {
-		int n = snprintf(path, sizeof(path), "%s/%s", fs->opts.source,
-				 fs->scan.found[i].where);
+		const char *where = fs->scan.found[i].where;
 
-		if (n > 0 && (size_t)n < sizeof(path))
-			inotify_add_watch(w->inotify, path, EVENTS);
+		n = snprintf(path, sizeof(path), "%s/%s", fs->opts.source, where);
+		if (!*where || n < 0 || (size_t)n >= sizeof(path))
+			continue;
+		inotify_add_watch(w->inotify, path, EVENTS | IN_ONLYDIR);
+		if (strchr(where, '/'))
+			watch_above(w, path);
 	}
 	pthread_rwlock_unlock(&fs->lock);
 }
@@ -99,8 +118,9 @@ static void *run(void *arg)
 		took = -now_ms();
 		add_watches(w);
 		err = (struct dcp_err){ .msg = "" };
-		if (dcpfs_versions_refresh(fs, false, &err) < 0 && *err.msg)
+		if (dcpfs_versions_refresh(fs, &err) < 0 && *err.msg)
 			dcp_log(fs->opts.log, DCP_LOG_INFO, "%s", err.msg);
+		dcpfs_opener_wake(fs);
 		took += now_ms();
 	} while (wait_for_change(
 		w, every,

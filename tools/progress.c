@@ -79,13 +79,15 @@ static void draw(void *ctx, uint64_t done, uint64_t total, const char *what)
 	char line[256];
 	int64_t now;
 
-	if (!p->on)
+	if (!what)
+		progress_finish(p);
+	if (!p->on || !what)
 		return;
 	now = now_ns();
 	if (now - p->start_ns < QUIET_NS || now - p->last_ns < BETWEEN_NS)
 		return;
 	p->last_ns = now;
-	out_text(&name, what ? what : "");
+	out_text(&name, what);
 	progress_line(line, sizeof(line), p->width, p->bytes, name.p ? name.p : "", done, total,
 		      now - p->start_ns);
 	fprintf(stderr, "\r%s\033[K", line);

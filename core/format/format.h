@@ -30,7 +30,8 @@ enum dcp_match {
 /* Room for the name of a group, its NUL included. */
 #define DCP_GROUP_MAX 256
 
-/* Optional: told now and then how far a load is. @done counts up to @total. */
+/* Optional: told now and then how far a load is. @done counts up to @total. @what is NULL when
+ * it is over and its caller goes on with something else. */
 struct dcp_progress {
 	void (*tell)(void *ctx, uint64_t done, uint64_t total, const char *what);
 	void *ctx;

@@ -79,10 +79,10 @@ void dcp_cache_unlock(const char *path, int fd);
 
 static inline bool dcp_stopped(const struct dcp_store_opts *opts)
 {
-	return opts->stop && opts->stop(opts->stop_ctx);
+	return opts->gate && opts->gate->stop(opts->gate->ctx);
 }
 
-/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */
+/* A sink in front of @to that fails with -ECANCELED as soon as the gate of @opts says so. */
 struct dcp_stopper {
 	const struct dcp_sink *to;
 	const struct dcp_store_opts *opts;
