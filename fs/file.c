@@ -44,6 +44,7 @@ struct dcpfs_cache {
 	struct dcpfs_file *bucket[BUCKETS];
 	struct dcpfs_file *oldest, *newest;
 	unsigned n;
+	size_t text; /* bytes */
 	/* Without OPEN a live file belongs to nobody: one of each is kept for a second. */
 	struct dcpfs_file *live[DCPFS_KIND_COUNT];
 };
@@ -114,6 +115,7 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 	*at = f->next;
 	unlink_use(c, f);
 	c->n--;
+	c->text -= f->text.n;
 }
 
 /* Files over the limit that nobody else uses, taken out; the caller puts the chain (by next).
@@ -122,11 +124,12 @@ static struct dcpfs_file *evict(struct dcpfs_cache *c)
 {
 	struct dcpfs_file *out = NULL, *f = c->oldest;
 
-	while (f && c->n > DCPFS_CACHE_FILES) {
+	while (f && (c->n > DCPFS_CACHE_FILES || c->text > DCPFS_CACHE_TEXT)) {
 		struct dcpfs_file *newer = f->newer;
+		bool helps = c->n > DCPFS_CACHE_FILES || f->text.n;
 
 		/* a second count comes from find(), under the lock, or from a second count */
-		if (__atomic_load_n(&f->refs, __ATOMIC_ACQUIRE) == 1) {
+		if (helps && __atomic_load_n(&f->refs, __ATOMIC_ACQUIRE) == 1) {
 			remove_file(c, f);
 			f->next = out;
 			out = f;
@@ -224,6 +227,7 @@ static struct dcpfs_file *insert(struct dcpfs *fs, struct dcpfs_file *f)
 		dcpfs_file_hold(f);
 		link_newest(c, f);
 		c->n++;
+		c->text += f->text.n;
 		out = evict(c);
 	}
 	pthread_mutex_unlock(&c->lock);

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,14 @@ static void raise_file_limit(void)
 		r.rlim_cur = r.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &r);
 	}
+}
+
+/* Each of a few dozen threads would keep what it freed in a heap of its own. */
+static void share_heap(void)
+{
+#ifdef M_ARENA_MAX
+	mallopt(M_ARENA_MAX, 2);
+#endif
 }
 
 /* Arguments for libfuse: ours, escaped where a source's name could hold a comma. */
@@ -331,6 +340,7 @@ int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 
 	fill_standard_fds();
 	raise_file_limit();
+	share_heap();
 	if (!opts->foreground) {
 		if (pipe2(fds, O_CLOEXEC) < 0 || (child = fork()) < 0)
 			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "cannot start: %m");
