@@ -7,8 +7,9 @@
  * table. Live files (.dcpfs/) are made anew at every open and belong to that open alone; where
  * the kernel skips OPEN, their text stands until the second is over, and their mtime says so.
  *
- * The cache is bounded: DCPFS_CACHE_FILES files, with DCPFS_CACHE_TEXT bytes of text besides what
- * is open. Generated text beyond a megabyte lies in an unlinked file, not in private memory.
+ * The cache is bounded: DCPFS_CACHE_FILES files, with DCPFS_CACHE_TEXT bytes of text besides
+ * what is open. Generated text beyond a megabyte lies in an unlinked file, not in private
+ * memory.
  */
 #pragma once
 #include <stddef.h>

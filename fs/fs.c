@@ -81,19 +81,18 @@ static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
 	return dcp_index_pool_create(IDLE_CONNECTIONS, &fs->pool);
 }
 
-/* A checkpoint that is all there is to show is waited for. */
+/* A checkpoint that is all there is to show is waited for, and how far it is may be shown. */
 static int open_first(struct dcpfs *fs, struct dcp_err *err)
 {
-	int rc = 0;
+	bool single = fs->scan.single && fs->nversions;
+	const struct dcp_progress *progress = fs->opts.store.progress;
+	int rc;
 
 	fs->opts.store.pool = fs->pool;
-	if (fs->scan.single && fs->nversions)
+	fs->opts.store.progress = NULL;
+	rc = dcpfs_opener_start(fs, single || fs->opts.foreground ? progress : NULL);
+	if (rc == 0 && single)
 		rc = dcpfs_version_open(fs, fs->versions[0], err);
-	else if (fs->opts.foreground)
-		fs->progress = fs->opts.store.progress;
-	fs->opts.store.progress = NULL; /* for who waits now: it is no matter of many threads */
-	if (rc == 0)
-		rc = dcpfs_opener_start(fs);
 	return rc < 0 ? rc : dcpfs_opener_first(fs, GRACE_MS, err);
 }
 
@@ -136,7 +135,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 {
 	if (!fs)
 		return;
-	dcpfs_opener_stop(fs);
+	dcpfs_opener_stop(fs, UINT_MAX);
 	dcpfs_cache_destroy(fs);
 	dcpfs_hot_destroy(fs->hot);
 	dcpfs_ranks_destroy(fs->ranks);

@@ -17,7 +17,6 @@
 
 struct dcp_index_pool;
 struct dcp_log;
-struct dcp_progress;
 struct dcp_row;
 struct dcpfs_cache;
 struct dcpfs_errors;
@@ -57,6 +56,8 @@ struct dcpfs_opts {
 	const char *fsname;                /* shown by mount(8); NULL: the source */
 };
 
+#define DCPFS_REFUSAL_MAX 512
+
 /*
  * What a slot stands for: a version as the mount knows it, or what one rank holds of one
  * (fs/ranks.h). Counted: the list holds one, every open file one, every rank one.
@@ -68,14 +69,15 @@ struct dcpfs_version {
 	char *name;
 	struct dcp_found found; /* strings in arena */
 	struct dcp_arena arena;
-	pthread_mutex_t lock;  /* opening */
-	struct dcp_version *v; /* set once under lock; else acquire-load: NULL until opened */
-	char *refused;         /* the same: why it cannot be opened */
-	int refused_code;      /* set before refused */
-	unsigned tries;        /* objects before this one that were refused alike */
-	int64_t again_ns;      /* CLOCK_MONOTONIC: not tried again before; the watcher's */
-	bool trusted;          /* latest may lead to it before it was opened */
-	bool gone;             /* atomic: it left the list, keep and answer nothing of it */
+	bool opening, unindexed; /* the opener's lock: somebody does; its index must be built */
+	struct dcp_version *v;   /* set once, by the opener; acquire-load: NULL until opened */
+	const char *refused;     /* the same: why it cannot be opened */
+	char *refusal;    /* DCPFS_REFUSAL_MAX bytes in arena; with refused_code, before */
+	int refused_code; /* refused is set */
+	unsigned tries;   /* objects before this one that were refused alike */
+	int64_t again_ns; /* CLOCK_MONOTONIC: not tried again before; the watcher's */
+	bool trusted;     /* latest may lead to it before it was opened */
+	bool gone;        /* atomic: it left the list, keep and answer nothing of it */
 	struct dcpfs_version *of; /* a rank: the version, counted, whose v it has; else NULL */
 	const struct dcpfs_layout *layout; /* a rank's */
 	uint32_t rank;
@@ -97,9 +99,8 @@ struct dcpfs {
 	struct dcpfs_keys *keys;
 	struct dcpfs_opener *opener;
 	struct dcp_index_pool *pool;
-	const struct dcp_progress *progress; /* of the first build; the opener's */
-	uint64_t places;                     /* given; the refresher's */
-	bool scanned;                        /* the source was looked at; the refresher's */
+	uint64_t places; /* given; the refresher's */
+	bool scanned;    /* the source was looked at; the refresher's */
 
 	pthread_rwlock_t lock;           /* the four below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */

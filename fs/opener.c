@@ -2,8 +2,10 @@
 #include "fs/opener.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,27 +18,32 @@
 #include "fs/keys.h"
 #include "fs/versions.h"
 
-enum { MAX_BUILDS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
+enum { BUILDERS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
 
-struct dcpfs_opener {
-	pthread_t thread;
-	bool running; /* the thread; of whoever starts and stops it */
-	bool stop;    /* atomic */
-
-	pthread_mutex_t lock; /* everything below; nothing is taken inside it */
-	pthread_cond_t changed;
-	unsigned building,
-		waiting; /* builds under way; those that wait to build for somebody */
-	bool woken;
-	bool opened, over; /* a version is open; the first walk over all of them is done */
-	bool held;         /* the first refusal is kept back: it may become the mount's own */
-	struct dcp_err first; /* the first refusal; no code: none */
+/* Somebody waits for a version; lies on his stack. */
+struct want {
+	struct dcpfs_version *ver;
+	struct want *next;
 };
 
-/* Who wants an index built. */
 struct builder {
 	struct dcpfs *fs;
-	bool background;
+	bool background; /* beside what is wanted */
+};
+
+struct dcpfs_opener {
+	struct builder builders[BUILDERS];
+	pthread_t thread[BUILDERS]; /* these two: of whoever starts and stops them */
+	unsigned nthreads;
+	bool stop; /* atomic */
+
+	pthread_mutex_t lock; /* everything below; inside it only the list's lock is taken */
+	pthread_cond_t changed;
+	struct want *wants;                  /* the last come first */
+	const struct dcp_progress *progress; /* of the next build */
+	bool opened, over; /* a version is open; there was nothing left to open */
+	bool held;         /* the first refusal is kept back: it may become the mount's own */
+	struct dcp_err first; /* the first refusal; no code: none */
 };
 
 struct dcpfs_opener *dcpfs_opener_create(void)
@@ -64,18 +71,19 @@ void dcpfs_opener_destroy(struct dcpfs_opener *o)
 	free(o);
 }
 
-static bool is_stopped(const struct dcpfs *fs)
+static bool is_stopped(void *ctx)
 {
+	const struct dcpfs *fs = ctx;
 	const struct dcpfs_kernel *k = fs->opts.kernel;
 
 	return __atomic_load_n(&fs->opener->stop, __ATOMIC_RELAXED) || (k && k->ended(k->ctx));
 }
 
-static struct timespec in_ms(unsigned ms)
+static struct timespec in_ms(clockid_t clock, unsigned ms)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	t.tv_sec += ms / 1000;
 	t.tv_nsec += (long)(ms % 1000) * 1000000;
 	if (t.tv_nsec >= 1000000000) {
@@ -85,52 +93,6 @@ static struct timespec in_ms(unsigned ms)
 	return t;
 }
 
-/* ---- builds ---- */
-
-static bool must_wait(const struct dcpfs_opener *o, const struct builder *b)
-{
-	return o->building + (b->background ? o->waiting : 0) >= MAX_BUILDS;
-}
-
-static int gate_begin(void *ctx)
-{
-	const struct builder *b = ctx;
-	struct dcpfs_opener *o = b->fs->opener;
-	int rc = 0;
-
-	pthread_mutex_lock(&o->lock);
-	o->waiting += !b->background;
-	while (rc == 0 && must_wait(o, b)) {
-		struct timespec soon = in_ms(LOOK_MS);
-
-		pthread_cond_timedwait(&o->changed, &o->lock, &soon);
-		if (is_stopped(b->fs))
-			rc = -ECANCELED;
-	}
-	o->waiting -= !b->background;
-	o->building += rc == 0;
-	pthread_mutex_unlock(&o->lock);
-	return rc;
-}
-
-static void gate_end(void *ctx)
-{
-	const struct builder *b = ctx;
-	struct dcpfs_opener *o = b->fs->opener;
-
-	pthread_mutex_lock(&o->lock);
-	o->building--;
-	pthread_cond_broadcast(&o->changed);
-	pthread_mutex_unlock(&o->lock);
-}
-
-static bool gate_stop(void *ctx)
-{
-	const struct builder *b = ctx;
-
-	return is_stopped(b->fs);
-}
-
 /* ---- one version ---- */
 
 const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
@@ -138,12 +100,22 @@ const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
 	return __atomic_load_n(&ver->refused, __ATOMIC_ACQUIRE);
 }
 
-/* Called with the lock of @ver held. */
-static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, int rc, const char *why)
+static bool is_open(const struct dcpfs_version *ver)
 {
-	ver->refused_code = rc;
-	__atomic_store_n(&ver->refused, strdup(why), __ATOMIC_RELEASE);
-	dcpfs_errors_add(fs->errors, ver->name, NULL, why);
+	return __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) != NULL;
+}
+
+static bool is_decided(const struct dcpfs_version *ver)
+{
+	return is_open(ver) || dcpfs_version_refusal(ver);
+}
+
+static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, const struct dcp_err *err)
+{
+	ver->refused_code = err->code;
+	snprintf(ver->refusal, DCPFS_REFUSAL_MAX, "%s", err->msg);
+	__atomic_store_n(&ver->refused, ver->refusal, __ATOMIC_RELEASE);
+	dcpfs_errors_add(fs->errors, ver->name, NULL, err->msg);
 }
 
 /* A version that is shown though not all of it can be read. */
@@ -159,174 +131,218 @@ static void tell_broken(const struct dcpfs *fs, const struct dcp_version *v)
 			(unsigned long long)(n->tensors + n->objects));
 }
 
-/* The lock of @ver is held. */
-static int open_locked(struct dcpfs *fs, struct dcpfs_version *ver, bool background,
-		       const struct dcp_progress *progress, struct dcp_err *err)
-{
-	struct builder b = { fs, background };
-	struct dcp_gate gate = { gate_begin, gate_end, gate_stop, &b };
-	struct dcp_store_opts opts = fs->opts.store;
-	struct dcp_version *v;
-	int rc;
-
-	if (ver->refused)
-		return dcp_fail(err, ver->refused_code, DCP_ERR_NO_OFFSET, "%s", ver->refused);
-	if (ver->v)
-		return 0;
-	opts.gate = &gate;
-	opts.progress = progress;
-	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, err);
-	if (rc == 0) {
-		tell_broken(fs, v);
-		__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
-	} else if (rc != -ECANCELED) {
-		refuse(fs, ver, rc, err->msg);
-	}
-	return rc;
-}
-
-/* How it went, for latest, by-key/ and who waits for the first. @err is news. */
+/* The lock is held. A refusal is said once, and the first not before it is known whether there
+ * is anything to show. */
 static void note(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
 		 const struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;
 
-	if (rc == 0)
-		dcpfs_keys_drop(fs->keys);
-	dcpfs_versions_choose_latest(fs);
-	pthread_mutex_lock(&o->lock);
 	o->opened |= rc == 0;
 	if (rc < 0 && o->held && !o->first.code)
 		o->first = *err;
 	else if (rc < 0 && !ver->tries)
 		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", err->msg);
-	pthread_cond_broadcast(&o->changed);
-	pthread_mutex_unlock(&o->lock);
 }
 
-static int open_it(struct dcpfs *fs, struct dcpfs_version *ver, bool background,
-		   const struct dcp_progress *progress, struct dcp_err *err)
+/*
+ * Open @ver, from the cache or, with @build, in any way, and say how that went. The lock is
+ * held, but not meanwhile; nobody else is opening @ver.
+ */
+static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 {
-	struct dcp_err why = { 0 };
-	bool news;
+	struct dcpfs_opener *o = fs->opener;
+	struct dcp_store_opts opts = fs->opts.store;
+	struct dcp_err err = { 0 };
+	struct dcp_version *v;
 	int rc;
 
-	pthread_mutex_lock(&ver->lock);
-	news = !ver->v && !ver->refused;
-	rc = open_locked(fs, ver, background, progress, &why);
-	pthread_mutex_unlock(&ver->lock);
-	if (news && rc != -ECANCELED)
-		note(fs, ver, rc, &why);
-	if (rc < 0 && err)
-		*err = why;
-	return rc;
+	opts.cached_only = !build;
+	opts.stop = is_stopped;
+	opts.stop_ctx = fs;
+	opts.progress = build ? o->progress : NULL;
+	if (!build)
+		opts.log = NULL; /* what is wrong with the cache is said by who builds */
+	if (build)
+		o->progress = NULL; /* nobody waits for the others */
+	ver->opening = true;
+	pthread_mutex_unlock(&o->lock);
+	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, &err);
+	if (opts.progress)
+		opts.progress->tell(opts.progress->ctx, 0, 0, NULL);
+	if (rc == 0) {
+		tell_broken(fs, v);
+		__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
+		dcpfs_keys_drop(fs->keys);
+	} else if (rc != -EAGAIN && rc != -ECANCELED) {
+		err.code = rc;
+		refuse(fs, ver, &err);
+	}
+	dcpfs_versions_choose_latest(fs);
+	pthread_mutex_lock(&o->lock);
+	ver->opening = false;
+	ver->unindexed = rc == -EAGAIN;
+	if (rc != -EAGAIN && rc != -ECANCELED)
+		note(fs, ver, rc, &err);
+	pthread_cond_broadcast(&o->changed);
+}
+
+static void unwant(struct dcpfs_opener *o, const struct want *w)
+{
+	struct want **at = &o->wants;
+
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+}
+
+/* Wait until it is decided, or the end. */
+static void await(struct dcpfs *fs, struct dcpfs_version *ver)
+{
+	struct dcpfs_opener *o = fs->opener;
+	struct want want = { ver, NULL };
+	bool wanted = false;
+
+	pthread_mutex_lock(&o->lock);
+	while (!is_decided(ver) && !is_stopped(fs)) {
+		struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
+
+		if (!ver->opening && !ver->unindexed) {
+			open_now(fs, ver, false);
+			continue;
+		}
+		if (!wanted) {
+			want.next = o->wants;
+			o->wants = &want;
+			wanted = true;
+			pthread_cond_broadcast(&o->changed);
+		}
+		pthread_cond_timedwait(&o->changed, &o->lock, &soon);
+	}
+	if (wanted)
+		unwant(o, &want);
+	pthread_mutex_unlock(&o->lock);
 }
 
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 {
 	int rc;
 
-	if (DCP_LIKELY(__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) != NULL))
+	if (DCP_LIKELY(is_open(ver)))
 		return 0;
-	if (!ver->of)
-		return open_it(fs, ver, false, fs->opts.store.progress, err);
-	rc = dcpfs_version_open(fs, ver->of, err);
-	if (rc == 0)
-		__atomic_store_n(&ver->v, ver->of->v, __ATOMIC_RELEASE);
-	return rc;
+	if (ver->of) {
+		rc = dcpfs_version_open(fs, ver->of, err);
+		if (rc == 0)
+			__atomic_store_n(&ver->v, ver->of->v, __ATOMIC_RELEASE);
+		return rc;
+	}
+	await(fs, ver);
+	if (is_open(ver))
+		return 0;
+	if (dcpfs_version_refusal(ver))
+		return dcp_fail(err, ver->refused_code, DCP_ERR_NO_OFFSET, "%s", ver->refusal);
+	return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "%s: the mount ends", ver->name);
 }
 
-/* ---- all of them, in the background ---- */
+/* ---- building ---- */
 
-/* The newest that nobody opened yet, counted. */
-static struct dcpfs_version *next(struct dcpfs *fs)
+/* What somebody wants, whoever came first; the lock is held. */
+static struct dcpfs_version *next_wanted(const struct dcpfs_opener *o)
+{
+	struct dcpfs_version *ver = NULL;
+
+	for (const struct want *w = o->wants; w; w = w->next)
+		if (!w->ver->opening && !is_decided(w->ver))
+			ver = w->ver;
+	return dcpfs_version_hold(ver);
+}
+
+/* The newest that nobody opened yet; the lock is held. */
+static struct dcpfs_version *next_listed(struct dcpfs *fs)
 {
 	struct dcpfs_version *ver = NULL;
 
 	pthread_rwlock_rdlock(&fs->lock);
 	for (size_t i = fs->nversions; i-- > 0 && !ver;)
-		if (!__atomic_load_n(&fs->versions[i]->v, __ATOMIC_ACQUIRE) &&
-		    !dcpfs_version_refusal(fs->versions[i]))
+		if (!fs->versions[i]->opening && !is_decided(fs->versions[i]))
 			ver = dcpfs_version_hold(fs->versions[i]);
 	pthread_rwlock_unlock(&fs->lock);
 	return ver;
 }
 
-static void open_all(struct dcpfs *fs)
-{
-	struct dcpfs_version *ver;
-	bool done = true;
-
-	while (done && !is_stopped(fs) && (ver = next(fs)) != NULL) {
-		const struct dcp_progress *progress = fs->progress;
-
-		open_it(fs, ver, true, progress, NULL);
-		if (progress)
-			progress->tell(progress->ctx, 0, 0, NULL);
-		fs->progress = NULL; /* nobody waits for the others */
-		/* out of memory for a refusal: when there is something new */
-		done = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) || dcpfs_version_refusal(ver);
-		dcpfs_version_put(ver);
-	}
-}
-
 static void *run(void *arg)
 {
-	struct dcpfs *fs = arg;
-	struct dcpfs_opener *o = fs->opener;
+	const struct builder *b = arg;
+	struct dcpfs_opener *o = b->fs->opener;
 
 	pthread_mutex_lock(&o->lock);
-	while (!is_stopped(fs)) {
-		o->woken = false;
-		pthread_mutex_unlock(&o->lock);
-		open_all(fs);
-		pthread_mutex_lock(&o->lock);
-		o->over = true;
-		pthread_cond_broadcast(&o->changed);
-		while (!o->woken && !is_stopped(fs))
-			pthread_cond_wait(&o->changed, &o->lock);
+	while (!is_stopped(b->fs)) {
+		struct dcpfs_version *ver = next_wanted(o);
+
+		if (!ver && b->background)
+			ver = next_listed(b->fs);
+		if (ver) {
+			open_now(b->fs, ver, true);
+			pthread_mutex_unlock(&o->lock);
+			dcpfs_version_put(ver);
+			pthread_mutex_lock(&o->lock);
+			continue;
+		}
+		if (b->background && !o->over) {
+			o->over = true;
+			pthread_cond_broadcast(&o->changed);
+		}
+		pthread_cond_wait(&o->changed, &o->lock);
 	}
 	pthread_mutex_unlock(&o->lock);
 	return NULL;
 }
 
-int dcpfs_opener_start(struct dcpfs *fs)
+int dcpfs_opener_start(struct dcpfs *fs, const struct dcp_progress *progress)
 {
+	struct dcpfs_opener *o = fs->opener;
 	sigset_t all, before;
-	int rc;
+	int rc = 0;
 
+	o->progress = progress;
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS); /* raised by the thread itself */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = -pthread_create(&fs->opener->thread, NULL, run, fs);
+	for (unsigned i = 0; rc == 0 && i < BUILDERS; i++) {
+		o->builders[i] = (struct builder){ fs, i == 0 };
+		rc = -pthread_create(&o->thread[i], NULL, run, &o->builders[i]);
+		o->nthreads += rc == 0;
+	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	fs->opener->running = rc == 0;
 	return rc;
 }
 
 void dcpfs_opener_wake(struct dcpfs *fs)
 {
 	pthread_mutex_lock(&fs->opener->lock);
-	fs->opener->woken = true;
 	pthread_cond_broadcast(&fs->opener->changed);
 	pthread_mutex_unlock(&fs->opener->lock);
 }
 
-void dcpfs_opener_stop(struct dcpfs *fs)
+bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms)
 {
-	if (!fs->opener)
-		return;
-	__atomic_store_n(&fs->opener->stop, true, __ATOMIC_RELAXED);
+	struct dcpfs_opener *o = fs->opener;
+	struct timespec until = in_ms(CLOCK_REALTIME, ms);
+
+	if (!o)
+		return true;
+	__atomic_store_n(&o->stop, true, __ATOMIC_RELAXED);
 	dcpfs_opener_wake(fs);
-	if (fs->opener->running)
-		pthread_join(fs->opener->thread, NULL);
-	fs->opener->running = false;
+	while (o->nthreads &&
+	       pthread_timedjoin_np(o->thread[o->nthreads - 1], NULL, &until) == 0)
+		o->nthreads--;
+	return o->nthreads == 0;
 }
 
 int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err)
 {
 	struct dcpfs_opener *o = fs->opener;
-	struct timespec until = in_ms(ms);
+	struct timespec until = in_ms(CLOCK_MONOTONIC, ms);
 	int rc = 0, late = 0;
 
 	pthread_mutex_lock(&o->lock);

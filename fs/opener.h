@@ -3,14 +3,16 @@
  * opener: opens versions: one at once for whoever asks, the others in the background, newest
  * first.
  *
- * Taking an index from the cache is a matter of milliseconds and done at once. Building one can
- * take minutes, so at most two are built at a time, those that somebody waits for before
- * those of the background. Whoever asks for a version that is being built waits for that one.
+ * Taking an index from the cache is a matter of milliseconds, and whoever asks does it.
+ * Building one can take minutes: two threads do that, one of them only for those who ask, so
+ * nobody waits for more than the version he asked for and those that others asked for before.
+ * The threads of whoever asks only wait, and can be sent home at any time.
  */
 #pragma once
 #include <stdbool.h>
 
 struct dcp_err;
+struct dcp_progress;
 struct dcpfs;
 struct dcpfs_opener;
 struct dcpfs_version;
@@ -19,12 +21,13 @@ struct dcpfs_opener *dcpfs_opener_create(void);
 /* When the thread has ended. Accepts NULL. */
 void dcpfs_opener_destroy(struct dcpfs_opener *o);
 
-/* Begin to open what the list has. 0 or -errno. */
-int dcpfs_opener_start(struct dcpfs *fs);
+/* Begin to open what the list has. @progress: of the first build, or NULL. 0 or -errno. */
+int dcpfs_opener_start(struct dcpfs *fs, const struct dcp_progress *progress);
 /* The list changed. */
 void dcpfs_opener_wake(struct dcpfs *fs);
-/* Call off what is being built, whoever waits for it, and join the thread. */
-void dcpfs_opener_stop(struct dcpfs *fs);
+/* Send home whoever waits, call off builds, and join the threads. False: one is still at work
+ * after @ms (parsing cannot be called off), and everything it uses must stay. */
+bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms);
 
 /*
  * Give the first version @ms to be opened. 0 when one is, when there are none, or when it takes

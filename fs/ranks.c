@@ -191,7 +191,6 @@ static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
 	r->found = ver->found;
 	r->layout = layout;
 	r->rank = rank;
-	pthread_mutex_init(&r->lock, NULL);
 	r->slot = take_slot(fs, hash_of(ver, layout, rank));
 	return r;
 }

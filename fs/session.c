@@ -171,15 +171,27 @@ static void link_close(struct link *l)
 }
 
 /* Some may wait for an index that is being built, and still others want to be answered. */
-enum { WORKERS = 64, IDLE_WORKERS = 10 };
+enum { WORKERS = 64, IDLE_WORKERS = 10, LAST_WORK_MS = 500 };
+
+/* A read may gather into a megabyte on the stack. That of the first thread grows when it is
+ * needed, which may be too late: then address space is short, and it would be a fault. */
+static void grow_stack(void)
+{
+	volatile char room[2 << 20];
+
+	room[0] = 0;
+	(void)room[0];
+}
 
 static int loop(struct fuse_session *se, unsigned threads)
 {
 	struct fuse_loop_config *config;
 	int rc;
 
-	if (threads == 1)
+	if (threads == 1) {
+		grow_stack();
 		return fuse_session_loop(se);
+	}
 	config = fuse_loop_cfg_create();
 	if (!config)
 		return -ENOMEM;
@@ -222,6 +234,7 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 {
 	struct fuse_session *se = link->se;
 	struct dcpfs_watch *watch = NULL;
+	bool ended;
 	int rc;
 
 	if (fuse_session_mount(se, fs->opts.mountpoint) < 0)
@@ -244,8 +257,10 @@ static int serve_mounted(struct link *link, struct dcpfs *fs, int pipe_fd, struc
 		dcpfs_hot_start(fs->hot, -1);
 	link_close(link);
 	fuse_session_unmount(se);
-	dcpfs_opener_stop(fs);
+	ended = dcpfs_opener_stop(fs, LAST_WORK_MS);
 	dcpfs_watch_stop(watch);
+	if (!ended)
+		_exit(rc < 0); /* all else is done, and what it uses must stay until the end */
 	return rc;
 }
 

@@ -36,8 +36,6 @@ void dcpfs_version_put(struct dcpfs_version *ver)
 		dcp_version_close(ver->v);
 	dcpfs_version_put(ver->of);
 	dcp_arena_finish(&ver->arena);
-	pthread_mutex_destroy(&ver->lock);
-	free(ver->refused);
 	free(ver);
 }
 
@@ -108,12 +106,13 @@ static struct dcpfs_version *new_version(struct dcpfs *fs, const struct dcp_foun
 		ver->found.group =
 			dcp_arena_strndup(&ver->arena, found->group, strlen(found->group));
 	ver->found.why = NULL;
-	if (!ver->name || !ver->found.where || (found->group && !ver->found.group)) {
+	ver->refusal = dcp_arena_alloc(&ver->arena, DCPFS_REFUSAL_MAX);
+	if (!ver->name || !ver->found.where || !ver->refusal ||
+	    (found->group && !ver->found.group)) {
 		dcp_arena_finish(&ver->arena);
 		free(ver);
 		return NULL;
 	}
-	pthread_mutex_init(&ver->lock, NULL);
 	ver->slot = choose_slot(fs, &ver->found, epoch);
 	return ver;
 }

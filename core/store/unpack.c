@@ -271,10 +271,11 @@ static int make_kept(struct job *j, bool waited, int *out, uint64_t *size, struc
 
 static int decode_once(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 {
+	const struct dcp_store_opts wait = { .lock_wait_ms = WAIT_MS };
 	bool waited = false;
 	int lock, rc = dcp_cache_mkdirs(j->path);
 
-	lock = rc < 0 ? rc : dcp_cache_lock(j->path, WAIT_MS, &waited);
+	lock = rc < 0 ? rc : dcp_cache_lock(&wait, j->path, &waited);
 	if (lock < 0 && lock != -ENOLCK && lock != -ENOTSUP && lock != -ENOSYS)
 		return dcp_fail(err, lock == -EBUSY ? -EBUSY : -EACCES, DCP_ERR_NO_OFFSET,
 				"%.300s: %s", j->path, strerror(-lock));

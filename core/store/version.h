@@ -29,14 +29,6 @@ struct dcp_index_pool;
 struct dcp_io_counts;
 struct dcp_log;
 
-/* Whether and when an index may be built: for a caller that opens many. */
-struct dcp_gate {
-	int (*begin)(void *ctx); /* may wait; a negative code is that of the opening */
-	void (*end)(void *ctx);  /* after each begin() that gave 0 */
-	bool (*stop)(void *ctx); /* asked all the while: give up with -ECANCELED? */
-	void *ctx;
-};
-
 struct dcp_store_opts {
 	const char *cache_dir;  /* where indexes live, e.g. ~/.cache/dcpfs; NULL: memory only */
 	const char *index_file; /* sidecar for a single checkpoint; NULL: in cache_dir */
@@ -46,8 +38,10 @@ struct dcp_store_opts {
 	struct dcp_io_counts
 		*counts; /* of what reads do (core/store/fetch.h); NULL: nobody asks */
 	struct dcp_index_pool
-		*pool; /* for all versions opened with it; NULL: each has its own */
-	const struct dcp_gate *gate; /* NULL: build at once, and to the end */
+		*pool;           /* for all versions opened with it; NULL: each has its own */
+	bool cached_only;        /* build nothing: -EAGAIN when that is what it takes */
+	bool (*stop)(void *ctx); /* asked while an index is built: give up with -ECANCELED? */
+	void *stop_ctx;
 	const struct dcp_progress *progress; /* until the version is open */
 	const struct dcp_log *log;           /* until it is closed */
 };
@@ -97,7 +91,7 @@ struct dcp_version;
 
 /*
  * -EINVAL when @found is not complete; -ESTALE when its files change while they are indexed;
- * what the gate says, or -ECANCELED;
+ * -EAGAIN and -ECANCELED as the options say;
  * otherwise what the adapter or the index gave, the version named in @err.
  */
 int dcp_version_open(const char *source, const struct dcp_found *found,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -44,10 +45,16 @@ int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const ch
 	return n < 0 ? -ENOMEM : 0;
 }
 
+static const char *base_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
 bool dcp_cache_is_own(const char *index_path, const char *name)
 {
-	const char *slash = index_path ? strrchr(index_path, '/') : NULL;
-	const char *base = slash ? slash + 1 : index_path;
+	const char *base = index_path ? base_of(index_path) : NULL;
 	size_t n = base ? strlen(base) : 0;
 
 	if (n == 0 || strncmp(name, base, n) != 0)
@@ -100,6 +107,21 @@ int dcp_cache_mkdirs(const char *path)
 		*p = '/';
 	}
 	return 0;
+}
+
+void dcp_cache_sweep(const char *path)
+{
+	dcp_auto_free char *copy = strdup(path);
+	DIR *dir = copy ? opendir(dirname(copy)) : NULL;
+	const char *base = base_of(path);
+	size_t n = strlen(base);
+	struct dirent *e;
+
+	while (dir && (e = readdir(dir)) != NULL)
+		if (strncmp(e->d_name, base, n) == 0 && strncmp(e->d_name + n, ".tmp-", 5) == 0)
+			unlinkat(dirfd(dir), e->d_name, 0);
+	if (dir)
+		closedir(dir);
 }
 
 static char *lock_path(const char *path)

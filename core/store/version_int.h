@@ -75,14 +75,17 @@ int dcp_cache_mkdirs(const char *path);
 int dcp_cache_lock(const struct dcp_store_opts *opts, const char *path, bool *waited);
 void dcp_cache_unlock(const char *path, int fd);
 
+/* Remove what processes that died left of @path; to be called with its lock. */
+void dcp_cache_sweep(const char *path);
+
 /* ---- version_stop.c: a build that nobody waits for any more ---- */
 
 static inline bool dcp_stopped(const struct dcp_store_opts *opts)
 {
-	return opts->gate && opts->gate->stop(opts->gate->ctx);
+	return opts->stop && opts->stop(opts->stop_ctx);
 }
 
-/* A sink in front of @to that fails with -ECANCELED as soon as the gate of @opts says so. */
+/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */
 struct dcp_stopper {
 	const struct dcp_sink *to;
 	const struct dcp_store_opts *opts;

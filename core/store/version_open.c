@@ -219,6 +219,7 @@ static int build(struct opening *o, struct dcp_err *err)
 		}
 	}
 	if (o->v->index_path && lock >= 0) {
+		dcp_cache_sweep(o->v->index_path);
 		path = strdup(o->v->index_path);
 		if (!path)
 			forget_path(o); /* the lock file stays behind: harmless */
@@ -280,15 +281,12 @@ static int open_dir(struct opening *o, struct dcp_err *err)
 /* The index, from the cache or built. */
 static int obtain(struct opening *o, struct dcp_err *err)
 {
-	const struct dcp_gate *gate = o->opts->gate;
 	int code;
 
 	if (o->v->index_path && !o->opts->rebuild && take_cached(o, false) == 0)
 		return 0;
-	code = gate ? gate->begin(gate->ctx) : 0;
-	if (code < 0)
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "not indexed: %s",
-				strerror(-code));
+	if (o->opts->cached_only)
+		return dcp_fail(err, -EAGAIN, DCP_ERR_NO_OFFSET, "not indexed yet");
 	code = build(o, err);
 	for (int i = 1; code == -ESTALE && i < MAX_BUILDS; i++) {
 		dcp_index_close(o->v->index);
@@ -297,8 +295,6 @@ static int obtain(struct opening *o, struct dcp_err *err)
 		if (code == 0)
 			code = build(o, err);
 	}
-	if (gate)
-		gate->end(gate->ctx);
 	return code;
 }
 

@@ -148,6 +148,23 @@ static void many_race_to_build(void **state)
 	assert_false(t_version_opens_built(p));
 }
 
+/* A build that was killed: the next one clears up behind it, and nothing else. */
+static void left_by_the_dead(void **state)
+{
+	struct t_version *p = *state;
+	const char *path = t_version_index_path(p);
+	const char *base = strrchr(path, '/') + 1;
+	char name[400];
+
+	snprintf(name, sizeof(name), "cache/dcpfs/%s.tmp-AbCdEf", base);
+	t_dir_text(&p->dir, name, "half of it");
+	t_dir_text(&p->dir, "cache/dcpfs/other.dcpx.tmp-AbCdEf", "somebody else's");
+	p->opts.rebuild = true;
+	assert_true(t_version_opens_built(p));
+	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 2);
+	assert_int_not_equal(faccessat(p->dir.fd, name, F_OK, 0), 0);
+}
+
 int main(void)
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
@@ -155,7 +172,7 @@ int main(void)
 		AT_PLACE(cache_below_a_file),          AT_PLACE(cache_that_may_not_be_written),
 		AT_PLACE(index_that_is_a_directory),   AT_PLACE(full_cache),
 		AT_PLACE(another_builds_for_too_long), AT_PLACE(another_builds_meanwhile),
-		AT_PLACE(many_race_to_build),
+		AT_PLACE(many_race_to_build),          AT_PLACE(left_by_the_dead),
 	};
 	return cmocka_run_group_tests_name("version_cache", tests, NULL, NULL);
 }
