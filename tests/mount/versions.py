@@ -46,6 +46,9 @@ def numbers():
     rows = [(["step-9", "step-10", "step-100"], "step-100"), (["step-9", "step-10"], "step-10"),
             (["ckpt_2", "ckpt_11", "ckpt_1"], "ckpt_11"), (["7", "10", "9"], "10"),
             (["epoch=1-step=200", "epoch=1-step=1000", "epoch=0-step=5000"], "epoch=1-step=1000"),
+            (["release", "iter_0000002", "iter_0000010"], "iter_0000010"), (["best", "step-1"], "step-1"),
+            (["m--val_loss=9.13-epoch=2", "m--val_loss=1.20-epoch=3"], "m--val_loss=1.20-epoch=3"),
+            (["ep2-ba5", "ep10-ba1"], "ep10-ba1"), (["step-10", "step-10-ema"], "step-10"), (["step-900", "last"], "last"),
             (["step-0008", "step-10"], "step-10"), (["global_step99", "global_step100"], "global_step100")]
     for names, latest in rows:
         case(str(names))

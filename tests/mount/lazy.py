@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mount answers before its versions are indexed, waits for the one that is entered, ends at once, and stays small."""
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import threading
+import time
+
+import lib
+from lib import APPEARS, case, check, equal, errno_of, sha, wait
+
+FSDP, MANIFEST = lib.golden("dcp-fsdp2")
+SOON = 3  # seconds for what happens at once: a build that is held back lasts 30
+
+
+def reads(m, version):
+    index = m.index(version)["tensors"]
+    return [k for k, t in index.items()
+            if sha(lib.read(m.at / version / t["files"]["raw"])) != MANIFEST["step-10"]["tensors"][k]["sha256"]]
+
+
+def state(m):
+    return {v["version"]: v["state"] for v in m.control("status.json")["versions"]}
+
+
+def several(*names):
+    """(source, cache, {version: path of its index}), nothing indexed."""
+    source, cache = lib.fresh("source"), lib.fresh("cache")
+    for name in names:
+        lib.copy(FSDP / "step-10", source / name)
+    with lib.mount(source, cache=cache) as m:
+        paths = {v["version"]: v["index"] for v in m.settled().control("status.json")["versions"]}
+    for path in paths.values():
+        os.unlink(path)
+    return source, cache, paths
+
+
+@contextlib.contextmanager
+def held_back(*paths):
+    """Builds of these indexes wait as long as this lasts: as if another process built them."""
+    files = []
+    for path in paths:
+        files.append(open(f"{path}.lock", "w", encoding="ascii"))
+        fcntl.flock(files[-1], fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        for f in files:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f.name)
+            f.close()
+
+
+class Later(threading.Thread):
+    """A call made in the background: its outcome."""
+
+    def __init__(self, call):
+        super().__init__(daemon=True)
+        self.call, self.got, self.error = call, None, None
+        self.start()
+
+    def run(self):
+        try:
+            self.got = self.call()
+        except OSError as e:
+            self.error = e
+
+    def done(self, seconds=SOON):
+        self.join(seconds)
+        return not self.is_alive()
+
+
+def nothing_is_opened():
+    """Names, attributes and links of all versions, while no index can be built."""
+    source, cache, paths = several("step-1", "step-2", "step-10")
+    with held_back(*paths.values()):
+        began = time.monotonic()
+        with lib.mount(source, cache=cache) as m:
+            check(time.monotonic() - began < SOON, "the mount answers")
+            equal((m.versions(), m.latest()), (["step-1", "step-10", "step-2"], "step-10"), "versions and latest")
+            look = Later(lambda: [(e.name, e.stat().st_mode, e.is_dir()) for e in os.scandir(m.at)] +
+                         [os.stat(m.at / v) for v in (*paths, "latest")] + lib.ok("ls", "-l", m.at).split())
+            check(look.done() and not look.error, f"looking at the root: {look.error}")
+            check(Later(lambda: lib.ok("find", m.at, "-maxdepth", "1")).done(), "find -maxdepth 1")
+            equal(set(state(m).values()), {"not opened yet"}, "states")
+            case("the end of it")
+            entered = [Later(lambda v=v: os.listdir(m.at / v)) for v in paths for _ in range(3)]
+            check(not any(x.done(0.05) for x in entered), "those who enter wait")
+            began = time.monotonic()
+            os.kill(m.pid, signal.SIGTERM)
+            m.ends(0)
+            check(time.monotonic() - began < SOON, "SIGTERM ends it while indexes are built")
+            check(all(x.done() and x.error for x in entered), "who waited is sent home")
+
+
+def one_waits_for_one():
+    """The newest cannot be indexed: others are there all the same, and it is as soon as it can be."""
+    source, cache, paths = several("step-1", "step-2", "step-10")
+    with held_back(paths["step-10"]):
+        m = lib.Mount(source, cache=cache)
+        waiting = [Later(lambda: reads(m, "latest")) for _ in range(20)]  # more than libfuse's ten threads
+        for version in ("step-1", "step-2"):
+            case(version)
+            other = Later(lambda v=version: reads(m, v))
+            check(other.done(APPEARS), "entering another one does not wait for it")
+            equal((other.got, other.error), ([], None), "its tensors")
+        equal(state(m), {"step-1": "ready", "step-2": "ready", "step-10": "not opened yet"}, "states")
+        check(not any(x.done(0) for x in waiting), "those who want the newest wait")
+    case("it can be indexed")
+    check(all(x.done(lib.PATIENCE) for x in waiting), "all who waited are served")
+    equal([(x.got, x.error) for x in waiting], [([], None)] * 20, "what they read")
+    m.unmount()
+
+
+def newest_first():
+    """The background takes the newest first, and goes on when somebody enters an old one."""
+    source, cache, paths = several(*(f"step-{n}" for n in range(1, 31)))
+    with held_back(paths["step-20"]), lib.mount(source, cache=cache) as m:
+        newer = [f"step-{n}" for n in range(21, 31)]
+        wait(lambda: all(state(m)[v] == "ready" for v in newer), "the newer ones are indexed", lib.PATIENCE)
+        equal([v for v, s in state(m).items() if s == "ready"], newer, "and no older ones")
+        equal(reads(m, "step-3"), [], "one that somebody enters")
+        equal([v for v, s in state(m).items() if s == "ready"], ["step-3", *newer], "what is open now")
+
+
+def nothing_to_show():
+    """When all versions are refused the command fails and says why; when one is not, it comes up."""
+    source = lib.fresh("broken")
+    for name in ("step-1", "step-2"):
+        lib.copy(FSDP / "step-10", source / name)
+        (source / name / ".metadata").write_bytes(b"\x80\x02garbage")
+    for what, where in (("several", source), ("one", source / "step-2")):
+        for options in ((), ("-f",)):
+            case(f"{what} {options}")
+            at = lib.fresh("mnt")
+            done = lib.run(lib.PROGRAM, "mount", *options, where, at, env=lib.environment())
+            equal(done.returncode, 4, f"exit code: {done.stderr}")
+            check(re.match(r"(dcpfs: step-1: .*\n)?dcpfs: step-2: ", done.stderr), f"words: {done.stderr}")
+            check(not lib.mounted(at), "nothing is mounted")
+    lib.copy(FSDP / "step-10", source / "step-0")
+    with lib.mount(source) as m:
+        wait(lambda: m.latest() == "step-0", "the one that is sound is latest", APPEARS)
+        equal(reads(m, "step-0"), [], "its tensors")
+        fails = errno_of(os.listdir, m.at / "step-2")
+        equal(fails, "ENOENT", "a refused one")
+    equal(sorted(x.split(": ")[1] for x in m.log().splitlines()), ["step-1", "step-2"], "each is said once")
+
+
+def save(directory, keys):
+    """As small as a version of so many keys can be."""
+    header = {f"layers.{i // 12}.block.{i % 12}.weight":
+              {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(keys)}
+    text = json.dumps(header).encode()
+    directory.mkdir()
+    (directory / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4 * keys))
+
+
+def private(m):
+    """MiB of memory that only the daemon has."""
+    with open(f"/proc/{m.pid}/smaps_rollup", encoding="ascii") as f:
+        return sum(int(x) for x in re.findall(r"Private_Dirty:\s+(\d+)", f.read())) / 1024
+
+
+def stays_small():
+    """Walks over many versions of many keys: what the daemon has does not grow with them."""
+    if lib.sanitized():
+        return
+    versions, keys = 40, 3000
+    source = lib.fresh("many")
+    for n in range(versions):
+        save(source / f"step-{n}", keys)
+
+    def walk(numbers):
+        for n in numbers:
+            at = m.at / f"step-{n}"
+            equal(len(lib.ok("ls", "-l", at / "raw").splitlines()), keys + 1, "lines of ls -l")
+            lib.ok("find", at / "npy", "-size", "+1")
+            lib.ok("du", "-s", at / "safetensors")
+            check(os.stat(at / "index.json").st_size > 50 * keys, "size of index.json")
+
+    with lib.mount(source) as m:
+        m.settled()
+        walk(range(20))
+        os.listdir(m.at / "by-key")
+        half = private(m)
+        walk(range(20, versions))
+        os.listdir(m.at / "by-key")
+        print(f"  {half:.1f} MiB after 20 versions, {private(m):.1f} MiB after {versions}")
+        check(private(m) < half + 4, f"from {half:.1f} to {private(m):.1f} MiB")
+        check(private(m) < 100, f"{private(m):.1f} MiB")
+
+
+def what_the_dead_left():
+    """An index that a killed daemon was building is swept away by the next one."""
+    source, cache, paths = several("step-1")
+    (lib.pathlib.Path(paths["step-1"] + ".tmp-AbCdEf")).write_bytes(b"half of it")
+    with lib.mount(source, cache=cache) as m:
+        equal(reads(m, "step-1"), [], "its tensors")
+    equal(sorted(os.listdir(cache)), [os.path.basename(paths["step-1"])], "files in the cache")
+    shutil.rmtree(cache)
+
+
+lib.main(nothing_is_opened, one_waits_for_one, newest_first, nothing_to_show, stays_small, what_the_dead_left)
