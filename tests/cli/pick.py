@@ -25,16 +25,16 @@ def copy(name, *versions):
 
 def version_names():
     runs = copy("runs", "step-9", "step-10", "step-100", "step-0100x")
-    for word, want in (("step-9", "step-9"), ("9", "step-9"), ("10", "step-10"), ("latest", "step-0100x"),
+    for word, want in (("step-9", "step-9"), ("9", "step-9"), ("10", "step-10"), ("latest", "step-100"),
                        ("step-0100x", "step-0100x")):
         got = data("ls", "--json", runs, word)
         equal(got and got["version"], want, f"version {word}")
     fails(NO, "several versions", "ls", runs, "100")
     fails(NO, 'Nearest: "step-10"', "ls", runs, "stp-10")
     fails(NO, "no version", "ls", runs, "11")
-    equal([v["name"] for v in data("ls", "--json", runs)], ["step-9", "step-10", "step-100", "step-0100x"],
+    equal([v["name"] for v in data("ls", "--json", runs)], ["step-9", "step-10", "step-0100x", "step-100"],
           "versions in the order of their numbers")
-    equal(run("ls", "--names", runs).stdout.decode().split(), ["step-9", "step-10", "step-100", "step-0100x"],
+    equal(run("ls", "--names", runs).stdout.decode().split(), ["step-9", "step-10", "step-0100x", "step-100"],
           "ls --names of several versions")
     equal(data("ls", "--json", FSDP2, "latest")["version"], "step-20", "a version that died is not the latest")
     one = data("ls", "--json", FSDP2 / "step-20")

@@ -34,6 +34,8 @@ static const struct {
 	{ "tests/golden/dcp-experimental/ckpt/step-9", "./", 6 },
 	{ "tests/golden/paddle-dist-32st/ckpt", "", 11 },
 	{ "tests/golden/paddle-plain/ckpt/p4", "p4/", 4 },
+	{ "tests/golden/deepspeed-z1/ckpt/global_step10", "", 20 },
+	{ "tests/golden/deepspeed-z3/ckpt/global_step20", "deepspeed/", 20 },
 };
 
 /* Files of @dir, every @each-th from @first. */
@@ -133,8 +135,7 @@ static void archives_of_ranks(void **state)
 		for (unsigned r = 0; r < 3; r++) {
 			char name[64];
 
-			snprintf(name, sizeof(name), "ep1-ba6-rank%u.tar%s", r,
-				 r % 2 ? "" : "");
+			snprintf(name, sizeof(name), "ep1-ba6-rank%u.tar", r);
 			put_archive(&to, name, trees[i].dir, trees[i].prefix, r, 3,
 				    r == 1 ? DCP_CODEC_GZIP : DCP_CODEC_NONE);
 		}
@@ -142,7 +143,7 @@ static void archives_of_ranks(void **state)
 		t_dir_put(&to, "other.tar", "what is this", 12);
 		assert_int_equal(dcp_scan(to.root, &scan, NULL), 0);
 		assert_int_equal(scan.n, 2); /* and other.tar, which nobody can open */
-		assert_string_equal(scan.found[0].name, "ep1-ba6-rank0.tar");
+		assert_string_equal(scan.found[1].name, "ep1-ba6-rank0.tar");
 		dcp_scan_finish(&scan);
 		v = t_open_version(to.root, "ep1-ba6-rank0.tar", NULL);
 		assert_true(t_same(plain, v, "") >= trees[i].least);

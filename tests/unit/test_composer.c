@@ -197,7 +197,7 @@ static void versions(void **state)
 		{ "every container beside the others",
 		  { "ep0-ba2-rank0.pt", "ep0-ba2-rank0.pt.gz", "ep0-ba2-rank0.tar.zst",
 		    "other.pt" },
-		  "ep0-ba2-rank0.pt ep0-ba2-rank0.pt.gz ep0-ba2-rank0.tar.zst other.pt" },
+		  "other.pt ep0-ba2-rank0.tar.zst ep0-ba2-rank0.pt.gz ep0-ba2-rank0.pt" },
 		{ "what only looks compressed",
 		  { "ep0-ba2-rank0.pt", "notes.gz", "x.txt.zst" },
 		  "." },
@@ -385,6 +385,55 @@ static void states_with_deepspeed_beside(void **state)
 	t_dir_remove(&to);
 }
 
+/* The archives as Composer writes them: its state is in the first, DeepSpeed's files in each.
+ */
+static void archives_of_a_deepspeed_run(void **state)
+{
+	static const char *const files[][2] = {
+		{ "mp_rank_00_model_states.pt",
+		  "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt" },
+		{ "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt", NULL },
+		{ "bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt", NULL },
+	};
+	static const char step[] = "tests/golden/deepspeed-z1/ckpt/global_step10";
+	struct t_composer_rank k = { .ranks = 1, .rows = 4 };
+	struct dcp_version *v;
+	struct t_dir to;
+	struct t_zip z;
+	size_t n;
+	char *p, why[512];
+
+	(void)state;
+	t_dir_make(&to, "composer");
+	t_composer_rank(&z, &k);
+	for (size_t r = 0; r < DCP_LEN(files); r++) {
+		struct t_tar t = { .gnu = true };
+		char name[128];
+
+		if (r == 0)
+			t_tar_add(&t, "composer_states.pt", z.b.p, z.b.n);
+		for (size_t i = 0; i < 2 && files[r][i]; i++) {
+			snprintf(name, sizeof(name), "%s/%s", step, files[r][i]);
+			p = t_file(name, &n);
+			snprintf(name, sizeof(name), "deepspeed/%s", files[r][i]);
+			t_tar_add(&t, name, p, n);
+			free(p);
+		}
+		t_tar_end(&t);
+		snprintf(name, sizeof(name), "ep0-ba2-rank%zu.pt.tar", r);
+		t_dir_put(&to, name, t.b.p, t.b.n);
+		dcp_buf_finish(&t.b);
+	}
+	v = t_open_version(to.root, NULL, NULL);
+	same_as(v, step, "deepspeed.");
+	p = t_tensor_bytes(v, "state.model.w", &n, why);
+	assert_int_equal(n, 32);
+	free(p);
+	dcp_version_close(v);
+	t_zip_free(&z);
+	t_dir_remove(&to);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -394,6 +443,7 @@ int main(void)
 		cmocka_unit_test(versions),
 		cmocka_unit_test(newer_interface),
 		cmocka_unit_test(states_with_deepspeed_beside),
+		cmocka_unit_test(archives_of_a_deepspeed_run),
 	};
 
 	return cmocka_run_group_tests_name("composer", tests, NULL, NULL);
