@@ -19,14 +19,19 @@ GOOD = {
     "core/base/a.h": LIC + "#pragma once\n#include <stdint.h>\n\nint dcp_a(uint32_t n);\n",
     "core/base/a.c": LIC + '#include "core/base/a.h"\n\nint dcp_a(uint32_t n)\n{\n\treturn (int)n;\n}\n',
     "core/store/index.c": LIC + '#include <sqlite3.h>\n\n#include "core/base/a.h"\n\nstatic int x;\n',
-    "core/README.md": "# core\n\n| file | role |\n| --- | --- |\n| `base/a.{h,c}` | a |\n| `store/index.c` | b |\n",
-    "core/meson.build": "src = files('base/a.c', 'store/index.c')\n",
+    "core/README.md": "# core\n\n| file | role |\n| --- | --- |\n| `base/a.{h,c}` | a |\n| `store/index.c` | b |\n"
+                      "| `format/fam.c` | c |\n",
+    "core/meson.build": "src = files('base/a.c', 'format/fam.c', 'store/index.c')\n",
     "tests/meson.build": "unit_tests = [\n  'a', # first\n]\nunit_tests += ['store']\n",
     "tests/unit/test_a.c": LIC + '#include "tests/unit/t.h"\n',
-    "tests/unit/test_store.c": LIC + "/*\n * The index.\n * covers: store/index\n */\n",
+    "tests/unit/test_store.c": LIC + "/*\n * The index.\n * covers: store/index, fam\n */\n",
     "tests/unit/t.h": LIC + "#pragma once\n",
     "tests/fuzz/fuzz_a.c": LIC,
     "tests/fuzz/targets": "# name max_len\na 64\n",
+    "README.md": "## What it reads\n\n| from | covered | proved by |\n| --- | --- | --- |\n"
+                 "| a | all | `fam`: `dcp`, `test_a` |\n",
+    "core/format/fam.c": LIC + '#include "core/base/a.h"\n\nconst int x = {\n\t.name = "fam",\n};\n',
+    "tests/golden/dcp/manifest.json": "{}",
     "tests/x.sh": "#!/bin/sh\n" + PY_LIC + "mktemp -d /tmp/x.XXXXXX\n",
     "tests/golden/dcp/notes.c": "TO" "DO // not ours\n",
     "build/junk.c": "// FIX" "ME\n",
@@ -91,6 +96,14 @@ CASES = (
      {"core/base/b.h": LIC, "core/README.md": GOOD["core/README.md"] + "\nand `base/b.h`\n"}, "does not name base/b.h"),
     ("table names what is gone", "readmes",
      {"core/README.md": GOOD["core/README.md"] + "| `base/z.c` | z |\n"}, "names base/z.c, which does not exist"),
+    ("a family README keeps quiet about", "coverage", {"core/format/more.c": '\t.name = "more",\n'},
+     "does not say what proves the family more"),
+    ("a golden checkpoint README keeps quiet about", "coverage", {"tests/golden/z/manifest.json": "{}"},
+     "README.md: does not name tests/golden/z"),
+    ("a claim that nothing proves", "coverage",
+     {"README.md": GOOD["README.md"] + "| b | much | `fam` |\n"}, 'README.md:6: nothing proves "b"'),
+    ("a proof that is not there", "coverage",
+     {"README.md": GOOD["README.md"] + "| b | much | `test_a`, `gone` |\n"}, "README.md:6: `gone` is no family"),
     ("badly formatted", "format", {"core/base/b.c": LIC + "int  x ;\n"}, "core/base/b.c: clang-format would change it at line 2"),
     ("header that leans on others", "headers", inc("size_t dcp_b(void);"), "core/base/a.h: does not compile alone"),
     ("header without a guard", "headers", {"core/base/a.h": LIC + "struct dcp_a {\n\tint x;\n};\n"}, "does not compile alone"),
@@ -177,14 +190,14 @@ def main(cc, nm="nm", ar="ar"):
             failed += 1
             print(f"{guard}: {what}: wanted exit {want_rc} and \"{says}\", got exit {rc} and\n{out}")
 
-    for guard in ("layers", "files", "words", "units", "readmes", "format"):
+    for guard in ("layers", "files", "words", "units", "readmes", "coverage", "format"):
         judge("the good tree", guard, 0, f"{guard}: ok", *guard_on(guard, GOOD, cc))
     judge("the good tree", "headers", 0, "headers: ok", *guard_on("headers", GOOD, cc))
     for what, guard, change, says in CASES:
         judge(what, guard, 1, says, *guard_on(guard, {**GOOD, **change}, cc))
     for what, source, says in SYMBOLS:
         judge(what or "a good library", "symbols", 1 if what else 0, says, *symbols_on(source, cc, nm, ar))
-    part = {**GOOD, "core/base/a_part.c": LIC, "core/meson.build": "x = files('base/a.c', 'base/a_part.c', 'store/index.c')\n"}
+    part = {**GOOD, "core/base/a_part.c": LIC, "core/meson.build": "x = files('base/a.c', 'base/a_part.c', 'format/fam.c', 'store/index.c')\n"}
     judge("a part of a tested module", "units", 0, "units: ok", *guard_on("units", part, cc))
     rc, out = guard_on("readmes", {n: b for n, b in GOOD.items() if n != "core/README.md"}, cc)
     if rc != 77 or "core/README.md" not in out:
