@@ -199,7 +199,10 @@ static int lookup_in(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_versio
 		return dcpfs_tags_lookup(fs, name, ino);
 	else if (dir.kind == DCPFS_BY_KEY_DIR || dir.kind == DCPFS_BY_KEY)
 		return dcpfs_by_key_lookup(fs, dir, name, ino);
-	else if (dir.kind == DCPFS_SHARD_DIR)
+	else if (dir.kind == DCPFS_FILES_DIR && ver) {
+		rc = dcpfs_version_open(fs, ver, NULL);
+		return rc < 0 ? rc : dcpfs_sidecars_lookup(ver, name, ino);
+	} else if (dir.kind == DCPFS_SHARD_DIR)
 		return lookup_layout(fs, dir, name, ino);
 	else if (dir.kind == DCPFS_LAYOUT && ver)
 		return lookup_rank(fs, dir, ver, name, ino);
@@ -389,7 +392,11 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 			dcpfs_tags_list(&l, after);
 		else if (dir.kind == DCPFS_BY_KEY_DIR || dir.kind == DCPFS_BY_KEY)
 			rc = dcpfs_by_key_list(&l, dir, after);
-		else if (dir.kind == DCPFS_SHARD_DIR)
+		else if (dir.kind == DCPFS_FILES_DIR && ver) {
+			rc = dcpfs_version_open(fs, ver, NULL);
+			if (rc == 0)
+				dcpfs_sidecars_list(&l, ver, after);
+		} else if (dir.kind == DCPFS_SHARD_DIR)
 			list_layouts(&l, dir, after);
 		else if (dir.kind == DCPFS_LAYOUT && ver)
 			rc = list_ranks(&l, dir, ver, after);

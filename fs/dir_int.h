@@ -38,6 +38,14 @@ int dcpfs_by_key_check(struct dcpfs *fs, struct dcpfs_ino ino);
 /* Where a link leads. */
 int dcpfs_by_key_readlink(struct dcpfs *fs, struct dcpfs_ino ino, char *buf, size_t size);
 
+/* ---- sidecars.c: files/<name> ---- */
+
+int dcpfs_sidecars_lookup(const struct dcpfs_version *ver, const char *name, uint64_t *ino);
+void dcpfs_sidecars_list(const struct dcpfs_listing *l, const struct dcpfs_version *ver,
+			 uint64_t after);
+/* Attributes of one whose common ones are set. -ENOENT: there is no such file. */
+int dcpfs_sidecar_attr(const struct dcpfs_version *ver, uint64_t row, struct stat *st);
+
 /* ---- tags.c: tags/<name> ---- */
 
 int dcpfs_tags_lookup(struct dcpfs *fs, const char *name, uint64_t *ino);

@@ -290,6 +290,8 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 	}
 	if (dcpfs_node(i.kind)->parent == DCPFS_BLOB_DIR && f->ver)
 		return dcpfs_blob_make(fs, f->ver, i, &f->text, err);
+	if (i.kind == DCPFS_SIDECAR && f->ver)
+		return dcp_view_open_file(f->ver->v, (uint32_t)i.row - 1, &f->view, err);
 	if (i.kind == DCPFS_MODEL && f->ver)
 		return dcpfs_model_make(fs, f->ver, &f->model, err);
 	if (!r)

@@ -253,6 +253,10 @@ static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
 	int rc;
 
 	attr_base(fs, ver, ino, node->type, st);
+	if (node->kind == DCPFS_SIDECAR) {
+		rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ESTALE;
+		return rc < 0 ? rc : dcpfs_sidecar_attr(ver, dcpfs_ino_unpack(ino).row, st);
+	}
 	if (node->type == DCPFS_FILE)
 		return attr_of_text(fs, ino, st);
 	if (node->type == DCPFS_LINK) {

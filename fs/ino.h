@@ -38,6 +38,8 @@ enum dcpfs_kind {
 	DCPFS_RAW_DIR,
 	DCPFS_SAFETENSORS_DIR,
 	DCPFS_OBJECTS_DIR,
+	DCPFS_FILES_DIR,
+	DCPFS_SIDECAR,     /* the row is 1 + its number among the version's files */
 	DCPFS_SHARD_DIR,   /* a version's layouts */
 	DCPFS_LAYOUT,      /* a layout's ranks; the row is its number */
 	DCPFS_LAYOUT_JSON, /* the same */

@@ -89,6 +89,7 @@ struct dcp_file_id {
 	int64_t mtime_ns, ctime_ns;
 	/* Not 0: pieces lie in what the file decodes to, which has so many bytes. */
 	uint64_t unpacked;
+	bool shown; /* a sidecar: people see it as it is */
 };
 
 /*

@@ -5,10 +5,11 @@
  *   meta    name TEXT, value TEXT
  *           dcpfs_index (schema number), format, version, commit_ns, framework, ...; tensors,
  *           objects, broken and bytes are what dcp_index_counts() says
- *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns, unpacked
+ *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns, unpacked,
+ *           shown
  *           the files pieces refer to (their number is id - 1), and those the adapter read;
  *           unpacked is not 0 where pieces refer to what a compressed file decodes to, and
- *           says how many bytes that has
+ *           says how many bytes that has; shown is 1 for sidecars (config.json)
  *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem), nbytes, dtype TEXT,
  *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
  *           name this one), error TEXT or NULL, path TEXT (JSON array), pieces BLOB

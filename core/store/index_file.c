@@ -110,10 +110,14 @@ int dcp_index_tell_unpacked(void *ctx, const char *name, uint32_t *number)
 	return tell_file(ctx, name, true, number);
 }
 
-/* Recorded, so that a change of it is seen. */
 int dcp_index_tell_sidecar(void *ctx, const char *name)
 {
+	struct dcp_index_writer *w = ctx;
 	uint32_t number;
+	int code = tell_file(w, name, false, &number);
 
-	return tell_file(ctx, name, false, &number);
+	if (code < 0 || dcp_index_seen(w)[number].error)
+		return code;
+	sqlite3_bind_int64(w->stmt[DCP_SHOW_FILE], 1, (sqlite3_int64)number + 1);
+	return dcp_index_run(w, DCP_SHOW_FILE);
 }

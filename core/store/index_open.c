@@ -203,6 +203,7 @@ static int load_file(struct dcp_index *ix, sqlite3_stmt *s, struct dcp_buf *list
 	id.mtime_ns = sqlite3_column_int64(s, 5);
 	id.ctime_ns = sqlite3_column_int64(s, 6);
 	id.unpacked = (uint64_t)sqlite3_column_int64(s, 7);
+	id.shown = sqlite3_column_int64(s, 8) != 0;
 	if (id.unpacked > INT64_MAX)
 		return -EBADMSG;
 	dcp_buf_add(list, &id, sizeof(id));

@@ -18,7 +18,7 @@
 		"CREATE TABLE file(id INTEGER PRIMARY KEY, name TEXT NOT NULL, "               \
 		"size INTEGER NOT NULL, dev INTEGER NOT NULL, ino INTEGER NOT NULL, "          \
 		"mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL, "                       \
-		"unpacked INTEGER NOT NULL) STRICT",                                           \
+		"unpacked INTEGER NOT NULL, shown INTEGER NOT NULL) STRICT",                   \
 		"CREATE TABLE tensor(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
 		"name TEXT NOT NULL, nbytes INTEGER NOT NULL, dtype TEXT NOT NULL, "           \
 		"itemsize INTEGER NOT NULL, shape TEXT NOT NULL, alias_of INTEGER, "           \
@@ -46,7 +46,8 @@
 
 #define DCP_SQL_ADD_META "INSERT OR REPLACE INTO meta VALUES(?1, ?2)"
 #define DCP_SQL_TELL_META "INSERT OR IGNORE INTO meta VALUES(?1, ?2)"
-#define DCP_SQL_ADD_FILE "INSERT INTO file VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+#define DCP_SQL_ADD_FILE "INSERT INTO file VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)"
+#define DCP_SQL_SHOW_FILE "UPDATE file SET shown = 1 WHERE id = ?1"
 #define DCP_SQL_ADD_TENSOR                                                                     \
 	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)"
 #define DCP_SQL_ADD_OBJECT "INSERT INTO object VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
@@ -63,7 +64,8 @@
 
 #define DCP_SQL_META "SELECT name, value FROM meta"
 #define DCP_SQL_FILES                                                                          \
-	"SELECT id, name, size, dev, ino, mtime_ns, ctime_ns, unpacked FROM file ORDER BY id"
+	"SELECT id, name, size, dev, ino, mtime_ns, ctime_ns, unpacked, "                      \
+	"shown FROM file ORDER BY id"
 
 #define DCP_SQL_TENSOR_ROW                                                                     \
 	"SELECT id, key, name, nbytes, error IS NOT NULL, dtype, itemsize, shape, alias_of, "  \

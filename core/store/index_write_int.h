@@ -16,6 +16,7 @@ enum dcp_index_add {
 	DCP_ADD_META,
 	DCP_ADD_TOLD_META, /* by an adapter: does not replace what is known */
 	DCP_ADD_FILE,
+	DCP_SHOW_FILE,
 	DCP_ADD_TENSOR,
 	DCP_ADD_OBJECT,
 	DCP_ADD_ALIAS, /* count one */

@@ -153,22 +153,22 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 	return 0;
 }
 
-int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
-		  struct dcp_view **out, struct dcp_err *err)
+static struct dcp_view *new_view(struct dcp_version *v)
 {
 	struct dcp_view *view = calloc(1, sizeof(*view));
-	int rc;
 
 	if (!view)
-		return -ENOMEM;
+		return NULL;
 	view->files = dcp_version_files(v);
 	dcp_arena_init(&view->arena, VIEW_MEMORY);
-	rc = dcp_index_tensor(dcp_version_index(v), id, &view->arena, &view->told, err);
-	if (rc == 0 && view->told.error)
-		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", view->told.error);
-	if (rc == 0 && view->told.itemsize == 0)
-		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-			      "index row: elements of no size");
+	return view;
+}
+
+/* With what was told in place: @rc says whether that worked. */
+static int open_told(struct dcp_view *view, struct dcp_version *v, enum dcp_as as,
+		     const struct dcp_cut *cut, int rc, struct dcp_view **out,
+		     struct dcp_err *err)
+{
 	if (rc == 0)
 		rc = take_cut(view, cut, err);
 	if (rc == 0)
@@ -183,6 +183,60 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
 	}
 	*out = view;
 	return 0;
+}
+
+int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
+		  struct dcp_view **out, struct dcp_err *err)
+{
+	struct dcp_view *view = new_view(v);
+	int rc;
+
+	if (!view)
+		return -ENOMEM;
+	rc = dcp_index_tensor(dcp_version_index(v), id, &view->arena, &view->told, err);
+	if (rc == 0 && view->told.error)
+		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", view->told.error);
+	if (rc == 0 && view->told.itemsize == 0)
+		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			      "index row: elements of no size");
+	return open_told(view, v, as, cut, rc, out, err);
+}
+
+/* A file is a tensor of bytes in one piece. */
+int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
+		       struct dcp_err *err)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
+	struct dcp_view *view;
+	struct dcp_piece *p;
+	uint64_t *dims;
+
+	if (number >= n)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
+				number, n);
+	view = new_view(v);
+	p = view ? dcp_arena_calloc(&view->arena, 1, sizeof(*p)) : NULL;
+	dims = p ? dcp_arena_calloc(&view->arena, 2, sizeof(*dims)) : NULL;
+	if (!dims) {
+		dcp_view_close(view);
+		return -ENOMEM;
+	}
+	dims[1] = ids[number].size;
+	*p = (struct dcp_piece){ .lo = &dims[0],
+				 .len = &dims[1],
+				 .run_n = dims[1],
+				 .nbytes = dims[1],
+				 .file = number };
+	view->told = (struct dcp_tensor){ .key = ids[number].name,
+					  .dtype = DCP_DTYPE_U8,
+					  .dtype_name = "U8",
+					  .itemsize = 1,
+					  .ndim = 1,
+					  .shape = &dims[1],
+					  .pieces = p,
+					  .npieces = dims[1] ? 1 : 0 };
+	return open_told(view, v, DCP_AS_RAW, NULL, 0, out, err);
 }
 
 void dcp_view_close(struct dcp_view *view)

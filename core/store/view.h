@@ -56,6 +56,10 @@ int dcp_view_size_of_shape(const struct dcp_row *row, enum dcp_as as, uint32_t n
  */
 int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
 		  struct dcp_view **out, struct dcp_err *err);
+/* All of file number @number of @v as it is: a sidecar. -EBADMSG (no such file) and as above.
+ */
+int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
+		       struct dcp_err *err);
 void dcp_view_close(struct dcp_view *view);
 
 uint64_t dcp_view_size(const struct dcp_view *view);

@@ -94,4 +94,35 @@ def names_that_are_taken():
         check(os.path.isdir(m.at / "tags"), "tags/ is ours")
 
 
-lib.main(one_tensor_over_time, many_keys, tags_of_the_source, names_that_are_taken)
+def sidecars():
+    """Files beside the tensors are shown as they are."""
+    name = "hf-llama"
+    source, _ = lib.golden(name)
+    with mount(source) as m:
+        m.settled()
+        seen = 0
+        for version in m.versions():
+            at, real = m.at / version / "files", source / version
+            for shown in os.listdir(at):
+                case(f"{version} {shown}")
+                path = real / shown.replace("%2F", "/")
+                equal(read(at / shown), read(path), "bytes")
+                equal(os.stat(at / shown).st_size, os.stat(path).st_size, "size")
+                seen += 1
+            for want in ("config.json", "tokenizer.json"):
+                equal((at / want).exists(), (real / want).exists(), f"{version}: {want}")
+            fails("ENOENT", os.stat, at / "gone.json")
+        check(seen > 1, f"only {seen} sidecars")
+    source = lib.fresh("beside")
+    save(source, "step-1", ["a"])
+    (source / "step-1" / "config.json").write_text("{}", encoding="ascii")
+    with mount(source) as m:
+        m.settled()
+        path = m.at / "step-1" / "files" / "config.json"
+        equal(read(path), b"{}", "before")
+        (source / "step-1" / "config.json").write_text('{"a": 1}', encoding="ascii")
+        lib.wait(lambda: lib.outcome(m.at / "step-1" / "files" / "config.json")[0] == b'{"a": 1}', "a changed sidecar",
+                 lib.APPEARS)
+
+
+lib.main(sidecars, one_tensor_over_time, many_keys, tags_of_the_source, names_that_are_taken)
