@@ -161,8 +161,6 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	opts.stop = is_stopped;
 	opts.stop_ctx = fs;
 	opts.progress = build ? o->progress : NULL;
-	if (!build)
-		opts.log = NULL; /* what is wrong with the cache is said by who builds */
 	if (build)
 		o->progress = NULL; /* nobody waits for the others */
 	ver->opening = true;

@@ -47,7 +47,7 @@ struct opening {
 static void say(struct opening *o, enum dcp_log_level level, const char *what,
 		const struct dcp_err *err)
 {
-	if (!o->said)
+	if (!o->said && !o->opts->cached_only) /* who builds will say it */
 		dcp_log(o->opts->log, level, "%s: %s: %s", o->v->name, what, err->msg);
 	o->said |= level <= DCP_LOG_WARN;
 }
