@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/store/index.h"
 #include "core/store/index_pool.h"
+#include "core/store/queue.h"
 #include "fs/dir_int.h"
 #include "fs/errors.h"
 #include "fs/file.h"
@@ -67,6 +68,8 @@ static int find_layouts(struct dcpfs *fs, struct dcp_err *err)
 /* Its parts, empty. */
 static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
 {
+	int rc;
+
 	fs->errors = dcpfs_errors_create();
 	fs->files = dcpfs_cache_create();
 	fs->hot = opts->passthrough_mib
@@ -78,7 +81,8 @@ static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
 	if (!fs->errors || !fs->files || !fs->ranks || !fs->keys || !fs->opener ||
 	    (!fs->hot && opts->passthrough_mib))
 		return -ENOMEM;
-	return dcp_index_pool_create(IDLE_CONNECTIONS, &fs->pool);
+	rc = dcp_index_pool_create(IDLE_CONNECTIONS, &fs->pool);
+	return rc < 0 ? rc : dcp_queue_create(&fs->opts.store.queue);
 }
 
 /* A checkpoint that is all there is to show is waited for, and how far it is may be shown. */
@@ -109,6 +113,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 		return -ENOMEM;
 	fs->opts = *opts;
 	fs->opts.store.counts = &fs->stats.io;
+	fs->opts.store.queue = NULL;
 	clock_gettime(CLOCK_REALTIME, &fs->started);
 	if (getrandom(fs->id, sizeof(fs->id), 0) < 0)
 		memcpy(fs->id, &fs->started, sizeof(fs->started));
@@ -145,6 +150,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 	free(fs->versions);
 	dcp_index_pool_destroy(fs->pool);
 	dcpfs_opener_destroy(fs->opener);
+	dcp_queue_destroy(fs->opts.store.queue);
 	dcpfs_layouts_destroy(fs->layouts);
 	dcp_scan_finish(&fs->scan);
 	dcpfs_errors_destroy(fs->errors);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
+#include "core/store/queue.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
@@ -238,6 +239,25 @@ static void check_files(struct machine *m, struct finding *f)
 	}
 }
 
+static void check_uring(struct machine *m, struct finding *f)
+{
+	int rc = dcp_queue_probe();
+
+	(void)m;
+	if (rc == 0) {
+		snprintf(f->found, sizeof(f->found),
+			 "many reads in a call, of shards that are not mapped");
+		return;
+	}
+	f->state = NOTE;
+	snprintf(f->found, sizeof(f->found), "not here: %s",
+		 rc == -ENOTSUP ? "liburing was not found when dcpfs was built"
+				: strerror(-rc));
+	f->advice =
+		"shards on network file systems are read with a call for each run of bytes: "
+		"slower, and equal";
+}
+
 static const struct {
 	const char *name;
 	void (*check)(struct machine *m, struct finding *f);
@@ -250,6 +270,7 @@ static const struct {
 	{ "container", check_container },
 	{ "cache", check_cache },
 	{ "open files", check_files },
+	{ "io_uring", check_uring },
 };
 
 /* Libraries that this build found but no verb of this version needs: said, so that nobody
@@ -259,7 +280,6 @@ static const struct {
 	bool found;
 	const char *use;
 } libraries[] = {
-	{ "io_uring", DCPFS_WITH_URING, "unused: reads go through mappings and pread" },
 	{ "mpi", DCPFS_WITH_MPI, "unused: there is no collective loader in this version" },
 	{ "cuda", DCPFS_WITH_CUDA, "unused: there is no collective loader in this version" },
 	{ "nccl", DCPFS_WITH_NCCL, "unused: there is no collective loader in this version" },

@@ -10,6 +10,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/near.h"
+#include "core/store/queue.h"
 #include "core/store/view.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
@@ -41,6 +42,7 @@ void pick_hint_mount(const char *source)
 enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_file,
 			  bool rebuild)
 {
+	struct dcp_queue *queue;
 	struct dcp_err err = { 0 };
 	int rc;
 
@@ -64,10 +66,13 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_
 		free(p->cache);
 		p->cache = NULL;
 	}
+	if (dcp_queue_create(&queue) < 0)
+		queue = NULL; /* it does without */
 	p->store = (struct dcp_store_opts){
 		.cache_dir = p->cache,
 		.index_file = index_file,
 		.rebuild = rebuild,
+		.queue = queue,
 		.progress = &p->progress.tell,
 		.log = &cmd_log,
 	};
@@ -78,6 +83,7 @@ void pick_finish(struct pick *p)
 {
 	progress_finish(&p->progress);
 	dcp_version_close(p->v);
+	dcp_queue_destroy(p->store.queue);
 	dcp_scan_finish(&p->scan);
 	free(p->cache);
 	*p = (struct pick){ 0 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/store/fetch.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 enum {
 	PAGE = 4096,
 	LOOKS = 2,
+	LONG_RUN = 128 << 10,
+	ADVICE_BYTES = 512 << 10,
 	/* The kernel reads no more of one range than a device's read-ahead, at least this. */
 	RANGE_BYTES = 128 << 10,
 };
@@ -25,6 +28,7 @@ void dcp_io_add(struct dcp_io_counts *to, const struct dcp_io_counts *more)
 	__atomic_fetch_add(&to->direct, more->direct, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->fetched, more->fetched, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->runs, more->runs, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&to->ring, more->ring, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&to->calls, more->calls, __ATOMIC_RELAXED);
 }
 
@@ -117,6 +121,24 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 	if (mincore((void *)(uintptr_t)(map + at - at % PAGE), 1, &in) < 0)
 		return true; /* cannot be told: let the copy see */
 	return in & 1;
+}
+
+void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s)
+{
+	char byte;
+	struct iovec iov = { &byte, 1 };
+
+	if (s->ndim || s->run < LONG_RUN)
+		return; /* many reads side by side do as well, and each would be a call */
+	f->io->calls++;
+	if (preadv2(fd, &iov, 1, (off_t)(s->off + s->run - 1), RWF_NOWAIT) == 1)
+		return;
+	for (uint64_t at = 0; at < s->run; at += ADVICE_BYTES) {
+		posix_fadvise(fd, (off_t)(s->off + at),
+			      (off_t)DCP_MIN(s->run - at, (uint64_t)ADVICE_BYTES),
+			      POSIX_FADV_WILLNEED);
+		f->io->calls++;
+	}
 }
 
 void dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s)

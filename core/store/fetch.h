@@ -15,8 +15,12 @@
 
 struct dcp_strided;
 
-/* Distance of runs up to which reading the holes between them costs less than a read each. */
-#define DCP_FETCH_STRIDE (26u << 10)
+/*
+ * Distance of runs up to which reading the holes between them costs less than a read each: at
+ * twice this, a read each wins by any measure; at this, it reads half as much for 1.6 times the
+ * CPU time.
+ */
+#define DCP_FETCH_STRIDE (8u << 10)
 
 /* What was done to get bytes. Shared ones are added to with dcp_io_add(). */
 struct dcp_io_counts {
@@ -26,6 +30,7 @@ struct dcp_io_counts {
 	uint64_t direct;  /* of both: had to be fetched, run by run */
 	uint64_t fetched; /* bytes of files asked for to that end, ends of pages included */
 	uint64_t runs;    /* copied */
+	uint64_t ring;    /* of those read: came through an io_uring */
 	uint64_t calls;   /* of the kernel, for all that */
 };
 
@@ -49,6 +54,10 @@ void dcp_fetch_begin(struct dcp_fetch *f, struct dcp_io_counts *io);
 /* Have brought in what @s touches of the file that is mapped at @map; it counts as there when
  * both its ends are, or those of others before it were. */
 void dcp_fetch_add(struct dcp_fetch *f, const uint8_t *map, const struct dcp_strided *s);
+
+/* Have the kernel begin to read @s out of the file @fd, if it is a long run that is not there.
+ */
+void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s);
 
 /* Ask, and wait for nothing. */
 void dcp_fetch_end(struct dcp_fetch *f);

@@ -2,6 +2,7 @@
 #include "core/store/files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,23 +21,21 @@ struct slot {
 	struct dcp_file file;
 	int origin; /* the file that was indexed: file.fd itself, or what file was decoded from
 		     */
-	bool ready; /* set last, with release; everything else in the slot is then final */
+	int exact;  /* descriptor + 1; 0: not opened yet */
+	bool ready; /* set last, with release; file and origin are then final */
 };
 
 struct dcp_files {
 	int dirfd;
 	const struct dcp_file_id *ids;
 	size_t n;
-	bool map;
-	struct dcp_unpack *unpack;
-	struct dcp_io_counts *counts;
+	struct dcp_files_opts opts;
 	pthread_mutex_t lock; /* filling a slot */
 	struct slot slots[];
 };
 
-int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool map,
-		     struct dcp_unpack *unpack, struct dcp_io_counts *counts,
-		     struct dcp_files **out)
+int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
+		     const struct dcp_files_opts *opts, struct dcp_files **out)
 {
 	struct dcp_files *f = calloc(1, sizeof(*f) + n * sizeof(f->slots[0]));
 
@@ -45,9 +44,8 @@ int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool ma
 	f->dirfd = dirfd;
 	f->ids = ids;
 	f->n = n;
-	f->map = map && dcp_guard_enabled();
-	f->unpack = unpack;
-	f->counts = counts;
+	f->opts = *opts;
+	f->opts.map &= dcp_guard_enabled();
 	pthread_mutex_init(&f->lock, NULL);
 	*out = f;
 	return 0;
@@ -67,6 +65,8 @@ void dcp_files_destroy(struct dcp_files *f)
 		if (f->slots[i].origin != file->fd)
 			close(f->slots[i].origin);
 		close(file->fd);
+		if (f->slots[i].exact)
+			close(f->slots[i].exact - 1);
 	}
 	pthread_mutex_destroy(&f->lock);
 	free(f);
@@ -143,10 +143,10 @@ static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 	uint64_t size = 0;
 	int rc;
 
-	if (!f->unpack)
+	if (!f->opts.unpack)
 		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
 				"%s: compressed, and nobody decodes it", id->name);
-	rc = dcp_unpack_open(f->unpack, f->dirfd, id->name, fd, &size, &now, err);
+	rc = dcp_unpack_open(f->opts.unpack, f->dirfd, id->name, fd, &size, &now, err);
 	if (rc < 0)
 		return rc;
 	if (size != id->unpacked || now.size != id->size || now.ino != id->ino ||
@@ -170,7 +170,7 @@ static int open_slot(struct dcp_files *f, uint32_t number, struct dcp_err *err)
 	slot->file.size = id->unpacked ? id->unpacked : id->size;
 	slot->file.fd = id->unpacked ? decoded : origin;
 	slot->origin = origin;
-	if (f->map && slot->file.size && !is_network(slot->file.fd)) {
+	if (f->opts.map && slot->file.size && !is_network(slot->file.fd)) {
 		void *p = mmap(NULL, slot->file.size, PROT_READ, MAP_SHARED, slot->file.fd, 0);
 
 		slot->file.map = p == MAP_FAILED ? NULL : p; /* no room: pread does it too */
@@ -201,6 +201,44 @@ int dcp_files_get(struct dcp_files *f, uint32_t number, const struct dcp_file **
 	return 0;
 }
 
+/* Another open file of the same, for its own read-ahead: none. */
+static int open_exact(const struct dcp_files *f, uint32_t number)
+{
+	struct stat st;
+	int fd;
+
+	if (dcp_open_beneath(f->dirfd, f->ids[number].name, &fd, &st, NULL) < 0)
+		return -1;
+	if (same_content(&st, &f->ids[number]) < 0) {
+		close(fd);
+		return -1;
+	}
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	return fd;
+}
+
+int dcp_files_exact_fd(struct dcp_files *f, uint32_t number)
+{
+	struct slot *slot = &f->slots[number];
+	int fd = __atomic_load_n(&slot->exact, __ATOMIC_ACQUIRE) - 1;
+
+	if (fd >= 0)
+		return fd;
+	if (f->ids[number].unpacked) /* a copy of ours, by no name */
+		return slot->file.fd;
+	pthread_mutex_lock(&f->lock);
+	fd = slot->exact - 1;
+	if (fd < 0) {
+		fd = open_exact(f, number);
+		if (fd >= 0)
+			__atomic_store_n(&slot->exact, fd + 1, __ATOMIC_RELEASE);
+		else
+			fd = slot->file.fd; /* no room, or it changed: reading will tell */
+	}
+	pthread_mutex_unlock(&f->lock);
+	return fd;
+}
+
 int dcp_files_check(struct dcp_files *f, uint32_t number)
 {
 	struct stat st;
@@ -210,7 +248,7 @@ int dcp_files_check(struct dcp_files *f, uint32_t number)
 	return same_content(&st, &f->ids[number]);
 }
 
-struct dcp_io_counts *dcp_files_counts(const struct dcp_files *f)
+const struct dcp_files_opts *dcp_files_opts(const struct dcp_files *f)
 {
-	return f->counts;
+	return &f->opts;
 }

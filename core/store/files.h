@@ -22,27 +22,36 @@
 struct dcp_err;
 struct dcp_files;
 struct dcp_io_counts;
+struct dcp_queue;
 struct dcp_unpack;
 
 struct dcp_file {
 	int fd;
-	const uint8_t *map; /* whole file, read-only, shared; NULL: read it with pread */
+	const uint8_t *map; /* whole file, read-only, shared; NULL: read calls */
 	uint64_t size;      /* the descriptor may have more behind it */
 };
 
-/*
- * Borrows @dirfd, @ids and @unpack (which may be NULL), which must outlive the table. @map:
- * false forces pread (network file systems are read that way anyhow: faults there are slow and
- * can hang). @counts: where reads of views are counted (core/store/fetch.h); NULL: nowhere.
- */
-int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n, bool map,
-		     struct dcp_unpack *unpack, struct dcp_io_counts *counts,
-		     struct dcp_files **out);
+/* How they are read. */
+struct dcp_files_opts {
+	bool map; /* false: no mappings, as on network file systems, where faults are slow and
+		     can hang */
+	struct dcp_io_counts *counts; /* what reads of views did; NULL: nobody asks */
+	struct dcp_queue *queue;      /* for what is not mapped; NULL: one by one */
+	struct dcp_unpack *unpack;    /* for compressed files; NULL: they cannot be read */
+};
+
+/* Borrows @dirfd, @ids and what @opts points to, which must outlive the table. */
+int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
+		     const struct dcp_files_opts *opts, struct dcp_files **out);
 void dcp_files_destroy(struct dcp_files *f);
 
 /* The file, opened if it is not yet. Valid until destroy. */
 int dcp_files_get(struct dcp_files *f, uint32_t number, const struct dcp_file **out,
 		  struct dcp_err *err);
+
+/* A descriptor of a file that was got, whose reads bring in what they ask for and, unlike those
+ * of dcp_file.fd, nothing ahead of it: for parts of a file that somebody picks out. */
+int dcp_files_exact_fd(struct dcp_files *f, uint32_t number);
 
 /* Is a file that was got still the one recorded? One fstat. 0, -ESTALE or -EIO. */
 int dcp_files_check(struct dcp_files *f, uint32_t number);
@@ -53,4 +62,4 @@ bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number);
 /* Its name, for messages. */
 const char *dcp_files_name(const struct dcp_files *f, uint32_t number);
 
-struct dcp_io_counts *dcp_files_counts(const struct dcp_files *f);
+const struct dcp_files_opts *dcp_files_opts(const struct dcp_files *f);

@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/store/gather.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/model/strided.h"
 #include "core/store/fetch.h"
 
 enum {
-	SPAN_BYTES = 1 << 20, /* read at once, on the stack */
-	BANDS = 4,            /* of them the kernel is told of before they are read */
-	AHEAD = 32,           /* reads the kernel is told of before they are made */
-	TILE = 32,            /* elements a side, where both sides jump */
+	STRIDE_ALONE = 26 << 10, /* as DCP_FETCH_STRIDE, where each read is a call */
+	BANDS = 4,               /* spans of a box the kernel is told of before they are read */
+	LONGEST = 32 << 20,      /* of one read */
+	TILE = 32,               /* elements a side, where both sides jump */
 };
 
 /* A series of runs; the compiler turns each small width into plain moves. */
@@ -90,31 +86,41 @@ void dcp_gather_copy(char *dst, const uint8_t *src, const struct dcp_strided *s)
 
 /* ---- without a mapping ---- */
 
-struct reader {
-	char *dst;
-	int fd;
-	struct dcp_io_counts *io;
-	uint8_t *span; /* SPAN_BYTES */
-};
-
-static int pread_all(const struct reader *r, uint64_t off, void *buf, uint64_t n)
+void dcp_gather_begin(struct dcp_gather *g, struct dcp_queue *queue, struct dcp_io_counts *io)
 {
-	char *to = buf;
+	g->queue = queue;
+	g->io = io;
+	g->stride = dcp_queue_batches(queue) ? DCP_FETCH_STRIDE : STRIDE_ALONE;
+	g->nreads = g->nboxes = 0;
+	g->used = 0;
+}
 
-	while (n) {
-		ssize_t got = pread(r->fd, to, n, (off_t)off);
+int dcp_gather_end(struct dcp_gather *g)
+{
+	int rc = dcp_queue_read(g->queue, g->read, g->nreads, g->io);
 
-		r->io->calls++;
-		r->io->fetched += got > 0 ? (uint64_t)got : 0;
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return -EIO;
-		to += got;
-		off += (uint64_t)got;
-		n -= (uint64_t)got;
+	for (size_t i = 0; i < g->nboxes && rc == 0; i++)
+		dcp_gather_copy(g->box[i].dst, g->span + g->box[i].at, &g->box[i].s);
+	g->nreads = g->nboxes = 0;
+	g->used = 0;
+	return rc;
+}
+
+static int add_read(struct dcp_gather *g, int fd, uint64_t off, void *to, uint64_t n)
+{
+	int rc = 0;
+
+	while (n && rc == 0) {
+		uint32_t now = (uint32_t)DCP_MIN(n, LONGEST);
+
+		g->read[g->nreads++] = (struct dcp_read){ fd, now, off, to };
+		if (g->nreads == DCP_QUEUE_READS)
+			rc = dcp_gather_end(g);
+		off += now;
+		to = (char *)to + now;
+		n -= now;
 	}
-	return 0;
+	return rc;
 }
 
 /* The dimension whose neighbours lie furthest apart in the file. */
@@ -142,51 +148,32 @@ static struct dcp_strided without(const struct dcp_strided *s, uint32_t k)
 	return sub;
 }
 
-/* Would a read at @off be answered without waiting? */
-static bool is_cached(const struct reader *r, uint64_t off)
+/* All of it at once, @extent bytes of the file. */
+static int add_span(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s,
+		    uint64_t extent)
 {
-	char byte;
-	struct iovec iov = { &byte, 1 };
+	int rc = 0;
 
-	r->io->calls++;
-	return preadv2(r->fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
+	if (g->nboxes == DCP_GATHER_BOXES || extent > DCP_GATHER_SPAN - g->used)
+		rc = dcp_gather_end(g);
+	if (rc < 0)
+		return rc;
+	g->box[g->nboxes++] = (struct dcp_gather_box){ *s, dst, g->used };
+	g->used += (uint32_t)extent;
+	return add_read(g, fd, s->off, g->span + g->used - extent, extent);
 }
 
-/* Tell the kernel of the next reads, @stride apart, so that it makes them side by side. */
-static void announce(const struct reader *r, uint64_t off, uint64_t extent, uint64_t stride,
-		     uint64_t count)
-{
-	count = DCP_MIN(count, AHEAD);
-	if (count < 2 || is_cached(r, off))
-		return;
-	for (uint64_t i = 0; i < count; i++)
-		posix_fadvise(r->fd, (off_t)(off + i * stride), (off_t)extent,
-			      POSIX_FADV_WILLNEED);
-	r->io->calls += count;
-}
-
-static int read_span(const struct reader *r, const struct dcp_strided *s, uint64_t extent)
-{
-	int rc = pread_all(r, s->off, r->span, extent);
-
-	if (rc == 0)
-		dcp_gather_copy(r->dst, r->span, s);
-	return rc;
-}
-
-static int read_box(const struct reader *r, const struct dcp_strided *s);
+static int add_box(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s);
 
 /* Index after index of dimension @k. */
-static int read_each(const struct reader *r, const struct dcp_strided *s, uint32_t k)
+static int add_each(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s,
+		    uint32_t k)
 {
 	struct dcp_strided sub = without(s, k);
-	uint64_t extent = dcp_strided_extent(&sub);
 	int rc = 0;
 
 	for (uint64_t i = 0; i < s->count[k] && rc == 0; i++) {
-		if (i % AHEAD == 0 && extent <= SPAN_BYTES)
-			announce(r, sub.off, extent, s->file_stride[k], s->count[k] - i);
-		rc = read_box(r, &sub);
+		rc = add_box(g, dst, fd, &sub);
 		sub.off += s->file_stride[k];
 		sub.dst += s->dst_stride[k];
 	}
@@ -195,8 +182,8 @@ static int read_each(const struct reader *r, const struct dcp_strided *s, uint32
 
 /* As many indices of dimension @k at once as a span holds, of a box that is too long for one.
  */
-static int read_bands(const struct reader *r, const struct dcp_strided *s, uint32_t k,
-		      uint64_t per)
+static int add_bands(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s,
+		     uint32_t k, uint64_t per)
 {
 	struct dcp_strided band = *s;
 	int rc = 0;
@@ -206,41 +193,38 @@ static int read_bands(const struct reader *r, const struct dcp_strided *s, uint3
 		if (i / per % BANDS == 0 && i + per < s->count[k]) {
 			uint64_t behind = (s->count[k] - i - per) * s->file_stride[k];
 
-			posix_fadvise(r->fd, (off_t)(band.off + per * s->file_stride[k]),
-				      (off_t)DCP_MIN(behind, (uint64_t)BANDS * SPAN_BYTES),
+			posix_fadvise(fd, (off_t)(band.off + per * s->file_stride[k]),
+				      (off_t)DCP_MIN(behind, (uint64_t)BANDS * DCP_GATHER_SPAN),
 				      POSIX_FADV_WILLNEED);
-			r->io->calls++;
+			g->io->calls++;
 		}
-		rc = read_span(r, &band, dcp_strided_extent(&band));
+		rc = add_span(g, dst, fd, &band, dcp_strided_extent(&band));
 		band.off += per * s->file_stride[k];
 		band.dst += per * s->dst_stride[k];
 	}
 	return rc;
 }
 
-static int read_box(const struct reader *r, const struct dcp_strided *s)
+static int add_box(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s)
 {
 	uint64_t extent = dcp_strided_extent(s), rest;
 	uint32_t k = widest(s);
 
 	if (s->ndim == 0)
-		return pread_all(r, s->off, r->dst + s->dst, s->run);
-	if (s->file_stride[k] > DCP_FETCH_STRIDE)
-		return read_each(r, s, k);
-	if (extent <= SPAN_BYTES)
-		return read_span(r, s, extent);
+		return add_read(g, fd, s->off, dst + s->dst, s->run);
+	if (s->file_stride[k] > g->stride)
+		return add_each(g, dst, fd, s, k);
+	if (extent <= DCP_GATHER_SPAN)
+		return add_span(g, dst, fd, s, extent);
 	rest = extent - (s->count[k] - 1) * s->file_stride[k];
-	if (rest > SPAN_BYTES)
-		return read_each(r, s, k);
-	return read_bands(r, s, k, (SPAN_BYTES - rest) / s->file_stride[k] + 1);
+	if (rest > DCP_GATHER_SPAN)
+		return add_each(g, dst, fd, s, k);
+	return add_bands(g, dst, fd, s, k, (DCP_GATHER_SPAN - rest) / s->file_stride[k] + 1);
 }
 
-int dcp_gather_read(char *dst, int fd, const struct dcp_strided *s, struct dcp_io_counts *io)
+int dcp_gather_add(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s)
 {
-	uint8_t span[SPAN_BYTES];
-	const struct reader r = { dst, fd, io, span };
-
-	io->read += dcp_strided_bytes(s);
-	dcp_io_fetched(io, s, 0);
-	return read_box(&r, s);
+	g->io->read += dcp_strided_bytes(s);
+	dcp_io_fetched(g->io, s, 0);
+	return add_box(g, dst, fd, s);
 }

@@ -28,6 +28,7 @@ struct dcp_index;
 struct dcp_index_pool;
 struct dcp_io_counts;
 struct dcp_log;
+struct dcp_queue;
 
 struct dcp_store_opts {
 	const char *cache_dir;  /* where indexes live, e.g. ~/.cache/dcpfs; NULL: memory only */
@@ -37,6 +38,8 @@ struct dcp_store_opts {
 	unsigned lock_wait_ms;  /* for another process building the same index; 0: 30 s */
 	struct dcp_io_counts
 		*counts; /* of what reads do (core/store/fetch.h); NULL: nobody asks */
+	struct dcp_queue
+		*queue; /* of reads that are not mapped; NULL: they are made one by one */
 	struct dcp_index_pool
 		*pool;           /* for all versions opened with it; NULL: each has its own */
 	bool cached_only;        /* build nothing: -EAGAIN when that is what it takes */

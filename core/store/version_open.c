@@ -343,6 +343,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 {
 	struct opening o = { .found = found, .opts = opts, .dir = { .fd = -1 } };
 	const struct dcp_file_id *ids;
+	struct dcp_files_opts how;
 	size_t n;
 	int code;
 
@@ -365,8 +366,11 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 			dcp_index_share(o.v->index, opts->pool);
 		ids = dcp_index_files(o.v->index, &n);
 		o.v->generation = generation(o.v);
-		code = dcp_files_create(o.v->dirfd, ids, n, !opts->no_map, o.v->unpack,
-					opts->counts, &o.v->files);
+		how = (struct dcp_files_opts){ .map = !opts->no_map,
+					       .counts = opts->counts,
+					       .queue = opts->queue,
+					       .unpack = o.v->unpack };
+		code = dcp_files_create(o.v->dirfd, ids, n, &how, &o.v->files);
 		dcp_unpack_settle(o.v->unpack);
 		if (code < 0)
 			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));

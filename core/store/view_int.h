@@ -12,11 +12,15 @@
 
 /* Where the bytes of one piece are read from. */
 struct dcp_backing {
-	const uint8_t *map; /* NULL: pread */
+	const uint8_t *map; /* NULL: read calls */
 	int fd;
 	uint32_t number; /* in the file table; DCP_VIEW_NO_FILE: a decompressed copy, or not
 			    needed */
 	bool needed;
+	bool readahead; /* the kernel's own may do as it likes; else nobody wants what it brings
+			 */
+	bool scattered; /* what the cut takes of the piece does not lie together; if it does: */
+	uint64_t lo, hi; /* elements of the stored run */
 };
 
 /* What the last read leaves to the next; hints, each atomic by itself. */

@@ -20,6 +20,11 @@
 #include "core/parse/source.h"
 #include "core/parse/torch.h"
 
+enum {                        /* as far as that of common devices goes */
+       READ_AHEAD = 16 << 20, /* two windows of it */
+       READ_AROUND = 4 << 20, /* half of one, before the first page that a mapping misses */
+};
+
 static const char *shape_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim)
 {
 	size_t n = 0;
@@ -173,11 +178,27 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 	return 0;
 }
 
+/*
+ * Does the kernel's own read-ahead bring little but what the cut takes of the piece? So it is
+ * where that reaches to the end of the file or is long. Then it is right: it has larger pieces
+ * of memory for what it reads than for what is asked for.
+ */
+static bool suits_readahead(const struct dcp_view *view, const struct dcp_piece *p,
+			    const struct dcp_backing *b, uint64_t size)
+{
+	uint64_t isz = view->t.itemsize, lo = p->off + b->lo * isz, hi = p->off + b->hi * isz;
+	uint64_t before = b->map ? DCP_MIN(lo, READ_AROUND) : 0;
+	uint64_t beyond = DCP_MIN(size - hi, READ_AHEAD);
+
+	return !b->scattered && !p->stride && (before + beyond) <= (hi - lo) / 20;
+}
+
 static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 {
 	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
 	struct dcp_piece *told = (struct dcp_piece *)(uintptr_t)&view->told.pieces[i];
 	bool encoded = dcp_filter_encodes(p->filter);
+	struct dcp_backing *b = &view->backing[i];
 	struct dcp_source whole, item;
 	const struct dcp_file *file;
 	int rc;
@@ -185,7 +206,9 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 	rc = dcp_files_get(view->files, p->file, &file, err);
 	if (rc < 0)
 		return rc;
-	view->backing[i] = (struct dcp_backing){ file->map, file->fd, p->file, true };
+	b->map = file->map;
+	b->fd = file->fd;
+	b->number = p->file;
 	rc = dcp_source_fd(file->fd, &whole);
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "cannot read it");
@@ -202,8 +225,9 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		rc = decode(view, &item, p, d, err);
 		if (rc < 0)
 			return rc;
-		view->backing[i] =
-			(struct dcp_backing){ d->map, d->fd, DCP_VIEW_NO_FILE, true };
+		b->map = d->map;
+		b->fd = d->fd;
+		b->number = DCP_VIEW_NO_FILE;
 		item = dcp_source_mem(d->map, d->size);
 		p->filter = DCP_FILTER_NONE;
 		p->off = 0;
@@ -215,14 +239,44 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		rc = check_plain(view, p, err);
 	if (rc == 0 && !encoded)
 		*told = *p;
+	b->readahead = rc == 0 && (view->whole || b->number == DCP_VIEW_NO_FILE ||
+				   suits_readahead(view, p, b, file->size));
+	if (rc == 0 && !b->readahead && !b->map)
+		b->fd = dcp_files_exact_fd(view->files, p->file);
 	return rc;
+}
+
+/* Elements of the stored run that a meeting is, if they lie together. */
+static bool is_together(const struct dcp_meet *m, uint32_t ndim, uint64_t *first, uint64_t *n)
+{
+	uint64_t dense = 1;
+	bool part = false;
+
+	*first = 0;
+	*n = 1;
+	for (uint32_t d = ndim; d-- > 0; dense *= m->piece->len[d]) {
+		if (part && m->n[d] > 1)
+			return false;
+		part |= m->n[d] < m->piece->len[d];
+		*first += (m->lo[d] - m->piece->lo[d]) * dense;
+		*n *= m->n[d];
+	}
+	*first -= m->piece->run_lo;
+	return true;
 }
 
 static int need_piece(void *ctx, const struct dcp_meet *m)
 {
 	struct dcp_view *view = ctx;
+	struct dcp_backing *b = &view->backing[m->piece - view->t.pieces];
+	uint64_t first, n;
 
-	view->backing[m->piece - view->t.pieces].needed = true;
+	if (!is_together(m, view->t.ndim, &first, &n) || (b->needed && first != b->hi))
+		b->scattered = true;
+	if (!b->needed)
+		b->lo = first;
+	b->hi = first + n;
+	b->needed = true;
 	return 0;
 }
 

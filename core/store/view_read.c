@@ -22,7 +22,7 @@ enum {
 	FETCH_MIN = 64 << 10,  /* of less, nobody looks whether it is there */
 	FETCH_AHEAD = 2 << 20, /* of what follows, while reads go on one behind the other */
 	IOV_MIN_RUN = 4096,    /* mean bytes an iovec entry must carry to beat memcpy */
-	TOUCHED = 16,          /* files a request copied from that are checked together */
+	TOUCHED = 64,          /* files a request copied from that are checked together */
 };
 
 /* One read while it is answered. Not cleared as a whole: that would cost small reads. */
@@ -32,6 +32,7 @@ struct request {
 	char *dst;
 	size_t n;
 	struct dcp_fetch *fetch;
+	struct dcp_gather *gather;
 	uint32_t touched[TOUCHED];
 	uint32_t ntouched;
 	struct dcp_io_counts io;
@@ -76,8 +77,10 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 	struct request *r = arg;
 	const struct dcp_backing *b = backing_of(r->view, s->piece);
 
-	if (b->map && b->number != DCP_VIEW_NO_FILE)
+	if (!b->readahead && b->map)
 		dcp_fetch_add(r->fetch, b->map, s);
+	else if (!b->readahead)
+		dcp_fetch_run(r->fetch, b->fd, s);
 	return 0;
 }
 
@@ -138,9 +141,13 @@ static int touch(struct request *r, uint32_t number)
 		if (r->touched[i] == number)
 			return 0;
 	if (r->ntouched == TOUCHED)
+		rc = dcp_gather_end(r->gather);
+	if (rc == 0 && r->ntouched == TOUCHED)
 		rc = check_touched(r);
+	if (rc < 0)
+		return rc;
 	r->touched[r->ntouched++] = number;
-	return rc;
+	return 0;
 }
 
 /* What a piece stores into what the tensor holds; whole elements. */
@@ -175,6 +182,7 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 	const struct copy *c = arg;
 	struct request *r = c->r;
 	const struct dcp_backing *b = backing_of(r->view, s->piece);
+	bool convert = s->piece->swap || s->piece->filter != DCP_FILTER_NONE;
 	uint64_t bytes = dcp_strided_bytes(s);
 	int rc = touch(r, b->number);
 
@@ -185,9 +193,11 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 		dcp_gather_copy(c->dst, b->map + s->off, s);
 		r->io.mapped += bytes;
 	} else {
-		rc = dcp_gather_read(c->dst, b->fd, s, &r->io);
+		rc = dcp_gather_add(r->gather, c->dst, b->fd, s);
+		if (rc == 0 && convert)
+			rc = dcp_gather_end(r->gather);
 	}
-	if (rc == 0 && (s->piece->swap || s->piece->filter != DCP_FILTER_NONE))
+	if (rc == 0 && convert)
 		convert_runs(r->view, s, 0, c->dst + s->dst);
 	return rc;
 }
@@ -256,6 +266,8 @@ static int copy_converted(struct request *r)
 		size_t bytes = DCP_MIN(n, count * view->unit - inside);
 		int rc = copy_elements(r, first, stored, count);
 
+		if (rc == 0)
+			rc = dcp_gather_end(r->gather);
 		if (rc < 0)
 			return rc;
 		if (view->widen)
@@ -271,10 +283,15 @@ static int copy_converted(struct request *r)
 static int copy_body(void *arg)
 {
 	struct request *r = arg;
+	struct dcp_gather gather;
 	int rc;
 
+	r->gather = &gather;
+	dcp_gather_begin(&gather, dcp_files_opts(r->view->files)->queue, &r->io);
 	fetch(r);
 	rc = r->view->convert ? copy_converted(r) : copy_stored(r, r->off, r->dst, r->n);
+	if (rc == 0)
+		rc = dcp_gather_end(&gather);
 	return rc < 0 ? rc : check_touched(r);
 }
 
@@ -298,7 +315,7 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 		return 0;
 	r.off = off - view->header.n;
 	rc = dcp_guard_run(copy_body, &r);
-	dcp_io_add(dcp_files_counts(view->files), &r.io);
+	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
 	return rc;
 }
 
@@ -344,6 +361,6 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 	fetch(&r);
 	r.io.mapped += n;
 	r.io.runs += (uint64_t)used;
-	dcp_io_add(dcp_files_counts(view->files), &r.io);
+	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
 	return used;
 }

@@ -2,10 +2,11 @@
 /*
  * Read a box of a tensor through a view, window by window, and say what it took.
  *
- *	cut [-c] [-p] [-r REPS] [-w BYTES] SOURCE KEY DIM PART PARTS
+ *	cut [-c] [-p] [-s] [-r REPS] [-w BYTES] SOURCE KEY DIM PART PARTS
  *
  * The box is part number PART of PARTS equal ones along dimension DIM; PARTS 1: all of it.
- * -c: evict the source's files before each repetition; -p: no mappings. One JSON line a
+ * -c: evict the source's files before each repetition; -p: no mappings; -s: and no
+ * io_uring. One JSON line a
  * repetition: wall and CPU seconds, bytes delivered, bytes the device read, pages that the plan
  * touches, and the counters of core/store/fetch.h.
  */
@@ -24,6 +25,7 @@
 #include "core/store/fetch.h"
 #include "core/store/files.h"
 #include "core/store/index.h"
+#include "core/store/queue.h"
 #include "core/store/version.h"
 #include "core/store/view.h"
 #include "fs/fault.h"
@@ -105,12 +107,13 @@ struct job {
 	uint32_t dim;
 	uint64_t part, parts, window;
 	bool cold, no_map;
+	struct dcp_queue *queue;
 };
 
 static void repeat(const struct job *j, const struct dcp_found *found)
 {
 	struct dcp_io_counts io = { 0 };
-	struct dcp_store_opts opts = { .no_map = j->no_map, .counts = &io };
+	struct dcp_store_opts opts = { .no_map = j->no_map, .counts = &io, .queue = j->queue };
 	struct pages pages = { .per_file = 1 << 20 };
 	uint64_t lo[DCP_MAX_NDIM] = { 0 }, len[DCP_MAX_NDIM], size;
 	struct dcp_err err = { 0 };
@@ -157,12 +160,13 @@ static void repeat(const struct job *j, const struct dcp_found *found)
 	printf("{\"bytes\": %llu, \"wall\": %.6f, \"cpu\": %.6f, \"device\": %llu, "
 	       "\"pages\": %llu, \"mapped\": %llu, \"read\": %llu, \"span\": %llu, \"direct\": "
 	       "%llu, "
-	       "\"fetched\": %llu, \"runs\": %llu, \"calls\": %llu}\n",
+	       "\"fetched\": %llu, \"runs\": %llu, \"ring\": %llu, \"calls\": %llu}\n",
 	       (unsigned long long)size, wall, cpu, device_bytes() - read_before,
 	       (unsigned long long)pages.n, (unsigned long long)io.mapped,
 	       (unsigned long long)io.read, (unsigned long long)io.span,
 	       (unsigned long long)io.direct, (unsigned long long)io.fetched,
-	       (unsigned long long)io.runs, (unsigned long long)io.calls);
+	       (unsigned long long)io.runs, (unsigned long long)io.ring,
+	       (unsigned long long)io.calls);
 	free(pages.seen);
 	free(buf);
 	dcp_view_close(view);
@@ -175,9 +179,11 @@ int main(int argc, char **argv)
 	struct job j = { .window = 1 << 20 };
 	struct dcp_err err = { 0 };
 	struct dcp_scan scan;
+	bool one_by_one = false;
 	int c, reps = 3;
 
-	while ((c = getopt(argc, argv, "cpr:w:")) != -1) {
+	while ((c = getopt(argc, argv, "cpsr:w:")) != -1) {
+		one_by_one |= c == 's';
 		j.cold |= c == 'c';
 		j.no_map |= c == 'p';
 		if (c == 'r')
@@ -186,7 +192,7 @@ int main(int argc, char **argv)
 			j.window = strtoull(optarg, NULL, 0);
 	}
 	if (argc - optind != 5 || j.window == 0)
-		die("usage: cut [-c] [-p] [-r REPS] [-w BYTES] SOURCE KEY DIM PART PARTS");
+		die("usage: cut [-c] [-p] [-s] [-r REPS] [-w BYTES] SOURCE KEY DIM PART PARTS");
 	j.source = argv[optind];
 	j.key = argv[optind + 1];
 	j.dim = (uint32_t)strtoul(argv[optind + 2], NULL, 0);
@@ -197,8 +203,11 @@ int main(int argc, char **argv)
 	dcpfs_fault_install();
 	if (dcp_scan(j.source, &scan, &err) < 0)
 		die(err.msg);
+	if (!one_by_one && dcp_queue_create(&j.queue) < 0)
+		die("out of memory");
 	for (int r = 0; r < reps; r++)
 		repeat(&j, &scan.found[scan.n - 1]);
+	dcp_queue_destroy(j.queue);
 	dcp_scan_finish(&scan);
 	return 0;
 }

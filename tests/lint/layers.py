@@ -19,7 +19,7 @@ OWNERS = (
     (r"jansson.*", r"core/parse/json\.c"),
     (r"archive.*", r"core/parse/inflate\.c"),
     (r"xxh.*", r"core/base/hash\.c"),
-    (r"liburing.*", r"core/store/io_uring\.c"),
+    (r"liburing.*", r"core/store/ring_uring\.c"),
     (r"curl/.*", r"core/store/[a-z_]*(url|curl|http)[a-z_]*\.c"),
     (r"mpi.*", r"tools/load/[a-z_]*mpi[a-z_]*\.[ch]"),
     (r"nccl.*", r"tools/load/[a-z_]*nccl[a-z_]*\.[ch]"),

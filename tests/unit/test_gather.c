@@ -103,6 +103,23 @@ static struct dcp_strided random_descriptor(uint64_t *dst_bytes)
 	return s;
 }
 
+/* All that is needed to read one descriptor. Large, and its state is to be anything at first.
+ */
+static int read_one(struct dcp_queue *queue, char *dst, const struct file *f,
+		    const struct dcp_strided *s, struct dcp_io_counts *io)
+{
+	struct dcp_gather *g = malloc(sizeof(*g));
+	int rc;
+
+	memset(g, 0xa5, sizeof(*g));
+	dcp_gather_begin(g, queue, io);
+	rc = dcp_gather_add(g, dst, f->fd, s);
+	if (rc == 0)
+		rc = dcp_gather_end(g);
+	free(g);
+	return rc;
+}
+
 static void copy_plainly(char *dst, const uint8_t *src, const struct dcp_strided *s)
 {
 	for (uint64_t e = 0; e < dcp_strided_bytes(s) / s->run; e++) {
@@ -121,7 +138,9 @@ static void descriptors_are_copied(void **state)
 	const struct file *f = *state;
 	uint64_t delivered = 0;
 	struct dcp_io_counts io = { 0 };
+	struct dcp_queue *queue;
 
+	assert_int_equal(dcp_queue_create(&queue), 0);
 	for (int i = 0; i < 1500; i++) {
 		uint64_t n;
 		struct dcp_strided s = random_descriptor(&n);
@@ -131,7 +150,7 @@ static void descriptors_are_copied(void **state)
 		dcp_gather_copy(got, f->map + s.off, &s);
 		assert_memory_equal(got, want, n);
 		memset(got, 0, n);
-		assert_int_equal(dcp_gather_read(got, f->fd, &s, &io), 0);
+		assert_int_equal(read_one(i % 2 ? queue : NULL, got, f, &s, &io), 0);
 		assert_memory_equal(got, want, n);
 		delivered += dcp_strided_bytes(&s);
 		free(want);
@@ -140,6 +159,42 @@ static void descriptors_are_copied(void **state)
 	assert_int_equal(io.read, delivered);
 	assert_int_equal(io.span + io.direct, delivered);
 	assert_true(io.span && io.direct && io.fetched >= delivered);
+	dcp_queue_destroy(queue);
+}
+
+/* Many of one request, as of a request over many pieces: what is pending when batches end. */
+static void requests_of_many_descriptors(void **state)
+{
+	const struct file *f = *state;
+	struct dcp_gather *g = malloc(sizeof(*g));
+	struct dcp_io_counts io = { 0 };
+	struct dcp_queue *queue;
+
+	assert_int_equal(dcp_queue_create(&queue), 0);
+	for (int i = 0; i < 60; i++) {
+		size_t count = 1 + rnd(60), at = 0;
+		struct dcp_strided s[60];
+		uint64_t n[60], all = 0;
+		char *want, *got;
+
+		for (size_t k = 0; k < count; k++, all += n[k - 1])
+			s[k] = random_descriptor(&n[k]);
+		want = calloc(1, all);
+		got = calloc(1, all);
+		dcp_gather_begin(g, i % 4 ? queue : NULL, &io);
+		for (size_t k = 0; k < count; at += n[k++]) {
+			copy_plainly(want + at, f->copy, &s[k]);
+			assert_int_equal(dcp_gather_add(g, got + at, f->fd, &s[k]), 0);
+			if (rnd(20) == 0)
+				assert_int_equal(dcp_gather_end(g), 0);
+		}
+		assert_int_equal(dcp_gather_end(g), 0);
+		assert_memory_equal(got, want, all);
+		free(want);
+		free(got);
+	}
+	dcp_queue_destroy(queue);
+	free(g);
 }
 
 static void the_end_of_a_file_is_an_error(void **state)
@@ -152,11 +207,25 @@ static void the_end_of_a_file_is_an_error(void **state)
 				 .file_stride = { 125 },
 				 .dst_stride = { 10 } };
 	struct dcp_io_counts io = { 0 };
+	struct dcp_queue *queues[2] = { NULL };
 	char buf[90];
 
-	assert_int_equal(dcp_gather_read(buf, f->fd, &s, &io), -EIO);
-	s.count[0] = 8;
-	assert_int_equal(dcp_gather_read(buf, f->fd, &s, &io), 0);
+	assert_int_equal(dcp_queue_create(&queues[1]), 0);
+	for (size_t q = 0; q < 2; q++) {
+		s.off = FILE_BYTES - 1000;
+		s.file_stride[0] = 125;
+		s.count[0] = 9;
+		assert_int_equal(read_one(queues[q], buf, f, &s, &io), -EIO);
+		s.count[0] = 8;
+		assert_int_equal(read_one(queues[q], buf, f, &s, &io), 0);
+		s.off = FILE_BYTES - 270000;
+		s.file_stride[0] = 30000;
+		s.count[0] = 9;
+		assert_int_equal(read_one(queues[q], buf, f, &s, &io), 0);
+		s.off += 29991;
+		assert_int_equal(read_one(queues[q], buf, f, &s, &io), -EIO);
+	}
+	dcp_queue_destroy(queues[1]);
 }
 
 static void runs_close_together_are_few_reads(void **state)
@@ -170,9 +239,36 @@ static void runs_close_together_are_few_reads(void **state)
 	struct dcp_io_counts io = { 0 };
 	char *buf = malloc(1 << 20);
 
-	assert_int_equal(dcp_gather_read(buf, f->fd, &s, &io), 0);
+	assert_int_equal(read_one(NULL, buf, f, &s, &io), 0);
 	assert_int_equal(io.span, 1 << 20);
 	assert_true(io.calls <= 12);
+	free(buf);
+}
+
+static void runs_far_apart_are_few_calls(void **state)
+{
+	const struct file *f = *state;
+	const struct dcp_strided s = { .run = 4096,
+				       .ndim = 1,
+				       .count = { 256 },
+				       .file_stride = { 32768 },
+				       .dst_stride = { 4096 } };
+	struct dcp_io_counts io = { 0 };
+	char *buf = malloc(1 << 20);
+	struct dcp_queue *queue;
+
+	assert_int_equal(dcp_queue_create(&queue), 0);
+	assert_int_equal(read_one(queue, buf, f, &s, &io), 0);
+	assert_int_equal(io.direct, 1 << 20);
+	assert_int_equal(io.fetched, 1 << 20);
+	if (dcp_queue_probe() == 0) {
+		assert_int_equal(io.ring, 1 << 20);
+		assert_true(io.calls <= 2);
+	} else {
+		print_message("           (no io_uring here)\n");
+		assert_int_equal(io.ring, 0);
+	}
+	dcp_queue_destroy(queue);
 	free(buf);
 }
 
@@ -238,9 +334,9 @@ static void only_needed_pages_come(void **state)
 		  { .run = 512,
 		    .ndim = 1,
 		    .count = { 64 },
-		    .file_stride = { 16384 },
+		    .file_stride = { 8192 },
 		    .dst_stride = { 512 } },
-		  253,
+		  127,
 		  4 },
 		{ "groups far apart",
 		  { .run = 64,
@@ -281,8 +377,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(descriptors_are_copied),
+		cmocka_unit_test(requests_of_many_descriptors),
 		cmocka_unit_test(the_end_of_a_file_is_an_error),
 		cmocka_unit_test(runs_close_together_are_few_reads),
+		cmocka_unit_test(runs_far_apart_are_few_calls),
 		cmocka_unit_test(only_needed_pages_come),
 	};
 

@@ -22,6 +22,7 @@
 #include "core/store/files.h"
 #include "core/store/guard.h"
 #include "core/store/index.h"
+#include "core/store/queue.h"
 #include "core/store/version.h"
 #include "core/store/view.h"
 #include "fs/fault.h"
@@ -44,10 +45,11 @@ static uint64_t rnd(uint64_t below)
 }
 
 static struct dcp_io_counts counts;
+static struct dcp_queue *queue;
 
 static struct dcp_version *open_version(const char *source, const char *name, bool no_map)
 {
-	struct dcp_store_opts opts = { .no_map = no_map, .counts = &counts };
+	struct dcp_store_opts opts = { .no_map = no_map, .counts = &counts, .queue = queue };
 	struct dcp_version *v = NULL;
 	struct dcp_err err = { 0 };
 	struct dcp_scan scan;
@@ -340,7 +342,7 @@ struct copied {
 	struct dcp_view *view;
 };
 
-static void open_copy(struct copied *c)
+static void open_copy(struct copied *c, bool no_map)
 {
 	strcpy(c->dir, "/tmp/dcpfs-view-XXXXXX");
 	assert_non_null(mkdtemp(c->dir));
@@ -351,8 +353,27 @@ static void open_copy(struct copied *c)
 	snprintf(c->meta, sizeof(c->meta), "%s/__1_0.distcp", c->dir);
 	copy_file("tests/golden/hostile/base/__1_0.distcp", c->meta);
 	snprintf(c->meta, sizeof(c->meta), "%s/.metadata", c->dir);
-	c->v = open_version(c->dir, strrchr(c->dir, '/') + 1, false);
+	c->v = open_version(c->dir, strrchr(c->dir, '/') + 1, no_map);
 	c->view = open_view(c->v, "ids", DCP_AS_RAW, NULL);
+}
+
+/* Look at one column of a tensor of two shards instead: many runs of both. */
+static void open_column(struct copied *c)
+{
+	struct dcp_row row;
+	struct dcp_arena arena;
+	struct dcp_cut cut;
+
+	dcp_arena_init(&arena, 1 << 20);
+	find_row(c->v, "layer.weight", &arena, &row);
+	assert_int_equal(row.ndim, 2);
+	assert_true(row.shape[0] > 2 && row.shape[1] > 2);
+	assert_int_equal(dcp_cut_box(&cut, 2, (uint64_t[]){ 0, 1 },
+				     (uint64_t[]){ row.shape[0], 1 }, &arena),
+			 0);
+	dcp_view_close(c->view);
+	c->view = open_view(c->v, "layer.weight", DCP_AS_RAW, &cut);
+	dcp_arena_finish(&arena);
 }
 
 static void close_copy(struct copied *c)
@@ -377,15 +398,17 @@ static int try_read(const struct copied *c)
 	return dcp_view_read(c->view, 0, buf, n);
 }
 
-static void a_changed_shard_is_refused(void **state)
+/* Through mappings or not, all of one shard or a column of two. */
+static void check_changes(bool no_map, bool column)
 {
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = 1 } };
 	struct copied c;
 	char other[160];
 
-	(void)state;
 	t_case("untouched");
-	open_copy(&c);
+	open_copy(&c, no_map);
+	if (column)
+		open_column(&c);
 	assert_int_equal(try_read(&c), 0);
 	t_case("mode changed: no byte did");
 	assert_int_equal(chmod(c.shard, 0400), 0);
@@ -396,17 +419,28 @@ static void a_changed_shard_is_refused(void **state)
 	assert_int_equal(dcp_view_check(c.view), -ESTALE);
 	close_copy(&c);
 	t_case("cut");
-	open_copy(&c);
+	open_copy(&c, no_map);
+	if (column)
+		open_column(&c);
 	assert_int_equal(truncate(c.shard, 100), 0);
 	assert_int_equal(try_read(&c), -EIO);
 	close_copy(&c);
 	t_case("replaced by rename");
-	open_copy(&c);
+	open_copy(&c, no_map);
+	if (column)
+		open_column(&c);
 	snprintf(other, sizeof(other), "%s.new", c.shard);
 	copy_file(c.shard, other);
 	assert_int_equal(rename(other, c.shard), 0);
 	assert_int_equal(try_read(&c), -ESTALE);
 	close_copy(&c);
+}
+
+static void a_changed_shard_is_refused(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		check_changes(i & 1, i & 2);
 }
 
 /* ---- cuts ---- */
@@ -423,7 +457,7 @@ static void a_cut_needs_only_its_own_shards(void **state)
 	uint64_t last;
 
 	(void)state;
-	open_copy(&c);
+	open_copy(&c, false);
 	whole = open_view(c.v, "layer.weight", DCP_AS_RAW, NULL);
 	t = dcp_view_tensor(whole);
 	assert_int_equal(t->ndim, 2);
@@ -432,7 +466,7 @@ static void a_cut_needs_only_its_own_shards(void **state)
 	axis[1] = (struct dcp_axis){ &(struct dcp_span){ 0, 0, t->shape[1] }, 1, t->shape[1] };
 	dcp_view_close(whole);
 	close_copy(&c);
-	open_copy(&c);
+	open_copy(&c, false);
 	assert_int_equal(truncate(c.shard, 100), 0);
 	t_case("the whole needs the shard that was cut");
 	assert_int_equal(try_open(c.v, "layer.weight", DCP_AS_RAW, NULL, &view, &err), -EIO);
@@ -469,7 +503,10 @@ static void reads_are_counted(void **state)
 		assert_int_equal(counts.mapped, no_map ? 0 : n);
 		assert_int_equal(counts.read, no_map ? n : 0);
 		assert_int_equal(counts.runs, 2);
-		assert_int_equal(counts.calls, no_map ? 4 : 2); /* two reads, two checks */
+		if (no_map) /* two checks, and a call for all reads, or one each and a look */
+			assert_in_range(counts.calls, 3, 5);
+		else
+			assert_int_equal(counts.calls, 2);
 		dcp_view_close(view);
 		dcp_version_close(v);
 	}
@@ -505,7 +542,14 @@ static void a_cut_mapping_does_not_kill(void **state)
 static int install(void **state)
 {
 	(void)state;
-	return dcpfs_fault_install();
+	return dcpfs_fault_install() < 0 ? -1 : dcp_queue_create(&queue);
+}
+
+static int uninstall(void **state)
+{
+	(void)state;
+	dcp_queue_destroy(queue);
+	return 0;
 }
 
 int main(void)
@@ -518,5 +562,5 @@ int main(void)
 		cmocka_unit_test(a_cut_mapping_does_not_kill),
 	};
 
-	return cmocka_run_group_tests(tests, install, NULL);
+	return cmocka_run_group_tests(tests, install, uninstall);
 }
