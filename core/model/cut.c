@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/base/ckd.h"
+#include "core/model/meet.h"
+#include "core/model/tensor.h"
 
 int dcp_cut_box(struct dcp_cut *out, uint32_t ndim, const uint64_t *lo, const uint64_t *len,
 		struct dcp_arena *arena)
@@ -105,6 +108,54 @@ bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shap
 	return dcp_cut_volume(&array, &volume) &&
 	       (!cut->flat || (dcp_range_ok(cut->flat_lo, cut->flat_n, volume) &&
 			       dcp_cut_volume(cut, &volume)));
+}
+
+/* Indices [lo, lo + n) of the array that a flat cut takes, or all. */
+static void bound_array(const struct dcp_cut *cut, uint64_t *lo, uint64_t *end)
+{
+	uint64_t shape[DCP_MAX_NDIM], pos = cut->flat_lo, left = cut->flat_n;
+
+	for (uint32_t d = 0; d < cut->ndim; d++) {
+		shape[d] = cut->axis[d].len;
+		lo[d] = cut->flat ? UINT64_MAX : 0;
+		end[d] = cut->flat ? 0 : shape[d];
+	}
+	while (cut->flat && left) {
+		uint64_t at[DCP_MAX_NDIM], n[DCP_MAX_NDIM];
+
+		dcp_run_box(cut->ndim, shape, &pos, &left, at, n);
+		for (uint32_t d = 0; d < cut->ndim; d++) {
+			lo[d] = DCP_MIN(lo[d], at[d]);
+			end[d] = DCP_MAX(end[d], at[d] + n[d]);
+		}
+	}
+}
+
+bool dcp_cut_bounds(const struct dcp_cut *cut, struct dcp_box *out)
+{
+	uint64_t from[DCP_MAX_NDIM], to[DCP_MAX_NDIM];
+
+	if (cut->flat && cut->flat_n == 0)
+		return false;
+	bound_array(cut, from, to);
+	for (uint32_t d = 0; d < cut->ndim; d++) {
+		uint64_t lo = UINT64_MAX, end = 0;
+
+		for (size_t i = 0; i < cut->axis[d].n; i++) {
+			const struct dcp_span *s = &cut->axis[d].span[i];
+			uint64_t a = DCP_MAX(s->at, from[d]), b = DCP_MIN(s->at + s->n, to[d]);
+
+			if (a >= b)
+				continue;
+			lo = DCP_MIN(lo, s->lo + (a - s->at));
+			end = DCP_MAX(end, s->lo + (b - s->at));
+		}
+		if (lo >= end)
+			return false;
+		out->lo[d] = lo;
+		out->len[d] = end - lo;
+	}
+	return true;
 }
 
 int dcp_cut_copy(struct dcp_cut *out, const struct dcp_cut *cut, struct dcp_arena *arena)

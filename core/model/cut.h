@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 struct dcp_arena;
+struct dcp_box;
 
 /* [lo, lo + n) of the tensor stands at [at, at + n) of the array. Never empty. */
 struct dcp_span {
@@ -75,6 +76,10 @@ bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out);
  * overlap are not looked for.
  */
 bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape);
+
+/* The smallest box of the tensor that holds all it takes, of a flat cut perhaps a larger one;
+ * false: it takes nothing. The cut must fit its tensor. */
+bool dcp_cut_bounds(const struct dcp_cut *cut, struct dcp_box *out);
 
 /* A copy that owns nothing of the original. -ENOMEM. */
 int dcp_cut_copy(struct dcp_cut *out, const struct dcp_cut *cut, struct dcp_arena *arena);

@@ -2,8 +2,12 @@
 /*
  * pack: the pieces of a tensor as one blob, as the index keeps them.
  *
- *   u8      1, the version of this form
+ *   u8      1 or 2, the version of this form
  *   varint  number of pieces; then for each
+ *           (2: first for each DCP_PACK_BLOCK of them
+ *     varint  lo[ndim], len[ndim]    the box that holds theirs, but for those without elements
+ *     varint  bytes                  they take up here
+ *           )
  *     u8      bits 0-1 enc, 2-3 filter, 4 swap, 5 strides follow, 6 a run follows,
  *             7 the third bit of filter
  *     varint  file, off, nbytes
@@ -11,7 +15,8 @@
  *     varint  stride[ndim]           if bit 5
  *     varint  run_lo, run_n          if bit 6; else the run is the whole box
  *
- * Varints are unsigned LEB128. A blob comes from a cache anybody may have touched: it is
+ * Many pieces come in blocks, so that somebody who wants few looks at few. Varints are unsigned
+ * LEB128. A blob comes from a cache anybody may have touched: it is
  * checked like any foreign bytes, and what it says must still pass dcp_tiling_init().
  */
 #pragma once
@@ -25,7 +30,16 @@ struct dcp_err;
 
 void dcp_pack_pieces(struct dcp_buf *out, const struct dcp_tensor *t);
 
+/* More pieces than this are packed in blocks of so many. */
+#define DCP_PACK_BLOCK 32
+
 /* Pieces of a tensor of @ndim dimensions, in @arena. -EBADMSG or -ENOMEM; nothing beyond it is
  * read. */
 int dcp_unpack_pieces(const void *blob, size_t n, uint32_t ndim, struct dcp_arena *arena,
 		      struct dcp_piece **pieces, size_t *npieces, struct dcp_err *err);
+
+/* The same of those alone that meet @only, in their order. What is left out is not looked at.
+ */
+int dcp_unpack_part(const void *blob, size_t n, uint32_t ndim, const struct dcp_box *only,
+		    struct dcp_arena *arena, struct dcp_piece **pieces, size_t *npieces,
+		    struct dcp_err *err);

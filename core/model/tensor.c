@@ -38,6 +38,21 @@ bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out)
 	return true;
 }
 
+static uint64_t end_of(uint64_t lo, uint64_t len)
+{
+	return lo + len < lo ? UINT64_MAX : lo + len;
+}
+
+bool dcp_box_meets(const struct dcp_box *box, uint32_t ndim, const uint64_t *lo,
+		   const uint64_t *len)
+{
+	for (uint32_t d = 0; d < ndim; d++)
+		if (lo[d] >= end_of(box->lo[d], box->len[d]) ||
+		    box->lo[d] >= end_of(lo[d], len[d]) || len[d] == 0 || box->len[d] == 0)
+			return false;
+	return true;
+}
+
 bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out)
 {
 	uint64_t n;

@@ -118,6 +118,15 @@ const char *dcp_filter_name(uint8_t filter);
 /* Are the bytes of a piece something else than its elements? */
 bool dcp_filter_encodes(uint8_t filter);
 
+/* A box of a tensor: half-open, lo to lo + len. */
+struct dcp_box {
+	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
+};
+
+/* Do they have an element in common? Ends beyond 64 bits are at their end. */
+bool dcp_box_meets(const struct dcp_box *box, uint32_t ndim, const uint64_t *lo,
+		   const uint64_t *len);
+
 /* Elements in a shape; returns false when the product does not fit in 64 bits. */
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);
 

@@ -25,14 +25,6 @@ static const char *box_text(struct dcp_buf *b, uint32_t ndim, const uint64_t *lo
 	return b->failed ? "(a box)" : b->p;
 }
 
-static bool is_empty(const struct dcp_piece *p, uint32_t ndim)
-{
-	for (uint32_t d = 0; d < ndim; d++)
-		if (p->len[d] == 0)
-			return true;
-	return p->run_n == 0;
-}
-
 static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 		       struct dcp_err *err)
 {
@@ -77,8 +69,20 @@ static void add_edge(struct edges *e, uint64_t at)
 	e->at[e->n++] = at;
 }
 
-/* Sorted, distinct edges of dimension @d: 0, both ends of every piece, and the shape. */
-static int collect_cuts(struct dcp_tiling *tl, uint32_t d, size_t n, struct dcp_arena *arena)
+/* Where the box of @p begins and ends along dimension @d, as far as it lies in @box. */
+static uint64_t begin_in(const struct dcp_piece *p, const struct dcp_box *box, uint32_t d)
+{
+	return DCP_MAX(p->lo[d], box->lo[d]);
+}
+
+static uint64_t end_in(const struct dcp_piece *p, const struct dcp_box *box, uint32_t d)
+{
+	return DCP_MIN(p->lo[d] + p->len[d], box->lo[d] + box->len[d]);
+}
+
+/* Sorted, distinct edges of dimension @d: both ends of every piece, and of the box. */
+static int collect_cuts(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t d, size_t n,
+			struct dcp_arena *arena)
 {
 	const struct dcp_tensor *t = tl->t;
 	struct edges e = { dcp_arena_alloc(arena, (2 * n + 2) * sizeof(uint64_t)), 0, true };
@@ -86,14 +90,14 @@ static int collect_cuts(struct dcp_tiling *tl, uint32_t d, size_t n, struct dcp_
 
 	if (!e.at)
 		return -ENOMEM;
-	add_edge(&e, 0);
+	add_edge(&e, box->lo[d]);
 	for (size_t i = 0; i < n; i++) {
 		const struct dcp_piece *p = &t->pieces[tl->order[i]];
 
-		add_edge(&e, p->lo[d]);
-		add_edge(&e, p->lo[d] + p->len[d]);
+		add_edge(&e, begin_in(p, box, d));
+		add_edge(&e, end_in(p, box, d));
 	}
-	add_edge(&e, t->shape[d]);
+	add_edge(&e, box->lo[d] + box->len[d]);
 	if (!e.sorted) /* of pieces in order, the edges of a grid are */
 		qsort(e.at, e.n, sizeof(*e.at), by_value);
 	for (size_t i = 1; i < e.n; i++)
@@ -198,8 +202,8 @@ static uint32_t cell_from(const struct dcp_tiling *tl, uint32_t d, uint64_t at, 
  * Name the group in every cell of its box; a cell that has a name already is an overlap.
  * @last: where along each dimension the group before it began, kept up to date.
  */
-static int fill_cells(struct dcp_tiling *tl, uint32_t group, uint32_t *last,
-		      struct dcp_err *err)
+static int fill_cells(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t group,
+		      uint32_t *last, struct dcp_err *err)
 {
 	const struct dcp_tensor *t = tl->t;
 	const struct dcp_piece *p = &t->pieces[tl->order[group]];
@@ -207,9 +211,9 @@ static int fill_cells(struct dcp_tiling *tl, uint32_t group, uint32_t *last,
 	uint32_t d;
 
 	for (d = 0; d < t->ndim; d++) {
-		uint64_t end = p->lo[d] + p->len[d];
+		uint64_t end = end_in(p, box, d);
 
-		lo[d] = at[d] = last[d] = cell_from(tl, d, p->lo[d], last[d]);
+		lo[d] = at[d] = last[d] = cell_from(tl, d, begin_in(p, box, d), last[d]);
 		hi[d] = tl->cut[d][lo[d] + 1] == end ? lo[d] + 1
 						     : dcp_tiling_cell(tl, d, end - 1) + 1;
 	}
@@ -252,9 +256,10 @@ static int report_hole(const struct dcp_tiling *tl, uint64_t linear, struct dcp_
 			box_text(&text, tl->t->ndim, lo, len));
 }
 
-/* Distinct non-empty pieces in order, groups counted; returns how many pieces. */
-static int order_pieces(struct dcp_tiling *tl, struct dcp_arena *arena, size_t *count,
-			struct dcp_err *err)
+/* Distinct non-empty pieces that meet @box in order, groups counted; returns how many pieces.
+ */
+static int order_pieces(struct dcp_tiling *tl, const struct dcp_box *box,
+			struct dcp_arena *arena, size_t *count, struct dcp_err *err)
 {
 	const struct dcp_tensor *t = tl->t;
 	size_t n = 0;
@@ -267,10 +272,12 @@ static int order_pieces(struct dcp_tiling *tl, struct dcp_arena *arena, size_t *
 	if (!tl->order || !tl->ngroup)
 		return -ENOMEM;
 	for (size_t i = 0; i < t->npieces; i++) {
-		rc = check_piece(t, &t->pieces[i], err);
+		const struct dcp_piece *p = &t->pieces[i];
+
+		rc = check_piece(t, p, err);
 		if (rc < 0)
 			return rc;
-		if (!is_empty(&t->pieces[i], t->ndim))
+		if (p->run_n && dcp_box_meets(box, t->ndim, p->lo, p->len))
 			tl->order[n++] = (uint32_t)i;
 	}
 	for (size_t i = 1; i < n; i++) /* usually sorted already: then no sort at all */
@@ -284,11 +291,10 @@ static int order_pieces(struct dcp_tiling *tl, struct dcp_arena *arena, size_t *
 	return 0;
 }
 
-/* Does this tensor hold any element at all? */
-static bool has_elements(const struct dcp_tensor *t)
+static bool has_elements(const struct dcp_box *box, uint32_t ndim)
 {
-	for (uint32_t d = 0; d < t->ndim; d++)
-		if (t->shape[d] == 0)
+	for (uint32_t d = 0; d < ndim; d++)
+		if (box->len[d] == 0)
 			return false;
 	return true;
 }
@@ -296,18 +302,31 @@ static bool has_elements(const struct dcp_tensor *t)
 int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dcp_arena *arena,
 		    struct dcp_err *err)
 {
+	struct dcp_box all;
+
+	for (uint32_t d = 0; d < t->ndim; d++) {
+		all.lo[d] = 0;
+		all.len[d] = t->shape[d];
+	}
+	return dcp_tiling_init_part(tl, t, &all, arena, err);
+}
+
+int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
+			 const struct dcp_box *box, struct dcp_arena *arena,
+			 struct dcp_err *err)
+{
 	uint32_t last[DCP_MAX_NDIM] = { 0 };
 	uint64_t cells = 1, limit;
 	size_t n = 0;
 	int rc;
 
 	*tl = (struct dcp_tiling){ .t = t };
-	rc = order_pieces(tl, arena, &n, err);
-	if (rc < 0 || !has_elements(t))
+	rc = order_pieces(tl, box, arena, &n, err);
+	if (rc < 0 || !has_elements(box, t->ndim))
 		return rc;
 	limit = DCP_MAX((uint64_t)DCP_TILING_MAX_CELLS, (uint64_t)n * 64);
 	for (uint32_t d = 0; d < t->ndim; d++) {
-		rc = collect_cuts(tl, d, n, arena);
+		rc = collect_cuts(tl, box, d, n, arena);
 		if (rc < 0)
 			return rc;
 		cells *= tl->ncell[d];
@@ -328,7 +347,7 @@ int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dc
 			     ? 0
 			     : check_runs(t, tl->order + i, next - i, err);
 		if (rc == 0)
-			rc = fill_cells(tl, i, last, err);
+			rc = fill_cells(tl, box, i, last, err);
 		if (rc < 0)
 			return rc;
 	}

@@ -39,6 +39,15 @@ struct dcp_tiling {
 int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dcp_arena *arena,
 		    struct dcp_err *err);
 
+/*
+ * The same of that part of the tensor alone that lies in @box, which lies in the shape and is
+ * not empty: pieces of @t that do not meet it may be missing, and nothing but elements in it
+ * may be asked for.
+ */
+int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
+			 const struct dcp_box *box, struct dcp_arena *arena,
+			 struct dcp_err *err);
+
 /* The piece that holds element @at, which must lie inside the shape. */
 const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at);
 

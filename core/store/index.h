@@ -42,11 +42,12 @@
 #include "core/model/tensor.h"
 
 struct dcp_arena;
+struct dcp_cut;
 struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 2
+#define DCP_INDEX_SCHEMA 3
 
 /* ---- writing ---- */
 
@@ -127,6 +128,9 @@ int dcp_index_by_key(struct dcp_index *ix, enum dcp_row_kind kind, const char *k
 /* Everything about one row, in @arena. Blobs are validated as pack.h says. */
 int dcp_index_tensor(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_tensor *out, struct dcp_err *err);
+/* The same, but for pieces that do not meet @cut (if it is one of that tensor; NULL: all). */
+int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut *cut,
+			  struct dcp_arena *arena, struct dcp_tensor *out, struct dcp_err *err);
 int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_object *out, struct dcp_err *err);
 

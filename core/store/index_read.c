@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/model/cut.h"
 #include "core/model/pack.h"
 #include "core/store/index_int.h"
 
@@ -183,17 +184,21 @@ static int get_type(const struct query *q, struct dcp_arena *arena, struct dcp_t
 	return 0;
 }
 
-static int get_pieces(const struct query *q, struct dcp_arena *arena, struct dcp_tensor *t,
-		      struct dcp_err *err)
+static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct dcp_arena *arena,
+		      struct dcp_tensor *t, struct dcp_err *err)
 {
+	bool some = cut && dcp_cut_fits(cut, t->ndim, t->shape);
 	const void *blob = sqlite3_column_blob(q->stmt, 7);
 	struct dcp_piece *pieces;
+	struct dcp_box box;
 	int code;
 
+	if (some && !dcp_cut_bounds(cut, &box))
+		memset(&box, 0, sizeof(box)); /* meets nothing */
 	if (sqlite3_column_type(q->stmt, 7) != SQLITE_BLOB || !blob)
 		return -EBADMSG;
-	code = dcp_unpack_pieces(blob, (size_t)sqlite3_column_bytes(q->stmt, 7), t->ndim, arena,
-				 &pieces, &t->npieces, err);
+	code = dcp_unpack_part(blob, (size_t)sqlite3_column_bytes(q->stmt, 7), t->ndim,
+			       some ? &box : NULL, arena, &pieces, &t->npieces, err);
 	if (code < 0)
 		return code;
 	t->pieces = pieces;
@@ -205,8 +210,8 @@ static int get_pieces(const struct query *q, struct dcp_arena *arena, struct dcp
 	return 0;
 }
 
-static int get_tensor(const struct query *q, struct dcp_arena *arena, struct dcp_tensor *t,
-		      int64_t *alias_of, struct dcp_err *err)
+static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct dcp_arena *arena,
+		      struct dcp_tensor *t, int64_t *alias_of, struct dcp_err *err)
 {
 	size_t n;
 	int code = get_text(q, 0, false, arena, &t->key, &n);
@@ -218,7 +223,7 @@ static int get_tensor(const struct query *q, struct dcp_arena *arena, struct dcp
 	if (code == 0)
 		code = get_text(q, 6, true, arena, &t->error, &n);
 	if (code == 0)
-		code = get_pieces(q, arena, t, err);
+		code = get_pieces(q, cut, arena, t, err);
 	if (code == 0 && !t->error && t->dtype != DCP_DTYPE_OTHER &&
 	    t->itemsize != dcp_dtype_info(t->dtype)->size)
 		code = -EBADMSG;
@@ -238,6 +243,12 @@ static int fail_row(struct dcp_err *err, int code, const char *kind, int64_t id)
 int dcp_index_tensor(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_tensor *out, struct dcp_err *err)
 {
+	return dcp_index_tensor_part(ix, id, NULL, arena, out, err);
+}
+
+int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut *cut,
+			  struct dcp_arena *arena, struct dcp_tensor *out, struct dcp_err *err)
+{
 	struct dcp_tensor t = { 0 };
 	struct dcp_err local = { 0 };
 	struct dcp_row row;
@@ -250,7 +261,7 @@ int dcp_index_tensor(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		code = query_step(&q);
 	}
 	if (code == 0)
-		code = get_tensor(&q, arena, &t, &alias_of, &local);
+		code = get_tensor(&q, cut, arena, &t, &alias_of, &local);
 	query_end(&q);
 	if (code == 0 && alias_of) {
 		code = dcp_index_by_id(ix, DCP_ROW_TENSOR, alias_of, arena, &row);

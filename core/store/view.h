@@ -63,8 +63,8 @@ int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view *
 void dcp_view_close(struct dcp_view *view);
 
 uint64_t dcp_view_size(const struct dcp_view *view);
-/* The whole tensor, with every piece that the view reads located (DCP_ENC_PLAIN); what
- * index.json tells of it. */
+/* The whole tensor as index.json tells of it, with the pieces that the view reads located
+ * (DCP_ENC_PLAIN). Of a cut, those that are nowhere near it are left out. */
 const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view);
 /* The bytes in front of the elements; @n 0: none. They live as long as the view. */
 const void *dcp_view_header(const struct dcp_view *view, size_t *n);

@@ -25,7 +25,7 @@ enum {                        /* as far as that of common devices goes */
        READ_AROUND = 4 << 20, /* half of one, before the first page that a mapping misses */
 };
 
-static const char *shape_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim)
+static const char *numbers_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim)
 {
 	size_t n = 0;
 
@@ -56,15 +56,15 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 			err, -EBADMSG, p->off,
 			"stored tensor has shape [%s]%s, the metadata says %llu elements "
 			"in a row",
-			shape_text(is, sizeof(is), tt->shape, tt->ndim),
+			numbers_text(is, sizeof(is), tt->shape, tt->ndim),
 			tt->row_major ? "" : " and is transposed",
 			(unsigned long long)p->run_n);
 	}
 	if (tt->ndim != t->ndim || memcmp(tt->shape, p->len, t->ndim * sizeof(*p->len)))
 		return dcp_fail(err, -EBADMSG, p->off,
 				"stored tensor has shape [%s], the metadata says [%s]",
-				shape_text(is, sizeof(is), tt->shape, tt->ndim),
-				shape_text(said, sizeof(said), p->len, t->ndim));
+				numbers_text(is, sizeof(is), tt->shape, tt->ndim),
+				numbers_text(said, sizeof(said), p->len, t->ndim));
 	return 0;
 }
 
@@ -295,10 +295,25 @@ static void mark_needed(struct dcp_view *view)
 		dcp_meet(&view->tiling, &view->cut, 0, n, need_piece, view);
 }
 
+/* Of a cut, only what it touches. That pieces cover the rest was proved when the index was
+ * made. */
+static int tile(struct dcp_view *view, struct dcp_err *err)
+{
+	struct dcp_box box;
+
+	if (view->whole)
+		return dcp_tiling_init(&view->tiling, &view->t, &view->arena, err);
+	if (dcp_cut_bounds(&view->cut, &box))
+		return dcp_tiling_init_part(&view->tiling, &view->t, &box, &view->arena, err);
+	view->tiling.t = &view->t;
+	return 0;
+}
+
 int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 {
 	struct dcp_tensor *t = &view->t;
 	struct dcp_piece *pieces;
+	char at[128];
 	int rc;
 
 	*t = view->told;
@@ -310,7 +325,7 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 	if (t->npieces)
 		memcpy(pieces, t->pieces, t->npieces * sizeof(*pieces));
 	t->pieces = pieces;
-	rc = dcp_tiling_init(&view->tiling, t, &view->arena, err);
+	rc = tile(view, err);
 	if (rc < 0)
 		return rc;
 	mark_needed(view);
@@ -319,8 +334,10 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 		view->backing[i].number = DCP_VIEW_NO_FILE;
 		rc = view->backing[i].needed ? locate_piece(view, i, err) : 0;
 		if (rc < 0)
-			return dcp_err_where(err, rc, "%s: piece %zu",
-					     dcp_files_name(view->files, pieces[i].file), i);
+			return dcp_err_where(
+				err, rc, "%s: piece at [%s]",
+				dcp_files_name(view->files, pieces[i].file),
+				numbers_text(at, sizeof(at), pieces[i].lo, t->ndim));
 	}
 	return 0;
 }

@@ -7,8 +7,8 @@
  * The box is part number PART of PARTS equal ones along dimension DIM; PARTS 1: all of it.
  * -c: evict the source's files before each repetition; -p: no mappings; -s: and no
  * io_uring. One JSON line a
- * repetition: wall and CPU seconds, bytes delivered, bytes the device read, pages that the plan
- * touches, and the counters of core/store/fetch.h.
+ * repetition: seconds to open the view, wall and CPU seconds in all, bytes delivered, bytes the
+ *device read, pages that the plan touches, and the counters of core/store/fetch.h.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -123,7 +123,7 @@ static void repeat(const struct job *j, const struct dcp_found *found)
 	struct dcp_cut cut;
 	struct dcp_row row;
 	unsigned long long read_before;
-	double wall, cpu;
+	double wall, cpu, open;
 	size_t nfiles;
 	char *buf = malloc(j->window);
 
@@ -146,6 +146,7 @@ static void repeat(const struct job *j, const struct dcp_found *found)
 	cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
 	if (dcp_view_open(v, row.id, DCP_AS_RAW, &cut, &view, &err) < 0)
 		die(err.msg);
+	open = seconds(CLOCK_MONOTONIC) - wall;
 	size = dcp_view_size(view);
 	for (uint64_t off = 0; off < size; off += j->window)
 		if (dcp_view_read(view, off, buf,
@@ -157,11 +158,12 @@ static void repeat(const struct job *j, const struct dcp_found *found)
 	pages.seen = calloc(nfiles, pages.per_file / 8);
 	if (!pages.seen || dcp_view_strided(view, count_pages, &pages) < 0)
 		die("cannot count pages");
-	printf("{\"bytes\": %llu, \"wall\": %.6f, \"cpu\": %.6f, \"device\": %llu, "
+	printf("{\"bytes\": %llu, \"open\": %.9f, \"wall\": %.6f, \"cpu\": %.6f, \"device\": "
+	       "%llu, "
 	       "\"pages\": %llu, \"mapped\": %llu, \"read\": %llu, \"span\": %llu, \"direct\": "
 	       "%llu, "
 	       "\"fetched\": %llu, \"runs\": %llu, \"ring\": %llu, \"calls\": %llu}\n",
-	       (unsigned long long)size, wall, cpu, device_bytes() - read_before,
+	       (unsigned long long)size, open, wall, cpu, device_bytes() - read_before,
 	       (unsigned long long)pages.n, (unsigned long long)io.mapped,
 	       (unsigned long long)io.read, (unsigned long long)io.span,
 	       (unsigned long long)io.direct, (unsigned long long)io.fetched,

@@ -9,7 +9,8 @@
  *   "one tensor again"  one tiling, asked 1,000 times: as peers.py asks torch
  *   "tilings there"     1,000 tilings, made before, as open views have them
  *   "from pieces"       pieces in memory, tiled first
- *   "from packed rows"  each tensor unpacked as from its index row, and tiled first
+ *   "from packed rows"  each tensor unpacked as from its index row, and tiled first: of both,
+ *                       as much as the rank's cut is near
  * segments: one line a shape of tensor and cut, as {"what", "n", "wall", "cpu"}.
  */
 #include <stdio.h>
@@ -150,12 +151,15 @@ static void reshard(int reps)
 		for (int i = 0; i < TENSORS; i++) {
 			struct dcp_tensor t = x[i].t;
 			struct dcp_piece *pieces;
+			struct dcp_box box;
 
-			must(dcp_unpack_pieces(row.p, row.n, 2, &again, &pieces, &t.npieces,
-					       NULL) == 0,
+			must(dcp_cut_bounds(&cut, &box), "an empty cut");
+			must(dcp_unpack_part(row.p, row.n, 2, &box, &again, &pieces, &t.npieces,
+					     NULL) == 0,
 			     "not packed");
 			t.pieces = pieces;
-			must(dcp_tiling_init(&tl, &t, &again, NULL) == 0, "no tiling");
+			must(dcp_tiling_init_part(&tl, &t, &box, &again, NULL) == 0,
+			     "no tiling");
 			dcp_strided_tell(&tl, &cut, count, &n);
 			dcp_arena_reset(&again);
 		}

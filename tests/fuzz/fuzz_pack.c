@@ -47,6 +47,33 @@ static void check(const struct dcp_tensor *t, struct dcp_arena *arena)
 	dcp_buf_finish(&again);
 }
 
+/* Of what is near the first piece: that one, and no more than all. */
+static void check_part(const uint8_t *data, size_t n, const struct dcp_tensor *all,
+		       struct dcp_arena *arena)
+{
+	struct dcp_tensor t = *all;
+	struct dcp_piece *pieces;
+	struct dcp_tiling tiling;
+	struct dcp_box box;
+	int code;
+
+	if (all->npieces == 0)
+		return;
+	for (uint32_t d = 0; d < t.ndim; d++) {
+		box.lo[d] = all->pieces[0].lo[d];
+		box.len[d] = all->pieces[0].len[d];
+	}
+	code = dcp_unpack_part(data, n, t.ndim, &box, arena, &pieces, &t.npieces, NULL);
+	must(code == 0 || code == -ENOMEM);
+	must(code < 0 || t.npieces <= all->npieces);
+	for (uint32_t d = 0; d < t.ndim; d++) /* a part must lie in the shape */
+		if (box.len[d] > t.shape[d] || box.lo[d] > t.shape[d] - box.len[d])
+			return;
+	t.pieces = pieces;
+	if (code == 0)
+		must(dcp_tiling_init_part(&tiling, &t, &box, arena, NULL) <= 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	uint64_t shape[DCP_MAX_NDIM];
@@ -71,6 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 			shape[d] = t.npieces ? pieces[0].lo[d] + pieces[0].len[d] : 1;
 		code = dcp_tiling_init(&tiling, &t, &arena, &err);
 		must(code <= 0);
+		check_part(data + 1, n - 1, &t, &arena);
 	}
 	dcp_arena_finish(&arena);
 	return 0;

@@ -395,12 +395,86 @@ static const char *check_strided(const struct t_plan *w, const struct dcp_tiling
 	return NULL;
 }
 
+/* All of the cut, and ranges of it. */
+static const char *check_tiling(const struct t_plan *w, const struct dcp_tiling *tl,
+				struct t_choice *c)
+{
+	const char *wrong = check_range(w, tl, 0, w->bytes);
+	struct seen seen;
+
+	if (!wrong)
+		wrong = check_strided(w, tl, 0, w->bytes / w->t.itemsize, &seen);
+	for (int k = 0; k < 3 && !wrong; k++) {
+		uint64_t off = t_pick(c, w->bytes + 1), n = t_pick(c, w->bytes - off + 1);
+		uint64_t first = off / w->t.itemsize;
+
+		wrong = check_range(w, tl, off, n);
+		if (!wrong)
+			wrong = check_strided(w, tl, first, n / w->t.itemsize, &seen);
+	}
+	return wrong;
+}
+
+/* The box is the smallest that holds every element of the cut; of a flat cut, one that does. */
+static const char *check_bounds(const struct t_plan *w, const struct dcp_box *box, bool any)
+{
+	uint64_t lo[T_PLAN_DIMS], end[T_PLAN_DIMS], at[T_PLAN_DIMS];
+	bool found = false, loose = w->cut.flat;
+
+	for (uint64_t e = 0; e < w->bytes / w->t.itemsize; e++) {
+		if (!t_cut_at(&w->cut, e, at))
+			continue;
+		for (uint32_t d = 0; d < w->t.ndim; d++) {
+			lo[d] = found ? DCP_MIN(lo[d], at[d]) : at[d];
+			end[d] = found ? DCP_MAX(end[d], at[d] + 1) : at[d] + 1;
+		}
+		found = true;
+	}
+	if (found && !any)
+		return "bounds: something is nothing";
+	if (any && !found)
+		return loose ? NULL : "bounds: nothing is something";
+	for (uint32_t d = 0; any && d < w->t.ndim; d++) {
+		uint64_t box_end = box->lo[d] + box->len[d];
+
+		if (box->lo[d] > lo[d] || box_end < end[d])
+			return "bounds: too small";
+		if (!loose && (box->lo[d] < lo[d] || box_end > end[d]))
+			return "bounds: too large";
+	}
+	return NULL;
+}
+
+/* The same of what is near the cut, and of nothing else: no other piece may be looked at. */
+static const char *check_part(struct t_plan *w, struct t_choice *c, struct dcp_arena *arena)
+{
+	struct dcp_piece kept[T_PLAN_PIECES];
+	struct dcp_tiling tl = { .t = &w->t };
+	const char *wrong;
+	struct dcp_box box;
+	bool any = dcp_cut_bounds(&w->cut, &box);
+
+	wrong = check_bounds(w, &box, any);
+	if (wrong)
+		return wrong;
+	memcpy(kept, w->pieces, sizeof(kept));
+	for (size_t i = 0; i < w->t.npieces;
+	     i++) /* in the way of any sort, but for their box */
+		if (any && !dcp_box_meets(&box, w->t.ndim, w->lo[i], w->len[i]))
+			w->pieces[i].run_n = 0;
+	if (any && dcp_tiling_init_part(&tl, &w->t, &box, arena, NULL) < 0)
+		wrong = "tiling of a part: refused";
+	else
+		wrong = check_tiling(w, &tl, c);
+	memcpy(w->pieces, kept, sizeof(kept));
+	return wrong;
+}
+
 const char *t_plan_check(struct t_plan *w, struct t_choice *c)
 {
 	const char *wrong = NULL;
 	struct dcp_arena arena;
 	struct dcp_tiling tl;
-	struct seen seen;
 
 	t_plan_tensor(w, c);
 	t_plan_cut(w, c);
@@ -413,17 +487,9 @@ const char *t_plan_check(struct t_plan *w, struct t_choice *c)
 	if (dcp_tiling_init(&tl, &w->t, &arena, NULL) < 0)
 		wrong = "tiling: refused";
 	if (!wrong)
-		wrong = check_range(w, &tl, 0, w->bytes);
+		wrong = check_tiling(w, &tl, c);
 	if (!wrong)
-		wrong = check_strided(w, &tl, 0, w->bytes / w->t.itemsize, &seen);
-	for (int k = 0; k < 3 && !wrong; k++) {
-		uint64_t off = t_pick(c, w->bytes + 1), n = t_pick(c, w->bytes - off + 1);
-		uint64_t first = off / w->t.itemsize;
-
-		wrong = check_range(w, &tl, off, n);
-		if (!wrong)
-			wrong = check_strided(w, &tl, first, n / w->t.itemsize, &seen);
-	}
+		wrong = check_part(w, c, &arena);
 	dcp_arena_finish(&arena);
 	return wrong;
 }

@@ -116,6 +116,64 @@ static void random_pieces_come_back(void **state)
 	}
 }
 
+/* A plain look at one piece after the other. */
+static bool is_near(const struct dcp_piece *p, const struct dcp_box *box, uint32_t ndim)
+{
+	for (uint32_t d = 0; d < ndim; d++)
+		if (p->lo[d] + p->len[d] <= box->lo[d] ||
+		    box->lo[d] + box->len[d] <= p->lo[d] || !p->len[d] || !box->len[d])
+			return false;
+	return true;
+}
+
+/* Of more pieces than a block has: all, and those that are near a box. */
+static void blocks_are_left_out(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 300; round++) {
+		uint32_t ndim = (uint32_t)(next_random() % 4);
+		size_t n = next_random() % (5 * DCP_PACK_BLOCK), ngot = 77, k = 0;
+		struct dcp_piece *pieces = calloc(n + 1, sizeof(*pieces)), *got = NULL;
+		struct dcp_tensor t = { .ndim = ndim, .pieces = pieces, .npieces = n };
+		dcp_auto_buf struct dcp_buf blob = DCP_BUF_INIT;
+		struct dcp_box box;
+		struct dcp_arena a;
+
+		dcp_arena_init(&a, 1 << 20);
+		for (size_t i = 0; i < n; i++) {
+			uint64_t *lo = dcp_arena_calloc(&a, ndim, sizeof(*lo));
+
+			pieces[i] = any_piece(&a, ndim);
+			for (uint32_t d = 0; d < ndim; d++)
+				lo[d] = d ? next_random() % 20 : i * 3 + next_random() % 9;
+			pieces[i].lo = lo;
+		}
+		for (uint32_t d = 0; d < ndim; d++) {
+			box.lo[d] = next_random() % (d ? 20 : 3 * n + 1);
+			box.len[d] = next_random() % 12;
+		}
+		dcp_pack_pieces(&blob, &t);
+		assert_int_equal(unpack(blob.p, blob.n, ndim, &a, &got, &ngot), 0);
+		assert_int_equal(ngot, n);
+		for (size_t i = 0; i < n; i++)
+			same_piece(&pieces[i], &got[i], ndim);
+		assert_int_equal(
+			dcp_unpack_part(blob.p, blob.n, ndim, &box, &a, &got, &ngot, NULL), 0);
+		for (size_t i = 0; i < n; i++)
+			if (is_near(&pieces[i], &box, ndim)) {
+				assert_true(k < ngot);
+				same_piece(&pieces[i], &got[k++], ndim);
+			}
+		assert_int_equal(k, ngot);
+		for (size_t cut = 0; cut < blob.n; cut += 1 + cut / 8)
+			assert_int_equal(
+				dcp_unpack_part(blob.p, cut, ndim, &box, &a, &got, &ngot, NULL),
+				-EBADMSG);
+		dcp_arena_finish(&a);
+		free(pieces);
+	}
+}
+
 static void every_cut_is_seen(void **state)
 {
 	(void)state;
@@ -151,7 +209,15 @@ static const struct {
 	{ "one of one dimension", "\1\1\0\0\0\4\0\1", 8, 1, 0 },
 	{ "nothing", "", 0, 1, -EBADMSG },
 	{ "version 0", "\0\0", 2, 1, -EBADMSG },
-	{ "version 2", "\2\0", 2, 1, -EBADMSG },
+	{ "version 3", "\3\0", 2, 1, -EBADMSG },
+	{ "no blocks", "\2\0", 2, 1, 0 },
+	{ "a block", "\2\1\0\1\6\0\0\0\4\0\1", 11, 1, 0 },
+	{ "a block that ends late", "\2\1\0\1\7\0\0\0\4\0\1", 11, 1, -EBADMSG },
+	{ "a block that ends early", "\2\1\0\1\5\0\0\0\4\0\1", 11, 1, -EBADMSG },
+	{ "a block that ends behind the end", "\2\1\0\1\x7f\0\0\0\4\0\1", 11, 1, -EBADMSG },
+	{ "a piece outside its block", "\2\1\1\1\6\0\0\0\4\0\1", 11, 1, -EBADMSG },
+	{ "a piece longer than its block", "\2\1\0\0\6\0\0\0\4\0\1", 11, 1, -EBADMSG },
+	{ "an empty piece outside its block", "\2\1\1\0\6\0\0\0\4\0\0", 11, 1, 0 },
 	{ "more pieces than bytes", "\1\xff\xff\xff\xff\x0f", 6, 1, -EBADMSG },
 	{ "2^64 - 1 pieces", "\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\1", 11, 1, -EBADMSG },
 	{ "a number of 65 bits", "\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\2", 11, 1, -EBADMSG },
@@ -216,6 +282,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_pieces_come_back),
+		cmocka_unit_test(blocks_are_left_out),
 		cmocka_unit_test(every_cut_is_seen),
 		cmocka_unit_test(malformed_table),
 		cmocka_unit_test(memory_ends),

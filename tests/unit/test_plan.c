@@ -155,6 +155,66 @@ static void tiling_table(void **state)
 	}
 }
 
+/* clang-format off */
+static const struct {
+	const char *what;
+	uint64_t lo[2], len[2];
+	struct { uint64_t lo[2], len[2]; } pieces[4];
+	size_t n;
+	int code;
+	const char *says;
+} parts[] = { /* of a tensor of 4 x 6 */
+	{ "a piece that holds it", BOX2(1, 2, 1, 2), { { BOX2(0, 4, 0, 6) } }, 1, 0, NULL },
+	{ "a corner of each of four", BOX2(1, 3, 2, 4),
+	  { { BOX2(0, 2, 0, 3) }, { BOX2(0, 2, 3, 6) }, { BOX2(2, 4, 0, 3) }, { BOX2(2, 4, 3, 6) } }, 4, 0, NULL },
+	{ "what is elsewhere is missing", BOX2(2, 4, 0, 6), { { BOX2(2, 4, 0, 6) } }, 1, 0, NULL },
+	{ "overlaps elsewhere", BOX2(2, 4, 0, 6),
+	  { { BOX2(0, 2, 0, 6) }, { BOX2(0, 1, 0, 6) }, { BOX2(2, 4, 0, 6) } }, 3, 0, NULL },
+	{ "a hole in it", BOX2(1, 3, 0, 6), { { BOX2(2, 4, 0, 6) } }, 1, -EBADMSG,
+	  "elements [1:2, 0:6] are stored nowhere" },
+	{ "nothing of it", BOX2(1, 3, 0, 6), { { BOX2(3, 4, 0, 6) } }, 1, -EBADMSG,
+	  "elements [1:3, 0:6] are stored nowhere" },
+	{ "an overlap in it", BOX2(2, 4, 0, 6), { { BOX2(0, 3, 0, 6) }, { BOX2(2, 4, 0, 6) } }, 2, -EBADMSG,
+	  "pieces [0:3, 0:6] and [2:4, 0:6] overlap" },
+	{ "one elsewhere leaves the shape", BOX2(2, 4, 0, 6), { { BOX2(0, 1, 0, 7) }, { BOX2(2, 4, 0, 6) } }, 2,
+	  -EBADMSG, "leaves dimension 1" },
+};
+/* clang-format on */
+
+static void tilings_of_parts(void **state)
+{
+	const uint64_t shape[2] = { 4, 6 };
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(parts); i++) {
+		struct dcp_piece pieces[4] = { { 0 } };
+		struct dcp_tensor t = { .ndim = 2,
+					.shape = shape,
+					.pieces = pieces,
+					.npieces = parts[i].n,
+					.itemsize = 1 };
+		struct dcp_box box;
+		struct dcp_err err = { 0 };
+		struct dcp_arena arena;
+		struct dcp_tiling tl;
+
+		t_case(parts[i].what);
+		memcpy(box.lo, parts[i].lo, sizeof(parts[i].lo));
+		memcpy(box.len, parts[i].len, sizeof(parts[i].len));
+		for (size_t k = 0; k < t.npieces; k++)
+			pieces[k] = (struct dcp_piece){ .lo = parts[i].pieces[k].lo,
+							.len = parts[i].pieces[k].len,
+							.run_n = parts[i].pieces[k].len[0] *
+								 parts[i].pieces[k].len[1] };
+		dcp_arena_init(&arena, 1 << 20);
+		assert_int_equal(dcp_tiling_init_part(&tl, &t, &box, &arena, &err),
+				 parts[i].code);
+		if (parts[i].says)
+			t_assert_says(&err, parts[i].says);
+		dcp_arena_finish(&arena);
+	}
+}
+
 /* Scattered boxes would need the square of their number in cells: refused, not attempted. */
 static void irregular_tiling_is_refused(void **state)
 {
@@ -276,6 +336,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tiling_table),
+		cmocka_unit_test(tilings_of_parts),
 		cmocka_unit_test(irregular_tiling_is_refused),
 		cmocka_unit_test(strided_pieces_stay_few),
 		cmocka_unit_test(spans_and_padding),
