@@ -19,10 +19,10 @@
 
 enum {
 	CONVERT_BYTES = 64 << 10,
-	FETCH_MIN = 64 << 10,  /* of less, nobody looks whether it is there */
-	FETCH_AHEAD = 2 << 20, /* of what follows, while reads go on one behind the other */
-	IOV_MIN_RUN = 4096,    /* mean bytes an iovec entry must carry to beat memcpy */
-	TOUCHED = 64,          /* files a request copied from that are checked together */
+	FETCH_MIN = 64 << 10,   /* of less, nobody looks whether it is there */
+	FETCH_AHEAD = 2 << 20,  /* of what follows, while reads go on one behind the other */
+	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
+	TOUCHED = 64,           /* files a request copied from that are checked together */
 };
 
 /* One read while it is answered. Not cleared as a whole: that would cost small reads. */
