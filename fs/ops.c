@@ -78,15 +78,20 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 			    FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_CACHE_SYMLINKS |
 			    FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_IOCTL_DIR;
 
+	const struct dcpfs_opts *opts = &((struct dcpfs_server *)userdata)->fs->opts;
+
 	conn->want &= ~off;
 	conn->want |= on & conn->capable;
 	/* Without OPEN nothing tells the kernel to drop pages of a live file but its mtime. */
-	if (((struct dcpfs_server *)userdata)->fs->opts.no_open) {
+	if (opts->no_open) {
 		conn->want &= ~(unsigned)FUSE_CAP_EXPLICIT_INVAL_DATA;
 		conn->want |= FUSE_CAP_AUTO_INVAL_DATA & conn->capable;
 	}
 	conn->max_write = DCPFS_MAX_READ; /* sizes the pages of a request, reads too */
 	conn->max_read = DCPFS_MAX_READ;
+	if (opts->readahead_kib) /* what was set on the mount holds up to here, unless this says
+				    so */
+		conn->max_readahead = DCP_MIN(opts->readahead_kib, UINT32_MAX >> 10) << 10;
 	conn->max_background = 64;
 	conn->congestion_threshold = 48;
 	conn->time_gran = 1;

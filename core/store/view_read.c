@@ -41,6 +41,7 @@ struct request {
 static void start(struct request *r, const struct dcp_view *view)
 {
 	r->view = view;
+	r->gather = NULL;
 	r->ntouched = 0;
 	r->io = (struct dcp_io_counts){ 0 };
 }
@@ -140,7 +141,7 @@ static int touch(struct request *r, uint32_t number)
 	for (uint32_t i = 0; i < r->ntouched; i++)
 		if (r->touched[i] == number)
 			return 0;
-	if (r->ntouched == TOUCHED)
+	if (r->ntouched == TOUCHED && r->gather)
 		rc = dcp_gather_end(r->gather);
 	if (rc == 0 && r->ntouched == TOUCHED)
 		rc = check_touched(r);
@@ -324,9 +325,8 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 {
 	struct dcp_plan_iter it;
 	struct request r;
-	uint32_t last = DCP_VIEW_NO_FILE;
 	struct dcp_seg s;
-	int used = 0;
+	int used = 0, rc = 0;
 
 	if (view->convert || max < 1 || n == 0)
 		return 0;
@@ -343,12 +343,12 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 	dcp_plan_start(&it, &view->tiling, &view->cut, r.off, n);
 	while (dcp_plan_next(&it, &s)) {
 		const struct dcp_backing *b = s.piece ? backing_of(view, s.piece) : NULL;
-		int rc;
+		uint64_t entries = (uint64_t)used + s.count;
 
-		if (!b || !b->map || s.count > (uint64_t)(max - used) ||
-		    (s.count > 1 && s.run < IOV_MIN_RUN))
+		if (!b || !b->map || entries > (uint64_t)max ||
+		    (entries > 2 && n / entries < IOV_MIN_RUN))
 			return 0;
-		rc = check_file(view, b, &last);
+		rc = touch(&r, b->number);
 		if (rc < 0)
 			return rc;
 		for (uint64_t i = 0; i < s.count; i++)
@@ -356,8 +356,9 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 				(void *)(uintptr_t)(b->map + s.off + i * s.stride), s.run
 			};
 	}
-	if (used > 2 && n / (size_t)used < IOV_MIN_RUN)
-		return 0;
+	rc = check_touched(&r);
+	if (rc < 0)
+		return rc;
 	fetch(&r);
 	r.io.mapped += n;
 	r.io.runs += (uint64_t)used;

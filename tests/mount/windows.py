@@ -304,6 +304,21 @@ def readahead():
         os.close(fd)
 
 
+def readahead_of_the_mount():
+    """--readahead is what the kernel uses once the mount answers, where we may say so."""
+    files()
+    for kib in (0, 1024):
+        with lib.mount(_state["mount"].argv[-2], *([f"--readahead={kib}"] if kib else [])) as m:
+            dev = os.stat(m.at).st_dev
+            where = f"/sys/class/bdi/{os.major(dev)}:{os.minor(dev)}/read_ahead_kb"
+            os.listdir(m.at)
+            if not os.access(where, os.W_OK):
+                print(f"{where} is not ours to write: nothing to look at")
+                return
+            with open(where, encoding="ascii") as f:
+                equal(int(f.read()), kib or 128, where)
+
+
 def ends_well():
     """After all that, unmounting finds nothing wrong."""
     files()
@@ -312,4 +327,4 @@ def ends_well():
 
 
 lib.main(pread_windows, past_the_end, direct, vectors, mapped, by_sendfile, by_copy_file_range, many_processes,
-         many_threads, in_other_modes, readahead, ends_well)
+         many_threads, in_other_modes, readahead, readahead_of_the_mount, ends_well)
