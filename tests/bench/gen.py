@@ -10,6 +10,8 @@ usage: gen.py DIR [SET...]          with a python that has torch and numpy
   whole10k  10,000 keys of 4 KiB in 1 chunk each, all of them real
   keys100k  100,000 keys of 1 KiB in 8 chunks each; the chunks of every 1000th key are real, the others
             are holes: its metadata is what counts (needs 3 GiB of memory while it is written)
+  wide      one tensor of 512 MiB in eight row shards of safetensors
+  zero3, paddle, many-FAMILY   1.5 GiB, 1 GiB, and 10,000 keys, of families.py
   names     100,000 empty files named as the files that show keys100k, and 10,000 files of 4 KiB
 
 Every value of `model` follows from key and position (bits()), so anybody can check any part of it.
@@ -186,7 +188,8 @@ def make_wide(out):
 def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         raise SystemExit(__doc__)
-    top, wanted = sys.argv[1], sys.argv[2:] or ["model", *SETS, "names", "wide"]
+    import families
+    top, wanted = sys.argv[1], sys.argv[2:] or ["model", *SETS, "names", "wide", *families.SETS]
     os.makedirs(top, exist_ok=True)
     for name in wanted:
         out, began = os.path.join(top, name), time.time()
@@ -199,6 +202,8 @@ def main():
             make_names(out + ".part")
         elif name == "wide":
             make_wide(out + ".part")
+        elif name in families.SETS:
+            families.make(name, out + ".part")
         else:
             make_keys(out + ".part", *SETS[name])
         os.rename(out + ".part", out)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import convert
 import gen
 import meter
 
@@ -31,6 +32,7 @@ class Bench:
     def __init__(self, args, report, tmp):
         self.data, self.python, self.quick, self.report = args.data, args.python, args.quick, report
         self.programs, self.tmp = args.programs, tmp
+        self.pythons = {"deepspeed": args.deepspeed, "paddle": args.paddle}
         self.reps = 3 if args.quick else 7
         self.peer_reps = 1 if args.quick else 3         # of peers that take many seconds
         self.env = dict(os.environ, DCPFS_CACHE=os.path.join(self.data, "cache"), LC_ALL="C")
@@ -48,10 +50,10 @@ class Bench:
         os.mkdir(where)
         return where
 
-    def mount(self, name, *options, cpus=None, threads=1):
+    def mount(self, name, *options, cpus=None, threads=1, env=None, peak=False):
         where = self.point()
         m = meter.Mount([self.programs["dcpfs"], "mount", "-f", self.set(name), where, "--readahead", "4096",
-                         "--threads", str(threads), *options], where, self.env, cpus)
+                         "--threads", str(threads), *options], where, env or self.env, cpus, peak=peak)
         m.version = os.path.realpath(os.path.join(where, "latest"))
         return m
 
@@ -72,6 +74,10 @@ class Bench:
     def index(self, name):
         self.dcpfs("index", self.set(name))
 
+    def warm(self, name):
+        self.index(name)
+        meter.warm(self.set(name))
+
     def turns(self, row, what, sides, measure, reps):
         """measure(side) for every side in turns; one round before that is not counted."""
         for rep in range(-1, reps):
@@ -79,10 +85,6 @@ class Bench:
                 sample = measure(side)
                 if rep >= 0:
                     self.report.add(row, what, side, sample)
-
-
-def cpu_of(pid):
-    return time.clock_gettime((~pid << 3) | 2)      # CPU time of a process, as clock_getcpuclockid() has it
 
 
 # ---- metadata ----
@@ -146,9 +148,9 @@ def row8(b):
 
     def command(side, mount, what, *words):
         with meter.pinned(pin):
-            used = cpu_of(mount.pid) if mount else 0
+            used = meter.cpu_of(mount.pid) if mount else 0
             sample = meter.run([*words], env=b.env)
-            sample["cpu"] += cpu_of(mount.pid) - used if mount else 0
+            sample["cpu"] += meter.cpu_of(mount.pid) - used if mount else 0
             b.report.add(8, what, side, sample)
 
     def tour(side, where, mount=None):
@@ -228,14 +230,9 @@ def big_file(b, **how):
         yield {"null": (null, null.where + "/data"), "dcpfs": (ours, f"{ours.version}/raw/{BIG}.bin")}
 
 
-def warm_model(b):
-    b.index("model")
-    meter.warm(b.set("model"))
-
-
 def row10(b):
     """Sequential reads of 512 MiB, and from the same runs row 18, CPU seconds per GB."""
-    warm_model(b)
+    b.warm("model")
 
     def read(paths, *words, evict=False, cpus=None):
         def measure(side):
@@ -301,7 +298,7 @@ def row12(b):
     if "--passthrough" not in said.stdout + said.stderr:
         b.report.note("row 12: this dcpfs has no passthrough")
         return
-    warm_model(b)
+    b.warm("model")
     real = os.path.join(b.tmp, "big")
     with b.mount("model", *PASSTHROUGH) as m:
         path = f"{m.version}/raw/{BIG}.bin"
@@ -313,7 +310,7 @@ def row12(b):
 
 def row19(b):
     """4 KiB at random places, O_DIRECT, client and server on one CPU."""
-    warm_model(b)
+    b.warm("model")
     with big_file(b, cpus=ONE_CPU) as paths:
         def measure(side):
             mount, path = paths[side]
@@ -328,13 +325,13 @@ def row19(b):
 def copied(b):
     """The safetensors files of `model`, copied out of the mount; measured and checked."""
     out = os.path.join(b.tmp, "copy")
-    warm_model(b)
+    b.warm("model")
     with b.mount("model", threads=2) as m:
         for rep in range(b.reps):
             shutil.rmtree(out, ignore_errors=True)
-            used, watch = cpu_of(m.pid), meter.Peak(m.pid)
+            used, watch = meter.cpu_of(m.pid), meter.Peak(m.pid)
             sample = meter.run(["cp", "-r", m.version + "/safetensors", out], peak=True)
-            sample["cpu"] += cpu_of(m.pid) - used
+            sample["cpu"] += meter.cpu_of(m.pid) - used
             sample["memory"] += watch.done()
             sample["disk"] = sum(e.stat().st_size for e in os.scandir(out))
             b.report.add(15, "to safetensors", "dcpfs", sample)
@@ -347,6 +344,10 @@ def copied(b):
 def row15(b):
     """DCP to safetensors files: cp out of the mount against torch's two steps."""
     copied(b)
+    for rep in range(b.reps):
+        with convert.fresh(b, "model", f"raw/{BIG}.bin") as m:
+            pass
+        b.report.add(15, "first byte", "dcpfs", m.first)
     files = [os.path.join(b.tmp, "model.pt"), os.path.join(b.tmp, "model.safetensors")]
     for rep in range(b.peer_reps):
         *samples, size = b.peers("two-step", b.set("model"), *files, peak=True)
@@ -354,6 +355,7 @@ def row15(b):
             b.report.add(15, "to safetensors", "torch", dict(sample, disk=size["disk"]))
         for f in files:
             os.unlink(f)
+    b.report.ratio(15, "first byte", "torch", convert.FIRST, "cpu", like=(15, "to safetensors"))
     b.report.ratio(15, "to safetensors", "torch", (4, 8), "cpu")
     b.report.most(15, "to safetensors", "memory", (256, 64), "B", pick=lambda s, m: max(x[m] for x in s))
     peer, ours = (b.report.of(15, "to safetensors", s)[0] for s in ("torch", "dcpfs"))
@@ -383,7 +385,7 @@ def memory(b):
         b.client("stat", m.version + "/raw")
         meter.run(["cat", f"{m.version}/raw/{KEY['keys100k'][0]}.bin"])
         b.report.add("mem", "100k keys, listed and stat", "dcpfs", {"memory": m.memory()})
-    warm_model(b)
+    b.warm("model")
     with b.mount("model", threads=2) as m:
         path = f"{m.version}/raw/{BIG}.bin"
 
@@ -401,7 +403,10 @@ def memory(b):
 
 
 ROWS = {"5": row5, "6": row6, "7": row7, "8": row8, "9": row9, "10": row10, "11": row11, "12": row12, "15": row15,
-        "16": row16, "17": row17, "19": row19, "mem": memory}
+        "16": row16, "17": row17, "19": row19, **convert.ROWS, "mem": memory}
+# The sets of gen.py that a row reads, if not only `model`.
+NEEDS = {"5": KEY, "6": ["keys100k"], "7": ["keys100k", "model"], "8": ["keys100k", "names"],
+         "9": ["names", "whole10k", "keys10k"], "11": ["wide"], "17": [], "mem": ["keys100k", "model"], **convert.NEEDS}
 
 
 def measure(b, wanted):

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure dcpfs against its peers and against what FUSE can do, on this machine, in one run.
 
-usage: run.py --python PYTHON [--quick] [--rows 5,6,8] [--data DIR] [--build DIR] [--json FILE]
+usage: run.py --python PYTHON [--deepspeed PYTHON] [--paddle PYTHON] [--quick] [--rows 5,6,8] [--data DIR]
+              [--build DIR] [--json FILE]
 
 Builds dcpfs and the programs here (unless --build names a build that has -Dbench=true), makes its data once
 in --data, measures, prints a table. Every sample is a JSON line in --json. Needs /dev/fuse; root for the
@@ -27,9 +28,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--python", required=True, help="a python that has torch, safetensors, numpy")
+    p.add_argument("--deepspeed", help="a python that has deepspeed and huggingface_hub as well: row 20")
+    p.add_argument("--paddle", help="a python that has paddle, safetensors, numpy: row 21")
     p.add_argument("--quick", action="store_true", help="about two minutes instead of ten: fewer repetitions")
     p.add_argument("--rows", default=",".join(rows.ROWS), help="which rows, by number")
-    p.add_argument("--data", default=ROOT + "/build/bench-data", help="6 GiB; made when missing")
+    p.add_argument("--data", default=ROOT + "/build/bench-data", help="10 GiB; made when missing")
     p.add_argument("--build", help="build directory to measure")
     p.add_argument("--json", help="where samples go (DATA/last.jsonl)")
     a = p.parse_args()
@@ -85,7 +88,9 @@ def main():
     a = arguments()
     a.programs = build(a.build)
     os.makedirs(a.data, exist_ok=True)
-    subprocess.run([a.python, "-B", rows.HERE + "/gen.py", a.data], check=True, stdout=sys.stderr)
+    sets = dict.fromkeys(s for row in a.rows for s in rows.NEEDS.get(row, ["model"]))
+    if sets:
+        subprocess.run([a.python, "-B", rows.HERE + "/gen.py", a.data, *sets], check=True, stdout=sys.stderr)
     out = report.Report(a.json)
     about = facts(a)
     out.write(**about)
