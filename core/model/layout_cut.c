@@ -316,6 +316,64 @@ int dcp_layout_cut(const struct dcp_layout *l, uint32_t rank, const char *key, u
 	return dcp_layout_cut_by_rule(l, &rule, rank, ndim, shape, arena, out, err);
 }
 
+uint32_t dcp_layout_rule_dims(const struct dcp_layout *l, const struct dcp_layout_rule *rule)
+{
+	const struct rule *r = rule->number < l->nrule ? &l->rule[rule->number] : NULL;
+	uint32_t dims = 0;
+
+	for (uint32_t i = 0; r && i < r->nplace; i++) {
+		const struct place *p = &l->place[r->place + i];
+
+		if (p->kind != PLACE_ONLY)
+			dims |= 1u << p->mesh_dim;
+		for (size_t k = 0; k < p->nrange; k++)
+			dims |= 1u << p->range[k].mesh_dim;
+	}
+	return dims;
+}
+
+/* The first number in the part of 0..p->arg that holds @number. */
+static uint64_t first_of_stage(const struct place *p, uint32_t parts, uint64_t number)
+{
+	uint32_t lo = 0, hi = parts;
+	struct slice part;
+	char why[128];
+
+	while (hi - lo > 1) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (dcp_layout_part(p->split, p, parts, mid, p->arg, &part, why, sizeof(why)) <
+		    0)
+			return number;
+		if (part.lo <= number)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return dcp_layout_part(p->split, p, parts, lo, p->arg, &part, why, sizeof(why)) < 0
+		       ? number
+		       : part.lo;
+}
+
+void dcp_layout_rule_settle(const struct dcp_layout *l, struct dcp_layout_rule *rule)
+{
+	const struct rule *r = rule->number < l->nrule ? &l->rule[rule->number] : NULL;
+	size_t nstage = 0;
+
+	for (uint32_t i = 0; r && i < r->nplace; i++) {
+		const struct place *p = &l->place[r->place + i];
+
+		if (p->kind != PLACE_STAGE)
+			continue;
+		if (rule->stage[nstage] < p->arg)
+			rule->stage[nstage] = first_of_stage(p, l->mesh.size[p->mesh_dim],
+							     rule->stage[nstage]);
+		nstage++;
+	}
+	while (nstage < LAYOUT_MAX_NUMBERS)
+		rule->stage[nstage++] = 0;
+}
+
 bool dcp_layout_has_object(const struct dcp_layout *l, uint32_t rank, const char *key)
 {
 	struct dcp_layout_rule rule;

@@ -454,12 +454,70 @@ static void memory_that_runs_out_is_told(void **state)
 	dcp_layout_free(l);
 }
 
+/* Keys whose numbers settle alike are held by the same ranks, others are not; the dimensions
+ * that a rule looks at are all that decides who holds it. */
+static void rules_settle(void **state)
+{
+	static const char *const rules[] = {
+		"stage(14)@a shard(0)@c",
+		"stage(14, balanced)@b",
+		"stage(14, last)@a only(c=0)",
+		"stage(14, sizes=[0,9,5,0])@b shard(0, optional)@c",
+		"stage(14)@b stage(14)@a",
+	};
+	const uint64_t shape[] = { 8 };
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rules); i++) {
+		struct dcp_layout_rule rule[14];
+		bool holds[14][24];
+		struct dcp_layout *l;
+		char text[128];
+
+		t_case(rules[i]);
+		snprintf(text, sizeof(text), "mesh a=3 b=4 c=2\nw{*}.{*} %s\n", rules[i]);
+		l = t_layout(text);
+		for (uint32_t n = 0; n < 14; n++) {
+			uint32_t at[3], first[64], dims;
+			char key[16];
+
+			snprintf(key, sizeof(key), "w%u.%u", n, 13 - n);
+			assert_true(dcp_layout_rule(l, key, &rule[n]));
+			dims = dcp_layout_rule_dims(l, &rule[n]);
+			memset(first, 0xff, sizeof(first));
+			for (uint32_t r = 0; r < 24; r++) {
+				struct dcp_arena arena;
+				struct dcp_cut cut;
+				uint32_t k = 0;
+
+				dcp_arena_init(&arena, 1 << 16);
+				holds[n][r] = dcp_layout_cut(l, r, key, 1, shape, &arena, &cut,
+							     NULL) == 1;
+				dcp_arena_finish(&arena);
+				dcp_layout_coords(l, r, at);
+				for (uint32_t d = 0; d < 3; d++)
+					k = k * 4 + (dims >> d & 1 ? at[d] : 0);
+				first[k] = DCP_MIN(first[k], r);
+				assert_int_equal(holds[n][r], holds[n][first[k]]);
+			}
+			dcp_layout_rule_settle(l, &rule[n]);
+			for (uint32_t m = 0; m < n; m++)
+				assert_int_equal(memcmp(rule[m].stage, rule[n].stage,
+							sizeof(rule[n].stage)) == 0,
+						 memcmp(holds[m], holds[n], sizeof(holds[n])) ==
+							 0);
+		}
+		dcp_layout_free(l);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_layouts_deal_out_every_element_once),
 		cmocka_unit_test(cut_table),
 		cmocka_unit_test(refused_table),
+		cmocka_unit_test(rules_settle),
 		cmocka_unit_test(memory_that_runs_out_is_told),
 	};
 
