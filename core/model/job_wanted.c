@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What of each kind does anybody need? Nearly always all of it: the parts that ranks hold are
+ * equal or have nothing in common, so sums tell. Only where an `only` leaves out ranks of a
+ * dimension that is also cut is a tensor needed in part; then runs of bytes are noted.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/model/job_int.h"
+#include "core/model/strided.h"
+
+/* ---- parts ---- */
+
+struct noting {
+	struct dcp_job *job;
+	struct job_kind *k;
+	struct job_vec *runs; /* by pattern: struct job_run */
+};
+
+static int note(struct noting *x, uint32_t p, uint64_t off, uint64_t n)
+{
+	struct job_vec *v = &x->runs[p];
+	struct job_run *last = v->n ? JOB_AT(*v, struct job_run, v->n - 1) : NULL;
+
+	if (last && last->off + last->n == off) {
+		last->n += n;
+		return 0;
+	}
+	if (dcp_job_room(x->job, v, 1, sizeof(*last)) < 0)
+		return -ENOMEM;
+	*JOB_AT(*v, struct job_run, v->n++) = (struct job_run){ off, n };
+	return 0;
+}
+
+static int note_strided(void *ctx, const struct dcp_strided *s)
+{
+	uint64_t i[DCP_STRIDED_DIMS] = { 0 }, off = s->off;
+	struct noting *x = ctx;
+	uint32_t d;
+
+	if (dcp_job_is_atom(s->piece)) /* all of it or nothing */
+		return note(x, s->piece->file, 0, 0);
+	for (;;) {
+		int rc = note(x, s->piece->file, off, s->run);
+
+		if (rc < 0)
+			return rc;
+		for (d = s->ndim; d-- > 0;) {
+			off += s->file_stride[d];
+			if (++i[d] < s->count[d])
+				break;
+			off -= s->count[d] * s->file_stride[d];
+			i[d] = 0;
+		}
+		if (d == UINT32_MAX)
+			return 0;
+	}
+}
+
+static int by_off(const void *a, const void *b)
+{
+	const struct job_run *x = a, *y = b;
+
+	return x->off < y->off ? -1 : x->off > y->off;
+}
+
+/* In order, none touching the next. */
+static void tidy(struct job_runs *r)
+{
+	size_t n = 0;
+
+	if (r->n > 1)
+		qsort(r->v, r->n, sizeof(*r->v), by_off);
+	for (size_t i = 1; i < r->n; i++) {
+		struct job_run *last = &r->v[n];
+		uint64_t end = r->v[i].off + r->v[i].n;
+
+		if (r->v[i].off > last->off + last->n)
+			r->v[++n] = r->v[i];
+		else
+			last->n = DCP_MAX(last->n, end - last->off);
+	}
+	r->n = r->n ? n + 1 : 0;
+}
+
+/* Note the runs that any of the parts has. */
+static int note_parts(struct dcp_job *job, struct job_kind *k, const struct job_who *who,
+		      struct dcp_err *err)
+{
+	struct noting x = { job, k, calloc(k->t.npieces, sizeof(*x.runs)) };
+	struct dcp_arena arena;
+	struct dcp_tiling tl;
+	int rc = x.runs ? 0 : -ENOMEM;
+
+	dcp_arena_init(&arena, job->opts.memory);
+	k->runs = calloc(k->t.npieces, sizeof(*k->runs));
+	if (!k->runs)
+		rc = -ENOMEM;
+	if (rc == 0)
+		rc = dcp_tiling_init(&tl, &k->t, &arena, err);
+	for (uint32_t i = 0; rc == 0 && i < who->ncut; i++)
+		rc = dcp_strided_tell(&tl, &who->cut[i], note_strided, &x);
+	for (size_t p = 0; x.runs && k->runs && p < k->t.npieces; p++) {
+		k->runs[p] = (struct job_runs){ x.runs[p].p, x.runs[p].n };
+		tidy(&k->runs[p]);
+	}
+	free(x.runs);
+	dcp_arena_finish(&arena);
+	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : rc;
+}
+
+static int find_one(struct dcp_job *job, struct job_kind *k, struct dcp_arena *arena,
+		    struct dcp_err *err)
+{
+	const struct dcp_layout *to = job->opts.to, *from = job->opts.from;
+	uint64_t volume = 0, held = 0;
+	struct job_who who;
+	int rc = 0;
+
+	if (from)
+		rc = dcp_job_who(job, k, from, &k->from, arena, &who, err);
+	if (rc == 0)
+		rc = dcp_job_who(job, k, to, &k->to, arena, &who, err);
+	if (rc < 0 || from)
+		return rc;
+	dcp_shape_volume(k->t.shape, k->t.ndim, &volume);
+	for (uint32_t i = 0; i < who.ncut; i++)
+		held += who.held[i];
+	k->wanted = held == 0 ? JOB_NOTHING : held >= volume ? JOB_ALL : JOB_SOME;
+	return k->wanted == JOB_SOME ? note_parts(job, k, &who, err) : 0;
+}
+
+int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err)
+{
+	struct dcp_arena arena;
+	int rc = 0;
+
+	dcp_arena_init(&arena, job->opts.memory);
+	for (size_t i = 0; rc == 0 && i < job->kind.n; i++)
+		rc = find_one(job, JOB_AT(job->kind, struct job_kind, i), &arena, err);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+/* ---- copies ---- */
+
+/* The places of one item, in order of file and offset. */
+struct choice {
+	const struct job_copy *v;
+	size_t n;
+};
+
+static int compare_places(const struct job_copy *a, const struct job_copy *b)
+{
+	if (a->file != b->file)
+		return a->file < b->file ? -1 : 1;
+	if (a->off != b->off)
+		return a->off < b->off ? -1 : 1;
+	return a->n < b->n ? -1 : a->n > b->n;
+}
+
+static int by_item(const void *x, const void *y)
+{
+	const struct job_copy *a = x, *b = y;
+
+	return a->item != b->item ? (a->item < b->item ? -1 : 1) : compare_places(a, b);
+}
+
+/* Large ones first; then by where they are, which does not depend on who was told first. */
+static int compare_choices(const void *x, const void *y)
+{
+	const struct choice *a = x, *b = y;
+	int c = 0;
+
+	if (a->v->n != b->v->n)
+		return a->v->n > b->v->n ? -1 : 1;
+	for (size_t i = 0; c == 0 && i < a->n && i < b->n; i++)
+		c = compare_places(&a->v[i], &b->v[i]);
+	return c ? c : a->n < b->n ? -1 : a->n > b->n;
+}
+
+static bool is_wanted(const struct dcp_job *job, const struct job_item *item)
+{
+	const struct job_kind *k = dcp_job_kind_of(job, item);
+
+	return k->wanted == JOB_ALL ||
+	       (k->wanted == JOB_SOME && k->runs[item->pattern - k->first].n);
+}
+
+static void choose(struct dcp_job *job, const struct choice *v, size_t n, uint64_t *load)
+{
+	const struct job_copy *best = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		struct job_item *item = JOB_AT(job->item, struct job_item, v[i].v->item);
+
+		if (i == 0 || compare_choices(&v[i - 1], &v[i]) != 0) {
+			best = v[i].v;
+			for (size_t c = 1; c < v[i].n; c++)
+				if (load[v[i].v[c].file] < load[best->file])
+					best = &v[i].v[c];
+			load[best->file] += is_wanted(job, item) ? best->n : 0;
+		}
+		item->file = best->file;
+		item->off = best->off;
+		item->n = best->n;
+	}
+}
+
+int dcp_job_choose(struct dcp_job *job)
+{
+	struct job_copy *copy = job->copy.p;
+	struct choice *v;
+	uint64_t *load;
+	size_t n = 0;
+
+	if (!job->copy.n)
+		return 0;
+	v = dcp_job_array(job, job->copy.n, sizeof(*v));
+	load = dcp_job_array(job, job->opts.nfiles, sizeof(*load));
+	if (!v || !load) {
+		free(v);
+		free(load);
+		return -ENOMEM;
+	}
+	qsort(copy, job->copy.n, sizeof(*copy), by_item);
+	for (size_t i = 0; i < job->copy.n; i++) {
+		if (i && copy[i].item == copy[i - 1].item)
+			v[n - 1].n++;
+		else
+			v[n++] = (struct choice){ &copy[i], 1 };
+	}
+	for (size_t i = 0, next = 0; i < job->item.n; i++) {
+		const struct job_item *item = JOB_AT(job->item, struct job_item, i);
+
+		if (next < n && v[next].v->item == i)
+			next++;
+		else if (is_wanted(job, item))
+			load[item->file] += item->n;
+	}
+	qsort(v, n, sizeof(*v), compare_choices);
+	choose(job, v, n, load);
+	job->used -= job->copy.n * sizeof(*v) + job->opts.nfiles * sizeof(*load);
+	free(v);
+	free(load);
+	return 0;
+}
