@@ -328,7 +328,7 @@ static void print_line(const struct out_table *t, struct out *o, const struct wi
 			dcp_buf_printf(&o->buf, "%*s", (int)owed, "");
 		owed = n ? 0 : owed;
 		out_elide(&o->buf, s, w->cut[c]);
-		owed += (t->cols[c].right ? (n ? 0 : w->pad[c]) : (n ? fill : w->pad[c])) + 2;
+		owed += (t->cols[c].right ? 0 : fill) + 2;
 	}
 	dcp_buf_str(&o->buf, "\n");
 }

@@ -244,6 +244,29 @@ static void columns_give_way(void **state)
 	out_table_finish(&t);
 }
 
+static void an_empty_number(void **state)
+{
+	static const struct out_col three[] = { { "A", .right = true },
+						{ "BBB", .right = true },
+						{ "C" } };
+	static const char *const cells[] = { "1", "", "x", "22", "333", "y", "", "", "z" };
+	struct out o = { 0 };
+	struct out_table t;
+
+	(void)state;
+	t_case("a number that is not there keeps its place");
+	out_table_init(&t, three, DCP_LEN(three));
+	for (size_t i = 0; i < DCP_LEN(cells); i++)
+		out_table_cell(&t, cells[i]);
+	out_table_print(&t, &o, 0);
+	assert_string_equal(o.buf.p, " A  BBB  C\n"
+				     " 1       x\n"
+				     "22  333  y\n"
+				     "         z\n");
+	out_finish(&o);
+	out_table_finish(&t);
+}
+
 static void every_line_fits(void **state)
 {
 	(void)state;
@@ -323,6 +346,7 @@ int main(void)
 		cmocka_unit_test(times),
 		cmocka_unit_test(tables),
 		cmocka_unit_test(columns_give_way),
+		cmocka_unit_test(an_empty_number),
 		cmocka_unit_test(every_line_fits),
 		cmocka_unit_test(mount_table),
 		cmocka_unit_test(progress_lines),
