@@ -18,6 +18,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/near.h"
 
 #define EXTENSION ".dcpl"
 
@@ -125,9 +126,18 @@ static int stem_of(const char *path, char stem[NAME_MAX + 1])
 	return 0;
 }
 
-static int load_file(struct dcpfs_layouts *t, int dirfd, const char *path, struct dcp_err *err)
+/* The layout of a file, called @name in messages. */
+static int parse_file(int dirfd, const char *path, const char *name, struct dcp_layout **out,
+		      struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	int rc = read_file(dirfd, path, &text, err);
+
+	return rc < 0 ? rc : dcp_layout_parse(name, text.p ? text.p : "", text.n, out, err);
+}
+
+static int load_file(struct dcpfs_layouts *t, int dirfd, const char *path, struct dcp_err *err)
+{
 	char stem[NAME_MAX + 1];
 	struct dcp_layout *l;
 	int rc = stem_of(path, stem);
@@ -137,9 +147,7 @@ static int load_file(struct dcpfs_layouts *t, int dirfd, const char *path, struc
 				path);
 	if (by_name(t, stem))
 		return 0;
-	rc = read_file(dirfd, path, &text, err);
-	if (rc == 0)
-		rc = dcp_layout_parse(stem, text.p ? text.p : "", text.n, &l, err);
+	rc = parse_file(dirfd, path, stem, &l, err);
 	return rc < 0 ? rc : add(t, stem, l, true, NULL);
 }
 
@@ -228,6 +236,25 @@ void dcpfs_layouts_destroy(struct dcpfs_layouts *t)
 	free(t);
 }
 
+/* No such name, neither here nor built in: is one of those here near? */
+static int no_name(const struct dcpfs_layouts *t, const char *name, int rc, struct dcp_err *err)
+{
+	size_t best = dcp_near_limit(name);
+	const char *near = NULL;
+
+	for (size_t i = 0; i < t->nlisted; i++) {
+		size_t d = dcp_near_distance(name, t->listed[i]->name, best);
+
+		if (d <= best && (!near || d < best)) {
+			near = t->listed[i]->name;
+			best = d;
+		}
+	}
+	return near ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+			       "no layout \"%.80s\", nearest is \"%.80s\"", name, near)
+		    : rc;
+}
+
 /* "mesh:dp2,tp4:<stem>" */
 static int on_mesh(const struct dcpfs_layouts *t, const char *name, struct dcp_layout **out,
 		   struct dcp_err *err)
@@ -259,6 +286,8 @@ int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
 	pthread_rwlock_unlock(&t->lock);
 	if (!found && !l && rc == 0)
 		rc = dcp_layout_named(name, &l, err);
+	if (rc == -ENOENT && strncmp(name, "mesh:", 5) != 0)
+		rc = no_name(t, name, rc, err);
 	if (!found && rc == 0) {
 		pthread_rwlock_wrlock(&t->lock);
 		found = by_name(t, name); /* somebody may have been faster */
@@ -269,6 +298,63 @@ int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
 		pthread_rwlock_unlock(&t->lock);
 	}
 	*out = found;
+	return rc;
+}
+
+static bool is_path(const struct dcpfs_layouts *t, const char *word)
+{
+	size_t n = strlen(word), m = strlen(EXTENSION);
+	struct stat st;
+
+	return strchr(word, '/') || (n > m && !strcmp(word + n - m, EXTENSION)) ||
+	       (!by_name(t, word) && stat(word, &st) == 0 && S_ISREG(st.st_mode));
+}
+
+/* The file at @path on its own mesh, or on @mesh of @n bytes. */
+static int open_path(const char *path, const char *mesh, size_t n, struct dcp_layout **out,
+		     struct dcp_err *err)
+{
+	char stem[NAME_MAX + 1], text[NAME_MAX + 1];
+	struct dcp_layout *l;
+	int rc;
+
+	if (stem_of(path, stem) < 0)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.300s: no name for a layout",
+				path);
+	rc = parse_file(AT_FDCWD, path, stem, &l, err);
+	if (rc < 0 || !mesh) {
+		*out = rc < 0 ? NULL : l;
+		return rc;
+	}
+	snprintf(text, sizeof(text), "%.*s", (int)DCP_MIN(n, sizeof(text) - 1), mesh);
+	rc = dcp_layout_on_mesh(l, text, out, err);
+	dcp_layout_free(l);
+	return rc;
+}
+
+int dcpfs_layouts_open(struct dcpfs_layouts *t, const char *word,
+		       const struct dcpfs_layout **out, struct dcp_err *err)
+{
+	const char *mesh = strncmp(word, "mesh:", 5) ? NULL : word + 5;
+	const char *colon = mesh ? strchr(mesh, ':') : NULL;
+	const char *path = colon ? colon + 1 : word;
+	struct dcpfs_layout *found;
+	struct dcp_layout *l;
+	bool is_file;
+	int rc;
+
+	pthread_rwlock_rdlock(&t->lock);
+	is_file = (colon || !mesh) && is_path(t, path);
+	pthread_rwlock_unlock(&t->lock);
+	if (!is_file)
+		return dcpfs_layouts_find(t, word, out, err);
+	rc = open_path(path, mesh, colon ? (size_t)(colon - mesh) : 0, &l, err);
+	if (rc < 0)
+		return rc;
+	pthread_rwlock_wrlock(&t->lock);
+	rc = add(t, word, l, false, &found);
+	pthread_rwlock_unlock(&t->lock);
+	*out = rc < 0 ? NULL : found;
 	return rc;
 }
 

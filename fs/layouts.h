@@ -39,9 +39,17 @@ int dcpfs_layouts_create(const struct dcpfs_layout_opts *opts, struct dcpfs_layo
 			 struct dcp_err *err);
 void dcpfs_layouts_destroy(struct dcpfs_layouts *t);
 
-/* By name: listed, known, or built in. -ENOENT (with the nearest name), -EINVAL, -E2BIG (too
- * many names asked for), -ENOMEM. */
+/* By name: listed, known, or built in. -ENOENT (with the nearest name, of files or built in),
+ * -EINVAL, -E2BIG (too many names asked for), -ENOMEM. */
 int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
+		       const struct dcpfs_layout **out, struct dcp_err *err);
+
+/*
+ * What a person calls a layout: a file by its path, "mesh:dp2,tp4:PATH", or any name that
+ * dcpfs_layouts_find() takes. A word with a slash, one that ends in .dcpl, and one that no name
+ * is but a file has is a path. Errors as there, and those of reading the file.
+ */
+int dcpfs_layouts_open(struct dcpfs_layouts *t, const char *word,
 		       const struct dcpfs_layout **out, struct dcp_err *err);
 
 const struct dcpfs_layout *dcpfs_layouts_by_id(struct dcpfs_layouts *t, uint64_t id);
