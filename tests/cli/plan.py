@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs plan: its numbers against a planner of a few lines here, its drawings as XML, its refusals.
+
+The planner here looks at every element: pieces from `show --json`, cuts computed by torch's rule.
+"""
+import itertools
+import math
+import re
+import xml.etree.ElementTree as ET
+
+from cli import BAD, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+
+SOURCE = GOLDEN / "dcp-tp-fsdp" / "ckpt"
+
+
+def layout(name, text):
+    path = SCRATCH / name
+    path.write_text(text)
+    return path
+
+
+def tensors(source, version):
+    names = data("ls", "--json", source, version)
+    return [data("show", "--json", "--version", version, source, t["key"]) for t in names["tensors"]]
+
+
+def places(t):
+    """(file, offset) of the first byte of each element of a tensor, by its index."""
+    size = t["nbytes"] // max(1, math.prod(t["shape"]))
+    out = {}
+    for p in t["pieces"]:
+        if "strides" in p or "elements" in p or "filter" in p:
+            return None, size
+        at = p["offset"]
+        for index in itertools.product(*(range(a, b) for a, b in p["region"])):
+            out[index] = (p["file"], at)
+            at += size
+    return out, size
+
+
+def chunk(n, parts, i):
+    c = -(-n // parts)
+    return range(min(n, c * i), min(n, c * (i + 1)))
+
+
+def holds(index, shape, ranks, rank, dim):
+    return len(shape) <= dim or index[dim] in chunk(shape[dim], ranks, rank)
+
+
+def against_reference(source, version, ranks, dim):
+    """Every number of the plan for dim<k>x<N>, element by element."""
+    what = f"{version} on dim{dim}x{ranks}"
+    plan = data("plan", source, version, "--layout", f"dim{dim}x{ranks}", "--json")
+    told = [(t, *places(t)) for t in tensors(source, version)]
+    if not check(all(at is not None for _, at, _ in told), f"{what}: a tensor that this test cannot place"):
+        return
+    names = [f["file"] for f in plan["files"]]
+    reader = {}
+    for rank in plan["ranks"]:
+        for file, offset, n in rank["part"]:
+            for byte in range(offset, offset + n):
+                check((names[file], byte) not in reader, f"{what}: byte {byte} of {names[file]} is read twice")
+                reader[names[file], byte] = rank["rank"]
+    needed, sent, needs = set(), {}, [0] * ranks
+    for t, at, size in told:
+        for index, (file, offset) in at.items():
+            for rank in range(ranks):
+                if not holds(index, t["shape"], ranks, rank, dim):
+                    continue
+                for byte in range(offset, offset + size):
+                    needed.add((file, byte))
+                    pair = reader.get((file, byte)), rank
+                    sent[pair] = sent.get(pair, 0) + 1
+                    needs[rank] += 1
+    equal(set(reader), needed, f"{what}: bytes that are read")
+    equal(plan["unique"], len(needed), f"{what}: unique")
+    equal([r["needs"] for r in plan["ranks"]], needs, f"{what}: needs")
+    equal([r["keeps"] for r in plan["ranks"]], [sent.get((r, r), 0) for r in range(ranks)], f"{what}: keeps")
+    equal({(a, b): n for a, b, n in plan["exchange"]}, {k: n for k, n in sent.items() if k[0] != k[1]},
+          f"{what}: exchange")
+    equal([r["receives"] + r["keeps"] for r in plan["ranks"]], needs, f"{what}: receives")
+    equal(plan["needed"], sum(needs), f"{what}: needed")
+    equal(plan["sent"], sum(n for (a, b), n in sent.items() if a != b), f"{what}: sent")
+    check(abs(plan["amplification"]["alone"] - sum(needs) / len(needed)) < 1e-9, f"{what}: alone")
+    equal(plan["amplification"]["together"], 1, f"{what}: together")
+    most = max(r["reads"] for r in plan["ranks"])
+    check(most <= plan["unique"] / ranks + plan["align"] + 16 + plan["largest_item"], f"{what}: a part of {most} bytes")
+    one(source, version, f"dim{dim}x{ranks}", plan, ranks // 2)
+
+
+def one(source, version, name, plan, rank):
+    """--rank says the same as the whole plan."""
+    mine = data("plan", source, version, "--layout", name, "--rank", str(rank), "--json")
+    whole = plan["ranks"][rank]
+    for member in ("rank", "needs", "reads", "keeps", "sends", "receives"):
+        equal(mine[member], whole[member], f"{name}: rank {rank}: {member}")
+    equal([[p["file"], p["offset"], p["nbytes"]] for p in mine["part"]],
+          [[plan["files"][f]["file"], o, n] for f, o, n in whole["part"]], f"{name}: rank {rank}: part")
+    equal(mine["sends_to"], [[b, n] for a, b, n in plan["exchange"] if a == rank], f"{name}: rank {rank}: sends")
+    equal(mine["receives_from"], [[a, n] for a, b, n in plan["exchange"] if b == rank], f"{name}: rank {rank}: receives")
+    text = run("plan", source, version, "--layout", name, "--rank", str(rank)).stdout.decode()
+    check(f"rank {rank} of {len(plan['ranks'])} (dim={rank}) of {name}" in text, f"{name}: --rank as text: {text[:80]}")
+    for _, n in mine["sends_to"]:
+        check(f"{n:,}" in text, f"{name}: --rank as text does not tell {n:,}")
+
+
+def form():
+    """The members that the manual promises, and nothing else."""
+    plan = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--json", "--simulate", "gpus=2")
+    equal(list(plan), "dcpfs version format layout from amplification needed sent staging simulated digest group align "
+          "tensors kinds unique payload extents whole_items largest_item files ranks exchange left_out".split(), "members")
+    equal(plan["layout"], {"name": "fsdp4", "ranks": 4, "mesh": {"fsdp": 4}}, "layout")
+    equal([plan["dcpfs"], plan["version"], plan["format"], plan["from"], plan["left_out"]],
+          [1, "tp", "torch-dcp", None, []], "head")
+    equal(list(plan["simulated"]), "nodes gpus disk store net ways".split(), "members of simulated")
+    equal([w["way"] for w in plan["simulated"]["ways"]],
+          ["each rank for itself", "each node for itself", "together"], "ways")
+    equal(list(plan["ranks"][0]), "rank needs reads keeps sends receives part".split(), "members of a rank")
+    equal(sum(f["read"] for f in plan["files"]), plan["unique"], "bytes of files")
+    again = data("plan", SOURCE / "tp", "--layout", "dim0x4", "--json")
+    equal(again["unique"], plan["unique"], "the same version as a source of its own")
+    check(again["digest"] != plan["digest"], "another layout has the same digest")
+    equal(data("plan", SOURCE, "tp", "--layout", "fsdp4", "--json")["digest"], plan["digest"], "the digest, again")
+
+
+def held():
+    """Ranks that hold everything keep it; others get what they lack and nothing is read."""
+    same = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--from-layout", "fsdp4", "--json")
+    equal([same["sent"], same["unique"], same["exchange"]], [0, 0, []], "the same layout on both sides")
+    equal(same["from"]["name"], "fsdp4", "from")
+    half = layout("half.dcpl", "mesh dp=4\n* only(dp=0-1) replicate\n")
+    all4 = layout("all.dcpl", "mesh dp=4\n* replicate\n")
+    plan = data("plan", SOURCE, "tp", "--layout", all4, "--from-layout", half, "--json")
+    needs = plan["ranks"][0]["needs"]
+    equal(plan["exchange"], [[0, 2, needs], [1, 3, needs]], "two hold it, two do not")
+    fails(BAD, "that no rank of half holds", "plan", SOURCE, "tp", "--layout", all4,
+          "--from-layout", layout("half.dcpl", "mesh dp=4\n* only(dp=1) shard(0, optional)\n"))
+
+
+def whole_items():
+    """Without looking into them, items are read whole: no shard is opened, none is cut."""
+    plan = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--whole-items", "--json")
+    exact = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--json")
+    check(plan["whole_items"] > 0 and exact["whole_items"] == 0, "whole items")
+    check(plan["unique"] > exact["unique"], "frames are read, too")
+    equal(plan["payload"], exact["unique"], "payload")
+    equal(plan["needed"], exact["needed"], "what is needed is the same")
+
+
+def damaged():
+    """What cannot be read is left out and listed; the rest is planned."""
+    for name, key, says in (("storage-short", "layer.weight", "its tensor expects 15 elements"),
+                            ("past-the-end", "loss", "was the writer interrupted"),
+                            ("negative-rows", "layer.weight", "a negative number")):
+        plan = data("plan", GOLDEN / "hostile" / name, "--layout", "fsdp2", "--json")
+        equal([x["key"] for x in plan["left_out"]], [key], f"{name}: left out")
+        check(says in plan["left_out"][0]["error"], f"{name}: {plan['left_out']}")
+        check(plan["unique"] > 0, f"{name}: nothing else is planned")
+        text = run("plan", GOLDEN / "hostile" / name, "--layout", "fsdp2").stdout.decode()
+        check("1 tensor cannot be read and is left out:\n  " + key in text, f"{name}: {text}")
+    fails(BAD, "is damaged", "plan", GOLDEN / "hostile" / "cut-metadata", "--layout", "fsdp2")
+
+
+def times():
+    """The model of the manual, computed again."""
+    words = "nodes=2,gpus=2,disk=1MB/s,net=8Mb/s,store=1.5MB/s"
+    plan = data("plan", SOURCE, "tp", "--layout", "fsdp4", "--simulate", words, "--json")
+    ways = {w["way"]: w for w in plan["simulated"]["ways"]}
+    needs = [sum(plan["ranks"][r]["needs"] for r in pair) for pair in ((0, 1), (2, 3))]
+    want = max(max(needs) / 1e6, sum(needs) / 1.5e6)
+    got = ways["each rank for itself"]
+    check(abs(got["reading"] - want) < 1e-12 and got["limit"] == "store", f"each rank for itself: {got}, {want}")
+    reads = [sum(plan["ranks"][r]["reads"] for r in pair) for pair in ((0, 1), (2, 3))]
+    got = ways["together"]
+    check(abs(got["reading"] - max(max(reads) / 1e6, sum(reads) / 1.5e6)) < 1e-12, f"together: {got}")
+    check(got["exchange"] > 0 and got["both_at_once"] == max(got["reading"], got["exchange"]), f"together: {got}")
+    check(ways["each node for itself"]["reading"] <= ways["each rank for itself"]["reading"], "a node shares its cache")
+    text = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--simulate", words).stdout.decode()
+    check("On 2 nodes of 2 GPUs, 1.00 MB/s from each disk, 1.00 MB/s of network each way:" in text, text)
+    for word, says in (("node=3", 'knows no "node", nearest is nodes'), ("disk=fast", 'found "fast"'),
+                       ("gpus=0", "from 1 to"), ("nodes", "takes name=value"), ("nodes=1,gpus=2", "the layout has 4"),
+                       ("net=-3GB/s", "bytes a second"), ("disk=5GB/h", "bytes a second"), ("disk=nan", "bytes a second")):
+        fails(USAGE, says, "plan", SOURCE, "tp", "--layout", "fsdp4", "--simulate", word)
+
+
+def drawings():
+    """SVG and HTML are well-formed, hold what they should, and fetch nothing."""
+    mesh = layout("mesh.dcpl", "mesh a=2 b=2\n*.bias flat@a\n* shard(0, optional)@a shard(1, optional)@b\n")
+    keys = [t["key"] for t in data("ls", "--json", SOURCE, "tp")["tensors"]]
+    for key in keys:
+        got = run("plan", SOURCE, "tp", "--layout", mesh, "--svg", "--key", key)
+        if not equal(got.returncode, OK, f"--svg of {key}: {got.stderr.decode()}"):
+            continue
+        root = ET.fromstring(got.stdout)
+        equal(root.tag, "{http://www.w3.org/2000/svg}svg", f"--svg of {key}")
+        titles = [x.text for x in root.iter("{http://www.w3.org/2000/svg}title")]
+        equal(titles[0], key, f"--svg of {key}: its title")
+        ranks = {r for title in titles[1:] for r in re.match(r"ranks? ([-0-9, ]+):", title).group(1).split(", ")}
+        check(ranks, f"--svg of {key} shows no ranks")
+    page = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--html", "--simulate", "gpus=2").stdout.decode()
+    root = ET.fromstring(page.split("\n", 1)[1])
+    equal(len(list(root.iter("{http://www.w3.org/2000/svg}svg"))), 3, "drawings of the page")
+    check(not re.search(r"(src|href)=|@import|url\(", page), "the page fetches something")
+    check("together" in root.find("body/pre").text, "the page has the text")
+
+
+GOLDEN_TEXT = """\
+tp on the 4 ranks of fsdp4
+
+tensors     24 of 10 kinds
+needed      10.4 kB by all ranks together
+held        by the ranks of dim1x2: nothing is read, 7.30 kB are sent
+
+BYTES A RANK    LEAST     MEAN     MOST  RANK
+needs         1.73 kB  2.59 kB  2.88 kB     0
+keeps             0 B    762 B  1.59 kB     0
+sends             0 B  1.83 kB  3.85 kB     0
+receives      1.29 kB  1.83 kB  2.87 kB     2
+
+RANK    NEEDS    KEEPS    SENDS  RECEIVES
+   0  2.88 kB  1.59 kB  3.85 kB   1.29 kB
+   1  2.87 kB  1.46 kB  3.46 kB   1.42 kB
+   2  2.87 kB      0 B      0 B   2.87 kB
+   3  1.73 kB      0 B      0 B   1.73 kB
+"""
+GOLDEN_RANK = """\
+rank 3 of 4 (fsdp=3) of fsdp4, tp
+
+needs       1.73 kB (1,728 bytes)
+reads       2.62 kB (2,624 bytes)
+keeps       1.54 kB (1,536 bytes)
+sends       1.09 kB (1,088 bytes)
+receives    192 bytes
+
+READS          FROM      TO  BYTES  STRETCHES
+__3_0.distcp  8,714  45,276  2,624         18
+
+"""
+
+
+def golden():
+    got = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--from-layout", "dim1x2").stdout.decode()
+    equal(got, GOLDEN_TEXT, "the text of a plan")
+    got = run("plan", SOURCE, "tp", "--layout", "fsdp4", "--rank", "3").stdout.decode()
+    equal(got[:len(GOLDEN_RANK)], GOLDEN_RANK, "the text of a rank")
+
+
+def words():
+    """Text for people: what it says of a layout is in it."""
+    text = run("plan", SOURCE, "tp", "--layout", "fsdp4").stdout.decode()
+    for line in ("tp on the 4 ranks of fsdp4", "every rank for itself:", "every byte once:", "BYTES A RANK"):
+        check(line in text, f"plan does not say {line!r}: {text}")
+    equal(len(re.findall(r"^ +\d+ .*__\d_0.distcp", text, re.M)), 4, "a line for each rank")
+    narrow = run("plan", SOURCE, "tp", "--layout", "fsdp64", COLUMNS=100).stdout.decode()
+    check("24 more ranks" in narrow, "a terminal is given the first ranks only")
+
+
+def refusals():
+    fails(USAGE, "--layout is missing", "plan", SOURCE)
+    fails(USAGE, "nearest is fsdp<N>", "plan", SOURCE, "--layout", "fsp4")
+    fails(USAGE, "should read fsdp<N>", "plan", SOURCE, "--layout", "fsdp0")
+    fails(USAGE, "No such file", "plan", SOURCE, "--layout", "./none.dcpl")
+    fails(USAGE, "there is no rank 4 of fsdp4, only 0 to 3", "plan", SOURCE, "tp", "--layout", "fsdp4", "--rank", "4")
+    fails(USAGE, "--rank takes a number", "plan", SOURCE, "tp", "--layout", "fsdp4", "--rank", "x")
+    fails(USAGE, "do not go together", "plan", SOURCE, "--layout", "fsdp4", "--json", "--svg")
+    fails(USAGE, "--rank is for text", "plan", SOURCE, "--layout", "fsdp4", "--rank", "0", "--svg")
+    fails(NO, "Nearest:", "plan", SOURCE, "tp", "--layout", "fsdp4", "--svg", "--key", "model.tok.weigh")
+    fails(NO, "no version", "plan", SOURCE, "nine", "--layout", "fsdp4")
+    bad = layout("bad.dcpl", "mesh a=2\n*.bias replicate\n* shrad(0)\n")
+    fails(USAGE, 'bad:3: ', "plan", SOURCE, "tp", "--layout", bad)
+    fails(USAGE, "shard", "plan", SOURCE, "tp", "--layout", bad)
+    cannot = layout("cannot.dcpl", "mesh a=4 b=2\n* shard(7)@b\n")
+    fails(BAD, "cannot:2: key ", "plan", SOURCE, "tp", "--layout", cannot)
+    fails(BAD, "rank 0: shard(7)@b: the tensor has", "plan", SOURCE, "tp", "--layout", cannot)
+    layout("mine.dcpl", "mesh dp=2\n* replicate\n")
+    fails(USAGE, "has no dimension", "plan", SOURCE, "tp", "--layout",
+          f"mesh:tp4:{layout('named.dcpl', 'mesh dp=2' + chr(10) + '* shard(0, optional)@dp' + chr(10))}")
+    equal(data("plan", SOURCE, "tp", "--layout", f"mesh:dp3:{SCRATCH / 'mine.dcpl'}", "--json")["layout"]["ranks"], 3,
+          "a file on another mesh")
+
+
+against_reference(SOURCE, "tp", 3, 0)
+against_reference(SOURCE, "tp", 4, 1)
+form()
+held()
+whole_items()
+damaged()
+times()
+drawings()
+golden()
+words()
+refusals()
+finish()

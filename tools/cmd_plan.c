@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+#include <string.h>
+
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+#include "tools/plan.h"
+
+#define AT(field) .off = offsetof(struct plan_opts, field)
+
+static const struct opt opts[] = {
+	{ 0, "layout", "L", "what each rank is to hold: a file, fsdp8, mesh:dp2,tp4:FILE",
+	  OPT_TEXT, OPT_FILE, AT(layout) },
+	{ 0, "from-layout", "M", "what each rank holds already: nothing is read", OPT_TEXT,
+	  OPT_FILE, AT(from) },
+	{ 0, "rank", "R", "only what rank R reads, sends and receives", OPT_TEXT, AT(rank) },
+	{ 0, "key", "KEY", "draw this tensor; otherwise the largest", OPT_TEXT, OPT_KEY,
+	  AT(key) },
+	{ 0, "simulate", "LIST", "nodes=64,gpus=8,disk=25GB/s,net=50GB/s: how long there",
+	  OPT_TEXT, AT(simulate) },
+	{ 0, "whole-items", NULL, "open no shard: read items of torch.save whole", OPT_FLAG,
+	  AT(whole) },
+	{ 0, "svg", NULL, "draw a tensor: stored pieces and ranks", OPT_FLAG, AT(svg) },
+	{ 0, "html", NULL, "one page with tables and drawings", OPT_FLAG, AT(html) },
+	PICK_OPT_INDEX(struct plan_opts),
+	PICK_OPT_JSON(struct plan_opts),
+	OPT_END
+};
+
+static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
+					       { "VERSION", true, OPT_VERSION },
+					       { 0 } };
+
+static enum cmd_exit check_rank(const struct plan *p, uint64_t *rank)
+{
+	if (!opt_number(p->opts->rank, 10, rank))
+		return cmd_fail(CMD_USAGE, "--rank takes a number, found \"%s\"",
+				p->opts->rank);
+	if (*rank >= p->ranks)
+		return cmd_fail(CMD_USAGE, "there is no rank %s of %s, only 0 to %u",
+				p->opts->rank, dcp_layout_name(p->to), p->ranks - 1);
+	return CMD_OK;
+}
+
+static enum cmd_exit draw(struct plan *p, struct out *o)
+{
+	int64_t id;
+	enum cmd_exit code = plan_tensor(p, &id);
+
+	if (code == CMD_OK)
+		code = plan_map(p, id, &o->buf);
+	return code == CMD_OK ? out_flush(o) : code;
+}
+
+static enum cmd_exit show(struct plan *p, struct out *o)
+{
+	uint64_t rank = 0;
+	enum cmd_exit code = CMD_OK;
+
+	if (p->opts->svg)
+		return draw(p, o);
+	if (p->opts->html)
+		return plan_html(p, o);
+	if (!p->opts->rank && p->opts->json)
+		return plan_json(p, o);
+	if (!p->opts->rank) {
+		plan_write(p, o);
+		return out_flush(o);
+	}
+	code = check_rank(p, &rank);
+	if (code != CMD_OK)
+		return code;
+	return p->opts->json ? plan_rank_json(p, (uint32_t)rank, o)
+			     : plan_rank_text(p, (uint32_t)rank, o);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct plan_opts *po = opts_in;
+	struct plan p = { .opts = po };
+	enum cmd_exit code;
+	struct out o;
+
+	if (po->json + po->svg + po->html > 1)
+		return cmd_fail(CMD_USAGE, "plan: --json, --svg and --html do not go together");
+	if (po->rank && (po->svg || po->html))
+		return cmd_fail(CMD_USAGE, "plan: --rank is for text and --json");
+	out_init(&o);
+	code = plan_load(&p, args);
+	if (code == CMD_OK)
+		code = show(&p, &o);
+	out_finish(&o);
+	plan_finish(&p);
+	return code;
+}
+
+const struct cmd cmd_plan = {
+	.name = "plan",
+	.what = "tell who would read and send what in a parallel job",
+	.about = "Plan how the ranks of a job get their parts of a checkpoint: every stored "
+		 "byte\n"
+		 "read by one rank, the rest sent from rank to rank.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct plan_opts),
+	.run = run,
+	.examples = { "dcpfs plan /data/run1 --layout fsdp64",
+		      "dcpfs plan /data/run1 latest --layout tp8:llama --rank 3 --json",
+		      "dcpfs plan /data/run1 --layout mesh:dp2,tp4:llama.dcpl --html > "
+		      "plan.html" },
+};

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan: what `dcpfs plan` knows, and the ways in which it tells it.
+ *
+ * plan_load() reads the index of one version and plans the job (core/model/job); everything
+ * else only shows it. Functions that return an exit code have said what is wrong.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+#include "core/model/job.h"
+#include "core/model/layout.h"
+#include "fs/layouts.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+#include "tools/plan_sim.h"
+
+struct plan_opts {
+	const char *layout, *from, *rank, *key, *index, *simulate;
+	bool json, svg, html, whole;
+};
+
+/* A tensor that the plan leaves out. */
+struct plan_lost {
+	const char *key, *why;
+};
+
+struct plan {
+	const struct plan_opts *opts;
+	struct pick pick;
+	struct dcpfs_layouts *layouts;
+	const struct dcp_layout *to, *from;
+	struct dcp_job *job;
+	struct dcp_job_sum sum;
+	uint32_t ranks, groups;
+	struct dcp_job_flow *rank, *group; /* as many as there are */
+	struct plan_sim sim;               /* of --simulate */
+	const struct dcp_file_id *files;
+	size_t nfiles;
+	struct dcp_buf lost; /* struct plan_lost */
+	struct dcp_arena arena;
+	struct { /* the tensor that is drawn when none is named */
+		int64_t id;
+		uint64_t nbytes;
+	} largest;
+};
+
+enum cmd_exit plan_load(struct plan *p, const struct opt_args *args);
+void plan_finish(struct plan *p);
+
+/* The tensor that --key names, or the largest: its row id in @id. */
+enum cmd_exit plan_tensor(struct plan *p, int64_t *id);
+
+/* Least, sum and most of a number of all ranks' flows. */
+enum plan_number { PLAN_NEEDS, PLAN_READS, PLAN_KEEPS, PLAN_SENDS, PLAN_RECEIVES };
+#define PLAN_NUMBERS 5
+struct plan_range {
+	uint64_t least, sum, most;
+	uint32_t most_rank;
+};
+extern const char *const plan_number_name[PLAN_NUMBERS];
+uint64_t plan_number(const struct dcp_job_flow *f, enum plan_number n);
+struct plan_range plan_range(const struct plan *p, enum plan_number n);
+
+/* How many times the elements that are needed are read: by each rank for itself, together. */
+double plan_alone(const struct plan *p);
+double plan_together(const struct plan *p);
+/* Most bytes that a rank reads for others: what it must hold beside its own tensors, when it
+ * reads all of its part at once. */
+uint64_t plan_staging(const struct plan *p, uint32_t *rank);
+
+/* One rank's part as one stretch: its first byte and the end of its last; false: nothing. */
+struct plan_part {
+	uint32_t file[2];
+	uint64_t off[2], nfiles, stretches;
+};
+bool plan_part(const struct plan *p, uint32_t rank, struct plan_part *out);
+
+/* plan_text.c, plan_json.c: all, or one rank */
+void plan_write(const struct plan *p, struct out *o);
+enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o);
+enum cmd_exit plan_json(struct plan *p, struct out *o);
+enum cmd_exit plan_rank_json(struct plan *p, uint32_t rank, struct out *o);
+
+/* plan_map.c: one tensor, as stored and as the ranks have it, as an SVG */
+enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out);
+
+/* plan_draw.c: which rank reads what of each file; who sends how much to whom */
+enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out);
+enum cmd_exit plan_draw_exchange(struct plan *p, struct dcp_buf *out);
+
+/* plan_html.c: one page with everything */
+enum cmd_exit plan_html(struct plan *p, struct out *o);

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a source and the name of a layout to a plan. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/store/view.h"
+#include "tools/cache.h"
+#include "tools/plan.h"
+
+enum { LOST_MEMORY = 64 << 20 };
+
+/* ---- layouts ---- */
+
+static enum cmd_exit open_layout(struct plan *p, const char *word,
+				 const struct dcp_layout **out)
+{
+	const struct dcpfs_layout *l = NULL;
+	struct dcp_err err = { 0 };
+	int rc = dcpfs_layouts_open(p->layouts, word, &l, &err);
+
+	if (rc < 0)
+		return cmd_fail(rc == -ENOMEM || rc == -EACCES ? CMD_ENV : CMD_USAGE, "%s",
+				err.msg[0] ? err.msg : strerror(-rc));
+	*out = l->l;
+	return CMD_OK;
+}
+
+static enum cmd_exit open_layouts(struct plan *p, const char *source)
+{
+	dcp_auto_free char *config = config_dir();
+	const char *const dirs[] = { source, config };
+	const struct dcpfs_layout_opts opts = { .dirs = dirs,
+						.ndirs = DCP_LEN(dirs),
+						.log = &cmd_log };
+	struct dcp_err err = { 0 };
+	enum cmd_exit code;
+
+	if (!p->opts->layout)
+		return cmd_fail(CMD_USAGE, "plan: --layout is missing: a file, a name like "
+					   "fsdp8, or mesh:dp2,tp4:FILE");
+	if (dcpfs_layouts_create(&opts, &p->layouts, &err) < 0)
+		return cmd_fail(CMD_ENV, "out of memory");
+	code = open_layout(p, p->opts->layout, &p->to);
+	if (code == CMD_OK && p->opts->from)
+		code = open_layout(p, p->opts->from, &p->from);
+	if (code != CMD_OK)
+		return code;
+	p->ranks = dcp_layout_ranks(p->to);
+	if (p->from)
+		p->ranks = DCP_MAX(p->ranks, dcp_layout_ranks(p->from));
+	if (p->opts->simulate && plan_sim_parse(&p->sim, p->opts->simulate, p->ranks, &err) < 0)
+		return cmd_fail(CMD_USAGE, "%s", err.msg);
+	return CMD_OK;
+}
+
+/* ---- tensors ---- */
+
+static int leave_out(struct plan *p, const char *key, const char *why)
+{
+	struct plan_lost *lost = dcp_buf_grow(&p->lost, sizeof(*lost));
+
+	if (!lost)
+		return -ENOMEM;
+	lost->key = dcp_arena_strndup(&p->arena, key, strlen(key));
+	lost->why = dcp_arena_strndup(&p->arena, why, strlen(why));
+	return lost->key && lost->why ? 0 : -ENOMEM;
+}
+
+struct adding {
+	struct plan *p;
+	struct dcp_arena arena;
+	struct dcp_err err;
+	uint64_t done;
+};
+
+/* Where its bytes are inside of the items that hold it. */
+static int add_located(struct adding *a, const struct dcp_row *row)
+{
+	struct plan *p = a->p;
+	struct dcp_view *view = NULL;
+	struct dcp_err why = { 0 };
+	int rc = dcp_view_open(p->pick.v, row->id, DCP_AS_RAW, NULL, &view, &why);
+
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc < 0)
+		return leave_out(p, row->key, why.msg);
+	rc = dcp_job_add(p->job, dcp_view_tensor(view), &a->err);
+	dcp_view_close(view);
+	return rc;
+}
+
+static int add_row(void *ctx, const struct dcp_row *row)
+{
+	struct adding *a = ctx;
+	struct plan *p = a->p;
+	struct dcp_progress *tell = &p->pick.progress.tell;
+	bool locate = !p->opts->whole && !p->from;
+	struct dcp_tensor t;
+	int rc;
+
+	dcp_arena_reset(&a->arena);
+	rc = dcp_index_tensor(dcp_version_index(p->pick.v), row->id, &a->arena, &t, &a->err);
+	if (rc < 0)
+		return rc;
+	if (locate)
+		tell->tell(tell->ctx, a->done++,
+			   dcp_index_counts(dcp_version_index(p->pick.v))->tensors, "locating");
+	if (t.error || t.itemsize == 0)
+		return leave_out(p, t.key, t.error ? t.error : "elements of no size");
+	if (row->nbytes > p->largest.nbytes || !p->largest.id) {
+		p->largest.id = row->id;
+		p->largest.nbytes = row->nbytes;
+	}
+	return locate ? add_located(a, row) : dcp_job_add(p->job, &t, &a->err);
+}
+
+static enum cmd_exit add_tensors(struct plan *p)
+{
+	struct adding a = { .p = p };
+	int rc;
+
+	dcp_arena_init(&a.arena, (size_t)1 << 30);
+	rc = pick_each(dcp_version_index(p->pick.v), DCP_ROW_TENSOR, add_row, &a);
+	if (rc == 0)
+		rc = dcp_job_finish(p->job, &a.err);
+	if (rc == 0)
+		rc = dcp_job_flows(p->job, p->rank, p->group, &a.err);
+	dcp_arena_finish(&a.arena);
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: %s", p->pick.found->name,
+				a.err.msg[0] ? a.err.msg : strerror(-rc));
+	dcp_job_sum(p->job, &p->sum);
+	return CMD_OK;
+}
+
+enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
+{
+	struct dcp_job_opts opts = { 0 };
+	enum cmd_exit code = open_layouts(p, args->operand[0]);
+	struct dcp_err err = { 0 };
+
+	dcp_arena_init(&p->arena, LOST_MEMORY);
+	if (code != CMD_OK)
+		return code;
+	code = pick_open(&p->pick, args->operand[0], args->operand[1], p->opts->index);
+	if (code != CMD_OK)
+		return code;
+	p->files = dcp_index_files(dcp_version_index(p->pick.v), &p->nfiles);
+	opts.to = p->to;
+	opts.from = p->from;
+	opts.files = p->files;
+	opts.nfiles = p->nfiles;
+	opts.group = p->sim.on ? (uint32_t)p->sim.gpus : 1;
+	if (dcp_job_create(&opts, &p->job, &err) < 0)
+		return cmd_fail(CMD_ENV, "%s", err.msg);
+	p->groups = dcp_job_groups(p->job);
+	p->rank = calloc(p->ranks, sizeof(*p->rank));
+	p->group = calloc(p->groups, sizeof(*p->group));
+	if (!p->rank || !p->group)
+		return cmd_fail(CMD_ENV, "out of memory");
+	return add_tensors(p);
+}
+
+void plan_finish(struct plan *p)
+{
+	dcp_job_free(p->job);
+	dcpfs_layouts_destroy(p->layouts);
+	free(p->rank);
+	free(p->group);
+	dcp_buf_finish(&p->lost);
+	dcp_arena_finish(&p->arena);
+	pick_finish(&p->pick);
+}
+
+enum cmd_exit plan_tensor(struct plan *p, int64_t *id)
+{
+	enum dcp_row_kind kind = DCP_ROW_TENSOR;
+	struct dcp_row row = { .id = p->largest.id };
+	enum cmd_exit code = CMD_OK;
+
+	if (p->opts->key)
+		code = pick_key(&p->pick, p->opts->key, &p->arena, &kind, &row);
+	if (code != CMD_OK)
+		return code;
+	if (kind != DCP_ROW_TENSOR)
+		return cmd_fail(CMD_NO, "%s is an object: it has no shape to be drawn",
+				row.key);
+	if (!row.id)
+		return cmd_fail(CMD_NO, "%s has no tensor that could be drawn",
+				p->pick.found->name);
+	*id = row.id;
+	return CMD_OK;
+}
+
+/* ---- numbers ---- */
+
+const char *const plan_number_name[PLAN_NUMBERS] = { "needs", "reads", "keeps", "sends",
+						     "receives" };
+
+uint64_t plan_number(const struct dcp_job_flow *f, enum plan_number n)
+{
+	const uint64_t v[PLAN_NUMBERS] = { f->needs, f->reads, f->keeps, f->sends,
+					   f->receives };
+
+	return v[n];
+}
+
+struct plan_range plan_range(const struct plan *p, enum plan_number n)
+{
+	struct plan_range out = { .least = UINT64_MAX };
+
+	for (uint32_t r = 0; r < p->ranks; r++) {
+		uint64_t v = plan_number(&p->rank[r], n);
+
+		out.sum += v;
+		out.least = DCP_MIN(out.least, v);
+		if (v > out.most) {
+			out.most = v;
+			out.most_rank = r;
+		}
+	}
+	return out;
+}
+
+double plan_alone(const struct plan *p)
+{
+	return p->sum.payload ? (double)plan_range(p, PLAN_NEEDS).sum / (double)p->sum.payload
+			      : 0;
+}
+
+double plan_together(const struct plan *p)
+{
+	return p->sum.payload ? (double)p->sum.unique / (double)p->sum.payload : 0;
+}
+
+uint64_t plan_staging(const struct plan *p, uint32_t *rank)
+{
+	uint64_t most = 0;
+
+	*rank = 0;
+	for (uint32_t r = 0; r < p->ranks; r++) {
+		const struct dcp_job_flow *f = &p->rank[r];
+
+		if (f->reads > f->keeps && f->reads - f->keeps > most) {
+			most = f->reads - f->keeps;
+			*rank = r;
+		}
+	}
+	return most;
+}
+
+static int add_part(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+{
+	struct plan_part *part = ctx;
+
+	if (!part->stretches++) {
+		part->file[0] = file;
+		part->off[0] = off;
+	}
+	part->nfiles += part->stretches == 1 || part->file[1] != file;
+	part->file[1] = file;
+	part->off[1] = off + n;
+	return 0;
+}
+
+bool plan_part(const struct plan *p, uint32_t rank, struct plan_part *out)
+{
+	*out = (struct plan_part){ 0 };
+	dcp_job_reads(p->job, rank, add_part, out);
+	return out->stretches != 0;
+}

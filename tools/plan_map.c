@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shard map: the index space of one tensor, cut by the pieces it is stored in (dark edges)
+ * and by what the ranks have of it (colours).
+ *
+ * Two dimensions are drawn, those with the most cuts; where others are cut, too, the picture
+ * is the slice at their index 0 and says so. A tensor of one dimension is a strip.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/model/meet.h"
+#include "core/model/tiling.h"
+#include "tools/plan.h"
+#include "tools/svg.h"
+
+enum {
+	MAX_PARTS = 2048,  /* different ones that are drawn */
+	MAX_RANKS = 65536, /* that are asked for theirs */
+	MAX_BOXES = 40000,
+	LEGEND = 24, /* files, ranks: lines of a column */
+	MEMORY = 256 << 20,
+};
+
+#define LEFT 70.0
+#define TOP 64.0
+#define WIDTH 720.0
+#define GAP 24.0
+#define COLUMN 300.0
+
+/* What some ranks have: the same to each of them. */
+struct part {
+	struct dcp_cut cut;
+	uint64_t hash;
+	struct dcp_buf ranks; /* "0, 8-11" */
+	uint32_t first, last, n;
+};
+
+struct map {
+	struct plan *p;
+	struct dcp_tensor t;
+	struct dcp_tiling tl;
+	struct dcp_arena arena;
+	struct part *part;
+	size_t nparts, left_out;
+	uint32_t x, y; /* the dimensions that are drawn; y == ndim: there is one only */
+	bool sliced;
+	double height;
+	size_t boxes;
+	struct dcp_buf *out;
+	const struct part *now;
+};
+
+/* ---- parts ---- */
+
+static uint64_t hash_of(const struct dcp_cut *cut)
+{
+	uint64_t run[3] = { cut->flat, cut->flat_lo, cut->flat_n };
+	uint64_t h = dcp_hash64(run, sizeof(run));
+
+	for (uint32_t d = 0; d < cut->ndim; d++)
+		h = dcp_hash64_more(h, cut->axis[d].span,
+				    cut->axis[d].n * sizeof(struct dcp_span));
+	return h;
+}
+
+/* "0, 8-11": ranks come in order. */
+static void add_rank(struct part *part, uint32_t rank)
+{
+	if (!part->n)
+		part->first = rank;
+	if (!part->n || rank != part->last + 1) {
+		if (part->n && part->last != part->first)
+			dcp_buf_printf(&part->ranks, "-%" PRIu32, part->last);
+		dcp_buf_printf(&part->ranks, "%s%" PRIu32, part->n ? ", " : "", rank);
+		part->first = rank;
+	}
+	part->last = rank;
+	part->n++;
+}
+
+static void end_ranks(struct part *part)
+{
+	if (part->last != part->first)
+		dcp_buf_printf(&part->ranks, "-%" PRIu32, part->last);
+}
+
+static int find_parts(struct map *m, struct dcp_err *err)
+{
+	const struct dcp_layout *l = m->p->to;
+
+	m->part = dcp_arena_calloc(&m->arena, MAX_PARTS, sizeof(*m->part));
+	if (!m->part)
+		return -ENOMEM;
+	m->left_out = dcp_layout_ranks(l) > MAX_RANKS;
+	for (uint32_t r = 0; r < DCP_MIN(dcp_layout_ranks(l), (uint32_t)MAX_RANKS); r++) {
+		struct dcp_cut cut;
+		uint64_t volume = 0, hash;
+		size_t i = 0;
+		int rc = dcp_layout_cut(l, r, m->t.key, m->t.ndim, m->t.shape, &m->arena, &cut,
+					err);
+
+		if (rc < 0)
+			return rc;
+		if (rc == 0 || !dcp_cut_volume(&cut, &volume) || !volume)
+			continue;
+		hash = hash_of(&cut);
+		while (i < m->nparts && m->part[i].hash != hash)
+			i++;
+		if (i == MAX_PARTS) {
+			m->left_out++;
+			continue;
+		}
+		if (i == m->nparts) {
+			m->part[i].cut = cut;
+			m->part[i].hash = hash;
+			m->nparts++;
+		}
+		add_rank(&m->part[i], r);
+	}
+	for (size_t i = 0; i < m->nparts; i++)
+		end_ranks(&m->part[i]);
+	return 0;
+}
+
+/* ---- which dimensions ---- */
+
+/* How many stretches do pieces and parts cut dimension @d into, together? */
+static uint64_t cuts_of(const struct map *m, uint32_t d)
+{
+	uint64_t n = m->tl.ncell[d] - 1;
+
+	for (size_t i = 0; i < m->nparts; i++) {
+		const struct dcp_axis *a = &m->part[i].cut.axis[d];
+
+		if (a->n && (a->n > 1 || a->span->n != m->t.shape[d]))
+			n++;
+	}
+	return n;
+}
+
+static void choose_dims(struct map *m)
+{
+	uint64_t most[2] = { 0, 0 };
+	uint32_t best[2] = { 0, 0 };
+	size_t cut = 0;
+
+	for (uint32_t d = 0; d < m->t.ndim; d++) {
+		uint64_t n = cuts_of(m, d) * 2 + (m->t.shape[d] > 1);
+
+		cut += n > 1;
+		if (d == 0 || n > most[0]) {
+			best[1] = best[0];
+			most[1] = most[0];
+			best[0] = d;
+			most[0] = n;
+		} else if (d == 1 || n > most[1]) {
+			best[1] = d;
+			most[1] = n;
+		}
+	}
+	m->y = m->t.ndim > 1 ? DCP_MIN(best[0], best[1]) : m->t.ndim;
+	m->x = m->t.ndim > 1 ? DCP_MAX(best[0], best[1]) : 0;
+	m->sliced = cut > 2;
+	m->height = 90;
+	if (m->t.ndim > 1) {
+		m->height = WIDTH * (double)m->t.shape[m->y] / (double)m->t.shape[m->x];
+		m->height = DCP_MAX(DCP_MIN(m->height, 640.0), 200.0);
+	}
+}
+
+/* ---- drawing ---- */
+
+struct place {
+	double x, y, w, h;
+};
+
+static double scale(const struct map *m, uint32_t d, uint64_t at, double size)
+{
+	return d < m->t.ndim && m->t.shape[d] ? size * (double)at / (double)m->t.shape[d]
+	       : at                           ? size
+					      : 0;
+}
+
+/* Where the box [lo, lo + n) is drawn; false: it is behind what is drawn. */
+static bool place_of(const struct map *m, const uint64_t *lo, const uint64_t *n,
+		     struct place *out)
+{
+	for (uint32_t d = 0; d < m->t.ndim; d++)
+		if (d != m->x && d != m->y && lo[d] != 0)
+			return false;
+	*out = (struct place){ LEFT, TOP, WIDTH, m->height };
+	if (m->t.ndim) {
+		out->x = LEFT + scale(m, m->x, lo[m->x], WIDTH);
+		out->w = scale(m, m->x, n[m->x], WIDTH);
+	}
+	if (m->y < m->t.ndim) {
+		out->y = TOP + scale(m, m->y, lo[m->y], m->height);
+		out->h = scale(m, m->y, n[m->y], m->height);
+	}
+	return true;
+}
+
+static void put_range(struct dcp_buf *b, const struct map *m, const uint64_t *lo,
+		      const uint64_t *n)
+{
+	dcp_buf_str(b, "[");
+	for (uint32_t d = 0; d < m->t.ndim; d++)
+		dcp_buf_printf(b, "%s%" PRIu64 ":%" PRIu64, d ? ", " : "", lo[d], lo[d] + n[d]);
+	dcp_buf_str(b, "]");
+}
+
+static int draw_meet(void *ctx, const struct dcp_meet *meet)
+{
+	dcp_auto_buf struct dcp_buf range = DCP_BUF_INIT;
+	struct map *m = ctx;
+	size_t number = (size_t)(m->now - m->part);
+	struct place at;
+	char color[8];
+
+	if (!place_of(m, meet->lo, meet->n, &at))
+		return 0;
+	if (m->boxes++ == MAX_BOXES)
+		return -E2BIG;
+	put_range(&range, m, meet->lo, meet->n);
+	svg_box(m->out, at.x, at.y, at.w, at.h, svg_color(color, (uint32_t)number), "#ffffff",
+		at.w > 3 && at.h > 3 ? 0.6 : 0);
+	svg_title(m->out, "%s %.80s: %.120s of %.120s", m->now->n == 1 ? "rank" : "ranks",
+		  m->now->ranks.p ? m->now->ranks.p : "", range.p ? range.p : "",
+		  m->p->files[meet->piece->file].name);
+	svg_close(m->out);
+	if (at.w > 34 && at.h > 14)
+		svg_text(m->out, at.x + at.w / 2, at.y + at.h / 2 + 4, SVG_MIDDLE, 11, "%.*s%s",
+			 (int)(at.w / 7), m->now->ranks.p ? m->now->ranks.p : "",
+			 m->now->ranks.n > (size_t)(at.w / 7) ? ".." : "");
+	return 0;
+}
+
+static void draw_edges(struct map *m)
+{
+	for (size_t i = 0; i < m->t.npieces && m->boxes < MAX_BOXES; i++) {
+		const struct dcp_piece *p = &m->t.pieces[i];
+		uint64_t pos = p->run_lo, left = p->run_n, lo[DCP_MAX_NDIM], n[DCP_MAX_NDIM];
+		struct place at;
+
+		while (left) {
+			dcp_run_box(m->t.ndim, p->len, &pos, &left, lo, n);
+			for (uint32_t d = 0; d < m->t.ndim; d++)
+				lo[d] += p->lo[d];
+			if (!place_of(m, lo, n, &at))
+				continue;
+			m->boxes++;
+			dcp_buf_printf(m->out,
+				       "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' "
+				       "fill='none' stroke='#111111' stroke-width='1.6' "
+				       "pointer-events='none'/>\n",
+				       at.x, at.y, at.w, at.h);
+		}
+	}
+}
+
+static void draw_axes(const struct map *m)
+{
+	if (m->t.ndim) {
+		svg_text(m->out, LEFT, TOP - 8, SVG_LEFT, 11, "0");
+		svg_text(m->out, LEFT + WIDTH, TOP - 8, SVG_RIGHT, 11, "%" PRIu64,
+			 m->t.shape[m->x]);
+		svg_text(m->out, LEFT + WIDTH / 2, TOP - 8, SVG_MIDDLE, 11,
+			 "dimension %" PRIu32, m->x);
+	}
+	if (m->y < m->t.ndim) {
+		svg_text(m->out, LEFT - 6, TOP + 10, SVG_RIGHT, 11, "0");
+		svg_text(m->out, LEFT - 6, TOP + m->height, SVG_RIGHT, 11, "%" PRIu64,
+			 m->t.shape[m->y]);
+		svg_text(m->out, LEFT - 6, TOP + m->height / 2, SVG_RIGHT, 11, "dim %" PRIu32,
+			 m->y);
+	}
+}
+
+/* Under the picture: who has which colour. */
+static double draw_legend(struct map *m, double y)
+{
+	size_t shown = DCP_MIN(m->nparts, (size_t)LEGEND);
+	char color[8];
+
+	for (size_t i = 0; i < shown; i++) {
+		double at = LEFT + (double)(i % 3) * (WIDTH / 3);
+		double down = y + (double)(i / 3) * 18;
+
+		svg_box(m->out, at, down, 12, 12, svg_color(color, (uint32_t)i), "#888888",
+			0.5);
+		svg_close(m->out);
+		svg_text(m->out, at + 18, down + 10, SVG_LEFT, 11, "%s %.28s%s",
+			 m->part[i].n == 1 ? "rank" : "ranks",
+			 m->part[i].ranks.p ? m->part[i].ranks.p : "",
+			 m->part[i].ranks.n > 28 ? ".." : "");
+	}
+	y += (double)((shown + 2) / 3) * 18;
+	if (shown < m->nparts || m->left_out) {
+		svg_text(m->out, LEFT, y + 12, SVG_LEFT, 11,
+			 "and %zu more parts; rest the pointer on one to see whose it is%s",
+			 m->nparts - shown,
+			 m->left_out ? "; those of the last ranks are not drawn" : "");
+		y += 18;
+	}
+	return y;
+}
+
+static void draw_head(const struct map *m)
+{
+	char shape[256], size[OUT_SIZE];
+	uint64_t nbytes = 0;
+
+	dcp_tensor_nbytes(&m->t, &nbytes);
+	svg_text(m->out, LEFT, 22, SVG_LEFT, 15, "%.100s", m->t.key);
+	svg_text(m->out, LEFT, 40, SVG_LEFT, 11,
+		 "%s %s, %s: %zu stored piece%s (dark edges), %zu different part%s of %.40s%s",
+		 m->t.dtype_name, out_shape(shape, sizeof(shape), m->t.shape, m->t.ndim),
+		 out_size(size, nbytes), m->t.npieces, m->t.npieces == 1 ? "" : "s", m->nparts,
+		 m->nparts == 1 ? "" : "s", dcp_layout_name(m->p->to),
+		 m->sliced ? "; the slice at index 0 of other dimensions" : "");
+}
+
+static int draw(struct map *m)
+{
+	double legend = (double)((DCP_MIN(m->nparts, (size_t)LEGEND) + 2) / 3) * 18 + 24;
+	int rc = 0;
+
+	svg_begin(m->out, LEFT + WIDTH + GAP, TOP + m->height + GAP + legend, m->t.key);
+	draw_head(m);
+	for (size_t i = 0; rc == 0 && i < m->nparts; i++) {
+		uint64_t volume = 0;
+
+		m->now = &m->part[i];
+		dcp_cut_volume(&m->now->cut, &volume);
+		if (m->now->cut.flat)
+			volume = m->now->cut.flat_n;
+		rc = dcp_meet(&m->tl, &m->now->cut, 0, volume, draw_meet, m);
+	}
+	draw_edges(m);
+	draw_axes(m);
+	draw_legend(m, TOP + m->height + 14);
+	if (rc == -E2BIG)
+		svg_text(m->out, LEFT + WIDTH, TOP + m->height + 12, SVG_RIGHT, 11,
+			 "the first %d boxes only", MAX_BOXES);
+	svg_end(m->out);
+	return dcp_buf_error(m->out);
+}
+
+enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out)
+{
+	struct map m = { .p = p, .out = out };
+	struct dcp_err err = { .msg = "out of memory" };
+	bool empty;
+	int rc;
+
+	dcp_arena_init(&m.arena, MEMORY);
+	rc = dcp_index_tensor(dcp_version_index(p->pick.v), id, &m.arena, &m.t, &err);
+	empty = rc == 0 && m.t.npieces == 0;
+	if (rc == 0 && m.t.error) {
+		rc = dcp_fail(&err, -EBADMSG, DCP_ERR_NO_OFFSET, "%.200s: %.200s", m.t.key,
+			      m.t.error);
+	}
+	if (rc == 0 && !empty)
+		rc = dcp_tiling_init(&m.tl, &m.t, &m.arena, &err);
+	for (uint32_t d = 0; rc == 0 && d < m.t.ndim; d++)
+		empty |= m.t.shape[d] == 0;
+	if (rc == 0 && empty)
+		rc = dcp_fail(&err, -EINVAL, DCP_ERR_NO_OFFSET,
+			      "%.200s has no elements to be drawn", m.t.key);
+	if (rc == 0)
+		rc = find_parts(&m, &err);
+	if (rc == 0) {
+		choose_dims(&m);
+		rc = draw(&m);
+	}
+	for (size_t i = 0; i < m.nparts; i++)
+		dcp_buf_finish(&m.part[i].ranks);
+	dcp_arena_finish(&m.arena);
+	return rc < 0 ? cmd_fail(cmd_exit_of(rc), "%s", err.msg) : CMD_OK;
+}

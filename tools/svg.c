@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/svg.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "tools/out.h"
+
+#define FONT "font-family='system-ui,sans-serif'"
+
+void svg_escape_lines(struct dcp_buf *b, const char *s)
+{
+	for (const char *p = s; *p; p++) {
+		switch (*p) {
+		case '&':
+			dcp_buf_str(b, "&amp;");
+			break;
+		case '<':
+			dcp_buf_str(b, "&lt;");
+			break;
+		case '>':
+			dcp_buf_str(b, "&gt;");
+			break;
+		case '\'':
+			dcp_buf_str(b, "&#39;");
+			break;
+		case '"':
+			dcp_buf_str(b, "&quot;");
+			break;
+		default:
+			dcp_buf_add(b, p, 1);
+		}
+	}
+}
+
+void svg_escape(struct dcp_buf *b, const char *s)
+{
+	struct dcp_buf text = DCP_BUF_INIT;
+
+	out_text(&text, s);
+	svg_escape_lines(b, text.p ? text.p : "");
+	b->failed |= text.failed;
+	dcp_buf_finish(&text);
+}
+
+void svg_begin(struct dcp_buf *b, double width, double height, const char *title)
+{
+	dcp_buf_printf(b,
+		       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %.0f %.0f' "
+		       "width='%.0f' role='img'>\n<title>",
+		       width, height, width);
+	svg_escape(b, title);
+	dcp_buf_printf(b, "</title>\n<rect width='%.0f' height='%.0f' fill='#ffffff'/>\n",
+		       width, height);
+}
+
+void svg_end(struct dcp_buf *b)
+{
+	dcp_buf_str(b, "</svg>\n");
+}
+
+static double channel(double hue, double offset, double low, double high)
+{
+	double t = fmod(hue + offset, 1.0) * 6;
+	double v = t < 1 ? t : t < 3 ? 1 : t < 4 ? 4 - t : 0;
+
+	return low + (high - low) * v;
+}
+
+/* Hues a golden angle apart; every second one lighter. */
+const char *svg_color(char out[8], uint32_t number)
+{
+	double hue = fmod(0.58 + number * 0.618033988749895, 1.0);
+	double low = number % 2 ? 0.62 : 0.48, high = number % 2 ? 0.97 : 0.9;
+
+	snprintf(out, 8, "#%02x%02x%02x", (unsigned)(255 * channel(hue, 1.0 / 3, low, high)),
+		 (unsigned)(255 * channel(hue, 0, low, high)),
+		 (unsigned)(255 * channel(hue, 2.0 / 3, low, high)));
+	return out;
+}
+
+const char *svg_shade(char out[8], double v)
+{
+	v = v < 0 ? 0 : v > 1 ? 1 : v;
+	snprintf(out, 8, "#%02x%02x%02x", (unsigned)(255 - 235 * v), (unsigned)(255 - 180 * v),
+		 (unsigned)(255 - 110 * v));
+	return out;
+}
+
+void svg_box(struct dcp_buf *b, double x, double y, double w, double h, const char *fill,
+	     const char *stroke, double edge)
+{
+	dcp_buf_printf(b,
+		       "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s' "
+		       "stroke='%s' stroke-width='%.2f'>",
+		       x, y, w, h, fill, stroke, edge);
+}
+
+void svg_close(struct dcp_buf *b)
+{
+	dcp_buf_str(b, "</rect>\n");
+}
+
+static void formatted(struct dcp_buf *b, const char *fmt, va_list ap) DCP_PRINTF(2, 0);
+
+static void formatted(struct dcp_buf *b, const char *fmt, va_list ap)
+{
+	char text[512];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	svg_escape(b, text);
+}
+
+void svg_title(struct dcp_buf *b, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	dcp_buf_str(b, "<title>");
+	formatted(b, fmt, ap);
+	dcp_buf_str(b, "</title>");
+	va_end(ap);
+}
+
+void svg_text(struct dcp_buf *b, double x, double y, enum svg_anchor anchor, double size,
+	      const char *fmt, ...)
+{
+	static const char *const anchors[] = { "start", "middle", "end" };
+	va_list ap;
+
+	va_start(ap, fmt);
+	dcp_buf_printf(b,
+		       "<text x='%.2f' y='%.2f' text-anchor='%s' font-size='%.1f' " FONT
+		       " fill='#222222' pointer-events='none'>",
+		       x, y, anchors[anchor], size);
+	formatted(b, fmt, ap);
+	dcp_buf_str(b, "</text>\n");
+	va_end(ap);
+}

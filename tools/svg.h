@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * svg: drawings as text, self-contained: no style sheet, script or font from elsewhere.
+ *
+ * Coordinates are pixels of a drawing that scales with what it is put in. Foreign text is made
+ * printable and escaped.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+
+/* Open a drawing of that size, called @title for those who hear it. */
+void svg_begin(struct dcp_buf *b, double width, double height, const char *title);
+void svg_end(struct dcp_buf *b);
+
+/* One of many colours that differ from their neighbours, as "#rrggbb"; the same for the same
+ * number. */
+const char *svg_color(char out[8], uint32_t number);
+/* From white (0) to dark (1). */
+const char *svg_shade(char out[8], double v);
+
+/* A filled box, edge @stroke ("none"); svg_title() and svg_close() may follow. */
+void svg_box(struct dcp_buf *b, double x, double y, double w, double h, const char *fill,
+	     const char *stroke, double edge);
+/* What is shown when the pointer rests on the element that is open. */
+void svg_title(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
+void svg_close(struct dcp_buf *b);
+
+/* Text that begins at, is centred on, or ends at (@x, @y). */
+enum svg_anchor { SVG_LEFT, SVG_MIDDLE, SVG_RIGHT };
+void svg_text(struct dcp_buf *b, double x, double y, enum svg_anchor anchor, double size,
+	      const char *fmt, ...) DCP_PRINTF(6, 7);
+
+/* Append @s for XML: escaped, and made printable unless it is and has lines to be kept. */
+void svg_escape(struct dcp_buf *b, const char *s);
+void svg_escape_lines(struct dcp_buf *b, const char *s);
