@@ -12,11 +12,14 @@ usage: peers.py [--reps N] VERB ARG...          with a python that has torch, sa
   read-items                create_read_items_for_chunk_list: what rank 300 of 768 reads of 1,000 tensors
                             that 1,024 ranks wrote, cut by rows
   columns SOURCE PARTS PART   a part of the columns of `wide`, by numpy.memmap
+  local-plan                create_default_local_load_plan: what rank 21 of 64 reads of 100,000 DTensors, each
+                            stored in 8 chunks; metadata and tensors are made before, not timed
   check DIR                 every tensor of safetensors/ copied from `model` has the values gen.py gave it
 
 A line "ready" comes before anything is measured: whoever watches this process's memory starts there.
 torch runs with one thread: with more, its spinning barriers lose on few, busy cores.
 """
+import gc
 import glob
 import json
 import os
@@ -152,6 +155,31 @@ def columns(reps, where, parts, part):
               bytes=out.nbytes)
 
 
+def local_plan(reps):
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.default_planner import create_default_local_load_plan
+    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, TensorProperties, TensorStorageMetadata
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    keys, rows, cols, ranks, pieces = 100000, 64, 8, 64, 8
+    dist.init_process_group("fake", rank=ranks // 3, world_size=ranks, store=FakeStore())
+    mesh = init_device_mesh("cpu", (ranks,))
+    shape, each = torch.Size((rows, cols)), rows // pieces
+    md = Metadata({f"layers.{i}.w": TensorStorageMetadata(
+        TensorProperties(dtype=torch.bfloat16), shape,
+        [ChunkStorageMetadata(torch.Size((each * k, 0)), torch.Size((each, cols))) for k in range(pieces)])
+        for i in range(keys)})
+    state = {key: DTensor.from_local(torch.empty(rows // ranks, cols, dtype=torch.bfloat16), mesh, [Shard(0)],
+                                     run_check=False, shape=shape, stride=(cols, 1)) for key in md.state_dict_metadata}
+    gc.freeze()
+    ready()
+    for rep in range(reps):
+        timed(rep, "local-plan", lambda: create_default_local_load_plan(state, md, True), keys=keys, ranks=ranks)
+    dist.destroy_process_group()
+
+
 def check(reps, where):
     import gen
     import numpy as np
@@ -173,7 +201,7 @@ def check(reps, where):
 
 
 VERBS = {"metadata": metadata, "one": one, "two-step": two_step, "load-file": load_file, "read-items": read_items,
-         "columns": columns, "check": check}
+         "columns": columns, "local-plan": local_plan, "check": check}
 
 
 def main():

@@ -209,6 +209,30 @@ def row17(b):
     for what in ("tilings there", "from pieces", "from packed rows"):
         b.report.ratio(17, what, "torch", (50, 500) if what == "tilings there" else None, "cpu",
                        like=(17, "one tensor again"))
+    what = "one rank's plan, 100k keys"
+    for sample in b.peers("local-plan", reps=max(2, b.peer_reps)):
+        b.report.add(17, what, "torch", sample)
+    for sample in meter.lines([b.programs["job"], "rank", str(3 * b.reps)]):
+        b.report.add(17, sample.pop("what"), "dcpfs", sample)
+    b.report.ratio(17, what, "torch", (20, 120), "cpu")
+
+
+def row_job(b):
+    """The plan of a whole job of 1,024 ranks and 100,000 tensors; segments and descriptors a second."""
+    samples = meter.lines([b.programs["job"], "whole", str(b.reps)])
+    for sample in samples:
+        b.report.add("job", sample.pop("what"), "dcpfs", sample)
+    for what in dict.fromkeys(what for row, what, side in b.report.samples if row == "job"):
+        b.report.most("job", what, "cpu", (2000, 500) if what.startswith("plan") else None)
+    b.report.most("job", "plan: dense, 16 x 8 x 8 ranks", "peak", (512, 256), "B",
+                  pick=lambda s, m: max(x[m] for x in s))
+    for sample in meter.lines([b.programs["plan"], "segments", str(b.reps)]):
+        b.report.add("job", sample.pop("what"), "dcpfs", sample)
+    for what in dict.fromkeys(what for row, what, side in b.report.samples if row == "job"):
+        first = b.report.of("job", what, "dcpfs")[0]
+        if what.startswith(("segments", "descriptors")):
+            least = min(s["cpu"] for s in b.report.of("job", what, "dcpfs"))
+            b.report.note(f"{what}: {first['n']:,}, {first['n'] / least:.3g} a second")
 
 
 # ---- bytes ----
@@ -403,10 +427,10 @@ def memory(b):
 
 
 ROWS = {"5": row5, "6": row6, "7": row7, "8": row8, "9": row9, "10": row10, "11": row11, "12": row12, "15": row15,
-        "16": row16, "17": row17, "19": row19, **convert.ROWS, "mem": memory}
+        "16": row16, "17": row17, "job": row_job, "19": row19, **convert.ROWS, "mem": memory}
 # The sets of gen.py that a row reads, if not only `model`.
 NEEDS = {"5": KEY, "6": ["keys100k"], "7": ["keys100k", "model"], "8": ["keys100k", "names"],
-         "9": ["names", "whole10k", "keys10k"], "11": ["wide"], "17": [], "mem": ["keys100k", "model"], **convert.NEEDS}
+         "9": ["names", "whole10k", "keys10k"], "11": ["wide"], "17": [], "job": [], "mem": ["keys100k", "model"], **convert.NEEDS}
 
 
 def measure(b, wanted):

@@ -54,7 +54,8 @@ def build(where):
         subprocess.run(["ninja", "-C", where], check=True, stdout=sys.stderr)
     found = {}
     for name, path in (("dcpfs", "tools/dcpfs"), ("client", "tests/bench/client"),
-                       ("null_fuse", "tests/bench/null_fuse"), ("plan", "tests/bench/plan")):
+                       ("null_fuse", "tests/bench/null_fuse"), ("plan", "tests/bench/plan"),
+                       ("job", "tests/bench/job")):
         found[name] = os.path.join(os.path.abspath(where), path)
         if not os.access(found[name], os.X_OK):
             raise SystemExit(f"{found[name]}: not there; was it built with -Dbench=true?")

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans of whole jobs by themselves: no files, no bytes.
+ *
+ *	job rank [REPS]     what one rank of 64 reads of 100,000 tensors in 8 pieces each
+ *	job whole [REPS]    who reads and sends what: 1,024 ranks, 100,000 tensors
+ *
+ * A JSON line each: {"what", "n", "wall", "cpu", "peak"}; n counts reads, or ranks that need
+ * anything; peak is the most memory the process had, in bytes. Tensors are told from memory, as
+ *a planner of torch finds them; making them up is not timed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "core/base/arena.h"
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/model/job.h"
+#include "core/model/layout.h"
+
+enum { KEYS = 100000, FEW = 2000, WRITERS = 8 };
+
+static double seconds(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void must(bool ok, const char *what, const struct dcp_err *err)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "job: %s: %s\n", what, err ? err->msg : "");
+	exit(1);
+}
+
+/* A kind of model: shapes and names of its tensors. */
+struct model {
+	const char *name, *layout;
+	uint32_t keys, layers;
+	bool distinct; /* no two tensors have the same shape */
+	struct {
+		const char *front, *behind; /* of the layer's number */
+		uint64_t rows, cols;
+	} of_layer[10];
+};
+
+#define DENSE                                                                                  \
+	"mesh dp=16 pp=8 tp=8\n"                                                               \
+	"*.layers.{*}.*.q.* *.layers.{*}.*.up.* stage(10000)@pp shard(0)@tp shard(0)@dp\n"     \
+	"*.layers.{*}.*.o.* *.layers.{*}.*.down.* stage(10000)@pp shard(1)@tp shard(0)@dp\n"   \
+	"*.layers.{*}.* stage(10000)@pp replicate\n"                                           \
+	"* replicate\n"
+
+static const struct model models[] = {
+	{ .name = "one shape, 1,024 ranks",
+	  .layout = "mesh fsdp=1024\n* shard(0, optional)\n",
+	  .keys = KEYS,
+	  .layers = KEYS,
+	  .of_layer = { { "layers.", ".w", 64, 8 } } },
+	{ .name = "dense, 16 x 8 x 8 ranks",
+	  .layout = DENSE,
+	  .keys = KEYS,
+	  .layers = KEYS / 10,
+	  .of_layer = { { "m.layers.", ".attn.q.weight", 4096, 4096 },
+			{ "m.layers.", ".attn.k.weight", 1024, 4096 },
+			{ "m.layers.", ".attn.v.weight", 1024, 4096 },
+			{ "m.layers.", ".attn.o.weight", 4096, 4096 },
+			{ "m.layers.", ".mlp.up.weight", 14336, 4096 },
+			{ "m.layers.", ".mlp.gate.weight", 14336, 4096 },
+			{ "m.layers.", ".mlp.down.weight", 4096, 14336 },
+			{ "m.layers.", ".norm1.weight", 4096, 1 },
+			{ "m.layers.", ".norm2.weight", 4096, 1 },
+			{ "m.layers.", ".router.weight", 128, 4096 } } },
+	{ .name = "everybody has everything",
+	  .layout = "mesh dp=1024\n* replicate\n",
+	  .keys = KEYS,
+	  .layers = KEYS,
+	  .of_layer = { { "layers.", ".w", 64, 8 } } },
+	{ .name = "2,000 tensors, no two shapes alike",
+	  .layout = "mesh fsdp=1024\n* shard(0, optional)\n",
+	  .keys = FEW,
+	  .layers = FEW,
+	  .distinct = true,
+	  .of_layer = { { "layers.", ".w", 64, 8 } } },
+};
+
+/* All tensors of a model, in rows over WRITERS files, each after the other in its file. */
+struct told {
+	struct dcp_tensor *t;
+	uint32_t n;
+	struct dcp_file_id files[WRITERS];
+	struct dcp_arena arena;
+};
+
+static void make(struct told *x, const struct model *m)
+{
+	uint32_t each = m->keys / m->layers;
+
+	memset(x, 0, sizeof(*x));
+	dcp_arena_init(&x->arena, (size_t)1 << 30);
+	x->n = m->keys;
+	x->t = dcp_arena_calloc(&x->arena, x->n, sizeof(*x->t));
+	must(x->t != NULL, "out of memory", NULL);
+	for (uint32_t i = 0; i < x->n; i++) {
+		struct dcp_piece *p = dcp_arena_calloc(&x->arena, WRITERS, sizeof(*p));
+		uint64_t *v = dcp_arena_calloc(&x->arena, 2 + 4 * WRITERS, sizeof(*v));
+		char key[64];
+
+		must(p && v, "out of memory", NULL);
+		snprintf(key, sizeof(key), "%s%u%s", m->of_layer[i % each].front, i / each,
+			 m->of_layer[i % each].behind);
+		v[0] = m->of_layer[i % each].rows + (m->distinct ? i : 0);
+		v[1] = m->of_layer[i % each].cols;
+		x->t[i] = (struct dcp_tensor){
+			.key = dcp_arena_strndup(&x->arena, key, strlen(key)),
+			.itemsize = 2,
+			.ndim = 2,
+			.shape = v,
+			.pieces = p,
+			.npieces = WRITERS,
+		};
+		for (uint32_t k = 0; k < WRITERS; k++) {
+			uint64_t *box = v + 2 + 4 * k;
+
+			box[0] = v[0] * k / WRITERS;
+			box[2] = v[0] * (k + 1) / WRITERS - box[0];
+			box[3] = v[1];
+			p[k] = (struct dcp_piece){ .lo = box,
+						   .len = box + 2,
+						   .run_n = box[2] * box[3],
+						   .nbytes = box[2] * box[3] * 2,
+						   .off = x->files[k].size,
+						   .file = k };
+			x->files[k].size += p[k].nbytes;
+			x->files[k].name = "f";
+		}
+	}
+}
+
+static void say(const char *what, uint64_t n, double wall, double cpu)
+{
+	struct rusage use;
+
+	getrusage(RUSAGE_SELF, &use);
+	printf("{\"what\": \"%s\", \"n\": %llu, \"wall\": %.6f, \"cpu\": %.6f, \"peak\": "
+	       "%ld}\n",
+	       what, (unsigned long long)n, seconds(CLOCK_MONOTONIC) - wall,
+	       seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu, use.ru_maxrss * 1024);
+	fflush(stdout);
+}
+
+static struct dcp_job *add_all(const struct told *x, const struct dcp_layout *l)
+{
+	struct dcp_job_opts opts = {
+		.to = l, .files = x->files, .nfiles = WRITERS, .group = 8
+	};
+	struct dcp_err err = { 0 };
+	struct dcp_job *job;
+
+	must(dcp_job_create(&opts, &job, &err) == 0, "create", &err);
+	for (uint32_t i = 0; i < x->n; i++)
+		must(dcp_job_add(job, &x->t[i], &err) == 0, "add", &err);
+	return job;
+}
+
+static int count(void *ctx, const struct dcp_job_need *need)
+{
+	(void)need;
+	++*(uint64_t *)ctx;
+	return 0;
+}
+
+static void one_rank(int reps)
+{
+	struct dcp_layout *l;
+	struct dcp_err err = { 0 };
+	struct told x;
+
+	make(&x, &models[0]);
+	must(dcp_layout_named("fsdp64", &l, &err) == 0, "layout", &err);
+	for (int r = 0; r < reps; r++) {
+		double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+		struct dcp_job *job = add_all(&x, l);
+		uint64_t n = 0;
+
+		must(dcp_job_needs(job, 64 / 3, count, &n, &err) == 0, "needs", &err);
+		say("one rank's plan, 100k keys", n, wall, cpu);
+		dcp_job_free(job);
+	}
+	dcp_layout_free(l);
+	dcp_arena_finish(&x.arena);
+}
+
+static void whole(int reps)
+{
+	static struct dcp_job_flow rank[1024], group[128];
+	static uint64_t rows[1024 * 1024];
+	struct dcp_err err = { 0 };
+
+	for (size_t m = 0; m < DCP_LEN(models); m++) {
+		struct dcp_layout *l;
+		struct told x;
+		char what[96];
+
+		make(&x, &models[m]);
+		must(dcp_layout_parse("bench", models[m].layout, strlen(models[m].layout), &l,
+				      &err) == 0,
+		     "layout", &err);
+		for (int r = 0; r < reps; r++) {
+			double wall = seconds(CLOCK_MONOTONIC);
+			double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			struct dcp_job *job = add_all(&x, l);
+			uint64_t n = 0;
+
+			must(dcp_job_finish(job, &err) == 0, "finish", &err);
+			must(dcp_job_flows(job, rank, group, &err) == 0, "flows", &err);
+			for (uint32_t i = 0; i < 1024; i++)
+				n += rank[i].needs != 0;
+			snprintf(what, sizeof(what), "plan: %s", models[m].name);
+			say(what, n, wall, cpu);
+
+			wall = seconds(CLOCK_MONOTONIC);
+			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			must(dcp_job_sends(job, 0, 1024, rows, &err) == 0, "sends", &err);
+			snprintf(what, sizeof(what), "table: %s", models[m].name);
+			say(what, n, wall, cpu);
+
+			wall = seconds(CLOCK_MONOTONIC);
+			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			must(dcp_job_receives(job, 341, rows, &err) == 0, "receives", &err);
+			snprintf(what, sizeof(what), "one rank's: %s", models[m].name);
+			say(what, n, wall, cpu);
+			dcp_job_free(job);
+		}
+		dcp_layout_free(l);
+		dcp_arena_finish(&x.arena);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int reps = argc > 2 ? atoi(argv[2]) : 3;
+
+	if (argc > 1 && !strcmp(argv[1], "rank"))
+		one_rank(reps);
+	else if (argc > 1 && !strcmp(argv[1], "whole"))
+		whole(reps);
+	else
+		must(false, "usage: job rank|whole [REPS]", NULL);
+	return 0;
+}
