@@ -1,8 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """dcpfs show --digest: one number for a tensor, however it is stored."""
+import collections
+import io
 import json
+import math
+import pickle
 import struct
+import sys
+import types
+import zipfile
+
+import numpy
 
 from cli import BAD, DCPFS, GOLDEN, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run  # noqa: F401
 
@@ -42,10 +51,84 @@ def known_and_alike():
     equal(dict(reversed(line.split("  ")) for line in got.stdout.decode().splitlines()), every, "one line a tensor")
 
 
-def across_the_golden_formats():
-    """Keys that two golden saves of one model share must be one tensor."""
-    a = data("show", "--digest", "--json", GOLDEN / "dcp-old-2.1.2" / "ckpt")
-    check(len(a) > 5 and all(len(v) == 32 for v in a.values()), f"digests: {a}")
+class Storage(list):
+    """What a fake tensor keeps its bytes in; named in the pickle, never part of it."""
+
+
+class Tensor:
+    """Pickled as torch.save pickles a float32 tensor."""
+
+    def __init__(self, raw, shape):
+        self.raw, self.shape = raw, tuple(shape)
+
+    def __reduce__(self):
+        strides = tuple(int(math.prod(self.shape[k + 1:])) for k in range(len(self.shape)))
+        return FAKE["_rebuild_tensor_v2"], (Storage([self]), 0, self.shape, strides, False, collections.OrderedDict())
+
+
+def fake(module, name):
+    """A global that a pickle can name, as torch has it."""
+    def made():
+        raise AssertionError
+    made.__module__, made.__qualname__ = module, name
+    setattr(sys.modules.setdefault(module, types.ModuleType(module)), name, made)
+    return made
+
+
+FAKE = {n: fake(m, n) for m, n in (("torch._utils", "_rebuild_tensor_v2"), ("torch", "FloatStorage"))}
+
+
+def torch_save(path, value):
+    """A zip archive as torch.save writes it, without torch."""
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj):
+            if not isinstance(obj, Storage):
+                return None
+            stored.append(obj[0].raw)
+            return ("storage", FAKE["FloatStorage"], str(len(stored) - 1), "cpu", len(obj[0].raw) // 4)
+    stored, out = [], io.BytesIO()
+    Pickler(out, 2).dump(value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as z:
+        z.writestr("archive/data.pkl", out.getvalue())
+        z.writestr("archive/byteorder", "little")
+        for k, raw in enumerate(stored):
+            z.writestr(f"archive/data/{k}", raw)
+        z.writestr("archive/version", "3\n")
+
+
+def zero3(path, raw, shape):
+    """ZeRO stage 3 of two ranks: each has half of the one parameter's flattening."""
+    half = len(raw) // 2
+    for r in range(2):
+        name = f"zero_pp_rank_{r}_mp_rank_00"
+        flat = Tensor(raw[r * half:(r + 1) * half], [half // 4])
+        torch_save(path / f"{name}_optim_states.pt",
+                   {"optimizer_state_dict": {"zero_stage": 3, "partition_count": 2, "fp32_flat_groups": [flat],
+                                             "optimizer_state_dict": {"state": {}, "param_groups": []}},
+                    "ds_config": {}, "ds_version": "0.14.5"})
+        torch_save(path / f"{name}_model_states.pt",
+                   {"module": {"w": Tensor(b"", [0])}, "buffer_names": [], "shared_params": {},
+                    "param_shapes": [collections.OrderedDict(w=tuple(shape))], "ds_version": "0.14.5",
+                    "dp_world_size": 2, "mp_world_size": 1})
+
+
+def across_formats():
+    """One float32 tensor, saved as five families save it."""
+    raw, shape = struct.pack("<24f", *(i / 3 for i in range(24))), [6, 4]
+    top = SCRATCH / "formats"
+    write(top / "hf" / "model.safetensors", {"w": ("F32", shape, raw)})
+    for i in range(3):
+        write(top / "dcp" / f"shard-0000{i + 1}-model-00001-of-00001.safetensors",
+              {"w": ("F32", [2, 4], raw[32 * i:32 * i + 32])}, {"w": [2 * i, 0]})
+    torch_save(top / "torch" / "model.pt", {"w": Tensor(raw, shape)})
+    zero3(top / "zero3", raw, shape)
+    (top / "paddle").mkdir()
+    with open(top / "paddle" / "model.pdparams", "wb") as f:
+        pickle.dump({"w": numpy.frombuffer(raw, "<f4").reshape(shape)}, f, 4)
+    keys = {"hf": "w", "dcp": "w", "torch": "w", "paddle": "w", "zero3": "fp32.w"}
+    got = {name: data("show", "--digest", "--json", top / name, key).get(key) for name, key in keys.items()}
+    equal(len(set(got.values())), 1, f"one tensor, one digest: {got}")
 
 
 def what_goes_wrong():
@@ -61,6 +144,6 @@ def object_of(name):
 
 
 known_and_alike()
-across_the_golden_formats()
+across_formats()
 what_goes_wrong()
 finish()
