@@ -28,12 +28,12 @@ static struct dcpfs *fs_of(fuse_req_t req)
 	return ((struct dcpfs_server *)fuse_req_userdata(req))->fs;
 }
 
-/* The one place where a code becomes a reply: known errnos as they are, the rest EIO. */
+/* The one place where a code becomes a reply: known errnos as they are, the rest EIO. What a
+ * family does not support (-ENOTSUP) cannot be read: only of attributes it means more. */
 static void reply_code(fuse_req_t req, int rc)
 {
-	static const int known[] = { ENOENT,  ENOTDIR, EISDIR,      ESTALE, ENOMEM,
-				     EINVAL,  ERANGE,  ENODATA,     EACCES, EROFS,
-				     ENOTSUP, ENOSYS,  ENAMETOOLONG };
+	static const int known[] = { ENOENT, ENOTDIR, EISDIR, ESTALE, ENOMEM, EINVAL,
+				     ERANGE, ENODATA, EACCES, EROFS,  ENOSYS, ENAMETOOLONG };
 	int error = EIO;
 
 	for (size_t i = 0; i < DCP_LEN(known); i++)
@@ -365,7 +365,9 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 static void reply_xattr(fuse_req_t req, struct dcp_buf *value, size_t size, int rc)
 {
-	if (rc < 0)
+	if (rc == -ENOTSUP)
+		fuse_reply_err(req, ENOTSUP);
+	else if (rc < 0)
 		reply_code(req, rc);
 	else if (size == 0)
 		fuse_reply_xattr(req, value->n);
