@@ -31,11 +31,18 @@ struct telling {
 static bool is_model(const struct telling *w, const char *const *path, size_t npath,
 		     uint32_t *chunk)
 {
-	const char *name = npath > w->nprefix + 1 ? path[w->nprefix] : "";
-	size_t digits = strncmp(name, "model", 5) ? 0 : strspn(name + 5, "0123456789");
+	const char *number;
+	size_t digits;
 
-	*chunk = digits > 0 && digits < 6 ? (uint32_t)strtoul(name + 5, NULL, 10) : 0;
-	return strncmp(name, "model", 5) == 0 && !name[5 + digits] && digits < 6;
+	*chunk = 0;
+	if (npath <= w->nprefix + 1 || strncmp(path[w->nprefix], "model", 5) != 0)
+		return false;
+	number = path[w->nprefix] + 5;
+	digits = strspn(number, "0123456789");
+	if (digits > 5 || number[digits])
+		return false;
+	*chunk = (uint32_t)strtoul(number, NULL, 10); /* "model" alone: 0 */
+	return true;
 }
 
 static int keep_model(struct telling *w, const struct dcp_tensor *t, uint32_t chunk)
