@@ -127,7 +127,7 @@ static void at_random(void **state)
 	print_message("           seed %u\n", seed);
 	for (int round = 0; round < 80; round++) {
 		struct t_ds_param param[20];
-		char names[20][8];
+		char names[20][24];
 		struct t_ds c = { .stage = 1 + next(&seed) % 3,
 				  .world = 1 + next(&seed) % 9,
 				  .param = param,

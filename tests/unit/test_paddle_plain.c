@@ -22,7 +22,7 @@ static void check_version(const char *folder, const char *name, int complete)
 	struct t_group g;
 	char root[256];
 
-	t_case(name);
+	t_case(name ? name : "");
 	assert_true(complete);
 	snprintf(root, sizeof(root), "tests/golden/%s/ckpt/%.*s", folder,
 		 (int)(at ? (size_t)(at - name) : strlen(name)), name);
