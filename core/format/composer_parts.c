@@ -62,6 +62,8 @@ static int read_metadata(const struct dcp_load *in, char **text, size_t *n, stru
 			      DCP_COMPOSER_METADATA);
 	else
 		rc = dcp_source_read(&input.src, 0, *text, *n);
+	if (*text)
+		(*text)[*n] = '\0'; /* room was made for it */
 	dcp_input_close(&input);
 	if (rc == 0) {
 		rc = dcp_json_parse(*text, *n, &root, why);
