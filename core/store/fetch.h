@@ -37,7 +37,7 @@ struct dcp_io_counts {
 /* Any thread; @to may be NULL. */
 void dcp_io_add(struct dcp_io_counts *to, const struct dcp_io_counts *more);
 
-#define DCP_FETCH_RANGES 256
+#define DCP_FETCH_RANGES 1024 /* as many as the kernel takes at once */
 
 /* What one request asks for, in few calls. */
 struct dcp_fetch {

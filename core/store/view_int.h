@@ -14,13 +14,15 @@
 struct dcp_backing {
 	const uint8_t *map; /* NULL: read calls */
 	int fd;
+	int exact;       /* brings in what is asked for and nothing ahead of it; may be fd */
 	uint32_t number; /* in the file table; DCP_VIEW_NO_FILE: a decompressed copy, or not
 			    needed */
 	bool needed;
-	bool readahead; /* the kernel's own may do as it likes; else nobody wants what it brings
-			 */
 	bool scattered; /* what the cut takes of the piece does not lie together; if it does: */
-	uint64_t lo, hi; /* elements of the stored run */
+	uint64_t first, end; /* elements of the stored run; once located, offsets of the file */
+	/* Of the file: what the kernel's own read-ahead brings while this is read, the cut
+	 * takes, once [free_end, end) was asked for. */
+	uint64_t free, free_end;
 };
 
 /* What the last read leaves to the next; hints, each atomic by itself. */

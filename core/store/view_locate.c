@@ -179,18 +179,29 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 }
 
 /*
- * Does the kernel's own read-ahead bring little but what the cut takes of the piece? So it is
- * where that reaches to the end of the file or is long. Then it is right: it has larger pieces
- * of memory for what it reads than for what is asked for.
+ * The kernel has larger pieces of memory for what it reads ahead than for what is asked for,
+ * and so needs less than half the time, but it knows no end: it is left alone where the cut
+ * goes on for longer than it reaches, or up to (nearly) the end of the file.
  */
-static bool suits_readahead(const struct dcp_view *view, const struct dcp_piece *p,
-			    const struct dcp_backing *b, uint64_t size)
+static void free_readahead(const struct dcp_view *view, const struct dcp_piece *p,
+			   struct dcp_backing *b, uint64_t size)
 {
-	uint64_t isz = view->t.itemsize, lo = p->off + b->lo * isz, hi = p->off + b->hi * isz;
-	uint64_t before = b->map ? DCP_MIN(lo, READ_AROUND) : 0;
-	uint64_t beyond = DCP_MIN(size - hi, READ_AHEAD);
+	uint64_t isz = view->t.itemsize, lo = p->off + b->first * isz,
+		 end = p->off + b->end * isz;
+	uint64_t little = (end - lo) / 20;
 
-	return !b->scattered && !p->stride && (before + beyond) <= (hi - lo) / 20;
+	b->free = b->free_end = 0;
+	b->end = end;
+	if (b->scattered || p->stride)
+		return;
+	if (size - end > little)
+		end -= DCP_MIN(end, READ_AHEAD);
+	if (b->map && lo > little)
+		lo += READ_AROUND;
+	if (end > lo && end - lo >= READ_AHEAD / 2) {
+		b->free = lo;
+		b->free_end = end;
+	}
 }
 
 static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
@@ -207,7 +218,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 	if (rc < 0)
 		return rc;
 	b->map = file->map;
-	b->fd = file->fd;
+	b->fd = b->exact = file->fd;
 	b->number = p->file;
 	rc = dcp_source_fd(file->fd, &whole);
 	if (rc < 0)
@@ -226,7 +237,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		if (rc < 0)
 			return rc;
 		b->map = d->map;
-		b->fd = d->fd;
+		b->fd = b->exact = d->fd;
 		b->number = DCP_VIEW_NO_FILE;
 		item = dcp_source_mem(d->map, d->size);
 		p->filter = DCP_FILTER_NONE;
@@ -239,10 +250,11 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		rc = check_plain(view, p, err);
 	if (rc == 0 && !encoded)
 		*told = *p;
-	b->readahead = rc == 0 && (view->whole || b->number == DCP_VIEW_NO_FILE ||
-				   suits_readahead(view, p, b, file->size));
-	if (rc == 0 && !b->readahead && !b->map)
-		b->fd = dcp_files_exact_fd(view->files, p->file);
+	if (rc < 0 || view->whole || b->number == DCP_VIEW_NO_FILE)
+		return rc;
+	free_readahead(view, p, b, file->size);
+	if (!b->map)
+		b->exact = dcp_files_exact_fd(view->files, p->file);
 	return rc;
 }
 
@@ -271,11 +283,11 @@ static int need_piece(void *ctx, const struct dcp_meet *m)
 	struct dcp_backing *b = &view->backing[m->piece - view->t.pieces];
 	uint64_t first, n;
 
-	if (!is_together(m, view->t.ndim, &first, &n) || (b->needed && first != b->hi))
+	if (!is_together(m, view->t.ndim, &first, &n) || (b->needed && first != b->end))
 		b->scattered = true;
 	if (!b->needed)
-		b->lo = first;
-	b->hi = first + n;
+		b->first = first;
+	b->end = first + n;
 	b->needed = true;
 	return 0;
 }

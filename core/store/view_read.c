@@ -21,6 +21,7 @@ enum {
 	CONVERT_BYTES = 64 << 10,
 	FETCH_MIN = 64 << 10,   /* of less, nobody looks whether it is there */
 	FETCH_AHEAD = 2 << 20,  /* of what follows, while reads go on one behind the other */
+	FETCH_TAIL = 24 << 20,  /* so far before its end read-ahead is given one */
 	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
 	TOUCHED = 64,           /* files a request copied from that are checked together */
 };
@@ -73,15 +74,29 @@ int dcp_view_check(const struct dcp_view *view)
 
 /* ---- pages ---- */
 
+static bool is_free(const struct dcp_backing *b, const struct dcp_strided *s)
+{
+	return s->off >= b->free && s->off + dcp_strided_extent(s) <= b->free_end;
+}
+
 static int fetch_strided(void *arg, const struct dcp_strided *s)
 {
 	struct request *r = arg;
 	const struct dcp_backing *b = backing_of(r->view, s->piece);
+	const struct dcp_strided tail = { .off = b->free_end, .run = b->end - b->free_end };
 
-	if (!b->readahead && b->map)
+	if (b->number == DCP_VIEW_NO_FILE)
+		return 0;
+	if (is_free(b, s)) {
+		/* read-ahead finds what is there already, and goes no further */
+		if (tail.run == 0 || s->off + FETCH_TAIL < b->free_end)
+			return 0;
+		s = &tail;
+	}
+	if (b->map)
 		dcp_fetch_add(r->fetch, b->map, s);
-	else if (!b->readahead)
-		dcp_fetch_run(r->fetch, b->fd, s);
+	else
+		dcp_fetch_run(r->fetch, b->exact, s);
 	return 0;
 }
 
@@ -194,7 +209,7 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 		dcp_gather_copy(c->dst, b->map + s->off, s);
 		r->io.mapped += bytes;
 	} else {
-		rc = dcp_gather_add(r->gather, c->dst, b->fd, s);
+		rc = dcp_gather_add(r->gather, c->dst, is_free(b, s) ? b->fd : b->exact, s);
 		if (rc == 0 && convert)
 			rc = dcp_gather_end(r->gather);
 	}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * covers: view_read, view_locate
+ *
+ * What comes into memory when a part of a long tensor is read: its pages, by whatever means
+ * they are read, and hardly any other.
+ */
+#include "tests/unit/t.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/store/queue.h"
+#include "core/store/version.h"
+#include "core/store/view.h"
+#include "fs/fault.h"
+
+enum { LONG_BYTES = 56 << 20, STEP = 1 << 20, HEADER_BYTES = 4096 };
+
+/* A checkpoint of one long tensor. Of holes it would not do: they are there at once. */
+static int make_long(const char *dir, char *path, size_t size)
+{
+	char header[HEADER_BYTES], *step = malloc(STEP);
+	int fd, n;
+
+	snprintf(path, size, "%s/model.safetensors", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+	memset(header, ' ', sizeof(header));
+	memcpy(header, &(uint64_t){ HEADER_BYTES - 8 }, 8);
+	n = snprintf(header + 8, sizeof(header) - 8,
+		     "{\"w\": {\"dtype\": \"U8\", \"shape\": [%d], \"data_offsets\": [0, %d]}}",
+		     LONG_BYTES, LONG_BYTES);
+	header[8 + n] = ' ';
+	assert_int_equal(pwrite(fd, header, sizeof(header), 0), sizeof(header));
+	for (size_t i = 0; i < LONG_BYTES / STEP; i++) {
+		memset(step, (int)i + 1, STEP);
+		assert_int_equal(pwrite(fd, step, STEP, (off_t)(HEADER_BYTES + i * STEP)),
+				 STEP);
+	}
+	assert_int_equal(fsync(fd), 0);
+	free(step);
+	return fd;
+}
+
+static size_t pages_there(int fd)
+{
+	size_t n = (HEADER_BYTES + LONG_BYTES) / 4096, found = 0;
+	unsigned char *there = malloc(n);
+	void *map = mmap(NULL, n * 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+	assert_true(map != MAP_FAILED);
+	assert_int_equal(mincore(map, n * 4096, there), 0);
+	for (size_t i = 0; i < n; i++)
+		found += there[i] & 1;
+	munmap(map, n * 4096);
+	free(there);
+	return found;
+}
+
+static struct dcp_version *open_version(const char *source, bool no_map,
+					struct dcp_queue *queue)
+{
+	const struct dcp_store_opts opts = { .no_map = no_map, .queue = queue };
+	struct dcp_version *v = NULL;
+	struct dcp_err err = { 0 };
+	struct dcp_scan scan;
+
+	assert_int_equal(dcp_scan(source, &scan, &err), 0);
+	assert_int_equal(scan.n, 1);
+	if (dcp_version_open(source, &scan.found[0], &opts, &v, &err) < 0)
+		fail_msg("%s", err.msg);
+	dcp_scan_finish(&scan);
+	return v;
+}
+
+/* A part, read from its beginning to its end, brings in its own pages and hardly any other. */
+static void check_read_ahead(const char *dir, int fd, bool no_map, uint64_t lo, uint64_t len)
+{
+	char *buf = malloc(STEP), name[64];
+	struct dcp_queue *queue;
+	struct dcp_version *v;
+	struct dcp_view *view;
+	struct dcp_arena arena;
+	struct dcp_cut cut;
+	size_t pages;
+
+	snprintf(name, sizeof(name), "           %s, %" PRIu64 " to %" PRIu64 " MiB",
+		 no_map ? "not mapped" : "mapped", lo >> 20, (lo + len) >> 20);
+	print_message("%s\n", name);
+	dcp_arena_init(&arena, 1 << 20);
+	assert_int_equal(dcp_queue_create(&queue), 0);
+	assert_int_equal(dcp_cut_box(&cut, 1, &lo, &len, &arena), 0);
+	v = open_version(dir, no_map, queue);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	assert_int_equal(dcp_view_open(v, 1, DCP_AS_RAW, &cut, &view, NULL), 0);
+	for (uint64_t at = 0; at < len; at += STEP) {
+		assert_int_equal(dcp_view_read(view, at, buf, STEP), 0);
+		for (size_t i = 0; i < STEP; i += 4095)
+			assert_int_equal(buf[i], (char)((lo + at + i) / STEP + 1));
+	}
+	pages = pages_there(fd);
+	assert_in_range(pages, 1, len / 4096 * 105 / 100 + 2);
+	dcp_view_close(view);
+	dcp_version_close(v);
+	dcp_queue_destroy(queue);
+	dcp_arena_finish(&arena);
+	free(buf);
+}
+
+static void read_ahead_stays_in_the_cut(void **state)
+{
+	/* Beside the build, not in /tmp: where that is memory, no page is ever cold. */
+	char dir[] = "/var/tmp/dcpfs-view-XXXXXX", path[64];
+	int fd;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	fd = make_long(dir, path, sizeof(path));
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	if (pages_there(fd) > 1)
+		print_message("           (files here are never cold)\n");
+	for (int no_map = 0; no_map < 2 && pages_there(fd) <= 1; no_map++) {
+		check_read_ahead(dir, fd, no_map, 0, 28 << 20);
+		check_read_ahead(dir, fd, no_map, 9 << 20, 31 << 20);
+		check_read_ahead(dir, fd, no_map, 27 << 20, LONG_BYTES - (27 << 20));
+		check_read_ahead(dir, fd, no_map, 3 << 20, 2 << 20);
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	}
+	close(fd);
+	unlink(path);
+	rmdir(dir);
+}
+
+static int install(void **state)
+{
+	(void)state;
+	return dcpfs_fault_install();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(read_ahead_stays_in_the_cut),
+	};
+
+	return cmocka_run_group_tests(tests, install, NULL);
+}
