@@ -27,6 +27,7 @@
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/format/paddle_plain_int.h"
+#include "core/format/places.h"
 #include "core/model/tensor.h"
 #include "core/parse/ndpickle.h"
 #include "core/parse/pyjson.h"
@@ -48,13 +49,11 @@ struct teller {
 	struct dcp_pystream stream;
 	struct dcp_pv root;
 	struct dcp_err *err;
-	int rc;                  /* what a callback gave: tells it from the walk's own codes */
-	bool pairs;              /* some tensor is a pair */
-	struct dcp_intern parts; /* keys of parts of big arrays */
-	/* What was told: its place as packed bytes -> number, and per number its key in keys.
-	 */
-	struct dcp_intern places;
-	struct dcp_buf keys, key_off, scratch;
+	int rc;                   /* what a callback gave: tells it from the walk's own codes */
+	bool pairs;               /* some tensor is a pair */
+	struct dcp_intern parts;  /* keys of parts of big arrays */
+	struct dcp_places places; /* of what was told so far */
+	struct dcp_buf scratch;
 	uint64_t written;
 };
 
@@ -83,36 +82,21 @@ static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, s
 
 /* ---- telling one ---- */
 
-/* The key of an earlier tensor at the same place, or NULL and @key is remembered. */
+/* The key of an earlier tensor at the same place, if there is one. */
 static int find_alias(struct teller *w, const struct dcp_ndarray *a, const char *key,
 		      const char **alias)
 {
-	uint32_t number;
-	size_t at;
-	int rc;
+	struct dcp_buf *place = &w->places.place;
 
-	dcp_buf_reset(&w->scratch);
-	dcp_buf_varint(&w->scratch, a->off);
-	dcp_buf_varint(&w->scratch, a->dtype);
-	dcp_buf_varint(&w->scratch, a->ndim);
+	dcp_buf_reset(place);
+	dcp_buf_varint(place, a->off);
+	dcp_buf_varint(place, a->dtype);
+	dcp_buf_varint(place, a->ndim);
 	for (uint32_t k = 0; k < a->ndim; k++) {
-		dcp_buf_varint(&w->scratch, a->shape[k]);
-		dcp_buf_varint(&w->scratch, a->stride[k]);
+		dcp_buf_varint(place, a->shape[k]);
+		dcp_buf_varint(place, a->stride[k]);
 	}
-	if (dcp_buf_error(&w->scratch))
-		return no_memory(w);
-	rc = dcp_intern_add(&w->places, w->scratch.p, w->scratch.n, DCP_INTERN_NONE, &number);
-	if (rc < 0)
-		return no_memory(w);
-	if (rc == 0) {
-		memcpy(&at, w->key_off.p + number * sizeof(at), sizeof(at));
-		*alias = w->keys.p + at;
-		return 0;
-	}
-	at = w->keys.n;
-	dcp_buf_add(&w->keys, key, strlen(key) + 1);
-	dcp_buf_add(&w->key_off, &at, sizeof(at));
-	return dcp_buf_error(&w->keys) || dcp_buf_error(&w->key_off) ? no_memory(w) : 0;
+	return dcp_places_find(&w->places, key, alias) < 0 ? no_memory(w) : 0;
 }
 
 static int tell_array(struct teller *w, const struct dcp_pdkey *k, struct dcp_pv v)
@@ -333,9 +317,7 @@ int dcp_pdstate_tell(const struct dcp_pdpart *part, const struct dcp_source *src
 	rc = tell(&w);
 	dcp_pickle_free(pickle);
 	dcp_intern_finish(&w.parts);
-	dcp_intern_finish(&w.places);
-	dcp_buf_finish(&w.keys);
-	dcp_buf_finish(&w.key_off);
+	dcp_places_finish(&w.places);
 	dcp_buf_finish(&w.scratch);
 	return rc;
 }

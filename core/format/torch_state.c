@@ -7,7 +7,7 @@
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/base/intern.h"
+#include "core/format/places.h"
 #include "core/format/torch_shard.h"
 #include "core/format/torch_state_int.h"
 #include "core/model/tensor.h"
@@ -22,11 +22,7 @@ struct teller {
 	struct dcp_err *err;
 	bool tensors_only;
 	int rc; /* what the sink gave last: tells its codes from the walk's own */
-	/* What was told so far: a tensor's place as packed bytes -> number, and per number
-	 * where its key starts in keys. Compared byte for byte: a hash alone could be forged.
-	 */
-	struct dcp_intern places;
-	struct dcp_buf keys, key_off;
+	struct dcp_places places; /* of what was told so far */
 	struct dcp_buf scratch;
 	struct dcp_arena shards; /* of the tensor at hand */
 	uint64_t written;        /* bytes of JSON told so far */
@@ -34,9 +30,7 @@ struct teller {
 
 static void teller_finish(struct teller *w)
 {
-	dcp_intern_finish(&w->places);
-	dcp_buf_finish(&w->keys);
-	dcp_buf_finish(&w->key_off);
+	dcp_places_finish(&w->places);
 	dcp_buf_finish(&w->scratch);
 	dcp_arena_finish(&w->shards);
 }
@@ -51,40 +45,23 @@ static int no_memory(struct dcp_err *err)
 	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading a stream");
 }
 
-/* The key of an earlier tensor at the same place, or NULL and @key is remembered. */
+/* The key of an earlier tensor at the same place, if there is one. */
 static int find_alias(struct teller *w, const struct dcp_torch_tensor *tt, const char *key,
 		      const char **alias)
 {
-	uint32_t number;
-	size_t at;
-	int rc;
+	struct dcp_buf *place = &w->places.place;
 
-	dcp_buf_reset(&w->scratch);
-	dcp_buf_varint(&w->scratch, tt->storage_off);
-	dcp_buf_varint(&w->scratch, tt->off);
-	dcp_buf_str(&w->scratch, tt->dtype_name);
-	dcp_buf_varint(&w->scratch, tt->filter);
-	dcp_buf_varint(&w->scratch, tt->ndim);
+	dcp_buf_reset(place);
+	dcp_buf_varint(place, tt->storage_off);
+	dcp_buf_varint(place, tt->off);
+	dcp_buf_str(place, tt->dtype_name);
+	dcp_buf_varint(place, tt->filter);
+	dcp_buf_varint(place, tt->ndim);
 	for (uint32_t k = 0; k < tt->ndim; k++) {
-		dcp_buf_varint(&w->scratch, tt->shape[k]);
-		dcp_buf_varint(&w->scratch, tt->stride[k]);
+		dcp_buf_varint(place, tt->shape[k]);
+		dcp_buf_varint(place, tt->stride[k]);
 	}
-	if (dcp_buf_error(&w->scratch))
-		return -ENOMEM;
-	rc = dcp_intern_add(&w->places, w->scratch.p, w->scratch.n, DCP_INTERN_NONE, &number);
-	if (rc < 0)
-		return rc;
-	if (rc == 0) {
-		memcpy(&at, w->key_off.p + number * sizeof(at), sizeof(at));
-		*alias = w->keys.p + at;
-		return 0;
-	}
-	at = w->keys.n;
-	dcp_buf_add(&w->keys, key, strlen(key) + 1);
-	dcp_buf_add(&w->key_off, &at, sizeof(at));
-	if (dcp_buf_error(&w->keys) || dcp_buf_error(&w->key_off))
-		return -ENOMEM;
-	return 0;
+	return dcp_places_find(&w->places, key, alias);
 }
 
 /* Bytes from the first to the last element; dcp_torch_tensor() has checked that they lie in
