@@ -3,6 +3,9 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20 }; /* of x86-64 and, where pages are of 4 KiB, arm64 */
 
 /* A free slab's first bytes link it to the next. */
 struct dcpfs_slabs {
@@ -16,7 +19,7 @@ struct dcpfs_slabs *dcpfs_slabs_create(size_t bytes)
 	struct dcpfs_slabs *s = calloc(1, sizeof(*s));
 
 	if (s) {
-		s->bytes = bytes;
+		s->bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 		pthread_mutex_init(&s->lock, NULL);
 	}
 	return s;
@@ -45,7 +48,12 @@ void *dcpfs_slab_take(struct dcpfs_slabs *s)
 	if (slab)
 		s->free = *(void **)slab;
 	pthread_mutex_unlock(&s->lock);
-	return slab ? slab : aligned_alloc(4096, s->bytes);
+	if (slab)
+		return slab;
+	slab = aligned_alloc(HUGE_PAGE, s->bytes);
+	if (slab)
+		madvise(slab, s->bytes, MADV_HUGEPAGE);
+	return slab;
 }
 
 void dcpfs_slab_give(struct dcpfs_slabs *s, void *slab)
