@@ -19,6 +19,13 @@
 
 #define NOT_GIVEN UINT64_MAX
 
+/*
+ * The kernel's own 128 KiB come as READs of so much, each with a look at every file it touches;
+ * a MiB is the longest READ there is. More helps sequential readers little and makes each fault
+ * of a mapping bring as much.
+ */
+enum { READAHEAD = 1024 };
+
 enum io { IO_AUTO, IO_MMAP, IO_PREAD };
 
 struct mount_opts {
@@ -89,8 +96,8 @@ static const struct opt opts[] = {
 	{ 0, "layout", "FILE", "show shard/<stem of FILE>; may be repeated", OPT_TEXTS,
 	  OPT_FILE, AT(layouts) },
 	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
-	{ 0, "readahead", "KIB", "what the kernel reads ahead; 0: its default", OPT_UINT,
-	  AT(readahead), .max = 1 << 20 },
+	{ 0, "readahead", "KIB", "what the kernel reads ahead; default 1024; 0: its own",
+	  OPT_UINT, AT(readahead), .max = 1 << 20, .def = READAHEAD },
 	{ 0, "io", "HOW", "auto, mmap or pread: how shards are read", OPT_CHOICE, AT(io),
 	  .choices = ios },
 	{ 0, "threads", "N", "requests served at once; 0: by the processors", OPT_UINT,
