@@ -51,29 +51,15 @@ static struct dcp_load moved(const struct dcp_load *in, const struct dcp_dir *di
 
 /* ---- files that are checkpoints by themselves ---- */
 
-struct chosen {
-	const struct dcp_format *format;
-	const char *group;
-};
-
-static bool in_group(void *ctx, const struct dcp_dirent *e)
-{
-	const struct chosen *c = ctx;
-	char group[DCP_GROUP_MAX];
-
-	return !e->is_dir && c->format->group(e->name, group) && !strcmp(group, c->group);
-}
-
 static int load_group(const struct dcp_load *in, const struct dcp_format *format,
 		      const char *group, bool alone, struct dcp_err *err)
 {
 	struct below b = { .prefix = group };
 	struct dcp_relay r = { .to = in->sink, .place = place, .prefix = prefix_of, .ctx = &b };
 	struct dcp_sink sink = dcp_relay_sink(&r);
-	struct chosen c = { format, group };
 	struct dcp_dir part;
 	struct dcp_load sub;
-	int rc = dcp_dir_only(in->dir, in_group, &c, &part);
+	int rc = dcp_format_group(format, in->dir, group, &part);
 
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s: %s", in->dir->path,

@@ -16,10 +16,6 @@ struct dcp_dirent;
 
 /* ---- version_scan.c ---- */
 
-/* The files of @dir that are of one group of @format. -ENOMEM, -EMFILE. */
-int dcp_dir_group(const struct dcp_dir *dir, const struct dcp_format *format, const char *group,
-		  struct dcp_dir *out);
-
 /* mtime of the format's commit file, or of the newest file of @dir. */
 int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format);
 

@@ -240,7 +240,7 @@ static int build(struct opening *o, struct dcp_err *err)
 static int restrict_dir(struct opening *o, struct dcp_err *err)
 {
 	struct dcp_dir part;
-	int code = dcp_dir_group(&o->dir, o->found->format, o->found->group, &part);
+	int code = dcp_format_group(o->found->format, &o->dir, o->found->group, &part);
 
 	if (code < 0)
 		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));

@@ -120,33 +120,12 @@ static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 	return dcp_buf_error(&s->list) ? -ENOMEM : 1;
 }
 
-struct chosen {
-	const struct dcp_format *format;
-	const char *group;
-};
-
-static bool in_group(void *ctx, const struct dcp_dirent *e)
-{
-	const struct chosen *c = ctx;
-	char group[DCP_GROUP_MAX];
-
-	return !e->is_dir && c->format->group(e->name, group) && !strcmp(group, c->group);
-}
-
-int dcp_dir_group(const struct dcp_dir *dir, const struct dcp_format *format, const char *group,
-		  struct dcp_dir *out)
-{
-	struct chosen c = { format, group };
-
-	return dcp_dir_only(dir, in_group, &c, out);
-}
-
 static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *name,
 		     const char *where, const struct dcp_format *format, const char *group)
 {
 	struct verdict v = { .format = format, .group = group };
 	struct dcp_dir part;
-	int code = dcp_dir_group(dir, format, group, &part);
+	int code = dcp_format_group(format, dir, group, &part);
 
 	if (code < 0)
 		return code == -ENOMEM ? code : 0;
