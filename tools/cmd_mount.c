@@ -178,8 +178,6 @@ static void paths_finish(struct paths *p)
 static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *args,
 			     struct paths *p)
 {
-	int rc;
-
 	p->source = realpath(args->operand[0], NULL);
 	if (!p->source)
 		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
@@ -202,17 +200,9 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 		if (!p->index)
 			return cmd_fail(CMD_ENV, "index %s: %s", m->index, strerror(errno));
 	} else {
-		p->cache = cache_dir();
+		p->cache = cache_open();
 	}
 	p->layout_dir = config_dir();
-	rc = p->cache ? cache_make(p->cache) : 0;
-	if (rc < 0) {
-		cmd_fail(CMD_OK,
-			 "%s: %s; indexes stay in memory (DCPFS_CACHE=DIR names another)",
-			 p->cache, strerror(-rc));
-		free(p->cache);
-		p->cache = NULL;
-	}
 	return check_mountpoint(args->operand[1], p->mnt, p->source);
 }
 

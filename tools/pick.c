@@ -57,15 +57,7 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_
 	if (index_file && !p->scan.single)
 		return pick_one_index(source);
 	if (!index_file)
-		p->cache = cache_dir();
-	rc = p->cache ? cache_make(p->cache) : 0;
-	if (rc < 0) {
-		cmd_fail(CMD_OK,
-			 "%s: %s; indexes stay in memory (DCPFS_CACHE=DIR names another)",
-			 p->cache, strerror(-rc));
-		free(p->cache);
-		p->cache = NULL;
-	}
+		p->cache = cache_open();
 	if (dcp_queue_create(&queue) < 0)
 		queue = NULL; /* it does without */
 	p->store = (struct dcp_store_opts){
