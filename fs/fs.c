@@ -26,8 +26,8 @@
 #include "fs/versions.h"
 
 enum {
-	IDLE_CONNECTIONS = 16, /* to indexes: one a worker, and some */
-	GRACE_MS = 300,        /* in which a source that is broken altogether is found out */
+	IDLE_CONNECTIONS = 256, /* to indexes */
+	GRACE_MS = 300,         /* in which a source that is broken altogether is found out */
 };
 
 /* Who owns what is shown, and who may read it: as the source, unless the options say. */

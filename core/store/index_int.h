@@ -110,6 +110,7 @@ enum dcp_index_stmt {
 struct dcp_index_conn {
 	struct dcp_index_conn *next;
 	const struct dcp_index *ix;
+	bool bare; /* idle, its pages given back */
 	sqlite3 *db;
 	sqlite3_stmt *stmt[DCP_STMT_COUNT]; /* prepared at first use */
 };
@@ -120,6 +121,7 @@ struct dcp_index_pool {
 	unsigned n, max;
 };
 #define DCP_INDEX_IDLE 16 /* of an index that has a pool of its own */
+#define DCP_INDEX_WARM 16 /* of those idle, the last used keep their pages */
 
 struct dcp_index_fact {
 	const char *name, *value;

@@ -68,6 +68,7 @@ int dcp_index_conn_open(struct dcp_index *ix, struct dcp_index_conn **out, struc
 			     ix->vfs_name);
 	if (rc == SQLITE_OK) {
 		limit(c->db);
+		sqlite3_db_config(c->db, SQLITE_DBCONFIG_LOOKASIDE, NULL, 0, 0);
 		rc = sqlite3_exec(c->db, DCP_SQL_CONNECT, NULL, NULL, NULL);
 	}
 	if (rc != SQLITE_OK) {
@@ -162,8 +163,22 @@ int dcp_index_conn_get(struct dcp_index *ix, struct dcp_index_conn **out)
 	pthread_mutex_unlock(&ix->pool->lock);
 	if (!c)
 		return dcp_index_conn_open(ix, out, NULL);
+	c->bare = false;
 	*out = c;
 	return 0;
+}
+
+/* Of all but the last used ones only what is dear to make again is kept; the lock is held. */
+static void strip_oldest(struct dcp_index_pool *pool)
+{
+	struct dcp_index_conn *c = pool->idle;
+
+	for (unsigned i = 0; c && i < DCP_INDEX_WARM; i++)
+		c = c->next;
+	if (!c || c->bare)
+		return;
+	sqlite3_db_release_memory(c->db);
+	c->bare = true;
 }
 
 /* The one that nobody used for longest; the lock is held, so that its index is still open. */
@@ -189,6 +204,7 @@ void dcp_index_conn_put(struct dcp_index *ix, struct dcp_index_conn *c)
 	pool->idle = c;
 	if (++pool->n > pool->max)
 		close_oldest(pool);
+	strip_oldest(pool);
 	pthread_mutex_unlock(&pool->lock);
 }
 

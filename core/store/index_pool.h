@@ -2,9 +2,10 @@
 /*
  * index_pool: connections to indexes that are idle, kept for the next who asks.
  *
- * A connection costs up to half a megabyte of pages and some hundred microseconds to open, so
- * a few are kept, the last used ones. An index has a pool of its own; whoever opens many of
- * them gives all one, and with that one limit to all.
+ * A connection costs some hundred microseconds to open and up to half a megabyte of pages. So
+ * they are kept, the last used ones with their pages, the others without: who asks many indexes
+ * in turn would else open each anew each time. An index has a pool of its own; whoever opens
+ * many of them gives all one, and with that one limit to all.
  *
  * Safe from any thread.
  */

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/store/index_int.h"
 #include "core/store/index_pool.h"
 #include "tests/unit/t_index.h"
@@ -140,12 +141,59 @@ static void many_threads(void **state)
 	assert_true(m->pool->n <= IDLE);
 }
 
+static int pages_of(struct dcp_index_conn *c)
+{
+	int now = 0, most;
+
+	assert_int_equal(sqlite3_db_status(c->db, SQLITE_DBSTATUS_CACHE_USED, &now, &most, 0),
+			 0);
+	return now;
+}
+
+/* Beyond the last used ones, idle connections give pages back; they can be used as before. */
+static void pages_are_given_back(void **state)
+{
+	enum { OPEN = DCP_INDEX_WARM + 5 };
+	struct many *m = *state;
+	struct dcp_index *ix = m->at[0]->ix;
+	struct dcp_index_scan *scan[OPEN];
+	struct dcp_index_pool *pool;
+	struct dcp_row row;
+	unsigned n = 0;
+
+	assert_int_equal(dcp_index_pool_create(OPEN, &pool), 0);
+	dcp_index_share(ix, pool);
+	for (unsigned round = 0; round < 2; round++, n = 0) {
+		int full = 0, bare = 0;
+
+		for (size_t i = 0; i < OPEN; i++) {
+			assert_int_equal(dcp_index_scan(ix, DCP_ROW_TENSOR, 0, false, &scan[i]),
+					 0);
+			assert_int_equal(dcp_index_scan_next(scan[i], &row), 1);
+			assert_string_equal(row.key, "k0.0");
+		}
+		for (size_t i = 0; i < OPEN; i++)
+			dcp_index_scan_end(scan[i]);
+		for (struct dcp_index_conn *c = pool->idle; c; c = c->next, n++) {
+			assert_int_equal(c->bare, n >= DCP_INDEX_WARM);
+			full = c->bare ? full : DCP_MAX(full, pages_of(c));
+			bare = c->bare ? DCP_MAX(bare, pages_of(c)) : bare;
+		}
+		assert_int_equal(n, OPEN);
+		assert_true(bare < full / 2);
+	}
+	dcp_index_pool_forget(pool, NULL);
+	ix->pool = m->pool;
+	dcp_index_pool_destroy(pool);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(one_thread, setup, teardown),
 		cmocka_unit_test_setup_teardown(scans_that_overlap, setup, teardown),
 		cmocka_unit_test_setup_teardown(many_threads, setup, teardown),
+		cmocka_unit_test_setup_teardown(pages_are_given_back, setup, teardown),
 	};
 	return cmocka_run_group_tests_name("index_pool", tests, NULL, NULL);
 }
