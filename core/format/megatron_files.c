@@ -159,7 +159,9 @@ static int tell_broken(struct telling *w, const char *dir, const char *stem, con
 	return sink->object(sink->ctx, &o);
 }
 
-/* distrib_optim.pt and whatever else lies beside the state, below the directory's name. */
+/* distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt and whatever else lies beside the
+ * state, below the directory's name: flat buffers and lists whose order only the program knew.
+ */
 static int tell_others(struct telling *w, const struct dcp_mrank *r, struct dcp_err *err)
 {
 	struct dcp_dir below;
@@ -173,7 +175,7 @@ static int tell_others(struct telling *w, const struct dcp_mrank *r, struct dcp_
 		char stem[256];
 
 		if (below.entries[i].is_dir || !dot || strcmp(dot, ".pt") != 0 ||
-		    strcmp(name, DCP_MEGATRON_FILE) == 0)
+		    (r->file && strcmp(name, r->file) == 0))
 			continue;
 		snprintf(stem, sizeof(stem), "%.*s", (int)(dot - name), name);
 		rc = tell_file(w, r->dir, name, stem, false, &why, err);
@@ -194,32 +196,56 @@ static int tell_lost(const struct dcp_mlegacy *m, const char *dir, const char *w
 	return sink->object(sink->ctx, &o);
 }
 
+/* A directory that is not there, and should be. */
+static int tell_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep)
+{
+	char dir[DCP_MEGATRON_DIR], why[256];
+
+	dcp_mlegacy_dir(m, tp, pp, ep, dir);
+	snprintf(why, sizeof(why),
+		 "%s/%s is missing: expected %u tensor, %u pipeline and %u expert parallel "
+		 "ranks",
+		 dir, m->file, m->tp, m->pp, m->ep);
+	return tell_lost(m, dir, why);
+}
+
 /* Ranks whose state is not there: what else of the model they held, nobody knows. */
 static int tell_all_lost(const struct dcp_mlegacy *m)
 {
 	unsigned left = MAX_LOST;
+	uint32_t first, step;
 	int rc = 0;
 
 	for (size_t i = 0; i < m->n && rc == 0; i++)
 		if (m->rank[i].error)
 			rc = tell_lost(m, m->rank[i].dir, m->rank[i].error);
-	for (uint32_t t = 0; t < m->tp && left > 0 && rc == 0; t++)
+	for (uint32_t t = 0; t < m->tp && left > 0 && rc == 0; t++) {
+		dcp_mlegacy_expected(m, t, &first, &step);
 		for (uint32_t p = 0; p < m->pp && left > 0 && rc == 0; p++)
-			for (uint32_t e = 0; e < m->ep && left > 0 && rc == 0; e++) {
-				char dir[DCP_MEGATRON_DIR], why[256];
-
-				if (dcp_mlegacy_rank(m, t, p, e))
+			for (uint32_t e = first; e < m->ep && left > 0 && rc == 0; e += step) {
+				if (dcp_mlegacy_rank(m, t, p, e, DCP_MEGATRON_ANY))
 					continue;
-				dcp_mlegacy_dir(m, t, p, e, dir);
-				snprintf(why, sizeof(why),
-					 "%s/" DCP_MEGATRON_FILE
-					 " is missing: expected %u tensor, "
-					 "%u pipeline and %u expert parallel ranks",
-					 dir, m->tp, m->pp, m->ep);
-				rc = tell_lost(m, dir, why);
+				rc = tell_missing(m, t, p, e);
 				left--;
 			}
+	}
 	return rc;
+}
+
+/* The state of rank number @i. What is wrong with its file is kept. */
+static int tell_state(struct telling *w, size_t i, bool first, struct dcp_err *err)
+{
+	struct dcp_mlegacy *m = w->m;
+	struct dcp_mrank *r = &m->rank[i];
+	struct dcp_err why = { 0 };
+	int rc;
+
+	w->who = (uint32_t)i;
+	rc = tell_file(w, r->dir, r->file, NULL, first, &why, err);
+	if (rc != 1)
+		return rc;
+	r->error = dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
+	return r->error ? 0 : -ENOMEM;
 }
 
 int dcp_mlegacy_tell_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err)
@@ -229,17 +255,9 @@ int dcp_mlegacy_tell_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *
 	int rc = 0;
 
 	/* The first comes first: the others are compared with it. */
-	for (size_t i = first; i < m->n && rc == 0; i++) {
-		struct dcp_err why = { 0 };
-
-		w.who = (uint32_t)i;
-		rc = tell_file(&w, m->rank[i].dir, DCP_MEGATRON_FILE, NULL, i == first, &why,
-			       err);
-		if (rc == 1) {
-			m->rank[i].error =
-				dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
-			rc = m->rank[i].error ? 0 : -ENOMEM;
-		}
+	for (size_t i = 0; i < m->n && rc == 0; i++) {
+		if (i >= first && m->rank[i].file)
+			rc = tell_state(&w, i, i == first, err);
 		if (rc == 0)
 			rc = tell_others(&w, &m->rank[i], err);
 	}

@@ -25,9 +25,14 @@ struct entry {
 	{                                                                                      \
 		.dim = (d), .groups = 1                                                        \
 	}
-#define GATED                                                                                  \
+#define GATED(d)                                                                               \
 	{                                                                                      \
-		.gated = true, .dim = 0, .groups = 1                                           \
+		.gated = true, .dim = (d), .groups = 1                                         \
+	}
+/* Rows of each rank: once (parts, heads, head size), now (heads, parts, head size). */
+#define FUSED(parts)                                                                           \
+	{                                                                                      \
+		.dim = 0, .groups = 1, .old = (parts)                                          \
 	}
 
 /*
@@ -40,7 +45,9 @@ static const struct {
 	const char *glob;
 	struct dcp_mrule rule;
 } known[] = {
+	{ "*._extra_state*", REPLICATE }, /* Megatron itself keeps the first rank's */
 	/* norms first: some are parts of linear layers (linear_qkv.layer_norm_weight) */
+	{ "*.mixer.norm.weight", CUT(0) }, /* except Mamba's, over the cut inner dimension */
 	{ "*norm*", REPLICATE },
 	{ "*position_embeddings.weight", REPLICATE },
 	{ "*tokentype_embeddings.weight", REPLICATE },
@@ -51,6 +58,7 @@ static const struct {
 	{ "*binary_head.*", REPLICATE },
 	{ "*lm_head.dense.*", REPLICATE },
 	{ "*_down_proj.*", REPLICATE }, /* multi-latent attention */
+	{ "*_latent_proj.*", REPLICATE }, /* experts in a smaller space */
 	/* column-parallel */
 	{ "*word_embeddings.weight", CUT(0) },
 	{ "word_embeddings_for_head.weight", CUT(0) },
@@ -66,17 +74,26 @@ static const struct {
 	{ "*linear_kv.bias", CUT(0) },
 	{ "*linear_q_proj.*", CUT(0) },
 	{ "*_up_proj.*", CUT(0) },
-	{ "*query_key_value.*", CUT(0) },
+	{ "*query_key_value.*", FUSED(3) },
 	{ "*attention.query.*", CUT(0) },
-	{ "*attention.key_value.*", CUT(0) },
-	{ "*linear_fc1.weight*", GATED },
-	{ "*linear_fc1.bias*", GATED },
-	{ "*dense_h_to_4h.weight", GATED },
-	{ "*dense_h_to_4h.bias", GATED },
+	{ "*attention.key_value.*", FUSED(2) },
+	{ "*.softmax_offset", CUT(0) },
+	{ "*.eh_proj.weight", CUT(0) },
+	{ "*.mixer.A_log", CUT(0) },
+	{ "*.mixer.D", CUT(0) },
+	{ "*.mixer.dt_bias", CUT(0) },
+	{ "*linear_fc1.weight*", GATED(0) },
+	{ "*linear_fc1.bias*", GATED(0) },
+	{ "*dense_h_to_4h.weight", GATED(0) },
+	{ "*dense_h_to_4h.bias", GATED(0) },
+	/* experts of a grouped GEMM in one matrix, as [experts, inputs, outputs] */
+	{ "*.experts.weight1", GATED(2) },
+	{ "*.experts.weight2", CUT(1) },
 	/* row-parallel */
 	{ "*linear_proj.weight", CUT(1) },
 	{ "*attention.dense.weight", CUT(1) },
 	{ "*linear_fc2.weight*", CUT(1) },
+	{ "*.mixer.out_proj.weight", CUT(1) },
 	{ "*dense_4h_to_h.weight", CUT(1) },
 	{ "*linear_proj.bias", REPLICATE },
 	{ "*attention.dense.bias", REPLICATE },
@@ -102,9 +119,26 @@ bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mru
 	return false;
 }
 
+/* "4:1:1)" and nothing behind it. */
+static bool read_sizes(const char *s, struct dcp_mrule *rule)
+{
+	int end = 0;
+
+	for (rule->nsizes = 0; rule->nsizes < DCP_MEGATRON_MAX_SIZES; s++) {
+		uint32_t *size = &rule->size[rule->nsizes];
+
+		if (sscanf(s, " %7u %n", size, &end) != 1 || *size == 0)
+			return false;
+		rule->nsizes++;
+		s += end;
+		if (*s != ':')
+			return strcmp(s, ")") == 0;
+	}
+	return false;
+}
+
 static bool read_placement(const char *s, struct dcp_mrule *rule)
 {
-	unsigned dim = 0, groups = 1;
 	int end = 0;
 
 	rule->groups = 1;
@@ -112,13 +146,18 @@ static bool read_placement(const char *s, struct dcp_mrule *rule)
 		rule->replicate = true;
 		return true;
 	}
-	if ((sscanf(s, "shard( %2u )%n", &dim, &end) != 1 || !end || s[end]) &&
-	    ((end = 0), sscanf(s, "shard( %2u , groups = %4u )%n", &dim, &groups, &end) != 2 ||
-				!end || s[end]))
+	if (sscanf(s, "shard( %2u %n", &rule->dim, &end) != 1)
 		return false;
-	rule->dim = dim;
-	rule->groups = groups;
-	return groups > 0;
+	s += end;
+	if (strcmp(s, ")") == 0)
+		return true;
+	end = 0;
+	if (sscanf(s, ", groups = %4u )%n", &rule->groups, &end) == 1 && end && !s[end])
+		return rule->groups > 0;
+	rule->groups = 1;
+	end = 0;
+	sscanf(s, ", parts =%n", &end);
+	return end && read_sizes(s + end, rule);
 }
 
 static int count_stars(const char *glob)
@@ -152,8 +191,9 @@ static int read_line(struct dcp_mrules *r, char *line, unsigned number, struct d
 	if (!read_placement(space, &e.rule))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				DCP_MEGATRON_RULES ":%u: \"%.80s\" says not how it is cut: "
-						   "expected replicate, shard(D) or "
-						   "shard(D, groups=N)",
+						   "expected replicate, shard(D), "
+						   "shard(D, groups=N) or "
+						   "shard(D, parts=N:N...)",
 				number, line);
 	dcp_buf_add(&r->text, line, strlen(line) + 1);
 	dcp_buf_add(&r->list, &e, sizeof(e));

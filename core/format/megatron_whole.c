@@ -3,8 +3,9 @@
  * Which key of the whole model is a key of one model-parallel rank?
  *
  * Stages: layer i of stage s is layer (layers of the stages before) + i; with interleaved
- * stages (model0, model1, ...) all stages of a chunk come before the next chunk. Experts: local
- * expert i of expert rank e is expert e * (local experts) + i.
+ * stages (model0, model1, ...) all stages of a chunk come before the next chunk. Encoder and
+ * decoder are counted apart. Experts: local expert i of expert rank e is expert
+ * e * (local experts) + i; those that are one matrix (experts.weight1) have no number.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,42 +16,9 @@
 #include "core/base/base.h"
 #include "core/format/megatron_int.h"
 
-enum { MAX_CHUNKS = 1024, MAX_LAYERS = 1 << 20 };
+enum { MAX_CHUNKS = 256, MAX_LAYERS = 1 << 20 };
 
-static struct dcp_mplace place_of(const char *text)
-{
-	struct dcp_mplace p = { 0 };
-	int at = 0;
-
-	sscanf(text, "%u/%u/%u/%n", &p.chunk, &p.stage, &p.ep, &at);
-	p.key = text + at;
-	return p;
-}
-
-bool dcp_mplace_is_expert(const char *key)
-{
-	return strstr(key, ".experts.") != NULL;
-}
-
-int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
-		     uint32_t chunk, uint32_t who)
-{
-	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-	const struct dcp_mrank *r = &m->rank[who];
-	struct dcp_tensor copy = *t;
-	const char *path;
-
-	dcp_buf_printf(&name, "%u/%u/%u/%s", DCP_MIN(chunk, (uint32_t)MAX_CHUNKS - 1), r->pp,
-		       dcp_mplace_is_expert(key) ? r->ep : 0, key);
-	if (dcp_buf_error(&name))
-		return -ENOMEM;
-	path = name.p;
-	copy.key = name.p;
-	copy.path = &path;
-	copy.npath = 1;
-	copy.alias_of = NULL;
-	return dcp_copies_add(&m->model, &copy, who);
-}
+/* ---- where a key belongs ---- */
 
 /* The number behind @mark in @key; NULL: there is none. @end: behind its digits. */
 static const char *find_number(const char *key, const char *mark, uint64_t *n, const char **end)
@@ -69,91 +37,209 @@ static const char *find_number(const char *key, const char *mark, uint64_t *n, c
 	return p;
 }
 
-/* Of the layers that pipelines cut: not those of vision towers or of multi-token prediction. */
-static const char *find_layer(const char *key, uint64_t *n, const char **end)
+static bool is_expert(const char *key)
 {
-	static const char *const stacks[] = { "encoder.", "decoder.", "transformer.", "" };
+	return strstr(key, ".experts.") != NULL;
+}
 
-	for (size_t i = 0; i < DCP_LEN(stacks); i++) {
-		size_t len = strlen(stacks[i]);
+/* local_experts.<i>, or of a grouped GEMM linear_fc1.weight<i> */
+static const char *find_expert(const char *key, uint64_t *n, const char **end)
+{
+	static const char *const marks[] = { ".local_experts.", ".linear_fc1.weight",
+					     ".linear_fc2.weight", ".linear_fc1.bias",
+					     ".linear_fc2.bias" };
+	const char *p = NULL;
 
-		if (strncmp(key, stacks[i], len) == 0 && strncmp(key + len, "layers.", 7) == 0)
+	for (size_t i = 0; i < DCP_LEN(marks) && !p && is_expert(key); i++)
+		p = find_number(key, marks[i], n, end);
+	return p;
+}
+
+/* Scales and such of Transformer Engine: each rank has its own. */
+static bool is_extra_state(const char *key)
+{
+	return strstr(key, "._extra_state") != NULL;
+}
+
+static enum dcp_mholder holder_of(const char *key)
+{
+	const char *end;
+	uint64_t n;
+
+	if (!is_expert(key))
+		return DCP_MHOLD_ALL;
+	return find_expert(key, &n, &end) || is_extra_state(key) ? DCP_MHOLD_EXPERT
+								 : DCP_MHOLD_STACK;
+}
+
+int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out)
+{
+	dcp_buf_reset(out);
+	dcp_buf_printf(out, "%u/%u/%u/%s", p->chunk, p->stage, p->ep, p->key);
+	return dcp_buf_error(out);
+}
+
+static struct dcp_mplace place_of(const char *text)
+{
+	struct dcp_mplace p = { 0 };
+	int at = 0;
+
+	sscanf(text, "%u/%u/%u/%n", &p.chunk, &p.stage, &p.ep, &at);
+	p.key = text + at;
+	p.holder = holder_of(p.key);
+	return p;
+}
+
+int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
+		     uint32_t chunk, uint32_t who)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+	const struct dcp_mrank *r = &m->rank[who];
+	struct dcp_mplace place = {
+		.chunk = DCP_MIN(chunk, (uint32_t)MAX_CHUNKS - 1),
+		.stage = r->pp,
+		.ep = holder_of(key) == DCP_MHOLD_EXPERT ? r->ep : 0,
+		.key = key,
+	};
+	struct dcp_tensor copy = *t;
+	const char *path;
+
+	if (dcp_mplace_print(&place, &name))
+		return -ENOMEM;
+	path = name.p;
+	copy.key = name.p;
+	copy.path = &path;
+	copy.npath = 1;
+	copy.alias_of = NULL;
+	return dcp_copies_add(&m->model, &copy, who);
+}
+
+/* ---- numbers ---- */
+
+/* Stacks of layers that pipelines cut: not those of vision towers or of multi-token
+ * prediction. */
+static const char *const stacks[] = { "encoder.", "decoder.", "transformer.",
+				      "language_model.decoder.", "" };
+
+enum { NSTACKS = DCP_LEN(stacks) };
+
+static const char *find_layer(const char *key, size_t *stack, uint64_t *n, const char **end)
+{
+	for (*stack = 0; *stack < DCP_LEN(stacks); ++*stack) {
+		size_t len = strlen(stacks[*stack]);
+
+		if (strncmp(key, stacks[*stack], len) == 0 &&
+		    strncmp(key + len, "layers.", 7) == 0)
 			return find_number(key, "layers.", n, end);
 	}
 	return NULL;
 }
 
-static const char *find_expert(const char *key, uint64_t *n, const char **end)
-{
-	const char *p = find_number(key, ".local_experts.", n, end);
-
-	if (!p && dcp_mplace_is_expert(key)) /* grouped: linear_fc1.weight<i> */
-		p = find_number(key, ".linear_fc1.weight", n, end);
-	return !p && dcp_mplace_is_expert(key) ? find_number(key, ".linear_fc2.weight", n, end)
-					       : p;
-}
-
 /* What numbers mean in the whole model. */
 struct numbering {
-	uint64_t *layers; /* per chunk and stage: how many there are; then: before them */
-	uint32_t nchunks;
+	/* Per chunk and stage, of each stack: how many layers there are; then: before them. */
+	uint64_t (*layers)[NSTACKS];
+	size_t nstages;   /* of all chunks */
+	bool *read;       /* per stage: has a file of it been read? */
 	uint64_t experts; /* local ones */
 };
 
 static int count(const struct dcp_mlegacy *m, struct numbering *to)
 {
-	uint64_t known = 0;
-	uint32_t nstages = m->pp;
+	const struct dcp_intern *names = &m->model.names;
+	uint32_t nchunks = 0;
 
-	for (uint32_t k = 0; k < m->model.names.n; k++)
-		to->nchunks = DCP_MAX(to->nchunks,
-				      place_of(dcp_intern_text(&m->model.names, k)).chunk + 1);
-	to->layers = calloc((size_t)to->nchunks * nstages + 1, sizeof(*to->layers));
-	if (!to->layers)
+	for (uint32_t k = 0; k < names->n; k++)
+		nchunks = DCP_MAX(nchunks, place_of(dcp_intern_text(names, k)).chunk + 1);
+	to->nstages = (size_t)nchunks * m->pp;
+	to->layers = calloc(to->nstages + 1, sizeof(*to->layers));
+	to->read = calloc(m->pp, sizeof(*to->read));
+	if (!to->layers || !to->read)
 		return -ENOMEM;
-	for (uint32_t k = 0; k < m->model.names.n; k++) {
-		struct dcp_mplace p = place_of(dcp_intern_text(&m->model.names, k));
-		uint64_t *layers = &to->layers[(size_t)p.chunk * nstages + p.stage], n;
+	for (size_t i = 0; i < m->n; i++)
+		to->read[m->rank[i].pp % m->pp] |= m->rank[i].file && !m->rank[i].error;
+	for (uint32_t k = 0; k < names->n; k++) {
+		struct dcp_mplace p = place_of(dcp_intern_text(names, k));
+		uint64_t *layers = to->layers[(size_t)p.chunk * m->pp + p.stage], n;
 		const char *end;
+		size_t stack;
 
-		if (find_layer(p.key, &n, &end))
-			*layers = DCP_MAX(*layers, DCP_MIN(n + 1, (uint64_t)MAX_LAYERS));
+		if (find_layer(p.key, &stack, &n, &end))
+			layers[stack] =
+				DCP_MAX(layers[stack], DCP_MIN(n + 1, (uint64_t)MAX_LAYERS));
 		if (find_expert(p.key, &n, &end))
 			to->experts = DCP_MAX(to->experts, n + 1);
-		known = DCP_MAX(known, *layers);
-	}
-	/* A stage of which no file can be read has as many layers as the arguments, or the
-	 * other stages, say. */
-	if (m->args.layers && m->args.layers % ((uint64_t)to->nchunks * nstages) == 0)
-		known = DCP_MIN(m->args.layers / ((uint64_t)to->nchunks * nstages),
-				(uint64_t)MAX_LAYERS);
-	for (size_t i = 0, before = 0; i < (size_t)to->nchunks * nstages; i++) {
-		const struct dcp_mrank *r = NULL;
-		uint64_t n = to->layers[i];
-
-		for (uint32_t t = 0; t < m->tp && !r; t++) {
-			r = dcp_mlegacy_rank(m, t, (uint32_t)(i % nstages), 0);
-			r = r && !r->error ? r : NULL;
-		}
-		to->layers[i] = before;
-		before += n || r ? n : known;
 	}
 	return 0;
 }
 
-/* The key in the whole model into @out. */
+/* A stage of which no file can be read has as many layers as the arguments, or the other
+ * stages, say. */
+static uint64_t guess_layers(const struct dcp_mlegacy *m, const struct numbering *all)
+{
+	uint64_t most = 0;
+
+	if (m->args.layers && m->args.layers % all->nstages == 0)
+		return DCP_MIN(m->args.layers / all->nstages, (uint64_t)MAX_LAYERS);
+	for (size_t i = 0; i < all->nstages; i++)
+		for (size_t k = 0; k < NSTACKS; k++)
+			most = DCP_MAX(most, all->layers[i][k]);
+	return most;
+}
+
+/* The first stack that stage number @i has layers of; NSTACKS: none. */
+static size_t first_stack(const struct numbering *all, size_t i)
+{
+	size_t k = 0;
+
+	while (k < NSTACKS && !all->layers[i][k])
+		k++;
+	return k;
+}
+
+/* How many become how many there are before. */
+static void number_layers(const struct dcp_mlegacy *m, struct numbering *all)
+{
+	uint64_t before[NSTACKS] = { 0 };
+	uint64_t guess = all->nstages ? guess_layers(m, all) : 0;
+	size_t stack = NSTACKS;
+
+	for (size_t i = 0; i < all->nstages && stack == NSTACKS; i++)
+		stack = first_stack(all, i);
+	for (size_t i = 0; i < all->nstages; i++) {
+		size_t first = first_stack(all, i);
+
+		/* One that cannot be read goes on where the stage before it was. */
+		if (first < NSTACKS)
+			stack = first;
+		else if (stack < NSTACKS && !all->read[i % m->pp])
+			all->layers[i][stack] = guess;
+		for (size_t k = 0; k < NSTACKS; k++) {
+			uint64_t n = all->layers[i][k];
+
+			all->layers[i][k] = before[k];
+			before[k] += n;
+		}
+	}
+}
+
+/* The key in the whole model into @out. @who: a rank that holds it. */
 static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
-		      const struct dcp_mplace *p, struct dcp_buf *out)
+		      const struct dcp_mplace *p, uint32_t who, struct dcp_buf *out)
 {
 	const char *at = p->key, *number, *end;
+	size_t stack;
 	uint64_t n;
 
 	dcp_buf_reset(out);
-	number = find_layer(p->key, &n, &end);
+	/* Each expert-parallel rank has one, and no number tells them apart. */
+	if (p->ep > 0 && !find_expert(at, &n, &end))
+		dcp_buf_printf(out, "%s.", m->rank[who].dir);
+	number = find_layer(p->key, &stack, &n, &end);
 	if (number) {
+		n += all->layers[(size_t)p->chunk * m->pp + p->stage][stack];
 		dcp_buf_add(out, at, (size_t)(number - at));
-		dcp_buf_printf(out, "%" PRIu64,
-			       all->layers[(size_t)p->chunk * m->pp + p->stage] + n);
+		dcp_buf_printf(out, "%" PRIu64, n);
 		at = end;
 	}
 	number = find_expert(at, &n, &end);
@@ -169,19 +255,22 @@ static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
 int dcp_mlegacy_tell_model(struct dcp_mlegacy *m, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-	const struct dcp_copy **copy = calloc(m->tp, sizeof(*copy));
+	const struct dcp_copy **copy = calloc(dcp_mlegacy_max_copies(m), sizeof(*copy));
 	struct numbering all = { 0 };
 	struct dcp_intern told = { 0 };
 	int rc = count(m, &all);
 
 	(void)err;
+	if (rc == 0)
+		number_layers(m, &all);
 	if (!copy)
 		rc = -ENOMEM;
 	for (uint32_t k = 0; k < m->model.names.n && rc == 0; k++) {
 		struct dcp_mplace place = place_of(dcp_intern_text(&m->model.names, k));
 		uint32_t number;
 
-		rc = name_whole(m, &all, &place, &name);
+		rc = name_whole(m, &all, &place, dcp_copies_at(&m->model, k)->first->who,
+				&name);
 		if (rc == 0)
 			rc = dcp_intern_add(&told, name.p, name.n, DCP_INTERN_NONE, &number);
 		/* What several stages hold is the same on all. */
@@ -190,6 +279,7 @@ int dcp_mlegacy_tell_model(struct dcp_mlegacy *m, struct dcp_err *err)
 	}
 	dcp_intern_finish(&told);
 	free(all.layers);
+	free(all.read);
 	free(copy);
 	return rc;
 }

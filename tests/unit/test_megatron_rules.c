@@ -36,7 +36,10 @@ static void built_in(void **state)
 		{ "encoder.final_norm.weight", -1, false },
 		{ "word_embeddings_for_head.weight", 0, false },
 		{ "decoder.layers.3.mixer.in_proj.weight", -2, false },
-		{ "decoder.layers.3.mlp.experts.weight1", -2, false },
+		{ "decoder.layers.3.mixer.norm.weight", 0, false },
+		{ "decoder.layers.3.mlp.experts.weight1", 2, true },
+		{ "decoder.layers.3.mlp.experts.weight2", 1, false },
+		{ "decoder.layers.3.mlp.experts.weight3", -2, false },
 	};
 	/* clang-format on */
 	static const struct dcp_mrules none;
@@ -65,6 +68,7 @@ static void own(void **state)
 				   "  *.in_proj.weight \tshard(0, groups=5)  # comment\r\n"
 				   "*.linear_fc1.*  replicate\n"
 				   "a*  shard( 1 )\n"
+				   "m   shard(0, parts = 4:4:1 : 2)\n"
 				   "*   shard(0)";
 	struct dcp_mrules rules = { 0 };
 	struct dcp_err err = { 0 };
@@ -79,8 +83,12 @@ static void own(void **state)
 	assert_true(r.replicate && !r.gated);
 	assert_true(dcp_mrules_find(&rules, "abc", &r));
 	assert_int_equal(r.dim, 1);
+	assert_true(dcp_mrules_find(&rules, "m", &r));
+	assert_int_equal(r.nsizes, 4);
+	assert_int_equal(r.size[0] + 10 * r.size[2] + 100 * r.size[3], 214);
 	assert_true(dcp_mrules_find(&rules, "zzz", &r));
-	assert_int_equal(r.line, 6);
+	assert_int_equal(r.nsizes, 0);
+	assert_int_equal(r.line, 7);
 	dcp_mrules_finish(&rules);
 }
 
@@ -94,7 +102,14 @@ static void refused(void **state)
 		{ "* shard(0) x\n", "dcpfs.rules:1: " },
 		{ "* shard(0, groups=0)\n", "dcpfs.rules:1: " },
 		{ "* shard(123456)\n", "dcpfs.rules:1: " },
-		{ "* cut(0)\n", "expected replicate, shard(D) or shard(D, groups=N)" },
+		{ "* shard(0, groups=2) x\n", "dcpfs.rules:1: " },
+		{ "* shard(0, parts=)\n", "dcpfs.rules:1: " },
+		{ "* shard(0, parts=1:0)\n", "dcpfs.rules:1: " },
+		{ "* shard(0, parts=1:2\n", "dcpfs.rules:1: " },
+		{ "* shard(0, parts=1:2) x\n", "dcpfs.rules:1: " },
+		{ "* shard(0, parts=1:1:1:1:1:1:1:1:1)\n", "dcpfs.rules:1: " },
+		{ "* cut(0)\n", "expected replicate, shard(D), shard(D, groups=N) or "
+				"shard(D, parts=N:N...)" },
 		{ "*a*a*a*a*a*a*a*a* replicate\n", "more than 8 stars" },
 	};
 	struct dcp_err err = { 0 };
