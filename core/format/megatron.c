@@ -3,9 +3,10 @@
  * Megatron-Core's distributed checkpoints, as far as they are more than a DCP directory:
  *
  *	metadata.json   {"sharded_backend": "torch_dist", ...}
- *	.metadata ...   keys, stacked layers and objects <key>/shard_<at>_<of>: see torch_dcp.c,
- *	                which also puts the flattened optimizer shards of 0.12 to 0.15 into
- *shape common.pt       what is not sharded (newer ones keep it as common_state/shard_0_1)
+ *	.metadata ...   keys and stacked layers: see torch_dcp.c, which also puts the flattened
+ *	                optimizer shards of 0.12 to 0.15 into shape; and parts of objects,
+ *	                <key>/shard_<at>_<of>: see torch_dcp_shards.c
+ *	common.pt       what is not sharded (newer ones keep it as common_state/shard_0_1)
  *
  * fsdp_dtensor and torch_dcp have no metadata.json and are DCP directories. The zarr backend,
  * removed in 2026, is refused: each tensor is a directory of its own there.

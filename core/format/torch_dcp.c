@@ -233,6 +233,8 @@ int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)
 			w.told[i] = DCP_TDCP_UNTOLD;
 		rc = tell_keys(&w);
 		if (rc == 0)
+			rc = dcp_tdcp_tell_lost_shards(&w);
+		if (rc == 0)
 			rc = tell_facts(d);
 	} else {
 		rc = dcp_tdcp_no_memory(&w);

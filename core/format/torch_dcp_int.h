@@ -72,6 +72,20 @@ int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *num
 void dcp_tdcp_unfold(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, const uint64_t *shape,
 		     uint32_t ndim);
 
+/* A byte item's key as Megatron-Core makes it of a part of an object. */
+struct dcp_tdcp_shard {
+	size_t nkey;       /* of the object's own key */
+	const char *shape; /* its text, to the end */
+	uint32_t ndim;
+	uint64_t at[8], of[8];
+	bool cut; /* the shape lacks its last number */
+};
+
+bool dcp_tdcp_is_shard(const char *key, struct dcp_tdcp_shard *s);
+
+/* Tell the parts of objects that no key is for. */
+int dcp_tdcp_tell_lost_shards(struct dcp_tdcp_teller *w);
+
 int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key);
 int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key);
 

@@ -56,6 +56,33 @@ static bool opens(struct dcp_pv v)
 	return v.type == DCP_PV_LIST || dcp_pv_is_mapping(v);
 }
 
+/*
+ * A part of a sharded object is the one value of a list. Megatron's common_state is a dict of
+ * what the run has besides: told without a name of its own, as common.pt was until 2026.
+ */
+static int tell_value(struct dcp_tdcp_teller *w, struct dcp_tstate *s, const char *key)
+{
+	struct dcp_pv root = dcp_torch_root(s->t);
+	struct dcp_tdcp_shard shard;
+	size_t n = 0;
+
+	if (dcp_tdcp_is_shard(key, &shard) && root.type == DCP_PV_LIST) {
+		const struct dcp_pv *items = dcp_pv_items(root, &n);
+
+		if (n == 1) {
+			root = items[0];
+			s->root = &root;
+		}
+	}
+	if (n == 1 && strncmp(key, "common_state/", shard.nkey + 1) == 0 &&
+	    dcp_pv_is_mapping(root)) {
+		s->nprefix = 0;
+		return dcp_tstate_tell(s, w->err);
+	}
+	s->lists = w->lists && opens(root);
+	return s->lists ? dcp_tstate_tell(s, w->err) : dcp_tstate_tell_whole(s, key, w->err);
+}
+
 static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
 		     size_t npath, const struct dcp_tmeta_record *r)
 {
@@ -97,9 +124,7 @@ static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *con
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
 			s.sealed = "lies inside an object that is stored compressed";
-		s.lists = w->lists && opens(dcp_torch_root(t));
-		rc = s.lists ? dcp_tstate_tell(&s, w->err)
-			     : dcp_tstate_tell_whole(&s, key, w->err);
+		rc = tell_value(w, &s, key);
 	}
 	if (t)
 		dcp_torch_close(t);

@@ -1,43 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* megatron: torch_dist checkpoints, flattened shards, and what is refused. */
+/* megatron: torch_dist checkpoints, flattened shards, parts of objects, and what is refused. */
 #include "tests/unit/t.h"
 
-#include "core/format/format.h"
-#include "core/parse/dir.h"
 #include "core/store/index.h"
 #include "core/store/version.h"
 #include "core/store/view.h"
 #include "tests/unit/t_dcp.h"
-#include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t_megatron.h"
 #include "tests/unit/t_torch.h"
 #include "tests/unit/t_zip.h"
 
 static void golden_version(const char *folder, const char *name, int complete)
 {
+	struct t_megatron m;
 	char path[256];
-	struct dcp_err err = { 0 };
-	enum dcp_match match;
-	const struct dcp_format *f;
-	struct dcp_dir dir;
-	struct t_sink s;
 
 	t_case(name);
 	assert_true(complete);
 	snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%s", folder, name);
-	assert_int_equal(dcp_dir_open(path, &dir, NULL), 0);
-	f = dcp_format_probe(&dir, &match, NULL, 0);
-	assert_string_equal(f->name, "megatron");
-	t_sink_init(&s, &dir);
-	if (f->load(&(struct dcp_load){ .dir = &dir, .sink = &s.sink }, &err) < 0)
-		fail_msg("%s", err.msg);
-	assert_int_equal(t_manifest_check(&s, folder, name, ""), 29);
-	assert_string_equal(s.fact[0].name, "framework"); /* the first told counts */
-	assert_string_equal(s.fact[0].value, "megatron-core");
-	assert_string_equal(f->commit_file(&dir), "metadata.json");
-	t_sink_finish(&s);
-	dcp_dir_close(&dir);
+	if (t_megatron_load(&m, path, "megatron") < 0)
+		fail_msg("%s", m.err.msg);
+	assert_int_equal(t_manifest_check(&m.s, folder, name, ""), 29);
+	assert_string_equal(m.s.fact[0].name, "framework"); /* the first told counts */
+	assert_string_equal(m.s.fact[0].value, "megatron-core");
+	t_megatron_close(&m);
 }
 
 static void golden(void **state)
@@ -45,19 +32,6 @@ static void golden(void **state)
 	(void)state;
 	t_manifest_each("megatron-dist", golden_version);
 	t_manifest_each("megatron-dist-012", golden_version);
-}
-
-static int load(const struct t_dir *tree, struct t_sink *s, struct dcp_dir *dir,
-		struct dcp_err *err)
-{
-	enum dcp_match match;
-	const struct dcp_format *f;
-
-	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
-	f = dcp_format_probe(dir, &match, NULL, 0);
-	assert_string_equal(f->name, "megatron");
-	t_sink_init(s, dir);
-	return f->load(&(struct dcp_load){ .dir = dir, .sink = &s->sink }, err);
 }
 
 static void refused(void **state)
@@ -78,19 +52,16 @@ static void refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
-		struct dcp_err err = { 0 };
 		struct t_dir tree;
-		struct dcp_dir dir;
-		struct t_sink s;
+		struct t_megatron m;
 
 		t_case(rows[i].what);
 		t_dir_make(&tree, "megatron");
 		t_dir_text(&tree, "metadata.json", rows[i].mark);
 		t_dir_text(&tree, "decoder.weight/.zarray", "{}");
-		assert_int_equal(load(&tree, &s, &dir, &err), rows[i].code);
-		t_assert_says(&err, rows[i].says);
-		t_sink_finish(&s);
-		dcp_dir_close(&dir);
+		assert_int_equal(t_megatron_load(&m, tree.root, "megatron"), rows[i].code);
+		t_assert_says(&m.err, rows[i].says);
+		t_megatron_close(&m);
 		t_dir_remove(&tree);
 	}
 }
@@ -182,39 +153,25 @@ static void flattened(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
-		struct dcp_err err = { 0 };
-		const struct dcp_tensor *t;
+		const char *key = "optimizer.state.exp_avg.w";
 		struct t_dir tree;
-		struct dcp_dir dir;
-		struct t_sink s;
-		float *got;
-		size_t n;
+		struct t_megatron m;
+		float want[24];
 
+		for (int r = 0; r < 4; r++)
+			for (int c = 0; c < 6; c++)
+				want[6 * r + c] =
+					(float)(6 * (r / 2 * 2 + c / 3) + r % 2 * 3 + c % 3);
 		t_case(rows[i].what);
 		t_dir_make(&tree, "megatron");
 		put_flat(&tree, rows[i].shape, rows[i].ndim, rows[i].width, 0);
-		if (load(&tree, &s, &dir, &err) < 0)
-			fail_msg("%s", err.msg);
-		t = t_sink_tensor(&s, "optimizer.state.exp_avg.w");
-		if (rows[i].says) {
-			assert_non_null(t->error);
-			if (!strstr(t->error, rows[i].says))
-				fail_msg("%s", t->error);
-		} else {
-			got = (float *)(void *)t_sink_read(&s, t, &n, &err);
-			if (!got)
-				fail_msg("%s", err.msg);
-			assert_int_equal(n, 24 * sizeof(float));
-			for (int r = 0; r < 4; r++)
-				for (int c = 0; c < 6; c++) {
-					int block = r / 2 * 2 + c / 3, e = r % 2 * 3 + c % 3;
-
-					assert_true(got[6 * r + c] == (float)(6 * block + e));
-				}
-			free(got);
-		}
-		t_sink_finish(&s);
-		dcp_dir_close(&dir);
+		if (t_megatron_load(&m, tree.root, "megatron") < 0)
+			fail_msg("%s", m.err.msg);
+		if (!rows[i].says)
+			t_megatron_check(&m, key, want, rows[i].shape, rows[i].ndim);
+		else if (!strstr(t_megatron_error(&m, key), rows[i].says))
+			fail_msg("%s", t_megatron_error(&m, key));
+		t_megatron_close(&m);
 		t_dir_remove(&tree);
 	}
 }
@@ -259,13 +216,144 @@ static void lying_item(void **state)
 	dcp_arena_finish(&arena);
 }
 
+/* ---- sharded objects ---- */
+
+/* [{"seed": @seed, "state": a tensor of four bytes}]; returns its length. */
+static size_t put_object(struct dcp_buf *file, int64_t seed)
+{
+	static const int64_t shape[] = { 4 }, stride[] = { 1 };
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct t_zip z = { .torch = true };
+	size_t len;
+
+	t_pk_start(&b);
+	t_pk_list(&b);
+	t_pk_mark(&b);
+	t_pk_dict(&b);
+	t_pk_mark(&b);
+	t_pk_str(&b, "seed");
+	t_pk_int(&b, seed);
+	t_pk_str(&b, "state");
+	t_pk_tensor(&b, "ByteStorage", "0", 4, 0, shape, stride, 1);
+	t_pk_setitems(&b);
+	t_pk_appends(&b);
+	t_pk_stop(&b);
+	t_zip_add(&z, "archive/data.pkl", b.p, b.n);
+	t_zip_add(&z, "archive/data/0", "abcd", 4);
+	t_zip_end(&z);
+	dcp_buf_add(file, z.b.p, z.b.n);
+	len = z.b.n;
+	t_zip_free(&z);
+	return len;
+}
+
+/* A checkpoint of nothing but objects, each the number of its key. */
+static void put_objects(const struct t_dir *tree, const char *const *keys)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT, data = DCP_BUF_INIT;
+	int64_t at[16], len[16];
+	size_t n = 0;
+
+	for (; keys[n]; n++) {
+		at[n] = (int64_t)data.n;
+		len[n] = (int64_t)put_object(&data, (int64_t)n);
+	}
+	t_dir_put(tree, "__0_0.distcp", data.p, data.n);
+	t_dcp_begin(&b);
+	t_dcp_section(&b, "state_dict_metadata");
+	for (size_t i = 0; i < n; i++)
+		t_dcp_bytes(&b, keys[i]);
+	t_dcp_end_section(&b);
+	t_dcp_section(&b, "storage_data");
+	for (size_t i = 0; i < n; i++)
+		t_dcp_stored(&b, keys[i], 0, NULL, "__0_0.distcp", at[i], len[i]);
+	t_dcp_end_section(&b);
+	t_dcp_end(&b);
+	t_dir_put(tree, ".metadata", b.p, b.n);
+	t_dir_text(tree, "metadata.json", "{\"sharded_backend\": \"torch_dist\"}");
+}
+
+static void sharded_objects(void **state)
+{
+	/* clang-format off */
+	static const struct {
+		const char *what;
+		const char *keys[8];
+		const char *key, *json; /* one that is told */
+		const char *lost;       /* one that should be there; NULL: none */
+		size_t nlost;
+	} rows[] = {
+		{ "all parts", { "r/shard_0_2", "r/shard_1_2" }, "r/shard_1_2", "{\"seed\":1,", NULL, 0 },
+		{ "one of them is not there", { "r/shard_0.0_2.2", "r/shard_1.1_2.2", "r/shard_1.0_2.2" },
+		  "r/shard_1.0_2.2", "{\"seed\":2,", "r/shard_0.1_2.2", 1 },
+		{ "most are not there", { "r/shard_999_1000" }, "r/shard_999_1000", "{\"seed\":0,", "r/shard_255_1000", 256 },
+		{ "a shape of more than can be", { "r/shard_0.0_99999999999999999.99999999999999999" },
+		  "r/shard_0.0_99999999999999999.99999999999999999", "{", "r/shard_0.256_99999999999999999.99999999999999999", 256 },
+		{ "the same key in two shapes", { "r/shard_0_1", "r/shard_0_2" }, "r/shard_0_1", "{\"seed\":0,", "r/shard_1_2", 1 },
+		{ "a shape without its last number", { "e/shard_0.1_2" }, "e/shard_0.1_2", "{\"seed\":0,", NULL, 0 },
+		{ "no offset", { "e/shard__2" }, "e/shard__2", "[{\"seed\":0,", NULL, 0 },
+		{ "an offset outside", { "e/shard_2_2" }, "e/shard_2_2", "[{\"seed\":0,", NULL, 0 },
+		{ "another name", { "e/shard_1_2x" }, "e/shard_1_2x", "[{\"seed\":0,", NULL, 0 },
+		{ "what all have in common", { "common_state/shard_0_1", "r/shard_0_1" }, "seed", "0", NULL, 0 },
+		{ "something else that is called so", { "common_state/x/shard_0_1" }, "common_state/x/shard_0_1", "{\"seed\":0,", NULL, 0 },
+	};
+	/* clang-format on */
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		const struct dcp_object *o;
+		struct t_dir tree;
+		struct t_megatron m;
+		size_t nlost = 0;
+
+		t_case(rows[i].what);
+		t_dir_make(&tree, "megatron");
+		put_objects(&tree, rows[i].keys);
+		if (t_megatron_load(&m, tree.root, "megatron") < 0)
+			fail_msg("%s", m.err.msg);
+		o = t_sink_object(&m.s, rows[i].key);
+		assert_non_null(o);
+		assert_non_null(o->json);
+		if (strncmp(o->json, rows[i].json, strlen(rows[i].json)) != 0)
+			fail_msg("%s", o->json);
+		for (size_t k = 0; k < m.s.nobjects; k++)
+			nlost += m.s.object[k].error != NULL;
+		assert_int_equal(nlost, rows[i].nlost);
+		if (rows[i].lost)
+			assert_non_null(strstr(t_megatron_error(&m, rows[i].lost),
+					       "a rank did not save it"));
+		t_megatron_close(&m);
+		t_dir_remove(&tree);
+	}
+}
+
+/* Tensors inside a part are below its name; those that all have in common, by their own. */
+static void inside_objects(void **state)
+{
+	static const char *const keys[] = { "common_state/shard_0_1", "r/shard_0_2", NULL };
+	struct t_dir tree;
+	struct t_megatron m;
+
+	(void)state;
+	t_dir_make(&tree, "megatron");
+	put_objects(&tree, keys);
+	assert_int_equal(t_megatron_load(&m, tree.root, "megatron"), 0);
+	assert_null(t_megatron_error(&m, "state"));
+	assert_null(t_megatron_error(&m, "r/shard_0_2.state"));
+	assert_int_equal(m.s.ntensors, 2);
+	assert_null(t_sink_object(&m.s, "common_state/shard_0_1"));
+	assert_string_equal(t_sink_object(&m.s, "r/shard_0_2")->json,
+			    "{\"seed\":1,\"state\":{\"$tensor\":\"r/shard_0_2.state\"}}");
+	t_megatron_close(&m);
+	t_dir_remove(&tree);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(flattened),
-		cmocka_unit_test(lying_item),
+		cmocka_unit_test(golden),          cmocka_unit_test(refused),
+		cmocka_unit_test(flattened),       cmocka_unit_test(lying_item),
+		cmocka_unit_test(sharded_objects), cmocka_unit_test(inside_objects),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
