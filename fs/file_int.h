@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file_int: what an open file is made of, for file.c, file_cache.c and file_read.c. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "fs/file.h"
+#include "fs/hot.h"
+#include "fs/model.h"
+#include "fs/text.h"
+#include "fs/tree.h"
+
+struct dcpfs_file {
+	uint64_t ino;
+	struct dcpfs_version *ver; /* counted; NULL for live files */
+	struct dcp_view *view;     /* a tensor, or ... */
+	struct dcpfs_model model;  /* ... all of a rank's, or ... */
+	struct dcpfs_text text;    /* ... text */
+	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
+	struct timespec made;      /* CLOCK_REALTIME */
+
+	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
+	struct dcpfs_file *next;          /* in the bucket */
+	struct dcpfs_file *older, *newer; /* in the order of last use */
+};
+
+/* ---- file.c ---- */
+
+/* When nobody holds it. */
+void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f);
+
+/* Did the version leave the list? What is still open of it answers no more. */
+bool dcpfs_file_is_gone(const struct dcpfs_file *f);
+
+/* For errors.json, under the key of the row behind @f. */
+void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, const char *message);
+
+/* ---- file_cache.c ---- */
+
+/* The file of inode @ino, counted; NULL: it was not open lately. */
+struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino);
+
+/* Put a new file into the cache; if another thread was faster, take its file instead. */
+struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);
+
+/* The live file of that kind that was made in this second, counted, or NULL. */
+struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind);
+void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f);
