@@ -19,6 +19,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/near.h"
+#include "core/base/text.h"
 
 #define EXTENSION ".dcpl"
 
@@ -153,9 +154,7 @@ static int load_file(struct dcpfs_layouts *t, int dirfd, const char *path, struc
 
 static int is_layout_file(const struct dirent *e)
 {
-	size_t n = strlen(e->d_name), m = strlen(EXTENSION);
-
-	return n > m && *e->d_name != '.' && !strcmp(e->d_name + n - m, EXTENSION);
+	return *e->d_name != '.' && dcp_has_extension(e->d_name, EXTENSION);
 }
 
 static void load_dir(struct dcpfs_layouts *t, const char *dir, const struct dcp_log *log)
@@ -303,10 +302,9 @@ int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
 
 static bool is_path(const struct dcpfs_layouts *t, const char *word)
 {
-	size_t n = strlen(word), m = strlen(EXTENSION);
 	struct stat st;
 
-	return strchr(word, '/') || (n > m && !strcmp(word + n - m, EXTENSION)) ||
+	return strchr(word, '/') || dcp_has_extension(word, EXTENSION) ||
 	       (!by_name(t, word) && stat(word, &st) == 0 && S_ISREG(st.st_mode));
 }
 

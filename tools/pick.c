@@ -10,6 +10,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/near.h"
+#include "core/base/text.h"
 #include "core/store/queue.h"
 #include "core/store/view.h"
 #include "fs/mounts.h"
@@ -270,14 +271,12 @@ static int by_word(struct dcp_index *ix, const char *word, bool stem, struct dcp
 static char *without_extension(struct dcp_arena *arena, const char *word)
 {
 	static const char json[] = ".json";
-	size_t n = strlen(word);
 
 	for (int as = 0; as <= DCP_AS_COUNT; as++) {
 		const char *ext = as < DCP_AS_COUNT ? dcp_as_extension((enum dcp_as)as) : json;
-		size_t len = strlen(ext);
 
-		if (n > len && strcmp(word + n - len, ext) == 0)
-			return dcp_arena_strndup(arena, word, n - len);
+		if (dcp_has_extension(word, ext))
+			return dcp_arena_strndup(arena, word, strlen(word) - strlen(ext));
 	}
 	return NULL;
 }

@@ -20,6 +20,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/format/composer.h"
 #include "core/format/formats.h"
 #include "core/format/inner.h"
@@ -33,27 +34,20 @@ static const char *const packed[] = { ".gz", ".bz2", ".xz", ".lzma", ".zst", ".l
 /* Extensions that say both, and what they are short for. */
 static const char *const tars[] = { ".tgz", ".tbz2", ".txz", ".tzst" };
 
-static bool ends_with(const char *name, const char *end)
-{
-	size_t n = strlen(name), m = strlen(end);
-
-	return n > m && strcmp(name + n - m, end) == 0;
-}
-
 /* "x.pth.tar" is what many call their files of torch.save. */
 static bool is_tar(const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(tars); i++)
-		if (ends_with(name, tars[i]))
+		if (dcp_has_extension(name, tars[i]))
 			return true;
-	return ends_with(name, ".tar") && !ends_with(name, ".pth.tar");
+	return dcp_has_extension(name, ".tar") && !dcp_has_extension(name, ".pth.tar");
 }
 
 /* The name without what says that it is compressed; false when nothing does. */
 static bool unpacked_name(const char *name, char out[DCP_GROUP_MAX])
 {
 	for (size_t i = 0; i < DCP_LEN(packed); i++) {
-		if (!ends_with(name, packed[i]))
+		if (!dcp_has_extension(name, packed[i]))
 			continue;
 		snprintf(out, DCP_GROUP_MAX, "%.*s", (int)(strlen(name) - strlen(packed[i])),
 			 name);

@@ -24,6 +24,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/composer_int.h"
 #include "core/format/formats.h"
 #include "core/format/inner.h"
@@ -71,9 +72,8 @@ bool dcp_composer_name(const char *file, char *save, uint64_t *rank)
 static bool is_rank_file(const char *name, uint64_t *rank)
 {
 	char save[DCP_GROUP_MAX];
-	size_t n = strlen(name);
 
-	return n > 3 && strcmp(name + n - 3, ".pt") == 0 && dcp_composer_name(name, save, rank);
+	return dcp_has_extension(name, ".pt") && dcp_composer_name(name, save, rank);
 }
 
 static bool group(const char *file, char *version)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/text.h"
 #include "core/parse/dir.h"
 
 enum {
@@ -27,11 +28,9 @@ static const struct {
 
 static bool cut_suffix(char *s, const char *suffix)
 {
-	size_t n = strlen(s), m = strlen(suffix);
-
-	if (n <= m || strcmp(s + n - m, suffix) != 0)
+	if (!dcp_has_extension(s, suffix))
 		return false;
-	s[n - m] = '\0';
+	s[strlen(s) - strlen(suffix)] = '\0';
 	return true;
 }
 

@@ -18,11 +18,9 @@
  * other names stay versions by themselves. Each part is any family of format.c.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/base.h"
 #include "core/base/err.h"
@@ -208,20 +206,14 @@ static int add_main(struct finding *f)
 }
 
 /* Links are no parts: they may lead round in a circle. */
-static bool is_link(const struct dcp_dir *dir, const char *name)
-{
-	struct stat st;
-
-	return fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode);
-}
-
 static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone)
 {
 	char below[NAME_MAX + 2];
 	struct dcp_dir sub;
 	int rc;
 
-	if (is_link(f->dir, e->name) || dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
+	if (dcp_is_link(f->dir->fd, e->name) ||
+	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
 		return 0;
 	snprintf(below, sizeof(below), "%s/", e->name);
 	rc = add_dir(f, e->name, below, true, &sub);

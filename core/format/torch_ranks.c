@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/torch_ranks_int.h"
 #include "core/parse/dir.h"
@@ -40,14 +41,6 @@ static const char *number_before(const char *start, const char *end, uint64_t *o
 	return p;
 }
 
-/* Does [start, end) end with @word? */
-static bool ends_with(const char *start, const char *end, const char *word)
-{
-	size_t n = strlen(word);
-
-	return (size_t)(end - start) >= n && memcmp(end - n, word, n) == 0;
-}
-
 bool dcp_rank_name(const char *file, struct dcp_rank_name *out)
 {
 	static const char world[] = "_world_size_";
@@ -60,9 +53,9 @@ bool dcp_rank_name(const char *file, struct dcp_rank_name *out)
 	out->set = file;
 	if (!end || *file == '.')
 		return false;
-	if (ends_with(file, end, "rank_"))
+	if (dcp_ends_with(file, (size_t)(end - file), "rank_"))
 		end -= 5;
-	else if (ends_with(file, end, "rank"))
+	else if (dcp_ends_with(file, (size_t)(end - file), "rank"))
 		end -= 4;
 	else if (strncmp(file, "checkpoint_", 11) != 0 || end != file + 11)
 		return false;
@@ -71,7 +64,7 @@ bool dcp_rank_name(const char *file, struct dcp_rank_name *out)
 		return false;
 	end -= end > file;
 	p = number_before(file, end, &out->world);
-	if (!p || !ends_with(file, p, world))
+	if (!p || !dcp_ends_with(file, (size_t)(p - file), world))
 		out->world = 0;
 	out->len = (size_t)(end - file);
 	return out->world == 0 || out->rank < out->world;

@@ -11,6 +11,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/composer.h"
 #include "core/format/formats.h"
 #include "core/format/torch_state.h"
@@ -23,14 +24,10 @@ static bool has_extension(const char *name)
 	static const char *const known[] = {
 		".pt", ".pth", ".ckpt", ".bin", ".th", ".pth.tar"
 	};
-	size_t n = strlen(name);
 
-	for (size_t i = 0; i < DCP_LEN(known); i++) {
-		size_t m = strlen(known[i]);
-
-		if (n > m && strcmp(name + n - m, known[i]) == 0)
+	for (size_t i = 0; i < DCP_LEN(known); i++)
+		if (dcp_has_extension(name, known[i]))
 			return true;
-	}
 	return false;
 }
 

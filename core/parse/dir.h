@@ -63,6 +63,9 @@ const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
 int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st,
 		     struct dcp_err *err);
 
+/* Is @name in the directory @dirfd a symbolic link? Inside archives (-1) nothing is. */
+bool dcp_is_link(int dirfd, const char *name);
+
 /*
  * A file of a checkpoint, opened to be parsed. @name is what the sink is told; it may lie in a
  * directory below @d ("sharded/x").

@@ -57,7 +57,7 @@ int dcp_open_kernel(int dirfd, const char *name, int flags)
 	return -errno;
 }
 
-static bool is_link(int dirfd, const char *name)
+bool dcp_is_link(int dirfd, const char *name)
 {
 	struct stat st;
 
@@ -70,7 +70,7 @@ static int open_component(int dirfd, const char *name, int flags)
 	struct stat st;
 
 	if (fd < 0)
-		return is_link(dirfd, name) ? -EXDEV : code;
+		return dcp_is_link(dirfd, name) ? -EXDEV : code;
 	/* O_PATH | O_NOFOLLOW opens a link itself. */
 	if ((flags & O_PATH) && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode)) {
 		close(fd);

@@ -13,6 +13,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/text.h"
 #include "core/parse/dir.h"
 #include "core/parse/source.h"
 #include "core/store/unpack.h"
@@ -156,13 +157,6 @@ struct kept {
 	int64_t used_ns; /* mtime: set whenever it is opened */
 };
 
-static bool ends_with(const char *name, const char *end)
-{
-	size_t n = strlen(name), m = strlen(end);
-
-	return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 /* Decoded files go to the list; what writers that died left behind goes after a day. */
 static void look_at(int dirfd, const char *name, int64_t now_ns, struct dcp_buf *list)
 {
@@ -175,9 +169,9 @@ static void look_at(int dirfd, const char *name, int64_t now_ns, struct dcp_buf 
 	dcp_file_id_from_stat(&st, &id);
 	k.size = id.size;
 	k.used_ns = id.mtime_ns;
-	if (ends_with(name, ".bin"))
+	if (dcp_has_extension(name, ".bin"))
 		k.name = strdup(name);
-	else if ((strstr(name, ".bin.tmp-") || ends_with(name, ".bin.lock")) &&
+	else if ((strstr(name, ".bin.tmp-") || dcp_has_extension(name, ".bin.lock")) &&
 		 id.mtime_ns < now_ns - DAY_NS)
 		unlinkat(dirfd, name, 0);
 	if (k.name)
@@ -201,7 +195,7 @@ static void remove_some(int dirfd, struct kept *k, size_t n, const char *keep, u
 		total += k[i].size;
 	for (size_t i = 0; i < n; i++) {
 		bool goes = (total > most || k[i].used_ns < oldest_ns) &&
-			    !ends_with(keep, k[i].name);
+			    !dcp_ends_with(keep, strlen(keep), k[i].name);
 
 		if (goes && unlinkat(dirfd, k[i].name, 0) == 0)
 			total -= k[i].size;

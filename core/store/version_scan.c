@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,13 +134,6 @@ static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *
 	return code;
 }
 
-static bool is_link(const struct dcp_dir *dir, const char *name)
-{
-	struct stat st;
-
-	return fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
-}
-
 /* A version that files of a directory are. */
 struct found_group {
 	const struct dcp_format *format;
@@ -203,7 +195,7 @@ static int list_groups(const struct dcp_dir *dir, struct groups *g)
 			const struct dcp_format *f =
 				e->is_dir ? NULL : owner_of(many, e->name, group);
 
-			if (f && is_link(dir, e->name) == links && !dcp_link_is(dir, e))
+			if (f && dcp_is_link(dir->fd, e->name) == links && !dcp_link_is(dir, e))
 				code = note_group(g, f, group);
 		}
 	return code;
@@ -283,7 +275,7 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 		struct dcp_dir child;
 
 		if (!e->is_dir || *e->name == '.' || e->name == place ||
-		    is_link(dir, e->name) != links ||
+		    dcp_is_link(dir->fd, e->name) != links ||
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
 		if (!links || !was_found(s, &child))

@@ -17,6 +17,7 @@
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
+#include "core/base/text.h"
 #include "core/parse/dir.h"
 #include "core/store/version_int.h"
 
@@ -62,13 +63,6 @@ static const struct dcp_found *meant(const struct dcp_scan *scan, char *text)
 	return named(scan, padded);
 }
 
-static bool ends_with(const char *s, const char *suffix)
-{
-	size_t n = strlen(s), m = strlen(suffix);
-
-	return n > m && strcmp(s + n - m, suffix) == 0;
-}
-
 /* What a link leads to, or what a file that is known to hold a name says. */
 static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 			char text[MAX_TEXT])
@@ -77,7 +71,7 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 					     "latest_checkpointed_iteration.txt" };
 	ssize_t n = readlinkat(dir->fd, e->name, text, MAX_TEXT - 1);
 	dcp_auto_fd int fd = -1;
-	bool known = ends_with(e->name, ".symlink") ||
+	bool known = dcp_has_extension(e->name, ".symlink") ||
 		     (strncmp(e->name, "latest", 6) == 0 && dcp_link_is(dir, e));
 
 	for (size_t i = 0; i < DCP_LEN(files); i++)

@@ -36,6 +36,7 @@ static const struct {
 	{ "tests/golden/paddle-plain/ckpt/p4", "p4/", 4 },
 	{ "tests/golden/deepspeed-z1/ckpt/global_step10", "", 20 },
 	{ "tests/golden/deepspeed-z3/ckpt/global_step20", "deepspeed/", 20 },
+	{ "tests/golden/parts/ckpt/4-verl", "", 20 },
 };
 
 /* Files of @dir, every @each-th from @first. */

@@ -12,6 +12,7 @@
 #include "core/base/bytes.h"
 #include "core/base/ckd.h"
 #include "core/base/jsonw.h"
+#include "core/base/text.h"
 
 static void arena_stops_at_its_limit(void **state)
 {
@@ -47,6 +48,29 @@ static void arena_reset_hands_out_the_same_block(void **state)
 	assert_null(a.head); /* too large to keep */
 	assert_non_null(dcp_arena_alloc(&a, 8u << 20));
 	dcp_arena_finish(&a);
+}
+
+static void what_a_name_ends_with(void **state)
+{
+	static const struct {
+		const char *name, *end;
+		bool ends, extends;
+	} rows[] = {
+		{ "a.tar", ".tar", true, true },  { ".tar", ".tar", true, false },
+		{ "tar", ".tar", false, false },  { "a.tar.gz", ".tar", false, false },
+		{ "a.ta", ".tar", false, false }, { "", ".tar", false, false },
+		{ "a", "", true, true },          { "", "", true, false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		t_case(rows[i].name);
+		assert_int_equal(dcp_ends_with(rows[i].name, strlen(rows[i].name), rows[i].end),
+				 rows[i].ends);
+		assert_int_equal(dcp_has_extension(rows[i].name, rows[i].end), rows[i].extends);
+	}
+	assert_true(dcp_ends_with("rank_7", 5, "rank_"));
+	assert_false(dcp_ends_with("rank_7", 6, "rank_"));
 }
 
 static void range_never_wraps(void **state)
@@ -209,6 +233,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(arena_stops_at_its_limit),
 		cmocka_unit_test(arena_reset_hands_out_the_same_block),
+		cmocka_unit_test(what_a_name_ends_with),
 		cmocka_unit_test(range_never_wraps),
 		cmocka_unit_test(varint_round_trip),
 		cmocka_unit_test(err_is_printable_and_prefixed),

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * text: what a name ends with.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+/* Do the @n bytes at @s end with @end? */
+static inline bool dcp_ends_with(const char *s, size_t n, const char *end)
+{
+	size_t m = strlen(end);
+
+	return n >= m && memcmp(s + n - m, end, m) == 0;
+}
+
+/* Is @name something, and @extension (".tar") behind it? */
+static inline bool dcp_has_extension(const char *name, const char *extension)
+{
+	size_t n = strlen(name);
+
+	return n > strlen(extension) && dcp_ends_with(name, n, extension);
+}
