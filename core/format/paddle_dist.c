@@ -218,7 +218,7 @@ static int tell_count(struct dcp_pdist *d, const char *name, uint64_t n)
 
 static int tell_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 {
-	char generation[2] = { d->meta.generation, '\0' }, text[400];
+	char generation[2] = { d->meta.generation, '\0' }, text[512];
 	int rc = tell_fact(d, "framework", "paddle");
 
 	if (rc == 0)
@@ -238,8 +238,9 @@ static int tell_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 	if (rc == 0 && d->noverlaps) {
 		snprintf(text, sizeof(text),
 			 "pieces of %" PRIu64
-			 " keys overlap, the first is %s: of elements stored "
-			 "more than once the copy in the largest piece is shown",
+			 " keys overlap, the first is %s: of elements stored more than once "
+			 "the piece listed last is shown, which is the one that Paddle loads; "
+			 "copies are not compared",
 			 d->noverlaps, d->overlaps);
 		rc = tell_fact(d, "overlaps", text);
 	}

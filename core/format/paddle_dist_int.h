@@ -86,11 +86,3 @@ int dcp_pdist_read_files(struct dcp_pdist *d);
 
 /* Tell one key of metadata to the sink. */
 int dcp_pdist_tell_key(struct dcp_pdist *d, uint32_t key);
-
-/* Components of the key's path, in @d->arena; NULL: no memory. */
-const char *const *dcp_pdist_path(struct dcp_pdist *d, const char *key, uint32_t number,
-				  size_t *n);
-
-/* "[0:4, 2:8]" */
-void dcp_pdist_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
-			uint32_t ndim);

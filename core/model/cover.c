@@ -2,7 +2,6 @@
 #include "core/model/cover.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/arena.h"
@@ -164,17 +163,6 @@ static int add_piece(struct cover *c, uint32_t i)
 	return add_run(c, &whole, p->run_lo, p->run_lo + p->run_n);
 }
 
-static int by_size(const void *pa, const void *pb)
-{
-	const struct part *a = pa, *b = pb;
-
-	if (a->volume != b->volume)
-		return a->volume > b->volume ? -1 : 1;
-	if (a->from != b->from)
-		return a->from < b->from ? -1 : 1;
-	return a->off < b->off ? -1 : a->off > b->off;
-}
-
 static bool meet(const struct part *a, const struct part *b, uint32_t ndim)
 {
 	for (uint32_t d = 0; d < ndim; d++)
@@ -221,7 +209,7 @@ static int subtract(struct cover *c, struct dcp_buf *to, const struct part *p,
 	return rc;
 }
 
-/* @p without what is kept already. */
+/* @p without what is kept already: parts come last first. */
 static int keep(struct cover *c, const struct part *p)
 {
 	size_t nkept, n;
@@ -299,7 +287,7 @@ static int hand_over(struct cover *c, struct dcp_piece **out, size_t *nout)
 	if (!*out)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
-		to_piece(c, &p[i], &(*out)[i]);
+		to_piece(c, &p[i], &(*out)[n - 1 - i]);
 	*nout = n;
 	return 0;
 }
@@ -308,19 +296,14 @@ int dcp_cover(const struct dcp_tensor *t, struct dcp_arena *arena, struct dcp_pi
 	      size_t *nout, struct dcp_err *err)
 {
 	struct cover c = { .t = t, .arena = arena, .err = err };
-	size_t n = 0;
+	struct part *p;
+	size_t n;
 	int rc = t->npieces > MAX_BOXES ? too_many(&c) : 0;
 
 	for (size_t i = 0; i < t->npieces && rc == 0; i++)
 		rc = add_piece(&c, (uint32_t)i);
-	if (rc == 0) {
-		struct part *p = parts_of(&c.parts, &n);
-
-		if (n)
-			qsort(p, n, sizeof(*p), by_size);
-	}
-	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = keep(&c, parts_of(&c.parts, &n) + i);
+	for (p = parts_of(&c.parts, &n); n > 0 && rc == 0; n--)
+		rc = keep(&c, &p[n - 1]);
 	if (rc == 0)
 		rc = hand_over(&c, out, nout);
 	dcp_buf_finish(&c.parts);

@@ -3,9 +3,9 @@
  * cover: pieces that overlap, cut into pieces that do not.
  *
  * Some writers store elements more than once. A tensor's pieces must tile it, so of several
- * pieces that hold an element one is chosen, the largest (the first of equal ones), and the
- * others lose what they share with it. Runs become the boxes they consist of. Which elements
- * are held does not change, so a hole stays a hole.
+ * pieces that hold an element the last one has it, as if they were copied into the tensor one
+ * after another, and the others lose what they share with it. Runs become the boxes they
+ * consist of. Which elements are held does not change, so a hole stays a hole.
  *
  * The pieces are taken at their word: that copies of an element are equal is not looked at.
  */
@@ -19,8 +19,9 @@ struct dcp_err;
 
 /*
  * The plain pieces of @t, whose boxes lie inside shapes that do not overflow, as pieces without
- * overlap in @arena. Pieces that need no cut come out as they were. Returns 0, -ENOTSUP (a cut
- * through an encoded item, told in @err), -E2BIG (too many cuts) or -ENOMEM.
+ * overlap in @arena, in the same order. Pieces that need no cut come out as they were. Returns
+ * 0, -ENOTSUP (a cut through an encoded item, told in @err), -E2BIG (too many cuts) or
+ * -ENOMEM.
  */
 int dcp_cover(const struct dcp_tensor *t, struct dcp_arena *arena, struct dcp_piece **out,
 	      size_t *nout, struct dcp_err *err);

@@ -130,12 +130,6 @@ static void hole(struct world *w)
 	w->p[W1].key = "w2";
 }
 
-static void old_overlap(struct world *w)
-{
-	w->generation = 'A';
-	w->p[W1].lo[0] = 1;
-}
-
 static void negative_offset(struct world *w)
 {
 	w->p[W1].lo[0] = -2;
@@ -264,7 +258,6 @@ static const struct {
 	{ "stale metadata", other_cut, STALE " [3, 2]: stale metadata", true },
 	{ "another dtype", other_dtype, "0.metadata says it is F32, 1_0.distcp holds I32", true },
 	{ "a hole", hole, "elements [2:4, 0:3] are stored nowhere", true },
-	{ "an overlap of generation A", old_overlap, "overlap", true },
 	{ "a negative offset", negative_offset, "0.metadata: a piece has a negative global_offset", true },
 	{ "a negative length is an empty piece", negative_length, NULL, true },
 	{ "a run that leaves its box", run_too_long, "its piece [2:4, 0:3] has a flattened_range that ends at 7", true },
