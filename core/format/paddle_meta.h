@@ -74,8 +74,7 @@ struct dcp_pmeta {
 	char model_type[64], version[64], commit[64]; /* provenance, "" when it is not said */
 	/* while reading */
 	struct dcp_buf scratch;
-	uint64_t limit;  /* bytes that all of this may take */
-	size_t depth[3]; /* of the dict of each section on the pickle machine's stack */
+	uint64_t limit; /* bytes that all of this may take */
 	uint32_t guess;
 };
 

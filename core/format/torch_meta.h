@@ -57,8 +57,7 @@ struct dcp_tmeta {
 	char save_id[64], version[32]; /* "": not said */
 
 	/* while a file is read */
-	size_t depth[4]; /* of each section's dict on the stack; 0: not seen yet */
-	uint32_t guess;  /* the key that probably comes next */
+	uint32_t guess; /* the key that probably comes next */
 	uint32_t last_file;
 	uint64_t budget; /* what its parts may add up to, see torch_meta_add.c */
 	struct dcp_buf scratch;

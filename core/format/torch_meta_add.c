@@ -221,9 +221,9 @@ static int put_unknown(struct dcp_tmeta *m, struct dcp_pv v)
 	return 0;
 }
 
-int dcp_tmeta_add_entry(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
-			struct dcp_err *err)
+int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
+	struct dcp_tmeta *m = meta;
 	enum dcp_tfield_class class = dcp_tfield_class(v);
 	uint32_t number, at = (uint32_t)m->entries.n, before;
 	int rc = number_of(m, key, &number, err);
@@ -289,9 +289,9 @@ static int put_offsets(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_err 
 	return 0;
 }
 
-int dcp_tmeta_add_record(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_pv v,
-			 struct dcp_err *err)
+int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struct dcp_err *err)
 {
+	struct dcp_tmeta *m = meta;
 	struct dcp_tfield_info info = { 0 };
 	const struct dcp_pv *fqn = dcp_pv_get(index, "fqn");
 	struct dcp_err why = { 0 };
@@ -346,9 +346,9 @@ static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
 }
 
 /* Both forms are built behind each other in scratch; the short one is kept if it holds. */
-int dcp_tmeta_add_path(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
-		       struct dcp_err *err)
+int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
+	struct dcp_tmeta *m = meta;
 	const struct dcp_pv *item;
 	size_t n, name = 0;
 	uint32_t number, at = (uint32_t)m->paths.n;
@@ -400,9 +400,9 @@ int dcp_tmeta_add_path(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
 /* ---- mcore_data ---- */
 
 /* What is no shape is left out: then the key is told with the shape it is stored with. */
-int dcp_tmeta_add_shape(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
-			struct dcp_err *err)
+int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
+	struct dcp_tmeta *m = meta;
 	const struct dcp_pv *shape = dcp_pv_get(v, "nd_reformulated_orig_global_shape");
 	uint64_t dims[DCP_MAX_NDIM];
 	uint32_t number, ndim, at;

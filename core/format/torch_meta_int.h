@@ -12,11 +12,8 @@
 /* A file of @size bytes begins. */
 void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size);
 
-int dcp_tmeta_add_entry(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
-			struct dcp_err *err);
-int dcp_tmeta_add_record(struct dcp_tmeta *m, struct dcp_pv index, struct dcp_pv v,
-			 struct dcp_err *err);
-int dcp_tmeta_add_path(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
-		       struct dcp_err *err);
-int dcp_tmeta_add_shape(struct dcp_tmeta *m, struct dcp_pv key, struct dcp_pv v,
-			struct dcp_err *err);
+/* For struct dcp_section; @meta is the struct dcp_tmeta. */
+int dcp_tmeta_add_entry(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
+int dcp_tmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv v, struct dcp_err *err);
+int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
+int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err);
