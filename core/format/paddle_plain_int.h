@@ -10,6 +10,7 @@
  *	paddle_plain_big.c     arrays that it cut into parts
  *	paddle_plain_lod.c     one file of tensor streams
  *	paddle_plain_merge.c   several files whose keys may clash
+ *	paddle_plain_same.c    do two of them hold the same under a key?
  *	paddle_plain_auto.c    save_for_auto_inference, see paddle_plain_auto_int.h
  */
 #pragma once
@@ -143,6 +144,21 @@ struct dcp_pdbig {
 int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info);
 
 /* ---- several files ---- */
+
+/* Values of up to this many bytes are compared whole, samples of larger ones. */
+#define DCP_PDSAME_WHOLE 65536
+
+/* What a file holds of a tensor: equal sums, equal bytes, as far as they were looked at. */
+struct dcp_pdsame {
+	uint64_t sum[2];
+	bool known;   /* false: it could not be read, or @budget was used up */
+	bool sampled; /* it was not looked at as a whole */
+};
+
+/* @src: the file that the pieces of @t lie in. @budget: bytes that may still be read. 0 or
+ * -ENOMEM. */
+int dcp_pdsame_read(const struct dcp_source *src, const struct dcp_tensor *t, uint64_t *budget,
+		    struct dcp_pdsame *out);
 
 /* Parts as the version's directory has them; at least two. */
 int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts, size_t n,

@@ -260,17 +260,24 @@ def spelled(v):
     return out
 
 
-def put_rank(v, rank):
-    return {kind: [dict(x, key=f"rank{rank}.{x['key']}", path=[f"rank{rank}"] + x["path"]) for x in v[kind]] for kind in v}
+def put_rank(t, rank):
+    return dict(t, key=f"rank{rank}.{t['key']}", path=[f"rank{rank}"] + t["path"])
 
 
 def union(files):
-    """One version of several files: {rank or None, contents}. Whole tensors of different ranks; copies that all ranks made."""
-    keys = [t["key"] for _, v in files for t in v["tensors"]]
-    if len(set(keys)) < len(keys):
-        files = [(r, put_rank(v, r)) for r, v in files]
-    out = {"tensors": [t for _, v in files for t in v["tensors"]], "objects": []}
+    """One version of several files: {rank or None, contents}. Whole tensors of different ranks; copies that all ranks made, once."""
+    said = {}
     for _, v in files:
+        for t in v["tensors"]:
+            said.setdefault(t["key"], []).append(t)
+    out = {"tensors": [], "objects": []}
+    for rank, v in files:
+        for t in v["tensors"]:
+            first = said[t["key"]][0]
+            if any(x != first for x in said[t["key"]]):
+                out["tensors"].append(put_rank(t, rank))
+            elif t is first:
+                out["tensors"].append(t)
         for o in v["objects"]:
             if o not in out["objects"]:
                 out["objects"].append(o)
