@@ -207,6 +207,40 @@ void t_paddle_array(struct dcp_buf *b, const char *key, const char *code, uint32
 	t_pk_build(b);
 }
 
+void t_paddle_slices(struct dcp_buf *b, struct dcp_buf *big, const char *key, const char *code,
+		     uint32_t ndim, const int64_t *shape, const void *bytes, size_t n,
+		     size_t size, size_t each)
+{
+	t_pk_str(big, key);
+	t_pk_dict(big);
+	t_pk_mark(big);
+	t_pk_str(big, "OriginShape");
+	t_pk_dims(big, shape, ndim);
+	t_pk_str(big, "slices");
+	t_pk_list(big);
+	t_pk_mark(big);
+	for (size_t at = 0; at < n; at += each * size) {
+		size_t left = n - at < each * size ? n - at : each * size;
+		const int64_t elements = (int64_t)(left / size);
+		char name[64];
+
+		snprintf(name, sizeof(name), "%s@@.%zu", key, at / (each * size));
+		t_pk_str(big, name);
+		t_paddle_array(b, name, code, 1, &elements, (const char *)bytes + at, left);
+	}
+	t_pk_appends(big);
+	t_pk_setitems(big);
+}
+
+void t_paddle_sliced(struct dcp_buf *b, const struct dcp_buf *big)
+{
+	t_pk_str(b, "UnpackBigParamInfor@@");
+	t_pk_dict(b);
+	t_pk_mark(b);
+	dcp_buf_add(b, big->p, big->n);
+	t_pk_setitems(b);
+}
+
 void t_paddle_close(struct dcp_buf *b)
 {
 	t_pk_str(b, "StructuredToParameterName@@");

@@ -45,6 +45,12 @@ void t_paddle_storage(struct dcp_buf *b, char generation, const struct t_pd_piec
 void t_paddle_open(struct dcp_buf *b, int protocol);
 void t_paddle_array(struct dcp_buf *b, const char *key, const char *code, uint32_t ndim,
 		    const int64_t *shape, const void *bytes, size_t n);
+/* The same in slices of @each elements of @size bytes; @big, the pairs of
+ * UnpackBigParamInfor@@, is written when all arrays are. */
+void t_paddle_slices(struct dcp_buf *b, struct dcp_buf *big, const char *key, const char *code,
+		     uint32_t ndim, const int64_t *shape, const void *bytes, size_t n,
+		     size_t size, size_t each);
+void t_paddle_sliced(struct dcp_buf *b, const struct dcp_buf *big);
 /* StructuredToParameterName@@ and the end. */
 void t_paddle_close(struct dcp_buf *b);
 
