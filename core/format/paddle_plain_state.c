@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
@@ -66,18 +65,8 @@ static int no_memory(struct teller *w)
 static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n)
 {
 	const struct teller *w = ctx;
-	uint64_t at;
 
-	if ((v.type != DCP_PV_BYTES && v.type != DCP_PV_BYTEARRAY) ||
-	    !dcp_range_ok(off, n, v.node->n))
-		return -EINVAL;
-	if (v.node->data) {
-		memcpy(buf, v.node->data + off, n);
-		return 0;
-	}
-	if (dcp_ckd_add(&at, v.node->src_off, off))
-		return -EBADMSG;
-	return dcp_source_read(w->src, at, buf, n);
+	return dcp_pv_read(w->src, v, off, buf, n);
 }
 
 /* ---- telling one ---- */

@@ -164,6 +164,11 @@ const char *dcp_pv_str(struct dcp_pv v);
 /* Non-negative INT (or BOOL) into @out; false for anything else. */
 bool dcp_pv_u64(struct dcp_pv v, uint64_t *out);
 
+/* Bytes [off, off + n) of BYTES or a BYTEARRAY out of the stream @src, where they may have been
+ * left. -EINVAL: not that, or not so many; what reading gave. */
+int dcp_pv_read(const struct dcp_source *src, struct dcp_pv v, uint64_t off, void *buf,
+		size_t n);
+
 /* Items of TUPLE, LIST, SET, FROZENSET, or of an OBJECT's appended list; n = 0 otherwise. */
 const struct dcp_pv *dcp_pv_items(struct dcp_pv v, size_t *n);
 

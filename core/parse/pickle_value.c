@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
 #include "core/parse/pickle_int.h"
+#include "core/parse/source.h"
 
 /* A module name as it is spelled now, in two parts. */
 struct module {
@@ -67,6 +72,23 @@ bool dcp_pv_u64(struct dcp_pv v, uint64_t *out)
 		return false;
 	*out = v.type == DCP_PV_BOOL ? v.b : (uint64_t)v.i;
 	return true;
+}
+
+int dcp_pv_read(const struct dcp_source *src, struct dcp_pv v, uint64_t off, void *buf,
+		size_t n)
+{
+	uint64_t at;
+
+	if ((v.type != DCP_PV_BYTES && v.type != DCP_PV_BYTEARRAY) ||
+	    !dcp_range_ok(off, n, v.node->n))
+		return -EINVAL;
+	if (v.node->data) {
+		memcpy(buf, v.node->data + off, n);
+		return 0;
+	}
+	if (dcp_ckd_add(&at, v.node->src_off, off))
+		return -EBADMSG;
+	return dcp_source_read(src, at, buf, n);
 }
 
 const struct dcp_pv *dcp_pv_items(struct dcp_pv v, size_t *n)

@@ -321,16 +321,5 @@ struct dcp_pv dcp_torch_root(const struct dcp_torch *t)
 int dcp_torch_read(const struct dcp_torch *t, struct dcp_pv v, uint64_t off, void *buf,
 		   size_t n)
 {
-	uint64_t at;
-
-	if ((v.type != DCP_PV_BYTES && v.type != DCP_PV_BYTEARRAY) ||
-	    !dcp_range_ok(off, n, v.node->n))
-		return -EINVAL;
-	if (v.node->data) {
-		memcpy(buf, v.node->data + off, n);
-		return 0;
-	}
-	if (dcp_ckd_add(&at, v.node->src_off, off))
-		return -EBADMSG;
-	return dcp_source_read(t->pickle_src, at, buf, n);
+	return dcp_pv_read(t->pickle_src, v, off, buf, n);
 }

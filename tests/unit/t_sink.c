@@ -269,7 +269,7 @@ static int locate_in_stream(const struct dcp_tensor *t, const struct dcp_piece *
 	if (rc < 0)
 		return rc;
 	if (p->enc == DCP_ENC_TORCH_FLAT && rc == 1) {
-		uint64_t volume;
+		uint64_t volume = 0;
 
 		assert_true(tt.row_major && dcp_shape_volume(tt.shape, tt.ndim, &volume));
 		assert_int_equal(volume, p->run_n);
