@@ -16,11 +16,12 @@
 #include "fs/layouts.h"
 #include "fs/versions.h"
 
-enum { BUCKETS = 4096, MAX_RANKS = 1 << 20, SLOTS = 1 << DCPFS_SLOT_BITS };
+enum { BUCKETS = 1 << 16, MAX_RANKS = 1 << 20, SLOTS = 1 << DCPFS_SLOT_BITS };
 
 struct entry {
 	struct dcpfs_version *ver; /* counted */
-	struct entry *next;
+	struct entry *next;        /* in its bucket by slot */
+	struct entry *same;        /* in its bucket by what it is a rank of */
 };
 
 struct dcpfs_ranks {
@@ -28,6 +29,7 @@ struct dcpfs_ranks {
 	uint8_t given[SLOTS / 8];
 	uint32_t ngiven;
 	struct entry *bucket[BUCKETS]; /* by slot */
+	struct entry *of[BUCKETS];     /* by hash_of() */
 	size_t n;
 };
 
@@ -93,10 +95,25 @@ uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash)
 	return slot;
 }
 
+static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcpfs_layout *layout,
+			uint32_t rank)
+{
+	uint64_t id[3] = { ver->slot, layout->id, rank };
+
+	return dcp_hash64(id, sizeof(id));
+}
+
+/* Where a rank stands among those of its hash. */
+static struct entry **of_bucket(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
+				const struct dcpfs_layout *layout, uint32_t rank)
+{
+	return &t->of[hash_of(ver, layout, rank) % BUCKETS];
+}
+
 /* Take out what belongs to @ver (NULL: everything), to be put once the lock is given back. */
 static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver)
 {
-	struct entry *out = NULL;
+	struct entry *out = NULL, **at_of;
 
 	for (size_t i = 0; i < BUCKETS; i++)
 		for (struct entry **at = &t->bucket[i]; *at;) {
@@ -107,6 +124,10 @@ static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 				continue;
 			}
 			*at = e->next;
+			for (at_of = of_bucket(t, e->ver->of, e->ver->layout, e->ver->rank);
+			     *at_of != e;)
+				at_of = &(*at_of)->same;
+			*at_of = e->same;
 			e->next = out;
 			out = e;
 			t->n--;
@@ -147,44 +168,27 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver)
 	put_all(gone);
 }
 
-static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcpfs_layout *layout,
-			uint32_t rank)
-{
-	uint64_t id[3] = { ver->slot, layout->id, rank };
-
-	return dcp_hash64(id, sizeof(id));
-}
-
 /* The lock is held. */
-static struct dcpfs_version *find(const struct dcpfs_ranks *t, const struct dcpfs_version *ver,
+static struct dcpfs_version *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
 				  const struct dcpfs_layout *layout, uint32_t rank)
 {
-	/* the slot it was given is the hash, or a little behind it */
-	uint32_t slot = slot_of_hash(hash_of(ver, layout, rank));
+	const struct entry *e = *of_bucket(t, ver, layout, rank);
 
-	for (uint32_t step = 0; step < 64; step++)
-		for (const struct entry *e = t->bucket[(slot + step) % BUCKETS]; e; e = e->next)
-			if (e->ver->of == ver && e->ver->layout == layout &&
-			    e->ver->rank == rank)
-				return e->ver;
-	return NULL;
+	while (e && (e->ver->of != ver || e->ver->layout != layout || e->ver->rank != rank))
+		e = e->same;
+	return e ? e->ver : NULL;
 }
 
 static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
 				  const struct dcpfs_layout *layout, uint32_t rank)
 {
-	struct dcpfs_version *r = calloc(1, sizeof(*r));
 	size_t n = strlen(ver->name) + strlen(layout->name) + 32;
+	struct dcpfs_version *r = calloc(1, sizeof(*r) + n); /* there may be a million */
 
 	if (!r)
 		return NULL;
-	dcp_arena_init(&r->arena, n + 4096);
-	r->name = dcp_arena_alloc(&r->arena, n);
-	if (!r->name) {
-		dcp_arena_finish(&r->arena);
-		free(r);
-		return NULL;
-	}
+	dcp_arena_init(&r->arena, 0);
+	r->name = (char *)(r + 1);
 	snprintf(r->name, n, "%s/shard/%s/%u", ver->name, layout->name, rank);
 	r->refs = 1;
 	r->of = dcpfs_version_hold(ver);
@@ -214,6 +218,8 @@ int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 			e->ver = *out;
 			e->next = t->bucket[(*out)->slot % BUCKETS];
 			t->bucket[(*out)->slot % BUCKETS] = e;
+			e->same = *of_bucket(t, ver, layout, rank);
+			*of_bucket(t, ver, layout, rank) = e;
 			t->n++;
 		} else {
 			free(e);

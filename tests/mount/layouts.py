@@ -6,6 +6,7 @@ import mmap
 import os
 import re
 import threading
+import time
 
 import arrays
 import lib
@@ -198,6 +199,18 @@ def names_of_layouts():
             equal(os.lstat(str(m.at) + path).st_ino, ino, path)
 
 
+def many_ranks_are_listed():
+    """Ranks are found by what they are, not by looking through all that were looked at."""
+    source, _ = golden("dcp-fsdp2")
+    with mount(source) as m:
+        shard = m.at / "latest" / "shard"
+        start = time.monotonic()
+        equal(len(os.listdir(shard / "fsdp131072")), 131073, "ranks and layout.json")
+        check(time.monotonic() - start < 15, f"listed in {time.monotonic() - start:.1f} s")
+        check((shard / "fsdp131072" / "131071" / "npy").is_dir(), "the last can be entered")
+        equal(len(os.listdir(shard / "fsdp16")), 17, "and those of another layout")
+
+
 def one_file_for_a_rank():
     """model.safetensors: mapped, read at random, and of the exact size."""
     source, _ = golden("dcp-fsdp2")
@@ -324,5 +337,5 @@ def ranks_go_with_their_version():
 
 
 lib.main(the_frameworks_answers, random_layouts_put_together, fused_and_flat_cuts, names_of_layouts,
-         one_file_for_a_rank, plans_read_the_same_bytes, damage_stays_where_it_is, files_that_are_wrong,
-         ranks_at_once, ranks_go_with_their_version)
+         many_ranks_are_listed, one_file_for_a_rank, plans_read_the_same_bytes, damage_stays_where_it_is,
+         files_that_are_wrong, ranks_at_once, ranks_go_with_their_version)
