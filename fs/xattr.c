@@ -7,11 +7,13 @@
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
+#include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/format/format.h"
 #include "core/store/files.h"
 #include "core/store/index.h"
 #include "fs/fs.h"
+#include "fs/ranks.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
 
@@ -26,6 +28,23 @@ struct subject {
 	struct dcp_tensor t;
 	struct dcp_object o;
 };
+
+/* Of a rank's file the attributes tell its part, or why there is none. */
+static int cut(struct subject *s)
+{
+	struct dcp_err why = { 0 };
+	int rc = dcpfs_rank_cut(s->ver, &s->row, &s->arena, NULL, &why);
+
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc < 0 && !s->t.error)
+		s->t.error = dcp_arena_strndup(&s->arena, why.msg, strlen(why.msg));
+	if (rc > 0 && s->ver->of) {
+		s->t.ndim = s->row.ndim;
+		s->t.shape = s->row.shape;
+	}
+	return 0;
+}
 
 static int load(struct dcpfs *fs, uint64_t ino, struct subject *s)
 {
@@ -49,6 +68,8 @@ static int load(struct dcpfs *fs, uint64_t ino, struct subject *s)
 			rc = dcp_index_tensor(ix, (int64_t)i.row, &s->arena, &s->t, NULL);
 		else if (rc == 0)
 			rc = dcp_index_object(ix, (int64_t)i.row, &s->arena, &s->o, NULL);
+		if (rc == 0 && s->rows->rows == DCP_ROW_TENSOR)
+			rc = cut(s);
 	}
 	return rc;
 }
