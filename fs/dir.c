@@ -130,7 +130,7 @@ static int lookup_layout(struct dcpfs *fs, struct dcpfs_ino dir, const char *nam
 	int rc = dcpfs_layouts_find(fs->layouts, name, &layout, &err);
 
 	if (rc == -EINVAL || rc == -ENOENT) {
-		dcp_log(fs->opts.log, DCP_LOG_INFO, "shard/%s: %s", name, err.msg);
+		dcp_log(fs->opts.log, DCP_LOG_WARN, "shard/%s: %s", name, err.msg);
 		return -ENOENT;
 	}
 	if (rc == 0)

@@ -298,6 +298,8 @@ def files_that_are_wrong():
         base = m.at / "step-1" / "shard" / "odd" / "1"
         equal(len(read(base / "raw" / "w.bin")), 64, "12 rows over 3")
         fails("EIO EINVAL", read, base / "raw" / "b.bin")
+        fails("ENOENT", os.stat, m.at / "step-1" / "shard" / "tp2:lama")
+        check('nearest is "llama"' in m.log(), f"a misspelt name is told: {m.log()}")
         check(b"odd:3" in os.getxattr(base / "raw" / "b.bin", "user.dcpfs.error"), "so does an attribute")
         equal((os.getxattr(base / "raw" / "w.bin", "user.dcpfs.shape"),
                os.getxattr(base / "raw" / "w.bin", "user.dcpfs.nbytes")), (b"[4, 4]", b"64"), "attributes of the part")
