@@ -146,8 +146,12 @@ static int load_file(struct dcpfs_layouts *t, int dirfd, const char *path, struc
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s: no name for a layout",
 				path);
-	if (by_name(t, stem))
-		return 0;
+	if (by_name(t, stem)) /* a directory's gives way to one that was read before */
+		return dirfd != AT_FDCWD ? 0
+					 : dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+						    "%.300s: another file's layout is called "
+						    "%.80s, too",
+						    path, stem);
 	rc = parse_file(dirfd, path, stem, &l, err);
 	return rc < 0 ? rc : add(t, stem, l, true, NULL);
 }

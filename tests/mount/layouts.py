@@ -288,6 +288,12 @@ def files_that_are_wrong():
     done = lib.run(lib.PROGRAM, "mount", f"--layout={bad}", source, lib.fresh("never"), env=lib.environment())
     check(done.returncode != 0 and "bad" in done.stderr and "2" in done.stderr and "tp" in done.stderr,
           f"a wrong layout is refused with its name, line and the nearest dim: {done.stderr}")
+    twins = [lib.fresh("a") / "x.dcpl", lib.fresh("b") / "x.txt"]
+    for n, twin in enumerate(twins):
+        twin.write_text(f"mesh tp={n + 1}\n* replicate\n", encoding="utf-8")
+    done = lib.run(lib.PROGRAM, "mount", *(f"--layout={t}" for t in twins), source, lib.fresh("never"),
+                   env=lib.environment())
+    check(done.returncode == 4 and "x.txt: another" in done.stderr, f"one name for two layouts: {done.stderr}")
     (source / "odd.dcpl").write_text("mesh tp=3\nw shard(0, even)\n* shard(0, even)\n", encoding="utf-8")
     (source / "none.dcpl").write_text("mesh tp=\n", encoding="utf-8")
     with mount(source) as m:
