@@ -19,6 +19,7 @@ const struct dcp_format *const dcp_formats[] = {
 	&dcp_format_composer,
 	&dcp_format_megatron,
 	&dcp_format_megatron_legacy,
+	&dcp_format_torch_items, /* before safetensors: its consolidated twin stands beside it */
 	&dcp_format_parts,
 	&dcp_format_torch_dcp,
 	&dcp_format_torch_dcp_local,

@@ -20,5 +20,6 @@ extern const struct dcp_format dcp_format_torch_bin;
 extern const struct dcp_format dcp_format_torch_dcp;
 extern const struct dcp_format dcp_format_torch_dcp_local;
 extern const struct dcp_format dcp_format_torch_hf;
+extern const struct dcp_format dcp_format_torch_items;
 extern const struct dcp_format dcp_format_torch_ranks;
 extern const struct dcp_format dcp_format_torch_save;

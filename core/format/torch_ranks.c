@@ -2,8 +2,7 @@
 /*
  * One torch.save file a rank: what each rank held, written by itself.
  *
- *	checkpoint_<R>.pt                  torch.distributed.checkpoint._experimental, and
- *	                                   torch_checkpointing without layout
+ *	checkpoint_<R>.pt                  torch.distributed.checkpoint._experimental
  *	<what>_world_size_<N>_rank_<R>.pt  verl, and others that train with FSDP
  *	<what>_rank<R>.pt, rank_<R>.pt     everybody's own: also .pth and .bin; Accelerate's
  *	                                   LOCAL_STATE_DICT is pytorch_model_fsdp_rank<R>.bin

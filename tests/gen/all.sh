@@ -6,7 +6,8 @@
 #   PADDLE paddlepaddle 3.3.1, numpy                        DS     deepspeed 0.19.8 on that torch
 #   COMPOSER mosaicml 0.32.1
 #   T212   torch 2.1.2, 'numpy<2' (python 3.10)             T241   torch 2.4.1, 'numpy<2'
-# and T215 transformers 5.23.0, T241 transformers 4.46.3 and safetensors besides.
+# and T215 transformers 5.23.0 and torch_checkpointing 0.1.1, with OLD a directory where 0.1.0 is unpacked,
+# T241 transformers 4.46.3 and safetensors besides.
 # Files land in tests/golden, or in $GOLDEN. Tensor values are the same every time (they depend
 # on the key alone); framework identifiers inside the pickles are not.
 set -eu
@@ -14,6 +15,7 @@ cd "$(dirname "$0")"
 for f in dcp_fsdp2 dcp_tp_fsdp dcp_plain dcp_tools torch_save hf_models ranks hostile; do
 	"$T215" $f.py
 done
+OLD="$OLD" "$T215" torch_items.py
 "$T241" hf_bin.py
 for python in "$T113" "$T212" "$T241"; do
 	"$python" dcp_old.py

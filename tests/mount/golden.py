@@ -289,5 +289,5 @@ def all_of(name):
 
 lib.main(*(all_of(p.parent.name)
            for family in ("composer*", "dcp-*", "deepspeed-*", "hf-*", "megatron-*", "paddle-*",
-                          "parts", "torch-ranks", "torch-save")
+                          "parts", "torch-checkpointing", "torch-ranks", "torch-save")
            for p in sorted(lib.GOLDEN.glob(f"{family}/manifest.json"))))

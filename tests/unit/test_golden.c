@@ -48,6 +48,8 @@ static const struct {
 	{ "megatron-dist-012", "iter_0000050", "megatron", 31, 8 },
 	{ "megatron-legacy", "iter_0000100", "megatron-legacy", 36, 4 },
 	{ "parts", "1-hf-trainer 2-accelerate 3-lightning.ckpt 4-verl", "parts", 10, 17 },
+	{ "torch-checkpointing", "0-release-0.1.0 1-fsdp 2-no-metadata 3-fsdp2-tp 4-stages 5-layouts "
+	  "6-async 7-own-boxes 8-version-1.0 [tmp_9-killed] 10-one-rank", "torch-checkpointing", 3, 2 },
 	{ "paddle-dist", "0 1 2", "paddle-dist", 5, 0 },
 	{ "paddle-dist-26", "0 1", "paddle-dist", 4, 0 },
 	{ "paddle-dist-30", "0 1", "paddle-dist", 12, 0 },
