@@ -37,13 +37,15 @@ static int add_row(struct making *m, struct dcp_row *row)
 {
 	struct dcpfs_model_part part = { .row = row->id };
 	uint64_t start = m->end;
+	struct dcp_cut cut;
 	int rc;
 
 	dcp_arena_reset(&m->arena);
-	rc = dcpfs_rank_cut(m->ver, row, &m->arena, NULL, NULL);
+	rc = dcpfs_rank_cut(m->ver, row, &m->arena, &cut, NULL);
 	if (rc == 0 || rc == -ENOMEM)
 		return rc;
-	if (rc < 0 || row->broken || !dcp_view_can_show(row->dtype, DCP_AS_SAFETENSORS) ||
+	if (rc < 0 || dcpfs_rank_can_read(m->ver, row, &cut, NULL) < 0 ||
+	    !dcp_view_can_show(row->dtype, DCP_AS_SAFETENSORS) ||
 	    !strcmp(row->key, "__metadata__")) {
 		leave_out(m, row);
 		return 0;

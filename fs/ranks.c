@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/model/layout.h"
 #include "core/store/index.h"
+#include "core/store/view.h"
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
@@ -267,6 +269,21 @@ int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 	if (cut)
 		*cut = mine;
 	return 1;
+}
+
+int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *row,
+			const struct dcp_cut *cut, struct dcp_err *err)
+{
+	struct dcp_view *view = NULL;
+	int rc;
+
+	if (!row->broken)
+		return 0;
+	if (!ver->of || !row->partly)
+		return dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "see the version's index.json");
+	rc = dcp_view_open(ver->v, row->id, DCP_AS_RAW, cut, &view, err);
+	dcp_view_close(view);
+	return rc;
 }
 
 bool dcpfs_rank_has_object(const struct dcpfs_version *ver, const char *key)

@@ -48,5 +48,12 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver);
 int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err);
 
+/*
+ * Can what @cut tells of @row be read, as far as the index knows? 0, or why not in @err: of a
+ * tensor with damaged files a rank may hold none but sound parts.
+ */
+int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *row,
+			const struct dcp_cut *cut, struct dcp_err *err);
+
 /* Is the object @key part of it? */
 bool dcpfs_rank_has_object(const struct dcpfs_version *ver, const char *key);

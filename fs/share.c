@@ -184,13 +184,12 @@ static int put_share(void *ctx, struct dcp_row *row)
 	dcpfs_share_dims(&x->w, "shape", row->shape, row->ndim);
 	dcp_jsonw_put_u64(&x->w, "nbytes", row->nbytes);
 	dcpfs_share_dims(&x->w, "global_shape", whole, ndim);
-	if (rc > 0)
+	if (rc > 0) {
 		put_cut(&x->w, &cut);
+		rc = dcpfs_rank_can_read(x->ver, row, &cut, &why);
+	}
 	put_files(&x->w, row);
-	dcp_jsonw_put_str_or_null(&x->w, "error",
-				  rc < 0        ? why.msg
-				  : row->broken ? "see the version's index.json"
-						: NULL);
+	dcp_jsonw_put_str_or_null(&x->w, "error", rc < 0 ? why.msg : NULL);
 	dcp_jsonw_end(&x->w);
 	return 0;
 }

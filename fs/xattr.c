@@ -30,10 +30,11 @@ struct subject {
 };
 
 /* Of a rank's file the attributes tell its part, or why there is none. */
-static int cut(struct subject *s)
+static int cut_subject(struct subject *s)
 {
 	struct dcp_err why = { 0 };
-	int rc = dcpfs_rank_cut(s->ver, &s->row, &s->arena, NULL, &why);
+	struct dcp_cut cut;
+	int rc = dcpfs_rank_cut(s->ver, &s->row, &s->arena, &cut, &why);
 
 	if (rc == -ENOMEM)
 		return rc;
@@ -42,6 +43,8 @@ static int cut(struct subject *s)
 	if (rc > 0 && s->ver->of) {
 		s->t.ndim = s->row.ndim;
 		s->t.shape = s->row.shape;
+		if (s->t.partly && dcpfs_rank_can_read(s->ver, &s->row, &cut, NULL) == 0)
+			s->t.error = NULL;
 	}
 	return 0;
 }
@@ -69,7 +72,7 @@ static int load(struct dcpfs *fs, uint64_t ino, struct subject *s)
 		else if (rc == 0)
 			rc = dcp_index_object(ix, (int64_t)i.row, &s->arena, &s->o, NULL);
 		if (rc == 0 && s->rows->rows == DCP_ROW_TENSOR)
-			rc = cut(s);
+			rc = cut_subject(s);
 	}
 	return rc;
 }

@@ -239,10 +239,13 @@ static int tell_facts(struct dcp_hf *h)
 	if (rc == 0)
 		rc = sink->meta(sink->ctx, "world_files", text);
 	for (size_t i = 0; i < h->nfiles && rc == 0; i++) {
-		if (!h->files[i].error)
+		const struct dcp_hf_file *f = &h->files[i];
+		const char *why = f->error ? f->error : f->cut;
+
+		if (!why)
 			continue;
-		dcp_log(h->in->log, DCP_LOG_WARN, "%s", h->files[i].error);
-		rc = sink->meta(sink->ctx, "broken_file", h->files[i].error);
+		dcp_log(h->in->log, DCP_LOG_WARN, "%s", why);
+		rc = sink->meta(sink->ctx, "broken_file", why);
 	}
 	return rc;
 }

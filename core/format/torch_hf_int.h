@@ -32,7 +32,8 @@ struct dcp_hf_set {
 struct dcp_hf_file {
 	const char *name; /* below the version's directory */
 	const char *set_name;
-	const char *error;
+	const char *error; /* why nothing of it can be shown */
+	const char *cut;   /* how it ends early, where its header is good */
 	struct dcp_safetensors header;
 	uint32_t set;
 	uint32_t number; /* at the sink */
@@ -56,7 +57,7 @@ struct dcp_hf {
 	struct dcp_arena arena;
 	struct dcp_hf_file *files; /* in order of their sets */
 	struct dcp_hf_set *sets;
-	size_t nfiles, nsets, nbroken;
+	size_t nfiles, nsets, nbroken, ncut;
 	struct dcp_intern file_names, set_names; /* to their numbers */
 	struct dcp_intern names;                 /* keys with their set's prefix */
 	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */

@@ -125,11 +125,12 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 		return no_memory(err);
 	if (rc == 0)
 		return 0;
-	h->nbroken++;
-	f->error = dcp_arena_strndup(&h->arena, why.msg, strlen(why.msg));
-	if (!f->error)
+	*(rc == -ENODATA ? &f->cut : &f->error) =
+		dcp_arena_strndup(&h->arena, why.msg, strlen(why.msg));
+	if (!f->cut && !f->error)
 		return no_memory(err);
-	if (h->nbroken == h->nfiles) { /* nothing is left to show */
+	*(f->cut ? &h->ncut : &h->nbroken) += 1;
+	if (h->nbroken + h->ncut == h->nfiles) { /* none is whole: it may still be written */
 		if (err)
 			*err = why;
 		return rc;

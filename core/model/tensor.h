@@ -69,6 +69,7 @@ struct dcp_tensor {
 	size_t npieces;
 	const char *alias_of; /* key of an earlier tensor with the same bytes; NULL: none */
 	const char *error;    /* why it cannot be read, one line; NULL: it can */
+	bool partly; /* the error is of some pieces' files; what lies in others can be */
 };
 
 /* Non-tensor state, already decoded to JSON. */

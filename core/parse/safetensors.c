@@ -168,7 +168,7 @@ static int check_cover(const struct dcp_st_reader *r)
 			return wrong_start(r, &e[i], i ? &e[i - 1] : NULL, end);
 		end += e[i].nbytes;
 	}
-	if (end != r->data)
+	if (end < r->data)
 		return dcp_fail(r->err, -EBADMSG, r->base + end,
 				"the tensors end at %" PRIu64
 				", but the data section has %" PRIu64 " bytes",
@@ -258,7 +258,8 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 			 struct dcp_safetensors *out, struct dcp_err *err)
 {
 	struct dcp_safetensors st = { 0 };
-	struct dcp_st_reader r = { .arena = arena, .out = &st, .err = err };
+	struct dcp_err cut = { 0 };
+	struct dcp_st_reader r = { .arena = arena, .out = &st, .err = err, .cut = &cut };
 	dcp_auto_free char *text = NULL;
 	uint64_t n = 0;
 	int code = read_length(src, arena, &n, err);
@@ -279,9 +280,10 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 	r.base = 8 + n;
 	r.data = src->size - r.base;
 	code = read_entries(&r);
-	if (code == 0)
-		*out = st;
-	return code;
+	if (code < 0)
+		return code;
+	*out = st;
+	return cut.code ? dcp_fail(err, cut.code, cut.off, "%s", cut.msg) : 0;
 }
 
 const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *key)

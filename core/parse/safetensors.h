@@ -47,7 +47,9 @@ struct dcp_safetensors {
 /*
  * Parse the header of @src into @arena. Returns 0, -EBADMSG, -ENOTSUP (another kind of file,
  * which is named), -E2BIG (header or an entry too long, more than DCP_MAX_NDIM dimensions),
- * -ENOMEM (also: the header is longer than what the arena has left) or what the source gave.
+ * -ENOMEM (also: the header is longer than what the arena has left) or what the source gave;
+ * -ENODATA when all is well but that the file ends before its last tensor does: then @out is
+ * set, for whoever can do with a part.
  *
  * A dtype the table does not know is kept by name (DCP_DTYPE_OTHER, itemsize from the
  * offsets); where those give no whole number of bytes it is one dimension of single bytes. F4

@@ -105,12 +105,16 @@ static int read_offsets(const struct dcp_st_reader *r, struct dcp_safetensors_en
 				DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
 					    ") are reversed",
 				e->name, lo, hi);
-	if (hi > r->data)
+	if (hi > INT64_MAX - r->base)
 		return dcp_fail(r->err, -EBADMSG, off,
 				DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
-					    ") end past the data section, which has %" PRIu64
-					    " bytes",
-				e->name, lo, hi, r->data);
+					    ") are beyond any file",
+				e->name, lo, hi);
+	if (hi > r->data && !r->cut->code)
+		dcp_fail(r->cut, -ENODATA, off,
+			 DCP_ST_NAME ": data_offsets [%" PRIu64 ", %" PRIu64
+				     ") end past the data section, which has %" PRIu64 " bytes",
+			 e->name, lo, hi, r->data);
 	e->off = r->base + lo;
 	e->nbytes = hi - lo;
 	return 0;

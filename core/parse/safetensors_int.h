@@ -5,10 +5,10 @@
 #include <stdint.h>
 
 #include "core/base/bytes.h"
+#include "core/base/err.h"
 #include "core/parse/safetensors.h"
 
 struct dcp_arena;
-struct dcp_err;
 
 /* Names in messages are cut: a message has 511 bytes for everything. */
 #define DCP_ST_NAME "tensor \"%.160s\""
@@ -20,6 +20,7 @@ struct dcp_st_reader {
 	const char *text; /* the header */
 	size_t n;
 	uint64_t base, data; /* first byte of the data section, and its length */
+	struct dcp_err *cut; /* the first tensor that ends behind it, if one does */
 };
 
 /* Where in the file a piece of the header's text lies, for messages. */

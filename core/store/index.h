@@ -12,8 +12,8 @@
  *           says how many bytes that has; shown is 1 for sidecars (config.json)
  *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem), nbytes, dtype TEXT,
  *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
- *           name this one), error TEXT or NULL, path TEXT (JSON array), pieces BLOB
- *           (core/model/pack.h)
+ *           name this one), partly (1: the error is of some pieces' files), error TEXT or NULL,
+ *           path TEXT (JSON array), pieces BLOB (core/model/pack.h)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT, type TEXT, nbytes (of the JSON and a
  *           newline), error TEXT or NULL, path TEXT, json TEXT or NULL
  *
@@ -47,7 +47,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 3
+#define DCP_INDEX_SCHEMA 4
 
 /* ---- writing ---- */
 
@@ -115,6 +115,7 @@ struct dcp_row {
 	int64_t alias_of;  /* id of the tensor with the same bytes, 0: none */
 	uint32_t naliases; /* how many rows name this one as theirs */
 	bool broken;
+	bool partly; /* broken, but parts whose pieces are there can be read */
 };
 
 /* One row by id, by stem or by key into @row, its text copied into @arena. -ENOENT. */

@@ -34,7 +34,7 @@ static int fail_cut(const struct place *at, uint64_t size)
 	uint64_t end = at->p->off + at->p->nbytes;
 	char has[32], wants[32], lo[32], hi[32];
 
-	return dcp_fail(at->err, -EBADMSG, at->p->off,
+	return dcp_fail(at->err, -ENODATA, at->p->off,
 			"%.200s is %s bytes; metadata expects at least %s (bytes %s-%s, piece "
 			"%zu of %zu): was the writer interrupted?",
 			at->file, grouped(size, has), grouped(end, wants),
@@ -93,23 +93,46 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 {
 	struct place at = { .t = t, .p = p, .err = err };
 	uint64_t size;
+	int code;
 
 	if (p->file >= n)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"piece %zu of %zu names file %u of %zu",
 				(size_t)(p - t->pieces) + 1, t->npieces, p->file, n);
 	at.file = files[p->file].id.name;
-	if (files[p->file].error)
-		return dcp_fail(err, -EBADMSG, p->off, "%s", files[p->file].error);
 	if (!dcp_range_ok(p->off, p->nbytes, INT64_MAX))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"%.200s: piece %zu of %zu lies at %llu+%llu", at.file,
 				(size_t)(p - t->pieces) + 1, t->npieces,
 				(unsigned long long)p->off, (unsigned long long)p->nbytes);
+	code = check_length(&at);
+	if (code < 0)
+		return code;
+	if (files[p->file].error)
+		return dcp_fail(err, -ENODATA, p->off, "%s", files[p->file].error);
 	size = files[p->file].packed ? files[p->file].id.unpacked : files[p->file].id.size;
-	if (!dcp_range_ok(p->off, p->nbytes, size))
-		return fail_cut(&at, size);
-	return check_length(&at);
+	return dcp_range_ok(p->off, p->nbytes, size) ? 0 : fail_cut(&at, size);
+}
+
+/* The first that is wrong by itself, or else the first whose bytes are not there. */
+static int check_pieces(const struct dcp_tensor *t, const struct dcp_index_seen *files,
+			size_t n, struct dcp_err *err)
+{
+	struct dcp_err why = { 0 };
+	int first = 0;
+
+	for (size_t i = 0; i < t->npieces; i++) {
+		int code =
+			t->pieces[i].run_n ? check_piece(t, &t->pieces[i], files, n, &why) : 0;
+
+		if (code < 0 && (first == 0 || code != -ENODATA)) {
+			first = code;
+			*err = why;
+		}
+		if (code < 0 && code != -ENODATA)
+			break;
+	}
+	return first;
 }
 
 static int check_size(const struct dcp_tensor *t, uint64_t *nbytes, struct dcp_err *err)
@@ -144,8 +167,5 @@ int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *fil
 	if (code == -ENOMEM)
 		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "its %zu pieces need too much memory",
 			 t->npieces);
-	for (size_t i = 0; code == 0 && i < t->npieces; i++)
-		if (t->pieces[i].run_n)
-			code = check_piece(t, &t->pieces[i], files, n, err);
-	return code;
+	return code < 0 ? code : check_pieces(t, files, n, err);
 }

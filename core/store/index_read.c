@@ -202,7 +202,7 @@ static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct d
 	if (code < 0)
 		return code;
 	t->pieces = pieces;
-	if (t->error)
+	if (t->error && !t->partly)
 		return 0; /* for people to look at: nobody reads through them */
 	for (size_t i = 0; i < t->npieces; i++)
 		if (pieces[i].file >= q->ix->nfiles)
@@ -222,9 +222,10 @@ static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct d
 		code = get_type(q, arena, t);
 	if (code == 0)
 		code = get_text(q, 6, true, arena, &t->error, &n);
+	t->partly = t->error && sqlite3_column_int(q->stmt, 8) == 1;
 	if (code == 0)
 		code = get_pieces(q, cut, arena, t, err);
-	if (code == 0 && !t->error && t->dtype != DCP_DTYPE_OTHER &&
+	if (code == 0 && (!t->error || t->partly) && t->dtype != DCP_DTYPE_OTHER &&
 	    t->itemsize != dcp_dtype_info(t->dtype)->size)
 		code = -EBADMSG;
 	*alias_of = sqlite3_column_int64(q->stmt, 5);

@@ -49,6 +49,7 @@ static int tensor_columns(sqlite3_stmt *s, struct dcp_row *row)
 	row->dtype = dcp_dtype_from_name(dtype);
 	row->alias_of = sqlite3_column_int64(s, 8);
 	row->naliases = (uint32_t)sqlite3_column_int64(s, 9);
+	row->partly = row->broken && sqlite3_column_int(s, 10) == 1;
 	if (row->alias_of < 0 || row->alias_of == row->id)
 		return -EBADMSG;
 	t.itemsize = (uint32_t)itemsize;

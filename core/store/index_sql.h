@@ -22,7 +22,8 @@
 		"CREATE TABLE tensor(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
 		"name TEXT NOT NULL, nbytes INTEGER NOT NULL, dtype TEXT NOT NULL, "           \
 		"itemsize INTEGER NOT NULL, shape TEXT NOT NULL, alias_of INTEGER, "           \
-		"naliases INTEGER NOT NULL, error TEXT, path TEXT NOT NULL, "                  \
+		"naliases INTEGER NOT NULL, partly INTEGER NOT NULL, error TEXT, path TEXT "   \
+		"NOT NULL, "                                                                   \
 		"pieces BLOB NOT NULL) STRICT",                                                \
 		"CREATE TABLE object(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
 		"name TEXT NOT NULL, type TEXT NOT NULL, nbytes INTEGER NOT NULL, "            \
@@ -49,11 +50,12 @@
 #define DCP_SQL_ADD_FILE "INSERT INTO file VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)"
 #define DCP_SQL_SHOW_FILE "UPDATE file SET shown = 1 WHERE id = ?1"
 #define DCP_SQL_ADD_TENSOR                                                                     \
-	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)"
+	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?12, ?9, ?10, ?11)"
 #define DCP_SQL_ADD_OBJECT "INSERT INTO object VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
 #define DCP_SQL_COUNT_ALIAS "UPDATE tensor SET naliases = naliases + 1 WHERE id = ?1"
 #define DCP_SQL_TOLD_TENSOR                                                                    \
-	"SELECT key, name, dtype, shape, alias_of, error, pieces FROM tensor WHERE id = ?1"
+	"SELECT key, name, dtype, shape, alias_of, error, pieces, partly FROM tensor WHERE "   \
+	"id = ?1"
 #define DCP_SQL_TOLD_OBJECT "SELECT key, name FROM object WHERE id = ?1"
 
 /* ---- reading ---- */
@@ -69,7 +71,7 @@
 
 #define DCP_SQL_TENSOR_ROW                                                                     \
 	"SELECT id, key, name, nbytes, error IS NOT NULL, dtype, itemsize, shape, alias_of, "  \
-	"naliases FROM tensor WHERE "
+	"naliases, partly FROM tensor WHERE "
 #define DCP_SQL_OBJECT_ROW "SELECT id, key, name, nbytes, error IS NOT NULL FROM object WHERE "
 
 #define DCP_SQL_TENSOR_NAME "SELECT id, name, dtype, alias_of FROM tensor WHERE "
@@ -82,6 +84,7 @@
 #define DCP_SQL_BEHIND "id > ?1 ORDER BY id"
 
 #define DCP_SQL_TENSOR                                                                         \
-	"SELECT key, path, dtype, itemsize, shape, alias_of, error, pieces FROM tensor "       \
+	"SELECT key, path, dtype, itemsize, shape, alias_of, error, pieces, partly FROM "      \
+	"tensor "                                                                              \
 	"WHERE id = ?1"
 #define DCP_SQL_OBJECT "SELECT key, path, type, json, error, nbytes FROM object WHERE id = ?1"

@@ -23,6 +23,7 @@ struct draft {
 	char name[DCP_NAME_MAX + 1];
 	uint64_t nbytes;
 	uint32_t alias_of;
+	bool partly;  /* the error is of some pieces' files */
 	bool borrows; /* pieces are those of the row DCP_TOLD_TENSOR stands on */
 	const char *error;
 	struct dcp_err err;
@@ -105,8 +106,10 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 	d->alias_of = told.tensor;
 	d->borrows = d->t->npieces == 0;
 	error = (const char *)sqlite3_column_text(s, 5);
-	if (d->borrows && error)
+	if (d->borrows && error) {
+		d->partly = !d->error && sqlite3_column_int(s, 7) == 1;
 		draft_fail(d, "", error);
+	}
 	return 0;
 }
 
@@ -127,8 +130,10 @@ static int examine(struct dcp_index_writer *w, struct draft *d)
 	dcp_arena_reset(&w->scratch);
 	code = dcp_index_check(t, dcp_index_seen(w), dcp_index_nseen(w), &w->scratch,
 			       &d->nbytes, &err);
-	if (code < 0)
+	if (code < 0) {
+		d->partly = !d->error && code == -ENODATA;
 		draft_fail(d, "", err.msg);
+	}
 	return 0;
 }
 
@@ -176,6 +181,7 @@ static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint
 		sqlite3_bind_null(s, 8);
 	dcp_index_put_text(s, 9, d->error);
 	put_buf(s, 10, &w->path_json);
+	sqlite3_bind_int(s, 12, d->partly);
 	bind_pieces(w, d);
 	code = dcp_index_run(w, DCP_ADD_TENSOR);
 	sqlite3_reset(w->stmt[DCP_TOLD_TENSOR]);

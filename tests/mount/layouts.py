@@ -278,6 +278,22 @@ def damage_stays_where_it_is():
         case("rank 2")
         _, why = lib.outcome(shard / "2" / "raw" / "w.bin")
         check(why in ("EIO", "ESTALE"), f"rows of the shard that was cut: {why}")
+    # the same, found so when the index is made
+    with mount(source) as m:
+        check("w" in {e["key"] for e in m.control("errors.json")}, "the whole of it cannot be read")
+        equal(lib.outcome(m.at / "step-1" / "raw" / "w.bin")[1], "EIO", "nor is it")
+        shard = m.at / "step-1" / "shard" / "fsdp3"
+        for rank in range(3):
+            case(f"indexed, rank {rank}")
+            here, sound = shard / str(rank), rank < 2
+            data, why = lib.outcome(here / "raw" / "w.bin")
+            want = (tensors["w"][3][rank * 64:rank * 64 + 64], None) if sound else (None, "EIO")
+            equal((data, why), want, "rows")
+            told = {t["key"]: t["error"] for t in json.loads(read(here / "index.json"))["tensors"]}
+            check((told["w"] is None) == sound, f"index.json of the rank: {told}")
+            header, _ = arrays.parse_safetensors(read(here / "model.safetensors"))
+            equal("w" in header, sound, "is it in model.safetensors?")
+            equal("user.dcpfs.error" in os.listxattr(here / "raw" / "w.bin"), not sound, "attribute")
 
 
 def files_that_are_wrong():

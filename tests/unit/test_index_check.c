@@ -22,14 +22,16 @@ static const struct {
 	uint64_t nbytes;      /* as kept; UINT64_MAX: 2 * n */
 	uint32_t itemsize;    /* 0: 2 */
 	enum dcp_dtype dtype; /* OTHER: F16 */
+	bool partly;          /* what lies in other pieces can be read */
 } checks[] = {
 	/* clang-format off */
 	{ "two halves", NULL, 8, { { 0, 4, 0, 8 }, { 4, 4, 4088, 8 } }, UINT64_MAX },
 	{ "a byte too few in the file", "a.bin is 4,096 bytes; metadata expects at least 4,097 "
 	  "(bytes 4,089-4,096, piece 2 of 2): was the writer interrupted?",
-	  8, { { 0, 4, 0, 8 }, { 4, 4, 4089, 8 } }, UINT64_MAX },
+	  8, { { 0, 4, 0, 8 }, { 4, 4, 4089, 8 } }, UINT64_MAX, .partly = true },
 	{ "all of it behind the end", "metadata expects at least 1,000,000,008 (bytes "
-	  "1,000,000,000-1,000,000,007, piece 1 of 1)", 4, { { 0, 4, 1000000000, 8 } }, UINT64_MAX },
+	  "1,000,000,000-1,000,000,007, piece 1 of 1)", 4, { { 0, 4, 1000000000, 8 } }, UINT64_MAX,
+	  .partly = true },
 	{ "offset and length wrap", "lies at 18446744073709551615+8", 4,
 	  { { 0, 4, UINT64_MAX, 8 } }, UINT64_MAX },
 	{ "fewer bytes than elements", "a.bin: piece 1 of 1 has 7 bytes at 0; its elements take 8",
@@ -52,8 +54,14 @@ static const struct {
 	{ "a hole", "elements [4:8] are stored nowhere", 8, { { 0, 4, 0, 8 } }, UINT64_MAX },
 	{ "an overlap", "overlap", 8, { { 0, 5, 0, 10 }, { 4, 4, 0, 8 } }, UINT64_MAX },
 	{ "outside the shape", "leaves dimension 0", 8, { { 4, 8, 0, 16 } }, UINT64_MAX },
-	{ "a missing file", "gone.bin: No such file", 4, { { 0, 4, 0, 8, 1 } }, UINT64_MAX },
-	{ "a file outside", "leads outside the directory", 4, { { 0, 4, 0, 8, 2 } }, UINT64_MAX },
+	{ "a missing file", "gone.bin: No such file", 4, { { 0, 4, 0, 8, 1 } }, UINT64_MAX,
+	  .partly = true },
+	{ "a file outside", "leads outside the directory", 4, { { 0, 4, 0, 8, 2 } }, UINT64_MAX,
+	  .partly = true },
+	{ "a missing file and one never named", "piece 2 of 2 names file 77 of 3", 8,
+	  { { 0, 4, 0, 8, 1 }, { 4, 4, 0, 8, 77 } }, UINT64_MAX },
+	{ "too few bytes in a missing file", "its elements take 8", 4, { { 0, 4, 0, 7, 1 } },
+	  UINT64_MAX },
 	{ "a file never named", "piece 1 of 1 names file 77 of 3", 4, { { 0, 4, 0, 8, 77 } },
 	  UINT64_MAX },
 	{ "no elements need no bytes", NULL, 0, { { 0 } }, UINT64_MAX },
@@ -107,8 +115,15 @@ static void tell_check(struct t_index *p, size_t i, const char *key, const uint3
 static void check_table(void **state)
 {
 	struct t_index *p = *state;
+	const struct dcp_tensor alias = { .key = "alias",
+					  .dtype = DCP_DTYPE_F16,
+					  .itemsize = 2,
+					  .ndim = 1,
+					  .shape = (const uint64_t[]){ 4 },
+					  .alias_of = "a missing file" };
 	uint32_t file[3] = { p->file };
-	size_t broken = 0;
+	struct dcp_row row;
+	size_t broken = 1;
 
 	assert_int_equal(p->sink.file(p->sink.ctx, "gone.bin", &file[1]), 0);
 	assert_int_equal(symlinkat("/etc/passwd", p->dir.fd, "out.bin"), 0);
@@ -117,16 +132,22 @@ static void check_table(void **state)
 	assert_int_equal(file[0], p->file);
 	for (size_t i = 0; i < DCP_LEN(checks); i++)
 		tell_check(p, i, checks[i].what, file);
+	p->sink.tensor(p->sink.ctx, &alias);
 	t_index_reopen(p);
+	row = t_index_row(p, DCP_ROW_TENSOR, "alias");
+	assert_true(row.broken && row.partly && row.alias_of);
 	for (size_t i = 0; i < DCP_LEN(checks); i++) {
-		struct dcp_row row = t_index_row(p, DCP_ROW_TENSOR, checks[i].what);
-		struct dcp_tensor t = t_index_tensor(p, row.id);
 		struct dcp_err said = { 0 };
+		struct dcp_tensor t;
 
 		t_case(checks[i].what);
+		row = t_index_row(p, DCP_ROW_TENSOR, checks[i].what);
+		t = t_index_tensor(p, row.id);
 		if (!checks[i].says)
 			assert_null(t.error);
 		assert_int_equal(row.broken, checks[i].says != NULL);
+		assert_int_equal(row.partly, checks[i].partly);
+		assert_int_equal(t.partly, checks[i].partly);
 		dcp_fail(&said, 0, 0, "%s", t.error ? t.error : "");
 		if (checks[i].says)
 			t_assert_says(&said, checks[i].says);
