@@ -117,34 +117,63 @@ static int torch_list(struct layout_parse *ps, const char *s, const char *end)
 	return 0;
 }
 
-/* "-1, 0]": for each dimension of the tensor the mesh dimension that cuts it. */
+/* A mesh dimension that cuts dimension @dim of the tensor; -1: none does. */
+static int dims_mapping_one(struct layout_parse *ps, const char **s, const char *end,
+			    int32_t dim)
+{
+	struct place p = { .kind = PLACE_SHARD, .split = SPLIT_LAST, .dim = dim };
+	const char *start = *s;
+	int64_t m;
+
+	if (!dcp_layout_int(s, end, &m) || m < -1)
+		return dcp_layout_bad(ps, -EINVAL,
+				      "dims_mapping holds mesh dimensions from 0, "
+				      "or -1, not %.*s",
+				      (int)DCP_MIN(end - start, 40), start);
+	if (m >= ps->l->mesh.ndim)
+		return dcp_layout_bad(ps, -EINVAL,
+				      "dims_mapping names mesh dimension %jd of %u",
+				      (intmax_t)m, ps->l->mesh.ndim);
+	p.mesh_dim = (uint32_t)m;
+	return m < 0 ? 0 : dcp_layout_place_add(ps, &p);
+}
+
+/* Behind a bracket: "0, 1]", mesh dimensions that cut one of the tensor one after the other. */
+static int dims_mapping_several(struct layout_parse *ps, const char **s, const char *end,
+				int32_t dim)
+{
+	const char *close = memchr(*s, ']', (size_t)(end - *s));
+	int rc = 0;
+
+	if (!close)
+		return dcp_layout_bad(ps, -EINVAL, "dims_mapping: a [ that is not closed");
+	while ((*s = dcp_layout_blanks(*s, close)) < close && rc == 0) {
+		rc = dims_mapping_one(ps, s, close, dim);
+		*s = dcp_layout_blanks(*s, close);
+		if (rc == 0 && *s < close && *(*s)++ != ',')
+			rc = dcp_layout_bad(ps, -EINVAL, "numbers are separated by commas");
+	}
+	*s = close + 1;
+	return rc;
+}
+
+/* "-1, 0]" or, since Paddle 3.3, "[], [0, 1]]": for each dimension of the tensor. */
 static int dims_mapping(struct layout_parse *ps, const char *s, const char *end)
 {
 	for (int32_t dim = 0;; dim++) {
-		int64_t m;
+		int rc;
 
 		s = dcp_layout_blanks(s, end);
 		if (s >= end && dim == 0)
 			return 0;
-		if (!dcp_layout_int(&s, end, &m) || m < -1)
-			return dcp_layout_bad(ps, -EINVAL,
-					      "dims_mapping holds mesh dimensions from 0, "
-					      "or -1, not %.*s",
-					      (int)DCP_MIN(end - s, 40), s);
-		if (m >= ps->l->mesh.ndim)
-			return dcp_layout_bad(ps, -EINVAL,
-					      "dims_mapping names mesh dimension %jd of %u",
-					      (intmax_t)m, ps->l->mesh.ndim);
-		if (m >= 0) {
-			struct place p = { .kind = PLACE_SHARD,
-					   .split = SPLIT_LAST,
-					   .dim = dim,
-					   .mesh_dim = (uint32_t)m };
-			int rc = dcp_layout_place_add(ps, &p);
-
-			if (rc < 0)
-				return rc;
+		if (s < end && *s == '[') {
+			s++;
+			rc = dims_mapping_several(ps, &s, end, dim);
+		} else {
+			rc = dims_mapping_one(ps, &s, end, dim);
 		}
+		if (rc < 0)
+			return rc;
 		s = dcp_layout_blanks(s, end);
 		if (s >= end)
 			return 0;
@@ -167,7 +196,7 @@ int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n)
 				      "dims_mapping=[-1,0] is wanted",
 				      (int)DCP_MIN(n, (size_t)60), text);
 	first = dcp_layout_blanks(++s, --end);
-	if (named || (first < end && (*first == '-' || (*first >= '0' && *first <= '9'))))
+	if (named || (first < end && memchr("-[0123456789", *first, 12)))
 		return dims_mapping(ps, s, end);
 	return torch_list(ps, s, end);
 }

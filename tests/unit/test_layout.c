@@ -83,6 +83,7 @@ static const struct {
 	{ "only of several", "mesh a=2 b=3 c=4\n* only(b=1, a=0) shard(0)@c", "mesh a=2 b=3 c=4\n* only(b=1, a=0) shard(0)@c\n" },
 	{ "torch", "mesh a=2 b=2\n* [Replicate(), _StridedShard(dim=1, sf=2)]", "mesh a=2 b=2\n* strided(1, 2)@b\n" },
 	{ "paddle", "mesh a=2 b=2\n* dims_mapping=[1,-1,0]\nx [0, -1]", "mesh a=2 b=2\n* shard(0, last)@b shard(2, last)@a\nx shard(0, last)@a\n" },
+	{ "paddle 3.3", "mesh a=2 b=2\n* dims_mapping=[[1, 0], []]\nx [[], [0]]\ny [[0],-1,[1]]", "mesh a=2 b=2\n* shard(0, last)@b shard(0, last)@a\nx shard(1, last)@a\ny shard(0, last)@a shard(2, last)@b\n" },
 	{ "paddle's none", "mesh a=2 b=2\n* dims_mapping=[]\nx [-1]", "mesh a=2 b=2\n* replicate\nx replicate\n" },
 	{ "tp_plan",
 	  "{\"layers.*.mlp\": \"gather\", \"layers.*.mlp.up\": \"colwise_rep\",\n \"lm_head\": \"colwise\"}",

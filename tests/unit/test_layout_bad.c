@@ -48,6 +48,8 @@ static const struct {
 	{ "only-range-backwards", -EINVAL, "only-range-backwards:2: only: 3-1 is no range" },
 	{ "only-without-ranks", -EINVAL, "only-without-ranks:2: only: which ranks? write only(pp=0)" },
 	{ "paddle-dimension-past-the-mesh", -EINVAL, "paddle-dimension-past-the-mesh:2: dims_mapping names mesh dimension 2 of 2" },
+	{ "paddle-no-comma", -EINVAL, "paddle-no-comma:2: numbers are separated by commas" },
+	{ "paddle-open", -EINVAL, "paddle-open:2: dims_mapping: a [ that is not closed" },
 	{ "placement-missing", -EINVAL, "placement-missing:2: no placement behind the globs; replicate is one" },
 	{ "placement-misspelt", -EINVAL, "placement-misspelt:2: shrad(0) is no placement, nearest is \"shard\"; in a glob ( is written \\(" },
 	{ "placement-unknown-behind-another", -EINVAL, "placement-unknown-behind-another:2: sard(1)@dp is no placement, nearest is \"shard\"" },
