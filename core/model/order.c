@@ -59,6 +59,20 @@ bool dcp_order_is_unfinished(const char *name)
 	return said && (all > 1 || strpbrk(name, DIGITS));
 }
 
+bool dcp_order_is_numbered(const char *name)
+{
+	static const char *const words[] = { "checkpoint", "ckpt", "step", "epoch", "iter" };
+	const char *at = name;
+	size_t n = next_word(&at);
+
+	if (at != name || !is_one_of(name, n, words, DCP_LEN(words)))
+		return false;
+	at += n;
+	if (*at == '-' || *at == '_' || *at == '=')
+		at++;
+	return isdigit((unsigned char)*at);
+}
+
 /* ---- numbers ---- */
 
 /* "550e8400-e29b-41d4-a716-446655440000" */

@@ -77,14 +77,15 @@ struct dcp_scan {
 
 /*
  * Look at @source and, one level below, at its directories: not at hidden ones, and not at
- * links to one that is found anyway (latest -> step-500). Groups of files are named by their
- * format ("model.pt"); where a directory below the source holds several, "exp1@model.pt"; and
- * where it holds one, as the directory. When exactly one directory is called checkpoints, ckpt
- * or the like (the source is a run), what lies in it counts and is named as if it lay in the
- * source. A directory whose name says that it is being written (tmp-checkpoint-500) is not
- * complete. -ENOENT and the like, or -EINVAL
- * when nothing there is a checkpoint: the message names what was looked for and the nearest
- * thing found (a checkpoint further down, a format known but not supported, loose files).
+ * links to one that is found anyway (latest -> step-500). In a source that is a complete
+ * checkpoint only those count that are called as numbered saves are (checkpoint-500). Groups of
+ * files are named by their format ("model.pt"); where a directory below the source holds
+ * several, "exp1@model.pt"; and where it holds one, as the directory. When exactly one
+ * directory is called checkpoints, ckpt or the like (the source is a run), what lies in it
+ * counts and is named as if it lay in the source. A directory whose name says that it is being
+ * written (tmp-checkpoint-500) is not complete. -ENOENT and the like, or -EINVAL when nothing
+ * there is a checkpoint: the message names what was looked for and the nearest thing found (a
+ * checkpoint further down, a format known but not supported, loose files).
  */
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
 void dcp_scan_finish(struct dcp_scan *s);

@@ -26,6 +26,7 @@ struct scanning {
 	struct dcp_scan *scan;
 	const char *below;   /* the directory of the source that stands for it; "": itself */
 	const char *placed;  /* where versions were found by that; NULL: nowhere */
+	bool numbered;       /* only directories by the names of numbered saves count */
 	struct dcp_buf list; /* struct candidate */
 	size_t n, complete;
 };
@@ -275,6 +276,7 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 		struct dcp_dir child;
 
 		if (!e->is_dir || *e->name == '.' || e->name == place ||
+		    (s->numbered && !dcp_order_is_numbered(e->name)) ||
 		    dcp_is_link(dir->fd, e->name) != links ||
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
@@ -342,9 +344,24 @@ static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 }
 
 /*
- * A complete checkpoint is one, whatever directories lie in it; loose files are versions beside
- * those directories. An incomplete one counts only when no directory in it is complete: a stray
- * shard beside the versions must not hide them.
+ * A trainer's output directory: the model at its end, and what it saved on the way in
+ * directories by their numbers. The source is a version beside them.
+ */
+static int look_below(struct scanning *s, const struct dcp_dir *dir)
+{
+	int code;
+
+	s->numbered = true;
+	code = consider_children(s, dir, NULL);
+	s->numbered = false;
+	s->scan->single = s->n == 1;
+	return code;
+}
+
+/*
+ * A complete checkpoint is one, whatever directories lie in it but for numbered saves; loose
+ * files are versions beside directories. An incomplete one counts only when no directory in it
+ * is complete: a stray shard beside the versions must not hide them.
  */
 static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *err)
 {
@@ -355,8 +372,10 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 
 	first = list_of(s);
 	s->scan->single = self && !first->found.group;
-	if (code < 0 || (s->scan->single && s->complete))
-		return code < 0 ? code : 0;
+	if (code < 0)
+		return code;
+	if (s->scan->single && s->complete)
+		return look_below(s, dir);
 	code = consider_children(s, dir, place);
 	if (code == 0 && place)
 		code = consider_place(s, dir, place);

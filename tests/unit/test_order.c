@@ -76,6 +76,19 @@ static const struct {
 	{ "step-5", false },
 	{ "attempt-5", false },
 	{ "partially-5", false },
+}, numbered[] = {
+	{ "checkpoint-500", true },
+	{ "checkpoint_3", true },
+	{ "step_000100", true },
+	{ "epoch=3-step=200", true },
+	{ "Epoch3", true },
+	{ "iter_0000005", true },
+	{ "global_step5", false }, /* DeepSpeed's, also inside checkpoint-5 */
+	{ "checkpoint", false },
+	{ "steps-5", false },
+	{ "2_Dense", false },
+	{ "optimizer_0", false },
+	{ "5", false },
 };
 /* clang-format on */
 
@@ -144,6 +157,15 @@ static void some_say_that_they_are_not_done(void **state)
 	}
 }
 
+static void some_are_called_as_numbered_saves(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(numbered); i++) {
+		t_case(numbered[i].name);
+		assert_int_equal(dcp_order_is_numbered(numbered[i].name), numbered[i].want);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -151,6 +173,7 @@ int main(void)
 		cmocka_unit_test(times_decide_without_numbers_only),
 		cmocka_unit_test(is_an_order),
 		cmocka_unit_test(some_say_that_they_are_not_done),
+		cmocka_unit_test(some_are_called_as_numbered_saves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,12 @@ static const struct {
 	{ "a slash behind", "run/COMMIT", "run/", "run", NULL, 0, true },
 	{ "a checkpoint with checkpoints inside is one", "run/COMMIT run/x/COMMIT", "run", "run",
 	  NULL, 0, true },
+	{ "but for numbered saves", "run/COMMIT run/x/COMMIT run/checkpoint-5/COMMIT run/step_9/x.shard",
+	  "run", "run checkpoint-5 [step_9]", NULL, 0, false },
+	{ "and links to them", "run/COMMIT run/checkpoint-5/COMMIT run/step9>checkpoint-5", "run",
+	  "run checkpoint-5", NULL, 0, false },
+	{ "a numbered name without a checkpoint", "run/COMMIT run/checkpoint-5/x", "run", "run", NULL,
+	  0, true },
 	{ "an incomplete one", "run/a.shard", "run", "[run]", NULL, 0, true },
 	{ "versions in the order of their numbers",
 	  "run/step-500/COMMIT run/step-2500/COMMIT run/step-1000/COMMIT", "run",
@@ -171,7 +177,7 @@ static const char *where_of(const struct dcp_scan *scan, const struct dcp_found 
 {
 	static char where[64];
 
-	if (scan->single ||
+	if (scan->single || !strcmp(f->name, "run") ||
 	    (f->group && (!strcmp(f->name, f->group) || strstr(f->name, "@fake"))))
 		return "";
 	snprintf(where, sizeof(where), "%.*s", (int)strcspn(f->name, "@"), f->name);
