@@ -11,11 +11,17 @@
  *	verl                  actor/ critic/ data.pt, and in actor/ files of each rank:
  *	                      {model,optim,extra_state}_world_size_<N>_rank_<R>.pt
  *	Megatron-LM           a DCP directory with common.pt in it (see megatron.c)
+ *	diffusers             unet/ vae/ text_encoder/ below model_index.json; while it trains
+ *	                      unet/ unet_ema/ beside Accelerate's files
+ *	sentence-transformers 2_Dense/ and the like below modules.json
+ *	PEFT                  adapters by other names than "default", a directory each
  *
  * Names decide, those of the tables in parts_names.c: a directory is one version when it holds
  *at least two parts, one of them a state file or a directory by a name of them, and one that
  * may be a model. So a plain DCP or Hugging Face directory stays what it is, and .pt files of
- * other names stay versions by themselves. Each part is any family of format.c.
+ * other names stay versions by themselves. Each part is any family of format.c. Where the
+ * table of homes says so, models in directories of any name are parts, too, but for those of
+ * numbered saves.
  */
 #include <errno.h>
 #include <limits.h>
@@ -25,13 +31,16 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/format/formats.h"
+#include "core/format/hf_rest.h"
 #include "core/format/parts_int.h"
+#include "core/model/order.h"
 
 /* What is being found in one directory. */
 struct finding {
 	const struct dcp_dir *dir;
 	struct dcp_parts *parts;
 	size_t nmain, nstate, nalone, ndirs;
+	enum dcp_parts_home home;
 	bool incomplete; /* a part is: @why says it */
 	char *why;
 	size_t n;
@@ -222,6 +231,37 @@ static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone)
 	return rc < 0 ? rc : 0;
 }
 
+static bool is_hf(const struct dcp_format *format)
+{
+	return format == &dcp_format_torch_hf || format == &dcp_format_torch_bin;
+}
+
+/* A directory by a name that no table knows: a model by Hugging Face's names, or nothing. */
+static int add_model(struct finding *f, const struct dcp_dirent *e)
+{
+	char below[NAME_MAX + 2], why[256] = "";
+	const struct dcp_format *format;
+	enum dcp_match match;
+	struct dcp_dir sub;
+
+	if (*e->name == '.' || dcp_order_is_numbered(e->name) ||
+	    dcp_is_link(f->dir->fd, e->name) ||
+	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
+		return 0;
+	format = dcp_format_probe_but(&dcp_format_parts, &sub, &match, why, sizeof(why));
+	if (!is_hf(format) || match == DCP_MATCH_MANY ||
+	    (f->home == DCP_HOME_ADAPTER && !dcp_dir_find(&sub, "adapter_config.json"))) {
+		dcp_dir_close(&sub);
+		return 0;
+	}
+	snprintf(below, sizeof(below), "%s/", e->name);
+	if (match == DCP_MATCH_INCOMPLETE)
+		note_incomplete(f, below, why);
+	f->ndirs++;
+	f->nalone += f->home == DCP_HOME_PIPELINE;
+	return dcp_parts_add(f->parts, e->name, below, format, &sub);
+}
+
 static const struct dcp_format *format_of(const char *file)
 {
 	const char *dot = strrchr(file, '.');
@@ -267,12 +307,15 @@ static int add_all(struct finding *f)
 {
 	int rc = 0;
 
+	f->home = dcp_parts_home(f->dir);
 	for (size_t i = 0; i < f->dir->n && rc == 0; i++) {
+		const struct dcp_dirent *e = &f->dir->entries[i];
 		bool alone;
 
-		if (dcp_parts_is_dir(&f->dir->entries[i], &alone) &&
-		    !is_version(f, f->dir->entries[i].name))
-			rc = add_below(f, &f->dir->entries[i], alone);
+		if (dcp_parts_is_dir(e, &alone) && !is_version(f, e->name))
+			rc = add_below(f, e, alone);
+		else if (e->is_dir && f->home != DCP_HOME_NONE)
+			rc = add_model(f, e);
 	}
 	if (rc == 0)
 		rc = add_main(f);
@@ -292,7 +335,7 @@ static int add_all(struct finding *f)
 /* Nothing by a name of the tables: not worth a second look. */
 static bool may_be(const struct dcp_dir *dir)
 {
-	bool any = false, decides;
+	bool any = dcp_parts_home(dir) != DCP_HOME_NONE, decides;
 
 	for (size_t i = 0; i < dir->n && !any; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
@@ -340,6 +383,62 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	return match;
 }
 
+/* ---- what is no part ---- */
+
+static bool is_below(const struct dcp_parts *parts, const char *below)
+{
+	for (size_t i = 0; i < dcp_parts_n(parts); i++) {
+		const struct dcp_part *p = dcp_parts_at(parts, i);
+
+		if (strcmp(p->below, below) == 0 && (*below || is_hf(p->format)))
+			return true;
+	}
+	return false;
+}
+
+static int tell_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
+			 const char *below)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		char name[2 * NAME_MAX + 2];
+		bool unused;
+
+		if (e->is_dir || *e->name == '.' || !dcp_hf_is_sidecar(e->name) ||
+		    (!*below && dcp_parts_is_file(e, &unused)))
+			continue;
+		snprintf(name, sizeof(name), "%s%s", below, e->name);
+		rc = in->sink->sidecar(in->sink->ctx, name);
+	}
+	return rc;
+}
+
+/* Beside models in directories: model_index.json, tokenizer/, scheduler/. */
+static int tell_rest(const struct dcp_load *in, const struct dcp_parts *parts)
+{
+	enum dcp_parts_home home = dcp_parts_home(in->dir);
+	int rc = 0;
+
+	if (home != DCP_HOME_NONE && !is_below(parts, ""))
+		rc = tell_sidecars(in, in->dir, "");
+	for (size_t i = 0; home == DCP_HOME_PIPELINE && rc == 0 && i < in->dir->n; i++) {
+		const struct dcp_dirent *e = &in->dir->entries[i];
+		char below[NAME_MAX + 2];
+		struct dcp_dir sub;
+
+		snprintf(below, sizeof(below), "%s/", e->name);
+		if (!e->is_dir || *e->name == '.' || is_below(parts, below) ||
+		    dcp_is_link(in->dir->fd, e->name) ||
+		    dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
+			continue;
+		rc = tell_sidecars(in, &sub, below);
+		dcp_dir_close(&sub);
+	}
+	return rc;
+}
+
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_parts parts;
@@ -351,6 +450,8 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 			      "its parts cannot be found again");
 	else
 		rc = dcp_parts_tell(in, &parts, err);
+	if (rc == 0)
+		rc = tell_rest(in, &parts);
 	dcp_parts_finish(&parts);
 	return rc;
 }

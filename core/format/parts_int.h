@@ -48,6 +48,16 @@ bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone);
 /* Is a file of this name a model, beside parts? */
 bool dcp_parts_is_model(const char *name);
 
+/* Whose directory is it, where models in directories of any name are parts? */
+enum dcp_parts_home {
+	DCP_HOME_NONE,
+	DCP_HOME_PIPELINE, /* diffusers': a version even when there is one model only */
+	DCP_HOME_MODULES,  /* sentence-transformers' */
+	DCP_HOME_STATES,   /* Accelerate's or a Trainer's */
+	DCP_HOME_ADAPTER,  /* PEFT's: only adapters are */
+};
+enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir);
+
 /* One JSON file; not in the table of families. */
 extern const struct dcp_format dcp_part_json;
 

@@ -108,6 +108,27 @@ bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone)
 	return false;
 }
 
+enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir)
+{
+	static const struct {
+		const char *glob;
+		enum dcp_parts_home home;
+	} homes[] = {
+		{ "model_index.json", DCP_HOME_PIPELINE },
+		{ "modules.json", DCP_HOME_MODULES },
+		{ "random_states_[0-9]*.pkl", DCP_HOME_STATES },
+		{ "rng_state*.pth", DCP_HOME_STATES },
+		{ "adapter_config.json", DCP_HOME_ADAPTER },
+	};
+
+	for (size_t h = 0; h < DCP_LEN(homes); h++)
+		for (size_t i = 0; i < dir->n; i++)
+			if (!dir->entries[i].is_dir &&
+			    matches(homes[h].glob, dir->entries[i].name))
+				return homes[h].home;
+	return DCP_HOME_NONE;
+}
+
 bool dcp_parts_is_model(const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(models); i++)

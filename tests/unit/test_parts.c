@@ -159,6 +159,101 @@ static void chain(void **state)
 	t_dir_remove(&tree);
 }
 
+/* clang-format off */
+static const struct {
+	const char *what;
+	const char *states; /* files of torch.save, each with its key behind ":" */
+	const char *texts;
+	const char *parts; /* NULL: another family's, or several versions */
+	const char *keys, *sidecars;
+} homes[] = {
+	{ "a pipeline", "unet/diffusion_pytorch_model.bin:w vae/diffusion_pytorch_model.bin:v",
+	  "model_index.json unet/config.json scheduler/scheduler_config.json",
+	  "unet: hf-bin, vae: hf-bin", "w v",
+	  "unet/config.json model_index.json scheduler/scheduler_config.json" },
+	{ "of one model", "unet/diffusion_pytorch_model.bin:w", "model_index.json", "unet: hf-bin", "w",
+	  "model_index.json" },
+	{ "one model, but no pipeline", "unet/diffusion_pytorch_model.bin:w", "README.md", NULL, NULL, NULL },
+	{ "while it trains",
+	  "unet/diffusion_pytorch_model.bin:w ema/pytorch_model.bin:w optimizer.bin:lr",
+	  "random_states_0.pkl", "ema: hf-bin, unet: hf-bin, optimizer: torch-save, random_states_0: pickle", "ema.w unet.w lr",
+	  "" },
+	{ "no other files make a model's directory a part",
+	  "unet/diffusion_pytorch_model.bin:w ema/pytorch_model.bin:w data.pt:lr", "", NULL, NULL, NULL },
+	{ "modules", "pytorch_model.bin:w 2_Dense/pytorch_model.bin:d", "modules.json 1_Pooling/config.json",
+	  "2_Dense: hf-bin, model: hf-bin", "w d", "modules.json" },
+	{ "adapters", "adapter_model.bin:w second/adapter_model.bin:d other/pytorch_model.bin:x",
+	  "adapter_config.json second/adapter_config.json", "second: hf-bin, model: hf-bin", "w d",
+	  "second/adapter_config.json adapter_config.json" },
+	{ "numbered saves are versions", "adapter_model.bin:w checkpoint-5/adapter_model.bin:d",
+	  "adapter_config.json checkpoint-5/adapter_config.json", NULL, NULL, NULL },
+};
+/* clang-format on */
+
+static void put_home(const struct t_dir *tree, size_t i)
+{
+	char copy[256], *save = NULL;
+
+	snprintf(copy, sizeof(copy), "%s", homes[i].states);
+	for (char *f = strtok_r(copy, " ", &save); f; f = strtok_r(NULL, " ", &save)) {
+		char *key = strchr(f, ':');
+
+		*key++ = '\0';
+		put_state(tree, f, key);
+	}
+	snprintf(copy, sizeof(copy), "%s", homes[i].texts);
+	for (char *f = strtok_r(copy, " ", &save); f; f = strtok_r(NULL, " ", &save))
+		t_dir_text(tree, f, "{}");
+}
+
+static void check_home(const struct t_sink *s, size_t i)
+{
+	char got[256] = "", *save = NULL;
+
+	for (size_t k = 0; k < s->nfacts; k++)
+		if (strcmp(s->fact[k].name, "sidecar") == 0)
+			snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s",
+				 *got ? " " : "", s->fact[k].value);
+	assert_string_equal(got, homes[i].sidecars);
+	assert_string_equal(t_sink_fact(s, "parts"), homes[i].parts);
+	snprintf(got, sizeof(got), "%s", homes[i].keys);
+	for (char *key = strtok_r(got, " ", &save); key; key = strtok_r(NULL, " ", &save))
+		if (!t_sink_tensor(s, key))
+			fail_msg("no %s", key);
+}
+
+/* Whose directory it is decides whether models in directories below are parts. */
+static void homes_of_models(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(homes); i++) {
+		const struct dcp_format *f;
+		struct dcp_err err = { 0 };
+		enum dcp_match match;
+		struct t_dir tree;
+		struct dcp_dir dir;
+		struct t_sink s;
+
+		t_case(homes[i].what);
+		t_dir_make(&tree, "parts");
+		put_home(&tree, i);
+		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+		f = dcp_format_probe(&dir, &match, NULL, 0);
+		assert_int_equal(f && strcmp(f->name, "parts") == 0, homes[i].parts != NULL);
+		t_sink_init(&s, &dir);
+		if (homes[i].parts) {
+			assert_int_equal(match, DCP_MATCH_YES);
+			if (f->load(&(struct dcp_load){ .dir = &dir, .sink = &s.sink }, &err) <
+			    0)
+				fail_msg("%s", err.msg);
+			check_home(&s, i);
+		}
+		t_sink_finish(&s);
+		dcp_dir_close(&dir);
+		t_dir_remove(&tree);
+	}
+}
+
 /* A part that cannot be read is told; when none can, there is nothing. */
 static void broken(void **state)
 {
@@ -276,7 +371,7 @@ int main(void)
 		cmocka_unit_test(golden),        cmocka_unit_test(clashes),
 		cmocka_unit_test(chain),         cmocka_unit_test(broken),
 		cmocka_unit_test(sink_failures), cmocka_unit_test(circles),
-		cmocka_unit_test(list),
+		cmocka_unit_test(list),          cmocka_unit_test(homes_of_models),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
