@@ -88,5 +88,8 @@ int dcp_tdcp_tell_lost_shards(struct dcp_tdcp_teller *w);
 
 int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key);
 int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key);
+/* What is in the item @r, a tensor without elements of its own, as its parts. */
+int dcp_tdcp_tell_parts(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+			size_t npath, const struct dcp_tmeta_record *r);
 
 int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w);

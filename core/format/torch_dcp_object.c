@@ -83,15 +83,16 @@ static int tell_value(struct dcp_tdcp_teller *w, struct dcp_tstate *s, const cha
 	return s->lists ? dcp_tstate_tell(s, w->err) : dcp_tstate_tell_whole(s, key, w->err);
 }
 
-static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
-		     size_t npath, const struct dcp_tmeta_record *r)
+/* @leaf: as a leaf of torch.save's streams, what is not a plain tensor as its parts. */
+static int tell_stream(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+		       size_t npath, const struct dcp_tmeta_record *r, bool leaf)
 {
 	struct dcp_tstate s = {
 		.sink = w->sink,
 		.prefix = path,
 		.nprefix = npath,
 		.base = r->off,
-		.skip = is_stored,
+		.skip = leaf ? NULL : is_stored, /* the stored key is its own */
 		.ctx = w,
 	};
 	const char *name = w->m->files.n ? dcp_intern_text(&w->m->files, r->file) : "";
@@ -124,12 +125,24 @@ static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *con
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
 			s.sealed = "lies inside an object that is stored compressed";
-		rc = tell_value(w, &s, key);
+		rc = leaf ? dcp_tstate_tell(&s, w->err) : tell_value(w, &s, key);
 	}
 	if (t)
 		dcp_torch_close(t);
 	dcp_titem_finish(&item);
 	return rc;
+}
+
+static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+		     size_t npath, const struct dcp_tmeta_record *r)
+{
+	return tell_stream(w, key, path, npath, r, false);
+}
+
+int dcp_tdcp_tell_parts(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+			size_t npath, const struct dcp_tmeta_record *r)
+{
+	return tell_stream(w, key, path, npath, r, true);
 }
 
 /* Hash of an item's stored bytes; false when they cannot be read. */

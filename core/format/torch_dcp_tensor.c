@@ -45,6 +45,65 @@ static void check_envelope(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 	dcp_titem_finish(&item);
 }
 
+/*
+ * A stream that is shorter than its elements does not hold them. It may be a tensor of a class
+ * that keeps them otherwise (torchao's quantized weights and optimizer states): true with why.
+ * Only a short item is looked at.
+ */
+static bool is_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
+			const struct dcp_tmeta_record *r, uint64_t elements,
+			struct dcp_err *why)
+{
+	const char *name = dcp_intern_text(&w->m->files, r->file);
+	struct dcp_torch_tensor unused;
+	struct dcp_torch *t = NULL;
+	struct dcp_titem item;
+	uint64_t plain;
+	int rc;
+
+	if (r->filter != DCP_FILTER_NONE || dcp_ckd_mul(&plain, elements, j->t.itemsize) ||
+	    r->nbytes >= plain)
+		return false;
+	rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes, DCP_FILTER_NONE, 0,
+			    &item, NULL);
+	if (rc == 0)
+		rc = dcp_torch_open(&item.src, 0, &t, NULL);
+	if (rc == 0)
+		rc = dcp_torch_tensor(t, dcp_torch_root(t), &unused, why);
+	else
+		rc = -EBADMSG;
+	if (rc == -ENOTSUP)
+		dcp_err_where(why, rc, "%s, item at byte %" PRIu64, name, r->off);
+	if (t)
+		dcp_torch_close(t);
+	dcp_titem_finish(&item);
+	return rc == -ENOTSUP;
+}
+
+/* A whole tensor of such a class is told as torch.save's are: an object, and the tensors in it
+ * by themselves. 1: it was. */
+static int tell_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j, uint32_t key)
+{
+	const struct dcp_tdcp_place *at;
+	const char *const *path;
+	struct dcp_tmeta_record r;
+	uint64_t dims[DCP_MAX_NDIM];
+	size_t hint = 0, npath;
+	int rc;
+
+	at = j->nchunks == 1 ? dcp_tdcp_find_place(j, &j->chunk[0], &hint) : NULL;
+	if (!at)
+		return 0;
+	r = dcp_tmeta_record(w->m, at->i, dims);
+	if (!is_subclass(w, j, &r, j->chunk[0].volume, NULL))
+		return 0;
+	npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
+	if (!npath)
+		return dcp_tdcp_no_memory(w);
+	rc = dcp_tdcp_tell_parts(w, dcp_intern_text(&w->m->names, key), path, npath, &r);
+	return rc < 0 ? rc : 1;
+}
+
 static int add_piece(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 		     const struct dcp_tdcp_chunk *c, const struct dcp_tdcp_place *at)
 {
@@ -67,6 +126,8 @@ static int add_piece(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 		return 0;
 	}
 	check_envelope(w, j, &r, c->volume);
+	if (is_subclass(w, j, &r, c->volume, &j->why))
+		return 0;
 	rc = dcp_tdcp_file_number(w, r.file, &p.file);
 	dcp_buf_add(&w->pieces, &p, sizeof(p));
 	return rc;
@@ -161,6 +222,10 @@ int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key)
 
 	if (rc == 0 && !dcp_tdcp_is_broken(&j))
 		rc = learn_itemsize(w, &j);
+	if (rc == 0 && !dcp_tdcp_is_broken(&j))
+		rc = tell_subclass(w, &j, key);
+	if (rc > 0)
+		return 0;
 	if (rc == 0 && !dcp_tdcp_is_broken(&j))
 		rc = make_pieces(w, &j);
 	if (rc < 0)

@@ -384,6 +384,83 @@ static void odd_items(void **state)
 	t_dir_remove(&tree);
 }
 
+/* torch.save of a tensor of a class that keeps its 4096 elements in one tensor of 3 bytes. */
+static void save_subclass(struct dcp_buf *out)
+{
+	static const int64_t shape[] = { 3 }, stride[] = { 1 };
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct t_zip z = { .torch = true };
+
+	t_pk_start(&b);
+	t_pk_global(&b, "torch._tensor", "_rebuild_from_type_v2");
+	t_pk_mark(&b);
+	t_pk_global(&b, "torch._utils", "_rebuild_wrapper_subclass");
+	t_pk_global(&b, "torchao", "OptimState4bit");
+	t_pk_mark(&b);
+	t_pk_global(&b, "torchao", "OptimState4bit");
+	t_pk_global(&b, "torch", "float32");
+	t_pk_tuple(&b);
+	t_pk_dict(&b);
+	t_pk_mark(&b);
+	t_pk_str(&b, "codes");
+	t_pk_tensor(&b, "ByteStorage", "0", 3, 0, shape, stride, 1);
+	t_pk_setitems(&b);
+	t_pk_tuple(&b);
+	t_pk_reduce(&b);
+	t_pk_stop(&b);
+	t_zip_add(&z, "archive/data.pkl", b.p, b.n);
+	t_zip_add(&z, "archive/data/0", "abc", 3);
+	t_zip_end(&z);
+	dcp_buf_add(out, z.b.p, z.b.n);
+	t_zip_free(&z);
+}
+
+/* What keeps its elements otherwise is shown as torch.save's are, if it is whole. */
+static void subclasses(void **state)
+{
+	static const int64_t shape[] = { 4096 }, chunks[] = { 0, 2048, 2048, 2048 };
+	static const int64_t whole[] = { 0, 4096 };
+	dcp_auto_buf struct dcp_buf meta = DCP_BUF_INIT, data = DCP_BUF_INIT;
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct dcp_err err = { 0 };
+	struct t_sink s;
+	char *bytes;
+	size_t n;
+
+	(void)state;
+	dcp_buf_str(&data, "something before it");
+	save_subclass(&data);
+	t_dir_make(&tree, "torch_dcp");
+	t_dir_put(&tree, "data", data.p, data.n);
+	t_dcp_begin(&meta);
+	t_dcp_section(&meta, "state_dict_metadata");
+	t_dcp_tensor(&meta, "w", "float32", 1, shape, 1, whole);
+	t_dcp_tensor(&meta, "cut", "float32", 1, shape, 2, chunks);
+	t_dcp_end_section(&meta);
+	t_dcp_section(&meta, "storage_data");
+	t_dcp_stored(&meta, "w", 1, whole, "data", 19, (int64_t)data.n - 19);
+	t_dcp_stored(&meta, "cut", 1, chunks, "data", 19, (int64_t)data.n - 19);
+	t_dcp_stored(&meta, "cut", 1, chunks + 2, "data", 19, (int64_t)data.n - 19);
+	t_dcp_end_section(&meta);
+	t_dcp_end(&meta);
+	t_dir_put(&tree, ".metadata", meta.p, meta.n);
+	load_tree(&tree, &dir, &s);
+	assert_null(t_sink_tensor(&s, "w"));
+	assert_string_equal(t_sink_object(&s, "w")->type, "torchao.OptimState4bit");
+	assert_int_equal(t_sink_tensor(&s, "w.args.3.codes")->npath, 4);
+	bytes = t_sink_read(&s, t_sink_tensor(&s, "w.args.3.codes"), &n, &err);
+	assert_non_null(bytes);
+	assert_int_equal(n, 3);
+	assert_memory_equal(bytes, "abc", 3);
+	free(bytes);
+	if (!strstr(t_sink_tensor(&s, "cut")->error, "data, item at byte 19: wrapper subclass"))
+		fail_msg("%s", t_sink_tensor(&s, "cut")->error);
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
 /* Whatever call of the sink fails, its code comes out and nothing leaks. */
 static void sink_failures(void **state)
 {
@@ -452,7 +529,8 @@ int main(void)
 		cmocka_unit_test(golden),         cmocka_unit_test(facts),
 		cmocka_unit_test(nested_tensors), cmocka_unit_test(hostile),
 		cmocka_unit_test(rank_objects),   cmocka_unit_test(odd_items),
-		cmocka_unit_test(sink_failures),  cmocka_unit_test(names),
+		cmocka_unit_test(subclasses),     cmocka_unit_test(sink_failures),
+		cmocka_unit_test(names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
