@@ -93,8 +93,11 @@ static int survey(const struct dcp_zip_member *m, size_t n, const char *prefix, 
 		else if (strcmp(name, "byteorder") == 0)
 			r = take_once(&a->byteorder, &m[i], err);
 		else if (strcmp(name, "constants.pkl") == 0 || strncmp(name, "code/", 5) == 0)
-			r = dcp_fail(err, -ENOTSUP, m[i].header_off,
-				     "TorchScript archive: \"%s\" is program code", m[i].name);
+			r = dcp_fail(
+				err, -ENOTSUP, m[i].header_off,
+				"TorchScript archive: \"%s\" is program code; load it with "
+				"torch.jit.load and save its state_dict",
+				m[i].name);
 		if (r < 0)
 			return r;
 	}

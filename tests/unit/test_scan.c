@@ -142,6 +142,11 @@ static const struct {
 	  -EINVAL, false },
 	{ "TensorFlow", "run/variables.index run/variables.data-00000-of-00001", "run", NULL,
 	  "save its variables as safetensors", -EINVAL, false },
+	{ "one file of it", "run/model.ckpt-100.index", "run/model.ckpt-100.index", NULL,
+	  "a TensorFlow checkpoint", -EINVAL, false },
+	{ "torchsnapshot", "run/.snapshot_metadata run/0/model/w", "run", NULL,
+	  "run is a torchsnapshot checkpoint, by its .snapshot_metadata, which dcpfs does not read: "
+	  "restore it", -EINVAL, false },
 	{ "Flax", "run/checkpoint_5.msgpack", "run", NULL, "a Flax checkpoint", -EINVAL, false },
 	{ "numpy", "run/w.npz", "run", NULL, "a file of numpy arrays", -EINVAL, false },
 	{ "one of ours, deeper, is closer than its mark here",
