@@ -60,23 +60,40 @@ static bool same_dir(int a, int b)
 	       sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
+/* The directory that @name lies in, and its last component. No link on the way, so that what
+ * is above it is what stands in the name. */
+static int open_parent(int dirfd, const char *name, const char **last)
+{
+	const char *slash = strrchr(name, '/');
+	char path[PATH_MAX];
+
+	*last = slash ? slash + 1 : name;
+	if (slash && (size_t)(slash - name) >= sizeof(path))
+		return -ENAMETOOLONG;
+	memcpy(path, name, slash ? (size_t)(slash - name) : 0);
+	path[slash ? slash - name : 0] = '\0';
+	return dcp_open_walk(dirfd, slash ? path : ".", O_PATH | O_DIRECTORY);
+}
+
 int dcp_open_blob(int dirfd, const char *name, int flags)
 {
-	dcp_auto_fd int above = -1, snapshots = -1, blobs = -1;
+	dcp_auto_fd int parent = -1, above = -1, snapshots = -1, blobs = -1;
 	char link[PATH_MAX];
-	const char *hash = NULL;
-	ssize_t n = strchr(name, '/') ? -1 : readlinkat(dirfd, name, link, sizeof(link) - 1);
+	const char *hash = NULL, *last;
+	ssize_t n;
 	int up, fd;
 
+	parent = open_parent(dirfd, name, &last);
+	n = parent < 0 ? -1 : readlinkat(parent, last, link, sizeof(link) - 1);
 	if (n < 0)
 		return -EXDEV;
 	link[n] = '\0';
 	up = parse(link, &hash);
 	if (!up)
 		return -EXDEV;
-	above = open_above(dirfd, up - 1, "");
-	snapshots = open_above(dirfd, up, "snapshots");
-	blobs = open_above(dirfd, up, "blobs");
+	above = open_above(parent, up - 1, "");
+	snapshots = open_above(parent, up, "snapshots");
+	blobs = open_above(parent, up, "blobs");
 	if (!same_dir(above, snapshots) || blobs < 0)
 		return -EXDEV;
 	fd = openat(blobs, hash, flags | O_NOFOLLOW | O_CLOEXEC);
