@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -287,11 +288,46 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 	return code < 0 ? code : 0;
 }
 
+/* Beside versions, a directory named like one that we may not look into. */
+static int add_locked(struct scanning *s, const struct dcp_dir *dir, const char *name)
+{
+	static const struct dcp_format nobodys = { .name = "unknown" };
+	struct candidate c = {
+		.found = { .name = keep(s, name),
+			   .where = keep_where(s, name),
+			   .format = &nobodys,
+			   .why = "it cannot be opened: Permission denied",
+			   .commit_ns = mtime_of(dir, name) },
+	};
+
+	if (!c.found.name || !c.found.where)
+		return -ENOMEM;
+	dcp_buf_add(&s->list, &c, sizeof(c));
+	s->n++;
+	return dcp_buf_error(&s->list) ? -ENOMEM : 0;
+}
+
+static int consider_locked(struct scanning *s, const struct dcp_dir *dir)
+{
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && s->n && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+
+		if (e->is_dir && dcp_order_is_numbered(e->name) &&
+		    faccessat(dir->fd, e->name, R_OK | X_OK, AT_EACCESS) < 0 && errno == EACCES)
+			code = add_locked(s, dir, e->name);
+	}
+	return code;
+}
+
 static int consider_children(struct scanning *s, const struct dcp_dir *dir, const char *place)
 {
 	int code = consider_links(s, dir, place, false);
 
-	return code < 0 ? code : consider_links(s, dir, place, true);
+	if (code == 0)
+		code = consider_links(s, dir, place, true);
+	return code < 0 ? code : consider_locked(s, dir);
 }
 
 /* The one directory of @dir that is called as trainers call the place for checkpoints of a run,
