@@ -2,26 +2,27 @@
 /*
  * deepspeed_int: what the files of the DeepSpeed family share.
  *
- *	deepspeed.c            the families; which files there are; the order of loading
+ *	deepspeed.c            the family; the order of loading
+ *	deepspeed_files.c      which files there are, and opening them
  *	deepspeed_name.c       what a file name says
- *	deepspeed_model.c      a model file: parameters, their order, what ties them
- *	deepspeed_optim.c      an optimizer file: where its flat tensors lie
- *	deepspeed_layout.c     which elements of them are a parameter
+ *	deepspeed_lost.c       files that are missing
+ *	deepspeed_model.c      a model file: parameters, their order
+ *	deepspeed_alias.c      names of one parameter
+ *	deepspeed_optim.c      an optimizer file: how its flat tensors are cut
+ *	deepspeed_moment.c     the states in it
+ *	deepspeed_layout.c     which elements of flat tensors are a parameter
+ *	deepspeed_slice.c      where a slice of them lies
+ *	deepspeed_expert.c     which ranks hold which experts
  *	deepspeed_run.c        one parameter as runs of files
- *	deepspeed_join.c       pieces of model-parallel ranks to one tensor
- *	deepspeed_rule.c       the rules for that
- *	deepspeed_state.c      telling fp32, exp_avg, ... of every parameter
- *	deepspeed_module.c     telling the 16-bit weights
- *	deepspeed_unit.c       those of several tensor-parallel ranks
- *	deepspeed_tell.c       telling under all names
- *	deepspeed_rest.c       telling everything else
+ *	deepspeed_join.h       pieces of several ranks to one tensor: its files
+ *	deepspeed_tell.h       telling: its files
  *	deepspeed_universal.c  a checkpoint that was converted to one file a parameter and state
  *
  * Words. A model-parallel rank (mp_rank_01 in file names) is a tensor-parallel rank of a
  *pipeline stage: it has parameters of its own, a "part" of the model. Its optimizer's tensors
- *are cut over the data-parallel ranks (zero_pp_rank_3): one optimizer file each. In it every
+ * are cut over the data-parallel ranks (zero_pp_rank_3): one optimizer file each. In it every
  * parameter group (stage 3: sub-group) is one flat tensor for each state: "fp32" is the master
- *weight.
+ * weight. Experts are cut over fewer ranks, each set of which ("share") has its own.
  */
 #pragma once
 #include <stdbool.h>
@@ -32,6 +33,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
+#include "core/format/deepspeed_join.h"
 #include "core/format/format.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir.h"
@@ -86,7 +88,17 @@ struct dcp_ds_rank {
 	const struct dcp_ds_name *name;
 	const char *why;            /* not NULL: why it is of no use */
 	struct dcp_ds_place *place; /* [flat * nstates + state] */
+	uint64_t *slice;            /* of each flat tensor, where it says so (stage 3) */
 	uint32_t nstates;
+};
+
+/* A layer of AutoEP: every weight is one tensor of all experts, [experts, ...]. */
+struct dcp_ds_experts {
+	const char *prefix;         /* of its weights: "model.layers.0.mlp.experts" */
+	uint32_t layer;             /* in names of files */
+	uint32_t total, shares;     /* experts; ranks that hold different ones */
+	const uint32_t *const *has; /* of each share: the experts, in order */
+	const uint32_t *nhas;
 };
 
 struct dcp_ds_param {
@@ -97,12 +109,27 @@ struct dcp_ds_param {
 	uint64_t numel;
 	uint64_t off;    /* in the group; in stage 3 in each rank's slice of it */
 	const char *why; /* not NULL: why it cannot be placed */
+	/* of AutoEP: this is what the first share holds, that of the next is so many behind */
+	const struct dcp_ds_experts *experts;
+	uint32_t next;
+	bool hidden; /* of another share than the first */
+	bool whole;  /* tensor-parallel ranks do not cut it */
+};
+
+/* A parameter group as optimizer files have it. */
+struct dcp_ds_list {
+	uint32_t flat;       /* its first flat tensor; */
+	uint32_t waves;      /* so many follow each other, each cut over all ranks */
+	uint32_t count;      /* ranks it is cut over */
+	uint32_t shares;     /* expert-parallel ranks, by its name; 0: none */
+	const uint64_t *gap; /* behind each parameter, or NULL */
+	uint32_t ngap;
 };
 
 struct dcp_ds_group {
-	uint32_t flat;       /* its number in the optimizer files */
-	uint32_t count;      /* it is cut over so many ranks: */
-	uint32_t base, step; /* slice k lies with rank base + k * step */
+	uint32_t flat, waves, count; /* as above: count * waves slices */
+	uint32_t base, step; /* slice k lies with rank base + k % count * step; it is a rank */
+	uint32_t lanes;      /* of the part, or (tp) of its stage: they take turns */
 	uint64_t numel;      /* elements of its parameters and of what lies between them */
 	uint64_t slice;      /* elements a rank has room for */
 	const char *why;     /* not NULL: why nothing of it can be read */
@@ -141,9 +168,8 @@ struct dcp_ds_part {
 	struct dcp_buf common; /* struct dcp_ds_common */
 
 	/* from the first optimizer file */
-	const uint32_t *count;      /* ranks each flat tensor is cut over */
-	const uint64_t *const *gap; /* behind each parameter of a flat tensor, or NULL */
-	const uint32_t *ngap;
+	const struct dcp_ds_list *list;
+	uint32_t nlists;
 	const struct dcp_ds_name *first;
 };
 
@@ -173,10 +199,17 @@ struct dcp_ds {
 	struct dcp_buf real_at;    /* ... and the number of the first one of each */
 	bool zero;                 /* there are optimizer states by name */
 	const char *unjoined;      /* why a name was told of each rank; NULL: none was */
+	size_t nunjoined;
+	uint64_t compared; /* bytes of ranks that were read to see whether they are equal */
 	struct dcp_ds_rules *rules;
-	struct dcp_intern seen;   /* what was told of the first file of a kind ... */
-	struct dcp_buf seen_hash; /* ... and its hash, by number */
-	bool before_expert;       /* ranks of one expert are neighbours */
+	struct dcp_intern seen;         /* what was told of the first file of a kind ... */
+	struct dcp_buf seen_hash;       /* ... and its hash, by number */
+	bool before_expert;             /* ranks of one expert are neighbours */
+	struct dcp_ds_experts *experts; /* of AutoEP ... */
+	size_t nexperts;
+	struct dcp_intern expert_layers; /* ... and their prefixes */
+	uint32_t expert_lanes; /* 1: tensor-parallel ranks cut experts; more: they do not */
+	struct dcp_buf names;  /* const char *: of files, by the sink's number */
 	bool universal;
 	char version[32];      /* of DeepSpeed */
 	bool opened;           /* a file could be read */
@@ -202,29 +235,111 @@ int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 		struct dcp_err *why);
 void dcp_ds_close(struct dcp_ds_input *in);
 
+/* ---- deepspeed_files.c ---- */
+
+/* The files of a directory that are of the family, sorted; freed by the caller. */
+int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_t *n);
 /* The files of @kind in @ds->file. */
 const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind kind,
 				       size_t *n);
+/* Read the names in the directory; dcp_ds_end() whatever it returns. */
+int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err);
+void dcp_ds_end(struct dcp_ds *ds);
+/* Read all model and optimizer files. */
+int dcp_ds_read_parts(struct dcp_ds *ds);
+/* The part of a model-parallel rank, or NULL. */
+const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp);
 
-/* ---- deepspeed_model.c, deepspeed_optim.c ---- */
+/* ---- deepspeed_lost.c ---- */
+
+/* A file of a rank that the metadata speaks of; false: all are there. */
+bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
+/* What is on ranks no file is of has no names: the files that would have them are told. */
+int dcp_ds_tell_lost(struct dcp_ds *ds);
+
+/* ---- deepspeed_model.c, deepspeed_optim.c, deepspeed_moment.c ---- */
 
 /* Read all model files of @part, and tell what else is in them. */
 int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part);
 int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part);
 
+/* One optimizer file while it is read. */
+struct dcp_ds_reading {
+	struct dcp_ds *ds;
+	struct dcp_ds_part *part;
+	struct dcp_ds_rank *rank;
+	const struct dcp_ds_input *in;
+	struct dcp_pv dict;        /* optimizer_state_dict */
+	const struct dcp_pv *base; /* what the wrapped optimizer said */
+	const struct dcp_pv *flat; /* master weights */
+	size_t nflat;
+	const uint32_t *waves; /* of each group, or NULL: 1 */
+	size_t nlists;
+	unsigned stage;
+};
+
+/* Its states: those of every element into places, others told or kept as common. */
+int dcp_ds_read_moments(struct dcp_ds_reading *r);
+/* The param_groups of what the optimizer wraps. */
+const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n);
+
 /* Where tensor @v lies; not there if it is not one that lies in one run. 0 or -ENOMEM. */
 int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out);
+void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
+			 struct dcp_ds_place *out);
 
-/* ---- deepspeed_layout.c ---- */
+/* ---- deepspeed_alias.c ---- */
+
+int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
+			const struct dcp_ds_input *in);
+/* Which names the optimizer's states are told of, and which are put together otherwise. */
+int dcp_ds_name_all(struct dcp_ds *ds);
+bool dcp_ds_knows(const struct dcp_intern *in, const char *name);
+/* The aliases of @name. */
+const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name, size_t *n);
+
+/* ---- deepspeed_layout.c, deepspeed_slice.c, deepspeed_expert.c ---- */
 
 /* Groups, and where in them each parameter lies. */
 int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part);
 
+/* A part while it is laid out. */
+struct dcp_ds_laying {
+	struct dcp_ds *ds;
+	struct dcp_ds_part *part;
+	struct dcp_buf params, groups; /* struct dcp_ds_param, struct dcp_ds_group */
+	size_t ngroups;
+};
+int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
+		     struct dcp_ds_param *p, size_t n);
+/* Parameters [p, p + n) one behind the other. */
+void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n);
+
 /* The optimizer file of a data-parallel rank, or NULL. */
 const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp);
 
+/* Where a slice of a group lies. */
+struct dcp_ds_slice {
+	const struct dcp_ds_part *part; /* NULL: no file is of it */
+	uint32_t mp, dp, flat;
+};
+struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
+				 const struct dcp_ds_group *g, uint64_t k);
 /* Elements of a slice of a group that are no padding (stages 1 and 2). */
-uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint32_t slice);
+uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k);
+/* The length of slices that fits most files. */
+void dcp_ds_find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
+		       struct dcp_ds_group *g, bool usual);
+
+/* What a model file says of AutoEP, kept once. */
+int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root);
+/* The layer of AutoEP that @name is a weight of, or NULL. */
+const struct dcp_ds_experts *dcp_ds_experts_of(const struct dcp_ds *ds, const char *name);
+bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, size_t n);
+/* A group of experts, as many groups as there are shares of them. */
+int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+		       struct dcp_ds_group *g, const struct dcp_ds_param *p, size_t n);
 
 /* ---- deepspeed_run.c ---- */
 
@@ -248,131 +363,7 @@ int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       const struct dcp_ds_frozen *f, struct dcp_buf *out, uint8_t *dtype,
 		       struct dcp_err *why);
 
-/* ---- deepspeed_rule.c, deepspeed_join.c ---- */
-
-enum dcp_ds_cut {
-	DCP_DS_CUT_ROWS,
-	DCP_DS_CUT_COLUMNS,
-	DCP_DS_CUT_REPLICATED,
-	DCP_DS_CUT_AVERAGED,
-	DCP_DS_CUT_HALVES,
-	DCP_DS_CUT_SUBS,
-};
-#define DCP_DS_CUT_COUNT (DCP_DS_CUT_SUBS + 1)
-
-#define DCP_DS_OPEN UINT64_MAX /* a dimension that is what is left over */
-
-/* A tensor made of others, along @dim of its recorded shape. */
-struct dcp_ds_sub {
-	uint64_t *shape;
-	uint32_t ndim, dim;
-	uint64_t *width; /* of each; NULL: as many equal ones as shape[dim] says */
-	uint32_t nwidths;
-	uint64_t **shard; /* what each rank holds of each; NULL: equal shares */
-	uint32_t nshards;
-};
-
-struct dcp_ds_rule {
-	enum dcp_ds_cut cut;
-	const struct dcp_ds_sub *sub;
-	uint64_t rows;   /* not 0: cut to so many */
-	bool by_default; /* no list has the name */
-};
-
-/* Keep the first universal_checkpoint_info that is found. */
-int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from);
-void dcp_ds_rules_finish(struct dcp_ds *ds);
-/* The rule for @name; returns why there is none, or NULL. */
-const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out);
-
-/* What one tensor-parallel rank holds. */
-struct dcp_ds_local {
-	uint32_t ndim;
-	const uint64_t *shape;
-};
-
-/* Elements [first, first + n) of a rank's, and the box of the whole they fill. */
-struct dcp_ds_box {
-	uint32_t local;
-	uint64_t first, n;
-	const uint64_t *lo, *len;
-};
-
-struct dcp_ds_whole {
-	uint32_t ndim;
-	uint64_t shape[DCP_MAX_NDIM];
-	struct dcp_ds_box *box;
-	size_t nbox;
-	struct dcp_arena *arena;
-};
-
-/* The whole, in @arena; returns why it cannot be made, or NULL. */
-const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_local *local,
-			size_t n, struct dcp_arena *arena, struct dcp_ds_whole *w);
-
-/* ---- deepspeed_tell.c ---- */
-
-/*
- * <rank>.<role>.<name>, without <rank> when that is NULL: @t with its key and path. dtype_name
- * and itemsize may be left to the dtype.
- */
-int dcp_ds_tell_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		    const struct dcp_tensor *t);
-/* The same, also under every name that is tied to @name. */
-int dcp_ds_tell_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		       const struct dcp_tensor *t);
-int dcp_ds_tell_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		       const char *type, const char *json);
-/* @name is told of each tensor-parallel rank, for that reason. */
-int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why);
-
-/* ---- deepspeed_state.c, deepspeed_module.c, deepspeed_unit.c ---- */
-
-/* Master weights and moments. */
-int dcp_ds_tell_states(struct dcp_ds *ds);
-/* The 16-bit weights, and as fp32 what the optimizer has not. */
-int dcp_ds_tell_modules(struct dcp_ds *ds);
-/* Those of one model, layer or expert from the files of its tensor-parallel ranks. */
-int dcp_ds_tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
-
-/* The state dict in a file: all of it, or what a model file calls "module"; NULL: none. */
-const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
-				       const struct dcp_ds_input *in, struct dcp_pv *room);
-bool dcp_ds_knows(const struct dcp_intern *in, const char *name);
-
-/* Is a weight of such a file what the optimizer would have had, but for being frozen or a
- * buffer? Layers of a pipeline call tied weights by other names, so of theirs only buffers are.
- */
-bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name);
-
-/* A sink for module.<name>: paths put right, placeholders left out, fp32 told beside it. */
-struct dcp_ds_front {
-	struct dcp_ds *ds;
-	const struct dcp_ds_name *file;
-};
-struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
-
-/* ---- deepspeed_rest.c ---- */
-
-/* What of a model or optimizer file is told nowhere else. */
-int dcp_ds_tell_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
-		     const struct dcp_ds_input *in);
-/* One value, as an object and the tensors in it; path[0] is the file and only part of the key.
- */
-int dcp_ds_tell_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
-		      const char *const *path, size_t n);
-/* A file nothing is known of, leaf by leaf; or only what of it dcp_ds_tell_rest() left out. */
-int dcp_ds_tell_raw(struct dcp_ds *ds, const char *file, bool tensors_only);
-/* A file that is of no use: an object of its name. @why NULL: out of memory. */
-int dcp_ds_tell_broken(struct dcp_ds *ds, const char *file, const char *why);
-
 /* ---- deepspeed.c ---- */
 
-/* Read the names in the directory; dcp_ds_end() whatever it returns. */
-int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err);
-void dcp_ds_end(struct dcp_ds *ds);
-/* Read all model and optimizer files. */
-int dcp_ds_read_parts(struct dcp_ds *ds);
-int dcp_ds_tell_facts(struct dcp_ds *ds);
 /* Does a "latest" in @above name @version? True also when nothing is known of @above (NULL). */
 bool dcp_ds_committed(const struct dcp_dir *above, const char *version);

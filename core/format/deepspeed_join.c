@@ -1,47 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From what each tensor-parallel rank holds of a tensor to the whole of it: for every rank
- *boxes of the whole, each a stretch of that rank's elements in row-major order.
+ * From what each rank holds of a tensor to the whole of it: for every rank boxes of the whole,
+ * each a stretch of that rank's elements in row-major order.
  *
  *	rows         rank 0 over rank 1 over ...
  *	columns      beside each other
  *	replicated   rank 0's
  *	halves       all first halves, then all second halves (dimension 0)
  *	subs         all first parts, then all second ones, ... along one dimension
+ *	map          blocks as recorded
  *	averaged     no file holds it
  *
  * Whatever was padded to a number of rows is cut to it.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
 #include "core/format/deepspeed_int.h"
 
-/* ---- boxes ---- */
+enum { MAX_SUBS = 4096 }; /* parts that a tensor may be made of */
 
-static int add_box(struct dcp_ds_whole *w, uint32_t local, uint64_t first, const uint64_t *lo,
-		   const uint64_t *len)
-{
-	struct dcp_ds_box *b = &w->box[w->nbox++];
-	uint64_t *dims = dcp_arena_calloc(w->arena, 2 * (size_t)w->ndim + 1, sizeof(*dims));
+static const uint64_t origin[DCP_MAX_NDIM];
 
-	if (!dims)
-		return -ENOMEM;
-	memcpy(dims, lo, w->ndim * sizeof(*lo));
-	memcpy(dims + w->ndim, len, w->ndim * sizeof(*len));
-	*b = (struct dcp_ds_box){
-		.local = local, .first = first, .lo = dims, .len = dims + w->ndim
-	};
-	return dcp_shape_volume(len, w->ndim, &b->n) ? 0 : -EINVAL;
-}
-
-static int room_for(struct dcp_ds_whole *w, size_t n)
-{
-	w->box = dcp_arena_calloc(w->arena, n, sizeof(*w->box));
-	return w->box ? 0 : -ENOMEM;
-}
+/* ---- along one dimension ---- */
 
 /* All ranks have the shape of the first, but for @dim. */
 static bool alike(const struct dcp_ds_local *local, size_t n, uint32_t dim)
@@ -56,64 +38,65 @@ static bool alike(const struct dcp_ds_local *local, size_t n, uint32_t dim)
 	return local[0].ndim > dim || dim == DCP_MAX_NDIM;
 }
 
-static int cut_along(const struct dcp_ds_local *local, size_t n, uint32_t dim,
-		     struct dcp_ds_whole *w)
+static int take_one(const struct dcp_ds_local *local, struct dcp_ds_whole *w)
 {
-	uint64_t lo[DCP_MAX_NDIM] = { 0 };
-	int rc = room_for(w, n);
+	struct dcp_ds_block all = { .from = origin, .at = origin, .len = local->shape };
 
-	w->ndim = local[0].ndim;
-	memcpy(w->shape, local[0].shape, w->ndim * sizeof(*w->shape));
-	w->shape[dim] = 0;
+	w->ndim = local->ndim;
+	memcpy(w->shape, local->shape, w->ndim * sizeof(*w->shape));
+	return dcp_ds_add_block(w, 0, local->shape, &all);
+}
+
+/*
+ * Each rank's tensor is @nsub stretches of @width[sub][rank] along @dim; the whole has all of
+ * the first stretch, then all of the second, ... @shape is one rank's, but for @dim.
+ */
+static int cut_subs(const uint64_t *const *width, uint32_t nsub, size_t n, uint32_t dim,
+		    const uint64_t *shape, uint32_t ndim, struct dcp_ds_whole *w)
+{
+	uint64_t mine[DCP_MAX_NDIM], *at = dcp_arena_calloc(w->arena, nsub, sizeof(*at));
+	uint64_t all = 0;
+	int rc = 0;
+
+	if (!at)
+		return -ENOMEM;
+	for (uint32_t s = 0; s < nsub; s++) {
+		at[s] = all;
+		for (size_t i = 0; i < n; i++)
+			if (dcp_ckd_add(&all, all, width[s][i]))
+				return -EINVAL;
+	}
+	w->ndim = ndim;
+	memcpy(w->shape, shape, ndim * sizeof(*shape));
+	memcpy(mine, shape, ndim * sizeof(*shape));
+	w->shape[dim] = all;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		lo[dim] = w->shape[dim];
-		if (dcp_ckd_add(&w->shape[dim], w->shape[dim], local[i].shape[dim]))
-			return -EINVAL;
-		rc = add_box(w, (uint32_t)i, 0, lo, local[i].shape);
+		uint64_t from = 0;
+
+		mine[dim] = 0;
+		for (uint32_t s = 0; s < nsub; s++)
+			mine[dim] += width[s][i];
+		for (uint32_t s = 0; rc == 0 && s < nsub; s++) {
+			rc = dcp_ds_add_stretch(w, (uint32_t)i, mine, dim, from, at[s],
+						width[s][i]);
+			from += width[s][i];
+			at[s] += width[s][i];
+		}
 	}
 	return rc;
 }
 
-static int take_one(const struct dcp_ds_local *local, struct dcp_ds_whole *w)
+static int cut_along(const struct dcp_ds_local *local, size_t n, uint32_t dim,
+		     struct dcp_ds_whole *w)
 {
-	static const uint64_t origin[DCP_MAX_NDIM];
-	int rc = room_for(w, 1);
+	uint64_t *width = dcp_arena_calloc(w->arena, n, sizeof(*width));
 
-	w->ndim = local->ndim;
-	memcpy(w->shape, local->shape, w->ndim * sizeof(*w->shape));
-	return rc < 0 ? rc : add_box(w, 0, 0, origin, local->shape);
-}
-
-/*
- * Each rank's rows are @nsub stretches of @width[sub][rank] rows; the whole has all of the
- * first stretch, then all of the second, ... @shape is one rank's, rows aside.
- */
-static int cut_subs(const uint64_t *const *width, uint32_t nsub, size_t n,
-		    const uint64_t *shape, uint32_t ndim, struct dcp_ds_whole *w)
-{
-	uint64_t lo[DCP_MAX_NDIM] = { 0 }, len[DCP_MAX_NDIM], row = 1;
-	int rc = room_for(w, nsub * n);
-
-	w->ndim = ndim;
-	memcpy(w->shape, shape, ndim * sizeof(*shape));
-	memcpy(len, shape, ndim * sizeof(*shape));
-	if (!dcp_shape_volume(shape + 1, ndim - 1, &row))
-		return -EINVAL;
-	w->shape[0] = 0;
-	for (uint32_t s = 0; s < nsub; s++)
-		for (size_t i = 0; rc == 0 && i < n; i++) {
-			uint64_t before = 0;
-
-			for (uint32_t k = 0; k < s; k++)
-				before += width[k][i];
-			lo[0] = w->shape[0];
-			len[0] = width[s][i];
-			if (dcp_ckd_add(&w->shape[0], w->shape[0], len[0]) ||
-			    dcp_ckd_mul(&before, before, row))
-				return -EINVAL;
-			rc = add_box(w, (uint32_t)i, before, lo, len);
-		}
-	return rc;
+	if (!width)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		width[i] = local[i].shape[dim];
+	return cut_subs((const uint64_t *const *)&width, 1, n, dim, local->shape, local->ndim,
+			w);
 }
 
 static int cut_halves(const struct dcp_ds_local *local, size_t n, struct dcp_ds_whole *w)
@@ -128,28 +111,29 @@ static int cut_halves(const struct dcp_ds_local *local, size_t n, struct dcp_ds_
 		for (size_t i = 0; i < n; i++)
 			half[h][i] = h ? local[i].shape[0] / 2 : (local[i].shape[0] + 1) / 2;
 	}
-	return cut_subs((const uint64_t *const *)half, 2, n, local[0].shape, local[0].ndim, w);
+	return cut_subs((const uint64_t *const *)half, 2, n, 0, local->shape, local->ndim, w);
 }
 
 /* ---- subs ---- */
 
 /* Before version 0.4 nothing was recorded of ranks: each part is cut evenly. */
 static const char *even_shards(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local,
-			       size_t n, uint64_t **width, struct dcp_arena *arena)
+			       size_t n, uint32_t nsub, uint64_t **width,
+			       struct dcp_arena *arena)
 {
-	uint64_t total = 0, row = 1, all = 0;
-	uint32_t nsub = sub->width ? sub->nwidths : (uint32_t)sub->shape[0];
+	uint64_t all = 0;
 
-	if (!sub->width) { /* so many equal parts */
-		for (size_t i = 0; i < n; i++)
-			all += local[i].shape[0];
-		total = nsub && all % nsub == 0 ? all / nsub : 0;
-		if (!total)
-			return "its rows are no multiple of its parts";
+	if (sub->unequal)
+		return "no sub_param_shard_widths tell how its ranks share its parts";
+	for (size_t i = 0; !sub->width && i < n; i++) {
+		if (sub->dim >= local[i].ndim ||
+		    dcp_ckd_add(&all, all, local[i].shape[sub->dim]))
+			return "its shape does not fit its recorded parts";
 	}
-	(void)row;
+	if (all % nsub)
+		return "it is no multiple of its parts";
 	for (uint32_t s = 0; s < nsub; s++) {
-		uint64_t size = sub->width ? sub->width[s] : total;
+		uint64_t size = sub->width ? sub->width[s] : all / nsub;
 
 		if (size % n)
 			return "its parts cannot be shared evenly, and no widths are recorded";
@@ -162,64 +146,129 @@ static const char *even_shards(const struct dcp_ds_sub *sub, const struct dcp_ds
 	return NULL;
 }
 
-/* The recorded shape of one rank; an open dimension is what is left over. */
-static const char *sub_shape(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local,
-			     uint64_t rows, uint64_t *shape)
+/* How much of @dim a rank has, by the widths of its parts. */
+static bool extents(uint64_t *const *width, uint32_t nsub, size_t n, uint64_t *out,
+		    uint64_t *all)
 {
-	uint64_t known = rows, numel;
-	uint32_t open = DCP_MAX_NDIM;
+	*all = 0;
+	for (size_t i = 0; i < n; i++) {
+		out[i] = 0;
+		for (uint32_t s = 0; s < nsub; s++)
+			if (dcp_ckd_add(&out[i], out[i], width[s][i]))
+				return false;
+		if (dcp_ckd_add(all, *all, out[i]))
+			return false;
+	}
+	return true;
+}
 
-	if (!dcp_shape_volume(local->shape, local->ndim, &numel))
-		return "its shape makes no sense";
-	shape[0] = rows;
-	for (uint32_t d = 1; d < sub->ndim; d++) {
-		shape[d] = sub->shape[d];
+/* The recorded shape of the whole; an open dimension is what is left over. */
+static bool recorded_shape(const struct dcp_ds_sub *sub, uint64_t extent, uint64_t numel,
+			   uint64_t *shape)
+{
+	uint32_t open = DCP_MAX_NDIM;
+	uint64_t known = 1;
+
+	for (uint32_t d = 0; d < sub->ndim; d++) {
+		shape[d] = d == sub->dim ? extent : sub->shape[d];
 		if (shape[d] == DCP_DS_OPEN && open != DCP_MAX_NDIM)
-			return "its recorded shape has two open dimensions";
+			return false;
 		if (shape[d] == DCP_DS_OPEN)
 			open = d;
 		else if (dcp_ckd_mul(&known, known, shape[d]))
-			return "its recorded shape makes no sense";
+			return false;
 	}
+	if (open != DCP_MAX_NDIM && (known == 0 || numel % known))
+		return false;
 	if (open != DCP_MAX_NDIM)
-		shape[open] = known ? numel / known : 0;
-	if (open != DCP_MAX_NDIM && dcp_ckd_mul(&known, known, shape[open]))
-		known = 0;
-	return known == numel ? NULL : "a rank's shape does not fit the recorded widths";
+		shape[open] = numel / known;
+	return open != DCP_MAX_NDIM || known == numel;
+}
+
+/*
+ * The shape of the whole: that of the ranks, if their parts are along a dimension they have, or
+ * else the recorded one, which is a view of them.
+ */
+static bool shape_of(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local, size_t n,
+		     const uint64_t *extent, uint64_t all, uint64_t *shape, uint32_t *ndim)
+{
+	uint64_t numel = 0, one, row = 1;
+	bool own = alike(local, n, sub->dim);
+
+	for (size_t i = 0; own && i < n; i++)
+		own = local[i].shape[sub->dim] == extent[i];
+	if (own) {
+		*ndim = local->ndim;
+		memcpy(shape, local->shape, *ndim * sizeof(*shape));
+		return true;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (!dcp_shape_volume(local[i].shape, local[i].ndim, &one) ||
+		    dcp_ckd_add(&numel, numel, one))
+			return false;
+	*ndim = sub->ndim;
+	if (!recorded_shape(sub, all, numel, shape))
+		return false;
+	for (uint32_t d = 0; d < sub->ndim; d++)
+		row *= d == sub->dim ? 1 : shape[d];
+	for (size_t i = 0; i < n; i++)
+		if (!dcp_shape_volume(local[i].shape, local[i].ndim, &one) ||
+		    one != extent[i] * row)
+			return false;
+	return true;
 }
 
 static const char *join_subs(const struct dcp_ds_sub *sub, const struct dcp_ds_local *local,
 			     size_t n, struct dcp_ds_whole *w, int *rc)
 {
-	uint32_t nsub = sub->width ? sub->nwidths : (uint32_t)DCP_MIN(sub->shape[0], 4096u);
-	uint64_t shape[DCP_MAX_NDIM], **width;
+	uint64_t nsub = sub->width ? sub->nwidths : sub->shape[sub->dim];
+	uint64_t shape[DCP_MAX_NDIM], **width = sub->shard, *extent, all;
 	const char *why = NULL;
+	uint32_t ndim;
 
-	if (sub->dim != 0)
-		return "it is made of parts along another dimension than the first, which is "
-		       "not supported";
-	if (nsub == 0 || nsub >= 4096 || local[0].ndim == 0)
+	if (nsub == 0 || nsub >= MAX_SUBS)
 		return "its recorded parts make no sense";
-	width = sub->shard;
-	if (!width) {
+	extent = dcp_arena_calloc(w->arena, n, sizeof(*extent));
+	if (!width)
 		width = dcp_arena_calloc(w->arena, nsub, sizeof(*width));
-		if (!width)
-			return "out of memory";
-		why = even_shards(sub, local, n, width, w->arena);
-	} else if (sub->nshards != n) {
+	if (!width || !extent)
+		return "out of memory";
+	if (!sub->shard)
+		why = even_shards(sub, local, n, (uint32_t)nsub, width, w->arena);
+	else if (sub->nshards != n)
 		why = "its recorded widths are of another number of ranks";
-	}
-	for (size_t i = 0; !why && i < n; i++) {
-		uint64_t rows = 0;
+	if (why)
+		return why;
+	if (!extents(width, (uint32_t)nsub, n, extent, &all))
+		return "its recorded widths make no sense";
+	if (!shape_of(sub, local, n, extent, all, shape, &ndim))
+		return "a rank's shape does not fit the recorded widths";
+	*rc = cut_subs((const uint64_t *const *)width, (uint32_t)nsub, n, sub->dim, shape, ndim,
+		       w);
+	return NULL;
+}
 
-		for (uint32_t s = 0; s < nsub; s++)
-			if (dcp_ckd_add(&rows, rows, width[s][i]))
-				return "its recorded widths make no sense";
-		why = sub_shape(sub, &local[i], rows, shape);
+/* ---- blocks as recorded ---- */
+
+static const char *join_map(const struct dcp_ds_map *map, const struct dcp_ds_local *local,
+			    size_t n, struct dcp_ds_whole *w, int *rc)
+{
+	uint64_t has, should;
+
+	if (map->n != n)
+		return "its affine_map is of another number of ranks";
+	w->ndim = map->ndim;
+	memcpy(w->shape, map->shape, w->ndim * sizeof(*w->shape));
+	for (size_t i = 0; *rc == 0 && i < n; i++) {
+		const struct dcp_ds_shard *s = &map->shard[i];
+
+		if (!dcp_shape_volume(local[i].shape, local[i].ndim, &has) ||
+		    !dcp_shape_volume(s->shape, map->ndim, &should) || has != should)
+			return "a rank's shape is not the one its affine_map tells";
+		for (size_t k = 0; *rc == 0 && k < s->n; k++)
+			*rc = dcp_ds_add_block(w, (uint32_t)i, s->shape, &s->block[k]);
 	}
-	if (!why)
-		*rc = cut_subs((const uint64_t *const *)width, nsub, n, shape, sub->ndim, w);
-	return why;
+	return NULL;
 }
 
 /* ---- padding ---- */
@@ -256,24 +305,24 @@ const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_loca
 		rc = take_one(local, w);
 		break;
 	case DCP_DS_CUT_AVERAGED:
-		return "it is the mean of what the ranks hold (parameter_to_average_patterns): "
-		       "no "
-		       "file has it";
-	case DCP_DS_CUT_HALVES:
-		if (!alike(local, n, 0))
-			return "its pieces do not fit together";
-		rc = cut_halves(local, n, w);
-		break;
+		return "it is the mean of what the ranks hold, which differ: no file has it";
 	case DCP_DS_CUT_SUBS:
 		why = join_subs(rule->sub, local, n, w, &rc);
 		break;
+	case DCP_DS_CUT_MAP:
+		why = join_map(rule->map, local, n, w, &rc);
+		break;
+	case DCP_DS_CUT_HALVES:
 	case DCP_DS_CUT_ROWS:
 	case DCP_DS_CUT_COLUMNS:
 		if (!alike(local, n, dim))
 			return "its pieces do not fit together";
-		rc = cut_along(local, n, dim, w);
+		rc = rule->cut == DCP_DS_CUT_HALVES ? cut_halves(local, n, w)
+						    : cut_along(local, n, dim, w);
 		break;
 	}
+	if (rc == -E2BIG)
+		return "its pieces are too many";
 	if (rc < 0)
 		return rc == -ENOMEM ? "out of memory" : "its pieces have too many elements";
 	if (!why && rule->rows)

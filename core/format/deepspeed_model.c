@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
-#include "core/format/deepspeed_int.h"
+#include "core/format/deepspeed_tell.h"
 #include "core/parse/pyjson.h"
 
 /* ---- parameters ---- */
@@ -80,17 +80,23 @@ static int take_params(struct dcp_ds *ds, struct dcp_ds_part *part, const struct
 	return rc;
 }
 
-static bool same_param(const struct dcp_ds_param *p, const struct dcp_pv *kv)
+/* Of AutoEP's, ranks may hold different numbers of experts. */
+static bool same_param(const struct dcp_ds *ds, const struct dcp_ds_param *p,
+		       const struct dcp_pv *kv)
 {
 	uint64_t dims[DCP_MAX_NDIM];
-	uint32_t ndim;
+	uint32_t ndim, from;
 
-	return dcp_pv_is_str(kv[0], p->name) && dcp_torch_dims(kv[1], dims, &ndim) &&
-	       ndim == p->ndim && memcmp(dims, p->shape, ndim * sizeof(*dims)) == 0;
+	if (!dcp_pv_is_str(kv[0], p->name) || !dcp_torch_dims(kv[1], dims, &ndim) ||
+	    ndim != p->ndim)
+		return false;
+	from = ndim > 0 && dcp_ds_experts_of(ds, p->name) != NULL;
+	return memcmp(dims + from, p->shape + from, (ndim - from) * sizeof(*dims)) == 0;
 }
 
 /* How many parameters from the first on are the same ones. */
-static size_t agreement(const struct dcp_ds_part *part, const struct dcp_pv *list, size_t n)
+static size_t agreement(const struct dcp_ds *ds, const struct dcp_ds_part *part,
+			const struct dcp_pv *list, size_t n)
 {
 	size_t at = 0, npairs;
 
@@ -98,7 +104,8 @@ static size_t agreement(const struct dcp_ds_part *part, const struct dcp_pv *lis
 		const struct dcp_pv *kv = dcp_pv_pairs(list[g], &npairs);
 
 		for (size_t i = 0; i < npairs; i++, at++)
-			if (at == part->nparams || !same_param(&part->param[at], kv + 2 * i))
+			if (at == part->nparams ||
+			    !same_param(ds, &part->param[at], kv + 2 * i))
 				return at;
 		if (g >= part->nlisted || npairs != part->group_n[g])
 			return at;
@@ -109,7 +116,7 @@ static size_t agreement(const struct dcp_ds_part *part, const struct dcp_pv *lis
 static int compare(struct dcp_ds *ds, struct dcp_ds_part *part, const struct dcp_ds_name *name,
 		   const struct dcp_pv *list, size_t n)
 {
-	size_t same = agreement(part, list, n);
+	size_t same = agreement(ds, part, list, n);
 	const char *why;
 
 	if (same == part->nparams)
@@ -196,105 +203,6 @@ static int read_fragments(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at
 	return 0;
 }
 
-/* ---- ties ---- */
-
-static int add_alias(struct dcp_ds *ds, const char *name, const char *real)
-{
-	struct dcp_ds_alias a = { dcp_ds_keep(ds, name), dcp_ds_keep(ds, real) };
-
-	if (!a.name || !a.real)
-		return dcp_ds_no_memory(ds);
-	dcp_buf_add(&ds->alias, &a, sizeof(a));
-	return dcp_buf_error(&ds->alias) ? dcp_ds_no_memory(ds) : 0;
-}
-
-/* What may be tied to: trained, or frozen in stage 3, where the model file has neither. */
-static int name_params(const struct dcp_ds_part *part, struct dcp_intern *names)
-{
-	uint32_t number;
-	int rc = 0;
-
-	for (size_t i = 0; rc >= 0 && i < part->nparams; i++)
-		rc = dcp_intern_add(names, part->param[i].name, strlen(part->param[i].name),
-				    DCP_INTERN_NONE, &number);
-	for (size_t i = 0; rc >= 0 && i < part->nfrozen; i++)
-		rc = dcp_intern_add(names, part->frozen[i].name, strlen(part->frozen[i].name),
-				    DCP_INTERN_NONE, &number);
-	return rc;
-}
-
-/* What a tensor of the model shows, as bytes that are equal for equal views of one storage. */
-static bool spell_view(struct dcp_buf *b, const struct dcp_torch *t, struct dcp_pv v)
-{
-	struct dcp_torch_tensor tt;
-
-	if (dcp_torch_tensor(t, v, &tt, NULL) != 1)
-		return false;
-	dcp_buf_reset(b);
-	dcp_buf_varint(b, tt.storage_off);
-	dcp_buf_varint(b, tt.off);
-	for (uint32_t d = 0; d < tt.ndim; d++)
-		dcp_buf_varint(b, tt.shape[d]);
-	return !dcp_buf_error(b);
-}
-
-/*
- * Before 0.8 shared_params was not there: what shows the storage of a parameter under another
- * name is tied to it.
- */
-static int infer_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
-			 const struct dcp_ds_input *in, struct dcp_pv module)
-{
-	struct dcp_intern names = { 0 }, views = { 0 };
-	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT, owner = DCP_BUF_INIT;
-	size_t n = 0;
-	const struct dcp_pv *kv = dcp_pv_pairs(module, &n);
-	uint32_t number;
-	int rc = name_params(part, &names);
-
-	for (int real = 1; rc >= 0 && real >= 0; real--)
-		for (size_t i = 0; rc >= 0 && i < n; i++) {
-			const char *name = dcp_pv_str(kv[2 * i]), *of;
-
-			if (!name || dcp_ds_knows(&names, name) != real ||
-			    !spell_view(&b, in->t, kv[2 * i + 1]))
-				continue;
-			if (real) {
-				rc = dcp_intern_add(&views, b.p, b.n, DCP_INTERN_NONE, &number);
-				if (rc == 1)
-					dcp_buf_add(&owner, &name, sizeof(name));
-				continue;
-			}
-			number = dcp_intern_find(&views, b.p, b.n);
-			if (number == DCP_INTERN_NONE)
-				continue;
-			memcpy(&of, owner.p + number * sizeof(of), sizeof(of));
-			rc = add_alias(ds, name, of);
-		}
-	dcp_intern_finish(&names);
-	dcp_intern_finish(&views);
-	return rc < 0 || dcp_buf_error(&owner) ? dcp_ds_no_memory(ds) : 0;
-}
-
-static int read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
-			const struct dcp_ds_input *in)
-{
-	struct dcp_pv root = dcp_torch_root(in->t);
-	const struct dcp_pv *shared = dcp_pv_get(root, "shared_params"), *kv;
-	const struct dcp_pv *module = dcp_pv_get(root, "module");
-	size_t n = 0;
-	int rc = 0;
-
-	/* Only the first rank fills it; in others it is empty. */
-	if (!shared || shared->type == DCP_PV_NONE || part->named->dp != 0)
-		return module && part->nparams ? infer_aliases(ds, part, in, *module) : 0;
-	kv = dcp_pv_pairs(*shared, &n);
-	for (size_t i = 0; rc == 0 && i < n; i++)
-		if (dcp_pv_str(kv[2 * i]) && dcp_pv_str(kv[2 * i + 1]))
-			rc = add_alias(ds, dcp_pv_str(kv[2 * i]), dcp_pv_str(kv[2 * i + 1]));
-	return rc;
-}
-
 /* ---- the job ---- */
 
 /* Model-parallel ranks of one kind; nobody has thousands. */
@@ -347,8 +255,10 @@ static int read_one(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
 	const struct dcp_ds_name *name = &part->model[at];
 	struct dcp_pv root = dcp_torch_root(in->t);
 	bool first = !part->named;
-	int rc = read_shapes(ds, part, name, root);
+	int rc = dcp_ds_take_experts(ds, root);
 
+	if (rc == 0)
+		rc = read_shapes(ds, part, name, root);
 	if (rc == 0 && first) {
 		const struct dcp_pv *v = dcp_pv_get(root, "optimizer");
 
@@ -360,7 +270,7 @@ static int read_one(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
 	if (rc == 0 && name->sharded)
 		rc = read_frozen_shapes(ds, part, root);
 	if (rc == 0 && first && part->named)
-		rc = read_aliases(ds, part, in);
+		rc = dcp_ds_read_aliases(ds, part, in);
 	if (rc == 0 && name->sharded)
 		rc = read_fragments(ds, part, at, in);
 	if (rc == 0)

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/format/deepspeed_int.h"
+#include "core/format/deepspeed_tell.h"
 #include "core/format/torch_state.h"
 
 static const uint64_t origin[DCP_MAX_NDIM];
@@ -80,7 +80,7 @@ const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
 	return name->kind == DCP_DS_MODEL ? dcp_pv_get(*room, "module") : room;
 }
 
-static int tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
+int dcp_ds_tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 {
 	struct dcp_ds_front front = { .ds = ds, .file = name };
 	struct dcp_sink sink = dcp_ds_front_sink(&front);
@@ -110,14 +110,36 @@ static int tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 	return rc;
 }
 
+/*
+ * Does each file of an expert hold it whole? As the optimizer's groups tell, or else if no
+ * expert has two files, though no rank is missing.
+ */
+static bool experts_are_whole(const struct dcp_ds *ds)
+{
+	size_t n;
+	const struct dcp_ds_name *f = dcp_ds_files(ds, DCP_DS_EXPERT, &n);
+
+	if (ds->expert_lanes || ds->tp < 2 || ds->nexperts)
+		return ds->expert_lanes > 1 || ds->nexperts;
+	for (size_t i = 0; i + 1 < n; i++)
+		if (f[i].layer == f[i + 1].layer && f[i].expert == f[i + 1].expert)
+			return false;
+	for (uint32_t mp = 0; mp < ds->tp; mp++)
+		if (!dcp_ds_part_of(ds, mp))
+			return false;
+	return true;
+}
+
 static int tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n)
 {
 	int rc = 0;
 
+	if (ds->tp > 1 && file->kind == DCP_DS_EXPERT && experts_are_whole(ds))
+		return dcp_ds_tell_file(ds, file); /* of copies the first */
 	if (ds->tp > 1)
 		return dcp_ds_tell_unit(ds, file, n);
 	for (size_t k = 0; rc == 0 && k < n; k++)
-		rc = tell_file(ds, &file[k]);
+		rc = dcp_ds_tell_file(ds, &file[k]);
 	return rc;
 }
 
@@ -236,9 +258,12 @@ int dcp_ds_tell_modules(struct dcp_ds *ds)
 		for (size_t i = 0; rc == 0 && i < n; i += m) {
 			for (m = 1; i + m < n && same_unit(ds, &f[i], &f[i + m]);)
 				m++;
-			rc = tell_unit(ds, &f[i], m);
+			if (!dcp_ds_is_stacked(ds, &f[i]))
+				rc = tell_unit(ds, &f[i], m);
 		}
 	}
+	if (rc == 0)
+		rc = dcp_ds_tell_stacks(ds);
 	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
 		if (ds->part[i].whole)
 			rc = tell_optimizer(ds, &ds->part[i]);

@@ -5,46 +5,27 @@
  *	single_partition_of_fp32_groups  stages 1 and 2: one slice of each parameter group
  *	  base_optimizer_state           {"state": {number: {name: ..}}, "param_groups": [..]},
  *	                                 or (elastic) a list of what stands in "state"
- *	fp32_flat_groups                 stage 3: a slice of each parameter, one behind the
- *other optimizer_state_dict           as base_optimizer_state
+ *	local_sub_partitions_of_fp32_groups  stage 1 before 0.5.9: of each group a list, one
+ *slice of every communication interval ("wave") base_optimizer_state           the same, one
+ *parameter a slice; or lists of lists fp32_flat_groups                 stage 3: a slice of each
+ *parameter, one behind the other optimizer_state_dict           as base_optimizer_state
  *
- * BF16_Optimizer writes the names of stage 1 and no zero_stage. A state is flat when its tensor
- * is as long as the master weights or, where their padding was cut off, longer; of one element
- * it is common to all parameters (step).
+ * BF16_Optimizer writes the names of stage 1 and no zero_stage.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/format/deepspeed_int.h"
-#include "core/parse/pyjson.h"
+#include "core/format/deepspeed_tell.h"
 
-enum { MAX_STATES = 64 };
-
-/* One optimizer file while it is read. */
-struct reading {
-	struct dcp_ds *ds;
-	struct dcp_ds_part *part;
-	struct dcp_ds_rank *rank;
-	const struct dcp_ds_input *in;
-	struct dcp_pv dict;        /* optimizer_state_dict */
-	const struct dcp_pv *base; /* what the wrapped optimizer said */
-	const struct dcp_pv *flat; /* master weights */
-	size_t nflat;
-	unsigned stage;
-	const struct dcp_pv *entries; /* pairs of number and states, or (listed) states alone */
-	size_t nentries;
-	bool listed;
-};
-
-static int useless(struct reading *r, const char *why)
+static int useless(struct dcp_ds_reading *r, const char *why)
 {
 	r->rank->why = why;
 	return why ? 0 : dcp_ds_no_memory(r->ds);
 }
 
-static void place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
+void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
 			 struct dcp_ds_place *out)
 {
 	uint64_t volume = 1;
@@ -68,18 +49,48 @@ int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp
 	int rc = dcp_torch_tensor(in->t, v, &tt, NULL);
 
 	if (rc == 1)
-		place_tensor(in, &tt, out);
+		dcp_ds_place_tensor(in, &tt, out);
 	return rc == -ENOMEM ? rc : 0;
 }
 
 /* ---- what is where ---- */
 
-static int find_flat(struct reading *r)
+/* Lists of flat tensors, one a group. */
+static int flatten(struct dcp_ds_reading *r, struct dcp_pv v)
+{
+	const struct dcp_pv *group = dcp_pv_items(v, &r->nlists), *item;
+	struct dcp_pv *flat;
+	uint32_t *waves;
+	size_t n, total = 0;
+
+	for (size_t g = 0; g < r->nlists; g++) {
+		dcp_pv_items(group[g], &n);
+		total += n;
+	}
+	flat = dcp_arena_calloc(&r->ds->arena, total + 1, sizeof(*flat));
+	waves = dcp_arena_calloc(&r->ds->arena, r->nlists + 1, sizeof(*waves));
+	if (!flat || !waves)
+		return dcp_ds_no_memory(r->ds);
+	for (size_t g = 0; g < r->nlists; g++) {
+		item = dcp_pv_items(group[g], &n);
+		waves[g] = item ? (uint32_t)n : 0;
+		for (size_t i = 0; i < waves[g]; i++)
+			flat[r->nflat++] = item[i];
+	}
+	r->flat = flat;
+	r->waves = waves;
+	return 0;
+}
+
+static int find_flat(struct dcp_ds_reading *r)
 {
 	const struct dcp_pv *v = dcp_pv_get(r->dict, "single_partition_of_fp32_groups");
+	const struct dcp_pv *old = dcp_pv_get(r->dict, "local_sub_partitions_of_fp32_groups");
 
 	r->stage = 1;
 	r->base = dcp_pv_get(r->dict, "base_optimizer_state");
+	if (!v && old && old->type == DCP_PV_LIST)
+		return flatten(r, *old);
 	if (!v) {
 		v = dcp_pv_get(r->dict, "fp32_flat_groups");
 		r->base = dcp_pv_get(r->dict, "optimizer_state_dict");
@@ -87,22 +98,20 @@ static int find_flat(struct reading *r)
 	}
 	if (v && v->type == DCP_PV_LIST) {
 		r->flat = dcp_pv_items(*v, &r->nflat);
+		r->nlists = r->nflat;
 		return 0;
 	}
-	if (dcp_pv_get(r->dict, "local_sub_partitions_of_fp32_groups"))
-		return useless(
-			r, dcp_ds_text(r->ds,
-				       "%s: stage 1 as DeepSpeed before 0.5.9 cut it "
-				       "(local_sub_partitions_of_fp32_groups), not supported",
-				       r->rank->name->name));
 	return useless(r, dcp_ds_text(r->ds,
 				      "%s has no master weights: neither "
 				      "single_partition_of_fp32_groups nor fp32_flat_groups",
 				      r->rank->name->name));
 }
 
+/* ---- how it is cut ---- */
+
 /* What the newest releases say of sub-group @i of stage 3, or NULL. */
-static const struct dcp_pv *own_words(const struct reading *r, size_t i, const char *what)
+static const struct dcp_pv *own_words(const struct dcp_ds_reading *r, size_t i,
+				      const char *what)
 {
 	const struct dcp_pv *v = dcp_pv_get(r->dict, "ds_zero_partition_groups"), *item;
 	size_t n = 0;
@@ -111,8 +120,8 @@ static const struct dcp_pv *own_words(const struct reading *r, size_t i, const c
 	return i < n ? dcp_pv_get(item[i], what) : NULL;
 }
 
-/* How many ranks flat tensor @i is cut over, as this file says; 0: it does not. */
-static uint32_t count_of(const struct reading *r, size_t i)
+/* How many ranks group @i is cut over, as this file says; 0: it does not. */
+static uint32_t count_of(const struct dcp_ds_reading *r, size_t i)
 {
 	const struct dcp_pv *own = own_words(r, i, "partition_count");
 	const struct dcp_pv *v = own ? own : dcp_pv_get(r->dict, "partition_count");
@@ -127,21 +136,15 @@ static uint32_t count_of(const struct reading *r, size_t i)
 	return v && dcp_pv_u64(*v, &n) && n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
-static int take_gaps(struct reading *r)
+static int take_gaps(struct dcp_ds_reading *r, struct dcp_ds_list *list)
 {
 	const struct dcp_pv *all = dcp_pv_get(r->dict, "param_alignment_paddings"), *of, *item;
-	const uint64_t **gap;
-	uint32_t *ngap;
 	size_t n = 0, m = 0;
 
-	if (!all || all->type != DCP_PV_LIST)
+	if (!all || all->type != DCP_PV_LIST || r->stage != 1)
 		return 0;
 	of = dcp_pv_items(*all, &n);
-	gap = dcp_arena_calloc(&r->ds->arena, r->nflat, sizeof(*gap));
-	ngap = dcp_arena_calloc(&r->ds->arena, r->nflat, sizeof(*ngap));
-	if (!gap || !ngap)
-		return dcp_ds_no_memory(r->ds);
-	for (size_t g = 0; g < r->nflat && g < n; g++) {
+	for (size_t g = 0; g < r->nlists && g < n; g++) {
 		uint64_t *to;
 
 		item = dcp_pv_items(of[g], &m);
@@ -151,57 +154,92 @@ static int take_gaps(struct reading *r)
 		for (size_t i = 0; i < m; i++)
 			if (!dcp_pv_u64(item[i], &to[i]) || to[i] > INT32_MAX)
 				to[i] = UINT64_MAX / 4; /* cannot fit: the group is broken */
-		gap[g] = to;
-		ngap[g] = (uint32_t)m;
+		list[g].gap = to;
+		list[g].ngap = (uint32_t)m;
 	}
-	r->part->gap = gap;
-	r->part->ngap = ngap;
 	return 0;
 }
 
+/* The groups of experts have the name of their expert-parallel group: "ep_size_4". */
+static void take_shares(const struct dcp_ds_reading *r, struct dcp_ds_list *list)
+{
+	size_t n;
+	const struct dcp_pv *group = dcp_ds_param_groups(r, &n), *name;
+
+	for (size_t i = 0; i < n && i < r->nlists; i++) {
+		unsigned shares;
+
+		name = dcp_pv_get(group[i], "name");
+		if (name && dcp_pv_str(*name) &&
+		    sscanf(dcp_pv_str(*name), "ep_size_%4u", &shares) == 1)
+			list[i].shares = shares;
+	}
+}
+
+/* Ranks that all parameters but experts are cut over. */
+static uint32_t find_world(const struct dcp_ds_reading *r, const struct dcp_ds_list *list)
+{
+	const struct dcp_pv *v = dcp_pv_get(r->dict, "partition_count");
+	uint64_t said;
+	uint32_t world = 0;
+
+	if (v && dcp_pv_u64(*v, &said) && said <= UINT32_MAX)
+		world = (uint32_t)said;
+	for (size_t i = 0; i < r->nlists; i++)
+		if (!list[i].shares)
+			world = DCP_MAX(world, list[i].count);
+	/* not said: there are as many as there are files */
+	return world ? world : r->part->rank[r->part->nranks - 1].name->dp + 1;
+}
+
 /* What the first readable file says holds for the others, too. */
-static int take_first(struct reading *r)
+static int take_first(struct dcp_ds_reading *r)
 {
 	struct dcp_ds_part *part = r->part;
-	uint32_t *count = dcp_arena_calloc(&r->ds->arena, r->nflat + 1, sizeof(*count));
+	struct dcp_ds_list *list =
+		dcp_arena_calloc(&r->ds->arena, r->nlists + 1, sizeof(*list));
+	uint32_t flat = 0;
 
-	if (!count)
+	if (!list)
 		return dcp_ds_no_memory(r->ds);
 	part->stage = r->stage;
 	part->nflat = (uint32_t)r->nflat;
 	part->first = r->rank->name;
-	for (size_t i = 0; i < r->nflat; i++) {
-		count[i] = count_of(r, i);
-		part->world = DCP_MAX(part->world, count[i]);
+	for (size_t i = 0; i < r->nlists; i++) {
+		list[i].count = count_of(r, i);
+		list[i].flat = flat;
+		list[i].waves = r->waves ? r->waves[i] : 1;
+		flat += list[i].waves;
 	}
-	part->count = count;
-	if (part->world == 0) /* not said: there are as many as there are files */
-		part->world = part->rank[part->nranks - 1].name->dp + 1;
-	for (size_t i = 0; i < r->nflat; i++)
-		if (count[i] == 0)
-			count[i] = part->world;
-	return r->stage == 1 ? take_gaps(r) : 0;
+	take_shares(r, list);
+	part->world = find_world(r, list);
+	for (size_t i = 0; i < r->nlists; i++)
+		if (list[i].count == 0)
+			list[i].count = part->world;
+	part->list = list;
+	part->nlists = (uint32_t)r->nlists;
+	return take_gaps(r, list);
 }
 
-/* Every rank has the slice of its number. */
-static int check_slices(struct reading *r)
+/* Which slice of each sub-group it has, if it says so. */
+static int take_slices(struct dcp_ds_reading *r)
 {
 	uint64_t slice;
 
+	if (!own_words(r, 0, "partition_rank"))
+		return 0;
+	r->rank->slice = dcp_arena_calloc(&r->ds->arena, r->nflat, sizeof(*r->rank->slice));
+	if (!r->rank->slice)
+		return dcp_ds_no_memory(r->ds);
 	for (size_t i = 0; i < r->nflat; i++) {
 		const struct dcp_pv *v = own_words(r, i, "partition_rank");
 
-		if (v && dcp_pv_u64(*v, &slice) && slice != r->rank->name->dp &&
-		    r->part->count[i] == r->part->world)
-			return useless(r, dcp_ds_text(r->ds,
-						      "%s has slice %" PRIu64
-						      " of group %zu, not that of its rank",
-						      r->rank->name->name, slice, i));
+		r->rank->slice[i] = v && dcp_pv_u64(*v, &slice) ? slice : UINT64_MAX;
 	}
 	return 0;
 }
 
-static int compare_first(struct reading *r)
+static int compare_first(struct dcp_ds_reading *r)
 {
 	const struct dcp_ds_part *part = r->part;
 	const char *a = r->rank->name->name, *b = part->first->name;
@@ -209,20 +247,27 @@ static int compare_first(struct reading *r)
 	if (r->stage != part->stage)
 		return useless(r,
 			       dcp_ds_text(r->ds, "%s is of another ZeRO stage than %s", a, b));
-	if (r->nflat != part->nflat)
+	if (r->nflat != part->nflat || r->nlists != part->nlists)
 		return useless(r, dcp_ds_text(r->ds,
 					      "%s has %zu flat groups, %s has %" PRIu32
 					      ": are they of one save?",
 					      a, r->nflat, b, part->nflat));
-	for (size_t i = 0; i < r->nflat; i++) {
+	for (size_t i = 0; i < r->nlists; i++) {
 		uint32_t n = count_of(r, i);
 
-		if (n && n != part->count[i])
+		if (n && n != part->list[i].count)
 			return useless(r, dcp_ds_text(r->ds,
 						      "%s was saved by %" PRIu32
 						      " ranks, %s by %" PRIu32
 						      ": are they of one save?",
-						      a, n, b, part->count[i]));
+						      a, n, b, part->list[i].count));
+		if (r->waves && r->waves[i] != part->list[i].waves)
+			return useless(r,
+				       dcp_ds_text(r->ds,
+						   "%s has %" PRIu32
+						   " slices of group %zu, %s has %" PRIu32
+						   ": are they of one save?",
+						   a, r->waves[i], i, b, part->list[i].waves));
 	}
 	if (r->rank->name->dp >= part->world)
 		return useless(r, dcp_ds_text(r->ds,
@@ -232,185 +277,7 @@ static int compare_first(struct reading *r)
 	return 0;
 }
 
-/* ---- states ---- */
-
-static void find_entries(struct reading *r)
-{
-	const struct dcp_pv *v = r->base;
-
-	if (!v)
-		return;
-	r->listed = v->type == DCP_PV_LIST;
-	if (r->listed) {
-		r->entries = dcp_pv_items(*v, &r->nentries);
-		return;
-	}
-	v = dcp_pv_get(*v, "state");
-	if (v)
-		r->entries = dcp_pv_pairs(*v, &r->nentries);
-}
-
-/*
- * The states of entry @i and which flat tensor they are of. The wrapped optimizer has one
- * parameter for each, numbered in order.
- */
-static const struct dcp_pv *entry(const struct reading *r, size_t i, uint64_t *flat, size_t *n)
-{
-	*flat = i;
-	*n = 0;
-	if (r->listed)
-		return dcp_pv_pairs(r->entries[i], n);
-	if (!dcp_pv_u64(r->entries[2 * i], flat) || *flat >= r->nflat)
-		return NULL;
-	return dcp_pv_pairs(r->entries[2 * i + 1], n);
-}
-
-static int number_states(struct reading *r)
-{
-	uint64_t flat;
-	size_t n;
-	int rc = 0;
-
-	for (size_t i = 0; rc >= 0 && i < r->nentries; i++) {
-		const struct dcp_pv *kv = entry(r, i, &flat, &n);
-
-		for (size_t k = 0; rc >= 0 && kv && k < n; k++) {
-			const char *name = dcp_pv_str(kv[2 * k]);
-			uint32_t number;
-
-			if (name && r->ds->states.n < MAX_STATES)
-				rc = dcp_intern_add(&r->ds->states, name, strlen(name),
-						    DCP_INTERN_NONE, &number);
-		}
-	}
-	return rc < 0 ? dcp_ds_no_memory(r->ds) : 0;
-}
-
-static int add_common(struct reading *r, const struct dcp_ds_common *c)
-{
-	dcp_buf_add(&r->part->common, c, sizeof(*c));
-	return dcp_buf_error(&r->part->common) ? dcp_ds_no_memory(r->ds) : 0;
-}
-
-static int add_value(struct reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
-{
-	struct dcp_ds_common c = { .flat = flat, .state = state };
-	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
-	int rc = dcp_pyjson_write(&json, NULL, v, NULL, 0);
-
-	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(r->ds);
-	if (rc < 0)
-		return 0;
-	c.type = dcp_ds_keep(r->ds, dcp_pyjson_type(v));
-	c.json = dcp_ds_keep(r->ds, json.p);
-	return c.type && c.json ? add_common(r, &c) : dcp_ds_no_memory(r->ds);
-}
-
-/* No value for each element (scales of quantized moments, factors): told as it stands. */
-static int tell_odd(struct reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
-{
-	char number[16];
-	const char *path[] = { r->rank->name->name,
-			       "optimizer_state_dict",
-			       r->stage == 3 ? "optimizer_state_dict" : "base_optimizer_state",
-			       "state",
-			       number,
-			       dcp_intern_text(&r->ds->states, state) };
-
-	snprintf(number, sizeof(number), "%" PRIu32, flat);
-	return dcp_ds_tell_value(r->ds, r->in, v, path, DCP_LEN(path));
-}
-
-static int take_state(struct reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
-{
-	struct dcp_ds_place *row = r->rank->place + (size_t)flat * r->rank->nstates;
-	struct dcp_ds_common c = { .flat = flat, .state = state };
-	bool first = r->rank->name == r->part->first;
-	struct dcp_torch_tensor tt;
-	struct dcp_err why = { 0 };
-	int rc = dcp_torch_tensor(r->in->t, v, &tt, &why);
-
-	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(r->ds);
-	if (rc == 0)
-		return first ? add_value(r, flat, state, v) : 0;
-	if (rc < 0)
-		return tell_odd(r, flat, state, v);
-	place_tensor(r->in, &tt, &c.place);
-	c.ndim = tt.ndim;
-	if (c.place.n == 1 && (tt.ndim == 0 || row[0].n != 1))
-		return first ? add_common(r, &c) : 0;
-	if (tt.ndim != 1 || !c.place.there || c.place.n < row[0].n)
-		return tell_odd(r, flat, state, v);
-	row[state] = c.place;
-	return 0;
-}
-
-static int take_states(struct reading *r)
-{
-	uint64_t flat;
-	size_t n;
-	int rc = 0;
-
-	for (size_t i = 0; rc == 0 && i < r->nentries; i++) {
-		const struct dcp_pv *kv = entry(r, i, &flat, &n);
-
-		for (size_t k = 0; rc == 0 && kv && flat < r->nflat && k < n; k++) {
-			const char *name = dcp_pv_str(kv[2 * k]);
-			uint32_t state =
-				name ? dcp_intern_find(&r->ds->states, name, strlen(name))
-				     : DCP_INTERN_NONE;
-
-			if (state != DCP_INTERN_NONE && state != 0)
-				rc = take_state(r, (uint32_t)flat, state, kv[2 * k + 1]);
-		}
-	}
-	return rc;
-}
-
-/* Fused optimizers count steps in their groups, elastic checkpoints once. */
-static int take_group_steps(struct reading *r)
-{
-	const struct dcp_pv *groups = r->base ? dcp_pv_get(*r->base, "param_groups") : NULL;
-	const struct dcp_pv *once = dcp_pv_get(r->dict, "base_optimizer_state_step");
-	const struct dcp_pv *group = NULL;
-	uint32_t state, flat = 0;
-	size_t n = 0;
-	int rc = 0;
-
-	if (r->rank->name != r->part->first ||
-	    dcp_intern_find(&r->ds->states, "step", 4) != DCP_INTERN_NONE)
-		return 0;
-	if (groups)
-		group = dcp_pv_items(*groups, &n);
-	for (size_t i = 0; rc == 0 && flat < r->nflat && (once ? i < r->nflat : i < n); i++) {
-		const struct dcp_pv *step = once ? once : dcp_pv_get(group[i], "step");
-		const struct dcp_pv *params = once ? NULL : dcp_pv_get(group[i], "params");
-		size_t has = 1;
-
-		if (params)
-			dcp_pv_items(*params, &has);
-		if (step &&
-		    dcp_intern_add(&r->ds->states, "step", 4, DCP_INTERN_NONE, &state) < 0)
-			return dcp_ds_no_memory(r->ds);
-		for (; rc == 0 && has > 0 && flat < r->nflat; has--, flat++)
-			if (step)
-				rc = add_value(r, flat, state, *step);
-	}
-	return rc;
-}
-
-static int take_master(struct reading *r)
-{
-	for (size_t i = 0; i < r->nflat; i++)
-		if (dcp_ds_take_place(r->in, r->flat[i],
-				      &r->rank->place[i * r->rank->nstates]) < 0)
-			return dcp_ds_no_memory(r->ds);
-	return 0;
-}
-
-static int read_rank(struct reading *r)
+static int read_rank(struct dcp_ds_reading *r)
 {
 	const struct dcp_pv *dict =
 		dcp_pv_get(dcp_torch_root(r->in->t), "optimizer_state_dict");
@@ -425,24 +292,10 @@ static int read_rank(struct reading *r)
 		return rc;
 	rc = r->part->first ? compare_first(r) : take_first(r);
 	if (rc == 0 && !r->rank->why)
-		rc = check_slices(r);
+		rc = take_slices(r);
 	if (rc == 0 && !r->rank->why)
 		rc = dcp_ds_take_rules(r->ds, r->dict);
-	if (rc < 0 || r->rank->why)
-		return rc;
-	find_entries(r);
-	rc = number_states(r);
-	if (rc < 0)
-		return rc;
-	r->rank->nstates = r->ds->states.n;
-	r->rank->place = dcp_arena_calloc(&r->ds->arena, r->nflat * (size_t)r->ds->states.n,
-					  sizeof(*r->rank->place));
-	if (!r->rank->place)
-		return dcp_ds_no_memory(r->ds);
-	rc = take_master(r);
-	if (rc == 0)
-		rc = take_states(r);
-	return rc == 0 ? take_group_steps(r) : rc;
+	return rc < 0 || r->rank->why ? rc : dcp_ds_read_moments(r);
 }
 
 int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
@@ -453,7 +306,7 @@ int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
 		struct dcp_ds_rank *rank = &part->rank[i];
 		struct dcp_err why = { 0 };
 		struct dcp_ds_input in;
-		struct reading r = { .ds = ds, .part = part, .rank = rank, .in = &in };
+		struct dcp_ds_reading r = { .ds = ds, .part = part, .rank = rank, .in = &in };
 
 		if (i > 0 && rank[-1].name->dp == rank->name->dp) {
 			rc = useless(&r, dcp_ds_text(ds, "%s and %s are both of rank %" PRIu32,

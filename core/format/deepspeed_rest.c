@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
-#include "core/format/deepspeed_int.h"
+#include "core/format/deepspeed_tell.h"
 #include "core/format/torch_state.h"
 #include "core/parse/pyjson.h"
 
@@ -133,7 +133,7 @@ static int seen(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_input *in, 
 	return first == hash;
 }
 
-static int tell_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
+int dcp_ds_tell_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
 		      size_t n)
 {
@@ -162,7 +162,7 @@ static int tell_entries(struct dcp_ds *ds, const struct dcp_ds_name *name,
 	for (size_t i = 0; rc == 0 && i < npairs; i++) {
 		path[n] = dcp_pv_str(kv[2 * i]);
 		if (path[n] && !is_one_of(kv[2 * i], not ))
-			rc = tell_entry(ds, name, in, kv[2 * i + 1], path, n + 1);
+			rc = dcp_ds_tell_entry(ds, name, in, kv[2 * i + 1], path, n + 1);
 	}
 	return rc;
 }

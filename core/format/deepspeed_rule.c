@@ -2,8 +2,7 @@
 /*
  * universal_checkpoint_info: what the framework above DeepSpeed recorded of how its parameters
  * are cut over tensor-parallel ranks, as lists of regular expressions. The first list that has
- * a name decides, in the order of enum dcp_ds_cut; what no list has is cut along its first
- * dimension.
+ * a name decides, affine_map before all; what no list has is cut along its first dimension.
  *
  * Megatron-DeepSpeed writes a dozen patterns, DeepSpeed's own AutoTP one for each parameter,
  * "^layers\.0\.weight$": those are looked up by name.
@@ -16,14 +15,16 @@
 #include "core/format/deepspeed_int.h"
 #include "core/parse/pyre.h"
 
-enum { MAX_PATTERNS = 256, MAX_NAME = 4096 };
+enum { MAX_PATTERNS = 256, MAX_NAME = 4096, MAP_VERSION = 1 };
 
 enum { LIST_VOCABULARY = DCP_DS_CUT_COUNT, LIST_REFUSED };
 
 struct pattern {
 	struct dcp_pyre *re; /* NULL: a name, in rules->names */
-	uint8_t list;        /* enum dcp_ds_cut, or one of those above */
+	const char *text;
+	uint8_t list; /* enum dcp_ds_cut, or one of those above */
 	const struct dcp_ds_sub *sub;
+	const struct dcp_ds_map *map;
 	const char *why; /* it is refused */
 };
 
@@ -32,7 +33,10 @@ struct dcp_ds_rules {
 	size_t n;
 	struct dcp_intern names; /* list and name -> number in exact */
 	uint64_t vocabulary;     /* rows of it; 0: not said */
-	const char *why;         /* not NULL: why nothing can be joined */
+	bool widths;             /* sub_param_shard_widths must be there (version 0.4) */
+	bool complete; /* AutoTP's: what no list has is cut along its first dimension, or is no
+			  parameter */
+	const char *why; /* not NULL: why nothing can be joined */
 };
 
 static const struct {
@@ -83,6 +87,9 @@ static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
 
 	if (!dcp_pv_str(v))
 		return 0;
+	p.text = dcp_ds_keep(ds, dcp_pv_str(v));
+	if (!p.text)
+		return dcp_ds_no_memory(ds);
 	if (is_exact(dcp_pv_str(v), p.list, &name))
 		return add_exact(ds, &p, &name);
 	if (rules->n == MAX_PATTERNS) {
@@ -127,6 +134,16 @@ static int take_widths(struct dcp_ds *ds, struct dcp_pv v, uint64_t **out, uint3
 			return -EINVAL;
 	*n = (uint32_t)len;
 	return 0;
+}
+
+static bool adds_up(const uint64_t *width, uint32_t n, uint64_t all)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (dcp_ckd_add(&sum, sum, width[i]))
+			return false;
+	return sum == all;
 }
 
 /* {"patterns": [..], "shape": ((q, k, v), -1), "partition_dim": 0} or that as SubparamShape. */
@@ -179,6 +196,7 @@ static int take_shards(struct dcp_ds *ds, struct dcp_pv info, struct dcp_pv patt
 
 	of = all && dcp_pv_str(pattern) ? dcp_pv_get(*all, dcp_pv_str(pattern)) : NULL;
 	item = of ? dcp_pv_items(*of, &n) : NULL;
+	sub->unequal = !item && ds->rules->widths;
 	if (!item)
 		return 0;
 	if (n != sub->nwidths)
@@ -191,6 +209,8 @@ static int take_shards(struct dcp_ds *ds, struct dcp_pv info, struct dcp_pv patt
 
 		rc = take_widths(ds, item[i], &sub->shard[i], &len);
 		if (rc == 0 && i > 0 && len != sub->nshards)
+			rc = -EINVAL;
+		if (rc == 0 && !adds_up(sub->shard[i], len, sub->width[i]))
 			rc = -EINVAL;
 		sub->nshards = len;
 	}
@@ -231,47 +251,43 @@ static int take_subs(struct dcp_ds *ds, struct dcp_pv info)
 
 /* ---- all of it ---- */
 
-/* Does a rank hold a multiple of what the parameter is? */
-static bool is_scaled(struct dcp_pv map)
+static int take_map(struct dcp_ds *ds, struct dcp_pv pattern, struct dcp_pv v)
 {
-	const struct dcp_pv *ranks = dcp_pv_get(map, "ranks"), *kv, *pieces, *item, *scale;
-	size_t n = 0, m;
+	struct dcp_ds_map *map = dcp_arena_calloc(&ds->arena, 1, sizeof(*map));
+	struct pattern p = { .list = DCP_DS_CUT_MAP, .map = map };
+	int rc = map ? dcp_ds_read_map(ds, v, map, &p.why) : dcp_ds_no_memory(ds);
 
-	kv = ranks ? dcp_pv_pairs(*ranks, &n) : NULL;
-	for (size_t i = 0; kv && i < n; i++) {
-		pieces = dcp_pv_get(kv[2 * i + 1], "pieces");
-		item = pieces ? dcp_pv_items(*pieces, &m) : NULL;
-		for (size_t k = 0; item && k < m; k++) {
-			scale = dcp_pv_get(item[k], "scale");
-			if (scale &&
-			    (scale->type != DCP_PV_FLOAT || scale->f < 1 || scale->f > 1))
-				return true;
-		}
-	}
-	return false;
+	return rc == 0 ? add_pattern(ds, pattern, p) : rc;
 }
 
-/*
- * affine_map says in other words what the lists say, which stay valid beside it, but for one
- * thing: values that ranks hold scaled. No file has those as they are.
- */
+/* The layouts that only it can tell (some fused projections) are in no list: what is not
+ * understood of it cannot be made up for by them. */
+static int take_maps(struct dcp_ds *ds, struct dcp_pv info)
+{
+	const struct dcp_pv *all = dcp_pv_get(info, "affine_map");
+	const struct dcp_pv *params = all ? dcp_pv_get(*all, "params") : NULL;
+	const struct dcp_pv *version = all ? dcp_pv_get(*all, "version") : NULL;
+	uint64_t number;
+	size_t n = 0;
+	const struct dcp_pv *kv = params ? dcp_pv_pairs(*params, &n) : NULL;
+	int rc = 0;
+
+	if (version && (!dcp_pv_u64(*version, &number) || number > MAP_VERSION))
+		ds->rules->why = "affine_map is of a version that is not known yet: "
+				 "convert the checkpoint with DeepSpeed's ds_to_universal";
+	for (size_t i = 0; rc == 0 && !ds->rules->why && i < n; i++)
+		rc = take_map(ds, kv[2 * i], kv[2 * i + 1]);
+	return rc;
+}
+
 static int take_refused(struct dcp_ds *ds, struct dcp_pv info)
 {
-	const struct dcp_pv *map = dcp_pv_get(info, "affine_map");
-	const struct dcp_pv *params = map ? dcp_pv_get(*map, "params") : NULL;
 	const struct dcp_pv *not = dcp_pv_get(info, "autotp_unsupported_parameter_patterns");
 	const struct dcp_pv *kv;
 	size_t n = 0;
 	int rc = 0;
 
-	kv = params ? dcp_pv_pairs(*params, &n) : NULL;
-	for (size_t i = 0; rc == 0 && i < n; i++)
-		if (is_scaled(kv[2 * i + 1]))
-			rc = add_pattern(
-				ds, kv[2 * i],
-				(struct pattern){ .list = LIST_REFUSED,
-						  .why = "its ranks hold it scaled "
-							 "(affine_map): no file has it" });
+	ds->rules->complete = not != NULL;
 	kv = not ? dcp_pv_pairs(*not, &n) : NULL;
 	for (size_t i = 0; rc == 0 && kv && i < n; i++) {
 		const char *why = dcp_pv_str(kv[2 * i + 1]);
@@ -285,6 +301,14 @@ static int take_refused(struct dcp_ds *ds, struct dcp_pv info)
 	return rc;
 }
 
+static bool needs_widths(struct dcp_pv info)
+{
+	const struct dcp_pv *v = dcp_pv_get(info, "universal_checkpoint_version");
+
+	return v && ((v->type == DCP_PV_FLOAT && v->f >= 0.4) ||
+		     (v->type == DCP_PV_INT && v->i > 0));
+}
+
 int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 {
 	const struct dcp_pv *info = dcp_pv_get(from, "universal_checkpoint_info"), *v;
@@ -295,6 +319,7 @@ int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 	ds->rules = dcp_arena_calloc(&ds->arena, 1, sizeof(*ds->rules));
 	if (!ds->rules)
 		return dcp_ds_no_memory(ds);
+	ds->rules->widths = needs_widths(*info);
 	v = dcp_pv_get(*info, "original_vocab_size");
 	if (v)
 		dcp_pv_u64(*v, &ds->rules->vocabulary);
@@ -302,6 +327,8 @@ int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 		rc = add_patterns(ds, dcp_pv_get(*info, lists[i].name), lists[i].list);
 	if (rc == 0)
 		rc = take_subs(ds, *info);
+	if (rc == 0)
+		rc = take_maps(ds, *info);
 	return rc == 0 ? take_refused(ds, *info) : rc;
 }
 
@@ -333,9 +360,9 @@ static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list
 
 const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out)
 {
-	static const uint8_t order[] = { DCP_DS_CUT_REPLICATED, DCP_DS_CUT_AVERAGED,
-					 DCP_DS_CUT_HALVES, DCP_DS_CUT_SUBS,
-					 DCP_DS_CUT_COLUMNS };
+	static const uint8_t order[] = { DCP_DS_CUT_MAP,      DCP_DS_CUT_REPLICATED,
+					 DCP_DS_CUT_AVERAGED, DCP_DS_CUT_HALVES,
+					 DCP_DS_CUT_SUBS,     DCP_DS_CUT_COLUMNS };
 	const struct pattern *p;
 
 	*out = (struct dcp_ds_rule){ .cut = DCP_DS_CUT_ROWS, .by_default = true };
@@ -344,6 +371,7 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 		       "tensor-parallel ranks share it";
 	if (ds->rules->why)
 		return ds->rules->why;
+	out->complete = ds->rules->complete;
 	if (strlen(name) > MAX_NAME)
 		return "its name is too long to be looked up in universal_checkpoint_info";
 	p = find(ds->rules, LIST_REFUSED, name);
@@ -351,9 +379,15 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 		return p->why;
 	for (size_t i = 0; !p && i < DCP_LEN(order); i++)
 		p = find(ds->rules, order[i], name);
+	if (p && p->why)
+		return p->why;
 	if (p)
-		*out = (struct dcp_ds_rule){ .cut = (enum dcp_ds_cut)p->list, .sub = p->sub };
-	if (find(ds->rules, LIST_VOCABULARY, name)) {
+		*out = (struct dcp_ds_rule){ .cut = (enum dcp_ds_cut)p->list,
+					     .pattern = p->text,
+					     .sub = p->sub,
+					     .map = p->map };
+	/* a map has the whole without padding */
+	if (!out->map && find(ds->rules, LIST_VOCABULARY, name)) {
 		if (!ds->rules->vocabulary)
 			return "it is padded, and no original_vocab_size says how far";
 		out->rows = ds->rules->vocabulary;

@@ -5,43 +5,51 @@
 
 #include "core/format/deepspeed_int.h"
 
-/* The tensor of one state that a slice of a group is, or why there is none. */
+/* The tensor of one state that slice @k of a group is, or why there is none. */
 static const struct dcp_ds_place *slice_of(struct dcp_ds *ds, const struct dcp_ds_part *part,
-					   const struct dcp_ds_group *g, uint32_t slice,
+					   const struct dcp_ds_group *g, uint64_t k,
 					   uint32_t state, struct dcp_err *why)
 {
-	uint32_t dp = g->base + slice * g->step;
-	const struct dcp_ds_rank *r = dcp_ds_rank_of(part, dp);
+	struct dcp_ds_slice s = dcp_ds_slice(ds, part, g, k);
+	const struct dcp_ds_rank *r = s.part ? dcp_ds_rank_of(s.part, s.dp) : NULL;
 	const char *what = dcp_intern_text(&ds->states, state);
 	const struct dcp_ds_place *p = NULL;
 	char name[DCP_DS_NAME_MAX];
 
 	if (!r) {
-		dcp_ds_name_of_rank(part->first, dp, part->mp, name);
+		dcp_ds_name_of_rank(part->first, s.dp, s.mp, name);
 		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
 			 "%s is missing: rank %" PRIu32 " of %" PRIu32
 			 " holds a part of it there",
-			 name, dp, part->world);
+			 name, s.dp, part->world);
 		return NULL;
 	}
 	if (r->why) {
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "rank %" PRIu32 ": %s", dp, r->why);
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "rank %" PRIu32 ": %s", s.dp,
+			 r->why);
 		return NULL;
 	}
-	if (state < r->nstates)
-		p = &r->place[(size_t)g->flat * r->nstates + state];
+	if (state < r->nstates && s.flat < s.part->nflat)
+		p = &r->place[(size_t)s.flat * r->nstates + state];
 	if (!p || !p->there) {
 		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
 			 "%s (rank %" PRIu32 ") has no %.40s of group %" PRIu32, r->name->name,
-			 dp, what, g->flat);
+			 s.dp, what, s.flat);
 		return NULL;
 	}
-	if (p->n != g->slice && p->n != dcp_ds_lean(g, slice)) {
+	if (r->slice && r->slice[s.flat] != k && r->slice[s.flat] != UINT64_MAX) {
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 "%s (rank %" PRIu32 ") has slice %" PRIu64 " of group %" PRIu32
+			 ", expected %" PRIu64,
+			 r->name->name, s.dp, r->slice[s.flat], s.flat, k);
+		return NULL;
+	}
+	if (p->n != g->slice && p->n != dcp_ds_lean(g, k)) {
 		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
 			 "%s (rank %" PRIu32 "): its %.40s of group %" PRIu32 " has %" PRIu64
 			 " elements, expected %" PRIu64
 			 " by param_shapes: are they of one save?",
-			 r->name->name, dp, what, g->flat, p->n, g->slice);
+			 r->name->name, s.dp, what, s.flat, p->n, g->slice);
 		return NULL;
 	}
 	return p;
@@ -83,13 +91,13 @@ static int whole_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		uint64_t at = p->off + done, n;
 		const struct dcp_ds_place *place;
 
-		if (g->slice == 0 || at / g->slice >= g->count)
+		if (g->slice == 0 || at / g->slice >= (uint64_t)g->count * g->waves)
 			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"its group of %" PRIu32 " slices of %" PRIu64
+					"its group of %" PRIu64 " slices of %" PRIu64
 					" elements ends before it",
-					g->count, g->slice);
+					(uint64_t)g->count * g->waves, g->slice);
 		n = DCP_MIN(p->numel - done, g->slice - at % g->slice);
-		place = slice_of(ds, part, g, (uint32_t)(at / g->slice), state, why);
+		place = slice_of(ds, part, g, at / g->slice, state, why);
 		if (!place)
 			return why->code;
 		rc = add_run(place, done, at % g->slice, n, out, dtype, why);

@@ -9,56 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/format/deepspeed_int.h"
+#include "core/format/deepspeed_tell.h"
 
 static const uint64_t origin[DCP_MAX_NDIM];
 
-/* A parameter of one part; those of one name are linked. */
-struct holder {
-	uint32_t part, param;
-	uint32_t next; /* 0: none; else number + 1 */
-};
-
-struct telling {
-	struct dcp_ds *ds;
-	uint32_t state;
-	struct dcp_arena scratch; /* of one name */
-	struct dcp_buf runs, pieces;
-	struct dcp_intern names;
-	struct dcp_buf head, holders; /* uint32_t, struct holder */
-	size_t hint; /* the common entry that was found last: the next is near */
-};
-
-/* Runs of one rank, as far as they fall into @box. */
-static int add_pieces(struct telling *t, const struct dcp_ds_box *box, uint8_t dtype)
-{
-	const struct dcp_ds_run *run = (const struct dcp_ds_run *)(const void *)t->runs.p;
-	size_t n = t->runs.n / sizeof(*run);
-	uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
-
-	for (size_t i = 0; i < n; i++) {
-		uint64_t lo = DCP_MAX(run[i].first, box->first);
-		uint64_t hi = DCP_MIN(run[i].first + run[i].n, box->first + box->n);
-		struct dcp_piece p = {
-			.lo = box->lo,
-			.len = box->len,
-			.run_lo = lo - box->first,
-			.run_n = hi - lo,
-			.off = run[i].off + (lo - run[i].first) * size,
-			.nbytes = (hi - lo) * size,
-			.file = run[i].file,
-			.enc = DCP_ENC_PLAIN,
-			.swap = run[i].swap && size > 1,
-		};
-
-		if (lo < hi)
-			dcp_buf_add(&t->pieces, &p, sizeof(p));
-	}
-	return dcp_buf_error(&t->pieces) ? -ENOMEM : 0;
-}
-
 /* @rank: NULL, or what is put in front. */
-static int tell(struct telling *t, const char *rank, const char *name,
+static int tell(struct dcp_ds_telling *t, const char *rank, const char *name,
 		const struct dcp_tensor *x)
 {
 	const char *role = dcp_intern_text(&t->ds->states, t->state);
@@ -66,21 +22,21 @@ static int tell(struct telling *t, const char *rank, const char *name,
 	return dcp_ds_tell_tensor(t->ds, rank, role, name, x);
 }
 
-static int tell_error(struct telling *t, const char *rank, const char *name,
-		      const struct dcp_ds_param *p, uint8_t dtype, const char *why)
+int dcp_ds_tell_error(struct dcp_ds_telling *t, const char *rank, const char *name,
+		      uint32_t ndim, const uint64_t *shape, uint8_t dtype, const char *why)
 {
 	struct dcp_tensor x = {
 		.dtype = (enum dcp_dtype)dtype,
-		.ndim = p->ndim,
-		.shape = p->shape ? p->shape : origin,
+		.ndim = ndim,
+		.shape = shape ? shape : origin,
 		.error = why,
 	};
 
 	return tell(t, rank, name, &x);
 }
 
-static int tell_pieces(struct telling *t, const char *rank, const char *name, uint32_t ndim,
-		       const uint64_t *shape, uint8_t dtype)
+int dcp_ds_tell_pieces(struct dcp_ds_telling *t, const char *rank, const char *name,
+		       uint32_t ndim, const uint64_t *shape, uint8_t dtype)
 {
 	struct dcp_tensor x = {
 		.dtype = (enum dcp_dtype)dtype,
@@ -95,7 +51,7 @@ static int tell_pieces(struct telling *t, const char *rank, const char *name, ui
 
 /* ---- what a group has in common ---- */
 
-static struct dcp_ds_common *common_of(struct telling *t, const struct dcp_ds_part *part,
+static struct dcp_ds_common *common_of(struct dcp_ds_telling *t, const struct dcp_ds_part *part,
 				       const struct dcp_ds_param *p)
 {
 	struct dcp_ds_common *c = (struct dcp_ds_common *)(void *)part->common.p;
@@ -112,8 +68,8 @@ static struct dcp_ds_common *common_of(struct telling *t, const struct dcp_ds_pa
 	return NULL;
 }
 
-static int tell_common(struct telling *t, const char *rank, const struct dcp_ds_part *part,
-		       const struct dcp_ds_param *p)
+int dcp_ds_tell_common(struct dcp_ds_telling *t, const char *rank,
+		       const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
 	struct dcp_ds_common *c = common_of(t, part, p);
 	static const uint64_t one[DCP_MAX_NDIM] = { 1 };
@@ -143,256 +99,240 @@ static int tell_common(struct telling *t, const char *rank, const struct dcp_ds_
 
 /* ---- one part by itself ---- */
 
-static int tell_alone(struct telling *t, const char *rank, const struct dcp_ds_part *part,
-		      const struct dcp_ds_param *p)
+static int tell_alone(struct dcp_ds_telling *t, const char *rank,
+		      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
 	struct dcp_ds_box whole = { .n = p->numel, .lo = origin, .len = p->shape };
 	struct dcp_err why = { 0 };
 	uint8_t dtype = DCP_DTYPE_F32;
 	int rc;
 
+	if (p->experts)
+		return dcp_ds_tell_shares(t, rank, part, p);
 	dcp_buf_reset(&t->runs);
 	dcp_buf_reset(&t->pieces);
 	rc = dcp_ds_runs(t->ds, part, p, t->state, &t->runs, &dtype, &why);
 	if (rc == 0)
-		return tell_common(t, rank, part, p);
+		return dcp_ds_tell_common(t, rank, part, p);
 	if (rc == 1)
-		rc = add_pieces(t, &whole, dtype);
+		rc = dcp_ds_add_pieces(t, &whole, dtype);
 	if (rc == -ENOMEM)
 		return dcp_ds_no_memory(t->ds);
 	if (rc < 0)
-		return tell_error(t, rank, p->name, p, dtype, why.msg);
-	return tell_pieces(t, rank, p->name, p->ndim, p->shape, dtype);
+		return dcp_ds_tell_error(t, rank, p->name, p->ndim, p->shape, dtype, why.msg);
+	return dcp_ds_tell_pieces(t, rank, p->name, p->ndim, p->shape, dtype);
 }
 
-static int tell_each(struct telling *t, const struct holder *h)
+/* ---- those of one name ---- */
+
+/* A parameter of one part; those of one name are linked. */
+struct holder {
+	uint32_t part, param;
+	uint32_t next; /* 0: none; else number + 1 */
+};
+
+/* Of several parts: who holds what. */
+struct names {
+	struct dcp_ds_telling *t;
+	struct dcp_intern names;
+	struct dcp_buf head, holders; /* uint32_t, struct holder */
+};
+
+static const struct holder *holder_at(const struct names *n, uint32_t at)
 {
-	const struct holder *all = (const struct holder *)(const void *)t->holders.p;
+	return at ? (const struct holder *)(const void *)n->holders.p + (at - 1) : NULL;
+}
+
+static int tell_each(const struct names *n, const struct holder *h)
+{
 	int rc = 0;
 
-	for (; rc == 0 && h; h = h->next ? &all[h->next - 1] : NULL) {
-		const struct dcp_ds_part *part = &t->ds->part[h->part];
+	for (; rc == 0 && h; h = holder_at(n, h->next)) {
+		const struct dcp_ds_part *part = &n->t->ds->part[h->part];
 		char rank[24];
 
 		snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
-		rc = tell_alone(t, rank, part, &part->param[h->param]);
+		rc = tell_alone(n->t, rank, part, &part->param[h->param]);
 	}
 	return rc;
 }
 
-/* ---- tensor-parallel ranks ---- */
-
-/* The holders of one name in one stage, by rank. */
-struct shared {
-	const struct dcp_ds_part **part;
-	const struct dcp_ds_param **param;
-	struct dcp_ds_local *local;
-	size_t n;
-	uint32_t stage;
-};
-
-/* The stage comes first that has the name: others repeat it (tied weights). */
-static int gather(struct telling *t, const struct holder *h, struct shared *s)
+/* Those of one stage, by rank. The stage comes first that has the name: others repeat it (tied
+ * weights). */
+static int gather(const struct names *n, const struct holder *h, struct dcp_ds_shared *s)
 {
-	const struct holder *all = (const struct holder *)(const void *)t->holders.p;
-	uint32_t tp = t->ds->tp;
+	struct dcp_ds *ds = n->t->ds;
+	uint32_t tp = ds->tp, stage = ds->part[h->part].mp / tp;
+	int rc = dcp_ds_room_for_shared(n->t, s, tp);
 
-	s->part = dcp_arena_calloc(&t->scratch, tp, sizeof(*s->part));
-	s->param = dcp_arena_calloc(&t->scratch, tp, sizeof(*s->param));
-	s->local = dcp_arena_calloc(&t->scratch, tp, sizeof(*s->local));
-	if (!s->part || !s->param || !s->local)
-		return dcp_ds_no_memory(t->ds);
-	s->stage = t->ds->part[h->part].mp / tp;
-	for (; h; h = h->next ? &all[h->next - 1] : NULL) {
-		const struct dcp_ds_part *part = &t->ds->part[h->part];
+	for (s->n = 0; rc == 0 && h; h = holder_at(n, h->next)) {
+		const struct dcp_ds_part *part = &ds->part[h->part];
+		const struct dcp_ds_param *p = &part->param[h->param];
+		uint32_t k = part->mp % tp;
 
-		if (part->mp / tp == s->stage && !s->part[part->mp % tp]) {
-			s->part[part->mp % tp] = part;
-			s->param[part->mp % tp] = &part->param[h->param];
-			s->n++;
-		}
+		if (part->mp / tp != stage || s->part[k])
+			continue;
+		s->part[k] = part;
+		s->param[k] = p;
+		s->local[k] = (struct dcp_ds_local){ p->ndim, p->shape ? p->shape : origin };
+		s->n++;
 	}
-	return 0;
+	return rc;
 }
 
-/* Why a rank does not hold it: its file is missing, damaged, or (NULL) has no such name. */
-static const char *absent(struct telling *t, const struct shared *s)
+/* Why rank @k of the stage does not hold it: its file is missing, damaged, or (NULL) has no
+ * such name. */
+static const char *absent(struct dcp_ds *ds, uint32_t mp)
 {
-	const struct dcp_ds *ds = t->ds;
+	const struct dcp_ds_part *found = dcp_ds_part_of(ds, mp);
+	char name[DCP_DS_NAME_MAX];
+
+	if (found && found->named)
+		return NULL;
+	for (size_t i = 0; i < ds->nparts; i++)
+		if (ds->part[i].nmodels) {
+			dcp_ds_name_of_rank(ds->part[i].model, 0, mp, name);
+			return dcp_ds_text(ds,
+					   "%s is missing or damaged: tensor-parallel rank "
+					   "%" PRIu32 " of %" PRIu32 " holds a part of it",
+					   name, mp % ds->tp, ds->tp);
+		}
+	return NULL;
+}
+
+/*
+ * A rank that has no element of a tensor cut unevenly does not list it: by its map it has none.
+ * What is missing otherwise: why, or NULL.
+ */
+static const char *fill_up(struct dcp_ds *ds, struct dcp_ds_shared *s, uint32_t stage,
+			   const struct dcp_ds_rule *rule)
+{
+	const struct dcp_ds_map *map = rule->cut == DCP_DS_CUT_MAP ? rule->map : NULL;
+	uint64_t volume;
 
 	for (uint32_t k = 0; k < ds->tp; k++) {
-		uint32_t mp = s->stage * ds->tp + k;
-		const struct dcp_ds_part *found = NULL;
-		char name[DCP_DS_NAME_MAX];
+		const char *why = s->part[k] ? NULL : absent(ds, stage * ds->tp + k);
 
-		if (s->part[k])
+		if (why)
+			return why;
+		if (s->part[k] || !map || k >= map->n ||
+		    !dcp_shape_volume(map->shard[k].shape, map->ndim, &volume) || volume)
 			continue;
-		for (size_t i = 0; !found && i < ds->nparts; i++)
-			if (ds->part[i].mp == mp)
-				found = &ds->part[i];
-		if (found && found->named)
-			return NULL;
-		for (size_t i = 0; i < ds->nparts; i++)
-			if (ds->part[i].nmodels) {
-				dcp_ds_name_of_rank(ds->part[i].model, 0, mp, name);
-				return dcp_ds_text(t->ds,
-						   "%s is missing or damaged: tensor-parallel "
-						   "rank %" PRIu32 " of %" PRIu32
-						   " holds a part of it",
-						   name, k, ds->tp);
-			}
+		s->local[k] = (struct dcp_ds_local){ map->ndim, map->shard[k].shape };
+		s->n++;
 	}
 	return NULL;
 }
 
-/* Does anything of the whole come from rank @k? Of copies only the first does. */
-static bool is_needed(const struct dcp_ds_whole *w, uint32_t k)
+static int tell_name(const struct names *n, const struct holder *h)
 {
-	for (size_t i = 0; i < w->nbox; i++)
-		if (w->box[i].local == k && w->box[i].n)
-			return true;
-	return k == 0;
-}
-
-static int tell_joined(struct telling *t, const struct shared *s, struct dcp_ds_whole *w)
-{
-	const char *name = s->param[0]->name;
-	struct dcp_err why = { 0 };
-	uint8_t dtype = DCP_DTYPE_F32, other;
-	int rc = 1;
-
-	dcp_buf_reset(&t->pieces);
-	for (uint32_t k = 0; rc == 1 && k < t->ds->tp; k++) {
-		if (!is_needed(w, k))
-			continue;
-		dcp_buf_reset(&t->runs);
-		rc = dcp_ds_runs(t->ds, s->part[k], s->param[k], t->state, &t->runs, &other,
-				 &why);
-		if (k == 0 && rc == 0)
-			return tell_common(t, NULL, s->part[0], s->param[0]);
-		if (rc == 0)
-			rc = dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				      "no optimizer file of mp_rank_%02" PRIu32 " has it",
-				      s->part[k]->mp);
-		if (rc == 1 && k > 0 && other != dtype)
-			rc = dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				      "its tensor-parallel ranks hold different dtypes");
-		dtype = k == 0 ? other : dtype;
-		for (size_t i = 0; rc == 1 && i < w->nbox; i++)
-			if (w->box[i].local == k && add_pieces(t, &w->box[i], dtype) < 0)
-				rc = -ENOMEM;
-	}
-	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(t->ds);
-	if (rc < 0) {
-		struct dcp_ds_param p = { .ndim = w->ndim, .shape = w->shape };
-
-		return tell_error(t, NULL, name, &p, dtype, why.msg);
-	}
-	return tell_pieces(t, NULL, name, w->ndim, w->shape, dtype);
-}
-
-static int tell_name(struct telling *t, const struct holder *h)
-{
+	struct dcp_ds *ds = n->t->ds;
+	const struct dcp_ds_part *part = &ds->part[h->part];
+	const struct dcp_ds_param *p = &part->param[h->param];
 	struct dcp_ds_whole whole;
 	struct dcp_ds_rule rule;
-	struct shared s = { 0 };
-	const char *why;
+	struct dcp_ds_shared s;
+	const char *lost, *why;
 	int rc;
 
-	dcp_arena_reset(&t->scratch);
-	rc = gather(t, h, &s);
+	if (ds->tp == 1 || p->whole)
+		return tell_alone(n->t, NULL, part, p);
+	dcp_arena_reset(&n->t->scratch);
+	rc = gather(n, h, &s);
 	if (rc < 0)
 		return rc;
-	if (t->ds->tp == 1)
-		return tell_alone(t, NULL, s.part[0], s.param[0]);
-	if (s.n < t->ds->tp) {
-		const struct dcp_ds_part *part = &t->ds->part[h->part];
-
-		why = absent(t, &s);
-		if (why)
-			return tell_error(t, NULL, part->param[h->param].name,
-					  &part->param[h->param], DCP_DTYPE_F32, why);
-		return tell_each(t, h);
-	}
-	for (uint32_t k = 0; k < t->ds->tp; k++)
-		s.local[k] =
-			(struct dcp_ds_local){ s.param[k]->ndim,
-					       s.param[k]->shape ? s.param[k]->shape : origin };
-	why = dcp_ds_rule(t->ds, s.param[0]->name, &rule);
+	why = dcp_ds_rule(ds, p->name, &rule);
+	lost = fill_up(ds, &s, part->mp / ds->tp, &rule);
+	if (lost)
+		return dcp_ds_tell_error(n->t, NULL, p->name, p->ndim, p->shape, DCP_DTYPE_F32,
+					 lost);
+	if (s.n < ds->tp)
+		why = "not all tensor-parallel ranks have it";
+	s.n = ds->tp;
+	if (!why && rule.cut == DCP_DS_CUT_AVERAGED)
+		rc = dcp_ds_all_same(n->t, &s);
+	if (rc < 0)
+		return rc;
+	if (rc == 1)
+		rule.cut = DCP_DS_CUT_REPLICATED;
 	if (!why)
-		why = dcp_ds_join(&rule, s.local, t->ds->tp, &t->scratch, &whole);
+		why = dcp_ds_join(&rule, s.local, s.n, &n->t->scratch, &whole);
 	if (!why)
-		return tell_joined(t, &s, &whole);
-	rc = dcp_ds_note_unjoined(t->ds, s.param[0]->name, why);
-	return rc < 0 ? rc : tell_each(t, h);
+		return dcp_ds_tell_joined(n->t, NULL, &s, &whole);
+	rc = dcp_ds_note_unjoined(ds, p->name, why, &rule);
+	return rc < 0 ? rc : tell_each(n, h);
 }
 
 /* ---- all of them ---- */
 
-static int add_holder(struct telling *t, uint32_t part, uint32_t param)
+static int add_holder(struct names *n, uint32_t part, uint32_t param)
 {
-	const char *name = t->ds->part[part].param[param].name;
+	const char *name = n->t->ds->part[part].param[param].name;
 	struct holder h = { .part = part, .param = param };
-	uint32_t number, at = (uint32_t)(t->holders.n / sizeof(h)) + 1, *last;
-	int rc = dcp_intern_add(&t->names, name, strlen(name), DCP_INTERN_NONE, &number);
+	uint32_t number, at = (uint32_t)(n->holders.n / sizeof(h)) + 1, *last;
+	int rc = dcp_intern_add(&n->names, name, strlen(name), DCP_INTERN_NONE, &number);
 
-	dcp_buf_add(&t->holders, &h, sizeof(h));
+	dcp_buf_add(&n->holders, &h, sizeof(h));
 	if (rc == 1) {
 		uint32_t ends[2] = { at, at }; /* the first holder and the last */
 
-		dcp_buf_add(&t->head, ends, sizeof(ends));
+		dcp_buf_add(&n->head, ends, sizeof(ends));
 	}
-	if (rc < 0 || dcp_buf_error(&t->holders) || dcp_buf_error(&t->head))
-		return dcp_ds_no_memory(t->ds);
+	if (rc < 0 || dcp_buf_error(&n->holders) || dcp_buf_error(&n->head))
+		return dcp_ds_no_memory(n->t->ds);
 	if (rc == 0) {
-		last = (uint32_t *)(void *)t->head.p + 2 * (size_t)number + 1;
-		((struct holder *)(void *)t->holders.p)[*last - 1].next = at;
+		last = (uint32_t *)(void *)n->head.p + 2 * (size_t)number + 1;
+		((struct holder *)(void *)n->holders.p)[*last - 1].next = at;
 		*last = at;
 	}
 	return 0;
 }
 
-static int tell_names(struct telling *t)
+static int add_holders(struct names *n)
 {
-	const struct holder *all = (const struct holder *)(const void *)t->holders.p;
-	const uint32_t *head = (const uint32_t *)(const void *)t->head.p;
+	const struct dcp_ds *ds = n->t->ds;
 	int rc = 0;
 
-	for (uint32_t i = 0; rc == 0 && i < t->names.n; i++)
-		rc = tell_name(t, &all[head[2 * (size_t)i] - 1]);
+	for (uint32_t i = 0; i < ds->nparts; i++)
+		for (uint32_t k = 0; rc == 0 && ds->part[i].ngroups && k < ds->part[i].nparams;
+		     k++)
+			if (!ds->part[i].param[k].hidden)
+				rc = add_holder(n, i, k);
 	return rc;
 }
 
-static int tell_state(struct telling *t)
+static int tell_state(const struct names *n)
 {
-	const struct dcp_ds_part *part = t->ds->part;
+	const uint32_t *head = (const uint32_t *)(const void *)n->head.p;
+	const struct dcp_ds_part *part = n->t->ds->part;
 	int rc = 0;
 
-	if (t->ds->nparts > 1 || t->ds->tp > 1)
-		return tell_names(t);
+	for (uint32_t i = 0; rc == 0 && i < n->names.n; i++)
+		rc = tell_name(n, holder_at(n, head[2 * (size_t)i]));
+	if (n->t->ds->nparts > 1 || n->t->ds->tp > 1)
+		return rc;
 	for (size_t i = 0; rc == 0 && i < part->nparams; i++)
-		rc = tell_alone(t, NULL, part, &part->param[i]);
+		if (!part->param[i].hidden)
+			rc = tell_alone(n->t, NULL, part, &part->param[i]);
 	return rc;
 }
 
 int dcp_ds_tell_states(struct dcp_ds *ds)
 {
-	struct telling t = { .ds = ds };
+	struct dcp_ds_telling t = { .ds = ds };
+	struct names n = { .t = &t };
 	int rc = 0;
 
 	dcp_arena_init(&t.scratch, 256u << 20);
-	for (uint32_t i = 0; (ds->nparts > 1 || ds->tp > 1) && i < ds->nparts; i++)
-		for (uint32_t k = 0; rc == 0 && ds->part[i].ngroups && k < ds->part[i].nparams;
-		     k++)
-			rc = add_holder(&t, i, k);
-	for (t.state = 0; rc == 0 && t.state < ds->states.n; t.state++)
-		rc = ds->zero ? tell_state(&t) : 0;
+	if (ds->nparts > 1 || ds->tp > 1)
+		rc = add_holders(&n);
+	for (; rc == 0 && ds->zero && t.state < ds->states.n; t.state++)
+		rc = tell_state(&n);
 	dcp_arena_finish(&t.scratch);
 	dcp_buf_finish(&t.runs);
 	dcp_buf_finish(&t.pieces);
-	dcp_buf_finish(&t.head);
-	dcp_buf_finish(&t.holders);
-	dcp_intern_finish(&t.names);
+	dcp_buf_finish(&n.head);
+	dcp_buf_finish(&n.holders);
+	dcp_intern_finish(&n.names);
 	return rc;
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/format/deepspeed_int.h"
+#include "core/format/deepspeed_tell.h"
 
 int dcp_ds_no_memory(struct dcp_ds *ds)
 {
@@ -41,60 +41,6 @@ const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
 	return dcp_ds_keep(ds, b.p);
 }
 
-int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
-		struct dcp_err *why)
-{
-	const struct dcp_sink *sink = ds->in->sink;
-	int rc = sink->file(sink->ctx, name, &out->file);
-
-	out->t = NULL;
-	if (rc < 0)
-		return rc;
-	rc = dcp_dir_input(ds->in->dir, name, &out->in, why);
-	if (rc == 0) {
-		rc = dcp_torch_open(&out->in.src, 0, &out->t, why);
-		if (rc == 0) {
-			ds->opened = true;
-			return 0;
-		}
-		dcp_input_close(&out->in);
-		out->t = NULL;
-		dcp_err_where(why, rc, "%s", name);
-	}
-	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(ds);
-	if (!ds->damage.code)
-		ds->damage = *why;
-	return 1;
-}
-
-void dcp_ds_close(struct dcp_ds_input *in)
-{
-	if (!in->t)
-		return;
-	dcp_torch_close(in->t);
-	dcp_input_close(&in->in);
-	in->t = NULL;
-}
-
-const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind kind,
-				       size_t *n)
-{
-	size_t first = 0;
-
-	while (first < ds->nfiles && ds->file[first].kind != kind)
-		first++;
-	*n = 0;
-	while (first + *n < ds->nfiles && ds->file[first + *n].kind == kind)
-		++*n;
-	return ds->file + first;
-}
-
-bool dcp_ds_knows(const struct dcp_intern *in, const char *name)
-{
-	return dcp_intern_find(in, name, strlen(name)) != DCP_INTERN_NONE;
-}
-
 /* ---- telling ---- */
 
 static void spell(struct dcp_buf *b, const char *rank, const char *role, const char *name)
@@ -123,23 +69,6 @@ static int tell_as(struct dcp_ds *ds, const char *rank, const char *role, const 
 	return ds->in->sink->tensor(ds->in->sink->ctx, t);
 }
 
-/* The aliases of @name. */
-static const struct dcp_ds_alias *aliases(const struct dcp_ds *ds, const char *name, size_t *n)
-{
-	const struct dcp_ds_alias *all = (const struct dcp_ds_alias *)(const void *)ds->alias.p;
-	uint32_t number = dcp_intern_find(&ds->reals, name, strlen(name)), at, end;
-
-	*n = 0;
-	if (number == DCP_INTERN_NONE)
-		return NULL;
-	memcpy(&at, ds->real_at.p + number * sizeof(at), sizeof(at));
-	end = (uint32_t)(ds->alias.n / sizeof(*all));
-	if (number + 1 < ds->reals.n)
-		memcpy(&end, ds->real_at.p + (number + 1) * sizeof(end), sizeof(end));
-	*n = end - at;
-	return all + at;
-}
-
 int dcp_ds_tell_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		    const struct dcp_tensor *told)
 {
@@ -159,7 +88,7 @@ int dcp_ds_tell_tensor(struct dcp_ds *ds, const char *rank, const char *role, co
 	int rc;
 
 	rc = tell_as(ds, rank, role, name, &first, &t);
-	alias = aliases(ds, name, &n);
+	alias = dcp_ds_aliases(ds, name, &n);
 	if (!t.alias_of && !t.error)
 		t.alias_of = first.p;
 	for (size_t i = 0; rc == 0 && i < n; i++)
@@ -181,7 +110,7 @@ int dcp_ds_tell_object(struct dcp_ds *ds, const char *rank, const char *role, co
 	size_t n;
 	int rc = 0;
 
-	alias = aliases(ds, name, &n);
+	alias = dcp_ds_aliases(ds, name, &n);
 	for (size_t i = 0; rc == 0 && i <= n; i++) {
 		path[2] = i == 0 ? name : alias[i - 1].name;
 		spell(&key, rank, role, path[2]);
@@ -192,13 +121,42 @@ int dcp_ds_tell_object(struct dcp_ds *ds, const char *rank, const char *role, co
 	return rc;
 }
 
-int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why)
+int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
+			 const struct dcp_ds_rule *rule)
 {
+	ds->nunjoined++;
 	if (ds->unjoined)
 		return 0;
-	ds->unjoined = dcp_ds_text(ds,
-				   "not joined, so told of each tensor-parallel rank as "
-				   "mp_rank_<nn>.*; the first is %.200s: %s",
-				   name, why);
+	ds->unjoined =
+		dcp_ds_text(ds, "the first is %.200s: %s%s%.200s%s", name, why,
+			    rule->pattern ? " (pattern \"" : "",
+			    rule->pattern ? rule->pattern : "", rule->pattern ? "\")" : "");
 	return ds->unjoined ? 0 : dcp_ds_no_memory(ds);
+}
+
+int dcp_ds_tell_facts(struct dcp_ds *ds)
+{
+	const struct dcp_sink *sink = ds->in->sink;
+	char text[64];
+	int rc;
+
+	snprintf(text, sizeof(text), "deepspeed%s%s", ds->version[0] ? " " : "", ds->version);
+	rc = sink->meta(sink->ctx, "framework", text);
+	if (rc == 0 && ds->nparts && ds->part->first) {
+		snprintf(text, sizeof(text), "%" PRIu32, ds->part->world);
+		rc = sink->meta(sink->ctx, "data_parallel_ranks", text);
+	}
+	if (rc == 0 && ds->nparts > 1) {
+		snprintf(text, sizeof(text), "%" PRIu32 " tensor-parallel, %zu pipeline stages",
+			 ds->tp, ds->nparts / ds->tp);
+		rc = sink->meta(sink->ctx, "model_parallel_ranks", text);
+	}
+	if (rc < 0 || !ds->unjoined)
+		return rc;
+	ds->unjoined = dcp_ds_text(ds,
+				   "%zu tensors are told of each tensor-parallel rank, as "
+				   "mp_rank_<nn>.*; %s",
+				   ds->nunjoined, ds->unjoined);
+	return ds->unjoined ? sink->meta(sink->ctx, "unjoined", ds->unjoined)
+			    : dcp_ds_no_memory(ds);
 }

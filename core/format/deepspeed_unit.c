@@ -10,10 +10,8 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
-#include "core/format/deepspeed_int.h"
+#include "core/format/deepspeed_tell.h"
 #include "core/format/torch_state.h"
-
-enum { MAX_COMPARED = 1 << 20 };
 
 static const uint64_t origin[DCP_MAX_NDIM];
 
@@ -89,7 +87,7 @@ static const char *full_name(struct unit *u, const char *key)
 static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box *box,
 		      uint32_t file, uint32_t ndim, struct dcp_piece *p)
 {
-	uint64_t last = 0, step, rows = 1, skip;
+	uint64_t last = 0, step;
 
 	*p = (struct dcp_piece){ .lo = box->lo,
 				 .len = box->len,
@@ -103,18 +101,16 @@ static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box
 		p->nbytes = box->n * tt->itemsize;
 		return true;
 	}
-	if (ndim != tt->ndim || ndim == 0)
+	if (ndim != tt->ndim)
 		return false;
-	for (uint32_t d = 1; d < ndim; d++)
-		rows *= tt->shape[d];
-	if (dcp_ckd_mul(&skip, box->first / rows, tt->stride[0]))
-		return false;
-	p->off = tt->off + skip * tt->itemsize;
+	p->off = tt->off;
 	p->stride = tt->stride;
-	for (uint32_t d = 0; d < ndim; d++)
+	for (uint32_t d = 0; d < ndim; d++) {
 		if (dcp_ckd_mul(&step, box->len[d] - 1, tt->stride[d]) ||
-		    dcp_ckd_add(&last, last, step))
+		    dcp_ckd_add(&last, last, step) || box->from[d] >= tt->shape[d])
 			return false;
+		p->off += box->from[d] * tt->stride[d] * tt->itemsize; /* lies in it */
+	}
 	p->nbytes = (last + 1) * tt->itemsize;
 	return true;
 }
@@ -122,7 +118,7 @@ static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box
 static int tell_local(struct unit *u, size_t k, const char *key)
 {
 	const struct dcp_torch_tensor *tt = &u->tt[k];
-	struct dcp_ds_box box = { .lo = origin, .len = tt->shape };
+	struct dcp_ds_box box = { .lo = origin, .len = tt->shape, .from = origin };
 	struct dcp_piece piece;
 	struct dcp_tensor t = { .dtype = tt->dtype,
 				.dtype_name = tt->dtype_name,
@@ -231,7 +227,7 @@ static bool all_same(struct unit *u)
 	uint8_t a[4096], b[4096];
 
 	if (!dcp_shape_volume(u->tt->shape, u->tt->ndim, &n) ||
-	    dcp_ckd_mul(&n, n, u->tt->itemsize) || n > MAX_COMPARED)
+	    dcp_ckd_mul(&n, n, u->tt->itemsize) || !dcp_ds_may_compare(u->ds, n, u->n))
 		return false;
 	for (size_t k = 1; k < u->n; k++) {
 		if (!u->tt->row_major || !u->tt[k].row_major || u->tt[k].ndim != u->tt->ndim ||
@@ -250,16 +246,65 @@ static bool all_same(struct unit *u)
 	return true;
 }
 
-/* The rules are made for parameters: a buffer that none of them names is one of all ranks if it
- * is the same on all. */
-static const char *rule_of(struct unit *u, const char *name, struct dcp_ds_rule *rule)
+/* A pipeline's layer calls its part of a tied module by another name than the optimizer, which
+ * the rules are made for: "tied_modules.embed.weight" is "1.weight" there. */
+static const char *ruled_name(struct unit *u, const char *key, const char *name)
 {
-	const char *why = dcp_ds_rule(u->ds, name, rule);
+	static const char tied[] = "tied_modules.";
+	const struct dcp_intern *trained = &u->ds->trained;
 
-	if (!dcp_ds_knows(&u->ds->buffers, name) || (!why && !rule->by_default))
+	if (u->file->kind != DCP_DS_LAYER || dcp_ds_knows(trained, name))
+		return name;
+	for (uint32_t i = 0; i < trained->n; i++) {
+		const char *other = dcp_intern_text(trained, i), *dot;
+
+		if (strncmp(other, tied, strlen(tied)) != 0)
+			continue;
+		dot = strchr(other + strlen(tied), '.');
+		if (dot && strcmp(dot + 1, key) == 0)
+			return other;
+	}
+	return name;
+}
+
+/* Is it something that the rules, which are made for parameters, do not name: a buffer, or
+ * where they name every parameter another name of one? */
+static bool is_unruled(const struct unit *u, const char *name, const struct dcp_ds_rule *rule,
+		       const char *why)
+{
+	if (!why && !rule->by_default)
+		return false;
+	return dcp_ds_knows(&u->ds->buffers, name) ||
+	       (!why && rule->complete && !dcp_ds_knows(&u->ds->trained, name));
+}
+
+/* What no rule names is one of all ranks if it is the same on all. */
+static const char *rule_of(struct unit *u, const char *key, const char *name,
+			   struct dcp_ds_rule *rule)
+{
+	const char *why = dcp_ds_rule(u->ds, ruled_name(u, key, name), rule);
+	bool unruled = is_unruled(u, name, rule, why);
+
+	if (unruled)
+		*rule = (struct dcp_ds_rule){ .cut = DCP_DS_CUT_AVERAGED };
+	else if (why)
 		return why;
-	*rule = (struct dcp_ds_rule){ .cut = DCP_DS_CUT_REPLICATED };
-	return all_same(u) ? NULL : "a buffer that ranks have different values of";
+	if (rule->cut == DCP_DS_CUT_AVERAGED && all_same(u))
+		rule->cut = DCP_DS_CUT_REPLICATED;
+	return unruled && rule->cut == DCP_DS_CUT_AVERAGED
+		       ? "no rule names it, and ranks have different values of it"
+		       : NULL;
+}
+
+/* In stage 3 what the optimizer has is an empty tensor here. */
+static bool is_placeholder(const struct unit *u, const char *name,
+			   const struct dcp_torch_tensor *tt)
+{
+	uint64_t volume;
+
+	return u->file->sharded && dcp_shape_volume(tt->shape, tt->ndim, &volume) &&
+	       volume == 0 &&
+	       (dcp_ds_knows(&u->ds->trained, name) || dcp_ds_knows(&u->ds->frozen, name));
 }
 
 static int tell_key(struct unit *u, uint32_t at)
@@ -267,7 +312,7 @@ static int tell_key(struct unit *u, uint32_t at)
 	const char *key = dcp_pv_str(u->pairs[0][2 * at]), *name, *why;
 	struct dcp_ds_local *local;
 	struct dcp_ds_whole whole;
-	struct dcp_ds_rule rule;
+	struct dcp_ds_rule rule = { 0 };
 	int rc;
 
 	if (!key)
@@ -280,15 +325,17 @@ static int tell_key(struct unit *u, uint32_t at)
 	name = full_name(u, key);
 	if (!name)
 		return dcp_ds_no_memory(u->ds);
+	if (is_placeholder(u, name, u->tt))
+		return 0;
 	for (size_t k = 0; !why && k < u->n; k++)
 		local[k] = (struct dcp_ds_local){ u->tt[k].ndim, u->tt[k].shape };
 	if (!why)
-		why = rule_of(u, name, &rule);
+		why = rule_of(u, key, name, &rule);
 	if (!why)
 		why = dcp_ds_join(&rule, local, u->n, &u->scratch, &whole);
 	if (!why)
 		return tell_whole(u, name, &whole, NULL);
-	rc = dcp_ds_note_unjoined(u->ds, name, why);
+	rc = dcp_ds_note_unjoined(u->ds, name, why, &rule);
 	return rc < 0 ? rc : tell_unjoined(u, key);
 }
 
@@ -308,6 +355,8 @@ static int tell_holed(struct unit *u, const char *why)
 						     NULL) != 1)
 				continue;
 			name = full_name(u, key);
+			if (name && is_placeholder(u, name, u->tt))
+				continue;
 			none.ndim = u->tt->ndim;
 			memcpy(none.shape, u->tt->shape, sizeof(none.shape));
 			rc = name ? tell_whole(u, name, &none, why) : dcp_ds_no_memory(u->ds);

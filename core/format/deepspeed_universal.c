@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/format/deepspeed_int.h"
+#include "core/format/deepspeed_tell.h"
 #include "core/format/formats.h"
 #include "core/parse/pyjson.h"
 

@@ -7,8 +7,8 @@
  *	t_ds_check(&c, &sink);
  *
  * Every value is a function of (state, name, element). A file is made as DeepSpeed's saver
- *makes it: all parameters of a group one behind the other, padded, cut into slices. It shares
- *no code with the reader, which goes the other way.
+ * makes it: all parameters of a group one behind the other, padded, cut into slices. It shares
+ * no code with the reader, which goes the other way.
  */
 #pragma once
 #include <stdbool.h>
@@ -16,24 +16,11 @@
 #include <stdint.h>
 
 #include "core/base/buf.h"
-
-struct t_dir;
-struct t_sink;
-
-/* A torch.save file that is put together value by value: pk is its pickle. */
-struct t_stream {
-	struct dcp_buf pk;
-	struct dcp_buf data[512];
-	size_t n;
-};
-/* Push a tensor whose storage is a copy of @numel elements; of @shape, row-major, from @first.
- */
-void t_stream_tensor(struct t_stream *s, const char *class, const void *p, size_t numel,
-		     size_t size, size_t first, const int64_t *shape, size_t ndim);
-/* Push the string key and then the value that follows. */
-void t_stream_key(struct t_stream *s, const char *key);
-/* Write it and start anew. */
-void t_stream_put(struct t_stream *s, const struct t_dir *d, const char *name);
+#include "core/base/err.h"
+#include "core/parse/dir.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_sink.h"
+#include "tests/unit/t_stream.h"
 
 struct t_ds_param {
 	const char *name;
@@ -42,6 +29,8 @@ struct t_ds_param {
 	unsigned group;
 	bool frozen;
 	const char *tied; /* another name of it */
+	bool same;        /* model-parallel ranks hold the same */
+	void *of;         /* for value() */
 };
 
 struct t_ds {
@@ -64,6 +53,19 @@ struct t_ds {
 	size_t uc_n;
 	int64_t tp, pp;     /* 0: not recorded */
 	const char *buffer; /* the name of a frozen parameter that is called a buffer */
+	unsigned waves;     /* not 0: stage 1 as before 0.5.9, so many slices of each group */
+	bool addresses;     /* the optimizer numbers parameters by their addresses */
+	/* experts: the last group is theirs */
+	unsigned ep;   /* expert-parallel ranks; 0: no experts */
+	bool by_stage; /* all ranks of a stage share them, not those of a tensor-parallel one */
+	bool before;   /* use_data_before_expert_parallelism */
+	bool no_name;  /* their group is not called ep_size_<ep> */
+	const char *autoep; /* pickled ds_autoep_layers, or NULL */
+	size_t autoep_n;
+	const void *world_of; /* for value() */
+	/* what element @i of @p (of the experts of @share) is; NULL: as below */
+	float (*value)(const struct t_ds *c, const char *state, const struct t_ds_param *p,
+		       unsigned share, size_t i);
 	/* damage; of a rank: its number + 1 */
 	unsigned wrong_count; /* ranks, as rank 1 has it */
 	unsigned wrong_shape; /* the rank that lists the last parameter with another shape */
@@ -75,6 +77,7 @@ struct t_ds {
 #define T_DS_RANK 200000.0f
 
 float t_ds_value(const char *state, const char *name, uint64_t element);
+size_t t_ds_numel(const struct t_ds_param *p);
 
 /* All files of it, "global_step1/mp_rank_00_model_states.pt" where @at is "global_step1/". */
 void t_ds_write(const struct t_ds *c, const struct t_dir *d, const char *at);
@@ -86,3 +89,20 @@ unsigned t_ds_check(const struct t_ds *c, const struct t_sink *s);
 /* The tensor @key is told, of @shape, and element i of it is @at(i)'s value. */
 void t_ds_check_one(const struct t_sink *s, const char *key, const char *state,
 		    const char *name, uint64_t n);
+
+/* A checkpoint in a directory of its own, loaded into a sink. */
+struct t_ds_loaded {
+	struct t_dir tree;
+	struct dcp_dir dir;
+	struct t_sink s;
+	struct dcp_err err;
+	int rc;
+};
+
+/* With the files of @c, if it is not NULL. */
+void t_ds_make(struct t_ds_loaded *l, const struct t_ds *c);
+/* @path: another directory than its own, or NULL. */
+void t_ds_load(struct t_ds_loaded *l, const char *path, bool uncommitted);
+void t_ds_unload(struct t_ds_loaded *l);
+/* Nothing was told twice, or with an error. */
+void t_ds_no_errors(const struct t_sink *s);

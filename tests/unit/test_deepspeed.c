@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ZeRO checkpoints of every stage and shape, put together from the slices of their ranks.
- * covers: deepspeed, deepspeed_layout, deepspeed_model, deepspeed_module, deepspeed_name
- * covers: deepspeed_optim, deepspeed_rest, deepspeed_run, deepspeed_state, deepspeed_tell
+ * covers: deepspeed, deepspeed_files, deepspeed_layout, deepspeed_model, deepspeed_module
+ * covers: deepspeed_moment, deepspeed_name, deepspeed_alias, deepspeed_optim, deepspeed_rest
+ * covers: deepspeed_run, deepspeed_slice, deepspeed_state, deepspeed_tell
  */
 #include "tests/unit/t.h"
 
 #include "core/format/deepspeed_int.h"
-#include "core/format/formats.h"
-#include "core/parse/dir.h"
-#include "tests/unit/t_dir.h"
 #include "tests/unit/t_ds.h"
 #include "tests/unit/t_manifest.h"
-#include "tests/unit/t_sink.h"
 
 static const struct t_ds_param few[] = {
 	{ "a", { 3, 5 }, 2, 0, false, NULL },
@@ -45,6 +42,11 @@ static const struct {
 	{ "elastic", { .stage = 1, .param = groups, .nparams = 7, .ngroups = 3, .elastic = true } },
 	{ "aligned", { .stage = 2, .param = groups, .nparams = 7, .ngroups = 3, .lean = true, .align = 8 } },
 	{ "ties by storage", { .stage = 1, .param = groups, .nparams = 7, .ngroups = 3, .no_ties = true } },
+	{ "stage 1 before 0.5.9", { .stage = 1, .param = groups, .nparams = 7, .ngroups = 3, .waves = 3 } },
+	{ "the same, one wave, elastic", { .stage = 1, .param = groups, .nparams = 7, .ngroups = 3, .waves = 1, .elastic = true } },
+	{ "the same, parameters by address", { .stage = 1, .param = groups, .nparams = 7, .ngroups = 3, .waves = 4, .addresses = true } },
+	{ "the same, elastic", { .stage = 1, .param = few, .nparams = 3, .ngroups = 1, .waves = 5, .elastic = true, .one_list = true } },
+	{ "parameters by address", { .stage = 2, .param = groups, .nparams = 7, .ngroups = 3, .addresses = true } },
 	{ "a number of steps", { .stage = 1, .param = few, .nparams = 3, .ngroups = 1, .int_step = true } },
 	{ "cut by itself", { .stage = 3, .param = few, .nparams = 3, .ngroups = 1 } },
 	{ "sub-groups", { .stage = 3, .param = groups, .nparams = 7, .ngroups = 3, .prefix = "bf16_" } },
@@ -53,48 +55,22 @@ static const struct {
 };
 /* clang-format on */
 
-static int load(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s,
-		struct dcp_err *err)
+static void load(struct t_ds_loaded *l, const char *path)
 {
-	struct dcp_load in = { .dir = dir, .sink = &s->sink };
-	enum dcp_match match;
-
-	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
-	t_sink_init(s, dir);
-	assert_true(dcp_format_probe(dir, &match, NULL, 0) == &dcp_format_deepspeed);
-	return dcp_format_deepspeed.load(&in, err);
-}
-
-static void no_errors(const struct t_sink *s)
-{
-	for (size_t i = 0; i < s->ntensors; i++)
-		if (s->tensor[i].error)
-			fail_msg("%s: %s", s->tensor[i].key, s->tensor[i].error);
-	for (size_t i = 0; i < s->nobjects; i++)
-		if (s->object[i].error)
-			fail_msg("%s: %s", s->object[i].key, s->object[i].error);
-	for (size_t i = 0; i < s->ntensors; i++)
-		assert_true(t_sink_tensor(s, s->tensor[i].key) == &s->tensor[i]);
-	for (size_t i = 0; i < s->nobjects; i++)
-		assert_true(t_sink_object(s, s->object[i].key) == &s->object[i]);
+	t_ds_load(l, path, false);
+	if (l->rc < 0)
+		fail_msg("%s", l->err.msg);
 }
 
 static void check(const struct t_ds *c)
 {
-	struct dcp_err err = { 0 };
-	struct t_dir tree;
-	struct dcp_dir dir;
-	struct t_sink s;
+	struct t_ds_loaded l;
 
-	t_dir_make(&tree, "deepspeed");
-	t_ds_write(c, &tree, "");
-	if (load(&tree, &dir, &s, &err) < 0)
-		fail_msg("%s", err.msg);
-	assert_true(t_ds_check(c, &s) >= c->nparams);
-	no_errors(&s);
-	t_sink_finish(&s);
-	dcp_dir_close(&dir);
-	t_dir_remove(&tree);
+	t_ds_make(&l, c);
+	load(&l, NULL);
+	assert_true(t_ds_check(c, &l.s) >= c->nparams);
+	t_ds_no_errors(&l.s);
+	t_ds_unload(&l);
 }
 
 static void every_layout(void **state)
@@ -134,9 +110,12 @@ static void at_random(void **state)
 				  .nparams = 1 + next(&seed) % 20,
 				  .lean = next(&seed) % 2,
 				  .elastic = next(&seed) % 4 == 0,
-				  .align = next(&seed) % 3 ? 0 : 1 + next(&seed) % 16 };
+				  .align = next(&seed) % 3 ? 0 : 1 + next(&seed) % 16,
+				  .waves = next(&seed) % 3 ? 0 : 1 + next(&seed) % 5 };
 
-		if (c.stage == 3)
+		if (c.stage > 1)
+			c.waves = 0;
+		if (c.stage == 3 || c.waves)
 			c.align = 0;
 		/* Groups are in order, and none is empty. */
 		c.ngroups = 1 + next(&seed) % (unsigned)c.nparams;
@@ -158,47 +137,40 @@ static void what_else(void **state)
 	struct t_ds c = { .stage = 3, .world = 3, .param = groups, .nparams = 7, .ngroups = 3 };
 	const char first[] = "zero_pp_rank_0_mp_rank_00_model_states.pt.global_steps";
 	const char other[] = "zero_pp_rank_1_mp_rank_00_model_states.pt.global_steps";
-	struct dcp_err err = { 0 };
-	struct t_dir tree;
-	struct dcp_dir dir;
-	struct t_sink s;
+	struct t_ds_loaded l;
 	float step;
 	char *bytes;
 	size_t n;
 
 	(void)state;
-	t_dir_make(&tree, "deepspeed");
-	t_ds_write(&c, &tree, "");
-	t_dir_text(&tree, "zero_to_fp32.py", "print()");
-	if (load(&tree, &dir, &s, &err) < 0)
-		fail_msg("%s", err.msg);
-	assert_string_equal(t_sink_object(&s, first)->json, "12");
-	assert_string_equal(t_sink_object(&s, first)->path[0], "global_steps");
-	assert_int_equal(t_sink_object(&s, first)->npath, 1);
-	assert_null(t_sink_object(&s, other));
+	t_ds_make(&l, &c);
+	t_dir_text(&l.tree, "zero_to_fp32.py", "print()");
+	load(&l, NULL);
+	assert_string_equal(t_sink_object(&l.s, first)->json, "12");
+	assert_string_equal(t_sink_object(&l.s, first)->path[0], "global_steps");
+	assert_int_equal(t_sink_object(&l.s, first)->npath, 1);
+	assert_null(t_sink_object(&l.s, other));
 	for (int r = 0; r < 3; r++) {
 		char key[80], text[8];
 
 		snprintf(key, sizeof(key), "zero_pp_rank_%d_mp_rank_00_model_states.pt.%s", r,
 			 "rank_note");
 		snprintf(text, sizeof(text), "%d", r);
-		assert_string_equal(t_sink_object(&s, key)->json, text);
+		assert_string_equal(t_sink_object(&l.s, key)->json, text);
 	}
-	bytes = t_sink_read(&s, t_sink_tensor(&s, "step.bias"), &n, &err);
+	bytes = t_sink_read(&l.s, t_sink_tensor(&l.s, "step.bias"), &n, &l.err);
 	assert_non_null(bytes);
 	assert_int_equal(n, sizeof(step));
 	memcpy(&step, bytes, sizeof(step));
 	assert_true(step == 12);
 	free(bytes);
-	assert_int_equal(t_sink_tensor(&s, "step.bias")->ndim, 0);
-	assert_non_null(t_sink_tensor(&s, "step.head")->alias_of);
+	assert_int_equal(t_sink_tensor(&l.s, "step.bias")->ndim, 0);
+	assert_non_null(t_sink_tensor(&l.s, "step.head")->alias_of);
 	/* Placeholders are no weights; what was frozen is put together. */
-	assert_null(t_sink_tensor(&s, "module.emb"));
-	t_ds_check_one(&s, "module.frozen", "module", "frozen", 15);
-	t_ds_check_one(&s, "module.icetied", "module", "icebias", 2);
-	t_sink_finish(&s);
-	dcp_dir_close(&dir);
-	t_dir_remove(&tree);
+	assert_null(t_sink_tensor(&l.s, "module.emb"));
+	t_ds_check_one(&l.s, "module.frozen", "module", "frozen", 15);
+	t_ds_check_one(&l.s, "module.icetied", "module", "icebias", 2);
+	t_ds_unload(&l);
 }
 
 static void steps_as_numbers(void **state)
@@ -209,21 +181,14 @@ static void steps_as_numbers(void **state)
 			  .nparams = 3,
 			  .ngroups = 1,
 			  .int_step = true };
-	struct dcp_err err = { 0 };
-	struct t_dir tree;
-	struct dcp_dir dir;
-	struct t_sink s;
+	struct t_ds_loaded l;
 
 	(void)state;
-	t_dir_make(&tree, "deepspeed");
-	t_ds_write(&c, &tree, "");
-	if (load(&tree, &dir, &s, &err) < 0)
-		fail_msg("%s", err.msg);
-	assert_string_equal(t_sink_object(&s, "step.b_again")->json, "12");
-	assert_string_equal(t_sink_object(&s, "step.b_again")->path[1], "b_again");
-	t_sink_finish(&s);
-	dcp_dir_close(&dir);
-	t_dir_remove(&tree);
+	t_ds_make(&l, &c);
+	load(&l, NULL);
+	assert_string_equal(t_sink_object(&l.s, "step.b_again")->json, "12");
+	assert_string_equal(t_sink_object(&l.s, "step.b_again")->path[1], "b_again");
+	t_ds_unload(&l);
 }
 
 /* clang-format off */
@@ -253,22 +218,18 @@ static void golden(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(goldens); i++) {
-		struct t_dir at = { .fd = -1 };
-		struct dcp_err err = { 0 };
-		struct dcp_dir dir;
-		struct t_sink s;
+		struct t_ds_loaded l = { 0 };
+		char path[120];
 
 		t_case(goldens[i].folder);
-		snprintf(at.root, sizeof(at.root), "tests/golden/%s/ckpt/%s", goldens[i].folder,
+		snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%s", goldens[i].folder,
 			 goldens[i].version);
-		if (load(&at, &dir, &s, &err) < 0)
-			fail_msg("%s", err.msg);
+		load(&l, path);
 		assert_int_equal(
-			t_manifest_check(&s, goldens[i].folder, goldens[i].version, ""),
+			t_manifest_check(&l.s, goldens[i].folder, goldens[i].version, ""),
 			goldens[i].tensors);
-		no_errors(&s);
-		t_sink_finish(&s);
-		dcp_dir_close(&dir);
+		t_ds_no_errors(&l.s);
+		t_ds_unload(&l);
 	}
 }
 

@@ -2,27 +2,33 @@
 /*
  * Tensor-parallel ranks and pipeline stages: joined by the rules that are recorded, told one by
  * one where there are none.
- * covers: deepspeed_join, deepspeed_rule, deepspeed_unit, deepspeed_state, deepspeed_module
+ * covers: deepspeed_join, deepspeed_box, deepspeed_map, deepspeed_rule, deepspeed_unit
+ * covers: deepspeed_joined, deepspeed_same, deepspeed_state, deepspeed_module
  */
 #include "tests/unit/t.h"
 
-#include "core/format/formats.h"
-#include "core/parse/dir.h"
-#include "tests/unit/t_dir.h"
 #include "tests/unit/t_ds.h"
-#include "tests/unit/t_sink.h"
 #include "tests/unit/t_torch.h"
 
 enum { TP = 2 };
 
 /* What each of two ranks holds. */
 static const struct t_ds_param local[] = {
-	{ "row.w", { 3, 4 }, 2, 0, false, NULL },    { "col.w", { 4, 3 }, 2, 0, false, NULL },
-	{ "norm.w", { 5 }, 1, 0, false, NULL },      { "mean.w", { 3 }, 1, 0, false, NULL },
-	{ "swiglu.w", { 4, 3 }, 2, 0, false, NULL }, { "vocab.w", { 4, 2 }, 2, 0, false, NULL },
-	{ "qkv.0.w", { 6, 2 }, 2, 0, false, NULL },  { "even.w", { 6, 2 }, 2, 0, false, NULL },
-	{ "scaled.w", { 2 }, 1, 0, false, NULL },    { "no.w", { 2 }, 1, 0, false, NULL },
+	{ "row.w", { 3, 4 }, 2, 0, false, NULL },
+	{ "col.w", { 4, 3 }, 2, 0, false, NULL },
+	{ "norm.w", { 5 }, 1, 0, false, NULL },
+	{ "mean.w", { 3 }, 1, 0, false, NULL },
+	{ "swiglu.w", { 4, 3 }, 2, 0, false, NULL },
+	{ "vocab.w", { 4, 2 }, 2, 0, false, NULL },
+	{ "qkv.0.w", { 6, 2 }, 2, 0, false, NULL },
+	{ "even.w", { 6, 2 }, 2, 0, false, NULL },
+	{ "scaled.w", { 2 }, 1, 0, false, NULL },
+	{ "no.w", { 2 }, 1, 0, false, NULL },
 	{ "same.table", { 3 }, 1, 0, true, NULL },
+	{ "mean.same", { 9 }, 1, 0, .same = true },
+	{ "gather.w", { 3, 2 }, 2, 0, false, NULL },
+	{ "across.w", { 2, 4 }, 2, 0, false, NULL },
+	{ "same.name", { 2, 2 }, 2, 0, true, .same = true },
 };
 
 /* The element of rank (and in it) that element @i of the whole is. */
@@ -66,6 +72,20 @@ static struct from widths(size_t i) /* parts of (1, 3) (2, 2) (3, 1) rows */
 	return (struct from){ rank[i / 2], row[i / 2] * 2 + i % 2 };
 }
 
+static struct from segments(size_t i) /* rows 0 1 and 2 3 of each, row 4 of both */
+{
+	static const size_t row[] = { 0, 1, 0, 1, 2 };
+
+	return (struct from){ i / 2 == 2 || i / 2 == 3, row[i / 2] * 2 + i % 2 };
+}
+
+static struct from across(size_t i) /* columns: q of both, then k of both */
+{
+	size_t column = i % 8, part = column / 4, in = column % 4;
+
+	return (struct from){ (unsigned)(in / 2), i / 8 * 4 + part * 2 + in % 2 };
+}
+
 static struct from thirds(size_t i) /* three equal parts of 4 rows, 2 of each rank */
 {
 	size_t row = i / 2, part = row / 4, in = row % 4;
@@ -87,6 +107,8 @@ static const struct {
 	{ "vocab.w", 14, { 7, 2 }, padded },
 	{ "qkv.0.w", 24, { 12, 2 }, widths },
 	{ "even.w", 24, { 12, 2 }, thirds },
+	{ "gather.w", 10, { 5, 2 }, segments },
+	{ "across.w", 16, { 2, 8 }, across },
 };
 /* clang-format on */
 
@@ -119,7 +141,8 @@ static void push_widths(struct dcp_buf *b)
 	t_pk_setitems(b);
 }
 
-static void push_sub(struct dcp_buf *b, const char *pattern, const int64_t *part, size_t nparts)
+static void push_sub(struct dcp_buf *b, const char *pattern, const int64_t *part, size_t nparts,
+		     int64_t dim)
 {
 	t_pk_dict(b);
 	t_pk_mark(b);
@@ -127,55 +150,122 @@ static void push_sub(struct dcp_buf *b, const char *pattern, const int64_t *part
 	t_pk_str(b, "shape");
 	t_pk_list(b);
 	t_pk_mark(b);
+	if (dim)
+		t_pk_int(b, -1);
 	if (nparts > 1)
 		t_pk_dims(b, part, nparts);
 	else
 		t_pk_int(b, part[0]);
-	t_pk_int(b, -1);
+	if (!dim)
+		t_pk_int(b, -1);
 	t_pk_appends(b);
 	t_pk_str(b, "partition_dim");
-	t_pk_int(b, 0);
+	t_pk_int(b, dim);
 	t_pk_setitems(b);
 }
 
-static void push_affine(struct dcp_buf *b)
+/* A block of a map, row-major on both sides. */
+struct block {
+	int64_t shape[2], source, dest, holder;
+	double scale;
+};
+
+static void push_numbers(struct dcp_buf *b, const char *key, const int64_t *v, size_t n)
 {
-	t_pk_str(b, "affine_map");
+	t_pk_str(b, key);
+	t_pk_list(b);
+	t_pk_mark(b);
+	for (size_t i = 0; i < n; i++)
+		t_pk_int(b, v[i]);
+	t_pk_appends(b);
+}
+
+static void push_corner(struct dcp_buf *b, const char *key, int64_t off, int64_t columns)
+{
+	t_pk_str(b, key);
+	t_pk_list(b);
+	t_pk_mark(b);
+	t_pk_int(b, off);
+	t_pk_list(b);
+	t_pk_mark(b);
+	t_pk_int(b, columns);
+	t_pk_int(b, 1);
+	t_pk_appends(b);
+	t_pk_appends(b);
+}
+
+static void push_map(struct dcp_buf *b, const char *pattern, const int64_t *whole,
+		     const int64_t *shard, const struct block *block, size_t each)
+{
+	t_pk_str(b, pattern);
 	t_pk_dict(b);
 	t_pk_mark(b);
-	t_pk_str(b, "params");
+	push_numbers(b, "logical_shape", whole, 2);
+	t_pk_str(b, "ranks");
 	t_pk_dict(b);
 	t_pk_mark(b);
-	for (int scaled = 0; scaled < 2; scaled++) {
-		t_pk_str(b, scaled ? "^scaled\\.w$" : "^row\\.w$");
+	for (int r = 0; r < TP; r++) {
+		t_pk_int(b, r);
 		t_pk_dict(b);
 		t_pk_mark(b);
-		t_pk_str(b, "ranks");
-		t_pk_dict(b);
-		t_pk_mark(b);
-		t_pk_int(b, 0);
-		t_pk_dict(b);
-		t_pk_mark(b);
+		push_numbers(b, "shard_shape", shard, 2);
 		t_pk_str(b, "pieces");
 		t_pk_list(b);
 		t_pk_mark(b);
-		t_pk_dict(b);
-		t_pk_mark(b);
-		t_pk_str(b, "scale");
-		t_pk_float(b, scaled ? 0.5 : 1.0);
-		t_pk_setitems(b);
+		for (size_t i = 0; i < each; i++, block++) {
+			int64_t holders[] = { block->holder, r };
+
+			t_pk_dict(b);
+			t_pk_mark(b);
+			push_numbers(b, "shape", block->shape, 2);
+			push_corner(b, "source", block->source, whole[1]);
+			push_corner(b, "dest", block->dest, shard[1]);
+			push_numbers(b, "locations", holders, 2);
+			if (block->scale > 0) {
+				t_pk_str(b, "scale");
+				t_pk_float(b, block->scale);
+			}
+			t_pk_setitems(b);
+		}
 		t_pk_appends(b);
-		t_pk_setitems(b);
-		t_pk_setitems(b);
 		t_pk_setitems(b);
 	}
 	t_pk_setitems(b);
 	t_pk_setitems(b);
 }
 
+static void push_affine(struct dcp_buf *b)
+{
+	static const int64_t row[] = { 6, 4 }, rows[] = { 3, 4 }, five[] = { 5, 2 },
+			     three[] = { 3, 2 }, two[] = { 2, 2 }, one[] = { 1, 2 };
+	static const struct block halves_of[] = { { { 3, 4 }, 0, 0, 0, 1 },
+						  { { 3, 4 }, 12, 0, 1, 0 } };
+	/* rank 1 has the last row, too, but rank 0 comes first */
+	static const struct block parts[] = { { { 2, 2 }, 0, 0, 0, 0 },
+					      { { 1, 2 }, 8, 4, 0, 0 },
+					      { { 2, 2 }, 4, 0, 1, 0 },
+					      { { 1, 2 }, 8, 4, 0, 0 } };
+	static const struct block scaled[] = { { { 1, 2 }, 0, 0, 0, 0.5 },
+					       { { 1, 2 }, 2, 0, 1, 0.5 } };
+
+	t_pk_str(b, "affine_map");
+	t_pk_dict(b);
+	t_pk_mark(b);
+	t_pk_str(b, "version");
+	t_pk_int(b, 1);
+	t_pk_str(b, "params");
+	t_pk_dict(b);
+	t_pk_mark(b);
+	push_map(b, "^row\\.w$", row, rows, halves_of, 1);
+	push_map(b, "^gather\\.w$", five, three, parts, 2);
+	push_map(b, "^scaled\\.w$", two, one, scaled, 1);
+	t_pk_setitems(b);
+	t_pk_setitems(b);
+}
+
 static void push_rules(struct dcp_buf *b)
 {
-	static const int64_t qkv[] = { 4, 4, 4 }, even[] = { 3 };
+	static const int64_t qkv[] = { 4, 4, 4 }, even[] = { 3 }, qk[] = { 4, 4 };
 
 	t_pk_dict(b);
 	t_pk_mark(b);
@@ -189,8 +279,9 @@ static void push_rules(struct dcp_buf *b)
 	t_pk_str(b, "parameter_with_sub_params");
 	t_pk_list(b);
 	t_pk_mark(b);
-	push_sub(b, "^qkv\\.0\\.w$", qkv, 3);
-	push_sub(b, "even\\.", even, 1);
+	push_sub(b, "^qkv\\.0\\.w$", qkv, 3, 0);
+	push_sub(b, "even\\.", even, 1, 0);
+	push_sub(b, "across", qk, 2, 1);
 	t_pk_appends(b);
 	push_widths(b);
 	push_affine(b);
@@ -202,14 +293,6 @@ static void push_rules(struct dcp_buf *b)
 	t_pk_setitems(b);
 	t_pk_setitems(b);
 }
-
-/* ---- loading ---- */
-
-struct loaded {
-	struct t_dir tree;
-	struct dcp_dir dir;
-	struct t_sink s;
-};
 
 static struct t_ds part(unsigned mp, const struct dcp_buf *rules)
 {
@@ -227,25 +310,25 @@ static struct t_ds part(unsigned mp, const struct dcp_buf *rules)
 			      .buffer = "same.table" };
 }
 
-static void load(struct loaded *l)
+/* All ranks of a tensor-parallel checkpoint, or the first of them only. */
+static void make(struct t_ds_loaded *l, const struct dcp_buf *rules, unsigned ranks)
 {
-	struct dcp_load in = { .dir = &l->dir, .sink = &l->s.sink };
-	struct dcp_err err = { 0 };
+	t_ds_make(l, NULL);
+	for (unsigned mp = 0; mp < ranks; mp++) {
+		struct t_ds c = part(mp, rules);
 
-	assert_int_equal(dcp_dir_open(l->tree.root, &l->dir, NULL), 0);
-	t_sink_init(&l->s, &l->dir);
-	if (dcp_format_deepspeed.load(&in, &err) < 0)
-		fail_msg("%s", err.msg);
+		t_ds_write(&c, &l->tree, "");
+	}
 }
 
-static void unload(struct loaded *l)
+static void load(struct t_ds_loaded *l)
 {
-	t_sink_finish(&l->s);
-	dcp_dir_close(&l->dir);
-	t_dir_remove(&l->tree);
+	t_ds_load(l, NULL, false);
+	if (l->rc < 0)
+		fail_msg("%s", l->err.msg);
 }
 
-static void check_whole(const struct loaded *l, const char *state, size_t w)
+static void check_whole(const struct t_ds_loaded *l, const char *state, size_t w)
 {
 	const struct dcp_tensor *t;
 	struct dcp_err err = { 0 };
@@ -277,16 +360,11 @@ static void check_whole(const struct loaded *l, const char *state, size_t w)
 static void joined(void **state)
 {
 	dcp_auto_buf struct dcp_buf rules = DCP_BUF_INIT;
-	struct loaded l;
+	struct t_ds_loaded l;
 
 	(void)state;
 	push_rules(&rules);
-	t_dir_make(&l.tree, "deepspeed_join");
-	for (unsigned mp = 0; mp < TP; mp++) {
-		struct t_ds c = part(mp, &rules);
-
-		t_ds_write(&c, &l.tree, "");
-	}
+	make(&l, &rules, TP);
 	load(&l);
 	for (size_t w = 0; w < DCP_LEN(wholes); w++) {
 		t_case(wholes[w].name);
@@ -310,83 +388,67 @@ static void joined(void **state)
 			assert_null(t_sink_tensor(&l.s, key)->error);
 		}
 	}
+	t_case("a mean of what is the same");
+	t_ds_check_one(&l.s, "exp_avg.mean.same", "exp_avg", "mean.same", 9);
+	t_ds_check_one(&l.s, "module.mean.same", "module", "mean.same", 9);
+	t_case("no parameter, the same on all ranks");
+	t_ds_check_one(&l.s, "module.same.name", "module", "same.name", 4);
 	t_case("a buffer that the ranks disagree on");
 	assert_null(t_sink_tensor(&l.s, "module.same.table"));
 	assert_non_null(t_sink_tensor(&l.s, "mp_rank_01.module.same.table"));
 	assert_non_null(strstr(t_sink_fact(&l.s, "unjoined"), "mp_rank_<nn>"));
-	unload(&l);
+	t_ds_unload(&l);
 }
 
 static void no_rules(void **state)
 {
-	struct loaded l;
-	struct t_ds c;
+	struct t_ds_loaded l;
 
 	(void)state;
-	t_dir_make(&l.tree, "deepspeed_join");
-	for (unsigned mp = 0; mp < TP; mp++) {
-		c = part(mp, NULL);
-		t_ds_write(&c, &l.tree, "");
-	}
+	make(&l, NULL, TP);
 	load(&l);
-	c = part(0, NULL);
 	assert_null(t_sink_tensor(&l.s, "fp32.row.w"));
 	t_ds_check_one(&l.s, "mp_rank_00.fp32.row.w", "fp32", "row.w", 12);
 	assert_null(t_sink_tensor(&l.s, "mp_rank_01.fp32.row.w")->error);
 	assert_null(t_sink_tensor(&l.s, "mp_rank_01.step.row.w")->error);
 	assert_non_null(strstr(t_sink_fact(&l.s, "unjoined"), "universal_checkpoint_info"));
-	unload(&l);
+	t_ds_unload(&l);
 }
 
 static void missing_rank(void **state)
 {
 	dcp_auto_buf struct dcp_buf rules = DCP_BUF_INIT;
-	struct loaded l;
+	struct t_ds_loaded l;
 
 	(void)state;
 	push_rules(&rules);
 	t_case("an optimizer file of one");
-	t_dir_make(&l.tree, "deepspeed_join");
-	for (unsigned mp = 0; mp < TP; mp++) {
-		struct t_ds c = part(mp, &rules);
-
-		t_ds_write(&c, &l.tree, "");
-	}
+	make(&l, &rules, TP);
 	t_dir_delete(&l.tree, "zero_pp_rank_0_mp_rank_01_optim_states.pt");
 	load(&l);
 	assert_non_null(strstr(t_sink_tensor(&l.s, "fp32.row.w")->error,
 			       "zero_pp_rank_0_mp_rank_01_optim_states.pt is missing"));
 	check_whole(&l, "module", 0);
 	check_whole(&l, "fp32", 2);
-	unload(&l);
+	t_ds_unload(&l);
 
 	t_case("all files of one");
-	t_dir_make(&l.tree, "deepspeed_join");
-	for (unsigned mp = 0; mp < 1; mp++) {
-		struct t_ds c = part(mp, &rules);
-
-		t_ds_write(&c, &l.tree, "");
-	}
+	make(&l, &rules, 1);
 	t_dir_put(&l.tree, "zero_pp_rank_0_mp_rank_01_optim_states.pt", "?", 1);
 	load(&l);
 	assert_non_null(strstr(t_sink_tensor(&l.s, "fp32.row.w")->error,
 			       "mp_rank_01_model_states.pt is missing or damaged"));
 	assert_non_null(strstr(t_sink_tensor(&l.s, "module.row.w")->error, "1 of 2"));
-	unload(&l);
+	t_ds_unload(&l);
 
 	t_case("all files of one, and nothing else speaks of it");
-	t_dir_make(&l.tree, "deepspeed_join");
-	for (unsigned mp = 0; mp < 1; mp++) {
-		struct t_ds c = part(mp, &rules);
-
-		t_ds_write(&c, &l.tree, "");
-	}
+	make(&l, &rules, 1);
 	load(&l);
 	assert_non_null(strstr(t_sink_tensor(&l.s, "exp_avg.row.w")->error,
 			       "mp_rank_01_model_states.pt is missing or damaged"));
 	assert_non_null(strstr(t_sink_object(&l.s, "mp_rank_01_model_states.pt")->error,
 			       "model-parallel rank 1 of 2"));
-	unload(&l);
+	t_ds_unload(&l);
 }
 
 /* Two stages, a tied weight in both: the first one's is told. */
@@ -398,10 +460,10 @@ static void stages(void **state)
 		{ { "tied.w", { 3, 2 }, 2, 0, false, NULL },
 		  { "1.w", { 4 }, 1, 0, false, NULL } },
 	};
-	struct loaded l;
+	struct t_ds_loaded l;
 
 	(void)state;
-	t_dir_make(&l.tree, "deepspeed_join");
+	t_ds_make(&l, NULL);
 	for (unsigned mp = 0; mp < 2; mp++) {
 		struct t_ds c = { .stage = 1,
 				  .world = 2,
@@ -419,7 +481,7 @@ static void stages(void **state)
 	t_ds_check_one(&l.s, "exp_avg.0.w", "exp_avg", "0.w", 5);
 	assert_null(t_sink_tensor(&l.s, "fp32.1.w")->error);
 	assert_null(t_sink_fact(&l.s, "unjoined"));
-	unload(&l);
+	t_ds_unload(&l);
 }
 
 int main(void)

@@ -8,37 +8,17 @@
 #include <unistd.h>
 
 #include "core/format/formats.h"
-#include "core/parse/dir.h"
-#include "tests/unit/t_dir.h"
 #include "tests/unit/t_ds.h"
 #include "tests/unit/t_manifest.h"
-#include "tests/unit/t_sink.h"
 #include "tests/unit/t_torch.h"
 
-struct loaded {
-	struct dcp_dir dir;
-	struct t_sink s;
-	struct dcp_err err;
-	int rc;
-};
-
-static void load(struct loaded *l, const char *path)
+static void load(struct t_ds_loaded *l, const char *path)
 {
-	struct dcp_load in = { .dir = &l->dir, .sink = &l->s.sink };
 	enum dcp_match match;
 
-	*l = (struct loaded){ 0 };
-	assert_int_equal(dcp_dir_open(path, &l->dir, NULL), 0);
-	t_sink_init(&l->s, &l->dir);
+	t_ds_load(l, path, false);
 	assert_true(dcp_format_probe(&l->dir, &match, NULL, 0) ==
 		    &dcp_format_deepspeed_universal);
-	l->rc = dcp_format_deepspeed_universal.load(&in, &l->err);
-}
-
-static void unload(struct loaded *l)
-{
-	t_sink_finish(&l->s);
-	dcp_dir_close(&l->dir);
 }
 
 static void golden(void **state)
@@ -50,7 +30,7 @@ static void golden(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(versions); i++) {
-		struct loaded l;
+		struct t_ds_loaded l = { 0 };
 		char path[120];
 
 		t_case(versions[i].version);
@@ -69,7 +49,7 @@ static void golden(void **state)
 		assert_non_null(t_sink_tensor(&l.s, "fp32.frozen.weight"));
 		assert_non_null(t_sink_tensor(&l.s, "fp32.table"));
 		assert_non_null(t_sink_tensor(&l.s, "fp32.head.weight"));
-		unload(&l);
+		t_ds_unload(&l);
 	}
 }
 
@@ -127,9 +107,11 @@ static void put_step(const struct t_dir *tree, const char *param)
 	free(s);
 }
 
-static void make(struct t_dir *tree, bool wrapped)
+static void make(struct t_ds_loaded *l, bool wrapped)
 {
-	t_dir_make(tree, "deepspeed_universal");
+	const struct t_dir *tree = &l->tree;
+
+	t_ds_make(l, NULL);
 	for (size_t i = 0; i < DCP_LEN(two); i++) {
 		put_state(tree, "fp32", &two[i], wrapped);
 		put_state(tree, "exp_avg", &two[i], wrapped);
@@ -154,77 +136,69 @@ static void add_model(const struct t_dir *tree, const struct t_ds *c)
 static void handmade(void **state)
 {
 	struct t_ds c = { .stage = 3, .world = 2, .param = two, .nparams = 2, .ngroups = 1 };
-	struct loaded l;
-	struct t_dir tree;
+	struct t_ds_loaded l;
 
 	(void)state;
 	t_case("flat tensors get the shape that the model files tell");
-	make(&tree, false);
-	add_model(&tree, &c);
-	load(&l, tree.root);
+	make(&l, false);
+	add_model(&l.tree, &c);
+	load(&l, NULL);
 	if (l.rc < 0)
 		fail_msg("%s", l.err.msg);
 	assert_int_equal(t_ds_check(&c, &l.s), 9);
 	assert_string_equal(t_sink_object(&l.s, "step.a")->json, "77");
 	assert_string_equal(t_sink_object(&l.s, "step.tied")->json, "77");
 	assert_non_null(t_sink_object(&l.s, "optimizer_state.pt")->error);
-	unload(&l);
-	t_dir_remove(&tree);
+	t_ds_unload(&l);
 
 	t_case("shapes of their own");
 	c.stage = 1;
-	make(&tree, true);
-	add_model(&tree, &c);
-	load(&l, tree.root);
+	make(&l, true);
+	add_model(&l.tree, &c);
+	load(&l, NULL);
 	assert_int_equal(t_ds_check(&c, &l.s), 9);
-	unload(&l);
-	t_dir_remove(&tree);
+	t_ds_unload(&l);
 
 	t_case("nobody tells shapes");
-	make(&tree, false);
-	load(&l, tree.root);
+	make(&l, false);
+	load(&l, NULL);
 	if (l.rc < 0)
 		fail_msg("%s", l.err.msg);
 	assert_int_equal(t_sink_tensor(&l.s, "fp32.a")->ndim, 1);
 	t_ds_check_one(&l.s, "fp32.a", "fp32", "a", 6);
-	unload(&l);
-	t_dir_remove(&tree);
+	t_ds_unload(&l);
 }
 
 static void faults(void **state)
 {
-	struct loaded l;
-	struct t_dir tree;
+	struct t_ds_loaded l;
 
 	(void)state;
 	t_case("a damaged file breaks one key");
-	make(&tree, true);
-	t_dir_text(&tree, "zero/a/fp32.pt", "PK\3\4");
-	load(&l, tree.root);
+	make(&l, true);
+	t_dir_text(&l.tree, "zero/a/fp32.pt", "PK\3\4");
+	load(&l, NULL);
 	assert_int_equal(l.rc, 0);
 	assert_non_null(strstr(t_sink_tensor(&l.s, "fp32.a")->error, "zero/a/fp32.pt: "));
 	assert_null(t_sink_tensor(&l.s, "exp_avg.a")->error);
-	unload(&l);
-	t_dir_remove(&tree);
+	t_ds_unload(&l);
 
 	t_case("all are damaged");
-	t_dir_make(&tree, "deepspeed_universal");
-	t_dir_text(&tree, "zero/a/fp32.pt", "PK\3\4");
-	t_dir_text(&tree, "zero/optimizer_state.pt", "");
-	load(&l, tree.root);
+	t_ds_make(&l, NULL);
+	t_dir_text(&l.tree, "zero/a/fp32.pt", "PK\3\4");
+	t_dir_text(&l.tree, "zero/optimizer_state.pt", "");
+	load(&l, NULL);
 	assert_int_equal(l.rc, -EBADMSG);
 	t_assert_says(&l.err, "zero/a/fp32.pt: ");
-	unload(&l);
-	t_dir_remove(&tree);
+	t_ds_unload(&l);
 
 	t_case("a directory that leads outside");
-	make(&tree, true);
-	assert_int_equal(symlinkat("/etc", tree.fd, "zero/out"), 0);
-	load(&l, tree.root);
+	make(&l, true);
+	assert_int_equal(symlinkat("/etc", l.tree.fd, "zero/out"), 0);
+	load(&l, NULL);
 	assert_int_equal(l.rc, 0);
 	assert_null(t_sink_tensor(&l.s, "fp32.out"));
-	unload(&l);
-	t_dir_remove(&tree);
+	t_ds_unload(&l);
 }
 
 int main(void)

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * deepspeed_join: which elements of the ranks' tensors are one tensor of the model?
+ *
+ *	deepspeed_rule.c  universal_checkpoint_info: the rule for a name
+ *	deepspeed_map.c   affine_map: the same, element by element
+ *	deepspeed_join.c  from a rule and the shapes of all ranks to the whole
+ *	deepspeed_box.c   a block of a rank's tensor as boxes of the whole
+ *
+ * Pure arithmetic on shapes: nothing here knows files.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/tensor.h"
+#include "core/parse/pickle.h"
+
+struct dcp_arena;
+struct dcp_ds;
+struct dcp_ds_rules;
+
+enum dcp_ds_cut {
+	DCP_DS_CUT_ROWS,
+	DCP_DS_CUT_COLUMNS,
+	DCP_DS_CUT_REPLICATED,
+	DCP_DS_CUT_AVERAGED,
+	DCP_DS_CUT_HALVES,
+	DCP_DS_CUT_SUBS,
+	DCP_DS_CUT_MAP,
+};
+#define DCP_DS_CUT_COUNT (DCP_DS_CUT_MAP + 1)
+
+#define DCP_DS_OPEN UINT64_MAX /* a dimension that is what is left over */
+
+/* A tensor made of others, along @dim of its recorded shape. */
+struct dcp_ds_sub {
+	uint64_t *shape;
+	uint32_t ndim, dim;
+	uint64_t *width; /* of each; NULL: as many equal ones as shape[dim] says */
+	uint32_t nwidths;
+	uint64_t **shard; /* what each rank holds of each; NULL: equal shares */
+	uint32_t nshards;
+	bool unequal; /* the shares need not be equal, and shard is NULL */
+};
+
+/* Elements [from, from + len) of a rank's tensor are [at, at + len) of the whole. */
+struct dcp_ds_block {
+	const uint64_t *from, *at, *len;
+};
+
+struct dcp_ds_shard {
+	const uint64_t *shape;
+	const struct dcp_ds_block *block;
+	size_t n;
+};
+
+/* What every rank holds; of copies only one is there. */
+struct dcp_ds_map {
+	uint32_t ndim;
+	const uint64_t *shape;
+	const struct dcp_ds_shard *shard;
+	size_t n;
+};
+
+struct dcp_ds_rule {
+	enum dcp_ds_cut cut;
+	const char *pattern; /* that has the name; NULL: none */
+	const struct dcp_ds_sub *sub;
+	const struct dcp_ds_map *map;
+	uint64_t rows;   /* not 0: cut to so many */
+	bool by_default; /* no list has the name, */
+	bool complete;   /* so it may be no parameter */
+};
+
+/* Keep the first universal_checkpoint_info that is found. */
+int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from);
+void dcp_ds_rules_finish(struct dcp_ds *ds);
+/* The rule for @name; returns why there is none, or NULL. */
+const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out);
+
+/* One parameter of an affine_map. @why: the reason it is of no use, or NULL. 0 or -ENOMEM. */
+int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map *out,
+		    const char **why);
+
+/* What one rank holds. */
+struct dcp_ds_local {
+	uint32_t ndim;
+	const uint64_t *shape;
+};
+
+/* Elements [first, first + n) of a rank's, the first of them at @from, and the box of the whole
+ * they fill. */
+struct dcp_ds_box {
+	uint32_t local;
+	uint64_t first, n;
+	const uint64_t *lo, *len, *from;
+};
+
+struct dcp_ds_whole {
+	uint32_t ndim;
+	uint64_t shape[DCP_MAX_NDIM];
+	struct dcp_ds_box *box;
+	size_t nbox, room;
+	struct dcp_arena *arena;
+};
+
+/* ---- deepspeed_box.c ---- */
+
+/* A block of a rank's tensor of @shape, stretch by stretch. -E2BIG: too many of them. */
+int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
+		     const struct dcp_ds_block *b);
+/* Elements [from, from + n) along @dim of a rank's tensor of @shape, at @at in the whole. */
+int dcp_ds_add_stretch(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
+		       uint32_t dim, uint64_t from, uint64_t at, uint64_t n);
+
+/* ---- deepspeed_join.c ---- */
+
+/* The whole, in @arena; returns why it cannot be made, or NULL. */
+const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_local *local,
+			size_t n, struct dcp_arena *arena, struct dcp_ds_whole *w);
