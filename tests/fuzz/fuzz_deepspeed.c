@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model file and an optimizer file of any bytes among the others of sound checkpoints of
- * stages 1 and 3 and of two tensor-parallel ranks: no crash, no leak, a reason with everything
- * that is broken, and whatever is told is well formed.
+ * stages 1 and 3 and of two tensor-parallel ranks, also with experts: no crash, no leak, a
+ * reason with everything that is broken, and whatever is told is well formed.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,6 +31,8 @@ static const struct {
 	    "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt" } },
 	{ "deepspeed-tp/ckpt/global_step1",
 	  { "mp_rank_00_model_states.pt", "bf16_zero_pp_rank_0_mp_rank_01_optim_states.pt" } },
+	{ "deepspeed-autoep-tp/ckpt/global_step2",
+	  { "mp_rank_00_model_states.pt", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt" } },
 };
 
 static void must(bool ok)

@@ -32,6 +32,11 @@ SPECS = {
                          about="Stage 3, several sub-groups, frozen and tied weights, parameters smaller than the world."),
     "deepspeed-pipe": dict(ws=4, stage=1, tags=[3], bf16=True, model="pipe", about="Two pipeline stages of two ranks each, an embedding tied over both: a file a layer."),
     "deepspeed-moe": dict(ws=4, stage=1, tags=[3], bf16=True, model="moe", about="Four experts over two ranks: their group is cut over fewer ranks than the others."),
+    "deepspeed-moe-tp": dict(ws=8, stage=2, tags=[2], bf16=True, model="moe_tp", parts=True, about="Four experts over four ranks, two tensor-parallel ranks that do not cut them: a group is cut over all ranks of the stage."),
+    "deepspeed-autoep": dict(ws=4, stage=1, tags=[2], bf16=True, model="autoep", parts=True, about="AutoEP: one tensor for the experts of a rank, a file for each expert."),
+    "deepspeed-autoep-z3": dict(ws=4, stage=3, tags=[2], bf16=True, model="autoep", parts=True, zero={"stage3_param_persistence_threshold": 0}, about="AutoEP in stage 3: experts only in optimizer files."),
+    "deepspeed-autoep-tp": dict(ws=4, stage=2, tags=[2], bf16=True, model="autoep", parts=True, tp=2, about="AutoEP folded over two tensor-parallel ranks: universal_checkpoint_info calls experts replicated, they are not."),
+    "deepspeed-3d": dict(ws=8, stage=1, tags=[2], bf16=True, model="3d", parts=True, about="Two pipeline stages of two tensor-parallel ranks of two ranks each: a padded vocabulary tied over stages, rows, columns, means."),
     "deepspeed-tp": dict(ws=4, stage=1, tags=[1], bf16=True, model="tp", about="Two tensor-parallel ranks (AutoTP) of two ranks each, fused QKV; universal_checkpoint_info tells how they join."),
 }
 
@@ -97,14 +102,15 @@ def moe_model(spec):
         def __init__(s):
             super().__init__()
             s.emb = nn.Embedding(11, 6)
-            s.moe = MoE(6, nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 6)), num_experts=4, ep_size=2, capacity_factor=4.0, min_capacity=0)
+            s.moe = MoE(6, nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 6)), num_experts=4, ep_size=spec.get("ep", 2), capacity_factor=4.0, min_capacity=0)
             s.out = nn.Linear(6, 3)
 
         def forward(s, x):
             return s.out(s.moe(s.emb(x))[0])
     torch.manual_seed(3 + torch.distributed.get_rank())
     m = Net()
-    return m, split({"params": list(m.parameters()), "name": "dense"}), {}
+    groups = split({"params": list(m.parameters()), "name": "dense"})
+    return m, groups, {"groups": groups} if "ep" in spec else {}
 
 
 def tp_model(spec):
@@ -129,7 +135,164 @@ def tp_model(spec):
         {"patterns": [".*up_proj.weight$"], **column}]}}}
 
 
-MODELS = {"plain": plain_model, "pipe": pipe_model, "moe": moe_model, "tp": tp_model}
+def autoep_model(spec):
+    import types
+    nn, experts, hidden, inner = torch.nn, 4, 6, 5
+
+    class Experts(nn.Module):
+        def __init__(s):
+            super().__init__()
+            s.gate_up_proj, s.down_proj = nn.Parameter(torch.randn(experts, 2 * inner, hidden) * .3), nn.Parameter(torch.randn(experts, hidden, inner) * .3)
+            s.act_fn = nn.SiLU()
+
+    class Moe(nn.Module):
+        def __init__(s):
+            super().__init__()
+            s.gate, s.experts = nn.Linear(hidden, experts, bias=False), Experts()
+
+        def forward(s, x):
+            raise NotImplementedError                            # AutoEP puts its own layer here
+
+    class Layer(nn.Module):
+        def __init__(s):
+            super().__init__()
+            s.norm, s.mlp = nn.LayerNorm(hidden), Moe()
+
+        def forward(s, x):
+            y = s.mlp(s.norm(x))
+            return x + (y[0] if isinstance(y, tuple) else y)
+
+    class Net(nn.Module):
+        def __init__(s):
+            super().__init__()
+            s.config = types.SimpleNamespace(model_type="mixtral", num_local_experts=experts, num_experts_per_tok=2, hidden_act="silu")
+            s.model = nn.Module()
+            s.model.emb, s.model.layers, s.out = nn.Embedding(11, hidden), nn.ModuleList([Layer(), Layer()]), nn.Linear(hidden, 3)
+
+        def forward(s, x):
+            h = s.model.emb(x)
+            for layer in s.model.layers:
+                h = layer(h)
+            return s.out(h)
+    m = Net()
+    more = {"expert_parallel": {"enabled": True, "autoep_size": 2, "preset_model": "mixtral", "use_grouped_mm": False}}
+    if spec.get("tp"):
+        more["tensor_parallel"] = {"autotp_size": spec["tp"], "partition_config": {"use_default_specs": False, "layer_specs": [{"patterns": [".*nothing$"], "partition_type": "row"}]}}
+    return m, list(m.parameters()), more
+
+
+class Mpu:
+    """Two tensor-parallel ranks beside each other."""
+
+    def __init__(s, tp):
+        dist, n = torch.distributed, torch.distributed.get_world_size()
+        rank = dist.get_rank()
+        for i in range(0, n, tp):
+            g = dist.new_group(range(i, i + tp))
+            s.model = g if i <= rank < i + tp else getattr(s, "model", None)
+        for i in range(tp):
+            g = dist.new_group(range(i, n, tp))
+            s.data = g if rank % tp == i else getattr(s, "data", None)
+        s.sizes = {"model": tp, "data": n // tp}
+
+    def __getattr__(s, name):
+        what = "data" if "data" in name else "model"
+        if not name.startswith("get_"):
+            raise AttributeError(name)
+        if "pipe" in name:
+            return lambda: 1 if "world" in name else 0
+        return lambda: getattr(s, what) if name.endswith("group") else s.sizes[what] if name.endswith("world_size") else torch.distributed.get_rank(getattr(s, what))
+
+
+def moe_tp_model(spec):
+    nn = torch.nn
+    m, _, more = moe_model({**spec, "ep": 4})
+    torch.manual_seed(3)
+    for n, p in m.named_parameters():                            # what is no expert is equal on all ranks
+        if "deepspeed_experts" not in n:
+            nn.init.normal_(p, std=.3)
+    m.universal_checkpoint_info = {"universal_checkpoint_version": 0.2, "tp_replicated_parameter_patterns": [".*"]}
+    spec["mpu"] = Mpu(2)
+    from deepspeed import comm
+    gather = comm.all_gather_into_tensor                         # gloo wants both flat
+    comm.all_gather_into_tensor = lambda out, x, *a, **kw: gather(out, x.reshape(-1), *a, **kw)
+    return m, more.pop("groups"), more
+
+
+def three_d_model(spec):
+    """Megatron's layers in short; every parameter knows the dimension its ranks cut it along."""
+    from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+    from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+    nn, dist, here = torch.nn, torch.distributed, {}
+    vocab, padded, hidden, inner = 11, 12, 6, 8
+
+    def sum_all(x):
+        x = x.clone()
+        dist.all_reduce(x, group=here["group"])
+        return x
+
+    class Enter(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, x: x)
+        backward = staticmethod(lambda ctx, g: sum_all(g))
+
+    class Leave(torch.autograd.Function):
+        forward = staticmethod(lambda ctx, x: sum_all(x))
+        backward = staticmethod(lambda ctx, g: g)
+
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            parts = [torch.empty_like(x) for _ in range(2)]
+            dist.all_gather(parts, x.contiguous(), group=here["group"])
+            return torch.cat(parts, -1)
+        backward = staticmethod(lambda ctx, g: g.chunk(2, -1)[here["rank"]].contiguous())
+
+    def cut(shape, dim):
+        """This rank's part of a parameter that all ranks make alike."""
+        p = torch.randn(shape) * .3
+        p = nn.Parameter(p if dim is None else p.chunk(2, dim)[here["rank"]].clone())
+        p.cut = dim
+        return p
+
+    class Emb(nn.Module):
+        def __init__(s):
+            super().__init__()
+            s.word = nn.Module()
+            s.word.weight = cut((padded, hidden), 0)
+
+        def forward(s, x):
+            i = x - here["rank"] * padded // 2
+            mine = (i >= 0) & (i < padded // 2)
+            return Leave.apply(nn.functional.embedding(i.clamp(0, padded // 2 - 1), s.word.weight) * mine.unsqueeze(-1))
+
+    class Mlp(nn.Module):
+        def __init__(s):
+            super().__init__()
+            s.ln = nn.LayerNorm(hidden)
+            s.up, s.down = nn.Module(), nn.Module()
+            s.up.weight, s.up.bias = cut((inner, hidden), 0), cut((inner,), 0)
+            s.down.weight, s.down.bias = cut((hidden, inner), 1), cut((hidden,), None)
+
+        def forward(s, x):
+            h = nn.functional.gelu(nn.functional.linear(Enter.apply(s.ln(x)), s.up.weight, s.up.bias))
+            return x + Leave.apply(nn.functional.linear(h, s.down.weight)) + s.down.bias
+
+    def head(m, x):
+        return Gather.apply(nn.functional.linear(Enter.apply(x), m.word.weight))[..., :vocab]
+    topology = PipeModelDataParallelTopology(num_pp=2, num_mp=2, num_dp=2)
+    here["rank"] = topology.get_coord(dist.get_rank()).model
+    tied = dict(tied_weight_attr="word.weight")
+    m = PipelineModule([TiedLayerSpec("emb", Emb, **tied), LayerSpec(Mlp), LayerSpec(Mlp), LayerSpec(Mlp), TiedLayerSpec("emb", Emb, forward_fn=head, **tied)], topology=topology,
+                       partition_method="uniform", seed_layers=True, loss_fn=lambda o, t: nn.functional.cross_entropy(o.float().reshape(-1, vocab), t.reshape(-1)))
+    here["group"] = m._grid.get_slice_parallel_group()
+    m.universal_checkpoint_info = {"universal_checkpoint_version": 0.2, "original_vocab_size": vocab, "vocabulary_parameter_patterns": [r"tied_modules\.emb\.word\.weight"],
+                                   "pipeline_replicated_parameter_patterns": [r"tied_modules\.emb\.word\.weight"], "parameter_to_average_patterns": [r"\d+\.ln\..*", r"\d+\.down\.bias"],
+                                   "parameter_with_row_parallelism_patterns": [r"\d+\.down\.weight"]}
+    spec["vocab"], spec["tp_rank"] = vocab, here["rank"]
+    return m, list(m.parameters()), {"gradient_accumulation_steps": 1}
+
+
+MODELS = {"plain": plain_model, "pipe": pipe_model, "moe": moe_model, "tp": tp_model, "autoep": autoep_model, "moe_tp": moe_tp_model, "3d": three_d_model}
 
 
 # ---------------------------------------------------------------- one rank
@@ -145,16 +308,55 @@ def global_name(name):
     if not sep:
         return name
     i, rest = b.split(".", 1)
-    return f"{a}{sep}{groups._get_expert_parallel_rank('ep_size_2') * 2 + int(i)}.{rest}"
+    ep = groups._get_max_expert_size()
+    return f"{a}{sep}{groups._get_expert_parallel_rank(f'ep_size_{ep}') * (4 // ep) + int(i)}.{rest}"
+
+
+def link(eng):
+    if hasattr(eng.optimizer, "_hp_optimizer_states_linked"):    # it links all groups after stepping only the first: link again
+        eng.optimizer._hp_optimizer_states_linked = False
+        eng.optimizer._lazy_init_hp_params_optimizer_state()
+
+
+def live_parts(eng, spec):
+    """What this rank's engine holds: (role, name, tensor, dimension along which it is cut, this rank's number there)."""
+    from deepspeed.utils import groups, safe_get_full_fp32_param, safe_get_full_optimizer_state
+    link(eng)
+    out = []
+    for n, p in eng.module.named_parameters():
+        cut = (getattr(p, "cut", None), spec.get("tp_rank"))
+        if spec["model"] == "autoep" and ".experts." in n:
+            cut = (0, groups._get_expert_parallel_rank("ep_size_2"))
+        got = {"fp32": safe_get_full_fp32_param(p), **{r: safe_get_full_optimizer_state(p, r) for r in ROLES[1:]}}
+        if spec["stage"] < 3:
+            got["module"] = p.data
+        for role, t in got.items():
+            tied = role == "module" and n.startswith("tied_modules.emb.")        # a file of the first layer has it
+            out.append((role, f"0.{n.split('.', 2)[2]}" if tied else global_name(n), t.detach().clone(), *cut))
+    return out
+
+
+def join_parts(spec, side, step):
+    """The whole of them: copies must be equal."""
+    held = {}
+    for rank in range(spec["ws"]):
+        for role, name, t, dim, number in torch.load(f"{side}/live{step}-{rank}.pt"):
+            of = held.setdefault((role, name), (dim, {}))[1]
+            k = number if dim is not None else 0
+            assert k not in of or torch.equal(of[k], t), (role, name, rank)
+            of[k] = t
+    out = {}
+    for (role, name), (dim, of) in held.items():
+        t = of[0] if dim is None else torch.cat([of[k] for k in sorted(of)], dim)
+        out[f"{role}.{name}"] = entry(role, name, t[:11] if "word.weight" in name and spec["model"] == "3d" else t)
+    return out
 
 
 def live(eng, spec):
     """What this rank's engine holds, whole."""
     import deepspeed
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-    if hasattr(eng.optimizer, "_hp_optimizer_states_linked"):    # it links all groups after stepping only the first: link again
-        eng.optimizer._hp_optimizer_states_linked = False
-        eng.optimizer._lazy_init_hp_params_optimizer_state()
+    link(eng)
     out = {}
     for n, p in eng.module.named_parameters():
         name = global_name(n)
@@ -186,7 +388,7 @@ def whole_tp(m):
 def rank_main(rank, world, name, ckpt, side):
     import deepspeed
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None    # it would compile one
-    spec = SPECS[name]
+    spec = dict(SPECS[name])
     torch.manual_seed(3)
     deepspeed.init_distributed("gloo")
     m, groups, more = MODELS[spec.get("model", "plain")](spec)
@@ -196,8 +398,9 @@ def rank_main(rank, world, name, ckpt, side):
         cfg["bf16"] = {"enabled": True}
     if spec.get("acc"):
         cfg["data_types"] = {"grad_accum_dtype": "fp32"}
-    eng = deepspeed.initialize(model=m, model_parameters=groups, config=cfg)[0]
-    g = torch.Generator().manual_seed(100 + rank)
+    eng = deepspeed.initialize(model=m, model_parameters=groups, config=cfg, mpu=spec.get("mpu"))[0]
+    one = spec.get("tp", 2 if spec.get("model") == "moe_tp" else 1)   # tensor-parallel ranks get the same data
+    g = torch.Generator().manual_seed(100 + (rank // 2 % 2 if spec.get("model") == "3d" else rank // one))
 
     def batches():
         while True:
@@ -205,13 +408,16 @@ def rank_main(rank, world, name, ckpt, side):
             yield x, x
     data = batches()
     for step in range(1, max(spec["tags"]) + 1):
-        if spec.get("model") == "pipe":
+        if spec.get("model") in ("pipe", "3d"):
             eng.train_batch(data)
         elif spec.get("model") != "tp":
             eng.backward((eng(next(data)[0]).float() ** 2).mean())
             eng.step()
         if step in spec["tags"]:
             eng.save_checkpoint(ckpt, tag=f"global_step{step}", client_state={"note": "hello é", "lr_seen": [0.1, 0.2], "when": step})
+            if spec.get("parts"):
+                torch.save(live_parts(eng, spec), f"{side}/live{step}-{rank}.pt")
+                continue
             with open(f"{side}/live{step}-{rank}.json", "w", encoding="utf-8") as f:
                 json.dump(whole_tp(m) if spec.get("model") == "tp" else live(eng, spec), f)
     deepspeed.comm.barrier()
@@ -271,8 +477,8 @@ def by_tool(spec, ckpt, tag, side, alive):
 
 def version(spec, ckpt, side, step):
     tag = f"global_step{step}"
-    alive = {}
-    for rank in range(spec["ws"]):
+    alive = join_parts(spec, side, step) if spec.get("parts") else {}
+    for rank in range(0 if alive else spec["ws"]):
         with open(f"{side}/live{step}-{rank}.json", encoding="utf-8") as f:
             for k, e in json.load(f).items():
                 assert alive.setdefault(k, e) == e, k

@@ -142,8 +142,10 @@ static unsigned waves_of(const struct t_ds *c)
 	return c->waves ? c->waves : 1;
 }
 
-/* Lists of states; before 0.5.9 of all waves of a group. */
-static void push_elastic(struct t_stream *s, const struct t_ds *c, unsigned rank)
+/* Of every group what @push pushes for each wave; before 0.5.9 in a list of its own. */
+static void push_waves(struct t_stream *s, const struct t_ds *c, unsigned rank,
+		       void (*push)(struct t_stream *s, const struct t_ds *c, unsigned group,
+				    unsigned rank, unsigned wave))
 {
 	t_pk_list(&s->pk);
 	t_pk_mark(&s->pk);
@@ -153,7 +155,7 @@ static void push_elastic(struct t_stream *s, const struct t_ds *c, unsigned rank
 			t_pk_mark(&s->pk);
 		}
 		for (unsigned w = 0; w < waves_of(c); w++)
-			push_states(s, c, g, rank, w);
+			push(s, c, g, rank, w);
 		if (c->waves)
 			t_pk_appends(&s->pk);
 	}
@@ -197,7 +199,7 @@ static void push_param_group(struct t_stream *s, const struct t_ds *c, unsigned 
 static void push_base(struct t_stream *s, const struct t_ds *c, unsigned rank)
 {
 	if (c->elastic) {
-		push_elastic(s, c, rank);
+		push_waves(s, c, rank, push_states);
 		return;
 	}
 	t_pk_dict(&s->pk);
@@ -287,24 +289,18 @@ static void push_counts(struct t_stream *s, const struct t_ds *c, unsigned rank)
 	t_pk_appends(&s->pk);
 }
 
+static void push_fp32(struct t_stream *s, const struct t_ds *c, unsigned group, unsigned rank,
+		      unsigned wave)
+{
+	push_flat(s, c, group, states[0], rank, wave, c->lean || c->elastic);
+}
+
 static void push_master(struct t_stream *s, const struct t_ds *c, unsigned rank)
 {
 	t_stream_key(s, c->stage == 3 ? "fp32_flat_groups"
 			: c->waves    ? "local_sub_partitions_of_fp32_groups"
 				      : "single_partition_of_fp32_groups");
-	t_pk_list(&s->pk);
-	t_pk_mark(&s->pk);
-	for (unsigned g = 0; g < c->ngroups; g++) {
-		if (c->waves) {
-			t_pk_list(&s->pk);
-			t_pk_mark(&s->pk);
-		}
-		for (unsigned w = 0; w < waves_of(c); w++)
-			push_flat(s, c, g, states[0], rank, w, c->lean || c->elastic);
-		if (c->waves)
-			t_pk_appends(&s->pk);
-	}
-	t_pk_appends(&s->pk);
+	push_waves(s, c, rank, push_fp32);
 }
 
 static void write_optim(const struct t_ds *c, const struct t_dir *d, const char *at,

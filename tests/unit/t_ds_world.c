@@ -104,15 +104,6 @@ static void push_list_of(struct dcp_buf *b, const char *key, const char *pattern
 	t_pk_appends(b);
 }
 
-static void push_numbers(struct dcp_buf *b, const int64_t *v, size_t n)
-{
-	t_pk_list(b);
-	t_pk_mark(b);
-	for (size_t i = 0; i < n; i++)
-		t_pk_int(b, v[i]);
-	t_pk_appends(b);
-}
-
 static void exact(const struct t_ds_global *g, char out[160])
 {
 	size_t n = 0;
@@ -170,7 +161,7 @@ static void push_widths(struct dcp_buf *b, const struct t_ds_world *w,
 	t_pk_list(b);
 	t_pk_mark(b);
 	for (size_t s = 0; s < g->nsubs; s++)
-		push_numbers(b, g->width[s], w->tp);
+		t_pk_numbers(b, g->width[s], w->tp);
 	t_pk_appends(b);
 }
 
@@ -186,7 +177,7 @@ static void push_corner(struct dcp_buf *b, const char *key, const struct t_ds_gl
 	t_pk_list(b);
 	t_pk_mark(b);
 	t_pk_int(b, at * stride[g->dim]);
-	push_numbers(b, stride, g->ndim);
+	t_pk_numbers(b, stride, g->ndim);
 	t_pk_appends(b);
 }
 
@@ -200,7 +191,7 @@ static void push_rank(struct dcp_buf *b, const struct t_ds_world *w,
 	t_pk_dict(b);
 	t_pk_mark(b);
 	t_pk_str(b, "shard_shape");
-	push_numbers(b, shape, g->ndim);
+	t_pk_numbers(b, shape, g->ndim);
 	t_pk_str(b, "pieces");
 	t_pk_list(b);
 	t_pk_mark(b);
@@ -214,11 +205,11 @@ static void push_rank(struct dcp_buf *b, const struct t_ds_world *w,
 		t_pk_dict(b);
 		t_pk_mark(b);
 		t_pk_str(b, "shape");
-		push_numbers(b, len, g->ndim);
+		t_pk_numbers(b, len, g->ndim);
 		push_corner(b, "source", g, g->shape, at);
 		push_corner(b, "dest", g, shape, from);
 		t_pk_str(b, "locations");
-		push_numbers(b, &holder, 1);
+		t_pk_numbers(b, &holder, 1);
 		t_pk_setitems(b);
 		from += g->width[s][r];
 		before += sub_width(w, g, s);
@@ -236,7 +227,7 @@ static void push_map(struct dcp_buf *b, const struct t_ds_world *w, const struct
 	t_pk_dict(b);
 	t_pk_mark(b);
 	t_pk_str(b, "logical_shape");
-	push_numbers(b, g->shape, g->ndim);
+	t_pk_numbers(b, g->shape, g->ndim);
 	t_pk_str(b, "ranks");
 	t_pk_dict(b);
 	t_pk_mark(b);
@@ -327,7 +318,7 @@ static void push_layers(struct dcp_buf *b, const struct t_ds_world *w)
 		t_pk_str(b, "rank");
 		t_pk_int(b, s);
 		t_pk_str(b, "experts");
-		push_numbers(b, has, w->local_experts);
+		t_pk_numbers(b, has, w->local_experts);
 		t_pk_setitems(b);
 	}
 	t_pk_appends(b);

@@ -171,6 +171,15 @@ void t_pk_dims(struct dcp_buf *b, const int64_t *dims, size_t n)
 	t_pk_tuple(b);
 }
 
+void t_pk_numbers(struct dcp_buf *b, const int64_t *v, size_t n)
+{
+	t_pk_list(b);
+	t_pk_mark(b);
+	for (size_t i = 0; i < n; i++)
+		t_pk_int(b, v[i]);
+	t_pk_appends(b);
+}
+
 void t_pk_storage(struct dcp_buf *b, const char *class, const char *key, int64_t numel)
 {
 	t_pk_mark(b);

@@ -44,6 +44,8 @@ void t_pk_put(struct dcp_buf *b, uint8_t memo);
 /* ---- what torch.save says ---- */
 
 void t_pk_dims(struct dcp_buf *b, const int64_t *dims, size_t n);
+/* The same as a list. */
+void t_pk_numbers(struct dcp_buf *b, const int64_t *v, size_t n);
 
 /* ("storage", torch <class>, key, "cpu", numel) as persistent id. */
 void t_pk_storage(struct dcp_buf *b, const char *class, const char *key, int64_t numel);

@@ -210,6 +210,11 @@ static const struct {
 	{ "deepspeed-pipe", "global_step3", 21 },
 	{ "deepspeed-moe", "global_step3", 80 },
 	{ "deepspeed-tp", "global_step1", 43 },
+	{ "deepspeed-moe-tp", "global_step2", 80 },
+	{ "deepspeed-autoep", "global_step2", 60 },
+	{ "deepspeed-autoep-z3", "global_step2", 45 },
+	{ "deepspeed-autoep-tp", "global_step2", 60 },
+	{ "deepspeed-3d", "global_step2", 76 },
 };
 /* clang-format on */
 

@@ -170,27 +170,13 @@ struct block {
 	double scale;
 };
 
-static void push_numbers(struct dcp_buf *b, const char *key, const int64_t *v, size_t n)
-{
-	t_pk_str(b, key);
-	t_pk_list(b);
-	t_pk_mark(b);
-	for (size_t i = 0; i < n; i++)
-		t_pk_int(b, v[i]);
-	t_pk_appends(b);
-}
-
 static void push_corner(struct dcp_buf *b, const char *key, int64_t off, int64_t columns)
 {
 	t_pk_str(b, key);
 	t_pk_list(b);
 	t_pk_mark(b);
 	t_pk_int(b, off);
-	t_pk_list(b);
-	t_pk_mark(b);
-	t_pk_int(b, columns);
-	t_pk_int(b, 1);
-	t_pk_appends(b);
+	t_pk_numbers(b, (const int64_t[]){ columns, 1 }, 2);
 	t_pk_appends(b);
 }
 
@@ -200,7 +186,8 @@ static void push_map(struct dcp_buf *b, const char *pattern, const int64_t *whol
 	t_pk_str(b, pattern);
 	t_pk_dict(b);
 	t_pk_mark(b);
-	push_numbers(b, "logical_shape", whole, 2);
+	t_pk_str(b, "logical_shape");
+	t_pk_numbers(b, whole, 2);
 	t_pk_str(b, "ranks");
 	t_pk_dict(b);
 	t_pk_mark(b);
@@ -208,7 +195,8 @@ static void push_map(struct dcp_buf *b, const char *pattern, const int64_t *whol
 		t_pk_int(b, r);
 		t_pk_dict(b);
 		t_pk_mark(b);
-		push_numbers(b, "shard_shape", shard, 2);
+		t_pk_str(b, "shard_shape");
+		t_pk_numbers(b, shard, 2);
 		t_pk_str(b, "pieces");
 		t_pk_list(b);
 		t_pk_mark(b);
@@ -217,10 +205,12 @@ static void push_map(struct dcp_buf *b, const char *pattern, const int64_t *whol
 
 			t_pk_dict(b);
 			t_pk_mark(b);
-			push_numbers(b, "shape", block->shape, 2);
+			t_pk_str(b, "shape");
+			t_pk_numbers(b, block->shape, 2);
 			push_corner(b, "source", block->source, whole[1]);
 			push_corner(b, "dest", block->dest, shard[1]);
-			push_numbers(b, "locations", holders, 2);
+			t_pk_str(b, "locations");
+			t_pk_numbers(b, holders, 2);
 			if (block->scale > 0) {
 				t_pk_str(b, "scale");
 				t_pk_float(b, block->scale);
