@@ -354,14 +354,14 @@ static void locked_directories(void **state)
 
 	(void)state;
 	t_dir_make(&d, "test_scan");
-	make(&d, "s1/COMMIT s2/COMMIT lost+found/x alone/s9/COMMIT");
+	make(&d, "step-1/COMMIT step-2/COMMIT lost+found/x alone/step-9/COMMIT");
 	assert_int_equal(chmod(d.root, 0755), 0);
-	assert_int_equal(chmod(t_dir_path(&d, "s1"), 0755), 0);
-	assert_int_equal(chmod(t_dir_path(&d, "s1/COMMIT"), 0644), 0);
-	assert_int_equal(chmod(t_dir_path(&d, "s2"), 0), 0);
+	assert_int_equal(chmod(t_dir_path(&d, "step-1"), 0755), 0);
+	assert_int_equal(chmod(t_dir_path(&d, "step-1/COMMIT"), 0644), 0);
+	assert_int_equal(chmod(t_dir_path(&d, "step-2"), 0), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "lost+found"), 0), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "alone"), 0755), 0);
-	assert_int_equal(chmod(t_dir_path(&d, "alone/s9"), 0), 0);
+	assert_int_equal(chmod(t_dir_path(&d, "alone/step-9"), 0), 0);
 	if (root) /* nothing is closed to root: be somebody else for a while */
 		assert_int_equal(seteuid(65534), 0);
 	code = dcp_scan(d.root, &scan, &err);
@@ -372,13 +372,13 @@ static void locked_directories(void **state)
 	assert_int_equal(code, 0);
 	assert_int_equal(scan.n, 2);
 	assert_true(scan.found[0].complete);
-	assert_string_equal(scan.found[1].name, "s2");
+	assert_string_equal(scan.found[1].name, "step-2");
 	assert_false(scan.found[1].complete);
 	assert_string_equal(scan.found[1].why, "it cannot be opened: Permission denied");
 	dcp_scan_finish(&scan);
-	assert_int_equal(chmod(t_dir_path(&d, "s2"), 0755), 0);
+	assert_int_equal(chmod(t_dir_path(&d, "step-2"), 0755), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "lost+found"), 0755), 0);
-	assert_int_equal(chmod(t_dir_path(&d, "alone/s9"), 0755), 0);
+	assert_int_equal(chmod(t_dir_path(&d, "alone/step-9"), 0755), 0);
 	t_dir_remove(&d);
 }
 
