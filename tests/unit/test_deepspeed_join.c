@@ -405,6 +405,61 @@ static void no_rules(void **state)
 	t_ds_unload(&l);
 }
 
+/* What an affine_map may say that cannot be followed: told of each rank, the reason named. */
+static void odd_maps(void **state)
+{
+	static const int64_t whole[] = { 6, 4 }, shard[] = { 3, 4 };
+	static const struct {
+		const char *what;
+		int64_t version;
+		struct block second; /* of rank 1 */
+		const char *why;     /* NULL: it is joined */
+	} rows[] = {
+		{ "sound", 1, { { 3, 4 }, 12, 0, 1, 1 }, NULL },
+		{ "of a later version", 2, { { 3, 4 }, 12, 0, 1, 1 }, "not known yet" },
+		{ "behind the end", 1, { { 3, 4 }, 16, 0, 1, 1 }, "makes no sense" },
+		{ "longer than a rank's", 1, { { 4, 4 }, 8, 0, 1, 1 }, "makes no sense" },
+		{ "scaled", 1, { { 3, 4 }, 12, 0, 1, 0.25 }, "scaled" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		dcp_auto_buf struct dcp_buf rules = DCP_BUF_INIT;
+		const struct block blocks[] = { { { 3, 4 }, 0, 0, 0, 1 }, rows[i].second };
+		const char *fact;
+		struct t_ds_loaded l;
+
+		t_case(rows[i].what);
+		t_pk_dict(&rules);
+		t_pk_mark(&rules);
+		t_pk_str(&rules, "affine_map");
+		t_pk_dict(&rules);
+		t_pk_mark(&rules);
+		t_pk_str(&rules, "version");
+		t_pk_int(&rules, rows[i].version);
+		t_pk_str(&rules, "params");
+		t_pk_dict(&rules);
+		t_pk_mark(&rules);
+		push_map(&rules, "^row\\.w$", whole, shard, blocks, 1);
+		t_pk_setitems(&rules);
+		t_pk_setitems(&rules);
+		t_pk_setitems(&rules);
+		make(&l, &rules, TP);
+		load(&l);
+		fact = t_sink_fact(&l.s, "unjoined");
+		if (rows[i].why)
+			assert_null(t_sink_tensor(&l.s, "fp32.row.w"));
+		else
+			check_whole(&l, "fp32", 0);
+		assert_null(t_sink_tensor(&l.s,
+					  rows[i].why ? "mp_rank_01.fp32.row.w" : "fp32.row.w")
+				    ->error);
+		if (rows[i].why)
+			assert_non_null(strstr(fact, rows[i].why));
+		t_ds_unload(&l);
+	}
+}
+
 static void missing_rank(void **state)
 {
 	dcp_auto_buf struct dcp_buf rules = DCP_BUF_INIT;
@@ -477,9 +532,8 @@ static void stages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(joined),
-		cmocka_unit_test(no_rules),
-		cmocka_unit_test(missing_rank),
+		cmocka_unit_test(joined),   cmocka_unit_test(no_rules),
+		cmocka_unit_test(odd_maps), cmocka_unit_test(missing_rank),
 		cmocka_unit_test(stages),
 	};
 

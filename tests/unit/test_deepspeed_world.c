@@ -6,6 +6,7 @@
 #include "tests/unit/t.h"
 
 #include "tests/unit/t_ds_world.h"
+#include "tests/unit/t_torch.h"
 
 /* ---- reading it back ---- */
 
@@ -168,11 +169,168 @@ static void experts(void **state)
 	}
 }
 
+/* ---- what is missing or makes no sense ---- */
+
+static void lose(struct t_ds_loaded *l, const struct t_ds_world *w, const char *name,
+		 const char *junk)
+{
+	t_ds_make(l, NULL);
+	t_ds_write_world(w, &l->tree);
+	if (junk)
+		t_dir_text(&l->tree, name, junk);
+	else
+		t_dir_delete(&l->tree, name);
+	t_ds_load(l, NULL, false);
+	assert_int_equal(l->rc, 0);
+}
+
+static void says(const struct t_sink *s, const char *key, const char *why)
+{
+	const struct dcp_tensor *t = t_sink_tensor(s, key);
+
+	if (!t || !t->error)
+		fail_msg("%s: %s", key, t ? "no error" : "not told");
+	if (!strstr(t->error, why))
+		fail_msg("%s: \"%s\" does not say \"%s\"", key, t->error, why);
+}
+
+static void lost_files(void **state)
+{
+	struct t_ds_world w = {
+		.seed = 7, .tp = 1, .pp = 1, .dp = 4, .ep = 2, .stage = 1, .autoep = true
+	};
+	struct t_ds_loaded l;
+	unsigned broken = 0;
+
+	(void)state;
+	make_dense(&w);
+	make_experts(&w);
+	t_case("an optimizer file with experts");
+	lose(&l, &w, "zero_pp_rank_3_mp_rank_00_optim_states.pt", NULL);
+	says(&l.s, "fp32.moe.experts.w1",
+	     "zero_pp_rank_3_mp_rank_00_optim_states.pt is missing");
+	assert_null(t_sink_tensor(&l.s, "module.moe.experts.w1")->error);
+	t_ds_unload(&l);
+
+	t_case("the file of an expert");
+	lose(&l, &w, "layer_0_expert_1_mp_rank_00_model_states.pt", NULL);
+	says(&l.s, "module.moe.experts.w2", "layer_0_expert_1_mp_rank_");
+	assert_null(t_sink_tensor(&l.s, "exp_avg.moe.experts.w2")->error);
+	t_ds_unload(&l);
+
+	t_case("a damaged one");
+	lose(&l, &w, "layer_0_expert_1_mp_rank_00_model_states.pt", "PK");
+	says(&l.s, "module.moe.experts.w1", "missing or damaged");
+	assert_non_null(
+		t_sink_object(&l.s, "layer_0_expert_1_mp_rank_00_model_states.pt")->error);
+	t_ds_unload(&l);
+
+	t_case("of experts that all ranks of a stage share, one of another tensor-parallel "
+	       "rank");
+	w = (struct t_ds_world){
+		.seed = 8, .tp = 2, .pp = 1, .dp = 2, .ep = 2, .stage = 2, .by_stage = true
+	};
+	make_dense(&w);
+	make_experts(&w);
+	for (size_t k = w.first_expert; k < w.n; k++) { /* so long that both slices have some */
+		w.param[k].ndim = 1;
+		w.param[k].shape[0] = w.param[k].width[0][0] = w.param[k].width[0][1] = 9;
+	}
+	lose(&l, &w, "zero_pp_rank_1_mp_rank_01_optim_states.pt", NULL);
+	for (size_t i = 0; i < l.s.ntensors; i++) {
+		const struct dcp_tensor *t = &l.s.tensor[i];
+
+		/* all of that rank's are of the second share */
+		if (t->error && strncmp(t->key, "fp32.moe.", 9) == 0) {
+			unsigned number = (unsigned)strtoul(
+				t->key + strlen("fp32.moe.deepspeed_experts."), NULL, 10);
+
+			assert_true(number >= w.local_experts);
+			says(&l.s, t->key, "zero_pp_rank_1_mp_rank_01_optim_states.pt");
+			broken++;
+		}
+	}
+	assert_true(broken > 0);
+	t_ds_unload(&l);
+}
+
+/* A layer of AutoEP of which one entry is @value. */
+static void push_layer(struct dcp_buf *b, const char *key, int64_t value)
+{
+	static const struct {
+		const char *key;
+		int64_t value;
+	} numbers[] = { { "moe_layer_id", 0 }, { "num_experts", 4 }, { "ep_size", 2 } };
+
+	t_pk_list(b);
+	t_pk_mark(b);
+	t_pk_dict(b);
+	t_pk_mark(b);
+	t_pk_str(b, "expert_key_prefix");
+	t_pk_str(b, "moe");
+	for (size_t i = 0; i < DCP_LEN(numbers); i++) {
+		t_pk_str(b, numbers[i].key);
+		t_pk_int(b, strcmp(key, numbers[i].key) ? numbers[i].value : value);
+	}
+	t_pk_setitems(b);
+	t_pk_appends(b);
+}
+
+/* What makes no sense is as if nothing was said. */
+static void odd_layers(void **state)
+{
+	static const struct {
+		const char *key;
+		int64_t value;
+		const char *why; /* NULL: it can be read */
+	} rows[] = {
+		{ "none", 0, NULL },
+		{ "num_experts", 3, "nothing says which" },
+		{ "num_experts", -4, "nothing says which" },
+		{ "num_experts", (int64_t)1 << 40, "nothing says which" },
+		{ "ep_size", 0, "nothing says which" },
+		{ "ep_size", 4, "nothing says which" },
+		{ "moe_layer_id", -1, "nothing says which" },
+	};
+	static const struct t_ds_param params[] = {
+		{ "dense", { 5 }, 1, 0, false, NULL },
+		{ "moe.w1", { 2, 3 }, 2, 1, false, NULL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		dcp_auto_buf struct dcp_buf layers = DCP_BUF_INIT;
+		struct t_ds c = { .stage = 1,
+				  .world = 4,
+				  .param = params,
+				  .nparams = 2,
+				  .ngroups = 2,
+				  .ep = 2 };
+		struct t_ds_loaded l;
+
+		t_case(rows[i].key);
+		push_layer(&layers, rows[i].key, rows[i].value);
+		c.autoep = layers.p;
+		c.autoep_n = layers.n;
+		t_ds_make(&l, &c);
+		t_ds_load(&l, NULL, false);
+		assert_int_equal(l.rc, 0);
+		assert_null(t_sink_tensor(&l.s, "fp32.dense")->error);
+		if (rows[i].why)
+			says(&l.s, "fp32.moe.w1", rows[i].why);
+		else
+			assert_int_equal(t_sink_tensor(&l.s, "fp32.moe.w1")->shape[0], 4);
+		t_ds_unload(&l);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tensor_and_pipeline),
 		cmocka_unit_test(experts),
+		cmocka_unit_test(lost_files),
+		cmocka_unit_test(odd_layers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
