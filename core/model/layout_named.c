@@ -4,6 +4,7 @@
  * as Hugging Face has them; anything may stand in front of a name, and the state an optimizer
  * keeps for a parameter (".exp_avg" behind it) is cut as the parameter is.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,11 +99,12 @@ static int no_preset(const char *name, const char *preset, struct dcp_err *err)
 			name, preset, near);
 }
 
-static int no_name(const char *name, size_t letters, struct dcp_err *err)
+static int no_name(const char *name, struct dcp_err *err)
 {
 	char stem[16] = "", near[64] = "";
 
-	memcpy(stem, name, DCP_MIN(letters, sizeof(stem) - 1));
+	for (size_t i = 0; isalpha((unsigned char)name[i]) && i < sizeof(stem) - 1; i++)
+		stem[i] = (char)tolower((unsigned char)name[i]);
 	dcp_layout_nearest(near, sizeof(near), stem, stems);
 	for (size_t i = 0; stems[i]; i++) {
 		char quoted[24];
@@ -137,7 +139,7 @@ static int text_of(const char *name, struct dcp_buf *out, struct dcp_err *err)
 		return 0;
 	}
 	if (letters != 2 || memcmp(name, "tp", 2) != 0)
-		return no_name(name, letters, err);
+		return no_name(name, err);
 	if (!ranks(&s, &n) || *s++ != ':')
 		return bad_name(name, forms[2], err);
 	for (size_t i = 0; i < DCP_LEN(presets); i++)

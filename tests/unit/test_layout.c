@@ -355,6 +355,7 @@ static const struct {
 	const char *says;
 } unnamed[] = {
 	{ "fdsp8", -ENOENT, "no built-in layout \"fdsp8\", nearest is fsdp<N>; there are fsdp<N>, dim<k>x<N> and tp<N>:<preset>" },
+	{ "FSDP8", -ENOENT, "no built-in layout \"FSDP8\", nearest is fsdp<N>" },
 	{ "dims0x4", -ENOENT, "nearest is dim<k>x<N>" },
 	{ "zzzzzz", -ENOENT, "no built-in layout \"zzzzzz\"; there are" },
 	{ "", -ENOENT, "no built-in layout \"\"" },
