@@ -55,11 +55,11 @@ static void tell_empty(const struct dcpfs *fs)
 
 static int find_layouts(struct dcpfs *fs, struct dcp_err *err)
 {
-	const char *const dirs[] = { fs->opts.source, fs->opts.layout_dir };
 	struct dcpfs_layout_opts opts = { .files = fs->opts.layouts,
 					  .nfiles = fs->opts.nlayouts,
-					  .dirs = dirs,
-					  .ndirs = DCP_LEN(dirs),
+					  .source = fs->opts.source,
+					  .scan = &fs->scan,
+					  .user_dir = fs->opts.layout_dir,
 					  .log = fs->opts.log };
 
 	return dcpfs_layouts_create(&opts, &fs->layouts, err);
@@ -121,9 +121,9 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	choose_owner(fs, &st);
 	rc = make_parts(fs, opts);
 	if (rc == 0)
-		rc = find_layouts(fs, err);
-	if (rc == 0)
 		rc = dcpfs_versions_refresh(fs, err);
+	if (rc == 0)
+		rc = find_layouts(fs, err);
 	if (rc == 0)
 		rc = open_first(fs, err);
 	if (rc < 0) {

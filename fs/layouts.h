@@ -2,14 +2,16 @@
 /*
  * layouts: which names may stand below shard/, and what they mean.
  *
- * Listed are those of files: --layout FILE, *.dcpl beside the checkpoints, *.dcpl in the user's
- * config directory; a name is the file's stem, and the first of a name counts. Built-in names
+ * Listed are those of files, which are read once; a name is the file's stem, and the first of
+ * a name counts. Looked for in this order: --layout FILE; *.dcpl in the source; *.dcpl in what
+ * else of it holds versions (SOURCE/checkpoints); *.dcpl beside the source, where that is a
+ * version itself; *.dcpl in the user's config directory. Only regular files right in such a
+ * directory count, and no link leads out of it, but of the user's own. Built-in names
  * (core/LAYOUT.md) and "mesh:dp2,tp4:<stem>" are not listed and found when somebody asks.
  *
  * A layout that was found stays until the mount ends. Safe from any thread.
  */
 #pragma once
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,12 +19,13 @@
 
 struct dcp_err;
 struct dcp_log;
+struct dcp_scan;
 struct dcpfs_layouts;
 
 struct dcpfs_layout {
 	uint32_t id; /* a hash of the name: the same in every mount */
-	bool listed;
 	const char *name;
+	const char *file; /* absolute: it is listed; NULL: built in, or somebody's own path */
 	const struct dcp_layout *l;
 	struct dcpfs_layout *next; /* the table's */
 };
@@ -30,11 +33,14 @@ struct dcpfs_layout {
 struct dcpfs_layout_opts {
 	const char *const *files; /* of --layout; one that cannot be read is an error */
 	size_t nfiles;
-	const char *const *dirs; /* whose *.dcpl are taken; one that is wrong is logged */
-	size_t ndirs;
+	const char *source; /* its *.dcpl, and the user's, are logged when they are wrong */
+	const struct dcp_scan *scan; /* of it */
+	const char *user_dir;        /* NULL: none */
 	const struct dcp_log *log;
 };
 
+/* -EBADMSG (a file is no layout), -EEXIST (two of --layout have one name), -E2BIG, -ENOMEM, or
+ * what opening a file gave. */
 int dcpfs_layouts_create(const struct dcpfs_layout_opts *opts, struct dcpfs_layouts **out,
 			 struct dcp_err *err);
 void dcpfs_layouts_destroy(struct dcpfs_layouts *t);
@@ -47,7 +53,8 @@ int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
 /*
  * What a person calls a layout: a file by its path, "mesh:dp2,tp4:PATH", or any name that
  * dcpfs_layouts_find() takes. A word with a slash, one that ends in .dcpl, and one that no name
- * is but a file has is a path. Errors as there, and those of reading the file.
+ * is but a file has is a path. -EINVAL: the word makes no sense; -EBADMSG: the file is no
+ * layout; -ENOENT and the like: it cannot be opened; -E2BIG, -ENOMEM.
  */
 int dcpfs_layouts_open(struct dcpfs_layouts *t, const char *word,
 		       const struct dcpfs_layout **out, struct dcp_err *err);

@@ -82,6 +82,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code;
 	struct out o;
 
+	if (!po->layout)
+		return cmd_fail(CMD_USAGE, "plan: --layout is missing: a file, a name like "
+					   "fsdp8, or mesh:dp2,tp4:FILE");
 	if (po->json + po->svg + po->html > 1)
 		return cmd_fail(CMD_USAGE, "plan: --json, --svg and --html do not go together");
 	if (po->rank && (po->svg || po->html))

@@ -23,25 +23,22 @@ static enum cmd_exit open_layout(struct plan *p, const char *word,
 	int rc = dcpfs_layouts_open(p->layouts, word, &l, &err);
 
 	if (rc < 0)
-		return cmd_fail(rc == -ENOMEM || rc == -EACCES ? CMD_ENV : CMD_USAGE, "%s",
+		return cmd_fail(rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc), "%s",
 				err.msg[0] ? err.msg : strerror(-rc));
 	*out = l->l;
 	return CMD_OK;
 }
 
-static enum cmd_exit open_layouts(struct plan *p, const char *source)
+static enum cmd_exit open_layouts(struct plan *p)
 {
 	dcp_auto_free char *config = config_dir();
-	const char *const dirs[] = { source, config };
-	const struct dcpfs_layout_opts opts = { .dirs = dirs,
-						.ndirs = DCP_LEN(dirs),
+	const struct dcpfs_layout_opts opts = { .source = p->pick.source,
+						.scan = &p->pick.scan,
+						.user_dir = config,
 						.log = &cmd_log };
 	struct dcp_err err = { 0 };
 	enum cmd_exit code;
 
-	if (!p->opts->layout)
-		return cmd_fail(CMD_USAGE, "plan: --layout is missing: a file, a name like "
-					   "fsdp8, or mesh:dp2,tp4:FILE");
 	if (dcpfs_layouts_create(&opts, &p->layouts, &err) < 0)
 		return cmd_fail(CMD_ENV, "out of memory");
 	code = open_layout(p, p->opts->layout, &p->to);
@@ -141,13 +138,15 @@ static enum cmd_exit add_tensors(struct plan *p)
 enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 {
 	struct dcp_job_opts opts = { 0 };
-	enum cmd_exit code = open_layouts(p, args->operand[0]);
 	struct dcp_err err = { 0 };
+	enum cmd_exit code;
 
 	dcp_arena_init(&p->arena, LOST_MEMORY);
-	if (code != CMD_OK)
-		return code;
-	code = pick_open(&p->pick, args->operand[0], args->operand[1], p->opts->index);
+	code = pick_source(&p->pick, args->operand[0], p->opts->index, false);
+	if (code == CMD_OK)
+		code = open_layouts(p);
+	if (code == CMD_OK)
+		code = pick_version(&p->pick, args->operand[1]);
 	if (code != CMD_OK)
 		return code;
 	p->files = dcp_index_files(dcp_version_index(p->pick.v), &p->nfiles);

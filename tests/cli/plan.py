@@ -5,11 +5,13 @@
 The planner here looks at every element: pieces from `show --json`, cuts computed by torch's rule.
 """
 import itertools
+import json
 import math
 import re
+import shutil
 import xml.etree.ElementTree as ET
 
-from cli import BAD, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import BAD, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 SOURCE = GOLDEN / "dcp-tp-fsdp" / "ckpt"
 
@@ -260,7 +262,7 @@ def refusals():
     fails(USAGE, "--layout is missing", "plan", SOURCE)
     fails(USAGE, "nearest is fsdp<N>", "plan", SOURCE, "--layout", "fsp4")
     fails(USAGE, "should read fsdp<N>", "plan", SOURCE, "--layout", "fsdp0")
-    fails(USAGE, "No such file", "plan", SOURCE, "--layout", "./none.dcpl")
+    fails(USAGE, 'no built-in layout "FSDP8", nearest is fsdp<N>', "plan", SOURCE, "--layout", "FSDP8")
     fails(USAGE, "there is no rank 4 of fsdp4, only 0 to 3", "plan", SOURCE, "tp", "--layout", "fsdp4", "--rank", "4")
     fails(USAGE, "--rank takes a number", "plan", SOURCE, "tp", "--layout", "fsdp4", "--rank", "x")
     fails(USAGE, "do not go together", "plan", SOURCE, "--layout", "fsdp4", "--json", "--svg")
@@ -268,8 +270,8 @@ def refusals():
     fails(NO, "Nearest:", "plan", SOURCE, "tp", "--layout", "fsdp4", "--svg", "--key", "model.tok.weigh")
     fails(NO, "no version", "plan", SOURCE, "nine", "--layout", "fsdp4")
     bad = layout("bad.dcpl", "mesh a=2\n*.bias replicate\n* shrad(0)\n")
-    fails(USAGE, 'bad:3: ', "plan", SOURCE, "tp", "--layout", bad)
-    fails(USAGE, "shard", "plan", SOURCE, "tp", "--layout", bad)
+    fails(BAD, 'bad:3: ', "plan", SOURCE, "tp", "--layout", bad)
+    fails(BAD, "shard", "plan", SOURCE, "tp", "--layout", bad)
     cannot = layout("cannot.dcpl", "mesh a=4 b=2\n* shard(7)@b\n")
     fails(BAD, "cannot:2: key ", "plan", SOURCE, "tp", "--layout", cannot)
     fails(BAD, "rank 0: shard(7)@b: the tensor has", "plan", SOURCE, "tp", "--layout", cannot)
@@ -278,6 +280,46 @@ def refusals():
           f"mesh:tp4:{layout('named.dcpl', 'mesh dp=2' + chr(10) + '* shard(0, optional)@dp' + chr(10))}")
     equal(data("plan", SOURCE, "tp", "--layout", f"mesh:dp3:{SCRATCH / 'mine.dcpl'}", "--json")["layout"]["ranks"], 3,
           "a file on another mesh")
+
+
+def same_fault_same_code():
+    """A layout file that is missing, or is none, ends mount and plan alike."""
+    for code, says, path in ((ENV, 'No such file or directory, nearest is "wrong.dcpl"', SCRATCH / "worng.dcpl"),
+                             (BAD, "wrong:2: ", layout("wrong.dcpl", "mesh a=2\n* shrad(0)\n")),
+                             (BAD, "not a file", SCRATCH / "mnt"), (BAD, "no name", SCRATCH / ".dcpl")):
+        (SCRATCH / "mnt").mkdir(exist_ok=True)
+        fails(code, says, "plan", SOURCE, "tp", "--layout", path)
+        fails(code, says, "mount", SOURCE, SCRATCH / "mnt", "--layout", path)
+
+
+def beside():
+    """A *.dcpl lies in SOURCE, where its versions lie, or beside SOURCE where that is a version."""
+    run_dir = SCRATCH / "job" / "run"
+    shutil.copytree(SOURCE / "tp", run_dir / "step-3")
+    shutil.copytree(SOURCE / "tp", SCRATCH / "job" / "placed" / "checkpoints" / "step-3")
+    shutil.copytree(GOLDEN / "hf-llama" / "ckpt" / "dtypes", SCRATCH / "job" / "hf")
+    for name, ranks in (("run/mine", 2), ("run/step-3/both", 3), ("run/both", 4), ("above", 5), ("hf/x", 6),
+                        ("placed/checkpoints/deep", 7), ("placed/top", 2), ("placed/deeper", 3)):
+        layout(f"job/{name}.dcpl", f"mesh dp={ranks}\n* shard(0, optional)\n")
+    (run_dir / "out.dcpl").symlink_to("../above.dcpl")
+    (run_dir / "in.dcpl").symlink_to("mine.dcpl")
+    (run_dir / "dir.dcpl").mkdir()
+
+    def ranks(source, name):
+        got = run("plan", SCRATCH / "job" / source, "--layout", name, "--json")
+        return json.loads(got.stdout)["layout"]["ranks"] if got.returncode == OK else got.stderr.decode()
+    for source, name, want in (("run", "mine", 2), ("run/step-3", "mine", 2), ("run/step-3", "both", 3), ("run", "both", 4),
+                               ("run/step-3", "in", 2), ("hf/model.safetensors", "x", 6), ("placed", "deep", 7),
+                               ("placed", "top", 2), ("placed/checkpoints", "deep", 7),
+                               ("run/step-3", "mesh:dp8:mine", 8)):
+        equal(ranks(source, name), want, f"ranks of {name} of {source}")
+    for source, name, says in (("run", "above", 'no built-in layout "above"'), ("run/step-3", "out", "out.dcpl: leads outside"),
+                               ("run", "dir", "dir.dcpl is left out"), ("placed/checkpoints/step-3", "top", "no built-in"),
+                               ("placed/checkpoints", "top", "no built-in"),
+                               ("run", "mien", 'nearest is "mine"'), ("run", "MINE", 'nearest is "mine"'),
+                               ("run", "mine.dcpl", 'nearest is "mine"'), ("run", "mien.dcpl", 'nearest is "mine"'),
+                               ("run", "mesh:dp4:mien", 'nearest is "mine"')):
+        check(says in str(ranks(source, name)), f"{name} of {source}: {ranks(source, name)}")
 
 
 against_reference(SOURCE, "tp", 3, 0)
@@ -291,4 +333,6 @@ drawings()
 golden()
 words()
 refusals()
+same_fault_same_code()
+beside()
 finish()

@@ -5,6 +5,7 @@ import json
 import mmap
 import os
 import re
+import shutil
 import threading
 import time
 
@@ -309,7 +310,7 @@ def files_that_are_wrong():
         twin.write_text(f"mesh tp={n + 1}\n* replicate\n", encoding="utf-8")
     done = lib.run(lib.PROGRAM, "mount", *(f"--layout={t}" for t in twins), source, lib.fresh("never"),
                    env=lib.environment())
-    check(done.returncode == 4 and "x.txt: another" in done.stderr, f"one name for two layouts: {done.stderr}")
+    check(done.returncode == 2 and "x.txt: another" in done.stderr, f"one name for two layouts: {done.stderr}")
     (source / "odd.dcpl").write_text("mesh tp=3\nw shard(0, even)\n* shard(0, even)\n", encoding="utf-8")
     (source / "none.dcpl").write_text("mesh tp=\n", encoding="utf-8")
     with mount(source) as m:
@@ -329,6 +330,29 @@ def files_that_are_wrong():
         check(entry["error"] and "odd" in entry["error"] and "b" in entry["error"], f"index.json says why: {entry}")
         _, metadata = arrays.parse_safetensors(read(base / "model.safetensors"))
         equal(metadata.get("dcpfs.left_out"), "b", "model.safetensors names what it lacks")
+
+
+def beside_what_is_mounted():
+    """A *.dcpl lies in SOURCE, where its versions lie, or beside SOURCE where that is a version; the first counts."""
+    source = lib.fresh("beside")
+    model(source / "run", [("w", "F32", [12, 4], 0)])
+    model(source / "placed" / "checkpoints", [("w", "F32", [12, 4], 0)])
+    shutil.copy(next((source / "run" / "step-1").glob("*-00001-*.safetensors")), source / "one.safetensors")
+    for n, name in enumerate(("run/mine", "run/step-1/mine", "run/step-1/own", "x", "placed/checkpoints/deep", "placed/top"), 2):
+        (source / f"{name}.dcpl").write_text(f"mesh dp={n}\n* shard(0, optional)\n", encoding="utf-8")
+    (source / "run" / "out.dcpl").symlink_to(source / "x.dcpl")
+    given = lib.fresh("given") / "own.dcpl"
+    given.write_text("mesh dp=9\n* shard(0, optional)\n", encoding="utf-8")
+    for at, want, options in (("run", {"mine": 2}, []), ("run/step-1", {"mine": 3, "own": 4}, []),
+                              ("run/step-1", {"mine": 3, "own": 9}, [f"--layout={given}"]),
+                              ("one.safetensors", {"x": 5}, []), ("placed", {"deep": 6, "top": 7}, []),
+                              ("placed/checkpoints", {"deep": 6}, []), ("placed/checkpoints/step-1", {"deep": 6}, [])):
+        case(f"{at} {options}")
+        with mount(source / at, *options) as m:
+            shard = m.at / m.latest() / "shard"
+            equal({name: json.loads(read(shard / name / "layout.json"))["ranks"] for name in os.listdir(shard)}, want,
+                  "ranks of what is listed")
+            check(("out.dcpl" in m.log()) == at.startswith("run"), f"a link that leads out is told: {m.log()}")
 
 
 def ranks_at_once():
@@ -365,4 +389,4 @@ def ranks_go_with_their_version():
 
 lib.main(the_frameworks_answers, random_layouts_put_together, fused_and_flat_cuts, names_of_layouts,
          many_ranks_are_listed, one_file_for_a_rank, plans_read_the_same_bytes, damage_stays_where_it_is,
-         files_that_are_wrong, ranks_at_once, ranks_go_with_their_version)
+         files_that_are_wrong, beside_what_is_mounted, ranks_at_once, ranks_go_with_their_version)
