@@ -305,29 +305,25 @@ static void list_layouts(const struct dcpfs_listing *l, struct dcpfs_ino dir, ui
 			return;
 }
 
-static int list_ranks(const struct dcpfs_listing *l, struct dcpfs_ino dir,
-		      struct dcpfs_version *ver, uint64_t after)
+/* None is made: the kernel looks up those that somebody enters. */
+static void list_ranks(const struct dcpfs_listing *l, struct dcpfs_ino dir,
+		       const struct dcpfs_version *ver, uint64_t after)
 {
 	const struct dcpfs_layout *layout = dcpfs_layouts_by_id(l->fs->layouts, dir.row);
 	uint32_t n = layout ? dcp_layout_ranks(layout->l) : 0;
 
 	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1;
 	for (uint32_t rank = (uint32_t)after; rank < n; rank++) {
-		struct dcpfs_version *r;
+		uint32_t slot = dcpfs_rank_slot(l->fs, ver, layout, rank);
+		struct stat st = { .st_ino = dcpfs_ino_pack(slot, DCPFS_VERSION, 0),
+				   .st_mode = S_IFDIR,
+				   .st_size = -1 };
 		char name[16];
-		bool more;
-		int rc = dcpfs_rank_get(l->fs, ver, layout, rank, &r);
 
-		if (rc < 0)
-			return rc;
 		snprintf(name, sizeof(name), "%u", rank);
-		more = dcpfs_tell(l, name, dcpfs_ino_pack(r->slot, DCPFS_VERSION, 0), DCPFS_DIR,
-				  DCPFS_FIRST_ROW + (uint64_t)rank);
-		dcpfs_version_put(r);
-		if (!more)
-			break;
+		if (!l->fn(l->ctx, name, &st, DCPFS_FIRST_ROW + (uint64_t)rank))
+			return;
 	}
-	return 0;
 }
 
 static int list_rows(const struct dcpfs_listing *l, struct dcpfs_version *ver,
@@ -399,7 +395,7 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 		} else if (dir.kind == DCPFS_SHARD_DIR)
 			list_layouts(&l, dir, after);
 		else if (dir.kind == DCPFS_LAYOUT && ver)
-			rc = list_ranks(&l, dir, ver, after);
+			list_ranks(&l, dir, ver, after);
 		else if (r && ver)
 			rc = list_rows(&l, ver, r, after);
 	}

@@ -134,7 +134,8 @@ int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *
 /*
  * Entries of directory @ino behind position @after (0: from the start), told until @fn returns
  * false. "." and ".." are told first. With @attrs, st is complete except for generated files,
- * whose size is expensive: those come with st_size -1. Else only st_ino and st_mode are set.
+ * whose size is expensive, and ranks, which are made by entering them: those come with st_size
+ * -1. Else only st_ino and st_mode are set.
  */
 typedef bool (*dcpfs_dirent_fn)(void *ctx, const char *name, const struct stat *st,
 				uint64_t position);

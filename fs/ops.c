@@ -13,6 +13,7 @@
 #include "fs/blob.h"
 #include "fs/file.h"
 #include "fs/fs.h"
+#include "fs/ranks.h"
 #include "fs/slabs.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
@@ -60,9 +61,13 @@ static double entry_timeout(uint64_t parent)
 	return dcpfs_is_settled(parent) ? FOREVER : SOON;
 }
 
-static struct fuse_entry_param entry_of(uint64_t parent, const struct stat *st)
+static struct fuse_entry_param entry_of(const struct dcpfs *fs, uint64_t parent,
+					const struct stat *st)
 {
+	uint32_t slot = dcpfs_ino_unpack(st->st_ino).slot;
+
 	return (struct fuse_entry_param){ .ino = st->st_ino,
+					  .generation = dcpfs_slot_generation(fs, slot),
 					  .attr = *st,
 					  .attr_timeout = attr_timeout(st->st_ino),
 					  .entry_timeout = entry_timeout(parent) };
@@ -113,7 +118,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	} else if (rc < 0) {
 		reply_code(req, rc);
 	} else {
-		e = entry_of(parent, &st);
+		e = entry_of(fs, parent, &st);
 		fuse_reply_entry(req, &e);
 	}
 }
@@ -310,7 +315,7 @@ static bool add_entry(void *ctx, const char *name, const struct stat *st, uint64
 	size_t need;
 
 	if (b->plus) {
-		e = entry_of(b->parent, st);
+		e = entry_of(fs_of(b->req), b->parent, st);
 		if (st->st_size < 0)
 			e.ino = 0; /* name and type only: the kernel asks when somebody wants
 				      more */

@@ -18,18 +18,25 @@
 #include "fs/layouts.h"
 #include "fs/versions.h"
 
-enum { BUCKETS = 1 << 16, MAX_RANKS = 1 << 20, SLOTS = 1 << DCPFS_SLOT_BITS };
+enum {
+	BUCKETS = 1 << 16,
+	SLOTS = 1 << DCPFS_SLOT_BITS,
+	LOOKS = 64, /* at entries for one that nobody uses, each time one is made */
+};
 
 struct entry {
 	struct dcpfs_version *ver; /* counted */
 	struct entry *next;        /* in its bucket by slot */
 	struct entry *same;        /* in its bucket by what it is a rank of */
+	struct entry *older, *newer;
 };
 
 struct dcpfs_ranks {
 	pthread_mutex_t lock; /* everything below */
 	uint8_t given[SLOTS / 8];
+	uint8_t generation[SLOTS]; /* how often it was given; read without the lock */
 	uint32_t ngiven;
+	struct entry *oldest, *newest; /* in the order of last use */
 	struct entry *bucket[BUCKETS]; /* by slot */
 	struct entry *of[BUCKETS];     /* by hash_of() */
 	size_t n;
@@ -50,8 +57,8 @@ static void mark(struct dcpfs_ranks *t, uint32_t slot)
 	t->ngiven++;
 }
 
-/* All eight million were given: only what is there now counts. Nothing is left of the pages the
- * kernel had of what went first. */
+/* All eight million were given: only what is there now counts. The kernel may still have inodes
+ * of what went; another generation tells it that they are not those. */
 static void start_over(struct dcpfs *fs)
 {
 	struct dcpfs_ranks *t = fs->ranks;
@@ -72,19 +79,35 @@ static uint32_t slot_of_hash(uint64_t hash)
 	return (uint32_t)(hash & (SLOTS - 1));
 }
 
-/* The lock is held. The kernel may still hold pages of what had a slot before, so one that was
- * given is not given again. */
+/* The one it asks for, or the next that was never given: the kernel may still hold pages of
+ * what had that one. */
+static uint32_t next_slot(const struct dcpfs_ranks *t, uint64_t hash)
+{
+	uint32_t slot = slot_of_hash(hash);
+
+	while (slot == 0 || t->given[slot / 8] >> slot % 8 & 1)
+		slot = slot_of_hash(slot + 1u);
+	return slot;
+}
+
+/* The lock is held. */
 static uint32_t take_slot(struct dcpfs *fs, uint64_t hash)
 {
 	struct dcpfs_ranks *t = fs->ranks;
-	uint32_t slot = slot_of_hash(hash);
+	uint32_t slot;
 
 	if (t->ngiven >= SLOTS - SLOTS / 8)
 		start_over(fs);
-	while (slot == 0 || t->given[slot / 8] >> slot % 8 & 1)
-		slot = slot_of_hash(slot + 1u);
+	slot = next_slot(t, hash);
 	mark(t, slot);
+	__atomic_fetch_add(&t->generation[slot], 1, __ATOMIC_RELAXED);
 	return slot;
+}
+
+uint8_t dcpfs_slot_generation(const struct dcpfs *fs, uint32_t slot)
+{
+	return slot < SLOTS ? __atomic_load_n(&fs->ranks->generation[slot], __ATOMIC_RELAXED)
+			    : 0;
 }
 
 uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash)
@@ -112,28 +135,94 @@ static struct entry **of_bucket(struct dcpfs_ranks *t, const struct dcpfs_versio
 	return &t->of[hash_of(ver, layout, rank) % BUCKETS];
 }
 
+/* ---- the table; the lock is held ---- */
+
+static void unlink_use(struct dcpfs_ranks *t, struct entry *e)
+{
+	*(e->older ? &e->older->newer : &t->oldest) = e->newer;
+	*(e->newer ? &e->newer->older : &t->newest) = e->older;
+}
+
+static void link_newest(struct dcpfs_ranks *t, struct entry *e)
+{
+	e->older = t->newest;
+	e->newer = NULL;
+	*(t->newest ? &t->newest->newer : &t->oldest) = e;
+	t->newest = e;
+}
+
+static struct dcpfs_version *use(struct dcpfs_ranks *t, struct entry *e)
+{
+	if (e != t->newest) {
+		unlink_use(t, e);
+		link_newest(t, e);
+	}
+	return dcpfs_version_hold(e->ver);
+}
+
+static void insert(struct dcpfs_ranks *t, struct entry *e)
+{
+	struct entry **slot = &t->bucket[e->ver->slot % BUCKETS];
+	struct entry **of = of_bucket(t, e->ver->of, e->ver->layout, e->ver->rank);
+
+	e->next = *slot;
+	*slot = e;
+	e->same = *of;
+	*of = e;
+	link_newest(t, e);
+	t->n++;
+}
+
+static void take_out(struct dcpfs_ranks *t, struct entry *e)
+{
+	struct entry **at = &t->bucket[e->ver->slot % BUCKETS];
+
+	while (*at != e)
+		at = &(*at)->next;
+	*at = e->next;
+	at = of_bucket(t, e->ver->of, e->ver->layout, e->ver->rank);
+	while (*at != e)
+		at = &(*at)->same;
+	*at = e->same;
+	unlink_use(t, e);
+	t->n--;
+}
+
 /* Take out what belongs to @ver (NULL: everything), to be put once the lock is given back. */
 static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver)
 {
-	struct entry *out = NULL, **at_of;
+	struct entry *out = NULL, *newer;
 
-	for (size_t i = 0; i < BUCKETS; i++)
-		for (struct entry **at = &t->bucket[i]; *at;) {
-			struct entry *e = *at;
+	for (struct entry *e = t->oldest; e; e = newer) {
+		newer = e->newer;
+		if (ver && e->ver->of != ver)
+			continue;
+		take_out(t, e);
+		e->next = out;
+		out = e;
+	}
+	return out;
+}
 
-			if (ver && e->ver->of != ver) {
-				at = &e->next;
-				continue;
-			}
-			*at = e->next;
-			for (at_of = of_bucket(t, e->ver->of, e->ver->layout, e->ver->rank);
-			     *at_of != e;)
-				at_of = &(*at_of)->same;
-			*at_of = e->same;
-			e->next = out;
-			out = e;
-			t->n--;
+/* Over the limit the oldest that nobody uses go: of a rank with open files, cached or not,
+ * there are more counts than ours, and a new one is taken under the lock. Among many that are
+ * in use none may be found, and one more stays. */
+static struct entry *evict(struct dcpfs_ranks *t)
+{
+	struct entry *out = NULL;
+
+	for (int i = 0; i < LOOKS && t->n > DCPFS_RANKS_KEPT; i++) {
+		struct entry *e = t->oldest;
+
+		if (__atomic_load_n(&e->ver->refs, __ATOMIC_ACQUIRE) > 1) {
+			unlink_use(t, e);
+			link_newest(t, e);
+			continue;
 		}
+		take_out(t, e);
+		e->next = out;
+		out = e;
+	}
 	return out;
 }
 
@@ -171,14 +260,14 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver)
 }
 
 /* The lock is held. */
-static struct dcpfs_version *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
-				  const struct dcpfs_layout *layout, uint32_t rank)
+static struct entry *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
+			  const struct dcpfs_layout *layout, uint32_t rank)
 {
-	const struct entry *e = *of_bucket(t, ver, layout, rank);
+	struct entry *e = *of_bucket(t, ver, layout, rank);
 
 	while (e && (e->ver->of != ver || e->ver->layout != layout || e->ver->rank != rank))
 		e = e->same;
-	return e ? e->ver : NULL;
+	return e;
 }
 
 static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
@@ -201,36 +290,54 @@ static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
 	return r;
 }
 
+/* The lock is held. */
+static struct entry *enter(struct dcpfs *fs, struct dcpfs_version *ver,
+			   const struct dcpfs_layout *layout, uint32_t rank)
+{
+	struct entry *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->ver = make(fs, ver, layout, rank);
+	if (!e->ver) {
+		free(e);
+		return NULL;
+	}
+	insert(fs->ranks, e);
+	return e;
+}
+
 int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 		   const struct dcpfs_layout *layout, uint32_t rank, struct dcpfs_version **out)
 {
 	struct dcpfs_ranks *t = fs->ranks;
-	struct entry *e;
-	int rc = 0;
+	struct entry *e, *gone = NULL;
 
 	if (rank >= dcp_layout_ranks(layout->l))
 		return -ENOENT;
 	pthread_mutex_lock(&t->lock);
-	*out = find(t, ver, layout, rank);
-	if (!*out) {
-		e = t->n < MAX_RANKS ? calloc(1, sizeof(*e)) : NULL;
-		*out = e ? make(fs, ver, layout, rank) : NULL;
-		rc = *out ? 0 : t->n < MAX_RANKS ? -ENOMEM : -E2BIG;
-		if (rc == 0) {
-			e->ver = *out;
-			e->next = t->bucket[(*out)->slot % BUCKETS];
-			t->bucket[(*out)->slot % BUCKETS] = e;
-			e->same = *of_bucket(t, ver, layout, rank);
-			*of_bucket(t, ver, layout, rank) = e;
-			t->n++;
-		} else {
-			free(e);
-		}
-	}
-	if (rc == 0)
-		dcpfs_version_hold(*out);
+	e = find(t, ver, layout, rank);
+	if (!e)
+		e = enter(fs, ver, layout, rank);
+	*out = e ? use(t, e) : NULL;
+	gone = evict(t);
 	pthread_mutex_unlock(&t->lock);
-	return rc;
+	put_all(gone);
+	return e ? 0 : -ENOMEM;
+}
+
+uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
+			 const struct dcpfs_layout *layout, uint32_t rank)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	const struct entry *e;
+	uint32_t slot;
+
+	pthread_mutex_lock(&t->lock);
+	e = find(t, ver, layout, rank);
+	slot = e ? e->ver->slot : next_slot(t, hash_of(ver, layout, rank));
+	pthread_mutex_unlock(&t->lock);
+	return slot;
 }
 
 struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot)
@@ -241,7 +348,7 @@ struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot)
 	pthread_mutex_lock(&t->lock);
 	for (struct entry *e = t->bucket[slot % BUCKETS]; e && !ver; e = e->next)
 		if (e->ver->slot == slot)
-			ver = dcpfs_version_hold(e->ver);
+			ver = use(t, e);
 	pthread_mutex_unlock(&t->lock);
 	return ver;
 }

@@ -3,8 +3,10 @@
  * ranks: what one rank of a layout holds of a version, as a slot of its own.
  *
  * A rank is a struct dcpfs_version that shares the index of the version it is part of and cuts
- * every tensor by its layout. It is a few hundred bytes, made when somebody looks at it; what
- * it holds is computed row by row. All of a version's ranks go when the version does.
+ * every tensor by its layout. It is a few hundred bytes, made when somebody enters it, not when
+ * its directory is listed; what it holds is computed row by row. DCPFS_RANKS_KEPT are kept, and
+ * those with open files; the ones used longest ago go first, and whoever comes back by path
+ * finds the rank again, under another inode. All of a version's ranks go when the version does.
  *
  * Slots are given here, to versions and ranks alike.
  */
@@ -21,6 +23,8 @@ struct dcpfs_layout;
 struct dcpfs_ranks;
 struct dcpfs_version;
 
+#define DCPFS_RANKS_KEPT (1u << 16)
+
 struct dcpfs_ranks *dcpfs_ranks_create(void);
 void dcpfs_ranks_destroy(struct dcpfs_ranks *t);
 
@@ -28,11 +32,17 @@ void dcpfs_ranks_destroy(struct dcpfs_ranks *t);
  * the next that was never given. */
 uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash);
 
-/* Rank @rank of @layout over @ver, counted for the caller. -ENOENT (no such rank), -ENOMEM,
- * -E2BIG (a million ranks were looked at). */
+/* Which of the things that had the slot in this mount, one after the other, has it now? */
+uint8_t dcpfs_slot_generation(const struct dcpfs *fs, uint32_t slot);
+
+/* Rank @rank of @layout over @ver, counted for the caller. -ENOENT (no such rank), -ENOMEM. */
 int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 		   const struct dcpfs_layout *layout, uint32_t rank,
 		   struct dcpfs_version **out);
+
+/* The slot that the rank has, or would have if somebody entered it now: for listings. */
+uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
+			 const struct dcpfs_layout *layout, uint32_t rank);
 
 /* The rank of a slot, counted; NULL: there is none. */
 struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot);
