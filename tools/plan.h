@@ -40,6 +40,8 @@ struct plan {
 	struct plan_sim sim;               /* of --simulate */
 	const struct dcp_file_id *files;
 	size_t nfiles;
+	bool *is_read; /* by file number: somebody reads bytes of it */
+	size_t nread;
 	struct dcp_buf lost; /* struct plan_lost */
 	struct dcp_arena arena;
 	struct { /* the tensor that is drawn when none is named */

@@ -71,30 +71,17 @@ static uint64_t size_of(const struct dcp_file_id *file)
 }
 
 /* The files that are read, the first MAX_FILES of them, each its line; the longest in @most. */
-static uint32_t lines(const struct plan *p, uint32_t *line, uint64_t *most, size_t *all)
+static uint32_t lines(const struct plan *p, uint32_t *line, uint64_t *most)
 {
 	uint32_t n = 0;
 
 	*most = 1;
-	*all = 0;
-	for (size_t i = 0; i < p->nfiles; i++) {
-		if (!line[i])
-			continue;
-		line[i] = 0;
-		if ((*all)++ < MAX_FILES) {
+	for (size_t i = 0; i < p->nfiles && n < MAX_FILES; i++)
+		if (p->is_read[i]) {
 			line[i] = ++n;
 			*most = DCP_MAX(*most, size_of(&p->files[i]));
 		}
-	}
 	return n;
-}
-
-static int mark_file(void *ctx, uint32_t file, uint64_t off, uint64_t n)
-{
-	(void)off;
-	(void)n;
-	((uint32_t *)ctx)[file] = 1;
-	return 0;
 }
 
 enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out)
@@ -103,15 +90,12 @@ enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out)
 	struct bars b = { .p = p, .out = out, .line = line };
 	uint64_t most;
 	uint32_t n;
-	size_t all;
 
 	if (!line)
 		return cmd_fail(CMD_ENV, "out of memory");
-	for (uint32_t r = 0; r < p->ranks; r++)
-		dcp_job_reads(p->job, r, mark_file, line);
-	n = lines(p, line, &most, &all);
+	n = lines(p, line, &most);
 	b.per_byte = BAR / (double)most;
-	svg_begin(out, NAMES + BAR + 10, TOP + n * LINE + (all > n ? LINE : 0) + 6,
+	svg_begin(out, NAMES + BAR + 10, TOP + n * LINE + (p->nread > n ? LINE : 0) + 6,
 		  "which rank reads what of each file");
 	svg_text(out, NAMES, 18, SVG_LEFT, 13, "which rank reads what of each file");
 	for (size_t i = 0; i < p->nfiles; i++) {
@@ -129,9 +113,9 @@ enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out)
 		dcp_job_reads(p->job, b.rank, add_bar, &b);
 		put_bar(&b);
 	}
-	if (all > n)
+	if (p->nread > n)
 		svg_text(out, NAMES, TOP + n * LINE + 12, SVG_LEFT, 11, "and %zu more files",
-			 all - n);
+			 p->nread - n);
 	svg_end(out);
 	return CMD_OK;
 }

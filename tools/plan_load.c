@@ -116,6 +116,27 @@ static int add_row(void *ctx, const struct dcp_row *row)
 	return locate ? add_located(a, row) : dcp_job_add(p->job, &t, &a->err);
 }
 
+static int mark_file(void *ctx, uint32_t file, uint64_t off, uint64_t n)
+{
+	(void)off;
+	(void)n;
+	((bool *)ctx)[file] = true;
+	return 0;
+}
+
+/* Which files somebody reads, and how many those are. */
+static enum cmd_exit mark_files(struct plan *p)
+{
+	p->is_read = calloc(p->nfiles + 1, sizeof(*p->is_read));
+	if (!p->is_read)
+		return cmd_fail(CMD_ENV, "out of memory");
+	for (uint32_t r = 0; r < p->ranks; r++)
+		dcp_job_reads(p->job, r, mark_file, p->is_read);
+	for (size_t i = 0; i < p->nfiles; i++)
+		p->nread += p->is_read[i];
+	return CMD_OK;
+}
+
 static enum cmd_exit add_tensors(struct plan *p)
 {
 	struct adding a = { .p = p };
@@ -132,7 +153,7 @@ static enum cmd_exit add_tensors(struct plan *p)
 		return cmd_fail(cmd_exit_of(rc), "%s: %s", p->pick.found->name,
 				a.err.msg[0] ? a.err.msg : strerror(-rc));
 	dcp_job_sum(p->job, &p->sum);
-	return CMD_OK;
+	return mark_files(p);
 }
 
 enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
@@ -171,6 +192,7 @@ void plan_finish(struct plan *p)
 	dcpfs_layouts_destroy(p->layouts);
 	free(p->rank);
 	free(p->group);
+	free(p->is_read);
 	dcp_buf_finish(&p->lost);
 	dcp_arena_finish(&p->arena);
 	pick_finish(&p->pick);

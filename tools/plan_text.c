@@ -57,8 +57,8 @@ static void sums(const struct plan *p, struct out *o)
 	}
 	line(o, "stored");
 	dcp_buf_printf(&o->buf, "%s, in %s stretch%s of %zu file%s", out_size(a, p->sum.unique),
-		       out_count(n, p->sum.extents), p->sum.extents == 1 ? "" : "es", p->nfiles,
-		       plural(p->nfiles));
+		       out_count(n, p->sum.extents), p->sum.extents == 1 ? "" : "es", p->nread,
+		       plural(p->nread));
 	if (p->sum.whole_items)
 		dcp_buf_printf(&o->buf, "; %s item%s read whole, %s the largest",
 			       out_count(n, p->sum.whole_items), plural(p->sum.whole_items),

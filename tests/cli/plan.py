@@ -253,6 +253,11 @@ def words():
     text = run("plan", SOURCE, "tp", "--layout", "fsdp4").stdout.decode()
     for line in ("tp on the 4 ranks of fsdp4", "every rank for itself:", "every byte once:", "BYTES A RANK"):
         check(line in text, f"plan does not say {line!r}: {text}")
+    for name, most in (("fsdp4", 4), (layout("norm.dcpl", "mesh a=1\nmodel.norm.* replicate\n* drop\n"), 3)):
+        files = [f["file"] for f in data("plan", SOURCE, "tp", "--layout", name, "--json")["files"] if f["read"]]
+        said = run("plan", SOURCE, "tp", "--layout", name).stdout.decode()
+        check(".metadata" not in files and 1 < len(files) <= most and f" of {len(files)} files\n" in said,
+              f"of {name} {files} are read: {said}")
     equal(len(re.findall(r"^ +\d+ .*__\d_0.distcp", text, re.M)), 4, "a line for each rank")
     narrow = run("plan", SOURCE, "tp", "--layout", "fsdp64", COLUMNS=100).stdout.decode()
     check("24 more ranks" in narrow, "a terminal is given the first ranks only")
