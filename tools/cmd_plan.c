@@ -75,6 +75,34 @@ static enum cmd_exit show(struct plan *p, struct out *o)
 			     : plan_rank_text(p, (uint32_t)rank, o);
 }
 
+/* What is given must do something. */
+static enum cmd_exit check_opts(const struct plan_opts *po)
+{
+	const struct {
+		bool bad;
+		const char *says;
+	} rules[] = {
+		{ !po->layout, "--layout is missing: a file, a name like fsdp8, or "
+			       "mesh:dp2,tp4:FILE" },
+		{ po->json + po->svg + po->html > 1,
+		  "--json, --svg and --html do not go together" },
+		{ po->rank && (po->svg || po->html), "--rank is for text and --json" },
+		{ po->key && !po->svg && !po->html,
+		  "--key names the tensor to be drawn; add --svg or --html" },
+		{ po->simulate && po->rank, "--simulate is about all ranks; leave --rank out" },
+		{ po->simulate && po->svg,
+		  "--simulate is not in the drawing of a tensor; take --html" },
+		{ po->whole && po->from,
+		  "--whole-items is about reading, and with --from-layout nothing is read; "
+		  "leave one of them out" },
+	};
+
+	for (size_t i = 0; i < DCP_LEN(rules); i++)
+		if (rules[i].bad)
+			return cmd_fail(CMD_USAGE, "plan: %s", rules[i].says);
+	return CMD_OK;
+}
+
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct plan_opts *po = opts_in;
@@ -82,13 +110,9 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code;
 	struct out o;
 
-	if (!po->layout)
-		return cmd_fail(CMD_USAGE, "plan: --layout is missing: a file, a name like "
-					   "fsdp8, or mesh:dp2,tp4:FILE");
-	if (po->json + po->svg + po->html > 1)
-		return cmd_fail(CMD_USAGE, "plan: --json, --svg and --html do not go together");
-	if (po->rank && (po->svg || po->html))
-		return cmd_fail(CMD_USAGE, "plan: --rank is for text and --json");
+	code = check_opts(po);
+	if (code != CMD_OK)
+		return code;
 	out_init(&o);
 	code = plan_load(&p, args);
 	if (code == CMD_OK)

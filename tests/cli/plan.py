@@ -272,6 +272,11 @@ def refusals():
     fails(USAGE, "--rank takes a number", "plan", SOURCE, "tp", "--layout", "fsdp4", "--rank", "x")
     fails(USAGE, "do not go together", "plan", SOURCE, "--layout", "fsdp4", "--json", "--svg")
     fails(USAGE, "--rank is for text", "plan", SOURCE, "--layout", "fsdp4", "--rank", "0", "--svg")
+    for says, options in (("add --svg or --html", ["--key", "model.tok.weight"]), ("add --svg or", ["--key", "x", "--json"]),
+                          ("leave --rank out", ["--simulate", "gpus=2", "--rank", "0"]),
+                          ("take --html", ["--simulate", "gpus=2", "--svg"]),
+                          ("leave one of them out", ["--whole-items", "--from-layout", "fsdp2"])):
+        fails(USAGE, says, "plan", SOURCE, "tp", "--layout", "fsdp4", *options)
     fails(NO, "Nearest:", "plan", SOURCE, "tp", "--layout", "fsdp4", "--svg", "--key", "model.tok.weigh")
     fails(NO, "no version", "plan", SOURCE, "nine", "--layout", "fsdp4")
     bad = layout("bad.dcpl", "mesh a=2\n*.bias replicate\n* shrad(0)\n")
