@@ -10,6 +10,8 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/format/format.h"
+#include "core/model/meet.h"
+#include "core/model/tiling.h"
 #include "core/store/files.h"
 #include "core/store/index.h"
 #include "fs/fs.h"
@@ -26,27 +28,55 @@ struct subject {
 	const struct dcpfs_rows *rows;
 	struct dcp_row row;
 	struct dcp_tensor t;
+	bool *needed; /* by piece: the rank has something of it; NULL: all are */
 	struct dcp_object o;
 };
+
+static int mark_piece(void *ctx, const struct dcp_meet *m)
+{
+	struct subject *s = ctx;
+
+	s->needed[m->piece - s->t.pieces] = true;
+	return 0;
+}
+
+/* Which pieces @part has something of. What does not lie as it should is told whole. */
+static int find_needed(struct subject *s, const struct dcp_cut *part)
+{
+	struct dcp_tiling tiling;
+	uint64_t n = part->flat_n;
+	int rc;
+
+	if ((s->t.error && !s->t.partly) || (!part->flat && !dcp_cut_volume(part, &n)))
+		return 0;
+	rc = dcp_tiling_init(&tiling, &s->t, &s->arena, NULL);
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 0;
+	s->needed = dcp_arena_calloc(&s->arena, s->t.npieces, sizeof(*s->needed));
+	if (s->t.npieces && !s->needed)
+		return -ENOMEM;
+	return n ? dcp_meet(&tiling, part, 0, n, mark_piece, s) : 0;
+}
 
 /* Of a rank's file the attributes tell its part, or why there is none. */
 static int cut_subject(struct subject *s)
 {
 	struct dcp_err why = { 0 };
-	struct dcp_cut cut;
-	int rc = dcpfs_rank_cut(s->ver, &s->row, &s->arena, &cut, &why);
+	struct dcp_cut part;
+	int rc = dcpfs_rank_cut(s->ver, &s->row, &s->arena, &part, &why);
 
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0 && !s->t.error)
 		s->t.error = dcp_arena_strndup(&s->arena, why.msg, strlen(why.msg));
-	if (rc > 0 && s->ver->of) {
-		s->t.ndim = s->row.ndim;
-		s->t.shape = s->row.shape;
-		if (s->t.partly && dcpfs_rank_can_read(s->ver, &s->row, &cut, NULL) == 0)
-			s->t.error = NULL;
-	}
-	return 0;
+	if (rc <= 0 || !s->ver->of)
+		return 0;
+	if (s->t.partly && dcpfs_rank_can_read(s->ver, &s->row, &part, NULL) == 0)
+		s->t.error = NULL;
+	rc = find_needed(s, &part);
+	s->t.ndim = s->row.ndim;
+	s->t.shape = s->row.shape;
+	return rc;
 }
 
 static int load(struct dcpfs *fs, uint64_t ino, struct subject *s)
@@ -154,6 +184,11 @@ static bool put_nbytes(const struct subject *s, struct dcp_buf *b)
 	return s->rows->rows == DCP_ROW_TENSOR;
 }
 
+static bool is_needed(const struct subject *s, size_t piece)
+{
+	return !s->needed || s->needed[piece];
+}
+
 /* Names of the files that hold it, in order of first use. */
 static bool put_files(const struct subject *s, struct dcp_buf *b)
 {
@@ -162,13 +197,16 @@ static bool put_files(const struct subject *s, struct dcp_buf *b)
 	for (size_t i = 0; i < s->t.npieces && b->n < 60000; i++) {
 		size_t k = 0;
 
-		while (k < i && s->t.pieces[k].file != s->t.pieces[i].file)
+		if (!is_needed(s, i))
+			continue;
+		while (k < i &&
+		       (s->t.pieces[k].file != s->t.pieces[i].file || !is_needed(s, k)))
 			k++;
 		if (k == i)
 			dcp_buf_printf(b, "%s%s", b->n ? " " : "",
 				       dcp_files_name(files, s->t.pieces[i].file));
 	}
-	return s->t.npieces != 0;
+	return b->n != 0;
 }
 
 static bool put_alias_of(const struct subject *s, struct dcp_buf *b)
