@@ -15,6 +15,7 @@
 #include "fs/describe.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
+#include "fs/layouts.h"
 #include "fs/share.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
@@ -257,6 +258,21 @@ static void make_incomplete(struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
+static void put_layouts(const struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	const struct dcpfs_layout *l;
+
+	dcp_jsonw_key(w, "layouts");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; (l = dcpfs_layouts_at(fs->layouts, i)); i++) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "name", l->name);
+		dcp_jsonw_put_str(w, "file", l->file);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
 static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 {
 	const struct dcpfs_opts *o = &fs->opts;
@@ -272,6 +288,7 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_put_u64(w, "passthrough_mib", o->passthrough_mib);
 	dcp_jsonw_put_bool(w, "no_open", o->no_open);
 	dcp_jsonw_put_bool(w, "allow_other", o->allow_other);
+	put_layouts(fs, w);
 	dcp_jsonw_end(w);
 }
 

@@ -387,6 +387,8 @@ def beside_what_is_mounted():
             shard = m.at / m.latest() / "shard"
             equal({name: json.loads(read(shard / name / "layout.json"))["ranks"] for name in os.listdir(shard)}, want,
                   "ranks of what is listed")
+            equal({x["name"]: os.path.isfile(x["file"]) and os.path.isabs(x["file"]) for x in m.control("config.json")["layouts"]},
+                  dict.fromkeys(want, True), "config.json has them, with their files")
             check(("out.dcpl" in m.log()) == at.startswith("run"), f"a link that leads out is told: {m.log()}")
 
 
