@@ -54,8 +54,8 @@ static bool is_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j
 			const struct dcp_tmeta_record *r, uint64_t elements,
 			struct dcp_err *why)
 {
-	const char *name = dcp_intern_text(&w->m->files, r->file);
 	struct dcp_torch_tensor unused;
+	const char *name; /* r->file is one only where the record has no error for a filter */
 	struct dcp_torch *t = NULL;
 	struct dcp_titem item;
 	uint64_t plain;
@@ -64,6 +64,7 @@ static bool is_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j
 	if (r->filter != DCP_FILTER_NONE || dcp_ckd_mul(&plain, elements, j->t.itemsize) ||
 	    r->nbytes >= plain)
 		return false;
+	name = dcp_intern_text(&w->m->files, r->file);
 	rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes, DCP_FILTER_NONE, 0,
 			    &item, NULL);
 	if (rc == 0)
