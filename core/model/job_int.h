@@ -15,6 +15,7 @@
 #include "core/base/err.h"
 #include "core/model/job.h"
 #include "core/model/layout.h"
+#include "core/model/spread.h"
 #include "core/model/tiling.h"
 
 #define JOB_NONE UINT32_MAX
@@ -128,28 +129,67 @@ bool dcp_job_is_opaque(const struct dcp_piece *p);
 /* Must an item of this piece be read by one rank, whole? */
 bool dcp_job_is_atom(const struct dcp_piece *p);
 
-/* job_who.c */
+/* job_team.c */
 
-/* What the ranks of a layout hold of the tensors of a kind. */
-struct job_who {
-	uint32_t ncut; /* different parts that have elements; they share none */
-	struct dcp_cut *cut;
-	uint64_t *held;         /* elements of each */
-	uint32_t *of;           /* by rank of the job: its part, or JOB_NONE */
-	uint32_t *first, *rank; /* ranks that hold part k: rank[first[k]..first[k + 1]) */
-	uint32_t *groups;       /* and how many groups they are of */
+/* The ranks of a layout, as a rule and a number of dimensions see them. */
+struct job_team {
+	struct dcp_layout_rule rule;
+	uint32_t ndim;
+	struct dcp_spread *spread;
+	const uint32_t *copy; /* offsets of the ranks of a part */
+	uint32_t ncopies;
+	uint8_t *rank;    /* by rank of the job: enum job_rank */
+	uint32_t ngroups; /* that hold a part; 0: of some parts more than of others */
 };
 
-/* Of @layout by @rule, in @arena, which is reset. */
-int dcp_job_who(const struct dcp_job *job, const struct job_kind *k,
-		const struct dcp_layout *layout, const struct dcp_layout_rule *rule,
-		struct dcp_arena *arena, struct job_who *out, struct dcp_err *err);
-/* Parts that group @group holds, each once, into @part (opts.group); returns how many. */
-uint32_t dcp_job_group_parts(const struct dcp_job *job, const struct job_who *who,
-			     uint32_t group, uint32_t *part);
-/* Bytes of the first @bytes of an item of pattern @p that @cut holds. */
-uint64_t dcp_job_held_below(const struct job_kind *k, uint32_t p, const struct dcp_cut *cut,
-			    uint64_t bytes);
+enum job_rank {
+	JOB_HAS = 1,  /* the key */
+	JOB_LEAD = 2, /* the first of its group that holds its part */
+};
+
+enum { JOB_TEAMS = 64 };
+
+/* Teams made so far, for whoever goes through the kinds. */
+struct job_teams {
+	const struct dcp_job *job;
+	const struct dcp_layout *layout;
+	struct dcp_arena arena;
+	struct job_team *slot[JOB_TEAMS];
+};
+
+void dcp_job_teams_init(struct job_teams *x, const struct dcp_job *job,
+			const struct dcp_layout *layout);
+void dcp_job_teams_finish(struct job_teams *x);
+/* That of a kind, set to its shape; to be used until the next is asked for. */
+int dcp_job_team(struct job_teams *x, const struct job_kind *k,
+		 const struct dcp_layout_rule *rule, const struct job_team **out,
+		 struct dcp_err *err);
+/* All of a kind's elements. */
+struct dcp_spread_box dcp_job_whole(const struct job_kind *k);
+
+/* job_share.c */
+
+/* What one rank reads of some tensors of a kind: a box of each. */
+struct job_share {
+	uint32_t reader;
+	uint64_t each; /* bytes that are read for an element of the box */
+	uint64_t volume;
+	struct dcp_spread_box box;
+};
+
+struct job_sharing {
+	const struct dcp_job *job;
+	const struct job_kind *k;
+	const struct job_team *team; /* who needs it */
+	struct job_teams teams;
+	uint32_t first, n; /* readers that are asked about */
+	void (*begin)(void *ctx, const struct job_sharing *x); /* a kind; may be NULL */
+	void (*fn)(void *ctx, const struct job_sharing *x, const struct job_share *s);
+	void *ctx;
+};
+
+/* Tell every share of those readers. */
+int dcp_job_share(struct job_sharing *x, struct dcp_err *err);
 
 /* job_wanted.c: what of each kind anybody needs; which copies are read */
 int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err);

@@ -85,62 +85,109 @@ static void tidy(struct job_runs *r)
 	r->n = r->n ? n + 1 : 0;
 }
 
+/* Parts that have elements, each by one rank. */
+struct parts {
+	uint32_t *rank;
+	uint32_t n;
+	uint64_t held;
+};
+
+static void add_part(void *ctx, uint32_t first, uint64_t n)
+{
+	struct parts *parts = ctx;
+
+	parts->rank[parts->n++] = first;
+	parts->held += n;
+}
+
 /* Note the runs that any of the parts has. */
-static int note_parts(struct dcp_job *job, struct job_kind *k, const struct job_who *who,
-		      struct dcp_err *err)
+static int note_parts(struct noting *x, const struct parts *parts, struct dcp_err *err)
+{
+	const struct job_kind *k = x->k;
+	struct dcp_arena arena, of_cut;
+	struct dcp_tiling tl;
+	int rc;
+
+	dcp_arena_init(&arena, x->job->opts.memory);
+	dcp_arena_init(&of_cut, x->job->opts.memory);
+	rc = dcp_tiling_init(&tl, &k->t, &arena, err);
+	for (uint32_t i = 0; rc == 0 && i < parts->n; i++) {
+		struct dcp_cut cut;
+
+		dcp_arena_reset(&of_cut);
+		rc = dcp_layout_cut_by_rule(x->job->opts.to, &k->to, parts->rank[i], k->t.ndim,
+					    k->t.shape, &of_cut, &cut, err);
+		if (rc == 1)
+			rc = dcp_strided_tell(&tl, &cut, note_strided, x);
+	}
+	dcp_arena_finish(&of_cut);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+static int note_kind(struct dcp_job *job, struct job_kind *k, const struct parts *parts,
+		     struct dcp_err *err)
 {
 	struct noting x = { job, k, calloc(k->t.npieces, sizeof(*x.runs)) };
-	struct dcp_arena arena;
-	struct dcp_tiling tl;
-	int rc = x.runs ? 0 : -ENOMEM;
+	int rc = -ENOMEM;
 
-	dcp_arena_init(&arena, job->opts.memory);
 	k->runs = calloc(k->t.npieces, sizeof(*k->runs));
-	if (!k->runs)
-		rc = -ENOMEM;
-	if (rc == 0)
-		rc = dcp_tiling_init(&tl, &k->t, &arena, err);
-	for (uint32_t i = 0; rc == 0 && i < who->ncut; i++)
-		rc = dcp_strided_tell(&tl, &who->cut[i], note_strided, &x);
+	if (x.runs && k->runs)
+		rc = note_parts(&x, parts, err);
 	for (size_t p = 0; x.runs && k->runs && p < k->t.npieces; p++) {
 		k->runs[p] = (struct job_runs){ x.runs[p].p, x.runs[p].n };
 		tidy(&k->runs[p]);
 	}
 	free(x.runs);
-	dcp_arena_finish(&arena);
 	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : rc;
 }
 
-static int find_one(struct dcp_job *job, struct job_kind *k, struct dcp_arena *arena,
-		    struct dcp_err *err)
+/* @parts: memory for all. */
+static int find_one(struct dcp_job *job, struct job_kind *k, const struct job_team *team,
+		    struct parts *parts, struct dcp_err *err)
 {
-	const struct dcp_layout *to = job->opts.to, *from = job->opts.from;
-	uint64_t volume = 0, held = 0;
-	struct job_who who;
-	int rc = 0;
+	struct dcp_spread_box whole = dcp_job_whole(k);
+	uint64_t volume = 0;
 
-	if (from)
-		rc = dcp_job_who(job, k, from, &k->from, arena, &who, err);
-	if (rc == 0)
-		rc = dcp_job_who(job, k, to, &k->to, arena, &who, err);
-	if (rc < 0 || from)
-		return rc;
 	dcp_shape_volume(k->t.shape, k->t.ndim, &volume);
-	for (uint32_t i = 0; i < who.ncut; i++)
-		held += who.held[i];
-	k->wanted = held == 0 ? JOB_NOTHING : held >= volume ? JOB_ALL : JOB_SOME;
-	return k->wanted == JOB_SOME ? note_parts(job, k, &who, err) : 0;
+	k->wanted = JOB_NOTHING;
+	if (!volume || !team->ncopies)
+		return 0;
+	k->wanted = JOB_ALL;
+	if (dcp_spread_is_complete(team->spread))
+		return 0;
+	parts->n = 0;
+	parts->held = 0;
+	dcp_spread_meet(team->spread, &whole, add_part, parts);
+	if (parts->held >= volume)
+		return 0;
+	k->wanted = parts->held ? JOB_SOME : JOB_NOTHING;
+	return parts->held ? note_kind(job, k, parts, err) : 0;
 }
 
 int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err)
 {
-	struct dcp_arena arena;
-	int rc = 0;
+	const struct dcp_job_opts *opts = &job->opts;
+	struct parts parts = { .rank = calloc(job->ranks, sizeof(*parts.rank)) };
+	struct job_teams to, from;
+	int rc = parts.rank ? 0 : dcp_job_no_memory(job, err);
 
-	dcp_arena_init(&arena, job->opts.memory);
-	for (size_t i = 0; rc == 0 && i < job->kind.n; i++)
-		rc = find_one(job, JOB_AT(job->kind, struct job_kind, i), &arena, err);
-	dcp_arena_finish(&arena);
+	dcp_job_teams_init(&to, job, opts->to);
+	dcp_job_teams_init(&from, job, opts->from);
+	for (size_t i = 0; rc == 0 && i < job->kind.n; i++) {
+		struct job_kind *k = JOB_AT(job->kind, struct job_kind, i);
+		const struct job_team *team;
+
+		if (opts->from)
+			rc = dcp_job_team(&from, k, &k->from, &team, err);
+		if (rc == 0)
+			rc = dcp_job_team(&to, k, &k->to, &team, err);
+		if (rc == 0 && !opts->from)
+			rc = find_one(job, k, team, &parts, err);
+	}
+	dcp_job_teams_finish(&from);
+	dcp_job_teams_finish(&to);
+	free(parts.rank);
 	return rc;
 }
 

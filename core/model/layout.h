@@ -88,12 +88,9 @@ int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_r
 			   struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err);
 
 /*
- * For whoever asks about many keys. The mesh dimensions that @rule looks at, a bit each: ranks
- * that agree in those coordinates hold the same of a tensor. And @rule with its numbers
- * replaced by the first that are dealt to the same coordinates: keys that settle to equal
- * numbers are held by the same ranks.
+ * For whoever asks about many keys: @rule with its numbers replaced by the first that are dealt
+ * to the same coordinates. Keys that settle to equal numbers are held by the same ranks.
  */
-uint32_t dcp_layout_rule_dims(const struct dcp_layout *l, const struct dcp_layout_rule *rule);
 void dcp_layout_rule_settle(const struct dcp_layout *l, struct dcp_layout_rule *rule);
 
 /* Has @rank the non-tensor state @key? Every rank has, unless only, stage or drop says

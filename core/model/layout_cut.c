@@ -52,13 +52,12 @@ static int refuse(const struct job *job, const struct place *p, int code, const 
 			job->match->key, job->rank, text.p ? text.p : "", p ? ": " : "", why);
 }
 
-static bool range_has(const struct dcp_layout *l, const struct place_range *r,
-		      const uint32_t *at)
+bool dcp_layout_range_has(const struct dcp_layout *l, const struct place_range *r, uint32_t at)
 {
 	int64_t size = l->mesh.size[r->mesh_dim];
 	int64_t lo = r->lo < 0 ? r->lo + size : r->lo, hi = r->hi < 0 ? r->hi + size : r->hi;
 
-	return at[r->mesh_dim] >= lo && at[r->mesh_dim] <= hi;
+	return at >= lo && at <= hi;
 }
 
 /* Ranges of one mesh dimension stand together: one of them must have the coordinate. */
@@ -69,7 +68,7 @@ static bool only_has(const struct dcp_layout *l, const struct place *p, const ui
 		bool hit = false;
 
 		for (; i < p->nrange && p->range[i].mesh_dim == dim; i++)
-			hit = hit || range_has(l, &p->range[i], at);
+			hit = hit || dcp_layout_range_has(l, &p->range[i], at[dim]);
 		if (!hit)
 			return false;
 	}
@@ -113,34 +112,34 @@ static int has_key(const struct job *job)
 	return rc;
 }
 
-/* The dimension that @p cuts; -1: this tensor is left whole; -EINVAL. */
-static int64_t dim_of(const struct job *job, const struct place *p)
+int dcp_layout_dim(const struct place *p, uint32_t ndim)
 {
-	int64_t ndim = job->ndim, dim = p->dim < 0 ? p->dim + ndim : p->dim;
+	int64_t dim = p->dim < 0 ? (int64_t)p->dim + ndim : p->dim;
 
 	if (p->kind == PLACE_COLWISE)
-		return ndim > 1 ? ndim - 2 : ndim - 1;
+		return (int)ndim - (ndim > 1 ? 2 : 1);
 	if (p->kind == PLACE_ROWWISE)
-		return ndim > 1 ? ndim - 1 : -1;
+		return ndim > 1 ? (int)ndim - 1 : LAYOUT_DIM_WHOLE;
 	if (dim >= 0 && dim < ndim)
-		return dim;
-	if (p->optional)
-		return -1;
-	return refuse(job, p, -EINVAL,
-		      "the tensor has %" PRIu32 " dimension%s; write optional to replicate it",
-		      job->ndim, job->ndim == 1 ? "" : "s");
+		return (int)dim;
+	return p->optional ? LAYOUT_DIM_WHOLE : LAYOUT_DIM_NONE;
 }
 
 static int cut_axis(const struct job *job, const struct place *p)
 {
-	int64_t dim = dim_of(job, p);
+	int dim = dcp_layout_dim(p, job->ndim);
 	struct dcp_axis *axis;
 	struct slices s;
 	char why[128] = "";
 	int rc;
 
-	if (dim < 0)
-		return dim == -1 ? 0 : (int)dim;
+	if (dim == LAYOUT_DIM_WHOLE)
+		return 0;
+	if (dim == LAYOUT_DIM_NONE)
+		return refuse(job, p, -EINVAL,
+			      "the tensor has %" PRIu32
+			      " dimension%s; write optional to replicate it",
+			      job->ndim, job->ndim == 1 ? "" : "s");
 	axis = &job->axis[dim];
 	rc = dcp_layout_split(p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
 			      axis->len, job->arena, &s, why, sizeof(why));
@@ -148,7 +147,7 @@ static int cut_axis(const struct job *job, const struct place *p)
 		rc = dcp_layout_axis_take(axis, &s, job->arena);
 	if (rc == -ENOMEM)
 		return rc;
-	return rc < 0 ? refuse(job, p, rc, "dimension %d: %s", (int)dim,
+	return rc < 0 ? refuse(job, p, rc, "dimension %d: %s", dim,
 			       why[0] ? why : "too many spans")
 		      : 0;
 }
@@ -314,22 +313,6 @@ int dcp_layout_cut(const struct dcp_layout *l, uint32_t rank, const char *key, u
 
 	dcp_layout_rule(l, key, &rule);
 	return dcp_layout_cut_by_rule(l, &rule, rank, ndim, shape, arena, out, err);
-}
-
-uint32_t dcp_layout_rule_dims(const struct dcp_layout *l, const struct dcp_layout_rule *rule)
-{
-	const struct rule *r = rule->number < l->nrule ? &l->rule[rule->number] : NULL;
-	uint32_t dims = 0;
-
-	for (uint32_t i = 0; r && i < r->nplace; i++) {
-		const struct place *p = &l->place[r->place + i];
-
-		if (p->kind != PLACE_ONLY)
-			dims |= 1u << p->mesh_dim;
-		for (size_t k = 0; k < p->nrange; k++)
-			dims |= 1u << p->range[k].mesh_dim;
-	}
-	return dims;
 }
 
 /* The first number in the part of 0..p->arg that holds @number. */

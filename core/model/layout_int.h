@@ -189,6 +189,13 @@ bool dcp_layout_glob_match(const struct glob *g, uint64_t pairs, const char *key
 uint32_t dcp_layout_glob_nearest(const struct dcp_layout *l, const char *key,
 				 const struct glob **out);
 
+/* layout_cut.c */
+
+/* The dimension of a tensor that @p cuts. */
+enum { LAYOUT_DIM_WHOLE = -1, LAYOUT_DIM_NONE = -2 }; /* left whole; it cannot be cut */
+int dcp_layout_dim(const struct place *p, uint32_t ndim);
+bool dcp_layout_range_has(const struct dcp_layout *l, const struct place_range *r, uint32_t at);
+
 /* layout_split.c */
 
 struct slice {

@@ -21,7 +21,7 @@
 #include "core/model/job.h"
 #include "core/model/layout.h"
 
-enum { KEYS = 100000, FEW = 2000, WRITERS = 8 };
+enum { KEYS = 100000, WRITERS = 8 };
 
 static double seconds(clockid_t clock)
 {
@@ -57,6 +57,14 @@ struct model {
 	"*.layers.{*}.* stage(10000)@pp replicate\n"                                           \
 	"* replicate\n"
 
+#define DISTINCT(what, l)                                                                      \
+	{                                                                                      \
+		.name = what, .layout = l, .keys = KEYS, .layers = KEYS, .distinct = true,     \
+		.of_layer = {                                                                  \
+			{ "layers.", ".w", 64, 8 }                                             \
+		}                                                                              \
+	}
+
 static const struct model models[] = {
 	{ .name = "one shape, 1,024 ranks",
 	  .layout = "mesh fsdp=1024\n* shard(0, optional)\n",
@@ -82,12 +90,14 @@ static const struct model models[] = {
 	  .keys = KEYS,
 	  .layers = KEYS,
 	  .of_layer = { { "layers.", ".w", 64, 8 } } },
-	{ .name = "2,000 tensors, no two shapes alike",
-	  .layout = "mesh fsdp=1024\n* shard(0, optional)\n",
-	  .keys = FEW,
-	  .layers = FEW,
-	  .distinct = true,
-	  .of_layer = { { "layers.", ".w", 64, 8 } } },
+	DISTINCT("no two shapes alike", "mesh fsdp=1024\n* shard(0, optional)\n"),
+	DISTINCT("no two alike, rows and columns, 16 x 8 x 8 ranks",
+		 "mesh dp=16 pp=8 tp=8\n* shard(0)@dp shard(1)@tp\n"),
+	DISTINCT("no two alike, strided, 128 x 8 ranks",
+		 "mesh dp=128 tp=8\n* strided(0, 8)@dp shard(0)@tp\n"),
+	DISTINCT("no two alike, flattened", "mesh dp=1024\n* flat\n"),
+	DISTINCT("no two alike, flattened over columns, 128 x 8 ranks",
+		 "mesh dp=128 tp=8\n* shard(1)@tp flat@dp\n"),
 };
 
 /* All tensors of a model, in rows over WRITERS files, each after the other in its file. */
