@@ -10,24 +10,29 @@ struct flows {
 	const struct dcp_job *job;
 	const struct job_team *team;
 	struct dcp_job_flow *rank, *group;
-	uint64_t *lead; /* by rank: what it needs as the first of its group */
+	uint64_t *needs; /* by rank: of the kinds of this team */
 	/* of the kind or the share that is being added */
 	uint64_t each, all, groups;
 };
 
-/* Each holder of a part needs @n elements of every tensor. */
-static void add_needs(void *ctx, uint32_t first, uint64_t n)
+/* What ranks need, so far, goes to them, and to groups once for each part. */
+static void settle_needs(struct flows *f)
+{
+	uint32_t size = f->job->opts.group;
+
+	for (uint32_t r = 0; r < f->job->ranks; r++) {
+		f->rank[r].needs += f->needs[r];
+		if (f->group && f->team->rank[r] & JOB_LEAD)
+			f->group[r / size].needs += f->needs[r];
+		f->needs[r] = 0;
+	}
+}
+
+static void add_needs(void *ctx, const struct dcp_spread_hit *hit)
 {
 	struct flows *f = ctx;
-	const struct job_team *t = f->team;
 
-	for (uint32_t i = 0; i < t->ncopies; i++) {
-		uint32_t r = first + t->copy[i];
-
-		f->rank[r].needs += n * f->each;
-		if (t->rank[r] & JOB_LEAD)
-			f->lead[r] += n * f->each;
-	}
+	dcp_spread_add(f->team->spread, hit, hit->n * f->each, f->needs);
 }
 
 static void flow_begin(void *ctx, const struct job_sharing *x)
@@ -40,17 +45,27 @@ static void flow_begin(void *ctx, const struct job_sharing *x)
 	dcp_spread_meet(x->team->spread, &whole, add_needs, f);
 }
 
-/* Each holder of a part gets @n elements, and each group that has one. */
-static void add_holders(void *ctx, uint32_t first, uint64_t n)
+static void flow_end(void *ctx, const struct job_sharing *x)
 {
-	struct flows *f = ctx;
-	const struct job_team *t = f->team;
-	uint32_t groups = 0;
+	(void)x;
+	settle_needs(ctx);
+}
 
-	for (uint32_t i = 0; i < t->ncopies; i++)
-		groups += (t->rank[first + t->copy[i]] & JOB_LEAD) != 0;
-	f->all += n * t->ncopies;
-	f->groups += n * groups;
+/* Each holder of a part gets as many elements, and each group that has one. */
+static void add_holders(void *ctx, const struct dcp_spread_hit *hit)
+{
+	const struct job_team *t = ((struct flows *)ctx)->team;
+	uint32_t parts = dcp_spread_parts(hit);
+	struct flows *f = ctx;
+
+	f->all += hit->n * parts * t->ncopies;
+	for (uint32_t i = 0; i < parts; i++) {
+		uint32_t first = dcp_spread_part(hit, i), groups = 0;
+
+		for (uint32_t c = 0; c < t->ncopies; c++)
+			groups += (t->rank[first + t->copy[c]] & JOB_LEAD) != 0;
+		f->groups += hit->n * groups;
+	}
 }
 
 /* Elements of the box that go to ranks, and to groups. */
@@ -102,18 +117,19 @@ static void flow_share(void *ctx, const struct job_sharing *x, const struct job_
 static int flow_all(struct flows *f, struct dcp_err *err)
 {
 	const struct dcp_job *job = f->job;
-	struct job_sharing x = {
-		.job = job, .n = job->ranks, .begin = flow_begin, .fn = flow_share, .ctx = f
-	};
+	struct job_sharing x = { .job = job,
+				 .n = job->ranks,
+				 .begin = flow_begin,
+				 .fn = flow_share,
+				 .end = flow_end,
+				 .ctx = f };
 	int rc;
 
-	f->lead = calloc(job->ranks, sizeof(*f->lead));
-	if (!f->lead)
+	f->needs = calloc(job->ranks, sizeof(*f->needs));
+	if (!f->needs)
 		return dcp_job_no_memory(job, err);
 	rc = dcp_job_share(&x, err);
-	for (uint32_t r = 0; f->group && r < job->ranks; r++)
-		f->group[r / job->opts.group].needs += f->lead[r];
-	free(f->lead);
+	free(f->needs);
 	return rc;
 }
 

@@ -48,9 +48,8 @@ static uint32_t holder(const struct moving *m, uint32_t rank)
 }
 
 /* @n elements of the part that is moved go to whoever needs the part of rank @first. */
-static void move_part(void *ctx, uint32_t first, uint64_t n)
+static void move_part(struct moving *m, uint32_t first, uint64_t n)
 {
-	struct moving *m = ctx;
 	uint64_t bytes = n * m->k->ntensors * m->k->t.itemsize;
 	uint32_t group = m->job->opts.group, last = JOB_NONE;
 
@@ -70,12 +69,20 @@ static void move_part(void *ctx, uint32_t first, uint64_t n)
 	}
 }
 
+static void move_hit(void *ctx, const struct dcp_spread_hit *hit)
+{
+	uint32_t n = dcp_spread_parts(hit);
+
+	for (uint32_t i = 0; i < n; i++)
+		move_part(ctx, dcp_spread_part(hit, i), hit->n);
+}
+
 static int move_box(void *ctx, const struct dcp_meet *box)
 {
 	struct moving *m = ctx;
 
-	dcp_spread_meet(m->needs->spread, &(struct dcp_spread_box){ box->lo, box->n },
-			move_part, m);
+	dcp_spread_meet(m->needs->spread, &(struct dcp_spread_box){ box->lo, box->n }, move_hit,
+			m);
 	return 0;
 }
 
@@ -104,12 +111,13 @@ static int move_parts(struct moving *m, const struct dcp_tiling *tl, struct dcp_
 	return rc;
 }
 
-static void add_part(void *ctx, uint32_t first, uint64_t n)
+static void add_parts(void *ctx, const struct dcp_spread_hit *hit)
 {
+	uint32_t n = dcp_spread_parts(hit);
 	struct moving *m = ctx;
 
-	(void)n;
-	m->part[m->nparts++] = first;
+	for (uint32_t i = 0; i < n; i++)
+		m->part[m->nparts++] = dcp_spread_part(hit, i);
 }
 
 static int check_found(const struct moving *m, struct dcp_err *err)
@@ -154,7 +162,7 @@ static int move_kind(struct moving *m, struct dcp_arena *arena, struct dcp_err *
 		return rc;
 	m->nparts = 0;
 	memset(m->found, 0, m->job->ranks * sizeof(*m->found));
-	dcp_spread_meet(m->has->spread, &whole, add_part, m);
+	dcp_spread_meet(m->has->spread, &whole, add_parts, m);
 	rc = move_parts(m, &tl, err);
 	return rc < 0 ? rc : check_found(m, err);
 }

@@ -164,6 +164,8 @@ void dcp_job_teams_finish(struct job_teams *x);
 int dcp_job_team(struct job_teams *x, const struct job_kind *k,
 		 const struct dcp_layout_rule *rule, const struct job_team **out,
 		 struct dcp_err *err);
+bool dcp_job_is_team(const struct job_team *t, const struct job_kind *k,
+		     const struct dcp_layout_rule *rule);
 /* All of a kind's elements. */
 struct dcp_spread_box dcp_job_whole(const struct job_kind *k);
 
@@ -183,8 +185,11 @@ struct job_sharing {
 	const struct job_team *team; /* who needs it */
 	struct job_teams teams;
 	uint32_t first, n; /* readers that are asked about */
-	void (*begin)(void *ctx, const struct job_sharing *x); /* a kind; may be NULL */
+	/* Of each share; before those of a kind; behind those of one kind and the next ones of
+	 * the same team. Only fn is needed. */
 	void (*fn)(void *ctx, const struct job_sharing *x, const struct job_share *s);
+	void (*begin)(void *ctx, const struct job_sharing *x);
+	void (*end)(void *ctx, const struct job_sharing *x);
 	void *ctx;
 };
 

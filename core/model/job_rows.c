@@ -16,13 +16,11 @@ struct rows {
 	uint64_t *row, each;
 };
 
-static void add_holders(void *ctx, uint32_t first, uint64_t n)
+static void add_holders(void *ctx, const struct dcp_spread_hit *hit)
 {
 	const struct rows *rows = ctx;
-	const struct job_team *t = rows->team;
 
-	for (uint32_t i = 0; i < t->ncopies; i++)
-		rows->row[first + t->copy[i]] += n * rows->each;
+	dcp_spread_add(rows->team->spread, hit, hit->n * rows->each, rows->row);
 }
 
 static void row_share(void *ctx, const struct job_sharing *x, const struct job_share *s)

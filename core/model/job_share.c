@@ -127,6 +127,14 @@ static bool is_read(const struct job_sharing *x)
 	return false;
 }
 
+/* Another team comes, or none. */
+static void leave_team(struct job_sharing *x)
+{
+	if (x->team && x->end)
+		x->end(x->ctx, x);
+	x->team = NULL;
+}
+
 int dcp_job_share(struct job_sharing *x, struct dcp_err *err)
 {
 	const struct dcp_job *job = x->job;
@@ -137,12 +145,16 @@ int dcp_job_share(struct job_sharing *x, struct dcp_err *err)
 		x->k = JOB_AT(job->kind, struct job_kind, i);
 		if (x->k->wanted == JOB_NOTHING || !is_read(x))
 			continue;
+		if (x->team && !dcp_job_is_team(x->team, x->k, &x->k->to))
+			leave_team(x);
 		rc = dcp_job_team(&x->teams, x->k, &x->k->to, &x->team, err);
 		if (rc == 0 && x->begin)
 			x->begin(x->ctx, x);
 		for (uint32_t p = 0; rc == 0 && p < x->k->t.npieces; p++)
 			share_pattern(x, p);
 	}
+	if (rc == 0)
+		leave_team(x);
 	dcp_job_teams_finish(&x->teams);
 	return rc;
 }

@@ -76,9 +76,11 @@ static int make(struct job_teams *x, const struct dcp_layout_rule *rule, uint32_
 	return 0;
 }
 
-static bool same_rule(const struct dcp_layout_rule *a, const struct dcp_layout_rule *b)
+bool dcp_job_is_team(const struct job_team *t, const struct job_kind *k,
+		     const struct dcp_layout_rule *rule)
 {
-	return a->number == b->number && !memcmp(a->stage, b->stage, sizeof(a->stage));
+	return t->ndim == k->t.ndim && t->rule.number == rule->number &&
+	       !memcmp(t->rule.stage, rule->stage, sizeof(rule->stage));
 }
 
 int dcp_job_team(struct job_teams *x, const struct job_kind *k,
@@ -89,7 +91,7 @@ int dcp_job_team(struct job_teams *x, const struct job_kind *k,
 	struct job_team **slot = &x->slot[(hash + k->t.ndim) % JOB_TEAMS];
 	int rc = 0;
 
-	if (!*slot || (*slot)->ndim != k->t.ndim || !same_rule(&(*slot)->rule, rule)) {
+	if (!*slot || !dcp_job_is_team(*slot, k, rule)) {
 		if (x->arena.used > x->arena.limit / 8) {
 			memset(x->slot, 0, sizeof(x->slot));
 			dcp_arena_reset(&x->arena);

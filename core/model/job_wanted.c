@@ -92,12 +92,14 @@ struct parts {
 	uint64_t held;
 };
 
-static void add_part(void *ctx, uint32_t first, uint64_t n)
+static void add_parts(void *ctx, const struct dcp_spread_hit *hit)
 {
+	uint32_t n = dcp_spread_parts(hit);
 	struct parts *parts = ctx;
 
-	parts->rank[parts->n++] = first;
-	parts->held += n;
+	for (uint32_t i = 0; i < n; i++)
+		parts->rank[parts->n++] = dcp_spread_part(hit, i);
+	parts->held += hit->n * n;
 }
 
 /* Note the runs that any of the parts has. */
@@ -158,7 +160,7 @@ static int find_one(struct dcp_job *job, struct job_kind *k, const struct job_te
 		return 0;
 	parts->n = 0;
 	parts->held = 0;
-	dcp_spread_meet(team->spread, &whole, add_part, parts);
+	dcp_spread_meet(team->spread, &whole, add_parts, parts);
 	if (parts->held >= volume)
 		return 0;
 	k->wanted = parts->held ? JOB_SOME : JOB_NOTHING;

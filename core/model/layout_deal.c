@@ -13,18 +13,20 @@ void dcp_deal(struct deal *out, const struct place *p, uint32_t parts, uint64_t 
 		d.way = DEAL_STRIDED;
 		d.each = dcp_layout_ceil(n, p->arg);
 		d.more = dcp_layout_ceil(d.each, parts);
+		d.edge = n ? d.each / d.more : 0;
 	} else if (p->kind == PLACE_INTERLEAVE && parts > 1) {
 		d.way = DEAL_INTERLEAVE;
 		d.each = p->arg;
 	} else if (p->split == SPLIT_BALANCED) {
 		d.way = DEAL_BALANCED;
 		d.each = n / parts;
-		d.more = n % parts;
+		d.more = d.edge = n % parts;
 	} else if (p->split == SPLIT_SIZES) {
 		d.way = DEAL_SIZES;
 	} else {
 		d.way = DEAL_CHUNK;
 		d.each = dcp_layout_ceil(n, parts);
+		d.edge = n ? n / d.each : 0;
 	}
 	*out = d;
 }
@@ -123,16 +125,30 @@ static uint64_t grouped_below(const struct deal *deal, uint32_t i, uint64_t x)
 
 void dcp_deal_mark(const struct deal *deal, uint64_t x, struct deal_mark *out)
 {
+	uint64_t c = deal->each, large = deal->more * (c + 1);
+
 	out->x = x;
-	if (deal->way == DEAL_STRIDED) {
-		out->full = x / deal->each;
-		out->rest = x % deal->each;
-		out->part = dcp_layout_ceil(DCP_MIN(deal->each, deal->n - (x - out->rest)),
-					    deal->parts);
-	} else if (deal->way == DEAL_INTERLEAVE) {
-		out->full = x / deal->each / deal->parts;
-		out->part = x / deal->each % deal->parts;
-		out->rest = x % deal->each;
+	switch (deal->way) {
+	case DEAL_CHUNK:
+		out->at = x / c;
+		break;
+	case DEAL_BALANCED:
+		out->at = x < large ? x / (c + 1) : deal->more + (c ? (x - large) / c : 0);
+		break;
+	case DEAL_STRIDED:
+		out->full = x / c;
+		out->rest = x % c;
+		out->part = dcp_layout_ceil(DCP_MIN(c, deal->n - (x - out->rest)), deal->parts);
+		out->at = out->rest ? out->rest / out->part : 0;
+		break;
+	case DEAL_INTERLEAVE:
+		out->full = x / c / deal->parts;
+		out->part = out->at = x / c % deal->parts;
+		out->rest = x % c;
+		break;
+	case DEAL_SIZES:
+	case DEAL_GROUPS:
+		break;
 	}
 }
 
@@ -169,19 +185,22 @@ uint64_t dcp_deal_length(const struct deal *deal, uint32_t i, const struct deal_
 	return dcp_deal_below(deal, i, end);
 }
 
-void dcp_deal_parts(const struct deal *deal, uint64_t lo, uint64_t hi, uint32_t *first,
-		    uint32_t *end)
+/* What is the same from @i on is the same up to @edge; the part there is one by itself. */
+static uint32_t up_to(uint64_t edge, uint32_t i, uint32_t end)
 {
-	*first = 0;
-	*end = deal->parts;
-	if (deal->way == DEAL_CHUNK) {
-		*first = (uint32_t)(lo / deal->each);
-		*end = (uint32_t)((hi - 1) / deal->each) + 1;
-	} else if (deal->way ==
-		   DEAL_BALANCED) { /* no part has less than each, or more than one more */
-		*first = (uint32_t)(lo / (deal->each + 1));
-		*end = (uint32_t)(deal->each ? DCP_MIN((hi - 1) / deal->each + 1,
-						       (uint64_t)deal->parts)
-					     : hi);
-	}
+	uint64_t next = edge > i ? edge : (uint64_t)i + 1;
+
+	return edge < i || next > end ? end : (uint32_t)next;
+}
+
+uint32_t dcp_deal_alike(const struct deal *deal, uint32_t i, const struct deal_mark *mark,
+			size_t n)
+{
+	uint32_t end = up_to(deal->edge, i, deal->parts);
+
+	if (deal->way == DEAL_SIZES || deal->way == DEAL_GROUPS)
+		return i + 1;
+	for (size_t k = 0; k < n; k++)
+		end = up_to(mark[k].at, i, end);
+	return end;
 }

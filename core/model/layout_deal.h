@@ -24,13 +24,14 @@ struct deal {
 	uint64_t n;
 	uint64_t each; /* of a part; strided: of a piece that is cut in turn; interleave: of a
 			  block */
-	uint64_t
-		more; /* balanced: so many parts have one more; strided: each part of a piece */
+	uint64_t more; /* balanced: so many parts have one more; strided: of each piece */
+	uint64_t edge; /* parts before this one have as much as each other, those behind too */
 };
 
-/* A place in the length, [0, n], prepared for many parts. */
+/* A place in the length, [0, n], prepared for many parts. Parts before @at have as much in
+ * front of it as they would have of all, or of one round more; those behind have the rest. */
 struct deal_mark {
-	uint64_t x, full, rest, part;
+	uint64_t x, full, rest, part, at;
 };
 
 /* The length @n. It must be one that dcp_deal_fits(). */
@@ -43,11 +44,12 @@ bool dcp_deal_same(const struct place *p, uint32_t parts, uint64_t n, uint64_t *
 /* No part is of more slices than this. */
 uint64_t dcp_deal_slices(const struct place *p, uint32_t parts, uint64_t n);
 
+/* The length must not be 0. */
 void dcp_deal_mark(const struct deal *deal, uint64_t x, struct deal_mark *out);
 /* Elements in front of the mark that part @i has. */
 uint64_t dcp_deal_below(const struct deal *deal, uint32_t i, const struct deal_mark *mark);
 /* Length of part @i, zeros behind it counted. @end: a mark at the end. */
 uint64_t dcp_deal_length(const struct deal *deal, uint32_t i, const struct deal_mark *end);
-/* Parts [*first, *end) have all of [lo, hi), which is not empty; others have nothing of it. */
-void dcp_deal_parts(const struct deal *deal, uint64_t lo, uint64_t hi, uint32_t *first,
-		    uint32_t *end);
+/* Parts from @i up to this one have as much in front of each of @n marks as part @i has. */
+uint32_t dcp_deal_alike(const struct deal *deal, uint32_t i, const struct deal_mark *mark,
+			size_t n);

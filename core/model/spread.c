@@ -8,20 +8,10 @@
 #include "core/base/base.h"
 #include "core/model/spread_int.h"
 
-/* The axes of a box, as far as the walk over parts has come. */
-struct walk {
-	const struct dcp_spread *s;
-	struct spread_hit at[DCP_MAX_NDIM]; /* for the flattening */
-	uint32_t axis[DCP_MAX_NDIM], naxis; /* those that are cut, and their hits */
-	size_t nhit[DCP_MAX_NDIM];
-	dcp_spread_fn fn;
-	void *ctx;
-};
-
 /* ---- one rank ---- */
 
 /* The interval, after one step at coordinate @i. */
-static void narrow(const struct deal *deal, uint32_t i, bool length, struct spread_hit *h)
+static void narrow(const struct deal *deal, uint32_t i, bool length, struct spread_range *h)
 {
 	struct deal_mark mark;
 
@@ -38,12 +28,12 @@ static void narrow(const struct deal *deal, uint32_t i, bool length, struct spre
 uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 			  const struct dcp_spread_box *box)
 {
-	struct spread_hit at[DCP_MAX_NDIM];
+	struct spread_range at[DCP_MAX_NDIM];
 	uint64_t n = 1;
 
 	for (uint32_t d = 0; d < s->ndim; d++) {
 		const struct spread_axis *a = &s->axis[d];
-		struct spread_hit h = { 0, box->lo[d], box->lo[d] + box->len[d], s->shape[d] };
+		struct spread_range h = { box->lo[d], box->lo[d] + box->len[d], s->shape[d] };
 
 		for (uint32_t k = 0; k < a->nstep && h.lo < h.hi; k++) {
 			const struct spread_step *step = &a->step[k];
@@ -65,100 +55,148 @@ uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 
 /* ---- all ranks ---- */
 
-/* The parts of dimension @d that have any of the interval, step by step. */
-static size_t hit_parts(const struct dcp_spread *s, const struct spread_axis *a, uint32_t k,
-			const struct spread_hit *in, size_t n)
+bool dcp_spread_step(struct spread_walk *w, const struct spread_step *step, uint32_t i,
+		     uint32_t *end)
 {
+	struct dcp_spread_hit *hit = &w->hit;
+	bool has = step->has[i];
+	uint32_t last = step->all ? *end : i + 1;
+
+	while (last < *end && step->has[last] == has)
+		last++;
+	*end = last;
+	if (!has)
+		return false;
+	hit->first += i * step->stride;
+	if (last - i > 1) {
+		hit->dim[hit->ndim].count = last - i;
+		hit->dim[hit->ndim++].stride = step->stride;
+	}
+	return true;
+}
+
+static void walk_axis(struct spread_walk *w, uint32_t d);
+
+/* Step @k of dimension @d: coordinates that leave as much are walked as one. */
+static void walk_step(struct spread_walk *w, uint32_t d, uint32_t k,
+		      const struct spread_range *in)
+{
+	const struct spread_axis *a = &w->s->axis[d];
 	const struct spread_step *step = &a->step[k];
-	bool last = k + 1 == a->nstep, length = !last || s->nflat;
+	bool length = k + 1 < a->nstep || w->s->nflat;
+	struct dcp_spread_hit before = w->hit;
 	const struct deal *deal = &a->deal;
-	struct deal_mark lo, hi, all;
+	struct deal_mark mark[3];
 	struct deal next;
-	uint32_t i, end;
 
 	if (k) {
 		dcp_deal(&next, step->p, step->parts, in->len);
 		deal = &next;
 	}
-	dcp_deal_mark(deal, in->lo, &lo);
-	dcp_deal_mark(deal, in->hi, &hi);
+	dcp_deal_mark(deal, in->lo, &mark[0]);
+	dcp_deal_mark(deal, in->hi, &mark[1]);
 	if (length)
-		dcp_deal_mark(deal, in->len, &all);
-	for (dcp_deal_parts(deal, in->lo, in->hi, &i, &end); i < end; i++) {
-		struct spread_hit h = { .first = in->first + i * step->stride };
+		dcp_deal_mark(deal, in->len, &mark[2]);
+	for (uint32_t i = 0, end; i < step->parts; i = end) {
+		struct spread_range h = { .lo = dcp_deal_below(deal, i, &mark[0]),
+					  .hi = dcp_deal_below(deal, i, &mark[1]) };
 
-		if (!step->has[i])
-			continue;
-		h.lo = dcp_deal_below(deal, i, &lo);
-		h.hi = dcp_deal_below(deal, i, &hi);
-		if (h.lo >= h.hi)
+		end = dcp_deal_alike(deal, i, mark, length ? 3 : 2);
+		if (h.lo >= h.hi || !dcp_spread_step(w, step, i, &end))
 			continue;
 		if (length)
-			h.len = dcp_deal_length(deal, i, &all);
-		if (last)
-			a->hit[n++] = h;
+			h.len = dcp_deal_length(deal, i, &mark[2]);
+		w->hit.n *= k + 1 == a->nstep ? h.hi - h.lo : 1;
+		w->at[d] = h;
+		if (k + 1 == a->nstep)
+			walk_axis(w, d + 1);
 		else
-			n = hit_parts(s, a, k + 1, &h, n);
+			walk_step(w, d, k + 1, &h);
+		w->hit = before;
 	}
-	return n;
 }
 
-/* Of the axes from @k on: every hit of one with every hit of the others. */
-static void product(struct walk *w, uint32_t k, uint32_t first, uint64_t n)
+/* Dimension @d and those behind it, and the flattening. */
+static void walk_axis(struct spread_walk *w, uint32_t d)
 {
 	const struct dcp_spread *s = w->s;
-	const struct spread_hit *hit, *end;
 
-	if (k == w->naxis) {
-		if (s->nflat)
-			dcp_spread_flat_meet(s, first, w->at, w->fn, w->ctx);
-		else
-			w->fn(w->ctx, first, n);
-		return;
+	for (; d < s->ndim; d++) {
+		struct spread_range h = { w->box->lo[d], w->box->lo[d] + w->box->len[d],
+					  s->shape[d] };
+
+		if (h.lo >= h.hi)
+			return;
+		if (s->axis[d].nstep) {
+			walk_step(w, d, 0, &h);
+			return;
+		}
+		w->at[d] = h;
+		w->hit.n *= h.hi - h.lo;
 	}
-	hit = s->axis[w->axis[k]].hit;
-	end = hit + w->nhit[k];
-	if (k + 1 == w->naxis && !s->nflat) {
-		for (; hit < end; hit++)
-			w->fn(w->ctx, first + hit->first, n * (hit->hi - hit->lo));
-		return;
-	}
-	for (; hit < end; hit++) {
-		if (s->nflat)
-			w->at[w->axis[k]] = *hit;
-		product(w, k + 1, first + hit->first, n * (hit->hi - hit->lo));
-	}
+	if (s->nflat)
+		dcp_spread_flat_meet(w);
+	else
+		w->fn(w->ctx, &w->hit);
 }
 
 void dcp_spread_meet(const struct dcp_spread *s, const struct dcp_spread_box *box,
 		     dcp_spread_fn fn, void *ctx)
 {
-	struct walk w;
-	uint64_t n = 1;
+	struct spread_walk w;
 
 	w.s = s;
-	w.naxis = 0;
+	w.hit.n = 1;
+	w.hit.first = s->base;
+	w.hit.ndim = 0;
+	w.box = box;
 	w.fn = fn;
 	w.ctx = ctx;
-	if (!s->ncopies)
-		return;
-	for (uint32_t d = 0; d < s->ndim; d++) {
-		struct spread_hit h = { 0, box->lo[d], box->lo[d] + box->len[d], s->shape[d] };
+	if (s->ncopies)
+		walk_axis(&w, 0);
+}
 
-		if (h.lo >= h.hi)
-			return;
-		if (!s->axis[d].nstep) {
-			n *= h.hi - h.lo;
-			if (s->nflat)
-				w.at[d] = h;
-			continue;
-		}
-		w.nhit[w.naxis] = hit_parts(s, &s->axis[d], 0, &h, 0);
-		if (!w.nhit[w.naxis])
-			return;
-		w.axis[w.naxis++] = d;
-	}
-	product(&w, 0, s->base, n);
+/* ---- hits ---- */
+
+uint32_t dcp_spread_parts(const struct dcp_spread_hit *hit)
+{
+	uint32_t n = 1;
+
+	for (uint32_t k = 0; k < hit->ndim; k++)
+		n *= hit->dim[k].count;
+	return n;
+}
+
+uint32_t dcp_spread_part(const struct dcp_spread_hit *hit, uint32_t i)
+{
+	uint32_t first = hit->first;
+
+	for (uint32_t k = hit->ndim; k-- > 0; i /= hit->dim[k].count)
+		first += i % hit->dim[k].count * hit->dim[k].stride;
+	return first;
+}
+
+static void add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint32_t k,
+		uint32_t first, uint64_t v, uint64_t *sums)
+{
+	uint32_t count = k < hit->ndim ? hit->dim[k].count : 1;
+	uint32_t stride = k < hit->ndim ? hit->dim[k].stride : 0;
+
+	if (k + 1 < hit->ndim || (k < hit->ndim && s->ncopies > 1))
+		for (uint32_t i = 0; i < count; i++)
+			add(s, hit, k + 1, first + i * stride, v, sums);
+	else if (k == hit->ndim)
+		for (uint32_t i = 0; i < s->ncopies; i++)
+			sums[first + s->copies[i]] += v;
+	else
+		for (uint32_t i = 0; i < count; i++)
+			sums[first + i * stride] += v;
+}
+
+void dcp_spread_add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint64_t v,
+		    uint64_t *sums)
+{
+	add(s, hit, 0, hit->first, v, sums);
 }
 
 /* ---- who ---- */

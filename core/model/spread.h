@@ -16,10 +16,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/model/layout.h"
+
 struct dcp_arena;
 struct dcp_err;
-struct dcp_layout;
-struct dcp_layout_rule;
 struct dcp_spread;
 
 /* In @arena; @l and what the rule's key lies in must outlive it. -ENOMEM. */
@@ -48,7 +48,27 @@ struct dcp_spread_box {
 uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 			  const struct dcp_spread_box *box);
 
-/* Every part that holds any of the box: its first rank, and how many. */
-typedef void (*dcp_spread_fn)(void *ctx, uint32_t first, uint64_t n);
+/*
+ * Parts that hold as many elements of a box: one for every choice of an index below
+ * dim[k].count for each k, that whose first rank is @first + index * dim[k].stride and so on.
+ */
+struct dcp_spread_hit {
+	uint64_t n;
+	uint32_t first, ndim;
+	struct {
+		uint32_t count, stride;
+	} dim[DCP_LAYOUT_MAX_DIMS];
+};
+
+/* Every part that holds any of the box, once: hits of a few, whatever the number of ranks. */
+typedef void (*dcp_spread_fn)(void *ctx, const struct dcp_spread_hit *hit);
 void dcp_spread_meet(const struct dcp_spread *s, const struct dcp_spread_box *box,
 		     dcp_spread_fn fn, void *ctx);
+
+/* How many parts a hit is of, and the first rank of one of them. */
+uint32_t dcp_spread_parts(const struct dcp_spread_hit *hit);
+uint32_t dcp_spread_part(const struct dcp_spread_hit *hit, uint32_t i);
+
+/* Add @v to the sums of all ranks that have one of them. */
+void dcp_spread_add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint64_t v,
+		    uint64_t *sums);

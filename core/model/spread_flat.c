@@ -14,13 +14,13 @@ struct run {
 
 /* The box in the flattening: from the first of its elements to behind the last. */
 struct flattened {
-	const struct spread_hit *at;
+	const struct spread_range *at;
 	uint32_t ndim;
 	uint64_t lo, hi, all;
 	bool solid; /* it has all that is between them */
 };
 
-static void flatten(const struct dcp_spread *s, const struct spread_hit *at,
+static void flatten(const struct dcp_spread *s, const struct spread_range *at,
 		    struct flattened *out)
 {
 	uint64_t last = 0, volume = 1;
@@ -49,7 +49,7 @@ static uint64_t in_front(const struct flattened *f, uint64_t x)
 		x = d ? x / f->at[d].len : 0;
 	}
 	for (uint32_t d = f->ndim; d-- > 0;) { /* from inside: all of it, none, or as it was */
-		const struct spread_hit *h = &f->at[d];
+		const struct spread_range *h = &f->at[d];
 		uint64_t before = DCP_MIN(DCP_MAX(i[d], h->lo), h->hi) - h->lo;
 
 		n = before * inner + (i[d] >= h->lo && i[d] < h->hi ? n : 0);
@@ -85,7 +85,7 @@ static struct run part(const struct spread_step *step, const struct run *r, uint
 }
 
 uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
-			       const struct spread_hit *at)
+			       const struct spread_range *at)
 {
 	struct flattened f;
 	struct run r = { 0 };
@@ -100,41 +100,50 @@ uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
 	return count(&f, &r);
 }
 
-static void meet(const struct dcp_spread *s, uint32_t k, uint32_t first,
-		 const struct flattened *f, const struct run *r, dcp_spread_fn fn, void *ctx)
+/* How many parts from @i on are full, and lie in the box with all they have? */
+static uint32_t full_parts(const struct flattened *f, const struct run *r, uint64_t c,
+			   uint32_t i)
 {
-	const struct spread_step *step = &s->flat[k];
-	uint64_t c = each(step, r), lo = DCP_MAX(f->lo, r->lo),
-		 hi = DCP_MIN(f->hi, r->lo + r->n);
-	uint32_t i, end;
+	uint64_t end = DCP_MIN(f->hi, r->lo + r->n) - r->lo, lo = c * i;
+
+	return f->solid && r->lo + lo >= f->lo ? (uint32_t)((end - lo) / c) : 0;
+}
+
+static void meet(struct spread_walk *w, uint32_t k, const struct flattened *f,
+		 const struct run *r)
+{
+	const struct spread_step *step = &w->s->flat[k];
+	uint64_t c = each(step, r), lo = DCP_MAX(f->lo, r->lo);
+	uint64_t hi = DCP_MIN(f->hi, r->lo + r->n);
+	struct dcp_spread_hit before = w->hit;
+	bool last = k + 1 == w->s->nflat;
+	uint32_t i, next, end;
 
 	if (lo >= hi)
 		return;
-	i = (uint32_t)((lo - r->lo) / c);
 	end = (uint32_t)((hi - 1 - r->lo) / c) + 1;
-	for (; i < end; i++) {
-		struct run next = part(step, r, c, i);
-		uint64_t n;
+	for (i = (uint32_t)((lo - r->lo) / c); i < end; i = next) {
+		struct run mine = part(step, r, c, i);
+		uint32_t alike = last ? full_parts(f, r, c, i) : 1;
 
-		if (!step->has[i])
+		next = i + DCP_MAX(alike, 1u);
+		if (!dcp_spread_step(w, step, i, &next))
 			continue;
-		if (k + 1 < s->nflat) {
-			meet(s, k + 1, first + i * step->stride, f, &next, fn, ctx);
-			continue;
-		}
-		n = count(f, &next);
-		if (n)
-			fn(ctx, first + i * step->stride, n);
+		w->hit.n = count(f, &mine);
+		if (!last)
+			meet(w, k + 1, f, &mine);
+		else if (w->hit.n)
+			w->fn(w->ctx, &w->hit);
+		w->hit = before;
 	}
 }
 
-void dcp_spread_flat_meet(const struct dcp_spread *s, uint32_t first,
-			  const struct spread_hit *at, dcp_spread_fn fn, void *ctx)
+void dcp_spread_flat_meet(struct spread_walk *w)
 {
 	struct flattened f;
 	struct run all = { 0 };
 
-	flatten(s, at, &f);
+	flatten(w->s, w->at, &f);
 	all.n = f.all;
-	meet(s, 0, first, &f, &all, fn, ctx);
+	meet(w, 0, &f, &all);
 }

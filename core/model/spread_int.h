@@ -13,19 +13,18 @@ struct spread_step {
 	const struct place *p;
 	uint32_t parts, stride; /* of ranks */
 	const bool *has;        /* by coordinate: do these ranks have the key? */
+	bool all;               /* do they all? */
 };
 
 /* An interval of the array that steps leave: what a part has of a box along one dimension. */
-struct spread_hit {
-	uint32_t first;
+struct spread_range {
 	uint64_t lo, hi, len; /* len: of the array, when anybody needs it */
 };
 
 struct spread_axis {
 	const struct spread_step *step;
 	uint32_t nstep;
-	struct deal deal;       /* of the first step */
-	struct spread_hit *hit; /* room for all parts */
+	struct deal deal; /* of the first step */
 };
 
 struct dcp_spread {
@@ -43,8 +42,22 @@ struct dcp_spread {
 	const uint64_t *shape;
 };
 
-/* spread_flat.c: of the array with the intervals @at along its dimensions, flattened. */
+/* A hit that is being made: as far as the walk over steps has come. */
+struct spread_walk {
+	const struct dcp_spread *s;
+	struct spread_range at[DCP_MAX_NDIM]; /* for the flattening */
+	struct dcp_spread_hit hit;
+	const struct dcp_spread_box *box;
+	dcp_spread_fn fn;
+	void *ctx;
+};
+
+/* Coordinates [@i, *@end) of the next step go into the hit, or as many of them as have the key
+ * too; false: so many have not. The caller puts the hit back. */
+bool dcp_spread_step(struct spread_walk *w, const struct spread_step *step, uint32_t i,
+		     uint32_t *end);
+
+/* spread_flat.c: of the array with the ranges @at along its dimensions, flattened. */
 uint64_t dcp_spread_flat_count(const struct dcp_spread *s, uint32_t rank,
-			       const struct spread_hit *at);
-void dcp_spread_flat_meet(const struct dcp_spread *s, uint32_t first,
-			  const struct spread_hit *at, dcp_spread_fn fn, void *ctx);
+			       const struct spread_range *at);
+void dcp_spread_flat_meet(struct spread_walk *w);

@@ -66,12 +66,20 @@ static void find_holders(struct dcp_spread *s, const struct rule *r)
 
 /* ---- who holds what ---- */
 
+static struct spread_step step_of(const struct dcp_spread *s, const struct place *p)
+{
+	uint32_t size = dcp_layout_mesh(s->l)->size[p->mesh_dim];
+	const bool *has = s->has[p->mesh_dim];
+
+	return (struct spread_step){ p, size, s->stride[p->mesh_dim], has,
+				     !memchr(has, false, size) };
+}
+
 /* The steps of one axis, or of the flattening (@dim LAYOUT_DIM_NONE), into @out; their number.
  */
 static uint32_t find_steps(struct dcp_spread *s, const struct rule *r, int dim,
 			   struct spread_step *out)
 {
-	const struct dcp_mesh *mesh = dcp_layout_mesh(s->l);
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < r->nplace; i++) {
@@ -87,47 +95,28 @@ static uint32_t find_steps(struct dcp_spread *s, const struct rule *r, int dim,
 		if (p->kind != PLACE_FLAT && of == LAYOUT_DIM_NONE)
 			s->odd = true;
 		else if (of == dim)
-			out[n++] = (struct spread_step){ p, mesh->size[p->mesh_dim],
-							 s->stride[p->mesh_dim],
-							 s->has[p->mesh_dim] };
+			out[n++] = step_of(s, p);
 	}
 	for (uint32_t k = 0; k < n; k++)
 		s->cutting |= 1u << out[k].p->mesh_dim;
 	return n;
 }
 
-static int make_axis(struct dcp_spread *s, const struct rule *r, int dim,
-		     struct spread_step *step, struct dcp_arena *arena)
-{
-	struct spread_axis *a = &s->axis[dim];
-	size_t parts = 1;
-
-	a->step = step;
-	a->nstep = find_steps(s, r, dim, step);
-	for (uint32_t k = 0; k < a->nstep; k++)
-		parts *= step[k].parts;
-	if (a->nstep)
-		a->hit = dcp_arena_alloc(arena, parts * sizeof(*a->hit));
-	return a->nstep && !a->hit ? -ENOMEM : 0;
-}
-
 static int make_steps(struct dcp_spread *s, const struct rule *r, struct dcp_arena *arena)
 {
 	struct spread_step *step = dcp_arena_calloc(arena, r->nplace, sizeof(*step));
-	int rc = step ? 0 : -ENOMEM;
 
 	s->axis = dcp_arena_calloc(arena, s->ndim, sizeof(*s->axis));
-	if (!s->axis)
+	if (!step || !s->axis)
 		return -ENOMEM;
-	for (uint32_t d = 0; rc == 0 && d < s->ndim; d++) {
-		rc = make_axis(s, r, (int)d, step, arena);
+	for (uint32_t d = 0; d < s->ndim; d++) {
+		s->axis[d].step = step;
+		s->axis[d].nstep = find_steps(s, r, (int)d, step);
 		step += s->axis[d].nstep;
 	}
-	if (rc == 0) {
-		s->flat = step;
-		s->nflat = find_steps(s, r, LAYOUT_DIM_NONE, step);
-	}
-	return rc;
+	s->flat = step;
+	s->nflat = find_steps(s, r, LAYOUT_DIM_NONE, step);
+	return 0;
 }
 
 /* Every offset once for each of the @n coordinates that have the key, in order. */

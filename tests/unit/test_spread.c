@@ -82,17 +82,28 @@ static uint64_t count(const struct truth *t, uint32_t rank, const uint64_t *lo,
 
 /* ---- one tensor ---- */
 
-static void add(void *ctx, uint32_t first, uint64_t n)
-{
-	uint64_t *met = ctx;
+struct met {
+	const struct dcp_spread *s;
+	uint64_t part[RANKS], sum[RANKS]; /* by first rank; by rank, as sums have it */
+};
 
-	MUST(first < RANKS && n != 0 && met[first] == 0);
-	met[first] = n;
+static void add(void *ctx, const struct dcp_spread_hit *hit)
+{
+	struct met *met = ctx;
+
+	dcp_spread_add(met->s, hit, hit->n, met->sum);
+	for (uint32_t i = 0; i < dcp_spread_parts(hit); i++) {
+		uint32_t first = dcp_spread_part(hit, i);
+
+		MUST(first < RANKS && hit->n != 0 && met->part[first] == 0);
+		met->part[first] = hit->n;
+	}
 }
 
 static void check_box(const struct dcp_spread *s, const struct truth *t, struct t_choice *c)
 {
-	uint64_t lo[DIMS], len[DIMS], met[RANKS] = { 0 };
+	uint64_t lo[DIMS], len[DIMS];
+	struct met met = { .s = s };
 	struct dcp_spread_box box = { lo, len };
 
 	for (uint32_t d = 0; d < t->ndim; d++) {
@@ -101,7 +112,7 @@ static void check_box(const struct dcp_spread *s, const struct truth *t, struct 
 		lo[d] = len[d] == t->shape[d] ? 0 : lo[d];
 		len[d] = DCP_MIN(len[d], t->shape[d] - lo[d]);
 	}
-	dcp_spread_meet(s, &box, add, met);
+	dcp_spread_meet(s, &box, add, &met);
 	for (uint32_t r = 0; r < t->ranks; r++) {
 		uint64_t n = count(t, r, lo, len);
 		uint32_t first = dcp_spread_first(s, r);
@@ -110,7 +121,7 @@ static void check_box(const struct dcp_spread *s, const struct truth *t, struct 
 		if (!t->has_key[r])
 			continue;
 		MUST(dcp_spread_count(s, r, &box) == n);
-		MUST(met[first] == n);
+		MUST(met.part[first] == n && met.sum[r] == n);
 	}
 }
 
