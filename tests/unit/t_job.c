@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/unit/t_job.h"
+#include "tests/unit/t_job_int.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,80 +9,6 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/err.h"
-
-#define NOBODY UINT32_MAX
-
-/* ---- making one up ---- */
-
-static struct dcp_piece *add_copy(struct t_plan *t, size_t of)
-{
-	size_t i = t->t.npieces++;
-
-	memcpy(t->lo[i], t->lo[of], sizeof(t->lo[i]));
-	memcpy(t->len[i], t->len[of], sizeof(t->len[i]));
-	memcpy(t->stride[i], t->stride[of], sizeof(t->stride[i]));
-	t->pieces[i] = t->pieces[of];
-	t->pieces[i].lo = t->lo[i];
-	t->pieces[i].len = t->len[i];
-	if (t->pieces[of].stride)
-		t->pieces[i].stride = t->stride[i];
-	return &t->pieces[i];
-}
-
-void t_job_random(struct t_job *w, struct t_choice *c, bool copies)
-{
-	uint64_t end[T_JOB_FILES] = { 0 };
-
-	w->n = 1 + t_pick(c, T_JOB_TENSORS);
-	w->shared = false;
-	for (size_t i = 0; i < w->n; i++) {
-		struct t_plan *t = &w->plan[i];
-		uint64_t base[T_JOB_FILES];
-		size_t told;
-
-		t_plan_tensor(t, c);
-		snprintf(w->key[i], sizeof(w->key[i]), "%c.%llu.w", (char)('a' + t_pick(c, 4)),
-			 (unsigned long long)t_pick(c, 9));
-		t->t.key = w->key[i];
-		/* behind the tensors before it, or over their bytes */
-		for (size_t f = 0; f < T_JOB_FILES; f++) {
-			base[f] = end[f];
-			if (!copies && t_pick(c, 6) == 1) {
-				base[f] = t_pick(c, end[f]);
-				w->shared = true;
-			}
-		}
-		told = t->t.npieces;
-		for (size_t p = 0; p < told; p++) {
-			t->pieces[p].off += base[t->pieces[p].file];
-			if (t_pick(c, 8) == 1)
-				t->pieces[p].enc = DCP_ENC_TORCH;
-		}
-		for (size_t f = 0; f < T_JOB_FILES; f++)
-			end[f] = DCP_MAX(end[f], base[f] + t->used[f]);
-		for (size_t p = 0; copies && p < told && t->t.npieces < T_PLAN_PIECES; p++) {
-			struct dcp_piece *copy;
-
-			if (t_pick(c, 3))
-				continue;
-			copy = add_copy(t, p);
-			copy->file = (uint32_t)t_pick(c, T_JOB_FILES);
-			copy->off = end[copy->file];
-			end[copy->file] += copy->nbytes;
-		}
-	}
-	for (size_t f = 0; f < T_JOB_FILES; f++)
-		w->files[f] = (struct dcp_file_id){ .name = "f", .size = end[f] };
-	w->opts.files = w->files;
-	w->opts.nfiles = T_JOB_FILES;
-	w->opts.group = 1 + (uint32_t)t_pick(c, 5);
-	w->opts.align = 1u << t_pick(c, 8);
-	w->ranks = dcp_layout_ranks(w->opts.to);
-	if (w->opts.from)
-		w->ranks = DCP_MAX(w->ranks, dcp_layout_ranks(w->opts.from));
-}
-
-/* ---- the reference ---- */
 
 static bool is_whole_item(const struct dcp_piece *p)
 {
@@ -106,9 +33,8 @@ static bool piece_has(const struct dcp_tensor *t, const struct dcp_piece *p, con
 	return true;
 }
 
-/* One piece that holds it and is read; with copies, that whose front somebody reads. */
-static const struct dcp_piece *piece_of(const struct t_job *w, const struct dcp_tensor *t,
-					const uint64_t *at, uint64_t *off)
+const struct dcp_piece *t_job_piece(const struct t_job *w, const struct dcp_tensor *t,
+				    const uint64_t *at, uint64_t *off)
 {
 	const struct dcp_piece *found = NULL;
 	uint64_t here;
@@ -126,20 +52,10 @@ static const struct dcp_piece *piece_of(const struct t_job *w, const struct dcp_
 	return found;
 }
 
-struct ask {
-	struct t_job *w;
-	const struct dcp_job *job;
-	const struct dcp_tensor *t;
-	struct dcp_arena arena;
-	struct dcp_cut cut[T_JOB_RANKS];
-	bool has[T_JOB_RANKS];
-	uint64_t volume[T_JOB_RANKS];
-};
-
 /* Call @fn for every element that @rank holds of the tensor. */
-static const char *each_element(struct ask *a, uint32_t rank,
-				const char *(*fn)(struct ask *a, uint32_t rank, uint64_t e,
-						  const uint64_t *at))
+static const char *each_element(struct t_job_ask *a, uint32_t rank,
+				const char *(*fn)(struct t_job_ask *a, uint32_t rank,
+						  uint64_t e, const uint64_t *at))
 {
 	uint64_t at[DCP_MAX_NDIM] = { 0 };
 	const char *wrong = NULL;
@@ -150,7 +66,7 @@ static const char *each_element(struct ask *a, uint32_t rank,
 	return wrong;
 }
 
-static const char *ask_layout(struct ask *a, const struct dcp_layout *l)
+const char *t_job_ask(struct t_job_ask *a, const struct dcp_layout *l)
 {
 	dcp_arena_reset(&a->arena);
 	memset(a->has, 0, sizeof(a->has));
@@ -167,10 +83,10 @@ static const char *ask_layout(struct ask *a, const struct dcp_layout *l)
 	return NULL;
 }
 
-static const char *want(struct ask *a, uint32_t rank, uint64_t e, const uint64_t *at)
+static const char *want(struct t_job_ask *a, uint32_t rank, uint64_t e, const uint64_t *at)
 {
 	uint64_t off, n;
-	const struct dcp_piece *p = piece_of(a->w, a->t, at, &off);
+	const struct dcp_piece *p = t_job_piece(a->w, a->t, at, &off);
 
 	(void)rank;
 	(void)e;
@@ -185,10 +101,10 @@ static const char *want(struct ask *a, uint32_t rank, uint64_t e, const uint64_t
 	return NULL;
 }
 
-static const char *move(struct ask *a, uint32_t rank, uint64_t e, const uint64_t *at)
+static const char *move(struct t_job_ask *a, uint32_t rank, uint64_t e, const uint64_t *at)
 {
 	uint64_t off = 0;
-	const struct dcp_piece *p = piece_of(a->w, a->t, at, &off);
+	const struct dcp_piece *p = t_job_piece(a->w, a->t, at, &off);
 	const uint32_t *owner = &a->w->owner[p->file][is_whole_item(p) ? p->off : off];
 
 	(void)e;
@@ -210,7 +126,7 @@ static const char *move(struct ask *a, uint32_t rank, uint64_t e, const uint64_t
 }
 
 /* The same for groups: a byte of the tensor is needed, and sent, once in each. */
-static const char *move_in_groups(struct ask *a)
+static const char *move_in_groups(struct t_job_ask *a)
 {
 	struct t_job *w = a->w;
 	uint64_t volume = 1, at[DCP_MAX_NDIM] = { 0 }, mine[DCP_MAX_NDIM];
@@ -223,7 +139,7 @@ static const char *move_in_groups(struct ask *a)
 
 		for (uint32_t d = a->t->ndim; d-- > 0; rest /= a->t->shape[d])
 			at[d] = rest % a->t->shape[d];
-		p = piece_of(w, a->t, at, &off);
+		p = t_job_piece(w, a->t, at, &off);
 		for (uint32_t g = 0; g * w->opts.group < w->ranks; g++) {
 			bool needed = false;
 
@@ -364,169 +280,23 @@ static const char *check_flows(struct t_job *w, const struct dcp_job *job)
 	return NULL;
 }
 
-/* ---- what a rank needs ---- */
-
-struct needing {
-	uint64_t tensor;
-	struct t_place place[T_PLAN_BYTES]; /* of the tensor that is being told */
-	const char *wrong;
-};
-
-/* Every byte of the destination comes from the byte that the definitions say. */
-static void see_bytes(struct needing *x, const struct dcp_job_need *need, uint64_t off,
-		      uint64_t dst)
-{
-	for (uint64_t b = 0; b < need->s.run; b++) {
-		struct t_place *p = &x->place[dst + b];
-
-		if (!p->piece || p->piece->file != need->file || p->off != off + b)
-			x->wrong = "needs: another place, or a byte twice";
-		p->piece = NULL;
-	}
-}
-
-static int see_need(void *ctx, const struct dcp_job_need *need)
-{
-	struct needing *x = ctx;
-	uint64_t total = 1;
-	bool any = false;
-
-	if (need->tensor != x->tensor)
-		return 0;
-	for (uint32_t k = 0; k < need->s.ndim; k++)
-		total *= need->s.count[k];
-	for (uint64_t i = 0; !need->whole && i < total; i++) {
-		uint64_t rest = i, off = need->s.off, dst = need->s.dst;
-
-		for (uint32_t k = need->s.ndim; k-- > 0; rest /= need->s.count[k]) {
-			off += rest % need->s.count[k] * need->s.file_stride[k];
-			dst += rest % need->s.count[k] * need->s.dst_stride[k];
-		}
-		see_bytes(x, need, off, dst);
-	}
-	for (uint64_t b = 0; need->whole && b < T_PLAN_BYTES; b++)
-		if (x->place[b].piece && x->place[b].piece->file == need->file &&
-		    x->place[b].piece->off == need->s.off &&
-		    x->place[b].piece->nbytes == need->s.run) {
-			x->place[b].piece = NULL;
-			any = true;
-		}
-	if (need->whole && !any)
-		x->wrong = "needs: an item twice, or one that is not needed";
-	return 0;
-}
-
-static const char *check_needs(struct ask *a, uint64_t number)
-{
-	static struct needing x;
-	struct t_job *w = a->w;
-
-	for (uint32_t r = 0; r < dcp_layout_ranks(w->opts.to); r += 1 + w->ranks / 3) {
-		uint64_t at[DCP_MAX_NDIM] = { 0 };
-
-		memset(&x, 0, sizeof(x));
-		x.tensor = number;
-		for (uint64_t e = 0; a->has[r] && e < a->volume[r]; e++) {
-			uint64_t off = 0;
-			const struct dcp_piece *p;
-
-			if (!t_cut_at(&a->cut[r], e, at))
-				continue;
-			p = piece_of(w, a->t, at, &off);
-			for (uint32_t b = 0; b < a->t->itemsize; b++)
-				x.place[e * a->t->itemsize + b] =
-					(struct t_place){ p, off + b };
-		}
-		if (dcp_job_needs(a->job, r, see_need, &x, NULL) < 0)
-			return "needs: refused";
-		for (uint64_t b = 0; !x.wrong && b < T_PLAN_BYTES; b++)
-			if (x.place[b].piece)
-				x.wrong = "needs: a byte is missing";
-		if (x.wrong)
-			return x.wrong;
-	}
-	return NULL;
-}
-
-/* ---- held already ---- */
-
-/* What each rank lacks comes from ranks that hold it. */
-static const char *check_from(struct t_job *w, const struct dcp_job *job, struct ask *a)
-{
-	static bool holds[T_JOB_RANKS][T_PLAN_BYTES];
-	static uint64_t could[T_JOB_RANKS][T_JOB_RANKS], kept[T_JOB_RANKS], lacks[T_JOB_RANKS];
-	struct dcp_job_flow rank[T_JOB_RANKS], group[T_JOB_RANKS];
-	uint64_t rows[T_JOB_RANKS * T_JOB_RANKS], at[DCP_MAX_NDIM] = { 0 };
-
-	memset(could, 0, sizeof(could));
-	memset(kept, 0, sizeof(kept));
-	memset(lacks, 0, sizeof(lacks));
-	for (size_t i = 0; i < w->n; i++) {
-		a->t = &w->plan[i].t;
-		memset(holds, 0, sizeof(holds));
-		for (int side = 0; side < 2; side++) {
-			if (ask_layout(a, side ? w->opts.to : w->opts.from))
-				return "the layout cannot cut it";
-			for (uint32_t r = 0; r < w->ranks; r++)
-				for (uint64_t e = 0; a->has[r] && e < a->volume[r]; e++) {
-					uint64_t n = 0;
-
-					if (!t_cut_at(&a->cut[r], e, at))
-						continue;
-					for (uint32_t d = 0; d < a->t->ndim; d++)
-						n = n * a->t->shape[d] + at[d];
-					if (!side) {
-						holds[r][n] = true;
-						continue;
-					}
-					if (holds[r][n])
-						kept[r] += a->t->itemsize;
-					else
-						lacks[r] += a->t->itemsize;
-					for (uint32_t s = 0; s < w->ranks; s++)
-						if (holds[s][n] && !holds[r][n])
-							could[s][r] += a->t->itemsize;
-				}
-		}
-	}
-	if (dcp_job_flows(job, rank, group, NULL) < 0 ||
-	    dcp_job_sends(job, 0, w->ranks, rows, NULL) < 0)
-		return "from: refused";
-	for (uint32_t r = 0; r < w->ranks; r++) {
-		uint64_t got = 0;
-
-		for (uint32_t s = 0; s < w->ranks; s++) {
-			uint64_t n = rows[(size_t)s * w->ranks + r];
-
-			if (s != r && n > could[s][r])
-				return "from: a rank sends what it does not hold";
-			got += s == r ? 0 : n;
-		}
-		if (rows[(size_t)r * w->ranks + r] != kept[r] || rank[r].keeps != kept[r])
-			return "from: keeps something else";
-		if (got != lacks[r] || rank[r].receives != lacks[r] || rank[r].reads)
-			return "from: gets something else than it lacks";
-	}
-	return NULL;
-}
-
 /* ---- all of it ---- */
 
 static const char *check_tensors(struct t_job *w, const struct dcp_job *job,
-				 const size_t *order, struct ask *a)
+				 const size_t *order, struct t_job_ask *a)
 {
 	const char *wrong = check_reads(w, job);
 
 	for (int pass = 0; pass < 2 && !wrong; pass++) {
 		for (size_t i = 0; i < w->n && !wrong; i++) {
 			a->t = &w->plan[order[i]].t;
-			wrong = ask_layout(a, w->opts.to);
+			wrong = t_job_ask(a, w->opts.to);
 			for (uint32_t r = 0; r < w->ranks && !wrong; r++)
 				wrong = each_element(a, r, pass ? move : want);
 			if (pass && !wrong)
 				wrong = move_in_groups(a);
 			if (pass && !wrong)
-				wrong = check_needs(a, i);
+				wrong = t_job_check_needs(a, i);
 		}
 		if (!pass && !wrong)
 			wrong = check_union(w, job);
@@ -534,12 +304,25 @@ static const char *check_tensors(struct t_job *w, const struct dcp_job *job,
 	return wrong ? wrong : check_flows(w, job);
 }
 
+/* Are all ranks able to have all tensors? */
+static bool can_cut(struct t_job *w, struct t_job_ask *a, const struct dcp_layout *l)
+{
+	for (size_t i = 0; i < w->n; i++) {
+		a->t = &w->plan[i].t;
+		if (t_job_ask(a, l))
+			return false;
+	}
+	return true;
+}
+
 const char *t_job_check(struct t_job *w, const size_t *order, uint64_t *digest)
 {
-	static struct ask a;
+	static struct t_job_ask a;
 	struct dcp_err err = { 0 };
 	struct dcp_job *job;
 	const char *wrong = NULL;
+	bool can;
+	int rc;
 
 	memset(w->wanted, 0, sizeof(w->wanted));
 	memset(w->sends, 0, sizeof(w->sends));
@@ -553,12 +336,18 @@ const char *t_job_check(struct t_job *w, const size_t *order, uint64_t *digest)
 	for (size_t i = 0; i < w->n && !wrong; i++)
 		if (dcp_job_add(job, &w->plan[order[i]].t, &err) < 0)
 			wrong = "add: refused";
-	if (!wrong && dcp_job_finish(job, &err) < 0)
+	can = can_cut(w, &a, w->opts.to) && (!w->opts.from || can_cut(w, &a, w->opts.from));
+	rc = wrong ? 0 : dcp_job_finish(job, &err);
+	if (rc < 0 && can)
 		wrong = "finish: refused";
+	else if (rc < 0 && (rc != -EINVAL || !err.msg[0]))
+		wrong = "finish: refused without a reason";
+	else if (rc == 0 && !can)
+		wrong = "finish: what no layout can cut";
 	if (wrong)
 		fprintf(stderr, "%s\n", err.msg);
-	if (!wrong)
-		wrong = w->opts.from ? check_from(w, job, &a)
+	if (!wrong && can)
+		wrong = w->opts.from ? t_job_check_from(w, job, &a)
 				     : check_tensors(w, job, order, &a);
 	*digest = dcp_job_digest(job);
 	dcp_arena_finish(&a.arena);

@@ -44,5 +44,6 @@ struct t_job {
 void t_job_random(struct t_job *w, struct t_choice *c, bool copies);
 
 /* Plan with the tensors told in the order @order, and hold everything the plan tells against
- * the reference. NULL, or what does not agree; @digest of the plan. */
+ * the reference; a plan must be refused when a layout cannot cut one of them. NULL, or what
+ * does not agree; @digest of the plan. */
 const char *t_job_check(struct t_job *w, const size_t *order, uint64_t *digest);

@@ -6,6 +6,7 @@
 #include "core/model/job.h"
 #include "tests/unit/t_job.h"
 #include "tests/unit/t_layout.h"
+#include "tests/unit/t_rule.h"
 
 enum { ROUNDS = 400 };
 
@@ -88,6 +89,27 @@ static void with_copies(void **state)
 {
 	(void)state;
 	by_chance(true, 0x636f7079);
+}
+
+/* Layouts at random, some of which cannot be had; every third with ranks that hold it all. */
+static void any_layout(void **state)
+{
+	struct t_choice c = { .seed = 0x72756c65 };
+
+	(void)state;
+	for (int round = 0; round < ROUNDS; round++) {
+		char text[2][T_RULE_TEXT];
+
+		for (int i = 0; i < 2; i++)
+			t_rule_layout(text[i], T_JOB_RANKS, &c);
+		w.opts = (struct dcp_job_opts){ .to = t_layout(text[0]) };
+		if (round % 3 == 0)
+			w.opts.from = t_layout(text[1]);
+		t_job_random(&w, &c, t_pick(&c, 2));
+		check(text[0], round, &c);
+		dcp_layout_free((struct dcp_layout *)(uintptr_t)w.opts.to);
+		dcp_layout_free((struct dcp_layout *)(uintptr_t)w.opts.from);
+	}
 }
 
 /* All layouts into all, by what their ranks hold. */
@@ -494,11 +516,11 @@ static void as_json(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(shared_bytes),  cmocka_unit_test(with_copies),
-		cmocka_unit_test(from_layouts),  cmocka_unit_test(parts),
-		cmocka_unit_test(holders),       cmocka_unit_test(refused),
-		cmocka_unit_test(little_memory), cmocka_unit_test(nothing_at_all),
-		cmocka_unit_test(as_json),
+		cmocka_unit_test(shared_bytes),   cmocka_unit_test(with_copies),
+		cmocka_unit_test(from_layouts),   cmocka_unit_test(any_layout),
+		cmocka_unit_test(parts),          cmocka_unit_test(holders),
+		cmocka_unit_test(refused),        cmocka_unit_test(little_memory),
+		cmocka_unit_test(nothing_at_all), cmocka_unit_test(as_json),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
