@@ -35,14 +35,5 @@ static inline int dcp_take_fd(int *fd)
 	return taken;
 }
 
-static inline void *dcp_take_ptr_(void *p)
-{
-	void *taken = *(void **)p;
-
-	*(void **)p = NULL;
-	return taken;
-}
-
-#define dcp_take_ptr(p) ((__typeof__(*(p)))dcp_take_ptr_(p))
 #define dcp_auto_fd __attribute__((cleanup(dcp_close_fd)))
 #define dcp_auto_free __attribute__((cleanup(dcp_free_ptr)))

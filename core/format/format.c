@@ -77,11 +77,3 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 {
 	return dcp_format_probe_but(NULL, dir, match, why, n);
 }
-
-const struct dcp_format *dcp_format_by_name(const char *name)
-{
-	for (size_t i = 0; dcp_formats[i]; i++)
-		if (strcmp(dcp_formats[i]->name, name) == 0)
-			return dcp_formats[i];
-	return NULL;
-}

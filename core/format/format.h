@@ -100,7 +100,6 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 const struct dcp_format *dcp_format_probe_but(const struct dcp_format *but,
 					      const struct dcp_dir *dir, enum dcp_match *match,
 					      char *why, size_t n);
-const struct dcp_format *dcp_format_by_name(const char *name);
 
 /* The files of @dir that are of the group @group of @format. -ENOMEM, -EMFILE. */
 int dcp_format_group(const struct dcp_format *format, const struct dcp_dir *dir,

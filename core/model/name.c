@@ -64,38 +64,6 @@ void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1])
 		 (unsigned long long)dcp_hash64(key, klen));
 }
 
-static int hex_digit(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-bool dcp_name_to_key(const char *name, char *out, size_t size)
-{
-	size_t n = 0;
-
-	if (!strcmp(name, "%"))
-		name = "";
-	for (; *name; name++) {
-		int c = (unsigned char)*name;
-
-		if (c == '%') {
-			int hi = hex_digit(name[1]), lo = hi < 0 ? -1 : hex_digit(name[2]);
-
-			if (lo < 0 || (hi == 0 && lo == 0))
-				return false;
-			c = hi << 4 | lo;
-			name += 2;
-		}
-		if (n + 1 >= size)
-			return false;
-		out[n++] = (char)c;
-	}
-	if (size == 0)
-		return false;
-	out[n] = '\0';
-	return true;
-}
-
 /* Compare the digit runs at *a and *b as numbers of any length; moves both behind them. */
 static int compare_runs(const char **a, const char **b)
 {

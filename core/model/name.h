@@ -26,11 +26,5 @@
 /* Writes at most DCP_NAME_MAX bytes and a NUL. @hashed: always cut and hashed. */
 void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1]);
 
-/*
- * The key a reversible name stands for, NUL-terminated in @out (@size bytes). False when the
- * name cannot come from dcp_name_from_key() without a cut: bad escape, or too small a buffer.
- */
-bool dcp_name_to_key(const char *name, char *out, size_t size);
-
 /* Order of version names: digit runs compare as numbers, everything else bytewise. */
 int dcp_name_compare(const char *a, const char *b);

@@ -62,15 +62,14 @@ bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as)
 	return as == DCP_AS_RAW || (as == DCP_AS_NPY ? info->npy : info->safetensors) != NULL;
 }
 
-static int size_of(const struct dcp_row *row, enum dcp_as as, uint32_t ndim,
-		   const uint64_t *shape, uint64_t nbytes, uint64_t *size)
+int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
 {
 	uint32_t itemsize = dcp_dtype_info(row->dtype)->size, unit;
 	struct dcp_buf header = DCP_BUF_INIT;
 	int rc;
 
 	if (as == DCP_AS_RAW) {
-		*size = nbytes;
+		*size = row->nbytes;
 		return 0;
 	}
 	if (!dcp_view_can_show(row->dtype, as))
@@ -78,35 +77,16 @@ static int size_of(const struct dcp_row *row, enum dcp_as as, uint32_t ndim,
 	if (itemsize == 0)
 		return -EBADMSG;
 	if (as == DCP_AS_NPY) { /* most of what ls -l asks for */
-		*size = dcp_npy_header_size(row->dtype, ndim, shape) +
-			nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
+		*size = dcp_npy_header_size(row->dtype, row->ndim, row->shape) +
+			row->nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
 		return 0;
 	}
-	rc = put_header(&header, as, row->key, row->dtype, itemsize, ndim, shape, nbytes,
-			&unit);
+	rc = put_header(&header, as, row->key, row->dtype, itemsize, row->ndim, row->shape,
+			row->nbytes, &unit);
 	if (rc == 0)
-		*size = header.n + nbytes / itemsize * unit;
+		*size = header.n + row->nbytes / itemsize * unit;
 	dcp_buf_finish(&header);
 	return rc;
-}
-
-int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
-{
-	return size_of(row, as, row->ndim, row->shape, row->nbytes, size);
-}
-
-int dcp_view_size_of_shape(const struct dcp_row *row, enum dcp_as as, uint32_t ndim,
-			   const uint64_t *shape, uint64_t *size)
-{
-	uint64_t itemsize = dcp_dtype_info(row->dtype)->size, all, n;
-
-	/* an element of an unknown type is as large as the whole tensor says */
-	if (itemsize == 0 && dcp_shape_volume(row->shape, row->ndim, &all) && all)
-		itemsize = row->nbytes / all;
-	if (!dcp_shape_volume(shape, ndim, &n) || dcp_ckd_mul(&n, n, itemsize) ||
-	    n > INT64_MAX / 16)
-		return -EBADMSG;
-	return size_of(row, as, ndim, shape, n, size);
 }
 
 /* Set the cut of a view whose told tensor is set. */

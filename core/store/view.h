@@ -43,9 +43,6 @@ bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as);
  */
 struct dcp_row;
 int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size);
-/* The same of a cut whose array has that shape (dcp_cut_shape()). -EBADMSG: it overflows. */
-int dcp_view_size_of_shape(const struct dcp_row *row, enum dcp_as as, uint32_t ndim,
-			   const uint64_t *shape, uint64_t *size);
 
 /*
  * Open tensor row @id of @v: of it what @cut holds (copied), as an array of its own; NULL: all.

@@ -14,7 +14,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/format/paddle_file.h"
 #include "core/format/paddle_meta.h"
 #include "core/model/tiling.h"
@@ -168,7 +168,7 @@ static void put(int dirfd, const char *name, const uint8_t *p, size_t n)
 static void as_checkpoint(const uint8_t *data, size_t n, size_t nmeta)
 {
 	static char path[64];
-	const struct dcp_format *format = dcp_format_by_name("paddle-dist");
+	const struct dcp_format *format = &dcp_format_paddle_dist;
 	uint32_t count = 0;
 	struct dcp_sink sink = { .file = on_file,
 				 .tensor = on_tensor,

@@ -108,8 +108,3 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 	*match = probe(dir, why, n);
 	return *match == DCP_MATCH_NO ? NULL : &t_fake_format;
 }
-
-const struct dcp_format *dcp_format_by_name(const char *name)
-{
-	return strcmp(name, t_fake_format.name) == 0 ? &t_fake_format : NULL;
-}

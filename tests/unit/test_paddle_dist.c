@@ -6,7 +6,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/parse/dir.h"
 #include "core/store/version.h"
 #include "tests/unit/t_dir.h"
@@ -20,8 +20,7 @@ static bool same_group(void *ctx, const struct dcp_dirent *e)
 {
 	char group[DCP_GROUP_MAX];
 
-	return dcp_format_by_name("paddle-dist")->group(e->name, group) &&
-	       strcmp(group, ctx) == 0;
+	return dcp_format_paddle_dist.group(e->name, group) && strcmp(group, ctx) == 0;
 }
 
 static void golden(void **state)
@@ -198,7 +197,7 @@ static void sink_fails(void **state)
 		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
 		t_sink_init(&s, &dir);
 		s.fail_at = at;
-		rc = dcp_format_by_name("paddle-dist")->load(&in, &err);
+		rc = dcp_format_paddle_dist.load(&in, &err);
 		done = rc == 0;
 		assert_true(done || rc == -ENOSPC);
 		t_sink_finish(&s);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/buf.h"
-#include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/parse/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_paddle.h"
@@ -283,7 +283,7 @@ static void load(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s
 
 	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
 	t_sink_init(s, dir);
-	if (dcp_format_by_name("paddle-dist")->load(&in, &err) < 0)
+	if (dcp_format_paddle_dist.load(&in, &err) < 0)
 		fail_msg("%s", err.msg);
 }
 
@@ -404,7 +404,7 @@ static void metadata(void **state)
 		t_dir_text(&tree, "0.metadata", damaged[i]);
 		assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
 		t_sink_init(&s, &dir);
-		assert_int_equal(dcp_format_by_name("paddle-dist")->load(&in, &err), -EBADMSG);
+		assert_int_equal(dcp_format_paddle_dist.load(&in, &err), -EBADMSG);
 		t_assert_says(&err, "0.metadata is damaged (copy it again, or use another");
 		assert_int_equal(s.ntensors, 0);
 		t_sink_finish(&s);
@@ -511,7 +511,7 @@ static void saved_twice(void **state)
 	assert_int_equal(dcp_dir_open("tests/golden/paddle-dist-stale/other-cut", &dir, NULL),
 			 0);
 	t_sink_init(&s, &dir);
-	assert_int_equal(dcp_format_by_name("paddle-dist")->load(&in, &err), 0);
+	assert_int_equal(dcp_format_paddle_dist.load(&in, &err), 0);
 	check_key(&s, "w", "stale metadata, the data was saved again in another cut", NULL, 0);
 	b = t_sink_read(&s, t_sink_tensor(&s, "b"), &n, &err);
 	assert_non_null(b);

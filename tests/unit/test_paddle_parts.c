@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/parse/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_paddle.h"
@@ -60,8 +60,7 @@ static void directories(void **state)
 	}
 	assert_string_equal(t_sink_tensor(&s, "optimizer_states.w")->path[0],
 			    "optimizer_states");
-	assert_string_equal(dcp_format_by_name("paddle-parts")->commit_file(&dir),
-			    "optimizer_states");
+	assert_string_equal(dcp_format_paddle_parts.commit_file(&dir), "optimizer_states");
 	t_sink_finish(&s);
 	dcp_dir_close(&dir);
 

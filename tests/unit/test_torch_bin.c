@@ -6,7 +6,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/parse/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"
@@ -287,7 +287,7 @@ static void sink_failures(void **state)
 		assert_int_equal(dcp_dir_open(tree.root, &dir, &err), 0);
 		t_sink_init(&s, &dir);
 		s.fail_at = at;
-		rc = dcp_format_by_name("hf-bin")->load(&in, &err);
+		rc = dcp_format_torch_bin.load(&in, &err);
 		done = s.calls < at;
 		assert_int_equal(rc, done ? 0 : -ENOSPC);
 		assert_true(done || s.calls == at);

@@ -6,7 +6,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/parse/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"
@@ -264,7 +264,7 @@ static void sink_failures(void **state)
 			dcp_dir_open("tests/golden/dcp-hf/ckpt/3-consolidated", &dir, NULL), 0);
 		t_sink_init(&s, &dir);
 		s.fail_at = at;
-		rc = dcp_format_by_name("safetensors")->load(&in, NULL);
+		rc = dcp_format_torch_hf.load(&in, NULL);
 		assert_true(rc == (s.calls < at ? 0 : -ENOSPC));
 		unload(&dir, &s);
 	}
