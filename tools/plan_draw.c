@@ -9,7 +9,7 @@
 #include "tools/plan.h"
 #include "tools/svg.h"
 
-enum { MAX_FILES = 48, MAX_CELLS = 64, ROWS = 64 };
+enum { MAX_FILES = 48, MAX_CELLS = 64 };
 
 #define NAMES 200.0
 #define BAR 700.0
@@ -126,12 +126,13 @@ enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out)
 static int sum_blocks(const struct plan *p, uint32_t each, uint32_t cells, uint64_t *sum,
 		      struct dcp_err *err)
 {
-	dcp_auto_free uint64_t *rows = calloc((size_t)ROWS * p->ranks, sizeof(*rows));
+	uint32_t most = dcp_job_rows(p->ranks);
+	dcp_auto_free uint64_t *rows = calloc((size_t)most * p->ranks, sizeof(*rows));
 
 	if (!rows)
 		return -ENOMEM;
-	for (uint32_t first = 0; first < p->ranks; first += ROWS) {
-		uint32_t n = DCP_MIN(p->ranks - first, (uint32_t)ROWS);
+	for (uint32_t first = 0; first < p->ranks; first += most) {
+		uint32_t n = DCP_MIN(p->ranks - first, most);
 		int rc = dcp_job_sends(p->job, first, n, rows, err);
 
 		if (rc < 0)

@@ -112,6 +112,15 @@ uint32_t dcp_job_groups(const struct dcp_job *job);
 int dcp_job_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *rows,
 		  struct dcp_err *err);
 
+/* How many senders are best asked about at a time: all of some thousand ranks. */
+#define DCP_JOB_TABLE ((size_t)32 << 20)
+static inline uint32_t dcp_job_rows(uint32_t ranks)
+{
+	size_t n = DCP_JOB_TABLE / sizeof(uint64_t) / ranks;
+
+	return n < 1 ? 1 : n > ranks ? ranks : (uint32_t)n;
+}
+
 /* Bytes that @rank gets from each rank; from itself: what it keeps. Looks at no other rank's
  * cuts. */
 int dcp_job_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,

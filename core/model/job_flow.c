@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much every rank, and every group of them, needs, reads, keeps and sends. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,8 +164,10 @@ int dcp_job_flows(const struct dcp_job *job, struct dcp_job_flow *rank,
 		rc = flow_all(&f, err);
 	else
 		rc = dcp_job_moves(job, flow_move, rank, err);
-	if (rc == 0 && job->opts.from && group)
+	if (rc == 0 && job->opts.from && group && job->opts.group > 1)
 		rc = dcp_job_group_moves(job, flow_move, group, err);
+	else if (rc == 0 && job->opts.from && group)
+		memcpy(group, rank, job->ranks * sizeof(*group));
 	for (uint32_t r = 0; rc == 0 && r < job->ranks; r++) {
 		dcp_job_reads(job, r, add_read, &rank[r].reads);
 		rank[r].receives = rank[r].needs - rank[r].keeps;

@@ -20,7 +20,8 @@ struct moving {
 	bool groups;
 	uint32_t *part, nparts; /* of those that are there: their first ranks */
 	uint32_t from;          /* the one that is being moved */
-	uint64_t *found; /* elements that somebody holds, by first rank of who needs them */
+	uint64_t *found;  /* elements that somebody holds, by first rank of who needs them */
+	uint64_t missing; /* elements of parts that nobody holds */
 	job_move_fn fn;
 	void *ctx;
 };
@@ -33,6 +34,8 @@ static uint32_t holder(const struct moving *m, uint32_t rank)
 	uint32_t n = m->has->ncopies, group = m->job->opts.group, a = m->from;
 	uint32_t lo = 0, hi = n, near;
 
+	if (n == 1)
+		return a + v[0];
 	while (lo < hi) { /* the first of its group, or behind it */
 		uint32_t mid = lo + (hi - lo) / 2;
 
@@ -54,6 +57,7 @@ static void move_part(struct moving *m, uint32_t first, uint64_t n)
 	uint32_t group = m->job->opts.group, last = JOB_NONE;
 
 	m->found[first] += n;
+	m->missing -= n;
 	for (uint32_t i = 0; i < m->needs->ncopies; i++) {
 		uint32_t to = first + m->needs->copy[i];
 		struct job_move move = { holder(m, to), to, bytes };
@@ -120,11 +124,18 @@ static void add_parts(void *ctx, const struct dcp_spread_hit *hit)
 		m->part[m->nparts++] = dcp_spread_part(hit, i);
 }
 
+static void add_missing(void *ctx, const struct dcp_spread_hit *hit)
+{
+	struct moving *m = ctx;
+
+	m->missing += hit->n * dcp_spread_parts(hit);
+}
+
 static int check_found(const struct moving *m, struct dcp_err *err)
 {
 	struct dcp_spread_box whole = dcp_job_whole(m->k);
 
-	for (uint32_t r = 0; r < m->job->ranks; r++) {
+	for (uint32_t r = 0; m->missing && r < m->job->ranks; r++) {
 		uint64_t held;
 
 		if (dcp_spread_first(m->needs->spread, r) != r)
@@ -161,8 +172,10 @@ static int move_kind(struct moving *m, struct dcp_arena *arena, struct dcp_err *
 	if (rc < 0)
 		return rc;
 	m->nparts = 0;
+	m->missing = 0;
 	memset(m->found, 0, m->job->ranks * sizeof(*m->found));
 	dcp_spread_meet(m->has->spread, &whole, add_parts, m);
+	dcp_spread_meet(m->needs->spread, &whole, add_missing, m);
 	rc = move_parts(m, &tl, err);
 	return rc < 0 ? rc : check_found(m, err);
 }

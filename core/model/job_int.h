@@ -129,6 +129,10 @@ bool dcp_job_is_opaque(const struct dcp_piece *p);
 /* Must an item of this piece be read by one rank, whole? */
 bool dcp_job_is_atom(const struct dcp_piece *p);
 
+/* job_kind.c: the kind of @t, made if it is new */
+int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_t *out,
+		 struct dcp_err *err);
+
 /* job_team.c */
 
 /* The ranks of a layout, as a rule and a number of dimensions see them. */
@@ -199,6 +203,10 @@ int dcp_job_share(struct job_sharing *x, struct dcp_err *err);
 /* job_wanted.c: what of each kind anybody needs; which copies are read */
 int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err);
 int dcp_job_choose(struct dcp_job *job);
+
+/* job_order.c: items by file and offset; those that begin together the longest first. -ENOMEM.
+ */
+int dcp_job_sort(struct dcp_job *job);
 
 /* job_parts.c: the union, and who reads what of it */
 int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err);

@@ -7,8 +7,6 @@
 #include "core/base/jsonw.h"
 #include "core/model/job_int.h"
 
-enum { ROWS = 64 }; /* of the table of ranks by ranks, at a time */
-
 static void put_sum(const struct dcp_job *job, struct dcp_jsonw *w)
 {
 	struct dcp_job_sum sum;
@@ -98,6 +96,7 @@ static int put_ranks(const struct dcp_job *job, struct dcp_jsonw *w, struct dcp_
 static int put_exchange(const struct dcp_job *job, struct dcp_jsonw *w, struct dcp_err *err)
 {
 	dcp_auto_free uint64_t *rows = NULL;
+	uint32_t most = dcp_job_rows(job->ranks);
 	int rc = 0;
 
 	dcp_jsonw_key(w, "exchange");
@@ -105,12 +104,12 @@ static int put_exchange(const struct dcp_job *job, struct dcp_jsonw *w, struct d
 		dcp_jsonw_null(w);
 		return 0;
 	}
-	rows = calloc((size_t)ROWS * job->ranks, sizeof(*rows));
+	rows = calloc((size_t)most * job->ranks, sizeof(*rows));
 	if (!rows)
 		return -ENOMEM;
 	dcp_jsonw_array(w);
-	for (uint32_t first = 0; rc == 0 && first < job->ranks; first += ROWS) {
-		uint32_t n = DCP_MIN(job->ranks - first, (uint32_t)ROWS);
+	for (uint32_t first = 0; rc == 0 && first < job->ranks; first += most) {
+		uint32_t n = DCP_MIN(job->ranks - first, most);
 
 		rc = dcp_job_sends(job, first, n, rows, err);
 		for (size_t i = 0; rc == 0 && i < (size_t)n * job->ranks; i++) {

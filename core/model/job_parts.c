@@ -7,107 +7,8 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/model/job_int.h"
-
-enum { DIGIT = 11, BUCKETS = 1 << DIGIT };
-
-/* ---- order ---- */
-
-static uint32_t digit_of(const struct job_item *item, uint32_t pass, uint32_t off_passes)
-{
-	uint64_t v = pass < off_passes ? item->off >> (pass * DIGIT)
-				       : item->file >> ((pass - off_passes) * DIGIT);
-
-	return (uint32_t)(v % BUCKETS);
-}
-
-static uint32_t digits(uint64_t v)
-{
-	uint32_t n = 0;
-
-	for (; v; v >>= DIGIT)
-		n++;
-	return n;
-}
-
-/* Among items that begin at the same byte the longest comes first, and of those the one with
- * the largest elements, whatever their order was. */
-static int compare_equals(const void *x, const void *y, void *ctx)
-{
-	const struct dcp_job *job = ctx;
-	const struct job_item *a = JOB_AT(job->item, struct job_item, *(const uint32_t *)x);
-	const struct job_item *b = JOB_AT(job->item, struct job_item, *(const uint32_t *)y);
-	uint32_t p = dcp_job_kind_of(job, a)->t.itemsize;
-	uint32_t q = dcp_job_kind_of(job, b)->t.itemsize;
-
-	if (a->n != b->n)
-		return a->n > b->n ? -1 : 1;
-	return p > q ? -1 : p < q;
-}
-
-static void order_equals(struct dcp_job *job)
-{
-	const struct job_item *items = job->item.p;
-	size_t next;
-
-	for (size_t i = 0; i < job->item.n; i = next) {
-		const struct job_item *a = &items[job->order[i]];
-
-		for (next = i + 1; next < job->item.n; next++) {
-			const struct job_item *b = &items[job->order[next]];
-
-			if (a->file != b->file || a->off != b->off)
-				break;
-		}
-		if (next - i > 1)
-			qsort_r(&job->order[i], next - i, sizeof(*job->order), compare_equals,
-				job);
-	}
-}
-
-/* By file and offset: radix sort, the least digit first. */
-static int sort_items(struct dcp_job *job)
-{
-	const struct job_item *items = job->item.p;
-	size_t n = job->item.n;
-	uint32_t *from = dcp_job_array(job, n, sizeof(*from)), *to, *swap;
-	uint64_t most_off = 0, most_file = 0;
-	uint32_t off_passes, passes;
-
-	job->order = dcp_job_array(job, n, sizeof(*job->order));
-	to = job->order;
-	if (!from || !to) {
-		free(from);
-		return -ENOMEM;
-	}
-	for (size_t i = 0; i < n; i++) {
-		from[i] = (uint32_t)i;
-		most_off |= items[i].off;
-		most_file |= items[i].file;
-	}
-	off_passes = digits(most_off);
-	passes = off_passes + digits(most_file);
-	for (uint32_t pass = 0; pass < passes; pass++) {
-		uint32_t count[BUCKETS + 1] = { 0 };
-
-		for (size_t i = 0; i < n; i++)
-			count[digit_of(&items[i], pass, off_passes) + 1]++;
-		for (uint32_t b = 0; b < BUCKETS; b++)
-			count[b + 1] += count[b];
-		for (size_t i = 0; i < n; i++)
-			to[count[digit_of(&items[from[i]], pass, off_passes)]++] = from[i];
-		swap = from;
-		from = to;
-		to = swap;
-	}
-	job->order = from;
-	job->used -= n * sizeof(*to);
-	free(to);
-	order_equals(job);
-	return 0;
-}
 
 /* ---- the union ---- */
 
@@ -383,7 +284,7 @@ uint64_t dcp_job_part_end(const struct dcp_job *job, const struct job_item *item
 
 int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err)
 {
-	int rc = sort_items(job);
+	int rc = dcp_job_sort(job);
 
 	if (rc == 0)
 		rc = find_union(job);
@@ -396,18 +297,18 @@ int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err)
 
 int dcp_job_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn fn, void *ctx)
 {
-	const struct job_extent *e,
-		*end = JOB_AT(job->extent, struct job_extent, job->extent.n);
+	const struct job_extent *e, *end;
 	const struct job_cut *from, *to;
 	size_t first;
 	int rc = 0;
 
-	if (!job->cut)
+	if (!job->cut || !job->extent.n)
 		return 0;
 	from = &job->cut[rank];
 	to = &job->cut[rank + 1];
 	first = begun(&job->extent, from->file, from->off);
 	e = JOB_AT(job->extent, struct job_extent, first ? first - 1 : 0);
+	end = JOB_AT(job->extent, struct job_extent, job->extent.n);
 	if (first && e->file < from->file)
 		e++;
 	for (; rc >= 0 && e < end && !reached(to, e->file, e->off); e++) {

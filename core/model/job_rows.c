@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who sends how much to whom: rows and columns of the table of ranks by ranks. */
-#include <errno.h>
 #include <string.h>
 
 #include "core/model/job_int.h"

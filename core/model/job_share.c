@@ -4,7 +4,6 @@
  * order, so those read by one rank follow each other and are counted, not looked at; only items
  * that a boundary cuts are taken apart, fewer than there are ranks.
  */
-#include <errno.h>
 
 #include "core/model/job_int.h"
 #include "core/model/meet.h"

@@ -482,6 +482,7 @@ static void nothing_at_all(void **state)
 	assert_int_equal(dcp_job_sends(x.job, 0, 2, rows, NULL), 0);
 	assert_int_equal(dcp_job_receives(x.job, 1, from, NULL), 0);
 	assert_int_equal(rows[0] + rows[1] + rows[2] + rows[3] + from[0] + from[1], 0);
+	assert_int_equal(dcp_job_reads(x.job, 1, write_read, NULL), 0);
 	close_small(&x);
 }
 
