@@ -32,9 +32,10 @@
  *
  * The plan is a function of layouts, tensors and files alone: not of the order in which tensors
  * were told or ranks are asked. So ranks that see the same checkpoint compute equal plans and
- * need compare no more than dcp_job_digest(). Most keys share a rule, a shape and the way they
- * were cut; such a kind is computed once, whatever the number of its tensors. Pure: no I/O. One
- * thread at a time until it is finished; then any number.
+ * need compare no more than dcp_job_digest(). Tensors that share a rule, a shape and the way
+ *they were cut are a kind, computed once, whatever their number; what ranks hold of one has
+ *closed forms (model/spread), so a kind of its own costs a tensor some microseconds. Pure: no
+ *I/O. One thread at a time until it is finished; then any number.
  */
 #pragma once
 #include <stdbool.h>
@@ -99,9 +100,9 @@ struct dcp_job_flow {
 
 /*
  * Of every rank, and of every group of ranks when @group is not NULL. A group counts as one:
- * what several of its ranks need in common is needed, sent to it and received once. O(kinds *
- * ranks
- * + items), no table of ranks by ranks.
+ * what several of its ranks need in common is needed, sent to it and received once. For each
+ * kind a few additions a rank, and for each item a look at the ranks of its reader's group; no
+ * table of ranks by ranks.
  */
 int dcp_job_flows(const struct dcp_job *job, struct dcp_job_flow *rank,
 		  struct dcp_job_flow *group, struct dcp_err *err);

@@ -90,7 +90,7 @@ static const struct model models[] = {
 	  .keys = KEYS,
 	  .layers = KEYS,
 	  .of_layer = { { "layers.", ".w", 64, 8 } } },
-	DISTINCT("no two shapes alike", "mesh fsdp=1024\n* shard(0, optional)\n"),
+	DISTINCT("no two alike, rows", "mesh fsdp=1024\n* shard(0, optional)\n"),
 	DISTINCT("no two alike, rows and columns, 16 x 8 x 8 ranks",
 		 "mesh dp=16 pp=8 tp=8\n* shard(0)@dp shard(1)@tp\n"),
 	DISTINCT("no two alike, strided, 128 x 8 ranks",

@@ -224,8 +224,8 @@ def row_job(b):
         b.report.add("job", sample.pop("what"), "dcpfs", sample)
     for what in dict.fromkeys(what for row, what, side in b.report.samples if row == "job"):
         b.report.most("job", what, "cpu", (2000, 500) if what.startswith("plan") else None)
-    b.report.most("job", "plan: dense, 16 x 8 x 8 ranks", "peak", (512, 256), "B",
-                  pick=lambda s, m: max(x[m] for x in s))
+    for what in ("plan: dense, 16 x 8 x 8 ranks", "plan: no two alike, flattened"):
+        b.report.most("job", what, "peak", (512, 256), "B", pick=lambda s, m: max(x[m] for x in s))
     for sample in meter.lines([b.programs["plan"], "segments", str(b.reps)]):
         b.report.add("job", sample.pop("what"), "dcpfs", sample)
     for what in dict.fromkeys(what for row, what, side in b.report.samples if row == "job"):
