@@ -33,9 +33,9 @@
  * The plan is a function of layouts, tensors and files alone: not of the order in which tensors
  * were told or ranks are asked. So ranks that see the same checkpoint compute equal plans and
  * need compare no more than dcp_job_digest(). Tensors that share a rule, a shape and the way
- *they were cut are a kind, computed once, whatever their number; what ranks hold of one has
- *closed forms (model/spread), so a kind of its own costs a tensor some microseconds. Pure: no
- *I/O. One thread at a time until it is finished; then any number.
+ * they were cut are a kind, computed once, whatever their number; what ranks hold of one has
+ * closed forms (model/spread), so a kind of its own costs a tensor some microseconds. Pure: no
+ * I/O. One thread at a time until it is finished; then any number.
  */
 #pragma once
 #include <stdbool.h>

@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/parse/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_paddle.h"
@@ -22,7 +22,7 @@ static void load(const char *path, struct dcp_dir *dir, struct t_sink *s)
 
 	assert_int_equal(dcp_dir_open(path, dir, NULL), 0);
 	t_sink_init(s, dir);
-	if (dcp_format_by_name("paddle-dist")->load(&in, &err) < 0)
+	if (dcp_format_paddle_dist.load(&in, &err) < 0)
 		fail_msg("%s", err.msg);
 }
 

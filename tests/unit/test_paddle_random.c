@@ -6,7 +6,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "core/format/format.h"
+#include "core/format/formats.h"
 #include "core/parse/dir.h"
 #include "core/store/index.h"
 #include "core/store/version.h"
@@ -55,8 +55,7 @@ static bool is_of(void *uid, const struct dcp_dirent *e)
 {
 	char group[DCP_GROUP_MAX];
 
-	return dcp_format_by_name("paddle-dist")->group(e->name, group) &&
-	       strcmp(group, uid) == 0;
+	return dcp_format_paddle_dist.group(e->name, group) && strcmp(group, uid) == 0;
 }
 
 /* Two saves in a directory, each a version. */
@@ -88,7 +87,7 @@ static void random_checkpoints(void **state)
 			snprintf(uid, sizeof(uid), "%u", uids[i]);
 			assert_int_equal(dcp_dir_only(&all, is_of, uid, &dir), 0);
 			t_sink_init(&s, &dir);
-			if (dcp_format_by_name("paddle-dist")->load(&in, &err) < 0)
+			if (dcp_format_paddle_dist.load(&in, &err) < 0)
 				fail_msg("round %d: %s", round, err.msg);
 			check_told(&w[i], &s);
 			t_sink_finish(&s);
