@@ -136,85 +136,17 @@ static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *
 	return code;
 }
 
-/* A version that files of a directory are. */
-struct found_group {
-	const struct dcp_format *format;
-	uint32_t number; /* of its name */
-};
-
-struct groups {
-	struct dcp_buf list; /* struct found_group */
-	struct dcp_intern names;
-	size_t n;
-};
-
-/* The families that say MANY to @dir, as bits by their place in the table. */
-static uint64_t families_of_files(const struct dcp_dir *dir)
-{
-	uint64_t many = 0;
-
-	for (size_t i = 0; dcp_formats[i] && i < 64; i++)
-		if (dcp_formats[i]->group &&
-		    dcp_formats[i]->probe(dir, (char[1]){ 0 }, 0) == DCP_MATCH_MANY)
-			many |= 1ull << i;
-	return many;
-}
-
-/* The first of them that claims a file of this name. */
-static const struct dcp_format *owner_of(uint64_t many, const char *name,
-					 char group[DCP_GROUP_MAX])
-{
-	for (size_t i = 0; dcp_formats[i] && i < 64; i++)
-		if (many >> i & 1 && dcp_formats[i]->group(name, group))
-			return dcp_formats[i];
-	return NULL;
-}
-
-static int note_group(struct groups *g, const struct dcp_format *format, const char *name)
-{
-	struct found_group one = { .format = format };
-	int code =
-		dcp_intern_add(&g->names, name, strlen(name) + 1, DCP_INTERN_NONE, &one.number);
-
-	if (code == 1) {
-		dcp_buf_add(&g->list, &one, sizeof(one));
-		g->n++;
-	}
-	return code < 0 || dcp_buf_error(&g->list) ? -ENOMEM : 0;
-}
-
-/* The groups that families see in the files of @dir, each once. Links name what is there
- * anyway, unless there is nothing else. */
-static int list_groups(const struct dcp_dir *dir, struct groups *g)
-{
-	uint64_t many = families_of_files(dir);
-	char group[DCP_GROUP_MAX];
-	int code = 0;
-
-	for (int links = 0; links < 2 && g->n == 0; links++)
-		for (size_t i = 0; code == 0 && i < dir->n; i++) {
-			const struct dcp_dirent *e = &dir->entries[i];
-			const struct dcp_format *f =
-				e->is_dir ? NULL : owner_of(many, e->name, group);
-
-			if (f && dcp_is_link(dir->fd, e->name) == links && !dcp_link_is(dir, e))
-				code = note_group(g, f, group);
-		}
-	return code;
-}
-
 /* Versions of their own in one directory, of all families whose files are such: "model.pt", or
  * "exp1@model.pt" where they lie in exp1 below the source, or "exp1" when one is alone there.
  */
 static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
 			   const char *where)
 {
-	struct groups g = { .n = 0 };
-	int code = list_groups(dir, &g), any = 0;
+	struct dcp_groups g = { .n = 0 };
+	int code = dcp_groups_list(dir, &g), any = 0;
 
 	for (size_t i = 0; code >= 0 && i < g.n; i++) {
-		const struct found_group *one = (struct found_group *)(void *)g.list.p + i;
-		const char *group = dcp_intern_text(&g.names, one->number);
+		const char *group = dcp_intern_text(&g.names, g.at[i].name);
 		dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
 
 		if (*where && g.n > 1)
@@ -224,11 +156,10 @@ static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const 
 							full.n   ? full.p
 							: *where ? name
 								 : group,
-							where, one->format, group);
+							where, g.at[i].format, group);
 		any |= code > 0;
 	}
-	dcp_intern_finish(&g.names);
-	dcp_buf_finish(&g.list);
+	dcp_groups_finish(&g);
 	return code < 0 ? code : any;
 }
 
