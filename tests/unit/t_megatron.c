@@ -87,7 +87,7 @@ void t_megatron_end(struct t_megatron_file *f, const struct t_dir *tree, const c
 	t_pk_stop(&f->pickle);
 	t_zip_add(&z, "archive/data.pkl", f->pickle.p, f->pickle.n);
 	for (size_t i = 0; i < f->nparams; i++) {
-		char member[32];
+		char member[40];
 
 		snprintf(member, sizeof(member), "archive/data/%zu", i);
 		t_zip_add(&z, member, f->data[i].p, f->data[i].n);
