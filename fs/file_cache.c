@@ -12,7 +12,7 @@ enum { BUCKETS = 2048 };
 struct dcpfs_cache {
 	pthread_mutex_t lock; /* everything below; never held while a file is made or read */
 	struct dcpfs_file *bucket[BUCKETS];
-	struct dcpfs_file *oldest, *newest;
+	struct dcpfs_lru used; /* all of them */
 	unsigned n;
 	size_t text; /* bytes */
 	/* Without OPEN a live file belongs to nobody: one of each is kept for a second. */
@@ -28,16 +28,26 @@ struct dcpfs_cache *dcpfs_cache_create(void)
 	return c;
 }
 
+static struct dcpfs_file *oldest(const struct dcpfs_cache *c)
+{
+	return (struct dcpfs_file *)c->used.oldest;
+}
+
+static struct dcpfs_file *newer_than(const struct dcpfs_file *f)
+{
+	return (struct dcpfs_file *)f->use.newer;
+}
+
 void dcpfs_cache_destroy(struct dcpfs *fs)
 {
 	struct dcpfs_cache *c = fs->files;
 
 	if (!c)
 		return;
-	while (c->oldest) {
-		struct dcpfs_file *f = c->oldest;
+	while (c->used.oldest) {
+		struct dcpfs_file *f = oldest(c);
 
-		c->oldest = f->newer;
+		dcpfs_lru_remove(&c->used, &f->use);
 		dcpfs_file_destroy(fs, f); /* also what is open: no RELEASE comes any more */
 	}
 	for (size_t i = 0; i < DCPFS_KIND_COUNT; i++)
@@ -52,20 +62,6 @@ static struct dcpfs_file **bucket_of(struct dcpfs_cache *c, uint64_t ino)
 	return &c->bucket[(ino * 0x9e3779b97f4a7c15ull) >> 53];
 }
 
-static void unlink_use(struct dcpfs_cache *c, struct dcpfs_file *f)
-{
-	*(f->older ? &f->older->newer : &c->oldest) = f->newer;
-	*(f->newer ? &f->newer->older : &c->newest) = f->older;
-}
-
-static void link_newest(struct dcpfs_cache *c, struct dcpfs_file *f)
-{
-	f->older = c->newest;
-	f->newer = NULL;
-	*(c->newest ? &c->newest->newer : &c->oldest) = f;
-	c->newest = f;
-}
-
 static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 {
 	struct dcpfs_file **at = bucket_of(c, f->ino);
@@ -73,7 +69,7 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 	while (*at != f)
 		at = &(*at)->next;
 	*at = f->next;
-	unlink_use(c, f);
+	dcpfs_lru_remove(&c->used, &f->use);
 	c->n--;
 	c->text -= f->text.n;
 }
@@ -82,10 +78,10 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
  */
 static struct dcpfs_file *evict(struct dcpfs_cache *c)
 {
-	struct dcpfs_file *out = NULL, *f = c->oldest;
+	struct dcpfs_file *out = NULL, *f = oldest(c);
 
 	while (f && (c->n > DCPFS_CACHE_FILES || c->text > DCPFS_CACHE_TEXT)) {
-		struct dcpfs_file *newer = f->newer;
+		struct dcpfs_file *newer = newer_than(f);
 		bool helps = c->n > DCPFS_CACHE_FILES || f->text.n;
 
 		/* a second count comes from find(), under the lock, or from a second count */
@@ -129,8 +125,8 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver)
 
 	pthread_mutex_lock(&c->lock);
 	__atomic_store_n(&ver->gone, true, __ATOMIC_RELEASE);
-	for (struct dcpfs_file *f = c->oldest; f; f = newer) {
-		newer = f->newer;
+	for (struct dcpfs_file *f = oldest(c); f; f = newer) {
+		newer = newer_than(f);
 		if (f->ver != ver)
 			continue;
 		remove_file(c, f);
@@ -153,10 +149,7 @@ static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
 		f = f->next;
 	if (f) {
 		dcpfs_file_hold(f);
-		if (f != c->newest) {
-			unlink_use(c, f);
-			link_newest(c, f);
-		}
+		dcpfs_lru_use(&c->used, &f->use);
 	}
 	return f;
 }
@@ -188,7 +181,7 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
 		f->next = *b;
 		*b = f;
 		dcpfs_file_hold(f);
-		link_newest(c, f);
+		dcpfs_lru_add(&c->used, &f->use);
 		c->n++;
 		c->text += f->text.n;
 		out = evict(c);

@@ -7,11 +7,13 @@
 
 #include "fs/file.h"
 #include "fs/hot.h"
+#include "fs/lru.h"
 #include "fs/model.h"
 #include "fs/text.h"
 #include "fs/tree.h"
 
 struct dcpfs_file {
+	struct dcpfs_lru_link use; /* in the cache, whose lock guards it */
 	uint64_t ino;
 	struct dcpfs_version *ver; /* counted; NULL for live files */
 	struct dcp_view *view;     /* a tensor, or ... */
@@ -21,8 +23,7 @@ struct dcpfs_file {
 	struct timespec made;      /* CLOCK_REALTIME */
 
 	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
-	struct dcpfs_file *next;          /* in the bucket */
-	struct dcpfs_file *older, *newer; /* in the order of last use */
+	struct dcpfs_file *next; /* in the bucket */
 };
 
 /* ---- file.c ---- */

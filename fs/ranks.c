@@ -16,6 +16,7 @@
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/layouts.h"
+#include "fs/lru.h"
 #include "fs/versions.h"
 
 enum {
@@ -25,10 +26,10 @@ enum {
 };
 
 struct entry {
+	struct dcpfs_lru_link use;
 	struct dcpfs_version *ver; /* counted */
 	struct entry *next;        /* in its bucket by slot */
 	struct entry *same;        /* in its bucket by what it is a rank of */
-	struct entry *older, *newer;
 };
 
 struct dcpfs_ranks {
@@ -36,7 +37,7 @@ struct dcpfs_ranks {
 	uint8_t given[SLOTS / 8];
 	uint8_t generation[SLOTS]; /* how often it was given; read without the lock */
 	uint32_t ngiven;
-	struct entry *oldest, *newest; /* in the order of last use */
+	struct dcpfs_lru used;         /* all of them */
 	struct entry *bucket[BUCKETS]; /* by slot */
 	struct entry *of[BUCKETS];     /* by hash_of() */
 	size_t n;
@@ -137,26 +138,9 @@ static struct entry **of_bucket(struct dcpfs_ranks *t, const struct dcpfs_versio
 
 /* ---- the table; the lock is held ---- */
 
-static void unlink_use(struct dcpfs_ranks *t, struct entry *e)
-{
-	*(e->older ? &e->older->newer : &t->oldest) = e->newer;
-	*(e->newer ? &e->newer->older : &t->newest) = e->older;
-}
-
-static void link_newest(struct dcpfs_ranks *t, struct entry *e)
-{
-	e->older = t->newest;
-	e->newer = NULL;
-	*(t->newest ? &t->newest->newer : &t->oldest) = e;
-	t->newest = e;
-}
-
 static struct dcpfs_version *use(struct dcpfs_ranks *t, struct entry *e)
 {
-	if (e != t->newest) {
-		unlink_use(t, e);
-		link_newest(t, e);
-	}
+	dcpfs_lru_use(&t->used, &e->use);
 	return dcpfs_version_hold(e->ver);
 }
 
@@ -169,7 +153,7 @@ static void insert(struct dcpfs_ranks *t, struct entry *e)
 	*slot = e;
 	e->same = *of;
 	*of = e;
-	link_newest(t, e);
+	dcpfs_lru_add(&t->used, &e->use);
 	t->n++;
 }
 
@@ -184,7 +168,7 @@ static void take_out(struct dcpfs_ranks *t, struct entry *e)
 	while (*at != e)
 		at = &(*at)->same;
 	*at = e->same;
-	unlink_use(t, e);
+	dcpfs_lru_remove(&t->used, &e->use);
 	t->n--;
 }
 
@@ -193,8 +177,8 @@ static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 {
 	struct entry *out = NULL, *newer;
 
-	for (struct entry *e = t->oldest; e; e = newer) {
-		newer = e->newer;
+	for (struct entry *e = (struct entry *)t->used.oldest; e; e = newer) {
+		newer = (struct entry *)e->use.newer;
 		if (ver && e->ver->of != ver)
 			continue;
 		take_out(t, e);
@@ -212,11 +196,10 @@ static struct entry *evict(struct dcpfs_ranks *t)
 	struct entry *out = NULL;
 
 	for (int i = 0; i < LOOKS && t->n > DCPFS_RANKS_KEPT; i++) {
-		struct entry *e = t->oldest;
+		struct entry *e = (struct entry *)t->used.oldest;
 
 		if (__atomic_load_n(&e->ver->refs, __ATOMIC_ACQUIRE) > 1) {
-			unlink_use(t, e);
-			link_newest(t, e);
+			dcpfs_lru_use(&t->used, &e->use);
 			continue;
 		}
 		take_out(t, e);
