@@ -147,19 +147,17 @@ static int make_parts(struct dcp_ds *ds)
 	return 0;
 }
 
+static int part_compare(const void *key, const void *part)
+{
+	uint64_t want = *(const uint64_t *)key, is = ((const struct dcp_ds_part *)part)->mp;
+
+	return want < is ? -1 : want > is;
+}
+
 const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp)
 {
-	size_t lo = 0, hi = ds->nparts;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (ds->part[mid].mp < mp)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < ds->nparts && ds->part[lo].mp == mp ? &ds->part[lo] : NULL;
+	return ds->nparts ? bsearch(&mp, ds->part, ds->nparts, sizeof(*ds->part), part_compare)
+			  : NULL;
 }
 
 /* Without a word of it in the files, a layer has as many files as there are ranks. */

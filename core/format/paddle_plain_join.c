@@ -61,19 +61,18 @@ static int same_form(struct joined *x, const struct dcp_pdheld *h)
 			x->j->ranks[x->like->rank].part->file, x->j->ranks[h->rank].part->file);
 }
 
+static int rank_compare(const void *key, const void *rank)
+{
+	uint64_t want = *(const uint64_t *)key, is = ((const struct dcp_pdrank *)rank)->number;
+
+	return want < is ? -1 : want > is;
+}
+
 static struct dcp_pdrank *rank_of(const struct dcp_pdjoin *j, uint64_t number)
 {
-	size_t lo = 0, hi = j->nranks;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (j->ranks[mid].number < number)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < j->nranks && j->ranks[lo].number == number ? &j->ranks[lo] : NULL;
+	return j->nranks
+		       ? bsearch(&number, j->ranks, j->nranks, sizeof(*j->ranks), rank_compare)
+		       : NULL;
 }
 
 /* Why rank @number's part, of which there is no copy, cannot be had. */

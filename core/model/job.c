@@ -130,17 +130,12 @@ int dcp_job_finish(struct dcp_job *job, struct dcp_err *err)
 	uint64_t id[4] = { dcp_layout_hash(job->opts.to),
 			   job->opts.from ? dcp_layout_hash(job->opts.from) : 0, job->told,
 			   job->opts.align };
-	int rc = 0;
+	int rc = dcp_job_find_wanted(job, err);
 
-	if (!job->opts.from) {
-		rc = dcp_job_find_wanted(job, err);
-		if (rc == 0 && dcp_job_choose(job) < 0)
-			rc = dcp_job_no_memory(job, err);
-		if (rc == 0)
-			rc = dcp_job_find_parts(job, err);
-	} else {
-		rc = dcp_job_find_wanted(job, err);
-	}
+	if (rc == 0 && !job->opts.from && dcp_job_choose(job) < 0)
+		rc = dcp_job_no_memory(job, err);
+	if (rc == 0 && !job->opts.from)
+		rc = dcp_job_find_parts(job, err);
 	if (rc < 0)
 		return rc;
 	job->digest = dcp_hash64(id, sizeof(id));
