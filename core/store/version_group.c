@@ -53,7 +53,8 @@ int dcp_groups_list(const struct dcp_dir *dir, struct dcp_groups *g)
 			const struct dcp_format *f =
 				e->is_dir ? NULL : owner_of(many, e->name, group);
 
-			if (f && dcp_is_link(dir->fd, e->name) == links && !dcp_link_is(dir, e))
+			if (f && dcp_is_link(dir->fd, e->name) == links &&
+			    !dcp_is_text_link(dir, e))
 				code = note_group(g, f, group);
 		}
 	return code;

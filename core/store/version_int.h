@@ -48,7 +48,7 @@ int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
 /* ---- version_link.c ---- */
 
 /* Is the file a text that names something else in @dir? Then it is a link, in effect. */
-bool dcp_link_is(const struct dcp_dir *dir, const struct dcp_dirent *e);
+bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
 
 /* What @source leads to when it is such a text, or would be with ".symlink" behind it; else
  * itself. Freed by the caller. -ENOMEM. */

@@ -55,7 +55,7 @@ static bool read_name(const struct dcp_dir *dir, const char *file, char name[NAM
 	return ok;
 }
 
-bool dcp_link_is(const struct dcp_dir *dir, const struct dcp_dirent *e)
+bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e)
 {
 	char name[NAME_MAX + 1];
 

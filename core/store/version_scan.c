@@ -28,6 +28,7 @@ struct scanning {
 	const char *below;   /* the directory of the source that stands for it; "": itself */
 	const char *placed;  /* where versions were found by that; NULL: nowhere */
 	bool numbered;       /* only directories by the names of numbered saves count */
+	bool locked;         /* some directory may not be looked into */
 	struct dcp_buf list; /* struct candidate */
 	size_t n, complete;
 };
@@ -206,11 +207,15 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 	for (size_t i = 0; code >= 0 && i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 		struct dcp_dir child;
+		int opened;
 
 		if (!e->is_dir || *e->name == '.' || e->name == place ||
 		    (s->numbered && !dcp_order_is_numbered(e->name)) ||
-		    dcp_is_link(dir->fd, e->name) != links ||
-		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
+		    dcp_is_link(dir->fd, e->name) != links)
+			continue;
+		opened = dcp_dir_open_at(dir, e->name, &child, NULL);
+		s->locked |= opened == -EACCES;
+		if (opened < 0)
 			continue;
 		if (!links || !was_found(s, &child))
 			code = consider(s, dir, &child, e->name, e->name);
@@ -242,7 +247,7 @@ static int consider_locked(struct scanning *s, const struct dcp_dir *dir)
 {
 	int code = 0;
 
-	for (size_t i = 0; code == 0 && s->n && i < dir->n; i++) {
+	for (size_t i = 0; code == 0 && s->n && s->locked && i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 
 		if (e->is_dir && dcp_order_is_numbered(e->name) &&

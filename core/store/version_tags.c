@@ -72,7 +72,7 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 	ssize_t n = readlinkat(dir->fd, e->name, text, MAX_TEXT - 1);
 	dcp_auto_fd int fd = -1;
 	bool known = dcp_has_extension(e->name, ".symlink") ||
-		     (strncmp(e->name, "latest", 6) == 0 && dcp_link_is(dir, e));
+		     (strncmp(e->name, "latest", 6) == 0 && dcp_is_text_link(dir, e));
 
 	for (size_t i = 0; i < DCP_LEN(files); i++)
 		known |= strcmp(e->name, files[i]) == 0;

@@ -354,11 +354,13 @@ static void locked_directories(void **state)
 
 	(void)state;
 	t_dir_make(&d, "test_scan");
-	make(&d, "step-1/COMMIT step-2/COMMIT lost+found/x alone/step-9/COMMIT");
+	make(&d, "step-1/COMMIT step-2/COMMIT step-3/COMMIT lost+found/x alone/step-9/COMMIT");
 	assert_int_equal(chmod(d.root, 0755), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "step-1"), 0755), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "step-1/COMMIT"), 0644), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "step-2"), 0), 0);
+	assert_int_equal(chmod(t_dir_path(&d, "step-3"), 0444),
+			 0); /* names alone are not enough */
 	assert_int_equal(chmod(t_dir_path(&d, "lost+found"), 0), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "alone"), 0755), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "alone/step-9"), 0), 0);
@@ -370,13 +372,16 @@ static void locked_directories(void **state)
 	if (root)
 		assert_int_equal(seteuid(0), 0);
 	assert_int_equal(code, 0);
-	assert_int_equal(scan.n, 2);
+	assert_int_equal(scan.n, 3);
 	assert_true(scan.found[0].complete);
 	assert_string_equal(scan.found[1].name, "step-2");
 	assert_false(scan.found[1].complete);
 	assert_string_equal(scan.found[1].why, "it cannot be opened: Permission denied");
+	assert_string_equal(scan.found[2].name, "step-3");
+	assert_false(scan.found[2].complete);
 	dcp_scan_finish(&scan);
 	assert_int_equal(chmod(t_dir_path(&d, "step-2"), 0755), 0);
+	assert_int_equal(chmod(t_dir_path(&d, "step-3"), 0755), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "lost+found"), 0755), 0);
 	assert_int_equal(chmod(t_dir_path(&d, "alone/step-9"), 0755), 0);
 	t_dir_remove(&d);
