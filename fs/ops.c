@@ -220,7 +220,7 @@ static void reply_copied(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_fi
 			 uint64_t off, size_t n)
 {
 	struct dcpfs_slabs *slabs = ((struct dcpfs_server *)fuse_req_userdata(req))->slabs;
-	void *slab = n <= DCPFS_MAX_READ ? dcpfs_slab_take(slabs) : NULL;
+	void *slab = n <= DCPFS_MAX_READ ? dcpfs_slab_take(slabs, n) : NULL;
 	int rc = slab ? dcpfs_file_read(fs, f, off, slab, n) : -ENOMEM;
 
 	dcpfs_count(&fs->stats, DCPFS_STAT_REPLY_COPIED, 1);
@@ -229,7 +229,7 @@ static void reply_copied(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_fi
 	else
 		fuse_reply_buf(req, slab, n);
 	if (slab)
-		dcpfs_slab_give(slabs, slab);
+		dcpfs_slab_give(slabs, slab, n);
 }
 
 static void reply_bytes(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_file *f,
@@ -335,21 +335,20 @@ static void list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool pl
 {
 	struct dcpfs *fs = fs_of(req);
 	struct dcpfs_slabs *slabs = ((struct dcpfs_server *)fuse_req_userdata(req))->slabs;
-	struct dirbuf b = { .req = req,
-			    .parent = ino,
-			    .plus = plus,
-			    .p = dcpfs_slab_take(slabs),
-			    .size = DCP_MIN(size, DCPFS_MAX_READ) };
+	struct dirbuf b = {
+		.req = req, .parent = ino, .plus = plus, .size = DCP_MIN(size, DCPFS_MAX_READ)
+	};
 	int rc;
 
 	dcpfs_count(&fs->stats, DCPFS_STAT_READDIR, 1);
+	b.p = dcpfs_slab_take(slabs, b.size);
 	rc = b.p ? dcpfs_readdir(fs, ino, (uint64_t)off, plus, add_entry, &b) : -ENOMEM;
 	if (rc < 0 && b.n == 0)
 		reply_code(req, rc);
 	else
 		fuse_reply_buf(req, b.p, b.n);
 	if (b.p)
-		dcpfs_slab_give(slabs, b.p);
+		dcpfs_slab_give(slabs, b.p, b.size);
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,

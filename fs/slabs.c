@@ -5,61 +5,83 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { HUGE_PAGE = 2 << 20 }; /* of x86-64 and, where pages are of 4 KiB, arm64 */
+enum {
+	PAGE = 4096,
+	HUGE_PAGE = 2 << 20, /* of x86-64 and, where pages are of 4 KiB, arm64 */
+};
 
 /* A free slab's first bytes link it to the next. */
 struct dcpfs_slabs {
-	size_t bytes;
-	pthread_mutex_t lock; /* free */
-	void *free;
+	size_t most;
+	pthread_mutex_t lock;         /* free */
+	void *free_short, *free_long; /* lists */
 };
 
-struct dcpfs_slabs *dcpfs_slabs_create(size_t bytes)
+struct dcpfs_slabs *dcpfs_slabs_create(size_t most)
 {
 	struct dcpfs_slabs *s = calloc(1, sizeof(*s));
 
 	if (s) {
-		s->bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+		s->most = (most + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 		pthread_mutex_init(&s->lock, NULL);
 	}
 	return s;
 }
 
+static void **list_of(struct dcpfs_slabs *s, size_t n)
+{
+	return n <= DCPFS_SLAB_SHORT ? &s->free_short : &s->free_long;
+}
+
+static void *pop(void **list)
+{
+	void *slab = *list;
+
+	if (slab)
+		*list = *(void **)slab;
+	return slab;
+}
+
 void dcpfs_slabs_destroy(struct dcpfs_slabs *s)
 {
+	void *slab;
+
 	if (!s)
 		return;
-	while (s->free) {
-		void *slab = s->free;
-
-		s->free = *(void **)slab;
+	while ((slab = pop(&s->free_short)) || (slab = pop(&s->free_long)))
 		free(slab);
-	}
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
 
-void *dcpfs_slab_take(struct dcpfs_slabs *s)
+static void *make(const struct dcpfs_slabs *s, size_t n)
+{
+	void *slab;
+
+	if (n <= DCPFS_SLAB_SHORT)
+		return aligned_alloc(PAGE, DCPFS_SLAB_SHORT);
+	slab = aligned_alloc(HUGE_PAGE, s->most);
+	if (slab)
+		madvise(slab, s->most, MADV_HUGEPAGE);
+	return slab;
+}
+
+void *dcpfs_slab_take(struct dcpfs_slabs *s, size_t n)
 {
 	void *slab;
 
 	pthread_mutex_lock(&s->lock);
-	slab = s->free;
-	if (slab)
-		s->free = *(void **)slab;
+	slab = pop(list_of(s, n));
 	pthread_mutex_unlock(&s->lock);
-	if (slab)
-		return slab;
-	slab = aligned_alloc(HUGE_PAGE, s->bytes);
-	if (slab)
-		madvise(slab, s->bytes, MADV_HUGEPAGE);
-	return slab;
+	return slab ? slab : make(s, n);
 }
 
-void dcpfs_slab_give(struct dcpfs_slabs *s, void *slab)
+void dcpfs_slab_give(struct dcpfs_slabs *s, void *slab, size_t n)
 {
+	void **list = list_of(s, n);
+
 	pthread_mutex_lock(&s->lock);
-	*(void **)slab = s->free;
-	s->free = slab;
+	*(void **)slab = *list;
+	*list = slab;
 	pthread_mutex_unlock(&s->lock);
 }

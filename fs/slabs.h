@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * slabs: reply buffers, taken and given back by workers: no allocation once they are warm.
- * As many exist as reads were ever gathered at the same time, in huge pages where they can be
- * had: bytes go in and out of them, and that costs a twelfth less there.
+ *
+ * Of two sizes, as many of each as there ever were such replies at the same time: short ones of
+ * DCPFS_SLAB_SHORT bytes, and long ones in huge pages where they can be had: bytes go in and
+ * out of them, and that costs a twelfth less there.
  */
 #pragma once
 #include <stddef.h>
 
 struct dcpfs_slabs;
 
-struct dcpfs_slabs *dcpfs_slabs_create(size_t bytes);
+#define DCPFS_SLAB_SHORT (128u << 10)
+
+/* @most: bytes of the longest reply. */
+struct dcpfs_slabs *dcpfs_slabs_create(size_t most);
 void dcpfs_slabs_destroy(struct dcpfs_slabs *s);
 
-/* At least the bytes asked for, page-aligned; or NULL. Any thread. */
-void *dcpfs_slab_take(struct dcpfs_slabs *s);
-void dcpfs_slab_give(struct dcpfs_slabs *s, void *slab);
+/* A page-aligned buffer for @n bytes, at most those of the longest reply; or NULL. Given back
+ * with the same @n. Any thread. */
+void *dcpfs_slab_take(struct dcpfs_slabs *s, size_t n);
+void dcpfs_slab_give(struct dcpfs_slabs *s, void *slab, size_t n);

@@ -118,15 +118,32 @@ static void errors_are_counted_once_a_key(void **state)
 
 static void slabs_come_back(void **state)
 {
-	struct dcpfs_slabs *s = dcpfs_slabs_create(8192);
-	void *a = dcpfs_slab_take(s), *b = dcpfs_slab_take(s);
+	const size_t most = 1 << 20,
+		     sizes[] = { 1, DCPFS_SLAB_SHORT, DCPFS_SLAB_SHORT + 1, most };
+	struct dcpfs_slabs *s = dcpfs_slabs_create(most);
+	void *a[4], *b;
 
 	(void)state;
-	assert_true(a && b && a != b);
-	dcpfs_slab_give(s, a);
-	assert_ptr_equal(dcpfs_slab_take(s), a);
-	dcpfs_slab_give(s, a);
-	dcpfs_slab_give(s, b);
+	for (size_t i = 0; i < 4; i++) {
+		a[i] = dcpfs_slab_take(s, sizes[i]);
+		assert_non_null(a[i]);
+		assert_int_equal((uintptr_t)a[i] % 4096, 0);
+		memset(a[i], 1, sizes[i]);
+		for (size_t k = 0; k < i; k++)
+			assert_ptr_not_equal(a[i], a[k]);
+	}
+	for (size_t i = 0; i < 4; i++)
+		dcpfs_slab_give(s, a[i], sizes[i]);
+	/* the last given back first, and none for replies of the other size */
+	assert_ptr_equal(dcpfs_slab_take(s, 4096), a[1]);
+	assert_ptr_equal(dcpfs_slab_take(s, 4096), a[0]);
+	assert_ptr_equal(dcpfs_slab_take(s, most), a[3]);
+	b = dcpfs_slab_take(s, 4096);
+	assert_true(b && b != a[2]);
+	dcpfs_slab_give(s, a[0], 4096);
+	dcpfs_slab_give(s, a[1], 4096);
+	dcpfs_slab_give(s, a[3], most);
+	dcpfs_slab_give(s, b, 4096);
 	dcpfs_slabs_destroy(s);
 }
 
