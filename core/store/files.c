@@ -82,18 +82,35 @@ const char *dcp_files_name(const struct dcp_files *f, uint32_t number)
 	return number < f->n ? f->ids[number].name : "(no such file)";
 }
 
-/* Faults on these are slow or can hang for good, so they are read with pread. */
-static bool is_network(int fd)
+bool dcp_is_local(int fd)
 {
-	static const long kinds[] = { NFS_SUPER_MAGIC,  SMB_SUPER_MAGIC,  CIFS_SUPER_MAGIC,
-				      SMB2_SUPER_MAGIC, FUSE_SUPER_MAGIC, V9FS_MAGIC,
-				      CEPH_SUPER_MAGIC, 0x0bd00bd0 /* Lustre */ };
+	static const uint32_t kinds[] = {
+		BTRFS_SUPER_MAGIC,
+		EROFS_SUPER_MAGIC_V1,
+		EXT4_SUPER_MAGIC, /* and ext2, ext3 */
+		F2FS_SUPER_MAGIC,
+		ISOFS_SUPER_MAGIC,
+		MSDOS_SUPER_MAGIC,
+		NILFS_SUPER_MAGIC,
+		OVERLAYFS_SUPER_MAGIC,
+		RAMFS_MAGIC,
+		REISERFS_SUPER_MAGIC,
+		SQUASHFS_MAGIC,
+		TMPFS_MAGIC,
+		UDF_SUPER_MAGIC,
+		XFS_SUPER_MAGIC,
+		0x2011bab0, /* exFAT */
+		0x2fc12fc1, /* ZFS */
+		0x3153464a, /* JFS */
+		0x7366746e, /* NTFS */
+		0xca451a4e, /* bcachefs */
+	};
 	struct statfs fs;
 
 	if (fstatfs(fd, &fs) < 0)
-		return true;
+		return false;
 	for (size_t i = 0; i < DCP_LEN(kinds); i++)
-		if ((long)fs.f_type == kinds[i])
+		if ((uint32_t)fs.f_type == kinds[i])
 			return true;
 	return false;
 }
@@ -170,7 +187,7 @@ static int open_slot(struct dcp_files *f, uint32_t number, struct dcp_err *err)
 	slot->file.size = id->unpacked ? id->unpacked : id->size;
 	slot->file.fd = id->unpacked ? decoded : origin;
 	slot->origin = origin;
-	if (f->opts.map && slot->file.size && !is_network(slot->file.fd)) {
+	if (f->opts.map && slot->file.size && dcp_is_local(slot->file.fd)) {
 		void *p = mmap(NULL, slot->file.size, PROT_READ, MAP_SHARED, slot->file.fd, 0);
 
 		slot->file.map = p == MAP_FAILED ? NULL : p; /* no room: pread does it too */

@@ -63,3 +63,10 @@ bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number);
 const char *dcp_files_name(const struct dcp_files *f, uint32_t number);
 
 const struct dcp_files_opts *dcp_files_opts(const struct dcp_files *f);
+
+/*
+ * Does the file system of @fd lie on this machine alone? On any other, faults of mappings are
+ * slow or hang, and inotify sees nothing of what other machines change. Unknown ones count as
+ * others.
+ */
+bool dcp_is_local(int fd);

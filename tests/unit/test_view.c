@@ -536,6 +536,19 @@ static void a_cut_mapping_does_not_kill(void **state)
 	close(fd);
 }
 
+/* What is not known to be local is not trusted. */
+static void local_file_systems(void **state)
+{
+	int memory = memfd_create("t", MFD_CLOEXEC), proc = open("/proc", O_RDONLY | O_CLOEXEC);
+
+	(void)state;
+	assert_true(dcp_is_local(memory));
+	assert_false(dcp_is_local(proc));
+	assert_false(dcp_is_local(-1));
+	close(memory);
+	close(proc);
+}
+
 static int install(void **state)
 {
 	(void)state;
@@ -557,6 +570,7 @@ int main(void)
 		cmocka_unit_test(a_cut_needs_only_its_own_shards),
 		cmocka_unit_test(reads_are_counted),
 		cmocka_unit_test(a_cut_mapping_does_not_kill),
+		cmocka_unit_test(local_file_systems),
 	};
 
 	return cmocka_run_group_tests(tests, install, uninstall);
