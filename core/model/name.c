@@ -36,13 +36,14 @@ static size_t escape_one(const char *key, size_t left, char *out, size_t *n)
 
 void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1])
 {
-	size_t klen = strlen(key), n = 0, head = 0;
+	size_t klen = strlen(key), n = 0, head = 0, i = 0;
 
 	if (!*key || !strcmp(key, ".") || !strcmp(key, "..")) {
 		strcpy(out, !*key ? "%" : key[1] ? "%2E%2E" : "%2E");
-		return;
+		head = n = strlen(out);
+		i = klen;
 	}
-	for (size_t i = 0; i < klen;) {
+	while (i < klen) {
 		char one[4];
 		size_t m = 0, used = escape_one(key + i, klen - i, one, &m);
 

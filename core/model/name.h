@@ -11,9 +11,9 @@
  *   more than 243 bytes        a readable head, '~', 16 hex digits of the key's hash
  *
  * Everything but the cut is reversible. 243 bytes leave room for the longest extension
- * (".safetensors") in the 255 that a directory entry may have. Two keys whose names clash
- * (possible only through the cut or a literal '~') are told apart by the index, which asks
- * for the hashed form of the later one.
+ * (".safetensors") in the 255 that a directory entry may have. Rows whose names clash (the same
+ * key told twice, a tensor and an object of one key, the cut, a literal '~') are told apart by
+ * the index, which asks for the hashed form of the later ones.
  *
  * A NUL inside a key is held as the two bytes C0 80 (modified UTF-8) everywhere in dcpfs.
  */
@@ -23,7 +23,7 @@
 
 #define DCP_NAME_MAX 243
 
-/* Writes at most DCP_NAME_MAX bytes and a NUL. @hashed: always cut and hashed. */
+/* Writes at most DCP_NAME_MAX bytes and a NUL. @hashed: with the hash, however short. */
 void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1]);
 
 /* Order of version names: digit runs compare as numbers, everything else bytewise. */

@@ -4,14 +4,15 @@
  * their keys are the same. Only stems that end like a hashed one ("~" and 16 digits) need a
  * table of their own.
  */
-#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/hash.h"
 #include "core/store/index_write_int.h"
 
-/* As many look-alikes as an honest checkpoint never has: somebody builds hash collisions. */
-enum { MAX_ALIKE = 1000, MAX_STEM_TRIES = 16 };
+/* MAX_ALIKE: as many as an honest checkpoint never has; somebody builds hash collisions.
+ * HASHED: bytes that end a hashed stem. */
+enum { MAX_ALIKE = 1000, HASHED = 1 + 16 };
 
 /* Is column @column of the row numbered so @text? Leaves the statement on that row. */
 static int row_says(struct dcp_index_writer *w, uint32_t number, int column, const char *text)
@@ -37,9 +38,13 @@ static int find_told(struct dcp_index_writer *w, const struct dcp_index_map *m, 
 
 	*out = (struct dcp_index_told){ 0 };
 	for (int n = 0; (number = dcp_index_map_next(m, hash, &at)) != 0; n++) {
-		int same = n < MAX_ALIKE ? row_says(w, number, column, text)
-					 : dcp_index_give_up(w, -E2BIG, "keys made to collide");
+		int same;
 
+		if (n == MAX_ALIKE) {
+			out->unknown = true;
+			break;
+		}
+		same = row_says(w, number, column, text);
 		if (same < 0)
 			return same;
 		if (same && number & DCP_INDEX_OBJECT)
@@ -61,40 +66,36 @@ static bool looks_hashed(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n >= 17 && name[n - 17] == '~' &&
-	       strspn(name + n - 16, "0123456789abcdef") == 16;
+	return n >= HASHED && name[n - HASHED] == '~' &&
+	       strspn(name + n - HASHED + 1, "0123456789abcdef") == HASHED - 1;
 }
 
-/* The third row with one key needs another hash than the second has: it is salted. */
+/*
+ * The plain form, the hashed one of a key that two rows have, or one with the number of the
+ * row: no other stem has "%~" there, as behind '%' an escape has digits.
+ */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1])
 {
-	dcp_auto_buf struct dcp_buf salted = DCP_BUF_INIT;
-
-	for (uint32_t i = 0; i < MAX_STEM_TRIES; i++) {
+	for (bool hashed = clash;; hashed = true) {
 		struct dcp_index_told told = { 0 };
 		uint64_t hash;
-		int code = 0;
+		int code;
 
-		dcp_buf_reset(&salted);
-		dcp_buf_str(&salted, key);
-		if (i > 1)
-			dcp_buf_printf(&salted, "~%u", number + i - 2);
-		if (dcp_buf_error(&salted))
-			return dcp_index_no_memory(w);
-		if (i == 0 && clash)
-			continue;
-		dcp_name_from_key(salted.p, i > 0, name);
+		dcp_name_from_key(key, hashed, name);
 		if (!looks_hashed(name))
 			return 0;
 		hash = dcp_hash64(name, strlen(name));
 		code = find_told(w, &w->stems, 1, name, hash, &told);
 		if (code < 0)
 			return code;
-		if (!told.tensor && !told.object)
+		if (!told.tensor && !told.object && !told.unknown)
 			return dcp_index_map_add(&w->stems, hash, number) < 0
 				       ? dcp_index_no_memory(w)
 				       : 0;
+		if (hashed)
+			break;
 	}
-	return dcp_index_give_up(w, -E2BIG, "no free file name for a key");
+	snprintf(name + strlen(name) - HASHED, HASHED + 1, "%%~%0*x", HASHED - 2, number);
+	return 0;
 }

@@ -137,6 +137,8 @@ static int examine(struct dcp_index_writer *w, struct draft *d)
 	return 0;
 }
 
+static const char crowded[] = "its key has the hash of too many others to tell it from them";
+
 /* A key that was told before makes this row broken: nobody can say which one is meant. */
 static int check_key(struct dcp_index_writer *w, struct draft *d, uint32_t number)
 {
@@ -148,9 +150,12 @@ static int check_key(struct dcp_index_writer *w, struct draft *d, uint32_t numbe
 		return code;
 	if (told.tensor)
 		draft_fail(d, "the key appears twice in the checkpoint: ", d->t->key);
+	else if (told.unknown)
+		draft_fail(d, crowded, "");
 	else if (dcp_index_map_add(&w->keys, hash, number) < 0)
 		return dcp_index_no_memory(w);
-	return dcp_index_choose_stem(w, d->t->key, told.tensor || told.object, number, d->name);
+	return dcp_index_choose_stem(w, d->t->key, told.tensor || told.object || told.unknown,
+				     number, d->name);
 }
 
 static void bind_pieces(struct dcp_index_writer *w, const struct draft *d)
@@ -308,12 +313,13 @@ int dcp_index_tell_object(void *ctx, const struct dcp_object *told)
 	code = dcp_index_find_key(w, o.key, hash, &earlier);
 	if (code < 0)
 		return code;
-	if (earlier.object && !o.error)
-		o.error = "the key appears twice in the checkpoint";
-	else if (!earlier.object &&
+	if ((earlier.object || earlier.unknown) && !o.error)
+		o.error = earlier.object ? "the key appears twice in the checkpoint" : crowded;
+	else if (!earlier.object && !earlier.unknown &&
 		 dcp_index_map_add(&w->keys, hash, number | DCP_INDEX_OBJECT) < 0)
 		return dcp_index_no_memory(w);
-	code = dcp_index_choose_stem(w, o.key, earlier.tensor || earlier.object,
+	code = dcp_index_choose_stem(w, o.key,
+				     earlier.tensor || earlier.object || earlier.unknown,
 				     number | DCP_INDEX_OBJECT, name);
 	if (code == 0)
 		code = insert_object(w, &o, name, number);

@@ -65,6 +65,7 @@ int dcp_index_run(struct dcp_index_writer *w, enum dcp_index_add which);
 /* Rows told earlier with a text: the first tensor, the first object; 0: none. */
 struct dcp_index_told {
 	uint32_t tensor, object;
+	bool unknown; /* too many texts have the same hash to look at all of them */
 };
 
 /* Who has this key? */

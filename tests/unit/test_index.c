@@ -238,19 +238,56 @@ static void clashing_keys(void **state)
 			assert_string_not_equal(rows[k].name, rows[i].name);
 	}
 	assert_string_equal(rows[0].name, "same");
-	assert_int_equal(strncmp(rows[3].name, "same~", 5), 0);
+	assert_int_equal(strncmp(rows[3].name, "same%~", 6), 0);
 	assert_string_equal(t_index_tensor(p, 2).error,
 			    "the key appears twice in the checkpoint: same");
 	row = t_index_row(p, DCP_ROW_OBJECT, "same"); /* the first told is meant */
 	assert_int_equal(row.id, 1);
 	assert_false(row.broken);
-	assert_int_equal(strncmp(row.name, "same~", 5), 0);
+	assert_int_equal(strncmp(row.name, "same%~", 6), 0);
 	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_OBJECT, 2, &p->arena, &row), 0);
 	assert_true(row.broken);
 	row = t_index_row(p, DCP_ROW_TENSOR, "o"); /* a tensor may be called as an object is */
 	assert_false(row.broken);
 	assert_int_equal(strncmp(row.name, "o~", 2), 0);
 	assert_string_equal(t_index_row(p, DCP_ROW_OBJECT, "o").name, "o");
+}
+
+/* Every key four times, as tensors and objects in turn, and keys made to be in the way. */
+static void no_key_takes_others_down(void **state)
+{
+	static const char *const keys[] = {
+		"", ".", "..", "/", "%", "plain", "k~0123456789abcdef"
+	};
+	struct t_index *p = *state;
+	char name[DCP_NAME_MAX + 1], *unwritten = calloc(1, 1001);
+	struct dcp_row row;
+	size_t n = 0;
+
+	memset(unwritten, 'k', 1000);
+	for (size_t i = 0; i < DCP_LEN(keys); i++) {
+		dcp_name_from_key(keys[i], true, name);
+		t_tell_vector(&p->sink, name, p->file, 0, 4, NULL);
+		for (int k = 0; k < 4; k++) {
+			t_tell_vector(&p->sink, keys[i], p->file, 0, 4, NULL);
+			t_tell_object(&p->sink, keys[i], "1");
+		}
+		t_tell_vector(&p->sink, unwritten, p->file, 0, 4, NULL);
+		n += 6;
+	}
+	t_index_reopen(p);
+	for (uint32_t i = 1; i <= n; i++) {
+		assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_TENSOR, i, &p->arena, &row), 0);
+		assert_true(strlen(row.name) <= DCP_NAME_MAX);
+		assert_int_equal(
+			dcp_index_by_name(p->ix, DCP_ROW_TENSOR, row.name, &p->arena, &row), 0);
+		assert_int_equal(row.id, i);
+	}
+	for (size_t i = 0; i < DCP_LEN(keys); i++) {
+		assert_false(t_index_row(p, DCP_ROW_TENSOR, keys[i]).broken);
+		assert_false(t_index_row(p, DCP_ROW_OBJECT, keys[i]).broken);
+	}
+	free(unwritten);
 }
 
 static void stems_that_look_hashed(void **state)
@@ -473,6 +510,7 @@ int main(void)
 		WITH_INDEX(in_memory),
 		cmocka_unit_test(memory_without_a_reader_is_dropped),
 		WITH_INDEX(clashing_keys),
+		WITH_INDEX(no_key_takes_others_down),
 		WITH_INDEX(stems_that_look_hashed),
 		WITH_INDEX(aliases),
 		WITH_INDEX(scans),

@@ -104,6 +104,9 @@ static void long_keys_are_cut_between_characters(void **state)
 
 static void the_limit_itself(void **state)
 {
+	static const struct {
+		const char *key, *head;
+	} never_plain[] = { { "", "%~" }, { ".", "%2E~" }, { "..", "%2E%2E~" } };
 	char key[DCP_NAME_MAX + 2], name[DCP_NAME_MAX + 1];
 
 	(void)state;
@@ -120,6 +123,11 @@ static void the_limit_itself(void **state)
 	dcp_name_from_key("w", true, name);
 	assert_int_equal(strlen(name), 1 + 17);
 	assert_memory_equal(name, "w~", 2);
+	for (size_t i = 0; i < DCP_LEN(never_plain); i++) {
+		dcp_name_from_key(never_plain[i].key, true, name);
+		assert_int_equal(strlen(name), strlen(never_plain[i].head) + 16);
+		assert_memory_equal(name, never_plain[i].head, strlen(never_plain[i].head));
+	}
 }
 
 static int sign(int v)
