@@ -18,7 +18,7 @@
 
 struct cat_opts {
 	int as;
-	const char *version, *index;
+	const char *index;
 };
 
 /* In the order of enum dcp_as. */
@@ -31,12 +31,12 @@ static const struct opt opts[] = {
 	  .kind = OPT_CHOICE,
 	  .off = offsetof(struct cat_opts, as),
 	  .choices = forms },
-	PICK_OPT_VERSION(struct cat_opts),
+	PICK_OPT_VERSION,
 	PICK_OPT_INDEX(struct cat_opts),
 	OPT_END
 };
 
-static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
+static const struct opt_operand operands[] = { PICK_OPERANDS,
 					       { "KEY", false, OPT_KEY },
 					       { 0 } };
 
@@ -149,21 +149,61 @@ static enum cmd_exit cat_object(struct pick *p, const struct dcp_row *row,
 	return out_flush(&o);
 }
 
+struct catting {
+	struct pick *p;
+	enum dcp_as as;
+	enum cmd_exit code;
+};
+
+static int cat_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
+{
+	struct catting *c = ctx;
+	struct dcp_arena arena;
+
+	dcp_arena_init(&arena, (size_t)1 << 30);
+	c->code = kind == DCP_ROW_TENSOR ? cat_tensor(c->p, row, c->as)
+					 : cat_object(c->p, row, &arena);
+	dcp_arena_finish(&arena);
+	return c->code != CMD_OK;
+}
+
+/* Several go into one stream one behind the other, where a reader can tell them apart. */
+static enum cmd_exit check_keys(const struct pick_keys *keys, enum dcp_as as)
+{
+	if (keys->tensors && keys->objects)
+		return cmd_fail(CMD_USAGE,
+				"\"%s\" matches tensors and objects, whose bytes and JSON do "
+				"not go into one stream; narrow it",
+				keys->pattern);
+	if (keys->tensors > 1 && as == DCP_AS_SAFETENSORS)
+		return cmd_fail(CMD_USAGE,
+				"\"%s\" matches several tensors, and a safetensors file has "
+				"one header; take --as npy, one by one, or shard/ of a mount",
+				keys->pattern);
+	return CMD_OK;
+}
+
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
-	const struct cat_opts *c = opts_in;
-	enum dcp_row_kind kind;
+	const struct cat_opts *opt = opts_in;
 	struct dcp_arena arena;
-	struct dcp_row row;
+	struct pick_keys keys;
 	struct pick p;
-	enum cmd_exit code = pick_open(&p, args->operand[0], c->version, c->index);
+	struct catting c = { .p = &p, .as = (enum dcp_as)opt->as };
+	enum cmd_exit code = pick_open(&p, args, opt->index);
+	int rc;
 
 	dcp_arena_init(&arena, (size_t)1 << 30);
 	if (code == CMD_OK)
-		code = pick_key(&p, args->operand[1], &arena, &kind, &row);
+		code = pick_keys(&p, args->operand[PICK_KEY], &arena, &keys);
 	if (code == CMD_OK)
-		code = kind == DCP_ROW_TENSOR ? cat_tensor(&p, &row, (enum dcp_as)c->as)
-					      : cat_object(&p, &row, &arena);
+		code = check_keys(&keys, c.as);
+	if (code == CMD_OK) {
+		rc = pick_keys_each(&p, &keys, cat_key, &c);
+		code = rc < 0 ? cmd_fail(cmd_exit_of(rc), "%s: %s", p.found->name,
+					 strerror(-rc))
+			      : c.code;
+	}
 	dcp_arena_finish(&arena);
 	pick_finish(&p);
 	return code;
@@ -172,14 +212,17 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_cat = {
 	.name = "cat",
 	.what = "write one tensor or object to standard output",
-	.about = "Write the bytes of one tensor, put together from all shards, without a "
-		 "mount. A\n"
-		 "tensor that cannot be read writes nothing and ends with a message.",
+	.about =
+		"Write the bytes of one tensor, put together from all shards, without a "
+		"mount. A\n"
+		"tensor that cannot be read writes nothing and ends with a message. KEY may be "
+		"a\n"
+		"pattern: what matches is written one behind the other.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct cat_opts),
 	.run = run,
 	.examples = { "dcpfs cat /data/run1 model.norm.weight --as npy > norm.npy",
 		      "dcpfs cat /data/run1 optim.param_groups | jq .",
-		      "dcpfs cat /data/run1 model.norm.weight --version 500 | sha256sum" },
+		      "dcpfs cat /data/run1 500 model.norm.weight | sha256sum" },
 };

@@ -19,13 +19,12 @@ static const struct opt opts[] = { { .name = "path",
 				   { .name = "rebuild",
 				     .help = "build anew, even what is current",
 				     .off = offsetof(struct index_opts, rebuild) },
+				   PICK_OPT_VERSION,
 				   PICK_OPT_INDEX(struct index_opts),
 				   PICK_OPT_JSON(struct index_opts),
 				   OPT_END };
 
-static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
-					       { "VERSION", true, OPT_VERSION },
-					       { 0 } };
+static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 static double now(void)
 {
@@ -155,11 +154,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	out_init(&w.o);
 	out_table_init(&w.table, cols, DCP_LEN(cols));
-	code = pick_source(&w.p, args->operand[0], w.opts->index, w.opts->rebuild);
+	code = pick_source(&w.p, args->operand[PICK_SOURCE], w.opts->index, w.opts->rebuild);
 	if (code == CMD_OK) {
 		if (w.opts->json)
 			dcp_jsonw_array(&w.o.json);
-		code = index_all(&w, args->operand[1]);
+		code = index_all(&w, args->operand[PICK_VERSION]);
 		if (w.opts->json) {
 			dcp_jsonw_end(&w.o.json);
 			written = out_json(&w.o);

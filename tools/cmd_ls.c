@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <fnmatch.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +25,13 @@ static const struct opt opts[] = {
 	  .kind = OPT_TEXT, .off = offsetof(struct ls_opts, keys) },
 	{ 0, "versions", .help = "list versions, even if there is only one",
 	  .off = offsetof(struct ls_opts, versions) },
+	PICK_OPT_VERSION,
 	PICK_OPT_INDEX(struct ls_opts),
 	PICK_OPT_JSON(struct ls_opts),
 	OPT_END
 };
 
-static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
-					       { "VERSION", true, OPT_VERSION },
-					       { 0 } };
+static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 /* ---- versions ---- */
 
@@ -266,7 +264,7 @@ static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
 	struct dcp_object ob = { 0 };
 	int rc;
 
-	if (k->ls->keys && fnmatch(k->ls->keys, row->key, 0) != 0)
+	if (k->ls->keys && !pick_matches(k->ls->keys, row->key))
 		return 0;
 	k->shown++;
 	if (k->ls->names) {
@@ -359,8 +357,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 	}
 	if (ls->keys && k.shown == 0) {
 		out_finish(o);
-		return cmd_fail(CMD_NO, "no key of %s matches \"%s\"", p->found->name,
-				ls->keys);
+		return pick_no_match(p, ls->keys, "key");
 	}
 	return ls->json ? out_json(o) : out_flush(o);
 }
@@ -368,10 +365,10 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct ls_opts *ls = opts_in;
-	const char *version = args->operand[1];
+	const char *version = args->operand[PICK_VERSION];
 	struct pick p;
 	struct out o;
-	enum cmd_exit code = pick_source(&p, args->operand[0], ls->index, false);
+	enum cmd_exit code = pick_source(&p, args->operand[PICK_SOURCE], ls->index, false);
 
 	out_init(&o);
 	if (code == CMD_OK && (ls->versions || (!p.scan.single && !version && !ls->keys))) {

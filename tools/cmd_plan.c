@@ -23,14 +23,13 @@ static const struct opt opts[] = {
 	  AT(whole) },
 	{ 0, "svg", NULL, "draw a tensor: stored pieces and ranks", OPT_FLAG, AT(svg) },
 	{ 0, "html", NULL, "one page with tables and drawings", OPT_FLAG, AT(html) },
+	PICK_OPT_VERSION,
 	PICK_OPT_INDEX(struct plan_opts),
 	PICK_OPT_JSON(struct plan_opts),
 	OPT_END
 };
 
-static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
-					       { "VERSION", true, OPT_VERSION },
-					       { 0 } };
+static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 static enum cmd_exit check_rank(const struct plan *p, uint64_t *rank)
 {

@@ -15,11 +15,11 @@
 
 struct show_opts {
 	bool json, digest;
-	const char *version, *index;
+	const char *index;
 };
 
 static const struct opt opts[] = {
-	PICK_OPT_VERSION(struct show_opts),
+	PICK_OPT_VERSION,
 	PICK_OPT_INDEX(struct show_opts),
 	PICK_OPT_JSON(struct show_opts),
 	{ .name = "digest",
@@ -29,9 +29,7 @@ static const struct opt opts[] = {
 	OPT_END
 };
 
-static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE },
-					       { "KEY", true, OPT_KEY },
-					       { 0 } };
+static const struct opt_operand operands[] = { PICK_OPERANDS, { "KEY", true, OPT_KEY }, { 0 } };
 
 /* One tensor, and what its pieces' file numbers mean. */
 struct shown {
@@ -227,40 +225,9 @@ static enum cmd_exit put_digest(struct pick *p, const struct dcp_row *row, bool 
 	return out_flush(o);
 }
 
-/* Of one tensor, or of all: what cannot be read is said, and the others are told. */
-static enum cmd_exit show_digests(struct pick *p, const struct dcp_row *one, bool json,
-				  struct out *o)
-{
-	enum cmd_exit code = CMD_OK, first = CMD_OK;
-	struct dcp_index_scan *scan;
-	struct dcp_row row;
-	int rc;
-
-	if (json)
-		dcp_jsonw_object(&o->json);
-	if (one) {
-		first = put_digest(p, one, json, o);
-	} else {
-		rc = dcp_index_scan(dcp_version_index(p->v), DCP_ROW_TENSOR, 0, false, &scan);
-		if (rc < 0)
-			return cmd_fail(cmd_exit_of(rc), "%s: %s", p->found->name,
-					strerror(-rc));
-		while (dcp_index_scan_next(scan, &row) > 0) {
-			code = put_digest(p, &row, json, o);
-			first = first == CMD_OK ? code : first;
-		}
-		dcp_index_scan_end(scan);
-	}
-	if (json) {
-		dcp_jsonw_end(&o->json);
-		code = out_json(o);
-	}
-	return first == CMD_OK ? code : first;
-}
-
 /* As index.json has it. */
-static enum cmd_exit show_json(struct pick *p, enum dcp_row_kind kind,
-			       const struct dcp_row *row, struct out *o)
+static enum cmd_exit put_json(struct pick *p, enum dcp_row_kind kind, const struct dcp_row *row,
+			      struct out *o)
 {
 	struct dcp_err err = { 0 };
 	int rc = kind == DCP_ROW_TENSOR
@@ -270,34 +237,92 @@ static enum cmd_exit show_json(struct pick *p, enum dcp_row_kind kind,
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
 				err.msg[0] ? err.msg : strerror(-rc));
-	return out_json(o);
+	return CMD_OK;
+}
+
+struct showing {
+	struct pick *p;
+	const struct show_opts *s;
+	struct out *o;
+	enum cmd_exit code; /* of the first key that could not be shown */
+	uint64_t n;
+};
+
+static enum cmd_exit put_text(struct showing *w, enum dcp_row_kind kind,
+			      const struct dcp_row *row)
+{
+	struct dcp_arena arena;
+	enum cmd_exit code;
+
+	if (w->n++)
+		dcp_buf_str(&w->o->buf, "\n");
+	dcp_arena_init(&arena, (size_t)1 << 30);
+	code = kind == DCP_ROW_TENSOR ? show_tensor(w->p, row, &arena, w->o)
+				      : show_object(w->p, row, &arena, w->o);
+	dcp_arena_finish(&arena);
+	return code;
+}
+
+/* What cannot be shown is said, and the others are. */
+static int show_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
+{
+	struct showing *w = ctx;
+	enum cmd_exit code = CMD_OK;
+
+	if (!w->s->digest)
+		code = w->s->json ? put_json(w->p, kind, row, w->o) : put_text(w, kind, row);
+	else if (kind == DCP_ROW_TENSOR)
+		code = put_digest(w->p, row, w->s->json, w->o);
+	w->code = w->code == CMD_OK ? code : w->code;
+	return 0;
+}
+
+static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
+{
+	bool many = w->s->json && !w->s->digest && keys->pattern;
+	enum cmd_exit code = CMD_OK;
+	int rc;
+
+	if (w->s->digest && !keys->tensors && !keys->pattern)
+		return cmd_fail(CMD_USAGE, "show: %s is no tensor: it has no digest",
+				keys->row.key);
+	if (w->s->digest && !keys->tensors)
+		return pick_no_match(w->p, keys->pattern, "tensor");
+	if (many)
+		dcp_jsonw_array(&w->o->json);
+	else if (w->s->json && w->s->digest)
+		dcp_jsonw_object(&w->o->json);
+	rc = pick_keys_each(w->p, keys, show_key, w);
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: %s", w->p->found->name, strerror(-rc));
+	if (many || (w->s->json && w->s->digest))
+		dcp_jsonw_end(&w->o->json);
+	if (w->s->json && (w->code == CMD_OK || keys->pattern || w->s->digest))
+		code = out_json(w->o);
+	return w->code == CMD_OK ? code : w->code;
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct show_opts *s = opts_in;
-	enum dcp_row_kind kind = DCP_ROW_TENSOR;
+	const char *word = args->operand[PICK_KEY];
+	struct pick_keys keys = { .pattern = "*" };
 	struct dcp_arena arena;
-	struct dcp_row row;
 	struct pick p;
 	struct out o;
-	enum cmd_exit code = pick_open(&p, args->operand[0], s->version, s->index);
+	struct showing w = { .p = &p, .s = s, .o = &o };
+	enum cmd_exit code = pick_open(&p, args, s->index);
 
 	out_init(&o);
 	dcp_arena_init(&arena, (size_t)1 << 30);
-	if (code == CMD_OK && !args->operand[1] && !s->digest)
+	if (code == CMD_OK && !word && !s->digest)
 		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" tells them");
-	else if (code == CMD_OK && args->operand[1])
-		code = pick_key(&p, args->operand[1], &arena, &kind, &row);
-	if (code == CMD_OK && s->digest && kind == DCP_ROW_OBJECT)
-		code = cmd_fail(CMD_USAGE, "show: %s is no tensor: it has no digest", row.key);
-	else if (code == CMD_OK && s->digest)
-		code = show_digests(&p, args->operand[1] ? &row : NULL, s->json, &o);
-	else if (code == CMD_OK && s->json)
-		code = show_json(&p, kind, &row, &o);
+	else if (code == CMD_OK && word)
+		code = pick_keys(&p, word, &arena, &keys);
 	else if (code == CMD_OK)
-		code = kind == DCP_ROW_TENSOR ? show_tensor(&p, &row, &arena, &o)
-					      : show_object(&p, &row, &arena, &o);
+		keys.tensors = dcp_index_counts(dcp_version_index(p.v))->tensors;
+	if (code == CMD_OK)
+		code = show(&w, &keys);
 	dcp_arena_finish(&arena);
 	out_finish(&o);
 	pick_finish(&p);
@@ -307,10 +332,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 const struct cmd cmd_show = {
 	.name = "show",
 	.what = "tell everything about one key",
-	.about =
-		"Tell the dtype, shape and size of one tensor, and in which files its pieces "
-		"lie;\n"
-		"or the type and value of an object. KEY may also be a file name of the mount.",
+	.about = "Tell the dtype, shape and size of one tensor, and in which files its pieces "
+		 "lie;\n"
+		 "or the type and value of an object. KEY may also be a file name of the "
+		 "mount,\n"
+		 "or a pattern: * stands for anything. One word behind SOURCE is KEY.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct show_opts),

@@ -22,18 +22,18 @@
 struct tree_opts {
 	bool json;
 	uint64_t depth;
-	const char *version, *index;
+	const char *index;
 };
 
 static const struct opt opts[] = { { 'd', "depth", "N", "show N levels; 0: all (default)",
 				     OPT_UINT, .off = offsetof(struct tree_opts, depth),
 				     .max = 1000 },
-				   PICK_OPT_VERSION(struct tree_opts),
+				   PICK_OPT_VERSION,
 				   PICK_OPT_INDEX(struct tree_opts),
 				   PICK_OPT_JSON(struct tree_opts),
 				   OPT_END };
 
-static const struct opt_operand operands[] = { { "SOURCE", false, OPT_SOURCE }, { 0 } };
+static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 #define NOBODY SIZE_MAX
 #define TREE_LIMIT ((size_t)4 << 30) /* paths of some ten million keys */
@@ -356,7 +356,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct forest f = { 0 };
 	struct pick p;
 	struct out o;
-	enum cmd_exit code = pick_open(&p, args->operand[0], t->version, t->index);
+	enum cmd_exit code = pick_open(&p, args, t->index);
 
 	out_init(&o);
 	dcp_arena_init(&f.arena, TREE_LIMIT);
@@ -387,6 +387,5 @@ const struct cmd cmd_tree = {
 	.opts = opts,
 	.size = sizeof(struct tree_opts),
 	.run = run,
-	.examples = { "dcpfs tree /data/run1 --depth 2",
-		      "dcpfs tree /data/run1 --version 2500" },
+	.examples = { "dcpfs tree /data/run1 --depth 2", "dcpfs tree /data/run1 2500" },
 };

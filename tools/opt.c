@@ -114,6 +114,7 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	case OPT_LIST:
 		return opt_parse_list(o->sub, value, into, err);
 	case OPT_PASS:
+	case OPT_OPERAND: /* see set_option() */
 		return 0;
 	case OPT_REFUSE:
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s%s: %s", dashes, o->name,
@@ -195,11 +196,26 @@ int opt_parse_list(const struct opt *sub, char *text, void *into, struct dcp_err
 
 struct parse {
 	const struct opt *opts;
+	const struct opt_operand *operands;
 	int argc, at; /* at: the next word */
 	char **argv;
 	void *into;
 	struct dcp_err *err;
+	const char *named[OPT_MAX_OPERANDS]; /* operands given by an option */
+	const char *word[OPT_MAX_OPERANDS];  /* the others, in order */
+	size_t n;
+	const char *extra; /* a word too many for that */
 };
+
+static int set_option(struct parse *p, const struct opt *o, char *value)
+{
+	if (o->kind != OPT_OPERAND)
+		return set(o, "--", value, p->into, p->err);
+	for (size_t i = 0; i < OPT_MAX_OPERANDS && p->operands[i].name; i++)
+		if (p->operands[i].what == o->what)
+			p->named[i] = value;
+	return 0;
+}
 
 static int parse_long(struct parse *p, char *word)
 {
@@ -218,7 +234,7 @@ static int parse_long(struct parse *p, char *word)
 					o->name, o->arg);
 		value = p->argv[p->at++];
 	}
-	return set(o, "--", value, p->into, p->err);
+	return set_option(p, o, value);
 }
 
 /* "-lf" is -l -f; "-oro" and "-o ro" are the same. */
@@ -245,57 +261,72 @@ static int parse_letters(struct parse *p, char *word, bool *help)
 				return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
 						"-%c needs %s", *word, o->arg);
 		}
-		rc = set(o, "--", value, p->into, p->err);
+		rc = set_option(p, o, value);
 		if (rc < 0 || o->arg)
 			return rc;
 	}
 	return 0;
 }
 
-static int check_operands(const struct opt_operand *operands, const char *const *given,
-			  size_t n, const char *extra, struct dcp_err *err)
+/* Every word to its row; see struct opt_args. */
+static int place_operands(const struct parse *p, struct opt_args *args)
 {
-	size_t max = 0;
+	const struct opt_operand *o = p->operands;
+	size_t max = 0, required = 0, optional = 0, skip, at = 0;
+	const char *named = NULL;
 
-	while (max < OPT_MAX_OPERANDS && operands[max].name)
-		max++;
-	if (extra)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"\"%s\" is one operand too many", extra);
-	for (size_t i = 0; i < n; i++)
-		if (!*given[i] &&
-		    (operands[i].what == OPT_SOURCE || operands[i].what == OPT_DIR))
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+	for (; max < OPT_MAX_OPERANDS && o[max].name; max++) {
+		required += !p->named[max] && !o[max].optional;
+		optional += !p->named[max] && o[max].optional;
+	}
+	skip = p->n > required ? optional - DCP_MIN(optional, p->n - required) : optional;
+	for (size_t i = 0; i < max; i++) {
+		if (p->named[i])
+			args->operand[i] = p->named[i], named = o[i].name;
+		else if (o[i].optional && skip > 0)
+			skip--;
+		else if (at < p->n)
+			args->operand[i] = p->word[at++];
+		if (!args->operand[i] && !o[i].optional)
+			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is missing",
+					o[i].name);
+		if (args->operand[i] && !*args->operand[i] &&
+		    (o[i].what == OPT_SOURCE || o[i].what == OPT_DIR ||
+		     o[i].what == OPT_VERSION))
+			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
 					"%s is an empty word: a variable that is not set?",
-					operands[i].name);
-	for (size_t i = n; i < max; i++)
-		if (!operands[i].optional)
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is missing",
-					operands[i].name);
+					o[i].name);
+	}
+	if (at < p->n || p->extra)
+		return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"\"%s\" is one operand too many%s%s%s",
+				at < p->n ? p->word[at] : p->extra, named ? ": " : "",
+				named ? named : "", named ? " was given by an option" : "");
 	return 0;
 }
 
 int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
 	      void *into, struct opt_args *args, struct dcp_err *err)
 {
-	struct parse p = { opts, argc, 0, argv, into, err };
+	struct parse p = { .opts = opts,
+			   .operands = operands,
+			   .argc = argc,
+			   .argv = argv,
+			   .into = into,
+			   .err = err };
 	bool only_operands = false;
-	const char *extra = NULL;
-	size_t n = 0, max = 0;
 
 	*args = (struct opt_args){ 0 };
 	opt_defaults(opts, into);
-	while (max < OPT_MAX_OPERANDS && operands[max].name)
-		max++;
 	while (p.at < argc) {
 		char *word = argv[p.at++];
 		int rc = 0;
 
 		if (only_operands || word[0] != '-' || !word[1]) {
-			if (n < max)
-				args->operand[n++] = word;
-			else if (!extra)
-				extra = word;
+			if (p.n < OPT_MAX_OPERANDS)
+				p.word[p.n++] = word;
+			else if (!p.extra)
+				p.extra = word;
 		} else if (strcmp(word, "--") == 0) {
 			only_operands = true;
 		} else if (strcmp(word, "--help") == 0) {
@@ -308,5 +339,5 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 		if (rc < 0 || args->help)
 			return rc;
 	}
-	return check_operands(operands, args->operand, n, extra, err);
+	return place_operands(&p, args);
 }

@@ -14,15 +14,16 @@
 struct dcp_err;
 
 enum opt_kind {
-	OPT_FLAG,   /* bool: set */
-	OPT_TEXT,   /* const char *: points into argv */
-	OPT_TEXTS,  /* struct opt_texts: may be repeated */
-	OPT_UINT,   /* uint64_t, decimal */
-	OPT_OCTAL,  /* uint64_t, octal: a umask */
-	OPT_CHOICE, /* int: position in choices */
-	OPT_LIST,   /* comma-separated rows of the table sub; may be repeated */
-	OPT_PASS,   /* in a sub table: accepted for mount(8)'s sake, nothing to do */
-	OPT_REFUSE, /* in a sub table: known, and help says why it cannot be had */
+	OPT_FLAG,    /* bool: set */
+	OPT_TEXT,    /* const char *: points into argv */
+	OPT_TEXTS,   /* struct opt_texts: may be repeated */
+	OPT_UINT,    /* uint64_t, decimal */
+	OPT_OCTAL,   /* uint64_t, octal: a umask */
+	OPT_CHOICE,  /* int: position in choices */
+	OPT_LIST,    /* comma-separated rows of the table sub; may be repeated */
+	OPT_PASS,    /* in a sub table: accepted for mount(8)'s sake, nothing to do */
+	OPT_REFUSE,  /* in a sub table: known, and help says why it cannot be had */
+	OPT_OPERAND, /* another way to give the operand of the same enum opt_what */
 };
 
 /* What a value or an operand is, for completion. */
@@ -73,7 +74,11 @@ struct opt_texts {
 
 #define OPT_MAX_OPERANDS 4
 
-/* Positions of what is not an option, in order; absent ones are NULL. */
+/*
+ * What is not an option, by its row in the table of operands; absent ones are NULL. With fewer
+ * words than rows, optional rows are left out from the left: of SOURCE [VERSION] KEY two words
+ * are SOURCE and KEY.
+ */
 struct opt_args {
 	const char *operand[OPT_MAX_OPERANDS];
 	bool help; /* -h or --help was said: nothing else was checked behind it */

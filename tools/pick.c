@@ -3,10 +3,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/near.h"
@@ -229,12 +231,11 @@ enum cmd_exit pick_version(struct pick *p, const char *name)
 	return CMD_OK;
 }
 
-enum cmd_exit pick_open(struct pick *p, const char *source, const char *version,
-			const char *index_file)
+enum cmd_exit pick_open(struct pick *p, const struct opt_args *args, const char *index_file)
 {
-	enum cmd_exit code = pick_source(p, source, index_file, false);
+	enum cmd_exit code = pick_source(p, args->operand[PICK_SOURCE], index_file, false);
 
-	return code == CMD_OK ? pick_version(p, version) : code;
+	return code == CMD_OK ? pick_version(p, args->operand[PICK_VERSION]) : code;
 }
 
 int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
@@ -281,45 +282,86 @@ static char *without_extension(struct dcp_arena *arena, const char *word)
 	return NULL;
 }
 
+/* What a key is to a word that is none, best first. */
+enum nearness {
+	NEAR_BELOW,  /* the word, a dot and more */
+	NEAR_PREFIX, /* the word and more */
+	NEAR_END,    /* more, a dot and the word */
+	NEAR_LIKE,   /* a slip of the finger away */
+	NEAR_NONE,
+};
+
 struct nearest {
 	const char *word;
+	size_t n; /* bytes of it */
 	struct dcp_arena *arena;
-	char *key;
-	size_t best;
+	const char *key;
+	enum nearness how;
+	size_t off;     /* bytes more, or the distance */
+	uint64_t below; /* keys that are NEAR_BELOW */
 };
+
+static enum nearness compare_key(const struct nearest *near, const char *key, size_t *off)
+{
+	size_t n = strlen(key), limit = dcp_near_limit(near->word);
+
+	*off = n > near->n ? n - near->n : 0;
+	if (near->n && *off && memcmp(key, near->word, near->n) == 0)
+		return key[near->n] == '.' ? NEAR_BELOW : NEAR_PREFIX;
+	if (near->n && *off > 1 && key[*off - 1] == '.' && strcmp(key + *off, near->word) == 0)
+		return NEAR_END;
+	if (near->how == NEAR_LIKE)
+		limit = near->off;
+	*off = near->how < NEAR_LIKE ? limit + 1 : dcp_near_distance(near->word, key, limit);
+	return *off <= limit ? NEAR_LIKE : NEAR_NONE;
+}
 
 static int compare_row(void *ctx, const struct dcp_row *row)
 {
 	struct nearest *near = ctx;
-	size_t d = dcp_near_distance(near->word, row->key, near->best);
+	size_t off;
+	enum nearness how = compare_key(near, row->key, &off);
 
-	if (d < near->best || (d == near->best && !near->key)) {
-		near->key = dcp_arena_strndup(near->arena, row->key, strlen(row->key));
-		near->best = d;
-	}
-	return 0;
+	near->below += how == NEAR_BELOW;
+	if (how > near->how || how == NEAR_NONE || (how == near->how && off >= near->off))
+		return 0;
+	near->key = dcp_arena_strndup(near->arena, row->key, strlen(row->key));
+	near->how = how;
+	near->off = off;
+	return near->key ? 0 : -ENOMEM;
 }
 
 static enum cmd_exit no_key(struct pick *p, const char *word, struct dcp_arena *arena)
 {
-	struct nearest near = { word, arena, NULL, dcp_near_limit(word) };
+	struct nearest near = {
+		.word = word, .n = strlen(word), .arena = arena, .how = NEAR_NONE
+	};
 	struct dcp_index *ix = dcp_version_index(p->v);
 	const struct dcp_index_counts *counts = dcp_index_counts(ix);
+	dcp_auto_buf struct dcp_buf hint = DCP_BUF_INIT;
+	uint64_t n = counts->tensors + counts->objects;
 	char keys[32];
+	size_t at;
 
-	out_count(keys, counts->tensors + counts->objects);
+	if (pick_match(p->scan.found, p->scan.n, word, &at) == 0)
+		return cmd_fail(CMD_NO,
+				"no key \"%s\" in %s; it names a version: which KEY of it?",
+				word, p->found->name);
 	if (pick_each(ix, DCP_ROW_TENSOR, compare_row, &near) == 0)
 		pick_each(ix, DCP_ROW_OBJECT, compare_row, &near);
 	if (near.key)
-		return cmd_fail(
-			CMD_NO, "no key \"%s\" in %s. Nearest: \"%s\". %s keys: dcpfs ls %s %s",
-			word, p->found->name, near.key, keys, p->source, p->found->name);
-	return cmd_fail(CMD_NO, "no key \"%s\" in %s. %s keys: dcpfs ls %s %s", word,
-			p->found->name, keys, p->source, p->found->name);
+		dcp_buf_printf(&hint, " Nearest: \"%s\".", near.key);
+	if (near.below > 1)
+		dcp_buf_printf(&hint, " \"%s.*\" matches %s.", word,
+			       out_count(keys, near.below));
+	return cmd_fail(CMD_NO, "no key \"%s\" in %s.%s %s key%s: dcpfs ls %s %s", word,
+			p->found->name, hint.p ? hint.p : "", out_count(keys, n), dcp_s(n),
+			p->source, p->found->name);
 }
 
-enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
-		       enum dcp_row_kind *kind, struct dcp_row *row)
+/* A row by its key or its file's name: as index_by_key. */
+static int find_key(struct pick *p, const char *word, struct dcp_arena *arena,
+		    enum dcp_row_kind *kind, struct dcp_row *row)
 {
 	struct dcp_index *ix = dcp_version_index(p->v);
 	int rc = by_word(ix, word, false, arena, kind, row);
@@ -332,10 +374,87 @@ enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena
 		if (stem)
 			rc = by_word(ix, stem, true, arena, kind, row);
 	}
+	return rc;
+}
+
+static enum cmd_exit unreadable(const struct pick *p, int rc)
+{
+	return cmd_fail(cmd_exit_of(rc), "%s: the index cannot be read: %s", p->found->name,
+			strerror(-rc));
+}
+
+enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
+		       enum dcp_row_kind *kind, struct dcp_row *row)
+{
+	int rc = find_key(p, word, arena, kind, row);
+
 	if (rc == -ENOENT)
 		return no_key(p, word, arena);
+	return rc < 0 ? unreadable(p, rc) : CMD_OK;
+}
+
+/* ---- patterns ---- */
+
+bool pick_matches(const char *pattern, const char *key)
+{
+	return fnmatch(pattern, key, 0) == 0;
+}
+
+enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const char *what)
+{
+	return cmd_fail(CMD_NO, "no %s of %s matches \"%s\"", what, p->found->name, pattern);
+}
+
+struct walk {
+	const struct pick_keys *keys;
+	enum dcp_row_kind kind;
+	int (*fn)(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row);
+	void *ctx;
+};
+
+static int walk_row(void *ctx, const struct dcp_row *row)
+{
+	const struct walk *w = ctx;
+
+	return pick_matches(w->keys->pattern, row->key) ? w->fn(w->ctx, w->kind, row) : 0;
+}
+
+int pick_keys_each(struct pick *p, const struct pick_keys *keys,
+		   int (*fn)(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row),
+		   void *ctx)
+{
+	struct walk w = { keys, DCP_ROW_TENSOR, fn, ctx };
+	int rc;
+
+	if (!keys->pattern)
+		return fn(ctx, keys->kind, &keys->row);
+	rc = pick_each(dcp_version_index(p->v), w.kind, walk_row, &w);
+	w.kind = DCP_ROW_OBJECT;
+	return rc ? rc : pick_each(dcp_version_index(p->v), w.kind, walk_row, &w);
+}
+
+static int count_row(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
+{
+	struct pick_keys *keys = ctx;
+
+	(void)row;
+	++*(kind == DCP_ROW_TENSOR ? &keys->tensors : &keys->objects);
+	return 0;
+}
+
+enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *arena,
+			struct pick_keys *out)
+{
+	int rc = find_key(p, word, arena, &out->kind, &out->row);
+
+	*out = (struct pick_keys){ .kind = out->kind, .row = out->row };
+	if (rc == -ENOENT && strpbrk(word, "*?["))
+		out->pattern = word;
+	else if (rc == -ENOENT)
+		return no_key(p, word, arena);
+	if (rc == 0 || out->pattern)
+		rc = pick_keys_each(p, out, count_row, out);
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: the index cannot be read: %s",
-				p->found->name, strerror(-rc));
-	return CMD_OK;
+		return unreadable(p, rc);
+	return out->tensors + out->objects ? CMD_OK : pick_no_match(p, word, "key");
 }

@@ -43,9 +43,8 @@ void pick_hint_mount(const char *source);
  */
 enum cmd_exit pick_version(struct pick *p, const char *name);
 
-/* Both in one. */
-enum cmd_exit pick_open(struct pick *p, const char *source, const char *version,
-			const char *index_file);
+/* Both in one, of operands that PICK_OPERANDS has described. */
+enum cmd_exit pick_open(struct pick *p, const struct opt_args *args, const char *index_file);
 
 /*
  * Where in @found is the version a person calls @name? By its exact name, else by the only one
@@ -60,17 +59,49 @@ int pick_match(const struct dcp_found *found, size_t n, const char *name, size_t
 enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena,
 		       enum dcp_row_kind *kind, struct dcp_row *row);
 
+/*
+ * The keys a person calls @word: one, as pick_key() finds it, or else all that match the
+ * pattern that @word is. CMD_NO when there is none.
+ */
+struct pick_keys {
+	const char *pattern; /* NULL: one key, the row */
+	enum dcp_row_kind kind;
+	struct dcp_row row;
+	uint64_t tensors, objects; /* how many of each */
+};
+
+enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *arena,
+			struct pick_keys *out);
+
+/* Call @fn with each of them, tensors first; what it returns other than 0 ends the walk. */
+int pick_keys_each(struct pick *p, const struct pick_keys *keys,
+		   int (*fn)(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row),
+		   void *ctx);
+
+/* Does @key match @pattern? * also matches dots and slashes. */
+bool pick_matches(const char *pattern, const char *key);
+/* Say that no @what ("key") does. */
+enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const char *what);
+
 /* Call @fn with every row of a kind in id order; what it returns other than 0 ends the walk. */
 int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
 	      int (*fn)(void *ctx, const struct dcp_row *row), void *ctx);
 
-/* Rows of the option tables of verbs that read one version. @type has version and index. */
-#define PICK_OPT_VERSION(type)                                                                 \
+/* How every verb that reads takes SOURCE and VERSION: as operands, the second also as an
+ * option, so that scripts can put it anywhere. */
+enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
+#define PICK_OPERANDS                                                                          \
+	{ "SOURCE", false, OPT_SOURCE },                                                       \
 	{                                                                                      \
-		.name = "version", .arg = "V", .kind = OPT_TEXT, .what = OPT_VERSION,          \
-		.off = offsetof(type, version),                                                \
-		.help = "the version: its name, its number, or latest (default)"               \
+		"VERSION", true, OPT_VERSION                                                   \
 	}
+#define PICK_OPT_VERSION                                                                       \
+	{                                                                                      \
+		.name = "version", .arg = "V", .kind = OPT_OPERAND, .what = OPT_VERSION,       \
+		.help = "VERSION: a name, the number in it, or latest (default)"               \
+	}
+
+/* Rows of the option tables of verbs that read. @type has the member. */
 #define PICK_OPT_INDEX(type)                                                                   \
 	{                                                                                      \
 		.name = "index", .arg = "FILE", .kind = OPT_TEXT, .what = OPT_FILE,            \

@@ -163,11 +163,11 @@ enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 	enum cmd_exit code;
 
 	dcp_arena_init(&p->arena, LOST_MEMORY);
-	code = pick_source(&p->pick, args->operand[0], p->opts->index, false);
+	code = pick_source(&p->pick, args->operand[PICK_SOURCE], p->opts->index, false);
 	if (code == CMD_OK)
 		code = open_layouts(p);
 	if (code == CMD_OK)
-		code = pick_version(&p->pick, args->operand[1]);
+		code = pick_version(&p->pick, args->operand[PICK_VERSION]);
 	if (code != CMD_OK)
 		return code;
 	p->files = dcp_index_files(dcp_version_index(p->pick.v), &p->nfiles);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text: what a name ends with.
+ * text: what a name ends with, and a noun behind a number.
  */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 /* Do the @n bytes at @s end with @end? */
@@ -21,4 +22,10 @@ static inline bool dcp_has_extension(const char *name, const char *extension)
 	size_t n = strlen(name);
 
 	return n > strlen(extension) && dcp_ends_with(name, n, extension);
+}
+
+/* What stands behind a noun that @n counts: "%llu key%s", n, dcp_s(n). */
+static inline const char *dcp_s(uint64_t n)
+{
+	return n == 1 ? "" : "s";
 }

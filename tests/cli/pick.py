@@ -42,6 +42,20 @@ def version_names():
     equal(data("ls", "--json", ".", cwd=(FSDP2 / "step-20"))["version"], "step-20", "the current directory")
 
 
+def one_way():
+    """Every verb that reads takes VERSION behind SOURCE, or anywhere as an option."""
+    for verb, *rest in (("ls", "--json"), ("tree", "--json"), ("index", "--json"), ("show", KEY), ("cat", KEY),
+                        ("plan", "--layout", "fsdp2", "--json")):
+        both = [run(verb, FSDP2, "10", *rest), run(verb, "--version", "10", FSDP2, *rest),
+                run(verb, FSDP2, *rest, "--version=step-10")]
+        outs = {"".join(c for c in got.stdout.decode("latin-1") if verb != "index" or not c.isdigit()) for got in both}
+        check(all(got.returncode == OK for got in both) and len(outs) == 1, f"{verb}: VERSION by operand and option")
+        fails(USAGE, "VERSION was given by an option", verb, "--version", "10", FSDP2, "20", *rest)
+        fails(NO, "no version", verb, FSDP2, "77", *rest)
+    fails(NO, "it names a version: which KEY of it?", "show", FSDP2, "20")
+    check(run("cat", FSDP2, "10", "model.scale").stdout != run("cat", FSDP2, "20", "model.scale").stdout, "versions differ")
+
+
 def passed_over():
     """A newest version that is damaged: the one before it is taken, and that is said."""
     runs = copy("damaged", "step-1", "step-2")
@@ -77,6 +91,46 @@ def keys():
     shown = run("ls", "--names", "--keys", KEY, FSDP2).stdout.decode().split()
     equal(shown, [KEY], "ls --keys with one key")
     fails(NO, "matches", "ls", "--keys", "no-such-*", FSDP2)
+    for word, nearest in (("model.norm", "model.norm.weight"), ("model.norm.we", "model.norm.weight"),
+                          ("norm.weight", "model.norm.weight"), ("model.layers.0.mlp.down", "model.layers.0.mlp.down_proj.weight"),
+                          ("optimizer.param_groups.0.par", "optimizer.param_groups.0.params")):
+        fails(NO, f'Nearest: "{nearest}"', "show", FSDP2, word)
+    fails(NO, '"model.layers.0.*" matches 11.', "show", FSDP2, "model.layers.0")
+
+
+def patterns():
+    """A KEY with * ? [ stands for all that match, unless a key is called so."""
+    want = run("ls", "--names", "--keys", "model.*norm*", FSDP2, "latest").stdout.decode().split()
+    check(len(want) > 2, "several keys match")
+    shown = run("show", FSDP2, "model.*norm*").stdout.decode()
+    equal([x.split()[1] for x in shown.splitlines() if x.startswith("key ")], want, "show PATTERN")
+    told = data("show", "--json", FSDP2, "model.*norm*")
+    equal([x["key"] for x in told], want, "show --json PATTERN")
+    equal(data("show", "--json", FSDP2, want[0]), told[0], "one key is one object")
+    equal([x["key"] for x in data("show", "--json", FSDP2, want[0].replace("model", "mode?"))], want[:1],
+          "a pattern that one key matches is an array all the same")
+    lines = run("show", "--digest", FSDP2, "model.*norm*").stdout.decode().splitlines()
+    equal([x.split("  ")[1] for x in lines], want, "show --digest PATTERN")
+    equal(list(data("show", "--digest", "--json", FSDP2, "*")), list(data("show", "--digest", "--json", FSDP2)),
+          "objects have no digest")
+    each = [run("cat", FSDP2, key).stdout for key in want]
+    equal(run("cat", FSDP2, "model.*norm*").stdout, b"".join(each), "cat PATTERN")
+    npy = [run("cat", "--as", "npy", FSDP2, key).stdout for key in want]
+    equal(run("cat", "--as", "npy", FSDP2, "model.*norm*").stdout, b"".join(npy), "cat --as npy PATTERN")
+    equal(len(run("cat", FSDP2, "optimizer.param_groups*").stdout.splitlines()),
+          len(run("ls", "--names", "--keys", "optimizer.param_groups*", FSDP2, "latest").stdout.splitlines()), "objects, a line each")
+    fails(USAGE, "matches tensors and objects", "cat", FSDP2, "*")
+    fails(USAGE, "one header", "cat", "--as", "safetensors", FSDP2, "model.*norm*")
+    for verb in ("show", "cat"):
+        fails(NO, 'no key of step-20 matches "x*"', verb, FSDP2, "x*")
+    fails(NO, 'no tensor of step-20 matches "train.info*"', "show", "--digest", FSDP2, "train.info*")
+    odd = SCRATCH / "odd"
+    odd.mkdir()
+    head = {k: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, k in enumerate(("a*", "ab", "a[b]"))}
+    text = json.dumps(head).encode()
+    (odd / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"123")
+    equal(run("cat", odd, "a*").stdout, b"1", "a key that is called like a pattern")
+    equal(run("cat", odd, "a[b]").stdout, b"3", "a key with brackets")
 
 
 def tables_fit():
@@ -161,9 +215,11 @@ def full_and_gone():
 
 
 version_names()
+one_way()
 passed_over()
 sources()
 keys()
+patterns()
 tables_fit()
 terminal()
 indexes()

@@ -118,6 +118,73 @@ static void assert_same_text(const char *got, const char *want)
 		assert_null(got);
 }
 
+/* Words find their rows: optional ones are left out from the left. */
+static void operand_table(void **state)
+{
+	static const struct opt_operand key[] = { { "SOURCE", false, OPT_SOURCE },
+						  { "VERSION", true, OPT_VERSION },
+						  { "KEY", false, OPT_KEY },
+						  { 0 } };
+	static const struct opt_operand may[] = { { "SOURCE", false, OPT_SOURCE },
+						  { "VERSION", true, OPT_VERSION },
+						  { "KEY", true, OPT_KEY },
+						  { 0 } };
+	static const struct opt version[] = {
+		{ .name = "version", .arg = "V", .kind = OPT_OPERAND, .what = OPT_VERSION },
+		OPT_END
+	};
+	static const struct {
+		const char *what, *line;
+		const struct opt_operand *operands;
+		const char *want[3];
+		const char *says;
+	} cases[] = {
+		{ "the middle is left out", "s|k", key, { "s", NULL, "k" }, NULL },
+		{ "all three", "s|v|k", key, { "s", "v", "k" }, NULL },
+		{ "the last is missing", "s", key, { 0 }, "KEY is missing" },
+		{ "the first of two optional is left out",
+		  "s|k",
+		  may,
+		  { "s", NULL, "k" },
+		  NULL },
+		{ "both are left out", "s", may, { "s" }, NULL },
+		{ "by an option", "s|--version=v|k", key, { "s", "v", "k" }, NULL },
+		{ "by an option in front", "--version|v|s", may, { "s", "v" }, NULL },
+		{ "the last option counts",
+		  "--version=u|--version=v|s",
+		  may,
+		  { "s", "v" },
+		  NULL },
+		{ "by both",
+		  "s|u|k|--version=v",
+		  key,
+		  { 0 },
+		  "\"k\" is one operand too many: VERSION was given by an option" },
+		{ "an empty word", "s||k", key, { 0 }, "VERSION is an empty word" },
+		{ "an empty key", "s|", key, { "s", NULL, "" }, NULL },
+		{ "four", "s|v|k|x", key, { 0 }, "\"x\" is one operand too many" },
+		{ "six", "s|v|k|x|y|z", key, { 0 }, "\"x\" is one operand too many" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		char line[64], *argv[8];
+		struct opt_args args;
+		struct dcp_err err = { 0 };
+		int rc, none;
+
+		t_case(cases[i].what);
+		snprintf(line, sizeof(line), "%s", cases[i].line);
+		rc = opt_parse(version, cases[i].operands, split(line, argv), argv, &none,
+			       &args, &err);
+		assert_int_equal(rc, cases[i].says ? -EINVAL : 0);
+		if (cases[i].says)
+			t_assert_says(&err, cases[i].says);
+		for (size_t k = 0; !cases[i].says && k < 3; k++)
+			assert_same_text(args.operand[k], cases[i].want[k]);
+	}
+}
+
 static void parse_table(void **state)
 {
 	(void)state;
@@ -184,6 +251,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parse_table),
+		cmocka_unit_test(operand_table),
 		cmocka_unit_test(help_table),
 	};
 
