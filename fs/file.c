@@ -182,12 +182,6 @@ void dcpfs_file_hold(struct dcpfs_file *f)
 	__atomic_fetch_add(&f->refs, 1, __ATOMIC_RELAXED);
 }
 
-void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
-{
-	if (__atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL) == 0)
-		dcpfs_file_destroy(fs, f);
-}
-
 int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f)
 {
 	return f->ver ? dcpfs_hot_backing(fs->hot, fs, f, &f->hot) : 0;

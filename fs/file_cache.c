@@ -12,7 +12,10 @@ enum { BUCKETS = 2048 };
 struct dcpfs_cache {
 	pthread_mutex_t lock; /* everything below; never held while a file is made or read */
 	struct dcpfs_file *bucket[BUCKETS];
-	struct dcpfs_lru used; /* all of them */
+	/* Those that nobody else holds: plain ones, and ones with text. Only they are evicted,
+	 * so what is open costs an insert nothing. */
+	struct dcpfs_lru idle[2];
+	uint64_t uses; /* that ended */
 	unsigned n;
 	size_t text; /* bytes */
 	/* Without OPEN a live file belongs to nobody: one of each is kept for a second. */
@@ -28,14 +31,10 @@ struct dcpfs_cache *dcpfs_cache_create(void)
 	return c;
 }
 
-static struct dcpfs_file *oldest(const struct dcpfs_cache *c)
+/* Of the idle ones. */
+static struct dcpfs_file *oldest(const struct dcpfs_cache *c, bool text)
 {
-	return (struct dcpfs_file *)c->used.oldest;
-}
-
-static struct dcpfs_file *newer_than(const struct dcpfs_file *f)
-{
-	return (struct dcpfs_file *)f->use.newer;
+	return (struct dcpfs_file *)c->idle[text].oldest;
 }
 
 void dcpfs_cache_destroy(struct dcpfs *fs)
@@ -44,12 +43,13 @@ void dcpfs_cache_destroy(struct dcpfs *fs)
 
 	if (!c)
 		return;
-	while (c->used.oldest) {
-		struct dcpfs_file *f = oldest(c);
+	for (size_t i = 0; i < BUCKETS; i++)
+		while (c->bucket[i]) {
+			struct dcpfs_file *f = c->bucket[i];
 
-		dcpfs_lru_remove(&c->used, &f->use);
-		dcpfs_file_destroy(fs, f); /* also what is open: no RELEASE comes any more */
-	}
+			c->bucket[i] = f->next;
+			dcpfs_file_destroy(fs, f); /* also what is open: no RELEASE comes */
+		}
 	for (size_t i = 0; i < DCPFS_KIND_COUNT; i++)
 		if (c->live[i])
 			dcpfs_file_put(fs, c->live[i]);
@@ -62,6 +62,30 @@ static struct dcpfs_file **bucket_of(struct dcpfs_cache *c, uint64_t ino)
 	return &c->bucket[(ino * 0x9e3779b97f4a7c15ull) >> 53];
 }
 
+/* The version a file is of knows how many of its files are in use. */
+static void count_open(const struct dcpfs_file *f, int n)
+{
+	struct dcpfs_version *ver = f->ver && f->ver->of ? f->ver->of : f->ver;
+
+	if (ver)
+		__atomic_fetch_add(&ver->open, n, __ATOMIC_RELAXED);
+}
+
+/* From now on the cache alone holds @f, or somebody else does as well. */
+static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
+{
+	struct dcpfs_lru *list = &c->idle[f->text.n != 0];
+
+	if (idle) {
+		f->used = ++c->uses;
+		dcpfs_lru_add(list, &f->use);
+	} else {
+		dcpfs_lru_remove(list, &f->use);
+	}
+	count_open(f, idle ? -1 : 1);
+}
+
+/* Out of the table; the caller has the cache's count. */
 static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 {
 	struct dcpfs_file **at = bucket_of(c, f->ino);
@@ -69,28 +93,32 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 	while (*at != f)
 		at = &(*at)->next;
 	*at = f->next;
-	dcpfs_lru_remove(&c->used, &f->use);
+	if (__atomic_load_n(&f->refs, __ATOMIC_RELAXED) == 1)
+		set_idle(c, f, false);
+	count_open(f, -1);
+	f->cached = false;
 	c->n--;
 	c->text -= f->text.n;
 }
 
-/* Files over the limit that nobody else uses, taken out; the caller puts the chain (by next).
- */
+/* Idle files over the limit, taken out; the caller puts the chain (by next). */
 static struct dcpfs_file *evict(struct dcpfs_cache *c)
 {
-	struct dcpfs_file *out = NULL, *f = oldest(c);
+	struct dcpfs_file *out = NULL;
 
-	while (f && (c->n > DCPFS_CACHE_FILES || c->text > DCPFS_CACHE_TEXT)) {
-		struct dcpfs_file *newer = newer_than(f);
-		bool helps = c->n > DCPFS_CACHE_FILES || f->text.n;
+	for (;;) {
+		struct dcpfs_file *f = oldest(c, true), *plain = oldest(c, false);
 
-		/* a second count comes from find(), under the lock, or from a second count */
-		if (helps && __atomic_load_n(&f->refs, __ATOMIC_ACQUIRE) == 1) {
-			remove_file(c, f);
-			f->next = out;
-			out = f;
+		if (c->text <= DCPFS_CACHE_TEXT) {
+			if (c->n <= DCPFS_CACHE_FILES)
+				break;
+			f = f && (!plain || f->used < plain->used) ? f : plain;
 		}
-		f = newer;
+		if (!f)
+			break;
+		remove_file(c, f);
+		f->next = out;
+		out = f;
 	}
 	return out;
 }
@@ -121,18 +149,19 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver)
 {
 	const struct dcpfs_kernel *k = fs->opts.kernel;
 	struct dcpfs_cache *c = fs->files;
-	struct dcpfs_file *out = NULL, *newer;
+	struct dcpfs_file *out = NULL, *next;
 
 	pthread_mutex_lock(&c->lock);
 	__atomic_store_n(&ver->gone, true, __ATOMIC_RELEASE);
-	for (struct dcpfs_file *f = oldest(c); f; f = newer) {
-		newer = newer_than(f);
-		if (f->ver != ver)
-			continue;
-		remove_file(c, f);
-		f->next = out;
-		out = f;
-	}
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct dcpfs_file *f = c->bucket[i]; f; f = next) {
+			next = f->next;
+			if (f->ver != ver)
+				continue;
+			remove_file(c, f);
+			f->next = out;
+			out = f;
+		}
 	pthread_mutex_unlock(&c->lock);
 	for (struct dcpfs_file *f = out; f && k; f = f->next)
 		k->drop(k->ctx, f->ino);
@@ -147,10 +176,8 @@ static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
 
 	while (f && f->ino != ino)
 		f = f->next;
-	if (f) {
-		dcpfs_file_hold(f);
-		dcpfs_lru_use(&c->used, &f->use);
-	}
+	if (f && __atomic_fetch_add(&f->refs, 1, __ATOMIC_RELAXED) == 1)
+		set_idle(c, f, false);
 	return f;
 }
 
@@ -162,6 +189,25 @@ struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino)
 	f = find(fs->files, ino);
 	pthread_mutex_unlock(&fs->files->lock);
 	return f;
+}
+
+void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	struct dcpfs_cache *c = fs->files;
+	uint32_t refs = __atomic_load_n(&f->refs, __ATOMIC_RELAXED);
+
+	/* Only the last two counts are worth the lock. */
+	while (refs > 2)
+		if (__atomic_compare_exchange_n(&f->refs, &refs, refs - 1, true,
+						__ATOMIC_RELEASE, __ATOMIC_RELAXED))
+			return;
+	pthread_mutex_lock(&c->lock);
+	refs = __atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL);
+	if (refs == 1 && f->cached)
+		set_idle(c, f, true);
+	pthread_mutex_unlock(&c->lock);
+	if (refs == 0)
+		dcpfs_file_destroy(fs, f);
 }
 
 struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
@@ -181,7 +227,8 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
 		f->next = *b;
 		*b = f;
 		dcpfs_file_hold(f);
-		dcpfs_lru_add(&c->used, &f->use);
+		f->cached = true;
+		count_open(f, 1);
 		c->n++;
 		c->text += f->text.n;
 		out = evict(c);

@@ -13,7 +13,7 @@
 #include "fs/tree.h"
 
 struct dcpfs_file {
-	struct dcpfs_lru_link use; /* in the cache, whose lock guards it */
+	struct dcpfs_lru_link use; /* while idle in the cache, whose lock guards it */
 	uint64_t ino;
 	struct dcpfs_version *ver; /* counted; NULL for live files */
 	struct dcp_view *view;     /* a tensor, or ... */
@@ -23,6 +23,8 @@ struct dcpfs_file {
 	struct timespec made;      /* CLOCK_REALTIME */
 
 	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
+	bool cached;
+	uint64_t used;           /* when its last use ended, by the cache's count of uses */
 	struct dcpfs_file *next; /* in the bucket */
 };
 

@@ -78,6 +78,7 @@ struct dcpfs_version {
 	int64_t again_ns; /* CLOCK_MONOTONIC: not tried again before; the watcher's */
 	bool trusted;     /* latest may lead to it before it was opened */
 	bool gone;        /* atomic: it left the list, keep and answer nothing of it */
+	uint32_t open;    /* atomic: its files that are in use, those of ranks among them */
 	struct dcpfs_version *of; /* a rank: the version, counted, whose v it has; else NULL */
 	const struct dcpfs_layout *layout; /* a rank's */
 	uint32_t rank;
