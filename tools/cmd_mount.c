@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ enum { READAHEAD = 1024 };
 enum io { IO_AUTO, IO_MMAP, IO_PREAD };
 
 struct mount_opts {
-	bool foreground, debug, rebuild, no_open, allow_other;
+	bool foreground, debug, rebuild, no_open, allow_other, nonempty;
 	int io;
 	uint64_t uid, gid, umask, readahead, threads, passthrough;
 	const char *index, *fsname;
@@ -49,6 +50,7 @@ static const struct opt mount_words[] = {
 	  .max = UINT32_MAX - 1, .def = NOT_GIVEN },
 	{ 0, "umask", "OCTAL", "permission bits to take away", OPT_OCTAL, AT(umask),
 	  .max = 0777, .def = NOT_GIVEN },
+	{ 0, "nonempty", NULL, "as --nonempty", OPT_FLAG, AT(nonempty) },
 	{ 0, "fsname", "NAME", "what mount(8) shows as the device; default: SOURCE", OPT_TEXT,
 	  AT(fsname) },
 	{ 0, "ro", NULL, "as it is anyhow", OPT_PASS },
@@ -106,6 +108,7 @@ static const struct opt opts[] = {
 	  OPT_UINT, AT(passthrough), .max = 1 << 20 },
 	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
 	  AT(no_open) },
+	{ 0, "nonempty", NULL, "hide what lies in MNT", OPT_FLAG, AT(nonempty) },
 	{ 'd', "debug", NULL, "log every request; implies --foreground", OPT_FLAG, AT(debug) },
 	OPT_END
 };
@@ -124,8 +127,22 @@ static bool is_within(const char *path, const char *dir)
 	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-/* The mount point must be a directory, not mounted by us, and apart from the source. */
-static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const char *source)
+static bool is_empty(const char *path)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *e = NULL;
+
+	while (dir && (e = readdir(dir)) &&
+	       (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")))
+		;
+	if (dir)
+		closedir(dir);
+	return !e;
+}
+
+/* The mount point must be a directory, not mounted by us, empty, and apart from the source. */
+static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const char *source,
+				      bool nonempty)
 {
 	struct dcpfs_mount m;
 	struct stat st;
@@ -158,6 +175,11 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 				"mount point %s would hide the source %s below it; make "
 				"an empty directory elsewhere",
 				mnt, source);
+	if (!nonempty && !is_empty(mnt))
+		return cmd_fail(CMD_USAGE,
+				"mount point %s is not empty, and what lies in it would be "
+				"hidden; make an empty directory, or add --nonempty",
+				given);
 	return CMD_OK;
 }
 
@@ -203,7 +225,7 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 		p->cache = cache_open();
 	}
 	p->layout_dir = config_dir();
-	return check_mountpoint(args->operand[1], p->mnt, p->source);
+	return check_mountpoint(args->operand[1], p->mnt, p->source, m->nonempty);
 }
 
 static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,

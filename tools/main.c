@@ -19,6 +19,7 @@
 #include "tools/cmd.h"
 #include "tools/help.h"
 #include "tools/out.h"
+#include "tools/pick.h"
 
 /* A verb is one file and one row here; the order is that of the help page. */
 const struct cmd *const cmd_table[] = {
@@ -59,6 +60,9 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 				cmd->name);
 	if (args.help)
 		return show_page(cmd);
+	for (size_t i = 0; i < OPT_MAX_OPERANDS && cmd->operands[i].name; i++)
+		if (cmd->operands[i].what == OPT_SOURCE && pick_path(args.operand[i]) != CMD_OK)
+			return CMD_USAGE;
 	return cmd->run(opts, &args);
 }
 

@@ -4,8 +4,10 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
@@ -18,6 +20,48 @@
 #include "fs/mounts.h"
 #include "tools/cache.h"
 #include "tools/out.h"
+
+/* How what a URL names gets a path: @ is its host or bucket, # what stands behind that. */
+static const struct {
+	const char *schemes, *how;
+} ways[] = {
+	{ " s3 s3a s3n ", "mount-s3 --read-only @ /mnt/@    then give /mnt/@/#" },
+	{ " gs gcs ", "gcsfuse -o ro @ /mnt/@    then give /mnt/@/#" },
+	{ " hf ", "hf download @/#    then give the directory that it prints" },
+	{ " http https ", "rclone mount --read-only --http-url https://@ :http: /mnt/@    then "
+			  "give /mnt/@/#" },
+	{ " ssh sftp ", "sshfs -o ro @:/ /mnt/@    then give /mnt/@/#" },
+	{ " file ", "it is a path already: /#" },
+	{ "", "rclone mount --read-only REMOTE:# /mnt/@    then give /mnt/@" },
+};
+
+enum cmd_exit pick_path(const char *source)
+{
+	size_t n = strspn(source, "abcdefghijklmnopqrstuvwxyz0123456789"), host, i = 0;
+	dcp_auto_buf struct dcp_buf way = DCP_BUF_INIT;
+	const char *at = source + n + 3;
+	char scheme[16];
+
+	if (n == 0 || n + 3 > sizeof(scheme) || strncmp(source + n, "://", 3) != 0 ||
+	    access(source, F_OK) == 0)
+		return CMD_OK;
+	snprintf(scheme, sizeof(scheme), " %.*s ", (int)n, source);
+	while (*ways[i].schemes && !strstr(ways[i].schemes, scheme))
+		i++;
+	host = strcspn(at, "/");
+	for (const char *s = ways[i].how; *s; s++) {
+		if (*s == '@')
+			dcp_buf_add(&way, at, host);
+		else if (*s == '#')
+			dcp_buf_str(&way, at + host + (at[host] == '/'));
+		else
+			dcp_buf_add(&way, s, 1);
+	}
+	cmd_fail(CMD_USAGE,
+		 "%s is a URL, and SOURCE is a path; mount it first, for example:", source);
+	cmd_hint("%s", way.p ? way.p : "");
+	return CMD_USAGE;
+}
 
 enum cmd_exit pick_one_index(const char *source)
 {

@@ -31,6 +31,9 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_
 			  bool rebuild);
 void pick_finish(struct pick *p);
 
+/* Is @source a path? CMD_USAGE for a URL, after telling how to mount what it names. */
+enum cmd_exit pick_path(const char *source);
+
 /* Say that one index file cannot hold several versions. */
 enum cmd_exit pick_one_index(const char *source);
 

@@ -73,6 +73,25 @@ def mount_points():
     fails(USAGE, "would hide the source", "mount", src, SCRATCH)
     fails(USAGE, "is not a directory", "mount", src, SCRATCH / "file")
     fails(ENV, "No such file", "mount", src, SCRATCH / "absent")
+    full = SCRATCH / "full"
+    (full / ".hidden").mkdir(parents=True)
+    fails(USAGE, "is not empty", "mount", src, full)
+
+
+def urls():
+    """A URL is answered with what to do, by every verb that takes a SOURCE."""
+    for url, says in (("s3://b/run/1", "mount-s3 --read-only b /mnt/b    then give /mnt/b/run/1\n"),
+                      ("gs://b/run", "gcsfuse -o ro b /mnt/b "), ("hf://org/name", "hf download org/name "),
+                      ("https://h.org/a/b", "--http-url https://h.org :http: "), ("file:///a/b", "a path already: /a/b\n"),
+                      ("az://c", "rclone mount"), ("hdfs://n:9000/x y", "REMOTE:x y ")):
+        for verb in ((), ("mount",)):
+            fails(USAGE, says, *verb, url, SCRATCH)
+        fails(USAGE, "is a URL, and SOURCE is a path", "ls", url)
+        fails(USAGE, says, "cat", url, "key")
+    fails(ENV, "No such file", "ls", "no/such://thing")
+    (SCRATCH / "s3:").mkdir()
+    got = run("ls", "s3://", cwd=SCRATCH)
+    check(b"is a URL" not in got.stderr, f"a directory that is called so: {got.stderr}")
 
 
 def doctor_and_version():
@@ -113,6 +132,7 @@ def closed_and_full():
 pages()
 refusals()
 mount_points()
+urls()
 doctor_and_version()
 closed_and_full()
 finish()
