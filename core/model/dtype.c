@@ -88,6 +88,14 @@ enum dcp_dtype dcp_dtype_from_safetensors(const char *name, size_t n)
 	return DCP_DTYPE_OTHER;
 }
 
+enum dcp_dtype dcp_dtype_from_numpy(const char *code, size_t n)
+{
+	for (int t = DCP_DTYPE_OTHER + 1; t < DCP_DTYPE_COUNT; t++)
+		if (infos[t].npy && !infos[t].widened && same_name(infos[t].npy + 1, code, n))
+			return (enum dcp_dtype)t;
+	return DCP_DTYPE_OTHER;
+}
+
 /*
  * float32 bits of a small float with @mb mantissa bits (at most 3) and the given bias, its
  * sign taken off (@m mantissa, @e exponent field). A subnormal is m * 2^(1 - bias - mb):

@@ -63,6 +63,8 @@ const struct dcp_dtype_info *dcp_dtype_info(enum dcp_dtype t);
 enum dcp_dtype dcp_dtype_from_name(const char *name);
 enum dcp_dtype dcp_dtype_from_torch(const char *name, size_t n);
 enum dcp_dtype dcp_dtype_from_safetensors(const char *name, size_t n);
+/* By numpy's code without the byte order ("f4"). */
+enum dcp_dtype dcp_dtype_from_numpy(const char *code, size_t n);
 
 /*
  * Convert @n elements of @t at @src into what .npy holds at @dst (npy_size bytes each).

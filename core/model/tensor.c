@@ -9,7 +9,7 @@ const char *dcp_filter_name(uint8_t filter)
 	static const char *const names[] = {
 		[DCP_FILTER_NONE] = "",          [DCP_FILTER_ZSTD] = "zstd",
 		[DCP_FILTER_LATIN1] = "latin1",  [DCP_FILTER_NEG] = "negate",
-		[DCP_FILTER_CONJ] = "conjugate",
+		[DCP_FILTER_CONJ] = "conjugate", [DCP_FILTER_DEFLATE] = "deflate",
 	};
 
 	return filter < DCP_LEN(names) ? names[filter] : "";
@@ -17,7 +17,8 @@ const char *dcp_filter_name(uint8_t filter)
 
 bool dcp_filter_encodes(uint8_t filter)
 {
-	return filter == DCP_FILTER_ZSTD || filter == DCP_FILTER_LATIN1;
+	return filter == DCP_FILTER_ZSTD || filter == DCP_FILTER_DEFLATE ||
+	       filter == DCP_FILTER_LATIN1;
 }
 
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out)

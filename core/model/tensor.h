@@ -13,6 +13,8 @@
  *   filter  DCP_FILTER_NONE; or [off, off + nbytes) is encoded as a whole, enc describes
  *           what comes out:
  *           DCP_FILTER_ZSTD    compressed
+ *           DCP_FILTER_DEFLATE raw deflate; the elements are the end of what comes out (an
+ *                              .npy in a ZIP archive has its header in front of them)
  *           DCP_FILTER_LATIN1  UTF-8 of the bytes taken as Latin-1 text (pickle protocol 2);
  *                              exactly the run_n elements come out
  *           or the elements are not yet the values, as torch conjugates and negates lazily:
@@ -42,6 +44,7 @@ enum dcp_filter {
 	DCP_FILTER_LATIN1,
 	DCP_FILTER_NEG,
 	DCP_FILTER_CONJ,
+	DCP_FILTER_DEFLATE,
 };
 
 struct dcp_piece {
@@ -113,7 +116,7 @@ struct dcp_sink {
 	void *ctx;
 };
 
-/* "zstd", "latin1", "negate", "conjugate"; "" for none. */
+/* "zstd", "deflate", "latin1", "negate", "conjugate"; "" for none. */
 const char *dcp_filter_name(uint8_t filter);
 
 /* Are the bytes of a piece something else than its elements? */

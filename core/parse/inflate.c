@@ -34,7 +34,12 @@ static const struct {
 	[DCP_CODEC_LZMA] = { "lzma", ARCHIVE_FILTER_LZMA, 3, { 0x5d, 0, 0 } },
 	[DCP_CODEC_ZSTD] = { "zstd", ARCHIVE_FILTER_ZSTD, 4, { 0x28, 0xb5, 0x2f, 0xfd } },
 	[DCP_CODEC_LZ4] = { "lz4", ARCHIVE_FILTER_LZ4, 4, { 0x04, 0x22, 0x4d, 0x18 } },
+	[DCP_CODEC_DEFLATE] = { "deflate", ARCHIVE_FILTER_GZIP, 0, { 0 } },
 };
+
+/* What makes bare deflate a gzip stream, for the filter, which does not look at the end. */
+static const unsigned char gzip_head[10] = { 0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff };
+static const unsigned char gzip_end[8];
 
 const char *dcp_codec_name(enum dcp_codec codec)
 {
@@ -46,14 +51,18 @@ struct feed {
 	const char *codec;
 	const struct dcp_inflate_watch *watch;
 	uint64_t pos;
-	int rc; /* what reading the source gave */
+	uint64_t framing; /* bytes that were put around those of the source */
+	int rc;           /* what reading the source gave */
+	bool bare;        /* deflate */
 	unsigned char window[WINDOW];
 };
 
-/* Takes decoded bytes; a negative errno ends the decoding. */
+/* Takes decoded bytes; a negative errno ends the decoding, and 1 what is enough. */
 struct drain {
 	int (*take)(struct drain *d, const void *p, size_t n, struct dcp_err *err);
 	struct dcp_buf *buf;
+	unsigned char *head;
+	size_t head_n;
 	int fd;
 	uint64_t n;
 	bool summed; /* crc is kept */
@@ -65,6 +74,15 @@ static la_ssize_t feed_read(struct archive *a, void *ctx, const void **p)
 	struct feed *f = ctx;
 	size_t n = DCP_MIN(f->src->size - f->pos, (uint64_t)WINDOW);
 
+	if (f->bare && f->framing == 0) {
+		*p = gzip_head;
+		return (la_ssize_t)(f->framing = sizeof(gzip_head));
+	}
+	if (n == 0 && f->bare && f->framing == sizeof(gzip_head)) {
+		f->framing += sizeof(gzip_end);
+		*p = gzip_end;
+		return sizeof(gzip_end);
+	}
 	if (n == 0)
 		return 0;
 	f->rc = dcp_source_read(f->src, f->pos, f->window, n);
@@ -107,6 +125,15 @@ static int take_fd(struct drain *d, const void *p, size_t n, struct dcp_err *err
 	return 0;
 }
 
+static int take_head(struct drain *d, const void *p, size_t n, struct dcp_err *err)
+{
+	size_t some = DCP_MIN(n, d->head_n - (size_t)d->n);
+
+	(void)err;
+	memcpy(d->head + d->n, p, some);
+	return d->n + n >= d->head_n;
+}
+
 /* What the library says went wrong, in our words. */
 static int decode_error(struct archive *a, const struct feed *f, struct dcp_err *err)
 {
@@ -144,6 +171,8 @@ static int drain_all(struct archive *a, const struct feed *f, struct drain *d, u
 		d->n += n;
 		if (d->summed)
 			d->crc = dcp_crc32(d->crc, p, n);
+		if (rc > 0)
+			return rc;
 	}
 }
 
@@ -231,6 +260,8 @@ static int check_end(struct archive *a, const struct feed *f, struct dcp_err *er
 {
 	la_int64_t taken = archive_filter_bytes(a, -1);
 
+	if (f->bare)
+		taken -= sizeof(gzip_head) + sizeof(gzip_end);
 	if (taken >= 0 && (uint64_t)taken == f->src->size)
 		return 0;
 	return dcp_fail(err, -EBADMSG, (uint64_t)taken,
@@ -262,8 +293,10 @@ static int inflate(struct feed *f, enum dcp_codec codec, struct drain *d, uint64
 {
 	struct archive_entry *entry;
 	struct archive *a;
-	int rc = check_magic(f->src, codec, err);
+	int rc;
 
+	f->bare = codec == DCP_CODEC_DEFLATE;
+	rc = f->bare ? 0 : check_magic(f->src, codec, err);
 	if (rc < 0)
 		return rc;
 	f->codec = codecs[codec].name;
@@ -312,6 +345,17 @@ int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_f
 	if (rc == 0 && codec == DCP_CODEC_GZIP)
 		rc = check_gzip(src, &d, err);
 	return rc;
+}
+
+int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *head, size_t n,
+		     size_t *got, struct dcp_err *err)
+{
+	struct drain d = { .take = take_head, .head = head, .head_n = n };
+	struct feed f = { .src = src };
+	int rc = inflate(&f, codec, &d, UINT64_MAX, err);
+
+	*got = (size_t)DCP_MIN(d.n, (uint64_t)n);
+	return rc < 0 ? rc : 0;
 }
 
 const char *dcp_inflate_libarchive_version(void)

@@ -2,14 +2,15 @@
 /*
  * inflate: what comes out of compressed bytes.
  *
- * Two kinds of them: items inside a file, which are zstd streams as the checkpoint extensions
+ * Three kinds of them: items inside a file, which are zstd streams as the checkpoint extensions
  * write them (one frame or several in a row, an empty frame at the end, no recorded content
- * size), and whole files of any codec below. Nothing else may follow. Damage that the codec's
- * own checksums tell is noticed, that of gzip's too, which libarchive does not look at; lzma
- * has none, and zstd and lz4 have them where the writer wanted them. The only file that sees
- * libarchive's headers.
+ * size); members of ZIP archives; and whole files of the codecs below. Nothing else may follow.
+ * Damage that the codec's own checksums tell is noticed, that of gzip's too, which libarchive
+ * does not look at; lzma has none, and zstd and lz4 have them where the writer wanted them. The
+ * only file that sees libarchive's headers.
  */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 struct dcp_buf;
@@ -24,8 +25,9 @@ enum dcp_codec {
 	DCP_CODEC_LZMA,
 	DCP_CODEC_ZSTD,
 	DCP_CODEC_LZ4,
+	DCP_CODEC_DEFLATE, /* bare, as in ZIP archives: known by no magic, without checksums */
 };
-#define DCP_CODEC_COUNT (DCP_CODEC_LZ4 + 1)
+#define DCP_CODEC_COUNT (DCP_CODEC_DEFLATE + 1)
 
 /* "gzip" */
 const char *dcp_codec_name(enum dcp_codec codec);
@@ -56,6 +58,13 @@ struct dcp_inflate_watch {
 int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_fd,
 		   uint64_t limit, const struct dcp_inflate_watch *watch, uint64_t *n,
 		   struct dcp_err *err);
+
+/*
+ * The first bytes that come out, at most @n of them, into @head; *@got receives how many. What
+ * stands behind them is not looked at: 0 also when it is damaged.
+ */
+int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *head, size_t n,
+		     size_t *got, struct dcp_err *err);
 
 /* "3.6.2": the libarchive in use. */
 const char *dcp_inflate_libarchive_version(void);

@@ -20,17 +20,6 @@
 
 /* ---- dtype ---- */
 
-static const struct {
-	const char *code;
-	enum dcp_dtype dtype;
-} codes[] = {
-	{ "f4", DCP_DTYPE_F32 }, { "u2", DCP_DTYPE_U16 },   { "f2", DCP_DTYPE_F16 },
-	{ "f8", DCP_DTYPE_F64 }, { "i8", DCP_DTYPE_I64 },   { "i4", DCP_DTYPE_I32 },
-	{ "i2", DCP_DTYPE_I16 }, { "i1", DCP_DTYPE_I8 },    { "u8", DCP_DTYPE_U64 },
-	{ "u4", DCP_DTYPE_U32 }, { "u1", DCP_DTYPE_U8 },    { "b1", DCP_DTYPE_BOOL },
-	{ "c8", DCP_DTYPE_C64 }, { "c16", DCP_DTYPE_C128 },
-};
-
 /* The byteorder of numpy.dtype's state: (3, order, subdtype, names, fields, ...). */
 static int take_order(struct dcp_pv state, bool *swap, struct dcp_err *err)
 {
@@ -80,9 +69,8 @@ static int take_dtype(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *er
 	code = dcp_pv_str(arg[0]);
 	if (arg[0].type == DCP_PV_GLOBAL)
 		a->dtype = extension_dtype(arg[0]);
-	for (size_t i = 0; code && i < DCP_LEN(codes); i++)
-		if (strcmp(codes[i].code, code) == 0)
-			a->dtype = codes[i].dtype;
+	else if (code)
+		a->dtype = dcp_dtype_from_numpy(code, strlen(code));
 	if (a->dtype == DCP_DTYPE_OTHER)
 		return refused(err, "array of dtype %.32s, which is no plain number",
 			       code ? code : "outside numpy");

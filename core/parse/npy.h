@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * npy: the header that numpy.load expects in front of row-major bytes.
+ * npy: the header in front of an array's bytes, as numpy.load expects it and as others wrote
+ * it.
  *
  *   \x93NUMPY 1 0, u16 LE header length, {'descr': '<f4', 'fortran_order': False,
  *   'shape': (2, 3), }, spaces, newline; data starts at a multiple of 64.
- *   Version 2.0 (u32 length) only when the header is longer than 65535 bytes.
+ *   Version 2.0 (u32 length) only when the header is longer than 65535 bytes; 3.0 is 2.0 whose
+ *   field names are UTF-8.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "core/model/dtype.h"
+#include "core/model/tensor.h"
 
 struct dcp_buf;
+struct dcp_err;
+struct dcp_source;
 
 /*
  * Append the header for numbers of @dtype as .npy shows them (dcp_dtype_info()->npy; F4's
@@ -25,3 +31,33 @@ int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 /* Bytes dcp_npy_header() would append, by arithmetic: a listing asks it of every file. 0: none.
  */
 size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape);
+
+#define DCP_NPY_HEAD_MAX                                                                       \
+	(1u << 20) /* of a header; only records of thousands of fields have more */
+
+enum dcp_npy_kind {
+	DCP_NPY_NUMBERS, /* or strings, dates, bytes: of a size that is known */
+	DCP_NPY_OBJECTS, /* behind the header stands a pickle */
+	DCP_NPY_RECORDS, /* several types in one element */
+};
+
+struct dcp_npy {
+	enum dcp_npy_kind kind;
+	enum dcp_dtype dtype;
+	char dtype_name[24]; /* the table's, or for OTHER numpy's without byte order: "U5" */
+	uint32_t itemsize;   /* 0 unless NUMBERS */
+	uint32_t ndim;
+	uint64_t shape[DCP_MAX_NDIM];
+	uint64_t stride[DCP_MAX_NDIM]; /* elements */
+	bool row_major;                /* or what is stored like it, as a vector is */
+	bool swap;                     /* big-endian elements */
+	uint64_t off, nbytes;          /* of the elements; they may end behind the source */
+};
+
+/*
+ * Read the header at the start of @src, of which no more needs to be there. numpy has no
+ * bfloat16: arrays of it are written as two bytes without a type (V2) by all that have one, and
+ * nothing else is, so that is what they are read as. -EBADMSG (no .npy, or a damaged header),
+ * -E2BIG, -ENOTSUP (a version after 3.0), -ENOMEM, or what reading gave.
+ */
+int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_err *err);

@@ -275,6 +275,7 @@ static int check_entry(const struct entry *e, const struct directory *d, uint64_
 	if (e->disk != 0)
 		return dcp_fail(err, -ENOTSUP, at, "multi-disk archive");
 	m->stored = e->method == 0 && !(e->flags & FLAG_ENCRYPTED);
+	m->deflated = e->method == 8 && !(e->flags & FLAG_ENCRYPTED);
 	if (m->stored && e->csize != e->usize)
 		return dcp_fail(err, -EBADMSG, at,
 				"member \"%s\" is stored, but %" PRIu64
@@ -288,6 +289,7 @@ static int check_entry(const struct entry *e, const struct directory *d, uint64_
 				m->name, e->csize, e->header_off, d->off);
 	m->header_off = e->header_off;
 	m->size = e->usize;
+	m->packed = e->csize;
 	m->crc32 = e->crc32;
 	return 0;
 }
@@ -410,6 +412,11 @@ static int check_local(const uint8_t *p, const struct dcp_zip_member *m, struct 
 				"member \"%s\" is plain in the directory, but compressed or "
 				"encrypted in its header",
 				m->name);
+	if (m->deflated && (dcp_load_le16(p + 8) != 8 || (flags & FLAG_ENCRYPTED)))
+		return dcp_fail(err, -EBADMSG, m->header_off,
+				"member \"%s\" is deflated in the directory, but not in its "
+				"header",
+				m->name);
 	/* With a data descriptor the sizes come behind the data and are zero here. */
 	if ((flags & FLAG_DESCRIPTOR) || (usize == UINT32_MAX && csize == UINT32_MAX))
 		return 0;
@@ -449,11 +456,11 @@ int dcp_zip_data(const struct dcp_source *src, const struct dcp_zip_member *m, u
 	if (r < 0)
 		return r;
 	if (dcp_ckd_add(&data, m->header_off, n + dcp_load_le16(p + 28)) ||
-	    !dcp_range_ok(data, m->stored ? m->size : 0, src->size))
+	    !dcp_range_ok(data, m->packed, src->size))
 		return dcp_fail(err, -EBADMSG, m->header_off,
 				"\"%s\" of %" PRIu64
 				" bytes does not end inside the archive of %" PRIu64,
-				m->name, m->size, src->size);
+				m->name, m->packed, src->size);
 	*off = data;
 	return 0;
 }

@@ -4,8 +4,8 @@
  *
  * Reads the central directory (zip64 included) and each wanted local header. It opens
  * nothing and inflates nothing: a compressed member is listed with stored == false for
- * the caller to refuse. All offsets count from the start of the source, which is the
- * start of the archive (a window, when the archive lies inside a bigger file).
+ * the caller to decode or to refuse. All offsets count from the start of the source, which is
+ * the start of the archive (a window, when the archive lies inside a bigger file).
  */
 #pragma once
 #include <stdbool.h>
@@ -22,14 +22,15 @@ struct dcp_zip_member {
 	const char *name;    /* NUL-terminated, in the arena; may hold anything but NUL */
 	uint64_t header_off; /* local header */
 	uint64_t size;       /* bytes once unpacked */
+	uint64_t packed;     /* bytes in the archive; of a stored one the same */
 	uint32_t crc32;      /* as recorded; 0 may mean "not computed"; nobody has checked it */
-	bool stored; /* method 0 and not encrypted: the bytes in the file are the content */
+	bool stored;   /* method 0 and not encrypted: the bytes in the file are the content */
+	bool deflated; /* method 8 and not encrypted */
 };
 
 /*
  * List the members of @src in directory order, allocated in @arena.
- * Promise: header_off lies inside @src, before the directory, and so does header_off + size of
- * every stored member.
+ * Promise: header_off lies inside @src, before the directory, and so does header_off + packed.
  * Returns 0, -EBADMSG (not a well-formed ZIP), -ENOTSUP (multi-disk), -E2BIG (too many
  * members), -ENOMEM, or what reading @src gave. Out-parameters are written only on success.
  */
@@ -38,7 +39,7 @@ int dcp_zip_list(const struct dcp_source *src, struct dcp_arena *arena,
 
 /*
  * Offset of the first data byte of @m: one read of its local header, whose name must be
- * the directory's. Promise, for a stored member: [*off, *off + m->size) lies inside @src.
+ * the directory's. Promise: [*off, *off + m->packed) lies inside @src.
  */
 int dcp_zip_data(const struct dcp_source *src, const struct dcp_zip_member *m, uint64_t *off,
 		 struct dcp_err *err);

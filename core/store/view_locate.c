@@ -132,15 +132,17 @@ static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
 
 /* At most what the tensor can need with a storage twice its size and a torch.save frame: no
  * room for a bomb. */
-static int decode_zstd(const struct dcp_view *view, const struct dcp_source *item,
-		       uint64_t elements, int fd, uint64_t *n, struct dcp_err *err)
+static int decompress(const struct dcp_view *view, const struct dcp_source *item,
+		      const struct dcp_piece *p, int fd, uint64_t *n, struct dcp_err *err)
 {
+	enum dcp_codec codec =
+		p->filter == DCP_FILTER_DEFLATE ? DCP_CODEC_DEFLATE : DCP_CODEC_ZSTD;
 	uint64_t limit;
 
-	if (dcp_ckd_mul(&limit, elements, 2ull * view->told.itemsize) ||
+	if (dcp_ckd_mul(&limit, p->run_n, 2ull * view->told.itemsize) ||
 	    dcp_ckd_add(&limit, limit, 1 << 20))
 		limit = UINT64_MAX;
-	return dcp_inflate_fd(item, DCP_CODEC_ZSTD, fd, limit, NULL, n, err);
+	return dcp_inflate_fd(item, codec, fd, limit, NULL, n, err);
 }
 
 static int decode_latin1(const struct dcp_view *view, const struct dcp_source *item,
@@ -164,9 +166,9 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 	if (out->fd < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %m");
 	view->ndecoded++;
-	rc = p->filter == DCP_FILTER_ZSTD
-		     ? decode_zstd(view, item, p->run_n, out->fd, &n, err)
-		     : decode_latin1(view, item, p->run_n, out->fd, &n, err);
+	rc = p->filter == DCP_FILTER_LATIN1
+		     ? decode_latin1(view, item, p->run_n, out->fd, &n, err)
+		     : decompress(view, item, p, out->fd, &n, err);
 	if (rc < 0)
 		return rc;
 	map = n ? mmap(NULL, n, PROT_READ, MAP_SHARED, out->fd, 0) : NULL;
@@ -232,6 +234,8 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 	item = dcp_source_window(&whole, p->off, p->nbytes);
 	if (encoded) {
 		struct dcp_file *d = &view->decoded[view->ndecoded];
+		bool tail = p->filter == DCP_FILTER_DEFLATE;
+		uint64_t need = p->run_n * view->told.itemsize;
 
 		rc = decode(view, &item, p, d, err);
 		if (rc < 0)
@@ -241,8 +245,8 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		b->number = DCP_VIEW_NO_FILE;
 		item = dcp_source_mem(d->map, d->size);
 		p->filter = DCP_FILTER_NONE;
-		p->off = 0;
-		p->nbytes = d->size;
+		p->off = tail && need <= d->size ? d->size - need : 0;
+		p->nbytes = d->size - p->off;
 	}
 	if (p->enc != DCP_ENC_PLAIN)
 		rc = locate_torch(view, p, &item, p->off, err);

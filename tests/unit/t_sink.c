@@ -333,6 +333,19 @@ static int locate(const struct dcp_tensor *t, const struct dcp_piece *p,
 			return rc;
 		at->src = dcp_source_mem(buf->p, buf->n);
 	}
+	if (p->filter == DCP_FILTER_DEFLATE) { /* the elements are its end */
+		size_t need = (size_t)p->run_n * t->itemsize, n = 0;
+		char *all = malloc(need + (1 << 20));
+		int rc = dcp_inflate_head(window, DCP_CODEC_DEFLATE, all, need + (1 << 20), &n,
+					  err);
+
+		if (rc == 0 && n >= need)
+			dcp_buf_add(buf, all + n - need, need);
+		free(all);
+		if (rc < 0)
+			return rc;
+		at->src = dcp_source_mem(buf->p, buf->n);
+	}
 	if (p->enc != DCP_ENC_PLAIN)
 		return locate_in_stream(t, p, window, at, err);
 	if (p->stride)

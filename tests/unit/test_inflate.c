@@ -185,6 +185,48 @@ static void limit_is_inclusive(void **state)
 	assert_int_equal(decode(&b, &out, (1 << 20) - 1, NULL), -E2BIG);
 }
 
+/* "alpha alpha alpha\n" and what can happen to it: zlib's own bytes, without its frame. */
+static void bare_deflate(void **state)
+{
+	static const char packed[] = "\x4b\xcc\x29\xc8\x48\x54\x48\x44\x90\x5c\x00";
+	static const char text[] = "alpha alpha alpha\n";
+	char path[] = "/tmp/dcpfs-inflate-XXXXXX", got[32] = { 0 };
+	dcp_auto_fd int fd = mkstemp(path);
+	struct dcp_err err = { 0 };
+	uint64_t n = 99;
+	size_t some = 99;
+
+	(void)state;
+	assert_true(fd >= 0);
+	unlink(path);
+	for (size_t cut = 0; cut <= sizeof(packed); cut++) {
+		struct dcp_source src = dcp_source_mem(packed, cut);
+		int want = cut == sizeof(packed) - 1 ? 0 : -EBADMSG;
+
+		assert_int_equal(ftruncate(fd, 0) | (int)lseek(fd, 0, SEEK_SET), 0);
+		assert_int_equal(
+			dcp_inflate_fd(&src, DCP_CODEC_DEFLATE, fd, 100, NULL, &n, &err), want);
+		if (want)
+			t_assert_says(&err, "deflate");
+		else
+			assert_int_equal(n, strlen(text));
+		assert_true(want || pread(fd, got, sizeof(got), 0) == (ssize_t)strlen(text));
+		assert_true(want || memcmp(got, text, strlen(text)) == 0);
+		if (want)
+			continue;
+		assert_int_equal(
+			dcp_inflate_fd(&src, DCP_CODEC_DEFLATE, fd, 17, NULL, &n, NULL),
+			-E2BIG);
+		assert_int_equal(dcp_inflate_head(&src, DCP_CODEC_DEFLATE, got, 7, &some, &err),
+				 0);
+		assert_int_equal(some, 7);
+		assert_memory_equal(got, "alpha a", 7);
+		assert_int_equal(
+			dcp_inflate_head(&src, DCP_CODEC_DEFLATE, got, 32, &some, &err), 0);
+		assert_int_equal(some, strlen(text));
+	}
+}
+
 static void into_a_file(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -231,9 +273,13 @@ static void a_source_that_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(frames),      cmocka_unit_test(refused),
-		cmocka_unit_test(every_cut),   cmocka_unit_test(limit_is_inclusive),
-		cmocka_unit_test(into_a_file), cmocka_unit_test(a_source_that_fails),
+		cmocka_unit_test(frames),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(every_cut),
+		cmocka_unit_test(limit_is_inclusive),
+		cmocka_unit_test(bare_deflate),
+		cmocka_unit_test(into_a_file),
+		cmocka_unit_test(a_source_that_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

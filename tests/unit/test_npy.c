@@ -3,7 +3,9 @@
 
 #include "core/base/buf.h"
 #include "core/base/endian.h"
+#include "core/base/err.h"
 #include "core/parse/npy.h"
+#include "core/parse/source.h"
 
 /* Lengths and texts as numpy 1.24.2 writes them. */
 /* clang-format off */
@@ -111,6 +113,172 @@ static void other_types_have_no_npy(void **state)
 	assert_int_equal(dcp_npy_header_size(DCP_DTYPE_OTHER, 1, shape), 0);
 }
 
+/* ---- read ---- */
+
+static int read_text(const char *dict, struct dcp_npy *a, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	uint8_t len[2];
+	struct dcp_source src;
+
+	dcp_store_le16(len, (uint16_t)strlen(dict));
+	dcp_buf_add(&b, "\x93NUMPY\x01\x00", 8);
+	dcp_buf_add(&b, len, 2);
+	dcp_buf_str(&b, dict);
+	dcp_buf_add(&b, "data", 4);
+	src = dcp_source_mem(b.p, b.n);
+	return dcp_npy_read(&src, a, err);
+}
+
+static void written_headers_are_read(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(headers); i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+		const struct dcp_dtype_info *info = dcp_dtype_info(headers[i].dtype);
+		struct dcp_source src;
+		struct dcp_err err = { 0 };
+		struct dcp_npy a;
+		uint64_t nbytes;
+
+		t_case(headers[i].what);
+		dcp_npy_header(&b, headers[i].dtype, headers[i].ndim, headers[i].shape);
+		src = dcp_source_mem(b.p, b.n);
+		if (headers[i].shape[0] == INT64_MAX) {
+			assert_int_equal(dcp_npy_read(&src, &a, &err), -EBADMSG);
+			t_assert_says(&err, "overflows");
+			continue;
+		}
+		if (dcp_npy_read(&src, &a, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(a.off, b.n);
+		assert_int_equal(a.itemsize * info->values, info->npy_size);
+		assert_true(a.row_major && !a.swap && a.kind == DCP_NPY_NUMBERS);
+		assert_true(dcp_shape_volume(a.shape, a.ndim, &nbytes));
+		assert_int_equal(a.nbytes, nbytes * a.itemsize);
+		if (!info->widened)
+			assert_string_equal(a.dtype_name, info->name);
+	}
+}
+
+static void what_others_write_is_read(void **state)
+{
+	/* clang-format off */
+	static const struct {
+		const char *what, *dict, *dtype;
+		uint32_t itemsize, ndim;
+		uint64_t shape[3], stride[3];
+		enum dcp_npy_kind kind;
+		bool columns, swap;
+	} cases[] = {
+		{ "MLX: no comma at the end, order of one dimension", "{'descr': '<i4', 'fortran_order': True, 'shape': (5, )}    \n", "I32", 4, 1, { 5 }, { 1 }, 0, false, false },
+		{ "columns first", "{'descr': '<f8', 'fortran_order': True, 'shape': (2, 3, 4), }\n", "F64", 8, 3, { 2, 3, 4 }, { 1, 2, 6 }, 0, true, false },
+		{ "columns of one row", "{'descr': '<f8', 'fortran_order': True, 'shape': (1, 3), }\n", "F64", 8, 2, { 1, 3 }, { 1, 1 }, 0, false, false },
+		{ "big-endian", "{'descr': '>c16', 'fortran_order': False, 'shape': (2,), }\n", "C128", 16, 1, { 2 }, { 1 }, 0, false, true },
+		{ "big-endian bytes are bytes", "{'descr': '>u1', 'fortran_order': False, 'shape': (2,), }", "U8", 1, 1, { 2 }, { 1 }, 0, false, false },
+		{ "any order, other quotes, Python 2's longs", "{ \"shape\":(2L,3L) ,'fortran_order':False,'descr':'=f4'}", "F32", 4, 2, { 2, 3 }, { 3, 1 }, 0, false, false },
+		{ "bfloat16", "{'descr': '<V2', 'fortran_order': False, 'shape': (), }\n", "BF16", 2, 0, { 0 }, { 0 }, 0, false, false },
+		{ "bytes without a type", "{'descr': '|V1', 'fortran_order': False, 'shape': (3,), }\n", "V1", 1, 1, { 3 }, { 1 }, 0, false, false },
+		{ "text", "{'descr': '<U7', 'fortran_order': False, 'shape': (3,), }\n", "U7", 28, 1, { 3 }, { 1 }, 0, false, false },
+		{ "dates", "{'descr': '<M8[ns]', 'fortran_order': False, 'shape': (3,), }\n", "M8[ns]", 8, 1, { 3 }, { 1 }, 0, false, false },
+		{ "long doubles", "{'descr': '<f16', 'fortran_order': False, 'shape': (1,), }\n", "f16", 16, 1, { 1 }, { 1 }, 0, false, false },
+		{ "objects", "{'descr': '|O', 'fortran_order': False, 'shape': (), }\n", "O", 0, 0, { 0 }, { 0 }, DCP_NPY_OBJECTS, false, false },
+		{ "records", "{'descr': [('a', '<f4', (2, 3)), (('t', 'b]'), [('c', '|S3')])], 'fortran_order': False, 'shape': (4,), }\n", "", 0, 1, { 4 }, { 1 }, DCP_NPY_RECORDS, false, false },
+	};
+	/* clang-format on */
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct dcp_err err = { 0 };
+		struct dcp_npy a;
+
+		t_case(cases[i].what);
+		if (read_text(cases[i].dict, &a, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(a.kind, cases[i].kind);
+		assert_string_equal(a.dtype_name, cases[i].dtype);
+		assert_int_equal(a.itemsize, cases[i].itemsize);
+		assert_int_equal(a.ndim, cases[i].ndim);
+		for (uint32_t d = 0; d < a.ndim; d++) {
+			assert_int_equal(a.shape[d], cases[i].shape[d]);
+			assert_int_equal(a.stride[d], cases[i].stride[d]);
+		}
+		assert_int_equal(a.row_major, !cases[i].columns);
+		assert_int_equal(a.swap, cases[i].swap);
+		assert_int_equal(a.off, 10 + strlen(cases[i].dict));
+	}
+}
+
+#define REST ", 'fortran_order': False, 'shape': (2,)}"
+
+static void damaged_headers_are_refused(void **state)
+{
+	static const char *const dicts[] = {
+		"",
+		"{",
+		"{'descr'",
+		"{'descr': '",
+		"{'descr': '<f4'}",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (2}",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': 2}",
+		"{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'shape': (2,)}",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'more': 1}",
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)} + 1",
+		"{'descr': ''" REST,
+		"{'descr': '<'" REST,
+		"{'descr': '<f'" REST,
+		"{'descr': '<f0'" REST,
+		"{'descr': '<f4junk'" REST,
+		"{'descr': '<q4'" REST,
+		"{'descr': '\\x3cf4'" REST,
+		"{'descr': [('a', '<f4')" REST,
+		"{'descr': [('a', '<f4'])" REST,
+		"{'descr': [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+		"]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]" REST,
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(dicts); i++) {
+		struct dcp_err err = { 0 };
+		struct dcp_npy a;
+
+		t_case(dicts[i]);
+		assert_int_equal(read_text(dicts[i], &a, &err), -EBADMSG);
+		t_assert_says(&err, "numpy would not have written");
+	}
+}
+
+static void other_starts_are_refused(void **state)
+{
+	static const struct {
+		const char *bytes;
+		size_t n;
+		int code;
+		const char *says;
+	} cases[] = {
+		{ "", 0, -EBADMSG, "no .npy array" },
+		{ "\x93NUMPY\x01\x00\x02\x00{", 11, -EBADMSG, "no .npy array" },
+		{ "\x93NUMPX\x01\x00\x02\x00{}", 12, -EBADMSG, "no .npy array" },
+		{ "\x93NUMPY\x04\x00\x02\x00{}", 12, -ENOTSUP, "version 4.0" },
+		{ "\x93NUMPY\x01\x00\x77\x00{}", 12, -EBADMSG, "cut short" },
+		{ "\x93NUMPY\x02\x00\xff\xff\xff\xff", 12, -E2BIG, "over 1048576" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct dcp_source src = dcp_source_mem(cases[i].bytes, cases[i].n);
+		struct dcp_err err = { 0 };
+		struct dcp_npy a;
+
+		t_case(cases[i].says);
+		assert_int_equal(dcp_npy_read(&src, &a, &err), cases[i].code);
+		t_assert_says(&err, cases[i].says);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -118,6 +286,10 @@ int main(void)
 		cmocka_unit_test(headers_are_appended),
 		cmocka_unit_test(long_headers_are_version_two),
 		cmocka_unit_test(other_types_have_no_npy),
+		cmocka_unit_test(written_headers_are_read),
+		cmocka_unit_test(what_others_write_is_read),
+		cmocka_unit_test(damaged_headers_are_refused),
+		cmocka_unit_test(other_starts_are_refused),
 	};
 	return cmocka_run_group_tests_name("npy", tests, NULL, NULL);
 }
