@@ -64,7 +64,8 @@ static bool somebody_knows(const char *name)
 	enum dcp_match match;
 	const struct dcp_format *f = dcp_format_probe(&dir, &match, NULL, 0);
 
-	return f && match != DCP_MATCH_INCOMPLETE;
+	/* Arrays that were packed by themselves are data sets. */
+	return f && f != &dcp_format_numpy && match != DCP_MATCH_INCOMPLETE;
 }
 
 static bool is_ours(const char *name)

@@ -35,6 +35,7 @@ const struct dcp_format *const dcp_formats[] = {
 	&dcp_format_archive,
 	&dcp_format_torch_save,
 	&dcp_format_pickle,
+	&dcp_format_numpy, /* last: arrays also lie beside checkpoints of others */
 	NULL,
 };
 /* clang-format on */

@@ -11,6 +11,7 @@ extern const struct dcp_format dcp_format_archive;
 extern const struct dcp_format dcp_format_composer;
 extern const struct dcp_format dcp_format_megatron;
 extern const struct dcp_format dcp_format_megatron_legacy;
+extern const struct dcp_format dcp_format_numpy;
 extern const struct dcp_format dcp_format_paddle_dist;
 extern const struct dcp_format dcp_format_paddle_parts;
 extern const struct dcp_format dcp_format_paddle_plain;

@@ -4,7 +4,7 @@
 # Each variable names the python of a virtual environment that holds
 #   T215   torch 2.15.0, numpy, safetensors, zstandard      T113   torch 1.13.1 (python 3.7)
 #   PADDLE paddlepaddle 3.3.1, numpy                        DS     deepspeed 0.19.8 on that torch
-#   COMPOSER mosaicml 0.32.1
+#   COMPOSER mosaicml 0.32.1                                ARRAYS what array_files.py names
 #   T212   torch 2.1.2, 'numpy<2' (python 3.10)             T241   torch 2.4.1, 'numpy<2'
 # and T215 transformers 5.23.0 and torch_checkpointing 0.1.1, with OLD a directory where 0.1.0 is unpacked,
 # T241 transformers 4.46.3 and safetensors besides.
@@ -24,3 +24,4 @@ done
 PADDLE="$PADDLE" "$T215" cuts.py
 "$T215" composer_ranks.py
 "$COMPOSER" composer_run.py
+"$ARRAYS" array_files.py

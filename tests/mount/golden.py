@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import urllib.parse
+import zlib
 
 import arrays
 import lib
@@ -95,6 +96,10 @@ def stored(source, version, piece, dtype):
     lengths = [hi - lo for lo, hi in piece["region"]]
     if piece.get("filter") == "zstd":
         return subprocess.run(["zstd", "-dcq"], input=data, capture_output=True, check=True).stdout, False
+    if piece.get("filter") == "deflate":
+        data = zlib.decompress(data, -15)
+        need = 1 + sum((n - 1) * s for n, s in zip(lengths, piece.get("strides") or arrays.strides_of(lengths)))
+        data = data[-need * arrays.ITEM[dtype]:]
     if piece.get("filter") == "latin1":
         data = data.decode("utf-8").encode("latin-1")
     if "strides" in piece:
@@ -136,7 +141,7 @@ def check_pieces(source, version, t, raw):
         data, exact = stored(source, version, piece, t["dtype"])
         if exact:
             equal(sha(data), sha(want), f"stored bytes of piece {piece}")
-        elif piece.get("filter"):
+        elif piece.get("filter") and "byteorder" not in piece:
             check(want in data, f"the decompressed item holds the bytes of piece {piece}")
 
 
@@ -288,6 +293,6 @@ def all_of(name):
 
 
 lib.main(*(all_of(p.parent.name)
-           for family in ("composer*", "dcp-*", "deepspeed-*", "hf-*", "megatron-*", "paddle-*",
+           for family in ("composer*", "dcp-*", "deepspeed-*", "hf-*", "megatron-*", "numpy", "paddle-*",
                           "parts", "torch-checkpointing", "torch-ranks", "torch-save")
            for p in sorted(lib.GOLDEN.glob(f"{family}/manifest.json"))))

@@ -149,7 +149,7 @@ static const struct {
 	  "run is a torchsnapshot checkpoint, by its .snapshot_metadata, which dcpfs does not read: "
 	  "restore it", -EINVAL, false },
 	{ "Flax", "run/checkpoint_5.msgpack", "run", NULL, "a Flax checkpoint", -EINVAL, false },
-	{ "numpy", "run/w.npz", "run", NULL, "a file of numpy arrays", -EINVAL, false },
+	{ "numpy", "run/w.npz run/d/x", "run", NULL, "a directory of more than numpy arrays", -EINVAL, false },
 	{ "one of ours, deeper, is closer than its mark here",
 	  "run/latest_checkpointed_iteration.txt run/a/s9/COMMIT", "run", NULL,
 	  "closest: ", -EINVAL, false },

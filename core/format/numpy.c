@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * numpy's own files, as numpy, JAX programs and MLX write them.
+ *
+ *	step_100.npz             np.savez: a ZIP archive of arrays; a version by itself
+ *	weights.npz config.json  a model by that name in its directory: one version, with all
+ *	                         .npz and .npy beside it; weights.00.npz, ... are parts of one
+ *	a.npy b.npy              np.save, one array each: all in a directory are one version
+ *
+ * Stored members are read where they lie, deflated ones (np.savez_compressed) are decoded when
+ * they are opened. Arrays of Python objects and of records are told as errors: nothing is
+ * unpickled.
+ *
+ * Such files are also what people keep their data and their plots in. So they count only where
+ * no other family has a file, and those that are not called like a model only where there is
+ * no directory beside them.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/base/text.h"
+#include "core/format/formats.h"
+#include "core/format/hf_name.h"
+#include "core/format/hf_rest.h"
+#include "core/model/order.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir.h"
+#include "core/parse/inflate.h"
+#include "core/parse/npy.h"
+#include "core/parse/zip.h"
+
+static const size_t arena_limit = 1u << 30; /* names of the members of one archive */
+
+/* ---- names ---- */
+
+static bool is_npz(const char *name)
+{
+	return *name != '.' && dcp_has_extension(name, ".npz") && strlen(name) < DCP_GROUP_MAX;
+}
+
+static bool is_npy(const char *name)
+{
+	return *name != '.' && dcp_has_extension(name, ".npy") && strlen(name) < DCP_GROUP_MAX;
+}
+
+static bool is_array(void *ctx, const char *name)
+{
+	(void)ctx;
+	return is_npz(name) || is_npy(name);
+}
+
+/* "weights.00.npz" -> "weights": how long what its parts have in common is. */
+static size_t stem_length(const char *name)
+{
+	size_t n = strlen(name) - strlen(".npz"), digits = 0;
+
+	while (digits < n && isdigit((unsigned char)name[n - digits - 1]))
+		digits++;
+	return digits && digits + 1 < n && name[n - digits - 1] == '.' ? n - digits - 1 : n;
+}
+
+static bool is_model(const char *name)
+{
+	static const char *const known[] = { "weights", "model", "params" };
+	size_t n = stem_length(name);
+
+	for (size_t i = 0; i < DCP_LEN(known); i++)
+		if (n == strlen(known[i]) && memcmp(name, known[i], n) == 0)
+			return true;
+	return false;
+}
+
+/* Does another family know @dir? Parts, which ask all families themselves, are in files that
+ * others know or in directories. */
+static bool is_somebodys(const struct dcp_dir *dir)
+{
+	for (size_t i = 0; dcp_formats[i]; i++)
+		if (dcp_formats[i] != &dcp_format_numpy &&
+		    dcp_formats[i] != &dcp_format_parts &&
+		    dcp_formats[i]->probe(dir, (char[1]){ 0 }, 0) != DCP_MATCH_NO)
+			return true;
+	return false;
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	size_t nnpz = 0, nnpy = 0, ndirs = 0, nmodels = 0, nsaves = 0;
+
+	(void)why;
+	(void)n;
+	for (size_t i = 0; i < dir->n; i++) {
+		const char *name = dir->entries[i].name;
+
+		if (dir->entries[i].is_dir) {
+			ndirs += *name != '.';
+		} else if (is_npz(name)) {
+			nnpz++;
+			nmodels += is_model(name);
+			nsaves += dcp_order_is_numbered(name);
+		} else {
+			nnpy += is_npy(name);
+		}
+	}
+	if (nnpz + nnpy == 0 || is_somebodys(dir))
+		return DCP_MATCH_NO;
+	if (dir->is_file || nmodels)
+		return nsaves ? DCP_MATCH_MANY : DCP_MATCH_YES;
+	if (ndirs)
+		return DCP_MATCH_NO;
+	return nnpz > 1 || nsaves || (nnpz && !dcp_hf_is_home(dir)) ? DCP_MATCH_MANY
+								    : DCP_MATCH_YES;
+}
+
+static bool group(const char *file, char *version)
+{
+	if (!is_npz(file))
+		return false;
+	snprintf(version, DCP_GROUP_MAX, "%s", file);
+	return true;
+}
+
+/* ---- one array ---- */
+
+struct loading {
+	const struct dcp_load *in;
+	const char *name;           /* of the file at hand */
+	char prefix[DCP_GROUP_MAX]; /* of its keys; "": none */
+	uint32_t file;
+	size_t told;
+	struct dcp_buf key;
+};
+
+/* An array in the file: where its bytes lie, or what decodes to them. */
+struct array {
+	const char *name; /* nul-terminated, n counts */
+	size_t n;
+	uint64_t off, nbytes; /* in the file */
+	uint64_t size;        /* once unpacked */
+	bool deflated;
+};
+
+/* Its key and the components of that; false: out of memory. */
+static bool make_key(struct loading *l, const struct array *a, const char *path[2],
+		     size_t *npath)
+{
+	*npath = 0;
+	dcp_buf_reset(&l->key);
+	if (*l->prefix) {
+		path[(*npath)++] = l->prefix;
+		dcp_buf_printf(&l->key, "%s.", l->prefix);
+	}
+	dcp_buf_add(&l->key, a->name, a->n);
+	if (dcp_buf_error(&l->key))
+		return false;
+	path[(*npath)++] = l->key.p + l->key.n - a->n;
+	return true;
+}
+
+static int tell_broken(struct loading *l, const struct array *a, const char *type,
+		       const char *why)
+{
+	const char *path[2];
+	struct dcp_object o = { .path = path, .type = type, .error = why };
+
+	if (!make_key(l, a, path, &o.npath))
+		return -ENOMEM;
+	o.key = l->key.p;
+	return l->in->sink->object(l->in->sink->ctx, &o);
+}
+
+static int tell_array(struct loading *l, const struct array *a, const struct dcp_npy *npy)
+{
+	static const uint64_t origin[DCP_MAX_NDIM];
+	const char *path[2];
+	struct dcp_piece p = {
+		.lo = origin,
+		.len = npy->shape,
+		.stride = npy->row_major ? NULL : npy->stride,
+		.off = a->deflated ? a->off : a->off + npy->off,
+		.nbytes = a->deflated ? a->nbytes : npy->nbytes,
+		.file = l->file,
+		.filter = a->deflated ? DCP_FILTER_DEFLATE : DCP_FILTER_NONE,
+		.swap = npy->swap,
+	};
+	struct dcp_tensor t = {
+		.path = path,
+		.dtype = npy->dtype,
+		.dtype_name = npy->dtype_name,
+		.itemsize = npy->itemsize,
+		.ndim = npy->ndim,
+		.shape = npy->shape,
+		.pieces = &p,
+	};
+
+	if (!make_key(l, a, path, &t.npath))
+		return -ENOMEM;
+	t.key = l->key.p;
+	dcp_shape_volume(npy->shape, npy->ndim, &p.run_n);
+	t.npieces = p.run_n > 0;
+	l->told++;
+	if (npy->swap && npy->dtype == DCP_DTYPE_OTHER) {
+		t.error = "big-endian elements of a type that dcpfs cannot turn round";
+		t.npieces = 0;
+	} else if (a->size - npy->off != npy->nbytes) {
+		t.error = "it has not as many bytes as its header says";
+		t.npieces = 0;
+	}
+	return l->in->sink->tensor(l->in->sink->ctx, &t);
+}
+
+/* @src begins with the header of @a: all of it, or what came out first. */
+static int tell_npy(struct loading *l, const struct array *a, const struct dcp_source *src,
+		    struct dcp_err *err)
+{
+	struct dcp_npy npy;
+	int rc = dcp_npy_read(src, &npy, err);
+
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc == 0 && npy.off > a->size)
+		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "its header is cut short");
+	if (rc < 0)
+		return tell_broken(l, a, "", err->msg);
+	if (npy.kind == DCP_NPY_OBJECTS)
+		return tell_broken(l, a, "numpy.ndarray",
+				   "an array of Python objects (dtype O), which is a pickle: "
+				   "load it with allow_pickle=True and save what is in it");
+	if (npy.kind == DCP_NPY_RECORDS)
+		return tell_broken(l, a, "numpy.ndarray",
+				   "an array of records (a structured dtype): save each of its "
+				   "fields as an array");
+	return tell_array(l, a, &npy);
+}
+
+/* ---- files ---- */
+
+/* The first kilobyte does for all but records of many fields. */
+static int tell_deflated(struct loading *l, const struct array *a, const struct dcp_source *src,
+			 struct dcp_err *err)
+{
+	struct dcp_source packed = dcp_source_window(src, a->off, a->nbytes), head;
+	unsigned char bytes[1024];
+	size_t n = 0;
+	int rc = dcp_inflate_head(&packed, DCP_CODEC_DEFLATE, bytes, sizeof(bytes), &n, err);
+
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc < 0)
+		return tell_broken(l, a, "", err->msg);
+	head = dcp_source_mem(bytes, n);
+	return tell_npy(l, a, &head, err);
+}
+
+static int tell_member(struct loading *l, const struct dcp_zip_member *m,
+		       const struct dcp_source *src, struct dcp_err *err)
+{
+	struct array a = { .name = m->name,
+			   .n = strlen(m->name),
+			   .nbytes = m->packed,
+			   .size = m->size,
+			   .deflated = m->deflated };
+	struct dcp_source stored;
+	int rc;
+
+	if (!dcp_ends_with(m->name, a.n, ".npy") || a.n == strlen(".npy"))
+		return 0;
+	a.n -= strlen(".npy");
+	if (!m->stored && !m->deflated)
+		return tell_broken(l, &a, "",
+				   "encrypted, or compressed in a way that numpy "
+				   "does not write");
+	rc = dcp_zip_data(src, m, &a.off, err);
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc < 0)
+		return tell_broken(l, &a, "", err->msg);
+	if (m->deflated)
+		return tell_deflated(l, &a, src, err);
+	stored = dcp_source_window(src, a.off, m->size);
+	return tell_npy(l, &a, &stored, err);
+}
+
+static int tell_npz(struct loading *l, const struct dcp_source *src, struct dcp_err *err)
+{
+	struct dcp_zip_member *m = NULL;
+	struct dcp_arena arena;
+	size_t n = 0;
+	int rc;
+
+	dcp_arena_init(&arena, arena_limit);
+	rc = dcp_zip_list(src, &arena, &m, &n, err);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = tell_member(l, &m[i], src, err);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+static int tell_file(struct loading *l, struct dcp_err *err)
+{
+	struct array a = { .name = l->name, .n = strlen(l->name) - strlen(".npy") };
+	struct dcp_err why = { 0 };
+	struct dcp_input input;
+	int rc = l->in->sink->file(l->in->sink->ctx, l->name, &l->file);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_dir_input(l->in->dir, l->name, &input, &why);
+	if (rc == 0) {
+		a.size = a.nbytes = input.src.size;
+		rc = is_npz(l->name) ? tell_npz(l, &input.src, &why)
+				     : tell_npy(l, &a, &input.src, &why);
+		dcp_input_close(&input);
+	}
+	if (rc == -ENOMEM || (rc < 0 && why.code != rc)) /* the sink's own */
+		return rc;
+	if (rc == 0)
+		return 0;
+	dcp_err_where(&why, rc, "%s", l->name);
+	if (l->in->dir->n == 1) {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	*l->prefix = '\0';
+	return tell_broken(l, &a, "", why.msg);
+}
+
+/* What stands in front of the keys of l->name: nothing in a model, or in what is alone. */
+static void choose_prefix(struct loading *l)
+{
+	size_t n = stem_length(l->name);
+	bool alone = true;
+
+	*l->prefix = '\0';
+	if (!is_npz(l->name) || is_model(l->name))
+		return;
+	for (size_t i = 0; i < l->in->dir->n; i++) {
+		const struct dcp_dirent *e = &l->in->dir->entries[i];
+
+		alone &= e->is_dir || !is_npz(e->name) ||
+			 (stem_length(e->name) == n && memcmp(e->name, l->name, n) == 0);
+	}
+	if (!alone)
+		snprintf(l->prefix, sizeof(l->prefix), "%.*s", (int)n, l->name);
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct loading l = { .in = in, .key = DCP_BUF_INIT };
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < in->dir->n; i++) {
+		l.name = in->dir->entries[i].name;
+		if (in->dir->entries[i].is_dir || !is_array(NULL, l.name))
+			continue;
+		choose_prefix(&l);
+		rc = tell_file(&l, err);
+		if (in->progress)
+			in->progress->tell(in->progress->ctx, i + 1, in->dir->n, "files");
+	}
+	dcp_buf_finish(&l.key);
+	if (rc == -ENOMEM)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading arrays");
+	if (rc == 0)
+		rc = dcp_hf_tell_rest(in, is_array, NULL, err);
+	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "numpy");
+}
+
+const struct dcp_format dcp_format_numpy = {
+	.name = "numpy",
+	.what = "numpy's .npz and .npy files",
+	.probe = probe,
+	.group = group,
+	.load = load,
+};
