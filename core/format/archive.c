@@ -6,6 +6,8 @@
  *	                         archive where they lie
  *	ep2-ba6-rank0.tar.gz     the same, in what it decodes to
  *	ep2-ba6-rank0.pt.zst     one file of that name without ".zst"
+ *	model.nemo               a tar archive: model_config.yaml beside model_weights.ckpt or
+ *	                         model_weights/
  *
  * Archives that Composer wrote one a rank (it does with DeepSpeed) are one version, named as
  * rank 0's: their members together are the directory. What is compressed, and how, is a matter
@@ -31,8 +33,8 @@
 
 static const char *const packed[] = { ".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4" };
 
-/* Extensions that say both, and what they are short for. */
-static const char *const tars[] = { ".tgz", ".tbz2", ".txz", ".tzst" };
+/* Extensions of tar archives that are compressed, or may be: NeMo's were, and are not now. */
+static const char *const tars[] = { ".tgz", ".tbz2", ".txz", ".tzst", ".nemo" };
 
 /* "x.pth.tar" is what many call their files of torch.save. */
 static bool is_tar(const char *name)

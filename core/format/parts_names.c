@@ -22,6 +22,8 @@ static const struct {
 	{ "actor", true },
 	{ "critic", true },
 	{ "weights", true }, /* NeMo's, beside context/ */
+	{ "model_weights", true }, /* beside model_config.yaml, unpacked or in a .nemo */
+	{ "tp_rank_[0-9]*", true }, /* NeMo's before that: model_weights.ckpt of each rank */
 	{ "dist_ckpt", true },
 	{ "model", false },
 	{ "optimizer", false },

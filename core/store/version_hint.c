@@ -80,8 +80,6 @@ static const struct family {
 	{ "*.caffemodel", "a Caffe model", "convert it to PyTorch and save that" },
 	{ "*.params", "an MXNet checkpoint", "load it in MXNet and save numpy arrays" },
 	{ "*.mar", "a TorchServe archive", "unpack it: it is a zip file" },
-	{ "*.nemo", "a NeMo archive",
-	  "unpack it with tar: model_weights.ckpt, or model_weights/" },
 	{ "*.llamafile", "a llamafile program", "take the safetensors it was converted from" },
 	{ "*.npz", "a directory of more than numpy arrays (name the file that is meant)",
 	  NULL },

@@ -122,6 +122,60 @@ static void whole_directories(void **state)
 	}
 }
 
+/*
+ * NeMo's: weights of one rank in a file, of many below model_weights/, or before that of each
+ * rank by itself; and before that, all of it behind gzip.
+ */
+static void nemo_archives(void **state)
+{
+	static const struct {
+		const char *from, *prefix, *first; /* rows of @from; what its keys begin with */
+	} cases[] = {
+		{ "tests/golden/torch-save/ckpt/state_dict_metadata.pt", "./model_weights.ckpt",
+		  "" },
+		{ "tests/golden/megatron-dist-012/ckpt/iter_0000050", "./model_weights/", "" },
+		{ "tests/golden/torch-save/ckpt/state_dict_metadata.pt",
+		  "tp_rank_00_pp_rank_000/model_weights.ckpt", "tp_rank_00_pp_rank_000." },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < 2 * DCP_LEN(cases); i++) {
+		const char *from = cases[i / 2].from, *first = cases[i / 2].first;
+		struct dcp_version *plain = t_open_version(from, NULL, NULL), *v;
+		struct t_tar t = { .gnu = true };
+		dcp_auto_buf struct dcp_buf packed = DCP_BUF_INIT;
+		unsigned at = 0;
+		struct t_dir to;
+		size_t n;
+
+		t_case(cases[i / 2].prefix);
+		t_tar_add(&t, "./0123abcd_tokenizer.model", "x", 1);
+		t_tar_add(&t, "./model_config.yaml", "a: 1\n", 5);
+		if (strchr(from, '.')) {
+			char *p = t_file(from, &n);
+
+			t_tar_add(&t, cases[i / 2].prefix, p, n);
+			if (*first)
+				t_tar_add(&t, "tp_rank_01_pp_rank_000/model_weights.ckpt", p,
+					  n);
+			free(p);
+		} else {
+			put_tree(&t, from, cases[i / 2].prefix, 0, 1, &at);
+		}
+		t_tar_end(&t);
+		t_pack(&packed, DCP_CODEC_GZIP, t.b.p, t.b.n);
+		t_dir_make(&to, "archive");
+		t_dir_put(&to, "m.nemo", i % 2 ? packed.p : t.b.p, i % 2 ? packed.n : t.b.n);
+		v = t_open_version(to.root, NULL, NULL);
+		assert_string_equal(dcp_version_format(v)->name, "archive");
+		assert_true(t_same(plain, v, first) >= 7);
+		dcp_version_close(v);
+		dcp_version_close(plain);
+		t_dir_remove(&to);
+		dcp_buf_finish(&t.b);
+	}
+}
+
 /* An archive a rank: together they are the directory. */
 static void archives_of_ranks(void **state)
 {
@@ -489,6 +543,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(whole_directories),
+		cmocka_unit_test(nemo_archives),
 		cmocka_unit_test(archives_of_ranks),
 		cmocka_unit_test(compressed_files),
 		cmocka_unit_test(loose_files_in_an_archive),
