@@ -105,7 +105,7 @@ static int number_file(struct writing *w, uint32_t file, uint32_t *out)
 	return dcp_buf_error(&w->used);
 }
 
-static int put_desc(void *ctx, const struct dcp_strided *s, uint32_t file, int fd)
+static int put_desc(void *ctx, const struct dcp_strided *s, uint32_t file)
 {
 	struct writing *w = ctx;
 	struct dcpfs_blob_desc d = { .src = s->off,
@@ -115,7 +115,6 @@ static int put_desc(void *ctx, const struct dcp_strided *s, uint32_t file, int f
 				     .swap = s->piece->swap ? w->unit : 0 };
 	int rc;
 
-	(void)fd;
 	if (file == DCP_VIEW_NO_FILE)
 		return -ENOTSUP;
 	rc = number_file(w, file, &d.file);

@@ -25,6 +25,11 @@
 void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f)
 {
 	dcpfs_hot_drop(fs->hot, &f->hot);
+	if (f->opens) { /* at the end of the session */
+		f->opens = 1;
+		dcpfs_file_closed(f);
+	}
+	pthread_mutex_destroy(&f->opening);
 	dcp_view_close(f->view);
 	dcpfs_model_finish(&f->model);
 	dcpfs_text_finish(&f->text);
@@ -124,8 +129,9 @@ void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, const char *m
 	dcp_arena_finish(&arena);
 }
 
-static int make_file(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
-		     struct dcp_err *err)
+/* @ver: which it belongs to; NULL: the one that has its slot now. */
+static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
+		     struct dcpfs_file **out, struct dcp_err *err)
 {
 	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
 	const struct dcpfs_node *node = dcpfs_node(i.kind);
@@ -140,8 +146,11 @@ static int make_file(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 		return -ENOMEM;
 	f->ino = ino;
 	f->refs = 1;
+	pthread_mutex_init(&f->opening, NULL);
 	clock_gettime(CLOCK_REALTIME, &f->made);
-	f->ver = i.slot ? dcpfs_version_by_slot(fs, i.slot) : NULL;
+	f->ver = ver      ? dcpfs_version_hold(ver)
+		 : i.slot ? dcpfs_version_by_slot(fs, i.slot)
+			  : NULL;
 	rc = i.slot && !f->ver ? -ESTALE : fill(fs, f, &why);
 	if (rc < 0) {
 		dcpfs_file_note(fs, f, *why.msg ? why.msg : strerror(-rc));
@@ -165,7 +174,7 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 	if (node && !node->live)
 		f = dcpfs_cache_find(fs, ino);
 	if (!f) {
-		rc = make_file(fs, ino, &f, err);
+		rc = make_file(fs, NULL, ino, &f, err);
 		if (rc < 0)
 			return rc;
 		if (!node->live)
@@ -175,6 +184,43 @@ int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, stru
 	}
 	*out = f;
 	return 0;
+}
+
+int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
+		  struct dcpfs_file **out)
+{
+	int rc;
+
+	*out = dcpfs_cache_find(fs, ino);
+	if (*out)
+		return 0;
+	rc = make_file(fs, ver, ino, out, NULL);
+	if (rc == 0)
+		*out = dcpfs_cache_insert(fs, *out);
+	return rc;
+}
+
+void dcpfs_file_opened(struct dcpfs_file *f)
+{
+	pthread_mutex_lock(&f->opening);
+	if (f->opens++ == 0) {
+		if (f->view)
+			dcp_view_keep(f->view, &f->kept);
+		else if (f->model.size)
+			dcp_files_keep_all(dcp_version_files(f->ver->v), &f->kept);
+	}
+	pthread_mutex_unlock(&f->opening);
+}
+
+void dcpfs_file_closed(struct dcpfs_file *f)
+{
+	pthread_mutex_lock(&f->opening);
+	if (--f->opens == 0 && f->kept.n) {
+		dcp_files_unkeep(dcp_version_files(f->ver->v), &f->kept);
+		if (dcpfs_file_is_gone(f))
+			dcp_files_drop(dcp_version_files(f->ver->v));
+	}
+	pthread_mutex_unlock(&f->opening);
 }
 
 void dcpfs_file_hold(struct dcpfs_file *f)

@@ -12,13 +12,15 @@
  * memory.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
 #include <time.h>
 
+#include "core/store/view.h"
+
 struct dcp_err;
-struct dcp_view;
 struct dcpfs;
 struct dcpfs_cache;
 struct dcpfs_file;
@@ -30,9 +32,13 @@ struct dcpfs_version;
 struct dcpfs_cache *dcpfs_cache_create(void);
 void dcpfs_cache_destroy(struct dcpfs *fs);
 
-/* @ver left the list: keep none of its files beyond who has them open, or a removed checkpoint
- * would take its room on disk until other files push it out. */
-void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver);
+/*
+ * @ver left the list: keep none of its files beyond who has them open, or a removed checkpoint
+ * would take its room on disk until other files push it out. Open ones are served as before,
+ * unless its files were @rewritten: then they answer -ESTALE, and what the kernel has of them
+ * goes.
+ */
+void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
 
 /*
  * The file of inode @ino, counted for the caller. -ESTALE (the version is gone), -EISDIR,
@@ -48,6 +54,11 @@ void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
 /* Are its backing files still the ones that were indexed? Asked at open: 0, -ESTALE or -EIO. */
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f);
 
+/* Somebody opened it, and so its backing files stay open, as far as the limits allow: removed,
+ * they can still be read. Until each has closed it. */
+void dcpfs_file_opened(struct dcpfs_file *f);
+void dcpfs_file_closed(struct dcpfs_file *f);
+
 /* Note in errors.json that reading @f at @off gave @rc; returns @rc. */
 int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, int rc);
 
@@ -62,13 +73,19 @@ size_t dcpfs_file_header(const struct dcpfs_file *f);
 /* When a live file's text was made: its mtime. */
 struct timespec dcpfs_file_made(const struct dcpfs_file *f);
 
+/* What entries point to: files of a view, which is that of @part if that is not NULL. */
+struct dcpfs_lent {
+	struct dcpfs_file *part; /* counted */
+	struct dcp_lent files;
+};
+
 /*
  * Bytes [off, off + n), which must lie inside the file. iov() as dcp_view_iov(): how many
- * entries, 0 when read() is the way. A failing read is noted in errors.json. @lent: another
- * file whose memory the entries point to, to be put when they were used; set in any case when
- * it was opened.
+ * entries, 0 when read() is the way; @lent is to be returned in any case. A failing read is
+ * noted in errors.json.
  */
 int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		   struct iovec *iov, int max, struct dcpfs_file **lent);
+		   struct iovec *iov, int max, struct dcpfs_lent *lent);
+void dcpfs_file_return(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_lent *lent);
 int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
 		    size_t n);

@@ -14,7 +14,7 @@ struct dcpfs_cache {
 	struct dcpfs_file *bucket[BUCKETS];
 	/* Those that nobody else holds: plain ones, and ones with text. Only they are evicted,
 	 * so what is open costs an insert nothing. */
-	struct dcpfs_lru idle[2];
+	struct dcp_lru idle[2];
 	uint64_t uses; /* that ended */
 	unsigned n;
 	size_t text; /* bytes */
@@ -74,13 +74,13 @@ static void count_open(const struct dcpfs_file *f, int n)
 /* From now on the cache alone holds @f, or somebody else does as well. */
 static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
 {
-	struct dcpfs_lru *list = &c->idle[f->text.n != 0];
+	struct dcp_lru *list = &c->idle[f->text.n != 0];
 
 	if (idle) {
 		f->used = ++c->uses;
-		dcpfs_lru_add(list, &f->use);
+		dcp_lru_add(list, &f->use);
 	} else {
-		dcpfs_lru_remove(list, &f->use);
+		dcp_lru_remove(list, &f->use);
 	}
 	count_open(f, idle ? -1 : 1);
 }
@@ -145,13 +145,14 @@ static void drop_dirs(const struct dcpfs_kernel *k, uint32_t slot)
 	}
 }
 
-void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver)
+void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
 {
 	const struct dcpfs_kernel *k = fs->opts.kernel;
 	struct dcpfs_cache *c = fs->files;
 	struct dcpfs_file *out = NULL, *next;
 
 	pthread_mutex_lock(&c->lock);
+	__atomic_store_n(&ver->rewritten, rewritten, __ATOMIC_RELEASE);
 	__atomic_store_n(&ver->gone, true, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < BUCKETS; i++)
 		for (struct dcpfs_file *f = c->bucket[i]; f; f = next) {
@@ -163,7 +164,7 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver)
 			out = f;
 		}
 	pthread_mutex_unlock(&c->lock);
-	for (struct dcpfs_file *f = out; f && k; f = f->next)
+	for (struct dcpfs_file *f = out; f && k && rewritten; f = f->next)
 		k->drop(k->ctx, f->ino);
 	if (k)
 		drop_dirs(k, ver->slot);

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file_int: what an open file is made of, for file.c, file_cache.c and file_read.c. */
 #pragma once
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
+#include "core/base/lru.h"
+#include "core/store/files.h"
 #include "fs/file.h"
 #include "fs/hot.h"
-#include "fs/lru.h"
 #include "fs/model.h"
 #include "fs/text.h"
 #include "fs/tree.h"
 
 struct dcpfs_file {
-	struct dcpfs_lru_link use; /* while idle in the cache, whose lock guards it */
+	struct dcp_lru_link use; /* while idle in the cache, whose lock guards it */
 	uint64_t ino;
 	struct dcpfs_version *ver; /* counted; NULL for live files */
 	struct dcp_view *view;     /* a tensor, or ... */
@@ -21,6 +23,10 @@ struct dcpfs_file {
 	struct dcpfs_text text;    /* ... text */
 	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
 	struct timespec made;      /* CLOCK_REALTIME */
+
+	pthread_mutex_t opening; /* the two below */
+	unsigned opens;
+	struct dcp_kept kept; /* while there are any */
 
 	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
 	bool cached;
@@ -33,8 +39,12 @@ struct dcpfs_file {
 /* When nobody holds it. */
 void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f);
 
-/* Did the version leave the list? What is still open of it answers no more. */
+/* Did the version leave the list? Nobody opens it again. */
 bool dcpfs_file_is_gone(const struct dcpfs_file *f);
+
+/* The file of inode @ino of @ver, which may be gone, counted. */
+int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
+		  struct dcpfs_file **out);
 
 /* For errors.json, under the key of the row behind @f. */
 void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, const char *message);

@@ -22,6 +22,20 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 	return rc;
 }
 
+/* Did the version leave the list because its files were written over? */
+static bool is_rewritten(const struct dcpfs_file *f)
+{
+	return f->ver && __atomic_load_n(&f->ver->rewritten, __ATOMIC_ACQUIRE);
+}
+
+static int view_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
+		    struct iovec *iov, int max, struct dcpfs_lent *lent)
+{
+	int rc = dcp_view_iov(f->view, off, n, iov, max, &lent->files);
+
+	return rc < 0 ? dcpfs_file_failed(fs, f, off, rc) : rc;
+}
+
 /* The file of one part of a model, counted. */
 static int part_file(struct dcpfs *fs, const struct dcpfs_file *f,
 		     const struct dcpfs_model_part *part, struct dcpfs_file **out)
@@ -29,12 +43,12 @@ static int part_file(struct dcpfs *fs, const struct dcpfs_file *f,
 	uint64_t ino =
 		dcpfs_ino_pack(dcpfs_ino_unpack(f->ino).slot, DCPFS_RAW, (uint64_t)part->row);
 
-	return dcpfs_file_get(fs, ino, out, NULL);
+	return dcpfs_file_of(fs, f->ver, ino, out);
 }
 
 /* Pointers when all that is asked for lies in one part. */
 static int model_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		     struct iovec *iov, int max, struct dcpfs_file **lent)
+		     struct iovec *iov, int max, struct dcpfs_lent *lent)
 {
 	uint64_t inside, left;
 	const struct dcpfs_model_part *part = dcpfs_model_at(&f->model, off, &inside, &left);
@@ -46,8 +60,8 @@ static int model_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
 		iov[0] = (struct iovec){ (void *)(uintptr_t)(f->model.header.p + off), n };
 		return 1;
 	}
-	rc = part_file(fs, f, part, lent);
-	return rc < 0 ? rc : dcpfs_file_iov(fs, *lent, inside, n, iov, max, NULL);
+	rc = part_file(fs, f, part, &lent->part);
+	return rc < 0 ? rc : view_iov(fs, lent->part, inside, n, iov, max, lent);
 }
 
 static int model_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, char *buf,
@@ -79,21 +93,28 @@ static int model_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 }
 
 int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
-		   struct iovec *iov, int max, struct dcpfs_file **lent)
+		   struct iovec *iov, int max, struct dcpfs_lent *lent)
 {
-	int rc = 0;
-
-	if (dcpfs_file_is_gone(f))
+	lent->part = NULL;
+	lent->files.n = 0;
+	if (is_rewritten(f))
 		return -ESTALE;
-	if (f->view) {
-		rc = dcp_view_iov(f->view, off, n, iov, max);
-	} else if (f->model.size) {
-		return lent ? model_iov(fs, f, off, n, iov, max, lent) : 0;
-	} else if (max > 0 && f->text.p) {
-		iov[0] = (struct iovec){ (void *)(uintptr_t)(f->text.p + off), n };
-		rc = 1;
-	}
-	return rc < 0 ? dcpfs_file_failed(fs, f, off, rc) : rc;
+	if (f->view)
+		return view_iov(fs, f, off, n, iov, max, lent);
+	if (f->model.size)
+		return model_iov(fs, f, off, n, iov, max, lent);
+	if (max < 1 || !f->text.p)
+		return 0;
+	iov[0] = (struct iovec){ (void *)(uintptr_t)(f->text.p + off), n };
+	return 1;
+}
+
+void dcpfs_file_return(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_lent *lent)
+{
+	if (lent->files.n)
+		dcp_view_return(lent->part ? lent->part->view : f->view, &lent->files);
+	if (lent->part)
+		dcpfs_file_put(fs, lent->part);
 }
 
 int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
@@ -101,7 +122,7 @@ int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 {
 	int rc = 0;
 
-	if (dcpfs_file_is_gone(f))
+	if (is_rewritten(f))
 		return -ESTALE;
 	if (f->model.size)
 		return model_read(fs, f, off, buf, n); /* its parts note what fails */

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/store/handles.h"
 #include "core/store/index.h"
 #include "core/store/index_pool.h"
 #include "core/store/queue.h"
@@ -82,6 +83,8 @@ static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
 	    (!fs->hot && opts->passthrough_mib))
 		return -ENOMEM;
 	rc = dcp_index_pool_create(IDLE_CONNECTIONS, &fs->pool);
+	if (rc == 0)
+		rc = dcp_handles_create(&fs->opts.store.handles);
 	return rc < 0 ? rc : dcp_queue_create(&fs->opts.store.queue);
 }
 
@@ -114,6 +117,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	fs->opts = *opts;
 	fs->opts.store.counts = &fs->stats.io;
 	fs->opts.store.queue = NULL;
+	fs->opts.store.handles = NULL;
 	clock_gettime(CLOCK_REALTIME, &fs->started);
 	if (getrandom(fs->id, sizeof(fs->id), 0) < 0)
 		memcpy(fs->id, &fs->started, sizeof(fs->started));
@@ -148,6 +152,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 	for (size_t i = 0; i < fs->nversions; i++)
 		dcpfs_version_put(fs->versions[i]);
 	free(fs->versions);
+	dcp_handles_destroy(fs->opts.store.handles);
 	dcp_index_pool_destroy(fs->pool);
 	dcpfs_opener_destroy(fs->opener);
 	dcp_queue_destroy(fs->opts.store.queue);

@@ -77,8 +77,9 @@ struct dcpfs_version {
 	unsigned tries;   /* objects before this one that were refused alike */
 	int64_t again_ns; /* CLOCK_MONOTONIC: not tried again before; the watcher's */
 	bool trusted;     /* latest may lead to it before it was opened */
-	bool gone;        /* atomic: it left the list, keep and answer nothing of it */
-	uint32_t open;    /* atomic: its files that are in use, those of ranks among them */
+	bool gone; /* atomic: it left the list, keep nothing of it beyond who has it open */
+	bool rewritten; /* atomic: and answer nothing of it */
+	uint32_t open;  /* atomic: its files that are in use, those of ranks among them */
 	struct dcpfs_version *of; /* a rank: the version, counted, whose v it has; else NULL */
 	const struct dcpfs_layout *layout; /* a rank's */
 	uint32_t rank;

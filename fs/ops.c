@@ -198,20 +198,26 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_code(req, rc);
 		return;
 	}
+	dcpfs_file_opened(f);
 	backing_id = dcpfs_file_backing(fs, f);
 	fi->fh = (uintptr_t)f;
 	fi->keep_cache = !is_live(ino);
 	fi->direct_io = is_live(ino);
 	fi->noflush = 1;
 	rc = backing_id ? reply_open_passthrough(req, f, backing_id) : fuse_reply_open(req, fi);
-	if (rc < 0)
-		dcpfs_file_put(fs, f); /* interrupted: no RELEASE will come */
+	if (rc < 0) { /* interrupted: no RELEASE will come */
+		dcpfs_file_closed(f);
+		dcpfs_file_put(fs, f);
+	}
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct dcpfs_file *f = (struct dcpfs_file *)(uintptr_t)fi->fh;
+
 	(void)ino;
-	dcpfs_file_put(fs_of(req), (struct dcpfs_file *)(uintptr_t)fi->fh);
+	dcpfs_file_closed(f);
+	dcpfs_file_put(fs_of(req), f);
 	fuse_reply_err(req, 0);
 }
 
@@ -236,7 +242,7 @@ static void reply_bytes(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_fil
 			uint64_t off, size_t n)
 {
 	struct iovec iov[MAX_IOV];
-	struct dcpfs_file *lent = NULL;
+	struct dcpfs_lent lent;
 	int rc = dcpfs_file_iov(fs, f, off, n, iov, MAX_IOV, &lent);
 
 	if (rc < 0) {
@@ -249,10 +255,9 @@ static void reply_bytes(fuse_req_t req, struct dcpfs *fs, const struct dcpfs_fil
 			     : fuse_reply_iov(req, iov, rc);
 		if (rc == -EFAULT) /* the file was cut under the mapping: the kernel answers
 				      EIO itself */
-			dcpfs_file_failed(fs, lent ? lent : f, off, -EIO);
+			dcpfs_file_failed(fs, lent.part ? lent.part : f, off, -EIO);
 	}
-	if (lent)
-		dcpfs_file_put(fs, lent);
+	dcpfs_file_return(fs, f, &lent);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,

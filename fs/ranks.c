@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/lru.h"
 #include "core/model/layout.h"
 #include "core/store/index.h"
 #include "core/store/view.h"
@@ -16,7 +17,6 @@
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/layouts.h"
-#include "fs/lru.h"
 #include "fs/versions.h"
 
 enum {
@@ -26,7 +26,7 @@ enum {
 };
 
 struct entry {
-	struct dcpfs_lru_link use;
+	struct dcp_lru_link use;
 	struct dcpfs_version *ver; /* counted */
 	struct entry *next;        /* in its bucket by slot */
 	struct entry *same;        /* in its bucket by what it is a rank of */
@@ -37,7 +37,7 @@ struct dcpfs_ranks {
 	uint8_t given[SLOTS / 8];
 	uint8_t generation[SLOTS]; /* how often it was given; read without the lock */
 	uint32_t ngiven;
-	struct dcpfs_lru used;         /* all of them */
+	struct dcp_lru used;           /* all of them */
 	struct entry *bucket[BUCKETS]; /* by slot */
 	struct entry *of[BUCKETS];     /* by hash_of() */
 	size_t n;
@@ -140,7 +140,7 @@ static struct entry **of_bucket(struct dcpfs_ranks *t, const struct dcpfs_versio
 
 static struct dcpfs_version *use(struct dcpfs_ranks *t, struct entry *e)
 {
-	dcpfs_lru_use(&t->used, &e->use);
+	dcp_lru_use(&t->used, &e->use);
 	return dcpfs_version_hold(e->ver);
 }
 
@@ -153,7 +153,7 @@ static void insert(struct dcpfs_ranks *t, struct entry *e)
 	*slot = e;
 	e->same = *of;
 	*of = e;
-	dcpfs_lru_add(&t->used, &e->use);
+	dcp_lru_add(&t->used, &e->use);
 	t->n++;
 }
 
@@ -168,7 +168,7 @@ static void take_out(struct dcpfs_ranks *t, struct entry *e)
 	while (*at != e)
 		at = &(*at)->same;
 	*at = e->same;
-	dcpfs_lru_remove(&t->used, &e->use);
+	dcp_lru_remove(&t->used, &e->use);
 	t->n--;
 }
 
@@ -199,7 +199,7 @@ static struct entry *evict(struct dcpfs_ranks *t)
 		struct entry *e = (struct entry *)t->used.oldest;
 
 		if (__atomic_load_n(&e->ver->refs, __ATOMIC_ACQUIRE) > 1) {
-			dcpfs_lru_use(&t->used, &e->use);
+			dcp_lru_use(&t->used, &e->use);
 			continue;
 		}
 		take_out(t, e);
@@ -229,7 +229,7 @@ void dcpfs_ranks_destroy(struct dcpfs_ranks *t)
 	free(t);
 }
 
-void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver)
+void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
 {
 	struct dcpfs_ranks *t = fs->ranks;
 	struct entry *gone;
@@ -238,7 +238,7 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver)
 	gone = take(t, ver);
 	pthread_mutex_unlock(&t->lock);
 	for (struct entry *e = gone; e; e = e->next)
-		dcpfs_cache_forget(fs, e->ver);
+		dcpfs_cache_forget(fs, e->ver, rewritten);
 	put_all(gone);
 }
 

@@ -48,7 +48,7 @@ uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot);
 
 /* Forget all ranks of @ver, which left the list. */
-void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver);
+void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
 
 /*
  * What @ver, a version or a rank, holds of a tensor: changes the shape and size of @row to

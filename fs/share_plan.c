@@ -58,7 +58,7 @@ static int add_need(struct planning *p, uint32_t file, uint64_t bytes, uint64_t 
 	return 0;
 }
 
-static int put_read(void *ctx, const struct dcp_strided *s, uint32_t file, int fd)
+static int put_read(void *ctx, const struct dcp_strided *s, uint32_t file)
 {
 	struct planning *p = ctx;
 	struct dcp_jsonw *w = &p->x.w;
@@ -66,7 +66,6 @@ static int put_read(void *ctx, const struct dcp_strided *s, uint32_t file, int f
 	bool decoded = file == DCP_VIEW_NO_FILE;
 	uint32_t stored = decoded ? s->piece->file : file;
 
-	(void)fd;
 	p->all.bytes += bytes;
 	p->all.touched += touched;
 	p->all.reads++;

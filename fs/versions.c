@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/store/files.h"
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
@@ -249,6 +250,17 @@ static bool is_among(const struct dcpfs_version *ver, struct dcpfs_version *cons
 	return false;
 }
 
+static void forget(struct dcpfs *fs, struct dcpfs_version *ver)
+{
+	struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+	bool rewritten = v && dcp_files_rewritten(dcp_version_files(v));
+
+	dcpfs_ranks_forget(fs, ver, rewritten);
+	dcpfs_cache_forget(fs, ver, rewritten);
+	if (v)
+		dcp_files_drop(dcp_version_files(v));
+}
+
 static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_version **list,
 		    size_t n)
 {
@@ -267,8 +279,7 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	for (size_t i = 0; i < nold; i++) {
 		if (!is_among(old[i], list, n)) {
 			changed = true;
-			dcpfs_ranks_forget(fs, old[i]);
-			dcpfs_cache_forget(fs, old[i]);
+			forget(fs, old[i]);
 		}
 		dcpfs_version_put(old[i]);
 	}

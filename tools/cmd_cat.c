@@ -44,17 +44,20 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 static int write_mapped(const struct dcp_view *view, uint64_t off, size_t n)
 {
 	struct iovec iov[CAT_IOV];
-	int count = dcp_view_iov(view, off, n, iov, CAT_IOV), at = 0;
+	struct dcp_lent lent;
+	int count = dcp_view_iov(view, off, n, iov, CAT_IOV, &lent), at = 0, rc = count > 0;
 
-	if (count <= 0)
-		return count;
+	if (count < 0)
+		rc = count;
 	while (at < count) {
 		ssize_t k = writev(STDOUT_FILENO, iov + at, count - at);
 
 		if (k < 0 && errno == EINTR)
 			continue;
-		if (k < 0)
-			return -errno;
+		if (k < 0) {
+			rc = -errno;
+			break;
+		}
 		for (; at < count && (size_t)k >= iov[at].iov_len; at++)
 			k -= (ssize_t)iov[at].iov_len;
 		if (at < count) {
@@ -62,7 +65,8 @@ static int write_mapped(const struct dcp_view *view, uint64_t off, size_t n)
 			iov[at].iov_len -= (size_t)k;
 		}
 	}
-	return 1;
+	dcp_view_return(view, &lent);
+	return rc;
 }
 
 /* A write to stdout that fails is told apart from a read that does: @writing is true then. */

@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
@@ -17,12 +17,11 @@
 #include "core/store/guard.h"
 #include "core/store/unpack.h"
 
-struct slot {
-	struct dcp_file file;
-	int origin; /* the file that was indexed: file.fd itself, or what file was decoded from
-		     */
-	int exact;  /* descriptor + 1; 0: not opened yet */
-	bool ready; /* set last, with release; file and origin are then final */
+enum {
+	BESIDE = 2,        /* descriptors a version has besides: its directory and its index */
+	WAIT_NS = 5000000, /* for files in use to be let go */
+	WAITS = 1000,
+	KEPT_GROW = 16,
 };
 
 struct dcp_files {
@@ -30,8 +29,8 @@ struct dcp_files {
 	const struct dcp_file_id *ids;
 	size_t n;
 	struct dcp_files_opts opts;
-	pthread_mutex_t lock; /* filling a slot */
-	struct slot slots[];
+	struct dcp_handles *own; /* NULL: those of opts are others' */
+	struct dcp_handle slots[];
 };
 
 int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
@@ -39,14 +38,18 @@ int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
 {
 	struct dcp_files *f = calloc(1, sizeof(*f) + n * sizeof(f->slots[0]));
 
-	if (!f)
+	if (!f || (!opts->handles && dcp_handles_create(&f->own) < 0)) {
+		free(f);
 		return -ENOMEM;
+	}
 	f->dirfd = dirfd;
 	f->ids = ids;
 	f->n = n;
 	f->opts = *opts;
 	f->opts.map &= dcp_guard_enabled();
-	pthread_mutex_init(&f->lock, NULL);
+	if (f->own)
+		f->opts.handles = f->own;
+	dcp_handles_beside(f->opts.handles, BESIDE);
 	*out = f;
 	return 0;
 }
@@ -55,21 +58,17 @@ void dcp_files_destroy(struct dcp_files *f)
 {
 	if (!f)
 		return;
-	for (size_t i = 0; i < f->n; i++) {
-		struct dcp_file *file = &f->slots[i].file;
-
-		if (!f->slots[i].ready)
-			continue;
-		if (file->map)
-			munmap((void *)(uintptr_t)file->map, file->size);
-		if (f->slots[i].origin != file->fd)
-			close(f->slots[i].origin);
-		close(file->fd);
-		if (f->slots[i].exact)
-			close(f->slots[i].exact - 1);
-	}
-	pthread_mutex_destroy(&f->lock);
+	for (size_t i = 0; i < f->n; i++)
+		dcp_handles_close(f->opts.handles, &f->slots[i], true);
+	dcp_handles_beside(f->opts.handles, -BESIDE);
+	dcp_handles_destroy(f->own);
 	free(f);
+}
+
+void dcp_files_drop(struct dcp_files *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		dcp_handles_close(f->opts.handles, &f->slots[i], false);
 }
 
 bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number)
@@ -116,8 +115,8 @@ bool dcp_is_local(int fd)
 }
 
 /*
- * Content that changed shows in size or mtime; a file that was replaced has no name left. The
- * ctime alone also moves for chmod and new hard links, which change no byte.
+ * Content that changed shows in size or mtime. The ctime alone also moves for chmod, new hard
+ * links and lost names, which change no byte.
  */
 static int same_content(const struct stat *st, const struct dcp_file_id *id)
 {
@@ -127,7 +126,7 @@ static int same_content(const struct stat *st, const struct dcp_file_id *id)
 	if (now.size < id->size)
 		return -EIO;
 	if (now.size != id->size || now.mtime_ns != id->mtime_ns || now.ino != id->ino ||
-	    now.dev != id->dev || st->st_nlink == 0)
+	    now.dev != id->dev)
 		return -ESTALE;
 	return 0;
 }
@@ -173,49 +172,90 @@ static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 	return 0;
 }
 
-static int open_slot(struct dcp_files *f, uint32_t number, struct dcp_err *err)
+/* No room: mappings that nobody needs make some, and pread does it too. */
+static const uint8_t *map_whole(const struct dcp_files *f, int fd, uint64_t size)
+{
+	void *p;
+
+	if (!f->opts.map || size == 0 || !dcp_is_local(fd) ||
+	    !dcp_handles_room(f->opts.handles, 0, size))
+		return NULL;
+	do
+		p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	while (p == MAP_FAILED && errno == ENOMEM &&
+	       dcp_handles_close_one(f->opts.handles, true));
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int open_both(struct dcp_files *f, uint32_t number, struct dcp_err *err)
 {
 	const struct dcp_file_id *id = &f->ids[number];
-	struct slot *slot = &f->slots[number];
 	dcp_auto_fd int origin = -1, decoded = -1;
+	struct dcp_file file;
 	int rc = open_origin(f, id, &origin, err);
 
 	if (rc == 0 && id->unpacked)
 		rc = open_decoded(f, id, &decoded, err);
 	if (rc < 0)
 		return rc;
-	slot->file.size = id->unpacked ? id->unpacked : id->size;
-	slot->file.fd = id->unpacked ? decoded : origin;
-	slot->origin = origin;
-	if (f->opts.map && slot->file.size && dcp_is_local(slot->file.fd)) {
-		void *p = mmap(NULL, slot->file.size, PROT_READ, MAP_SHARED, slot->file.fd, 0);
-
-		slot->file.map = p == MAP_FAILED ? NULL : p; /* no room: pread does it too */
-	}
+	file.size = id->unpacked ? id->unpacked : id->size;
+	file.fd = id->unpacked ? decoded : origin;
+	file.map = map_whole(f, file.fd, file.size);
+	dcp_handles_end(f->opts.handles, &f->slots[number], &file, origin);
 	dcp_take_fd(&origin);
 	dcp_take_fd(&decoded);
-	__atomic_store_n(&slot->ready, true, __ATOMIC_RELEASE);
 	return 0;
 }
 
-int dcp_files_get(struct dcp_files *f, uint32_t number, const struct dcp_file **out,
-		  struct dcp_err *err)
+/* Open it, and close others as long as there are too many for that. */
+static int open_slot(struct dcp_files *f, uint32_t number, bool wait, struct dcp_err *err)
 {
+	struct dcp_handles *t = f->opts.handles;
+	struct dcp_err why;
+	int rc, waits = wait ? WAITS : 0;
+
+	dcp_handles_room(t, f->ids[number].unpacked ? 2 : 1, 0);
+	for (;;) {
+		why = (struct dcp_err){ 0 };
+		rc = open_both(f, number, &why);
+		if (rc != -EMFILE && rc != -ENFILE)
+			break;
+		if (dcp_handles_close_one(t, false))
+			continue;
+		if (waits-- <= 0)
+			break;
+		nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
+	}
+	if (rc < 0) {
+		dcp_handles_end(t, &f->slots[number], NULL, -1);
+		if (err)
+			*err = why;
+	}
+	return rc;
+}
+
+int dcp_files_hold(struct dcp_files *f, uint32_t number, bool wait, const struct dcp_file **out,
+		   struct dcp_err *err)
+{
+	struct dcp_handle *h;
 	int rc = 0;
 
 	if (number >= f->n)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
 				number, f->n);
-	if (!__atomic_load_n(&f->slots[number].ready, __ATOMIC_ACQUIRE)) {
-		pthread_mutex_lock(&f->lock);
-		if (!f->slots[number].ready)
-			rc = open_slot(f, number, err);
-		pthread_mutex_unlock(&f->lock);
-	}
-	if (rc < 0)
-		return rc;
-	*out = &f->slots[number].file;
-	return 0;
+	h = &f->slots[number];
+	if (!dcp_handle_take(h))
+		rc = dcp_handles_begin(f->opts.handles, h, wait);
+	if (rc > 0)
+		rc = open_slot(f, number, wait, err);
+	if (rc == 0)
+		*out = &h->file;
+	return rc;
+}
+
+void dcp_files_release(struct dcp_files *f, uint32_t number)
+{
+	dcp_handle_give(&f->slots[number]);
 }
 
 /* Another open file of the same, for its own read-ahead: none. */
@@ -236,33 +276,105 @@ static int open_exact(const struct dcp_files *f, uint32_t number)
 
 int dcp_files_exact_fd(struct dcp_files *f, uint32_t number)
 {
-	struct slot *slot = &f->slots[number];
-	int fd = __atomic_load_n(&slot->exact, __ATOMIC_ACQUIRE) - 1;
+	struct dcp_handle *h = &f->slots[number];
+	int fd = __atomic_load_n(&h->exact, __ATOMIC_ACQUIRE) - 1;
 
 	if (fd >= 0)
 		return fd;
 	if (f->ids[number].unpacked) /* a copy of ours, by no name */
-		return slot->file.fd;
-	pthread_mutex_lock(&f->lock);
-	fd = slot->exact - 1;
-	if (fd < 0) {
-		fd = open_exact(f, number);
-		if (fd >= 0)
-			__atomic_store_n(&slot->exact, fd + 1, __ATOMIC_RELEASE);
-		else
-			fd = slot->file.fd; /* no room, or it changed: reading will tell */
-	}
-	pthread_mutex_unlock(&f->lock);
-	return fd;
+		return h->file.fd;
+	dcp_handles_room(f->opts.handles, 1, 0);
+	fd = open_exact(f, number);
+	if (fd < 0)
+		return h->file.fd; /* no room, or it changed: reading will tell */
+	if (dcp_handles_add_exact(f->opts.handles, h, fd))
+		return fd;
+	close(fd);
+	return __atomic_load_n(&h->exact, __ATOMIC_ACQUIRE) - 1;
 }
 
-int dcp_files_check(struct dcp_files *f, uint32_t number)
+int dcp_files_check(struct dcp_files *f, uint32_t number, bool named)
 {
 	struct stat st;
+	int rc;
 
 	if (fstat(f->slots[number].origin, &st) < 0)
 		return -EIO;
-	return same_content(&st, &f->ids[number]);
+	rc = same_content(&st, &f->ids[number]);
+	return rc == 0 && named && st.st_nlink == 0 ? -ESTALE : rc;
+}
+
+static bool is_rewritten(struct dcp_files *f, uint32_t number)
+{
+	const struct dcp_file_id *id = &f->ids[number];
+	struct dcp_file_id now = { 0 };
+	struct stat st;
+
+	if (!id->ino)
+		return false;
+	if (dcp_handle_take(&f->slots[number])) {
+		int rc = dcp_files_check(f, number, false);
+
+		dcp_files_release(f, number);
+		return rc < 0;
+	}
+	if (fstatat(f->dirfd, id->name, &st, 0) < 0)
+		return false;
+	dcp_file_id_from_stat(&st, &now);
+	return now.ino == id->ino && now.dev == id->dev && same_content(&st, id) < 0;
+}
+
+bool dcp_files_rewritten(struct dcp_files *f)
+{
+	for (uint32_t i = 0; i < f->n; i++)
+		if (is_rewritten(f, i))
+			return true;
+	return false;
+}
+
+/* ---- keeping ---- */
+
+static bool add_kept(struct dcp_kept *kept, uint32_t number)
+{
+	uint32_t *more = kept->number;
+
+	if (kept->n % KEPT_GROW == 0)
+		more = realloc(kept->number, (kept->n + KEPT_GROW) * sizeof(*more));
+	if (!more)
+		return false;
+	kept->number = more;
+	kept->number[kept->n++] = number;
+	return true;
+}
+
+void dcp_files_keep(struct dcp_files *f, uint32_t number, struct dcp_kept *kept)
+{
+	const struct dcp_file *file;
+
+	if (!dcp_handles_can_keep(f->opts.handles, &f->slots[number]) ||
+	    dcp_files_hold(f, number, true, &file, NULL) < 0)
+		return;
+	if (!add_kept(kept, number))
+		dcp_files_release(f, number);
+	else if (!dcp_handles_keep(f->opts.handles, &f->slots[number])) {
+		kept->n--;
+		dcp_files_release(f, number);
+	}
+}
+
+void dcp_files_keep_all(struct dcp_files *f, struct dcp_kept *kept)
+{
+	for (uint32_t i = 0; i < f->n; i++)
+		if (f->ids[i].ino)
+			dcp_files_keep(f, i, kept);
+}
+
+void dcp_files_unkeep(struct dcp_files *f, struct dcp_kept *kept)
+{
+	for (size_t i = 0; i < kept->n; i++)
+		dcp_handles_unkeep(f->opts.handles, &f->slots[kept->number[i]]);
+	free(kept->number);
+	*kept = (struct dcp_kept){ 0 };
 }
 
 const struct dcp_files_opts *dcp_files_opts(const struct dcp_files *f)

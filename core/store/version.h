@@ -24,6 +24,7 @@
 
 struct dcp_err;
 struct dcp_files;
+struct dcp_handles;
 struct dcp_index;
 struct dcp_index_pool;
 struct dcp_io_counts;
@@ -41,8 +42,9 @@ struct dcp_store_opts {
 	struct dcp_queue
 		*queue; /* of reads that are not mapped; NULL: they are made one by one */
 	struct dcp_index_pool
-		*pool;           /* for all versions opened with it; NULL: each has its own */
-	bool cached_only;        /* build nothing: -EAGAIN when that is what it takes */
+		*pool; /* for all versions opened with it; NULL: each has its own */
+	struct dcp_handles *handles; /* the same */
+	bool cached_only;            /* build nothing: -EAGAIN when that is what it takes */
 	bool (*stop)(void *ctx); /* asked while an index is built: give up with -ECANCELED? */
 	void *stop_ctx;
 	const struct dcp_progress *progress; /* until the version is open */

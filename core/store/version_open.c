@@ -369,7 +369,8 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		how = (struct dcp_files_opts){ .map = !opts->no_map,
 					       .counts = opts->counts,
 					       .queue = opts->queue,
-					       .unpack = o.v->unpack };
+					       .unpack = o.v->unpack,
+					       .handles = opts->handles };
 		code = dcp_files_create(o.v->dirfd, ids, n, &how, &o.v->files);
 		dcp_unpack_settle(o.v->unpack);
 		if (code < 0)

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
@@ -224,11 +223,8 @@ void dcp_view_close(struct dcp_view *view)
 {
 	if (!view)
 		return;
-	for (size_t i = 0; i < view->ndecoded; i++) {
-		if (view->decoded[i].map)
-			munmap((void *)(uintptr_t)view->decoded[i].map, view->decoded[i].size);
-		close(view->decoded[i].fd);
-	}
+	for (size_t i = 0; i < view->ndecoded; i++)
+		munmap(view->decoded[i].p, view->decoded[i].n);
 	dcp_buf_finish(&view->header);
 	dcp_arena_finish(&view->arena);
 	free(view);
@@ -262,7 +258,7 @@ static int tell_backing(void *arg, const struct dcp_strided *s)
 	const struct dcp_backing *b = &c->view->backing[s->piece - c->view->t.pieces];
 	bool copy = dcp_files_unpacked(c->view->files, b->number);
 
-	return c->fn(c->ctx, s, copy ? DCP_VIEW_NO_FILE : b->number, b->fd);
+	return c->fn(c->ctx, s, copy ? DCP_VIEW_NO_FILE : b->number);
 }
 
 int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx)

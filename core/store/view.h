@@ -25,6 +25,8 @@ struct dcp_strided;
 struct dcp_version;
 struct dcp_view;
 
+#define DCP_VIEW_LENT 64 /* files that one request uses together */
+
 enum dcp_as { DCP_AS_RAW, DCP_AS_NPY, DCP_AS_SAFETENSORS };
 #define DCP_AS_COUNT (DCP_AS_SAFETENSORS + 1)
 
@@ -68,32 +70,42 @@ const void *dcp_view_header(const struct dcp_view *view, size_t *n);
 
 /*
  * Where the bytes behind the header are stored: strided descriptors (core/model/strided.h) of
- * file number @file, open as @fd (borrowed). Destinations count from the end of the header;
+ * file number @file. Destinations count from the end of the header;
  * what no descriptor tells is zeros. @file DCP_VIEW_NO_FILE: a decompressed copy that only
  * this process has. Where s->piece->swap is set the stored elements are big-endian. A negative
  * return of @fn ends it and is returned; -ENOTSUP: the view widens its elements
  * or flips their signs.
  */
 #define DCP_VIEW_NO_FILE UINT32_MAX
-typedef int (*dcp_view_strided_fn)(void *ctx, const struct dcp_strided *s, uint32_t file,
-				   int fd);
+typedef int (*dcp_view_strided_fn)(void *ctx, const struct dcp_strided *s, uint32_t file);
 int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx);
 
-/* Are the files it reads still the ones that were indexed? 0, -ESTALE or -EIO. */
+/* Are the files it reads still there, and the ones that were indexed? 0, -ESTALE or -EIO. */
 int dcp_view_check(const struct dcp_view *view);
+
+/* Keep the files it reads open, also when they are removed: as dcp_files_keep(). */
+struct dcp_kept;
+void dcp_view_keep(const struct dcp_view *view, struct dcp_kept *kept);
 
 /* All @n bytes at @off (inside the file) into @buf, or a negative errno: -EIO, -ESTALE,
  * -ENOMEM. */
 int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n);
 
+/* Files that stay as they are until dcp_view_return(). */
+struct dcp_lent {
+	uint32_t n;
+	uint32_t file[DCP_VIEW_LENT];
+};
+
 /*
  * The same bytes as pointers into mapped files, when they are few enough long runs: fills at
- * most
- * @max entries and returns how many; 0 when copying is the better way (short runs, swapped,
- * negated or widened elements, files that are not mapped); negative as dcp_view_read(). The
- * identity of every file was checked just before. The pointers live as long as the view;
- * touching them may fault if a file is cut meanwhile, so hand them to the kernel, which answers
- * EFAULT, not SIGBUS.
+ * most @max entries and returns how many; 0 when copying is the better way (short runs,
+ * swapped, negated or widened elements, files that are not mapped, or too many of them);
+ * negative as dcp_view_read(). The identity of every file was checked just before. The pointers
+ * live until
+ * @lent is returned, which is empty unless there are any; touching them may fault if a file is
+ * cut meanwhile, so hand them to the kernel, which answers EFAULT, not SIGBUS.
  */
 int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
-		 int max);
+		 int max, struct dcp_lent *lent);
+void dcp_view_return(const struct dcp_view *view, struct dcp_lent *lent);

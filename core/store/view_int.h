@@ -12,17 +12,19 @@
 
 /* Where the bytes of one piece are read from. */
 struct dcp_backing {
-	const uint8_t *map; /* NULL: read calls */
-	int fd;
-	int exact;       /* brings in what is asked for and nothing ahead of it; may be fd */
-	uint32_t number; /* in the file table; DCP_VIEW_NO_FILE: a decompressed copy, or not
-			    needed */
+	const uint8_t *decoded; /* the item in memory; NULL: bytes of file number @number */
+	uint32_t number; /* in the file table; DCP_VIEW_NO_FILE: decoded, or not needed */
 	bool needed;
 	bool scattered; /* what the cut takes of the piece does not lie together; if it does: */
 	uint64_t first, end; /* elements of the stored run; once located, offsets of the file */
 	/* Of the file: what the kernel's own read-ahead brings while this is read, the cut
 	 * takes, once [free_end, end) was asked for. */
 	uint64_t free, free_end;
+};
+
+struct dcp_decoded {
+	void *p;
+	size_t n;
 };
 
 /* What the last read leaves to the next; hints, each atomic by itself. */
@@ -38,7 +40,7 @@ struct dcp_view {
 	struct dcp_tensor t;         /* pieces as read: located, offsets into their backing, if
 					the cut touches them */
 	struct dcp_backing *backing; /* one a piece */
-	struct dcp_file *decoded;    /* decompressed items, to be unmapped and closed */
+	struct dcp_decoded *decoded; /* decompressed items, to be unmapped */
 	size_t ndecoded;
 	struct dcp_tiling tiling;
 	struct dcp_cut cut; /* what of the tensor the body shows */

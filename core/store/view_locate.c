@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "core/base/ckd.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/model/meet.h"
 #include "core/parse/inflate.h"
@@ -156,27 +156,29 @@ static int decode_latin1(const struct dcp_view *view, const struct dcp_source *i
 
 /* Decode a whole item into memory of its own; the view unmaps it. */
 static int decode(struct dcp_view *view, const struct dcp_source *item,
-		  const struct dcp_piece *p, struct dcp_file *out, struct dcp_err *err)
+		  const struct dcp_piece *p, struct dcp_source *out, struct dcp_err *err)
 {
+	dcp_auto_fd int fd = memfd_create("dcpfs-item", MFD_CLOEXEC);
 	uint64_t n = 0;
 	void *map;
 	int rc;
 
-	out->fd = memfd_create("dcpfs-item", MFD_CLOEXEC);
-	if (out->fd < 0)
+	if (fd < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %m");
-	view->ndecoded++;
-	rc = p->filter == DCP_FILTER_LATIN1
-		     ? decode_latin1(view, item, p->run_n, out->fd, &n, err)
-		     : decompress(view, item, p, out->fd, &n, err);
+	rc = p->filter == DCP_FILTER_LATIN1 ? decode_latin1(view, item, p->run_n, fd, &n, err)
+					    : decompress(view, item, p, fd, &n, err);
 	if (rc < 0)
 		return rc;
-	map = n ? mmap(NULL, n, PROT_READ, MAP_SHARED, out->fd, 0) : NULL;
+	if (n == 0) {
+		*out = dcp_source_mem("", 0);
+		return 0;
+	}
+	map = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET,
 				"cannot map a decoded item: %m");
-	out->map = map;
-	out->size = n;
+	view->decoded[view->ndecoded++] = (struct dcp_decoded){ map, n };
+	*out = dcp_source_mem(map, n);
 	return 0;
 }
 
@@ -186,7 +188,7 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
  * goes on for longer than it reaches, or up to (nearly) the end of the file.
  */
 static void free_readahead(const struct dcp_view *view, const struct dcp_piece *p,
-			   struct dcp_backing *b, uint64_t size)
+			   struct dcp_backing *b, const struct dcp_file *file)
 {
 	uint64_t isz = view->t.itemsize, lo = p->off + b->first * isz,
 		 end = p->off + b->end * isz;
@@ -196,9 +198,9 @@ static void free_readahead(const struct dcp_view *view, const struct dcp_piece *
 	b->end = end;
 	if (b->scattered || p->stride)
 		return;
-	if (size - end > little)
+	if (file->size - end > little)
 		end -= DCP_MIN(end, READ_AHEAD);
-	if (b->map && lo > little)
+	if (file->map && lo > little)
 		lo += READ_AROUND;
 	if (end > lo && end - lo >= READ_AHEAD / 2) {
 		b->free = lo;
@@ -206,23 +208,18 @@ static void free_readahead(const struct dcp_view *view, const struct dcp_piece *
 	}
 }
 
-static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
+/* In the file that holds it, which is open. */
+static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *file,
+		     struct dcp_err *err)
 {
 	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
 	struct dcp_piece *told = (struct dcp_piece *)(uintptr_t)&view->told.pieces[i];
 	bool encoded = dcp_filter_encodes(p->filter);
 	struct dcp_backing *b = &view->backing[i];
-	struct dcp_source whole, item;
-	const struct dcp_file *file;
-	int rc;
+	struct dcp_source whole, item, decoded;
+	int rc = dcp_source_fd(file->fd, &whole);
 
-	rc = dcp_files_get(view->files, p->file, &file, err);
-	if (rc < 0)
-		return rc;
-	b->map = file->map;
-	b->fd = b->exact = file->fd;
 	b->number = p->file;
-	rc = dcp_source_fd(file->fd, &whole);
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "cannot read it");
 	if (!dcp_range_ok(p->off, p->nbytes, DCP_MIN(whole.size, file->size)))
@@ -233,20 +230,18 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 				(unsigned long long)file->size);
 	item = dcp_source_window(&whole, p->off, p->nbytes);
 	if (encoded) {
-		struct dcp_file *d = &view->decoded[view->ndecoded];
 		bool tail = p->filter == DCP_FILTER_DEFLATE;
 		uint64_t need = p->run_n * view->told.itemsize;
 
-		rc = decode(view, &item, p, d, err);
+		rc = decode(view, &item, p, &decoded, err);
 		if (rc < 0)
 			return rc;
-		b->map = d->map;
-		b->fd = b->exact = d->fd;
+		item = decoded;
+		b->decoded = item.mem;
 		b->number = DCP_VIEW_NO_FILE;
-		item = dcp_source_mem(d->map, d->size);
 		p->filter = DCP_FILTER_NONE;
-		p->off = tail && need <= d->size ? d->size - need : 0;
-		p->nbytes = d->size - p->off;
+		p->off = tail && need <= item.size ? item.size - need : 0;
+		p->nbytes = item.size - p->off;
 	}
 	if (p->enc != DCP_ENC_PLAIN)
 		rc = locate_torch(view, p, &item, p->off, err);
@@ -254,11 +249,21 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 		rc = check_plain(view, p, err);
 	if (rc == 0 && !encoded)
 		*told = *p;
-	if (rc < 0 || view->whole || b->number == DCP_VIEW_NO_FILE)
+	if (rc == 0 && !view->whole && b->number != DCP_VIEW_NO_FILE)
+		free_readahead(view, p, b, file);
+	return rc;
+}
+
+static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
+{
+	uint32_t number = view->t.pieces[i].file;
+	const struct dcp_file *file;
+	int rc = dcp_files_hold(view->files, number, true, &file, err);
+
+	if (rc < 0)
 		return rc;
-	free_readahead(view, p, b, file->size);
-	if (!b->map)
-		b->exact = dcp_files_exact_fd(view->files, p->file);
+	rc = locate_in(view, i, file, err);
+	dcp_files_release(view->files, number);
 	return rc;
 }
 
@@ -346,7 +351,6 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 		return rc;
 	mark_needed(view);
 	for (size_t i = 0; i < t->npieces; i++) {
-		view->backing[i].fd = -1;
 		view->backing[i].number = DCP_VIEW_NO_FILE;
 		rc = view->backing[i].needed ? locate_piece(view, i, err) : 0;
 		if (rc < 0)

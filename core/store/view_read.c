@@ -23,7 +23,12 @@ enum {
 	FETCH_AHEAD = 2 << 20,  /* of what follows, while reads go on one behind the other */
 	FETCH_TAIL = 24 << 20,  /* so far before its end read-ahead is given one */
 	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
-	TOUCHED = 64,           /* files a request copied from that are checked together */
+};
+
+/* A file that a request holds. */
+struct touched {
+	uint32_t number;
+	const struct dcp_file *file;
 };
 
 /* One read while it is answered. Not cleared as a whole: that would cost small reads. */
@@ -34,7 +39,7 @@ struct request {
 	size_t n;
 	struct dcp_fetch *fetch;
 	struct dcp_gather *gather;
-	uint32_t touched[TOUCHED];
+	struct touched touched[DCP_VIEW_LENT]; /* checked together, behind the copies */
 	uint32_t ntouched;
 	struct dcp_io_counts io;
 };
@@ -53,13 +58,26 @@ static const struct dcp_backing *backing_of(const struct dcp_view *view,
 	return &view->backing[p - view->t.pieces];
 }
 
-/* Is the file still the one that was indexed? @last remembers what was asked already. */
-static int check_file(const struct dcp_view *view, const struct dcp_backing *b, uint32_t *last)
+/* Is the file still the one that was indexed? One that is opened is compared anyway. */
+static int check_file(const struct dcp_view *view, uint32_t number)
+{
+	const struct dcp_file *file;
+	int rc = dcp_files_hold(view->files, number, true, &file, NULL);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	rc = dcp_files_check(view->files, number, true);
+	dcp_files_release(view->files, number);
+	return rc;
+}
+
+/* Is it another file than the last one? Pieces of one mostly stand together. */
+static bool is_next(const struct dcp_backing *b, uint32_t *last)
 {
 	if (b->number == *last || b->number == DCP_VIEW_NO_FILE)
-		return 0;
+		return false;
 	*last = b->number;
-	return dcp_files_check(view->files, b->number);
+	return true;
 }
 
 int dcp_view_check(const struct dcp_view *view)
@@ -68,8 +86,87 @@ int dcp_view_check(const struct dcp_view *view)
 	int rc = 0;
 
 	for (size_t i = 0; i < view->t.npieces && rc == 0; i++)
-		rc = check_file(view, &view->backing[i], &last);
+		if (is_next(&view->backing[i], &last))
+			rc = check_file(view, last);
 	return rc;
+}
+
+void dcp_view_keep(const struct dcp_view *view, struct dcp_kept *kept)
+{
+	uint32_t last = DCP_VIEW_NO_FILE;
+
+	for (size_t i = 0; i < view->t.npieces; i++)
+		if (is_next(&view->backing[i], &last))
+			dcp_files_keep(view->files, last, kept);
+}
+
+/* ---- files ---- */
+
+static void release_touched(struct request *r, uint32_t keep)
+{
+	while (r->ntouched > keep)
+		dcp_files_release(r->view->files, r->touched[--r->ntouched].number);
+}
+
+/*
+ * Files are checked behind the copies out of them: before, a writer could come in between.
+ * Few enough are held until the end of the request.
+ */
+static int check_touched(struct request *r)
+{
+	int rc = 0;
+
+	r->io.calls += r->ntouched;
+	for (uint32_t i = 0; i < r->ntouched && rc == 0; i++)
+		rc = dcp_files_check(r->view->files, r->touched[i].number, false);
+	return rc;
+}
+
+/* 1 and the file of @b, held by the request; 0: it holds too many for that. One that was closed
+ * and is not there any more was removed. */
+static int hold_more(struct request *r, const struct dcp_backing *b,
+		     const struct dcp_file **out)
+{
+	int rc;
+
+	for (uint32_t i = r->ntouched; i-- > 0;)
+		if (r->touched[i].number == b->number) {
+			*out = r->touched[i].file;
+			return 1;
+		}
+	if (r->ntouched == DCP_VIEW_LENT)
+		return 0;
+	rc = dcp_files_hold(r->view->files, b->number, r->ntouched == 0, out, NULL);
+	if (rc == -EMFILE && r->ntouched)
+		return 0;
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	r->touched[r->ntouched++] = (struct touched){ b->number, *out };
+	return 1;
+}
+
+/* The same, where those that are held may be let go: what was to be read of them is. */
+static int touch(struct request *r, const struct dcp_backing *b, const struct dcp_file **out)
+{
+	int rc = hold_more(r, b, out);
+
+	if (rc == 0) {
+		rc = dcp_gather_end(r->gather);
+		if (rc == 0)
+			rc = check_touched(r);
+		release_touched(r, 0);
+		if (rc == 0)
+			rc = hold_more(r, b, out);
+	}
+	return DCP_MIN(rc, 0);
+}
+
+/* To read @s from, if it is not mapped. */
+static int fd_of(const struct request *r, const struct dcp_backing *b,
+		 const struct dcp_file *file, bool free)
+{
+	return r->view->whole || free ? file->fd
+				      : dcp_files_exact_fd(r->view->files, b->number);
 }
 
 /* ---- pages ---- */
@@ -84,6 +181,8 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 	struct request *r = arg;
 	const struct dcp_backing *b = backing_of(r->view, s->piece);
 	const struct dcp_strided tail = { .off = b->free_end, .run = b->end - b->free_end };
+	const struct dcp_file *file;
+	int rc;
 
 	if (b->number == DCP_VIEW_NO_FILE)
 		return 0;
@@ -93,10 +192,13 @@ static int fetch_strided(void *arg, const struct dcp_strided *s)
 			return 0;
 		s = &tail;
 	}
-	if (b->map)
-		dcp_fetch_add(r->fetch, b->map, s);
+	rc = hold_more(r, b, &file);
+	if (rc <= 0)
+		return rc < 0 ? rc : -EMFILE; /* it is enough */
+	if (file->map)
+		dcp_fetch_add(r->fetch, file->map, s);
 	else
-		dcp_fetch_run(r->fetch, b->exact, s);
+		dcp_fetch_run(r->fetch, fd_of(r, b, file, false), s);
 	return 0;
 }
 
@@ -110,6 +212,7 @@ static void fetch(struct request *r)
 {
 	const struct dcp_view *view = r->view;
 	uint64_t from = r->off, to = r->off + r->n, unit = view->unit, fetched;
+	uint32_t held = r->ntouched;
 	struct dcp_fetch f;
 
 	if (r->n < FETCH_MIN || view->whole)
@@ -128,43 +231,10 @@ static void fetch(struct request *r)
 	r->fetch = &f;
 	dcp_strided_part(&view->tiling, &view->cut, from, to - from, fetch_strided, r);
 	dcp_fetch_end(&f);
+	release_touched(r, held);
 }
 
 /* ---- copies ---- */
-
-/*
- * Files are checked behind the copies out of them: before, a writer could come in between.
- * Few enough are remembered until the end of the request.
- */
-static int check_touched(struct request *r)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < r->ntouched && rc == 0; i++)
-		rc = dcp_files_check(r->view->files, r->touched[i]);
-	r->io.calls += r->ntouched;
-	r->ntouched = 0;
-	return rc;
-}
-
-static int touch(struct request *r, uint32_t number)
-{
-	int rc = 0;
-
-	if (number == DCP_VIEW_NO_FILE)
-		return 0;
-	for (uint32_t i = 0; i < r->ntouched; i++)
-		if (r->touched[i] == number)
-			return 0;
-	if (r->ntouched == TOUCHED && r->gather)
-		rc = dcp_gather_end(r->gather);
-	if (rc == 0 && r->ntouched == TOUCHED)
-		rc = check_touched(r);
-	if (rc < 0)
-		return rc;
-	r->touched[r->ntouched++] = number;
-	return 0;
-}
 
 /* What a piece stores into what the tensor holds; whole elements. */
 static void to_values(const struct dcp_view *view, const struct dcp_piece *p, char *dst,
@@ -199,17 +269,21 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 	struct request *r = c->r;
 	const struct dcp_backing *b = backing_of(r->view, s->piece);
 	bool convert = s->piece->swap || s->piece->filter != DCP_FILTER_NONE;
+	const uint8_t *map = b->decoded;
 	uint64_t bytes = dcp_strided_bytes(s);
-	int rc = touch(r, b->number);
+	const struct dcp_file *file = NULL;
+	int rc = b->number == DCP_VIEW_NO_FILE ? 0 : touch(r, b, &file);
 
 	if (rc < 0)
 		return rc;
 	r->io.runs += bytes / s->run;
-	if (b->map) {
-		dcp_gather_copy(c->dst, b->map + s->off, s);
+	if (file)
+		map = file->map;
+	if (map) {
+		dcp_gather_copy(c->dst, map + s->off, s);
 		r->io.mapped += bytes;
 	} else {
-		rc = dcp_gather_add(r->gather, c->dst, is_free(b, s) ? b->fd : b->exact, s);
+		rc = dcp_gather_add(r->gather, c->dst, fd_of(r, b, file, is_free(b, s)), s);
 		if (rc == 0 && convert)
 			rc = dcp_gather_end(r->gather);
 	}
@@ -331,18 +405,67 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 		return 0;
 	r.off = off - view->header.n;
 	rc = dcp_guard_run(copy_body, &r);
+	release_touched(&r, 0);
 	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
 	return rc;
 }
 
-int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
-		 int max)
+/* The mapping that @b lies in, held; 0: it has none, or the request would hold too many. */
+static int map_for_iov(struct request *r, const struct dcp_backing *b, const uint8_t **map)
 {
-	struct dcp_plan_iter it;
-	struct request r;
-	struct dcp_seg s;
-	int used = 0, rc = 0;
+	const struct dcp_file *file;
+	int rc;
 
+	*map = b->decoded;
+	if (b->number == DCP_VIEW_NO_FILE)
+		return *map != NULL;
+	rc = hold_more(r, b, &file);
+	if (rc > 0)
+		*map = file->map;
+	return rc > 0 ? *map != NULL : rc;
+}
+
+/* Fill entries behind the first @used; how many there are then, or 0. */
+static int point(struct request *r, struct iovec *iov, int used, int max)
+{
+	const struct dcp_view *view = r->view;
+	struct dcp_plan_iter it;
+	struct dcp_seg s;
+
+	dcp_plan_start(&it, &view->tiling, &view->cut, r->off, r->n);
+	while (dcp_plan_next(&it, &s)) {
+		uint64_t entries = (uint64_t)used + s.count;
+		const uint8_t *map;
+		int rc;
+
+		if (!s.piece || entries > (uint64_t)max ||
+		    (entries > 2 && r->n / entries < IOV_MIN_RUN))
+			return 0;
+		rc = map_for_iov(r, backing_of(view, s.piece), &map);
+		if (rc <= 0)
+			return rc;
+		for (uint64_t i = 0; i < s.count; i++)
+			iov[used++] =
+				(struct iovec){ (void *)(uintptr_t)(map + s.off + i * s.stride),
+						s.run };
+	}
+	return used;
+}
+
+/* What the request holds passes to the caller. */
+static void lend(const struct request *r, struct dcp_lent *lent)
+{
+	for (lent->n = 0; lent->n < r->ntouched; lent->n++)
+		lent->file[lent->n] = r->touched[lent->n].number;
+}
+
+int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
+		 int max, struct dcp_lent *lent)
+{
+	struct request r;
+	int used = 0, rc;
+
+	lent->n = 0;
 	if (view->convert || max < 1 || n == 0)
 		return 0;
 	if (off < view->header.n) {
@@ -355,28 +478,22 @@ int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iov
 	start(&r, view);
 	r.off = off - view->header.n;
 	r.n = n;
-	dcp_plan_start(&it, &view->tiling, &view->cut, r.off, n);
-	while (dcp_plan_next(&it, &s)) {
-		const struct dcp_backing *b = s.piece ? backing_of(view, s.piece) : NULL;
-		uint64_t entries = (uint64_t)used + s.count;
-
-		if (!b || !b->map || entries > (uint64_t)max ||
-		    (entries > 2 && n / entries < IOV_MIN_RUN))
-			return 0;
-		rc = touch(&r, b->number);
-		if (rc < 0)
-			return rc;
-		for (uint64_t i = 0; i < s.count; i++)
-			iov[used++] = (struct iovec){
-				(void *)(uintptr_t)(b->map + s.off + i * s.stride), s.run
-			};
-	}
-	rc = check_touched(&r);
-	if (rc < 0)
+	used = point(&r, iov, used, max);
+	rc = used > 0 ? check_touched(&r) : used;
+	if (rc < 0 || used == 0) {
+		release_touched(&r, 0);
 		return rc;
+	}
 	fetch(&r);
 	r.io.mapped += n;
 	r.io.runs += (uint64_t)used;
 	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
+	lend(&r, lent);
 	return used;
+}
+
+void dcp_view_return(const struct dcp_view *view, struct dcp_lent *lent)
+{
+	while (lent->n)
+		dcp_files_release(view->files, lent->file[--lent->n]);
 }

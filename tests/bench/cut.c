@@ -81,12 +81,11 @@ struct pages {
 	uint64_t n, per_file;
 };
 
-static int count_pages(void *ctx, const struct dcp_strided *s, uint32_t file, int fd)
+static int count_pages(void *ctx, const struct dcp_strided *s, uint32_t file)
 {
 	uint64_t total = dcp_strided_bytes(s) / s->run;
 	struct pages *p = ctx;
 
-	(void)fd;
 	for (uint64_t e = 0; e < total; e++) {
 		uint64_t rest = e, off = s->off;
 

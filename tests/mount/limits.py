@@ -6,7 +6,9 @@ import os
 import resource
 import signal
 import subprocess
+from concurrent import futures
 
+import arrays
 import lib
 from lib import APPEARS, case, check, equal, outcome, wait
 
@@ -56,6 +58,44 @@ def descriptors():
         wait(lambda: len(m.versions()) == 13 and not m.control("incomplete.json"), "every version is there")
         for version in m.versions():
             equal(differing(m, version), {}, f"tensors of {version}")
+
+
+def sharded(directory, shards, rng):
+    """A version of that many files, a key in each and one in all: {key: sha256}."""
+    directory.mkdir(parents=True)
+    rows = [rng.randbytes(24) for _ in range(shards)]
+    own = [rng.randbytes(40) for _ in range(shards)]
+    for i in range(shards):
+        arrays.write_shard(directory / f"shard-{i + 1:05}-model-00001-of-00001.safetensors",
+                           {"all": ("U8", [1, 24], [i, 0], rows[i]), f"own.{i}": ("U8", [40], [0], own[i])})
+    return {"all": lib.sha(b"".join(rows)), **{f"own.{i}": lib.sha(data) for i, data in enumerate(own)}}
+
+
+def few(descriptors, versions, shards):
+    """Every key of every version reads, again and again, in turn and at the same time."""
+    source = lib.fresh("source")
+    want = {f"step-{v}": sharded(source / f"step-{v}", shards, lib.rng(descriptors, v)) for v in range(versions)}
+    for options in ((), ("--io", "pread")):
+        case(f"{versions} versions of {shards} shards, {descriptors} descriptors {options}")
+        # a mount that takes less than the hard limit first: it raises the soft one
+        with lib.mount(source, *options, prefix=("prlimit", f"--nofile={descriptors // 2}:{descriptors}")) as m:
+            m.settled()
+            equal(m.versions(), sorted(want), "versions")
+            for _ in range(2):
+                with futures.ThreadPoolExecutor(4) as pool:
+                    wrong = dict(pool.map(lambda x: (x, outcome(m.at / x[0] / "raw" / f"{x[1]}.bin")),
+                                          [(v, k) for v in want for k in want[v]]))
+                wrong = {x: error or "wrong bytes" for x, (data, error) in wrong.items()
+                         if error or lib.sha(data) != want[x[0]][x[1]]}
+                equal(wrong, {}, "keys that do not read")
+            equal(m.control("errors.json"), [], "errors")
+            check(len(os.listdir(f"/proc/{m.pid}/fd")) < descriptors, "descriptors")
+
+
+def shards_beyond_descriptors():
+    """More shards than open files are allowed: those not in use are closed and opened again."""
+    few(64, 6, 30)
+    few(1024, 1, 1500)
 
 
 def memory():
@@ -125,4 +165,4 @@ def ended_before_it_answers():
             check(any(ended(number, whom, source, index, cache) for _ in range(20)), "caught before it answered")
 
 
-lib.main(descriptors, memory, ended_before_it_answers)
+lib.main(descriptors, shards_beyond_descriptors, memory, ended_before_it_answers)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is open while its version is removed, rewritten, replaced or renamed: ESTALE, and nothing stale, within 5 s."""
+"""What is open while its version changes: ESTALE within 5 s when it is rewritten, served on when it is removed."""
+import contextlib
 import mmap
 import os
+import pathlib
 import shutil
 import signal
 
@@ -29,8 +31,8 @@ class Held:
                       "a rank's": at / "shard" / "fsdp2" / "0" / "raw" / f"{KEY}.bin",
                       "a rank's model": at / "shard" / "fsdp2" / "1" / "model.safetensors", "by key": self.link}
         self.fds = {what: os.open(path, os.O_RDONLY) for what, path in self.paths.items()}
-        for what, fd in self.fds.items():
-            check(os.pread(fd, 1 << 20, 0), f"{what} reads")
+        self.content = {what: os.pread(fd, 1 << 20, 0) for what, fd in self.fds.items()}
+        check(all(self.content.values()), "everything reads")
         self.dirs = {name: os.open(at / name, os.O_RDONLY) for name in (".", "npy", "shard/fsdp2/0/raw")}
         self.mapper, self.go, self.said = self.map(self.paths["raw"])
 
@@ -67,13 +69,27 @@ class Held:
             wait(lambda: outcome(None, fd)[1] == "ESTALE", f"{what} held open answers ESTALE, {outcome(None, fd)[1]}",
                  APPEARS)
             equal(errno_of(os.pread, fd, 1, 0), "ESTALE", f"{what}, a byte that the kernel knew")
+        self.dirs_gone()
+        wait(self.faults, "the mapping faults", APPEARS)
+
+    def dirs_gone(self):
         for what, fd in self.dirs.items():
             wait(lambda: errno_of(os.listdir, fd) == "ESTALE", f"{what} held open answers ESTALE", APPEARS)
-        wait(self.faults, "the mapping faults", APPEARS)
+
+    def served(self):
+        """The version left, but nobody who has its files open notices, and nobody opens them again."""
+        self.dirs_gone()
+        for what, fd in self.fds.items():
+            equal(outcome(None, fd), (self.content[what], None), f"{what} held open")
+            equal(os.fstat(fd).st_size, len(self.content[what]), f"size of {what}")
+            equal(errno_of(os.open, f"/proc/self/fd/{fd}", os.O_RDONLY), "ESTALE", f"{what} opened again")
+        check(not self.faults(), "the mapping reads on")
 
     def close(self):
         for fd in [*self.fds.values(), *self.dirs.values(), self.go, self.said]:
             os.close(fd)
+        with contextlib.suppress(ChildProcessError):  # it faulted, and is gone
+            os.waitpid(self.mapper, 0)
 
 
 def replace(source, version, step):
@@ -117,6 +133,7 @@ def held_open():
     """Each change with everything held; what is opened afterwards is the new state."""
     rows = [(replace, "step-20"), (rewrite, "step-20"), (swap, "step-20"), (one_shard, "step-10"), (remove, None),
             (rename, None), (uncommit, None)]
+    in_place = (rewrite, one_shard)
     for options in ((), ("--io", "pread")):
         for change, after in rows:
             case(f"{change.__name__} {options}")
@@ -127,7 +144,10 @@ def held_open():
                 m.settled()
                 held = Held(m, "step-10")
                 change(source, "step-10", "step-20")
-                held.gone()
+                if change in in_place:
+                    held.gone()
+                else:
+                    held.served()
                 path = m.at / "step-10" / "raw" / f"{KEY}.bin"
                 if after:
                     wait(lambda: outcome(path) != (None, "ESTALE"), "it can be opened again", APPEARS)
@@ -140,6 +160,34 @@ def held_open():
                     wait(lambda: errno_of(os.lstat, held.link) in ("ENOENT", "ESTALE"), "nor does by-key/", APPEARS)
                 equal(sha(outcome(m.at / "step-7" / "raw" / f"{KEY}.bin")[0]), digest_of("step-10"), "another version")
                 held.close()
+
+
+def deleted(m):
+    """Descriptors and mappings of the daemon whose files have no name left."""
+    at = pathlib.Path(f"/proc/{m.pid}")
+    links = []
+    for fd in os.listdir(at / "fd"):
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(at / "fd" / fd))
+    links += (at / "maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    return [name for name in links if name.endswith(".distcp (deleted)")]
+
+
+def room():
+    """The room of a removed version comes free when the last of its files is closed."""
+    for options in ((), ("--io", "pread")):
+        case(f"room {options}")
+        source = lib.fresh("source")
+        for name in ("step-7", "step-10"):
+            lib.copy(FSDP / "step-10", source / name)
+        with lib.mount(source, *options) as m:
+            m.settled()
+            held = Held(m, "step-10")
+            remove(source, "step-10", None)
+            held.served()
+            check(deleted(m), "its shards are held")
+            held.close()
+            wait(lambda: not deleted(m), f"they are let go: {deleted(m)}", APPEARS)
 
 
 def loose_files():
@@ -168,7 +216,7 @@ def loose_files():
         shutil.copyfile(TORCH / names[2], source / "new")
         os.rename(source / "new", source / "2.pt")
         shows("2.pt", names[2])
-        wait(lambda: outcome(None, fd)[1] == "ESTALE", "what was open answers ESTALE", APPEARS)
+        equal(sha(outcome(None, fd)[0] or b""), SAVED[names[0]]["tensors"][keys[names[0]]]["sha256"], "what was open")
         os.close(fd)
         case("written slowly")
         whole = lib.read(TORCH / names[0])
@@ -243,4 +291,4 @@ def the_place_of_a_run():
         wait(lambda: not os.path.lexists(m.at / "tags" / "latest"), "the tag goes with its version", APPEARS)
 
 
-lib.main(held_open, loose_files, one_file, the_place_of_a_run)
+lib.main(held_open, room, loose_files, one_file, the_place_of_a_run)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """numpy and the real safetensors package read what dcpfs shows, mapped and not."""
+import mmap
 import os
+import shutil
 import sys
 
 import arrays
@@ -78,4 +80,74 @@ def checked_by_the_format():
     check({"BF16", "F32", "I64", "F8_E4M3"} <= seen, f"dtypes that were compared: {sorted(seen)}")
 
 
-lib.main(numbers, checked_by_the_format)
+def by_numpy(at):
+    mapped = numpy.load(at / "npy" / "w.npy", mmap_mode="r")
+    return lambda: mapped.tobytes()
+
+
+def by_safetensors(at):
+    file = safetensors.safe_open(at / "safetensors" / "w.safetensors", framework="numpy")
+    return lambda: file.get_tensor("w").tobytes()
+
+
+def by_rank(at):
+    """A file of many tensors, none of which was touched before."""
+    ranks = [safetensors.safe_open(at / "shard" / "dim0x2" / str(r) / "model.safetensors", framework="numpy")
+             for r in range(2)]
+    return lambda: b"".join(r.get_tensor("w").tobytes() for r in ranks)
+
+
+def by_torch(at):
+    """As torch.load(mmap=True) and UntypedStorage.from_file do."""
+    with open(at / "raw" / "w.bin", "rb") as f:
+        pages = mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
+    return lambda: pages[:]
+
+
+class Reader:
+    """A process that has a file mapped, and reads all of it when it is told to."""
+
+    def __init__(self, how, at, want):
+        self.what, (asked, self.ask), (self.said, say) = how.__name__, os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(asked)
+            os.close(say)
+            equal(os.read(self.said, 1), b"o", f"{self.what}: opened")
+            return
+        try:
+            read = how(at)
+            os.write(say, b"o")
+            os.read(asked, 1)
+            os._exit(0 if read() == want else 1)
+        except BaseException:
+            os._exit(2)
+
+    def check(self):
+        os.write(self.ask, b"x")
+        status = os.waitpid(self.pid, 0)[1]
+        equal((os.WTERMSIG(status), os.WEXITSTATUS(status)), (0, 0), f"{self.what}: signal and exit code")
+        os.close(self.ask)
+        os.close(self.said)
+
+
+def rotated():
+    """Old checkpoints go while they are read, as with save_total_limit: whoever has one mapped reads on."""
+    rng = lib.rng("rotated")
+    want = {f"step-{i}": rng.randbytes(2048 * 1024 * 4) for i in range(1, 4)}
+    for options in ((), ("--io", "pread")):
+        source = lib.fresh("source")
+        for name, data in want.items():
+            arrays.write_sharded(source / name, {"w": ("F32", [2048, 1024], 0, data)})
+        with lib.mount(source, *options) as m:
+            m.settled()
+            for name in sorted(want)[:-1]:
+                case(f"{name} removed {options}")
+                readers = [Reader(how, m.at / name, want[name]) for how in (by_numpy, by_safetensors, by_rank, by_torch)]
+                shutil.rmtree(source / name)
+                lib.wait(lambda: name not in m.versions(), "the version leaves", lib.APPEARS)
+                for reader in readers:
+                    reader.check()
+
+
+lib.main(numbers, checked_by_the_format, rotated)

@@ -292,12 +292,11 @@ static void loose_files_in_an_archive(void **state)
 
 /* ---- an archive that is read where it lies ---- */
 
-static int count_files(void *ctx, const struct dcp_strided *s, uint32_t file, int fd)
+static int count_files(void *ctx, const struct dcp_strided *s, uint32_t file)
 {
 	uint32_t *seen = ctx;
 
 	(void)s;
-	assert_true(fd >= 0);
 	*seen = file;
 	return 0;
 }

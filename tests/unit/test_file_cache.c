@@ -96,9 +96,9 @@ static void versions_count_their_files(void **state)
 	dcpfs_file_put(&fs, b);
 	dcpfs_file_put(&fs, c);
 	assert_int_equal(ver.open, 1);
-	dcpfs_cache_forget(&fs, &rank);
+	dcpfs_cache_forget(&fs, &rank, true);
 	assert_int_equal(rank.refs, 1);
-	dcpfs_cache_forget(&fs, &ver);
+	dcpfs_cache_forget(&fs, &ver, true);
 	assert_int_equal(ver.refs, 2); /* b is gone, a is still open */
 	assert_false(is_cached(1));
 	dcpfs_file_put(&fs, a);
