@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/store/index.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
@@ -125,10 +126,12 @@ static void tell_broken(const struct dcpfs *fs, const struct dcp_version *v)
 
 	if (n->broken)
 		dcp_log(fs->opts.log, DCP_LOG_WARN,
-			"%s: %llu of %llu keys cannot be read (EIO); .dcpfs/errors.json of the "
+			"%s: %llu of %llu key%s cannot be read (EIO); .dcpfs/errors.json of "
+			"the "
 			"mount tells why",
 			dcp_version_name(v), (unsigned long long)n->broken,
-			(unsigned long long)(n->tensors + n->objects));
+			(unsigned long long)(n->tensors + n->objects),
+			dcp_s(n->tensors + n->objects));
 }
 
 /* The lock is held. A refusal is said once, and the first not before it is known whether there

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/text.h"
+#include "core/base/text.h"
 #include "fs/opener.h"
 
 #include <errno.h>
@@ -86,7 +87,7 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	n = dcp_index_counts(dcp_version_index(ver->v));
 	dcp_buf_printf(
 		b,
-		"%s: %llu tensors (%llu bytes) and %llu objects, read from %s.\n"
+		"%s: %llu tensor%s (%llu byte%s) and %llu object%s, read from %s.\n"
 		"Served by dcpfs %s from %s; nothing was converted or copied.\n"
 		"\n"
 		"index.json        every key: dtype, shape, file names, where its bytes are "
@@ -102,17 +103,18 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		"\n"
 		"In file names %%2F stands for '/', %%25 for '%%'; index.json has the full "
 		"key.\n",
-		ver->name, (unsigned long long)n->tensors, (unsigned long long)n->bytes,
-		(unsigned long long)n->objects, dcp_version_format(ver->v)->what, DCP_RELEASE,
+		ver->name, (unsigned long long)n->tensors, dcp_s(n->tensors),
+		(unsigned long long)n->bytes, dcp_s(n->bytes), (unsigned long long)n->objects,
+		dcp_s(n->objects), dcp_version_format(ver->v)->what, DCP_RELEASE,
 		fs->opts.source);
 	if (dcp_index_meta(dcp_version_index(ver->v), "inferred"))
 		dcp_buf_printf(b, "\nNote: %s.\n",
 			       dcp_index_meta(dcp_version_index(ver->v), "inferred"));
 	if (n->broken)
 		dcp_buf_printf(b,
-			       "%llu keys cannot be read: see .dcpfs/errors.json at the "
+			       "%llu key%s cannot be read: see .dcpfs/errors.json at the "
 			       "mount's root.\n",
-			       (unsigned long long)n->broken);
+			       (unsigned long long)n->broken, dcp_s(n->broken));
 }
 
 /* ---- .dcpfs/ ---- */

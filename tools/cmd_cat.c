@@ -8,6 +8,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/store/view.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
@@ -127,10 +128,10 @@ static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum 
 		return CMD_OK;
 	if (writing)
 		return cmd_fail(CMD_ENV, "standard output: %s", strerror(-rc));
-	return cmd_fail(cmd_exit_of(rc), "%s: %s: %s after %s bytes", p->found->name, row->key,
+	return cmd_fail(cmd_exit_of(rc), "%s: %s: %s after %s byte%s", p->found->name, row->key,
 			rc == -ESTALE ? "a file of the checkpoint was changed while it was read"
 				      : strerror(-rc),
-			out_count(n, done));
+			out_count(n, done), dcp_s(done));
 }
 
 static enum cmd_exit cat_object(struct pick *p, const struct dcp_row *row,

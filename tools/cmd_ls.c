@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/store/view.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
@@ -100,8 +101,8 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const struc
 	if (t->counts && t->counts->broken == 0)
 		return;
 	if (t->counts)
-		dcp_buf_printf(&line, "%s keys cannot be read; ls -l SOURCE VERSION tells why",
-			       out_count(n, t->counts->broken));
+		dcp_buf_printf(&line, "%s key%s cannot be read; ls -l SOURCE VERSION tells why",
+			       out_count(n, t->counts->broken), dcp_s(t->counts->broken));
 	else
 		out_text(&line, t->error ? t->error : t->f->why ? t->f->why : "incomplete");
 	out_wrap(notes, 0, 2, o->width, line.p ? line.p : "");

@@ -14,6 +14,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/model/name.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
@@ -286,7 +287,7 @@ static void draw_node(const struct forest *f, size_t at, struct out *o)
 	if (n->last_child != NOBODY)
 		dcp_buf_printf(&note, "%s%s, %s tensor%s", n->leaf ? "; below: " : "",
 			       out_size(size, n->bytes), out_count(count, n->tensors),
-			       n->tensors == 1 ? "" : "s");
+			       dcp_s(n->tensors));
 	used = out_width(line.p ? line.p : "") + 2 + out_width(note.p ? note.p : "");
 	room = o->width > used + 12 ? o->width - used : 12;
 	if (line.p)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/out.h"
 
+#include "core/base/text.h"
 #include <errno.h>
 #include <langinfo.h>
 #include <stdarg.h>
@@ -129,7 +130,7 @@ const char *out_size_exact(char buf[64], uint64_t n)
 	char size[OUT_SIZE], count[32];
 
 	if (n < 1000)
-		snprintf(buf, 64, "%u byte%s", (unsigned)n, n == 1 ? "" : "s");
+		snprintf(buf, 64, "%u byte%s", (unsigned)n, dcp_s(n));
 	else
 		snprintf(buf, 64, "%s (%s bytes)", out_size(size, n), out_count(count, n));
 	return buf;

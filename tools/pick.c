@@ -194,11 +194,13 @@ static enum cmd_exit no_version(const struct pick *p, const char *name)
 	if (at < p->scan.n)
 		return cmd_fail(
 			CMD_NO,
-			"no version \"%s\" in %s. Nearest: \"%s\". %zu versions: dcpfs ls "
+			"no version \"%s\" in %s. Nearest: \"%s\". %zu version%s: dcpfs ls "
 			"--versions %s",
-			name, p->source, p->scan.found[at].name, p->scan.n, p->source);
-	return cmd_fail(CMD_NO, "no version \"%s\" in %s. %zu versions: dcpfs ls --versions %s",
-			name, p->source, p->scan.n, p->source);
+			name, p->source, p->scan.found[at].name, p->scan.n, dcp_s(p->scan.n),
+			p->source);
+	return cmd_fail(CMD_NO,
+			"no version \"%s\" in %s. %zu version%s: dcpfs ls --versions %s", name,
+			p->source, p->scan.n, dcp_s(p->scan.n), p->source);
 }
 
 static int open_found(struct pick *p, const struct dcp_found *f, struct dcp_err *err)

@@ -6,6 +6,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "tools/plan.h"
 #include "tools/svg.h"
 
@@ -39,8 +40,9 @@ static void put_bar(struct bars *b)
 		TOP + (double)(b->line[b->file] - 1) * LINE,
 		(double)(b->hi - b->lo) * b->per_byte, LINE - 4, svg_color(color, b->rank),
 		"#ffffff", 0.3);
-	svg_title(b->out, "rank %" PRIu32 ": %s bytes of %.200s, from %" PRIu64 " to %" PRIu64,
-		  b->rank, out_count(n, b->bytes), b->p->files[b->file].name, b->lo, b->hi);
+	svg_title(b->out, "rank %" PRIu32 ": %s byte%s of %.200s, from %" PRIu64 " to %" PRIu64,
+		  b->rank, out_count(n, b->bytes), dcp_s(b->bytes), b->p->files[b->file].name,
+		  b->lo, b->hi);
 	svg_close(b->out);
 	if ((double)(b->hi - b->lo) * b->per_byte > 22)
 		svg_text(b->out, NAMES + (double)(b->lo + b->hi) / 2 * b->per_byte,
@@ -114,8 +116,8 @@ enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out)
 		put_bar(&b);
 	}
 	if (p->nread > n)
-		svg_text(out, NAMES, TOP + n * LINE + 12, SVG_LEFT, 11, "and %zu more files",
-			 p->nread - n);
+		svg_text(out, NAMES, TOP + n * LINE + 12, SVG_LEFT, 11, "and %zu more file%s",
+			 p->nread - n, dcp_s(p->nread - n));
 	svg_end(out);
 	return CMD_OK;
 }

@@ -13,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/text.h"
 #include "core/model/meet.h"
 #include "core/model/tiling.h"
 #include "tools/plan.h"
@@ -229,7 +230,7 @@ static int draw_meet(void *ctx, const struct dcp_meet *meet)
 	put_range(&range, m, meet->lo, meet->n);
 	svg_box(m->out, at.x, at.y, at.w, at.h, svg_color(color, (uint32_t)number), "#ffffff",
 		at.w > 3 && at.h > 3 ? 0.6 : 0);
-	svg_title(m->out, "%s %.80s: %.120s of %.120s", m->now->n == 1 ? "rank" : "ranks",
+	svg_title(m->out, "rank%s %.80s: %.120s of %.120s", dcp_s(m->now->n),
 		  m->now->ranks.p ? m->now->ranks.p : "", range.p ? range.p : "",
 		  m->p->files[meet->piece->file].name);
 	svg_close(m->out);
@@ -294,16 +295,15 @@ static double draw_legend(struct map *m, double y)
 		svg_box(m->out, at, down, 12, 12, svg_color(color, (uint32_t)i), "#888888",
 			0.5);
 		svg_close(m->out);
-		svg_text(m->out, at + 18, down + 10, SVG_LEFT, 11, "%s %.28s%s",
-			 m->part[i].n == 1 ? "rank" : "ranks",
-			 m->part[i].ranks.p ? m->part[i].ranks.p : "",
+		svg_text(m->out, at + 18, down + 10, SVG_LEFT, 11, "rank%s %.28s%s",
+			 dcp_s(m->part[i].n), m->part[i].ranks.p ? m->part[i].ranks.p : "",
 			 m->part[i].ranks.n > 28 ? ".." : "");
 	}
 	y += (double)((shown + 2) / 3) * 18;
 	if (shown < m->nparts || m->left_out) {
 		svg_text(m->out, LEFT, y + 12, SVG_LEFT, 11,
-			 "and %zu more parts; rest the pointer on one to see whose it is%s",
-			 m->nparts - shown,
+			 "and %zu more part%s; rest the pointer on one to see whose it is%s",
+			 m->nparts - shown, dcp_s(m->nparts - shown),
 			 m->left_out ? "; those of the last ranks are not drawn" : "");
 		y += 18;
 	}
@@ -320,8 +320,8 @@ static void draw_head(const struct map *m)
 	svg_text(m->out, LEFT, 40, SVG_LEFT, 11,
 		 "%s %s, %s: %zu stored piece%s (dark edges), %zu different part%s of %.40s%s",
 		 m->t.dtype_name, out_shape(shape, sizeof(shape), m->t.shape, m->t.ndim),
-		 out_size(size, nbytes), m->t.npieces, m->t.npieces == 1 ? "" : "s", m->nparts,
-		 m->nparts == 1 ? "" : "s", dcp_layout_name(m->p->to),
+		 out_size(size, nbytes), m->t.npieces, dcp_s(m->t.npieces), m->nparts,
+		 dcp_s(m->nparts), dcp_layout_name(m->p->to),
 		 m->sliced ? "; the slice at index 0 of other dimensions" : "");
 }
 

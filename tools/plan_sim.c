@@ -9,6 +9,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/near.h"
+#include "core/base/text.h"
 #include "core/model/job.h"
 #include "tools/opt.h"
 
@@ -108,12 +109,14 @@ int plan_sim_parse(struct plan_sim *s, const char *text, uint32_t ranks, struct 
 	if (!s->nodes)
 		s->nodes = (ranks + s->gpus - 1) / s->gpus;
 	if (s->nodes * s->gpus < ranks)
-		return dcp_fail(
-			err, -EINVAL, DCP_ERR_NO_OFFSET,
-			"--simulate: %llu nodes of %llu GPUs are %llu ranks, the layout "
-			"has %u",
-			(unsigned long long)s->nodes, (unsigned long long)s->gpus,
-			(unsigned long long)(s->nodes * s->gpus), ranks);
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"--simulate: %llu node%s of %llu GPU%s have room for %llu "
+				"rank%s, the layout "
+				"has %u",
+				(unsigned long long)s->nodes, dcp_s(s->nodes),
+				(unsigned long long)s->gpus, dcp_s(s->gpus),
+				(unsigned long long)(s->nodes * s->gpus),
+				dcp_s(s->nodes * s->gpus), ranks);
 	return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "tools/plan.h"
 
 enum { TERMINAL_RANKS = 40, TERMINAL_LOST = 5 };
@@ -26,11 +27,6 @@ static const char *seconds(char buf[32], double s)
 	return buf;
 }
 
-static const char *plural(uint64_t n)
-{
-	return n == 1 ? "" : "s";
-}
-
 static void line(struct out *o, const char *name)
 {
 	dcp_buf_printf(&o->buf, "%-12s", name);
@@ -46,7 +42,7 @@ static void sums(const struct plan *p, struct out *o)
 	line(o, "tensors");
 	dcp_buf_printf(&o->buf, "%s", out_count(n, p->sum.tensors));
 	dcp_buf_printf(&o->buf, " of %s kind%s\n", out_count(n, p->sum.kinds),
-		       plural(p->sum.kinds));
+		       dcp_s(p->sum.kinds));
 	line(o, "needed");
 	dcp_buf_printf(&o->buf, "%s by all ranks together\n", out_size(a, needs.sum));
 	if (p->from) {
@@ -58,10 +54,10 @@ static void sums(const struct plan *p, struct out *o)
 	line(o, "stored");
 	dcp_buf_printf(&o->buf, "%s, in %s stretch%s of %zu file%s", out_size(a, p->sum.unique),
 		       out_count(n, p->sum.extents), p->sum.extents == 1 ? "" : "es", p->nread,
-		       plural(p->nread));
+		       dcp_s(p->nread));
 	if (p->sum.whole_items)
 		dcp_buf_printf(&o->buf, "; %s item%s read whole, %s the largest",
-			       out_count(n, p->sum.whole_items), plural(p->sum.whole_items),
+			       out_count(n, p->sum.whole_items), dcp_s(p->sum.whole_items),
 			       out_size(b, p->sum.largest_item));
 	dcp_buf_str(&o->buf, "\n");
 	line(o, "alone");
@@ -135,7 +131,7 @@ static void simulated(const struct plan *p, struct out *o)
 	dcp_buf_printf(&o->buf,
 		       "\nOn %" PRIu64 " node%s of %" PRIu64
 		       " GPU%s, %s/s from each disk, %s/s of network each way:\n",
-		       p->sim.nodes, plural(p->sim.nodes), p->sim.gpus, plural(p->sim.gpus),
+		       p->sim.nodes, dcp_s(p->sim.nodes), p->sim.gpus, dcp_s(p->sim.gpus),
 		       out_size(a, (uint64_t)p->sim.disk), out_size(b, (uint64_t)p->sim.net));
 	out_table_init(&t, cols, DCP_LEN(cols));
 	for (uint32_t i = 0; i < n; i++) {
@@ -219,8 +215,8 @@ static void lost(const struct plan *p, struct out *o)
 
 	if (!n)
 		return;
-	dcp_buf_printf(&o->buf, "\n%zu tensor%s cannot be read and %s left out:\n", n,
-		       plural(n), n == 1 ? "is" : "are");
+	dcp_buf_printf(&o->buf, "\n%zu tensor%s cannot be read and %s left out:\n", n, dcp_s(n),
+		       n == 1 ? "is" : "are");
 	for (size_t i = 0; i < shown; i++) {
 		dcp_buf_str(&o->buf, "  ");
 		out_text(&o->buf, v[i].key);
@@ -235,7 +231,7 @@ static void lost(const struct plan *p, struct out *o)
 void plan_write(const struct plan *p, struct out *o)
 {
 	dcp_buf_printf(&o->buf, "%s on the %" PRIu32 " rank%s of ", p->pick.found->name,
-		       p->ranks, plural(p->ranks));
+		       p->ranks, dcp_s(p->ranks));
 	out_text(&o->buf, dcp_layout_name(p->to));
 	dcp_buf_str(&o->buf, "\n\n");
 	sums(p, o);

@@ -251,7 +251,8 @@ static void join(struct dcp_copies *g, const struct dcp_copies_key *k, struct dc
 			 bad->t.error);
 	else if (lost)
 		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "%" PRIu64 " of %" PRIu64 " elements are missing: %s", lost, volume,
+			 "%" PRIu64 " of %" PRIu64 " element%s missing: %s", lost, volume,
+			 volume == 1 ? " is" : "s are",
 			 missing ? missing : "no file holds them");
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/format/deepspeed_tell.h"
 
+#include "core/base/text.h"
 int dcp_ds_no_memory(struct dcp_ds *ds)
 {
 	return dcp_fail(ds->err, -ENOMEM, DCP_ERR_NO_OFFSET,
@@ -147,16 +148,17 @@ int dcp_ds_tell_facts(struct dcp_ds *ds)
 		rc = sink->meta(sink->ctx, "data_parallel_ranks", text);
 	}
 	if (rc == 0 && ds->nparts > 1) {
-		snprintf(text, sizeof(text), "%" PRIu32 " tensor-parallel, %zu pipeline stages",
-			 ds->tp, ds->nparts / ds->tp);
+		snprintf(text, sizeof(text),
+			 "%" PRIu32 " tensor-parallel, %zu pipeline stage%s", ds->tp,
+			 ds->nparts / ds->tp, dcp_s(ds->nparts / ds->tp));
 		rc = sink->meta(sink->ctx, "model_parallel_ranks", text);
 	}
 	if (rc < 0 || !ds->unjoined)
 		return rc;
 	ds->unjoined = dcp_ds_text(ds,
-				   "%zu tensors are told of each tensor-parallel rank, as "
+				   "%zu tensor%s, told of each tensor-parallel rank, as "
 				   "mp_rank_<nn>.*; %s",
-				   ds->nunjoined, ds->unjoined);
+				   ds->nunjoined, dcp_s(ds->nunjoined), ds->unjoined);
 	return ds->unjoined ? sink->meta(sink->ctx, "unjoined", ds->unjoined)
 			    : dcp_ds_no_memory(ds);
 }

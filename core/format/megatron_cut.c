@@ -12,6 +12,7 @@
 
 #include "core/base/base.h"
 #include "core/base/ckd.h"
+#include "core/base/text.h"
 #include "core/format/megatron_int.h"
 
 int dcp_mview_is_stacked(const char *key)
@@ -154,9 +155,9 @@ void dcp_mjoin_add_up(struct dcp_mjoin *j)
 	memcpy(j->shape, first.dim, first.ndim * sizeof(*j->shape));
 	if (d >= first.ndim || (j->nstacks > 1 && d == 0)) {
 		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "it has %u dimensions and should be cut along dimension %u: say how "
+			 "it has %u dimension%s and should be cut along dimension %u: say how "
 			 "it is cut in " DCP_MEGATRON_RULES,
-			 first.ndim, d);
+			 first.ndim, dcp_s(first.ndim), d);
 		return;
 	}
 	j->shape[d] = 0;

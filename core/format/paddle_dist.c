@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/paddle_dist_int.h"
 #include "core/model/tensor.h"
@@ -238,10 +239,10 @@ static int tell_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 	if (rc == 0 && d->noverlaps) {
 		snprintf(text, sizeof(text),
 			 "pieces of %" PRIu64
-			 " keys overlap, the first is %s: of elements stored more than once "
+			 " key%s overlap, the first is %s: of elements stored more than once "
 			 "the piece listed last is shown, which is the one that Paddle loads; "
 			 "copies are not compared",
-			 d->noverlaps, d->overlaps);
+			 d->noverlaps, dcp_s(d->noverlaps), d->overlaps);
 		rc = tell_fact(d, "overlaps", text);
 	}
 	return rc;

@@ -5,6 +5,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/paddle_plain_auto_int.h"
 
 enum { MAX_RANKS = 1 << 20 }; /* in one mesh */
@@ -33,8 +34,9 @@ static int read_mesh(struct dcp_pdcut *c, struct dcp_pv v, struct dcp_err *why)
 	}
 	if (n != c->nplaces)
 		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"process_group has %zu ranks, process_shape %" PRIu64 " places",
-				c->nplaces, n);
+				"process_group has %zu rank%s, process_shape %" PRIu64
+				" place%s",
+				c->nplaces, dcp_s(c->nplaces), n, dcp_s(n));
 	return 0;
 }
 
@@ -53,8 +55,8 @@ int dcp_pdcut_read(struct dcp_pdcut *c, struct dcp_pv v, uint32_t ndim, struct d
 		item = dcp_pv_items(*map, &n);
 	if (!map || n != ndim)
 		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"dims_mapping is for %zu dimensions, the tensor has %" PRIu32,
-				n, ndim);
+				"dims_mapping is for %zu dimension%s, the tensor has %" PRIu32,
+				n, dcp_s(n), ndim);
 	for (uint32_t d = 0; d < ndim; d++) {
 		if (item[d].type != DCP_PV_INT || item[d].i < -1 ||
 		    item[d].i >= (int64_t)c->nmesh)

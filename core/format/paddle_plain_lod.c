@@ -11,6 +11,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/paddle_plain_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/lodtensor.h"
@@ -153,7 +154,8 @@ static int tell_all(const struct teller *w, const struct dcp_source *src)
 	if (rc < 0 && (i == 0 || !p || i >= p->n))
 		return dcp_fail(w->err, rc, why.off, "tensor %zu: %s", i, why.msg);
 	if (rc == 0)
-		dcp_fail(&why, -EBADMSG, at, "%s ends after %zu tensors", w->part->file, i);
+		dcp_fail(&why, -EBADMSG, at, "%s ends after %zu tensor%s", w->part->file, i,
+			 dcp_s(i));
 	else
 		dcp_err_where(&why, rc, "%s, tensor %zu", w->part->file, i);
 	return tell_missing(w, i, why.msg);

@@ -20,6 +20,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
+#include "core/base/text.h"
 #include "core/format/paddle_plain_int.h"
 #include "core/model/tensor.h"
 
@@ -179,9 +180,9 @@ static int settle(struct merge *m, const struct dcp_sink *sink)
 	if (once == 0)
 		return 0;
 	snprintf(text, sizeof(text),
-		 "%u tensors that several files hold are shown once; of %u of them, larger "
+		 "%u tensor%s that several files hold: shown once; of %u of them, larger "
 		 "than %d bytes, samples were compared",
-		 once, sampled, DCP_PDSAME_WHOLE);
+		 once, dcp_s(once), sampled, DCP_PDSAME_WHOLE);
 	return sink->meta(sink->ctx, "replicas", text);
 }
 

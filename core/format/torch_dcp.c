@@ -223,8 +223,8 @@ int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)
 		return rc;
 	if (d->meta.norphans)
 		dcp_log(d->in->log, DCP_LOG_WARN,
-			"%" PRIu64 " entries of storage_data belong to no key",
-			d->meta.norphans);
+			"%" PRIu64 " entr%s of storage_data without a key", d->meta.norphans,
+			d->meta.norphans == 1 ? "y" : "ies");
 	w.lists = is_composer(&d->meta);
 	dcp_titem_files_init(&w.files, d->in->dir);
 	w.told = malloc(((size_t)n + 1) * sizeof(*w.told));

@@ -209,9 +209,9 @@ static void check_cover(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
 			return;
 	if (sum < volume)
 		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "%" PRIu64 " of %" PRIu64 " elements are missing: there is "
+			 "%" PRIu64 " of %" PRIu64 " element%s missing: there is "
 			 "metadata of %s only",
-			 volume - sum, volume, w->d->have);
+			 volume - sum, volume, volume == 1 ? " is" : "s are", w->d->have);
 }
 
 int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key)

@@ -11,6 +11,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/torch_dcp_int.h"
 
 /* Sides of a block: @shape over the grid. The grid has one dimension more, a block's elements.
@@ -55,11 +56,11 @@ void dcp_tdcp_unfold(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, const u
 	uint64_t block[DCP_MAX_NDIM], *dims;
 
 	if (!block_of(j, shape, ndim, block)) {
-		dcp_fail(
-			&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			"mcore_data gives it %u dimensions, which the %u it is stored with are "
-			"not a grid of blocks of",
-			ndim, j->t.ndim);
+		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 "mcore_data gives it %u dimension%s, which the %u it is stored with "
+			 "are "
+			 "not a grid of blocks of",
+			 ndim, dcp_s(ndim), j->t.ndim);
 		return;
 	}
 	dcp_buf_reset(&w->blocks);

@@ -10,6 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/torch_field.h"
 #include "core/format/torch_items_meta_int.h"
 #include "core/model/tensor.h"
@@ -174,8 +175,8 @@ static int read_mesh(const struct reading *r, struct dcp_pv mesh, struct dcp_tpl
 		return rc;
 	if (n != r->g->nplace)
 		return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"its mesh has %u dimensions, its placements are %u", n,
-				r->g->nplace);
+				"its mesh has %u dimension%s, its placements are %u", n,
+				dcp_s(n), r->g->nplace);
 	if (!dcp_shape_volume(dims, n, &ranks) || ranks != r->g->mesh->n)
 		return damaged(r, "its mesh has another number of ranks than its mesh_shape");
 	for (uint32_t i = 0; i < n; i++)
@@ -227,8 +228,8 @@ static int read_corner(const struct reading *r, struct dcp_pv data, const char *
 		return rc;
 	if (ndim != r->g->ndim)
 		return dcp_fail(r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"its %s have %u dimensions, expected %u", name, ndim,
-				r->g->ndim);
+				"its %s have %u dimension%s, expected %u", name, ndim,
+				dcp_s(ndim), r->g->ndim);
 	*out = keep_dims(r, dims, ndim);
 	return *out ? 0 : dcp_titems_no_memory(r->err);
 }

@@ -10,6 +10,7 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/torch_shard.h"
 #include "core/model/tensor.h"
 
@@ -286,7 +287,7 @@ int dcp_titems_compare(const struct dcp_titems_group *g, uint32_t rank,
 	}
 	if (rc == 0 && n != part->npieces)
 		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-			      "found a DTensor in %zu parts, expected %zu by metadata.pkl",
-			      part->npieces, n);
+			      "found a DTensor in %zu part%s, expected %zu by metadata.pkl",
+			      part->npieces, dcp_s(part->npieces), n);
 	return rc;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/torch_field.h"
 #include "core/format/torch_meta_int.h"
 #include "core/parse/pickle.h"
@@ -137,8 +138,8 @@ static int put_chunk(struct dcp_tmeta *m, struct dcp_pv v, uint32_t ndim, struct
 			return rc;
 		if (n != ndim)
 			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"chunk %s have %u dimensions, the tensor %u", field[i],
-					n, ndim);
+					"chunk %s have %u dimension%s, the tensor %u", field[i],
+					n, dcp_s(n), ndim);
 		for (uint32_t k = 0; k < n; k++)
 			dcp_buf_varint(&m->entries, dims[k]);
 	}

@@ -9,6 +9,7 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/model/tensor.h"
 
 enum { MAX_SPANS = 1024 };
@@ -120,7 +121,8 @@ static int check(const struct dcp_tplace *place, uint32_t np, uint32_t ndim,
 					p->at, p->n);
 		if (p->kind != DCP_TPLACE_REPLICATE && p->dim >= ndim)
 			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"Shard(%u) of a tensor of %u dimensions", p->dim, ndim);
+					"Shard(%u) of a tensor of %u dimension%s", p->dim, ndim,
+					dcp_s(ndim));
 		if (p->kind == DCP_TPLACE_STRIDED && (!p->factor || p->factor > MAX_SPANS))
 			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 					"_StridedShard with split_factor %" PRIu64, p->factor);

@@ -9,6 +9,7 @@
 #include "core/base/arena.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/torch_place.h"
 #include "core/format/torch_shard_int.h"
 
@@ -238,9 +239,10 @@ static int check_local(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
 		if (tt->ndim != ndim || tt->shape[k] != want[k])
 			return dcp_fail(
 				r->err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"DTensor whose local part has %u dimensions and %" PRIu64
+				"DTensor whose local part has %u dimension%s and %" PRIu64
 				" along dimension %u; its placements expect %u and %" PRIu64,
-				tt->ndim, k < tt->ndim ? tt->shape[k] : 0, k, ndim, want[k]);
+				tt->ndim, dcp_s(tt->ndim), k < tt->ndim ? tt->shape[k] : 0, k,
+				ndim, want[k]);
 	return dcp_tshard_damaged(r, "local part has dimensions where it should have none");
 }
 

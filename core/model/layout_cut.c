@@ -12,6 +12,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
+#include "core/base/text.h"
 #include "core/model/layout_int.h"
 #include "core/model/tensor.h"
 
@@ -139,7 +140,7 @@ static int cut_axis(const struct job *job, const struct place *p)
 		return refuse(job, p, -EINVAL,
 			      "the tensor has %" PRIu32
 			      " dimension%s; write optional to replicate it",
-			      job->ndim, job->ndim == 1 ? "" : "s");
+			      job->ndim, dcp_s(job->ndim));
 	axis = &job->axis[dim];
 	rc = dcp_layout_split(p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
 			      axis->len, job->arena, &s, why, sizeof(why));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
+#include "core/base/text.h"
 #include "core/model/layout_int.h"
 
 const char *const dcp_layout_place_words[] = {
@@ -249,9 +250,10 @@ static int cutting(struct reading *r, const struct kind *k, const char *s, const
 	if (k->kind == PLACE_INTERLEAVE && !r->has_arg)
 		r->p.arg = 1;
 	if (r->p.split == SPLIT_SIZES && r->p.nnumber != r->ps->l->mesh.size[r->p.mesh_dim])
-		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %zu sizes for %u ranks of %s",
-				      r->n, r->text, r->p.nnumber,
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %zu size%s for %u rank%s of %s",
+				      r->n, r->text, r->p.nnumber, dcp_s(r->p.nnumber),
 				      r->ps->l->mesh.size[r->p.mesh_dim],
+				      dcp_s(r->ps->l->mesh.size[r->p.mesh_dim]),
 				      r->ps->l->mesh.dim[r->p.mesh_dim]);
 	return dcp_layout_place_add(r->ps, &r->p);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/model/layout_int.h"
 
 enum { MAX_RANGES = 256 };
@@ -112,8 +113,9 @@ static int torch_list(struct layout_parse *ps, const char *s, const char *end)
 					      "placements are separated by commas");
 	}
 	if (n < mesh->ndim)
-		return dcp_layout_bad(ps, -EINVAL, "%u placements for a mesh of %u dimensions",
-				      n, mesh->ndim);
+		return dcp_layout_bad(ps, -EINVAL,
+				      "%u placement%s for a mesh of %u dimension%s", n,
+				      dcp_s(n), mesh->ndim, dcp_s(mesh->ndim));
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 
 #define damaged(err, ...) dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, __VA_ARGS__)
 #define refused(err, ...) dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, __VA_ARGS__)
@@ -147,8 +148,8 @@ static int lay_out_axes(struct dcp_ndarray *a, struct dcp_pv axes, struct dcp_er
 		order[k] = (uint32_t)i;
 	}
 	if (n != a->ndim)
-		return damaged(err, "array of %" PRIu32 " dimensions with %zu axes", a->ndim,
-			       n);
+		return damaged(err, "array of %" PRIu32 " dimension%s with %zu ax%s", a->ndim,
+			       dcp_s(a->ndim), n, n == 1 ? "is" : "es");
 	lay_out(a, order);
 	return 0;
 }
@@ -204,7 +205,8 @@ static int take_payload(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *
 	text = encoded_text(v, &at) || v.type == DCP_PV_STR;
 	if (is_empty_bytes(v)) {
 		a->off = a->nbytes = 0;
-		return need ? damaged(err, "array of %" PRIu64 " bytes without bytes", need)
+		return need ? damaged(err, "array of %" PRIu64 " byte%s without bytes", need,
+				      dcp_s(need))
 			    : 0;
 	}
 	if (at.type == DCP_PV_LIST)
@@ -218,8 +220,8 @@ static int take_payload(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *
 	a->filter = text && at.node->n > need ? DCP_FILTER_LATIN1 : DCP_FILTER_NONE;
 	if (at.node->n != need && (a->filter == DCP_FILTER_NONE || at.node->n / 2 > need))
 		return dcp_fail(err, -EBADMSG, a->off,
-				"array needs %" PRIu64 " bytes, its payload has %" PRIu64, need,
-				at.node->n);
+				"array needs %" PRIu64 " byte%s, its payload has %" PRIu64,
+				need, dcp_s(need), at.node->n);
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/parse/pickle_vm.h"
 #include "core/parse/source.h"
 
@@ -52,9 +53,8 @@ int dcp_pkl_underflow(const struct dcp_pkl_vm *vm, size_t want)
 {
 	size_t have = (size_t)(vm->sp - vm->fence);
 
-	return fail(vm, -EBADMSG, "needs %zu value%s, %zu %s on the stack%s", want,
-		    want == 1 ? "" : "s", have, have == 1 ? "is" : "are",
-		    vm->nmarks ? " above the mark" : "");
+	return fail(vm, -EBADMSG, "needs %zu value%s, %zu %s on the stack%s", want, dcp_s(want),
+		    have, have == 1 ? "is" : "are", vm->nmarks ? " above the mark" : "");
 }
 
 /* ---- stack ---- */
@@ -96,7 +96,7 @@ static int result(struct dcp_pkl_vm *vm, struct dcp_pv *root)
 	if (n != 1 || vm->nmarks)
 		return fail(vm, -EBADMSG,
 			    "leaves %zu value%s and %zu mark%s, one value is expected", n,
-			    n == 1 ? "" : "s", vm->nmarks, vm->nmarks == 1 ? "" : "s");
+			    dcp_s(n), vm->nmarks, dcp_s(vm->nmarks));
 	*root = vm->stack[0];
 	return 0;
 }

@@ -12,6 +12,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/parse/pickle_int.h"
 #include "core/parse/source.h"
 
@@ -126,8 +127,8 @@ int dcp_pkl_win_op(struct dcp_pkl_win *w, const uint8_t **p)
 	fixed = fixed_size(**p);
 	left = (size_t)(w->end - *p) - 1;
 	if (left < fixed)
-		return dcp_pkl_win_fail(w, *p, -EBADMSG, "needs %zu bytes, %zu are left", fixed,
-					left);
+		return dcp_pkl_win_fail(w, *p, -EBADMSG, "needs %zu byte%s, has %zu", fixed,
+					dcp_s(fixed), left);
 	return 0;
 }
 
@@ -142,8 +143,8 @@ int dcp_pkl_win_need(struct dcp_pkl_win *w, const uint8_t **p, size_t n)
 		return r;
 	*p = w->buf;
 	if (n > (size_t)(w->end - *p))
-		return dcp_pkl_win_fail(w, *p, -EBADMSG, "needs %zu bytes, %zu are left", n,
-					(size_t)(w->end - *p));
+		return dcp_pkl_win_fail(w, *p, -EBADMSG, "needs %zu byte%s, has %zu", n,
+					dcp_s(n), (size_t)(w->end - *p));
 	return 0;
 }
 
@@ -164,8 +165,8 @@ int dcp_pkl_win_length(struct dcp_pkl_win *w, const uint8_t *p, size_t *head, ui
 	left = w->src->size - dcp_pkl_off(w, p) - *head;
 	if (*n > left)
 		return dcp_pkl_win_fail(w, p, -EBADMSG,
-					"claims %" PRIu64 " bytes, %" PRIu64 " are left", *n,
-					left);
+					"claims %" PRIu64 " byte%s, has %" PRIu64, *n,
+					dcp_s(*n), left);
 	if (*p == PICKLE_LONG4 && *n > DCP_PICKLE_MAX_INT)
 		return dcp_pkl_win_fail(w, p, -E2BIG,
 					"is an integer of %" PRIu64 " bytes, the limit is %d",
@@ -248,6 +249,6 @@ int dcp_pkl_win_frame(const struct dcp_pkl_win *w, const uint8_t *p)
 
 	if (n <= left)
 		return 0;
-	return dcp_pkl_win_fail(w, p, -EBADMSG,
-				"claims %" PRIu64 " bytes, %" PRIu64 " are left", n, left);
+	return dcp_pkl_win_fail(w, p, -EBADMSG, "claims %" PRIu64 " byte%s, has %" PRIu64, n,
+				dcp_s(n), left);
 }

@@ -17,6 +17,7 @@
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
 #include "core/parse/magic.h"
@@ -171,8 +172,8 @@ static int check_cover(const struct dcp_st_reader *r)
 	if (end < r->data)
 		return dcp_fail(r->err, -EBADMSG, r->base + end,
 				"the tensors end at %" PRIu64
-				", but the data section has %" PRIu64 " bytes",
-				end, r->data);
+				", but the data section has %" PRIu64 " byte%s",
+				end, r->data, dcp_s(r->data));
 	return 0;
 }
 
@@ -228,8 +229,8 @@ static int read_length(const struct dcp_source *src, const struct dcp_arena *are
 
 	if (src->size < sizeof(word))
 		return dcp_fail(err, -EBADMSG, 0,
-				"file of %" PRIu64 " bytes has no room for a header length",
-				src->size);
+				"file of %" PRIu64 " byte%s has no room for a header length",
+				src->size, dcp_s(src->size));
 	code = dcp_source_read(src, 0, word, sizeof(word));
 	if (code < 0)
 		return dcp_fail(err, code, 0, "header length: %s", strerror(-code));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "core/base/ckd.h"
+#include "core/base/text.h"
 #include "core/model/tiling.h"
 #include "core/store/index_int.h"
 
@@ -142,8 +143,8 @@ static int check_size(const struct dcp_tensor *t, uint64_t *nbytes, struct dcp_e
 	*nbytes = 0;
 	if (t->dtype != DCP_DTYPE_OTHER && t->itemsize != size)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"elements of %u bytes; %s has %u", t->itemsize,
-				dcp_dtype_info(t->dtype)->name, size);
+				"elements of %u byte%s; %s has %u", t->itemsize,
+				dcp_s(t->itemsize), dcp_dtype_info(t->dtype)->name, size);
 	if (t->itemsize == 0)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"the size of an element is not known");

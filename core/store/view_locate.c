@@ -4,6 +4,7 @@
  * its one tensor compared with what the metadata promised; an encoded item is decoded, once,
  * into an unlinked memory file.
  */
+#include "core/base/text.h"
 #include "core/store/view_int.h"
 
 #include <errno.h>
@@ -54,11 +55,11 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 			return 0;
 		return dcp_fail(
 			err, -EBADMSG, p->off,
-			"stored tensor has shape [%s]%s, the metadata says %llu elements "
+			"stored tensor has shape [%s]%s, the metadata says %llu element%s "
 			"in a row",
 			numbers_text(is, sizeof(is), tt->shape, tt->ndim),
-			tt->row_major ? "" : " and is transposed",
-			(unsigned long long)p->run_n);
+			tt->row_major ? "" : " and is transposed", (unsigned long long)p->run_n,
+			dcp_s(p->run_n));
 	}
 	if (tt->ndim != t->ndim || memcmp(tt->shape, p->len, t->ndim * sizeof(*p->len)))
 		return dcp_fail(err, -EBADMSG, p->off,
@@ -125,8 +126,9 @@ static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
 	if (bad || dcp_ckd_add(&need, last, 1) || dcp_ckd_mul(&need, need, t->itemsize) ||
 	    need > p->nbytes)
 		return dcp_fail(err, -EBADMSG, p->off,
-				"a piece of %llu elements needs more than its %llu bytes",
-				(unsigned long long)p->run_n, (unsigned long long)p->nbytes);
+				"a piece of %llu element%s needs more than its %llu byte%s",
+				(unsigned long long)p->run_n, dcp_s(p->run_n),
+				(unsigned long long)p->nbytes, dcp_s(p->nbytes));
 	return 0;
 }
 

@@ -182,7 +182,8 @@ def indexes():
     got = data("index", "--index", sidecar, "--json", FSDP2 / "step-20", DCPFS_CACHE=cache)
     equal(got[0]["built"], False, "--index a second time")
     fails(USAGE, "names one file", "ls", "--index", sidecar, FSDP2)
-    fails(USAGE, "names one file", "mount", "--index", sidecar, FSDP2, SCRATCH)
+    (SCRATCH / "mnt").mkdir()
+    fails(USAGE, "names one file", "mount", "--index", sidecar, FSDP2, SCRATCH / "mnt")
     notes = SCRATCH / "notes.txt"
     notes.write_text("not an index")
     for verb in ("index", "ls"):

@@ -153,7 +153,7 @@ def key_faults():
     del no_chunks.chunks
     yield "chunk-negative", "sizes[0] is -3, a negative number", with_bad(tensor(chunks=[chunk((0, 0), (-3, 6))]))
     yield "chunk-offset-negative", "offsets[1] is -1, a negative number", with_bad(tensor(chunks=[chunk((0, -1), (2, 6))]))
-    yield "chunk-of-other-ndim", "chunk offsets have 1 dimensions, the tensor 2", with_bad(tensor(chunks=[chunk((0,), (2,))]))
+    yield "chunk-of-other-ndim", "chunk offsets have 1 dimension, the tensor 2", with_bad(tensor(chunks=[chunk((0,), (2,))]))
     yield "chunk-volume-wraps", "does not fit in 64 bits", with_bad(tensor(size=(2**40, 2**40), chunks=[chunk((0, 0), (2**40, 2**40))]))
     yield "chunk-not-a-chunk", "chunk is int, expected ChunkStorageMetadata", with_bad(tensor(chunks=[7]))
     yield "chunk-without-sizes", "chunk without sizes", with_bad(tensor(chunks=[Chunk(offsets=Size((0, 0)))]))

@@ -159,7 +159,7 @@ static const struct {
 	{ { "a gate of no size", 2, 1, 1, NULL, { { "mlp.linear_fc1.weight", "", { 8, 2 }, 2, 0, 1, -1, -1 }, { "mlp.linear_fc2.weight", "", { 2, 6 }, 2, 1, 1, -1, -1 } } },
 	  "mlp.linear_fc1.weight", "4 of its rows, and its second layer has 3 inputs", "mlp.linear_fc2.weight" },
 	{ { "a rule along a dimension that is not there", 2, 1, 1, NULL, { { "x", "", { 8 }, 1, 0, 1, -1, -1 } }, .rules = "x shard(1)" },
-	  "x", "1 dimensions and should be cut along dimension 1", NULL },
+	  "x", "1 dimension and should be cut along dimension 1", NULL },
 	{ { "one matrix of experts, of which a rank is not there", 1, 1, 2, NULL, { { "mlp.experts.weight2", "", { 4, 2 }, 2, -1, 1, -1, -1 }, { "final_layernorm.weight", "", { 4 }, 1, -1, 1, -1, -1 } }, .skip = "mp_rank_00_001", .experts = 4 },
 	  "mlp.experts.weight2", "mp_rank_00_001/model_optim_rng.pt is missing, which holds one of its 2 parts", "final_layernorm.weight" },
 	{ { "one matrix of nobody knows how many experts", 1, 1, 2, NULL, { { "mlp.experts.weight2", "", { 4, 2 }, 2, -1, 1, -1, -1 } } },

@@ -181,7 +181,7 @@ static void refused(void **state)
 		    "needs 3 bytes, its payload has 4"),
 		ROW("too much text",
 		    ARRAY("(I1\nt", DT_STATE("i1", "|"), "I00\n", ENCODED(FOUR)),
-		    "needs 1 bytes, its payload has 4"),
+		    "needs 1 byte, its payload has 4"),
 		ROW("no bytes at all", ARRAY("(I1\nt", DT_STATE("i1", "|"), "I00\n", "N"),
 		    "without bytes"),
 		ROW("bytes() of something",

@@ -141,7 +141,7 @@ static void as_paddle_does(void **state)
 		overlaps += n > 1;
 		if (n > 1)
 			assert_non_null(strstr(t_sink_fact(&s, "overlaps"),
-					       "1 keys overlap, the first is w: "));
+					       "1 key overlap, the first is w: "));
 		else
 			assert_null(t_sink_fact(&s, "overlaps"));
 		t_sink_finish(&s);

@@ -414,7 +414,7 @@ static const struct {
 	{ "a negative mesh", { -2, 2 }, 2, { 0 }, 1, { -1, -1 }, 2, "process_shape is no mesh of up to" },
 	{ "a mesh of all the world", { 1 << 20, 1 << 20 }, 2, { 0 }, 1, { -1, -1 }, 2, "process_shape is no mesh of up to" },
 	{ "too few ranks", { 2, 2 }, 2, { 0, 1 }, 2, { -1, -1 }, 2, "process_group has 2 ranks, process_shape 4 places" },
-	{ "dimensions missing", { 1 }, 1, { 0 }, 1, { -1 }, 1, "dims_mapping is for 1 dimensions, the tensor has 2" },
+	{ "dimensions missing", { 1 }, 1, { 0 }, 1, { -1 }, 1, "dims_mapping is for 1 dimension, the tensor has 2" },
 	{ "dimensions too many", { 1 }, 1, { 0 }, 1, { -1, -1, -1 }, 3, "dims_mapping is for 3 dimensions, the tensor has 2" },
 	{ "a mesh dimension past the end", { 1 }, 1, { 0 }, 1, { -1, 1 }, 2, "dims_mapping of dimension 1 is no dimension of process_shape" },
 	{ "a mesh dimension below it", { 1 }, 1, { 0 }, 1, { -2, -1 }, 2, "dims_mapping of dimension 0 is no dimension of process_shape" },

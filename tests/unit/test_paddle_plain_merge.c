@@ -102,9 +102,9 @@ static void replicas(void **state)
 		const char *keys;
 		const char *replicas;
 	} rows[] = {
-		{ "all the same", { NULL, 0, NULL }, 3, "b e t.0 w", "4 tensors that several files hold are shown once; of 1 of them" },
+		{ "all the same", { NULL, 0, NULL }, 3, "b e t.0 w", "4 tensors that several files hold: shown once; of 1 of them" },
 		{ "protocol 2, too", { NULL, 0, NULL }, 2, "b e t.0 w", "4 tensors" },
-		{ "a small one differs: what was not looked at whole does, too", { "b", 99, NULL }, 3, "e rank0.b rank0.w rank1.b rank1.w t.0", "2 tensors that several files hold are shown once; of 0 of them" },
+		{ "a small one differs: what was not looked at whole does, too", { "b", 99, NULL }, 3, "e rank0.b rank0.w rank1.b rank1.w t.0", "2 tensors that several files hold: shown once; of 0 of them" },
 		{ "the last byte of the largest that is looked at whole", { "e", EXACT - 1, NULL }, 3, "b rank0.e rank0.w rank1.e rank1.w t.0", "2 tensors" },
 		{ "the first byte of a large one", { "w", 0, NULL }, 3, "b e rank0.w rank1.w t.0", "3 tensors" },
 		{ "the last byte of a large one", { "w", LARGE - 1, NULL }, 3, "b e rank0.w rank1.w t.0", "3 tensors" },

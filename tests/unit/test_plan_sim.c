@@ -58,7 +58,7 @@ static void words(void **state)
 		{ "nodes=0", "nodes takes a number from 1 to" },
 		{ "gpus=x", "found \"x\"" },
 		{ "disk=", "disk takes bytes a second" },
-		{ "nodes=2", "2 nodes of 8 GPUs are 16 ranks, the layout has 20" },
+		{ "nodes=2", "2 nodes of 8 GPUs have room for 16 ranks, the layout has 20" },
 	};
 	struct plan_sim s;
 

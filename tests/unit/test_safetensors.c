@@ -114,7 +114,7 @@ static const struct {
 	{ "hole-first", -EBADMSG, "tensor \"a\": its data starts at 4, a hole of as many bytes" },
 	{ "hole-between", -EBADMSG, "tensor \"b\": its data starts at 12, a hole of 4 bytes: \"a\" ends at 8" },
 	{ "hole-last", -EBADMSG, "the tensors end at 8, but the data section has 11 bytes" },
-	{ "hole-no-tensors", -EBADMSG, "the tensors end at 0, but the data section has 1 bytes" },
+	{ "hole-no-tensors", -EBADMSG, "the tensors end at 0, but the data section has 1 byte" },
 	{ "overlap", -EBADMSG, "tensor \"b\": its data starts at 4, an overlap of 4 bytes: \"a\" ends at 8" },
 	{ "overlap-same", -EBADMSG, "tensor \"b\": its data starts at 0, an overlap of 8 bytes: \"a\" ends at 8" },
 	{ "overlap-empty-inside", -EBADMSG, "tensor \"b\": its data starts at 4, an overlap of 4 bytes: \"a\" ends at 8" },

@@ -152,7 +152,7 @@ static const struct {
 	{ "a local part of another size", { .storage = "0", .shape = DIMS(4, 3), .ndim = 2, .local = DIMS(3, 3), .nlocal = 2,
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("S0"), .nmesh = 1 }, -EBADMSG, "2 dimensions and 3 along dimension 0; its placements expect 2 and 2" },
 	{ "a local part of other dimensions", { .storage = "0", .shape = DIMS(4, 3), .ndim = 2, .local = DIMS(6), .nlocal = 1,
-	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("S0"), .nmesh = 1 }, -EBADMSG, "1 dimensions and 6" },
+	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("S0"), .nmesh = 1 }, -EBADMSG, "1 dimension and 6" },
 	{ "no data", { .storage = "7", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("S0"), .nmesh = 1 }, -EBADMSG, "storage \"7\" is missing" },
 	{ "split into nothing", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
