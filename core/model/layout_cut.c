@@ -126,6 +126,24 @@ int dcp_layout_dim(const struct place *p, uint32_t ndim)
 	return p->optional ? LAYOUT_DIM_WHOLE : LAYOUT_DIM_NONE;
 }
 
+/*
+ * FSDP2 wraps what tensor parallelism has cut, so a mesh dimension that stands before one cut
+ * already is its. It leaves an array without elements no length in the dimension it cuts;
+ * torch's other way to cut by several mesh dimensions, in their order, keeps the length.
+ */
+static bool is_fsdp_of_nothing(const struct job *job, const struct place *p)
+{
+	bool wraps = false, empty = false;
+
+	if (p->kind != PLACE_SHARD || p->split != SPLIT_CHUNK)
+		return false;
+	for (const struct place *q = places(job); q < p; q++)
+		wraps = wraps || (q->kind < PLACE_ONLY && q->mesh_dim > p->mesh_dim);
+	for (uint32_t d = 0; d < job->ndim; d++)
+		empty = empty || job->axis[d].len == 0;
+	return wraps && empty;
+}
+
 static int cut_axis(const struct job *job, const struct place *p)
 {
 	int dim = dcp_layout_dim(p, job->ndim);
@@ -142,6 +160,10 @@ static int cut_axis(const struct job *job, const struct place *p)
 			      " dimension%s; write optional to replicate it",
 			      job->ndim, dcp_s(job->ndim));
 	axis = &job->axis[dim];
+	if (is_fsdp_of_nothing(job, p)) {
+		*axis = (struct dcp_axis){ 0 };
+		return 0;
+	}
 	rc = dcp_layout_split(p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
 			      axis->len, job->arena, &s, why, sizeof(why));
 	if (rc == 0)

@@ -25,32 +25,37 @@ struct plan {
 	size_t n, cap;
 };
 
+/* @over: the mesh dimension that is cut; NULL: none. */
 static const struct {
-	const char *style, *place;
-	bool cuts;
+	const char *style, *place, *over;
 } styles[] = {
-	{ "colwise", "colwise", true },
-	{ "colwise_gather_output", "colwise", true },
-	{ "colwise_rep", "colwise", true },
-	{ "local_colwise", "colwise", true },
-	{ "rowwise", "rowwise", true },
-	{ "rowwise_rep", "rowwise", true },
-	{ "rowwise_split_input", "rowwise", true },
-	{ "local_rowwise", "rowwise", true },
-	{ "packed_colwise", "colwise(groups=[1,1])", true },
-	{ "local_packed_colwise", "colwise(groups=[1,1])", true },
-	{ "packed_rowwise", "rowwise(groups=[1,1])", true },
-	{ "local_packed_rowwise", "rowwise(groups=[1,1])", true },
-	{ "embedding_rowwise", "shard(0, optional)", true },
-	{ "grouped_gemm", "shard(0, even, optional)", true },
-	{ "replicate", "replicate", false },
-	{ "local", "replicate", false },
-	{ "gather", "replicate", false },
-	{ "sequence_parallel", "replicate", false },
-	{ "ep_router", "replicate", false },
-	{ "moe_tp_experts", "replicate", false },
-	{ "mla_kv_a_proj", "replicate", false },
-	{ "replicated_with_grad_allreduce", "replicate", false },
+	{ "colwise", "colwise", "@tp" },
+	{ "colwise_gather_output", "colwise", "@tp" },
+	{ "colwise_rep", "colwise", "@tp" },
+	{ "local_colwise", "colwise", "@tp" },
+	{ "rowwise", "rowwise", "@tp" },
+	{ "rowwise_rep", "rowwise", "@tp" },
+	{ "rowwise_split_input", "rowwise", "@tp" },
+	{ "local_rowwise", "rowwise", "@tp" },
+	{ "packed_colwise", "colwise(groups=[1,1])", "@tp" },
+	{ "local_packed_colwise", "colwise(groups=[1,1])", "@tp" },
+	{ "packed_rowwise", "rowwise(groups=[1,1])", "@tp" },
+	{ "local_packed_rowwise", "rowwise(groups=[1,1])", "@tp" },
+	{ "embedding_rowwise", "shard(0, optional)", "@tp" },
+	{ "embedding_colwise", "shard(1, optional)", "@tp" },
+	{ "grouped_gemm", "shard(0, even, optional)", "@ep" },
+	{ "replicate", "replicate", NULL },
+	{ "local", "replicate", NULL },
+	{ "local_params", "replicate", NULL },
+	{ "gather", "replicate", NULL },
+	{ "all_reduce", "replicate", NULL },
+	{ "sequence_parallel", "replicate", NULL },
+	{ "ep_router", "replicate", NULL },
+	{ "ep_dispatch_experts", "replicate", NULL },
+	{ "moe_tp_experts", "replicate", NULL },
+	{ "moe_identity_expert", "replicate", NULL },
+	{ "mla_kv_a_proj", "replicate", NULL },
+	{ "replicated_with_grad_allreduce", "replicate", NULL },
 };
 
 static void skip(struct plan *plan)
@@ -229,22 +234,33 @@ static int globs(struct layout_parse *ps, const struct entry *e)
 	return rc;
 }
 
+/* The dimension that a style cuts: @dim where the mesh has it, else "@tp", else the only one.
+ */
+static const char *over(const struct dcp_mesh *mesh, const char *dim)
+{
+	const char *at = "";
+
+	for (uint32_t d = 0; d < mesh->ndim; d++) {
+		if (strcmp(mesh->dim[d], dim + 1) == 0)
+			return dim;
+		if (strcmp(mesh->dim[d], "tp") == 0)
+			at = "@tp";
+	}
+	return at;
+}
+
 static int places(struct layout_parse *ps, const char *s, size_t n)
 {
-	const struct dcp_mesh *mesh = &ps->l->mesh;
 	const char *end = s + n, *known[DCP_LEN(styles) + 1] = { 0 };
 	char text[64], near[64];
-	bool tp = false;
 	size_t w;
 	int rc = 0;
 
-	for (uint32_t d = 0; d < mesh->ndim; d++)
-		tp = tp || strcmp(mesh->dim[d], "tp") == 0;
 	for (size_t i = 0; i < DCP_LEN(styles); i++) {
 		known[i] = styles[i].style;
 		if (strlen(known[i]) == n && memcmp(known[i], s, n) == 0) {
 			snprintf(text, sizeof(text), "%s%s", styles[i].place,
-				 styles[i].cuts && tp ? "@tp" : "");
+				 styles[i].over ? over(&ps->l->mesh, styles[i].over) : "");
 			return dcp_layout_place(ps, text, strlen(text));
 		}
 	}

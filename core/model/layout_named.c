@@ -25,6 +25,9 @@
 #define EXPERTS                                                                                \
 	PARAM("*.experts.gate_up_proj")                                                        \
 	"colwise(groups=[1,1])\n" PARAM("*.experts.down_proj") "rowwise\n"
+#define QWEN                                                                                   \
+	ATTENTION EXPERTS COLWISE("gate_proj") COLWISE("up_proj") ROWWISE("down_proj")         \
+		TABLE("embed_tokens") TABLE("lm_head")
 #define REST "* replicate\n"
 
 /* clang-format off */
@@ -37,9 +40,9 @@ static const struct {
 	  COLWISE("wq") COLWISE("wk") COLWISE("wv") ROWWISE("wo")
 	  COLWISE("w1") ROWWISE("w2") COLWISE("w3")
 	  TABLE("embed_tokens") TABLE("lm_head") TABLE("tok_embeddings") TABLE("output") REST },
-	{ "qwen",
-	  ATTENTION EXPERTS COLWISE("gate_proj") COLWISE("up_proj") ROWWISE("down_proj")
-	  TABLE("embed_tokens") TABLE("lm_head") REST },
+	{ "qwen", "*.shared_expert.* replicate\n" QWEN REST },
+	{ "qwen3-next",
+	  COLWISE("linear_attn.in_proj_*") COLWISE("linear_attn.out_proj") QWEN REST },
 	{ "mixtral",
 	  ATTENTION EXPERTS COLWISE("w1") ROWWISE("w2") COLWISE("w3")
 	  TABLE("embed_tokens") TABLE("lm_head") REST },
@@ -47,7 +50,7 @@ static const struct {
 	{ "gpt-neox",
 	  COLWISE("query_key_value") ROWWISE("attention.dense")
 	  COLWISE("dense_h_to_4h") ROWWISE("dense_4h_to_h")
-	  TABLE("embed_in") TABLE("embed_out") REST },
+	  TABLE("lm_head") TABLE("embed_out") REST },
 	/* Conv1D keeps its weights as [in, out]. */
 	{ "gpt2",
 	  PARAM("*.crossattention.c_attn.weight") "shard(1, groups=[1,1], optional)\n"
@@ -95,7 +98,7 @@ static int no_preset(const char *name, const char *preset, struct dcp_err *err)
 	dcp_layout_nearest(near, sizeof(near), preset, known);
 	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 			"layout \"%.80s\": no preset \"%.40s\"%s; there are llama, qwen, "
-			"mixtral, gpt-neox and gpt2",
+			"qwen3-next, mixtral, gpt-neox and gpt2",
 			name, preset, near);
 }
 

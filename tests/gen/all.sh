@@ -22,6 +22,7 @@ for python in "$T113" "$T212" "$T241"; do
 done
 "$DS" deepspeed_run.py
 PADDLE="$PADDLE" "$T215" cuts.py
+"$T215" tp_plans.py
 "$T215" composer_ranks.py
 "$COMPOSER" composer_run.py
 "$ARRAYS" array_files.py

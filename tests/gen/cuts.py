@@ -8,6 +8,9 @@ torch 2.15.0 runs here, with the fake process group as each rank in turn, and cu
 tensors by distribute_tensor(); paddlepaddle 3.3.1 runs in a process a rank, and cuts them by
 shard_tensor(). Nothing is computed from a formula: the lines say which numbers came out.
 
+fsdp2 lines are of torch, too: fully_shard() over mesh dimension a of what distribute_tensor() cut
+over b, both as rules of core/LAYOUT.md.
+
 A line is: framework, mesh, rule, shape, then what each rank has. `;` stands between ranks, `/`
 between dimensions; `*` is all of a dimension, `-` nothing, `4+2,9+1` elements 4 5 9, `=3` three
 of an array that has no elements because another dimension is empty. `!`: the framework refuses.
@@ -78,6 +81,14 @@ def paddle_cases(rng):
         yield mesh, [rng.choice([None, *range(len(shape))]) for _ in mesh], shape
 
 
+def fsdp_cases():
+    """Tensor parallelism over the second mesh dimension, FSDP over the first: parts without elements among them."""
+    for mesh in [(2, 2), (3, 2), (2, 4)]:
+        for shape in [(5, 1), (4, 1), (1, 5), (3, 5), (5, 5), (1, 1), (5, 1, 4), (5, 4, 1), (3, 3, 3)]:
+            for dim in range(len(shape)):
+                yield mesh, dim, list(shape)
+
+
 def torch_text(places):
     words = {"R": "Replicate()", "S": "Shard({1})", "SS": "_StridedShard({1},sf={2})"}
     return "[" + ",".join(words[p[0]].format(*p) for p in places) + "]"
@@ -121,6 +132,33 @@ def run_torch(cases):
     return torch.__version__.split("+")[0], got
 
 
+def run_fsdp(cases):
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    got = [[] for _ in cases]
+    for mesh in sorted({c[0] for c in cases}):
+        world = torch.Size(mesh).numel()
+        for rank in range(world):
+            dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+            device_mesh = init_device_mesh("cpu", mesh, mesh_dim_names=("a", "b"))
+            for i, (at, dim, shape) in enumerate(cases):
+                if at != mesh:
+                    continue
+                full = torch.arange(torch.Size(shape).numel()).reshape(shape).double()
+                module = torch.nn.Module()
+                module.weight = torch.nn.Parameter(
+                    distribute_tensor(full, device_mesh["b"], [Shard(dim)], src_data_rank=None))
+                fully_shard(module, mesh=device_mesh["a"])
+                got[i].append(axes(module.weight.to_local().detach().numpy(), shape))
+            dist.destroy_process_group()
+    return got
+
+
 def paddle_rank(path):
     import numpy
     import paddle
@@ -161,7 +199,7 @@ def run_paddle(cases):
 def main():
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     rng = random.Random(seed)
-    torch_list, paddle_list = list(torch_cases(rng)), list(paddle_cases(rng))
+    torch_list, paddle_list, fsdp_list = list(torch_cases(rng)), list(paddle_cases(rng)), list(fsdp_cases())
     torch_version, torch_got = run_torch(torch_list)
     paddle_version, paddle_got = run_paddle(paddle_list)
     lines = [f"# Made by gen/cuts.py, seed {seed}: torch {torch_version}, paddlepaddle {paddle_version}."]
@@ -171,6 +209,9 @@ def main():
     for (mesh, places, shape), got in zip(paddle_list, paddle_got):
         lines.append(" ".join(["paddle", "x".join(map(str, mesh)), paddle_text(mesh, places, shape),
                                "x".join(map(str, shape)), "!" if "!" in got else ";".join(got)]))
+    for (mesh, dim, shape), got in zip(fsdp_list, run_fsdp(fsdp_list)):
+        lines.append(" ".join(["fsdp2", "x".join(map(str, mesh)), f"shard({dim})@b,shard(0)@a",
+                               "x".join(map(str, shape)), ";".join(got)]))
     kept = [lines[0]] + sorted(set(lines[1:]))
     OUT.write_text("\n".join(kept) + "\n")
     print(f"{OUT}: {len(kept) - 1} cases, {OUT.stat().st_size} bytes")

@@ -99,6 +99,15 @@ static const struct {
 	  "v v.* *.v *.v.* colwise(groups=[1,1])@tp\n"
 	  "w w.* *.w *.w.* shard(0)@dp rowwise@tp\n"
 	  "* replicate\n" },
+	{ "ep_plan beside a tp_plan",
+	  "{\"mesh\": \"ep=2 tp=4\", \"x\": \"ep_dispatch_experts\", \"x.w\": \"grouped_gemm\", \"e\": \"embedding_colwise\"}",
+	  "mesh ep=2 tp=4\n"
+	  "x.w x.w.* *.x.w *.x.w.* shard(0, even, optional)@ep\n"
+	  "e e.* *.e *.e.* shard(1, optional)@tp\n"
+	  "x x.* *.x *.x.* replicate\n"
+	  "* replicate\n" },
+	{ "ep_plan over the ranks of tp", "{\"mesh\": \"dp=2 tp=4\", \"w\": \"grouped_gemm\"}",
+	  "mesh dp=2 tp=4\nw w.* *.w *.w.* shard(0, even, optional)@tp\n* replicate\n" },
 };
 /* clang-format on */
 
@@ -323,7 +332,10 @@ static const struct {
 	{ "tp4:qwen", "model.layers.0.self_attn.o_proj.bias", "rowwise@tp" },
 	{ "tp4:qwen", "model.layers.0.self_attn.q_norm.weight", "replicate" },
 	{ "tp4:qwen", "model.layers.3.mlp.experts.17.down_proj.weight", "rowwise@tp" },
-	{ "tp4:qwen", "model.layers.3.mlp.shared_expert.gate_proj.weight", "colwise@tp" },
+	{ "tp4:qwen", "model.layers.3.mlp.shared_expert.gate_proj.weight", "replicate" },
+	{ "tp4:qwen3-next", "model.layers.3.mlp.shared_expert.gate_proj.weight", "colwise@tp" },
+	{ "tp4:qwen3-next", "model.layers.3.mlp.shared_expert_gate.weight", "replicate" },
+	{ "tp4:qwen3-next", "model.layers.0.linear_attn.in_proj_qkvz.weight", "colwise@tp" },
 	{ "tp4:qwen", "model.layers.3.mlp.shared_expert_gate.weight", "replicate" },
 	{ "tp4:qwen", "model.layers.3.mlp.gate.weight", "replicate" },
 	{ "tp4:qwen", "model.layers.3.mlp.experts.gate_up_proj", "colwise(groups=[1,1])@tp" },
@@ -335,7 +347,8 @@ static const struct {
 	{ "tp2:gpt-neox", "gpt_neox.layers.0.attention.query_key_value.bias", "colwise@tp" },
 	{ "tp2:gpt-neox", "gpt_neox.layers.0.attention.dense.weight", "rowwise@tp" },
 	{ "tp2:gpt-neox", "gpt_neox.layers.0.mlp.dense_4h_to_h.bias", "rowwise@tp" },
-	{ "tp2:gpt-neox", "gpt_neox.embed_in.weight", "shard(0, optional)@tp" },
+	{ "tp2:gpt-neox", "gpt_neox.embed_in.weight", "replicate" },
+	{ "tp2:gpt-neox", "lm_head.weight", "shard(0, optional)@tp" },
 	{ "tp2:gpt-neox", "embed_out.weight", "shard(0, optional)@tp" },
 	{ "tp2:gpt-neox", "gpt_neox.layers.0.attention.bias", "replicate" },
 	{ "tp2:gpt2", "transformer.h.0.attn.c_attn.weight", "shard(1, groups=[1,1,1], optional)@tp" },
@@ -372,7 +385,7 @@ static const struct {
 	{ "dim64x2", -EINVAL, "should read dim<k>x<N>" },
 	{ "tp4", -EINVAL, "should read tp<N>:<preset>" },
 	{ "tp:llama", -EINVAL, "should read tp<N>:<preset>" },
-	{ "tp4:lama", -EINVAL, "layout \"tp4:lama\": no preset \"lama\", nearest is \"llama\"; there are llama, qwen, mixtral, gpt-neox and gpt2" },
+	{ "tp4:lama", -EINVAL, "layout \"tp4:lama\": no preset \"lama\", nearest is \"llama\"; there are llama, qwen, qwen3-next, mixtral, gpt-neox and gpt2" },
 	{ "tp4:", -EINVAL, "no preset \"\"" },
 };
 /* clang-format on */
