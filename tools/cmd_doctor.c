@@ -46,23 +46,25 @@ struct finding {
 
 /* What several checks want to know. */
 struct machine {
-	bool root, sys_admin, device, helper, container;
+	bool root, sys_admin, barred, device, helper, container;
 	unsigned kernel[2];
 };
 
-static bool has_sys_admin(void)
+/* Is CAP_SYS_ADMIN held, and may no process here ever hold it, fusermount3 neither? */
+static void find_capability(struct machine *m)
 {
 	FILE *f = fopen("/proc/self/status", "re");
 	char line[256];
-	unsigned long long caps = 0;
+	unsigned long long caps;
 
-	if (!f)
-		return false;
-	while (fgets(line, sizeof(line), f))
+	while (f && fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "CapEff: %llx", &caps) == 1)
-			break;
-	fclose(f);
-	return caps >> 21 & 1; /* CAP_SYS_ADMIN */
+			m->sys_admin = caps >> 21 & 1;
+		if (sscanf(line, "CapBnd: %llx", &caps) == 1)
+			m->barred = !(caps >> 21 & 1);
+	}
+	if (f)
+		fclose(f);
 }
 
 static void check_device(struct machine *m, struct finding *f)
@@ -184,10 +186,11 @@ static void check_container(struct machine *m, struct finding *f)
 {
 	snprintf(f->found, sizeof(f->found), "%s; CAP_SYS_ADMIN is %s",
 		 m->container ? "inside one" : "none seen", m->sys_admin ? "held" : "not held");
-	if (m->container && !m->sys_admin) {
-		f->state = NOTE;
-		f->advice =
-			"if mounting is refused: start the container with --cap-add SYS_ADMIN";
+	if (m->barred) {
+		f->state = BAD;
+		f->advice = "no process here may mount: start the container with --device "
+			    "/dev/fuse --cap-add SYS_ADMIN (docker also: --security-opt "
+			    "apparmor=unconfined)";
 	}
 }
 
@@ -326,15 +329,14 @@ static void tell_library(size_t i, struct finding *f)
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct doctor_opts *d = opts_in;
-	struct machine m = { .root = geteuid() == 0,
-			     .sys_admin = has_sys_admin(),
-			     .container = in_container() };
+	struct machine m = { .root = geteuid() == 0, .container = in_container() };
 	size_t n = DCP_LEN(checks) + DCP_LEN(libraries);
 	enum cmd_exit code;
 	bool can;
 	struct out o;
 
 	(void)args;
+	find_capability(&m);
 	out_init(&o);
 	if (d->json) {
 		dcp_jsonw_object(&o.json);
@@ -356,7 +358,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		else
 			tell_text(&o, name, &f);
 	}
-	can = m.device && (m.sys_admin || m.helper);
+	can = m.device && !m.barred && (m.sys_admin || m.helper);
 	if (d->json) {
 		dcp_jsonw_end(&o.json);
 		dcp_jsonw_put_bool(&o.json, "can_mount", can);

@@ -114,6 +114,18 @@ def doctor_and_version():
     check(run("--version").stdout.startswith(f"dcpfs {version['dcpfs']}\n".encode()), "dcpfs --version")
 
 
+def doctor_without_capability():
+    """Where the bounding set lacks CAP_SYS_ADMIN, as in a container by default, root cannot mount either."""
+    barred = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-all"]
+    if os.geteuid() != 0 or subprocess.run([*barred, "true"], stderr=subprocess.DEVNULL).returncode:
+        return
+    got = subprocess.run([*barred, DCPFS, "doctor", "--json"], capture_output=True, check=False)
+    report = __import__("json").loads(got.stdout)
+    equal((got.returncode, report["can_mount"]), (NO, False), "doctor without the capability")
+    check(any("--cap-add SYS_ADMIN" in (c["advice"] or "") for c in report["checks"] if c["state"] == "bad"),
+          f"doctor does not say how to start the container: {report}")
+
+
 def closed_and_full():
     """A reader that went away is no error; a full disk is."""
     read, write = os.pipe()
@@ -134,5 +146,6 @@ refusals()
 mount_points()
 urls()
 doctor_and_version()
+doctor_without_capability()
 closed_and_full()
 finish()
