@@ -5,6 +5,8 @@
 #   tools/packages.sh build      what compiling dcpfs needs
 #   tools/packages.sh test       that, and what the whole test suite needs
 #   tools/packages.sh optional   io_uring, MPI and curl, as far as the distribution has them
+#   tools/packages.sh venv       what python needs to make a virtual environment, for the demo
+#   tools/packages.sh numpy      numpy without one
 #   tools/packages.sh list SET   print the names, install nothing
 set -eu
 
@@ -25,8 +27,10 @@ names() {
 	build) echo $build ;;
 	test) echo $build $test ;;
 	optional) echo $optional ;;
+	venv) echo python3-venv ;;
+	numpy) echo python3-numpy ;;
 	*)
-		say "usage: packages.sh build|test|optional ..., or: packages.sh list SET"
+		say "usage: packages.sh build|test|optional|venv|numpy ..., or: packages.sh list SET"
 		exit 2
 		;;
 	esac
