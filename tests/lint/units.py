@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fail when a source has no unit test, or a test, fuzz target or source is in no build list.
 
-A source core/<floor>/<x>.c is covered by tests/unit/test_<x>.c, or by any tests/unit/test_*.c
-whose first comment says so on a line of its own: " * covers: arena, buf, parse/source".
-A source without a header of its own is a part of the module it is named after: pickle_memo.c
-belongs to pickle.h and is covered where pickle is.
+A source core/<floor>/<x>.c is covered by tests/unit/test_<x>.c, core/<floor>/<folder>/<x>.c by
+test_<folder>_<x>.c, and either by any tests/unit/test_*.c whose first comment says so on a line of
+its own: " * covers: arena, parse/source, index/check". A source without a header of its own is a part
+of the module it is named after, meta_add.c of meta.h, or else of its folder's: pickle/memo.c belongs to
+pickle/pickle.h and is covered where pickle is.
 
 usage: units.py ROOT
 """
@@ -39,11 +40,24 @@ def listed(root, name):
 
 
 def module(rel, headers):
-    """core/parse/pickle_memo.c -> core/parse/pickle, when only that one has a header."""
-    name = rel.removesuffix(".c")
+    """core/x/meta_add.c -> core/x/meta, core/x/pickle/memo.c -> core/x/pickle/pickle, when only that has a header."""
+    own = name = rel.removesuffix(".c")
     while name + ".h" not in headers and "_" in name.rsplit("/", 1)[-1]:
         name = name.rsplit("_", 1)[0]
-    return name if name + ".h" in headers else rel.removesuffix(".c")
+    folder = own.rsplit("/", 1)[0]
+    whole = folder + "/" + folder.rsplit("/", 1)[-1]
+    return next((n for n in (name, whole) if n + ".h" in headers), own)
+
+
+def words_for(where):
+    """What a test may call core/parse/pickle/value: pickle/value, pickle_value, parse/pickle/value."""
+    parts = where.split("/")[1:]
+    if len(parts) <= 2:
+        return {parts[-1], "/".join(parts)}
+    words = {"/".join(parts), "/".join(parts[-2:]), "_".join(parts[-2:])}
+    if parts[-1] == parts[-2]:
+        words |= {parts[-1], "/".join(parts[:-1])}
+    return words
 
 
 def lost_tests(root, tests, fuzz):
@@ -81,10 +95,11 @@ def check(root):
     sources = tree.select(root, ".c", under=tree.ROOMS)
     headers = set(tree.select(root, ".h", under=tree.ROOMS))
     bad, have = lost_tests(root, tests, fuzz) + lost_sources(root, sources), covered(root, tests)
-    for rel in sources:
-        where = module(rel, headers).split("/")
-        if where[0] == "core" and not have & {where[-1], "/".join(where[1:])}:
-            bad.append(f"{rel}: no tests/unit/test_{where[-1]}.c, and no test says it covers {where[-1]}")
+    for rel in (s for s in sources if s.startswith("core/")):
+        names = words_for(module(rel, headers))
+        if not have & names:
+            name = min(names, key=lambda n: ("/" in n, len(n)))
+            bad.append(f"{rel}: no tests/unit/test_{name}.c, and no test says it covers {name}")
     return bad, len(sources) + len(tests) + len(fuzz)
 
 
