@@ -278,7 +278,8 @@ static void finish(struct dcp_pdist *d)
 	dcp_arena_finish(&d->arena);
 }
 
-int dcp_pdist_load(const struct dcp_load *in, struct dcp_err *err)
+/* The newest save of @in->dir. */
+static int load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_pdist d = { .in = in, .err = err };
 	struct dcp_pdist_names s;
@@ -304,5 +305,5 @@ const struct dcp_format dcp_format_paddle_dist = {
 	.probe = probe,
 	.group = group,
 	.commit_file = commit_file,
-	.load = dcp_pdist_load,
+	.load = load,
 };

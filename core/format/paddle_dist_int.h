@@ -34,9 +34,6 @@ bool dcp_pdist_is_meta(const char *name, uint64_t *uid);
 /* "{rank}_{uid}.distcp" or ".safetensors" */
 bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid);
 
-/* The newest save of @in->dir. */
-int dcp_pdist_load(const struct dcp_load *in, struct dcp_err *err);
-
 /* ---- one load ---- */
 
 /* The array a record of storage_metadata leads to. */

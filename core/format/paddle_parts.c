@@ -16,7 +16,6 @@
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/format/formats.h"
-#include "core/format/paddle_dist_int.h"
 #include "core/format/relay.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir.h"
@@ -128,7 +127,7 @@ static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_er
 	inner.dir = &dir;
 	inner.sink = &sink;
 	l->first = l->keys.n;
-	rc = dcp_pdist_load(&inner, err);
+	rc = dcp_format_paddle_dist.load(&inner, err);
 	if (rc < 0)
 		dcp_err_where(err, rc, "%s", l->part);
 	if (rc == 0 && l->failed)
