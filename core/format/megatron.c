@@ -19,7 +19,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/format/formats.h"
-#include "core/format/parts_int.h"
+#include "core/format/parts.h"
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
 #include "core/parse/source.h"

@@ -32,7 +32,7 @@
 #include "core/base/err.h"
 #include "core/format/formats.h"
 #include "core/format/hf_rest.h"
-#include "core/format/parts_int.h"
+#include "core/format/parts.h"
 #include "core/model/order.h"
 
 /* What is being found in one directory. */

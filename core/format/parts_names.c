@@ -5,7 +5,7 @@
 #include <fnmatch.h>
 
 #include "core/base/base.h"
-#include "core/format/parts_int.h"
+#include "core/format/parts.h"
 
 /* clang-format off */
 /* Directories that are parts. A version may consist of one that is alone: nothing else is ever

@@ -14,7 +14,7 @@
 #include "core/base/intern.h"
 #include "core/base/log.h"
 #include "core/format/formats.h"
-#include "core/format/parts_int.h"
+#include "core/format/parts.h"
 #include "core/format/relay.h"
 #include "core/model/tensor.h"
 

@@ -25,7 +25,7 @@
 #include "core/base/base.h"
 #include "core/format/formats.h"
 #include "core/format/hf_name.h"
-#include "core/format/torch_ranks_int.h"
+#include "core/format/torch_ranks.h"
 #include "core/parse/dir.h"
 
 static const char metadata[] = "metadata.pkl";

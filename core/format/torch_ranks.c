@@ -18,7 +18,7 @@
 #include "core/base/base.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
-#include "core/format/torch_ranks_int.h"
+#include "core/format/torch_ranks.h"
 #include "core/parse/dir.h"
 
 enum { MAX_RANKS = 1 << 20 };

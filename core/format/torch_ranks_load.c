@@ -21,7 +21,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/format/copies.h"
-#include "core/format/torch_ranks_int.h"
+#include "core/format/torch_ranks.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir.h"

@@ -22,7 +22,8 @@
 #include "core/parse/dir.h"
 #include "core/parse/inflate.h"
 #include "core/store/unpack_int.h"
-#include "core/store/version_int.h"
+#include "core/store/version.h"
+#include "core/store/version_cache.h"
 
 enum {
 	NAME_HEAD = 100,

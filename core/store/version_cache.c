@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/version_cache.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +18,7 @@
 #include "core/base/hash.h"
 #include "core/store/index.h"
 #include "core/store/index_sql.h"
-#include "core/store/version_int.h"
+#include "core/store/version.h"
 
 enum { NAME_HEAD = 180, WAIT_MS = 30000, POLL_MS = 20 };
 

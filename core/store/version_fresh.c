@@ -12,6 +12,7 @@
 #include "core/base/hash.h"
 #include "core/parse/dir.h"
 #include "core/store/index.h"
+#include "core/store/version_cache.h"
 #include "core/store/version_int.h"
 
 /* The coarsest clock among file systems in use (FAT's) ticks every two seconds. */

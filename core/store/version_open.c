@@ -16,6 +16,7 @@
 #include "core/store/index.h"
 #include "core/store/index_pool.h"
 #include "core/store/unpack.h"
+#include "core/store/version_cache.h"
 #include "core/store/version_int.h"
 
 enum { MAX_BUILDS = 3 }; /* of a checkpoint that changes while it is read */

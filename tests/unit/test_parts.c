@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/format/format.h"
-#include "core/format/parts_int.h"
+#include "core/format/parts.h"
 #include "core/parse/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"

@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/format.h"
-#include "core/format/torch_ranks_int.h"
+#include "core/format/torch_ranks.h"
 #include "core/format/torch_state.h"
 #include "core/parse/dir.h"
 #include "core/parse/source.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_ranks_int: what the files of the family of one file a rank share.
+ * torch_ranks: what the files of the family of one file a rank share.
  */
 #pragma once
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts_int: checkpoints that stand beside each other and are one version.
+ * parts: checkpoints that stand beside each other and are one version.
  *
  * A part is a family and the names it may see: files of the version's directory, or a directory
  * below it. Parts are told one after another to the same sink, their files by their names in
