@@ -54,7 +54,7 @@ def words_for(where):
     parts = where.split("/")[1:]
     if len(parts) <= 2:
         return {parts[-1], "/".join(parts)}
-    words = {"/".join(parts), "/".join(parts[-2:]), "_".join(parts[-2:])}
+    words = {"_".join(parts[-2:])} | {"/".join(parts[i:]) for i in range(len(parts) - 1)}
     if parts[-1] == parts[-2]:
         words |= {parts[-1], "/".join(parts[:-1])}
     return words
