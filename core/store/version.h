@@ -51,6 +51,11 @@ struct dcp_store_opts {
 	const struct dcp_log *log;           /* until it is closed */
 };
 
+static inline bool dcp_stopped(const struct dcp_store_opts *opts)
+{
+	return opts->stop && opts->stop(opts->stop_ctx);
+}
+
 /* One candidate found by a scan, complete or not. */
 struct dcp_found {
 	const char *name;  /* version name, one path component */

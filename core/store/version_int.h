@@ -61,11 +61,6 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
 
 /* ---- version_stop.c: a build that nobody waits for any more ---- */
 
-static inline bool dcp_stopped(const struct dcp_store_opts *opts)
-{
-	return opts->stop && opts->stop(opts->stop_ctx);
-}
-
 /* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */
 struct dcp_stopper {
 	const struct dcp_sink *to;

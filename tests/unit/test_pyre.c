@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Regular expressions as Python's re.match takes them.
+ * covers: pyre_match
  */
 #include "tests/unit/t.h"
 

@@ -3,7 +3,7 @@
  * Parts of tensors inside torch.save streams: what they are, what is told of them, and what
  * is wrong with bad ones.
  *
- * covers: torch_shard, torch_state
+ * covers: torch_shard, torch_shard_dtensor, torch_state
  */
 #include "tests/unit/t.h"
 
