@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/crc32.h"
-#include "core/model/strided.h"
+#include "core/model/geometry/strided.h"
 #include "core/store/index.h"
 #include "core/store/view.h"
 #include "fs/file.h"

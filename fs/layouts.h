@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/model/layout.h"
+#include "core/model/layout/layout.h"
 
 struct dcp_err;
 struct dcp_log;

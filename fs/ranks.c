@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/lru.h"
-#include "core/model/layout.h"
+#include "core/model/layout/layout.h"
 #include "core/store/index.h"
 #include "core/store/view.h"
 #include "fs/file.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/model/layout.h"
+#include "core/model/layout/layout.h"
 #include "core/store/view.h"
 #include "fs/fs.h"
 #include "fs/layouts.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/model/layout.h"
-#include "core/model/strided.h"
+#include "core/model/geometry/strided.h"
+#include "core/model/layout/layout.h"
 #include "core/store/files.h"
 #include "core/store/version.h"
 #include "core/store/view.h"

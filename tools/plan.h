@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "core/base/buf.h"
-#include "core/model/job.h"
-#include "core/model/layout.h"
+#include "core/model/job/job.h"
+#include "core/model/layout/layout.h"
 #include "fs/layouts.h"
 #include "tools/out.h"
 #include "tools/pick.h"

@@ -14,8 +14,8 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
-#include "core/model/meet.h"
-#include "core/model/tiling.h"
+#include "core/model/geometry/meet.h"
+#include "core/model/geometry/tiling.h"
 #include "tools/plan.h"
 #include "tools/svg.h"
 

@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
-#include "core/model/job.h"
+#include "core/model/job/job.h"
 #include "tools/opt.h"
 
 enum { MAX_NODES = 1 << 20, MAX_WORD = 64 };

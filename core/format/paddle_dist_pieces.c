@@ -12,7 +12,7 @@
 
 #include "core/base/ckd.h"
 #include "core/format/paddle_dist_key.h"
-#include "core/model/cover.h"
+#include "core/model/geometry/cover.h"
 
 static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		     uint32_t record)

@@ -11,7 +11,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "core/model/cut.h"
+#include "core/model/geometry/cut.h"
 
 struct dcp_err;
 

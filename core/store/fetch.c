@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
-#include "core/model/strided.h"
+#include "core/model/geometry/strided.h"
 
 enum {
 	PAGE = 4096,

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/model/strided.h"
+#include "core/model/geometry/strided.h"
 #include "core/store/queue.h"
 
 struct dcp_io_counts;

@@ -59,7 +59,7 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
 
 /*
  * The sink an adapter tells its findings to. Each tensor is checked here: size fits in 63 bits,
- * its pieces tile its shape (core/model/tiling.h), every piece lies inside its file and is
+ * its pieces tile its shape (core/model/geometry/tiling.h), every piece lies inside its file and is
  * long enough for its elements; what fails becomes the row's error and the tensor is kept.
  * Duplicate keys: the later one is kept with an error naming the clash and a hashed stem. A
  * tensor and an object may have the same key; the later one's stem is hashed.

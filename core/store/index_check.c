@@ -4,7 +4,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/text.h"
-#include "core/model/tiling.h"
+#include "core/model/geometry/tiling.h"
 #include "core/store/index_int.h"
 
 /* "4,194,304" */

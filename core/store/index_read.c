@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/model/cut.h"
+#include "core/model/geometry/cut.h"
 #include "core/model/pack.h"
 #include "core/store/index_int.h"
 

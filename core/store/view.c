@@ -7,7 +7,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/model/strided.h"
+#include "core/model/geometry/strided.h"
 #include "core/parse/npy.h"
 #include "core/parse/safetensors.h"
 #include "core/store/index.h"

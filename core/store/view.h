@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "core/model/cut.h"
+#include "core/model/geometry/cut.h"
 #include "core/model/tensor.h"
 
 struct dcp_err;
@@ -69,7 +69,7 @@ const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view);
 const void *dcp_view_header(const struct dcp_view *view, size_t *n);
 
 /*
- * Where the bytes behind the header are stored: strided descriptors (core/model/strided.h) of
+ * Where the bytes behind the header are stored: strided descriptors (core/model/geometry/strided.h) of
  * file number @file. Destinations count from the end of the header;
  * what no descriptor tells is zeros. @file DCP_VIEW_NO_FILE: a decompressed copy that only
  * this process has. Where s->piece->swap is set the stored elements are big-endian. A negative

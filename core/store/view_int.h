@@ -5,8 +5,8 @@
 #pragma once
 #include "core/base/arena.h"
 #include "core/base/buf.h"
-#include "core/model/cut.h"
-#include "core/model/tiling.h"
+#include "core/model/geometry/cut.h"
+#include "core/model/geometry/tiling.h"
 #include "core/store/files.h"
 #include "core/store/view.h"
 

@@ -15,7 +15,7 @@
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/model/meet.h"
+#include "core/model/geometry/meet.h"
 #include "core/parse/inflate.h"
 #include "core/parse/latin1.h"
 #include "core/parse/source.h"

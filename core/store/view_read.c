@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/model/plan.h"
-#include "core/model/strided.h"
+#include "core/model/geometry/plan.h"
+#include "core/model/geometry/strided.h"
 #include "core/store/fetch.h"
 #include "core/store/gather.h"
 #include "core/store/guard.h"

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/model/strided.h"
+#include "core/model/geometry/strided.h"
 #include "core/store/fetch.h"
 #include "core/store/files.h"
 #include "core/store/index.h"

@@ -18,8 +18,8 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/model/job.h"
-#include "core/model/layout.h"
+#include "core/model/job/job.h"
+#include "core/model/layout/layout.h"
 
 enum { KEYS = 100000, WRITERS = 8 };
 

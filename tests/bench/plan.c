@@ -21,11 +21,11 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/model/cut.h"
+#include "core/model/geometry/cut.h"
+#include "core/model/geometry/plan.h"
+#include "core/model/geometry/strided.h"
+#include "core/model/geometry/tiling.h"
 #include "core/model/pack.h"
-#include "core/model/plan.h"
-#include "core/model/strided.h"
-#include "core/model/tiling.h"
 
 enum { TENSORS = 1000, WRITERS = 1024, READERS = 768, RANK = 300, ROWS = 3072, COLS = 8 };
 

@@ -14,7 +14,7 @@
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/format/formats.h"
-#include "core/model/tiling.h"
+#include "core/model/geometry/tiling.h"
 #include "core/parse/dir.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

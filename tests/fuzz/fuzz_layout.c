@@ -9,7 +9,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/model/layout.h"
+#include "core/model/layout/layout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

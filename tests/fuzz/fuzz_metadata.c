@@ -10,7 +10,7 @@
 #include "core/base/arena.h"
 #include "core/base/err.h"
 #include "core/format/torch_dcp.h"
-#include "core/model/tiling.h"
+#include "core/model/geometry/tiling.h"
 #include "core/parse/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -10,8 +10,8 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/model/geometry/tiling.h"
 #include "core/model/pack.h"
-#include "core/model/tiling.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -17,7 +17,7 @@
 #include "core/format/formats.h"
 #include "core/format/paddle_file.h"
 #include "core/format/paddle_meta.h"
-#include "core/model/tiling.h"
+#include "core/model/geometry/tiling.h"
 #include "core/parse/dir.h"
 #include "core/parse/pyjson.h"
 #include "core/parse/source.h"

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/model/job.h"
-#include "core/model/layout.h"
+#include "core/model/job/job.h"
+#include "core/model/layout/layout.h"
 #include "tests/unit/t_plan.h"
 
 enum {

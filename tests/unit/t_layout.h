@@ -5,7 +5,7 @@
 #pragma once
 #include "tests/unit/t.h"
 
-#include "core/model/layout.h"
+#include "core/model/layout/layout.h"
 
 enum { T_MAX_AXIS = 64, T_HOLE = -1 };
 

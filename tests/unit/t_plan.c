@@ -5,10 +5,10 @@
 
 #include "core/base/arena.h"
 #include "core/base/base.h"
-#include "core/model/meet.h"
-#include "core/model/plan.h"
-#include "core/model/strided.h"
-#include "core/model/tiling.h"
+#include "core/model/geometry/meet.h"
+#include "core/model/geometry/plan.h"
+#include "core/model/geometry/strided.h"
+#include "core/model/geometry/tiling.h"
 
 uint64_t t_pick(struct t_choice *c, uint64_t below)
 {

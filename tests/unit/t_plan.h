@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/model/cut.h"
+#include "core/model/geometry/cut.h"
 #include "core/model/tensor.h"
 
 #define T_PLAN_DIMS 6

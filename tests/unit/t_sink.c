@@ -8,7 +8,7 @@
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
-#include "core/model/tiling.h"
+#include "core/model/geometry/tiling.h"
 #include "core/parse/dir.h"
 #include "core/parse/inflate.h"
 #include "core/parse/source.h"

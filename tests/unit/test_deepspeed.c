@@ -2,7 +2,8 @@
 /*
  * ZeRO checkpoints of every stage and shape, put together from the slices of their ranks.
  * covers: deepspeed, deepspeed_files, deepspeed_layout, deepspeed_model, deepspeed_module
- * covers: deepspeed_moment, deepspeed_name, deepspeed_alias, deepspeed_optim, deepspeed_rest
+ * covers: deepspeed_moment, deepspeed_name, deepspeed_alias, deepspeed_optim
+ * covers: deepspeed_rest
  * covers: deepspeed_run, deepspeed_slice, deepspeed_state, deepspeed_tell
  */
 #include "tests/unit/t.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whole jobs of every shape: what is read back is the model that was cut.
- * covers: deepspeed_expert, deepspeed_stack, deepspeed_slice, deepspeed_joined, deepspeed_map
+ * covers: deepspeed_expert, deepspeed_stack, deepspeed_slice, deepspeed_joined
+ * covers: deepspeed_map
  */
 #include "tests/unit/t.h"
 

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/model/strided.h"
+#include "core/model/geometry/strided.h"
 #include "core/store/fetch.h"
 #include "core/store/gather.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
-#include "core/model/job.h"
+#include "core/model/job/job.h"
 #include "tests/unit/t_job.h"
 #include "tests/unit/t_layout.h"
 #include "tests/unit/t_rule.h"

@@ -7,7 +7,7 @@
 
 #include <dirent.h>
 
-#include "core/model/layout.h"
+#include "core/model/layout/layout.h"
 
 /* clang-format off */
 static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
 
-#include "core/model/job.h"
+#include "core/model/job/job.h"
 #include "tools/plan_sim.h"
 
 static void rates(void **state)

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/model/layout.h"
+#include "core/model/layout/layout.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/layouts.h"

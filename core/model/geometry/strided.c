@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each meeting of the cut and a piece is one box with strides on both sides. Dimensions that
+ * continue each other on both sides become one; what is left is a descriptor. The last few are
+ * held back, because the next may continue one of them.
+ */
+#include "core/model/geometry/strided.h"
+
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/model/geometry/meet.h"
+#include "core/model/geometry/tiling.h"
+
+enum { HELD = 8 };
+
+/* A box while it is built: dimensions are added from the innermost outward. */
+struct shape {
+	uint64_t run;
+	uint32_t n;
+	struct {
+		uint64_t count, file, dst;
+	} dim[DCP_MAX_NDIM];
+};
+
+struct teller {
+	uint64_t itemsize;
+	uint64_t base;                 /* element of the array that is byte 0 */
+	uint64_t stride[DCP_MAX_NDIM]; /* of the array, in elements */
+	uint32_t ndim;
+	struct dcp_strided held[HELD];
+	size_t nheld;
+	dcp_strided_fn fn;
+	void *ctx;
+};
+
+static void add_dim(struct shape *s, uint64_t count, uint64_t file, uint64_t dst)
+{
+	if (count == 1)
+		return;
+	if (s->n == 0 && file == s->run && dst == s->run) {
+		s->run *= count;
+	} else if (s->n && file == s->dim[s->n - 1].count * s->dim[s->n - 1].file &&
+		   dst == s->dim[s->n - 1].count * s->dim[s->n - 1].dst) {
+		s->dim[s->n - 1].count *= count;
+	} else {
+		s->dim[s->n].count = count;
+		s->dim[s->n].file = file;
+		s->dim[s->n++].dst = dst;
+	}
+}
+
+static void put_shape(struct dcp_strided *out, const struct shape *s)
+{
+	out->run = s->run;
+	out->ndim = DCP_MIN(s->n, DCP_STRIDED_DIMS);
+	for (uint32_t k = 0; k < out->ndim; k++) {
+		uint32_t from = out->ndim - 1 - k;
+
+		out->count[k] = s->dim[from].count;
+		out->file_stride[k] = s->dim[from].file;
+		out->dst_stride[k] = s->dim[from].dst;
+	}
+}
+
+/* After it grew: dimensions that continue each other now become one. */
+static void tidy(struct dcp_strided *s)
+{
+	struct shape shape;
+
+	shape.run = s->run;
+	shape.n = 0;
+	for (uint32_t k = s->ndim; k-- > 0;)
+		add_dim(&shape, s->count[k], s->file_stride[k], s->dst_stride[k]);
+	put_shape(s, &shape);
+}
+
+static bool same_place(const struct dcp_piece *a, const struct dcp_piece *b)
+{
+	return a == b || (a->file == b->file && a->swap == b->swap &&
+			  a->filter == DCP_FILTER_NONE && b->filter == DCP_FILTER_NONE);
+}
+
+/* The dimension of @a in which @b continues it: the others are the same. b has all dimensions
+ * of a, or lacks this one. */
+static bool grow_dim(struct dcp_strided *a, const struct dcp_strided *b)
+{
+	uint64_t file = b->off - a->off, dst = b->dst - a->dst;
+	bool lacks = b->ndim + 1 == a->ndim;
+
+	if (a->run != b->run || (!lacks && a->ndim != b->ndim))
+		return false;
+	for (uint32_t k = 0; k < a->ndim; k++) {
+		uint64_t more = lacks ? 1 : b->count[k];
+		bool same = true;
+
+		if (file != a->count[k] * a->file_stride[k] ||
+		    dst != a->count[k] * a->dst_stride[k])
+			continue;
+		for (uint32_t i = 0; i < a->ndim && same; i++) {
+			uint32_t j = lacks && i > k ? i - 1 : i;
+
+			if (i == k)
+				same = lacks || (a->file_stride[i] == b->file_stride[i] &&
+						 a->dst_stride[i] == b->dst_stride[i]);
+			else
+				same = a->count[i] == b->count[j] &&
+				       a->file_stride[i] == b->file_stride[j] &&
+				       a->dst_stride[i] == b->dst_stride[j];
+		}
+		if (same) {
+			a->count[k] += more;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool same_dims(const struct dcp_strided *a, const struct dcp_strided *b)
+{
+	for (uint32_t k = 0; k < a->ndim; k++)
+		if (a->count[k] != b->count[k] || a->file_stride[k] != b->file_stride[k] ||
+		    a->dst_stride[k] != b->dst_stride[k])
+			return false;
+	return a->ndim == b->ndim;
+}
+
+/* Make @a both of them, if one descriptor can say so. @b begins behind @a's beginning. */
+static bool join(struct dcp_strided *a, const struct dcp_strided *b)
+{
+	uint64_t file = b->off - a->off, dst = b->dst - a->dst;
+
+	if (b->off <= a->off || b->dst <= a->dst || !same_place(a->piece, b->piece))
+		return false;
+	if (grow_dim(a, b)) {
+		tidy(a);
+		return true;
+	}
+	if (!same_dims(a, b))
+		return false;
+	if (file == a->run && dst == a->run) {
+		a->run += b->run;
+		tidy(a);
+		return true;
+	}
+	if (a->run != b->run || a->ndim == DCP_STRIDED_DIMS)
+		return false;
+	for (uint32_t k = a->ndim++; k > 0; k--) {
+		a->count[k] = a->count[k - 1];
+		a->file_stride[k] = a->file_stride[k - 1];
+		a->dst_stride[k] = a->dst_stride[k - 1];
+	}
+	a->count[0] = 2;
+	a->file_stride[0] = file;
+	a->dst_stride[0] = dst;
+	return true;
+}
+
+/* Hold @s back, as part of what it continues if there is such a one. */
+static int hold(struct teller *t, const struct dcp_strided *s)
+{
+	size_t k = t->nheld;
+	int rc;
+
+	while (k > 0 && !join(&t->held[k - 1], s))
+		k--;
+	if (k > 0) { /* what grew may now be continued by, or continue, its neighbour */
+		while (--k > 0 && join(&t->held[k - 1], &t->held[k]))
+			memmove(&t->held[k], &t->held[k + 1],
+				(--t->nheld - k) * sizeof(t->held[0]));
+		return 0;
+	}
+	if (t->nheld == HELD) {
+		rc = t->fn(t->ctx, &t->held[0]);
+		if (rc < 0)
+			return rc;
+		memmove(&t->held[0], &t->held[1], --t->nheld * sizeof(t->held[0]));
+	}
+	t->held[t->nheld++] = *s;
+	return 0;
+}
+
+/* @s once for every tuple of the outer dimensions of @shape that it has no room for. */
+static int hold_each(struct teller *t, struct dcp_strided *s, const struct shape *shape,
+		     uint32_t outer)
+{
+	uint64_t off = s->off, dst = s->dst;
+	int rc = 0;
+
+	if (outer == DCP_STRIDED_DIMS)
+		return hold(t, s);
+	for (uint64_t i = 0; i < shape->dim[outer - 1].count && rc == 0; i++) {
+		s->off = off + i * shape->dim[outer - 1].file;
+		s->dst = dst + i * shape->dim[outer - 1].dst;
+		rc = hold_each(t, s, shape, outer - 1);
+	}
+	return rc;
+}
+
+static int tell_meet(void *ctx, const struct dcp_meet *m)
+{
+	struct teller *t = ctx;
+	const struct dcp_piece *p = m->piece;
+	uint64_t dense = 1, element = 0, index = 0;
+	struct dcp_strided s = { .piece = p };
+	struct shape shape;
+
+	shape.run = t->itemsize;
+	shape.n = 0;
+	for (uint32_t d = t->ndim; d-- > 0;) {
+		uint64_t stride = p->stride ? p->stride[d] : dense;
+
+		add_dim(&shape, m->n[d], stride * t->itemsize, t->stride[d] * t->itemsize);
+		element += (m->lo[d] - p->lo[d]) * stride;
+		index += m->index[d] * t->stride[d];
+		dense *= p->len[d];
+	}
+	s.off = p->off + (element - p->run_lo) * t->itemsize;
+	s.dst = (index - t->base) * t->itemsize;
+	put_shape(&s, &shape);
+	return hold_each(t, &s, &shape, DCP_MAX(shape.n, DCP_STRIDED_DIMS));
+}
+
+int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
+		     uint64_t n, dcp_strided_fn fn, void *ctx)
+{
+	uint64_t volume = 1;
+	struct teller t;
+	int rc;
+
+	if (cut->flat)
+		n = first < cut->flat_n ? DCP_MIN(n, cut->flat_n - first) : 0;
+	t.itemsize = tl->t->itemsize;
+	t.base = first + (cut->flat ? cut->flat_lo : 0);
+	t.ndim = cut->ndim;
+	t.nheld = 0;
+	t.fn = fn;
+	t.ctx = ctx;
+	for (uint32_t d = t.ndim; d-- > 0; volume *= cut->axis[d].len)
+		t.stride[d] = volume;
+	rc = dcp_meet(tl, cut, first, n, tell_meet, &t);
+	for (size_t i = 0; i < t.nheld && rc == 0; i++)
+		rc = fn(ctx, &t.held[i]);
+	return rc;
+}
+
+int dcp_strided_tell(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp_strided_fn fn,
+		     void *ctx)
+{
+	uint64_t n;
+
+	if (cut->flat)
+		n = cut->flat_n;
+	else if (!dcp_cut_volume(cut, &n))
+		n = 0; /* never of a cut that fits */
+	return dcp_strided_part(tl, cut, 0, n, fn, ctx);
+}
+
+uint64_t dcp_strided_bytes(const struct dcp_strided *s)
+{
+	uint64_t n = s->run;
+
+	for (uint32_t k = 0; k < s->ndim; k++)
+		n *= s->count[k];
+	return n;
+}
+
+uint64_t dcp_strided_extent(const struct dcp_strided *s)
+{
+	uint64_t n = s->run;
+
+	for (uint32_t k = 0; k < s->ndim; k++)
+		n += (s->count[k] - 1) * s->file_stride[k];
+	return n;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * strided: a whole cut, or a part of it, as strided descriptors, for whoever moves bytes in
+ * any order: reads of a view, the loader, clients that read backing files without the mount.
+ *
+ * A descriptor is @run bytes, repeated over up to DCP_STRIDED_DIMS counted dimensions with
+ * strides in the file and in the destination (the cut's array, row-major). The bytes of a run
+ * lie together on both sides; no two runs of all descriptors overlap in the destination, and
+ * together they are all of it, zeros of the padding aside. Within a descriptor, the loop over
+ * its dimensions may visit either side in any order.
+ *
+ * What merges into one larger descriptor with one of the last few is merged, across pieces of
+ * one file too. Descriptors come in destination order of their first byte, except that those
+ * of a box stored as runs follow each other, as do those of a box that needs more counted
+ * dimensions than fit: such a box is told in more descriptors.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/model/geometry/cut.h"
+#include "core/model/tensor.h"
+
+struct dcp_tiling;
+
+#define DCP_STRIDED_DIMS 4
+
+struct dcp_strided {
+	const struct dcp_piece *piece;          /* the first it came from: file, swap */
+	uint64_t off;                           /* in the file, of the first run */
+	uint64_t dst;                           /* in the destination, of the first run */
+	uint64_t run;                           /* bytes */
+	uint32_t ndim;                          /* counted dimensions in use, outermost first */
+	uint64_t count[DCP_STRIDED_DIMS];       /* at least 2 each */
+	uint64_t file_stride[DCP_STRIDED_DIMS]; /* bytes */
+	uint64_t dst_stride[DCP_STRIDED_DIMS];  /* bytes */
+};
+
+/*
+ * Tell every descriptor of @cut to @fn, whose negative return ends it and is returned. Works
+ * box by box, never element by element: O(pieces, cells and spans met + descriptors).
+ */
+typedef int (*dcp_strided_fn)(void *ctx, const struct dcp_strided *s);
+int dcp_strided_tell(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp_strided_fn fn,
+		     void *ctx);
+
+/* Elements [@first, @first + @n) of the array alone; byte 0 of the destination is that of
+ * @first. What lies in the padding is not told. */
+int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
+		     uint64_t n, dcp_strided_fn fn, void *ctx);
+
+/* Bytes of all its runs. */
+uint64_t dcp_strided_bytes(const struct dcp_strided *s);
+
+/* Bytes of the file from its first to the end of its last. */
+uint64_t dcp_strided_extent(const struct dcp_strided *s);

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/model/geometry/tiling.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+
+#define NO_GROUP UINT32_MAX
+
+/* "[0:4, 2:8]" for messages. */
+static const char *box_text(struct dcp_buf *b, uint32_t ndim, const uint64_t *lo,
+			    const uint64_t *len)
+{
+	dcp_buf_reset(b);
+	dcp_buf_str(b, "[");
+	for (uint32_t d = 0; d < ndim; d++)
+		dcp_buf_printf(b, "%s%llu:%llu", d ? ", " : "", (unsigned long long)lo[d],
+			       (unsigned long long)(lo[d] + len[d]));
+	dcp_buf_str(b, "]");
+	return b->failed ? "(a box)" : b->p;
+}
+
+static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
+		       struct dcp_err *err)
+{
+	uint64_t volume;
+
+	for (uint32_t d = 0; d < t->ndim; d++)
+		if (!dcp_range_ok(p->lo[d], p->len[d], t->shape[d]))
+			return dcp_fail(err, -EBADMSG, p->off,
+					"piece %llu+%llu leaves dimension %u of size %llu",
+					(unsigned long long)p->lo[d],
+					(unsigned long long)p->len[d], d,
+					(unsigned long long)t->shape[d]);
+	if (!dcp_shape_volume(p->len, t->ndim, &volume) ||
+	    !dcp_range_ok(p->run_lo, p->run_n, volume))
+		return dcp_fail(err, -EBADMSG, p->off, "piece holds elements %llu+%llu of %llu",
+				(unsigned long long)p->run_lo, (unsigned long long)p->run_n,
+				(unsigned long long)volume);
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+struct edges {
+	uint64_t *at;
+	size_t n;
+	bool sorted;
+};
+
+/* Neighbouring pieces of a grid repeat each other's edges; those seen just before are left out.
+ */
+static void add_edge(struct edges *e, uint64_t at)
+{
+	if (e->n && (e->at[e->n - 1] == at || (e->n > 1 && e->at[e->n - 2] == at)))
+		return;
+	if (e->n && at < e->at[e->n - 1])
+		e->sorted = false;
+	e->at[e->n++] = at;
+}
+
+/* Where the box of @p begins and ends along dimension @d, as far as it lies in @box. */
+static uint64_t begin_in(const struct dcp_piece *p, const struct dcp_box *box, uint32_t d)
+{
+	return DCP_MAX(p->lo[d], box->lo[d]);
+}
+
+static uint64_t end_in(const struct dcp_piece *p, const struct dcp_box *box, uint32_t d)
+{
+	return DCP_MIN(p->lo[d] + p->len[d], box->lo[d] + box->len[d]);
+}
+
+/* Sorted, distinct edges of dimension @d: both ends of every piece, and of the box. */
+static int collect_cuts(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t d, size_t n,
+			struct dcp_arena *arena)
+{
+	const struct dcp_tensor *t = tl->t;
+	struct edges e = { dcp_arena_alloc(arena, (2 * n + 2) * sizeof(uint64_t)), 0, true };
+	size_t distinct = 1;
+
+	if (!e.at)
+		return -ENOMEM;
+	add_edge(&e, box->lo[d]);
+	for (size_t i = 0; i < n; i++) {
+		const struct dcp_piece *p = &t->pieces[tl->order[i]];
+
+		add_edge(&e, begin_in(p, box, d));
+		add_edge(&e, end_in(p, box, d));
+	}
+	add_edge(&e, box->lo[d] + box->len[d]);
+	if (!e.sorted) /* of pieces in order, the edges of a grid are */
+		qsort(e.at, e.n, sizeof(*e.at), by_value);
+	for (size_t i = 1; i < e.n; i++)
+		if (e.at[i] != e.at[distinct - 1])
+			e.at[distinct++] = e.at[i];
+	tl->cut[d] = e.at;
+	tl->ncell[d] = (uint32_t)(distinct - 1);
+	return 0;
+}
+
+uint32_t dcp_tiling_cell(const struct dcp_tiling *tl, uint32_t d, uint64_t at)
+{
+	const uint64_t *cut = tl->cut[d];
+	uint32_t lo = 0, hi = tl->ncell[d];
+
+	while (hi - lo > 1) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (cut[mid] <= at)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static int compare_pieces(const void *a, const void *b, void *ctx)
+{
+	const struct dcp_tensor *t = ctx;
+	const struct dcp_piece *p = &t->pieces[*(const uint32_t *)a];
+	const struct dcp_piece *q = &t->pieces[*(const uint32_t *)b];
+
+	for (uint32_t d = 0; d < t->ndim; d++) {
+		if (p->lo[d] != q->lo[d])
+			return p->lo[d] < q->lo[d] ? -1 : 1;
+		if (p->len[d] != q->len[d])
+			return p->len[d] < q->len[d] ? -1 : 1;
+	}
+	return p->run_lo < q->run_lo ? -1 : p->run_lo > q->run_lo;
+}
+
+static bool same_box(const struct dcp_tensor *t, uint32_t a, uint32_t b)
+{
+	size_t n = t->ndim * sizeof(uint64_t);
+
+	return !n || (!memcmp(t->pieces[a].lo, t->pieces[b].lo, n) &&
+		      !memcmp(t->pieces[a].len, t->pieces[b].len, n));
+}
+
+/* Does it hold all of its box? */
+static bool is_whole(const struct dcp_piece *p, uint32_t ndim)
+{
+	uint64_t volume = 1;
+
+	for (uint32_t d = 0; d < ndim; d++)
+		volume *= p->len[d]; /* fits: check_piece() saw it */
+	return p->run_n == volume;
+}
+
+/* The runs of one box must follow each other from its first element to its last. */
+static int check_runs(const struct dcp_tensor *t, const uint32_t *group, uint32_t n,
+		      struct dcp_err *err)
+{
+	const struct dcp_piece *first = &t->pieces[group[0]];
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	uint64_t volume = 1, next = 0;
+
+	for (uint32_t d = 0; d < t->ndim; d++)
+		volume *= first->len[d]; /* fits: check_piece() saw it */
+	for (uint32_t i = 0; i <= n; i++) {
+		uint64_t lo = i < n ? t->pieces[group[i]].run_lo : volume;
+
+		if (lo < next && first->run_n == volume)
+			return dcp_fail(err, -EBADMSG, t->pieces[group[i]].off,
+					"two pieces hold the same box %s",
+					box_text(&text, t->ndim, first->lo, first->len));
+		if (lo != next)
+			return dcp_fail(err, -EBADMSG, first->off,
+					"elements %llu to %llu of box %s are stored %s",
+					(unsigned long long)DCP_MIN(lo, next),
+					(unsigned long long)DCP_MAX(lo, next),
+					box_text(&text, t->ndim, first->lo, first->len),
+					lo < next ? "twice" : "nowhere");
+		if (i < n)
+			next = lo + t->pieces[group[i]].run_n;
+	}
+	return 0;
+}
+
+/* The cell of dimension @d that begins at @at, an edge: often the one where the last search
+ * ended, or the next. */
+static uint32_t cell_from(const struct dcp_tiling *tl, uint32_t d, uint64_t at, uint32_t last)
+{
+	if (tl->cut[d][last] == at)
+		return last;
+	if (tl->cut[d][last + 1] == at && last + 1 < tl->ncell[d])
+		return last + 1;
+	return dcp_tiling_cell(tl, d, at);
+}
+
+/*
+ * Name the group in every cell of its box; a cell that has a name already is an overlap.
+ * @last: where along each dimension the group before it began, kept up to date.
+ */
+static int fill_cells(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t group,
+		      uint32_t *last, struct dcp_err *err)
+{
+	const struct dcp_tensor *t = tl->t;
+	const struct dcp_piece *p = &t->pieces[tl->order[group]];
+	uint32_t lo[DCP_MAX_NDIM], hi[DCP_MAX_NDIM], at[DCP_MAX_NDIM];
+	uint32_t d;
+
+	for (d = 0; d < t->ndim; d++) {
+		uint64_t end = end_in(p, box, d);
+
+		lo[d] = at[d] = last[d] = cell_from(tl, d, begin_in(p, box, d), last[d]);
+		hi[d] = tl->cut[d][lo[d] + 1] == end ? lo[d] + 1
+						     : dcp_tiling_cell(tl, d, end - 1) + 1;
+	}
+	for (;;) {
+		uint64_t linear = 0;
+
+		for (d = 0; d < t->ndim; d++)
+			linear = linear * tl->ncell[d] + at[d];
+		if (tl->cell[linear] != NO_GROUP) {
+			const struct dcp_piece *q = &t->pieces[tl->order[tl->cell[linear]]];
+			dcp_auto_buf struct dcp_buf a = DCP_BUF_INIT, b = DCP_BUF_INIT;
+
+			return dcp_fail(err, -EBADMSG, p->off, "pieces %s and %s overlap",
+					box_text(&a, t->ndim, q->lo, q->len),
+					box_text(&b, t->ndim, p->lo, p->len));
+		}
+		tl->cell[linear] = group;
+		for (d = t->ndim; d-- > 0;) {
+			if (++at[d] < hi[d])
+				break;
+			at[d] = lo[d];
+		}
+		if (d == UINT32_MAX)
+			return 0;
+	}
+}
+
+static int report_hole(const struct dcp_tiling *tl, uint64_t linear, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
+
+	for (uint32_t d = tl->t->ndim; d-- > 0; linear /= tl->ncell[d]) {
+		const uint64_t *cut = tl->cut[d] + linear % tl->ncell[d];
+
+		lo[d] = cut[0];
+		len[d] = cut[1] - cut[0];
+	}
+	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "elements %s are stored nowhere",
+			box_text(&text, tl->t->ndim, lo, len));
+}
+
+/* Distinct non-empty pieces that meet @box in order, groups counted; returns how many pieces.
+ */
+static int order_pieces(struct dcp_tiling *tl, const struct dcp_box *box,
+			struct dcp_arena *arena, size_t *count, struct dcp_err *err)
+{
+	const struct dcp_tensor *t = tl->t;
+	size_t n = 0;
+	int rc;
+
+	if (t->npieces >= NO_GROUP)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "%zu pieces", t->npieces);
+	tl->order = dcp_arena_calloc(arena, t->npieces, sizeof(*tl->order));
+	tl->ngroup = dcp_arena_calloc(arena, t->npieces, sizeof(*tl->ngroup));
+	if (!tl->order || !tl->ngroup)
+		return -ENOMEM;
+	for (size_t i = 0; i < t->npieces; i++) {
+		const struct dcp_piece *p = &t->pieces[i];
+
+		rc = check_piece(t, p, err);
+		if (rc < 0)
+			return rc;
+		if (p->run_n && dcp_box_meets(box, t->ndim, p->lo, p->len))
+			tl->order[n++] = (uint32_t)i;
+	}
+	for (size_t i = 1; i < n; i++) /* usually sorted already: then no sort at all */
+		if (compare_pieces(&tl->order[i - 1], &tl->order[i], (void *)(uintptr_t)t) >
+		    0) {
+			qsort_r(tl->order, n, sizeof(*tl->order), compare_pieces,
+				(void *)(uintptr_t)t);
+			break;
+		}
+	*count = n;
+	return 0;
+}
+
+static bool has_elements(const struct dcp_box *box, uint32_t ndim)
+{
+	for (uint32_t d = 0; d < ndim; d++)
+		if (box->len[d] == 0)
+			return false;
+	return true;
+}
+
+int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dcp_arena *arena,
+		    struct dcp_err *err)
+{
+	struct dcp_box all;
+
+	for (uint32_t d = 0; d < t->ndim; d++) {
+		all.lo[d] = 0;
+		all.len[d] = t->shape[d];
+	}
+	return dcp_tiling_init_part(tl, t, &all, arena, err);
+}
+
+int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
+			 const struct dcp_box *box, struct dcp_arena *arena,
+			 struct dcp_err *err)
+{
+	uint32_t last[DCP_MAX_NDIM] = { 0 };
+	uint64_t cells = 1, limit;
+	size_t n = 0;
+	int rc;
+
+	*tl = (struct dcp_tiling){ .t = t };
+	rc = order_pieces(tl, box, arena, &n, err);
+	if (rc < 0 || !has_elements(box, t->ndim))
+		return rc;
+	limit = DCP_MAX((uint64_t)DCP_TILING_MAX_CELLS, (uint64_t)n * 64);
+	for (uint32_t d = 0; d < t->ndim; d++) {
+		rc = collect_cuts(tl, box, d, n, arena);
+		if (rc < 0)
+			return rc;
+		cells *= tl->ncell[d];
+		if (cells > limit)
+			return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+					"%zu pieces cut the tensor into more than %llu cells",
+					n, (unsigned long long)limit);
+	}
+	tl->cell = dcp_arena_alloc(arena, cells * sizeof(*tl->cell));
+	if (!tl->cell)
+		return -ENOMEM;
+	memset(tl->cell, 0xff, cells * sizeof(*tl->cell)); /* NO_GROUP */
+	for (uint32_t i = 0, next; i < n; i = next) {
+		for (next = i + 1; next < n && same_box(t, tl->order[i], tl->order[next]);)
+			next++;
+		tl->ngroup[i] = next - i;
+		rc = next - i == 1 && is_whole(&t->pieces[tl->order[i]], t->ndim)
+			     ? 0
+			     : check_runs(t, tl->order + i, next - i, err);
+		if (rc == 0)
+			rc = fill_cells(tl, box, i, last, err);
+		if (rc < 0)
+			return rc;
+	}
+	for (uint64_t c = 0; c < cells; c++)
+		if (tl->cell[c] == NO_GROUP)
+			return report_hole(tl, c, err);
+	return 0;
+}
+
+/* Of the runs that share a box, the one that holds element @at. */
+static const struct dcp_piece *find_run(const struct dcp_tiling *tl, uint32_t group,
+					const uint64_t *at)
+{
+	const struct dcp_tensor *t = tl->t;
+	const struct dcp_piece *p = &t->pieces[tl->order[group]];
+	uint32_t lo = group, hi = group + tl->ngroup[group];
+	uint64_t element = 0;
+
+	for (uint32_t d = 0; d < t->ndim; d++)
+		element = element * p->len[d] + (at[d] - p->lo[d]);
+	while (hi - lo > 1) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (t->pieces[tl->order[mid]].run_lo <= element)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return &t->pieces[tl->order[lo]];
+}
+
+const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint64_t *at,
+					uint32_t *cell)
+{
+	const struct dcp_tensor *t = tl->t;
+	uint64_t linear = 0;
+	uint32_t group;
+
+	for (uint32_t d = 0; d < t->ndim; d++) {
+		const uint64_t *cut = tl->cut[d] + cell[d];
+
+		if (DCP_UNLIKELY(at[d] < cut[0] || at[d] >= cut[1])) {
+			if (at[d] == cut[1]) /* the usual step */
+				cell[d]++;
+			else
+				cell[d] = dcp_tiling_cell(tl, d, at[d]);
+		}
+		linear = linear * tl->ncell[d] + cell[d];
+	}
+	group = tl->cell[linear];
+	if (DCP_LIKELY(tl->ngroup[group] == 1))
+		return &t->pieces[tl->order[group]];
+	return find_run(tl, group, at);
+}
+
+const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *cell, uint32_t *n)
+{
+	uint64_t linear = 0;
+	uint32_t group;
+
+	for (uint32_t d = 0; d < tl->t->ndim; d++)
+		linear = linear * tl->ncell[d] + cell[d];
+	group = tl->cell[linear];
+	*n = tl->ngroup[group];
+	return &tl->order[group];
+}
+
+const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at)
+{
+	uint32_t cell[DCP_MAX_NDIM];
+
+	for (uint32_t d = 0; d < tl->t->ndim; d++)
+		cell[d] = dcp_tiling_cell(tl, d, at[d]);
+	return dcp_tiling_walk(tl, at, cell);
+}

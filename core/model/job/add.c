@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Taking in tensors: one item for each of a tensor's pieces. */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/hash.h"
+#include "core/model/job/job_int.h"
+
+bool dcp_job_is_opaque(const struct dcp_piece *p)
+{
+	return p->enc != DCP_ENC_PLAIN || dcp_filter_encodes(p->filter);
+}
+
+bool dcp_job_is_atom(const struct dcp_piece *p)
+{
+	return dcp_job_is_opaque(p) || p->stride;
+}
+
+/* Bytes that hold a piece, from @p->off on; false: a number that does not fit. */
+static bool stored_bytes(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t *out)
+{
+	uint64_t last = 0;
+
+	*out = p->nbytes;
+	if (dcp_job_is_opaque(p))
+		return true;
+	for (uint32_t d = 0; p->stride && d < t->ndim; d++) {
+		uint64_t reach;
+
+		if (dcp_ckd_mul(&reach, p->len[d] - 1, p->stride[d]) ||
+		    dcp_ckd_add(&last, last, reach))
+			return false;
+	}
+	if (!p->stride)
+		last = p->run_n - 1;
+	return !dcp_ckd_add(out, last, 1) && !dcp_ckd_mul(out, *out, t->itemsize);
+}
+
+static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const struct job_kind *k,
+		     size_t i, uint32_t first, uint64_t *told, struct dcp_err *err)
+{
+	const struct dcp_piece *p = &t->pieces[i];
+	struct job_item *item;
+	uint64_t n;
+
+	if (k->pattern_of[i] == JOB_NONE)
+		return 0;
+	if (p->file >= job->opts.nfiles || !stored_bytes(t, p, &n) ||
+	    !dcp_range_ok(p->off, n, dcp_job_file_size(job, p->file)))
+		return dcp_fail(err, -EBADMSG, p->off,
+				"%.160s: a piece ends behind its file, %.160s", t->key,
+				p->file < job->opts.nfiles ? job->opts.files[p->file].name
+							   : "which there is none of");
+	item = JOB_AT(job->item, struct job_item, first + k->pattern_of[i]);
+	*told = (*told ^ (p->off + ((uint64_t)p->file << 40))) * 0x9e3779b97f4a7c15;
+	*told ^= *told >> 29;
+	if (k->copies) {
+		if (dcp_job_room(job, &job->copy, 1, sizeof(struct job_copy)) < 0)
+			return dcp_job_no_memory(job, err);
+		*JOB_AT(job->copy, struct job_copy, job->copy.n++) =
+			(struct job_copy){ p->off, n, p->file, first + k->pattern_of[i] };
+	}
+	*item = (struct job_item){ p->off, n, p->file, k->first + k->pattern_of[i] };
+	return 0;
+}
+
+int dcp_job_add(struct dcp_job *job, const struct dcp_tensor *t, struct dcp_err *err)
+{
+	struct dcp_err mine = { 0 };
+	const struct job_kind *k;
+	uint64_t told = 0;
+	uint32_t kind = 0;
+	size_t first = job->item.n, copies = job->copy.n;
+	int rc;
+
+	err = err ? err : &mine;
+	err->code = 0;
+	rc = dcp_job_kind(job, t, &kind, err);
+	if (rc < 0)
+		return rc;
+	k = JOB_AT(job->kind, struct job_kind, kind);
+	if (first + k->t.npieces >= JOB_NONE)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "more than 2^32 pieces");
+	if (dcp_job_room(job, &job->item, k->t.npieces, sizeof(struct job_item)) < 0 ||
+	    dcp_job_room(job, &job->tensor, 1, sizeof(struct job_tensor)) < 0)
+		return dcp_job_no_memory(job, err);
+	for (size_t i = 0; rc == 0 && k->t.npieces && i < t->npieces; i++)
+		rc = add_piece(job, t, k, i, (uint32_t)first, &told, err);
+	if (rc < 0) {
+		job->copy.n = copies;
+		return rc;
+	}
+	job->item.n = first + k->t.npieces;
+	*JOB_AT(job->tensor, struct job_tensor, job->tensor.n++) =
+		(struct job_tensor){ kind, (uint32_t)first };
+	JOB_AT(job->kind, struct job_kind, kind)->ntensors++;
+	told = dcp_hash64_more(told, &k->hash, sizeof(k->hash));
+	job->told += dcp_hash64_more(told, t->key, strlen(t->key));
+	return 0;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * job_int: what the files of job share.
+ *
+ * A tensor is of a kind: rule, shape, size of an element, and how it was cut into pieces. A
+ * pattern is one piece of a kind; an item is where one tensor has that piece stored. Items
+ * stand in the order of tensors, those of one in the order of its kind's patterns.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/model/geometry/tiling.h"
+#include "core/model/job/job.h"
+#include "core/model/layout/layout.h"
+#include "core/model/layout/spread.h"
+
+#define JOB_NONE UINT32_MAX
+
+enum job_wanted { JOB_ALL, JOB_SOME, JOB_NOTHING };
+
+struct job_run {
+	uint64_t off, n;
+};
+
+/* What of a pattern is wanted when not all of it is: bytes, from the front of its item. */
+struct job_runs {
+	struct job_run *v;
+	size_t n;
+};
+
+struct job_kind {
+	const uint64_t *sign; /* what makes it differ from others; shape and boxes lie in it */
+	size_t nsign;
+	uint64_t hash;
+	struct dcp_layout_rule to, from;
+	struct dcp_tensor t;  /* its pieces are the patterns, each in a file of its own */
+	uint32_t *pattern_of; /* piece as told -> pattern, or JOB_NONE: has no elements */
+	bool copies;          /* some pattern was told more than once */
+	uint32_t first;       /* its patterns count from here among all */
+	uint64_t ntensors;
+	enum job_wanted wanted;
+	struct job_runs *runs; /* by pattern, when wanted is JOB_SOME */
+};
+
+struct job_item {
+	uint64_t off, n;
+	uint32_t file, pattern;
+};
+
+/* Another place where the item @item is stored. */
+struct job_copy {
+	uint64_t off, n;
+	uint32_t file, item;
+};
+
+struct job_tensor {
+	uint32_t kind, item;
+};
+
+struct job_extent {
+	uint64_t off, n, at; /* at: bytes of the extents before it */
+	uint32_t file;
+};
+
+struct job_cut { /* a place in the order of files and offsets */
+	uint64_t off;
+	uint32_t file;
+};
+
+struct job_vec {
+	void *p;
+	size_t n, cap;
+};
+
+struct dcp_job {
+	struct dcp_job_opts opts;
+	uint32_t ranks, groups;
+	bool finished;
+	size_t used;            /* of opts.memory, by vectors */
+	struct dcp_arena arena; /* kinds */
+	uint64_t told;          /* hash of all tensors, whatever their order */
+	uint64_t digest;
+
+	struct job_vec sign;             /* uint64_t: of the tensor that is being added */
+	struct job_vec kind;             /* struct job_kind */
+	struct job_vec slot;             /* uint32_t: kinds by hash; open addressing */
+	struct job_vec owner_of_pattern; /* uint32_t: kind of each pattern */
+	struct job_vec tensor;           /* struct job_tensor */
+	struct job_vec item;             /* struct job_item */
+	struct job_vec copy;             /* struct job_copy */
+
+	/* finished */
+	uint32_t *order;       /* items by file and offset */
+	uint32_t *owner;       /* by item: who reads its first byte */
+	uint32_t *by_pattern;  /* items by pattern, each in file order */
+	uint32_t *start;       /* in by_pattern; patterns + 1 */
+	struct job_vec extent; /* struct job_extent */
+	struct job_vec atom;   /* struct job_extent: what cannot be cut, without @at */
+	struct job_cut *cut;   /* ranks + 1 */
+	uint64_t unique, payload, largest;
+};
+
+/* job.c */
+
+#define JOB_AT(vec, type, i) (&((type *)(vec).p)[i])
+
+static inline const struct job_kind *dcp_job_kind_of(const struct dcp_job *job,
+						     const struct job_item *item)
+{
+	uint32_t kind = *JOB_AT(job->owner_of_pattern, uint32_t, item->pattern);
+
+	return JOB_AT(job->kind, struct job_kind, kind);
+}
+
+/* Room for @n more elements of @size bytes behind the vector's end, within the job's memory. */
+int dcp_job_room(struct dcp_job *job, struct job_vec *v, size_t n, size_t size);
+void dcp_job_shrink(struct dcp_job *job, struct job_vec *v, size_t size);
+/* Array that is counted like a vector and freed with free(). */
+void *dcp_job_array(struct dcp_job *job, size_t n, size_t size);
+int dcp_job_no_memory(const struct dcp_job *job, struct dcp_err *err);
+/* Bytes of what pieces of a file lie in. */
+uint64_t dcp_job_file_size(const struct dcp_job *job, uint32_t file);
+/* Is it unknown where in an item of this piece its elements lie? */
+bool dcp_job_is_opaque(const struct dcp_piece *p);
+/* Must an item of this piece be read by one rank, whole? */
+bool dcp_job_is_atom(const struct dcp_piece *p);
+
+/* job_kind.c: the kind of @t, made if it is new */
+int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_t *out,
+		 struct dcp_err *err);
+
+/* job_team.c */
+
+/* The ranks of a layout, as a rule and a number of dimensions see them. */
+struct job_team {
+	struct dcp_layout_rule rule;
+	uint32_t ndim;
+	struct dcp_spread *spread;
+	const uint32_t *copy; /* offsets of the ranks of a part */
+	uint32_t ncopies;
+	uint8_t *rank;    /* by rank of the job: enum job_rank */
+	uint32_t ngroups; /* that hold a part; 0: of some parts more than of others */
+};
+
+enum job_rank {
+	JOB_HAS = 1,  /* the key */
+	JOB_LEAD = 2, /* the first of its group that holds its part */
+};
+
+enum { JOB_TEAMS = 64 };
+
+/* Teams made so far, for whoever goes through the kinds. */
+struct job_teams {
+	const struct dcp_job *job;
+	const struct dcp_layout *layout;
+	struct dcp_arena arena;
+	struct job_team *slot[JOB_TEAMS];
+};
+
+void dcp_job_teams_init(struct job_teams *x, const struct dcp_job *job,
+			const struct dcp_layout *layout);
+void dcp_job_teams_finish(struct job_teams *x);
+/* That of a kind, set to its shape; to be used until the next is asked for. */
+int dcp_job_team(struct job_teams *x, const struct job_kind *k,
+		 const struct dcp_layout_rule *rule, const struct job_team **out,
+		 struct dcp_err *err);
+bool dcp_job_is_team(const struct job_team *t, const struct job_kind *k,
+		     const struct dcp_layout_rule *rule);
+/* All of a kind's elements. */
+struct dcp_spread_box dcp_job_whole(const struct job_kind *k);
+
+/* job_share.c */
+
+/* What one rank reads of some tensors of a kind: a box of each. */
+struct job_share {
+	uint32_t reader;
+	uint64_t each; /* bytes that are read for an element of the box */
+	uint64_t volume;
+	struct dcp_spread_box box;
+};
+
+struct job_sharing {
+	const struct dcp_job *job;
+	const struct job_kind *k;
+	const struct job_team *team; /* who needs it */
+	struct job_teams teams;
+	uint32_t first, n; /* readers that are asked about */
+	/* Of each share; before those of a kind; behind those of one kind and the next ones of
+	 * the same team. Only fn is needed. */
+	void (*fn)(void *ctx, const struct job_sharing *x, const struct job_share *s);
+	void (*begin)(void *ctx, const struct job_sharing *x);
+	void (*end)(void *ctx, const struct job_sharing *x);
+	void *ctx;
+};
+
+/* Tell every share of those readers. */
+int dcp_job_share(struct job_sharing *x, struct dcp_err *err);
+
+/* job_wanted.c: what of each kind anybody needs; which copies are read */
+int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err);
+int dcp_job_choose(struct dcp_job *job);
+
+/* job_order.c: items by file and offset; those that begin together the longest first. -ENOMEM.
+ */
+int dcp_job_sort(struct dcp_job *job);
+
+/* job_parts.c: the union, and who reads what of it */
+int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err);
+/* Where the part that holds item @i's first byte ends, as bytes of the item; its size when the
+ * item ends before. */
+uint64_t dcp_job_part_end(const struct dcp_job *job, const struct job_item *item,
+			  uint32_t owner);
+
+/* job_from.c: with a layout that holds everything already */
+struct job_move {
+	uint32_t from, to;
+	uint64_t bytes;
+};
+typedef void (*job_move_fn)(void *ctx, const struct job_move *m);
+/* Every transfer between ranks, those from a rank to itself included. */
+int dcp_job_moves(const struct dcp_job *job, job_move_fn fn, void *ctx, struct dcp_err *err);
+/* The same between groups: what several ranks of a group lack is sent to it once. */
+int dcp_job_group_moves(const struct dcp_job *job, job_move_fn fn, void *ctx,
+			struct dcp_err *err);

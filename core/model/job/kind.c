@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each tensor becomes the number of its kind. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/hash.h"
+#include "core/model/job/job_int.h"
+
+enum { FIRST_SLOTS = 256, PIECE_WORDS = 3, HEAD_WORDS = 3 };
+
+/* ---- what makes a kind ---- */
+
+static void put(uint64_t **at, const uint64_t *v, size_t n)
+{
+	if (n)
+		memcpy(*at, v, n * sizeof(*v));
+	*at += n;
+}
+
+/*
+ * The tensor as numbers: rules, shape, size of an element; of each piece how it is stored, its
+ * run and its box. Equal numbers, equal kind.
+ */
+static int sign(struct dcp_job *job, const struct dcp_tensor *t,
+		const struct dcp_layout_rule *to, const struct dcp_layout_rule *from)
+{
+	size_t npieces = job->opts.from ? 0 : t->npieces, most;
+	uint64_t *at;
+
+	if (npieces > UINT32_MAX / 2)
+		return -E2BIG;
+	most = HEAD_WORDS + DCP_LEN(to->stage) + DCP_LEN(from->stage) + t->ndim +
+	       npieces * (PIECE_WORDS + 3 * (size_t)t->ndim);
+	job->sign.n = 0;
+	if (dcp_job_room(job, &job->sign, most, sizeof(uint64_t)) < 0)
+		return -ENOMEM;
+	at = job->sign.p;
+	*at++ = to->number | (uint64_t)from->number << 32;
+	*at++ = t->ndim | (uint64_t)t->itemsize << 32;
+	*at++ = npieces;
+	put(&at, to->stage, DCP_LEN(to->stage));
+	if (job->opts.from)
+		put(&at, from->stage, DCP_LEN(from->stage));
+	put(&at, t->shape, t->ndim);
+	for (size_t i = 0; i < npieces; i++) {
+		const struct dcp_piece *p = &t->pieces[i];
+
+		*at++ = (uint64_t)p->enc | (uint64_t)p->filter << 8 |
+			(uint64_t)(p->stride != NULL) << 16;
+		*at++ = p->run_lo;
+		*at++ = p->run_n;
+		put(&at, p->lo, t->ndim);
+		put(&at, p->len, t->ndim);
+		if (p->stride)
+			put(&at, p->stride, t->ndim);
+	}
+	job->sign.n = (size_t)(at - (uint64_t *)job->sign.p);
+	return 0;
+}
+
+static uint32_t *slot_of(const struct dcp_job *job, const uint64_t *numbers, size_t n,
+			 uint64_t hash)
+{
+	uint32_t *slot = job->slot.p;
+
+	for (size_t i = hash & (job->slot.n - 1);; i = (i + 1) & (job->slot.n - 1)) {
+		const struct job_kind *k;
+
+		if (!slot[i])
+			return &slot[i];
+		k = JOB_AT(job->kind, struct job_kind, slot[i] - 1);
+		if (k->hash == hash && k->nsign == n &&
+		    !memcmp(k->sign, numbers, n * sizeof(*numbers)))
+			return &slot[i];
+	}
+}
+
+/* Keep the table of kinds half empty. */
+static int more_slots(struct dcp_job *job)
+{
+	struct job_vec old = job->slot;
+	size_t n = old.n ? old.n * 2 : FIRST_SLOTS;
+
+	if (job->kind.n < old.n / 2)
+		return 0;
+	job->slot = (struct job_vec){ dcp_job_array(job, n, sizeof(uint32_t)), n, n };
+	if (!job->slot.p) {
+		job->slot = old;
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < job->kind.n; i++) {
+		const struct job_kind *k = JOB_AT(job->kind, struct job_kind, i);
+
+		*slot_of(job, k->sign, k->nsign, k->hash) = i + 1;
+	}
+	job->used -= old.n * sizeof(uint32_t);
+	free(old.p);
+	return 0;
+}
+
+/* ---- a new kind ---- */
+
+/* The same elements? */
+static bool is_copy(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
+{
+	size_t n = ndim * sizeof(uint64_t);
+
+	return a->run_lo == b->run_lo && a->run_n == b->run_n &&
+	       (!n || (!memcmp(a->lo, b->lo, n) && !memcmp(a->len, b->len, n)));
+}
+
+/* Where in the order of what they hold? */
+static int compare_pieces(const void *x, const void *y, void *ctx)
+{
+	const struct job_kind *k = ctx;
+	const struct dcp_piece *a = &k->t.pieces[*(const uint32_t *)x];
+	const struct dcp_piece *b = &k->t.pieces[*(const uint32_t *)y];
+
+	for (uint32_t d = 0; d < k->t.ndim; d++) {
+		if (a->lo[d] != b->lo[d])
+			return a->lo[d] < b->lo[d] ? -1 : 1;
+		if (a->len[d] != b->len[d])
+			return a->len[d] < b->len[d] ? -1 : 1;
+	}
+	if (a->run_lo != b->run_lo)
+		return a->run_lo < b->run_lo ? -1 : 1;
+	if (a->run_n != b->run_n)
+		return a->run_n < b->run_n ? -1 : 1;
+	return *(const uint32_t *)x < *(const uint32_t *)y ? -1 : 1;
+}
+
+/* Stored in the same manner, so that one may be read for the other? */
+static bool same_manner(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
+{
+	return a->enc == b->enc && a->filter == b->filter && !a->stride == !b->stride &&
+	       (!a->stride || !memcmp(a->stride, b->stride, ndim * sizeof(*a->stride)));
+}
+
+/*
+ * Leave out pieces without elements and all but one of each set of copies: the first that can
+ * be cut, if there is one. Those that are stored in another manner than this are not read.
+ */
+static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t told,
+			    uint32_t *order)
+{
+	size_t n = 0, kept = 0;
+
+	for (uint32_t i = 0; i < told; i++) {
+		k->pattern_of[i] = JOB_NONE;
+		if (pieces[i].run_n)
+			order[n++] = i;
+	}
+	qsort_r(order, n, sizeof(*order), compare_pieces, k);
+	for (size_t i = 0, next; i < n; i = next) {
+		uint32_t keep = order[i];
+
+		for (next = i + 1;
+		     next < n && is_copy(&pieces[order[i]], &pieces[order[next]], k->t.ndim);
+		     next++)
+			if (dcp_job_is_atom(&pieces[keep]) &&
+			    !dcp_job_is_atom(&pieces[order[next]]))
+				keep = order[next];
+		k->copies |= next - i > 1;
+		for (size_t j = i; j < next; j++)
+			if (same_manner(&pieces[keep], &pieces[order[j]], k->t.ndim))
+				k->pattern_of[order[j]] = keep;
+	}
+	/* those kept stay in the order they were told in */
+	for (uint32_t i = 0; i < told; i++)
+		order[i] = k->pattern_of[i] == i ? (uint32_t)kept++ : JOB_NONE;
+	for (uint32_t i = 0; i < told; i++)
+		if (k->pattern_of[i] != JOB_NONE)
+			k->pattern_of[i] = order[k->pattern_of[i]];
+	for (uint32_t i = 0; i < told; i++)
+		if (order[i] != JOB_NONE)
+			pieces[order[i]] = pieces[i];
+	k->t.npieces = kept;
+}
+
+/* The patterns of @t, from its numbers, which are kept already. */
+static int take_pieces(struct dcp_job *job, struct job_kind *k, const struct dcp_tensor *t,
+		       const uint64_t *at)
+{
+	size_t told = job->opts.from ? 0 : t->npieces, ndim = t->ndim;
+	struct dcp_piece *pieces = dcp_arena_calloc(&job->arena, told, sizeof(*pieces));
+	uint32_t *order = dcp_arena_calloc(&job->arena, told, sizeof(*order));
+
+	k->pattern_of = dcp_arena_calloc(&job->arena, told, sizeof(*k->pattern_of));
+	if (!pieces || !order || !k->pattern_of)
+		return -ENOMEM;
+	for (size_t i = 0; i < told; i++) {
+		pieces[i] = t->pieces[i];
+		pieces[i].lo = at + PIECE_WORDS;
+		pieces[i].len = at + PIECE_WORDS + ndim;
+		at += PIECE_WORDS + 2 * ndim;
+		if (pieces[i].stride) {
+			pieces[i].stride = at;
+			at += ndim;
+		}
+		pieces[i].off = 0;
+	}
+	k->t.pieces = pieces;
+	distinct_pieces(k, pieces, told, order);
+	for (uint32_t i = 0; i < k->t.npieces; i++)
+		pieces[i].file = i;
+	return 0;
+}
+
+static int check_pieces(const struct dcp_job *job, const struct job_kind *k,
+			struct dcp_err *err)
+{
+	struct dcp_arena arena;
+	struct dcp_tiling tl;
+	int rc;
+
+	dcp_arena_init(&arena, job->opts.memory);
+	rc = dcp_tiling_init(&tl, &k->t, &arena, err);
+	dcp_arena_finish(&arena);
+	if (rc == -ENOMEM)
+		return dcp_job_no_memory(job, err);
+	return rc < 0 ? dcp_err_where(err, rc, "%.160s", k->t.key) : 0;
+}
+
+/* Its patterns get numbers among all. */
+static int number_patterns(struct dcp_job *job, struct job_kind *k, uint32_t number)
+{
+	struct job_vec *v = &job->owner_of_pattern;
+
+	if (v->n + k->t.npieces >= JOB_NONE)
+		return -E2BIG;
+	if (dcp_job_room(job, v, k->t.npieces, sizeof(uint32_t)) < 0)
+		return -ENOMEM;
+	k->first = (uint32_t)v->n;
+	for (size_t i = 0; i < k->t.npieces; i++)
+		*JOB_AT(*v, uint32_t, v->n++) = number;
+	return 0;
+}
+
+static int new_kind(struct dcp_job *job, const struct dcp_tensor *t, uint64_t hash,
+		    const struct dcp_layout_rule *to, const struct dcp_layout_rule *from,
+		    struct dcp_err *err)
+{
+	struct job_kind k = { .nsign = job->sign.n, .hash = hash, .to = *to, .from = *from };
+	size_t head = 3 + DCP_LEN(to->stage) + (job->opts.from ? DCP_LEN(from->stage) : 0);
+	uint64_t *numbers = dcp_arena_alloc(&job->arena, k.nsign * sizeof(*numbers));
+	char *key = dcp_arena_strndup(&job->arena, t->key, strlen(t->key));
+	uint64_t volume;
+	int rc = 0;
+
+	if (!numbers || !key || dcp_job_room(job, &job->kind, 1, sizeof(k)) < 0)
+		return dcp_job_no_memory(job, err);
+	memcpy(numbers, job->sign.p, k.nsign * sizeof(*numbers));
+	k.sign = numbers;
+	k.to.key = k.from.key = key;
+	k.t = (struct dcp_tensor){
+		.key = key, .itemsize = t->itemsize, .ndim = t->ndim, .shape = numbers + head
+	};
+	if (!dcp_shape_volume(k.t.shape, k.t.ndim, &volume) ||
+	    dcp_ckd_mul(&volume, volume, DCP_MAX(k.t.itemsize, 1u)))
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%.160s: its size overflows",
+				key);
+	if (!job->opts.from)
+		rc = take_pieces(job, &k, t, numbers + head + k.t.ndim);
+	if (rc < 0)
+		return dcp_job_no_memory(job, err);
+	if (!job->opts.from)
+		rc = check_pieces(job, &k, err);
+	if (rc == 0)
+		rc = number_patterns(job, &k, (uint32_t)job->kind.n);
+	if (rc < 0)
+		return rc == -ENOMEM && err && !err->code ? dcp_job_no_memory(job, err) : rc;
+	*JOB_AT(job->kind, struct job_kind, job->kind.n++) = k;
+	return 0;
+}
+
+int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_t *out,
+		 struct dcp_err *err)
+{
+	struct dcp_layout_rule to, from = { .key = t->key };
+	uint32_t *slot;
+	uint64_t hash;
+	int rc;
+
+	dcp_layout_rule(job->opts.to, t->key, &to);
+	dcp_layout_rule_settle(job->opts.to, &to);
+	if (job->opts.from) {
+		dcp_layout_rule(job->opts.from, t->key, &from);
+		dcp_layout_rule_settle(job->opts.from, &from);
+	}
+	rc = sign(job, t, &to, &from);
+	if (rc == 0)
+		rc = more_slots(job);
+	if (rc == -E2BIG)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.160s: %zu pieces", t->key,
+				t->npieces);
+	if (rc < 0)
+		return dcp_job_no_memory(job, err);
+	hash = dcp_hash64(job->sign.p, job->sign.n * sizeof(uint64_t));
+	slot = slot_of(job, job->sign.p, job->sign.n, hash);
+	if (!*slot) {
+		rc = new_kind(job, t, hash, &to, &from, err);
+		if (rc < 0)
+			return rc;
+		*slot = (uint32_t)job->kind.n;
+	}
+	*out = *slot - 1;
+	return 0;
+}

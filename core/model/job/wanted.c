@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What of each kind does anybody need? Nearly always all of it: the parts that ranks hold are
+ * equal or have nothing in common, so sums tell. Only where an `only` leaves out ranks of a
+ * dimension that is also cut is a tensor needed in part; then runs of bytes are noted.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/model/geometry/strided.h"
+#include "core/model/job/job_int.h"
+
+/* ---- parts ---- */
+
+struct noting {
+	struct dcp_job *job;
+	struct job_kind *k;
+	struct job_vec *runs; /* by pattern: struct job_run */
+};
+
+static int note(struct noting *x, uint32_t p, uint64_t off, uint64_t n)
+{
+	struct job_vec *v = &x->runs[p];
+	struct job_run *last = v->n ? JOB_AT(*v, struct job_run, v->n - 1) : NULL;
+
+	if (last && last->off + last->n == off) {
+		last->n += n;
+		return 0;
+	}
+	if (dcp_job_room(x->job, v, 1, sizeof(*last)) < 0)
+		return -ENOMEM;
+	*JOB_AT(*v, struct job_run, v->n++) = (struct job_run){ off, n };
+	return 0;
+}
+
+static int note_strided(void *ctx, const struct dcp_strided *s)
+{
+	uint64_t i[DCP_STRIDED_DIMS] = { 0 }, off = s->off;
+	struct noting *x = ctx;
+	uint32_t d;
+
+	if (dcp_job_is_atom(s->piece)) /* all of it or nothing */
+		return note(x, s->piece->file, 0, 0);
+	for (;;) {
+		int rc = note(x, s->piece->file, off, s->run);
+
+		if (rc < 0)
+			return rc;
+		for (d = s->ndim; d-- > 0;) {
+			off += s->file_stride[d];
+			if (++i[d] < s->count[d])
+				break;
+			off -= s->count[d] * s->file_stride[d];
+			i[d] = 0;
+		}
+		if (d == UINT32_MAX)
+			return 0;
+	}
+}
+
+static int by_off(const void *a, const void *b)
+{
+	const struct job_run *x = a, *y = b;
+
+	return x->off < y->off ? -1 : x->off > y->off;
+}
+
+/* In order, none touching the next. */
+static void tidy(struct job_runs *r)
+{
+	size_t n = 0;
+
+	if (r->n > 1)
+		qsort(r->v, r->n, sizeof(*r->v), by_off);
+	for (size_t i = 1; i < r->n; i++) {
+		struct job_run *last = &r->v[n];
+		uint64_t end = r->v[i].off + r->v[i].n;
+
+		if (r->v[i].off > last->off + last->n)
+			r->v[++n] = r->v[i];
+		else
+			last->n = DCP_MAX(last->n, end - last->off);
+	}
+	r->n = r->n ? n + 1 : 0;
+}
+
+/* Parts that have elements, each by one rank. */
+struct parts {
+	uint32_t *rank;
+	uint32_t n;
+	uint64_t held;
+};
+
+static void add_parts(void *ctx, const struct dcp_spread_hit *hit)
+{
+	uint32_t n = dcp_spread_parts(hit);
+	struct parts *parts = ctx;
+
+	for (uint32_t i = 0; i < n; i++)
+		parts->rank[parts->n++] = dcp_spread_part(hit, i);
+	parts->held += hit->n * n;
+}
+
+/* Note the runs that any of the parts has. */
+static int note_parts(struct noting *x, const struct parts *parts, struct dcp_err *err)
+{
+	const struct job_kind *k = x->k;
+	struct dcp_arena arena, of_cut;
+	struct dcp_tiling tl;
+	int rc;
+
+	dcp_arena_init(&arena, x->job->opts.memory);
+	dcp_arena_init(&of_cut, x->job->opts.memory);
+	rc = dcp_tiling_init(&tl, &k->t, &arena, err);
+	for (uint32_t i = 0; rc == 0 && i < parts->n; i++) {
+		struct dcp_cut cut;
+
+		dcp_arena_reset(&of_cut);
+		rc = dcp_layout_cut_by_rule(x->job->opts.to, &k->to, parts->rank[i], k->t.ndim,
+					    k->t.shape, &of_cut, &cut, err);
+		if (rc == 1)
+			rc = dcp_strided_tell(&tl, &cut, note_strided, x);
+	}
+	dcp_arena_finish(&of_cut);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+static int note_kind(struct dcp_job *job, struct job_kind *k, const struct parts *parts,
+		     struct dcp_err *err)
+{
+	struct noting x = { job, k, calloc(k->t.npieces, sizeof(*x.runs)) };
+	int rc = -ENOMEM;
+
+	k->runs = calloc(k->t.npieces, sizeof(*k->runs));
+	if (x.runs && k->runs)
+		rc = note_parts(&x, parts, err);
+	for (size_t p = 0; x.runs && k->runs && p < k->t.npieces; p++) {
+		k->runs[p] = (struct job_runs){ x.runs[p].p, x.runs[p].n };
+		tidy(&k->runs[p]);
+	}
+	free(x.runs);
+	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : rc;
+}
+
+/* @parts: memory for all. */
+static int find_one(struct dcp_job *job, struct job_kind *k, const struct job_team *team,
+		    struct parts *parts, struct dcp_err *err)
+{
+	struct dcp_spread_box whole = dcp_job_whole(k);
+	uint64_t volume = 0;
+
+	dcp_shape_volume(k->t.shape, k->t.ndim, &volume);
+	k->wanted = JOB_NOTHING;
+	if (!volume || !team->ncopies)
+		return 0;
+	k->wanted = JOB_ALL;
+	if (dcp_spread_is_complete(team->spread))
+		return 0;
+	parts->n = 0;
+	parts->held = 0;
+	dcp_spread_meet(team->spread, &whole, add_parts, parts);
+	if (parts->held >= volume)
+		return 0;
+	k->wanted = parts->held ? JOB_SOME : JOB_NOTHING;
+	return parts->held ? note_kind(job, k, parts, err) : 0;
+}
+
+int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err)
+{
+	const struct dcp_job_opts *opts = &job->opts;
+	struct parts parts = { .rank = calloc(job->ranks, sizeof(*parts.rank)) };
+	struct job_teams to, from;
+	int rc = parts.rank ? 0 : dcp_job_no_memory(job, err);
+
+	dcp_job_teams_init(&to, job, opts->to);
+	dcp_job_teams_init(&from, job, opts->from);
+	for (size_t i = 0; rc == 0 && i < job->kind.n; i++) {
+		struct job_kind *k = JOB_AT(job->kind, struct job_kind, i);
+		const struct job_team *team;
+
+		if (opts->from)
+			rc = dcp_job_team(&from, k, &k->from, &team, err);
+		if (rc == 0)
+			rc = dcp_job_team(&to, k, &k->to, &team, err);
+		if (rc == 0 && !opts->from)
+			rc = find_one(job, k, team, &parts, err);
+	}
+	dcp_job_teams_finish(&from);
+	dcp_job_teams_finish(&to);
+	free(parts.rank);
+	return rc;
+}
+
+/* ---- copies ---- */
+
+/* The places of one item, in order of file and offset. */
+struct choice {
+	const struct job_copy *v;
+	size_t n;
+};
+
+static int compare_places(const struct job_copy *a, const struct job_copy *b)
+{
+	if (a->file != b->file)
+		return a->file < b->file ? -1 : 1;
+	if (a->off != b->off)
+		return a->off < b->off ? -1 : 1;
+	return a->n < b->n ? -1 : a->n > b->n;
+}
+
+static int by_item(const void *x, const void *y)
+{
+	const struct job_copy *a = x, *b = y;
+
+	return a->item != b->item ? (a->item < b->item ? -1 : 1) : compare_places(a, b);
+}
+
+/* Large ones first; then by where they are, which does not depend on who was told first. */
+static int compare_choices(const void *x, const void *y)
+{
+	const struct choice *a = x, *b = y;
+	int c = 0;
+
+	if (a->v->n != b->v->n)
+		return a->v->n > b->v->n ? -1 : 1;
+	for (size_t i = 0; c == 0 && i < a->n && i < b->n; i++)
+		c = compare_places(&a->v[i], &b->v[i]);
+	return c ? c : a->n < b->n ? -1 : a->n > b->n;
+}
+
+static bool is_wanted(const struct dcp_job *job, const struct job_item *item)
+{
+	const struct job_kind *k = dcp_job_kind_of(job, item);
+
+	return k->wanted == JOB_ALL ||
+	       (k->wanted == JOB_SOME && k->runs[item->pattern - k->first].n);
+}
+
+static void choose(struct dcp_job *job, const struct choice *v, size_t n, uint64_t *load)
+{
+	const struct job_copy *best = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		struct job_item *item = JOB_AT(job->item, struct job_item, v[i].v->item);
+
+		if (i == 0 || compare_choices(&v[i - 1], &v[i]) != 0) {
+			best = v[i].v;
+			for (size_t c = 1; c < v[i].n; c++)
+				if (load[v[i].v[c].file] < load[best->file])
+					best = &v[i].v[c];
+			load[best->file] += is_wanted(job, item) ? best->n : 0;
+		}
+		item->file = best->file;
+		item->off = best->off;
+		item->n = best->n;
+	}
+}
+
+int dcp_job_choose(struct dcp_job *job)
+{
+	struct job_copy *copy = job->copy.p;
+	struct choice *v;
+	uint64_t *load;
+	size_t n = 0;
+
+	if (!job->copy.n)
+		return 0;
+	v = dcp_job_array(job, job->copy.n, sizeof(*v));
+	load = dcp_job_array(job, job->opts.nfiles, sizeof(*load));
+	if (!v || !load) {
+		free(v);
+		free(load);
+		return -ENOMEM;
+	}
+	qsort(copy, job->copy.n, sizeof(*copy), by_item);
+	for (size_t i = 0; i < job->copy.n; i++) {
+		if (i && copy[i].item == copy[i - 1].item)
+			v[n - 1].n++;
+		else
+			v[n++] = (struct choice){ &copy[i], 1 };
+	}
+	for (size_t i = 0, next = 0; i < job->item.n; i++) {
+		const struct job_item *item = JOB_AT(job->item, struct job_item, i);
+
+		if (next < n && v[next].v->item == i)
+			next++;
+		else if (is_wanted(job, item))
+			load[item->file] += item->n;
+	}
+	qsort(v, n, sizeof(*v), compare_choices);
+	choose(job, v, n, load);
+	job->used -= job->copy.n * sizeof(*v) + job->opts.nfiles * sizeof(*load);
+	free(v);
+	free(load);
+	return 0;
+}

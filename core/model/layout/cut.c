@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a rule to what one rank holds: the placements, in the order written, each on what those
+ * before it left. Nothing is computed per element; a tensor cut by chunks costs two small
+ * allocations in the caller's arena and one more a placement.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/ckd.h"
+#include "core/base/text.h"
+#include "core/model/layout/layout_int.h"
+#include "core/model/tensor.h"
+
+/* One question: this rule, this rank, this tensor. */
+struct job {
+	const struct dcp_layout *l;
+	const struct rule *rule;
+	const struct dcp_layout_rule *match;
+	uint32_t rank, at[DCP_LAYOUT_MAX_DIMS];
+	uint32_t ndim;
+	struct dcp_axis *axis;
+	struct dcp_cut *out;
+	struct dcp_arena *arena;
+	struct dcp_err *err;
+};
+
+/* "llama.layout:3: key w, rank 5: shard(1)@tp: ..." */
+static int refuse(const struct job *job, const struct place *p, int code, const char *fmt, ...)
+	DCP_PRINTF(4, 5);
+
+static int refuse(const struct job *job, const struct place *p, int code, const char *fmt, ...)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	char line[16] = "", why[160];
+	va_list ap;
+
+	if (!job->err)
+		return code;
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	if (p)
+		dcp_layout_print_place(job->l, p, &text);
+	if (job->rule->line)
+		snprintf(line, sizeof(line), ":%u", job->rule->line);
+	return dcp_fail(job->err, code, DCP_ERR_NO_OFFSET,
+			"%.80s%s: key %.160s, rank %" PRIu32 ": %.60s%s%s", job->l->name, line,
+			job->match->key, job->rank, text.p ? text.p : "", p ? ": " : "", why);
+}
+
+bool dcp_layout_range_has(const struct dcp_layout *l, const struct place_range *r, uint32_t at)
+{
+	int64_t size = l->mesh.size[r->mesh_dim];
+	int64_t lo = r->lo < 0 ? r->lo + size : r->lo, hi = r->hi < 0 ? r->hi + size : r->hi;
+
+	return at >= lo && at <= hi;
+}
+
+/* Ranges of one mesh dimension stand together: one of them must have the coordinate. */
+static bool only_has(const struct dcp_layout *l, const struct place *p, const uint32_t *at)
+{
+	for (size_t i = 0; i < p->nrange;) {
+		uint32_t dim = p->range[i].mesh_dim;
+		bool hit = false;
+
+		for (; i < p->nrange && p->range[i].mesh_dim == dim; i++)
+			hit = hit || dcp_layout_range_has(l, &p->range[i], at[dim]);
+		if (!hit)
+			return false;
+	}
+	return true;
+}
+
+static int stage_has(const struct job *job, const struct place *p, uint64_t number)
+{
+	struct slice part;
+	char why[128];
+	int rc;
+
+	if (number >= p->arg)
+		return refuse(job, p, -EINVAL, "the key's number %ju is past the last stage's",
+			      (uintmax_t)number);
+	rc = dcp_layout_part(p->split, p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
+			     p->arg, &part, why, sizeof(why));
+	if (rc < 0)
+		return refuse(job, p, rc, "%s", why);
+	return number >= part.lo && number - part.lo < part.n;
+}
+
+static const struct place *places(const struct job *job)
+{
+	return job->rule->nplace ? &job->l->place[job->rule->place] : NULL;
+}
+
+/* 1: the rank has the key; 0: it has not. */
+static int has_key(const struct job *job)
+{
+	const struct place *p = places(job);
+	size_t nstage = 0;
+	int rc = !job->rule->drop;
+
+	for (uint32_t i = 0; rc == 1 && i < job->rule->nplace; i++) {
+		if (p[i].kind == PLACE_ONLY)
+			rc = only_has(job->l, &p[i], job->at);
+		else if (p[i].kind == PLACE_STAGE)
+			rc = stage_has(job, &p[i], job->match->stage[nstage++]);
+	}
+	return rc;
+}
+
+int dcp_layout_dim(const struct place *p, uint32_t ndim)
+{
+	int64_t dim = p->dim < 0 ? (int64_t)p->dim + ndim : p->dim;
+
+	if (p->kind == PLACE_COLWISE)
+		return (int)ndim - (ndim > 1 ? 2 : 1);
+	if (p->kind == PLACE_ROWWISE)
+		return ndim > 1 ? (int)ndim - 1 : LAYOUT_DIM_WHOLE;
+	if (dim >= 0 && dim < ndim)
+		return (int)dim;
+	return p->optional ? LAYOUT_DIM_WHOLE : LAYOUT_DIM_NONE;
+}
+
+/*
+ * FSDP2 wraps what tensor parallelism has cut, so a mesh dimension that stands before one cut
+ * already is its. It leaves an array without elements no length in the dimension it cuts;
+ * torch's other way to cut by several mesh dimensions, in their order, keeps the length.
+ */
+static bool is_fsdp_of_nothing(const struct job *job, const struct place *p)
+{
+	bool wraps = false, empty = false;
+
+	if (p->kind != PLACE_SHARD || p->split != SPLIT_CHUNK)
+		return false;
+	for (const struct place *q = places(job); q < p; q++)
+		wraps = wraps || (q->kind < PLACE_ONLY && q->mesh_dim > p->mesh_dim);
+	for (uint32_t d = 0; d < job->ndim; d++)
+		empty = empty || job->axis[d].len == 0;
+	return wraps && empty;
+}
+
+static int cut_axis(const struct job *job, const struct place *p)
+{
+	int dim = dcp_layout_dim(p, job->ndim);
+	struct dcp_axis *axis;
+	struct slices s;
+	char why[128] = "";
+	int rc;
+
+	if (dim == LAYOUT_DIM_WHOLE)
+		return 0;
+	if (dim == LAYOUT_DIM_NONE)
+		return refuse(job, p, -EINVAL,
+			      "the tensor has %" PRIu32
+			      " dimension%s; write optional to replicate it",
+			      job->ndim, dcp_s(job->ndim));
+	axis = &job->axis[dim];
+	if (is_fsdp_of_nothing(job, p)) {
+		*axis = (struct dcp_axis){ 0 };
+		return 0;
+	}
+	rc = dcp_layout_split(p, job->l->mesh.size[p->mesh_dim], job->at[p->mesh_dim],
+			      axis->len, job->arena, &s, why, sizeof(why));
+	if (rc == 0)
+		rc = dcp_layout_axis_take(axis, &s, job->arena);
+	if (rc == -ENOMEM)
+		return rc;
+	return rc < 0 ? refuse(job, p, rc, "dimension %d: %s", dim,
+			       why[0] ? why : "too many spans")
+		      : 0;
+}
+
+/* The array becomes its flattening, of which nothing is cut off yet. */
+static int flatten(const struct job *job, const struct place *p)
+{
+	struct dcp_cut *cut = job->out;
+	uint64_t n;
+
+	if (cut->flat)
+		return 0;
+	if (!dcp_cut_volume(cut, &n))
+		return refuse(job, p, -E2BIG, "the array has more than 2^64 elements");
+	cut->flat = true;
+	cut->flat_n = n;
+	return 0;
+}
+
+/* Elements each part holds, padding included, of @n. */
+static int flat_part(const struct job *job, const struct place *p, uint64_t n, uint64_t *out)
+{
+	uint32_t parts = job->l->mesh.size[p->mesh_dim];
+	uint64_t c = dcp_layout_ceil(n, parts);
+
+	if (p->split == SPLIT_EVEN && n % parts != 0)
+		return refuse(job, p, -EINVAL, "%ju elements are not a multiple of %u",
+			      (uintmax_t)n, parts);
+	if (p->arg > 1 && dcp_ckd_mul(&c, dcp_layout_ceil(c, p->arg), p->arg))
+		return refuse(job, p, -E2BIG, "more than 2^64 elements with padding");
+	*out = c;
+	return 0;
+}
+
+static int cut_flat(const struct job *job, const struct place *p)
+{
+	struct dcp_cut *cut = job->out;
+	uint64_t n, c = 0, lo, filled;
+	int rc;
+
+	if (p->optional && job->ndim == 0)
+		return 0;
+	rc = flatten(job, p);
+	if (rc < 0)
+		return rc;
+	n = cut->flat_n + cut->pad; /* fits: a part was no longer than this */
+	rc = flat_part(job, p, n, &c);
+	if (rc < 0)
+		return rc;
+	if (dcp_ckd_mul(&lo, c, job->at[p->mesh_dim]) || lo > n)
+		lo = n;
+	if (p->split == SPLIT_TIGHT)
+		c = DCP_MIN(c, n - lo);
+	filled = lo < cut->flat_n ? DCP_MIN(c, cut->flat_n - lo) : 0;
+	cut->flat_lo += DCP_MIN(lo, cut->flat_n);
+	cut->flat_n = filled;
+	cut->pad = c - filled;
+	return 0;
+}
+
+static int cut_all(const struct job *job)
+{
+	const struct place *p = places(job);
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < job->rule->nplace; i++) {
+		if (p[i].kind == PLACE_ONLY || p[i].kind == PLACE_STAGE)
+			continue;
+		rc = p[i].kind == PLACE_FLAT ? cut_flat(job, &p[i]) : cut_axis(job, &p[i]);
+	}
+	return rc;
+}
+
+static size_t spans_of(const struct job *job)
+{
+	size_t n = 0;
+
+	for (uint32_t d = 0; d < job->ndim; d++)
+		n += job->axis[d].n;
+	return n;
+}
+
+/* All of the tensor: axes and their spans in one block. */
+static int start(struct job *job, const uint64_t *shape)
+{
+	size_t axes = job->ndim * sizeof(struct dcp_axis);
+	char *mem = dcp_arena_alloc(job->arena, axes + job->ndim * sizeof(struct dcp_span));
+	struct dcp_span *span = (struct dcp_span *)(void *)(mem + axes);
+
+	if (!mem)
+		return -ENOMEM;
+	job->axis = (struct dcp_axis *)(void *)mem;
+	for (uint32_t d = 0; d < job->ndim; d++) {
+		span[d] = (struct dcp_span){ 0, 0, shape[d] };
+		job->axis[d] = (struct dcp_axis){ &span[d], shape[d] != 0, shape[d] };
+	}
+	return 0;
+}
+
+static int no_rule(const struct dcp_layout *l, const char *key, uint32_t rank,
+		   struct dcp_err *err)
+{
+	const struct glob *near = NULL;
+	uint32_t r = err ? dcp_layout_glob_nearest(l, key, &near) : UINT32_MAX;
+
+	if (r == UINT32_MAX)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.80s: key %.160s, rank %" PRIu32 ": there are no rules",
+				l->name, key, rank);
+	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"%.80s: key %.160s, rank %" PRIu32 ": no rule matches; the nearest is "
+			"%.100s (line %u); a last rule \"* replicate\" takes the rest",
+			l->name, key, rank, near->text, l->rule[r].line);
+}
+
+int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_rule *rule,
+			   uint32_t rank, uint32_t ndim, const uint64_t *shape,
+			   struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err)
+{
+	struct dcp_cut cut = { .ndim = ndim };
+	struct job job = { .l = l,
+			   .match = rule,
+			   .rank = rank,
+			   .ndim = ndim,
+			   .out = &cut,
+			   .arena = arena,
+			   .err = err };
+	int rc;
+
+	if (rank >= l->nranks)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.80s: there is no rank %" PRIu32 ", only 0 to %" PRIu32,
+				l->name, rank, l->nranks - 1);
+	if (rule->number >= l->nrule)
+		return no_rule(l, rule->key, rank, err);
+	job.rule = &l->rule[rule->number];
+	if (ndim > DCP_MAX_NDIM)
+		return refuse(&job, NULL, -E2BIG, "%" PRIu32 " dimensions; the limit is %d",
+			      ndim, DCP_MAX_NDIM);
+	dcp_layout_coords(l, rank, job.at);
+	rc = has_key(&job);
+	if (rc != 1)
+		return rc;
+	rc = start(&job, shape);
+	if (rc < 0)
+		return rc;
+	cut.axis = job.axis;
+	rc = cut_all(&job);
+	if (rc < 0)
+		return rc;
+	if (spans_of(&job) > DCP_LAYOUT_MAX_SPANS)
+		return refuse(&job, NULL, -E2BIG, "%zu spans; the limit is %d", spans_of(&job),
+			      DCP_LAYOUT_MAX_SPANS);
+	*out = cut;
+	return 1;
+}
+
+int dcp_layout_cut(const struct dcp_layout *l, uint32_t rank, const char *key, uint32_t ndim,
+		   const uint64_t *shape, struct dcp_arena *arena, struct dcp_cut *out,
+		   struct dcp_err *err)
+{
+	struct dcp_layout_rule rule;
+
+	dcp_layout_rule(l, key, &rule);
+	return dcp_layout_cut_by_rule(l, &rule, rank, ndim, shape, arena, out, err);
+}
+
+/* The first number in the part of 0..p->arg that holds @number. */
+static uint64_t first_of_stage(const struct place *p, uint32_t parts, uint64_t number)
+{
+	uint32_t lo = 0, hi = parts;
+	struct slice part;
+	char why[128];
+
+	while (hi - lo > 1) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (dcp_layout_part(p->split, p, parts, mid, p->arg, &part, why, sizeof(why)) <
+		    0)
+			return number;
+		if (part.lo <= number)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return dcp_layout_part(p->split, p, parts, lo, p->arg, &part, why, sizeof(why)) < 0
+		       ? number
+		       : part.lo;
+}
+
+void dcp_layout_rule_settle(const struct dcp_layout *l, struct dcp_layout_rule *rule)
+{
+	const struct rule *r = rule->number < l->nrule ? &l->rule[rule->number] : NULL;
+	size_t nstage = 0;
+
+	for (uint32_t i = 0; r && i < r->nplace; i++) {
+		const struct place *p = &l->place[r->place + i];
+
+		if (p->kind != PLACE_STAGE)
+			continue;
+		if (rule->stage[nstage] < p->arg)
+			rule->stage[nstage] = first_of_stage(p, l->mesh.size[p->mesh_dim],
+							     rule->stage[nstage]);
+		nstage++;
+	}
+	while (nstage < LAYOUT_MAX_NUMBERS)
+		rule->stage[nstage++] = 0;
+}
+
+bool dcp_layout_has_object(const struct dcp_layout *l, uint32_t rank, const char *key)
+{
+	struct dcp_layout_rule rule;
+	struct job job = { .l = l, .match = &rule, .rank = rank };
+
+	if (!dcp_layout_rule(l, key, &rule))
+		return true;
+	job.rule = &l->rule[rule.number];
+	dcp_layout_coords(l, rank, job.at);
+	return has_key(&job) != 0; /* one that cannot be placed is not lost */
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One word of a rule, such as "shard(0, even)@tp", into a placement. */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/text.h"
+#include "core/model/layout/layout_int.h"
+
+const char *const dcp_layout_place_words[] = {
+	"replicate", "shard", "strided", "interleave", "flat",         "only",
+	"stage",     "drop",  "colwise", "rowwise",    "dims_mapping", NULL,
+};
+
+/* Words that name a rule, and who takes them. */
+static const struct {
+	const char *word;
+	enum split_kind kind;
+	bool shard, flat;
+} splits[] = {
+	{ "balanced", SPLIT_BALANCED, true, false }, { "even", SPLIT_EVEN, true, true },
+	{ "last", SPLIT_LAST, true, false },         { "pad", SPLIT_PAD, true, false },
+	{ "tight", SPLIT_TIGHT, false, true },
+};
+
+/* One placement while it is read. */
+struct reading {
+	struct layout_parse *ps;
+	const char *text; /* for messages */
+	int n;
+	struct place p;
+	bool has_dim, has_arg;
+};
+
+bool dcp_layout_is_place(const char *text, size_t n)
+{
+	size_t w = dcp_layout_word(text, text + n);
+
+	if (n > 0 && (text[0] == '[' || text[0] == '('))
+		return true;
+	if (w == 0 || (w < n && !strchr("(@=", text[w])))
+		return false;
+	for (size_t i = 0; dcp_layout_place_words[i]; i++)
+		if (strlen(dcp_layout_place_words[i]) == w &&
+		    memcmp(dcp_layout_place_words[i], text, w) == 0)
+			return true;
+	return false;
+}
+
+int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n,
+			 uint32_t *out)
+{
+	const char *known[DCP_LAYOUT_MAX_DIMS + 1] = { 0 };
+	const struct dcp_mesh *mesh = &ps->l->mesh;
+	char word[LAYOUT_MAX_NAME + 1] = "", near[LAYOUT_MAX_NAME + 32];
+
+	memcpy(word, name, DCP_MIN(n, (size_t)LAYOUT_MAX_NAME));
+	for (uint32_t d = 0; d < mesh->ndim; d++) {
+		known[d] = mesh->dim[d];
+		if (strlen(mesh->dim[d]) == n && memcmp(mesh->dim[d], name, n) == 0) {
+			*out = d;
+			return 0;
+		}
+	}
+	dcp_layout_nearest(near, sizeof(near), word, known);
+	return dcp_layout_bad(ps, -EINVAL, "the mesh has no dimension \"%s\"%s", word, near);
+}
+
+/* "@tp" at @s, or the only dimension where nothing stands. */
+static int mesh_dim(struct reading *r, const char *s, const char *end)
+{
+	const struct dcp_mesh *mesh = &r->ps->l->mesh;
+
+	if (s < end && *s == '@')
+		return dcp_layout_mesh_find(r->ps, s + 1, (size_t)(end - s - 1),
+					    &r->p.mesh_dim);
+	if (s < end)
+		return dcp_layout_bad(
+			r->ps, -EINVAL,
+			"%.*s: @ and a mesh dimension, or nothing, follows, not %.*s", r->n,
+			r->text, (int)DCP_MIN(end - s, 40), s);
+	if (mesh->ndim == 1) {
+		r->p.mesh_dim = 0;
+		return 0;
+	}
+	return dcp_layout_bad(r->ps, -EINVAL,
+			      "%.*s: over which mesh dimension? write %.*s@%s, or another one",
+			      r->n, r->text, r->n, r->text, mesh->dim[0]);
+}
+
+static int no_argument(const struct reading *r, const struct layout_arg *a)
+{
+	const char *known[] = { "balanced", "even",   "last",     "pad",
+				"sizes",    "groups", "optional", NULL };
+	char near[64];
+
+	dcp_layout_nearest(near, sizeof(near), a->name, known);
+	return dcp_layout_bad(r->ps, -EINVAL, "%.*s: no argument \"%s\"%s", r->n, r->text,
+			      a->name, near);
+}
+
+static int take_list(struct reading *r, const struct layout_arg *a)
+{
+	if (r->p.number)
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one list is enough", r->n,
+				      r->text);
+	r->p.number = a->list;
+	r->p.nnumber = a->nlist;
+	r->p.grouped = a->name[0] == 'g';
+	for (size_t i = 0; i < a->nlist; i++) {
+		if (r->p.grouped && a->list[i] == 0)
+			return dcp_layout_bad(r->ps, -EINVAL, "%.*s: a group of 0", r->n,
+					      r->text);
+		if (dcp_ckd_add(&r->p.sum, r->p.sum, a->list[i]))
+			return dcp_layout_bad(r->ps, -EINVAL,
+					      "%.*s: the list adds up to too much", r->n,
+					      r->text);
+	}
+	if (!r->p.grouped)
+		r->p.split = SPLIT_SIZES;
+	return 0;
+}
+
+/* The first bare number or dim=: the dimension. */
+static bool dim_argument(struct reading *r, const struct layout_arg *a)
+{
+	if (r->has_dim || !a->has_value || a->is_list || (a->name[0] && strcmp(a->name, "dim")))
+		return false;
+	r->has_dim = true;
+	r->p.dim = (int32_t)DCP_MAX(DCP_MIN(a->value, INT32_MAX), INT32_MIN);
+	return true;
+}
+
+/* The number behind it, or one called @name or @other. */
+static bool own_argument(struct reading *r, const struct layout_arg *a, const char *name,
+			 const char *other)
+{
+	if (r->has_arg || !name || !a->has_value || a->is_list || a->value <= 0 ||
+	    (a->name[0] && strcmp(a->name, name) && (!other || strcmp(a->name, other))))
+		return false;
+	r->has_arg = true;
+	r->p.arg = (uint64_t)a->value;
+	return true;
+}
+
+/* What each kind takes besides the words of shard. */
+static const struct kind {
+	const char *word;
+	enum place_kind kind;
+	bool dim, arg_needed, splits;
+	const char *arg, *arg_other;
+} kinds[] = {
+	{ "shard", PLACE_SHARD, true, false, true, NULL, NULL },
+	{ "colwise", PLACE_COLWISE, false, false, true, NULL, NULL },
+	{ "rowwise", PLACE_ROWWISE, false, false, true, NULL, NULL },
+	{ "strided", PLACE_STRIDED, true, true, false, "split_factor", "sf" },
+	{ "interleave", PLACE_INTERLEAVE, true, false, false, "block", NULL },
+	{ "flat", PLACE_FLAT, false, false, false, "pad", NULL },
+	{ "stage", PLACE_STAGE, false, true, true, "layers", NULL },
+};
+
+/* A bare word that names a rule. 1: taken; 0: it is none. */
+static int rule_word(struct reading *r, const struct kind *k, const char *word)
+{
+	for (size_t i = 0; i < DCP_LEN(splits); i++) {
+		if (strcmp(splits[i].word, word) != 0)
+			continue;
+		if (!(k->kind == PLACE_FLAT ? splits[i].flat : k->splits && splits[i].shard))
+			return 0;
+		if (r->p.split != SPLIT_CHUNK)
+			return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one rule is enough", r->n,
+					      r->text);
+		r->p.split = splits[i].kind;
+		return 1;
+	}
+	return 0;
+}
+
+static int word_argument(struct reading *r, const struct kind *k, const struct layout_arg *a)
+{
+	int rc;
+
+	if (strcmp(a->name, "optional") == 0 && k->kind != PLACE_STAGE) {
+		r->p.optional = true;
+		return 0;
+	}
+	rc = rule_word(r, k, a->name);
+	return rc == 0 ? no_argument(r, a) : DCP_MIN(rc, 0);
+}
+
+static int one_argument(struct reading *r, const struct kind *k, const struct layout_arg *a)
+{
+	if (!a->has_value)
+		return word_argument(r, k, a);
+	if ((k->dim && dim_argument(r, a)) || own_argument(r, a, k->arg, k->arg_other))
+		return 0;
+	if (k->splits && a->is_list &&
+	    (!strcmp(a->name, "sizes") || !strcmp(a->name, "groups")))
+		return take_list(r, a);
+	if (!a->is_list && a->value <= 0 && k->arg)
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %s is at least 1, not %jd", r->n,
+				      r->text, k->arg, (intmax_t)a->value);
+	if (a->name[0])
+		return no_argument(r, a);
+	return dcp_layout_bad(r->ps, -EINVAL, "%.*s: one number too many", r->n, r->text);
+}
+
+static int consistent(struct reading *r, const struct kind *k)
+{
+	const struct place *p = &r->p;
+
+	if (k->dim && !r->has_dim)
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: which dimension? write %s(0)",
+				      r->n, r->text, k->word);
+	if (k->arg_needed && !r->has_arg)
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %s is missing", r->n, r->text,
+				      k->arg);
+	if (p->number && !p->grouped && p->split != SPLIT_SIZES)
+		return dcp_layout_bad(r->ps, -EINVAL,
+				      "%.*s: sizes leave no choice to another rule", r->n,
+				      r->text);
+	if (p->grouped && p->split == SPLIT_PAD)
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: groups cannot be padded", r->n,
+				      r->text);
+	if (k->kind == PLACE_STAGE && (p->grouped || p->split == SPLIT_PAD))
+		return dcp_layout_bad(r->ps, -EINVAL,
+				      "%.*s: layers are neither grouped nor padded", r->n,
+				      r->text);
+	if (k->kind == PLACE_FLAT && p->arg && p->split != SPLIT_CHUNK)
+		return dcp_layout_bad(r->ps, -EINVAL,
+				      "%.*s: pad leaves no choice to another rule", r->n,
+				      r->text);
+	return 0;
+}
+
+static int cutting(struct reading *r, const struct kind *k, const char *s, const char *end)
+{
+	struct dcp_layout_args args;
+	int rc = dcp_layout_args(r->ps, s, end, &args);
+
+	r->p.kind = k->kind;
+	for (size_t i = 0; rc == 0 && i < args.n; i++)
+		rc = one_argument(r, k, &args.arg[i]);
+	if (rc == 0)
+		rc = consistent(r, k);
+	if (rc == 0)
+		rc = mesh_dim(r, args.end, end);
+	if (rc < 0)
+		return rc;
+	if (k->kind == PLACE_INTERLEAVE && !r->has_arg)
+		r->p.arg = 1;
+	if (r->p.split == SPLIT_SIZES && r->p.nnumber != r->ps->l->mesh.size[r->p.mesh_dim])
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: %zu size%s for %u rank%s of %s",
+				      r->n, r->text, r->p.nnumber, dcp_s(r->p.nnumber),
+				      r->ps->l->mesh.size[r->p.mesh_dim],
+				      dcp_s(r->ps->l->mesh.size[r->p.mesh_dim]),
+				      r->ps->l->mesh.dim[r->p.mesh_dim]);
+	return dcp_layout_place_add(r->ps, &r->p);
+}
+
+/* "replicate", "replicate@dp": nothing but a check of the name. */
+static int replicate(struct reading *r, const char *s, const char *end)
+{
+	struct dcp_layout_args args;
+	int rc = dcp_layout_args(r->ps, s, end, &args);
+
+	if (rc < 0 || (rc == 0 && args.end == end && args.n == 0))
+		return rc;
+	if (args.n > 0)
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s takes no arguments", r->n, r->text);
+	return mesh_dim(r, args.end, end);
+}
+
+static int drop(struct reading *r, const char *s, const char *end)
+{
+	struct dcp_layout *l = r->ps->l;
+
+	if (s < end)
+		return dcp_layout_bad(r->ps, -EINVAL, "%.*s: drop stands alone", r->n, r->text);
+	l->rule[l->nrule - 1].drop = true;
+	return 0;
+}
+
+int dcp_layout_place(struct layout_parse *ps, const char *text, size_t n)
+{
+	struct reading r = { .ps = ps, .text = text, .n = (int)DCP_MIN(n, (size_t)80) };
+	size_t w = dcp_layout_word(text, text + n);
+	const char *s = text + w, *end = text + n;
+	char word[24] = "", near[64];
+
+	if (w == 0 || (w == 12 && memcmp(text, "dims_mapping", w) == 0))
+		return dcp_layout_list(ps, text, n);
+	memcpy(word, text, DCP_MIN(w, sizeof(word) - 1));
+	if (strcmp(word, "replicate") == 0)
+		return replicate(&r, s, end);
+	if (strcmp(word, "drop") == 0)
+		return drop(&r, s, end);
+	if (strcmp(word, "only") == 0)
+		return dcp_layout_only(ps, text, n);
+	for (size_t i = 0; i < DCP_LEN(kinds); i++)
+		if (strcmp(kinds[i].word, word) == 0)
+			return cutting(&r, &kinds[i], s, end);
+	dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
+	return dcp_layout_bad(ps, -EINVAL, "%.*s is no placement%s", r.n, text, near);
+}

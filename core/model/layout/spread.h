@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spread: what all ranks of a layout hold of a tensor, without a cut for each of them.
+ *
+ * A rule cuts each dimension by itself, and then perhaps the flattening of what is left. So the
+ * ranks' parts are a product: of what the coordinates in the mesh dimensions that cut dimension
+ * 0 leave of it, of those that cut dimension 1, and so on. Mesh dimensions that cut nothing
+ * hold copies; the ranks of one part are its first rank and the same offsets behind it,
+ * whichever part. Parts have no element in common.
+ *
+ * How many elements a rank has of a box is arithmetic (layout_deal.h), and so is which parts
+ * have any. A spread is made for the tensors that one rule meets with as many dimensions, then
+ * set to one shape after the other. One thread at a time.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/model/layout/layout.h"
+
+struct dcp_arena;
+struct dcp_err;
+struct dcp_spread;
+
+/* In @arena; @l and what the rule's key lies in must outlive it. -ENOMEM. */
+int dcp_spread_make(const struct dcp_layout *l, const struct dcp_layout_rule *rule,
+		    uint32_t ndim, struct dcp_arena *arena, struct dcp_spread **out);
+
+/*
+ * From now on a tensor of this shape (borrowed). -EINVAL, -E2BIG: the layout cannot cut it;
+ * layout, line, @key and rank in @err, as dcp_layout_cut() tells of the first rank that has it.
+ */
+int dcp_spread_set(struct dcp_spread *s, const char *key, const uint64_t *shape,
+		   struct dcp_err *err);
+
+/* Offsets of the ranks of a part, from 0 up; *@n 0: nobody has the key. */
+const uint32_t *dcp_spread_copies(const struct dcp_spread *s, uint32_t *n);
+/* The first rank of the part that @rank has; UINT32_MAX: it does not have the key. */
+uint32_t dcp_spread_first(const struct dcp_spread *s, uint32_t rank);
+/* Does every element have a holder, whatever the shape? */
+bool dcp_spread_is_complete(const struct dcp_spread *s);
+
+struct dcp_spread_box {
+	const uint64_t *lo, *len; /* ndim each, inside of the shape */
+};
+
+/* Elements of the box that @rank, which has the key, holds. */
+uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
+			  const struct dcp_spread_box *box);
+
+/*
+ * Parts that hold as many elements of a box: one for every choice of an index below
+ * dim[k].count for each k, that whose first rank is @first + index * dim[k].stride and so on.
+ */
+struct dcp_spread_hit {
+	uint64_t n;
+	uint32_t first, ndim;
+	struct {
+		uint32_t count, stride;
+	} dim[DCP_LAYOUT_MAX_DIMS];
+};
+
+/* Every part that holds any of the box, once: hits of a few, whatever the number of ranks. */
+typedef void (*dcp_spread_fn)(void *ctx, const struct dcp_spread_hit *hit);
+void dcp_spread_meet(const struct dcp_spread *s, const struct dcp_spread_box *box,
+		     dcp_spread_fn fn, void *ctx);
+
+/* How many parts a hit is of, and the first rank of one of them. */
+uint32_t dcp_spread_parts(const struct dcp_spread_hit *hit);
+uint32_t dcp_spread_part(const struct dcp_spread_hit *hit, uint32_t i);
+
+/* Add @v to the sums of all ranks that have one of them. */
+void dcp_spread_add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint64_t v,
+		    uint64_t *sums);

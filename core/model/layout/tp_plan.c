@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hugging Face's tp_plan: one flat JSON object of strings.
+ *
+ * The JSON library belongs to a floor below this one (parse/), and what is allowed here is less
+ * than JSON: an object, strings without escapes, lists of numbers. So it is read here.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/model/layout/layout_int.h"
+
+struct entry {
+	const char *name, *value;
+	size_t n, nvalue, components;
+	unsigned line;
+};
+
+struct plan {
+	struct layout_parse *ps;
+	const char *s, *end;
+	struct entry *entry;
+	size_t n, cap;
+};
+
+/* @over: the mesh dimension that is cut; NULL: none. */
+static const struct {
+	const char *style, *place, *over;
+} styles[] = {
+	{ "colwise", "colwise", "@tp" },
+	{ "colwise_gather_output", "colwise", "@tp" },
+	{ "colwise_rep", "colwise", "@tp" },
+	{ "local_colwise", "colwise", "@tp" },
+	{ "rowwise", "rowwise", "@tp" },
+	{ "rowwise_rep", "rowwise", "@tp" },
+	{ "rowwise_split_input", "rowwise", "@tp" },
+	{ "local_rowwise", "rowwise", "@tp" },
+	{ "packed_colwise", "colwise(groups=[1,1])", "@tp" },
+	{ "local_packed_colwise", "colwise(groups=[1,1])", "@tp" },
+	{ "packed_rowwise", "rowwise(groups=[1,1])", "@tp" },
+	{ "local_packed_rowwise", "rowwise(groups=[1,1])", "@tp" },
+	{ "embedding_rowwise", "shard(0, optional)", "@tp" },
+	{ "embedding_colwise", "shard(1, optional)", "@tp" },
+	{ "grouped_gemm", "shard(0, even, optional)", "@ep" },
+	{ "replicate", "replicate", NULL },
+	{ "local", "replicate", NULL },
+	{ "local_params", "replicate", NULL },
+	{ "gather", "replicate", NULL },
+	{ "all_reduce", "replicate", NULL },
+	{ "sequence_parallel", "replicate", NULL },
+	{ "ep_router", "replicate", NULL },
+	{ "ep_dispatch_experts", "replicate", NULL },
+	{ "moe_tp_experts", "replicate", NULL },
+	{ "moe_identity_expert", "replicate", NULL },
+	{ "mla_kv_a_proj", "replicate", NULL },
+	{ "replicated_with_grad_allreduce", "replicate", NULL },
+};
+
+static void skip(struct plan *plan)
+{
+	for (; plan->s < plan->end && strchr(" \t\r\n", *plan->s); plan->s++)
+		plan->ps->line += *plan->s == '\n';
+}
+
+static int wrong(const struct plan *plan, const char *wanted)
+{
+	if (plan->s >= plan->end)
+		return dcp_layout_bad(plan->ps, -EINVAL, "the JSON ends where %s should stand",
+				      wanted);
+	return dcp_layout_bad(plan->ps, -EINVAL, "%s should stand where %.*s does", wanted,
+			      (int)DCP_MIN(plan->end - plan->s, 20), plan->s);
+}
+
+static int eat(struct plan *plan, char c)
+{
+	char wanted[] = { '"', c, '"', '\0' };
+
+	skip(plan);
+	if (plan->s >= plan->end || *plan->s != c)
+		return wrong(plan, wanted);
+	plan->s++;
+	return 0;
+}
+
+/* A string at plan->s, without its quotes. */
+static int string(struct plan *plan, const char **out, size_t *n)
+{
+	const char *close;
+	int rc = eat(plan, '"');
+
+	if (rc < 0)
+		return rc;
+	close = memchr(plan->s, '"', (size_t)(plan->end - plan->s));
+	if (!close)
+		return dcp_layout_bad(plan->ps, -EINVAL, "a string without an end");
+	for (const char *s = plan->s; s < close; s++)
+		if (*s == '\\' || (unsigned char)*s < ' ')
+			return dcp_layout_bad(
+				plan->ps, -EINVAL,
+				"strings hold neither backslashes nor control bytes");
+	*out = plan->s;
+	*n = (size_t)(close - plan->s);
+	plan->s = close + 1;
+	return 0;
+}
+
+/* A string, or a list with its brackets. */
+static int value(struct plan *plan, struct entry *e)
+{
+	const char *close;
+
+	skip(plan);
+	if (plan->s < plan->end && *plan->s == '[') {
+		close = memchr(plan->s, ']', (size_t)(plan->end - plan->s));
+		if (!close || memchr(plan->s, '\n', (size_t)(close - plan->s)))
+			return dcp_layout_bad(plan->ps, -EINVAL, "a list ends on its line");
+		e->value = plan->s;
+		e->nvalue = (size_t)(close + 1 - plan->s);
+		plan->s = close + 1;
+		return 0;
+	}
+	if (plan->s < plan->end && *plan->s != '"')
+		return wrong(plan, "a string or a list of numbers");
+	return string(plan, &e->value, &e->nvalue);
+}
+
+static int member(struct plan *plan)
+{
+	struct entry e = { .components = 1 };
+	int rc = string(plan, &e.name, &e.n);
+
+	e.line = plan->ps->line;
+	if (rc == 0)
+		rc = eat(plan, ':');
+	if (rc == 0)
+		rc = value(plan, &e);
+	if (rc < 0)
+		return rc;
+	if (e.n == 4 && memcmp(e.name, "mesh", 4) == 0)
+		return dcp_layout_mesh_words(plan->ps, e.value, e.nvalue);
+	if (e.n == 0)
+		return dcp_layout_bad(plan->ps, -EINVAL, "a name without letters");
+	for (size_t i = 0; i < e.n; i++)
+		e.components += e.name[i] == '.';
+	rc = dcp_layout_grow((void **)&plan->entry, &plan->cap, plan->n, sizeof(*plan->entry));
+	if (rc == 0)
+		plan->entry[plan->n++] = e;
+	return rc;
+}
+
+static int members(struct plan *plan)
+{
+	int rc = eat(plan, '{');
+
+	skip(plan);
+	if (rc == 0 && plan->s < plan->end && *plan->s == '}') {
+		plan->s++;
+		return 0;
+	}
+	while (rc == 0) {
+		rc = member(plan);
+		skip(plan);
+		if (rc < 0 || plan->s >= plan->end || *plan->s != ',')
+			break;
+		plan->s++;
+	}
+	if (rc == 0)
+		rc = eat(plan, '}');
+	skip(plan);
+	if (rc == 0 && plan->s < plan->end)
+		return wrong(plan, "the end");
+	return rc;
+}
+
+/* More components first, then longer names: a parameter before its module. */
+static int by_length(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+	int order;
+
+	if (x->components != y->components)
+		return x->components < y->components ? 1 : -1;
+	if (x->n != y->n)
+		return x->n < y->n ? 1 : -1;
+	order = memcmp(x->name, y->name, x->n);
+	return order ? order : x->line < y->line ? -1 : x->line > y->line;
+}
+
+/* "layers.*.q_proj" as the body of a glob, "layers.{*}.q_proj", into @out (3 bytes for one). */
+static size_t body(const struct entry *e, char *out)
+{
+	size_t n = 0;
+
+	if (dcp_layout_is_word(e->name, e->n))
+		out[n++] = '\\';
+	for (size_t i = 0; i < e->n; i++) {
+		if (e->name[i] == '*') {
+			memcpy(out + n, "{*}", 3);
+			n += 3;
+			continue;
+		}
+		if (strchr("?{()[]@#", e->name[i]))
+			out[n++] = '\\';
+		out[n++] = e->name[i];
+	}
+	return n;
+}
+
+/* The module or parameter itself, what is in it, and both behind any prefix. */
+static int globs(struct layout_parse *ps, const struct entry *e)
+{
+	char text[DCP_LAYOUT_MAX_GLOB + 8] = "*.";
+	size_t n;
+	int rc;
+
+	if (e->n > DCP_LAYOUT_MAX_GLOB / 3)
+		return dcp_layout_bad(ps, -E2BIG, "a name of %zu bytes; the limit is %d", e->n,
+				      DCP_LAYOUT_MAX_GLOB / 3);
+	for (size_t i = 0; i < e->n; i++)
+		if (e->name[i] == ' ' || e->name[i] == '\t')
+			return dcp_layout_bad(ps, -EINVAL, "blank in the name \"%.*s\"",
+					      (int)e->n, e->name);
+	n = body(e, text + 2);
+	memcpy(text + 2 + n, ".*", 2);
+	rc = dcp_layout_rule_glob(ps, text + 2, n);
+	if (rc == 0)
+		rc = dcp_layout_rule_glob(ps, text + 2, n + 2);
+	if (rc == 0)
+		rc = dcp_layout_rule_glob(ps, text, n + 2);
+	if (rc == 0)
+		rc = dcp_layout_rule_glob(ps, text, n + 4);
+	return rc;
+}
+
+/* The dimension that a style cuts: @dim where the mesh has it, else "@tp", else the only one.
+ */
+static const char *over(const struct dcp_mesh *mesh, const char *dim)
+{
+	const char *at = "";
+
+	for (uint32_t d = 0; d < mesh->ndim; d++) {
+		if (strcmp(mesh->dim[d], dim + 1) == 0)
+			return dim;
+		if (strcmp(mesh->dim[d], "tp") == 0)
+			at = "@tp";
+	}
+	return at;
+}
+
+static int places(struct layout_parse *ps, const char *s, size_t n)
+{
+	const char *end = s + n, *known[DCP_LEN(styles) + 1] = { 0 };
+	char text[64], near[64];
+	size_t w;
+	int rc = 0;
+
+	for (size_t i = 0; i < DCP_LEN(styles); i++) {
+		known[i] = styles[i].style;
+		if (strlen(known[i]) == n && memcmp(known[i], s, n) == 0) {
+			snprintf(text, sizeof(text), "%s%s", styles[i].place,
+				 styles[i].over ? over(&ps->l->mesh, styles[i].over) : "");
+			return dcp_layout_place(ps, text, strlen(text));
+		}
+	}
+	if (!dcp_layout_is_place(s, dcp_layout_next_word(&s, end))) {
+		snprintf(text, sizeof(text), "%.*s", (int)DCP_MIN(end - s, 60), s);
+		dcp_layout_nearest(near, sizeof(near), text, known);
+		return dcp_layout_bad(
+			ps, -EINVAL, "\"%s\" is neither a style nor a placement%s", text, near);
+	}
+	while (rc == 0 && (w = dcp_layout_next_word(&s, end)) > 0) {
+		rc = dcp_layout_place(ps, s, w);
+		s += w;
+	}
+	return rc;
+}
+
+static int rules(struct plan *plan)
+{
+	struct layout_parse *ps = plan->ps;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < plan->n; i++) {
+		const struct entry *e = &plan->entry[i];
+
+		ps->line = e->line;
+		if (i > 0 && e->n == e[-1].n && memcmp(e->name, e[-1].name, e->n) == 0)
+			return dcp_layout_bad(ps, -EINVAL, "\"%.*s\" stands on line %u too",
+					      (int)DCP_MIN(e->n, (size_t)100), e->name,
+					      e[-1].line);
+		rc = dcp_layout_rule_begin(ps);
+		if (rc == 0)
+			rc = globs(ps, e);
+		if (rc == 0)
+			rc = places(ps, e->value, e->nvalue);
+		if (rc == 0)
+			rc = dcp_layout_rule_end(ps);
+	}
+	if (rc == 0)
+		rc = dcp_layout_rule_begin(ps);
+	if (rc == 0)
+		rc = dcp_layout_rule_glob(ps, "*", 1);
+	return rc;
+}
+
+int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n)
+{
+	struct plan plan = { .ps = ps, .s = text, .end = text + n };
+	int rc;
+
+	ps->line = 1;
+	rc = members(&plan);
+	if (rc == 0 && ps->l->mesh.ndim == 0)
+		rc = dcp_layout_mesh_words(ps, "tp=1", 4);
+	if (rc == 0 && plan.n > 0)
+		qsort(plan.entry, plan.n, sizeof(*plan.entry), by_length);
+	if (rc == 0)
+		rc = rules(&plan);
+	free(plan.entry);
+	return rc;
+}
