@@ -17,7 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/version.h"
 #include "fs/layouts_int.h"
 

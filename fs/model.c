@@ -9,7 +9,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
-#include "core/parse/safetensors.h"
+#include "core/parse/safetensors/safetensors.h"
 #include "core/store/index.h"
 #include "core/store/version.h"
 #include "core/store/view.h"

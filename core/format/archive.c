@@ -28,8 +28,8 @@
 #include "core/format/inner.h"
 #include "core/format/relay.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/inflate.h"
+#include "core/parse/archive/inflate.h"
+#include "core/parse/dir/dir.h"
 
 static const char *const packed[] = { ".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4" };
 

@@ -29,9 +29,9 @@
 #include "core/format/formats.h"
 #include "core/format/inner.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/pyjson.h"
-#include "core/parse/torch.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
 
 static const char states[] = "composer_states.pt", deepspeed[] = "deepspeed";
 

@@ -20,9 +20,9 @@
 #include "core/format/format.h"
 #include "core/format/inner.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 #include "core/parse/source.h"
 
 enum { MAX_METADATA = 16 << 20 };

@@ -16,9 +16,9 @@
 #include "core/format/torch_shard.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/pyjson.h"
-#include "core/parse/torch.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
 
 struct telling {
 	const struct dcp_load *in;

@@ -36,8 +36,8 @@
 #include "core/format/deepspeed_join.h"
 #include "core/format/format.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/torch.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
 
 /* ---- names ---- */
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "core/model/tensor.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 struct dcp_arena;
 struct dcp_ds;

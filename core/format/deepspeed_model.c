@@ -12,7 +12,7 @@
 
 #include "core/base/ckd.h"
 #include "core/format/deepspeed_tell.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 
 /* ---- parameters ---- */
 

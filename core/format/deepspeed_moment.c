@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "core/format/deepspeed_tell.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 
 enum { MAX_STATES = 64 };
 

@@ -15,7 +15,7 @@
 #include "core/base/hash.h"
 #include "core/format/deepspeed_tell.h"
 #include "core/format/torch_state.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 
 /* A sink in front of the real one: without the first component of a path. */
 static int drop_tensor(void *ctx, const struct dcp_tensor *t)

@@ -13,7 +13,7 @@
 
 #include "core/base/ckd.h"
 #include "core/format/deepspeed_int.h"
-#include "core/parse/pyre.h"
+#include "core/parse/regex/regex.h"
 
 enum { MAX_PATTERNS = 256, MAX_NAME = 4096, MAP_VERSION = 1 };
 

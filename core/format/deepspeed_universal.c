@@ -17,7 +17,7 @@
 
 #include "core/format/deepspeed_tell.h"
 #include "core/format/formats.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 
 static const uint64_t origin[DCP_MAX_NDIM];
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/format/format.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 struct chosen {
 	const struct dcp_format *format;

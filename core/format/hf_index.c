@@ -8,7 +8,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
 
 enum { MAX_INDEX = 256 << 20 }; /* a million keys take some 100 MB */

@@ -8,7 +8,7 @@
 
 #include "core/base/base.h"
 #include "core/base/text.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 enum {
 	MAX_DIGITS = 6,     /* DeepSeek's are model-00001-of-000163 */

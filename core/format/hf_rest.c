@@ -12,8 +12,8 @@
 #include "core/format/hf_name.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/torch.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
 
 static bool matches(const char *const *globs, size_t n, const char *name)
 {

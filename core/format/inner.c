@@ -10,7 +10,7 @@
 #include "core/format/format.h"
 #include "core/format/relay.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 enum { MAX_DEEP = 3 };
 

@@ -4,7 +4,7 @@
  */
 #include "core/base/base.h"
 #include "core/format/megatron_int.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 static const struct dcp_pv *arg_of(struct dcp_pv args, const char *name)
 {

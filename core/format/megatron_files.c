@@ -13,8 +13,8 @@
 #include "core/format/megatron_int.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/torch.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
 
 enum { MAX_LOST = 256 }; /* ranks named one by one */
 

@@ -20,7 +20,7 @@
 
 #include "core/base/base.h"
 #include "core/format/megatron_int.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 enum { MAX_PARALLEL = 4096 };
 

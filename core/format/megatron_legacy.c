@@ -26,9 +26,9 @@
 #include "core/format/formats.h"
 #include "core/format/megatron_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 
 enum { MAX_RULES = 1 << 20 };
 

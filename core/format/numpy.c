@@ -29,10 +29,10 @@
 #include "core/format/hf_rest.h"
 #include "core/model/order.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/inflate.h"
-#include "core/parse/npy.h"
-#include "core/parse/zip.h"
+#include "core/parse/archive/inflate.h"
+#include "core/parse/archive/zip.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/numpy/npy.h"
 
 static const size_t arena_limit = 1u << 30; /* names of the members of one archive */
 

@@ -24,7 +24,7 @@
 #include "core/format/formats.h"
 #include "core/format/paddle_dist_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 #define ARENA ((size_t)1 << 30) /* the pieces of one key */
 

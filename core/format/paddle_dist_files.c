@@ -16,8 +16,8 @@
 #include "core/format/format.h"
 #include "core/format/paddle_dist_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pyjson/pyjson.h"
 
 static int error_number(struct dcp_pdist *d, const char *text, uint32_t *number)
 {

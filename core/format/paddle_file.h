@@ -18,7 +18,7 @@
 #include "core/base/buf.h"
 #include "core/base/intern.h"
 #include "core/model/tensor.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 struct dcp_err;
 struct dcp_source;

@@ -12,8 +12,8 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/format/paddle_meta_int.h"
-#include "core/parse/pyjson.h"
-#include "core/parse/sections.h"
+#include "core/parse/pickle/sections.h"
+#include "core/parse/pyjson/pyjson.h"
 #include "core/parse/source.h"
 
 enum { MEMORY_BASE = 64 << 20, MEMORY_FACTOR = 16 }; /* bytes, and bytes a byte of file */

@@ -9,7 +9,7 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/format/paddle_meta_int.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 
 enum { MAX_PATH = 256 }; /* components */
 

@@ -4,7 +4,7 @@
 
 #include "core/base/err.h"
 #include "core/format/paddle_meta_int.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 
 int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char *what,
 			uint64_t *at, uint32_t *ndim, struct dcp_err *why)

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "core/format/paddle_meta.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 /* ---- paddle_meta.c ---- */
 

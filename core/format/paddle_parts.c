@@ -18,7 +18,7 @@
 #include "core/format/formats.h"
 #include "core/format/relay.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 static const char *const parts[] = { "model_state",     "master_weights", "optimizer_states",
 				     "optimizer_state", "ema_states",     "ema_state",

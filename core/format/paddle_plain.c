@@ -24,7 +24,7 @@
 #include "core/format/formats.h"
 #include "core/format/paddle_plain_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/paddle_program.h"
+#include "core/parse/paddle/program.h"
 
 enum {
 	MEMORY = 256 << 20, /* labels of a million files */

@@ -17,7 +17,7 @@
 #include "core/base/intern.h"
 #include "core/format/paddle_plain_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 /* What one rank holds under a key. */
 struct dcp_pdheld {

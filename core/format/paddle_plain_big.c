@@ -5,7 +5,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/format/paddle_plain_int.h"
-#include "core/parse/ndpickle.h"
+#include "core/parse/numpy/ndpickle.h"
 
 /* In one file, a gigabyte each. Every one is looked for among all keys. */
 enum { MAX_PARTS = 1024 };

@@ -22,8 +22,8 @@
 #include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/pickle.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pickle/pickle.h"
 
 struct dcp_ndarray;
 struct dcp_paddle_program;

@@ -14,8 +14,8 @@
 #include "core/base/text.h"
 #include "core/format/paddle_plain_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/lodtensor.h"
-#include "core/parse/paddle_program.h"
+#include "core/parse/paddle/lodtensor.h"
+#include "core/parse/paddle/program.h"
 
 struct teller {
 	const struct dcp_pdpart *part;

@@ -28,8 +28,8 @@
 #include "core/format/paddle_plain_int.h"
 #include "core/format/places.h"
 #include "core/model/tensor.h"
-#include "core/parse/ndpickle.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/numpy/ndpickle.h"
+#include "core/parse/pyjson/pyjson.h"
 
 #define NAME_TABLE "StructuredToParameterName@@"
 

@@ -2,8 +2,8 @@
 #include <errno.h>
 
 #include "core/format/paddle_plain_int.h"
-#include "core/parse/ndpickle.h"
-#include "core/parse/pickle.h"
+#include "core/parse/numpy/ndpickle.h"
+#include "core/parse/pickle/pickle.h"
 
 static bool is_pair(const struct dcp_pv *item, size_t n)
 {

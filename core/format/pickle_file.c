@@ -15,10 +15,10 @@
 #include "core/format/formats.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/pickle.h"
-#include "core/parse/pyjson.h"
-#include "core/parse/torch.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pickle/pickle.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
 
 /* WRITTEN: bytes of JSON for each byte of the file: leaves that share their parts add up. */
 enum { MAX_WRITTEN = 64 };

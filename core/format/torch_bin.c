@@ -24,9 +24,9 @@
 #include "core/format/hf_rest.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 
 static const size_t arena_limit = 64u << 20; /* names of a million files */
 

@@ -11,7 +11,7 @@
 #include "core/base/log.h"
 #include "core/format/formats.h"
 #include "core/format/torch_dcp_int.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 
 /* ---- names ---- */

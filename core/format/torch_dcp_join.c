@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 #include "core/format/torch_dcp_int.h"
 #include "core/format/torch_field.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 
 static void set_dtype(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32_t dtype,
 		      uint32_t dname)

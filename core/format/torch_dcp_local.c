@@ -17,7 +17,7 @@
 #include "core/base/err.h"
 #include "core/format/formats.h"
 #include "core/format/torch_dcp.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 static int compare_ranks(const void *a, const void *b)
 {

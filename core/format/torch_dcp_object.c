@@ -16,7 +16,7 @@
 #include "core/base/hash.h"
 #include "core/format/torch_dcp_int.h"
 #include "core/format/torch_state.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 
 static int tell_broken(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
 		       size_t npath, const char *why)

@@ -7,7 +7,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/format/torch_dcp_int.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 
 static void say_dims(char *buf, size_t n, const uint64_t *dims, uint32_t ndim)
 {

@@ -9,7 +9,7 @@
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 
 #define DCP "torch.distributed.checkpoint."
 #define OLD "torch.distributed._shard.checkpoint." /* torch 1.12 and 1.13 */

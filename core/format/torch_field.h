@@ -12,7 +12,7 @@
 
 #include "core/model/dtype.h"
 #include "core/model/tensor.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 struct dcp_buf;
 struct dcp_err;

@@ -29,7 +29,7 @@
 #include "core/format/hf_rest.h"
 #include "core/format/torch_hf_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 /* ---- which directories ---- */
 

@@ -13,7 +13,7 @@
 #include "core/base/intern.h"
 #include "core/format/hf_index.h"
 #include "core/format/hf_name.h"
-#include "core/parse/safetensors.h"
+#include "core/parse/safetensors/safetensors.h"
 
 struct dcp_dir;
 struct dcp_err;

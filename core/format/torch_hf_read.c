@@ -7,7 +7,7 @@
 #include "core/format/format.h"
 #include "core/format/torch_hf_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
 
 static int no_memory(struct dcp_err *err)

@@ -10,7 +10,7 @@
 
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 
 struct dcp_err;

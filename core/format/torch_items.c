@@ -26,7 +26,7 @@
 #include "core/format/formats.h"
 #include "core/format/hf_name.h"
 #include "core/format/torch_ranks.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 static const char metadata[] = "metadata.pkl";
 

@@ -14,7 +14,7 @@
 #include "core/format/hf_name.h"
 #include "core/format/torch_items_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 struct listing {
 	struct dcp_titems *r;

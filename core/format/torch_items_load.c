@@ -21,7 +21,7 @@
 #include "core/format/torch_items_int.h"
 #include "core/format/torch_items_place.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 enum { SCRATCH_LIMIT = 256 << 20, NAMES_LIMIT = 256 << 20 };
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "core/format/torch_items_meta.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 int dcp_titems_no_memory(struct dcp_err *err);
 

@@ -21,11 +21,11 @@
 #include "core/format/torch_shard.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
-#include "core/parse/pyjson.h"
-#include "core/parse/safetensors.h"
-#include "core/parse/torch.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/safetensors/safetensors.h"
+#include "core/parse/torch/torch.h"
 
 enum { MAX_TEXT = 64 << 20, MAX_RAW = 1 << 20, HEADER_MEMORY = 1 << 30 };
 

@@ -9,7 +9,7 @@
 #include "core/base/text.h"
 #include "core/format/torch_field.h"
 #include "core/format/torch_meta_int.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 /* Places are 32-bit numbers: some 10^8 chunks, of which torch itself could not read one per
  * cent. */

@@ -7,7 +7,7 @@
  */
 #pragma once
 #include "core/format/torch_meta.h"
-#include "core/parse/pickle.h"
+#include "core/parse/pickle/pickle.h"
 
 /* A file of @size bytes begins. */
 void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size);

@@ -5,7 +5,7 @@
 #include "core/base/err.h"
 #include "core/format/torch_field.h"
 #include "core/format/torch_meta_int.h"
-#include "core/parse/sections.h"
+#include "core/parse/pickle/sections.h"
 #include "core/parse/source.h"
 
 static const struct dcp_section sections[] = {

@@ -19,7 +19,7 @@
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/torch_ranks.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 
 enum { MAX_RANKS = 1 << 20 };
 

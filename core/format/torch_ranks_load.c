@@ -24,8 +24,8 @@
 #include "core/format/torch_ranks.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/torch.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
 
 struct rank_file {
 	const char *file;

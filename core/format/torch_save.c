@@ -16,8 +16,8 @@
 #include "core/format/formats.h"
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir.h"
-#include "core/parse/torch.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
 
 static bool has_extension(const char *name)
 {

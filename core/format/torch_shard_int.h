@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "core/format/torch_shard.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 
 #define DCP_TSHARD_MAX_PIECES (1u << 16) /* of one tensor in one file */
 

@@ -11,8 +11,8 @@
 #include "core/format/torch_shard.h"
 #include "core/format/torch_state_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/pyjson.h"
-#include "core/parse/torch.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
 
 /* Bytes of JSON for each byte of the pickle: leaves that share their parts add up. */
 enum { MAX_WRITTEN = 64, SHARDS_LIMIT = 256 << 20 };

@@ -36,7 +36,7 @@ struct dcp_tstate {
 	 * Every tensor with elements gets this error. */
 	const char *sealed;
 	bool tuples; /* tuples are opened like lists, not only looked into */
-	/* Open every list (core/parse/pyjson.h). */
+	/* Open every list (core/parse/pyjson/pyjson.h). */
 	bool lists;
 	/* May be NULL: shown each leaf first; 1: told by somebody else, 0: not; negative: stop.
 	 */

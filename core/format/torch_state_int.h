@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "core/format/torch_state.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 
 struct dcp_arena;
 

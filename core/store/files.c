@@ -13,7 +13,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/guard.h"
 #include "core/store/unpack.h"
 

@@ -8,7 +8,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/hash.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/index_write_int.h"
 #include "core/store/unpack.h"
 

@@ -12,7 +12,7 @@
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/index_sql.h"
 #include "core/store/index_write_int.h"
 

@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 #include "core/store/unpack.h"
 #include "core/store/unpack_int.h"

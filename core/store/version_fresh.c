@@ -10,7 +10,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/index.h"
 #include "core/store/version_cache.h"
 #include "core/store/version_int.h"

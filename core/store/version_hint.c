@@ -12,7 +12,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/model/order.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/version_int.h"
 
 enum { MAX_LOOKED_AT = 1000 };

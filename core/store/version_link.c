@@ -17,7 +17,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/version_int.h"
 
 enum { MAX_TEXT = 1024 };

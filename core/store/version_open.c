@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/files.h"
 #include "core/store/index.h"
 #include "core/store/index_pool.h"

@@ -10,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/model/order.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/version_int.h"
 
 /* A million versions with names of 255 bytes. */

@@ -18,7 +18,7 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/version_int.h"
 
 enum { MAX_TEXT = 512, MAX_TAGS = 1000 };

@@ -16,10 +16,10 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/model/geometry/meet.h"
-#include "core/parse/inflate.h"
+#include "core/parse/archive/inflate.h"
 #include "core/parse/latin1.h"
 #include "core/parse/source.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 
 enum {                        /* as far as that of common devices goes */
        READ_AHEAD = 16 << 20, /* two windows of it */

@@ -7,7 +7,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/lodtensor.h"
+#include "core/parse/paddle/lodtensor.h"
 #include "core/parse/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -18,8 +18,8 @@
 #include "core/format/paddle_file.h"
 #include "core/format/paddle_meta.h"
 #include "core/model/geometry/tiling.h"
-#include "core/parse/dir.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pyjson/pyjson.h"
 #include "core/parse/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -5,7 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/model/tensor.h"
-#include "core/parse/paddle_program.h"
+#include "core/parse/paddle/program.h"
 #include "core/parse/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

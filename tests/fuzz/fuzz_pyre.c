@@ -7,7 +7,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
-#include "core/parse/pyre.h"
+#include "core/parse/regex/regex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -11,7 +11,7 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/model/tensor.h"
-#include "core/parse/safetensors.h"
+#include "core/parse/safetensors/safetensors.h"
 #include "core/parse/source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

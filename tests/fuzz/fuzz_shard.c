@@ -13,7 +13,7 @@
 #include "core/format/torch_state.h"
 #include "core/model/tensor.h"
 #include "core/parse/source.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

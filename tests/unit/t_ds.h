@@ -17,7 +17,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_sink.h"
 #include "tests/unit/t_stream.h"

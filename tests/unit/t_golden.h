@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-#include "core/parse/pyjson.h"
-#include "core/parse/torch.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
 
 struct dcp_source;
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "core/base/err.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_sink.h"
 
 struct t_dir;

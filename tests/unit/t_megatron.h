@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "core/base/buf.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_sink.h"
 

@@ -9,10 +9,10 @@
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/model/geometry/tiling.h"
-#include "core/parse/dir.h"
-#include "core/parse/inflate.h"
+#include "core/parse/archive/inflate.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 #include "tests/unit/t.h"
 
 enum { MOST = 1 << 20 };

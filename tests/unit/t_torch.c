@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/parse/source.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t_zip.h"
 

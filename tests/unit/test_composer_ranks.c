@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/format.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_composer.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_sink.h"

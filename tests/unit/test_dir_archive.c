@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_tar.h"
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/files.h"
 #include "core/store/guard.h"
 #include "tests/unit/t_dir.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whole files of every codec: what comes out, and that damage is noticed.
- * covers: inflate
+ * covers: archive/inflate
  */
 #include "tests/unit/t.h"
 
@@ -10,7 +10,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
-#include "core/parse/inflate.h"
+#include "core/parse/archive/inflate.h"
 #include "core/parse/source.h"
 #include "tests/unit/t_pack.h"
 

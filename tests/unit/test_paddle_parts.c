@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/formats.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_paddle.h"
 #include "tests/unit/t_sink.h"

@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/cleanup.h"
-#include "core/parse/paddle_program.h"
+#include "core/parse/paddle/program.h"
 #include "core/parse/source.h"
 #include "tests/unit/t_pdplain.h"
 

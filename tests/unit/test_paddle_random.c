@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/formats.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/index.h"
 #include "core/store/version.h"
 #include "core/store/view.h"

@@ -4,7 +4,7 @@
  */
 #include "tests/unit/t_pickle.h"
 
-#include "core/parse/pickle_int.h"
+#include "core/parse/pickle/pickle_int.h"
 
 struct row {
 	uint8_t op;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "core/format/format.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_sink.h"
 #include "tests/unit/t_torch.h"

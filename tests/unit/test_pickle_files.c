@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pickles as files: what CPython wrote and reads back, what torch wrote, and malformed ones.
- * covers: parse/pickle
+ * covers: pickle
  */
 #include "tests/unit/t_pickle.h"
 
 #include <dirent.h>
 
-#include "core/parse/pickle_int.h"
+#include "core/parse/pickle/pickle_int.h"
 
 static const size_t windows[] = { 0, 16, 37, 100 };
 

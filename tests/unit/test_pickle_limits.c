@@ -2,11 +2,11 @@
 /*
  * What a pickle may cost: memory, depth, sparse memos, long texts; cycles; sources that fail
  * or change.
- * covers: parse/pickle
+ * covers: pickle
  */
 #include "tests/unit/t_pickle.h"
 
-#include "core/parse/pickle_int.h"
+#include "core/parse/pickle/pickle_int.h"
 
 static int parse(const void *bytes, size_t n, size_t memory, struct dcp_pickle **out,
 		 struct dcp_err *err)

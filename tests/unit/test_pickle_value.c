@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a reader of values sees: batches through a hook, and the accessors.
- * covers: parse/pickle
+ * covers: pickle
  */
 #include "tests/unit/t_pickle.h"
 
-#include "core/parse/pickle_int.h"
+#include "core/parse/pickle/pickle_int.h"
 
 static int parse(const void *bytes, size_t n, size_t memory, struct dcp_pickle **out,
 		 struct dcp_err *err)

@@ -7,9 +7,9 @@
 
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
-#include "core/parse/pyjson.h"
+#include "core/parse/pyjson/pyjson.h"
 #include "core/parse/source.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 #include "tests/unit/t_torch.h"
 #include "tests/unit/t_zip.h"
 

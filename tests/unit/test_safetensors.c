@@ -11,7 +11,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/endian.h"
 #include "core/model/tensor.h"
-#include "core/parse/safetensors.h"
+#include "core/parse/safetensors/safetensors.h"
 #include "core/parse/source.h"
 
 #define BAD "tests/bad/safetensors"

@@ -4,7 +4,7 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/parse/source.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 #include "tests/unit/t_golden.h"
 #include "tests/unit/t_source.h"
 #include "tests/unit/t_torch.h"

@@ -11,7 +11,7 @@
 
 #include "core/format/format.h"
 #include "core/format/torch_dcp.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_dcp.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"

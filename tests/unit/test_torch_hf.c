@@ -7,7 +7,7 @@
 
 #include "core/base/buf.h"
 #include "core/format/formats.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"
 #include "tests/unit/t_sink.h"

@@ -9,7 +9,7 @@
 #include "core/base/buf.h"
 #include "core/format/format.h"
 #include "core/format/torch_items_int.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_items.h"
 #include "tests/unit/t_manifest.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/buf.h"
 #include "core/format/torch_items_meta.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_items.h"

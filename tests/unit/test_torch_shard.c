@@ -11,7 +11,7 @@
 #include "core/format/torch_shard.h"
 #include "core/format/torch_state.h"
 #include "core/parse/source.h"
-#include "core/parse/torch.h"
+#include "core/parse/torch/torch.h"
 #include "tests/unit/t_shard.h"
 #include "tests/unit/t_sink.h"
 #include "tests/unit/t_torch.h"

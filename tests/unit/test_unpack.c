@@ -11,7 +11,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/log.h"
-#include "core/parse/dir.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/unpack.h"
 #include "core/store/unpack_int.h"
 #include "core/store/version.h"

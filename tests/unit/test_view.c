@@ -17,7 +17,7 @@
 #include "core/base/buf.h"
 #include "core/base/log.h"
 #include "core/model/geometry/strided.h"
-#include "core/parse/npy.h"
+#include "core/parse/numpy/npy.h"
 #include "core/store/fetch.h"
 #include "core/store/files.h"
 #include "core/store/guard.h"

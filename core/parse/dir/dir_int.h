@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dir_int: what the files behind dir.h share, and nobody else includes but their tests.
+ *
+ *	dir.c          listing; what is asked of any directory
+ *	dir_open.c     opening what lies below one
+ *	dir_hub.c      the one kind of link that leads out
+ *	dir_archive.c  directories whose files are members of archives
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/parse/dir/dir.h"
+
+/* ---- dir_open.c ---- */
+
+/* -EINVAL for an empty name, -EXDEV for an absolute one or one with "..". */
+int dcp_dir_check_name(const char *name, struct dcp_err *err);
+
+/* A descriptor of what lies below @dirfd, or a negative errno. */
+int dcp_open_below(int dirfd, const char *name, int flags);
+
+/* Say why @name could not be opened. Returns @code. */
+int dcp_open_fail(struct dcp_err *err, int code, const char *name);
+
+/* The two ways to open below a directory, apart, so that the one for kernels without openat2 is
+ * tested on kernels that have it. Ask the kernel; -ENOSYS or -EPERM: it cannot, or a sandbox
+ * forbids asking. */
+int dcp_open_kernel(int dirfd, const char *name, int flags);
+
+/* One component at a time, refusing every link with -EXDEV. */
+int dcp_open_walk(int dirfd, const char *name, int flags);
+
+/* ---- dir_hub.c ---- */
+
+/* The file that a link of Hugging Face's cache leads to; see dir_hub.c. -EXDEV: no such link.
+ */
+int dcp_open_blob(int dirfd, const char *name, int flags);
+
+/* ---- dir.c ---- */
+
+#define DCP_DIR_MAX_NAMES 1000000
+
+/* Limit of the arena of a directory of that path: a million names of 255 bytes, and their
+ * entries. */
+size_t dcp_dir_memory(const char *path);
+
+/* Order of entries. */
+int dcp_dirent_compare(const void *a, const void *b);
+
+/* ---- dir_archive.c: the same calls for directories of archives ---- */
+
+int dcp_archive_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
+			struct dcp_err *err);
+int dcp_archive_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
+		      struct dcp_err *err);

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening below a directory: no name leads out of it, whatever it says.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/dir/dir_int.h"
+
+enum { RETRIES = 100 };
+
+static bool has_dotdot(const char *name)
+{
+	for (const char *p = name; *p; p += strcspn(p, "/"), p += *p == '/')
+		if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0'))
+			return true;
+	return false;
+}
+
+int dcp_dir_check_name(const char *name, struct dcp_err *err)
+{
+	if (!*name)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "an empty file name");
+	if (*name == '/')
+		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+				"%.300s: an absolute name, not one inside the directory", name);
+	if (has_dotdot(name))
+		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+				"%.300s: names with \"..\" are not followed", name);
+	return 0;
+}
+
+/* The kernel gives up with EAGAIN when somebody renames along the way. */
+int dcp_open_kernel(int dirfd, const char *name, int flags)
+{
+	struct open_how how = {
+		.flags = (uint64_t)(flags | O_CLOEXEC),
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+	};
+
+	for (int i = 0; i < RETRIES; i++) {
+		long fd = syscall(SYS_openat2, dirfd, name, &how, sizeof(how));
+
+		if (fd >= 0)
+			return (int)fd;
+		if (errno != EAGAIN && errno != EINTR)
+			break;
+	}
+	return -errno;
+}
+
+bool dcp_is_link(int dirfd, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
+static int open_component(int dirfd, const char *name, int flags)
+{
+	int fd = openat(dirfd, name, flags | O_NOFOLLOW | O_CLOEXEC), code = -errno;
+	struct stat st;
+
+	if (fd < 0)
+		return dcp_is_link(dirfd, name) ? -EXDEV : code;
+	/* O_PATH | O_NOFOLLOW opens a link itself. */
+	if ((flags & O_PATH) && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode)) {
+		close(fd);
+		return -EXDEV;
+	}
+	return fd;
+}
+
+int dcp_open_walk(int dirfd, const char *name, int flags)
+{
+	dcp_auto_fd int held = -1;
+	char part[NAME_MAX + 1];
+	int at = dirfd;
+
+	if (has_dotdot(name) || *name == '/')
+		return -EXDEV;
+	for (;;) {
+		size_t n = strcspn(name, "/");
+		bool last = name[n] == '\0';
+		int fd;
+
+		if (n > NAME_MAX)
+			return -ENAMETOOLONG;
+		memcpy(part, name, n);
+		part[n] = '\0';
+		fd = open_component(at, n ? part : ".", last ? flags : O_PATH | O_DIRECTORY);
+		if (fd < 0 || last)
+			return fd;
+		dcp_close_fd(&held);
+		at = held = fd;
+		name += n + 1;
+	}
+}
+
+int dcp_open_below(int dirfd, const char *name, int flags)
+{
+	int fd = dcp_open_kernel(dirfd, name, flags);
+
+	if (fd == -ENOSYS || fd == -EPERM)
+		fd = dcp_open_walk(dirfd, name, flags);
+	return fd == -EXDEV ? dcp_open_blob(dirfd, name, flags) : fd;
+}
+
+int dcp_open_fail(struct dcp_err *err, int code, const char *name)
+{
+	if (code == -EXDEV)
+		return dcp_fail(err, code, DCP_ERR_NO_OFFSET,
+				"%.300s: leads outside the directory", name);
+	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", name, strerror(-code));
+}
+
+static const char *kind_of(mode_t mode)
+{
+	switch (mode & S_IFMT) {
+	case S_IFDIR:
+		return "a directory";
+	case S_IFIFO:
+		return "a FIFO";
+	case S_IFSOCK:
+		return "a socket";
+	case S_IFCHR:
+	case S_IFBLK:
+		return "a device";
+	default:
+		return "something else";
+	}
+}
+
+/* O_NONBLOCK, so that a FIFO without a writer does not hang us before fstat can tell. */
+int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st, struct dcp_err *err)
+{
+	dcp_auto_fd int got = -1;
+	struct stat local;
+	int code = dcp_dir_check_name(name, err);
+
+	if (code < 0)
+		return code;
+	got = dcp_open_below(dirfd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+	if (got == -ENXIO)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.300s: a socket or device, not a regular file", name);
+	if (got < 0)
+		return dcp_open_fail(err, got, name);
+	if (fstat(got, &local) < 0)
+		return dcp_open_fail(err, -errno, name);
+	if (!S_ISREG(local.st_mode))
+		return dcp_fail(err, S_ISDIR(local.st_mode) ? -EISDIR : -EINVAL,
+				DCP_ERR_NO_OFFSET, "%.300s: %s, not a regular file", name,
+				kind_of(local.st_mode));
+	/* io_uring answers -EAGAIN on descriptors that kept O_NONBLOCK. */
+	if (fcntl(got, F_SETFL, 0) < 0)
+		return dcp_open_fail(err, -errno, name);
+	if (st)
+		*st = local;
+	*fd = dcp_take_fd(&got);
+	return 0;
+}

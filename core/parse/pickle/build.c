@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opcodes that combine values of the stack. What may go where is checked here: items only
+ * into what has items, state only onto objects, calls only of what could be called.
+ */
+#include <errno.h>
+
+#include "core/base/err.h"
+#include "core/parse/pickle/vm.h"
+
+#define fail dcp_pkl_vm_fail
+
+/* The node takes the place of the top @n values. */
+static int replace(struct dcp_pkl_vm *vm, size_t n, enum dcp_pv_type type,
+		   struct dcp_pnode *node)
+{
+	if (DCP_UNLIKELY(!node))
+		return dcp_pkl_no_memory(vm);
+	if (DCP_UNLIKELY(node->depth > DCP_PICKLE_MAX_DEPTH))
+		return dcp_pkl_too_deep(vm);
+	/* The loop keeps one place free; INST without arguments needs two. */
+	if (DCP_UNLIKELY(vm->sp - n == vm->stack_end) && !dcp_pkl_grow_stack(vm))
+		return dcp_pkl_no_memory(vm);
+	vm->sp -= n;
+	vm->sp->type = (uint8_t)type;
+	vm->sp->node = node;
+	vm->sp++;
+	return 0;
+}
+
+int dcp_pkl_build_tuple(struct dcp_pkl_vm *vm, size_t n)
+{
+	return replace(vm, n, DCP_PV_TUPLE, dcp_pkl_tuple(vm->mem, vm->sp - n, n));
+}
+
+int dcp_pkl_build_container(struct dcp_pkl_vm *vm, enum dcp_pv_type type, size_t n)
+{
+	struct dcp_pnode *node = dcp_pkl_container(vm->mem);
+
+	if (node && n && !dcp_pkl_extend(vm->mem, node, vm->sp - n, n))
+		node = NULL;
+	return replace(vm, n, type, node);
+}
+
+int dcp_pkl_build_persid(struct dcp_pkl_vm *vm)
+{
+	return dcp_pkl_build_container(vm, DCP_PV_PERSID, 1);
+}
+
+/* ---- classes and objects ---- */
+
+int dcp_pkl_build_global(struct dcp_pkl_vm *vm)
+{
+	struct dcp_pv module = vm->sp[-2], name = vm->sp[-1];
+	int r;
+
+	if (module.type != DCP_PV_STR || name.type != DCP_PV_STR)
+		return dcp_pkl_wrong_type(vm, module.type == DCP_PV_STR ? name : module,
+					  "a str for module and name");
+	if (memchr(module.node->data, '\0', module.node->n) ||
+	    memchr(name.node->data, '\0', name.node->n))
+		return fail(vm, -EBADMSG, "has a name with a NUL in it");
+	r = replace(vm, 2, DCP_PV_GLOBAL,
+		    dcp_pkl_global(vm->mem, module.node->data, module.node->n, name.node->data,
+				   name.node->n));
+	dcp_pkl_drop(vm->mem, module);
+	dcp_pkl_drop(vm->mem, name);
+	return r;
+}
+
+/* A class or function by name, or what some other call or id stands for. */
+static bool callable(struct dcp_pv v)
+{
+	return v.type == DCP_PV_GLOBAL || v.type == DCP_PV_OBJECT || v.type == DCP_PV_PERSID;
+}
+
+int dcp_pkl_build_call(struct dcp_pkl_vm *vm, bool called)
+{
+	struct dcp_pv *top = vm->sp - 2;
+
+	if (DCP_UNLIKELY(!callable(top[0])))
+		return dcp_pkl_wrong_type(vm, top[0], "something to call");
+	if (DCP_UNLIKELY(top[1].type != DCP_PV_TUPLE))
+		return dcp_pkl_wrong_type(vm, top[1], "a tuple of arguments");
+	return replace(vm, 2, DCP_PV_OBJECT,
+		       dcp_pkl_object(vm->mem, top[0], top[1], (struct dcp_pv){ 0 }, called));
+}
+
+int dcp_pkl_build_newobj_ex(struct dcp_pkl_vm *vm)
+{
+	struct dcp_pv *top = vm->sp - 3;
+
+	if (!callable(top[0]))
+		return dcp_pkl_wrong_type(vm, top[0], "a class");
+	if (top[1].type != DCP_PV_TUPLE)
+		return dcp_pkl_wrong_type(vm, top[1], "a tuple of arguments");
+	if (top[2].type != DCP_PV_DICT)
+		return dcp_pkl_wrong_type(vm, top[2], "a dict of arguments");
+	return replace(vm, 3, DCP_PV_OBJECT,
+		       dcp_pkl_object(vm->mem, top[0], top[1], top[2], false));
+}
+
+/* The deepest part of an object counts for it, one level more. */
+static int deepen(struct dcp_pkl_vm *vm, struct dcp_pnode *node, uint32_t part)
+{
+	node->depth = DCP_MAX(node->depth, part + 1);
+	return DCP_UNLIKELY(node->depth > DCP_PICKLE_MAX_DEPTH) ? dcp_pkl_too_deep(vm) : 0;
+}
+
+int dcp_pkl_build_state(struct dcp_pkl_vm *vm)
+{
+	struct dcp_pv target = vm->sp[-2], state = vm->sp[-1];
+	struct dcp_pobj *obj;
+
+	if (DCP_UNLIKELY(target.type != DCP_PV_OBJECT))
+		return dcp_pkl_wrong_type(vm, target, "an object to give a state");
+	obj = dcp_pkl_own(vm->mem, target.node);
+	if (DCP_UNLIKELY(!obj))
+		return dcp_pkl_no_memory(vm);
+	dcp_pkl_drop(vm->mem, obj->state);
+	obj->state = state;
+	obj->built = true;
+	vm->sp--;
+	return deepen(vm, target.node, dcp_pkl_depth(state));
+}
+
+/* ---- items ---- */
+
+static int extend(struct dcp_pkl_vm *vm, struct dcp_pnode *c, size_t n)
+{
+	if (DCP_UNLIKELY(!dcp_pkl_extend(vm->mem, c, vm->sp - n, n)))
+		return dcp_pkl_no_memory(vm);
+	vm->sp -= n;
+	return DCP_UNLIKELY(c->depth > DCP_PICKLE_MAX_DEPTH) ? dcp_pkl_too_deep(vm) : 0;
+}
+
+/* Items of an object go into a list or dict that it gets with the first of them. */
+static int extend_object(struct dcp_pkl_vm *vm, struct dcp_pnode *node, enum dcp_pv_type type,
+			 size_t n)
+{
+	struct dcp_pobj *obj = dcp_pkl_own(vm->mem, node);
+	struct dcp_pv *part;
+	int r;
+
+	if (!obj)
+		return dcp_pkl_no_memory(vm);
+	part = type == DCP_PV_DICT ? &obj->dict : &obj->list;
+	if (part->type == DCP_PV_NONE) {
+		struct dcp_pnode *c = dcp_pkl_container(vm->mem);
+
+		if (!c)
+			return dcp_pkl_no_memory(vm);
+		*part = dcp_pkl_node(type, c);
+	}
+	r = extend(vm, part->node, n);
+	return r < 0 ? r : deepen(vm, node, part->node->depth);
+}
+
+int dcp_pkl_build_append(struct dcp_pkl_vm *vm, size_t n)
+{
+	struct dcp_pv target = vm->sp[-(ptrdiff_t)n - 1];
+
+	if (target.type == DCP_PV_LIST)
+		return extend(vm, target.node, n);
+	if (target.type == DCP_PV_OBJECT)
+		return extend_object(vm, target.node, DCP_PV_LIST, n);
+	return dcp_pkl_wrong_type(vm, target, "a list to append to");
+}
+
+int dcp_pkl_build_additems(struct dcp_pkl_vm *vm, size_t n)
+{
+	struct dcp_pv target = vm->sp[-(ptrdiff_t)n - 1];
+
+	if (target.type == DCP_PV_SET)
+		return extend(vm, target.node, n);
+	if (target.type == DCP_PV_OBJECT)
+		return extend_object(vm, target.node, DCP_PV_LIST, n);
+	return dcp_pkl_wrong_type(vm, target, "a set to add to");
+}
+
+/* 1: it took them. */
+static int ask_hook(struct dcp_pkl_vm *vm, const struct dcp_pv *dict, size_t n)
+{
+	size_t depth = (size_t)(dict - vm->stack);
+	int r = vm->hook->pairs(vm->hook->ctx, depth ? dict[-1] : (struct dcp_pv){ 0 }, depth,
+				vm->sp - n, n / 2, vm->w.err);
+
+	if (r <= 0)
+		return r;
+	for (; n; n--)
+		dcp_pkl_drop(vm->mem, *--vm->sp);
+	return 1;
+}
+
+int dcp_pkl_build_setitems(struct dcp_pkl_vm *vm, size_t n)
+{
+	const struct dcp_pv *target = vm->sp - n - 1;
+
+	if (DCP_UNLIKELY(n % 2))
+		return fail(vm, -EBADMSG, "finds %zu values, which are not key/value pairs", n);
+	if (target->type == DCP_PV_DICT) {
+		int r = vm->hook && n ? ask_hook(vm, target, n) : 0;
+
+		return r ? DCP_MIN(r, 0) : extend(vm, target->node, n);
+	}
+	if (target->type == DCP_PV_OBJECT)
+		return extend_object(vm, target->node, DCP_PV_DICT, n);
+	return dcp_pkl_wrong_type(vm, *target, "a dict to set items in");
+}
+
+/* ---- opcodes that take everything above the mark ---- */
+
+static int no_mark(const struct dcp_pkl_vm *vm)
+{
+	return fail(vm, -EBADMSG, "needs a mark, none is on the stack");
+}
+
+/* Push @v, then move it below the @n values it was pushed on. */
+static int push_below(struct dcp_pkl_vm *vm, struct dcp_pv v, size_t n)
+{
+	struct dcp_pv *first;
+	int r = dcp_pkl_push(vm, v);
+
+	if (r < 0)
+		return r;
+	first = vm->sp - 1 - n;
+	memmove(first + 1, first, n * sizeof(*first));
+	*first = v;
+	return 0;
+}
+
+/* DICT: an empty dict slips under the pairs, so that the hook sees what SETITEMS shows. */
+static int dict_from_mark(struct dcp_pkl_vm *vm, size_t n)
+{
+	struct dcp_pnode *node = dcp_pkl_container(vm->mem);
+	int r = node ? push_below(vm, dcp_pkl_node(DCP_PV_DICT, node), n)
+		     : dcp_pkl_no_memory(vm);
+
+	return r < 0 ? r : dcp_pkl_build_setitems(vm, n);
+}
+
+/* OBJ: the class lies under its arguments. */
+static int object_from_mark(struct dcp_pkl_vm *vm, size_t n)
+{
+	int r = n ? dcp_pkl_build_tuple(vm, n - 1) : dcp_pkl_underflow(vm, 1);
+
+	return r < 0 ? r : dcp_pkl_build_call(vm, false);
+}
+
+int dcp_pkl_build_inst(struct dcp_pkl_vm *vm)
+{
+	struct dcp_pnode *node;
+	size_t size, n = (size_t)(vm->sp - vm->fence);
+	int r = vm->nmarks ? dcp_pkl_read_global(vm, &node, &size) : no_mark(vm);
+
+	if (r < 0)
+		return r;
+	dcp_pkl_pop_mark(vm);
+	r = push_below(vm, dcp_pkl_node(DCP_PV_GLOBAL, node), n);
+	if (r == 0)
+		r = object_from_mark(vm, n + 1);
+	vm->p += size;
+	return r;
+}
+
+int dcp_pkl_build_marked(struct dcp_pkl_vm *vm)
+{
+	size_t n = (size_t)(vm->sp - vm->fence);
+	uint8_t op = *vm->p;
+
+	if (DCP_UNLIKELY(!vm->nmarks))
+		return no_mark(vm);
+	dcp_pkl_pop_mark(vm);
+	if (op == PICKLE_TUPLE)
+		return dcp_pkl_build_tuple(vm, n);
+	if (op == PICKLE_LIST)
+		return dcp_pkl_build_container(vm, DCP_PV_LIST, n);
+	if (op == PICKLE_FROZENSET)
+		return dcp_pkl_build_container(vm, DCP_PV_FROZENSET, n);
+	if (op == PICKLE_DICT)
+		return dict_from_mark(vm, n);
+	if (op == PICKLE_OBJ)
+		return object_from_mark(vm, n);
+	if (op == PICKLE_POP_MARK) {
+		while (n--)
+			dcp_pkl_drop(vm->mem, *--vm->sp);
+		return 0;
+	}
+	/* What remains puts the values into the one below the mark. */
+	if (DCP_UNLIKELY((size_t)(vm->sp - vm->fence) == n)) {
+		vm->sp -= n;
+		return dcp_pkl_underflow(vm, 1);
+	}
+	if (op == PICKLE_SETITEMS)
+		return dcp_pkl_build_setitems(vm, n);
+	return op == PICKLE_APPENDS ? dcp_pkl_build_append(vm, n)
+				    : dcp_pkl_build_additems(vm, n);
+}

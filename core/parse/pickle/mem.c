@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes. Small blocks are cut from chunks and come back to a free list of their size;
+ * large ones stand in a list of their own. Everything dies with the pickle, so a cycle
+ * needs no collector.
+ */
+#include <stdlib.h>
+
+#include "core/parse/pickle/pickle_int.h"
+
+enum {
+	CHUNK_MIN = 4096,
+	CHUNK_MAX = 256 << 10,
+	SLAB_MAX = (DCP_PKL_CLASSES - 1) * DCP_PKL_GRAIN,
+};
+
+struct dcp_pkl_chunk {
+	struct dcp_pkl_chunk *next;
+	size_t size;
+	_Alignas(DCP_PKL_GRAIN) char bytes[];
+};
+
+struct dcp_pkl_large {
+	struct dcp_pkl_large *prev, *next;
+	size_t size;
+	_Alignas(DCP_PKL_GRAIN) char bytes[];
+};
+
+/* ---- memory ---- */
+
+void dcp_pkl_mem_init(struct dcp_pkl_mem *m, size_t limit)
+{
+	*m = (struct dcp_pkl_mem){ .limit = limit };
+}
+
+void dcp_pkl_mem_finish(struct dcp_pkl_mem *m)
+{
+	while (m->chunks) {
+		struct dcp_pkl_chunk *next = m->chunks->next;
+
+		DCP_PKL_UNPOISON(m->chunks->bytes, m->chunks->size);
+		free(m->chunks);
+		m->chunks = next;
+	}
+	while (m->large) {
+		struct dcp_pkl_large *next = m->large->next;
+
+		free(m->large);
+		m->large = next;
+	}
+	free(m->globals);
+	free(m->tuples);
+	free(m->calls);
+	*m = (struct dcp_pkl_mem){ 0 };
+}
+
+bool dcp_pkl_charge(struct dcp_pkl_mem *m, size_t n)
+{
+	m->over = n > m->limit - m->used;
+	if (!m->over)
+		m->used += n;
+	return !m->over;
+}
+
+void dcp_pkl_uncharge(struct dcp_pkl_mem *m, size_t n)
+{
+	m->used -= n;
+}
+
+void *dcp_pkl_resize(struct dcp_pkl_mem *m, void *p, size_t old, size_t n)
+{
+	void *q;
+
+	if (n == 0) {
+		free(p);
+		dcp_pkl_uncharge(m, old);
+		return NULL;
+	}
+	if (!dcp_pkl_charge(m, n))
+		return NULL;
+	q = realloc(p, n);
+	dcp_pkl_uncharge(m, q ? old : n);
+	return q;
+}
+
+static void *alloc_large(struct dcp_pkl_mem *m, size_t n)
+{
+	struct dcp_pkl_large *b;
+
+	if (n > m->limit || !dcp_pkl_charge(m, sizeof(*b) + n)) {
+		m->over = true;
+		return NULL;
+	}
+	b = malloc(sizeof(*b) + n);
+	if (!b) {
+		dcp_pkl_uncharge(m, sizeof(*b) + n);
+		return NULL;
+	}
+	*b = (struct dcp_pkl_large){ .next = m->large, .size = n };
+	if (b->next)
+		b->next->prev = b;
+	m->large = b;
+	return b->bytes;
+}
+
+static struct dcp_pkl_large *large_of(void *p)
+{
+	return (struct dcp_pkl_large *)(void *)((char *)p -
+						offsetof(struct dcp_pkl_large, bytes));
+}
+
+void dcp_pkl_free_large(struct dcp_pkl_mem *m, void *p)
+{
+	struct dcp_pkl_large *b = large_of(p);
+
+	if (b->next)
+		b->next->prev = b->prev;
+	if (b->prev)
+		b->prev->next = b->next;
+	else
+		m->large = b->next;
+	dcp_pkl_uncharge(m, sizeof(*b) + b->size);
+	free(b);
+}
+
+static void *regrow_large(struct dcp_pkl_mem *m, void *p, size_t n)
+{
+	struct dcp_pkl_large *b = large_of(p), *q;
+	size_t more = n - b->size;
+
+	if (n > m->limit || !dcp_pkl_charge(m, more)) {
+		m->over = true;
+		return NULL;
+	}
+	q = realloc(b, sizeof(*b) + n);
+	if (!q) {
+		dcp_pkl_uncharge(m, more);
+		return NULL;
+	}
+	q->size = n;
+	if (q->next)
+		q->next->prev = q;
+	if (q->prev)
+		q->prev->next = q;
+	else
+		m->large = q;
+	return q->bytes;
+}
+
+void *dcp_pkl_regrow(struct dcp_pkl_mem *m, void *p, size_t old, size_t n)
+{
+	void *q;
+
+	if (old > SLAB_MAX)
+		return regrow_large(m, p, n);
+	q = dcp_pkl_alloc(m, n);
+	if (q && old) {
+		memcpy(q, p, old);
+		dcp_pkl_dealloc(m, p, old);
+	}
+	return q;
+}
+
+/* What is left of the old chunk goes to the free lists, so nothing is wasted. */
+static void retire_chunk(struct dcp_pkl_mem *m)
+{
+	while (m->bump_end - m->bump >= DCP_PKL_GRAIN) {
+		size_t left = (size_t)(m->bump_end - m->bump);
+		size_t n = DCP_MIN(left, (size_t)SLAB_MAX);
+
+		n -= n % DCP_PKL_GRAIN;
+		dcp_pkl_dealloc(m, m->bump, n);
+		m->bump += n;
+	}
+}
+
+void *dcp_pkl_alloc_slow(struct dcp_pkl_mem *m, size_t n)
+{
+	size_t size = m->chunks ? DCP_MIN(m->chunks->size * 2, (size_t)CHUNK_MAX) : CHUNK_MIN;
+	struct dcp_pkl_chunk *c;
+	char *p;
+
+	if (n > (size_t)SLAB_MAX)
+		return alloc_large(m, n);
+	n = (n + DCP_PKL_GRAIN - 1) & ~(size_t)(DCP_PKL_GRAIN - 1);
+	if (!dcp_pkl_charge(m, size)) {
+		size = CHUNK_MIN;
+		if (!dcp_pkl_charge(m, size))
+			return NULL;
+	}
+	c = malloc(sizeof(*c) + size);
+	if (!c) {
+		dcp_pkl_uncharge(m, size);
+		return NULL;
+	}
+	retire_chunk(m);
+	c->next = m->chunks;
+	c->size = size;
+	m->chunks = c;
+	p = c->bytes;
+	m->bump = p + n;
+	m->bump_end = p + size;
+	return p;
+}
+
+/* ---- release ---- */
+
+static size_t text_size(const struct dcp_pnode *n)
+{
+	return sizeof(*n) + (n->data ? (size_t)n->n + 8 : 0);
+}
+
+static size_t global_size(const struct dcp_pnode *n)
+{
+	return sizeof(*n) + 2 * strlen(n->module) + strlen(n->name) + 3;
+}
+
+/*
+ * Nodes whose count became zero and whose items were not looked at yet. They are chained
+ * through the eight bytes of refs and depth, which nobody needs any more; the type, which
+ * a node does not know, stands in the low four bits of the link.
+ */
+struct dying {
+	uintptr_t head;
+};
+
+_Static_assert((int)DCP_PV_PERSID < (int)DCP_PKL_GRAIN,
+	       "a type fits into the low bits of an address");
+
+static void defer(struct dying *d, struct dcp_pv v)
+{
+	memcpy(v.node, &d->head, sizeof(d->head));
+	d->head = (uintptr_t)v.node | v.type;
+}
+
+static void drop_items(struct dcp_pkl_mem *m, struct dying *d, const struct dcp_pv *items,
+		       size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct dcp_pnode *node = items[i].node;
+
+		if (!dcp_pkl_has_node(items[i]) || --node->refs)
+			continue;
+		if (items[i].type <= DCP_PV_BYTEARRAY)
+			dcp_pkl_dealloc(m, node, text_size(node));
+		else
+			defer(d, items[i]);
+	}
+}
+
+static void drop_obj(struct dcp_pkl_mem *m, struct dying *d, struct dcp_pobj *obj)
+{
+	const struct dcp_pv parts[] = { obj->callable, obj->args, obj->kwargs,
+					obj->state,    obj->list, obj->dict };
+
+	if (--obj->refs)
+		return;
+	drop_items(m, d, parts, DCP_LEN(parts));
+	dcp_pkl_dealloc(m, obj, sizeof(*obj));
+}
+
+static void release_one(struct dcp_pkl_mem *m, struct dying *d, enum dcp_pv_type type,
+			struct dcp_pnode *node)
+{
+	switch (type) {
+	case DCP_PV_BIGINT:
+	case DCP_PV_STR:
+	case DCP_PV_BYTES:
+	case DCP_PV_BYTEARRAY:
+		dcp_pkl_dealloc(m, node, text_size(node));
+		break;
+	case DCP_PV_TUPLE:
+		drop_items(m, d, node->items, node->nitems);
+		dcp_pkl_dealloc(m, node, sizeof(*node) + node->nitems * sizeof(*node->items));
+		break;
+	case DCP_PV_LIST:
+	case DCP_PV_SET:
+	case DCP_PV_FROZENSET:
+	case DCP_PV_DICT:
+	case DCP_PV_PERSID:
+		drop_items(m, d, node->items, node->nitems);
+		if (node->cap)
+			dcp_pkl_dealloc(m, node->items, node->cap * sizeof(*node->items));
+		dcp_pkl_dealloc(m, node, sizeof(*node));
+		break;
+	case DCP_PV_GLOBAL:
+		dcp_pkl_dealloc(m, node, global_size(node));
+		break;
+	case DCP_PV_OBJECT:
+		drop_obj(m, d, node->obj);
+		dcp_pkl_dealloc(m, node, DCP_PKL_OBJECT_SIZE);
+		break;
+	case DCP_PV_NONE:
+	case DCP_PV_BOOL:
+	case DCP_PV_INT:
+	case DCP_PV_FLOAT:
+		break;
+	}
+}
+
+static void release_deferred(struct dcp_pkl_mem *m, struct dying *d)
+{
+	while (d->head) {
+		enum dcp_pv_type type = d->head % DCP_PKL_GRAIN;
+		struct dcp_pnode *node = (struct dcp_pnode *)(d->head - type);
+
+		memcpy(&d->head, node, sizeof(d->head));
+		release_one(m, d, type, node);
+	}
+}
+
+void dcp_pkl_release(struct dcp_pkl_mem *m, struct dcp_pv v)
+{
+	struct dying d = { 0 };
+
+	release_one(m, &d, v.type, v.node);
+	release_deferred(m, &d);
+}
+
+void dcp_pkl_drop_obj(struct dcp_pkl_mem *m, struct dcp_pobj *obj)
+{
+	struct dying d = { 0 };
+
+	drop_obj(m, &d, obj);
+	release_deferred(m, &d);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making nodes, and sharing equal ones: a metadata file holds a million
+ * torch.Size((0, 0)), and those the memo keeps must not cost 200 bytes each.
+ *
+ * Tuples of small values are looked up among those made recently and shared, which nobody
+ * can notice: a tuple never changes. Objects stay nodes of their own, but those made by
+ * the same call of the same arguments share their struct dcp_pobj until one is changed
+ * (dcp_pkl_own). The tables are small and forgetful: a miss costs memory, never
+ * correctness, and colliding hashes cannot make a lookup long.
+ */
+#include <stdlib.h>
+
+#include "core/parse/pickle/pickle_int.h"
+
+enum {
+	TUPLES = 4096,    /* entries of the table of shared tuples */
+	CALLS = 1024,     /* of the table of shared calls */
+	SHARE_AFTER = 64, /* tuples: small pickles do without tables */
+	SHARED_ITEMS = 8, /* longer and deeper tuples are not looked up */
+	SHARED_DEPTH = 4,
+	TABLES_MEMORY = 1 << 20, /* what must be left of the limit to make them */
+};
+
+struct dcp_pkl_call {
+	const struct dcp_pnode *callable, *args;
+	struct dcp_pobj *obj;
+};
+
+static void release_table(struct dcp_pkl_mem *m)
+{
+	for (size_t i = 0; m->tuples && i < TUPLES; i++)
+		if (m->tuples[i])
+			dcp_pkl_drop(m, dcp_pkl_node(DCP_PV_TUPLE, m->tuples[i]));
+	for (size_t i = 0; m->calls && i < CALLS; i++)
+		if (m->calls[i].obj)
+			dcp_pkl_drop_obj(m, m->calls[i].obj);
+}
+
+void dcp_pkl_mem_settle(struct dcp_pkl_mem *m)
+{
+	release_table(m);
+	m->tuples =
+		dcp_pkl_resize(m, m->tuples, m->tuples ? TUPLES * sizeof(*m->tuples) : 0, 0);
+	m->calls = dcp_pkl_resize(m, m->calls, m->calls ? CALLS * sizeof(*m->calls) : 0, 0);
+	m->ntuples = 0;
+}
+
+/* They are only a help: where memory is short, do without. */
+static void make_tables(struct dcp_pkl_mem *m)
+{
+	if (m->limit - m->used < TABLES_MEMORY)
+		return;
+	m->tuples = dcp_pkl_resize(m, NULL, 0, TUPLES * sizeof(*m->tuples));
+	m->calls = dcp_pkl_resize(m, NULL, 0, CALLS * sizeof(*m->calls));
+	if (m->tuples)
+		memset(m->tuples, 0, TUPLES * sizeof(*m->tuples));
+	if (m->calls)
+		memset(m->calls, 0, CALLS * sizeof(*m->calls));
+}
+
+/* ---- text ---- */
+
+struct dcp_pnode *dcp_pkl_text(struct dcp_pkl_mem *m, uint64_t n, uint64_t src_off)
+{
+	struct dcp_pnode *node;
+
+	if (n > m->limit) {
+		m->over = true;
+		return NULL;
+	}
+	node = dcp_pkl_alloc(m, sizeof(*node) + (size_t)n + 8);
+	if (node)
+		*node = (struct dcp_pnode){
+			.refs = 1,
+			.data = (char *)(node + 1),
+			.n = n,
+			.src_off = src_off,
+		};
+	return node;
+}
+
+struct dcp_pnode *dcp_pkl_far_text(struct dcp_pkl_mem *m, uint64_t n, uint64_t src_off)
+{
+	struct dcp_pnode *node = dcp_pkl_alloc(m, sizeof(*node));
+
+	if (node)
+		*node = (struct dcp_pnode){ .refs = 1, .n = n, .src_off = src_off };
+	return node;
+}
+
+/* ---- tuples ---- */
+
+/*
+ * May it stand in a shared tuple? Only what cannot change and holds little: the tables must
+ * not keep anything large alive. A tuple says in cap, which it has no other use for, that
+ * it is made of such values.
+ */
+static bool sharable(struct dcp_pv v)
+{
+	return !dcp_pkl_has_node(v) || v.type == DCP_PV_GLOBAL ||
+	       (v.type == DCP_PV_TUPLE && v.node->cap && v.node->depth < SHARED_DEPTH);
+}
+
+static bool hash_items(const struct dcp_pv *items, size_t n, uint64_t *hash)
+{
+	uint64_t h = n;
+
+	if (n > SHARED_ITEMS)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (!sharable(items[i]))
+			return false;
+		h = dcp_pkl_mix(h, (uint64_t)items[i].i + items[i].type);
+	}
+	*hash = h;
+	return true;
+}
+
+static bool same_items(const struct dcp_pnode *tuple, const struct dcp_pv *items, size_t n)
+{
+	if (!tuple || tuple->nitems != n)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (tuple->items[i].type != items[i].type || tuple->items[i].i != items[i].i)
+			return false;
+	return true;
+}
+
+static struct dcp_pnode *new_tuple(struct dcp_pkl_mem *m, const struct dcp_pv *items, size_t n)
+{
+	struct dcp_pnode *node = dcp_pkl_alloc(m, sizeof(*node) + n * sizeof(*items));
+	uint32_t depth = 0;
+
+	if (!node)
+		return NULL;
+	node->refs = 1;
+	node->items = (struct dcp_pv *)(node + 1);
+	node->nitems = (uint32_t)n;
+	node->cap = 0;
+	for (size_t i = 0; i < n; i++) {
+		dcp_pkl_move(&node->items[i], &items[i]);
+		depth = DCP_MAX(depth, dcp_pkl_depth(items[i]));
+	}
+	node->depth = depth + 1;
+	return node;
+}
+
+static struct dcp_pnode *empty_tuple(struct dcp_pkl_mem *m)
+{
+	if (!m->empty_tuple) {
+		m->empty_tuple = new_tuple(m, NULL, 0);
+		if (!m->empty_tuple)
+			return NULL;
+		m->empty_tuple->cap = 1;
+	}
+	m->empty_tuple->refs++;
+	return m->empty_tuple;
+}
+
+struct dcp_pnode *dcp_pkl_tuple(struct dcp_pkl_mem *m, const struct dcp_pv *items, size_t n)
+{
+	struct dcp_pnode **at, *node;
+	uint64_t hash;
+
+	if (n == 0)
+		return empty_tuple(m);
+	if (DCP_UNLIKELY(m->ntuples < SHARE_AFTER) && ++m->ntuples == SHARE_AFTER)
+		make_tables(m);
+	if (!m->tuples || !hash_items(items, n, &hash))
+		return new_tuple(m, items, n);
+	at = &m->tuples[hash % TUPLES];
+	if (same_items(*at, items, n)) {
+		for (size_t i = 0; i < n; i++)
+			if (dcp_pkl_has_node(items[i]))
+				items[i].node->refs--; /* the tuple found holds one more */
+		(*at)->refs++;
+		return *at;
+	}
+	node = new_tuple(m, items, n);
+	if (!node)
+		return NULL;
+	if (*at)
+		dcp_pkl_drop(m, dcp_pkl_node(DCP_PV_TUPLE, *at));
+	node->refs++;
+	node->cap = 1;
+	*at = node;
+	return node;
+}
+
+/* ---- containers ---- */
+
+struct dcp_pnode *dcp_pkl_container(struct dcp_pkl_mem *m)
+{
+	struct dcp_pnode *node = dcp_pkl_alloc(m, sizeof(*node));
+
+	if (node) {
+		node->refs = 1;
+		node->depth = 1;
+		node->items = NULL;
+		node->nitems = node->cap = 0;
+	}
+	return node;
+}
+
+static bool make_room(struct dcp_pkl_mem *m, struct dcp_pnode *c, size_t n)
+{
+	size_t want = (size_t)c->nitems + n, cap = DCP_MAX(want, (size_t)c->cap * 2);
+	struct dcp_pv *items;
+
+	if (want <= c->cap)
+		return true;
+	items = dcp_pkl_regrow(m, c->items, c->cap * sizeof(*items), cap * sizeof(*items));
+	if (!items)
+		return false;
+	c->items = items;
+	c->cap = (uint32_t)cap; /* the memory limit keeps it below 2^31 */
+	return true;
+}
+
+bool dcp_pkl_extend(struct dcp_pkl_mem *m, struct dcp_pnode *c, const struct dcp_pv *items,
+		    size_t n)
+{
+	uint32_t depth = 0;
+	struct dcp_pv *to;
+
+	if (!n)
+		return true;
+	if (!make_room(m, c, n))
+		return false;
+	to = n ? c->items + c->nitems : NULL; /* of no items there may be no array at all */
+	for (size_t i = 0; i < n; i++) {
+		dcp_pkl_move(&to[i], &items[i]);
+		depth = DCP_MAX(depth, dcp_pkl_depth(items[i]));
+	}
+	c->nitems += (uint32_t)n;
+	c->depth = DCP_MAX(c->depth, depth + 1);
+	return true;
+}
+
+/* ---- objects ---- */
+
+static struct dcp_pobj *new_obj(struct dcp_pkl_mem *m, struct dcp_pv callable,
+				struct dcp_pv args, struct dcp_pv kwargs, bool called)
+{
+	struct dcp_pobj *obj = dcp_pkl_alloc(m, sizeof(*obj));
+
+	if (obj)
+		*obj = (struct dcp_pobj){
+			.callable = callable,
+			.args = args,
+			.kwargs = kwargs,
+			.refs = 1,
+			.called = called,
+		};
+	return obj;
+}
+
+/* A call worth looking up: the arguments were shared themselves. NULL: it is not. */
+static struct dcp_pkl_call *call_of(struct dcp_pkl_mem *m, struct dcp_pv callable,
+				    struct dcp_pv args)
+{
+	if (!m->calls || callable.type != DCP_PV_GLOBAL || !args.node->cap ||
+	    !args.node->nitems)
+		return NULL;
+	return &m->calls[dcp_pkl_mix(dcp_pkl_mix(0, (uintptr_t)callable.node),
+				     (uintptr_t)args.node) %
+			 CALLS];
+}
+
+static struct dcp_pobj *shared_obj(struct dcp_pkl_mem *m, struct dcp_pkl_call *at,
+				   struct dcp_pv callable, struct dcp_pv args)
+{
+	struct dcp_pobj *obj;
+
+	if (at->obj && at->callable == callable.node && at->args == args.node) {
+		callable.node->refs--; /* the object found holds one more of each */
+		args.node->refs--;
+		at->obj->refs++;
+		return at->obj;
+	}
+	obj = new_obj(m, callable, args, (struct dcp_pv){ 0 }, true);
+	if (!obj)
+		return NULL;
+	if (at->obj)
+		dcp_pkl_drop_obj(m, at->obj);
+	obj->refs++;
+	*at = (struct dcp_pkl_call){ callable.node, args.node, obj };
+	return obj;
+}
+
+struct dcp_pnode *dcp_pkl_object(struct dcp_pkl_mem *m, struct dcp_pv callable,
+				 struct dcp_pv args, struct dcp_pv kwargs, bool called)
+{
+	struct dcp_pnode *node = dcp_pkl_alloc(m, DCP_PKL_OBJECT_SIZE);
+	struct dcp_pkl_call *at = called ? call_of(m, callable, args) : NULL;
+	uint32_t depth = DCP_MAX(dcp_pkl_depth(callable), dcp_pkl_depth(args));
+
+	if (!node)
+		return NULL;
+	depth = DCP_MAX(depth, dcp_pkl_depth(kwargs));
+	node->obj = at ? shared_obj(m, at, callable, args)
+		       : new_obj(m, callable, args, kwargs, called);
+	if (!node->obj) {
+		dcp_pkl_dealloc(m, node, DCP_PKL_OBJECT_SIZE);
+		return NULL;
+	}
+	node->refs = 1;
+	node->depth = depth + 1;
+	return node;
+}
+
+struct dcp_pobj *dcp_pkl_own(struct dcp_pkl_mem *m, struct dcp_pnode *node)
+{
+	struct dcp_pobj *old = node->obj, *obj;
+
+	if (old->refs == 1)
+		return old;
+	/* What is shared was only called: it has no state or items yet. */
+	obj = new_obj(m, old->callable, old->args, old->kwargs, old->called);
+	if (!obj)
+		return NULL;
+	dcp_pkl_keep(obj->callable);
+	dcp_pkl_keep(obj->args);
+	dcp_pkl_keep(obj->kwargs);
+	old->refs--;
+	node->obj = obj;
+	return obj;
+}

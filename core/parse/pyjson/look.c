@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/ckd.h"
+#include "core/parse/pyjson/pyjson_int.h"
+
+/* ---- bytes ---- */
+
+bool dcp_pyjson_latin1(struct dcp_pv str, uint64_t *n)
+{
+	const uint8_t *p, *end;
+	uint64_t count = 0;
+
+	if (str.type != DCP_PV_STR)
+		return false;
+	p = (const uint8_t *)str.node->data;
+	end = p + str.node->n;
+	for (; p < end; count++) {
+		if (*p < 0x80)
+			p++;
+		else if ((*p == 0xc2 || *p == 0xc3) && end - p >= 2)
+			p += 2;
+		else
+			return false;
+	}
+	*n = count;
+	return true;
+}
+
+uint64_t dcp_pyjson_bytes_len(struct dcp_pv v)
+{
+	uint64_t n = 0;
+
+	if (v.type == DCP_PV_BYTES || v.type == DCP_PV_BYTEARRAY)
+		return v.node->n;
+	return dcp_pyjson_latin1(v, &n) ? n : 0;
+}
+
+static bool is_latin1_name(struct dcp_pv v)
+{
+	return dcp_pv_is_str(v, "latin1") || dcp_pv_is_str(v, "latin-1");
+}
+
+/*
+ * bytes and bytearray in all their disguises: protocol 2 knows neither and calls
+ * _codecs.encode(text, "latin1"), bytes() or bytearray(text, "latin-1") instead, where
+ * the text may be bytes again: once, which is what @inner is for.
+ */
+static bool look_bytes(struct dcp_pv v, struct dcp_pv *out, bool inner)
+{
+	bool bytes, array, encode;
+	const struct dcp_pv *arg;
+	uint64_t len;
+	size_t n = 0;
+
+	if (v.type == DCP_PV_BYTES || v.type == DCP_PV_BYTEARRAY) {
+		*out = v;
+		return true;
+	}
+	if (v.type != DCP_PV_OBJECT || !v.node->obj->called)
+		return false;
+	encode = dcp_pv_is_object(v, "_codecs", "encode");
+	array = dcp_pv_is_object(v, "builtins", "bytearray");
+	bytes = dcp_pv_is_object(v, "builtins", "bytes");
+	arg = dcp_pv_items(v.node->obj->args, &n);
+	if ((array || bytes) && n == 0) {
+		*out = (struct dcp_pv){ .type = DCP_PV_NONE };
+		return true;
+	}
+	if ((array || bytes) && n == 1 && !inner)
+		return look_bytes(arg[0], out, true);
+	if ((array || bytes || encode) && n == 2 && is_latin1_name(arg[1]) &&
+	    dcp_pyjson_latin1(arg[0], &len)) {
+		*out = arg[0];
+		return true;
+	}
+	return false;
+}
+
+/* ---- numpy ---- */
+
+static bool known_dtype(const char *code, size_t *size)
+{
+	static const char *const codes[] = { "b1", "i1", "i2", "i4", "i8", "u1", "u2",
+					     "u4", "u8", "f2", "f4", "f8", "c8", "c16" };
+
+	for (size_t i = 0; code && i < DCP_LEN(codes); i++)
+		if (strcmp(codes[i], code) == 0) {
+			*size = code[2] ? 16 : (size_t)(code[1] - '0');
+			return true;
+		}
+	return false;
+}
+
+/* numpy.dtype("f4", False, True) with state (3, "<", None, None, None, -1, -1, 0). */
+static bool look_dtype(struct dcp_pv v, char descr[8], size_t *size)
+{
+	const struct dcp_pv *arg, *state;
+	const char *order = "=", *code;
+	size_t n = 0;
+
+	if (!dcp_pv_is_object(v, "numpy", "dtype"))
+		return false;
+	arg = dcp_pv_items(v.node->obj->args, &n);
+	code = n ? dcp_pv_str(arg[0]) : NULL;
+	if (!known_dtype(code, size))
+		return false;
+	if (v.node->obj->state.type != DCP_PV_NONE) {
+		state = dcp_pv_items(v.node->obj->state, &n);
+		order = n >= 5 ? dcp_pv_str(state[1]) : NULL;
+		if (!order || !*order || order[1] || !strchr("<>|=", *order) ||
+		    state[2].type != DCP_PV_NONE || state[3].type != DCP_PV_NONE ||
+		    state[4].type != DCP_PV_NONE)
+			return false;
+	}
+	snprintf(descr, 8, "%c%s", *size == 1 ? '|' : *order == '>' ? '>' : '<', code);
+	return true;
+}
+
+static bool payload_fits(struct dcp_pyjson_array *a, size_t itemsize)
+{
+	uint64_t want = itemsize, have;
+
+	for (size_t i = 0; i < a->ndim; i++) {
+		uint64_t dim;
+
+		if (!dcp_pv_u64(a->shape[i], &dim) || dcp_ckd_mul(&want, want, dim))
+			return false;
+	}
+	have = dcp_pyjson_bytes_len(a->payload);
+	a->nbytes = have;
+	return have == want;
+}
+
+/* A call of _reconstruct(ndarray, (0,), b"b") whose state is (1, shape, dtype, fortran, bytes).
+ */
+static bool look_reconstruct(const struct dcp_pobj *o, struct dcp_pyjson_array *a,
+			     struct dcp_pv *dtype, struct dcp_pv *shape, struct dcp_pv *data)
+{
+	size_t n = 0;
+	const struct dcp_pv *arg = dcp_pv_items(o->args, &n), *state;
+
+	if (n < 1 || !dcp_pv_is_global(arg[0], "numpy", "ndarray"))
+		return false;
+	state = dcp_pv_items(o->state, &n);
+	if (o->state.type != DCP_PV_TUPLE || n != 5 || state[3].type != DCP_PV_BOOL)
+		return false;
+	*shape = state[1];
+	*dtype = state[2];
+	a->fortran = state[3].b;
+	*data = state[4];
+	return true;
+}
+
+/* _frombuffer(bytes, dtype, shape, "C" or "F"). */
+static bool look_frombuffer(const struct dcp_pobj *o, struct dcp_pyjson_array *a,
+			    struct dcp_pv *dtype, struct dcp_pv *shape, struct dcp_pv *data)
+{
+	size_t n = 0;
+	const struct dcp_pv *arg = dcp_pv_items(o->args, &n);
+
+	if (n < 4 || (!dcp_pv_is_str(arg[3], "C") && !dcp_pv_is_str(arg[3], "F")))
+		return false;
+	*data = arg[0];
+	*dtype = arg[1];
+	*shape = arg[2];
+	a->fortran = dcp_pv_is_str(arg[3], "F");
+	return true;
+}
+
+bool dcp_pyjson_look_array(struct dcp_pv v, struct dcp_pyjson_array *out)
+{
+	struct dcp_pyjson_array a = { 0 };
+	struct dcp_pv dtype, shape = { .type = DCP_PV_NONE }, data;
+	const struct dcp_pv *arg;
+	size_t size = 0, n = 0;
+
+	if (dcp_pv_is_object(v, "numpy.core.multiarray", "_reconstruct")) {
+		if (!look_reconstruct(v.node->obj, &a, &dtype, &shape, &data))
+			return false;
+	} else if (dcp_pv_is_object(v, "numpy.core.numeric", "_frombuffer")) {
+		if (!look_frombuffer(v.node->obj, &a, &dtype, &shape, &data))
+			return false;
+	} else if (dcp_pv_is_object(v, "numpy.core.multiarray", "scalar")) {
+		arg = dcp_pv_items(v.node->obj->args, &n);
+		if (n != 2)
+			return false;
+		a.scalar = true;
+		dtype = arg[0];
+		data = arg[1];
+	} else {
+		return false;
+	}
+	if (!a.scalar && shape.type != DCP_PV_TUPLE)
+		return false;
+	a.shape = dcp_pv_items(shape, &a.ndim);
+	if (!look_dtype(dtype, a.descr, &size) || !look_bytes(data, &a.payload, false) ||
+	    !payload_fits(&a, size))
+		return false;
+	*out = a;
+	return true;
+}
+
+/* ---- everything ---- */
+
+bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n)
+{
+	const struct dcp_pobj *o;
+	const struct dcp_pv *arg;
+	size_t nargs = 0;
+
+	*pairs = dcp_pv_pairs(v, n);
+	if (v.type == DCP_PV_DICT)
+		return true;
+	if (v.type != DCP_PV_OBJECT || !dcp_pv_is_mapping(v))
+		return false;
+	o = v.node->obj;
+	arg = dcp_pv_items(o->args, &nargs);
+	/* Counter({...}); any other content in an argument is not ours to take apart. */
+	if (nargs == 1 && arg[0].type == DCP_PV_DICT && o->dict.type == DCP_PV_NONE)
+		return true;
+	for (size_t i = 0; i < nargs; i++)
+		if (arg[i].type != DCP_PV_NONE && arg[i].type != DCP_PV_GLOBAL)
+			return false;
+	return true;
+}
+
+/* An OrderedDict that is nothing but its pairs. */
+static bool is_plain_ordered(struct dcp_pv v)
+{
+	const struct dcp_pobj *o = v.node->obj;
+	size_t nargs = 0, nstate = 0;
+
+	dcp_pv_items(o->args, &nargs);
+	dcp_pv_pairs(o->state, &nstate);
+	return dcp_pv_is_object(v, "collections", "OrderedDict") && nargs == 0 &&
+	       o->kwargs.type == DCP_PV_NONE && o->list.type == DCP_PV_NONE &&
+	       (o->state.type == DCP_PV_NONE || (o->state.type == DCP_PV_DICT && nstate == 0));
+}
+
+static bool one_sequence(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
+{
+	size_t n = 0;
+	const struct dcp_pv *arg = dcp_pv_items(o->args, &n);
+
+	if (n != 1 || (arg[0].type != DCP_PV_TUPLE && arg[0].type != DCP_PV_LIST) ||
+	    o->state.type != DCP_PV_NONE)
+		return false;
+	l->items = dcp_pv_items(arg[0], &l->nitems);
+	return true;
+}
+
+bool dcp_pyjson_unnamed(struct dcp_pv key)
+{
+	return dcp_pv_is_str(key, "_parameters") || dcp_pv_is_str(key, "_buffers") ||
+	       dcp_pv_is_str(key, "_modules");
+}
+
+/* What torch.nn.Module keeps in __dict__, whatever the class is called. */
+static bool is_module_state(struct dcp_pv state)
+{
+	const struct dcp_pv *kv, *unused;
+	size_t n = 0, m, found = 0;
+
+	if (state.type != DCP_PV_DICT)
+		return false;
+	kv = dcp_pv_pairs(state, &n);
+	for (size_t i = 0; i < n; i++)
+		if (kv[2 * i].type != DCP_PV_STR)
+			return false;
+		else if (dcp_pyjson_unnamed(kv[2 * i]) &&
+			 dcp_pyjson_mapping(kv[2 * i + 1], &unused, &m))
+			found++;
+	return found >= 3;
+}
+
+/* Which class an object is of, when a function made it. */
+static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
+{
+	struct dcp_pv self = { .type = DCP_PV_NONE };
+	size_t n = 0;
+	const struct dcp_pv *arg = dcp_pv_items(o->args, &n);
+
+	l->form = DCP_PYJSON_CLASS;
+	l->class = o->callable;
+	l->args = arg;
+	l->nargs = n;
+	l->kwargs = o->kwargs;
+	l->state = o->state;
+	l->module = is_module_state(o->state);
+	if (o->list.type == DCP_PV_LIST)
+		l->items = dcp_pv_items(o->list, &l->nitems);
+	if (o->dict.type == DCP_PV_DICT)
+		l->pairs = dcp_pv_pairs(o->dict, &l->npairs);
+	if (n > 0)
+		self = arg[0];
+	if (self.type != DCP_PV_GLOBAL || !o->called)
+		return;
+	if (dcp_pv_is_global(o->callable, "builtins", "getattr") && n == 2) {
+		l->class = self; /* a member of an enum, by name */
+		l->args++;
+		l->nargs--;
+	} else if (dcp_pv_is_global(o->callable, "copyreg", "__newobj__")) {
+		l->class = self;
+		l->args++;
+		l->nargs--;
+	} else if (dcp_pv_is_global(o->callable, "copyreg", "_reconstructor") && n == 3) {
+		bool plain = dcp_pv_is_global(arg[1], "builtins", "object");
+
+		l->class = self;
+		l->args += plain ? 3 : 1;
+		l->nargs -= plain ? 3 : 1;
+	}
+}
+
+/* timedelta(days, seconds, microseconds), as Python keeps it: at most 999999999 days. */
+static bool look_span(struct dcp_pv v, double *seconds)
+{
+	int64_t us = 0;
+	size_t n = 0;
+	const struct dcp_pv *arg;
+
+	if (!dcp_pv_is_object(v, "datetime", "timedelta"))
+		return false;
+	arg = dcp_pv_items(v.node->obj->args, &n);
+	if (n != 3 || arg[0].type != DCP_PV_INT || arg[1].type != DCP_PV_INT ||
+	    arg[2].type != DCP_PV_INT || __builtin_mul_overflow(arg[0].i, 86400, &us) ||
+	    __builtin_add_overflow(us, arg[1].i, &us) ||
+	    __builtin_mul_overflow(us, 1000000, &us) ||
+	    __builtin_add_overflow(us, arg[2].i, &us))
+		return false;
+	*seconds = (double)us / 1e6;
+	return true;
+}
+
+static void look_object(struct dcp_pv v, struct dcp_pyjson_look *l)
+{
+	const struct dcp_pobj *o = v.node->obj;
+	size_t n = 0;
+	const struct dcp_pv *arg = dcp_pv_items(o->args, &n);
+
+	look_class(o, l);
+	if (dcp_torch_parts(v, &l->parts))
+		l->form = DCP_PYJSON_PARTS;
+	else if (look_bytes(v, &l->text, false))
+		l->form = DCP_PYJSON_BYTES;
+	else if (is_plain_ordered(v)) {
+		l->form = DCP_PYJSON_DICT;
+		l->pairs = dcp_pv_pairs(v, &l->npairs);
+	} else if (dcp_pv_is_object(v, "torch", "Size") && one_sequence(o, l))
+		l->form = DCP_PYJSON_LIST;
+	else if ((dcp_pv_is_object(v, "builtins", "set") ||
+		  dcp_pv_is_object(v, "builtins", "frozenset")) &&
+		 (n == 0 || one_sequence(o, l)))
+		l->form = DCP_PYJSON_SET;
+	else if (dcp_pv_is_object(v, "torch.torch_version", "TorchVersion") && n == 1 &&
+		 arg[0].type == DCP_PV_STR) {
+		l->form = DCP_PYJSON_TEXT;
+		l->text = arg[0];
+	} else if (dcp_pyjson_look_array(v, &l->array))
+		l->form = DCP_PYJSON_ARRAY;
+	else if (look_span(v, &l->seconds))
+		l->form = DCP_PYJSON_SECONDS;
+}
+
+void dcp_pyjson_look(struct dcp_pv v, struct dcp_pyjson_look *l)
+{
+	memset(l, 0, sizeof(*l));
+	switch ((enum dcp_pv_type)v.type) {
+	case DCP_PV_NONE:
+	case DCP_PV_BOOL:
+	case DCP_PV_INT:
+	case DCP_PV_FLOAT:
+	case DCP_PV_BIGINT:
+	case DCP_PV_STR:
+		l->form = DCP_PYJSON_SCALAR;
+		return;
+	case DCP_PV_BYTES:
+	case DCP_PV_BYTEARRAY:
+		l->form = DCP_PYJSON_BYTES;
+		l->text = v;
+		return;
+	case DCP_PV_TUPLE:
+	case DCP_PV_LIST:
+		l->form = DCP_PYJSON_LIST;
+		l->items = dcp_pv_items(v, &l->nitems);
+		return;
+	case DCP_PV_SET:
+	case DCP_PV_FROZENSET:
+		l->form = DCP_PYJSON_SET;
+		l->items = dcp_pv_items(v, &l->nitems);
+		return;
+	case DCP_PV_DICT:
+		l->form = DCP_PYJSON_DICT;
+		l->pairs = dcp_pv_pairs(v, &l->npairs);
+		return;
+	case DCP_PV_GLOBAL:
+		l->form = DCP_PYJSON_NAME;
+		return;
+	case DCP_PV_PERSID:
+		l->form = DCP_PYJSON_STORAGE;
+		return;
+	case DCP_PV_OBJECT:
+		look_object(v, l);
+		return;
+	}
+}

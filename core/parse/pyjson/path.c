@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/jsonw.h"
+#include "core/parse/pyjson/pyjson_int.h"
+
+enum {
+	SPELL_DEPTH = 8,      /* tuples inside a key */
+	SPELL_MAX = 4096,     /* bytes of a key that is no str */
+	DUPLICATES_SMALL = 8, /* pairs compared each with each */
+};
+
+/* ---- how Python's str() spells a key ---- */
+
+static void spell_int(struct dcp_buf *b, struct dcp_pv v)
+{
+	struct dcp_jsonw w;
+
+	dcp_jsonw_init(&w, b, false);
+	if (v.type == DCP_PV_BIGINT)
+		dcp_jsonw_bigint(&w, (const uint8_t *)v.node->data, v.node->n);
+	else
+		dcp_jsonw_i64(&w, v.i);
+}
+
+static void spell_float(struct dcp_buf *b, double f)
+{
+	struct dcp_jsonw w;
+
+	if (isnan(f) || isinf(f)) {
+		dcp_buf_str(b, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+		return;
+	}
+	dcp_jsonw_init(&w, b, false);
+	dcp_jsonw_f64(&w, f);
+}
+
+/* repr() of text: in single quotes unless only those are in it. */
+static void spell_quoted(struct dcp_buf *b, const char *p, size_t n, bool ascii)
+{
+	char quote = memchr(p, '\'', n) && !memchr(p, '"', n) ? '"' : '\'';
+
+	dcp_buf_add(b, &quote, 1);
+	for (size_t i = 0; i < n && b->n < SPELL_MAX; i++) {
+		unsigned char c = (unsigned char)p[i];
+
+		if (c == '\n')
+			dcp_buf_str(b, "\\n");
+		else if (c == '\t')
+			dcp_buf_str(b, "\\t");
+		else if (c == '\r')
+			dcp_buf_str(b, "\\r");
+		else if (c == '\\' || c == (unsigned char)quote)
+			dcp_buf_printf(b, "\\%c", c);
+		else if (c < 0x20 || c == 0x7f || (ascii && c > 0x7f))
+			dcp_buf_printf(b, "\\x%02x", c);
+		else
+			dcp_buf_add(b, &p[i], 1);
+	}
+	dcp_buf_add(b, &quote, 1);
+}
+
+static void spell(struct dcp_buf *b, struct dcp_pv v, int depth);
+
+static void spell_items(struct dcp_buf *b, const struct dcp_pv *item, size_t n, bool tuple,
+			int depth)
+{
+	dcp_buf_str(b, "(");
+	for (size_t i = 0; i < n && b->n < SPELL_MAX; i++) {
+		dcp_buf_str(b, i ? ", " : "");
+		spell(b, item[i], depth + 1);
+	}
+	dcp_buf_str(b, tuple && n == 1 ? ",)" : ")");
+}
+
+/* An instance: what is known of it, like a call. */
+static void spell_object(struct dcp_buf *b, struct dcp_pv v, int depth)
+{
+	struct dcp_pyjson_look l;
+
+	dcp_pyjson_look(v, &l);
+	if (l.form == DCP_PYJSON_TEXT) {
+		dcp_buf_add(b, l.text.node->data, l.text.node->n);
+		return;
+	}
+	dcp_buf_str(b, dcp_pyjson_type(v));
+	if (l.form == DCP_PYJSON_LIST)
+		spell_items(b, l.items, l.nitems, false, depth);
+	else if (l.form == DCP_PYJSON_CLASS)
+		spell_items(b, l.args, l.nargs, false, depth);
+}
+
+/* Items of a tuple are spelled by repr(): text in quotes. */
+static void spell(struct dcp_buf *b, struct dcp_pv v, int depth)
+{
+	const struct dcp_pv *item;
+	size_t n = 0;
+
+	if (depth > SPELL_DEPTH) {
+		dcp_buf_str(b, "...");
+		return;
+	}
+	switch ((enum dcp_pv_type)v.type) {
+	case DCP_PV_NONE:
+		dcp_buf_str(b, "None");
+		return;
+	case DCP_PV_BOOL:
+		dcp_buf_str(b, v.b ? "True" : "False");
+		return;
+	case DCP_PV_INT:
+	case DCP_PV_BIGINT:
+		spell_int(b, v);
+		return;
+	case DCP_PV_FLOAT:
+		spell_float(b, v.f);
+		return;
+	case DCP_PV_STR:
+		spell_quoted(b, v.node->data, v.node->n, false);
+		return;
+	case DCP_PV_BYTES:
+		dcp_buf_str(b, "b");
+		spell_quoted(b, v.node->data ? v.node->data : "", v.node->data ? v.node->n : 0,
+			     true);
+		return;
+	case DCP_PV_TUPLE:
+		item = dcp_pv_items(v, &n);
+		spell_items(b, item, n, true, depth);
+		return;
+	case DCP_PV_GLOBAL:
+		if (strcmp(dcp_pyjson_type(v), "type") == 0)
+			dcp_buf_printf(b, "<class '%s'>", dcp_pyjson_class(v));
+		else
+			dcp_buf_str(b, v.node->full);
+		return;
+	case DCP_PV_OBJECT:
+		spell_object(b, v, depth);
+		return;
+	case DCP_PV_LIST:
+	case DCP_PV_SET:
+	case DCP_PV_FROZENSET:
+	case DCP_PV_DICT:
+	case DCP_PV_BYTEARRAY:
+	case DCP_PV_PERSID: /* none of these can be hashed, or can be a key in Python */
+		dcp_buf_printf(b, "<%s>", dcp_pyjson_type(v));
+		return;
+	}
+}
+
+/* ---- paths ---- */
+
+int dcp_pyjson_path_init(struct dcp_pyjson_path *p, const char *const *prefix, size_t n)
+{
+	memset(p, 0, sizeof(*p));
+	for (size_t i = 0; i < n; i++) {
+		int r = dcp_pyjson_push(p, prefix[i], strlen(prefix[i]));
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+void dcp_pyjson_path_finish(struct dcp_pyjson_path *p)
+{
+	for (size_t i = 0; i < p->cap; i++)
+		free(p->part[i]);
+	free(p->part);
+	free(p->part_cap);
+	dcp_buf_finish(&p->key);
+	dcp_buf_finish(&p->spelled);
+}
+
+static int more_parts(struct dcp_pyjson_path *p)
+{
+	size_t cap = p->cap ? p->cap * 2 : 16;
+	char **part = realloc(p->part, cap * sizeof(*part));
+	size_t *part_cap;
+
+	if (!part)
+		return -ENOMEM;
+	p->part = part;
+	part_cap = realloc(p->part_cap, cap * sizeof(*part_cap));
+	if (!part_cap)
+		return -ENOMEM;
+	p->part_cap = part_cap;
+	memset(part + p->cap, 0, (cap - p->cap) * sizeof(*part));
+	memset(part_cap + p->cap, 0, (cap - p->cap) * sizeof(*part_cap));
+	p->cap = cap;
+	return 0;
+}
+
+/* Text with the NULs in it spelled out; @to has room for four times @n. */
+static size_t without_nul(char *to, const char *s, size_t n)
+{
+	char *at = to;
+
+	for (size_t i = 0; i < n; i++) {
+		if (s[i])
+			*at++ = s[i];
+		else
+			at = stpcpy(at, "\\x00");
+	}
+	*at = '\0';
+	return (size_t)(at - to);
+}
+
+int dcp_pyjson_push(struct dcp_pyjson_path *p, const char *s, size_t n)
+{
+	bool nul = n && memchr(s, '\0', n);
+	size_t need;
+
+	if (n > SIZE_MAX / 8)
+		return -ENOMEM;
+	need = (nul ? 4 * n : n) + 1;
+	if (p->n == p->cap && more_parts(p) < 0)
+		return -ENOMEM;
+	if (p->part_cap[p->n] < need) {
+		char *part = realloc(p->part[p->n], need + 24);
+
+		if (!part)
+			return -ENOMEM;
+		p->part[p->n] = part;
+		p->part_cap[p->n] = need + 24;
+	}
+	if (nul) {
+		without_nul(p->part[p->n], s, n);
+	} else {
+		memcpy(p->part[p->n], s, n);
+		p->part[p->n][n] = '\0';
+	}
+	p->n++;
+	return 0;
+}
+
+int dcp_pyjson_push_index(struct dcp_pyjson_path *p, size_t i)
+{
+	char s[24], *at = s + sizeof(s);
+
+	do
+		*--at = (char)('0' + i % 10);
+	while (i /= 10);
+	return dcp_pyjson_push(p, at, (size_t)(s + sizeof(s) - at));
+}
+
+int dcp_pyjson_push_key(struct dcp_pyjson_path *p, struct dcp_pv key)
+{
+	if (key.type == DCP_PV_STR)
+		return dcp_pyjson_push(p, key.node->data, key.node->n);
+	dcp_buf_reset(&p->spelled);
+	spell(&p->spelled, key, 0);
+	if (dcp_buf_error(&p->spelled) < 0 || !p->spelled.p)
+		return -ENOMEM;
+	return dcp_pyjson_push(p, p->spelled.p, p->spelled.n);
+}
+
+void dcp_pyjson_pop(struct dcp_pyjson_path *p)
+{
+	p->n--;
+}
+
+const char *dcp_pyjson_path_key(struct dcp_pyjson_path *p, size_t n)
+{
+	dcp_buf_reset(&p->key);
+	dcp_buf_add(&p->key, "", 0);
+	for (size_t i = 0; i < n; i++) {
+		if (i)
+			dcp_buf_add(&p->key, ".", 1);
+		dcp_buf_str(&p->key, p->part[i]);
+	}
+	if (dcp_buf_error(&p->key) < 0)
+		return NULL;
+	return p->key.p ? p->key.p : "";
+}
+
+int dcp_pyjson_trail_find(const struct dcp_pyjson_trail *t, struct dcp_pv v)
+{
+	for (size_t i = t->n; i-- > 0;)
+		if (t->at[i].node == v.node)
+			return (int)i;
+	return -1;
+}
+
+/* ---- duplicate keys ---- */
+
+static bool same_key(struct dcp_pv a, struct dcp_pv b)
+{
+	if (a.type == DCP_PV_STR && b.type == DCP_PV_STR)
+		return a.node == b.node || (a.node->n == b.node->n &&
+					    memcmp(a.node->data, b.node->data, a.node->n) == 0);
+	if ((a.type == DCP_PV_INT || a.type == DCP_PV_BOOL) &&
+	    (b.type == DCP_PV_INT || b.type == DCP_PV_BOOL)) /* True is 1 */
+		return (a.type == DCP_PV_INT ? a.i : a.b) == (b.type == DCP_PV_INT ? b.i : b.b);
+	return a.type == DCP_PV_NONE && b.type == DCP_PV_NONE;
+}
+
+static uint64_t hash_key(struct dcp_pv v, uint64_t seed)
+{
+	const uint64_t mul = 0x9e3779b97f4a7c15u;
+	uint64_t h = seed, word = 0;
+
+	if (v.type == DCP_PV_INT || v.type == DCP_PV_BOOL) {
+		h = (h ^ (uint64_t)(v.type == DCP_PV_INT ? v.i : v.b)) * mul;
+	} else if (v.type == DCP_PV_STR) {
+		size_t n = v.node->n, i = 0;
+
+		for (; i + 8 <= n; i += 8) {
+			memcpy(&word, v.node->data + i, 8);
+			h = (h ^ word) * mul;
+			h ^= h >> 29;
+		}
+		word = n;
+		memcpy(&word, v.node->data + i, n - i);
+		h = (h ^ word ^ (uint64_t)n << 56) * mul;
+	}
+	return h ^ h >> 32;
+}
+
+/* Note that pair @i has the key of @first; the table of last values is made when first needed.
+ */
+static int note_duplicate(uint32_t **last, size_t npairs, size_t first, size_t i)
+{
+	if (!*last) {
+		*last = malloc(npairs * sizeof(**last));
+		if (!*last)
+			return -ENOMEM;
+		for (size_t k = 0; k < npairs; k++)
+			(*last)[k] = (uint32_t)k;
+	}
+	(*last)[first] = (uint32_t)i;
+	(*last)[i] = UINT32_MAX;
+	return 0;
+}
+
+static int duplicates_small(const struct dcp_pv *kv, size_t npairs, uint32_t **last)
+{
+	for (size_t i = 1; i < npairs; i++)
+		for (size_t k = 0; k < i; k++)
+			if (same_key(kv[2 * k], kv[2 * i])) {
+				if (note_duplicate(last, npairs, k, i) < 0)
+					return -ENOMEM;
+				break;
+			}
+	return 0;
+}
+
+int dcp_pyjson_duplicates(const struct dcp_pv *kv, size_t npairs, uint32_t **last)
+{
+	size_t cap = 32;
+	/* Where the memory lies is what a file cannot know: it cannot aim at one slot. */
+	uint64_t seed = (uintptr_t)kv;
+	uint32_t *table;
+	int r = 0;
+
+	*last = NULL;
+	if (npairs <= DUPLICATES_SMALL)
+		return duplicates_small(kv, npairs, last);
+	while (cap < npairs * 2)
+		cap *= 2;
+	table = calloc(cap, sizeof(*table)); /* pair number + 1; nitems fits in 32 bits */
+	if (!table)
+		return -ENOMEM;
+	for (size_t i = 0; r == 0 && i < npairs; i++) {
+		size_t at = hash_key(kv[2 * i], seed) & (cap - 1);
+
+		if (kv[2 * i].type != DCP_PV_STR && kv[2 * i].type != DCP_PV_INT &&
+		    kv[2 * i].type != DCP_PV_BOOL)
+			continue;
+		while (table[at] && !same_key(kv[2 * (table[at] - 1)], kv[2 * i]))
+			at = (at + 1) & (cap - 1);
+		if (table[at])
+			r = note_duplicate(last, npairs, table[at] - 1, i);
+		else
+			table[at] = (uint32_t)i + 1;
+	}
+	free(table);
+	if (r < 0)
+		free(*last);
+	return r;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pyjson: pickled values as JSON and as keys. Nothing is executed, nothing is lost silently.
+ *
+ *   None, bool, int, float, str, list      themselves; integers of any size
+ *   tuple, torch.Size                      arrays
+ *   bytes, bytearray                       {"$bytes": base64}
+ *   NaN, infinities                        {"$float": "nan" | "inf" | "-inf"}
+ *   dict with str keys, OrderedDict        object; with other keys, or one that begins with
+ *                                          '$': {"$dict": [[k, v], ...]}
+ *   set, frozenset                         {"$set": [...]}
+ *   complex, range, slice                  {"$class": "complex", "args": [1.0, 2.0]}
+ *   datetime.timedelta                     its seconds, as total_seconds() gives them
+ *   torch.dtype, torch.device              {"$class": "torch.dtype", "args": ["bfloat16"]}
+ *   numpy array or scalar                  {"$ndarray": {"dtype": "<u4", "shape": [624],
+ *                                          "data": {"$bytes": base64}}}; column-major ones
+ *                                          have "fortran_order": true besides
+ *   a tensor                               {"$tensor": key}
+ *   a sparse, quantized, nested or meta    {"$class": "torch.Tensor (torch.sparse_coo)",
+ *   tensor                                 "shape": [3, 3], "indices": {"$tensor": key}, ...}
+ *   a class or function                    {"$class": "type", "args": ["module.Name"]}
+ *   anything else                          {"$class": "module.Name"} and, where it has them,
+ *                                          "args", "kwargs", "state", "items", "dict"
+ *   a container inside itself              {"$cycle": key path of the outer one}
+ *   bytes too long to be in memory, and    {"$bytes_at": [offset in the pickle's source,
+ *   no stream to read them from            length]}
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/parse/pickle/pickle.h"
+
+struct dcp_buf;
+struct dcp_err;
+struct dcp_torch;
+
+/*
+ * What the values were read from, for families other than torch.save: how long the pickle is
+ * (what is made of its values is held to that), which values are tensors, and how to get
+ * [off, off + n) of bytes that were too long to be copied (0, or a negative errno).
+ */
+struct dcp_pystream {
+	uint64_t size;
+	bool (*is_tensor)(struct dcp_pv v);
+	int (*read)(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n);
+	const void *ctx;
+};
+
+/* Python's name of the value's class, as type(x) would give it without "builtins.": "int",
+ * "NoneType", "collections.OrderedDict", "torch.Tensor", "trainer.Info". Valid while the value
+ * is. */
+const char *dcp_pyjson_type(struct dcp_pv v);
+
+/*
+ * Walk nested state by torch >= 2.4's rule: mappings are opened; a list is opened when a
+ * mapping or a tensor lies in it at any depth; tuples and everything else are leaves. An empty
+ * mapping vanishes. Each leaf is told with its path; keys that are not str are spelled as
+ * Python's str().
+ *
+ * DCP_WALK_INSIDE: tensors nested in a leaf (a tuple, a class) are told too, before the leaf
+ * itself, with the path to them: indices and keys as components; names of the parts of a
+ * tensor that consists of several ("indices"); in a torch.nn.Module the names its parameters
+ * have in state_dict(); else "state" or "args" for parts of a class.
+ * DCP_WALK_TUPLES: tuples are opened like lists.
+ * DCP_WALK_LISTS: as Composer's ignore_keys count nodes: every list is opened, and a tuple that
+ * holds tensors; mappings and lists that are empty are leaves. A list of more than
+ * DCP_WALK_MAX_LIST items in which neither mappings nor tensors are stays a leaf.
+ */
+enum { DCP_WALK_INSIDE = 1, DCP_WALK_TUPLES = 2, DCP_WALK_LISTS = 4 };
+#define DCP_WALK_MAX_LIST 65536u
+
+struct dcp_leaf {
+	const char *const *path;
+	size_t npath;
+	const char *key; /* components joined with '.' */
+	struct dcp_pv value;
+	bool is_tensor; /* of torch.save: dcp_torch_tensor() gave 1 or an error for it */
+	bool nested;    /* found inside another leaf (only with DCP_WALK_INSIDE) */
+};
+typedef int (*dcp_leaf_fn)(void *ctx, const struct dcp_leaf *leaf);
+
+/* @prefix components are put in front of every path. Returns 0, the first non-zero of @fn,
+ * -E2BIG, -ENOMEM. */
+int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
+		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
+		       void *ctx);
+int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
+		    size_t nprefix, unsigned how, dcp_leaf_fn fn, void *ctx);
+
+/* The same for who knows some classes himself. */
+struct dcp_walk {
+	const char *const *prefix;
+	size_t nprefix;
+	unsigned how;
+	/* May be NULL. Shown each leaf before it is looked into; is_tensor is not set. 1: it is
+	 * done with; 0: go on as usual; negative: stop. */
+	dcp_leaf_fn take;
+};
+int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
+			 const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx);
+
+/*
+ * Append @v as one JSON value. @path is its key path: a tensor inside it is written as
+ * {"$tensor": key} with the key dcp_pyjson_walk() told. @s or @t may be NULL: then nothing
+ * is a tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
+ * bytes gave; then nothing was appended.
+ */
+int dcp_pyjson_write_in(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
+			const char *const *path, size_t npath);
+int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
+		     const char *const *path, size_t npath);

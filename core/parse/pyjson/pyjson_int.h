@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pyjson_int: what the files behind pyjson.h share, and nobody else includes.
+ *
+ *	pyjson_look.c   what a value means: a list, a dict, bytes, an array, a class
+ *	pyjson_path.c   key paths, how Python spells a key, which duplicate counts
+ *	pyjson_type.c   the name of its class
+ *	pyjson_walk.c   leaves of nested state
+ *	pyjson_write.c  JSON
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+#include "core/parse/pickle/pickle.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
+
+/* Values inside values; the pickle machine allows more, JSON readers often less. */
+#define DCP_PYJSON_MAX_DEPTH 240
+/*
+ * Bytes of one JSON value, and containers in it: a few nested lists that share parts can stand
+ * for terabytes.
+ */
+#define DCP_PYJSON_MAX_JSON (64u << 20)
+#define DCP_PYJSON_MAX_CONTAINERS (1u << 23)
+/* Values looked at in one walk, for the same reason; numbers and the like count a 32nd. */
+#define DCP_PYJSON_MAX_VISITS (1u << 24)
+
+/*
+ * A checkpoint may hold thousands of such streams, so each is also held to what its own bytes
+ * can honestly stand for: @least and @each for every byte of its pickle, @most at most. Without
+ * a stream @most.
+ */
+uint64_t dcp_pyjson_allowed(const struct dcp_pystream *s, uint64_t least, uint64_t each,
+			    uint64_t most);
+/* What dcp_torch functions say of @t; NULL for NULL. */
+const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
+					    struct dcp_pystream *out);
+
+#define DCP_PYJSON_JSON_OF(s) dcp_pyjson_allowed(s, 16384, 32, DCP_PYJSON_MAX_JSON)
+#define DCP_PYJSON_CONTAINERS_OF(s) dcp_pyjson_allowed(s, 4096, 8, DCP_PYJSON_MAX_CONTAINERS)
+#define DCP_PYJSON_VISITS_OF(s) dcp_pyjson_allowed(s, 4096, 8, DCP_PYJSON_MAX_VISITS)
+
+/* ---- look ---- */
+
+enum dcp_pyjson_form {
+	DCP_PYJSON_SCALAR,  /* None, bool, int, float, str: as it stands */
+	DCP_PYJSON_SECONDS, /* a time span: seconds */
+	DCP_PYJSON_TEXT,    /* an instance of a subclass of str: text */
+	DCP_PYJSON_BYTES,   /* text: BYTES, BYTEARRAY, a STR holding Latin-1, or NONE (no bytes)
+			     */
+	DCP_PYJSON_LIST,    /* items */
+	DCP_PYJSON_SET,     /* items */
+	DCP_PYJSON_DICT,    /* pairs */
+	DCP_PYJSON_ARRAY,   /* array */
+	DCP_PYJSON_NAME,    /* a GLOBAL */
+	DCP_PYJSON_PARTS,   /* parts: a tensor that consists of several */
+	DCP_PYJSON_CLASS,   /* the other fields */
+	DCP_PYJSON_STORAGE, /* PERSID */
+};
+
+struct dcp_pyjson_array {
+	char descr[8]; /* "<f4" */
+	const struct dcp_pv *shape;
+	size_t ndim;
+	bool fortran; /* first index varies fastest */
+	bool scalar;
+	struct dcp_pv payload; /* as for DCP_PYJSON_BYTES */
+	uint64_t nbytes;
+};
+
+struct dcp_pyjson_look {
+	enum dcp_pyjson_form form;
+	struct dcp_pv text;
+	double seconds;
+	const struct dcp_pv *items, *pairs;
+	size_t nitems, npairs;
+	struct dcp_pyjson_array array;
+	/* CLASS: items and pairs are what was appended and set; NULL pointers: not there */
+	struct dcp_pv class; /* normally GLOBAL */
+	const struct dcp_pv *args;
+	size_t nargs;
+	struct dcp_pv kwargs, state; /* NONE: not there */
+	bool module;                 /* state is that of a torch.nn.Module */
+	struct dcp_torch_parts parts;
+};
+
+/* Of the state of a module: does what is in @key go by its own names ("_parameters")? */
+bool dcp_pyjson_unnamed(struct dcp_pv key);
+
+void dcp_pyjson_look(struct dcp_pv v, struct dcp_pyjson_look *out);
+
+/* Is it a mapping whose pairs are known? */
+bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n);
+
+/* dtype and bytes of a numpy array or scalar, when they are plain numbers of the right length.
+ */
+bool dcp_pyjson_look_array(struct dcp_pv v, struct dcp_pyjson_array *out);
+
+/* Length of bytes kept as Latin-1 text; false: other characters are in it. */
+bool dcp_pyjson_latin1(struct dcp_pv str, uint64_t *n);
+
+/* Number of bytes in the text of DCP_PYJSON_BYTES. */
+uint64_t dcp_pyjson_bytes_len(struct dcp_pv v);
+
+/* ---- path ---- */
+
+struct dcp_pyjson_path {
+	char **part; /* memory for cap components, kept when popped */
+	size_t *part_cap;
+	size_t n, cap;
+	struct dcp_buf key, spelled;
+};
+
+int dcp_pyjson_path_init(struct dcp_pyjson_path *p, const char *const *prefix, size_t n);
+void dcp_pyjson_path_finish(struct dcp_pyjson_path *p);
+/* 0 or -ENOMEM. A NUL in the text is spelled \x00: components are C strings. */
+int dcp_pyjson_push(struct dcp_pyjson_path *p, const char *s, size_t n);
+int dcp_pyjson_push_index(struct dcp_pyjson_path *p, size_t i);
+int dcp_pyjson_push_key(struct dcp_pyjson_path *p, struct dcp_pv key);
+void dcp_pyjson_pop(struct dcp_pyjson_path *p);
+/* The first @n components joined with '.', or NULL when memory is out. Valid until the next
+ * call. */
+const char *dcp_pyjson_path_key(struct dcp_pyjson_path *p, size_t n);
+
+/* Nodes that the value at hand lies in, to notice that it contains itself. */
+struct dcp_pyjson_trail {
+	struct {
+		const struct dcp_pnode *node;
+		size_t npath;
+	} at[DCP_PYJSON_MAX_DEPTH];
+	size_t n;
+};
+
+/* Index in the trail of the value that @v is, or -1. */
+int dcp_pyjson_trail_find(const struct dcp_pyjson_trail *t, struct dcp_pv v);
+
+/*
+ * Pairs of a dict in which a key may occur twice: pair i is to be shown with the value of
+ * pair last[i], or not at all (UINT32_MAX). NULL: all as they stand.
+ */
+int dcp_pyjson_duplicates(const struct dcp_pv *kv, size_t npairs, uint32_t **last);
+
+/* Module and name of a class with Python's builtins stripped of their module. */
+const char *dcp_pyjson_class(struct dcp_pv global);

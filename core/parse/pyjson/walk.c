@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/parse/pyjson/pyjson_int.h"
+#include "core/parse/torch/torch.h"
+
+struct walk {
+	const struct dcp_pystream *s;
+	struct dcp_pyjson_path path;
+	struct dcp_pyjson_trail trail;
+	uint64_t visits, max_visits;
+	unsigned how;
+	dcp_leaf_fn take;
+	dcp_leaf_fn fn;
+	void *ctx;
+};
+
+static int read_torch(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n)
+{
+	return dcp_torch_read(ctx, v, off, buf, n);
+}
+
+const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t, struct dcp_pystream *out)
+{
+	if (!t)
+		return NULL;
+	*out = (struct dcp_pystream){
+		.size = dcp_torch_pickle_size(t),
+		.is_tensor = dcp_torch_is_tensor,
+		.read = read_torch,
+		.ctx = t,
+	};
+	return out;
+}
+
+uint64_t dcp_pyjson_allowed(const struct dcp_pystream *s, uint64_t least, uint64_t each,
+			    uint64_t most)
+{
+	uint64_t n = s ? s->size : most;
+
+	return n >= (most - least) / each ? most : least + each * n;
+}
+
+static bool is_tensor(const struct walk *w, struct dcp_pv v)
+{
+	return w->s && w->s->is_tensor(v);
+}
+
+static bool is_torch(const struct walk *w)
+{
+	return w->s && w->s->is_tensor == dcp_torch_is_tensor;
+}
+
+/* A value and its @n parts were looked at; numbers and the like are nearly free. */
+static int spend(struct walk *w, size_t n)
+{
+	w->visits += 1 + n / 32;
+	return w->visits > w->max_visits ? -E2BIG : 0;
+}
+
+static int show(struct walk *w, dcp_leaf_fn fn, struct dcp_pv v, bool tensor, bool nested)
+{
+	struct dcp_leaf leaf = {
+		.path = (const char *const *)w->path.part,
+		.npath = w->path.n,
+		.key = dcp_pyjson_path_key(&w->path, w->path.n),
+		.value = v,
+		.is_tensor = tensor,
+		.nested = nested,
+	};
+
+	return leaf.key ? fn(w->ctx, &leaf) : -ENOMEM;
+}
+
+static int tell(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
+{
+	return show(w, w->fn, v, tensor, nested);
+}
+
+static void enter(struct walk *w, struct dcp_pv v)
+{
+	w->trail.at[w->trail.n].node = v.node;
+	w->trail.at[w->trail.n].npath = w->path.n;
+	w->trail.n++;
+}
+
+/* ---- tensors inside a leaf ---- */
+
+static int find_tensors(struct walk *w, struct dcp_pv v);
+
+/* One part of a value; its path component is on the path already. */
+static int find_in_part(struct walk *w, struct dcp_pv v)
+{
+	return is_tensor(w, v) ? tell(w, v, true, true) : find_tensors(w, v);
+}
+
+/* Values in which no tensor can be are passed without spelling a path to them. */
+static bool may_hold(struct dcp_pv v)
+{
+	return v.type >= DCP_PV_TUPLE && v.type != DCP_PV_GLOBAL && v.type != DCP_PV_PERSID;
+}
+
+static int find_in_items(struct walk *w, const struct dcp_pv *item, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (!may_hold(item[i]))
+			continue;
+		r = dcp_pyjson_push_index(&w->path, i);
+		if (r < 0)
+			return r;
+		r = find_in_part(w, item[i]);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int find_in_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
+{
+	dcp_auto_free uint32_t *last = NULL;
+	int r = dcp_pyjson_duplicates(kv, n, &last);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		size_t from = last ? last[i] : i;
+
+		if (from == UINT32_MAX || !may_hold(kv[2 * from + 1]))
+			continue;
+		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
+		if (r < 0)
+			return r;
+		r = find_in_part(w, kv[2 * from + 1]);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int find_under(struct walk *w, const char *name, struct dcp_pv v)
+{
+	int r;
+
+	if (!may_hold(v))
+		return 0;
+	r = dcp_pyjson_push(&w->path, name, strlen(name));
+	if (r < 0)
+		return r;
+	r = find_in_part(w, v);
+	dcp_pyjson_pop(&w->path);
+	return r;
+}
+
+/* Parameters, buffers and modules go by their own names, as in state_dict(). */
+static int find_in_module(struct walk *w, struct dcp_pv state)
+{
+	const struct dcp_pv *kv, *own;
+	size_t n = 0, nown;
+	int r = 0;
+
+	kv = dcp_pv_pairs(state, &n);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		struct dcp_pv key = kv[2 * i], value = kv[2 * i + 1];
+
+		if (dcp_pyjson_unnamed(key) && dcp_pyjson_mapping(value, &own, &nown))
+			r = find_in_pairs(w, own, nown);
+		else
+			r = find_under(w, key.node->data, value);
+	}
+	return r;
+}
+
+static int find_in_parts(struct walk *w, const struct dcp_torch_parts *p)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < p->n; i++) {
+		if (!p->part[i].self) {
+			r = find_under(w, p->part[i].name, p->part[i].value);
+			continue;
+		}
+		r = dcp_pyjson_push(&w->path, p->part[i].name, strlen(p->part[i].name));
+		if (r < 0)
+			return r;
+		r = tell(w, p->part[i].value, true, true);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
+{
+	int r = 0;
+
+	if (l->nargs) {
+		r = dcp_pyjson_push(&w->path, "args", 4);
+		if (r < 0)
+			return r;
+		r = find_in_items(w, l->args, l->nargs);
+		dcp_pyjson_pop(&w->path);
+	}
+	if (r == 0)
+		r = find_under(w, "kwargs", l->kwargs);
+	if (r == 0)
+		r = l->module ? find_in_module(w, l->state) : find_under(w, "state", l->state);
+	if (r == 0)
+		r = find_in_items(w, l->items, l->nitems);
+	return r == 0 ? find_in_pairs(w, l->pairs, l->npairs) : r;
+}
+
+/*
+ * What is nested too deep, or contains itself, is left alone: the leaf is told all the
+ * same, and whoever writes it as JSON learns why that cannot be done.
+ */
+static int find_tensors(struct walk *w, struct dcp_pv v)
+{
+	struct dcp_pyjson_look l;
+	int r = 0;
+
+	if (!may_hold(v) || w->trail.n == DCP_PYJSON_MAX_DEPTH ||
+	    dcp_pyjson_trail_find(&w->trail, v) >= 0)
+		return 0;
+	dcp_pyjson_look(v, &l);
+	r = spend(w, l.nargs + l.nitems + l.npairs);
+	if (r < 0)
+		return r;
+	enter(w, v);
+	switch (l.form) {
+	case DCP_PYJSON_LIST:
+	case DCP_PYJSON_SET:
+		r = find_in_items(w, l.items, l.nitems);
+		break;
+	case DCP_PYJSON_DICT:
+		r = find_in_pairs(w, l.pairs, l.npairs);
+		break;
+	case DCP_PYJSON_PARTS:
+		r = is_torch(w) ? find_in_parts(w, &l.parts) : 0;
+		break;
+	case DCP_PYJSON_CLASS:
+		r = find_in_class(w, &l);
+		break;
+	case DCP_PYJSON_SCALAR:
+	case DCP_PYJSON_SECONDS:
+	case DCP_PYJSON_TEXT:
+	case DCP_PYJSON_BYTES:
+	case DCP_PYJSON_ARRAY:
+	case DCP_PYJSON_NAME:
+	case DCP_PYJSON_STORAGE:
+		break;
+	}
+	w->trail.n--;
+	return r;
+}
+
+/* ---- leaves ---- */
+
+static bool is_sequence(const struct walk *w, struct dcp_pv v)
+{
+	return v.type == DCP_PV_LIST || (v.type == DCP_PV_TUPLE && w->how & DCP_WALK_TUPLES);
+}
+
+/* Any tensor at all, also one that consists of several. */
+static bool counts_as_tensor(const struct walk *w, struct dcp_pv v)
+{
+	struct dcp_torch_parts parts;
+
+	return is_tensor(w, v) || (is_torch(w) && dcp_torch_parts(v, &parts));
+}
+
+/* 1: a mapping or a tensor lies in this list at some depth; 0: neither does. */
+static int list_is_open(struct walk *w, struct dcp_pv list, unsigned depth)
+{
+	const struct dcp_pv *item, *pairs;
+	size_t n = 0, npairs;
+	int r;
+
+	if (depth == DCP_PYJSON_MAX_DEPTH)
+		return 0;
+	item = dcp_pv_items(list, &n);
+	r = spend(w, n);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		if (!may_hold(item[i]))
+			continue;
+		if (dcp_pyjson_mapping(item[i], &pairs, &npairs) ||
+		    counts_as_tensor(w, item[i]))
+			return 1;
+		if (is_sequence(w, item[i]))
+			r = list_is_open(w, item[i], depth + 1);
+	}
+	return r;
+}
+
+static int every_list_is_open(struct walk *w, struct dcp_pv list)
+{
+	size_t n = 0;
+
+	dcp_pv_items(list, &n);
+	return n > DCP_WALK_MAX_LIST ? list_is_open(w, list, 0) : n > 0;
+}
+
+static int holds_tensor(struct walk *w, struct dcp_pv tuple)
+{
+	size_t n = 0;
+	const struct dcp_pv *item = dcp_pv_items(tuple, &n);
+	int r = spend(w, n);
+
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = counts_as_tensor(w, item[i]);
+	return r;
+}
+
+static int walk(struct walk *w, struct dcp_pv v);
+
+static int walk_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
+{
+	dcp_auto_free uint32_t *last = NULL;
+	int r = dcp_pyjson_duplicates(kv, n, &last);
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		size_t from = last ? last[i] : i;
+
+		if (from == UINT32_MAX)
+			continue;
+		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
+		if (r < 0)
+			return r;
+		r = walk(w, kv[2 * from + 1]);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int walk_items(struct walk *w, const struct dcp_pv *item, size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = dcp_pyjson_push_index(&w->path, i);
+		if (r < 0)
+			return r;
+		r = walk(w, item[i]);
+		dcp_pyjson_pop(&w->path);
+	}
+	return r;
+}
+
+static int walk_leaf(struct walk *w, struct dcp_pv v)
+{
+	int r = w->take ? show(w, w->take, v, false, false) : 0;
+
+	if (r)
+		return r < 0 ? r : 0;
+	if (is_tensor(w, v))
+		return tell(w, v, true, false);
+	if (w->how & DCP_WALK_INSIDE)
+		r = find_tensors(w, v);
+	return r ? r : tell(w, v, false, false);
+}
+
+static int walk(struct walk *w, struct dcp_pv v)
+{
+	const struct dcp_pv *in = NULL;
+	bool mapping;
+	size_t n = 0;
+	int r = spend(w, 0), open = 0;
+
+	if (r < 0)
+		return r;
+	mapping = dcp_pyjson_mapping(v, &in, &n);
+	if (mapping)
+		open = n > 0 || !(w->how & DCP_WALK_LISTS);
+	else if (v.type == DCP_PV_LIST && w->how & DCP_WALK_LISTS)
+		open = every_list_is_open(w, v);
+	else if (v.type == DCP_PV_TUPLE && w->how & DCP_WALK_LISTS)
+		open = holds_tensor(w, v);
+	else if (is_sequence(w, v))
+		open = list_is_open(w, v, 0);
+	if (open < 0)
+		return open;
+	if (!open)
+		return walk_leaf(w, v);
+	if (w->trail.n == DCP_PYJSON_MAX_DEPTH)
+		return -E2BIG;
+	enter(w, v);
+	if (mapping) {
+		r = walk_pairs(w, in, n);
+	} else {
+		in = dcp_pv_items(v, &n);
+		r = walk_items(w, in, n);
+	}
+	w->trail.n--;
+	return r;
+}
+
+static int walk_stream(const struct dcp_pystream *s, struct dcp_pv root,
+		       const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx)
+{
+	struct walk *w = calloc(1, sizeof(*w));
+	int r;
+
+	if (!w)
+		return -ENOMEM;
+	w->s = s;
+	w->max_visits = DCP_PYJSON_VISITS_OF(s);
+	w->how = how->how;
+	w->take = how->take;
+	w->fn = fn;
+	w->ctx = ctx;
+	r = dcp_pyjson_path_init(&w->path, how->prefix, how->nprefix);
+	if (r == 0)
+		r = walk(w, root);
+	dcp_pyjson_path_finish(&w->path);
+	free(w);
+	return r;
+}
+
+int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
+		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
+		       void *ctx)
+{
+	struct dcp_walk walk = { .prefix = prefix, .nprefix = nprefix, .how = how };
+
+	return walk_stream(s, root, &walk, fn, ctx);
+}
+
+int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
+			 const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx)
+{
+	struct dcp_pystream s;
+
+	return walk_stream(dcp_pyjson_torch(t, &s), root, how, fn, ctx);
+}
+
+int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
+		    size_t nprefix, unsigned how, dcp_leaf_fn fn, void *ctx)
+{
+	struct dcp_pystream s;
+
+	return dcp_pyjson_walk_in(dcp_pyjson_torch(t, &s), root, prefix, nprefix, how, fn, ctx);
+}

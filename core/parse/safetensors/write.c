@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/base/jsonw.h"
+#include "core/parse/safetensors/safetensors.h"
+
+static void write_shape(struct dcp_jsonw *w, enum dcp_dtype dtype, uint32_t ndim,
+			const uint64_t *shape)
+{
+	uint64_t values = dcp_dtype_info(dtype)->values;
+
+	dcp_jsonw_array(w);
+	for (uint32_t i = 0; i < ndim; i++)
+		dcp_jsonw_u64(w, i + 1 == ndim ? values * shape[i] : shape[i]);
+	if (values > 1 && ndim == 0)
+		dcp_jsonw_u64(w, values);
+	dcp_jsonw_end(w);
+}
+
+void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
+			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end)
+{
+	dcp_jsonw_key(w, name);
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "dtype");
+	dcp_jsonw_str(w, dcp_dtype_info(dtype)->safetensors);
+	dcp_jsonw_key(w, "shape");
+	write_shape(w, dtype, ndim, shape);
+	dcp_jsonw_key(w, "data_offsets");
+	dcp_jsonw_array(w);
+	dcp_jsonw_u64(w, begin);
+	dcp_jsonw_u64(w, end);
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+}
+
+int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
+			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
+			   uint32_t align)
+{
+	size_t start = out->n, pad;
+	struct dcp_jsonw w;
+
+	if (!dcp_dtype_info(dtype)->safetensors || strcmp(name, "__metadata__") == 0)
+		return -ENOTSUP;
+	dcp_buf_grow(out, 8);
+	dcp_jsonw_init(&w, out, false);
+	dcp_jsonw_object(&w);
+	dcp_jsonw_key(&w, "__metadata__");
+	dcp_jsonw_object(&w);
+	dcp_jsonw_key(&w, "format");
+	dcp_jsonw_str(&w, "pt");
+	dcp_jsonw_end(&w);
+	dcp_safetensors_put(&w, name, dtype, ndim, shape, 0, nbytes);
+	dcp_jsonw_end(&w);
+	pad = -(out->n - start) & (align - 1);
+	dcp_buf_printf(out, "%*s", (int)pad, "");
+	if (dcp_buf_error(out))
+		return -ENOMEM;
+	dcp_store_le64(out->p + start, out->n - start - 8);
+	return 0;
+}

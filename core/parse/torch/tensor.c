@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/parse/archive/zip.h"
+#include "core/parse/torch/torch_int.h"
+
+/* Rebuild calls inside rebuild calls: a Parameter of a subclass of a tensor from a device is 3.
+ */
+enum { WRAPPERS_MAX = 8 };
+
+/* ---- dtypes and storages ---- */
+
+/* Those that the table of dtypes does not know: bytes without a number. */
+static const struct {
+	const char *name;
+	uint8_t size;
+} others[] = {
+	{ "bits8", 1 },    { "bits1x8", 1 },  { "bits2x4", 1 }, { "bits4x2", 1 },
+	{ "bits16", 2 },   { "qint8", 1 },    { "quint8", 1 },  { "qint32", 4 },
+	{ "quint4x2", 1 }, { "quint2x4", 1 }, { "int1", 1 },    { "int2", 1 },
+	{ "int3", 1 },     { "int4", 1 },     { "int5", 1 },    { "int6", 1 },
+	{ "int7", 1 },     { "uint1", 1 },    { "uint2", 1 },   { "uint3", 1 },
+	{ "uint4", 1 },    { "uint5", 1 },    { "uint6", 1 },   { "uint7", 1 },
+};
+
+/* clang-format off */
+static const struct {
+	const char *class, *dtype;
+} storages[] = {
+	{ "FloatStorage", "float32" },        { "BFloat16Storage", "bfloat16" },
+	{ "HalfStorage", "float16" },         { "DoubleStorage", "float64" },
+	{ "LongStorage", "int64" },           { "IntStorage", "int32" },
+	{ "ShortStorage", "int16" },          { "CharStorage", "int8" },
+	{ "ByteStorage", "uint8" },           { "BoolStorage", "bool" },
+	{ "ComplexFloatStorage", "complex64" }, { "ComplexDoubleStorage", "complex128" },
+	{ "QInt8Storage", "qint8" },          { "QUInt8Storage", "quint8" },
+	{ "QInt32Storage", "qint32" },        { "QUInt4x2Storage", "quint4x2" },
+	{ "QUInt2x4Storage", "quint2x4" },
+	/* counted in bytes */
+	{ "UntypedStorage", "uint8" },        { "_UntypedStorage", "uint8" },
+	{ "TypedStorage", "uint8" },
+};
+/* clang-format on */
+
+uint32_t dcp_torch_itemsize(const char *name)
+{
+	enum dcp_dtype t = dcp_dtype_from_torch(name, strlen(name));
+
+	if (t != DCP_DTYPE_OTHER)
+		return dcp_dtype_info(t)->size;
+	for (size_t i = 0; i < DCP_LEN(others); i++)
+		if (strcmp(others[i].name, name) == 0)
+			return others[i].size;
+	return 0;
+}
+
+static bool from_torch(struct dcp_pv v)
+{
+	return v.type == DCP_PV_GLOBAL && strncmp(v.node->module, "torch", 5) == 0 &&
+	       (v.node->module[5] == '\0' || v.node->module[5] == '.');
+}
+
+const char *dcp_torch_storage_dtype(struct dcp_pv class)
+{
+	if (!from_torch(class))
+		return NULL;
+	for (size_t i = 0; i < DCP_LEN(storages); i++)
+		if (strcmp(storages[i].class, class.node->name) == 0)
+			return storages[i].dtype;
+	return NULL;
+}
+
+/* Legacy streams add (key of the view, first element, elements) or None. */
+static int take_view(struct dcp_pv v, struct dcp_torch_storage *out, struct dcp_err *err)
+{
+	size_t n = 0;
+	const struct dcp_pv *part = dcp_pv_items(v, &n);
+
+	if (v.type == DCP_PV_NONE)
+		return 0;
+	if (v.type != DCP_PV_TUPLE || n != 3 || !dcp_pv_u64(part[1], &out->view_off) ||
+	    !dcp_pv_u64(part[2], &out->view_n) ||
+	    !dcp_range_ok(out->view_off, out->view_n, out->numel))
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"view of storage \"%s\" does not lie inside its %" PRIu64
+				" elements",
+				out->key, out->numel);
+	return 0;
+}
+
+int dcp_torch_storage_id(struct dcp_pv id, struct dcp_torch_storage *out, struct dcp_err *err)
+{
+	struct dcp_torch_storage s = { 0 };
+	const struct dcp_pv *part = NULL;
+	size_t n = 0;
+	int r = 0;
+
+	if (id.type == DCP_PV_PERSID && id.node->nitems == 1 &&
+	    id.node->items[0].type == DCP_PV_TUPLE)
+		part = dcp_pv_items(id.node->items[0], &n);
+	if ((n != 5 && n != 6) || !dcp_pv_is_str(part[0], "storage") || !dcp_pv_str(part[2]) ||
+	    part[1].type != DCP_PV_GLOBAL || !dcp_pv_u64(part[4], &s.numel))
+		return dcp_fail(
+			err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			"persistent id is not (\"storage\", class, key, location, count)");
+	s.key = dcp_pv_str(part[2]);
+	s.dtype_name = dcp_torch_storage_dtype(part[1]);
+	if (!s.dtype_name)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, "unknown storage class %s.%s",
+				part[1].node->module, part[1].node->name);
+	s.itemsize = dcp_torch_itemsize(s.dtype_name);
+	s.view_n = s.numel;
+	if (n == 6)
+		r = take_view(part[5], &s, err);
+	if (r < 0)
+		return r;
+	*out = s;
+	return 0;
+}
+
+/* ---- rebuild calls ---- */
+
+/* clang-format off */
+static const struct rebuild {
+	const char *name;
+	enum dcp_torch_kind kind;
+	const char *what; /* one without dense bytes of its own, in words */
+} rebuilds[] = {
+	{ "_rebuild_tensor_v2",                       DCP_TORCH_V2, NULL },
+	{ "_rebuild_parameter",                       DCP_TORCH_WRAPPED, NULL },
+	{ "_rebuild_tensor_v3",                       DCP_TORCH_V3, NULL },
+	{ "_rebuild_tensor",                          DCP_TORCH_V1, NULL },
+	{ "_rebuild_parameter_with_state",            DCP_TORCH_WRAPPED, NULL },
+	{ "_rebuild_from_type_v2",                    DCP_TORCH_TYPED, NULL },
+	{ "_rebuild_from_type",                       DCP_TORCH_TYPED, NULL },
+	{ "_rebuild_device_tensor_from_cpu_tensor",   DCP_TORCH_WRAPPED, NULL },
+	{ "_rebuild_sparse_tensor",                   DCP_TORCH_SPARSE, "sparse tensor" },
+	{ "_rebuild_sparse_csr_tensor",               DCP_TORCH_SPARSE, "sparse tensor" },
+	{ "_rebuild_nested_tensor",                   DCP_TORCH_NESTED, "nested tensor" },
+	{ "rebuild_njt",                              DCP_TORCH_JAGGED, "nested tensor" },
+	{ "_rebuild_njt",                             DCP_TORCH_JAGGED, "nested tensor" },
+	{ "_rebuild_qtensor",                         DCP_TORCH_QUANTIZED, "quantized tensor" },
+	{ "_rebuild_meta_tensor_no_storage",          DCP_TORCH_META, "meta tensor" },
+	{ "_rebuild_wrapper_subclass",                DCP_TORCH_SUBCLASS, "wrapper subclass of tensor" },
+	{ "_rebuild_device_tensor_from_numpy",        DCP_TORCH_REFUSED, "tensor kept as numpy array" },
+	{ "_rebuild_xla_tensor",                      DCP_TORCH_REFUSED, "tensor kept as numpy array" },
+};
+/* clang-format on */
+
+static const struct rebuild none;
+
+static const struct rebuild *rebuild_of(struct dcp_pv callable)
+{
+	if (!from_torch(callable))
+		return &none;
+	for (size_t i = 0; i < DCP_LEN(rebuilds); i++)
+		if (strcmp(rebuilds[i].name, callable.node->name) == 0)
+			return &rebuilds[i];
+	return &none;
+}
+
+bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim)
+{
+	const struct dcp_pv *item;
+	size_t n = 0;
+
+	if (v.type == DCP_PV_OBJECT && dcp_pv_is_object(v, "torch", "Size")) {
+		item = dcp_pv_items(v.node->obj->args, &n);
+		if (n != 1)
+			return false;
+		v = item[0];
+	}
+	if (v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST)
+		return false;
+	item = dcp_pv_items(v, &n);
+	if (n > DCP_MAX_NDIM)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!dcp_pv_u64(item[i], &to[i]))
+			return false;
+	*ndim = (uint32_t)n;
+	return true;
+}
+
+static bool dense_strides(const struct dcp_torch_tensor *x)
+{
+	uint64_t want = 1;
+
+	for (uint32_t i = x->ndim; i-- > 0;) {
+		if (x->shape[i] == 0)
+			return true;
+		if (x->shape[i] != 1 && x->stride[i] != want)
+			return false;
+		want *= x->shape[i]; /* the volume was found to fit before */
+	}
+	return true;
+}
+
+/* Elements behind the first one that the last element lies; false when that overflows. */
+static bool last_element(const struct dcp_torch_tensor *x, uint64_t *out)
+{
+	uint64_t last = 0, step;
+
+	for (uint32_t i = 0; i < x->ndim; i++)
+		if (dcp_ckd_mul(&step, x->shape[i] - 1, x->stride[i]) ||
+		    dcp_ckd_add(&last, last, step))
+			return false;
+	*out = last;
+	return true;
+}
+
+int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *s,
+		    uint64_t first, uint64_t base, struct dcp_err *err)
+{
+	uint64_t volume, bytes, last = 0, end, view = s->view_n * s->itemsize;
+
+	/* Strides of zero make huge shapes of one element; nobody has 2^63 bytes of those. */
+	if (!dcp_shape_volume(x->shape, x->ndim, &volume) ||
+	    dcp_ckd_mul(&bytes, volume, x->itemsize) || bytes > INT64_MAX)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"shape of the tensor in storage \"%s\" overflows", s->key);
+	x->off = base;
+	x->row_major = dense_strides(x);
+	if (volume == 0)
+		return 0;
+	if (!last_element(x, &last) || dcp_ckd_add(&end, first, last) ||
+	    dcp_ckd_add(&end, end, 1) || dcp_ckd_mul(&end, end, x->itemsize) || end > view)
+		return dcp_fail(err, -EBADMSG, base,
+				"tensor reaches past the %" PRIu64
+				" bytes of storage \"%s\": first "
+				"element %" PRIu64 ", last one %" PRIu64 " behind it",
+				view, s->key, first, last);
+	x->off = base + first * x->itemsize;
+	return 0;
+}
+
+static int locate_record(const struct dcp_torch *t, const struct dcp_torch_storage *s,
+			 uint64_t *off, struct dcp_err *err)
+{
+	struct dcp_torch_record *rec = NULL;
+	size_t lo = 0, hi = t->nrecords;
+	uint64_t size;
+	int r;
+
+	while (lo < hi && !rec) {
+		size_t mid = lo + (hi - lo) / 2;
+		int c = strcmp(t->records[mid].key, s->key);
+
+		if (c == 0)
+			rec = &t->records[mid];
+		else if (c < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!rec)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "storage \"%s\" is missing",
+				s->key);
+	if (dcp_ckd_mul(&size, s->numel, s->itemsize) || size != rec->size)
+		return dcp_fail(err, -EBADMSG, rec->member ? rec->member->header_off : rec->off,
+				"storage \"%s\" has %" PRIu64
+				" bytes, its tensor expects %" PRIu64 " elements of %" PRIu32,
+				s->key, rec->size, s->numel, s->itemsize);
+	if (rec->member && !rec->member->stored)
+		return dcp_fail(err, -ENOTSUP, rec->member->header_off,
+				"storage \"%s\" is compressed or encrypted: write the file "
+				"again with torch.save(torch.load(...))",
+				s->key);
+	if (rec->off == DCP_TORCH_UNLOCATED) {
+		r = dcp_zip_data(&t->src, rec->member, &rec->off, err);
+		if (r < 0)
+			return r;
+	}
+	*off = rec->off;
+	return 0;
+}
+
+int dcp_torch_take_dtype(struct dcp_torch_tensor *x, const char *name, struct dcp_err *err)
+{
+	x->dtype = dcp_dtype_from_torch(name, strlen(name));
+	x->itemsize = dcp_torch_itemsize(name);
+	snprintf(x->dtype_name, sizeof(x->dtype_name), "%s",
+		 x->dtype == DCP_DTYPE_OTHER ? name : dcp_dtype_info(x->dtype)->name);
+	if (!x->itemsize)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"dtype torch.%s has elements of unknown size", name);
+	return 0;
+}
+
+/* Is the view of that name on? Anything but a plain "no" counts as yes. */
+static bool is_on(struct dcp_pv meta, const char *view)
+{
+	const struct dcp_pv *set = dcp_pv_get(meta, view);
+	uint64_t on = 0;
+
+	return set && !(set->type == DCP_PV_BOOL && !set->b) && (!dcp_pv_u64(*set, &on) || on);
+}
+
+/* A complex conjugate or a negation that torch has not carried out: the bytes are not yet the
+ * values. */
+static int take_metadata(struct dcp_torch_tensor *x, struct dcp_pv meta, struct dcp_err *err)
+{
+	bool conj = is_on(meta, "conj"), neg = is_on(meta, "neg");
+	uint8_t halves = dcp_dtype_info(x->dtype)->size / 2;
+
+	if (!conj && !neg)
+		return 0;
+	if (conj && neg)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"a view that is conjugate and negative at once");
+	if (!dcp_dtype_can_negate(x->dtype) ||
+	    (conj && dcp_dtype_info(x->dtype)->swap_unit != halves))
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"%s view of %s: the stored bytes are not the tensor's values",
+				conj ? "conjugate" : "negative", x->dtype_name);
+	x->filter = conj ? DCP_FILTER_CONJ : DCP_FILTER_NEG;
+	return 0;
+}
+
+static int dense(const struct dcp_torch *t, enum dcp_torch_kind kind, const struct dcp_pv *arg,
+		 size_t n, struct dcp_torch_tensor *out, struct dcp_err *err)
+{
+	size_t least = kind == DCP_TORCH_V1 ? 4 : kind == DCP_TORCH_V2 ? 6 : 7;
+	struct dcp_torch_tensor x = { 0 };
+	struct dcp_torch_storage s;
+	uint64_t first = 0;
+	const char *dtype;
+	uint32_t nstride = 0;
+	int r;
+
+	if (n < least || !dcp_pv_u64(arg[1], &first) ||
+	    !dcp_torch_dims(arg[2], x.shape, &x.ndim) ||
+	    !dcp_torch_dims(arg[3], x.stride, &nstride) || nstride != x.ndim)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"tensor with a damaged offset, size or stride");
+	r = dcp_torch_storage_id(arg[0], &s, err);
+	if (r < 0)
+		return r;
+	dtype = s.dtype_name;
+	if (kind == DCP_TORCH_V3) {
+		if (!from_torch(arg[6]))
+			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+					"tensor in storage \"%s\" without a dtype", s.key);
+		dtype = arg[6].node->name;
+	}
+	r = dcp_torch_take_dtype(&x, dtype, err);
+	if (r == 0 && n > least)
+		r = take_metadata(&x, arg[least], err);
+	if (r == 0)
+		r = locate_record(t, &s, &x.storage_off, err);
+	if (r == 0)
+		r = dcp_torch_place(&x, &s, first, x.storage_off + s.view_off * s.itemsize,
+				    err);
+	if (r < 0)
+		return r;
+	x.swap = t->big_endian && x.itemsize > 1;
+	*out = x;
+	return 1;
+}
+
+/* The integers of a quantized tensor; packed ones have no element of whole bytes. */
+static int int_repr(const struct dcp_torch *t, const struct dcp_pv *arg,
+		    struct dcp_torch_tensor *out, struct dcp_err *err)
+{
+	static const struct {
+		const char *name;
+		enum dcp_dtype dtype;
+	} stored[] = { { "qint8", DCP_DTYPE_I8 },
+		       { "quint8", DCP_DTYPE_U8 },
+		       { "qint32", DCP_DTYPE_I32 } };
+	struct dcp_torch_tensor x;
+	int r = dense(t, DCP_TORCH_V1, arg, 4, &x, err);
+
+	for (size_t i = 0; r == 1 && i < DCP_LEN(stored); i++)
+		if (strcmp(stored[i].name, x.dtype_name) == 0) {
+			x.dtype = stored[i].dtype;
+			snprintf(x.dtype_name, sizeof(x.dtype_name), "%s",
+				 dcp_dtype_info(x.dtype)->name);
+			*out = x;
+			return 1;
+		}
+	return r < 0 ? r
+		     : dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"quantized tensor of %s: its numbers are packed", x.dtype_name);
+}
+
+int dcp_torch_unwrap(struct dcp_pv v, struct dcp_torch_call *out, struct dcp_err *err)
+{
+	struct dcp_pv callable, args;
+
+	if (v.type != DCP_PV_OBJECT || !v.node->obj->called)
+		return 0;
+	callable = v.node->obj->callable;
+	args = v.node->obj->args;
+	for (int depth = 0; depth < WRAPPERS_MAX; depth++) {
+		const struct rebuild *how = rebuild_of(callable);
+		size_t n = 0;
+		const struct dcp_pv *arg = dcp_pv_items(args, &n);
+
+		*out = (struct dcp_torch_call){ how->kind, how->what, arg, n };
+		if (how->kind == DCP_TORCH_NONE)
+			return 0;
+		if (how->kind != DCP_TORCH_WRAPPED && how->kind != DCP_TORCH_TYPED)
+			return 1;
+		if (how->kind == DCP_TORCH_WRAPPED && n > 0 && arg[0].type == DCP_PV_OBJECT) {
+			callable = arg[0].node->obj->callable;
+			args = arg[0].node->obj->args;
+		} else if (how->kind == DCP_TORCH_TYPED && n > 2) {
+			callable = arg[0];
+			args = arg[2];
+		} else {
+			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s without a tensor",
+					how->name);
+		}
+	}
+	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "tensor wrapped more than %d times",
+			WRAPPERS_MAX);
+}
+
+/* Has a tensor of this kind a place in a storage, sound or not? */
+static bool is_dense(enum dcp_torch_kind kind)
+{
+	return kind == DCP_TORCH_V1 || kind == DCP_TORCH_V2 || kind == DCP_TORCH_V3 ||
+	       kind == DCP_TORCH_REFUSED;
+}
+
+/* One tensor of which other ranks have the rest: not a thing that consists of several. */
+static bool is_distributed(const struct dcp_torch_call *c)
+{
+	return c->kind == DCP_TORCH_SUBCLASS && c->n > 0 && c->arg[0].type == DCP_PV_GLOBAL &&
+	       (strcmp(c->arg[0].node->name, "DTensor") == 0 ||
+		strcmp(c->arg[0].node->name, "ShardedTensor") == 0);
+}
+
+/* In the tar of torch 0.1 a tensor is a persistent id that is its name. */
+static const char *tar_name(struct dcp_pv v)
+{
+	return v.type == DCP_PV_PERSID && v.node->nitems == 1 ? dcp_pv_str(v.node->items[0])
+							      : NULL;
+}
+
+bool dcp_torch_is_tensor(struct dcp_pv v)
+{
+	struct dcp_torch_call c;
+	int r = dcp_torch_unwrap(v, &c, NULL);
+
+	return tar_name(v) || r < 0 || (r > 0 && (is_dense(c.kind) || is_distributed(&c)));
+}
+
+int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
+		     struct dcp_err *err)
+{
+	struct dcp_torch_call c;
+	int r = dcp_torch_unwrap(v, &c, err);
+
+	if (r == 0 && tar_name(v))
+		return dcp_torch_tar_tensor(t, tar_name(v), out, err);
+	if (r <= 0)
+		return r;
+	if (c.kind == DCP_TORCH_QUANTIZED && c.n > 4)
+		return int_repr(t, c.arg, out, err);
+	if (!is_dense(c.kind) || c.kind == DCP_TORCH_REFUSED)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, "%s: no dense strided bytes",
+				c.what);
+	return dense(t, c.kind, c.arg, c.n, out, err);
+}

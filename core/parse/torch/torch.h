@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch: what is in a torch.save stream, and where do its tensors' bytes lie?
+ *
+ * All containers: the zip archive (torch >= 1.6; data.pkl, data/<key>, byteorder), the five
+ * pickles in a row of older torch (or _use_new_zipfile_serialization=False), the tar of torch
+ * 0.1. The stream may be a whole file or one item inside a .distcp (pass a window).
+ *
+ * Sources: torch/serialization.py, torch/_utils.py, caffe2/serialize/inline_container.cc.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/tensor.h"
+#include "core/parse/pickle/pickle.h"
+
+struct dcp_err;
+struct dcp_source;
+struct dcp_torch;
+
+/* A dense tensor as stored: element (i0, i1, ..) lies at off + itemsize * sum(ik * stride[k]).
+ */
+struct dcp_torch_tensor {
+	enum dcp_dtype dtype;
+	char dtype_name[32]; /* table name, or torch's own for DCP_DTYPE_OTHER */
+	uint32_t itemsize;
+	uint32_t ndim;
+	uint64_t shape[DCP_MAX_NDIM];
+	uint64_t stride[DCP_MAX_NDIM]; /* elements */
+	uint64_t off;                  /* of element (0, ...), from the start of the stream */
+	uint64_t storage_off;   /* of the storage it is a view of: equal for tied tensors */
+	bool swap;              /* big-endian elements */
+	enum dcp_filter filter; /* DCP_FILTER_NONE, _NEG or _CONJ */
+	bool row_major;         /* strides are those of a dense row-major array */
+};
+
+/*
+ * Open a stream and parse its object. @src must outlive the result.
+ * @memory limits what the parsed object may take (0: 192 MiB).
+ * Returns 0, -EBADMSG, -ENOTSUP (TorchScript, "PYTORCH1" files, compressed members,
+ * files of others: named in @err), -E2BIG, -ENOMEM, or what the source gave.
+ */
+int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch **out,
+		   struct dcp_err *err);
+void dcp_torch_close(struct dcp_torch *t);
+
+/* Bytes that were parsed for the object, or a few more. */
+uint64_t dcp_torch_pickle_size(const struct dcp_torch *t);
+
+/* Valid until close. */
+struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
+
+/*
+ * Is @v a tensor? Parameter and subclass wrappers are looked through.
+ * Returns 1 and fills @out: a dense tensor, every bound checked against its storage record; of
+ * a quantized one its integers. Returns 0: not a tensor. Negative: a tensor whose description
+ * is damaged (-EBADMSG) or of a kind without dense strided bytes (-ENOTSUP: sparse, meta,
+ * nested, subclasses), told in @err.
+ */
+int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
+		     struct dcp_err *err);
+
+/* Bytes of one element of the dtype that torch calls @name, also of those that are
+ * DCP_DTYPE_OTHER to us; 0: no such dtype. */
+uint32_t dcp_torch_itemsize(const char *name);
+
+/* torch.Size, a tuple or a list of at most DCP_MAX_NDIM numbers that are not negative, into @to
+ * (room for as many). */
+bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim);
+
+/* Is it one tensor, sound or damaged? Not one that consists of several. Looks at @v alone. */
+bool dcp_torch_is_tensor(struct dcp_pv v);
+
+/*
+ * A tensor that is no single run of numbers, taken apart: sparse, quantized, nested, meta.
+ * Some parts are tensors, others facts about it.
+ */
+struct dcp_torch_part {
+	const char *name; /* as torch calls it: "indices", "scale" */
+	struct dcp_pv value;
+	bool self; /* the value is the tensor itself: dcp_torch_tensor() gives this part of it
+		    */
+};
+struct dcp_torch_parts {
+	const char *kind; /* "torch.Tensor (torch.sparse_coo)" */
+	struct dcp_torch_part part[8];
+	size_t n;
+};
+
+/* False: no such tensor, or a damaged one. Looks at @v alone. */
+bool dcp_torch_parts(struct dcp_pv v, struct dcp_torch_parts *out);
+
+/*
+ * [off, off + n) of a BYTES or BYTEARRAY of this stream, also of one too long to have been
+ * copied. Returns 0, -EINVAL (not bytes, or not so many), or what the source gave.
+ */
+int dcp_torch_read(const struct dcp_torch *t, struct dcp_pv v, uint64_t off, void *buf,
+		   size_t n);
