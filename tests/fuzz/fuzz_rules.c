@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/format/megatron_rules.h"
+#include "core/format/megatron/rules.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -6,7 +6,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "core/format/composer.h"
+#include "core/format/composer/composer.h"
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/torch/torch.h"

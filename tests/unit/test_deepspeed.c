@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ZeRO checkpoints of every stage and shape, put together from the slices of their ranks.
- * covers: deepspeed, deepspeed_files, deepspeed_layout, deepspeed_model, deepspeed_module
- * covers: deepspeed_moment, deepspeed_name, deepspeed_alias, deepspeed_optim
- * covers: deepspeed_rest
- * covers: deepspeed_run, deepspeed_slice, deepspeed_state, deepspeed_tell
+ * covers: deepspeed, deepspeed/files, deepspeed/layout, deepspeed/model_file
+ * covers: deepspeed/module
+ * covers: deepspeed/optim_state, deepspeed/filename, deepspeed/alias, deepspeed/optim_file
+ * covers: deepspeed/extras
+ * covers: deepspeed/run, deepspeed/slice, deepspeed/state, deepspeed/emit
  */
 #include "tests/unit/t.h"
 
-#include "core/format/deepspeed_int.h"
+#include "core/format/deepspeed/deepspeed_int.h"
 #include "tests/unit/t_ds.h"
 #include "tests/unit/t_manifest.h"
 

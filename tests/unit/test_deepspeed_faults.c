@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * DeepSpeed checkpoints whose files are missing, damaged, of two saves, or made to harm.
- * covers: deepspeed, deepspeed_lost, deepspeed_model, deepspeed_optim, deepspeed_run
- * covers: deepspeed_layout
+ * covers: deepspeed, deepspeed/missing, deepspeed/model_file, deepspeed/optim_file
+ * covers: deepspeed/run
+ * covers: deepspeed/layout
  */
 #include "tests/unit/t.h"
 

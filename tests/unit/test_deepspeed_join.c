@@ -2,8 +2,9 @@
 /*
  * Tensor-parallel ranks and pipeline stages: joined by the rules that are recorded, told one by
  * one where there are none.
- * covers: deepspeed_join, deepspeed_box, deepspeed_map, deepspeed_rule, deepspeed_unit
- * covers: deepspeed_joined, deepspeed_same, deepspeed_state, deepspeed_module
+ * covers: deepspeed/join, deepspeed/box, deepspeed/affine_map, deepspeed/rule
+ * covers: deepspeed/module_joined
+ * covers: deepspeed/state_joined, deepspeed/compare, deepspeed/state, deepspeed/module
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Universal checkpoints: one file a parameter and state.
- * covers: deepspeed_universal
+ * covers: deepspeed/universal
  */
 #include "tests/unit/t.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whole jobs of every shape: what is read back is the model that was cut.
- * covers: deepspeed_expert, deepspeed_stack, deepspeed_slice, deepspeed_joined
- * covers: deepspeed_map
+ * covers: deepspeed/expert, deepspeed/module_experts, deepspeed/slice
+ * covers: deepspeed/state_joined
+ * covers: deepspeed/affine_map
  */
 #include "tests/unit/t.h"
 

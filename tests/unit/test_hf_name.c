@@ -4,7 +4,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "core/format/hf_name.h"
+#include "core/format/hf/name.h"
 
 enum {
 	ST = DCP_HF_SAFETENSORS,

@@ -2,7 +2,7 @@
 /*
  * mp_rank directories: files that are damaged, missing, or hold something else than the model.
  *
- * covers: megatron_files
+ * covers: megatron/files
  */
 #include "tests/unit/t.h"
 

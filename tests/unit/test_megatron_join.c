@@ -6,7 +6,7 @@
  * t_megatron_ref.h says what each holds. Which ranks there are, and who of them writes, is
  * counted rank by rank.
  *
- * covers: megatron_check, megatron_cut, megatron_grid, megatron_join
+ * covers: megatron/check, megatron/cut, megatron/grid, megatron/join
  */
 #include "tests/unit/t.h"
 

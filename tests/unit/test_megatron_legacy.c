@@ -2,7 +2,7 @@
 /*
  * mp_rank directories: tensor, pipeline and expert parallel ranks put together.
  *
- * covers: megatron_args, megatron_whole
+ * covers: megatron/args, megatron/keys
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * Pieces that overlap: Paddle's own choice (golden/paddle-overlaps.txt). Pieces that Paddle
  * recorded wrongly: said so, and the rest can be read.
- * covers: paddle_dist_pieces, paddle_dist_find, paddle_dist_fault, paddle_dist_head
+ * covers: dist/pieces, dist/find, dist/fault, dist/head
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * Random saves of every generation, protocol and cut, several in a directory, against the
  * values they were made of.
- * covers: paddle_dist, paddle_dist_pieces, geometry/cover
+ * covers: dist, dist/pieces, geometry/cover
  */
 #include "tests/unit/t.h"
 

@@ -2,7 +2,7 @@
 /*
  * What makes several checkpoints one version, and what happens to their keys.
  *
- * covers: parts_list, parts_names, parts_tell
+ * covers: parts/list, parts/names, parts/emit
  */
 #include "tests/unit/t.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "core/format/format.h"
-#include "core/format/parts.h"
+#include "core/format/parts/parts.h"
 #include "core/parse/dir/dir.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"

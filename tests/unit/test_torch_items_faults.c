@@ -3,7 +3,7 @@
  * Checkpoints of torch_checkpointing that are wrong: each with its message, and the rest
  * readable.
  *
- * covers: torch_items_join
+ * covers: torch_checkpointing/join
  */
 #include "tests/unit/t.h"
 

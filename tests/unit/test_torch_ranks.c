@@ -2,13 +2,13 @@
 /*
  * One torch.save file a rank, and the telling of a torch.save stream.
  *
- * covers: torch_ranks_load, torch_state
+ * covers: torch/ranks_load, torch/state
  */
 #include "tests/unit/t.h"
 
 #include "core/format/format.h"
-#include "core/format/torch_ranks.h"
-#include "core/format/torch_state.h"
+#include "core/format/torch/ranks.h"
+#include "core/format/torch/state.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"

@@ -3,13 +3,13 @@
  * Parts of tensors inside torch.save streams: what they are, what is told of them, and what
  * is wrong with bad ones.
  *
- * covers: torch_shard, torch_shard_dtensor, torch_state
+ * covers: torch/shard, torch/dtensor, torch/state
  */
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/format/torch_shard.h"
-#include "core/format/torch_state.h"
+#include "core/format/torch/shard.h"
+#include "core/format/torch/state.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t_shard.h"

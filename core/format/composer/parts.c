@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The directory that Composer's newer interface writes. Model and optimizer are checkpoints of
+ * their own, torch.save files or sharded ones; the rest is for resuming.
+ *
+ *	model/model.pt {"w": tensor}         model.w, path model / w
+ *	optim/.metadata optim/__0_0.distcp   optim.<key>
+ *	resumption.pkl                       resumption.<key>, objects
+ *	composer_metadata.json               the object composer_metadata
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/format/composer/composer_int.h"
+#include "core/format/format.h"
+#include "core/format/nest/inner.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/json.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/source.h"
+
+enum { MAX_METADATA = 16 << 20 };
+
+static int tell_broken(const struct dcp_load *in, const char *key, const char *why)
+{
+	struct dcp_object o = {
+		.key = key, .path = &key, .npath = 1, .type = "", .error = why
+	};
+
+	return in->sink->object(in->sink->ctx, &o);
+}
+
+/* Did it fail for a reason that concerns this part alone? */
+static bool is_damage(int rc)
+{
+	return rc == -EBADMSG || rc == -EINVAL || rc == -ENOTSUP || rc == -E2BIG ||
+	       rc == -ENOENT || rc == -EXDEV || rc == -EACCES || rc == -EIO;
+}
+
+/* ---- composer_metadata.json ---- */
+
+static int read_metadata(const struct dcp_load *in, char **text, size_t *n, struct dcp_err *why)
+{
+	struct dcp_json *root = NULL;
+	struct dcp_input input;
+	int rc = dcp_dir_input(in->dir, DCP_COMPOSER_METADATA, &input, why);
+
+	if (rc < 0)
+		return rc;
+	*n = (size_t)DCP_MIN(input.src.size, (uint64_t)MAX_METADATA + 1);
+	*text = malloc(*n + 1);
+	if (!*text)
+		rc = -ENOMEM;
+	else if (*n > MAX_METADATA)
+		rc = dcp_fail(why, -E2BIG, DCP_ERR_NO_OFFSET, "%s is too long",
+			      DCP_COMPOSER_METADATA);
+	else
+		rc = dcp_source_read(&input.src, 0, *text, *n);
+	if (*text)
+		(*text)[*n] = '\0'; /* room was made for it */
+	dcp_input_close(&input);
+	if (rc == 0) {
+		rc = dcp_json_parse(*text, *n, &root, why);
+		dcp_json_free(root);
+	}
+	return rc;
+}
+
+static int tell_metadata(const struct dcp_load *in, struct dcp_err *err)
+{
+	static const char *const key = "composer_metadata";
+	struct dcp_object o = { .key = key, .path = &key, .npath = 1, .type = "dict" };
+	const struct dcp_sink *sink = in->sink;
+	dcp_auto_free char *text = NULL;
+	struct dcp_err why = { 0 };
+	uint32_t number;
+	int rc = sink->file(sink->ctx, DCP_COMPOSER_METADATA, &number);
+
+	if (rc < 0)
+		return rc;
+	rc = read_metadata(in, &text, &o.json_len, &why);
+	if (rc == -ENOMEM)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
+	if (rc < 0)
+		return tell_broken(in, key, why.msg);
+	/* the spaces around it are not part of the value */
+	o.json = text + strspn(text, " \t\r\n");
+	o.json_len -= (size_t)(o.json - text);
+	while (o.json_len && strchr(" \t\r\n", o.json[o.json_len - 1]))
+		o.json_len--;
+	return sink->object(sink->ctx, &o);
+}
+
+/* ---- resumption.pkl ---- */
+
+struct resuming {
+	const struct dcp_load *in;
+	struct dcp_buf json;
+	int rc; /* what ended the walk, when it was not the walk */
+};
+
+static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct resuming *w = ctx;
+	struct dcp_object o = {
+		.key = leaf->key,
+		.path = leaf->path,
+		.npath = leaf->npath,
+		.type = dcp_pyjson_type(leaf->value),
+	};
+	int rc;
+
+	dcp_buf_reset(&w->json);
+	rc = dcp_pyjson_write(&w->json, NULL, leaf->value, leaf->path, leaf->npath);
+	if (rc == 0) {
+		o.json = w->json.p;
+		o.json_len = w->json.n;
+	} else {
+		o.error = "nested too deep, or too long, to be shown as JSON";
+	}
+	w->rc = rc == -ENOMEM ? rc : w->in->sink->object(w->in->sink->ctx, &o);
+	return w->rc;
+}
+
+static int tell_resumption(const struct dcp_load *in, struct dcp_err *err)
+{
+	static const char *const prefix = "resumption";
+	struct dcp_walk how = { .prefix = &prefix, .nprefix = 1, .how = DCP_WALK_LISTS };
+	struct dcp_pickle_opts opts = { 0 };
+	struct resuming w = { .in = in };
+	struct dcp_pickle *p = NULL;
+	struct dcp_err why = { 0 };
+	struct dcp_input input;
+	uint32_t number;
+	int rc;
+
+	if (!dcp_dir_find(in->dir, DCP_COMPOSER_RESUMPTION))
+		return 0;
+	rc = in->sink->file(in->sink->ctx, DCP_COMPOSER_RESUMPTION, &number);
+	if (rc < 0)
+		return rc;
+	rc = dcp_dir_input(in->dir, DCP_COMPOSER_RESUMPTION, &input, &why);
+	if (rc == 0) {
+		rc = dcp_pickle_read(&input.src, &opts, &p, NULL, &why);
+		if (rc == 0)
+			rc = dcp_pyjson_walk_with(NULL, dcp_pickle_root(p), &how, on_leaf, &w);
+		dcp_pickle_free(p);
+		dcp_input_close(&input);
+	}
+	dcp_buf_finish(&w.json);
+	if (rc == -ENOMEM)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
+	if (rc == 0 || w.rc < 0)
+		return rc;
+	return tell_broken(in, prefix, why.code ? why.msg : "nested too deep to be walked");
+}
+
+/* ---- all of it ---- */
+
+/* Returns 1 when the part is damaged: it is told, with why. */
+static int tell_part(const struct dcp_load *in, const char *name, struct dcp_err *why)
+{
+	int rc = dcp_inner_load_at(in, name, name, why);
+
+	if (rc == 0 || !is_damage(rc) || !why->code)
+		return rc;
+	rc = tell_broken(in, name, why->msg);
+	return rc < 0 ? rc : 1;
+}
+
+int dcp_composer_tell_parts(const struct dcp_load *in, struct dcp_err *err)
+{
+	static const char *const parts[] = { "model", "optim" };
+	int rc = in->sink->meta(in->sink->ctx, "framework", "composer");
+	size_t there = 0, broken = 0;
+	struct dcp_err why = { 0 };
+
+	for (size_t i = 0; rc >= 0 && i < DCP_LEN(parts); i++) {
+		const struct dcp_dirent *e = dcp_dir_find(in->dir, parts[i]);
+
+		if (!e || !e->is_dir)
+			continue;
+		why = (struct dcp_err){ 0 };
+		rc = tell_part(in, parts[i], &why);
+		there++;
+		broken += rc == 1;
+	}
+	if (rc >= 0)
+		rc = tell_metadata(in, err);
+	if (rc >= 0)
+		rc = tell_resumption(in, err);
+	if ((rc < 0 || (there && broken == there)) && why.code && err && !err->code)
+		*err = why;
+	if (rc >= 0 && there && broken == there)
+		return why.code;
+	return rc < 0 ? rc : 0;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Of several files the tensors in parts (ShardedTensor) are put together. Everything else was
+ * the same on all ranks, so the lowest one's is told, and of others what only they have.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/format/composer/composer_int.h"
+#include "core/format/format.h"
+#include "core/format/gather/copies.h"
+#include "core/format/torch/shard.h"
+#include "core/format/torch/state.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
+
+struct telling {
+	const struct dcp_load *in;
+	const struct dcp_composer_file *files;
+	size_t n, at; /* the file at hand */
+	uint32_t file;
+	const struct dcp_torch *t;
+	struct dcp_copies shards;
+	struct dcp_intern told; /* keys, when there are several files */
+	size_t nbroken;
+	struct dcp_err broken; /* of the first file that cannot be read */
+	struct dcp_err *err;
+};
+
+/* Is it told already? It is from now on. */
+static int seen(struct telling *w, const char *key)
+{
+	uint32_t number;
+	int rc = dcp_intern_add(&w->told, key, strlen(key), DCP_INTERN_NONE, &number);
+
+	if (rc < 0)
+		return dcp_fail(w->err, rc, DCP_ERR_NO_OFFSET, "out of memory for keys");
+	return rc == 0;
+}
+
+static int on_take(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct telling *w = ctx;
+
+	return w->n > 1 && !dcp_tshard_is(leaf->value) ? seen(w, leaf->key) : 0;
+}
+
+static int on_shard(void *ctx, const struct dcp_tensor *t)
+{
+	struct telling *w = ctx;
+
+	return dcp_copies_add(&w->shards, t, (uint32_t)w->at);
+}
+
+static int tell_version(const struct telling *w)
+{
+	const struct dcp_sink *sink = w->in->sink;
+	const struct dcp_pv *v = dcp_pv_get(dcp_torch_root(w->t), "state");
+	const char *version = NULL;
+	char text[64];
+
+	v = v ? dcp_pv_get(*v, "metadata") : NULL;
+	v = v ? dcp_pv_get(*v, "composer_env_info") : NULL;
+	v = v ? dcp_pv_get(*v, "composer_version") : NULL;
+	version = v ? dcp_pv_str(*v) : NULL;
+	snprintf(text, sizeof(text), "composer%s%.40s", version ? " " : "",
+		 version ? version : "");
+	return sink->meta(sink->ctx, "framework", text);
+}
+
+/* @why says what is wrong with the file; @w->err what ends the load. */
+static int tell_file(struct telling *w, struct dcp_err *why)
+{
+	const struct dcp_load *in = w->in;
+	struct dcp_tstate s = {
+		.sink = in->sink, .lists = true, .take = on_take, .shard = on_shard, .ctx = w
+	};
+	struct dcp_torch *t = NULL;
+	struct dcp_input input;
+	const char *name = w->files[w->at].name;
+	int rc = in->sink->file(in->sink->ctx, name, &w->file);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_dir_input(in->dir, name, &input, why);
+	if (rc < 0)
+		return rc;
+	rc = dcp_torch_open(&input.src, 0, &t, why);
+	if (rc == 0) {
+		w->t = s.t = t;
+		s.file = w->file;
+		rc = w->at == 0 ? tell_version(w) : 0;
+		if (rc == 0)
+			rc = dcp_tstate_tell(&s, w->err);
+		dcp_torch_close(t);
+	} else {
+		dcp_err_where(why, rc, "%s", name);
+	}
+	dcp_input_close(&input);
+	return rc;
+}
+
+/* The name of the first rank's file that is not there, in @out. */
+static void name_missing(const struct telling *w, char *out, size_t n)
+{
+	const char *first = w->files[0].name, *digits = NULL;
+	uint64_t rank = 0;
+
+	for (size_t i = 0; i < w->n && w->files[i].rank <= rank; i++)
+		rank = w->files[i].rank + 1;
+	for (const char *p = first; (p = strstr(p, "rank")); p += 4)
+		digits = p + 4;
+	if (digits)
+		snprintf(out, n, "%.*s%" PRIu64 "%s is not there", (int)(digits - first), first,
+			 rank, digits + strspn(digits, "0123456789"));
+	else
+		snprintf(out, n, "another rank's file is not there");
+}
+
+/* A file that cannot be read is told by its name; nothing is left when that is all. */
+static int note_broken(struct telling *w, const struct dcp_err *why)
+{
+	const char *name = w->files[w->at].name;
+	struct dcp_object o = {
+		.key = name, .path = &name, .npath = 1, .type = "", .error = why->msg
+	};
+
+	if (w->nbroken++ == 0)
+		w->broken = *why;
+	if (w->nbroken == w->n) {
+		if (w->err)
+			*w->err = *why;
+		return why->code;
+	}
+	return w->in->sink->object(w->in->sink->ctx, &o);
+}
+
+static int tell_all(struct telling *w)
+{
+	int rc = 0;
+
+	for (w->at = 0; rc == 0 && w->at < w->n; w->at++) {
+		struct dcp_err why = { 0 };
+
+		rc = tell_file(w, &why);
+		if (rc == -ENOMEM && why.code)
+			return dcp_fail(w->err, rc, DCP_ERR_NO_OFFSET, "%s", why.msg);
+		if (rc < 0 && why.code)
+			rc = note_broken(w, &why);
+	}
+	return rc;
+}
+
+static const char *file_name(void *ctx, uint32_t who)
+{
+	const struct telling *w = ctx;
+
+	return w->files[who].name;
+}
+
+static int tell_shards(struct telling *w)
+{
+	char missing[512];
+	int rc = 0;
+
+	name_missing(w, missing, sizeof(missing));
+	for (uint32_t k = 0; rc == 0 && k < w->shards.names.n; k++)
+		rc = dcp_copies_tell(&w->shards, k, w->in->sink,
+				     w->nbroken ? w->broken.msg : missing, file_name, w);
+	return rc;
+}
+
+int dcp_composer_tell_files(const struct dcp_load *in, const struct dcp_composer_file *files,
+			    size_t n, struct dcp_err *err)
+{
+	struct telling w = { .in = in, .files = files, .n = n, .err = err };
+	char count[24];
+	int rc;
+
+	dcp_copies_init(&w.shards);
+	rc = tell_all(&w);
+	if (rc == 0)
+		rc = tell_shards(&w);
+	snprintf(count, sizeof(count), "%zu", n);
+	if (rc == 0 && n > 1)
+		rc = in->sink->meta(in->sink->ctx, "ranks", count);
+	dcp_copies_finish(&w.shards);
+	dcp_intern_finish(&w.told);
+	return rc;
+}

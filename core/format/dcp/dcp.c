@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/dcp/dcp.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/format/dcp/dcp_int.h"
+#include "core/format/formats.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/source.h"
+
+/* ---- names ---- */
+
+/* Digits from @p on; NULL when there are none or too many. */
+static const char *skip_number(const char *p, uint64_t *out)
+{
+	const char *start = p;
+
+	*out = 0;
+	for (; *p >= '0' && *p <= '9'; p++)
+		*out = *out * 10 + (uint64_t)(*p - '0');
+	return p == start || p - start > 9 ? NULL : p;
+}
+
+bool dcp_tdcp_is_data_name(const char *name, uint64_t *rank)
+{
+	/* Megatron may put a hint in front, which may hold "__" itself: try each. */
+	for (const char *p = strstr(name, "__"); p; p = strstr(p + 1, "__")) {
+		uint64_t n;
+		const char *q = skip_number(p + 2, rank);
+
+		q = q && *q == '_' ? skip_number(q + 1, &n) : NULL;
+		if (q && strcmp(q, ".distcp") == 0)
+			return true;
+	}
+	return false;
+}
+
+bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank)
+{
+	const char *p = strncmp(name, "__", 2) == 0 ? skip_number(name + 2, rank) : NULL;
+
+	return p && strcmp(p, suffix) == 0;
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	const struct dcp_dirent *mark = dcp_dir_find(dir, ".metadata");
+	size_t data = 0, local = 0;
+	bool partial = dcp_dir_find(dir, ".metadata.tmp") != NULL;
+	uint64_t rank;
+
+	if (mark && !mark->is_dir)
+		return DCP_MATCH_YES;
+	for (size_t i = 0; i < dir->n; i++) {
+		const char *name = dir->entries[i].name;
+
+		data += dcp_tdcp_is_data_name(name, &rank);
+		local += dcp_tdcp_is_rank_name(name, ".metadata", &rank);
+	}
+	if (local || (!data && !partial))
+		return DCP_MATCH_NO;
+	snprintf(why, n, ".metadata is missing%s: the save was interrupted or is still running",
+		 partial ? " (.metadata.tmp is there)" : "");
+	return DCP_MATCH_INCOMPLETE;
+}
+
+static const char *commit_file(const struct dcp_dir *dir)
+{
+	(void)dir;
+	return ".metadata";
+}
+
+/* ---- telling ---- */
+
+int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w)
+{
+	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
+}
+
+int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number)
+{
+	int rc;
+
+	if (w->told[file] == DCP_TDCP_UNTOLD) {
+		rc = w->sink->file(w->sink->ctx, dcp_intern_text(&w->m->files, file),
+				   &w->told[file]);
+		if (rc < 0)
+			return rc;
+	}
+	*number = w->told[file];
+	return 0;
+}
+
+int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
+{
+	const struct dcp_sink *sink = d->in->sink;
+	struct dcp_input input;
+	uint32_t number;
+	int rc = sink->file(sink->ctx, name, &number); /* before it is read */
+
+	if (rc == 0)
+		rc = dcp_dir_input(d->in->dir, name, &input, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_tmeta_read(&d->meta, &input.src, err);
+	dcp_input_close(&input);
+	if (rc == -EBADMSG)
+		return dcp_err_where(err, rc,
+				     "%s is damaged (copy it again, or use another "
+				     "version)",
+				     name);
+	return rc < 0 ? dcp_err_where(err, rc, "%s", name) : 0;
+}
+
+static int tell_fact(const struct dcp_sink *sink, const char *name, const char *value)
+{
+	return *value ? sink->meta(sink->ctx, name, value) : 0;
+}
+
+static int tell_count(const struct dcp_sink *sink, const char *name, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, n);
+	return sink->meta(sink->ctx, name, text);
+}
+
+/* Ranks are counted by the names of the files that hold something: i of __i_n.distcp. */
+static uint64_t count_ranks(const struct dcp_tmeta *m)
+{
+	uint64_t most = 0, rank;
+
+	for (uint32_t i = 0; i < m->files.n; i++) {
+		const char *name = dcp_intern_text(&m->files, i);
+
+		if (dcp_tdcp_is_data_name(name, &rank) && rank + 1 > most)
+			most = rank + 1;
+	}
+	return most;
+}
+
+static int tell_facts(const struct dcp_tdcp *d)
+{
+	const struct dcp_sink *sink = d->in->sink;
+	uint64_t ranks = count_ranks(&d->meta);
+	int rc = tell_fact(sink, "framework", "torch");
+
+	if (rc == 0)
+		rc = tell_count(sink, "world_files", d->meta.files.n);
+	if (rc == 0 && ranks)
+		rc = tell_count(sink, "ranks", ranks);
+	if (rc == 0)
+		rc = tell_fact(sink, "save_id", d->meta.save_id);
+	if (rc == 0)
+		rc = tell_fact(sink, "metadata_version", d->meta.version);
+	return rc;
+}
+
+static int tell_key(struct dcp_tdcp_teller *w, uint32_t key)
+{
+	uint32_t at = w->m->keys[key].entry;
+
+	if (!at)
+		return 0; /* only storage_data or planner_data name it: torch ignores it too */
+	if (dcp_tmeta_entry(w->m, at).kind == DCP_TMETA_BYTES)
+		return dcp_tdcp_tell_bytes(w, key);
+	return dcp_tdcp_tell_tensor(w, key);
+}
+
+static int tell_keys(struct dcp_tdcp_teller *w)
+{
+	const struct dcp_progress *progress = w->d->in->progress;
+	uint32_t n = w->m->names.n;
+	int rc = 0;
+
+	for (uint32_t k = 0; k < n && rc == 0; k++) {
+		rc = tell_key(w, k);
+		if (progress && k % 1024 == 1023)
+			progress->tell(progress->ctx, k + 1, n, "keys");
+	}
+	return rc;
+}
+
+static void teller_finish(struct dcp_tdcp_teller *w)
+{
+	dcp_titem_files_finish(&w->files);
+	free(w->told);
+	dcp_buf_finish(&w->path_text);
+	dcp_buf_finish(&w->path_ptrs);
+	dcp_buf_finish(&w->dims);
+	dcp_buf_finish(&w->chunks);
+	dcp_buf_finish(&w->places);
+	dcp_buf_finish(&w->pieces);
+	dcp_buf_finish(&w->blocks);
+}
+
+/* Composer saves its nested state, and names parts of it as if every list had been opened. */
+static bool is_composer(const struct dcp_tmeta *m)
+{
+	static const char *const keys[] = { "state.rank_zero_seed", "state.run_name",
+					    "state.timestamp.Timestamp.epoch",
+					    "state.metadata.torch_version" };
+
+	for (size_t i = 0; i < DCP_LEN(keys); i++)
+		if (dcp_intern_find(&m->names, keys[i], strlen(keys[i])) != DCP_INTERN_NONE)
+			return true;
+	return false;
+}
+
+int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)
+{
+	struct dcp_tdcp_teller w = { .d = d, .m = &d->meta, .sink = d->in->sink, .err = err };
+	uint32_t n = d->meta.files.n;
+	int rc = dcp_tmeta_join(&d->meta, err);
+
+	if (rc < 0)
+		return rc;
+	if (d->meta.norphans)
+		dcp_log(d->in->log, DCP_LOG_WARN,
+			"%" PRIu64 " entr%s of storage_data without a key", d->meta.norphans,
+			d->meta.norphans == 1 ? "y" : "ies");
+	w.lists = is_composer(&d->meta);
+	dcp_titem_files_init(&w.files, d->in->dir);
+	w.told = malloc(((size_t)n + 1) * sizeof(*w.told));
+	if (w.told) {
+		for (uint32_t i = 0; i < n; i++)
+			w.told[i] = DCP_TDCP_UNTOLD;
+		rc = tell_keys(&w);
+		if (rc == 0)
+			rc = dcp_tdcp_tell_lost_shards(&w);
+		if (rc == 0)
+			rc = tell_facts(d);
+	} else {
+		rc = dcp_tdcp_no_memory(&w);
+	}
+	teller_finish(&w);
+	return rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct dcp_tdcp d = { .in = in };
+	int rc = dcp_tmeta_init(&d.meta);
+
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for metadata");
+	rc = dcp_tdcp_read(&d, ".metadata", err);
+	if (rc == 0)
+		rc = dcp_tdcp_tell(&d, err);
+	dcp_tmeta_finish(&d.meta);
+	return rc;
+}
+
+const struct dcp_format dcp_format_torch_dcp = {
+	.name = "torch-dcp",
+	.what = "torch.distributed.checkpoint",
+	.probe = probe,
+	.commit_file = commit_file,
+	.load = load,
+};

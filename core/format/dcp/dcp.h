@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_dcp: what the two forms of a torch.distributed.checkpoint directory share.
+ *
+ * One .metadata for all ranks, or one __<rank>.metadata for each: either way the tensors and
+ * byte items of a joined struct dcp_tmeta are told to a sink. Tensor items are named by place
+ * and length and not opened; byte items are read.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/format/dcp/meta.h"
+#include "core/format/format.h"
+
+#define DCP_TDCP_MAX_OBJECT (256u << 20) /* a byte item; train states are kilobytes */
+#define DCP_TDCP_MAX_DECODED (64u << 20) /* of one that is compressed: it is kept in memory */
+
+struct dcp_tdcp {
+	const struct dcp_load *in;
+	struct dcp_tmeta meta;
+	bool replicas;    /* ranks may have stored the same thing */
+	const char *have; /* which rank files there are, for messages: "ranks 0-3"; or NULL */
+	const char *const *rank; /* what to call the writer of each file read; or NULL */
+};
+
+/* Read the file @name as (one more) metadata file and tell the sink of it. The directory may
+ * be NULL when nothing is read through it. */
+int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err);
+
+/* Join, then tell every key and the facts. */
+int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err);
+
+/*
+ * Is @name that of a data file, "<anything>__<i>_<n>.distcp"? @rank receives i. And of a
+ * rank's metadata, "__<rank>.metadata"?
+ */
+bool dcp_tdcp_is_data_name(const char *name, uint64_t *rank);
+bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank);

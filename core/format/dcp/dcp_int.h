@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_dcp_int: what the files that tell a DCP checkpoint share; nobody else includes it.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/err.h"
+#include "core/format/dcp/dcp.h"
+#include "core/format/dcp/item.h"
+
+#define DCP_TDCP_UNTOLD UINT32_MAX
+
+/* A chunk of the key at hand that holds elements. Its numbers lie in dims: lo, then len. */
+struct dcp_tdcp_chunk {
+	uint64_t *lo;
+	uint64_t volume;
+	uint32_t rank_file;
+};
+
+/* A record of the key at hand: which offsets it is for, and its number in by_key. */
+struct dcp_tdcp_place {
+	const uint64_t *lo;
+	uint32_t rank_file, i;
+};
+
+struct dcp_tdcp_teller {
+	struct dcp_tdcp *d;
+	const struct dcp_tmeta *m;
+	const struct dcp_sink *sink;
+	struct dcp_err *err;
+	struct dcp_titem_files files;
+	bool lists;     /* open lists in byte items: the state is Composer's */
+	uint32_t *told; /* per data file: its number at the sink, or DCP_TDCP_UNTOLD */
+	struct dcp_buf path_text, path_ptrs;
+	/* of the key at hand, kept for the next one */
+	struct dcp_buf dims, chunks, places, pieces, blocks;
+};
+
+/* What is being found out about one tensor; arrays live in the teller until the next key. */
+struct dcp_tdcp_join {
+	struct dcp_tensor t; /* dtype, itemsize (0: not known), ndim, shape */
+	uint64_t shape[DCP_MAX_NDIM];
+	char dtype_name[64];
+	struct dcp_err why; /* not empty: the key is broken */
+	struct dcp_tdcp_chunk *chunk;
+	struct dcp_tdcp_place *place;
+	size_t nchunks, nplaces;
+};
+
+static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
+{
+	return j->why.msg[0] != '\0';
+}
+
+int dcp_tdcp_join(struct dcp_tdcp_teller *w, uint32_t key, struct dcp_tdcp_join *j);
+
+/* Where chunk @c lies, or NULL. @hint is the caller's, 0 at first: chunks asked for in order
+ * are found at once. */
+const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
+						 const struct dcp_tdcp_chunk *c, size_t *hint);
+
+/* The sink's number of data file @file. */
+int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number);
+
+/*
+ * Megatron 0.12 to 0.15 stored what its distributed optimizer held flat as a grid: blocks along
+ * each axis..., and the elements of a block in a row. @shape is that of the tensor. Pieces
+ * become runs of their blocks.
+ */
+void dcp_tdcp_unfold(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, const uint64_t *shape,
+		     uint32_t ndim);
+
+/* A byte item's key as Megatron-Core makes it of a part of an object. */
+struct dcp_tdcp_shard {
+	size_t nkey;       /* of the object's own key */
+	const char *shape; /* its text, to the end */
+	uint32_t ndim;
+	uint64_t at[8], of[8];
+	bool cut; /* the shape lacks its last number */
+};
+
+bool dcp_tdcp_is_shard(const char *key, struct dcp_tdcp_shard *s);
+
+/* Tell the parts of objects that no key is for. */
+int dcp_tdcp_tell_lost_shards(struct dcp_tdcp_teller *w);
+
+int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key);
+int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key);
+/* What is in the item @r, a tensor without elements of its own, as its parts. */
+int dcp_tdcp_tell_parts(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+			size_t npath, const struct dcp_tmeta_record *r);
+
+int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w);

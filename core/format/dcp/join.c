@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The chunks of one tensor (what state_dict_metadata says) and its records (where
+ * storage_data says they lie), ready to be matched by offsets. Both are sorted once, so a key
+ * with n chunks costs n log n. Chunks without elements are left out: torch stores all of them
+ * as one.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/format/dcp/dcp_int.h"
+#include "core/format/torch/field.h"
+#include "core/parse/torch/torch.h"
+
+static void set_dtype(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32_t dtype,
+		      uint32_t dname)
+{
+	const char *name = w->m->dtypes.n ? dcp_intern_text(&w->m->dtypes, dname) : "";
+
+	j->t.dtype = (enum dcp_dtype)dtype;
+	if (dtype != DCP_DTYPE_OTHER) {
+		j->t.dtype_name = dcp_dtype_info(j->t.dtype)->name;
+		j->t.itemsize = dcp_dtype_info(j->t.dtype)->size;
+		return;
+	}
+	snprintf(j->dtype_name, sizeof(j->dtype_name), "%s", name);
+	j->t.dtype_name = j->dtype_name;
+	j->t.itemsize = dcp_torch_itemsize(name);
+}
+
+/* The head of an entry: taken from the first, compared with it in the others. */
+static void read_head(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
+		      struct dcp_tmeta_entry *e, bool first)
+{
+	uint32_t dtype = (uint32_t)dcp_cur_varint(&e->c);
+	uint32_t dname = (uint32_t)dcp_cur_varint(&e->c);
+	uint32_t ndim = (uint32_t)dcp_cur_varint(&e->c);
+	bool same = !first && ndim == j->t.ndim && dtype == j->t.dtype;
+	uint64_t len;
+
+	if (first) {
+		set_dtype(w, j, dtype, dname);
+		j->t.ndim = ndim;
+	}
+	for (uint32_t k = 0; k < ndim; k++) {
+		uint64_t d = dcp_cur_varint(&e->c);
+
+		if (first)
+			j->shape[k] = d;
+		else
+			same = same && j->shape[k] == d;
+	}
+	len = dcp_cur_varint(&e->c);
+	if (len) {
+		const uint8_t *text = dcp_cur_take(&e->c, len);
+
+		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET, "%.*s", (int)len,
+			 (const char *)text);
+	} else if (!first && !same) {
+		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 "ranks disagree about its dtype or shape");
+	}
+}
+
+/* Chunks that hold elements go to w->chunks; lo is an index into dims until all are there. */
+static int read_chunks(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
+		       struct dcp_tmeta_entry *e)
+{
+	uint64_t n = dcp_cur_varint(&e->c);
+	uint32_t ndim = j->t.ndim;
+
+	for (uint64_t i = 0; i < n; i++) {
+		struct dcp_tdcp_chunk c = { .rank_file = e->rank_file };
+		uintptr_t at = w->dims.n;
+		uint64_t *d = dcp_buf_grow(&w->dims, 2 * sizeof(uint64_t) * ndim);
+
+		if (!d && ndim)
+			return dcp_tdcp_no_memory(w);
+		for (uint32_t k = 0; k < 2 * ndim; k++)
+			d[k] = dcp_cur_varint(&e->c);
+		if (!dcp_shape_volume(d + ndim, ndim, &c.volume)) {
+			dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+				 "a chunk's number of elements does not fit in 64 bits");
+			return 0;
+		}
+		if (c.volume == 0) {
+			w->dims.n = at;
+			continue;
+		}
+		c.lo = (uint64_t *)at;
+		dcp_buf_add(&w->chunks, &c, sizeof(c));
+	}
+	return dcp_buf_error(&w->chunks) ? dcp_tdcp_no_memory(w) : 0;
+}
+
+/* Entries of a key from the first rank file to the last; they are chained the other way. */
+static int read_entries(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32_t key)
+{
+	uint32_t at = w->m->keys[key].entry;
+	struct dcp_buf *order = &w->pieces; /* not needed yet */
+	int rc = 0;
+
+	dcp_buf_reset(order);
+	for (; at; at = dcp_tmeta_entry(w->m, at).before)
+		dcp_buf_add(order, &at, sizeof(at));
+	if (dcp_buf_error(order))
+		return dcp_tdcp_no_memory(w);
+	for (size_t i = order->n / sizeof(at); i-- > 0 && rc == 0 && !dcp_tdcp_is_broken(j);) {
+		struct dcp_tmeta_entry e;
+
+		memcpy(&at, order->p + i * sizeof(at), sizeof(at));
+		e = dcp_tmeta_entry(w->m, at);
+		if (e.kind != DCP_TMETA_TENSOR) {
+			dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+				 "some ranks stored a tensor, others an object");
+			return 0;
+		}
+		read_head(w, j, &e, (i + 1) * sizeof(at) == order->n);
+		if (!dcp_tdcp_is_broken(j))
+			rc = read_chunks(w, j, &e);
+	}
+	return rc;
+}
+
+static int read_places(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32_t key)
+{
+	const struct dcp_tmeta *m = w->m;
+	uint64_t lo[DCP_MAX_NDIM];
+
+	for (uint32_t i = m->keys[key].first; i < m->keys[key + 1].first; i++) {
+		struct dcp_tmeta_record r = dcp_tmeta_record(m, i, lo);
+		struct dcp_tdcp_place p = { .rank_file = r.rank_file, .i = i };
+
+		if (r.ndim != j->t.ndim)
+			continue; /* no chunk's: the index is of another shape */
+		p.lo = (const uint64_t *)(uintptr_t)w->dims.n;
+		dcp_buf_add(&w->dims, lo, sizeof(*lo) * r.ndim);
+		dcp_buf_add(&w->places, &p, sizeof(p));
+	}
+	if (dcp_buf_error(&w->dims) || dcp_buf_error(&w->places))
+		return dcp_tdcp_no_memory(w);
+	return 0;
+}
+
+static void point_at_dims(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
+{
+	char *dims = w->dims.p;
+
+	j->chunk = (struct dcp_tdcp_chunk *)(void *)w->chunks.p;
+	j->nchunks = w->chunks.n / sizeof(*j->chunk);
+	j->place = (struct dcp_tdcp_place *)(void *)w->places.p;
+	j->nplaces = w->places.n / sizeof(*j->place);
+	for (size_t i = 0; i < j->nchunks; i++)
+		j->chunk[i].lo = (uint64_t *)(void *)(dims + (uintptr_t)j->chunk[i].lo);
+	for (size_t i = 0; i < j->nplaces; i++)
+		j->place[i].lo =
+			(const uint64_t *)(const void *)(dims + (uintptr_t)j->place[i].lo);
+}
+
+static int compare_dims(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+	for (uint32_t k = 0; k < n; k++)
+		if (a[k] != b[k])
+			return a[k] < b[k] ? -1 : 1;
+	return 0;
+}
+
+static int compare_places(const void *pa, const void *pb, void *ndim)
+{
+	const struct dcp_tdcp_place *a = pa, *b = pb;
+
+	if (a->rank_file != b->rank_file)
+		return a->rank_file < b->rank_file ? -1 : 1;
+	return compare_dims(a->lo, b->lo, *(const uint32_t *)ndim);
+}
+
+/* Boxes in order, and of equal ones the first rank's in front. */
+static int compare_chunks(const void *pa, const void *pb, void *ndim)
+{
+	const struct dcp_tdcp_chunk *a = pa, *b = pb;
+	int way = compare_dims(a->lo, b->lo, 2 * *(const uint32_t *)ndim);
+
+	return way ? way : (a->rank_file > b->rank_file) - (a->rank_file < b->rank_file);
+}
+
+static void sort_places(struct dcp_tdcp_join *j)
+{
+	for (size_t i = 1; i < j->nplaces; i++)
+		if (compare_places(&j->place[i - 1], &j->place[i], &j->t.ndim) > 0) {
+			qsort_r(j->place, j->nplaces, sizeof(*j->place), compare_places,
+				&j->t.ndim);
+			return;
+		}
+}
+
+/* Ranks that hold the same box keep one copy: the first rank's. */
+static void drop_replicas(struct dcp_tdcp_join *j)
+{
+	size_t kept = 0;
+
+	if (j->nchunks)
+		qsort_r(j->chunk, j->nchunks, sizeof(*j->chunk), compare_chunks, &j->t.ndim);
+	for (size_t i = 0; i < j->nchunks; i++)
+		if (!kept || compare_dims(j->chunk[kept - 1].lo, j->chunk[i].lo, 2 * j->t.ndim))
+			j->chunk[kept++] = j->chunk[i];
+	j->nchunks = kept;
+}
+
+/* The last of equal ones: a later pair replaces an earlier one in a dict. */
+const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
+						 const struct dcp_tdcp_chunk *c, size_t *hint)
+{
+	struct dcp_tdcp_place want = { .lo = c->lo, .rank_file = c->rank_file };
+	uint32_t ndim = j->t.ndim;
+	size_t lo = 0, hi = j->nplaces;
+
+	if (*hint < hi && compare_places(&j->place[*hint], &want, &ndim) == 0 &&
+	    (*hint + 1 == hi || compare_places(&j->place[*hint + 1], &want, &ndim) > 0))
+		return &j->place[(*hint)++];
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (compare_places(&j->place[mid], &want, &ndim) <= 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	*hint = lo;
+	if (lo == 0 || compare_places(&j->place[lo - 1], &want, &ndim) != 0)
+		return NULL;
+	return &j->place[lo - 1];
+}
+
+int dcp_tdcp_join(struct dcp_tdcp_teller *w, uint32_t key, struct dcp_tdcp_join *j)
+{
+	int rc;
+
+	*j = (struct dcp_tdcp_join){ 0 };
+	j->t.dtype_name = "";
+	j->t.shape = j->shape;
+	dcp_buf_reset(&w->dims);
+	dcp_buf_reset(&w->chunks);
+	dcp_buf_reset(&w->places);
+	rc = read_entries(w, j, key);
+	if (rc == 0 && !dcp_tdcp_is_broken(j))
+		rc = read_places(w, j, key);
+	if (rc < 0 || dcp_tdcp_is_broken(j))
+		return rc;
+	point_at_dims(w, j);
+	sort_places(j);
+	if (w->d->replicas)
+		drop_replicas(j);
+	return 0;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One byte item: a torch.save stream of any Python value, told as an object with the tensors
+ * inside it beside it.
+ *
+ * Where every rank wrote its own metadata, the same key may stand for different values: a
+ * random state, a data loader's place. The first rank's value is told under the key; another
+ * rank's that differs is told too, as <key>.@rank<r>, so that nothing is lost. Equal means
+ * equal bytes, which torch.save gives for equal values.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/format/dcp/dcp_int.h"
+#include "core/format/torch/state.h"
+#include "core/parse/torch/torch.h"
+
+static int tell_broken(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+		       size_t npath, const char *why)
+{
+	struct dcp_object o = {
+		.key = key, .path = path, .npath = npath, .type = "", .error = why
+	};
+
+	return w->sink->object(w->sink->ctx, &o);
+}
+
+/* A tensor inside an object whose key is stored on its own: the stored one is told. */
+static bool is_stored(void *ctx, const char *key)
+{
+	const struct dcp_tdcp_teller *w = ctx;
+	uint32_t number = dcp_intern_find(&w->m->names, key, strlen(key));
+
+	return number != DCP_INTERN_NONE && w->m->keys[number].entry != 0;
+}
+
+static int check_record(struct dcp_tdcp_teller *w, const struct dcp_tmeta_record *r,
+			struct dcp_err *why)
+{
+	if (r->filter > DCP_FILTER_ZSTD)
+		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s",
+				dcp_tmeta_error(w->m, r->filter));
+	if (r->nbytes > DCP_TDCP_MAX_OBJECT)
+		return dcp_fail(why, -E2BIG, r->off,
+				"an object of %llu bytes, at most %u are read",
+				(unsigned long long)r->nbytes, DCP_TDCP_MAX_OBJECT);
+	return 0;
+}
+
+/* A container whose parts are keys by Composer's rule; DCP itself kept it whole. */
+static bool opens(struct dcp_pv v)
+{
+	return v.type == DCP_PV_LIST || dcp_pv_is_mapping(v);
+}
+
+/*
+ * A part of a sharded object is the one value of a list. Megatron's common_state is a dict of
+ * what the run has besides: told without a name of its own, as common.pt was until 2026.
+ */
+static int tell_value(struct dcp_tdcp_teller *w, struct dcp_tstate *s, const char *key)
+{
+	struct dcp_pv root = dcp_torch_root(s->t);
+	struct dcp_tdcp_shard shard;
+	size_t n = 0;
+
+	if (dcp_tdcp_is_shard(key, &shard) && root.type == DCP_PV_LIST) {
+		const struct dcp_pv *items = dcp_pv_items(root, &n);
+
+		if (n == 1) {
+			root = items[0];
+			s->root = &root;
+		}
+	}
+	if (n == 1 && strncmp(key, "common_state/", shard.nkey + 1) == 0 &&
+	    dcp_pv_is_mapping(root)) {
+		s->nprefix = 0;
+		return dcp_tstate_tell(s, w->err);
+	}
+	s->lists = w->lists && opens(root);
+	return s->lists ? dcp_tstate_tell(s, w->err) : dcp_tstate_tell_whole(s, key, w->err);
+}
+
+/* @leaf: as a leaf of torch.save's streams, what is not a plain tensor as its parts. */
+static int tell_stream(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+		       size_t npath, const struct dcp_tmeta_record *r, bool leaf)
+{
+	struct dcp_tstate s = {
+		.sink = w->sink,
+		.prefix = path,
+		.nprefix = npath,
+		.base = r->off,
+		.skip = leaf ? NULL : is_stored, /* the stored key is its own */
+		.ctx = w,
+	};
+	const char *name = w->m->files.n ? dcp_intern_text(&w->m->files, r->file) : "";
+	struct dcp_titem item = { 0 };
+	struct dcp_torch *t = NULL;
+	struct dcp_err why = { 0 };
+	int rc = 0;
+
+	/* Told before it is read, and also when it is broken: so a change is noticed. */
+	if (w->m->files.n)
+		rc = dcp_tdcp_file_number(w, r->file, &s.file);
+	if (rc < 0)
+		return rc;
+	rc = check_record(w, r, &why);
+	if (rc == 0)
+		rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes,
+				    (enum dcp_filter)r->filter, DCP_TDCP_MAX_DECODED, &item,
+				    &why);
+	if (rc == 0) {
+		rc = dcp_torch_open(&item.src, 0, &t, &why);
+		if (rc < 0)
+			dcp_err_where(&why, rc, "%s, item at byte %llu", name,
+				      (unsigned long long)r->off);
+	}
+	if (rc == -ENOMEM) {
+		rc = dcp_tdcp_no_memory(w);
+	} else if (rc < 0) {
+		rc = tell_broken(w, key, path, npath, why.msg);
+	} else {
+		s.t = t;
+		if (r->filter != DCP_FILTER_NONE)
+			s.sealed = "lies inside an object that is stored compressed";
+		rc = leaf ? dcp_tstate_tell(&s, w->err) : tell_value(w, &s, key);
+	}
+	if (t)
+		dcp_torch_close(t);
+	dcp_titem_finish(&item);
+	return rc;
+}
+
+static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+		     size_t npath, const struct dcp_tmeta_record *r)
+{
+	return tell_stream(w, key, path, npath, r, false);
+}
+
+int dcp_tdcp_tell_parts(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+			size_t npath, const struct dcp_tmeta_record *r)
+{
+	return tell_stream(w, key, path, npath, r, true);
+}
+
+/* Hash of an item's stored bytes; false when they cannot be read. */
+static bool hash_item(struct dcp_tdcp_teller *w, const struct dcp_tmeta_record *r,
+		      uint64_t *hash)
+{
+	struct dcp_titem item;
+	unsigned char block[4096];
+	bool ok;
+
+	if (check_record(w, r, NULL) < 0)
+		return false;
+	*hash = 0;
+	ok = dcp_titem_open(&w->files, r->file, dcp_intern_text(&w->m->files, r->file), r->off,
+			    r->nbytes, DCP_FILTER_NONE, 0, &item, NULL) == 0;
+	for (uint64_t at = 0; ok && at < r->nbytes; at += sizeof(block)) {
+		size_t n = DCP_MIN(sizeof(block), r->nbytes - at);
+
+		ok = dcp_source_read(&item.src, at, block, n) == 0;
+		if (ok)
+			*hash = dcp_hash64_more(*hash, block, n);
+	}
+	dcp_titem_finish(&item);
+	return ok;
+}
+
+/* The value of one more rank, under a key of its own. */
+static int tell_variant(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+			size_t npath, const struct dcp_tmeta_record *r)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, longer = DCP_BUF_INIT;
+	const char *component;
+	size_t n = strlen(key) + 1;
+
+	dcp_buf_printf(&text, "%s.@%s", key, w->d->rank[r->rank_file]);
+	dcp_buf_add(&longer, path, npath * sizeof(*path));
+	if (dcp_buf_error(&text))
+		return dcp_tdcp_no_memory(w);
+	component = text.p + n;
+	dcp_buf_add(&longer, &component, sizeof(component));
+	if (dcp_buf_error(&longer))
+		return dcp_tdcp_no_memory(w);
+	return tell_item(w, text.p, (const char *const *)(void *)longer.p, npath + 1, r);
+}
+
+int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key)
+{
+	const char *name = dcp_intern_text(&w->m->names, key);
+	const char *const *path;
+	size_t npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
+	struct dcp_tmeta_record first = { 0 };
+	uint64_t dims[DCP_MAX_NDIM], hash = 0, other;
+	bool found = false, hashed = false;
+	int rc = 0;
+
+	if (!npath)
+		return dcp_tdcp_no_memory(w);
+	for (uint32_t i = w->m->keys[key].first; i < w->m->keys[key + 1].first && rc == 0;
+	     i++) {
+		struct dcp_tmeta_record r = dcp_tmeta_record(w->m, i, dims);
+
+		if (r.ndim != DCP_TMETA_NO_OFFSETS)
+			continue;
+		if (!found) {
+			found = true;
+			first = r;
+			rc = tell_item(w, name, path, npath, &r);
+			continue;
+		}
+		if (r.rank_file == first.rank_file)
+			continue; /* the same key twice in one dict */
+		if (!hashed)
+			hashed = hash_item(w, &first, &hash);
+		if (hashed && r.nbytes == first.nbytes && hash_item(w, &r, &other) &&
+		    other == hash)
+			continue;
+		rc = tell_variant(w, name, path, npath, &r);
+	}
+	if (rc == 0 && !found)
+		rc = tell_broken(w, name, path, npath,
+				 "storage_data has no entry for this object");
+	return rc;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/base/ckd.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/format/dcp/dcp_int.h"
+#include "core/parse/torch/torch.h"
+
+static void say_dims(char *buf, size_t n, const uint64_t *dims, uint32_t ndim)
+{
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (uint32_t k = 0; k < ndim && at + 24 < n; k++)
+		at += (size_t)snprintf(buf + at, n - at, k ? ", %" PRIu64 : "%" PRIu64,
+				       dims[k]);
+}
+
+/*
+ * A torch.save stream is longer than the tensor in it. One that is exactly as long as its
+ * elements may be what the plain writer makes of SerializationFormat.SAFETENSORS, where every
+ * item claims the place of one common blob. Only then is an item looked at here.
+ */
+static void check_envelope(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
+			   const struct dcp_tmeta_record *r, uint64_t elements)
+{
+	struct dcp_titem item;
+	unsigned char head[9];
+	uint64_t plain;
+
+	if (r->filter != DCP_FILTER_NONE || r->nbytes < sizeof(head) ||
+	    dcp_ckd_mul(&plain, elements, j->t.itemsize) || plain != r->nbytes)
+		return;
+	if (dcp_titem_open(&w->files, r->file, dcp_intern_text(&w->m->files, r->file), r->off,
+			   sizeof(head), DCP_FILTER_NONE, 0, &item, NULL) == 0 &&
+	    dcp_source_read(&item.src, 0, head, sizeof(head)) == 0 && head[8] == '{' &&
+	    dcp_load_le64(head) <= 100000000)
+		dcp_fail(&j->why, -ENOTSUP, r->off,
+			 "stored in SerializationFormat.SAFETENSORS by the plain file writer, "
+			 "which records no usable offsets: save it with torch_save, or "
+			 "with the HuggingFace writer");
+	dcp_titem_finish(&item);
+}
+
+/*
+ * A stream that is shorter than its elements does not hold them. It may be a tensor of a class
+ * that keeps them otherwise (torchao's quantized weights and optimizer states): true with why.
+ * Only a short item is looked at.
+ */
+static bool is_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
+			const struct dcp_tmeta_record *r, uint64_t elements,
+			struct dcp_err *why)
+{
+	struct dcp_torch_tensor unused;
+	const char *name; /* r->file is one only where the record has no error for a filter */
+	struct dcp_torch *t = NULL;
+	struct dcp_titem item;
+	uint64_t plain;
+	int rc;
+
+	if (r->filter != DCP_FILTER_NONE || dcp_ckd_mul(&plain, elements, j->t.itemsize) ||
+	    r->nbytes >= plain)
+		return false;
+	name = dcp_intern_text(&w->m->files, r->file);
+	rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes, DCP_FILTER_NONE, 0,
+			    &item, NULL);
+	if (rc == 0)
+		rc = dcp_torch_open(&item.src, 0, &t, NULL);
+	if (rc == 0)
+		rc = dcp_torch_tensor(t, dcp_torch_root(t), &unused, why);
+	else
+		rc = -EBADMSG;
+	if (rc == -ENOTSUP)
+		dcp_err_where(why, rc, "%s, item at byte %" PRIu64, name, r->off);
+	if (t)
+		dcp_torch_close(t);
+	dcp_titem_finish(&item);
+	return rc == -ENOTSUP;
+}
+
+/* A whole tensor of such a class is told as torch.save's are: an object, and the tensors in it
+ * by themselves. 1: it was. */
+static int tell_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j, uint32_t key)
+{
+	const struct dcp_tdcp_place *at;
+	const char *const *path;
+	struct dcp_tmeta_record r;
+	uint64_t dims[DCP_MAX_NDIM];
+	size_t hint = 0, npath;
+	int rc;
+
+	at = j->nchunks == 1 ? dcp_tdcp_find_place(j, &j->chunk[0], &hint) : NULL;
+	if (!at)
+		return 0;
+	r = dcp_tmeta_record(w->m, at->i, dims);
+	if (!is_subclass(w, j, &r, j->chunk[0].volume, NULL))
+		return 0;
+	npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
+	if (!npath)
+		return dcp_tdcp_no_memory(w);
+	rc = dcp_tdcp_tell_parts(w, dcp_intern_text(&w->m->names, key), path, npath, &r);
+	return rc < 0 ? rc : 1;
+}
+
+static int add_piece(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
+		     const struct dcp_tdcp_chunk *c, const struct dcp_tdcp_place *at)
+{
+	uint64_t dims[DCP_MAX_NDIM];
+	struct dcp_tmeta_record r = dcp_tmeta_record(w->m, at->i, dims);
+	struct dcp_piece p = {
+		.lo = c->lo,
+		.len = c->lo + j->t.ndim,
+		.run_n = c->volume,
+		.off = r.off,
+		.nbytes = r.nbytes,
+		.enc = DCP_ENC_TORCH,
+		.filter = (uint8_t)r.filter,
+	};
+	int rc;
+
+	if (r.filter > DCP_FILTER_ZSTD) {
+		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s",
+			 dcp_tmeta_error(w->m, r.filter));
+		return 0;
+	}
+	check_envelope(w, j, &r, c->volume);
+	if (is_subclass(w, j, &r, c->volume, &j->why))
+		return 0;
+	rc = dcp_tdcp_file_number(w, r.file, &p.file);
+	dcp_buf_add(&w->pieces, &p, sizeof(p));
+	return rc;
+}
+
+static int make_pieces(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
+{
+	size_t hint = 0;
+	int rc = 0;
+
+	dcp_buf_reset(&w->pieces);
+	for (size_t i = 0; i < j->nchunks && rc == 0 && !dcp_tdcp_is_broken(j); i++) {
+		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &j->chunk[i], &hint);
+		char text[256];
+
+		if (at) {
+			rc = add_piece(w, j, &j->chunk[i], at);
+			continue;
+		}
+		say_dims(text, sizeof(text), j->chunk[i].lo, j->t.ndim);
+		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 "storage_data has no entry for its chunk at [%s]", text);
+	}
+	if (rc == 0 && dcp_buf_error(&w->pieces))
+		rc = dcp_tdcp_no_memory(w);
+	j->t.pieces = (const struct dcp_piece *)(const void *)w->pieces.p;
+	j->t.npieces = w->pieces.n / sizeof(struct dcp_piece);
+	return rc;
+}
+
+/* A type that no table knows: the size of its elements is read off an item. */
+static int learn_itemsize(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
+{
+	const struct dcp_tdcp_place *at;
+	struct dcp_titem item;
+	struct dcp_torch_tensor tt;
+	struct dcp_torch *t = NULL;
+	struct dcp_tmeta_record r;
+	uint64_t dims[DCP_MAX_NDIM];
+	size_t hint = 0;
+	int rc;
+
+	if (j->t.itemsize || j->nchunks == 0)
+		return 0;
+	at = dcp_tdcp_find_place(j, &j->chunk[0], &hint);
+	if (!at)
+		return 0;
+	r = dcp_tmeta_record(w->m, at->i, dims);
+	if (r.filter > DCP_FILTER_ZSTD)
+		return 0;
+	rc = dcp_titem_open(&w->files, r.file, dcp_intern_text(&w->m->files, r.file), r.off,
+			    r.nbytes, (enum dcp_filter)r.filter, DCP_TDCP_MAX_DECODED, &item,
+			    &j->why);
+	if (rc == 0)
+		rc = dcp_torch_open(&item.src, 0, &t, &j->why);
+	if (rc == 0 && dcp_torch_tensor(t, dcp_torch_root(t), &tt, &j->why) == 1)
+		j->t.itemsize = tt.itemsize;
+	if (!j->t.itemsize && !dcp_tdcp_is_broken(j))
+		dcp_fail(&j->why, -ENOTSUP, DCP_ERR_NO_OFFSET,
+			 "torch dtype %s: the size of its elements is not known",
+			 j->t.dtype_name);
+	if (t)
+		dcp_torch_close(t);
+	dcp_titem_finish(&item);
+	return rc == -ENOMEM ? dcp_tdcp_no_memory(w) : 0;
+}
+
+/* Where ranks wrote their own metadata, one that is missing leaves a hole. */
+static void check_cover(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
+{
+	uint64_t volume, sum = 0;
+
+	if (!w->d->replicas || dcp_tdcp_is_broken(j) ||
+	    !dcp_shape_volume(j->shape, j->t.ndim, &volume))
+		return;
+	for (size_t i = 0; i < j->nchunks; i++)
+		if (dcp_ckd_add(&sum, sum, j->chunk[i].volume))
+			return;
+	if (sum < volume)
+		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 "%" PRIu64 " of %" PRIu64 " element%s missing: there is "
+			 "metadata of %s only",
+			 volume - sum, volume, volume == 1 ? " is" : "s are", w->d->have);
+}
+
+int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key)
+{
+	struct dcp_tdcp_join j;
+	uint64_t shape[DCP_MAX_NDIM];
+	uint32_t ndim;
+	int rc = dcp_tdcp_join(w, key, &j);
+
+	if (rc == 0 && !dcp_tdcp_is_broken(&j))
+		rc = learn_itemsize(w, &j);
+	if (rc == 0 && !dcp_tdcp_is_broken(&j))
+		rc = tell_subclass(w, &j, key);
+	if (rc > 0)
+		return 0;
+	if (rc == 0 && !dcp_tdcp_is_broken(&j))
+		rc = make_pieces(w, &j);
+	if (rc < 0)
+		return rc;
+	check_cover(w, &j);
+	if (!dcp_tdcp_is_broken(&j) && dcp_tmeta_shape(w->m, key, shape, &ndim))
+		dcp_tdcp_unfold(w, &j, shape, ndim);
+	j.t.key = dcp_intern_text(&w->m->names, key);
+	j.t.npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &j.t.path);
+	if (!j.t.npath)
+		return dcp_tdcp_no_memory(w);
+	if (dcp_tdcp_is_broken(&j)) {
+		j.t.error = j.why.msg;
+		j.t.npieces = 0;
+	}
+	return w->sink->tensor(w->sink->ctx, &j.t);
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DeepSpeed checkpoints: one directory a tag, beside each other; a file "latest" names the one
+ * that was completed last.
+ *
+ *	latest                                            global_step20
+ *	global_step20/mp_rank_00_model_states.pt          16-bit weights; names, order, ties
+ *	global_step20/zero_pp_rank_0_mp_rank_00_optim_states.pt   one a rank: slices of fp32
+ *	                                                  weights and of the optimizer's states
+ *
+ * Told are module.<name>, fp32.<name> and every state of the optimizer, exp_avg.<name>: path
+ * role / name. The bytes are runs of all ranks' flat tensors; nothing is converted. Objects
+ * are called by their file: mp_rank_00_model_states.pt.global_steps.
+ *
+ * A rank whose file is missing or damaged breaks the keys that it holds a part of. Where a
+ * directory of versions is known, one that is not named by "latest" and lacks a file is
+ * taken for one that is still being saved, or never was.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/deepspeed/emit.h"
+#include "core/format/formats.h"
+
+/* ---- probing ---- */
+
+/* Does the list have every rank of @kind? If not, the first that is missing. */
+static bool has_all(const struct dcp_ds_name *f, size_t n, uint8_t kind, uint32_t nmp,
+		    uint32_t ndp, char missing[DCP_DS_NAME_MAX])
+{
+	size_t i = 0, end;
+
+	while (i < n && f[i].kind != kind)
+		i++;
+	for (end = i; end < n && f[end].kind == kind;)
+		end++;
+	if (i == end)
+		return true;
+	for (uint32_t mp = 0; mp < nmp; mp++)
+		for (uint32_t dp = 0; dp < ndp; dp++) {
+			if (i == end || f[i].mp != mp || f[i].dp != dp) {
+				dcp_ds_name_of_rank(&f[i == end ? end - 1 : i], dp, mp,
+						    missing);
+				return false;
+			}
+			while (i < end && f[i].mp == mp && f[i].dp == dp)
+				i++; /* a rank may have files of two names */
+		}
+	return true;
+}
+
+static enum dcp_match judge(const struct dcp_ds_name *f, size_t n, char *why, size_t size)
+{
+	char missing[DCP_DS_NAME_MAX] = "";
+	size_t models = 0, optims = 0;
+	uint32_t nmp = 0, ndp = 0;
+	bool sharded = false;
+
+	for (size_t i = 0; i < n; i++) {
+		if (f[i].kind != DCP_DS_MODEL && f[i].kind != DCP_DS_OPTIM)
+			continue;
+		models += f[i].kind == DCP_DS_MODEL;
+		optims += f[i].kind == DCP_DS_OPTIM;
+		sharded |= f[i].kind == DCP_DS_MODEL && f[i].sharded;
+		nmp = DCP_MAX(nmp, f[i].mp + 1);
+		ndp = DCP_MAX(ndp, f[i].dp + 1);
+	}
+	if (models + optims == 0)
+		return DCP_MATCH_NO;
+	if (models == 0)
+		snprintf(missing, sizeof(missing), "mp_rank_00_model_states.pt");
+	else if (has_all(f, n, DCP_DS_OPTIM, nmp, ndp, missing))
+		has_all(f, n, DCP_DS_MODEL, nmp, sharded ? ndp : 1, missing);
+	if (!missing[0])
+		return DCP_MATCH_YES;
+	snprintf(why, size, "%s is missing: the save was interrupted or is still running",
+		 missing);
+	return DCP_MATCH_INCOMPLETE;
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	struct dcp_ds_name *f;
+	enum dcp_match match = DCP_MATCH_NO;
+	size_t count;
+
+	/* One that is still being converted has all model files from the start. */
+	if (dcp_format_deepspeed_universal.probe(dir, why, n) != DCP_MATCH_NO)
+		return DCP_MATCH_NO;
+	if (dcp_ds_list_files(dir, &f, &count) == 0) {
+		match = judge(f, count, why, n);
+		free(f);
+	}
+	return match;
+}
+
+/* Does the file @mark of @above name @version? -1: there is no such file. */
+static int is_named(const struct dcp_dir *above, const char *mark, const char *version)
+{
+	struct dcp_input in;
+	char text[300];
+	size_t n;
+
+	if (!dcp_dir_find(above, mark) || dcp_dir_input(above, mark, &in, NULL) < 0)
+		return -1;
+	n = (size_t)DCP_MIN(in.src.size, sizeof(text) - 1);
+	if (dcp_source_read(&in.src, 0, text, n) < 0)
+		n = 0;
+	dcp_input_close(&in);
+	text[n] = '\0';
+	text[strcspn(text, " \t\r\n")] = '\0';
+	return strcmp(text, version) == 0;
+}
+
+bool dcp_ds_committed(const struct dcp_dir *above, const char *version)
+{
+	return !above || is_named(above, "latest", version) > 0 ||
+	       is_named(above, "latest_universal", version) > 0;
+}
+
+/* ---- loading ---- */
+
+/* Without parameter shapes the optimizer's tensors have no names: they are told as they are. */
+static int tell_nameless(struct dcp_ds *ds)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ds->nparts; i++) {
+		const struct dcp_ds_part *p = &ds->part[i];
+
+		for (size_t k = 0; rc == 0 && p->ngroups == 0 && k < p->nranks; k++)
+			if (!p->rank[k].why)
+				rc = dcp_ds_tell_raw(ds, p->rank[k].name->name, true);
+	}
+	return rc;
+}
+
+static int tell_others(struct dcp_ds *ds)
+{
+	size_t n;
+	const struct dcp_ds_name *f = dcp_ds_files(ds, DCP_DS_EXPERT_OPTIM, &n);
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = dcp_ds_tell_raw(ds, f[i].name, false);
+	return rc;
+}
+
+static int load_parts(struct dcp_ds *ds)
+{
+	char missing[DCP_DS_NAME_MAX];
+	int rc = dcp_ds_read_parts(ds);
+
+	if (rc < 0)
+		return rc;
+	if (!ds->opened)
+		return dcp_fail(ds->err, ds->damage.code, ds->damage.off, "%s", ds->damage.msg);
+	if (ds->in->uncommitted && dcp_ds_lacks(ds, missing))
+		return dcp_fail(
+			ds->err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"%s is missing and \"latest\" does not name this version: the save "
+			"was interrupted or is still running",
+			missing);
+	rc = dcp_ds_tell_lost(ds);
+	if (rc == 0)
+		rc = dcp_ds_tell_modules(ds);
+	if (rc == 0)
+		rc = dcp_ds_tell_states(ds);
+	if (rc == 0)
+		rc = tell_nameless(ds);
+	if (rc == 0)
+		rc = tell_others(ds);
+	return rc == 0 ? dcp_ds_tell_facts(ds) : rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct dcp_ds ds;
+	int rc = dcp_ds_begin(&ds, in, err);
+
+	if (rc == 0)
+		rc = load_parts(&ds);
+	dcp_ds_end(&ds);
+	return rc;
+}
+
+const struct dcp_format dcp_format_deepspeed = {
+	.name = "deepspeed",
+	.what = "DeepSpeed",
+	.probe = probe,
+	.committed = dcp_ds_committed,
+	.load = load,
+};

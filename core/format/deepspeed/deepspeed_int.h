@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * deepspeed_int: what the files of the DeepSpeed family share.
+ *
+ *	deepspeed.c            the family; the order of loading
+ *	deepspeed_files.c      which files there are, and opening them
+ *	deepspeed_name.c       what a file name says
+ *	deepspeed_lost.c       files that are missing
+ *	deepspeed_model.c      a model file: parameters, their order
+ *	deepspeed_alias.c      names of one parameter
+ *	deepspeed_optim.c      an optimizer file: how its flat tensors are cut
+ *	deepspeed_moment.c     the states in it
+ *	deepspeed_layout.c     which elements of flat tensors are a parameter
+ *	deepspeed_slice.c      where a slice of them lies
+ *	deepspeed_expert.c     which ranks hold which experts
+ *	deepspeed_run.c        one parameter as runs of files
+ *	deepspeed_join.h       pieces of several ranks to one tensor: its files
+ *	deepspeed_tell.h       telling: its files
+ *	deepspeed_universal.c  a checkpoint that was converted to one file a parameter and state
+ *
+ * Words. A model-parallel rank (mp_rank_01 in file names) is a tensor-parallel rank of a
+ *pipeline stage: it has parameters of its own, a "part" of the model. Its optimizer's tensors
+ * are cut over the data-parallel ranks (zero_pp_rank_3): one optimizer file each. In it every
+ * parameter group (stage 3: sub-group) is one flat tensor for each state: "fp32" is the master
+ * weight. Experts are cut over fewer ranks, each set of which ("share") has its own.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/format/deepspeed/join.h"
+#include "core/format/format.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
+
+/* ---- names ---- */
+
+enum dcp_ds_kind {
+	DCP_DS_MODEL,  /* mp_rank_00_model_states.pt, zero_pp_rank_0_mp_rank_00_model_.. */
+	DCP_DS_OPTIM,  /* [bf16_|fp16_]zero_pp_rank_0_mp_rank_00_optim_states.pt */
+	DCP_DS_LAYER,  /* layer_03-model_00-model_states.pt: a layer of a pipeline */
+	DCP_DS_EXPERT, /* layer_0_expert_3_mp_rank_00_model_states.pt */
+	DCP_DS_EXPERT_OPTIM, /* expp_rank_0_mp_rank_00_optim_states.pt */
+};
+
+#define DCP_DS_NAME_MAX 96
+
+struct dcp_ds_name {
+	const char *name; /* borrowed from the directory */
+	uint32_t mp, dp, layer, expert;
+	uint8_t kind;
+	bool sharded; /* has zero_pp_rank_ */
+};
+
+bool dcp_ds_name_parse(const char *name, struct dcp_ds_name *out);
+
+/* What the file of another rank would be called. */
+void dcp_ds_name_of_rank(const struct dcp_ds_name *like, uint32_t dp, uint32_t mp,
+			 char out[DCP_DS_NAME_MAX]);
+
+/* ---- what was read ---- */
+
+/* A flat tensor of an optimizer file. */
+struct dcp_ds_place {
+	uint64_t off, n; /* first byte; elements */
+	uint32_t file;   /* the sink's number */
+	uint8_t dtype;   /* enum dcp_dtype */
+	bool swap, there;
+};
+
+/* What all parameters of a group have in common: step. */
+struct dcp_ds_common {
+	uint32_t flat, state;
+	struct dcp_ds_place place; /* a tensor of one element, or */
+	uint32_t ndim;
+	const char *type, *json; /* a value */
+	const char *first;       /* key of the first tensor told of it */
+};
+
+/* One optimizer file. */
+struct dcp_ds_rank {
+	const struct dcp_ds_name *name;
+	const char *why;            /* not NULL: why it is of no use */
+	struct dcp_ds_place *place; /* [flat * nstates + state] */
+	uint64_t *slice;            /* of each flat tensor, where it says so (stage 3) */
+	uint32_t nstates;
+};
+
+/* A layer of AutoEP: every weight is one tensor of all experts, [experts, ...]. */
+struct dcp_ds_experts {
+	const char *prefix;         /* of its weights: "model.layers.0.mlp.experts" */
+	uint32_t layer;             /* in names of files */
+	uint32_t total, shares;     /* experts; ranks that hold different ones */
+	const uint32_t *const *has; /* of each share: the experts, in order */
+	const uint32_t *nhas;
+};
+
+struct dcp_ds_param {
+	const char *name;
+	const uint64_t *shape;
+	uint32_t ndim;
+	uint32_t group;
+	uint64_t numel;
+	uint64_t off;    /* in the group; in stage 3 in each rank's slice of it */
+	const char *why; /* not NULL: why it cannot be placed */
+	/* of AutoEP: this is what the first share holds, that of the next is so many behind */
+	const struct dcp_ds_experts *experts;
+	uint32_t next;
+	bool hidden; /* of another share than the first */
+	bool whole;  /* tensor-parallel ranks do not cut it */
+};
+
+/* A parameter group as optimizer files have it. */
+struct dcp_ds_list {
+	uint32_t flat;       /* its first flat tensor; */
+	uint32_t waves;      /* so many follow each other, each cut over all ranks */
+	uint32_t count;      /* ranks it is cut over */
+	uint32_t shares;     /* expert-parallel ranks, by its name; 0: none */
+	const uint64_t *gap; /* behind each parameter, or NULL */
+	uint32_t ngap;
+};
+
+struct dcp_ds_group {
+	uint32_t flat, waves, count; /* as above: count * waves slices */
+	uint32_t base, step; /* slice k lies with rank base + k % count * step; it is a rank */
+	uint32_t lanes;      /* of the part, or (tp) of its stage: they take turns */
+	uint64_t numel;      /* elements of its parameters and of what lies between them */
+	uint64_t slice;      /* elements a rank has room for */
+	const char *why;     /* not NULL: why nothing of it can be read */
+};
+
+/* A frozen parameter that stage 3 cut: each model file has a fragment. */
+struct dcp_ds_frozen {
+	const char *name;
+	const uint64_t *shape;
+	uint32_t ndim;
+	uint64_t numel;
+	struct dcp_ds_place *fragment; /* of each model file of the part */
+};
+
+/* One model-parallel rank. */
+struct dcp_ds_part {
+	uint32_t mp;
+	const struct dcp_ds_name *model; /* its files, by rank; nmodels of them */
+	size_t nmodels;
+	const struct dcp_ds_name *named; /* the model file that named the parameters, or NULL */
+	struct dcp_ds_rank *rank;        /* its optimizer files, by rank */
+	size_t nranks;
+	uint32_t world; /* ranks there should be; 0: no optimizer file could be read */
+	unsigned stage; /* 1 (also 2) or 3; 0: nothing is cut */
+	bool whole;     /* the model file has the optimizer, too (stage 0) */
+	uint32_t nflat; /* flat tensors of each state */
+
+	struct dcp_ds_param *param;
+	size_t nparams;
+	uint32_t *group_n; /* parameters in each group that the model file lists */
+	uint32_t nlisted;
+	struct dcp_ds_group *group;
+	size_t ngroups;
+	struct dcp_ds_frozen *frozen;
+	size_t nfrozen;
+	struct dcp_buf common; /* struct dcp_ds_common */
+
+	/* from the first optimizer file */
+	const struct dcp_ds_list *list;
+	uint32_t nlists;
+	const struct dcp_ds_name *first;
+};
+
+/* Two names of one parameter. */
+struct dcp_ds_alias {
+	const char *name, *real;
+};
+
+/* A checkpoint while it is loaded. */
+struct dcp_ds {
+	const struct dcp_load *in;
+	struct dcp_err *err;
+	struct dcp_arena arena;
+	struct dcp_ds_name *file; /* by kind, mp, layer, expert, dp */
+	size_t nfiles;
+	struct dcp_ds_part *part;
+	size_t nparts;
+	uint32_t tp;               /* tensor-parallel ranks of ... */
+	uint32_t pp;               /* ... so many pipeline stages; 0: nobody says how many */
+	struct dcp_intern states;  /* 0 is "fp32" */
+	struct dcp_intern trained; /* names that optimizer states are told of, aliases too */
+	struct dcp_intern frozen;  /* names that fragments are told of */
+	struct dcp_intern buffers; /* names that the model says are no parameters */
+	struct dcp_intern told;    /* names that have an fp32 otherwise */
+	struct dcp_buf alias;      /* struct dcp_ds_alias, by real name once all are read */
+	struct dcp_intern reals;   /* names that have aliases ... */
+	struct dcp_buf real_at;    /* ... and the number of the first one of each */
+	bool zero;                 /* there are optimizer states by name */
+	const char *unjoined;      /* why a name was told of each rank; NULL: none was */
+	size_t nunjoined;
+	uint64_t compared; /* bytes of ranks that were read to see whether they are equal */
+	struct dcp_ds_rules *rules;
+	struct dcp_intern seen;         /* what was told of the first file of a kind ... */
+	struct dcp_buf seen_hash;       /* ... and its hash, by number */
+	bool before_expert;             /* ranks of one expert are neighbours */
+	struct dcp_ds_experts *experts; /* of AutoEP ... */
+	size_t nexperts;
+	struct dcp_intern expert_layers; /* ... and their prefixes */
+	uint32_t expert_lanes; /* 1: tensor-parallel ranks cut experts; more: they do not */
+	struct dcp_buf names;  /* const char *: of files, by the sink's number */
+	bool universal;
+	char version[32];      /* of DeepSpeed */
+	bool opened;           /* a file could be read */
+	struct dcp_err damage; /* of the first that could not */
+};
+
+/* Out of memory, told. */
+int dcp_ds_no_memory(struct dcp_ds *ds);
+/* Text in the arena; NULL when memory is out. */
+const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...) DCP_PRINTF(2, 3);
+const char *dcp_ds_keep(struct dcp_ds *ds, const char *text);
+
+/*
+ * A file of the checkpoint opened and parsed. Returns 0, 1 when it cannot be read (@why says
+ * it, the file is named), or a negative errno that ends the load.
+ */
+struct dcp_ds_input {
+	struct dcp_input in;
+	struct dcp_torch *t;
+	uint32_t file; /* the sink's number */
+};
+int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
+		struct dcp_err *why);
+void dcp_ds_close(struct dcp_ds_input *in);
+
+/* ---- deepspeed_files.c ---- */
+
+/* The files of a directory that are of the family, sorted; freed by the caller. */
+int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_t *n);
+/* The files of @kind in @ds->file. */
+const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind kind,
+				       size_t *n);
+/* Read the names in the directory; dcp_ds_end() whatever it returns. */
+int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err);
+void dcp_ds_end(struct dcp_ds *ds);
+/* Read all model and optimizer files. */
+int dcp_ds_read_parts(struct dcp_ds *ds);
+/* The part of a model-parallel rank, or NULL. */
+const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp);
+
+/* ---- deepspeed_lost.c ---- */
+
+/* A file of a rank that the metadata speaks of; false: all are there. */
+bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
+/* What is on ranks no file is of has no names: the files that would have them are told. */
+int dcp_ds_tell_lost(struct dcp_ds *ds);
+
+/* ---- deepspeed_model.c, deepspeed_optim.c, deepspeed_moment.c ---- */
+
+/* Read all model files of @part, and tell what else is in them. */
+int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part);
+int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part);
+
+/* One optimizer file while it is read. */
+struct dcp_ds_reading {
+	struct dcp_ds *ds;
+	struct dcp_ds_part *part;
+	struct dcp_ds_rank *rank;
+	const struct dcp_ds_input *in;
+	struct dcp_pv dict;        /* optimizer_state_dict */
+	const struct dcp_pv *base; /* what the wrapped optimizer said */
+	const struct dcp_pv *flat; /* master weights */
+	size_t nflat;
+	const uint32_t *waves; /* of each group, or NULL: 1 */
+	size_t nlists;
+	unsigned stage;
+};
+
+/* Its states: those of every element into places, others told or kept as common. */
+int dcp_ds_read_moments(struct dcp_ds_reading *r);
+/* The param_groups of what the optimizer wraps. */
+const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n);
+
+/* Where tensor @v lies; not there if it is not one that lies in one run. 0 or -ENOMEM. */
+int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out);
+void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
+			 struct dcp_ds_place *out);
+
+/* ---- deepspeed_alias.c ---- */
+
+int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
+			const struct dcp_ds_input *in);
+/* Which names the optimizer's states are told of, and which are put together otherwise. */
+int dcp_ds_name_all(struct dcp_ds *ds);
+bool dcp_ds_knows(const struct dcp_intern *in, const char *name);
+/* The aliases of @name. */
+const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name, size_t *n);
+
+/* ---- deepspeed_layout.c, deepspeed_slice.c, deepspeed_expert.c ---- */
+
+/* Groups, and where in them each parameter lies. */
+int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part);
+
+/* A part while it is laid out. */
+struct dcp_ds_laying {
+	struct dcp_ds *ds;
+	struct dcp_ds_part *part;
+	struct dcp_buf params, groups; /* struct dcp_ds_param, struct dcp_ds_group */
+	size_t ngroups;
+};
+int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
+		     struct dcp_ds_param *p, size_t n);
+/* Parameters [p, p + n) one behind the other. */
+void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n);
+
+/* The optimizer file of a data-parallel rank, or NULL. */
+const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp);
+
+/* Where a slice of a group lies. */
+struct dcp_ds_slice {
+	const struct dcp_ds_part *part; /* NULL: no file is of it */
+	uint32_t mp, dp, flat;
+};
+struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
+				 const struct dcp_ds_group *g, uint64_t k);
+/* Elements of a slice of a group that are no padding (stages 1 and 2). */
+uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k);
+/* The length of slices that fits most files. */
+void dcp_ds_find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
+		       struct dcp_ds_group *g, bool usual);
+
+/* What a model file says of AutoEP, kept once. */
+int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root);
+/* The layer of AutoEP that @name is a weight of, or NULL. */
+const struct dcp_ds_experts *dcp_ds_experts_of(const struct dcp_ds *ds, const char *name);
+bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, size_t n);
+/* A group of experts, as many groups as there are shares of them. */
+int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+		       struct dcp_ds_group *g, const struct dcp_ds_param *p, size_t n);
+
+/* ---- deepspeed_run.c ---- */
+
+/* Elements of a parameter that lie in one file, one behind the other. */
+struct dcp_ds_run {
+	uint64_t first, n;
+	uint64_t off;
+	uint32_t file;
+	bool swap;
+};
+
+/*
+ * All runs of @state of @p, in order, added to @out (struct dcp_ds_run), and their dtype.
+ * Returns 1; 0: no file has this state for it; -EBADMSG: it cannot be read, @why says it;
+ * -ENOMEM.
+ */
+int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct dcp_ds_param *p,
+		uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why);
+/* The same of a frozen parameter of stage 3. */
+int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
+		       const struct dcp_ds_frozen *f, struct dcp_buf *out, uint8_t *dtype,
+		       struct dcp_err *why);
+
+/* ---- deepspeed.c ---- */
+
+/* Does a "latest" in @above name @version? True also when nothing is known of @above (NULL). */
+bool dcp_ds_committed(const struct dcp_dir *above, const char *version);

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/format/deepspeed/emit.h"
+
+#include "core/base/text.h"
+int dcp_ds_no_memory(struct dcp_ds *ds)
+{
+	return dcp_fail(ds->err, -ENOMEM, DCP_ERR_NO_OFFSET,
+			"out of memory reading a DeepSpeed checkpoint");
+}
+
+const char *dcp_ds_keep(struct dcp_ds *ds, const char *text)
+{
+	return dcp_arena_strndup(&ds->arena, text, strlen(text));
+}
+
+const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	char text[512];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return NULL;
+	if ((size_t)n < sizeof(text))
+		return dcp_ds_keep(ds, text);
+	/* A name may be long. */
+	if (!dcp_buf_grow(&b, (size_t)n + 1))
+		return NULL;
+	va_start(ap, fmt);
+	vsnprintf(b.p, (size_t)n + 1, fmt, ap);
+	va_end(ap);
+	return dcp_ds_keep(ds, b.p);
+}
+
+/* ---- telling ---- */
+
+static void spell(struct dcp_buf *b, const char *rank, const char *role, const char *name)
+{
+	dcp_buf_reset(b);
+	dcp_buf_printf(b, "%s%s%s.", rank ? rank : "", rank ? "." : "", role);
+	dcp_buf_str(b, name);
+}
+
+static int tell_as(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		   struct dcp_buf *key, struct dcp_tensor *t)
+{
+	const char *path[3] = { rank, role, name };
+
+	if (!t->dtype_name) {
+		t->dtype_name = dcp_dtype_info(t->dtype)->name;
+		t->itemsize = dcp_dtype_info(t->dtype)->size;
+	}
+
+	spell(key, rank, role, name);
+	if (dcp_buf_error(key))
+		return dcp_ds_no_memory(ds);
+	t->key = key->p;
+	t->path = rank ? path : path + 1;
+	t->npath = rank ? 3 : 2;
+	return ds->in->sink->tensor(ds->in->sink->ctx, t);
+}
+
+int dcp_ds_tell_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		    const struct dcp_tensor *told)
+{
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
+	struct dcp_tensor t = *told;
+
+	return tell_as(ds, rank, role, name, &key, &t);
+}
+
+int dcp_ds_tell_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		       const struct dcp_tensor *told)
+{
+	dcp_auto_buf struct dcp_buf first = DCP_BUF_INIT, key = DCP_BUF_INIT;
+	struct dcp_tensor t = *told;
+	const struct dcp_ds_alias *alias;
+	size_t n;
+	int rc;
+
+	rc = tell_as(ds, rank, role, name, &first, &t);
+	alias = dcp_ds_aliases(ds, name, &n);
+	if (!t.alias_of && !t.error)
+		t.alias_of = first.p;
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = tell_as(ds, rank, role, alias[i].name, &key, &t);
+	return rc;
+}
+
+int dcp_ds_tell_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		       const char *type, const char *json)
+{
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
+	const char *path[3] = { rank, role, name };
+	struct dcp_object o = { .path = rank ? path : path + 1,
+				.npath = rank ? 3 : 2,
+				.type = type,
+				.json = json,
+				.json_len = strlen(json) };
+	const struct dcp_ds_alias *alias;
+	size_t n;
+	int rc = 0;
+
+	alias = dcp_ds_aliases(ds, name, &n);
+	for (size_t i = 0; rc == 0 && i <= n; i++) {
+		path[2] = i == 0 ? name : alias[i - 1].name;
+		spell(&key, rank, role, path[2]);
+		o.key = key.p;
+		rc = dcp_buf_error(&key) ? dcp_ds_no_memory(ds)
+					 : ds->in->sink->object(ds->in->sink->ctx, &o);
+	}
+	return rc;
+}
+
+int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
+			 const struct dcp_ds_rule *rule)
+{
+	ds->nunjoined++;
+	if (ds->unjoined)
+		return 0;
+	ds->unjoined =
+		dcp_ds_text(ds, "the first is %.200s: %s%s%.200s%s", name, why,
+			    rule->pattern ? " (pattern \"" : "",
+			    rule->pattern ? rule->pattern : "", rule->pattern ? "\")" : "");
+	return ds->unjoined ? 0 : dcp_ds_no_memory(ds);
+}
+
+int dcp_ds_tell_facts(struct dcp_ds *ds)
+{
+	const struct dcp_sink *sink = ds->in->sink;
+	char text[64];
+	int rc;
+
+	snprintf(text, sizeof(text), "deepspeed%s%s", ds->version[0] ? " " : "", ds->version);
+	rc = sink->meta(sink->ctx, "framework", text);
+	if (rc == 0 && ds->nparts && ds->part->first) {
+		snprintf(text, sizeof(text), "%" PRIu32, ds->part->world);
+		rc = sink->meta(sink->ctx, "data_parallel_ranks", text);
+	}
+	if (rc == 0 && ds->nparts > 1) {
+		snprintf(text, sizeof(text),
+			 "%" PRIu32 " tensor-parallel, %zu pipeline stage%s", ds->tp,
+			 ds->nparts / ds->tp, dcp_s(ds->nparts / ds->tp));
+		rc = sink->meta(sink->ctx, "model_parallel_ranks", text);
+	}
+	if (rc < 0 || !ds->unjoined)
+		return rc;
+	ds->unjoined = dcp_ds_text(ds,
+				   "%zu tensor%s, told of each tensor-parallel rank, as "
+				   "mp_rank_<nn>.*; %s",
+				   ds->nunjoined, dcp_s(ds->nunjoined), ds->unjoined);
+	return ds->unjoined ? sink->meta(sink->ctx, "unjoined", ds->unjoined)
+			    : dcp_ds_no_memory(ds);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * deepspeed_tell: from what was read to what the sink is told.
+ *
+ *	deepspeed_tell.c    under all names
+ *	deepspeed_state.c   fp32, exp_avg, ... of every parameter
+ *	deepspeed_joined.c  those of several ranks
+ *	deepspeed_same.c    are they equal?
+ *	deepspeed_module.c  the 16-bit weights
+ *	deepspeed_unit.c    those of several tensor-parallel ranks
+ *	deepspeed_stack.c   those of AutoEP's experts
+ *	deepspeed_rest.c    everything else
+ */
+#pragma once
+#include "core/format/deepspeed/deepspeed_int.h"
+
+/* ---- deepspeed_tell.c ---- */
+
+/*
+ * <rank>.<role>.<name>, without <rank> when that is NULL: @t with its key and path. dtype_name
+ * and itemsize may be left to the dtype.
+ */
+int dcp_ds_tell_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		    const struct dcp_tensor *t);
+/* The same, also under every name that is tied to @name. */
+int dcp_ds_tell_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		       const struct dcp_tensor *t);
+int dcp_ds_tell_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		       const char *type, const char *json);
+/* What framework, how many ranks, and what was not joined. */
+int dcp_ds_tell_facts(struct dcp_ds *ds);
+/* @name is told of each tensor-parallel rank, for that reason. */
+int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
+			 const struct dcp_ds_rule *rule);
+
+/* ---- deepspeed_state.c, deepspeed_joined.c ---- */
+
+/* Master weights and moments. */
+int dcp_ds_tell_states(struct dcp_ds *ds);
+
+/* Those of one name while they are told. */
+struct dcp_ds_telling {
+	struct dcp_ds *ds;
+	uint32_t state;
+	struct dcp_arena scratch; /* of one name */
+	struct dcp_buf runs, pieces;
+	size_t hint; /* the common entry that was found last: the next is near */
+};
+/* The ranks that hold a parameter, in the order in which they are joined. */
+struct dcp_ds_shared {
+	const struct dcp_ds_part **part;
+	const struct dcp_ds_param **param;
+	struct dcp_ds_local *local;
+	size_t n;
+};
+int dcp_ds_room_for_shared(struct dcp_ds_telling *t, struct dcp_ds_shared *s, size_t n);
+int dcp_ds_tell_joined(struct dcp_ds_telling *t, const char *rank,
+		       const struct dcp_ds_shared *s, struct dcp_ds_whole *w);
+/* A parameter of AutoEP, of all shares of its part. */
+int dcp_ds_tell_shares(struct dcp_ds_telling *t, const char *rank,
+		       const struct dcp_ds_part *part, const struct dcp_ds_param *p);
+/* What of a parameter all elements have in common; nothing if there is no such thing. */
+int dcp_ds_tell_common(struct dcp_ds_telling *t, const char *rank,
+		       const struct dcp_ds_part *part, const struct dcp_ds_param *p);
+int dcp_ds_tell_error(struct dcp_ds_telling *t, const char *rank, const char *name,
+		      uint32_t ndim, const uint64_t *shape, uint8_t dtype, const char *why);
+int dcp_ds_tell_pieces(struct dcp_ds_telling *t, const char *rank, const char *name,
+		       uint32_t ndim, const uint64_t *shape, uint8_t dtype);
+/* Runs of one rank, as far as they fall into @box. */
+int dcp_ds_add_pieces(struct dcp_ds_telling *t, const struct dcp_ds_box *box, uint8_t dtype);
+
+/* ---- deepspeed_same.c ---- */
+
+/* May so many bytes of each of @ranks ranks be read, to compare them? */
+bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks);
+/* Do all ranks hold the same values of the state? 1, 0 or -ENOMEM. */
+int dcp_ds_all_same(struct dcp_ds_telling *t, const struct dcp_ds_shared *s);
+
+/* ---- deepspeed_module.c, deepspeed_unit.c, deepspeed_stack.c ---- */
+
+/* The 16-bit weights, and as fp32 what the optimizer has not. */
+int dcp_ds_tell_modules(struct dcp_ds *ds);
+/* Those of one model, layer or expert from the files of its tensor-parallel ranks. */
+int dcp_ds_tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
+/* One weight file as it is. */
+int dcp_ds_tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name);
+/* Weights of AutoEP from the files of their experts; is a file one of them? */
+int dcp_ds_tell_stacks(struct dcp_ds *ds);
+bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name *file);
+
+/* The state dict in a file: all of it, or what a model file calls "module"; NULL: none. */
+const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
+				       const struct dcp_ds_input *in, struct dcp_pv *room);
+
+/* Is a weight of such a file what the optimizer would have had, but for being frozen or a
+ * buffer? Layers of a pipeline call tied weights by other names, so of theirs only buffers are.
+ */
+bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name);
+
+/* A sink for module.<name>: paths put right, placeholders left out, fp32 told beside it. */
+struct dcp_ds_front {
+	struct dcp_ds *ds;
+	const struct dcp_ds_name *file;
+};
+struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
+
+/* ---- deepspeed_rest.c ---- */
+
+/* What of a model or optimizer file is told nowhere else. */
+int dcp_ds_tell_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
+		     const struct dcp_ds_input *in);
+/* One value of it, unless the first file of its kind said the same. */
+int dcp_ds_tell_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
+		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
+		      size_t n);
+/* One value, as an object and the tensors in it; path[0] is the file and only part of the key.
+ */
+int dcp_ds_tell_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
+		      const char *const *path, size_t n);
+/* A file nothing is known of, leaf by leaf; or only what of it dcp_ds_tell_rest() left out. */
+int dcp_ds_tell_raw(struct dcp_ds *ds, const char *file, bool tensors_only);
+/* A file that is of no use: an object of its name. @why NULL: out of memory. */
+int dcp_ds_tell_broken(struct dcp_ds *ds, const char *file, const char *why);

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which elements of the flat tensors are a parameter.
+ *
+ * Stages 1 and 2: a group is its parameters one behind the other (with recorded gaps between
+ * them where parameter_alignment was on), padded to a multiple of 2 * ranks and cut into equal
+ * slices. Later releases cut the padding off the master weights again ("lean"), so their slices
+ * at the end may be short or empty. Older ones padded to other multiples: the length of a slice
+ * is the one that fits most files.
+ *
+ * Stage 3: every parameter is cut by itself into slices of ceil(elements / ranks); a rank's
+ * flat tensor has one slice of each, one behind the other.
+ *
+ * Stage 1 before 0.5.9 cut a group first into waves (communication intervals), then each wave
+ * over the ranks: slice k is of rank k % ranks, and the k / ranks-th of its flat tensors.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/format/deepspeed/emit.h"
+
+static uint64_t ceil_div(uint64_t a, uint64_t b)
+{
+	return a / b + (a % b != 0);
+}
+
+/* Parameters one behind the other, with the gaps that were recorded. */
+static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+			struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+{
+	uint64_t end = 0;
+
+	if (list->gap && list->ngap != n)
+		g->why = dcp_ds_text(l->ds,
+				     "%s has %" PRIu32
+				     " param_alignment_paddings for group %" PRIu32
+				     ", which has %zu parameters",
+				     l->part->first->name, list->ngap, list->flat, n);
+	for (size_t i = 0; !g->why && i < n; i++) {
+		p[i].off = end;
+		if (dcp_ckd_add(&end, end, p[i].numel) ||
+		    (list->gap && dcp_ckd_add(&end, end, list->gap[i])) || end > INT64_MAX / 16)
+			g->why = "the sum of its group's sizes makes no sense";
+	}
+	g->numel = end;
+}
+
+/* Stage 3: slices of parameters one behind the other. */
+static void place_slices(struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+{
+	g->numel = 0;
+	for (size_t i = 0; i < n; i++) {
+		p[i].off = g->numel;
+		g->numel += ceil_div(p[i].numel, g->count); /* each is below 2^59 */
+		if (g->numel > INT64_MAX / 16) {
+			g->why = "the sum of its group's sizes makes no sense";
+			g->numel = 0;
+		}
+	}
+	g->slice = g->numel;
+}
+
+void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+{
+	if (l->part->stage == 3) {
+		place_slices(g, p, n);
+		return;
+	}
+	place_whole(l, list, g, p, n);
+	dcp_ds_find_slice(l->ds, l->part, g, list->waves == 1);
+}
+
+int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
+		     struct dcp_ds_param *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i].group = (uint32_t)l->ngroups;
+	dcp_buf_add(&l->groups, g, sizeof(*g));
+	dcp_buf_add(&l->params, p, n * sizeof(*p));
+	l->ngroups++;
+	return dcp_buf_error(&l->groups) || dcp_buf_error(&l->params) ? -ENOMEM : 0;
+}
+
+/* The parameters of one list. */
+static int lay_group(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+		     struct dcp_ds_param *p, size_t n)
+{
+	struct dcp_ds_group g = { .flat = list->flat,
+				  .waves = list->waves,
+				  .count = list->count,
+				  .lanes = 1,
+				  .step = 1 };
+
+	if (n && dcp_ds_all_experts(l->ds, p, n))
+		return dcp_ds_add_experts(l, list, &g, p, n);
+	if (g.count != l->part->world)
+		g.why = dcp_ds_text(l->ds,
+				    "its group is cut over %" PRIu32 " of %" PRIu32
+				    " ranks, and nothing says which",
+				    g.count, l->part->world);
+	dcp_ds_place_params(l, list, &g, p, n);
+	return dcp_ds_add_group(l, &g, p, n);
+}
+
+/* ---- one list of parameters for several flat tensors (before 0.5) ---- */
+
+/* Elements of the master weights of a list, in all files. */
+static uint64_t room_of(const struct dcp_ds_part *part, const struct dcp_ds_list *list)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < part->nranks; i++)
+		for (uint32_t w = 0; !part->rank[i].why && w < list->waves; w++)
+			total +=
+				part->rank[i].place[(list->flat + w) * part->rank[i].nstates].n;
+	return total;
+}
+
+/* Parameters that a list has room for. Where its padding was not cut off it may seem to have
+ * room for a few more, tiny ones: then their lengths do not fit and they are broken. */
+static size_t take_some(const struct dcp_ds_part *part, const struct dcp_ds_list *list,
+			const struct dcp_ds_param *p, size_t n)
+{
+	uint64_t total = room_of(part, list);
+	size_t i = 0;
+
+	for (; i < n && p[i].numel <= total; i++)
+		total -= p[i].numel;
+	return i;
+}
+
+/* The same of stage 3, whose flat tensors are as long on all ranks. */
+static size_t take_slices(const struct dcp_ds_part *part, const struct dcp_ds_list *list,
+			  const struct dcp_ds_param *p, size_t n)
+{
+	uint64_t length = 0;
+	size_t i = 0;
+
+	for (size_t k = 0; length == 0 && k < part->nranks; k++)
+		if (!part->rank[k].why)
+			length = part->rank[k].place[list->flat * part->rank[k].nstates].n;
+	for (; i < n && ceil_div(p[i].numel, list->count) <= length; i++)
+		length -= ceil_div(p[i].numel, list->count);
+	return i;
+}
+
+static size_t count_params(const struct dcp_ds_part *part, uint32_t list, size_t at)
+{
+	const struct dcp_ds_list *l = &part->list[list];
+	size_t left = part->nparams - at;
+
+	if (part->nlisted == part->nlists)
+		return part->group_n[list];
+	if (part->stage == 3)
+		return list + 1 == part->nlists ? left
+						: take_slices(part, l, part->param + at, left);
+	return take_some(part, l, part->param + at, left);
+}
+
+static int lay_lists(struct dcp_ds_laying *l)
+{
+	struct dcp_ds_part *part = l->part;
+	size_t at = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < part->nlists; i++) {
+		size_t n = count_params(part, i, at);
+
+		rc = lay_group(l, &part->list[i], part->param + at, n);
+		at += n;
+	}
+	for (; rc == 0 && at < part->nparams; at++) {
+		struct dcp_ds_group none = { .count = 1,
+					     .waves = 1,
+					     .lanes = 1,
+					     .step = 1,
+					     .why = "no flat group has room for it" };
+
+		rc = dcp_ds_add_group(l, &none, part->param + at, 1);
+	}
+	return rc;
+}
+
+int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
+{
+	struct dcp_ds_laying l = { .ds = ds, .part = part };
+	int rc = 0;
+
+	if (!part->first || !part->named)
+		return 0;
+	if (part->nlisted != part->nlists && part->nlisted != 1)
+		return dcp_ds_tell_broken(
+			ds, part->first->name,
+			dcp_ds_text(ds, "it has %" PRIu32 " flat groups, %s lists %" PRIu32,
+				    part->nlists, part->named->name, part->nlisted));
+	rc = lay_lists(&l);
+	if (rc == 0) {
+		part->nparams = l.params.n / sizeof(struct dcp_ds_param);
+		part->ngroups = l.ngroups;
+		part->param = dcp_arena_calloc(&ds->arena, part->nparams, sizeof(*part->param));
+		part->group = dcp_arena_calloc(&ds->arena, part->ngroups, sizeof(*part->group));
+		if (!part->param || !part->group) {
+			rc = -ENOMEM;
+		} else if (part->nparams) {
+			memcpy(part->param, l.params.p, l.params.n);
+			memcpy(part->group, l.groups.p, l.groups.n);
+		}
+	}
+	dcp_buf_finish(&l.params);
+	dcp_buf_finish(&l.groups);
+	return rc < 0 ? dcp_ds_no_memory(ds) : 0;
+}

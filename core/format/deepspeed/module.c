@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * module.<name>: the weights as the model had them, from model files, from those of pipeline
+ * layers (3.<name>) and experts.
+ *
+ * In stage 3 a model file has empty placeholders for what is cut; frozen parameters are put
+ * together from the fragments of all ranks. What the optimizer does not have (frozen weights,
+ * buffers) is fp32.<name> too, in the dtype it has, as DeepSpeed's own zero_to_fp32 gives it.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/format/deepspeed/emit.h"
+#include "core/format/torch/state.h"
+
+static const uint64_t origin[DCP_MAX_NDIM];
+
+/* ---- one file, or all of one tensor-parallel rank ---- */
+
+bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
+{
+	if (!ds->zero || dcp_ds_knows(&ds->trained, name) || dcp_ds_knows(&ds->frozen, name) ||
+	    dcp_ds_knows(&ds->told, name))
+		return false;
+	return kind == DCP_DS_MODEL || dcp_ds_knows(&ds->buffers, name);
+}
+
+/* "module.<name>" and its path; a state dict is flat whatever its names look like. */
+static int front_tensor(void *ctx, const struct dcp_tensor *told)
+{
+	struct dcp_ds_front *f = ctx;
+	struct dcp_ds *ds = f->ds;
+	const char *name = told->key + strlen("module.");
+	const char *path[2] = { "module", name };
+	dcp_auto_buf struct dcp_buf fp32 = DCP_BUF_INIT;
+	struct dcp_tensor t = *told;
+	bool trained = dcp_ds_knows(&ds->trained, name),
+	     frozen = dcp_ds_knows(&ds->frozen, name);
+	uint64_t volume;
+	int rc;
+
+	if (strncmp(told->key, "module.", strlen("module.")) != 0)
+		return ds->in->sink->tensor(ds->in->sink->ctx, told);
+	if (f->file->sharded && (trained || frozen) &&
+	    dcp_shape_volume(t.shape, t.ndim, &volume) && volume == 0)
+		return 0;
+	t.path = path;
+	t.npath = 2;
+	rc = ds->in->sink->tensor(ds->in->sink->ctx, &t);
+	if (rc < 0 || !dcp_ds_is_fp32(ds, f->file->kind, name))
+		return rc;
+	dcp_buf_printf(&fp32, "fp32.%s", name);
+	if (dcp_buf_error(&fp32))
+		return dcp_ds_no_memory(ds);
+	path[0] = "fp32";
+	t.alias_of = t.npieces ? told->key : NULL;
+	t.key = fp32.p;
+	return ds->in->sink->tensor(ds->in->sink->ctx, &t);
+}
+
+static int front_object(void *ctx, const struct dcp_object *o)
+{
+	struct dcp_ds_front *f = ctx;
+
+	return f->ds->in->sink->object(f->ds->in->sink->ctx, o);
+}
+
+struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f)
+{
+	return (struct dcp_sink){ .tensor = front_tensor, .object = front_object, .ctx = f };
+}
+
+/* The state dict in a file: all of it, or what it calls "module". */
+const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
+				       const struct dcp_ds_input *in, struct dcp_pv *room)
+{
+	*room = dcp_torch_root(in->t);
+	return name->kind == DCP_DS_MODEL ? dcp_pv_get(*room, "module") : room;
+}
+
+int dcp_ds_tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
+{
+	struct dcp_ds_front front = { .ds = ds, .file = name };
+	struct dcp_sink sink = dcp_ds_front_sink(&front);
+	char layer[16];
+	const char *prefix[] = { "module", layer };
+	struct dcp_tstate s = { .sink = &sink, .prefix = prefix, .nprefix = 1 };
+	struct dcp_err why = { 0 };
+	struct dcp_ds_input in;
+	struct dcp_pv room;
+	int rc = dcp_ds_open(ds, name->name, &in, &why);
+
+	if (rc < 0)
+		return rc;
+	if (rc == 1) /* a model file was told when it was read */
+		return name->kind == DCP_DS_MODEL ? 0
+						  : dcp_ds_tell_broken(ds, name->name, why.msg);
+	s.t = in.t;
+	s.file = in.file;
+	s.root = dcp_ds_state_dict(name, &in, &room);
+	if (name->kind == DCP_DS_LAYER) {
+		snprintf(layer, sizeof(layer), "%" PRIu32, name->layer);
+		s.nprefix = 2;
+	}
+	if (s.root && s.root->type != DCP_PV_NONE)
+		rc = dcp_tstate_tell(&s, ds->err);
+	dcp_ds_close(&in);
+	return rc;
+}
+
+/*
+ * Does each file of an expert hold it whole? As the optimizer's groups tell, or else if no
+ * expert has two files, though no rank is missing.
+ */
+static bool experts_are_whole(const struct dcp_ds *ds)
+{
+	size_t n;
+	const struct dcp_ds_name *f = dcp_ds_files(ds, DCP_DS_EXPERT, &n);
+
+	if (ds->expert_lanes || ds->tp < 2 || ds->nexperts)
+		return ds->expert_lanes > 1 || ds->nexperts;
+	for (size_t i = 0; i + 1 < n; i++)
+		if (f[i].layer == f[i + 1].layer && f[i].expert == f[i + 1].expert)
+			return false;
+	for (uint32_t mp = 0; mp < ds->tp; mp++)
+		if (!dcp_ds_part_of(ds, mp))
+			return false;
+	return true;
+}
+
+static int tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n)
+{
+	int rc = 0;
+
+	if (ds->tp > 1 && file->kind == DCP_DS_EXPERT && experts_are_whole(ds))
+		return dcp_ds_tell_file(ds, file); /* of copies the first */
+	if (ds->tp > 1)
+		return dcp_ds_tell_unit(ds, file, n);
+	for (size_t k = 0; rc == 0 && k < n; k++)
+		rc = dcp_ds_tell_file(ds, &file[k]);
+	return rc;
+}
+
+/* ---- frozen parameters of stage 3 ---- */
+
+static int tell_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
+		       const struct dcp_ds_frozen *f)
+{
+	dcp_auto_buf struct dcp_buf runs = DCP_BUF_INIT, pieces = DCP_BUF_INIT,
+				    key = DCP_BUF_INIT;
+	const struct dcp_ds_run *run;
+	struct dcp_err why = { 0 };
+	struct dcp_tensor t = { .ndim = f->ndim, .shape = f->shape };
+	uint8_t dtype = DCP_DTYPE_F32;
+	char rank[24];
+	bool alone = ds->nparts == 1;
+	int rc = dcp_ds_frozen_runs(ds, part, f, &runs, &dtype, &why);
+
+	if (rc == -ENOMEM)
+		return dcp_ds_no_memory(ds);
+	if (rc < 0)
+		t.error = why.msg;
+	run = (const struct dcp_ds_run *)(const void *)runs.p;
+	for (size_t i = 0; !t.error && i < runs.n / sizeof(*run); i++) {
+		uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
+		struct dcp_piece p = { .lo = origin,
+				       .len = f->shape,
+				       .run_lo = run[i].first,
+				       .run_n = run[i].n,
+				       .off = run[i].off,
+				       .nbytes = run[i].n * size,
+				       .file = run[i].file,
+				       .swap = run[i].swap && size > 1 };
+
+		dcp_buf_add(&pieces, &p, sizeof(p));
+	}
+	dcp_buf_printf(&key, "module.%s", f->name);
+	if (dcp_buf_error(&pieces) || dcp_buf_error(&key))
+		return dcp_ds_no_memory(ds);
+	t.dtype = (enum dcp_dtype)dtype;
+	t.pieces = (const struct dcp_piece *)(const void *)pieces.p;
+	t.npieces = t.error ? 0 : pieces.n / sizeof(struct dcp_piece);
+	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
+	rc = dcp_ds_tell_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
+	if (rc < 0 || !ds->zero || dcp_ds_knows(&ds->told, f->name))
+		return rc;
+	t.alias_of = t.error || !alone ? NULL : key.p;
+	return dcp_ds_tell_tensor(ds, alone ? NULL : rank, "fp32", f->name, &t);
+}
+
+/* ---- stage 0 ---- */
+
+/* The optimizer of a model file, as it stands; of one of several below its rank. */
+static int tell_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
+{
+	char rank[24];
+	const char *prefix[] = { rank, "optimizer" };
+	bool alone = ds->nparts == 1;
+	struct dcp_tstate s = { .sink = ds->in->sink,
+				.prefix = alone ? prefix + 1 : prefix,
+				.nprefix = alone ? 1 : 2 };
+	struct dcp_err why = { 0 };
+	struct dcp_ds_input in;
+	int rc = dcp_ds_open(ds, part->model->name, &in, &why);
+
+	if (rc != 0)
+		return rc < 0 ? rc : 0; /* told when it was read */
+	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
+	s.t = in.t;
+	s.file = in.file;
+	s.root = dcp_pv_get(dcp_torch_root(in.t), "optimizer");
+	if (s.root)
+		rc = dcp_tstate_tell(&s, ds->err);
+	dcp_ds_close(&in);
+	return rc;
+}
+
+/* ---- all of them ---- */
+
+static bool same_unit(const struct dcp_ds *ds, const struct dcp_ds_name *a,
+		      const struct dcp_ds_name *b)
+{
+	return a->layer == b->layer && a->expert == b->expert &&
+	       (a->kind != DCP_DS_MODEL || a->mp / ds->tp == b->mp / ds->tp);
+}
+
+/* In stage 3 the first readable file of a part speaks for all. */
+static int tell_models(struct dcp_ds *ds)
+{
+	struct dcp_ds_name *one = dcp_arena_calloc(&ds->arena, ds->nparts, sizeof(*one));
+	size_t n = 0, m;
+	int rc = 0;
+
+	if (!one)
+		return dcp_ds_no_memory(ds);
+	for (size_t i = 0; i < ds->nparts; i++)
+		if (ds->part[i].nmodels)
+			one[n++] = ds->part[i].named ? *ds->part[i].named : *ds->part[i].model;
+	for (size_t i = 0; rc == 0 && i < n; i += m) {
+		for (m = 1; i + m < n && same_unit(ds, &one[i], &one[i + m]);)
+			m++;
+		rc = tell_unit(ds, &one[i], m);
+	}
+	return rc;
+}
+
+int dcp_ds_tell_modules(struct dcp_ds *ds)
+{
+	static const enum dcp_ds_kind kinds[] = { DCP_DS_LAYER, DCP_DS_EXPERT };
+	int rc = tell_models(ds);
+
+	for (size_t k = 0; rc == 0 && k < DCP_LEN(kinds); k++) {
+		size_t n, m;
+		const struct dcp_ds_name *f = dcp_ds_files(ds, kinds[k], &n);
+
+		for (size_t i = 0; rc == 0 && i < n; i += m) {
+			for (m = 1; i + m < n && same_unit(ds, &f[i], &f[i + m]);)
+				m++;
+			if (!dcp_ds_is_stacked(ds, &f[i]))
+				rc = tell_unit(ds, &f[i], m);
+		}
+	}
+	if (rc == 0)
+		rc = dcp_ds_tell_stacks(ds);
+	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
+		if (ds->part[i].whole)
+			rc = tell_optimizer(ds, &ds->part[i]);
+	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
+		for (size_t k = 0; rc == 0 && k < ds->part[i].nfrozen; k++)
+			rc = tell_frozen(ds, &ds->part[i], &ds->part[i].frozen[k]);
+	return rc;
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * universal_checkpoint_info: what the framework above DeepSpeed recorded of how its parameters
+ * are cut over tensor-parallel ranks, as lists of regular expressions. The first list that has
+ * a name decides, affine_map before all; what no list has is cut along its first dimension.
+ *
+ * Megatron-DeepSpeed writes a dozen patterns, DeepSpeed's own AutoTP one for each parameter,
+ * "^layers\.0\.weight$": those are looked up by name.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/format/deepspeed/deepspeed_int.h"
+#include "core/parse/regex/regex.h"
+
+enum { MAX_PATTERNS = 256, MAX_NAME = 4096, MAP_VERSION = 1 };
+
+enum { LIST_VOCABULARY = DCP_DS_CUT_COUNT, LIST_REFUSED };
+
+struct pattern {
+	struct dcp_pyre *re; /* NULL: a name, in rules->names */
+	const char *text;
+	uint8_t list; /* enum dcp_ds_cut, or one of those above */
+	const struct dcp_ds_sub *sub;
+	const struct dcp_ds_map *map;
+	const char *why; /* it is refused */
+};
+
+struct dcp_ds_rules {
+	struct dcp_buf patterns, exact; /* struct pattern, each */
+	size_t n;
+	struct dcp_intern names; /* list and name -> number in exact */
+	uint64_t vocabulary;     /* rows of it; 0: not said */
+	bool widths;             /* sub_param_shard_widths must be there (version 0.4) */
+	bool complete; /* AutoTP's: what no list has is cut along its first dimension, or is no
+			  parameter */
+	const char *why; /* not NULL: why nothing can be joined */
+};
+
+static const struct {
+	const char *name;
+	uint8_t list;
+} lists[] = {
+	{ "tp_replicated_parameter_patterns", DCP_DS_CUT_REPLICATED },
+	{ "parameter_to_average_patterns", DCP_DS_CUT_AVERAGED },
+	{ "parameter_with_2_sub_params_cat_dim_0", DCP_DS_CUT_HALVES },
+	{ "parameter_with_row_parallelism_patterns", DCP_DS_CUT_COLUMNS },
+	{ "vocabulary_parameter_patterns", LIST_VOCABULARY },
+};
+
+/* "^name$" with everything else escaped: @out is list and name. */
+static bool is_exact(const char *p, uint8_t list, struct dcp_buf *out)
+{
+	dcp_buf_reset(out);
+	dcp_buf_printf(out, "%u/", list);
+	if (*p++ != '^')
+		return false;
+	for (; *p && strcmp(p, "$") != 0; p++) {
+		if (*p == '\\' && p[1] && strchr(".-+*?()[]{}|^$ /\\", p[1]))
+			p++;
+		else if (strchr(".+*?()[]{}|^$\\", *p))
+			return false;
+		dcp_buf_add(out, p, 1);
+	}
+	return *p && !dcp_buf_error(out);
+}
+
+static int add_exact(struct dcp_ds *ds, const struct pattern *p, const struct dcp_buf *name)
+{
+	struct dcp_ds_rules *rules = ds->rules;
+	uint32_t number;
+	int rc = dcp_intern_add(&rules->names, name->p, name->n, DCP_INTERN_NONE, &number);
+
+	if (rc == 1)
+		dcp_buf_add(&rules->exact, p, sizeof(*p));
+	return rc < 0 || dcp_buf_error(&rules->exact) ? dcp_ds_no_memory(ds) : 0;
+}
+
+static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+	struct dcp_ds_rules *rules = ds->rules;
+	struct dcp_err why = { 0 };
+	int rc;
+
+	if (!dcp_pv_str(v))
+		return 0;
+	p.text = dcp_ds_keep(ds, dcp_pv_str(v));
+	if (!p.text)
+		return dcp_ds_no_memory(ds);
+	if (is_exact(dcp_pv_str(v), p.list, &name))
+		return add_exact(ds, &p, &name);
+	if (rules->n == MAX_PATTERNS) {
+		rules->why = "universal_checkpoint_info has too many patterns";
+		return 0;
+	}
+	rc = dcp_pyre_compile(dcp_pv_str(v), &ds->arena, &p.re, &why);
+	if (rc == -ENOMEM)
+		return dcp_ds_no_memory(ds);
+	if (rc < 0) {
+		rules->why = dcp_ds_keep(ds, why.msg);
+		return rules->why ? 0 : dcp_ds_no_memory(ds);
+	}
+	dcp_buf_add(&rules->patterns, &p, sizeof(p));
+	rules->n++;
+	return dcp_buf_error(&rules->patterns) ? dcp_ds_no_memory(ds) : 0;
+}
+
+static int add_patterns(struct dcp_ds *ds, const struct dcp_pv *list, uint8_t kind)
+{
+	size_t n = 0;
+	const struct dcp_pv *item = list ? dcp_pv_items(*list, &n) : NULL;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = add_pattern(ds, item[i], (struct pattern){ .list = kind });
+	return rc;
+}
+
+/* ---- parameters made of others (fused QKV) ---- */
+
+static int take_widths(struct dcp_ds *ds, struct dcp_pv v, uint64_t **out, uint32_t *n)
+{
+	size_t len = 0;
+	const struct dcp_pv *item = dcp_pv_items(v, &len);
+
+	*out = dcp_arena_calloc(&ds->arena, len + 1, sizeof(**out));
+	if (!*out)
+		return dcp_ds_no_memory(ds);
+	for (size_t i = 0; i < len; i++)
+		if (!dcp_pv_u64(item[i], &(*out)[i]) || (*out)[i] > INT64_MAX)
+			return -EINVAL;
+	*n = (uint32_t)len;
+	return 0;
+}
+
+static bool adds_up(const uint64_t *width, uint32_t n, uint64_t all)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (dcp_ckd_add(&sum, sum, width[i]))
+			return false;
+	return sum == all;
+}
+
+/* {"patterns": [..], "shape": ((q, k, v), -1), "partition_dim": 0} or that as SubparamShape. */
+static int take_sub(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_sub *sub)
+{
+	const struct dcp_pv *shape = dcp_pv_get(v, "shape"),
+			    *dim = dcp_pv_get(v, "partition_dim");
+	const struct dcp_pv *item;
+	uint64_t at = 0;
+	size_t n = 0;
+	int rc = 0;
+
+	item = shape ? dcp_pv_items(*shape, &n) : NULL;
+	if (!item || !dim || !dcp_pv_u64(*dim, &at) || at >= n || n > DCP_MAX_NDIM)
+		return -EINVAL;
+	sub->ndim = (uint32_t)n;
+	sub->dim = (uint32_t)at;
+	sub->shape = dcp_arena_calloc(&ds->arena, n, sizeof(*sub->shape));
+	if (!sub->shape)
+		return dcp_ds_no_memory(ds);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		uint64_t *widths = NULL, len;
+		uint32_t nwidths = 0;
+
+		if (item[i].type == DCP_PV_INT && item[i].i < 0) {
+			sub->shape[i] = DCP_DS_OPEN;
+		} else if (dcp_pv_u64(item[i], &len)) {
+			sub->shape[i] = len;
+		} else {
+			rc = take_widths(ds, item[i], &widths, &nwidths);
+			for (uint32_t k = 0; rc == 0 && k < nwidths; k++)
+				if (dcp_ckd_add(&sub->shape[i], sub->shape[i], widths[k]))
+					rc = -EINVAL;
+		}
+		if (i == at) {
+			sub->width = widths;
+			sub->nwidths = nwidths;
+		}
+	}
+	return rc;
+}
+
+/* sub_param_shard_widths[pattern]: for each of them what every rank holds. */
+static int take_shards(struct dcp_ds *ds, struct dcp_pv info, struct dcp_pv pattern,
+		       struct dcp_ds_sub *sub)
+{
+	const struct dcp_pv *all = dcp_pv_get(info, "sub_param_shard_widths"), *of, *item;
+	size_t n = 0;
+	int rc = 0;
+
+	of = all && dcp_pv_str(pattern) ? dcp_pv_get(*all, dcp_pv_str(pattern)) : NULL;
+	item = of ? dcp_pv_items(*of, &n) : NULL;
+	sub->unequal = !item && ds->rules->widths;
+	if (!item)
+		return 0;
+	if (n != sub->nwidths)
+		return -EINVAL;
+	sub->shard = dcp_arena_calloc(&ds->arena, n, sizeof(*sub->shard));
+	if (!sub->shard)
+		return dcp_ds_no_memory(ds);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		uint32_t len = 0;
+
+		rc = take_widths(ds, item[i], &sub->shard[i], &len);
+		if (rc == 0 && i > 0 && len != sub->nshards)
+			rc = -EINVAL;
+		if (rc == 0 && !adds_up(sub->shard[i], len, sub->width[i]))
+			rc = -EINVAL;
+		sub->nshards = len;
+	}
+	return rc;
+}
+
+static int take_subs(struct dcp_ds *ds, struct dcp_pv info)
+{
+	const struct dcp_pv *all = dcp_pv_get(info, "parameter_with_sub_params");
+	size_t n = 0, npatterns;
+	const struct dcp_pv *item = all ? dcp_pv_items(*all, &n) : NULL;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const struct dcp_pv *patterns = dcp_pv_get(item[i], "patterns"), *p;
+
+		p = patterns ? dcp_pv_items(*patterns, &npatterns) : NULL;
+		for (size_t k = 0; rc == 0 && p && k < npatterns; k++) {
+			struct dcp_ds_sub *sub = dcp_arena_calloc(&ds->arena, 1, sizeof(*sub));
+
+			if (!sub)
+				return dcp_ds_no_memory(ds);
+			rc = take_sub(ds, item[i], sub);
+			if (rc == 0)
+				rc = take_shards(ds, info, p[k], sub);
+			if (rc == 0)
+				rc = add_pattern(ds, p[k],
+						 (struct pattern){ .list = DCP_DS_CUT_SUBS,
+								   .sub = sub });
+		}
+	}
+	if (rc == -EINVAL) {
+		ds->rules->why = "parameter_with_sub_params makes no sense";
+		rc = 0;
+	}
+	return rc;
+}
+
+/* ---- all of it ---- */
+
+static int take_map(struct dcp_ds *ds, struct dcp_pv pattern, struct dcp_pv v)
+{
+	struct dcp_ds_map *map = dcp_arena_calloc(&ds->arena, 1, sizeof(*map));
+	struct pattern p = { .list = DCP_DS_CUT_MAP, .map = map };
+	int rc = map ? dcp_ds_read_map(ds, v, map, &p.why) : dcp_ds_no_memory(ds);
+
+	return rc == 0 ? add_pattern(ds, pattern, p) : rc;
+}
+
+/* The layouts that only it can tell (some fused projections) are in no list: what is not
+ * understood of it cannot be made up for by them. */
+static int take_maps(struct dcp_ds *ds, struct dcp_pv info)
+{
+	const struct dcp_pv *all = dcp_pv_get(info, "affine_map");
+	const struct dcp_pv *params = all ? dcp_pv_get(*all, "params") : NULL;
+	const struct dcp_pv *version = all ? dcp_pv_get(*all, "version") : NULL;
+	uint64_t number;
+	size_t n = 0;
+	const struct dcp_pv *kv = params ? dcp_pv_pairs(*params, &n) : NULL;
+	int rc = 0;
+
+	if (version && (!dcp_pv_u64(*version, &number) || number > MAP_VERSION))
+		ds->rules->why = "affine_map is of a version that is not known yet: "
+				 "convert the checkpoint with DeepSpeed's ds_to_universal";
+	for (size_t i = 0; rc == 0 && !ds->rules->why && i < n; i++)
+		rc = take_map(ds, kv[2 * i], kv[2 * i + 1]);
+	return rc;
+}
+
+static int take_refused(struct dcp_ds *ds, struct dcp_pv info)
+{
+	const struct dcp_pv *not = dcp_pv_get(info, "autotp_unsupported_parameter_patterns");
+	const struct dcp_pv *kv;
+	size_t n = 0;
+	int rc = 0;
+
+	ds->rules->complete = not != NULL;
+	kv = not ? dcp_pv_pairs(*not, &n) : NULL;
+	for (size_t i = 0; rc == 0 && kv && i < n; i++) {
+		const char *why = dcp_pv_str(kv[2 * i + 1]);
+
+		why = dcp_ds_text(ds, "DeepSpeed says that it cannot be joined: %.200s",
+				  why ? why : "no reason is given");
+		rc = why ? add_pattern(ds, kv[2 * i],
+				       (struct pattern){ .list = LIST_REFUSED, .why = why })
+			 : dcp_ds_no_memory(ds);
+	}
+	return rc;
+}
+
+static bool needs_widths(struct dcp_pv info)
+{
+	const struct dcp_pv *v = dcp_pv_get(info, "universal_checkpoint_version");
+
+	return v && ((v->type == DCP_PV_FLOAT && v->f >= 0.4) ||
+		     (v->type == DCP_PV_INT && v->i > 0));
+}
+
+int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
+{
+	const struct dcp_pv *info = dcp_pv_get(from, "universal_checkpoint_info"), *v;
+	int rc = 0;
+
+	if (!info || ds->rules || ds->tp < 2 || !dcp_pv_is_mapping(*info))
+		return 0;
+	ds->rules = dcp_arena_calloc(&ds->arena, 1, sizeof(*ds->rules));
+	if (!ds->rules)
+		return dcp_ds_no_memory(ds);
+	ds->rules->widths = needs_widths(*info);
+	v = dcp_pv_get(*info, "original_vocab_size");
+	if (v)
+		dcp_pv_u64(*v, &ds->rules->vocabulary);
+	for (size_t i = 0; rc == 0 && i < DCP_LEN(lists); i++)
+		rc = add_patterns(ds, dcp_pv_get(*info, lists[i].name), lists[i].list);
+	if (rc == 0)
+		rc = take_subs(ds, *info);
+	if (rc == 0)
+		rc = take_maps(ds, *info);
+	return rc == 0 ? take_refused(ds, *info) : rc;
+}
+
+void dcp_ds_rules_finish(struct dcp_ds *ds)
+{
+	if (!ds->rules)
+		return;
+	dcp_buf_finish(&ds->rules->patterns);
+	dcp_buf_finish(&ds->rules->exact);
+	dcp_intern_finish(&ds->rules->names);
+}
+
+static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list,
+				  const char *name)
+{
+	const struct pattern *p = (const struct pattern *)(const void *)rules->patterns.p;
+	const struct pattern *exact = (const struct pattern *)(const void *)rules->exact.p;
+	char key[MAX_NAME + 8];
+	int n = snprintf(key, sizeof(key), "%u/%s", list, name);
+	uint32_t number = dcp_intern_find(&rules->names, key, (size_t)n);
+
+	if (number != DCP_INTERN_NONE)
+		return &exact[number];
+	for (size_t i = 0; i < rules->n; i++)
+		if (p[i].list == list && dcp_pyre_match(p[i].re, name))
+			return &p[i];
+	return NULL;
+}
+
+const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds_rule *out)
+{
+	static const uint8_t order[] = { DCP_DS_CUT_MAP,      DCP_DS_CUT_REPLICATED,
+					 DCP_DS_CUT_AVERAGED, DCP_DS_CUT_HALVES,
+					 DCP_DS_CUT_SUBS,     DCP_DS_CUT_COLUMNS };
+	const struct pattern *p;
+
+	*out = (struct dcp_ds_rule){ .cut = DCP_DS_CUT_ROWS, .by_default = true };
+	if (!ds->rules)
+		return "no file has a universal_checkpoint_info that tells how its "
+		       "tensor-parallel ranks share it";
+	if (ds->rules->why)
+		return ds->rules->why;
+	out->complete = ds->rules->complete;
+	if (strlen(name) > MAX_NAME)
+		return "its name is too long to be looked up in universal_checkpoint_info";
+	p = find(ds->rules, LIST_REFUSED, name);
+	if (p)
+		return p->why;
+	for (size_t i = 0; !p && i < DCP_LEN(order); i++)
+		p = find(ds->rules, order[i], name);
+	if (p && p->why)
+		return p->why;
+	if (p)
+		*out = (struct dcp_ds_rule){ .cut = (enum dcp_ds_cut)p->list,
+					     .pattern = p->text,
+					     .sub = p->sub,
+					     .map = p->map };
+	/* a map has the whole without padding */
+	if (!out->map && find(ds->rules, LIST_VOCABULARY, name)) {
+		if (!ds->rules->vocabulary)
+			return "it is padded, and no original_vocab_size says how far";
+		out->rows = ds->rules->vocabulary;
+		out->by_default = false;
+	}
+	return NULL;
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Universal checkpoints, which DeepSpeed converts others to: one file a parameter and state.
+ *
+ *	zero/<name>/fp32.pt exp_avg.pt exp_avg_sq.pt step.pt
+ *	zero/optimizer_state.pt       what is left of the optimizer of rank 0
+ *	*_model_states.pt             model files of the checkpoint it was made from
+ *
+ * A state is {"param": tensor, ...}, or the tensor alone, without its shape: that stands in the
+ * model files. Weights that were frozen, and buffers, may or may not be among the parameters;
+ * those that are not come from the model files.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/format/deepspeed/emit.h"
+#include "core/format/formats.h"
+#include "core/parse/pyjson/pyjson.h"
+
+static const uint64_t origin[DCP_MAX_NDIM];
+
+struct universal {
+	struct dcp_ds ds;
+	struct dcp_dir zero;
+	struct dcp_intern shaped; /* names of parameters whose shape is known ... */
+	struct dcp_buf shapes;    /* ... and const struct dcp_ds_param * of each */
+	struct dcp_buf file, key;
+	size_t nread, nbroken;
+};
+
+/* "fp32.pt" -> "fp32" into @out; false for other names. */
+static bool state_of(const struct dcp_dirent *e, char out[64])
+{
+	size_t n = strlen(e->name);
+
+	if (e->is_dir || n < 4 || n - 3 >= 64 || strcmp(e->name + n - 3, ".pt") != 0)
+		return false;
+	memcpy(out, e->name, n - 3);
+	out[n - 3] = '\0';
+	return true;
+}
+
+static int note_shape(struct universal *u, const struct dcp_ds_param *p)
+{
+	uint32_t number;
+	int rc = dcp_intern_add(&u->shaped, p->name, strlen(p->name), DCP_INTERN_NONE, &number);
+
+	if (rc == 1)
+		dcp_buf_add(&u->shapes, &p, sizeof(p));
+	return rc < 0 || dcp_buf_error(&u->shapes) ? dcp_ds_no_memory(&u->ds) : 0;
+}
+
+static const struct dcp_ds_param *shape_of(const struct universal *u, const char *name)
+{
+	const struct dcp_ds_param *p;
+	uint32_t number = dcp_intern_find(&u->shaped, name, strlen(name));
+
+	if (number == DCP_INTERN_NONE)
+		return NULL;
+	memcpy(&p, u->shapes.p + number * sizeof(p), sizeof(p));
+	return p;
+}
+
+/* ---- one state of one parameter ---- */
+
+static int tell_tensor(struct universal *u, const char *state, const char *name,
+		       const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt)
+{
+	const struct dcp_ds_param *p = shape_of(u, name);
+	struct dcp_piece piece = { .lo = origin,
+				   .len = tt->shape,
+				   .stride = tt->row_major ? NULL : tt->stride,
+				   .off = tt->off,
+				   .file = in->file,
+				   .filter = (uint8_t)tt->filter,
+				   .swap = tt->swap };
+	struct dcp_tensor t = { .dtype = tt->dtype,
+				.dtype_name = tt->dtype_name,
+				.itemsize = tt->itemsize,
+				.ndim = tt->ndim,
+				.shape = tt->shape,
+				.pieces = &piece };
+	uint64_t last = 0;
+
+	dcp_shape_volume(tt->shape, tt->ndim, &piece.run_n);
+	for (uint32_t d = 0; piece.run_n && d < tt->ndim; d++)
+		last += (tt->shape[d] - 1) * tt->stride[d]; /* lies in its storage */
+	piece.nbytes = (last + 1) * tt->itemsize;
+	t.npieces = piece.run_n > 0;
+	if (tt->row_major && tt->ndim == 1 && p && !p->why && p->numel == piece.run_n) {
+		piece.len = p->shape;
+		t.ndim = p->ndim;
+		t.shape = p->shape;
+	}
+	return dcp_ds_tell_tensor(&u->ds, NULL, state, name, &t);
+}
+
+static int tell_broken(struct universal *u, const char *state, const char *name,
+		       const char *why)
+{
+	struct dcp_tensor t = { .dtype = DCP_DTYPE_F32, .shape = origin, .error = why };
+
+	u->nbroken++;
+	return dcp_ds_tell_tensor(&u->ds, NULL, state, name, &t);
+}
+
+static int tell_value(struct universal *u, const char *state, const char *name,
+		      const struct dcp_ds_input *in, struct dcp_pv v)
+{
+	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
+	int rc = dcp_pyjson_write(&json, in->t, v, NULL, 0);
+
+	if (rc == -ENOMEM)
+		return dcp_ds_no_memory(&u->ds);
+	if (rc < 0)
+		return tell_broken(u, state, name, "too long to be shown as JSON");
+	return dcp_ds_tell_object(&u->ds, NULL, state, name, dcp_pyjson_type(v), json.p);
+}
+
+static int tell_state(struct universal *u, const char *state, const char *name)
+{
+	struct dcp_torch_tensor tt;
+	struct dcp_err why = { 0 };
+	struct dcp_ds_input in;
+	const struct dcp_pv *param;
+	struct dcp_pv v;
+	int rc;
+
+	dcp_buf_reset(&u->file);
+	dcp_buf_printf(&u->file, "zero/%s/%s.pt", name, state);
+	if (dcp_buf_error(&u->file))
+		return dcp_ds_no_memory(&u->ds);
+	rc = dcp_ds_open(&u->ds, u->file.p, &in, &why);
+	if (rc != 0)
+		return rc < 0 ? rc : tell_broken(u, state, name, why.msg);
+	u->nread++;
+	v = dcp_torch_root(in.t);
+	param = dcp_pv_is_mapping(v) ? dcp_pv_get(v, "param") : NULL;
+	v = param ? *param : v;
+	rc = dcp_torch_tensor(in.t, v, &tt, &why);
+	if (rc == 1)
+		rc = tell_tensor(u, state, name, &in, &tt);
+	else if (rc == 0)
+		rc = tell_value(u, state, name, &in, v);
+	else if (rc == -ENOMEM)
+		rc = dcp_ds_no_memory(&u->ds);
+	else
+		rc = tell_broken(u, state, name, why.msg);
+	dcp_ds_close(&in);
+	return rc;
+}
+
+/* ---- parameters ---- */
+
+static int tell_param(struct universal *u, const char *name)
+{
+	struct dcp_dir dir;
+	struct dcp_err why = { 0 };
+	char state[64];
+	int rc = dcp_dir_open_at(&u->zero, name, &dir, &why);
+
+	if (rc == -ENOMEM)
+		return dcp_ds_no_memory(&u->ds);
+	if (rc < 0)
+		return tell_broken(u, "fp32", name, why.msg);
+	for (size_t i = 0; rc == 0 && i < dir.n; i++)
+		if (state_of(&dir.entries[i], state))
+			rc = tell_state(u, state, name);
+	dcp_dir_close(&dir);
+	return rc;
+}
+
+static int tell_leftover(struct universal *u)
+{
+	static const char file[] = "zero/optimizer_state.pt";
+	const char *path[2] = { "optimizer_state.pt" };
+	struct dcp_err why = { 0 };
+	struct dcp_ds_input in;
+	const struct dcp_pv *kv;
+	size_t n = 0;
+	int rc;
+
+	if (!dcp_dir_find(&u->zero, "optimizer_state.pt"))
+		return 0;
+	rc = dcp_ds_open(&u->ds, file, &in, &why);
+	if (rc != 0)
+		return rc < 0 ? rc : dcp_ds_tell_broken(&u->ds, path[0], why.msg);
+	kv = dcp_pv_pairs(dcp_torch_root(in.t), &n);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		path[1] = dcp_pv_str(kv[2 * i]);
+		if (path[1])
+			rc = dcp_ds_tell_value(&u->ds, &in, kv[2 * i + 1], path, 2);
+	}
+	dcp_ds_close(&in);
+	return rc;
+}
+
+static int tell_zero(struct universal *u)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < u->zero.n; i++)
+		if (u->zero.entries[i].is_dir)
+			rc = tell_param(u, u->zero.entries[i].name);
+	return rc == 0 ? tell_leftover(u) : rc;
+}
+
+/* Which fp32 stand among the parameters, so that model files do not tell them again. */
+static int note_told(struct universal *u)
+{
+	uint32_t number;
+	int rc = 0;
+
+	for (size_t i = 0; rc >= 0 && i < u->zero.n; i++)
+		if (u->zero.entries[i].is_dir)
+			rc = dcp_intern_add(&u->ds.told, u->zero.entries[i].name,
+					    strlen(u->zero.entries[i].name), DCP_INTERN_NONE,
+					    &number);
+	return rc < 0 ? dcp_ds_no_memory(&u->ds) : 0;
+}
+
+/* Shapes of whole parameters: those of ranks that hold pieces of them are of no use. */
+static int note_shapes(struct universal *u)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && u->ds.tp == 1 && i < u->ds.nparts; i++)
+		for (size_t k = 0; rc == 0 && k < u->ds.part[i].nparams; k++)
+			rc = note_shape(u, &u->ds.part[i].param[k]);
+	return rc;
+}
+
+static int load_zero(struct universal *u)
+{
+	struct dcp_ds *ds = &u->ds;
+	int rc = note_told(u);
+
+	if (rc == 0)
+		rc = dcp_ds_read_parts(ds);
+	if (rc == 0)
+		rc = note_shapes(u);
+	ds->zero = true;
+	if (rc == 0 && ds->nparts)
+		rc = dcp_ds_tell_modules(ds);
+	if (rc == 0)
+		rc = tell_zero(u);
+	if (rc == 0 && !ds->opened)
+		rc = ds->damage.code ? dcp_fail(ds->err, ds->damage.code, ds->damage.off, "%s",
+						ds->damage.msg)
+				     : dcp_fail(ds->err, -EBADMSG, DCP_ERR_NO_OFFSET,
+						"zero/ has no parameters");
+	return rc == 0 ? dcp_ds_tell_facts(ds) : rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct universal u = { .zero = { .fd = -1 } };
+	int rc = dcp_ds_begin(&u.ds, in, err);
+
+	u.ds.universal = true;
+	if (rc == 0)
+		rc = dcp_dir_open_at(in->dir, "zero", &u.zero, err);
+	if (rc == 0)
+		rc = load_zero(&u);
+	dcp_dir_close(&u.zero);
+	dcp_intern_finish(&u.shaped);
+	dcp_buf_finish(&u.shapes);
+	dcp_buf_finish(&u.file);
+	dcp_buf_finish(&u.key);
+	dcp_ds_end(&u.ds);
+	return rc;
+}
+
+/* ---- probing ---- */
+
+static bool has_model_file(const struct dcp_dir *dir)
+{
+	struct dcp_ds_name name;
+
+	for (size_t i = 0; i < dir->n; i++)
+		if (!dir->entries[i].is_dir && dcp_ds_name_parse(dir->entries[i].name, &name) &&
+		    (name.kind == DCP_DS_MODEL || name.kind == DCP_DS_LAYER))
+			return true;
+	return false;
+}
+
+/* A directory "zero" may be anybody's: one with leftovers of an optimizer, or beside model
+ * files, is not. */
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	const struct dcp_dirent *zero = dcp_dir_find(dir, "zero");
+	const struct dcp_dirent *tmp = dcp_dir_find(dir, "tmp");
+	struct dcp_dir below;
+	bool ours;
+
+	if (!zero || !zero->is_dir)
+		return DCP_MATCH_NO;
+	ours = has_model_file(dir);
+	if (!ours && dcp_dir_open_at(dir, "zero", &below, NULL) == 0) {
+		ours = dcp_dir_find(&below, "optimizer_state.pt") != NULL;
+		dcp_dir_close(&below);
+	}
+	if (!ours)
+		return DCP_MATCH_NO;
+	if (!tmp || !tmp->is_dir)
+		return DCP_MATCH_YES;
+	snprintf(why, n, "tmp is there: the conversion was interrupted or is still running");
+	return DCP_MATCH_INCOMPLETE;
+}
+
+const struct dcp_format dcp_format_deepspeed_universal = {
+	.name = "deepspeed-universal",
+	.what = "DeepSpeed universal",
+	.probe = probe,
+	.committed = dcp_ds_committed,
+	.load = load,
+};

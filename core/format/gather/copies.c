@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/gather/copies.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+
+/* Descriptions of tens of millions of pieces. */
+static const size_t arena_limit = (size_t)4 << 30;
+
+void dcp_copies_init(struct dcp_copies *g)
+{
+	*g = (struct dcp_copies){ 0 };
+	dcp_arena_init(&g->arena, arena_limit);
+}
+
+void dcp_copies_finish(struct dcp_copies *g)
+{
+	dcp_arena_finish(&g->arena);
+	dcp_intern_finish(&g->names);
+	dcp_buf_finish(&g->keys);
+}
+
+struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key)
+{
+	return (struct dcp_copies_key *)(void *)g->keys.p + key;
+}
+
+/* ---- copying ---- */
+
+static void *copy(struct dcp_copies *g, const void *p, size_t n)
+{
+	void *to = dcp_arena_alloc(&g->arena, n + !n);
+
+	if (to && n)
+		memcpy(to, p, n);
+	return to;
+}
+
+static bool copy_str(struct dcp_copies *g, const char **s)
+{
+	if (*s)
+		*s = dcp_arena_strndup(&g->arena, *s, strlen(*s));
+	return *s != NULL;
+}
+
+static bool copy_dims(struct dcp_copies *g, const uint64_t **dims, uint32_t ndim)
+{
+	*dims = copy(g, *dims, ndim * sizeof(**dims));
+	return *dims != NULL;
+}
+
+static bool copy_path(struct dcp_copies *g, struct dcp_tensor *t)
+{
+	const char **path = copy(g, t->path, t->npath * sizeof(*path));
+	bool ok = path != NULL;
+
+	for (size_t i = 0; ok && i < t->npath; i++)
+		ok = copy_str(g, &path[i]);
+	t->path = path;
+	return ok;
+}
+
+static bool copy_pieces(struct dcp_copies *g, struct dcp_tensor *t)
+{
+	struct dcp_piece *p = copy(g, t->pieces, t->npieces * sizeof(*p));
+	bool ok = p != NULL;
+
+	for (size_t i = 0; ok && i < t->npieces; i++)
+		ok = copy_dims(g, &p[i].lo, t->ndim) && copy_dims(g, &p[i].len, t->ndim) &&
+		     (!p[i].stride || copy_dims(g, &p[i].stride, t->ndim));
+	t->pieces = p;
+	return ok;
+}
+
+/* The key and path of a later copy are those of the first. */
+static bool copy_tensor(struct dcp_copies *g, struct dcp_tensor *t,
+			const struct dcp_copies_key *k)
+{
+	if (k->first) {
+		t->key = k->first->t.key;
+		t->path = k->first->t.path;
+		t->npath = k->first->t.npath;
+	} else if (!copy_str(g, &t->key) || !copy_path(g, t)) {
+		return false;
+	}
+	return copy_str(g, &t->dtype_name) && copy_dims(g, &t->shape, t->ndim) &&
+	       (!t->error || copy_str(g, &t->error)) &&
+	       (!t->alias_of || copy_str(g, &t->alias_of)) && copy_pieces(g, t);
+}
+
+int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who)
+{
+	struct dcp_copy *c = dcp_arena_alloc(&g->arena, sizeof(*c));
+	struct dcp_copies_key fresh = { 0 }, *k;
+	uint32_t number;
+	int rc = dcp_intern_add(&g->names, t->key, strlen(t->key), DCP_INTERN_NONE, &number);
+
+	if (rc == 1)
+		dcp_buf_add(&g->keys, &fresh, sizeof(fresh));
+	if (rc < 0 || !c || dcp_buf_error(&g->keys))
+		return -ENOMEM;
+	k = dcp_copies_at(g, number);
+	*c = (struct dcp_copy){ .who = who, .t = *t };
+	if (!copy_tensor(g, &c->t, k))
+		return -ENOMEM;
+	if (k->last)
+		k->last->next = c;
+	else
+		k->first = c;
+	k->last = c;
+	k->n++;
+	return 0;
+}
+
+/* ---- joining ---- */
+
+static bool alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
+{
+	return a->ndim == b->ndim && a->dtype == b->dtype && a->itemsize == b->itemsize &&
+	       strcmp(a->dtype_name, b->dtype_name) == 0 &&
+	       memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape)) == 0;
+}
+
+/* Boxes in order, then runs; of equal ones the first told stays in front. */
+static int compare_places(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t n)
+{
+	for (uint32_t k = 0; k < 2 * n; k++) {
+		uint64_t x = k < n ? a->lo[k] : a->len[k - n];
+		uint64_t y = k < n ? b->lo[k] : b->len[k - n];
+
+		if (x != y)
+			return x < y ? -1 : 1;
+	}
+	if (a->run_lo != b->run_lo)
+		return a->run_lo < b->run_lo ? -1 : 1;
+	return (a->run_n > b->run_n) - (a->run_n < b->run_n);
+}
+
+struct numbered {
+	struct dcp_piece p;
+	size_t i;
+};
+
+static int compare(const void *pa, const void *pb, void *ndim)
+{
+	const struct numbered *a = pa, *b = pb;
+	int way = compare_places(&a->p, &b->p, *(const uint32_t *)ndim);
+
+	return way ? way : (a->i > b->i) - (a->i < b->i);
+}
+
+/* All pieces of the good copies, each place once; NULL: no memory. */
+static struct dcp_piece *unite(struct dcp_copies *g, const struct dcp_copies_key *k,
+			       struct dcp_tensor *t)
+{
+	struct numbered *all;
+	struct dcp_piece *to;
+	size_t n = 0, kept = 0;
+
+	for (const struct dcp_copy *c = k->first; c; c = c->next)
+		n += c->t.error ? 0 : c->t.npieces;
+	all = dcp_arena_calloc(&g->arena, n + 1, sizeof(*all));
+	to = dcp_arena_calloc(&g->arena, n + 1, sizeof(*to));
+	if (!all || !to)
+		return NULL;
+	n = 0;
+	for (const struct dcp_copy *c = k->first; c; c = c->next)
+		for (size_t i = 0; !c->t.error && i < c->t.npieces; i++, n++)
+			all[n] = (struct numbered){ c->t.pieces[i], n };
+	qsort_r(all, n, sizeof(*all), compare, &t->ndim);
+	for (size_t i = 0; i < n; i++)
+		if (!kept || compare_places(&to[kept - 1], &all[i].p, t->ndim) != 0)
+			to[kept++] = all[i].p;
+	t->pieces = to;
+	t->npieces = kept;
+	return to;
+}
+
+/* Elements that no piece holds, as far as counting tells. */
+static uint64_t count_missing(const struct dcp_tensor *t, uint64_t *volume)
+{
+	uint64_t sum = 0;
+
+	if (!dcp_shape_volume(t->shape, t->ndim, volume))
+		return 0; /* the index says what is wrong */
+	for (size_t i = 0; i < t->npieces; i++)
+		if (dcp_ckd_add(&sum, sum, t->pieces[i].run_n))
+			return 0;
+	return sum < *volume ? *volume - sum : 0;
+}
+
+struct naming {
+	dcp_copies_name name;
+	void *ctx;
+};
+
+static const char *name_of(const struct naming *n, const struct dcp_copy *c)
+{
+	return n->name(n->ctx, c->who);
+}
+
+/* The first good copy, or the first of all. @bad: the first that is broken. */
+static const struct dcp_copy *choose(const struct dcp_copies_key *k,
+				     const struct dcp_copy **bad)
+{
+	const struct dcp_copy *good = NULL;
+
+	*bad = NULL;
+	for (const struct dcp_copy *c = k->first; c; c = c->next) {
+		if (c->t.error && !*bad)
+			*bad = c;
+		if (!c->t.error && !good)
+			good = c;
+	}
+	return good ? good : k->first;
+}
+
+static void join(struct dcp_copies *g, const struct dcp_copies_key *k, struct dcp_tensor *t,
+		 const char *missing, const struct naming *names, struct dcp_err *why)
+{
+	const struct dcp_copy *bad, *head = choose(k, &bad);
+	uint64_t volume = 0, lost;
+
+	*t = head->t;
+	if (t->error) {
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", name_of(names, head),
+			 t->error);
+		return;
+	}
+	for (const struct dcp_copy *c = head->next; c; c = c->next) {
+		if (c->t.error || alike(&head->t, &c->t))
+			continue;
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 "%s and %s disagree about its dtype or shape", name_of(names, head),
+			 name_of(names, c));
+		return;
+	}
+	if (!unite(g, k, t)) {
+		dcp_fail(why, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for its pieces");
+		return;
+	}
+	lost = count_missing(t, &volume);
+	if (lost && bad)
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", name_of(names, bad),
+			 bad->t.error);
+	else if (lost)
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 "%" PRIu64 " of %" PRIu64 " element%s missing: %s", lost, volume,
+			 volume == 1 ? " is" : "s are",
+			 missing ? missing : "no file holds them");
+}
+
+int dcp_copies_tell(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
+		    const char *missing, dcp_copies_name name, void *ctx)
+{
+	const struct naming names = { name, ctx };
+	struct dcp_err why = { 0 };
+	struct dcp_tensor t;
+
+	join(g, dcp_copies_at(g, key), &t, missing, &names, &why);
+	if (why.code == -ENOMEM)
+		return -ENOMEM;
+	t.error = why.code ? why.msg : NULL;
+	t.alias_of = NULL; /* a rank's view of what it holds; the whole is told */
+	if (t.error)
+		t.npieces = 0;
+	return sink->tensor(sink->ctx, &t);
+}

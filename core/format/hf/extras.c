@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/hf/extras.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/format/format.h"
+#include "core/format/hf/name.h"
+#include "core/format/torch/state.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
+
+static bool matches(const char *const *globs, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (fnmatch(globs[i], name, FNM_PERIOD) == 0)
+			return true;
+	return false;
+}
+
+bool dcp_hf_is_sidecar(const char *name)
+{
+	static const char *const globs[] = {
+		"*.json",  "*.jsonl", "*.txt",       "*.md",     "*.jinja",
+		"*.model", "*.py",    "*.tiktoken",  "*.vocab",  "*.bpe",
+		"*.spm",   "*.yaml",  "*.yml",       "LICENSE*", "LICENCE*",
+		"README*", "NOTICE*", "USE_POLICY*", "COPYING*", "MODEL_CARD*",
+	};
+	struct dcp_hf_name unused;
+
+	return matches(globs, DCP_LEN(globs), name) &&
+	       dcp_hf_name(name, &unused) == DCP_HF_OTHER;
+}
+
+/* By name a file of torch.save; @sure: nobody else calls files so. */
+static bool may_be_state(const char *name, bool *sure)
+{
+	static const char *const ours[] = { "*.pt", "*.pth", "random_states_[0-9]*.pkl",
+					    "custom_checkpoint_[0-9]*.pkl" };
+	static const char *const maybe[] = { "*.bin", "*.ckpt" };
+
+	*sure = matches(ours, DCP_LEN(ours), name);
+	return *sure || matches(maybe, DCP_LEN(maybe), name);
+}
+
+/* Weights in containers dcpfs does not read, or not beside others. */
+static bool is_weights(const char *name)
+{
+	static const char *const globs[] = { "*.safetensors", "*.bin",    "*.ckpt", "*.pth",
+					     "*.pt",          "*.h5",     "*.ot",   "*.onnx",
+					     "*.msgpack",     "*.gguf",   "*.pkl",  "*.npz",
+					     "*.tflite",      "*.mlmodel" };
+
+	return matches(globs, DCP_LEN(globs), name);
+}
+
+/* The weights that are shown, once more: by torch.save, or under Meta's names. */
+static bool is_twin(const char *name)
+{
+	struct dcp_hf_name n;
+
+	if (fnmatch("consolidated.*.pth", name, 0) == 0)
+		return true;
+	return dcp_hf_name(name, &n) != DCP_HF_OTHER && dcp_hf_is_weights(n.set);
+}
+
+struct rest {
+	const struct dcp_load *in;
+	struct dcp_err *err;
+};
+
+static int leave_out(const struct rest *r, const char *name)
+{
+	return r->in->sink->meta(r->in->sink->ctx, "left_out", name);
+}
+
+static int tell_broken(const struct rest *r, const char *stem, const char *why)
+{
+	struct dcp_object o = {
+		.key = stem, .path = &stem, .npath = 1, .type = "", .error = why
+	};
+
+	return r->in->sink->object(r->in->sink->ctx, &o);
+}
+
+/* All that a file of torch.save holds, below its name. */
+static int tell_state(const struct rest *r, const char *name, bool sure)
+{
+	char stem[DCP_GROUP_MAX];
+	const char *prefix = stem, *dot = strrchr(name, '.');
+	struct dcp_tstate s = {
+		.sink = r->in->sink, .prefix = &prefix, .nprefix = 1, .tuples = true
+	};
+	struct dcp_err why = { 0 };
+	struct dcp_input input;
+	struct dcp_torch *t = NULL;
+	int rc = r->in->sink->file(r->in->sink->ctx, name, &s.file);
+
+	if (rc < 0)
+		return rc;
+	snprintf(stem, sizeof(stem), "%.*s", (int)(dot - name), name);
+	rc = dcp_dir_input(r->in->dir, name, &input, &why);
+	if (rc == 0) {
+		rc = dcp_torch_open(&input.src, 0, &t, &why);
+		if (rc < 0)
+			dcp_input_close(&input);
+	}
+	if (rc == -ENOMEM)
+		return dcp_fail(r->err, rc, DCP_ERR_NO_OFFSET, "out of memory reading %s",
+				name);
+	if (rc < 0) {
+		dcp_err_where(&why, rc, "%s", name);
+		return sure ? tell_broken(r, stem, why.msg) : leave_out(r, name);
+	}
+	s.t = t;
+	rc = dcp_tstate_tell(&s, r->err);
+	dcp_torch_close(t);
+	dcp_input_close(&input);
+	return rc;
+}
+
+static int tell_one(const struct rest *r, const char *name)
+{
+	bool sure;
+
+	if (dcp_hf_is_sidecar(name))
+		return r->in->sink->sidecar(r->in->sink->ctx, name);
+	if (!is_twin(name) && may_be_state(name, &sure) && strlen(name) < DCP_GROUP_MAX)
+		return tell_state(r, name, sure);
+	return is_weights(name) ? leave_out(r, name) : 0;
+}
+
+int dcp_hf_tell_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
+		     void *ctx, struct dcp_err *err)
+{
+	struct rest r = { in, err };
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < in->dir->n; i++) {
+		const struct dcp_dirent *e = &in->dir->entries[i];
+
+		if (!e->is_dir && *e->name != '.' && !shown(ctx, e->name))
+			rc = tell_one(&r, e->name);
+	}
+	return rc;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/hf/index.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/json.h"
+
+enum { MAX_INDEX = 256 << 20 }; /* a million keys take some 100 MB */
+
+static int parse(const struct dcp_source *src, struct dcp_hf_index *ix, struct dcp_err *err)
+{
+	dcp_auto_free char *text = NULL;
+	int rc;
+
+	if (src->size > MAX_INDEX)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+				"%s has %llu bytes, at most %d are read", ix->name,
+				(unsigned long long)src->size, MAX_INDEX);
+	text = malloc((size_t)src->size + 1);
+	if (!text)
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for an index");
+	rc = dcp_source_read(src, 0, text, (size_t)src->size);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s cannot be read", ix->name);
+	rc = dcp_json_parse(text, (size_t)src->size, &ix->json, err);
+	if (rc < 0)
+		return dcp_err_where(err, rc, "%s", ix->name);
+	ix->map = dcp_json_get(ix->json, "weight_map");
+	if (!dcp_json_is_object(ix->map))
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s has no weight_map object",
+				ix->name);
+	return 0;
+}
+
+int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
+		      struct dcp_hf_index *out, struct dcp_err *err)
+{
+	struct dcp_input in;
+	uint32_t number;
+	int rc = sink->file(sink->ctx, name, &number);
+
+	*out = (struct dcp_hf_index){ .name = name };
+	if (rc == 0)
+		rc = dcp_dir_input(dir, name, &in, err);
+	if (rc < 0)
+		return rc;
+	rc = parse(&in.src, out, err);
+	dcp_input_close(&in);
+	if (rc < 0)
+		dcp_hf_index_finish(out);
+	return rc;
+}
+
+void dcp_hf_index_finish(struct dcp_hf_index *ix)
+{
+	dcp_json_free(ix->json);
+	*ix = (struct dcp_hf_index){ 0 };
+}
+
+const char *dcp_hf_index_file(const struct dcp_hf_index *ix, const char *key)
+{
+	return dcp_json_str(dcp_json_get(ix->map, key));
+}
+
+const char *dcp_hf_index_excuse(const struct dcp_hf_index *ix, const char *file, int held,
+				const char *broken, struct dcp_err *err)
+{
+	if (broken)
+		dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s", broken);
+	else if (!file)
+		dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s names no file for it", ix->name);
+	else if (strchr(file, '/'))
+		dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+			 "%s says it is in %s: files in other directories are not opened",
+			 ix->name, file);
+	else
+		dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 held ? "%s says it is in %s, which does not hold it"
+			      : "%s says it is in %s, which is missing",
+			 ix->name, file);
+	return err->msg;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/hf/name.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/text.h"
+#include "core/parse/dir/dir.h"
+
+enum {
+	MAX_DIGITS = 6,     /* DeepSeek's are model-00001-of-000163 */
+	MAX_PARTS = 100000, /* a bit is kept for each */
+	MAX_SETS = 16,      /* sets side by side whose parts are counted */
+};
+
+/* ---- one name ---- */
+
+static const struct {
+	const char *suffix;
+	enum dcp_hf_kind kind, index;
+} containers[] = {
+	{ ".safetensors", DCP_HF_SAFETENSORS, DCP_HF_SAFETENSORS_INDEX },
+	{ ".bin", DCP_HF_TORCH, DCP_HF_TORCH_INDEX },
+};
+
+static bool cut_suffix(char *s, const char *suffix)
+{
+	if (!dcp_has_extension(s, suffix))
+		return false;
+	s[strlen(s) - strlen(suffix)] = '\0';
+	return true;
+}
+
+/* "model.safetensors.index.fp16.json" -> "model.fp16" */
+static bool cut_index(char *s, const char *suffix)
+{
+	char *at = strstr(s, suffix), *behind;
+	size_t n = strlen(suffix), len = strlen(s);
+
+	if (!at || at == s || strncmp(at + n, ".index", 6) != 0 || len < 5 ||
+	    strcmp(s + len - 5, ".json") != 0)
+		return false;
+	behind = at + n + 6;
+	if (*behind != '.')
+		return false;
+	s[len - 5] = '\0';
+	memmove(at, behind, strlen(behind) + 1);
+	return true;
+}
+
+static size_t digits(const char *s)
+{
+	return strspn(s, "0123456789");
+}
+
+/* Take "-00001-of-00003" out of @s. */
+static bool cut_part(char *s, uint32_t *part, uint32_t *nparts)
+{
+	for (char *of = strstr(s, "-of-"); of; of = strstr(of + 1, "-of-")) {
+		char *first = of, *end = of + 4 + digits(of + 4);
+
+		while (first > s && isdigit((unsigned char)first[-1]))
+			first--;
+		if (first == of || of - first > MAX_DIGITS || end == of + 4 ||
+		    end - of - 4 > MAX_DIGITS || (*end && *end != '.') || first - s < 2 ||
+		    !strchr("-_.", first[-1]))
+			continue;
+		*part = (uint32_t)strtoul(first, NULL, 10);
+		*nparts = (uint32_t)strtoul(of + 4, NULL, 10);
+		if (*part < 1 || *part > *nparts || *nparts >= MAX_PARTS)
+			continue;
+		memmove(first - 1, end, strlen(end) + 1);
+		return true;
+	}
+	*part = *nparts = 0;
+	return false;
+}
+
+enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out)
+{
+	char *set = out->set;
+	size_t n = strlen(file);
+
+	*out = (struct dcp_hf_name){ .kind = DCP_HF_OTHER };
+	if (n >= sizeof(out->set) || *file == '.')
+		return DCP_HF_OTHER;
+	memcpy(set, file, n + 1);
+	for (size_t i = 0; i < DCP_LEN(containers) && !out->kind; i++) {
+		if (cut_suffix(set, containers[i].suffix))
+			out->kind = containers[i].kind;
+		else if (cut_index(set, containers[i].suffix))
+			out->kind = containers[i].index;
+	}
+	if (cut_part(set, &out->part, &out->nparts) && strncmp(set, "shard-", 6) == 0 &&
+	    digits(set + 6) > 0 && set[6 + digits(set + 6)] == '-') {
+		char *model = set + 7 + digits(set + 6);
+
+		memmove(set, model, strlen(model) + 1);
+	}
+	return out->kind;
+}
+
+/* ---- sets ---- */
+
+/* The part of @set before the variant is @name, or @name with a number behind it. */
+static bool is_called(const char *set, const char *name, bool numbered)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(set, name, n) != 0)
+		return false;
+	if (numbered && set[n] == '_' && digits(set + n + 1) > 0)
+		n += 1 + digits(set + n + 1);
+	return !set[n] || set[n] == '.';
+}
+
+unsigned dcp_hf_rank(const char *set)
+{
+	static const char *const models[] = { "model", "pytorch_model",
+					      "diffusion_pytorch_model" };
+	bool variant = strchr(set, '.') != NULL;
+
+	if (is_called(set, "consolidated", false))
+		return DCP_HF_RANK_TWIN;
+	if (is_called(set, "adapter_model", false))
+		return variant ? 4 : 2;
+	for (size_t i = 0; i < DCP_LEN(models); i++)
+		if (is_called(set, models[i], false))
+			return variant ? 3 : 0;
+	return variant ? 5 : 1;
+}
+
+bool dcp_hf_is_weights(const char *set)
+{
+	unsigned rank = dcp_hf_rank(set);
+
+	return (rank != 1 && rank != 5) || is_called(set, "model", true) ||
+	       is_called(set, "pytorch_model", true);
+}
+
+static enum dcp_hf_kind name_entry(const struct dcp_dirent *e, struct dcp_hf_name *out)
+{
+	return e->is_dir ? DCP_HF_OTHER : dcp_hf_name(e->name, out);
+}
+
+bool dcp_hf_is_home(const struct dcp_dir *dir)
+{
+	static const char *const marks[] = {
+		"config.json",      "adapter_config.json",   "generation_config.json",
+		"model_index.json", "tokenizer_config.json", "trainer_state.json",
+		"params.json"
+	};
+	struct dcp_hf_name name;
+
+	for (size_t i = 0; i < DCP_LEN(marks); i++)
+		if (dcp_dir_find(dir, marks[i]))
+			return true;
+	for (size_t i = 0; i < dir->n; i++)
+		if (name_entry(&dir->entries[i], &name) != DCP_HF_OTHER &&
+		    dcp_hf_is_weights(name.set))
+			return true;
+	return false;
+}
+
+bool dcp_hf_has_model(const struct dcp_dir *dir, enum dcp_hf_kind kind)
+{
+	struct dcp_hf_name name;
+
+	for (size_t i = 0; i < dir->n; i++)
+		if (name_entry(&dir->entries[i], &name) == kind && dcp_hf_rank(name.set) == 0)
+			return true;
+	return false;
+}
+
+bool dcp_hf_many_sets(const struct dcp_dir *dir, enum dcp_hf_kind kind)
+{
+	struct dcp_hf_name name, first;
+	bool any = false;
+
+	for (size_t i = 0; i < dir->n; i++) {
+		if (name_entry(&dir->entries[i], &name) != kind)
+			continue;
+		if (any && strcmp(name.set, first.set) != 0)
+			return true;
+		first = name;
+		any = true;
+	}
+	return false;
+}
+
+bool dcp_hf_has_torch(const struct dcp_dir *dir)
+{
+	static const char *const suffixes[] = { ".pt", ".pth", ".ckpt", ".bin" };
+
+	for (size_t i = 0; i < dir->n; i++)
+		for (size_t k = 0; !dir->entries[i].is_dir && k < DCP_LEN(suffixes); k++) {
+			const char *dot = strrchr(dir->entries[i].name, '.');
+
+			if (dot && strcmp(dot, suffixes[k]) == 0)
+				return true;
+		}
+	return false;
+}
+
+const char *dcp_hf_index_name(const struct dcp_dir *dir, enum dcp_hf_kind index)
+{
+	unsigned best = DCP_HF_RANK_TWIN + 1;
+	const char *found = NULL;
+	struct dcp_hf_name name;
+
+	for (size_t i = 0; i < dir->n; i++)
+		if (name_entry(&dir->entries[i], &name) == index &&
+		    dcp_hf_rank(name.set) < best) {
+			best = dcp_hf_rank(name.set);
+			found = dir->entries[i].name;
+		}
+	return found;
+}
+
+/* ---- are all parts there? ---- */
+
+/* Files of one set that say they are parts of @n. */
+struct parts {
+	struct dcp_hf_name name; /* of the first */
+	const char *file;
+	uint32_t have;
+	uint8_t *seen; /* bit part - 1; NULL: memory was out, taken as complete */
+};
+
+static struct parts *find_parts(struct parts *all, size_t *n, const struct dcp_hf_name *name,
+				const char *file)
+{
+	struct parts *p;
+
+	for (size_t i = 0; i < *n; i++)
+		if (all[i].name.nparts == name->nparts &&
+		    strcmp(all[i].name.set, name->set) == 0)
+			return &all[i];
+	if (*n == MAX_SETS)
+		return NULL;
+	p = &all[(*n)++];
+	*p = (struct parts){ *name, file, 0, calloc(name->nparts / 8 + 1, 1) };
+	return p;
+}
+
+static void count_part(struct parts *all, size_t *n, const struct dcp_hf_name *name,
+		       const char *file)
+{
+	struct parts *p = find_parts(all, n, name, file);
+	uint32_t bit = name->part - 1;
+
+	if (!p || !p->seen || p->seen[bit / 8] & (1u << (bit % 8)))
+		return;
+	p->seen[bit / 8] |= (uint8_t)(1u << (bit % 8));
+	p->have++;
+}
+
+/* The name of the first part that is missing, spelled like one that is there. */
+static void say_missing(const struct parts *p, char *why, size_t size)
+{
+	const char *file = p->file, *at;
+	uint32_t part = 1;
+	size_t width;
+
+	while (p->seen[(part - 1) / 8] & (1u << ((part - 1) % 8)))
+		part++;
+	if (strncmp(file, "shard-", 6) == 0)
+		file += 7 + digits(file + 6);
+	at = strstr(file, "-of-");
+	while (at > file && isdigit((unsigned char)at[-1]))
+		at--;
+	width = digits(at);
+	snprintf(why, size,
+		 "%.*s%0*u%s is missing (%u of %u are there): the save was interrupted or is "
+		 "still running",
+		 (int)(at - file), file, (int)width, part, at + width, p->have, p->name.nparts);
+}
+
+enum dcp_match dcp_hf_check_parts(const struct dcp_dir *dir, enum dcp_hf_kind kind, char *why,
+				  size_t size)
+{
+	bool twins = dcp_hf_has_model(dir, kind);
+	enum dcp_match match = DCP_MATCH_NO;
+	struct parts all[MAX_SETS];
+	struct dcp_hf_name name;
+	size_t n = 0;
+
+	for (size_t i = 0; i < dir->n; i++) {
+		if (name_entry(&dir->entries[i], &name) != kind ||
+		    (twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN))
+			continue;
+		match = DCP_MATCH_YES;
+		if (name.nparts)
+			count_part(all, &n, &name, dir->entries[i].name);
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (match == DCP_MATCH_YES && all[i].seen && all[i].have < all[i].name.nparts) {
+			say_missing(&all[i], why, size);
+			match = DCP_MATCH_INCOMPLETE;
+		}
+		free(all[i].seen);
+	}
+	return match;
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/format/format.h"
+#include "core/format/hf/safetensors_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/json.h"
+
+static int no_memory(struct dcp_err *err)
+{
+	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for headers");
+}
+
+static const struct dcp_hf_set *set_of(const struct dcp_hf *h, const struct dcp_hf_shard *s)
+{
+	return &h->sets[h->files[s->file].set];
+}
+
+static const struct dcp_hf_shard *shard_at(const struct dcp_hf *h, uint32_t i)
+{
+	return (const struct dcp_hf_shard *)(const void *)h->shards.p + i;
+}
+
+static uint32_t next_shard(const struct dcp_hf *h, uint32_t i)
+{
+	return shard_at(h, i)->next;
+}
+
+/* @t has the key it has in its files, of @set. */
+static int tell(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
+		const char *error)
+{
+	const char *path[2] = { set->name, t->key };
+	bool below = *set->prefix;
+
+	t->path = below ? path : path + 1;
+	t->npath = below ? 2 : 1;
+	t->key = dcp_hf_key(h, set, t->key);
+	if (!t->key)
+		return -ENOMEM;
+	t->error = error;
+	if (error)
+		t->npieces = 0;
+	return h->in->sink->tensor(h->in->sink->ctx, t);
+}
+
+/* dtype and size of elements, as one entry has them. */
+static void describe(struct dcp_tensor *t, const struct dcp_safetensors_entry *e)
+{
+	uint64_t volume;
+
+	t->key = e->name;
+	t->dtype = e->dtype;
+	t->dtype_name =
+		e->dtype == DCP_DTYPE_OTHER ? e->dtype_name : dcp_dtype_info(e->dtype)->name;
+	t->itemsize = dcp_dtype_info(e->dtype)->size;
+	t->ndim = e->ndim;
+	t->shape = e->shape;
+	if (t->itemsize == 0 && dcp_shape_volume(e->shape, e->ndim, &volume) && volume > 0 &&
+	    e->nbytes % volume == 0 && e->nbytes / volume <= UINT32_MAX)
+		t->itemsize = (uint32_t)(e->nbytes / volume);
+}
+
+/* A piece for a shard at @lo (ndim zeros or its saved_offsets); false: it has no elements. */
+static bool make_piece(const struct dcp_hf *h, const struct dcp_hf_shard *s, const uint64_t *lo,
+		       struct dcp_piece *p)
+{
+	*p = (struct dcp_piece){
+		.lo = lo,
+		.len = s->e->shape,
+		.off = s->e->off,
+		.nbytes = s->e->nbytes,
+		.file = h->files[s->file].number,
+		.enc = DCP_ENC_PLAIN,
+	};
+	return dcp_shape_volume(s->e->shape, s->e->ndim, &p->run_n) && p->run_n > 0;
+}
+
+static const uint64_t origin[DCP_MAX_NDIM];
+
+static int tell_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char *error)
+{
+	struct dcp_tensor t = { 0 };
+	struct dcp_piece p;
+
+	describe(&t, s->e);
+	t.pieces = &p;
+	t.npieces = make_piece(h, s, origin, &p);
+	if (!error && t.npieces && !t.itemsize)
+		error = "a dtype whose element size is not known";
+	return tell(h, set_of(h, s), &t, error);
+}
+
+/* Files without sharding info that hold the same key: the one that the index names has it,
+ * else the first; then the others are errors. */
+static int tell_single(struct dcp_hf *h, const struct dcp_hf_key *k)
+{
+	const struct dcp_hf_shard *s = shard_at(h, k->first);
+	const char *mapped = dcp_hf_index_file(&set_of(h, s)->index, s->e->name);
+	uint32_t i, chosen = k->first;
+	bool named = false;
+	int rc;
+
+	for (i = k->first; mapped && !named && i != DCP_INTERN_NONE; i = next_shard(h, i))
+		if (strcmp(h->files[shard_at(h, i)->file].name, mapped) == 0) {
+			chosen = i;
+			named = true;
+		}
+	rc = tell_whole(h, shard_at(h, chosen), shard_at(h, chosen)->error);
+	for (i = k->first; rc == 0 && !named && i != DCP_INTERN_NONE; i = next_shard(h, i)) {
+		struct dcp_err why;
+
+		if (i == chosen)
+			continue;
+		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			 "both %s and %s hold it, and neither says which part",
+			 h->files[shard_at(h, chosen)->file].name,
+			 h->files[shard_at(h, i)->file].name);
+		rc = tell_whole(h, shard_at(h, i), why.msg);
+	}
+	return rc;
+}
+
+/* The smallest shape that all shards fit in: DCP records no other. */
+static const char *cover(const struct dcp_hf *h, const struct dcp_hf_key *k, uint64_t *shape)
+{
+	const struct dcp_safetensors_entry *first = shard_at(h, k->first)->e;
+
+	memset(shape, 0, first->ndim * sizeof(*shape));
+	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i)) {
+		const struct dcp_hf_shard *s = shard_at(h, i);
+		const uint64_t *lo = s->lo ? s->lo : origin;
+
+		if (s->error)
+			return s->error;
+		if (s->e->ndim != first->ndim || s->e->dtype != first->dtype ||
+		    strcmp(s->e->dtype_name, first->dtype_name) != 0)
+			return "its shards disagree about dtype or number of dimensions";
+		for (uint32_t d = 0; d < first->ndim; d++) {
+			uint64_t end;
+
+			if (dcp_ckd_add(&end, lo[d], s->e->shape[d]))
+				return "a shard ends beyond any shape";
+			shape[d] = DCP_MAX(shape[d], end);
+		}
+	}
+	return NULL;
+}
+
+static int compare_pieces(const void *pa, const void *pb, void *ndim)
+{
+	const struct dcp_piece *a = pa, *b = pb;
+	uint32_t n = *(const uint32_t *)ndim;
+
+	for (uint32_t k = 0; k < 2 * n; k++) {
+		uint64_t x = k < n ? a->lo[k] : a->len[k - n];
+		uint64_t y = k < n ? b->lo[k] : b->len[k - n];
+
+		if (x != y)
+			return x < y ? -1 : 1;
+	}
+	return 0;
+}
+
+/* Ranks that hold the same box: one copy is enough. */
+static size_t drop_replicas(struct dcp_piece *p, size_t n, uint32_t ndim)
+{
+	size_t kept = 0;
+
+	if (n > 1)
+		qsort_r(p, n, sizeof(*p), compare_pieces, &ndim);
+	for (size_t i = 0; i < n; i++)
+		if (!kept || compare_pieces(&p[kept - 1], &p[i], &ndim) != 0)
+			p[kept++] = p[i];
+	return kept;
+}
+
+/*
+ * The error of a file that may hold more of the key of @s, or NULL. A tensor's size is written
+ * nowhere but in its shards, so when one of them cannot be read the others would pass for a
+ * smaller tensor. With an index every key is in one file, which was read.
+ */
+static const char *lost_shard(const struct dcp_hf *h, const struct dcp_hf_shard *s)
+{
+	const struct dcp_hf_set *set = set_of(h, s);
+
+	if (!h->nbroken || dcp_hf_index_file(&set->index, s->e->name))
+		return NULL;
+	for (uint32_t i = set->first; i < set->first + set->n; i++)
+		if (h->files[i].error)
+			return h->files[i].error;
+	return NULL;
+}
+
+static int tell_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
+{
+	uint64_t shape[DCP_MAX_NDIM];
+	struct dcp_tensor t = { 0 };
+	const char *error = lost_shard(h, shard_at(h, k->first));
+
+	if (!error)
+		error = cover(h, k, shape);
+	dcp_buf_reset(&h->pieces);
+	describe(&t, shard_at(h, k->first)->e);
+	for (uint32_t i = k->first; i != DCP_INTERN_NONE && !error; i = next_shard(h, i)) {
+		const struct dcp_hf_shard *s = shard_at(h, i);
+		struct dcp_tensor one = { 0 };
+		struct dcp_piece p;
+
+		if (!make_piece(h, s, s->lo ? s->lo : origin, &p))
+			continue;
+		describe(&one, s->e);
+		t.itemsize = one.itemsize;
+		dcp_buf_add(&h->pieces, &p, sizeof(p));
+	}
+	if (dcp_buf_error(&h->pieces))
+		return no_memory(err);
+	if (!error) {
+		struct dcp_piece *p = (struct dcp_piece *)(void *)h->pieces.p;
+
+		t.shape = shape;
+		t.pieces = p;
+		t.npieces = drop_replicas(p, h->pieces.n / sizeof(*p), t.ndim);
+		if (t.npieces && !t.itemsize)
+			error = "a dtype whose element size is not known";
+	}
+	return tell(h, set_of(h, shard_at(h, k->first)), &t, error);
+}
+
+static int tell_key(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
+{
+	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i))
+		if (h->files[shard_at(h, i)->file].placed)
+			return tell_sharded(h, k, err);
+	return tell_single(h, k);
+}
+
+/* Keys that the index of @set promises and no file has. */
+static int tell_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
+{
+	const struct dcp_json *value;
+	const void *iter = NULL;
+	const char *key;
+	int rc = 0;
+
+	while (rc == 0 && (iter = dcp_json_next(set->index.map, iter, &key, &value))) {
+		const char *file = dcp_json_str(value), *shown = dcp_hf_key(h, set, key);
+		struct dcp_tensor t = { .key = key, .dtype_name = "" };
+		const struct dcp_hf_file *f;
+		struct dcp_err why;
+
+		if (!shown)
+			return -ENOMEM;
+		if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
+			continue;
+		f = file ? dcp_hf_find_file(h, file) : NULL;
+		rc = tell(h, set, &t,
+			  dcp_hf_index_excuse(&set->index, file, f != NULL, f ? f->error : NULL,
+					      &why));
+	}
+	return rc;
+}
+
+/*
+ * safetensors' save_model() stores tied weights once, and in the metadata for each name it
+ * dropped the one that it kept.
+ */
+static int tell_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char *dropped,
+		     const char *kept, struct dcp_err *err)
+{
+	const char *shown = dcp_hf_key(h, set, dropped);
+	struct dcp_tensor t = { 0 };
+	const struct dcp_hf_key *keys = (const struct dcp_hf_key *)(const void *)h->keys.p;
+	uint32_t number;
+	int rc;
+
+	if (!shown)
+		return no_memory(err);
+	if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
+		return 0;
+	rc = dcp_intern_add(&h->aliases, shown, strlen(shown), DCP_INTERN_NONE, &number);
+	if (rc < 0)
+		return no_memory(err);
+	shown = dcp_hf_key(h, set, kept);
+	if (!shown)
+		return no_memory(err);
+	number = rc ? dcp_intern_find(&h->names, shown, strlen(shown)) : DCP_INTERN_NONE;
+	if (number == DCP_INTERN_NONE)
+		return 0; /* any other fact */
+	describe(&t, shard_at(h, keys[number].first)->e);
+	t.key = dropped;
+	t.alias_of = dcp_intern_text(&h->names, number);
+	return tell(h, set, &t, NULL);
+}
+
+static int tell_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f, struct dcp_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && !f->placed && i < f->header.nmeta; i++)
+		rc = tell_tied(h, &h->sets[f->set], f->header.meta[2 * i],
+			       f->header.meta[2 * i + 1], err);
+	return rc;
+}
+
+int dcp_hf_tell(struct dcp_hf *h, struct dcp_err *err)
+{
+	const struct dcp_hf_key *keys = (const struct dcp_hf_key *)(const void *)h->keys.p;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < h->names.n && rc == 0; i++)
+		rc = tell_key(h, &keys[i], err);
+	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++)
+		rc = tell_all_tied(h, &h->files[i], err);
+	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
+		rc = tell_promised(h, &h->sets[i]);
+	return rc;
+}

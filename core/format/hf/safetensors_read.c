@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/format/format.h"
+#include "core/format/hf/safetensors_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/json.h"
+
+static int no_memory(struct dcp_err *err)
+{
+	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for headers");
+}
+
+const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key)
+{
+	if (!*set->prefix)
+		return key;
+	dcp_buf_reset(&h->num);
+	dcp_buf_printf(&h->num, "%s%s", set->prefix, key);
+	return dcp_buf_error(&h->num) ? NULL : h->num.p;
+}
+
+static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s, struct dcp_err *err)
+{
+	uint32_t at = (uint32_t)(h->shards.n / sizeof(*s)), number;
+	struct dcp_hf_key *k, fresh = { at, at, 0 };
+	const char *key = dcp_hf_key(h, &h->sets[h->files[s->file].set], s->e->name);
+	int rc = key ? dcp_intern_add(&h->names, key, strlen(key), DCP_INTERN_NONE, &number)
+		     : -ENOMEM;
+
+	if (rc < 0)
+		return no_memory(err);
+	if (rc == 1)
+		dcp_buf_add(&h->keys, &fresh, sizeof(fresh));
+	dcp_buf_add(&h->shards, s, sizeof(*s));
+	if (dcp_buf_error(&h->keys) || dcp_buf_error(&h->shards))
+		return no_memory(err);
+	k = (struct dcp_hf_key *)(void *)h->keys.p + number;
+	if (k->n > 0)
+		((struct dcp_hf_shard *)(void *)h->shards.p)[k->last].next = at;
+	k->last = at;
+	k->n++;
+	return 0;
+}
+
+/* saved_offsets of one key: as many as its shape has dimensions. */
+static int read_offsets(struct dcp_hf *h, const struct dcp_json *info, struct dcp_hf_shard *s)
+{
+	const struct dcp_json *saved =
+		dcp_json_get(dcp_json_get(info, s->e->name), "saved_offsets");
+	uint64_t *lo;
+
+	if (!saved)
+		return 0; /* whole, as torch takes it */
+	if (!dcp_json_is_array(saved) || dcp_json_len(saved) != s->e->ndim) {
+		s->error = "its saved_offsets have not as many numbers as its shape";
+		return 0;
+	}
+	lo = dcp_arena_calloc(&h->arena, s->e->ndim + 1, sizeof(*lo));
+	if (!lo)
+		return -ENOMEM;
+	for (uint32_t k = 0; k < s->e->ndim; k++)
+		if (!dcp_json_u64(dcp_json_at(saved, k), &lo[k]))
+			s->error = "its saved_offsets are not numbers";
+	s->lo = lo;
+	return 0;
+}
+
+static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensors *st,
+		       struct dcp_err *err)
+{
+	const char *text = dcp_safetensors_meta(st, "DCP_SHARDING_INFO");
+	const char *broken = NULL;
+	struct dcp_json *info = NULL;
+	int rc = 0;
+
+	if (text) {
+		struct dcp_err why = { 0 };
+
+		h->dcp = h->files[i].placed = true;
+		if (dcp_json_parse(text, strlen(text), &info, &why) < 0)
+			broken = dcp_arena_strndup(&h->arena, why.msg, strlen(why.msg));
+	}
+	if (dcp_safetensors_meta(st, "DCP_VERSION"))
+		h->dcp = true;
+	for (size_t e = 0; e < st->n && rc == 0; e++) {
+		struct dcp_hf_shard s = {
+			.e = &st->entries[e],
+			.error = broken,
+			.file = i,
+			.next = DCP_INTERN_NONE,
+		};
+
+		if (info && read_offsets(h, info, &s) < 0)
+			rc = no_memory(err);
+		if (rc == 0)
+			rc = add_shard(h, &s, err);
+	}
+	dcp_json_free(info);
+	return rc;
+}
+
+int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
+{
+	struct dcp_hf_file *f = &h->files[i];
+	const struct dcp_sink *sink = h->in->sink;
+	struct dcp_err why = { 0 };
+	struct dcp_input input;
+	int rc = sink->file(sink->ctx, f->name, &f->number);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_dir_input(h->in->dir, f->name, &input, &why);
+	if (rc == 0) {
+		rc = dcp_safetensors_read(&input.src, &h->arena, &f->header, &why);
+		if (rc < 0 && rc != -ENOMEM)
+			dcp_err_where(&why, rc, "%s", f->name);
+		dcp_input_close(&input);
+	}
+	if (rc == -ENOMEM)
+		return no_memory(err);
+	if (rc == 0)
+		return 0;
+	*(rc == -ENODATA ? &f->cut : &f->error) =
+		dcp_arena_strndup(&h->arena, why.msg, strlen(why.msg));
+	if (!f->cut && !f->error)
+		return no_memory(err);
+	*(f->cut ? &h->ncut : &h->nbroken) += 1;
+	if (h->nbroken + h->ncut == h->nfiles) { /* none is whole: it may still be written */
+		if (err)
+			*err = why;
+		return rc;
+	}
+	return 0;
+}
+
+/* Has a file of @set a key that is shown already? */
+static bool clashes(const struct dcp_hf *h, const struct dcp_hf_set *set)
+{
+	for (uint32_t i = set->first; i < set->first + set->n; i++) {
+		const struct dcp_safetensors *st = &h->files[i].header;
+
+		for (size_t e = 0; e < st->n; e++) {
+			const char *name = st->entries[e].name;
+
+			if (dcp_intern_find(&h->names, name, strlen(name)) != DCP_INTERN_NONE)
+				return true;
+		}
+	}
+	return false;
+}
+
+int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
+{
+	struct dcp_hf_set *set = &h->sets[i];
+	size_t n = strlen(set->name) + 2;
+	int rc = 0;
+
+	set->prefix = "";
+	if (clashes(h, set)) {
+		char *prefix = dcp_arena_alloc(&h->arena, n);
+
+		if (!prefix)
+			return no_memory(err);
+		snprintf(prefix, n, "%s.", set->name);
+		set->prefix = prefix;
+	}
+	for (uint32_t k = set->first; rc == 0 && k < set->first + set->n; k++)
+		rc = add_entries(h, k, &h->files[k].header, err);
+	return rc;
+}

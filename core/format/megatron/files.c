@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The files of mp_rank directories, one after another: the model's tensors are kept, everything
+ * else is told.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/format/megatron/megatron_int.h"
+#include "core/format/torch/state.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
+
+enum { MAX_LOST = 256 }; /* ranks named one by one */
+
+/* What is being told of one file. */
+struct telling {
+	struct dcp_mlegacy *m;
+	uint32_t who;
+	size_t nprefix;           /* components in front of its keys */
+	struct dcp_intern *known; /* objects of the first rank: key NUL JSON */
+	struct dcp_buf text;
+};
+
+/* Is it a tensor or object of the model? @chunk: which, of an interleaved pipeline. */
+static bool is_model(const struct telling *w, const char *const *path, size_t npath,
+		     uint32_t *chunk)
+{
+	const char *number;
+	size_t digits;
+
+	*chunk = 0;
+	if (npath <= w->nprefix + 1 || strncmp(path[w->nprefix], "model", 5) != 0)
+		return false;
+	number = path[w->nprefix] + 5;
+	digits = strspn(number, "0123456789");
+	if (digits > 5 || number[digits])
+		return false;
+	*chunk = (uint32_t)strtoul(number, NULL, 10); /* "model" alone: 0 */
+	return true;
+}
+
+static int keep_model(struct telling *w, const struct dcp_tensor *t, uint32_t chunk)
+{
+	size_t skip = w->nprefix + 1;
+	const char *key = t->key;
+
+	if (t->npath > skip + 1 && strcmp(t->path[skip], "language_model") == 0)
+		skip++;
+	for (size_t i = 0; i < skip; i++)
+		key += strlen(t->path[i]) + 1;
+	return dcp_mlegacy_keep(w->m, t, key, chunk, w->who);
+}
+
+static int on_tensor(void *ctx, const struct dcp_tensor *told)
+{
+	struct telling *w = ctx;
+	const struct dcp_sink *sink = w->m->in->sink;
+	struct dcp_tensor t = *told;
+	uint32_t chunk;
+
+	if (is_model(w, t.path, t.npath, &chunk))
+		return keep_model(w, told, chunk);
+	t.alias_of = NULL; /* it may be of the model, which gets other names */
+	return sink->tensor(sink->ctx, &t);
+}
+
+/* Of the first rank all are told; of the others what differs. Compared byte for byte. */
+static int on_object(void *ctx, const struct dcp_object *o)
+{
+	struct telling *w = ctx;
+	const struct dcp_sink *sink = w->m->in->sink;
+	const char *key = o->key;
+	uint32_t number;
+	int rc = 0;
+
+	for (size_t i = 0; i < w->nprefix && i + 1 < o->npath; i++)
+		key += strlen(o->path[i]) + 1;
+	dcp_buf_reset(&w->text);
+	dcp_buf_add(&w->text, key, strlen(key) + 1);
+	dcp_buf_add(&w->text, o->json, o->json ? o->json_len : 0);
+	if (dcp_buf_error(&w->text))
+		return -ENOMEM;
+	if (w->nprefix == 0)
+		rc = dcp_intern_add(w->known, w->text.p, w->text.n, DCP_INTERN_NONE, &number);
+	else if (o->json && dcp_intern_find(w->known, w->text.p, w->text.n) != DCP_INTERN_NONE)
+		return 0;
+	return rc < 0 ? rc : sink->object(sink->ctx, o);
+}
+
+static int on_file(void *ctx, const char *name, uint32_t *number)
+{
+	const struct telling *w = ctx;
+
+	return w->m->in->sink->file(w->m->in->sink->ctx, name, number);
+}
+
+/* Returns 1 when the file cannot be read: @why says it. @first: its keys get no prefix, and its
+ * arguments are those of the run. */
+static int tell_file(struct telling *w, const char *dir, const char *name, const char *stem,
+		     bool first, struct dcp_err *why, struct dcp_err *err)
+{
+	const struct dcp_load *in = w->m->in;
+	const char *prefix[] = { dir, stem };
+	struct dcp_sink sink = {
+		.file = on_file, .tensor = on_tensor, .object = on_object, .ctx = w
+	};
+	struct dcp_tstate s = { .sink = &sink,
+				.prefix = prefix,
+				.nprefix = first  ? 0
+					   : stem ? 2
+						  : 1 };
+	char path[512];
+	struct dcp_input input;
+	struct dcp_torch *t;
+	int rc;
+
+	snprintf(path, sizeof(path), "%.250s/%.250s", dir, name);
+	w->nprefix = s.nprefix;
+	rc = in->sink->file(in->sink->ctx, path, &s.file);
+	if (rc < 0)
+		return rc;
+	rc = dcp_dir_input(in->dir, path, &input, why);
+	if (rc == 0) {
+		rc = dcp_torch_open(&input.src, 0, &t, why);
+		if (rc < 0 && rc != -ENOMEM)
+			dcp_err_where(why, rc, "%s", path);
+		if (rc < 0)
+			dcp_input_close(&input);
+	}
+	if (rc < 0)
+		return rc == -ENOMEM ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+						"out of memory reading %s", path)
+				     : 1;
+	s.t = t;
+	rc = dcp_tstate_tell(&s, err);
+	dcp_torch_close(t);
+	dcp_input_close(&input);
+	return rc;
+}
+
+/* "<dir>.<stem>", a file that cannot be read. */
+static int tell_broken(struct telling *w, const char *dir, const char *stem, const char *why)
+{
+	const struct dcp_sink *sink = w->m->in->sink;
+	const char *const path[] = { dir, stem };
+	struct dcp_object o = { .path = path, .npath = 2, .type = "", .error = why };
+
+	dcp_buf_reset(&w->text);
+	dcp_buf_printf(&w->text, "%s.%s", dir, stem);
+	if (dcp_buf_error(&w->text))
+		return -ENOMEM;
+	o.key = w->text.p;
+	return sink->object(sink->ctx, &o);
+}
+
+/* distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt and whatever else lies beside the
+ * state, below the directory's name: flat buffers and lists whose order only the program knew.
+ */
+static int tell_others(struct telling *w, const struct dcp_mrank *r, struct dcp_err *err)
+{
+	struct dcp_dir below;
+	int rc = 0;
+
+	if (dcp_dir_open_at(w->m->in->dir, r->dir, &below, NULL) < 0)
+		return 0;
+	for (size_t i = 0; i < below.n && rc == 0; i++) {
+		const char *name = below.entries[i].name, *dot = strrchr(name, '.');
+		struct dcp_err why = { 0 };
+		char stem[256];
+
+		if (below.entries[i].is_dir || !dot || strcmp(dot, ".pt") != 0 ||
+		    (r->file && strcmp(name, r->file) == 0))
+			continue;
+		snprintf(stem, sizeof(stem), "%.*s", (int)(dot - name), name);
+		rc = tell_file(w, r->dir, name, stem, false, &why, err);
+		if (rc == 1)
+			rc = tell_broken(w, r->dir, stem, why.msg);
+	}
+	dcp_dir_close(&below);
+	return rc;
+}
+
+static int tell_lost(const struct dcp_mlegacy *m, const char *dir, const char *why)
+{
+	const struct dcp_sink *sink = m->in->sink;
+	struct dcp_object o = {
+		.key = dir, .path = &dir, .npath = 1, .type = "", .error = why
+	};
+
+	return sink->object(sink->ctx, &o);
+}
+
+/* A directory that is not there, and should be. */
+static int tell_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep)
+{
+	char dir[DCP_MEGATRON_DIR], why[256];
+
+	dcp_mlegacy_dir(m, tp, pp, ep, dir);
+	snprintf(why, sizeof(why),
+		 "%s/%s is missing: expected %u tensor, %u pipeline and %u expert parallel "
+		 "ranks",
+		 dir, m->file, m->tp, m->pp, m->ep);
+	return tell_lost(m, dir, why);
+}
+
+/* Ranks whose state is not there: what else of the model they held, nobody knows. */
+static int tell_all_lost(const struct dcp_mlegacy *m)
+{
+	unsigned left = MAX_LOST;
+	uint32_t first, step;
+	int rc = 0;
+
+	for (size_t i = 0; i < m->n && rc == 0; i++)
+		if (m->rank[i].error)
+			rc = tell_lost(m, m->rank[i].dir, m->rank[i].error);
+	for (uint32_t t = 0; t < m->tp && left > 0 && rc == 0; t++) {
+		dcp_mlegacy_expected(m, t, &first, &step);
+		for (uint32_t p = 0; p < m->pp && left > 0 && rc == 0; p++)
+			for (uint32_t e = first; e < m->ep && left > 0 && rc == 0; e += step) {
+				if (dcp_mlegacy_rank(m, t, p, e, DCP_MEGATRON_ANY))
+					continue;
+				rc = tell_missing(m, t, p, e);
+				left--;
+			}
+	}
+	return rc;
+}
+
+/* The state of rank number @i. What is wrong with its file is kept. */
+static int tell_state(struct telling *w, size_t i, bool first, struct dcp_err *err)
+{
+	struct dcp_mlegacy *m = w->m;
+	struct dcp_mrank *r = &m->rank[i];
+	struct dcp_err why = { 0 };
+	int rc;
+
+	w->who = (uint32_t)i;
+	rc = tell_file(w, r->dir, r->file, NULL, first, &why, err);
+	if (rc != 1)
+		return rc;
+	r->error = dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
+	return r->error ? 0 : -ENOMEM;
+}
+
+int dcp_mlegacy_tell_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err)
+{
+	struct dcp_intern known = { 0 };
+	struct telling w = { .m = m, .known = &known };
+	int rc = 0;
+
+	/* The first comes first: the others are compared with it. */
+	for (size_t i = 0; i < m->n && rc == 0; i++) {
+		if (i >= first && m->rank[i].file)
+			rc = tell_state(&w, i, i == first, err);
+		if (rc == 0)
+			rc = tell_others(&w, &m->rank[i], err);
+	}
+	if (rc == 0)
+		rc = tell_all_lost(m);
+	dcp_intern_finish(&known);
+	dcp_buf_finish(&w.text);
+	return rc;
+}

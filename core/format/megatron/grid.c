@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which rank does an mp_rank directory belong to, and which directories should there be?
+ *
+ *	mp_rank_<TT>[_<PPP>][_<EEE>]/model_optim_rng.pt   tensor, pipeline, expert parallel
+ *	mp_rank_<TT>[_<PPP>]/model_rng.pt                 2022, with a distributed optimizer,
+ *	mp_rank_<TT>[_<PPP>]_<DDD>/optim.pt               whose data-parallel ranks wrote these
+ *
+ * Experts may be cut by fewer tensor-parallel ranks than the rest (ETP divides TP). The ranks
+ * of a stage count once as (tensor, data) and once as (expert tensor, expert, expert data),
+ * the first of each fastest: rank r holds part r % TP of what is no expert, and part r % ETP
+ * of the experts of rank (r / ETP) % EP. One rank writes for each pair of numbers in a name, so
+ * part r % ETP stands in the name, too: it is TT % ETP. Where ETP is greater than TP, ranks
+ * with different parts have one name, and only what the last of them wrote is left.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/format/megatron/megatron_int.h"
+#include "core/parse/dir/dir.h"
+
+enum { MAX_PARALLEL = 4096 };
+
+static const char *const file_names[] = { "model_optim_rng.pt", "model_rng.pt" };
+
+/* "mp_rank_01_002": its numbers. */
+bool dcp_mrank_parse(const char *name, struct dcp_mrank *r)
+{
+	const char *p = name + 7;
+
+	r->nnumbers = 0;
+	if (strncmp(name, "mp_rank", 7) != 0)
+		return false;
+	while (*p == '_' && r->nnumbers < 3) {
+		size_t n = strspn(p + 1, "0123456789");
+
+		if (n == 0 || n > 6)
+			return false;
+		r->number[r->nnumbers++] = strtoull(p + 1, NULL, 10);
+		p += n + 1;
+	}
+	return r->nnumbers > 0 && !*p;
+}
+
+const char *dcp_mrank_file(const struct dcp_dir *dir)
+{
+	for (size_t i = 0; i < DCP_LEN(file_names); i++)
+		if (dcp_dir_find(dir, file_names[i]))
+			return file_names[i];
+	return NULL;
+}
+
+/* Directories without state are those of data-parallel ranks where others with fewer numbers
+ * have it; else their state is missing. */
+static void see_missing(struct dcp_mlegacy *m)
+{
+	unsigned fewest = 4;
+
+	m->file = file_names[0];
+	for (size_t i = m->n; i-- > 0;)
+		if (m->rank[i].file) {
+			m->file = m->rank[i].file;
+			fewest = DCP_MIN(fewest, m->rank[i].nnumbers);
+		}
+	for (size_t i = 0; i < m->n; i++)
+		if (!m->rank[i].file && m->rank[i].nnumbers <= fewest)
+			m->rank[i].file = m->file;
+}
+
+int dcp_mlegacy_list(struct dcp_mlegacy *m)
+{
+	const struct dcp_dir *dir = m->in->dir;
+
+	m->rank = calloc(dir->n + 1, sizeof(*m->rank));
+	if (!m->rank)
+		return -ENOMEM;
+	for (size_t i = 0; i < dir->n; i++) {
+		struct dcp_mrank *r = &m->rank[m->n];
+		struct dcp_dir below;
+
+		r->dir = dir->entries[i].name;
+		if (!dir->entries[i].is_dir || !dcp_mrank_parse(r->dir, r))
+			continue;
+		m->n++;
+		if (dcp_dir_open_at(dir, r->dir, &below, NULL) < 0)
+			continue;
+		r->file = dcp_mrank_file(&below);
+		dcp_dir_close(&below);
+	}
+	see_missing(m);
+	return 0;
+}
+
+/* Two numbers are tensor and pipeline parallel, or (pipelines of one stage) tensor and expert
+ * parallel: the arguments say which. */
+static void place_one(struct dcp_mlegacy *m, struct dcp_mrank *r)
+{
+	bool expert = r->nnumbers == 2 && m->args.pp == 1 && m->args.ep > 1;
+
+	r->tp = (uint32_t)r->number[0];
+	r->pp = r->nnumbers > 1 && !expert ? (uint32_t)r->number[1] : 0;
+	r->ep = expert ? (uint32_t)r->number[1] : r->nnumbers > 2 ? (uint32_t)r->number[2] : 0;
+	if (!r->file)
+		return;
+	m->tp = DCP_MAX(m->tp, r->tp + 1);
+	m->pp = DCP_MAX(m->pp, r->pp + 1);
+	m->ep = DCP_MAX(m->ep, r->ep + 1);
+}
+
+int dcp_mlegacy_place(struct dcp_mlegacy *m, struct dcp_err *err)
+{
+	m->tp = (uint32_t)DCP_MAX(m->args.tp, 1u);
+	m->pp = (uint32_t)DCP_MAX(m->args.pp, 1u);
+	m->ep = (uint32_t)DCP_MAX(m->args.ep, 1u);
+	for (size_t i = 0; i < m->n; i++)
+		place_one(m, &m->rank[i]);
+	m->etp = m->args.etp && m->args.etp != m->args.tp ? (uint32_t)m->args.etp : m->tp;
+	if (m->tp > MAX_PARALLEL || m->pp > MAX_PARALLEL || m->ep > MAX_PARALLEL ||
+	    m->etp > MAX_PARALLEL)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+				"%u tensor, %u pipeline, %u expert and %u expert tensor "
+				"parallel ranks: at most %d of each are possible",
+				m->tp, m->pp, m->ep, m->etp, MAX_PARALLEL);
+	return 0;
+}
+
+bool dcp_mlegacy_lost_experts(const struct dcp_mlegacy *m)
+{
+	return m->tp % m->etp != 0;
+}
+
+void dcp_mlegacy_dir(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep,
+		     char name[DCP_MEGATRON_DIR])
+{
+	const struct dcp_mrank *one = dcp_mlegacy_rank(m, DCP_MEGATRON_ANY, DCP_MEGATRON_ANY,
+						       DCP_MEGATRON_ANY, DCP_MEGATRON_ANY);
+	unsigned numbers = one ? one->nnumbers : 1;
+	int at = snprintf(name, DCP_MEGATRON_DIR, "mp_rank_%02u", tp);
+
+	if (numbers > 1)
+		at += snprintf(name + at, (size_t)(DCP_MEGATRON_DIR - at), "_%03u",
+			       numbers == 2 && m->pp == 1 ? ep : pp);
+	if (numbers > 2)
+		snprintf(name + at, (size_t)(DCP_MEGATRON_DIR - at), "_%03u", ep);
+}
+
+static bool is_one(uint32_t want, uint32_t is)
+{
+	return want == DCP_MEGATRON_ANY || want == is;
+}
+
+struct dcp_mrank *dcp_mlegacy_rank(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp,
+				   uint32_t ep, uint32_t etp)
+{
+	struct dcp_mrank *found = NULL;
+
+	for (size_t i = 0; i < m->n; i++) {
+		struct dcp_mrank *r = &m->rank[i];
+
+		if (!r->file || !is_one(tp, r->tp) || !is_one(pp, r->pp) ||
+		    !is_one(ep, r->ep) || !is_one(etp, r->tp % m->etp))
+			continue;
+		if (!r->error)
+			return r;
+		found = found ? found : r;
+	}
+	return found;
+}
+
+void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *first,
+			  uint32_t *step)
+{
+	uint32_t groups = dcp_mlegacy_lost_experts(m) ? 1 : m->tp / m->etp;
+
+	/* Ranks tp, tp + TP, tp + 2 TP ... as far as there are experts for them. */
+	*first = tp / m->etp % m->ep;
+	if (groups == 1)
+		*first = 0;
+	*step = groups >= m->ep ? m->ep : groups;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Megatron-LM's own checkpoints, one directory for each model-parallel rank:
+ *
+ *	mp_rank_<TT>[_<PPP>][_<EEE>]/model_optim_rng.pt     see megatron_grid.c
+ *	mp_rank_.../distrib_optim.pt                        flat buffers without names
+ *
+ * The model's tensors are put together (megatron_join.c): "model" and "language_model" are left
+ * away, layers get the number they have in the whole model. What else the files hold is told as
+ * the first rank has it; what another rank has differently, below the name of its directory:
+ *
+ *	args, iteration, rng_state, optimizer ...           of mp_rank_00_000
+ *	mp_rank_01_000.rng_state ...                        where it differs
+ *
+ * A missing file breaks the keys that need it. latest_checkpointed_iteration.txt, beside the
+ * versions, commits them.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/format/formats.h"
+#include "core/format/megatron/megatron_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/source.h"
+#include "core/parse/torch/torch.h"
+
+enum { MAX_RULES = 1 << 20 };
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	struct dcp_mrank r;
+
+	(void)why;
+	(void)n;
+	for (size_t i = 0; i < dir->n; i++) {
+		struct dcp_dir below;
+		bool found;
+
+		if (!dir->entries[i].is_dir || !dcp_mrank_parse(dir->entries[i].name, &r) ||
+		    dcp_dir_open_at(dir, dir->entries[i].name, &below, NULL) < 0)
+			continue;
+		found = dcp_mrank_file(&below) != NULL;
+		dcp_dir_close(&below);
+		if (found)
+			return DCP_MATCH_YES;
+	}
+	return DCP_MATCH_NO;
+}
+
+/* Returns 1 when the file of rank @r cannot be read: @why says it. */
+static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dcp_err *why,
+		     struct dcp_err *err)
+{
+	struct dcp_input input;
+	struct dcp_torch *t;
+	char path[512];
+	int rc;
+
+	snprintf(path, sizeof(path), "%.250s/%.250s", r->dir, r->file);
+	rc = dcp_dir_input(m->in->dir, path, &input, why);
+	if (rc == 0) {
+		rc = dcp_torch_open(&input.src, 0, &t, why);
+		if (rc < 0)
+			dcp_err_where(why, rc, "%s", path);
+		dcp_input_close(&input);
+	}
+	if (rc == -ENOMEM)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading %s", path);
+	if (rc < 0)
+		return 1;
+	dcp_mlegacy_read_args(m, dcp_torch_root(t));
+	dcp_torch_close(t);
+	return 0;
+}
+
+/* The arguments stand in every file; they are needed before any can be told. */
+static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
+{
+	struct dcp_err last = { 0 };
+
+	for (*first = 0; *first < m->n; ++*first) {
+		struct dcp_mrank *r = &m->rank[*first];
+		struct dcp_err why = { 0 };
+		int rc;
+
+		if (!r->file)
+			continue;
+		rc = read_args(m, r, &why, err);
+		if (rc <= 0)
+			return rc;
+		r->error = dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
+		if (!r->error)
+			return -ENOMEM;
+		last = last.code ? last : why;
+	}
+	if (err)
+		*err = last;
+	return last.code ? last.code : -ENOENT;
+}
+
+static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
+{
+	dcp_auto_free char *text = NULL;
+	struct dcp_input input;
+	uint32_t number;
+	int rc;
+
+	if (!dcp_dir_find(m->in->dir, DCP_MEGATRON_RULES))
+		return 0;
+	rc = m->in->sink->file(m->in->sink->ctx, DCP_MEGATRON_RULES, &number);
+	if (rc == 0)
+		rc = dcp_dir_input(m->in->dir, DCP_MEGATRON_RULES, &input, err);
+	if (rc < 0)
+		return rc;
+	if (input.src.size > MAX_RULES)
+		rc = dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+			      DCP_MEGATRON_RULES " is too long");
+	else
+		text = malloc((size_t)input.src.size + 1);
+	if (rc == 0)
+		rc = text ? dcp_source_read(&input.src, 0, text, (size_t)input.src.size)
+			  : -ENOMEM;
+	if (rc == 0)
+		rc = dcp_mrules_parse(&m->rules, text, (size_t)input.src.size, err);
+	dcp_input_close(&input);
+	return rc;
+}
+
+static int tell_facts(struct dcp_mlegacy *m)
+{
+	const struct dcp_sink *sink = m->in->sink;
+	char text[256];
+	int n, rc = sink->meta(sink->ctx, "framework", "megatron-lm");
+
+	snprintf(text, sizeof(text), "%zu", m->n);
+	if (rc == 0)
+		rc = sink->meta(sink->ctx, "ranks", text);
+	n = snprintf(text, sizeof(text), "tp=%u pp=%u ep=%u", m->tp, m->pp, m->ep);
+	if (m->etp != m->tp)
+		snprintf(text + n, sizeof(text) - (size_t)n, " etp=%u", m->etp);
+	if (rc == 0)
+		rc = sink->meta(sink->ctx, "parallel", text);
+	if (rc == 0 && m->old_order)
+		rc = sink->meta(sink->ctx, "query_key_value",
+				m->version < 1 ? "rows are (3, heads, head size), as "
+						 "checkpoint_version 0 has them"
+					       : "rows are (heads, head size, 3), as "
+						 "checkpoint_version 1 has them");
+	if (rc < 0 || m->ninferred == 0)
+		return rc;
+	snprintf(text, sizeof(text),
+		 "how tensor-parallel ranks hold %zu of the tensors is not recorded: it was "
+		 "inferred from their names; rules in " DCP_MEGATRON_RULES " override it",
+		 m->ninferred);
+	return sink->meta(sink->ctx, "inferred", text);
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct dcp_mlegacy m = { .in = in };
+	size_t first = 0;
+	int rc = dcp_mlegacy_list(&m);
+
+	dcp_copies_init(&m.model);
+	if (rc == 0)
+		rc = read_rules(&m, err);
+	if (rc == 0)
+		rc = find_args(&m, &first, err);
+	if (rc == 0)
+		rc = dcp_mlegacy_place(&m, err);
+	if (rc == 0)
+		rc = dcp_mlegacy_tell_ranks(&m, first, err);
+	if (rc == 0)
+		rc = dcp_mlegacy_tell_model(&m, err);
+	if (rc == 0)
+		rc = tell_facts(&m);
+	if (rc == -ENOMEM)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for the model's tensors");
+	dcp_copies_finish(&m.model);
+	dcp_mrules_finish(&m.rules);
+	free(m.rank);
+	return rc;
+}
+
+const struct dcp_format dcp_format_megatron_legacy = {
+	.name = "megatron-legacy",
+	.what = "Megatron-LM mp_rank directories",
+	.probe = probe,
+	.load = load,
+};

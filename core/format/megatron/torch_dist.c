@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Megatron-Core's distributed checkpoints, as far as they are more than a DCP directory:
+ *
+ *	metadata.json   {"sharded_backend": "torch_dist", ...}
+ *	.metadata ...   keys and stacked layers: see torch_dcp.c, which also puts the flattened
+ *	                optimizer shards of 0.12 to 0.15 into shape; and parts of objects,
+ *	                <key>/shard_<at>_<of>: see torch_dcp_shards.c
+ *	common.pt       what is not sharded (newer ones keep it as common_state/shard_0_1)
+ *
+ * fsdp_dtensor and torch_dcp have no metadata.json and are DCP directories. The zarr backend,
+ * removed in 2026, is refused: each tensor is a directory of its own there.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/format/formats.h"
+#include "core/format/parts/parts.h"
+#include "core/model/tensor.h"
+#include "core/parse/json.h"
+#include "core/parse/source.h"
+
+#define MARK "metadata.json"
+#define COMMON "common.pt"
+
+enum { MAX_MARK = 1 << 20, MAX_LOOKED_AT = 16 };
+
+/* Is there a directory of one array of zarr? Megatron made nothing but those. */
+static bool has_zarr(const struct dcp_dir *dir)
+{
+	int left = MAX_LOOKED_AT;
+	bool found = false;
+
+	for (size_t i = 0; i < dir->n && left > 0 && !found; i++) {
+		struct dcp_dir below;
+
+		if (!dir->entries[i].is_dir ||
+		    dcp_dir_open_at(dir, dir->entries[i].name, &below, NULL))
+			continue;
+		found = dcp_dir_find(&below, ".zarray") != NULL;
+		dcp_dir_close(&below);
+		left--;
+	}
+	return found;
+}
+
+static bool has_file(const struct dcp_dir *dir, const char *name)
+{
+	const struct dcp_dirent *e = dcp_dir_find(dir, name);
+
+	return e && !e->is_dir;
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	(void)why;
+	(void)n;
+	if (!has_file(dir, MARK))
+		return DCP_MATCH_NO;
+	return has_file(dir, ".metadata") || has_zarr(dir) ? DCP_MATCH_YES : DCP_MATCH_NO;
+}
+
+static const char *commit_file(const struct dcp_dir *dir)
+{
+	(void)dir;
+	return MARK; /* written last */
+}
+
+/* The backend in metadata.json; @root keeps it. */
+static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct dcp_err *err)
+{
+	dcp_auto_free char *text = NULL;
+	struct dcp_input input;
+	uint32_t number;
+	int rc = in->sink->file(in->sink->ctx, MARK, &number);
+
+	if (rc == 0)
+		rc = dcp_dir_input(in->dir, MARK, &input, err);
+	if (rc < 0)
+		return rc;
+	if (input.src.size > MAX_MARK)
+		rc = dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, MARK " has %llu bytes",
+			      (unsigned long long)input.src.size);
+	else
+		text = malloc((size_t)input.src.size + 1);
+	if (rc == 0 && !text)
+		rc = dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading " MARK);
+	if (rc == 0)
+		rc = dcp_source_read(&input.src, 0, text, (size_t)input.src.size);
+	if (rc == 0) {
+		rc = dcp_json_parse(text, (size_t)input.src.size, root, err);
+		if (rc < 0)
+			dcp_err_where(err, rc, MARK);
+	}
+	dcp_input_close(&input);
+	return rc;
+}
+
+/* What cannot be read, by name and with a way out. Without the mark it is DCP. */
+static int check_backend(const struct dcp_json *root, bool dcp, struct dcp_err *err)
+{
+	const char *backend = dcp_json_str(dcp_json_get(root, "sharded_backend"));
+
+	if (backend && strcmp(backend, "zarr") == 0)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"Megatron's zarr backend is not supported: load it with "
+				"megatron-core 0.15 or older and save it with "
+				"--dist-ckpt-format torch_dist");
+	if (!dcp)
+		return dcp_fail(
+			err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+			"%s checkpoint without .metadata: arrays of zarr, which are not "
+			"supported; save it with --dist-ckpt-format torch_dist",
+			backend ? backend : "a");
+	return 0;
+}
+
+static bool is_common(void *ctx, const struct dcp_dirent *e)
+{
+	const bool *common = ctx;
+
+	return (strcmp(e->name, COMMON) == 0) == *common;
+}
+
+static int add(struct dcp_parts *p, const struct dcp_dir *dir, bool common)
+{
+	struct dcp_dir part;
+	int rc = dcp_dir_only(dir, is_common, &common, &part);
+
+	if (rc < 0)
+		return rc;
+	return dcp_parts_add(p, common ? "common" : "model", "",
+			     common ? &dcp_format_torch_save : &dcp_format_torch_dcp, &part);
+}
+
+static int tell(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct dcp_parts parts;
+	int rc;
+
+	dcp_parts_init(&parts, 0);
+	rc = add(&parts, in->dir, false);
+	if (rc == 0 && has_file(in->dir, COMMON))
+		rc = add(&parts, in->dir, true);
+	rc = rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for parts")
+		    : dcp_parts_tell(in, &parts, err);
+	dcp_parts_finish(&parts);
+	return rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct dcp_json *root = NULL;
+	int rc = read_mark(in, &root, err);
+	const char *backend;
+
+	if (rc == 0)
+		rc = check_backend(root, has_file(in->dir, ".metadata"), err);
+	backend = dcp_json_str(dcp_json_get(root, "sharded_backend"));
+	if (rc == 0 && backend)
+		rc = in->sink->meta(in->sink->ctx, "framework", "megatron-core");
+	if (rc == 0 && backend)
+		rc = in->sink->meta(in->sink->ctx, "sharded_backend", backend);
+	dcp_json_free(root);
+	return rc < 0 ? rc : tell(in, err);
+}
+
+const struct dcp_format dcp_format_megatron = {
+	.name = "megatron",
+	.what = "Megatron-Core distributed checkpoints",
+	.probe = probe,
+	.commit_file = commit_file,
+	.load = load,
+};

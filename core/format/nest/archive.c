@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints inside tar archives and compressed files, whatever their family.
+ *
+ *	ep2-ba6-rank0.tar        members of the archive are a directory; bytes are read from the
+ *	                         archive where they lie
+ *	ep2-ba6-rank0.tar.gz     the same, in what it decodes to
+ *	ep2-ba6-rank0.pt.zst     one file of that name without ".zst"
+ *	model.nemo               a tar archive: model_config.yaml beside model_weights.ckpt or
+ *	                         model_weights/
+ *
+ * Archives that Composer wrote one a rank (it does with DeepSpeed) are one version, named as
+ * rank 0's: their members together are the directory. What is compressed, and how, is a matter
+ * of content; names only say what to look at.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "core/format/composer/composer.h"
+#include "core/format/formats.h"
+#include "core/format/nest/inner.h"
+#include "core/format/nest/relay.h"
+#include "core/model/tensor.h"
+#include "core/parse/archive/inflate.h"
+#include "core/parse/dir/dir.h"
+
+static const char *const packed[] = { ".gz", ".bz2", ".xz", ".lzma", ".zst", ".lz4" };
+
+/* Extensions of tar archives that are compressed, or may be: NeMo's were, and are not now. */
+static const char *const tars[] = { ".tgz", ".tbz2", ".txz", ".tzst", ".nemo" };
+
+/* "x.pth.tar" is what many call their files of torch.save. */
+static bool is_tar(const char *name)
+{
+	for (size_t i = 0; i < DCP_LEN(tars); i++)
+		if (dcp_has_extension(name, tars[i]))
+			return true;
+	return dcp_has_extension(name, ".tar") && !dcp_has_extension(name, ".pth.tar");
+}
+
+/* The name without what says that it is compressed; false when nothing does. */
+static bool unpacked_name(const char *name, char out[DCP_GROUP_MAX])
+{
+	for (size_t i = 0; i < DCP_LEN(packed); i++) {
+		if (!dcp_has_extension(name, packed[i]))
+			continue;
+		snprintf(out, DCP_GROUP_MAX, "%.*s", (int)(strlen(name) - strlen(packed[i])),
+			 name);
+		return true;
+	}
+	return false;
+}
+
+/* Would a family know a directory that holds a file of this name alone? */
+static bool somebody_knows(const char *name)
+{
+	struct dcp_dirent e = { .name = name };
+	struct dcp_dir dir = { .fd = -1, .path = "", .entries = &e, .n = 1 };
+	enum dcp_match match;
+	const struct dcp_format *f = dcp_format_probe(&dir, &match, NULL, 0);
+
+	/* Arrays that were packed by themselves are data sets. */
+	return f && f != &dcp_format_numpy && match != DCP_MATCH_INCOMPLETE;
+}
+
+static bool is_ours(const char *name)
+{
+	char inner[DCP_GROUP_MAX], again[DCP_GROUP_MAX];
+
+	if (*name == '.' || strlen(name) >= DCP_GROUP_MAX)
+		return false;
+	if (is_tar(name))
+		return true;
+	return unpacked_name(name, inner) && !unpacked_name(inner, again) &&
+	       (is_tar(inner) || somebody_knows(inner));
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	(void)why;
+	(void)n;
+	for (size_t i = 0; i < dir->n; i++)
+		if (!dir->entries[i].is_dir && is_ours(dir->entries[i].name))
+			return dir->is_file ? DCP_MATCH_YES : DCP_MATCH_MANY;
+	return DCP_MATCH_NO;
+}
+
+static bool group(const char *file, char *version)
+{
+	uint64_t rank;
+
+	if (!is_ours(file))
+		return false;
+	if (!dcp_composer_name(file, version, &rank))
+		snprintf(version, DCP_GROUP_MAX, "%s", file);
+	return true;
+}
+
+/* ---- loading ---- */
+
+/* One file of the version. */
+struct part {
+	const char *name;
+	uint64_t rank;
+	bool packed; /* bytes lie in what it decodes to */
+};
+
+struct loading {
+	const struct dcp_load *in;
+	struct part *parts; /* by rank */
+	struct part *input; /* those that could be opened, as the archive numbers them */
+	size_t n, ninputs;
+	struct dcp_archive *archive;
+	struct dcp_dir dir; /* of the archive */
+};
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static int list_parts(struct loading *l)
+{
+	const struct dcp_dir *dir = l->in->dir;
+	char save[DCP_GROUP_MAX];
+
+	l->parts = calloc(dir->n + 1, sizeof(*l->parts));
+	l->input = calloc(dir->n + 1, sizeof(*l->input));
+	if (!l->parts || !l->input)
+		return -ENOMEM;
+	for (size_t i = 0; i < dir->n; i++) {
+		struct part p = { .name = dir->entries[i].name };
+
+		if (dir->entries[i].is_dir || !is_ours(p.name))
+			continue;
+		dcp_composer_name(p.name, save, &p.rank);
+		l->parts[l->n++] = p;
+	}
+	qsort(l->parts, l->n, sizeof(*l->parts), by_rank);
+	return 0;
+}
+
+/* What stands in @p's file, or what comes out of it. */
+static int open_part(const struct loading *l, struct part *p, struct dcp_input *out,
+		     struct dcp_err *err)
+{
+	const struct dcp_unpacker *u = l->in->unpack;
+	enum dcp_codec codec;
+	int rc = dcp_dir_input(l->in->dir, p->name, out, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_inflate_codec(&out->src, &codec);
+	if (rc == 0 && codec == DCP_CODEC_NONE)
+		return 0;
+	dcp_input_close(out);
+	if (rc < 0)
+		return dcp_fail(err, rc, 0, "%.300s cannot be read", p->name);
+	if (!u)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"%.300s: compressed with %s inside something that is packed "
+				"itself",
+				p->name, dcp_codec_name(codec));
+	p->packed = true;
+	return u->open(u->ctx, p->name, out, err);
+}
+
+static int add_part(struct loading *l, struct part *p, struct dcp_err *err)
+{
+	char inner[DCP_GROUP_MAX];
+	struct dcp_input input;
+	int rc = open_part(l, p, &input, err);
+
+	if (rc < 0)
+		return rc;
+	if (!unpacked_name(p->name, inner))
+		snprintf(inner, sizeof(inner), "%s", p->name);
+	rc = is_tar(inner) ? dcp_archive_add_tar(l->archive, &input, err)
+			   : dcp_archive_add_file(l->archive, &input, inner, err);
+	l->input[l->ninputs++] = *p; /* counted also when it is damaged */
+	return rc < 0 ? dcp_err_where(err, rc, "%.300s", p->name) : 0;
+}
+
+static int tell_broken(const struct loading *l, const struct part *p, const char *why)
+{
+	struct dcp_object o = {
+		.key = p->name, .path = &p->name, .npath = 1, .type = "", .error = why
+	};
+
+	return l->in->sink->object(l->in->sink->ctx, &o);
+}
+
+/* A rank's archive that is damaged is told by its name, and the others are read. */
+static int add_parts(struct loading *l, struct dcp_err *err)
+{
+	const struct dcp_sink *sink = l->in->sink;
+	size_t good = 0;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < l->n; i++) {
+		struct dcp_err why = { 0 };
+		uint32_t number;
+
+		rc = add_part(l, &l->parts[i], &why);
+		good += rc == 0;
+		if (rc == -ENOMEM || (rc < 0 && l->n == 1)) {
+			if (err)
+				*err = why;
+			return rc;
+		}
+		if (rc == 0)
+			continue;
+		/* recorded, so that its repair is seen */
+		rc = sink->file(sink->ctx, l->parts[i].name, &number);
+		if (rc == 0)
+			rc = tell_broken(l, &l->parts[i], why.msg);
+	}
+	if (rc == 0 && good == 0)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"none of its %zu archives can be read", l->n);
+	return rc;
+}
+
+/* A file that the archive lacks is a name that nobody finds. */
+static int place(void *ctx, const char *name, struct dcp_place *out)
+{
+	const struct loading *l = ctx;
+	uint32_t input = 0;
+	int n;
+
+	if (dcp_archive_find(&l->dir, name, &input, &out->base, NULL) == 0) {
+		out->unpacked = l->input[input].packed;
+		n = snprintf(out->name, sizeof(out->name), "%s", l->input[input].name);
+	} else {
+		n = snprintf(out->name, sizeof(out->name), "%s/%s", l->input[0].name, name);
+	}
+	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
+}
+
+static int tell_inner(struct loading *l, struct dcp_err *err)
+{
+	struct dcp_relay r = { .to = l->in->sink, .place = place, .ctx = l };
+	struct dcp_sink sink = dcp_relay_sink(&r);
+	struct dcp_load in = *l->in;
+	int rc = dcp_dir_of_archive(l->archive, l->input[0].name, &l->dir, err);
+
+	if (rc < 0)
+		return rc;
+	in.dir = &l->dir;
+	in.sink = &sink;
+	in.unpack = NULL;
+	rc = dcp_inner_load(&in, err);
+	dcp_dir_close(&l->dir);
+	dcp_relay_finish(&r);
+	return rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct loading l = { .in = in };
+	int rc = list_parts(&l);
+
+	if (rc == 0)
+		rc = dcp_archive_create(&l.archive);
+	if (rc < 0)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
+	if (rc == 0)
+		rc = add_parts(&l, err);
+	if (rc == 0)
+		rc = tell_inner(&l, err);
+	dcp_archive_close(l.archive);
+	free(l.parts);
+	free(l.input);
+	return rc;
+}
+
+const struct dcp_format dcp_format_archive = {
+	.name = "archive",
+	.what = "tar archives and compressed files of the others",
+	.probe = probe,
+	.group = group,
+	.load = load,
+};

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/nest/inner.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/format/format.h"
+#include "core/format/nest/relay.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+
+enum { MAX_DEEP = 3 };
+
+/* Where the inner checkpoint lies in the outer one, and what its keys get in front. */
+struct below {
+	const char *dir;
+	const char *prefix;
+};
+
+static int place(void *ctx, const char *name, struct dcp_place *out)
+{
+	const struct below *b = ctx;
+	int n = snprintf(out->name, sizeof(out->name), "%s%s%s", b->dir ? b->dir : "",
+			 b->dir ? "/" : "", name);
+
+	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
+}
+
+static const char *prefix_of(void *ctx, const char *key)
+{
+	const struct below *b = ctx;
+
+	(void)key;
+	return b->prefix;
+}
+
+/* As @in, with another directory, told to @sink. */
+static struct dcp_load moved(const struct dcp_load *in, const struct dcp_dir *dir,
+			     const struct dcp_sink *sink)
+{
+	struct dcp_load out = *in;
+
+	out.dir = dir;
+	out.sink = sink;
+	out.unpack = NULL; /* knows files of the outer directory only */
+	return out;
+}
+
+/* ---- files that are checkpoints by themselves ---- */
+
+static int load_group(const struct dcp_load *in, const struct dcp_format *format,
+		      const char *group, bool alone, struct dcp_err *err)
+{
+	struct below b = { .prefix = group };
+	struct dcp_relay r = { .to = in->sink, .place = place, .prefix = prefix_of, .ctx = &b };
+	struct dcp_sink sink = dcp_relay_sink(&r);
+	struct dcp_dir part;
+	struct dcp_load sub;
+	int rc = dcp_format_group(format, in->dir, group, &part);
+
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s: %s", in->dir->path,
+				strerror(-rc));
+	sub = moved(in, &part, alone ? in->sink : &sink);
+	rc = format->load(&sub, err);
+	dcp_dir_close(&part);
+	dcp_relay_finish(&r);
+	return rc;
+}
+
+static int load_groups(const struct dcp_load *in, const struct dcp_format *format,
+		       struct dcp_err *err)
+{
+	struct dcp_intern groups = { 0 };
+	char group[DCP_GROUP_MAX];
+	uint32_t number;
+	int rc = 0;
+
+	for (size_t i = 0; rc >= 0 && i < in->dir->n; i++) {
+		const struct dcp_dirent *e = &in->dir->entries[i];
+
+		if (!e->is_dir && format->group(e->name, group))
+			rc = dcp_intern_add(&groups, group, strlen(group) + 1, DCP_INTERN_NONE,
+					    &number);
+	}
+	if (rc < 0)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
+	for (uint32_t i = 0; rc >= 0 && i < groups.n; i++)
+		rc = load_group(in, format, dcp_intern_text(&groups, i), groups.n == 1, err);
+	dcp_intern_finish(&groups);
+	return rc < 0 ? rc : 0;
+}
+
+/* ---- directories ---- */
+
+static int no_checkpoint(const struct dcp_dir *dir, const char *why, struct dcp_err *err)
+{
+	if (why && *why)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.200s: %.200s", dir->path,
+				why);
+	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"%.200s holds no checkpoint: %s%.100s%s", dir->path,
+			dir->n ? "only " : "it is empty", dir->n ? dir->entries[0].name : "",
+			dir->n > 1 ? " and more" : "");
+}
+
+static int load_deep(const struct dcp_load *in, int deep, struct dcp_err *err);
+
+static int load_below(const struct dcp_load *in, const char *name, const char *prefix, int deep,
+		      struct dcp_err *err)
+{
+	struct below b = { .dir = name, .prefix = prefix };
+	struct dcp_relay r = { .to = in->sink, .place = place, .prefix = prefix_of, .ctx = &b };
+	struct dcp_sink sink = dcp_relay_sink(&r);
+	struct dcp_dir dir;
+	struct dcp_load sub;
+	int rc = dcp_dir_open_at(in->dir, name, &dir, err);
+
+	if (rc < 0)
+		return rc;
+	sub = moved(in, &dir, &sink);
+	rc = load_deep(&sub, deep, err);
+	dcp_dir_close(&dir);
+	dcp_relay_finish(&r);
+	return rc;
+}
+
+static int load_deep(const struct dcp_load *in, int deep, struct dcp_err *err)
+{
+	char why[256] = "";
+	enum dcp_match match;
+	const struct dcp_format *format = dcp_format_probe(in->dir, &match, why, sizeof(why));
+
+	if (format && match == DCP_MATCH_YES)
+		return format->load(in, err);
+	if (format && match == DCP_MATCH_MANY)
+		return load_groups(in, format, err);
+	if (!format && deep < MAX_DEEP && in->dir->n == 1 && in->dir->entries[0].is_dir)
+		return load_below(in, in->dir->entries[0].name, NULL, deep + 1, err);
+	return no_checkpoint(in->dir, why, err);
+}
+
+int dcp_inner_load(const struct dcp_load *in, struct dcp_err *err)
+{
+	return load_deep(in, 0, err);
+}
+
+int dcp_inner_load_at(const struct dcp_load *in, const char *name, const char *prefix,
+		      struct dcp_err *err)
+{
+	return load_below(in, name, prefix, MAX_DEEP, err);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/nest/relay.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/jsonw.h"
+#include "core/model/tensor.h"
+#include "core/parse/json.h"
+
+/* A file the inner family knows as number i. */
+struct moved {
+	uint64_t base;
+	uint32_t number; /* at the outer sink */
+};
+
+static int tell_file(struct dcp_relay *r, const char *name, bool unpacked, uint32_t *number)
+{
+	struct moved m = { 0 }, *all = (struct moved *)(void *)r->files.p;
+	size_t n = r->files.n / sizeof(m);
+	struct dcp_place place = { 0 };
+	int rc = r->place(r->ctx, name, &place);
+
+	/* a compressed file inside something that is itself moved */
+	if (rc == 0 && unpacked && (place.base || place.unpacked))
+		rc = -ENOTSUP;
+	if (rc == 0)
+		rc = place.unpacked || unpacked
+			     ? r->to->unpacked(r->to->ctx, place.name, &m.number)
+			     : r->to->file(r->to->ctx, place.name, &m.number);
+	if (rc < 0)
+		return rc;
+	m.base = place.base;
+	for (size_t i = 0; i < n; i++)
+		if (all[i].number == m.number && all[i].base == m.base) {
+			*number = (uint32_t)i;
+			return 0;
+		}
+	dcp_buf_add(&r->files, &m, sizeof(m));
+	*number = (uint32_t)n;
+	return dcp_buf_error(&r->files);
+}
+
+static int on_file(void *ctx, const char *name, uint32_t *number)
+{
+	return tell_file(ctx, name, false, number);
+}
+
+static int on_unpacked(void *ctx, const char *name, uint32_t *number)
+{
+	return tell_file(ctx, name, true, number);
+}
+
+/* "prefix" -> key "prefix.key", path "prefix" / ... */
+static int put_prefix(struct dcp_relay *r, const char **key, const char *const **path,
+		      size_t *npath)
+{
+	const char *prefix = r->prefix ? r->prefix(r->ctx, *key) : NULL;
+
+	if (!prefix)
+		return 0;
+	dcp_buf_reset(&r->text);
+	dcp_buf_reset(&r->path);
+	dcp_buf_printf(&r->text, **key ? "%s.%s" : "%s%s", prefix, *key);
+	dcp_buf_add(&r->path, &prefix, sizeof(prefix));
+	dcp_buf_add(&r->path, *path, *npath * sizeof(**path));
+	if (dcp_buf_error(&r->text) || dcp_buf_error(&r->path))
+		return -ENOMEM;
+	*key = r->text.p;
+	*path = (const char *const *)(const void *)r->path.p;
+	*npath += 1;
+	return 0;
+}
+
+/* The key of an earlier tensor, as it was told. */
+static int put_alias(struct dcp_relay *r, const char **alias)
+{
+	const char *prefix = *alias && r->prefix ? r->prefix(r->ctx, *alias) : NULL;
+
+	if (!prefix)
+		return 0;
+	dcp_buf_reset(&r->alias);
+	dcp_buf_printf(&r->alias, **alias ? "%s.%s" : "%s%s", prefix, *alias);
+	*alias = r->alias.p;
+	return dcp_buf_error(&r->alias);
+}
+
+/*
+ * The JSON string that starts at @text[@at] ('"'), decoded into @r->alias. Returns how long its
+ * spelling is, or 0: it is cut, or holds what no key does.
+ */
+static size_t take_string(struct dcp_relay *r, const char *text, size_t at, size_t n)
+{
+	struct dcp_json *v = NULL;
+	size_t end = at + 1;
+
+	while (end < n && text[end] != '"')
+		end += text[end] == '\\' ? 2 : 1;
+	if (end >= n || dcp_json_parse(text + at, end + 1 - at, &v, NULL) < 0)
+		return 0;
+	dcp_buf_reset(&r->alias);
+	dcp_buf_str(&r->alias, dcp_json_str(v) ? dcp_json_str(v) : "");
+	dcp_buf_add(&r->alias, "", 0);
+	dcp_json_free(v);
+	return end + 1 - at;
+}
+
+/*
+ * References in an object: {"$tensor":"key"}. Nothing else is spelled so: a key of a dict that
+ * begins with '$' is not written as a name, and inside a string quotes are escaped.
+ */
+static int put_references(struct dcp_relay *r, struct dcp_object *o)
+{
+	static const char mark[] = "{\"$tensor\":";
+	const size_t skip = sizeof(mark) - 1;
+	const char *text = o->json, *hit;
+	size_t done = 0;
+
+	dcp_buf_reset(&r->json);
+	while (r->prefix && text &&
+	       (hit = memmem(text + done, o->json_len - done, mark, skip))) {
+		size_t at = (size_t)(hit - text) + skip;
+		size_t len = at < o->json_len ? take_string(r, text, at, o->json_len) : 0;
+		const char *prefix = len ? r->prefix(r->ctx, r->alias.p) : NULL;
+
+		dcp_buf_add(&r->json, text + done, at - done);
+		done = at;
+		if (prefix) { /* in place of the opening quote: "prefix. */
+			struct dcp_jsonw w;
+
+			dcp_jsonw_init(&w, &r->json, false);
+			dcp_jsonw_str(&w, prefix);
+			r->json.n--;
+			dcp_buf_str(&r->json, *r->alias.p ? "." : "");
+			done++;
+		}
+	}
+	if (done == 0)
+		return dcp_buf_error(&r->json);
+	dcp_buf_add(&r->json, text + done, o->json_len - done);
+	o->json = r->json.p;
+	o->json_len = r->json.n;
+	return dcp_buf_error(&r->json);
+}
+
+static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
+{
+	const struct moved *all = (const struct moved *)(const void *)r->files.p;
+	size_t nfiles = r->files.n / sizeof(*all);
+	struct dcp_piece *p;
+
+	dcp_buf_reset(&r->pieces);
+	dcp_buf_add(&r->pieces, t->pieces, t->npieces * sizeof(*t->pieces));
+	if (dcp_buf_error(&r->pieces))
+		return -ENOMEM;
+	p = (struct dcp_piece *)(void *)r->pieces.p;
+	for (size_t i = 0; i < t->npieces; i++) {
+		if (p[i].file >= nfiles)
+			return -EINVAL;
+		if (dcp_ckd_add(&p[i].off, p[i].off, all[p[i].file].base)) {
+			t->error = "its place in the file does not fit in 64 bits";
+			t->npieces = 0;
+			return 0;
+		}
+		p[i].file = all[p[i].file].number;
+	}
+	t->pieces = p;
+	return 0;
+}
+
+static int on_tensor(void *ctx, const struct dcp_tensor *told)
+{
+	struct dcp_relay *r = ctx;
+	struct dcp_tensor t = *told;
+	int rc = move_pieces(r, &t);
+
+	if (rc == 0)
+		rc = put_alias(r, &t.alias_of);
+	if (rc == 0)
+		rc = put_prefix(r, &t.key, &t.path, &t.npath);
+	return rc < 0 ? rc : r->to->tensor(r->to->ctx, &t);
+}
+
+static int on_object(void *ctx, const struct dcp_object *told)
+{
+	struct dcp_relay *r = ctx;
+	struct dcp_object o = *told;
+	int rc = put_prefix(r, &o.key, &o.path, &o.npath);
+
+	if (rc == 0)
+		rc = put_references(r, &o);
+	return rc < 0 ? rc : r->to->object(r->to->ctx, &o);
+}
+
+static int on_meta(void *ctx, const char *name, const char *value)
+{
+	struct dcp_relay *r = ctx;
+
+	return r->to->meta(r->to->ctx, name, value);
+}
+
+static int on_sidecar(void *ctx, const char *name)
+{
+	struct dcp_relay *r = ctx;
+	struct dcp_place place = { 0 };
+	int rc = r->place(r->ctx, name, &place);
+
+	if (rc < 0 || place.base || place.unpacked)
+		return rc; /* inside an archive there is no file to pass through */
+	return r->to->sidecar(r->to->ctx, place.name);
+}
+
+struct dcp_sink dcp_relay_sink(struct dcp_relay *r)
+{
+	return (struct dcp_sink){
+		.file = on_file,
+		.unpacked = on_unpacked,
+		.tensor = on_tensor,
+		.object = on_object,
+		.meta = on_meta,
+		.sidecar = on_sidecar,
+		.ctx = r,
+	};
+}
+
+void dcp_relay_finish(struct dcp_relay *r)
+{
+	dcp_buf_finish(&r->files);
+	dcp_buf_finish(&r->pieces);
+	dcp_buf_finish(&r->text);
+	dcp_buf_finish(&r->path);
+	dcp_buf_finish(&r->alias);
+	dcp_buf_finish(&r->json);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paddle.distributed.save_state_dict, from 2.6 on:
+ *
+ *	{uid}.metadata            which pieces every tensor has, and which file holds them
+ *	{rank}_{uid}.distcp       a rank's pieces: a pickle of numpy arrays, or safetensors
+ *	{rank}_{uid}.safetensors  the same (3.3)
+ *	{uid}.metadata.lock       while the metadata is being written
+ *
+ * A directory may hold several saves, one for each unique id. Files of one uid are one version;
+ * names are matched whole and ids compared as numbers, where Paddle itself takes any name
+ * that ends in the id.
+ *
+ * Nothing is said of how many ranks there were, or that all of them are done: metadata is the
+ * commit mark, and a data file that it names and nobody wrote is the error of its keys.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "core/format/formats.h"
+#include "core/format/paddle/dist/dist_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+
+#define ARENA ((size_t)1 << 30) /* the pieces of one key */
+
+/* ---- names ---- */
+
+/* Digits from @p on; NULL when there are none or too many. */
+static const char *skip_number(const char *p, uint64_t *out)
+{
+	const char *start = p;
+
+	*out = 0;
+	for (; *p >= '0' && *p <= '9'; p++)
+		*out = *out * 10 + (uint64_t)(*p - '0');
+	return p == start || p - start > 18 ? NULL : p;
+}
+
+bool dcp_pdist_is_meta(const char *name, uint64_t *uid)
+{
+	const char *p = skip_number(name, uid);
+
+	return p && strcmp(p, ".metadata") == 0;
+}
+
+bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid)
+{
+	const char *p = skip_number(name, rank);
+
+	p = p && *p == '_' ? skip_number(p + 1, uid) : NULL;
+	return p && (strcmp(p, ".distcp") == 0 || strcmp(p, ".safetensors") == 0);
+}
+
+/* The id in a name of any kind. A .safetensors file proves nothing by itself. */
+static bool uid_of(const char *name, uint64_t *uid, bool *meta, bool *proof)
+{
+	uint64_t rank;
+	const char *p = skip_number(name, uid);
+
+	*meta = dcp_pdist_is_meta(name, uid);
+	*proof = true;
+	if (*meta || (p && strcmp(p, ".metadata.lock") == 0))
+		return true;
+	*proof = !strstr(name, ".safetensors");
+	return dcp_pdist_is_data(name, &rank, uid);
+}
+
+static void count_uid(uint64_t *n, uint64_t *newest, uint64_t uid)
+{
+	/* one or several is all that is asked */
+	if (*n == 0 || uid != *newest)
+		++*n;
+	if (*n == 1 || uid > *newest)
+		*newest = uid;
+}
+
+bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out)
+{
+	struct dcp_pdist_names s = { 0 };
+	uint64_t any = 0, meta_newest = 0, data_newest = 0;
+	bool proven = false;
+
+	for (size_t i = 0; i < dir->n; i++) {
+		uint64_t uid;
+		bool meta, proof;
+
+		if (dir->entries[i].is_dir ||
+		    !uid_of(dir->entries[i].name, &uid, &meta, &proof))
+			continue;
+		proven |= proof;
+		count_uid(&s.nuids, &any, uid);
+		if (meta)
+			count_uid(&s.nmeta, &meta_newest, uid);
+		else
+			count_uid(&s.ndata, &data_newest, uid);
+	}
+	s.newest = s.nmeta ? meta_newest : any;
+	s.merged = s.nmeta > 1 && s.ndata == 1;
+	if (s.merged)
+		s.newest = data_newest;
+	*out = s;
+	return proven;
+}
+
+static const struct dcp_dirent *find_meta(const struct dcp_dir *dir, uint64_t uid)
+{
+	for (size_t i = 0; i < dir->n; i++) {
+		uint64_t is;
+
+		if (!dir->entries[i].is_dir && dcp_pdist_is_meta(dir->entries[i].name, &is) &&
+		    is == uid)
+			return &dir->entries[i];
+	}
+	return NULL;
+}
+
+/* ---- the family ---- */
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	const struct dcp_dirent *meta;
+	struct dcp_pdist_names s;
+
+	if (!dcp_pdist_names(dir, &s))
+		return DCP_MATCH_NO;
+	if (s.nuids > 1 && !s.merged)
+		return DCP_MATCH_MANY;
+	meta = find_meta(dir, s.newest);
+	if (s.merged || (meta && meta->size > 0))
+		return DCP_MATCH_YES;
+	snprintf(why, n,
+		 "%" PRIu64 ".metadata is %s: the save was interrupted or is still running",
+		 s.newest, meta ? "empty" : "missing");
+	return DCP_MATCH_INCOMPLETE;
+}
+
+static bool group(const char *file, char *version)
+{
+	bool meta, proof;
+	uint64_t uid;
+
+	if (!uid_of(file, &uid, &meta, &proof))
+		return false;
+	snprintf(version, DCP_GROUP_MAX, "%" PRIu64, uid);
+	return true;
+}
+
+static const char *commit_file(const struct dcp_dir *dir)
+{
+	const struct dcp_dirent *meta;
+	struct dcp_pdist_names s;
+
+	if (!dcp_pdist_names(dir, &s))
+		return NULL;
+	meta = find_meta(dir, s.newest);
+	return meta ? meta->name : NULL;
+}
+
+/* ---- loading ---- */
+
+static int read_meta(struct dcp_pdist *d, const char *name)
+{
+	const struct dcp_sink *sink = d->in->sink;
+	struct dcp_input in;
+	uint32_t number;
+	int rc = sink->file(sink->ctx, name, &number); /* before it is read */
+
+	if (rc == 0)
+		rc = dcp_dir_input(d->in->dir, name, &in, d->err);
+	if (rc < 0)
+		return rc;
+	if (!d->meta_name)
+		d->meta_name = name;
+	rc = dcp_pmeta_read(&d->meta, &in.src, d->err);
+	dcp_input_close(&in);
+	if (rc == -EBADMSG)
+		return dcp_err_where(d->err, rc,
+				     "%s is damaged (copy it again, or use another version)",
+				     name);
+	return rc < 0 ? dcp_err_where(d->err, rc, "%s", name) : 0;
+}
+
+/* The metadata of the newest save; of all ranks when each wrote its own. */
+static int read_metas(struct dcp_pdist *d, const struct dcp_pdist_names *s)
+{
+	const struct dcp_dir *dir = d->in->dir;
+	int rc = 0;
+
+	for (size_t i = 0; i < dir->n && rc == 0; i++) {
+		uint64_t uid;
+
+		if (!dir->entries[i].is_dir && dcp_pdist_is_meta(dir->entries[i].name, &uid) &&
+		    (s->merged || uid == s->newest))
+			rc = read_meta(d, dir->entries[i].name);
+	}
+	if (rc == 0 && !d->meta_name)
+		rc = dcp_fail(d->err, -ENOENT, DCP_ERR_NO_OFFSET,
+			      "%" PRIu64 ".metadata is missing", s->newest);
+	return rc;
+}
+
+static int tell_fact(struct dcp_pdist *d, const char *name, const char *value)
+{
+	return *value ? d->in->sink->meta(d->in->sink->ctx, name, value) : 0;
+}
+
+static int tell_count(struct dcp_pdist *d, const char *name, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, n);
+	return tell_fact(d, name, text);
+}
+
+static int tell_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
+{
+	char generation[2] = { d->meta.generation, '\0' }, text[512];
+	int rc = tell_fact(d, "framework", "paddle");
+
+	if (rc == 0)
+		rc = tell_count(d, "unique_id", s->newest);
+	if (rc == 0)
+		rc = tell_count(d, "world_files", d->meta.files.n);
+	if (rc == 0 && d->ranks)
+		rc = tell_count(d, "ranks", d->ranks);
+	if (rc == 0)
+		rc = tell_fact(d, "metadata_generation", generation);
+	if (rc == 0)
+		rc = tell_fact(d, "model_type", d->meta.model_type);
+	if (rc == 0)
+		rc = tell_fact(d, "checkpoint_version", d->meta.version);
+	if (rc == 0)
+		rc = tell_fact(d, "paddle_commit", d->meta.commit);
+	if (rc == 0 && d->noverlaps) {
+		snprintf(text, sizeof(text),
+			 "pieces of %" PRIu64
+			 " key%s overlap, the first is %s: of elements stored more than once "
+			 "the piece listed last is shown, which is the one that Paddle loads; "
+			 "copies are not compared",
+			 d->noverlaps, dcp_s(d->noverlaps), d->overlaps);
+		rc = tell_fact(d, "overlaps", text);
+	}
+	return rc;
+}
+
+static int tell_keys(struct dcp_pdist *d)
+{
+	const struct dcp_progress *progress = d->in->progress;
+	uint32_t n = d->meta.names.n;
+	int rc = 0;
+
+	for (uint32_t k = 0; k < n && rc == 0; k++) {
+		rc = dcp_pdist_tell_key(d, k);
+		if (progress && k % 1024 == 1023)
+			progress->tell(progress->ctx, k + 1, n, "keys");
+	}
+	return rc;
+}
+
+static void finish(struct dcp_pdist *d)
+{
+	dcp_pmeta_finish(&d->meta);
+	dcp_buf_finish(&d->locs);
+	dcp_buf_finish(&d->parts);
+	dcp_buf_finish(&d->dims);
+	dcp_buf_finish(&d->numbers);
+	dcp_buf_finish(&d->found);
+	dcp_buf_finish(&d->pieces);
+	dcp_intern_finish(&d->dtypes);
+	dcp_intern_finish(&d->errors);
+	dcp_intern_finish(&d->strays);
+	dcp_intern_finish(&d->objects);
+	dcp_arena_finish(&d->arena);
+}
+
+/* The newest save of @in->dir. */
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct dcp_pdist d = { .in = in, .err = err };
+	struct dcp_pdist_names s;
+	int rc;
+
+	if (!dcp_pdist_names(in->dir, &s))
+		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no {uid}.metadata");
+	dcp_arena_init(&d.arena, ARENA);
+	rc = read_metas(&d, &s);
+	if (rc == 0)
+		rc = dcp_pdist_read_files(&d);
+	if (rc == 0)
+		rc = tell_keys(&d);
+	if (rc == 0)
+		rc = tell_facts(&d, &s);
+	finish(&d);
+	return rc;
+}
+
+const struct dcp_format dcp_format_paddle_dist = {
+	.name = "paddle-dist",
+	.what = "paddle.distributed.save_state_dict",
+	.probe = probe,
+	.group = group,
+	.commit_file = commit_file,
+	.load = load,
+};

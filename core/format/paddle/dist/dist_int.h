@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paddle_dist_int: what the files that tell a Paddle distributed checkpoint share; nobody else
+ * includes it.
+ */
+#pragma once
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/format/paddle/dist/file.h"
+#include "core/format/paddle/dist/meta.h"
+
+struct dcp_dir;
+struct dcp_load;
+
+/* Which saves a directory holds, by its names alone. */
+struct dcp_pdist_names {
+	uint64_t newest; /* uid of the newest with metadata; without any: the newest */
+	uint64_t nuids;  /* uids of any file; more than one are versions of their own... */
+	uint64_t nmeta,
+		ndata; /* ...unless all data files have one: then all metadata is about it */
+	bool merged;
+};
+
+/* false: no file of a Paddle checkpoint. */
+bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out);
+
+/* "{uid}.metadata" */
+bool dcp_pdist_is_meta(const char *name, uint64_t *uid);
+/* "{rank}_{uid}.distcp" or ".safetensors" */
+bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid);
+
+/* ---- one load ---- */
+
+/* The array a record of storage_metadata leads to. */
+struct dcp_ploc {
+	uint32_t error; /* in errors; DCP_PMETA_NONE: there it is */
+	enum dcp_dtype dtype;
+	uint32_t dtype_name; /* in dtypes */
+	uint32_t itemsize, ndim;
+	uint64_t shape;  /* in dims */
+	uint64_t stride; /* in dims; DCP_PMETA_NO_DIMS: row-major */
+	uint64_t part;   /* in parts */
+	uint32_t nparts;
+};
+
+struct dcp_pdist {
+	const struct dcp_load *in;
+	const char *meta_name; /* for messages */
+	struct dcp_pmeta meta;
+	struct dcp_buf locs;    /* struct dcp_ploc, one a record */
+	struct dcp_buf parts;   /* struct dcp_ppart */
+	struct dcp_buf dims;    /* uint64_t */
+	struct dcp_buf numbers; /* uint32_t, one a file: its number at the sink */
+	struct dcp_intern dtypes, errors;
+	struct dcp_intern strays; /* keys that only data files know */
+	struct dcp_intern objects;
+	uint64_t ranks, noverlaps;
+	bool late;          /* a data file newer than its metadata was told of */
+	char overlaps[256]; /* the key of the first */
+	/* of the key at hand, kept for the next one */
+	struct dcp_buf found, pieces;
+	struct dcp_arena arena;
+	struct dcp_err *err;
+};
+
+static inline struct dcp_ploc *dcp_pdist_loc(const struct dcp_pdist *d, uint32_t record)
+{
+	return (struct dcp_ploc *)(void *)d->locs.p + record;
+}
+
+static inline int dcp_pdist_no_memory(struct dcp_pdist *d)
+{
+	return dcp_fail(d->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for pieces");
+}
+
+/* Read all data files that metadata names, and find the arrays of its records. */
+int dcp_pdist_read_files(struct dcp_pdist *d);
+
+/* Tell one key of metadata to the sink. */
+int dcp_pdist_tell_key(struct dcp_pdist *d, uint32_t key);

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the records of storage_metadata to arrays: each data file is opened once, what its
+ * records need is noted, and the rest is forgotten before the next one. A file that cannot be
+ * read is the error of its records, so that other copies of a piece can stand in for it.
+ *
+ * Arrays of keys that no metadata names are told as broken keys: the metadata is older than the
+ * file.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/log.h"
+#include "core/format/format.h"
+#include "core/format/paddle/dist/dist_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pyjson/pyjson.h"
+
+static int error_number(struct dcp_pdist *d, const char *text, uint32_t *number)
+{
+	int rc = dcp_intern_add(&d->errors, text, strlen(text), 0, number);
+
+	return rc < 0 ? dcp_pdist_no_memory(d) : 0;
+}
+
+static uint64_t put_dims(struct dcp_pdist *d, const uint64_t *dims, uint32_t ndim)
+{
+	uint64_t at = d->dims.n / sizeof(*dims);
+
+	dcp_buf_add(&d->dims, dims, ndim * sizeof(*dims));
+	return at;
+}
+
+static int note_array(struct dcp_pdist *d, const char *file, const struct dcp_parray *a,
+		      struct dcp_ploc *loc)
+{
+	char text[512];
+	int rc;
+
+	if (a->error) {
+		snprintf(text, sizeof(text), "%.255s: %.200s", file, a->error);
+		return error_number(d, text, &loc->error);
+	}
+	rc = dcp_intern_add(&d->dtypes, a->dtype_name, strlen(a->dtype_name), 0,
+			    &loc->dtype_name);
+	loc->error = DCP_PMETA_NONE;
+	loc->dtype = a->dtype;
+	loc->itemsize = a->itemsize;
+	loc->ndim = a->ndim;
+	loc->shape = put_dims(d, a->shape, a->ndim);
+	loc->stride = a->stride ? put_dims(d, a->stride, a->ndim) : DCP_PMETA_NO_DIMS;
+	loc->part = d->parts.n / sizeof(*a->part);
+	loc->nparts = (uint32_t)a->nparts;
+	dcp_buf_add(&d->parts, a->part, a->nparts * sizeof(*a->part));
+	if (rc < 0 || dcp_buf_error(&d->dims) || dcp_buf_error(&d->parts))
+		return dcp_pdist_no_memory(d);
+	return 0;
+}
+
+/* All records of @file fail for the same reason. */
+static int fail_records(struct dcp_pdist *d, uint32_t file, const char *why)
+{
+	uint32_t number, i = dcp_pmeta_head(&d->meta, file);
+	int rc = error_number(d, why, &number);
+
+	dcp_log(d->in->log, DCP_LOG_WARN, "%s", why);
+	for (; rc == 0 && i != DCP_PMETA_NONE; i = dcp_pmeta_record(&d->meta, i)->next_in_file)
+		dcp_pdist_loc(d, i)->error = number;
+	return rc;
+}
+
+static int find_records(struct dcp_pdist *d, uint32_t file, const struct dcp_pfile *f)
+{
+	const char *name = dcp_intern_text(&d->meta.files, file);
+	uint32_t i = dcp_pmeta_head(&d->meta, file);
+	int rc = 0;
+
+	while (rc == 0 && i != DCP_PMETA_NONE) {
+		const struct dcp_pmeta_record *r = dcp_pmeta_record(&d->meta, i);
+		const char *key = dcp_intern_text(&d->meta.names, r->key);
+		const struct dcp_parray *a = dcp_pfile_find(f, key, strlen(key));
+		char text[512];
+
+		if (a) {
+			rc = note_array(d, name, a, dcp_pdist_loc(d, i));
+		} else {
+			snprintf(text, sizeof(text),
+				 "%.255s holds no array of that key, %.100s says it does", name,
+				 d->meta_name);
+			rc = error_number(d, text, &dcp_pdist_loc(d, i)->error);
+		}
+		i = r->next_in_file;
+	}
+	return rc;
+}
+
+/* ---- what metadata does not name ---- */
+
+static bool is_named(const struct dcp_pdist *d, const char *key)
+{
+	uint32_t i = dcp_intern_find(&d->meta.names, key, strlen(key));
+
+	return i != DCP_INTERN_NONE && dcp_pmeta_key(&d->meta, i)->named;
+}
+
+/* 1: nobody told it before. */
+static int is_new(struct dcp_pdist *d, struct dcp_intern *told, const char *key)
+{
+	uint32_t number;
+	int rc = dcp_intern_add(told, key, strlen(key), DCP_INTERN_NONE, &number);
+
+	return rc < 0 ? dcp_pdist_no_memory(d) : rc;
+}
+
+static int tell_stray(struct dcp_pdist *d, const char *key, const char *file,
+		      const struct dcp_parray *a)
+{
+	const struct dcp_sink *sink = d->in->sink;
+	struct dcp_tensor t = {
+		.key = key,
+		.path = &t.key,
+		.npath = 1,
+		.dtype = a->dtype,
+		.dtype_name = a->dtype_name,
+		.itemsize = a->itemsize,
+		.ndim = a->ndim,
+		.shape = a->shape,
+	};
+	char why[512];
+	int rc = is_named(d, key) ? 0 : is_new(d, &d->strays, key);
+
+	if (rc != 1)
+		return rc;
+	snprintf(why, sizeof(why),
+		 "%.255s holds a piece of it, but %.100s does not say of what: is the metadata "
+		 "that of an earlier save?",
+		 file, d->meta_name);
+	t.error = why;
+	return sink->tensor(sink->ctx, &t);
+}
+
+static int tell_strays(struct dcp_pdist *d, const char *file, const struct dcp_pfile *f)
+{
+	const struct dcp_parray *all = (const struct dcp_parray *)(const void *)f->arrays.p;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < f->names.n && rc == 0; i++)
+		if (!all[i].slice && !all[i].error)
+			rc = tell_stray(d, dcp_intern_text(&f->names, i), file, &all[i]);
+	return rc;
+}
+
+/* A value in a data file that is no array: every rank has its own, the first one's is shown. */
+static int tell_other(void *ctx, const char *key, struct dcp_pv v)
+{
+	struct dcp_pdist *d = ctx;
+	const struct dcp_sink *sink = d->in->sink;
+	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
+	struct dcp_object o = { .key = key, .path = &o.key, .npath = 1 };
+	int rc = is_named(d, key) ? 0 : is_new(d, &d->objects, key);
+
+	if (rc != 1)
+		return rc;
+	o.type = dcp_pyjson_type(v);
+	rc = dcp_pyjson_write(&json, NULL, v, o.path, 1);
+	if (rc == -ENOMEM)
+		return dcp_pdist_no_memory(d);
+	if (rc < 0) {
+		o.error = "its value is too deep or too long to be shown";
+	} else {
+		o.json = json.p;
+		o.json_len = json.n;
+	}
+	return sink->object(sink->ctx, &o);
+}
+
+/* ---- files ---- */
+
+/* Data written much later than its metadata is of another save. Ranks of one save may be some
+ * minutes apart, and copying stirs times up within seconds. */
+static int compare_times(struct dcp_pdist *d, const struct dcp_input *data, const char *name)
+{
+	const struct dcp_sink *sink = d->in->sink;
+	struct stat meta, st;
+	struct dcp_input in;
+	char text[512];
+	bool late;
+
+	if (dcp_dir_input(d->in->dir, d->meta_name, &in, NULL) < 0)
+		return 0;
+	late = fstat(in.fd, &meta) == 0 && fstat(data->fd, &st) == 0 &&
+	       st.st_mtim.tv_sec - meta.st_mtim.tv_sec > 600;
+	dcp_input_close(&in);
+	if (!late || d->late)
+		return 0;
+	d->late = true;
+	snprintf(text, sizeof(text),
+		 "%.255s was written %lld seconds after %.100s: it may be of another save",
+		 name, (long long)(st.st_mtim.tv_sec - meta.st_mtim.tv_sec), d->meta_name);
+	dcp_log(d->in->log, DCP_LOG_WARN, "%s", text);
+	return sink->meta(sink->ctx, "warning", text);
+}
+
+static int read_file(struct dcp_pdist *d, uint32_t file)
+{
+	const struct dcp_sink *sink = d->in->sink;
+	const char *name = dcp_intern_text(&d->meta.files, file);
+	struct dcp_pfile f = { .other = tell_other, .ctx = d };
+	struct dcp_err why = { 0 };
+	struct dcp_input in;
+	uint32_t number;
+	uint64_t rank, uid;
+	int rc = sink->file(sink->ctx, name, &number);
+
+	if (rc < 0)
+		return rc;
+	dcp_buf_add(&d->numbers, &number, sizeof(number));
+	if (dcp_buf_error(&d->numbers))
+		return dcp_pdist_no_memory(d);
+	if (dcp_pdist_is_data(name, &rank, &uid) && rank >= d->ranks)
+		d->ranks = rank + 1;
+	rc = dcp_dir_input(d->in->dir, name, &in, &why);
+	if (rc < 0)
+		return rc == -ENOMEM ? dcp_pdist_no_memory(d) : fail_records(d, file, why.msg);
+	rc = dcp_pfile_read(&f, &in.src, &why);
+	if (rc == 0)
+		rc = find_records(d, file, &f);
+	else if (rc != -ENOMEM && why.msg[0])
+		rc = fail_records(d, file, (dcp_err_where(&why, rc, "%.255s", name), why.msg));
+	if (rc == 0)
+		rc = tell_strays(d, name, &f);
+	if (rc == 0)
+		rc = compare_times(d, &in, name);
+	dcp_pfile_finish(&f);
+	dcp_input_close(&in);
+	return rc;
+}
+
+int dcp_pdist_read_files(struct dcp_pdist *d)
+{
+	const struct dcp_progress *progress = d->in->progress;
+	uint32_t n = dcp_pmeta_nrecords(&d->meta);
+	void *locs = dcp_buf_grow(&d->locs, n * sizeof(struct dcp_ploc));
+	const uint64_t zero = 0;
+	int rc = 0;
+
+	dcp_buf_add(&d->dims, &zero, sizeof(zero)); /* for arrays without dimensions */
+	if (!locs && n)
+		return dcp_pdist_no_memory(d);
+	if (n)
+		memset(locs, 0, n * sizeof(struct dcp_ploc));
+	for (uint32_t i = 0; i < d->meta.files.n && rc == 0; i++) {
+		rc = read_file(d, i);
+		if (progress)
+			progress->tell(progress->ctx, i + 1, d->meta.files.n, "files");
+	}
+	return rc;
+}

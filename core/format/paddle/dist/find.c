@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From an entry, which says what a piece is, to a record of storage_metadata whose array is
+ * that piece. Copies of a piece (replicas, files of several ranks) are tried one after the
+ * other.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/format/paddle/dist/key.h"
+
+int dcp_pjoin_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+	for (uint32_t k = 0; k < n; k++)
+		if (a[k] != b[k])
+			return a[k] < b[k] ? -1 : 1;
+	return 0;
+}
+
+/* By what an entry is looked up with: offset and run. */
+static int compare_boxes(const struct dcp_pmeta *m, const struct dcp_pmeta_box *a,
+			 const struct dcp_pmeta_box *b)
+{
+	int way;
+
+	if (a->ndim != b->ndim)
+		return a->ndim < b->ndim ? -1 : 1;
+	way = dcp_pjoin_compare(dcp_pmeta_dims(m, a->lo), dcp_pmeta_dims(m, b->lo), a->ndim);
+	if (way)
+		return way;
+	if (a->flat != b->flat)
+		return a->flat < b->flat ? -1 : 1;
+	if (a->run_lo != b->run_lo)
+		return a->run_lo < b->run_lo ? -1 : 1;
+	return (a->run_hi > b->run_hi) - (a->run_hi < b->run_hi);
+}
+
+static int compare_records(const void *pa, const void *pb, void *meta)
+{
+	const struct dcp_pmeta *m = meta;
+	uint32_t x = *(const uint32_t *)pa, y = *(const uint32_t *)pb;
+	const struct dcp_pmeta_record *a = dcp_pmeta_record(m, x), *b = dcp_pmeta_record(m, y);
+	int way = compare_boxes(m, &a->box, &b->box);
+
+	if (way)
+		return way;
+	if (a->replica != b->replica)
+		return a->replica < b->replica ? -1 : 1;
+	return (x < y) - (x > y); /* of equal ones the last that was read counts */
+}
+
+/* The key's records in order, in d->found. */
+int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n)
+{
+	dcp_buf_reset(&d->found);
+	for (uint32_t i = k->record; i != DCP_PMETA_NONE;
+	     i = dcp_pmeta_record(&d->meta, i)->next)
+		dcp_buf_add(&d->found, &i, sizeof(i));
+	if (dcp_buf_error(&d->found))
+		return dcp_pdist_no_memory(d);
+	*n = d->found.n / sizeof(uint32_t);
+	if (*n > 1)
+		qsort_r(d->found.p, *n, sizeof(uint32_t), compare_records, &d->meta);
+	return 0;
+}
+
+/* numpy has no bfloat16 and no float8: they are stored as integers of their size. */
+static bool stands_for(enum dcp_dtype stored, enum dcp_dtype meant)
+{
+	if (stored == meant)
+		return true;
+	switch (dcp_dtype_info(meant)->size) {
+	case 1:
+		return (stored == DCP_DTYPE_I8 || stored == DCP_DTYPE_U8) &&
+		       dcp_dtype_info(meant)->widened;
+	case 2:
+		return stored == DCP_DTYPE_U16 && meant == DCP_DTYPE_BF16;
+	default:
+		return meant == DCP_DTYPE_OTHER;
+	}
+}
+
+/* Is the array of @r the piece that @e describes? If not, why. */
+static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
+		 const struct dcp_pmeta_record *r, const struct dcp_ploc *loc)
+{
+	const uint64_t *len = dcp_pmeta_dims(&d->meta, e->box.len);
+	const uint64_t *shape = (const uint64_t *)(const void *)d->dims.p + loc->shape;
+	const char *file = dcp_intern_text(&d->meta.files, r->file);
+	uint64_t run = e->box.run_hi - e->box.run_lo;
+	const uint64_t *want = e->box.flat ? &run : len;
+	uint32_t nwant = e->box.flat ? 1 : e->box.ndim;
+
+	if (r->box.len != DCP_PMETA_NO_DIMS &&
+	    dcp_pjoin_compare(dcp_pmeta_dims(&d->meta, r->box.len), len, e->box.ndim) != 0)
+		return false; /* of another cut of the same tensor */
+	if (loc->error != DCP_PMETA_NONE) {
+		dcp_pjoin_lose(j, "%s", dcp_intern_text(&d->errors, loc->error));
+		return false;
+	}
+	if (loc->ndim != nwant || dcp_pjoin_compare(shape, want, nwant) != 0) {
+		dcp_pjoin_misfit(d, j, e, r, loc);
+		return false;
+	}
+	if (e->dtype != DCP_PMETA_NONE && !stands_for(loc->dtype, j->t.dtype)) {
+		dcp_pjoin_lose(j, "%.100s says it is %s, %.100s holds %s", d->meta_name,
+			       j->t.dtype_name, file,
+			       dcp_intern_text(&d->dtypes, loc->dtype_name));
+		return false;
+	}
+	return true;
+}
+
+/* Number of the record whose array is the piece, or DCP_PMETA_NONE. */
+uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
+			const struct dcp_pmeta_entry *e, size_t n)
+{
+	const uint32_t *found = (const uint32_t *)(const void *)d->found.p;
+	size_t lo = 0, hi = n;
+	char at[200];
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (compare_boxes(&d->meta, &dcp_pmeta_record(&d->meta, found[mid])->box,
+				  &e->box) < 0)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (; lo < n; lo++) {
+		const struct dcp_pmeta_record *r = dcp_pmeta_record(&d->meta, found[lo]);
+
+		if (compare_boxes(&d->meta, &r->box, &e->box) != 0)
+			break;
+		if (fits(d, j, e, r, dcp_pdist_loc(d, found[lo])))
+			return found[lo];
+	}
+	dcp_pjoin_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
+			   dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim);
+	dcp_pjoin_lose(j, "storage_metadata of %.100s names no file for its piece %s",
+		       d->meta_name, at);
+	return DCP_PMETA_NONE;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paddle_dist_key: what the files that tell one key of a Paddle distributed checkpoint share;
+ * nobody else includes it.
+ *
+ *	paddle_dist_tell.c    the key, from its entries to the sink
+ *	paddle_dist_head.c    what its entries have in common: dtype and shape
+ *	paddle_dist_find.c    the array that an entry means
+ *	paddle_dist_fault.c   why an array is none that an entry means
+ *	paddle_dist_pieces.c  the pieces, and which of those that overlap counts
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/err.h"
+#include "core/format/paddle/dist/dist_int.h"
+#include "core/model/tensor.h"
+
+struct dcp_pjoin {
+	const struct dcp_pmeta_key *key;
+	struct dcp_tensor t;
+	uint64_t shape[DCP_MAX_NDIM];
+	uint64_t volume;     /* of shape */
+	struct dcp_err why;  /* the key is broken */
+	struct dcp_err lost; /* the first piece that cannot be had */
+	bool sized;          /* its dtype has been looked up */
+};
+
+#define dcp_pjoin_fail(j, ...) dcp_fail(&(j)->why, -EBADMSG, DCP_ERR_NO_OFFSET, __VA_ARGS__)
+
+/* The first reason counts. */
+#define dcp_pjoin_lose(j, ...)                                                                 \
+	do {                                                                                   \
+		if (!(j)->lost.msg[0])                                                         \
+			dcp_fail(&(j)->lost, -EBADMSG, DCP_ERR_NO_OFFSET, __VA_ARGS__);        \
+	} while (0)
+
+static inline bool dcp_pjoin_broken(const struct dcp_pjoin *j)
+{
+	return j->why.msg[0] != '\0';
+}
+
+/* ---- paddle_dist_head.c ---- */
+
+/* What the entries of @k say of dtype and shape. */
+void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_key *k);
+
+/* Where metadata says nothing: the dtype is that of the array. */
+void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
+			    const struct dcp_ploc *loc);
+
+/* ---- paddle_dist_find.c ---- */
+
+/* The records of @k in order, for dcp_pjoin_find(); @n of them. 0 or -ENOMEM. */
+int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n);
+
+/* Number of the record whose array is the piece @e, or DCP_PMETA_NONE, and why in j->lost. */
+uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
+			const struct dcp_pmeta_entry *e, size_t n);
+
+/* Less than, equal to, or more than zero. */
+int dcp_pjoin_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
+
+/* ---- paddle_dist_fault.c ---- */
+
+/* The array of @r, which has another shape than @e says, told in j->lost. */
+void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
+		      const struct dcp_pmeta_record *r, const struct dcp_ploc *loc);
+
+/* ---- paddle_dist_pieces.c ---- */
+
+/* Find the pieces that the entries of @k list. 0 or -ENOMEM. */
+int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_key *k);
+
+/* Make them pieces that do not overlap; then a lost one shows as elements that are missing. */
+int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j);
+
+/* ---- paddle_dist_tell.c ---- */
+
+/* "[0:4, 2:8]" */
+void dcp_pjoin_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
+			uint32_t ndim);
+
+/* "[4, 3]" */
+void dcp_pjoin_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim);

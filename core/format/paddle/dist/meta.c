@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sources: paddle/distributed/checkpoint/metadata.py (2.6 to 3.1),
+ * paddle/distributed/flex_checkpoint/dcp/metadata.py (3.2 and later).
+ */
+#include "core/format/paddle/dist/meta.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/format/paddle/dist/meta_int.h"
+#include "core/parse/pickle/sections.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/source.h"
+
+enum { MEMORY_BASE = 64 << 20, MEMORY_FACTOR = 16 }; /* bytes, and bytes a byte of file */
+
+bool dcp_pmeta_is(struct dcp_pv v, const char *name)
+{
+	return dcp_pv_is_object(v, "paddle.distributed.flex_checkpoint.dcp.metadata", name) ||
+	       dcp_pv_is_object(v, "paddle.distributed.checkpoint.metadata", name);
+}
+
+int dcp_pmeta_no_memory(struct dcp_err *err)
+{
+	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
+}
+
+/* Shared values make little text mean a lot: no honest file says more than this. */
+int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err)
+{
+	const struct dcp_buf *const all[] = { &m->keys,       &m->entries,    &m->records,
+					      &m->heads,      &m->dims,       &m->paths,
+					      &m->names.text, &m->errors.text };
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < DCP_LEN(all); i++) {
+		if (dcp_buf_error(all[i]))
+			return dcp_pmeta_no_memory(err);
+		sum += all[i]->n;
+	}
+	if (sum > m->limit)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+				"metadata takes more than %" PRIu64 " bytes of memory",
+				m->limit);
+	return 0;
+}
+
+/* ---- keys ---- */
+
+void dcp_pmeta_put_text(struct dcp_buf *b, const struct dcp_pnode *s)
+{
+	for (uint64_t i = 0; i < s->n; i++)
+		dcp_buf_add(b, s->data[i] ? &s->data[i] : "\xc0\x80", s->data[i] ? 1 : 2);
+}
+
+int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
+			 struct dcp_err *err)
+{
+	static const struct dcp_pmeta_key fresh = {
+		DCP_PMETA_NONE, DCP_PMETA_NONE, DCP_PMETA_NONE, DCP_PMETA_NONE, 0, 0, false
+	};
+	int rc;
+
+	if (v.type != DCP_PV_STR)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "a key is %s, expected str",
+				dcp_pyjson_type(v));
+	if (memchr(v.node->data, '\0', v.node->n)) {
+		dcp_buf_reset(&m->scratch);
+		dcp_pmeta_put_text(&m->scratch, v.node);
+		if (dcp_buf_error(&m->scratch))
+			return dcp_pmeta_no_memory(err);
+		rc = dcp_intern_add(&m->names, m->scratch.p, m->scratch.n, m->guess, number);
+	} else {
+		rc = dcp_intern_add(&m->names, v.node->data, v.node->n, m->guess, number);
+	}
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%u keys are too many", m->names.n);
+	m->guess = *number + 1;
+	if (rc == 1)
+		dcp_buf_add(&m->keys, &fresh, sizeof(fresh));
+	return dcp_buf_error(&m->keys) ? dcp_pmeta_no_memory(err) : 0;
+}
+
+int dcp_pmeta_spoil(struct dcp_pmeta *m, uint32_t key, const struct dcp_err *why,
+		    struct dcp_err *err)
+{
+	uint32_t number;
+	int rc;
+
+	if (dcp_pmeta_key(m, key)->error != DCP_PMETA_NONE)
+		return dcp_pmeta_check_size(m, err);
+	rc = dcp_intern_add(&m->errors, why->msg, strlen(why->msg), 0, &number);
+	if (rc < 0)
+		return dcp_pmeta_no_memory(err);
+	dcp_pmeta_key(m, key)->error = number;
+	return dcp_pmeta_check_size(m, err);
+}
+
+/* ---- the pickle ---- */
+
+static const struct dcp_section sections[] = {
+	{ "state_dict_metadata", false, dcp_pmeta_add_state },
+	{ "storage_metadata", false, dcp_pmeta_add_record },
+	{ "flat_mapping", true, dcp_pmeta_add_path },
+};
+
+static int look_at_root(void *ctx, struct dcp_pv root, struct dcp_err *err)
+{
+	struct dcp_pmeta *m = ctx;
+
+	if (!dcp_pmeta_is(root, "Metadata"))
+		return dcp_fail(err, -EBADMSG, 0,
+				"the pickle holds %s, expected Metadata of paddle.distributed",
+				dcp_pyjson_type(root));
+	dcp_sections_fact(m->model_type, sizeof(m->model_type), dcp_pv_get(root, "model_type"));
+	dcp_sections_fact(m->version, sizeof(m->version),
+			  dcp_pv_get(root, "checkpoint_version"));
+	dcp_sections_fact(m->commit, sizeof(m->commit), dcp_pv_get(root, "paddle_commit_id"));
+	return 0;
+}
+
+int dcp_pmeta_read(struct dcp_pmeta *m, const struct dcp_source *src, struct dcp_err *err)
+{
+	const struct dcp_sections all = { sections, DCP_LEN(sections), NULL, look_at_root, m };
+	const uint64_t zero = 0;
+
+	dcp_buf_add(&m->dims, &zero, sizeof(zero)); /* scalars have no numbers, but a place */
+	m->guess = 0;
+	m->limit += MEMORY_BASE + MEMORY_FACTOR * src->size;
+	return dcp_sections_read(&all, src, err);
+}
+
+void dcp_pmeta_finish(struct dcp_pmeta *m)
+{
+	dcp_intern_finish(&m->names);
+	dcp_intern_finish(&m->dtypes);
+	dcp_intern_finish(&m->files);
+	dcp_intern_finish(&m->errors);
+	dcp_buf_finish(&m->keys);
+	dcp_buf_finish(&m->entries);
+	dcp_buf_finish(&m->records);
+	dcp_buf_finish(&m->heads);
+	dcp_buf_finish(&m->dims);
+	dcp_buf_finish(&m->paths);
+	dcp_buf_finish(&m->scratch);
+}

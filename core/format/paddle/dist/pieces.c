@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Boxes may overlap: 3.2 stores a flattened shard as all rows that it touches, and metadata of
+ * several saves or ranks may be read together. Paddle copies the pieces into a tensor one after
+ * another, in the order in which metadata lists them, so the last one listed counts. Copies
+ * are not compared here: that would read the data.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/format/paddle/dist/key.h"
+#include "core/model/geometry/cover.h"
+
+static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
+		     uint32_t record)
+{
+	const struct dcp_ploc *loc = dcp_pdist_loc(d, record);
+	const struct dcp_ppart *part =
+		(const struct dcp_ppart *)(const void *)d->parts.p + loc->part;
+	uint64_t run = e->box.flat ? e->box.run_lo : 0;
+
+	if (e->dtype == DCP_PMETA_NONE)
+		dcp_pjoin_stored_dtype(d, j, loc);
+	if (j->t.dtype == DCP_DTYPE_OTHER)
+		j->t.itemsize = loc->itemsize;
+	for (uint32_t i = 0; i < loc->nparts; i++) {
+		struct dcp_piece p = {
+			.lo = dcp_pmeta_dims(&d->meta, e->box.lo),
+			.len = dcp_pmeta_dims(&d->meta, e->box.len),
+			.run_lo = run,
+			.run_n = part[i].n,
+			.off = part[i].off,
+			.nbytes = part[i].nbytes,
+			.filter = part[i].filter,
+			.swap = part[i].swap,
+		};
+
+		memcpy(&p.file,
+		       d->numbers.p + dcp_pmeta_record(&d->meta, record)->file * sizeof(p.file),
+		       sizeof(p.file));
+		if (loc->stride != DCP_PMETA_NO_DIMS && !e->box.flat)
+			p.stride = (const uint64_t *)(const void *)d->dims.p + loc->stride;
+		run += p.run_n;
+		if (p.run_n)
+			dcp_buf_add(&d->pieces, &p, sizeof(p));
+	}
+	return dcp_buf_error(&d->pieces) ? dcp_pdist_no_memory(d) : 0;
+}
+
+/* A box that leaves the shape, or a run that leaves its box. */
+static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
+			const struct dcp_pmeta_entry *e, uint64_t *volume)
+{
+	const uint64_t *lo = dcp_pmeta_dims(&d->meta, e->box.lo);
+	const uint64_t *len = dcp_pmeta_dims(&d->meta, e->box.len);
+	char at[200], is[200];
+	bool ok = dcp_shape_volume(len, j->t.ndim, volume);
+
+	for (uint32_t k = 0; k < j->t.ndim; k++)
+		ok = ok && dcp_range_ok(lo[k], len[k], j->shape[k]);
+	if (ok && (!e->box.flat || e->box.run_hi <= *volume))
+		return true;
+	dcp_pjoin_box_text(at, sizeof(at), lo, len, j->t.ndim);
+	dcp_pjoin_dims_text(is, sizeof(is), j->shape, j->t.ndim);
+	if (ok)
+		dcp_pjoin_fail(j, "its piece %s has a flattened_range that ends at %" PRIu64,
+			       at, e->box.run_hi);
+	else
+		dcp_pjoin_fail(j, "its piece %s does not lie inside its shape %s", at, is);
+	return false;
+}
+
+int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_key *k)
+{
+	size_t n = 0;
+	int rc = dcp_pjoin_sort(d, k, &n);
+
+	dcp_buf_reset(&d->pieces);
+	for (uint32_t i = k->entry; rc == 0 && i != DCP_PMETA_NONE && !dcp_pjoin_broken(j);) {
+		const struct dcp_pmeta_entry *e = dcp_pmeta_entry(&d->meta, i);
+		uint64_t volume;
+		uint32_t record;
+
+		i = e->next;
+		if (!check_entry(d, j, e, &volume) || volume == 0)
+			continue;
+		record = dcp_pjoin_find(d, j, e, n);
+		if (record != DCP_PMETA_NONE)
+			rc = add_parts(d, j, e, record);
+	}
+	return rc;
+}
+
+static int compare_places(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
+{
+	int way = dcp_pjoin_compare(a->lo, b->lo, ndim);
+
+	if (!way)
+		way = dcp_pjoin_compare(a->len, b->len, ndim);
+	if (way)
+		return way;
+	if (a->run_lo != b->run_lo)
+		return a->run_lo < b->run_lo ? -1 : 1;
+	return (a->run_n < b->run_n) - (a->run_n > b->run_n);
+}
+
+/* Where they lie in the tensor; of equal ones the last that was listed first. */
+static int by_place(const void *pa, const void *pb, void *join)
+{
+	const struct dcp_pjoin *j = join;
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+	int way = compare_places(&j->t.pieces[a], &j->t.pieces[b], j->t.ndim);
+
+	return way ? way : (a < b) - (a > b);
+}
+
+static int by_number(const void *pa, const void *pb)
+{
+	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+
+	return (a > b) - (a < b);
+}
+
+/*
+ * Numbers of the pieces that differ, by place, into @order; metadata of several ranks lists
+ * one more than once. @sum: their elements.
+ */
+static size_t tell_apart(struct dcp_pjoin *j, uint32_t *order, uint64_t *sum)
+{
+	const struct dcp_piece *p = j->t.pieces;
+	size_t kept = 0;
+
+	for (uint32_t i = 0; i < j->t.npieces; i++)
+		order[i] = i;
+	if (j->t.npieces > 1)
+		qsort_r(order, j->t.npieces, sizeof(*order), by_place, j);
+	*sum = 0;
+	for (size_t i = 0; i < j->t.npieces; i++) {
+		const struct dcp_piece *at = &p[order[i]];
+
+		if (kept && compare_places(&p[order[kept - 1]], at, j->t.ndim) == 0)
+			continue;
+		if (dcp_ckd_add(sum, *sum, at->run_n))
+			*sum = UINT64_MAX;
+		order[kept++] = order[i];
+	}
+	return kept;
+}
+
+/* The pieces @order names, in that order, in place of those of @j. */
+static int take(struct dcp_pdist *d, struct dcp_pjoin *j, const uint32_t *order, size_t n)
+{
+	struct dcp_piece *p = dcp_arena_calloc(&d->arena, n + 1, sizeof(*p));
+
+	if (!p)
+		return dcp_pdist_no_memory(d);
+	for (size_t i = 0; i < n; i++)
+		p[i] = j->t.pieces[order[i]];
+	j->t.pieces = p;
+	j->t.npieces = n;
+	return 0;
+}
+
+/* Give each element to the last piece listed that holds it. @sum: the elements that any has. */
+static int cut_overlaps(struct dcp_pdist *d, struct dcp_pjoin *j, uint64_t *sum)
+{
+	struct dcp_piece *cut;
+	size_t n;
+	int rc = dcp_cover(&j->t, &d->arena, &cut, &n, &j->why);
+
+	if (rc < 0)
+		return rc == -ENOMEM ? dcp_pdist_no_memory(d) : 0;
+	j->t.pieces = cut;
+	j->t.npieces = n;
+	*sum = 0;
+	for (size_t i = 0; i < n; i++)
+		*sum += cut[i].run_n;
+	if (!d->noverlaps++)
+		snprintf(d->overlaps, sizeof(d->overlaps), "%.200s", j->t.key);
+	return 0;
+}
+
+int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
+{
+	uint32_t *order;
+	uint64_t sum;
+	size_t n;
+	int rc;
+
+	j->t.pieces = (const struct dcp_piece *)(const void *)d->pieces.p;
+	j->t.npieces = d->pieces.n / sizeof(*j->t.pieces);
+	order = dcp_arena_calloc(&d->arena, j->t.npieces + 1, sizeof(*order));
+	if (!order)
+		return dcp_pdist_no_memory(d);
+	n = tell_apart(j, order, &sum);
+	if (sum > j->volume && n > 1)
+		qsort(order, n, sizeof(*order), by_number);
+	rc = take(d, j, order, n);
+	if (rc == 0 && sum > j->volume)
+		rc = cut_overlaps(d, j, &sum);
+	if (rc == 0 && !dcp_pjoin_broken(j) && sum != j->volume && j->lost.msg[0])
+		j->why = j->lost;
+	return rc;
+}

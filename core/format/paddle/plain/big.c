@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/format/paddle/plain/plain_int.h"
+#include "core/parse/numpy/ndpickle.h"
+
+/* In one file, a gigabyte each. Every one is looked for among all keys. */
+enum { MAX_PARTS = 1024 };
+
+static int take_shape(struct dcp_pdbig *b, struct dcp_pv v)
+{
+	size_t n = 0;
+	const struct dcp_pv *dim = dcp_pv_items(v, &n);
+
+	if ((v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST) || n > DCP_MAX_NDIM)
+		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+				DCP_PDBIG_TABLE " has no OriginShape for it");
+	for (size_t i = 0; i < n; i++)
+		if (!dcp_pv_u64(dim[i], &b->shape[i]))
+			return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+					DCP_PDBIG_TABLE " has a damaged OriginShape for it");
+	b->t.ndim = (uint32_t)n;
+	b->t.shape = b->shape;
+	return 0;
+}
+
+/* The run of elements that one part holds. */
+static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
+{
+	static const uint64_t origin[DCP_MAX_NDIM];
+	const struct dcp_pv *v = name ? dcp_pv_get(b->root, name) : NULL;
+	struct dcp_piece p = { .lo = origin, .len = b->shape, .run_lo = *at, .file = b->file };
+	struct dcp_tensor one = { 0 };
+	struct dcp_ndarray a;
+	enum dcp_pdwrap wrap;
+	int rc;
+
+	if (!v)
+		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"its part %.80s is missing", name ? name : "without a name");
+	rc = dcp_ndarray_read(dcp_pdvalue_array(*v, &wrap), &a, &b->why);
+	if (rc != 1)
+		return rc < 0 ? rc
+			      : dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+					 "its part %.80s is no array", name);
+	dcp_pdvalue_take(&one, &a, wrap != DCP_PDWRAP_NONE || b->bf16);
+	if (!b->t.dtype_name) {
+		b->t.dtype = one.dtype;
+		b->t.dtype_name = one.dtype_name;
+		b->t.itemsize = one.itemsize;
+	}
+	if (one.dtype != b->t.dtype || a.ndim != 1 || !a.row_major)
+		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"its part %.80s is not one row of %s", name, b->t.dtype_name);
+	p.run_n = a.shape[0];
+	p.off = a.off;
+	p.nbytes = a.nbytes;
+	p.filter = (uint8_t)a.filter;
+	p.swap = a.swap;
+	if (dcp_ckd_add(at, *at, p.run_n))
+		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET, "its parts are too long");
+	if (p.run_n > 0)
+		dcp_buf_add(&b->pieces, &p, sizeof(p));
+	return dcp_buf_error(&b->pieces) ? -ENOMEM : 0;
+}
+
+static int join(struct dcp_pdbig *b, struct dcp_pv info)
+{
+	const struct dcp_pv *slices = dcp_pv_get(info, "slices");
+	const struct dcp_pv *shape = dcp_pv_get(info, "OriginShape"), *name;
+	uint64_t at = 0, volume;
+	size_t n = 0;
+	int rc;
+
+	if (!slices || !shape)
+		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+				DCP_PDBIG_TABLE " does not say how it was cut");
+	rc = take_shape(b, *shape);
+	name = dcp_pv_items(*slices, &n);
+	b->nparts += n;
+	if (b->nparts > MAX_PARTS)
+		return dcp_fail(&b->why, -E2BIG, DCP_ERR_NO_OFFSET,
+				DCP_PDBIG_TABLE " names more than %d parts", MAX_PARTS);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = take_part(b, dcp_pv_str(name[i]), &at);
+	if (rc < 0)
+		return rc;
+	if (!dcp_shape_volume(b->shape, b->t.ndim, &volume) || at != volume)
+		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"its parts have %" PRIu64 " elements, its shape another number",
+				at);
+	return 0;
+}
+
+int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info)
+{
+	int rc;
+
+	b->t = (struct dcp_tensor){ 0 };
+	b->why = (struct dcp_err){ 0 };
+	dcp_buf_reset(&b->pieces);
+	rc = join(b, info);
+	if (rc == 0) {
+		b->t.pieces = (const struct dcp_piece *)(const void *)b->pieces.p;
+		b->t.npieces = b->pieces.n / sizeof(struct dcp_piece);
+	}
+	if (!b->t.dtype_name)
+		b->t.dtype_name = "";
+	return rc;
+}

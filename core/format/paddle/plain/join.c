@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/format/paddle/plain/auto_int.h"
+
+/* The key at hand. */
+struct joined {
+	struct dcp_pdjoin *j;
+	const struct dcp_pdheld *like; /* a part that can be read: all others must be like it */
+	struct dcp_tensor t;
+	uint64_t shape[DCP_MAX_NDIM];
+	struct dcp_buf pieces, dims;    /* dims: the lo of each piece */
+	uint64_t nparts;                /* counting each set of copies once */
+	const struct dcp_pdheld **part; /* by number */
+	struct dcp_err why;
+};
+
+/* What all ranks' attributes say of the key; -ENOENT: nothing. */
+static int agree(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut *cut)
+{
+	const struct dcp_pdrank *ranks = x->j->ranks;
+	struct dcp_pdcut other;
+
+	if (!e->said)
+		return dcp_fail(&x->why, -ENOENT, DCP_ERR_NO_OFFSET,
+				"several ranks hold it and no .pdattr says how it was cut");
+	for (const struct dcp_pdsaid *s = e->said; s; s = s->next) {
+		int rc = dcp_pdcut_read(s == e->said ? cut : &other, s->v, x->t.ndim, &x->why);
+
+		if (rc < 0)
+			return dcp_err_where(&x->why, rc, "attributes of rank %" PRIu64,
+					     ranks[s->rank].number);
+		if (s != e->said && !dcp_pdcut_same(cut, &other))
+			return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+					"attributes of ranks %" PRIu64 " and %" PRIu64
+					" disagree about how it was cut",
+					ranks[e->said->rank].number, ranks[s->rank].number);
+	}
+	return 0;
+}
+
+/* ---- who holds which part ---- */
+
+static int same_form(struct joined *x, const struct dcp_pdheld *h)
+{
+	const struct dcp_tensor *a = &x->like->t, *b = &h->t;
+	bool same = a->ndim == b->ndim && strcmp(a->dtype_name, b->dtype_name) == 0;
+
+	for (uint32_t d = 0; same && d < a->ndim; d++)
+		same = a->shape[d] == b->shape[d];
+	if (same)
+		return 0;
+	return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			"%.120s and %.120s have parts of different shape or dtype, expected "
+			"equal ones",
+			x->j->ranks[x->like->rank].part->file, x->j->ranks[h->rank].part->file);
+}
+
+static int rank_compare(const void *key, const void *rank)
+{
+	uint64_t want = *(const uint64_t *)key, is = ((const struct dcp_pdrank *)rank)->number;
+
+	return want < is ? -1 : want > is;
+}
+
+static struct dcp_pdrank *rank_of(const struct dcp_pdjoin *j, uint64_t number)
+{
+	return j->nranks
+		       ? bsearch(&number, j->ranks, j->nranks, sizeof(*j->ranks), rank_compare)
+		       : NULL;
+}
+
+/* Why rank @number's part, of which there is no copy, cannot be had. */
+static int lacking(struct joined *x, uint64_t number)
+{
+	const struct dcp_pdrank *r = rank_of(x->j, number);
+
+	if (!r)
+		return dcp_fail(&x->why, -ENODATA, DCP_ERR_NO_OFFSET,
+				"its part of rank %" PRIu64
+				" is missing: that rank's .pdparams is not here",
+				number);
+	if (r->held || r->why)
+		return dcp_fail(&x->why, -ENODATA, DCP_ERR_NO_OFFSET,
+				"its part of rank %" PRIu64 ": %s", number,
+				r->held ? r->held->t.error : r->why);
+	return dcp_fail(&x->why, -ENODATA, DCP_ERR_NO_OFFSET,
+			"its part of rank %" PRIu64 " is missing: %.200s does not hold it",
+			number, r->part->file);
+}
+
+/* Find a holder for each part, of copies the lowest rank. */
+static int place_parts(struct joined *x, const struct dcp_pdcut *c)
+{
+	const struct dcp_pdrank *ranks = x->j->ranks;
+	uint64_t number = 0;
+
+	for (uint64_t place = 0; place < c->nplaces; place++) {
+		const struct dcp_pdheld **part = &x->part[dcp_pdcut_part(c, x->t.ndim, place)];
+		const struct dcp_pdrank *r;
+
+		if (!dcp_pv_u64(c->group[place], &number))
+			return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+					"process_group holds something else than ranks");
+		r = rank_of(x->j, number);
+		if (!r || !r->held || r->held->t.error)
+			continue;
+		if (same_form(x, r->held) < 0)
+			return -EBADMSG;
+		if (!*part || number < ranks[(*part)->rank].number)
+			*part = r->held;
+	}
+	for (uint64_t place = 0; place < c->nplaces; place++)
+		if (!x->part[dcp_pdcut_part(c, x->t.ndim, place)]) {
+			dcp_pv_u64(c->group[place], &number);
+			return lacking(x, number);
+		}
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+/* The pieces of part @number, moved to its place in the whole. */
+static int add_pieces(struct joined *x, const struct dcp_pdcut *c, uint64_t number)
+{
+	const struct dcp_pdheld *h = x->part[number];
+	uint64_t first[DCP_MAX_NDIM] = { 0 };
+
+	for (uint32_t d = x->t.ndim; d-- > 0;) {
+		if (c->by[d] < 0)
+			continue;
+		first[d] = number % c->mesh[c->by[d]] * h->t.shape[d];
+		number /= c->mesh[c->by[d]];
+	}
+	for (size_t i = 0; i < h->t.npieces; i++) {
+		struct dcp_piece p = h->t.pieces[i];
+
+		for (uint32_t d = 0; d < x->t.ndim; d++) {
+			uint64_t lo = first[d] + p.lo[d];
+
+			dcp_buf_add(&x->dims, &lo, sizeof(lo));
+		}
+		dcp_buf_add(&x->pieces, &p, sizeof(p));
+	}
+	return dcp_buf_error(&x->dims) || dcp_buf_error(&x->pieces) ? -ENOMEM : 0;
+}
+
+/* Shape of the whole, and of how many parts it is: at most the places of the mesh. */
+static int measure(struct joined *x, const struct dcp_pdcut *c)
+{
+	x->nparts = 1;
+	for (uint32_t d = 0; d < x->t.ndim; d++) {
+		uint64_t n = c->by[d] < 0 ? 1 : c->mesh[c->by[d]];
+
+		x->nparts *= n;
+		if (dcp_ckd_mul(&x->shape[d], x->t.shape[d], n))
+			return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
+					"its parts together have a size over 64 bits");
+	}
+	x->t.shape = x->shape;
+	x->part = calloc((size_t)x->nparts, sizeof(struct dcp_pdheld *));
+	return x->part ? 0 : -ENOMEM;
+}
+
+static int assemble(struct joined *x, const struct dcp_pdcut *c)
+{
+	struct dcp_piece *p;
+	int rc = measure(x, c);
+
+	if (rc == 0)
+		rc = place_parts(x, c);
+	for (uint64_t i = 0; rc == 0 && i < x->nparts; i++)
+		rc = add_pieces(x, c, i);
+	if (rc < 0)
+		return rc;
+	p = (struct dcp_piece *)(void *)x->pieces.p;
+	x->t.pieces = p;
+	x->t.npieces = x->pieces.n / sizeof(*p);
+	for (size_t i = 0; x->t.ndim && i < x->t.npieces; i++)
+		p[i].lo = (const uint64_t *)(const void *)x->dims.p + i * x->t.ndim;
+	return 0;
+}
+
+static int tell(struct joined *x, const struct dcp_pdentry *e)
+{
+	struct dcp_pdcut cut;
+	int rc;
+
+	x->like = e->held;
+	for (const struct dcp_pdheld *h = e->held; h; h = h->next) {
+		x->j->ranks[h->rank].held = h;
+		if (x->like->t.error)
+			x->like = h;
+	}
+	x->t = x->like->t;
+	if (x->t.error) /* nobody's can be read */
+		return x->j->in->sink->tensor(x->j->in->sink->ctx, &x->t);
+	rc = agree(x, e, &cut);
+	if (rc == 0)
+		rc = assemble(x, &cut);
+	else if (rc == -ENOENT && !e->held->next)
+		rc = 0; /* one rank's own */
+	if (rc == -ENOMEM)
+		return dcp_pdjoin_no_memory(x->j);
+	if (rc < 0) {
+		x->t.error = x->why.msg;
+		x->t.npieces = 0;
+	}
+	return x->j->in->sink->tensor(x->j->in->sink->ctx, &x->t);
+}
+
+static int tell_key(struct dcp_pdjoin *j, const struct dcp_pdentry *e)
+{
+	struct joined x = { .j = j };
+	int rc = tell(&x, e);
+
+	for (const struct dcp_pdheld *h = e->held; h; h = h->next)
+		j->ranks[h->rank].held = NULL;
+	free(x.part);
+	dcp_buf_finish(&x.pieces);
+	dcp_buf_finish(&x.dims);
+	return rc;
+}
+
+/* A key that only attributes have: its rank's tensors could not be read. */
+static int tell_absent(struct dcp_pdjoin *j, uint32_t number, const struct dcp_pdentry *e)
+{
+	const char *key = dcp_intern_text(&j->keys, number);
+	const struct dcp_pdrank *r = &j->ranks[e->said->rank];
+	struct dcp_tensor t = {
+		.key = key,
+		.path = &key,
+		.npath = 1,
+		.dtype_name = "",
+		.error = r->why ? r->why : "a .pdattr names it, no .pdparams here holds it",
+	};
+
+	return j->in->sink->tensor(j->in->sink->ctx, &t);
+}
+
+int dcp_pdjoin_tell(struct dcp_pdjoin *j)
+{
+	const struct dcp_pdentry *e = (const struct dcp_pdentry *)(const void *)j->entries.p;
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < j->keys.n; i++)
+		rc = e[i].held ? tell_key(j, &e[i]) : tell_absent(j, i, &e[i]);
+	return rc;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paddle.save: one pickle, in which a tensor is
+ *
+ *	an array                                         a dict of nothing but tensors
+ *	tuple((name, array))                             a tensor inside any other object
+ *	eval("data", {"data": array})                    LoDTensor, older releases
+ *	_reconstruct_dense_tensor_data(array)            the same, newer ones
+ *
+ * Where pairs occur, arrays alone are numpy's: only those may be u2; every other u2 is bf16,
+ * for Paddle has no 16-bit unsigned tensors and numpy no bf16.
+ *
+ * Two keys of the outermost dict are Paddle's own: the table of parameter names, which is left
+ * out as Paddle leaves it out, and that of arrays which were too long for pickle protocols 2
+ * and 3 and lie there in parts:
+ *
+ *	UnpackBigParamInfor@@  {key: {"OriginShape": shape, "slices": [key of a part, ...]}}
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/format/gather/places.h"
+#include "core/format/paddle/plain/plain_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/numpy/ndpickle.h"
+#include "core/parse/pyjson/pyjson.h"
+
+#define NAME_TABLE "StructuredToParameterName@@"
+
+enum {
+	MEMORY = 512 << 20,
+	/* Objects hold texts, too: only longer ones can be nothing but the bytes of an array.
+	 */
+	FAR_TEXT = 65536,
+	MAX_WRITTEN = 64, /* bytes of JSON for each byte of the pickle: parts may be shared */
+};
+
+struct teller {
+	const struct dcp_pdpart *part;
+	const struct dcp_source *src;
+	uint32_t file;
+	struct dcp_pystream stream;
+	struct dcp_pv root;
+	struct dcp_err *err;
+	int rc;                   /* what a callback gave: tells it from the walk's own codes */
+	bool pairs;               /* some tensor is a pair */
+	struct dcp_intern parts;  /* keys of parts of big arrays */
+	struct dcp_places places; /* of what was told so far */
+	struct dcp_buf scratch;
+	uint64_t written;
+};
+
+static int no_memory(struct teller *w)
+{
+	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading %s",
+			w->part->file);
+}
+
+static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n)
+{
+	const struct teller *w = ctx;
+
+	return dcp_pv_read(w->src, v, off, buf, n);
+}
+
+/* ---- telling one ---- */
+
+/* The key of an earlier tensor at the same place, if there is one. */
+static int find_alias(struct teller *w, const struct dcp_ndarray *a, const char *key,
+		      const char **alias)
+{
+	struct dcp_buf *place = &w->places.place;
+
+	dcp_buf_reset(place);
+	dcp_buf_varint(place, a->off);
+	dcp_buf_varint(place, a->dtype);
+	dcp_buf_varint(place, a->ndim);
+	for (uint32_t k = 0; k < a->ndim; k++) {
+		dcp_buf_varint(place, a->shape[k]);
+		dcp_buf_varint(place, a->stride[k]);
+	}
+	return dcp_places_find(&w->places, key, alias) < 0 ? no_memory(w) : 0;
+}
+
+static int tell_array(struct teller *w, const struct dcp_pdkey *k, struct dcp_pv v)
+{
+	static const uint64_t origin[DCP_MAX_NDIM];
+	struct dcp_tensor t = { .key = k->key, .path = k->path, .npath = k->npath };
+	struct dcp_piece p = { .lo = origin, .file = w->file };
+	struct dcp_err why = { 0 };
+	struct dcp_ndarray a;
+	enum dcp_pdwrap wrap;
+	int rc;
+
+	v = dcp_pdvalue_array(v, &wrap);
+	rc = dcp_ndarray_read(v, &a, &why);
+	if (rc != 1) {
+		dcp_err_where(&why, rc, "%s", w->part->file);
+		t.dtype_name = "";
+		t.error = why.msg;
+		return w->part->sink->tensor(w->part->sink->ctx, &t);
+	}
+	dcp_pdvalue_take(&t, &a, wrap != DCP_PDWRAP_NONE || !w->pairs);
+	dcp_shape_volume(a.shape, a.ndim, &p.run_n); /* known to fit */
+	if (p.run_n > 0) {
+		p.len = a.shape;
+		p.stride = a.row_major ? NULL : a.stride;
+		p.off = a.off;
+		p.nbytes = a.nbytes;
+		p.filter = (uint8_t)a.filter;
+		p.swap = a.swap;
+		t.pieces = &p;
+		t.npieces = 1;
+		rc = find_alias(w, &a, k->key, &t.alias_of);
+		if (rc < 0)
+			return rc;
+	}
+	return w->part->sink->tensor(w->part->sink->ctx, &t);
+}
+
+static int tell_object(struct teller *w, const struct dcp_pdkey *k, struct dcp_pv v)
+{
+	struct dcp_object o = {
+		.key = k->key,
+		.path = k->path,
+		.npath = k->npath,
+		.type = dcp_pyjson_type(v),
+	};
+	int rc;
+
+	dcp_buf_reset(&w->scratch);
+	rc = w->written / MAX_WRITTEN > w->src->size
+		     ? -E2BIG
+		     : dcp_pyjson_write_in(&w->scratch, &w->stream, v, k->path, k->npath);
+	if (rc == -ENOMEM || dcp_buf_error(&w->scratch))
+		return no_memory(w);
+	w->written += w->scratch.n;
+	if (rc == 0) {
+		o.json = w->scratch.p;
+		o.json_len = w->scratch.n;
+	} else {
+		o.error = "nested too deep, or too long, to be shown as JSON";
+	}
+	return w->part->sink->object(w->part->sink->ctx, &o);
+}
+
+static bool is_own(const struct teller *w, const struct dcp_leaf *leaf)
+{
+	const char *first = leaf->npath ? leaf->path[0] : "";
+
+	return dcp_pv_is_mapping(w->root) &&
+	       (strcmp(first, NAME_TABLE) == 0 || strcmp(first, DCP_PDBIG_TABLE) == 0 ||
+		(leaf->npath == 1 &&
+		 dcp_intern_find(&w->parts, first, strlen(first)) != DCP_INTERN_NONE));
+}
+
+static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct teller *w = ctx;
+	struct dcp_pdkey k;
+
+	if (is_own(w, leaf))
+		return 0;
+	/* What has no key is called as Paddle's tools do. */
+	w->rc = dcp_pdkey_init(&k, w->part, leaf->npath ? leaf->key : "value", leaf->path,
+			       leaf->npath);
+	if (w->rc < 0)
+		return no_memory(w);
+	if (w->rc == 1)
+		w->rc = leaf->is_tensor ? tell_array(w, &k, leaf->value)
+					: tell_object(w, &k, leaf->value);
+	dcp_pdkey_finish(&k);
+	return w->rc;
+}
+
+/* Ends the walk at the first one. */
+static int on_pair(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct teller *w = ctx;
+	enum dcp_pdwrap wrap = DCP_PDWRAP_NONE;
+
+	if (leaf->is_tensor)
+		dcp_pdvalue_array(leaf->value, &wrap);
+	w->pairs = wrap == DCP_PDWRAP_PAIR;
+	return w->pairs;
+}
+
+/* ---- big arrays ---- */
+
+static int tell_big(struct teller *w, struct dcp_pdbig *b, const char *key, struct dcp_pv info)
+{
+	struct dcp_pdkey k;
+	int rc = dcp_pdkey_init(&k, w->part, key, &key, 1);
+
+	if (rc == 1) {
+		rc = dcp_pdbig_join(b, info);
+		b->t.key = k.key;
+		b->t.path = k.path;
+		b->t.npath = k.npath;
+		if (rc < 0 && rc != -ENOMEM) {
+			dcp_err_where(&b->why, rc, "%s", w->part->file);
+			b->t.error = b->why.msg;
+		}
+		if (rc != -ENOMEM)
+			rc = w->part->sink->tensor(w->part->sink->ctx, &b->t);
+	}
+	dcp_pdkey_finish(&k);
+	return rc == -ENOMEM ? no_memory(w) : rc;
+}
+
+/* Remember the parts' keys, which are nobody's. */
+static int note_parts(struct teller *w, struct dcp_pv info)
+{
+	const struct dcp_pv *slices = dcp_pv_get(info, "slices"), *name = NULL;
+	uint32_t number;
+	size_t n = 0;
+
+	if (slices)
+		name = dcp_pv_items(*slices, &n);
+	for (size_t i = 0; i < n; i++) {
+		const char *key = dcp_pv_str(name[i]);
+
+		if (key &&
+		    dcp_intern_add(&w->parts, key, strlen(key), DCP_INTERN_NONE, &number) < 0)
+			return no_memory(w);
+	}
+	return 0;
+}
+
+static int tell_bigs(struct teller *w)
+{
+	const struct dcp_pv *table = dcp_pv_get(w->root, DCP_PDBIG_TABLE), *kv = NULL;
+	struct dcp_pdbig big = { .root = w->root, .file = w->file, .bf16 = !w->pairs };
+	size_t n = 0;
+	int rc = 0;
+
+	if (table && dcp_pv_is_mapping(w->root))
+		kv = dcp_pv_pairs(*table, &n);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const char *key = dcp_pv_str(kv[2 * i]);
+
+		if (!key)
+			continue;
+		rc = note_parts(w, kv[2 * i + 1]);
+		if (rc == 0)
+			rc = tell_big(w, &big, key, kv[2 * i + 1]);
+	}
+	dcp_buf_finish(&big.pieces);
+	return rc;
+}
+
+/* ---- the file ---- */
+
+/* Of what is nested too deep to be walked the leaves up to there were told, and this. */
+static int tell_too_deep(struct teller *w)
+{
+	struct dcp_object o = {
+		.key = w->part->label,
+		.path = &w->part->label,
+		.npath = 1,
+		.type = dcp_pyjson_type(w->root),
+		.error = "nested too deep to be walked",
+	};
+
+	return w->part->sink->object(w->part->sink->ctx, &o);
+}
+
+static int tell(struct teller *w)
+{
+	int rc = dcp_pyjson_walk_in(&w->stream, w->root, NULL, 0, true, on_pair, w);
+
+	if (rc != -ENOMEM)
+		rc = tell_bigs(w);
+	if (rc < 0)
+		return rc == -ENOMEM ? no_memory(w) : rc;
+	w->rc = 0;
+	rc = dcp_pyjson_walk_in(&w->stream, w->root, NULL, 0, true, on_leaf, w);
+	if (rc == 0 || w->rc < 0)
+		return rc;
+	return rc == -ENOMEM ? no_memory(w) : tell_too_deep(w);
+}
+
+int dcp_pdstate_tell(const struct dcp_pdpart *part, const struct dcp_source *src,
+		     uint32_t number, struct dcp_err *err)
+{
+	struct dcp_pickle_opts opts = { .memory = MEMORY,
+					.far_bytes = DCP_NDARRAY_FAR_BYTES,
+					.far_text = FAR_TEXT };
+	struct teller w = { .part = part, .src = src, .file = number, .err = err };
+	struct dcp_pickle *pickle;
+	int rc = dcp_pickle_read(src, &opts, &pickle, NULL, err);
+
+	if (rc < 0)
+		return rc;
+	w.root = dcp_pickle_root(pickle);
+	w.stream = (struct dcp_pystream){ .size = src->size,
+					  .is_tensor = dcp_pdvalue_is_tensor,
+					  .read = read_far,
+					  .ctx = &w };
+	rc = tell(&w);
+	dcp_pickle_free(pickle);
+	dcp_intern_finish(&w.parts);
+	dcp_places_finish(&w.places);
+	dcp_buf_finish(&w.scratch);
+	return rc;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trainers on top of Paddle (PaddleNLP, PaddleFormers) save one step as several distributed
+ * checkpoints side by side, each in a directory of its own:
+ *
+ *	model_state/  master_weights/  optimizer_states/
+ *
+ * They are one version here. Keys stand as stored, they differ by their endings; one that an
+ * earlier directory has too gets its directory's name in front.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/format/formats.h"
+#include "core/format/nest/relay.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+
+static const char *const parts[] = { "model_state",     "master_weights", "optimizer_states",
+				     "optimizer_state", "ema_states",     "ema_state",
+				     "dist_ckpt" };
+
+static const struct dcp_dirent *find_part(const struct dcp_dir *dir, size_t i)
+{
+	const struct dcp_dirent *e = dcp_dir_find(dir, parts[i]);
+
+	return e && e->is_dir ? e : NULL;
+}
+
+/* Names below the directories are needed, too: others may be called so. */
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	enum dcp_match match = DCP_MATCH_NO;
+	const char *empty = NULL;
+	char inner[200];
+
+	for (size_t i = 0; i < DCP_LEN(parts); i++) {
+		enum dcp_match m;
+		struct dcp_dir part;
+
+		if (!find_part(dir, i) || dcp_dir_open_at(dir, parts[i], &part, NULL) < 0)
+			continue;
+		m = dcp_format_paddle_dist.probe(&part, inner, sizeof(inner));
+		if (part.n == 0)
+			empty = parts[i];
+		dcp_dir_close(&part);
+		if (m == DCP_MATCH_INCOMPLETE) {
+			snprintf(why, n, "%s: %s", parts[i], inner);
+			return m;
+		}
+		if (m != DCP_MATCH_NO)
+			match = DCP_MATCH_YES;
+	}
+	if (match == DCP_MATCH_YES && empty) {
+		snprintf(why, n, "%s is empty: the save was interrupted or is still running",
+			 empty);
+		match = DCP_MATCH_INCOMPLETE;
+	}
+	return match;
+}
+
+/* The last of the directories: it changes when files are put into it. */
+static const char *commit_file(const struct dcp_dir *dir)
+{
+	const char *last = NULL;
+
+	for (size_t i = 0; i < DCP_LEN(parts); i++)
+		if (find_part(dir, i))
+			last = parts[i];
+	return last;
+}
+
+struct loading {
+	const char *part;
+	size_t number;
+	struct dcp_intern keys; /* of all parts; from first on: of this one */
+	uint32_t first;
+	bool failed; /* out of memory */
+};
+
+static int place(void *ctx, const char *name, struct dcp_place *out)
+{
+	const struct loading *l = ctx;
+	int n = snprintf(out->name, sizeof(out->name), "%s/%s", l->part, name);
+
+	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
+}
+
+static const char *prefix(void *ctx, const char *key)
+{
+	struct loading *l = ctx;
+	uint32_t number;
+	int rc = dcp_intern_add(&l->keys, key, strlen(key), DCP_INTERN_NONE, &number);
+
+	l->failed |= rc < 0;
+	return rc == 0 && number < l->first ? l->part : NULL;
+}
+
+/* Facts of the parts are those of the whole, told once; which part warns is worth saying. */
+static int on_meta(void *ctx, const char *name, const char *value)
+{
+	struct dcp_relay *r = ctx;
+	const struct loading *l = r->ctx;
+	char text[600];
+
+	if (strcmp(name, "warning") != 0 && strcmp(name, "overlaps") != 0)
+		return l->number ? 0 : r->to->meta(r->to->ctx, name, value);
+	snprintf(text, sizeof(text), "%s: %s", l->part, value);
+	return r->to->meta(r->to->ctx, name, text);
+}
+
+static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_err *err)
+{
+	struct dcp_relay relay = { .to = in->sink, .place = place, .prefix = prefix, .ctx = l };
+	struct dcp_sink sink = dcp_relay_sink(&relay);
+	struct dcp_load inner = *in;
+	struct dcp_dir dir;
+	int rc = dcp_dir_open_at(in->dir, l->part, &dir, err);
+
+	if (rc < 0)
+		return rc;
+	sink.meta = on_meta;
+	inner.dir = &dir;
+	inner.sink = &sink;
+	l->first = l->keys.n;
+	rc = dcp_format_paddle_dist.load(&inner, err);
+	if (rc < 0)
+		dcp_err_where(err, rc, "%s", l->part);
+	if (rc == 0 && l->failed)
+		rc = dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for keys");
+	dcp_relay_finish(&relay);
+	dcp_dir_close(&dir);
+	return rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct loading l = { 0 };
+	char why[200];
+	int rc = 0;
+
+	for (size_t i = 0; i < DCP_LEN(parts) && rc == 0; i++) {
+		struct dcp_dir dir;
+		enum dcp_match m;
+
+		if (!find_part(in->dir, i) ||
+		    dcp_dir_open_at(in->dir, parts[i], &dir, NULL) < 0)
+			continue;
+		m = dcp_format_paddle_dist.probe(&dir, why, sizeof(why));
+		dcp_dir_close(&dir);
+		if (m == DCP_MATCH_NO)
+			continue;
+		l.part = parts[i];
+		rc = load_part(in, &l, err);
+		l.number++;
+	}
+	if (rc == 0 && !l.number)
+		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
+			      "no part holds a {uid}.metadata");
+	dcp_intern_finish(&l.keys);
+	return rc;
+}
+
+const struct dcp_format dcp_format_paddle_parts = {
+	.name = "paddle-parts",
+	.what = "model_state/, optimizer_states/ and master_weights/ of Paddle trainers",
+	.probe = probe,
+	.commit_file = commit_file,
+	.load = load,
+};

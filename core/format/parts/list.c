@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The list of parts, and the one kind of part that is no family: a JSON file.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/format/formats.h"
+#include "core/format/parts/parts.h"
+#include "core/model/tensor.h"
+#include "core/parse/json.h"
+#include "core/parse/source.h"
+
+enum { MAX_JSON = 64 << 20 };
+
+/* ---- the list ---- */
+
+void dcp_parts_init(struct dcp_parts *p, unsigned depth)
+{
+	*p = (struct dcp_parts){ .depth = depth };
+	dcp_arena_init(&p->arena, 256u << 20);
+}
+
+size_t dcp_parts_n(const struct dcp_parts *p)
+{
+	return p->list.n / sizeof(struct dcp_part);
+}
+
+struct dcp_part *dcp_parts_at(const struct dcp_parts *p, size_t i)
+{
+	return (struct dcp_part *)(void *)p->list.p + i;
+}
+
+void dcp_parts_finish(struct dcp_parts *p)
+{
+	for (size_t i = 0; i < dcp_parts_n(p); i++)
+		dcp_dir_close(&dcp_parts_at(p, i)->dir);
+	dcp_buf_finish(&p->list);
+	dcp_arena_finish(&p->arena);
+}
+
+static bool is_taken(const struct dcp_parts *p, const char *name)
+{
+	for (size_t i = 0; i < dcp_parts_n(p); i++)
+		if (strcmp(dcp_parts_at(p, i)->name, name) == 0)
+			return true;
+	return false;
+}
+
+int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
+		  const struct dcp_format *format, struct dcp_dir *dir)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_part part = { .format = format, .dir = *dir };
+
+	dcp_buf_str(&text, name);
+	for (unsigned i = 2; !dcp_buf_error(&text) && is_taken(p, text.p); i++) {
+		dcp_buf_reset(&text);
+		dcp_buf_printf(&text, "%s_%u", name, i);
+	}
+	if (!dcp_buf_error(&text)) {
+		part.name = dcp_arena_strndup(&p->arena, text.p, text.n);
+		part.below = dcp_arena_strndup(&p->arena, below, strlen(below));
+	}
+	if (part.name && part.below)
+		dcp_buf_add(&p->list, &part, sizeof(part));
+	if (part.name && part.below && !dcp_buf_error(&p->list))
+		return 0;
+	dcp_dir_close(dir);
+	return -ENOMEM;
+}
+
+/* ---- a JSON file ---- */
+
+static enum dcp_match probe_json(const struct dcp_dir *dir, char *why, size_t n)
+{
+	(void)why;
+	(void)n;
+	return dir->n == 1 ? DCP_MATCH_YES : DCP_MATCH_NO;
+}
+
+/* Without the space between its tokens: an object is shown on one line. @text is valid JSON. */
+static size_t squeeze(char *text, size_t n)
+{
+	bool inside = false; /* a string */
+	size_t to = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!inside && strchr(" \t\r\n", text[i]))
+			continue;
+		inside ^= text[i] == '"';
+		text[to++] = text[i];
+		if (inside && text[i] == '\\')
+			text[to++] = text[++i];
+	}
+	return to;
+}
+
+/* As one object; what is not quite JSON (Python writes NaN) is passed through as a file. */
+static int tell_json(const struct dcp_load *in, const char *name, const struct dcp_source *src,
+		     struct dcp_err *err)
+{
+	size_t len = strcspn(name, ".");
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
+	dcp_auto_free char *text = src->size <= MAX_JSON ? malloc((size_t)src->size + 1) : NULL;
+	struct dcp_json *root = NULL;
+	struct dcp_object o = { .npath = 1, .json = text, .json_len = (size_t)src->size };
+	int rc;
+
+	dcp_buf_add(&key, name, len);
+	if (!text || dcp_buf_error(&key))
+		return src->size > MAX_JSON ? in->sink->sidecar(in->sink->ctx, name)
+					    : dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
+						       "out of memory reading %s", name);
+	rc = dcp_source_read(src, 0, text, (size_t)src->size);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s cannot be read", name);
+	rc = dcp_json_parse(text, (size_t)src->size, &root, NULL);
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : in->sink->sidecar(in->sink->ctx, name);
+	o.type = dcp_json_is_object(root) ? "dict" : dcp_json_is_array(root) ? "list" : "value";
+	o.key = key.p;
+	o.path = (const char *const *)&key.p;
+	o.json_len = squeeze(text, o.json_len);
+	dcp_json_free(root);
+	return in->sink->object(in->sink->ctx, &o);
+}
+
+static int load_json(const struct dcp_load *in, struct dcp_err *err)
+{
+	const char *name = in->dir->entries[0].name;
+	struct dcp_input input;
+	uint32_t number;
+	int rc = in->sink->file(in->sink->ctx, name, &number);
+
+	if (rc == 0)
+		rc = dcp_dir_input(in->dir, name, &input, err);
+	if (rc < 0)
+		return rc;
+	rc = tell_json(in, name, &input.src, err);
+	dcp_input_close(&input);
+	return rc;
+}
+
+const struct dcp_format dcp_part_json = {
+	.name = "json",
+	.what = "a JSON file beside a checkpoint",
+	.probe = probe_json,
+	.load = load_json,
+};

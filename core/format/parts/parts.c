@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trainers put several checkpoints beside each other and mean one:
+ *
+ *	Hugging Face Trainer  model.safetensors optimizer.pt scheduler.pt rng_state_<R>.pth
+ *	                      trainer_state.json; with FSDP directories as Accelerate's
+ *	Accelerate            pytorch_model_fsdp_0/ optimizer_0/ scheduler.bin sampler.bin
+ *	                      random_states_<R>.pkl
+ *	Lightning             a DCP directory with meta.pt in it
+ *	torchtune             model-0000i-of-0000N.safetensors recipe_state/recipe_state.pt
+ *	verl                  actor/ critic/ data.pt, and in actor/ files of each rank:
+ *	                      {model,optim,extra_state}_world_size_<N>_rank_<R>.pt
+ *	Megatron-LM           a DCP directory with common.pt in it (see megatron.c)
+ *	diffusers             unet/ vae/ text_encoder/ below model_index.json; while it trains
+ *	                      unet/ unet_ema/ beside Accelerate's files
+ *	sentence-transformers 2_Dense/ and the like below modules.json
+ *	PEFT                  adapters by other names than "default", a directory each
+ *
+ * Names decide, those of the tables in parts_names.c: a directory is one version when it holds
+ *at least two parts, one of them a state file or a directory by a name of them, and one that
+ * may be a model. So a plain DCP or Hugging Face directory stays what it is, and .pt files of
+ * other names stay versions by themselves. Each part is any family of format.c. Where the
+ * table of homes says so, models in directories of any name are parts, too, but for those of
+ * numbered saves.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/format/formats.h"
+#include "core/format/hf/extras.h"
+#include "core/format/parts/parts.h"
+#include "core/model/order.h"
+
+/* What is being found in one directory. */
+struct finding {
+	const struct dcp_dir *dir;
+	struct dcp_parts *parts;
+	size_t nmain, nstate, nalone, ndirs;
+	enum dcp_parts_home home;
+	bool incomplete; /* a part is: @why says it */
+	char *why;
+	size_t n;
+};
+
+/* ---- parts in a directory ---- */
+
+struct chosen {
+	const struct dcp_format *format;
+	const char *name; /* a group, or the name of an entry */
+};
+
+static bool in_group(void *ctx, const struct dcp_dirent *e)
+{
+	const struct chosen *c = ctx;
+	char group[DCP_GROUP_MAX];
+
+	return !e->is_dir && c->format->group(e->name, group) && !strcmp(group, c->name);
+}
+
+static bool is_entry(void *ctx, const struct dcp_dirent *e)
+{
+	const struct chosen *c = ctx;
+
+	return strcmp(e->name, c->name) == 0;
+}
+
+static bool is_main(void *ctx, const struct dcp_dirent *e)
+{
+	bool unused;
+
+	(void)ctx;
+	return !dcp_parts_is_file(e, &unused) && !dcp_parts_is_dir(e, &unused);
+}
+
+/* Why a part is incomplete is why the version is. */
+static void note_incomplete(struct finding *f, const char *below, const char *why)
+{
+	if (!f->incomplete && f->n > 0)
+		snprintf(f->why, f->n, "%s%s", below, why);
+	f->incomplete = true;
+}
+
+/* "model_world_size_8" -> "model", "optimizer.pt" -> "optimizer" */
+static void name_of(char *name, size_t n, const char *file)
+{
+	const char *world = strstr(file, "_world_size_"), *dot = strrchr(file, '.');
+	size_t len = strlen(file);
+
+	if (dot && dot > file)
+		len = (size_t)(dot - file);
+	if (world && world > file)
+		len = (size_t)(world - file);
+	snprintf(name, n, "%.*s", (int)DCP_MIN(len, n - 1), file);
+}
+
+/* May the groups of @format in @dir be parts of one version? Those of which one is by itself,
+ * those that say how many ranks they are of, and those that are called like a model's. */
+static bool is_groups(const struct dcp_dir *dir, const struct dcp_format *format, bool *several)
+{
+	char group[DCP_GROUP_MAX], first[DCP_GROUP_MAX] = "";
+
+	*several = false;
+	for (size_t i = 0; i < dir->n; i++) {
+		if (dir->entries[i].is_dir || !format->group(dir->entries[i].name, group))
+			continue;
+		*several |= *first && strcmp(first, group) != 0;
+		memcpy(first, group, sizeof(first));
+	}
+	for (size_t i = 0; *several && i < dir->n; i++)
+		if (!dir->entries[i].is_dir && format->group(dir->entries[i].name, group) &&
+		    !strstr(group, "_world_size_") && !dcp_parts_is_model(group))
+			return false;
+	return *first != '\0';
+}
+
+/* Add each group of @dir, once. One that is alone in a directory is called like that. */
+static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *name,
+		      const char *below, const struct dcp_format *format, bool several)
+{
+	char group[DCP_GROUP_MAX], before[DCP_GROUP_MAX] = "", part_name[DCP_GROUP_MAX],
+				   why[256];
+
+	for (size_t i = 0; i < dir->n; i++) {
+		struct chosen c = { format, group };
+		enum dcp_match match;
+		struct dcp_dir part;
+		int rc;
+
+		/* Names are sorted, and a group's begin with its name. */
+		if (dir->entries[i].is_dir || !format->group(dir->entries[i].name, group) ||
+		    strcmp(group, before) == 0)
+			continue;
+		memcpy(before, group, sizeof(before));
+		rc = dcp_dir_only(dir, in_group, &c, &part);
+		if (rc < 0)
+			return rc;
+		why[0] = '\0';
+		match = format->probe(&part, why, sizeof(why));
+		if (match == DCP_MATCH_INCOMPLETE)
+			note_incomplete(f, below, why);
+		name_of(part_name, sizeof(part_name), group);
+		if (match == DCP_MATCH_NO)
+			dcp_dir_close(&part);
+		else
+			rc = dcp_parts_add(f->parts, several || !*below ? part_name : name,
+					   below, format, &part);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static enum dcp_match find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
+			   size_t n);
+
+/* Which family is @dir, a part or the rest of a version? @own: it may have parts itself. */
+static const struct dcp_format *probe_part(const struct finding *f, const struct dcp_dir *dir,
+					   bool own, enum dcp_match *match, char *why, size_t n)
+{
+	struct dcp_parts below;
+
+	if (own && f->parts->depth + 1 < DCP_PARTS_DEPTH) {
+		dcp_parts_init(&below, f->parts->depth + 1);
+		*match = find(dir, &below, why, n);
+		dcp_parts_finish(&below);
+		if (*match != DCP_MATCH_NO)
+			return &dcp_format_parts;
+	}
+	return dcp_format_probe_but(&dcp_format_parts, dir, match, why, n);
+}
+
+/* Add what @dir holds, if anything does; it is taken. Returns how many parts that were. */
+static int add_dir(struct finding *f, const char *name, const char *below, bool own,
+		   struct dcp_dir *dir)
+{
+	size_t before = dcp_parts_n(f->parts);
+	char why[256] = "";
+	enum dcp_match match;
+	bool several;
+	const struct dcp_format *format = probe_part(f, dir, own, &match, why, sizeof(why));
+	int rc = 0;
+
+	if (match == DCP_MATCH_INCOMPLETE)
+		note_incomplete(f, below, why);
+	if (!format || match == DCP_MATCH_NO ||
+	    (match == DCP_MATCH_MANY && !is_groups(dir, format, &several))) {
+		dcp_dir_close(dir);
+		return 0;
+	}
+	if (match == DCP_MATCH_MANY) {
+		rc = add_groups(f, dir, name, below, format, several);
+		dcp_dir_close(dir);
+	} else {
+		rc = dcp_parts_add(f->parts, name, below, format, dir);
+	}
+	return rc < 0 ? rc : (int)(dcp_parts_n(f->parts) - before);
+}
+
+/* ---- a version ---- */
+
+/* What is left when all that the tables name is taken away. */
+static int add_main(struct finding *f)
+{
+	struct dcp_dir rest;
+	int rc = dcp_dir_only(f->dir, is_main, NULL, &rest);
+
+	if (rc == 0)
+		rc = add_dir(f, "model", "", false, &rest);
+	f->nmain = rc > 0 ? (size_t)rc : 0;
+	return rc < 0 ? rc : 0;
+}
+
+/* Links are no parts: they may lead round in a circle. */
+static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone)
+{
+	char below[NAME_MAX + 2];
+	struct dcp_dir sub;
+	int rc;
+
+	if (dcp_is_link(f->dir->fd, e->name) ||
+	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
+		return 0;
+	snprintf(below, sizeof(below), "%s/", e->name);
+	rc = add_dir(f, e->name, below, true, &sub);
+	f->ndirs += rc > 0;
+	f->nalone += rc > 0 && alone;
+	return rc < 0 ? rc : 0;
+}
+
+static bool is_hf(const struct dcp_format *format)
+{
+	return format == &dcp_format_torch_hf || format == &dcp_format_torch_bin;
+}
+
+/* A directory by a name that no table knows: a model by Hugging Face's names, or nothing. */
+static int add_model(struct finding *f, const struct dcp_dirent *e)
+{
+	char below[NAME_MAX + 2], why[256] = "";
+	const struct dcp_format *format;
+	enum dcp_match match;
+	struct dcp_dir sub;
+
+	if (*e->name == '.' || dcp_order_is_numbered(e->name) ||
+	    dcp_is_link(f->dir->fd, e->name) ||
+	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
+		return 0;
+	format = dcp_format_probe_but(&dcp_format_parts, &sub, &match, why, sizeof(why));
+	if (!is_hf(format) || match == DCP_MATCH_MANY ||
+	    (f->home == DCP_HOME_ADAPTER && !dcp_dir_find(&sub, "adapter_config.json"))) {
+		dcp_dir_close(&sub);
+		return 0;
+	}
+	snprintf(below, sizeof(below), "%s/", e->name);
+	if (match == DCP_MATCH_INCOMPLETE)
+		note_incomplete(f, below, why);
+	f->ndirs++;
+	f->nalone += f->home == DCP_HOME_PIPELINE;
+	return dcp_parts_add(f->parts, e->name, below, format, &sub);
+}
+
+static const struct dcp_format *format_of(const char *file)
+{
+	const char *dot = strrchr(file, '.');
+
+	if (dot && strcmp(dot, ".json") == 0)
+		return &dcp_part_json;
+	return dot && strcmp(dot, ".pkl") == 0 ? &dcp_format_pickle : &dcp_format_torch_save;
+}
+
+static int add_file(struct finding *f, const struct dcp_dirent *e)
+{
+	struct chosen c = { NULL, e->name };
+	char name[DCP_GROUP_MAX];
+	struct dcp_dir part;
+	int rc = dcp_dir_only(f->dir, is_entry, &c, &part);
+
+	name_of(name, sizeof(name), e->name);
+	return rc < 0 ? rc : dcp_parts_add(f->parts, name, "", format_of(e->name), &part);
+}
+
+/*
+ * DeepSpeed's tag directories are versions where they stand by themselves. The Hugging Face
+ * Trainer keeps one beside its own state files.
+ */
+static bool is_version(const struct finding *f, const char *name)
+{
+	size_t tags = 0, states = 0;
+
+	if (strncmp(name, "global_step", 11) != 0)
+		return false;
+	for (size_t i = 0; i < f->dir->n; i++) {
+		const struct dcp_dirent *e = &f->dir->entries[i];
+		bool state;
+
+		tags += e->is_dir && strncmp(e->name, "global_step", 11) == 0;
+		states += dcp_parts_is_file(e, &state) && state;
+	}
+	return tags > 1 || states == 0;
+}
+
+/* Files last: they are many only where there is a directory or a model. */
+static int add_all(struct finding *f)
+{
+	int rc = 0;
+
+	f->home = dcp_parts_home(f->dir);
+	for (size_t i = 0; i < f->dir->n && rc == 0; i++) {
+		const struct dcp_dirent *e = &f->dir->entries[i];
+		bool alone;
+
+		if (dcp_parts_is_dir(e, &alone) && !is_version(f, e->name))
+			rc = add_below(f, e, alone);
+		else if (e->is_dir && f->home != DCP_HOME_NONE)
+			rc = add_model(f, e);
+	}
+	if (rc == 0)
+		rc = add_main(f);
+	if (rc < 0 || f->ndirs + f->nmain == 0)
+		return rc;
+	for (size_t i = 0; i < f->dir->n && rc == 0; i++) {
+		bool state;
+
+		if (!dcp_parts_is_file(&f->dir->entries[i], &state))
+			continue;
+		f->nstate += state;
+		rc = add_file(f, &f->dir->entries[i]);
+	}
+	return rc;
+}
+
+/* Nothing by a name of the tables: not worth a second look. */
+static bool may_be(const struct dcp_dir *dir)
+{
+	bool any = dcp_parts_home(dir) != DCP_HOME_NONE, decides;
+
+	for (size_t i = 0; i < dir->n && !any; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+
+		any = dcp_parts_is_dir(e, &decides) ||
+		      (dcp_parts_is_file(e, &decides) && decides) ||
+		      (!e->is_dir && strstr(e->name, "_world_size_"));
+	}
+	return any;
+}
+
+static enum dcp_match find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
+			   size_t n)
+{
+	struct finding f = { .dir = dir, .parts = out, .why = why, .n = n };
+	bool one;
+
+	if (!may_be(dir) || add_all(&f) < 0)
+		return DCP_MATCH_NO;
+	/* A directory that only looks like a part may hold versions of its own. */
+	one = f.ndirs + f.nmain > 1 || (f.nmain && f.nstate) || (f.ndirs && f.nstate) ||
+	      f.nalone;
+	if (!one || f.ndirs + f.nmain == 0)
+		return DCP_MATCH_NO;
+	return f.incomplete ? DCP_MATCH_INCOMPLETE : DCP_MATCH_YES;
+}
+
+enum dcp_match dcp_parts_find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
+			      size_t n)
+{
+	return find(dir, out, why, n);
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	enum dcp_match match = dcp_format_composer.probe(dir, why, n);
+	struct dcp_parts parts;
+
+	/* Composer's while it is being written looks like parts. */
+	if (match == DCP_MATCH_INCOMPLETE)
+		return DCP_MATCH_NO;
+	dcp_parts_init(&parts, 0);
+	match = find(dir, &parts, why, n);
+	dcp_parts_finish(&parts);
+	return match;
+}
+
+/* ---- what is no part ---- */
+
+static bool is_below(const struct dcp_parts *parts, const char *below)
+{
+	for (size_t i = 0; i < dcp_parts_n(parts); i++) {
+		const struct dcp_part *p = dcp_parts_at(parts, i);
+
+		if (strcmp(p->below, below) == 0 && (*below || is_hf(p->format)))
+			return true;
+	}
+	return false;
+}
+
+static int tell_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
+			 const char *below)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		char name[2 * NAME_MAX + 2];
+		bool unused;
+
+		if (e->is_dir || *e->name == '.' || !dcp_hf_is_sidecar(e->name) ||
+		    (!*below && dcp_parts_is_file(e, &unused)))
+			continue;
+		snprintf(name, sizeof(name), "%s%s", below, e->name);
+		rc = in->sink->sidecar(in->sink->ctx, name);
+	}
+	return rc;
+}
+
+/* Beside models in directories: model_index.json, tokenizer/, scheduler/. */
+static int tell_rest(const struct dcp_load *in, const struct dcp_parts *parts)
+{
+	enum dcp_parts_home home = dcp_parts_home(in->dir);
+	int rc = 0;
+
+	if (home != DCP_HOME_NONE && !is_below(parts, ""))
+		rc = tell_sidecars(in, in->dir, "");
+	for (size_t i = 0; home == DCP_HOME_PIPELINE && rc == 0 && i < in->dir->n; i++) {
+		const struct dcp_dirent *e = &in->dir->entries[i];
+		char below[NAME_MAX + 2];
+		struct dcp_dir sub;
+
+		snprintf(below, sizeof(below), "%s/", e->name);
+		if (!e->is_dir || *e->name == '.' || is_below(parts, below) ||
+		    dcp_is_link(in->dir->fd, e->name) ||
+		    dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
+			continue;
+		rc = tell_sidecars(in, &sub, below);
+		dcp_dir_close(&sub);
+	}
+	return rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	struct dcp_parts parts;
+	int rc;
+
+	dcp_parts_init(&parts, 0);
+	if (find(in->dir, &parts, NULL, 0) == DCP_MATCH_NO)
+		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
+			      "its parts cannot be found again");
+	else
+		rc = dcp_parts_tell(in, &parts, err);
+	if (rc == 0)
+		rc = tell_rest(in, &parts);
+	dcp_parts_finish(&parts);
+	return rc;
+}
+
+const struct dcp_format dcp_format_parts = {
+	.name = "parts",
+	.what = "checkpoints of several parts (Accelerate, Hugging Face Trainer, Lightning, "
+		"verl)",
+	.probe = probe,
+	.load = load,
+};

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One file of a plain pickle: random states, arguments, what a trainer dumped beside its
+ * tensors. Everything in it is told as objects, numpy arrays too; classes stay what they are
+ * called. Accelerate gives the name .pkl to what torch.save wrote: then it is read as that.
+ *
+ * Only a file that was named, by a person or by a family that knows its parts: pickles lie
+ * about in many directories that are no checkpoints.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/format/formats.h"
+#include "core/format/torch/state.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/pickle/pickle.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
+
+/* WRITTEN: bytes of JSON for each byte of the file: leaves that share their parts add up. */
+enum { MAX_WRITTEN = 64 };
+
+static bool is_pickle(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return dot && dot != name && (!strcmp(dot, ".pkl") || !strcmp(dot, ".pickle"));
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	(void)why;
+	(void)n;
+	return dir->n == 1 && !dir->entries[0].is_dir && is_pickle(dir->entries[0].name)
+		       ? DCP_MATCH_YES
+		       : DCP_MATCH_NO;
+}
+
+struct teller {
+	const struct dcp_sink *sink;
+	struct dcp_buf json;
+	uint64_t left; /* bytes of JSON that may still be written */
+};
+
+static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct teller *w = ctx;
+	struct dcp_object o = { .key = leaf->key,
+				.path = leaf->path,
+				.npath = leaf->npath,
+				.type = dcp_pyjson_type(leaf->value) };
+	const char *key = "value"; /* of a file that holds no mapping */
+	int rc = -E2BIG;
+
+	if (leaf->npath == 0) {
+		o.key = key;
+		o.path = &key;
+		o.npath = 1;
+	}
+	dcp_buf_reset(&w->json);
+	if (w->left > 0)
+		rc = dcp_pyjson_write(&w->json, NULL, leaf->value, o.path, o.npath);
+	if (rc == -ENOMEM || dcp_buf_error(&w->json))
+		return -ENOMEM;
+	if (rc == 0) {
+		o.json = w->json.p;
+		o.json_len = w->json.n;
+		w->left -= DCP_MIN(w->left, (uint64_t)w->json.n);
+	} else {
+		o.error = "nested too deep, or too long, to be shown as JSON";
+	}
+	return w->sink->object(w->sink->ctx, &o);
+}
+
+static int tell_pickle(const struct dcp_load *in, const struct dcp_source *src,
+		       struct dcp_err *err)
+{
+	struct teller w = { .sink = in->sink,
+			    .left = MAX_WRITTEN * (DCP_MIN(src->size, (uint64_t)1 << 40) + 1) };
+	const struct dcp_pickle_opts opts = { 0 };
+	struct dcp_pickle *p;
+	int rc = dcp_pickle_read(src, &opts, &p, NULL, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_pyjson_walk(NULL, dcp_pickle_root(p), NULL, 0, false, on_leaf, &w);
+	if (rc == -E2BIG)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "nested too deep to be walked");
+	if (rc == -ENOMEM)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading a pickle");
+	dcp_buf_finish(&w.json);
+	dcp_pickle_free(p);
+	return rc;
+}
+
+/* What torch.save wrote, if it did; else what is wrong with the plain pickle. */
+static int tell(const struct dcp_load *in, const char *name, const struct dcp_source *src,
+		struct dcp_err *err)
+{
+	struct dcp_tstate s = { .sink = in->sink };
+	struct dcp_err why = { 0 };
+	struct dcp_torch *t;
+	unsigned char head[4] = { 0 };
+	int rc = in->sink->file(in->sink->ctx, name, &s.file);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_torch_open(src, 0, &t, &why);
+	if (rc == 0) {
+		s.t = t;
+		rc = dcp_tstate_tell(&s, err);
+		dcp_torch_close(t);
+		return rc;
+	}
+	if (rc == -ENOMEM ||
+	    (src->size >= sizeof(head) && dcp_source_read(src, 0, head, sizeof(head)) == 0 &&
+	     memcmp(head, "PK\3\4", sizeof(head)) == 0)) {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	return tell_pickle(in, src, err);
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	const char *name = in->dir->entries[0].name;
+	struct dcp_input input;
+	int rc = dcp_dir_input(in->dir, name, &input, err);
+
+	if (rc < 0)
+		return rc;
+	rc = tell(in, name, &input.src, err);
+	dcp_input_close(&input);
+	if (rc < 0 && err && err->code == rc)
+		dcp_err_where(err, rc, "%s", name);
+	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "python");
+}
+
+const struct dcp_format dcp_format_pickle = {
+	.name = "pickle",
+	.what = "single pickle files",
+	.probe = probe,
+	.load = load,
+};

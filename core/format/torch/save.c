@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of torch.save: each is a checkpoint by itself, called by its name.
+ *
+ *	model.pt {"w": tensor}      version model.pt, key w
+ *
+ * What torch.save wrote is a matter of content, not of names: a file that is something else
+ * says so when it is opened. Composer's states are told by its rules whatever they are called.
+ */
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/base/text.h"
+#include "core/format/composer/composer.h"
+#include "core/format/formats.h"
+#include "core/format/torch/state.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/torch/torch.h"
+
+static bool has_extension(const char *name)
+{
+	static const char *const known[] = {
+		".pt", ".pth", ".ckpt", ".bin", ".th", ".pth.tar"
+	};
+
+	for (size_t i = 0; i < DCP_LEN(known); i++)
+		if (dcp_has_extension(name, known[i]))
+			return true;
+	return false;
+}
+
+/* Who names a file means it, even if its name says nothing. */
+static bool is_ours(const struct dcp_dir *dir, const char *name)
+{
+	return has_extension(name) || (dir->is_file && !strchr(name + 1, '.'));
+}
+
+static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+{
+	(void)why;
+	(void)n;
+	for (size_t i = 0; i < dir->n; i++)
+		if (!dir->entries[i].is_dir && is_ours(dir, dir->entries[i].name))
+			return dir->is_file ? DCP_MATCH_YES : DCP_MATCH_MANY;
+	return DCP_MATCH_NO;
+}
+
+static bool group(const char *file, char *version)
+{
+	size_t n = strlen(file);
+
+	if (*file == '.' || n >= DCP_GROUP_MAX || !has_extension(file))
+		return false;
+	memcpy(version, file, n + 1);
+	return true;
+}
+
+static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err *err)
+{
+	struct dcp_tstate s = { .sink = in->sink };
+	struct dcp_input input;
+	struct dcp_torch *t;
+	int rc = in->sink->file(in->sink->ctx, name, &s.file);
+
+	if (rc == 0)
+		rc = dcp_dir_input(in->dir, name, &input, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_torch_open(&input.src, 0, &t, err);
+	if (rc == 0) {
+		s.t = t;
+		s.lists = dcp_composer_is_state(t);
+		s.tuples = !s.lists;
+		rc = dcp_tstate_tell(&s, err);
+		dcp_torch_close(t);
+	} else {
+		dcp_err_where(err, rc, "%s", name);
+	}
+	dcp_input_close(&input);
+	return rc;
+}
+
+static int load(const struct dcp_load *in, struct dcp_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < in->dir->n; i++)
+		if (!in->dir->entries[i].is_dir && is_ours(in->dir, in->dir->entries[i].name))
+			rc = tell_file(in, in->dir->entries[i].name, err);
+	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "torch");
+}
+
+const struct dcp_format dcp_format_torch_save = {
+	.name = "torch-save",
+	.what = "torch.save files",
+	.probe = probe,
+	.group = group,
+	.load = load,
+};

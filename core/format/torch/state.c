@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/format/gather/places.h"
+#include "core/format/torch/shard.h"
+#include "core/format/torch/state_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/torch/torch.h"
+
+/* Bytes of JSON for each byte of the pickle: leaves that share their parts add up. */
+enum { MAX_WRITTEN = 64, SHARDS_LIMIT = 256 << 20 };
+
+struct teller {
+	const struct dcp_tstate *s;
+	struct dcp_err *err;
+	bool tensors_only;
+	int rc; /* what the sink gave last: tells its codes from the walk's own */
+	struct dcp_places places; /* of what was told so far */
+	struct dcp_buf scratch;
+	struct dcp_arena shards; /* of the tensor at hand */
+	uint64_t written;        /* bytes of JSON told so far */
+};
+
+static void teller_finish(struct teller *w)
+{
+	dcp_places_finish(&w->places);
+	dcp_buf_finish(&w->scratch);
+	dcp_arena_finish(&w->shards);
+}
+
+static struct dcp_pv root_of(const struct dcp_tstate *s)
+{
+	return s->root ? *s->root : dcp_torch_root(s->t);
+}
+
+static int no_memory(struct dcp_err *err)
+{
+	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading a stream");
+}
+
+/* The key of an earlier tensor at the same place, if there is one. */
+static int find_alias(struct teller *w, const struct dcp_torch_tensor *tt, const char *key,
+		      const char **alias)
+{
+	struct dcp_buf *place = &w->places.place;
+
+	dcp_buf_reset(place);
+	dcp_buf_varint(place, tt->storage_off);
+	dcp_buf_varint(place, tt->off);
+	dcp_buf_str(place, tt->dtype_name);
+	dcp_buf_varint(place, tt->filter);
+	dcp_buf_varint(place, tt->ndim);
+	for (uint32_t k = 0; k < tt->ndim; k++) {
+		dcp_buf_varint(place, tt->shape[k]);
+		dcp_buf_varint(place, tt->stride[k]);
+	}
+	return dcp_places_find(&w->places, key, alias);
+}
+
+/* Bytes from the first to the last element; dcp_torch_tensor() has checked that they lie in
+ * their storage. */
+static bool span_of(const struct dcp_torch_tensor *tt, uint64_t *nbytes)
+{
+	uint64_t last = 0, step;
+
+	for (uint32_t k = 0; k < tt->ndim; k++)
+		if (dcp_ckd_mul(&step, tt->shape[k] - 1, tt->stride[k]) ||
+		    dcp_ckd_add(&last, last, step))
+			return false;
+	return !dcp_ckd_add(&last, last, 1) && !dcp_ckd_mul(nbytes, last, tt->itemsize);
+}
+
+static int tell_located(struct teller *w, const struct dcp_leaf *leaf, const char *key,
+			const struct dcp_torch_tensor *tt)
+{
+	static const uint64_t origin[DCP_MAX_NDIM];
+	const struct dcp_tstate *s = w->s;
+	struct dcp_piece p = {
+		.lo = origin,
+		.len = tt->shape,
+		.stride = tt->row_major ? NULL : tt->stride,
+		.file = s->file,
+		.enc = DCP_ENC_PLAIN,
+		.filter = (uint8_t)tt->filter,
+		.swap = tt->swap,
+	};
+	struct dcp_tensor t = {
+		.key = key,
+		.path = leaf->path,
+		.npath = leaf->npath,
+		.dtype = tt->dtype,
+		.dtype_name = tt->dtype_name,
+		.itemsize = tt->itemsize,
+		.ndim = tt->ndim,
+		.shape = tt->shape,
+		.pieces = &p,
+	};
+	uint64_t volume;
+	int rc;
+
+	if (!dcp_shape_volume(tt->shape, tt->ndim, &volume)) {
+		t.error = "its number of elements does not fit in 64 bits";
+	} else if (volume > 0 && s->sealed) {
+		t.error = s->sealed;
+	} else if (volume > 0) {
+		p.run_n = volume;
+		t.npieces = 1;
+		if (!span_of(tt, &p.nbytes) || dcp_ckd_add(&p.off, s->base, tt->off))
+			t.error = "its place in the file does not fit in 64 bits";
+		rc = find_alias(w, tt, key, &t.alias_of);
+		if (rc < 0)
+			return no_memory(w->err);
+	}
+	if (t.error)
+		t.npieces = 0;
+	return s->sink->tensor(s->sink->ctx, &t);
+}
+
+static int tell_tensor(struct teller *w, const struct dcp_leaf *leaf, const char *key)
+{
+	const struct dcp_tstate *s = w->s;
+	struct dcp_torch_tensor tt;
+	struct dcp_err why = { 0 };
+	struct dcp_tensor broken = {
+		.key = key,
+		.path = leaf->path,
+		.npath = leaf->npath,
+		.dtype = DCP_DTYPE_OTHER,
+		.dtype_name = "",
+		.error = why.msg,
+	};
+
+	if (s->skip && s->skip(s->ctx, key))
+		return 0;
+	if (dcp_tshard_is(leaf->value))
+		return dcp_tstate_shard(s, leaf, key, &w->shards, w->err);
+	if (dcp_tstate_flat(leaf)) {
+		broken.error = dcp_tstate_flat(leaf);
+		return s->sink->tensor(s->sink->ctx, &broken);
+	}
+	if (dcp_torch_tensor(s->t, leaf->value, &tt, &why) == 1)
+		return tell_located(w, leaf, key, &tt);
+	if (why.code == -ENOMEM)
+		return no_memory(w->err);
+	if (!why.msg[0])
+		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET, "not a tensor that can be read");
+	return s->sink->tensor(s->sink->ctx, &broken);
+}
+
+static int tell_object(struct teller *w, const char *key, const char *const *path, size_t npath,
+		       struct dcp_pv value)
+{
+	const struct dcp_tstate *s = w->s;
+	struct dcp_object o = {
+		.key = key,
+		.path = path,
+		.npath = npath,
+		.type = dcp_pyjson_type(value),
+	};
+	int rc;
+
+	dcp_buf_reset(&w->scratch);
+	rc = w->written / MAX_WRITTEN > dcp_torch_pickle_size(s->t)
+		     ? -E2BIG
+		     : dcp_pyjson_write(&w->scratch, s->t, value, path, npath);
+	if (rc == -ENOMEM || dcp_buf_error(&w->scratch))
+		return no_memory(w->err);
+	w->written += w->scratch.n;
+	if (rc == 0) {
+		o.json = w->scratch.p;
+		o.json_len = w->scratch.n;
+	} else {
+		o.error = "nested too deep, or too long, to be shown as JSON";
+	}
+	return s->sink->object(s->sink->ctx, &o);
+}
+
+static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct teller *w = ctx;
+
+	if (leaf->is_tensor || dcp_tshard_is(leaf->value))
+		w->rc = tell_tensor(w, leaf, leaf->key);
+	else if (!w->tensors_only)
+		w->rc = tell_object(w, leaf->key, leaf->path, leaf->npath, leaf->value);
+	return w->rc;
+}
+
+/* What is a part of a tensor is not looked into: it is told as one, whatever it is made of. */
+static int on_take(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct teller *w = ctx;
+	int rc = w->s->take ? w->s->take(w->s->ctx, leaf) : 0;
+
+	if (rc == 0 && dcp_tshard_is(leaf->value)) {
+		rc = tell_tensor(w, leaf, leaf->key);
+		rc = rc < 0 ? rc : 1;
+	}
+	w->rc = DCP_MIN(rc, 0);
+	return rc;
+}
+
+/* Of what is nested too deep to be walked the leaves up to there were told, and this. */
+static int tell_too_deep(struct teller *w)
+{
+	const struct dcp_tstate *s = w->s;
+	struct dcp_object o = {
+		.path = s->prefix,
+		.npath = s->nprefix,
+		.type = dcp_pyjson_type(root_of(s)),
+		.error = "nested too deep to be walked",
+	};
+
+	dcp_buf_reset(&w->scratch);
+	for (size_t i = 0; i < s->nprefix; i++)
+		dcp_buf_printf(&w->scratch, "%s%s", i ? "." : "", s->prefix[i]);
+	dcp_buf_add(&w->scratch, "", 0);
+	if (dcp_buf_error(&w->scratch))
+		return no_memory(w->err);
+	o.key = w->scratch.p;
+	return s->sink->object(s->sink->ctx, &o);
+}
+
+static int walk(struct teller *w)
+{
+	const struct dcp_tstate *s = w->s;
+	struct dcp_walk how = {
+		.prefix = s->prefix,
+		.nprefix = s->nprefix,
+		.how = DCP_WALK_INSIDE | (s->tuples ? DCP_WALK_TUPLES : 0) |
+		       (s->lists ? DCP_WALK_LISTS : 0),
+		.take = on_take,
+	};
+	int rc = dcp_pyjson_walk_with(s->t, root_of(s), &how, on_leaf, w);
+
+	if (rc == 0 || w->rc < 0)
+		return rc;
+	if (rc == -ENOMEM)
+		return no_memory(w->err);
+	return w->tensors_only ? 0 : tell_too_deep(w);
+}
+
+int dcp_tstate_tell(const struct dcp_tstate *s, struct dcp_err *err)
+{
+	struct teller w = { .s = s, .err = err };
+	int rc;
+
+	dcp_arena_init(&w.shards, SHARDS_LIMIT);
+	rc = walk(&w);
+
+	teller_finish(&w);
+	return rc;
+}
+
+int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err)
+{
+	struct dcp_tstate own = *s;
+	struct teller w = { .s = s, .err = err, .tensors_only = true };
+	struct dcp_leaf root = {
+		.path = s->prefix, .npath = s->nprefix, .key = key, .value = root_of(s)
+	};
+	struct dcp_torch_tensor tt;
+	int rc;
+
+	dcp_arena_init(&w.shards, SHARDS_LIMIT);
+	if (dcp_torch_tensor(s->t, root.value, &tt, NULL) != 0) {
+		own.skip = NULL; /* the stored key is its own */
+		w.s = &own;
+		rc = tell_tensor(&w, &root, key);
+	} else {
+		rc = walk(&w);
+		if (rc == 0)
+			rc = tell_object(&w, key, s->prefix, s->nprefix, root.value);
+	}
+	teller_finish(&w);
+	return rc;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Leaves of a torch.save stream of which other files hold the rest.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/format/torch/shard.h"
+#include "core/format/torch/state_int.h"
+#include "core/model/tensor.h"
+
+static int no_memory(struct dcp_err *err)
+{
+	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading a stream");
+}
+
+const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
+{
+	const char *name = leaf->npath ? leaf->path[leaf->npath - 1] : "";
+	const char *dot = strrchr(name, '.');
+
+	name = dot ? dot + 1 : name;
+	if (strcmp(name, "_flat_param") != 0 && strcmp(name, "flat_param") != 0)
+		return NULL;
+	return "a flat parameter of FSDP's LOCAL_STATE_DICT: which parameters lie in it is not "
+	       "recorded; load it in the program that saved it, and save it with "
+	       "SHARDED_STATE_DICT or FULL_STATE_DICT";
+}
+
+/* The part that piece @p is, as a tensor of its own beside the whole. */
+static int tell_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
+		     const struct dcp_piece *piece, const char *region, struct dcp_err *err)
+{
+	static const uint64_t origin[DCP_MAX_NDIM];
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, path = DCP_BUF_INIT;
+	struct dcp_piece p = *piece;
+	struct dcp_tensor t = *whole;
+	const char *last;
+
+	dcp_buf_printf(&key, "%s.@%s", whole->key, region);
+	dcp_buf_add(&path, whole->path, whole->npath * sizeof(*whole->path));
+	if (dcp_buf_error(&key))
+		return no_memory(err);
+	last = key.p + strlen(whole->key) + 1;
+	dcp_buf_add(&path, &last, sizeof(last));
+	if (dcp_buf_error(&path))
+		return no_memory(err);
+	p.lo = origin;
+	t.key = key.p;
+	t.path = (const char *const *)(const void *)path.p;
+	t.npath++;
+	t.shape = p.len;
+	t.pieces = &p;
+	t.npieces = 1;
+	return s->sink->tensor(s->sink->ctx, &t);
+}
+
+static void say_shape(char *buf, size_t n, const struct dcp_tensor *t)
+{
+	size_t at = 0;
+
+	buf[0] = '\0';
+	for (uint32_t k = 0; k < t->ndim && at + 24 < n; k++)
+		at += (size_t)snprintf(buf + at, n - at, "%s%llu", k ? ", " : "",
+				       (unsigned long long)t->shape[k]);
+}
+
+static int tell_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh,
+		      struct dcp_err *err)
+{
+	const struct dcp_sink *sink = s->sink;
+	struct dcp_tensor whole = sh->t;
+	char shape[256], region[256] = "nothing";
+	struct dcp_err why = { 0 };
+	int rc;
+
+	say_shape(shape, sizeof(shape), &whole);
+	if (whole.npieces)
+		dcp_tshard_region(region, sizeof(region), &whole.pieces[0], whole.ndim);
+	dcp_fail(&why, -ENOTSUP, DCP_ERR_NO_OFFSET,
+		 "a %s of which only [%s]%s of [%s] is in this file: give the directory with "
+		 "the "
+		 "files of all ranks%s",
+		 sh->what, region, whole.npieces > 1 ? " and more" : "", shape,
+		 whole.npieces ? ", or read the part" : "");
+	whole.error = why.msg;
+	whole.npieces = 0;
+	rc = sink->tensor(sink->ctx, &whole);
+	for (size_t i = 0; rc == 0 && !s->sealed && i < sh->t.npieces; i++) {
+		dcp_tshard_region(region, sizeof(region), &sh->t.pieces[i], sh->t.ndim);
+		rc = tell_part(s, &sh->t, &sh->t.pieces[i], region, err);
+	}
+	return rc;
+}
+
+int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, const char *key,
+		     struct dcp_arena *arena, struct dcp_err *err)
+{
+	struct dcp_tshard sh;
+	struct dcp_err why = { 0 };
+	int rc;
+
+	dcp_arena_reset(arena);
+	rc = dcp_tshard_read(s->t, leaf->value, s->file, s->base, arena, &sh, &why);
+	if (rc == -ENOMEM)
+		return no_memory(err);
+	sh.t.key = key;
+	sh.t.path = leaf->path;
+	sh.t.npath = leaf->npath;
+	if (rc < 0)
+		sh.t.error = why.msg;
+	if (dcp_tstate_flat(leaf))
+		sh.t.error = dcp_tstate_flat(leaf);
+	else if (s->sealed && !sh.t.error && sh.t.npieces)
+		sh.t.error = s->sealed;
+	if (!sh.t.dtype_name) {
+		sh.t.dtype = DCP_DTYPE_OTHER;
+		sh.t.dtype_name = "";
+	}
+	if (sh.t.error)
+		sh.t.npieces = 0;
+	if (s->shard)
+		return s->shard(s->ctx, &sh.t);
+	return sh.t.error || sh.whole ? s->sink->tensor(s->sink->ctx, &sh.t)
+				      : tell_parts(s, &sh, err);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all files told of each tensor, put together and told; and what is missing.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/format/torch_checkpointing/items_int.h"
+#include "core/model/tensor.h"
+
+static const char *file_name(void *ctx, uint32_t who)
+{
+	return dcp_titems_file(ctx, who)->name;
+}
+
+struct joined {
+	struct dcp_titems *r;
+	const char *fault;
+};
+
+/* Tied tensors have all their pieces in common. */
+static int find_alias(struct dcp_titems *r, struct dcp_tensor *t)
+{
+	struct dcp_buf *place = &r->places.place;
+
+	dcp_buf_reset(place);
+	dcp_buf_str(place, t->dtype_name);
+	dcp_buf_varint(place, t->ndim);
+	for (uint32_t k = 0; k < t->ndim; k++)
+		dcp_buf_varint(place, t->shape[k]);
+	for (size_t i = 0; i < t->npieces; i++) {
+		const struct dcp_piece *p = &t->pieces[i];
+
+		dcp_buf_varint(place, p->file);
+		dcp_buf_varint(place, p->off);
+		dcp_buf_varint(place, p->filter);
+		for (uint32_t k = 0; k < t->ndim; k++) {
+			dcp_buf_varint(place, p->lo[k]);
+			dcp_buf_varint(place, p->len[k]);
+			dcp_buf_varint(place, p->stride ? p->stride[k] : 0);
+		}
+	}
+	return dcp_places_find(&r->places, t->key, &t->alias_of);
+}
+
+static int on_joined(void *ctx, const struct dcp_tensor *told)
+{
+	const struct joined *j = ctx;
+	const struct dcp_sink *sink = j->r->in->sink;
+	struct dcp_tensor t = *told;
+	int rc = 0;
+
+	if (j->fault) {
+		t.error = j->fault;
+		t.npieces = 0;
+	}
+	if (!t.error && t.npieces)
+		rc = find_alias(j->r, &t);
+	return rc < 0 ? rc : sink->tensor(sink->ctx, &t);
+}
+
+/* The file of @item and @rank. */
+static const struct dcp_titems_file *file_of(const struct dcp_titems *r, const char *item,
+					     uint32_t rank)
+{
+	size_t lo = 0, hi = r->nfiles;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const struct dcp_titems_file *f = dcp_titems_file(r, mid);
+
+		if (f->ranked && f->rank < rank)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	for (; lo < r->nfiles; lo++) {
+		const struct dcp_titems_file *f = dcp_titems_file(r, lo);
+
+		if (!f->ranked || f->rank != rank)
+			return NULL;
+		if (!f->item || strcmp(f->item, item) == 0)
+			return f;
+	}
+	return NULL;
+}
+
+static const char *say_lacking(const struct dcp_titems *r, const char *item, uint32_t rank,
+			       struct dcp_err *why)
+{
+	const struct dcp_titems_file *f = file_of(r, item, rank);
+
+	dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
+		 f && f->broken
+			 ? "%s, the file of rank %u, cannot be read"
+			 : "%s of rank %u has no such tensor, though metadata.pkl says so",
+		 f ? f->name : "the file", rank);
+	return why->msg;
+}
+
+/* Who should hold a part of @e and does not: the reason when elements are missing. Copies stand
+ * in the order of their ranks. */
+static const char *say_missing(const struct dcp_titems *r, const struct dcp_titems_entry *e,
+			       const struct dcp_copies_key *k, struct dcp_err *why)
+{
+	for (const struct dcp_titems_group *g = e->first; g; g = g->next) {
+		const struct dcp_copy *c = k ? k->first : NULL;
+
+		for (size_t i = 0; g->ranks && i < g->ranks->n; i++) {
+			uint32_t rank = g->ranks->by_rank[i].rank;
+
+			while (c && dcp_titems_file(r, c->who)->rank < rank)
+				c = c->next;
+			if (!c || dcp_titems_file(r, c->who)->rank != rank)
+				return say_lacking(r, e->path[0], rank, why);
+		}
+	}
+	return r->nbroken ? r->broken.msg : NULL;
+}
+
+static int tell_joined(struct dcp_titems *r, uint32_t number)
+{
+	const struct dcp_copies_key *k = dcp_copies_at(&r->copies, number);
+	const struct dcp_titems_entry *e = dcp_titems_find(&r->meta, k->first->t.key);
+	const char *missing = r->nbroken ? r->broken.msg : NULL;
+	struct dcp_err why = { 0 };
+	struct joined j = { .r = r };
+	struct dcp_sink sink = { .tensor = on_joined, .ctx = &j };
+
+	if (number < r->faults.n / sizeof(j.fault))
+		j.fault = ((const char **)(void *)r->faults.p)[number];
+	if (e && e->error)
+		j.fault = e->error;
+	if (e)
+		missing = say_missing(r, e, k, &why);
+	return dcp_copies_tell(&r->copies, number, &sink, missing, file_name, r);
+}
+
+/* What metadata.pkl lists and nobody holds. */
+static int tell_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
+{
+	const struct dcp_titems_group *g = e->first;
+	struct dcp_err why = { 0 };
+	struct dcp_tensor t = {
+		.key = e->key,
+		.path = e->path,
+		.npath = e->npath,
+		.dtype_name = "",
+		.error = e->error,
+	};
+
+	if (dcp_intern_find(&r->copies.names, e->key, strlen(e->key)) != DCP_INTERN_NONE)
+		return 0;
+	if (!t.error && g && g->error)
+		t.error = g->error;
+	if (!t.error)
+		t.error = say_missing(r, e, NULL, &why);
+	if (!t.error)
+		t.error = "metadata.pkl lists it, and no file holds it";
+	return r->in->sink->tensor(r->in->sink->ctx, &t);
+}
+
+int dcp_titems_join(struct dcp_titems *r)
+{
+	int rc = 0;
+
+	for (uint32_t k = 0; k < r->copies.names.n && rc == 0; k++)
+		rc = tell_joined(r, k);
+	for (size_t i = 0; i < dcp_titems_nentries(&r->meta) && rc == 0; i++)
+		rc = tell_lost(r, dcp_titems_entry(&r->meta, i));
+	return rc;
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One file, told leaf by leaf in whatever way it is written:
+ *
+ *	torch.save    as every stream of it; a list or tuple that holds tensors with a place is
+ *	              opened, as torch_checkpointing opens all of them
+ *	safetensors   names are paths joined with dots; the metadata knows the path
+ *	JSON          objects are opened, everything else is a value
+ *	raw bytes     one object, {"$bytes": base64}
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/base/jsonw.h"
+#include "core/format/torch/shard.h"
+#include "core/format/torch/state.h"
+#include "core/format/torch_checkpointing/items_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/json.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/safetensors/safetensors.h"
+#include "core/parse/torch/torch.h"
+
+enum { MAX_TEXT = 64 << 20, MAX_RAW = 1 << 20, HEADER_MEMORY = 1 << 30 };
+
+struct reading {
+	struct dcp_titems *r;
+	const struct dcp_titems_file *f;
+	struct dcp_sink sink; /* tensors come to us */
+	struct dcp_tstate state;
+	struct dcp_err *err;
+};
+
+/* ---- torch.save ---- */
+
+/* Does the list or tuple @v hold tensors that may have a place? */
+static bool holds_parts(const struct dcp_titems *r, struct dcp_pv v)
+{
+	const struct dcp_pv *item;
+	size_t n;
+
+	if (v.type != DCP_PV_LIST && v.type != DCP_PV_TUPLE)
+		return false;
+	item = dcp_pv_items(v, &n);
+	for (size_t i = 0; i < n; i++)
+		if ((r->has_meta && dcp_torch_is_tensor(item[i])) || dcp_tshard_is(item[i]))
+			return true;
+	return false;
+}
+
+static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
+{
+	struct reading *w = ctx;
+	struct dcp_tstate inside = w->state;
+	int rc;
+
+	if (!holds_parts(w->r, leaf->value))
+		return 0;
+	inside.root = &leaf->value;
+	inside.prefix = leaf->path;
+	inside.nprefix = leaf->npath;
+	inside.lists = true;
+	inside.tuples = true;
+	inside.take = NULL;
+	inside.ctx = w->r;
+	rc = dcp_tstate_tell(&inside, w->err);
+	return rc < 0 ? rc : 1;
+}
+
+static int on_object(void *ctx, const struct dcp_object *o)
+{
+	const struct dcp_titems *r = ctx;
+
+	return r->in->sink->object(r->in->sink->ctx, o);
+}
+
+static int on_part(void *ctx, const struct dcp_tensor *t)
+{
+	return dcp_titems_on_part(((struct reading *)ctx)->r, t);
+}
+
+static int read_torch(struct reading *w, const struct dcp_source *src, struct dcp_err *why)
+{
+	struct dcp_torch *t;
+	int rc = dcp_torch_open(src, 0, &t, why);
+
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 1;
+	w->state = (struct dcp_tstate){
+		.t = t,
+		.sink = &w->sink,
+		.prefix = w->r->front.path,
+		.nprefix = w->r->front.npath,
+		.file = w->f->number,
+		.take = on_leaf,
+		.shard = on_part,
+		.ctx = w,
+	};
+	rc = dcp_tstate_tell(&w->state, w->err);
+	dcp_torch_close(t);
+	return rc;
+}
+
+/* ---- safetensors ---- */
+
+static const uint64_t origin[DCP_MAX_NDIM];
+
+static int tell_entry(struct reading *w, const struct dcp_safetensors_entry *e)
+{
+	const struct dcp_titems_told *front = &w->r->front;
+	const char *path[3] = { front->path[0], front->path[1] };
+	struct dcp_piece p = {
+		.lo = origin,
+		.len = e->shape,
+		.off = e->off,
+		.nbytes = e->nbytes,
+		.file = w->f->number,
+		.enc = DCP_ENC_PLAIN,
+	};
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
+	struct dcp_tensor t = {
+		.path = path,
+		.npath = front->npath + 1,
+		.dtype = e->dtype,
+		.dtype_name = e->dtype == DCP_DTYPE_OTHER ? e->dtype_name
+							  : dcp_dtype_info(e->dtype)->name,
+		.itemsize = e->itemsize,
+		.ndim = e->ndim,
+		.shape = e->shape,
+		.pieces = &p,
+	};
+
+	path[front->npath] = e->name;
+	for (size_t i = 0; i < t.npath; i++)
+		dcp_buf_printf(&key, "%s%s", i ? "." : "", path[i]);
+	if (dcp_buf_error(&key))
+		return -ENOMEM;
+	t.key = key.p;
+	t.npieces = dcp_shape_volume(e->shape, e->ndim, &p.run_n) && p.run_n > 0;
+	return dcp_titems_on_tensor(w->r, &t);
+}
+
+static int read_safetensors(struct reading *w, const struct dcp_source *src,
+			    struct dcp_err *why)
+{
+	struct dcp_safetensors st;
+	struct dcp_arena arena;
+	int rc;
+
+	dcp_arena_init(&arena, HEADER_MEMORY);
+	rc = dcp_safetensors_read(src, &arena, &st, why);
+	if (rc < 0 && rc != -ENOMEM) {
+		dcp_arena_finish(&arena);
+		return 1;
+	}
+	for (size_t i = 0; rc == 0 && i < st.n; i++)
+		rc = tell_entry(w, &st.entries[i]);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+/* ---- JSON ---- */
+
+static const char *type_of(const struct dcp_bytes *v)
+{
+	switch (*v->p) {
+	case '{':
+		return "dict";
+	case '[':
+		return "list";
+	case '"':
+		return "str";
+	case 't':
+	case 'f':
+		return "bool";
+	case 'n':
+		return "NoneType";
+	default:
+		for (size_t i = 0; i < v->n; i++)
+			if (strchr(".eE", v->p[i]))
+				return "float";
+		return "int";
+	}
+}
+
+/* Without the spaces around it. */
+static struct dcp_bytes trimmed(const void *text, size_t n)
+{
+	struct dcp_bytes b = { text, n };
+
+	while (b.n && strchr(" \t\r\n", b.p[0])) {
+		b.p++;
+		b.n--;
+	}
+	while (b.n && strchr(" \t\r\n", b.p[b.n - 1]))
+		b.n--;
+	return b;
+}
+
+struct members {
+	const struct dcp_sink *sink;
+	const char *path[DCP_JSON_MAX_DEPTH + 4];
+	size_t npath, nfront;
+	struct dcp_buf key, value;
+};
+
+static int tell_json(struct members *m, struct dcp_bytes v);
+
+/* Tell what stands under the member called @name, a JSON string. */
+static int tell_member(struct members *m, struct dcp_bytes name, struct dcp_bytes v)
+{
+	size_t before = m->key.n;
+	struct dcp_json *text = NULL;
+	int rc = dcp_json_parse((const char *)name.p, name.n, &text, NULL);
+
+	if (rc < 0)
+		return rc;
+	m->path[m->npath++] = dcp_json_str(text);
+	dcp_buf_printf(&m->key, "%s%s", before ? "." : "", dcp_json_str(text));
+	rc = dcp_buf_error(&m->key);
+	if (rc == 0)
+		rc = tell_json(m, trimmed(v.p, v.n));
+	m->npath--;
+	m->key.n = before;
+	dcp_json_free(text);
+	return rc;
+}
+
+/* A value on one line: white space between its parts is left out. */
+static int compact(struct dcp_buf *out, struct dcp_bytes v)
+{
+	bool quoted = false;
+
+	dcp_buf_reset(out);
+	for (size_t i = 0; i < v.n; i++) {
+		const char c = (char)v.p[i];
+
+		if (quoted && c == '\\')
+			dcp_buf_add(out, &v.p[i++], 1);
+		else if (c == '"')
+			quoted = !quoted;
+		if (quoted || !strchr(" \t\r\n", v.p[i]))
+			dcp_buf_add(out, &v.p[i], 1);
+	}
+	return dcp_buf_error(out);
+}
+
+/* The text was parsed once: it is JSON, and not too deep. An empty object inside another is
+ * not told, as no empty dict is. */
+static int tell_json(struct members *m, struct dcp_bytes v)
+{
+	struct dcp_json_walk w = { .text = (const char *)v.p, .n = v.n };
+	struct dcp_bytes name, value;
+	struct dcp_object o = { .path = m->path, .npath = m->npath, .type = type_of(&v) };
+	int rc = 0;
+
+	while (*v.p == '{' && rc == 0 && dcp_json_walk(&w, &name, &value, NULL) == 1)
+		rc = tell_member(m, name, value);
+	if (rc < 0 || w.members || (*v.p == '{' && m->npath > m->nfront))
+		return rc;
+	/* Members may have left more behind the end of this key. */
+	dcp_buf_add(&m->key, "", 0);
+	rc = compact(&m->value, v);
+	o.key = m->key.p;
+	o.json = m->value.p;
+	o.json_len = m->value.n;
+	return rc < 0 || dcp_buf_error(&m->key) ? -ENOMEM : m->sink->object(m->sink->ctx, &o);
+}
+
+static int read_json(struct reading *w, const char *text, size_t n, struct dcp_err *why)
+{
+	const struct dcp_titems_told *front = &w->r->front;
+	struct members m = { .sink = w->r->in->sink };
+	struct dcp_json *root;
+	int rc = dcp_json_parse(text, n, &root, why);
+
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 1;
+	dcp_json_free(root);
+	for (size_t i = 0; i < front->npath; i++) {
+		m.path[m.npath++] = front->path[i];
+		dcp_buf_printf(&m.key, "%s%s", i ? "." : "", front->path[i]);
+	}
+	m.nfront = front->npath;
+	rc = dcp_buf_error(&m.key);
+	if (rc == 0)
+		rc = tell_json(&m, trimmed(text, n));
+	dcp_buf_finish(&m.key);
+	dcp_buf_finish(&m.value);
+	return rc;
+}
+
+/* ---- raw bytes ---- */
+
+static int read_raw(struct reading *w, const char *bytes, size_t n)
+{
+	const struct dcp_titems_told *front = &w->r->front;
+	const struct dcp_sink *sink = w->r->in->sink;
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, json = DCP_BUF_INIT;
+	struct dcp_object o = { .path = front->path, .npath = front->npath, .type = "bytes" };
+	struct dcp_jsonw out;
+
+	dcp_jsonw_init(&out, &json, false);
+	dcp_jsonw_object(&out);
+	dcp_jsonw_key(&out, "$bytes");
+	dcp_jsonw_base64(&out, bytes, n);
+	dcp_jsonw_end(&out);
+	for (size_t i = 0; i < front->npath; i++)
+		dcp_buf_printf(&key, "%s%s", i ? "." : "", front->path[i]);
+	if (dcp_buf_error(&key) || dcp_buf_error(&json))
+		return -ENOMEM;
+	o.key = key.p;
+	o.json = json.p;
+	o.json_len = json.n;
+	return sink->object(sink->ctx, &o);
+}
+
+/* ---- a file ---- */
+
+/* All of it in memory, for what is read as text. */
+static int read_text(struct reading *w, const struct dcp_source *src, struct dcp_err *why)
+{
+	bool raw = w->f->coding == DCP_TITEMS_RAW;
+	char *text;
+	int rc;
+
+	if (src->size > (raw ? MAX_RAW : MAX_TEXT)) {
+		dcp_fail(why, -E2BIG, DCP_ERR_NO_OFFSET,
+			 "%" PRIu64 " bytes are too long to be shown as JSON; the file is at "
+			 "its place in the checkpoint",
+			 src->size);
+		return 1;
+	}
+	text = malloc(src->size + 1);
+	if (!text)
+		return -ENOMEM;
+	rc = dcp_source_read(src, 0, text, src->size);
+	if (rc < 0)
+		dcp_fail(why, rc, DCP_ERR_NO_OFFSET, "cannot be read: %s", strerror(-rc));
+	if (rc < 0)
+		rc = 1;
+	else
+		rc = raw ? read_raw(w, text, src->size) : read_json(w, text, src->size, why);
+	free(text);
+	return rc;
+}
+
+static int read_opened(struct reading *w, const struct dcp_source *src, struct dcp_err *why)
+{
+	switch (w->f->coding) {
+	case DCP_TITEMS_TORCH:
+		return read_torch(w, src, why);
+	case DCP_TITEMS_SAFETENSORS:
+		return read_safetensors(w, src, why);
+	case DCP_TITEMS_JSON:
+	case DCP_TITEMS_RAW:
+		return read_text(w, src, why);
+	case DCP_TITEMS_UNKNOWN:
+		break;
+	}
+	return 1;
+}
+
+int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why, struct dcp_err *err)
+{
+	struct dcp_titems_file *f = dcp_titems_file(r, r->at);
+	struct reading w = { .r = r, .f = f, .err = err };
+	struct dcp_input input;
+	int rc;
+
+	w.sink = (struct dcp_sink){ .tensor = dcp_titems_on_tensor,
+				    .object = on_object,
+				    .ctx = r };
+	if (f->error) {
+		dcp_fail(why, -ENOTSUP, DCP_ERR_NO_OFFSET, "%s: %s", f->name, f->error);
+		return 1;
+	}
+	rc = dcp_dir_input(r->in->dir, f->name, &input, why);
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 1;
+	rc = r->in->sink->file(r->in->sink->ctx, f->name, &f->number);
+	if (rc == 0)
+		rc = read_opened(&w, &input.src, why);
+	if (rc == 1)
+		dcp_err_where(why, why->code, "%s", f->name);
+	dcp_input_close(&input);
+	return rc;
+}
