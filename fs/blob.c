@@ -11,8 +11,8 @@
 
 #include "core/base/crc32.h"
 #include "core/model/geometry/strided.h"
-#include "core/store/index.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/view/view.h"
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/model.h"

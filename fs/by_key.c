@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "fs/dir_int.h"
 #include "fs/keys.h"
 #include "fs/versions.h"

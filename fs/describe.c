@@ -10,10 +10,10 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/format/format.h"
-#include "core/store/files.h"
-#include "core/store/index.h"
-#include "core/store/version.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/io/files.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
 #include "fs/tree.h"
 
 static void put_path(struct dcp_jsonw *w, const char *const *path, size_t n)

@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/model/name.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "fs/blob.h"
 #include "fs/dir_int.h"
 #include "fs/fs.h"

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <ucontext.h>
 
-#include "core/store/guard.h"
+#include "core/store/io/guard.h"
 
 /* Leaving by a jump skips what a return does: the mask is put back as it was before the fault.
  */

@@ -4,5 +4,5 @@
  */
 #pragma once
 
-/* Install it and enable core/store/guard.h. Call before threads start. 0 or -errno. */
+/* Install it and enable core/store/io/guard.h. Call before threads start. 0 or -errno. */
 int dcpfs_fault_install(void);

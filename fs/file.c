@@ -8,8 +8,8 @@
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/store/index.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/view/view.h"
 #include "fs/blob.h"
 #include "fs/errors.h"
 #include "fs/fs.h"

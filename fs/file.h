@@ -18,7 +18,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#include "core/store/view.h"
+#include "core/store/view/view.h"
 
 struct dcp_err;
 struct dcpfs;

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "core/base/lru.h"
-#include "core/store/files.h"
+#include "core/store/io/files.h"
 #include "fs/file.h"
 #include "fs/hot.h"
 #include "fs/model.h"

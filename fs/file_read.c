@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/store/view.h"
+#include "core/store/view/view.h"
 #include "fs/file_int.h"
 #include "fs/fs.h"
 #include "fs/ino.h"

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "core/base/arena.h"
-#include "core/store/version.h"
+#include "core/store/version/version.h"
 #include "fs/stats.h"
 
 struct dcp_index_pool;

@@ -8,7 +8,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/hash.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/versions.h"

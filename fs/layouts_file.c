@@ -18,7 +18,7 @@
 #include "core/base/near.h"
 #include "core/base/text.h"
 #include "core/parse/dir/dir.h"
-#include "core/store/version.h"
+#include "core/store/version/version.h"
 #include "fs/layouts_int.h"
 
 enum { MAX_FILE = 4 << 20 };

@@ -10,9 +10,9 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
-#include "core/store/index.h"
-#include "core/store/version.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/ranks.h"
 

@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/keys.h"

@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 
 #include "core/base/buf.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "fs/blob.h"
 #include "fs/file.h"
 #include "fs/fs.h"

@@ -8,7 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/model/layout/layout.h"
-#include "core/store/view.h"
+#include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/layouts.h"
 #include "fs/ranks.h"

@@ -8,7 +8,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 
 struct dcpfs_layout;
 struct dcpfs_spool;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/model/name.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "fs/dir_int.h"
 #include "fs/versions.h"
 

@@ -5,7 +5,7 @@
 #pragma once
 #include <stdint.h>
 
-#include "core/store/fetch.h"
+#include "core/store/io/fetch.h"
 
 struct dcp_buf;
 

@@ -12,7 +12,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "fs/describe.h"
 #include "fs/errors.h"
 #include "fs/fs.h"

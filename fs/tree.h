@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/store/index.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/view/view.h"
 #include "fs/ino.h"
 
 enum dcpfs_type { DCPFS_DIR, DCPFS_FILE, DCPFS_LINK };

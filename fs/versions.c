@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
-#include "core/store/files.h"
+#include "core/store/io/files.h"
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"

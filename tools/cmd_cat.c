@@ -9,7 +9,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/store/view.h"
+#include "core/store/view/view.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

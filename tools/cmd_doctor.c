@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/store/queue.h"
+#include "core/store/io/queue.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
 #include "tools/out.h"

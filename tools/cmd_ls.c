@@ -7,7 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/store/view.h"
+#include "core/store/view/view.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

@@ -6,8 +6,8 @@
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/store/digest.h"
-#include "core/store/view.h"
+#include "core/store/view/digest.h"
+#include "core/store/view/view.h"
 #include "fs/describe.h"
 #include "tools/cmd.h"
 #include "tools/out.h"

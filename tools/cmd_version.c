@@ -4,7 +4,7 @@
 #include "core/base/hash.h"
 #include "core/parse/archive/inflate.h"
 #include "core/parse/json.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "fs/session.h"
 #include "tools/cmd.h"
 #include "tools/out.h"

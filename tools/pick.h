@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/store/index.h"
-#include "core/store/version.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
 #include "tools/cmd.h"
 #include "tools/progress.h"
 

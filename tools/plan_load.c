@@ -7,7 +7,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/store/view.h"
+#include "core/store/view/view.h"
 #include "tools/cache.h"
 #include "tools/plan.h"
 

@@ -13,7 +13,7 @@
 #include "core/base/arena.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
-#include "core/store/index_int.h"
+#include "core/store/index/index_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

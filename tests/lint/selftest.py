@@ -19,9 +19,9 @@ GOOD = {
     "core/base/a.h": LIC + "#pragma once\n#include <stdint.h>\n\nint dcp_a(uint32_t n);\n",
     "core/base/a.c": LIC + '#include "core/base/a.h"\n\nint dcp_a(uint32_t n)\n{\n\treturn (int)n;\n}\n',
     "core/store/index.c": LIC + '#include <sqlite3.h>\n\n#include "core/base/a.h"\n\nstatic int x;\n',
-    "core/README.md": "# core\n\n| file | role |\n| --- | --- |\n| `base/a.{h,c}` | a |\n| `store/index.c` | b |\n"
+    "core/README.md": "# core\n\n| file | role |\n| --- | --- |\n| `base/a.{h,c}` | a |\n| `store/index/index.c` | b |\n"
                       "| `format/fam.c` | c |\n",
-    "core/meson.build": "src = files('base/a.c', 'format/fam.c', 'store/index.c')\n",
+    "core/meson.build": "src = files('base/a.c', 'format/fam.c', 'store/index/index.c')\n",
     "tests/meson.build": "unit_tests = [\n  'a', # first\n]\nunit_tests += ['store']\n",
     "tests/unit/test_a.c": LIC + '#include "tests/unit/t.h"\n',
     "tests/unit/test_store.c": LIC + "/*\n * The index.\n * covers: store/index, fam\n */\n",
@@ -49,8 +49,8 @@ CASES = (
     ("core sees tools", "layers", inc('# include "tools/out.h"'), "core/ may not include"),
     ("fs sees tools", "layers", inc('#include "tools/out.h"', "fs/tree.h"), "fs/ may not include"),
     ("load sees fs", "layers", inc('#include "fs/tree.h"', "tools/load/x.h"), "tools/load/ may not include"),
-    ("a low floor sees a high one", "layers", inc('#include "core/store/index.h"'), "core/base is below core/store"),
-    ("a low floor's folder sees a high one", "layers", inc('#include "core/store/index.h"', "core/base/d/x.h"),
+    ("a low floor sees a high one", "layers", inc('#include "core/store/index/index.h"'), "core/base is below core/store"),
+    ("a low floor's folder sees a high one", "layers", inc('#include "core/store/index/index.h"', "core/base/d/x.h"),
      "core/base is below core/store"),
     ("private to a folder, not to its floor", "layers", inc('#include "core/base/d/d_int.h"'), "is private to core/base/d/"),
     ("a file on no floor", "layers", {"core/loose.c": LIC}, "core/loose.c: stands on no floor"),
@@ -204,7 +204,7 @@ def main(cc, nm="nm", ar="ar"):
         judge(what, guard, 1, says, *guard_on(guard, {**GOOD, **change}, cc))
     for what, source, says in SYMBOLS:
         judge(what or "a good library", "symbols", 1 if what else 0, says, *symbols_on(source, cc, nm, ar))
-    part = {**GOOD, "core/base/a_part.c": LIC, "core/meson.build": "x = files('base/a.c', 'base/a_part.c', 'format/fam.c', 'store/index.c')\n"}
+    part = {**GOOD, "core/base/a_part.c": LIC, "core/meson.build": "x = files('base/a.c', 'base/a_part.c', 'format/fam.c', 'store/index/index.c')\n"}
     judge("a part of a tested module", "units", 0, "units: ok", *guard_on("units", part, cc))
     rc, out = guard_on("readmes", {n: b for n, b in GOOD.items() if n != "core/README.md"}, cc)
     if rc != 77 or "core/README.md" not in out:

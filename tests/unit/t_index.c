@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t_index.h"
 
-#include "core/store/index_int.h"
+#include "core/store/index/index_int.h"
 
 #include <fcntl.h>
 #include <sqlite3.h>

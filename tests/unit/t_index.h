@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "core/base/arena.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "tests/unit/t_dir.h"
 
 #define U64S(...)                                                                              \

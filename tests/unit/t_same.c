@@ -2,9 +2,9 @@
 #include "tests/unit/t_same.h"
 
 #include "core/base/arena.h"
-#include "core/store/index.h"
-#include "core/store/version.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
 #include "tests/unit/t.h"
 
 struct dcp_version *t_open_version(const char *source, const char *name,

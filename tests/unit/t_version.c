@@ -2,7 +2,7 @@
 #include "tests/unit/t_version.h"
 
 #include "core/base/arena.h"
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "tests/unit/t.h"
 
 static void hear(void *ctx, enum dcp_log_level level, const char *line)

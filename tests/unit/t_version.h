@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "core/base/log.h"
-#include "core/store/version.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_fake.h"
 #include "tests/unit/t_index.h"

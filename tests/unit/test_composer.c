@@ -10,7 +10,7 @@
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/torch/torch.h"
-#include "core/store/version.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t_composer.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"

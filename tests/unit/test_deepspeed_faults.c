@@ -8,8 +8,8 @@
 #include "tests/unit/t.h"
 
 #include "core/format/formats.h"
-#include "core/store/index.h"
-#include "core/store/version.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t_ds.h"
 #include "tests/unit/t_torch.h"
 

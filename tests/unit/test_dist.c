@@ -8,7 +8,7 @@
 #include "core/base/buf.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "core/store/version.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"
 #include "tests/unit/t_paddle.h"

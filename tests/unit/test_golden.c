@@ -5,8 +5,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/store/index.h"
-#include "core/store/version.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t_dir.h"
 
 /* clang-format off */

@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-#include "core/store/index.h"
+#include "core/store/index/index.h"
 #include "tests/unit/t_index.h"
 
 static const struct {

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/store/index.h"
-#include "core/store/index_int.h"
+#include "core/store/index/index.h"
+#include "core/store/index/index_int.h"
 #include "tests/unit/t_index.h"
 
 static void tell_some(const struct dcp_sink *s, uint32_t file, int n)

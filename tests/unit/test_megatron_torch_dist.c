@@ -2,9 +2,9 @@
 /* megatron: torch_dist checkpoints, flattened shards, parts of objects, and what is refused. */
 #include "tests/unit/t.h"
 
-#include "core/store/index.h"
-#include "core/store/version.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
 #include "tests/unit/t_dcp.h"
 #include "tests/unit/t_manifest.h"
 #include "tests/unit/t_megatron.h"

@@ -8,9 +8,9 @@
 
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "core/store/index.h"
-#include "core/store/version.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_paddle_world.h"
 #include "tests/unit/t_sink.h"

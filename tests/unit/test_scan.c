@@ -2,14 +2,14 @@
 /*
  * What a source holds, and what a person is told when that is nothing.
  *
- * covers: version_scan, version_tags, version_hint, version_link
+ * covers: version/scan, version/tags, version/hint, version/link
  */
 #include "tests/unit/t.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/store/version.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_fake.h"
 

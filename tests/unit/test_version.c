@@ -2,7 +2,7 @@
 /*
  * A version is opened from the cache when that is true, and indexed otherwise.
  *
- * covers: version_open, version_fresh, version_stop
+ * covers: version/open, version/fresh, version/stop
  */
 #include "tests/unit/t.h"
 
@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
-#include "core/store/index.h"
-#include "core/store/version.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t_version.h"
 
 /* ---- taken from the cache, or not ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: view, guard, fault
+ * covers: view, io/guard, fault
  *
  * Every tensor of the golden checkpoints, read through mappings and with pread, whole, in
  * random windows and in random cuts, copied, as pointers and by strided descriptors: always the
@@ -18,13 +18,13 @@
 #include "core/base/log.h"
 #include "core/model/geometry/strided.h"
 #include "core/parse/numpy/npy.h"
-#include "core/store/fetch.h"
-#include "core/store/files.h"
-#include "core/store/guard.h"
-#include "core/store/index.h"
-#include "core/store/queue.h"
-#include "core/store/version.h"
-#include "core/store/view.h"
+#include "core/store/index/index.h"
+#include "core/store/io/fetch.h"
+#include "core/store/io/files.h"
+#include "core/store/io/guard.h"
+#include "core/store/io/queue.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
 #include "fs/fault.h"
 #include "tests/unit/t_golden.h"
 #include "tests/unit/t_plan.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: view_read, view_locate
+ * covers: view/read, view/locate
  *
  * What comes into memory when a part of a long tensor is read: its pages, by whatever means
  * they are read, and hardly any other.
@@ -12,9 +12,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/store/queue.h"
-#include "core/store/version.h"
-#include "core/store/view.h"
+#include "core/store/io/queue.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
 #include "fs/fault.h"
 
 enum { LONG_BYTES = 56 << 20, STEP = 1 << 20, HEADER_BYTES = 4096 };

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/cache/unpack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/ckd.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/parse/archive/inflate.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/cache/cache.h"
+#include "core/store/cache/unpack_int.h"
+#include "core/store/version/version.h"
+
+enum {
+	NAME_HEAD = 100,
+	WAIT_MS =
+		3600 * 1000, /* for a process that decodes the same: its death ends the wait */
+};
+
+/* Files of this size and more are worth a word to whoever waits. */
+#define LONG_WAIT (64ull << 20)
+
+/* One that was decoded or found by this version. */
+struct held {
+	struct dcp_file_id source; /* name unset */
+	int fd;
+	uint64_t size;
+};
+
+struct dcp_unpack {
+	char *dir; /* of decoded files; NULL: memory */
+	const struct dcp_log *log;
+	const struct dcp_progress *progress;
+	bool settled;
+	pthread_mutex_t lock; /* everything below, and decoding */
+	struct dcp_buf held;
+	uint64_t memory; /* bytes decoded into memory */
+};
+
+/* One file on its way. */
+struct job {
+	struct dcp_unpack *u;
+	const char *name;
+	struct dcp_source src;
+	struct dcp_file_id id;
+	char *path; /* in the cache; NULL: memory */
+};
+
+static struct held *held(const struct dcp_unpack *u)
+{
+	return (struct held *)(void *)u->held.p;
+}
+
+static size_t count_held(const struct dcp_unpack *u)
+{
+	return u->held.n / sizeof(struct held);
+}
+
+int dcp_unpack_create(const struct dcp_store_opts *opts, struct dcp_unpack **out)
+{
+	struct dcp_unpack *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return -ENOMEM;
+	if (opts->cache_dir && asprintf(&u->dir, "%s/unpacked", opts->cache_dir) < 0) {
+		free(u);
+		return -ENOMEM;
+	}
+	u->log = opts->log;
+	u->progress = opts->progress;
+	pthread_mutex_init(&u->lock, NULL);
+	*out = u;
+	return 0;
+}
+
+void dcp_unpack_destroy(struct dcp_unpack *u)
+{
+	if (!u)
+		return;
+	for (size_t i = 0; i < count_held(u); i++)
+		close(held(u)[i].fd);
+	dcp_buf_finish(&u->held);
+	pthread_mutex_destroy(&u->lock);
+	free(u->dir);
+	free(u);
+}
+
+void dcp_unpack_settle(struct dcp_unpack *u)
+{
+	pthread_mutex_lock(&u->lock);
+	u->progress = NULL;
+	u->settled = true;
+	pthread_mutex_unlock(&u->lock);
+}
+
+/* ---- what is kept ---- */
+
+/* A decoded file as it stands in the cache, if it can be used. -ENOENT: it is not there. */
+static int take_kept(const struct job *j, bool just_made, int *out, uint64_t *size,
+		     struct dcp_err *err)
+{
+	dcp_auto_fd int fd = open(j->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int rc;
+
+	if (fd < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", j->path,
+				strerror(errno));
+	if (!dcp_cache_trusts(j->path, fd))
+		return dcp_fail(err, -EPERM, DCP_ERR_NO_OFFSET,
+				"%.300s: belongs to another user", j->path);
+	rc = dcp_unpack_check(fd, &j->id, just_made, !j->u->settled && !just_made, size, err);
+	if (rc < 0)
+		return dcp_err_where(err, rc, "%.300s", j->path);
+	futimens(fd, NULL); /* it is in use */
+	*out = dcp_take_fd(&fd);
+	return 0;
+}
+
+static char *path_of(const struct job *j)
+{
+	uint64_t id[5] = { j->id.size, j->id.dev, j->id.ino, (uint64_t)j->id.mtime_ns,
+			   (uint64_t)j->id.ctime_ns };
+	const char *slash = strrchr(j->name, '/');
+	char *path;
+
+	if (!j->u->dir || asprintf(&path, "%s/%.*s-%016llx.bin", j->u->dir, NAME_HEAD,
+				   slash ? slash + 1 : j->name,
+				   (unsigned long long)dcp_hash64(id, sizeof(id))) < 0)
+		return NULL;
+	return path;
+}
+
+/* ---- decoding ---- */
+
+static void tell_progress(void *ctx, uint64_t taken)
+{
+	const struct job *j = ctx;
+	const struct dcp_progress *p = j->u->progress;
+
+	if (p)
+		p->tell(p->ctx, taken, j->src.size, j->name);
+}
+
+static uint64_t limit_of(const struct job *j)
+{
+	uint64_t limit;
+
+	if (dcp_ckd_mul(&limit, j->src.size, DCP_UNPACK_RATIO) ||
+	    dcp_ckd_add(&limit, limit, DCP_UNPACK_SLACK))
+		limit = DCP_UNPACK_MOST;
+	return DCP_MIN(limit, DCP_UNPACK_MOST);
+}
+
+static int decode(struct job *j, int fd, uint64_t limit, uint64_t *size, struct dcp_err *err)
+{
+	struct dcp_inflate_watch watch = { tell_progress, j };
+	enum dcp_codec codec;
+	int rc = dcp_inflate_codec(&j->src, &codec);
+
+	if (rc < 0)
+		return dcp_fail(err, rc, 0, "%.300s cannot be read", j->name);
+	if (codec == DCP_CODEC_NONE)
+		return dcp_fail(err, -EBADMSG, 0, "%.300s: not compressed in a way known here",
+				j->name);
+	rc = dcp_inflate_fd(&j->src, codec, fd, limit, &watch, size, err);
+	return rc < 0 ? dcp_err_where(err, rc, "%.300s", j->name) : 0;
+}
+
+static void announce(const struct job *j, const char *where)
+{
+	dcp_log(j->u->log, j->src.size >= LONG_WAIT ? DCP_LOG_WARN : DCP_LOG_INFO,
+		"%s: decompressing %llu MB, once, into %s", j->name,
+		(unsigned long long)(j->src.size / 1000000), where);
+}
+
+/* A memory file, when there is no cache or it cannot take the content. */
+static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
+{
+	uint64_t limit = DCP_MIN(limit_of(j), DCP_UNPACK_MEMORY - j->u->memory);
+	dcp_auto_fd int fd = memfd_create("dcpfs-unpacked", MFD_CLOEXEC);
+	int rc;
+
+	if (fd < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %s",
+				strerror(errno));
+	announce(j, "memory");
+	rc = decode(j, fd, limit, size, err);
+	if (rc == -E2BIG && limit < limit_of(j))
+		return dcp_fail(
+			err, rc, DCP_ERR_NO_OFFSET,
+			"%.300s decodes to more than the %llu bytes of memory there are "
+			"for it: give it a cache directory with room",
+			j->name, (unsigned long long)limit);
+	if (rc < 0)
+		return rc;
+	j->u->memory += *size;
+	*out = dcp_take_fd(&fd);
+	return 0;
+}
+
+/* Into "<path>.tmp-AbCdEf", which gets its name when it is whole. */
+static int decode_to_cache(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
+{
+	dcp_auto_free char *temp = NULL;
+	dcp_auto_fd int fd = -1;
+	int64_t began = 0;
+	int rc;
+
+	if (asprintf(&temp, "%s.tmp-XXXXXX", j->path) < 0) {
+		temp = NULL;
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+	}
+	fd = mkostemp(temp, O_CLOEXEC);
+	if (fd < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", j->path,
+				strerror(errno));
+	announce(j, j->u->dir);
+	rc = dcp_unpack_begin(fd, &began);
+	if (rc == 0)
+		rc = decode(j, fd, limit_of(j), size, err);
+	if (rc == 0)
+		rc = dcp_unpack_seal(fd, &j->id, *size, began);
+	if (rc == 0 && rename(temp, j->path) < 0)
+		rc = -errno;
+	if (rc < 0) {
+		unlink(temp);
+		return err && err->code ? rc
+					: dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s: %s",
+						   j->path, strerror(-rc));
+	}
+	*out = dcp_take_fd(&fd);
+	return 0;
+}
+
+/* Is it the cache's fault, and not the file's? */
+static bool cache_failed(int rc)
+{
+	return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG || rc == -EROFS ||
+	       rc == -EACCES || rc == -EPERM;
+}
+
+/* With the right to write the path, or knowing that locks do not work there. */
+static int make_kept(struct job *j, bool waited, int *out, uint64_t *size, struct dcp_err *err)
+{
+	struct dcp_err why = { 0 };
+	int rc = take_kept(j, waited, out, size, &why);
+
+	if (rc == 0)
+		return 0;
+	if (rc != -ENOENT)
+		dcp_log(j->u->log, rc == -ESTALE ? DCP_LOG_INFO : DCP_LOG_WARN,
+			"%s: decompressing again", why.msg);
+	rc = decode_to_cache(j, out, size, err);
+	if (rc == 0)
+		dcp_unpack_sweep(j->u->dir, j->path, DCP_UNPACK_CACHE);
+	return rc;
+}
+
+static int decode_once(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
+{
+	const struct dcp_store_opts wait = { .lock_wait_ms = WAIT_MS };
+	bool waited = false;
+	int lock, rc = dcp_cache_mkdirs(j->path);
+
+	lock = rc < 0 ? rc : dcp_cache_lock(&wait, j->path, &waited);
+	if (lock < 0 && lock != -ENOLCK && lock != -ENOTSUP && lock != -ENOSYS)
+		return dcp_fail(err, lock == -EBUSY ? -EBUSY : -EACCES, DCP_ERR_NO_OFFSET,
+				"%.300s: %s", j->path, strerror(-lock));
+	rc = make_kept(j, waited, out, size, err);
+	dcp_cache_unlock(j->path, lock);
+	return rc;
+}
+
+static int obtain(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
+{
+	struct dcp_err why = { 0 };
+	int rc;
+
+	if (!j->path)
+		return decode_to_memory(j, out, size, err);
+	if (take_kept(j, false, out, size, &why) == 0)
+		return 0;
+	why = (struct dcp_err){ 0 };
+	rc = decode_once(j, out, size, &why);
+	if (rc < 0 && cache_failed(rc)) {
+		dcp_log(j->u->log, DCP_LOG_WARN, "%s: %s; decoded in memory", j->name, why.msg);
+		return decode_to_memory(j, out, size, err);
+	}
+	if (rc < 0 && err)
+		*err = why;
+	return rc;
+}
+
+/* ---- files that this version has seen ---- */
+
+static const struct held *find_held(const struct dcp_unpack *u, const struct dcp_file_id *id)
+{
+	for (size_t i = 0; i < count_held(u); i++)
+		if (dcp_file_id_same(&held(u)[i].source, id))
+			return &held(u)[i];
+	return NULL;
+}
+
+/* Takes @fd. */
+static int hold(struct job *j, int fd, uint64_t size, struct dcp_err *err)
+{
+	struct held h = { .source = j->id, .fd = fd, .size = size };
+
+	h.source.name = NULL;
+	dcp_buf_add(&j->u->held, &h, sizeof(h));
+	if (!dcp_buf_error(&j->u->held))
+		return 0;
+	close(fd);
+	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+}
+
+static int open_held(struct job *j, int dirfd, struct dcp_err *err)
+{
+	struct dcp_file_id now = { 0 };
+	dcp_auto_fd int fd = -1;
+	uint64_t size = 0;
+	struct stat st;
+	int rc, got = -1;
+
+	rc = dcp_open_beneath(dirfd, j->name, &fd, &st, err);
+	if (rc < 0)
+		return rc;
+	dcp_file_id_from_stat(&st, &j->id);
+	if (find_held(j->u, &j->id))
+		return 0;
+	rc = dcp_source_fd(fd, &j->src);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s cannot be read", j->name);
+	j->path = path_of(j);
+	rc = obtain(j, &got, &size, err);
+	free(j->path);
+	if (rc < 0)
+		return rc;
+	if (fstat(fd, &st) == 0)
+		dcp_file_id_from_stat(&st, &now);
+	if (!dcp_file_id_same(&now, &j->id)) {
+		close(got);
+		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
+				"%.300s changed while it was decoded", j->name);
+	}
+	return hold(j, got, size, err);
+}
+
+int dcp_unpack_open(struct dcp_unpack *u, int dirfd, const char *name, int *fd, uint64_t *size,
+		    struct dcp_file_id *source, struct dcp_err *err)
+{
+	struct job j = { .u = u, .name = name };
+	const struct held *h;
+	int rc;
+
+	pthread_mutex_lock(&u->lock);
+	rc = open_held(&j, dirfd, err);
+	h = rc == 0 ? find_held(u, &j.id) : NULL;
+	if (h) {
+		*fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 3);
+		*size = h->size;
+		if (*fd < 0)
+			rc = dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", name,
+				      strerror(errno));
+	}
+	pthread_mutex_unlock(&u->lock);
+	if (rc == 0 && source) {
+		j.id.name = source->name;
+		j.id.unpacked = *size;
+		*source = j.id;
+	}
+	return rc;
+}

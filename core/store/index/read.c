@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "core/model/geometry/cut.h"
+#include "core/model/pack.h"
+#include "core/store/index/index_int.h"
+
+/* One statement on one connection, for the length of a call. */
+struct query {
+	struct dcp_index *ix;
+	struct dcp_index_conn *conn;
+	sqlite3_stmt *stmt;
+};
+
+static int query_begin(struct query *q, struct dcp_index *ix, enum dcp_index_stmt which)
+{
+	int code;
+
+	*q = (struct query){ .ix = ix };
+	code = dcp_index_conn_get(ix, &q->conn);
+	return code < 0 ? code : dcp_index_conn_stmt(q->conn, which, &q->stmt);
+}
+
+/* The one row: 0, -ENOENT, or what SQLite says. */
+static int query_step(struct query *q)
+{
+	int rc = sqlite3_step(q->stmt);
+
+	if (rc == SQLITE_ROW)
+		return 0;
+	return rc == SQLITE_DONE ? -ENOENT : dcp_index_sql_fail(q->conn->db, rc, "index", NULL);
+}
+
+static void query_end(struct query *q)
+{
+	if (q->stmt) {
+		sqlite3_reset(q->stmt);
+		sqlite3_clear_bindings(q->stmt);
+	}
+	if (q->conn)
+		dcp_index_conn_put(q->ix, q->conn);
+}
+
+static int keep_text(struct dcp_arena *arena, const char **text)
+{
+	*text = dcp_arena_strndup(arena, *text, strlen(*text));
+	return *text ? 0 : -ENOMEM;
+}
+
+/* The row q stands on, with its text in @arena. */
+static int query_row(struct query *q, enum dcp_row_kind kind, struct dcp_arena *arena,
+		     struct dcp_row *row)
+{
+	struct dcp_row got;
+	int code = query_step(q);
+
+	if (code == 0)
+		code = dcp_index_row(q->stmt, kind, &got);
+	if (code == 0)
+		code = keep_text(arena, &got.key);
+	if (code == 0)
+		code = keep_text(arena, &got.name);
+	if (code == 0)
+		*row = got;
+	return code;
+}
+
+int dcp_index_by_id(struct dcp_index *ix, enum dcp_row_kind kind, int64_t id,
+		    struct dcp_arena *arena, struct dcp_row *row)
+{
+	struct query q;
+	int code = query_begin(
+		&q, ix, kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_ID : DCP_STMT_OBJECT_BY_ID);
+
+	if (code == 0) {
+		sqlite3_bind_int64(q.stmt, 1, id);
+		code = query_row(&q, kind, arena, row);
+	}
+	query_end(&q);
+	return code;
+}
+
+static int by_text(struct dcp_index *ix, enum dcp_row_kind kind, enum dcp_index_stmt which,
+		   const char *text, struct dcp_arena *arena, struct dcp_row *row)
+{
+	struct query q;
+	int code = query_begin(&q, ix, which);
+
+	if (code == 0) {
+		if (sqlite3_bind_text(q.stmt, 1, text, -1, SQLITE_STATIC) == SQLITE_OK)
+			code = query_row(&q, kind, arena, row);
+		else
+			code = -ENOENT; /* longer than any text in the index */
+	}
+	query_end(&q);
+	return code;
+}
+
+/* A damaged index may lead from a name to any row: what was found must be what was asked. */
+int dcp_index_by_name(struct dcp_index *ix, enum dcp_row_kind kind, const char *name,
+		      struct dcp_arena *arena, struct dcp_row *row)
+{
+	struct dcp_row got;
+	int code = by_text(ix, kind,
+			   kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_NAME
+						  : DCP_STMT_OBJECT_BY_NAME,
+			   name, arena, &got);
+
+	if (code == 0 && strcmp(got.name, name) != 0)
+		code = -EBADMSG;
+	if (code == 0)
+		*row = got;
+	return code;
+}
+
+int dcp_index_by_key(struct dcp_index *ix, enum dcp_row_kind kind, const char *key,
+		     struct dcp_arena *arena, struct dcp_row *row)
+{
+	struct dcp_row got;
+	int code = by_text(ix, kind,
+			   kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_KEY
+						  : DCP_STMT_OBJECT_BY_KEY,
+			   key, arena, &got);
+
+	if (code == 0 && strcmp(got.key, key) != 0)
+		code = -EBADMSG;
+	if (code == 0)
+		*row = got;
+	return code;
+}
+
+/* Column @i copied; NULL for SQL's NULL when that is @allowed. */
+static int get_text(const struct query *q, int i, bool allowed, struct dcp_arena *arena,
+		    const char **out, size_t *n)
+{
+	const char *text;
+	size_t len;
+
+	*out = NULL;
+	*n = 0;
+	if (allowed && sqlite3_column_type(q->stmt, i) == SQLITE_NULL)
+		return 0;
+	if (!dcp_index_text(q->stmt, i, &text, &len))
+		return -EBADMSG;
+	*out = dcp_arena_strndup(arena, text, len);
+	*n = len;
+	return *out ? 0 : -ENOMEM;
+}
+
+static int get_path(const struct query *q, int i, struct dcp_arena *arena,
+		    const char *const **path, size_t *npath)
+{
+	const char *text;
+	size_t n;
+
+	if (!dcp_index_text(q->stmt, i, &text, &n))
+		return -EBADMSG;
+	return dcp_index_get_path(text, n, arena, path, npath);
+}
+
+/* dtype, itemsize and shape: columns 2 to 4. */
+static int get_type(const struct query *q, struct dcp_arena *arena, struct dcp_tensor *t)
+{
+	sqlite3_int64 itemsize = sqlite3_column_int64(q->stmt, 3);
+	uint64_t shape[DCP_MAX_NDIM], *copy;
+	const char *text;
+	size_t n;
+	int code = get_text(q, 2, false, arena, &t->dtype_name, &n);
+
+	if (code < 0)
+		return code;
+	if (!dcp_index_text(q->stmt, 4, &text, &n) ||
+	    !dcp_index_get_shape(text, n, shape, &t->ndim) || itemsize < 0 ||
+	    itemsize > UINT32_MAX)
+		return -EBADMSG;
+	t->dtype = dcp_dtype_from_name(t->dtype_name);
+	t->itemsize = (uint32_t)itemsize;
+	copy = dcp_arena_calloc(arena, t->ndim, sizeof(*copy));
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, shape, t->ndim * sizeof(*copy));
+	t->shape = copy;
+	return 0;
+}
+
+static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct dcp_arena *arena,
+		      struct dcp_tensor *t, struct dcp_err *err)
+{
+	bool some = cut && dcp_cut_fits(cut, t->ndim, t->shape);
+	const void *blob = sqlite3_column_blob(q->stmt, 7);
+	struct dcp_piece *pieces;
+	struct dcp_box box;
+	int code;
+
+	if (some && !dcp_cut_bounds(cut, &box))
+		memset(&box, 0, sizeof(box)); /* meets nothing */
+	if (sqlite3_column_type(q->stmt, 7) != SQLITE_BLOB || !blob)
+		return -EBADMSG;
+	code = dcp_unpack_part(blob, (size_t)sqlite3_column_bytes(q->stmt, 7), t->ndim,
+			       some ? &box : NULL, arena, &pieces, &t->npieces, err);
+	if (code < 0)
+		return code;
+	t->pieces = pieces;
+	if (t->error && !t->partly)
+		return 0; /* for people to look at: nobody reads through them */
+	for (size_t i = 0; i < t->npieces; i++)
+		if (pieces[i].file >= q->ix->nfiles)
+			return -EBADMSG;
+	return 0;
+}
+
+static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct dcp_arena *arena,
+		      struct dcp_tensor *t, int64_t *alias_of, struct dcp_err *err)
+{
+	size_t n;
+	int code = get_text(q, 0, false, arena, &t->key, &n);
+
+	if (code == 0)
+		code = get_path(q, 1, arena, &t->path, &t->npath);
+	if (code == 0)
+		code = get_type(q, arena, t);
+	if (code == 0)
+		code = get_text(q, 6, true, arena, &t->error, &n);
+	t->partly = t->error && sqlite3_column_int(q->stmt, 8) == 1;
+	if (code == 0)
+		code = get_pieces(q, cut, arena, t, err);
+	if (code == 0 && (!t->error || t->partly) && t->dtype != DCP_DTYPE_OTHER &&
+	    t->itemsize != dcp_dtype_info(t->dtype)->size)
+		code = -EBADMSG;
+	*alias_of = sqlite3_column_int64(q->stmt, 5);
+	return code;
+}
+
+/* Say which row it was, unless something below said more. */
+static int fail_row(struct dcp_err *err, int code, const char *kind, int64_t id)
+{
+	if (err && err->code == 0)
+		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s",
+			 code == -ENOENT ? "no such row" : strerror(-code));
+	return dcp_err_where(err, code, "index: %s %lld", kind, (long long)id);
+}
+
+int dcp_index_tensor(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
+		     struct dcp_tensor *out, struct dcp_err *err)
+{
+	return dcp_index_tensor_part(ix, id, NULL, arena, out, err);
+}
+
+int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut *cut,
+			  struct dcp_arena *arena, struct dcp_tensor *out, struct dcp_err *err)
+{
+	struct dcp_tensor t = { 0 };
+	struct dcp_err local = { 0 };
+	struct dcp_row row;
+	struct query q;
+	int64_t alias_of = 0;
+	int code = query_begin(&q, ix, DCP_STMT_TENSOR);
+
+	if (code == 0) {
+		sqlite3_bind_int64(q.stmt, 1, id);
+		code = query_step(&q);
+	}
+	if (code == 0)
+		code = get_tensor(&q, cut, arena, &t, &alias_of, &local);
+	query_end(&q);
+	if (code == 0 && alias_of) {
+		code = dcp_index_by_id(ix, DCP_ROW_TENSOR, alias_of, arena, &row);
+		t.alias_of = code == 0 ? row.key : NULL;
+		code = code == -ENOENT ? -EBADMSG : code;
+	}
+	if (code < 0) {
+		fail_row(&local, code, "tensor", id);
+		if (err)
+			*err = local;
+		return code;
+	}
+	*out = t;
+	return 0;
+}
+
+int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
+		     struct dcp_object *out, struct dcp_err *err)
+{
+	struct dcp_object o = { 0 };
+	struct dcp_err local = { 0 };
+	struct query q;
+	size_t n;
+	int code = query_begin(&q, ix, DCP_STMT_OBJECT);
+
+	if (code == 0) {
+		sqlite3_bind_int64(q.stmt, 1, id);
+		code = query_step(&q);
+	}
+	if (code == 0)
+		code = get_text(&q, 0, false, arena, &o.key, &n);
+	if (code == 0)
+		code = get_path(&q, 1, arena, &o.path, &o.npath);
+	if (code == 0)
+		code = get_text(&q, 2, false, arena, &o.type, &n);
+	if (code == 0)
+		code = get_text(&q, 3, true, arena, &o.json, &o.json_len);
+	if (code == 0)
+		code = get_text(&q, 4, true, arena, &o.error, &n);
+	if (code == 0 &&
+	    (o.json ? sqlite3_column_int64(q.stmt, 5) != (int64_t)o.json_len + 1 : !o.error))
+		code = -EBADMSG;
+	query_end(&q);
+	if (code < 0) {
+		fail_row(&local, code, "object", id);
+		if (err)
+			*err = local;
+		return code;
+	}
+	*out = o;
+	return 0;
+}

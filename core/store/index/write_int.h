@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * index_write_int: an index being written, shared by index_write.c (the database), index_file.c
+ * (the table of files), index_stem.c (which keys and file names are taken) and index_tell.c
+ * (rows).
+ */
+#pragma once
+#include "core/base/buf.h"
+#include "core/model/name.h"
+#include "core/store/index/index_int.h"
+
+/* A row's number in the maps: objects have the top bit. */
+#define DCP_INDEX_OBJECT (1u << 31)
+
+enum dcp_index_add {
+	DCP_ADD_META,
+	DCP_ADD_TOLD_META, /* by an adapter: does not replace what is known */
+	DCP_ADD_FILE,
+	DCP_SHOW_FILE,
+	DCP_ADD_TENSOR,
+	DCP_ADD_OBJECT,
+	DCP_ADD_ALIAS, /* count one */
+	DCP_TOLD_TENSOR,
+	DCP_TOLD_OBJECT,
+};
+#define DCP_ADD_COUNT (DCP_TOLD_OBJECT + 1)
+
+struct dcp_index_writer {
+	sqlite3 *db;
+	sqlite3_stmt *stmt[DCP_ADD_COUNT];
+	char *path, *temp;         /* NULL in memory */
+	int dirfd;                 /* of the checkpoint; borrowed */
+	struct dcp_unpack *unpack; /* borrowed; may be NULL */
+	struct dcp_index_map keys, stems, files;
+	struct dcp_buf seen; /* struct dcp_index_seen, by file number */
+	struct dcp_arena text, scratch;
+	struct dcp_buf pieces, shape, path_json;
+	struct dcp_index_counts counts;
+	unsigned nmeta;
+	struct dcp_err err; /* what broke the sink: sticky */
+};
+
+static inline const struct dcp_index_seen *dcp_index_seen(const struct dcp_index_writer *w)
+{
+	return (const struct dcp_index_seen *)(const void *)w->seen.p;
+}
+
+static inline size_t dcp_index_nseen(const struct dcp_index_writer *w)
+{
+	return w->seen.n / sizeof(struct dcp_index_seen);
+}
+
+/* Break the sink; the first reason stays. All return its code. */
+int dcp_index_give_up(struct dcp_index_writer *w, int code, const char *why);
+int dcp_index_no_memory(struct dcp_index_writer *w);
+int dcp_index_sql_failed(struct dcp_index_writer *w, int rc);
+
+void dcp_index_put_text(sqlite3_stmt *s, int i, const char *text); /* NULL: SQL's NULL */
+
+/* Run an insert or update whose parameters are bound. */
+int dcp_index_run(struct dcp_index_writer *w, enum dcp_index_add which);
+
+/* ---- index_stem.c ---- */
+
+/* Rows told earlier with a text: the first tensor, the first object; 0: none. */
+struct dcp_index_told {
+	uint32_t tensor, object;
+	bool unknown; /* too many texts have the same hash to look at all of them */
+};
+
+/* Who has this key? */
+int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t hash,
+		       struct dcp_index_told *out);
+
+/*
+ * A stem nobody has, for the row @number. @clash: the key itself was told before, so its
+ * plain form is taken.
+ */
+int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
+			  uint32_t number, char name[DCP_NAME_MAX + 1]);
+
+/* ---- index_file.c ---- */
+
+int dcp_index_tell_file(void *ctx, const char *name, uint32_t *number);
+int dcp_index_tell_unpacked(void *ctx, const char *name, uint32_t *number);
+int dcp_index_tell_sidecar(void *ctx, const char *name);
+
+/* ---- index_tell.c ---- */
+
+int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told);
+int dcp_index_tell_object(void *ctx, const struct dcp_object *told);

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/io/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/cache/unpack.h"
+#include "core/store/io/guard.h"
+
+enum {
+	BESIDE = 2,        /* descriptors a version has besides: its directory and its index */
+	WAIT_NS = 5000000, /* for files in use to be let go */
+	WAITS = 1000,
+	KEPT_GROW = 16,
+};
+
+struct dcp_files {
+	int dirfd;
+	const struct dcp_file_id *ids;
+	size_t n;
+	struct dcp_files_opts opts;
+	struct dcp_handles *own; /* NULL: those of opts are others' */
+	struct dcp_handle slots[];
+};
+
+int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
+		     const struct dcp_files_opts *opts, struct dcp_files **out)
+{
+	struct dcp_files *f = calloc(1, sizeof(*f) + n * sizeof(f->slots[0]));
+
+	if (!f || (!opts->handles && dcp_handles_create(&f->own) < 0)) {
+		free(f);
+		return -ENOMEM;
+	}
+	f->dirfd = dirfd;
+	f->ids = ids;
+	f->n = n;
+	f->opts = *opts;
+	f->opts.map &= dcp_guard_enabled();
+	if (f->own)
+		f->opts.handles = f->own;
+	dcp_handles_beside(f->opts.handles, BESIDE);
+	*out = f;
+	return 0;
+}
+
+void dcp_files_destroy(struct dcp_files *f)
+{
+	if (!f)
+		return;
+	for (size_t i = 0; i < f->n; i++)
+		dcp_handles_close(f->opts.handles, &f->slots[i], true);
+	dcp_handles_beside(f->opts.handles, -BESIDE);
+	dcp_handles_destroy(f->own);
+	free(f);
+}
+
+void dcp_files_drop(struct dcp_files *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		dcp_handles_close(f->opts.handles, &f->slots[i], false);
+}
+
+bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number)
+{
+	return number < f->n && f->ids[number].unpacked;
+}
+
+const char *dcp_files_name(const struct dcp_files *f, uint32_t number)
+{
+	return number < f->n ? f->ids[number].name : "(no such file)";
+}
+
+bool dcp_is_local(int fd)
+{
+	static const uint32_t kinds[] = {
+		BTRFS_SUPER_MAGIC,
+		EROFS_SUPER_MAGIC_V1,
+		EXT4_SUPER_MAGIC, /* and ext2, ext3 */
+		F2FS_SUPER_MAGIC,
+		ISOFS_SUPER_MAGIC,
+		MSDOS_SUPER_MAGIC,
+		NILFS_SUPER_MAGIC,
+		OVERLAYFS_SUPER_MAGIC,
+		RAMFS_MAGIC,
+		REISERFS_SUPER_MAGIC,
+		SQUASHFS_MAGIC,
+		TMPFS_MAGIC,
+		UDF_SUPER_MAGIC,
+		XFS_SUPER_MAGIC,
+		0x2011bab0, /* exFAT */
+		0x2fc12fc1, /* ZFS */
+		0x3153464a, /* JFS */
+		0x7366746e, /* NTFS */
+		0xca451a4e, /* bcachefs */
+	};
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	for (size_t i = 0; i < DCP_LEN(kinds); i++)
+		if ((uint32_t)fs.f_type == kinds[i])
+			return true;
+	return false;
+}
+
+/*
+ * Content that changed shows in size or mtime. The ctime alone also moves for chmod, new hard
+ * links and lost names, which change no byte.
+ */
+static int same_content(const struct stat *st, const struct dcp_file_id *id)
+{
+	struct dcp_file_id now;
+
+	dcp_file_id_from_stat(st, &now);
+	if (now.size < id->size)
+		return -EIO;
+	if (now.size != id->size || now.mtime_ns != id->mtime_ns || now.ino != id->ino ||
+	    now.dev != id->dev)
+		return -ESTALE;
+	return 0;
+}
+
+/* Open it, and see that it is the one. */
+static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id, int *fd,
+		       struct dcp_err *err)
+{
+	struct stat st;
+	int rc = dcp_open_beneath(f->dirfd, id->name, fd, &st, err);
+
+	if (rc < 0)
+		return rc;
+	rc = same_content(&st, id);
+	if (rc == -EIO)
+		dcp_fail(err, rc, (uint64_t)st.st_size,
+			 "%s is %lld bytes; it was %llu when it was indexed", id->name,
+			 (long long)st.st_size, (unsigned long long)id->size);
+	else if (rc < 0)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s changed since it was indexed",
+			 id->name);
+	return rc;
+}
+
+/* What it decodes to. */
+static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id, int *fd,
+			struct dcp_err *err)
+{
+	struct dcp_file_id now = { 0 };
+	uint64_t size = 0;
+	int rc;
+
+	if (!f->opts.unpack)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"%s: compressed, and nobody decodes it", id->name);
+	rc = dcp_unpack_open(f->opts.unpack, f->dirfd, id->name, fd, &size, &now, err);
+	if (rc < 0)
+		return rc;
+	if (size != id->unpacked || now.size != id->size || now.ino != id->ino ||
+	    now.dev != id->dev || now.mtime_ns != id->mtime_ns)
+		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
+				"%s changed since it was indexed", id->name);
+	return 0;
+}
+
+/* No room: mappings that nobody needs make some, and pread does it too. */
+static const uint8_t *map_whole(const struct dcp_files *f, int fd, uint64_t size)
+{
+	void *p;
+
+	if (!f->opts.map || size == 0 || !dcp_is_local(fd) ||
+	    !dcp_handles_room(f->opts.handles, 0, size))
+		return NULL;
+	do
+		p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	while (p == MAP_FAILED && errno == ENOMEM &&
+	       dcp_handles_close_one(f->opts.handles, true));
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static int open_both(struct dcp_files *f, uint32_t number, struct dcp_err *err)
+{
+	const struct dcp_file_id *id = &f->ids[number];
+	dcp_auto_fd int origin = -1, decoded = -1;
+	struct dcp_file file;
+	int rc = open_origin(f, id, &origin, err);
+
+	if (rc == 0 && id->unpacked)
+		rc = open_decoded(f, id, &decoded, err);
+	if (rc < 0)
+		return rc;
+	file.size = id->unpacked ? id->unpacked : id->size;
+	file.fd = id->unpacked ? decoded : origin;
+	file.map = map_whole(f, file.fd, file.size);
+	dcp_handles_end(f->opts.handles, &f->slots[number], &file, origin);
+	dcp_take_fd(&origin);
+	dcp_take_fd(&decoded);
+	return 0;
+}
+
+/* Open it, and close others as long as there are too many for that. */
+static int open_slot(struct dcp_files *f, uint32_t number, bool wait, struct dcp_err *err)
+{
+	struct dcp_handles *t = f->opts.handles;
+	struct dcp_err why;
+	int rc, waits = wait ? WAITS : 0;
+
+	dcp_handles_room(t, f->ids[number].unpacked ? 2 : 1, 0);
+	for (;;) {
+		why = (struct dcp_err){ 0 };
+		rc = open_both(f, number, &why);
+		if (rc != -EMFILE && rc != -ENFILE)
+			break;
+		if (dcp_handles_close_one(t, false))
+			continue;
+		if (waits-- <= 0)
+			break;
+		nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
+	}
+	if (rc < 0) {
+		dcp_handles_end(t, &f->slots[number], NULL, -1);
+		if (err)
+			*err = why;
+	}
+	return rc;
+}
+
+int dcp_files_hold(struct dcp_files *f, uint32_t number, bool wait, const struct dcp_file **out,
+		   struct dcp_err *err)
+{
+	struct dcp_handle *h;
+	int rc = 0;
+
+	if (number >= f->n)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
+				number, f->n);
+	h = &f->slots[number];
+	if (!dcp_handle_take(h))
+		rc = dcp_handles_begin(f->opts.handles, h, wait);
+	if (rc > 0)
+		rc = open_slot(f, number, wait, err);
+	if (rc == 0)
+		*out = &h->file;
+	return rc;
+}
+
+void dcp_files_release(struct dcp_files *f, uint32_t number)
+{
+	dcp_handle_give(&f->slots[number]);
+}
+
+/* Another open file of the same, for its own read-ahead: none. */
+static int open_exact(const struct dcp_files *f, uint32_t number)
+{
+	struct stat st;
+	int fd;
+
+	if (dcp_open_beneath(f->dirfd, f->ids[number].name, &fd, &st, NULL) < 0)
+		return -1;
+	if (same_content(&st, &f->ids[number]) < 0) {
+		close(fd);
+		return -1;
+	}
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	return fd;
+}
+
+int dcp_files_exact_fd(struct dcp_files *f, uint32_t number)
+{
+	struct dcp_handle *h = &f->slots[number];
+	int fd = __atomic_load_n(&h->exact, __ATOMIC_ACQUIRE) - 1;
+
+	if (fd >= 0)
+		return fd;
+	if (f->ids[number].unpacked) /* a copy of ours, by no name */
+		return h->file.fd;
+	dcp_handles_room(f->opts.handles, 1, 0);
+	fd = open_exact(f, number);
+	if (fd < 0)
+		return h->file.fd; /* no room, or it changed: reading will tell */
+	if (dcp_handles_add_exact(f->opts.handles, h, fd))
+		return fd;
+	close(fd);
+	return __atomic_load_n(&h->exact, __ATOMIC_ACQUIRE) - 1;
+}
+
+int dcp_files_check(struct dcp_files *f, uint32_t number, bool named)
+{
+	struct stat st;
+	int rc;
+
+	if (fstat(f->slots[number].origin, &st) < 0)
+		return -EIO;
+	rc = same_content(&st, &f->ids[number]);
+	return rc == 0 && named && st.st_nlink == 0 ? -ESTALE : rc;
+}
+
+static bool is_rewritten(struct dcp_files *f, uint32_t number)
+{
+	const struct dcp_file_id *id = &f->ids[number];
+	struct dcp_file_id now = { 0 };
+	struct stat st;
+
+	if (!id->ino)
+		return false;
+	if (dcp_handle_take(&f->slots[number])) {
+		int rc = dcp_files_check(f, number, false);
+
+		dcp_files_release(f, number);
+		return rc < 0;
+	}
+	if (fstatat(f->dirfd, id->name, &st, 0) < 0)
+		return false;
+	dcp_file_id_from_stat(&st, &now);
+	return now.ino == id->ino && now.dev == id->dev && same_content(&st, id) < 0;
+}
+
+bool dcp_files_rewritten(struct dcp_files *f)
+{
+	for (uint32_t i = 0; i < f->n; i++)
+		if (is_rewritten(f, i))
+			return true;
+	return false;
+}
+
+/* ---- keeping ---- */
+
+static bool add_kept(struct dcp_kept *kept, uint32_t number)
+{
+	uint32_t *more = kept->number;
+
+	if (kept->n % KEPT_GROW == 0)
+		more = realloc(kept->number, (kept->n + KEPT_GROW) * sizeof(*more));
+	if (!more)
+		return false;
+	kept->number = more;
+	kept->number[kept->n++] = number;
+	return true;
+}
+
+void dcp_files_keep(struct dcp_files *f, uint32_t number, struct dcp_kept *kept)
+{
+	const struct dcp_file *file;
+
+	if (!dcp_handles_can_keep(f->opts.handles, &f->slots[number]) ||
+	    dcp_files_hold(f, number, true, &file, NULL) < 0)
+		return;
+	if (!add_kept(kept, number))
+		dcp_files_release(f, number);
+	else if (!dcp_handles_keep(f->opts.handles, &f->slots[number])) {
+		kept->n--;
+		dcp_files_release(f, number);
+	}
+}
+
+void dcp_files_keep_all(struct dcp_files *f, struct dcp_kept *kept)
+{
+	for (uint32_t i = 0; i < f->n; i++)
+		if (f->ids[i].ino)
+			dcp_files_keep(f, i, kept);
+}
+
+void dcp_files_unkeep(struct dcp_files *f, struct dcp_kept *kept)
+{
+	for (size_t i = 0; i < kept->n; i++)
+		dcp_handles_unkeep(f->opts.handles, &f->slots[kept->number[i]]);
+	free(kept->number);
+	*kept = (struct dcp_kept){ 0 };
+}
+
+const struct dcp_files_opts *dcp_files_opts(const struct dcp_files *f)
+{
+	return &f->opts;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gather: the runs of strided descriptors, copied to where they belong.
+ *
+ * Out of memory, memcpy beats any read call at every length of run. Without a mapping, runs are
+ * read where they belong, many in one batch (store/queue); where they lie close together, one
+ * read over runs and holes is cheaper, and they are copied out of it.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/geometry/strided.h"
+#include "core/store/io/queue.h"
+
+struct dcp_io_counts;
+
+/* Out of @src, where offset s->off of the file is, to @dst + s->dst and on. */
+void dcp_gather_copy(char *dst, const uint8_t *src, const struct dcp_strided *s);
+
+#define DCP_GATHER_SPAN (1u << 20) /* bytes read at once, runs and holes */
+#define DCP_GATHER_BOXES 32
+
+/* A box whose runs are copied out of the span once that was read. */
+struct dcp_gather_box {
+	struct dcp_strided s;
+	char *dst;
+	uint32_t at; /* in the span */
+};
+
+/* Reads of one request, over all its files. Large: it belongs on a stack, uncleared. */
+struct dcp_gather {
+	struct dcp_queue *queue;
+	struct dcp_io_counts *io;
+	uint64_t stride; /* of runs, up to which holes between them are read, too */
+	size_t nreads, nboxes;
+	uint32_t used; /* of the span */
+	struct dcp_read read[DCP_QUEUE_READS];
+	struct dcp_gather_box box[DCP_GATHER_BOXES];
+	uint8_t span[DCP_GATHER_SPAN];
+};
+
+/* @queue NULL: one read after the other. */
+void dcp_gather_begin(struct dcp_gather *g, struct dcp_queue *queue, struct dcp_io_counts *io);
+
+/* Have what @s tells of the file @fd copied to @dst + s->dst and on: at the end, or before.
+ * -EIO: some file ends early, or cannot be read; nothing more is to be added then. */
+int dcp_gather_add(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s);
+
+/* All that was added is there, or -EIO. May be added to again. */
+int dcp_gather_end(struct dcp_gather *g);

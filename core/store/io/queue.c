@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/io/queue.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "core/store/io/fetch.h"
+#include "core/store/io/ring.h"
+
+enum { AHEAD = 32 /* reads the kernel is told of before they are made */ };
+
+struct dcp_queue {
+	pthread_mutex_t lock; /* the rest; not held while anything is opened or read */
+	struct dcp_ring *idle[DCP_QUEUE_RINGS];
+	size_t nidle, nopen;
+	bool off; /* rings are not to be had, now or later; also looked at without the lock */
+};
+
+int dcp_queue_create(struct dcp_queue **out)
+{
+	struct dcp_queue *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return -ENOMEM;
+	pthread_mutex_init(&q->lock, NULL);
+	*out = q;
+	return 0;
+}
+
+void dcp_queue_destroy(struct dcp_queue *q)
+{
+	if (!q)
+		return;
+	while (q->nidle)
+		dcp_ring_close(q->idle[--q->nidle]);
+	pthread_mutex_destroy(&q->lock);
+	free(q);
+}
+
+int dcp_queue_probe(void)
+{
+	struct dcp_ring *ring;
+	int rc = dcp_ring_open(2, &ring);
+
+	if (rc == 0)
+		dcp_ring_close(ring);
+	return rc;
+}
+
+bool dcp_queue_batches(const struct dcp_queue *q)
+{
+	return q && !__atomic_load_n(&q->off, __ATOMIC_RELAXED);
+}
+
+/* ---- rings ---- */
+
+/* Give back a ring, or (NULL) the place of one that is gone; @off: for good. */
+static void give(struct dcp_queue *q, struct dcp_ring *ring, bool off)
+{
+	pthread_mutex_lock(&q->lock);
+	if (ring)
+		q->idle[q->nidle++] = ring;
+	else
+		q->nopen--;
+	if (off)
+		__atomic_store_n(&q->off, true, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&q->lock);
+}
+
+/* A ring of the caller's own for now, or NULL: none is to be had. */
+static struct dcp_ring *take(struct dcp_queue *q)
+{
+	struct dcp_ring *ring = NULL;
+	bool open = false;
+	int rc;
+
+	pthread_mutex_lock(&q->lock);
+	if (q->nidle) {
+		ring = q->idle[--q->nidle];
+	} else if (!q->off && q->nopen < DCP_QUEUE_RINGS) {
+		q->nopen++;
+		open = true;
+	}
+	pthread_mutex_unlock(&q->lock);
+	if (!open)
+		return ring;
+	rc = dcp_ring_open(DCP_QUEUE_READS, &ring);
+	if (rc == 0)
+		return ring;
+	/* what is short now may be there next time; what is forbidden will not be allowed */
+	give(q, NULL, rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE && rc != -EAGAIN);
+	return NULL;
+}
+
+/* ---- one after the other ---- */
+
+/* What is missing of @r, whose first @done bytes are there. */
+static int read_rest(const struct dcp_read *r, uint32_t done, struct dcp_io_counts *io)
+{
+	while (done < r->n) {
+		ssize_t got =
+			pread(r->fd, (char *)r->to + done, r->n - done, (off_t)(r->off + done));
+
+		io->calls++;
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return -EIO;
+		io->fetched += (uint64_t)got;
+		done += (uint32_t)got;
+	}
+	return 0;
+}
+
+/* Would it be answered without waiting? */
+static bool is_cached(const struct dcp_read *r, struct dcp_io_counts *io)
+{
+	char byte;
+	struct iovec iov = { &byte, 1 };
+
+	io->calls++;
+	return preadv2(r->fd, &iov, 1, (off_t)r->off, RWF_NOWAIT) == 1;
+}
+
+/* Tell the kernel of the next reads, so that it makes them side by side. */
+static void announce(const struct dcp_read *reads, size_t n, struct dcp_io_counts *io)
+{
+	n = DCP_MIN(n, AHEAD);
+	if (n < 2 || is_cached(reads, io))
+		return;
+	for (size_t i = 0; i < n; i++)
+		posix_fadvise(reads[i].fd, (off_t)reads[i].off, (off_t)reads[i].n,
+			      POSIX_FADV_WILLNEED);
+	io->calls += n;
+}
+
+static int read_each(const struct dcp_read *reads, size_t n, struct dcp_io_counts *io)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		if (i % AHEAD == 0)
+			announce(reads + i, n - i, io);
+		rc = read_rest(&reads[i], 0, io);
+	}
+	return rc;
+}
+
+int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
+		   struct dcp_io_counts *io)
+{
+	struct dcp_ring *ring = q && n > 1 ? take(q) : NULL;
+	uint32_t done[DCP_QUEUE_READS];
+	int rc;
+
+	if (!ring)
+		return read_each(reads, n, io);
+	rc = dcp_ring_read(ring, reads, n, done, &io->calls);
+	if (rc < 0)
+		dcp_ring_close(ring);
+	give(q, rc < 0 ? NULL : ring, false);
+	rc = 0;
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		io->fetched += done[i];
+		io->ring += done[i];
+		rc = read_rest(&reads[i], done[i], io);
+	}
+	return rc;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/io/ring.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/store/io/queue.h"
+
+struct dcp_ring {
+	struct io_uring uring;
+};
+
+int dcp_ring_open(unsigned entries, struct dcp_ring **out)
+{
+	struct dcp_ring *r = malloc(sizeof(*r));
+	int rc;
+
+	if (!r)
+		return -ENOMEM;
+	/* completions are only looked for by who waits: no interrupts between processors */
+	rc = io_uring_queue_init(entries, &r->uring, IORING_SETUP_COOP_TASKRUN);
+	if (rc == -EINVAL) /* Linux before 5.19 */
+		rc = io_uring_queue_init(entries, &r->uring, 0);
+	if (rc < 0) {
+		free(r);
+		return rc;
+	}
+	io_uring_ring_dontfork(&r->uring);
+	*out = r;
+	return 0;
+}
+
+void dcp_ring_close(struct dcp_ring *r)
+{
+	if (!r)
+		return;
+	io_uring_queue_exit(&r->uring);
+	free(r);
+}
+
+/* Take what has been completed; returns how many. */
+static size_t reap(struct dcp_ring *r, const struct dcp_read *reads, uint32_t *done)
+{
+	struct io_uring_cqe *cqe;
+	unsigned head;
+	size_t n = 0;
+
+	io_uring_for_each_cqe(&r->uring, head, cqe)
+	{
+		size_t i = (size_t)cqe->user_data;
+
+		if (cqe->res > 0)
+			done[i] = (uint32_t)cqe->res <= reads[i].n ? (uint32_t)cqe->res : 0;
+		n++;
+	}
+	io_uring_cq_advance(&r->uring, (unsigned)n);
+	return n;
+}
+
+int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, uint32_t *done,
+		  uint64_t *calls)
+{
+	size_t asked = 0, came = 0;
+	int rc = 0;
+
+	memset(done, 0, n * sizeof(*done));
+	for (size_t i = 0; i < n; i++) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&r->uring);
+
+		io_uring_prep_read(sqe, reads[i].fd, reads[i].to, reads[i].n, reads[i].off);
+		io_uring_sqe_set_data64(sqe, i);
+	}
+	while (came < n && (rc >= 0 || rc == -EINTR)) {
+		rc = io_uring_submit_and_wait(&r->uring, (unsigned)(n - came));
+		++*calls;
+		asked += rc > 0 ? (size_t)rc : 0;
+		came += reap(r, reads, done);
+	}
+	if (came == n)
+		return 0;
+	/* Those that the kernel took before it failed still write where they were told. */
+	while (came < asked) {
+		struct io_uring_cqe *cqe;
+
+		io_uring_wait_cqe(&r->uring, &cqe);
+		came += reap(r, reads, done);
+	}
+	return rc;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nothing here is needed to serve a checkpoint. It is for the person who named the wrong
+ * directory, or one of a family that is not done yet.
+ */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/model/order.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/version/version_int.h"
+
+enum { MAX_LOOKED_AT = 1000 };
+
+#define JAX "save it in JAX as safetensors (safetensors.flax.save_file), or as torch DCP"
+
+/*
+ * Names that give away what dcpfs does not show, or a part of what it does. Where two fit, the
+ * first is the better guess. What to do stands where there is something to do; NULL: dcpfs
+ * reads this family, but here something of it is missing or it stands deeper.
+ */
+static const struct family {
+	const char *glob, *what, *todo;
+} families[] = {
+	{ "zero_to_fp32.py", "a DeepSpeed checkpoint", NULL },
+	{ "*zero_pp_rank_*_optim_states.pt", "a DeepSpeed ZeRO checkpoint", NULL },
+	{ "mp_rank_*_model_states.pt", "a DeepSpeed checkpoint", NULL },
+	{ "global_step*", "a DeepSpeed or verl checkpoint", NULL },
+	{ "latest_checkpointed_iteration.txt", "a Megatron-LM run without its iterations",
+	  NULL },
+	{ "mp_rank_*", "a Megatron-LM checkpoint without model_optim_rng.pt", NULL },
+	{ "*.pdparams", "a Paddle checkpoint", NULL },
+	{ "_CHECKPOINT_METADATA", "an Orbax checkpoint", JAX },
+	{ "ocdbt.process_*", "an Orbax checkpoint (OCDBT)", JAX },
+	{ "_METADATA", "an Orbax checkpoint", JAX },
+	{ "manifest.ocdbt", "a TensorStore OCDBT database (Orbax)", JAX },
+	{ "*.orbax-checkpoint-tmp*", "an Orbax checkpoint that was not finished", JAX },
+	{ ".snapshot_metadata", "a torchsnapshot checkpoint",
+	  "restore it with torchsnapshot and save it as torch DCP" },
+	{ "zarr.json", "a Zarr store",
+	  "open it with zarr or tensorstore and save safetensors" },
+	{ ".zgroup", "a Zarr store", "open it with zarr or tensorstore and save safetensors" },
+	{ ".zarray", "one array of a Zarr store (TensorStore)",
+	  "open it with zarr or tensorstore and save safetensors" },
+	{ ".zmetadata", "a Zarr store",
+	  "open it with zarr or tensorstore and save safetensors" },
+	{ "*.zarr", "a Zarr store", "open it with zarr or tensorstore and save safetensors" },
+	{ "*.gguf", "a GGUF model of llama.cpp", "take the safetensors it was converted from" },
+	{ "*.ggml", "a GGML model of llama.cpp", "take the safetensors it was converted from" },
+	{ "saved_model.pb", "a TensorFlow SavedModel",
+	  "load it in TensorFlow and save its variables as safetensors" },
+	{ "*.data-00000-of-*", "a TensorFlow checkpoint",
+	  "load it in TensorFlow and save its variables as safetensors" },
+	{ "*.ckpt.index", "a TensorFlow checkpoint",
+	  "load it in TensorFlow and save its variables as safetensors" },
+	{ "*.ckpt-[0-9]*.index", "a TensorFlow checkpoint",
+	  "load it in TensorFlow and save its variables as safetensors" },
+	{ "*.keras", "a Keras model", "load it in Keras and save its weights as safetensors" },
+	{ "*.h5", "a HDF5 file (Keras)", "load it in Keras or h5py and save safetensors" },
+	{ "*.hdf5", "a HDF5 file (Keras)", "load it in Keras or h5py and save safetensors" },
+	{ "*.onnx", "an ONNX model: a program, not a checkpoint",
+	  "take the weights it was made of" },
+	{ "*.onnx_data", "data of an ONNX model", "take the weights it was made of" },
+	{ "*.pte", "an ExecuTorch program", "take the state_dict it was exported from" },
+	{ "*.ptl", "a TorchScript program (PyTorch Mobile)",
+	  "load it with torch.jit.load and save its state_dict with torch.save" },
+	{ "*.pt2", "an exported program (torch.export)",
+	  "load it with torch.export.load and save its state_dict with torch.save" },
+	{ "*.tflite", "a TensorFlow Lite program", "take the weights it was made of" },
+	{ "*.mlmodel", "a Core ML program", "take the weights it was made of" },
+	{ "*.mlpackage", "a Core ML program", "take the weights it was made of" },
+	{ "*.engine", "a TensorRT engine", "take the weights it was built from" },
+	{ "*.plan", "a TensorRT engine", "take the weights it was built from" },
+	{ "*.msgpack", "a Flax checkpoint (msgpack)", JAX },
+	{ "*.caffemodel", "a Caffe model", "convert it to PyTorch and save that" },
+	{ "*.params", "an MXNet checkpoint", "load it in MXNet and save numpy arrays" },
+	{ "*.mar", "a TorchServe archive", "unpack it: it is a zip file" },
+	{ "*.llamafile", "a llamafile program", "take the safetensors it was converted from" },
+	{ "*.npz", "a directory of more than numpy arrays (name the file that is meant)",
+	  NULL },
+	{ "*.npy", "a directory of more than numpy arrays (name the file that is meant)",
+	  NULL },
+	{ "*.safetensors", "a directory of safetensors files", NULL },
+	{ "*.safetensors.index.json", "a directory of safetensors files", NULL },
+	{ "pytorch_model*.bin", "a directory of torch.save files", NULL },
+	{ "*.distcp", "a part of a torch.distributed.checkpoint", NULL },
+	{ "*.pt", "a directory of torch.save files", NULL },
+	{ "*.pth", "a directory of torch.save files", NULL },
+	{ "*.ckpt", "a directory of torch.save files", NULL },
+	{ "*.pkl", "a directory of pickles: name one of them", NULL },
+	{ "*.pickle", "a directory of pickles: name one of them", NULL },
+};
+
+/* The family whose mark lies in @dir, and that name; NULL. */
+static const struct family *family_of(const struct dcp_dir *dir, const char **mark)
+{
+	for (size_t f = 0; f < DCP_LEN(families); f++)
+		for (size_t i = 0; i < dir->n; i++)
+			if (fnmatch(families[f].glob, dir->entries[i].name, 0) == 0) {
+				*mark = dir->entries[i].name;
+				return &families[f];
+			}
+	return NULL;
+}
+
+/* How files begin that have lost their name, and what to do. */
+static const struct {
+	uint8_t at, n;
+	const char *bytes, *what;
+} beginnings[] = {
+	{ 0, 4, "PK\3\4", "a zip archive: if torch.save wrote it, call it .pt" },
+	{ 0, 1, "\x80", "a pickle: call it .pkl, or .pt if torch.save wrote it" },
+	{ 8, 2, "{\"", "a safetensors file: call it .safetensors" },
+	{ 0, 4, "GGUF", "a GGUF model of llama.cpp, which dcpfs does not read" },
+	{ 0, 4, "\x89HDF", "a HDF5 file, which dcpfs does not read" },
+	{ 0, 6, "\x93NUMPY", "a numpy array: call it .npy" },
+	{ 4, 4, "TFL3", "a TensorFlow Lite program, which dcpfs does not read" },
+	{ 4, 4, "ET12", "an ExecuTorch program, which dcpfs does not read" },
+};
+
+/* What the one file that was named begins like; NULL. */
+static const char *beginning_of(const struct dcp_dir *dir)
+{
+	struct dcp_input input;
+	char head[16] = { 0 };
+	int rc;
+
+	if (dir->n != 1 || dir->entries[0].is_dir ||
+	    dcp_dir_input(dir, dir->entries[0].name, &input, NULL) < 0)
+		return NULL;
+	rc = dcp_source_read(&input.src, 0, head, DCP_MIN(sizeof(head), input.src.size));
+	dcp_input_close(&input);
+	for (size_t i = 0; rc == 0 && i < DCP_LEN(beginnings); i++)
+		if (memcmp(head + beginnings[i].at, beginnings[i].bytes, beginnings[i].n) == 0)
+			return beginnings[i].what;
+	return NULL;
+}
+
+/* What was found on the way down; the last by name is the newest. */
+struct hunt {
+	unsigned looked_at;
+	char *path; /* of a checkpoint further down */
+	char *name;
+	const struct dcp_format *format;
+	char *other; /* of a directory of another family */
+	const struct family *family;
+};
+
+static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
+{
+	enum dcp_match match = DCP_MATCH_NO;
+	const struct dcp_format *format = dcp_format_probe(dir, &match, NULL, 0);
+	const char *mark;
+
+	if (format && match != DCP_MATCH_INCOMPLETE &&
+	    (!h->name || dcp_order_compare(h->name, 0, name, 0) < 0)) {
+		free(h->path);
+		free(h->name);
+		h->path = strdup(dir->path);
+		h->name = strdup(name);
+		h->format = format;
+	}
+	if (!format && !h->other && family_of(dir, &mark)) {
+		h->other = strdup(dir->path);
+		h->family = family_of(dir, &mark);
+	}
+}
+
+/* The directories in @dir, and those in them, @levels deep in all. */
+static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
+{
+	for (size_t i = dir->n; i-- > 0 && h->looked_at < MAX_LOOKED_AT;) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		struct dcp_dir child;
+
+		if (!e->is_dir || *e->name == '.' ||
+		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
+			continue;
+		h->looked_at++;
+		note(h, &child, e->name);
+		if (levels > 1)
+			hunt_below(h, &child, levels - 1);
+		dcp_dir_close(&child);
+	}
+}
+
+/* "torch.distributed.checkpoint, safetensors files": what this program knows. */
+static void put_known(struct dcp_buf *b)
+{
+	size_t start = b->n;
+
+	for (size_t i = 0; dcp_formats[i]; i++) {
+		if (b->n - start + strlen(dcp_formats[i]->what) > 160) {
+			dcp_buf_str(b, ", ...");
+			return;
+		}
+		dcp_buf_printf(b, "%s%s", i ? ", " : "", dcp_formats[i]->what);
+	}
+}
+
+/* ": " and what to do about a family that is not shown, or why one that could be is not. */
+static void put_todo(struct dcp_buf *b, const struct family *f)
+{
+	if (f->todo)
+		dcp_buf_printf(b, ", which dcpfs does not read: %s", f->todo);
+	else
+		dcp_buf_str(
+			b,
+			", but what dcpfs reads of one is neither in it nor one level below");
+}
+
+static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct hunt *h)
+{
+	const char *mark;
+	const struct family *family = family_of(dir, &mark);
+
+	if (family && !(h->path && !family->todo)) {
+		dcp_buf_printf(b, "is %s, by its %.60s", family->what, mark);
+		put_todo(b, family);
+		return;
+	}
+	if (h->other && !h->path) {
+		dcp_buf_printf(b, "holds %.200s, %s", h->other, h->family->what);
+		put_todo(b, h->family);
+		return;
+	}
+	dcp_buf_str(b, "is not a checkpoint: ");
+	dcp_buf_str(b, "looked in it and one level below for ");
+	put_known(b);
+	if (h->path) {
+		dcp_buf_printf(b, "; closest: %.200s (%s)", h->path, h->format->what);
+	} else if (dir->n) {
+		dcp_buf_printf(b, "; it holds %.60s%s", dir->entries[0].name,
+			       dir->n > 1 ? " and more" : "");
+	} else {
+		dcp_buf_str(b, "; it is empty");
+	}
+}
+
+/* A file by itself: is it part of a checkpoint that lies where it lies? */
+static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
+{
+	const char *slash = strrchr(dir->path, '/'), *mark, *beginning;
+	const struct family *family = family_of(dir, &mark);
+	int n = slash > dir->path ? (int)(slash - dir->path) : 1;
+	const struct dcp_format *format = NULL;
+	enum dcp_match match = DCP_MATCH_NO;
+	char above[300];
+	struct dcp_dir all;
+
+	snprintf(above, sizeof(above), "%.*s", n, dir->path);
+	if (dcp_dir_open(above, &all, NULL) == 0) {
+		format = dcp_format_probe(&all, &match, NULL, 0);
+		dcp_dir_close(&all);
+	}
+	if (format && match == DCP_MATCH_YES)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is one file of a checkpoint; the whole is %.200s (%s)",
+				dir->path, above, format->what);
+	if (family && family->todo)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is %s, by its name, which dcpfs does not read: %s",
+				dir->path, family->what, family->todo);
+	if (family)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is no checkpoint by itself: by its name it is of %s",
+				dir->path, family->what);
+	beginning = beginning_of(dir);
+	if (beginning)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is no checkpoint by its name, but begins like %s",
+				dir->path, beginning);
+	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"%.200s is a file, but no checkpoint that dcpfs knows by its name",
+			dir->path);
+}
+
+int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct hunt h = { 0 };
+
+	if (dir->is_file)
+		return explain_file(dir, err);
+	hunt_below(&h, dir, 3); /* run/checkpoints/step-5 */
+	explain(&b, dir, &h);
+	dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s %s", dir->path,
+		 b.failed ? "is not a checkpoint: out of memory" : b.p);
+	free(h.path);
+	free(h.name);
+	free(h.other);
+	return -EINVAL;
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/cache/cache.h"
+#include "core/store/cache/unpack.h"
+#include "core/store/index/index.h"
+#include "core/store/index/pool.h"
+#include "core/store/io/files.h"
+#include "core/store/version/version_int.h"
+
+enum { MAX_BUILDS = 3 }; /* of a checkpoint that changes while it is read */
+
+struct dcp_version {
+	char *name, *index_path; /* index_path NULL: in memory */
+	const struct dcp_format *format;
+	int dirfd;
+	struct dcp_index *index;
+	struct dcp_unpack *unpack;
+	struct dcp_files *files;
+	int64_t commit_ns;
+	uint64_t generation;
+	bool built;
+};
+
+/* Opening in progress. */
+struct opening {
+	struct dcp_version *v;
+	char *source; /* what the source of the call leads to */
+	const struct dcp_found *found;
+	const struct dcp_store_opts *opts;
+	struct dcp_dir dir;
+	char *real; /* path of the directory, links resolved */
+	bool said;  /* what is wrong with the cache */
+};
+
+/* A cache that does not work is worth one line, however many of its steps fail. */
+static void say(struct opening *o, enum dcp_log_level level, const char *what,
+		const struct dcp_err *err)
+{
+	if (!o->said && !o->opts->cached_only) /* who builds will say it */
+		dcp_log(o->opts->log, level, "%s: %s: %s", o->v->name, what, err->msg);
+	o->said |= level <= DCP_LOG_WARN;
+}
+
+static int take_cached(struct opening *o, bool just_built)
+{
+	struct dcp_version *v = o->v;
+	struct dcp_err err = { 0 };
+	struct dcp_index *ix = NULL;
+	int code = dcp_index_open(v->index_path, &ix, &err);
+
+	/* One that was named by its user is as true as the user thinks. */
+	if (code == 0 && !o->opts->index_file &&
+	    !dcp_cache_trusts(v->index_path, dcp_index_fd(ix)))
+		code = dcp_fail(&err, -EPERM, DCP_ERR_NO_OFFSET,
+				"%.200s: belongs to another user", v->index_path);
+	if (code == 0)
+		code = dcp_fresh_check(ix, &o->dir, v->format, v->index_path, just_built, &err);
+	if (code == 0) {
+		v->index = ix;
+		return 0;
+	}
+	dcp_index_close(ix);
+	if (code == -ESTALE)
+		say(o, DCP_LOG_INFO, "indexing again", &err);
+	else if (code != -ENOENT && code != -ENOTDIR)
+		say(o, DCP_LOG_WARN, "indexing again", &err);
+	return code;
+}
+
+/* Facts about the version come first: those the adapter tells cannot replace them. */
+static int tell_facts(const struct opening *o, const struct dcp_sink *sink)
+{
+	char commit[24], names[24];
+	const char *facts[][2] = {
+		{ "dcpfs_version", DCP_RELEASE }, { "format", o->v->format->name },
+		{ "version", o->v->name },        { "source", o->real },
+		{ "commit_ns", commit },          { "dir_names_hash", names },
+	};
+	int code = 0;
+
+	snprintf(commit, sizeof(commit), "%lld", (long long)o->v->commit_ns);
+	snprintf(names, sizeof(names), "%016llx",
+		 (unsigned long long)dcp_fresh_names(&o->dir, o->v->index_path));
+	for (size_t i = 0; code == 0 && i < DCP_LEN(facts); i++)
+		code = sink->meta(sink->ctx, facts[i][0], facts[i][1]);
+	return code;
+}
+
+static int unpack_input(void *ctx, const char *name, struct dcp_input *out, struct dcp_err *err)
+{
+	struct opening *o = ctx;
+	struct dcp_input in = { .fd = -1 };
+	uint64_t size = 0;
+	int code = dcp_unpack_open(o->v->unpack, o->dir.fd, name, &in.fd, &size, NULL, err);
+
+	if (code < 0)
+		return code;
+	code = dcp_source_fd(in.fd, &in.src);
+	if (code < 0) {
+		dcp_input_close(&in);
+		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.300s cannot be read", name);
+	}
+	in.src.size = size;
+	*out = in;
+	return 0;
+}
+
+static int canceled(struct dcp_err *err)
+{
+	return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "indexing was called off");
+}
+
+/* @ours: it was the index that failed, not the checkpoint. */
+static int load(struct opening *o, const char *path, bool *ours, struct dcp_err *err)
+{
+	struct dcp_unpacker unpack = { unpack_input, o };
+	struct dcp_load in = { .dir = &o->dir,
+			       .unpack = &unpack,
+			       .progress = o->opts->progress,
+			       .log = o->opts->log,
+			       .uncommitted = o->found->uncommitted };
+	struct dcp_index_writer *w;
+	struct dcp_sink sink, told;
+	struct dcp_stopper stopper = { &sink, o->opts };
+	int code = dcp_index_create(path, &w, err);
+
+	*ours = true;
+	if (code < 0)
+		return code;
+	sink = dcp_index_sink(w, o->dir.fd);
+	dcp_index_unpack_with(w, o->v->unpack);
+	told = dcp_stopper_sink(&stopper);
+	in.sink = &told;
+	code = tell_facts(o, &sink);
+	if (code == 0)
+		code = o->v->format->load(&in, err);
+	if (code == 0 && dcp_stopped(o->opts)) /* writing it out takes a while, too */
+		code = -ECANCELED;
+	if (dcp_index_writer_error(w, err) < 0)
+		code = dcp_index_writer_error(w, NULL);
+	else
+		*ours = code >= 0;
+	if (code < 0) {
+		dcp_index_abandon(w);
+		return code == -ECANCELED ? canceled(err) : code;
+	}
+	return dcp_index_commit(w, &o->v->index, err);
+}
+
+static void forget_path(struct opening *o)
+{
+	free(o->v->index_path);
+	o->v->index_path = NULL;
+}
+
+/* The right to write the index, or memory when there is no writing it. */
+static int lock_cache(struct opening *o, bool *waited)
+{
+	struct dcp_err err = { 0 };
+	int code = dcp_cache_mkdirs(o->v->index_path);
+
+	if (code == 0)
+		code = dcp_cache_lock(o->opts, o->v->index_path, waited);
+	if (code >= 0 || code == -ECANCELED || code == -ENOLCK || code == -ENOTSUP ||
+	    code == -ENOSYS)
+		return code; /* without locks two may build: the later rename wins */
+	dcp_fail(&err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", o->v->index_path,
+		 code == -EBUSY ? "another process is still building it" : strerror(-code));
+	say(o, DCP_LOG_WARN, "index kept in memory", &err);
+	forget_path(o);
+	return code;
+}
+
+static int build_at(struct opening *o, struct dcp_err *err)
+{
+	struct dcp_err why = { 0 };
+	bool ours = false;
+	int code;
+
+	if (o->v->index_path) {
+		code = load(o, o->v->index_path, &ours, &why);
+		if (code >= 0 || !ours) {
+			if (code < 0 && err)
+				*err = why;
+			return code;
+		}
+		say(o, DCP_LOG_WARN, "index kept in memory", &why);
+		forget_path(o);
+	}
+	return load(o, NULL, &ours, err);
+}
+
+static int build(struct opening *o, struct dcp_err *err)
+{
+	dcp_auto_free char *path = NULL;
+	bool waited = false;
+	size_t n;
+	int lock = -1, code;
+
+	if (o->v->index_path) {
+		lock = lock_cache(o, &waited);
+		if (lock == -ECANCELED)
+			return canceled(err);
+		/* somebody else may have built it while we waited */
+		if (lock >= 0 && (waited || !o->opts->rebuild) && take_cached(o, waited) == 0) {
+			dcp_cache_unlock(o->v->index_path, lock);
+			return 0;
+		}
+	}
+	if (o->v->index_path && lock >= 0) {
+		dcp_cache_sweep(o->v->index_path);
+		path = strdup(o->v->index_path);
+		if (!path)
+			forget_path(o); /* the lock file stays behind: harmless */
+	}
+	o->v->built = true;
+	code = build_at(o, err);
+	if (path)
+		dcp_cache_unlock(path, lock);
+	else
+		dcp_close_fd(&lock);
+	if (code < 0)
+		return code;
+	dcp_index_files(o->v->index, &n);
+	return dcp_fresh_files(o->dir.fd, dcp_index_files(o->v->index, &n), n, err);
+}
+
+/* Keep only the files of the group that was found. */
+static int restrict_dir(struct opening *o, struct dcp_err *err)
+{
+	struct dcp_dir part;
+	int code = dcp_format_group(o->found->format, &o->dir, o->found->group, &part);
+
+	if (code < 0)
+		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+	dcp_dir_close(&o->dir);
+	o->dir = part;
+	return 0;
+}
+
+/* List it; again when it turned out to have changed. */
+static int open_dir(struct opening *o, struct dcp_err *err)
+{
+	struct dcp_dir above = { .path = o->source };
+	dcp_auto_fd int fd = -1;
+	int code;
+
+	dcp_dir_close(&o->dir);
+	if (!*o->found->where) {
+		code = dcp_dir_open(o->source, &o->dir, err);
+	} else {
+		fd = open(o->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (fd < 0)
+			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", o->source,
+					strerror(errno));
+		above.fd = fd;
+		code = dcp_dir_open_at(&above, o->found->where, &o->dir, err);
+	}
+	if (code == 0 && o->found->group)
+		code = restrict_dir(o, err);
+	if (code < 0 || o->real)
+		return code;
+	o->real = realpath(o->dir.path, NULL);
+	if (!o->real)
+		code = dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", o->dir.path,
+				strerror(errno));
+	return code;
+}
+
+/* The index, from the cache or built. */
+static int obtain(struct opening *o, struct dcp_err *err)
+{
+	int code;
+
+	if (o->v->index_path && !o->opts->rebuild && take_cached(o, false) == 0)
+		return 0;
+	if (o->opts->cached_only)
+		return dcp_fail(err, -EAGAIN, DCP_ERR_NO_OFFSET, "not indexed yet");
+	code = build(o, err);
+	for (int i = 1; code == -ESTALE && i < MAX_BUILDS; i++) {
+		dcp_index_close(o->v->index);
+		o->v->index = NULL;
+		code = open_dir(o, err);
+		if (code == 0)
+			code = build(o, err);
+	}
+	return code;
+}
+
+static uint64_t generation(const struct dcp_version *v)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(v->index, &n);
+	uint64_t hash = dcp_hash64(DCP_RELEASE, strlen(DCP_RELEASE));
+
+	hash = dcp_hash64_more(hash, v->format->name, strlen(v->format->name));
+	for (size_t i = 0; i < n; i++) {
+		uint64_t id[5] = { ids[i].size, ids[i].dev, ids[i].ino,
+				   (uint64_t)ids[i].mtime_ns, (uint64_t)ids[i].ctime_ns };
+
+		hash = dcp_hash64_more(hash, ids[i].name, strlen(ids[i].name));
+		hash = dcp_hash64_more(hash, id, sizeof(id));
+	}
+	return hash;
+}
+
+static int start(struct opening *o, struct dcp_err *err)
+{
+	struct dcp_version *v = o->v;
+	struct stat st;
+
+	v->dirfd = fcntl(o->dir.fd, F_DUPFD_CLOEXEC, 3);
+	if (v->dirfd < 0 || fstat(v->dirfd, &st) < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s", strerror(errno));
+	v->format = o->found->format;
+	v->commit_ns = dcp_commit_time(&o->dir, v->format);
+	v->name = strdup(o->found->name);
+	if (!v->name || dcp_unpack_create(o->opts, &v->unpack) < 0 ||
+	    dcp_cache_path(o->opts, v->name, o->real, &st, &v->index_path) < 0)
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+	/* A slip in a command line must not cost anybody a file: a shard, say. */
+	if (o->opts->index_file && dcp_cache_is_foreign(v->index_path))
+		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+				"%.300s is no index of dcpfs; it is left as it is",
+				v->index_path);
+	return 0;
+}
+
+int dcp_version_open(const char *source, const struct dcp_found *found,
+		     const struct dcp_store_opts *opts, struct dcp_version **out,
+		     struct dcp_err *err)
+{
+	struct opening o = { .found = found, .opts = opts, .dir = { .fd = -1 } };
+	const struct dcp_file_id *ids;
+	struct dcp_files_opts how;
+	size_t n;
+	int code;
+
+	if (!found->complete)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.100s is not complete: %s",
+				found->name, found->why ? found->why : "no commit mark");
+	o.v = calloc(1, sizeof(*o.v));
+	if (!o.v)
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+	o.v->dirfd = -1;
+	code = dcp_source_resolve(source, &o.source);
+	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
+			: open_dir(&o, err);
+	if (code == 0)
+		code = start(&o, err);
+	if (code == 0)
+		code = obtain(&o, err);
+	if (code == 0) {
+		if (opts->pool)
+			dcp_index_share(o.v->index, opts->pool);
+		ids = dcp_index_files(o.v->index, &n);
+		o.v->generation = generation(o.v);
+		how = (struct dcp_files_opts){ .map = !opts->no_map,
+					       .counts = opts->counts,
+					       .queue = opts->queue,
+					       .unpack = o.v->unpack,
+					       .handles = opts->handles };
+		code = dcp_files_create(o.v->dirfd, ids, n, &how, &o.v->files);
+		dcp_unpack_settle(o.v->unpack);
+		if (code < 0)
+			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+	}
+	dcp_dir_close(&o.dir);
+	free(o.real);
+	free(o.source);
+	if (code < 0) {
+		dcp_version_close(o.v);
+		return dcp_err_where(err, code, "%.100s", found->name);
+	}
+	*out = o.v;
+	return 0;
+}
+
+void dcp_version_close(struct dcp_version *v)
+{
+	if (!v)
+		return;
+	dcp_files_destroy(v->files);
+	dcp_unpack_destroy(v->unpack);
+	dcp_index_close(v->index);
+	dcp_close_fd(&v->dirfd);
+	free(v->index_path);
+	free(v->name);
+	free(v);
+}
+
+const char *dcp_version_name(const struct dcp_version *v)
+{
+	return v->name;
+}
+
+const struct dcp_format *dcp_version_format(const struct dcp_version *v)
+{
+	return v->format;
+}
+
+struct dcp_index *dcp_version_index(const struct dcp_version *v)
+{
+	return v->index;
+}
+
+int dcp_version_dirfd(const struct dcp_version *v)
+{
+	return v->dirfd;
+}
+
+int64_t dcp_version_commit_ns(const struct dcp_version *v)
+{
+	return v->commit_ns;
+}
+
+struct dcp_files *dcp_version_files(const struct dcp_version *v)
+{
+	return v->files;
+}
+
+const char *dcp_version_index_path(const struct dcp_version *v)
+{
+	return v->index_path;
+}
+
+bool dcp_version_was_built(const struct dcp_version *v)
+{
+	return v->built;
+}
+
+uint64_t dcp_version_generation(const struct dcp_version *v)
+{
+	return v->generation;
+}
+
+int dcp_version_check(const struct dcp_version *v, struct dcp_err *err)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(v->index, &n);
+
+	return dcp_fresh_files(v->dirfd, ids, n, err);
+}

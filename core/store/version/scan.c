@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/model/order.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/version/version_int.h"
+
+/* A million versions with names of 255 bytes. */
+static const size_t arena_limit = 512u << 20;
+
+/* One found directory, and which it is: a link to it is the same version. */
+struct candidate {
+	struct dcp_found found;
+	dev_t dev;
+	ino_t ino;
+};
+
+struct scanning {
+	struct dcp_scan *scan;
+	const char *below;   /* the directory of the source that stands for it; "": itself */
+	const char *placed;  /* where versions were found by that; NULL: nowhere */
+	bool numbered;       /* only directories by the names of numbered saves count */
+	bool locked;         /* some directory may not be looked into */
+	struct dcp_buf list; /* struct candidate */
+	size_t n, complete;
+};
+
+static struct candidate *list_of(const struct scanning *s)
+{
+	return (struct candidate *)(void *)s->list.p;
+}
+
+static int64_t mtime_of(const struct dcp_dir *dir, const char *name)
+{
+	struct dcp_file_id id = { 0 };
+	struct stat st;
+
+	if (fstatat(dir->fd, name, &st, 0) < 0)
+		return INT64_MIN;
+	dcp_file_id_from_stat(&st, &id);
+	return id.mtime_ns;
+}
+
+int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format)
+{
+	const char *commit = format->commit_file ? format->commit_file(dir) : NULL;
+	int64_t newest = commit ? mtime_of(dir, commit) : INT64_MIN;
+
+	for (size_t i = 0; newest == INT64_MIN && i < dir->n; i++)
+		if (!dir->entries[i].is_dir)
+			newest = DCP_MAX(newest, mtime_of(dir, dir->entries[i].name));
+	return newest == INT64_MIN ? mtime_of(dir, ".") : newest;
+}
+
+static const char *keep(struct scanning *s, const char *text)
+{
+	return dcp_arena_strndup(&s->scan->arena, text, strlen(text));
+}
+
+/* @where, below the directory that stands for the source. */
+static const char *keep_where(struct scanning *s, const char *where)
+{
+	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+
+	dcp_buf_printf(&path, "%s%s%s", s->below, *s->below && *where ? "/" : "", where);
+	return dcp_buf_error(&path) ? NULL : keep(s, path.p);
+}
+
+/* What one probe said of @dir, or of the group of its files that @dir is. */
+struct verdict {
+	const struct dcp_format *format;
+	enum dcp_match match;
+	const char *group;
+	bool uncommitted;
+	char why[256];
+};
+
+/* Trainers rename a directory when it is done; before, its own marks may be there already. */
+static const char *reason(const char *where, const struct verdict *v)
+{
+	if (*where && dcp_order_is_unfinished(where))
+		return "by its name it is still being written";
+	if (v->match != DCP_MATCH_INCOMPLETE)
+		return NULL;
+	return *v->why ? v->why : "its commit mark is missing";
+}
+
+static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
+	       const char *where, const struct verdict *v)
+{
+	const char *why = reason(where, v);
+	struct candidate c = {
+		.found = { .name = keep(s, name),
+			   .where = keep_where(s, where),
+			   .group = v->group ? keep(s, v->group) : NULL,
+			   .format = v->format,
+			   .complete = !why,
+			   .why = why ? keep(s, why) : NULL,
+			   .uncommitted = v->uncommitted,
+			   .commit_ns = dcp_commit_time(dir, v->format) },
+	};
+	struct stat st;
+
+	if (fstat(dir->fd, &st) < 0)
+		return 0;
+	c.dev = st.st_dev;
+	c.ino = st.st_ino;
+	if (!c.found.name || !c.found.where || (v->group && !c.found.group) ||
+	    (!c.found.complete && !c.found.why))
+		return -ENOMEM;
+	dcp_buf_add(&s->list, &c, sizeof(c));
+	s->n++;
+	s->complete += c.found.complete;
+	return dcp_buf_error(&s->list) ? -ENOMEM : 1;
+}
+
+static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *name,
+		     const char *where, const struct dcp_format *format, const char *group)
+{
+	struct verdict v = { .format = format, .group = group };
+	struct dcp_dir part;
+	int code = dcp_format_group(format, dir, group, &part);
+
+	if (code < 0)
+		return code == -ENOMEM ? code : 0;
+	v.match = format->probe(&part, v.why, sizeof(v.why));
+	code = v.match == DCP_MATCH_NO ? 0 : add(s, &part, name, where, &v);
+	dcp_dir_close(&part);
+	return code;
+}
+
+/* Versions of their own in one directory, of all families whose files are such: "model.pt", or
+ * "exp1@model.pt" where they lie in exp1 below the source, or "exp1" when one is alone there.
+ */
+static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
+			   const char *where)
+{
+	struct dcp_groups g = { .n = 0 };
+	int code = dcp_groups_list(dir, &g), any = 0;
+
+	for (size_t i = 0; code >= 0 && i < g.n; i++) {
+		const char *group = dcp_intern_text(&g.names, g.at[i].name);
+		dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
+
+		if (*where && g.n > 1)
+			dcp_buf_printf(&full, "%s@%s", name, group);
+		code = dcp_buf_error(&full) ? -ENOMEM
+					    : add_group(s, dir,
+							full.n   ? full.p
+							: *where ? name
+								 : group,
+							where, g.at[i].format, group);
+		any |= code > 0;
+	}
+	dcp_groups_finish(&g);
+	return code < 0 ? code : any;
+}
+
+/*
+ * Add @dir, which lies in @above (NULL: it is the source), when it is a checkpoint, or those
+ * that its files are. 1: something was, 0: not.
+ */
+static int consider(struct scanning *s, const struct dcp_dir *above, const struct dcp_dir *dir,
+		    const char *name, const char *where)
+{
+	struct verdict v = { .match = DCP_MATCH_NO };
+
+	v.format = dcp_format_probe(dir, &v.match, v.why, sizeof(v.why));
+	if (!v.format || v.match == DCP_MATCH_NO)
+		return 0;
+	if (v.match == DCP_MATCH_MANY)
+		return consider_groups(s, dir, name, where);
+	v.uncommitted = v.format->committed && !v.format->committed(above, name);
+	if (above && v.format->committed && !v.uncommitted)
+		v.match = DCP_MATCH_YES;
+	return add(s, dir, name, where, &v);
+}
+
+static bool was_found(const struct scanning *s, const struct dcp_dir *dir)
+{
+	const struct candidate *c = list_of(s);
+	struct stat st;
+
+	if (fstat(dir->fd, &st) < 0)
+		return true;
+	for (size_t i = 0; i < s->n; i++)
+		if (c[i].ino == st.st_ino && c[i].dev == st.st_dev)
+			return true;
+	return false;
+}
+
+/* The directories in @dir but @place, or the links to directories, which count when they lead
+ * elsewhere. */
+static int consider_links(struct scanning *s, const struct dcp_dir *dir, const char *place,
+			  bool links)
+{
+	int code = 0;
+
+	for (size_t i = 0; code >= 0 && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		struct dcp_dir child;
+		int opened;
+
+		if (!e->is_dir || *e->name == '.' || e->name == place ||
+		    (s->numbered && !dcp_order_is_numbered(e->name)) ||
+		    dcp_is_link(dir->fd, e->name) != links)
+			continue;
+		opened = dcp_dir_open_at(dir, e->name, &child, NULL);
+		s->locked |= opened == -EACCES;
+		if (opened < 0)
+			continue;
+		if (!links || !was_found(s, &child))
+			code = consider(s, dir, &child, e->name, e->name);
+		dcp_dir_close(&child);
+	}
+	return code < 0 ? code : 0;
+}
+
+/* Beside versions, a directory named like one that we may not look into. */
+static int add_locked(struct scanning *s, const struct dcp_dir *dir, const char *name)
+{
+	static const struct dcp_format nobodys = { .name = "unknown" };
+	struct candidate c = {
+		.found = { .name = keep(s, name),
+			   .where = keep_where(s, name),
+			   .format = &nobodys,
+			   .why = "it cannot be opened: Permission denied",
+			   .commit_ns = mtime_of(dir, name) },
+	};
+
+	if (!c.found.name || !c.found.where)
+		return -ENOMEM;
+	dcp_buf_add(&s->list, &c, sizeof(c));
+	s->n++;
+	return dcp_buf_error(&s->list) ? -ENOMEM : 0;
+}
+
+static int consider_locked(struct scanning *s, const struct dcp_dir *dir)
+{
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && s->n && s->locked && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+
+		if (e->is_dir && dcp_order_is_numbered(e->name) &&
+		    faccessat(dir->fd, e->name, R_OK | X_OK, AT_EACCESS) < 0 && errno == EACCES)
+			code = add_locked(s, dir, e->name);
+	}
+	return code;
+}
+
+static int consider_children(struct scanning *s, const struct dcp_dir *dir, const char *place)
+{
+	int code = consider_links(s, dir, place, false);
+
+	if (code == 0)
+		code = consider_links(s, dir, place, true);
+	return code < 0 ? code : consider_locked(s, dir);
+}
+
+/* The one directory of @dir that is called as trainers call the place for checkpoints of a run,
+ * or NULL: of two, nobody can say which is meant. */
+static const char *usual_place(const struct dcp_dir *dir)
+{
+	static const char *const usual[] = { "checkpoints", "checkpoint", "ckpts", "ckpt",
+					     "snapshots" };
+	const char *found = NULL;
+
+	for (size_t i = 0; i < DCP_LEN(usual); i++) {
+		const struct dcp_dirent *e = dcp_dir_find(dir, usual[i]);
+
+		if (e && e->is_dir && found)
+			return NULL;
+		if (e && e->is_dir)
+			found = e->name;
+	}
+	return found;
+}
+
+/* What lies in @place is named as if it lay in @dir. */
+static int consider_place(struct scanning *s, const struct dcp_dir *dir, const char *place)
+{
+	size_t before = s->n;
+	struct dcp_dir there;
+	int code;
+
+	if (dcp_dir_open_at(dir, place, &there, NULL) < 0)
+		return 0;
+	s->below = place;
+	code = consider(s, dir, &there, place, "");
+	if (code == 0 || (code > 0 && list_of(s)[before].found.group))
+		code = consider_children(s, &there, NULL);
+	s->below = "";
+	s->placed = s->n > before ? place : NULL;
+	dcp_dir_close(&there);
+	return code < 0 ? code : 0;
+}
+
+/* The last component of where @dir really is. */
+static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
+{
+	char *real = realpath(dir->path, NULL);
+	const char *slash = real ? strrchr(real, '/') : NULL;
+	const char *name = keep(s, slash && slash[1] ? slash + 1 : "checkpoint");
+
+	free(real);
+	return name;
+}
+
+/*
+ * A trainer's output directory: the model at its end, and what it saved on the way in
+ * directories by their numbers. The source is a version beside them.
+ */
+static int look_below(struct scanning *s, const struct dcp_dir *dir)
+{
+	int code;
+
+	s->numbered = true;
+	code = consider_children(s, dir, NULL);
+	s->numbered = false;
+	s->scan->single = s->n == 1;
+	return code;
+}
+
+/*
+ * A complete checkpoint is one, whatever directories lie in it but for numbered saves; loose
+ * files are versions beside directories. An incomplete one counts only when no directory in it
+ * is complete: a stray shard beside the versions must not hide them.
+ */
+static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *err)
+{
+	struct candidate *first;
+	const char *name = name_of(s, dir), *place = usual_place(dir);
+	int code = name ? consider(s, NULL, dir, name, "") : -ENOMEM;
+	size_t self = s->n;
+
+	first = list_of(s);
+	s->scan->single = self && !first->found.group;
+	if (code < 0)
+		return code;
+	if (s->scan->single && s->complete)
+		return look_below(s, dir);
+	code = consider_children(s, dir, place);
+	if (code == 0 && place)
+		code = consider_place(s, dir, place);
+	if (code < 0)
+		return code;
+	if (s->n == 0 || (dir->is_file && !s->complete))
+		return dcp_scan_explain(dir, err);
+	first = list_of(s);
+	if (self && s->n == 1 && first->found.group) {
+		first->found.name = name;
+		s->scan->single = true;
+	} else if (s->scan->single && !s->complete) {
+		s->n = 1; /* the source itself came first */
+		first->found.complete = first->found.format->committed != NULL;
+	} else if (s->scan->single) {
+		memmove(first, first + 1, (s->n - 1) * sizeof(*first));
+		s->n--;
+		s->scan->single = false;
+	}
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct dcp_found *x = a, *y = b;
+
+	return dcp_order_compare(x->name, x->commit_ns, y->name, y->commit_ns);
+}
+
+static int rename_found(struct scanning *s, struct dcp_found *f)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+
+	dcp_buf_printf(&name, "%s@%s", f->name, f->format->name);
+	f->name = dcp_buf_error(&name) ? NULL : keep(s, name.p);
+	return f->name ? 0 : -ENOMEM;
+}
+
+/*
+ * A loose file and a directory may be called alike: "step-5" and "step-5@torch-save". Names
+ * that a mount has for itself, and "latest", which stands for the newest everywhere, are no
+ * version's.
+ */
+static int part_names(struct scanning *s)
+{
+	static const char *const taken[] = { "latest", "tags", "by-key" };
+	struct dcp_found *f = s->scan->found;
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < s->scan->n; i++)
+		for (size_t k = 0; code == 0 && k < DCP_LEN(taken); k++)
+			if (strcmp(f[i].name, taken[k]) == 0)
+				code = rename_found(s, &f[i]);
+	for (size_t i = 0; code == 0 && i + 1 < s->scan->n; i++)
+		if (strcmp(f[i].name, f[i + 1].name) == 0)
+			code = rename_found(s, f[i].group ? &f[i] : &f[i + 1]);
+	if (code < 0)
+		return code;
+	qsort(f, s->scan->n, sizeof(*f), by_name);
+	return 0;
+}
+
+static int hand_over(struct scanning *s)
+{
+	const struct candidate *c = list_of(s);
+	struct dcp_scan *scan = s->scan;
+
+	scan->found = dcp_arena_calloc(&scan->arena, s->n, sizeof(*scan->found));
+	if (!scan->found)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->n; i++)
+		scan->found[i] = c[i].found;
+	scan->n = s->n;
+	qsort(scan->found, scan->n, sizeof(*scan->found), by_name);
+	return part_names(s);
+}
+
+/* They stand beside the versions. */
+static int find_tags(struct scanning *s, const struct dcp_dir *dir)
+{
+	struct dcp_dir there;
+	int code;
+
+	if (!s->placed || dcp_dir_open_at(dir, s->placed, &there, NULL) < 0)
+		return dcp_scan_tags(s->scan, dir);
+	code = dcp_scan_tags(s->scan, &there);
+	dcp_dir_close(&there);
+	return code;
+}
+
+int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
+{
+	struct dcp_scan scan = { 0 };
+	struct scanning s = { .scan = &scan, .below = "" };
+	dcp_auto_free char *real = NULL;
+	struct dcp_dir dir;
+	int code = dcp_source_resolve(source, &real);
+
+	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
+			: dcp_dir_open(real, &dir, err);
+	if (code < 0)
+		return code;
+	dcp_arena_init(&scan.arena, arena_limit);
+	code = look(&s, &dir, err);
+	if (code == 0)
+		code = hand_over(&s);
+	if (code == 0)
+		code = find_tags(&s, &dir);
+	dcp_dir_close(&dir);
+	dcp_buf_finish(&s.list);
+	if (code < 0) {
+		if (code == -ENOMEM)
+			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory");
+		dcp_scan_finish(&scan);
+		return code;
+	}
+	*out = scan;
+	return 0;
+}
+
+void dcp_scan_finish(struct dcp_scan *s)
+{
+	if (!s)
+		return;
+	dcp_arena_finish(&s->arena);
+	*s = (struct dcp_scan){ 0 };
+}

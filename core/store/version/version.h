@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * version: what checkpoints does a SOURCE hold, and the one opened for use.
+ *
+ * A SOURCE is one checkpoint, directory or file (its base name is the version), or a directory
+ * of them: of directories, and of loose files. A version is complete when its format's commit
+ * mark is there and it could be indexed. Opening one takes its index from the cache when that
+ * is current, and builds it otherwise.
+ *
+ * Current means, as git has it: same schema and dcpfs version, same set of names in the
+ * directory, and for every recorded file the same size, mtime, ctime, inode and device. A file
+ * whose ctime is less than two seconds older than the index may have changed again within the
+ * same tick of its clock: such an index serves the process that made it, and the next one
+ * builds it anew. Anything off means rebuild. A cache that cannot be read, written or is full
+ * is said once in the log and never fatal: the index is kept in memory.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/format/format.h"
+
+struct dcp_err;
+struct dcp_files;
+struct dcp_handles;
+struct dcp_index;
+struct dcp_index_pool;
+struct dcp_io_counts;
+struct dcp_log;
+struct dcp_queue;
+
+struct dcp_store_opts {
+	const char *cache_dir;  /* where indexes live, e.g. ~/.cache/dcpfs; NULL: memory only */
+	const char *index_file; /* sidecar for a single checkpoint; NULL: in cache_dir */
+	bool rebuild;           /* ignore what is cached */
+	bool no_map;            /* read backing files with pread only */
+	unsigned lock_wait_ms;  /* for another process building the same index; 0: 30 s */
+	struct dcp_io_counts
+		*counts; /* of what reads do (core/store/io/fetch.h); NULL: nobody asks */
+	struct dcp_queue
+		*queue; /* of reads that are not mapped; NULL: they are made one by one */
+	struct dcp_index_pool
+		*pool; /* for all versions opened with it; NULL: each has its own */
+	struct dcp_handles *handles; /* the same */
+	bool cached_only;            /* build nothing: -EAGAIN when that is what it takes */
+	bool (*stop)(void *ctx); /* asked while an index is built: give up with -ECANCELED? */
+	void *stop_ctx;
+	const struct dcp_progress *progress; /* until the version is open */
+	const struct dcp_log *log;           /* until it is closed */
+};
+
+static inline bool dcp_stopped(const struct dcp_store_opts *opts)
+{
+	return opts->stop && opts->stop(opts->stop_ctx);
+}
+
+/* One candidate found by a scan, complete or not. */
+struct dcp_found {
+	const char *name;  /* version name, one path component */
+	const char *where; /* path below the source; "": the source itself */
+	const char *group; /* only its files of this group of the format; NULL: all */
+	const struct dcp_format *format;
+	bool complete;     /* the commit mark is there */
+	bool uncommitted;  /* the directory above says that it is not (see format.h) */
+	const char *why;   /* what is missing, when not complete */
+	int64_t commit_ns; /* mtime of the commit file */
+};
+
+/* Another name that the source has for a version: a link, or a file that says its name. */
+struct dcp_tag {
+	const char *name, *version;
+};
+
+struct dcp_scan {
+	struct dcp_found *found; /* by dcp_order_compare(): the last is the newest */
+	size_t n;
+	bool single;
+	struct dcp_tag *tags; /* by name */
+	size_t ntags;
+	struct dcp_arena arena;
+};
+
+/*
+ * Look at @source and, one level below, at its directories: not at hidden ones, and not at
+ * links to one that is found anyway (latest -> step-500). In a source that is a complete
+ * checkpoint only those count that are called as numbered saves are (checkpoint-500). Groups of
+ * files are named by their format ("model.pt"); where a directory below the source holds
+ * several, "exp1@model.pt"; and where it holds one, as the directory. When exactly one
+ * directory is called checkpoints, ckpt or the like (the source is a run), what lies in it
+ * counts and is named as if it lay in the source. A directory whose name says that it is being
+ * written (tmp-checkpoint-500) is not complete. -ENOENT and the like, or -EINVAL when nothing
+ * there is a checkpoint: the message names what was looked for and the nearest thing found (a
+ * checkpoint further down, a format known but not supported, loose files).
+ */
+int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
+void dcp_scan_finish(struct dcp_scan *s);
+
+/* An opened version: immutable, safe from any thread. */
+struct dcp_version;
+
+/*
+ * -EINVAL when @found is not complete; -ESTALE when its files change while they are indexed;
+ * -EAGAIN and -ECANCELED as the options say;
+ * otherwise what the adapter or the index gave, the version named in @err.
+ */
+int dcp_version_open(const char *source, const struct dcp_found *found,
+		     const struct dcp_store_opts *opts, struct dcp_version **out,
+		     struct dcp_err *err);
+void dcp_version_close(struct dcp_version *v);
+
+const char *dcp_version_name(const struct dcp_version *v);
+const struct dcp_format *dcp_version_format(const struct dcp_version *v);
+struct dcp_index *dcp_version_index(const struct dcp_version *v);
+int dcp_version_dirfd(const struct dcp_version *v);
+int64_t dcp_version_commit_ns(const struct dcp_version *v);
+/* The backing files, opened at first use. */
+struct dcp_files *dcp_version_files(const struct dcp_version *v);
+/* Path of the index file, or NULL when it is in memory. */
+const char *dcp_version_index_path(const struct dcp_version *v);
+bool dcp_version_was_built(
+	const struct dcp_version *v); /* by this open, not found in the cache */
+/* A number that changes whenever anything the index was made from changes: hash of the file
+ * table. */
+uint64_t dcp_version_generation(const struct dcp_version *v);
+
+/* Do all recorded files still look as they did? 0, or -ESTALE with the first that does not. */
+int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);

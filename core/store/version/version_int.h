@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * version_int: what the files of version share.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include "core/base/buf.h"
+#include "core/base/intern.h"
+#include "core/model/tensor.h"
+#include "core/store/version/version.h"
+
+struct dcp_dir;
+struct dcp_dirent;
+
+/* ---- version_group.c: versions that files of one directory are ---- */
+
+struct dcp_group {
+	const struct dcp_format *format;
+	uint32_t name; /* in names */
+};
+
+struct dcp_groups {
+	const struct dcp_group *at;
+	size_t n;
+	struct dcp_intern names;
+	struct dcp_buf list; /* struct dcp_group */
+};
+
+/* The groups that families see in the files of @dir, each once. Links name what is there
+ * anyway, unless there is nothing else. @g is empty before, to be finished in any case. */
+int dcp_groups_list(const struct dcp_dir *dir, struct dcp_groups *g);
+void dcp_groups_finish(struct dcp_groups *g);
+
+/* ---- version_scan.c ---- */
+
+/* mtime of the format's commit file, or of the newest file of @dir. */
+int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format);
+
+/* ---- version_tags.c ---- */
+
+/* Find the tags of what was found in @dir. -ENOMEM. */
+int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
+
+/* ---- version_link.c ---- */
+
+/* Is the file a text that names something else in @dir? Then it is a link, in effect. */
+bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
+
+/* What @source leads to when it is such a text, or would be with ".symlink" behind it; else
+ * itself. Freed by the caller. -ENOMEM. */
+int dcp_source_resolve(const char *source, char **out);
+
+/* ---- version_hint.c ---- */
+
+/* Say in @err why @dir is not a checkpoint, and the nearest thing to one. Returns -EINVAL. */
+int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
+
+/* ---- version_stop.c: a build that nobody waits for any more ---- */
+
+/* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */
+struct dcp_stopper {
+	const struct dcp_sink *to;
+	const struct dcp_store_opts *opts;
+};
+struct dcp_sink dcp_stopper_sink(struct dcp_stopper *s);
+
+/* ---- version_fresh.c: is an index still true? ---- */
+
+/* Hash of the names in @dir, those of the index left out. */
+uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path);
+
+/* Do the files look as recorded? 0, or -ESTALE naming the first that does not. */
+int dcp_fresh_files(int dirfd, const struct dcp_file_id *ids, size_t n, struct dcp_err *err);
+
+/*
+ * May @ix, found in the cache, be used for @dir? 0, -ESTALE or -EBADMSG. @just_built: another
+ * process finished it while this one waited, so it is as good as one made here.
+ */
+int dcp_fresh_check(struct dcp_index *ix, const struct dcp_dir *dir,
+		    const struct dcp_format *format, const char *index_path, bool just_built,
+		    struct dcp_err *err);

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where do a piece's bytes lie? A plain piece says so itself; a torch.save item is opened and
+ * its one tensor compared with what the metadata promised; an encoded item is decoded, once,
+ * into an unlinked memory file.
+ */
+#include "core/base/text.h"
+#include "core/store/view/view_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/base/ckd.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/model/geometry/meet.h"
+#include "core/parse/archive/inflate.h"
+#include "core/parse/latin1.h"
+#include "core/parse/source.h"
+#include "core/parse/torch/torch.h"
+
+enum {                        /* as far as that of common devices goes */
+       READ_AHEAD = 16 << 20, /* two windows of it */
+       READ_AROUND = 4 << 20, /* half of one, before the first page that a mapping misses */
+};
+
+static const char *numbers_text(char *buf, size_t size, const uint64_t *shape, uint32_t ndim)
+{
+	size_t n = 0;
+
+	buf[0] = '\0';
+	for (uint32_t d = 0; d < ndim && n < size; d++)
+		n += (size_t)snprintf(buf + n, size - n, "%s%llu", d ? ", " : "",
+				      (unsigned long long)shape[d]);
+	return buf;
+}
+
+/* The stored tensor must be what the metadata says this piece is. */
+static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
+			const struct dcp_torch_tensor *tt, struct dcp_err *err)
+{
+	const struct dcp_tensor *t = &view->told;
+	char is[128], said[128];
+
+	if (tt->dtype != t->dtype || strcmp(tt->dtype_name, t->dtype_name))
+		return dcp_fail(err, -EBADMSG, p->off, "stored as %s, the metadata says %s",
+				tt->dtype_name, t->dtype_name);
+	if (p->enc == DCP_ENC_TORCH_FLAT) {
+		uint64_t volume;
+
+		if (tt->row_major && dcp_shape_volume(tt->shape, tt->ndim, &volume) &&
+		    volume == p->run_n)
+			return 0;
+		return dcp_fail(
+			err, -EBADMSG, p->off,
+			"stored tensor has shape [%s]%s, the metadata says %llu element%s "
+			"in a row",
+			numbers_text(is, sizeof(is), tt->shape, tt->ndim),
+			tt->row_major ? "" : " and is transposed", (unsigned long long)p->run_n,
+			dcp_s(p->run_n));
+	}
+	if (tt->ndim != t->ndim || memcmp(tt->shape, p->len, t->ndim * sizeof(*p->len)))
+		return dcp_fail(err, -EBADMSG, p->off,
+				"stored tensor has shape [%s], the metadata says [%s]",
+				numbers_text(is, sizeof(is), tt->shape, tt->ndim),
+				numbers_text(said, sizeof(said), p->len, t->ndim));
+	return 0;
+}
+
+/* Open the torch.save item in @item (whose byte 0 is at @base of the backing) and set the
+ * piece. */
+static int locate_torch(struct dcp_view *view, struct dcp_piece *p,
+			const struct dcp_source *item, uint64_t base, struct dcp_err *err)
+{
+	struct dcp_torch_tensor tt;
+	struct dcp_torch *torch;
+	uint64_t *stride;
+	int rc;
+
+	rc = dcp_torch_open(item, 1 << 20, &torch, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_torch_tensor(torch, dcp_torch_root(torch), &tt, err);
+	dcp_torch_close(torch);
+	if (rc == 0)
+		rc = dcp_fail(err, -EBADMSG, base, "the stored item is not a tensor");
+	if (rc > 0)
+		rc = check_stored(view, p, &tt, err);
+	if (rc < 0)
+		return rc;
+	p->enc = DCP_ENC_PLAIN;
+	p->off = base + tt.off;
+	p->swap = tt.swap && view->t.itemsize > 1;
+	p->filter = (uint8_t)tt.filter;
+	p->nbytes = item->size - tt.off;
+	p->stride = NULL;
+	if (!tt.row_major) {
+		stride = dcp_arena_calloc(&view->arena, tt.ndim, sizeof(*stride));
+		if (!stride)
+			return -ENOMEM;
+		memcpy(stride, tt.stride, tt.ndim * sizeof(*stride));
+		p->stride = stride;
+	}
+	return 0;
+}
+
+/* Bytes from a plain piece's offset to the end of its last element must be there. */
+static int check_plain(const struct dcp_view *view, const struct dcp_piece *p,
+		       struct dcp_err *err)
+{
+	const struct dcp_tensor *t = &view->t;
+	uint64_t last = 0, need;
+	bool bad = false;
+
+	if (p->stride)
+		for (uint32_t d = 0; d < t->ndim; d++) {
+			uint64_t reach;
+
+			bad |= dcp_ckd_mul(&reach, p->len[d] - 1, p->stride[d]) ||
+			       dcp_ckd_add(&last, last, reach);
+		}
+	else
+		last = p->run_n - 1;
+	if (bad || dcp_ckd_add(&need, last, 1) || dcp_ckd_mul(&need, need, t->itemsize) ||
+	    need > p->nbytes)
+		return dcp_fail(err, -EBADMSG, p->off,
+				"a piece of %llu element%s needs more than its %llu byte%s",
+				(unsigned long long)p->run_n, dcp_s(p->run_n),
+				(unsigned long long)p->nbytes, dcp_s(p->nbytes));
+	return 0;
+}
+
+/* At most what the tensor can need with a storage twice its size and a torch.save frame: no
+ * room for a bomb. */
+static int decompress(const struct dcp_view *view, const struct dcp_source *item,
+		      const struct dcp_piece *p, int fd, uint64_t *n, struct dcp_err *err)
+{
+	enum dcp_codec codec =
+		p->filter == DCP_FILTER_DEFLATE ? DCP_CODEC_DEFLATE : DCP_CODEC_ZSTD;
+	uint64_t limit;
+
+	if (dcp_ckd_mul(&limit, p->run_n, 2ull * view->told.itemsize) ||
+	    dcp_ckd_add(&limit, limit, 1 << 20))
+		limit = UINT64_MAX;
+	return dcp_inflate_fd(item, codec, fd, limit, NULL, n, err);
+}
+
+static int decode_latin1(const struct dcp_view *view, const struct dcp_source *item,
+			 uint64_t elements, int fd, uint64_t *n, struct dcp_err *err)
+{
+	if (dcp_ckd_mul(n, elements, view->told.itemsize))
+		return dcp_fail(err, -EBADMSG, 0, "a piece of %llu elements is too long",
+				(unsigned long long)elements);
+	return dcp_latin1_decode_fd(item, fd, *n, err);
+}
+
+/* Decode a whole item into memory of its own; the view unmaps it. */
+static int decode(struct dcp_view *view, const struct dcp_source *item,
+		  const struct dcp_piece *p, struct dcp_source *out, struct dcp_err *err)
+{
+	dcp_auto_fd int fd = memfd_create("dcpfs-item", MFD_CLOEXEC);
+	uint64_t n = 0;
+	void *map;
+	int rc;
+
+	if (fd < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %m");
+	rc = p->filter == DCP_FILTER_LATIN1 ? decode_latin1(view, item, p->run_n, fd, &n, err)
+					    : decompress(view, item, p, fd, &n, err);
+	if (rc < 0)
+		return rc;
+	if (n == 0) {
+		*out = dcp_source_mem("", 0);
+		return 0;
+	}
+	map = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET,
+				"cannot map a decoded item: %m");
+	view->decoded[view->ndecoded++] = (struct dcp_decoded){ map, n };
+	*out = dcp_source_mem(map, n);
+	return 0;
+}
+
+/*
+ * The kernel has larger pieces of memory for what it reads ahead than for what is asked for,
+ * and so needs less than half the time, but it knows no end: it is left alone where the cut
+ * goes on for longer than it reaches, or up to (nearly) the end of the file.
+ */
+static void free_readahead(const struct dcp_view *view, const struct dcp_piece *p,
+			   struct dcp_backing *b, const struct dcp_file *file)
+{
+	uint64_t isz = view->t.itemsize, lo = p->off + b->first * isz,
+		 end = p->off + b->end * isz;
+	uint64_t little = (end - lo) / 20;
+
+	b->free = b->free_end = 0;
+	b->end = end;
+	if (b->scattered || p->stride)
+		return;
+	if (file->size - end > little)
+		end -= DCP_MIN(end, READ_AHEAD);
+	if (file->map && lo > little)
+		lo += READ_AROUND;
+	if (end > lo && end - lo >= READ_AHEAD / 2) {
+		b->free = lo;
+		b->free_end = end;
+	}
+}
+
+/* In the file that holds it, which is open. */
+static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *file,
+		     struct dcp_err *err)
+{
+	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
+	struct dcp_piece *told = (struct dcp_piece *)(uintptr_t)&view->told.pieces[i];
+	bool encoded = dcp_filter_encodes(p->filter);
+	struct dcp_backing *b = &view->backing[i];
+	struct dcp_source whole, item, decoded;
+	int rc = dcp_source_fd(file->fd, &whole);
+
+	b->number = p->file;
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "cannot read it");
+	if (!dcp_range_ok(p->off, p->nbytes, DCP_MIN(whole.size, file->size)))
+		return dcp_fail(err, -EIO, file->size,
+				"bytes %llu to %llu wanted, the file ends at %llu",
+				(unsigned long long)p->off,
+				(unsigned long long)(p->off + p->nbytes),
+				(unsigned long long)file->size);
+	item = dcp_source_window(&whole, p->off, p->nbytes);
+	if (encoded) {
+		bool tail = p->filter == DCP_FILTER_DEFLATE;
+		uint64_t need = p->run_n * view->told.itemsize;
+
+		rc = decode(view, &item, p, &decoded, err);
+		if (rc < 0)
+			return rc;
+		item = decoded;
+		b->decoded = item.mem;
+		b->number = DCP_VIEW_NO_FILE;
+		p->filter = DCP_FILTER_NONE;
+		p->off = tail && need <= item.size ? item.size - need : 0;
+		p->nbytes = item.size - p->off;
+	}
+	if (p->enc != DCP_ENC_PLAIN)
+		rc = locate_torch(view, p, &item, p->off, err);
+	if (rc == 0 && p->run_n)
+		rc = check_plain(view, p, err);
+	if (rc == 0 && !encoded)
+		*told = *p;
+	if (rc == 0 && !view->whole && b->number != DCP_VIEW_NO_FILE)
+		free_readahead(view, p, b, file);
+	return rc;
+}
+
+static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
+{
+	uint32_t number = view->t.pieces[i].file;
+	const struct dcp_file *file;
+	int rc = dcp_files_hold(view->files, number, true, &file, err);
+
+	if (rc < 0)
+		return rc;
+	rc = locate_in(view, i, file, err);
+	dcp_files_release(view->files, number);
+	return rc;
+}
+
+/* Elements of the stored run that a meeting is, if they lie together. */
+static bool is_together(const struct dcp_meet *m, uint32_t ndim, uint64_t *first, uint64_t *n)
+{
+	uint64_t dense = 1;
+	bool part = false;
+
+	*first = 0;
+	*n = 1;
+	for (uint32_t d = ndim; d-- > 0; dense *= m->piece->len[d]) {
+		if (part && m->n[d] > 1)
+			return false;
+		part |= m->n[d] < m->piece->len[d];
+		*first += (m->lo[d] - m->piece->lo[d]) * dense;
+		*n *= m->n[d];
+	}
+	*first -= m->piece->run_lo;
+	return true;
+}
+
+static int need_piece(void *ctx, const struct dcp_meet *m)
+{
+	struct dcp_view *view = ctx;
+	struct dcp_backing *b = &view->backing[m->piece - view->t.pieces];
+	uint64_t first, n;
+
+	if (!is_together(m, view->t.ndim, &first, &n) || (b->needed && first != b->end))
+		b->scattered = true;
+	if (!b->needed)
+		b->first = first;
+	b->end = first + n;
+	b->needed = true;
+	return 0;
+}
+
+/* Which pieces have bytes of the cut? All, if it is the whole tensor: also those without any.
+ */
+static void mark_needed(struct dcp_view *view)
+{
+	uint64_t n = view->cut.flat_n;
+
+	if (view->whole) {
+		for (size_t i = 0; i < view->t.npieces; i++)
+			view->backing[i].needed = true;
+		return;
+	}
+	if (view->cut.flat || dcp_cut_volume(&view->cut, &n))
+		dcp_meet(&view->tiling, &view->cut, 0, n, need_piece, view);
+}
+
+/* Of a cut, only what it touches. That pieces cover the rest was proved when the index was
+ * made. */
+static int tile(struct dcp_view *view, struct dcp_err *err)
+{
+	struct dcp_box box;
+
+	if (view->whole)
+		return dcp_tiling_init(&view->tiling, &view->t, &view->arena, err);
+	if (dcp_cut_bounds(&view->cut, &box))
+		return dcp_tiling_init_part(&view->tiling, &view->t, &box, &view->arena, err);
+	view->tiling.t = &view->t;
+	return 0;
+}
+
+int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
+{
+	struct dcp_tensor *t = &view->t;
+	struct dcp_piece *pieces;
+	char at[128];
+	int rc;
+
+	*t = view->told;
+	pieces = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*pieces));
+	view->backing = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*view->backing));
+	view->decoded = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*view->decoded));
+	if (!pieces || !view->backing || !view->decoded)
+		return -ENOMEM;
+	if (t->npieces)
+		memcpy(pieces, t->pieces, t->npieces * sizeof(*pieces));
+	t->pieces = pieces;
+	rc = tile(view, err);
+	if (rc < 0)
+		return rc;
+	mark_needed(view);
+	for (size_t i = 0; i < t->npieces; i++) {
+		view->backing[i].number = DCP_VIEW_NO_FILE;
+		rc = view->backing[i].needed ? locate_piece(view, i, err) : 0;
+		if (rc < 0)
+			return dcp_err_where(
+				err, rc, "%s: piece at [%s]",
+				dcp_files_name(view->files, pieces[i].file),
+				numbers_text(at, sizeof(at), pieces[i].lo, t->ndim));
+	}
+	return 0;
+}

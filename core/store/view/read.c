@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes of a view: pointers into mappings for the kernel to copy, or copies. A copy goes piece
+ * by piece, not in destination order: all runs of a piece that a request needs are gathered
+ * together, so that many columns of many files cost one look at each file. Where elements are
+ * swapped or widened they pass through a small buffer.
+ */
+#include "core/store/view/view_int.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/model/geometry/plan.h"
+#include "core/model/geometry/strided.h"
+#include "core/store/io/fetch.h"
+#include "core/store/io/gather.h"
+#include "core/store/io/guard.h"
+
+enum {
+	CONVERT_BYTES = 64 << 10,
+	FETCH_MIN = 64 << 10,   /* of less, nobody looks whether it is there */
+	FETCH_AHEAD = 2 << 20,  /* of what follows, while reads go on one behind the other */
+	FETCH_TAIL = 24 << 20,  /* so far before its end read-ahead is given one */
+	IOV_MIN_RUN = 32 << 10, /* mean bytes an iovec entry must carry to beat memcpy */
+};
+
+/* A file that a request holds. */
+struct touched {
+	uint32_t number;
+	const struct dcp_file *file;
+};
+
+/* One read while it is answered. Not cleared as a whole: that would cost small reads. */
+struct request {
+	const struct dcp_view *view;
+	uint64_t off; /* in the body */
+	char *dst;
+	size_t n;
+	struct dcp_fetch *fetch;
+	struct dcp_gather *gather;
+	struct touched touched[DCP_VIEW_LENT]; /* checked together, behind the copies */
+	uint32_t ntouched;
+	struct dcp_io_counts io;
+};
+
+static void start(struct request *r, const struct dcp_view *view)
+{
+	r->view = view;
+	r->gather = NULL;
+	r->ntouched = 0;
+	r->io = (struct dcp_io_counts){ 0 };
+}
+
+static const struct dcp_backing *backing_of(const struct dcp_view *view,
+					    const struct dcp_piece *p)
+{
+	return &view->backing[p - view->t.pieces];
+}
+
+/* Is the file still the one that was indexed? One that is opened is compared anyway. */
+static int check_file(const struct dcp_view *view, uint32_t number)
+{
+	const struct dcp_file *file;
+	int rc = dcp_files_hold(view->files, number, true, &file, NULL);
+
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	rc = dcp_files_check(view->files, number, true);
+	dcp_files_release(view->files, number);
+	return rc;
+}
+
+/* Is it another file than the last one? Pieces of one mostly stand together. */
+static bool is_next(const struct dcp_backing *b, uint32_t *last)
+{
+	if (b->number == *last || b->number == DCP_VIEW_NO_FILE)
+		return false;
+	*last = b->number;
+	return true;
+}
+
+int dcp_view_check(const struct dcp_view *view)
+{
+	uint32_t last = DCP_VIEW_NO_FILE;
+	int rc = 0;
+
+	for (size_t i = 0; i < view->t.npieces && rc == 0; i++)
+		if (is_next(&view->backing[i], &last))
+			rc = check_file(view, last);
+	return rc;
+}
+
+void dcp_view_keep(const struct dcp_view *view, struct dcp_kept *kept)
+{
+	uint32_t last = DCP_VIEW_NO_FILE;
+
+	for (size_t i = 0; i < view->t.npieces; i++)
+		if (is_next(&view->backing[i], &last))
+			dcp_files_keep(view->files, last, kept);
+}
+
+/* ---- files ---- */
+
+static void release_touched(struct request *r, uint32_t keep)
+{
+	while (r->ntouched > keep)
+		dcp_files_release(r->view->files, r->touched[--r->ntouched].number);
+}
+
+/*
+ * Files are checked behind the copies out of them: before, a writer could come in between.
+ * Few enough are held until the end of the request.
+ */
+static int check_touched(struct request *r)
+{
+	int rc = 0;
+
+	r->io.calls += r->ntouched;
+	for (uint32_t i = 0; i < r->ntouched && rc == 0; i++)
+		rc = dcp_files_check(r->view->files, r->touched[i].number, false);
+	return rc;
+}
+
+/* 1 and the file of @b, held by the request; 0: it holds too many for that. One that was closed
+ * and is not there any more was removed. */
+static int hold_more(struct request *r, const struct dcp_backing *b,
+		     const struct dcp_file **out)
+{
+	int rc;
+
+	for (uint32_t i = r->ntouched; i-- > 0;)
+		if (r->touched[i].number == b->number) {
+			*out = r->touched[i].file;
+			return 1;
+		}
+	if (r->ntouched == DCP_VIEW_LENT)
+		return 0;
+	rc = dcp_files_hold(r->view->files, b->number, r->ntouched == 0, out, NULL);
+	if (rc == -EMFILE && r->ntouched)
+		return 0;
+	if (rc < 0)
+		return rc == -ENOENT ? -ESTALE : rc;
+	r->touched[r->ntouched++] = (struct touched){ b->number, *out };
+	return 1;
+}
+
+/* The same, where those that are held may be let go: what was to be read of them is. */
+static int touch(struct request *r, const struct dcp_backing *b, const struct dcp_file **out)
+{
+	int rc = hold_more(r, b, out);
+
+	if (rc == 0) {
+		rc = dcp_gather_end(r->gather);
+		if (rc == 0)
+			rc = check_touched(r);
+		release_touched(r, 0);
+		if (rc == 0)
+			rc = hold_more(r, b, out);
+	}
+	return DCP_MIN(rc, 0);
+}
+
+/* To read @s from, if it is not mapped. */
+static int fd_of(const struct request *r, const struct dcp_backing *b,
+		 const struct dcp_file *file, bool free)
+{
+	return r->view->whole || free ? file->fd
+				      : dcp_files_exact_fd(r->view->files, b->number);
+}
+
+/* ---- pages ---- */
+
+static bool is_free(const struct dcp_backing *b, const struct dcp_strided *s)
+{
+	return s->off >= b->free && s->off + dcp_strided_extent(s) <= b->free_end;
+}
+
+static int fetch_strided(void *arg, const struct dcp_strided *s)
+{
+	struct request *r = arg;
+	const struct dcp_backing *b = backing_of(r->view, s->piece);
+	const struct dcp_strided tail = { .off = b->free_end, .run = b->end - b->free_end };
+	const struct dcp_file *file;
+	int rc;
+
+	if (b->number == DCP_VIEW_NO_FILE)
+		return 0;
+	if (is_free(b, s)) {
+		/* read-ahead finds what is there already, and goes no further */
+		if (tail.run == 0 || s->off + FETCH_TAIL < b->free_end)
+			return 0;
+		s = &tail;
+	}
+	rc = hold_more(r, b, &file);
+	if (rc <= 0)
+		return rc < 0 ? rc : -EMFILE; /* it is enough */
+	if (file->map)
+		dcp_fetch_add(r->fetch, file->map, s);
+	else
+		dcp_fetch_run(r->fetch, fd_of(r, b, file, false), s);
+	return 0;
+}
+
+/*
+ * Ask for the pages behind a request that are not there and, when it goes on where the last one
+ * ended, for some of what follows: of the cut, no further, for what nobody wants is not read.
+ * A whole tensor is left to the kernel, whose read-ahead there brings nothing but its bytes,
+ * in larger pieces of memory than those asked for one by one.
+ */
+static void fetch(struct request *r)
+{
+	const struct dcp_view *view = r->view;
+	uint64_t from = r->off, to = r->off + r->n, unit = view->unit, fetched;
+	uint32_t held = r->ntouched;
+	struct dcp_fetch f;
+
+	if (r->n < FETCH_MIN || view->whole)
+		return;
+	if (__atomic_exchange_n(&view->ahead->end, to, __ATOMIC_RELAXED) == r->off) {
+		fetched = __atomic_load_n(&view->ahead->fetched, __ATOMIC_RELAXED);
+		from = DCP_MAX(from, fetched);
+		if (from >= DCP_MIN(to + FETCH_AHEAD / 2, view->body))
+			return;
+		to = DCP_MIN(to + FETCH_AHEAD, view->body);
+	}
+	__atomic_store_n(&view->ahead->fetched, to, __ATOMIC_RELAXED);
+	from /= unit;
+	to = (to + unit - 1) / unit;
+	dcp_fetch_begin(&f, &r->io);
+	r->fetch = &f;
+	dcp_strided_part(&view->tiling, &view->cut, from, to - from, fetch_strided, r);
+	dcp_fetch_end(&f);
+	release_touched(r, held);
+}
+
+/* ---- copies ---- */
+
+/* What a piece stores into what the tensor holds; whole elements. */
+static void to_values(const struct dcp_view *view, const struct dcp_piece *p, char *dst,
+		      uint64_t n)
+{
+	if (p->swap)
+		dcp_dtype_swap(view->t.dtype, dst, n);
+	if (p->filter != DCP_FILTER_NONE)
+		dcp_dtype_negate(view->t.dtype, dst, n, p->filter == DCP_FILTER_CONJ);
+}
+
+/* Bring every run of @s in dimensions from @k on to the byte order of this machine. */
+static void convert_runs(const struct dcp_view *view, const struct dcp_strided *s, uint32_t k,
+			 char *dst)
+{
+	if (k == s->ndim) {
+		to_values(view, s->piece, dst, s->run / view->t.itemsize);
+		return;
+	}
+	for (uint64_t i = 0; i < s->count[k]; i++)
+		convert_runs(view, s, k + 1, dst + i * s->dst_stride[k]);
+}
+
+struct copy {
+	struct request *r;
+	char *dst;
+};
+
+static int copy_strided(void *arg, const struct dcp_strided *s)
+{
+	const struct copy *c = arg;
+	struct request *r = c->r;
+	const struct dcp_backing *b = backing_of(r->view, s->piece);
+	bool convert = s->piece->swap || s->piece->filter != DCP_FILTER_NONE;
+	const uint8_t *map = b->decoded;
+	uint64_t bytes = dcp_strided_bytes(s);
+	const struct dcp_file *file = NULL;
+	int rc = b->number == DCP_VIEW_NO_FILE ? 0 : touch(r, b, &file);
+
+	if (rc < 0)
+		return rc;
+	r->io.runs += bytes / s->run;
+	if (file)
+		map = file->map;
+	if (map) {
+		dcp_gather_copy(c->dst, map + s->off, s);
+		r->io.mapped += bytes;
+	} else {
+		rc = dcp_gather_add(r->gather, c->dst, fd_of(r, b, file, is_free(b, s)), s);
+		if (rc == 0 && convert)
+			rc = dcp_gather_end(r->gather);
+	}
+	if (rc == 0 && convert)
+		convert_runs(r->view, s, 0, c->dst + s->dst);
+	return rc;
+}
+
+/* A part of one element, which is in one piece or in the padding; never of a converted one. */
+static int copy_bytes(struct request *r, uint64_t off, char *dst, size_t n)
+{
+	struct copy c = { r, dst };
+	struct dcp_plan_iter it;
+	struct dcp_seg s;
+
+	if (n == 0)
+		return 0;
+	dcp_plan_start(&it, &r->view->tiling, &r->view->cut, off, n);
+	dcp_plan_next(&it, &s);
+	if (s.piece)
+		return copy_strided(
+			&c, &(struct dcp_strided){ .piece = s.piece, .off = s.off, .run = n });
+	memset(dst, 0, n);
+	return 0;
+}
+
+/* Elements [first, first + n) of the cut's array as the tensor has them. */
+static int copy_elements(struct request *r, uint64_t first, char *dst, uint64_t n)
+{
+	const struct dcp_view *view = r->view;
+	uint64_t data = view->cut.flat_n, have = first < data ? data - first : 0;
+	struct copy c = { r, dst };
+
+	if (dcp_cut_is_padded(&view->cut))
+		memset(dst, 0, n * view->t.itemsize);
+	else if (view->cut.flat && have < n)
+		memset(dst + have * view->t.itemsize, 0, (n - have) * view->t.itemsize);
+	return dcp_strided_part(&view->tiling, &view->cut, first, n, copy_strided, &c);
+}
+
+/* Stored bytes [off, off + n) of the body as they are. */
+static int copy_stored(struct request *r, uint64_t off, char *dst, size_t n)
+{
+	uint64_t itemsize = r->view->t.itemsize, inside = off % itemsize, whole;
+	size_t head = inside ? DCP_MIN(n, itemsize - inside) : 0;
+	int rc = copy_bytes(r, off, dst, head);
+
+	off += head;
+	dst += head;
+	whole = (n - head) / itemsize;
+	if (rc == 0 && whole)
+		rc = copy_elements(r, off / itemsize, dst, whole);
+	whole *= itemsize;
+	return rc < 0 ? rc : copy_bytes(r, off + whole, dst + whole, n - head - whole);
+}
+
+/* Whole elements at a time through a buffer, then the bytes of them that were asked for. */
+static int copy_converted(struct request *r)
+{
+	const struct dcp_view *view = r->view;
+	char stored[CONVERT_BYTES], wide[CONVERT_BYTES];
+	uint64_t most = CONVERT_BYTES / DCP_MAX(view->unit, view->t.itemsize);
+	uint64_t off = r->off;
+	char *dst = r->dst;
+	size_t n = r->n;
+
+	while (n) {
+		uint64_t first = off / view->unit, inside = off % view->unit;
+		uint64_t count = DCP_MIN(most, (inside + n + view->unit - 1) / view->unit);
+		size_t bytes = DCP_MIN(n, count * view->unit - inside);
+		int rc = copy_elements(r, first, stored, count);
+
+		if (rc == 0)
+			rc = dcp_gather_end(r->gather);
+		if (rc < 0)
+			return rc;
+		if (view->widen)
+			dcp_dtype_widen(view->t.dtype, wide, stored, count);
+		memcpy(dst, (view->widen ? wide : stored) + inside, bytes);
+		dst += bytes;
+		off += bytes;
+		n -= bytes;
+	}
+	return 0;
+}
+
+static int copy_body(void *arg)
+{
+	struct request *r = arg;
+	struct dcp_gather gather;
+	int rc;
+
+	r->gather = &gather;
+	dcp_gather_begin(&gather, dcp_files_opts(r->view->files)->queue, &r->io);
+	fetch(r);
+	rc = r->view->convert ? copy_converted(r) : copy_stored(r, r->off, r->dst, r->n);
+	if (rc == 0)
+		rc = dcp_gather_end(&gather);
+	return rc < 0 ? rc : check_touched(r);
+}
+
+int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n)
+{
+	struct request r;
+	int rc;
+
+	start(&r, view);
+	r.dst = buf;
+	r.n = n;
+	if (off < view->header.n) {
+		size_t head = DCP_MIN(n, view->header.n - off);
+
+		memcpy(r.dst, view->header.p + off, head);
+		r.dst += head;
+		r.n -= head;
+		off += head;
+	}
+	if (r.n == 0)
+		return 0;
+	r.off = off - view->header.n;
+	rc = dcp_guard_run(copy_body, &r);
+	release_touched(&r, 0);
+	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
+	return rc;
+}
+
+/* The mapping that @b lies in, held; 0: it has none, or the request would hold too many. */
+static int map_for_iov(struct request *r, const struct dcp_backing *b, const uint8_t **map)
+{
+	const struct dcp_file *file;
+	int rc;
+
+	*map = b->decoded;
+	if (b->number == DCP_VIEW_NO_FILE)
+		return *map != NULL;
+	rc = hold_more(r, b, &file);
+	if (rc > 0)
+		*map = file->map;
+	return rc > 0 ? *map != NULL : rc;
+}
+
+/* Fill entries behind the first @used; how many there are then, or 0. */
+static int point(struct request *r, struct iovec *iov, int used, int max)
+{
+	const struct dcp_view *view = r->view;
+	struct dcp_plan_iter it;
+	struct dcp_seg s;
+
+	dcp_plan_start(&it, &view->tiling, &view->cut, r->off, r->n);
+	while (dcp_plan_next(&it, &s)) {
+		uint64_t entries = (uint64_t)used + s.count;
+		const uint8_t *map;
+		int rc;
+
+		if (!s.piece || entries > (uint64_t)max ||
+		    (entries > 2 && r->n / entries < IOV_MIN_RUN))
+			return 0;
+		rc = map_for_iov(r, backing_of(view, s.piece), &map);
+		if (rc <= 0)
+			return rc;
+		for (uint64_t i = 0; i < s.count; i++)
+			iov[used++] =
+				(struct iovec){ (void *)(uintptr_t)(map + s.off + i * s.stride),
+						s.run };
+	}
+	return used;
+}
+
+/* What the request holds passes to the caller. */
+static void lend(const struct request *r, struct dcp_lent *lent)
+{
+	for (lent->n = 0; lent->n < r->ntouched; lent->n++)
+		lent->file[lent->n] = r->touched[lent->n].number;
+}
+
+int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
+		 int max, struct dcp_lent *lent)
+{
+	struct request r;
+	int used = 0, rc;
+
+	lent->n = 0;
+	if (view->convert || max < 1 || n == 0)
+		return 0;
+	if (off < view->header.n) {
+		size_t head = DCP_MIN(n, view->header.n - off);
+
+		iov[used++] = (struct iovec){ view->header.p + off, head };
+		off += head;
+		n -= head;
+	}
+	start(&r, view);
+	r.off = off - view->header.n;
+	r.n = n;
+	used = point(&r, iov, used, max);
+	rc = used > 0 ? check_touched(&r) : used;
+	if (rc < 0 || used == 0) {
+		release_touched(&r, 0);
+		return rc;
+	}
+	fetch(&r);
+	r.io.mapped += n;
+	r.io.runs += (uint64_t)used;
+	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
+	lend(&r, lent);
+	return used;
+}
+
+void dcp_view_return(const struct dcp_view *view, struct dcp_lent *lent)
+{
+	while (lent->n)
+		dcp_files_release(view->files, lent->file[--lent->n]);
+}

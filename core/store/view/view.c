@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/view/view.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/model/geometry/strided.h"
+#include "core/parse/numpy/npy.h"
+#include "core/parse/safetensors/safetensors.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view_int.h"
+
+/* Data behind a safetensors header starts on a cache line; the format itself asks for 8. */
+enum { SAFETENSORS_ALIGN = 64, VIEW_MEMORY = 512 << 20 };
+
+static const struct {
+	const char *name, *extension;
+} forms[DCP_AS_COUNT] = {
+	[DCP_AS_RAW] = { "raw", ".bin" },
+	[DCP_AS_NPY] = { "npy", ".npy" },
+	[DCP_AS_SAFETENSORS] = { "safetensors", ".safetensors" },
+};
+
+const char *dcp_as_name(enum dcp_as as)
+{
+	return forms[as].name;
+}
+
+const char *dcp_as_extension(enum dcp_as as)
+{
+	return forms[as].extension;
+}
+
+/* Append the header this form has, and say how many bytes one element takes behind it. */
+static int put_header(struct dcp_buf *out, enum dcp_as as, const char *key,
+		      enum dcp_dtype dtype, uint32_t itemsize, uint32_t ndim,
+		      const uint64_t *shape, uint64_t nbytes, uint32_t *unit)
+{
+	*unit = itemsize;
+	switch (as) {
+	case DCP_AS_NPY:
+		*unit = dcp_dtype_info(dtype)->npy_size;
+		return dcp_npy_header(out, dtype, ndim, shape);
+	case DCP_AS_SAFETENSORS:
+		return dcp_safetensors_header(out, key, dtype, ndim, shape, nbytes,
+					      SAFETENSORS_ALIGN);
+	case DCP_AS_RAW:
+		break;
+	}
+	return 0;
+}
+
+bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as)
+{
+	const struct dcp_dtype_info *info = dcp_dtype_info(dtype);
+
+	return as == DCP_AS_RAW || (as == DCP_AS_NPY ? info->npy : info->safetensors) != NULL;
+}
+
+int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
+{
+	uint32_t itemsize = dcp_dtype_info(row->dtype)->size, unit;
+	struct dcp_buf header = DCP_BUF_INIT;
+	int rc;
+
+	if (as == DCP_AS_RAW) {
+		*size = row->nbytes;
+		return 0;
+	}
+	if (!dcp_view_can_show(row->dtype, as))
+		return -ENOTSUP;
+	if (itemsize == 0)
+		return -EBADMSG;
+	if (as == DCP_AS_NPY) { /* most of what ls -l asks for */
+		*size = dcp_npy_header_size(row->dtype, row->ndim, row->shape) +
+			row->nbytes / itemsize * dcp_dtype_info(row->dtype)->npy_size;
+		return 0;
+	}
+	rc = put_header(&header, as, row->key, row->dtype, itemsize, row->ndim, row->shape,
+			row->nbytes, &unit);
+	if (rc == 0)
+		*size = header.n + row->nbytes / itemsize * unit;
+	dcp_buf_finish(&header);
+	return rc;
+}
+
+/* Set the cut of a view whose told tensor is set. */
+static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp_err *err)
+{
+	const struct dcp_tensor *t = &view->told;
+
+	view->whole = !cut || dcp_cut_is_whole(cut, t->shape);
+	if (!cut)
+		return dcp_cut_whole(&view->cut, t->ndim, t->shape, &view->arena);
+	if (!dcp_cut_fits(cut, t->ndim, t->shape))
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"what is asked for is no part of this shape");
+	return dcp_cut_copy(&view->cut, cut, &view->arena);
+}
+
+/* Everything behind the located tensor: header, and how elements are delivered. */
+static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *err)
+{
+	struct dcp_tensor *t = &view->t;
+	uint64_t shape[DCP_MAX_NDIM], n, nbytes;
+	uint32_t ndim = dcp_cut_shape(&view->cut, shape);
+	int rc;
+
+	if (!dcp_cut_volume(&view->cut, &n) || dcp_ckd_mul(&nbytes, n, t->itemsize))
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
+	view->ahead = dcp_arena_calloc(&view->arena, 1, sizeof(*view->ahead));
+	if (!view->ahead)
+		return -ENOMEM;
+	rc = put_header(&view->header, as, t->key, t->dtype, t->itemsize, ndim, shape, nbytes,
+			&view->unit);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s has no form for %s",
+				dcp_as_name(as), t->dtype_name);
+	if (dcp_ckd_mul(&view->body, n, view->unit))
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
+	view->widen = as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened;
+	view->convert = view->widen;
+	for (size_t i = 0; i < t->npieces; i++)
+		if (view->backing[i].needed) {
+			view->flips |= t->pieces[i].filter != DCP_FILTER_NONE;
+			view->convert |= t->pieces[i].swap || view->flips;
+		}
+	return 0;
+}
+
+static struct dcp_view *new_view(struct dcp_version *v)
+{
+	struct dcp_view *view = calloc(1, sizeof(*view));
+
+	if (!view)
+		return NULL;
+	view->files = dcp_version_files(v);
+	dcp_arena_init(&view->arena, VIEW_MEMORY);
+	return view;
+}
+
+/* With what was told in place: @rc says whether that worked. */
+static int open_told(struct dcp_view *view, struct dcp_version *v, enum dcp_as as,
+		     const struct dcp_cut *cut, int rc, struct dcp_view **out,
+		     struct dcp_err *err)
+{
+	if (rc == 0)
+		rc = take_cut(view, cut, err);
+	if (rc == 0)
+		rc = dcp_view_locate(view, err);
+	if (rc == 0)
+		rc = finish_view(view, as, err);
+	if (rc < 0) {
+		if (view->told.key)
+			dcp_err_where(err, rc, "%s: %s", dcp_version_name(v), view->told.key);
+		dcp_view_close(view);
+		return rc;
+	}
+	*out = view;
+	return 0;
+}
+
+int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
+		  struct dcp_view **out, struct dcp_err *err)
+{
+	struct dcp_view *view = new_view(v);
+	int rc;
+
+	if (!view)
+		return -ENOMEM;
+	rc = dcp_index_tensor_part(dcp_version_index(v), id, cut, &view->arena, &view->told,
+				   err);
+	if (rc == 0 && view->told.error && !(view->told.partly && cut))
+		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", view->told.error);
+	if (rc == 0 && view->told.itemsize == 0)
+		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			      "index row: elements of no size");
+	return open_told(view, v, as, cut, rc, out, err);
+}
+
+/* A file is a tensor of bytes in one piece. */
+int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
+		       struct dcp_err *err)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
+	struct dcp_view *view;
+	struct dcp_piece *p;
+	uint64_t *dims;
+
+	if (number >= n)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
+				number, n);
+	view = new_view(v);
+	p = view ? dcp_arena_calloc(&view->arena, 1, sizeof(*p)) : NULL;
+	dims = p ? dcp_arena_calloc(&view->arena, 2, sizeof(*dims)) : NULL;
+	if (!dims) {
+		dcp_view_close(view);
+		return -ENOMEM;
+	}
+	dims[1] = ids[number].size;
+	*p = (struct dcp_piece){ .lo = &dims[0],
+				 .len = &dims[1],
+				 .run_n = dims[1],
+				 .nbytes = dims[1],
+				 .file = number };
+	view->told = (struct dcp_tensor){ .key = ids[number].name,
+					  .dtype = DCP_DTYPE_U8,
+					  .dtype_name = "U8",
+					  .itemsize = 1,
+					  .ndim = 1,
+					  .shape = &dims[1],
+					  .pieces = p,
+					  .npieces = dims[1] ? 1 : 0 };
+	return open_told(view, v, DCP_AS_RAW, NULL, 0, out, err);
+}
+
+void dcp_view_close(struct dcp_view *view)
+{
+	if (!view)
+		return;
+	for (size_t i = 0; i < view->ndecoded; i++)
+		munmap(view->decoded[i].p, view->decoded[i].n);
+	dcp_buf_finish(&view->header);
+	dcp_arena_finish(&view->arena);
+	free(view);
+}
+
+uint64_t dcp_view_size(const struct dcp_view *view)
+{
+	return view->header.n + view->body;
+}
+
+const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view)
+{
+	return &view->told;
+}
+
+const void *dcp_view_header(const struct dcp_view *view, size_t *n)
+{
+	*n = view->header.n;
+	return view->header.p;
+}
+
+struct strided_call {
+	const struct dcp_view *view;
+	dcp_view_strided_fn fn;
+	void *ctx;
+};
+
+static int tell_backing(void *arg, const struct dcp_strided *s)
+{
+	const struct strided_call *c = arg;
+	const struct dcp_backing *b = &c->view->backing[s->piece - c->view->t.pieces];
+	bool copy = dcp_files_unpacked(c->view->files, b->number);
+
+	return c->fn(c->ctx, s, copy ? DCP_VIEW_NO_FILE : b->number);
+}
+
+int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx)
+{
+	struct strided_call call = { view, fn, ctx };
+
+	if (view->widen || view->flips)
+		return -ENOTSUP;
+	return dcp_strided_tell(&view->tiling, &view->cut, tell_backing, &call);
+}
