@@ -3,8 +3,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/arena.h"
-#include "core/parse/source.h"
 #include "core/parse/archive/tar.h"
+#include "core/parse/source.h"
 #include "tests/unit/t_source.h"
 #include "tests/unit/t_tar.h"
 

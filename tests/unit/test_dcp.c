@@ -9,8 +9,8 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "core/format/format.h"
 #include "core/format/dcp/dcp.h"
+#include "core/format/format.h"
 #include "core/parse/dir/dir.h"
 #include "tests/unit/t_dcp.h"
 #include "tests/unit/t_dir.h"

@@ -10,9 +10,9 @@
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
-#include "core/model/pack.h"
 #include "core/model/geometry/plan.h"
 #include "core/model/geometry/tiling.h"
+#include "core/model/pack.h"
 #include "tests/unit/t_plan.h"
 
 static uint64_t first_seed(void)
