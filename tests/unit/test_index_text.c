@@ -86,7 +86,17 @@ static const struct {
 	{ "not closed", "[\"a]", SIZE_MAX, NULL },
 	{ "no comma", "[\"a\"\"b\"]", SIZE_MAX, NULL },
 	{ "a comma at the end", "[\"a\",]", SIZE_MAX, NULL },
-	{ "a number", "[1]", SIZE_MAX, NULL },
+	{ "lengths", "[4,5,6]", 3, "blok" },
+	{ "one length", "[17]", 1, "blok.query.weight" },
+	{ "lengths of fewer components", "[10,6]", 2, "blok.query" },
+	{ "a length that ends within a component", "[3,6,6]", SIZE_MAX, NULL },
+	{ "lengths that leave some of the key", "[4,5]", SIZE_MAX, NULL },
+	{ "a length past the key", "[4,5,7]", SIZE_MAX, NULL },
+	{ "a length of 2^64", "[18446744073709551616]", SIZE_MAX, NULL },
+	{ "one length more", "[4,5,6,0]", SIZE_MAX, NULL },
+	{ "a comma behind the lengths", "[4,5,6,]", SIZE_MAX, NULL },
+	{ "a length and a string", "[4,\"query.weight\"]", SIZE_MAX, NULL },
+	{ "no length", "[,12]", SIZE_MAX, NULL },
 	{ "nested", "[[]]", SIZE_MAX, NULL },
 	{ "not an array", "{}", SIZE_MAX, NULL },
 	{ "one bracket", "[", SIZE_MAX, NULL },
@@ -106,12 +116,53 @@ static void path_table(void **state)
 		t_case(paths[i].what);
 		dcp_arena_init(&arena, 4096);
 		memcpy(exact, paths[i].text, n); /* no NUL: reading it is an error */
-		code = dcp_index_get_path(exact, n, &arena, &path, &npath);
+		code = dcp_index_get_path(exact, n, "blok.query.weight", &arena, &path, &npath);
 		assert_int_equal(code, paths[i].n == SIZE_MAX ? -EBADMSG : 0);
 		if (code == 0)
 			assert_int_equal(npath, paths[i].n);
 		if (code == 0 && npath)
 			assert_string_equal(path[0], paths[i].first);
+		dcp_arena_finish(&arena);
+	}
+}
+
+/* What is written is read back, and as lengths where the key says it all. */
+static void path_round_trip(void **state)
+{
+	static const struct {
+		const char *key, *path[3], *text;
+		size_t n;
+	} rows[] = {
+		{ "w", { "w" }, "[1]", 1 },
+		{ "a.b.w", { "a", "b.w" }, "[1,3]", 2 },
+		{ "a..w", { "a", "", "w" }, "[1,0,1]", 3 },
+		{ "", { "" }, "[0]", 1 },
+		{ "a.w", { "a", "v" }, "[\"a\",\"v\"]", 2 },
+		{ "a.w", { "a" }, "[\"a\"]", 1 },
+		{ "a", { "a", "w" }, "[\"a\",\"w\"]", 2 },
+		{ "a/w", { "a", "w" }, "[\"a\",\"w\"]", 2 },
+		{ "w", { NULL }, "[]", 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_buf b = DCP_BUF_INIT;
+		const char *const *path;
+		struct dcp_arena arena;
+		size_t n;
+
+		t_case(rows[i].text);
+		dcp_arena_init(&arena, 4096);
+		dcp_index_put_path(&b, rows[i].key, rows[i].path, rows[i].n);
+		assert_int_equal(b.n, strlen(rows[i].text));
+		assert_memory_equal(b.p, rows[i].text, b.n);
+		assert_int_equal(dcp_index_get_path((const char *)b.p, b.n, rows[i].key, &arena,
+						    &path, &n),
+				 0);
+		assert_int_equal(n, rows[i].n);
+		for (size_t k = 0; k < n; k++)
+			assert_string_equal(path[k], rows[i].path[k]);
+		dcp_buf_finish(&b);
 		dcp_arena_finish(&arena);
 	}
 }
@@ -143,6 +194,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shape_table),
 		cmocka_unit_test(path_table),
+		cmocka_unit_test(path_round_trip),
 		cmocka_unit_test(map_keeps_everything),
 	};
 	return cmocka_run_group_tests_name("index_text", tests, NULL, NULL);

@@ -10,12 +10,13 @@
  *           the files pieces refer to (their number is id - 1), and those the adapter read;
  *           unpacked is not 0 where pieces refer to what a compressed file decodes to, and
  *           says how many bytes that has; shown is 1 for sidecars (config.json)
- *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem), nbytes, dtype TEXT,
+ *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem; NULL: the key), nbytes, dtype TEXT,
  *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
  *           name this one), partly (1: the error is of some pieces' files), error TEXT or NULL,
- *           path TEXT (JSON array), pieces BLOB (core/model/pack.h)
- *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT, type TEXT, nbytes (of the JSON and a
- *           newline), error TEXT or NULL, path TEXT, json TEXT or NULL
+ *           path TEXT (JSON array of strings, or of the lengths of the parts of the key between
+ *           dots), pieces BLOB (core/model/pack.h)
+ *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
+ *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL
  *
  * ids count from 1 in the order the adapter told; they are inode material. Stems are unique
  * over tensors and objects together. People may query the file: names above are stable for a
@@ -47,7 +48,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 4
+#define DCP_INDEX_SCHEMA 6
 
 /* ---- writing ---- */
 

@@ -32,10 +32,12 @@ void dcp_index_put_shape(struct dcp_buf *out, const uint64_t *shape, uint32_t nd
 /* Read it back; false when it is anything else. */
 bool dcp_index_get_shape(const char *text, size_t n, uint64_t shape[DCP_MAX_NDIM],
 			 uint32_t *ndim);
-/* Append a JSON array of strings. */
-void dcp_index_put_path(struct dcp_buf *out, const char *const *path, size_t npath);
+/* Append a JSON array: of the lengths of the components when @key is those with dots between
+ * them, else of the components. */
+void dcp_index_put_path(struct dcp_buf *out, const char *key, const char *const *path,
+			size_t npath);
 /* Read it back into @arena. -EBADMSG or -ENOMEM. */
-int dcp_index_get_path(const char *text, size_t n, struct dcp_arena *arena,
+int dcp_index_get_path(const char *text, size_t n, const char *key, struct dcp_arena *arena,
 		       const char *const **path, size_t *npath);
 
 /* ---- index_map.c: has this been told before? ---- */

@@ -148,7 +148,7 @@ static int get_text(const struct query *q, int i, bool allowed, struct dcp_arena
 	return *out ? 0 : -ENOMEM;
 }
 
-static int get_path(const struct query *q, int i, struct dcp_arena *arena,
+static int get_path(const struct query *q, int i, const char *key, struct dcp_arena *arena,
 		    const char *const **path, size_t *npath)
 {
 	const char *text;
@@ -156,7 +156,7 @@ static int get_path(const struct query *q, int i, struct dcp_arena *arena,
 
 	if (!dcp_index_text(q->stmt, i, &text, &n))
 		return -EBADMSG;
-	return dcp_index_get_path(text, n, arena, path, npath);
+	return dcp_index_get_path(text, n, key, arena, path, npath);
 }
 
 /* dtype, itemsize and shape: columns 2 to 4. */
@@ -217,7 +217,7 @@ static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct d
 	int code = get_text(q, 0, false, arena, &t->key, &n);
 
 	if (code == 0)
-		code = get_path(q, 1, arena, &t->path, &t->npath);
+		code = get_path(q, 1, t->key, arena, &t->path, &t->npath);
 	if (code == 0)
 		code = get_type(q, arena, t);
 	if (code == 0)
@@ -295,7 +295,7 @@ int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 	if (code == 0)
 		code = get_text(&q, 0, false, arena, &o.key, &n);
 	if (code == 0)
-		code = get_path(&q, 1, arena, &o.path, &o.npath);
+		code = get_path(&q, 1, o.key, arena, &o.path, &o.npath);
 	if (code == 0)
 		code = get_text(&q, 2, false, arena, &o.type, &n);
 	if (code == 0)

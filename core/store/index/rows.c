@@ -17,6 +17,12 @@ static void put_buf(sqlite3_stmt *s, int i, const struct dcp_buf *b)
 	sqlite3_bind_text64(s, i, b->p, b->n, SQLITE_STATIC, SQLITE_UTF8);
 }
 
+/* Column 3, which is NULL where it is the key. */
+static void put_name(sqlite3_stmt *s, const char *key, const char *name)
+{
+	dcp_index_put_text(s, 3, strcmp(key, name) != 0 ? name : NULL);
+}
+
 /* A tensor on its way to its row. */
 struct draft {
 	const struct dcp_tensor *t;
@@ -175,7 +181,7 @@ static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint
 
 	sqlite3_bind_int64(s, 1, number);
 	dcp_index_put_text(s, 2, d->t->key);
-	dcp_index_put_text(s, 3, d->name);
+	put_name(s, d->t->key, d->name);
 	sqlite3_bind_int64(s, 4, (sqlite3_int64)d->nbytes);
 	dcp_index_put_text(s, 5, d->t->dtype_name);
 	sqlite3_bind_int64(s, 6, d->t->itemsize);
@@ -204,7 +210,7 @@ static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struc
 	dcp_buf_reset(&w->shape);
 	dcp_index_put_shape(&w->shape, t->shape, t->ndim);
 	dcp_buf_reset(&w->path_json);
-	dcp_index_put_path(&w->path_json, t->path, t->npath);
+	dcp_index_put_path(&w->path_json, t->key, t->path, t->npath);
 	dcp_buf_reset(&w->pieces);
 	dcp_pack_pieces(&w->pieces, t);
 	if (w->shape.failed || w->path_json.failed || w->pieces.failed)
@@ -271,7 +277,7 @@ static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
 		error = "it has no value";
 	sqlite3_bind_int64(s, 1, number);
 	dcp_index_put_text(s, 2, o->key);
-	dcp_index_put_text(s, 3, name);
+	put_name(s, o->key, name);
 	dcp_index_put_text(s, 4, o->type ? o->type : "");
 	sqlite3_bind_int64(s, 5, json ? (sqlite3_int64)o->json_len + 1 : 0);
 	dcp_index_put_text(s, 6, error);
@@ -305,7 +311,7 @@ int dcp_index_tell_object(void *ctx, const struct dcp_object *told)
 	}
 	hash = dcp_hash64(o.key, strlen(o.key));
 	dcp_buf_reset(&w->path_json);
-	dcp_index_put_path(&w->path_json, o.path, o.npath);
+	dcp_index_put_path(&w->path_json, o.key, o.path, o.npath);
 	if (dcp_buf_error(&w->path_json))
 		return dcp_index_no_memory(w);
 	if (number >= DCP_INDEX_MAX_ROWS)

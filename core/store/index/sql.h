@@ -6,7 +6,8 @@
  * views, or hold generated columns, is not ours. Any change here is a new DCP_INDEX_SCHEMA.
  *
  * What scans read stands first in a row, so that paths and pieces, which may fill overflow
- * pages, are never touched by a listing.
+ * pages, are never touched by a listing. A key of a million stands in its row and in one index:
+ * a name that is the key is NULL, a path that is the key cut at dots is lengths.
  */
 #pragma once
 
@@ -20,20 +21,20 @@
 		"mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL, "                       \
 		"unpacked INTEGER NOT NULL, shown INTEGER NOT NULL) STRICT",                   \
 		"CREATE TABLE tensor(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
-		"name TEXT NOT NULL, nbytes INTEGER NOT NULL, dtype TEXT NOT NULL, "           \
+		"name TEXT, nbytes INTEGER NOT NULL, dtype TEXT NOT NULL, "                    \
 		"itemsize INTEGER NOT NULL, shape TEXT NOT NULL, alias_of INTEGER, "           \
 		"naliases INTEGER NOT NULL, partly INTEGER NOT NULL, error TEXT, path TEXT "   \
 		"NOT NULL, "                                                                   \
 		"pieces BLOB NOT NULL) STRICT",                                                \
 		"CREATE TABLE object(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
-		"name TEXT NOT NULL, type TEXT NOT NULL, nbytes INTEGER NOT NULL, "            \
+		"name TEXT, type TEXT NOT NULL, nbytes INTEGER NOT NULL, "                     \
 		"error TEXT, path TEXT NOT NULL, json TEXT) STRICT"
 
 #define DCP_SQL_INDEXES                                                                        \
 	"CREATE INDEX tensor_key ON tensor(key)",                                              \
-		"CREATE UNIQUE INDEX tensor_name ON tensor(name)",                             \
+		"CREATE UNIQUE INDEX tensor_name ON tensor(name) WHERE name IS NOT NULL",      \
 		"CREATE INDEX object_key ON object(key)",                                      \
-		"CREATE UNIQUE INDEX object_name ON object(name)"
+		"CREATE UNIQUE INDEX object_name ON object(name) WHERE name IS NOT NULL"
 
 #define DCP_SQL_SCHEMA "SELECT sql FROM sqlite_schema ORDER BY rowid"
 
@@ -54,9 +55,10 @@
 #define DCP_SQL_ADD_OBJECT "INSERT INTO object VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
 #define DCP_SQL_COUNT_ALIAS "UPDATE tensor SET naliases = naliases + 1 WHERE id = ?1"
 #define DCP_SQL_TOLD_TENSOR                                                                    \
-	"SELECT key, name, dtype, shape, alias_of, error, pieces, partly FROM tensor WHERE "   \
+	"SELECT key, ifnull(name, key), dtype, shape, alias_of, error, pieces, partly FROM "   \
+	"tensor WHERE "                                                                        \
 	"id = ?1"
-#define DCP_SQL_TOLD_OBJECT "SELECT key, name FROM object WHERE id = ?1"
+#define DCP_SQL_TOLD_OBJECT "SELECT key, ifnull(name, key) FROM object WHERE id = ?1"
 
 /* ---- reading ---- */
 
@@ -70,16 +72,18 @@
 	"shown FROM file ORDER BY id"
 
 #define DCP_SQL_TENSOR_ROW                                                                     \
-	"SELECT id, key, name, nbytes, error IS NOT NULL, dtype, itemsize, shape, alias_of, "  \
+	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL, dtype, itemsize, "      \
+	"shape, alias_of, "                                                                    \
 	"naliases, partly FROM tensor WHERE "
-#define DCP_SQL_OBJECT_ROW "SELECT id, key, name, nbytes, error IS NOT NULL FROM object WHERE "
+#define DCP_SQL_OBJECT_ROW                                                                     \
+	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL FROM object WHERE "
 
-#define DCP_SQL_TENSOR_NAME "SELECT id, name, dtype, alias_of FROM tensor WHERE "
-#define DCP_SQL_OBJECT_NAME "SELECT id, name FROM object WHERE "
+#define DCP_SQL_TENSOR_NAME "SELECT id, ifnull(name, key), dtype, alias_of FROM tensor WHERE "
+#define DCP_SQL_OBJECT_NAME "SELECT id, ifnull(name, key) FROM object WHERE "
 
 /* Of rows with the same key the first told is the one meant. */
 #define DCP_SQL_BY_ID "id = ?1"
-#define DCP_SQL_BY_NAME "name = ?1"
+#define DCP_SQL_BY_NAME "name = ?1 OR (key = ?1 AND name IS NULL)"
 #define DCP_SQL_BY_KEY "key = ?1 ORDER BY id LIMIT 1"
 #define DCP_SQL_BEHIND "id > ?1 ORDER BY id"
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/jsonw.h"
 #include "core/store/index/index_int.h"
@@ -63,14 +64,32 @@ bool dcp_index_get_shape(const char *text, size_t n, uint64_t shape[DCP_MAX_NDIM
 	return true;
 }
 
-void dcp_index_put_path(struct dcp_buf *out, const char *const *path, size_t npath)
+/* Is @key the components of @path with dots between them? */
+static bool is_joined(const char *key, const char *const *path, size_t npath)
 {
+	for (size_t i = 0; i < npath; i++) {
+		size_t n = strlen(path[i]);
+
+		if (strncmp(key, path[i], n) != 0 || key[n] != (i + 1 < npath ? '.' : '\0'))
+			return false;
+		key += n + 1;
+	}
+	return npath > 0;
+}
+
+void dcp_index_put_path(struct dcp_buf *out, const char *key, const char *const *path,
+			size_t npath)
+{
+	bool joined = is_joined(key, path, npath);
 	struct dcp_jsonw w;
 
 	dcp_jsonw_init(&w, out, false);
 	dcp_jsonw_array(&w);
 	for (size_t i = 0; i < npath; i++)
-		dcp_jsonw_str(&w, path[i]);
+		if (joined)
+			dcp_jsonw_u64(&w, strlen(path[i]));
+		else
+			dcp_jsonw_str(&w, path[i]);
 	dcp_jsonw_end(&w);
 }
 
@@ -155,7 +174,40 @@ static char *get_string(const char **p, const char *end, char *to)
 	return to;
 }
 
-int dcp_index_get_path(const char *text, size_t n, struct dcp_arena *arena,
+/* Lengths of the components of @key, at least one, up to @end. */
+static int cut_key(const char *p, const char *end, const char *key, struct dcp_arena *arena,
+		   const char *const **path, size_t *npath)
+{
+	size_t left = strlen(key), max = 1, used = 0;
+	const char **list;
+	uint64_t n = 0;
+	char *copy;
+
+	for (const char *q = p; q < end; q++)
+		max += *q == ',';
+	list = dcp_arena_calloc(arena, max, sizeof(*list));
+	copy = dcp_arena_strndup(arena, key, left);
+	if (!list || !copy)
+		return -ENOMEM;
+	while (used < max) {
+		if (!number(&p, end, &n) || n > left ||
+		    copy[n] != (used + 1 < max ? '.' : '\0'))
+			return -EBADMSG;
+		copy[n] = '\0';
+		list[used++] = copy;
+		if (used < max && *p++ != ',')
+			return -EBADMSG;
+		copy += n + 1;
+		left -= DCP_MIN(left, n + 1);
+	}
+	if (p != end)
+		return -EBADMSG;
+	*path = list;
+	*npath = used;
+	return 0;
+}
+
+int dcp_index_get_path(const char *text, size_t n, const char *key, struct dcp_arena *arena,
 		       const char *const **path, size_t *npath)
 {
 	const char *p = text + 1, *end = text + n - 1;
@@ -165,6 +217,8 @@ int dcp_index_get_path(const char *text, size_t n, struct dcp_arena *arena,
 
 	if (n < 2 || *text != '[' || *end != ']')
 		return -EBADMSG;
+	if (p < end && *p != '"')
+		return cut_key(p, end, key, arena, path, npath);
 	for (const char *q = p; q < end; q++)
 		max += *q == '"';
 	max = max / 2; /* quotes inside components only make this larger */
