@@ -16,7 +16,7 @@
 #include "core/base/hash.h"
 #include "core/store/index/index_int.h"
 
-enum { SEAL = 72, CHUNK = 1 << 20 };
+enum { SEAL = 72, CHUNK = 1 << 18 };
 
 /* Hash of the source with its seal taken as zero, never 0; and the seal it has. */
 static int hash_source(const struct dcp_source *src, uint64_t *hash, uint64_t *seal)
