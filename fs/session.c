@@ -190,7 +190,8 @@ static int loop(struct fuse_session *se, unsigned threads)
 
 	if (threads == 1) {
 		grow_stack();
-		return fuse_session_loop(se);
+		rc = fuse_session_loop(se);
+		return rc > 0 ? 0 : rc; /* a signal's number: the way we are asked to end */
 	}
 	config = fuse_loop_cfg_create();
 	if (!config)
@@ -199,7 +200,7 @@ static int loop(struct fuse_session *se, unsigned threads)
 	fuse_loop_cfg_set_idle_threads(config, threads ? threads : IDLE_WORKERS);
 	rc = fuse_session_loop_mt(se, config);
 	fuse_loop_cfg_destroy(config);
-	return rc > 0 ? 0 : rc; /* a signal's number: the way we are asked to end */
+	return rc > 0 ? 0 : rc;
 }
 
 /* Let go of the terminal, the session and the directory of whoever started us. */
@@ -305,32 +306,43 @@ out:
 	dcpfs_slabs_destroy(server.slabs);
 }
 
-/* Wait for the child's word, then ask the mount itself. */
+/* "was killed by signal 9 (Killed)", how the serving process ended. */
+static const char *ending(pid_t child, char *out, size_t size)
+{
+	int status = 0;
+
+	waitpid(child, &status, 0);
+	if (WIFSIGNALED(status))
+		snprintf(out, size, "was killed by signal %d (%s)", WTERMSIG(status),
+			 strsignal(WTERMSIG(status)));
+	else
+		snprintf(out, size, "ended with exit code %d", WEXITSTATUS(status));
+	return out;
+}
+
+/* Wait for the child's word, then ask the mount itself. A child that serves outlives this only
+ * if the mount answers. */
 static int await(int fd, pid_t child, const struct dcpfs_opts *opts, struct word *w)
 {
+	struct stat st;
+	char how[80];
 	ssize_t n;
 
 	do
 		n = read(fd, w, sizeof(*w));
 	while (n < 0 && errno == EINTR);
-	if (n != sizeof(*w)) {
-		int status = 0;
-
-		waitpid(child, &status, 0);
-		return dcp_fail(
-			&w->err, -EIO, DCP_ERR_NO_OFFSET,
-			"the serving process ended before the mount answered (status %d)",
-			status);
+	if (n != sizeof(*w))
+		return dcp_fail(&w->err, -EIO, DCP_ERR_NO_OFFSET,
+				"the serving process %s before the mount answered",
+				ending(child, how, sizeof(how)));
+	if (w->rc == 0 && (stat(opts->mountpoint, &st) == 0 || errno == EACCES))
+		return 0;
+	if (w->rc == 0) {
+		w->rc = dcp_fail(&w->err, -errno, DCP_ERR_NO_OFFSET, "%s: %m",
+				 opts->mountpoint);
+		kill(child, SIGTERM);
 	}
-	if (w->rc < 0) {
-		waitpid(child, NULL, 0);
-	} else {
-		struct stat st;
-
-		if (stat(opts->mountpoint, &st) < 0 && errno != EACCES)
-			w->rc = dcp_fail(&w->err, -errno, DCP_ERR_NO_OFFSET, "%s: %m",
-					 opts->mountpoint);
-	}
+	waitpid(child, NULL, 0);
 	return w->rc;
 }
 

@@ -133,6 +133,12 @@ def by_signal():
         os.kill(m.pid, number)
         m.ends(0)
         check(not is_mounted(m.at), "unmounted")
+        case(f"{number.name}, one thread")
+        m = lib.Mount(SOURCE, "--threads=1")
+        lib.read(m.at / "latest" / "index.json")
+        os.kill(m.pid, number)
+        m.ends(0)
+        equal(m.log(), "", "words")
     case("SIGTERM in the background")
     at = lib.fresh("mnt")
     equal(program("mount", SOURCE, at).returncode, 0, "mount")
@@ -146,6 +152,21 @@ def by_signal():
     m.ends(0)
     check(outcome(None, fd)[1] in ("ENOTCONN", "EIO"), "the open file afterwards")
     os.close(fd)
+
+
+def fails_to_begin():
+    """A serving process that is killed before its mount answers, and one whose mount cannot be looked at: no mount and
+    no daemon stays, and the words say why."""
+    lib.ok("cc", "-shared", "-fPIC", "-o", lib.WORK / "fail.so", "-x", "c", lib.ROOT / "tests" / "mount" / "fail.c", "-ldl")
+    for how, words in (("killed", "the serving process was killed by signal 9 (Killed) before the mount answered"),
+                       ("blind", "Input/output error")):
+        case(how)
+        at = lib.fresh("mnt")
+        env = {**lib.environment(), "LD_PRELOAD": str(lib.WORK / "fail.so"), "FAIL": how, "ASAN_OPTIONS": "verify_asan_link_order=0"}
+        done = run(lib.PROGRAM, "mount", SOURCE, at, env=env)
+        equal(done.returncode, 3, f"exit code: {done.stderr}")
+        check(words in done.stderr, f"words: {done.stderr}")
+        check(not is_mounted(at), "nothing stays mounted")
 
 
 def killed():
@@ -261,5 +282,5 @@ def strange_places():
     equal(program("umount", "mnt", cwd=top).returncode, 0, "dcpfs umount")
 
 
-lib.main(in_background, as_fstab_has_it, refused, busy, by_signal, killed, killed_while_read, closed_descriptors,
+lib.main(in_background, as_fstab_has_it, refused, busy, by_signal, fails_to_begin, killed, killed_while_read, closed_descriptors,
          control_files, strange_places)
