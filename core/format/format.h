@@ -58,6 +58,12 @@ struct dcp_format {
 	const char *what; /* for help and messages: "torch.distributed.checkpoint" */
 
 	/*
+	 * Its files are also what people keep beside checkpoints (data, plots): they are versions
+	 * only where no other family has one, and never parts.
+	 */
+	bool shy;
+
+	/*
 	 * Names and sizes only: opens nothing, cannot fail. For INCOMPLETE, @why (size @n)
 	 * receives what is missing, one line.
 	 */

@@ -12,8 +12,8 @@
  * unpickled.
  *
  * Such files are also what people keep their data and their plots in. So they count only where
- * no other family has a file, and those that are not called like a model only where there is
- * no directory beside them.
+ * no other family has a file or a version, and those that are not called like a model only
+ * where there is no directory beside them.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -374,6 +374,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 const struct dcp_format dcp_format_numpy = {
 	.name = "numpy",
 	.what = "numpy's .npz and .npy files",
+	.shy = true,
 	.probe = probe,
 	.group = group,
 	.load = load,

@@ -10,6 +10,7 @@
 #include "core/base/endian.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
+#include "core/store/version/version.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_manifest.h"
 #include "tests/unit/t_sink.h"
@@ -102,6 +103,50 @@ static void directories(void **state)
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
 		t_case(cases[i].names);
 		assert_int_equal(probe(cases[i].names), cases[i].match);
+	}
+}
+
+/* Arrays beside checkpoints of others are no versions and no parts. */
+static void beside_others(void **state)
+{
+	static const struct {
+		const char *files, *versions;
+	} cases[] = {
+		{ "a/w.npy b/w.npy", "a b" },
+		{ "a_9/w.npy s_1/model.safetensors", "s_1" },
+		{ "a_9/w.npz s_1/model.safetensors s_2/model.safetensors", "s_1 s_2" },
+		{ "config.json step-9/w.npy model.safetensors", "run" },
+		{ "config.json weights.npz step-9/w.npy", "run step-9" },
+		{ "loss.npy optimizer.pt scheduler.pt", "optimizer.pt scheduler.pt" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		char text[256], got[256] = "", *rest = text;
+		struct dcp_err err = { 0 };
+		struct dcp_scan scan;
+		struct t_dir d;
+
+		t_case(cases[i].files);
+		t_dir_make(&d, "numpy");
+		snprintf(text, sizeof(text), "%s", cases[i].files);
+		for (char *w; (w = strsep(&rest, " "));) {
+			char name[256];
+
+			snprintf(name, sizeof(name), "run/%s", w);
+			t_dir_text(&d, name, "{}");
+		}
+		if (dcp_scan(t_dir_path(&d, "run"), &scan, &err) < 0)
+			fail_msg("%s", err.msg);
+		for (size_t k = 0; k < scan.n; k++) {
+			size_t n = strlen(got);
+
+			snprintf(got + n, sizeof(got) - n, "%s%s", k ? " " : "",
+				 scan.found[k].name);
+		}
+		assert_string_equal(got, cases[i].versions);
+		dcp_scan_finish(&scan);
+		t_dir_remove(&d);
 	}
 }
 
@@ -256,9 +301,8 @@ static void packed_members(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),
-		cmocka_unit_test(directories),
-		cmocka_unit_test(broken_arrays),
+		cmocka_unit_test(golden),         cmocka_unit_test(directories),
+		cmocka_unit_test(beside_others),  cmocka_unit_test(broken_arrays),
 		cmocka_unit_test(packed_members),
 	};
 	return cmocka_run_group_tests_name("numpy", tests, NULL, NULL);

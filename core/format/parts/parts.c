@@ -186,7 +186,7 @@ static int add_dir(struct finding *f, const char *name, const char *below, bool 
 
 	if (match == DCP_MATCH_INCOMPLETE)
 		note_incomplete(f, below, why);
-	if (!format || match == DCP_MATCH_NO ||
+	if (!format || match == DCP_MATCH_NO || format->shy ||
 	    (match == DCP_MATCH_MANY && !is_groups(dir, format, &several))) {
 		dcp_dir_close(dir);
 		return 0;

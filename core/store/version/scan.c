@@ -304,6 +304,26 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 	return code < 0 ? code : 0;
 }
 
+/* Versions of shy families count only when all are. */
+static void drop_shy(struct scanning *s)
+{
+	struct candidate *c = list_of(s);
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++)
+		n += !c[i].found.format->shy;
+	if (n == 0)
+		return;
+	n = s->complete = 0;
+	for (size_t i = 0; i < s->n; i++) {
+		if (c[i].found.format->shy)
+			continue;
+		s->complete += c[i].found.complete;
+		c[n++] = c[i];
+	}
+	s->n = n;
+}
+
 /* The last component of where @dir really is. */
 static const char *name_of(struct scanning *s, const struct dcp_dir *dir)
 {
@@ -326,6 +346,8 @@ static int look_below(struct scanning *s, const struct dcp_dir *dir)
 	s->numbered = true;
 	code = consider_children(s, dir, NULL);
 	s->numbered = false;
+	if (!list_of(s)->found.format->shy)
+		drop_shy(s);
 	s->scan->single = s->n == 1;
 	return code;
 }
@@ -353,6 +375,7 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 		code = consider_place(s, dir, place);
 	if (code < 0)
 		return code;
+	drop_shy(s);
 	if (s->n == 0 || (dir->is_file && !s->complete))
 		return dcp_scan_explain(dir, err);
 	first = list_of(s);
