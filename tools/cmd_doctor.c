@@ -19,6 +19,7 @@
 #include "tools/cache.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
+#include "tools/pick.h"
 
 #define ADVICE_INDENT 19
 #define ENOUGH_FILES                                                                           \
@@ -26,13 +27,11 @@
 	      */
 
 struct doctor_opts {
-	bool json;
+	int form;
 };
 
-static const struct opt opts[] = {
-	{ .name = "json", .help = "print JSON", .off = offsetof(struct doctor_opts, json) },
-	OPT_END
-};
+static const struct opt opts[] = { PICK_OPT_JSON(struct doctor_opts),
+				   PICK_OPT_TSV(struct doctor_opts), OPT_END };
 
 static const struct opt_operand operands[] = { { 0 } };
 
@@ -301,6 +300,15 @@ static void tell_json(struct dcp_jsonw *w, const char *name, const struct findin
 	dcp_jsonw_end(w);
 }
 
+static void tell_tsv(struct out *o, const char *name, const struct finding *f)
+{
+	out_tsv(o, name);
+	out_tsv(o, state_name[f->state]);
+	out_tsv(o, f->found);
+	out_tsv(o, f->advice ? f->advice : "");
+	out_tsv_end(o);
+}
+
 /* The advice under its finding. */
 static void tell_text(struct out *o, const char *name, const struct finding *f)
 {
@@ -338,11 +346,13 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	(void)args;
 	find_capability(&m);
 	out_init(&o);
-	if (d->json) {
+	if (d->form == OUT_JSON) {
 		dcp_jsonw_object(&o.json);
 		dcp_jsonw_key(&o.json, "checks");
 		dcp_jsonw_array(&o.json);
 	}
+	if (d->form == OUT_TSV)
+		out_tsv_head(&o, "name state found advice");
 	for (size_t i = 0; i < n; i++) {
 		size_t feature = i - DCP_LEN(checks);
 		bool machine = i < DCP_LEN(checks);
@@ -353,23 +363,25 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			checks[i].check(&m, &f);
 		else
 			tell_library(feature, &f);
-		if (d->json)
+		if (d->form == OUT_JSON)
 			tell_json(&o.json, name, &f);
+		else if (d->form == OUT_TSV)
+			tell_tsv(&o, name, &f);
 		else
 			tell_text(&o, name, &f);
 	}
 	can = m.device && !m.barred && (m.sys_admin || m.helper);
-	if (d->json) {
+	if (d->form == OUT_JSON) {
 		dcp_jsonw_end(&o.json);
 		dcp_jsonw_put_bool(&o.json, "can_mount", can);
 		dcp_jsonw_end(&o.json);
-	} else {
+	} else if (d->form == OUT_TEXT) {
 		dcp_buf_printf(
 			&o.buf, "\n%s\n",
 			can ? "dcpfs can mount here."
 			    : "dcpfs cannot mount here; ls, tree, show, cat and index work.");
 	}
-	code = d->json ? out_json(&o) : out_flush(&o);
+	code = d->form == OUT_JSON ? out_json(&o) : out_flush(&o);
 	return code != CMD_OK ? code : can ? CMD_OK : CMD_NO;
 }
 

@@ -9,7 +9,8 @@
 #include "tools/pick.h"
 
 struct index_opts {
-	bool json, path, rebuild;
+	bool path, rebuild;
+	int form;
 	const char *index;
 };
 
@@ -22,6 +23,7 @@ static const struct opt opts[] = { { .name = "path",
 				   PICK_OPT_VERSION,
 				   PICK_OPT_INDEX(struct index_opts),
 				   PICK_OPT_JSON(struct index_opts),
+				   PICK_OPT_TSV(struct index_opts),
 				   OPT_END };
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
@@ -46,9 +48,29 @@ static void tell_json(struct dcp_jsonw *w, const struct dcp_version *v, double s
 	dcp_jsonw_put_u64(w, "objects", c->objects);
 	dcp_jsonw_put_u64(w, "broken", c->broken);
 	dcp_jsonw_put_u64(w, "nbytes", c->bytes);
+	dcp_jsonw_put_u64(w, "elements", c->elements);
 	dcp_jsonw_key(w, "seconds");
 	dcp_jsonw_f64(w, seconds);
 	dcp_jsonw_end(w);
+}
+
+static void tell_tsv(struct out *o, const struct dcp_version *v, double seconds)
+{
+	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
+	const char *path = dcp_version_index_path(v);
+	char text[32];
+
+	out_tsv(o, dcp_version_name(v));
+	out_tsv(o, path ? path : "");
+	out_tsv(o, dcp_version_was_built(v) ? "true" : "false");
+	out_tsv_u64(o, c->tensors);
+	out_tsv_u64(o, c->objects);
+	out_tsv_u64(o, c->broken);
+	out_tsv_u64(o, c->elements);
+	out_tsv_u64(o, c->bytes);
+	snprintf(text, sizeof(text), "%.6f", seconds);
+	out_tsv(o, text);
+	out_tsv_end(o);
 }
 
 static void tell_row(struct out_table *t, const struct dcp_version *v, double seconds)
@@ -91,8 +113,10 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 			snprintf(w->first, sizeof(w->first), "%s", err.msg);
 		return cmd_exit_of(rc);
 	}
-	if (w->opts->json) {
+	if (w->opts->form == OUT_JSON) {
 		tell_json(&w->o.json, v, now() - start);
+	} else if (w->opts->form == OUT_TSV) {
+		tell_tsv(&w->o, v, now() - start);
 	} else if (w->opts->path) {
 		const char *path = dcp_version_index_path(v);
 
@@ -156,14 +180,17 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	out_table_init(&w.table, cols, DCP_LEN(cols));
 	code = pick_source(&w.p, args->operand[PICK_SOURCE], w.opts->index, w.opts->rebuild);
 	if (code == CMD_OK) {
-		if (w.opts->json)
+		if (w.opts->form == OUT_JSON)
 			dcp_jsonw_array(&w.o.json);
+		if (w.opts->form == OUT_TSV)
+			out_tsv_head(&w.o, "version path built tensors objects broken elements "
+					   "nbytes seconds");
 		code = index_all(&w, args->operand[PICK_VERSION]);
-		if (w.opts->json) {
+		if (w.opts->form == OUT_JSON) {
 			dcp_jsonw_end(&w.o.json);
 			written = out_json(&w.o);
 		} else {
-			if (!w.opts->path && w.table.ncells)
+			if (w.table.ncells)
 				out_table_print(&w.table, &w.o, 0);
 			written = out_flush(&w.o);
 		}

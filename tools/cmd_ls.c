@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/store/view/view.h"
@@ -13,7 +14,8 @@
 #include "tools/pick.h"
 
 struct ls_opts {
-	bool json, lengthy, names, versions;
+	bool lengthy, names, versions;
+	int form;
 	const char *keys, *index;
 };
 
@@ -29,6 +31,7 @@ static const struct opt opts[] = {
 	PICK_OPT_VERSION,
 	PICK_OPT_INDEX(struct ls_opts),
 	PICK_OPT_JSON(struct ls_opts),
+	PICK_OPT_TSV(struct ls_opts),
 	OPT_END
 };
 
@@ -70,8 +73,37 @@ static void version_json(struct dcp_jsonw *w, const struct told *t)
 		dcp_jsonw_put_u64(w, "objects", t->counts->objects);
 		dcp_jsonw_put_u64(w, "broken", t->counts->broken);
 		dcp_jsonw_put_u64(w, "nbytes", t->counts->bytes);
+		dcp_jsonw_put_u64(w, "elements", t->counts->elements);
 	}
 	dcp_jsonw_end(w);
+}
+
+static const char *state_of(const struct told *t)
+{
+	return t->counts ? "complete" : t->f->complete ? "refused" : "incomplete";
+}
+
+static const char *why_not(const struct told *t)
+{
+	return t->error ? t->error : t->f->why ? t->f->why : "incomplete";
+}
+
+static void version_tsv(struct out *o, const struct told *t)
+{
+	const struct dcp_index_counts none = { 0 }, *n = t->counts ? t->counts : &none;
+	char when[32];
+
+	out_tsv(o, t->f->name);
+	out_tsv(o, t->f->format->name);
+	out_tsv(o, state_of(t));
+	out_tsv_u64(o, n->tensors);
+	out_tsv_u64(o, n->objects);
+	out_tsv_u64(o, n->broken);
+	out_tsv_u64(o, n->elements);
+	out_tsv_u64(o, n->bytes);
+	out_tsv(o, out_time(when, t->f->commit_ns, true));
+	out_tsv(o, t->counts ? "" : why_not(t));
+	out_tsv_end(o);
 }
 
 static void version_row(struct out_table *table, const struct told *t, bool lengthy)
@@ -79,10 +111,9 @@ static void version_row(struct out_table *table, const struct told *t, bool leng
 	char n[32], size[OUT_SIZE], when[32];
 
 	out_table_cell(table, t->f->name);
-	out_table_cell(table, t->counts        ? "complete"
-			      : t->f->complete ? "refused"
-					       : "incomplete");
+	out_table_cell(table, state_of(t));
 	out_table_cell(table, t->counts ? out_count(n, t->counts->tensors) : "-");
+	out_table_cell(table, t->counts ? out_params(size, t->counts->elements) : "-");
 	out_table_cell(table, t->counts ? out_size(size, t->counts->bytes) : "-");
 	if (lengthy)
 		out_table_cell(table, t->counts ? out_count(n, t->counts->bytes) : "-");
@@ -104,7 +135,7 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const struc
 		dcp_buf_printf(&line, "%s key%s cannot be read; ls -l SOURCE VERSION tells why",
 			       out_count(n, t->counts->broken), dcp_s(t->counts->broken));
 	else
-		out_text(&line, t->error ? t->error : t->f->why ? t->f->why : "incomplete");
+		out_text(&line, why_not(t));
 	out_wrap(notes, 0, 2, o->width, line.p ? line.p : "");
 	dcp_buf_str(notes, "\n");
 }
@@ -123,8 +154,10 @@ static void tell_versions(struct pick *p, const struct ls_opts *ls, struct out *
 		progress_finish(&p->progress);
 		if (v)
 			t.counts = dcp_index_counts(dcp_version_index(v));
-		if (ls->json) {
+		if (ls->form == OUT_JSON) {
 			version_json(&o->json, &t);
+		} else if (ls->form == OUT_TSV) {
+			version_tsv(o, &t);
 		} else {
 			version_row(table, &t, ls->lengthy);
 			version_note(notes, o, &t);
@@ -147,11 +180,11 @@ static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struc
 	/* clang-format off */
 	static const struct out_col brief[] = {
 		{ "VERSION", .flex = true }, { "STATE" }, { "TENSORS", .right = true },
-		{ "SIZE", .right = true }, { "SAVED" }, { "FORMAT" },
+		{ "PARAMS", .right = true }, { "SIZE", .right = true }, { "SAVED" }, { "FORMAT" },
 	};
 	static const struct out_col lengthy[] = {
 		{ "VERSION", .flex = true }, { "STATE" }, { "TENSORS", .right = true },
-		{ "SIZE", .right = true }, { "BYTES", .right = true }, { "SAVED" }, { "FORMAT" },
+		{ "PARAMS", .right = true }, { "SIZE", .right = true }, { "BYTES", .right = true }, { "SAVED" }, { "FORMAT" },
 	};
 	/* clang-format on */
 	dcp_auto_buf struct dcp_buf notes = DCP_BUF_INIT;
@@ -161,18 +194,21 @@ static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struc
 		return ls_version_names(p, o);
 	out_table_init(&table, ls->lengthy ? lengthy : brief,
 		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(brief));
-	if (ls->json)
+	if (ls->form == OUT_JSON)
 		dcp_jsonw_array(&o->json);
+	if (ls->form == OUT_TSV)
+		out_tsv_head(o, "version format state tensors objects broken elements nbytes "
+				"commit_time why");
 	tell_versions(p, ls, o, &table, &notes);
-	if (ls->json) {
+	if (ls->form == OUT_JSON) {
 		dcp_jsonw_end(&o->json);
-	} else {
+	} else if (ls->form == OUT_TEXT) {
 		out_table_print(&table, o, 0);
 		if (notes.p)
 			dcp_buf_printf(&o->buf, "\n%s", notes.p);
 	}
 	out_table_finish(&table);
-	return ls->json ? out_json(o) : out_flush(o);
+	return ls->form == OUT_JSON ? out_json(o) : out_flush(o);
 }
 
 /* ---- keys ---- */
@@ -183,7 +219,7 @@ struct keys {
 	struct out *o;
 	struct out_table table;
 	struct dcp_buf notes; /* with -l: what is wrong, below the table */
-	uint64_t shown;
+	uint64_t shown, tensors, objects, elements, bytes; /* the last two: without aliases */
 	uint64_t *seen, turn; /* by file number; see count_files() */
 	size_t nfiles;
 };
@@ -205,6 +241,49 @@ static size_t count_files(struct keys *k, const struct dcp_tensor *t)
 	return n;
 }
 
+static uint64_t elements_of(const struct dcp_tensor *t)
+{
+	uint64_t n;
+
+	return dcp_shape_volume(t->shape, t->ndim, &n) ? n : UINT64_MAX;
+}
+
+static void add_up(uint64_t *sum, uint64_t n)
+{
+	if (dcp_ckd_add(sum, *sum, n))
+		*sum = UINT64_MAX;
+}
+
+static void count_key(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t)
+{
+	++*(t ? &k->tensors : &k->objects);
+	if (!t || row->alias_of)
+		return;
+	add_up(&k->elements, elements_of(t));
+	add_up(&k->bytes, row->nbytes);
+}
+
+static void key_tsv(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
+		    const struct dcp_object *ob)
+{
+	const char *error = t ? t->error : ob->error;
+	char shape[1024];
+	struct out *o = k->o;
+
+	out_tsv(o, t ? "tensor" : "object");
+	out_tsv(o, row->key);
+	out_tsv(o, row->name);
+	out_tsv(o, t ? t->dtype_name : ob->type ? ob->type : "");
+	out_tsv(o, t ? out_shape(shape, sizeof(shape), t->shape, t->ndim) : "");
+	out_tsv_u64(o, t ? elements_of(t) : 0);
+	out_tsv_u64(o, row->nbytes);
+	out_tsv_u64(o, t ? t->npieces : 0);
+	out_tsv_u64(o, t ? count_files(k, t) : 0);
+	out_tsv(o, t && t->alias_of ? t->alias_of : "");
+	out_tsv(o, error ? error : "");
+	out_tsv_end(o);
+}
+
 static void key_json(struct keys *k, const struct dcp_row *row, const struct dcp_tensor *t,
 		     const struct dcp_object *ob)
 {
@@ -220,6 +299,7 @@ static void key_json(struct keys *k, const struct dcp_row *row, const struct dcp
 		for (uint32_t d = 0; d < t->ndim; d++)
 			dcp_jsonw_u64(w, t->shape[d]);
 		dcp_jsonw_end(w);
+		dcp_jsonw_put_u64(w, "elements", elements_of(t));
 		dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
 		dcp_jsonw_put_u64(w, "pieces", t->npieces);
 		dcp_jsonw_put_u64(w, "files", count_files(k, t));
@@ -276,10 +356,17 @@ static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
 	dcp_arena_init(&arena, (size_t)1 << 30);
 	rc = kind == DCP_ROW_TENSOR ? dcp_index_tensor(k->ix, row->id, &arena, &t, NULL)
 				    : dcp_index_object(k->ix, row->id, &arena, &ob, NULL);
-	if (rc == 0 && k->ls->json)
-		key_json(k, row, kind == DCP_ROW_TENSOR ? &t : NULL, &ob);
-	else if (rc == 0)
-		key_row(k, row, kind == DCP_ROW_TENSOR ? &t : NULL, &ob);
+	if (rc == 0) {
+		const struct dcp_tensor *is = kind == DCP_ROW_TENSOR ? &t : NULL;
+
+		count_key(k, row, is);
+		if (k->ls->form == OUT_JSON)
+			key_json(k, row, is, &ob);
+		else if (k->ls->form == OUT_TSV)
+			key_tsv(k, row, is, &ob);
+		else
+			key_row(k, row, is, &ob);
+	}
 	dcp_arena_finish(&arena);
 	return rc;
 }
@@ -298,21 +385,34 @@ static int each_key(struct keys *k)
 {
 	int rc;
 
-	if (k->ls->json) {
+	if (k->ls->form == OUT_JSON) {
 		dcp_jsonw_key(&k->o->json, "tensors");
 		dcp_jsonw_array(&k->o->json);
 	}
 	rc = pick_each(k->ix, DCP_ROW_TENSOR, one_tensor, k);
-	if (k->ls->json) {
+	if (k->ls->form == OUT_JSON) {
 		dcp_jsonw_end(&k->o->json);
 		dcp_jsonw_key(&k->o->json, "objects");
 		dcp_jsonw_array(&k->o->json);
 	}
 	if (rc == 0)
 		rc = pick_each(k->ix, DCP_ROW_OBJECT, one_object, k);
-	if (k->ls->json)
+	if (k->ls->form == OUT_JSON)
 		dcp_jsonw_end(&k->o->json);
 	return rc;
+}
+
+/* "77 tensors, 52.1k parameters (52,085), 62.6 kB; 70 objects" */
+static void put_total(const struct keys *k)
+{
+	struct dcp_buf *b = &k->o->buf;
+	char n[32], size[OUT_SIZE];
+
+	dcp_buf_printf(b, "\n%s tensor%s, ", out_count(n, k->tensors), dcp_s(k->tensors));
+	dcp_buf_printf(b, "%s parameter%s ", out_params(size, k->elements), dcp_s(k->elements));
+	dcp_buf_printf(b, "(%s), ", out_count(n, k->elements));
+	dcp_buf_printf(b, "%s; ", out_size(size, k->bytes));
+	dcp_buf_printf(b, "%s object%s\n", out_count(n, k->objects), dcp_s(k->objects));
 }
 
 static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct out *o)
@@ -328,6 +428,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		{ "FILES", .right = true }, { "NOTE" },
 	};
 	struct keys k = { .ls = ls, .ix = dcp_version_index(p->v), .o = o };
+	bool json = ls->form == OUT_JSON;
 	int rc;
 
 	dcp_index_files(k.ix, &k.nfiles);
@@ -336,16 +437,23 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		return cmd_fail(CMD_ENV, "out of memory");
 	out_table_init(&k.table, ls->lengthy ? lengthy : cols,
 		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(cols));
-	if (ls->json) {
+	if (json) {
 		dcp_jsonw_object(&o->json);
 		dcp_jsonw_put_str(&o->json, "version", p->found->name);
 		dcp_jsonw_put_str(&o->json, "format", p->found->format->name);
+	} else if (ls->form == OUT_TSV && !ls->names) {
+		out_tsv_head(o, "kind key name dtype shape elements nbytes pieces files "
+				"alias_of error");
 	}
 	rc = each_key(&k);
-	if (ls->json)
+	if (json) {
+		dcp_jsonw_put_u64(&o->json, "elements", k.elements);
+		dcp_jsonw_put_u64(&o->json, "nbytes", k.bytes);
 		dcp_jsonw_end(&o->json);
-	else if (!ls->names)
+	} else if (ls->form == OUT_TEXT && !ls->names) {
 		out_table_print(&k.table, o, 0);
+		put_total(&k);
+	}
 	if (k.notes.p)
 		dcp_buf_printf(&o->buf, "\n%s", k.notes.p);
 	dcp_buf_finish(&k.notes);
@@ -360,7 +468,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		out_finish(o);
 		return pick_no_match(p, ls->keys, "key");
 	}
-	return ls->json ? out_json(o) : out_flush(o);
+	return ls->form == OUT_JSON ? out_json(o) : out_flush(o);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -389,7 +497,9 @@ const struct cmd cmd_ls = {
 	.what = "list versions, or the keys of one version",
 	.about = "List the versions that SOURCE holds, or the keys of one of them. VERSION is "
 		 "a\n"
-		 "name, the number in it, or latest.",
+		 "name, the number in it, or latest. Parameters are elements of tensors, "
+		 "aliases\n"
+		 "not counted again.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct ls_opts),

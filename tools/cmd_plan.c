@@ -21,11 +21,13 @@ static const struct opt opts[] = {
 	  OPT_TEXT, AT(simulate) },
 	{ 0, "whole-items", NULL, "open no shard: read items of torch.save whole", OPT_FLAG,
 	  AT(whole) },
-	{ 0, "svg", NULL, "draw a tensor: stored pieces and ranks", OPT_FLAG, AT(svg) },
-	{ 0, "html", NULL, "one page with tables and drawings", OPT_FLAG, AT(html) },
+	PICK_OPT_FORM(struct plan_opts, "svg", OUT_SVG,
+		      "draw a tensor: stored pieces and ranks"),
+	PICK_OPT_FORM(struct plan_opts, "html", OUT_HTML, "one page with tables and drawings"),
 	PICK_OPT_VERSION,
 	PICK_OPT_INDEX(struct plan_opts),
 	PICK_OPT_JSON(struct plan_opts),
+	PICK_OPT_TSV(struct plan_opts),
 	OPT_END
 };
 
@@ -57,11 +59,13 @@ static enum cmd_exit show(struct plan *p, struct out *o)
 	uint64_t rank = 0;
 	enum cmd_exit code = CMD_OK;
 
-	if (p->opts->svg)
+	if (p->opts->form == OUT_SVG)
 		return draw(p, o);
-	if (p->opts->html)
+	if (p->opts->form == OUT_HTML)
 		return plan_html(p, o);
-	if (!p->opts->rank && p->opts->json)
+	if (p->opts->form == OUT_TSV)
+		return plan_tsv(p, o);
+	if (!p->opts->rank && p->opts->form == OUT_JSON)
 		return plan_json(p, o);
 	if (!p->opts->rank) {
 		plan_write(p, o);
@@ -70,8 +74,8 @@ static enum cmd_exit show(struct plan *p, struct out *o)
 	code = check_rank(p, &rank);
 	if (code != CMD_OK)
 		return code;
-	return p->opts->json ? plan_rank_json(p, (uint32_t)rank, o)
-			     : plan_rank_text(p, (uint32_t)rank, o);
+	return p->opts->form == OUT_JSON ? plan_rank_json(p, (uint32_t)rank, o)
+					 : plan_rank_text(p, (uint32_t)rank, o);
 }
 
 /* What is given must do something. */
@@ -83,14 +87,14 @@ static enum cmd_exit check_opts(const struct plan_opts *po)
 	} rules[] = {
 		{ !po->layout, "--layout is missing: a file, a name like fsdp8, or "
 			       "mesh:dp2,tp4:FILE" },
-		{ po->json + po->svg + po->html > 1,
-		  "--json, --svg and --html do not go together" },
-		{ po->rank && (po->svg || po->html), "--rank is for text and --json" },
-		{ po->key && !po->svg && !po->html,
+		{ po->rank && po->form != OUT_TEXT && po->form != OUT_JSON,
+		  "--rank is for text and --json" },
+		{ po->key && po->form != OUT_SVG && po->form != OUT_HTML,
 		  "--key names the tensor to be drawn; add --svg or --html" },
 		{ po->simulate && po->rank, "--simulate is about all ranks; leave --rank out" },
-		{ po->simulate && po->svg,
-		  "--simulate is not in the drawing of a tensor; take --html" },
+		{ po->simulate && (po->form == OUT_SVG || po->form == OUT_TSV),
+		  "--simulate is neither in the drawing of a tensor nor in a table of "
+		  "ranks; take --html or --json" },
 		{ po->whole && po->from,
 		  "--whole-items is about reading, and with --from-layout nothing is read; "
 		  "leave one of them out" },

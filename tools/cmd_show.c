@@ -14,7 +14,8 @@
 #include "tools/pick.h"
 
 struct show_opts {
-	bool json, digest;
+	bool digest, sha256;
+	int form;
 	const char *index;
 };
 
@@ -22,10 +23,15 @@ static const struct opt opts[] = {
 	PICK_OPT_VERSION,
 	PICK_OPT_INDEX(struct show_opts),
 	PICK_OPT_JSON(struct show_opts),
+	PICK_OPT_TSV(struct show_opts),
 	{ .name = "digest",
 	  .help = "read it all, and tell its digest; no KEY: of every tensor",
 	  .kind = OPT_FLAG,
 	  .off = offsetof(struct show_opts, digest) },
+	{ .name = "sha256",
+	  .help = "the digest by SHA-256, which nobody can forge",
+	  .kind = OPT_FLAG,
+	  .off = offsetof(struct show_opts, sha256) },
 	OPT_END
 };
 
@@ -128,6 +134,27 @@ static void field(struct out *o, const char *name, const char *value)
 	dcp_buf_str(&o->buf, "\n");
 }
 
+/* A line for each piece. */
+static enum cmd_exit tensor_tsv(const struct shown *s, struct out *o)
+{
+	for (size_t i = 0; i < s->t->npieces; i++) {
+		const struct dcp_piece *piece = &s->t->pieces[i];
+		dcp_auto_buf struct dcp_buf where = DCP_BUF_INIT, manner = DCP_BUF_INIT;
+
+		region(&where, piece, s->t->ndim);
+		how(s, &manner, piece);
+		out_tsv(o, s->row->key);
+		out_tsv_u64(o, i);
+		out_tsv(o, file_name(s, piece));
+		out_tsv_u64(o, piece->off);
+		out_tsv_u64(o, piece_bytes(s, piece));
+		out_tsv(o, where.p ? where.p : "");
+		out_tsv(o, manner.p ? manner.p + 1 : "");
+		out_tsv_end(o);
+	}
+	return out_flush(o);
+}
+
 static enum cmd_exit tensor_text(const struct shown *s, struct out *o)
 {
 	char text[1024], size[64];
@@ -149,7 +176,7 @@ static enum cmd_exit tensor_text(const struct shown *s, struct out *o)
 }
 
 static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
-				 struct dcp_arena *arena, struct out *o)
+				 struct dcp_arena *arena, bool tsv, struct out *o)
 {
 	struct dcp_index *ix = dcp_version_index(p->v);
 	struct shown s = { .row = row };
@@ -173,7 +200,10 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 			t.pieces = dcp_view_tensor(view)->pieces,
 			t.npieces = dcp_view_tensor(view)->npieces;
 	}
-	code = tensor_text(&s, o);
+	if (tsv && s.error)
+		code = cmd_fail(CMD_BAD, "%s: %s: %s", p->found->name, row->key, s.error);
+	else
+		code = tsv ? tensor_tsv(&s, o) : tensor_text(&s, o);
 	dcp_view_close(view);
 	return code;
 }
@@ -201,8 +231,8 @@ static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row,
 
 /* ---- --digest ---- */
 
-static enum cmd_exit put_digest(struct pick *p, const struct dcp_row *row, bool json,
-				struct out *o)
+static enum cmd_exit put_digest(struct pick *p, const struct dcp_row *row,
+				const struct show_opts *s, struct out *o)
 {
 	char digest[DCP_DIGEST_TEXT];
 	struct dcp_view *view = NULL;
@@ -210,18 +240,25 @@ static enum cmd_exit put_digest(struct pick *p, const struct dcp_row *row, bool 
 	int rc = dcp_view_open(p->v, row->id, DCP_AS_RAW, NULL, &view, &err);
 
 	if (rc == 0)
-		rc = dcp_digest(view, digest, &err);
+		rc = dcp_digest(view, s->sha256 ? DCP_DIGEST_SHA256 : DCP_DIGEST_XXH3, digest,
+				&err);
 	dcp_view_close(view);
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
 				err.msg[0] ? err.msg : strerror(-rc));
-	if (json) {
+	if (s->form == OUT_JSON) {
 		dcp_jsonw_put_str(&o->json, row->key, digest);
 		return CMD_OK;
 	}
-	dcp_buf_printf(&o->buf, "%s  ", digest);
-	out_text(&o->buf, row->key);
-	dcp_buf_str(&o->buf, "\n");
+	if (s->form == OUT_TSV) {
+		out_tsv(o, digest);
+		out_tsv(o, row->key);
+		out_tsv_end(o);
+	} else {
+		dcp_buf_printf(&o->buf, "%s  ", digest);
+		out_text(&o->buf, row->key);
+		dcp_buf_str(&o->buf, "\n");
+	}
 	return out_flush(o);
 }
 
@@ -244,6 +281,7 @@ struct showing {
 	struct pick *p;
 	const struct show_opts *s;
 	struct out *o;
+	bool digest;
 	enum cmd_exit code; /* of the first key that could not be shown */
 	uint64_t n;
 };
@@ -251,14 +289,17 @@ struct showing {
 static enum cmd_exit put_text(struct showing *w, enum dcp_row_kind kind,
 			      const struct dcp_row *row)
 {
+	bool tsv = w->s->form == OUT_TSV;
 	struct dcp_arena arena;
-	enum cmd_exit code;
+	enum cmd_exit code = CMD_OK;
 
-	if (w->n++)
+	if (w->n++ && !tsv)
 		dcp_buf_str(&w->o->buf, "\n");
 	dcp_arena_init(&arena, (size_t)1 << 30);
-	code = kind == DCP_ROW_TENSOR ? show_tensor(w->p, row, &arena, w->o)
-				      : show_object(w->p, row, &arena, w->o);
+	if (kind == DCP_ROW_TENSOR)
+		code = show_tensor(w->p, row, &arena, tsv, w->o);
+	else if (!tsv)
+		code = show_object(w->p, row, &arena, w->o);
 	dcp_arena_finish(&arena);
 	return code;
 }
@@ -269,35 +310,40 @@ static int show_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row
 	struct showing *w = ctx;
 	enum cmd_exit code = CMD_OK;
 
-	if (!w->s->digest)
-		code = w->s->json ? put_json(w->p, kind, row, w->o) : put_text(w, kind, row);
+	if (!w->digest)
+		code = w->s->form == OUT_JSON ? put_json(w->p, kind, row, w->o)
+					      : put_text(w, kind, row);
 	else if (kind == DCP_ROW_TENSOR)
-		code = put_digest(w->p, row, w->s->json, w->o);
+		code = put_digest(w->p, row, w->s, w->o);
 	w->code = w->code == CMD_OK ? code : w->code;
 	return 0;
 }
 
 static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
 {
-	bool many = w->s->json && !w->s->digest && keys->pattern;
+	bool json = w->s->form == OUT_JSON, tsv = w->s->form == OUT_TSV;
+	bool many = json && !w->digest && keys->pattern;
 	enum cmd_exit code = CMD_OK;
 	int rc;
 
-	if (w->s->digest && !keys->tensors && !keys->pattern)
-		return cmd_fail(CMD_USAGE, "show: %s is no tensor: it has no digest",
-				keys->row.key);
-	if (w->s->digest && !keys->tensors)
+	if ((w->digest || tsv) && !keys->tensors && !keys->pattern)
+		return cmd_fail(CMD_USAGE, "show: %s is no tensor: it has no %s", keys->row.key,
+				w->digest ? "digest" : "pieces");
+	if ((w->digest || tsv) && !keys->tensors)
 		return pick_no_match(w->p, keys->pattern, "tensor");
+	if (tsv)
+		out_tsv_head(w->o, w->digest ? "digest key"
+					     : "key piece file offset nbytes region how");
 	if (many)
 		dcp_jsonw_array(&w->o->json);
-	else if (w->s->json && w->s->digest)
+	else if (json && w->digest)
 		dcp_jsonw_object(&w->o->json);
 	rc = pick_keys_each(w->p, keys, show_key, w);
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s: %s", w->p->found->name, strerror(-rc));
-	if (many || (w->s->json && w->s->digest))
+	if (many || (json && w->digest))
 		dcp_jsonw_end(&w->o->json);
-	if (w->s->json && (w->code == CMD_OK || keys->pattern || w->s->digest))
+	if (json && (w->code == CMD_OK || keys->pattern || w->digest))
 		code = out_json(w->o);
 	return w->code == CMD_OK ? code : w->code;
 }
@@ -310,12 +356,12 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct dcp_arena arena;
 	struct pick p;
 	struct out o;
-	struct showing w = { .p = &p, .s = s, .o = &o };
+	struct showing w = { .p = &p, .s = s, .o = &o, .digest = s->digest || s->sha256 };
 	enum cmd_exit code = pick_open(&p, args, s->index);
 
 	out_init(&o);
 	dcp_arena_init(&arena, (size_t)1 << 30);
-	if (code == CMD_OK && !word && !s->digest)
+	if (code == CMD_OK && !word && !w.digest)
 		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" tells them");
 	else if (code == CMD_OK && word)
 		code = pick_keys(&p, word, &arena, &keys);

@@ -21,7 +21,7 @@
 #include "tools/pick.h"
 
 struct tree_opts {
-	bool json;
+	int form;
 	uint64_t depth;
 	const char *index;
 };
@@ -32,6 +32,7 @@ static const struct opt opts[] = { { 'd', "depth", "N", "show N levels; 0: all (
 				   PICK_OPT_VERSION,
 				   PICK_OPT_INDEX(struct tree_opts),
 				   PICK_OPT_JSON(struct tree_opts),
+				   PICK_OPT_TSV(struct tree_opts),
 				   OPT_END };
 
 static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
@@ -42,8 +43,8 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 struct leaf {
 	const char *const *path;
 	size_t npath;
-	const char *what; /* "BF16 [16, 8]", or the type of an object */
-	uint64_t bytes;
+	const char *what;         /* "BF16 [16, 8]", or the type of an object */
+	uint64_t bytes, elements; /* 0 of an alias */
 	bool tensor, alias, broken;
 };
 
@@ -51,8 +52,8 @@ struct node {
 	const char *name;
 	size_t parent, last_child; /* NOBODY: none */
 	size_t depth;
-	const struct leaf *leaf; /* what stands exactly here, or NULL */
-	uint64_t bytes, tensors; /* at and below */
+	const struct leaf *leaf;           /* what stands exactly here, or NULL */
+	uint64_t bytes, elements, tensors; /* at and below */
 };
 
 struct forest {
@@ -141,15 +142,20 @@ static int add_tensor(void *ctx, const struct dcp_row *row)
 	struct forest *f = ctx;
 	struct dcp_tensor t;
 	char shape[128], what[256];
+	uint64_t elements;
 	int rc = dcp_index_tensor(f->ix, row->id, &f->arena, &t, NULL);
 
 	if (rc < 0)
 		return rc;
+	if (row->alias_of)
+		elements = 0;
+	else if (!dcp_shape_volume(t.shape, t.ndim, &elements))
+		elements = UINT64_MAX;
 	snprintf(what, sizeof(what), "%.64s %s", t.dtype_name,
 		 out_shape(shape, sizeof(shape), t.shape, t.ndim));
 	return add_leaf(f,
 			(struct leaf){ t.path, t.npath, NULL, row->alias_of ? 0 : row->nbytes,
-				       true, row->alias_of != 0, t.error != NULL },
+				       elements, true, row->alias_of != 0, t.error != NULL },
 			what);
 }
 
@@ -162,7 +168,8 @@ static int add_object(void *ctx, const struct dcp_row *row)
 	if (rc < 0)
 		return rc;
 	return add_leaf(
-		f, (struct leaf){ ob.path, ob.npath, NULL, 0, false, false, ob.error != NULL },
+		f,
+		(struct leaf){ ob.path, ob.npath, NULL, 0, 0, false, false, ob.error != NULL },
 		ob.type ? ob.type : "?");
 }
 
@@ -218,6 +225,7 @@ static int plant(struct forest *f, const struct leaf *leaf)
 		return -ENOMEM;
 	f->nodes[at].leaf = leaf;
 	f->nodes[at].bytes = leaf->bytes;
+	f->nodes[at].elements = leaf->elements;
 	f->nodes[at].tensors = leaf->tensor;
 	return 0;
 }
@@ -241,6 +249,8 @@ static int build(struct forest *f, const char *root)
 
 		if (dcp_ckd_add(&up->bytes, up->bytes, f->nodes[i].bytes))
 			up->bytes = UINT64_MAX;
+		if (dcp_ckd_add(&up->elements, up->elements, f->nodes[i].elements))
+			up->elements = UINT64_MAX;
 		up->tensors += f->nodes[i].tensors;
 	}
 	return rc;
@@ -284,10 +294,13 @@ static void draw_node(const struct forest *f, size_t at, struct out *o)
 		if (n->leaf->broken)
 			dcp_buf_str(&note, ", broken");
 	}
-	if (n->last_child != NOBODY)
+	if (n->last_child != NOBODY) {
 		dcp_buf_printf(&note, "%s%s, %s tensor%s", n->leaf ? "; below: " : "",
 			       out_size(size, n->bytes), out_count(count, n->tensors),
 			       dcp_s(n->tensors));
+		dcp_buf_printf(&note, ", %s parameter%s", out_params(size, n->elements),
+			       dcp_s(n->elements));
+	}
 	used = out_width(line.p ? line.p : "") + 2 + out_width(note.p ? note.p : "");
 	room = o->width > used + 12 ? o->width - used : 12;
 	if (line.p)
@@ -299,21 +312,47 @@ static void draw_node(const struct forest *f, size_t at, struct out *o)
 	o->buf.failed = o->buf.failed || line.failed || name.failed || note.failed;
 }
 
-/* One object a node, parents first; path tells where it hangs. */
-static void json_node(const struct forest *f, size_t at, struct dcp_jsonw *w, const char **path)
+/* Where a node hangs, as a JSON array. */
+static void json_path(const struct forest *f, size_t at, struct dcp_jsonw *w, const char **path)
 {
 	const struct node *n = &f->nodes[at];
 
 	for (size_t k = at; f->nodes[k].parent != NOBODY; k = f->nodes[k].parent)
 		path[f->nodes[k].depth - 1] = f->nodes[k].name;
-	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "path");
 	dcp_jsonw_array(w);
 	for (size_t d = 0; d < n->depth; d++)
 		dcp_jsonw_str(w, path[d]);
 	dcp_jsonw_end(w);
+}
+
+static void tsv_node(const struct forest *f, size_t at, struct out *o, const char **path)
+{
+	const struct node *n = &f->nodes[at];
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_jsonw w;
+
+	dcp_jsonw_init(&w, &text, false);
+	json_path(f, at, &w, path);
+	o->buf.failed = o->buf.failed || dcp_jsonw_error(&w) < 0 || dcp_buf_error(&text) < 0;
+	out_tsv(o, text.p ? text.p : "");
+	out_tsv_u64(o, n->bytes);
+	out_tsv_u64(o, n->tensors);
+	out_tsv_u64(o, n->elements);
+	out_tsv(o, n->leaf ? n->leaf->what : "");
+	out_tsv_end(o);
+}
+
+/* One object a node, parents first; path tells where it hangs. */
+static void json_node(const struct forest *f, size_t at, struct dcp_jsonw *w, const char **path)
+{
+	const struct node *n = &f->nodes[at];
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_key(w, "path");
+	json_path(f, at, w, path);
 	dcp_jsonw_put_u64(w, "nbytes", n->bytes);
 	dcp_jsonw_put_u64(w, "tensors", n->tensors);
+	dcp_jsonw_put_u64(w, "elements", n->elements);
 	dcp_jsonw_put_str_or_null(w, "what", n->leaf ? n->leaf->what : NULL);
 	dcp_jsonw_end(w);
 }
@@ -329,7 +368,9 @@ static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
 	path = calloc(deepest + 1, sizeof(*path));
 	if (!path)
 		return cmd_fail(CMD_ENV, "out of memory");
-	if (t->json) {
+	if (t->form == OUT_TSV)
+		out_tsv_head(o, "path nbytes tensors elements what");
+	if (t->form == OUT_JSON) {
 		dcp_jsonw_object(&o->json);
 		dcp_jsonw_put_str(&o->json, "version", p->found->name);
 		dcp_jsonw_key(&o->json, "nodes");
@@ -338,17 +379,19 @@ static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
 	for (size_t i = 0; i < f->nnodes; i++) {
 		if (t->depth && f->nodes[i].depth > t->depth)
 			continue;
-		if (t->json)
+		if (t->form == OUT_JSON)
 			json_node(f, i, &o->json, path);
+		else if (t->form == OUT_TSV)
+			tsv_node(f, i, o, path);
 		else
 			draw_node(f, i, o);
 	}
 	free(path);
-	if (t->json) {
+	if (t->form == OUT_JSON) {
 		dcp_jsonw_end(&o->json);
 		dcp_jsonw_end(&o->json);
 	}
-	return t->json ? out_json(o) : out_flush(o);
+	return t->form == OUT_JSON ? out_json(o) : out_flush(o);
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -380,7 +423,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_tree = {
 	.name = "tree",
-	.what = "show the keys as a tree, with sizes",
+	.what = "show the keys as a tree, with sizes and parameters",
 	.about = "Show the components of all keys as a tree, with the bytes below each. Layers "
 		 "are\n"
 		 "in the order of their numbers.",

@@ -5,6 +5,7 @@
 #include "core/parse/archive/inflate.h"
 #include "core/parse/json.h"
 #include "core/store/index/index.h"
+#include "core/store/view/digest.h"
 #include "fs/session.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
@@ -30,6 +31,7 @@ static const struct {
 	{ "libarchive", dcp_inflate_libarchive_version },
 	{ "jansson", dcp_json_jansson_version },
 	{ "xxhash", dcp_hash_xxhash_version },
+	{ "nettle", dcp_digest_nettle_version },
 };
 
 static const struct {

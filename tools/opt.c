@@ -114,6 +114,7 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	case OPT_LIST:
 		return opt_parse_list(o->sub, value, into, err);
 	case OPT_PASS:
+	case OPT_FORM:
 	case OPT_OPERAND: /* see set_option() */
 		return 0;
 	case OPT_REFUSE:
@@ -207,8 +208,23 @@ struct parse {
 	const char *extra; /* a word too many for that */
 };
 
+static int set_form(struct parse *p, const struct opt *o)
+{
+	int *form = slot(p->into, o);
+
+	for (const struct opt *other = p->opts; *form && other->name; other++)
+		if (other->kind == OPT_FORM && other->def == (uint64_t)*form && other != o)
+			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"--%s and --%s do not go together", other->name,
+					o->name);
+	*form = (int)o->def;
+	return 0;
+}
+
 static int set_option(struct parse *p, const struct opt *o, char *value)
 {
+	if (o->kind == OPT_FORM)
+		return set_form(p, o);
 	if (o->kind != OPT_OPERAND)
 		return set(o, "--", value, p->into, p->err);
 	for (size_t i = 0; i < OPT_MAX_OPERANDS && p->operands[i].name; i++)

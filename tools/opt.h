@@ -23,6 +23,7 @@ enum opt_kind {
 	OPT_LIST,    /* comma-separated rows of the table sub; may be repeated */
 	OPT_PASS,    /* in a sub table: accepted for mount(8)'s sake, nothing to do */
 	OPT_REFUSE,  /* in a sub table: known, and help says why it cannot be had */
+	OPT_FORM,    /* int: set to def, one of several ways to print; two do not go together */
 	OPT_OPERAND, /* another way to give the operand of the same enum opt_what */
 };
 

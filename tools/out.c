@@ -88,26 +88,40 @@ enum cmd_exit out_json(struct out *o)
 	return out_flush(o);
 }
 
-const char *out_size(char buf[OUT_SIZE], uint64_t n)
+static const char *three_digits(char buf[OUT_SIZE], uint64_t n, const char *const *units,
+				size_t nunits)
 {
-	static const char units[][3] = { "B", "kB", "MB", "GB", "TB", "PB", "EB" };
 	double v = (double)n;
-	unsigned u = 0;
+	size_t u = 0;
 
 	/* 999,500 would be shown as 1000 kB: the next unit begins where rounding reaches it. */
-	while (v >= 999.5 && u + 1 < DCP_LEN(units)) {
+	while (v >= 999.5 && u + 1 < nunits) {
 		v /= 1000;
 		u++;
 	}
 	if (u == 0)
-		snprintf(buf, OUT_SIZE, "%u B", (unsigned)n);
+		snprintf(buf, OUT_SIZE, "%u%s", (unsigned)n, units[u]);
 	else
-		snprintf(buf, OUT_SIZE, "%.*f %s",
+		snprintf(buf, OUT_SIZE, "%.*f%s",
 			 v < 9.995   ? 2
 			 : v < 99.95 ? 1
 				     : 0,
 			 v, units[u]);
 	return buf;
+}
+
+const char *out_size(char buf[OUT_SIZE], uint64_t n)
+{
+	static const char *const units[] = { " B", " kB", " MB", " GB", " TB", " PB", " EB" };
+
+	return three_digits(buf, n, units, DCP_LEN(units));
+}
+
+const char *out_params(char buf[OUT_SIZE], uint64_t n)
+{
+	static const char *const units[] = { "", "k", "M", "B", "T", "Q" };
+
+	return three_digits(buf, n, units, DCP_LEN(units));
 }
 
 const char *out_count(char buf[32], uint64_t n)
@@ -174,7 +188,7 @@ static bool is_control(const char *p, size_t n)
 	       (n == 2 && u[0] == 0xc2 && u[1] < 0xa0);
 }
 
-void out_text(struct dcp_buf *b, const char *s)
+static void spell(struct dcp_buf *b, const char *s, bool doubled)
 {
 	size_t left = strlen(s);
 
@@ -183,6 +197,8 @@ void out_text(struct dcp_buf *b, const char *s)
 
 		if (n && !is_control(s, n)) {
 			dcp_buf_add(b, s, n);
+			if (doubled && *s == '\\')
+				dcp_buf_str(b, "\\");
 		} else {
 			n = n ? n : 1;
 			for (size_t i = 0; i < n; i++)
@@ -191,6 +207,40 @@ void out_text(struct dcp_buf *b, const char *s)
 		s += n;
 		left -= n;
 	}
+}
+
+void out_text(struct dcp_buf *b, const char *s)
+{
+	spell(b, s, false);
+}
+
+void out_tsv(struct out *o, const char *s)
+{
+	if (o->in_line)
+		dcp_buf_str(&o->buf, "\t");
+	o->in_line = true;
+	spell(&o->buf, s, true);
+}
+
+void out_tsv_u64(struct out *o, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
+	out_tsv(o, text);
+}
+
+void out_tsv_end(struct out *o)
+{
+	dcp_buf_str(&o->buf, "\n");
+	o->in_line = false;
+}
+
+void out_tsv_head(struct out *o, const char *names)
+{
+	for (; *names; names++)
+		dcp_buf_add(&o->buf, *names == ' ' ? "\t" : names, 1);
+	dcp_buf_str(&o->buf, "\n");
 }
 
 static bool starts_point(char c)

@@ -17,12 +17,16 @@
 #include "core/base/jsonw.h"
 #include "tools/cmd.h"
 
+/* The values of options that choose one; see OPT_FORM. */
+enum out_form { OUT_TEXT, OUT_JSON, OUT_TSV, OUT_SVG, OUT_HTML };
+
 struct out {
 	struct dcp_buf buf;
 	struct dcp_jsonw json; /* writes into buf */
 	unsigned width;        /* columns to fit; 0: no limit */
 	bool color;            /* a terminal, and NO_COLOR is not set */
 	bool utf8;             /* lines may be drawn */
+	bool in_line;          /* of TSV: a cell stands on it already */
 };
 
 /* Look at stdout, COLUMNS, NO_COLOR and the locale. */
@@ -45,6 +49,8 @@ int out_write(const void *p, size_t n);
 const char *out_size(char buf[OUT_SIZE], uint64_t n);
 /* "1,048,576" */
 const char *out_count(char buf[32], uint64_t n);
+/* "512", "1.02k", "6.74B": as people count parameters. */
+const char *out_params(char buf[OUT_SIZE], uint64_t n);
 /* "12.3 MB (12,345,678 bytes)"; below 1000 just "512 bytes" */
 const char *out_size_exact(char buf[64], uint64_t n);
 /* "[16, 8]"; "[]" for a scalar. Cut with "..." when it does not fit. */
@@ -64,6 +70,17 @@ void out_elide(struct dcp_buf *b, const char *s, size_t max);
  * starting at column @indent. No newline at the end; every run of blanks becomes one.
  */
 void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const char *text);
+
+/*
+ * One cell of tab-separated values, in the order of the names that the first line has. As
+ * out_text() spells it, and a backslash is doubled: so cells hold no tab and no newline, and
+ * undoing \xNN and \\ gives the text exactly.
+ */
+void out_tsv(struct out *o, const char *s);
+void out_tsv_u64(struct out *o, uint64_t n);
+void out_tsv_end(struct out *o); /* of a line */
+/* The first line: @names with blanks between them. */
+void out_tsv_head(struct out *o, const char *names);
 
 struct out_col {
 	const char *head; /* NULL: no row of heads */

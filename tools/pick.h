@@ -14,6 +14,7 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "tools/cmd.h"
+#include "tools/out.h"
 #include "tools/progress.h"
 
 struct pick {
@@ -111,7 +112,11 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 		.off = offsetof(type, index),                                                  \
 		.help = "keep the index of a single checkpoint in FILE"                        \
 	}
-#define PICK_OPT_JSON(type)                                                                    \
+#define PICK_OPT_FORM(type, word, value, says)                                                 \
 	{                                                                                      \
-		.name = "json", .off = offsetof(type, json), .help = "print JSON"              \
+		.name = word, .kind = OPT_FORM, .off = offsetof(type, form), .def = value,     \
+		.help = says                                                                   \
 	}
+#define PICK_OPT_JSON(type) PICK_OPT_FORM(type, "json", OUT_JSON, "print JSON")
+#define PICK_OPT_TSV(type)                                                                     \
+	PICK_OPT_FORM(type, "tsv", OUT_TSV, "print tab-separated values, with their names")

@@ -20,7 +20,8 @@
 
 struct plan_opts {
 	const char *layout, *from, *rank, *key, *index, *simulate;
-	bool json, svg, html, whole;
+	int form;
+	bool whole;
 };
 
 /* A tensor that the plan leaves out. */
@@ -86,6 +87,9 @@ void plan_write(const struct plan *p, struct out *o);
 enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o);
 enum cmd_exit plan_json(struct plan *p, struct out *o);
 enum cmd_exit plan_rank_json(struct plan *p, uint32_t rank, struct out *o);
+
+/* plan_text.c: a line for each rank */
+enum cmd_exit plan_tsv(const struct plan *p, struct out *o);
 
 /* plan_map.c: one tensor, as stored and as the ranks have it, as an SVG */
 enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out);

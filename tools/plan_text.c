@@ -228,6 +228,26 @@ static void lost(const struct plan *p, struct out *o)
 		dcp_buf_printf(&o->buf, "  and %zu more\n", n - shown);
 }
 
+enum cmd_exit plan_tsv(const struct plan *p, struct out *o)
+{
+	out_tsv_head(o, "rank needs reads keeps sends receives first_file first_offset "
+			"last_file end_offset");
+	for (uint32_t r = 0; r < p->ranks; r++) {
+		struct plan_part part;
+		bool any = plan_part(p, r, &part);
+
+		out_tsv_u64(o, r);
+		for (int n = 0; n < PLAN_NUMBERS; n++)
+			out_tsv_u64(o, plan_number(&p->rank[r], (enum plan_number)n));
+		for (int i = 0; i < 2; i++) {
+			out_tsv(o, any ? p->files[part.file[i]].name : "");
+			out_tsv_u64(o, any ? part.off[i] : 0);
+		}
+		out_tsv_end(o);
+	}
+	return out_flush(o);
+}
+
 void plan_write(const struct plan *p, struct out *o)
 {
 	dcp_buf_printf(&o->buf, "%s on the %" PRIu32 " rank%s of ", p->pick.found->name,

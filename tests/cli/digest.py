@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dcpfs show --digest: one number for a tensor, however it is stored."""
 import collections
+import hashlib
 import io
 import json
 import math
@@ -43,6 +44,9 @@ def known_and_alike():
               {"w": ("U8", [2, 4], raw[8 * i:8 * i + 8])}, {"w": [2 * i, 0]})
     equal(data("show", "--digest", "--json", whole, "w"), {"w": KNOWN}, "the digest of a known tensor")
     equal(data("show", "--digest", "--json", cut, "w"), {"w": KNOWN}, "the same tensor in three shards")
+    sha = hashlib.sha256(b"U8\0" + struct.pack("<3Q", 2, 6, 4) + raw).hexdigest()
+    equal(data("show", "--digest", "--sha256", "--json", cut, "w"), {"w": sha}, "the same by SHA-256")
+    equal(run("show", "--sha256", whole, "w").stdout.decode(), f"{sha}  w\n", "--sha256 alone")
     every = data("show", "--digest", "--json", whole)
     equal(every["same"], KNOWN, "the key does not count")
     equal(len(set(every.values())), 5, "dtype, shape and bytes do")

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which SOURCE, version and key is meant; where indexes go; what a person reads about it."""
 import json
+import math
 import os
 import pty
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -96,6 +98,62 @@ def keys():
                           ("optimizer.param_groups.0.par", "optimizer.param_groups.0.params")):
         fails(NO, f'Nearest: "{nearest}"', "show", FSDP2, word)
     fails(NO, '"model.layers.0.*" matches 11.', "show", FSDP2, "model.layers.0")
+
+
+def rows(*args, **env):
+    """A table as --tsv has it: dictionaries."""
+    got = run(*args, "--tsv", **env)
+    check(got.returncode in (OK, NO), f"{args}: exit {got.returncode} {got.stderr.decode()}")
+    head, *lines = got.stdout.decode().split("\n")
+    equal(lines.pop(), "", f"{args}: the last line ends")
+    cells = [[re.sub(r"\\(\\|x..)", lambda m: chr(int(m[1][1:], 16)) if m[1] != "\\" else "\\", c)
+              for c in line.split("\t")] for line in lines]
+    names = head.split("\t")
+    check(all(len(c) == len(names) for c in cells), f"{args}: every line has all columns")
+    return [dict(zip(names, c)) for c in cells]
+
+
+def tables():
+    """--tsv says what --json says, in columns that stay."""
+    told = data("ls", "--json", FSDP2)
+    equal([[r["version"], r["format"], int(r["tensors"]), int(r["nbytes"])] for r in rows("ls", FSDP2) if r["state"] == "complete"],
+          [[v["name"], v["format"], v["tensors"], v["nbytes"]] for v in told if v["complete"]], "versions")
+    keys = data("ls", "--json", FSDP2, "10")
+    table = rows("ls", FSDP2, "10")
+    equal([[r["key"], json.loads(r["shape"]), int(r["elements"]), int(r["nbytes"]), int(r["files"])] for r in table if r["kind"] == "tensor"],
+          [[t["key"], t["shape"], t["elements"], t["nbytes"], t["files"]] for t in keys["tensors"]], "tensors")
+    equal(sum(r["kind"] == "object" for r in table), len(keys["objects"]), "objects")
+    want = {t["key"]: t for t in MANIFEST["versions"][0]["tensors"]}
+    for t in keys["tensors"]:
+        equal(t["elements"], math.prod(want[t["key"]]["shape"]), f"parameters of {t['key']}")
+    total = sum(t["elements"] for t in keys["tensors"] if not t["alias_of"])
+    equal([keys["elements"], told[0]["elements"]], [total] * 2, "parameters of a version")
+    text = run("ls", FSDP2, "10").stdout.decode().splitlines()[-1]
+    check(f"({total:,}), " in text and text.startswith(f"{len(want)} tensors, "), f"the last line of ls: {text}")
+    nodes = data("tree", "--json", FSDP2, "10")["nodes"]
+    equal(nodes[0]["elements"], total, "parameters of the tree")
+    equal([[json.loads(r["path"]), int(r["elements"])] for r in rows("tree", FSDP2, "10")],
+          [[n["path"], n["elements"]] for n in nodes], "tree")
+    pieces = data("show", "--json", FSDP2, "10", KEY)["pieces"]
+    equal([[r["file"], int(r["nbytes"])] for r in rows("show", FSDP2, "10", KEY)], [[p["file"], p["nbytes"]] for p in pieces],
+          "pieces")
+    equal({r["key"]: r["digest"] for r in rows("show", "--digest", FSDP2, "10", "*")},
+          data("show", "--digest", "--json", FSDP2, "10", "*"), "digests")
+    fails(USAGE, "it has no pieces", "show", "--tsv", FSDP2, "train.info")
+    equal([r["version"] for r in rows("index", FSDP2)], ["step-10", "step-20"], "indexes")
+    equal([r["name"] for r in rows("doctor")], [c["name"] for c in json.loads(run("doctor", "--json").stdout)["checks"]], "doctor")
+    ranks = data("plan", "--json", "--layout", "fsdp4", FSDP2)["ranks"]
+    equal([[int(r[c]) for c in ("rank", "needs", "reads", "receives")] for r in rows("plan", "--layout", "fsdp4", FSDP2)],
+          [[r[c] for c in ("rank", "needs", "reads", "receives")] for r in ranks], "plan")
+    fails(USAGE, "--json and --tsv do not go together", "ls", "--json", "--tsv", FSDP2)
+    odd = SCRATCH / "odd-keys"
+    odd.mkdir()
+    names = ["a\tb", "c\nd", "e\\x41", "\x1b[0m", "\u0085", "plain"]
+    head = {k: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, k in enumerate(names)}
+    text = json.dumps(head).encode()
+    (odd / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"123456")
+    got = [r["key"] for r in rows("ls", odd)]
+    equal(sorted(k.encode("latin-1").decode() for k in got), sorted(names), "text comes back exactly")
 
 
 def patterns():
@@ -221,6 +279,7 @@ passed_over()
 sources()
 keys()
 patterns()
+tables()
 tables_fit()
 terminal()
 indexes()

@@ -152,6 +152,7 @@ static void check_facts(struct t_index *p)
 	assert_int_equal(n->objects, 2);
 	assert_int_equal(n->broken, 2);
 	assert_int_equal(n->bytes, 96 + 3);
+	assert_int_equal(n->elements, 8 * 3 + 1);
 	assert_string_equal(dcp_index_meta(p->ix, "framework"),
 			    "torch 2"); /* the first stays */
 	assert_string_equal(dcp_index_meta(p->ix, "dcpfs_index"), "6");

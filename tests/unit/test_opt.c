@@ -8,6 +8,7 @@
 
 struct got {
 	bool flag, other, word;
+	int form;
 	const char *text;
 	uint64_t n, mode, id;
 	int choice;
@@ -31,6 +32,8 @@ static const struct opt opts[] = {
 	{ 'f', "flag",   NULL,   "a flag",    OPT_FLAG,   .off = offsetof(struct got, flag) },
 	{ 'g', "other",  NULL,   "another",   OPT_FLAG,   .off = offsetof(struct got, other) },
 	{ 't', "text",   "TEXT", "a text",    OPT_TEXT,   .off = offsetof(struct got, text) },
+	{ 0,   "first",  NULL,   "a form",    OPT_FORM,   .off = offsetof(struct got, form), .def = 1 },
+	{ 0,   "second", NULL,   "a form",    OPT_FORM,   .off = offsetof(struct got, form), .def = 2 },
 	{ 0,   "number", "N",    "a number",  OPT_UINT,   .off = offsetof(struct got, n), .def = 5 },
 	{ 0,   "choice", "WHAT", "a choice",  OPT_CHOICE, .off = offsetof(struct got, choice),
 	  .choices = choices },
@@ -75,6 +78,9 @@ static const struct {
 	{ "an unknown letter",             "-q|s",                    { DEF }, { 0 }, "no option -q" },
 	{ "a lone dash is an operand",     "-",                       { DEF }, { "-" }, NULL },
 	{ "two dashes end the options",    "--|-f",                   { DEF }, { "-f" }, NULL },
+	{ "a form",                        "--second|s",              { DEF, .form = 2 }, { "s" }, NULL },
+	{ "a form twice",                  "--first|--first|s",       { DEF, .form = 1 }, { "s" }, NULL },
+	{ "two forms",                     "--second|--first|s",      { DEF }, { 0 }, "--second and --first do not go together" },
 	{ "a number",                      "--number=12|s",           { .n = 12, .id = 7 }, { "s" }, NULL },
 	{ "the largest number",            "--number=18446744073709551615|s",
 	  { .n = UINT64_MAX, .id = 7 }, { "s" }, NULL },
@@ -209,6 +215,7 @@ static void parse_table(void **state)
 		assert_same_text(args.operand[1], rows[i].operand[1]);
 		assert_same_text(got.text, rows[i].want.text);
 		got.text = rows[i].want.text;
+		assert_int_equal(got.form, rows[i].want.form);
 		assert_int_equal(got.flag, rows[i].want.flag);
 		assert_int_equal(got.other, rows[i].want.other);
 		assert_int_equal(got.word, rows[i].want.word);

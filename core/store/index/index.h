@@ -4,7 +4,7 @@
  *
  *   meta    name TEXT, value TEXT
  *           dcpfs_index (schema number), format, version, commit_ns, framework, ...; tensors,
- *           objects, broken and bytes are what dcp_index_counts() says
+ *           objects, broken, bytes and elements are what dcp_index_counts() says
  *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns, unpacked,
  *           shown
  *           the files pieces refer to (their number is id - 1), and those the adapter read;
@@ -99,7 +99,7 @@ const struct dcp_file_id *dcp_index_files(const struct dcp_index *ix, size_t *n)
 
 struct dcp_index_counts {
 	uint64_t tensors, objects, broken; /* broken: rows of either kind with an error */
-	uint64_t bytes;                    /* of all tensors that are not aliases */
+	uint64_t bytes, elements;          /* of all tensors that are not aliases */
 };
 const struct dcp_index_counts *dcp_index_counts(const struct dcp_index *ix);
 

@@ -251,10 +251,9 @@ static int load(struct dcp_index *ix, struct dcp_index_conn *c, struct dcp_err *
 		const char *name;
 		uint64_t *to;
 	} counts[] = {
-		{ "tensors", &ix->counts.tensors },
-		{ "objects", &ix->counts.objects },
-		{ "broken", &ix->counts.broken },
-		{ "bytes", &ix->counts.bytes },
+		{ "tensors", &ix->counts.tensors },   { "objects", &ix->counts.objects },
+		{ "broken", &ix->counts.broken },     { "bytes", &ix->counts.bytes },
+		{ "elements", &ix->counts.elements },
 	};
 	int code = check_schema(c, err);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/ckd.h"
 #include "core/base/hash.h"
 #include "core/model/name.h"
 #include "core/model/pack.h"
@@ -231,6 +232,7 @@ int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told)
 	struct dcp_tensor t = *told;
 	struct draft d = { .t = &t, .error = told->error };
 	uint32_t number = (uint32_t)w->counts.tensors + 1;
+	uint64_t elements;
 	struct shortened s;
 	int code = w->err.code;
 
@@ -258,8 +260,13 @@ int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told)
 		return code;
 	w->counts.tensors++;
 	w->counts.broken += d.error != NULL;
-	if (!d.alias_of && __builtin_add_overflow(w->counts.bytes, d.nbytes, &w->counts.bytes))
+	if (d.alias_of)
+		return 0;
+	if (dcp_ckd_add(&w->counts.bytes, w->counts.bytes, d.nbytes))
 		w->counts.bytes = UINT64_MAX;
+	if (!dcp_shape_volume(t.shape, t.ndim, &elements) ||
+	    dcp_ckd_add(&w->counts.elements, w->counts.elements, elements))
+		w->counts.elements = UINT64_MAX;
 	return 0;
 }
 

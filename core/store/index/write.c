@@ -220,7 +220,8 @@ static int finish_rows(struct dcp_index_writer *w)
 	    add_meta_u64(w, "tensors", w->counts.tensors) < 0 ||
 	    add_meta_u64(w, "objects", w->counts.objects) < 0 ||
 	    add_meta_u64(w, "broken", w->counts.broken) < 0 ||
-	    add_meta_u64(w, "bytes", w->counts.bytes) < 0)
+	    add_meta_u64(w, "bytes", w->counts.bytes) < 0 ||
+	    add_meta_u64(w, "elements", w->counts.elements) < 0)
 		return w->err.code;
 	for (size_t i = 0; i < DCP_ADD_COUNT; i++)
 		sqlite3_reset(w->stmt[i]);

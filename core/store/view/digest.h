@@ -2,14 +2,16 @@
 /*
  * digest: one number for what a tensor is, however it is stored.
  *
- * XXH3 with 128 bits, seed 0, over
+ * XXH3 with 128 bits, seed 0, or SHA-256, over
  *
  *	the dtype's name ("BF16"), a NUL
  *	the number of dimensions and each of them, 8 bytes each, little-endian
  *	the elements as raw/ has them: row-major, little-endian
  *
- * written as 32 hex digits, the high half first. So the same tensor has the same digest in
- * every format, sharding and byte order. It is no proof against somebody who forges one.
+ * written as 32 hex digits, the high half first, or 64. So the same tensor has the same digest
+ * in every format, sharding and byte order. XXH3 is no proof against somebody who forges one.
+ *
+ * SHA-256 is Nettle's, which libarchive brings along: the only file that sees its headers.
  */
 #pragma once
 #include <stdint.h>
@@ -17,7 +19,13 @@
 struct dcp_err;
 struct dcp_view;
 
-#define DCP_DIGEST_TEXT 33 /* with its NUL */
+#define DCP_DIGEST_TEXT 65 /* with its NUL */
+
+enum dcp_digest_kind { DCP_DIGEST_XXH3, DCP_DIGEST_SHA256 };
 
 /* Of a view opened as DCP_AS_RAW; reads all of it. What reading gave, told in @err. */
-int dcp_digest(const struct dcp_view *view, char text[DCP_DIGEST_TEXT], struct dcp_err *err);
+int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
+	       char text[DCP_DIGEST_TEXT], struct dcp_err *err);
+
+/* "3.8": the library this was built with. */
+const char *dcp_digest_nettle_version(void);
