@@ -2,6 +2,7 @@
 #include "fs/mounts.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 
@@ -25,7 +26,7 @@ static void unescape(char *s)
 }
 
 /* id parent major:minor root MOUNTPOINT options [optional fields] - FSTYPE SOURCE options */
-static int parse_line(char *line, const char *path, struct dcpfs_mount *out)
+static int parse_line(char *line, char **path, struct dcpfs_mount *out)
 {
 	char *rest = line, *point = NULL, *word, *fstype, *source;
 	unsigned maj, min;
@@ -37,8 +38,7 @@ static int parse_line(char *line, const char *path, struct dcpfs_mount *out)
 	if (!point || !rest)
 		return 0;
 	unescape(point);
-	if (strcmp(point, path) != 0)
-		return 0;
+	*path = point;
 	while ((word = strsep(&rest, " ")) && strcmp(word, "-") != 0)
 		;
 	fstype = strsep(&rest, " ");
@@ -52,17 +52,48 @@ static int parse_line(char *line, const char *path, struct dcpfs_mount *out)
 	return 1;
 }
 
+/* The next line that makes sense. */
+static bool next(FILE *mountinfo, char **line, size_t *cap, char **point,
+		 struct dcpfs_mount *out)
+{
+	while (getline(line, cap, mountinfo) >= 0) {
+		(*line)[strcspn(*line, "\n")] = '\0';
+		if (parse_line(*line, point, out))
+			return true;
+	}
+	return false;
+}
+
 int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out)
 {
 	dcp_auto_free char *line = NULL;
+	struct dcpfs_mount m;
 	size_t cap = 0;
 	int found = 0;
+	char *point;
 
-	while (getline(&line, &cap, mountinfo) >= 0) {
-		line[strcspn(line, "\n")] = '\0';
-		found |= parse_line(line, path, out);
+	while (next(mountinfo, &line, &cap, &point, &m)) {
+		if (strcmp(point, path) != 0)
+			continue;
+		*out = m;
+		found = 1;
 	}
 	return found;
+}
+
+void dcpfs_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcpfs_mount *m),
+		       void *ctx)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	dcp_auto_free char *line = NULL;
+	struct dcpfs_mount m;
+	size_t cap = 0;
+	char *point;
+
+	while (f && next(f, &line, &cap, &point, &m))
+		fn(ctx, point, &m);
+	if (f)
+		fclose(f);
 }
 
 int dcpfs_mounts_find(const char *path, struct dcpfs_mount *out)

@@ -23,3 +23,7 @@ int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out
 
 /* The same from /proc/self/mountinfo; a negative errno when it cannot be opened. */
 int dcpfs_mounts_find(const char *path, struct dcpfs_mount *out);
+
+/* Everything that is mounted; nothing when that cannot be read. */
+void dcpfs_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcpfs_mount *m),
+		       void *ctx);

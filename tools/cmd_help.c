@@ -53,13 +53,13 @@ static enum cmd_exit run(const void *p, const struct opt_args *args)
 	}
 	switch ((enum shell)h->shell) {
 	case SHELL_BASH:
-		complete_bash(&o.buf, cmd_table);
+		dcp_buf_str(&o.buf, complete_bash);
 		break;
 	case SHELL_ZSH:
-		complete_zsh(&o.buf, cmd_table);
+		dcp_buf_str(&o.buf, complete_zsh);
 		break;
 	case SHELL_FISH:
-		complete_fish(&o.buf, cmd_table);
+		dcp_buf_str(&o.buf, complete_fish);
 		break;
 	case SHELL_NONE:
 		if (cmd)

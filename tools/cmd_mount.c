@@ -96,7 +96,7 @@ static const struct opt opts[] = {
 	{ 0, "index", "FILE", "keep the index of a single checkpoint in FILE", OPT_TEXT,
 	  OPT_FILE, AT(index) },
 	{ 0, "layout", "FILE", "show shard/<stem of FILE>; may be repeated", OPT_TEXTS,
-	  OPT_FILE, AT(layouts) },
+	  OPT_DCPL, AT(layouts) },
 	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
 	{ 0, "readahead", "KIB", "what the kernel reads ahead; default 1024; 0: its own",
 	  OPT_UINT, AT(readahead), .max = 1 << 20, .def = READAHEAD },

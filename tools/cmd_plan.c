@@ -11,9 +11,9 @@
 
 static const struct opt opts[] = {
 	{ 0, "layout", "L", "what each rank is to hold: a file, fsdp8, mesh:dp2,tp4:FILE",
-	  OPT_TEXT, OPT_FILE, AT(layout) },
+	  OPT_TEXT, OPT_LAYOUT, AT(layout) },
 	{ 0, "from-layout", "M", "what each rank holds already: nothing is read", OPT_TEXT,
-	  OPT_FILE, AT(from) },
+	  OPT_LAYOUT, AT(from) },
 	{ 0, "rank", "R", "only what rank R reads, sends and receives", OPT_TEXT, AT(rank) },
 	{ 0, "key", "KEY", "draw this tensor; otherwise the largest", OPT_TEXT, OPT_KEY,
 	  AT(key) },

@@ -28,7 +28,7 @@ static const struct opt opts[] = {
 	OPT_END
 };
 
-static const struct opt_operand operands[] = { { "MNT", false, OPT_DIR }, { 0 } };
+static const struct opt_operand operands[] = { { "MNT", false, OPT_MOUNT }, { 0 } };
 
 /* Run fusermount3 and keep what it says: the first line goes into @said. 0 or its exit code. */
 static int run_fusermount(const char *path, bool lazy, char *said, size_t size)

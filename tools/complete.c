@@ -1,380 +1,453 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three shells, one idea: the verb is the first word that is no option, the tables say which
- * words may follow it. Verbs and options hold only letters, digits and dashes; help texts are
- * quoted for the shell that shows them.
+ * Three shells, one mind: what may stand at the cursor is decided here, from the tables and
+ * from what SOURCE holds; the shells' scripts only hand over the words and show the answer.
+ * Foreign names pass through them as data. What cannot be typed (control characters) is left
+ * out.
  */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-#include "core/base/buf.h"
+#include "core/base/arena.h"
+#include "core/base/cleanup.h"
+#include "core/base/text.h"
+#include "core/format/format.h"
+#include "core/model/layout.h"
+#include "core/parse/dir.h"
+#include "fs/layouts.h"
+#include "fs/mounts.h"
+#include "tools/cache.h"
 #include "tools/cmd.h"
 #include "tools/help.h"
+#include "tools/out.h"
+#include "tools/pick.h"
 
-/* @s inside single quotes; zsh's specs also want [ ] and : escaped. */
-static void quoted(struct dcp_buf *b, const char *s, const char *escape)
+/* The word at the cursor: @lead is settled ("--as="), @word is to be completed. */
+struct cursor {
+	struct out *o;
+	char lead[256];
+	const char *word;
+	struct opt_args args; /* operands before it, as far as they are known */
+};
+
+static bool is_typed(const char *s)
 {
-	for (; *s; s++) {
-		if (*s == '\'')
-			dcp_buf_str(b, "'\\''");
-		else if (strchr(escape, *s))
-			dcp_buf_printf(b, "\\%c", *s);
-		else
-			dcp_buf_add(b, s, 1);
-	}
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			return false;
+	return true;
 }
 
-/* Items of an -o list that a person may want to type: "ro allow_other uid= ..." */
-static void list_words(struct dcp_buf *b, const struct opt *sub)
+/* Offer @before and @name together, when that is how the word goes on. */
+static void offer(const struct cursor *c, const char *before, const char *name,
+		  const char *what)
 {
-	const char *sep = "";
+	size_t n = strlen(before), len = strlen(c->word);
 
-	for (; sub->name; sub++) {
-		if (sub->kind == OPT_REFUSE || strchr(sub->name, '*'))
+	if (!is_typed(name) || strncmp(c->word, before, DCP_MIN(n, len)) != 0 ||
+	    (len > n && strncmp(c->word + n, name, len - n) != 0))
+		return;
+	dcp_buf_printf(&c->o->buf, "%s%s%s", c->lead, before, name);
+	if (what)
+		dcp_buf_printf(&c->o->buf, "\t%s", what);
+	dcp_buf_str(&c->o->buf, "\n");
+}
+
+/* ---- paths ---- */
+
+/* Would a file of this name be a SOURCE? Names only: nothing is opened. */
+static bool is_source(const char *name)
+{
+	struct dcp_dirent e = { .name = name };
+	const struct dcp_dir dir = {
+		.fd = -1, .path = "", .entries = &e, .n = 1, .is_file = true
+	};
+	enum dcp_match match;
+
+	return dcp_format_probe(&dir, &match, NULL, 0) && strchr(name + 1, '.');
+}
+
+static bool is_layout(const char *name)
+{
+	return dcp_has_extension(name, ".dcpl");
+}
+
+static bool is_any(const char *name)
+{
+	(void)name;
+	return true;
+}
+
+/* Directories, and files that @takes (NULL: none). "~/" stays as it was typed. */
+static void offer_paths(const struct cursor *c, bool (*takes)(const char *name))
+{
+	const char *slash = strrchr(c->word, '/'), *home = getenv("HOME");
+	size_t n = slash ? (size_t)(slash - c->word) + 1 : 0;
+	dcp_auto_free char *before = strndup(c->word, n);
+	dcp_auto_buf struct dcp_buf at = DCP_BUF_INIT;
+	const struct dirent *e;
+	DIR *dir;
+
+	if (home && strncmp(c->word, "~/", 2) == 0)
+		dcp_buf_printf(&at, "%s/%.*s", home, (int)n - 2, c->word + 2);
+	else
+		dcp_buf_printf(&at, "%.*s", (int)n, n ? c->word : "");
+	dir = before && !dcp_buf_error(&at) ? opendir(at.n ? at.p : ".") : NULL;
+	while (dir && (e = readdir(dir))) {
+		char name[sizeof(e->d_name) + 1];
+		struct stat st;
+
+		if ((*e->d_name == '.' && c->word[n] != '.') || !strcmp(e->d_name, ".") ||
+		    !strcmp(e->d_name, "..") || fstatat(dirfd(dir), e->d_name, &st, 0) < 0)
 			continue;
-		dcp_buf_printf(b, "%s%s%s", sep, sub->name, sub->arg ? "=" : "");
-		sep = " ";
+		snprintf(name, sizeof(name), "%s%s", e->d_name, S_ISDIR(st.st_mode) ? "/" : "");
+		if (S_ISDIR(st.st_mode) || (takes && takes(e->d_name)))
+			offer(c, before, name, NULL);
 	}
+	if (dir)
+		closedir(dir);
 }
 
-static void choice_words(struct dcp_buf *b, const struct opt *o)
-{
-	for (size_t i = 0; o->choices[i]; i++)
-		dcp_buf_printf(b, "%s%s", i ? " " : "", o->choices[i]);
-}
+/* ---- what SOURCE holds ---- */
 
-static void verb_words(struct dcp_buf *b, const struct cmd *const *table)
+static bool scan(const struct cursor *c, struct pick *p)
 {
-	for (size_t i = 0; table[i]; i++)
-		dcp_buf_printf(b, "%s%s", i ? " " : "", table[i]->name);
-}
+	const char *source = c->args.operand[PICK_SOURCE], *home = getenv("HOME");
+	static char path[4096];
 
-/* ---- bash ---- */
-
-static void bash_value(struct dcp_buf *b, const struct opt *o)
-{
-	dcp_buf_str(b, "\t\t");
-	if (o->letter)
-		dcp_buf_printf(b, "-%c|", o->letter);
-	dcp_buf_printf(b, "--%s) ", o->name);
-	if (o->kind == OPT_CHOICE) {
-		dcp_buf_str(b, "_dcpfs_words '");
-		choice_words(b, o);
-		dcp_buf_str(b, "'");
-	} else if (o->kind == OPT_LIST) {
-		dcp_buf_str(b, "_dcpfs_words '");
-		list_words(b, o->sub);
-		dcp_buf_str(b, "'");
-	} else if (o->what == OPT_FILE || o->what == OPT_DIR) {
-		dcp_buf_printf(b,
-			       "compopt -o filenames; mapfile -t COMPREPLY < "
-			       "<(compgen -%c -- \"$cur\")",
-			       o->what == OPT_FILE ? 'f' : 'd');
-	} else if (o->what == OPT_VERSION) {
-		dcp_buf_str(b, "_dcpfs_names --versions");
-	} else {
-		dcp_buf_str(b, ":");
+	if (!source)
+		return false;
+	if (home && strncmp(source, "~/", 2) == 0) {
+		snprintf(path, sizeof(path), "%s%s", home, source + 1);
+		source = path;
 	}
-	dcp_buf_str(b, "; return ;;\n");
+	return pick_source(p, source, NULL, false) == CMD_OK;
 }
 
-static void bash_operand(struct dcp_buf *b, size_t at, const struct opt_operand *o)
+static void offer_versions(const struct cursor *c)
 {
-	dcp_buf_printf(b, "\t\t%zu) ", at);
-	switch (o->what) {
-	case OPT_VERSION:
-		dcp_buf_str(b, "_dcpfs_names --versions");
-		break;
-	case OPT_KEY:
-		dcp_buf_str(b, "_dcpfs_names");
-		break;
-	case OPT_VERB:
-		dcp_buf_str(b, "_dcpfs_words \"$verbs\"");
-		break;
-	case OPT_SOURCE:
-	case OPT_DIR:
-		dcp_buf_str(b, "compopt -o filenames; mapfile -t COMPREPLY < "
-			       "<(compgen -d -- \"$cur\")");
+	struct pick p = { 0 };
+
+	if (scan(c, &p)) {
+		offer(c, "", "latest", "the newest complete one");
+		for (size_t i = 0; i < p.scan.n; i++)
+			offer(c, "", p.scan.found[i].name,
+			      p.scan.found[i].complete ? p.scan.found[i].format->name
+						       : "incomplete");
+	}
+	pick_finish(&p);
+}
+
+static int offer_key(void *ctx, const struct dcp_row *row)
+{
+	offer(ctx, "", row->key, NULL);
+	return 0;
+}
+
+static void offer_keys(struct cursor *c)
+{
+	struct pick p = { 0 };
+
+	if (scan(c, &p) && pick_version(&p, c->args.operand[PICK_VERSION]) == CMD_OK) {
+		pick_each(dcp_version_index(p.v), DCP_ROW_TENSOR, offer_key, c);
+		pick_each(dcp_version_index(p.v), DCP_ROW_OBJECT, offer_key, c);
+	}
+	pick_finish(&p);
+}
+
+/* "fsdp8", "tp4:llama", and the stems that SOURCE and the user have. */
+static void offer_layouts(const struct cursor *c)
+{
+	static const char *const sizes[] = { "2", "4", "8", "16", "32", "64" };
+	dcp_auto_free char *config = config_dir();
+	struct dcpfs_layouts *layouts = NULL;
+	const struct dcpfs_layout *l;
+	const char *colon = strchr(c->word, ':');
+	struct pick p = { 0 };
+
+	for (size_t i = 0; i < DCP_LEN(sizes); i++) {
+		offer(c, "fsdp", sizes[i], "every tensor in equal parts");
+		offer(c, "dim1x", sizes[i], "cut along dimension 1");
+	}
+	for (size_t i = 0; i < 3 && !colon; i++) {
+		char tp[8];
+
+		snprintf(tp, sizeof(tp), "tp%s:", sizes[i]);
+		offer(c, "", tp, "by the rules of a model");
+	}
+	for (size_t i = 0; colon && dcp_layout_preset(i); i++) {
+		dcp_auto_free char *before = strndup(c->word, (size_t)(colon + 1 - c->word));
+
+		if (before && strncmp(before, "tp", 2) == 0)
+			offer(c, before, dcp_layout_preset(i), NULL);
+	}
+	if (scan(c, &p)) {
+		const struct dcpfs_layout_opts opts = { .source = p.source,
+							.scan = &p.scan,
+							.user_dir = config };
+
+		if (dcpfs_layouts_create(&opts, &layouts, NULL) == 0)
+			for (size_t i = 0; (l = dcpfs_layouts_at(layouts, i)); i++)
+				offer(c, "", l->name, l->file);
+		dcpfs_layouts_destroy(layouts);
+	}
+	pick_finish(&p);
+	offer_paths(c, is_layout);
+}
+
+static void offer_mount(void *ctx, const char *point, const struct dcpfs_mount *m)
+{
+	if (strcmp(m->fstype, DCPFS_FSTYPE) == 0)
+		offer(ctx, "", point, is_typed(m->source) ? m->source : NULL);
+}
+
+/* ---- the tables ---- */
+
+static void offer_verbs(const struct cursor *c)
+{
+	for (size_t i = 0; cmd_table[i]; i++)
+		offer(c, "", cmd_table[i]->name, cmd_table[i]->what);
+}
+
+static void offer_what(struct cursor *c, enum opt_what what)
+{
+	switch (what) {
+	case OPT_ANY:
 		break;
 	case OPT_FILE:
-	case OPT_ANY:
-		dcp_buf_str(b, "compopt -o filenames; mapfile -t COMPREPLY < "
-			       "<(compgen -f -- \"$cur\")");
+		offer_paths(c, is_any);
+		break;
+	case OPT_DIR:
+		offer_paths(c, NULL);
+		break;
+	case OPT_SOURCE:
+		offer_paths(c, is_source);
+		break;
+	case OPT_DCPL:
+		offer_paths(c, is_layout);
+		break;
+	case OPT_VERSION:
+		offer_versions(c);
+		break;
+	case OPT_KEY:
+		offer_keys(c);
+		break;
+	case OPT_LAYOUT:
+		offer_layouts(c);
+		break;
+	case OPT_MOUNT:
+		dcpfs_mounts_each(offer_mount, c);
+		break;
+	case OPT_VERB:
+		offer_verbs(c);
 		break;
 	}
-	dcp_buf_str(b, " ;;\n");
 }
 
-static void bash_verb(struct dcp_buf *b, const struct cmd *cmd)
+/* A word of a list that a person may want to type, behind the last comma. */
+static void offer_list(struct cursor *c, const struct opt *sub)
 {
+	const char *comma = strrchr(c->word, ',');
+	size_t n = comma ? (size_t)(comma - c->word) + 1 : 0;
+	dcp_auto_free char *before = strndup(c->word, n);
+
+	for (; before && sub->name; sub++) {
+		char word[64];
+
+		snprintf(word, sizeof(word), "%s%s", sub->name, sub->arg ? "=" : "");
+		if (sub->kind != OPT_REFUSE && !strchr(sub->name, '*'))
+			offer(c, before, word, sub->help);
+	}
+}
+
+static void offer_value(struct cursor *c, const struct opt *o)
+{
+	for (size_t i = 0; o->kind == OPT_CHOICE && o->choices[i]; i++)
+		offer(c, "", o->choices[i], NULL);
+	if (o->kind == OPT_LIST)
+		offer_list(c, o->sub);
+	else
+		offer_what(c, o->what);
+}
+
+static void offer_options(struct cursor *c, const struct opt *o)
+{
+	for (; o->name; o++)
+		offer(c, "--", o->name, o->help);
+	offer(c, "--", "help", "show help");
+}
+
+/* Any row that the next word may be: optional ones before it may have been left out. */
+static void offer_operand(struct cursor *c, const struct cmd *cmd, size_t n)
+{
+	const struct opt_operand *rows = cmd->operands;
+	size_t optional = 0;
+
+	for (size_t at = 0; at < OPT_MAX_OPERANDS && rows[at].name; at++) {
+		if (at >= n && at - n <= optional)
+			offer_what(c, rows[at].what);
+		optional += rows[at].optional;
+	}
+}
+
+/* ---- the line ---- */
+
+static const struct opt *find(const struct opt *o, const char *name, size_t n, char letter)
+{
+	for (; o->name; o++)
+		if (letter ? o->letter == letter
+			   : strlen(o->name) == n && memcmp(o->name, name, n) == 0)
+			return o;
+	return NULL;
+}
+
+/* The option whose value is the word behind @word; NULL: none is. */
+static const struct opt *wants(const struct cmd *cmd, const char *word)
+{
+	const struct opt *o = NULL;
+
+	if (strncmp(word, "--", 2) == 0)
+		o = strchr(word, '=') ? NULL : find(cmd->opts, word + 2, strlen(word + 2), 0);
+	else if (word[0] == '-' && word[1])
+		o = find(cmd->opts, NULL, 0, word[strlen(word) - 1]);
+	return o && o->arg ? o : NULL;
+}
+
+static void complete_verb(struct cursor *c, const struct cmd *cmd, int argc, char **argv)
+{
+	const char *words[OPT_MAX_OPERANDS] = { NULL }, *equals;
+	const struct opt *value = NULL;
+	bool only_operands = false;
 	size_t n = 0;
-	bool values = false;
 
-	dcp_buf_printf(b, "\t%s)\n", cmd->name);
-	for (const struct opt *o = cmd->opts; o->name; o++)
-		values |= o->arg != NULL;
-	if (values) {
-		dcp_buf_str(b, "\t\tcase $prev in\n");
-		for (const struct opt *o = cmd->opts; o->name; o++)
-			if (o->arg)
-				bash_value(b, o);
-		dcp_buf_str(b, "\t\tesac\n");
+	for (int i = 0; i < argc - 1; i++) {
+		const struct opt *of = value;
+
+		value = NULL;
+		if (of && of->kind == OPT_OPERAND && of->what == OPT_VERSION)
+			c->args.operand[PICK_VERSION] = argv[i];
+		else if (of)
+			continue;
+		else if (only_operands || argv[i][0] != '-' || !argv[i][1])
+			n += n < OPT_MAX_OPERANDS ? (words[n] = argv[i], 1u) : 0;
+		else if (strcmp(argv[i], "--") == 0)
+			only_operands = true;
+		else if (strncmp(argv[i], "--version=", 10) == 0)
+			c->args.operand[PICK_VERSION] = argv[i] + 10;
+		else
+			value = wants(cmd, argv[i]);
 	}
-	dcp_buf_str(b, "\t\tif [[ $cur == -* ]]; then _dcpfs_words '--help");
-	for (const struct opt *o = cmd->opts; o->name; o++)
-		dcp_buf_printf(b, " --%s", o->name);
-	dcp_buf_str(b, "'; return; fi\n");
-	if (cmd->operands->name) {
-		dcp_buf_str(b, "\t\tcase $count in\n");
-		for (const struct opt_operand *o = cmd->operands; o->name; o++)
-			bash_operand(b, n++, o);
-		dcp_buf_str(b, "\t\tesac\n");
+	c->args.operand[PICK_SOURCE] = words[0];
+	if (!c->args.operand[PICK_VERSION])
+		c->args.operand[PICK_VERSION] = words[1];
+	equals = strncmp(c->word, "--", 2) == 0 ? strchr(c->word, '=') : NULL;
+	if (!value && equals && !only_operands) {
+		size_t lead = (size_t)(equals + 1 - c->word);
+
+		value = find(cmd->opts, c->word + 2, lead - 3, 0);
+		if (!value || !value->arg || lead >= sizeof(c->lead))
+			return;
+		memcpy(c->lead, c->word, lead);
+		c->word += lead;
 	}
-	dcp_buf_str(b, "\t\t;;\n");
+	if (value)
+		offer_value(c, value);
+	else if (c->word[0] == '-' && !only_operands)
+		offer_options(c, cmd->opts);
+	else
+		offer_operand(c, cmd, n);
 }
 
-/* What takes a value, so that the value is not counted as an operand. */
-static void bash_takes_value(struct dcp_buf *b, const struct cmd *const *table)
+enum cmd_exit complete_words(int argc, char **argv)
 {
-	dcp_buf_str(b, "\t\t-o");
-	for (; *table; table++)
-		for (const struct opt *o = (*table)->opts; o->name; o++)
-			if (o->arg)
-				dcp_buf_printf(b, "|--%s", o->name);
-	dcp_buf_str(b, ") ((i++)) ;;\n");
-}
+	struct out o;
+	struct cursor c = { .o = &o, .word = argc ? argv[argc - 1] : "" };
+	const struct cmd *cmd = argc > 1 ? cmd_by_name(argv[0]) : NULL;
 
-void complete_bash(struct dcp_buf *b, const struct cmd *const *table)
-{
-	dcp_buf_str(b,
-		    "# bash completion for dcpfs; made by \"dcpfs help --completion bash\"\n"
-		    "_dcpfs_words()\n"
-		    "{\n"
-		    "\tmapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"$cur\")\n"
-		    "}\n\n"
-		    "# Names come from a checkpoint: matched and quoted, never expanded.\n"
-		    "_dcpfs_names()\n"
-		    "{\n"
-		    "\tlocal name\n"
-		    "\t[[ -n $source ]] || return\n"
-		    "\twhile IFS= read -r name; do\n"
-		    "\t\t[[ $name == \"$cur\"* ]] && COMPREPLY+=(\"$(printf %q \"$name\")\")\n"
-		    "\tdone < <(dcpfs ls --names \"$@\" -- \"$source\" 2>/dev/null)\n"
-		    "}\n\n"
-		    "_dcpfs()\n"
-		    "{\n"
-		    "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-		    "\tlocal verb= source= count=0 i\n"
-		    "\tlocal verbs='");
-	verb_words(b, table);
-	dcp_buf_str(b, "'\n"
-		       "\tCOMPREPLY=()\n"
-		       "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
-		       "\t\tcase ${COMP_WORDS[i]} in\n");
-	bash_takes_value(b, table);
-	dcp_buf_str(b, "\t\t-*) ;;\n"
-		       "\t\t*)\n"
-		       "\t\t\tif [[ -z $verb ]]; then verb=${COMP_WORDS[i]}\n"
-		       "\t\t\telse ((count++ == 0)) && source=${COMP_WORDS[i]}; fi ;;\n"
-		       "\t\tesac\n"
-		       "\tdone\n"
-		       "\tcase $verb in\n"
-		       "\t'')\n"
-		       "\t\t_dcpfs_words \"$verbs --help --version\"\n"
-		       "\t\tlocal dirs; mapfile -t dirs < <(compgen -d -- \"$cur\")\n"
-		       "\t\tCOMPREPLY+=(\"${dirs[@]}\") ;;\n");
-	for (size_t i = 0; table[i]; i++)
-		bash_verb(b, table[i]);
-	dcp_buf_str(b, "\t*)\n"
-		       "\t\tcompopt -o filenames\n"
-		       "\t\tmapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"
-		       "\tesac\n"
-		       "}\n"
-		       "complete -F _dcpfs dcpfs\n");
-}
-
-/* ---- zsh ---- */
-
-static void zsh_value(struct dcp_buf *b, const struct opt *o)
-{
-	dcp_buf_printf(b, ":%s:", o->arg);
-	if (o->kind == OPT_CHOICE) {
-		dcp_buf_str(b, "(");
-		choice_words(b, o);
-		dcp_buf_str(b, ")");
-	} else if (o->kind == OPT_LIST) {
-		dcp_buf_str(b, "_values -s , option ");
-		for (const struct opt *s = o->sub; s->name; s++)
-			if (s->kind != OPT_REFUSE && !strchr(s->name, '*'))
-				dcp_buf_printf(b, "%s%s ", s->name, s->arg ? "\\:value" : "");
-	} else if (o->what == OPT_FILE) {
-		dcp_buf_str(b, "_files");
-	} else if (o->what == OPT_DIR) {
-		dcp_buf_str(b, "_files -/");
-	} else if (o->what == OPT_VERSION) {
-		dcp_buf_str(b, "_dcpfs_versions");
+	out_init(&o);
+	if (cmd) {
+		complete_verb(&c, cmd, argc - 1, argv + 1);
+	} else if (argc > 1) {
+		complete_verb(&c, &cmd_mount, argc, argv);
 	} else {
-		dcp_buf_str(b, " ");
+		offer_verbs(&c);
+		offer(&c, "--", "help", "show help");
+		offer(&c, "--", "version", "show versions");
+		offer_paths(&c, is_source);
 	}
+	return out_flush(&o);
 }
 
-static void zsh_option(struct dcp_buf *b, const struct opt *o)
-{
-	if (o->letter) {
-		dcp_buf_printf(b, "\t\t\t'*-%c%s[", o->letter, o->arg ? "+" : "");
-		quoted(b, o->help, "[]:\\");
-		dcp_buf_str(b, "]");
-		if (o->arg)
-			zsh_value(b, o);
-		dcp_buf_str(b, "' \\\n");
-	}
-	dcp_buf_printf(b, "\t\t\t'*--%s%s[", o->name, o->arg ? "=" : "");
-	quoted(b, o->help, "[]:\\");
-	dcp_buf_str(b, "]");
-	if (o->arg)
-		zsh_value(b, o);
-	dcp_buf_str(b, "' \\\n");
-}
+/* ---- the scripts ---- */
 
-static void zsh_operand(struct dcp_buf *b, size_t at, const struct opt_operand *o)
-{
-	static const char *const action[] = {
-		[OPT_ANY] = "_files",        [OPT_FILE] = "_files",
-		[OPT_DIR] = "_files -/",     [OPT_SOURCE] = "_files -/",
-		[OPT_KEY] = "_dcpfs_keys",   [OPT_VERSION] = "_dcpfs_versions",
-		[OPT_VERB] = "_dcpfs_verbs",
-	};
+/* readline also parts words at = and :, and replaces only what is behind them. */
+const char complete_bash[] =
+	"# bash completion for dcpfs; made by \"dcpfs help --completion bash\"\n"
+	"_dcpfs()\n"
+	"{\n"
+	"\tlocal rest=${COMP_LINE:0:COMP_POINT} words=() gap word cut= raw i\n"
+	"\tfor ((i = 0; i <= COMP_CWORD; i++)); do\n"
+	"\t\tword=${COMP_WORDS[i]}\n"
+	"\t\tgap=${rest%%[![:space:]]*}\n"
+	"\t\trest=${rest#\"$gap\"}\n"
+	"\t\t((i == COMP_CWORD)) && word=$rest\n"
+	"\t\trest=${rest#\"$word\"}\n"
+	"\t\tif [[ -z $gap && i -gt 0 ]]; then words[-1]+=$word; else words+=(\"$word\"); fi\n"
+	"\tdone\n"
+	"\traw=${words[-1]}\n"
+	"\twords=(\"${words[@]//[\\\\\\\"\\']/}\")\n"
+	"\tword=${words[-1]}\n"
+	"\t[[ $word == *[=:]* ]] && cut=${word%\"${word##*[=:]}\"}\n"
+	"\tCOMPREPLY=()\n"
+	"\twhile IFS=$'\\t' read -r word _; do\n"
+	"\t\tword=${word#\"$cut\"}\n"
+	"\t\t[[ -n $word ]] || continue\n"
+	"\t\tif [[ $raw == [\\\"\\']* ]]; then\n"
+	"\t\t\t[[ $word == *[\\$\\`\\\\\\\"\\'!]* ]] && continue\n"
+	"\t\telif [[ $word == '~/'* ]]; then printf -v word '~/%q' \"${word:2}\"\n"
+	"\t\telse printf -v word %q \"$word\"; fi\n"
+	"\t\tCOMPREPLY+=(\"$word\")\n"
+	"\tdone < <(dcpfs __complete \"${words[@]:1}\" 2>/dev/null)\n"
+	"\t[[ ${#COMPREPLY[@]} -eq 1 && $COMPREPLY == *[/=:] ]] && compopt -o nospace\n"
+	"\treturn 0\n"
+	"}\n"
+	"complete -F _dcpfs dcpfs\n";
 
-	dcp_buf_printf(b, "\t\t\t'%zu:%s%s:%s' \\\n", at, o->optional ? ":" : "", o->name,
-		       action[o->what]);
-}
+const char complete_zsh[] =
+	"#compdef dcpfs\n"
+	"# zsh completion for dcpfs; made by \"dcpfs help --completion zsh\"\n"
+	"_dcpfs()\n"
+	"{\n"
+	"\tlocal -a given found shown open unshown\n"
+	"\tlocal line word\n"
+	"\t((CURRENT > 2)) && given=(\"${(@Q)words[2,CURRENT-1]}\")\n"
+	"\tfor line in \"${(@f)$(dcpfs __complete \"${given[@]}\" \"${(Q)PREFIX}\" "
+	"2>/dev/null)}\"; do\n"
+	"\t\tword=${line%%$'\\t'*}\n"
+	"\t\t[[ -n $word ]] || continue\n"
+	"\t\tline=${line/$'\\t'/  -- }\n"
+	"\t\tif [[ $word == '~/'* ]]; then word=\"~/${(q)word#\\~/}\"; else word=${(q)word}; "
+	"fi\n"
+	"\t\tif [[ $word == *[/=:] ]]; then open+=(\"$word\") unshown+=(\"$line\")\n"
+	"\t\telse found+=(\"$word\") shown+=(\"$line\"); fi\n"
+	"\tdone\n"
+	"\tcompadd -Q -l -d shown -a found\n"
+	"\tcompadd -Q -S '' -l -d unshown -a open\n"
+	"}\n"
+	"if [[ $funcstack[1] == _dcpfs ]]; then\n"
+	"\t_dcpfs \"$@\"\n"
+	"else\n"
+	"\tcompdef _dcpfs dcpfs\n"
+	"fi\n";
 
-void complete_zsh(struct dcp_buf *b, const struct cmd *const *table)
-{
-	dcp_buf_str(b, "#compdef dcpfs\n"
-		       "# zsh completion for dcpfs; made by \"dcpfs help --completion zsh\"\n\n"
-		       "_dcpfs_versions()\n"
-		       "{\n"
-		       "\tlocal -a names\n"
-		       "\tnames=(${(f)\"$(dcpfs ls --names --versions -- ${(Q)line[1]} "
-		       "2>/dev/null)\"})\n"
-		       "\tcompadd -a names\n"
-		       "}\n\n"
-		       "_dcpfs_keys()\n"
-		       "{\n"
-		       "\tlocal -a names\n"
-		       "\tnames=(${(f)\"$(dcpfs ls --names -- ${(Q)line[1]} 2>/dev/null)\"})\n"
-		       "\tcompadd -a names\n"
-		       "}\n\n"
-		       "_dcpfs_verbs()\n"
-		       "{\n"
-		       "\tlocal -a verbs\n"
-		       "\tverbs=(\n");
-	for (size_t i = 0; table[i]; i++) {
-		dcp_buf_printf(b, "\t\t'%s:", table[i]->name);
-		quoted(b, table[i]->what, ":\\");
-		dcp_buf_str(b, "'\n");
-	}
-	dcp_buf_str(b, "\t)\n"
-		       "\t_describe -t verbs verb verbs\n"
-		       "}\n\n"
-		       "_dcpfs()\n"
-		       "{\n"
-		       "\tlocal curcontext=$curcontext state\n"
-		       "\tlocal -a line\n"
-		       "\tif ((CURRENT == 2)); then\n"
-		       "\t\t_dcpfs_verbs\n"
-		       "\t\t_files -/\n"
-		       "\t\treturn\n"
-		       "\tfi\n"
-		       "\tlocal verb=$words[2]\n"
-		       "\tshift words\n"
-		       "\t((CURRENT--))\n"
-		       "\tcase $verb in\n");
-	for (size_t i = 0; table[i]; i++) {
-		size_t at = 1;
-
-		dcp_buf_printf(b, "\t%s)\n\t\t_arguments -s -S \\\n", table[i]->name);
-		for (const struct opt *o = table[i]->opts; o->name; o++)
-			zsh_option(b, o);
-		for (const struct opt_operand *o = table[i]->operands; o->name; o++)
-			zsh_operand(b, at++, o);
-		dcp_buf_str(b, "\t\t\t'(- *)'{-h,--help}'[show help]' ;;\n");
-	}
-	dcp_buf_str(b, "\t*) _files -/ ;;\n"
-		       "\tesac\n"
-		       "}\n\n"
-		       "if [[ $funcstack[1] == _dcpfs ]]; then\n"
-		       "\t_dcpfs \"$@\"\n"
-		       "else\n"
-		       "\tcompdef _dcpfs dcpfs\n"
-		       "fi\n");
-}
-
-/* ---- fish ---- */
-
-static void fish_option(struct dcp_buf *b, const struct cmd *cmd, const struct opt *o)
-{
-	dcp_buf_printf(b, "complete -c dcpfs -n '__fish_seen_subcommand_from %s'", cmd->name);
-	if (o->letter)
-		dcp_buf_printf(b, " -s %c", o->letter);
-	dcp_buf_printf(b, " -l %s", o->name);
-	if (o->arg && (o->what == OPT_FILE || o->what == OPT_DIR)) {
-		dcp_buf_str(b, " -r -F");
-	} else if (o->arg) {
-		dcp_buf_str(b, " -x");
-		if (o->kind == OPT_CHOICE || o->kind == OPT_LIST) {
-			dcp_buf_str(b, " -a '");
-			if (o->kind == OPT_CHOICE)
-				choice_words(b, o);
-			else
-				list_words(b, o->sub);
-			dcp_buf_str(b, "'");
-		} else if (o->what == OPT_VERSION) {
-			dcp_buf_str(b, " -a '(__dcpfs_names --versions)'");
-		}
-	}
-	dcp_buf_str(b, " -d \"");
-	for (const char *s = o->help; *s; s++)
-		dcp_buf_printf(b, strchr("\"$\\", *s) ? "\\%c" : "%c", *s);
-	dcp_buf_str(b, "\"\n");
-}
-
-void complete_fish(struct dcp_buf *b, const struct cmd *const *table)
-{
-	dcp_buf_str(b, "# fish completion for dcpfs; made by \"dcpfs help --completion fish\"\n"
-		       "function __dcpfs_names\n"
-		       "    set -l words (commandline -opc | string match -v -- '-*')\n"
-		       "    test (count $words) -ge 3; and "
-		       "dcpfs ls --names $argv -- $words[3] 2>/dev/null\n"
-		       "end\n"
-		       "complete -c dcpfs -n __fish_use_subcommand -l help -d 'show help'\n"
-		       "complete -c dcpfs -n __fish_use_subcommand -l version "
-		       "-d 'show versions'\n");
-	for (size_t i = 0; table[i]; i++) {
-		const struct cmd *cmd = table[i];
-
-		dcp_buf_printf(b, "complete -c dcpfs -n __fish_use_subcommand -a %s -d '",
-			       cmd->name);
-		quoted(b, cmd->what, "");
-		dcp_buf_str(b, "'\n");
-		for (const struct opt *o = cmd->opts; o->name; o++)
-			fish_option(b, cmd, o);
-		for (const struct opt_operand *o = cmd->operands; o->name; o++) {
-			if (o->what == OPT_KEY || o->what == OPT_VERSION)
-				dcp_buf_printf(
-					b,
-					"complete -c dcpfs -n '__fish_seen_subcommand_from"
-					" %s' -a '(__dcpfs_names%s)'\n",
-					cmd->name, o->what == OPT_VERSION ? " --versions" : "");
-			if (o->what == OPT_VERB) {
-				dcp_buf_printf(
-					b,
-					"complete -c dcpfs -n '__fish_seen_subcommand_from"
-					" %s' -f -a '",
-					cmd->name);
-				verb_words(b, table);
-				dcp_buf_str(b, "'\n");
-			}
-		}
-	}
-}
+const char complete_fish[] =
+	"# fish completion for dcpfs; made by \"dcpfs help --completion fish\"\n"
+	"function __dcpfs_complete\n"
+	"    set -l given (commandline -opc)\n"
+	"    dcpfs __complete $given[2..-1] (commandline -ct) 2>/dev/null\n"
+	"end\n"
+	"complete -c dcpfs -f -a '(__dcpfs_complete)'\n";

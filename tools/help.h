@@ -4,7 +4,8 @@
  */
 #pragma once
 
-struct cmd;
+#include "tools/cmd.h"
+
 struct dcp_buf;
 struct dcp_jsonw;
 
@@ -21,9 +22,9 @@ void help_usage(struct dcp_buf *b, const struct cmd *cmd);
 void help_json(struct dcp_jsonw *w, const struct cmd *const *table);
 
 /*
- * Completion scripts. Names of versions and keys come from running "dcpfs ls --names" when
- * they are asked for; they are foreign text and never evaluated by the shell.
+ * Completion: the scripts, and what they ask with "dcpfs __complete WORDS...", the words behind
+ * "dcpfs" up to the cursor: a line for everything that may stand there instead of the last one,
+ * with a tab and a few words about it where there is something to say.
  */
-void complete_bash(struct dcp_buf *b, const struct cmd *const *table);
-void complete_zsh(struct dcp_buf *b, const struct cmd *const *table);
-void complete_fish(struct dcp_buf *b, const struct cmd *const *table);
+extern const char complete_bash[], complete_zsh[], complete_fish[];
+enum cmd_exit complete_words(int argc, char **argv);

@@ -134,6 +134,8 @@ int main(int argc, char **argv)
 		return (int)show_page(NULL);
 	if (strcmp(word, "-V") == 0 || strcmp(word, "--version") == 0)
 		return (int)run_verb(&cmd_version, argc - 2, argv + 2);
+	if (strcmp(word, "__complete") == 0)
+		return (int)complete_words(argc - 2, argv + 2);
 	cmd = cmd_by_name(word);
 	if (cmd)
 		return (int)run_verb(cmd, argc - 2, argv + 2);

@@ -308,7 +308,7 @@ static int place_operands(const struct parse *p, struct opt_args *args)
 					o[i].name);
 		if (args->operand[i] && !*args->operand[i] &&
 		    (o[i].what == OPT_SOURCE || o[i].what == OPT_DIR ||
-		     o[i].what == OPT_VERSION))
+		     o[i].what == OPT_MOUNT || o[i].what == OPT_VERSION))
 			return dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET,
 					"%s is an empty word: a variable that is not set?",
 					o[i].name);

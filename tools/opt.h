@@ -36,6 +36,9 @@ enum opt_what {
 	OPT_VERSION, /* of the first operand */
 	OPT_KEY,     /* of the first operand */
 	OPT_VERB,
+	OPT_LAYOUT, /* a name or a file */
+	OPT_DCPL,   /* a file of a layout */
+	OPT_MOUNT,  /* a mount point of dcpfs */
 };
 
 struct opt {

@@ -64,6 +64,11 @@ static const struct {
 };
 /* clang-format on */
 
+const char *dcp_layout_preset(size_t i)
+{
+	return i < DCP_LEN(presets) ? presets[i].name : NULL;
+}
+
 static const char *const stems[] = { "fsdp", "dim", "tp", NULL };
 static const char *const forms[] = { "fsdp<N>", "dim<k>x<N>", "tp<N>:<preset>" };
 

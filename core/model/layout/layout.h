@@ -47,6 +47,9 @@ int dcp_layout_parse(const char *name, const char *text, size_t n, struct dcp_la
  */
 int dcp_layout_named(const char *name, struct dcp_layout **out, struct dcp_err *err);
 
+/* The @i-th preset of "tp<N>:<preset>"; NULL behind the last. */
+const char *dcp_layout_preset(size_t i);
+
 /* The rules of @l over another mesh, "dp2,tp4", which must have every dim the rules name. */
 int dcp_layout_on_mesh(const struct dcp_layout *l, const char *mesh, struct dcp_layout **out,
 		       struct dcp_err *err);
