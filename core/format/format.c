@@ -5,6 +5,8 @@
 
 #include "core/base/base.h"
 #include "core/format/formats.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/magic.h"
 
 /*
  * Composer, the megatron rows and parts come first because they take only what has their marks
@@ -77,4 +79,22 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 					  char *why, size_t n)
 {
 	return dcp_format_probe_but(NULL, dir, match, why, n);
+}
+
+const struct dcp_format *dcp_format_by_content(const struct dcp_dir *dir)
+{
+	uint8_t head[DCP_MAGIC_HEAD];
+	struct dcp_input input;
+	size_t n;
+	int rc;
+
+	if (!dir->is_file || dcp_dir_input(dir, dir->entries[0].name, &input, NULL) < 0)
+		return NULL;
+	n = (size_t)DCP_MIN(input.src.size, (uint64_t)sizeof(head));
+	rc = dcp_source_read(&input.src, 0, head, n);
+	dcp_input_close(&input);
+	for (size_t i = 0; rc == 0 && dcp_formats[i]; i++)
+		if (dcp_formats[i]->begins && dcp_formats[i]->begins(head, n))
+			return dcp_formats[i];
+	return NULL;
 }

@@ -78,6 +78,13 @@ struct dcp_format {
 	bool (*group)(const char *file, char *version);
 
 	/*
+	 * Optional, of a family that is known by what is in a file: does one that begins with
+	 * @head look like ours? Asked of a file that somebody named as the source and that no
+	 * probe() knows by its name. load() then takes it under any name.
+	 */
+	bool (*begins)(const uint8_t *head, size_t n);
+
+	/*
 	 * Optional, of a family whose versions are committed by a mark beside them: was
 	 * @version, a directory in @above? @above NULL: nobody knows what stands around it, so
 	 * yes. What is INCOMPLETE by its names but committed is damaged, and is loaded as far
@@ -106,6 +113,10 @@ const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_ma
 const struct dcp_format *dcp_format_probe_but(const struct dcp_format *but,
 					      const struct dcp_dir *dir, enum dcp_match *match,
 					      char *why, size_t n);
+
+/* The family of the file that @dir is, by what it begins with; NULL: nobody knows it, or it
+ * cannot be read. */
+const struct dcp_format *dcp_format_by_content(const struct dcp_dir *dir);
 
 /* The files of @dir that are of the group @group of @format. -ENOMEM, -EMFILE. */
 int dcp_format_group(const struct dcp_format *format, const struct dcp_dir *dir,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parse/magic.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -41,9 +40,10 @@ static const struct {
 };
 /* clang-format on */
 
-/* The length of a header, and the JSON object that is one. */
-static bool is_safetensors(const uint8_t *p, size_t n)
+bool dcp_magic_is_safetensors(const void *head, size_t n)
 {
+	const uint8_t *p = head;
+
 	return n > 9 && dcp_load_le64(p) <= 100000000 && p[8] == '{';
 }
 
@@ -55,5 +55,5 @@ const char *dcp_magic(const void *head, size_t n)
 		if (n >= (size_t)known[i].at + known[i].n &&
 		    memcmp(p + known[i].at, known[i].bytes, known[i].n) == 0)
 			return known[i].what;
-	return is_safetensors(p, n) ? "a safetensors file" : NULL;
+	return dcp_magic_is_safetensors(p, n) ? "a safetensors file" : NULL;
 }

@@ -2,13 +2,17 @@
 /*
  * magic: what is a file that is not what its name promised?
  *
- * For messages only: the parser has refused the file already, and a person wants to know why.
+ * For messages: the parser has refused the file already, and a person wants to know why.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Bytes of the start of a file worth looking at; fewer will do. */
 #define DCP_MAGIC_HEAD 64
+
+/* The length of a safetensors header, and the '{' of one? */
+bool dcp_magic_is_safetensors(const void *head, size_t n);
 
 /*
  * What begins like @head: "a Git LFS pointer; fetch the file with: git lfs pull", or NULL when

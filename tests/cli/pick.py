@@ -4,6 +4,7 @@
 import json
 import math
 import os
+import pickle
 import pty
 import re
 import shutil
@@ -74,11 +75,35 @@ def passed_over():
     fails(BAD, "step-2: ", "index", runs)
 
 
+def contents():
+    """A file that is named, and whose name says nothing, is what it begins with."""
+    top = SCRATCH / "contents"
+    top.mkdir()
+    head = json.dumps({"w": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]}}).encode()
+    safe = len(head).to_bytes(8, "little") + head + b"abc"
+    save = (GOLDEN / "torch-save" / "ckpt" / "zip.pt").read_bytes()
+    old = (GOLDEN / "torch-save" / "ckpt" / "legacy.pt").read_bytes()
+    for content, family in ((safe, "safetensors"), (save, "torch-save"), (old, "torch-save"),
+                            (pickle.dumps({"a": 1}), "pickle")):
+        for name in ("model.weights", "0123abcd", "epoch=3.5"):
+            (top / name).write_bytes(content)
+            equal((data("ls", "--json", top / name) or {}).get("format"), family, f"{name} of {family}")
+            listed = data("ls", "--versions", "--json", top / name)
+            equal([v["name"] for v in listed], [name], "by its own name")
+    (top / "model.weights").write_bytes(safe)
+    equal(run("cat", top / "model.weights", "w").stdout, b"abc", "and it is read")
+    fails(BAD, "not a checkpoint", "ls", top)
+    (top / "model.weights").write_bytes(b"GGUF....")
+    fails(BAD, "begins like a GGUF", "ls", top / "model.weights")
+    fails(BAD, "is one file of a checkpoint", "ls", FSDP2 / "step-10" / "__0_0.distcp")
+
+
 def sources():
     empty = SCRATCH / "empty"
     empty.mkdir()
     fails(BAD, "not a checkpoint", "ls", empty)
     fails(ENV, "No such file", "ls", SCRATCH / "absent")
+    contents()
     deep = SCRATCH / "deep"
     shutil.copytree(FSDP2, deep / "a" / "b")
     fails(BAD, "not a checkpoint", "ls", deep)

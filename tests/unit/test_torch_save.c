@@ -61,22 +61,41 @@ static void golden(void **state)
 	t_manifest_each("torch-save", check_version);
 }
 
-/* A file that is named is opened, whatever it is called. */
-static void a_file_without_extension(void **state)
+/* A file that is named and no family knows by its name is what it begins with. */
+static void a_file_of_any_name(void **state)
 {
+	static const struct {
+		const char *bytes;
+		size_t n;
+		const struct dcp_format *want;
+	} rows[] = {
+		{ "PK\3\4..", 6, &dcp_format_torch_save },
+		{ "\x80\2\x8a\nl\xfc", 6, &dcp_format_torch_save },
+		{ "\x80\2}.", 4, &dcp_format_pickle },
+		{ "\x80\6}.", 4, NULL },
+		{ "\2\0\0\0\0\0\0\0{}", 10, &dcp_format_torch_hf },
+		{ "\x80", 1, NULL },
+		{ "", 0, NULL },
+		{ "x", 1, NULL },
+	};
 	enum dcp_match match;
 	struct dcp_dir dir;
 	struct t_dir tree;
 
 	(void)state;
 	t_dir_make(&tree, "torch_save");
-	t_dir_text(&tree, "weights", "x");
-	assert_int_equal(dcp_dir_open(t_dir_path(&tree, "weights"), &dir, NULL), 0);
-	assert_true(dcp_format_probe(&dir, &match, NULL, 0) == &dcp_format_torch_save);
-	assert_int_equal(match, DCP_MATCH_YES);
-	dcp_dir_close(&dir);
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		t_case(rows[i].bytes);
+		t_dir_put(&tree, "model.weights", rows[i].bytes, rows[i].n);
+		assert_int_equal(dcp_dir_open(t_dir_path(&tree, "model.weights"), &dir, NULL),
+				 0);
+		assert_null(dcp_format_probe(&dir, &match, NULL, 0));
+		assert_true(dcp_format_by_content(&dir) == rows[i].want);
+		dcp_dir_close(&dir);
+	}
 	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
 	assert_null(dcp_format_probe(&dir, &match, NULL, 0));
+	assert_null(dcp_format_by_content(&dir));
 	dcp_dir_close(&dir);
 	t_dir_remove(&tree);
 }
@@ -106,7 +125,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_is_a_version),
 		cmocka_unit_test(golden),
-		cmocka_unit_test(a_file_without_extension),
+		cmocka_unit_test(a_file_of_any_name),
 		cmocka_unit_test(what_is_no_torch_save_says_so),
 	};
 

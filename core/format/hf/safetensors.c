@@ -30,6 +30,7 @@
 #include "core/format/hf/safetensors_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
+#include "core/parse/magic.h"
 
 /* ---- which directories ---- */
 
@@ -73,6 +74,11 @@ static bool group(const char *file, char *version)
 	return true;
 }
 
+static bool begins(const uint8_t *head, size_t n)
+{
+	return dcp_magic_is_safetensors(head, n);
+}
+
 static const char *commit_file(const struct dcp_dir *dir)
 {
 	return dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
@@ -107,6 +113,12 @@ static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char
 	return 0;
 }
 
+/* The file that is the source was judged by its content, whatever it is called. */
+static bool is_ours(const struct dcp_dir *dir, const char *file, struct dcp_hf_name *name)
+{
+	return dcp_hf_name(file, name) == DCP_HF_SAFETENSORS || dir->is_file;
+}
+
 static int add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *below)
 {
 	bool twins = dcp_hf_has_model(dir, DCP_HF_SAFETENSORS);
@@ -117,8 +129,7 @@ static int add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *be
 	if (!h->files)
 		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < dir->n; i++)
-		if (!dir->entries[i].is_dir &&
-		    dcp_hf_name(dir->entries[i].name, &name) == DCP_HF_SAFETENSORS &&
+		if (!dir->entries[i].is_dir && is_ours(dir, dir->entries[i].name, &name) &&
 		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN))
 			rc = add_file(h, &name, below, dir->entries[i].name);
 	qsort(h->files, h->nfiles, sizeof(*h->files), by_rank);
@@ -287,6 +298,7 @@ const struct dcp_format dcp_format_torch_hf = {
 	.what = "safetensors files (Hugging Face, or DCP's HuggingFaceStorageWriter)",
 	.probe = probe,
 	.group = group,
+	.begins = begins,
 	.commit_file = commit_file,
 	.load = load,
 };

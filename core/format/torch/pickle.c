@@ -39,6 +39,12 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 		       : DCP_MATCH_NO;
 }
 
+/* Protocols 2 to 5 say so. */
+static bool begins(const uint8_t *head, size_t n)
+{
+	return n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
+}
+
 struct teller {
 	const struct dcp_sink *sink;
 	struct dcp_buf json;
@@ -144,5 +150,6 @@ const struct dcp_format dcp_format_pickle = {
 	.name = "pickle",
 	.what = "single pickle files",
 	.probe = probe,
+	.begins = begins,
 	.load = load,
 };

@@ -31,10 +31,10 @@ static bool has_extension(const char *name)
 	return false;
 }
 
-/* Who names a file means it, even if its name says nothing. */
+/* A file that is the source was judged by its content, if not by its name. */
 static bool is_ours(const struct dcp_dir *dir, const char *name)
 {
-	return has_extension(name) || (dir->is_file && !strchr(name + 1, '.'));
+	return dir->is_file || has_extension(name);
 }
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
@@ -42,7 +42,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	(void)why;
 	(void)n;
 	for (size_t i = 0; i < dir->n; i++)
-		if (!dir->entries[i].is_dir && is_ours(dir, dir->entries[i].name))
+		if (!dir->entries[i].is_dir && has_extension(dir->entries[i].name))
 			return dir->is_file ? DCP_MATCH_YES : DCP_MATCH_MANY;
 	return DCP_MATCH_NO;
 }
@@ -55,6 +55,13 @@ static bool group(const char *file, char *version)
 		return false;
 	memcpy(version, file, n + 1);
 	return true;
+}
+
+/* A ZIP archive; or, before torch 1.6, a pickle of its magic number. */
+static bool begins(const uint8_t *head, size_t n)
+{
+	return n >= 6 &&
+	       (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "\x80\2\x8a\nl\xfc", 6) == 0);
 }
 
 static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err *err)
@@ -97,5 +104,6 @@ const struct dcp_format dcp_format_torch_save = {
 	.what = "torch.save files",
 	.probe = probe,
 	.group = group,
+	.begins = begins,
 	.load = load,
 };

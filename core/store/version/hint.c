@@ -242,10 +242,9 @@ static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct h
 	}
 }
 
-/* A file by itself: is it part of a checkpoint that lies where it lies? */
-static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
+int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err)
 {
-	const char *slash = strrchr(dir->path, '/'), *mark, *beginning;
+	const char *slash = strrchr(dir->path, '/'), *mark;
 	const struct family *family = family_of(dir, &mark);
 	int n = slash > dir->path ? (int)(slash - dir->path) : 1;
 	const struct dcp_format *format = NULL;
@@ -270,7 +269,15 @@ static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%.200s is no checkpoint by itself: by its name it is of %s",
 				dir->path, family->what);
-	beginning = beginning_of(dir);
+	return 0;
+}
+
+static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
+{
+	const char *beginning = beginning_of(dir);
+
+	if (dcp_scan_explain_part(dir, err) < 0)
+		return -EINVAL;
 	if (beginning)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%.200s is no checkpoint by its name, but begins like %s",

@@ -174,6 +174,10 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 	struct verdict v = { .match = DCP_MATCH_NO };
 
 	v.format = dcp_format_probe(dir, &v.match, v.why, sizeof(v.why));
+	if (!v.format && dir->is_file && dcp_scan_explain_part(dir, NULL) == 0) {
+		v.format = dcp_format_by_content(dir);
+		v.match = DCP_MATCH_YES;
+	}
 	if (!v.format || v.match == DCP_MATCH_NO)
 		return 0;
 	if (v.match == DCP_MATCH_MANY)

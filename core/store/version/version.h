@@ -2,10 +2,11 @@
 /*
  * version: what checkpoints does a SOURCE hold, and the one opened for use.
  *
- * A SOURCE is one checkpoint, directory or file (its base name is the version), or a directory
- * of them: of directories, and of loose files. A version is complete when its format's commit
- * mark is there and it could be indexed. Opening one takes its index from the cache when that
- * is current, and builds it otherwise.
+ * A SOURCE is one checkpoint, directory or file (its base name is the version; a file whose
+ * name says nothing is judged by how it begins), or a directory of them: of directories, and of
+ * loose files. A version is complete when its format's commit mark is there and it could be
+ * indexed. Opening one takes its index from the cache when that is current, and builds it
+ * otherwise.
  *
  * Current means, as git has it: same schema and dcpfs version, same set of names in the
  * directory, and for every recorded file the same size, mtime, ctime, inode and device. A file

@@ -58,6 +58,9 @@ int dcp_source_resolve(const char *source, char **out);
 
 /* Say in @err why @dir is not a checkpoint, and the nearest thing to one. Returns -EINVAL. */
 int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
+/* Of a file: -EINVAL, when it is a part of a checkpoint, or by its name of a family that dcpfs
+ * knows and does not read; 0: neither. */
+int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 
 /* ---- version_stop.c: a build that nobody waits for any more ---- */
 
