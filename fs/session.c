@@ -173,11 +173,12 @@ static void link_close(struct link *l)
 /* Some may wait for an index that is being built, and still others want to be answered. */
 enum { WORKERS = 64, IDLE_WORKERS = 10, LAST_WORK_MS = 500 };
 
-/* A read may gather into a megabyte on the stack. That of the first thread grows when it is
- * needed, which may be too late: then address space is short, and it would be a fault. */
+/* A read may convert in buffers of some hundred kilobytes on the stack. That of the first
+ * thread grows when it is needed, which may be too late: then address space is short, and it
+ * would be a fault. */
 static void grow_stack(void)
 {
-	volatile char room[2 << 20];
+	volatile char room[512 << 10];
 
 	room[0] = 0;
 	(void)room[0];

@@ -14,7 +14,7 @@
 #include "fs/share_int.h"
 #include "fs/spool.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096 /* that of storage; a plan does not depend on where it is made */ };
 
 /* What one file has to give. */
 struct need {

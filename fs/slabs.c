@@ -4,11 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-enum {
-	PAGE = 4096,
-	HUGE_PAGE = 2 << 20, /* of x86-64 and, where pages are of 4 KiB, arm64 */
-};
+enum { HUGE_PAGE = 2 << 20 /* of x86-64 and, where pages are of 4 KiB, arm64 */ };
 
 /* A free slab's first bytes link it to the next. */
 struct dcpfs_slabs {
@@ -59,7 +57,7 @@ static void *make(const struct dcpfs_slabs *s, size_t n)
 	void *slab;
 
 	if (n <= DCPFS_SLAB_SHORT)
-		return aligned_alloc(PAGE, DCPFS_SLAB_SHORT);
+		return aligned_alloc((size_t)sysconf(_SC_PAGESIZE), DCPFS_SLAB_SHORT);
 	slab = aligned_alloc(HUGE_PAGE, s->most);
 	if (slab)
 		madvise(slab, s->most, MADV_HUGEPAGE);

@@ -103,8 +103,7 @@ static struct dcp_strided random_descriptor(uint64_t *dst_bytes)
 	return s;
 }
 
-/* All that is needed to read one descriptor. Large, and its state is to be anything at first.
- */
+/* All that is needed to read one descriptor; its state is to be anything at first. */
 static int read_one(struct dcp_queue *queue, char *dst, const struct file *f,
 		    const struct dcp_strided *s, struct dcp_io_counts *io)
 {
@@ -116,6 +115,7 @@ static int read_one(struct dcp_queue *queue, char *dst, const struct file *f,
 	rc = dcp_gather_add(g, dst, f->fd, s);
 	if (rc == 0)
 		rc = dcp_gather_end(g);
+	dcp_gather_finish(g);
 	free(g);
 	return rc;
 }

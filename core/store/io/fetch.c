@@ -10,13 +10,17 @@
 #include "core/model/geometry/strided.h"
 
 enum {
-	PAGE = 4096,
 	LOOKS = 2,
 	LONG_RUN = 128 << 10,
 	ADVICE_BYTES = 512 << 10,
 	/* The kernel reads no more of one range than a device's read-ahead, at least this. */
 	RANGE_BYTES = 128 << 10,
 };
+
+static uint64_t page_size(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 void dcp_io_add(struct dcp_io_counts *to, const struct dcp_io_counts *more)
 {
@@ -67,8 +71,10 @@ void dcp_fetch_end(struct dcp_fetch *f)
 
 static void add_range(struct dcp_fetch *f, const uint8_t *map, uint64_t lo, uint64_t hi)
 {
-	lo -= lo % PAGE;
-	hi += (PAGE - hi % PAGE) % PAGE;
+	uint64_t page = page_size();
+
+	lo -= lo % page;
+	hi += (page - hi % page) % page;
 	if (f->n) { /* the same page again, or the next */
 		const struct iovec *last = &f->range[f->n - 1];
 		uintptr_t end = (uintptr_t)last->iov_base + last->iov_len;
@@ -118,7 +124,7 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 	unsigned char in = 1;
 
 	f->io->calls++;
-	if (mincore((void *)(uintptr_t)(map + at - at % PAGE), 1, &in) < 0)
+	if (mincore((void *)(uintptr_t)(map + at - at % page_size()), 1, &in) < 0)
 		return true; /* cannot be told: let the copy see */
 	return in & 1;
 }

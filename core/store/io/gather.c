@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/store/io/gather.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
@@ -93,6 +94,14 @@ void dcp_gather_begin(struct dcp_gather *g, struct dcp_queue *queue, struct dcp_
 	g->stride = dcp_queue_batches(queue) ? DCP_FETCH_STRIDE : STRIDE_ALONE;
 	g->nreads = g->nboxes = 0;
 	g->used = 0;
+	g->span = NULL;
+}
+
+void dcp_gather_finish(struct dcp_gather *g)
+{
+	if (g->span)
+		dcp_queue_give(g->queue, g->span);
+	g->span = NULL;
 }
 
 int dcp_gather_end(struct dcp_gather *g)
@@ -156,6 +165,10 @@ static int add_span(struct dcp_gather *g, char *dst, int fd, const struct dcp_st
 
 	if (g->nboxes == DCP_GATHER_BOXES || extent > DCP_GATHER_SPAN - g->used)
 		rc = dcp_gather_end(g);
+	if (rc == 0 && !g->span) {
+		g->span = dcp_queue_take(g->queue);
+		rc = g->span ? 0 : -ENOMEM;
+	}
 	if (rc < 0)
 		return rc;
 	g->box[g->nboxes++] = (struct dcp_gather_box){ *s, dst, g->used };

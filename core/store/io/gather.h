@@ -18,7 +18,7 @@ struct dcp_io_counts;
 /* Out of @src, where offset s->off of the file is, to @dst + s->dst and on. */
 void dcp_gather_copy(char *dst, const uint8_t *src, const struct dcp_strided *s);
 
-#define DCP_GATHER_SPAN (1u << 20) /* bytes read at once, runs and holes */
+#define DCP_GATHER_SPAN DCP_QUEUE_BUFFER /* bytes read at once, runs and holes */
 #define DCP_GATHER_BOXES 32
 
 /* A box whose runs are copied out of the span once that was read. */
@@ -28,7 +28,7 @@ struct dcp_gather_box {
 	uint32_t at; /* in the span */
 };
 
-/* Reads of one request, over all its files. Large: it belongs on a stack, uncleared. */
+/* Reads of one request, over all its files: some 20 KB on a stack, uncleared. */
 struct dcp_gather {
 	struct dcp_queue *queue;
 	struct dcp_io_counts *io;
@@ -37,15 +37,18 @@ struct dcp_gather {
 	uint32_t used; /* of the span */
 	struct dcp_read read[DCP_QUEUE_READS];
 	struct dcp_gather_box box[DCP_GATHER_BOXES];
-	uint8_t span[DCP_GATHER_SPAN];
+	uint8_t *span; /* the queue's, once there is something to be read together */
 };
 
 /* @queue NULL: one read after the other. */
 void dcp_gather_begin(struct dcp_gather *g, struct dcp_queue *queue, struct dcp_io_counts *io);
 
 /* Have what @s tells of the file @fd copied to @dst + s->dst and on: at the end, or before.
- * -EIO: some file ends early, or cannot be read; nothing more is to be added then. */
+ * -EIO: some file ends early, or cannot be read; -ENOMEM; nothing more is to be added then. */
 int dcp_gather_add(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s);
 
 /* All that was added is there, or -EIO. May be added to again. */
 int dcp_gather_end(struct dcp_gather *g);
+
+/* Whatever became of it. */
+void dcp_gather_finish(struct dcp_gather *g);

@@ -18,6 +18,8 @@ struct dcp_queue {
 	pthread_mutex_t lock; /* the rest; not held while anything is opened or read */
 	struct dcp_ring *idle[DCP_QUEUE_RINGS];
 	size_t nidle, nopen;
+	void *buffer[DCP_QUEUE_RINGS];
+	size_t nbuffers;
 	bool off; /* rings are not to be had, now or later; also looked at without the lock */
 };
 
@@ -38,6 +40,8 @@ void dcp_queue_destroy(struct dcp_queue *q)
 		return;
 	while (q->nidle)
 		dcp_ring_close(q->idle[--q->nidle]);
+	while (q->nbuffers)
+		free(q->buffer[--q->nbuffers]);
 	pthread_mutex_destroy(&q->lock);
 	free(q);
 }
@@ -55,6 +59,34 @@ int dcp_queue_probe(void)
 bool dcp_queue_batches(const struct dcp_queue *q)
 {
 	return q && !__atomic_load_n(&q->off, __ATOMIC_RELAXED);
+}
+
+/* ---- buffers ---- */
+
+void *dcp_queue_take(struct dcp_queue *q)
+{
+	void *buffer = NULL;
+
+	if (q) {
+		pthread_mutex_lock(&q->lock);
+		if (q->nbuffers)
+			buffer = q->buffer[--q->nbuffers];
+		pthread_mutex_unlock(&q->lock);
+	}
+	return buffer ? buffer : malloc(DCP_QUEUE_BUFFER);
+}
+
+void dcp_queue_give(struct dcp_queue *q, void *buffer)
+{
+	if (q) {
+		pthread_mutex_lock(&q->lock);
+		if (q->nbuffers < DCP_LEN(q->buffer)) {
+			q->buffer[q->nbuffers++] = buffer;
+			buffer = NULL;
+		}
+		pthread_mutex_unlock(&q->lock);
+	}
+	free(buffer);
 }
 
 /* ---- rings ---- */

@@ -19,6 +19,7 @@ struct dcp_queue;
 
 #define DCP_QUEUE_RINGS 16
 #define DCP_QUEUE_READS 256 /* in one batch */
+#define DCP_QUEUE_BUFFER (1u << 20)
 
 struct dcp_read {
 	int fd;
@@ -37,6 +38,11 @@ void dcp_queue_destroy(struct dcp_queue *q);
  */
 int dcp_queue_read(struct dcp_queue *q, const struct dcp_read *reads, size_t n,
 		   struct dcp_io_counts *io);
+
+/* DCP_QUEUE_BUFFER bytes that reads may go to, of those kept for that, or NULL; to be given
+ * back. Any thread; @q NULL: none are kept. */
+void *dcp_queue_take(struct dcp_queue *q);
+void dcp_queue_give(struct dcp_queue *q, void *buffer);
 
 /* Does a batch cost less than its reads one by one, as far as is known? */
 bool dcp_queue_batches(const struct dcp_queue *q);

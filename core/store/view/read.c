@@ -373,20 +373,19 @@ static int copy_converted(struct request *r)
 static int copy_body(void *arg)
 {
 	struct request *r = arg;
-	struct dcp_gather gather;
 	int rc;
 
-	r->gather = &gather;
-	dcp_gather_begin(&gather, dcp_files_opts(r->view->files)->queue, &r->io);
 	fetch(r);
 	rc = r->view->convert ? copy_converted(r) : copy_stored(r, r->off, r->dst, r->n);
 	if (rc == 0)
-		rc = dcp_gather_end(&gather);
+		rc = dcp_gather_end(r->gather);
 	return rc < 0 ? rc : check_touched(r);
 }
 
 int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n)
 {
+	const struct dcp_files_opts *opts = dcp_files_opts(view->files);
+	struct dcp_gather gather;
 	struct request r;
 	int rc;
 
@@ -404,9 +403,12 @@ int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n
 	if (r.n == 0)
 		return 0;
 	r.off = off - view->header.n;
+	r.gather = &gather; /* here, as what copies may be abandoned */
+	dcp_gather_begin(&gather, opts->queue, &r.io);
 	rc = dcp_guard_run(copy_body, &r);
+	dcp_gather_finish(&gather);
 	release_touched(&r, 0);
-	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
+	dcp_io_add(opts->counts, &r.io);
 	return rc;
 }
 
