@@ -6,6 +6,8 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -429,6 +431,91 @@ static void several_at_once(void **state)
 	assert_true(p->decoded >= 1);
 }
 
+/* ---- limits and locks of one version ---- */
+
+static void the_oldest_makes_room(void **state)
+{
+	struct place *p = *state;
+	struct dcp_store_opts opts = { .cache_dir = p->cache,
+				       .cache_limit = N + N / 2,
+				       .log = &p->log };
+	struct dcp_unpack *u;
+
+	assert_int_equal(dcp_unpack_create(&opts, &u), 0);
+	dcp_unpack_settle(u);
+	put_packed(p, "ckpt/b.pt.zst", DCP_CODEC_ZSTD);
+	check_content(p, u, "x.pt.gz");
+	check_content(p, u, "x.pt.gz");
+	assert_int_equal(p->decoded, 1);
+	check_content(p, u, "b.pt.zst");
+	assert_int_equal(p->decoded, 2);
+	kept_path(p); /* one */
+	t_case("what went is decoded again");
+	check_content(p, u, "b.pt.zst");
+	check_content(p, u, "x.pt.gz");
+	assert_int_equal(p->decoded, 3);
+	assert_int_equal(p->warnings, 0);
+	dcp_unpack_destroy(u);
+}
+
+struct waiting {
+	struct place *p;
+	struct dcp_unpack *u;
+	bool asked, stop; /* atomic */
+	int rc;
+};
+
+static bool is_stopped(void *ctx)
+{
+	struct waiting *w = ctx;
+
+	__atomic_store_n(&w->asked, true, __ATOMIC_RELEASE);
+	return __atomic_load_n(&w->stop, __ATOMIC_ACQUIRE);
+}
+
+static void *open_locked(void *arg)
+{
+	struct waiting *w = arg;
+	uint64_t size;
+	int fd = -1;
+
+	w->rc = dcp_unpack_open(w->u, w->p->ckpt, "x.pt.gz", &fd, &size, NULL, NULL);
+	dcp_close_fd(&fd);
+	return NULL;
+}
+
+/* Another process decodes one of two files. */
+static void nobody_waits_for_another_file(void **state)
+{
+	struct place *p = *state;
+	struct waiting w = { .p = p };
+	struct dcp_store_opts opts = {
+		.cache_dir = p->cache, .log = &p->log, .stop = is_stopped, .stop_ctx = &w
+	};
+	char path[512], lock[520];
+	pthread_t thread;
+	dcp_auto_fd int fd = -1;
+
+	put_packed(p, "ckpt/b.pt.zst", DCP_CODEC_ZSTD);
+	check_fresh(p, "x.pt.gz", 1);
+	snprintf(path, sizeof(path), "%s", kept_path(p));
+	unlink(path);
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	assert_int_equal(dcp_unpack_create(&opts, &w.u), 0);
+	assert_int_equal(pthread_create(&thread, NULL, open_locked, &w), 0);
+	while (!__atomic_load_n(&w.asked, __ATOMIC_ACQUIRE))
+		sched_yield();
+	t_case("the other one");
+	check_content(p, w.u, "b.pt.zst");
+	t_case("called off");
+	__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	assert_int_equal(w.rc, -ECANCELED);
+	dcp_unpack_destroy(w.u);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -442,6 +529,8 @@ int main(void)
 		T(refused),
 		T(sweeping),
 		T(several_at_once),
+		T(the_oldest_makes_room),
+		T(nobody_waits_for_another_file),
 	};
 
 	return cmocka_run_group_tests_name("unpack", tests, NULL, NULL);

@@ -34,20 +34,28 @@ enum {
 /* Files of this size and more are worth a word to whoever waits. */
 #define LONG_WAIT (64ull << 20)
 
-/* One that was decoded or found by this version. */
+/* One that this version decoded or found, or is about to. */
 struct held {
+	struct held *next;
 	struct dcp_file_id source; /* name unset */
-	int fd;
+	bool busy;                 /* one thread is about to: fd and size are its own */
+	bool known;                /* it was decoded or found; in the cache, if fd is -1 */
+	bool memory;
+	int fd; /* of a memory file; until the version is settled, of one in the cache, too */
 	uint64_t size;
 };
 
 struct dcp_unpack {
 	char *dir; /* of decoded files; NULL: memory */
+	uint64_t most;
 	const struct dcp_log *log;
+	bool (*stop)(void *ctx);
+	void *stop_ctx;
+	pthread_mutex_t lock;   /* everything below; not held while anything is decoded */
+	pthread_cond_t changed; /* some file is no longer busy */
 	const struct dcp_progress *progress;
 	bool settled;
-	pthread_mutex_t lock; /* everything below, and decoding */
-	struct dcp_buf held;
+	struct held *held;
 	uint64_t memory; /* bytes decoded into memory */
 };
 
@@ -58,17 +66,10 @@ struct job {
 	struct dcp_source src;
 	struct dcp_file_id id;
 	char *path; /* in the cache; NULL: memory */
+	const struct dcp_progress *progress;
+	bool settled, known;
+	bool memory; /* where it ended up */
 };
-
-static struct held *held(const struct dcp_unpack *u)
-{
-	return (struct held *)(void *)u->held.p;
-}
-
-static size_t count_held(const struct dcp_unpack *u)
-{
-	return u->held.n / sizeof(struct held);
-}
 
 int dcp_unpack_create(const struct dcp_store_opts *opts, struct dcp_unpack **out)
 {
@@ -80,9 +81,13 @@ int dcp_unpack_create(const struct dcp_store_opts *opts, struct dcp_unpack **out
 		free(u);
 		return -ENOMEM;
 	}
+	u->most = opts->cache_limit ? opts->cache_limit : DCP_UNPACK_CACHE;
 	u->log = opts->log;
+	u->stop = opts->stop;
+	u->stop_ctx = opts->stop_ctx;
 	u->progress = opts->progress;
 	pthread_mutex_init(&u->lock, NULL);
+	pthread_cond_init(&u->changed, NULL);
 	*out = u;
 	return 0;
 }
@@ -91,9 +96,14 @@ void dcp_unpack_destroy(struct dcp_unpack *u)
 {
 	if (!u)
 		return;
-	for (size_t i = 0; i < count_held(u); i++)
-		close(held(u)[i].fd);
-	dcp_buf_finish(&u->held);
+	while (u->held) {
+		struct held *h = u->held;
+
+		u->held = h->next;
+		dcp_close_fd(&h->fd);
+		free(h);
+	}
+	pthread_cond_destroy(&u->changed);
 	pthread_mutex_destroy(&u->lock);
 	free(u->dir);
 	free(u);
@@ -104,6 +114,9 @@ void dcp_unpack_settle(struct dcp_unpack *u)
 	pthread_mutex_lock(&u->lock);
 	u->progress = NULL;
 	u->settled = true;
+	for (struct held *h = u->held; h; h = h->next)
+		if (!h->busy && !h->memory)
+			dcp_close_fd(&h->fd);
 	pthread_mutex_unlock(&u->lock);
 }
 
@@ -122,7 +135,7 @@ static int take_kept(const struct job *j, bool just_made, int *out, uint64_t *si
 	if (!dcp_cache_trusts(j->path, fd))
 		return dcp_fail(err, -EPERM, DCP_ERR_NO_OFFSET,
 				"%.300s: belongs to another user", j->path);
-	rc = dcp_unpack_check(fd, &j->id, just_made, !j->u->settled && !just_made, size, err);
+	rc = dcp_unpack_check(fd, &j->id, just_made, !j->settled && !just_made, size, err);
 	if (rc < 0)
 		return dcp_err_where(err, rc, "%.300s", j->path);
 	futimens(fd, NULL); /* it is in use */
@@ -149,7 +162,7 @@ static char *path_of(const struct job *j)
 static void tell_progress(void *ctx, uint64_t taken)
 {
 	const struct job *j = ctx;
-	const struct dcp_progress *p = j->u->progress;
+	const struct dcp_progress *p = j->progress;
 
 	if (p)
 		p->tell(p->ctx, taken, j->src.size, j->name);
@@ -187,10 +200,32 @@ static void announce(const struct job *j, const char *where)
 		(unsigned long long)(j->src.size / 1000000), where);
 }
 
+static uint64_t memory_left(struct dcp_unpack *u)
+{
+	uint64_t left;
+
+	pthread_mutex_lock(&u->lock);
+	left = DCP_UNPACK_MEMORY - u->memory;
+	pthread_mutex_unlock(&u->lock);
+	return left;
+}
+
+/* False: others had it meanwhile. */
+static bool take_memory(struct dcp_unpack *u, uint64_t bytes)
+{
+	bool fits;
+
+	pthread_mutex_lock(&u->lock);
+	fits = bytes <= DCP_UNPACK_MEMORY - u->memory;
+	u->memory += fits ? bytes : 0;
+	pthread_mutex_unlock(&u->lock);
+	return fits;
+}
+
 /* A memory file, when there is no cache or it cannot take the content. */
 static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 {
-	uint64_t limit = DCP_MIN(limit_of(j), DCP_UNPACK_MEMORY - j->u->memory);
+	uint64_t limit = DCP_MIN(limit_of(j), memory_left(j->u));
 	dcp_auto_fd int fd = memfd_create("dcpfs-unpacked", MFD_CLOEXEC);
 	int rc;
 
@@ -199,6 +234,8 @@ static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_
 				strerror(errno));
 	announce(j, "memory");
 	rc = decode(j, fd, limit, size, err);
+	if (rc == 0 && !take_memory(j->u, *size))
+		rc = -E2BIG;
 	if (rc == -E2BIG && limit < limit_of(j))
 		return dcp_fail(
 			err, rc, DCP_ERR_NO_OFFSET,
@@ -207,7 +244,7 @@ static int decode_to_memory(struct job *j, int *out, uint64_t *size, struct dcp_
 			j->name, (unsigned long long)limit);
 	if (rc < 0)
 		return rc;
-	j->u->memory += *size;
+	j->memory = true;
 	*out = dcp_take_fd(&fd);
 	return 0;
 }
@@ -266,17 +303,21 @@ static int make_kept(struct job *j, bool waited, int *out, uint64_t *size, struc
 			"%s: decompressing again", why.msg);
 	rc = decode_to_cache(j, out, size, err);
 	if (rc == 0)
-		dcp_unpack_sweep(j->u->dir, j->path, DCP_UNPACK_CACHE);
+		dcp_unpack_sweep(j->u->dir, j->path, j->u->most);
 	return rc;
 }
 
 static int decode_once(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 {
-	const struct dcp_store_opts wait = { .lock_wait_ms = WAIT_MS };
+	const struct dcp_store_opts wait = { .lock_wait_ms = WAIT_MS,
+					     .stop = j->u->stop,
+					     .stop_ctx = j->u->stop_ctx };
 	bool waited = false;
 	int lock, rc = dcp_cache_mkdirs(j->path);
 
 	lock = rc < 0 ? rc : dcp_cache_lock(&wait, j->path, &waited);
+	if (lock == -ECANCELED)
+		return dcp_fail(err, lock, DCP_ERR_NO_OFFSET, "%.300s: called off", j->path);
 	if (lock < 0 && lock != -ENOLCK && lock != -ENOTSUP && lock != -ENOSYS)
 		return dcp_fail(err, lock == -EBUSY ? -EBUSY : -EACCES, DCP_ERR_NO_OFFSET,
 				"%.300s: %s", j->path, strerror(-lock));
@@ -292,7 +333,7 @@ static int obtain(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 
 	if (!j->path)
 		return decode_to_memory(j, out, size, err);
-	if (take_kept(j, false, out, size, &why) == 0)
+	if (take_kept(j, j->known, out, size, &why) == 0)
 		return 0;
 	why = (struct dcp_err){ 0 };
 	rc = decode_once(j, out, size, &why);
@@ -307,76 +348,134 @@ static int obtain(struct job *j, int *out, uint64_t *size, struct dcp_err *err)
 
 /* ---- files that this version has seen ---- */
 
-static const struct held *find_held(const struct dcp_unpack *u, const struct dcp_file_id *id)
+/* The lock is held, here and in the next four. */
+static struct held *find_held(const struct dcp_unpack *u, const struct dcp_file_id *id)
 {
-	for (size_t i = 0; i < count_held(u); i++)
-		if (dcp_file_id_same(&held(u)[i].source, id))
-			return &held(u)[i];
-	return NULL;
+	struct held *h = u->held;
+
+	while (h && !dcp_file_id_same(&h->source, id))
+		h = h->next;
+	return h;
 }
 
-/* Takes @fd. */
-static int hold(struct job *j, int fd, uint64_t size, struct dcp_err *err)
+static struct held *add_held(struct dcp_unpack *u, const struct dcp_file_id *id)
 {
-	struct held h = { .source = j->id, .fd = fd, .size = size };
+	struct held *h = calloc(1, sizeof(*h));
 
-	h.source.name = NULL;
-	dcp_buf_add(&j->u->held, &h, sizeof(h));
-	if (!dcp_buf_error(&j->u->held))
-		return 0;
-	close(fd);
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+	if (!h)
+		return NULL;
+	h->source = *id;
+	h->source.name = NULL;
+	h->fd = -1;
+	h->next = u->held;
+	u->held = h;
+	return h;
 }
 
-static int open_held(struct job *j, int dirfd, struct dcp_err *err)
+/* The caller's own: nobody else obtains it meanwhile. NULL: out of memory. */
+static struct held *begin(struct dcp_unpack *u, const struct dcp_file_id *id)
+{
+	struct held *h;
+
+	while ((h = find_held(u, id)) && h->busy)
+		pthread_cond_wait(&u->changed, &u->lock);
+	if (!h)
+		h = add_held(u, id);
+	if (h)
+		h->busy = true;
+	return h;
+}
+
+static void end(struct dcp_unpack *u, struct held *h)
+{
+	h->busy = false;
+	pthread_cond_broadcast(&u->changed);
+}
+
+/* @fd is what was obtained; another descriptor of it is what the caller gets. */
+static int keep(const struct job *j, struct held *h, int *fd)
+{
+	int rc = 0;
+
+	h->known = true;
+	h->memory = j->memory;
+	if (h->memory || !j->u->settled) {
+		h->fd = *fd;
+		*fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 3);
+		rc = *fd < 0 ? -errno : 0;
+	}
+	return rc;
+}
+
+/* What the compressed file open at @fd decodes to. */
+static int obtain_from(struct job *j, int fd, int *out, uint64_t *size, struct dcp_err *err)
 {
 	struct dcp_file_id now = { 0 };
-	dcp_auto_fd int fd = -1;
-	uint64_t size = 0;
 	struct stat st;
-	int rc, got = -1;
+	int rc = dcp_source_fd(fd, &j->src);
 
-	rc = dcp_open_beneath(dirfd, j->name, &fd, &st, err);
-	if (rc < 0)
-		return rc;
-	dcp_file_id_from_stat(&st, &j->id);
-	if (find_held(j->u, &j->id))
-		return 0;
-	rc = dcp_source_fd(fd, &j->src);
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s cannot be read", j->name);
 	j->path = path_of(j);
-	rc = obtain(j, &got, &size, err);
+	rc = obtain(j, out, size, err);
 	free(j->path);
 	if (rc < 0)
 		return rc;
 	if (fstat(fd, &st) == 0)
 		dcp_file_id_from_stat(&st, &now);
-	if (!dcp_file_id_same(&now, &j->id)) {
-		close(got);
-		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
-				"%.300s changed while it was decoded", j->name);
+	if (dcp_file_id_same(&now, &j->id))
+		return 0;
+	dcp_close_fd(out);
+	return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET, "%.300s changed while it was decoded",
+			j->name);
+}
+
+static int open_held(struct job *j, struct held *h, int from, int *fd, uint64_t *size,
+		     struct dcp_err *err)
+{
+	int rc;
+
+	if (h->fd >= 0) {
+		*size = h->size;
+		*fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 3);
+		rc = *fd < 0 ? -errno : 0;
+	} else {
+		rc = obtain_from(j, from, fd, &h->size, err);
+		if (rc < 0)
+			return rc;
+		*size = h->size;
+		pthread_mutex_lock(&j->u->lock);
+		rc = keep(j, h, fd);
+		pthread_mutex_unlock(&j->u->lock);
 	}
-	return hold(j, got, size, err);
+	return rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.300s: %s", j->name,
+				 strerror(-rc))
+		      : 0;
 }
 
 int dcp_unpack_open(struct dcp_unpack *u, int dirfd, const char *name, int *fd, uint64_t *size,
 		    struct dcp_file_id *source, struct dcp_err *err)
 {
 	struct job j = { .u = u, .name = name };
-	const struct held *h;
-	int rc;
+	dcp_auto_fd int from = -1;
+	struct held *h;
+	struct stat st;
+	int rc = dcp_open_beneath(dirfd, name, &from, &st, err);
 
+	if (rc < 0)
+		return rc;
+	dcp_file_id_from_stat(&st, &j.id);
 	pthread_mutex_lock(&u->lock);
-	rc = open_held(&j, dirfd, err);
-	h = rc == 0 ? find_held(u, &j.id) : NULL;
-	if (h) {
-		*fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 3);
-		*size = h->size;
-		if (*fd < 0)
-			rc = dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", name,
-				      strerror(errno));
-	}
+	h = begin(u, &j.id);
+	j.progress = u->progress;
+	j.settled = u->settled;
+	j.known = h && h->known;
+	pthread_mutex_unlock(&u->lock);
+	if (!h)
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+	rc = open_held(&j, h, from, fd, size, err);
+	pthread_mutex_lock(&u->lock);
+	end(u, h);
 	pthread_mutex_unlock(&u->lock);
 	if (rc == 0 && source) {
 		j.id.name = source->name;

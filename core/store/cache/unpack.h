@@ -10,12 +10,13 @@
  *
  * Limits. One file: DCP_UNPACK_RATIO times its compressed size and DCP_UNPACK_SLACK, and
  * DCP_UNPACK_MOST. All of them together: when one is added, those unused for longest go until
- * DCP_UNPACK_CACHE is kept, and those unused for DCP_UNPACK_DAYS in any case. Without a cache,
+ * the others are no more than the limit that was asked for (else DCP_UNPACK_CACHE), and those
+ * unused for DCP_UNPACK_DAYS in any case; what was just added stays. Without a cache,
  * or when it is full, decoded bytes are kept in memory, DCP_UNPACK_MEMORY of them for one
  * version.
  *
- * One process decodes a file at a time; others wait for it. Safe from any thread; a thread that
- * decodes makes those wait that want another file of the same version.
+ * One process, and of it one thread, decodes a file at a time; others that want that file wait
+ * for it. Safe from any thread.
  */
 #pragma once
 #include <stdbool.h>
@@ -30,15 +31,16 @@ struct dcp_unpack;
 #define DCP_UNPACK_SLACK (64ull << 20)
 #define DCP_UNPACK_MOST (1ull << 40)
 #define DCP_UNPACK_MEMORY (4ull << 30)
-#define DCP_UNPACK_CACHE (256ull << 30)
+#define DCP_UNPACK_CACHE (32ull << 30)
 #define DCP_UNPACK_DAYS 30
 
-/* What one version decodes. The log of @opts must outlive it; progress is told until
- * dcp_unpack_settle(). -ENOMEM. */
+/* What one version decodes. The log of @opts and what stop asks must outlive it; progress is
+ * told until dcp_unpack_settle(). -ENOMEM. */
 int dcp_unpack_create(const struct dcp_store_opts *opts, struct dcp_unpack **out);
 void dcp_unpack_destroy(struct dcp_unpack *u);
 
-/* The index is there: tell no progress and check no hashes from now on. */
+/* The index is there: tell no progress, check no hashes and keep no descriptors of what is in
+ * the cache from now on. */
 void dcp_unpack_settle(struct dcp_unpack *u);
 
 /*

@@ -45,8 +45,10 @@ struct dcp_store_opts {
 	struct dcp_index_pool
 		*pool; /* for all versions opened with it; NULL: each has its own */
 	struct dcp_handles *handles; /* the same */
-	bool cached_only;            /* build nothing: -EAGAIN when that is what it takes */
-	bool (*stop)(void *ctx); /* asked while an index is built: give up with -ECANCELED? */
+	uint64_t cache_limit; /* bytes of decoded archives in cache_dir; 0: DCP_UNPACK_CACHE */
+	bool cached_only;     /* build nothing: -EAGAIN when that is what it takes */
+	bool (*stop)(void *ctx); /* asked while an index is built, or another process decodes
+				    what is wanted: give up with -ECANCELED? */
 	void *stop_ctx;
 	const struct dcp_progress *progress; /* until the version is open */
 	const struct dcp_log *log;           /* until it is closed */
