@@ -19,7 +19,7 @@
 
 struct cat_opts {
 	int as;
-	const char *index;
+	struct pick_opts pick;
 };
 
 /* In the order of enum dcp_as. */
@@ -33,7 +33,7 @@ static const struct opt opts[] = {
 	  .off = offsetof(struct cat_opts, as),
 	  .choices = forms },
 	PICK_OPT_VERSION,
-	PICK_OPT_INDEX(struct cat_opts),
+	PICK_OPTS(struct cat_opts),
 	OPT_END
 };
 
@@ -195,7 +195,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct pick_keys keys;
 	struct pick p;
 	struct catting c = { .p = &p, .as = (enum dcp_as)opt->as };
-	enum cmd_exit code = pick_open(&p, args, opt->index);
+	enum cmd_exit code = pick_open(&p, args, &opt->pick);
 	int rc;
 
 	dcp_arena_init(&arena, (size_t)1 << 30);

@@ -11,7 +11,7 @@
 struct index_opts {
 	bool path, rebuild;
 	int form;
-	const char *index;
+	struct pick_opts pick;
 };
 
 static const struct opt opts[] = { { .name = "path",
@@ -21,7 +21,7 @@ static const struct opt opts[] = { { .name = "path",
 				     .help = "build anew, even what is current",
 				     .off = offsetof(struct index_opts, rebuild) },
 				   PICK_OPT_VERSION,
-				   PICK_OPT_INDEX(struct index_opts),
+				   PICK_OPTS(struct index_opts),
 				   PICK_OPT_JSON(struct index_opts),
 				   PICK_OPT_TSV(struct index_opts),
 				   OPT_END };
@@ -178,7 +178,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	out_init(&w.o);
 	out_table_init(&w.table, cols, DCP_LEN(cols));
-	code = pick_source(&w.p, args->operand[PICK_SOURCE], w.opts->index, w.opts->rebuild);
+	code = pick_source(&w.p, args->operand[PICK_SOURCE], &w.opts->pick, w.opts->rebuild);
 	if (code == CMD_OK) {
 		if (w.opts->form == OUT_JSON)
 			dcp_jsonw_array(&w.o.json);

@@ -16,7 +16,8 @@
 struct ls_opts {
 	bool lengthy, names, versions;
 	int form;
-	const char *keys, *index;
+	const char *keys;
+	struct pick_opts pick;
 };
 
 static const struct opt opts[] = {
@@ -29,7 +30,7 @@ static const struct opt opts[] = {
 	{ 0, "versions", .help = "list versions, even if there is only one",
 	  .off = offsetof(struct ls_opts, versions) },
 	PICK_OPT_VERSION,
-	PICK_OPT_INDEX(struct ls_opts),
+	PICK_OPTS(struct ls_opts),
 	PICK_OPT_JSON(struct ls_opts),
 	PICK_OPT_TSV(struct ls_opts),
 	OPT_END
@@ -477,7 +478,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	const char *version = args->operand[PICK_VERSION];
 	struct pick p;
 	struct out o;
-	enum cmd_exit code = pick_source(&p, args->operand[PICK_SOURCE], ls->index, false);
+	enum cmd_exit code = pick_source(&p, args->operand[PICK_SOURCE], &ls->pick, false);
 
 	out_init(&o);
 	if (code == CMD_OK && (ls->versions || (!p.scan.single && !version && !ls->keys))) {

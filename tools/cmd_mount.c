@@ -33,7 +33,8 @@ struct mount_opts {
 	bool foreground, debug, rebuild, no_open, allow_other, nonempty;
 	int io;
 	uint64_t uid, gid, umask, readahead, threads, passthrough;
-	const char *index, *fsname;
+	struct pick_opts pick;
+	const char *fsname;
 	struct opt_texts layouts;
 };
 
@@ -93,8 +94,7 @@ static const struct opt opts[] = {
 	  AT(foreground) },
 	{ 'o', "options", "LIST", "allow_other, ro, uid=N, gid=N, umask=OCTAL, fsname=NAME",
 	  OPT_LIST, .sub = mount_words },
-	{ 0, "index", "FILE", "keep the index of a single checkpoint in FILE", OPT_TEXT,
-	  OPT_FILE, AT(index) },
+	PICK_OPTS(struct mount_opts),
 	{ 0, "layout", "FILE", "show shard/<stem of FILE>; may be repeated", OPT_TEXTS,
 	  OPT_DCPL, AT(layouts) },
 	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
@@ -217,10 +217,11 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 	if (!p->mnt)
 		return cmd_fail(CMD_ENV, "mount point %s: %s", args->operand[1],
 				strerror(errno));
-	if (m->index) {
-		p->index = cmd_resolve(m->index);
+	if (m->pick.index) {
+		p->index = cmd_resolve(m->pick.index);
 		if (!p->index)
-			return cmd_fail(CMD_ENV, "index %s: %s", m->index, strerror(errno));
+			return cmd_fail(CMD_ENV, "index %s: %s", m->pick.index,
+					strerror(errno));
 	} else {
 		p->cache = cache_open();
 	}
@@ -237,6 +238,7 @@ static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
 		.mount_path = p->mnt,
 		.store = { .cache_dir = p->cache,
 			   .index_file = p->index,
+			   .cache_limit = DCP_MAX(m->pick.cache_limit, 1),
 			   .rebuild = m->rebuild,
 			   .no_map = m->io == IO_PREAD,
 			   .progress = &progress->tell,
@@ -283,7 +285,7 @@ static enum cmd_exit check_index(const struct mount_opts *m, const char *source)
 	bool single;
 
 	/* What is wrong with the source is said when it is mounted. */
-	if (!m->index || dcp_scan(source, &scan, NULL) < 0)
+	if (!m->pick.index || dcp_scan(source, &scan, NULL) < 0)
 		return CMD_OK;
 	single = scan.single;
 	dcp_scan_finish(&scan);

@@ -25,7 +25,7 @@ static const struct opt opts[] = {
 		      "draw a tensor: stored pieces and ranks"),
 	PICK_OPT_FORM(struct plan_opts, "html", OUT_HTML, "one page with tables and drawings"),
 	PICK_OPT_VERSION,
-	PICK_OPT_INDEX(struct plan_opts),
+	PICK_OPTS(struct plan_opts),
 	PICK_OPT_JSON(struct plan_opts),
 	PICK_OPT_TSV(struct plan_opts),
 	OPT_END

@@ -16,12 +16,12 @@
 struct show_opts {
 	bool digest, sha256;
 	int form;
-	const char *index;
+	struct pick_opts pick;
 };
 
 static const struct opt opts[] = {
 	PICK_OPT_VERSION,
-	PICK_OPT_INDEX(struct show_opts),
+	PICK_OPTS(struct show_opts),
 	PICK_OPT_JSON(struct show_opts),
 	PICK_OPT_TSV(struct show_opts),
 	{ .name = "digest",
@@ -357,7 +357,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct pick p;
 	struct out o;
 	struct showing w = { .p = &p, .s = s, .o = &o, .digest = s->digest || s->sha256 };
-	enum cmd_exit code = pick_open(&p, args, s->index);
+	enum cmd_exit code = pick_open(&p, args, &s->pick);
 
 	out_init(&o);
 	dcp_arena_init(&arena, (size_t)1 << 30);

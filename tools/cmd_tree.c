@@ -23,14 +23,14 @@
 struct tree_opts {
 	int form;
 	uint64_t depth;
-	const char *index;
+	struct pick_opts pick;
 };
 
 static const struct opt opts[] = { { 'd', "depth", "N", "show N levels; 0: all (default)",
 				     OPT_UINT, .off = offsetof(struct tree_opts, depth),
 				     .max = 1000 },
 				   PICK_OPT_VERSION,
-				   PICK_OPT_INDEX(struct tree_opts),
+				   PICK_OPTS(struct tree_opts),
 				   PICK_OPT_JSON(struct tree_opts),
 				   PICK_OPT_TSV(struct tree_opts),
 				   OPT_END };
@@ -400,7 +400,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	struct forest f = { 0 };
 	struct pick p;
 	struct out o;
-	enum cmd_exit code = pick_open(&p, args, t->index);
+	enum cmd_exit code = pick_open(&p, args, &t->pick);
 
 	out_init(&o);
 	dcp_arena_init(&f.arena, TREE_LIMIT);

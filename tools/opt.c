@@ -16,7 +16,7 @@ static void *slot(void *into, const struct opt *o)
 void opt_defaults(const struct opt *opts, void *into)
 {
 	for (; opts->name; opts++) {
-		if (opts->kind == OPT_UINT || opts->kind == OPT_OCTAL)
+		if (opts->kind == OPT_UINT || opts->kind == OPT_OCTAL || opts->kind == OPT_SIZE)
 			*(uint64_t *)slot(into, opts) = opts->def;
 		if (opts->kind == OPT_CHOICE)
 			*(int *)slot(into, opts) = (int)opts->def;
@@ -40,6 +40,32 @@ bool opt_number(const char *s, unsigned base, uint64_t *out)
 		    __builtin_add_overflow(v, (uint64_t)digit, &v))
 			return false;
 	}
+	*out = v;
+	return true;
+}
+
+bool opt_size(const char *s, uint64_t *out)
+{
+	static const char units[] = "KMGTP";
+	size_t n = strspn(s, "0123456789");
+	const char *unit = s[n] ? strchr(units, s[n]) : NULL;
+	const char *rest = s + n + (unit != NULL);
+	uint64_t v, base = 1024;
+	char digits[24];
+
+	if (n >= sizeof(digits))
+		return false;
+	memcpy(digits, s, n);
+	digits[n] = '\0';
+	if (unit && strcmp(rest, "B") == 0)
+		base = 1000;
+	else if (*rest && strcmp(rest, unit ? "iB" : "B") != 0)
+		return false;
+	if (!opt_number(digits, 10, &v))
+		return false;
+	for (; unit && unit >= units; unit--)
+		if (__builtin_mul_overflow(v, base, &v))
+			return false;
 	*out = v;
 	return true;
 }
@@ -109,6 +135,12 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	case OPT_UINT:
 	case OPT_OCTAL:
 		return set_number(o, dashes, value, into, err);
+	case OPT_SIZE:
+		if (opt_size(value, slot(into, o)))
+			return 0;
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%s%s takes bytes, like 500MB or 32GiB, not \"%s\"", dashes,
+				o->name, value);
 	case OPT_CHOICE:
 		return set_choice(o, value, into, err);
 	case OPT_LIST:

@@ -19,6 +19,7 @@ enum opt_kind {
 	OPT_TEXTS,   /* struct opt_texts: may be repeated */
 	OPT_UINT,    /* uint64_t, decimal */
 	OPT_OCTAL,   /* uint64_t, octal: a umask */
+	OPT_SIZE,    /* uint64_t, bytes: 500MB, 32GiB */
 	OPT_CHOICE,  /* int: position in choices */
 	OPT_LIST,    /* comma-separated rows of the table sub; may be repeated */
 	OPT_PASS,    /* in a sub table: accepted for mount(8)'s sake, nothing to do */
@@ -53,7 +54,7 @@ struct opt {
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
 	uint64_t max;               /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
-	uint64_t def; /* OPT_UINT, OPT_OCTAL, OPT_CHOICE: value when it is not given */
+	uint64_t def;               /* of numbers and OPT_CHOICE: value when it is not given */
 };
 
 /* Tables of options end with this row, tables of operands with { 0 }. */
@@ -105,3 +106,5 @@ int opt_parse_list(const struct opt *sub, char *text, void *into, struct dcp_err
 
 /* A decimal number and nothing else. */
 bool opt_number(const char *s, unsigned base, uint64_t *out);
+/* Bytes: "1000", "500MB" (of 1000), "32GiB" or "32G" (of 1024), up to P. */
+bool opt_size(const char *s, uint64_t *out);

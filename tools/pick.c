@@ -86,7 +86,7 @@ void pick_hint_mount(const char *source)
 	}
 }
 
-enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_file,
+enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
 			  bool rebuild)
 {
 	struct dcp_queue *queue;
@@ -101,15 +101,16 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_
 		pick_hint_mount(source);
 		return cmd_exit_of(rc);
 	}
-	if (index_file && !p->scan.single)
+	if (opts->index && !p->scan.single)
 		return pick_one_index(source);
-	if (!index_file)
+	if (!opts->index)
 		p->cache = cache_open();
 	if (dcp_queue_create(&queue) < 0)
 		queue = NULL; /* it does without */
 	p->store = (struct dcp_store_opts){
 		.cache_dir = p->cache,
-		.index_file = index_file,
+		.index_file = opts->index,
+		.cache_limit = DCP_MAX(opts->cache_limit, 1), /* 0 is core's own choice */
 		.rebuild = rebuild,
 		.queue = queue,
 		.progress = &p->progress.tell,
@@ -277,9 +278,10 @@ enum cmd_exit pick_version(struct pick *p, const char *name)
 	return CMD_OK;
 }
 
-enum cmd_exit pick_open(struct pick *p, const struct opt_args *args, const char *index_file)
+enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
+			const struct pick_opts *opts)
 {
-	enum cmd_exit code = pick_source(p, args->operand[PICK_SOURCE], index_file, false);
+	enum cmd_exit code = pick_source(p, args->operand[PICK_SOURCE], opts, false);
 
 	return code == CMD_OK ? pick_version(p, args->operand[PICK_VERSION]) : code;
 }

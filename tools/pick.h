@@ -11,11 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/store/cache/unpack.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/progress.h"
+
+/* What its options say; verbs have it as their member pick. */
+struct pick_opts {
+	const char *index;
+	uint64_t cache_limit;
+};
 
 struct pick {
 	const char *source;
@@ -27,8 +34,8 @@ struct pick {
 	struct dcp_version *v;
 };
 
-/* Scan @source and make ready to open its versions. @index_file and @rebuild as in store. */
-enum cmd_exit pick_source(struct pick *p, const char *source, const char *index_file,
+/* Scan @source and make ready to open its versions. @rebuild as in store. */
+enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
 			  bool rebuild);
 void pick_finish(struct pick *p);
 
@@ -48,7 +55,8 @@ void pick_hint_mount(const char *source);
 enum cmd_exit pick_version(struct pick *p, const char *name);
 
 /* Both in one, of operands that PICK_OPERANDS has described. */
-enum cmd_exit pick_open(struct pick *p, const struct opt_args *args, const char *index_file);
+enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
+			const struct pick_opts *opts);
 
 /*
  * Where in @found is the version a person calls @name? By its exact name, else by the only one
@@ -106,11 +114,17 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 	}
 
 /* Rows of the option tables of verbs that read. @type has the member. */
-#define PICK_OPT_INDEX(type)                                                                   \
+#define PICK_OPTS(type)                                                                        \
+	{ .name = "index",                                                                     \
+	  .arg = "FILE",                                                                       \
+	  .kind = OPT_TEXT,                                                                    \
+	  .what = OPT_FILE,                                                                    \
+	  .off = offsetof(type, pick.index),                                                   \
+	  .help = "keep the index of a single checkpoint in FILE" },                           \
 	{                                                                                      \
-		.name = "index", .arg = "FILE", .kind = OPT_TEXT, .what = OPT_FILE,            \
-		.off = offsetof(type, index),                                                  \
-		.help = "keep the index of a single checkpoint in FILE"                        \
+		.name = "cache-limit", .arg = "N", .kind = OPT_SIZE,                           \
+		.off = offsetof(type, pick.cache_limit), .def = DCP_UNPACK_CACHE,              \
+		.help = "bytes of the cache for decoded archives; default 32GiB"               \
 	}
 #define PICK_OPT_FORM(type, word, value, says)                                                 \
 	{                                                                                      \

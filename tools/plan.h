@@ -19,7 +19,8 @@
 #include "tools/plan_sim.h"
 
 struct plan_opts {
-	const char *layout, *from, *rank, *key, *index, *simulate;
+	const char *layout, *from, *rank, *key, *simulate;
+	struct pick_opts pick;
 	int form;
 	bool whole;
 };

@@ -163,7 +163,7 @@ enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 	enum cmd_exit code;
 
 	dcp_arena_init(&p->arena, LOST_MEMORY);
-	code = pick_source(&p->pick, args->operand[PICK_SOURCE], p->opts->index, false);
+	code = pick_source(&p->pick, args->operand[PICK_SOURCE], &p->opts->pick, false);
 	if (code == CMD_OK)
 		code = open_layouts(p);
 	if (code == CMD_OK)

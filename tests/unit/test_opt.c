@@ -10,7 +10,7 @@ struct got {
 	bool flag, other, word;
 	int form;
 	const char *text;
-	uint64_t n, mode, id;
+	uint64_t n, mode, id, size;
 	int choice;
 };
 
@@ -35,6 +35,7 @@ static const struct opt opts[] = {
 	{ 0,   "first",  NULL,   "a form",    OPT_FORM,   .off = offsetof(struct got, form), .def = 1 },
 	{ 0,   "second", NULL,   "a form",    OPT_FORM,   .off = offsetof(struct got, form), .def = 2 },
 	{ 0,   "number", "N",    "a number",  OPT_UINT,   .off = offsetof(struct got, n), .def = 5 },
+	{ 0,   "size",   "SIZE", "bytes",     OPT_SIZE,   .off = offsetof(struct got, size) },
 	{ 0,   "choice", "WHAT", "a choice",  OPT_CHOICE, .off = offsetof(struct got, choice),
 	  .choices = choices },
 	{ 'o', "list",   "LIST", "a list",    OPT_LIST,   .sub = sub },
@@ -88,6 +89,14 @@ static const struct {
 	{ "a number that wraps to small",  "--number=36893488147419103233|s", { DEF }, { 0 }, "--number takes a number" },
 	{ "a negative number",             "--number=-1|s",           { DEF }, { 0 }, "not \"-1\"" },
 	{ "a number with a unit",          "--number=1k|s",           { DEF }, { 0 }, "not \"1k\"" },
+	{ "bytes",                         "--size=123|s",            { DEF, .size = 123 }, { "s" }, NULL },
+	{ "bytes of a thousand",           "--size=5MB|s",            { DEF, .size = 5000000 }, { "s" }, NULL },
+	{ "bytes of 1024",                 "--size=3GiB|s",           { DEF, .size = 3ull << 30 }, { "s" }, NULL },
+	{ "the same, short",               "--size=2T|s",             { DEF, .size = 2ull << 40 }, { "s" }, NULL },
+	{ "bytes beyond 64 bits",          "--size=16384PiB|s",       { DEF }, { 0 }, "like 500MB or 32GiB, not \"16384PiB\"" },
+	{ "bytes of no such unit",         "--size=1X|s",             { DEF }, { 0 }, "not \"1X\"" },
+	{ "a unit without a number",       "--size=GB|s",             { DEF }, { 0 }, "not \"GB\"" },
+	{ "something behind the unit",     "--size=1GBs|s",           { DEF }, { 0 }, "not \"1GBs\"" },
 	{ "a choice",                      "--choice=two|s",          { DEF, .choice = 1 }, { "s" }, NULL },
 	{ "not a choice",                  "--choice=three|s",        { DEF }, { 0 }, "one of one, two, not \"three\"" },
 	{ "a list",                        "-o|word,id=3,mode=022|s", { .n = 5, .word = true, .id = 3, .mode = 022 }, { "s" }, NULL },
@@ -222,6 +231,7 @@ static void parse_table(void **state)
 		assert_int_equal(got.n, rows[i].want.n);
 		assert_int_equal(got.mode, rows[i].want.mode);
 		assert_int_equal(got.id, rows[i].want.id);
+		assert_int_equal(got.size, rows[i].want.size);
 		assert_int_equal(got.choice, rows[i].want.choice);
 	}
 }
