@@ -183,6 +183,7 @@ void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 {
 	const struct dcp_index *ix = dcp_version_index(v);
 	const char *framework = dcp_index_meta(ix, "framework");
+	const char *variant = dcp_index_meta(ix, "variant");
 
 	dcp_jsonw_put_u64(w, "dcpfs", 1);
 	dcp_jsonw_put_str(w, "version", dcp_version_name(v));
@@ -193,4 +194,6 @@ void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 	if (framework)
 		dcp_jsonw_str(w, framework);
 	dcp_jsonw_end(w);
+	if (variant)
+		dcp_jsonw_put_str(w, "variant", variant);
 }

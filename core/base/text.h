@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text: what a name ends with, and a noun behind a number.
+ * text: what a name ends with and is without, and a noun behind a number.
  */
 #pragma once
 #include <stdbool.h>
@@ -28,4 +28,12 @@ static inline bool dcp_has_extension(const char *name, const char *extension)
 static inline const char *dcp_s(uint64_t n)
 {
 	return n == 1 ? "" : "s";
+}
+
+/* How long @name is without its extension. */
+static inline size_t dcp_stem(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return dot && dot > name ? (size_t)(dot - name) : strlen(name);
 }

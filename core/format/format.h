@@ -51,6 +51,7 @@ struct dcp_load {
 	const struct dcp_progress *progress; /* may be NULL */
 	const struct dcp_log *log;           /* may be NULL */
 	bool uncommitted;                    /* committed() said no */
+	bool is_part; /* its name goes in front of all keys: one that is all of it is "" */
 };
 
 struct dcp_format {

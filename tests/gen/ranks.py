@@ -177,15 +177,19 @@ def make_parts():
     root = fixlib.fresh(name)
     fixlib.spawn(save_parts, world, root)
     fixlib.publish(name, root)
-    vs = [version("1-hf-trainer", **{"": {**model("hf"), **optimizer("hf"), **SCHEDULER, "output_dir": "x", "learning_rate": 0.5}}, **{f"rng_state_{r}": rng(r) for r in range(2)}),
-          version("2-accelerate", **{"": {"model": model("acc"), "optimizer": optimizer("acc"), **SCHEDULER, "epoch": 3}}, **{f"random_states_{r}": rng(r) for r in range(2)}),
-          version("3-lightning.ckpt", **{"": {"model": model("lit"), "epoch": 2, "global_step": 9, "loops": {"fit_loop": {"batch": 4}}}}),
-          version("4-verl", **{"": {"epoch": 1, "sampler": {"seed": 42}, "seen": {"a", "b"}, "plain": 5}},
-                  **{f"{who}": {**model(who), **{f"rank{r}": {"lr_scheduler": SCHEDULER, "rng": rng(r)["cpu"]} for r in range(2)}} for who in ("actor", "critic")})]
+    vs = [version("1-hf-trainer", **{"": model("hf"), "optimizer": optimizer("hf"), "scheduler": SCHEDULER, "training_args": {"output_dir": "x", "learning_rate": 0.5}},
+                  **{f"rng_state_{r}": rng(r) for r in range(2)}),
+          version("2-accelerate", **{"": {"model": model("acc")}, "optimizer_0": {"optimizer": optimizer("acc")}, "scheduler": SCHEDULER, "sampler": {"epoch": 3}},
+                  **{f"random_states_{r}": rng(r) for r in range(2)}),
+          version("3-lightning.ckpt", **{"": {"model": model("lit")}, "meta": {"epoch": 2, "global_step": 9, "loops": {"fit_loop": {"batch": 4}}}}),
+          version("4-verl", **{"data": {"epoch": 1, "sampler": {"seed": 42}}},
+                  **{who: {**model(who), "extra_state": {f"rank{r}": {"lr_scheduler": SCHEDULER, "rng": rng(r)["cpu"]} for r in range(2)}} for who in ("actor", "critic")})]
+    custom = version("", **{"critic": {"custom_checkpoint_0": {"seen": {"a", "b"}, "plain": 5}}})
+    vs[3]["objects"] += custom["objects"]
     vs[0]["objects"].append(fixlib.object_entry("trainer_state", ["trainer_state"], TRAINER))
-    vs[3]["objects"].append({"key": "numbers", "path": ["numbers"], "type": "numpy.ndarray", "json": None})
-    fixlib.finish(name, "Parts of one version side by side, laid out as the Hugging Face Trainer, Accelerate (FSDP), Lightning (sharded) and verl do. Keys as stored; where two parts have the same "
-                  "(random states of ranks, actor and critic), the name of the part in front.", "parts", vs)
+    vs[3]["objects"].append({"key": "critic.custom_checkpoint_0.numbers", "path": ["critic", "custom_checkpoint_0", "numbers"], "type": "numpy.ndarray", "json": None})
+    fixlib.finish(name, "Parts of one version side by side, laid out as the Hugging Face Trainer, Accelerate (FSDP), Lightning (sharded) and verl do. The name of the part is in front of its keys, "
+                  "but for a model that is the only one.", "parts", vs)
 
 
 ALL = {"torch-ranks": make_ranks, "parts": make_parts}

@@ -48,6 +48,8 @@ def walk(v, path, tensors, objects):
 def version(obj, name):
     ts, os_ = [], []
     walk(obj, [], ts, os_)
+    for of in (ts, os_):  # one value is called as its file
+        of[:] = [(p or [name.removesuffix(".pt")], x) for p, x in of]
     v = {"name": name, "complete": True, "tensors": [], "objects": [], "aliases": [], "shards": []}
     same = defaultdict(list)
     for p, t in ts:

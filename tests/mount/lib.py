@@ -165,10 +165,10 @@ def golden(name):
     manifest = json.loads((GOLDEN / name / "manifest.json").read_text(encoding="utf-8"))
     versions = {}
     for v in manifest["versions"]:
-        # A file beside the others of a directory is no version there. One a rank, and no metadata: its keys are
-        # below "rank<r>".
+        # A file beside the others of a directory is no version there: its keys are below its name. One a rank, and
+        # no metadata: below "rank<r>".
         m = re.fullmatch(r"(.*)/(?:checkpoint_)?(.*)\.pt", v["name"])
-        below = f"rank{m[2]}" if m and m[2].isdigit() else None
+        below = f"rank{m[2]}" if m and m[2].isdigit() else m and m[2]
         into = versions.setdefault(m[1] if m else v["name"], {
             "complete": True, "refused": False, "tensors": {}, "objects": {}, "aliases": [],
             "broken": [], "more": v.get("more", "objects" not in v or "sharded_objects" in v)})

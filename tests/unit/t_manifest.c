@@ -241,6 +241,14 @@ static bool lies_in(const char *part, const char *whole)
 	return strncmp(part, whole, n) == 0 && part[n] == '/';
 }
 
+/* "optimizer." of "run/optimizer.pt" in "run": what its keys have in front there. */
+static void put_prefix(char *out, size_t n, const char *part, const char *whole)
+{
+	const char *file = lies_in(part, whole) ? part + strlen(whole) + 1 : "";
+
+	snprintf(out, n, "%.*s%s", (int)strcspn(file, "."), file, *file ? "." : "");
+}
+
 /* Is @key of what lies beside version @name in its directory? The manifest has "run" and
  * "run/optimizer.pt", which are shown as one. */
 static bool is_of_part(const json_t *root, const char *name, const char *key)
@@ -251,10 +259,12 @@ static bool is_of_part(const json_t *root, const char *name, const char *key)
 	json_array_foreach(json_object_get(root, "versions"), i, v)
 	{
 		const char *other = text(v, "name");
+		char prefix[256];
 
+		put_prefix(prefix, sizeof(prefix), other, name);
 		if ((lies_in(other, name) || lies_in(name, other)) &&
-		    (is_known(json_object_get(v, "tensors"), key, "", false) ||
-		     is_known(json_object_get(v, "objects"), key, "", true)))
+		    (is_known(json_object_get(v, "tensors"), key, prefix, false) ||
+		     is_known(json_object_get(v, "objects"), key, prefix, true)))
 			return true;
 	}
 	return false;
@@ -268,12 +278,14 @@ static void check_nothing_else(const struct t_sink *s, const json_t *root,
 	const json_t *objects = json_object_get(version, "objects");
 	const json_t *refused = json_object_get(version, "refused");
 	const json_t *sharded = json_object_get(version, "sharded_objects");
+	/* One value is all there is: what lies in it has no name in front. */
+	bool alone = json_array_size(objects) == 1 && json_array_size(tensors) == 0;
 	size_t n = strlen(prefix);
 
 	if (!objects)
 		return; /* the manifest tells of the model only */
 	for (size_t i = 0; i < s->ntensors; i++)
-		if (strncmp(s->tensor[i].key, prefix, n) == 0 &&
+		if (!alone && strncmp(s->tensor[i].key, prefix, n) == 0 &&
 		    !is_known(tensors, s->tensor[i].key, prefix, false) &&
 		    !is_known(objects, s->tensor[i].key, prefix, true) &&
 		    !is_of_part(root, name, s->tensor[i].key) &&

@@ -206,17 +206,20 @@ static const struct {
 	const char *keys; /* all that are told, in their order, with their first path component */
 	const char *left_out;
 } sets[] = {
-	{ "a variant goes below its name", { { "model.fp16.safetensors", "{" K("w", "1") "}", 1 }, { "model.safetensors", "{" K("w", "2") "}", 2 } }, "w/w model.fp16.w/model.fp16", NULL },
-	{ "without the model it does not", { { "model.fp16.safetensors", "{" K("w", "1") "}", 1 } }, "w/w", NULL },
-	{ "an adapter keeps its keys", { { "adapter_model.safetensors", "{" K("lora.w", "1") "}", 1 }, { "model.safetensors", "{" K("w", "2") "}", 2 } }, "w/w lora.w/lora.w", NULL },
-	{ "two models of one name for their keys", { { "model.safetensors", "{" K("w", "1") "}", 1 }, { "model_1.safetensors", "{" K("w", "2") "}", 2 } }, "w/w model_1.w/model_1", NULL },
+	{ "a variant is left out", { { "model.fp16.safetensors", "{" K("w", "1") "}", 1 }, { "model.safetensors", "{" K("w", "2") "}", 2 } }, "w/w", "model.fp16.safetensors" },
+	{ "by itself it is the model, too", { { "model.fp16.safetensors", "{" K("w", "1") "}", 1 } }, "w/w", NULL },
+	{ "an adapter goes below its name", { { "adapter_model.safetensors", "{" K("lora.w", "1") "}", 1 }, { "model.safetensors", "{" K("w", "2") "}", 2 } }, "w/w adapter_model.lora.w/adapter_model", NULL },
+	{ "two models of one name for their keys", { { "model.safetensors", "{" K("w", "1") "}", 1 }, { "model_1.safetensors", "{" K("w", "2") "}", 2 } }, "model.w/model model_1.w/model_1", NULL },
+	{ "also where their keys differ", { { "model.safetensors", "{" K("v", "1") "}", 1 }, { "model_1.safetensors", "{" K("w", "2") "}", 2 } }, "model.v/model model_1.w/model_1", NULL },
+	{ "two variants and no model", { { "model.bf16.safetensors", "{" K("w", "1") "}", 1 }, { "model.fp16.safetensors", "{" K("w", "2") "}", 2 } }, "w/w", "model.fp16.safetensors" },
+	{ "a model in files by the names of its layers", { { "model.norm.safetensors", "{" K("w", "1") "}", 1 }, { "model.layers.0.safetensors", "{" K("v", "2") "}", 2 } }, "v/v w/w", NULL },
 	{ "Mistral's copy is left out", { { "consolidated.safetensors", "{" K("layers.w", "1") "}", 1 }, { "model-00001-of-00001.safetensors", "{" K("w", "2") "}", 2 } }, "w/w", "consolidated.safetensors" },
 	{ "by itself it is the model", { { "consolidated.safetensors", "{" K("layers.w", "1") "}", 1 } }, "layers.w/layers.w", NULL },
 	{ "the same model by torch.save is left out", { { "model.safetensors", "{" K("w", "2") "}", 2 }, { "pytorch_model.bin", "{}", 0 } }, "w/w", "pytorch_model.bin" },
 	{ "tied weights", { { "model.safetensors", "{\"__metadata__\":{\"format\":\"pt\",\"head.w\":\"w\"}," K("w", "2") "}", 2 } }, "w/w head.w/head.w=w", NULL },
 	{ "the same in each part", { { "model-1-of-2.safetensors", "{\"__metadata__\":{\"h\":\"w\"}," K("w", "2") "}", 2 }, { "model-2-of-2.safetensors", "{\"__metadata__\":{\"h\":\"w\"}," K("v", "2") "}", 2 } }, "w/w v/v h/h=w", NULL },
 	{ "tied with what is there is nothing", { { "model.safetensors", "{\"__metadata__\":{\"w\":\"w\",\"x\":\"y\"}," K("w", "2") "}", 2 } }, "w/w", NULL },
-	{ "tied in a variant", { { "model.fp16.safetensors", "{\"__metadata__\":{\"h\":\"w\"}," K("w", "1") "}", 1 }, { "model.safetensors", "{" K("w", "2") "}", 2 } }, "w/w model.fp16.w/model.fp16 model.fp16.h/model.fp16=model.fp16.w", NULL },
+	{ "tied below a name", { { "model_1.safetensors", "{\"__metadata__\":{\"h\":\"w\"}," K("w", "1") "}", 1 }, { "model.safetensors", "{" K("w", "2") "}", 2 } }, "model.w/model model_1.w/model_1 model_1.h/model_1=model_1.w", NULL },
 };
 /* clang-format on */
 

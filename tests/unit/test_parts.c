@@ -94,7 +94,8 @@ static int load(const struct t_dir *tree, struct t_sink *s, struct dcp_dir *dir,
 	return f->load(&(struct dcp_load){ .dir = dir, .sink = &s->sink }, err);
 }
 
-static void clashes(void **state)
+/* What a key is called is a matter of its own file, whatever others hold. */
+static void components(void **state)
 {
 	struct dcp_err err = { 0 };
 	struct t_dir tree;
@@ -103,60 +104,72 @@ static void clashes(void **state)
 
 	(void)state;
 	t_dir_make(&tree, "parts");
-	put_state(&tree, "model.pt", "w own tied n model.deep.x");
+	put_state(&tree, "model.pt", "w own n model.deep.x");
 	put_state(&tree, "optimizer.pt", "w lr n deep.x");
 	put_state(&tree, "scheduler/a.pt", "deep.x");
+	t_dir_text(&tree, "trainer_state.json", "{}");
 	assert_int_equal(load(&tree, &s, &dir, &err), 0);
 
-	t_case("only where two parts have the same");
-	assert_non_null(t_sink_tensor(&s, "model.w"));
+	t_case("the only model keeps its keys");
+	assert_non_null(t_sink_tensor(&s, "w"));
+	assert_non_null(t_sink_tensor(&s, "own"));
+	assert_non_null(t_sink_tensor(&s, "model.deep.x"));
+
+	t_case("everything else has its name in front");
 	assert_non_null(t_sink_tensor(&s, "optimizer.w"));
 	assert_string_equal(t_sink_tensor(&s, "optimizer.w")->path[1], "w");
-	assert_non_null(t_sink_tensor(&s, "own"));
-	assert_non_null(t_sink_tensor(&s, "lr"));
-	assert_null(t_sink_tensor(&s, "w"));
-
-	t_case("a name made so pushes the part's own of that name");
-	assert_non_null(t_sink_tensor(&s, "optimizer.deep.x"));
+	assert_non_null(t_sink_tensor(&s, "optimizer.lr"));
 	assert_non_null(t_sink_tensor(&s, "scheduler.deep.x"));
-	assert_null(t_sink_tensor(&s, "deep.x"));
+	assert_string_equal(t_sink_object(&s, "trainer_state")->path[0], "trainer_state");
 
 	t_case("what refers to a key names it as it is told");
-	assert_string_equal(t_sink_tensor(&s, "own")->alias_of, "model.w");
-	assert_string_equal(t_sink_tensor(&s, "model.n.0")->alias_of, "model.w");
+	assert_string_equal(t_sink_tensor(&s, "own")->alias_of, "w");
+	assert_string_equal(t_sink_tensor(&s, "optimizer.lr")->alias_of, "optimizer.w");
+	assert_string_equal(t_sink_tensor(&s, "optimizer.n.0")->alias_of, "optimizer.w");
 	assert_string_equal(t_sink_object(&s, "optimizer.n.1")->json, "1");
-	for (size_t i = 0; i < s.ntensors; i++)
-		assert_null(s.tensor[i].error);
+	t_sink_finish(&s);
+	dcp_dir_close(&dir);
 
-	t_case("no key twice");
-	for (size_t i = 0; i < s.ntensors; i++)
-		assert_ptr_equal(t_sink_tensor(&s, s.tensor[i].key), &s.tensor[i]);
+	t_case("so have several models");
+	put_state(&tree, "model/a.pt", "v");
+	assert_int_equal(load(&tree, &s, &dir, &err), 0);
+	assert_non_null(t_sink_tensor(&s, "model.v"));
+	assert_non_null(t_sink_tensor(&s, "model_2.w"));
+	assert_null(t_sink_tensor(&s, "v"));
 	t_sink_finish(&s);
 	dcp_dir_close(&dir);
 	t_dir_remove(&tree);
 }
 
-/* model.x clashes; so it becomes a.model.x, which a part has already; and so on. */
-static void chain(void **state)
+/* One rank or two: names of one form. A file of one value has no name but its own. */
+static void ranks(void **state)
 {
-	struct dcp_err err = { 0 };
-	struct t_dir tree;
-	struct dcp_dir dir;
-	struct t_sink s;
+	static const char *const files[] = { "random_states_0.pkl", "random_states_1.pkl" };
 
 	(void)state;
-	t_dir_make(&tree, "parts");
-	put_state(&tree, "model.pt", "x optim.x model.optim.x");
-	put_state(&tree, "optim.pt", "x other");
-	assert_int_equal(load(&tree, &s, &dir, &err), 0);
-	assert_non_null(t_sink_tensor(&s, "model.x"));
-	assert_non_null(t_sink_tensor(&s, "optim.x"));
-	assert_non_null(t_sink_tensor(&s, "model.optim.x"));
-	assert_non_null(t_sink_tensor(&s, "model.model.optim.x"));
-	assert_int_equal(s.ntensors, 5);
-	t_sink_finish(&s);
-	dcp_dir_close(&dir);
-	t_dir_remove(&tree);
+	for (size_t world = 1; world <= 2; world++) {
+		struct dcp_err err = { 0 };
+		struct t_dir tree;
+		struct dcp_dir dir;
+		struct t_sink s;
+
+		t_case(world == 1 ? "one rank" : "two ranks");
+		t_dir_make(&tree, "parts");
+		put_state(&tree, "model_world_size_1_rank_0.pt", "w");
+		put_state(&tree, "extra_state_world_size_1_rank_0.pt", "rng");
+		for (size_t i = 0; i < world; i++)
+			put_state(&tree, files[i], "cpu");
+		t_dir_put(&tree, "custom_checkpoint_0.pkl", "\x80\2K\5.", 5);
+		assert_int_equal(load(&tree, &s, &dir, &err), 0);
+		assert_non_null(t_sink_tensor(&s, "w"));
+		assert_non_null(t_sink_tensor(&s, "random_states_0.cpu"));
+		assert_non_null(t_sink_tensor(&s, "extra_state.rank0.rng"));
+		assert_string_equal(t_sink_object(&s, "custom_checkpoint_0")->json, "5");
+		assert_int_equal(t_sink_object(&s, "custom_checkpoint_0")->npath, 1);
+		t_sink_finish(&s);
+		dcp_dir_close(&dir);
+		t_dir_remove(&tree);
+	}
 }
 
 /* clang-format off */
@@ -169,21 +182,21 @@ static const struct {
 } homes[] = {
 	{ "a pipeline", "unet/diffusion_pytorch_model.bin:w vae/diffusion_pytorch_model.bin:v",
 	  "model_index.json unet/config.json scheduler/scheduler_config.json",
-	  "unet: hf-bin, vae: hf-bin", "w v",
+	  "unet: hf-bin, vae: hf-bin", "unet.w vae.v",
 	  "unet/config.json model_index.json scheduler/scheduler_config.json" },
 	{ "of one model", "unet/diffusion_pytorch_model.bin:w", "model_index.json", "unet: hf-bin", "w",
 	  "model_index.json" },
 	{ "one model, but no pipeline", "unet/diffusion_pytorch_model.bin:w", "README.md", NULL, NULL, NULL },
 	{ "while it trains",
 	  "unet/diffusion_pytorch_model.bin:w ema/pytorch_model.bin:w optimizer.bin:lr",
-	  "random_states_0.pkl", "ema: hf-bin, unet: hf-bin, optimizer: torch-save, random_states_0: pickle", "ema.w unet.w lr",
+	  "random_states_0.pkl", "ema: hf-bin, unet: hf-bin, optimizer: torch-save, random_states_0: pickle", "ema.w unet.w optimizer.lr",
 	  "" },
 	{ "no other files make a model's directory a part",
 	  "unet/diffusion_pytorch_model.bin:w ema/pytorch_model.bin:w data.pt:lr", "", NULL, NULL, NULL },
 	{ "modules", "pytorch_model.bin:w 2_Dense/pytorch_model.bin:d", "modules.json 1_Pooling/config.json",
-	  "2_Dense: hf-bin, model: hf-bin", "w d", "modules.json" },
+	  "2_Dense: hf-bin, model: hf-bin", "w 2_Dense.d", "modules.json" },
 	{ "adapters", "adapter_model.bin:w second/adapter_model.bin:d other/pytorch_model.bin:x",
-	  "adapter_config.json second/adapter_config.json", "second: hf-bin, model: hf-bin", "w d",
+	  "adapter_config.json second/adapter_config.json", "second: hf-bin, model: hf-bin", "w second.d",
 	  "second/adapter_config.json adapter_config.json" },
 	{ "numbered saves are versions", "adapter_model.bin:w checkpoint-5/adapter_model.bin:d",
 	  "adapter_config.json checkpoint-5/adapter_config.json", NULL, NULL, NULL },
@@ -338,8 +351,8 @@ static void circles(void **state)
 	put_state(&tree, "critic/critic/critic/model.pt", "c2");
 	put_state(&tree, "critic/critic/critic/optimizer.pt", "c3");
 	assert_int_equal(load(&tree, &s, &dir, &err), 0);
-	assert_non_null(t_sink_tensor(&s, "w"));
-	assert_non_null(t_sink_tensor(&s, "lr"));
+	assert_non_null(t_sink_tensor(&s, "model.w"));
+	assert_non_null(t_sink_tensor(&s, "optimizer.lr"));
 	assert_null(t_sink_tensor(&s, "deepest"));
 	assert_true(s.nfiles < 10);
 	t_sink_finish(&s);
@@ -357,7 +370,9 @@ static void list(void **state)
 	dcp_parts_init(&p, 0);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(dcp_dir_open("tests/golden/parts", &dir, NULL), 0);
-		assert_int_equal(dcp_parts_add(&p, "model", "", &dcp_part_json, &dir), 0);
+		assert_int_equal(
+			dcp_parts_add(&p, "model", "", DCP_PART_MODEL, &dcp_part_json, &dir),
+			0);
 	}
 	assert_int_equal(dcp_parts_n(&p), 3);
 	assert_string_equal(dcp_parts_at(&p, 0)->name, "model");
@@ -368,8 +383,8 @@ static void list(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),        cmocka_unit_test(clashes),
-		cmocka_unit_test(chain),         cmocka_unit_test(broken),
+		cmocka_unit_test(golden),        cmocka_unit_test(components),
+		cmocka_unit_test(ranks),         cmocka_unit_test(broken),
 		cmocka_unit_test(sink_failures), cmocka_unit_test(circles),
 		cmocka_unit_test(list),          cmocka_unit_test(homes_of_models),
 	};

@@ -72,7 +72,7 @@ static void objects(void **state)
 	t_pk_int(&b, 5);
 	t_pk_stop(&b);
 	assert_int_equal(load(&s, "a.pickle", b.p, b.n, &err), 0);
-	assert_string_equal(t_sink_object(&s, "value")->json, "5");
+	assert_string_equal(t_sink_object(&s, "a")->json, "5");
 	t_sink_finish(&s);
 }
 

@@ -6,7 +6,7 @@
  *	pytorch_model-00001-of-00002.bin     a part of it, and pytorch_model.bin.index.json,
  *	                                     which says which part holds which key
  *
- * Sets, variants and clashes are those of torch_hf.c. Other .bin files are not ours: they may
+ * Sets and variants are those of torch_hf.c. Other .bin files are not ours: they may
  * be anybody's.
  */
 #include <errno.h>
@@ -81,14 +81,13 @@ struct bin {
 	struct dcp_arena arena;
 	struct file *files; /* in order of their sets */
 	size_t nfiles, nbroken;
+	struct dcp_hf_sets kept;       /* which of the sets are shown, and how */
 	struct dcp_intern names, sets; /* of files, to their numbers; of sets, to first's */
 	struct dcp_buf first;          /* uint32_t, of each set: its first file */
 	/* while a set is read */
 	const struct file *at;
 	struct dcp_hf_index index;
-	const char *prefix;      /* its name, where a key of it was shown before; or NULL */
-	bool dry;                /* only looked at: is one of its keys in shown? */
-	bool clash;              /* yes */
+	const char *prefix;      /* its name, unless it keeps its keys: NULL */
 	struct dcp_intern shown; /* keys told so far */
 };
 
@@ -112,12 +111,19 @@ static int list_files(struct bin *b)
 {
 	const struct dcp_dir *dir = b->in->dir;
 	struct dcp_hf_name name;
+	struct dcp_dir ours;
+	int rc = dcp_dir_only(dir, keep_ours, NULL, &ours);
 
+	if (rc == 0) {
+		rc = dcp_hf_sets_read(&b->kept, &ours, DCP_HF_TORCH);
+		dcp_dir_close(&ours);
+	}
 	b->files = dcp_arena_calloc(&b->arena, dir->n + 1, sizeof(*b->files));
-	if (!b->files)
+	if (rc < 0 || !b->files)
 		return no_memory(b);
 	for (size_t i = 0; i < dir->n; i++) {
-		if (!is_ours(&dir->entries[i], DCP_HF_TORCH, &name))
+		if (!is_ours(&dir->entries[i], DCP_HF_TORCH, &name) ||
+		    dcp_hf_sets_hide(&b->kept, name.set))
 			continue;
 		b->files[b->nfiles].name = dir->entries[i].name;
 		b->files[b->nfiles].set =
@@ -195,19 +201,16 @@ static int note_key(struct bin *b, const char *key)
 {
 	uint32_t number;
 
-	if (b->dry)
-		b->clash |= dcp_intern_find(&b->shown, key, strlen(key)) != DCP_INTERN_NONE;
-	else if (dcp_intern_add(&b->shown, key, strlen(key), DCP_INTERN_NONE, &number) < 0)
-		return no_memory(b);
-	return 0;
+	return dcp_intern_add(&b->shown, key, strlen(key), DCP_INTERN_NONE, &number) < 0
+		       ? no_memory(b)
+		       : 0;
 }
 
 static int on_file(void *ctx, const char *name, uint32_t *number)
 {
 	struct bin *b = ctx;
 
-	*number = 0;
-	return b->dry ? 0 : b->in->sink->file(b->in->sink->ctx, name, number);
+	return b->in->sink->file(b->in->sink->ctx, name, number);
 }
 
 static int on_tensor(void *ctx, const struct dcp_tensor *t)
@@ -215,7 +218,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 	struct bin *b = ctx;
 	int rc = note_key(b, t->key);
 
-	return rc < 0 || b->dry ? rc : b->in->sink->tensor(b->in->sink->ctx, t);
+	return rc < 0 ? rc : b->in->sink->tensor(b->in->sink->ctx, t);
 }
 
 static int on_object(void *ctx, const struct dcp_object *o)
@@ -223,7 +226,7 @@ static int on_object(void *ctx, const struct dcp_object *o)
 	struct bin *b = ctx;
 	int rc = note_key(b, o->key);
 
-	return rc < 0 || b->dry ? rc : b->in->sink->object(b->in->sink->ctx, o);
+	return rc < 0 ? rc : b->in->sink->object(b->in->sink->ctx, o);
 }
 
 /* ---- files ---- */
@@ -329,10 +332,8 @@ static int read_files(struct bin *b, size_t first, size_t end)
 	int rc = 0;
 
 	for (size_t i = first; rc == 0 && i < end; i++) {
-		if (b->files[i].error)
-			continue;
 		rc = read_file(b, &b->files[i]);
-		if (progress && !b->dry)
+		if (progress)
 			progress->tell(progress->ctx, i + 1, b->nfiles, "files");
 	}
 	return rc;
@@ -340,20 +341,15 @@ static int read_files(struct bin *b, size_t first, size_t end)
 
 static int tell_set(struct bin *b, size_t first, size_t end)
 {
-	const char *set = b->files[first].set;
+	const char *set = b->files[first].set, *variant = dcp_hf_variant(set);
+	char component[DCP_GROUP_MAX];
 	const char *index = b->files[first].index;
-	int rc = 0;
+	int rc = variant ? b->in->sink->meta(b->in->sink->ctx, "variant", variant) : 0;
 
-	b->prefix = NULL;
-	b->clash = false;
-	if (index)
+	snprintf(component, sizeof(component), "%.*s", (int)dcp_hf_component(set), set);
+	b->prefix = dcp_hf_sets_bare(&b->kept, set) ? NULL : component;
+	if (rc == 0 && index)
 		rc = dcp_hf_index_read(b->in->dir, b->in->sink, index, &b->index, b->err);
-	b->dry = first > 0;
-	if (rc == 0 && b->dry)
-		rc = read_files(b, first, end);
-	b->dry = false;
-	if (b->clash)
-		b->prefix = set;
 	if (rc == 0)
 		rc = read_files(b, first, end);
 	for (size_t i = first; rc == 0 && i < end; i++)
@@ -403,6 +399,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 
 	dcp_arena_init(&b.arena, arena_limit);
 	rc = load_all(&b);
+	dcp_hf_sets_finish(&b.kept);
 	dcp_intern_finish(&b.names);
 	dcp_intern_finish(&b.sets);
 	dcp_intern_finish(&b.shown);

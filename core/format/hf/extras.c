@@ -8,6 +8,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/format.h"
 #include "core/format/hf/name.h"
 #include "core/format/torch/state.h"
@@ -92,7 +93,7 @@ static int tell_broken(const struct rest *r, const char *stem, const char *why)
 static int tell_state(const struct rest *r, const char *name, bool sure)
 {
 	char stem[DCP_GROUP_MAX];
-	const char *prefix = stem, *dot = strrchr(name, '.');
+	const char *prefix = stem;
 	struct dcp_tstate s = {
 		.sink = r->in->sink, .prefix = &prefix, .nprefix = 1, .tuples = true
 	};
@@ -103,7 +104,7 @@ static int tell_state(const struct rest *r, const char *name, bool sure)
 
 	if (rc < 0)
 		return rc;
-	snprintf(stem, sizeof(stem), "%.*s", (int)(dot - name), name);
+	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	rc = dcp_dir_input(r->in->dir, name, &input, &why);
 	if (rc == 0) {
 		rc = dcp_torch_open(&input.src, 0, &t, &why);

@@ -2,6 +2,7 @@
 #include "core/format/hf/name.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,34 @@ bool dcp_hf_is_weights(const char *set)
 	       is_called(set, "pytorch_model", true);
 }
 
+/* Weights of a whole model: model, model_1, model.fp16. */
+static bool is_model(const char *set)
+{
+	unsigned rank = dcp_hf_rank(set);
+
+	return rank == 0 || rank == 3 || (rank == 1 && dcp_hf_is_weights(set));
+}
+
+size_t dcp_hf_component(const char *set)
+{
+	unsigned rank = dcp_hf_rank(set);
+
+	return rank == 3 || rank == 4 ? strcspn(set, ".") : strlen(set);
+}
+
+const char *dcp_hf_variant(const char *set)
+{
+	static const char *const words[] = { "fp16", "fp32",    "bf16",  "float16", "bfloat16",
+					     "fp8",  "int8",    "int4",  "4bit",    "8bit",
+					     "ema",  "non_ema", "no_ema" };
+	const char *dot = set + dcp_hf_component(set);
+
+	for (size_t i = 0; *dot && i < DCP_LEN(words); i++)
+		if (strcmp(dot + 1, words[i]) == 0)
+			return dot + 1;
+	return NULL;
+}
+
 static enum dcp_hf_kind name_entry(const struct dcp_dirent *e, struct dcp_hf_name *out)
 {
 	return e->is_dir ? DCP_HF_OTHER : dcp_hf_name(e->name, out);
@@ -204,6 +233,68 @@ bool dcp_hf_has_torch(const struct dcp_dir *dir)
 		}
 	return false;
 }
+
+/* ---- sets that are one version ---- */
+
+static int note(struct dcp_intern *in, const char *name, size_t n)
+{
+	uint32_t number;
+
+	return dcp_intern_add(in, name, n, DCP_INTERN_NONE, &number);
+}
+
+/* Is @set one more variant of a set that is shown? What is split by other words is not. */
+static int sort_set(struct dcp_hf_sets *s, const char *set)
+{
+	size_t n = dcp_hf_component(set);
+	bool hide = set[n] && dcp_intern_find(&s->all, set, n) != DCP_INTERN_NONE;
+	int rc = 1;
+
+	if (!hide && dcp_hf_variant(set)) {
+		rc = note(&s->variants, set, n);
+		hide = rc == 0;
+	}
+	if (rc >= 0)
+		rc = hide ? note(&s->hidden, set, strlen(set)) : note(&s->components, set, n);
+	s->nmodels += rc == 1 && !hide && is_model(set);
+	return rc;
+}
+
+int dcp_hf_sets_read(struct dcp_hf_sets *s, const struct dcp_dir *dir, enum dcp_hf_kind kind)
+{
+	bool twins = dcp_hf_has_model(dir, kind);
+	struct dcp_hf_name name;
+	int rc = 0;
+
+	*s = (struct dcp_hf_sets){ 0 };
+	for (size_t i = 0; rc >= 0 && i < dir->n; i++)
+		if (name_entry(&dir->entries[i], &name) == kind &&
+		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN))
+			rc = note(&s->all, name.set, strlen(name.set));
+	for (uint32_t i = 0; rc >= 0 && i < s->all.n; i++)
+		rc = sort_set(s, dcp_intern_text(&s->all, i));
+	return rc < 0 ? -ENOMEM : 0;
+}
+
+bool dcp_hf_sets_hide(const struct dcp_hf_sets *s, const char *set)
+{
+	return dcp_intern_find(&s->hidden, set, strlen(set)) != DCP_INTERN_NONE;
+}
+
+bool dcp_hf_sets_bare(const struct dcp_hf_sets *s, const char *set)
+{
+	return s->components.n == 1 || (s->nmodels == 1 && is_model(set));
+}
+
+void dcp_hf_sets_finish(struct dcp_hf_sets *s)
+{
+	dcp_intern_finish(&s->all);
+	dcp_intern_finish(&s->hidden);
+	dcp_intern_finish(&s->variants);
+	dcp_intern_finish(&s->components);
+}
+
+/* ---- indexes ---- */
 
 const char *dcp_hf_index_name(const struct dcp_dir *dir, enum dcp_hf_kind index)
 {

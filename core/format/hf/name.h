@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/intern.h"
 #include "core/format/format.h"
 
 struct dcp_dir;
@@ -48,6 +49,28 @@ unsigned dcp_hf_rank(const char *set);
 
 /* Does a library call its weights so? */
 bool dcp_hf_is_weights(const char *set);
+
+/* "fp16" of model.fp16, a variant of a library's weights; NULL: none. */
+const char *dcp_hf_variant(const char *set);
+
+/* How long the name of @set is without what a library's weights have behind it: 5 of both
+ * "model" and "model.fp16". */
+size_t dcp_hf_component(const char *set);
+
+/*
+ * The sets of one directory, which are one version. Variants of a set are the same model once
+ * more, under the same keys: the one without a variant is shown, or else the first. The model
+ * keeps its keys when it is the only one; those of every other set have its component in front.
+ */
+struct dcp_hf_sets {
+	struct dcp_intern all, hidden, variants, components;
+	size_t nmodels;
+};
+/* -ENOMEM. To be finished in any case. */
+int dcp_hf_sets_read(struct dcp_hf_sets *s, const struct dcp_dir *dir, enum dcp_hf_kind kind);
+bool dcp_hf_sets_hide(const struct dcp_hf_sets *s, const char *set);
+bool dcp_hf_sets_bare(const struct dcp_hf_sets *s, const char *set);
+void dcp_hf_sets_finish(struct dcp_hf_sets *s);
 
 /* Does all of @dir belong together? */
 bool dcp_hf_is_home(const struct dcp_dir *dir);

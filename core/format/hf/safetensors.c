@@ -12,11 +12,11 @@
  * be, in all ranks' files (shard-<rank>-<model>-<i>-of-<n>) together.
  *
  * Files of one model are a set (hf_name.h). A directory that belongs together is one version
- * and may hold several sets: keys stay as they are, adapters' too; only a set that has a key
- * of an earlier one (the variant model.fp16) is shown below its name, model.fp16.<key>.
- * consolidated*.safetensors beside model*.safetensors is the same model under Mistral's names
- * and left out. Without a sign that all belongs together each set is a version: a folder of
- * downloaded models.
+ * and may hold several sets: the model keeps its keys when it is the only one, those of every
+ * other set have its name in front (adapter_model.<key>). The same model once more is left out,
+ * as a variant (the fact "variant" says which one is shown) or under Mistral's names
+ * (consolidated*.safetensors beside model*.safetensors). Without a sign that all belongs
+ *together each set is a version: a folder of downloaded models.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -123,14 +123,17 @@ static int add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *be
 {
 	bool twins = dcp_hf_has_model(dir, DCP_HF_SAFETENSORS);
 	struct dcp_hf_name name;
-	int rc = 0;
+	int rc;
 
+	dcp_hf_sets_finish(&h->kept);
+	rc = dcp_hf_sets_read(&h->kept, dir, DCP_HF_SAFETENSORS);
 	h->files = dcp_arena_calloc(&h->arena, dir->n + 1, sizeof(*h->files));
 	if (!h->files)
 		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < dir->n; i++)
 		if (!dir->entries[i].is_dir && is_ours(dir, dir->entries[i].name, &name) &&
-		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN))
+		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN) &&
+		    !dcp_hf_sets_hide(&h->kept, name.set))
 			rc = add_file(h, &name, below, dir->entries[i].name);
 	qsort(h->files, h->nfiles, sizeof(*h->files), by_rank);
 	return rc;
@@ -249,6 +252,9 @@ static int tell_facts(struct dcp_hf *h)
 	snprintf(text, sizeof(text), "%zu", h->nfiles);
 	if (rc == 0)
 		rc = sink->meta(sink->ctx, "world_files", text);
+	for (size_t i = 0; i < h->nsets && rc == 0; i++)
+		if (dcp_hf_variant(h->sets[i].name))
+			rc = sink->meta(sink->ctx, "variant", dcp_hf_variant(h->sets[i].name));
 	for (size_t i = 0; i < h->nfiles && rc == 0; i++) {
 		const struct dcp_hf_file *f = &h->files[i];
 		const char *why = f->error ? f->error : f->cut;
@@ -281,6 +287,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = tell_facts(&h);
 	for (size_t i = 0; i < h.nsets; i++)
 		dcp_hf_index_finish(&h.sets[i].index);
+	dcp_hf_sets_finish(&h.kept);
 	dcp_intern_finish(&h.file_names);
 	dcp_intern_finish(&h.set_names);
 	dcp_intern_finish(&h.names);

@@ -34,8 +34,8 @@ static uint32_t next_shard(const struct dcp_hf *h, uint32_t i)
 static int tell(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
 		const char *error)
 {
-	const char *path[2] = { set->name, t->key };
-	bool below = *set->prefix;
+	const char *path[2] = { set->component, t->key };
+	bool below = set->component;
 
 	t->path = below ? path : path + 1;
 	t->npath = below ? 2 : 1;

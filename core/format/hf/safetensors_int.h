@@ -24,7 +24,7 @@ struct dcp_load;
 /* Files of one model; see hf_name.h. */
 struct dcp_hf_set {
 	const char *name;
-	const char *prefix; /* in front of its keys, with a '.' behind it; "": nothing */
+	const char *component; /* in front of its keys; NULL: nothing */
 	struct dcp_hf_index index;
 	uint32_t first, n; /* files */
 };
@@ -58,8 +58,9 @@ struct dcp_hf {
 	struct dcp_hf_file *files; /* in order of their sets */
 	struct dcp_hf_set *sets;
 	size_t nfiles, nsets, nbroken, ncut;
+	struct dcp_hf_sets kept;                 /* which of the sets are shown, and how */
 	struct dcp_intern file_names, set_names; /* to their numbers */
-	struct dcp_intern names;                 /* keys with their set's prefix */
+	struct dcp_intern names;                 /* keys with their set's component */
 	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
 	struct dcp_intern aliases;   /* keys told as names of others */
 	bool dcp;                    /* written by DCP */
@@ -72,7 +73,8 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
 /* The file of that name, or NULL. */
 const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name);
 
-/* Choose the prefix of set @i, whose files were read, and take their entries in. */
+/* Choose what goes in front of the keys of set @i, whose files were read, and take their
+ * entries in. */
 int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
 
 /* @key as it is shown, in memory that the next call uses again; NULL: out of memory. */

@@ -17,10 +17,10 @@ static int no_memory(struct dcp_err *err)
 
 const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key)
 {
-	if (!*set->prefix)
+	if (!set->component)
 		return key;
 	dcp_buf_reset(&h->num);
-	dcp_buf_printf(&h->num, "%s%s", set->prefix, key);
+	dcp_buf_printf(&h->num, "%s.%s", set->component, key);
 	return dcp_buf_error(&h->num) ? NULL : h->num.p;
 }
 
@@ -138,36 +138,16 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 	return 0;
 }
 
-/* Has a file of @set a key that is shown already? */
-static bool clashes(const struct dcp_hf *h, const struct dcp_hf_set *set)
-{
-	for (uint32_t i = set->first; i < set->first + set->n; i++) {
-		const struct dcp_safetensors *st = &h->files[i].header;
-
-		for (size_t e = 0; e < st->n; e++) {
-			const char *name = st->entries[e].name;
-
-			if (dcp_intern_find(&h->names, name, strlen(name)) != DCP_INTERN_NONE)
-				return true;
-		}
-	}
-	return false;
-}
-
 int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 {
 	struct dcp_hf_set *set = &h->sets[i];
-	size_t n = strlen(set->name) + 2;
 	int rc = 0;
 
-	set->prefix = "";
-	if (clashes(h, set)) {
-		char *prefix = dcp_arena_alloc(&h->arena, n);
-
-		if (!prefix)
+	if (!dcp_hf_sets_bare(&h->kept, set->name)) {
+		set->component =
+			dcp_arena_strndup(&h->arena, set->name, dcp_hf_component(set->name));
+		if (!set->component)
 			return no_memory(err);
-		snprintf(prefix, n, "%s.", set->name);
-		set->prefix = prefix;
 	}
 	for (uint32_t k = set->first; rc == 0 && k < set->first + set->n; k++)
 		rc = add_entries(h, k, &h->files[k].header, err);

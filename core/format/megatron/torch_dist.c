@@ -133,7 +133,7 @@ static int add(struct dcp_parts *p, const struct dcp_dir *dir, bool common)
 
 	if (rc < 0)
 		return rc;
-	return dcp_parts_add(p, common ? "common" : "model", "",
+	return dcp_parts_add(p, common ? "common" : "model", "", DCP_PART_PLAIN,
 			     common ? &dcp_format_torch_save : &dcp_format_torch_dcp, &part);
 }
 

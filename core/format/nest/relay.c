@@ -15,6 +15,14 @@ struct moved {
 	uint32_t number; /* at the outer sink */
 };
 
+/* Whose failure it is matters to who reads several parts. */
+static int noted(struct dcp_relay *r, int rc)
+{
+	if (rc < 0)
+		r->rc = rc;
+	return rc;
+}
+
 static int tell_file(struct dcp_relay *r, const char *name, bool unpacked, uint32_t *number)
 {
 	struct moved m = { 0 }, *all = (struct moved *)(void *)r->files.p;
@@ -26,9 +34,9 @@ static int tell_file(struct dcp_relay *r, const char *name, bool unpacked, uint3
 	if (rc == 0 && unpacked && (place.base || place.unpacked))
 		rc = -ENOTSUP;
 	if (rc == 0)
-		rc = place.unpacked || unpacked
-			     ? r->to->unpacked(r->to->ctx, place.name, &m.number)
-			     : r->to->file(r->to->ctx, place.name, &m.number);
+		rc = noted(r, place.unpacked || unpacked
+				      ? r->to->unpacked(r->to->ctx, place.name, &m.number)
+				      : r->to->file(r->to->ctx, place.name, &m.number));
 	if (rc < 0)
 		return rc;
 	m.base = place.base;
@@ -179,7 +187,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *told)
 		rc = put_alias(r, &t.alias_of);
 	if (rc == 0)
 		rc = put_prefix(r, &t.key, &t.path, &t.npath);
-	return rc < 0 ? rc : r->to->tensor(r->to->ctx, &t);
+	return rc < 0 ? rc : noted(r, r->to->tensor(r->to->ctx, &t));
 }
 
 static int on_object(void *ctx, const struct dcp_object *told)
@@ -190,14 +198,14 @@ static int on_object(void *ctx, const struct dcp_object *told)
 
 	if (rc == 0)
 		rc = put_references(r, &o);
-	return rc < 0 ? rc : r->to->object(r->to->ctx, &o);
+	return rc < 0 ? rc : noted(r, r->to->object(r->to->ctx, &o));
 }
 
 static int on_meta(void *ctx, const char *name, const char *value)
 {
 	struct dcp_relay *r = ctx;
 
-	return r->to->meta(r->to->ctx, name, value);
+	return noted(r, r->to->meta(r->to->ctx, name, value));
 }
 
 static int on_sidecar(void *ctx, const char *name)
@@ -208,7 +216,7 @@ static int on_sidecar(void *ctx, const char *name)
 
 	if (rc < 0 || place.base || place.unpacked)
 		return rc; /* inside an archive there is no file to pass through */
-	return r->to->sidecar(r->to->ctx, place.name);
+	return noted(r, r->to->sidecar(r->to->ctx, place.name));
 }
 
 struct dcp_sink dcp_relay_sink(struct dcp_relay *r)

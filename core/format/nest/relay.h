@@ -36,6 +36,7 @@ struct dcp_relay {
 	 * none for this one. NULL function: none at all. */
 	const char *(*prefix)(void *ctx, const char *key);
 	void *ctx;
+	int rc; /* what the sink behind it failed with, if it did */
 	/* the relay's own */
 	struct dcp_buf files; /* of each number that was told: the outer one and the base */
 	struct dcp_buf pieces, text, path, alias, json;

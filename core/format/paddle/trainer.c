@@ -5,8 +5,8 @@
  *
  *	model_state/  master_weights/  optimizer_states/
  *
- * They are one version here. Keys stand as stored, they differ by their endings; one that an
- * earlier directory has too gets its directory's name in front.
+ * They are one version here. The model keeps its keys; those of every other directory have its
+ * name in front.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,6 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/intern.h"
 #include "core/format/formats.h"
 #include "core/format/nest/relay.h"
 #include "core/model/tensor.h"
@@ -23,6 +22,12 @@
 static const char *const parts[] = { "model_state",     "master_weights", "optimizer_states",
 				     "optimizer_state", "ema_states",     "ema_state",
 				     "dist_ckpt" };
+
+/* The model's weights: with optimizer and all in dist_ckpt. */
+static bool is_model(const char *part)
+{
+	return strcmp(part, "model_state") == 0 || strcmp(part, "dist_ckpt") == 0;
+}
 
 static const struct dcp_dirent *find_part(const struct dcp_dir *dir, size_t i)
 {
@@ -77,9 +82,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 struct loading {
 	const char *part;
 	size_t number;
-	struct dcp_intern keys; /* of all parts; from first on: of this one */
-	uint32_t first;
-	bool failed; /* out of memory */
+	bool bare; /* there is one model only */
 };
 
 static int place(void *ctx, const char *name, struct dcp_place *out)
@@ -92,12 +95,10 @@ static int place(void *ctx, const char *name, struct dcp_place *out)
 
 static const char *prefix(void *ctx, const char *key)
 {
-	struct loading *l = ctx;
-	uint32_t number;
-	int rc = dcp_intern_add(&l->keys, key, strlen(key), DCP_INTERN_NONE, &number);
+	const struct loading *l = ctx;
 
-	l->failed |= rc < 0;
-	return rc == 0 && number < l->first ? l->part : NULL;
+	(void)key;
+	return l->bare && is_model(l->part) ? NULL : l->part;
 }
 
 /* Facts of the parts are those of the whole, told once; which part warns is worth saying. */
@@ -126,12 +127,9 @@ static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_er
 	sink.meta = on_meta;
 	inner.dir = &dir;
 	inner.sink = &sink;
-	l->first = l->keys.n;
 	rc = dcp_format_paddle_dist.load(&inner, err);
 	if (rc < 0)
 		dcp_err_where(err, rc, "%s", l->part);
-	if (rc == 0 && l->failed)
-		rc = dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for keys");
 	dcp_relay_finish(&relay);
 	dcp_dir_close(&dir);
 	return rc;
@@ -139,7 +137,10 @@ static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_er
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct loading l = { 0 };
+	struct loading l = {
+		.bare = !(dcp_dir_find(in->dir, "model_state") &&
+			  dcp_dir_find(in->dir, "dist_ckpt")),
+	};
 	char why[200];
 	int rc = 0;
 
@@ -161,7 +162,6 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0 && !l.number)
 		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
 			      "no part holds a {uid}.metadata");
-	dcp_intern_finish(&l.keys);
 	return rc;
 }
 

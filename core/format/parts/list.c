@@ -51,10 +51,10 @@ static bool is_taken(const struct dcp_parts *p, const char *name)
 }
 
 int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
-		  const struct dcp_format *format, struct dcp_dir *dir)
+		  enum dcp_part_role role, const struct dcp_format *format, struct dcp_dir *dir)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	struct dcp_part part = { .format = format, .dir = *dir };
+	struct dcp_part part = { .role = role, .format = format, .dir = *dir };
 
 	dcp_buf_str(&text, name);
 	for (unsigned i = 2; !dcp_buf_error(&text) && is_taken(p, text.p); i++) {
@@ -99,19 +99,17 @@ static size_t squeeze(char *text, size_t n)
 	return to;
 }
 
-/* As one object; what is not quite JSON (Python writes NaN) is passed through as a file. */
+/* As one object, named by its part; what is not quite JSON (Python writes NaN) is passed
+ * through as a file. */
 static int tell_json(const struct dcp_load *in, const char *name, const struct dcp_source *src,
 		     struct dcp_err *err)
 {
-	size_t len = strcspn(name, ".");
-	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
 	dcp_auto_free char *text = src->size <= MAX_JSON ? malloc((size_t)src->size + 1) : NULL;
 	struct dcp_json *root = NULL;
-	struct dcp_object o = { .npath = 1, .json = text, .json_len = (size_t)src->size };
+	struct dcp_object o = { .key = "", .json = text, .json_len = (size_t)src->size };
 	int rc;
 
-	dcp_buf_add(&key, name, len);
-	if (!text || dcp_buf_error(&key))
+	if (!text)
 		return src->size > MAX_JSON ? in->sink->sidecar(in->sink->ctx, name)
 					    : dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
 						       "out of memory reading %s", name);
@@ -122,8 +120,6 @@ static int tell_json(const struct dcp_load *in, const char *name, const struct d
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : in->sink->sidecar(in->sink->ctx, name);
 	o.type = dcp_json_is_object(root) ? "dict" : dcp_json_is_array(root) ? "list" : "value";
-	o.key = key.p;
-	o.path = (const char *const *)&key.p;
 	o.json_len = squeeze(text, o.json_len);
 	dcp_json_free(root);
 	return in->sink->object(in->sink->ctx, &o);

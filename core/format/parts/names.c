@@ -13,28 +13,29 @@
 static const struct {
 	const char *glob;
 	bool alone;
+	enum dcp_part_role role;
 } directories[] = {
-	{ "pytorch_model_fsdp_[0-9]*", true },
-	{ "pytorch_model_[0-9]*", true },
-	{ "pytorch_model", true }, /* Accelerate's, of DeepSpeed */
-	{ "global_step[0-9]*", false }, /* DeepSpeed's, of a Trainer; see parts.c */
-	{ "optimizer_[0-9]*", false },
-	{ "actor", true },
-	{ "critic", true },
-	{ "weights", true }, /* NeMo's, beside context/ */
-	{ "model_weights", true }, /* beside model_config.yaml, unpacked or in a .nemo */
-	{ "tp_rank_[0-9]*", true }, /* NeMo's before that: model_weights.ckpt of each rank */
-	{ "dist_ckpt", true },
-	{ "model", false },
-	{ "optimizer", false },
-	{ "optim", false },
-	{ "lr_scheduler", false },
-	{ "scheduler", false },
-	{ "extra_state", false },
-	{ "train_state", false },
-	{ "recipe_state", false },
-	{ "dataloader", false },
-	{ "huggingface", false },
+	{ "pytorch_model_fsdp_[0-9]*", true, DCP_PART_MODEL },
+	{ "pytorch_model_[0-9]*", true, DCP_PART_MODEL },
+	{ "pytorch_model", true, DCP_PART_MODEL }, /* Accelerate's, of DeepSpeed */
+	{ "global_step[0-9]*", false, DCP_PART_STATE }, /* DeepSpeed's, of a Trainer; see parts.c */
+	{ "optimizer_[0-9]*", false, DCP_PART_STATE },
+	{ "actor", true, DCP_PART_MODEL },
+	{ "critic", true, DCP_PART_MODEL },
+	{ "weights", true, DCP_PART_MODEL }, /* NeMo's, beside context/ */
+	{ "model_weights", true, DCP_PART_MODEL }, /* beside model_config.yaml, unpacked or in a .nemo */
+	{ "tp_rank_[0-9]*", true, DCP_PART_STATE }, /* NeMo's before that: model_weights.ckpt of each rank */
+	{ "dist_ckpt", true, DCP_PART_MODEL },
+	{ "model", false, DCP_PART_MODEL },
+	{ "optimizer", false, DCP_PART_STATE },
+	{ "optim", false, DCP_PART_STATE },
+	{ "lr_scheduler", false, DCP_PART_STATE },
+	{ "scheduler", false, DCP_PART_STATE },
+	{ "extra_state", false, DCP_PART_STATE },
+	{ "train_state", false, DCP_PART_STATE },
+	{ "recipe_state", false, DCP_PART_STATE },
+	{ "dataloader", false, DCP_PART_STATE },
+	{ "huggingface", false, DCP_PART_STATE },
 };
 
 /* Files that are parts. State files make a version of what lies beside them; others join one
@@ -100,11 +101,13 @@ bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state)
 	return false;
 }
 
-bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone)
+bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_role *role)
 {
 	for (size_t i = 0; e->is_dir && i < DCP_LEN(directories); i++)
 		if (matches(directories[i].glob, e->name)) {
 			*alone = directories[i].alone;
+			if (role)
+				*role = directories[i].role;
 			return true;
 		}
 	return false;
@@ -137,4 +140,17 @@ bool dcp_parts_is_model(const char *name)
 		if (matches(models[i], name))
 			return true;
 	return false;
+}
+
+enum dcp_part_role dcp_parts_role(const char *group)
+{
+	static const char *const states[] = {
+		"optim*",         "extra_state*", "*scheduler*",    "rng*",
+		"random_states*", "dataloader*",  "*train*_state*",
+	};
+
+	for (size_t i = 0; i < DCP_LEN(states); i++)
+		if (matches(states[i], group))
+			return DCP_PART_STATE;
+	return DCP_PART_MODEL;
 }

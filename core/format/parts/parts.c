@@ -30,10 +30,13 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/hf/extras.h"
 #include "core/format/parts/parts.h"
 #include "core/model/order.h"
+
+static const char steps[] = "global_step"; /* a number behind it: DeepSpeed's tags */
 
 /* What is being found in one directory. */
 struct finding {
@@ -73,7 +76,7 @@ static bool is_main(void *ctx, const struct dcp_dirent *e)
 	bool unused;
 
 	(void)ctx;
-	return !dcp_parts_is_file(e, &unused) && !dcp_parts_is_dir(e, &unused);
+	return !dcp_parts_is_file(e, &unused) && !dcp_parts_is_dir(e, &unused, NULL);
 }
 
 /* Why a part is incomplete is why the version is. */
@@ -87,11 +90,9 @@ static void note_incomplete(struct finding *f, const char *below, const char *wh
 /* "model_world_size_8" -> "model", "optimizer.pt" -> "optimizer" */
 static void name_of(char *name, size_t n, const char *file)
 {
-	const char *world = strstr(file, "_world_size_"), *dot = strrchr(file, '.');
-	size_t len = strlen(file);
+	const char *world = strstr(file, "_world_size_");
+	size_t len = dcp_stem(file);
 
-	if (dot && dot > file)
-		len = (size_t)(dot - file);
 	if (world && world > file)
 		len = (size_t)(world - file);
 	snprintf(name, n, "%.*s", (int)DCP_MIN(len, n - 1), file);
@@ -119,7 +120,8 @@ static bool is_groups(const struct dcp_dir *dir, const struct dcp_format *format
 
 /* Add each group of @dir, once. One that is alone in a directory is called like that. */
 static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *name,
-		      const char *below, const struct dcp_format *format, bool several)
+		      const char *below, enum dcp_part_role role,
+		      const struct dcp_format *format, bool several)
 {
 	char group[DCP_GROUP_MAX], before[DCP_GROUP_MAX] = "", part_name[DCP_GROUP_MAX],
 				   why[256];
@@ -146,8 +148,10 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 		if (match == DCP_MATCH_NO)
 			dcp_dir_close(&part);
 		else
-			rc = dcp_parts_add(f->parts, several || !*below ? part_name : name,
-					   below, format, &part);
+			rc = dcp_parts_add(
+				f->parts, several || !*below ? part_name : name, below,
+				several || !*below ? dcp_parts_role(part_name) : role, format,
+				&part);
 		if (rc < 0)
 			return rc;
 	}
@@ -157,12 +161,18 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 static enum dcp_match find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
 			   size_t n);
 
-/* Which family is @dir, a part or the rest of a version? @own: it may have parts itself. */
+/* Which family is @dir, a part or the rest of a version? @own: it may have parts itself, unless
+ * a family that comes before parts everywhere takes it. */
 static const struct dcp_format *probe_part(const struct finding *f, const struct dcp_dir *dir,
 					   bool own, enum dcp_match *match, char *why, size_t n)
 {
 	struct dcp_parts below;
 
+	for (size_t i = 0; own && dcp_formats[i] != &dcp_format_parts; i++)
+		if (dcp_formats[i]->probe(dir, why, n) == DCP_MATCH_YES) {
+			*match = DCP_MATCH_YES;
+			return dcp_formats[i];
+		}
 	if (own && f->parts->depth + 1 < DCP_PARTS_DEPTH) {
 		dcp_parts_init(&below, f->parts->depth + 1);
 		*match = find(dir, &below, why, n);
@@ -174,14 +184,14 @@ static const struct dcp_format *probe_part(const struct finding *f, const struct
 }
 
 /* Add what @dir holds, if anything does; it is taken. Returns how many parts that were. */
-static int add_dir(struct finding *f, const char *name, const char *below, bool own,
-		   struct dcp_dir *dir)
+static int add_dir(struct finding *f, const char *name, const char *below,
+		   enum dcp_part_role role, struct dcp_dir *dir)
 {
 	size_t before = dcp_parts_n(f->parts);
 	char why[256] = "";
 	enum dcp_match match;
 	bool several;
-	const struct dcp_format *format = probe_part(f, dir, own, &match, why, sizeof(why));
+	const struct dcp_format *format = probe_part(f, dir, *below, &match, why, sizeof(why));
 	int rc = 0;
 
 	if (match == DCP_MATCH_INCOMPLETE)
@@ -192,10 +202,10 @@ static int add_dir(struct finding *f, const char *name, const char *below, bool 
 		return 0;
 	}
 	if (match == DCP_MATCH_MANY) {
-		rc = add_groups(f, dir, name, below, format, several);
+		rc = add_groups(f, dir, name, below, role, format, several);
 		dcp_dir_close(dir);
 	} else {
-		rc = dcp_parts_add(f->parts, name, below, format, dir);
+		rc = dcp_parts_add(f->parts, name, below, role, format, dir);
 	}
 	return rc < 0 ? rc : (int)(dcp_parts_n(f->parts) - before);
 }
@@ -209,14 +219,17 @@ static int add_main(struct finding *f)
 	int rc = dcp_dir_only(f->dir, is_main, NULL, &rest);
 
 	if (rc == 0)
-		rc = add_dir(f, "model", "", false, &rest);
+		rc = add_dir(f, "model", "", DCP_PART_MODEL, &rest);
 	f->nmain = rc > 0 ? (size_t)rc : 0;
 	return rc < 0 ? rc : 0;
 }
 
-/* Links are no parts: they may lead round in a circle. */
-static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone)
+/* Links are no parts: they may lead round in a circle. The number of a step is no name: keys of
+ * all steps are called alike. */
+static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone,
+		     enum dcp_part_role role)
 {
+	const char *name = strncmp(e->name, steps, strlen(steps)) ? e->name : steps;
 	char below[NAME_MAX + 2];
 	struct dcp_dir sub;
 	int rc;
@@ -225,7 +238,7 @@ static int add_below(struct finding *f, const struct dcp_dirent *e, bool alone)
 	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
 		return 0;
 	snprintf(below, sizeof(below), "%s/", e->name);
-	rc = add_dir(f, e->name, below, true, &sub);
+	rc = add_dir(f, name, below, role, &sub);
 	f->ndirs += rc > 0;
 	f->nalone += rc > 0 && alone;
 	return rc < 0 ? rc : 0;
@@ -239,6 +252,9 @@ static bool is_hf(const struct dcp_format *format)
 /* A directory by a name that no table knows: a model by Hugging Face's names, or nothing. */
 static int add_model(struct finding *f, const struct dcp_dirent *e)
 {
+	enum dcp_part_role role = f->home == DCP_HOME_PIPELINE || f->home == DCP_HOME_STATES
+					  ? DCP_PART_MODEL
+					  : DCP_PART_STATE; /* of the model beside it */
 	char below[NAME_MAX + 2], why[256] = "";
 	const struct dcp_format *format;
 	enum dcp_match match;
@@ -259,7 +275,7 @@ static int add_model(struct finding *f, const struct dcp_dirent *e)
 		note_incomplete(f, below, why);
 	f->ndirs++;
 	f->nalone += f->home == DCP_HOME_PIPELINE;
-	return dcp_parts_add(f->parts, e->name, below, format, &sub);
+	return dcp_parts_add(f->parts, e->name, below, role, format, &sub);
 }
 
 static const struct dcp_format *format_of(const char *file)
@@ -279,7 +295,9 @@ static int add_file(struct finding *f, const struct dcp_dirent *e)
 	int rc = dcp_dir_only(f->dir, is_entry, &c, &part);
 
 	name_of(name, sizeof(name), e->name);
-	return rc < 0 ? rc : dcp_parts_add(f->parts, name, "", format_of(e->name), &part);
+	return rc < 0 ? rc
+		      : dcp_parts_add(f->parts, name, "", DCP_PART_STATE, format_of(e->name),
+				      &part);
 }
 
 /*
@@ -290,13 +308,13 @@ static bool is_version(const struct finding *f, const char *name)
 {
 	size_t tags = 0, states = 0;
 
-	if (strncmp(name, "global_step", 11) != 0)
+	if (strncmp(name, steps, strlen(steps)) != 0)
 		return false;
 	for (size_t i = 0; i < f->dir->n; i++) {
 		const struct dcp_dirent *e = &f->dir->entries[i];
 		bool state;
 
-		tags += e->is_dir && strncmp(e->name, "global_step", 11) == 0;
+		tags += e->is_dir && strncmp(e->name, steps, strlen(steps)) == 0;
 		states += dcp_parts_is_file(e, &state) && state;
 	}
 	return tags > 1 || states == 0;
@@ -310,10 +328,11 @@ static int add_all(struct finding *f)
 	f->home = dcp_parts_home(f->dir);
 	for (size_t i = 0; i < f->dir->n && rc == 0; i++) {
 		const struct dcp_dirent *e = &f->dir->entries[i];
+		enum dcp_part_role role;
 		bool alone;
 
-		if (dcp_parts_is_dir(e, &alone) && !is_version(f, e->name))
-			rc = add_below(f, e, alone);
+		if (dcp_parts_is_dir(e, &alone, &role) && !is_version(f, e->name))
+			rc = add_below(f, e, alone, role);
 		else if (e->is_dir && f->home != DCP_HOME_NONE)
 			rc = add_model(f, e);
 	}
@@ -340,7 +359,7 @@ static bool may_be(const struct dcp_dir *dir)
 	for (size_t i = 0; i < dir->n && !any; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 
-		any = dcp_parts_is_dir(e, &decides) ||
+		any = dcp_parts_is_dir(e, &decides, NULL) ||
 		      (dcp_parts_is_file(e, &decides) && decides) ||
 		      (!e->is_dir && strstr(e->name, "_world_size_"));
 	}

@@ -4,8 +4,8 @@
  *
  * A part is a family and the names it may see: files of the version's directory, or a directory
  * below it. Parts are told one after another to the same sink, their files by their names in
- * the version's directory. A key that two parts have gets the name of its part in front, in
- * both; all others stay as stored.
+ * the version's directory, their keys with the name of the part in front. Only a model that is
+ * alone keeps its keys as they are stored.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,9 +18,16 @@
 
 #define DCP_PARTS_DEPTH 3 /* parts that have parts: verl's global_step_N/actor/ is one */
 
+enum dcp_part_role {
+	DCP_PART_STATE, /* optimizer, random states: its name is always in front of its keys */
+	DCP_PART_MODEL, /* unless it is the only one */
+	DCP_PART_PLAIN, /* never: the framework itself reads it as one with the others */
+};
+
 struct dcp_part {
-	const char *name;  /* in front of keys that clash */
+	const char *name;  /* of its file or directory */
 	const char *below; /* "optimizer_0/", or "" */
+	enum dcp_part_role role;
 	const struct dcp_format *format;
 	struct dcp_dir dir; /* all that the family may see */
 };
@@ -39,12 +46,15 @@ struct dcp_part *dcp_parts_at(const struct dcp_parts *p, size_t i);
 
 /* Add a part; @dir is taken, also on failure. Names are made different. -ENOMEM. */
 int dcp_parts_add(struct dcp_parts *p, const char *name, const char *below,
-		  const struct dcp_format *format, struct dcp_dir *dir);
+		  enum dcp_part_role role, const struct dcp_format *format,
+		  struct dcp_dir *dir);
 
 /* Is @e a file that is a part, by its name? @state: one that makes a version of what lies
- * beside it. A directory? @alone: one that is a version even by itself. */
+ * beside it. A directory? @alone: one that is a version even by itself; @role may be NULL. */
 bool dcp_parts_is_file(const struct dcp_dirent *e, bool *state);
-bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone);
+bool dcp_parts_is_dir(const struct dcp_dirent *e, bool *alone, enum dcp_part_role *role);
+/* Which role have the files of a group (of ranks) called so? */
+enum dcp_part_role dcp_parts_role(const char *group);
 /* Is a file of this name a model, beside parts? */
 bool dcp_parts_is_model(const char *name);
 

@@ -8,10 +8,12 @@
  * about in many directories that are no checkpoints.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
@@ -47,6 +49,7 @@ static bool begins(const uint8_t *head, size_t n)
 
 struct teller {
 	const struct dcp_sink *sink;
+	const char *whole; /* the key of a file that is one value: its stem */
 	struct dcp_buf json;
 	uint64_t left; /* bytes of JSON that may still be written */
 };
@@ -58,17 +61,16 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 				.path = leaf->path,
 				.npath = leaf->npath,
 				.type = dcp_pyjson_type(leaf->value) };
-	const char *key = "value"; /* of a file that holds no mapping */
 	int rc = -E2BIG;
 
-	if (leaf->npath == 0) {
-		o.key = key;
-		o.path = &key;
+	if (leaf->npath == 0 && w->whole) {
+		o.key = w->whole;
+		o.path = &w->whole;
 		o.npath = 1;
 	}
 	dcp_buf_reset(&w->json);
 	if (w->left > 0)
-		rc = dcp_pyjson_write(&w->json, NULL, leaf->value, o.path, o.npath);
+		rc = dcp_pyjson_write(&w->json, NULL, leaf->value, leaf->path, leaf->npath);
 	if (rc == -ENOMEM || dcp_buf_error(&w->json))
 		return -ENOMEM;
 	if (rc == 0) {
@@ -81,10 +83,11 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->sink->object(w->sink->ctx, &o);
 }
 
-static int tell_pickle(const struct dcp_load *in, const struct dcp_source *src,
-		       struct dcp_err *err)
+static int tell_pickle(const struct dcp_load *in, const char *whole,
+		       const struct dcp_source *src, struct dcp_err *err)
 {
 	struct teller w = { .sink = in->sink,
+			    .whole = whole,
 			    .left = MAX_WRITTEN * (DCP_MIN(src->size, (uint64_t)1 << 40) + 1) };
 	const struct dcp_pickle_opts opts = { 0 };
 	struct dcp_pickle *p;
@@ -106,12 +109,14 @@ static int tell_pickle(const struct dcp_load *in, const struct dcp_source *src,
 static int tell(const struct dcp_load *in, const char *name, const struct dcp_source *src,
 		struct dcp_err *err)
 {
-	struct dcp_tstate s = { .sink = in->sink };
+	char stem[DCP_GROUP_MAX];
+	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
 	struct dcp_err why = { 0 };
 	struct dcp_torch *t;
 	unsigned char head[4] = { 0 };
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
+	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	if (rc < 0)
 		return rc;
 	rc = dcp_torch_open(src, 0, &t, &why);
@@ -128,7 +133,7 @@ static int tell(const struct dcp_load *in, const char *name, const struct dcp_so
 			*err = why;
 		return rc;
 	}
-	return tell_pickle(in, src, err);
+	return tell_pickle(in, s.whole, src, err);
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

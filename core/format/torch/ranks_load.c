@@ -3,8 +3,9 @@
  * Putting the ranks' files together. A tensor that says itself which part of the whole it is
  * (DTensor, ShardedTensor) is told once, under its key, made of what all ranks hold; replicas
  * count once. Nothing says what plain tensors and objects of different ranks have to do with
- * each other, so those of rank r are told below "rank<r>", keys and paths alike; of a job of
- * one rank they keep their names.
+ * each other, so those of rank r are told below "rank<r>", keys and paths alike, also where
+ * there is one rank only. Of a job of one rank FSDP saves whole tensors for a model: they keep
+ * their names, as DTensors of more ranks do.
  *
  *	checkpoint_0.pt {"model": {"w": tensor}}    rank0.model.w, path rank0 / model / w
  *	checkpoint_0.pt {"model": {"w": DTensor}}   model.w
@@ -100,7 +101,7 @@ static int tell_rank(struct ranks *r, struct dcp_err *why, struct dcp_err *err)
 	int rc;
 
 	snprintf(component, sizeof(component), "rank%" PRIu64, f->name.rank);
-	r->nprefix = f->name.world != 1;
+	r->nprefix = f->name.world != 1 || strncmp(f->name.set, "model", 5) != 0;
 	s.prefix = &prefix;
 	s.nprefix = r->nprefix;
 	rc = in->sink->file(in->sink->ctx, f->file, &s.file);

@@ -3,10 +3,12 @@
  * Files of torch.save: each is a checkpoint by itself, called by its name.
  *
  *	model.pt {"w": tensor}      version model.pt, key w
+ *	mean.pt tensor              version mean.pt, key mean
  *
  * What torch.save wrote is a matter of content, not of names: a file that is something else
  * says so when it is opened. Composer's states are told by its rules whatever they are called.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/base.h"
@@ -66,11 +68,13 @@ static bool begins(const uint8_t *head, size_t n)
 
 static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err *err)
 {
-	struct dcp_tstate s = { .sink = in->sink };
+	char stem[DCP_GROUP_MAX];
+	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
 	struct dcp_input input;
 	struct dcp_torch *t;
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
+	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	if (rc == 0)
 		rc = dcp_dir_input(in->dir, name, &input, err);
 	if (rc < 0)

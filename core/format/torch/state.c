@@ -154,22 +154,24 @@ static int tell_tensor(struct teller *w, const struct dcp_leaf *leaf, const char
 	return s->sink->tensor(s->sink->ctx, &broken);
 }
 
-static int tell_object(struct teller *w, const char *key, const char *const *path, size_t npath,
-		       struct dcp_pv value)
+/* @as is what it is shown as, @path where it is stored: tensors inside it are called by that.
+ */
+static int tell_object(struct teller *w, const struct dcp_leaf *as, const char *const *path,
+		       size_t npath)
 {
 	const struct dcp_tstate *s = w->s;
 	struct dcp_object o = {
-		.key = key,
-		.path = path,
-		.npath = npath,
-		.type = dcp_pyjson_type(value),
+		.key = as->key,
+		.path = as->path,
+		.npath = as->npath,
+		.type = dcp_pyjson_type(as->value),
 	};
 	int rc;
 
 	dcp_buf_reset(&w->scratch);
 	rc = w->written / MAX_WRITTEN > dcp_torch_pickle_size(s->t)
 		     ? -E2BIG
-		     : dcp_pyjson_write(&w->scratch, s->t, value, path, npath);
+		     : dcp_pyjson_write(&w->scratch, s->t, as->value, path, npath);
 	if (rc == -ENOMEM || dcp_buf_error(&w->scratch))
 		return no_memory(w->err);
 	w->written += w->scratch.n;
@@ -182,14 +184,28 @@ static int tell_object(struct teller *w, const char *key, const char *const *pat
 	return s->sink->object(s->sink->ctx, &o);
 }
 
+/* A value that is all there is has no name but the file's. */
+static struct dcp_leaf named(const struct teller *w, const struct dcp_leaf *leaf)
+{
+	struct dcp_leaf out = *leaf;
+
+	if (leaf->npath == 0 && w->s->whole) {
+		out.key = w->s->whole;
+		out.path = &w->s->whole;
+		out.npath = 1;
+	}
+	return out;
+}
+
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct teller *w = ctx;
+	const struct dcp_leaf as = named(w, leaf);
 
 	if (leaf->is_tensor || dcp_tshard_is(leaf->value))
-		w->rc = tell_tensor(w, leaf, leaf->key);
+		w->rc = tell_tensor(w, &as, as.key);
 	else if (!w->tensors_only)
-		w->rc = tell_object(w, leaf->key, leaf->path, leaf->npath, leaf->value);
+		w->rc = tell_object(w, &as, leaf->path, leaf->npath);
 	return w->rc;
 }
 
@@ -200,7 +216,9 @@ static int on_take(void *ctx, const struct dcp_leaf *leaf)
 	int rc = w->s->take ? w->s->take(w->s->ctx, leaf) : 0;
 
 	if (rc == 0 && dcp_tshard_is(leaf->value)) {
-		rc = tell_tensor(w, leaf, leaf->key);
+		const struct dcp_leaf as = named(w, leaf);
+
+		rc = tell_tensor(w, &as, as.key);
 		rc = rc < 0 ? rc : 1;
 	}
 	w->rc = DCP_MIN(rc, 0);
@@ -277,7 +295,7 @@ int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dc
 	} else {
 		rc = walk(&w);
 		if (rc == 0)
-			rc = tell_object(&w, key, s->prefix, s->nprefix, root.value);
+			rc = tell_object(&w, &root, s->prefix, s->nprefix);
 	}
 	teller_finish(&w);
 	return rc;

@@ -35,6 +35,8 @@ struct dcp_tstate {
 	/* Not NULL: why the stream's bytes cannot be found in the file (it is compressed).
 	 * Every tensor with elements gets this error. */
 	const char *sealed;
+	/* The key of a stream that is one value, with no mapping around it; NULL: "". */
+	const char *whole;
 	bool tuples; /* tuples are opened like lists, not only looked into */
 	/* Open every list (core/parse/pyjson/pyjson.h). */
 	bool lists;
