@@ -187,7 +187,7 @@ def make_parts():
     custom = version("", **{"critic": {"custom_checkpoint_0": {"seen": {"a", "b"}, "plain": 5}}})
     vs[3]["objects"] += custom["objects"]
     vs[0]["objects"].append(fixlib.object_entry("trainer_state", ["trainer_state"], TRAINER))
-    vs[3]["objects"].append({"key": "critic.custom_checkpoint_0.numbers", "path": ["critic", "custom_checkpoint_0", "numbers"], "type": "numpy.ndarray", "json": None})
+    entry(vs[3], "critic.custom_checkpoint_0.numbers", ["critic", "custom_checkpoint_0", "numbers"], torch.arange(3))
     fixlib.finish(name, "Parts of one version side by side, laid out as the Hugging Face Trainer, Accelerate (FSDP), Lightning (sharded) and verl do. The name of the part is in front of its keys, "
                   "but for a model that is the only one.", "parts", vs)
 

@@ -76,6 +76,37 @@ static void objects(void **state)
 	t_sink_finish(&s);
 }
 
+/* {"model": {"w": array}, "lr": scalar, "seed": (array,)}, as Detectron2 dumps its models. */
+static void arrays(void **state)
+{
+#define DTYPE "cnumpy\ndtype\n(Vf4\nI0\nI1\ntR(I3\nV<\nNNNI-1\nI-1\nI0\ntb"
+#define ARRAY                                                                                  \
+	"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntC\1btR(I1\n("           \
+	"I2\nt" DTYPE "I00\nC\x08\0\0\x80?\0\0\0@tb"
+	static const char pickle[] =
+		"}Vmodel\n}Vw\n" ARRAY "ssVlr\ncnumpy.core.multiarray\nscalar\n(" DTYPE
+		"C\4\0\0\0?tRsVseed\n(" ARRAY "ts.";
+	struct dcp_err err = { 0 };
+	struct t_sink s;
+	const struct dcp_tensor *t;
+
+	(void)state;
+	assert_int_equal(load(&s, "m.pkl", pickle, sizeof(pickle) - 1, &err), 0);
+	t = t_sink_tensor(&s, "model.w");
+	assert_non_null(t);
+	assert_string_equal(t->dtype_name, "F32");
+	assert_int_equal(t->ndim, 1);
+	assert_int_equal(t->shape[0], 2);
+	assert_int_equal(t->npieces, 1);
+	assert_memory_equal(pickle + t->pieces[0].off, "\0\0\x80?\0\0\0@", 8);
+	assert_int_equal(s.ntensors, 1);
+	assert_string_equal(t_sink_object(&s, "lr")->json, "0.5");
+	assert_string_equal(
+		t_sink_object(&s, "seed")->json,
+		"[{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[2],\"data\":[1.0,2.0]}}]");
+	t_sink_finish(&s);
+}
+
 static void torch_save(void **state)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
@@ -161,9 +192,8 @@ static void bomb(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(objects),
-		cmocka_unit_test(torch_save),
-		cmocka_unit_test(damaged),
+		cmocka_unit_test(arrays),     cmocka_unit_test(objects),
+		cmocka_unit_test(torch_save), cmocka_unit_test(damaged),
 		cmocka_unit_test(bomb),
 	};
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One file of a plain pickle: random states, arguments, what a trainer dumped beside its
- * tensors. Everything in it is told as objects, numpy arrays too; classes stay what they are
- * called. Accelerate gives the name .pkl to what torch.save wrote: then it is read as that.
+ * tensors, or a model as Detectron2 writes it: {"model": {name: numpy array}}. An array that is
+ * the value of a key is a tensor; one inside a tuple or a class is shown with that. Everything
+ * else is told as objects; classes stay what they are called. Accelerate gives the name .pkl to
+ * what torch.save wrote: then it is read as that.
  *
  * Only a file that was named, by a person or by a family that knows its parts: pickles lie
  * about in many directories that are no checkpoints.
@@ -18,6 +20,7 @@
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
+#include "core/parse/numpy/ndpickle.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"
@@ -50,24 +53,62 @@ static bool begins(const uint8_t *head, size_t n)
 struct teller {
 	const struct dcp_sink *sink;
 	const char *whole; /* the key of a file that is one value: its stem */
+	uint32_t file;
 	struct dcp_buf json;
 	uint64_t left; /* bytes of JSON that may still be written */
 };
 
+/* Nothing is too long to be in memory or told from here: see the options of reading. */
+static bool is_array(struct dcp_pv v)
+{
+	struct dcp_ndarray a;
+
+	return !dcp_pv_is_object(v, "numpy.core.multiarray", "scalar") && dcp_ndarray_is(v) &&
+	       dcp_ndarray_read(v, &a, NULL) == 1;
+}
+
+static int tell_array(struct teller *w, const struct dcp_leaf *as)
+{
+	static const uint64_t origin[DCP_MAX_NDIM];
+	struct dcp_piece p = { .lo = origin, .file = w->file };
+	struct dcp_tensor t = { .key = as->key, .path = as->path, .npath = as->npath };
+	struct dcp_ndarray a;
+
+	dcp_ndarray_read(as->value, &a, NULL);
+	t.dtype = a.dtype;
+	t.dtype_name = dcp_dtype_info(a.dtype)->name;
+	t.itemsize = a.itemsize;
+	t.ndim = a.ndim;
+	t.shape = p.len = a.shape;
+	dcp_shape_volume(a.shape, a.ndim, &p.run_n); /* known to fit */
+	p.stride = a.row_major ? NULL : a.stride;
+	p.off = a.off;
+	p.nbytes = a.nbytes;
+	p.filter = (uint8_t)a.filter;
+	p.swap = a.swap;
+	t.pieces = &p;
+	t.npieces = p.run_n > 0;
+	return w->sink->tensor(w->sink->ctx, &t);
+}
+
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct teller *w = ctx;
-	struct dcp_object o = { .key = leaf->key,
-				.path = leaf->path,
-				.npath = leaf->npath,
-				.type = dcp_pyjson_type(leaf->value) };
+	struct dcp_leaf as = *leaf;
+	struct dcp_object o;
 	int rc = -E2BIG;
 
 	if (leaf->npath == 0 && w->whole) {
-		o.key = w->whole;
-		o.path = &w->whole;
-		o.npath = 1;
+		as.key = w->whole;
+		as.path = &w->whole;
+		as.npath = 1;
 	}
+	if (leaf->is_tensor)
+		return tell_array(w, &as);
+	o = (struct dcp_object){ .key = as.key,
+				 .path = as.path,
+				 .npath = as.npath,
+				 .type = dcp_pyjson_type(leaf->value) };
 	dcp_buf_reset(&w->json);
 	if (w->left > 0)
 		rc = dcp_pyjson_write(&w->json, NULL, leaf->value, leaf->path, leaf->npath);
@@ -83,19 +124,21 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->sink->object(w->sink->ctx, &o);
 }
 
-static int tell_pickle(const struct dcp_load *in, const char *whole,
+static int tell_pickle(const struct dcp_load *in, uint32_t file, const char *whole,
 		       const struct dcp_source *src, struct dcp_err *err)
 {
 	struct teller w = { .sink = in->sink,
+			    .file = file,
 			    .whole = whole,
 			    .left = MAX_WRITTEN * (DCP_MIN(src->size, (uint64_t)1 << 40) + 1) };
 	const struct dcp_pickle_opts opts = { 0 };
+	const struct dcp_pystream stream = { .size = src->size, .is_tensor = is_array };
 	struct dcp_pickle *p;
 	int rc = dcp_pickle_read(src, &opts, &p, NULL, err);
 
 	if (rc < 0)
 		return rc;
-	rc = dcp_pyjson_walk(NULL, dcp_pickle_root(p), NULL, 0, false, on_leaf, &w);
+	rc = dcp_pyjson_walk_in(&stream, dcp_pickle_root(p), NULL, 0, 0, on_leaf, &w);
 	if (rc == -E2BIG)
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "nested too deep to be walked");
 	if (rc == -ENOMEM)
@@ -133,7 +176,7 @@ static int tell(const struct dcp_load *in, const char *name, const struct dcp_so
 			*err = why;
 		return rc;
 	}
-	return tell_pickle(in, s.whole, src, err);
+	return tell_pickle(in, s.file, s.whole, src, err);
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

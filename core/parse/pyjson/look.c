@@ -79,6 +79,25 @@ static bool look_bytes(struct dcp_pv v, struct dcp_pv *out, bool inner)
 	return false;
 }
 
+bool dcp_pyjson_look_bytes(struct dcp_pv v, struct dcp_pv *out)
+{
+	return look_bytes(v, out, false);
+}
+
+void dcp_pyjson_narrow(uint8_t *to, const struct dcp_pnode *str)
+{
+	const uint8_t *p = (const uint8_t *)str->data, *end = p + str->n;
+
+	while (p < end) {
+		if (*p < 0x80) {
+			*to++ = *p++;
+		} else {
+			*to++ = (uint8_t)(p[0] << 6 | (p[1] & 0x3f));
+			p += 2;
+		}
+	}
+}
+
 /* ---- numpy ---- */
 
 static bool known_dtype(const char *code, size_t *size)
@@ -315,30 +334,11 @@ static void look_class(const struct dcp_pobj *o, struct dcp_pyjson_look *l)
 	}
 }
 
-/* timedelta(days, seconds, microseconds), as Python keeps it: at most 999999999 days. */
-static bool look_span(struct dcp_pv v, double *seconds)
-{
-	int64_t us = 0;
-	size_t n = 0;
-	const struct dcp_pv *arg;
-
-	if (!dcp_pv_is_object(v, "datetime", "timedelta"))
-		return false;
-	arg = dcp_pv_items(v.node->obj->args, &n);
-	if (n != 3 || arg[0].type != DCP_PV_INT || arg[1].type != DCP_PV_INT ||
-	    arg[2].type != DCP_PV_INT || __builtin_mul_overflow(arg[0].i, 86400, &us) ||
-	    __builtin_add_overflow(us, arg[1].i, &us) ||
-	    __builtin_mul_overflow(us, 1000000, &us) ||
-	    __builtin_add_overflow(us, arg[2].i, &us))
-		return false;
-	*seconds = (double)us / 1e6;
-	return true;
-}
-
 static void look_object(struct dcp_pv v, struct dcp_pyjson_look *l)
 {
 	const struct dcp_pobj *o = v.node->obj;
 	size_t n = 0;
+	int64_t us;
 	const struct dcp_pv *arg = dcp_pv_items(o->args, &n);
 
 	look_class(o, l);
@@ -361,8 +361,11 @@ static void look_object(struct dcp_pv v, struct dcp_pyjson_look *l)
 		l->text = arg[0];
 	} else if (dcp_pyjson_look_array(v, &l->array))
 		l->form = DCP_PYJSON_ARRAY;
-	else if (look_span(v, &l->seconds))
+	else if (dcp_pyjson_span(v, &us)) {
 		l->form = DCP_PYJSON_SECONDS;
+		l->seconds = (double)us / 1e6;
+	} else if (dcp_pyjson_time(v, l->iso))
+		l->form = DCP_PYJSON_TIME;
 }
 
 void dcp_pyjson_look(struct dcp_pv v, struct dcp_pyjson_look *l)

@@ -12,9 +12,15 @@
  *   complex, range, slice                  {"$class": "complex", "args": [1.0, 2.0]}
  *   datetime.timedelta                     its seconds, as total_seconds() gives them
  *   torch.dtype, torch.device              {"$class": "torch.dtype", "args": ["bfloat16"]}
- *   numpy array or scalar                  {"$ndarray": {"dtype": "<u4", "shape": [624],
- *                                          "data": {"$bytes": base64}}}; column-major ones
- *                                          have "fortran_order": true besides
+ *   datetime.datetime, date, time          as isoformat() gives them, which fromisoformat()
+ *                                          reads; with fold or a named zone: "$class"
+ *   numpy scalar                           its number, as item() gives it; "type" has its
+ *                                          class where it is an object by itself
+ *   numpy array of up to 1024 numbers      {"$ndarray": {"dtype": "<f4", "shape": [2, 1],
+ *                                          "data": [[0.5], [1.0]]}}: numpy.array(data, dtype)
+ *                                          is equal to it, NaN's payload left aside
+ *   longer ones                            "data": {"$bytes": base64}, and those that are
+ *                                          column-major "fortran_order": true
  *   a tensor                               {"$tensor": key}
  *   a sparse, quantized, nested or meta    {"$class": "torch.Tensor (torch.sparse_coo)",
  *   tensor                                 "shape": [3, 3], "indices": {"$tensor": key}, ...}

@@ -2,11 +2,13 @@
 /*
  * pyjson_int: what the files behind pyjson.h share, and nobody else includes.
  *
- *	pyjson_look.c   what a value means: a list, a dict, bytes, an array, a class
- *	pyjson_path.c   key paths, how Python spells a key, which duplicate counts
- *	pyjson_type.c   the name of its class
- *	pyjson_walk.c   leaves of nested state
- *	pyjson_write.c  JSON
+ *	look.c   what a value means: a list, a dict, bytes, an array, a class
+ *	time.c   a date or time
+ *	numbers.c  the numbers of an array
+ *	path.c   key paths, how Python spells a key, which duplicate counts
+ *	type.c   the name of its class
+ *	walk.c   leaves of nested state
+ *	write.c  JSON
  */
 #pragma once
 #include <stdbool.h>
@@ -17,6 +19,8 @@
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"
+
+struct dcp_jsonw;
 
 /* Values inside values; the pickle machine allows more, JSON readers often less. */
 #define DCP_PYJSON_MAX_DEPTH 240
@@ -49,6 +53,7 @@ const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
 enum dcp_pyjson_form {
 	DCP_PYJSON_SCALAR,  /* None, bool, int, float, str: as it stands */
 	DCP_PYJSON_SECONDS, /* a time span: seconds */
+	DCP_PYJSON_TIME,    /* a date or time: iso */
 	DCP_PYJSON_TEXT,    /* an instance of a subclass of str: text */
 	DCP_PYJSON_BYTES,   /* text: BYTES, BYTEARRAY, a STR holding Latin-1, or NONE (no bytes)
 			     */
@@ -76,6 +81,7 @@ struct dcp_pyjson_look {
 	enum dcp_pyjson_form form;
 	struct dcp_pv text;
 	double seconds;
+	char iso[48];
 	const struct dcp_pv *items, *pairs;
 	size_t nitems, npairs;
 	struct dcp_pyjson_array array;
@@ -100,11 +106,28 @@ bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n)
  */
 bool dcp_pyjson_look_array(struct dcp_pv v, struct dcp_pyjson_array *out);
 
+/* bytes in all their disguises: what holds them, as for DCP_PYJSON_BYTES. */
+bool dcp_pyjson_look_bytes(struct dcp_pv v, struct dcp_pv *out);
+
+/* Latin-1 text as the bytes it stands for. It was checked before. */
+void dcp_pyjson_narrow(uint8_t *to, const struct dcp_pnode *str);
+
 /* Length of bytes kept as Latin-1 text; false: other characters are in it. */
 bool dcp_pyjson_latin1(struct dcp_pv str, uint64_t *n);
 
 /* Number of bytes in the text of DCP_PYJSON_BYTES. */
 uint64_t dcp_pyjson_bytes_len(struct dcp_pv v);
+
+/* datetime.timedelta in microseconds, and datetime, date and time as isoformat() gives them;
+ * false: nothing of the kind, or more than that says (fold, a named time zone). */
+bool dcp_pyjson_span(struct dcp_pv v, int64_t *us);
+bool dcp_pyjson_time(struct dcp_pv v, char iso[48]);
+
+/* Is it few enough numbers to be shown one by one? */
+bool dcp_pyjson_few(const struct dcp_pyjson_array *a);
+/* Write them, in lists by dimension; @bytes are all of the payload. */
+void dcp_pyjson_numbers(struct dcp_jsonw *w, const struct dcp_pyjson_array *a,
+			const void *bytes);
 
 /* ---- path ---- */
 

@@ -243,6 +243,7 @@ static int find_tensors(struct walk *w, struct dcp_pv v)
 		break;
 	case DCP_PYJSON_SCALAR:
 	case DCP_PYJSON_SECONDS:
+	case DCP_PYJSON_TIME:
 	case DCP_PYJSON_TEXT:
 	case DCP_PYJSON_BYTES:
 	case DCP_PYJSON_ARRAY:

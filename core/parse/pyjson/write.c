@@ -47,21 +47,6 @@ static void open_named(struct writer *x, const char *name)
 
 /* ---- bytes ---- */
 
-/* Latin-1 text as the bytes it stands for; the text was checked before. */
-static void narrow(uint8_t *to, const struct dcp_pnode *str)
-{
-	const uint8_t *p = (const uint8_t *)str->data, *end = p + str->n;
-
-	while (p < end) {
-		if (*p < 0x80) {
-			*to++ = *p++;
-		} else {
-			*to++ = (uint8_t)(p[0] << 6 | (p[1] & 0x3f));
-			p += 2;
-		}
-	}
-}
-
 /* Bytes that only the stream holds, when there is no stream to read: where they lie. */
 static int write_far(struct writer *x, const struct dcp_pnode *node)
 {
@@ -74,41 +59,60 @@ static int write_far(struct writer *x, const struct dcp_pnode *node)
 	return 0;
 }
 
+/* All bytes of @v; what had to be made for them is in @copy. 1: nobody can read them here. */
+static int get_bytes(struct writer *x, struct dcp_pv v, uint8_t **copy, const void **p)
+{
+	uint64_t n = dcp_pyjson_bytes_len(v);
+
+	*p = v.type == DCP_PV_NONE ? "" : v.node->data;
+	if (v.type != DCP_PV_STR && *p)
+		return 0;
+	if (v.type != DCP_PV_STR && !x->s)
+		return 1;
+	*copy = malloc((size_t)n + 1);
+	*p = *copy;
+	if (!*copy)
+		return -ENOMEM;
+	if (v.type != DCP_PV_STR)
+		return x->s->read(x->s->ctx, v, 0, *copy, (size_t)n);
+	dcp_pyjson_narrow(*copy, v.node);
+	return 0;
+}
+
 static int write_bytes(struct writer *x, struct dcp_pv v)
 {
 	uint64_t n = dcp_pyjson_bytes_len(v);
 	dcp_auto_free uint8_t *copy = NULL;
-	const void *p = "";
-	int r = 0;
+	const void *p;
+	int r;
 
 	if (n / 3 * 4 > x->max_json)
 		return -E2BIG;
-	if (v.type == DCP_PV_STR || (v.type != DCP_PV_NONE && !v.node->data)) {
-		if (v.type != DCP_PV_STR && !x->s)
-			return write_far(x, v.node);
-		copy = malloc((size_t)n + 1);
-		if (!copy)
-			return -ENOMEM;
-		if (v.type == DCP_PV_STR)
-			narrow(copy, v.node);
-		else
-			r = x->s->read(x->s->ctx, v, 0, copy, (size_t)n);
-		p = copy;
-	} else if (v.type != DCP_PV_NONE) {
-		p = v.node->data;
-	}
-	if (r < 0)
-		return r;
+	r = get_bytes(x, v, &copy, &p);
+	if (r != 0)
+		return r < 0 ? r : write_far(x, v.node);
 	open_named(x, "$bytes");
 	dcp_jsonw_base64(&x->w, p, (size_t)n);
 	dcp_jsonw_end(&x->w);
 	return 0;
 }
 
+/* What is few is shown as numbers, in lists by dimension; a scalar as nothing but its number.
+ */
 static int write_array(struct writer *x, const struct dcp_pyjson_array *a)
 {
-	int r;
+	dcp_auto_free uint8_t *copy = NULL;
+	const void *p = NULL;
+	bool few = dcp_pyjson_few(a);
+	int r = few ? get_bytes(x, a->payload, &copy, &p) : 0;
 
+	if (r < 0)
+		return r;
+	few = few && r == 0;
+	if (few && a->scalar) {
+		dcp_pyjson_numbers(&x->w, a, p);
+		return 0;
+	}
 	open_named(x, "$ndarray");
 	dcp_jsonw_object(&x->w);
 	dcp_jsonw_key(&x->w, "dtype");
@@ -122,12 +126,16 @@ static int write_array(struct writer *x, const struct dcp_pyjson_array *a)
 		dcp_jsonw_u64(&x->w, dim);
 	}
 	dcp_jsonw_end(&x->w);
-	if (a->fortran && a->ndim > 1) {
+	if (!few && a->fortran && a->ndim > 1) {
 		dcp_jsonw_key(&x->w, "fortran_order");
 		dcp_jsonw_bool(&x->w, true);
 	}
 	dcp_jsonw_key(&x->w, "data");
-	r = write_bytes(x, a->payload);
+	r = 0;
+	if (few)
+		dcp_pyjson_numbers(&x->w, a, p);
+	else
+		r = write_bytes(x, a->payload);
 	dcp_jsonw_end(&x->w);
 	dcp_jsonw_end(&x->w);
 	return r;
@@ -413,6 +421,9 @@ static int write_form(struct writer *x, struct dcp_pv v)
 		return 0;
 	case DCP_PYJSON_SECONDS:
 		dcp_jsonw_f64(&x->w, l.seconds);
+		return 0;
+	case DCP_PYJSON_TIME:
+		dcp_jsonw_str(&x->w, l.iso);
 		return 0;
 	case DCP_PYJSON_TEXT:
 		write_scalar(x, l.text);
