@@ -2,13 +2,14 @@
 /*
  * What a source holds, and what a person is told when that is nothing.
  *
- * covers: version/scan, version/tags, version/hint, version/link
+ * covers: version/scan, version/tags, version/hint, version/link, dir/seen
  */
 #include "tests/unit/t.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/parse/dir/seen.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_fake.h"
@@ -421,11 +422,91 @@ static void beginnings(void **state)
 	}
 }
 
+/* As long as nothing that a look depended on looks different, another is not needed. */
+static void what_a_look_depends_on(void **state)
+{
+	static const struct {
+		const char *what, *name, *text; /* without a text the file goes */
+		bool differs;
+	} rows[] = {
+		{ "a file beside the versions", "run/note", "x", true },
+		{ "a directory", "run/s3/y", "x", true },
+		{ "a file of an incomplete version", "run/s2/y.shard", "x", true },
+		{ "a commit mark goes", "run/s1/COMMIT", NULL, true },
+		{ "one is written over", "run/s1/COMMIT", "\n\n", true },
+		{ "a text that is a tag", "run/latest", "s2", true },
+		{ "a shard of a complete version is written over", "run/s1/a.shard", "yy",
+		  false },
+		{ "a file that is none of a version", "run/logs/x", "more", false },
+		{ "one in a directory that nobody listed", "run/s1/deep/x", "y", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		static const char *const dirs[] = { "run", "run/s1", "run/s2", "run/logs" };
+		struct dcp_seen seen = { 0 };
+		struct dcp_scan scan;
+		uint64_t calls = 0;
+		struct t_dir d;
+
+		t_case(rows[i].what);
+		t_dir_make(&d, "test_scan");
+		t_dir_text(&d, "run/s1/COMMIT", "\n");
+		t_dir_text(&d, "run/s1/a.shard", "x");
+		t_dir_text(&d, "run/s1/deep/x", "x");
+		t_dir_text(&d, "run/s2/x.shard", "x");
+		t_dir_text(&d, "run/logs/x", "x");
+		t_dir_text(&d, "run/latest", "s1 ");
+		for (size_t k = 0; k < DCP_LEN(dirs); k++)
+			t_dir_touch(&d, dirs[k], 1); /* or the clock may not have moved on */
+		assert_int_equal(dcp_scan_seen(t_dir_path(&d, "run"), &seen, &scan, NULL), 0);
+		assert_true(dcp_seen_same(&seen, &calls));
+		assert_int_equal(calls, dcp_seen_count(&seen));
+		assert_in_range(calls, 5, 8); /* 4 directories, COMMIT, latest */
+		if (rows[i].text)
+			t_dir_text(&d, rows[i].name, rows[i].text);
+		else
+			t_dir_delete(&d, rows[i].name);
+		assert_int_equal(dcp_seen_same(&seen, &calls), !rows[i].differs);
+		dcp_seen_finish(&seen);
+		dcp_scan_finish(&scan);
+		t_dir_remove(&d);
+	}
+}
+
+/* A source that is not there, or a file. */
+static void looks_at_other_sources(void **state)
+{
+	struct dcp_seen seen = { 0 };
+	struct dcp_scan scan;
+	uint64_t calls = 0;
+	struct t_dir d;
+
+	(void)state;
+	t_dir_make(&d, "test_scan");
+	assert_int_equal(dcp_scan_seen(t_dir_path(&d, "a.loose"), &seen, &scan, NULL), -ENOENT);
+	assert_true(dcp_seen_same(&seen, &calls));
+	t_dir_text(&d, "a.loose", "x");
+	assert_false(dcp_seen_same(&seen, &calls));
+	dcp_seen_finish(&seen);
+	assert_int_equal(dcp_scan_seen(t_dir_path(&d, "a.loose"), &seen, &scan, NULL), 0);
+	assert_true(dcp_seen_same(&seen, &calls));
+	t_dir_text(&d, "other", "x");
+	assert_true(dcp_seen_same(&seen, &calls));
+	t_dir_text(&d, "a.loose", "xx");
+	assert_false(dcp_seen_same(&seen, &calls));
+	dcp_seen_finish(&seen);
+	dcp_scan_finish(&scan);
+	t_dir_remove(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(scan_table),
 		cmocka_unit_test(tags_of_a_source),
+		cmocka_unit_test(what_a_look_depends_on),
+		cmocka_unit_test(looks_at_other_sources),
 		cmocka_unit_test(beginnings),
 		cmocka_unit_test(places_of_a_run),
 		cmocka_unit_test(commit_time_is_that_of_the_mark),

@@ -14,6 +14,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/parse/dir/dir_int.h"
+#include "core/parse/dir/seen.h"
 
 size_t dcp_dir_memory(const char *path)
 {
@@ -183,7 +184,7 @@ static int dir_of_file(const char *path, struct dcp_dir *out)
 	return code;
 }
 
-int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err)
+static int open_path(const char *path, struct dcp_dir *out, struct dcp_err *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct stat st;
@@ -199,6 +200,28 @@ int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err)
 	return dir_from_fd(fd, path, out, err);
 }
 
+int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
+		      struct dcp_err *err)
+{
+	int code;
+
+	dcp_seen_note(seen, AT_FDCWD, NULL, path, true);
+	code = open_path(path, out, err);
+	if (code == 0 && !out->is_file) /* nothing else is looked at in that of a file */
+		out->seen = seen;
+	return code;
+}
+
+int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err)
+{
+	return open_path(path, out, err);
+}
+
+void dcp_dir_note(const struct dcp_dir *d, const char *name)
+{
+	dcp_seen_note(d->seen, d->fd, d->path, name, false);
+}
+
 int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
 		    struct dcp_err *err)
 {
@@ -212,16 +235,20 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 	dcp_buf_printf(&path, "%s/%s", parent->path, name);
 	if (dcp_buf_error(&path))
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+	dcp_seen_note(parent->seen, parent->fd, parent->path, name, true);
 	fd = dcp_open_below(parent->fd, name, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return dcp_open_fail(err, fd, path.p);
-	return dir_from_fd(fd, path.p, out, err);
+	code = dir_from_fd(fd, path.p, out, err);
+	if (code == 0)
+		out->seen = parent->seen;
+	return code;
 }
 
 /* Everything of @d but its entries. */
 static int copy_head(const struct dcp_dir *d, struct dcp_dir *out)
 {
-	struct dcp_dir part = { .fd = -1, .archive = d->archive };
+	struct dcp_dir part = { .fd = -1, .archive = d->archive, .seen = d->seen };
 
 	dcp_arena_init(&part.arena, dcp_dir_memory(d->path));
 	part.path = dcp_arena_strndup(&part.arena, d->path, strlen(d->path));
@@ -275,6 +302,7 @@ int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *o
 
 	if (d->archive)
 		return dcp_archive_input(d, name, out, err);
+	dcp_dir_note(d, name);
 	code = dcp_open_beneath(d->fd, name, &in.fd, NULL, err);
 	if (code < 0)
 		return code;

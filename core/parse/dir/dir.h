@@ -19,6 +19,7 @@
 #include "core/parse/source.h"
 
 struct dcp_err;
+struct dcp_seen;
 
 struct dcp_dirent {
 	const char *name;
@@ -32,8 +33,9 @@ struct dcp_dir {
 	int fd;                            /* -1 inside an archive */
 	const struct dcp_archive *archive; /* NULL: a directory of the file system; borrowed */
 	const char *within;                /* of the archive: "" or "deepspeed/" */
-	const char *path;                  /* for messages only */
-	bool is_file;               /* it stands for the regular file @path, its only entry */
+	const char *path;                  /* for messages, and for seen */
+	struct dcp_seen *seen; /* told what is looked at in it and below; NULL: nobody asks */
+	bool is_file;          /* it stands for the regular file @path, its only entry */
 	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
 	size_t n;
 	struct dcp_arena arena;
@@ -42,8 +44,12 @@ struct dcp_dir {
 /*
  * List @path. A regular file is taken as a directory that holds nothing else: its path is that
  * of the file, its descriptor that of the real directory. -ENOENT, -ENOTDIR (neither),
- * -EACCES, -ENOMEM, -E2BIG (over a million names).
+ * -EACCES, -ENOMEM, -E2BIG (over a million names). @seen, if not NULL, is told, and must
+ * outlive the directory and those below it (core/parse/dir/seen.h).
  */
+int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
+		      struct dcp_err *err);
+/* The same, and nobody asks. */
 int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err);
 /* The same for a directory below @parent. */
 int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
@@ -52,6 +58,9 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct dcp_dirent *e),
 		 void *ctx, struct dcp_dir *out);
 void dcp_dir_close(struct dcp_dir *d);
+
+/* Tell d->seen that what is found depends on how the file @name looks. */
+void dcp_dir_note(const struct dcp_dir *d, const char *name);
 
 /* The entry of exactly that name, or NULL. */
 const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name);

@@ -11,6 +11,7 @@
 #include "core/base/intern.h"
 #include "core/model/order.h"
 #include "core/parse/dir/dir.h"
+#include "core/parse/dir/seen.h"
 #include "core/store/version/version_int.h"
 
 /* A million versions with names of 255 bytes. */
@@ -43,6 +44,7 @@ static int64_t mtime_of(const struct dcp_dir *dir, const char *name)
 	struct dcp_file_id id = { 0 };
 	struct stat st;
 
+	dcp_dir_note(dir, name);
 	if (fstatat(dir->fd, name, &st, 0) < 0)
 		return INT64_MIN;
 	dcp_file_id_from_stat(&st, &id);
@@ -467,14 +469,22 @@ static int find_tags(struct scanning *s, const struct dcp_dir *dir)
 
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
 {
+	return dcp_scan_seen(source, NULL, out, err);
+}
+
+int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *out,
+		  struct dcp_err *err)
+{
 	struct dcp_scan scan = { 0 };
 	struct scanning s = { .scan = &scan, .below = "" };
 	dcp_auto_free char *real = NULL;
 	struct dcp_dir dir;
-	int code = dcp_source_resolve(source, &real);
+	int code;
 
+	dcp_seen_note(seen, AT_FDCWD, NULL, source, true);
+	code = dcp_source_resolve(source, &real);
 	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
-			: dcp_dir_open(real, &dir, err);
+			: dcp_dir_open_seen(real, seen, &dir, err);
 	if (code < 0)
 		return code;
 	dcp_arena_init(&scan.arena, arena_limit);

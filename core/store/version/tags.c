@@ -76,9 +76,11 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 
 	for (size_t i = 0; i < DCP_LEN(files); i++)
 		known |= strcmp(e->name, files[i]) == 0;
-	if (n < 0 && known && !e->is_dir && e->size < MAX_TEXT &&
-	    dcp_open_beneath(dir->fd, e->name, &fd, NULL, NULL) == 0)
-		n = read(fd, text, MAX_TEXT - 1);
+	if (n < 0 && known && !e->is_dir && e->size < MAX_TEXT) {
+		dcp_dir_note(dir, e->name);
+		if (dcp_open_beneath(dir->fd, e->name, &fd, NULL, NULL) == 0)
+			n = read(fd, text, MAX_TEXT - 1);
+	}
 	if (n <= 0)
 		return false;
 	text[n] = '\0';

@@ -31,6 +31,7 @@ struct dcp_index_pool;
 struct dcp_io_counts;
 struct dcp_log;
 struct dcp_queue;
+struct dcp_seen;
 
 struct dcp_store_opts {
 	const char *cache_dir;  /* where indexes live, e.g. ~/.cache/dcpfs; NULL: memory only */
@@ -98,6 +99,9 @@ struct dcp_scan {
  * checkpoint further down, a format known but not supported, loose files).
  */
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
+/* The same, and what that depended on is added to @seen, also on failure; NULL: nobody asks. */
+int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *out,
+		  struct dcp_err *err);
 void dcp_scan_finish(struct dcp_scan *s);
 
 /* An opened version: immutable, safe from any thread. */
