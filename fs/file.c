@@ -154,6 +154,8 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 	rc = i.slot && !f->ver ? -ESTALE : fill(fs, f, &why);
 	if (rc < 0) {
 		dcpfs_file_note(fs, f, *why.msg ? why.msg : strerror(-rc));
+		if (f->ver && rc == -ESTALE)
+			dcpfs_versions_suspect(fs);
 		if (err)
 			*err = why;
 		dcpfs_file_destroy(fs, f);

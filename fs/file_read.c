@@ -19,6 +19,7 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 		dcp_fail(&err, rc, off, "reading at byte %llu failed: %s",
 			 (unsigned long long)off, strerror(-rc));
 	dcpfs_file_note(fs, f, err.msg);
+	dcpfs_versions_suspect(fs);
 	return rc;
 }
 

@@ -5,8 +5,10 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -123,9 +125,10 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 		memcpy(fs->id, &fs->started, sizeof(fs->started));
 	pthread_rwlock_init(&fs->lock, NULL);
 	choose_owner(fs, &st);
+	fs->suspicion = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = make_parts(fs, opts);
 	if (rc == 0)
-		rc = dcpfs_versions_refresh(fs, err);
+		rc = DCP_MIN(dcpfs_versions_refresh(fs, NULL, err), 0);
 	if (rc == 0)
 		rc = find_layouts(fs, err);
 	if (rc == 0)
@@ -160,6 +163,8 @@ void dcpfs_destroy(struct dcpfs *fs)
 	dcp_scan_finish(&fs->scan);
 	dcpfs_errors_destroy(fs->errors);
 	pthread_rwlock_destroy(&fs->lock);
+	if (fs->suspicion >= 0)
+		close(fs->suspicion);
 	free(fs);
 }
 

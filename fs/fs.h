@@ -48,7 +48,6 @@ struct dcpfs_opts {
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;
 	unsigned passthrough_mib;   /* room for files the kernel serves by itself; 0: none */
-	unsigned poll_ms;           /* between looks at the source; 0: 2000 */
 	const char *const *layouts; /* files of --layout */
 	size_t nlayouts;
 	const char *layout_dir;            /* the user's, with *.dcpl; NULL: none */
@@ -76,6 +75,7 @@ struct dcpfs_version {
 	int refused_code; /* refused is set */
 	unsigned tries;   /* objects before this one that were refused alike */
 	int64_t again_ns; /* CLOCK_MONOTONIC: not tried again before; the watcher's */
+	bool plain;       /* its files lie in its directory, none is a link; the watcher's */
 	bool trusted;     /* latest may lead to it before it was opened */
 	bool gone; /* atomic: it left the list, keep nothing of it beyond who has it open */
 	bool rewritten; /* atomic: and answer nothing of it */
@@ -103,6 +103,8 @@ struct dcpfs {
 	struct dcp_index_pool *pool;
 	uint64_t places; /* given; the refresher's */
 	bool scanned;    /* the source was looked at; the refresher's */
+	int64_t due_ns; /* CLOCK_MONOTONIC: a refused version is worth a try; the refresher's */
+	int suspicion;  /* eventfd that wakes the watcher; -1: none */
 
 	pthread_rwlock_t lock;           /* the four below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */

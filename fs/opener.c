@@ -180,6 +180,9 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 		refuse(fs, ver, &err);
 	}
 	dcpfs_versions_choose_latest(fs);
+	if (rc != -EAGAIN)
+		dcpfs_versions_suspect(
+			fs); /* its files are to be watched, or it is tried again */
 	pthread_mutex_lock(&o->lock);
 	ver->opening = false;
 	ver->unindexed = rc == -EAGAIN;

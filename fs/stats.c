@@ -16,6 +16,9 @@ static const char *const names[DCPFS_STAT_COUNT] = {
 	[DCPFS_STAT_ERRORS] = "errors",
 	[DCPFS_STAT_FILES_OPENED] = "files_opened",
 	[DCPFS_STAT_RESCANS] = "rescans",
+	[DCPFS_STAT_LOOKS] = "looks",
+	[DCPFS_STAT_LOOK_CALLS] = "look_calls",
+	[DCPFS_STAT_WATCHES] = "watches",
 };
 
 static void put(struct dcp_buf *out, const char *name, const uint64_t *count)

@@ -21,9 +21,12 @@ enum dcpfs_stat {
 	DCPFS_STAT_REPLY_TEXT,   /* reads of generated files */
 	DCPFS_STAT_ERRORS,
 	DCPFS_STAT_FILES_OPENED, /* files resolved anew, not found in the cache of files */
-	DCPFS_STAT_RESCANS,
+	DCPFS_STAT_RESCANS,      /* whole looks at the source */
+	DCPFS_STAT_LOOKS,        /* short ones, where inotify is not to be relied on */
+	DCPFS_STAT_LOOK_CALLS,   /* stat calls of those */
+	DCPFS_STAT_WATCHES,      /* that stand now */
 };
-#define DCPFS_STAT_COUNT (DCPFS_STAT_RESCANS + 1)
+#define DCPFS_STAT_COUNT (DCPFS_STAT_WATCHES + 1)
 
 struct dcpfs_stats {
 	uint64_t count[DCPFS_STAT_COUNT];
@@ -33,6 +36,11 @@ struct dcpfs_stats {
 static inline void dcpfs_count(struct dcpfs_stats *s, enum dcpfs_stat which, uint64_t n)
 {
 	__atomic_fetch_add(&s->count[which], n, __ATOMIC_RELAXED);
+}
+
+static inline void dcpfs_gauge(struct dcpfs_stats *s, enum dcpfs_stat which, uint64_t n)
+{
+	__atomic_store_n(&s->count[which], n, __ATOMIC_RELAXED);
 }
 
 /* "name value" lines, one a counter. */

@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/store/index/index.h"
 #include "core/store/io/files.h"
 #include "fs/file.h"
 #include "fs/fs.h"
@@ -141,21 +143,21 @@ static uint64_t place_of(struct dcpfs *fs, const char *name)
 	return ++fs->places;
 }
 
-/* Was it refused for something that passes, and long enough ago? What is wrong with the content
- * stays wrong: that is parsed once. */
-static bool is_worth_a_try(struct dcpfs_version *ver)
+/* When a version that was refused for something that passes may be tried again. What is wrong
+ * with the content stays wrong: that is parsed once. */
+static int64_t due(struct dcpfs_version *ver)
 {
 	static const int passing[] = { ESTALE, EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR,
 				       EBUSY,  ENOENT, EACCES, EPERM,  EIO,    ETIMEDOUT };
 
 	if (!dcpfs_version_refusal(ver))
-		return false;
+		return INT64_MAX;
 	if (!ver->again_ns)
 		ver->again_ns = now_ns() + (AGAIN_NS << DCP_MIN(ver->tries, AGAIN_DOUBLED));
 	for (size_t i = 0; i < DCP_LEN(passing); i++)
 		if (ver->refused_code == -passing[i])
-			return now_ns() >= ver->again_ns;
-	return false;
+			return ver->again_ns;
+	return INT64_MAX;
 }
 
 /* What takes the place of a version that latest may lead to may be that, too, before it was
@@ -181,12 +183,43 @@ static bool went_stale(const struct dcpfs_version *ver)
 	return v && dcp_version_check(v, NULL) < 0;
 }
 
+/* Has somebody a file of it open? Without OPEN all that is remembered may be in use. */
+static bool is_in_use(const struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	return __atomic_load_n(&ver->open, __ATOMIC_RELAXED) ||
+	       (fs->opts.no_open && __atomic_load_n(&ver->refs, __ATOMIC_RELAXED) > 1);
+}
+
+bool dcpfs_versions_went_stale(const struct dcpfs *fs, uint64_t *calls)
+{
+	for (size_t i = 0; i < fs->nversions; i++) {
+		const struct dcpfs_version *ver = fs->versions[i];
+		size_t n = 0;
+
+		if (!is_in_use(fs, ver) || !__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE))
+			continue;
+		dcp_index_files(dcp_version_index(ver->v), &n);
+		*calls += n;
+		if (went_stale(ver))
+			return true;
+	}
+	return false;
+}
+
+void dcpfs_versions_suspect(struct dcpfs *fs)
+{
+	if (fs->suspicion >= 0)
+		(void)eventfd_write(fs->suspicion, 1);
+}
+
 /* The new list: versions kept as they are, new ones for what came or changed. */
 static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *scan, size_t *n)
 {
 	struct dcpfs_version **list = calloc(scan->n ? scan->n : 1, sizeof(*list));
+	int64_t now = now_ns();
 
 	*n = 0;
+	fs->due_ns = INT64_MAX;
 	for (size_t i = 0; list && i < scan->n; i++) {
 		const struct dcp_found *found = &scan->found[i];
 		struct dcpfs_version *old = NULL, *ver;
@@ -203,7 +236,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 				"%s: files changed, indexing it again", old->name);
 			epoch = old->slot;
 			old = NULL;
-		} else if (old && is_worth_a_try(old)) {
+		} else if (old && due(old) <= now) {
 			epoch = old->slot;
 			tries = old->tries + 1;
 			old = NULL;
@@ -211,7 +244,9 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 		ver = old ? dcpfs_version_hold(old) : new_version(fs, found, epoch);
 		if (!ver)
 			continue; /* out of memory: the next look finds it */
-		if (!old) {
+		if (old) {
+			fs->due_ns = DCP_MIN(fs->due_ns, due(old));
+		} else {
 			ver->tries = tries;
 			ver->trusted = inherits_trust(fs, ver->name);
 			ver->place = place_of(fs, ver->name);
@@ -261,7 +296,7 @@ static void forget(struct dcpfs *fs, struct dcpfs_version *ver)
 		dcp_files_drop(dcp_version_files(v));
 }
 
-static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_version **list,
+static bool publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_version **list,
 		    size_t n)
 {
 	struct dcpfs_version **old = fs->versions;
@@ -287,16 +322,17 @@ static void publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 		dcpfs_keys_drop(fs->keys);
 	free(old);
 	dcp_scan_finish(&old_scan);
+	return changed;
 }
 
-int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_err *err)
+int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err)
 {
 	struct dcpfs_version **list;
 	struct dcp_scan scan;
 	size_t n;
 	int rc;
 
-	rc = dcp_scan(fs->opts.source, &scan, err);
+	rc = dcp_scan_seen(fs->opts.source, seen, &scan, err);
 	if (fs->scanned && (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR))
 		scan = (struct dcp_scan){ 0 }; /* all versions were taken away */
 	else if (rc < 0)
@@ -306,7 +342,6 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_err *err)
 		dcp_scan_finish(&scan);
 		return -ENOMEM;
 	}
-	publish(fs, &scan, list, n);
 	dcpfs_count(&fs->stats, DCPFS_STAT_RESCANS, 1);
-	return 0;
+	return publish(fs, &scan, list, n);
 }

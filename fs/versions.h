@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct dcp_err;
+struct dcp_seen;
 struct dcpfs;
 struct dcpfs_version;
 
@@ -24,9 +25,18 @@ void dcpfs_version_put(struct dcpfs_version *ver);
  * Look at the source again: versions that came, went, were completed or rewritten. What is new
  * is for the opener to open. One that was refused for a reason that passes (descriptors,
  * memory, files that changed just then) is new again, each time after twice as long.
- * One thread at a time (the watcher, or whoever creates the mount).
+ * One thread at a time (the watcher, or whoever creates the mount). @seen as for
+ * dcp_scan_seen(). 1: the list changed, 0: not.
  */
-int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_err *err);
+int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err);
+
+/* Did files change of a version that somebody reads? The same thread asks. @calls is raised by
+ * the number of files. */
+bool dcpfs_versions_went_stale(const struct dcpfs *fs, uint64_t *calls);
+
+/* Let the watcher look at the source now: files are not as they were, or there are new ones to
+ * watch. From any thread. */
+void dcpfs_versions_suspect(struct dcpfs *fs);
 
 /* Let latest lead to the newest that was opened, or was there at the start and is not refused.
  */

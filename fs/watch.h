@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch: notice that the source changed: a thread woken by inotify, and now and then by the
- * clock for file systems where inotify is blind. It refreshes the list of versions.
+ * watch: notice that the source changed: a thread woken by inotify, and by the clock: seldom,
+ * or every few seconds where inotify does not see everything. It refreshes the list of
+ * versions.
  */
 #pragma once
 

@@ -212,7 +212,7 @@ def killed_while_read():
             finally:
                 os._exit(code)
         pids.append(pid)
-    wait(lambda: int(dict(x.split() for x in lib.read(m.at / ".dcpfs" / "stats").decode().splitlines())["read"]) > 50,
+    wait(lambda: m.stats()["read"] > 50,
          "readers are at work")
     os.kill(m.pid, signal.SIGKILL)
     m.process.wait(lib.PATIENCE)

@@ -264,17 +264,13 @@ def steady():
         for t in threads:
             t.start()
         for i in range(6):
-            before = rescans(m)
+            before = m.stats()["rescans"]
             (source / f"note-{i}").write_text("x")
-            wait(lambda: rescans(m) > before, "the source is looked at again", APPEARS)
+            wait(lambda: m.stats()["rescans"] > before, "the source is looked at again", APPEARS)
         stop.set()
         for t in threads:
             t.join()
         equal(missing, [], f"errors of latest in {looks[0]} looks")
-
-
-def rescans(m):
-    return int(dict(x.split() for x in lib.read(m.at / ".dcpfs" / "stats").decode().splitlines())["rescans"])
 
 
 def source_taken_away():

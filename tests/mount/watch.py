@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the mount learns that its source changed, and what it asks of the file system while nothing does."""
+import os
+import shutil
+import signal
+import time
+
+import lib
+from lib import APPEARS, case, check, equal, wait
+
+FSDP, _ = lib.golden("dcp-fsdp2")
+VERSIONS = 20
+
+
+def source_with(*names):
+    source = lib.fresh("source")
+    for name in names:
+        lib.copy(FSDP / "step-10", source / name)
+    return source
+
+
+def quiet(m):
+    """Wait until the last look was no reaction to anything."""
+    last = [None, 0]
+
+    def calm():
+        now = m.stats()["rescans"]
+        if now != last[0]:
+            last[:] = now, time.monotonic()
+        return time.monotonic() - last[1] > 2.5
+    wait(calm, "the looks come to rest")
+    return m.stats()
+
+
+def idle():
+    """Ten seconds in which nothing changes, of a mount of which everything was read."""
+    source = source_with(*(f"step-{i}" for i in range(VERSIONS)))
+    with lib.mount(source) as told, lib.mount(source, blind=True) as blind:
+        for m in (told, blind):
+            m.settled()
+            for path in m.at.glob("step-*/raw/*"):
+                lib.read(path)
+        before = quiet(told), quiet(blind)
+        time.sleep(10)
+        made = [{k: after[k] - b[k] for k in after} for after, b in zip((told.stats(), blind.stats()), before)]
+        case("with inotify")
+        check(before[0]["watches"] > VERSIONS, f"{before[0]['watches']} watches")
+        equal((made[0]["rescans"], made[0]["looks"]), (0, 0), "looks")
+        if not before[1]["watches"]:
+            case("without")
+            check(made[1]["rescans"] <= 1, f"{made[1]['rescans']} whole looks")
+            check(2 <= made[1]["looks"] <= 4, f"{made[1]['looks']} short looks")
+            check(made[1]["look_calls"] <= made[1]["looks"] * (2 * VERSIONS + 1), f"{made[1]['look_calls']} calls")
+            case("while somebody reads")
+            with open(next(blind.at.glob("step-3/raw/*")), "rb"):
+                before = quiet(blind)
+                wait(lambda: blind.stats()["looks"] >= before["looks"] + 2, "short looks")
+                made = {k: n - before[k] for k, n in blind.stats().items()}
+                files = len(os.listdir(source / "step-3"))
+                check(made["look_calls"] <= made["looks"] * (2 * VERSIONS + 1 + files), f"{made['look_calls']} calls")
+
+
+def a_log_that_grows():
+    """Events that change nothing are not worth more and more looks."""
+    source = source_with("step-1", "step-2")
+    with lib.mount(source) as m:
+        before = quiet(m.settled())
+        end = time.monotonic() + 6
+        with open(source / "train.log", "a", encoding="ascii") as f:
+            while time.monotonic() < end:
+                f.write("loss 1.0\n")
+                f.flush()
+                time.sleep(0.02)
+        made = m.stats()["rescans"] - before["rescans"]
+        check(1 <= made <= 7, f"{made} looks in 6 s")
+        lib.copy(FSDP / "step-10", source / "step-3")
+        wait(lambda: m.latest() == "step-3", "a version is seen beside it", APPEARS)
+
+
+def watches_go():
+    """Of versions that left, nothing is watched."""
+    source = source_with(*(f"step-{i}" for i in range(VERSIONS)))
+    with lib.mount(source) as m:
+        before = quiet(m.settled())["watches"]
+        for i in range(VERSIONS - 1):
+            shutil.rmtree(source / f"step-{i}")
+        wait(lambda: m.versions() == [f"step-{VERSIONS - 1}"], "they leave", APPEARS)
+        wait(lambda: m.stats()["watches"] == before - (VERSIONS - 1), "their watches, too", APPEARS)
+
+
+def overflow():
+    """More events than the kernel keeps: what it dropped is found."""
+    source = source_with("step-1")
+    with open("/proc/sys/fs/inotify/max_queued_events", encoding="ascii") as f:
+        limit = int(f.read())
+    with lib.mount(source) as m:
+        quiet(m.settled())
+        os.kill(m.pid, signal.SIGSTOP)
+        try:
+            for _ in range(min(limit, 100000) // 3 + 100):
+                os.close(os.open(source / "x", os.O_CREAT | os.O_WRONLY))
+                os.unlink(source / "x")
+            lib.copy(FSDP / "step-10", source / "step-2")
+        finally:
+            os.kill(m.pid, signal.SIGCONT)
+        wait(lambda: m.latest() == "step-2", "the new version", APPEARS)
+
+
+def reindexed(m, version, change):
+    """After the change the version comes back as another one."""
+    before = os.stat(m.at / version).st_ino
+    quiet(m)
+    change()
+
+    def new():
+        try:
+            return os.stat(m.at / version).st_ino != before
+        except OSError:
+            return False
+    wait(new, f"{version} is indexed again", APPEARS)
+
+
+def rewrite(path):
+    with open(path, "r+b") as f:
+        byte = f.read(1)
+        f.seek(0)
+        f.write(byte)
+
+
+def deep_and_linked():
+    """Files that the directory of their version does not tell of: in directories below it, and behind links."""
+    golden, _ = lib.golden("megatron-legacy")
+    source = lib.fresh("source") / "run"
+    lib.copy(golden, source)
+    with lib.mount(source) as m:
+        version = m.settled().versions()[0]
+        case("a directory below")
+        reindexed(m, version, lambda: rewrite(next(source.glob("iter_*/mp_rank_01*/*.pt"))))
+        case("the directory above the source")
+        before = source.parent
+        os.rename(before, f"{before}.away")
+        wait(lambda: not m.versions(), "its versions go", APPEARS)
+        os.rename(f"{before}.away", before)
+        wait(m.versions, "and come back", APPEARS)
+    other = lib.fresh("else") / "step-2"
+    lib.copy(FSDP / "step-10", other)
+    shard = next(other.glob("*.distcp"))
+    os.rename(shard, f"{shard}.real")
+    shard.symlink_to(f"{shard.name}.real")
+    with lib.mount(other) as m:
+        m.settled()
+        case("behind a link")
+        os.link(f"{shard}.real", lib.WORK / "same")  # no directory that is watched tells of it
+        reindexed(m, "step-2", lambda: rewrite(lib.WORK / "same"))
+
+
+lib.main(idle, a_log_that_grows, watches_go, overflow, deep_and_linked)
