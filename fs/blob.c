@@ -161,14 +161,15 @@ static int put_model(struct writing *w, struct dcpfs *fs, const struct dcpfs_mod
 static int put_files(struct writing *w)
 {
 	size_t n;
-	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(w->ver->v), &n);
+	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(w->ver), &n);
 	const uint32_t *used = (const uint32_t *)(const void *)w->used.p;
 	char dir[PATH_MAX], link[64];
 	ssize_t len;
 	uint64_t at;
 	int rc = pad(w);
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", dcp_version_dirfd(w->ver->v));
+	snprintf(link, sizeof(link), "/proc/self/fd/%d",
+		 dcp_version_dirfd(dcpfs_opened(w->ver)));
 	len = readlink(link, dir, sizeof(dir));
 	if (len < 0 || (size_t)len == sizeof(dir))
 		return -EIO;
@@ -214,7 +215,7 @@ static int finish(struct writing *w)
 	w->head.abi = DCPFS_ABI_VERSION;
 	w->head.header_bytes = sizeof(w->head);
 	w->head.bytes = dcpfs_spool_size(&w->spool);
-	w->head.generation = dcp_version_generation(w->ver->v);
+	w->head.generation = dcp_version_generation(dcpfs_opened(w->ver));
 	w->head.body_crc = w->crc;
 	w->head.header_crc = dcp_crc32(0, &w->head, offsetof(struct dcpfs_blob, header_crc));
 	return dcpfs_spool_patch(&w->spool, 0, &w->head, sizeof(w->head));
@@ -313,7 +314,7 @@ int dcpfs_blob_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 		memcpy(out->mount, fs->id, sizeof(out->mount));
 		out->abi = DCPFS_ABI_VERSION;
 		out->ino = ino;
-		out->generation = dcp_version_generation(ver->v);
+		out->generation = dcp_version_generation(dcpfs_opened(ver));
 		out->flags = i.kind == DCPFS_VERSION ? DCPFS_INFO_DIRECTORY : 0;
 		if (i.kind == DCPFS_VERSION)
 			ino = dcpfs_ino_pack(i.slot, DCPFS_MODEL, 0);

@@ -23,10 +23,10 @@ static const struct dcpfs_rows *form_in(const struct dcpfs_version *ver, const c
 	struct dcp_row row;
 	int rc;
 
-	if (!__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE))
+	if (!dcpfs_opened(ver))
 		return NULL;
 	dcp_arena_init(&arena, 1 << 20);
-	rc = dcp_index_by_name(dcp_version_index(ver->v), DCP_ROW_TENSOR, stem, &arena, &row);
+	rc = dcp_index_by_name(dcpfs_index(ver), DCP_ROW_TENSOR, stem, &arena, &row);
 	dcp_arena_finish(&arena);
 	if (rc < 0)
 		return NULL;

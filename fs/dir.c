@@ -68,7 +68,7 @@ static int lookup_row(struct dcpfs *fs, struct dcpfs_version *ver, const struct 
 	if (rc < 0)
 		return rc;
 	dcp_arena_init(&arena, 1 << 20);
-	rc = dcp_index_by_name(dcp_version_index(ver->v), r->rows, stem, &arena, &row);
+	rc = dcp_index_by_name(dcpfs_index(ver), r->rows, stem, &arena, &row);
 	if (rc == 0 && !is_shown(ver, r, &row, &arena))
 		rc = -ENOENT;
 	if (rc == 0) {
@@ -338,7 +338,7 @@ static int list_rows(const struct dcpfs_listing *l, struct dcpfs_version *ver,
 	rc = dcpfs_version_open(l->fs, ver, NULL);
 	if (rc == 0) /* what a rank holds depends on keys and shapes: whole rows */
 		rc = dcp_index_scan(
-			dcp_version_index(ver->v), r->rows,
+			dcpfs_index(ver), r->rows,
 			after < DCPFS_FIRST_ROW ? 0 : (int64_t)(after - DCPFS_FIRST_ROW),
 			!l->attrs && !ver->of, &scan);
 	if (rc < 0) /* C libraries take ENOENT for the end of a listing */

@@ -49,7 +49,7 @@ static int open_object(struct dcpfs_file *f, int64_t id, struct dcp_err *err)
 	int rc;
 
 	dcp_arena_init(&arena, 512 << 20);
-	rc = dcp_index_object(dcp_version_index(f->ver->v), id, &arena, &o, err);
+	rc = dcp_index_object(dcpfs_index(f->ver), id, &arena, &o, err);
 	if (rc == 0 && (o.error || !o.json))
 		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s: %s: %s", f->ver->name, o.key,
 			      o.error ? o.error : "no value");
@@ -73,13 +73,13 @@ static int open_share(struct dcpfs_file *f, int64_t id, enum dcp_as as, struct d
 	int rc;
 
 	dcp_arena_init(&arena, 64 << 20);
-	rc = dcp_index_by_id(dcp_version_index(f->ver->v), DCP_ROW_TENSOR, id, &arena, &row);
+	rc = dcp_index_by_id(dcpfs_index(f->ver), DCP_ROW_TENSOR, id, &arena, &row);
 	if (rc == 0)
 		rc = dcpfs_rank_cut(f->ver, &row, &arena, &cut, err);
 	if (rc == 0)
 		rc = -ENOENT;
 	if (rc > 0)
-		rc = dcp_view_open(f->ver->v, id, as, &cut, &f->view, err);
+		rc = dcp_view_open(dcpfs_opened(f->ver), id, as, &cut, &f->view, err);
 	dcp_arena_finish(&arena);
 	return rc;
 }
@@ -98,7 +98,8 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 	if (dcpfs_node(i.kind)->parent == DCPFS_BLOB_DIR && f->ver)
 		return dcpfs_blob_make(fs, f->ver, i, &f->text, err);
 	if (i.kind == DCPFS_SIDECAR && f->ver)
-		return dcp_view_open_file(f->ver->v, (uint32_t)i.row - 1, &f->view, err);
+		return dcp_view_open_file(dcpfs_opened(f->ver), (uint32_t)i.row - 1, &f->view,
+					  err);
 	if (i.kind == DCPFS_MODEL && f->ver)
 		return dcpfs_model_make(fs, f->ver, &f->model, err);
 	if (!r)
@@ -109,7 +110,7 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 		return open_object(f, (int64_t)i.row, err);
 	if (f->ver->of)
 		return open_share(f, (int64_t)i.row, r->as, err);
-	return dcp_view_open(f->ver->v, (int64_t)i.row, r->as, NULL, &f->view, err);
+	return dcp_view_open(dcpfs_opened(f->ver), (int64_t)i.row, r->as, NULL, &f->view, err);
 }
 
 void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, const char *message)
@@ -120,11 +121,10 @@ void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, const char *m
 	struct dcp_row row;
 
 	dcpfs_count(&fs->stats, DCPFS_STAT_ERRORS, 1);
-	if (!f->ver || !f->ver->v || !r)
+	if (!f->ver || !dcpfs_opened(f->ver) || !r)
 		return;
 	dcp_arena_init(&arena, 1 << 20);
-	if (dcp_index_by_id(dcp_version_index(f->ver->v), r->rows, (int64_t)i.row, &arena,
-			    &row) == 0)
+	if (dcp_index_by_id(dcpfs_index(f->ver), r->rows, (int64_t)i.row, &arena, &row) == 0)
 		dcpfs_errors_add(fs->errors, f->ver->name, row.key, message);
 	dcp_arena_finish(&arena);
 }

@@ -13,8 +13,8 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 {
 	struct dcp_err err = { 0 };
 
-	if (f->ver && f->ver->v)
-		dcp_version_check(f->ver->v, &err);
+	if (f->ver && dcpfs_opened(f->ver))
+		dcp_version_check(dcpfs_opened(f->ver), &err);
 	if (!*err.msg)
 		dcp_fail(&err, rc, off, "reading at byte %llu failed: %s",
 			 (unsigned long long)off, strerror(-rc));

@@ -238,7 +238,7 @@ static int attr_of_row_ino(struct dcpfs *fs, struct dcpfs_version *ver, struct d
 	int rc;
 
 	dcp_arena_init(&arena, 1 << 20);
-	rc = dcp_index_by_id(dcp_version_index(ver->v), r->rows, (int64_t)i.row, &arena, &row);
+	rc = dcp_index_by_id(dcpfs_index(ver), r->rows, (int64_t)i.row, &arena, &row);
 	if (rc == 0 && r->rows == DCP_ROW_TENSOR)
 		rc = dcpfs_rank_cut(ver, &row, &arena, NULL, NULL) == 0 ? -ENOENT : 0;
 	if (rc == 0)

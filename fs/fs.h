@@ -69,7 +69,7 @@ struct dcpfs_version {
 	struct dcp_found found; /* strings in arena */
 	struct dcp_arena arena;
 	bool opening, unindexed; /* the opener's lock: somebody does; its index must be built */
-	struct dcp_version *v;   /* set once, by the opener; acquire-load: NULL until opened */
+	struct dcp_version *v;   /* set once, by the opener; read with dcpfs_opened() */
 	const char *refused;     /* the same: why it cannot be opened */
 	char *refusal;    /* DCPFS_REFUSAL_MAX bytes in arena; with refused_code, before */
 	int refused_code; /* refused is set */
@@ -84,6 +84,18 @@ struct dcpfs_version {
 	const struct dcpfs_layout *layout; /* a rank's */
 	uint32_t rank;
 };
+
+/* NULL until it was opened. */
+static inline struct dcp_version *dcpfs_opened(const struct dcpfs_version *ver)
+{
+	return __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+}
+
+/* When it was. */
+static inline struct dcp_index *dcpfs_index(const struct dcpfs_version *ver)
+{
+	return dcp_version_index(dcpfs_opened(ver));
+}
 
 struct dcpfs {
 	struct dcpfs_opts opts;

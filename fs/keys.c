@@ -115,7 +115,7 @@ static int add_version(struct table *t, const struct dcpfs_version *ver, uint32_
 {
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
-	int rc = dcp_index_scan(dcp_version_index(ver->v), DCP_ROW_TENSOR, 0, true, &scan);
+	int rc = dcp_index_scan(dcpfs_index(ver), DCP_ROW_TENSOR, 0, true, &scan);
 
 	if (rc < 0)
 		return rc;
@@ -146,7 +146,7 @@ static int list_versions(struct dcpfs *fs, struct dcp_buf *out)
 	for (size_t i = fs->nversions; i-- > 0;) {
 		struct dcpfs_version *ver = fs->versions[i];
 
-		if (!__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) || out->failed)
+		if (!dcpfs_opened(ver) || out->failed)
 			continue;
 		dcpfs_version_hold(ver);
 		dcp_buf_add(out, &ver, sizeof(ver));
@@ -272,7 +272,7 @@ int dcpfs_keys_next(struct dcpfs *fs, uint64_t *number, char stem[DCP_NAME_MAX +
 	if (rc < 0)
 		return rc;
 	dcp_arena_init(&arena, 1 << 20);
-	rc = dcp_index_by_id(dcp_version_index(ver->v), DCP_ROW_TENSOR, key.row, &arena, &row);
+	rc = dcp_index_by_id(dcpfs_index(ver), DCP_ROW_TENSOR, key.row, &arena, &row);
 	if (rc == 0) {
 		stpcpy(stem, row.name);
 		*number = key.number;

@@ -62,7 +62,7 @@ static int add_rows(struct making *m)
 {
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
-	int rc = dcp_index_scan(dcp_version_index(m->ver->v), DCP_ROW_TENSOR, 0, false, &scan);
+	int rc = dcp_index_scan(dcpfs_index(m->ver), DCP_ROW_TENSOR, 0, false, &scan);
 
 	if (rc < 0)
 		return rc;

@@ -103,7 +103,7 @@ const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
 
 static bool is_open(const struct dcpfs_version *ver)
 {
-	return __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) != NULL;
+	return dcpfs_opened(ver) != NULL;
 }
 
 static bool is_decided(const struct dcpfs_version *ver)
@@ -237,7 +237,7 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 	if (ver->of) {
 		rc = dcpfs_version_open(fs, ver->of, err);
 		if (rc == 0)
-			__atomic_store_n(&ver->v, ver->of->v, __ATOMIC_RELEASE);
+			__atomic_store_n(&ver->v, dcpfs_opened(ver->of), __ATOMIC_RELEASE);
 		return rc;
 	}
 	await(fs, ver);

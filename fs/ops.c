@@ -438,7 +438,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 
 	(void)ino;
 	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
-		struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+		struct dcp_version *v = dcpfs_opened(ver);
 
 		place = ver->place;
 		if (v) {

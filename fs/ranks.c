@@ -371,7 +371,7 @@ int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *r
 		return 0;
 	if (!ver->of || !row->partly)
 		return dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "see the version's index.json");
-	rc = dcp_view_open(ver->v, row->id, DCP_AS_RAW, cut, &view, err);
+	rc = dcp_view_open(dcpfs_opened(ver), row->id, DCP_AS_RAW, cut, &view, err);
 	dcp_view_close(view);
 	return rc;
 }

@@ -21,7 +21,7 @@ int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct d
 {
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
-	int rc = dcp_index_scan(dcp_version_index(ver->v), kind, 0, false, &scan);
+	int rc = dcp_index_scan(dcpfs_index(ver), kind, 0, false, &scan);
 
 	if (rc < 0)
 		return rc;

@@ -70,7 +70,8 @@ static int put_read(void *ctx, const struct dcp_strided *s, uint32_t file)
 	p->all.touched += touched;
 	p->all.reads++;
 	dcp_jsonw_object(w);
-	dcp_jsonw_put_str(w, "file", dcp_files_name(dcp_version_files(p->x.ver->v), stored));
+	dcp_jsonw_put_str(w, "file",
+			  dcp_files_name(dcp_version_files(dcpfs_opened(p->x.ver)), stored));
 	dcp_jsonw_put_u64(w, "offset", s->off);
 	dcp_jsonw_put_u64(w, "run", s->run);
 	if (s->ndim) {
@@ -101,7 +102,8 @@ static int put_reads(void *ctx, struct dcp_row *row)
 	dcp_jsonw_put_str(&p->x.w, "key", row->key);
 	dcp_jsonw_put_u64(&p->x.w, "nbytes", row->nbytes);
 	if (rc > 0)
-		rc = dcp_view_open(p->x.ver->v, row->id, DCP_AS_RAW, &cut, &view, &why);
+		rc = dcp_view_open(dcpfs_opened(p->x.ver), row->id, DCP_AS_RAW, &cut, &view,
+				   &why);
 	dcp_jsonw_key(&p->x.w, "reads");
 	dcp_jsonw_array(&p->x.w);
 	if (rc == 0)
@@ -124,7 +126,8 @@ static void put_needs(struct planning *p)
 		if (!n[i].reads)
 			continue;
 		dcp_jsonw_object(w);
-		dcp_jsonw_put_str(w, "file", dcp_files_name(dcp_version_files(p->x.ver->v), i));
+		dcp_jsonw_put_str(w, "file",
+				  dcp_files_name(dcp_version_files(dcpfs_opened(p->x.ver)), i));
 		dcp_jsonw_put_u64(w, "nbytes", n[i].bytes);
 		dcp_jsonw_put_u64(w, "touched", n[i].touched);
 		dcp_jsonw_put_u64(w, "reads", n[i].reads);

@@ -15,7 +15,7 @@
 static const struct dcp_file_id *next(const struct dcpfs_version *ver, uint64_t *row)
 {
 	size_t n;
-	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(ver->v), &n);
+	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(ver), &n);
 
 	for (; *row && *row <= n; ++*row)
 		if (ids[*row - 1].shown)

@@ -79,12 +79,12 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	const char *why = dcpfs_version_refusal(ver);
 	const struct dcp_index_counts *n;
 
-	if (!ver->v) {
+	if (!dcpfs_opened(ver)) {
 		dcp_buf_printf(b, "%s cannot be shown: %s\n", ver->name,
 			       why ? why : "it was not opened yet");
 		return;
 	}
-	n = dcp_index_counts(dcp_version_index(ver->v));
+	n = dcp_index_counts(dcpfs_index(ver));
 	dcp_buf_printf(
 		b,
 		"%s: %llu tensor%s (%llu byte%s) and %llu object%s, read from %s.\n"
@@ -105,11 +105,11 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		"key.\n",
 		ver->name, (unsigned long long)n->tensors, dcp_s(n->tensors),
 		(unsigned long long)n->bytes, dcp_s(n->bytes), (unsigned long long)n->objects,
-		dcp_s(n->objects), dcp_version_format(ver->v)->what, DCP_RELEASE,
+		dcp_s(n->objects), dcp_version_format(dcpfs_opened(ver))->what, DCP_RELEASE,
 		fs->opts.source);
-	if (dcp_index_meta(dcp_version_index(ver->v), "inferred"))
+	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
 		dcp_buf_printf(b, "\nNote: %s.\n",
-			       dcp_index_meta(dcp_version_index(ver->v), "inferred"));
+			       dcp_index_meta(dcpfs_index(ver), "inferred"));
 	if (n->broken)
 		dcp_buf_printf(b,
 			       "%llu key%s cannot be read: see .dcpfs/errors.json at the "
@@ -132,7 +132,7 @@ static void put_time(struct dcp_jsonw *w, const char *key, int64_t ns)
 
 static void put_version(struct dcp_jsonw *w, const struct dcpfs_version *ver)
 {
-	struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+	struct dcp_version *v = dcpfs_opened(ver);
 
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "version", ver->name);
@@ -182,7 +182,7 @@ static void make_status(struct dcpfs *fs, struct dcp_jsonw *w)
 /* Keys that the index knows to be broken; what failed at run time comes from fs/errors.c. */
 static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcp_jsonw *w)
 {
-	struct dcp_index *ix = dcp_version_index(ver->v);
+	struct dcp_index *ix = dcpfs_index(ver);
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
 
@@ -218,7 +218,7 @@ static void make_errors(struct dcpfs *fs, struct dcp_jsonw *w)
 
 	dcp_jsonw_array(w);
 	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
-		struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+		struct dcp_version *v = dcpfs_opened(ver);
 
 		place = ver->place;
 		if (v && dcp_index_counts(dcp_version_index(v))->broken) {
@@ -307,9 +307,9 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 		make_readme(fs, ver, &s.buf);
 	else if (kind == DCPFS_INDEX_JSON && ver)
 		rc = ver->of ? dcpfs_share_index(ver, &s, err)
-			     : make_index(ver->v, false, &s, err);
+			     : make_index(dcpfs_opened(ver), false, &s, err);
 	else if (kind == DCPFS_INDEX_JSONL && ver)
-		rc = make_index(ver->v, true, &s, err);
+		rc = make_index(dcpfs_opened(ver), true, &s, err);
 	else if (kind == DCPFS_LAYOUT_JSON && ver)
 		rc = dcpfs_share_layout(fs, ver, ino.row, &s, err);
 	else if (kind == DCPFS_PLAN_JSON && ver)

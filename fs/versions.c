@@ -36,7 +36,7 @@ void dcpfs_version_put(struct dcpfs_version *ver)
 	if (!ver || __atomic_sub_fetch(&ver->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
 	if (!ver->of)
-		dcp_version_close(ver->v);
+		dcp_version_close(dcpfs_opened(ver));
 	dcpfs_version_put(ver->of);
 	dcp_arena_finish(&ver->arena);
 	free(ver);
@@ -170,7 +170,7 @@ static bool inherits_trust(const struct dcpfs *fs, const char *name)
 
 		if (strcmp(old->name, name) == 0)
 			return !dcpfs_version_refusal(old) &&
-			       (old->trusted || __atomic_load_n(&old->v, __ATOMIC_ACQUIRE));
+			       (old->trusted || dcpfs_opened(old));
 	}
 	return !fs->scanned;
 }
@@ -178,7 +178,7 @@ static bool inherits_trust(const struct dcpfs *fs, const char *name)
 /* Did files of an opened version change behind the same commit mark? */
 static bool went_stale(const struct dcpfs_version *ver)
 {
-	struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+	struct dcp_version *v = dcpfs_opened(ver);
 
 	return v && dcp_version_check(v, NULL) < 0;
 }
@@ -196,9 +196,9 @@ bool dcpfs_versions_went_stale(const struct dcpfs *fs, uint64_t *calls)
 		const struct dcpfs_version *ver = fs->versions[i];
 		size_t n = 0;
 
-		if (!is_in_use(fs, ver) || !__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE))
+		if (!is_in_use(fs, ver) || !dcpfs_opened(ver))
 			continue;
-		dcp_index_files(dcp_version_index(ver->v), &n);
+		dcp_index_files(dcpfs_index(ver), &n);
 		*calls += n;
 		if (went_stale(ver))
 			return true;
@@ -263,8 +263,7 @@ static void choose_latest(struct dcpfs *fs)
 	for (size_t i = fs->nversions; i-- > 0 && !fs->latest;) {
 		struct dcpfs_version *ver = fs->versions[i];
 
-		if (__atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) ||
-		    (ver->trusted && !dcpfs_version_refusal(ver)))
+		if (dcpfs_opened(ver) || (ver->trusted && !dcpfs_version_refusal(ver)))
 			fs->latest = ver;
 	}
 }

@@ -141,7 +141,7 @@ static bool is_local(struct dcpfs_watch *w, const char *path, uint64_t dev)
 /* Files of @ver that the directory it was found in does not tell of. */
 static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
 {
-	const struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+	const struct dcp_version *v = dcpfs_opened(ver);
 	const struct dcp_file_id *ids;
 	bool plain = true;
 	size_t n = 0;

@@ -94,7 +94,7 @@ static int load(struct dcpfs *fs, uint64_t ino, struct subject *s)
 	dcp_arena_init(&s->arena, 512 << 20);
 	rc = dcpfs_version_open(fs, s->ver, NULL);
 	if (rc == 0) {
-		struct dcp_index *ix = dcp_version_index(s->ver->v);
+		struct dcp_index *ix = dcpfs_index(s->ver);
 
 		rc = dcp_index_by_id(ix, s->rows->rows, (int64_t)i.row, &s->arena, &s->row);
 		if (rc == 0 && s->rows->rows == DCP_ROW_TENSOR)
@@ -128,7 +128,7 @@ static bool put_version(const struct subject *s, struct dcp_buf *b)
 
 static bool put_format(const struct subject *s, struct dcp_buf *b)
 {
-	dcp_buf_str(b, dcp_version_format(s->ver->v)->name);
+	dcp_buf_str(b, dcp_version_format(dcpfs_opened(s->ver))->name);
 	return true;
 }
 
@@ -192,7 +192,7 @@ static bool is_needed(const struct subject *s, size_t piece)
 /* Names of the files that hold it, in order of first use. */
 static bool put_files(const struct subject *s, struct dcp_buf *b)
 {
-	const struct dcp_files *files = dcp_version_files(s->ver->v);
+	const struct dcp_files *files = dcp_version_files(dcpfs_opened(s->ver));
 
 	for (size_t i = 0; i < s->t.npieces && b->n < 60000; i++) {
 		size_t k = 0;
