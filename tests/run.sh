@@ -4,9 +4,9 @@
 #
 #	N passed, N failed, N skipped
 #
-#   tests/run.sh           three builds: default, nothing optional, sanitizers
+#   tests/run.sh           four builds: default, nothing optional, two with sanitizers
 #   tests/run.sh --fast    the default build only
-#   tests/run.sh --ci      three builds, and a skip that only a missing GPU explains is allowed
+#   tests/run.sh --ci      four builds, and a skip that only a missing GPU explains is allowed
 #   tests/run.sh --keep    build on what the last run left, instead of from nothing
 #
 # Builds and logs stay in build/. Exits 0 only when something passed and nothing failed.
@@ -77,7 +77,7 @@ venv() {
 	fi
 }
 
-# build NAME "SUITES, or nothing for all" MESON-OPTION...
+# build NAME "SUITES, or nothing for all" MESON-OPTION..., by the compiler $cc, what ninja calls $targets
 build() {
 	name=$1 suites=$2
 	shift 2
@@ -87,8 +87,8 @@ build() {
 	set -- "$top/$name" "$root" "$@"
 	[ ! -e "$top/$name/build.ninja" ] || set -- --reconfigure "$@"
 	done="$done $name=$(echo $suites | tr ' ' ,)"
-	step "$top/$name.setup.log" meson setup "$@" || return
-	step "$top/$name.ninja.log" ninja -C "$top/$name" || return
+	step "$top/$name.setup.log" env ${cc:+CC=$cc} meson setup "$@" || return
+	step "$top/$name.ninja.log" ninja -C "$top/$name" $targets || return
 	say "test $name"
 	set --
 	for suite in $suites; do
@@ -98,13 +98,15 @@ build() {
 }
 
 mkdir -p "$top"
-done=""
+done="" cc="" targets=all
 packages
 venv
 build default '' -Dwerror=true
 if [ -z "$fast" ]; then
 	build minimal 'unit lint cli' -Dauto_features=disabled -Dwerror=true
 	build sanitize '' -Dwerror=true -Db_sanitize=address,undefined -Db_lundef=false
+	cc=clang targets=threads
+	build threads 'threads' -Dwerror=true -Db_sanitize=thread -Db_lundef=false -Doptimization=1
 fi
 say 'results'
 exec python3 -B "$root/tests/summary.py" ${ci:+--ci} "$top" $done
