@@ -69,6 +69,7 @@ static int lookup_row(struct dcpfs *fs, struct dcpfs_version *ver, const struct 
 		return rc;
 	dcp_arena_init(&arena, 1 << 20);
 	rc = dcp_index_by_name(dcpfs_index(ver), r->rows, stem, &arena, &row);
+	dcpfs_index_asked(fs, ver, rc);
 	if (rc == 0 && !is_shown(ver, r, &row, &arena))
 		rc = -ENOENT;
 	if (rc == 0) {
@@ -360,7 +361,7 @@ static int list_rows(const struct dcpfs_listing *l, struct dcpfs_version *ver,
 	}
 	dcp_arena_finish(&arena);
 	dcp_index_scan_end(scan);
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? dcpfs_index_asked(l->fs, ver, rc) : 0;
 }
 
 int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,

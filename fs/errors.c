@@ -12,13 +12,14 @@
 struct entry {
 	uint64_t hash; /* of version and key */
 	char *version, *key, *message;
+	struct dcpfs_fault at;
 	uint64_t count;
 };
 
 struct dcpfs_errors {
 	pthread_mutex_t lock; /* everything below */
 	struct entry *entries;
-	size_t n, cap;
+	size_t n, cap; /* n: atomic */
 	uint64_t dropped;
 };
 
@@ -31,25 +32,50 @@ struct dcpfs_errors *dcpfs_errors_create(void)
 	return e;
 }
 
+static void finish(struct entry *entry)
+{
+	free(entry->version);
+	free(entry->key);
+	free(entry->message);
+}
+
 void dcpfs_errors_destroy(struct dcpfs_errors *e)
 {
 	if (!e)
 		return;
-	for (size_t i = 0; i < e->n; i++) {
-		free(e->entries[i].version);
-		free(e->entries[i].key);
-		free(e->entries[i].message);
-	}
+	for (size_t i = 0; i < e->n; i++)
+		finish(&e->entries[i]);
 	free(e->entries);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
 }
 
-static struct entry *find_or_add(struct dcpfs_errors *e, uint64_t hash)
+static uint64_t hash_of(const char *version, const char *key)
+{
+	uint64_t hash = dcp_hash64(version, strlen(version));
+
+	return key ? dcp_hash64_more(hash, key, strlen(key) + 1) : hash;
+}
+
+static struct entry *find(struct dcpfs_errors *e, uint64_t hash)
 {
 	for (size_t i = 0; i < e->n; i++)
 		if (e->entries[i].hash == hash)
 			return &e->entries[i];
+	return NULL;
+}
+
+static void set_count(struct dcpfs_errors *e, size_t n)
+{
+	__atomic_store_n(&e->n, n, __ATOMIC_RELAXED);
+}
+
+static struct entry *find_or_add(struct dcpfs_errors *e, uint64_t hash)
+{
+	struct entry *entry = find(e, hash);
+
+	if (entry)
+		return entry;
 	if (e->n == DCPFS_ERRORS_MAX)
 		return NULL;
 	if (e->n == e->cap) {
@@ -61,20 +87,19 @@ static struct entry *find_or_add(struct dcpfs_errors *e, uint64_t hash)
 		e->entries = more;
 		e->cap = cap;
 	}
-	e->entries[e->n] = (struct entry){ .hash = hash };
-	return &e->entries[e->n++];
+	entry = &e->entries[e->n];
+	*entry = (struct entry){ .hash = hash };
+	set_count(e, e->n + 1);
+	return entry;
 }
 
 void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *key,
-		      const char *message)
+		      const struct dcpfs_fault *at, const char *message)
 {
-	uint64_t hash = dcp_hash64(version, strlen(version));
 	struct entry *entry;
 
-	if (key)
-		hash = dcp_hash64_more(hash, key, strlen(key) + 1);
 	pthread_mutex_lock(&e->lock);
-	entry = find_or_add(e, hash);
+	entry = find_or_add(e, hash_of(version, key));
 	if (entry) {
 		if (!entry->version)
 			entry->version = strdup(version);
@@ -82,10 +107,47 @@ void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *k
 			entry->key = strdup(key);
 		free(entry->message);
 		entry->message = strdup(message);
+		entry->at = at ? *at : (struct dcpfs_fault){ 0, DCPFS_NO_OFFSET };
 		entry->count++;
 	} else {
 		e->dropped++;
 	}
+	pthread_mutex_unlock(&e->lock);
+}
+
+bool dcpfs_errors_any(const struct dcpfs_errors *e)
+{
+	return __atomic_load_n(&e->n, __ATOMIC_RELAXED) != 0;
+}
+
+bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *key,
+		       struct dcpfs_fault *at)
+{
+	const struct entry *entry;
+
+	pthread_mutex_lock(&e->lock);
+	entry = find(e, hash_of(version, key));
+	if (entry)
+		*at = entry->at;
+	pthread_mutex_unlock(&e->lock);
+	return entry != NULL;
+}
+
+void dcpfs_errors_forget(struct dcpfs_errors *e, const char *version, const char *key)
+{
+	size_t kept = 0;
+
+	pthread_mutex_lock(&e->lock);
+	for (size_t i = 0; i < e->n; i++) {
+		struct entry *entry = &e->entries[i];
+
+		if (entry->version && strcmp(entry->version, version) == 0 &&
+		    (!key || (entry->key && strcmp(entry->key, key) == 0)))
+			finish(entry);
+		else
+			e->entries[kept++] = *entry;
+	}
+	set_count(e, kept);
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * errors: what failed since the mount, for .dcpfs/errors.json. One line a (version, key), with
- * a count; bounded. Safe from any thread.
+ * errors: what fails, for .dcpfs/errors.json. One line a (version, key), with a count; bounded.
+ * It goes when its version leaves, and when what failed is read well. Safe from any thread.
  */
 #pragma once
+#include <stdbool.h>
+#include <stdint.h>
 
 struct dcp_jsonw;
 struct dcpfs_errors;
@@ -13,9 +15,24 @@ struct dcpfs_errors;
 struct dcpfs_errors *dcpfs_errors_create(void);
 void dcpfs_errors_destroy(struct dcpfs_errors *e);
 
-/* @key NULL: the version as a whole. The latest message stands. */
+/* Where in a file it failed. */
+struct dcpfs_fault {
+	uint64_t ino, off;
+};
+#define DCPFS_NO_OFFSET UINT64_MAX /* anywhere: it could not be opened */
+
+/* @key NULL: the version as a whole. @at may be NULL. The latest message and place stand. */
 void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *key,
-		      const char *message);
+		      const struct dcpfs_fault *at, const char *message);
+
+/* Is there anything? Asked without a lock. */
+bool dcpfs_errors_any(const struct dcpfs_errors *e);
+
+/* Where @key failed; false: it did not. */
+bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *key,
+		       struct dcpfs_fault *at);
+/* @key is read well. NULL: nothing of @version fails any more, it left the list. */
+void dcpfs_errors_forget(struct dcpfs_errors *e, const char *version, const char *key);
 
 /* Append {"version", "key", "error", "count"} objects to an open array. */
 void dcpfs_errors_write(struct dcpfs_errors *e, struct dcp_jsonw *w);

@@ -113,20 +113,60 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 	return dcp_view_open(dcpfs_opened(f->ver), (int64_t)i.row, r->as, NULL, &f->view, err);
 }
 
-void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, const char *message)
+/* The key of the row behind @f; NULL: of another file of its version. -ENOENT: it has none. */
+static int key_of(const struct dcpfs_file *f, struct dcp_arena *arena, const char **key)
 {
 	struct dcpfs_ino i = dcpfs_ino_unpack(f->ino);
 	const struct dcpfs_rows *r = dcpfs_rows_of(i.kind);
-	struct dcp_arena arena;
 	struct dcp_row row;
+	int rc = -ENOENT;
+
+	*key = NULL;
+	if (!f->ver || !dcpfs_opened(f->ver) || dcpfs_file_is_gone(f))
+		return -ENOENT;
+	if (r)
+		rc = dcp_index_by_id(dcpfs_index(f->ver), r->rows, (int64_t)i.row, arena, &row);
+	if (rc == 0)
+		*key = row.key;
+	return rc == -ENOENT && r ? rc : 0;
+}
+
+void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
+		     const char *message)
+{
+	struct dcpfs_fault at = { f->ino, off };
+	struct dcp_arena arena;
+	const char *key;
 
 	dcpfs_count(&fs->stats, DCPFS_STAT_ERRORS, 1);
-	if (!f->ver || !dcpfs_opened(f->ver) || !r)
-		return;
 	dcp_arena_init(&arena, 1 << 20);
-	if (dcp_index_by_id(dcpfs_index(f->ver), r->rows, (int64_t)i.row, &arena, &row) == 0)
-		dcpfs_errors_add(fs->errors, f->ver->name, row.key, message);
+	if (key_of(f, &arena, &key) == 0)
+		dcpfs_errors_add(fs->errors, f->ver->name, key, &at, message);
 	dcp_arena_finish(&arena);
+	__atomic_store_n((uint64_t *)(uintptr_t)&f->failed_at, off, __ATOMIC_RELAXED);
+}
+
+void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n)
+{
+	uint64_t now = DCPFS_FINE;
+	struct dcpfs_fault at;
+	struct dcp_arena arena;
+	const char *key;
+
+	dcp_arena_init(&arena, 1 << 20);
+	if (key_of(f, &arena, &key) == 0 && key &&
+	    dcpfs_errors_find(fs->errors, f->ver->name, key, &at)) {
+		bool here = at.off == DCPFS_NO_OFFSET
+				    ? !f->view || dcp_view_check(f->view) == 0
+				    : at.ino == f->ino && at.off >= off && at.off - off < n;
+
+		if (here)
+			dcpfs_errors_forget(fs->errors, f->ver->name, key);
+		else if (at.ino == f->ino && at.off != DCPFS_NO_OFFSET)
+			now = at.off;
+	}
+	dcp_arena_finish(&arena);
+	__atomic_store_n((uint64_t *)(uintptr_t)&f->failed_at, now, __ATOMIC_RELAXED);
 }
 
 /* @ver: which it belongs to; NULL: the one that has its slot now. */
@@ -147,13 +187,14 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 	f->ino = ino;
 	f->refs = 1;
 	pthread_mutex_init(&f->opening, NULL);
+	f->failed_at = dcpfs_errors_any(fs->errors) ? DCPFS_NO_OFFSET : DCPFS_FINE;
 	clock_gettime(CLOCK_REALTIME, &f->made);
 	f->ver = ver      ? dcpfs_version_hold(ver)
 		 : i.slot ? dcpfs_version_by_slot(fs, i.slot)
 			  : NULL;
 	rc = i.slot && !f->ver ? -ESTALE : fill(fs, f, &why);
 	if (rc < 0) {
-		dcpfs_file_note(fs, f, *why.msg ? why.msg : strerror(-rc));
+		dcpfs_file_note(fs, f, DCPFS_NO_OFFSET, *why.msg ? why.msg : strerror(-rc));
 		if (f->ver && rc == -ESTALE)
 			dcpfs_versions_suspect(fs);
 		if (err)
@@ -209,7 +250,7 @@ void dcpfs_file_opened(struct dcpfs_file *f)
 		if (f->view)
 			dcp_view_keep(f->view, &f->kept);
 		else if (f->model.size)
-			dcp_files_keep_all(dcp_version_files(f->ver->v), &f->kept);
+			dcp_files_keep_all(dcp_version_files(dcpfs_opened(f->ver)), &f->kept);
 	}
 	pthread_mutex_unlock(&f->opening);
 }
@@ -218,9 +259,9 @@ void dcpfs_file_closed(struct dcpfs_file *f)
 {
 	pthread_mutex_lock(&f->opening);
 	if (--f->opens == 0 && f->kept.n) {
-		dcp_files_unkeep(dcp_version_files(f->ver->v), &f->kept);
+		dcp_files_unkeep(dcp_version_files(dcpfs_opened(f->ver)), &f->kept);
 		if (dcpfs_file_is_gone(f))
-			dcp_files_drop(dcp_version_files(f->ver->v));
+			dcp_files_drop(dcp_version_files(dcpfs_opened(f->ver)));
 	}
 	pthread_mutex_unlock(&f->opening);
 }
@@ -261,5 +302,5 @@ int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
 
 	if (dcpfs_file_is_gone(f))
 		return -ESTALE;
-	return rc < 0 ? dcpfs_file_failed(fs, f, 0, rc) : 0;
+	return rc < 0 ? dcpfs_file_failed(fs, f, DCPFS_NO_OFFSET, rc) : 0;
 }

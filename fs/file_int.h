@@ -8,6 +8,7 @@
 
 #include "core/base/lru.h"
 #include "core/store/io/files.h"
+#include "fs/errors.h"
 #include "fs/file.h"
 #include "fs/hot.h"
 #include "fs/model.h"
@@ -23,6 +24,9 @@ struct dcpfs_file {
 	struct dcpfs_text text;    /* ... text */
 	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
 	struct timespec made;      /* CLOCK_REALTIME */
+	/* atomic: where reading failed, DCPFS_NO_OFFSET: perhaps somewhere, errors.json knows
+	 */
+	uint64_t failed_at;
 
 	pthread_mutex_t opening; /* the two below */
 	unsigned opens;
@@ -46,8 +50,13 @@ bool dcpfs_file_is_gone(const struct dcpfs_file *f);
 int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 		  struct dcpfs_file **out);
 
-/* For errors.json, under the key of the row behind @f. */
-void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, const char *message);
+#define DCPFS_FINE (UINT64_MAX - 1) /* failed_at: nowhere */
+
+/* For errors.json, under the key of the row behind @f: it failed at @off. */
+void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
+		     const char *message);
+/* It was read well at @off: errors.json need not say otherwise any more. */
+void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n);
 
 /* ---- file_cache.c ---- */
 

@@ -15,11 +15,25 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 
 	if (f->ver && dcpfs_opened(f->ver))
 		dcp_version_check(dcpfs_opened(f->ver), &err);
-	if (!*err.msg)
+	if (!*err.msg && off != DCPFS_NO_OFFSET)
 		dcp_fail(&err, rc, off, "reading at byte %llu failed: %s",
 			 (unsigned long long)off, strerror(-rc));
-	dcpfs_file_note(fs, f, err.msg);
-	dcpfs_versions_suspect(fs);
+	dcpfs_file_note(fs, f, off, *err.msg ? err.msg : strerror(-rc));
+	if (!dcpfs_file_is_gone(f))
+		dcpfs_versions_suspect(fs);
+	return rc;
+}
+
+/* What reading [off, off + n) gave. */
+static int judge(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n, int rc)
+{
+	uint64_t at = __atomic_load_n(&f->failed_at, __ATOMIC_RELAXED);
+
+	if (rc < 0)
+		return dcpfs_file_failed(fs, f, off, rc);
+	if (DCP_UNLIKELY(at != DCPFS_FINE) &&
+	    (at == DCPFS_NO_OFFSET || (at >= off && at - off < n)))
+		dcpfs_file_healed(fs, f, off, n);
 	return rc;
 }
 
@@ -34,7 +48,7 @@ static int view_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 {
 	int rc = dcp_view_iov(f->view, off, n, iov, max, &lent->files);
 
-	return rc < 0 ? dcpfs_file_failed(fs, f, off, rc) : rc;
+	return rc == 0 ? 0 : judge(fs, f, off, n, rc); /* 0: read() will tell */
 }
 
 /* The file of one part of a model, counted. */
@@ -131,5 +145,5 @@ int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 		rc = dcp_view_read(f->view, off, buf, n);
 	else
 		memcpy(buf, f->text.p + off, n);
-	return rc < 0 ? dcpfs_file_failed(fs, f, off, rc) : rc;
+	return judge(fs, f, off, n, rc);
 }

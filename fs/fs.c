@@ -229,6 +229,14 @@ void dcpfs_attr_of_row(const struct dcpfs *fs, const struct dcpfs_version *ver, 
 	set_size(st, size);
 }
 
+int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc)
+{
+	if (rc == -EIO || rc == -EBADMSG)
+		dcpfs_errors_add(fs->errors, ver->of ? ver->of->name : ver->name, NULL, NULL,
+				 "its index is damaged: unmount, and mount with --rebuild");
+	return rc;
+}
+
 static int attr_of_row_ino(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino i,
 			   uint64_t ino, struct stat *st)
 {
@@ -239,6 +247,7 @@ static int attr_of_row_ino(struct dcpfs *fs, struct dcpfs_version *ver, struct d
 
 	dcp_arena_init(&arena, 1 << 20);
 	rc = dcp_index_by_id(dcpfs_index(ver), r->rows, (int64_t)i.row, &arena, &row);
+	dcpfs_index_asked(fs, ver, rc);
 	if (rc == 0 && r->rows == DCP_ROW_TENSOR)
 		rc = dcpfs_rank_cut(ver, &row, &arena, NULL, NULL) == 0 ? -ENOENT : 0;
 	if (rc == 0)

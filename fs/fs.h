@@ -158,6 +158,9 @@ typedef bool (*dcpfs_dirent_fn)(void *ctx, const char *name, const struct stat *
 int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 		  dcpfs_dirent_fn fn, void *ctx);
 
+/* What asking the index of @ver gave: damage is noted in errors.json. Returns @rc. */
+int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc);
+
 /* Slot of the newest complete version; 0: there is none. */
 uint32_t dcpfs_latest(struct dcpfs *fs);
 

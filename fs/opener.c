@@ -116,7 +116,7 @@ static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, const struct dcp
 	ver->refused_code = err->code;
 	snprintf(ver->refusal, DCPFS_REFUSAL_MAX, "%s", err->msg);
 	__atomic_store_n(&ver->refused, ver->refusal, __ATOMIC_RELEASE);
-	dcpfs_errors_add(fs->errors, ver->name, NULL, err->msg);
+	dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, err->msg);
 }
 
 /* A version that is shown though not all of it can be read. */

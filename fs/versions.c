@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
+#include "fs/errors.h"
 #include "fs/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
@@ -286,7 +287,7 @@ static bool is_among(const struct dcpfs_version *ver, struct dcpfs_version *cons
 
 static void forget(struct dcpfs *fs, struct dcpfs_version *ver)
 {
-	struct dcp_version *v = __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
+	struct dcp_version *v = dcpfs_opened(ver);
 	bool rewritten = v && dcp_files_rewritten(dcp_version_files(v));
 
 	dcpfs_ranks_forget(fs, ver, rewritten);
@@ -314,6 +315,7 @@ static bool publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 		if (!is_among(old[i], list, n)) {
 			changed = true;
 			forget(fs, old[i]);
+			dcpfs_errors_forget(fs->errors, old[i]->name, NULL);
 		}
 		dcpfs_version_put(old[i]);
 	}

@@ -241,6 +241,23 @@ def random_damage():
             reads(m)
 
 
+def damaged_while_mounted():
+    """An index that is damaged under a live mount: EIO, and errors.json says what happened."""
+    cache = lib.fresh("cache")
+    with lib.mount(WHERE, cache=cache) as m:
+        version = m.settled().versions()[0]
+        names = os.listdir(m.at / version / "raw")
+        for path in indexes(cache):
+            with open(path, "r+b") as f:  # behind the header, where connections do not look again
+                f.seek(4096)
+                f.write(b"\xff" * (os.fstat(f.fileno()).st_size - 4096))
+        failed = {lib.errno_of(os.stat, m.at / version / "npy" / f"{n[:-4]}.npy") for n in names}
+        failed |= {lib.errno_of(os.listdir, m.at / version / d) for d in ("npy", "safetensors")}
+        check("EIO" in failed, f"some fail: {failed}")
+        said = [e for e in m.control("errors.json") if e["version"] == version and e["key"] is None]
+        check(said and "index" in said[0]["error"], f"errors.json: {said}")
+
+
 def walk_through(directory):
     for name in os.listdir(directory):
         outcome(directory / name)
@@ -298,4 +315,4 @@ def stale():
             equal(wrong, [], "keys that do not read as saved")
 
 
-lib.main(kept, nowhere, full, full_of_decoded, garbage, random_damage, raced, stale)
+lib.main(kept, nowhere, full, full_of_decoded, garbage, random_damage, damaged_while_mounted, raced, stale)

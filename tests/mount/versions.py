@@ -189,6 +189,7 @@ def metadata_damaged():
         shows(m, ["step-10", "step-20"], "step-20")
         wait(lambda: reason(m, "step-20") is None, "incomplete.json forgets it", APPEARS)
         reads(m, "step-20")
+        wait(lambda: not m.control("errors.json"), "and errors.json", APPEARS)
 
 
 def mounted_with_a_damaged_one():

@@ -97,9 +97,9 @@ static void errors_are_counted_once_a_key(void **state)
 	struct dcp_jsonw w;
 
 	(void)state;
-	dcpfs_errors_add(e, "v1", "k", "first");
-	dcpfs_errors_add(e, "v1", "k", "second");
-	dcpfs_errors_add(e, "v1", NULL, "whole");
+	dcpfs_errors_add(e, "v1", "k", NULL, "first");
+	dcpfs_errors_add(e, "v1", "k", NULL, "second");
+	dcpfs_errors_add(e, "v1", NULL, NULL, "whole");
 	dcp_jsonw_init(&w, &b, false);
 	dcp_jsonw_array(&w);
 	dcpfs_errors_write(e, &w);
@@ -111,8 +111,39 @@ static void errors_are_counted_once_a_key(void **state)
 		char key[16];
 
 		snprintf(key, sizeof(key), "%d", i);
-		dcpfs_errors_add(e, "v", key, "x");
+		dcpfs_errors_add(e, "v", key, NULL, "x");
 	}
+	dcpfs_errors_destroy(e);
+}
+
+/* What healed goes, and with a version that left all of it. */
+static void errors_are_forgotten(void **state)
+{
+	struct dcpfs_errors *e = dcpfs_errors_create();
+	const struct dcpfs_fault here = { 7, 4096 };
+	struct dcpfs_fault at;
+
+	(void)state;
+	assert_false(dcpfs_errors_any(e));
+	dcpfs_errors_add(e, "v1", "k", &here, "first");
+	dcpfs_errors_add(e, "v1", "l", NULL, "second");
+	dcpfs_errors_add(e, "v1", NULL, NULL, "whole");
+	dcpfs_errors_add(e, "v2", "k", NULL, "other");
+	assert_true(dcpfs_errors_find(e, "v1", "k", &at));
+	assert_int_equal(at.ino, 7);
+	assert_int_equal(at.off, 4096);
+	assert_true(dcpfs_errors_find(e, "v1", "l", &at));
+	assert_true(at.off == DCPFS_NO_OFFSET);
+	dcpfs_errors_forget(e, "v1", "k");
+	assert_false(dcpfs_errors_find(e, "v1", "k", &at));
+	assert_true(dcpfs_errors_find(e, "v1", NULL, &at));
+	assert_true(dcpfs_errors_find(e, "v2", "k", &at));
+	dcpfs_errors_forget(e, "v1", NULL);
+	assert_false(dcpfs_errors_find(e, "v1", "l", &at));
+	assert_false(dcpfs_errors_find(e, "v1", NULL, &at));
+	assert_true(dcpfs_errors_any(e));
+	dcpfs_errors_forget(e, "v2", NULL);
+	assert_false(dcpfs_errors_any(e));
 	dcpfs_errors_destroy(e);
 }
 
@@ -171,6 +202,7 @@ int main(void)
 		cmocka_unit_test(every_node_is_reachable),
 		cmocka_unit_test(stem_table),
 		cmocka_unit_test(errors_are_counted_once_a_key),
+		cmocka_unit_test(errors_are_forgotten),
 		cmocka_unit_test(slabs_come_back),
 		cmocka_unit_test(stats_name_every_counter),
 	};
