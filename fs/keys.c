@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/cleanup.h"
 #include "core/base/hash.h"
 #include "core/store/index/index.h"
 #include "fs/fs.h"
@@ -21,10 +22,10 @@ struct key {
 };
 
 struct dcpfs_keys {
-	pthread_mutex_t lock; /* everything below */
-	bool made;
+	pthread_mutex_t lock;    /* everything below */
+	bool made;               /* all versions that are open are in it */
 	struct dcp_buf versions; /* struct dcpfs_version *, counted */
-	struct dcp_buf keys;     /* struct key, by number; the hash table while it is made */
+	struct dcp_buf keys;     /* struct key, by hash and so by number */
 	size_t n;
 };
 
@@ -65,149 +66,26 @@ void dcpfs_keys_drop(struct dcpfs_keys *k)
 	pthread_mutex_unlock(&k->lock);
 }
 
-/* ---- making ---- */
-
-/* Open addressing over a power of two; hash 0 is free. */
-struct table {
-	struct key *slot;
-	size_t size, n;
-};
-
-static struct key *place(const struct table *t, uint64_t hash)
+void dcpfs_keys_grow(struct dcpfs_keys *k)
 {
-	size_t i = hash & (t->size - 1);
-
-	while (t->slot[i].hash && t->slot[i].hash != hash)
-		i = (i + 1) & (t->size - 1);
-	return &t->slot[i];
+	pthread_mutex_lock(&k->lock);
+	k->made = false;
+	pthread_mutex_unlock(&k->lock);
 }
 
-static int add(struct table *t, const struct key *k)
+static struct key *list_of(const struct dcpfs_keys *k)
 {
-	struct key *at;
-
-	if (4 * (t->n + 1) > 3 * t->size) {
-		struct table wider = { .size = t->size ? 2 * t->size : 1024, .n = t->n };
-
-		wider.slot = calloc(wider.size, sizeof(*wider.slot));
-		if (!wider.slot)
-			return -ENOMEM;
-		for (size_t i = 0; i < t->size; i++)
-			if (t->slot[i].hash)
-				*place(&wider, t->slot[i].hash) = t->slot[i];
-		free(t->slot);
-		*t = wider;
-	}
-	at = place(t, k->hash);
-	if (!at->hash) {
-		*at = *k;
-		t->n++;
-	}
-	return 0;
+	return (struct key *)(void *)k->keys.p;
 }
 
-static uint64_t hash_of(const char *stem)
+static uint64_t number_of(uint64_t hash)
 {
-	return dcp_hash64(stem, strlen(stem)) | 1;
+	return hash >> (64 - DCPFS_ROW_BITS);
 }
-
-static int add_version(struct table *t, const struct dcpfs_version *ver, uint32_t number)
-{
-	struct dcp_index_scan *scan;
-	struct dcp_row row;
-	int rc = dcp_index_scan(dcpfs_index(ver), DCP_ROW_TENSOR, 0, true, &scan);
-
-	if (rc < 0)
-		return rc;
-	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
-		struct key k = { .hash = hash_of(row.name),
-				 .version = number,
-				 .row = (uint32_t)row.id };
-
-		rc = add(t, &k);
-		if (rc < 0)
-			break;
-	}
-	dcp_index_scan_end(scan);
-	return rc;
-}
-
-static int by_number(const void *a, const void *b)
-{
-	const struct key *x = a, *y = b;
-
-	return x->number < y->number ? -1 : x->number > y->number;
-}
-
-/* Those that are open now, newest first. */
-static int list_versions(struct dcpfs *fs, struct dcp_buf *out)
-{
-	pthread_rwlock_rdlock(&fs->lock);
-	for (size_t i = fs->nversions; i-- > 0;) {
-		struct dcpfs_version *ver = fs->versions[i];
-
-		if (!dcpfs_opened(ver) || out->failed)
-			continue;
-		dcpfs_version_hold(ver);
-		dcp_buf_add(out, &ver, sizeof(ver));
-	}
-	pthread_rwlock_unlock(&fs->lock);
-	return dcp_buf_error(out) ? -ENOMEM : 0;
-}
-
-/* Sorted, with numbers of their own. */
-static int hand_over(struct dcpfs_keys *k, const struct table *t)
-{
-	struct key *keys;
-
-	for (size_t i = 0; i < t->size; i++) {
-		struct key key = t->slot[i];
-
-		key.number = key.hash >> (64 - DCPFS_ROW_BITS);
-		if (key.hash)
-			dcp_buf_add(&k->keys, &key, sizeof(key));
-	}
-	if (dcp_buf_error(&k->keys))
-		return -ENOMEM;
-	keys = (struct key *)(void *)k->keys.p;
-	k->n = t->n;
-	if (k->n)
-		qsort(keys, k->n, sizeof(*keys), by_number);
-	for (size_t i = 1; i < k->n; i++)
-		if (keys[i].number <= keys[i - 1].number)
-			keys[i].number = keys[i - 1].number + 1;
-	k->made = true;
-	return 0;
-}
-
-/* The lock is held. */
-static int make(struct dcpfs *fs)
-{
-	struct dcpfs_keys *k = fs->keys;
-	struct table t = { 0 };
-	struct dcpfs_version **v;
-	int rc;
-
-	if (k->made)
-		return 0;
-	empty(k);
-	rc = list_versions(fs, &k->versions);
-	v = (struct dcpfs_version **)(void *)k->versions.p;
-	for (size_t i = 0; rc == 0 && i < k->versions.n / sizeof(struct dcpfs_version *); i++)
-		rc = add_version(&t, v[i], (uint32_t)i);
-	if (rc == 0)
-		rc = hand_over(k, &t);
-	free(t.slot);
-	if (rc < 0)
-		empty(k);
-	return rc;
-}
-
-/* ---- asking ---- */
 
 static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 {
-	const struct key *keys = (const struct key *)(const void *)k->keys.p;
+	const struct key *keys = list_of(k);
 	size_t lo = 0, hi = k->n;
 
 	while (lo < hi) {
@@ -221,30 +99,149 @@ static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 	return lo < k->n ? &keys[lo] : NULL;
 }
 
+/* Numbers were only ever raised past equal ones. */
+static const struct key *find(const struct dcpfs_keys *k, uint64_t hash)
+{
+	const struct key *key = at_least(k, number_of(hash)), *end = list_of(k) + k->n;
+
+	for (; key && key < end && key->hash <= hash; key++)
+		if (key->hash == hash)
+			return key;
+	return NULL;
+}
+
+/* ---- making ---- */
+
+static uint64_t hash_of(const char *stem)
+{
+	return dcp_hash64(stem, strlen(stem));
+}
+
+static int by_hash(const void *a, const void *b)
+{
+	const struct key *x = a, *y = b;
+
+	return x->hash < y->hash ? -1 : x->hash > y->hash;
+}
+
+/* Sorted, once each, with numbers of their own. */
+static void set_in_order(struct dcpfs_keys *k)
+{
+	struct key *keys = list_of(k);
+	size_t n = k->keys.n / sizeof(*keys);
+
+	qsort(keys, n, sizeof(*keys), by_hash);
+	k->n = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (k->n && keys[k->n - 1].hash == keys[i].hash)
+			continue;
+		keys[k->n] = keys[i];
+		keys[k->n].number = number_of(keys[i].hash);
+		if (k->n && keys[k->n].number <= keys[k->n - 1].number)
+			keys[k->n].number = keys[k->n - 1].number + 1;
+		k->n++;
+	}
+	k->keys.n = k->n * sizeof(*keys);
+}
+
+/* The keys of @ver that no version before it has. */
+static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
+{
+	uint32_t number = (uint32_t)(k->versions.n / sizeof(ver));
+	dcp_auto_buf struct dcp_buf new = DCP_BUF_INIT;
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = dcp_index_scan(dcpfs_index(ver), DCP_ROW_TENSOR, 0, true, &scan);
+
+	if (rc < 0)
+		return rc;
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+		struct key key = { .hash = hash_of(row.name),
+				   .version = number,
+				   .row = (uint32_t)row.id };
+
+		if (!find(k, key.hash))
+			dcp_buf_add(&new, &key, sizeof(key));
+	}
+	dcp_index_scan_end(scan);
+	dcp_buf_add(&k->versions, &ver, sizeof(ver));
+	if (dcp_buf_error(&new) || dcp_buf_error(&k->versions))
+		return -ENOMEM;
+	dcpfs_version_hold(ver);
+	if (rc < 0 || !new.n)
+		return rc;
+	dcp_buf_add(&k->keys, new.p, new.n);
+	if (dcp_buf_error(&k->keys))
+		return -ENOMEM;
+	set_in_order(k);
+	return 0;
+}
+
+static bool has_version(const struct dcpfs_keys *k, const struct dcpfs_version *ver)
+{
+	struct dcpfs_version **v = (struct dcpfs_version **)(void *)k->versions.p;
+
+	for (size_t i = 0; i < k->versions.n / sizeof(struct dcpfs_version *); i++)
+		if (v[i] == ver)
+			return true;
+	return false;
+}
+
+/* Those that are open now and not in it, newest first. */
+static int list_versions(struct dcpfs *fs, struct dcp_buf *out)
+{
+	pthread_rwlock_rdlock(&fs->lock);
+	for (size_t i = fs->nversions; i-- > 0;) {
+		struct dcpfs_version *ver = fs->versions[i];
+
+		if (!dcpfs_opened(ver) || out->failed || has_version(fs->keys, ver))
+			continue;
+		dcpfs_version_hold(ver);
+		dcp_buf_add(out, &ver, sizeof(ver));
+	}
+	pthread_rwlock_unlock(&fs->lock);
+	return dcp_buf_error(out) ? -ENOMEM : 0;
+}
+
+/* The lock is held. */
+static int make(struct dcpfs *fs)
+{
+	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
+	struct dcpfs_keys *k = fs->keys;
+	struct dcpfs_version **v;
+	int rc;
+
+	if (k->made)
+		return 0;
+	rc = list_versions(fs, &list);
+	v = (struct dcpfs_version **)(void *)list.p;
+	for (size_t i = 0; i < list.n / sizeof(struct dcpfs_version *); i++) {
+		if (rc == 0)
+			rc = add_version(k, v[i]);
+		dcpfs_count(&fs->stats, DCPFS_STAT_KEY_SCANS, 1);
+		dcpfs_version_put(v[i]);
+	}
+	if (rc < 0)
+		empty(k);
+	else
+		k->made = true;
+	return rc;
+}
+
+/* ---- asking ---- */
+
 int dcpfs_keys_find(struct dcpfs *fs, const char *stem, uint64_t *number)
 {
-	uint64_t hash = hash_of(stem);
-	const struct key *key, *end;
+	const struct key *key;
 	int rc;
 
 	pthread_mutex_lock(&fs->keys->lock);
 	rc = make(fs);
-	if (rc == 0) {
-		end = (const struct key *)(const void *)fs->keys->keys.p + fs->keys->n;
-		key = at_least(fs->keys, hash >> (64 - DCPFS_ROW_BITS));
-		rc = -ENOENT;
-		/* numbers were only ever raised past equal ones */
-		for (; key && key < end && rc == -ENOENT; key++) {
-			if (key->hash >> (64 - DCPFS_ROW_BITS) > hash >> (64 - DCPFS_ROW_BITS))
-				break;
-			if (key->hash == hash) {
-				*number = key->number;
-				rc = 0;
-			}
-		}
-	}
+	key = rc == 0 ? find(fs->keys, hash_of(stem)) : NULL;
+	if (key)
+		*number = key->number;
 	pthread_mutex_unlock(&fs->keys->lock);
-	return rc;
+	return rc < 0 ? rc : key ? 0 : -ENOENT;
 }
 
 int dcpfs_keys_next(struct dcpfs *fs, uint64_t *number, char stem[DCP_NAME_MAX + 1])

@@ -3,7 +3,8 @@
  * keys: every tensor key of any opened version, once.
  *
  * Made when somebody looks, from the names in the indexes, newest version first; 24 bytes a
- * key, not a version's. Thrown away when the list of versions changes. A key is known by the
+ * key, not a version's. A version that is opened later adds what the others do not have; when
+ * one leaves, all is thrown away. A key is known by the
  * hash of its file stem: of two with one hash, which nobody meets by chance, only the first is
  * shown.
  *
@@ -21,8 +22,10 @@ struct dcpfs_keys;
 struct dcpfs_keys *dcpfs_keys_create(void);
 void dcpfs_keys_destroy(struct dcpfs_keys *k);
 
-/* The list of versions changed, or one was opened. */
+/* A version left the list. */
 void dcpfs_keys_drop(struct dcpfs_keys *k);
+/* One was opened. */
+void dcpfs_keys_grow(struct dcpfs_keys *k);
 
 /* The number of the key with that stem, or -ENOENT; -ENOMEM. Numbers fit in DCPFS_ROW_MAX. */
 int dcpfs_keys_find(struct dcpfs *fs, const char *stem, uint64_t *number);

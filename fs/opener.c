@@ -174,7 +174,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	if (rc == 0) {
 		tell_broken(fs, v);
 		__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
-		dcpfs_keys_drop(fs->keys);
+		dcpfs_keys_grow(fs->keys);
 	} else if (rc != -EAGAIN && rc != -ECANCELED) {
 		err.code = rc;
 		refuse(fs, ver, &err);

@@ -15,6 +15,7 @@ static const char *const names[DCPFS_STAT_COUNT] = {
 	[DCPFS_STAT_REPLY_TEXT] = "reply_text",
 	[DCPFS_STAT_ERRORS] = "errors",
 	[DCPFS_STAT_FILES_OPENED] = "files_opened",
+	[DCPFS_STAT_KEY_SCANS] = "key_scans",
 	[DCPFS_STAT_RESCANS] = "rescans",
 	[DCPFS_STAT_LOOKS] = "looks",
 	[DCPFS_STAT_LOOK_CALLS] = "look_calls",

@@ -21,6 +21,7 @@ enum dcpfs_stat {
 	DCPFS_STAT_REPLY_TEXT,   /* reads of generated files */
 	DCPFS_STAT_ERRORS,
 	DCPFS_STAT_FILES_OPENED, /* files resolved anew, not found in the cache of files */
+	DCPFS_STAT_KEY_SCANS,    /* versions whose keys were read for by-key/ */
 	DCPFS_STAT_RESCANS,      /* whole looks at the source */
 	DCPFS_STAT_LOOKS,        /* short ones, where inotify is not to be relied on */
 	DCPFS_STAT_LOOK_CALLS,   /* stat calls of those */

@@ -302,7 +302,7 @@ static bool publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	struct dcpfs_version **old = fs->versions;
 	struct dcp_scan old_scan = fs->scan;
 	size_t nold = fs->nversions;
-	bool changed = n != nold;
+	bool changed = n != nold, left = false;
 
 	pthread_rwlock_wrlock(&fs->lock);
 	fs->versions = list;
@@ -313,17 +313,17 @@ static bool publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	pthread_rwlock_unlock(&fs->lock);
 	for (size_t i = 0; i < nold; i++) {
 		if (!is_among(old[i], list, n)) {
-			changed = true;
+			left = true;
 			forget(fs, old[i]);
 			dcpfs_errors_forget(fs->errors, old[i]->name, NULL);
 		}
 		dcpfs_version_put(old[i]);
 	}
-	if (changed)
+	if (left)
 		dcpfs_keys_drop(fs->keys);
 	free(old);
 	dcp_scan_finish(&old_scan);
-	return changed;
+	return changed || left;
 }
 
 int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err)

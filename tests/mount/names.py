@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The root's other names: tags/ as the source has them, by-key/ for one tensor over time."""
 import os
+import shutil
 
 import arrays
 import lib
@@ -60,6 +61,26 @@ def many_keys():
         equal(sorted(got), sorted(keys), "names")
         for k in keys[::500]:
             equal(os.listdir(m.at / "by-key" / k), ["step-1.npy", "step-2.npy"], k)
+
+
+def versions_one_by_one():
+    """Keys are read once a version, whenever it was opened; all of them again only when one leaves."""
+    source = lib.fresh("grows")
+    for n in range(6):
+        save(source, f"step-{n}", ["a", f"only{n}"], n)
+    with mount(source) as m:
+        m.settled()
+        os.listdir(m.at / "by-key")
+        lib.equal(m.stats()["key_scans"], 6, "versions read")
+        for n in range(6, 10):
+            save(source, f"step-{n}", ["a", f"only{n}"], n)
+            lib.wait(lambda: m.latest() == f"step-{n}", "it is opened")
+            equal(sorted(os.listdir(m.at / "by-key")), ["a", *(f"only{k}" for k in range(n + 1))], "keys")
+            equal(read(m.at / "by-key" / f"only{n}" / f"step-{n}.npy"), read(m.at / f"step-{n}" / "npy" / f"only{n}.npy"),
+                  "its own key")
+        lib.equal(m.stats()["key_scans"], 10, "versions read after four more")
+        shutil.rmtree(source / "step-0")
+        lib.wait(lambda: "only0" not in os.listdir(m.at / "by-key"), "the key goes with its version")
 
 
 def tags_of_the_source():
@@ -125,4 +146,4 @@ def sidecars():
                  lib.APPEARS)
 
 
-lib.main(sidecars, one_tensor_over_time, many_keys, tags_of_the_source, names_that_are_taken)
+lib.main(sidecars, one_tensor_over_time, many_keys, versions_one_by_one, tags_of_the_source, names_that_are_taken)
