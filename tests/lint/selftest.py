@@ -18,7 +18,7 @@ PY_LIC = "# SPDX-License-Identifier: Apache-2.0\n"
 GOOD = {
     "core/base/a.h": LIC + "#pragma once\n#include <stdint.h>\n\nint dcp_a(uint32_t n);\n",
     "core/base/a.c": LIC + '#include "core/base/a.h"\n\nint dcp_a(uint32_t n)\n{\n\treturn (int)n;\n}\n',
-    "core/store/index.c": LIC + '#include <sqlite3.h>\n\n#include "core/base/a.h"\n\nstatic int x;\n',
+    "core/store/index/index.c": LIC + '#include <sqlite3.h>\n\n#include "core/base/a.h"\n\nstatic int x;\n',
     "core/README.md": "# core\n\n| file | role |\n| --- | --- |\n| `base/a.{h,c}` | a |\n| `store/index/index.c` | b |\n"
                       "| `format/fam.c` | c |\n",
     "core/meson.build": "src = files('base/a.c', 'format/fam.c', 'store/index/index.c')\n",
