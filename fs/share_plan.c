@@ -26,18 +26,56 @@ struct planning {
 	struct dcpfs_spool *s;
 	struct dcp_buf needs; /* struct need, by file number */
 	struct need all;
-	const struct dcp_tensor *t;
+	const struct dcp_view *view;
+	struct dcp_stored stored; /* what was decoded last; no codec: nothing */
 };
 
-/* Bytes of the distinct pages that the runs lie on. */
+/* One counted dimension of the runs. */
+struct step {
+	uint64_t n, stride;
+};
+
+/*
+ * Bytes of the pages under all runs of @step[0..@k), from @at on: a run's own alone where @k is
+ * 0. Where a run begins on its page repeats; for all but the closest runs sixteen places are
+ * enough.
+ */
+static uint64_t pages_under(const struct step *step, uint32_t k, uint64_t at, uint64_t run)
+{
+	uint64_t places, bytes = 0;
+
+	if (k == 0)
+		return (at % PAGE + run + PAGE - 1) / PAGE * PAGE;
+	k--;
+	places = DCP_MIN(step[k].n, (uint64_t)(k == 0 ? PAGE : 16));
+	for (uint64_t i = 0; i < places; i++)
+		bytes += pages_under(step, k, at + i * step[k].stride, run) *
+			 (step[k].n / places + (i < step[k].n % places));
+	return bytes;
+}
+
+/*
+ * Bytes of the distinct pages that the runs lie on. As long as no whole page fits between two
+ * runs, what lies there counts as one run.
+ */
 static uint64_t pages_of(const struct dcp_strided *s)
 {
-	uint64_t runs = 1, extent = dcp_strided_extent(s), alone;
+	struct step step[DCP_STRIDED_DIMS];
+	uint64_t run = s->run;
+	uint32_t n = 0;
 
-	for (uint32_t d = 0; d < s->ndim; d++)
-		runs *= s->count[d];
-	alone = runs * ((s->off % PAGE + s->run + PAGE - 1) / PAGE * PAGE);
-	return DCP_MIN(alone, (s->off % PAGE + extent + PAGE - 1) / PAGE * PAGE);
+	for (uint32_t d = 0; d < s->ndim; d++) { /* the closest first */
+		uint32_t at = d;
+
+		for (; at > 0 && step[at - 1].stride > s->file_stride[d]; at--)
+			step[at] = step[at - 1];
+		step[at] = (struct step){ s->count[d], s->file_stride[d] };
+	}
+	while (n < s->ndim && step[n].stride < run + PAGE) {
+		run += (step[n].n - 1) * step[n].stride;
+		n++;
+	}
+	return pages_under(step + n, s->ndim - n, s->off, run);
 }
 
 static int add_need(struct planning *p, uint32_t file, uint64_t bytes, uint64_t touched)
@@ -54,24 +92,43 @@ static int add_need(struct planning *p, uint32_t file, uint64_t bytes, uint64_t 
 	n = (struct need *)(void *)p->needs.p + file;
 	n->bytes += bytes;
 	n->touched += touched;
-	n->reads++;
 	return 0;
+}
+
+/* Of a read of what stored bytes decode to: these. They are read whole, once for the reads that
+ * follow each other. */
+static int put_stored(struct planning *p, const struct dcp_stored *now)
+{
+	uint64_t touched = 0;
+
+	if (!p->stored.codec || p->stored.file != now->file || p->stored.off != now->off)
+		touched = pages_under(NULL, 0, now->off, now->n);
+	p->stored = *now;
+	p->all.touched += touched;
+	dcp_jsonw_key(&p->x.w, "decoded");
+	dcp_jsonw_object(&p->x.w);
+	dcp_jsonw_put_str(&p->x.w, "codec", now->codec);
+	dcp_jsonw_put_u64(&p->x.w, "offset", now->off);
+	dcp_jsonw_put_u64(&p->x.w, "nbytes", now->n);
+	dcp_jsonw_end(&p->x.w);
+	return add_need(p, now->file, 0, touched);
 }
 
 static int put_read(void *ctx, const struct dcp_strided *s, uint32_t file)
 {
 	struct planning *p = ctx;
 	struct dcp_jsonw *w = &p->x.w;
-	uint64_t bytes = dcp_strided_bytes(s), touched = pages_of(s);
+	struct dcp_stored stored = { .file = file };
 	bool decoded = file == DCP_VIEW_NO_FILE;
-	uint32_t stored = decoded ? s->piece->file : file;
+	uint64_t bytes = dcp_strided_bytes(s), touched = decoded ? 0 : pages_of(s);
+	int rc = decoded ? dcp_view_stored(p->view, s, &stored, NULL) : 0;
 
-	p->all.bytes += bytes;
-	p->all.touched += touched;
-	p->all.reads++;
+	if (rc < 0)
+		return rc;
 	dcp_jsonw_object(w);
-	dcp_jsonw_put_str(w, "file",
-			  dcp_files_name(dcp_version_files(dcpfs_opened(p->x.ver)), stored));
+	dcp_jsonw_put_str(
+		w, "file",
+		dcp_files_name(dcp_version_files(dcpfs_opened(p->x.ver)), stored.file));
 	dcp_jsonw_put_u64(w, "offset", s->off);
 	dcp_jsonw_put_u64(w, "run", s->run);
 	if (s->ndim) {
@@ -81,9 +138,16 @@ static int put_read(void *ctx, const struct dcp_strided *s, uint32_t file)
 	}
 	dcp_jsonw_put_u64(w, "to", s->dst);
 	if (decoded)
-		dcp_jsonw_put_bool(w, "decompressed", true);
+		rc = put_stored(p, &stored);
 	dcp_jsonw_end(w);
-	return add_need(p, stored, bytes, touched);
+	p->all.bytes += bytes;
+	p->all.touched += touched;
+	p->all.reads++;
+	if (rc == 0)
+		rc = add_need(p, stored.file, bytes, touched);
+	if (rc == 0)
+		((struct need *)(void *)p->needs.p)[stored.file].reads++;
+	return rc;
 }
 
 static int put_reads(void *ctx, struct dcp_row *row)
@@ -104,6 +168,7 @@ static int put_reads(void *ctx, struct dcp_row *row)
 	if (rc > 0)
 		rc = dcp_view_open(dcpfs_opened(p->x.ver), row->id, DCP_AS_RAW, &cut, &view,
 				   &why);
+	p->view = view;
 	dcp_jsonw_key(&p->x.w, "reads");
 	dcp_jsonw_array(&p->x.w);
 	if (rc == 0)

@@ -6,8 +6,10 @@ import mmap
 import os
 import re
 import shutil
+import subprocess
 import threading
 import time
+import zlib
 
 import arrays
 import lib
@@ -297,6 +299,62 @@ def offsets(read_of):
     return at
 
 
+def unpacked(codec, data):
+    if codec == "latin1":
+        return data.decode("utf-8").encode("latin-1")
+    if codec == "deflate":
+        return zlib.decompress(data, -15)
+    how = {"zstd": ["zstd", "-dcq"], "lz4": ["lz4", "-dcq"], "gzip": ["gzip", "-dc"], "bzip2": ["bzip2", "-dc"]}
+    return subprocess.run(how.get(codec, ["xz", "-dc"]), input=data, capture_output=True, check=True).stdout
+
+
+def plans_of_what_is_packed():
+    """plan.json names the stored bytes that a read's offsets count in when they are decoded, and how that is done."""
+    codecs = set()
+    for name, versions in (("dcp-async-dedup/ckpt", ["6-zstd"]), ("composer/ckpt/containers", None)):
+        source = lib.GOLDEN / name
+        with mount(source) as m:
+            for version in versions or sorted(set(os.listdir(m.at)) - {".dcpfs", "latest", "tags", "by-key"}):
+                base, files = m.at / version / "shard" / "dim0x2" / "1", source / (version if versions else "")
+                plan, index = json.loads(read(base / "plan.json")), rank_index(base)
+                for t in plan["tensors"]:
+                    case(f"{name} {version} {t['key']}")
+                    out = bytearray(t["nbytes"])
+                    for r in t["reads"]:
+                        data = (files / r["file"]).read_bytes()
+                        if "decoded" in r:
+                            d = r["decoded"]
+                            codecs.add(d["codec"])
+                            data = unpacked(d["codec"], data[d["offset"]:d["offset"] + d["nbytes"]])
+                        for at, to in offsets(r):
+                            out[to:to + r["run"]] = data[at:at + r["run"]]
+                    raw = base / index["tensors"][t["key"]]["files"]["raw"]
+                    equal(bytes(out), read(raw), "bytes the plan gives")
+                case(f"{name} {version}")
+                pages = sum(os.path.getsize(files / f["file"]) // 4096 + 1 for f in plan["files"])
+                check(0 < plan["touched"] <= 4096 * (pages + plan["reads"]), f"touched: {plan['touched']}")
+    case("codecs")
+    check({"zstd", "gzip", "bzip2", "xz"} <= codecs, f"met {sorted(codecs)}")
+
+
+def touched_is_counted():
+    """touched is the pages under the runs: of a column far apart, each row's own; of one close together, all between."""
+    source = lib.fresh("pages")
+    arrays_of = {"far": (40, 9000), "near": (64, 64)}
+    model(source, [(k, "U8", list(s), 0) for k, s in arrays_of.items()])
+    with mount(source) as m:
+        plan = json.loads(read(m.at / "step-1" / "shard" / "dim1x4" / "1" / "plan.json"))
+        for t in plan["tensors"]:
+            case(t["key"])
+            equal(t["error"], None, "error")
+        want = 0
+        for t in plan["tensors"]:
+            for r in t["reads"]:
+                want += 4096 * len({page for at, _ in offsets(r) for page in range(at // 4096, (at + r["run"] - 1) // 4096 + 1)})
+        equal(plan["touched"], want, "touched")
+        equal(sum(f["touched"] for f in plan["files"]), want, "by file")
+
+
 def damage_stays_where_it_is():
     """A shard that was cut fails the ranks that need it, and only them."""
     source = lib.fresh("damaged")
@@ -425,5 +483,6 @@ def ranks_go_with_their_version():
 
 
 lib.main(the_frameworks_answers, random_layouts_put_together, fused_and_flat_cuts, names_of_layouts,
-         many_ranks_are_listed, one_file_for_a_rank, plans_read_the_same_bytes, damage_stays_where_it_is,
+         many_ranks_are_listed, one_file_for_a_rank, plans_read_the_same_bytes, plans_of_what_is_packed,
+         touched_is_counted, damage_stays_where_it_is,
          files_that_are_wrong, beside_what_is_mounted, ranks_at_once, ranks_go_with_their_version)

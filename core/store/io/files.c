@@ -13,6 +13,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/parse/archive/inflate.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/io/guard.h"
@@ -170,6 +171,24 @@ static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
 				"%s changed since it was indexed", id->name);
 	return 0;
+}
+
+int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
+		     const char **codec, struct dcp_err *err)
+{
+	const struct dcp_file_id *id = &f->ids[number];
+	enum dcp_codec how = DCP_CODEC_NONE;
+	dcp_auto_fd int fd = -1;
+	struct dcp_source src;
+	int rc = open_origin(f, id, &fd, err);
+
+	if (rc == 0)
+		rc = dcp_source_fd(fd, &src);
+	if (rc == 0)
+		rc = dcp_inflate_codec(&src, &how);
+	*n = id->size;
+	*codec = dcp_codec_name(how);
+	return rc;
 }
 
 /* No room: mappings that nobody needs make some, and pread does it too. */

@@ -82,6 +82,9 @@ void dcp_files_drop(struct dcp_files *f);
 
 /* Do offsets in it count bytes of what it decodes to? */
 bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number);
+/* Of such a file: how many bytes it has as it is, and how they are compressed: "gzip". */
+int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
+		     const char **codec, struct dcp_err *err);
 
 /* Its name, for messages. */
 const char *dcp_files_name(const struct dcp_files *f, uint32_t number);

@@ -251,6 +251,9 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 		rc = check_plain(view, p, err);
 	if (rc == 0 && !encoded)
 		*told = *p;
+	if (rc == 0 && encoded)
+		p->file =
+			DCP_VIEW_NO_FILE - (uint32_t)i - 1; /* no descriptor spans two items */
 	if (rc == 0 && !view->whole && b->number != DCP_VIEW_NO_FILE)
 		free_readahead(view, p, b, file);
 	return rc;

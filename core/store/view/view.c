@@ -261,6 +261,19 @@ static int tell_backing(void *arg, const struct dcp_strided *s)
 	return c->fn(c->ctx, s, copy ? DCP_VIEW_NO_FILE : b->number);
 }
 
+int dcp_view_stored(const struct dcp_view *view, const struct dcp_strided *s,
+		    struct dcp_stored *out, struct dcp_err *err)
+{
+	const struct dcp_piece *told = &view->told.pieces[s->piece - view->t.pieces];
+
+	*out = (struct dcp_stored){ told->file, told->off, told->nbytes,
+				    dcp_filter_name(told->filter) };
+	if (!dcp_files_unpacked(view->files, told->file))
+		return 0;
+	out->off = 0;
+	return dcp_files_packed(view->files, told->file, &out->n, &out->codec, err);
+}
+
 int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx)
 {
 	struct strided_call call = { view, fn, ctx };

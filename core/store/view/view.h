@@ -80,6 +80,16 @@ const void *dcp_view_header(const struct dcp_view *view, size_t *n);
 typedef int (*dcp_view_strided_fn)(void *ctx, const struct dcp_strided *s, uint32_t file);
 int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx);
 
+/* What the copy of a descriptor with DCP_VIEW_NO_FILE is decoded from: @n bytes at @off of file
+ * number @file, and how. -errno: the file cannot be read. */
+struct dcp_stored {
+	uint32_t file;
+	uint64_t off, n;
+	const char *codec; /* "zstd", "latin1", "gzip", ... */
+};
+int dcp_view_stored(const struct dcp_view *view, const struct dcp_strided *s,
+		    struct dcp_stored *out, struct dcp_err *err);
+
 /* Are the files it reads still there, and the ones that were indexed? 0, -ESTALE or -EIO. */
 int dcp_view_check(const struct dcp_view *view);
 
