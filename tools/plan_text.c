@@ -59,15 +59,17 @@ static void sums(const struct plan *p, struct out *o)
 		dcp_buf_printf(&o->buf, "; %s item%s read whole, %s the largest",
 			       out_count(n, p->sum.whole_items), dcp_s(p->sum.whole_items),
 			       out_size(b, p->sum.largest_item));
+	if (p->sum.payload != p->sum.unique)
+		dcp_buf_printf(&o->buf, "; %s of it elements", out_size(b, p->sum.payload));
 	dcp_buf_str(&o->buf, "\n");
 	line(o, "alone");
-	dcp_buf_printf(&o->buf, "every rank for itself: %s read, %.2f times what is stored%s\n",
-		       out_size(a, needs.sum), plan_alone(p),
-		       plan_alone(p) < NOTHING_GAINED && p->ranks > 1
-			       ? ": nothing is gained together"
-			       : "");
+	dcp_buf_printf(
+		&o->buf, "every rank for itself: %s read, %.2f times the elements stored%s\n",
+		out_size(a, needs.sum), plan_alone(p),
+		plan_alone(p) < NOTHING_GAINED && p->ranks > 1 ? ": nothing is gained together"
+							       : "");
 	line(o, "together");
-	dcp_buf_printf(&o->buf, "every byte once: %s read, %.2f times; then %s are sent\n",
+	dcp_buf_printf(&o->buf, "every byte once: %s read, %.2f times them; then %s are sent\n",
 		       out_size(a, p->sum.unique), plan_together(p), out_size(b, sends.sum));
 	line(o, "staging");
 	dcp_buf_printf(&o->buf, "%s at most, on rank %" PRIu32 ": read for others\n",

@@ -148,6 +148,9 @@ def whole_items():
     check(plan["unique"] > exact["unique"], "frames are read, too")
     equal(plan["payload"], exact["unique"], "payload")
     equal(plan["needed"], exact["needed"], "what is needed is the same")
+    for words, some in (([], False), (["--whole-items"], True)):
+        text = run("plan", SOURCE, "tp", "--layout", "fsdp4", *words).stdout.decode()
+        equal(" of it elements" in text, some, f"what the times read are times of: {text}")
 
 
 def damaged():
