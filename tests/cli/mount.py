@@ -33,6 +33,7 @@ def there_and_back(*args, mnt, cwd=None):
     check(mounted(mnt), f"{mnt} is mounted when mount returns")
     equal(digest(mnt), TENSOR["sha256"], f"a tensor of {mnt}")
     fails(ENV, "is a mount of dcpfs already", "mount", SOURCE, mnt)
+    equal(run("__complete", "umount", str(mnt)[:-3]).stdout.decode().split("\t")[0], str(mnt), "umount completes mounts")
     equal(run("umount", mnt).returncode, OK, "umount")
     check(not mounted(mnt), f"{mnt} is gone when umount returns")
     fails(USAGE, "is not a mount point", "umount", mnt)
