@@ -111,7 +111,10 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	struct stat st;
 	int rc;
 
-	if (stat(opts->source, &st) < 0)
+	/* Of what is not there nobody knows who may read it: only who mounts it. */
+	if (stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT)
+		st = (struct stat){ .st_mode = 0400, .st_uid = geteuid(), .st_gid = getegid() };
+	else if (stat(opts->source, &st) < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %m", opts->source);
 	fs = calloc(1, sizeof(*fs));
 	if (!fs)

@@ -44,6 +44,7 @@ struct dcpfs_opts {
 	gid_t gid;
 	mode_t umask; /* taken off 0444 / 0555; (mode_t)-1: the source's own read bits */
 	bool allow_other, foreground, debug;
+	bool wait;    /* for a source that is not there, or holds nothing yet */
 	bool no_open; /* tell the kernel to skip OPEN: cheaper for walkers, no passthrough */
 	unsigned threads; /* workers; 0: chosen by the number of processors */
 	unsigned readahead_kib;

@@ -334,8 +334,9 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
 	int rc;
 
 	rc = dcp_scan_seen(fs->opts.source, seen, &scan, err);
-	if (fs->scanned && (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR))
-		scan = (struct dcp_scan){ 0 }; /* all versions were taken away */
+	if ((fs->scanned || fs->opts.wait) &&
+	    (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR))
+		scan = (struct dcp_scan){ 0 }; /* taken away, or not there yet */
 	else if (rc < 0)
 		return rc;
 	list = merge(fs, &scan, &n);

@@ -30,7 +30,7 @@ enum { READAHEAD = 1024 };
 enum io { IO_AUTO, IO_MMAP, IO_PREAD };
 
 struct mount_opts {
-	bool foreground, debug, rebuild, no_open, allow_other, nonempty;
+	bool foreground, debug, rebuild, no_open, allow_other, nonempty, wait;
 	int io;
 	uint64_t uid, gid, umask, readahead, threads, passthrough;
 	struct pick_opts pick;
@@ -109,6 +109,8 @@ static const struct opt opts[] = {
 	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
 	  AT(no_open) },
 	{ 0, "nonempty", NULL, "hide what lies in MNT", OPT_FLAG, AT(nonempty) },
+	{ 0, "wait", NULL, "also mount a SOURCE that is empty or not there yet", OPT_FLAG,
+	  AT(wait) },
 	{ 'd', "debug", NULL, "log every request; implies --foreground", OPT_FLAG, AT(debug) },
 	OPT_END
 };
@@ -201,8 +203,12 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 			     struct paths *p)
 {
 	p->source = realpath(args->operand[0], NULL);
+	if (!p->source && m->wait && errno == ENOENT)
+		p->source = cmd_resolve(args->operand[0]);
 	if (!p->source)
-		return cmd_fail(CMD_ENV, "%s: %s", args->operand[0], strerror(errno));
+		return cmd_fail(CMD_ENV, "%s: %s%s", args->operand[0], strerror(errno),
+				errno == ENOENT ? "; --wait mounts it empty until it is there"
+						: "");
 	p->mnt = cmd_resolve(args->operand[1]);
 	if (p->mnt) {
 		/* A mount point may be a link to a directory; a dead mount cannot be resolved.
@@ -250,6 +256,7 @@ static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
 		.allow_other = m->allow_other,
 		.foreground = m->foreground || m->debug,
 		.debug = m->debug,
+		.wait = m->wait,
 		.no_open = m->no_open,
 		.threads = (unsigned)m->threads,
 		.readahead_kib = (unsigned)m->readahead,
@@ -270,6 +277,9 @@ static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
 		enum cmd_exit code = cmd_fail(cmd_exit_of(rc), "%s", err.msg);
 
 		pick_hint_mount(p->source);
+		if (rc == -EINVAL && strstr(err.msg, "it is empty"))
+			cmd_hint("of a run that has not begun: --wait mounts it empty, and "
+				 "versions appear as they complete");
 		return code;
 	}
 	cmd_fail(CMD_ENV, "%s", err.msg[0] ? err.msg : strerror(-rc));

@@ -298,5 +298,20 @@ def source_taken_away():
         check(m.running(), "the daemon lives")
 
 
-lib.main(numbers, single, other_things_beside, died_and_completed, nothing_yet, metadata_taken_away, metadata_damaged,
+def waited_for():
+    """--wait: a source that is empty, or not there, is mounted; its versions appear."""
+    for there in (True, False):
+        case("an empty source" if there else "an absent source")
+        source = lib.fresh("runs") / "run"
+        if there:
+            source.mkdir()
+        with lib.mount(source, "--wait") as m:
+            equal((m.versions(), m.latest()), ([], None), "nothing yet")
+            lib.copy(FSDP / "step-10", source / "step-10")
+            shows(m, ["step-10"], "step-10")
+            lib.copy(FSDP / "step-20", source / "step-20")
+            shows(m, ["step-10", "step-20"], "step-20")
+
+
+lib.main(waited_for, numbers, single, other_things_beside, died_and_completed, nothing_yet, metadata_taken_away, metadata_damaged,
          mounted_with_a_damaged_one, saved_over, removed_and_renamed, steady, source_taken_away)
