@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/version/grants.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/io/files.h"
+#include "core/store/version/version_int.h"
+
+enum { LIST_MAX = 16 << 10 }; /* of an access control list; 2,000 entries */
+enum { LISTED = DCP_NEED_SEARCH | DCP_NEED_READ };
+
+/* A directory that was asked. */
+struct place {
+	char *path;
+	uint32_t need;
+	struct dcp_rights rights;
+};
+
+struct dcp_rights dcp_grants_alone(void)
+{
+	return (struct dcp_rights){ geteuid(), getegid(), 0400 };
+}
+
+/* ---- one file or directory ---- */
+
+/* On these, servers decide by mode and list as we read them; the rest of what is not local may
+ * decide by anything. */
+static bool is_known_remote(uint32_t type)
+{
+	static const uint32_t kinds[] = { NFS_SUPER_MAGIC, CEPH_SUPER_MAGIC, AUTOFS_SUPER_MAGIC,
+					  0x0bd00bd0 /* Lustre */ };
+
+	for (size_t i = 0; i < DCP_LEN(kinds); i++)
+		if (type == kinds[i])
+			return true;
+	return false;
+}
+
+/* Do mode and list tell who may read there? */
+static bool modes_tell(const char *path)
+{
+	dcp_auto_fd int fd = open(path, O_PATH | O_CLOEXEC);
+	struct statfs fs;
+
+	return fd >= 0 && (dcp_is_local(fd) ||
+			   (fstatfs(fd, &fs) == 0 && is_known_remote((uint32_t)fs.f_type)));
+}
+
+/* Is there no list of other kinds than POSIX's, or one that says what the mode says? */
+static bool nfs4_tells_no_more(const char *path, void *list)
+{
+	ssize_t n = getxattr(path, "system.nfs4_acl", list, LIST_MAX);
+
+	return n < 0 ? errno == ENODATA || errno == ENOTSUP
+		     : dcp_rights_nfs4_is_mode(list, (size_t)n);
+}
+
+static struct dcp_rights rights_of(const char *path, const struct stat *st, uint32_t need)
+{
+	struct dcp_rights r = dcp_rights_of_mode(st->st_uid, st->st_gid, st->st_mode, need);
+	char list[LIST_MAX];
+	ssize_t n = getxattr(path, "system.posix_acl_access", list, sizeof(list));
+
+	if (n < 0 && errno != ENODATA && errno != ENOTSUP)
+		return dcp_grants_alone();
+	if (n < 0 && errno == ENOTSUP && !nfs4_tells_no_more(path, list))
+		return dcp_grants_alone();
+	if (n > 0 && dcp_rights_of_acl(st->st_uid, st->st_gid, list, (size_t)n, need, &r) < 0)
+		return dcp_grants_alone();
+	return r;
+}
+
+static struct dcp_rights rights_at(const char *path, uint32_t need)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0 || !modes_tell(path))
+		return dcp_grants_alone();
+	return rights_of(path, &st, need);
+}
+
+/* ---- directories ---- */
+
+static struct place *places(const struct dcp_grants *g, size_t *n)
+{
+	*n = g->dirs.n / sizeof(struct place);
+	return (struct place *)(void *)g->dirs.p;
+}
+
+/* Is @path the directory @below, or does it lie in one of those that lead there? */
+static bool leads_to(const char *path, size_t n, const char *below)
+{
+	return n == 1 ? *below == '/'
+		      : strncmp(path, below, n) == 0 && (below[n] == '/' || !below[n]);
+}
+
+/* One directory: its rights, asked once. -ENOMEM. */
+static int ask(struct dcp_grants *g, const char *path, size_t len, uint32_t need,
+	       struct dcp_rights *out)
+{
+	size_t n;
+	struct place *p = places(g, &n), now = { .need = need };
+
+	for (size_t i = n; i-- > 0;) /* the last is the likeliest */
+		if (strncmp(p[i].path, path, len) == 0 && !p[i].path[len]) {
+			*out = p[i].rights;
+			return 0;
+		}
+	now.path = strndup(path, len);
+	if (!now.path)
+		return -ENOMEM;
+	*out = now.rights = rights_at(now.path, need);
+	dcp_buf_add(&g->dirs, &now, sizeof(now));
+	if (!dcp_buf_error(&g->dirs))
+		return 0;
+	free(now.path);
+	return -ENOMEM;
+}
+
+/* Narrow @r to whoever may pass all directories down to @path, which is absolute and real; what
+ * leads to SOURCE is in @r already. @last: needed of the last one. */
+static int pass(struct dcp_grants *g, const char *path, uint32_t need, uint32_t last,
+		struct dcp_rights *r)
+{
+	for (size_t n = 1;; n++) {
+		bool end = path[n] == '\0' || (n == 1 && path[1] == '\0');
+		struct dcp_rights one;
+		int rc;
+
+		if (n > 1 && path[n] != '/' && !end)
+			continue;
+		if (!leads_to(path, n, g->source)) {
+			rc = ask(g, path, n, end ? last : need, &one);
+			if (rc < 0)
+				return rc;
+			*r = dcp_rights_meet(*r, one);
+		}
+		if (end)
+			return 0;
+	}
+}
+
+static struct dcp_grants *create(const char *source)
+{
+	struct dcp_grants *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return NULL;
+	g->source = strdup(source);
+	if (!g->source) {
+		free(g);
+		return NULL;
+	}
+	g->way = DCP_RIGHTS_ALL;
+	g->data = g->beside = dcp_grants_alone();
+	return g;
+}
+
+void dcp_grants_free(struct dcp_grants *g)
+{
+	struct place *p;
+	size_t n;
+
+	if (!g)
+		return;
+	p = places(g, &n);
+	for (size_t i = 0; i < n; i++)
+		free(p[i].path);
+	dcp_buf_finish(&g->dirs);
+	free(g->files);
+	free(g->source);
+	free(g);
+}
+
+bool dcp_grants_changed(const struct dcp_grants *g)
+{
+	size_t n;
+	const struct place *p = places(g, &n);
+
+	for (size_t i = 0; i < n; i++)
+		if (!dcp_rights_equal(rights_at(p[i].path, p[i].need), p[i].rights))
+			return true;
+	return false;
+}
+
+static int finish(struct dcp_grants *g, int rc, struct dcp_grants **out)
+{
+	if (rc < 0)
+		dcp_grants_free(g);
+	else
+		*out = g;
+	return rc;
+}
+
+int dcp_grants_source(const char *source, struct dcp_grants **out)
+{
+	struct dcp_grants *g = create("");
+	dcp_auto_free char *named = NULL, *real = NULL;
+	char *slash;
+	struct stat st;
+	int rc = g ? dcp_source_resolve(source, &named) : -ENOMEM;
+
+	if (rc < 0)
+		return finish(g, rc, out);
+	real = realpath(named, NULL);
+	if (!real || stat(real, &st) < 0) {
+		g->way = dcp_grants_alone();
+	} else if (S_ISDIR(st.st_mode)) {
+		rc = pass(g, real, DCP_NEED_SEARCH, LISTED, &g->way);
+	} else {
+		slash = strrchr(real, '/');
+		slash[slash == real] = '\0';
+		rc = pass(g, real, DCP_NEED_SEARCH, DCP_NEED_SEARCH, &g->way);
+	}
+	if (real) {
+		free(g->source);
+		g->source = real;
+		real = NULL;
+	}
+	return finish(g, rc, out);
+}
+
+int dcp_grants_version(const struct dcp_grants *source, const char *where,
+		       struct dcp_grants **out)
+{
+	struct dcp_grants *g = create(source->source);
+	dcp_auto_free char *path = NULL, *real = NULL;
+	int rc = 0;
+
+	if (!g)
+		return -ENOMEM;
+	g->way = source->way;
+	if (*where) {
+		if (asprintf(&path, "%s/%s", source->source, where) < 0)
+			path = NULL;
+		real = path ? realpath(path, NULL) : NULL;
+		if (real)
+			rc = pass(g, real, LISTED, LISTED, &g->way);
+		else
+			g->way = path ? dcp_grants_alone() : g->way;
+		rc = path ? rc : -ENOMEM;
+	}
+	return finish(g, rc, out);
+}
+
+/* ---- files ---- */
+
+struct looking {
+	struct dcp_grants *g;
+	int dirfd;
+	char dir[PATH_MAX]; /* its real path */
+	dev_t dev;          /* the file system asked last, and: do its modes tell? */
+	bool tells, asked;
+};
+
+/* The real path of something open; false: it has none any more. */
+static bool path_of(int fd, char path[PATH_MAX])
+{
+	char name[32];
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	n = readlink(name, path, PATH_MAX);
+	if (n <= 0 || n == PATH_MAX || *path != '/')
+		return false;
+	path[n] = '\0';
+	return true;
+}
+
+/* Where the file is really, links followed, and the way there. 0, -ENOMEM, or whatever: it
+ * cannot be told. */
+static int find(struct looking *l, const char *name, char path[PATH_MAX], struct stat *st,
+		struct dcp_rights *way)
+{
+	dcp_auto_fd int fd = -1;
+	char *slash;
+	int n, rc;
+
+	if (!strchr(name, '/') && fstatat(l->dirfd, name, st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    S_ISREG(st->st_mode)) {
+		n = snprintf(path, PATH_MAX, "%s/%s", l->dir, name);
+		return n < PATH_MAX ? 0 : -ENAMETOOLONG;
+	}
+	rc = dcp_open_beneath(l->dirfd, name, &fd, st, NULL);
+	if (rc < 0)
+		return rc;
+	if (!path_of(fd, path))
+		return -ENOENT;
+	slash = strrchr(path, '/');
+	*slash = '\0';
+	rc = pass(l->g, slash == path ? "/" : path, LISTED, LISTED, way);
+	*slash = '/';
+	return rc;
+}
+
+/* Those of one file, and of the way to it. -ENOMEM. */
+static int look(struct looking *l, const char *name, struct dcp_rights *out,
+		struct dcp_rights *way)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int rc = *l->dir ? find(l, name, path, &st, way) : -ENOENT;
+
+	*out = dcp_grants_alone();
+	if (rc < 0)
+		return rc == -ENOMEM ? rc : 0;
+	if (!l->asked || l->dev != st.st_dev) {
+		l->tells = modes_tell(path);
+		l->dev = st.st_dev;
+		l->asked = true;
+	}
+	if (l->tells)
+		*out = dcp_rights_meet(*way, rights_of(path, &st, DCP_NEED_READ));
+	return 0;
+}
+
+int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *ids, size_t n)
+{
+	struct looking l = { .g = g, .dirfd = dirfd };
+	const struct dcp_rights *first = NULL;
+
+	g->files = calloc(n ? n : 1, sizeof(*g->files));
+	if (!g->files)
+		return -ENOMEM;
+	g->n = n;
+	g->data = g->beside = g->way;
+	if (!path_of(dirfd, l.dir))
+		*l.dir = '\0';
+	for (size_t i = 0; i < n; i++) {
+		struct dcp_rights way = g->way, *r = &g->files[i];
+		int rc;
+
+		*r = way;
+		if (!ids[i].ino) /* it could not be opened: nothing of it is shown */
+			continue;
+		rc = look(&l, ids[i].name, r, &way);
+		if (rc < 0)
+			return rc;
+		if (ids[i].shown) {
+			g->beside = dcp_rights_meet(g->beside, way);
+			continue;
+		}
+		if (first && !dcp_rights_equal(*first, *r))
+			g->mixed = true;
+		first = first ? first : r;
+		g->data = dcp_rights_meet(g->data, *r);
+	}
+	return 0;
+}
