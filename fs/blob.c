@@ -47,14 +47,13 @@ int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob)
 	return -ENOENT;
 }
 
-/* The file a blob is about. */
-static uint64_t file_of(struct dcpfs_ino blob)
+struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob)
 {
 	size_t i = 0;
 
 	while (kinds[i].blob != blob.kind)
 		i++;
-	return dcpfs_ino_pack(blob.slot, kinds[i].of, blob.row);
+	return (struct dcpfs_ino){ blob.slot, kinds[i].of, blob.row };
 }
 
 /* ---- writing ---- */
@@ -252,10 +251,11 @@ int dcpfs_blob_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 		    struct dcpfs_text *out, struct dcp_err *err)
 {
 	struct writing w = { .spool = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir), .ver = ver };
+	struct dcpfs_ino about = dcpfs_blob_about(ino);
 	struct dcpfs_file *f = NULL;
 	int rc = 0;
 
-	w.head.ino = file_of(ino);
+	w.head.ino = dcpfs_ino_pack(about.slot, about.kind, about.row);
 	if (ino.kind != DCPFS_MODEL_BLOB)
 		rc = dcpfs_file_get(fs, w.head.ino, &f, err);
 	if (rc == 0)

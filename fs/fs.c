@@ -16,6 +16,7 @@
 #include "core/store/index/pool.h"
 #include "core/store/io/handles.h"
 #include "core/store/io/queue.h"
+#include "core/store/version/grants.h"
 #include "fs/dir_int.h"
 #include "fs/errors.h"
 #include "fs/file.h"
@@ -25,6 +26,7 @@
 #include "fs/layouts.h"
 #include "fs/opener.h"
 #include "fs/ranks.h"
+#include "fs/rights.h"
 #include "fs/tree.h"
 #include "fs/versions.h"
 
@@ -33,14 +35,16 @@ enum {
 	GRACE_MS = 300,         /* in which a source that is broken altogether is found out */
 };
 
-/* Who owns what is shown, and who may read it: as the source, unless the options say. */
+/* What everything shows while nobody but the user who mounts gets in: who owns the source. */
 static void choose_owner(struct dcpfs *fs, const struct stat *source)
 {
 	const struct dcpfs_opts *o = &fs->opts;
 
 	fs->uid = o->uid == (uid_t)-1 ? source->st_uid : o->uid;
 	fs->gid = o->gid == (gid_t)-1 ? source->st_gid : o->gid;
-	fs->mode = o->umask == (mode_t)-1 ? source->st_mode & 0444 : 0444 & ~o->umask;
+	fs->mode = source->st_mode & 0444;
+	if (o->umask != (mode_t)-1)
+		fs->mode &= ~o->umask;
 	fs->mode |= 0400;
 }
 
@@ -132,6 +136,8 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	rc = make_parts(fs, opts);
 	if (rc == 0)
 		rc = DCP_MIN(dcpfs_versions_refresh(fs, NULL, err), 0);
+	if (rc == 0 && opts->allow_other && !fs->grants)
+		rc = -ENOMEM;
 	if (rc == 0)
 		rc = find_layouts(fs, err);
 	if (rc == 0)
@@ -164,6 +170,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 	dcp_queue_destroy(fs->opts.store.queue);
 	dcpfs_layouts_destroy(fs->layouts);
 	dcp_scan_finish(&fs->scan);
+	dcp_grants_free(fs->grants);
 	dcpfs_errors_destroy(fs->errors);
 	pthread_rwlock_destroy(&fs->lock);
 	if (fs->suspicion >= 0)
@@ -183,7 +190,7 @@ static void set_time(struct stat *st, struct timespec t)
 	st->st_atim = st->st_mtim = st->st_ctim = t;
 }
 
-static void attr_base(const struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+static void attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		      enum dcpfs_type type, struct stat *st)
 {
 	struct timespec when = fs->started;
@@ -193,21 +200,12 @@ static void attr_base(const struct dcpfs *fs, const struct dcpfs_version *ver, u
 		when.tv_nsec = ver->found.commit_ns % 1000000000;
 	}
 	*st = (struct stat){ .st_ino = ino,
-			     .st_uid = fs->uid,
-			     .st_gid = fs->gid,
+			     .st_mode = type == DCPFS_DIR    ? S_IFDIR
+					: type == DCPFS_FILE ? S_IFREG
+							     : S_IFLNK,
 			     .st_nlink = 1,
 			     .st_blksize = 128 << 10 };
-	switch (type) {
-	case DCPFS_DIR:
-		st->st_mode = S_IFDIR | fs->mode | (fs->mode & 0444) >> 2;
-		break;
-	case DCPFS_FILE:
-		st->st_mode = S_IFREG | fs->mode;
-		break;
-	case DCPFS_LINK:
-		st->st_mode = S_IFLNK | 0777;
-		break;
-	}
+	dcpfs_rights_show(fs, ver, ino, st);
 	set_time(st, when);
 }
 
@@ -217,7 +215,7 @@ static void set_size(struct stat *st, uint64_t size)
 	st->st_blocks = (blkcnt_t)(size / 512 + (size % 512 != 0));
 }
 
-void dcpfs_attr_of_row(const struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		       const struct dcp_row *row, struct stat *st)
 {
 	const struct dcpfs_rows *r = dcpfs_rows_of(dcpfs_ino_unpack(ino).kind);
@@ -280,6 +278,10 @@ static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
 	char to[PATH_MAX];
 	int rc;
 
+	/* An open version tells who may read what is in it; of one that cannot be opened only
+	 * the user who mounts may read why. */
+	if (ver && fs->opts.allow_other && node->kind != DCPFS_VERSION)
+		dcpfs_version_open(fs, ver, NULL);
 	attr_base(fs, ver, ino, node->type, st);
 	if (node->kind == DCPFS_SIDECAR) {
 		rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ESTALE;

@@ -12,9 +12,11 @@
 #include <sys/stat.h>
 
 #include "core/base/arena.h"
+#include "core/model/rights.h"
 #include "core/store/version/version.h"
 #include "fs/stats.h"
 
+struct dcp_grants;
 struct dcp_index_pool;
 struct dcp_log;
 struct dcp_row;
@@ -42,7 +44,7 @@ struct dcpfs_opts {
 	const struct dcp_log *log;
 	uid_t uid; /* owner shown; (uid_t)-1: that of the source */
 	gid_t gid;
-	mode_t umask; /* taken off 0444 / 0555; (mode_t)-1: the source's own read bits */
+	mode_t umask; /* taken off what the source gives; (mode_t)-1: nothing */
 	bool allow_other, foreground, debug;
 	bool wait;    /* for a source that is not there, or holds nothing yet */
 	bool no_open; /* tell the kernel to skip OPEN: cheaper for walkers, no passthrough */
@@ -81,7 +83,10 @@ struct dcpfs_version {
 	bool gone; /* atomic: it left the list, keep nothing of it beyond who has it open */
 	bool rewritten; /* atomic: and answer nothing of it */
 	uint32_t open;  /* atomic: its files that are in use, those of ranks among them */
-	struct dcpfs_version *of; /* a rank: the version, counted, whose v it has; else NULL */
+	struct dcp_grants *grants; /* NULL: nobody but the user who mounts gets in */
+	struct dcp_rights common;  /* before v: to read what tells of all keys (fs/rights.h) */
+	bool apart;                /* before v: each tensor has rights of its own */
+	struct dcpfs_version *of;  /* a rank: the version, counted, whose v it has; else NULL */
 	const struct dcpfs_layout *layout; /* a rank's */
 	uint32_t rank;
 };
@@ -102,7 +107,7 @@ struct dcpfs {
 	struct dcpfs_opts opts;
 	struct timespec started;
 	uint8_t id[16]; /* of this mount alone */
-	uid_t uid;
+	uid_t uid;      /* these three: shown while nobody else gets in */
 	gid_t gid;
 	mode_t mode; /* read bits of files; directories get x beside each */
 	struct dcpfs_stats stats;
@@ -119,11 +124,12 @@ struct dcpfs {
 	int64_t due_ns; /* CLOCK_MONOTONIC: a refused version is worth a try; the refresher's */
 	int suspicion;  /* eventfd that wakes the watcher; -1: none */
 
-	pthread_rwlock_t lock;           /* the four below */
+	pthread_rwlock_t lock;           /* those below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */
 	size_t nversions;
 	struct dcpfs_version *latest; /* NULL: none */
 	struct dcp_scan scan;         /* the last look at the source: for incomplete.json */
+	struct dcp_grants *grants;    /* of the way to it; NULL: see fs/rights.h */
 };
 
 /*
@@ -138,7 +144,7 @@ void dcpfs_destroy(struct dcpfs *fs);
 /* Attributes of a node; -ESTALE for a version that is gone, -ENOENT, or what opening it gave.
  */
 int dcpfs_getattr(struct dcpfs *fs, uint64_t ino, struct stat *st);
-void dcpfs_attr_of_row(const struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		       const struct dcp_row *row, struct stat *st);
 
 /*

@@ -17,6 +17,7 @@
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/keys.h"
+#include "fs/rights.h"
 #include "fs/versions.h"
 
 enum { BUILDERS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
@@ -148,6 +149,18 @@ static void note(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
 		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", err->msg);
 }
 
+/* Who may read it, or close it again: without an answer nobody may. */
+static int find_rights(struct dcpfs_version *ver, struct dcp_version *v, struct dcp_err *err)
+{
+	int rc = dcpfs_rights_open(ver, v);
+
+	if (rc == 0)
+		return 0;
+	dcp_version_close(v);
+	return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: who may read it: %s", ver->name,
+			strerror(-rc));
+}
+
 /*
  * Open @ver, from the cache or, with @build, in any way, and say how that went. The lock is
  * held, but not meanwhile; nobody else is opening @ver.
@@ -171,6 +184,8 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, &err);
 	if (opts.progress)
 		opts.progress->tell(opts.progress->ctx, 0, 0, NULL);
+	if (rc == 0)
+		rc = find_rights(ver, v, &err);
 	if (rc == 0) {
 		tell_broken(fs, v);
 		__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);

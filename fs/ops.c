@@ -50,9 +50,19 @@ static bool is_live(uint64_t ino)
 	return node && node->live && node->type == DCPFS_FILE;
 }
 
-static double attr_timeout(uint64_t ino)
+/* Who may list keys depends on which versions are open (fs/rights.h). */
+static bool is_of_keys(uint64_t ino)
 {
-	return is_live(ino) ? 0 : dcpfs_is_settled(ino) ? FOREVER : SOON;
+	enum dcpfs_kind kind = dcpfs_ino_unpack(ino).kind;
+
+	return kind == DCPFS_BY_KEY_DIR || kind == DCPFS_BY_KEY;
+}
+
+static double attr_timeout(const struct dcpfs *fs, uint64_t ino)
+{
+	if (is_live(ino) || (is_of_keys(ino) && fs->opts.allow_other))
+		return 0;
+	return dcpfs_is_settled(ino) ? FOREVER : SOON;
 }
 
 /* A version's name may mean another directory soon; what is below it may not. */
@@ -69,7 +79,7 @@ static struct fuse_entry_param entry_of(const struct dcpfs *fs, uint64_t parent,
 	return (struct fuse_entry_param){ .ino = st->st_ino,
 					  .generation = dcpfs_slot_generation(fs, slot),
 					  .attr = *st,
-					  .attr_timeout = attr_timeout(st->st_ino),
+					  .attr_timeout = attr_timeout(fs, st->st_ino),
 					  .entry_timeout = entry_timeout(parent) };
 }
 
@@ -149,7 +159,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	if (rc < 0)
 		reply_code(req, rc);
 	else
-		fuse_reply_attr(req, &st, attr_timeout(ino));
+		fuse_reply_attr(req, &st, attr_timeout(fs, ino));
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)

@@ -66,15 +66,17 @@ static void share_heap(void)
 #endif
 }
 
-/* Arguments for libfuse: ours, escaped where a source's name could hold a comma. */
+/* Arguments for libfuse: ours, escaped where a source's name could hold a comma. Where others
+ * get in the kernel looks at modes. The user who mounts may read what we may, also by a list
+ * or a group that no mode shows. */
 static int fuse_options(const struct dcpfs_opts *o, struct fuse_args *args)
 {
 	dcp_auto_free char *fsname = NULL, *options = NULL, *fixed = NULL;
 	int bad;
 
 	if (asprintf(&fsname, "fsname=%s", o->fsname ? o->fsname : o->source) < 0 ||
-	    asprintf(&fixed, "ro,nosuid,nodev,default_permissions,subtype=dcpfs,max_read=%u%s",
-		     DCPFS_MAX_READ, o->allow_other ? ",allow_other" : "") < 0)
+	    asprintf(&fixed, "ro,nosuid,nodev,subtype=dcpfs,max_read=%u%s", DCPFS_MAX_READ,
+		     o->allow_other ? ",allow_other,default_permissions" : "") < 0)
 		return -ENOMEM;
 	bad = fuse_opt_add_opt(&options, fixed) || fuse_opt_add_opt_escaped(&options, fsname) ||
 	      fuse_opt_add_arg(args, "dcpfs") || fuse_opt_add_arg(args, "-o") ||

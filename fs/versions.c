@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
+#include "core/store/version/grants.h"
 #include "fs/errors.h"
 #include "fs/file.h"
 #include "fs/fs.h"
@@ -19,6 +20,7 @@
 #include "fs/keys.h"
 #include "fs/opener.h"
 #include "fs/ranks.h"
+#include "fs/rights.h"
 
 #define AGAIN_NS                                                                               \
 	2000000000ll        /* before a version refused in passing is tried again, at first    \
@@ -39,6 +41,7 @@ void dcpfs_version_put(struct dcpfs_version *ver)
 	if (!ver->of)
 		dcp_version_close(dcpfs_opened(ver));
 	dcpfs_version_put(ver->of);
+	dcp_grants_free(ver->grants);
 	dcp_arena_finish(&ver->arena);
 	free(ver);
 }
@@ -112,7 +115,7 @@ static struct dcpfs_version *new_version(struct dcpfs *fs, const struct dcp_foun
 	ver->found.why = NULL;
 	ver->refusal = dcp_arena_alloc(&ver->arena, DCPFS_REFUSAL_MAX);
 	if (!ver->name || !ver->found.where || !ver->refusal ||
-	    (found->group && !ver->found.group)) {
+	    (found->group && !ver->found.group) || dcpfs_rights_find(fs, ver) < 0) {
 		dcp_arena_finish(&ver->arena);
 		free(ver);
 		return NULL;
@@ -213,9 +216,17 @@ void dcpfs_versions_suspect(struct dcpfs *fs)
 		(void)eventfd_write(fs->suspicion, 1);
 }
 
+/* Has it other rights than before (@all: all have)? Then it must become another version, with
+ * inodes of its own, so that the kernel does not go on with the modes it knows. */
+static bool has_other_rights(const struct dcpfs_version *ver, bool all)
+{
+	return ver->grants && (all || dcpfs_rights_changed(ver));
+}
+
 /* The new list: versions kept as they are, new ones for what came or changed. */
 static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *scan, size_t *n)
 {
+	bool other_rights = dcpfs_rights_refresh(fs);
 	struct dcpfs_version **list = calloc(scan->n ? scan->n : 1, sizeof(*list));
 	int64_t now = now_ns();
 
@@ -235,6 +246,9 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 		if (old && went_stale(old)) {
 			dcp_log(fs->opts.log, DCP_LOG_WARN,
 				"%s: files changed, indexing it again", old->name);
+			epoch = old->slot;
+			old = NULL;
+		} else if (old && has_other_rights(old, other_rights)) {
 			epoch = old->slot;
 			old = NULL;
 		} else if (old && due(old) <= now) {

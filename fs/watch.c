@@ -60,6 +60,7 @@ enum cause { BY_CLOCK, BY_CHANGE, TO_END };
 struct watched {
 	int wd;
 	unsigned look; /* the last that wanted it */
+	bool above;    /* the source: nothing in it matters, only itself */
 };
 
 struct dcpfs_watch {
@@ -86,9 +87,9 @@ static struct watched *list_of(const struct dcpfs_watch *w, size_t *n)
 /* ---- what to watch ---- */
 
 /* The kernel counts descriptors up, so what is new goes behind. */
-static bool keep(struct dcpfs_watch *w, int wd)
+static bool keep(struct dcpfs_watch *w, int wd, bool above)
 {
-	struct watched new = { wd, w->looks }, *list;
+	struct watched new = { wd, w->looks, above }, *list;
 	size_t lo = 0, hi, n;
 
 	list = list_of(w, &n);
@@ -101,6 +102,7 @@ static bool keep(struct dcpfs_watch *w, int wd)
 			hi = mid;
 	}
 	if (lo < n && list[lo].wd == wd) {
+		list[lo].above = above && (list[lo].above || list[lo].look != w->looks);
 		list[lo].look = w->looks;
 		return true;
 	}
@@ -116,7 +118,7 @@ static int watch(struct dcpfs_watch *w, const char *path, uint32_t mask)
 {
 	int wd = inotify_add_watch(w->inotify, path, mask), rc = wd < 0 ? -errno : 0;
 
-	if (wd >= 0 && !keep(w, wd)) {
+	if (wd >= 0 && !keep(w, wd, mask & IN_MASK_ADD)) {
 		inotify_rm_watch(w->inotify, wd);
 		rc = -ENOSPC;
 	}
@@ -170,14 +172,16 @@ static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
 	ver->plain = plain;
 }
 
-/* The directories above the source: when one is renamed, no event comes from below. */
+/* The directories above the source: when one is renamed, or lets others in or no longer, no
+ * event comes from below. */
 static void watch_above(struct dcpfs_watch *w)
 {
+	uint32_t mask = SELF | (w->fs->opts.allow_other ? IN_ATTRIB : 0) | IN_MASK_ADD;
 	char *path = strdup(w->fs->opts.source), *slash;
 
 	while (path && (slash = strrchr(path, '/')) != NULL && slash > path) {
 		*slash = '\0';
-		watch(w, path, SELF | IN_MASK_ADD);
+		watch(w, path, mask);
 	}
 	free(path);
 }
@@ -269,6 +273,27 @@ static bool looks_different(struct dcpfs_watch *w)
 	return differs;
 }
 
+static int by_wd(const void *wd, const void *watched)
+{
+	int a = *(const int *)wd, b = ((const struct watched *)watched)->wd;
+
+	return (a > b) - (a < b);
+}
+
+static bool tells(const struct dcpfs_watch *w, const struct inotify_event *e)
+{
+	const struct watched *from;
+	size_t n;
+
+	if (e->mask & IN_IGNORED) /* a watch that went */
+		return false;
+	if (!e->len)
+		return true;
+	from = list_of(w, &n);
+	from = n ? bsearch(&e->wd, from, n, sizeof(*from), by_wd) : NULL;
+	return !from || !from->above;
+}
+
 /* Take the events that came; true: some tell of a change. */
 static bool drain(const struct dcpfs_watch *w)
 {
@@ -284,7 +309,7 @@ static bool drain(const struct dcpfs_watch *w)
 			struct inotify_event e;
 
 			memcpy(&e, events + at, sizeof(e));
-			changed |= !(e.mask & IN_IGNORED); /* a watch that went */
+			changed |= tells(w, &e);
 			at += (ssize_t)(sizeof(e) + e.len);
 		}
 	return changed;

@@ -44,11 +44,12 @@ static const char *const ios[] = { "auto", "mmap", "pread", NULL };
 
 /* What mount(8) hands on from a line of fstab, beside what is ours. */
 static const struct opt mount_words[] = {
-	{ 0, "allow_other", NULL, "let other users read the mount", OPT_FLAG, AT(allow_other) },
-	{ 0, "uid", "N", "owner of everything; default: the source's", OPT_UINT, AT(uid),
-	  .max = UINT32_MAX - 1, .def = NOT_GIVEN },
-	{ 0, "gid", "N", "group of everything; default: the source's", OPT_UINT, AT(gid),
-	  .max = UINT32_MAX - 1, .def = NOT_GIVEN },
+	{ 0, "allow_other", NULL, "let other users read what the source lets them", OPT_FLAG,
+	  AT(allow_other) },
+	{ 0, "uid", "N", "owner of everything, who may read it; default: the source's",
+	  OPT_UINT, AT(uid), .max = UINT32_MAX - 1, .def = NOT_GIVEN },
+	{ 0, "gid", "N", "group of everything, which may read it; default: the source's",
+	  OPT_UINT, AT(gid), .max = UINT32_MAX - 1, .def = NOT_GIVEN },
 	{ 0, "umask", "OCTAL", "permission bits to take away", OPT_OCTAL, AT(umask),
 	  .max = 0777, .def = NOT_GIVEN },
 	{ 0, "nonempty", NULL, "as --nonempty", OPT_FLAG, AT(nonempty) },

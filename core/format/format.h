@@ -93,6 +93,10 @@ struct dcp_format {
 	 */
 	bool (*committed)(const struct dcp_dir *above, const char *version);
 
+	/* Do its data files tell nothing of keys that they hold nothing of, but files without
+	 * data do? Then a key may be read by whoever may read its own files and those. */
+	bool apart;
+
 	/* The file whose mtime is the commit time of the version, or NULL: the newest file. */
 	const char *(*commit_file)(const struct dcp_dir *dir);
 

@@ -5,10 +5,14 @@ As root it works in a mount namespace of its own, with a /dev/fuse that everybod
 becomes nobody for the parts that are about ordinary users.
 """
 import atexit
+import contextlib
+import errno
+import json
 import os
 import pathlib
 import shutil
 import stat
+import struct
 import sys
 
 import lib
@@ -16,6 +20,7 @@ from lib import case, check, equal, run
 
 NOBODY = 65534
 OTHER = 65533
+TEAM = 65500         # a group
 SOURCE = lib.GOLDEN / "dcp-fsdp2" / "ckpt"
 AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
 AS_OTHER = ["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "--"]
@@ -93,7 +98,7 @@ def ordinary():
     equal(got.returncode, 0, f"reading: {got.stderr}")
     options = lib.mounted(m.at)
     check({"ro", "nosuid", "nodev"} <= set(options["options"].split(",")), f"options {options}")
-    check("user_id=" in options["super"] and "default_permissions" in options["super"], f"options {options}")
+    check("user_id=" in options["super"] and "default_permissions" not in options["super"], f"options {options}")
     if IS_ROOT:
         check(ls(AS_OTHER, m.at).returncode != 0, "another user sees nothing")
         lib.fails("EACCES", os.listdir, m.at)
@@ -156,6 +161,279 @@ def allow_other_as_root():
     os.chmod(h["source"], 0o755)
 
 
+# ---- the mount gives nobody what the source does not ----
+
+def as_uid(uid, groups, fn):
+    """What fn() returns in a process of that user, as JSON has it."""
+    there, here = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            os.setgroups(groups)
+            os.setresgid(groups[0] if groups else uid, *[groups[0] if groups else uid] * 2)
+            os.setresuid(uid, uid, uid)
+            with os.fdopen(here, "w", encoding="utf-8") as out:
+                json.dump(fn(), out)
+            code = 0
+        os._exit(code)
+    os.close(here)
+    with os.fdopen(there, encoding="utf-8") as f:
+        got = f.read()
+    os.waitpid(pid, 0)
+    return json.loads(got)
+
+
+def look(path):
+    """Can this process list or read it?"""
+    try:
+        if os.path.isdir(path):
+            os.listdir(path)
+        else:
+            with open(path, "rb", buffering=0) as f:
+                f.read(1)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    return "ok"
+
+
+def seen(user, paths):
+    uid, groups = user
+    got = as_uid(uid, groups, lambda: [look(p) for p in paths])
+    return dict(zip(map(str, paths), got))
+
+
+def files_below(top):
+    return sorted(str(pathlib.Path(d) / n) for d, _, names in os.walk(top) for n in names)
+
+
+def nodes(m):
+    """[(path, the files of the source it is made from; None: of more)]: every kind of node there is."""
+    source = pathlib.Path(m.argv[-2])
+    every = [f for v in m.versions() for f in files_below(source / v) if not is_sidecar(f)]
+    out = [(m.at, [source]), (m.at / ".dcpfs", [source]), (m.at / "tags", [source])]
+    out += [(m.at / ".dcpfs" / n, [source]) for n in ("stats", "config.json")]
+    out += [(m.at / ".dcpfs" / n, None) for n in ("errors.json", "incomplete.json")]
+    out += [(m.at / ".dcpfs" / "status.json", every), (m.at / "by-key", every)]
+    out += [(p, every) for p in sorted((m.at / "by-key").iterdir())[:3]]
+    for v in m.versions():
+        at, index = m.at / v, m.index(v)
+        data = [f for f in files_below(source / v) if not is_sidecar(f)]
+        out += [(at, [source / v]), (at / "shard", [source / v]), (at / "shard" / "fsdp2", [source / v])]
+        out += [(at / n, data) for n in ("README.txt", "index.json", "index.jsonl", "npy", "raw", "safetensors", "objects")]
+        out += [(at / "files" / n, [source / v / n]) for n in os.listdir(at / "files")]
+        out += [(at / "shard" / "fsdp2" / "layout.json", data)]
+        rank = at / "shard" / "fsdp2" / "0"
+        out += [(rank, [source / v])]
+        out += [(rank / n, data) for n in ("index.json", "plan.json", "model.safetensors", "npy", "raw", "safetensors", "objects")]
+        for o in list(index["objects"].values())[:3]:
+            out += [(at / o["file"], data)]
+        for t in index["tensors"].values():
+            of = sorted({str(source / v / p["file"]) for p in t["pieces"]}) if not t["alias_of"] else data
+            forms = list(filter(None, t["files"].values()))
+            out += [(at / n, of) for n in forms] + [(rank / n, of) for n in forms if os.path.lexists(rank / n)]
+            out += [(m.at / ".dcpfs" / "blob" / f"{os.stat(at / t['files']['raw']).st_ino:016x}", of)]
+    return out
+
+
+def is_sidecar(path):
+    return path.endswith((".json", ".txt")) and not path.endswith(".index.json")
+
+
+USERS = {"nobody": (NOBODY, []), "other": (OTHER, []), "team": (OTHER, [TEAM]), "both": (NOBODY, [NOBODY, TEAM])}
+
+
+def no_more(m, users=USERS):
+    """Whatever a user reads in the mount, he reads all of it in the source; {user: {path: what it gave}}."""
+    all_nodes, got = nodes(m), {}
+    sources = sorted({str(f) for _, of in all_nodes for f in of or ()})
+    for name, user in users.items():
+        got[name] = seen(user, [p for p, _ in all_nodes])
+        may = seen(user, sources)
+        for path, of in all_nodes:
+            if got[name][str(path)] == "EACCES":
+                continue
+            if got[name][str(path)] != "ok":
+                lib.fail(f"{name}: {path}: {got[name][str(path)]}")
+            elif of is None or any(may[str(f)] != "ok" for f in of):
+                lib.fail(f"{name} reads {path}, but not {of and [f for f in of if may[str(f)] != 'ok']}")
+    return got
+
+
+def acl(path, *entries):
+    """Give it an access control list: (tag, permissions, id). False: the file system has none."""
+    tags = {"user:": 2, "user": 1, "group": 4, "group:": 8, "mask": 16, "other": 32}
+    value = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", tags[t], p, i) for t, p, i in sorted(entries, key=lambda e: (tags[e[0]], e[2])))
+    try:
+        os.setxattr(path, "system.posix_acl_access", value)
+    except OSError as e:
+        if e.errno != errno.ENOTSUP:
+            raise
+        print(f"  left out: no access control lists on this file system: {e.strerror}")
+        return False
+    return True
+
+
+NONE = 0xffffffff
+
+
+def shared(name, *versions):
+    """A copy that everybody may read, in a directory of its own."""
+    top = lib.fresh("shared")
+    os.chmod(lib.WORK, 0o711)
+    source = top / "run"
+    source.mkdir()
+    for v in versions:
+        lib.copy(lib.GOLDEN / name / "ckpt" / v, source / v)
+    lib.ok("chmod", "-R", "a+rX", top)
+    return top, source
+
+
+def others_get_no_more():
+    """Every kind of node, by what is private: who may not read the source reads nothing of it here."""
+    if not IS_ROOT:
+        print("  left out: needs root to be several users")
+        return
+    home()
+    top, source = shared("dcp-fsdp2", "step-10", "step-20")
+    shard, meta = source / "step-20" / "__1_0.distcp", source / "step-20" / ".metadata"
+
+    def own(path, uid, gid, mode):
+        os.chown(path, uid, gid)
+        os.chmod(path, mode)
+
+    def denied_by_list(path):
+        return acl(path, ("user", 6, NONE), ("user:", 0, OTHER), ("group", 4, NONE), ("mask", 4, NONE), ("other", 4, NONE))
+
+    # what is made private, who then still reads: all, some or none of step-20 (of step-10: all, but for the first three)
+    rows = (
+        ("nothing", None, None, {"nobody": "all", "team": "all"}),
+        ("above the source", top, lambda: own(top, 0, 0, 0o700), {"nobody": "nothing", "team": "nothing"}),
+        ("above, for a team", top, lambda: own(top, 0, TEAM, 0o710), {"nobody": "nothing", "team": "all", "both": "all"}),
+        ("the source", source, lambda: own(source, 0, TEAM, 0o750), {"nobody": "nothing", "team": "all"}),
+        ("a version", source / "step-20", lambda: own(source / "step-20", 0, 0, 0o700), {"nobody": "none"}),
+        ("a version that cannot be listed", source / "step-20", lambda: own(source / "step-20", 0, 0, 0o711), {"nobody": "none"}),
+        ("a shard", shard, lambda: own(shard, 0, 0, 0o600), {"nobody": "some", "both": "some"}),
+        ("a shard, for a team", shard, lambda: own(shard, 0, TEAM, 0o640), {"nobody": "some", "team": "all", "both": "all"}),
+        ("a shard, not for a team", shard, lambda: own(shard, 0, TEAM, 0o604), {"nobody": "all", "team": "some"}),
+        ("a shard, not for its owner", shard, lambda: own(shard, OTHER, 0, 0o044), {"other": "some", "nobody": "all"}),
+        ("a shard of one user", shard, lambda: own(shard, NOBODY, 0, 0o400), {"nobody": "all", "other": "some"}),
+        ("metadata", meta, lambda: own(meta, 0, 0, 0o600), {"nobody": "none", "team": "none"}),
+        ("a shard, by a list", shard, lambda: denied_by_list(shard), {"other": "some", "nobody": "all"}),
+    )
+    for what, path, change, want in rows:
+        case(what)
+        before = os.stat(path) if path else None
+        if change and change() is False:
+            continue
+        with lib.mount(source, "-o", "allow_other") as m:
+            got = no_more(m.settled())
+            for user, how in want.items():
+                dirs = [str(m.at / "step-20" / d) for d in ("", "shard", "shard/fsdp2", "shard/fsdp2/0")]
+                version = {p: g for p, g in got[user].items() if p.startswith(f"{m.at}/step-20") and p not in dirs}
+                rest = [g for p, g in got[user].items() if p.startswith(f"{m.at}/step-10")]
+                kinds = set(version.values())
+                equal(kinds, {"all": {"ok"}, "some": {"ok", "EACCES"}}.get(how, {"EACCES"}), f"{user} reads {how} of step-20")
+                equal(set(rest), {"EACCES" if how == "nothing" else "ok"}, f"{user} and step-10")
+        if path:
+            if hasattr(os, "removexattr"):
+                with contextlib.suppress(OSError):
+                    os.removexattr(path, "system.posix_acl_access")
+            own(path, before.st_uid, before.st_gid, stat.S_IMODE(before.st_mode))
+
+
+def sidecars_and_safetensors():
+    """A private tokenizer, a private one of several safetensors files; loose files; a family whose files share keys."""
+    if not IS_ROOT:
+        print("  left out: needs root to be several users")
+        return
+    home()
+    for name, version, private, rest in (("hf-llama", "llama", "config.json", "ok"), ("deepspeed-z1", None, "*model_states.pt", "EACCES")):
+        case(f"{name}: {private}")
+        names = sorted(os.listdir(lib.GOLDEN / name / "ckpt"))
+        version = version or next(n for n in names if (lib.GOLDEN / name / "ckpt" / n).is_dir())
+        _, source = shared(name, version)
+        files = sorted((source / version).glob(private))
+        check(files, f"{private} in {os.listdir(source / version)}")
+        os.chmod(files[0], 0o600)
+        with lib.mount(source, "-o", "allow_other") as m:
+            got = no_more(m.settled(), {"nobody": USERS["nobody"]}) if rest == "ok" else {"nobody": seen(
+                USERS["nobody"], [m.at / version / "raw" / n for n in os.listdir(m.at / version / "raw")])}
+            tensors = {g for p, g in got["nobody"].items() if "/raw/" in p}
+            equal(tensors, {rest}, "what nobody reads of tensors")
+
+
+def changes():
+    """Permissions that change under the mount count within seconds; what is open stays open."""
+    if not IS_ROOT:
+        print("  left out: needs root to be several users")
+        return
+    home()
+    for options in ((), ("--no-open",)):
+        top, source = shared("dcp-fsdp2", "step-10", "step-20")
+        with lib.mount(source, "-o", "allow_other", *options) as m:
+            index = m.settled().index("step-20")
+            key, path = next((k, m.at / "step-20" / t["files"]["raw"]) for k, t in index["tensors"].items() if t["nbytes"] > 64)
+            whole = lib.read(path)
+            held = open(path, "rb", buffering=0)
+            model = open(m.at / "step-20/shard/fsdp2/0/model.safetensors", "rb", buffering=0)
+            for what, at, private in (("a shard", source / "step-20" / index["tensors"][key]["pieces"][0]["file"], 0o600),
+                                      ("metadata", source / "step-20" / ".metadata", 0o600), ("the version", source / "step-20", 0o700),
+                                      ("the source", source, 0o700), ("above it", top, 0o700)):
+                case(f"{options}: {what}")
+                mode = stat.S_IMODE(os.stat(at).st_mode)
+                lib.wait(lambda: set(seen(USERS["nobody"], [path]).values()) == {"ok"}, "nobody reads it")
+                os.chmod(at, private)
+                lib.wait(lambda: set(seen(USERS["nobody"], [path]).values()) == {"EACCES"}, "no more", seconds=2 * lib.APPEARS)
+                equal(lib.read(path), whole, "root reads it")
+                os.chmod(at, mode)
+            lib.wait(lambda: set(seen(USERS["nobody"], [path]).values()) == {"ok"}, "nobody reads it again")
+            if not options:  # there the daemon does not know what is open
+                lib.forget(held.fileno())
+                equal(held.read(), whole, "what was open all the time")
+                lib.forget(model.fileno())
+                check(len(model.read()) > 1000, "a rank's model that was open all the time")
+            held.close()
+            model.close()
+
+
+def ordered():
+    """uid= and gid= say who may read all of it; umask takes away."""
+    if not IS_ROOT:
+        print("  left out: needs root to be several users")
+        return
+    home()
+    _, source = shared("dcp-fsdp2", "step-10")
+    os.chmod(source / "step-10" / "__0_0.distcp", 0o600)
+    for options, want in ((f"uid={OTHER}", {"nobody": False, "other": True, "team": True}),
+                          (f"gid={TEAM}", {"nobody": False, "other": False, "team": True, "both": True}),
+                          (f"uid={OTHER},umask=0400", {"other": False}), (f"gid={TEAM},umask=077", {"team": False})):
+        case(options)
+        with lib.mount(source, "-o", f"allow_other,{options}") as m:
+            m.settled()
+            for user, may in want.items():
+                got = seen(USERS[user], [m.at / "step-10" / "index.json", m.at / "step-10" / "npy"])
+                equal(set(got.values()), {"ok" if may else "EACCES"}, user)
+
+
+def by_a_list():
+    """Who mounts for himself reads what a list or a group lets him read, whatever the mode says."""
+    if not IS_ROOT:
+        print("  left out: needs root to be several users")
+        return
+    h = home()
+    top, source = shared("dcp-fsdp2", "step-10")
+    dirs = [top, source, source / "step-10"]
+    for path in (*dirs, *map(pathlib.Path, files_below(source))):
+        bits = 5 if path in dirs else 4
+        if not acl(path, ("user", 7, NONE), ("user:", bits, NOBODY), ("group", 0, NONE), ("mask", bits, NONE), ("other", 0, NONE)):
+            return
+    m = lib.Mount(source, at=h["mnt"], cache=h["cache"], program=h["program"], cwd=h["top"], prefix=AS_NOBODY)
+    equal(set(seen(USERS["nobody"], [m.at, m.at / "step-10" / "index.json", m.at / "step-10" / "npy"]).values()), {"ok"}, "he reads it")
+    user_unmounts(m)
+
+
 def owners():
     """uid, gid and umask are what stat shows."""
     uid, gid = (1234, 2345) if IS_ROOT else (os.geteuid(), 2345)
@@ -193,4 +471,5 @@ def by_mount_helper():
 
 
 namespace()
-lib.main(ordinary, allow_other_as_user, allow_other_as_root, owners, by_mount_helper)
+lib.main(ordinary, allow_other_as_user, allow_other_as_root, others_get_no_more, sidecars_and_safetensors, changes, ordered, by_a_list,
+         owners, by_mount_helper)

@@ -261,6 +261,7 @@ const struct dcp_format dcp_format_torch_dcp = {
 	.name = "torch-dcp",
 	.what = "torch.distributed.checkpoint",
 	.probe = probe,
+	.apart = true,
 	.commit_file = commit_file,
 	.load = load,
 };

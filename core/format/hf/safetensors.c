@@ -306,6 +306,7 @@ const struct dcp_format dcp_format_torch_hf = {
 	.probe = probe,
 	.group = group,
 	.begins = begins,
+	.apart = true,
 	.commit_file = commit_file,
 	.load = load,
 };

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rights: who may read what of a mount that other users get into (allow_other).
+ *
+ * The kernel decides by the owner, group and mode shown, so these never let in anybody whom the
+ * source keeps out: they are met (core/model/rights.h) from all that a node's bytes or names
+ * come from.
+ *
+ *	MNT, .dcpfs/, tags/, config.json, stats    the way to SOURCE, and listing it
+ *	a version, shard/, a layout, a rank        the same of the version's directory
+ *	a tensor                                   the files of its pieces, and those of none;
+ *	                                           all, where files tell of each other's keys
+ *	npy/ raw/ safetensors/                     listed as all data is read; entered as those
+ *	                                           files of none are
+ *	objects, what is written of all keys       all files of the version but sidecars
+ *	files/, and each in it                     their directories; that file
+ *	blobs                                      as the file they are about
+ *	by-key/, status.json                       all files of all versions that are open
+ *	errors.json, incomplete.json               the user who mounts: what could not be read
+ *	                                           tells nobody's rights
+ *
+ * They are asked when a version is opened. When they change it becomes another version, with
+ * inodes of its own, so that the kernel knows nothing of it; files that are open stay so.
+ *
+ * Without allow_other the kernel lets nobody in but the user who mounts. Then nothing is asked
+ * here, and everything shows the mode of SOURCE.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct dcp_err;
+struct dcp_version;
+struct dcpfs;
+struct dcpfs_version;
+
+/* Look at the way to SOURCE. True: it is another than before. The watcher's. */
+bool dcpfs_rights_refresh(struct dcpfs *fs);
+
+/* Look at the way to @ver, which is new. -ENOMEM. */
+int dcpfs_rights_find(const struct dcpfs *fs, struct dcpfs_version *ver);
+
+/* Look at the files of @ver, whose version @v is not yet published. -ENOMEM. */
+int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v);
+
+/* Is the way to @ver another than it was? */
+bool dcpfs_rights_changed(const struct dcpfs_version *ver);
+
+/* Owner, group and permission bits of node @ino into @st. @ver: of its slot, or NULL. */
+void dcpfs_rights_show(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+		       struct stat *st);
