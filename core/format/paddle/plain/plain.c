@@ -143,6 +143,7 @@ static int tell_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 {
 	struct dcp_pdlod lod = { .params = params };
 	struct names names = { 0 };
+	uint32_t program;
 	int rc = params ? find_names(dir, part, &names) : 0;
 
 	if (rc < 0)
@@ -150,8 +151,10 @@ static int tell_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 	if (names.known) {
 		lod.program = &names.program;
 		lod.program_file = names.file;
+		rc = part->sink->file(part->sink->ctx, names.file, &program);
 	}
-	rc = dcp_pdlod_tell(part, &lod, src, number, err);
+	if (rc >= 0)
+		rc = dcp_pdlod_tell(part, &lod, src, number, err);
 	if (names.known)
 		dcp_paddle_program_finish(&names.program);
 	return rc;
