@@ -247,6 +247,17 @@ int dcpfs_layouts_open(struct dcpfs_layouts *t, const char *word,
 	return rc;
 }
 
+const char *dcpfs_layouts_file(struct dcpfs_layouts *t, const struct dcpfs_layout *l)
+{
+	const char *mesh = strncmp(l->name, "mesh:", 5) ? NULL : l->name + 5;
+	const char *colon = mesh ? strchr(mesh, ':') : NULL;
+
+	pthread_rwlock_rdlock(&t->lock);
+	l = colon ? dcpfs_layouts_by_name(t, colon + 1) : l;
+	pthread_rwlock_unlock(&t->lock);
+	return l ? l->file : NULL;
+}
+
 const struct dcpfs_layout *dcpfs_layouts_by_id(struct dcpfs_layouts *t, uint64_t id)
 {
 	struct dcpfs_layout *l;

@@ -59,6 +59,9 @@ int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
 int dcpfs_layouts_open(struct dcpfs_layouts *t, const char *word,
 		       const struct dcpfs_layout **out, struct dcp_err *err);
 
+/* The file that @l comes from, also on another mesh; NULL: it is built in. */
+const char *dcpfs_layouts_file(struct dcpfs_layouts *t, const struct dcpfs_layout *l);
+
 const struct dcpfs_layout *dcpfs_layouts_by_id(struct dcpfs_layouts *t, uint64_t id);
 
 /* The n-th of those that are listed, in order of name; NULL behind the last. */

@@ -50,17 +50,18 @@ static bool is_live(uint64_t ino)
 	return node && node->live && node->type == DCPFS_FILE;
 }
 
-/* Who may list keys depends on which versions are open (fs/rights.h). */
-static bool is_of_keys(uint64_t ino)
+/* Who may list keys depends on which versions are open, and who may see rules on a file beside
+ * them (fs/rights.h). */
+static bool has_foreign_rights(uint64_t ino)
 {
 	enum dcpfs_kind kind = dcpfs_ino_unpack(ino).kind;
 
-	return kind == DCPFS_BY_KEY_DIR || kind == DCPFS_BY_KEY;
+	return kind == DCPFS_BY_KEY_DIR || kind == DCPFS_BY_KEY || kind == DCPFS_LAYOUT_JSON;
 }
 
 static double attr_timeout(const struct dcpfs *fs, uint64_t ino)
 {
-	if (is_live(ino) || (is_of_keys(ino) && fs->opts.allow_other))
+	if (is_live(ino) || (has_foreign_rights(ino) && fs->opts.allow_other))
 		return 0;
 	return dcpfs_is_settled(ino) ? FOREVER : SOON;
 }

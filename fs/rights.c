@@ -13,6 +13,7 @@
 #include "fs/blob.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
+#include "fs/layouts.h"
 #include "fs/tree.h"
 
 enum { ROW_MEMORY = 512 << 20 };
@@ -167,6 +168,15 @@ static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpf
 	return r ? of_row(ver, r->rows, i.row) : g->data;
 }
 
+/* Its rules come from a file that may be anywhere. */
+static struct dcp_rights of_layout(struct dcpfs *fs, uint64_t id)
+{
+	const struct dcpfs_layout *l = dcpfs_layouts_by_id(fs->layouts, id);
+	const char *file = l ? dcpfs_layouts_file(fs->layouts, l) : NULL;
+
+	return file ? dcp_grants_of_file(file) : DCP_RIGHTS_ALL;
+}
+
 static bool is_among(enum dcpfs_kind kind, const enum dcpfs_kind *kinds, size_t n)
 {
 	while (n && kinds[n - 1] != kind)
@@ -193,9 +203,12 @@ static struct dcp_rights in_mount(struct dcpfs *fs, enum dcpfs_kind kind)
 static struct dcp_rights of_node(struct dcpfs *fs, const struct dcpfs_version *ver,
 				 struct dcpfs_ino i, struct dcp_rights *search)
 {
+	struct dcp_rights r;
+
 	if (!ver)
 		return *search = in_mount(fs, i.kind);
-	return in_version(ver->of ? ver->of : ver, i, search);
+	r = in_version(ver->of ? ver->of : ver, i, search);
+	return i.kind == DCPFS_LAYOUT_JSON ? dcp_rights_meet(r, of_layout(fs, i.row)) : r;
 }
 
 /* As whoever mounts orders: to @uid and to @gid everything, to others no more than before. */

@@ -13,6 +13,7 @@
  *	npy/ raw/ safetensors/                     listed as all data is read; entered as those
  *	                                           files of none are
  *	objects, what is written of all keys       all files of the version but sidecars
+ *	layout.json                                the same, and the layout's file
  *	files/, and each in it                     their directories; that file
  *	blobs                                      as the file they are about
  *	by-key/, status.json                       all files of all versions that are open

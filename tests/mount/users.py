@@ -349,7 +349,8 @@ def sidecars_and_safetensors():
         print("  left out: needs root to be several users")
         return
     home()
-    for name, version, private, rest in (("hf-llama", "llama", "config.json", "ok"), ("deepspeed-z1", None, "*model_states.pt", "EACCES")):
+    for name, version, private, rest in (("hf-llama", "llama", "config.json", "ok"), ("deepspeed-z1", None, "*model_states.pt", "EACCES"),
+                                         ("paddle-plain", "static", "infer.json", "EACCES")):
         case(f"{name}: {private}")
         names = sorted(os.listdir(lib.GOLDEN / name / "ckpt"))
         version = version or next(n for n in names if (lib.GOLDEN / name / "ckpt" / n).is_dir())
@@ -358,8 +359,10 @@ def sidecars_and_safetensors():
         check(files, f"{private} in {os.listdir(source / version)}")
         os.chmod(files[0], 0o600)
         with lib.mount(source, "-o", "allow_other") as m:
-            got = no_more(m.settled(), {"nobody": USERS["nobody"]}) if rest == "ok" else {"nobody": seen(
-                USERS["nobody"], [m.at / version / "raw" / n for n in os.listdir(m.at / version / "raw")])}
+            raw = m.settled().at / m.versions()[0] / "raw"
+            got = no_more(m, {"nobody": USERS["nobody"]}) if rest == "ok" else {
+                "nobody": seen(USERS["nobody"], [raw / n for n in os.listdir(raw)])}
+            check(got["nobody"], "tensors")
             tensors = {g for p, g in got["nobody"].items() if "/raw/" in p}
             equal(tensors, {rest}, "what nobody reads of tensors")
 
@@ -396,6 +399,24 @@ def changes():
                 check(len(model.read()) > 1000, "a rank's model that was open all the time")
             held.close()
             model.close()
+
+
+def layouts():
+    """Rules are shown to whoever may read the file they come from, also on another mesh."""
+    if not IS_ROOT:
+        print("  left out: needs root to be several users")
+        return
+    home()
+    _, source = shared("dcp-fsdp2", "step-10")
+    for name, mode in (("open.dcpl", 0o644), ("secret.dcpl", 0o600)):
+        (source / name).write_text("mesh dp=2 tp=2\n*.weight shard(0)@tp\n* replicate\n")
+        os.chmod(source / name, mode)
+    with lib.mount(source, "-o", "allow_other") as m:
+        shard = m.settled().at / "step-10" / "shard"
+        for layout, want in (("open", "ok"), ("secret", "EACCES"), ("mesh:dp1,tp4:secret", "EACCES"), ("mesh:dp1,tp4:open", "ok"), ("fsdp2", "ok")):
+            equal(seen(USERS["nobody"], [shard / layout / "layout.json"]), {str(shard / layout / "layout.json"): want}, layout)
+        os.chmod(source / "open.dcpl", 0o600)
+        lib.wait(lambda: "EACCES" in seen(USERS["nobody"], [shard / "open" / "layout.json"]).values(), "followed")
 
 
 def ordered():
@@ -471,5 +492,5 @@ def by_mount_helper():
 
 
 namespace()
-lib.main(ordinary, allow_other_as_user, allow_other_as_root, others_get_no_more, sidecars_and_safetensors, changes, ordered, by_a_list,
+lib.main(ordinary, allow_other_as_user, allow_other_as_root, others_get_no_more, sidecars_and_safetensors, layouts, changes, ordered, by_a_list,
          owners, by_mount_helper)

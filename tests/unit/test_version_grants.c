@@ -167,6 +167,23 @@ static void before_its_files(void **state)
 	dcp_grants_free(source);
 }
 
+static void any_file(void **state)
+{
+	const char *path = t_dir_path(&dir, "src/v/a.distcp");
+
+	(void)state;
+	assert_int_equal(dcp_grants_of_file(path).mode, 0444);
+	change("src/v", 0711); /* it may be passed */
+	assert_int_equal(dcp_grants_of_file(path).mode, 0444);
+	change("src/v/a.distcp", 0640);
+	assert_int_equal(dcp_grants_of_file(path).mode, 0440);
+	change("src", 0700);
+	assert_int_equal(dcp_grants_of_file(path).mode, 0400);
+	assert_true(dcp_rights_equal(dcp_grants_of_file("/nonexistent/x"), dcp_grants_alone()));
+	change("src", 0755);
+	change("src/v", 0755);
+}
+
 /* A file as the source: what else lies beside it does not count, nor who may list that. */
 static void one_file(void **state)
 {
@@ -218,6 +235,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(one_private_thing, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(before_its_files, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(one_file, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(any_file, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(lists, set_up, tear_down),
 	};
 

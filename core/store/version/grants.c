@@ -153,6 +153,18 @@ static int pass(struct dcp_grants *g, const char *path, uint32_t need, uint32_t 
 	}
 }
 
+/* The same down to the directory that the file @path lies in. */
+static int pass_above(struct dcp_grants *g, char *path, uint32_t need, struct dcp_rights *r)
+{
+	char *slash = strrchr(path, '/');
+	int rc;
+
+	*slash = '\0';
+	rc = pass(g, slash == path ? "/" : path, need, need, r);
+	*slash = '/';
+	return rc;
+}
+
 static struct dcp_grants *create(const char *source)
 {
 	struct dcp_grants *g = calloc(1, sizeof(*g));
@@ -209,7 +221,6 @@ int dcp_grants_source(const char *source, struct dcp_grants **out)
 {
 	struct dcp_grants *g = create("");
 	dcp_auto_free char *named = NULL, *real = NULL;
-	char *slash;
 	struct stat st;
 	int rc = g ? dcp_source_resolve(source, &named) : -ENOMEM;
 
@@ -221,9 +232,7 @@ int dcp_grants_source(const char *source, struct dcp_grants **out)
 	} else if (S_ISDIR(st.st_mode)) {
 		rc = pass(g, real, DCP_NEED_SEARCH, LISTED, &g->way);
 	} else {
-		slash = strrchr(real, '/');
-		slash[slash == real] = '\0';
-		rc = pass(g, real, DCP_NEED_SEARCH, DCP_NEED_SEARCH, &g->way);
+		rc = pass_above(g, real, DCP_NEED_SEARCH, &g->way);
 	}
 	if (real) {
 		free(g->source);
@@ -231,6 +240,20 @@ int dcp_grants_source(const char *source, struct dcp_grants **out)
 		real = NULL;
 	}
 	return finish(g, rc, out);
+}
+
+struct dcp_rights dcp_grants_of_file(const char *path)
+{
+	dcp_auto_free char *real = realpath(path, NULL);
+	struct dcp_grants *g = real ? create("") : NULL;
+	struct dcp_rights r = DCP_RIGHTS_ALL;
+
+	if (!g || pass_above(g, real, DCP_NEED_SEARCH, &r) < 0)
+		r = dcp_grants_alone();
+	else
+		r = dcp_rights_meet(r, rights_at(real, DCP_NEED_READ));
+	dcp_grants_free(g);
+	return r;
 }
 
 int dcp_grants_version(const struct dcp_grants *source, const char *where,
@@ -286,7 +309,6 @@ static int find(struct looking *l, const char *name, char path[PATH_MAX], struct
 		struct dcp_rights *way)
 {
 	dcp_auto_fd int fd = -1;
-	char *slash;
 	int n, rc;
 
 	if (!strchr(name, '/') && fstatat(l->dirfd, name, st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -299,11 +321,7 @@ static int find(struct looking *l, const char *name, char path[PATH_MAX], struct
 		return rc;
 	if (!path_of(fd, path))
 		return -ENOENT;
-	slash = strrchr(path, '/');
-	*slash = '\0';
-	rc = pass(l->g, slash == path ? "/" : path, LISTED, LISTED, way);
-	*slash = '/';
-	return rc;
+	return pass_above(l->g, path, LISTED, way);
 }
 
 /* Those of one file, and of the way to it. -ENOMEM. */

@@ -49,5 +49,8 @@ bool dcp_grants_changed(const struct dcp_grants *g);
 
 void dcp_grants_free(struct dcp_grants *g);
 
+/* Of any other file. */
+struct dcp_rights dcp_grants_of_file(const char *path);
+
 /* The user of this process, and nobody else. */
 struct dcp_rights dcp_grants_alone(void);
