@@ -31,8 +31,9 @@ struct dcp_tdcp_teller {
 	const struct dcp_sink *sink;
 	struct dcp_err *err;
 	struct dcp_titem_files files;
-	bool lists;     /* open lists in byte items: the state is Composer's */
-	uint32_t *told; /* per data file: its number at the sink, or DCP_TDCP_UNTOLD */
+	bool lists;          /* open lists in byte items: the state is Composer's */
+	uint32_t *told;      /* per data file: its number at the sink, or DCP_TDCP_UNTOLD */
+	uint64_t plain[512]; /* kinds of items that were found to be tensors; by hash */
 	struct dcp_buf path_text, path_ptrs;
 	/* of the key at hand, kept for the next one */
 	struct dcp_buf dims, chunks, places, pieces, blocks;

@@ -2,10 +2,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/ckd.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/parse/torch/torch.h"
 
@@ -45,40 +47,75 @@ static void check_envelope(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 	dcp_titem_finish(&item);
 }
 
-/*
- * A stream that is shorter than its elements does not hold them. It may be a tensor of a class
- * that keeps them otherwise (torchao's quantized weights and optimizer states): true with why.
- * Only a short item is looked at.
- */
-static bool is_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
-			const struct dcp_tmeta_record *r, uint64_t elements,
-			struct dcp_err *why)
+/* What a look into an item found. */
+enum look { PLAIN, PARTS, REFUSED };
+
+/* Items of one dtype, shape and length are alike. */
+static uint64_t kind_of_item(const struct dcp_tdcp_join *j, const uint64_t *len,
+			     const struct dcp_tmeta_record *r)
 {
-	struct dcp_torch_tensor unused;
-	const char *name; /* r->file is one only where the record has no error for a filter */
+	uint64_t kind = dcp_hash64_more(r->nbytes, j->t.dtype_name, strlen(j->t.dtype_name));
+
+	kind = dcp_hash64_more(kind, len, j->t.ndim * sizeof(*len));
+	return kind ? kind : 1;
+}
+
+static enum look look_inside(const struct dcp_tdcp_join *j, const struct dcp_torch *t,
+			     struct dcp_err *why)
+{
+	struct dcp_torch_tensor tt;
+	struct dcp_pv root = dcp_torch_root(t);
+	int rc = dcp_torch_tensor(t, root, &tt, why);
+
+	if (rc == -ENOTSUP)
+		return PARTS;
+	if (rc > 0 && !dcp_torch_is_tensor(root)) {
+		dcp_fail(why, -ENOTSUP, DCP_ERR_NO_OFFSET,
+			 "a tensor that is several: no dense strided bytes");
+		return PARTS;
+	}
+	if (rc > 0 && strcmp(tt.dtype_name, j->t.dtype_name) == 0)
+		return PLAIN;
+	if (rc > 0)
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "stored as %s, the metadata says %s",
+			 tt.dtype_name, j->t.dtype_name);
+	else if (rc == 0)
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "the stored item is not a tensor");
+	return REFUSED;
+}
+
+/*
+ * Metadata has the dtype and shape that a tensor shows, and not its class: one that keeps its
+ * elements otherwise (torchao's quantized weights and optimizer states) looks as any other. So
+ * one item of each kind is looked at; what cannot be opened is left to whoever reads it, and so
+ * is what is compressed.
+ */
+static enum look look(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
+		      const uint64_t *len, const struct dcp_tmeta_record *r,
+		      struct dcp_err *why)
+{
+	uint64_t kind = kind_of_item(j, len, r);
+	uint64_t *known = &w->plain[kind % DCP_LEN(w->plain)];
+	enum look found = PLAIN;
 	struct dcp_torch *t = NULL;
 	struct dcp_titem item;
-	uint64_t plain;
-	int rc;
+	const char *name; /* r->file is one only where the record has no error for a filter */
 
-	if (r->filter != DCP_FILTER_NONE || dcp_ckd_mul(&plain, elements, j->t.itemsize) ||
-	    r->nbytes >= plain)
-		return false;
+	if (r->filter != DCP_FILTER_NONE || *known == kind)
+		return PLAIN;
 	name = dcp_intern_text(&w->m->files, r->file);
-	rc = dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes, DCP_FILTER_NONE, 0,
-			    &item, NULL);
-	if (rc == 0)
-		rc = dcp_torch_open(&item.src, 0, &t, NULL);
-	if (rc == 0)
-		rc = dcp_torch_tensor(t, dcp_torch_root(t), &unused, why);
-	else
-		rc = -EBADMSG;
-	if (rc == -ENOTSUP)
-		dcp_err_where(why, rc, "%s, item at byte %" PRIu64, name, r->off);
+	if (dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes, DCP_FILTER_NONE, 0,
+			   &item, NULL) == 0 &&
+	    dcp_torch_open(&item.src, 0, &t, NULL) == 0)
+		found = look_inside(j, t, why);
+	if (t && found == PLAIN)
+		*known = kind;
+	if (found != PLAIN)
+		dcp_err_where(why, -ENOTSUP, "%s, item at byte %" PRIu64, name, r->off);
 	if (t)
 		dcp_torch_close(t);
 	dcp_titem_finish(&item);
-	return rc == -ENOTSUP;
+	return found;
 }
 
 /* A whole tensor of such a class is told as torch.save's are: an object, and the tensors in it
@@ -96,7 +133,7 @@ static int tell_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *
 	if (!at)
 		return 0;
 	r = dcp_tmeta_record(w->m, at->i, dims);
-	if (!is_subclass(w, j, &r, j->chunk[0].volume, NULL))
+	if (look(w, j, j->chunk[0].lo + j->t.ndim, &r, NULL) != PARTS)
 		return 0;
 	npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
 	if (!npath)
@@ -127,7 +164,7 @@ static int add_piece(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 		return 0;
 	}
 	check_envelope(w, j, &r, c->volume);
-	if (is_subclass(w, j, &r, c->volume, &j->why))
+	if (look(w, j, p.len, &r, &j->why) != PLAIN)
 		return 0;
 	rc = dcp_tdcp_file_number(w, r.file, &p.file);
 	dcp_buf_add(&w->pieces, &p, sizeof(p));
