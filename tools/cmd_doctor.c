@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
+#include "core/base/err.h"
 #include "core/store/io/queue.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
@@ -33,7 +34,7 @@ struct doctor_opts {
 static const struct opt opts[] = { PICK_OPT_JSON(struct doctor_opts),
 				   PICK_OPT_TSV(struct doctor_opts), OPT_END };
 
-static const struct opt_operand operands[] = { { 0 } };
+static const struct opt_operand operands[] = { { "SOURCE", true, OPT_SOURCE }, { 0 } };
 
 enum state { GOOD, NOTE, BAD };
 
@@ -315,8 +316,10 @@ static void tell_text(struct out *o, const char *name, const struct finding *f)
 	static const char *const paint[] = { "\033[32m", "\033[33m", "\033[31m" };
 	size_t width = o->width && o->width < 100 ? o->width : 80;
 
-	dcp_buf_printf(&o->buf, "%s%-5s%s %-12s ", o->color ? paint[f->state] : "",
-		       state_name[f->state], o->color ? "\033[0m" : "", name);
+	dcp_buf_printf(&o->buf, "%s%-5s%s ", o->color ? paint[f->state] : "",
+		       state_name[f->state], o->color ? "\033[0m" : "");
+	out_text(&o->buf, name);
+	dcp_buf_printf(&o->buf, "%*s ", (int)(12 - DCP_MIN(out_width(name), 12u)), "");
 	out_text(&o->buf, f->found);
 	dcp_buf_str(&o->buf, "\n");
 	if (!f->advice)
@@ -334,16 +337,77 @@ static void tell_library(size_t i, struct finding *f)
 	f->advice = libraries[i].use;
 }
 
+/* Is everything in @found there to be read, as far as its index tells? */
+static void look_at(struct pick *p, const struct dcp_found *found, struct finding *f)
+{
+	const struct dcp_index_counts *n;
+	struct dcp_version *v = NULL;
+	struct dcp_err err = { 0 };
+
+	*f = (struct finding){ .state = BAD };
+	if (!found->complete) {
+		f->state = NOTE;
+		snprintf(f->found, sizeof(f->found), "incomplete: %.200s", found->why);
+		f->advice = "it is not shown until its writer ends";
+		return;
+	}
+	if (dcp_version_open(p->source, found, &p->store, &v, &err) < 0) {
+		snprintf(f->found, sizeof(f->found), "refused: %.240s", err.msg);
+		f->advice = "copy it again, or use another version";
+		return;
+	}
+	progress_finish(&p->progress);
+	n = dcp_index_counts(dcp_version_index(v));
+	f->state = n->broken ? BAD : GOOD;
+	if (n->broken) {
+		snprintf(f->found, sizeof(f->found), "%llu of its %llu keys cannot be read",
+			 (unsigned long long)n->broken,
+			 (unsigned long long)(n->tensors + n->objects));
+		f->advice = "dcpfs ls -l SOURCE VERSION tells which, and why";
+	} else {
+		snprintf(f->found, sizeof(f->found), "%llu tensors and %llu objects, complete",
+			 (unsigned long long)n->tensors, (unsigned long long)n->objects);
+	}
+	dcp_version_close(v);
+}
+
+static void tell(struct out *o, int form, const char *name, const struct finding *f)
+{
+	if (form == OUT_JSON)
+		tell_json(&o->json, name, f);
+	else if (form == OUT_TSV)
+		tell_tsv(o, name, f);
+	else
+		tell_text(o, name, f);
+}
+
+/* CMD_NO: some of it cannot be read. */
+static enum cmd_exit tell_source(const char *source, struct out *o, int form)
+{
+	struct pick p = { 0 };
+	enum cmd_exit code = pick_source(&p, source, &(struct pick_opts){ 0 }, false);
+
+	for (size_t i = 0; code <= CMD_NO && i < p.scan.n; i++) {
+		struct finding f;
+
+		look_at(&p, &p.scan.found[i], &f);
+		tell(o, form, p.scan.found[i].name, &f);
+		if (f.state == BAD)
+			code = CMD_NO;
+	}
+	pick_finish(&p);
+	return code;
+}
+
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct doctor_opts *d = opts_in;
 	struct machine m = { .root = geteuid() == 0, .container = in_container() };
 	size_t n = DCP_LEN(checks) + DCP_LEN(libraries);
-	enum cmd_exit code;
+	enum cmd_exit code, sound = CMD_OK;
 	bool can;
 	struct out o;
 
-	(void)args;
 	find_capability(&m);
 	out_init(&o);
 	if (d->form == OUT_JSON) {
@@ -363,13 +427,10 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			checks[i].check(&m, &f);
 		else
 			tell_library(feature, &f);
-		if (d->form == OUT_JSON)
-			tell_json(&o.json, name, &f);
-		else if (d->form == OUT_TSV)
-			tell_tsv(&o, name, &f);
-		else
-			tell_text(&o, name, &f);
+		tell(&o, d->form, name, &f);
 	}
+	if (args->operand[0])
+		sound = tell_source(args->operand[0], &o, d->form);
 	can = m.device && !m.barred && (m.sys_admin || m.helper);
 	if (d->form == OUT_JSON) {
 		dcp_jsonw_end(&o.json);
@@ -382,18 +443,21 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 			    : "dcpfs cannot mount here; ls, tree, show, cat and index work.");
 	}
 	code = d->form == OUT_JSON ? out_json(&o) : out_flush(&o);
-	return code != CMD_OK ? code : can ? CMD_OK : CMD_NO;
+	return code != CMD_OK ? code : can ? sound : CMD_NO;
 }
 
 const struct cmd cmd_doctor = {
 	.name = "doctor",
 	.what = "tell what this machine allows, and what is in the way",
-	.about = "Look at what mounting and fast reading need, and say what to do where "
-		 "something\n"
-		 "is missing. Exits 1 when mounting cannot work here.",
+	.about =
+		"Look at what mounting and fast reading need, and say what to do where "
+		"something\n"
+		"is missing; of SOURCE, how many keys of each version cannot be read. Exits 1\n"
+		"when mounting cannot work here, or something of SOURCE cannot be read.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct doctor_opts),
 	.run = run,
-	.examples = { "dcpfs doctor", "dcpfs doctor --json | jq .can_mount" },
+	.examples = { "dcpfs doctor", "dcpfs doctor /data/run1",
+		      "dcpfs doctor --json | jq .can_mount" },
 };

@@ -112,7 +112,10 @@ static void version_row(struct out_table *table, const struct told *t, bool leng
 	char n[32], size[OUT_SIZE], when[32];
 
 	out_table_cell(table, t->f->name);
-	out_table_cell(table, state_of(t));
+	if (t->counts && t->counts->broken)
+		out_table_printf(table, "%s broken", out_count(n, t->counts->broken));
+	else
+		out_table_cell(table, state_of(t));
 	out_table_cell(table, t->counts ? out_count(n, t->counts->tensors) : "-");
 	out_table_cell(table, t->counts ? out_params(size, t->counts->elements) : "-");
 	out_table_cell(table, t->counts ? out_size(size, t->counts->bytes) : "-");

@@ -46,7 +46,7 @@ def refusals():
     fails(USAGE, "KEY is missing", "cat", src)
     fails(USAGE, "MNT is missing", "mount", src)
     fails(USAGE, "no option --jsn; nearest is --json", "ls", "--jsn", src)
-    fails(USAGE, '"x" is one operand too many', "doctor", "x")
+    fails(USAGE, '"y" is one operand too many', "doctor", "x", "y")
     fails(USAGE, "one of raw, npy, safetensors", "cat", "--as", "pt", src, "k")
     fails(USAGE, "octal number", "mount", src, SCRATCH, "-o", "umask=9")
     fails(USAGE, "no option -o frobnicate", "mount", src, SCRATCH, "-o", "frobnicate")
