@@ -74,7 +74,7 @@ static void world_write(struct world *w, const struct t_dir *dir)
 			dcp_buf_add(&b, w->more.p, w->more.n);
 		if (!w->without[i])
 			t_paddle_array(&b, "w", w->code[i], w->p[i].flat ? 1 : 2, w->shape[i],
-				       values + 6 * i, 24);
+				       values + 6 * i, w->shape[i][0] == 1 ? 12 : 24);
 		t_paddle_array(&b, i ? "c" : "b", "f4", 1, &three, values, 12);
 		t_paddle_close(&b);
 		t_dir_put(dir, i ? "1_0.distcp" : "0_0.distcp", b.p, b.n);
@@ -188,6 +188,13 @@ static void leaves_shape(struct world *w)
 	w->p[W0].shape[0] = w->p[W1].shape[0] = 3;
 }
 
+/* What an even cut would have given: two rows from the third of three. */
+static void unclipped(struct world *w)
+{
+	leaves_shape(w);
+	w->shape[1][0] = 1;
+}
+
 static void shape_overflows(struct world *w)
 {
 	for (int i = W0; i <= W1; i++)
@@ -267,6 +274,7 @@ static const struct {
 	{ "dtypes that differ", dtypes_differ, "different dtypes", true },
 	{ "numbers of dimensions that differ", ranks_differ, "different numbers of dimensions", true },
 	{ "a piece outside the shape", leaves_shape, "its piece [2:4, 0:3] does not lie inside its shape [3, 3]", true },
+	{ "one whose array has only what lies inside", unclipped, NULL, true },
 	{ "a shape that overflows", shape_overflows, "does not fit in 64 bits", true },
 	{ "a box that overflows", length_overflows, "does not fit in 64 bits", true },
 	{ "no pieces", not_listed, "0.metadata lists no piece of it", true },
@@ -325,7 +333,8 @@ static void keys(void **state)
 		faults[i].change(&w);
 		world_write(&w, &tree);
 		load(&tree, &dir, &s);
-		check_key(&s, "w", faults[i].says, values, 12);
+		check_key(&s, "w", faults[i].says, values,
+			  faults[i].change == unclipped ? 9 : 12);
 		check_key(&s, "b", NULL, values, 3);
 		check_key(&s, "c", faults[i].c ? NULL : "1_0.distcp", values, 3);
 		if (faults[i].change == malice) {

@@ -84,15 +84,15 @@ static bool stands_for(enum dcp_dtype stored, enum dcp_dtype meant)
 static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		 const struct dcp_pmeta_record *r, const struct dcp_ploc *loc)
 {
-	const uint64_t *len = dcp_pmeta_dims(&d->meta, e->box.len);
 	const uint64_t *shape = (const uint64_t *)(const void *)d->dims.p + loc->shape;
 	const char *file = dcp_intern_text(&d->meta.files, r->file);
 	uint64_t run = e->box.run_hi - e->box.run_lo;
-	const uint64_t *want = e->box.flat ? &run : len;
+	const uint64_t *want = e->box.flat ? &run : j->len;
 	uint32_t nwant = e->box.flat ? 1 : e->box.ndim;
 
 	if (r->box.len != DCP_PMETA_NO_DIMS &&
-	    dcp_pjoin_compare(dcp_pmeta_dims(&d->meta, r->box.len), len, e->box.ndim) != 0)
+	    dcp_pjoin_compare(dcp_pmeta_dims(&d->meta, r->box.len),
+			      dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim) != 0)
 		return false; /* of another cut of the same tensor */
 	if (loc->error != DCP_PMETA_NONE) {
 		dcp_pjoin_lose(j, "%s", dcp_intern_text(&d->errors, loc->error));

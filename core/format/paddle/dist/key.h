@@ -23,6 +23,7 @@ struct dcp_pjoin {
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
 	uint64_t volume;     /* of shape */
+	const uint64_t *len; /* of the box of the entry at hand, as far as it lies in shape */
 	struct dcp_err why;  /* the key is broken */
 	struct dcp_err lost; /* the first piece that cannot be had */
 	bool sized;          /* its dtype has been looked up */

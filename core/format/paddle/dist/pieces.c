@@ -29,7 +29,7 @@ static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_
 	for (uint32_t i = 0; i < loc->nparts; i++) {
 		struct dcp_piece p = {
 			.lo = dcp_pmeta_dims(&d->meta, e->box.lo),
-			.len = dcp_pmeta_dims(&d->meta, e->box.len),
+			.len = j->len,
 			.run_lo = run,
 			.run_n = part[i].n,
 			.off = part[i].off,
@@ -50,27 +50,63 @@ static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_
 	return dcp_buf_error(&d->pieces) ? dcp_pdist_no_memory(d) : 0;
 }
 
+static void fail_outside(struct dcp_pdist *d, struct dcp_pjoin *j,
+			 const struct dcp_pmeta_entry *e)
+{
+	char at[200], is[200];
+
+	dcp_pjoin_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
+			   dcp_pmeta_dims(&d->meta, e->box.len), j->t.ndim);
+	dcp_pjoin_dims_text(is, sizeof(is), j->shape, j->t.ndim);
+	dcp_pjoin_fail(j, "its piece %s does not lie inside its shape %s", at, is);
+}
+
 /* A box that leaves the shape, or a run that leaves its box. */
 static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
 			const struct dcp_pmeta_entry *e, uint64_t *volume)
 {
 	const uint64_t *lo = dcp_pmeta_dims(&d->meta, e->box.lo);
-	const uint64_t *len = dcp_pmeta_dims(&d->meta, e->box.len);
-	char at[200], is[200];
-	bool ok = dcp_shape_volume(len, j->t.ndim, volume);
+	bool ok = dcp_shape_volume(j->len, j->t.ndim, volume);
+	char at[200];
 
 	for (uint32_t k = 0; k < j->t.ndim; k++)
-		ok = ok && dcp_range_ok(lo[k], len[k], j->shape[k]);
+		ok = ok && dcp_range_ok(lo[k], j->len[k], j->shape[k]);
 	if (ok && (!e->box.flat || e->box.run_hi <= *volume))
 		return true;
-	dcp_pjoin_box_text(at, sizeof(at), lo, len, j->t.ndim);
-	dcp_pjoin_dims_text(is, sizeof(is), j->shape, j->t.ndim);
-	if (ok)
-		dcp_pjoin_fail(j, "its piece %s has a flattened_range that ends at %" PRIu64,
-			       at, e->box.run_hi);
-	else
-		dcp_pjoin_fail(j, "its piece %s does not lie inside its shape %s", at, is);
+	if (!ok) {
+		fail_outside(d, j, e);
+		return false;
+	}
+	dcp_pjoin_box_text(at, sizeof(at), lo, j->len, j->t.ndim);
+	dcp_pjoin_fail(j, "its piece %s has a flattened_range that ends at %" PRIu64, at,
+		       e->box.run_hi);
 	return false;
+}
+
+/*
+ * Paddle 3.3 records the local_shape that an even cut would have for the last rank's piece of
+ * some tensors (float8): what of it lies inside the shape, if that is what the array has.
+ */
+static bool clip(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e)
+{
+	const uint64_t *lo = dcp_pmeta_dims(&d->meta, e->box.lo);
+	uint32_t n = j->t.ndim;
+	uint64_t *len;
+	bool out = false;
+
+	j->len = dcp_pmeta_dims(&d->meta, e->box.len);
+	for (uint32_t k = 0; k < n; k++) {
+		if (e->box.flat || lo[k] >= j->shape[k])
+			return false;
+		out |= j->len[k] > j->shape[k] - lo[k];
+	}
+	len = out ? dcp_arena_calloc(&d->arena, n, sizeof(*len)) : NULL;
+	if (!len)
+		return false;
+	for (uint32_t k = 0; k < n; k++)
+		len[k] = DCP_MIN(j->len[k], j->shape[k] - lo[k]);
+	j->len = len;
+	return true;
 }
 
 int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_key *k)
@@ -81,6 +117,7 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 	dcp_buf_reset(&d->pieces);
 	for (uint32_t i = k->entry; rc == 0 && i != DCP_PMETA_NONE && !dcp_pjoin_broken(j);) {
 		const struct dcp_pmeta_entry *e = dcp_pmeta_entry(&d->meta, i);
+		bool clipped = clip(d, j, e);
 		uint64_t volume;
 		uint32_t record;
 
@@ -90,6 +127,8 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 		record = dcp_pjoin_find(d, j, e, n);
 		if (record != DCP_PMETA_NONE)
 			rc = add_parts(d, j, e, record);
+		else if (clipped)
+			fail_outside(d, j, e);
 	}
 	return rc;
 }
