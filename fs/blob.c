@@ -130,8 +130,10 @@ static int put_desc(void *ctx, const struct dcp_strided *s, uint32_t file)
 
 static int put_view(struct writing *w, const struct dcp_view *view, uint64_t base)
 {
+	const struct dcp_tensor *t = dcp_view_tensor(view);
+
 	w->base = base;
-	w->unit = dcp_dtype_info(dcp_view_tensor(view)->dtype)->swap_unit;
+	w->unit = dcp_dtype_swap_unit(t->dtype, t->itemsize);
 	return dcp_view_strided(view, put_desc, w);
 }
 

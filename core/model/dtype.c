@@ -250,16 +250,21 @@ void dcp_dtype_negate(enum dcp_dtype t, void *p, size_t n, bool imaginary)
 		*top ^= 0x80;
 }
 
-void dcp_dtype_swap(enum dcp_dtype t, void *p, size_t n)
+unsigned dcp_dtype_swap_unit(enum dcp_dtype t, uint32_t itemsize)
 {
-	const struct dcp_dtype_info *info = dcp_dtype_info(t);
+	if (t != DCP_DTYPE_OTHER)
+		return dcp_dtype_info(t)->swap_unit;
+	return itemsize == 2 || itemsize == 4 || itemsize == 8 ? itemsize : 1;
+}
+
+void dcp_swap(unsigned unit, void *p, size_t n)
+{
 	uint8_t *b = p;
 
-	if (info->swap_unit < 2)
+	if (unit < 2)
 		return;
-	n *= info->size / info->swap_unit;
-	for (size_t i = 0; i < n; i++, b += info->swap_unit) {
-		switch (info->swap_unit) {
+	for (size_t i = 0; i < n / unit; i++, b += unit) {
+		switch (unit) {
 		case 2:
 			dcp_store_le16(b, dcp_load_be16(b));
 			break;

@@ -80,5 +80,9 @@ bool dcp_dtype_can_negate(enum dcp_dtype t);
  * half of each (complex types). */
 void dcp_dtype_negate(enum dcp_dtype t, void *p, size_t n, bool imaginary);
 
-/* Reverse the bytes of each swap unit of @n elements in place. */
-void dcp_dtype_swap(enum dcp_dtype t, void *p, size_t n);
+/* Bytes of an element of @t that are reversed together when a file is big-endian: those of the
+ * table; OTHER has one number in its @itemsize bytes. 1: none are. */
+unsigned dcp_dtype_swap_unit(enum dcp_dtype t, uint32_t itemsize);
+
+/* Reverse the bytes of each @unit (1, 2, 4, 8) in the @n bytes at @p. */
+void dcp_swap(unsigned unit, void *p, size_t n);

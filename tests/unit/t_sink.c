@@ -386,7 +386,7 @@ static int gather(const struct dcp_tensor *t, const struct dcp_piece *p, const s
 			return dcp_fail(err, rc, at->off, "element %" PRIu64 " lies outside",
 					run);
 		if (at->swap)
-			dcp_dtype_swap(t->dtype, e, 1);
+			dcp_swap(dcp_dtype_swap_unit(t->dtype, t->itemsize), e, t->itemsize);
 		if (at->filter == DCP_FILTER_CONJ || at->filter == DCP_FILTER_NEG)
 			flip_signs(e, t->itemsize, dcp_dtype_info(t->dtype)->swap_unit,
 				   at->filter == DCP_FILTER_CONJ);

@@ -210,18 +210,22 @@ static void swap_reverses_each_unit(void **state)
 	(void)state;
 	for (int t = 0; t < DCP_DTYPE_COUNT; t++) {
 		const struct dcp_dtype_info *d = dcp_dtype_info((enum dcp_dtype)t);
-		size_t n = 3 * d->size, unit = d->swap_unit;
+		size_t n = 3 * d->size, unit = dcp_dtype_swap_unit((enum dcp_dtype)t, 0);
 		uint8_t p[50];
 
 		for (size_t i = 0; i < sizeof(p); i++)
 			p[i] = (uint8_t)i;
-		dcp_dtype_swap((enum dcp_dtype)t, p + 1, 3);
+		dcp_swap((unsigned)unit, p + 1, n);
 		for (size_t i = 0; i < n; i++)
 			assert_int_equal(p[1 + i], 1 + i / unit * unit + unit - 1 - i % unit);
 		assert_int_equal(p[0], 0);
 		for (size_t i = 1 + n; i < sizeof(p); i++)
 			assert_int_equal(p[i], i);
 	}
+	t_case("of a dtype that the table does not know: the whole element, if it is a number");
+	for (uint32_t size = 0; size <= 16; size++)
+		assert_int_equal(dcp_dtype_swap_unit(DCP_DTYPE_OTHER, size),
+				 size == 2 || size == 4 || size == 8 ? size : 1);
 }
 
 /* clang-format off */

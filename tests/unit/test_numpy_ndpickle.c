@@ -64,7 +64,7 @@ static void check_values(const struct dcp_source *src, const struct dcp_ndarray 
 		assert_true((at + 1) * a->itemsize <= n);
 		memcpy(e, stored + at * a->itemsize, a->itemsize);
 		if (a->swap)
-			dcp_dtype_swap(a->dtype, e, 1);
+			dcp_swap(dcp_dtype_swap_unit(a->dtype, a->itemsize), e, a->itemsize);
 		for (uint32_t b = 0; b < a->itemsize; b++, k++) {
 			unsigned byte;
 

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The streaming hash behind a digest; digests of whole tensors are tested by tests/cli. */
+/* The streaming hash behind a digest, and the bytes that go into one; digests of whole tensors
+ * are tested by tests/cli. */
 #include "tests/unit/t.h"
 
 #include "core/base/hash.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
 #include "core/store/view/digest.h"
+#include "core/store/view/view.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_torch.h"
+#include "tests/unit/t_zip.h"
 
 /* As xxHash's own program tells them. */
 static const struct {
@@ -32,10 +39,76 @@ static void is_xxh3_128(void **state)
 	assert_int_equal(DCP_DIGEST_TEXT, 2 * 32 + 1); /* SHA-256 is longer */
 }
 
+static struct dcp_version *open_version(const char *source, bool no_map)
+{
+	const struct dcp_store_opts opts = { .no_map = no_map };
+	struct dcp_version *v = NULL;
+	struct dcp_err err = { 0 };
+	struct dcp_scan scan;
+
+	assert_int_equal(dcp_scan(source, &scan, &err), 0);
+	if (dcp_version_open(source, &scan.found[0], &opts, &v, &err) < 0)
+		fail_msg("%s", err.msg);
+	dcp_scan_finish(&scan);
+	return v;
+}
+
+static struct dcp_view *open_raw(struct dcp_version *v, const char *key)
+{
+	struct dcp_view *view = NULL;
+	struct dcp_arena arena;
+	struct dcp_row row;
+
+	dcp_arena_init(&arena, 1 << 20);
+	assert_int_equal(
+		dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, key, &arena, &row), 0);
+	assert_int_equal(dcp_view_open(v, row.id, DCP_AS_RAW, NULL, &view, NULL), 0);
+	dcp_arena_finish(&arena);
+	return view;
+}
+
+/* torch.save on a big-endian machine, of a dtype that has no number here. */
+static void big_endian_of_other_dtypes(void **state)
+{
+	static const int64_t shape[] = { 2 }, stride[] = { 1 };
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct t_zip z = { .torch = true };
+	struct dcp_version *v;
+	struct dcp_view *view;
+	struct t_dir dir;
+	char got[8];
+
+	(void)state;
+	t_pk_start(&b);
+	t_pk_dict(&b);
+	t_pk_mark(&b);
+	t_pk_str(&b, "codes");
+	t_pk_tensor(&b, "QInt32Storage", "0", 2, 0, shape, stride, 1);
+	t_pk_setitems(&b);
+	t_pk_stop(&b);
+	t_zip_add(&z, "archive/data.pkl", b.p, b.n);
+	t_zip_add(&z, "archive/byteorder", "big", 3);
+	t_zip_add(&z, "archive/data/0", "ABCDabcd", 8);
+	t_zip_end(&z);
+	t_dir_make(&dir, "digest");
+	t_dir_put(&dir, "big.pt", z.b.p, z.b.n);
+	for (int no_map = 0; no_map < 2; no_map++) {
+		v = open_version(t_dir_path(&dir, "big.pt"), no_map);
+		view = open_raw(v, "codes");
+		assert_int_equal(dcp_view_read(view, 0, got, sizeof(got)), 0);
+		assert_memory_equal(got, "DCBAdcba", sizeof(got));
+		dcp_view_close(view);
+		dcp_version_close(v);
+	}
+	t_zip_free(&z);
+	t_dir_remove(&dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(is_xxh3_128),
+		cmocka_unit_test(big_endian_of_other_dtypes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -241,7 +241,8 @@ static void to_values(const struct dcp_view *view, const struct dcp_piece *p, ch
 		      uint64_t n)
 {
 	if (p->swap)
-		dcp_dtype_swap(view->t.dtype, dst, n);
+		dcp_swap(dcp_dtype_swap_unit(view->t.dtype, view->t.itemsize), dst,
+			 n * view->t.itemsize);
 	if (p->filter != DCP_FILTER_NONE)
 		dcp_dtype_negate(view->t.dtype, dst, n, p->filter == DCP_FILTER_CONJ);
 }
