@@ -14,6 +14,7 @@
 #include "core/base/cleanup.h"
 #include "core/store/index/index.h"
 #include "core/store/index/index_int.h"
+#include "core/store/index/write_int.h"
 #include "tests/unit/t_index.h"
 
 static void tell_some(const struct dcp_sink *s, uint32_t file, int n)
@@ -370,6 +371,23 @@ static void nowhere_to_write(void **state)
 	dcp_index_abandon(NULL);
 }
 
+/* The file that was written is gone, and another has its name: too short to be one. */
+static void a_seal_that_fails(void **state)
+{
+	struct t_index *p = *state;
+	struct dcp_err err = { 0 };
+	struct dcp_index *ix = NULL;
+
+	t_tell_vector(&p->sink, "w", p->file, 0, 4, NULL);
+	assert_int_equal(unlink(p->w->temp), 0);
+	assert_int_equal(close(open(p->w->temp, O_CREAT | O_WRONLY, 0600)), 0);
+	assert_int_equal(dcp_index_commit(p->w, &ix, &err), -EBADMSG);
+	p->w = NULL;
+	assert_int_equal(err.code, -EBADMSG);
+	assert_null(ix);
+	assert_int_equal(t_dir_count(&p->dir, ""), 1);
+}
+
 int main(void)
 {
 #define WITH_INDEX(f) cmocka_unit_test_setup_teardown(f, t_index_setup, t_index_teardown)
@@ -377,7 +395,7 @@ int main(void)
 		cmocka_unit_test(edited_rows), WITH_INDEX(not_an_index),
 		WITH_INDEX(every_cut),         WITH_INDEX(flipped_bytes),
 		WITH_INDEX(full_disk),         WITH_INDEX(no_memory_for_sqlite),
-		WITH_INDEX(nowhere_to_write),
+		WITH_INDEX(nowhere_to_write),  WITH_INDEX(a_seal_that_fails),
 	};
 	return cmocka_run_group_tests_name("index_faults", tests, NULL, NULL);
 }

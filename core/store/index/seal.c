@@ -56,7 +56,9 @@ int dcp_index_seal(int fd)
 	if (code < 0)
 		return code;
 	dcp_store_le64(bytes, hash);
-	return pwrite(fd, bytes, sizeof(bytes), SEAL) == sizeof(bytes) ? 0 : -EIO;
+	if (pwrite(fd, bytes, sizeof(bytes), SEAL) < 0)
+		return -errno;
+	return 0; /* eight bytes inside the file are written at once, or not at all */
 }
 
 int dcp_index_check_seal(const struct dcp_source *src, struct dcp_err *err)

@@ -232,10 +232,9 @@ static int finish_rows(struct dcp_index_writer *w)
 	return rc == SQLITE_OK ? 0 : dcp_index_sql_failed(w, rc);
 }
 
-static int file_failed(struct dcp_index_writer *w)
+static int file_failed(struct dcp_index_writer *w, int code)
 {
-	int code = errno == EDQUOT ? -ENOSPC : -errno;
-
+	code = code == -EDQUOT ? -ENOSPC : code;
 	return dcp_index_give_up(w, code, strerror(-code));
 }
 
@@ -249,7 +248,7 @@ static int sync_dir(struct dcp_index_writer *w)
 	fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	/* Some file systems cannot: the rename is then as durable as they make it. */
 	if (fd < 0 || (fsync(fd) < 0 && errno != EINVAL))
-		return file_failed(w);
+		return file_failed(w, -errno);
 	return 0;
 }
 
@@ -273,13 +272,16 @@ static int publish(struct dcp_index_writer *w, struct dcp_index **open_index)
 
 	close_db(w);
 	fd = open(w->temp, O_RDWR | O_CLOEXEC);
-	if (fd < 0 || dcp_index_seal(fd) < 0 || fsync(fd) < 0)
-		return file_failed(w);
+	code = fd < 0 ? -errno : dcp_index_seal(fd);
+	if (code == 0 && fsync(fd) < 0)
+		code = -errno;
+	if (code < 0)
+		return file_failed(w, code);
 	code = dcp_index_open_fd(dcp_take_fd(&fd), w->temp, &ix, &w->err);
 	if (code < 0)
 		return code;
 	if (rename(w->temp, w->path) < 0) {
-		code = file_failed(w);
+		code = file_failed(w, -errno);
 	} else {
 		dcp_free_ptr(&w->temp);
 		code = sync_dir(w);
