@@ -113,6 +113,8 @@ static const struct {
 	  "no checkpoint", -EINVAL, false },
 	{ "a loose file called as a directory", "run/s1.loose run/s1/COMMIT", "run", "s1@fake s1", NULL,
 	  0, false },
+	{ "and another as it is called then", "run/s1.loose run/s1/COMMIT run/s1@fake.loose", "run",
+	  "s1@fake@fake s1@fake s1", NULL, 0, false },
 	{ "a name that means the newest", "run/latest/COMMIT run/s1/COMMIT", "run", "s1 latest@fake", NULL, 0,
 	  false },
 	{ "an incomplete one beside loose files", "run/s1.loose run/s2/x.shard", "run", "s1 [s2]",

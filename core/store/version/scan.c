@@ -430,13 +430,17 @@ static int part_names(struct scanning *s)
 		for (size_t k = 0; code == 0 && k < DCP_LEN(taken); k++)
 			if (strcmp(f[i].name, taken[k]) == 0)
 				code = rename_found(s, &f[i]);
-	for (size_t i = 0; code == 0 && i + 1 < s->scan->n; i++)
-		if (strcmp(f[i].name, f[i + 1].name) == 0)
-			code = rename_found(s, f[i].group ? &f[i] : &f[i + 1]);
-	if (code < 0)
-		return code;
-	qsort(f, s->scan->n, sizeof(*f), by_name);
-	return 0;
+	/* A new name may be another's, too: again, until all differ. */
+	for (bool same = true; code == 0 && same;) {
+		same = false;
+		qsort(f, s->scan->n, sizeof(*f), by_name);
+		for (size_t i = 0; code == 0 && i + 1 < s->scan->n; i++)
+			if (strcmp(f[i].name, f[i + 1].name) == 0) {
+				same = true;
+				code = rename_found(s, f[i].group ? &f[i] : &f[i + 1]);
+			}
+	}
+	return code;
 }
 
 static int hand_over(struct scanning *s)
@@ -450,7 +454,6 @@ static int hand_over(struct scanning *s)
 	for (size_t i = 0; i < s->n; i++)
 		scan->found[i] = c[i].found;
 	scan->n = s->n;
-	qsort(scan->found, scan->n, sizeof(*scan->found), by_name);
 	return part_names(s);
 }
 
