@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/index/index.h"
 #include "core/store/index/pool.h"
 #include "core/store/io/handles.h"
@@ -193,12 +194,8 @@ static void set_time(struct stat *st, struct timespec t)
 static void attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
 		      enum dcpfs_type type, struct stat *st)
 {
-	struct timespec when = fs->started;
+	struct timespec when = ver ? dcp_file_time(ver->found.commit_ns) : fs->started;
 
-	if (ver) {
-		when.tv_sec = ver->found.commit_ns / 1000000000;
-		when.tv_nsec = ver->found.commit_ns % 1000000000;
-	}
 	*st = (struct stat){ .st_ino = ino,
 			     .st_mode = type == DCPFS_DIR    ? S_IFDIR
 					: type == DCPFS_FILE ? S_IFREG

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/model/name.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/index/index.h"
 #include "fs/dir_int.h"
 #include "fs/versions.h"
@@ -62,7 +63,6 @@ int dcpfs_sidecar_attr(const struct dcpfs_version *ver, uint64_t row, struct sta
 		return -ENOENT;
 	st->st_size = (off_t)id->size;
 	st->st_blocks = (blkcnt_t)((id->size + 511) / 512);
-	st->st_mtim.tv_sec = id->mtime_ns / 1000000000;
-	st->st_mtim.tv_nsec = id->mtime_ns % 1000000000;
+	st->st_mtim = dcp_file_time(id->mtime_ns);
 	return 0;
 }

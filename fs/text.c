@@ -12,6 +12,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/index/index.h"
 #include "fs/describe.h"
 #include "fs/errors.h"
@@ -121,7 +122,7 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 
 static void put_time(struct dcp_jsonw *w, const char *key, int64_t ns)
 {
-	time_t s = (time_t)(ns / 1000000000);
+	time_t s = dcp_file_time(ns).tv_sec;
 	char text[32];
 	struct tm tm;
 

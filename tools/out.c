@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/parse/dir/dir.h"
+
 #define FLEX_LEAST 12 /* columns that the shortened column keeps at least */
 #define FLEX_PAD 60   /* columns that it is filled to where nothing is shortened */
 #define TABLE_LIMIT ((size_t)1 << 30) /* cells of ten million rows */
@@ -170,7 +172,7 @@ const char *out_shape(char *buf, size_t size, const uint64_t *shape, uint32_t nd
 
 const char *out_time(char buf[32], int64_t ns, bool utc)
 {
-	time_t t = (time_t)(ns / 1000000000 - (ns % 1000000000 < 0));
+	time_t t = dcp_file_time(ns).tv_sec;
 	struct tm tm;
 
 	if (!(utc ? gmtime_r(&t, &tm) : localtime_r(&t, &tm)) ||

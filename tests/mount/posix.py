@@ -389,5 +389,19 @@ def ends_well():
     m.unmount()
 
 
-lib.main(writes, errnos, attributes, entries, remounts, disk_usage, copies, positions, crowded, extended, names,
+def before_1970():
+    """A clock that was wrong: the same time, to the nanosecond."""
+    source, early = lib.fresh("source"), -1_500_000_001
+    lib.copy(lib.GOLDEN / "dcp-hf" / "ckpt" / "5-one-file", source / "v")
+    (source / "v" / "config.json").write_text("{}")
+    for path in (source / "v").iterdir():
+        os.utime(path, ns=(early, early))
+    with lib.mount(source) as m:
+        name, = m.settled().versions()
+        equal(m.control("status.json")["versions"][0]["committed"], "1969-12-31T23:59:58Z", "status.json")
+        for path in ("index.json", "files/config.json"):
+            equal(os.stat(m.at / name / path).st_mtime_ns, early, path)
+
+
+lib.main(writes, errnos, attributes, before_1970, entries, remounts, disk_usage, copies, positions, crowded, extended, names,
          source_untouched, ends_well)

@@ -110,4 +110,6 @@ void dcp_archive_close(struct dcp_archive *a);
 
 /* Identity of a file as the index records it. */
 void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);
+/* A time of it as others have it: seconds, and nanoseconds since then, also before 1970. */
+struct timespec dcp_file_time(int64_t ns);
 bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b);
