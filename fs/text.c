@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -79,9 +80,13 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 {
 	const char *why = dcpfs_version_refusal(ver);
 	const struct dcp_index_counts *n;
+	char name[NAME_MAX + 1];
+
+	snprintf(name, sizeof(name), "%s", ver->name);
+	dcp_printable(name);
 
 	if (!dcpfs_opened(ver)) {
-		dcp_buf_printf(b, "%s cannot be shown: %s\n", ver->name,
+		dcp_buf_printf(b, "%s cannot be shown: %s\n", name,
 			       why ? why : "it was not opened yet");
 		return;
 	}
@@ -104,7 +109,7 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		"\n"
 		"In file names %%2F stands for '/', %%25 for '%%'; index.json has the full "
 		"key.\n",
-		ver->name, (unsigned long long)n->tensors, dcp_s(n->tensors),
+		name, (unsigned long long)n->tensors, dcp_s(n->tensors),
 		(unsigned long long)n->bytes, dcp_s(n->bytes), (unsigned long long)n->objects,
 		dcp_s(n->objects), dcp_version_format(dcpfs_opened(ver))->what, DCP_RELEASE,
 		fs->opts.source);

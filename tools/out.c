@@ -181,15 +181,6 @@ const char *out_time(char buf[32], int64_t ns, bool utc)
 	return buf;
 }
 
-/* C1 controls (U+0080 to U+009F) are as good as ESC on some terminals. */
-static bool is_control(const char *p, size_t n)
-{
-	const unsigned char *u = (const unsigned char *)p;
-
-	return (n == 1 && (u[0] < 0x20 || u[0] == 0x7f)) ||
-	       (n == 2 && u[0] == 0xc2 && u[1] < 0xa0);
-}
-
 static void spell(struct dcp_buf *b, const char *s, bool doubled)
 {
 	size_t left = strlen(s);
@@ -197,7 +188,7 @@ static void spell(struct dcp_buf *b, const char *s, bool doubled)
 	while (left) {
 		size_t n = dcp_utf8_len(s, left);
 
-		if (n && !is_control(s, n)) {
+		if (n && !dcp_is_control(s, n)) {
 			dcp_buf_add(b, s, n);
 			if (doubled && *s == '\\')
 				dcp_buf_str(b, "\\");

@@ -5,12 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Control characters in names taken from files must not reach a terminal. */
-static void make_printable(char *s)
+#include "core/base/jsonw.h"
+
+void dcp_printable(char *s)
 {
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = '?';
+	for (char *end = s + strlen(s); s < end;) {
+		size_t n = dcp_utf8_len(s, (size_t)(end - s));
+
+		if (dcp_is_control(s, n))
+			memset(s, '?', n);
+		s += n ? n : 1;
+	}
 }
 
 int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
@@ -24,7 +29,7 @@ int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 	va_end(ap);
-	make_printable(err->msg);
+	dcp_printable(err->msg);
 	return code;
 }
 
@@ -39,7 +44,7 @@ int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(where, sizeof(where), fmt, ap);
 	va_end(ap);
-	make_printable(where);
+	dcp_printable(where);
 	n = strlen(where);
 	if (strncmp(err->msg, where, n) == 0 && err->msg[n] == ':')
 		return code; /* a version that is a file: said already */

@@ -28,5 +28,8 @@ struct dcp_err {
 int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
 
+/* Control characters in names taken from files must not reach a terminal: '?' for each byte. */
+void dcp_printable(char *s);
+
 /* Put "<where>: " in front of the recorded message and return @code. */
 int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 4);

@@ -103,6 +103,13 @@ size_t dcp_utf8_len(const char *s, size_t left)
 	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
 }
 
+bool dcp_is_control(const char *p, size_t n)
+{
+	const unsigned char *u = (const unsigned char *)p;
+
+	return (n == 1 && (*u < 0x20 || *u == 0x7f)) || (n == 2 && *u == 0xc2 && u[1] < 0xa0);
+}
+
 /* Python's surrogatepass spells a lone surrogate as three bytes; JSON can say it as an escape.
  */
 static uint32_t lone_surrogate(const unsigned char *p, size_t left)
@@ -123,14 +130,13 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 		size_t skip = 1;
 		uint32_t code;
 
-		if (len > 1 ||
-		    (len == 1 && *p >= 0x20 && *p != '"' && *p != '\\' && *p != 0x7f)) {
+		if (len && *p != '"' && *p != '\\' && !dcp_is_control((const char *)p, len)) {
 			p += len;
 			continue;
 		}
 		dcp_buf_add(b, plain, (size_t)(p - plain));
-		code = len ? *p : lone_surrogate(p, (size_t)(end - p));
-		switch (len ? (int)*p : -1) {
+		code = len ? p[len - 1] : lone_surrogate(p, (size_t)(end - p));
+		switch (len == 1 ? (int)*p : -1) {
 		case '"':
 			two = "\\\"";
 			break;
@@ -153,7 +159,7 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 			dcp_buf_add(b, two, 2);
 		} else if (len || code) {
 			dcp_buf_printf(b, "\\u%04x", code);
-			skip = len ? 1 : 3;
+			skip = len ? len : 3;
 		} else if (*p == 0xc0 && end - p > 1 && p[1] == 0x80) {
 			dcp_buf_str(b, "\\u0000");
 			skip = 2;

@@ -40,8 +40,8 @@ void dcp_jsonw_end(struct dcp_jsonw *w);
 void dcp_jsonw_key(struct dcp_jsonw *w, const char *key);
 void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n);
 
-/* A lone surrogate comes out as its escape; other bytes that are not UTF-8 as \udcXX, as
- * Python's surrogateescape has it. */
+/* A lone surrogate and control characters come out as their escapes; other bytes that are not
+ * UTF-8 as \udcXX, as Python's surrogateescape has it. */
 void dcp_jsonw_str(struct dcp_jsonw *w, const char *s);
 void dcp_jsonw_str_n(struct dcp_jsonw *w, const char *s, size_t n);
 void dcp_jsonw_str_or_null(struct dcp_jsonw *w, const char *s);
@@ -62,6 +62,10 @@ void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
  * not valid here; the writer spells it \u0000.
  */
 size_t dcp_utf8_len(const char *p, size_t left);
+
+/* Is the valid sequence of @n bytes at @p a control character? Those from U+0080 to U+009F are
+ * as good as ESC on some terminals. */
+bool dcp_is_control(const char *p, size_t n);
 
 /* A member of the open object: key and value. */
 void dcp_jsonw_put_str(struct dcp_jsonw *w, const char *key, const char *v);

@@ -109,10 +109,14 @@ static void err_is_printable_and_prefixed(void **state)
 	struct dcp_err e = { 0 };
 
 	(void)state;
-	assert_int_equal(dcp_fail(&e, -EBADMSG, 5, "key \"a\nb\" is odd"), -EBADMSG);
+	assert_int_equal(dcp_fail(&e, -EBADMSG, 5,
+				  "key \"a\nb\xc2\x9b\" is \xc3\xb6"
+				  "dd"),
+			 -EBADMSG);
 	assert_int_equal(dcp_err_where(&e, -EBADMSG, "%s", ".metadata"), -EBADMSG);
 	dcp_err_where(&e, -EBADMSG, "%s", ".metadata"); /* the same place is told once */
-	assert_string_equal(e.msg, ".metadata: key \"a?b\" is odd");
+	assert_string_equal(e.msg, ".metadata: key \"a?b??\" is \xc3\xb6"
+				   "dd");
 	assert_int_equal(e.off, 5);
 	assert_int_equal(dcp_fail(NULL, -EIO, 0, "nobody listens"), -EIO);
 }
@@ -156,6 +160,8 @@ static const struct {
 	{ "quotes and backslash", "\"\\", 2, "\"\\\"\\\\\"" },
 	{ "UTF-8 untouched", "\xc3\xa9\xf0\x9f\xa7\xa0", 6, "\"\xc3\xa9\xf0\x9f\xa7\xa0\"" },
 	{ "lone surrogate", "\xed\xa0\x80", 3, "\"\\ud800\"" },
+	{ "C1 controls and what follows them", "\xc2\x80\xc2\x9f\xc2\xa0", 6,
+	  "\"\\u0080\\u009f\xc2\xa0\"" },
 	{ "stray byte", "a\xff", 2, "\"a\\udcff\"" },
 	{ "overlong form is not UTF-8", "\xc0\x81", 2, "\"\\udcc0\\udc81\"" },
 	{ "NUL of a key", "a\xc0\x80z", 4, "\"a\\u0000z\"" },

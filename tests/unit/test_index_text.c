@@ -78,6 +78,7 @@ static const struct {
 	{ "escapes", "[\"\\\"\\\\\\n\\t\\r\\u0001\"]", 1, "\"\\\n\t\r\x01" },
 	{ "a NUL", "[\"\\u0000\"]", 1, "\xc0\x80" },
 	{ "a byte that is not UTF-8", "[\"\\udcff\"]", 1, "\xff" },
+	{ "C1 controls", "[\"\\u0080\\u009f\"]", 1, "\xc2\x80\xc2\x9f" },
 	{ "a lone surrogate", "[\"\\ud800\"]", 1, "\xed\xa0\x80" },
 	{ "an escape never written", "[\"\\u00e9\"]", SIZE_MAX, NULL },
 	{ "an unknown escape", "[\"\\b\"]", SIZE_MAX, NULL },

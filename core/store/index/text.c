@@ -123,6 +123,9 @@ static char *put_escape(char *to, uint32_t c)
 		*to++ = (char)0x80;
 	} else if (c < 0x80) {
 		*to++ = (char)c;
+	} else if (c < 0xa0) {
+		*to++ = (char)0xc2;
+		*to++ = (char)c;
 	} else if (c >= 0xdc80 && c <= 0xdcff) {
 		*to++ = (char)(c & 0xff);
 	} else if (c >= 0xd800 && c <= 0xdfff) {
