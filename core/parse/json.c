@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "core/base/arena.h"
 #include "core/base/err.h"
 
 /* The value behind a struct dcp_json, which is never defined: it is jansson's, renamed. */
@@ -121,7 +122,7 @@ static int check_limits(const char *text, size_t n, struct dcp_err *err)
 	return 0;
 }
 
-int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err)
+static int load(const char *text, size_t n, size_t flags, json_t **root, struct dcp_err *err)
 {
 	json_error_t why;
 	json_t *v;
@@ -129,15 +130,54 @@ int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dc
 
 	if (r < 0)
 		return r;
-	v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+	v = json_loadb(text, n, flags | JSON_DECODE_ANY, &why);
 	/* Most of jansson's failed allocations leave no reason behind. */
 	if (!v && (!why.text[0] || json_error_code(&why) == json_error_out_of_memory))
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for JSON");
 	if (!v)
 		return dcp_fail(err, -EBADMSG, why.position < 0 ? 0 : (uint64_t)why.position,
 				"not JSON at byte %d: %s", why.position, why.text);
-	*root = (struct dcp_json *)(void *)v;
+	*root = v;
 	return 0;
+}
+
+int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err)
+{
+	json_t *v = NULL;
+	int r = load(text, n, JSON_REJECT_DUPLICATES, &v, err);
+
+	if (r == 0)
+		*root = (struct dcp_json *)(void *)v;
+	return r;
+}
+
+int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const char **out,
+		  struct dcp_err *err)
+{
+	const char *p, *end;
+	json_t *v = NULL;
+	char *to;
+	int r = load(text, n, JSON_ALLOW_NUL, &v, err);
+
+	if (r < 0)
+		return r;
+	p = json_string_value(v);
+	if (!p) {
+		json_decref(v);
+		return dcp_fail(err, -EBADMSG, 0, "not a string");
+	}
+	end = p + json_string_length(v);
+	to = dcp_arena_alloc(arena, n + 1); /* a NUL takes two bytes here, and six there */
+	*out = to;
+	for (; to && p < end; p++) {
+		if (!*p)
+			*to++ = (char)0xc0;
+		*to++ = *p ? *p : (char)0x80;
+	}
+	if (to)
+		*to = '\0';
+	json_decref(v);
+	return to ? 0 : dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for JSON");
 }
 
 void dcp_json_free(struct dcp_json *root)

@@ -15,6 +15,7 @@
 
 #include "core/base/bytes.h"
 
+struct dcp_arena;
 struct dcp_err;
 struct dcp_json; /* opaque; a document's root or a value inside it */
 
@@ -29,6 +30,10 @@ struct dcp_json; /* opaque; a document's root or a value inside it */
  * where jansson has no memory for a string inside, it says that a string is missing: -EBADMSG.
  */
 int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err);
+
+/* One string by itself, which may hold U+0000: as the two bytes C0 80. */
+int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const char **out,
+		  struct dcp_err *err);
 void dcp_json_free(struct dcp_json *root);
 
 const struct dcp_json *dcp_json_get(const struct dcp_json *object, const char *key);

@@ -28,37 +28,30 @@ int dcp_st_no_memory(struct dcp_err *err)
 	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for the header");
 }
 
-/* Parse a piece of the header; the offset in @err becomes the file's. */
-static int parse_piece(const struct dcp_st_reader *r, struct dcp_bytes piece,
-		       struct dcp_json **out)
+/* What is wrong with a piece of the header; the offset becomes the file's. */
+static int fail_piece(const struct dcp_st_reader *r, struct dcp_bytes piece,
+		      const struct dcp_err *why)
 {
-	struct dcp_err why = { 0 };
-	int code = dcp_json_parse((const char *)piece.p, piece.n, out, &why);
-
-	if (code == 0)
-		return 0;
-	if (why.off == DCP_ERR_NO_OFFSET)
-		return dcp_fail(r->err, code, why.off, "%s", why.msg);
-	return dcp_fail(r->err, code, dcp_st_at(r, piece) + why.off,
-			"header byte %" PRIu64 ": %s", dcp_st_at(r, piece) + why.off, why.msg);
+	if (why->off == DCP_ERR_NO_OFFSET)
+		return dcp_fail(r->err, why->code, why->off, "%s", why->msg);
+	return dcp_fail(r->err, why->code, dcp_st_at(r, piece) + why->off,
+			"header byte %" PRIu64 ": %s", dcp_st_at(r, piece) + why->off,
+			why->msg);
 }
 
 int dcp_st_text(const struct dcp_st_reader *r, struct dcp_bytes piece, const char *what,
 		const char **out)
 {
-	struct dcp_json *root = NULL;
-	const char *s;
-	int code = parse_piece(r, piece, &root);
+	struct dcp_err why = { 0 };
+	int code;
 
-	if (code < 0)
-		return code;
-	s = dcp_json_str(root);
-	*out = s ? dcp_arena_strndup(r->arena, s, strlen(s)) : NULL;
-	dcp_json_free(root);
-	if (!s)
+	if (piece.p[0] != '"')
 		return dcp_fail(r->err, -EBADMSG, dcp_st_at(r, piece), "%s is not a string",
 				what);
-	return *out ? 0 : dcp_st_no_memory(r->err);
+	code = dcp_json_text((const char *)piece.p, piece.n, r->arena, out, &why);
+	if (code == -ENOMEM)
+		return dcp_st_no_memory(r->err);
+	return code < 0 ? fail_piece(r, piece, &why) : 0;
 }
 
 /* The shape as written, with its bits per element when the type is packed. */
@@ -251,6 +244,7 @@ int dcp_st_entry(const struct dcp_st_reader *r, struct dcp_bytes name, struct dc
 		 struct dcp_safetensors_entry *e)
 {
 	struct dcp_json *root = NULL;
+	struct dcp_err why = { 0 };
 	int code = dcp_st_text(r, name, "a name", &e->name);
 
 	if (code < 0)
@@ -262,9 +256,11 @@ int dcp_st_entry(const struct dcp_st_reader *r, struct dcp_bytes name, struct dc
 		return dcp_fail(r->err, -E2BIG, dcp_st_at(r, value),
 				DCP_ST_NAME ": its entry has %zu bytes, more than %u", e->name,
 				value.n, DCP_SAFETENSORS_MAX_ENTRY);
-	code = parse_piece(r, value, &root);
-	if (code < 0)
+	code = dcp_json_parse((const char *)value.p, value.n, &root, &why);
+	if (code < 0) {
+		fail_piece(r, value, &why);
 		return dcp_err_where(r->err, code, DCP_ST_NAME, e->name);
+	}
 	code = fill_entry(r, e, root, dcp_st_at(r, value));
 	dcp_json_free(root);
 	return code;
