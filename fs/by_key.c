@@ -30,7 +30,8 @@ static const struct dcpfs_rows *form_in(const struct dcpfs_version *ver, const c
 	dcp_arena_finish(&arena);
 	if (rc < 0)
 		return NULL;
-	return dcp_view_can_show(row.dtype, DCP_AS_NPY) ? npy : dcpfs_rows_in(DCPFS_RAW_DIR);
+	return dcp_view_can_show(row.key, row.dtype, DCP_AS_NPY) ? npy
+								 : dcpfs_rows_in(DCPFS_RAW_DIR);
 }
 
 static int stem_of(struct dcpfs *fs, uint64_t number, char stem[DCP_NAME_MAX + 1])

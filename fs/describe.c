@@ -42,7 +42,7 @@ static void put_file(struct dcp_jsonw *w, const struct dcpfs_rows *r, const char
 	dcp_jsonw_str(w, name);
 }
 
-static void put_files(struct dcp_jsonw *w, enum dcp_dtype dtype, const char *stem)
+static void put_files(struct dcp_jsonw *w, const struct dcp_row *row, enum dcp_dtype dtype)
 {
 	static const enum dcpfs_kind dirs[] = { DCPFS_NPY_DIR, DCPFS_RAW_DIR,
 						DCPFS_SAFETENSORS_DIR };
@@ -53,8 +53,8 @@ static void put_files(struct dcp_jsonw *w, enum dcp_dtype dtype, const char *ste
 		const struct dcpfs_rows *r = dcpfs_rows_in(dirs[i]);
 
 		dcp_jsonw_key(w, dcp_as_name(r->as));
-		if (dcp_view_can_show(dtype, r->as))
-			put_file(w, r, stem);
+		if (dcp_view_can_show(row->key, dtype, r->as))
+			put_file(w, r, row->name);
 		else
 			dcp_jsonw_null(w);
 	}
@@ -111,7 +111,7 @@ static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
 	dcp_jsonw_key(w, "shape");
 	put_dims(w, t->shape, t->ndim);
 	dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
-	put_files(w, t->dtype, row->name);
+	put_files(w, row, t->dtype);
 	dcp_jsonw_put_str_or_null(w, "alias_of", t->alias_of);
 	dcp_jsonw_key(w, "pieces");
 	dcp_jsonw_array(w);

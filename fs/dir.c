@@ -28,7 +28,7 @@ static bool is_shown(const struct dcpfs_version *ver, const struct dcpfs_rows *r
 {
 	if (r->rows == DCP_ROW_OBJECT)
 		return dcpfs_rank_has_object(ver, row->key);
-	return dcp_view_can_show(row->dtype, r->as) &&
+	return dcp_view_can_show(row->key, row->dtype, r->as) &&
 	       dcpfs_rank_cut(ver, row, arena, NULL, NULL) != 0;
 }
 

@@ -29,8 +29,10 @@ struct making {
 
 static void leave_out(struct making *m, const struct dcp_row *row)
 {
+	/* A key that JSON cannot say would make the file unreadable here, too. */
 	if (m->nleft_out++ < MAX_NAMED)
-		dcp_buf_printf(&m->left_out, "%s%s", m->left_out.n ? " " : "", row->key);
+		dcp_buf_printf(&m->left_out, "%s%s", m->left_out.n ? " " : "",
+			       dcp_json_can_say(row->key) ? row->key : row->name);
 }
 
 static int add_row(struct making *m, struct dcp_row *row)
@@ -45,8 +47,7 @@ static int add_row(struct making *m, struct dcp_row *row)
 	if (rc == 0 || rc == -ENOMEM)
 		return rc;
 	if (rc < 0 || dcpfs_rank_can_read(m->ver, row, &cut, NULL) < 0 ||
-	    !dcp_view_can_show(row->dtype, DCP_AS_SAFETENSORS) ||
-	    !strcmp(row->key, "__metadata__")) {
+	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS)) {
 		leave_out(m, row);
 		return 0;
 	}

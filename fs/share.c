@@ -131,8 +131,9 @@ static void put_files(struct dcp_jsonw *w, const struct dcp_row *row)
 
 		snprintf(name, sizeof(name), "%s/%s%s", dcpfs_node(r->dir)->name, row->name,
 			 r->extension);
-		dcp_jsonw_put_str_or_null(w, dcp_as_name(r->as),
-					  dcp_view_can_show(row->dtype, r->as) ? name : NULL);
+		dcp_jsonw_put_str_or_null(
+			w, dcp_as_name(r->as),
+			dcp_view_can_show(row->key, row->dtype, r->as) ? name : NULL);
 	}
 	dcp_jsonw_end(w);
 }

@@ -103,6 +103,21 @@ size_t dcp_utf8_len(const char *s, size_t left)
 	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
 }
 
+bool dcp_json_can_say(const char *s)
+{
+	for (size_t left = strlen(s); left;) {
+		size_t n = dcp_utf8_len(s, left);
+
+		if (n == 0 && left > 1 && memcmp(s, "\xc0\x80", 2) == 0)
+			n = 2;
+		if (n == 0)
+			return false;
+		s += n;
+		left -= n;
+	}
+	return true;
+}
+
 bool dcp_is_control(const char *p, size_t n)
 {
 	const unsigned char *u = (const unsigned char *)p;

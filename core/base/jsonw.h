@@ -63,6 +63,9 @@ void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
  */
 size_t dcp_utf8_len(const char *p, size_t left);
 
+/* Can JSON say all of @s to any reader: UTF-8, and NULs in dcpfs's form? */
+bool dcp_json_can_say(const char *s);
+
 /* Is the valid sequence of @n bytes at @p a control character? Those from U+0080 to U+009F are
  * as good as ESC on some terminals. */
 bool dcp_is_control(const char *p, size_t n);

@@ -7,6 +7,7 @@ import ast
 import json
 import math
 import struct
+import zipfile
 
 # Bytes of a stored element. F4 holds two numbers a byte, and its shapes count bytes.
 ITEM = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1,
@@ -189,6 +190,27 @@ def region_of(raw, dtype, shape, region):
 def overlap(a, b):
     """Do two regions share an element?"""
     return all(max(x[0], y[0]) < min(x[1], y[1]) for x, y in zip(a, b))
+
+
+# ---- torch.save of a dict of uint8 vectors ----
+
+def write_torch_save(path, tensors):
+    """tensors: {key: bytes}; a key may be any Python string."""
+    def text(s):
+        s = s.encode("utf-8", "surrogatepass")
+        return b"X" + len(s).to_bytes(4, "little") + s
+
+    def number(n):
+        return b"J" + n.to_bytes(4, "little")
+
+    pickled = b"\x80\x02}("
+    with zipfile.ZipFile(path, "w") as z:
+        for i, (key, data) in enumerate(tensors.items()):
+            storage = b"(" + text("storage") + b"ctorch\nByteStorage\n" + text(str(i)) + text("cpu") + number(len(data)) + b"tQ"
+            pickled += (text(key) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(0) + b"(" + number(len(data))
+                        + b"t(" + number(1) + b"t\x89ccollections\nOrderedDict\n)RtR")
+            z.writestr(f"archive/data/{i}", data)
+        z.writestr("archive/data.pkl", pickled + b"u.")
 
 
 # ---- a checkpoint of any size, as torch's HuggingFaceStorageWriter leaves it ----

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """numpy and the real safetensors package read what dcpfs shows, mapped and not."""
+import json
 import mmap
 import os
 import shutil
@@ -150,4 +151,31 @@ def rotated():
                     reader.check()
 
 
-lib.main(numbers, checked_by_the_format, rotated)
+def keys_of_all_kinds():
+    """A key that no safetensors file can hold keeps no other out of one."""
+    source = lib.fresh("keys")
+    good = {"ok": b"abc", "f\u00fcr": b"de"}
+    arrays.write_torch_save(source / "odd.pt", {"__metadata__": b"x", "\ud800": b"y", **good})
+    with lib.mount(source / "odd.pt") as m:
+        at = m.at / m.settled().latest()
+        equal(sorted(os.listdir(at / "safetensors")), ["f\u00fcr.safetensors", "ok.safetensors"], "files")
+        equal(len(os.listdir(at / "raw")), 4, "raw/ has every key")
+        equal({t["key"]: bool(t["files"]["safetensors"]) for t in m.index(at.name)["tensors"].values()}["__metadata__"],
+              False, "index.json")
+        model = lib.read(at / "shard" / "fsdp1" / "0" / "model.safetensors")
+        equal({k: bytes(t["data"]) for k, t in safetensors.deserialize(model)}, good, "model.safetensors")
+        equal(arrays.parse_safetensors(model)[1]["dcpfs.left_out"], "__metadata__ %ED%A0%80", "dcpfs.left_out")
+    case("a NUL in a key, and in metadata")
+    header = {"__metadata__": {"n\0l": "\0"}, "n\0l": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
+              "ok": {"dtype": "U8", "shape": [3], "data_offsets": [2, 5]}}
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + b"deabc"
+    equal({k for k, _ in safetensors.deserialize(data)}, {"n\0l", "ok"}, "the package reads it")
+    (source / "a.safetensors").write_bytes(data)
+    with lib.mount(source / "a.safetensors") as m:
+        at = m.at / m.settled().latest()
+        equal(lib.read(at / "raw" / "n%C0%80l.bin"), b"de", "a NUL in a key")
+        equal(lib.read(at / "raw" / "ok.bin"), b"abc", "the key beside it")
+
+
+lib.main(numbers, checked_by_the_format, keys_of_all_kinds, rotated)

@@ -535,6 +535,8 @@ static void written_headers_are_read_back(void **state)
 
 static void what_has_no_name_is_not_written(void **state)
 {
+	static const char *const names[] = { "__metadata__", "a\xff", "\xed\xa0\x80", "\xc0",
+					     "\xe6\x97" };
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
 	uint64_t one = 1;
 
@@ -543,10 +545,12 @@ static void what_has_no_name_is_not_written(void **state)
 			 -ENOTSUP);
 	assert_int_equal(dcp_safetensors_header(&out, "a", DCP_DTYPE_C128, 1, &one, 16, 8),
 			 -ENOTSUP);
-	assert_int_equal(
-		dcp_safetensors_header(&out, "__metadata__", DCP_DTYPE_U8, 1, &one, 1, 8),
-		-ENOTSUP);
+	for (size_t i = 0; i < DCP_LEN(names); i++)
+		assert_int_equal(
+			dcp_safetensors_header(&out, names[i], DCP_DTYPE_U8, 1, &one, 1, 8),
+			-ENOTSUP);
 	assert_int_equal(out.n, 0);
+	assert_true(dcp_safetensors_can_name("a NUL \xc0\x80, \xc3\xbc and \xf0\x9f\xa7\xa0"));
 }
 
 int main(void)

@@ -277,7 +277,7 @@ static void check_tensor(struct dcp_version *v, const char *key, const char *sha
 		size_t header;
 		char *whole, hex[65];
 
-		if (!dcp_view_can_show(row.dtype, as))
+		if (!dcp_view_can_show(row.key, row.dtype, as))
 			continue;
 		view = open_view(v, key, as, NULL);
 		assert_int_equal(dcp_view_size_of(&row, as, &size), 0);

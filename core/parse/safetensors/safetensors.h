@@ -12,6 +12,7 @@
  * hole or overlap, end - begin is what dtype and shape say, no duplicate names.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -61,6 +62,10 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 /* Value of a __metadata__ key, or NULL. */
 const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *key);
 
+/* Can a tensor of the file be called that? Not "__metadata__", nor what is no Unicode text: one
+ * such name, and readers refuse the file. */
+bool dcp_safetensors_can_name(const char *name);
+
 /* Write the header's member for one tensor, whose bytes are [begin, end) of the data. The
  * format has a name for @dtype; @shape is in dcpfs's counting. */
 void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
@@ -70,7 +75,7 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
  * Append the header of a file with one tensor, {"format": "pt"} in its metadata, padded
  * with spaces so that data starts at a multiple of @align (a power of two, at least 8).
  * @shape is in dcpfs's counting. Returns 0, -ENOTSUP when the format has no name for @dtype
- * or @name is "__metadata__", or -ENOMEM.
+ * or @name cannot be one, or -ENOMEM.
  */
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
 			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,

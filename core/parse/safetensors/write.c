@@ -38,6 +38,11 @@ void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype d
 	dcp_jsonw_end(w);
 }
 
+bool dcp_safetensors_can_name(const char *name)
+{
+	return strcmp(name, "__metadata__") != 0 && dcp_json_can_say(name);
+}
+
 int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype dtype,
 			   uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
 			   uint32_t align)
@@ -45,7 +50,7 @@ int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype
 	size_t start = out->n, pad;
 	struct dcp_jsonw w;
 
-	if (!dcp_dtype_info(dtype)->safetensors || strcmp(name, "__metadata__") == 0)
+	if (!dcp_dtype_info(dtype)->safetensors || !dcp_safetensors_can_name(name))
 		return -ENOTSUP;
 	dcp_buf_grow(out, 8);
 	dcp_jsonw_init(&w, out, false);

@@ -54,11 +54,19 @@ static int put_header(struct dcp_buf *out, enum dcp_as as, const char *key,
 	return 0;
 }
 
-bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as)
+bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as)
 {
 	const struct dcp_dtype_info *info = dcp_dtype_info(dtype);
 
-	return as == DCP_AS_RAW || (as == DCP_AS_NPY ? info->npy : info->safetensors) != NULL;
+	switch (as) {
+	case DCP_AS_NPY:
+		return info->npy != NULL;
+	case DCP_AS_SAFETENSORS:
+		return info->safetensors && dcp_safetensors_can_name(key);
+	case DCP_AS_RAW:
+		break;
+	}
+	return true;
 }
 
 int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
@@ -71,7 +79,7 @@ int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
 		*size = row->nbytes;
 		return 0;
 	}
-	if (!dcp_view_can_show(row->dtype, as))
+	if (!dcp_view_can_show(row->key, row->dtype, as))
 		return -ENOTSUP;
 	if (itemsize == 0)
 		return -EBADMSG;
@@ -119,7 +127,9 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 			&view->unit);
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s has no form for %s",
-				dcp_as_name(as), t->dtype_name);
+				dcp_as_name(as),
+				dcp_view_can_show("", t->dtype, as) ? "a tensor called so"
+								    : t->dtype_name);
 	if (dcp_ckd_mul(&view->body, n, view->unit))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
 	view->widen = as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened;

@@ -35,8 +35,9 @@ const char *dcp_as_name(enum dcp_as as);
 /* ".bin", ".npy", ".safetensors" */
 const char *dcp_as_extension(enum dcp_as as);
 
-/* Has this form a name for the dtype? Raw always; npy and safetensors not for every one. */
-bool dcp_view_can_show(enum dcp_dtype dtype, enum dcp_as as);
+/* Has this form a name for the dtype, and takes it the key? Raw always; npy and safetensors not
+ * every dtype, safetensors not every key. */
+bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as);
 
 /*
  * Bytes the whole file has, without opening anything: what stat says. -ENOTSUP when this form
