@@ -241,7 +241,7 @@ static int open_within(const struct dcp_archive *a, const char *path, const char
 	d.path = dcp_arena_strndup(&d.arena, path, strlen(path));
 	d.within = dcp_arena_strndup(&d.arena, within, len);
 	if (d.path && d.within)
-		rc = list_entries(&d, members(a) + first, n);
+		rc = list_entries(&d, a->n ? members(a) + first : NULL, n);
 	if (rc < 0) {
 		dcp_dir_close(&d);
 		return no_memory(err);
