@@ -229,37 +229,68 @@ static enum cmd_exit show_object(struct pick *p, const struct dcp_row *row,
 	return out_flush(o);
 }
 
+struct showing {
+	struct pick *p;
+	const struct show_opts *s;
+	struct out *o;
+	bool digest;
+	enum cmd_exit code; /* of the first key that could not be shown */
+	uint64_t n;
+	struct progress progress; /* of digests */
+	uint64_t done, total;     /* bytes of the tensors before this one, and of all */
+};
+
 /* ---- --digest ---- */
 
-static enum cmd_exit put_digest(struct pick *p, const struct dcp_row *row,
-				const struct show_opts *s, struct out *o)
+static int add_bytes(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
+	struct showing *w = ctx;
+
+	if (kind == DCP_ROW_TENSOR && dcp_ckd_add(&w->total, w->total, row->nbytes))
+		w->total = UINT64_MAX;
+	return 0;
+}
+
+/* So many of the tensor at hand. */
+static void tell_bytes(void *ctx, uint64_t done, uint64_t total, const char *key)
+{
+	struct showing *w = ctx;
+
+	(void)total;
+	w->progress.tell.tell(w->progress.tell.ctx, w->done + done, w->total, key);
+}
+
+static enum cmd_exit put_digest(struct showing *w, const struct dcp_row *row)
+{
+	const struct dcp_progress progress = { tell_bytes, w };
 	char digest[DCP_DIGEST_TEXT];
 	struct dcp_view *view = NULL;
 	struct dcp_err err = { 0 };
-	int rc = dcp_view_open(p->v, row->id, DCP_AS_RAW, NULL, &view, &err);
+	int rc = dcp_view_open(w->p->v, row->id, DCP_AS_RAW, NULL, &view, &err);
 
 	if (rc == 0)
-		rc = dcp_digest(view, s->sha256 ? DCP_DIGEST_SHA256 : DCP_DIGEST_XXH3, digest,
-				&err);
+		rc = dcp_digest(view, w->s->sha256 ? DCP_DIGEST_SHA256 : DCP_DIGEST_XXH3,
+				&progress, digest, &err);
 	dcp_view_close(view);
+	progress_finish(&w->progress);
+	w->done += row->nbytes;
 	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,
+		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", w->p->found->name, row->key,
 				err.msg[0] ? err.msg : strerror(-rc));
-	if (s->form == OUT_JSON) {
-		dcp_jsonw_put_str(&o->json, row->key, digest);
+	if (w->s->form == OUT_JSON) {
+		dcp_jsonw_put_str(&w->o->json, row->key, digest);
 		return CMD_OK;
 	}
-	if (s->form == OUT_TSV) {
-		out_tsv(o, digest);
-		out_tsv(o, row->key);
-		out_tsv_end(o);
+	if (w->s->form == OUT_TSV) {
+		out_tsv(w->o, digest);
+		out_tsv(w->o, row->key);
+		out_tsv_end(w->o);
 	} else {
-		dcp_buf_printf(&o->buf, "%s  ", digest);
-		out_text(&o->buf, row->key);
-		dcp_buf_str(&o->buf, "\n");
+		dcp_buf_printf(&w->o->buf, "%s  ", digest);
+		out_text(&w->o->buf, row->key);
+		dcp_buf_str(&w->o->buf, "\n");
 	}
-	return out_flush(o);
+	return out_flush(w->o);
 }
 
 /* As index.json has it. */
@@ -276,15 +307,6 @@ static enum cmd_exit put_json(struct pick *p, enum dcp_row_kind kind, const stru
 				err.msg[0] ? err.msg : strerror(-rc));
 	return CMD_OK;
 }
-
-struct showing {
-	struct pick *p;
-	const struct show_opts *s;
-	struct out *o;
-	bool digest;
-	enum cmd_exit code; /* of the first key that could not be shown */
-	uint64_t n;
-};
 
 static enum cmd_exit put_text(struct showing *w, enum dcp_row_kind kind,
 			      const struct dcp_row *row)
@@ -314,7 +336,7 @@ static int show_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row
 		code = w->s->form == OUT_JSON ? put_json(w->p, kind, row, w->o)
 					      : put_text(w, kind, row);
 	else if (kind == DCP_ROW_TENSOR)
-		code = put_digest(w->p, row, w->s, w->o);
+		code = put_digest(w, row);
 	w->code = w->code == CMD_OK ? code : w->code;
 	return 0;
 }
@@ -334,6 +356,10 @@ static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
 	if (tsv)
 		out_tsv_head(w->o, w->digest ? "digest key"
 					     : "key piece file offset nbytes region how");
+	if (w->digest) {
+		progress_init(&w->progress, true);
+		pick_keys_each(w->p, keys, add_bytes, w);
+	}
 	if (many)
 		dcp_jsonw_array(&w->o->json);
 	else if (json && w->digest)

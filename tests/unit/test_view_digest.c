@@ -4,6 +4,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/hash.h"
+#include "core/format/format.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/digest.h"
@@ -104,11 +105,38 @@ static void big_endian_of_other_dtypes(void **state)
 	t_dir_remove(&dir);
 }
 
+static void add_told(void *ctx, uint64_t done, uint64_t total, const char *what)
+{
+	uint64_t *last = ctx;
+
+	assert_true(done > *last && done <= total);
+	assert_string_equal(what, "layer.weight");
+	*last = done;
+}
+
+static void tells_how_far_it_is(void **state)
+{
+	struct dcp_version *v = open_version("tests/golden/hostile/base", false);
+	struct dcp_view *view = open_raw(v, "layer.weight");
+	uint64_t last = 0;
+	const struct dcp_progress progress = { add_told, &last };
+	char text[DCP_DIGEST_TEXT], quietly[DCP_DIGEST_TEXT];
+
+	(void)state;
+	assert_int_equal(dcp_digest(view, DCP_DIGEST_XXH3, &progress, text, NULL), 0);
+	assert_int_equal(last, dcp_view_size(view));
+	assert_int_equal(dcp_digest(view, DCP_DIGEST_XXH3, NULL, quietly, NULL), 0);
+	assert_string_equal(text, quietly);
+	dcp_view_close(view);
+	dcp_version_close(v);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(is_xxh3_128),
 		cmocka_unit_test(big_endian_of_other_dtypes),
+		cmocka_unit_test(tells_how_far_it_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

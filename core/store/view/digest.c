@@ -14,6 +14,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/format/format.h"
 #include "core/store/view/view.h"
 
 #define TEXT_(x) #x
@@ -68,7 +69,8 @@ static void end(struct hash *h, char text[DCP_DIGEST_TEXT])
 }
 
 int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
-	       char text[DCP_DIGEST_TEXT], struct dcp_err *err)
+	       const struct dcp_progress *progress, char text[DCP_DIGEST_TEXT],
+	       struct dcp_err *err)
 {
 	dcp_auto_free void *chunk = malloc(CHUNK);
 	uint64_t size = dcp_view_size(view);
@@ -91,6 +93,8 @@ int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 			dcp_fail(err, rc, at, "reading at byte %" PRIu64 ": %s", at,
 				 strerror(-rc));
 		at += n;
+		if (progress)
+			progress->tell(progress->ctx, at, size, dcp_view_tensor(view)->key);
 	}
 	end(&h, text);
 	return rc;

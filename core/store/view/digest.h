@@ -17,15 +17,18 @@
 #include <stdint.h>
 
 struct dcp_err;
+struct dcp_progress;
 struct dcp_view;
 
 #define DCP_DIGEST_TEXT 65 /* with its NUL */
 
 enum dcp_digest_kind { DCP_DIGEST_XXH3, DCP_DIGEST_SHA256 };
 
-/* Of a view opened as DCP_AS_RAW; reads all of it. What reading gave, told in @err. */
+/* Of a view opened as DCP_AS_RAW; reads all of it, telling @progress (may be NULL) the bytes
+ * under the tensor's key. What reading gave, told in @err. */
 int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
-	       char text[DCP_DIGEST_TEXT], struct dcp_err *err);
+	       const struct dcp_progress *progress, char text[DCP_DIGEST_TEXT],
+	       struct dcp_err *err);
 
 /* "3.8": the library this was built with. */
 const char *dcp_digest_nettle_version(void);
