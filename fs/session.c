@@ -385,6 +385,7 @@ int dcpfs_session_run(const struct dcpfs_opts *opts, enum dcpfs_stage *stage,
 			_exit(w.rc < 0);
 	}
 	*stage = w.stage;
+	dcp_err_say(&w.err, w.rc);
 	if (err)
 		*err = w.err;
 	return w.rc;

@@ -33,6 +33,13 @@ int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 	return code;
 }
 
+int dcp_err_say(struct dcp_err *err, int code)
+{
+	if (code < 0 && err && !err->msg[0])
+		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+	return code;
+}
+
 int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 {
 	char where[sizeof(err->msg)], whole[2 * sizeof(err->msg) + 2];
@@ -48,6 +55,7 @@ int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...)
 	n = strlen(where);
 	if (strncmp(err->msg, where, n) == 0 && err->msg[n] == ':')
 		return code; /* a version that is a file: said already */
+	dcp_err_say(err, code);
 	snprintf(whole, sizeof(whole), "%s: %s", where, err->msg);
 	memcpy(err->msg, whole, sizeof(err->msg) - 1); /* a cut message is still a message */
 	return code;

@@ -31,5 +31,10 @@ int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 /* Control characters in names taken from files must not reach a terminal: '?' for each byte. */
 void dcp_printable(char *s);
 
+/* At the doors of core: a failure without a message gets what the system calls its code.
+ * Returns
+ * @code, which may be no failure. */
+int dcp_err_say(struct dcp_err *err, int code);
+
 /* Put "<where>: " in front of the recorded message and return @code. */
 int dcp_err_where(struct dcp_err *err, int code, const char *fmt, ...) DCP_PRINTF(3, 4);

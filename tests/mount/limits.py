@@ -165,4 +165,19 @@ def ended_before_it_answers():
             check(any(ended(number, whom, source, index, cache) for _ in range(20)), "caught before it answered")
 
 
-lib.main(descriptors, shards_beyond_descriptors, memory, ended_before_it_answers)
+def no_failure_without_a_word():
+    """A mount that finds no memory says so, wherever that was."""
+    if lib.sanitized():  # they reserve terabytes
+        return
+    source = several(1)
+    for mib in range(24, 80, 4):
+        case(f"{mib} MiB of addresses")
+        at = lib.fresh("mnt")
+        done = lib.run("prlimit", f"--as={mib << 20}", lib.PROGRAM, "mount", source, at, env=lib.environment())
+        empty = [line for line in done.stderr.splitlines() if line.rstrip() in ("", "dcpfs:") or line.endswith(": ")]
+        equal(empty, [], "lines that say nothing")
+        check(done.returncode == 0 or done.stderr, f"exit code {done.returncode} and no message")
+        lib.run("fusermount3", "-u", at)
+
+
+lib.main(descriptors, shards_beyond_descriptors, memory, no_failure_without_a_word, ended_before_it_answers)

@@ -119,6 +119,19 @@ static void err_is_printable_and_prefixed(void **state)
 				   "dd");
 	assert_int_equal(e.off, 5);
 	assert_int_equal(dcp_fail(NULL, -EIO, 0, "nobody listens"), -EIO);
+	t_case("there is always something to say");
+	e = (struct dcp_err){ 0 };
+	assert_int_equal(dcp_err_where(&e, -ENOMEM, "%s", "step-5"), -ENOMEM);
+	assert_string_equal(e.msg, "step-5: Cannot allocate memory");
+	assert_int_equal(e.code, -ENOMEM);
+	assert_int_equal(dcp_err_say(&e, -EIO), -EIO); /* said already */
+	assert_string_equal(e.msg, "step-5: Cannot allocate memory");
+	e = (struct dcp_err){ 0 };
+	assert_int_equal(dcp_err_say(&e, 0), 0);
+	assert_string_equal(e.msg, "");
+	assert_int_equal(dcp_err_say(&e, -EIO), -EIO);
+	assert_string_equal(e.msg, "Input/output error");
+	assert_int_equal(dcp_err_say(NULL, -EIO), -EIO);
 }
 
 static const struct {

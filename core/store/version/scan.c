@@ -499,10 +499,8 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 	dcp_dir_close(&dir);
 	dcp_buf_finish(&s.list);
 	if (code < 0) {
-		if (code == -ENOMEM)
-			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory");
 		dcp_scan_finish(&scan);
-		return code;
+		return dcp_err_say(err, code);
 	}
 	*out = scan;
 	return 0;

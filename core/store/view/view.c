@@ -168,7 +168,7 @@ static int open_told(struct dcp_view *view, struct dcp_version *v, enum dcp_as a
 		if (view->told.key)
 			dcp_err_where(err, rc, "%s: %s", dcp_version_name(v), view->told.key);
 		dcp_view_close(view);
-		return rc;
+		return dcp_err_say(err, rc);
 	}
 	*out = view;
 	return 0;
@@ -181,7 +181,7 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
 	int rc;
 
 	if (!view)
-		return -ENOMEM;
+		return dcp_err_say(err, -ENOMEM);
 	rc = dcp_index_tensor_part(dcp_version_index(v), id, cut, &view->arena, &view->told,
 				   err);
 	if (rc == 0 && view->told.error && !(view->told.partly && cut))
@@ -210,7 +210,7 @@ int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view *
 	dims = p ? dcp_arena_calloc(&view->arena, 2, sizeof(*dims)) : NULL;
 	if (!dims) {
 		dcp_view_close(view);
-		return -ENOMEM;
+		return dcp_err_say(err, -ENOMEM);
 	}
 	dims[1] = ids[number].size;
 	*p = (struct dcp_piece){ .lo = &dims[0],
