@@ -43,9 +43,11 @@ int dcpfs_rights_find(const struct dcpfs *fs, struct dcpfs_version *ver)
 			  : -ENOMEM;
 }
 
-bool dcpfs_rights_changed(const struct dcpfs_version *ver)
+bool dcpfs_rights_changed(const struct dcpfs *fs, const struct dcpfs_version *ver)
 {
-	return ver->grants && dcp_grants_changed(ver->grants);
+	const struct dcp_grants *g = ver ? ver->grants : fs->grants;
+
+	return g && dcp_grants_changed(g);
 }
 
 /* Those of the files that pieces of row @id lie in, met with @r; @used: of each file, is it
@@ -119,11 +121,6 @@ int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v)
 
 /* ---- what a node shows ---- */
 
-static bool is_open(const struct dcpfs_version *ver)
-{
-	return __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE) != NULL;
-}
-
 /* Who may pass to the source, and read the versions that are open, if they are told of. */
 static struct dcp_rights of_versions(struct dcpfs *fs, bool told)
 {
@@ -132,7 +129,7 @@ static struct dcp_rights of_versions(struct dcpfs *fs, bool told)
 	pthread_rwlock_rdlock(&fs->lock);
 	r = fs->grants->way;
 	for (size_t i = 0; told && i < fs->nversions; i++)
-		if (is_open(fs->versions[i]))
+		if (dcpfs_opened(fs->versions[i]))
 			r = dcp_rights_meet(r, fs->versions[i]->grants->data);
 	pthread_rwlock_unlock(&fs->lock);
 	return r;
@@ -143,7 +140,7 @@ static struct dcp_rights of_row(const struct dcpfs_version *ver, enum dcp_row_ki
 {
 	if (!ver->apart || rows != DCP_ROW_TENSOR)
 		return ver->grants->data;
-	return meet_pieces(ver->grants, ver->v, (int64_t)row, NULL, ver->common);
+	return meet_pieces(ver->grants, dcpfs_opened(ver), (int64_t)row, NULL, ver->common);
 }
 
 /* Of a node that belongs to a version; @search: of a directory, to enter it. */
@@ -155,7 +152,7 @@ static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpf
 
 	if (i.kind == DCPFS_VERSION || i.kind == DCPFS_SHARD_DIR || i.kind == DCPFS_LAYOUT)
 		return *search = g->way;
-	if (!is_open(ver))
+	if (!dcpfs_opened(ver))
 		return *search = dcp_grants_alone();
 	if (i.kind == DCPFS_FILES_DIR)
 		return *search = g->beside;

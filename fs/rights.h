@@ -45,8 +45,8 @@ int dcpfs_rights_find(const struct dcpfs *fs, struct dcpfs_version *ver);
 /* Look at the files of @ver, whose version @v is not yet published. -ENOMEM. */
 int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v);
 
-/* Is the way to @ver another than it was? */
-bool dcpfs_rights_changed(const struct dcpfs_version *ver);
+/* Is the way to @ver another than it was (NULL: that to SOURCE)? The watcher's. */
+bool dcpfs_rights_changed(const struct dcpfs *fs, const struct dcpfs_version *ver);
 
 /* Owner, group and permission bits of node @ino into @st. @ver: of its slot, or NULL. */
 void dcpfs_rights_show(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,

@@ -196,11 +196,16 @@ static bool is_in_use(const struct dcpfs *fs, const struct dcpfs_version *ver)
 
 bool dcpfs_versions_went_stale(const struct dcpfs *fs, uint64_t *calls)
 {
+	if (dcpfs_rights_changed(fs, NULL))
+		return true;
 	for (size_t i = 0; i < fs->nversions; i++) {
 		const struct dcpfs_version *ver = fs->versions[i];
 		size_t n = 0;
 
-		if (!is_in_use(fs, ver) || !dcpfs_opened(ver))
+		if (dcpfs_rights_changed(fs, ver))
+			return true;
+		/* of one with rights others may read what the kernel keeps */
+		if (!(is_in_use(fs, ver) || ver->grants) || !dcpfs_opened(ver))
 			continue;
 		dcp_index_files(dcpfs_index(ver), &n);
 		*calls += n;
@@ -218,9 +223,9 @@ void dcpfs_versions_suspect(struct dcpfs *fs)
 
 /* Has it other rights than before (@all: all have)? Then it must become another version, with
  * inodes of its own, so that the kernel does not go on with the modes it knows. */
-static bool has_other_rights(const struct dcpfs_version *ver, bool all)
+static bool has_other_rights(const struct dcpfs *fs, const struct dcpfs_version *ver, bool all)
 {
-	return ver->grants && (all || dcpfs_rights_changed(ver));
+	return ver->grants && (all || dcpfs_rights_changed(fs, ver));
 }
 
 /* The new list: versions kept as they are, new ones for what came or changed. */
@@ -248,7 +253,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 				"%s: files changed, indexing it again", old->name);
 			epoch = old->slot;
 			old = NULL;
-		} else if (old && has_other_rights(old, other_rights)) {
+		} else if (old && has_other_rights(fs, old, other_rights)) {
 			epoch = old->slot;
 			old = NULL;
 		} else if (old && due(old) <= now) {

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@
 #include "core/parse/dir/seen.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
+#include "core/store/version/grants.h"
 #include "fs/fs.h"
 #include "fs/opener.h"
 #include "fs/versions.h"
@@ -172,18 +174,29 @@ static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
 	ver->plain = plain;
 }
 
-/* The directories above the source: when one is renamed, or lets others in or no longer, no
- * event comes from below. */
+/* The directories above the source: when one is renamed, no event comes from below. */
 static void watch_above(struct dcpfs_watch *w)
 {
-	uint32_t mask = SELF | (w->fs->opts.allow_other ? IN_ATTRIB : 0) | IN_MASK_ADD;
 	char *path = strdup(w->fs->opts.source), *slash;
 
 	while (path && (slash = strrchr(path, '/')) != NULL && slash > path) {
 		*slash = '\0';
-		watch(w, path, mask);
+		watch(w, path, SELF | IN_MASK_ADD);
 	}
 	free(path);
+}
+
+/* The directories that rights of @g depend on, on the real path from / on: they let others in
+ * or no longer. */
+static void watch_rights(struct dcpfs_watch *w, const struct dcp_grants *g)
+{
+	const char *path;
+	struct stat st;
+
+	for (size_t i = 0; g && (path = dcp_grants_dir(g, i)) != NULL; i++) {
+		watch(w, path, IN_ATTRIB | SELF | IN_MASK_ADD);
+		w->blind |= stat(path, &st) < 0 || !is_local(w, path, st.st_dev);
+	}
 }
 
 /* All that the last look depended on, and nothing else. */
@@ -207,8 +220,11 @@ static void set_watches(struct dcpfs_watch *w)
 		w->blind |= (i == 0 && rc < 0) ||
 			    (look->id.ino && !is_local(w, path, look->id.dev));
 	}
-	for (size_t i = 0; i < w->fs->nversions; i++)
+	watch_rights(w, w->fs->grants);
+	for (size_t i = 0; i < w->fs->nversions; i++) {
 		watch_files(w, w->fs->versions[i]);
+		watch_rights(w, w->fs->versions[i]->grants);
+	}
 	list = list_of(w, &n);
 	for (size_t i = 0; i < n; i++) {
 		if (list[i].look == w->looks)

@@ -373,9 +373,9 @@ def changes():
         print("  left out: needs root to be several users")
         return
     home()
-    for options in ((), ("--no-open",)):
+    for options, blind in ((), False), (("--no-open",), False), ((), True):
         top, source = shared("dcp-fsdp2", "step-10", "step-20")
-        with lib.mount(source, "-o", "allow_other", *options) as m:
+        with lib.mount(source, "-o", "allow_other", *options, blind=blind) as m:
             index = m.settled().index("step-20")
             key, path = next((k, m.at / "step-20" / t["files"]["raw"]) for k, t in index["tensors"].items() if t["nbytes"] > 64)
             whole = lib.read(path)
@@ -384,7 +384,7 @@ def changes():
             for what, at, private in (("a shard", source / "step-20" / index["tensors"][key]["pieces"][0]["file"], 0o600),
                                       ("metadata", source / "step-20" / ".metadata", 0o600), ("the version", source / "step-20", 0o700),
                                       ("the source", source, 0o700), ("above it", top, 0o700)):
-                case(f"{options}: {what}")
+                case(f"{options}, {blind=}: {what}")
                 mode = stat.S_IMODE(os.stat(at).st_mode)
                 lib.wait(lambda: set(seen(USERS["nobody"], [path]).values()) == {"ok"}, "nobody reads it")
                 os.chmod(at, private)

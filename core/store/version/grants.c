@@ -208,6 +208,14 @@ bool dcp_grants_changed(const struct dcp_grants *g)
 	return false;
 }
 
+const char *dcp_grants_dir(const struct dcp_grants *g, size_t i)
+{
+	size_t n;
+	const struct place *p = places(g, &n);
+
+	return i < n ? p[i].path : NULL;
+}
+
 static int finish(struct dcp_grants *g, int rc, struct dcp_grants **out)
 {
 	if (rc < 0)

@@ -47,6 +47,9 @@ int dcp_grants_files(struct dcp_grants *g, int dirfd, const struct dcp_file_id *
  * dcp_version_check() asks.) */
 bool dcp_grants_changed(const struct dcp_grants *g);
 
+/* Directory number @i of those that were asked, or NULL behind the last. */
+const char *dcp_grants_dir(const struct dcp_grants *g, size_t i);
+
 void dcp_grants_free(struct dcp_grants *g);
 
 /* Of any other file. */
