@@ -75,7 +75,7 @@ def numpy_files():
         np.save(at["1-npy"] / f"{k}.npy", a)
     versions.append(told("1-npy", entries(files)))
     np.savez(at["2-savez"] / "step_100.npz", **{k: a for k, (a, _) in model.items()})
-    versions.append(told("2-savez", entries(model)))
+    versions.append(told("2-savez@step_100.npz", entries(model)))
     np.savez_compressed(at["3-compressed"] / "params.npz", **{k: a for k, (a, _) in model.items()})
     versions.append(told("3-compressed", entries(model)))
     model = llama()

@@ -293,13 +293,12 @@ def copies(files):
 
 def regroup(m, ckpt):
     """The truth of single files -> that of versions: files of one stem, and of several ranks, go together."""
-    groups, stems = {}, {}
+    groups = {}
     for v in m["versions"]:
         folder, file = os.path.split(v["name"])
         folder = os.path.basename(folder)
         part = PART.fullmatch(file)
         stem = part[1] if part else file
-        stems.setdefault(folder, set()).add(stem)
         if not file.endswith(".pdattr"):
             groups.setdefault((folder, stem), []).append((part[2] if part else None, spelled(v)))
     infer = groups[("static", "infer")][0][1]
@@ -309,7 +308,7 @@ def regroup(m, ckpt):
     infer["tensors"] = by_key
     versions = []
     for (folder, stem), files in groups.items():
-        name = folder if len(stems[folder]) == 1 else f"{folder}@{stem}"
+        name = folder if stem == "model" else f"{folder}@{stem}"
         versions.append({"name": name, "complete": True, **(copies(files) if folder == "auto" else union(files)), "aliases": [], "shards": []})
     return dict(m, about="paddle.save with protocols 2 to 4, nested objects, bare tensors, numpy arrays, C++ binary (use_binary_format), static-graph dicts and "
                 "save_inference_model; paddle.incubate.distributed.utils.io from 2 ranks: auto/ save_for_auto_inference, not_gathered/ disjoint whole tensors, "

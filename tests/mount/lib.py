@@ -158,9 +158,7 @@ def golden_sources(name):
         sources.setdefault(at, {})[os.path.basename(v["name"])] = {
             "more": False, **v, "refused": False, "broken": [],
             **{kind: {x["key"]: x for x in map(joined, v[kind])} for kind in ("tensors", "objects")}}
-    # one version of loose files is called as their directory
-    return [(at, {at.name: v for v in versions.values()} if len(versions) == 1 and not (at / next(iter(versions))).is_dir()
-             else versions) for at, versions in sources.items()]
+    return list(sources.items())
 
 
 def golden(name):

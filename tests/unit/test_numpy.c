@@ -41,7 +41,8 @@ static void check_version(const char *folder, const char *name, int complete)
 
 	print_message("           %s\n", name);
 	assert_true(complete);
-	snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%s", folder, name);
+	snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%.*s", folder,
+		 (int)strcspn(name, "@"), name);
 	if (load(path, &dir, &s, &err) < 0)
 		fail_msg("%s", err.msg);
 	assert_true(t_manifest_check(&s, folder, name, "") >= 14);

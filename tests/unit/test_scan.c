@@ -62,14 +62,17 @@ static const struct {
 	  "run", "s1", NULL, 0, false },
 	{ "nothing there", "run/", "nowhere", NULL, "nowhere: No such file", -ENOENT, false },
 	{ "an empty directory", "run/", "run", NULL,
-	  "run is not a checkpoint: looked in it and one level below for a checkpoint for tests; "
+	  "run is not a checkpoint: looked in it and two levels below for a checkpoint for tests; "
 	  "it is empty", -EINVAL, false },
 	{ "some files", "run/x run/y", "run", NULL, "it holds x and more", -EINVAL, false },
-	{ "two levels down", "run/job/s9/COMMIT run/job/s10/COMMIT", "run", NULL,
-	  "/run/job/s10 (a checkpoint for tests)", -EINVAL, false },
+	{ "a directory of runs", "run/job/s9/COMMIT run/job/s10/COMMIT run/job/logs/x run/other/s8/COMMIT",
+	  "run", "other@s8 job@s9 job@s10", NULL, 0, false },
+	{ "one run beside a version", "run/job/s9/COMMIT run/s1/COMMIT", "run", "s1 job@s9", NULL, 0, false },
+	{ "an incomplete one in a run", "run/job/s9/COMMIT run/job/s10/x.shard", "run", "job@s9 [job@s10]",
+	  NULL, 0, false },
 	{ "three", "run/job/x/s9/COMMIT", "run", NULL, "/run/job/x/s9 (a checkpoint for tests)", -EINVAL,
 	  false },
-	{ "two such places", "run/ckpt/s1/COMMIT run/ckpts/s2/COMMIT", "run", NULL, "closest: ", -EINVAL,
+	{ "two such places", "run/ckpt/s1/COMMIT run/ckpts/s2/COMMIT", "run", "ckpt@s1 ckpts@s2", NULL, 0,
 	  false },
 	{ "a source of such a name", "run/tmp-s2/COMMIT", "run/tmp-s2", "tmp-s2", NULL, 0, true },
 	{ "a file that is no checkpoint", "run/file", "run/file", NULL, "run/file is a file, but no "
@@ -84,11 +87,13 @@ static const struct {
 	  false },
 	{ "some belong together", "run/s1.loose run/s1-2.loose run/s2.loose", "run", "s1 s2", NULL,
 	  0, false },
-	{ "one version is called as its directory", "run/s1.loose run/s1-2.loose", "run", "run",
-	  NULL, 0, true },
+	{ "one version of them is called as another beside it would be", "run/s1.loose run/s1-2.loose", "run",
+	  "s1", NULL, 0, true },
 	{ "loose files beside directories", "run/s2.loose run/s1/COMMIT", "run", "s1 s2", NULL, 0,
 	  false },
-	{ "one version of loose files below", "run/s1/a.loose run/s2/b.loose", "run", "s1 s2", NULL,
+	{ "one version of loose files below", "run/s1/a.loose run/s2/b.loose", "run", "s1@a s2@b",
+	  NULL, 0, false },
+	{ "a directory's model", "run/s1/model.loose run/s2/model.loose run/s2/b.loose", "run", "s1 s2@b s2", NULL,
 	  0, false },
 	{ "several", "run/s1/a.loose run/s1/b.loose run/s2/COMMIT", "run", "s1@b s1@a s2", NULL, 0,
 	  false },
@@ -103,7 +108,7 @@ static const struct {
 	{ "and one that names itself", "run/a.loose run/b.loose=b.loose", "run", "a b", NULL, 0, false },
 	{ "a text that names a directory", "run/s1/COMMIT run/latest.loose=s1", "run", "s1", NULL, 0,
 	  false },
-	{ "nothing but such a text", "run/latest.loose=gone.loose", "run", "run", NULL, 0, true },
+	{ "nothing but such a text", "run/latest.loose=gone.loose", "run", "latest@fake", NULL, 0, true },
 	{ "such a text as source", "run/s1/COMMIT run/latest=s1", "run/latest", "s1", NULL, 0, true },
 	{ "to a file", "run/a.loose run/b.loose run/latest=a.loose", "run/latest", "a.loose", NULL, 0,
 	  true },
@@ -154,7 +159,7 @@ static const struct {
 	{ "Flax", "run/checkpoint_5.msgpack", "run", NULL, "a Flax checkpoint", -EINVAL, false },
 	{ "numpy", "run/w.npz run/d/x", "run", NULL, "a directory of more than numpy arrays", -EINVAL, false },
 	{ "one of ours, deeper, is closer than its mark here",
-	  "run/latest_checkpointed_iteration.txt run/a/s9/COMMIT", "run", NULL,
+	  "run/latest_checkpointed_iteration.txt run/a/b/s9/COMMIT", "run", NULL,
 	  "closest: ", -EINVAL, false },
 	{ "Zarr", "run/.zgroup", "run", NULL, "a Zarr store", -EINVAL, false },
 };
@@ -189,7 +194,9 @@ static const char *where_of(const struct dcp_scan *scan, const struct dcp_found 
 	if (scan->single || !strcmp(f->name, "run") ||
 	    (f->group && (!strcmp(f->name, f->group) || strstr(f->name, "@fake"))))
 		return "";
-	snprintf(where, sizeof(where), "%.*s", (int)strcspn(f->name, "@"), f->name);
+	snprintf(where, sizeof(where), "%s", f->name);
+	where[strcspn(where, "@")] = f->group || strstr(f->name, "@fake") ? '\0' : '/';
+	where[strlen(f->name)] = '\0';
 	return where;
 }
 
@@ -299,6 +306,8 @@ static const struct {
 	{ "the place is a checkpoint", "run/checkpoint/COMMIT run/checkpoint/s1/COMMIT",
 	  "checkpoint=checkpoint" },
 	{ "a link to the place", "run/old/s1/COMMIT run/ckpt>old", "s1=ckpt/s1" },
+	{ "runs and their places", "run/a/checkpoints/s1/COMMIT run/a/checkpoints/latest>s1 run/b/s2/COMMIT "
+	  "run/b/x.loose run/c/m.h5", "b@x=b [c=c] a@s1=a/checkpoints/s1" },
 	{ "by their names not done", "run/s1/COMMIT run/tmp-s2/COMMIT run/s3.tmp/COMMIT",
 	  "s1=s1 [tmp-s2=tmp-s2] [s3.tmp=s3.tmp]" },
 };

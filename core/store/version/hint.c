@@ -108,6 +108,18 @@ static const struct family *family_of(const struct dcp_dir *dir, const char **ma
 	return NULL;
 }
 
+bool dcp_scan_family(const struct dcp_dir *dir, char *why, size_t n)
+{
+	const char *mark;
+	const struct family *f = family_of(dir, &mark);
+
+	if (!f || !f->todo)
+		return false;
+	snprintf(why, n, "it is %s, by its %.60s, which dcpfs does not read: %s", f->what, mark,
+		 f->todo);
+	return true;
+}
+
 /* How files begin that have lost their name, and what to do. */
 static const struct {
 	uint8_t at, n;
@@ -211,7 +223,7 @@ static void put_todo(struct dcp_buf *b, const struct family *f)
 	else
 		dcp_buf_str(
 			b,
-			", but what dcpfs reads of one is neither in it nor one level below");
+			", but what dcpfs reads of one is neither in it nor two levels below");
 }
 
 static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct hunt *h)
@@ -230,7 +242,7 @@ static void explain(struct dcp_buf *b, const struct dcp_dir *dir, const struct h
 		return;
 	}
 	dcp_buf_str(b, "is not a checkpoint: ");
-	dcp_buf_str(b, "looked in it and one level below for ");
+	dcp_buf_str(b, "looked in it and two levels below for ");
 	put_known(b);
 	if (h->path) {
 		dcp_buf_printf(b, "; closest: %.200s (%s)", h->path, h->format->what);

@@ -24,13 +24,18 @@ struct candidate {
 	ino_t ino;
 };
 
+enum { MAX_LOOKED_AT = 1000 }; /* directories of runs */
+
 struct scanning {
 	struct dcp_scan *scan;
-	const char *below;   /* the directory of the source that stands for it; "": itself */
-	const char *placed;  /* where versions were found by that; NULL: nowhere */
-	bool numbered;       /* only directories by the names of numbered saves count */
-	bool locked;         /* some directory may not be looked into */
-	struct dcp_buf list; /* struct candidate */
+	const char *run;        /* the directory of the source that is a run; NULL: none */
+	unsigned looked_at;     /* directories in those */
+	struct dcp_buf skipped; /* struct candidate: of families that are not read */
+	const char *below;      /* the directory of the source that stands for it; "": itself */
+	const char *placed;     /* where versions were found by that; NULL: nowhere */
+	bool numbered;          /* only directories by the names of numbered saves count */
+	bool locked;            /* some directory may not be looked into */
+	struct dcp_buf list;    /* struct candidate */
 	size_t n, complete;
 };
 
@@ -67,6 +72,15 @@ static const char *keep(struct scanning *s, const char *text)
 	return dcp_arena_strndup(&s->scan->arena, text, strlen(text));
 }
 
+/* "step-5", or "run1@step-5" of what lies in run1 below the source. */
+static const char *keep_name(struct scanning *s, const char *name)
+{
+	dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
+
+	dcp_buf_printf(&full, "%s%s%s", s->run ? s->run : "", s->run ? "@" : "", name);
+	return dcp_buf_error(&full) ? NULL : keep(s, full.p);
+}
+
 /* @where, below the directory that stands for the source. */
 static const char *keep_where(struct scanning *s, const char *where)
 {
@@ -100,7 +114,7 @@ static int add(struct scanning *s, const struct dcp_dir *dir, const char *name,
 {
 	const char *why = reason(where, v);
 	struct candidate c = {
-		.found = { .name = keep(s, name),
+		.found = { .name = keep_name(s, name),
 			   .where = keep_where(s, where),
 			   .group = v->group ? keep(s, v->group) : NULL,
 			   .format = v->format,
@@ -139,27 +153,43 @@ static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *
 	return code;
 }
 
-/* Versions of their own in one directory, of all families whose files are such: "model.pt", or
- * "exp1@model.pt" where they lie in exp1 below the source, or "exp1" when one is alone there.
- */
+/* Is a group called as the model of its directory? Others may come beside it. */
+static bool is_model(const char *group)
+{
+	static const char *const names[] = { "model", "pytorch_model", "weights" };
+	size_t n = strcspn(group, ".");
+
+	for (size_t i = 0; i < DCP_LEN(names); i++)
+		if (strlen(names[i]) == n && memcmp(names[i], group, n) == 0)
+			return true;
+	return false;
+}
+
+/* Versions of their own in one directory, of all families whose files are such: "best.pt", or
+ * "exp1@best.pt" where they lie in exp1 below the source; also of one that is alone, for
+ * another that comes must not change its name. A model.pt there is "exp1", as it is when an
+ * optimizer.pt comes. */
 static int consider_groups(struct scanning *s, const struct dcp_dir *dir, const char *name,
 			   const char *where)
 {
 	struct dcp_groups g = { .n = 0 };
 	int code = dcp_groups_list(dir, &g), any = 0;
+	bool model = false;
 
 	for (size_t i = 0; code >= 0 && i < g.n; i++) {
 		const char *group = dcp_intern_text(&g.names, g.at[i].name);
 		dcp_auto_buf struct dcp_buf full = DCP_BUF_INIT;
 
-		if (*where && g.n > 1)
-			dcp_buf_printf(&full, "%s@%s", name, group);
-		code = dcp_buf_error(&full) ? -ENOMEM
-					    : add_group(s, dir,
-							full.n   ? full.p
-							: *where ? name
-								 : group,
-							where, g.at[i].format, group);
+		if (*where && !model && is_model(group)) {
+			dcp_buf_str(&full, name);
+			model = true;
+		} else {
+			dcp_buf_printf(&full, "%s%s%s", *where ? name : "", *where ? "@" : "",
+				       group);
+		}
+		code = dcp_buf_error(&full)
+			       ? -ENOMEM
+			       : add_group(s, dir, full.p, where, g.at[i].format, group);
 		any |= code > 0;
 	}
 	dcp_groups_finish(&g);
@@ -188,6 +218,21 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 	if (above && v.format->committed && !v.uncommitted)
 		v.match = DCP_MATCH_YES;
 	return add(s, dir, name, where, &v);
+}
+
+static const struct dcp_format nobodys = { .name = "unknown" };
+
+/* Is something in the directory @name of the source, or itself, found? */
+static bool holds_found(const struct scanning *s, const char *name)
+{
+	const struct candidate *c = list_of(s);
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < s->n; i++)
+		if (strncmp(c[i].found.where, name, len) == 0 &&
+		    (!c[i].found.where[len] || c[i].found.where[len] == '/'))
+			return true;
+	return false;
 }
 
 static bool was_found(const struct scanning *s, const struct dcp_dir *dir)
@@ -219,12 +264,117 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 		    (s->numbered && !dcp_order_is_numbered(e->name)) ||
 		    dcp_is_link(dir->fd, e->name) != links)
 			continue;
+		if (s->run && ++s->looked_at > MAX_LOOKED_AT)
+			break;
 		opened = dcp_dir_open_at(dir, e->name, &child, NULL);
 		s->locked |= opened == -EACCES;
 		if (opened < 0)
 			continue;
-		if (!links || !was_found(s, &child))
+		if ((!links && !s->run) || !was_found(s, &child))
 			code = consider(s, dir, &child, e->name, e->name);
+		dcp_dir_close(&child);
+	}
+	return code < 0 ? code : 0;
+}
+
+/* The one directory of @dir that is called as trainers call the place for checkpoints of a run,
+ * or NULL: of two, nobody can say which is meant. */
+static const char *usual_place(const struct dcp_dir *dir)
+{
+	static const char *const usual[] = { "checkpoints", "checkpoint", "ckpts", "ckpt",
+					     "snapshots" };
+	const char *found = NULL;
+
+	for (size_t i = 0; i < DCP_LEN(usual); i++) {
+		const struct dcp_dirent *e = dcp_dir_find(dir, usual[i]);
+
+		if (e && e->is_dir && found)
+			return NULL;
+		if (e && e->is_dir)
+			found = e->name;
+	}
+	return found;
+}
+
+/* What lies in @place is named as if it lay in @dir. */
+static int consider_place(struct scanning *s, const struct dcp_dir *dir, const char *place)
+{
+	const char *above = s->below;
+	size_t before = s->n;
+	struct dcp_dir there;
+	int code;
+
+	if (dcp_dir_open_at(dir, place, &there, NULL) < 0)
+		return 0;
+	s->below = keep_where(s, place);
+	if (!s->below)
+		code = -ENOMEM;
+	else
+		code = consider(s, dir, &there, place, "");
+	if (code == 0 || (code > 0 && list_of(s)[before].found.group))
+		code = consider_links(s, &there, NULL, false);
+	if (code == 0)
+		code = consider_links(s, &there, NULL, true);
+	s->below = above;
+	if (!s->run)
+		s->placed = s->n > before ? place : NULL;
+	dcp_dir_close(&there);
+	return code < 0 ? code : 0;
+}
+
+/* ---- runs ---- */
+
+/* A directory of a family that dcpfs does not read, to be named beside what it does. */
+static int note_family(struct scanning *s, const struct dcp_dir *dir, const char *name)
+{
+	char why[256];
+	struct candidate c = {
+		.found = { .name = keep(s, name),
+			   .where = keep_where(s, name),
+			   .format = &nobodys,
+			   .commit_ns = mtime_of(dir, ".") },
+	};
+
+	if (!dcp_scan_family(dir, why, sizeof(why)))
+		return 0;
+	c.found.why = keep(s, why);
+	dcp_buf_add(&s->skipped, &c, sizeof(c));
+	return c.found.name && c.found.where && c.found.why && !dcp_buf_error(&s->skipped)
+		       ? 0
+		       : -ENOMEM;
+}
+
+/* @dir is no checkpoint: what lies in it, and in the usual place in it, is of the run @name. */
+static int consider_run(struct scanning *s, const struct dcp_dir *dir, const char *name)
+{
+	const char *place = usual_place(dir);
+	size_t before = s->n;
+	int code;
+
+	s->run = s->below = name;
+	code = consider_links(s, dir, place, false);
+	if (code == 0 && place)
+		code = consider_place(s, dir, place);
+	s->run = NULL;
+	s->below = "";
+	return code == 0 && s->n == before ? note_family(s, dir, name) : code;
+}
+
+/* Those of the directories in @dir that held nothing themselves. */
+static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const char *place)
+{
+	int code = 0;
+
+	for (size_t i = 0; code >= 0 && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		struct dcp_dir child;
+
+		if (!e->is_dir || *e->name == '.' || e->name == place ||
+		    dcp_is_link(dir->fd, e->name) ||
+		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
+			continue;
+		if (!holds_found(s, e->name))
+			code = consider_run(s, &child, e->name);
 		dcp_dir_close(&child);
 	}
 	return code < 0 ? code : 0;
@@ -233,7 +383,6 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 /* Beside versions, a directory named like one that we may not look into. */
 static int add_locked(struct scanning *s, const struct dcp_dir *dir, const char *name)
 {
-	static const struct dcp_format nobodys = { .name = "unknown" };
 	struct candidate c = {
 		.found = { .name = keep(s, name),
 			   .where = keep_where(s, name),
@@ -270,44 +419,6 @@ static int consider_children(struct scanning *s, const struct dcp_dir *dir, cons
 	if (code == 0)
 		code = consider_links(s, dir, place, true);
 	return code < 0 ? code : consider_locked(s, dir);
-}
-
-/* The one directory of @dir that is called as trainers call the place for checkpoints of a run,
- * or NULL: of two, nobody can say which is meant. */
-static const char *usual_place(const struct dcp_dir *dir)
-{
-	static const char *const usual[] = { "checkpoints", "checkpoint", "ckpts", "ckpt",
-					     "snapshots" };
-	const char *found = NULL;
-
-	for (size_t i = 0; i < DCP_LEN(usual); i++) {
-		const struct dcp_dirent *e = dcp_dir_find(dir, usual[i]);
-
-		if (e && e->is_dir && found)
-			return NULL;
-		if (e && e->is_dir)
-			found = e->name;
-	}
-	return found;
-}
-
-/* What lies in @place is named as if it lay in @dir. */
-static int consider_place(struct scanning *s, const struct dcp_dir *dir, const char *place)
-{
-	size_t before = s->n;
-	struct dcp_dir there;
-	int code;
-
-	if (dcp_dir_open_at(dir, place, &there, NULL) < 0)
-		return 0;
-	s->below = place;
-	code = consider(s, dir, &there, place, "");
-	if (code == 0 || (code > 0 && list_of(s)[before].found.group))
-		code = consider_children(s, &there, NULL);
-	s->below = "";
-	s->placed = s->n > before ? place : NULL;
-	dcp_dir_close(&there);
-	return code < 0 ? code : 0;
 }
 
 /* Versions of shy families count only when all are. */
@@ -358,6 +469,14 @@ static int look_below(struct scanning *s, const struct dcp_dir *dir)
 	return code;
 }
 
+static int add_skipped(struct scanning *s)
+{
+	s->list.n = s->n * sizeof(struct candidate); /* less where the source itself went */
+	dcp_buf_add(&s->list, s->skipped.p, s->skipped.n);
+	s->n += s->skipped.n / sizeof(struct candidate);
+	return dcp_buf_error(&s->list) ? -ENOMEM : 0;
+}
+
 /*
  * A complete checkpoint is one, whatever directories lie in it but for numbered saves; loose
  * files are versions beside directories. An incomplete one counts only when no directory in it
@@ -379,6 +498,8 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 	code = consider_children(s, dir, place);
 	if (code == 0 && place)
 		code = consider_place(s, dir, place);
+	if (code == 0)
+		code = consider_runs(s, dir, place);
 	if (code < 0)
 		return code;
 	drop_shy(s);
@@ -386,7 +507,8 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 		return dcp_scan_explain(dir, err);
 	first = list_of(s);
 	if (self && s->n == 1 && first->found.group) {
-		first->found.name = name;
+		if (dir->is_file)
+			first->found.name = name;
 		s->scan->single = true;
 	} else if (s->scan->single && !s->complete) {
 		s->n = 1; /* the source itself came first */
@@ -396,7 +518,7 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 		s->n--;
 		s->scan->single = false;
 	}
-	return 0;
+	return s->scan->single ? 0 : add_skipped(s);
 }
 
 static int by_name(const void *a, const void *b)
@@ -498,6 +620,7 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 		code = find_tags(&s, &dir);
 	dcp_dir_close(&dir);
 	dcp_buf_finish(&s.list);
+	dcp_buf_finish(&s.skipped);
 	if (code < 0) {
 		dcp_scan_finish(&scan);
 		return dcp_err_say(err, code);

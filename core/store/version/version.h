@@ -90,11 +90,13 @@ struct dcp_scan {
  * Look at @source and, one level below, at its directories: not at hidden ones, and not at
  * links to one that is found anyway (latest -> step-500). In a source that is a complete
  * checkpoint only those count that are called as numbered saves are (checkpoint-500). Groups of
- * files are named by their format ("model.pt"); where a directory below the source holds
- * several, "exp1@model.pt"; and where it holds one, as the directory. When exactly one
- * directory is called checkpoints, ckpt or the like (the source is a run), what lies in it
+ * files are named by their format ("model.pt"), in a directory below the source
+ * "exp1@best.pt", but for a model.pt, which is "exp1". A directory that is no checkpoint may be a run: what its directories hold is
+ * "run1@step-500". A name never depends on what else is there. When exactly one directory is
+ * called checkpoints, ckpt or the like (the source is a run), what lies in it
  * counts and is named as if it lay in the source. A directory whose name says that it is being
- * written (tmp-checkpoint-500) is not complete. -ENOENT and the like, or -EINVAL when nothing
+ * written (tmp-checkpoint-500) is not complete, nor is one of a family that is not read, which
+ * is named with what to do. -ENOENT and the like, or -EINVAL when nothing
  * there is a checkpoint: the message names what was looked for and the nearest thing found (a
  * checkpoint further down, a format known but not supported, loose files).
  */
