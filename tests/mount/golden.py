@@ -208,7 +208,8 @@ def check_texts(m, version, index, values):
     readme = read(base / "README.txt").decode()
     check(version in readme.split("\n")[0] and "npy/" in readme and len(readme.splitlines()) < 30,
           f"README.txt: {readme[:200]}")
-    check(f"{len(index['tensors'])} tensors" in readme, f"README.txt counts the tensors: {readme[:200]}")
+    n = len(index["tensors"])
+    check(f"{n} tensor{'s' * (n != 1)}" in readme, f"README.txt counts the tensors: {readme[:200]}")
 
 
 def nested(index, want):
