@@ -370,11 +370,10 @@ static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const ch
 		struct dcp_dir child;
 
 		if (!e->is_dir || *e->name == '.' || e->name == place ||
-		    dcp_is_link(dir->fd, e->name) ||
+		    holds_found(s, e->name) || dcp_is_link(dir->fd, e->name) ||
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
-		if (!holds_found(s, e->name))
-			code = consider_run(s, &child, e->name);
+		code = consider_run(s, &child, e->name);
 		dcp_dir_close(&child);
 	}
 	return code < 0 ? code : 0;
