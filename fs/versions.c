@@ -229,9 +229,9 @@ static bool has_other_rights(const struct dcpfs *fs, const struct dcpfs_version 
 }
 
 /* The new list: versions kept as they are, new ones for what came or changed. */
-static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *scan, size_t *n)
+static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *scan,
+				    bool other_rights, size_t *n)
 {
-	bool other_rights = dcpfs_rights_refresh(fs);
 	struct dcpfs_version **list = calloc(scan->n ? scan->n : 1, sizeof(*list));
 	int64_t now = now_ns();
 
@@ -349,16 +349,18 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
 {
 	struct dcpfs_version **list;
 	struct dcp_scan scan;
+	bool other_rights;
 	size_t n;
 	int rc;
 
+	other_rights = dcpfs_rights_refresh(fs);
 	rc = dcp_scan_seen(fs->opts.source, seen, &scan, err);
 	if ((fs->scanned || fs->opts.wait) &&
-	    (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR))
+	    (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR || (rc < 0 && other_rights)))
 		scan = (struct dcp_scan){ 0 }; /* taken away, or not there yet */
 	else if (rc < 0)
 		return rc;
-	list = merge(fs, &scan, &n);
+	list = merge(fs, &scan, other_rights, &n);
 	if (!list) {
 		dcp_scan_finish(&scan);
 		return -ENOMEM;

@@ -132,6 +132,15 @@ def allow_other_as_user():
             equal(lib.errno_of(os.listdir, m.at), None, "root lists")
             user_unmounts(m)
     if lib.mounted("/etc/fuse.conf"):
+        case("a source that the user himself may not read any more")
+        h, (top, source) = home(), shared("dcp-fsdp2", "step-10")
+        m = lib.Mount(source, "-o", "allow_other", at=h["mnt"], cache=h["cache"], program=h["program"], cwd=h["top"], prefix=AS_NOBODY)
+        npy = m.settled().at / "step-10" / "npy"
+        equal(seen(USERS["other"], [npy]), {str(npy): "ok"}, "another user lists it")
+        os.chmod(top, 0o700)
+        lib.wait(lambda: seen(USERS["other"], [npy]) != {str(npy): "ok"}, "no more", seconds=2 * lib.APPEARS)
+        user_unmounts(m)
+    if lib.mounted("/etc/fuse.conf"):
         lib.ok("umount", "/etc/fuse.conf")
 
 
