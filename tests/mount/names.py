@@ -146,4 +146,23 @@ def sidecars():
                  lib.APPEARS)
 
 
-lib.main(sidecars, one_tensor_over_time, many_keys, versions_one_by_one, tags_of_the_source, names_that_are_taken)
+def sidecars_of_all():
+    """Whatever the family: texts in the version's directory and below it, but what leads out of it."""
+    fsdp, _ = lib.golden("dcp-fsdp2")
+    source = lib.fresh("beside")
+    lib.copy(fsdp / "step-10", source / "step-10")
+    (source / "secret.json").write_text("no", encoding="ascii")
+    at = source / "step-10"
+    for name in ("config.json", "1_Pooling/config.json", ".hidden.json", "checkpoint-5/config.json", "data.bin"):
+        (at / name).parent.mkdir(exist_ok=True)
+        (at / name).write_text(name, encoding="ascii")
+    (at / "out.json").symlink_to("../secret.json")
+    (at / "away").symlink_to("..")
+    with mount(source) as m:
+        m.settled()
+        files = m.at / "step-10" / "files"
+        equal(sorted(os.listdir(files)), ["1_Pooling%2Fconfig.json", "config.json"], "files/")
+        equal(read(files / "1_Pooling%2Fconfig.json"), b"1_Pooling/config.json", "one in a directory")
+
+
+lib.main(sidecars_of_all, sidecars, one_tensor_over_time, many_keys, versions_one_by_one, tags_of_the_source, names_that_are_taken)

@@ -100,6 +100,18 @@ static int tell_file(struct dcp_index_writer *w, const char *name, bool packed,
 	return 0;
 }
 
+bool dcp_index_was_told(const struct dcp_index_writer *w, const char *name)
+{
+	const struct dcp_index_seen *seen = (const void *)w->seen.p;
+	uint64_t hash = dcp_hash64(name, strlen(name));
+	uint32_t at = 0, known;
+
+	while ((known = dcp_index_map_next(&w->files, hash, &at)) != 0)
+		if (strcmp(seen[known - 1].id.name, name) == 0)
+			return true;
+	return false;
+}
+
 int dcp_index_tell_file(void *ctx, const char *name, uint32_t *number)
 {
 	return tell_file(ctx, name, false, number);

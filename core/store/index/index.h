@@ -73,6 +73,9 @@ struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd);
 
 /* Who decodes compressed files the sink is told of; without one they cannot be indexed. */
 struct dcp_unpack;
+/* Was a file of that name told, as one that is read or as a sidecar? */
+bool dcp_index_was_told(const struct dcp_index_writer *w, const char *name);
+
 void dcp_index_unpack_with(struct dcp_index_writer *w, struct dcp_unpack *u);
 
 /* What broke the sink (disk full, out of memory), copied to @err, or 0. Tells a failure of the

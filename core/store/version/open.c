@@ -146,6 +146,8 @@ static int load(struct opening *o, const char *path, bool *ours, struct dcp_err 
 	code = tell_facts(o, &sink);
 	if (code == 0)
 		code = o->v->format->load(&in, err);
+	if (code == 0 && !o->found->group)
+		code = dcp_tell_beside(&o->dir, &told, w);
 	if (code == 0 && dcp_stopped(o->opts)) /* writing it out takes a while, too */
 		code = -ECANCELED;
 	if (dcp_index_writer_error(w, err) < 0)

@@ -65,6 +65,14 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err);
  * knows and does not read; 0: neither. */
 int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 
+/* ---- beside.c: what lies in a version's directory beside its data ---- */
+
+struct dcp_index_writer;
+
+/* Tell it as sidecars, but for what @w knows. 0 or what the sink gave. */
+int dcp_tell_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
+		    const struct dcp_index_writer *w);
+
 /* ---- version_stop.c: a build that nobody waits for any more ---- */
 
 /* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */

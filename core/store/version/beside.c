@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What lies in a version's directory and is no data of its family: config.json, a tokenizer,
+ * 1_Pooling/config.json. Names decide, and only files that the family has not read are told.
+ * Links out of the directory lead nowhere, links to directories are not followed, and numbered
+ * saves below are versions of their own.
+ */
+#include <limits.h>
+#include <stdio.h>
+
+#include "core/base/cleanup.h"
+#include "core/format/hf/extras.h"
+#include "core/model/order.h"
+#include "core/model/tensor.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version_int.h"
+
+enum { MAX_DEPTH = 4, MAX_FILES = 1000, MAX_SIZE = 256 << 20 };
+
+struct telling {
+	const struct dcp_sink *sink;
+	const struct dcp_index_writer *w;
+	size_t n;
+};
+
+/* Can it be opened, from inside the directory? */
+static bool is_inside(const struct dcp_dir *dir, const char *name)
+{
+	dcp_auto_fd int fd = -1;
+
+	return dcp_open_beneath(dir->fd, name, &fd, NULL, NULL) == 0;
+}
+
+static int tell_below(struct telling *t, const struct dcp_dir *dir, const char *below,
+		      unsigned depth)
+{
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < dir->n && t->n < MAX_FILES; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		char name[PATH_MAX];
+		struct dcp_dir child;
+		int n = snprintf(name, sizeof(name), "%s%s%s", below, e->name,
+				 e->is_dir ? "/" : "");
+
+		if (*e->name == '.' || n < 0 || (size_t)n >= sizeof(name))
+			continue;
+		if (!e->is_dir && e->size <= MAX_SIZE && dcp_hf_is_sidecar(e->name) &&
+		    !dcp_index_was_told(t->w, name) && is_inside(dir, e->name)) {
+			code = t->sink->sidecar(t->sink->ctx, name);
+			t->n++;
+		}
+		if (!e->is_dir || depth == MAX_DEPTH || dcp_order_is_numbered(e->name) ||
+		    dcp_is_link(dir->fd, e->name) ||
+		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
+			continue;
+		code = tell_below(t, &child, name, depth + 1);
+		dcp_dir_close(&child);
+	}
+	return code;
+}
+
+int dcp_tell_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
+		    const struct dcp_index_writer *w)
+{
+	struct telling t = { .sink = sink, .w = w };
+
+	return dir->is_file ? 0 : tell_below(&t, dir, "", 1);
+}
