@@ -88,6 +88,8 @@ static uint64_t parent_of(struct dcpfs_ino i, const struct dcpfs_version *ver)
 
 	if (i.kind == DCPFS_VERSION && ver && ver->of)
 		return dcpfs_ino_pack(ver->of->slot, DCPFS_LAYOUT, ver->layout->id);
+	if (i.kind == DCPFS_FILES_SUB && ver && ver->v)
+		return dcpfs_sidecars_above(ver, i);
 	return dcpfs_ino_pack(parent == DCPFS_ROOT || parent == DCPFS_BLOB_DIR ? 0 : i.slot,
 			      parent, i.kind == DCPFS_LAYOUT_JSON ? i.row : 0);
 }
@@ -200,9 +202,9 @@ static int lookup_in(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_versio
 		return dcpfs_tags_lookup(fs, name, ino);
 	else if (dir.kind == DCPFS_BY_KEY_DIR || dir.kind == DCPFS_BY_KEY)
 		return dcpfs_by_key_lookup(fs, dir, name, ino);
-	else if (dir.kind == DCPFS_FILES_DIR && ver) {
+	else if ((dir.kind == DCPFS_FILES_DIR || dir.kind == DCPFS_FILES_SUB) && ver) {
 		rc = dcpfs_version_open(fs, ver, NULL);
-		return rc < 0 ? rc : dcpfs_sidecars_lookup(ver, name, ino);
+		return rc < 0 ? rc : dcpfs_sidecars_lookup(ver, dir, name, ino);
 	} else if (dir.kind == DCPFS_SHARD_DIR)
 		return lookup_layout(fs, dir, name, ino);
 	else if (dir.kind == DCPFS_LAYOUT && ver)
@@ -389,10 +391,10 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 			dcpfs_tags_list(&l, after);
 		else if (dir.kind == DCPFS_BY_KEY_DIR || dir.kind == DCPFS_BY_KEY)
 			rc = dcpfs_by_key_list(&l, dir, after);
-		else if (dir.kind == DCPFS_FILES_DIR && ver) {
+		else if ((dir.kind == DCPFS_FILES_DIR || dir.kind == DCPFS_FILES_SUB) && ver) {
 			rc = dcpfs_version_open(fs, ver, NULL);
 			if (rc == 0)
-				dcpfs_sidecars_list(&l, ver, after);
+				dcpfs_sidecars_list(&l, ver, dir, after);
 		} else if (dir.kind == DCPFS_SHARD_DIR)
 			list_layouts(&l, dir, after);
 		else if (dir.kind == DCPFS_LAYOUT && ver)

@@ -40,9 +40,12 @@ int dcpfs_by_key_readlink(struct dcpfs *fs, struct dcpfs_ino ino, char *buf, siz
 
 /* ---- sidecars.c: files/<name> ---- */
 
-int dcpfs_sidecars_lookup(const struct dcpfs_version *ver, const char *name, uint64_t *ino);
+int dcpfs_sidecars_lookup(const struct dcpfs_version *ver, struct dcpfs_ino dir,
+			  const char *name, uint64_t *ino);
 void dcpfs_sidecars_list(const struct dcpfs_listing *l, const struct dcpfs_version *ver,
-			 uint64_t after);
+			 struct dcpfs_ino dir, uint64_t after);
+/* The directory above one of them. */
+uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir);
 /* Attributes of one whose common ones are set. -ENOENT: there is no such file. */
 int dcpfs_sidecar_attr(const struct dcpfs_version *ver, uint64_t row, struct stat *st);
 

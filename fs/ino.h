@@ -39,6 +39,8 @@ enum dcpfs_kind {
 	DCPFS_SAFETENSORS_DIR,
 	DCPFS_OBJECTS_DIR,
 	DCPFS_FILES_DIR,
+	DCPFS_FILES_SUB,   /* a directory in it; the row is that of the first file below it,
+			      and behind that, in three bits, how deep it lies */
 	DCPFS_SIDECAR,     /* the row is 1 + its number among the version's files */
 	DCPFS_SHARD_DIR,   /* a version's layouts */
 	DCPFS_LAYOUT,      /* a layout's ranks; the row is its number */

@@ -153,16 +153,22 @@ def sidecars_of_all():
     lib.copy(fsdp / "step-10", source / "step-10")
     (source / "secret.json").write_text("no", encoding="ascii")
     at = source / "step-10"
-    for name in ("config.json", "1_Pooling/config.json", ".hidden.json", "checkpoint-5/config.json", "data.bin"):
-        (at / name).parent.mkdir(exist_ok=True)
+    for name in ("config.json", "1_Pooling/config.json", "1_Pooling/deep/a.txt", "1_Pooling/deep/b.txt",
+                 ".hidden.json", "checkpoint-5/config.json", "data.bin"):
+        (at / name).parent.mkdir(parents=True, exist_ok=True)
         (at / name).write_text(name, encoding="ascii")
     (at / "out.json").symlink_to("../secret.json")
     (at / "away").symlink_to("..")
     with mount(source) as m:
         m.settled()
         files = m.at / "step-10" / "files"
-        equal(sorted(os.listdir(files)), ["1_Pooling%2Fconfig.json", "config.json"], "files/")
-        equal(read(files / "1_Pooling%2Fconfig.json"), b"1_Pooling/config.json", "one in a directory")
+        equal(sorted(os.listdir(files)), ["1_Pooling", "config.json"], "files/")
+        equal(read(files / "1_Pooling" / "config.json"), b"1_Pooling/config.json", "one in a directory")
+        equal(sorted(str(p.relative_to(files)) for p in files.rglob("*")),
+              ["1_Pooling", "1_Pooling/config.json", "1_Pooling/deep", "1_Pooling/deep/a.txt", "1_Pooling/deep/b.txt",
+               "config.json"], "all of them")
+        equal(os.stat(files / "1_Pooling" / "deep" / "..").st_ino, os.stat(files / "1_Pooling").st_ino, "the way back")
+        fails("ENOENT", os.stat, files / "1_Pooling" / "gone.json")
 
 
 lib.main(sidecars_of_all, sidecars, one_tensor_over_time, many_keys, versions_one_by_one, tags_of_the_source, names_that_are_taken)

@@ -45,11 +45,11 @@ static void every_node_is_reachable(void **state)
 			assert_ptr_equal(
 				dcpfs_child(n->parent, n->slots == DCPFS_IN_RANK, n->name), n);
 		else
-			assert_true(k == DCPFS_ROOT || k == DCPFS_VERSION ||
-				    k == DCPFS_LAYOUT || k == DCPFS_SIDECAR || k == DCPFS_TAG ||
-				    n->parent == DCPFS_BLOB_DIR || k == DCPFS_BY_KEY ||
-				    k == DCPFS_BY_KEY_LINK ||
-				    dcpfs_rows_of((enum dcpfs_kind)k));
+			assert_true(
+				k == DCPFS_ROOT || k == DCPFS_VERSION || k == DCPFS_LAYOUT ||
+				k == DCPFS_FILES_SUB || k == DCPFS_SIDECAR || k == DCPFS_TAG ||
+				n->parent == DCPFS_BLOB_DIR || k == DCPFS_BY_KEY ||
+				k == DCPFS_BY_KEY_LINK || dcpfs_rows_of((enum dcpfs_kind)k));
 	}
 	assert_null(dcpfs_child(DCPFS_ROOT, false, "npy"));
 	assert_null(dcpfs_child_at(DCPFS_NPY_DIR, false, 0));
