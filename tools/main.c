@@ -61,7 +61,8 @@ static enum cmd_exit run_verb(const struct cmd *cmd, int argc, char **argv)
 	if (args.help)
 		return show_page(cmd);
 	for (size_t i = 0; i < OPT_MAX_OPERANDS && cmd->operands[i].name; i++)
-		if (cmd->operands[i].what == OPT_SOURCE && pick_path(args.operand[i]) != CMD_OK)
+		if (cmd->operands[i].what == OPT_SOURCE && args.operand[i] &&
+		    pick_path(args.operand[i]) != CMD_OK)
 			return CMD_USAGE;
 	return cmd->run(opts, &args);
 }
