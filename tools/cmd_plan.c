@@ -10,8 +10,8 @@
 #define AT(field) .off = offsetof(struct plan_opts, field)
 
 static const struct opt opts[] = {
-	{ 0, "layout", "L", "what each rank is to hold: a file, fsdp8, mesh:dp2,tp4:FILE",
-	  OPT_TEXT, OPT_LAYOUT, AT(layout) },
+	{ 0, "layout", "L", "what each rank is to hold: FILE, fsdp8, tp4:llama", OPT_TEXT,
+	  OPT_LAYOUT, AT(layout) },
 	{ 0, "from-layout", "M", "what each rank holds already: nothing is read", OPT_TEXT,
 	  OPT_LAYOUT, AT(from) },
 	{ 0, "rank", "R", "only what rank R reads, sends and receives", OPT_TEXT, AT(rank) },

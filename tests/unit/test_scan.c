@@ -2,7 +2,7 @@
 /*
  * What a source holds, and what a person is told when that is nothing.
  *
- * covers: version/scan, version/tags, version/hint, version/link, dir/seen
+ * covers: version/scan, version/names, version/tags, version/hint, version/link, dir/seen
  */
 #include "tests/unit/t.h"
 

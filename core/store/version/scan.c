@@ -520,50 +520,6 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 	return s->scan->single ? 0 : add_skipped(s);
 }
 
-static int by_name(const void *a, const void *b)
-{
-	const struct dcp_found *x = a, *y = b;
-
-	return dcp_order_compare(x->name, x->commit_ns, y->name, y->commit_ns);
-}
-
-static int rename_found(struct scanning *s, struct dcp_found *f)
-{
-	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
-
-	dcp_buf_printf(&name, "%s@%s", f->name, f->format->name);
-	f->name = dcp_buf_error(&name) ? NULL : keep(s, name.p);
-	return f->name ? 0 : -ENOMEM;
-}
-
-/*
- * A loose file and a directory may be called alike: "step-5" and "step-5@torch-save". Names
- * that a mount has for itself, and "latest", which stands for the newest everywhere, are no
- * version's.
- */
-static int part_names(struct scanning *s)
-{
-	static const char *const taken[] = { "latest", "tags", "by-key" };
-	struct dcp_found *f = s->scan->found;
-	int code = 0;
-
-	for (size_t i = 0; code == 0 && i < s->scan->n; i++)
-		for (size_t k = 0; code == 0 && k < DCP_LEN(taken); k++)
-			if (strcmp(f[i].name, taken[k]) == 0)
-				code = rename_found(s, &f[i]);
-	/* A new name may be another's, too: again, until all differ. */
-	for (bool same = true; code == 0 && same;) {
-		same = false;
-		qsort(f, s->scan->n, sizeof(*f), by_name);
-		for (size_t i = 0; code == 0 && i + 1 < s->scan->n; i++)
-			if (strcmp(f[i].name, f[i + 1].name) == 0) {
-				same = true;
-				code = rename_found(s, f[i].group ? &f[i] : &f[i + 1]);
-			}
-	}
-	return code;
-}
-
 static int hand_over(struct scanning *s)
 {
 	const struct candidate *c = list_of(s);
@@ -575,7 +531,7 @@ static int hand_over(struct scanning *s)
 	for (size_t i = 0; i < s->n; i++)
 		scan->found[i] = c[i].found;
 	scan->n = s->n;
-	return part_names(s);
+	return dcp_scan_part_names(scan);
 }
 
 /* They stand beside the versions. */

@@ -40,6 +40,11 @@ void dcp_groups_finish(struct dcp_groups *g);
 /* mtime of the format's commit file, or of the newest file of @dir. */
 int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format);
 
+/* ---- names.c ---- */
+
+/* Sort what was found, no two by one name. -ENOMEM. */
+int dcp_scan_part_names(struct dcp_scan *scan);
+
 /* ---- version_tags.c ---- */
 
 /* Find the tags of what was found in @dir. -ENOMEM. */
