@@ -283,7 +283,7 @@ bool dcp_hf_sets_hide(const struct dcp_hf_sets *s, const char *set)
 
 bool dcp_hf_sets_bare(const struct dcp_hf_sets *s, const char *set)
 {
-	return s->components.n == 1 || (s->nmodels == 1 && is_model(set));
+	return s->components.n <= 1 || (s->nmodels == 1 && is_model(set));
 }
 
 void dcp_hf_sets_finish(struct dcp_hf_sets *s)

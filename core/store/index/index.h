@@ -142,8 +142,7 @@ int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 /*
  * Rows in id order, starting behind @after. One scan, one thread; it holds a connection, so
  * finish it soon. next() gives 1 and a row, 0 at the end, or a negative errno. With @names only
- * id, name, dtype and alias_of of each row are set: half the price, and all a plain listing
- * needs.
+ * id, name and what a listing asks of tensors (dtype, alias_of, key) are set: half the price.
  */
 struct dcp_index_scan;
 int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after, bool names,

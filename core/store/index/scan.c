@@ -85,9 +85,10 @@ static int name_row(sqlite3_stmt *s, enum dcp_row_kind kind, struct dcp_row *row
 	    row->id <= 0)
 		return -EBADMSG;
 	row->alias_of = 0;
+	row->key = NULL;
 	if (kind == DCP_ROW_OBJECT)
 		return 0;
-	if (!dcp_index_text(s, 2, &dtype, &n))
+	if (!dcp_index_text(s, 2, &dtype, &n) || !dcp_index_text(s, 4, &row->key, &n))
 		return -EBADMSG;
 	row->dtype = dcp_dtype_from_name(dtype);
 	row->alias_of = sqlite3_column_int64(s, 3);

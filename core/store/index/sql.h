@@ -78,7 +78,8 @@
 #define DCP_SQL_OBJECT_ROW                                                                     \
 	"SELECT id, key, ifnull(name, key), nbytes, error IS NOT NULL FROM object WHERE "
 
-#define DCP_SQL_TENSOR_NAME "SELECT id, ifnull(name, key), dtype, alias_of FROM tensor WHERE "
+#define DCP_SQL_TENSOR_NAME                                                                    \
+	"SELECT id, ifnull(name, key), dtype, alias_of, key FROM tensor WHERE "
 #define DCP_SQL_OBJECT_NAME "SELECT id, ifnull(name, key) FROM object WHERE "
 
 /* Of rows with the same key the first told is the one meant. */

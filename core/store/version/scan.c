@@ -327,16 +327,14 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 /* A directory of a family that dcpfs does not read, to be named beside what it does. */
 static int note_family(struct scanning *s, const struct dcp_dir *dir, const char *name)
 {
+	struct candidate c = { .found = { .format = &nobodys } };
 	char why[256];
-	struct candidate c = {
-		.found = { .name = keep(s, name),
-			   .where = keep_where(s, name),
-			   .format = &nobodys,
-			   .commit_ns = mtime_of(dir, ".") },
-	};
 
 	if (!dcp_scan_family(dir, why, sizeof(why)))
 		return 0;
+	c.found.name = keep(s, name);
+	c.found.where = keep_where(s, name);
+	c.found.commit_ns = mtime_of(dir, ".");
 	c.found.why = keep(s, why);
 	dcp_buf_add(&s->skipped, &c, sizeof(c));
 	return c.found.name && c.found.where && c.found.why && !dcp_buf_error(&s->skipped)
@@ -497,7 +495,7 @@ static int look(struct scanning *s, const struct dcp_dir *dir, struct dcp_err *e
 	code = consider_children(s, dir, place);
 	if (code == 0 && place)
 		code = consider_place(s, dir, place);
-	if (code == 0)
+	if (code == 0 && !dcp_dir_find(dir, ".dcpfs")) /* a mount of ours is no source */
 		code = consider_runs(s, dir, place);
 	if (code < 0)
 		return code;
