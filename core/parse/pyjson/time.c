@@ -52,13 +52,13 @@ static bool take_state(struct dcp_pv v, uint8_t *out, size_t n)
 	return true;
 }
 
-static bool put_date(char *out, const uint8_t *p)
+static bool put_date(char out[48], const uint8_t *p)
 {
 	unsigned year = (unsigned)p[0] << 8 | p[1];
 
 	if (year < 1 || year > 9999 || p[2] < 1 || p[2] > 12 || p[3] < 1 || p[3] > 31)
 		return false;
-	sprintf(out, "%04u-%02u-%02u", year, p[2], p[3]);
+	snprintf(out, 48, "%04u-%02u-%02u", year, p[2], p[3]);
 	return true;
 }
 
