@@ -189,6 +189,7 @@ static void requests_of_many_descriptors(void **state)
 				assert_int_equal(dcp_gather_end(g), 0);
 		}
 		assert_int_equal(dcp_gather_end(g), 0);
+		dcp_gather_finish(g);
 		assert_memory_equal(got, want, all);
 		free(want);
 		free(got);
