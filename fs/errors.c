@@ -127,7 +127,7 @@ bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *
 
 	pthread_mutex_lock(&e->lock);
 	entry = find(e, hash_of(version, key));
-	if (entry)
+	if (entry && at)
 		*at = entry->at;
 	pthread_mutex_unlock(&e->lock);
 	return entry != NULL;
@@ -155,8 +155,10 @@ void dcpfs_errors_write(struct dcpfs_errors *e, struct dcp_jsonw *w)
 {
 	pthread_mutex_lock(&e->lock);
 	for (size_t i = 0; i < e->n; i++) {
+		const char *version = e->entries[i].version;
+
 		dcp_jsonw_object(w);
-		dcp_jsonw_put_str_or_null(w, "version", e->entries[i].version);
+		dcp_jsonw_put_str_or_null(w, "version", version && *version ? version : NULL);
 		dcp_jsonw_put_str_or_null(w, "key", e->entries[i].key);
 		dcp_jsonw_put_str_or_null(w, "error", e->entries[i].message);
 		dcp_jsonw_put_u64(w, "count", e->entries[i].count);

@@ -21,14 +21,14 @@ struct dcpfs_fault {
 };
 #define DCPFS_NO_OFFSET UINT64_MAX /* anywhere: it could not be opened */
 
-/* @key NULL: the version as a whole. @at may be NULL. The latest message and place stand. */
+/* @key NULL: the version as a whole; @version "": the source. @at may be NULL. The latest message and place stand. */
 void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *key,
 		      const struct dcpfs_fault *at, const char *message);
 
 /* Is there anything? Asked without a lock. */
 bool dcpfs_errors_any(const struct dcpfs_errors *e);
 
-/* Where @key failed; false: it did not. */
+/* Where @key failed, if @at is not NULL; false: it did not. */
 bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *key,
 		       struct dcpfs_fault *at);
 /* @key is read well. NULL: nothing of @version fails any more, it left the list. */

@@ -236,7 +236,6 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 	int64_t now = now_ns();
 
 	*n = 0;
-	fs->due_ns = INT64_MAX;
 	for (size_t i = 0; list && i < scan->n; i++) {
 		const struct dcp_found *found = &scan->found[i];
 		struct dcpfs_version *old = NULL, *ver;
@@ -345,6 +344,19 @@ static bool publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_versio
 	return changed || left;
 }
 
+static const char source[] = ""; /* in errors.json */
+
+static int not_looked(struct dcpfs *fs, int rc, const struct dcp_err *err)
+{
+	if (fs->scanned && !dcpfs_errors_find(fs->errors, source, NULL, NULL))
+		dcp_log(fs->opts.log, DCP_LOG_WARN,
+			"the list of versions stays as it was until the source can be looked "
+			"at: %s",
+			err->msg);
+	dcpfs_errors_add(fs->errors, source, NULL, NULL, err->msg);
+	return rc;
+}
+
 int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err)
 {
 	struct dcpfs_version **list;
@@ -353,13 +365,15 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
 	size_t n;
 	int rc;
 
+	fs->due_ns = INT64_MAX;
 	other_rights = dcpfs_rights_refresh(fs);
 	rc = dcp_scan_seen(fs->opts.source, seen, &scan, err);
 	if ((fs->scanned || fs->opts.wait) &&
 	    (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR || (rc < 0 && other_rights)))
 		scan = (struct dcp_scan){ 0 }; /* taken away, or not there yet */
 	else if (rc < 0)
-		return rc;
+		return not_looked(fs, rc, err);
+	dcpfs_errors_forget(fs->errors, source, NULL);
 	list = merge(fs, &scan, other_rights, &n);
 	if (!list) {
 		dcp_scan_finish(&scan);

@@ -26,7 +26,8 @@ void dcpfs_version_put(struct dcpfs_version *ver);
  * is for the opener to open. One that was refused for a reason that passes (descriptors,
  * memory, files that changed just then) is new again, each time after twice as long.
  * One thread at a time (the watcher, or whoever creates the mount). @seen as for
- * dcp_scan_seen(). 1: the list changed, 0: not.
+ * dcp_scan_seen(). 1: the list changed, 0: not. -errno: the source could not be looked at, or not
+ * all of it; the list stays as it was, and errors.json says why.
  */
 int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err);
 

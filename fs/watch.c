@@ -31,7 +31,6 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/dir/seen.h"
 #include "core/store/index/index.h"
@@ -265,8 +264,7 @@ static bool look(struct dcpfs_watch *w)
 	dcp_seen_finish(&w->seen);
 	w->seen_ns = realtime_ns();
 	rc = dcpfs_versions_refresh(fs, &w->seen, &err);
-	if (rc < 0 && *err.msg)
-		dcp_log(fs->opts.log, DCP_LOG_INFO, "%s", err.msg);
+	w->seen.failed |= rc < 0; /* looked at again soon */
 	if (rc > 0)
 		dcpfs_opener_wake(fs);
 	set_watches(w);

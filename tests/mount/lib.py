@@ -299,6 +299,17 @@ def environment(cache=None):
     return env
 
 
+def stacks(pid):
+    """Where each thread of a process is, as far as this machine tells."""
+    if shutil.which("gdb"):
+        return run("gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 12").stdout
+    lines = []
+    for task in sorted(pathlib.Path(f"/proc/{pid}/task").glob("*")):
+        with contextlib.suppress(OSError):
+            lines.append(" ".join((task / name).read_text().strip() for name in ("comm", "wchan", "syscall")))
+    return "\n".join(lines)
+
+
 class Mount:
     """A mount in the foreground, its words in a log. As a context it must end well."""
 
@@ -367,7 +378,7 @@ class Mount:
         try:
             code = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            fail("the daemon did not end")
+            fail(f"the daemon did not end\n{stacks(self.pid)}")
             self.destroy()
             return
         equal(code, exit_code, f"exit code of the daemon, which said {short(self.log())}")

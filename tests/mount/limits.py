@@ -48,6 +48,7 @@ def descriptors():
         for i in range(2, 14):
             lib.copy(FSDP / "step-10", source / f"step-{i}")
         wait(lambda: m.control("incomplete.json") or m.control("errors.json"), "the want of descriptors shows")
+        check("step-1" in m.versions(), "a version that was listed stays")
         for version in m.versions():
             with contextlib.suppress(OSError):  # even index.json needs the shards
                 equal(set(differing(m, version).values()) - {"EIO"}, set(), f"what else {version} gives")

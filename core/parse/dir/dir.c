@@ -23,16 +23,16 @@ size_t dcp_dir_memory(const char *path)
 }
 
 /* What an entry is; links stand for what they lead to inside the directory. */
-static int stat_entry(int fd, const char *name, struct dcp_dirent *out)
+static int stat_entry(const struct dcp_dir *d, const char *name, struct dcp_dirent *out)
 {
 	struct stat st;
 
-	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(d->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	if (S_ISLNK(st.st_mode)) {
-		dcp_auto_fd int target = dcp_open_below(fd, name, O_PATH);
+		dcp_auto_fd int target = dcp_open_below(d->fd, name, O_PATH);
 
-		if (target < 0 || fstat(target, &st) < 0)
+		if (dcp_seen_opening(d->seen, target) < 0 || fstat(target, &st) < 0)
 			return 0;
 	}
 	out->is_dir = S_ISDIR(st.st_mode);
@@ -43,7 +43,7 @@ static int stat_entry(int fd, const char *name, struct dcp_dirent *out)
 static int add_entry(struct dcp_dir *d, struct dcp_buf *list, const char *name)
 {
 	struct dcp_dirent e = { 0 };
-	int code = stat_entry(d->fd, name, &e);
+	int code = stat_entry(d, name, &e);
 
 	if (code == -ENOENT) /* gone since the directory was read */
 		return 0;
@@ -110,15 +110,16 @@ static int list(struct dcp_dir *d)
 }
 
 /* List the directory open at @fd (taken, also on failure), called @path in messages. */
-static int dir_from_fd(int fd, const char *path, struct dcp_dir *out, struct dcp_err *err)
+static int dir_from_fd(int fd, const char *path, struct dcp_seen *seen, struct dcp_dir *out,
+		       struct dcp_err *err)
 {
-	struct dcp_dir d = { .fd = fd };
+	struct dcp_dir d = { .fd = fd, .seen = seen };
 	int code = -ENOMEM;
 
 	dcp_arena_init(&d.arena, dcp_dir_memory(path));
 	d.path = dcp_arena_strndup(&d.arena, path, strlen(path));
 	if (d.path)
-		code = list(&d);
+		code = dcp_seen_opening(seen, list(&d));
 	if (code == 0) {
 		*out = d;
 		return 0;
@@ -175,7 +176,7 @@ static int dir_of_file(const char *path, struct dcp_dir *out)
 		d.entries->name = strrchr(d.path, '/') + 1;
 		d.is_file = true;
 		d.n = 1;
-		code = stat_entry(d.fd, d.entries->name, d.entries);
+		code = stat_entry(&d, d.entries->name, d.entries);
 	}
 	if (code == 0)
 		*out = d;
@@ -184,7 +185,8 @@ static int dir_of_file(const char *path, struct dcp_dir *out)
 	return code;
 }
 
-static int open_path(const char *path, struct dcp_dir *out, struct dcp_err *err)
+static int open_path(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
+		     struct dcp_err *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct stat st;
@@ -197,24 +199,19 @@ static int open_path(const char *path, struct dcp_dir *out, struct dcp_err *err)
 	if (fd < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
 				strerror(errno));
-	return dir_from_fd(fd, path, out, err);
+	return dir_from_fd(fd, path, seen, out, err);
 }
 
 int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
 		      struct dcp_err *err)
 {
-	int code;
-
 	dcp_seen_note(seen, AT_FDCWD, NULL, path, true);
-	code = open_path(path, out, err);
-	if (code == 0 && !out->is_file) /* nothing else is looked at in that of a file */
-		out->seen = seen;
-	return code;
+	return open_path(path, seen, out, err);
 }
 
 int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err)
 {
-	return open_path(path, out, err);
+	return open_path(path, NULL, out, err);
 }
 
 void dcp_dir_note(const struct dcp_dir *d, const char *name)
@@ -237,12 +234,9 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 	dcp_seen_note(parent->seen, parent->fd, parent->path, name, true);
 	fd = dcp_open_below(parent->fd, name, O_RDONLY | O_DIRECTORY);
-	if (fd < 0)
+	if (dcp_seen_opening(parent->seen, fd) < 0)
 		return dcp_open_fail(err, fd, path.p);
-	code = dir_from_fd(fd, path.p, out, err);
-	if (code == 0)
-		out->seen = parent->seen;
-	return code;
+	return dir_from_fd(fd, path.p, parent->seen, out, err);
 }
 
 /* Everything of @d but its entries. */
@@ -262,8 +256,10 @@ static int copy_head(const struct dcp_dir *d, struct dcp_dir *out)
 	if (!d->archive)
 		part.fd = fcntl(d->fd, F_DUPFD_CLOEXEC, 3);
 	if (!d->archive && part.fd < 0) {
+		int code = dcp_seen_opening(d->seen, -errno);
+
 		dcp_arena_finish(&part.arena);
-		return -errno;
+		return code;
 	}
 	*out = part;
 	return 0;
@@ -303,7 +299,7 @@ int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *o
 	if (d->archive)
 		return dcp_archive_input(d, name, out, err);
 	dcp_dir_note(d, name);
-	code = dcp_open_beneath(d->fd, name, &in.fd, NULL, err);
+	code = dcp_seen_opening(d->seen, dcp_open_beneath(d->fd, name, &in.fd, NULL, err));
 	if (code < 0)
 		return code;
 	code = dcp_source_fd(in.fd, &in.src);

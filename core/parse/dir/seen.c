@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/parse/dir/seen.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -78,6 +79,13 @@ void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char 
 	dcp_buf_printf(&path, "%s%s%s", above ? above : "", above ? "/" : "", name);
 	s->failed = dcp_buf_error(&path) || dcp_seen_count(s) == DCP_SEEN_MAX ||
 		    add(s, path.p, dirfd, name, listed) < 0;
+}
+
+int dcp_seen_opening(struct dcp_seen *s, int code)
+{
+	if (s && (code == -EMFILE || code == -ENFILE || code == -ENOMEM))
+		s->shortage = code;
+	return code;
 }
 
 bool dcp_seen_same(const struct dcp_seen *s, uint64_t *calls)

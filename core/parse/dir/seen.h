@@ -22,6 +22,7 @@ struct dcp_seen {
 	struct dcp_buf looks; /* struct dcp_look, by the numbers of paths */
 	int64_t newest_ns;    /* the last change of any of them */
 	bool failed;          /* not all is here: no memory, or more than DCP_SEEN_MAX */
+	int shortage;         /* -EMFILE, -ENFILE or -ENOMEM: something could not be opened */
 };
 
 struct dcp_look {
@@ -35,6 +36,10 @@ void dcp_seen_finish(struct dcp_seen *s);
  * of several notes the first stays. @s may be NULL. */
 void dcp_seen_note(struct dcp_seen *s, int dirfd, const char *above, const char *name,
 		   bool listed);
+
+/* Opening something gave @code. For want of descriptors or memory it was not seen, though it may
+ * well be there: s->shortage tells. @s may be NULL. Returns @code. */
+int dcp_seen_opening(struct dcp_seen *s, int code);
 
 size_t dcp_seen_count(const struct dcp_seen *s);
 const char *dcp_seen_path(const struct dcp_seen *s, size_t i);

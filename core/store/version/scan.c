@@ -555,10 +555,13 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 {
 	struct dcp_scan scan = { 0 };
 	struct scanning s = { .scan = &scan, .below = "" };
+	struct dcp_seen shortage_only = { .failed = true };
 	dcp_auto_free char *real = NULL;
 	struct dcp_dir dir;
 	int code;
 
+	if (!seen)
+		seen = &shortage_only;
 	dcp_seen_note(seen, AT_FDCWD, NULL, source, true);
 	code = dcp_source_resolve(source, &real);
 	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
@@ -571,6 +574,9 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 		code = hand_over(&s);
 	if (code == 0)
 		code = find_tags(&s, &dir);
+	if (seen->shortage && code != -ENOMEM)
+		code = dcp_fail(err, seen->shortage, DCP_ERR_NO_OFFSET, "%.300s: %s", dir.path,
+				strerror(-seen->shortage));
 	dcp_dir_close(&dir);
 	dcp_buf_finish(&s.list);
 	dcp_buf_finish(&s.skipped);

@@ -19,6 +19,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
 #include "core/parse/dir/dir.h"
+#include "core/parse/dir/seen.h"
 #include "core/store/version/version_int.h"
 
 enum { MAX_TEXT = 512, MAX_TAGS = 1000 };
@@ -78,7 +79,8 @@ static bool read_target(const struct dcp_dir *dir, const struct dcp_dirent *e,
 		known |= strcmp(e->name, files[i]) == 0;
 	if (n < 0 && known && !e->is_dir && e->size < MAX_TEXT) {
 		dcp_dir_note(dir, e->name);
-		if (dcp_open_beneath(dir->fd, e->name, &fd, NULL, NULL) == 0)
+		if (dcp_seen_opening(dir->seen,
+				     dcp_open_beneath(dir->fd, e->name, &fd, NULL, NULL)) == 0)
 			n = read(fd, text, MAX_TEXT - 1);
 	}
 	if (n <= 0)

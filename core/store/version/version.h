@@ -98,7 +98,8 @@ struct dcp_scan {
  * written (tmp-checkpoint-500) is not complete, nor is one of a family that is not read, which
  * is named with what to do. -ENOENT and the like, or -EINVAL when nothing
  * there is a checkpoint: the message names what was looked for and the nearest thing found (a
- * checkpoint further down, a format known but not supported, loose files).
+ * checkpoint further down, a format known but not supported, loose files). -EMFILE, -ENFILE or
+ * -ENOMEM when something could not be opened for want of that: versions would be missing.
  */
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
 /* The same, and what that depended on is added to @seen, also on failure; NULL: nobody asks. */
