@@ -254,6 +254,12 @@ def mounted(path):
     return found
 
 
+def all_mounted():
+    """Where dcpfs is mounted."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
+        return [unescape(line.split(" ")[4]) for line in f if " - fuse.dcpfs " in line]
+
+
 def read(path):
     with open(path, "rb") as f:
         return f.read()
