@@ -62,7 +62,7 @@ struct dcpfs_opts {
 
 /*
  * What a slot stands for: a version as the mount knows it, or what one rank holds of one
- * (fs/ranks.h). Counted: the list holds one, every open file one, every rank one.
+ * (fs/versions/ranks.h). Counted: the list holds one, every open file one, every rank one.
  */
 struct dcpfs_version {
 	uint32_t refs;  /* atomic */
@@ -84,9 +84,10 @@ struct dcpfs_version {
 	bool rewritten; /* atomic: and answer nothing of it */
 	uint32_t open;  /* atomic: its files that are in use, those of ranks among them */
 	struct dcp_grants *grants; /* NULL: nobody but the user who mounts gets in */
-	struct dcp_rights common;  /* before v: to read what tells of all keys (fs/rights.h) */
-	bool apart;                /* before v: each tensor has rights of its own */
-	struct dcpfs_version *of;  /* a rank: the version, counted, whose v it has; else NULL */
+	struct dcp_rights
+		common; /* before v: to read what tells of all keys (fs/versions/rights.h) */
+	bool apart;     /* before v: each tensor has rights of its own */
+	struct dcpfs_version *of; /* a rank: the version, counted, whose v it has; else NULL */
 	const struct dcpfs_layout *layout; /* a rank's */
 	uint32_t rank;
 };
@@ -129,7 +130,7 @@ struct dcpfs {
 	size_t nversions;
 	struct dcpfs_version *latest; /* NULL: none */
 	struct dcp_scan scan;         /* the last look at the source: for incomplete.json */
-	struct dcp_grants *grants;    /* of the way to it; NULL: see fs/rights.h */
+	struct dcp_grants *grants;    /* of the way to it; NULL: see fs/versions/rights.h */
 };
 
 /*

@@ -10,14 +10,14 @@
 
 #include "core/base/buf.h"
 #include "core/store/index/index.h"
-#include "fs/blob.h"
-#include "fs/file.h"
+#include "fs/file/blob.h"
+#include "fs/file/file.h"
 #include "fs/fs.h"
-#include "fs/ranks.h"
 #include "fs/slabs.h"
-#include "fs/tree.h"
-#include "fs/versions.h"
-#include "fs/xattr.h"
+#include "fs/text/xattr.h"
+#include "fs/tree/tree.h"
+#include "fs/versions/ranks.h"
+#include "fs/versions/versions.h"
 
 enum { MAX_IOV = 512 };
 
@@ -51,7 +51,7 @@ static bool is_live(uint64_t ino)
 }
 
 /* Who may list keys depends on which versions are open, and who may see rules on a file beside
- * them (fs/rights.h). */
+ * them (fs/versions/rights.h). */
 static bool has_foreign_rights(uint64_t ino)
 {
 	enum dcpfs_kind kind = dcpfs_ino_unpack(ino).kind;

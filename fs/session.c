@@ -32,13 +32,13 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "fs/fault.h"
+#include "fs/file/hot.h"
 #include "fs/fs.h"
-#include "fs/hot.h"
 #include "fs/mounts.h"
-#include "fs/opener.h"
 #include "fs/ops.h"
 #include "fs/slabs.h"
-#include "fs/watch.h"
+#include "fs/versions/opener.h"
+#include "fs/versions/watch.h"
 
 /* What the child tells the parent, once. */
 struct word {

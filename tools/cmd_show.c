@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "core/store/view/digest.h"
 #include "core/store/view/view.h"
-#include "fs/describe.h"
+#include "fs/text/describe.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

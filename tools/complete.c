@@ -18,7 +18,7 @@
 #include "core/format/format.h"
 #include "core/model/layout/layout.h"
 #include "core/parse/dir/dir.h"
-#include "fs/layouts.h"
+#include "fs/layouts/layouts.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"

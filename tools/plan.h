@@ -13,7 +13,7 @@
 #include "core/base/buf.h"
 #include "core/model/job/job.h"
 #include "core/model/layout/layout.h"
-#include "fs/layouts.h"
+#include "fs/layouts/layouts.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/plan_sim.h"

@@ -45,10 +45,10 @@ def inc(line, file="core/base/a.h"):
 
 # (what is wrong, guard, files that differ from GOOD (None: gone), what the report must say)
 CASES = (
-    ("core sees fs", "layers", inc('#include "fs/tree.h"'), 'core/base/a.h:6: core/ may not include "fs/tree.h"'),
+    ("core sees fs", "layers", inc('#include "fs/tree/tree.h"'), 'core/base/a.h:6: core/ may not include "fs/tree/tree.h"'),
     ("core sees tools", "layers", inc('# include "tools/out.h"'), "core/ may not include"),
-    ("fs sees tools", "layers", inc('#include "tools/out.h"', "fs/tree.h"), "fs/ may not include"),
-    ("load sees fs", "layers", inc('#include "fs/tree.h"', "tools/load/x.h"), "tools/load/ may not include"),
+    ("fs sees tools", "layers", inc('#include "tools/out.h"', "fs/tree/tree.h"), "fs/ may not include"),
+    ("load sees fs", "layers", inc('#include "fs/tree/tree.h"', "tools/load/x.h"), "tools/load/ may not include"),
     ("a low floor sees a high one", "layers", inc('#include "core/store/index/index.h"'), "core/base is below core/store"),
     ("a low floor's folder sees a high one", "layers", inc('#include "core/store/index/index.h"', "core/base/d/x.h"),
      "core/base is below core/store"),

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "fs/file_int.h"
+#include "fs/file/file_int.h"
 #include "fs/fs.h"
 
 enum { MANY = 60000 };

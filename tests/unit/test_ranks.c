@@ -8,9 +8,9 @@
 #include "core/model/layout/layout.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/layouts.h"
-#include "fs/ranks.h"
-#include "fs/versions.h"
+#include "fs/layouts/layouts.h"
+#include "fs/versions/ranks.h"
+#include "fs/versions/versions.h"
 
 enum { RANKS = 1 << 20, KEPT = DCPFS_RANKS_KEPT };
 

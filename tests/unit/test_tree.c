@@ -8,7 +8,7 @@
 #include "fs/errors.h"
 #include "fs/slabs.h"
 #include "fs/stats.h"
-#include "fs/tree.h"
+#include "fs/tree/tree.h"
 
 static void ino_round_trip(void **state)
 {

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/file/blob.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/crc32.h"
+#include "core/model/geometry/strided.h"
+#include "core/store/index/index.h"
+#include "core/store/view/view.h"
+#include "fs/file/file.h"
+#include "fs/file/model.h"
+#include "fs/fs.h"
+#include "fs/tree/tree.h"
+#include "fs/versions/opener.h"
+#include "fs/versions/versions.h"
+
+_Static_assert(sizeof(struct dcpfs_info) == 256, "the size is part of the ioctl's number");
+_Static_assert(sizeof(struct dcpfs_blob) == 128, "fs/ABI.md");
+_Static_assert(sizeof(struct dcpfs_blob_file) == 56, "fs/ABI.md");
+_Static_assert(sizeof(struct dcpfs_blob_desc) == 136, "fs/ABI.md");
+_Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "blobs are little-endian");
+
+/* A file about another: which kind of it. */
+static const struct {
+	enum dcpfs_kind of, blob;
+} kinds[] = {
+	{ DCPFS_NPY, DCPFS_NPY_BLOB },
+	{ DCPFS_RAW, DCPFS_RAW_BLOB },
+	{ DCPFS_SAFETENSORS, DCPFS_SAFETENSORS_BLOB },
+	{ DCPFS_MODEL, DCPFS_MODEL_BLOB },
+	{ DCPFS_VERSION, DCPFS_MODEL_BLOB },
+};
+
+int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob)
+{
+	for (size_t i = 0; i < DCP_LEN(kinds); i++)
+		if (kinds[i].of == ino.kind && ino.slot) {
+			*blob = dcpfs_ino_pack(ino.slot, kinds[i].blob, ino.row);
+			return 0;
+		}
+	return -ENOENT;
+}
+
+struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob)
+{
+	size_t i = 0;
+
+	while (kinds[i].blob != blob.kind)
+		i++;
+	return (struct dcpfs_ino){ blob.slot, kinds[i].of, blob.row };
+}
+
+/* ---- writing ---- */
+
+struct writing {
+	struct dcpfs_spool spool;
+	const struct dcpfs_version *ver;
+	struct dcpfs_blob head;
+	uint32_t crc;
+	uint64_t base;         /* of the part told now, in the virtual file */
+	uint32_t unit;         /* bytes to be reversed, should its file be big-endian */
+	struct dcp_buf number; /* uint32_t by file of the version: 1 + its number here */
+	struct dcp_buf used;   /* uint32_t: files of the version, in order of use */
+};
+
+static int put(struct writing *w, const void *p, size_t n)
+{
+	dcp_buf_add(&w->spool.buf, p, n);
+	w->crc = dcp_crc32(w->crc, p, n);
+	return dcpfs_spool_flush(&w->spool, false);
+}
+
+/* Numbers are aligned to 8. */
+static int pad(struct writing *w)
+{
+	static const char zeros[8];
+
+	return put(w, zeros, -dcpfs_spool_size(&w->spool) & 7);
+}
+
+static int number_file(struct writing *w, uint32_t file, uint32_t *out)
+{
+	uint32_t *number;
+
+	while (w->number.n <= file * sizeof(*number)) {
+		void *more = dcp_buf_grow(&w->number, 64 * sizeof(*number));
+
+		if (!more)
+			return -ENOMEM;
+		memset(more, 0, 64 * sizeof(*number));
+	}
+	number = (uint32_t *)(void *)w->number.p + file;
+	if (!*number) {
+		dcp_buf_add(&w->used, &file, sizeof(file));
+		*number = ++w->head.nfiles;
+	}
+	*out = *number - 1;
+	return dcp_buf_error(&w->used);
+}
+
+static int put_desc(void *ctx, const struct dcp_strided *s, uint32_t file)
+{
+	struct writing *w = ctx;
+	struct dcpfs_blob_desc d = { .src = s->off,
+				     .dst = w->base + s->dst,
+				     .run = s->run,
+				     .ndim = s->ndim,
+				     .swap = s->piece->swap ? w->unit : 0 };
+	int rc;
+
+	if (file == DCP_VIEW_NO_FILE)
+		return -ENOTSUP;
+	rc = number_file(w, file, &d.file);
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < s->ndim; i++) {
+		d.count[i] = s->count[i];
+		d.src_stride[i] = s->file_stride[i];
+		d.dst_stride[i] = s->dst_stride[i];
+	}
+	w->head.ndesc++;
+	return put(w, &d, sizeof(d));
+}
+
+static int put_view(struct writing *w, const struct dcp_view *view, uint64_t base)
+{
+	const struct dcp_tensor *t = dcp_view_tensor(view);
+
+	w->base = base;
+	w->unit = dcp_dtype_swap_unit(t->dtype, t->itemsize);
+	return dcp_view_strided(view, put_desc, w);
+}
+
+/* Every tensor of the slot, at its place in the file of all. */
+static int put_model(struct writing *w, struct dcpfs *fs, const struct dcpfs_model *m)
+{
+	const struct dcpfs_model_part *p = (const struct dcpfs_model_part *)(void *)m->parts.p;
+	uint64_t begin = m->header.n;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < m->parts.n / sizeof(*p); i++) {
+		struct dcpfs_file *f;
+
+		rc = dcpfs_file_get(fs,
+				    dcpfs_ino_pack(w->ver->slot, DCPFS_RAW, (uint64_t)p[i].row),
+				    &f, NULL);
+		if (rc < 0)
+			return rc;
+		rc = put_view(w, dcpfs_file_view(f), begin);
+		dcpfs_file_put(fs, f);
+		begin = m->header.n + p[i].end;
+	}
+	return rc;
+}
+
+static int put_files(struct writing *w)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(w->ver), &n);
+	const uint32_t *used = (const uint32_t *)(const void *)w->used.p;
+	char dir[PATH_MAX], link[64];
+	ssize_t len;
+	uint64_t at;
+	int rc = pad(w);
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d",
+		 dcp_version_dirfd(dcpfs_opened(w->ver)));
+	len = readlink(link, dir, sizeof(dir));
+	if (len < 0 || (size_t)len == sizeof(dir))
+		return -EIO;
+	w->head.file_off = dcpfs_spool_size(&w->spool);
+	at = w->head.file_off + w->head.nfiles * sizeof(struct dcpfs_blob_file);
+	for (uint32_t i = 0; rc == 0 && i < w->head.nfiles; i++) {
+		const struct dcp_file_id *id = &ids[used[i]];
+		struct dcpfs_blob_file f = { .dev = id->dev,
+					     .ino = id->ino,
+					     .size = id->size,
+					     .mtime_ns = id->mtime_ns,
+					     .ctime_ns = id->ctime_ns,
+					     .name_off = at,
+					     .name_bytes = (uint32_t)strlen(id->name) };
+
+		at += f.name_bytes;
+		rc = put(w, &f, sizeof(f));
+	}
+	for (uint32_t i = 0; rc == 0 && i < w->head.nfiles; i++)
+		rc = put(w, ids[used[i]].name, strlen(ids[used[i]].name));
+	w->head.dir_off = at;
+	w->head.dir_bytes = (uint32_t)len;
+	return rc < 0 ? rc : put(w, dir, (size_t)len);
+}
+
+static int begin(struct writing *w, const void *header, size_t n)
+{
+	int rc;
+
+	dcp_buf_add(&w->spool.buf, &w->head, sizeof(w->head)); /* known at the end */
+	w->head.inline_off = sizeof(w->head);
+	w->head.inline_bytes = n;
+	rc = put(w, header, n);
+	if (rc == 0)
+		rc = pad(w);
+	w->head.desc_off = dcpfs_spool_size(&w->spool);
+	return rc;
+}
+
+static int finish(struct writing *w)
+{
+	memcpy(w->head.magic, DCPFS_BLOB_MAGIC, sizeof(w->head.magic));
+	w->head.abi = DCPFS_ABI_VERSION;
+	w->head.header_bytes = sizeof(w->head);
+	w->head.bytes = dcpfs_spool_size(&w->spool);
+	w->head.generation = dcp_version_generation(dcpfs_opened(w->ver));
+	w->head.body_crc = w->crc;
+	w->head.header_crc = dcp_crc32(0, &w->head, offsetof(struct dcpfs_blob, header_crc));
+	return dcpfs_spool_patch(&w->spool, 0, &w->head, sizeof(w->head));
+}
+
+/* What is inline, and what is stored. */
+static int write_all(struct writing *w, struct dcpfs *fs, struct dcpfs_file *f,
+		     struct dcpfs_version *ver, struct dcp_err *err)
+{
+	const struct dcp_view *view = f ? dcpfs_file_view(f) : NULL;
+	struct dcpfs_model m = { 0 };
+	const void *header;
+	size_t n;
+	int rc;
+
+	if (view) {
+		w->head.size = dcpfs_file_size(f);
+		header = dcp_view_header(view, &n);
+		rc = begin(w, header, n);
+		return rc < 0 ? rc : put_view(w, view, n);
+	}
+	rc = dcpfs_model_make(fs, ver, &m, err);
+	if (rc < 0)
+		return rc;
+	w->head.size = m.size;
+	rc = begin(w, m.header.p, m.header.n);
+	if (rc == 0)
+		rc = put_model(w, fs, &m);
+	dcpfs_model_finish(&m);
+	return rc;
+}
+
+int dcpfs_blob_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
+		    struct dcpfs_text *out, struct dcp_err *err)
+{
+	struct writing w = { .spool = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir), .ver = ver };
+	struct dcpfs_ino about = dcpfs_blob_about(ino);
+	struct dcpfs_file *f = NULL;
+	int rc = 0;
+
+	w.head.ino = dcpfs_ino_pack(about.slot, about.kind, about.row);
+	if (ino.kind != DCPFS_MODEL_BLOB)
+		rc = dcpfs_file_get(fs, w.head.ino, &f, err);
+	if (rc == 0)
+		rc = write_all(&w, fs, f, ver, err);
+	if (rc == 0)
+		rc = put_files(&w);
+	if (rc == 0)
+		rc = finish(&w);
+	if (f)
+		dcpfs_file_put(fs, f);
+	dcp_buf_finish(&w.number);
+	dcp_buf_finish(&w.used);
+	return rc == 0 ? dcpfs_spool_finish(&w.spool, out) : dcpfs_spool_drop(&w.spool, rc);
+}
+
+/* ---- DCPFS_IOC_INFO ---- */
+
+/* Size and header of the file, or why nobody can have it without us. */
+static int describe(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
+{
+	const struct dcp_view *view;
+	struct dcpfs_file *f;
+	size_t n = 0;
+	int rc = dcpfs_file_get(fs, ino, &f, NULL);
+
+	if (rc < 0) {
+		out->flags |= DCPFS_INFO_BROKEN;
+		return rc == -ESTALE || rc == -ENOENT ? rc : 0;
+	}
+	view = dcpfs_file_view(f);
+	out->size = dcpfs_file_size(f);
+	if (view)
+		dcp_view_header(view, &n);
+	else
+		n = dcpfs_file_header(f);
+	out->data_offset = n;
+	dcpfs_file_put(fs, f);
+	return 0;
+}
+
+int dcpfs_blob_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
+{
+	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
+	struct dcpfs_version *ver;
+	struct dcpfs_file *f;
+	uint64_t blob;
+	int rc = dcpfs_blob_ino(i, &blob);
+
+	if (rc < 0)
+		return -ENOTTY;
+	memset(out, 0, sizeof(*out));
+	ver = dcpfs_version_by_slot(fs, i.slot);
+	rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ESTALE;
+	if (rc == 0) {
+		memcpy(out->magic, DCPFS_INFO_MAGIC, sizeof(out->magic));
+		memcpy(out->mount, fs->id, sizeof(out->mount));
+		out->abi = DCPFS_ABI_VERSION;
+		out->ino = ino;
+		out->generation = dcp_version_generation(dcpfs_opened(ver));
+		out->flags = i.kind == DCPFS_VERSION ? DCPFS_INFO_DIRECTORY : 0;
+		if (i.kind == DCPFS_VERSION)
+			ino = dcpfs_ino_pack(i.slot, DCPFS_MODEL, 0);
+		rc = describe(fs, ino, out);
+	}
+	dcpfs_version_put(ver);
+	if (rc < 0 || out->flags & DCPFS_INFO_BROKEN)
+		return rc;
+	rc = dcpfs_file_get(fs, blob, &f, NULL);
+	if (rc == 0) {
+		snprintf(out->blob, sizeof(out->blob), ".dcpfs/blob/%016" PRIx64, out->ino);
+		dcpfs_file_put(fs, f);
+	} else if (rc == -ENOTSUP) {
+		out->flags |= DCPFS_INFO_CONVERTED;
+	} else {
+		out->flags |= DCPFS_INFO_BROKEN;
+	}
+	return 0;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "fs/file/file_int.h"
+#include "fs/fs.h"
+#include "fs/ino.h"
+#include "fs/versions/versions.h"
+
+enum { BUCKETS = 2048 };
+
+struct dcpfs_cache {
+	pthread_mutex_t lock; /* everything below; never held while a file is made or read */
+	struct dcpfs_file *bucket[BUCKETS];
+	/* Those that nobody else holds: plain ones, and ones with text. Only they are evicted,
+	 * so what is open costs an insert nothing. */
+	struct dcp_lru idle[2];
+	uint64_t uses; /* that ended */
+	unsigned n;
+	size_t text; /* bytes */
+	/* Without OPEN a live file belongs to nobody: one of each is kept for a second. */
+	struct dcpfs_file *live[DCPFS_KIND_COUNT];
+};
+
+struct dcpfs_cache *dcpfs_cache_create(void)
+{
+	struct dcpfs_cache *c = calloc(1, sizeof(*c));
+
+	if (c)
+		pthread_mutex_init(&c->lock, NULL);
+	return c;
+}
+
+/* Of the idle ones. */
+static struct dcpfs_file *oldest(const struct dcpfs_cache *c, bool text)
+{
+	return (struct dcpfs_file *)c->idle[text].oldest;
+}
+
+void dcpfs_cache_destroy(struct dcpfs *fs)
+{
+	struct dcpfs_cache *c = fs->files;
+
+	if (!c)
+		return;
+	for (size_t i = 0; i < BUCKETS; i++)
+		while (c->bucket[i]) {
+			struct dcpfs_file *f = c->bucket[i];
+
+			c->bucket[i] = f->next;
+			dcpfs_file_destroy(fs, f); /* also what is open: no RELEASE comes */
+		}
+	for (size_t i = 0; i < DCPFS_KIND_COUNT; i++)
+		if (c->live[i])
+			dcpfs_file_put(fs, c->live[i]);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+static struct dcpfs_file **bucket_of(struct dcpfs_cache *c, uint64_t ino)
+{
+	return &c->bucket[(ino * 0x9e3779b97f4a7c15ull) >> 53];
+}
+
+/* The version a file is of knows how many of its files are in use. */
+static void count_open(const struct dcpfs_file *f, int n)
+{
+	struct dcpfs_version *ver = f->ver && f->ver->of ? f->ver->of : f->ver;
+
+	if (ver)
+		__atomic_fetch_add(&ver->open, n, __ATOMIC_RELAXED);
+}
+
+/* From now on the cache alone holds @f, or somebody else does as well. */
+static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
+{
+	struct dcp_lru *list = &c->idle[f->text.n != 0];
+
+	if (idle) {
+		f->used = ++c->uses;
+		dcp_lru_add(list, &f->use);
+	} else {
+		dcp_lru_remove(list, &f->use);
+	}
+	count_open(f, idle ? -1 : 1);
+}
+
+/* Out of the table; the caller has the cache's count. */
+static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
+{
+	struct dcpfs_file **at = bucket_of(c, f->ino);
+
+	while (*at != f)
+		at = &(*at)->next;
+	*at = f->next;
+	if (__atomic_load_n(&f->refs, __ATOMIC_RELAXED) == 1)
+		set_idle(c, f, false);
+	count_open(f, -1);
+	f->cached = false;
+	c->n--;
+	c->text -= f->text.n;
+}
+
+/* Idle files over the limit, taken out; the caller puts the chain (by next). */
+static struct dcpfs_file *evict(struct dcpfs_cache *c)
+{
+	struct dcpfs_file *out = NULL;
+
+	for (;;) {
+		struct dcpfs_file *f = oldest(c, true), *plain = oldest(c, false);
+
+		if (c->text <= DCPFS_CACHE_TEXT) {
+			if (c->n <= DCPFS_CACHE_FILES)
+				break;
+			f = f && (!plain || f->used < plain->used) ? f : plain;
+		}
+		if (!f)
+			break;
+		remove_file(c, f);
+		f->next = out;
+		out = f;
+	}
+	return out;
+}
+
+static void put_chain(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	while (f) {
+		struct dcpfs_file *next = f->next;
+
+		dcpfs_file_put(fs, f);
+		f = next;
+	}
+}
+
+/* The directories of a version, whose listings the kernel keeps. */
+static void drop_dirs(const struct dcpfs_kernel *k, uint32_t slot)
+{
+	for (unsigned i = 0; i < DCPFS_KIND_COUNT; i++) {
+		const struct dcpfs_node *node = dcpfs_node((enum dcpfs_kind)i);
+
+		if (node->type == DCPFS_DIR &&
+		    (node->kind == DCPFS_VERSION || node->parent == DCPFS_VERSION))
+			k->drop(k->ctx, dcpfs_ino_pack(slot, node->kind, 0));
+	}
+}
+
+void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
+{
+	const struct dcpfs_kernel *k = fs->opts.kernel;
+	struct dcpfs_cache *c = fs->files;
+	struct dcpfs_file *out = NULL, *next;
+
+	pthread_mutex_lock(&c->lock);
+	__atomic_store_n(&ver->rewritten, rewritten, __ATOMIC_RELEASE);
+	__atomic_store_n(&ver->gone, true, __ATOMIC_RELEASE);
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct dcpfs_file *f = c->bucket[i]; f; f = next) {
+			next = f->next;
+			if (f->ver != ver)
+				continue;
+			remove_file(c, f);
+			f->next = out;
+			out = f;
+		}
+	pthread_mutex_unlock(&c->lock);
+	for (struct dcpfs_file *f = out; f && k && rewritten; f = f->next)
+		k->drop(k->ctx, f->ino);
+	if (k)
+		drop_dirs(k, ver->slot);
+	put_chain(fs, out);
+}
+
+static struct dcpfs_file *find(struct dcpfs_cache *c, uint64_t ino)
+{
+	struct dcpfs_file *f = *bucket_of(c, ino);
+
+	while (f && f->ino != ino)
+		f = f->next;
+	if (f && __atomic_fetch_add(&f->refs, 1, __ATOMIC_RELAXED) == 1)
+		set_idle(c, f, false);
+	return f;
+}
+
+struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino)
+{
+	struct dcpfs_file *f;
+
+	pthread_mutex_lock(&fs->files->lock);
+	f = find(fs->files, ino);
+	pthread_mutex_unlock(&fs->files->lock);
+	return f;
+}
+
+void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	struct dcpfs_cache *c = fs->files;
+	uint32_t refs = __atomic_load_n(&f->refs, __ATOMIC_RELAXED);
+
+	/* Only the last two counts are worth the lock. */
+	while (refs > 2)
+		if (__atomic_compare_exchange_n(&f->refs, &refs, refs - 1, true,
+						__ATOMIC_RELEASE, __ATOMIC_RELAXED))
+			return;
+	pthread_mutex_lock(&c->lock);
+	refs = __atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL);
+	if (refs == 1 && f->cached)
+		set_idle(c, f, true);
+	pthread_mutex_unlock(&c->lock);
+	if (refs == 0)
+		dcpfs_file_destroy(fs, f);
+}
+
+struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	struct dcpfs_cache *c = fs->files;
+	struct dcpfs_file *out = NULL, *other;
+
+	pthread_mutex_lock(&c->lock);
+	other = find(c, f->ino);
+	if (other) {
+		f->next = NULL;
+		out = f;
+		f = other;
+	} else if (!dcpfs_file_is_gone(f)) {
+		struct dcpfs_file **b = bucket_of(c, f->ino);
+
+		f->next = *b;
+		*b = f;
+		dcpfs_file_hold(f);
+		f->cached = true;
+		count_open(f, 1);
+		c->n++;
+		c->text += f->text.n;
+		out = evict(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+	put_chain(fs, out);
+	return f;
+}
+
+struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind)
+{
+	struct dcpfs_cache *c = fs->files;
+	struct dcpfs_file *f;
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	pthread_mutex_lock(&c->lock);
+	f = c->live[kind];
+	if (f && f->made.tv_sec == now.tv_sec)
+		dcpfs_file_hold(f);
+	else
+		f = NULL;
+	pthread_mutex_unlock(&c->lock);
+	return f;
+}
+
+void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f)
+{
+	struct dcpfs_cache *c = fs->files;
+	struct dcpfs_file *old;
+
+	dcpfs_file_hold(f);
+	pthread_mutex_lock(&c->lock);
+	old = c->live[kind];
+	c->live[kind] = f;
+	pthread_mutex_unlock(&c->lock);
+	if (old)
+		dcpfs_file_put(fs, old);
+}

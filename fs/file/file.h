@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file: what an open file is, and the cache of files that were open.
+ *
+ * A file is a view of a tensor, or text: an object's JSON, or something generated. Files
+ * of a version never change, so they are kept by inode and opening one again is a look in a
+ * table. Live files (.dcpfs/) are made anew at every open and belong to that open alone; where
+ * the kernel skips OPEN, their text stands until the second is over, and their mtime says so.
+ *
+ * The cache is bounded: DCPFS_CACHE_FILES files, with DCPFS_CACHE_TEXT bytes of text besides
+ * what is open. Generated text beyond a megabyte lies in an unlinked file, not in private
+ * memory.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "core/store/view/view.h"
+
+struct dcp_err;
+struct dcpfs;
+struct dcpfs_cache;
+struct dcpfs_file;
+struct dcpfs_version;
+
+#define DCPFS_CACHE_FILES 1024
+#define DCPFS_CACHE_TEXT (64u << 20)
+
+struct dcpfs_cache *dcpfs_cache_create(void);
+void dcpfs_cache_destroy(struct dcpfs *fs);
+
+/*
+ * @ver left the list: keep none of its files beyond who has them open, or a removed checkpoint
+ * would take its room on disk until other files push it out. Open ones are served as before,
+ * unless its files were @rewritten: then they answer -ESTALE, and what the kernel has of them
+ * goes.
+ */
+void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
+
+/*
+ * The file of inode @ino, counted for the caller. -ESTALE (the version is gone), -EISDIR,
+ * -ENOENT, or what opening its view gave, told in @err and noted in errors.json.
+ */
+int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
+		   struct dcp_err *err);
+/* Another count for a file that is held. A READ takes its own: once it is answered, the reader
+ * may close the file and its RELEASE overtake us. */
+void dcpfs_file_hold(struct dcpfs_file *f);
+void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
+
+/* Are its backing files still the ones that were indexed? Asked at open: 0, -ESTALE or -EIO. */
+int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f);
+
+/* Somebody opened it, and so its backing files stay open, as far as the limits allow: removed,
+ * they can still be read. Until each has closed it. */
+void dcpfs_file_opened(struct dcpfs_file *f);
+void dcpfs_file_closed(struct dcpfs_file *f);
+
+/* Note in errors.json that reading @f at @off gave @rc; returns @rc. */
+int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, int rc);
+
+/* The kernel's number for a copy of the file that it serves by itself (fs/file/hot.h); 0: none. */
+int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f);
+
+uint64_t dcpfs_file_size(const struct dcpfs_file *f);
+/* Its view of a tensor, as long as the file is held; NULL: it is something else. */
+const struct dcp_view *dcpfs_file_view(const struct dcpfs_file *f);
+/* Bytes of the header of a file of all tensors; 0 for others. */
+size_t dcpfs_file_header(const struct dcpfs_file *f);
+/* When a live file's text was made: its mtime. */
+struct timespec dcpfs_file_made(const struct dcpfs_file *f);
+
+/* What entries point to: files of a view, which is that of @part if that is not NULL. */
+struct dcpfs_lent {
+	struct dcpfs_file *part; /* counted */
+	struct dcp_lent files;
+};
+
+/*
+ * Bytes [off, off + n), which must lie inside the file. iov() as dcp_view_iov(): how many
+ * entries, 0 when read() is the way; @lent is to be returned in any case. A failing read is
+ * noted in errors.json.
+ */
+int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n,
+		   struct iovec *iov, int max, struct dcpfs_lent *lent);
+void dcpfs_file_return(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_lent *lent);
+int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
+		    size_t n);

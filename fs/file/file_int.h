@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file_int: what an open file is made of, for file.c, file_cache.c and file_read.c. */
+#pragma once
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "core/base/lru.h"
+#include "core/store/io/files.h"
+#include "fs/errors.h"
+#include "fs/file/file.h"
+#include "fs/file/hot.h"
+#include "fs/file/model.h"
+#include "fs/text/text.h"
+#include "fs/tree/tree.h"
+
+struct dcpfs_file {
+	struct dcp_lru_link use; /* while idle in the cache, whose lock guards it */
+	uint64_t ino;
+	struct dcpfs_version *ver; /* counted; NULL for live files */
+	struct dcp_view *view;     /* a tensor, or ... */
+	struct dcpfs_model model;  /* ... all of a rank's, or ... */
+	struct dcpfs_text text;    /* ... text */
+	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
+	struct timespec made;      /* CLOCK_REALTIME */
+	/* atomic: where reading failed, DCPFS_NO_OFFSET: perhaps somewhere, errors.json knows
+	 */
+	uint64_t failed_at;
+
+	pthread_mutex_t opening; /* the two below */
+	unsigned opens;
+	struct dcp_kept kept; /* while there are any */
+
+	uint32_t refs; /* atomic; the cache holds one. The cache lock guards the rest: */
+	bool cached;
+	uint64_t used;           /* when its last use ended, by the cache's count of uses */
+	struct dcpfs_file *next; /* in the bucket */
+};
+
+/* ---- file.c ---- */
+
+/* When nobody holds it. */
+void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f);
+
+/* Did the version leave the list? Nobody opens it again. */
+bool dcpfs_file_is_gone(const struct dcpfs_file *f);
+
+/* The file of inode @ino of @ver, which may be gone, counted. */
+int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
+		  struct dcpfs_file **out);
+
+#define DCPFS_FINE (UINT64_MAX - 1) /* failed_at: nowhere */
+
+/* For errors.json, under the key of the row behind @f: it failed at @off. */
+void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
+		     const char *message);
+/* It was read well at @off: errors.json need not say otherwise any more. */
+void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n);
+
+/* ---- file_cache.c ---- */
+
+/* The file of inode @ino, counted; NULL: it was not open lately. */
+struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino);
+
+/* Put a new file into the cache; if another thread was faster, take its file instead. */
+struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);
+
+/* The live file of that kind that was made in this second, counted, or NULL. */
+struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind);
+void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f);

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/file/model.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/ckd.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/base/jsonw.h"
+#include "core/parse/safetensors/safetensors.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
+#include "fs/fs.h"
+#include "fs/versions/ranks.h"
+
+enum { ALIGN = 64, ROW_MEMORY = 16 << 20, MAX_NAMED = 64 };
+
+struct making {
+	struct dcpfs_version *ver;
+	struct dcpfs_spool spool;
+	struct dcp_buf parts, left_out;
+	struct dcp_jsonw w;
+	struct dcp_arena arena;
+	uint64_t end, nleft_out;
+};
+
+static void leave_out(struct making *m, const struct dcp_row *row)
+{
+	/* A key that JSON cannot say would make the file unreadable here, too. */
+	if (m->nleft_out++ < MAX_NAMED)
+		dcp_buf_printf(&m->left_out, "%s%s", m->left_out.n ? " " : "",
+			       dcp_json_can_say(row->key) ? row->key : row->name);
+}
+
+static int add_row(struct making *m, struct dcp_row *row)
+{
+	struct dcpfs_model_part part = { .row = row->id };
+	uint64_t start = m->end;
+	struct dcp_cut cut;
+	int rc;
+
+	dcp_arena_reset(&m->arena);
+	rc = dcpfs_rank_cut(m->ver, row, &m->arena, &cut, NULL);
+	if (rc == 0 || rc == -ENOMEM)
+		return rc;
+	if (rc < 0 || dcpfs_rank_can_read(m->ver, row, &cut, NULL) < 0 ||
+	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS)) {
+		leave_out(m, row);
+		return 0;
+	}
+	if (dcp_ckd_add(&m->end, m->end, row->nbytes) || m->end > INT64_MAX / 2)
+		return -EFBIG;
+	part.end = m->end;
+	dcp_buf_add(&m->parts, &part, sizeof(part));
+	dcp_safetensors_put(&m->w, row->key, row->dtype, row->ndim, row->shape, start, m->end);
+	return dcp_buf_error(&m->parts) ? -ENOMEM : dcpfs_spool_flush(&m->spool, false);
+}
+
+static int add_rows(struct making *m)
+{
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = dcp_index_scan(dcpfs_index(m->ver), DCP_ROW_TENSOR, 0, false, &scan);
+
+	if (rc < 0)
+		return rc;
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+		rc = add_row(m, &row);
+		if (rc < 0)
+			break;
+	}
+	dcp_index_scan_end(scan);
+	return rc;
+}
+
+/* The readers that there are take metadata first, last, or in between. */
+static void put_metadata(struct making *m)
+{
+	dcp_jsonw_key(&m->w, "__metadata__");
+	dcp_jsonw_object(&m->w);
+	dcp_jsonw_put_str(&m->w, "format", "pt");
+	if (m->nleft_out) {
+		if (m->nleft_out > MAX_NAMED)
+			dcp_buf_printf(&m->left_out, " and %llu more",
+				       (unsigned long long)(m->nleft_out - MAX_NAMED));
+		dcp_buf_add(&m->left_out, "", 1);
+		dcp_jsonw_put_str(&m->w, "dcpfs.left_out",
+				  m->left_out.failed ? "?" : m->left_out.p);
+	}
+	dcp_jsonw_end(&m->w);
+}
+
+static int write_header(struct making *m)
+{
+	uint8_t length[8] = { 0 };
+	int rc;
+
+	dcp_buf_add(&m->spool.buf, length, sizeof(length)); /* known at the end */
+	dcp_jsonw_object(&m->w);
+	rc = add_rows(m);
+	put_metadata(m);
+	dcp_jsonw_end(&m->w);
+	while (dcpfs_spool_size(&m->spool) % ALIGN)
+		dcp_buf_str(&m->spool.buf, " ");
+	if (rc == 0)
+		rc = dcp_jsonw_error(&m->w);
+	dcp_store_le64(length, dcpfs_spool_size(&m->spool) - sizeof(length));
+	return rc < 0 ? rc : dcpfs_spool_patch(&m->spool, 0, length, sizeof(length));
+}
+
+int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_model *out,
+		     struct dcp_err *err)
+{
+	struct making m = { .ver = ver, .spool = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir) };
+	struct dcpfs_model made = { 0 };
+	int rc;
+
+	dcp_arena_init(&m.arena, ROW_MEMORY);
+	dcp_jsonw_init(&m.w, &m.spool.buf, false);
+	rc = write_header(&m);
+	rc = rc == 0 ? dcpfs_spool_finish(&m.spool, &made.header)
+		     : dcpfs_spool_drop(&m.spool, rc);
+	dcp_arena_finish(&m.arena);
+	dcp_buf_finish(&m.left_out);
+	if (rc < 0) {
+		dcp_buf_finish(&m.parts);
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: model.safetensors: %s",
+				ver->name, strerror(-rc));
+	}
+	made.parts = m.parts;
+	made.size = made.header.n + m.end;
+	*out = made;
+	return 0;
+}
+
+void dcpfs_model_finish(struct dcpfs_model *m)
+{
+	dcpfs_text_finish(&m->header);
+	dcp_buf_finish(&m->parts);
+}
+
+const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint64_t off,
+					      uint64_t *inside, uint64_t *left)
+{
+	const struct dcpfs_model_part *p = (const struct dcpfs_model_part *)(void *)m->parts.p;
+	size_t lo = 0, hi = m->parts.n / sizeof(*p);
+
+	if (off < m->header.n) {
+		*inside = off;
+		*left = m->header.n - off;
+		return NULL;
+	}
+	off -= m->header.n;
+	while (lo < hi) { /* the first that ends behind it: parts may be empty */
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (p[mid].end > off)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	*inside = off - (lo ? p[lo - 1].end : 0);
+	*left = p[lo].end - off;
+	return &p[lo];
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layouts from files: which files, and what is in them. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/near.h"
+#include "core/base/text.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/version/version.h"
+#include "fs/layouts/layouts_int.h"
+
+enum { MAX_FILE = 4 << 20 };
+
+/* ---- one file ---- */
+
+/* A misspelt file: is another one in its directory near? */
+static int no_file(const char *path, struct dcp_err *err)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	size_t best = dcp_near_limit(base);
+	char dir[PATH_MAX], near[NAME_MAX + 1] = "";
+	struct dirent *e;
+	DIR *d;
+
+	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) + 1 : 1,
+		 slash ? path : ".");
+	d = opendir(dir);
+	while (d && (e = readdir(d))) {
+		size_t far = dcp_near_distance(base, e->d_name, best);
+
+		if (far > best || (*near && far == best) || e->d_name[0] == '.')
+			continue;
+		strcpy(near, e->d_name);
+		best = far;
+	}
+	if (d)
+		closedir(d);
+	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "%.300s: %s%s%.80s%s", path,
+			strerror(ENOENT), *near ? ", nearest is \"" : "", near,
+			*near ? "\"" : "");
+}
+
+static int read_all(int fd, const char *path, struct dcp_buf *out, struct dcp_err *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
+				strerror(errno));
+	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"%.300s: no layout: not a file, or more than %d bytes", path,
+				MAX_FILE);
+	while (out->n < MAX_FILE) {
+		char *p = dcp_buf_grow(out, 65536);
+		ssize_t n;
+
+		if (!p)
+			return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		n = read(fd, p, 65536);
+		out->n -= 65536 - (n > 0 ? (size_t)n : 0);
+		if (n < 0)
+			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
+					strerror(errno));
+		if (n == 0)
+			return 0;
+	}
+	return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "%.300s: too long", path);
+}
+
+/* "dir/llama.dcpl" and "dir/llama.txt" are both called llama. */
+static int stem_of(const char *path, char stem[NAME_MAX + 1], struct dcp_err *err)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	const char *dot = strrchr(base, '.');
+	size_t n = dot && dot > base ? (size_t)(dot - base) : strlen(base);
+
+	if (n == 0 || n > NAME_MAX || *base == '.')
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"%.300s: no name for a layout", path);
+	memcpy(stem, base, n);
+	stem[n] = '\0';
+	return 0;
+}
+
+/* The layout that @fd, which is closed, holds; called @name in messages. */
+static int parse_file(int fd, const char *path, const char *name, struct dcp_layout **out,
+		      struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	int rc = read_all(fd, path, &text, err);
+
+	close(fd);
+	if (rc == 0)
+		rc = dcp_layout_parse(name, text.p ? text.p : "", text.n, out, err);
+	return rc == -EINVAL ? -EBADMSG : rc; /* bytes are wrong, no argument */
+}
+
+/* A path that a person gave: links are followed. */
+static int parse_path(const char *path, const char *name, struct dcp_layout **out,
+		      struct dcp_err *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0 && errno == ENOENT)
+		return no_file(path, err);
+	if (fd < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
+				strerror(errno));
+	return parse_file(fd, path, name, out, err);
+}
+
+int dcpfs_layout_file_open(const char *path, const char *mesh, size_t n,
+			   struct dcp_layout **out, struct dcp_err *err)
+{
+	char stem[NAME_MAX + 1], text[NAME_MAX + 1];
+	struct dcp_layout *l;
+	int rc = stem_of(path, stem, err);
+
+	if (rc == 0)
+		rc = parse_path(path, stem, &l, err);
+	if (rc < 0 || !mesh) {
+		*out = rc < 0 ? NULL : l;
+		return rc;
+	}
+	snprintf(text, sizeof(text), "%.*s", (int)DCP_MIN(n, sizeof(text) - 1), mesh);
+	rc = dcp_layout_on_mesh(l, text, out, err);
+	dcp_layout_free(l);
+	return rc;
+}
+
+/* ---- all of them ---- */
+
+/* Of --layout. */
+static int load_given(struct dcpfs_layouts *t, const char *path, struct dcp_err *err)
+{
+	dcp_auto_free char *real = NULL;
+	char stem[NAME_MAX + 1];
+	struct dcp_layout *l;
+	int rc = stem_of(path, stem, err);
+
+	if (rc == 0 && dcpfs_layouts_by_name(t, stem))
+		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+				"%.300s: another file's layout is called %.80s, too", path,
+				stem);
+	if (rc == 0)
+		rc = parse_path(path, stem, &l, err);
+	if (rc < 0)
+		return rc;
+	real = realpath(path, NULL);
+	return dcpfs_layouts_add(t, stem, l, real ? real : path, NULL);
+}
+
+/* Opened below @dirfd, whether or not a link leads out of it. */
+static int open_in(int dirfd, const char *name, bool links, struct dcp_err *err)
+{
+	int fd, rc;
+
+	if (!links) {
+		rc = dcp_open_beneath(dirfd, name, &fd, NULL, err);
+		return rc < 0 ? rc : fd;
+	}
+	fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	return fd < 0 ? dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s", strerror(errno)) : fd;
+}
+
+/* The file @name of the directory @dir, which is open as @fd. One whose layout has the name of
+ * one that was read before gives way to it. */
+static int load_found(struct dcpfs_layouts *t, int dirfd, const char *dir, const char *name,
+		      bool links, struct dcp_err *err)
+{
+	char stem[NAME_MAX + 1], path[PATH_MAX];
+	struct dcp_layout *l;
+	int fd, rc = stem_of(name, stem, err);
+
+	if (rc < 0 || dcpfs_layouts_by_name(t, stem))
+		return rc;
+	fd = open_in(dirfd, name, links, err);
+	rc = fd < 0 ? fd : parse_file(fd, name, stem, &l, err);
+	if (rc < 0)
+		return rc;
+	snprintf(path, sizeof(path), "%s/%s", strcmp(dir, "/") ? dir : "", name);
+	return dcpfs_layouts_add(t, stem, l, path, NULL);
+}
+
+static int is_layout_file(const struct dirent *e)
+{
+	return *e->d_name != '.' && dcp_has_extension(e->d_name, DCPFS_LAYOUT_EXT);
+}
+
+static void load_all(struct dcpfs_layouts *t, int fd, const char *dir, bool links,
+		     const struct dcp_log *log)
+{
+	struct dirent **names = NULL;
+	int n = fd < 0 ? -1 : scandirat(fd, ".", &names, is_layout_file, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		struct dcp_err err = { 0 };
+
+		if (load_found(t, fd, dir, names[i]->d_name, links, &err) < 0)
+			dcp_log(log, DCP_LOG_WARN, "%s/%s is left out: %s", dir,
+				names[i]->d_name, err.msg);
+		free(names[i]);
+	}
+	free(names);
+}
+
+static void load_dir(struct dcpfs_layouts *t, const char *dir, bool links,
+		     const struct dcp_log *log)
+{
+	dcp_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	load_all(t, fd, dir, links, log);
+}
+
+/* What else of the source holds versions: the directory of one, or of the files of one. */
+static void load_places(struct dcpfs_layouts *t, const char *source,
+			const struct dcp_scan *scan, const struct dcp_log *log)
+{
+	struct dcp_dir top, place;
+	char last[PATH_MAX] = "";
+
+	if (dcp_dir_open(source, &top, NULL) < 0)
+		return;
+	for (size_t i = 0; i < scan->n; i++) {
+		const struct dcp_found *f = &scan->found[i];
+		const char *slash = strrchr(f->where, '/');
+		size_t n = f->group ? strlen(f->where) : slash ? (size_t)(slash - f->where) : 0;
+		char path[PATH_MAX];
+
+		if (n == 0 || n >= sizeof(last) || (!strncmp(last, f->where, n) && !last[n]))
+			continue;
+		memcpy(last, f->where, n);
+		last[n] = '\0';
+		if (dcp_dir_open_at(&top, last, &place, NULL) < 0)
+			continue;
+		if (snprintf(path, sizeof(path), "%s/%s", source, last) < PATH_MAX)
+			load_all(t, place.fd, path, false, log);
+		dcp_dir_close(&place);
+	}
+	dcp_dir_close(&top);
+}
+
+static void load_beside(struct dcpfs_layouts *t, const char *source, const struct dcp_log *log)
+{
+	char *slash = strrchr(source, '/');
+	char parent[PATH_MAX];
+
+	if (!slash || !slash[1] || slash - source >= PATH_MAX)
+		return; /* the root lies in nothing */
+	memcpy(parent, source, (size_t)(slash - source));
+	parent[slash - source] = '\0';
+	load_dir(t, *parent ? parent : "/", false, log);
+}
+
+int dcpfs_layout_files_load(struct dcpfs_layouts *t, const struct dcpfs_layout_opts *opts,
+			    struct dcp_err *err)
+{
+	dcp_auto_free char *source = realpath(opts->source, NULL);
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < opts->nfiles; i++)
+		rc = load_given(t, opts->files[i], err);
+	if (rc < 0)
+		return rc;
+	if (source) {
+		load_dir(t, source, false, opts->log);
+		load_places(t, source, opts->scan, opts->log);
+		if (opts->scan->single)
+			load_beside(t, source, opts->log);
+	}
+	if (opts->user_dir)
+		load_dir(t, opts->user_dir, true, opts->log);
+	return 0;
+}

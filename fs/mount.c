@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/fs.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/store/index/pool.h"
+#include "core/store/io/handles.h"
+#include "core/store/io/queue.h"
+#include "core/store/version/grants.h"
+#include "fs/errors.h"
+#include "fs/file/file.h"
+#include "fs/file/hot.h"
+#include "fs/layouts/layouts.h"
+#include "fs/tree/keys.h"
+#include "fs/versions/opener.h"
+#include "fs/versions/ranks.h"
+#include "fs/versions/versions.h"
+
+enum {
+	IDLE_CONNECTIONS = 256, /* to indexes */
+	GRACE_MS = 300,         /* in which a source that is broken altogether is found out */
+};
+
+/* What everything shows while nobody but the user who mounts gets in: who owns the source. */
+static void choose_owner(struct dcpfs *fs, const struct stat *source)
+{
+	const struct dcpfs_opts *o = &fs->opts;
+
+	fs->uid = o->uid == (uid_t)-1 ? source->st_uid : o->uid;
+	fs->gid = o->gid == (gid_t)-1 ? source->st_gid : o->gid;
+	fs->mode = source->st_mode & 0444;
+	if (o->umask != (mode_t)-1)
+		fs->mode &= ~o->umask;
+	fs->mode |= 0400;
+}
+
+/* Nothing is complete yet: a run that has just begun. */
+static void tell_empty(const struct dcpfs *fs)
+{
+	const struct dcp_found *f = fs->scan.n ? &fs->scan.found[fs->scan.n - 1] : NULL;
+
+	dcp_log(fs->opts.log, DCP_LOG_WARN,
+		"%s: no complete version%s%s%s%s; mounted empty, the first to be completed "
+		"appears",
+		fs->opts.source, f ? ": " : "", f ? f->name : "", f && f->why ? ": " : "",
+		f && f->why ? f->why : "");
+}
+
+static int find_layouts(struct dcpfs *fs, struct dcp_err *err)
+{
+	struct dcpfs_layout_opts opts = { .files = fs->opts.layouts,
+					  .nfiles = fs->opts.nlayouts,
+					  .source = fs->opts.source,
+					  .scan = &fs->scan,
+					  .user_dir = fs->opts.layout_dir,
+					  .log = fs->opts.log };
+
+	return dcpfs_layouts_create(&opts, &fs->layouts, err);
+}
+
+/* Its parts, empty. */
+static int make_parts(struct dcpfs *fs, const struct dcpfs_opts *opts)
+{
+	int rc;
+
+	fs->errors = dcpfs_errors_create();
+	fs->files = dcpfs_cache_create();
+	fs->hot = opts->passthrough_mib
+			  ? dcpfs_hot_create((uint64_t)opts->passthrough_mib << 20)
+			  : NULL;
+	fs->ranks = dcpfs_ranks_create();
+	fs->keys = dcpfs_keys_create();
+	fs->opener = dcpfs_opener_create();
+	if (!fs->errors || !fs->files || !fs->ranks || !fs->keys || !fs->opener ||
+	    (!fs->hot && opts->passthrough_mib))
+		return -ENOMEM;
+	rc = dcp_index_pool_create(IDLE_CONNECTIONS, &fs->pool);
+	if (rc == 0)
+		rc = dcp_handles_create(&fs->opts.store.handles);
+	return rc < 0 ? rc : dcp_queue_create(&fs->opts.store.queue);
+}
+
+/* A checkpoint that is all there is to show is waited for, and how far it is may be shown. */
+static int open_first(struct dcpfs *fs, struct dcp_err *err)
+{
+	bool single = fs->scan.single && fs->nversions;
+	const struct dcp_progress *progress = fs->opts.store.progress;
+	int rc;
+
+	fs->opts.store.pool = fs->pool;
+	fs->opts.store.progress = NULL;
+	rc = dcpfs_opener_start(fs, single || fs->opts.foreground ? progress : NULL);
+	if (rc == 0 && single)
+		rc = dcpfs_version_open(fs, fs->versions[0], err);
+	return rc < 0 ? rc : dcpfs_opener_first(fs, GRACE_MS, err);
+}
+
+int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_err *err)
+{
+	struct dcpfs *fs;
+	struct stat st;
+	int rc;
+
+	/* Of what is not there nobody knows who may read it: only who mounts it. */
+	if (stat(opts->source, &st) < 0 && opts->wait && errno == ENOENT)
+		st = (struct stat){ .st_mode = 0400, .st_uid = geteuid(), .st_gid = getegid() };
+	else if (stat(opts->source, &st) < 0)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %m", opts->source);
+	fs = calloc(1, sizeof(*fs));
+	if (!fs)
+		return -ENOMEM;
+	fs->opts = *opts;
+	fs->opts.store.counts = &fs->stats.io;
+	fs->opts.store.queue = NULL;
+	fs->opts.store.handles = NULL;
+	clock_gettime(CLOCK_REALTIME, &fs->started);
+	if (getrandom(fs->id, sizeof(fs->id), 0) < 0)
+		memcpy(fs->id, &fs->started, sizeof(fs->started));
+	pthread_rwlock_init(&fs->lock, NULL);
+	choose_owner(fs, &st);
+	fs->suspicion = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	rc = make_parts(fs, opts);
+	if (rc == 0)
+		rc = DCP_MIN(dcpfs_versions_refresh(fs, NULL, err), 0);
+	if (rc == 0 && opts->allow_other && !fs->grants)
+		rc = -ENOMEM;
+	if (rc == 0)
+		rc = find_layouts(fs, err);
+	if (rc == 0)
+		rc = open_first(fs, err);
+	if (rc < 0) {
+		dcpfs_destroy(fs);
+		return rc;
+	}
+	if (fs->nversions == 0)
+		tell_empty(fs);
+	*out = fs;
+	return 0;
+}
+
+void dcpfs_destroy(struct dcpfs *fs)
+{
+	if (!fs)
+		return;
+	dcpfs_opener_stop(fs, UINT_MAX);
+	dcpfs_cache_destroy(fs);
+	dcpfs_hot_destroy(fs->hot);
+	dcpfs_ranks_destroy(fs->ranks);
+	dcpfs_keys_destroy(fs->keys);
+	for (size_t i = 0; i < fs->nversions; i++)
+		dcpfs_version_put(fs->versions[i]);
+	free(fs->versions);
+	dcp_handles_destroy(fs->opts.store.handles);
+	dcp_index_pool_destroy(fs->pool);
+	dcpfs_opener_destroy(fs->opener);
+	dcp_queue_destroy(fs->opts.store.queue);
+	dcpfs_layouts_destroy(fs->layouts);
+	dcp_scan_finish(&fs->scan);
+	dcp_grants_free(fs->grants);
+	dcpfs_errors_destroy(fs->errors);
+	pthread_rwlock_destroy(&fs->lock);
+	if (fs->suspicion >= 0)
+		close(fs->suspicion);
+	free(fs);
+}

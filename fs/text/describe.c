@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/text/describe.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/base/jsonw.h"
+#include "core/format/format.h"
+#include "core/store/index/index.h"
+#include "core/store/io/files.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
+#include "fs/tree/tree.h"
+
+static void put_path(struct dcp_jsonw *w, const char *const *path, size_t n)
+{
+	dcp_jsonw_key(w, "path");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; i < n; i++)
+		dcp_jsonw_str(w, path[i]);
+	dcp_jsonw_end(w);
+}
+
+static void put_dims(struct dcp_jsonw *w, const uint64_t *v, uint32_t n)
+{
+	dcp_jsonw_array(w);
+	for (uint32_t d = 0; d < n; d++)
+		dcp_jsonw_u64(w, v[d]);
+	dcp_jsonw_end(w);
+}
+
+/* "npy/<stem>.npy", as seen from the version's directory. */
+static void put_file(struct dcp_jsonw *w, const struct dcpfs_rows *r, const char *stem)
+{
+	char name[NAME_MAX + 32];
+
+	snprintf(name, sizeof(name), "%s/%s%s", dcpfs_node(r->dir)->name, stem, r->extension);
+	dcp_jsonw_str(w, name);
+}
+
+static void put_files(struct dcp_jsonw *w, const struct dcp_row *row, enum dcp_dtype dtype)
+{
+	static const enum dcpfs_kind dirs[] = { DCPFS_NPY_DIR, DCPFS_RAW_DIR,
+						DCPFS_SAFETENSORS_DIR };
+
+	dcp_jsonw_key(w, "files");
+	dcp_jsonw_object(w);
+	for (size_t i = 0; i < DCP_LEN(dirs); i++) {
+		const struct dcpfs_rows *r = dcpfs_rows_in(dirs[i]);
+
+		dcp_jsonw_key(w, dcp_as_name(r->as));
+		if (dcp_view_can_show(row->key, dtype, r->as))
+			put_file(w, r, row->name);
+		else
+			dcp_jsonw_null(w);
+	}
+	dcp_jsonw_end(w);
+}
+
+static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
+		      const struct dcp_piece *p, uint32_t ndim, uint32_t itemsize)
+{
+	uint64_t nbytes = p->enc == DCP_ENC_PLAIN && !p->stride && p->filter == DCP_FILTER_NONE
+				  ? p->run_n * itemsize
+				  : p->nbytes;
+	uint64_t volume;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "file", dcp_files_name(files, p->file));
+	dcp_jsonw_put_u64(w, "offset", p->off);
+	dcp_jsonw_put_u64(w, "nbytes", nbytes);
+	dcp_jsonw_key(w, "region");
+	dcp_jsonw_array(w);
+	for (uint32_t d = 0; d < ndim; d++) {
+		uint64_t ends[2] = { p->lo[d], p->lo[d] + p->len[d] };
+
+		put_dims(w, ends, 2);
+	}
+	dcp_jsonw_end(w);
+	if (p->run_lo || !dcp_shape_volume(p->len, ndim, &volume) || p->run_n != volume) {
+		uint64_t run[2] = { p->run_lo, p->run_lo + p->run_n };
+
+		dcp_jsonw_key(w, "run");
+		put_dims(w, run, 2);
+	}
+	if (p->stride) {
+		dcp_jsonw_key(w, "strides");
+		put_dims(w, p->stride, ndim);
+	}
+	if (p->swap) {
+		dcp_jsonw_put_str(w, "byteorder", "big");
+	}
+	if (dcp_files_unpacked(files, p->file))
+		dcp_jsonw_put_bool(w, "unpacked", true);
+	if (p->filter != DCP_FILTER_NONE)
+		dcp_jsonw_put_str(w, "filter", dcp_filter_name(p->filter));
+	dcp_jsonw_end(w);
+}
+
+static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
+		       const struct dcp_tensor *t, const char *error, struct dcp_jsonw *w)
+{
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "key", t->key);
+	put_path(w, t->path, t->npath);
+	dcp_jsonw_put_str(w, "dtype", t->dtype_name);
+	dcp_jsonw_key(w, "shape");
+	put_dims(w, t->shape, t->ndim);
+	dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
+	put_files(w, row, t->dtype);
+	dcp_jsonw_put_str_or_null(w, "alias_of", t->alias_of);
+	dcp_jsonw_key(w, "pieces");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; i < t->npieces; i++)
+		put_piece(w, dcp_version_files(v), &t->pieces[i], t->ndim, t->itemsize);
+	dcp_jsonw_end(w);
+	dcp_jsonw_put_str_or_null(w, "error", error);
+	dcp_jsonw_end(w);
+}
+
+int dcpfs_describe_tensor(struct dcp_version *v, int64_t id, struct dcp_jsonw *w,
+			  struct dcp_err *err)
+{
+	struct dcp_err why = { .msg = "" };
+	struct dcp_view *view = NULL;
+	struct dcp_arena arena;
+	struct dcp_tensor t;
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_init(&arena, 512 << 20);
+	rc = dcp_index_by_id(dcp_version_index(v), DCP_ROW_TENSOR, id, &arena, &row);
+	if (rc == 0)
+		rc = dcp_index_tensor(dcp_version_index(v), id, &arena, &t, err);
+	if (rc == 0) {
+		if (dcp_view_open(v, id, DCP_AS_RAW, NULL, &view, &why) == 0)
+			put_tensor(v, &row, dcp_view_tensor(view), NULL, w);
+		else
+			put_tensor(v, &row, &t, t.error ? t.error : why.msg, w);
+	}
+	dcp_view_close(view);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+int dcpfs_describe_object(struct dcp_version *v, int64_t id, bool value, struct dcp_jsonw *w,
+			  struct dcp_err *err)
+{
+	struct dcp_arena arena;
+	struct dcp_object o;
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_init(&arena, 512 << 20);
+	rc = dcp_index_by_id(dcp_version_index(v), DCP_ROW_OBJECT, id, &arena, &row);
+	if (rc == 0)
+		rc = dcp_index_object(dcp_version_index(v), id, &arena, &o, err);
+	if (rc == 0) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "key", o.key);
+		put_path(w, o.path, o.npath);
+		dcp_jsonw_put_str(w, "type", o.type);
+		dcp_jsonw_key(w, "file");
+		put_file(w, dcpfs_rows_in(DCPFS_OBJECTS_DIR), row.name);
+		if (o.error) {
+			dcp_jsonw_put_str(w, "error", o.error);
+		}
+		if (value && o.json) {
+			dcp_jsonw_key(w, "value");
+			dcp_jsonw_raw(w, o.json, o.json_len);
+		}
+		dcp_jsonw_end(w);
+	}
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
+{
+	const struct dcp_index *ix = dcp_version_index(v);
+	const char *framework = dcp_index_meta(ix, "framework");
+	const char *variant = dcp_index_meta(ix, "variant");
+
+	dcp_jsonw_put_u64(w, "dcpfs", 1);
+	dcp_jsonw_put_str(w, "version", dcp_version_name(v));
+	dcp_jsonw_put_str(w, "format", dcp_version_format(v)->name);
+	dcp_jsonw_put_bool(w, "complete", true);
+	dcp_jsonw_key(w, "frameworks");
+	dcp_jsonw_array(w);
+	if (framework)
+		dcp_jsonw_str(w, framework);
+	dcp_jsonw_end(w);
+	if (variant)
+		dcp_jsonw_put_str(w, "variant", variant);
+}

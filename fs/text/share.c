@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/text/share.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/model/layout/layout.h"
+#include "core/store/view/view.h"
+#include "fs/fs.h"
+#include "fs/layouts/layouts.h"
+#include "fs/text/share_int.h"
+#include "fs/text/spool.h"
+#include "fs/tree/tree.h"
+#include "fs/versions/ranks.h"
+
+int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcpfs_spool *s,
+		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx)
+{
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = dcp_index_scan(dcpfs_index(ver), kind, 0, false, &scan);
+
+	if (rc < 0)
+		return rc;
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+		rc = fn(ctx, &row);
+		if (rc >= 0)
+			rc = dcpfs_spool_flush(s, false);
+		if (rc < 0)
+			break;
+	}
+	dcp_index_scan_end(scan);
+	return rc;
+}
+
+static void put_mesh(struct dcp_jsonw *w, const struct dcp_mesh *mesh)
+{
+	dcp_jsonw_key(w, "mesh");
+	dcp_jsonw_object(w);
+	for (uint32_t i = 0; i < mesh->ndim; i++)
+		dcp_jsonw_put_u64(w, mesh->dim[i], mesh->size[i]);
+	dcp_jsonw_end(w);
+}
+
+void dcpfs_share_dims(struct dcp_jsonw *w, const char *name, const uint64_t *v, uint32_t n)
+{
+	dcp_jsonw_key(w, name);
+	dcp_jsonw_array(w);
+	for (uint32_t d = 0; d < n; d++)
+		dcp_jsonw_u64(w, v[d]);
+	dcp_jsonw_end(w);
+}
+
+/* ---- layout.json ---- */
+
+static int put_placement(void *ctx, struct dcp_row *row)
+{
+	struct dcpfs_writing *x = ctx;
+	unsigned line = 0;
+	int rc;
+
+	dcp_buf_reset(&x->text);
+	rc = dcp_layout_explain(x->layout->l, row->key, &x->text, &line);
+	dcp_buf_add(&x->text, "", 1);
+	if (dcp_buf_error(&x->text))
+		return -ENOMEM;
+	dcp_jsonw_key(&x->w, row->key);
+	dcp_jsonw_object(&x->w);
+	dcp_jsonw_put_str_or_null(&x->w, "placement", rc == 0 ? x->text.p : NULL);
+	dcp_jsonw_put_u64(&x->w, "line", line);
+	dcp_jsonw_end(&x->w);
+	return 0;
+}
+
+static void put_rules(struct dcpfs_writing *x)
+{
+	char *save = NULL;
+
+	dcp_jsonw_key(&x->w, "rules");
+	dcp_jsonw_array(&x->w);
+	dcp_layout_print(x->layout->l, &x->text);
+	dcp_buf_add(&x->text, "", 1);
+	if (!dcp_buf_error(&x->text))
+		for (char *p = strtok_r(x->text.p, "\n", &save); p;
+		     p = strtok_r(NULL, "\n", &save))
+			dcp_jsonw_str(&x->w, p);
+	dcp_jsonw_end(&x->w);
+}
+
+int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
+		       struct dcpfs_spool *s, struct dcp_err *err)
+{
+	struct dcpfs_writing x = { .ver = ver, .layout = dcpfs_layouts_by_id(fs->layouts, id) };
+	int rc;
+
+	if (!x.layout)
+		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no such layout");
+	dcp_jsonw_init(&x.w, &s->buf, false);
+	dcp_jsonw_object(&x.w);
+	dcp_jsonw_put_u64(&x.w, "dcpfs", 1);
+	dcp_jsonw_put_str(&x.w, "version", ver->name);
+	dcp_jsonw_put_str(&x.w, "layout", x.layout->name);
+	dcp_jsonw_put_u64(&x.w, "ranks", dcp_layout_ranks(x.layout->l));
+	put_mesh(&x.w, dcp_layout_mesh(x.layout->l));
+	put_rules(&x);
+	dcp_jsonw_key(&x.w, "keys");
+	dcp_jsonw_object(&x.w);
+	rc = dcpfs_share_rows(ver, DCP_ROW_TENSOR, s, put_placement, &x);
+	dcp_jsonw_end(&x.w);
+	dcp_jsonw_end(&x.w);
+	dcp_buf_str(&s->buf, "\n");
+	dcp_buf_finish(&x.text);
+	return rc < 0 ? rc : dcp_jsonw_error(&x.w);
+}
+
+/* ---- a rank's index.json ---- */
+
+static void put_files(struct dcp_jsonw *w, const struct dcp_row *row)
+{
+	static const enum dcpfs_kind dirs[] = { DCPFS_NPY_DIR, DCPFS_RAW_DIR,
+						DCPFS_SAFETENSORS_DIR };
+	char name[NAME_MAX + 32];
+
+	dcp_jsonw_key(w, "files");
+	dcp_jsonw_object(w);
+	for (size_t i = 0; i < DCP_LEN(dirs); i++) {
+		const struct dcpfs_rows *r = dcpfs_rows_in(dirs[i]);
+
+		snprintf(name, sizeof(name), "%s/%s%s", dcpfs_node(r->dir)->name, row->name,
+			 r->extension);
+		dcp_jsonw_put_str_or_null(
+			w, dcp_as_name(r->as),
+			dcp_view_can_show(row->key, row->dtype, r->as) ? name : NULL);
+	}
+	dcp_jsonw_end(w);
+}
+
+/* "spans": for each dimension the [lo, hi) of the whole tensor laid end to end; "flat": the run
+ * of their flattening. */
+static void put_cut(struct dcp_jsonw *w, const struct dcp_cut *cut)
+{
+	dcp_jsonw_key(w, "spans");
+	dcp_jsonw_array(w);
+	for (uint32_t d = 0; d < cut->ndim; d++) {
+		dcp_jsonw_array(w);
+		for (size_t i = 0; i < cut->axis[d].n; i++) {
+			const struct dcp_span *span = &cut->axis[d].span[i];
+
+			dcp_jsonw_array(w);
+			dcp_jsonw_u64(w, span->lo);
+			dcp_jsonw_u64(w, span->lo + span->n);
+			dcp_jsonw_end(w);
+		}
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+	if (cut->flat) {
+		uint64_t ends[2] = { cut->flat_lo, cut->flat_lo + cut->flat_n };
+
+		dcpfs_share_dims(w, "flat", ends, 2);
+		dcp_jsonw_put_u64(w, "padding", cut->pad);
+	}
+}
+
+static int put_share(void *ctx, struct dcp_row *row)
+{
+	struct dcpfs_writing *x = ctx;
+	struct dcp_err why = { .msg = "" };
+	uint64_t whole[DCP_MAX_NDIM];
+	uint32_t ndim = row->ndim;
+	struct dcp_cut cut;
+	int rc;
+
+	memcpy(whole, row->shape, sizeof(whole[0]) * ndim);
+	dcp_arena_reset(&x->arena);
+	rc = dcpfs_rank_cut(x->ver, row, &x->arena, &cut, &why);
+	if (rc == 0 || rc == -ENOMEM)
+		return rc;
+	dcp_jsonw_object(&x->w);
+	dcp_jsonw_put_str(&x->w, "key", row->key);
+	dcp_jsonw_put_str(&x->w, "dtype", dcp_dtype_info(row->dtype)->name);
+	dcpfs_share_dims(&x->w, "shape", row->shape, row->ndim);
+	dcp_jsonw_put_u64(&x->w, "nbytes", row->nbytes);
+	dcpfs_share_dims(&x->w, "global_shape", whole, ndim);
+	if (rc > 0) {
+		put_cut(&x->w, &cut);
+		rc = dcpfs_rank_can_read(x->ver, row, &cut, &why);
+	}
+	put_files(&x->w, row);
+	dcp_jsonw_put_str_or_null(&x->w, "error", rc < 0 ? why.msg : NULL);
+	dcp_jsonw_end(&x->w);
+	return 0;
+}
+
+static int put_object(void *ctx, struct dcp_row *row)
+{
+	struct dcpfs_writing *x = ctx;
+	char name[NAME_MAX + 32];
+
+	if (!dcpfs_rank_has_object(x->ver, row->key))
+		return 0;
+	snprintf(name, sizeof(name), "objects/%s.json", row->name);
+	dcp_jsonw_object(&x->w);
+	dcp_jsonw_put_str(&x->w, "key", row->key);
+	dcp_jsonw_put_str(&x->w, "file", name);
+	dcp_jsonw_end(&x->w);
+	return 0;
+}
+
+void dcpfs_share_begin(struct dcpfs_writing *x)
+{
+	uint32_t at[DCP_LAYOUT_MAX_DIMS];
+	const struct dcp_mesh *mesh = dcp_layout_mesh(x->layout->l);
+
+	dcp_jsonw_object(&x->w);
+	dcp_jsonw_put_u64(&x->w, "dcpfs", 1);
+	dcp_jsonw_put_str(&x->w, "version", x->ver->of->name);
+	dcp_jsonw_put_str(&x->w, "layout", x->layout->name);
+	dcp_jsonw_put_u64(&x->w, "rank", x->ver->rank);
+	dcp_layout_coords(x->layout->l, x->ver->rank, at);
+	dcp_jsonw_key(&x->w, "coordinates");
+	dcp_jsonw_object(&x->w);
+	for (uint32_t i = 0; i < mesh->ndim; i++)
+		dcp_jsonw_put_u64(&x->w, mesh->dim[i], at[i]);
+	dcp_jsonw_end(&x->w);
+	put_mesh(&x->w, mesh);
+}
+
+int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dcp_err *err)
+{
+	struct dcpfs_writing x = { .ver = ver, .layout = ver->layout };
+	int rc;
+
+	(void)err;
+	dcp_arena_init(&x.arena, DCPFS_ROW_MEMORY);
+	dcp_jsonw_init(&x.w, &s->buf, false);
+	dcpfs_share_begin(&x);
+	dcp_jsonw_key(&x.w, "tensors");
+	dcp_jsonw_array(&x.w);
+	rc = dcpfs_share_rows(ver, DCP_ROW_TENSOR, s, put_share, &x);
+	dcp_jsonw_end(&x.w);
+	dcp_jsonw_key(&x.w, "objects");
+	dcp_jsonw_array(&x.w);
+	if (rc >= 0)
+		rc = dcpfs_share_rows(ver, DCP_ROW_OBJECT, s, put_object, &x);
+	dcp_jsonw_end(&x.w);
+	dcp_jsonw_end(&x.w);
+	dcp_buf_str(&s->buf, "\n");
+	dcp_arena_finish(&x.arena);
+	return rc < 0 ? rc : dcp_jsonw_error(&x.w);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/text/text.h"
+#include "core/base/text.h"
+#include "fs/versions/opener.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/base/jsonw.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/index/index.h"
+#include "fs/errors.h"
+#include "fs/fs.h"
+#include "fs/layouts/layouts.h"
+#include "fs/text/describe.h"
+#include "fs/text/share.h"
+#include "fs/tree/tree.h"
+#include "fs/versions/versions.h"
+
+/* ---- index.json, index.jsonl ---- */
+
+/* Describe every row of one kind, as array elements or as lines. */
+static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines,
+		    struct dcpfs_spool *s, struct dcp_jsonw *w, struct dcp_err *err)
+{
+	const struct dcp_index_counts *counts = dcp_index_counts(dcp_version_index(v));
+	int64_t n = (int64_t)(kind == DCP_ROW_TENSOR ? counts->tensors : counts->objects);
+	int rc = 0;
+
+	for (int64_t id = 1; id <= n && rc == 0; id++) {
+		rc = kind == DCP_ROW_TENSOR ? dcpfs_describe_tensor(v, id, w, err)
+					    : dcpfs_describe_object(v, id, lines, w, err);
+		if (rc == -ENOENT)
+			rc = 0; /* ids of the two kinds may be counted together */
+		if (lines && rc == 0)
+			dcp_buf_str(&s->buf, "\n");
+		if (rc == 0)
+			rc = dcpfs_spool_flush(s, false);
+	}
+	return rc;
+}
+
+static int make_index(struct dcp_version *v, bool lines, struct dcpfs_spool *s,
+		      struct dcp_err *err)
+{
+	struct dcp_jsonw w;
+	int rc;
+
+	dcp_jsonw_init(&w, &s->buf, false);
+	if (lines) {
+		rc = put_rows(v, DCP_ROW_TENSOR, true, s, &w, err);
+		return rc < 0 ? rc : put_rows(v, DCP_ROW_OBJECT, true, s, &w, err);
+	}
+	dcp_jsonw_object(&w);
+	dcpfs_describe_version(v, &w);
+	dcp_jsonw_key(&w, "tensors");
+	dcp_jsonw_array(&w);
+	rc = put_rows(v, DCP_ROW_TENSOR, false, s, &w, err);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_key(&w, "objects");
+	dcp_jsonw_array(&w);
+	if (rc == 0)
+		rc = put_rows(v, DCP_ROW_OBJECT, false, s, &w, err);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_end(&w);
+	dcp_buf_str(&s->buf, "\n");
+	return rc ? rc : dcp_jsonw_error(&w);
+}
+
+/* ---- README.txt ---- */
+
+static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
+			struct dcp_buf *b)
+{
+	const char *why = dcpfs_version_refusal(ver);
+	const struct dcp_index_counts *n;
+	char name[NAME_MAX + 1];
+
+	snprintf(name, sizeof(name), "%s", ver->name);
+	dcp_printable(name);
+
+	if (!dcpfs_opened(ver)) {
+		dcp_buf_printf(b, "%s cannot be shown: %s\n", name,
+			       why ? why : "it was not opened yet");
+		return;
+	}
+	n = dcp_index_counts(dcpfs_index(ver));
+	dcp_buf_printf(
+		b,
+		"%s: %llu tensor%s (%llu byte%s) and %llu object%s, read from %s.\n"
+		"Served by dcpfs %s from %s; nothing was converted or copied.\n"
+		"\n"
+		"index.json        every key: dtype, shape, file names, where its bytes are "
+		"stored\n"
+		"index.jsonl       the same, one line a key (jq, DuckDB)\n"
+		"npy/KEY.npy       numbers for numpy.load; bf16 and fp8 widened to float32, "
+		"exactly\n"
+		"raw/KEY.bin       the stored values: row-major, little-endian, no header\n"
+		"safetensors/      one tensor a file, true dtype\n"
+		"objects/KEY.json  everything that is not a tensor, decoded, never executed\n"
+		"shard/LAYOUT/RANK what a rank of a parallel job holds: fsdp8, tp4:llama, "
+		"yours\n"
+		"\n"
+		"In file names %%2F stands for '/', %%25 for '%%'; index.json has the full "
+		"key.\n",
+		name, (unsigned long long)n->tensors, dcp_s(n->tensors),
+		(unsigned long long)n->bytes, dcp_s(n->bytes), (unsigned long long)n->objects,
+		dcp_s(n->objects), dcp_version_format(dcpfs_opened(ver))->what, DCP_RELEASE,
+		fs->opts.source);
+	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
+		dcp_buf_printf(b, "\nNote: %s.\n",
+			       dcp_index_meta(dcpfs_index(ver), "inferred"));
+	if (n->broken)
+		dcp_buf_printf(b,
+			       "%llu key%s cannot be read: see .dcpfs/errors.json at the "
+			       "mount's root.\n",
+			       (unsigned long long)n->broken, dcp_s(n->broken));
+}
+
+/* ---- .dcpfs/ ---- */
+
+static void put_time(struct dcp_jsonw *w, const char *key, int64_t ns)
+{
+	time_t s = dcp_file_time(ns).tv_sec;
+	char text[32];
+	struct tm tm;
+
+	gmtime_r(&s, &tm);
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	dcp_jsonw_put_str(w, key, text);
+}
+
+static void put_version(struct dcp_jsonw *w, const struct dcpfs_version *ver)
+{
+	struct dcp_version *v = dcpfs_opened(ver);
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "version", ver->name);
+	dcp_jsonw_put_str(w, "format", ver->found.format->name);
+	put_time(w, "committed", ver->found.commit_ns);
+	dcp_jsonw_key(w, "state");
+	dcp_jsonw_str(w, v                            ? "ready"
+			 : dcpfs_version_refusal(ver) ? "refused"
+						      : "not opened yet");
+	if (v) {
+		const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
+
+		dcp_jsonw_put_u64(w, "tensors", n->tensors);
+		dcp_jsonw_put_u64(w, "objects", n->objects);
+		dcp_jsonw_put_u64(w, "broken", n->broken);
+		dcp_jsonw_put_u64(w, "nbytes", n->bytes);
+		dcp_jsonw_put_str_or_null(w, "index", dcp_version_index_path(v));
+	}
+	dcp_jsonw_end(w);
+}
+
+static void make_status(struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	struct dcpfs_version *ver;
+	char latest[NAME_MAX + 1];
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "dcpfs", DCP_RELEASE);
+	dcp_jsonw_put_str(w, "source", fs->opts.source);
+	dcp_jsonw_put_u64(w, "pid", (uint64_t)getpid());
+	put_time(w, "mounted", (int64_t)fs->started.tv_sec * 1000000000);
+	dcp_jsonw_key(w, "latest");
+	dcp_jsonw_str_or_null(
+		w, dcpfs_slot_name(fs, dcpfs_latest(fs), latest, sizeof(latest)) == 0 ? latest
+										      : NULL);
+	dcp_jsonw_key(w, "versions");
+	dcp_jsonw_array(w);
+	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
+		place = ver->place;
+		put_version(w, ver);
+		dcpfs_version_put(ver);
+	}
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+}
+
+/* Keys that the index knows to be broken; what failed at run time comes from fs/errors.c. */
+static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcp_jsonw *w)
+{
+	struct dcp_index *ix = dcpfs_index(ver);
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+
+	if (dcp_index_scan(ix, kind, 0, false, &scan) < 0)
+		return;
+	while (dcp_index_scan_next(scan, &row) > 0) {
+		struct dcp_arena arena;
+		struct dcp_tensor t = { 0 };
+		struct dcp_object o = { 0 };
+
+		if (!row.broken)
+			continue;
+		dcp_arena_init(&arena, 512 << 20);
+		if (kind == DCP_ROW_TENSOR)
+			dcp_index_tensor(ix, row.id, &arena, &t, NULL);
+		else
+			dcp_index_object(ix, row.id, &arena, &o, NULL);
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "version", ver->name);
+		dcp_jsonw_put_str(w, "key", row.key);
+		dcp_jsonw_put_str_or_null(w, "error",
+					  kind == DCP_ROW_TENSOR ? t.error : o.error);
+		dcp_jsonw_put_u64(w, "count", 0);
+		dcp_jsonw_end(w);
+		dcp_arena_finish(&arena);
+	}
+	dcp_index_scan_end(scan);
+}
+
+static void make_errors(struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	struct dcpfs_version *ver;
+
+	dcp_jsonw_array(w);
+	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
+		struct dcp_version *v = dcpfs_opened(ver);
+
+		place = ver->place;
+		if (v && dcp_index_counts(dcp_version_index(v))->broken) {
+			put_broken(ver, DCP_ROW_TENSOR, w);
+			put_broken(ver, DCP_ROW_OBJECT, w);
+		}
+		dcpfs_version_put(ver);
+	}
+	dcpfs_errors_write(fs->errors, w);
+	dcp_jsonw_end(w);
+}
+
+static void put_incomplete(struct dcp_jsonw *w, const char *version, const char *format,
+			   const char *reason)
+{
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "version", version);
+	dcp_jsonw_put_str(w, "format", format);
+	dcp_jsonw_put_str_or_null(w, "reason", reason);
+	dcp_jsonw_end(w);
+}
+
+static void make_incomplete(struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	dcp_jsonw_array(w);
+	pthread_rwlock_rdlock(&fs->lock);
+	for (size_t i = 0; i < fs->scan.n; i++)
+		if (!fs->scan.found[i].complete)
+			put_incomplete(w, fs->scan.found[i].name,
+				       fs->scan.found[i].format->name, fs->scan.found[i].why);
+	for (size_t i = 0; i < fs->nversions; i++) {
+		const struct dcpfs_version *ver = fs->versions[i];
+
+		if (dcpfs_version_refusal(ver))
+			put_incomplete(w, ver->name, ver->found.format->name,
+				       dcpfs_version_refusal(ver));
+	}
+	pthread_rwlock_unlock(&fs->lock);
+	dcp_jsonw_end(w);
+}
+
+static void put_layouts(const struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	const struct dcpfs_layout *l;
+
+	dcp_jsonw_key(w, "layouts");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; (l = dcpfs_layouts_at(fs->layouts, i)); i++) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "name", l->name);
+		dcp_jsonw_put_str(w, "file", l->file);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
+static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
+{
+	const struct dcpfs_opts *o = &fs->opts;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "source", o->source);
+	dcp_jsonw_put_str_or_null(w, "mountpoint", o->mountpoint);
+	dcp_jsonw_put_str_or_null(w, "cache", o->store.cache_dir);
+	dcp_jsonw_put_str_or_null(w, "index", o->store.index_file);
+	dcp_jsonw_put_str(w, "io", o->store.no_map ? "pread" : "mmap");
+	dcp_jsonw_put_u64(w, "threads", o->threads);
+	dcp_jsonw_put_u64(w, "readahead_kib", o->readahead_kib);
+	dcp_jsonw_put_u64(w, "passthrough_mib", o->passthrough_mib);
+	dcp_jsonw_put_bool(w, "no_open", o->no_open);
+	dcp_jsonw_put_bool(w, "allow_other", o->allow_other);
+	put_layouts(fs, w);
+	dcp_jsonw_end(w);
+}
+
+int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
+		    struct dcpfs_text *out, struct dcp_err *err)
+{
+	struct dcpfs_spool s = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir);
+	enum dcpfs_kind kind = ino.kind;
+	struct dcp_jsonw w;
+	int rc = 0;
+
+	dcp_jsonw_init(&w, &s.buf, true);
+	if (kind == DCPFS_README && ver)
+		make_readme(fs, ver, &s.buf);
+	else if (kind == DCPFS_INDEX_JSON && ver)
+		rc = ver->of ? dcpfs_share_index(ver, &s, err)
+			     : make_index(dcpfs_opened(ver), false, &s, err);
+	else if (kind == DCPFS_INDEX_JSONL && ver)
+		rc = make_index(dcpfs_opened(ver), true, &s, err);
+	else if (kind == DCPFS_LAYOUT_JSON && ver)
+		rc = dcpfs_share_layout(fs, ver, ino.row, &s, err);
+	else if (kind == DCPFS_PLAN_JSON && ver)
+		rc = dcpfs_share_plan(ver, &s, err);
+	else if (kind == DCPFS_STATUS)
+		make_status(fs, &w);
+	else if (kind == DCPFS_ERRORS)
+		make_errors(fs, &w);
+	else if (kind == DCPFS_INCOMPLETE)
+		make_incomplete(fs, &w);
+	else if (kind == DCPFS_CONFIG)
+		make_config(fs, &w);
+	else if (kind == DCPFS_STATS)
+		dcpfs_stats_text(&fs->stats, &s.buf);
+	else
+		rc = -ENOENT;
+	if (rc == 0 && dcpfs_node(kind)->live && kind != DCPFS_STATS)
+		dcp_buf_str(&s.buf, "\n");
+	return rc == 0 ? dcpfs_spool_finish(&s, out) : dcpfs_spool_drop(&s, rc);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * text: the files whose content dcpfs writes: README.txt, index.json, status.json and so on.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fs/ino.h"
+#include "fs/text/spool.h"
+
+struct dcp_err;
+struct dcpfs;
+struct dcpfs_version;
+
+/* Write the file of that inode. @ver is opened, or NULL for kinds outside versions (README.txt
+ * of a version that was refused says why). */
+int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
+		    struct dcpfs_text *out, struct dcp_err *err);

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/tree/keys.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/hash.h"
+#include "core/store/index/index.h"
+#include "fs/fs.h"
+#include "fs/ino.h"
+#include "fs/versions/versions.h"
+
+struct key {
+	uint64_t hash;    /* of the stem: who it is */
+	uint64_t number;  /* its upper bits, or a little more where two would be equal */
+	uint32_t version; /* that has it, in versions */
+	uint32_t row;
+};
+
+struct dcpfs_keys {
+	pthread_mutex_t lock;    /* everything below */
+	bool made;               /* all versions that are open are in it */
+	struct dcp_buf versions; /* struct dcpfs_version *, counted */
+	struct dcp_buf keys;     /* struct key, by hash and so by number */
+	size_t n;
+};
+
+struct dcpfs_keys *dcpfs_keys_create(void)
+{
+	struct dcpfs_keys *k = calloc(1, sizeof(*k));
+
+	if (k)
+		pthread_mutex_init(&k->lock, NULL);
+	return k;
+}
+
+static void empty(struct dcpfs_keys *k)
+{
+	struct dcpfs_version **v = (struct dcpfs_version **)(void *)k->versions.p;
+
+	for (size_t i = 0; i < k->versions.n / sizeof(*v); i++)
+		dcpfs_version_put(v[i]);
+	dcp_buf_finish(&k->versions);
+	dcp_buf_finish(&k->keys);
+	k->n = 0;
+	k->made = false;
+}
+
+void dcpfs_keys_destroy(struct dcpfs_keys *k)
+{
+	if (!k)
+		return;
+	empty(k);
+	pthread_mutex_destroy(&k->lock);
+	free(k);
+}
+
+void dcpfs_keys_drop(struct dcpfs_keys *k)
+{
+	pthread_mutex_lock(&k->lock);
+	empty(k);
+	pthread_mutex_unlock(&k->lock);
+}
+
+void dcpfs_keys_grow(struct dcpfs_keys *k)
+{
+	pthread_mutex_lock(&k->lock);
+	k->made = false;
+	pthread_mutex_unlock(&k->lock);
+}
+
+static struct key *list_of(const struct dcpfs_keys *k)
+{
+	return (struct key *)(void *)k->keys.p;
+}
+
+static uint64_t number_of(uint64_t hash)
+{
+	return hash >> (64 - DCPFS_ROW_BITS);
+}
+
+static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
+{
+	const struct key *keys = list_of(k);
+	size_t lo = 0, hi = k->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (keys[mid].number < number)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < k->n ? &keys[lo] : NULL;
+}
+
+/* Numbers were only ever raised past equal ones. */
+static const struct key *find(const struct dcpfs_keys *k, uint64_t hash)
+{
+	const struct key *key = at_least(k, number_of(hash)), *end = list_of(k) + k->n;
+
+	for (; key && key < end && key->hash <= hash; key++)
+		if (key->hash == hash)
+			return key;
+	return NULL;
+}
+
+/* ---- making ---- */
+
+static uint64_t hash_of(const char *stem)
+{
+	return dcp_hash64(stem, strlen(stem));
+}
+
+static int by_hash(const void *a, const void *b)
+{
+	const struct key *x = a, *y = b;
+
+	return x->hash < y->hash ? -1 : x->hash > y->hash;
+}
+
+/* Sorted, once each, with numbers of their own. */
+static void set_in_order(struct dcpfs_keys *k)
+{
+	struct key *keys = list_of(k);
+	size_t n = k->keys.n / sizeof(*keys);
+
+	qsort(keys, n, sizeof(*keys), by_hash);
+	k->n = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (k->n && keys[k->n - 1].hash == keys[i].hash)
+			continue;
+		keys[k->n] = keys[i];
+		keys[k->n].number = number_of(keys[i].hash);
+		if (k->n && keys[k->n].number <= keys[k->n - 1].number)
+			keys[k->n].number = keys[k->n - 1].number + 1;
+		k->n++;
+	}
+	k->keys.n = k->n * sizeof(*keys);
+}
+
+/* The keys of @ver that no version before it has. */
+static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
+{
+	uint32_t number = (uint32_t)(k->versions.n / sizeof(ver));
+	dcp_auto_buf struct dcp_buf new = DCP_BUF_INIT;
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = dcp_index_scan(dcpfs_index(ver), DCP_ROW_TENSOR, 0, true, &scan);
+
+	if (rc < 0)
+		return rc;
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+		struct key key = { .hash = hash_of(row.name),
+				   .version = number,
+				   .row = (uint32_t)row.id };
+
+		if (!find(k, key.hash))
+			dcp_buf_add(&new, &key, sizeof(key));
+	}
+	dcp_index_scan_end(scan);
+	dcp_buf_add(&k->versions, &ver, sizeof(ver));
+	if (dcp_buf_error(&new) || dcp_buf_error(&k->versions))
+		return -ENOMEM;
+	dcpfs_version_hold(ver);
+	if (rc < 0 || !new.n)
+		return rc;
+	dcp_buf_add(&k->keys, new.p, new.n);
+	if (dcp_buf_error(&k->keys))
+		return -ENOMEM;
+	set_in_order(k);
+	return 0;
+}
+
+static bool has_version(const struct dcpfs_keys *k, const struct dcpfs_version *ver)
+{
+	struct dcpfs_version **v = (struct dcpfs_version **)(void *)k->versions.p;
+
+	for (size_t i = 0; i < k->versions.n / sizeof(struct dcpfs_version *); i++)
+		if (v[i] == ver)
+			return true;
+	return false;
+}
+
+/* Those that are open now and not in it, newest first. */
+static int list_versions(struct dcpfs *fs, struct dcp_buf *out)
+{
+	pthread_rwlock_rdlock(&fs->lock);
+	for (size_t i = fs->nversions; i-- > 0;) {
+		struct dcpfs_version *ver = fs->versions[i];
+
+		if (!dcpfs_opened(ver) || out->failed || has_version(fs->keys, ver))
+			continue;
+		dcpfs_version_hold(ver);
+		dcp_buf_add(out, &ver, sizeof(ver));
+	}
+	pthread_rwlock_unlock(&fs->lock);
+	return dcp_buf_error(out) ? -ENOMEM : 0;
+}
+
+/* The lock is held. */
+static int make(struct dcpfs *fs)
+{
+	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
+	struct dcpfs_keys *k = fs->keys;
+	struct dcpfs_version **v;
+	int rc;
+
+	if (k->made)
+		return 0;
+	rc = list_versions(fs, &list);
+	v = (struct dcpfs_version **)(void *)list.p;
+	for (size_t i = 0; i < list.n / sizeof(struct dcpfs_version *); i++) {
+		if (rc == 0)
+			rc = add_version(k, v[i]);
+		dcpfs_count(&fs->stats, DCPFS_STAT_KEY_SCANS, 1);
+		dcpfs_version_put(v[i]);
+	}
+	if (rc < 0)
+		empty(k);
+	else
+		k->made = true;
+	return rc;
+}
+
+/* ---- asking ---- */
+
+int dcpfs_keys_find(struct dcpfs *fs, const char *stem, uint64_t *number)
+{
+	const struct key *key;
+	int rc;
+
+	pthread_mutex_lock(&fs->keys->lock);
+	rc = make(fs);
+	key = rc == 0 ? find(fs->keys, hash_of(stem)) : NULL;
+	if (key)
+		*number = key->number;
+	pthread_mutex_unlock(&fs->keys->lock);
+	return rc < 0 ? rc : key ? 0 : -ENOENT;
+}
+
+int dcpfs_keys_next(struct dcpfs *fs, uint64_t *number, char stem[DCP_NAME_MAX + 1])
+{
+	struct dcpfs_keys *k = fs->keys;
+	struct dcpfs_version *ver = NULL;
+	struct dcp_arena arena;
+	struct dcp_row row;
+	struct key key = { 0 };
+	int rc;
+
+	pthread_mutex_lock(&k->lock);
+	rc = make(fs);
+	if (rc == 0) {
+		const struct key *at = at_least(k, *number);
+
+		rc = at ? 0 : -ENOENT;
+		if (at) {
+			key = *at;
+			ver = dcpfs_version_hold(
+				((struct dcpfs_version **)(void *)k->versions.p)[key.version]);
+		}
+	}
+	pthread_mutex_unlock(&k->lock);
+	if (rc < 0)
+		return rc;
+	dcp_arena_init(&arena, 1 << 20);
+	rc = dcp_index_by_id(dcpfs_index(ver), DCP_ROW_TENSOR, key.row, &arena, &row);
+	if (rc == 0) {
+		stpcpy(stem, row.name);
+		*number = key.number;
+	}
+	dcp_arena_finish(&arena);
+	dcpfs_version_put(ver);
+	return rc;
+}

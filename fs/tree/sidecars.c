@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files/: what lies beside the tensors and is shown as it is: config.json, a tokenizer, and
+ * 1_Pooling/ with what is in it. A directory is known by its first file and how deep it lies.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/model/name.h"
+#include "core/parse/dir/dir.h"
+#include "core/store/index/index.h"
+#include "fs/tree/dir_int.h"
+#include "fs/versions/versions.h"
+
+enum { DEPTH_BITS = 3, MAX_DEPTH = (1 << DEPTH_BITS) - 1 };
+
+/* A directory: what the names of its files begin with. */
+struct place {
+	const char *prefix;
+	size_t n;
+	unsigned depth;
+};
+
+/* The next sidecar below @p whose row is at least @row, or NULL; *row becomes its. */
+static const struct dcp_file_id *next(const struct dcpfs_version *ver, const struct place *p,
+				      uint64_t *row)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(ver), &n);
+
+	for (; *row && *row <= n; ++*row)
+		if (ids[*row - 1].shown && strncmp(ids[*row - 1].name, p->prefix, p->n) == 0)
+			return &ids[*row - 1];
+	return NULL;
+}
+
+static bool find_place(const struct dcpfs_version *ver, struct dcpfs_ino dir, struct place *p)
+{
+	uint64_t row = dir.row >> DEPTH_BITS, at = row;
+	const struct dcp_file_id *id;
+
+	*p = (struct place){ .prefix = "" };
+	if (dir.kind == DCPFS_FILES_DIR)
+		return true;
+	id = next(ver, p, &at);
+	if (!id || at != row)
+		return false;
+	p->prefix = id->name;
+	for (p->depth = dir.row & MAX_DEPTH; p->depth > 0; p->depth--) {
+		const char *slash = strchr(id->name + p->n, '/');
+
+		if (!slash)
+			return false;
+		p->n = (size_t)(slash + 1 - id->name);
+	}
+	p->depth = dir.row & MAX_DEPTH;
+	return true;
+}
+
+/*
+ * How the file of @row, below @p, is shown in it: itself, or as the directory that it lies in,
+ * if it is the first there. False: another file was.
+ */
+static bool show(const struct dcpfs_version *ver, const struct place *p, uint64_t row,
+		 const struct dcp_file_id *id, char *shown, uint64_t *ino)
+{
+	const char *name = id->name + p->n, *slash = strchr(name, '/');
+	struct place sub = { id->name, p->n, p->depth + 1 };
+	uint64_t first = 1;
+	char part[DCP_NAME_MAX + 1];
+
+	*ino = dcpfs_ino_pack(ver->slot, DCPFS_SIDECAR, row);
+	if (!slash || sub.depth > MAX_DEPTH || slash - name > DCP_NAME_MAX) {
+		dcp_name_from_key(name, false, shown);
+		return true;
+	}
+	sub.n += (size_t)(slash + 1 - name);
+	next(ver, &sub, &first);
+	memcpy(part, name, (size_t)(slash - name));
+	part[slash - name] = '\0';
+	dcp_name_from_key(part, false, shown);
+	*ino = dcpfs_ino_pack(ver->slot, DCPFS_FILES_SUB, row << DEPTH_BITS | sub.depth);
+	return first == row;
+}
+
+int dcpfs_sidecars_lookup(const struct dcpfs_version *ver, struct dcpfs_ino dir,
+			  const char *name, uint64_t *ino)
+{
+	const struct dcp_file_id *id;
+	char shown[DCP_NAME_MAX + 1];
+	struct place p;
+
+	if (!find_place(ver, dir, &p))
+		return -ENOENT;
+	for (uint64_t row = 1; (id = next(ver, &p, &row)) != NULL; row++)
+		if (show(ver, &p, row, id, shown, ino) && strcmp(shown, name) == 0)
+			return 0;
+	return -ENOENT;
+}
+
+void dcpfs_sidecars_list(const struct dcpfs_listing *l, const struct dcpfs_version *ver,
+			 struct dcpfs_ino dir, uint64_t after)
+{
+	uint64_t row = after < DCPFS_FIRST_ROW ? 1 : after - DCPFS_FIRST_ROW + 1, ino;
+	const struct dcp_file_id *id;
+	char shown[DCP_NAME_MAX + 1];
+	struct place p;
+
+	if (!find_place(ver, dir, &p))
+		return;
+	for (; (id = next(ver, &p, &row)) != NULL; row++)
+		if (show(ver, &p, row, id, shown, &ino) &&
+		    !dcpfs_tell(l, shown, ino,
+				dcpfs_ino_unpack(ino).kind == DCPFS_SIDECAR ? DCPFS_FILE
+									    : DCPFS_DIR,
+				DCPFS_FIRST_ROW + row))
+			return;
+}
+
+uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir)
+{
+	struct dcpfs_ino above = dir;
+	uint64_t first = 1;
+	struct place p;
+
+	above.row--; /* a level up; the same file lies below it */
+	if ((dir.row & MAX_DEPTH) < 2 || !find_place(ver, above, &p))
+		return dcpfs_ino_pack(dir.slot, DCPFS_FILES_DIR, 0);
+	next(ver, &p, &first);
+	return dcpfs_ino_pack(dir.slot, DCPFS_FILES_SUB, first << DEPTH_BITS | p.depth);
+}
+
+int dcpfs_sidecar_attr(const struct dcpfs_version *ver, uint64_t row, struct stat *st)
+{
+	const struct place all = { .prefix = "" };
+	uint64_t at = row;
+	const struct dcp_file_id *id = next(ver, &all, &at);
+
+	if (!id || at != row)
+		return -ENOENT;
+	st->st_size = (off_t)id->size;
+	st->st_blocks = (blkcnt_t)((id->size + 511) / 512);
+	st->st_mtim = dcp_file_time(id->mtime_ns);
+	return 0;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/versions/opener.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/text.h"
+#include "core/store/index/index.h"
+#include "fs/errors.h"
+#include "fs/fs.h"
+#include "fs/tree/keys.h"
+#include "fs/versions/rights.h"
+#include "fs/versions/versions.h"
+
+enum { BUILDERS = 2, LOOK_MS = 100 /* between looks whether to stop */ };
+
+/* Somebody waits for a version; lies on his stack. */
+struct want {
+	struct dcpfs_version *ver;
+	struct want *next;
+};
+
+struct builder {
+	struct dcpfs *fs;
+	bool background; /* beside what is wanted */
+};
+
+struct dcpfs_opener {
+	struct builder builders[BUILDERS];
+	pthread_t thread[BUILDERS]; /* these two: of whoever starts and stops them */
+	unsigned nthreads;
+	bool stop; /* atomic */
+
+	pthread_mutex_t lock; /* everything below; inside it only the list's lock is taken */
+	pthread_cond_t changed;
+	struct want *wants;                  /* the last come first */
+	const struct dcp_progress *progress; /* of the next build */
+	bool opened, over; /* a version is open; there was nothing left to open */
+	bool held;         /* the first refusal is kept back: it may become the mount's own */
+	struct dcp_err first; /* the first refusal; no code: none */
+};
+
+struct dcpfs_opener *dcpfs_opener_create(void)
+{
+	struct dcpfs_opener *o = calloc(1, sizeof(*o));
+	pthread_condattr_t attr;
+
+	if (!o)
+		return NULL;
+	o->held = true;
+	pthread_mutex_init(&o->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&o->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	return o;
+}
+
+void dcpfs_opener_destroy(struct dcpfs_opener *o)
+{
+	if (!o)
+		return;
+	pthread_cond_destroy(&o->changed);
+	pthread_mutex_destroy(&o->lock);
+	free(o);
+}
+
+static bool is_stopped(void *ctx)
+{
+	const struct dcpfs *fs = ctx;
+	const struct dcpfs_kernel *k = fs->opts.kernel;
+
+	return __atomic_load_n(&fs->opener->stop, __ATOMIC_RELAXED) || (k && k->ended(k->ctx));
+}
+
+static struct timespec in_ms(clockid_t clock, unsigned ms)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	t.tv_sec += ms / 1000;
+	t.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_sec++;
+		t.tv_nsec -= 1000000000;
+	}
+	return t;
+}
+
+/* ---- one version ---- */
+
+const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
+{
+	return __atomic_load_n(&ver->refused, __ATOMIC_ACQUIRE);
+}
+
+static bool is_open(const struct dcpfs_version *ver)
+{
+	return dcpfs_opened(ver) != NULL;
+}
+
+static bool is_decided(const struct dcpfs_version *ver)
+{
+	return is_open(ver) || dcpfs_version_refusal(ver);
+}
+
+static void refuse(struct dcpfs *fs, struct dcpfs_version *ver, const struct dcp_err *err)
+{
+	ver->refused_code = err->code;
+	snprintf(ver->refusal, DCPFS_REFUSAL_MAX, "%s", err->msg);
+	__atomic_store_n(&ver->refused, ver->refusal, __ATOMIC_RELEASE);
+	dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, err->msg);
+}
+
+/* A version that is shown though not all of it can be read. */
+static void tell_broken(const struct dcpfs *fs, const struct dcp_version *v)
+{
+	const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
+
+	if (n->broken)
+		dcp_log(fs->opts.log, DCP_LOG_WARN,
+			"%s: %llu of %llu key%s cannot be read (EIO); .dcpfs/errors.json of "
+			"the "
+			"mount tells why",
+			dcp_version_name(v), (unsigned long long)n->broken,
+			(unsigned long long)(n->tensors + n->objects),
+			dcp_s(n->tensors + n->objects));
+}
+
+/* The lock is held. A refusal is said once, and the first not before it is known whether there
+ * is anything to show. */
+static void note(struct dcpfs *fs, const struct dcpfs_version *ver, int rc,
+		 const struct dcp_err *err)
+{
+	struct dcpfs_opener *o = fs->opener;
+
+	o->opened |= rc == 0;
+	if (rc < 0 && o->held && !o->first.code)
+		o->first = *err;
+	else if (rc < 0 && !ver->tries)
+		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", err->msg);
+}
+
+/* Who may read it, or close it again: without an answer nobody may. */
+static int find_rights(struct dcpfs_version *ver, struct dcp_version *v, struct dcp_err *err)
+{
+	int rc = dcpfs_rights_open(ver, v);
+
+	if (rc == 0)
+		return 0;
+	dcp_version_close(v);
+	return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: who may read it: %s", ver->name,
+			strerror(-rc));
+}
+
+/*
+ * Open @ver, from the cache or, with @build, in any way, and say how that went. The lock is
+ * held, but not meanwhile; nobody else is opening @ver.
+ */
+static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
+{
+	struct dcpfs_opener *o = fs->opener;
+	struct dcp_store_opts opts = fs->opts.store;
+	struct dcp_err err = { 0 };
+	struct dcp_version *v;
+	int rc;
+
+	opts.cached_only = !build;
+	opts.stop = is_stopped;
+	opts.stop_ctx = fs;
+	opts.progress = build ? o->progress : NULL;
+	if (build)
+		o->progress = NULL; /* nobody waits for the others */
+	ver->opening = true;
+	pthread_mutex_unlock(&o->lock);
+	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, &err);
+	if (opts.progress)
+		opts.progress->tell(opts.progress->ctx, 0, 0, NULL);
+	if (rc == 0)
+		rc = find_rights(ver, v, &err);
+	if (rc == 0) {
+		tell_broken(fs, v);
+		__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
+		dcpfs_keys_grow(fs->keys);
+	} else if (rc != -EAGAIN && rc != -ECANCELED) {
+		err.code = rc;
+		refuse(fs, ver, &err);
+	}
+	dcpfs_versions_choose_latest(fs);
+	if (rc != -EAGAIN)
+		dcpfs_versions_suspect(
+			fs); /* its files are to be watched, or it is tried again */
+	pthread_mutex_lock(&o->lock);
+	ver->opening = false;
+	ver->unindexed = rc == -EAGAIN;
+	if (rc != -EAGAIN && rc != -ECANCELED)
+		note(fs, ver, rc, &err);
+	pthread_cond_broadcast(&o->changed);
+}
+
+static void unwant(struct dcpfs_opener *o, const struct want *w)
+{
+	struct want **at = &o->wants;
+
+	while (*at != w)
+		at = &(*at)->next;
+	*at = w->next;
+}
+
+/* Wait until it is decided, or the end. */
+static void await(struct dcpfs *fs, struct dcpfs_version *ver)
+{
+	struct dcpfs_opener *o = fs->opener;
+	struct want want = { ver, NULL };
+	bool wanted = false;
+
+	pthread_mutex_lock(&o->lock);
+	while (!is_decided(ver) && !is_stopped(fs)) {
+		struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
+
+		if (!ver->opening && !ver->unindexed) {
+			open_now(fs, ver, false);
+			continue;
+		}
+		if (!wanted) {
+			want.next = o->wants;
+			o->wants = &want;
+			wanted = true;
+			pthread_cond_broadcast(&o->changed);
+		}
+		pthread_cond_timedwait(&o->changed, &o->lock, &soon);
+	}
+	if (wanted)
+		unwant(o, &want);
+	pthread_mutex_unlock(&o->lock);
+}
+
+int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
+{
+	int rc;
+
+	if (DCP_LIKELY(is_open(ver)))
+		return 0;
+	if (ver->of) {
+		rc = dcpfs_version_open(fs, ver->of, err);
+		if (rc == 0)
+			__atomic_store_n(&ver->v, dcpfs_opened(ver->of), __ATOMIC_RELEASE);
+		return rc;
+	}
+	await(fs, ver);
+	if (is_open(ver))
+		return 0;
+	if (dcpfs_version_refusal(ver))
+		return dcp_fail(err, ver->refused_code, DCP_ERR_NO_OFFSET, "%s", ver->refusal);
+	return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "%s: the mount ends", ver->name);
+}
+
+/* ---- building ---- */
+
+/* What somebody wants, whoever came first; the lock is held. */
+static struct dcpfs_version *next_wanted(const struct dcpfs_opener *o)
+{
+	struct dcpfs_version *ver = NULL;
+
+	for (const struct want *w = o->wants; w; w = w->next)
+		if (!w->ver->opening && !is_decided(w->ver))
+			ver = w->ver;
+	return dcpfs_version_hold(ver);
+}
+
+/* The newest that nobody opened yet; the lock is held. */
+static struct dcpfs_version *next_listed(struct dcpfs *fs)
+{
+	struct dcpfs_version *ver = NULL;
+
+	pthread_rwlock_rdlock(&fs->lock);
+	for (size_t i = fs->nversions; i-- > 0 && !ver;)
+		if (!fs->versions[i]->opening && !is_decided(fs->versions[i]))
+			ver = dcpfs_version_hold(fs->versions[i]);
+	pthread_rwlock_unlock(&fs->lock);
+	return ver;
+}
+
+static void *run(void *arg)
+{
+	const struct builder *b = arg;
+	struct dcpfs_opener *o = b->fs->opener;
+
+	pthread_mutex_lock(&o->lock);
+	while (!is_stopped(b->fs)) {
+		struct dcpfs_version *ver = next_wanted(o);
+
+		if (!ver && b->background)
+			ver = next_listed(b->fs);
+		if (ver) {
+			open_now(b->fs, ver, true);
+			pthread_mutex_unlock(&o->lock);
+			dcpfs_version_put(ver);
+			pthread_mutex_lock(&o->lock);
+			continue;
+		}
+		if (b->background && !o->over) {
+			o->over = true;
+			pthread_cond_broadcast(&o->changed);
+		}
+		pthread_cond_wait(&o->changed, &o->lock);
+	}
+	pthread_mutex_unlock(&o->lock);
+	return NULL;
+}
+
+int dcpfs_opener_start(struct dcpfs *fs, const struct dcp_progress *progress)
+{
+	struct dcpfs_opener *o = fs->opener;
+	sigset_t all, before;
+	int rc = 0;
+
+	o->progress = progress;
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS); /* raised by the thread itself */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	for (unsigned i = 0; rc == 0 && i < BUILDERS; i++) {
+		o->builders[i] = (struct builder){ fs, i == 0 };
+		rc = -pthread_create(&o->thread[i], NULL, run, &o->builders[i]);
+		o->nthreads += rc == 0;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
+void dcpfs_opener_wake(struct dcpfs *fs)
+{
+	pthread_mutex_lock(&fs->opener->lock);
+	pthread_cond_broadcast(&fs->opener->changed);
+	pthread_mutex_unlock(&fs->opener->lock);
+}
+
+bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms)
+{
+	struct dcpfs_opener *o = fs->opener;
+	struct timespec until = in_ms(CLOCK_REALTIME, ms);
+
+	if (!o)
+		return true;
+	__atomic_store_n(&o->stop, true, __ATOMIC_RELAXED);
+	dcpfs_opener_wake(fs);
+	while (o->nthreads &&
+	       pthread_timedjoin_np(o->thread[o->nthreads - 1], NULL, &until) == 0)
+		o->nthreads--;
+	return o->nthreads == 0;
+}
+
+int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err)
+{
+	struct dcpfs_opener *o = fs->opener;
+	struct timespec until = in_ms(CLOCK_MONOTONIC, ms);
+	int rc = 0, late = 0;
+
+	pthread_mutex_lock(&o->lock);
+	while (!o->opened && !o->over && !late)
+		late = pthread_cond_timedwait(&o->changed, &o->lock, &until);
+	if (!o->opened && o->over && o->first.code)
+		rc = dcp_fail(err, o->first.code, o->first.off, "%s", o->first.msg);
+	else if (o->first.code)
+		dcp_log(fs->opts.log, DCP_LOG_ERROR, "%s", o->first.msg);
+	o->held = false;
+	pthread_mutex_unlock(&o->lock);
+	return rc;
+}

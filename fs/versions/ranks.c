@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/versions/ranks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/lru.h"
+#include "core/model/layout/layout.h"
+#include "core/store/index/index.h"
+#include "core/store/view/view.h"
+#include "fs/file/file.h"
+#include "fs/fs.h"
+#include "fs/ino.h"
+#include "fs/layouts/layouts.h"
+#include "fs/versions/versions.h"
+
+enum {
+	BUCKETS = 1 << 16,
+	SLOTS = 1 << DCPFS_SLOT_BITS,
+	LOOKS = 64, /* at entries for one that nobody uses, each time one is made */
+};
+
+struct entry {
+	struct dcp_lru_link use;
+	struct dcpfs_version *ver; /* counted */
+	struct entry *next;        /* in its bucket by slot */
+	struct entry *same;        /* in its bucket by what it is a rank of */
+};
+
+struct dcpfs_ranks {
+	pthread_mutex_t lock; /* everything below */
+	uint8_t given[SLOTS / 8];
+	uint8_t generation[SLOTS]; /* how often it was given; read without the lock */
+	uint32_t ngiven;
+	struct dcp_lru used;           /* all of them */
+	struct entry *bucket[BUCKETS]; /* by slot */
+	struct entry *of[BUCKETS];     /* by hash_of() */
+	size_t n;
+};
+
+struct dcpfs_ranks *dcpfs_ranks_create(void)
+{
+	struct dcpfs_ranks *t = calloc(1, sizeof(*t));
+
+	if (t)
+		pthread_mutex_init(&t->lock, NULL);
+	return t;
+}
+
+static void mark(struct dcpfs_ranks *t, uint32_t slot)
+{
+	t->given[slot / 8] |= (uint8_t)(1u << slot % 8);
+	t->ngiven++;
+}
+
+/* All eight million were given: only what is there now counts. The kernel may still have inodes
+ * of what went; another generation tells it that they are not those. */
+static void start_over(struct dcpfs *fs)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+
+	memset(t->given, 0, sizeof(t->given));
+	t->ngiven = 0;
+	pthread_rwlock_rdlock(&fs->lock);
+	for (size_t i = 0; i < fs->nversions; i++)
+		mark(t, fs->versions[i]->slot);
+	pthread_rwlock_unlock(&fs->lock);
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (const struct entry *e = t->bucket[i]; e; e = e->next)
+			mark(t, e->ver->slot);
+}
+
+static uint32_t slot_of_hash(uint64_t hash)
+{
+	return (uint32_t)(hash & (SLOTS - 1));
+}
+
+/* The one it asks for, or the next that was never given: the kernel may still hold pages of
+ * what had that one. */
+static uint32_t next_slot(const struct dcpfs_ranks *t, uint64_t hash)
+{
+	uint32_t slot = slot_of_hash(hash);
+
+	while (slot == 0 || t->given[slot / 8] >> slot % 8 & 1)
+		slot = slot_of_hash(slot + 1u);
+	return slot;
+}
+
+/* The lock is held. */
+static uint32_t take_slot(struct dcpfs *fs, uint64_t hash)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	uint32_t slot;
+
+	if (t->ngiven >= SLOTS - SLOTS / 8)
+		start_over(fs);
+	slot = next_slot(t, hash);
+	mark(t, slot);
+	__atomic_fetch_add(&t->generation[slot], 1, __ATOMIC_RELAXED);
+	return slot;
+}
+
+uint8_t dcpfs_slot_generation(const struct dcpfs *fs, uint32_t slot)
+{
+	return slot < SLOTS ? __atomic_load_n(&fs->ranks->generation[slot], __ATOMIC_RELAXED)
+			    : 0;
+}
+
+uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash)
+{
+	uint32_t slot;
+
+	pthread_mutex_lock(&fs->ranks->lock);
+	slot = take_slot(fs, hash);
+	pthread_mutex_unlock(&fs->ranks->lock);
+	return slot;
+}
+
+static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcpfs_layout *layout,
+			uint32_t rank)
+{
+	uint64_t id[3] = { ver->slot, layout->id, rank };
+
+	return dcp_hash64(id, sizeof(id));
+}
+
+/* Where a rank stands among those of its hash. */
+static struct entry **of_bucket(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
+				const struct dcpfs_layout *layout, uint32_t rank)
+{
+	return &t->of[hash_of(ver, layout, rank) % BUCKETS];
+}
+
+/* ---- the table; the lock is held ---- */
+
+static struct dcpfs_version *use(struct dcpfs_ranks *t, struct entry *e)
+{
+	dcp_lru_use(&t->used, &e->use);
+	return dcpfs_version_hold(e->ver);
+}
+
+static void insert(struct dcpfs_ranks *t, struct entry *e)
+{
+	struct entry **slot = &t->bucket[e->ver->slot % BUCKETS];
+	struct entry **of = of_bucket(t, e->ver->of, e->ver->layout, e->ver->rank);
+
+	e->next = *slot;
+	*slot = e;
+	e->same = *of;
+	*of = e;
+	dcp_lru_add(&t->used, &e->use);
+	t->n++;
+}
+
+static void take_out(struct dcpfs_ranks *t, struct entry *e)
+{
+	struct entry **at = &t->bucket[e->ver->slot % BUCKETS];
+
+	while (*at != e)
+		at = &(*at)->next;
+	*at = e->next;
+	at = of_bucket(t, e->ver->of, e->ver->layout, e->ver->rank);
+	while (*at != e)
+		at = &(*at)->same;
+	*at = e->same;
+	dcp_lru_remove(&t->used, &e->use);
+	t->n--;
+}
+
+/* Take out what belongs to @ver (NULL: everything), to be put once the lock is given back. */
+static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver)
+{
+	struct entry *out = NULL, *newer;
+
+	for (struct entry *e = (struct entry *)t->used.oldest; e; e = newer) {
+		newer = (struct entry *)e->use.newer;
+		if (ver && e->ver->of != ver)
+			continue;
+		take_out(t, e);
+		e->next = out;
+		out = e;
+	}
+	return out;
+}
+
+/* Over the limit the oldest that nobody uses go: of a rank with open files, cached or not,
+ * there are more counts than ours, and a new one is taken under the lock. Among many that are
+ * in use none may be found, and one more stays. */
+static struct entry *evict(struct dcpfs_ranks *t)
+{
+	struct entry *out = NULL;
+
+	for (int i = 0; i < LOOKS && t->n > DCPFS_RANKS_KEPT; i++) {
+		struct entry *e = (struct entry *)t->used.oldest;
+
+		if (__atomic_load_n(&e->ver->refs, __ATOMIC_ACQUIRE) > 1) {
+			dcp_lru_use(&t->used, &e->use);
+			continue;
+		}
+		take_out(t, e);
+		e->next = out;
+		out = e;
+	}
+	return out;
+}
+
+static void put_all(struct entry *e)
+{
+	while (e) {
+		struct entry *next = e->next;
+
+		dcpfs_version_put(e->ver);
+		free(e);
+		e = next;
+	}
+}
+
+void dcpfs_ranks_destroy(struct dcpfs_ranks *t)
+{
+	if (!t)
+		return;
+	put_all(take(t, NULL));
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}
+
+void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	struct entry *gone;
+
+	pthread_mutex_lock(&t->lock);
+	gone = take(t, ver);
+	pthread_mutex_unlock(&t->lock);
+	for (struct entry *e = gone; e; e = e->next)
+		dcpfs_cache_forget(fs, e->ver, rewritten);
+	put_all(gone);
+}
+
+/* The lock is held. */
+static struct entry *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
+			  const struct dcpfs_layout *layout, uint32_t rank)
+{
+	struct entry *e = *of_bucket(t, ver, layout, rank);
+
+	while (e && (e->ver->of != ver || e->ver->layout != layout || e->ver->rank != rank))
+		e = e->same;
+	return e;
+}
+
+static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
+				  const struct dcpfs_layout *layout, uint32_t rank)
+{
+	size_t n = strlen(ver->name) + strlen(layout->name) + 32;
+	struct dcpfs_version *r = calloc(1, sizeof(*r) + n); /* there may be a million */
+
+	if (!r)
+		return NULL;
+	dcp_arena_init(&r->arena, 0);
+	r->name = (char *)(r + 1);
+	snprintf(r->name, n, "%s/shard/%s/%u", ver->name, layout->name, rank);
+	r->refs = 1;
+	r->of = dcpfs_version_hold(ver);
+	r->found = ver->found;
+	r->layout = layout;
+	r->rank = rank;
+	r->slot = take_slot(fs, hash_of(ver, layout, rank));
+	return r;
+}
+
+/* The lock is held. */
+static struct entry *enter(struct dcpfs *fs, struct dcpfs_version *ver,
+			   const struct dcpfs_layout *layout, uint32_t rank)
+{
+	struct entry *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->ver = make(fs, ver, layout, rank);
+	if (!e->ver) {
+		free(e);
+		return NULL;
+	}
+	insert(fs->ranks, e);
+	return e;
+}
+
+int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
+		   const struct dcpfs_layout *layout, uint32_t rank, struct dcpfs_version **out)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	struct entry *e, *gone = NULL;
+
+	if (rank >= dcp_layout_ranks(layout->l))
+		return -ENOENT;
+	pthread_mutex_lock(&t->lock);
+	e = find(t, ver, layout, rank);
+	if (!e)
+		e = enter(fs, ver, layout, rank);
+	*out = e ? use(t, e) : NULL;
+	gone = evict(t);
+	pthread_mutex_unlock(&t->lock);
+	put_all(gone);
+	return e ? 0 : -ENOMEM;
+}
+
+uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
+			 const struct dcpfs_layout *layout, uint32_t rank)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	const struct entry *e;
+	uint32_t slot;
+
+	pthread_mutex_lock(&t->lock);
+	e = find(t, ver, layout, rank);
+	slot = e ? e->ver->slot : next_slot(t, hash_of(ver, layout, rank));
+	pthread_mutex_unlock(&t->lock);
+	return slot;
+}
+
+struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	struct dcpfs_version *ver = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	for (struct entry *e = t->bucket[slot % BUCKETS]; e && !ver; e = e->next)
+		if (e->ver->slot == slot)
+			ver = use(t, e);
+	pthread_mutex_unlock(&t->lock);
+	return ver;
+}
+
+int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
+		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err)
+{
+	uint32_t itemsize = dcp_dtype_info(row->dtype)->size;
+	struct dcp_cut mine;
+	uint64_t volume, whole;
+	int rc;
+
+	if (!ver->of)
+		return 1;
+	rc = dcp_layout_cut(ver->layout->l, ver->rank, row->key, row->ndim, row->shape, arena,
+			    &mine, err);
+	if (rc <= 0)
+		return rc;
+	if (!dcp_shape_volume(row->shape, row->ndim, &whole) || !dcp_cut_volume(&mine, &volume))
+		return -EBADMSG;
+	if (!itemsize && whole) /* a type of the framework's own */
+		itemsize = (uint32_t)(row->nbytes / whole);
+	row->ndim = dcp_cut_shape(&mine, row->shape);
+	row->nbytes = volume * itemsize;
+	if (cut)
+		*cut = mine;
+	return 1;
+}
+
+int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *row,
+			const struct dcp_cut *cut, struct dcp_err *err)
+{
+	struct dcp_view *view = NULL;
+	int rc;
+
+	if (!row->broken)
+		return 0;
+	if (!ver->of || !row->partly)
+		return dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "see the version's index.json");
+	rc = dcp_view_open(dcpfs_opened(ver), row->id, DCP_AS_RAW, cut, &view, err);
+	dcp_view_close(view);
+	return rc;
+}
+
+bool dcpfs_rank_has_object(const struct dcpfs_version *ver, const char *key)
+{
+	return !ver->of || dcp_layout_has_object(ver->layout->l, ver->rank, key);
+}

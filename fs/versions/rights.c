@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/versions/rights.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/arena.h"
+#include "core/format/format.h"
+#include "core/model/rights.h"
+#include "core/model/tensor.h"
+#include "core/store/index/index.h"
+#include "core/store/version/grants.h"
+#include "fs/file/blob.h"
+#include "fs/fs.h"
+#include "fs/ino.h"
+#include "fs/layouts/layouts.h"
+#include "fs/tree/tree.h"
+
+enum { ROW_MEMORY = 512 << 20 };
+
+/* ---- asking the source ---- */
+
+bool dcpfs_rights_refresh(struct dcpfs *fs)
+{
+	struct dcp_grants *now, *old = fs->grants;
+	bool changed;
+
+	if (!fs->opts.allow_other || dcp_grants_source(fs->opts.source, &now) < 0)
+		return false;
+	changed = !old || !dcp_rights_equal(old->way, now->way);
+	pthread_rwlock_wrlock(&fs->lock);
+	fs->grants = now;
+	pthread_rwlock_unlock(&fs->lock);
+	dcp_grants_free(old);
+	return changed;
+}
+
+int dcpfs_rights_find(const struct dcpfs *fs, struct dcpfs_version *ver)
+{
+	if (!fs->opts.allow_other)
+		return 0;
+	return fs->grants ? dcp_grants_version(fs->grants, ver->found.where, &ver->grants)
+			  : -ENOMEM;
+}
+
+bool dcpfs_rights_changed(const struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	const struct dcp_grants *g = ver ? ver->grants : fs->grants;
+
+	return g && dcp_grants_changed(g);
+}
+
+/* Those of the files that pieces of row @id lie in, met with @r; @used: of each file, is it
+ * one? */
+static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_version *v,
+				     int64_t id, bool *used, struct dcp_rights r)
+{
+	uint32_t last = UINT32_MAX;
+	struct dcp_arena arena;
+	struct dcp_tensor t;
+	int rc;
+
+	dcp_arena_init(&arena, ROW_MEMORY);
+	rc = dcp_index_tensor(dcp_version_index(v), id, &arena, &t, NULL);
+	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
+		uint32_t file = t.pieces[i].file;
+
+		if (file == last || file >= g->n)
+			continue;
+		last = file;
+		r = dcp_rights_meet(r, g->files[file]);
+		if (used)
+			used[file] = true;
+	}
+	if (rc < 0 || !t.npieces)
+		r = g->data;
+	dcp_arena_finish(&arena);
+	return r;
+}
+
+/* Where each key has rights of its own: those of the files that no piece lies in, from which
+ * keys and shapes come. */
+static int find_common(struct dcpfs_version *ver, struct dcp_version *v)
+{
+	const struct dcp_grants *g = ver->grants;
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
+	bool *used = calloc(n ? n : 1, sizeof(*used));
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = used ? dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, true, &scan)
+		      : -ENOMEM;
+
+	if (rc < 0) {
+		free(used);
+		return rc;
+	}
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0)
+		meet_pieces(g, v, row.id, used, g->way);
+	dcp_index_scan_end(scan);
+	ver->common = g->way;
+	for (size_t i = 0; i < n; i++)
+		if (!used[i] && !ids[i].shown)
+			ver->common = dcp_rights_meet(ver->common, g->files[i]);
+	free(used);
+	return rc;
+}
+
+int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
+	int rc = ver->grants ? dcp_grants_files(ver->grants, dcp_version_dirfd(v), ids, n) : 0;
+
+	if (rc < 0 || !ver->grants)
+		return rc;
+	ver->apart = ver->grants->mixed && dcp_version_format(v)->apart;
+	ver->common = ver->grants->data;
+	return ver->apart ? find_common(ver, v) : 0;
+}
+
+/* ---- what a node shows ---- */
+
+/* Who may pass to the source, and read the versions that are open, if they are told of. */
+static struct dcp_rights of_versions(struct dcpfs *fs, bool told)
+{
+	struct dcp_rights r;
+
+	pthread_rwlock_rdlock(&fs->lock);
+	r = fs->grants->way;
+	for (size_t i = 0; told && i < fs->nversions; i++)
+		if (dcpfs_opened(fs->versions[i]))
+			r = dcp_rights_meet(r, fs->versions[i]->grants->data);
+	pthread_rwlock_unlock(&fs->lock);
+	return r;
+}
+
+static struct dcp_rights of_row(const struct dcpfs_version *ver, enum dcp_row_kind rows,
+				uint64_t row)
+{
+	if (!ver->apart || rows != DCP_ROW_TENSOR)
+		return ver->grants->data;
+	return meet_pieces(ver->grants, dcpfs_opened(ver), (int64_t)row, NULL, ver->common);
+}
+
+/* Of a node that belongs to a version; @search: of a directory, to enter it. */
+static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpfs_ino i,
+				    struct dcp_rights *search)
+{
+	const struct dcp_grants *g = ver->grants;
+	const struct dcpfs_rows *r = dcpfs_rows_of(i.kind);
+
+	if (i.kind == DCPFS_VERSION || i.kind == DCPFS_SHARD_DIR || i.kind == DCPFS_LAYOUT)
+		return *search = g->way;
+	if (!dcpfs_opened(ver))
+		return *search = dcp_grants_alone();
+	if (i.kind == DCPFS_FILES_DIR)
+		return *search = g->beside;
+	if (i.kind == DCPFS_SIDECAR)
+		return *search = i.row && i.row <= g->n ? g->files[i.row - 1]
+							: dcp_grants_alone();
+	if (dcpfs_node(i.kind)->parent == DCPFS_BLOB_DIR)
+		r = dcpfs_rows_of(dcpfs_blob_about(i).kind);
+	*search = ver->common;
+	return r ? of_row(ver, r->rows, i.row) : g->data;
+}
+
+/* Its rules come from a file that may be anywhere. */
+static struct dcp_rights of_layout(struct dcpfs *fs, uint64_t id)
+{
+	const struct dcpfs_layout *l = dcpfs_layouts_by_id(fs->layouts, id);
+	const char *file = l ? dcpfs_layouts_file(fs->layouts, l) : NULL;
+
+	return file ? dcp_grants_of_file(file) : DCP_RIGHTS_ALL;
+}
+
+static bool is_among(enum dcpfs_kind kind, const enum dcpfs_kind *kinds, size_t n)
+{
+	while (n && kinds[n - 1] != kind)
+		n--;
+	return n;
+}
+
+/* Of one that belongs to no version. */
+static struct dcp_rights in_mount(struct dcpfs *fs, enum dcpfs_kind kind)
+{
+	static const enum dcpfs_kind of_all[] = { DCPFS_BY_KEY_DIR, DCPFS_BY_KEY,
+						  DCPFS_STATUS };
+	static const enum dcpfs_kind of_none[] = { DCPFS_ROOT,    DCPFS_LATEST, DCPFS_CONTROL,
+						   DCPFS_STATS,   DCPFS_CONFIG, DCPFS_TAGS_DIR,
+						   DCPFS_BLOB_DIR };
+
+	if (is_among(kind, of_all, DCP_LEN(of_all)))
+		return of_versions(fs, true);
+	if (is_among(kind, of_none, DCP_LEN(of_none)))
+		return of_versions(fs, false);
+	return dcp_grants_alone();
+}
+
+static struct dcp_rights of_node(struct dcpfs *fs, const struct dcpfs_version *ver,
+				 struct dcpfs_ino i, struct dcp_rights *search)
+{
+	struct dcp_rights r;
+
+	if (!ver)
+		return *search = in_mount(fs, i.kind);
+	r = in_version(ver->of ? ver->of : ver, i, search);
+	return i.kind == DCPFS_LAYOUT_JSON ? dcp_rights_meet(r, of_layout(fs, i.row)) : r;
+}
+
+/* As whoever mounts orders: to @uid and to @gid everything, to others no more than before. */
+static struct dcp_rights as_ordered(const struct dcpfs_opts *o, struct dcp_rights r)
+{
+	bool uid = o->uid != (uid_t)-1, gid = o->gid != (gid_t)-1;
+
+	if (uid || gid)
+		r = dcp_rights_as(r, uid ? o->uid : r.uid, gid ? o->gid : r.gid);
+	r.mode |= (uid ? 0400u : 0) | (gid ? 0040u : 0);
+	if (o->umask != (mode_t)-1)
+		r.mode &= ~(uint32_t)o->umask;
+	return r;
+}
+
+void dcpfs_rights_show(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+		       struct stat *st)
+{
+	struct dcp_rights r = { fs->uid, fs->gid, fs->mode }, search = r;
+
+	if (fs->opts.allow_other) {
+		r = as_ordered(&fs->opts, of_node(fs, ver, dcpfs_ino_unpack(ino), &search));
+		search = as_ordered(&fs->opts, search);
+	}
+	if (S_ISDIR(st->st_mode) && search.mode != DCP_RIGHTS_ALL.mode)
+		r = dcp_rights_as(r, search.uid, search.gid);
+	if (S_ISDIR(st->st_mode))
+		st->st_mode |= search.mode >> 2;
+	st->st_mode |= S_ISLNK(st->st_mode) ? 0777 : r.mode;
+	st->st_uid = r.uid;
+	st->st_gid = r.gid;
+}

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A look lists the source and compares every file that was indexed. It is made
+ *
+ *	at once when inotify tells of a change, or somebody met one while reading,
+ *	a minute after the last one, then two minutes, up to eight, while nothing changes:
+ *	that finds what inotify has no word for.
+ *
+ * Where inotify is not to be relied on (another machine may change the file system, or no
+ * further watch is given), a short look every POLL_MS asks for each thing that the last look
+ * depended on how it looks (core/parse/dir/seen.h), and for the files of versions that somebody
+ * reads; what differs leads to a whole look, and so does a minute.
+ */
+#include "fs/versions/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/dir/seen.h"
+#include "core/store/index/index.h"
+#include "core/store/io/files.h"
+#include "core/store/version/grants.h"
+#include "fs/fs.h"
+#include "fs/versions/opener.h"
+#include "fs/versions/versions.h"
+
+enum {
+	POLL_MS = 3000,        /* between short looks */
+	WHOLE_MS = 60000,      /* from one whole look to the next, at first */
+	WHOLE_MAX_MS = 480000, /* and at last, where inotify tells of changes */
+	SETTLE_MS = 200,       /* a writer is seldom done with one event */
+	SETTLE_MAX_MS =
+		2000,    /* while events change nothing: a log that grows beside versions */
+	CALM_MS = 10000, /* after which the next event is the first one again */
+	SHARE = 4,       /* looking is not to take more than a fifth of the time */
+	RACY_NS = 2000000000, /* a tick of the coarsest clock of a file system */
+	MAX_WATCHES = 8192,   /* the user has other programs */
+	SELF = IN_DELETE_SELF | IN_MOVE_SELF,
+	EVENTS = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_CLOSE_WRITE |
+		 IN_MODIFY | IN_ATTRIB | SELF,
+};
+
+enum cause { BY_CLOCK, BY_CHANGE, TO_END };
+
+struct watched {
+	int wd;
+	unsigned look; /* the last that wanted it */
+	bool above;    /* the source: nothing in it matters, only itself */
+};
+
+struct dcpfs_watch {
+	struct dcpfs *fs;
+	pthread_t thread;
+	int stop; /* eventfd */
+	int inotify;
+
+	struct dcp_buf list; /* struct watched, by wd */
+	unsigned looks;
+	bool blind;  /* not all changes are told */
+	bool added;  /* watches, by the last look */
+	dev_t local; /* the last device found to be */
+	struct dcp_seen seen;
+	int64_t seen_ns; /* CLOCK_REALTIME: when the last look began */
+};
+
+static struct watched *list_of(const struct dcpfs_watch *w, size_t *n)
+{
+	*n = w->list.n / sizeof(struct watched);
+	return (struct watched *)(void *)w->list.p;
+}
+
+/* ---- what to watch ---- */
+
+/* The kernel counts descriptors up, so what is new goes behind. */
+static bool keep(struct dcpfs_watch *w, int wd, bool above)
+{
+	struct watched new = { wd, w->looks, above }, *list;
+	size_t lo = 0, hi, n;
+
+	list = list_of(w, &n);
+	for (hi = n; lo < hi;) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (list[mid].wd < wd)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo < n && list[lo].wd == wd) {
+		list[lo].above = above && (list[lo].above || list[lo].look != w->looks);
+		list[lo].look = w->looks;
+		return true;
+	}
+	if (lo < n || n == MAX_WATCHES)
+		return false;
+	dcp_buf_add(&w->list, &new, sizeof(new));
+	w->added = true;
+	return !dcp_buf_error(&w->list);
+}
+
+/* 0 or -errno. Where watches run out, the clock has to do. */
+static int watch(struct dcpfs_watch *w, const char *path, uint32_t mask)
+{
+	int wd = inotify_add_watch(w->inotify, path, mask), rc = wd < 0 ? -errno : 0;
+
+	if (wd >= 0 && !keep(w, wd, mask & IN_MASK_ADD)) {
+		inotify_rm_watch(w->inotify, wd);
+		rc = -ENOSPC;
+	}
+	w->blind |= rc == -ENOSPC || rc == -ENOMEM;
+	return rc;
+}
+
+/* Does inotify see every change of what lies at @path, on the device @dev? */
+static bool is_local(struct dcpfs_watch *w, const char *path, uint64_t dev)
+{
+	dcp_auto_fd int fd = -1;
+
+	if (dev == w->local)
+		return true;
+	fd = open(path, O_PATH | O_CLOEXEC);
+	if (fd < 0 || !dcp_is_local(fd))
+		return false;
+	w->local = dev;
+	return true;
+}
+
+/* Files of @ver that the directory it was found in does not tell of. */
+static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
+{
+	const struct dcp_version *v = dcpfs_opened(ver);
+	const struct dcp_file_id *ids;
+	bool plain = true;
+	size_t n = 0;
+
+	if (!v || ver->plain)
+		return;
+	ids = dcp_index_files(dcp_version_index(v), &n);
+	for (size_t i = 0; i < n; i++) {
+		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+		const char *name = ids[i].name, *slash = strrchr(name, '/');
+		bool link = dcp_is_link(dcp_version_dirfd(v), name), local;
+
+		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", dcp_version_dirfd(v), name);
+		if (dcp_buf_error(&path) || *name == '/' || !ids[i].ino)
+			continue;
+		local = is_local(w, path.p, ids[i].dev);
+		if (link)
+			watch(w, path.p, EVENTS);
+		if (slash) {
+			path.p[path.n - strlen(slash)] = '\0';
+			watch(w, path.p, EVENTS | IN_ONLYDIR);
+		}
+		w->blind |= !local;
+		plain &= local && !link && !slash;
+	}
+	ver->plain = plain;
+}
+
+/* The directories above the source: when one is renamed, no event comes from below. */
+static void watch_above(struct dcpfs_watch *w)
+{
+	char *path = strdup(w->fs->opts.source), *slash;
+
+	while (path && (slash = strrchr(path, '/')) != NULL && slash > path) {
+		*slash = '\0';
+		watch(w, path, SELF | IN_MASK_ADD);
+	}
+	free(path);
+}
+
+/* The directories that rights of @g depend on, on the real path from / on: they let others in
+ * or no longer. */
+static void watch_rights(struct dcpfs_watch *w, const struct dcp_grants *g)
+{
+	const char *path;
+	struct stat st;
+
+	for (size_t i = 0; g && (path = dcp_grants_dir(g, i)) != NULL; i++) {
+		watch(w, path, IN_ATTRIB | SELF | IN_MASK_ADD);
+		w->blind |= stat(path, &st) < 0 || !is_local(w, path, st.st_dev);
+	}
+}
+
+/* All that the last look depended on, and nothing else. */
+static void set_watches(struct dcpfs_watch *w)
+{
+	size_t n, kept = 0;
+	struct watched *list;
+
+	w->looks++;
+	w->blind = w->inotify < 0 || w->seen.failed;
+	w->added = false;
+	if (w->inotify < 0)
+		return;
+	watch_above(w);
+	for (size_t i = 0; i < dcp_seen_count(&w->seen); i++) {
+		const struct dcp_look *look = dcp_seen_at(&w->seen, i);
+		const char *path = dcp_seen_path(&w->seen, i);
+		int rc = look->listed ? watch(w, path, EVENTS) : 0;
+
+		/* Of others the directory above tells. */
+		w->blind |= (i == 0 && rc < 0) ||
+			    (look->id.ino && !is_local(w, path, look->id.dev));
+	}
+	watch_rights(w, w->fs->grants);
+	for (size_t i = 0; i < w->fs->nversions; i++) {
+		watch_files(w, w->fs->versions[i]);
+		watch_rights(w, w->fs->versions[i]->grants);
+	}
+	list = list_of(w, &n);
+	for (size_t i = 0; i < n; i++) {
+		if (list[i].look == w->looks)
+			list[kept++] = list[i];
+		else
+			inotify_rm_watch(w->inotify, list[i].wd);
+	}
+	w->list.n = kept * sizeof(*list);
+	dcpfs_gauge(&w->fs->stats, DCPFS_STAT_WATCHES, kept);
+}
+
+/* ---- looking ---- */
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
+}
+
+static int64_t realtime_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* True: the list of versions changed. */
+static bool look(struct dcpfs_watch *w)
+{
+	struct dcpfs *fs = w->fs;
+	struct dcp_err err = { .msg = "" };
+	int rc;
+
+	set_watches(w); /* of what was opened since: it is compared behind that */
+	dcp_seen_finish(&w->seen);
+	w->seen_ns = realtime_ns();
+	rc = dcpfs_versions_refresh(fs, &w->seen, &err);
+	w->seen.failed |= rc < 0; /* looked at again soon */
+	if (rc > 0)
+		dcpfs_opener_wake(fs);
+	set_watches(w);
+	return rc > 0;
+}
+
+/* Does anything look otherwise than at the last look, as far as a few calls tell? */
+static bool looks_different(struct dcpfs_watch *w)
+{
+	struct dcpfs_stats *stats = &w->fs->stats;
+	uint64_t calls = 0;
+	/* What changed just before may have changed once more within one tick of its clock. */
+	bool racy = w->seen.newest_ns > w->seen_ns - RACY_NS &&
+		    w->seen.newest_ns < w->seen_ns + WHOLE_MS * 1000000ll;
+	bool differs = racy || !dcp_seen_same(&w->seen, &calls) ||
+		       dcpfs_versions_went_stale(w->fs, &calls);
+
+	dcpfs_count(stats, DCPFS_STAT_LOOKS, 1);
+	dcpfs_count(stats, DCPFS_STAT_LOOK_CALLS, calls);
+	return differs;
+}
+
+static int by_wd(const void *wd, const void *watched)
+{
+	int a = *(const int *)wd, b = ((const struct watched *)watched)->wd;
+
+	return (a > b) - (a < b);
+}
+
+static bool tells(const struct dcpfs_watch *w, const struct inotify_event *e)
+{
+	const struct watched *from;
+	size_t n;
+
+	if (e->mask & IN_IGNORED) /* a watch that went */
+		return false;
+	if (!e->len)
+		return true;
+	from = list_of(w, &n);
+	from = n ? bsearch(&e->wd, from, n, sizeof(*from), by_wd) : NULL;
+	return !from || !from->above;
+}
+
+/* Take the events that came; true: some tell of a change. */
+static bool drain(const struct dcpfs_watch *w)
+{
+	_Alignas(struct inotify_event) char events[4096];
+	bool changed = false;
+	eventfd_t asked;
+	ssize_t n;
+
+	if (w->fs->suspicion >= 0)
+		changed = eventfd_read(w->fs->suspicion, &asked) == 0;
+	while (w->inotify >= 0 && (n = read(w->inotify, events, sizeof(events))) > 0)
+		for (ssize_t at = 0; at < n;) {
+			struct inotify_event e;
+
+			memcpy(&e, events + at, sizeof(e));
+			changed |= tells(w, &e);
+			at += (ssize_t)(sizeof(e) + e.len);
+		}
+	return changed;
+}
+
+/* Wait for a change and then until it settled, or for the clock. */
+static enum cause wait_for_change(const struct dcpfs_watch *w, int64_t timeout_ms,
+				  int settle_ms)
+{
+	struct pollfd fds[3] = { { .fd = w->stop, .events = POLLIN },
+				 { .fd = w->inotify, .events = POLLIN },
+				 { .fd = w->fs->suspicion, .events = POLLIN } };
+	int64_t began = now_ms();
+	int n = poll(fds, 3, (int)DCP_MIN(DCP_MAX(timeout_ms, 0), WHOLE_MAX_MS));
+
+	if (n > 0 && fds[0].revents)
+		return TO_END;
+	if (n <= 0 || !drain(w))
+		return BY_CLOCK;
+	n = poll(fds, 1, now_ms() - began > CALM_MS ? SETTLE_MS : settle_ms);
+	drain(w);
+	return n > 0 ? TO_END : BY_CHANGE;
+}
+
+static void *run(void *arg)
+{
+	struct dcpfs_watch *w = arg;
+	int64_t idle_ms = WHOLE_MS, whole_at = 0;
+	int settle_ms = SETTLE_MS;
+	enum cause cause = BY_CHANGE;
+
+	while (cause != TO_END) {
+		int64_t began = now_ms(), next, now;
+
+		if (cause == BY_CHANGE || began >= whole_at ||
+		    (w->blind && looks_different(w))) {
+			bool changed = look(w);
+
+			settle_ms = changed ? SETTLE_MS : DCP_MIN(2 * settle_ms, SETTLE_MAX_MS);
+			idle_ms = changed || cause == BY_CHANGE || w->blind
+					  ? WHOLE_MS
+					  : DCP_MIN(2 * idle_ms, WHOLE_MAX_MS);
+			whole_at = DCP_MIN(now_ms() + idle_ms, w->fs->due_ns / 1000000 + 1);
+			/* between the look and its watches no event was told */
+			if (w->added && !w->blind && looks_different(w))
+				whole_at = 0;
+		}
+		now = now_ms();
+		next = w->blind ? DCP_MIN(whole_at, now + POLL_MS) : whole_at;
+		cause = wait_for_change(
+			w, DCP_MAX(next - now, SETTLE_MS),
+			(int)DCP_MIN(DCP_MAX((now - began) * SHARE, settle_ms), SETTLE_MAX_MS));
+	}
+	return NULL;
+}
+
+/* Signals are for the thread that runs the loop: another one would not wake it. */
+static int start_thread(struct dcpfs_watch *w)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS); /* raised by the thread itself */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = -pthread_create(&w->thread, NULL, run, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
+int dcpfs_watch_start(struct dcpfs *fs, struct dcpfs_watch **out)
+{
+	struct dcpfs_watch *w = calloc(1, sizeof(*w));
+	int rc;
+
+	if (!w)
+		return -ENOMEM;
+	w->fs = fs;
+	w->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC); /* -1: the clock has to do */
+	w->stop = eventfd(0, EFD_CLOEXEC);
+	rc = w->stop < 0 ? -errno : start_thread(w);
+	if (rc < 0) {
+		if (w->stop >= 0)
+			close(w->stop);
+		if (w->inotify >= 0)
+			close(w->inotify);
+		free(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+void dcpfs_watch_stop(struct dcpfs_watch *w)
+{
+	if (!w)
+		return;
+	if (eventfd_write(w->stop, 1) == 0)
+		pthread_join(w->thread, NULL);
+	close(w->stop);
+	if (w->inotify >= 0)
+		close(w->inotify);
+	dcp_buf_finish(&w->list);
+	dcp_seen_finish(&w->seen);
+	free(w);
+}
