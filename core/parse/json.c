@@ -227,6 +227,14 @@ bool dcp_json_u64(const struct dcp_json *v, uint64_t *out)
 	return true;
 }
 
+bool dcp_json_bool(const struct dcp_json *v, int *out)
+{
+	if (!json_is_boolean(value_of(v)))
+		return false;
+	*out = json_is_true(value_of(v));
+	return true;
+}
+
 const void *dcp_json_next(const struct dcp_json *object, const void *iter, const char **key,
 			  const struct dcp_json **value)
 {

@@ -10,7 +10,7 @@ import sys
 import tree
 
 MAY_SEE = {"core": {"core"}, "fs": {"fs", "core"}, "tools": {"tools", "fs", "core"}}
-FLOORS = ("base", "model", "parse", "format", "store")  # a file sees its own floor and those before
+FLOORS = ("base", "model", "parse", "rules", "format", "store")  # a file sees its own floor and those before
 
 # (header, files that may include it)
 OWNERS = (

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What config.json says of a model, under the names that families of models gave it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/parse/json.h"
+#include "core/rules/rules_int.h"
+
+static uint64_t number(const struct dcp_json *o, const char *const *names)
+{
+	uint64_t v;
+
+	for (size_t i = 0; names[i]; i++)
+		if (dcp_json_u64(dcp_json_get(o, names[i]), &v))
+			return v;
+	return 0;
+}
+
+#define NUMBER(o, ...) number(o, (const char *const[]){ __VA_ARGS__, NULL })
+
+int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *out,
+			   struct dcp_err *err)
+{
+	const struct dcp_json *o, *inner;
+	struct dcp_json *root;
+	const char *type;
+	int rc = dcp_json_parse(text, n, &root, err);
+
+	if (rc < 0)
+		return rc;
+	/* Models of text and pictures have that of the text inside. */
+	inner = dcp_json_get(root, "text_config");
+	o = dcp_json_is_object(inner) ? inner : root;
+	*out = (struct dcp_rules_config){
+		.heads = NUMBER(o, "num_attention_heads", "n_head", "n_heads", "num_heads"),
+		.kv_heads = NUMBER(o, "num_key_value_heads", "multi_query_group_num",
+				   "num_kv_heads"),
+		.head_dim = NUMBER(o, "head_dim", "kv_channels"),
+		.hidden = NUMBER(o, "hidden_size", "n_embd", "d_model"),
+		.intermediate = NUMBER(o, "intermediate_size", "n_inner", "ffn_hidden_size"),
+		.layers = NUMBER(o, "num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+		.vocab = NUMBER(o, "vocab_size", "padded_vocab_size"),
+		.experts = NUMBER(o, "num_local_experts", "num_experts", "n_routed_experts"),
+		.tie = -1,
+	};
+	if (!out->kv_heads)
+		out->kv_heads = out->heads;
+	if (!out->head_dim && out->heads && out->hidden % out->heads == 0)
+		out->head_dim = out->hidden / out->heads;
+	type = dcp_json_str(dcp_json_get(root, "model_type"));
+	if (type)
+		snprintf(out->model_type, sizeof(out->model_type), "%s", type);
+	dcp_json_bool(dcp_json_get(root, "tie_word_embeddings"), &out->tie);
+	dcp_json_free(root);
+	return 0;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A text of rules, line by line. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/hash.h"
+#include "core/rules/rules_int.h"
+
+int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const char *fmt, ...)
+{
+	char what[320];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	return dcp_fail(ps->err, code, DCP_ERR_NO_OFFSET, "%.120s:%u:%u: %s", ps->r->name,
+			ps->line, (unsigned)(at - ps->line_text) + 1, what);
+}
+
+/* Room for one more element of an array that doubles; NULL: no memory. */
+static void *grow(void **array, size_t *cap, size_t n, size_t size)
+{
+	size_t want = *cap ? *cap * 2 : 16;
+	void *p = *array;
+
+	if (n == *cap) {
+		p = realloc(p, want * size);
+		if (!p)
+			return NULL;
+		*array = p;
+		*cap = want;
+	}
+	memset((char *)p + n * size, 0, size);
+	return (char *)p + n * size;
+}
+
+struct word {
+	const char *s;
+	size_t n; /* 0: the line ends here */
+};
+
+/* The next word at *@s, moved past it: up to a blank or a comma, or a comma. */
+static struct word next_word(const char **s, const char *end)
+{
+	struct word w;
+	const char *p = *s;
+
+	while (p < end && (*p == ' ' || *p == '\t' || *p == '\r'))
+		p++;
+	if (p < end && *p == '#')
+		p = end;
+	w.s = p;
+	if (p < end && *p == ',')
+		p++;
+	else
+		while (p < end && !strchr(" \t\r,", *p))
+			p += *p == '\\' && p + 1 < end ? 2 : 1;
+	w.n = (size_t)(p - w.s);
+	*s = p;
+	return w;
+}
+
+static bool is(struct word w, const char *text)
+{
+	return w.n == strlen(text) && memcmp(w.s, text, w.n) == 0;
+}
+
+/* Patterns with commas between them, up to the end or the word @stop, which is taken. */
+static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, bool is_source,
+		    const char *stop, const struct pattern **out, uint32_t *count)
+{
+	struct pattern *p = dcp_arena_calloc(&ps->r->arena, DCP_RULES_MAX_SOURCES, sizeof(*p));
+	struct word w;
+	int rc;
+
+	if (!p)
+		return -ENOMEM;
+	*out = p;
+	for (*count = 0;;) {
+		w = next_word(s, ps->end);
+		if (w.n == 0 || is(w, ",") || is(w, "->") || is(w, ":") || is(w, "="))
+			return dcp_rules_bad(ps, w.s, -EINVAL, "a key's pattern stands here%s",
+					     stop && w.n == 0 ? ", then ->" : "");
+		if (*count == DCP_RULES_MAX_SOURCES)
+			return dcp_rules_bad(ps, w.s, -E2BIG, "more than %d patterns",
+					     DCP_RULES_MAX_SOURCES);
+		rc = dcp_rules_pattern(ps, rule, w.s, w.n, is_source, &p[*count]);
+		if (rc < 0)
+			return rc;
+		++*count;
+		w = next_word(s, ps->end);
+		if (stop ? is(w, stop) : w.n == 0)
+			return 0;
+		if (!is(w, ","))
+			return dcp_rules_bad(ps, w.s, -EINVAL, "%s stands here, or a comma",
+					     stop ? stop : "the end of the line");
+	}
+}
+
+static int new_rule(struct rules_parse *ps, const char *at, struct rule **out)
+{
+	struct dcp_rules *r = ps->r;
+
+	if (r->nrule == DCP_RULES_MAX_RULES)
+		return dcp_rules_bad(ps, at, -E2BIG, "more than %d rules", DCP_RULES_MAX_RULES);
+	*out = grow((void **)&r->rule, &r->rule_cap, r->nrule, sizeof(**out));
+	if (!*out)
+		return -ENOMEM;
+	r->nrule++;
+	(*out)->line = ps->line;
+	return 0;
+}
+
+static int drop_line(struct rules_parse *ps, const char *s)
+{
+	struct rule *rule;
+	int rc = new_rule(ps, s, &rule);
+
+	if (rc < 0)
+		return rc;
+	rule->drop = true;
+	return patterns(ps, &s, rule, true, NULL, &rule->src, &rule->nsrc);
+}
+
+static int rename_line(struct rules_parse *ps, const char *s)
+{
+	struct rule *rule;
+	int rc = new_rule(ps, s, &rule);
+
+	if (rc == 0)
+		rc = patterns(ps, &s, rule, true, "->", &rule->src, &rule->nsrc);
+	if (rc == 0)
+		rc = patterns(ps, &s, rule, false, NULL, &rule->dst, &rule->ndst);
+	if (rc < 0)
+		return rc;
+	if (rule->nsrc > 1 || rule->ndst > 1)
+		return dcp_rules_bad(ps, rule->src->text ? ps->line_text : s, -EINVAL,
+				     "one key becomes one key");
+	return 0;
+}
+
+/* A word without its backslashes, in the arena. */
+static int plain(struct rules_parse *ps, struct word w, const char **out)
+{
+	char *p = dcp_arena_alloc(&ps->r->arena, w.n + 1), *end = p;
+
+	if (!p)
+		return -ENOMEM;
+	if (w.n > DCP_RULES_MAX_PATTERN)
+		return dcp_rules_bad(ps, w.s, -E2BIG, "%zu bytes; the limit is %d", w.n,
+				     DCP_RULES_MAX_PATTERN);
+	for (size_t i = 0; i < w.n; i++) {
+		if (w.s[i] == '\\' && i + 1 < w.n)
+			i++;
+		*end++ = w.s[i];
+	}
+	*end = '\0';
+	*out = p;
+	return 0;
+}
+
+static int affix_line(struct rules_parse *ps, const char *s, bool strip)
+{
+	struct dcp_rules *r = ps->r;
+	size_t *n = strip ? &r->nstrip : &r->nerase, before = *n;
+	struct affix *a;
+	struct word w;
+	int rc;
+
+	while ((w = next_word(&s, ps->end)).n) {
+		if (is(w, ",") && *n > before)
+			continue;
+		if (*n == DCP_RULES_MAX_SOURCES)
+			return dcp_rules_bad(ps, w.s, -E2BIG, "more than %d of them",
+					     DCP_RULES_MAX_SOURCES);
+		a = strip ? grow((void **)&r->strip, &r->strip_cap, *n, sizeof(*a))
+			  : grow((void **)&r->erase, &r->erase_cap, *n, sizeof(*a));
+		rc = a ? plain(ps, w, &a->text) : -ENOMEM;
+		if (rc < 0)
+			return rc;
+		a->n = strlen(a->text);
+		++*n;
+	}
+	if (*n == before)
+		return dcp_rules_bad(ps, s, -EINVAL, "%s",
+				     strip ? "what keys begin with stands here: strip module."
+					   : "part of a key stands here: erase _orig_mod.");
+	return 0;
+}
+
+static int tie_line(struct rules_parse *ps, const char *s)
+{
+	struct dcp_rules *r = ps->r;
+	struct word key = next_word(&s, ps->end), eq = next_word(&s, ps->end),
+		    of = next_word(&s, ps->end), rest = next_word(&s, ps->end);
+	struct tie *t;
+	int rc;
+
+	if (key.n == 0 || !is(eq, "=") || of.n == 0 || rest.n)
+		return dcp_rules_bad(ps, key.s, -EINVAL, "two keys stand here: tie A = B");
+	if (r->ntie == DCP_RULES_MAX_SOURCES)
+		return dcp_rules_bad(ps, key.s, -E2BIG, "more than %d ties",
+				     DCP_RULES_MAX_SOURCES);
+	t = grow((void **)&r->tie, &r->tie_cap, r->ntie, sizeof(*t));
+	rc = t ? plain(ps, key, &t->key) : -ENOMEM;
+	if (rc == 0)
+		rc = plain(ps, of, &t->of);
+	if (rc == 0)
+		r->ntie++;
+	return rc;
+}
+
+static int one_line(struct rules_parse *ps)
+{
+	const char *s = ps->line_text;
+	struct word w = next_word(&s, ps->end);
+
+	for (const char *p = ps->line_text; p < ps->end; p++)
+		if ((unsigned char)*p < ' ' && *p != '\t' && *p != '\r')
+			return dcp_rules_bad(ps, p, -EINVAL, "byte 0x%02x; rules are text",
+					     (unsigned char)*p);
+	if (w.n == 0)
+		return 0;
+	if (is(w, "drop"))
+		return drop_line(ps, s);
+	if (is(w, "strip") || is(w, "erase"))
+		return affix_line(ps, s, *w.s == 's');
+	if (is(w, "tie"))
+		return tie_line(ps, s);
+	return rename_line(ps, w.s);
+}
+
+static int lines(struct rules_parse *ps, const char *text, size_t n)
+{
+	const char *end = text + n;
+	int rc = 0;
+
+	while (rc == 0 && text < end) {
+		const char *eol = memchr(text, '\n', (size_t)(end - text));
+
+		ps->line++;
+		ps->line_text = text;
+		ps->end = eol ? eol : end;
+		rc = one_line(ps);
+		text = eol ? eol + 1 : end;
+	}
+	return rc;
+}
+
+int dcp_rules_parse(const char *text, size_t n, const char *name, struct dcp_rules **out,
+		    struct dcp_err *err)
+{
+	struct dcp_rules *r;
+	struct rules_parse ps = { .err = err };
+	int rc;
+
+	if (n > DCP_RULES_MAX_TEXT)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+				"%.120s: %zu bytes of rules; the limit is %u", name, n,
+				DCP_RULES_MAX_TEXT);
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return dcp_err_say(err, -ENOMEM);
+	dcp_arena_init(&r->arena, RULES_MAX_ARENA);
+	r->name = dcp_arena_strndup(&r->arena, name, strlen(name));
+	r->hash = dcp_hash64(text, n);
+	ps.r = r;
+	rc = r->name ? lines(&ps, text, n) : -ENOMEM;
+	if (rc < 0) {
+		dcp_rules_free(r);
+		return dcp_err_say(err, rc);
+	}
+	*out = r;
+	return 0;
+}
+
+void dcp_rules_free(struct dcp_rules *r)
+{
+	if (!r)
+		return;
+	dcp_arena_finish(&r->arena);
+	free(r->rule);
+	free(r->strip);
+	free(r->erase);
+	free(r->tie);
+	free(r);
+}
+
+const char *dcp_rules_name(const struct dcp_rules *r)
+{
+	return r->name;
+}
+
+uint64_t dcp_rules_hash(const struct dcp_rules *r)
+{
+	return r->hash;
+}
+
+bool dcp_rules_tie(const struct dcp_rules *r, size_t i, const char **key, const char **of)
+{
+	if (i >= r->ntie)
+		return false;
+	*key = r->tie[i].key;
+	*of = r->tie[i].of;
+	return true;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Patterns: compiled once into literals, stars and numbers. Matching allocates nothing, and only
+ * the latest star is ever tried again: what an earlier one could give, the later one gives too.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/rules/rules_int.h"
+
+enum { MAX_DIGITS = 18 };
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static bool is_letter(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+/* The slot of that name; a star is always new. */
+static int slot_of(struct rules_parse *ps, struct rule *rule, const char *at, const char *name,
+		   size_t n, bool is_source, uint8_t *out)
+{
+	const char *known;
+
+	for (uint32_t i = 0; *name != '*' && i < rule->nslot; i++)
+		if (strlen(rule->slot_name[i]) == n && !memcmp(rule->slot_name[i], name, n)) {
+			*out = (uint8_t)i;
+			return 0;
+		}
+	if (rule->nslot == DCP_RULES_MAX_SLOTS)
+		return dcp_rules_bad(ps, at, -E2BIG, "more than %d slots in a rule",
+				     DCP_RULES_MAX_SLOTS);
+	if (!is_source)
+		return dcp_rules_bad(ps, at, -EINVAL, "{%.*s} is not on the left side",
+				     (int)DCP_MIN(n, (size_t)60), name);
+	known = dcp_arena_strndup(&ps->r->arena, name, n);
+	if (!known)
+		return -ENOMEM;
+	*out = (uint8_t)rule->nslot;
+	rule->slot_name[rule->nslot++] = known;
+	return 0;
+}
+
+/* The @k-th star of this pattern is the k-th of the left side. */
+static int star_of(struct rules_parse *ps, struct rule *rule, const char *at, uint32_t k,
+		   bool is_source, uint8_t *out)
+{
+	for (uint32_t i = 0; i < rule->nslot; i++)
+		if (rule->slot_name[i][0] == '*' && k-- == 0) {
+			*out = (uint8_t)i;
+			return 0;
+		}
+	if (is_source)
+		return slot_of(ps, rule, at, "*", 1, true, out);
+	return dcp_rules_bad(ps, at, -EINVAL, "the left side has no * for this one");
+}
+
+/* "i}" or "i+4}" behind the bracket at *@s, moved past it. */
+static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, const char *end,
+		     bool is_source, struct pattern_op *op)
+{
+	const char *at = *s - 1, *name = *s, *p = name;
+	size_t n;
+
+	while (p < end && (is_letter(*p) || (p > name && is_digit(*p))))
+		p++;
+	n = (size_t)(p - name);
+	if (!is_source && p < end && (*p == '+' || *p == '-')) {
+		bool minus = *p++ == '-';
+		const char *digits = p;
+
+		while (p < end && is_digit(*p) && p - digits < MAX_DIGITS)
+			op->add = op->add * 10 + (*p++ - '0');
+		if (p == digits)
+			n = 0;
+		op->add = minus ? -op->add : op->add;
+	}
+	if (n == 0 || n > 31 || p == end || *p != '}')
+		return dcp_rules_bad(ps, at, -EINVAL,
+				     "a slot is written {i}%s; a bracket by itself \\{",
+				     is_source ? "" : " or {i+4}");
+	*s = p + 1;
+	op->kind = PATTERN_NUMBER;
+	return slot_of(ps, rule, at, name, n, is_source, &op->slot);
+}
+
+/* Literal bytes at *@s, copied to *@text. */
+static int literal_op(struct rules_parse *ps, const char **s, const char *end, char **text,
+		      struct pattern_op *op)
+{
+	const char *p = *s;
+
+	op->kind = PATTERN_LITERAL;
+	op->text = *text;
+	for (; p < end && *p != '*' && *p != '{'; p++) {
+		if (*p == '\\' && ++p == end)
+			return dcp_rules_bad(ps, p - 1, -EINVAL, "a pattern ends in a lone \\");
+		*(*text)++ = *p;
+		op->n++;
+	}
+	*s = p;
+	return 0;
+}
+
+int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, size_t n,
+		      bool is_source, struct pattern *out)
+{
+	const char *end = s + n;
+	struct pattern_op *op;
+	uint32_t stars = 0;
+	char *text;
+	int rc = 0;
+
+	if (n > DCP_RULES_MAX_PATTERN)
+		return dcp_rules_bad(ps, s, -E2BIG, "a pattern of %zu bytes; the limit is %d",
+				     n, DCP_RULES_MAX_PATTERN);
+	*out = (struct pattern){ .text = dcp_arena_strndup(&ps->r->arena, s, n),
+				 .column = (unsigned)(s - ps->line_text) + 1 };
+	op = dcp_arena_calloc(&ps->r->arena, n, sizeof(*op));
+	text = dcp_arena_alloc(&ps->r->arena, n);
+	if (!out->text || !op || !text)
+		return -ENOMEM;
+	out->op = op;
+	for (; rc == 0 && s < end; op++, out->nop++) {
+		if (*s == '{') {
+			s++;
+			rc = number_op(ps, rule, &s, end, is_source, op);
+		} else if (*s == '*') {
+			op->kind = PATTERN_STAR;
+			rc = star_of(ps, rule, s++, stars++, is_source, &op->slot);
+		} else {
+			rc = literal_op(ps, &s, end, &text, op);
+		}
+		if (rc == 0 && op->kind != PATTERN_LITERAL) {
+			if (is_source && out->nop && op[-1].kind == op->kind)
+				return dcp_rules_bad(ps, s - 1, -EINVAL,
+						     "two slots need something between them");
+			out->slots |= 1u << op->slot;
+		}
+	}
+	return rc;
+}
+
+/* A whole number at @at of the key. */
+static bool match_number(const char *key, size_t n, size_t *at, struct slot_value *out)
+{
+	size_t p = *at;
+
+	if (p > 0 && is_digit(key[p - 1]))
+		return false;
+	*out = (struct slot_value){ .s = key + p };
+	for (; p < n && is_digit(key[p]); p++, out->n++)
+		out->number = out->number * 10 + (uint64_t)(key[p] - '0');
+	*at = p;
+	return out->n > 0 && out->n <= MAX_DIGITS;
+}
+
+static bool match_op(const struct pattern_op *op, const char *key, size_t n, size_t *at,
+		     struct slot_value *value)
+{
+	if (op->kind == PATTERN_NUMBER)
+		return match_number(key, n, at, &value[op->slot]);
+	if (op->n > n - *at || memcmp(key + *at, op->text, op->n) != 0)
+		return false;
+	*at += op->n;
+	return true;
+}
+
+/* A slot that stands twice must be the same both times. */
+static bool match_slot(const struct pattern_op *op, const char *key, size_t n, size_t *at,
+		       struct slot_value *value, uint32_t *set)
+{
+	struct slot_value was = value[op->slot];
+
+	if (op->kind == PATTERN_LITERAL)
+		return match_op(op, key, n, at, value);
+	if (!(*set & 1u << op->slot)) {
+		*set |= 1u << op->slot;
+		return match_op(op, key, n, at, value);
+	}
+	if (match_op(op, key, n, at, value) && value[op->slot].number == was.number)
+		return true;
+	value[op->slot] = was;
+	return false;
+}
+
+bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
+		     struct slot_value *value)
+{
+	uint32_t i = 0, star = UINT32_MAX, set = 0, set_before = 0;
+	size_t at = 0, tried = 0;
+
+	for (;;) {
+		if (i < p->nop && p->op[i].kind == PATTERN_STAR) {
+			star = i;
+			tried = at;
+			value[p->op[i++].slot] = (struct slot_value){ .s = key + at };
+			set_before = set;
+			continue;
+		}
+		if (i == p->nop && at == n)
+			return true;
+		if (i < p->nop && match_slot(&p->op[i], key, n, &at, value, &set)) {
+			i++;
+			continue;
+		}
+		if (star == UINT32_MAX || tried == n)
+			return false;
+		at = ++tried;
+		i = star + 1;
+		set = set_before;
+		value[p->op[star].slot].n++;
+	}
+}
+
+bool dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
+		      struct dcp_buf *out)
+{
+	for (uint32_t i = 0; i < p->nop; i++) {
+		const struct pattern_op *op = &p->op[i];
+		int64_t number;
+
+		if (op->kind == PATTERN_LITERAL) {
+			dcp_buf_add(out, op->text, op->n);
+		} else if (op->kind == PATTERN_STAR || op->add == 0) {
+			dcp_buf_add(out, value[op->slot].s, value[op->slot].n);
+		} else {
+			number = (int64_t)value[op->slot].number + op->add;
+			if (number < 0)
+				return false;
+			dcp_buf_printf(out, "%lld", (long long)number);
+		}
+	}
+	return true;
+}

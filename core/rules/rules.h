@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rules: the keys of one framework as those of another.
+ *
+ * A text of rules maps a stream of tensors to a stream of others: names change, and tensors are
+ * cut, joined and turned. Nothing is copied: what comes out are boxes and strides of the same
+ * stored bytes. The grammar is specified in core/rules/README.md. Rules are immutable and may be
+ * used by any number of threads.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/tensor.h"
+
+struct dcp_arena;
+struct dcp_err;
+struct dcp_rules;
+
+#define DCP_RULES_MAX_TEXT (1u << 20)
+#define DCP_RULES_MAX_RULES 4096
+#define DCP_RULES_MAX_PATTERN 1024  /* bytes of one */
+#define DCP_RULES_MAX_SOURCES 16    /* patterns on one side of a rule */
+#define DCP_RULES_MAX_SLOTS 8       /* of one rule */
+#define DCP_RULES_MAX_PIECES 262144 /* of one tensor that comes out */
+
+/*
+ * Parse @n bytes of rules, called @name in messages. -EINVAL: name, line, column and what is
+ * wrong; -E2BIG; -ENOMEM.
+ */
+int dcp_rules_parse(const char *text, size_t n, const char *name, struct dcp_rules **out,
+		    struct dcp_err *err);
+/* The rules of a preset. -ENOENT: no such name; the message tells the nearest. */
+int dcp_rules_preset(const char *name, struct dcp_rules **out, struct dcp_err *err);
+void dcp_rules_free(struct dcp_rules *r);
+
+const char *dcp_rules_name(const struct dcp_rules *r);
+/* Of everything that decides what comes out: for whoever keeps what these rules made. */
+uint64_t dcp_rules_hash(const struct dcp_rules *r);
+
+/* The presets in the order they are listed: the @i-th, false behind the last. */
+struct dcp_rules_preset {
+	const char *name;
+	const char *about; /* one line: which checkpoints, which models */
+	const char *text;  /* the file as it ships */
+};
+bool dcp_rules_preset_at(size_t i, struct dcp_rules_preset *out);
+
+/*
+ * `tie A = B`, the @i-th: the tensors that come out as @key and @of are one where the model ties
+ * its embeddings. False behind the last.
+ */
+bool dcp_rules_tie(const struct dcp_rules *r, size_t i, const char **key, const char **of);
+
+/* What config.json says of the model; 0 where it does not. Rules call these by name. */
+struct dcp_rules_config {
+	char model_type[64];
+	uint64_t heads, kv_heads, head_dim, hidden, intermediate, layers, vocab, experts;
+	int tie; /* tie_word_embeddings: 1, 0; -1 where it does not say */
+};
+
+/* Read it from @n bytes of config.json. What is missing is worked out of the rest as the models
+ * do: kv_heads from heads, head_dim from hidden. -EBADMSG, -ENOMEM. */
+int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *out,
+			   struct dcp_err *err);
+
+/* What is mapped: tensors by number, as their index has them. */
+struct dcp_rules_source {
+	/* Tell every key once. A negative return of @fn is passed on. */
+	int (*list)(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
+		    void *fn_ctx, struct dcp_err *err);
+	/* One tensor with its pieces, in @arena. */
+	int (*tensor)(void *ctx, uint64_t number, struct dcp_arena *arena,
+		      struct dcp_tensor *out, struct dcp_err *err);
+	void *ctx;
+	const struct dcp_file_id *files; /* what pieces refer to, by number */
+	size_t nfiles;
+	const struct dcp_rules_config *config; /* NULL: there is none */
+};
+
+enum dcp_rules_what {
+	DCP_RULES_UNMATCHED, /* @key of the source fits no rule and is left out */
+	DCP_RULES_COLLISION, /* @key would be made twice: it is broken */
+	DCP_RULES_FAILED,    /* @key cannot be made: it is broken */
+	DCP_RULES_UNUSED,    /* no key fits the rule in @line */
+};
+
+/* What became of the keys, and whom to tell about single ones; say may be NULL. */
+struct dcp_rules_report {
+	void (*say)(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
+		    const char *text);
+	void *ctx;
+	uint64_t mapped;  /* keys that came out whole */
+	uint64_t dropped; /* keys of the source that a rule drops */
+	uint64_t unmatched, collisions, failed, unused;
+};
+
+/*
+ * Tell @to what comes out, in the order of the source's first key of each, and the files it
+ * needs; objects and facts are the caller's business. A key that cannot be made is told with its
+ * error. @report may be NULL. Negative: the source, the sink or memory failed; nothing is told
+ * twice.
+ */
+int dcp_rules_map(const struct dcp_rules *r, const struct dcp_rules_source *from,
+		  const struct dcp_sink *to, struct dcp_rules_report *report,
+		  struct dcp_err *err);

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rules: what its files share. Text becomes rules (parse.c), a key finds its rule (pattern.c),
+ * keys become groups of sources that are mapped together (map.c).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/base.h"
+#include "core/base/err.h"
+#include "core/rules/rules.h"
+
+#define RULES_MAX_ARENA (64u << 20)
+#define RULES_NO_SLOT UINT8_MAX
+
+enum pattern_kind { PATTERN_LITERAL, PATTERN_STAR, PATTERN_NUMBER };
+
+/* One part of a pattern; @add is of a number on the right side. */
+struct pattern_op {
+	enum pattern_kind kind;
+	uint8_t slot;
+	uint32_t n; /* bytes of a literal */
+	const char *text;
+	int64_t add;
+};
+
+struct pattern {
+	const char *text; /* as written */
+	const struct pattern_op *op;
+	uint32_t nop;
+	uint32_t slots; /* which it has, a bit each */
+	unsigned column;
+};
+
+/* What a slot stands for in one key. */
+struct slot_value {
+	const char *s;
+	size_t n;
+	uint64_t number;
+};
+
+struct rule {
+	bool drop;
+	unsigned line;
+	const struct pattern *src, *dst;
+	uint32_t nsrc, ndst;
+	const char *slot_name[DCP_RULES_MAX_SLOTS]; /* "i"; "*" of a star */
+	uint32_t nslot;
+};
+
+/* strip, erase */
+struct affix {
+	const char *text;
+	size_t n;
+};
+
+struct tie {
+	const char *key, *of;
+};
+
+struct dcp_rules {
+	struct dcp_arena arena;
+	const char *name;
+	uint64_t hash;
+	struct rule *rule;
+	struct affix *strip, *erase;
+	struct tie *tie;
+	size_t nrule, nstrip, nerase, ntie;
+	size_t rule_cap, strip_cap, erase_cap, tie_cap;
+};
+
+/* Where the parser stands. */
+struct rules_parse {
+	struct dcp_rules *r;
+	const char *line_text, *end;
+	unsigned line;
+	struct dcp_err *err;
+};
+
+/* made of presets/ when this is built */
+extern const struct dcp_rules_preset dcp_rules_presets[];
+extern const size_t dcp_rules_npresets;
+
+/* parse.c */
+int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const char *fmt, ...)
+	DCP_PRINTF(4, 5);
+
+/* pattern.c */
+
+/* Compile @n bytes at @s into @out; slots are those of @rule, new ones only if @is_source. */
+int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, size_t n,
+		      bool is_source, struct pattern *out);
+/* Slots matched into @value (DCP_RULES_MAX_SLOTS), which point into @key. */
+bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
+		     struct slot_value *value);
+/* The key that @p makes of the slots, appended to @out. False: a number leaves 64 bits. */
+struct dcp_buf;
+bool dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
+		      struct dcp_buf *out);
