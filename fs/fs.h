@@ -78,6 +78,7 @@ struct dcpfs_version {
 	int refused_code; /* refused is set */
 	unsigned tries;   /* objects before this one that were refused alike */
 	int64_t again_ns; /* CLOCK_MONOTONIC: not tried again before; the watcher's */
+	bool rebuild;     /* the index in the cache is damaged */
 	bool plain;       /* its files lie in its directory, none is a link; the watcher's */
 	bool trusted;     /* latest may lead to it before it was opened */
 	bool gone; /* atomic: it left the list, keep nothing of it beyond who has it open */

@@ -143,6 +143,8 @@ void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
 	if (key_of(f, &arena, &key) == 0)
 		dcpfs_errors_add(fs->errors, f->ver->name, key, &at, message);
 	dcp_arena_finish(&arena);
+	if (f->ver && dcpfs_opened(f->ver) && dcp_index_is_damaged(dcpfs_index(f->ver)))
+		dcpfs_versions_suspect(fs);
 	__atomic_store_n((uint64_t *)(uintptr_t)&f->failed_at, off, __ATOMIC_RELAXED);
 }
 

@@ -66,9 +66,15 @@ void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 
 int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc)
 {
+	bool damaged = dcp_index_is_damaged(dcpfs_index(ver));
+
 	if (rc == -EIO || rc == -EBADMSG)
 		dcpfs_errors_add(fs->errors, ver->of ? ver->of->name : ver->name, NULL, NULL,
-				 "its index is damaged: unmount, and mount with --rebuild");
+				 damaged ? "its index is damaged, and is built again"
+					 : "its index cannot be read: unmount, and mount with "
+					   "--rebuild");
+	if (damaged)
+		dcpfs_versions_suspect(fs);
 	return rc;
 }
 

@@ -174,6 +174,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	int rc;
 
 	opts.cached_only = !build;
+	opts.rebuild |= ver->rebuild;
 	opts.stop = is_stopped;
 	opts.stop_ctx = fs;
 	opts.progress = build ? o->progress : NULL;

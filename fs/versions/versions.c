@@ -205,7 +205,8 @@ static bool went_stale(const struct dcpfs_version *ver)
 {
 	struct dcp_version *v = dcpfs_opened(ver);
 
-	return v && dcp_version_check(v, NULL) < 0;
+	return v &&
+	       (dcp_index_is_damaged(dcp_version_index(v)) || dcp_version_check(v, NULL) < 0);
 }
 
 /* Has somebody a file of it open? Without OPEN all that is remembered may be in use. */
@@ -262,6 +263,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 		struct dcpfs_version *old = NULL, *ver;
 		uint32_t epoch = 0;
 		unsigned tries = 0;
+		bool damaged = false;
 
 		if (!found->complete)
 			continue;
@@ -269,8 +271,9 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 			if (same_commit(fs->versions[k], found))
 				old = fs->versions[k];
 		if (old && went_stale(old)) {
-			dcp_log(fs->opts.log, DCP_LOG_WARN,
-				"%s: files changed, indexing it again", old->name);
+			damaged = dcp_index_is_damaged(dcpfs_index(old));
+			dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: %s, indexing it again",
+				old->name, damaged ? "its index is damaged" : "files changed");
 			epoch = old->slot;
 			old = NULL;
 		} else if (old && has_other_rights(fs, old, other_rights)) {
@@ -288,6 +291,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 			fs->due_ns = DCP_MIN(fs->due_ns, due(old));
 		} else {
 			ver->tries = tries;
+			ver->rebuild = damaged;
 			ver->trusted = inherits_trust(fs, ver->name);
 			ver->place = place_of(fs, ver->name);
 		}

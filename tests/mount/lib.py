@@ -472,6 +472,9 @@ def _terminated(number, frame):
     sys.exit(f"ended by signal {number}")
 
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # or what a caller ignores would be ignored by what is started
+
+
 def main(*tests):
     print(f"seed: DCPFS_TEST_SEED={SEED}", flush=True)
     signal.signal(signal.SIGTERM, _terminated)

@@ -43,7 +43,7 @@ void t_tell_bare_alias(const struct dcp_sink *s, const char *key, uint64_t n,
 void t_tell_object(const struct dcp_sink *s, const char *key, const char *json);
 
 /* Make the hash in an index true again, so that what lies behind that check is reached. */
-void t_reseal(const char *path);
+int t_reseal(const char *path);
 
 /* Change a database behind everybody's back, and its hash with it. */
 void t_sql(const char *path, const char *text);

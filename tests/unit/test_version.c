@@ -261,7 +261,7 @@ static const struct {
 	{ "cut", cut_in_half, "cut: " },
 	{ "empty", make_empty, "not an SQLite file" },
 	{ "not a database", overwrite, "not an SQLite file" },
-	{ "a first page of junk", scribble, "damaged: its bytes hash to" },
+	{ "a first page of junk", scribble, "damaged since it was written" },
 	{ "a table less", drop_table, "its tables are not those of an index" },
 	{ "a table more", add_table, "its tables are not those of an index" },
 	{ "a view in place of a table", view_for_table, "its tables are not those" },

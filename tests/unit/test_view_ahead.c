@@ -84,7 +84,7 @@ static void check_read_ahead(const char *dir, int fd, bool no_map, uint64_t lo, 
 	struct dcp_view *view;
 	struct dcp_arena arena;
 	struct dcp_cut cut;
-	size_t pages;
+	size_t pages, stayed;
 
 	snprintf(name, sizeof(name), "           %s, %" PRIu64 " to %" PRIu64 " MiB",
 		 no_map ? "not mapped" : "mapped", lo >> 20, (lo + len) >> 20);
@@ -94,6 +94,7 @@ static void check_read_ahead(const char *dir, int fd, bool no_map, uint64_t lo, 
 	assert_int_equal(dcp_cut_box(&cut, 1, &lo, &len, &arena), 0);
 	v = open_version(dir, no_map, queue);
 	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	stayed = pages_there(fd); /* some may be on a list of another processor */
 	assert_int_equal(dcp_view_open(v, 1, DCP_AS_RAW, &cut, &view, NULL), 0);
 	for (uint64_t at = 0; at < len; at += STEP) {
 		assert_int_equal(dcp_view_read(view, at, buf, STEP), 0);
@@ -101,7 +102,7 @@ static void check_read_ahead(const char *dir, int fd, bool no_map, uint64_t lo, 
 			assert_int_equal(buf[i], (char)((lo + at + i) / STEP + 1));
 	}
 	pages = pages_there(fd);
-	assert_in_range(pages, 1, len / 4096 * 105 / 100 + 2);
+	assert_in_range(pages, 1, stayed + len / 4096 * 105 / 100 + 2);
 	dcp_view_close(view);
 	dcp_version_close(v);
 	dcp_queue_destroy(queue);

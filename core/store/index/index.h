@@ -29,8 +29,8 @@
  * An open index holds the file itself, not its path: what it shows stays the same when another
  * process puts a newer one in its place.
  *
- * A finished file carries the hash of itself in the bytes that SQLite's header reserves
- * (72-79): one whose bytes changed since is refused as damaged, and so built anew.
+ * A finished file ends in the hashes of its pages, which are compared as they are read: what
+ * changed since is refused as damaged (-EBADMSG), and whoever opens the file next builds it anew.
  *
  * The file is untrusted: it may be stale, cut, or edited. Opening checks the schema; rows are
  * checked when used.
@@ -48,7 +48,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 6
+#define DCP_INDEX_SCHEMA 7
 
 /* ---- writing ---- */
 
@@ -150,8 +150,11 @@ int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after, 
 int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row);
 void dcp_index_scan_end(struct dcp_index_scan *s);
 
-/* "3.40.1": the SQLite in use. */
 /* The file it was opened from, for fstat(); -1: it is in memory. */
 int dcp_index_fd(const struct dcp_index *ix);
 
+/* Was a page read that is not what was written? The file is to be built anew. */
+bool dcp_index_is_damaged(const struct dcp_index *ix);
+
+/* "3.40.1": the SQLite in use. */
 const char *dcp_index_sqlite_version(void);

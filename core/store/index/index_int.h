@@ -79,10 +79,20 @@ int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *fil
 
 /* ---- index_seal.c: is the file as it was finished? ---- */
 
-/* Write the hash of the finished file into its header. -EIO, -ENOMEM, ... */
+/* Append the hashes of its pages to the finished file (in place of those it has), and their
+ * hash to its header. -EIO, -ENOMEM, ... */
 int dcp_index_seal(int fd);
-/* -EBADMSG when a byte changed since, or what reading gave. */
-int dcp_index_check_seal(const struct dcp_source *src, struct dcp_err *err);
+
+struct dcp_index_sealed {
+	struct dcp_source file;
+	uint8_t *table; /* of hashes, little-endian; malloc'ed */
+	bool damaged;   /* atomic: a page is not what was written */
+};
+/* The pages of @file as @out, each compared when it is read: -EBADMSG when a byte changed since.
+ * The file is then marked, so that whoever opens it next builds it anew. @s must stay where it
+ * is. -EBADMSG, -ENOMEM, or what reading gave. */
+int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
+		     struct dcp_source *out, struct dcp_err *err);
 
 /* ---- index_vfs.c: SQLite reading from a source ---- */
 
@@ -131,7 +141,8 @@ struct dcp_index_fact {
 };
 
 struct dcp_index {
-	struct dcp_source src;
+	struct dcp_source src; /* the database */
+	struct dcp_index_sealed sealed;
 	int fd;      /* -1 in memory */
 	void *image; /* sqlite3_malloc'ed, or NULL */
 	sqlite3_vfs vfs;

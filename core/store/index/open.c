@@ -70,6 +70,12 @@ int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *er
 	case SQLITE_LOCKED:
 		code = -EBUSY;
 		break;
+	case SQLITE_CORRUPT:
+		return dcp_fail(
+			err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			"%s: damaged since it was written; whoever opens it next builds "
+			"it anew",
+			what);
 	default:
 		code = -EBADMSG;
 		break;
@@ -270,15 +276,13 @@ static int load(struct dcp_index *ix, struct dcp_index_conn *c, struct dcp_err *
 static int open_source(struct dcp_index *ix, struct dcp_index **out, struct dcp_err *err)
 {
 	struct dcp_index_conn *c = NULL;
-	int code = check_header(&ix->src, err);
+	int code;
 
-	if (code == 0) {
-		snprintf(ix->vfs_name, sizeof(ix->vfs_name), "dcpfs-%p", (void *)ix);
-		code = dcp_index_vfs_init(&ix->vfs, ix->vfs_name, &ix->src);
-		ix->has_vfs = code == 0;
-		if (code < 0)
-			dcp_fail(err, code, DCP_ERR_NO_OFFSET, "SQLite: %s", strerror(-code));
-	}
+	snprintf(ix->vfs_name, sizeof(ix->vfs_name), "dcpfs-%p", (void *)ix);
+	code = dcp_index_vfs_init(&ix->vfs, ix->vfs_name, &ix->src);
+	ix->has_vfs = code == 0;
+	if (code < 0)
+		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "SQLite: %s", strerror(-code));
 	if (code == 0)
 		code = dcp_index_conn_open(ix, &c, err);
 	if (code == 0)
@@ -308,6 +312,7 @@ static struct dcp_index *new_index(void)
 int dcp_index_open_fd(int fd, const char *path, struct dcp_index **out, struct dcp_err *err)
 {
 	struct dcp_index *ix = new_index();
+	struct dcp_source file;
 	int code;
 
 	if (!ix) {
@@ -315,13 +320,17 @@ int dcp_index_open_fd(int fd, const char *path, struct dcp_index **out, struct d
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 	}
 	ix->fd = fd;
-	code = dcp_source_fd(fd, &ix->src);
-	if (code < 0) {
+	code = dcp_source_fd(fd, &file);
+	if (code < 0)
+		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
+	if (code == 0)
+		code = check_header(&file, err); /* another schema is no damage: told first */
+	if (code == 0)
+		code = dcp_index_unseal(&ix->sealed, &file, &ix->src, err);
+	if (code < 0)
 		dcp_index_close(ix);
-		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%.200s: %s", path,
-				strerror(-code));
-	}
-	code = open_source(ix, out, err);
+	else
+		code = open_source(ix, out, err);
 	return code < 0 ? dcp_err_where(err, code, "%.200s", path) : 0;
 }
 
@@ -341,22 +350,13 @@ int dcp_index_open_image(void *image, size_t n, struct dcp_index **out, struct d
 int dcp_index_open(const char *path, struct dcp_index **out, struct dcp_err *err)
 {
 	dcp_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	struct dcp_source src;
 	struct stat st;
-	int code;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.200s: %s", path,
 				strerror(errno));
 	if (!S_ISREG(st.st_mode))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "%.200s: not a file", path);
-	code = dcp_source_fd(fd, &src);
-	if (code == 0)
-		code = check_header(&src, err); /* another schema is no damage: told first */
-	if (code == 0)
-		code = dcp_index_check_seal(&src, err);
-	if (code < 0)
-		return dcp_err_where(err, code, "%.200s", path);
 	return dcp_index_open_fd(dcp_take_fd(&fd), path, out, err);
 }
 
@@ -368,6 +368,7 @@ void dcp_index_close(struct dcp_index *ix)
 	if (ix->has_vfs)
 		sqlite3_vfs_unregister(&ix->vfs);
 	dcp_close_fd(&ix->fd);
+	free(ix->sealed.table);
 	sqlite3_free(ix->image);
 	dcp_index_pool_finish(&ix->own);
 	dcp_arena_finish(&ix->arena);
@@ -391,6 +392,11 @@ const struct dcp_file_id *dcp_index_files(const struct dcp_index *ix, size_t *n)
 const struct dcp_index_counts *dcp_index_counts(const struct dcp_index *ix)
 {
 	return &ix->counts;
+}
+
+bool dcp_index_is_damaged(const struct dcp_index *ix)
+{
+	return __atomic_load_n(&ix->sealed.damaged, __ATOMIC_RELAXED);
 }
 
 int dcp_index_fd(const struct dcp_index *ix)

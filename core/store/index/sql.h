@@ -40,6 +40,8 @@
 
 /* ---- writing ---- */
 
+#define DCP_SQL_PAGE 8192 /* bytes, also in DCP_SQL_BEGIN */
+
 /* The file is nobody's but ours until it is renamed, and worthless when the build dies. */
 #define DCP_SQL_BEGIN                                                                          \
 	"PRAGMA page_size=8192; PRAGMA auto_vacuum=NONE; PRAGMA journal_mode=OFF; "            \

@@ -28,8 +28,10 @@ static int op_read(sqlite3_file *f, void *buf, int n, sqlite3_int64 off)
 	uint64_t at = (uint64_t)off, left = off >= 0 && at < src->size ? src->size - at : 0;
 	size_t got = (size_t)DCP_MIN(left, (uint64_t)n);
 
-	if (got && src->read(src, at, buf, got) < 0)
-		return SQLITE_IOERR_READ;
+	int rc = got ? src->read(src, at, buf, got) : 0;
+
+	if (rc < 0)
+		return rc == -EBADMSG ? SQLITE_CORRUPT : SQLITE_IOERR_READ;
 	if (got == (size_t)n)
 		return SQLITE_OK;
 	memset((char *)buf + got, 0, (size_t)n - got);
