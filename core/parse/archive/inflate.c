@@ -7,7 +7,9 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +22,72 @@
 #include "core/parse/source.h"
 
 enum { WINDOW = 1 << 16 };
+
+/* With libarchive come ICU and libxml2, which take three of the four milliseconds that a dcpfs
+ * needs to start: it is loaded when something compressed is met. */
+#define LIBARCHIVE "libarchive.so.13"
+
+static struct {
+	__typeof__(&archive_errno) archive_errno;
+	__typeof__(&archive_error_string) archive_error_string;
+	__typeof__(&archive_filter_bytes) archive_filter_bytes;
+	__typeof__(&archive_read_append_filter) archive_read_append_filter;
+	__typeof__(&archive_read_data_block) archive_read_data_block;
+	__typeof__(&archive_read_free) archive_read_free;
+	__typeof__(&archive_read_new) archive_read_new;
+	__typeof__(&archive_read_next_header) archive_read_next_header;
+	__typeof__(&archive_read_open) archive_read_open;
+	__typeof__(&archive_read_support_format_empty) archive_read_support_format_empty;
+	__typeof__(&archive_read_support_format_raw) archive_read_support_format_raw;
+	__typeof__(&archive_set_error) archive_set_error;
+	__typeof__(&archive_version_string) archive_version_string;
+} lib;
+
+static const struct {
+	const char *name;
+	void *to;
+} functions[] = {
+#define FUNCTION(name)                                                                         \
+	{                                                                                      \
+#name, &lib.name                                                               \
+	}
+	FUNCTION(archive_errno),
+	FUNCTION(archive_error_string),
+	FUNCTION(archive_filter_bytes),
+	FUNCTION(archive_read_append_filter),
+	FUNCTION(archive_read_data_block),
+	FUNCTION(archive_read_free),
+	FUNCTION(archive_read_new),
+	FUNCTION(archive_read_next_header),
+	FUNCTION(archive_read_open),
+	FUNCTION(archive_read_support_format_empty),
+	FUNCTION(archive_read_support_format_raw),
+	FUNCTION(archive_set_error),
+	FUNCTION(archive_version_string),
+};
+
+static bool is_loaded;
+
+static void load(void)
+{
+	void *h = dlopen(LIBARCHIVE, RTLD_NOW | RTLD_LOCAL);
+
+	is_loaded = h != NULL;
+	for (size_t i = 0; is_loaded && i < DCP_LEN(functions); i++) {
+		void *at = dlsym(h, functions[i].name);
+
+		memcpy(functions[i].to, &at, sizeof(at));
+		is_loaded = at != NULL;
+	}
+}
+
+static bool is_there(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, load);
+	return is_loaded;
+}
 
 static const struct {
 	const char *name;
@@ -87,7 +155,7 @@ static la_ssize_t feed_read(struct archive *a, void *ctx, const void **p)
 		return 0;
 	f->rc = dcp_source_read(f->src, f->pos, f->window, n);
 	if (f->rc < 0) {
-		archive_set_error(a, EIO, "read error");
+		lib.archive_set_error(a, EIO, "read error");
 		return -1;
 	}
 	f->pos += n;
@@ -137,11 +205,11 @@ static int take_head(struct drain *d, const void *p, size_t n, struct dcp_err *e
 /* What the library says went wrong, in our words. */
 static int decode_error(struct archive *a, const struct feed *f, struct dcp_err *err)
 {
-	const char *said = archive_error_string(a);
+	const char *said = lib.archive_error_string(a);
 
 	if (f->rc < 0)
 		return dcp_fail(err, f->rc, f->pos, "compressed bytes cannot be read");
-	if (archive_errno(a) == ENOMEM)
+	if (lib.archive_errno(a) == ENOMEM)
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory decoding %s",
 				f->codec);
 	return dcp_fail(err, -EBADMSG, f->pos, "damaged %s stream before byte %llu: %s",
@@ -155,7 +223,7 @@ static int drain_all(struct archive *a, const struct feed *f, struct drain *d, u
 		const void *p;
 		size_t n;
 		la_int64_t off;
-		int rc = archive_read_data_block(a, &p, &n, &off);
+		int rc = lib.archive_read_data_block(a, &p, &n, &off);
 
 		if (rc == ARCHIVE_EOF)
 			return 0;
@@ -258,7 +326,7 @@ static int check_gzip(const struct dcp_source *src, const struct drain *d, struc
 /* Some filters stop at what they do not know, and call that the end. */
 static int check_end(struct archive *a, const struct feed *f, struct dcp_err *err)
 {
-	la_int64_t taken = archive_filter_bytes(a, -1);
+	la_int64_t taken = lib.archive_filter_bytes(a, -1);
 
 	if (f->bare)
 		taken -= sizeof(gzip_head) + sizeof(gzip_end);
@@ -271,7 +339,7 @@ static int check_end(struct archive *a, const struct feed *f, struct dcp_err *er
 
 static int no_decoder(struct archive *a, enum dcp_codec codec, struct dcp_err *err)
 {
-	const char *said = archive_error_string(a);
+	const char *said = lib.archive_error_string(a);
 
 	return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
 			"this libarchive has no %s decoder%s%s", codecs[codec].name,
@@ -283,9 +351,9 @@ static int no_decoder(struct archive *a, enum dcp_codec codec, struct dcp_err *e
  * program only warns. */
 static bool has_decoder(struct archive *a, enum dcp_codec codec)
 {
-	return archive_read_support_format_raw(a) == ARCHIVE_OK &&
-	       archive_read_support_format_empty(a) == ARCHIVE_OK &&
-	       archive_read_append_filter(a, codecs[codec].filter) == ARCHIVE_OK;
+	return lib.archive_read_support_format_raw(a) == ARCHIVE_OK &&
+	       lib.archive_read_support_format_empty(a) == ARCHIVE_OK &&
+	       lib.archive_read_append_filter(a, codecs[codec].filter) == ARCHIVE_OK;
 }
 
 static int inflate(struct feed *f, enum dcp_codec codec, struct drain *d, uint64_t limit,
@@ -300,18 +368,24 @@ static int inflate(struct feed *f, enum dcp_codec codec, struct drain *d, uint64
 	if (rc < 0)
 		return rc;
 	f->codec = codecs[codec].name;
-	a = archive_read_new();
+	if (!is_there())
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"%s streams are decoded by " LIBARCHIVE
+				", which is not installed or has not all of its functions",
+				f->codec);
+	a = lib.archive_read_new();
 	if (!a)
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory decoding %s",
 				f->codec);
 	if (!has_decoder(a, codec)) {
 		rc = no_decoder(a, codec, err);
-		archive_read_free(a);
+		lib.archive_read_free(a);
 		return rc;
 	}
-	rc = archive_read_open(a, f, NULL, feed_read, NULL);
+	rc = lib.archive_read_open(a, f, NULL, feed_read, NULL);
 	if (rc == ARCHIVE_OK)
-		rc = archive_errno(a) ? ARCHIVE_FATAL : archive_read_next_header(a, &entry);
+		rc = lib.archive_errno(a) ? ARCHIVE_FATAL
+					  : lib.archive_read_next_header(a, &entry);
 	if (rc == ARCHIVE_EOF)
 		rc = 0;
 	else if (rc != ARCHIVE_OK)
@@ -320,7 +394,7 @@ static int inflate(struct feed *f, enum dcp_codec codec, struct drain *d, uint64
 		rc = drain_all(a, f, d, limit, err);
 	if (rc == 0)
 		rc = check_end(a, f, err);
-	archive_read_free(a);
+	lib.archive_read_free(a);
 	return rc;
 }
 
@@ -361,7 +435,7 @@ int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *h
 const char *dcp_inflate_libarchive_version(void)
 {
 	static const char lead[] = "libarchive ";
-	const char *text = archive_version_string();
+	const char *text = is_there() ? lib.archive_version_string() : "not installed";
 
 	return strncmp(text, lead, strlen(lead)) == 0 ? text + strlen(lead) : text;
 }
