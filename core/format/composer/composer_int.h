@@ -3,8 +3,8 @@
  * composer_int: what the files that read Composer's checkpoints share; nobody else includes it.
  *
  *	composer.c        names, and which kind of save it is
- *	composer_ranks.c  torch.save files: one, or one a rank
- *	composer_parts.c  the directory with composer_metadata.json
+ *	ranks.c           torch.save files: one, or one a rank
+ *	parts.c           the directory with composer_metadata.json
  */
 #pragma once
 #include <stddef.h>
@@ -13,7 +13,7 @@
 struct dcp_err;
 struct dcp_load;
 
-/* ---- composer_ranks.c ---- */
+/* ---- ranks.c ---- */
 
 /* A file of the save; @name is borrowed. */
 struct dcp_composer_file {
@@ -25,7 +25,7 @@ struct dcp_composer_file {
 int dcp_composer_tell_files(const struct dcp_load *in, const struct dcp_composer_file *files,
 			    size_t n, struct dcp_err *err);
 
-/* ---- composer_parts.c ---- */
+/* ---- parts.c ---- */
 
 #define DCP_COMPOSER_METADATA "composer_metadata.json"
 #define DCP_COMPOSER_RESUMPTION "resumption.pkl"

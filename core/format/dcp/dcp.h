@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_dcp: what the two forms of a torch.distributed.checkpoint directory share.
+ * dcp: what the two forms of a torch.distributed.checkpoint directory share.
  *
  * One .metadata for all ranks, or one __<rank>.metadata for each: either way the tensors and
  * byte items of a joined struct dcp_tmeta are told to a sink. Tensor items are named by place

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_dcp_int: what the files that tell a DCP checkpoint share; nobody else includes it.
+ * dcp_int: what the files that tell a DCP checkpoint share; nobody else includes it.
  */
 #pragma once
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_item: the data files of a DCP directory, opened to look at single items.
+ * item: the data files of a DCP directory, opened to look at single items.
  *
  * A few descriptors are kept open: items of one file tend to come together.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_meta: what does a DCP .metadata say, kept small?
+ * meta: what does a DCP .metadata say, kept small?
  *
  * The pickle is one Metadata object with three huge dicts. They are taken batch by batch while
  * the machine reads, in whatever order they come, and kept as packed numbers: about 26 bytes
@@ -59,7 +59,7 @@ struct dcp_tmeta {
 	/* while a file is read */
 	uint32_t guess; /* the key that probably comes next */
 	uint32_t last_file;
-	uint64_t budget; /* what its parts may add up to, see torch_meta_add.c */
+	uint64_t budget; /* what its parts may add up to, see meta_add.c */
 	struct dcp_buf scratch;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_meta_int: one pair of each section of a .metadata, put into a struct dcp_tmeta. Only
+ * meta_int: one pair of each section of a .metadata, put into a struct dcp_tmeta. Only
  * torch_meta*.c include it.
  *
  * What is wrong with the pair's key is kept as its error; a negative return ends the reading.

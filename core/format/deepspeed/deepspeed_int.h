@@ -3,20 +3,20 @@
  * deepspeed_int: what the files of the DeepSpeed family share.
  *
  *	deepspeed.c            the family; the order of loading
- *	deepspeed_files.c      which files there are, and opening them
- *	deepspeed_name.c       what a file name says
- *	deepspeed_lost.c       files that are missing
- *	deepspeed_model.c      a model file: parameters, their order
- *	deepspeed_alias.c      names of one parameter
- *	deepspeed_optim.c      an optimizer file: how its flat tensors are cut
- *	deepspeed_moment.c     the states in it
- *	deepspeed_layout.c     which elements of flat tensors are a parameter
- *	deepspeed_slice.c      where a slice of them lies
- *	deepspeed_expert.c     which ranks hold which experts
- *	deepspeed_run.c        one parameter as runs of files
- *	deepspeed_join.h       pieces of several ranks to one tensor: its files
- *	deepspeed_tell.h       telling: its files
- *	deepspeed_universal.c  a checkpoint that was converted to one file a parameter and state
+ *	files.c                which files there are, and opening them
+ *	filename.c             what a file name says
+ *	missing.c              files that are missing
+ *	model_file.c           a model file: parameters, their order
+ *	alias.c                names of one parameter
+ *	optim_file.c           an optimizer file: how its flat tensors are cut
+ *	optim_state.c          the states in it
+ *	layout.c               which elements of flat tensors are a parameter
+ *	slice.c                where a slice of them lies
+ *	expert.c               which ranks hold which experts
+ *	run.c                  one parameter as runs of files
+ *	join.h                 pieces of several ranks to one tensor: its files
+ *	emit.h                 telling: its files
+ *	universal.c            a checkpoint that was converted to one file a parameter and state
  *
  * Words. A model-parallel rank (mp_rank_01 in file names) is a tensor-parallel rank of a
  *pipeline stage: it has parameters of its own, a "part" of the model. Its optimizer's tensors
@@ -235,7 +235,7 @@ int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 		struct dcp_err *why);
 void dcp_ds_close(struct dcp_ds_input *in);
 
-/* ---- deepspeed_files.c ---- */
+/* ---- files.c ---- */
 
 /* The files of a directory that are of the family, sorted; freed by the caller. */
 int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_t *n);
@@ -250,14 +250,14 @@ int dcp_ds_read_parts(struct dcp_ds *ds);
 /* The part of a model-parallel rank, or NULL. */
 const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp);
 
-/* ---- deepspeed_lost.c ---- */
+/* ---- missing.c ---- */
 
 /* A file of a rank that the metadata speaks of; false: all are there. */
 bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
 /* What is on ranks no file is of has no names: the files that would have them are told. */
 int dcp_ds_tell_lost(struct dcp_ds *ds);
 
-/* ---- deepspeed_model.c, deepspeed_optim.c, deepspeed_moment.c ---- */
+/* ---- model_file.c, optim_file.c, optim_state.c ---- */
 
 /* Read all model files of @part, and tell what else is in them. */
 int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part);
@@ -288,7 +288,7 @@ int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp
 void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
 			 struct dcp_ds_place *out);
 
-/* ---- deepspeed_alias.c ---- */
+/* ---- alias.c ---- */
 
 int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 			const struct dcp_ds_input *in);
@@ -298,7 +298,7 @@ bool dcp_ds_knows(const struct dcp_intern *in, const char *name);
 /* The aliases of @name. */
 const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name, size_t *n);
 
-/* ---- deepspeed_layout.c, deepspeed_slice.c, deepspeed_expert.c ---- */
+/* ---- layout.c, slice.c, expert.c ---- */
 
 /* Groups, and where in them each parameter lies. */
 int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part);
@@ -341,7 +341,7 @@ bool dcp_ds_all_experts(const struct dcp_ds *ds, const struct dcp_ds_param *p, s
 int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 		       struct dcp_ds_group *g, const struct dcp_ds_param *p, size_t n);
 
-/* ---- deepspeed_run.c ---- */
+/* ---- run.c ---- */
 
 /* Elements of a parameter that lie in one file, one behind the other. */
 struct dcp_ds_run {

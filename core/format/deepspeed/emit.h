@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deepspeed_tell: from what was read to what the sink is told.
+ * emit: from what was read to what the sink is told.
  *
- *	deepspeed_tell.c    under all names
- *	deepspeed_state.c   fp32, exp_avg, ... of every parameter
- *	deepspeed_joined.c  those of several ranks
- *	deepspeed_same.c    are they equal?
- *	deepspeed_module.c  the 16-bit weights
- *	deepspeed_unit.c    those of several tensor-parallel ranks
- *	deepspeed_stack.c   those of AutoEP's experts
- *	deepspeed_rest.c    everything else
+ *	emit.c              under all names
+ *	state.c             fp32, exp_avg, ... of every parameter
+ *	state_joined.c      those of several ranks
+ *	compare.c           are they equal?
+ *	module.c            the 16-bit weights
+ *	module_joined.c     those of several tensor-parallel ranks
+ *	module_experts.c    those of AutoEP's experts
+ *	extras.c            everything else
  */
 #pragma once
 #include "core/format/deepspeed/deepspeed_int.h"
 
-/* ---- deepspeed_tell.c ---- */
+/* ---- emit.c ---- */
 
 /*
  * <rank>.<role>.<name>, without <rank> when that is NULL: @t with its key and path. dtype_name
@@ -33,7 +33,7 @@ int dcp_ds_tell_facts(struct dcp_ds *ds);
 int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 			 const struct dcp_ds_rule *rule);
 
-/* ---- deepspeed_state.c, deepspeed_joined.c ---- */
+/* ---- state.c, state_joined.c ---- */
 
 /* Master weights and moments. */
 int dcp_ds_tell_states(struct dcp_ds *ds);
@@ -69,14 +69,14 @@ int dcp_ds_tell_pieces(struct dcp_ds_telling *t, const char *rank, const char *n
 /* Runs of one rank, as far as they fall into @box. */
 int dcp_ds_add_pieces(struct dcp_ds_telling *t, const struct dcp_ds_box *box, uint8_t dtype);
 
-/* ---- deepspeed_same.c ---- */
+/* ---- compare.c ---- */
 
 /* May so many bytes of each of @ranks ranks be read, to compare them? */
 bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks);
 /* Do all ranks hold the same values of the state? 1, 0 or -ENOMEM. */
 int dcp_ds_all_same(struct dcp_ds_telling *t, const struct dcp_ds_shared *s);
 
-/* ---- deepspeed_module.c, deepspeed_unit.c, deepspeed_stack.c ---- */
+/* ---- module.c, module_joined.c, module_experts.c ---- */
 
 /* The 16-bit weights, and as fp32 what the optimizer has not. */
 int dcp_ds_tell_modules(struct dcp_ds *ds);
@@ -104,7 +104,7 @@ struct dcp_ds_front {
 };
 struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
 
-/* ---- deepspeed_rest.c ---- */
+/* ---- extras.c ---- */
 
 /* What of a model or optimizer file is told nowhere else. */
 int dcp_ds_tell_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,

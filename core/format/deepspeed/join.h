@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deepspeed_join: which elements of the ranks' tensors are one tensor of the model?
+ * join: which elements of the ranks' tensors are one tensor of the model?
  *
- *	deepspeed_rule.c  universal_checkpoint_info: the rule for a name
- *	deepspeed_map.c   affine_map: the same, element by element
- *	deepspeed_join.c  from a rule and the shapes of all ranks to the whole
- *	deepspeed_box.c   a block of a rank's tensor as boxes of the whole
+ *	rule.c            universal_checkpoint_info: the rule for a name
+ *	affine_map.c      affine_map: the same, element by element
+ *	join.c            from a rule and the shapes of all ranks to the whole
+ *	box.c             a block of a rank's tensor as boxes of the whole
  *
  * Pure arithmetic on shapes: nothing here knows files.
  */
@@ -106,7 +106,7 @@ struct dcp_ds_whole {
 	struct dcp_arena *arena;
 };
 
-/* ---- deepspeed_box.c ---- */
+/* ---- box.c ---- */
 
 /* A block of a rank's tensor of @shape, stretch by stretch. -E2BIG: too many of them. */
 int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
@@ -115,7 +115,7 @@ int dcp_ds_add_block(struct dcp_ds_whole *w, uint32_t local, const uint64_t *sha
 int dcp_ds_add_stretch(struct dcp_ds_whole *w, uint32_t local, const uint64_t *shape,
 		       uint32_t dim, uint64_t from, uint64_t at, uint64_t n);
 
-/* ---- deepspeed_join.c ---- */
+/* ---- join.c ---- */
 
 /* The whole, in @arena; returns why it cannot be made, or NULL. */
 const char *dcp_ds_join(const struct dcp_ds_rule *rule, const struct dcp_ds_local *local,

@@ -6,7 +6,7 @@
  *	pytorch_model-00001-of-00002.bin     a part of it, and pytorch_model.bin.index.json,
  *	                                     which says which part holds which key
  *
- * Sets and variants are those of torch_hf.c. Other .bin files are not ours: they may
+ * Sets and variants are those of safetensors.c. Other .bin files are not ours: they may
  * be anybody's.
  */
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hf_rest: what lies in a Hugging Face directory beside the weights.
+ * extras: what lies in a Hugging Face directory beside the weights.
  *
  *	config.json, tokenizer.json, ...   told as sidecars
  *	optimizer.pt, scheduler.pt, ...    files of torch.save; their keys get the file's name

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hf_index: which file of a set holds which key?
+ * index: which file of a set holds which key?
  *
  *	{"metadata": {"total_size": 123}, "weight_map": {key: file}}
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hf_name: what is a file of a Hugging Face directory, by its name?
+ * name: what is a file of a Hugging Face directory, by its name?
  *
  *	model.safetensors                       set "model"
  *	model-00001-of-00003.safetensors        part 1 of 3 of it

@@ -11,7 +11,7 @@
  * Nothing commits such a save. Names of the form <model>-<i>-of-<n> say how many there should
  * be, in all ranks' files (shard-<rank>-<model>-<i>-of-<n>) together.
  *
- * Files of one model are a set (hf_name.h). A directory that belongs together is one version
+ * Files of one model are a set (name.h). A directory that belongs together is one version
  * and may hold several sets: the model keeps its keys when it is the only one, those of every
  * other set have its name in front (adapter_model.<key>). The same model once more is left out,
  * as a variant (the fact "variant" says which one is shown) or under Mistral's names

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_hf_int: what the files that read a directory of safetensors share; nobody else
+ * safetensors_int: what the files that read a directory of safetensors share; nobody else
  * includes it.
  */
 #pragma once
@@ -21,7 +21,7 @@ struct dcp_load;
 
 #define DCP_HF_MEMORY (1u << 30) /* all headers together; 100,000 keys are some 20 MB */
 
-/* Files of one model; see hf_name.h. */
+/* Files of one model; see name.h. */
 struct dcp_hf_set {
 	const char *name;
 	const char *component; /* in front of its keys; NULL: nothing */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One tensor of the whole model from what ranks hold of it. How they do is a matter of rules
- * (megatron_rules.h); what a rule says is checked against the shapes, and against what the
- * checkpoint says elsewhere (megatron_check.c).
+ * (rules.h); what a rule says is checked against the shapes, and against what the
+ * checkpoint says elsewhere (check.c).
  */
 #include <errno.h>
 #include <stdio.h>

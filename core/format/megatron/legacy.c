@@ -2,10 +2,10 @@
 /*
  * Megatron-LM's own checkpoints, one directory for each model-parallel rank:
  *
- *	mp_rank_<TT>[_<PPP>][_<EEE>]/model_optim_rng.pt     see megatron_grid.c
+ *	mp_rank_<TT>[_<PPP>][_<EEE>]/model_optim_rng.pt     see grid.c
  *	mp_rank_.../distrib_optim.pt                        flat buffers without names
  *
- * The model's tensors are put together (megatron_join.c): "model" and "language_model" are left
+ * The model's tensors are put together (join.c): "model" and "language_model" are left
  * away, layers get the number they have in the whole model. What else the files hold is told as
  * the first rank has it; what another rank has differently, below the name of its directory:
  *

@@ -53,11 +53,11 @@ struct dcp_mlegacy {
 	bool old_order;   /* one was told whose rows stand as they did before version 2 */
 };
 
-/* ---- megatron_args.c ---- */
+/* ---- args.c ---- */
 
 void dcp_mlegacy_read_args(struct dcp_mlegacy *m, struct dcp_pv root);
 
-/* ---- megatron_grid.c ---- */
+/* ---- grid.c ---- */
 
 /* Is that the name of a rank's directory? @r gets its numbers. */
 bool dcp_mrank_parse(const char *name, struct dcp_mrank *r);
@@ -86,12 +86,12 @@ void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *fi
 /* Ranks wrote their experts over one another's. */
 bool dcp_mlegacy_lost_experts(const struct dcp_mlegacy *m);
 
-/* ---- megatron_files.c ---- */
+/* ---- files.c ---- */
 
 /* Read the files of all ranks; those in front of number @first cannot be. */
 int dcp_mlegacy_tell_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err);
 
-/* ---- megatron_whole.c ---- */
+/* ---- keys.c ---- */
 
 /* Who holds a parameter? */
 enum dcp_mholder {
@@ -117,7 +117,7 @@ int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const ch
 /* Tell the model: stages behind each other, tensor-parallel parts put together. */
 int dcp_mlegacy_tell_model(struct dcp_mlegacy *m, struct dcp_err *err);
 
-/* ---- megatron_join.c ---- */
+/* ---- join.c ---- */
 
 /* One tensor that is being put together. */
 struct dcp_mjoin {
@@ -140,7 +140,7 @@ size_t dcp_mlegacy_max_copies(const struct dcp_mlegacy *m);
 int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mplace *place,
 		     const char *key, const struct dcp_copy **copy);
 
-/* ---- megatron_check.c ---- */
+/* ---- check.c ---- */
 
 /* The rule says that a layer may be gated: see whether it is by its second layer. */
 void dcp_mjoin_see_gate(struct dcp_mjoin *j);
@@ -148,7 +148,7 @@ void dcp_mjoin_see_gate(struct dcp_mjoin *j);
 /* Are the sizes those that the arguments of the run tell? */
 void dcp_mjoin_check_args(struct dcp_mjoin *j);
 
-/* ---- megatron_cut.c ---- */
+/* ---- cut.c ---- */
 
 /*
  * What a copy holds, as the layer sees it. Experts laid out for a grouped GEMM are one matrix

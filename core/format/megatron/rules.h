@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * megatron_rules: along which dimension do Megatron's tensor-parallel ranks hold a parameter?
+ * rules: along which dimension do Megatron's tensor-parallel ranks hold a parameter?
  *
  * mp_rank files do not say; the names of the layers do. Rules are globs over whole keys, and
  * the first that matches counts. A file of rules in the version's directory stands before

@@ -10,13 +10,13 @@
  *	torchtune             model-0000i-of-0000N.safetensors recipe_state/recipe_state.pt
  *	verl                  actor/ critic/ data.pt, and in actor/ files of each rank:
  *	                      {model,optim,extra_state}_world_size_<N>_rank_<R>.pt
- *	Megatron-LM           a DCP directory with common.pt in it (see megatron.c)
+ *	Megatron-LM           a DCP directory with common.pt in it (see format/megatron/torch_dist.c)
  *	diffusers             unet/ vae/ text_encoder/ below model_index.json; while it trains
  *	                      unet/ unet_ema/ beside Accelerate's files
  *	sentence-transformers 2_Dense/ and the like below modules.json
  *	PEFT                  adapters by other names than "default", a directory each
  *
- * Names decide, those of the tables in parts_names.c: a directory is one version when it holds
+ * Names decide, those of the tables in names.c: a directory is one version when it holds
  *at least two parts, one of them a state file or a directory by a name of them, and one that
  * may be a model. So a plain DCP or Hugging Face directory stays what it is, and .pt files of
  * other names stay versions by themselves. Each part is any family of format.c. Where the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_field: what one value inside a DCP .metadata says.
+ * field: what one value inside a DCP .metadata says.
  *
  * Classes go by one name wherever torch kept them over the years. Every function accepts any
  * value; what is not as it should be is told in the error as found against expected.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_place: which part of a tensor does one rank hold, by the placements of a DTensor?
+ * placement: which part of a tensor does one rank hold, by the placements of a DTensor?
  *
  * Shard(dim) cuts what is left of a dimension as torch.chunk() does: pieces of ceil(length /
  * n), the last ones shorter or empty. Replicate cuts nothing. _StridedShard(dim, f) cuts into f

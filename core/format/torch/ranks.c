@@ -7,7 +7,7 @@
  *	<what>_rank<R>.pt, rank_<R>.pt     everybody's own: also .pth and .bin; Accelerate's
  *	                                   LOCAL_STATE_DICT is pytorch_model_fsdp_rank<R>.bin
  *
- * How they are put together: see torch_ranks_load.c. Files of different <what> are versions of
+ * How they are put together: see ranks_load.c. Files of different <what> are versions of
  * their own. Nothing commits such a save, so a rank whose file is missing makes it incomplete.
  */
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_shard: which part of which tensor is a pickled DTensor or ShardedTensor?
+ * shard: which part of which tensor is a pickled DTensor or ShardedTensor?
  *
  *	DTensor        _local_tensor, and _spec: mesh (its sizes, this rank's coordinates) and
  *	               placements; the global shape stands in the call that rebuilds it

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_shard_int: what the files behind torch_shard.h share, and nobody else includes.
+ * shard_int: what the files behind shard.h share, and nobody else includes.
  */
 #pragma once
 #include <stddef.h>
@@ -47,6 +47,6 @@ struct dcp_piece *dcp_tshard_pieces(struct dcp_tshard_reading *r, size_t n);
 int dcp_tshard_place(struct dcp_tshard_reading *r, struct dcp_piece *p,
 		     const struct dcp_torch_tensor *tt, const uint64_t *at);
 
-/* ---- torch_shard_dtensor.c ---- */
+/* ---- dtensor.c ---- */
 
 int dcp_tshard_dtensor(struct dcp_tshard_reading *r, const struct dcp_tshard_found *f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_state: the tensors and objects of one torch.save stream, told to a sink.
+ * state: the tensors and objects of one torch.save stream, told to a sink.
  *
  * Tensors are told as plain pieces of the file the stream lies in, strides and byte order as
  * stored. Of tensors with the same storage, place, shape and strides the later ones are told

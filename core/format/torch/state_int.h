@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_state_int: what the files behind torch_state.h share, and nobody else includes.
+ * state_int: what the files behind state.h share, and nobody else includes.
  */
 #pragma once
 #include "core/format/torch/state.h"

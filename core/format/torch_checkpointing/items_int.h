@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_items_int: what the files of torch_checkpointing's family share.
+ * items_int: what the files of torch_checkpointing's family share.
  */
 #pragma once
 #include <stdbool.h>
@@ -63,11 +63,11 @@ struct dcp_titems {
 
 struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i);
 
-/* ---- torch_items_files.c: which files there are ---- */
+/* ---- files.c: which files there are ---- */
 
 int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err);
 
-/* ---- torch_items_load.c ---- */
+/* ---- load.c ---- */
 
 int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err);
 
@@ -76,12 +76,12 @@ int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err);
 int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *t);
 int dcp_titems_on_part(void *ctx, const struct dcp_tensor *t);
 
-/* ---- torch_items_join.c ---- */
+/* ---- join.c ---- */
 
 /* Tell what was put together, and what metadata.pkl lists and nobody holds. */
 int dcp_titems_join(struct dcp_titems *r);
 
-/* ---- torch_items_read.c: what is in one file ---- */
+/* ---- read.c: what is in one file ---- */
 
 /* Tell the file at hand. Returns 1 when it cannot be read: @why says it. */
 int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why, struct dcp_err *err);

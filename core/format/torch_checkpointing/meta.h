@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_items_meta: what a metadata.pkl of torch_checkpointing says.
+ * meta: what a metadata.pkl of torch_checkpointing says.
  *
  *	{"metadata": {item: {"nested_path_to_metadata": {'["w"]': [group, ...]},
  *	                     "rank_to_layout_info": {rank: layout or None}}},

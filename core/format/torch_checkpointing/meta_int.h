@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_items_meta_int: what the files that read a metadata.pkl share; nobody else includes it.
+ * meta_int: what the files that read a metadata.pkl share; nobody else includes it.
  */
 #pragma once
 #include "core/format/torch_checkpointing/meta.h"
@@ -23,7 +23,7 @@ struct dcp_titems_item *dcp_titems_items(const struct dcp_titems_meta *m);
 /* The number of the item @name, which is made where it is new. */
 int dcp_titems_get_item(struct dcp_titems_meta *m, const char *name, uint32_t *number);
 
-/* ---- torch_items_meta_layout.c ---- */
+/* ---- meta_layout.c ---- */
 
 /* {rank: layout or None} of item @number. */
 int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct dcp_pv v,

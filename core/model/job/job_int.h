@@ -129,11 +129,11 @@ bool dcp_job_is_opaque(const struct dcp_piece *p);
 /* Must an item of this piece be read by one rank, whole? */
 bool dcp_job_is_atom(const struct dcp_piece *p);
 
-/* job_kind.c: the kind of @t, made if it is new */
+/* kind.c: the kind of @t, made if it is new */
 int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_t *out,
 		 struct dcp_err *err);
 
-/* job_team.c */
+/* team.c */
 
 /* The ranks of a layout, as a rule and a number of dimensions see them. */
 struct job_team {
@@ -173,7 +173,7 @@ bool dcp_job_is_team(const struct job_team *t, const struct job_kind *k,
 /* All of a kind's elements. */
 struct dcp_spread_box dcp_job_whole(const struct job_kind *k);
 
-/* job_share.c */
+/* share.c */
 
 /* What one rank reads of some tensors of a kind: a box of each. */
 struct job_share {
@@ -200,22 +200,22 @@ struct job_sharing {
 /* Tell every share of those readers. */
 int dcp_job_share(struct job_sharing *x, struct dcp_err *err);
 
-/* job_wanted.c: what of each kind anybody needs; which copies are read */
+/* wanted.c: what of each kind anybody needs; which copies are read */
 int dcp_job_find_wanted(struct dcp_job *job, struct dcp_err *err);
 int dcp_job_choose(struct dcp_job *job);
 
-/* job_order.c: items by file and offset; those that begin together the longest first. -ENOMEM.
+/* order.c: items by file and offset; those that begin together the longest first. -ENOMEM.
  */
 int dcp_job_sort(struct dcp_job *job);
 
-/* job_parts.c: the union, and who reads what of it */
+/* partition.c: the union, and who reads what of it */
 int dcp_job_find_parts(struct dcp_job *job, struct dcp_err *err);
 /* Where the part that holds item @i's first byte ends, as bytes of the item; its size when the
  * item ends before. */
 uint64_t dcp_job_part_end(const struct dcp_job *job, const struct job_item *item,
 			  uint32_t owner);
 
-/* job_from.c: with a layout that holds everything already */
+/* reshard.c: with a layout that holds everything already */
 struct job_move {
 	uint32_t from, to;
 	uint64_t bytes;

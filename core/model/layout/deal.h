@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout_deal: how one placement deals a length out to parts, asked the other way round: how
+ * deal: how one placement deals a length out to parts, asked the other way round: how
  * many of the elements in front of x are in part i?
  *
  * Elements of a part keep the order of the length. So what a part has of an interval stands in

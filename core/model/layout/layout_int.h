@@ -111,7 +111,7 @@ struct layout_parse {
 	struct dcp_err *err;
 };
 
-/* layout_text.c */
+/* text.c */
 
 int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...)
 	DCP_PRINTF(3, 4);
@@ -131,10 +131,10 @@ int dcp_layout_rule_end(struct layout_parse *ps);
 /* Room for one more element of an array that grows by doubling. */
 int dcp_layout_grow(void **array, size_t *cap, size_t n, size_t size);
 
-/* layout_json.c */
+/* tp_plan.c */
 int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n);
 
-/* layout_place.c */
+/* placement.c */
 
 /* Words of the grammar that begin a placement, NULL-ended. */
 extern const char *const dcp_layout_place_words[];
@@ -145,7 +145,7 @@ int dcp_layout_place_add(struct layout_parse *ps, const struct place *p);
 int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n,
 			 uint32_t *out);
 
-/* layout_arg.c: the arguments of one placement */
+/* args.c: the arguments of one placement */
 
 struct layout_arg {
 	char name[24]; /* "" for a bare number or list */
@@ -169,11 +169,11 @@ const char *dcp_layout_blanks(const char *s, const char *end);
 bool dcp_layout_int(const char **s, const char *end, int64_t *out);
 size_t dcp_layout_word(const char *s, const char *end);
 
-/* layout_torch.c: "[Shard(0), Replicate()]", "dims_mapping=[-1,0]", "only(pp=0)" */
+/* lists.c: "[Shard(0), Replicate()]", "dims_mapping=[-1,0]", "only(pp=0)" */
 int dcp_layout_list(struct layout_parse *ps, const char *text, size_t n);
 int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n);
 
-/* layout_glob.c */
+/* glob.c */
 
 /* Compile @n bytes into @out; -EINVAL or -E2BIG with a message. */
 int dcp_layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out);
@@ -189,14 +189,14 @@ bool dcp_layout_glob_match(const struct glob *g, uint64_t pairs, const char *key
 uint32_t dcp_layout_glob_nearest(const struct dcp_layout *l, const char *key,
 				 const struct glob **out);
 
-/* layout_cut.c */
+/* cut.c */
 
 /* The dimension of a tensor that @p cuts. */
 enum { LAYOUT_DIM_WHOLE = -1, LAYOUT_DIM_NONE = -2 }; /* left whole; it cannot be cut */
 int dcp_layout_dim(const struct place *p, uint32_t ndim);
 bool dcp_layout_range_has(const struct dcp_layout *l, const struct place_range *r, uint32_t at);
 
-/* layout_split.c */
+/* split.c */
 
 struct slice {
 	uint64_t lo, n;
@@ -222,7 +222,7 @@ uint64_t dcp_layout_ceil(uint64_t n, uint64_t parts);
 int dcp_layout_axis_take(struct dcp_axis *axis, const struct slices *s,
 			 struct dcp_arena *arena);
 
-/* layout_print.c */
+/* print.c */
 void dcp_layout_print_place(const struct dcp_layout *l, const struct place *p,
 			    struct dcp_buf *out);
 void dcp_layout_print_places(const struct dcp_layout *l, const struct rule *r,

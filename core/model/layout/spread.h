@@ -8,7 +8,7 @@
  * hold copies; the ranks of one part are its first rank and the same offsets behind it,
  * whichever part. Parts have no element in common.
  *
- * How many elements a rank has of a box is arithmetic (layout_deal.h), and so is which parts
+ * How many elements a rank has of a box is arithmetic (deal.h), and so is which parts
  * have any. A spread is made for the tensors that one rule meets with as many dimensions, then
  * set to one shape after the other. One thread at a time.
  */

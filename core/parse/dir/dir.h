@@ -6,7 +6,7 @@
  * the directory's descriptor with openat2(RESOLVE_BENEATH) (or, on kernels without it, one
  * O_NOFOLLOW component at a time): absolute names, ".." and links that lead out are refused
  * with -EXDEV, whatever the metadata says. Links that stay inside are followed, and those of
- * Hugging Face's download cache (dir_hub.c).
+ * Hugging Face's download cache (hub.c).
  */
 #pragma once
 #include <stdbool.h>

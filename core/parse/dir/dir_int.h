@@ -3,9 +3,9 @@
  * dir_int: what the files behind dir.h share, and nobody else includes but their tests.
  *
  *	dir.c          listing; what is asked of any directory
- *	dir_open.c     opening what lies below one
- *	dir_hub.c      the one kind of link that leads out
- *	dir_archive.c  directories whose files are members of archives
+ *	open.c         opening what lies below one
+ *	hub.c          the one kind of link that leads out
+ *	archive.c      directories whose files are members of archives
  */
 #pragma once
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 
 #include "core/parse/dir/dir.h"
 
-/* ---- dir_open.c ---- */
+/* ---- open.c ---- */
 
 /* -EINVAL for an empty name, -EXDEV for an absolute one or one with "..". */
 int dcp_dir_check_name(const char *name, struct dcp_err *err);
@@ -32,9 +32,9 @@ int dcp_open_kernel(int dirfd, const char *name, int flags);
 /* One component at a time, refusing every link with -EXDEV. */
 int dcp_open_walk(int dirfd, const char *name, int flags);
 
-/* ---- dir_hub.c ---- */
+/* ---- hub.c ---- */
 
-/* The file that a link of Hugging Face's cache leads to; see dir_hub.c. -EXDEV: no such link.
+/* The file that a link of Hugging Face's cache leads to; see hub.c. -EXDEV: no such link.
  */
 int dcp_open_blob(int dirfd, const char *name, int flags);
 
@@ -49,7 +49,7 @@ size_t dcp_dir_memory(const char *path);
 /* Order of entries. */
 int dcp_dirent_compare(const void *a, const void *b);
 
-/* ---- dir_archive.c: the same calls for directories of archives ---- */
+/* ---- archive.c: the same calls for directories of archives ---- */
 
 int dcp_archive_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
 			struct dcp_err *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle_program: which variables does a Paddle program store, and in which order?
+ * program: which variables does a Paddle program store, and in which order?
  *
  * A .pdiparams has tensors and no names: they are the program's persistable variables, sorted
  * by name. Two forms of program name them:

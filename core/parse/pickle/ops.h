@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_ops: the opcode table: name, code, and the shape of what follows the code.
+ * ops: the opcode table: name, code, and the shape of what follows the code.
  *
  * Names and codes are those of CPython's pickletools. Private to core/parse/pickle*.c.
  */

@@ -2,15 +2,15 @@
 /*
  * pickle_int: what the files of the pickle machine share, and nobody else includes.
  *
- *	pickle_win.c    a window sliding over the source, and opcode arguments in it
- *	pickle_memo.c   which memo entries are ever fetched, and their values
- *	pickle_scan.c   pass one
- *	pickle_text.c   decimal numbers, quoted and escaped text, UTF-8
- *	pickle_mem.c    memory of nodes, and their release
- *	pickle_node.c   making nodes, sharing equal ones
- *	pickle_global.c names of classes and functions, each once
- *	pickle.c        both passes from the outside; the machine: see pickle_vm.h
- *	pickle_value.c  accessors
+ *	window.c        a window sliding over the source, and opcode arguments in it
+ *	memo.c          which memo entries are ever fetched, and their values
+ *	scan.c          pass one
+ *	text.c          decimal numbers, quoted and escaped text, UTF-8
+ *	mem.c           memory of nodes, and their release
+ *	node.c          making nodes, sharing equal ones
+ *	global.c        names of classes and functions, each once
+ *	pickle.c        both passes from the outside; the machine: see vm.h
+ *	value.c         accessors
  *
  * The functions here that are called for nearly every opcode are inline: 59 million
  * opcodes in half a second leave no room for a call each.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_vm: the state of the machine, for the four files that are the machine.
+ * vm: the state of the machine, for the four files that are the machine.
  *
  *	pickle.c       the loop over opcodes; stack, marks, memo
- *	pickle_push.c  opcodes that push what is written behind them
- *	pickle_build.c opcodes that combine values of the stack
+ *	push.c         opcodes that push what is written behind them
+ *	build.c        opcodes that combine values of the stack
  *
  * A stack of values, a second stack of marks (positions in the first), and the memo. The
  * fence is the position of the innermost mark: an opcode that takes values from the top

@@ -292,7 +292,7 @@ static int write_part(struct writer *x, const char *name, struct dcp_pv v)
 	return r;
 }
 
-/* As find_in_module() in pyjson_walk.c names what is in it. */
+/* As find_in_module() in walk.c names what is in it. */
 static int write_module(struct writer *x, struct dcp_pv state)
 {
 	const struct dcp_pv *kv, *own;

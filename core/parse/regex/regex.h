@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyre: does a Python regular expression match the beginning of a text (re.match)?
+ * regex: does a Python regular expression match the beginning of a text (re.match)?
  *
  * Patterns and texts are foreign. A pattern becomes a program of at most DCP_PYRE_MAX steps,
  * and a text is read once, all ways through the program at the same time: time is their

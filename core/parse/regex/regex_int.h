@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyre_int: what the two files behind pyre.h share, and nobody else includes.
+ * regex_int: what the two files behind regex.h share, and nobody else includes.
  *
- *	pyre.c        a pattern becomes a program
- *	pyre_match.c  a text goes all ways through it
+ *	compile.c     a pattern becomes a program
+ *	match.c       a text goes all ways through it
  */
 #pragma once
 #include <stdbool.h>

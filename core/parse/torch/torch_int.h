@@ -3,8 +3,8 @@
  * torch_int: what the files behind torch.h share, and nobody else includes.
  *
  *	torch.c         which container is it, and the zip one
- *	torch_legacy.c  five pickles in a row, then the storages
- *	torch_tensor.c  what a rebuild call says
+ *	legacy.c        five pickles in a row, then the storages
+ *	tensor.c        what a rebuild call says
  */
 #pragma once
 #include "core/base/arena.h"
@@ -28,7 +28,7 @@ struct dcp_torch_record {
 };
 #define DCP_TORCH_UNLOCATED UINT64_MAX
 
-/* What the tar container of torch 0.1 has besides the object; see torch_tar.c. */
+/* What the tar container of torch 0.1 has besides the object; see tar_0_1.c. */
 struct dcp_torch_tar_storage {
 	uint64_t id, off, numel;
 	const char *dtype; /* torch's name */
@@ -82,7 +82,7 @@ enum dcp_torch_kind {
 	DCP_TORCH_V3,      /* + requires_grad, hooks, dtype[, metadata] */
 	DCP_TORCH_WRAPPED, /* the first argument is the tensor */
 	DCP_TORCH_TYPED,   /* function, class, arguments, state */
-	DCP_TORCH_SPARSE,  /* from here on: see torch_parts.c */
+	DCP_TORCH_SPARSE,  /* from here on: see composite.c */
 	DCP_TORCH_QUANTIZED,
 	DCP_TORCH_NESTED,
 	DCP_TORCH_JAGGED,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unpack_int: decoded files in the cache directory (unpack_cache.c), for unpack.c and their
+ * unpack_int: decoded files in the cache directory (unpack_kept.c), for unpack.c and their
  * test.
  *
  *	the content

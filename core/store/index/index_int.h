@@ -25,7 +25,7 @@
 /* SQLite's code as ours, with its message in @err: "<what>: ...". */
 int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *err);
 
-/* ---- index_text.c: shapes and paths as they are kept ---- */
+/* ---- text.c: shapes and paths as they are kept ---- */
 
 /* Append "[8,4]". */
 void dcp_index_put_shape(struct dcp_buf *out, const uint64_t *shape, uint32_t ndim);
@@ -40,7 +40,7 @@ void dcp_index_put_path(struct dcp_buf *out, const char *key, const char *const 
 int dcp_index_get_path(const char *text, size_t n, const char *key, struct dcp_arena *arena,
 		       const char *const **path, size_t *npath);
 
-/* ---- index_map.c: has this been told before? ---- */
+/* ---- hashmap.c: has this been told before? ---- */
 
 /*
  * From hashes to row numbers, 8 bytes a slot: a match may be false, so the caller looks at
@@ -59,7 +59,7 @@ uint32_t dcp_index_map_next(const struct dcp_index_map *m, uint64_t hash, uint32
 int dcp_index_map_add(struct dcp_index_map *m, uint64_t hash, uint32_t number);
 void dcp_index_map_finish(struct dcp_index_map *m);
 
-/* ---- index_check.c: is what an adapter tells possible? ---- */
+/* ---- check.c: is what an adapter tells possible? ---- */
 
 /* A file as the writer met it. */
 struct dcp_index_seen {
@@ -77,7 +77,7 @@ struct dcp_index_seen {
 int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *files, size_t n,
 		    struct dcp_arena *scratch, uint64_t *nbytes, struct dcp_err *err);
 
-/* ---- index_seal.c: is the file as it was finished? ---- */
+/* ---- seal.c: is the file as it was finished? ---- */
 
 /* Append the hashes of its pages to the finished file (in place of those it has), and their
  * hash to its header. -EIO, -ENOMEM, ... */
@@ -94,7 +94,7 @@ struct dcp_index_sealed {
 int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
 		     struct dcp_source *out, struct dcp_err *err);
 
-/* ---- index_vfs.c: SQLite reading from a source ---- */
+/* ---- vfs.c: SQLite reading from a source ---- */
 
 /*
  * Fill @vfs, named @name, so that databases opened through it are the bytes of @src, read-only
@@ -102,7 +102,7 @@ int dcp_index_unseal(struct dcp_index_sealed *s, const struct dcp_source *file,
  */
 int dcp_index_vfs_init(sqlite3_vfs *vfs, const char *name, const struct dcp_source *src);
 
-/* ---- index_open.c: the open index ---- */
+/* ---- open.c: the open index ---- */
 
 enum dcp_index_stmt {
 	DCP_STMT_TENSOR_BY_ID,
@@ -162,7 +162,7 @@ struct dcp_index {
 int dcp_index_open_fd(int fd, const char *path, struct dcp_index **out, struct dcp_err *err);
 int dcp_index_open_image(void *image, size_t n, struct dcp_index **out, struct dcp_err *err);
 
-/* ---- index_pool.c: connections to it ---- */
+/* ---- pool.c: connections to it ---- */
 
 void dcp_index_pool_init(struct dcp_index_pool *pool, unsigned max);
 void dcp_index_pool_finish(struct dcp_index_pool *pool);
@@ -178,7 +178,7 @@ void dcp_index_conn_put(struct dcp_index *ix, struct dcp_index_conn *c);
 int dcp_index_conn_stmt(struct dcp_index_conn *c, enum dcp_index_stmt which,
 			sqlite3_stmt **out);
 
-/* ---- index_scan.c ---- */
+/* ---- scan.c ---- */
 
 /* The columns of a DCP_SQL_TENSOR_ROW or DCP_SQL_OBJECT_ROW statement that stands on a row.
  * Text is the statement's. -EBADMSG when they are not what a writer puts there. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * index_pool: connections to indexes that are idle, kept for the next who asks.
+ * pool: connections to indexes that are idle, kept for the next who asks.
  *
  * A connection costs some hundred microseconds to open and up to half a megabyte of pages. So
  * they are kept, the last used ones with their pages, the others without: who asks many indexes

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * index_sql: the schema and every statement of an index, named.
+ * sql: the schema and every statement of an index, named.
  *
  * Opening compares the schema text with DCP_SQL_SCHEMA byte by byte: an index whose tables are
  * views, or hold generated columns, is not ours. Any change here is a new DCP_INDEX_SCHEMA.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * index_write_int: an index being written, shared by index_write.c (the database), index_file.c
- * (the table of files), index_stem.c (which keys and file names are taken) and index_tell.c
+ * write_int: an index being written, shared by write.c (the database), files.c
+ * (the table of files), stem.c (which keys and file names are taken) and rows.c
  * (rows).
  */
 #pragma once
@@ -60,7 +60,7 @@ void dcp_index_put_text(sqlite3_stmt *s, int i, const char *text); /* NULL: SQL'
 /* Run an insert or update whose parameters are bound. */
 int dcp_index_run(struct dcp_index_writer *w, enum dcp_index_add which);
 
-/* ---- index_stem.c ---- */
+/* ---- stem.c ---- */
 
 /* Rows told earlier with a text: the first tensor, the first object; 0: none. */
 struct dcp_index_told {
@@ -79,13 +79,13 @@ int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t has
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
 			  uint32_t number, char name[DCP_NAME_MAX + 1]);
 
-/* ---- index_file.c ---- */
+/* ---- files.c ---- */
 
 int dcp_index_tell_file(void *ctx, const char *name, uint32_t *number);
 int dcp_index_tell_unpacked(void *ctx, const char *name, uint32_t *number);
 int dcp_index_tell_sidecar(void *ctx, const char *name);
 
-/* ---- index_tell.c ---- */
+/* ---- rows.c ---- */
 
 int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told);
 int dcp_index_tell_object(void *ctx, const struct dcp_object *told);

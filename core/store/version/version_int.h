@@ -16,7 +16,7 @@
 struct dcp_dir;
 struct dcp_dirent;
 
-/* ---- version_group.c: versions that files of one directory are ---- */
+/* ---- group.c: versions that files of one directory are ---- */
 
 struct dcp_group {
 	const struct dcp_format *format;
@@ -35,7 +35,7 @@ struct dcp_groups {
 int dcp_groups_list(const struct dcp_dir *dir, struct dcp_groups *g);
 void dcp_groups_finish(struct dcp_groups *g);
 
-/* ---- version_scan.c ---- */
+/* ---- scan.c ---- */
 
 /* mtime of the format's commit file, or of the newest file of @dir. */
 int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *format);
@@ -45,12 +45,12 @@ int64_t dcp_commit_time(const struct dcp_dir *dir, const struct dcp_format *form
 /* Sort what was found, no two by one name. -ENOMEM. */
 int dcp_scan_part_names(struct dcp_scan *scan);
 
-/* ---- version_tags.c ---- */
+/* ---- tags.c ---- */
 
 /* Find the tags of what was found in @dir. -ENOMEM. */
 int dcp_scan_tags(struct dcp_scan *scan, const struct dcp_dir *dir);
 
-/* ---- version_link.c ---- */
+/* ---- link.c ---- */
 
 /* Is the file a text that names something else in @dir? Then it is a link, in effect. */
 bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
@@ -59,7 +59,7 @@ bool dcp_is_text_link(const struct dcp_dir *dir, const struct dcp_dirent *e);
  * itself. Freed by the caller. -ENOMEM. */
 int dcp_source_resolve(const char *source, char **out);
 
-/* ---- version_hint.c ---- */
+/* ---- hint.c ---- */
 
 /* Is @dir of a family that dcpfs does not read, by its names? Then what it is: in @why. */
 bool dcp_scan_family(const struct dcp_dir *dir, char *why, size_t n);
@@ -78,7 +78,7 @@ struct dcp_index_writer;
 int dcp_tell_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w);
 
-/* ---- version_stop.c: a build that nobody waits for any more ---- */
+/* ---- stop.c: a build that nobody waits for any more ---- */
 
 /* A sink in front of @to that fails with -ECANCELED as soon as @opts say so. */
 struct dcp_stopper {
@@ -87,7 +87,7 @@ struct dcp_stopper {
 };
 struct dcp_sink dcp_stopper_sink(struct dcp_stopper *s);
 
-/* ---- version_fresh.c: is an index still true? ---- */
+/* ---- fresh.c: is an index still true? ---- */
 
 /* Hash of the names in @dir, those of the index left out. */
 uint64_t dcp_fresh_names(const struct dcp_dir *dir, const char *index_path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle_dist_int: what the files that tell a Paddle distributed checkpoint share; nobody else
+ * dist_int: what the files that tell a Paddle distributed checkpoint share; nobody else
  * includes it.
  */
 #pragma once

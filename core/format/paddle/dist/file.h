@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle_file: which arrays does one data file of a Paddle checkpoint hold, and where?
+ * file: which arrays does one data file of a Paddle checkpoint hold, and where?
  *
  *	a pickle     dict of key -> numpy array (paddle.save), any protocol from 2 on
  *	safetensors  the same dict; under the name .distcp too: content decides, not the name

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle_dist_key: what the files that tell one key of a Paddle distributed checkpoint share;
+ * key: what the files that tell one key of a Paddle distributed checkpoint share;
  * nobody else includes it.
  *
- *	paddle_dist_tell.c    the key, from its entries to the sink
- *	paddle_dist_head.c    what its entries have in common: dtype and shape
- *	paddle_dist_find.c    the array that an entry means
- *	paddle_dist_fault.c   why an array is none that an entry means
- *	paddle_dist_pieces.c  the pieces, and which of those that overlap counts
+ *	key.c                 the key, from its entries to the sink
+ *	head.c                what its entries have in common: dtype and shape
+ *	find.c                the array that an entry means
+ *	fault.c               why an array is none that an entry means
+ *	pieces.c              the pieces, and which of those that overlap counts
  */
 #pragma once
 #include <stdbool.h>
@@ -43,7 +43,7 @@ static inline bool dcp_pjoin_broken(const struct dcp_pjoin *j)
 	return j->why.msg[0] != '\0';
 }
 
-/* ---- paddle_dist_head.c ---- */
+/* ---- head.c ---- */
 
 /* What the entries of @k say of dtype and shape. */
 void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_key *k);
@@ -52,7 +52,7 @@ void dcp_pjoin_head(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_p
 void dcp_pjoin_stored_dtype(struct dcp_pdist *d, struct dcp_pjoin *j,
 			    const struct dcp_ploc *loc);
 
-/* ---- paddle_dist_find.c ---- */
+/* ---- find.c ---- */
 
 /* The records of @k in order, for dcp_pjoin_find(); @n of them. 0 or -ENOMEM. */
 int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n);
@@ -64,13 +64,13 @@ uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 /* Less than, equal to, or more than zero. */
 int dcp_pjoin_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
 
-/* ---- paddle_dist_fault.c ---- */
+/* ---- fault.c ---- */
 
 /* The array of @r, which has another shape than @e says, told in j->lost. */
 void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		      const struct dcp_pmeta_record *r, const struct dcp_ploc *loc);
 
-/* ---- paddle_dist_pieces.c ---- */
+/* ---- pieces.c ---- */
 
 /* Find the pieces that the entries of @k list. 0 or -ENOMEM. */
 int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_key *k);
@@ -78,7 +78,7 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 /* Make them pieces that do not overlap; then a lost one shows as elements that are missing. */
 int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j);
 
-/* ---- paddle_dist_tell.c ---- */
+/* ---- key.c ---- */
 
 /* "[0:4, 2:8]" */
 void dcp_pjoin_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle_meta: what a {uid}.metadata of paddle.distributed.save_state_dict says, kept small.
+ * meta: what a {uid}.metadata of paddle.distributed.save_state_dict says, kept small.
  *
  *	state_dict_metadata  key -> [LocalTensorMetadata, ...]   which pieces a tensor has
  *	storage_metadata     LocalTensorIndex -> file name       which file holds which of them

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle_meta_int: what the files that read a {uid}.metadata share; nobody else includes it.
+ * meta_int: what the files that read a {uid}.metadata share; nobody else includes it.
  *
- *	paddle_meta.c      the file, and keys
- *	paddle_meta_add.c  one pair of each section
- *	paddle_meta_box.c  where a piece lies
+ *	meta.c             the file, and keys
+ *	meta_add.c         one pair of each section
+ *	meta_box.c         where a piece lies
  */
 #pragma once
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include "core/format/paddle/dist/meta.h"
 #include "core/parse/pickle/pickle.h"
 
-/* ---- paddle_meta.c ---- */
+/* ---- meta.c ---- */
 
 /* Is @v an object of Paddle's class @name, under either module? */
 bool dcp_pmeta_is(struct dcp_pv v, const char *name);
@@ -41,7 +41,7 @@ int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 int dcp_pmeta_spoil(struct dcp_pmeta *m, uint32_t key, const struct dcp_err *why,
 		    struct dcp_err *err);
 
-/* ---- paddle_meta_add.c ---- */
+/* ---- meta_add.c ---- */
 
 /* For struct dcp_section; @meta is the struct dcp_pmeta. */
 int dcp_pmeta_add_state(void *meta, struct dcp_pv key, struct dcp_pv value,
@@ -50,7 +50,7 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 			 struct dcp_err *err);
 int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struct dcp_err *err);
 
-/* ---- paddle_meta_box.c ---- */
+/* ---- meta_box.c ---- */
 
 /* A tuple or list of numbers into dims. Returns 0, 1 when one of them is negative, or -EBADMSG
  * told in @why. */

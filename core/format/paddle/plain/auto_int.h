@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle_plain_auto_int: what the files behind save_for_auto_inference share; nobody else
+ * auto_int: what the files behind save_for_auto_inference share; nobody else
  * includes it.
  *
- *	paddle_plain_auto.c  every rank's files read
- *	paddle_plain_cut.c   how one tensor was cut
- *	paddle_plain_join.c  each key's parts put together
+ *	auto.c               every rank's files read
+ *	cut.c                how one tensor was cut
+ *	join.c               each key's parts put together
  */
 #pragma once
 #include <stdbool.h>

@@ -6,7 +6,7 @@
  *	model.pdparams model.pdopt             version model
  *	opt_rank0.pdopt opt_rank1.pdopt        version opt: whole tensors, each of some rank
  *	infer.pdiparams infer.pdmodel          version infer: the second names the tensors
- *	w_dist0.pdparams w_dist0.pdattr ...    version w: pieces, see paddle_plain_auto.c
+ *	w_dist0.pdparams w_dist0.pdattr ...    version w: pieces, see auto.c
  *	state.pdz                              version state.pdz
  *
  * What a file holds is decided by its first bytes; names only group.

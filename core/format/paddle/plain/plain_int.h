@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paddle_plain_int: what the files behind the family of Paddle's plain files share; nobody else
+ * plain_int: what the files behind the family of Paddle's plain files share; nobody else
  * includes it.
  *
- *	paddle_plain.c         which files are a version, and how they are told together
- *	paddle_plain_name.c    what a file name says
- *	paddle_plain_state.c   one file of paddle.save
- *	paddle_plain_value.c   which of its values are tensors
- *	paddle_plain_big.c     arrays that it cut into parts
- *	paddle_plain_lod.c     one file of tensor streams
- *	paddle_plain_merge.c   several files whose keys may clash
- *	paddle_plain_same.c    do two of them hold the same under a key?
- *	paddle_plain_auto.c    save_for_auto_inference, see paddle_plain_auto_int.h
+ *	plain.c                which files are a version, and how they are told together
+ *	filename.c             what a file name says
+ *	state.c                one file of paddle.save
+ *	value.c                which of its values are tensors
+ *	big.c                  arrays that it cut into parts
+ *	lod.c                  one file of tensor streams
+ *	merge.c                several files whose keys may clash
+ *	compare.c              do two of them hold the same under a key?
+ *	auto.c                 save_for_auto_inference, see auto_int.h
  */
 #pragma once
 #include <stdbool.h>
