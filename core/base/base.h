@@ -15,3 +15,9 @@
 #define DCP_WARN_UNUSED __attribute__((warn_unused_result))
 #define DCP_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DCP_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* n / by, rounded up. */
+static inline uint64_t dcp_div_up(uint64_t n, uint64_t by)
+{
+	return n / by + (n % by != 0);
+}

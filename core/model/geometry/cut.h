@@ -102,3 +102,8 @@ static inline const struct dcp_span *dcp_axis_find(const struct dcp_axis *a, uin
 	}
 	return &a->span[lo];
 }
+
+/* Take the next box off a run of the flattening of @shape: [*pos, *pos + *left) loses the box
+ * [lo, lo + n). To be called until *left is 0. */
+void dcp_run_box(uint32_t ndim, const uint64_t *shape, uint64_t *pos, uint64_t *left,
+		 uint64_t *lo, uint64_t *n);

@@ -27,32 +27,6 @@ struct walk {
 	void *ctx;
 };
 
-void dcp_run_box(uint32_t ndim, const uint64_t *shape, uint64_t *pos, uint64_t *left,
-		 uint64_t *lo, uint64_t *n)
-{
-	uint64_t rest = *pos, volume = 1, took;
-	uint32_t d = ndim;
-
-	for (uint32_t k = ndim; k-- > 0; rest /= shape[k])
-		lo[k] = rest % shape[k];
-	/* whole rows of the last dimensions, as many as are left */
-	while (d > 0 && lo[d - 1] == 0 && *left >= volume * shape[d - 1]) {
-		d--;
-		n[d] = shape[d];
-		volume *= shape[d];
-	}
-	took = volume;
-	if (d > 0) {
-		d--;
-		n[d] = DCP_MIN(shape[d] - lo[d], *left / volume);
-		took *= n[d];
-	}
-	while (d > 0)
-		n[--d] = 1;
-	*pos += took;
-	*left -= took;
-}
-
 /* The interval that begins at tensor position i->lo, in the cell it is in. */
 static void clip(struct walk *w, uint32_t d)
 {

@@ -32,8 +32,3 @@ struct dcp_meet {
 typedef int (*dcp_meet_fn)(void *ctx, const struct dcp_meet *m);
 int dcp_meet(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
 	     uint64_t count, dcp_meet_fn fn, void *ctx);
-
-/* Take the next box off a run of the flattening of @shape: [*pos, *pos + *left) loses the box
- * [lo, lo + n). To be called until *left is 0. */
-void dcp_run_box(uint32_t ndim, const uint64_t *shape, uint64_t *pos, uint64_t *left,
-		 uint64_t *lo, uint64_t *n);

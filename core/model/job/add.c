@@ -7,16 +7,6 @@
 #include "core/base/hash.h"
 #include "core/model/job/job_int.h"
 
-bool dcp_job_is_opaque(const struct dcp_piece *p)
-{
-	return p->enc != DCP_ENC_PLAIN || dcp_filter_encodes(p->filter);
-}
-
-bool dcp_job_is_atom(const struct dcp_piece *p)
-{
-	return dcp_job_is_opaque(p) || p->stride;
-}
-
 /* Bytes that hold a piece, from @p->off on; false: a number that does not fit. */
 static bool stored_bytes(const struct dcp_tensor *t, const struct dcp_piece *p, uint64_t *out)
 {

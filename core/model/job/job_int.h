@@ -104,7 +104,7 @@ struct dcp_job {
 	uint64_t unique, payload, largest;
 };
 
-/* job.c */
+/* memory.c */
 
 #define JOB_AT(vec, type, i) (&((type *)(vec).p)[i])
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
 #include "core/model/layout/layout_int.h"
 
 const char *dcp_layout_blanks(const char *s, const char *end)

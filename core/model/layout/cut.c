@@ -194,12 +194,12 @@ static int flatten(const struct job *job, const struct place *p)
 static int flat_part(const struct job *job, const struct place *p, uint64_t n, uint64_t *out)
 {
 	uint32_t parts = job->l->mesh.size[p->mesh_dim];
-	uint64_t c = dcp_layout_ceil(n, parts);
+	uint64_t c = dcp_div_up(n, parts);
 
 	if (p->split == SPLIT_EVEN && n % parts != 0)
 		return refuse(job, p, -EINVAL, "%ju elements are not a multiple of %u",
 			      (uintmax_t)n, parts);
-	if (p->arg > 1 && dcp_ckd_mul(&c, dcp_layout_ceil(c, p->arg), p->arg))
+	if (p->arg > 1 && dcp_ckd_mul(&c, dcp_div_up(c, p->arg), p->arg))
 		return refuse(job, p, -E2BIG, "more than 2^64 elements with padding");
 	*out = c;
 	return 0;

@@ -11,8 +11,8 @@ void dcp_deal(struct deal *out, const struct place *p, uint32_t parts, uint64_t 
 		d.way = DEAL_GROUPS;
 	} else if (p->kind == PLACE_STRIDED && parts > 1) {
 		d.way = DEAL_STRIDED;
-		d.each = dcp_layout_ceil(n, p->arg);
-		d.more = dcp_layout_ceil(d.each, parts);
+		d.each = dcp_div_up(n, p->arg);
+		d.more = dcp_div_up(d.each, parts);
 		d.edge = n ? d.each / d.more : 0;
 	} else if (p->kind == PLACE_INTERLEAVE && parts > 1) {
 		d.way = DEAL_INTERLEAVE;
@@ -25,7 +25,7 @@ void dcp_deal(struct deal *out, const struct place *p, uint32_t parts, uint64_t 
 		d.way = DEAL_SIZES;
 	} else {
 		d.way = DEAL_CHUNK;
-		d.each = dcp_layout_ceil(n, parts);
+		d.each = dcp_div_up(n, parts);
 		d.edge = n ? n / d.each : 0;
 	}
 	*out = d;
@@ -40,8 +40,7 @@ static bool split_fits(const struct place *p, uint32_t parts, uint64_t n)
 	if (p->split == SPLIT_EVEN)
 		return n % parts == 0;
 	if (p->split == SPLIT_LAST)
-		return !dcp_ckd_mul(&before, dcp_layout_ceil(n, parts), parts - 1) &&
-		       before <= n;
+		return !dcp_ckd_mul(&before, dcp_div_up(n, parts), parts - 1) && before <= n;
 	return true;
 }
 
@@ -62,7 +61,7 @@ bool dcp_deal_fits(const struct place *p, uint32_t parts, uint64_t n)
 
 bool dcp_deal_same(const struct place *p, uint32_t parts, uint64_t n, uint64_t *each)
 {
-	*each = dcp_layout_ceil(n, parts);
+	*each = dcp_div_up(n, parts);
 	if (parts == 1 || n == 0)
 		return p->split != SPLIT_SIZES;
 	if (p->grouped || p->kind == PLACE_STRIDED || p->kind == PLACE_INTERLEAVE)
@@ -77,7 +76,7 @@ uint64_t dcp_deal_slices(const struct place *p, uint32_t parts, uint64_t n)
 	if (p->kind == PLACE_STRIDED && parts > 1)
 		return DCP_MIN(p->arg, n);
 	if (p->kind == PLACE_INTERLEAVE && parts > 1)
-		return dcp_layout_ceil(dcp_layout_ceil(n, p->arg), parts);
+		return dcp_div_up(dcp_div_up(n, p->arg), parts);
 	return 1;
 }
 
@@ -138,7 +137,7 @@ void dcp_deal_mark(const struct deal *deal, uint64_t x, struct deal_mark *out)
 	case DEAL_STRIDED:
 		out->full = x / c;
 		out->rest = x % c;
-		out->part = dcp_layout_ceil(DCP_MIN(c, deal->n - (x - out->rest)), deal->parts);
+		out->part = dcp_div_up(DCP_MIN(c, deal->n - (x - out->rest)), deal->parts);
 		out->at = out->rest ? out->rest / out->part : 0;
 		break;
 	case DEAL_INTERLEAVE:

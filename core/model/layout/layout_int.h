@@ -216,8 +216,6 @@ int dcp_layout_split(const struct place *p, uint32_t parts, uint32_t index, uint
 /* [lo, lo + n) of part @index, for the kinds that give one slice. */
 int dcp_layout_part(enum split_kind kind, const struct place *p, uint32_t parts, uint32_t index,
 		    uint64_t n, struct slice *out, char *why, size_t why_size);
-/* ceil(n / parts) */
-uint64_t dcp_layout_ceil(uint64_t n, uint64_t parts);
 /* Take @s of an axis. */
 int dcp_layout_axis_take(struct dcp_axis *axis, const struct slices *s,
 			 struct dcp_arena *arena);

@@ -47,25 +47,6 @@ bool dcp_layout_is_place(const char *text, size_t n)
 	return false;
 }
 
-int dcp_layout_mesh_find(const struct layout_parse *ps, const char *name, size_t n,
-			 uint32_t *out)
-{
-	const char *known[DCP_LAYOUT_MAX_DIMS + 1] = { 0 };
-	const struct dcp_mesh *mesh = &ps->l->mesh;
-	char word[LAYOUT_MAX_NAME + 1] = "", near[LAYOUT_MAX_NAME + 32];
-
-	memcpy(word, name, DCP_MIN(n, (size_t)LAYOUT_MAX_NAME));
-	for (uint32_t d = 0; d < mesh->ndim; d++) {
-		known[d] = mesh->dim[d];
-		if (strlen(mesh->dim[d]) == n && memcmp(mesh->dim[d], name, n) == 0) {
-			*out = d;
-			return 0;
-		}
-	}
-	dcp_layout_nearest(near, sizeof(near), word, known);
-	return dcp_layout_bad(ps, -EINVAL, "the mesh has no dimension \"%s\"%s", word, near);
-}
-
 /* "@tp" at @s, or the only dimension where nothing stands. */
 static int mesh_dim(struct reading *r, const char *s, const char *end)
 {

@@ -6,11 +6,6 @@
 #include "core/base/ckd.h"
 #include "core/model/layout/layout_int.h"
 
-uint64_t dcp_layout_ceil(uint64_t n, uint64_t parts)
-{
-	return n / parts + (n % parts != 0);
-}
-
 /* The edge before part @index where parts have @c elements and the last ones are clipped. */
 static uint64_t edge(uint64_t c, uint64_t index, uint64_t n)
 {
@@ -21,7 +16,7 @@ static uint64_t edge(uint64_t c, uint64_t index, uint64_t n)
 
 static struct slice chunk(uint64_t n, uint64_t parts, uint64_t index)
 {
-	uint64_t c = dcp_layout_ceil(n, parts), lo = edge(c, index, n);
+	uint64_t c = dcp_div_up(n, parts), lo = edge(c, index, n);
 
 	return (struct slice){ lo, edge(c, index + 1, n) - lo };
 }
@@ -69,10 +64,10 @@ int dcp_layout_part(enum split_kind kind, const struct place *p, uint32_t parts,
 		}
 		break;
 	case SPLIT_LAST:
-		if (dcp_ckd_mul(&before, dcp_layout_ceil(n, parts), parts - 1) || before > n) {
+		if (dcp_ckd_mul(&before, dcp_div_up(n, parts), parts - 1) || before > n) {
 			snprintf(why, why_size,
 				 "%u times %ju leaves less than nothing of %ju for the last",
-				 parts - 1, (uintmax_t)dcp_layout_ceil(n, parts), (uintmax_t)n);
+				 parts - 1, (uintmax_t)dcp_div_up(n, parts), (uintmax_t)n);
 			return -EINVAL;
 		}
 		break;
@@ -135,7 +130,7 @@ static int grouped(const struct place *p, uint32_t parts, uint32_t index, uint64
 static int strided(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
 		   struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
 {
-	uint64_t c = dcp_layout_ceil(n, p->arg), pieces = c ? dcp_layout_ceil(n, c) : 0;
+	uint64_t c = dcp_div_up(n, p->arg), pieces = c ? dcp_div_up(n, c) : 0;
 	int rc = slices_alloc(out, pieces, arena, why, why_size);
 
 	for (uint64_t j = 0; rc == 0 && j < pieces; j++) {
@@ -150,8 +145,8 @@ static int strided(const struct place *p, uint32_t parts, uint32_t index, uint64
 static int interleaved(const struct place *p, uint32_t parts, uint32_t index, uint64_t n,
 		       struct dcp_arena *arena, struct slices *out, char *why, size_t why_size)
 {
-	uint64_t blocks = dcp_layout_ceil(n, p->arg);
-	uint64_t mine = blocks > index ? dcp_layout_ceil(blocks - index, parts) : 0;
+	uint64_t blocks = dcp_div_up(n, p->arg);
+	uint64_t mine = blocks > index ? dcp_div_up(blocks - index, parts) : 0;
 	int rc = slices_alloc(out, mine, arena, why, why_size);
 
 	for (uint64_t j = 0; rc == 0 && j < mine; j++) {
@@ -178,7 +173,7 @@ int dcp_layout_split(const struct place *p, uint32_t parts, uint32_t index, uint
 		return rc;
 	out->v = &out->one;
 	out->n = out->one.n != 0;
-	out->len = p->split == SPLIT_PAD ? dcp_layout_ceil(n, parts) : out->one.n;
+	out->len = p->split == SPLIT_PAD ? dcp_div_up(n, parts) : out->one.n;
 	return 0;
 }
 

@@ -66,9 +66,9 @@ static uint64_t count(const struct flattened *f, const struct run *r)
 /* Elements a part, zeros counted. Fits: dcp_spread_set() saw it. */
 static uint64_t each(const struct spread_step *step, const struct run *r)
 {
-	uint64_t c = dcp_layout_ceil(r->n + r->pad, step->parts), m = step->p->arg;
+	uint64_t c = dcp_div_up(r->n + r->pad, step->parts), m = step->p->arg;
 
-	return m > 1 ? dcp_layout_ceil(c, m) * m : c;
+	return m > 1 ? dcp_div_up(c, m) * m : c;
 }
 
 static struct run part(const struct spread_step *step, const struct run *r, uint64_t c,

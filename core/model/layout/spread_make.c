@@ -253,8 +253,8 @@ static bool flat_is_sure(const struct dcp_spread *s, struct length len)
 			return false;
 		if (p->split == SPLIT_TIGHT)
 			len.same = len.same && len.n % parts == 0;
-		len.n = dcp_layout_ceil(len.n, parts);
-		if (p->arg > 1 && dcp_ckd_mul(&len.n, dcp_layout_ceil(len.n, p->arg), p->arg))
+		len.n = dcp_div_up(len.n, parts);
+		if (p->arg > 1 && dcp_ckd_mul(&len.n, dcp_div_up(len.n, p->arg), p->arg))
 			return false;
 	}
 	return true;
