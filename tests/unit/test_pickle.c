@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every opcode: a row with what it makes, whatever the window; and all cut versions of it.
+ * covers: pickle, pickle/vm
  */
 #include "tests/unit/t_pickle.h"
 

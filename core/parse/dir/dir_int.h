@@ -3,7 +3,9 @@
  * dir_int: what the files behind dir.h share, and nobody else includes but their tests.
  *
  *	dir.c          listing; what is asked of any directory
+ *	entries.c      what stands in one, and which file each is
  *	open.c         opening what lies below one
+ *	walk.c         the same without help of the kernel
  *	hub.c          the one kind of link that leads out
  *	archive.c      directories whose files are members of archives
  */

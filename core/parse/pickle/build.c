@@ -5,10 +5,7 @@
  */
 #include <errno.h>
 
-#include "core/base/err.h"
 #include "core/parse/pickle/vm.h"
-
-#define fail dcp_pkl_vm_fail
 
 /* The node takes the place of the top @n values. */
 static int replace(struct dcp_pkl_vm *vm, size_t n, enum dcp_pv_type type,
@@ -59,7 +56,7 @@ int dcp_pkl_build_global(struct dcp_pkl_vm *vm)
 					  "a str for module and name");
 	if (memchr(module.node->data, '\0', module.node->n) ||
 	    memchr(name.node->data, '\0', name.node->n))
-		return fail(vm, -EBADMSG, "has a name with a NUL in it");
+		return dcp_pkl_fail(vm, -EBADMSG, "has a name with a NUL in it");
 	r = replace(vm, 2, DCP_PV_GLOBAL,
 		    dcp_pkl_global(vm->mem, module.node->data, module.node->n, name.node->data,
 				   name.node->n));
@@ -197,7 +194,8 @@ int dcp_pkl_build_setitems(struct dcp_pkl_vm *vm, size_t n)
 	const struct dcp_pv *target = vm->sp - n - 1;
 
 	if (DCP_UNLIKELY(n % 2))
-		return fail(vm, -EBADMSG, "finds %zu values, which are not key/value pairs", n);
+		return dcp_pkl_fail(vm, -EBADMSG,
+				    "finds %zu values, which are not key/value pairs", n);
 	if (target->type == DCP_PV_DICT) {
 		int r = vm->hook && n ? ask_hook(vm, target, n) : 0;
 
@@ -212,7 +210,7 @@ int dcp_pkl_build_setitems(struct dcp_pkl_vm *vm, size_t n)
 
 static int no_mark(const struct dcp_pkl_vm *vm)
 {
-	return fail(vm, -EBADMSG, "needs a mark, none is on the stack");
+	return dcp_pkl_fail(vm, -EBADMSG, "needs a mark, none is on the stack");
 }
 
 /* Push @v, then move it below the @n values it was pushed on. */

@@ -4,7 +4,9 @@
  * probes. A name that finds no place in it gets a node of its own, so that names made to
  * collide cost memory, which is limited, and not time.
  */
-#include "core/parse/pickle/pickle_int.h"
+#include <errno.h>
+
+#include "core/parse/pickle/vm.h"
 
 enum { GLOBALS_MIN = 32, GLOBALS_MAX = 1 << 16, PROBES = 8 };
 
@@ -106,4 +108,23 @@ struct dcp_pnode *dcp_pkl_global(struct dcp_pkl_mem *m, const char *module, size
 	}
 	(*at)->refs++;
 	return *at;
+}
+
+int dcp_pkl_read_global(struct dcp_pkl_vm *vm, struct dcp_pnode **out, size_t *size)
+{
+	size_t nmodule, nname;
+	const char *module;
+	int r = dcp_pkl_win_line(&vm->w, &vm->p, 1, &nmodule);
+
+	if (r == 0)
+		r = dcp_pkl_win_line(&vm->w, &vm->p, 1 + nmodule + 1, &nname);
+	if (r < 0)
+		return r;
+	module = (const char *)vm->p + 1;
+	*size = 1 + nmodule + 1 + nname + 1;
+	if (!dcp_pkl_utf8(module, *size - 2, false) || memchr(module, '\0', *size - 2))
+		return dcp_pkl_fail(vm, -EBADMSG,
+				    "has a name that is not UTF-8 or has a NUL in it");
+	*out = dcp_pkl_global(vm->mem, module, nmodule, module + nmodule + 1, nname);
+	return *out ? 0 : dcp_pkl_no_memory(vm);
 }

@@ -9,8 +9,6 @@
 #include "core/parse/pickle/vm.h"
 #include "core/parse/source.h"
 
-#define fail dcp_pkl_vm_fail
-
 /* ---- integers ---- */
 
 /* Two's complement of any length, in as few bytes as it needs. */
@@ -27,8 +25,8 @@ static int push_int(struct dcp_pkl_vm *vm, const uint8_t *le, size_t n, uint64_t
 		return dcp_pkl_push(vm, (struct dcp_pv){ .type = DCP_PV_INT, .i = (int64_t)v });
 	}
 	if (n > DCP_PICKLE_MAX_INT)
-		return fail(vm, -E2BIG, "is an integer of %zu bytes, the limit is %d", n,
-			    DCP_PICKLE_MAX_INT);
+		return dcp_pkl_fail(vm, -E2BIG, "is an integer of %zu bytes, the limit is %d",
+				    n, DCP_PICKLE_MAX_INT);
 	node = dcp_pkl_text(vm->mem, n, src_off);
 	if (node) {
 		memcpy(node->data, le, n);
@@ -50,12 +48,13 @@ static int push_decimal(struct dcp_pkl_vm *vm, const char *s, size_t n)
 	case DCP_PKL_NUMBER_OK:
 		return push_int(vm, le, n, DCP_PICKLE_NO_SRC);
 	case DCP_PKL_NUMBER_LONG:
-		return fail(vm, -E2BIG, "is an integer of %zu digits, the limit is %d bytes", n,
-			    DCP_PICKLE_MAX_INT);
+		return dcp_pkl_fail(vm, -E2BIG,
+				    "is an integer of %zu digits, the limit is %d bytes", n,
+				    DCP_PICKLE_MAX_INT);
 	case DCP_PKL_NUMBER_BAD:
 		break;
 	}
-	return fail(vm, -EBADMSG, "has no decimal integer behind it");
+	return dcp_pkl_fail(vm, -EBADMSG, "has no decimal integer behind it");
 }
 
 /* ---- lines ---- */
@@ -80,7 +79,7 @@ static int push_unescaped(struct dcp_pkl_vm *vm, enum dcp_pv_type type, const ch
 	bool same = b->n == n && (n == 0 || !memcmp(b->p, s, n));
 
 	if (dcp_buf_error(b) < 0)
-		return fail(vm, -ENOMEM, "found no memory");
+		return dcp_pkl_fail(vm, -ENOMEM, "found no memory");
 	return push_text(vm, type, b->p, b->n,
 			 same ? dcp_pkl_off(&vm->w, (const uint8_t *)s) : DCP_PICKLE_NO_SRC);
 }
@@ -90,7 +89,7 @@ static int push_quoted(struct dcp_pkl_vm *vm, const char *s, size_t n)
 	bool utf8;
 
 	if (!dcp_pkl_unquote(s, n, &vm->scratch))
-		return fail(vm, -EBADMSG, "has no well-formed quoted string behind it");
+		return dcp_pkl_fail(vm, -EBADMSG, "has no well-formed quoted string behind it");
 	utf8 = dcp_pkl_utf8(vm->scratch.p, vm->scratch.n, false);
 	return push_unescaped(vm, utf8 ? DCP_PV_STR : DCP_PV_BYTES, s + 1, n - 2);
 }
@@ -100,7 +99,7 @@ static int push_float(struct dcp_pkl_vm *vm, const char *s, size_t n)
 	double f;
 
 	if (!dcp_pkl_float(s, n, &f))
-		return fail(vm, -EBADMSG, "has no decimal number behind it");
+		return dcp_pkl_fail(vm, -EBADMSG, "has no decimal number behind it");
 	return dcp_pkl_push(vm, (struct dcp_pv){ .type = DCP_PV_FLOAT, .f = f });
 }
 
@@ -109,7 +108,7 @@ static int push_persid(struct dcp_pkl_vm *vm, const char *s, size_t n)
 	int r;
 
 	if (!dcp_pkl_utf8(s, n, false))
-		return fail(vm, -EBADMSG, "is not UTF-8");
+		return dcp_pkl_fail(vm, -EBADMSG, "is not UTF-8");
 	r = push_text(vm, DCP_PV_STR, s, n, dcp_pkl_off(&vm->w, (const uint8_t *)s));
 	return r < 0 ? r : dcp_pkl_build_persid(vm);
 }
@@ -136,7 +135,7 @@ int dcp_pkl_push_line(struct dcp_pkl_vm *vm)
 		break;
 	case PICKLE_UNICODE:
 		if (!dcp_pkl_unescape(s, n, &vm->scratch))
-			return fail(vm, -EBADMSG, "has a malformed escape");
+			return dcp_pkl_fail(vm, -EBADMSG, "has a malformed escape");
 		r = push_unescaped(vm, DCP_PV_STR, s, n);
 		break;
 	default:
@@ -144,24 +143,6 @@ int dcp_pkl_push_line(struct dcp_pkl_vm *vm)
 	}
 	vm->p += 1 + n + 1;
 	return r;
-}
-
-int dcp_pkl_read_global(struct dcp_pkl_vm *vm, struct dcp_pnode **out, size_t *size)
-{
-	size_t nmodule, nname;
-	const char *module;
-	int r = dcp_pkl_win_line(&vm->w, &vm->p, 1, &nmodule);
-
-	if (r == 0)
-		r = dcp_pkl_win_line(&vm->w, &vm->p, 1 + nmodule + 1, &nname);
-	if (r < 0)
-		return r;
-	module = (const char *)vm->p + 1;
-	*size = 1 + nmodule + 1 + nname + 1;
-	if (!dcp_pkl_utf8(module, *size - 2, false) || memchr(module, '\0', *size - 2))
-		return fail(vm, -EBADMSG, "has a name that is not UTF-8 or has a NUL in it");
-	*out = dcp_pkl_global(vm->mem, module, nmodule, module + nmodule + 1, nname);
-	return *out ? 0 : dcp_pkl_no_memory(vm);
 }
 
 int dcp_pkl_push_global(struct dcp_pkl_vm *vm)
@@ -217,7 +198,8 @@ static int read_text(struct dcp_pkl_vm *vm, size_t head, uint64_t n, uint64_t of
 	} else {
 		r = dcp_source_read(vm->w.src, off, node->data, (size_t)n);
 		if (r < 0)
-			return fail(vm, r, "needs %zu bytes: %s", (size_t)n, strerror(-r));
+			return dcp_pkl_fail(vm, r, "needs %zu bytes: %s", (size_t)n,
+					    strerror(-r));
 	}
 	node->data[n] = '\0';
 	*out = node;
@@ -240,7 +222,7 @@ static int push_str(struct dcp_pkl_vm *vm, size_t head, uint64_t n, uint64_t off
 	if (dcp_pkl_utf8(node->data, (size_t)n, !string))
 		return dcp_pkl_push_node(vm, DCP_PV_STR, node);
 	if (!string)
-		return fail(vm, -EBADMSG, "is not UTF-8");
+		return dcp_pkl_fail(vm, -EBADMSG, "is not UTF-8");
 	if (n > DCP_PICKLE_INLINE) {
 		dcp_pkl_drop(vm->mem, dcp_pkl_node(DCP_PV_BYTES, node));
 		node = dcp_pkl_far_text(vm->mem, n, off);

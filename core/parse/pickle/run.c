@@ -7,12 +7,9 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "core/base/err.h"
 #include "core/parse/pickle/vm.h"
 
 enum { MARKS_MIN = 16 };
-
-#define fail dcp_pkl_vm_fail
 
 /* ---- marks ---- */
 
@@ -85,8 +82,8 @@ static int memo_put(struct dcp_pkl_vm *vm, uint64_t idx)
 
 static int memo_unknown(const struct dcp_pkl_vm *vm, uint64_t idx)
 {
-	return fail(vm, -EBADMSG, "fetches memo entry %" PRIu64 ", which was never stored",
-		    idx);
+	return dcp_pkl_fail(vm, -EBADMSG,
+			    "fetches memo entry %" PRIu64 ", which was never stored", idx);
 }
 
 static inline bool memo_fetch(struct dcp_pkl_vm *vm, uint64_t idx, struct dcp_pv *out)
@@ -118,7 +115,7 @@ static int memo_line(struct dcp_pkl_vm *vm)
 	if (r < 0)
 		return r;
 	if (!dcp_pkl_index((const char *)vm->p + 1, n, &idx))
-		return fail(vm, -EBADMSG, "has no memo index behind it");
+		return dcp_pkl_fail(vm, -EBADMSG, "has no memo index behind it");
 	if (*vm->p == PICKLE_PUT)
 		r = memo_put(vm, idx);
 	else if (memo_fetch(vm, idx, &v))
@@ -279,7 +276,7 @@ int dcp_pkl_run(struct dcp_pkl_vm *vm)
 			if (DCP_UNLIKELY(!node))
 				return dcp_pkl_no_memory(vm);
 			if (DCP_UNLIKELY(odd) && !dcp_pkl_utf8(p + head, n, true))
-				return fail(vm, -EBADMSG, "is not UTF-8");
+				return dcp_pkl_fail(vm, -EBADMSG, "is not UTF-8");
 			sp->type = DCP_PV_STR;
 			sp->node = node;
 			sp++;
@@ -304,8 +301,9 @@ int dcp_pkl_run(struct dcp_pkl_vm *vm)
 			NEED(1);
 			SAVE();
 			if (DCP_UNLIKELY(vm->memo.gaps))
-				return fail(vm, -ENOTSUP,
-					    "follows PUT opcodes that left holes in the memo");
+				return dcp_pkl_fail(
+					vm, -ENOTSUP,
+					"follows PUT opcodes that left holes in the memo");
 			slot = dcp_pkl_memo_slot(&vm->memo, vm->memo.next++);
 			if (DCP_UNLIKELY(slot != NULL))
 				CALL(memo_store(vm, slot, sp[-1]));

@@ -4,11 +4,9 @@
  * are ever fetched. What it refuses, the machine would refuse with the same words.
  */
 #include <errno.h>
-#include <inttypes.h>
 
 #include "core/base/err.h"
 #include "core/parse/pickle/pickle_int.h"
-#include "core/parse/source.h"
 
 static int skip_payload(struct dcp_pkl_win *w, const uint8_t **p)
 {

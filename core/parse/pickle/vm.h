@@ -36,7 +36,7 @@ struct dcp_pkl_vm {
 	struct dcp_buf scratch;       /* text with its escapes undone */
 };
 
-#define dcp_pkl_vm_fail(vm, code, ...) dcp_pkl_win_fail(&(vm)->w, (vm)->p, code, __VA_ARGS__)
+#define dcp_pkl_fail(vm, code, ...) dcp_pkl_win_fail(&(vm)->w, (vm)->p, code, __VA_ARGS__)
 
 int dcp_pkl_no_memory(const struct dcp_pkl_vm *vm);
 int dcp_pkl_too_deep(const struct dcp_pkl_vm *vm);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/parse/pickle/pickle_int.h"

@@ -6,98 +6,6 @@
 #include "core/base/ckd.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
-/* ---- bytes ---- */
-
-bool dcp_pyjson_latin1(struct dcp_pv str, uint64_t *n)
-{
-	const uint8_t *p, *end;
-	uint64_t count = 0;
-
-	if (str.type != DCP_PV_STR)
-		return false;
-	p = (const uint8_t *)str.node->data;
-	end = p + str.node->n;
-	for (; p < end; count++) {
-		if (*p < 0x80)
-			p++;
-		else if ((*p == 0xc2 || *p == 0xc3) && end - p >= 2)
-			p += 2;
-		else
-			return false;
-	}
-	*n = count;
-	return true;
-}
-
-uint64_t dcp_pyjson_bytes_len(struct dcp_pv v)
-{
-	uint64_t n = 0;
-
-	if (v.type == DCP_PV_BYTES || v.type == DCP_PV_BYTEARRAY)
-		return v.node->n;
-	return dcp_pyjson_latin1(v, &n) ? n : 0;
-}
-
-static bool is_latin1_name(struct dcp_pv v)
-{
-	return dcp_pv_is_str(v, "latin1") || dcp_pv_is_str(v, "latin-1");
-}
-
-/*
- * bytes and bytearray in all their disguises: protocol 2 knows neither and calls
- * _codecs.encode(text, "latin1"), bytes() or bytearray(text, "latin-1") instead, where
- * the text may be bytes again: once, which is what @inner is for.
- */
-static bool look_bytes(struct dcp_pv v, struct dcp_pv *out, bool inner)
-{
-	bool bytes, array, encode;
-	const struct dcp_pv *arg;
-	uint64_t len;
-	size_t n = 0;
-
-	if (v.type == DCP_PV_BYTES || v.type == DCP_PV_BYTEARRAY) {
-		*out = v;
-		return true;
-	}
-	if (v.type != DCP_PV_OBJECT || !v.node->obj->called)
-		return false;
-	encode = dcp_pv_is_object(v, "_codecs", "encode");
-	array = dcp_pv_is_object(v, "builtins", "bytearray");
-	bytes = dcp_pv_is_object(v, "builtins", "bytes");
-	arg = dcp_pv_items(v.node->obj->args, &n);
-	if ((array || bytes) && n == 0) {
-		*out = (struct dcp_pv){ .type = DCP_PV_NONE };
-		return true;
-	}
-	if ((array || bytes) && n == 1 && !inner)
-		return look_bytes(arg[0], out, true);
-	if ((array || bytes || encode) && n == 2 && is_latin1_name(arg[1]) &&
-	    dcp_pyjson_latin1(arg[0], &len)) {
-		*out = arg[0];
-		return true;
-	}
-	return false;
-}
-
-bool dcp_pyjson_look_bytes(struct dcp_pv v, struct dcp_pv *out)
-{
-	return look_bytes(v, out, false);
-}
-
-void dcp_pyjson_narrow(uint8_t *to, const struct dcp_pnode *str)
-{
-	const uint8_t *p = (const uint8_t *)str->data, *end = p + str->n;
-
-	while (p < end) {
-		if (*p < 0x80) {
-			*to++ = *p++;
-		} else {
-			*to++ = (uint8_t)(p[0] << 6 | (p[1] & 0x3f));
-			p += 2;
-		}
-	}
-}
-
 /* ---- numpy ---- */
 
 static bool known_dtype(const char *code, size_t *size)
@@ -215,7 +123,7 @@ bool dcp_pyjson_look_array(struct dcp_pv v, struct dcp_pyjson_array *out)
 	if (!a.scalar && shape.type != DCP_PV_TUPLE)
 		return false;
 	a.shape = dcp_pv_items(shape, &a.ndim);
-	if (!look_dtype(dtype, a.descr, &size) || !look_bytes(data, &a.payload, false) ||
+	if (!look_dtype(dtype, a.descr, &size) || !dcp_pyjson_look_bytes(data, &a.payload) ||
 	    !payload_fits(&a, size))
 		return false;
 	*out = a;
@@ -344,7 +252,7 @@ static void look_object(struct dcp_pv v, struct dcp_pyjson_look *l)
 	look_class(o, l);
 	if (dcp_torch_parts(v, &l->parts))
 		l->form = DCP_PYJSON_PARTS;
-	else if (look_bytes(v, &l->text, false))
+	else if (dcp_pyjson_look_bytes(v, &l->text))
 		l->form = DCP_PYJSON_BYTES;
 	else if (is_plain_ordered(v)) {
 		l->form = DCP_PYJSON_DICT;

@@ -3,6 +3,7 @@
  * pyjson_int: what the files behind pyjson.h share, and nobody else includes.
  *
  *	look.c   what a value means: a list, a dict, bytes, an array, a class
+ *	bytes.c  what Python pickles bytes as
  *	time.c   a date or time
  *	numbers.c  the numbers of an array
  *	path.c   key paths, how Python spells a key, which duplicate counts

@@ -2,7 +2,6 @@
 #include "core/parse/torch/torch.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,29 +23,6 @@ static int read_headed(const struct dcp_source *src, uint64_t off, void *buf, si
 		return 0;
 	}
 	return t->under->read(t->under, off, buf, n);
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-	const struct dcp_torch_record *x = a, *y = b;
-
-	return strcmp(x->key, y->key);
-}
-
-int dcp_torch_sort_records(struct dcp_torch *t, struct dcp_err *err)
-{
-	bool sorted = true;
-
-	for (size_t i = 1; sorted && i < t->nrecords; i++)
-		sorted = compare_keys(&t->records[i - 1], &t->records[i]) < 0;
-	if (sorted)
-		return 0;
-	qsort(t->records, t->nrecords, sizeof(*t->records), compare_keys);
-	for (size_t i = 1; i < t->nrecords; i++)
-		if (strcmp(t->records[i - 1].key, t->records[i].key) == 0)
-			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"two storages with key \"%s\"", t->records[i].key);
-	return 0;
 }
 
 /* ---- the zip container ---- */

@@ -5,6 +5,7 @@
  *	torch.c         which container is it, and the zip one
  *	legacy.c        five pickles in a row, then the storages
  *	tensor.c        what a rebuild call says
+ *	storage.c       dtypes, storages, and what of one a tensor takes
  */
 #pragma once
 #include "core/base/arena.h"
@@ -110,6 +111,9 @@ int dcp_torch_open_tar(struct dcp_torch *t, struct dcp_err *err);
 /* The tensor whose number that text is: 1, or negative. */
 int dcp_torch_tar_tensor(const struct dcp_torch *t, const char *number,
 			 struct dcp_torch_tensor *out, struct dcp_err *err);
+
+/* Is it a class or function of torch? */
+bool dcp_torch_is_global(struct dcp_pv v);
 
 /* torch's name of the dtype that a class of storages holds, or NULL. */
 const char *dcp_torch_storage_dtype(struct dcp_pv class);

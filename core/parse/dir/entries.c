@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * entries: what stands in a directory, and which file each is.
+ */
+#include "core/parse/dir/dir.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/parse/dir/dir_int.h"
+#include "core/parse/dir/seen.h"
+
+size_t dcp_dir_memory(const char *path)
+{
+	return (size_t)DCP_DIR_MAX_NAMES * (272 + sizeof(struct dcp_dirent)) + 65536 +
+	       strlen(path);
+}
+
+int dcp_dirent_compare(const void *a, const void *b)
+{
+	const struct dcp_dirent *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+void dcp_input_close(struct dcp_input *in)
+{
+	dcp_close_fd(&in->fd);
+}
+
+void dcp_dir_close(struct dcp_dir *d)
+{
+	if (!d)
+		return;
+	/* A zeroed struct has no arena block and fd 0, which is not ours. */
+	if (d->path || d->fd > 0)
+		dcp_close_fd(&d->fd);
+	dcp_arena_finish(&d->arena);
+	*d = (struct dcp_dir){ .fd = -1 };
+}
+
+const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
+{
+	struct dcp_dirent key = { .name = name };
+
+	return d->n ? bsearch(&key, d->entries, d->n, sizeof(key), dcp_dirent_compare) : NULL;
+}
+
+#define NS ((int64_t)1000000000)
+
+/* Seconds far from our time do not fit in nanoseconds: the nearest that does. */
+static int64_t nanoseconds(struct timespec t)
+{
+	int64_t ns;
+
+	if (__builtin_mul_overflow((int64_t)t.tv_sec, NS, &ns) ||
+	    __builtin_add_overflow(ns, (int64_t)t.tv_nsec, &ns))
+		return t.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+	return ns;
+}
+
+void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id)
+{
+	id->size = (uint64_t)st->st_size;
+	id->dev = st->st_dev;
+	id->ino = st->st_ino;
+	id->mtime_ns = nanoseconds(st->st_mtim);
+	id->ctime_ns = nanoseconds(st->st_ctim);
+}
+
+struct timespec dcp_file_time(int64_t ns)
+{
+	int64_t rest = ns % NS;
+
+	rest += rest < 0 ? NS : 0;
+	return (struct timespec){ .tv_sec = ns / NS - (ns % NS < 0), .tv_nsec = rest };
+}
+
+bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b)
+{
+	return a->size == b->size && a->dev == b->dev && a->ino == b->ino &&
+	       a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
+}

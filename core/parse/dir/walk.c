@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * walk: a path opened one component at a time, where the kernel has no openat2.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/dir/dir_int.h"
+
+static bool has_dotdot(const char *name)
+{
+	for (const char *p = name; *p; p += strcspn(p, "/"), p += *p == '/')
+		if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0'))
+			return true;
+	return false;
+}
+
+bool dcp_is_link(int dirfd, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
+static int open_component(int dirfd, const char *name, int flags)
+{
+	int fd = openat(dirfd, name, flags | O_NOFOLLOW | O_CLOEXEC), code = -errno;
+	struct stat st;
+
+	if (fd < 0)
+		return dcp_is_link(dirfd, name) ? -EXDEV : code;
+	/* O_PATH | O_NOFOLLOW opens a link itself. */
+	if ((flags & O_PATH) && fstat(fd, &st) == 0 && S_ISLNK(st.st_mode)) {
+		close(fd);
+		return -EXDEV;
+	}
+	return fd;
+}
+
+int dcp_open_walk(int dirfd, const char *name, int flags)
+{
+	dcp_auto_fd int held = -1;
+	char part[NAME_MAX + 1];
+	int at = dirfd;
+
+	if (has_dotdot(name) || *name == '/')
+		return -EXDEV;
+	for (;;) {
+		size_t n = strcspn(name, "/");
+		bool last = name[n] == '\0';
+		int fd;
+
+		if (n > NAME_MAX)
+			return -ENAMETOOLONG;
+		memcpy(part, name, n);
+		part[n] = '\0';
+		fd = open_component(at, n ? part : ".", last ? flags : O_PATH | O_DIRECTORY);
+		if (fd < 0 || last)
+			return fd;
+		dcp_close_fd(&held);
+		at = held = fd;
+		name += n + 1;
+	}
+}
+
+int dcp_dir_check_name(const char *name, struct dcp_err *err)
+{
+	if (!*name)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "an empty file name");
+	if (*name == '/')
+		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+				"%.300s: an absolute name, not one inside the directory", name);
+	if (has_dotdot(name))
+		return dcp_fail(err, -EXDEV, DCP_ERR_NO_OFFSET,
+				"%.300s: names with \"..\" are not followed", name);
+	return 0;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * storage: what a storage is of, and what of it a tensor takes.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/parse/archive/zip.h"
+#include "core/parse/torch/torch_int.h"
+
+/* Those that the table of dtypes does not know: bytes without a number. */
+static const struct {
+	const char *name;
+	uint8_t size;
+} others[] = {
+	{ "bits8", 1 },    { "bits1x8", 1 },  { "bits2x4", 1 }, { "bits4x2", 1 },
+	{ "bits16", 2 },   { "qint8", 1 },    { "quint8", 1 },  { "qint32", 4 },
+	{ "quint4x2", 1 }, { "quint2x4", 1 }, { "int1", 1 },    { "int2", 1 },
+	{ "int3", 1 },     { "int4", 1 },     { "int5", 1 },    { "int6", 1 },
+	{ "int7", 1 },     { "uint1", 1 },    { "uint2", 1 },   { "uint3", 1 },
+	{ "uint4", 1 },    { "uint5", 1 },    { "uint6", 1 },   { "uint7", 1 },
+};
+
+/* clang-format off */
+static const struct {
+	const char *class, *dtype;
+} storages[] = {
+	{ "FloatStorage", "float32" },        { "BFloat16Storage", "bfloat16" },
+	{ "HalfStorage", "float16" },         { "DoubleStorage", "float64" },
+	{ "LongStorage", "int64" },           { "IntStorage", "int32" },
+	{ "ShortStorage", "int16" },          { "CharStorage", "int8" },
+	{ "ByteStorage", "uint8" },           { "BoolStorage", "bool" },
+	{ "ComplexFloatStorage", "complex64" }, { "ComplexDoubleStorage", "complex128" },
+	{ "QInt8Storage", "qint8" },          { "QUInt8Storage", "quint8" },
+	{ "QInt32Storage", "qint32" },        { "QUInt4x2Storage", "quint4x2" },
+	{ "QUInt2x4Storage", "quint2x4" },
+	/* counted in bytes */
+	{ "UntypedStorage", "uint8" },        { "_UntypedStorage", "uint8" },
+	{ "TypedStorage", "uint8" },
+};
+/* clang-format on */
+
+uint32_t dcp_torch_itemsize(const char *name)
+{
+	enum dcp_dtype t = dcp_dtype_from_torch(name, strlen(name));
+
+	if (t != DCP_DTYPE_OTHER)
+		return dcp_dtype_info(t)->size;
+	for (size_t i = 0; i < DCP_LEN(others); i++)
+		if (strcmp(others[i].name, name) == 0)
+			return others[i].size;
+	return 0;
+}
+
+bool dcp_torch_is_global(struct dcp_pv v)
+{
+	return v.type == DCP_PV_GLOBAL && strncmp(v.node->module, "torch", 5) == 0 &&
+	       (v.node->module[5] == '\0' || v.node->module[5] == '.');
+}
+
+const char *dcp_torch_storage_dtype(struct dcp_pv class)
+{
+	if (!dcp_torch_is_global(class))
+		return NULL;
+	for (size_t i = 0; i < DCP_LEN(storages); i++)
+		if (strcmp(storages[i].class, class.node->name) == 0)
+			return storages[i].dtype;
+	return NULL;
+}
+
+/* Legacy streams add (key of the view, first element, elements) or None. */
+static int take_view(struct dcp_pv v, struct dcp_torch_storage *out, struct dcp_err *err)
+{
+	size_t n = 0;
+	const struct dcp_pv *part = dcp_pv_items(v, &n);
+
+	if (v.type == DCP_PV_NONE)
+		return 0;
+	if (v.type != DCP_PV_TUPLE || n != 3 || !dcp_pv_u64(part[1], &out->view_off) ||
+	    !dcp_pv_u64(part[2], &out->view_n) ||
+	    !dcp_range_ok(out->view_off, out->view_n, out->numel))
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"view of storage \"%s\" does not lie inside its %" PRIu64
+				" elements",
+				out->key, out->numel);
+	return 0;
+}
+
+int dcp_torch_storage_id(struct dcp_pv id, struct dcp_torch_storage *out, struct dcp_err *err)
+{
+	struct dcp_torch_storage s = { 0 };
+	const struct dcp_pv *part = NULL;
+	size_t n = 0;
+	int r = 0;
+
+	if (id.type == DCP_PV_PERSID && id.node->nitems == 1 &&
+	    id.node->items[0].type == DCP_PV_TUPLE)
+		part = dcp_pv_items(id.node->items[0], &n);
+	if ((n != 5 && n != 6) || !dcp_pv_is_str(part[0], "storage") || !dcp_pv_str(part[2]) ||
+	    part[1].type != DCP_PV_GLOBAL || !dcp_pv_u64(part[4], &s.numel))
+		return dcp_fail(
+			err, -EBADMSG, DCP_ERR_NO_OFFSET,
+			"persistent id is not (\"storage\", class, key, location, count)");
+	s.key = dcp_pv_str(part[2]);
+	s.dtype_name = dcp_torch_storage_dtype(part[1]);
+	if (!s.dtype_name)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET, "unknown storage class %s.%s",
+				part[1].node->module, part[1].node->name);
+	s.itemsize = dcp_torch_itemsize(s.dtype_name);
+	s.view_n = s.numel;
+	if (n == 6)
+		r = take_view(part[5], &s, err);
+	if (r < 0)
+		return r;
+	*out = s;
+	return 0;
+}
+
+bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim)
+{
+	const struct dcp_pv *item;
+	size_t n = 0;
+
+	if (v.type == DCP_PV_OBJECT && dcp_pv_is_object(v, "torch", "Size")) {
+		item = dcp_pv_items(v.node->obj->args, &n);
+		if (n != 1)
+			return false;
+		v = item[0];
+	}
+	if (v.type != DCP_PV_TUPLE && v.type != DCP_PV_LIST)
+		return false;
+	item = dcp_pv_items(v, &n);
+	if (n > DCP_MAX_NDIM)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!dcp_pv_u64(item[i], &to[i]))
+			return false;
+	*ndim = (uint32_t)n;
+	return true;
+}
+
+static bool dense_strides(const struct dcp_torch_tensor *x)
+{
+	uint64_t want = 1;
+
+	for (uint32_t i = x->ndim; i-- > 0;) {
+		if (x->shape[i] == 0)
+			return true;
+		if (x->shape[i] != 1 && x->stride[i] != want)
+			return false;
+		want *= x->shape[i]; /* the volume was found to fit before */
+	}
+	return true;
+}
+
+/* Elements behind the first one that the last element lies; false when that overflows. */
+static bool last_element(const struct dcp_torch_tensor *x, uint64_t *out)
+{
+	uint64_t last = 0, step;
+
+	for (uint32_t i = 0; i < x->ndim; i++)
+		if (dcp_ckd_mul(&step, x->shape[i] - 1, x->stride[i]) ||
+		    dcp_ckd_add(&last, last, step))
+			return false;
+	*out = last;
+	return true;
+}
+
+int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *s,
+		    uint64_t first, uint64_t base, struct dcp_err *err)
+{
+	uint64_t volume, bytes, last = 0, end, view = s->view_n * s->itemsize;
+
+	/* Strides of zero make huge shapes of one element; nobody has 2^63 bytes of those. */
+	if (!dcp_shape_volume(x->shape, x->ndim, &volume) ||
+	    dcp_ckd_mul(&bytes, volume, x->itemsize) || bytes > INT64_MAX)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+				"shape of the tensor in storage \"%s\" overflows", s->key);
+	x->off = base;
+	x->row_major = dense_strides(x);
+	if (volume == 0)
+		return 0;
+	if (!last_element(x, &last) || dcp_ckd_add(&end, first, last) ||
+	    dcp_ckd_add(&end, end, 1) || dcp_ckd_mul(&end, end, x->itemsize) || end > view)
+		return dcp_fail(err, -EBADMSG, base,
+				"tensor reaches past the %" PRIu64
+				" bytes of storage \"%s\": first "
+				"element %" PRIu64 ", last one %" PRIu64 " behind it",
+				view, s->key, first, last);
+	x->off = base + first * x->itemsize;
+	return 0;
+}
+
+int dcp_torch_take_dtype(struct dcp_torch_tensor *x, const char *name, struct dcp_err *err)
+{
+	x->dtype = dcp_dtype_from_torch(name, strlen(name));
+	x->itemsize = dcp_torch_itemsize(name);
+	snprintf(x->dtype_name, sizeof(x->dtype_name), "%s",
+		 x->dtype == DCP_DTYPE_OTHER ? name : dcp_dtype_info(x->dtype)->name);
+	if (!x->itemsize)
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"dtype torch.%s has elements of unknown size", name);
+	return 0;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	const struct dcp_torch_record *x = a, *y = b;
+
+	return strcmp(x->key, y->key);
+}
+
+int dcp_torch_sort_records(struct dcp_torch *t, struct dcp_err *err)
+{
+	bool sorted = true;
+
+	for (size_t i = 1; sorted && i < t->nrecords; i++)
+		sorted = compare_keys(&t->records[i - 1], &t->records[i]) < 0;
+	if (sorted)
+		return 0;
+	qsort(t->records, t->nrecords, sizeof(*t->records), compare_keys);
+	for (size_t i = 1; i < t->nrecords; i++)
+		if (strcmp(t->records[i - 1].key, t->records[i].key) == 0)
+			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
+					"two storages with key \"%s\"", t->records[i].key);
+	return 0;
+}
