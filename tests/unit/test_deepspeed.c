@@ -2,10 +2,11 @@
 /*
  * ZeRO checkpoints of every stage and shape, put together from the slices of their ranks.
  * covers: deepspeed, deepspeed/files, deepspeed/layout, deepspeed/model_file
- * covers: deepspeed/module
+ * covers: deepspeed/load, deepspeed/module, deepspeed/module_sink, deepspeed/read
  * covers: deepspeed/optim_state, deepspeed/filename, deepspeed/alias, deepspeed/optim_file
  * covers: deepspeed/extras
  * covers: deepspeed/run, deepspeed/slice, deepspeed/state, deepspeed/emit
+ * covers: deepspeed/state_emit
  */
 #include "tests/unit/t.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * DeepSpeed checkpoints whose files are missing, damaged, of two saves, or made to harm.
- * covers: deepspeed, deepspeed/missing, deepspeed/model_file, deepspeed/optim_file
+ * covers: deepspeed, deepspeed/files, deepspeed/model_file, deepspeed/optim_file
  * covers: deepspeed/run
  * covers: deepspeed/layout
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paddle's plain files: names, what a file may hold, tensor streams, several files together.
- * covers: plain, plain/lod, plain/merge, plain/filename
+ * covers: plain, plain/lod, plain/merge, plain/filename, plain/key, plain/part
  */
 #include "tests/unit/t.h"
 

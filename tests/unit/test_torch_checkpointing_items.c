@@ -2,7 +2,8 @@
 /*
  * One file for each item and rank: names, which files there are, what is in them.
  *
- * covers: torch_checkpointing/files, torch_checkpointing/load, torch_checkpointing/read
+ * covers: torch_checkpointing/filename, torch_checkpointing/files, torch_checkpointing/load
+ * covers: torch_checkpointing/read, torch_checkpointing/sink
  */
 #include "tests/unit/t.h"
 

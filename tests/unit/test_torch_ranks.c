@@ -2,7 +2,7 @@
 /*
  * One torch.save file a rank, and the telling of a torch.save stream.
  *
- * covers: torch/ranks_load, torch/state
+ * covers: torch/state
  */
 #include "tests/unit/t.h"
 

@@ -12,7 +12,6 @@
 #include "core/format/dcp/dcp_int.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "core/parse/source.h"
 
 /* ---- names ---- */
 
@@ -77,25 +76,6 @@ static const char *commit_file(const struct dcp_dir *dir)
 }
 
 /* ---- telling ---- */
-
-int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w)
-{
-	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
-}
-
-int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number)
-{
-	int rc;
-
-	if (w->told[file] == DCP_TDCP_UNTOLD) {
-		rc = w->sink->file(w->sink->ctx, dcp_intern_text(&w->m->files, file),
-				   &w->told[file]);
-		if (rc < 0)
-			return rc;
-	}
-	*number = w->told[file];
-	return 0;
-}
 
 int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
 {
@@ -187,19 +167,6 @@ static int tell_keys(struct dcp_tdcp_teller *w)
 	return rc;
 }
 
-static void teller_finish(struct dcp_tdcp_teller *w)
-{
-	dcp_titem_files_finish(&w->files);
-	free(w->told);
-	dcp_buf_finish(&w->path_text);
-	dcp_buf_finish(&w->path_ptrs);
-	dcp_buf_finish(&w->dims);
-	dcp_buf_finish(&w->chunks);
-	dcp_buf_finish(&w->places);
-	dcp_buf_finish(&w->pieces);
-	dcp_buf_finish(&w->blocks);
-}
-
 /* Composer saves its nested state, and names parts of it as if every list had been opened. */
 static bool is_composer(const struct dcp_tmeta *m)
 {
@@ -239,7 +206,7 @@ int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)
 	} else {
 		rc = dcp_tdcp_no_memory(&w);
 	}
-	teller_finish(&w);
+	dcp_tdcp_teller_finish(&w);
 	return rc;
 }
 

@@ -55,15 +55,18 @@ static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
 	return j->why.msg[0] != '\0';
 }
 
+/* teller.c */
+int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w);
+/* The sink's number of data file @file. */
+int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number);
+void dcp_tdcp_teller_finish(struct dcp_tdcp_teller *w);
+
 int dcp_tdcp_join(struct dcp_tdcp_teller *w, uint32_t key, struct dcp_tdcp_join *j);
 
 /* Where chunk @c lies, or NULL. @hint is the caller's, 0 at first: chunks asked for in order
  * are found at once. */
 const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
 						 const struct dcp_tdcp_chunk *c, size_t *hint);
-
-/* The sink's number of data file @file. */
-int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number);
 
 /*
  * Megatron 0.12 to 0.15 stored what its distributed optimizer held flat as a grid: blocks along
@@ -92,5 +95,3 @@ int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key);
 /* What is in the item @r, a tensor without elements of its own, as its parts. */
 int dcp_tdcp_tell_parts(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
 			size_t npath, const struct dcp_tmeta_record *r);
-
-int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w);

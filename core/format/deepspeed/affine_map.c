@@ -10,10 +10,8 @@
  * Whoever wrote one spoke of boxes in row-major order, source being the whole and dest the
  * rank's own. Nothing else is read. What ranks hold scaled is in no file as it is.
  */
-#include <errno.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
 static const char senseless[] = "its affine_map makes no sense";

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
 enum { MAX_BOXES = 1 << 18 }; /* stretches that a tensor may fall into */

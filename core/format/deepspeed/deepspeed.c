@@ -17,7 +17,6 @@
  * taken for one that is still being saved, or never was.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,30 +94,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 		free(f);
 	}
 	return match;
-}
-
-/* Does the file @mark of @above name @version? -1: there is no such file. */
-static int is_named(const struct dcp_dir *above, const char *mark, const char *version)
-{
-	struct dcp_input in;
-	char text[300];
-	size_t n;
-
-	if (!dcp_dir_find(above, mark) || dcp_dir_input(above, mark, &in, NULL) < 0)
-		return -1;
-	n = (size_t)DCP_MIN(in.src.size, sizeof(text) - 1);
-	if (dcp_source_read(&in.src, 0, text, n) < 0)
-		n = 0;
-	dcp_input_close(&in);
-	text[n] = '\0';
-	text[strcspn(text, " \t\r\n")] = '\0';
-	return strcmp(text, version) == 0;
-}
-
-bool dcp_ds_committed(const struct dcp_dir *above, const char *version)
-{
-	return !above || is_named(above, "latest", version) > 0 ||
-	       is_named(above, "latest_universal", version) > 0;
 }
 
 /* ---- loading ---- */

@@ -3,9 +3,10 @@
  * deepspeed_int: what the files of the DeepSpeed family share.
  *
  *	deepspeed.c            the family; the order of loading
- *	files.c                which files there are, and opening them
+ *	read.c                 all model and optimizer files
+ *	files.c                which files there are, and which are missing
  *	filename.c             what a file name says
- *	missing.c              files that are missing
+ *	load.c                 what all of them need while it is loaded
  *	model_file.c           a model file: parameters, their order
  *	alias.c                names of one parameter
  *	optim_file.c           an optimizer file: how its flat tensors are cut
@@ -216,6 +217,8 @@ struct dcp_ds {
 	struct dcp_err damage; /* of the first that could not */
 };
 
+/* ---- load.c ---- */
+
 /* Out of memory, told. */
 int dcp_ds_no_memory(struct dcp_ds *ds);
 /* Text in the arena; NULL when memory is out. */
@@ -234,6 +237,12 @@ struct dcp_ds_input {
 int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 		struct dcp_err *why);
 void dcp_ds_close(struct dcp_ds_input *in);
+/* Where tensor @v lies; not there if it is not one that lies in one run. 0 or -ENOMEM. */
+int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out);
+void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
+			 struct dcp_ds_place *out);
+/* A file that is of no use: an object of its name. @why NULL: out of memory. */
+int dcp_ds_tell_broken(struct dcp_ds *ds, const char *file, const char *why);
 
 /* ---- files.c ---- */
 
@@ -242,20 +251,24 @@ int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_
 /* The files of @kind in @ds->file. */
 const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind kind,
 				       size_t *n);
+/* The part of a model-parallel rank, or NULL. */
+const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp);
+/* The optimizer file of a data-parallel rank, or NULL. */
+const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp);
+/* Does a "latest" in @above name @version? True also when nothing is known of @above (NULL). */
+bool dcp_ds_committed(const struct dcp_dir *above, const char *version);
+/* A file of a rank that the metadata speaks of; false: all are there. */
+bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
+/* What is on ranks no file is of has no names: the files that would have them are told. */
+int dcp_ds_tell_lost(struct dcp_ds *ds);
+
+/* ---- read.c ---- */
+
 /* Read the names in the directory; dcp_ds_end() whatever it returns. */
 int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err);
 void dcp_ds_end(struct dcp_ds *ds);
 /* Read all model and optimizer files. */
 int dcp_ds_read_parts(struct dcp_ds *ds);
-/* The part of a model-parallel rank, or NULL. */
-const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp);
-
-/* ---- missing.c ---- */
-
-/* A file of a rank that the metadata speaks of; false: all are there. */
-bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
-/* What is on ranks no file is of has no names: the files that would have them are told. */
-int dcp_ds_tell_lost(struct dcp_ds *ds);
 
 /* ---- model_file.c, optim_file.c, optim_state.c ---- */
 
@@ -282,11 +295,6 @@ struct dcp_ds_reading {
 int dcp_ds_read_moments(struct dcp_ds_reading *r);
 /* The param_groups of what the optimizer wraps. */
 const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n);
-
-/* Where tensor @v lies; not there if it is not one that lies in one run. 0 or -ENOMEM. */
-int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out);
-void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
-			 struct dcp_ds_place *out);
 
 /* ---- alias.c ---- */
 
@@ -315,9 +323,6 @@ int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
 /* Parameters [p, p + n) one behind the other. */
 void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n);
-
-/* The optimizer file of a data-parallel rank, or NULL. */
-const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp);
 
 /* Where a slice of a group lies. */
 struct dcp_ds_slice {
@@ -362,8 +367,3 @@ int dcp_ds_runs(struct dcp_ds *ds, const struct dcp_ds_part *part, const struct 
 int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       const struct dcp_ds_frozen *f, struct dcp_buf *out, uint8_t *dtype,
 		       struct dcp_err *why);
-
-/* ---- deepspeed.c ---- */
-
-/* Does a "latest" in @above name @version? True also when nothing is known of @above (NULL). */
-bool dcp_ds_committed(const struct dcp_dir *above, const char *version);

@@ -1,48 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/format/deepspeed/emit.h"
-
 #include "core/base/text.h"
-int dcp_ds_no_memory(struct dcp_ds *ds)
-{
-	return dcp_fail(ds->err, -ENOMEM, DCP_ERR_NO_OFFSET,
-			"out of memory reading a DeepSpeed checkpoint");
-}
-
-const char *dcp_ds_keep(struct dcp_ds *ds, const char *text)
-{
-	return dcp_arena_strndup(&ds->arena, text, strlen(text));
-}
-
-const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...)
-{
-	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
-	char text[512];
-	va_list ap;
-	int n;
-
-	va_start(ap, fmt);
-	n = vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	if (n < 0)
-		return NULL;
-	if ((size_t)n < sizeof(text))
-		return dcp_ds_keep(ds, text);
-	/* A name may be long. */
-	if (!dcp_buf_grow(&b, (size_t)n + 1))
-		return NULL;
-	va_start(ap, fmt);
-	vsnprintf(b.p, (size_t)n + 1, fmt, ap);
-	va_end(ap);
-	return dcp_ds_keep(ds, b.p);
-}
-
-/* ---- telling ---- */
+#include "core/format/deepspeed/emit.h"
 
 static void spell(struct dcp_buf *b, const char *rank, const char *role, const char *name)
 {

@@ -4,9 +4,11 @@
  *
  *	emit.c              under all names
  *	state.c             fp32, exp_avg, ... of every parameter
+ *	state_emit.c        from pieces of one to the sink
  *	state_joined.c      those of several ranks
  *	compare.c           are they equal?
  *	module.c            the 16-bit weights
+ *	module_sink.c       the sink for them
  *	module_joined.c     those of several tensor-parallel ranks
  *	module_experts.c    those of AutoEP's experts
  *	extras.c            everything else
@@ -33,7 +35,7 @@ int dcp_ds_tell_facts(struct dcp_ds *ds);
 int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 			 const struct dcp_ds_rule *rule);
 
-/* ---- state.c, state_joined.c ---- */
+/* ---- state.c, state_joined.c, state_emit.c ---- */
 
 /* Master weights and moments. */
 int dcp_ds_tell_states(struct dcp_ds *ds);
@@ -76,7 +78,7 @@ bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks);
 /* Do all ranks hold the same values of the state? 1, 0 or -ENOMEM. */
 int dcp_ds_all_same(struct dcp_ds_telling *t, const struct dcp_ds_shared *s);
 
-/* ---- module.c, module_joined.c, module_experts.c ---- */
+/* ---- module.c, module_joined.c, module_experts.c, module_sink.c ---- */
 
 /* The 16-bit weights, and as fp32 what the optimizer has not. */
 int dcp_ds_tell_modules(struct dcp_ds *ds);
@@ -119,5 +121,3 @@ int dcp_ds_tell_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct d
 		      const char *const *path, size_t n);
 /* A file nothing is known of, leaf by leaf; or only what of it dcp_ds_tell_rest() left out. */
 int dcp_ds_tell_raw(struct dcp_ds *ds, const char *file, bool tensors_only);
-/* A file that is of no use: an object of its name. @why NULL: out of memory. */
-int dcp_ds_tell_broken(struct dcp_ds *ds, const char *file, const char *why);

@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
 enum { MAX_EXPERTS = 1 << 16, MAX_SHARES = 1 << 12 };

@@ -49,15 +49,6 @@ static struct dcp_sink dropping(const struct dcp_ds *ds)
 				  .ctx = (void *)(uintptr_t)ds->in->sink };
 }
 
-int dcp_ds_tell_broken(struct dcp_ds *ds, const char *file, const char *why)
-{
-	struct dcp_object o = {
-		.key = file, .path = &file, .npath = 1, .type = "", .error = why
-	};
-
-	return why ? ds->in->sink->object(ds->in->sink->ctx, &o) : dcp_ds_no_memory(ds);
-}
-
 int dcp_ds_tell_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
 		      const char *const *path, size_t n)
 {

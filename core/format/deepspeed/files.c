@@ -4,10 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/format/deepspeed/deepspeed_int.h"
-
-/* Much more than the offsets of a hundred thousand flat tensors take. */
-static const size_t arena_limit = (size_t)4 << 30;
+#include "core/format/deepspeed/emit.h"
 
 static int compare_u32(uint32_t a, uint32_t b)
 {
@@ -41,59 +38,6 @@ int dcp_ds_list_files(const struct dcp_dir *dir, struct dcp_ds_name **out, size_
 	return 0;
 }
 
-/* Files are named again when ranks are compared. */
-static int note_name(struct dcp_ds *ds, uint32_t number, const char *name)
-{
-	static const char *const none;
-	const char *kept;
-
-	if (ds->tp < 2)
-		return 0;
-	while (ds->names.n / sizeof(name) <= number && !dcp_buf_error(&ds->names))
-		dcp_buf_add(&ds->names, &none, sizeof(none));
-	kept = dcp_ds_keep(ds, name);
-	if (!kept || dcp_buf_error(&ds->names))
-		return -ENOMEM;
-	memcpy(ds->names.p + number * sizeof(kept), &kept, sizeof(kept));
-	return 0;
-}
-
-int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
-		struct dcp_err *why)
-{
-	const struct dcp_sink *sink = ds->in->sink;
-	int rc = sink->file(sink->ctx, name, &out->file);
-
-	out->t = NULL;
-	if (rc < 0 || note_name(ds, out->file, name) < 0)
-		return rc < 0 ? rc : dcp_ds_no_memory(ds);
-	rc = dcp_dir_input(ds->in->dir, name, &out->in, why);
-	if (rc == 0) {
-		rc = dcp_torch_open(&out->in.src, 0, &out->t, why);
-		if (rc == 0) {
-			ds->opened = true;
-			return 0;
-		}
-		dcp_input_close(&out->in);
-		out->t = NULL;
-		dcp_err_where(why, rc, "%s", name);
-	}
-	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(ds);
-	if (!ds->damage.code)
-		ds->damage = *why;
-	return 1;
-}
-
-void dcp_ds_close(struct dcp_ds_input *in)
-{
-	if (!in->t)
-		return;
-	dcp_torch_close(in->t);
-	dcp_input_close(&in->in);
-	in->t = NULL;
-}
-
 const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind kind,
 				       size_t *n)
 {
@@ -105,46 +49,6 @@ const struct dcp_ds_name *dcp_ds_files(const struct dcp_ds *ds, enum dcp_ds_kind
 	while (first + *n < ds->nfiles && ds->file[first + *n].kind == kind)
 		++*n;
 	return ds->file + first;
-}
-
-/* ---- parts ---- */
-
-/* How many of @n files, from @*f on, are of that rank: they are passed over. */
-static size_t pass_over(const struct dcp_ds_name **f, size_t *n, uint32_t mp)
-{
-	size_t passed = 0;
-
-	for (; *n && (*f)->mp == mp; ++*f, --*n)
-		passed++;
-	return passed;
-}
-
-/* Model and optimizer files of each rank; one may lack what the other has. */
-static int make_parts(struct dcp_ds *ds)
-{
-	size_t nmodels, noptims;
-	const struct dcp_ds_name *models = dcp_ds_files(ds, DCP_DS_MODEL, &nmodels);
-	const struct dcp_ds_name *optims = dcp_ds_files(ds, DCP_DS_OPTIM, &noptims);
-
-	ds->part = dcp_arena_calloc(&ds->arena, ds->nfiles + 1, sizeof(*ds->part));
-	if (!ds->part)
-		return dcp_ds_no_memory(ds);
-	while (nmodels || noptims) {
-		struct dcp_ds_part *p = &ds->part[ds->nparts++];
-		const struct dcp_ds_name *first = optims;
-
-		p->mp = nmodels && (!noptims || models->mp <= optims->mp) ? models->mp
-									  : optims->mp;
-		p->model = models;
-		p->nmodels = pass_over(&models, &nmodels, p->mp);
-		p->nranks = pass_over(&optims, &noptims, p->mp);
-		p->rank = dcp_arena_calloc(&ds->arena, p->nranks + 1, sizeof(*p->rank));
-		if (!p->rank)
-			return dcp_ds_no_memory(ds);
-		for (size_t r = 0; r < p->nranks; r++)
-			p->rank[r].name = &first[r];
-	}
-	return 0;
 }
 
 static int part_compare(const void *key, const void *part)
@@ -160,66 +64,91 @@ const struct dcp_ds_part *dcp_ds_part_of(const struct dcp_ds *ds, uint64_t mp)
 			  : NULL;
 }
 
-/* Without a word of it in the files, a layer has as many files as there are ranks. */
-static uint32_t guess_tp(const struct dcp_ds *ds)
+/* Does the file @mark of @above name @version? -1: there is no such file. */
+static int is_named(const struct dcp_dir *above, const char *mark, const char *version)
 {
-	uint32_t most = ds->part[ds->nparts - 1].mp + 1, layers = 0;
+	struct dcp_input in;
+	char text[300];
 	size_t n;
-	const struct dcp_ds_name *f = dcp_ds_files(ds, DCP_DS_LAYER, &n);
 
-	for (size_t i = 0; i < n; i++)
-		layers = DCP_MAX(layers, f[i].mp + 1);
-	return layers && most % layers == 0 ? layers : most;
+	if (!dcp_dir_find(above, mark) || dcp_dir_input(above, mark, &in, NULL) < 0)
+		return -1;
+	n = (size_t)DCP_MIN(in.src.size, sizeof(text) - 1);
+	if (dcp_source_read(&in.src, 0, text, n) < 0)
+		n = 0;
+	dcp_input_close(&in);
+	text[n] = '\0';
+	text[strcspn(text, " \t\r\n")] = '\0';
+	return strcmp(text, version) == 0;
 }
 
-int dcp_ds_read_parts(struct dcp_ds *ds)
+bool dcp_ds_committed(const struct dcp_dir *above, const char *version)
 {
+	return !above || is_named(above, "latest", version) > 0 ||
+	       is_named(above, "latest_universal", version) > 0;
+}
+
+const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp)
+{
+	size_t lo = 0, hi = part->nranks;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (part->rank[mid].name->dp < dp)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < part->nranks && part->rank[lo].name->dp == dp ? &part->rank[lo] : NULL;
+}
+
+enum { MAX_LOST = 100 }; /* files that are missing, told by name */
+
+/* The first model-parallel rank from @mp on that no file is of; false: all have one. */
+static bool lacks_part(const struct dcp_ds *ds, uint32_t *mp)
+{
+	for (; *mp < ds->tp * ds->pp; ++*mp)
+		if (!dcp_ds_part_of(ds, *mp))
+			return true;
+	return false;
+}
+
+bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX])
+{
+	uint32_t mp = 0;
+
+	if (lacks_part(ds, &mp) && ds->part->nmodels) {
+		dcp_ds_name_of_rank(ds->part->model, 0, mp, missing);
+		return true;
+	}
+	for (size_t i = 0; i < ds->nparts; i++) {
+		const struct dcp_ds_part *p = &ds->part[i];
+
+		for (uint32_t r = 0; p->first && r < p->world; r++)
+			if (!dcp_ds_rank_of(p, r)) {
+				dcp_ds_name_of_rank(p->first, r, p->mp, missing);
+				return true;
+			}
+	}
+	return false;
+}
+
+int dcp_ds_tell_lost(struct dcp_ds *ds)
+{
+	char name[DCP_DS_NAME_MAX];
 	int rc = 0;
 
-	for (size_t i = 0; rc == 0 && i < ds->nparts; i++) {
-		rc = dcp_ds_read_models(ds, &ds->part[i]);
-		if (rc == 0)
-			rc = dcp_ds_read_optims(ds, &ds->part[i]);
+	for (uint32_t mp = 0, n = 0;
+	     rc == 0 && n < MAX_LOST && ds->part->nmodels && lacks_part(ds, &mp); mp++, n++) {
+		dcp_ds_name_of_rank(ds->part->model, 0, mp, name);
+		rc = dcp_ds_tell_broken(
+			ds, name,
+			dcp_ds_text(
+				ds,
+				"%s is missing: nothing that only model-parallel rank %" PRIu32
+				" of %" PRIu32 " holds can be shown",
+				name, mp, ds->tp * ds->pp));
 	}
-	/* experts may lie with several of them */
-	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
-		rc = dcp_ds_lay_out(ds, &ds->part[i]);
-	return rc == 0 ? dcp_ds_name_all(ds) : rc;
-}
-
-int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *err)
-{
-	uint32_t number;
-	int rc;
-
-	*ds = (struct dcp_ds){ .in = in, .err = err, .tp = 1 };
-	dcp_arena_init(&ds->arena, arena_limit);
-	if (dcp_ds_list_files(in->dir, &ds->file, &ds->nfiles) < 0 ||
-	    dcp_intern_add(&ds->states, "fp32", 4, DCP_INTERN_NONE, &number) < 0)
-		return dcp_ds_no_memory(ds);
-	rc = make_parts(ds);
-	if (rc == 0 && ds->nparts)
-		ds->tp = guess_tp(ds);
 	return rc;
-}
-
-void dcp_ds_end(struct dcp_ds *ds)
-{
-	for (size_t i = 0; i < ds->nparts; i++)
-		dcp_buf_finish(&ds->part[i].common);
-	dcp_ds_rules_finish(ds);
-	dcp_intern_finish(&ds->states);
-	dcp_intern_finish(&ds->trained);
-	dcp_intern_finish(&ds->frozen);
-	dcp_intern_finish(&ds->buffers);
-	dcp_intern_finish(&ds->told);
-	dcp_intern_finish(&ds->reals);
-	dcp_intern_finish(&ds->seen);
-	dcp_intern_finish(&ds->expert_layers);
-	dcp_buf_finish(&ds->names);
-	dcp_buf_finish(&ds->alias);
-	dcp_buf_finish(&ds->real_at);
-	dcp_buf_finish(&ds->seen_hash);
-	dcp_arena_finish(&ds->arena);
-	free(ds->file);
 }

@@ -18,71 +18,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
 #include "core/format/deepspeed/emit.h"
-
-static uint64_t ceil_div(uint64_t a, uint64_t b)
-{
-	return a / b + (a % b != 0);
-}
-
-/* Parameters one behind the other, with the gaps that were recorded. */
-static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-			struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
-{
-	uint64_t end = 0;
-
-	if (list->gap && list->ngap != n)
-		g->why = dcp_ds_text(l->ds,
-				     "%s has %" PRIu32
-				     " param_alignment_paddings for group %" PRIu32
-				     ", which has %zu parameters",
-				     l->part->first->name, list->ngap, list->flat, n);
-	for (size_t i = 0; !g->why && i < n; i++) {
-		p[i].off = end;
-		if (dcp_ckd_add(&end, end, p[i].numel) ||
-		    (list->gap && dcp_ckd_add(&end, end, list->gap[i])) || end > INT64_MAX / 16)
-			g->why = "the sum of its group's sizes makes no sense";
-	}
-	g->numel = end;
-}
-
-/* Stage 3: slices of parameters one behind the other. */
-static void place_slices(struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
-{
-	g->numel = 0;
-	for (size_t i = 0; i < n; i++) {
-		p[i].off = g->numel;
-		g->numel += ceil_div(p[i].numel, g->count); /* each is below 2^59 */
-		if (g->numel > INT64_MAX / 16) {
-			g->why = "the sum of its group's sizes makes no sense";
-			g->numel = 0;
-		}
-	}
-	g->slice = g->numel;
-}
-
-void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
-			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
-{
-	if (l->part->stage == 3) {
-		place_slices(g, p, n);
-		return;
-	}
-	place_whole(l, list, g, p, n);
-	dcp_ds_find_slice(l->ds, l->part, g, list->waves == 1);
-}
-
-int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
-		     struct dcp_ds_param *p, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		p[i].group = (uint32_t)l->ngroups;
-	dcp_buf_add(&l->groups, g, sizeof(*g));
-	dcp_buf_add(&l->params, p, n * sizeof(*p));
-	l->ngroups++;
-	return dcp_buf_error(&l->groups) || dcp_buf_error(&l->params) ? -ENOMEM : 0;
-}
 
 /* The parameters of one list. */
 static int lay_group(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
@@ -142,8 +78,8 @@ static size_t take_slices(const struct dcp_ds_part *part, const struct dcp_ds_li
 	for (size_t k = 0; length == 0 && k < part->nranks; k++)
 		if (!part->rank[k].why)
 			length = part->rank[k].place[list->flat * part->rank[k].nstates].n;
-	for (; i < n && ceil_div(p[i].numel, list->count) <= length; i++)
-		length -= ceil_div(p[i].numel, list->count);
+	for (; i < n && dcp_div_up(p[i].numel, list->count) <= length; i++)
+		length -= dcp_div_up(p[i].numel, list->count);
 	return i;
 }
 

@@ -6,13 +6,10 @@
  * In stage 3 every rank wrote one: they must agree. From the first parameter on of which two
  * files tell different things nothing can be placed.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
 #include "core/format/deepspeed/emit.h"
-#include "core/parse/pyjson/pyjson.h"
 
 /* ---- parameters ---- */
 

@@ -12,7 +12,6 @@
  *
  * BF16_Optimizer writes the names of stage 1 and no zero_stage.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,34 +22,6 @@ static int useless(struct dcp_ds_reading *r, const char *why)
 {
 	r->rank->why = why;
 	return why ? 0 : dcp_ds_no_memory(r->ds);
-}
-
-void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
-			 struct dcp_ds_place *out)
-{
-	uint64_t volume = 1;
-
-	for (uint32_t d = 0; d < tt->ndim; d++)
-		volume *= tt->shape[d];
-	*out = (struct dcp_ds_place){
-		.off = tt->off,
-		.n = volume,
-		.file = in->file,
-		.dtype = (uint8_t)tt->dtype,
-		.swap = tt->swap,
-		.there = tt->row_major && tt->dtype != DCP_DTYPE_OTHER &&
-			 tt->filter == DCP_FILTER_NONE,
-	};
-}
-
-int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp_ds_place *out)
-{
-	struct dcp_torch_tensor tt;
-	int rc = dcp_torch_tensor(in->t, v, &tt, NULL);
-
-	if (rc == 1)
-		dcp_ds_place_tensor(in, &tt, out);
-	return rc == -ENOMEM ? rc : 0;
 }
 
 /* ---- what is where ---- */

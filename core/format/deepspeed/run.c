@@ -110,7 +110,7 @@ static int sliced_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       const struct dcp_ds_group *g, const struct dcp_ds_param *p,
 		       uint32_t state, struct dcp_buf *out, uint8_t *dtype, struct dcp_err *why)
 {
-	uint64_t each = p->numel / g->count + (p->numel % g->count != 0), done = 0;
+	uint64_t each = dcp_div_up(p->numel, g->count), done = 0;
 	int rc = 0;
 
 	for (uint32_t k = 0; rc == 0 && done < p->numel; k++) {
@@ -163,7 +163,7 @@ int dcp_ds_frozen_runs(struct dcp_ds *ds, const struct dcp_ds_part *part,
 {
 	uint32_t last = part->model[part->nmodels - 1].dp + 1;
 	uint64_t world = part->world ? part->world : last, done = 0;
-	uint64_t each = f->numel / world + (f->numel % world != 0);
+	uint64_t each = dcp_div_up(f->numel, world);
 	size_t at = 0;
 	int rc = 0;
 

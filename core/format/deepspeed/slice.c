@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/format/deepspeed/deepspeed_int.h"
-
-const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_t dp)
-{
-	size_t lo = 0, hi = part->nranks;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (part->rank[mid].name->dp < dp)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < part->nranks && part->rank[lo].name->dp == dp ? &part->rank[lo] : NULL;
-}
 
 /* Ranks of a stage are numbered through its tensor-parallel ranks first. */
 struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
@@ -98,7 +86,7 @@ void dcp_ds_find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 	uint64_t unit = 2 * (uint64_t)g->count, room;
 	struct lengths l = { .a = *g, .b = *g };
 
-	l.a.slice = l.b.slice = (g->numel / unit + (g->numel % unit != 0)) * 2;
+	l.a.slice = l.b.slice = dcp_div_up(g->numel, unit) * 2;
 	g->slice = l.a.slice;
 	look_at_all(&l, ds, part);
 	if (l.longest == g->slice && usual)
@@ -109,4 +97,62 @@ void dcp_ds_find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 	if (!dcp_ckd_mul(&room, l.longest, g->count) && !dcp_ckd_mul(&room, room, g->waves) &&
 	    room >= g->numel && (!usual || l.fit_b > l.fit_a))
 		g->slice = l.longest;
+}
+
+/* Parameters one behind the other, with the gaps that were recorded. */
+static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+			struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+{
+	uint64_t end = 0;
+
+	if (list->gap && list->ngap != n)
+		g->why = dcp_ds_text(l->ds,
+				     "%s has %" PRIu32
+				     " param_alignment_paddings for group %" PRIu32
+				     ", which has %zu parameters",
+				     l->part->first->name, list->ngap, list->flat, n);
+	for (size_t i = 0; !g->why && i < n; i++) {
+		p[i].off = end;
+		if (dcp_ckd_add(&end, end, p[i].numel) ||
+		    (list->gap && dcp_ckd_add(&end, end, list->gap[i])) || end > INT64_MAX / 16)
+			g->why = "the sum of its group's sizes makes no sense";
+	}
+	g->numel = end;
+}
+
+/* Stage 3: slices of parameters one behind the other. */
+static void place_slices(struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+{
+	g->numel = 0;
+	for (size_t i = 0; i < n; i++) {
+		p[i].off = g->numel;
+		g->numel += dcp_div_up(p[i].numel, g->count); /* each is below 2^59 */
+		if (g->numel > INT64_MAX / 16) {
+			g->why = "the sum of its group's sizes makes no sense";
+			g->numel = 0;
+		}
+	}
+	g->slice = g->numel;
+}
+
+void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
+			 struct dcp_ds_group *g, struct dcp_ds_param *p, size_t n)
+{
+	if (l->part->stage == 3) {
+		place_slices(g, p, n);
+		return;
+	}
+	place_whole(l, list, g, p, n);
+	dcp_ds_find_slice(l->ds, l->part, g, list->waves == 1);
+}
+
+int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,
+		     struct dcp_ds_param *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i].group = (uint32_t)l->ngroups;
+	dcp_buf_add(&l->groups, g, sizeof(*g));
+	dcp_buf_add(&l->params, p, n * sizeof(*p));
+	l->ngroups++;
+	return dcp_buf_error(&l->groups) || dcp_buf_error(&l->params) ? -ENOMEM : 0;
 }

@@ -17,50 +17,6 @@ int dcp_ds_room_for_shared(struct dcp_ds_telling *t, struct dcp_ds_shared *s, si
 	return s->part && s->param && s->local ? 0 : dcp_ds_no_memory(t->ds);
 }
 
-/* The first run that ends behind element @first. */
-static size_t find_run(const struct dcp_ds_run *run, size_t n, uint64_t first)
-{
-	size_t lo = 0, hi = n;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (run[mid].first + run[mid].n <= first)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
-int dcp_ds_add_pieces(struct dcp_ds_telling *t, const struct dcp_ds_box *box, uint8_t dtype)
-{
-	const struct dcp_ds_run *run = (const struct dcp_ds_run *)(const void *)t->runs.p;
-	size_t n = t->runs.n / sizeof(*run);
-	uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
-	uint64_t end = box->first + box->n;
-
-	for (size_t i = find_run(run, n, box->first); i < n && run[i].first < end; i++) {
-		uint64_t lo = DCP_MAX(run[i].first, box->first);
-		uint64_t hi = DCP_MIN(run[i].first + run[i].n, end);
-		struct dcp_piece p = {
-			.lo = box->lo,
-			.len = box->len,
-			.run_lo = lo - box->first,
-			.run_n = hi - lo,
-			.off = run[i].off + (lo - run[i].first) * size,
-			.nbytes = (hi - lo) * size,
-			.file = run[i].file,
-			.enc = DCP_ENC_PLAIN,
-			.swap = run[i].swap && size > 1,
-		};
-
-		if (lo < hi)
-			dcp_buf_add(&t->pieces, &p, sizeof(p));
-	}
-	return dcp_buf_error(&t->pieces) ? -ENOMEM : 0;
-}
-
 /* ---- joined ---- */
 
 static uint32_t first_holder(const struct dcp_ds_shared *s)

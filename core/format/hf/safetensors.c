@@ -186,13 +186,6 @@ static int make_sets(struct dcp_hf *h)
 	return rc < 0 ? -ENOMEM : 0;
 }
 
-const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name)
-{
-	uint32_t i = dcp_intern_find(&h->file_names, name, strlen(name));
-
-	return i == DCP_INTERN_NONE ? NULL : &h->files[i];
-}
-
 static int read_index(struct dcp_hf *h, struct dcp_hf_set *set, const char *name,
 		      struct dcp_err *err)
 {

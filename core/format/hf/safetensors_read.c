@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -9,6 +8,13 @@
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
+
+const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name)
+{
+	uint32_t i = dcp_intern_find(&h->file_names, name, strlen(name));
+
+	return i == DCP_INTERN_NONE ? NULL : &h->files[i];
+}
 
 static int no_memory(struct dcp_err *err)
 {

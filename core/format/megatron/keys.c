@@ -72,13 +72,6 @@ static enum dcp_mholder holder_of(const char *key)
 								 : DCP_MHOLD_STACK;
 }
 
-int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out)
-{
-	dcp_buf_reset(out);
-	dcp_buf_printf(out, "%u/%u/%u/%s", p->chunk, p->stage, p->ep, p->key);
-	return dcp_buf_error(out);
-}
-
 static struct dcp_mplace place_of(const char *text)
 {
 	struct dcp_mplace p = { 0 };

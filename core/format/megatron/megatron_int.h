@@ -86,13 +86,6 @@ void dcp_mlegacy_expected(const struct dcp_mlegacy *m, uint32_t tp, uint32_t *fi
 /* Ranks wrote their experts over one another's. */
 bool dcp_mlegacy_lost_experts(const struct dcp_mlegacy *m);
 
-/* ---- files.c ---- */
-
-/* Read the files of all ranks; those in front of number @first cannot be. */
-int dcp_mlegacy_tell_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err);
-
-/* ---- keys.c ---- */
-
 /* Who holds a parameter? */
 enum dcp_mholder {
 	DCP_MHOLD_ALL,    /* every expert-parallel rank the same */
@@ -109,6 +102,13 @@ struct dcp_mplace {
 
 /* As it stands among the copies. */
 int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out);
+
+/* ---- files.c ---- */
+
+/* Read the files of all ranks; those in front of number @first cannot be. */
+int dcp_mlegacy_tell_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err);
+
+/* ---- keys.c ---- */
 
 /* Keep the tensor @t, told by rank number @who as local key @key of model chunk @chunk. */
 int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,

@@ -24,7 +24,7 @@ struct axis {
 /* Number @at of @n chunks of @len, as torch.chunk() cuts. */
 static void chunk(uint64_t len, uint64_t n, uint64_t at, uint64_t *lo, uint64_t *hi)
 {
-	uint64_t full = len / n + (len % n != 0);
+	uint64_t full = dcp_div_up(len, n);
 
 	/* at < n and full * (n - 1) < len + n: only the ends need care. */
 	*lo = full && at > len / full ? len : DCP_MIN(at * full, len);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * torch_ranks: what the files of the family of one file a rank share.
+ * ranks: what does the name of a rank's torch.save file say?
  */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "core/format/format.h"
 
 /* A file's name, taken apart. */
 struct dcp_rank_name {
@@ -19,6 +17,3 @@ struct dcp_rank_name {
 
 /* false: not the name of a rank's file. */
 bool dcp_rank_name(const char *file, struct dcp_rank_name *out);
-
-/* Tell the files of @in->dir, which are of one set. */
-int dcp_ranks_load(const struct dcp_load *in, struct dcp_err *err);

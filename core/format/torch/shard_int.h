@@ -29,11 +29,15 @@ struct dcp_tshard_found {
 	size_t n;
 };
 
+/* ---- shard_piece.c ---- */
+
 /* Failures, told: "DTensor whose <why>". */
 int dcp_tshard_no_memory(const struct dcp_tshard_reading *r);
 int dcp_tshard_damaged(const struct dcp_tshard_reading *r, const char *why);
 
 int dcp_tshard_set_shape(struct dcp_tshard_reading *r, struct dcp_pv size);
+int dcp_tshard_set_dtype(struct dcp_tshard_reading *r, const char *name, enum dcp_dtype dtype,
+			 uint32_t itemsize);
 
 /* Read the tensor @v, a part of the whole: the type is that of the whole. */
 int dcp_tshard_local(struct dcp_tshard_reading *r, struct dcp_pv v,

@@ -14,6 +14,8 @@
 #include "core/format/gather/places.h"
 #include "core/format/torch_checkpointing/meta.h"
 
+/* ---- filename.c ---- */
+
 /* A file's name, taken apart. */
 struct dcp_titems_name {
 	const char *item; /* the name up to the rank or the extension */
@@ -61,8 +63,6 @@ struct dcp_titems {
 	} front;
 };
 
-struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i);
-
 /* ---- files.c: which files there are ---- */
 
 int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err);
@@ -70,6 +70,10 @@ int dcp_titems_list_files(struct dcp_titems *r, struct dcp_err *err);
 /* ---- load.c ---- */
 
 int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err);
+
+/* ---- sink.c ---- */
+
+struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i);
 
 /* A tensor of the file at hand, with its front: a part of something, or told as it is. Those
  * that say themselves which part they are come through the second. */

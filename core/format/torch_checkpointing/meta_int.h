@@ -18,6 +18,7 @@ int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err);
 int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
 			   struct dcp_titems_group **out, struct dcp_err *err);
 
+struct dcp_titems_entry *dcp_titems_entries(const struct dcp_titems_meta *m);
 struct dcp_titems_item *dcp_titems_items(const struct dcp_titems_meta *m);
 
 /* The number of the item @name, which is made where it is new. */

@@ -33,6 +33,8 @@ bool dcp_pdist_names(const struct dcp_dir *dir, struct dcp_pdist_names *out);
 bool dcp_pdist_is_meta(const char *name, uint64_t *uid);
 /* "{rank}_{uid}.distcp" or ".safetensors" */
 bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid);
+/* Any of its names. @proof: nobody else calls files so. */
+bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof);
 
 /* ---- one load ---- */
 

@@ -4,18 +4,9 @@
  * that piece. Copies of a piece (replicas, files of several ranks) are tried one after the
  * other.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/format/paddle/dist/key.h"
-
-int dcp_pjoin_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
-{
-	for (uint32_t k = 0; k < n; k++)
-		if (a[k] != b[k])
-			return a[k] < b[k] ? -1 : 1;
-	return 0;
-}
 
 /* By what an entry is looked up with: offset and run. */
 static int compare_boxes(const struct dcp_pmeta *m, const struct dcp_pmeta_box *a,

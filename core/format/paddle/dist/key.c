@@ -4,38 +4,11 @@
  * comes of them. A piece that cannot be had is no loss when others cover its elements: two cuts
  * of one tensor can stand in metadata.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/base.h"
 #include "core/format/format.h"
 #include "core/format/paddle/dist/key.h"
-
-/* ---- text ---- */
-
-void dcp_pjoin_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
-			uint32_t ndim)
-{
-	size_t n = (size_t)snprintf(buf, size, "[");
-
-	for (uint32_t d = 0; d < ndim && n + 48 < size; d++)
-		n += (size_t)snprintf(buf + n, size - n, "%s%" PRIu64 ":%" PRIu64,
-				      d ? ", " : "", lo[d], lo[d] + len[d]);
-	snprintf(buf + n, size - n, "]");
-}
-
-void dcp_pjoin_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim)
-{
-	size_t n = (size_t)snprintf(buf, size, "[");
-
-	for (uint32_t d = 0; d < ndim && n + 24 < size; d++)
-		n += (size_t)snprintf(buf + n, size - n, d ? ", %" PRIu64 : "%" PRIu64,
-				      dims[d]);
-	snprintf(buf + n, size - n, "]");
-}
-
-/* ---- telling ---- */
 
 /* Components of the key's path, in @d->arena; NULL: no memory. */
 static const char *const *path_of(struct dcp_pdist *d, const char *key, uint32_t number,

@@ -7,6 +7,7 @@
  *	head.c                what its entries have in common: dtype and shape
  *	find.c                the array that an entry means
  *	fault.c               why an array is none that an entry means
+ *	dims.c                boxes and shapes: compared, as text
  *	pieces.c              the pieces, and which of those that overlap counts
  */
 #pragma once
@@ -61,9 +62,6 @@ int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n
 uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 			const struct dcp_pmeta_entry *e, size_t n);
 
-/* Less than, equal to, or more than zero. */
-int dcp_pjoin_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
-
 /* ---- fault.c ---- */
 
 /* The array of @r, which has another shape than @e says, told in j->lost. */
@@ -78,7 +76,10 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 /* Make them pieces that do not overlap; then a lost one shows as elements that are missing. */
 int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j);
 
-/* ---- key.c ---- */
+/* ---- dims.c ---- */
+
+/* Less than, equal to, or more than zero. */
+int dcp_pjoin_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
 
 /* "[0:4, 2:8]" */
 void dcp_pjoin_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,

@@ -2,7 +2,8 @@
 /*
  * meta_int: what the files that read a {uid}.metadata share; nobody else includes it.
  *
- *	meta.c             the file, and keys
+ *	meta.c             keys
+ *	meta_read.c        the file
  *	meta_add.c         one pair of each section
  *	meta_box.c         where a piece lies
  */

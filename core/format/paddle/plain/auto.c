@@ -19,12 +19,6 @@
 
 enum { MEMORY = 1 << 30 }; /* ten thousand parameters on a thousand ranks */
 
-int dcp_pdjoin_no_memory(struct dcp_pdjoin *j)
-{
-	return dcp_fail(j->err, -ENOMEM, DCP_ERR_NO_OFFSET,
-			"out of memory for the parts of %zu ranks", j->nranks);
-}
-
 static struct dcp_pdentry *find_entry(struct dcp_pdjoin *j, const char *key)
 {
 	struct dcp_pdentry fresh = { 0 };

@@ -8,6 +8,12 @@
 #include "core/base/err.h"
 #include "core/format/paddle/plain/auto_int.h"
 
+int dcp_pdjoin_no_memory(struct dcp_pdjoin *j)
+{
+	return dcp_fail(j->err, -ENOMEM, DCP_ERR_NO_OFFSET,
+			"out of memory for the parts of %zu ranks", j->nranks);
+}
+
 /* The key at hand. */
 struct joined {
 	struct dcp_pdjoin *j;

@@ -5,6 +5,8 @@
  *
  *	plain.c                which files are a version, and how they are told together
  *	filename.c             what a file name says
+ *	part.c                 one file, whatever it is
+ *	key.c                  keys of several files, told apart
  *	state.c                one file of paddle.save
  *	value.c                which of its values are tensors
  *	big.c                  arrays that it cut into parts

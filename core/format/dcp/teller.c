@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * teller: what tells the keys of a checkpoint: numbers of files, and its end.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/format/dcp/dcp_int.h"
+
+int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w)
+{
+	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
+}
+
+int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number)
+{
+	int rc;
+
+	if (w->told[file] == DCP_TDCP_UNTOLD) {
+		rc = w->sink->file(w->sink->ctx, dcp_intern_text(&w->m->files, file),
+				   &w->told[file]);
+		if (rc < 0)
+			return rc;
+	}
+	*number = w->told[file];
+	return 0;
+}
+
+void dcp_tdcp_teller_finish(struct dcp_tdcp_teller *w)
+{
+	dcp_titem_files_finish(&w->files);
+	free(w->told);
+	dcp_buf_finish(&w->path_text);
+	dcp_buf_finish(&w->path_ptrs);
+	dcp_buf_finish(&w->dims);
+	dcp_buf_finish(&w->chunks);
+	dcp_buf_finish(&w->places);
+	dcp_buf_finish(&w->pieces);
+	dcp_buf_finish(&w->blocks);
+}

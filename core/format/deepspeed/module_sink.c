@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * module_sink: a sink in front of another, for module.<name>.
+ */
+#include <string.h>
+
+#include "core/format/deepspeed/emit.h"
+#include "core/format/torch/state.h"
+
+bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
+{
+	if (!ds->zero || dcp_ds_knows(&ds->trained, name) || dcp_ds_knows(&ds->frozen, name) ||
+	    dcp_ds_knows(&ds->told, name))
+		return false;
+	return kind == DCP_DS_MODEL || dcp_ds_knows(&ds->buffers, name);
+}
+
+/* "module.<name>" and its path; a state dict is flat whatever its names look like. */
+static int front_tensor(void *ctx, const struct dcp_tensor *told)
+{
+	struct dcp_ds_front *f = ctx;
+	struct dcp_ds *ds = f->ds;
+	const char *name = told->key + strlen("module.");
+	const char *path[2] = { "module", name };
+	dcp_auto_buf struct dcp_buf fp32 = DCP_BUF_INIT;
+	struct dcp_tensor t = *told;
+	bool trained = dcp_ds_knows(&ds->trained, name),
+	     frozen = dcp_ds_knows(&ds->frozen, name);
+	uint64_t volume;
+	int rc;
+
+	if (strncmp(told->key, "module.", strlen("module.")) != 0)
+		return ds->in->sink->tensor(ds->in->sink->ctx, told);
+	if (f->file->sharded && (trained || frozen) &&
+	    dcp_shape_volume(t.shape, t.ndim, &volume) && volume == 0)
+		return 0;
+	t.path = path;
+	t.npath = 2;
+	rc = ds->in->sink->tensor(ds->in->sink->ctx, &t);
+	if (rc < 0 || !dcp_ds_is_fp32(ds, f->file->kind, name))
+		return rc;
+	dcp_buf_printf(&fp32, "fp32.%s", name);
+	if (dcp_buf_error(&fp32))
+		return dcp_ds_no_memory(ds);
+	path[0] = "fp32";
+	t.alias_of = t.npieces ? told->key : NULL;
+	t.key = fp32.p;
+	return ds->in->sink->tensor(ds->in->sink->ctx, &t);
+}
+
+static int front_object(void *ctx, const struct dcp_object *o)
+{
+	struct dcp_ds_front *f = ctx;
+
+	return f->ds->in->sink->object(f->ds->in->sink->ctx, o);
+}
+
+struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f)
+{
+	return (struct dcp_sink){ .tensor = front_tensor, .object = front_object, .ctx = f };
+}
+
+/* The state dict in a file: all of it, or what it calls "module". */
+const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
+				       const struct dcp_ds_input *in, struct dcp_pv *room)
+{
+	*room = dcp_torch_root(in->t);
+	return name->kind == DCP_DS_MODEL ? dcp_pv_get(*room, "module") : room;
+}

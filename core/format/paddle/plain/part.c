@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * part: one file of a version, told to a sink.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/base.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/format/paddle/plain/plain_int.h"
+#include "core/model/tensor.h"
+#include "core/parse/paddle/program.h"
+
+/* Of a .pdiparams: the program beside it. */
+struct names {
+	struct dcp_paddle_program program;
+	char file[DCP_GROUP_MAX + 16];
+	bool known;
+	struct dcp_err why;
+};
+
+static bool read_program(const struct dcp_dir *dir, struct names *names)
+{
+	struct dcp_input input;
+	int rc;
+
+	if (!dcp_dir_find(dir, names->file))
+		return false;
+	rc = dcp_dir_input(dir, names->file, &input, &names->why);
+	if (rc == 0) {
+		rc = dcp_paddle_program_read(&input.src, &names->program, &names->why);
+		dcp_input_close(&input);
+	}
+	if (rc < 0)
+		dcp_err_where(&names->why, rc, "%s", names->file);
+	names->known = rc == 0;
+	return names->known;
+}
+
+/* A .json may be anything; what newer Paddle writes goes before a .pdmodel left from before. */
+static int find_names(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+		      struct names *names)
+{
+	int stem = (int)(strlen(part->file) - strlen("pdiparams"));
+	char text[sizeof(names->why.msg) + 32];
+
+	*names = (struct names){ 0 };
+	for (int form = 0; form < 2; form++) {
+		snprintf(names->file, sizeof(names->file), "%.*s%s", stem, part->file,
+			 form ? "pdmodel" : "json");
+		if (read_program(dir, names))
+			return 0;
+	}
+	if (!names->why.code)
+		snprintf(names->why.msg, sizeof(names->why.msg),
+			 "no %.*spdmodel or %.*sjson beside it", stem, part->file, stem,
+			 part->file);
+	snprintf(text, sizeof(text), "%s: keys are numbers", names->why.msg);
+	return part->sink->meta(part->sink->ctx, "names", text);
+}
+
+static int tell_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+		       const struct dcp_source *src, uint32_t number, bool params,
+		       struct dcp_err *err)
+{
+	struct dcp_pdlod lod = { .params = params };
+	struct names names = { 0 };
+	uint32_t program;
+	int rc = params ? find_names(dir, part, &names) : 0;
+
+	if (rc < 0)
+		return rc;
+	if (names.known) {
+		lod.program = &names.program;
+		lod.program_file = names.file;
+		rc = part->sink->file(part->sink->ctx, names.file, &program);
+	}
+	if (rc >= 0)
+		rc = dcp_pdlod_tell(part, &lod, src, number, err);
+	if (names.known)
+		dcp_paddle_program_finish(&names.program);
+	return rc;
+}
+
+static int tell_content(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+			const struct dcp_source *src, uint32_t number, struct dcp_err *err)
+{
+	size_t n = (size_t)DCP_MIN(src->size, 4);
+	struct dcp_pdname name;
+	uint8_t head[4] = { 0 };
+	bool params;
+	int rc = dcp_source_read(src, 0, head, n);
+
+	if (rc < 0)
+		return dcp_fail(err, rc, 0, "cannot read it");
+	params = dcp_pdname_read(part->file, &name) && name.kind == DCP_PDKIND_PARAMS;
+	if (params && (n == 0 || head[0] != 0x80))
+		return tell_stream(dir, part, src, number, true, err);
+	if (n == 0)
+		return dcp_fail(err, -EBADMSG, 0, "it is empty");
+	if (head[0] == 0x80)
+		return dcp_pdstate_tell(part, src, number, err);
+	if (n == 4 && dcp_load_le32(head) == 0)
+		return tell_stream(dir, part, src, number, false, err);
+	if (name.kind == DCP_PDKIND_MODEL)
+		return dcp_fail(err, -EBADMSG, 0,
+				"it is a program, and its tensors (.pdiparams) are not here");
+	return dcp_fail(err, -EBADMSG, 0,
+			"begins with %02x %02x, expected a pickle (80) or a tensor stream of "
+			"Paddle (00 00 00 00)",
+			head[0], head[1]);
+}
+
+int dcp_pdpart_tell(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+		    struct dcp_err *err)
+{
+	struct dcp_input input;
+	uint32_t number;
+	int rc = part->sink->file(part->sink->ctx, part->file, &number);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_dir_input(dir, part->file, &input, err);
+	if (rc < 0)
+		return rc;
+	if (err)
+		err->code = 0;
+	rc = tell_content(dir, part, &input.src, number, err);
+	if (rc < 0 && err && err->code)
+		dcp_err_where(err, rc, "%s", part->file);
+	dcp_input_close(&input);
+	return rc;
+}
+
+int dcp_pdpart_broken(const struct dcp_pdpart *part, const char *why)
+{
+	struct dcp_object o = {
+		.key = part->label, .path = &part->label, .npath = 1, .type = "", .error = why
+	};
+
+	return part->sink->object(part->sink->ctx, &o);
+}
