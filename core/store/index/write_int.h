@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * write_int: an index being written, shared by write.c (the database), files.c
+ * write_int: an index being written, shared by write.c (the database), writer.c (errors), files.c
  * (the table of files), stem.c (which keys and file names are taken) and rows.c
  * (rows).
  */
@@ -49,6 +49,8 @@ static inline size_t dcp_index_nseen(const struct dcp_index_writer *w)
 {
 	return w->seen.n / sizeof(struct dcp_index_seen);
 }
+
+/* ---- writer.c ---- */
 
 /* Break the sink; the first reason stays. All return its code. */
 int dcp_index_give_up(struct dcp_index_writer *w, int code, const char *why);
