@@ -4,43 +4,8 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/magic.h"
-
-/*
- * Composer, the megatron rows and parts come first because they take only what has their marks
- * beside something else: a DCP directory with a meta.pt is parts', a DCP directory is not.
- * Paddle's plain files go before torch's: its trainers leave a training_args.bin beside them.
- * torch_bin behind torch_hf: where both containers hold a model, it is the same one. torch_save
- * near the end: it takes any file that torch.save may have written; pickle only what has no
- * other name.
- */
-/* clang-format off */
-const struct dcp_format *const dcp_formats[] = {
-	&dcp_format_composer,
-	&dcp_format_megatron,
-	&dcp_format_megatron_legacy,
-	&dcp_format_torch_items, /* before safetensors: its consolidated twin stands beside it */
-	&dcp_format_parts,
-	&dcp_format_torch_dcp,
-	&dcp_format_torch_dcp_local,
-	&dcp_format_paddle_dist, /* before safetensors, which its data files may be */
-	&dcp_format_paddle_parts,
-	&dcp_format_torch_hf,
-	&dcp_format_paddle_plain,
-	&dcp_format_torch_bin,
-	&dcp_format_torch_ranks,
-	/* A converted checkpoint holds model files too, and both hold torch.save files. */
-	&dcp_format_deepspeed_universal,
-	&dcp_format_deepspeed,
-	&dcp_format_archive,
-	&dcp_format_torch_save,
-	&dcp_format_pickle,
-	&dcp_format_numpy, /* last: arrays also lie beside checkpoints of others */
-	NULL,
-};
-/* clang-format on */
 
 const struct dcp_format *dcp_format_probe_but(const struct dcp_format *but,
 					      const struct dcp_dir *dir, enum dcp_match *match,
@@ -97,4 +62,27 @@ const struct dcp_format *dcp_format_by_content(const struct dcp_dir *dir)
 		if (dcp_formats[i]->begins && dcp_formats[i]->begins(head, n))
 			return dcp_formats[i];
 	return NULL;
+}
+
+/* ---- files that go together ---- */
+
+struct chosen {
+	const struct dcp_format *format;
+	const char *group;
+};
+
+static bool in_group(void *ctx, const struct dcp_dirent *e)
+{
+	const struct chosen *c = ctx;
+	char group[DCP_GROUP_MAX];
+
+	return !e->is_dir && c->format->group(e->name, group) && strcmp(group, c->group) == 0;
+}
+
+int dcp_format_group(const struct dcp_format *format, const struct dcp_dir *dir,
+		     const char *group, struct dcp_dir *out)
+{
+	struct chosen c = { format, group };
+
+	return dcp_dir_only(dir, in_group, &c, out);
 }

@@ -5,7 +5,7 @@
  * A family is two functions. probe() looks at names only and says whether a directory is
  * one of its checkpoints, or holds several; load() tells every tensor and object to a sink. An
  * adapter knows its layout and nothing about FUSE, SQL or other families. A new family is one
- * file here and one line in format.c.
+ * file here and one line in formats.c.
  */
 #pragma once
 #include <stdbool.h>
@@ -50,6 +50,7 @@ struct dcp_load {
 	const struct dcp_unpacker *unpack;   /* may be NULL: nothing compressed can be read */
 	const struct dcp_progress *progress; /* may be NULL */
 	const struct dcp_log *log;           /* may be NULL */
+	unsigned depth;                      /* versions of several parts that it is within */
 	bool uncommitted;                    /* committed() said no */
 	bool is_part; /* its name goes in front of all keys: one that is all of it is "" */
 };

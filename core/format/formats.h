@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * formats: the families format.c puts in its table, each defined in the file of its name.
+ * formats: the families that formats.c puts in its table, each defined in the file of its name.
  */
 #pragma once
 #include "core/format/format.h"

@@ -101,16 +101,3 @@ const struct dcp_format t_fake_format = {
 };
 
 const struct dcp_format *const dcp_formats[] = { &t_fake_format, NULL };
-
-const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
-					  char *why, size_t n)
-{
-	*match = probe(dir, why, n);
-	return *match == DCP_MATCH_NO ? NULL : &t_fake_format;
-}
-
-const struct dcp_format *dcp_format_by_content(const struct dcp_dir *dir)
-{
-	(void)dir;
-	return NULL;
-}

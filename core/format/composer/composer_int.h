@@ -2,7 +2,8 @@
 /*
  * composer_int: what the files that read Composer's checkpoints share; nobody else includes it.
  *
- *	composer.c        names, and which kind of save it is
+ *	composer.c        which kind of save it is
+ *	name.c            names of files, and what a state looks like
  *	ranks.c           torch.save files: one, or one a rank
  *	parts.c           the directory with composer_metadata.json
  */

@@ -10,7 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/format/formats.h"
+#include "core/format/format.h"
 #include "core/format/nest/relay.h"
 #include "core/format/parts/parts.h"
 #include "core/model/tensor.h"
@@ -39,20 +39,11 @@ static int load_part(const struct telling *w, const struct dcp_sink *sink, struc
 		.sink = sink,
 		.progress = w->in->progress,
 		.log = w->in->log,
+		.depth = w->in->depth + 1,
 		.is_part = prefix_of(w) != NULL,
 	};
-	struct dcp_parts below;
-	int rc = 0;
 
-	if (part->format != &dcp_format_parts)
-		return part->format->load(&in, err);
-	dcp_parts_init(&below, w->parts->depth + 1);
-	if (dcp_parts_find(&part->dir, &below, NULL, 0) == DCP_MATCH_YES)
-		rc = dcp_parts_tell(&in, &below, err);
-	else
-		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "its parts are gone");
-	dcp_parts_finish(&below);
-	return rc;
+	return part->format->load(&in, err);
 }
 
 static int place(void *ctx, const char *name, struct dcp_place *out)

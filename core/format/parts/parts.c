@@ -19,7 +19,7 @@
  * Names decide, those of the tables in names.c: a directory is one version when it holds
  *at least two parts, one of them a state file or a directory by a name of them, and one that
  * may be a model. So a plain DCP or Hugging Face directory stays what it is, and .pt files of
- * other names stay versions by themselves. Each part is any family of format.c. Where the
+ * other names stay versions by themselves. Each part is any family of formats.c. Where the
  * table of homes says so, models in directories of any name are parts, too, but for those of
  * numbered saves.
  */
@@ -51,24 +51,9 @@ struct finding {
 
 /* ---- parts in a directory ---- */
 
-struct chosen {
-	const struct dcp_format *format;
-	const char *name; /* a group, or the name of an entry */
-};
-
-static bool in_group(void *ctx, const struct dcp_dirent *e)
-{
-	const struct chosen *c = ctx;
-	char group[DCP_GROUP_MAX];
-
-	return !e->is_dir && c->format->group(e->name, group) && !strcmp(group, c->name);
-}
-
 static bool is_entry(void *ctx, const struct dcp_dirent *e)
 {
-	const struct chosen *c = ctx;
-
-	return strcmp(e->name, c->name) == 0;
+	return strcmp(e->name, ctx) == 0;
 }
 
 static bool is_main(void *ctx, const struct dcp_dirent *e)
@@ -127,7 +112,6 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 				   why[256];
 
 	for (size_t i = 0; i < dir->n; i++) {
-		struct chosen c = { format, group };
 		enum dcp_match match;
 		struct dcp_dir part;
 		int rc;
@@ -137,7 +121,7 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 		    strcmp(group, before) == 0)
 			continue;
 		memcpy(before, group, sizeof(before));
-		rc = dcp_dir_only(dir, in_group, &c, &part);
+		rc = dcp_format_group(format, dir, group, &part);
 		if (rc < 0)
 			return rc;
 		why[0] = '\0';
@@ -289,10 +273,9 @@ static const struct dcp_format *format_of(const char *file)
 
 static int add_file(struct finding *f, const struct dcp_dirent *e)
 {
-	struct chosen c = { NULL, e->name };
 	char name[DCP_GROUP_MAX];
 	struct dcp_dir part;
-	int rc = dcp_dir_only(f->dir, is_entry, &c, &part);
+	int rc = dcp_dir_only(f->dir, is_entry, (void *)(uintptr_t)e->name, &part);
 
 	name_of(name, sizeof(name), e->name);
 	return rc < 0 ? rc
@@ -382,12 +365,6 @@ static enum dcp_match find(const struct dcp_dir *dir, struct dcp_parts *out, cha
 	return f.incomplete ? DCP_MATCH_INCOMPLETE : DCP_MATCH_YES;
 }
 
-enum dcp_match dcp_parts_find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
-			      size_t n)
-{
-	return find(dir, out, why, n);
-}
-
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	enum dcp_match match = dcp_format_composer.probe(dir, why, n);
@@ -463,13 +440,13 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	struct dcp_parts parts;
 	int rc;
 
-	dcp_parts_init(&parts, 0);
+	dcp_parts_init(&parts, in->depth);
 	if (find(in->dir, &parts, NULL, 0) == DCP_MATCH_NO)
 		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
 			      "its parts cannot be found again");
 	else
 		rc = dcp_parts_tell(in, &parts, err);
-	if (rc == 0)
+	if (rc == 0 && in->depth == 0)
 		rc = tell_rest(in, &parts);
 	dcp_parts_finish(&parts);
 	return rc;

@@ -72,13 +72,6 @@ enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir);
 extern const struct dcp_format dcp_part_json;
 
 /*
- * Find the parts of @dir. Returns what it is; @out holds the parts when it is YES. As a probe
- * it opens directories with known names, and no files.
- */
-enum dcp_match dcp_parts_find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
-			      size_t n);
-
-/*
  * Tell all parts. One that cannot be read is told as an object of its name with the error; a
  * negative return means that none can, or what the sink gave.
  */
