@@ -24,66 +24,6 @@ static const size_t arena_limit = DCP_INDEX_MAX_NAMES + (512u << 20);
 
 static const char *const schema[] = { DCP_SQL_TABLES, DCP_SQL_INDEXES };
 
-static int code_of_errno(int e)
-{
-	switch (e) {
-	case 0:
-		return -EIO;
-	case EDQUOT: /* to a person these are one thing: it does not fit */
-	case EFBIG:
-		return -ENOSPC;
-	default:
-		return -e;
-	}
-}
-
-/* What the file's last system call said; the connection's own note may be overwritten. */
-static int last_errno(sqlite3 *db)
-{
-	int e = 0;
-
-	if (db && sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &e) == SQLITE_OK &&
-	    e)
-		return e;
-	return db ? sqlite3_system_errno(db) : 0;
-}
-
-int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *err)
-{
-	int code;
-
-	switch (rc & 0xff) {
-	case SQLITE_FULL:
-		code = -ENOSPC;
-		break;
-	case SQLITE_NOMEM:
-		code = -ENOMEM;
-		break;
-	case SQLITE_READONLY:
-		code = -EROFS;
-		break;
-	case SQLITE_IOERR:
-	case SQLITE_CANTOPEN:
-		code = code_of_errno(last_errno(db));
-		break;
-	case SQLITE_BUSY:
-	case SQLITE_LOCKED:
-		code = -EBUSY;
-		break;
-	case SQLITE_CORRUPT:
-		return dcp_fail(
-			err, -EBADMSG, DCP_ERR_NO_OFFSET,
-			"%s: damaged since it was written; whoever opens it next builds "
-			"it anew",
-			what);
-	default:
-		code = -EBADMSG;
-		break;
-	}
-	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s: %s", what,
-			db ? sqlite3_errmsg(db) : sqlite3_errstr(rc));
-}
-
 /* Is this an index of ours, of this schema, and all there? */
 static int check_header(const struct dcp_source *src, struct dcp_err *err)
 {
