@@ -1,25 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A text of rules, line by line. */
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/hash.h"
 #include "core/rules/rules_int.h"
-
-int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const char *fmt, ...)
-{
-	char what[320];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(what, sizeof(what), fmt, ap);
-	va_end(ap);
-	return dcp_fail(ps->err, code, DCP_ERR_NO_OFFSET, "%.120s:%u:%u: %s", ps->r->name,
-			ps->line, (unsigned)(at - ps->line_text) + 1, what);
-}
 
 /* Room for one more element of an array that doubles; NULL: no memory. */
 static void *grow(void **array, size_t *cap, size_t n, size_t size)

@@ -4,12 +4,27 @@
  * the latest star is ever tried again: what an earlier one could give, the later one gives too.
  */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/err.h"
 #include "core/rules/rules_int.h"
 
 enum { MAX_DIGITS = 18 };
+
+int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const char *fmt, ...)
+{
+	char what[320];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	return dcp_fail(ps->err, code, DCP_ERR_NO_OFFSET, "%.120s:%u:%u: %s", ps->r->name,
+			ps->line, (unsigned)(at - ps->line_text) + 1, what);
+}
 
 static bool is_digit(char c)
 {

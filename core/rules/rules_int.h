@@ -84,11 +84,11 @@ struct rules_parse {
 extern const struct dcp_rules_preset dcp_rules_presets[];
 extern const size_t dcp_rules_npresets;
 
-/* parse.c */
+/* pattern.c */
+
+/* What is wrong at @at of the line. */
 int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const char *fmt, ...)
 	DCP_PRINTF(4, 5);
-
-/* pattern.c */
 
 /* Compile @n bytes at @s into @out; slots are those of @rule, new ones only if @is_source. */
 int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, size_t n,
