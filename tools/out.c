@@ -181,38 +181,12 @@ const char *out_time(char buf[32], int64_t ns, bool utc)
 	return buf;
 }
 
-static void spell(struct dcp_buf *b, const char *s, bool doubled)
-{
-	size_t left = strlen(s);
-
-	while (left) {
-		size_t n = dcp_utf8_len(s, left);
-
-		if (n && !dcp_is_control(s, n)) {
-			dcp_buf_add(b, s, n);
-			if (doubled && *s == '\\')
-				dcp_buf_str(b, "\\");
-		} else {
-			n = n ? n : 1;
-			for (size_t i = 0; i < n; i++)
-				dcp_buf_printf(b, "\\x%02x", (unsigned char)s[i]);
-		}
-		s += n;
-		left -= n;
-	}
-}
-
-void out_text(struct dcp_buf *b, const char *s)
-{
-	spell(b, s, false);
-}
-
 void out_tsv(struct out *o, const char *s)
 {
 	if (o->in_line)
 		dcp_buf_str(&o->buf, "\t");
 	o->in_line = true;
-	spell(&o->buf, s, true);
+	out_spell(&o->buf, s, true);
 }
 
 void out_tsv_u64(struct out *o, uint64_t n)
