@@ -127,6 +127,15 @@ SYMBOLS = (
     (None, "int dcp_x(void);\nint dcp_x(void) { return 1; }", "symbols: ok"),
 )
 
+# (what is wrong, C sources, what the report must say)
+CIRCLES = (
+    ("two files that call each other", ("void dcp_b(void); void dcp_a(void) { dcp_b(); }", "void dcp_a(void); void dcp_b(void) { dcp_a(); }"),
+     "a.c calls dcp_b() of b.c\nb.c calls dcp_a() of a.c\n"),
+    ("a table that is above what it names", ("extern void (*const dcp_c)(void); void dcp_a(void) { dcp_c(); }",
+     "void dcp_a(void); extern void (*const dcp_c)(void); void (*const dcp_c)(void) = dcp_a;"), "a.c calls dcp_c() of b.c"),
+    (None, ("void dcp_b(void); void dcp_a(void) { dcp_b(); }", "void dcp_b(void) { }"), "circles: ok"),
+)
+
 
 # What meson's log says of the tests a (suite unit), m (mount) and g (gpu); the closing line, plain and for CI.
 SUMMARIES = (
@@ -164,13 +173,24 @@ def guard_on(guard, files, cc):
         return run(guard, root, *([build] if guard == "headers" else []))
 
 
+def library_of(tmp, sources, cc, ar):
+    """Sources as a.c, b.c, ... compiled into a library."""
+    for name, source in zip("abc", sources):
+        (pathlib.Path(tmp) / f"{name}.c").write_text(source + "\n")
+        subprocess.run([cc, "-c", f"{name}.c", "-o", f"{name}.c.o"], check=True, cwd=tmp)
+    lib = pathlib.Path(tmp) / "libx.a"
+    subprocess.run([ar, "rcs", lib, *pathlib.Path(tmp).glob("*.o")], check=True, capture_output=True)
+    return lib
+
+
 def symbols_on(source, cc, nm, ar):
     with tempfile.TemporaryDirectory() as tmp:
-        src, obj, lib = (pathlib.Path(tmp) / n for n in ("x.c", "x.o", "libx.a"))
-        src.write_text(source + "\n")
-        subprocess.run([cc, "-c", src, "-o", obj], check=True)
-        subprocess.run([ar, "rcs", lib, obj], check=True, capture_output=True)
-        return run("symbols", nm, "core", lib)
+        return run("symbols", nm, "core", library_of(tmp, [source], cc, ar))
+
+
+def circles_on(sources, cc, nm, ar):
+    with tempfile.TemporaryDirectory() as tmp:
+        return run("circles", nm, library_of(tmp, sources, cc, ar))
 
 
 def summary_of(log, *flags):
@@ -204,6 +224,8 @@ def main(cc, nm="nm", ar="ar"):
         judge(what, guard, 1, says, *guard_on(guard, {**GOOD, **change}, cc))
     for what, source, says in SYMBOLS:
         judge(what or "a good library", "symbols", 1 if what else 0, says, *symbols_on(source, cc, nm, ar))
+    for what, sources, says in CIRCLES:
+        judge(what or "no circle", "circles", 1 if what else 0, says, *circles_on(sources, cc, nm, ar))
     part = {**GOOD, "core/base/a_part.c": LIC, "core/meson.build": "x = files('base/a.c', 'base/a_part.c', 'format/fam.c', 'store/index/index.c')\n"}
     judge("a part of a tested module", "units", 0, "units: ok", *guard_on("units", part, cc))
     rc, out = guard_on("readmes", {n: b for n, b in GOOD.items() if n != "core/README.md"}, cc)
