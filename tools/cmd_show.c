@@ -299,8 +299,8 @@ static enum cmd_exit put_json(struct pick *p, enum dcp_row_kind kind, const stru
 {
 	struct dcp_err err = { 0 };
 	int rc = kind == DCP_ROW_TENSOR
-			 ? dcpfs_describe_tensor(p->v, row->id, &o->json, &err)
-			 : dcpfs_describe_object(p->v, row->id, true, &o->json, &err);
+			 ? dcpfs_describe_tensor(p->v, row, &o->json, &err)
+			 : dcpfs_describe_object(p->v, row, true, &o->json, &err);
 
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s: %s: %s", p->found->name, row->key,

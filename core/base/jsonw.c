@@ -140,11 +140,15 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 
 	dcp_buf_add(b, "\"", 1);
 	while (p < end) {
-		size_t len = dcp_utf8_len((const char *)p, (size_t)(end - p));
 		const char *two = NULL;
-		size_t skip = 1;
+		size_t len, skip = 1;
 		uint32_t code;
 
+		while (p < end && *p >= ' ' && *p < 0x7f && *p != '"' && *p != '\\')
+			p++;
+		if (p == end)
+			break;
+		len = dcp_utf8_len((const char *)p, (size_t)(end - p));
 		if (len && *p != '"' && *p != '\\' && !dcp_is_control((const char *)p, len)) {
 			p += len;
 			continue;

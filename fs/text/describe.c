@@ -122,50 +122,44 @@ static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
 	dcp_jsonw_end(w);
 }
 
-int dcpfs_describe_tensor(struct dcp_version *v, int64_t id, struct dcp_jsonw *w,
+int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row, struct dcp_jsonw *w,
 			  struct dcp_err *err)
 {
 	struct dcp_err why = { .msg = "" };
 	struct dcp_view *view = NULL;
 	struct dcp_arena arena;
 	struct dcp_tensor t;
-	struct dcp_row row;
 	int rc;
 
-	dcp_arena_init(&arena, 512 << 20);
-	rc = dcp_index_by_id(dcp_version_index(v), DCP_ROW_TENSOR, id, &arena, &row);
-	if (rc == 0)
-		rc = dcp_index_tensor(dcp_version_index(v), id, &arena, &t, err);
-	if (rc == 0) {
-		if (dcp_view_open(v, id, DCP_AS_RAW, NULL, &view, &why) == 0)
-			put_tensor(v, &row, dcp_view_tensor(view), NULL, w);
-		else
-			put_tensor(v, &row, &t, t.error ? t.error : why.msg, w);
+	if (dcp_view_open(v, row->id, DCP_AS_RAW, NULL, &view, &why) == 0) {
+		put_tensor(v, row, dcp_view_tensor(view), NULL, w);
+		dcp_view_close(view);
+		return 0;
 	}
-	dcp_view_close(view);
+	dcp_arena_init(&arena, 512 << 20);
+	rc = dcp_index_tensor(dcp_version_index(v), row->id, &arena, &t, err);
+	if (rc == 0)
+		put_tensor(v, row, &t, t.error ? t.error : why.msg, w);
 	dcp_arena_finish(&arena);
 	return rc;
 }
 
-int dcpfs_describe_object(struct dcp_version *v, int64_t id, bool value, struct dcp_jsonw *w,
-			  struct dcp_err *err)
+int dcpfs_describe_object(struct dcp_version *v, const struct dcp_row *row, bool value,
+			  struct dcp_jsonw *w, struct dcp_err *err)
 {
 	struct dcp_arena arena;
 	struct dcp_object o;
-	struct dcp_row row;
 	int rc;
 
 	dcp_arena_init(&arena, 512 << 20);
-	rc = dcp_index_by_id(dcp_version_index(v), DCP_ROW_OBJECT, id, &arena, &row);
-	if (rc == 0)
-		rc = dcp_index_object(dcp_version_index(v), id, &arena, &o, err);
+	rc = dcp_index_object(dcp_version_index(v), row->id, &arena, &o, err);
 	if (rc == 0) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "key", o.key);
 		put_path(w, o.path, o.npath);
 		dcp_jsonw_put_str(w, "type", o.type);
 		dcp_jsonw_key(w, "file");
-		put_file(w, dcpfs_rows_in(DCPFS_OBJECTS_DIR), row.name);
+		put_file(w, dcpfs_rows_in(DCPFS_OBJECTS_DIR), row->name);
 		if (o.error) {
 			dcp_jsonw_put_str(w, "error", o.error);
 		}

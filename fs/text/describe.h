@@ -9,18 +9,19 @@
 
 struct dcp_err;
 struct dcp_jsonw;
+struct dcp_row;
 struct dcp_version;
 
 /*
  * One entry of "tensors": where every piece lies is looked up, so this opens backing files. A
  * tensor that cannot be read is described with its "error". -ENOMEM, or what the index gave.
  */
-int dcpfs_describe_tensor(struct dcp_version *v, int64_t id, struct dcp_jsonw *w,
+int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row, struct dcp_jsonw *w,
 			  struct dcp_err *err);
 
 /* One entry of "objects"; with @value also what it holds. */
-int dcpfs_describe_object(struct dcp_version *v, int64_t id, bool value, struct dcp_jsonw *w,
-			  struct dcp_err *err);
+int dcpfs_describe_object(struct dcp_version *v, const struct dcp_row *row, bool value,
+			  struct dcp_jsonw *w, struct dcp_err *err);
 
 /* The members of index.json before "tensors": dcpfs, version, format, complete, frameworks. */
 void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w);

@@ -29,20 +29,19 @@
 static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines,
 		    struct dcpfs_spool *s, struct dcp_jsonw *w, struct dcp_err *err)
 {
-	const struct dcp_index_counts *counts = dcp_index_counts(dcp_version_index(v));
-	int64_t n = (int64_t)(kind == DCP_ROW_TENSOR ? counts->tensors : counts->objects);
-	int rc = 0;
+	struct dcp_index_scan *scan = NULL;
+	struct dcp_row row;
+	int rc = dcp_index_scan(dcp_version_index(v), kind, 0, false, &scan);
 
-	for (int64_t id = 1; id <= n && rc == 0; id++) {
-		rc = kind == DCP_ROW_TENSOR ? dcpfs_describe_tensor(v, id, w, err)
-					    : dcpfs_describe_object(v, id, lines, w, err);
-		if (rc == -ENOENT)
-			rc = 0; /* ids of the two kinds may be counted together */
+	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		rc = kind == DCP_ROW_TENSOR ? dcpfs_describe_tensor(v, &row, w, err)
+					    : dcpfs_describe_object(v, &row, lines, w, err);
 		if (lines && rc == 0)
 			dcp_buf_str(&s->buf, "\n");
 		if (rc == 0)
 			rc = dcpfs_spool_flush(s, false);
 	}
+	dcp_index_scan_end(scan);
 	return rc;
 }
 
