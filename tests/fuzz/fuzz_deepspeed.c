@@ -3,7 +3,9 @@
  * A model file or an optimizer file of any bytes among the others of a sound checkpoint of
  * stage 1 or 3 or of two tensor-parallel ranks, also with experts: no crash, no leak, a reason
  * with everything that is broken, and whatever is told is well formed. The input takes the
- * place of the file that it begins like, in memory: one load an input.
+ * place of the file that it begins like, in memory: one load an input. To parse all the sound
+ * ones takes most of the time, so but for one input in WHOLE, by its length, only the first
+ * model file is there, and the others are missing.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* The files that the input takes the place of. */
+enum { WHOLE = 16 };
+
+/* The files that the input takes the place of; the first model file comes first. */
 static const struct {
 	const char *dir;
 	const char *file[2];
@@ -201,7 +205,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		struct dcp_input file = { dcp_source_mem(mine ? data : f->p, mine ? n : f->n),
 					  -1 };
 
-		must(dcp_archive_add_file(a, &file, f->name, &err) == 0);
+		if (mine || n % WHOLE == 0 || strcmp(f->name, places[world].file[0]) == 0)
+			must(dcp_archive_add_file(a, &file, f->name, &err) == 0);
 	}
 	must(dcp_dir_of_archive(a, "fuzz", &dir, &err) == 0);
 	rc = dcp_format_deepspeed.load(&in, &err);
