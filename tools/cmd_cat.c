@@ -3,7 +3,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
@@ -15,7 +14,6 @@
 #include "tools/pick.h"
 
 #define CAT_CHUNK ((size_t)8 << 20)
-#define CAT_IOV 64
 
 struct cat_opts {
 	int as;
@@ -41,66 +39,26 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 					       { "KEY", false, OPT_KEY },
 					       { 0 } };
 
-/* Mapped bytes need no copy of ours. 1: written; 0: they must be read; else an errno. */
-static int write_mapped(const struct dcp_view *view, uint64_t off, size_t n)
-{
-	struct iovec iov[CAT_IOV];
-	struct dcp_lent lent;
-	int count = dcp_view_iov(view, off, n, iov, CAT_IOV, &lent), at = 0, rc = count > 0;
-
-	if (count < 0)
-		rc = count;
-	while (at < count) {
-		ssize_t k = writev(STDOUT_FILENO, iov + at, count - at);
-
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0) {
-			rc = -errno;
-			break;
-		}
-		for (; at < count && (size_t)k >= iov[at].iov_len; at++)
-			k -= (ssize_t)iov[at].iov_len;
-		if (at < count) {
-			iov[at].iov_base = (char *)iov[at].iov_base + k;
-			iov[at].iov_len -= (size_t)k;
-		}
-	}
-	dcp_view_return(view, &lent);
-	return rc;
-}
-
 /* A write to stdout that fails is told apart from a read that does: @writing is true then. */
 static int copy(const struct dcp_view *view, bool *writing, uint64_t *done)
 {
-	dcp_auto_free char *chunk = NULL;
+	dcp_auto_free char *chunk = malloc(CAT_CHUNK);
 	uint64_t size = dcp_view_size(view);
 
+	if (!chunk)
+		return -ENOMEM;
 	while (*done < size) {
 		size_t n = (size_t)DCP_MIN(size - *done, CAT_CHUNK);
 		int rc;
 
-		*writing = true;
-		rc = write_mapped(view, *done, n);
-		/* The kernel found no page: the file was cut while it was read. */
-		if (rc == -EFAULT || rc == -ESTALE || rc == -EIO)
-			*writing = false;
-		if (rc == -EFAULT)
-			return -EIO;
+		*writing = false;
+		rc = dcp_view_read(view, *done, chunk, n);
 		if (rc < 0)
 			return rc;
-		if (rc == 0) {
-			*writing = false;
-			if (!chunk)
-				chunk = malloc(CAT_CHUNK);
-			rc = chunk ? dcp_view_read(view, *done, chunk, n) : -ENOMEM;
-			if (rc < 0)
-				return rc;
-			*writing = true;
-			rc = out_write(chunk, n);
-			if (rc < 0)
-				return rc;
-		}
+		*writing = true;
+		rc = out_write(chunk, n);
+		if (rc < 0)
+			return rc;
 		*done += n;
 	}
 	return 0;

@@ -11,7 +11,8 @@
 #define HELP_WIDTH 80
 #define HELP_INDENT 24 /* where the explanations start */
 
-void help_usage(struct dcp_buf *b, const struct cmd *cmd)
+/* "dcpfs ls [OPTIONS] SOURCE [VERSION]" */
+static void put_usage(struct dcp_buf *b, const struct cmd *cmd)
 {
 	dcp_buf_printf(b, "dcpfs %s", cmd->name);
 	if (cmd->opts->name)
@@ -51,7 +52,7 @@ static void option(struct dcp_buf *b, const struct opt *o)
 void help_verb(struct dcp_buf *b, const struct cmd *cmd)
 {
 	dcp_buf_str(b, "usage: ");
-	help_usage(b, cmd);
+	put_usage(b, cmd);
 	dcp_buf_printf(b, "\n\n%s\n\n", cmd->about ? cmd->about : cmd->what);
 	for (const struct opt *o = cmd->opts; o->name; o++)
 		option(b, o);

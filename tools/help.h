@@ -15,9 +15,6 @@ void help_program(struct dcp_buf *b, const struct cmd *const *table);
 /* The page of one verb: usage, what it does, options, examples last. */
 void help_verb(struct dcp_buf *b, const struct cmd *cmd);
 
-/* "dcpfs ls [OPTIONS] SOURCE [VERSION]" */
-void help_usage(struct dcp_buf *b, const struct cmd *cmd);
-
 /* Everything in the tables, for programs: what the tests of the man page read. */
 void help_json(struct dcp_jsonw *w, const struct cmd *const *table);
 

@@ -290,8 +290,6 @@ void dcp_jsonw_bigint(struct dcp_jsonw *w, const uint8_t *le, size_t n)
 		carry = b >> 8;
 		limbs[i / 4] |= (uint32_t)(b & 0xff) << i % 4 * 8;
 	}
-	if (carry)
-		limbs[used] = 0; /* magnitude of -2^(8n-1) still fits in n bytes */
 	do {
 		uint64_t rest = 0;
 

@@ -333,9 +333,3 @@ int dcp_unpack_part(const void *blob, size_t n, uint32_t ndim, const struct dcp_
 	*npieces = u.n;
 	return 0;
 }
-
-int dcp_unpack_pieces(const void *blob, size_t n, uint32_t ndim, struct dcp_arena *arena,
-		      struct dcp_piece **pieces, size_t *npieces, struct dcp_err *err)
-{
-	return dcp_unpack_part(blob, n, ndim, NULL, arena, pieces, npieces, err);
-}

@@ -35,13 +35,8 @@ void dcp_pack_pieces(struct dcp_buf *out, const struct dcp_tensor *t);
 /* More pieces than this are packed in blocks of so many. */
 #define DCP_PACK_BLOCK 32
 
-/* Pieces of a tensor of @ndim dimensions, in @arena. -EBADMSG or -ENOMEM; nothing beyond it is
+/* The pieces of a tensor of @ndim dimensions that meet @only, or all (NULL), in their order, in @arena. What is left out is not looked at. -EBADMSG or -ENOMEM; nothing beyond the blob is
  * read. */
-int dcp_unpack_pieces(const void *blob, size_t n, uint32_t ndim, struct dcp_arena *arena,
-		      struct dcp_piece **pieces, size_t *npieces, struct dcp_err *err);
-
-/* The same of those alone that meet @only, in their order. What is left out is not looked at.
- */
 int dcp_unpack_part(const void *blob, size_t n, uint32_t ndim, const struct dcp_box *only,
 		    struct dcp_arena *arena, struct dcp_piece **pieces, size_t *npieces,
 		    struct dcp_err *err);

@@ -34,7 +34,7 @@ static void check(const struct dcp_tensor *t, struct dcp_arena *arena)
 	size_t n;
 
 	dcp_pack_pieces(&again, t);
-	must(dcp_unpack_pieces(again.p, again.n, t->ndim, arena, &pieces, &n, NULL) == 0);
+	must(dcp_unpack_part(again.p, again.n, t->ndim, NULL, arena, &pieces, &n, NULL) == 0);
 	must(n == t->npieces);
 	for (size_t i = 0; i < n; i++) {
 		must(pieces[i].off == t->pieces[i].off &&
@@ -88,7 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		return 0;
 	dcp_arena_init(&arena, 64u << 20);
 	t.ndim = data[0] % (DCP_MAX_NDIM + 1);
-	code = dcp_unpack_pieces(data + 1, n - 1, t.ndim, &arena, &pieces, &t.npieces, &err);
+	code = dcp_unpack_part(data + 1, n - 1, t.ndim, NULL, &arena, &pieces, &t.npieces,
+			       &err);
 	must(code == 0 || code == -ENOMEM || (code == -EBADMSG && *err.msg));
 	if (code == 0) {
 		t.pieces = pieces;

@@ -84,7 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	must(r == 0 || (r < 0 && err.code == r && err.msg[0]));
 	if (r == 0) {
 		s.t = t;
-		r = dcp_pyjson_walk(t, dcp_torch_root(t), NULL, 0, true, see, &s);
+		r = dcp_pyjson_walk_with(t, dcp_torch_root(t),
+					 &(struct dcp_walk){ .how = true }, see, &s);
 		must(r == 0 || r == 1 || r == -E2BIG || r == -ENOMEM);
 	}
 	dcp_torch_close(t);

@@ -93,7 +93,9 @@ void t_leaves_collect(struct t_leaves *l, const struct dcp_torch *t, unsigned ho
 	struct collector c = { l, t };
 
 	*l = (struct t_leaves){ 0 };
-	assert_int_equal(dcp_pyjson_walk(t, dcp_torch_root(t), NULL, 0, how, collect, &c), 0);
+	assert_int_equal(dcp_pyjson_walk_with(t, dcp_torch_root(t),
+					      &(struct dcp_walk){ .how = how }, collect, &c),
+			 0);
 }
 
 void t_leaves_free(struct t_leaves *l)

@@ -60,7 +60,8 @@ static void packed_pieces_come_back(void **state)
 		t_plan_tensor(w, &c);
 		dcp_pack_pieces(&blob, &w->t);
 		assert_int_equal(
-			dcp_unpack_pieces(blob.p, blob.n, w->t.ndim, &arena, &p, &n, &err), 0);
+			dcp_unpack_part(blob.p, blob.n, w->t.ndim, NULL, &arena, &p, &n, &err),
+			0);
 		assert_int_equal(n, w->t.npieces);
 		for (size_t i = 0; i < n; i++) {
 			size_t bytes = w->t.ndim * sizeof(uint64_t);
@@ -78,8 +79,8 @@ static void packed_pieces_come_back(void **state)
 				assert_memory_equal(p[i].stride, w->pieces[i].stride, bytes);
 		}
 		for (size_t cut_at = 0; cut_at < blob.n; cut_at++)
-			assert_int_equal(dcp_unpack_pieces(blob.p, cut_at, w->t.ndim, &arena,
-							   &p, &n, &err),
+			assert_int_equal(dcp_unpack_part(blob.p, cut_at, w->t.ndim, NULL,
+							 &arena, &p, &n, &err),
 					 -EBADMSG);
 		dcp_arena_finish(&arena);
 	}

@@ -93,7 +93,7 @@ static int unpack(const void *blob, size_t n, uint32_t ndim, struct dcp_arena *a
 
 	if (n)
 		memcpy(exact, blob, n);
-	code = dcp_unpack_pieces(exact, n, ndim, a, pieces, npieces, &err);
+	code = dcp_unpack_part(exact, n, ndim, NULL, a, pieces, npieces, &err);
 	if (code == -EBADMSG)
 		t_assert_says(&err, "index row");
 	return code;

@@ -301,8 +301,9 @@ static void caller_stops_the_walk(void **state)
 	int calls = 0;
 
 	(void)state;
-	assert_int_equal(dcp_pyjson_walk(NULL, dcp_pickle_root(p), NULL, 0, true,
-					 stop_at_second, &calls),
+	assert_int_equal(dcp_pyjson_walk_with(NULL, dcp_pickle_root(p),
+					      &(struct dcp_walk){ .how = true }, stop_at_second,
+					      &calls),
 			 -ECANCELED);
 	assert_int_equal(calls, 2);
 	dcp_pickle_free(p);
@@ -338,8 +339,9 @@ static void depth_is_limited(void **state)
 			assert_int_equal(r, deep == 100 ? 0 : -E2BIG);
 			if (deep == 400)
 				assert_string_equal(out.p, "kept");
-			r = dcp_pyjson_walk(NULL, dcp_pickle_root(p), NULL, 0, true, count,
-					    &leaves);
+			r = dcp_pyjson_walk_with(NULL, dcp_pickle_root(p),
+						 &(struct dcp_walk){ .how = true }, count,
+						 &leaves);
 			assert_int_equal(r, kind == 1 && deep == 400 ? -E2BIG : 0);
 			dcp_pickle_free(p);
 		}
@@ -359,9 +361,10 @@ static void shared_parts_do_not_explode(void **state)
 	dcp_buf_str(&pickle, ".");
 	p = parse(pickle.p, pickle.n);
 	assert_int_equal(dcp_pyjson_write(&out, NULL, dcp_pickle_root(p), NULL, 0), -E2BIG);
-	assert_int_equal(
-		dcp_pyjson_walk(NULL, dcp_pickle_root(p), NULL, 0, true, count, &leaves),
-		-E2BIG);
+	assert_int_equal(dcp_pyjson_walk_with(NULL, dcp_pickle_root(p),
+					      &(struct dcp_walk){ .how = true }, count,
+					      &leaves),
+			 -E2BIG);
 	assert_int_equal(leaves, 0);
 	dcp_pickle_free(p);
 }

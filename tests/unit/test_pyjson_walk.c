@@ -111,19 +111,25 @@ static void walk_table(void **state)
 
 		t_case(walks[i].what);
 		dcp_buf_add(&told.text, "", 0);
-		assert_int_equal(
-			dcp_pyjson_walk(t, dcp_torch_root(t), NULL, 0, true, tell, &told), 0);
+		assert_int_equal(dcp_pyjson_walk_with(t, dcp_torch_root(t),
+						      &(struct dcp_walk){ .how = true }, tell,
+						      &told),
+				 0);
 		assert_string_equal(told.text.n ? told.text.p : "", walks[i].leaves);
 		dcp_buf_reset(&told.text);
-		assert_int_equal(
-			dcp_pyjson_walk(t, dcp_torch_root(t), prefix, 2, false, tell, &told),
-			0);
+		assert_int_equal(dcp_pyjson_walk_with(t, dcp_torch_root(t),
+						      &(struct dcp_walk){ .prefix = prefix,
+									  .nprefix = 2,
+									  .how = false },
+						      tell, &told),
+				 0);
 		if (told.text.n)
 			assert_memory_equal(told.text.p, "x.y", 3);
 		if (walks[i].outer) {
 			dcp_buf_reset(&told.text);
-			assert_int_equal(dcp_pyjson_walk(t, dcp_torch_root(t), NULL, 0, false,
-							 tell, &told),
+			assert_int_equal(dcp_pyjson_walk_with(t, dcp_torch_root(t),
+							      &(struct dcp_walk){ 0 }, tell,
+							      &told),
 					 0);
 			assert_string_equal(told.text.n ? told.text.p : "", walks[i].outer);
 		}
@@ -143,8 +149,10 @@ static void tuples_can_be_opened(void **state)
 	struct told told = { .t = t };
 
 	(void)state;
-	assert_int_equal(dcp_pyjson_walk(t, dcp_torch_root(t), NULL, 0,
-					 DCP_WALK_INSIDE | DCP_WALK_TUPLES, tell, &told),
+	assert_int_equal(dcp_pyjson_walk_with(
+				 t, dcp_torch_root(t),
+				 &(struct dcp_walk){ .how = DCP_WALK_INSIDE | DCP_WALK_TUPLES },
+				 tell, &told),
 			 0);
 	assert_string_equal(told.text.p, "a.0! a.1=\"x\" a.2=[1,2] b=[1] c.0.0.d=null ");
 	dcp_buf_finish(&told.text);

@@ -333,9 +333,6 @@ struct dcp_ds_slice dcp_ds_slice(const struct dcp_ds *ds, const struct dcp_ds_pa
 				 const struct dcp_ds_group *g, uint64_t k);
 /* Elements of a slice of a group that are no padding (stages 1 and 2). */
 uint64_t dcp_ds_lean(const struct dcp_ds_group *g, uint64_t k);
-/* The length of slices that fits most files. */
-void dcp_ds_find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
-		       struct dcp_ds_group *g, bool usual);
 
 /* What a model file says of AutoEP, kept once. */
 int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root);

@@ -84,8 +84,6 @@ int dcp_ds_all_same(struct dcp_ds_telling *t, const struct dcp_ds_shared *s);
 int dcp_ds_tell_modules(struct dcp_ds *ds);
 /* Those of one model, layer or expert from the files of its tensor-parallel ranks. */
 int dcp_ds_tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
-/* One weight file as it is. */
-int dcp_ds_tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name);
 /* Weights of AutoEP from the files of their experts; is a file one of them? */
 int dcp_ds_tell_stacks(struct dcp_ds *ds);
 bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name *file);

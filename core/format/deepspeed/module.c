@@ -17,7 +17,8 @@
 
 static const uint64_t origin[DCP_MAX_NDIM];
 
-int dcp_ds_tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
+/* One weight file as it is. */
+static int tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 {
 	struct dcp_ds_front front = { .ds = ds, .file = name };
 	struct dcp_sink sink = dcp_ds_front_sink(&front);
@@ -72,11 +73,11 @@ static int tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n
 	int rc = 0;
 
 	if (ds->tp > 1 && file->kind == DCP_DS_EXPERT && experts_are_whole(ds))
-		return dcp_ds_tell_file(ds, file); /* of copies the first */
+		return tell_file(ds, file); /* of copies the first */
 	if (ds->tp > 1)
 		return dcp_ds_tell_unit(ds, file, n);
 	for (size_t k = 0; rc == 0 && k < n; k++)
-		rc = dcp_ds_tell_file(ds, &file[k]);
+		rc = tell_file(ds, &file[k]);
 	return rc;
 }
 

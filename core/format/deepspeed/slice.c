@@ -80,7 +80,8 @@ static void look_at_all(struct lengths *l, const struct dcp_ds *ds,
 	}
 }
 
-void dcp_ds_find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
+/* The length of slices that fits most files. */
+static void find_slice(const struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       struct dcp_ds_group *g, bool usual)
 {
 	uint64_t unit = 2 * (uint64_t)g->count, room;
@@ -143,7 +144,7 @@ void dcp_ds_place_params(struct dcp_ds_laying *l, const struct dcp_ds_list *list
 		return;
 	}
 	place_whole(l, list, g, p, n);
-	dcp_ds_find_slice(l->ds, l->part, g, list->waves == 1);
+	find_slice(l->ds, l->part, g, list->waves == 1);
 }
 
 int dcp_ds_add_group(struct dcp_ds_laying *l, const struct dcp_ds_group *g,

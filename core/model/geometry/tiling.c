@@ -414,12 +414,3 @@ const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *ce
 	*n = tl->ngroup[group];
 	return &tl->order[group];
 }
-
-const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at)
-{
-	uint32_t cell[DCP_MAX_NDIM];
-
-	for (uint32_t d = 0; d < tl->t->ndim; d++)
-		cell[d] = dcp_tiling_cell(tl, d, at[d]);
-	return dcp_tiling_walk(tl, at, cell);
-}

@@ -48,9 +48,6 @@ int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
 			 const struct dcp_box *box, struct dcp_arena *arena,
 			 struct dcp_err *err);
 
-/* The piece that holds element @at, which must lie inside the shape. */
-const struct dcp_piece *dcp_tiling_find(const struct dcp_tiling *tl, const uint64_t *at);
-
 /* Index of the cell of dimension @d that holds position @at (below the shape). */
 uint32_t dcp_tiling_cell(const struct dcp_tiling *tl, uint32_t d, uint64_t at);
 
@@ -59,8 +56,8 @@ const uint32_t *dcp_tiling_group(const struct dcp_tiling *tl, const uint32_t *ce
 				 uint32_t *n);
 
 /*
- * dcp_tiling_find() for somebody who walks: cell[ndim] says where along each dimension the
- * last one was found (zeros at first) and is kept up to date.
+ * The piece that holds element @at, which must lie inside the shape. cell[ndim] says where along
+ * each dimension the last one was found (zeros at first) and is kept up to date.
  */
 const struct dcp_piece *dcp_tiling_walk(const struct dcp_tiling *tl, const uint64_t *at,
 					uint32_t *cell);

@@ -18,7 +18,11 @@ static bool digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-uint64_t dcp_layout_pairs(const char *s, size_t n)
+/*
+ * Which pairs of neighbouring bytes stand in @s, hashed to 64 bits. A key that lacks one that a
+ * glob needs cannot match: one comparison instead of a search.
+ */
+static uint64_t pairs_of(const char *s, size_t n)
 {
 	uint64_t pairs = 0;
 
@@ -103,7 +107,7 @@ static void glob_facts(struct glob *g)
 		const struct glob_op *op = &g->op[i];
 
 		if (op->kind == GLOB_LITERAL)
-			g->pairs |= dcp_layout_pairs(op->text, op->n);
+			g->pairs |= pairs_of(op->text, op->n);
 		g->nnumber += op->kind == GLOB_NUMBER;
 		g->min += op->kind == GLOB_LITERAL ? op->n : op->kind != GLOB_STAR;
 	}
@@ -189,8 +193,9 @@ static size_t star_end(const struct glob *g, uint32_t next, const char *key, siz
 	return hit ? (size_t)(hit - key) : n + 1;
 }
 
-bool dcp_layout_glob_match(const struct glob *g, uint64_t pairs, const char *key, size_t n,
-			   uint64_t *number)
+/* Numbers matched into @number (LAYOUT_MAX_NUMBERS). */
+static bool glob_match(const struct glob *g, uint64_t pairs, const char *key, size_t n,
+		       uint64_t *number)
 {
 	uint32_t i = 0, star = UINT32_MAX, nn = 0, star_nn = 0;
 	size_t k = 0, star_k = 0;
@@ -231,13 +236,13 @@ bool dcp_layout_glob_match(const struct glob *g, uint64_t pairs, const char *key
 bool dcp_layout_rule(const struct dcp_layout *l, const char *key, struct dcp_layout_rule *out)
 {
 	size_t n = strlen(key);
-	uint64_t pairs = dcp_layout_pairs(key, n);
+	uint64_t pairs = pairs_of(key, n);
 
 	*out = (struct dcp_layout_rule){ .key = key, .number = UINT32_MAX };
 	for (size_t r = 0; r < l->nrule; r++)
 		for (uint32_t g = 0; g < l->rule[r].nglob; g++)
-			if (dcp_layout_glob_match(&l->glob[l->rule[r].glob + g], pairs, key, n,
-						  out->stage)) {
+			if (glob_match(&l->glob[l->rule[r].glob + g], pairs, key, n,
+				       out->stage)) {
 				out->number = (uint32_t)r;
 				return true;
 			}

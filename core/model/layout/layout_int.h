@@ -177,14 +177,6 @@ int dcp_layout_only(struct layout_parse *ps, const char *text, size_t n);
 
 /* Compile @n bytes into @out; -EINVAL or -E2BIG with a message. */
 int dcp_layout_glob_init(struct layout_parse *ps, const char *text, size_t n, struct glob *out);
-/*
- * Which pairs of neighbouring bytes stand in @s, hashed to 64 bits. A key that lacks one that a
- * glob needs cannot match: one comparison instead of a search.
- */
-uint64_t dcp_layout_pairs(const char *s, size_t n);
-/* Numbers matched into @number (LAYOUT_MAX_NUMBERS). */
-bool dcp_layout_glob_match(const struct glob *g, uint64_t pairs, const char *key, size_t n,
-			   uint64_t *number);
 /* The rule one of whose globs is nearest to @key; UINT32_MAX: there are no rules. */
 uint32_t dcp_layout_glob_nearest(const struct dcp_layout *l, const char *key,
 				 const struct glob **out);
@@ -223,6 +215,4 @@ int dcp_layout_axis_take(struct dcp_axis *axis, const struct slices *s,
 /* print.c */
 void dcp_layout_print_place(const struct dcp_layout *l, const struct place *p,
 			    struct dcp_buf *out);
-void dcp_layout_print_places(const struct dcp_layout *l, const struct rule *r,
-			     struct dcp_buf *out);
 void dcp_layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out);

@@ -115,8 +115,7 @@ void dcp_layout_print_place(const struct dcp_layout *l, const struct place *p,
 	dcp_buf_printf(out, "@%s", l->mesh.dim[p->mesh_dim]);
 }
 
-void dcp_layout_print_places(const struct dcp_layout *l, const struct rule *r,
-			     struct dcp_buf *out)
+static void print_places(const struct dcp_layout *l, const struct rule *r, struct dcp_buf *out)
 {
 	if (r->drop || r->nplace == 0)
 		dcp_buf_str(out, r->drop ? "drop" : "replicate");
@@ -134,7 +133,7 @@ void dcp_layout_print_rules(const struct dcp_layout *l, struct dcp_buf *out)
 
 		for (uint32_t g = 0; g < r->nglob; g++)
 			dcp_buf_printf(out, "%s ", l->glob[r->glob + g].text);
-		dcp_layout_print_places(l, r, out);
+		print_places(l, r, out);
 		dcp_buf_str(out, "\n");
 	}
 }
@@ -157,6 +156,6 @@ int dcp_layout_explain(const struct dcp_layout *l, const char *key, struct dcp_b
 	if (!dcp_layout_rule(l, key, &rule))
 		return -ENOENT;
 	*line = l->rule[rule.number].line;
-	dcp_layout_print_places(l, &l->rule[rule.number], out);
+	print_places(l, &l->rule[rule.number], out);
 	return dcp_buf_error(out);
 }

@@ -26,11 +26,6 @@ int dcp_open_below(int dirfd, const char *name, int flags);
 /* Say why @name could not be opened. Returns @code. */
 int dcp_open_fail(struct dcp_err *err, int code, const char *name);
 
-/* The two ways to open below a directory, apart, so that the one for kernels without openat2 is
- * tested on kernels that have it. Ask the kernel; -ENOSYS or -EPERM: it cannot, or a sandbox
- * forbids asking. */
-int dcp_open_kernel(int dirfd, const char *name, int flags);
-
 /* One component at a time, refusing every link with -EXDEV. */
 int dcp_open_walk(int dirfd, const char *name, int flags);
 

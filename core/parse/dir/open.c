@@ -17,7 +17,7 @@
 enum { RETRIES = 100 };
 
 /* The kernel gives up with EAGAIN when somebody renames along the way. */
-int dcp_open_kernel(int dirfd, const char *name, int flags)
+static int open_kernel(int dirfd, const char *name, int flags)
 {
 	struct open_how how = {
 		.flags = (uint64_t)(flags | O_CLOEXEC),
@@ -37,7 +37,7 @@ int dcp_open_kernel(int dirfd, const char *name, int flags)
 
 int dcp_open_below(int dirfd, const char *name, int flags)
 {
-	int fd = dcp_open_kernel(dirfd, name, flags);
+	int fd = open_kernel(dirfd, name, flags);
 
 	if (fd == -ENOSYS || fd == -EPERM)
 		fd = dcp_open_walk(dirfd, name, flags);

@@ -164,7 +164,7 @@ int dcp_pkl_build_append(struct dcp_pkl_vm *vm, size_t n)
 	return dcp_pkl_wrong_type(vm, target, "a list to append to");
 }
 
-int dcp_pkl_build_additems(struct dcp_pkl_vm *vm, size_t n)
+static int additems(struct dcp_pkl_vm *vm, size_t n)
 {
 	struct dcp_pv target = vm->sp[-(ptrdiff_t)n - 1];
 
@@ -291,6 +291,5 @@ int dcp_pkl_build_marked(struct dcp_pkl_vm *vm)
 	}
 	if (op == PICKLE_SETITEMS)
 		return dcp_pkl_build_setitems(vm, n);
-	return op == PICKLE_APPENDS ? dcp_pkl_build_append(vm, n)
-				    : dcp_pkl_build_additems(vm, n);
+	return op == PICKLE_APPENDS ? dcp_pkl_build_append(vm, n) : additems(vm, n);
 }

@@ -80,7 +80,6 @@ int dcp_pkl_build_state(struct dcp_pkl_vm *vm); /* BUILD */
 /* The top @n values go into the value below them. */
 int dcp_pkl_build_append(struct dcp_pkl_vm *vm, size_t n);
 int dcp_pkl_build_setitems(struct dcp_pkl_vm *vm, size_t n);
-int dcp_pkl_build_additems(struct dcp_pkl_vm *vm, size_t n);
 /* An opcode that takes everything above the mark: TUPLE LIST DICT APPENDS and so on. */
 int dcp_pkl_build_marked(struct dcp_pkl_vm *vm);
 /* INST, which is such an opcode but has an argument: steps over it. */

@@ -97,7 +97,9 @@ static bool look_frombuffer(const struct dcp_pobj *o, struct dcp_pyjson_array *a
 	return true;
 }
 
-bool dcp_pyjson_look_array(struct dcp_pv v, struct dcp_pyjson_array *out)
+/* dtype and bytes of a numpy array or scalar, when they are plain numbers of the right length.
+ */
+static bool look_array(struct dcp_pv v, struct dcp_pyjson_array *out)
 {
 	struct dcp_pyjson_array a = { 0 };
 	struct dcp_pv dtype, shape = { .type = DCP_PV_NONE }, data;
@@ -267,7 +269,7 @@ static void look_object(struct dcp_pv v, struct dcp_pyjson_look *l)
 		 arg[0].type == DCP_PV_STR) {
 		l->form = DCP_PYJSON_TEXT;
 		l->text = arg[0];
-	} else if (dcp_pyjson_look_array(v, &l->array))
+	} else if (look_array(v, &l->array))
 		l->form = DCP_PYJSON_ARRAY;
 	else if (dcp_pyjson_span(v, &us)) {
 		l->form = DCP_PYJSON_SECONDS;

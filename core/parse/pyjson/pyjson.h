@@ -92,8 +92,6 @@ typedef int (*dcp_leaf_fn)(void *ctx, const struct dcp_leaf *leaf);
 int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
 		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
 		       void *ctx);
-int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
-		    size_t nprefix, unsigned how, dcp_leaf_fn fn, void *ctx);
 
 /* The same for who knows some classes himself. */
 struct dcp_walk {
@@ -109,7 +107,7 @@ int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
 
 /*
  * Append @v as one JSON value. @path is its key path: a tensor inside it is written as
- * {"$tensor": key} with the key dcp_pyjson_walk() told. @s or @t may be NULL: then nothing
+ * {"$tensor": key} with the key that walking told. @s or @t may be NULL: then nothing
  * is a tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
  * bytes gave; then nothing was appended.
  */

@@ -103,10 +103,6 @@ void dcp_pyjson_look(struct dcp_pv v, struct dcp_pyjson_look *out);
 /* Is it a mapping whose pairs are known? */
 bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n);
 
-/* dtype and bytes of a numpy array or scalar, when they are plain numbers of the right length.
- */
-bool dcp_pyjson_look_array(struct dcp_pv v, struct dcp_pyjson_array *out);
-
 /* bytes in all their disguises: what holds them, as for DCP_PYJSON_BYTES. */
 bool dcp_pyjson_look_bytes(struct dcp_pv v, struct dcp_pv *out);
 

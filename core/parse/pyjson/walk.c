@@ -433,11 +433,3 @@ int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
 
 	return walk_stream(dcp_pyjson_torch(t, &s), root, how, fn, ctx);
 }
-
-int dcp_pyjson_walk(const struct dcp_torch *t, struct dcp_pv root, const char *const *prefix,
-		    size_t nprefix, unsigned how, dcp_leaf_fn fn, void *ctx)
-{
-	struct dcp_pystream s;
-
-	return dcp_pyjson_walk_in(dcp_pyjson_torch(t, &s), root, prefix, nprefix, how, fn, ctx);
-}

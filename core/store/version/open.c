@@ -423,11 +423,6 @@ int dcp_version_dirfd(const struct dcp_version *v)
 	return v->dirfd;
 }
 
-int64_t dcp_version_commit_ns(const struct dcp_version *v)
-{
-	return v->commit_ns;
-}
-
 struct dcp_files *dcp_version_files(const struct dcp_version *v)
 {
 	return v->files;
