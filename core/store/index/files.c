@@ -67,6 +67,18 @@ static int add_file(struct dcp_index_writer *w, const struct dcp_file_id *id, si
 	return dcp_index_run(w, DCP_ADD_FILE);
 }
 
+/* Remember the next one, whose row was added. */
+static int add_seen(struct dcp_index_writer *w, const struct dcp_index_seen *f)
+{
+	uint64_t hash = dcp_hash64(f->id.name, strlen(f->id.name));
+
+	dcp_buf_add(&w->seen, f, sizeof(*f));
+	if (dcp_buf_error(&w->seen) ||
+	    dcp_index_map_add(&w->files, hash, (uint32_t)dcp_index_nseen(w)) < 0)
+		return dcp_index_no_memory(w);
+	return 0;
+}
+
 /* A file, or what it decodes to: the same name may be both. */
 static int tell_file(struct dcp_index_writer *w, const char *name, bool packed,
 		     uint32_t *number)
@@ -90,14 +102,38 @@ static int tell_file(struct dcp_index_writer *w, const char *name, bool packed,
 		code = look_at(w, name, packed, &f);
 	if (code == 0)
 		code = add_file(w, &f.id, dcp_index_nseen(w));
-	if (code < 0)
-		return code;
-	dcp_buf_add(&w->seen, &f, sizeof(f));
-	if (dcp_buf_error(&w->seen) ||
-	    dcp_index_map_add(&w->files, hash, (uint32_t)dcp_index_nseen(w)) < 0)
-		return dcp_index_no_memory(w);
-	*number = (uint32_t)dcp_index_nseen(w) - 1;
-	return 0;
+	if (code == 0)
+		code = add_seen(w, &f);
+	if (code == 0)
+		*number = (uint32_t)dcp_index_nseen(w) - 1;
+	return code;
+}
+
+static int show(struct dcp_index_writer *w, uint32_t number)
+{
+	sqlite3_bind_int64(w->stmt[DCP_SHOW_FILE], 1, (sqlite3_int64)number + 1);
+	return dcp_index_run(w, DCP_SHOW_FILE);
+}
+
+int dcp_index_tell_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n)
+{
+	int code = w->err.code;
+
+	for (size_t i = 0; code == 0 && i < n; i++) {
+		struct dcp_index_seen f = { .id = ids[i], .packed = ids[i].unpacked };
+
+		f.id.name = dcp_arena_strndup(&w->text, ids[i].name, strlen(ids[i].name));
+		if (!f.id.name)
+			return dcp_index_no_memory(w);
+		if (!ids[i].ino) /* it could not be opened then */
+			f.error = "it could not be opened when it was indexed";
+		code = add_file(w, &f.id, i);
+		if (code == 0)
+			code = add_seen(w, &f);
+		if (code == 0 && f.id.shown)
+			code = show(w, (uint32_t)i);
+	}
+	return code;
 }
 
 bool dcp_index_was_told(const struct dcp_index_writer *w, const char *name)
@@ -130,6 +166,5 @@ int dcp_index_tell_sidecar(void *ctx, const char *name)
 
 	if (code < 0 || dcp_index_seen(w)[number].error)
 		return code;
-	sqlite3_bind_int64(w->stmt[DCP_SHOW_FILE], 1, (sqlite3_int64)number + 1);
-	return dcp_index_run(w, DCP_SHOW_FILE);
+	return show(w, number);
 }

@@ -71,6 +71,9 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
  */
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd);
 
+/* Begin with the file table of another index, numbers and all; nothing is opened. */
+int dcp_index_tell_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n);
+
 /* Who decodes compressed files the sink is told of; without one they cannot be indexed. */
 struct dcp_unpack;
 /* Was a file of that name told, as one that is read or as a sidecar? */

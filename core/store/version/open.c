@@ -21,63 +21,15 @@
 
 enum { MAX_BUILDS = 3 }; /* of a checkpoint that changes while it is read */
 
-struct dcp_version {
-	char *name, *index_path; /* index_path NULL: in memory */
-	const struct dcp_format *format;
-	int dirfd;
-	struct dcp_index *index;
-	struct dcp_unpack *unpack;
-	struct dcp_files *files;
-	int64_t commit_ns;
-	uint64_t generation;
-	bool built;
-};
-
 /* Opening in progress. */
 struct opening {
 	struct dcp_version *v;
 	char *source; /* what the source of the call leads to */
 	const struct dcp_found *found;
-	const struct dcp_store_opts *opts;
+	struct dcp_build build;
 	struct dcp_dir dir;
 	char *real; /* path of the directory, links resolved */
-	bool said;  /* what is wrong with the cache */
 };
-
-/* A cache that does not work is worth one line, however many of its steps fail. */
-static void say(struct opening *o, enum dcp_log_level level, const char *what,
-		const struct dcp_err *err)
-{
-	if (!o->said && !o->opts->cached_only) /* who builds will say it */
-		dcp_log(o->opts->log, level, "%s: %s: %s", o->v->name, what, err->msg);
-	o->said |= level <= DCP_LOG_WARN;
-}
-
-static int take_cached(struct opening *o, bool just_built)
-{
-	struct dcp_version *v = o->v;
-	struct dcp_err err = { 0 };
-	struct dcp_index *ix = NULL;
-	int code = dcp_index_open(v->index_path, &ix, &err);
-
-	/* One that was named by its user is as true as the user thinks. */
-	if (code == 0 && !o->opts->index_file &&
-	    !dcp_cache_trusts(v->index_path, dcp_index_fd(ix)))
-		code = dcp_fail(&err, -EPERM, DCP_ERR_NO_OFFSET,
-				"%.200s: belongs to another user", v->index_path);
-	if (code == 0)
-		code = dcp_fresh_check(ix, &o->dir, v->format, v->index_path, just_built, &err);
-	if (code == 0) {
-		v->index = ix;
-		return 0;
-	}
-	dcp_index_close(ix);
-	if (code == -ESTALE)
-		say(o, DCP_LOG_INFO, "indexing again", &err);
-	else if (code != -ENOENT && code != -ENOTDIR)
-		say(o, DCP_LOG_WARN, "indexing again", &err);
-	return code;
-}
 
 /* Facts about the version come first: those the adapter tells cannot replace them. */
 static int tell_facts(const struct opening *o, const struct dcp_sink *sink)
@@ -92,7 +44,7 @@ static int tell_facts(const struct opening *o, const struct dcp_sink *sink)
 
 	snprintf(commit, sizeof(commit), "%lld", (long long)o->v->commit_ns);
 	snprintf(names, sizeof(names), "%016llx",
-		 (unsigned long long)dcp_fresh_names(&o->dir, o->v->index_path));
+		 (unsigned long long)dcp_fresh_names(&o->dir, o->build.path));
 	for (size_t i = 0; code == 0 && i < DCP_LEN(facts); i++)
 		code = sink->meta(sink->ctx, facts[i][0], facts[i][1]);
 	return code;
@@ -117,126 +69,48 @@ static int unpack_input(void *ctx, const char *name, struct dcp_input *out, stru
 	return 0;
 }
 
-static int canceled(struct dcp_err *err)
+/* Is the index of the cache still that of what lies there? */
+static int check_cached(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err)
 {
-	return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "indexing was called off");
+	const struct opening *o = ctx;
+
+	return dcp_fresh_check(ix, &o->dir, o->v->format, o->build.path, just_built, err);
 }
 
-/* @ours: it was the index that failed, not the checkpoint. */
-static int load(struct opening *o, const char *path, bool *ours, struct dcp_err *err)
+static int tell_all(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 {
+	struct opening *o = ctx;
+	const struct dcp_store_opts *opts = o->build.opts;
 	struct dcp_unpacker unpack = { unpack_input, o };
 	struct dcp_load in = { .dir = &o->dir,
 			       .unpack = &unpack,
-			       .progress = o->opts->progress,
-			       .log = o->opts->log,
+			       .progress = opts->progress,
+			       .log = opts->log,
 			       .uncommitted = o->found->uncommitted };
-	struct dcp_index_writer *w;
-	struct dcp_sink sink, told;
-	struct dcp_stopper stopper = { &sink, o->opts };
-	int code = dcp_index_create(path, &w, err);
+	struct dcp_sink sink = dcp_index_sink(w, o->dir.fd), told;
+	struct dcp_stopper stopper = { &sink, opts };
+	int code = tell_facts(o, &sink);
 
-	*ours = true;
-	if (code < 0)
-		return code;
-	sink = dcp_index_sink(w, o->dir.fd);
 	dcp_index_unpack_with(w, o->v->unpack);
 	told = dcp_stopper_sink(&stopper);
 	in.sink = &told;
-	code = tell_facts(o, &sink);
 	if (code == 0)
 		code = o->v->format->load(&in, err);
 	if (code == 0 && !o->found->group)
 		code = dcp_tell_beside(&o->dir, &told, w);
-	if (code == 0 && dcp_stopped(o->opts)) /* writing it out takes a while, too */
-		code = -ECANCELED;
-	if (dcp_index_writer_error(w, err) < 0)
-		code = dcp_index_writer_error(w, NULL);
-	else
-		*ours = code >= 0;
-	if (code < 0) {
-		dcp_index_abandon(w);
-		return code == -ECANCELED ? canceled(err) : code;
-	}
-	return dcp_index_commit(w, &o->v->index, err);
-}
-
-static void forget_path(struct opening *o)
-{
-	free(o->v->index_path);
-	o->v->index_path = NULL;
-}
-
-/* The right to write the index, or memory when there is no writing it. */
-static int lock_cache(struct opening *o, bool *waited)
-{
-	struct dcp_err err = { 0 };
-	int code = dcp_cache_mkdirs(o->v->index_path);
-
-	if (code == 0)
-		code = dcp_cache_lock(o->opts, o->v->index_path, waited);
-	if (code >= 0 || code == -ECANCELED || code == -ENOLCK || code == -ENOTSUP ||
-	    code == -ENOSYS)
-		return code; /* without locks two may build: the later rename wins */
-	dcp_fail(&err, code, DCP_ERR_NO_OFFSET, "%.300s: %s", o->v->index_path,
-		 code == -EBUSY ? "another process is still building it" : strerror(-code));
-	say(o, DCP_LOG_WARN, "index kept in memory", &err);
-	forget_path(o);
 	return code;
-}
-
-static int build_at(struct opening *o, struct dcp_err *err)
-{
-	struct dcp_err why = { 0 };
-	bool ours = false;
-	int code;
-
-	if (o->v->index_path) {
-		code = load(o, o->v->index_path, &ours, &why);
-		if (code >= 0 || !ours) {
-			if (code < 0 && err)
-				*err = why;
-			return code;
-		}
-		say(o, DCP_LOG_WARN, "index kept in memory", &why);
-		forget_path(o);
-	}
-	return load(o, NULL, &ours, err);
 }
 
 static int build(struct opening *o, struct dcp_err *err)
 {
-	dcp_auto_free char *path = NULL;
-	bool waited = false;
+	const struct dcp_file_id *ids;
 	size_t n;
-	int lock = -1, code;
+	int code = dcp_build_index(&o->build, err);
 
-	if (o->v->index_path) {
-		lock = lock_cache(o, &waited);
-		if (lock == -ECANCELED)
-			return canceled(err);
-		/* somebody else may have built it while we waited */
-		if (lock >= 0 && (waited || !o->opts->rebuild) && take_cached(o, waited) == 0) {
-			dcp_cache_unlock(o->v->index_path, lock);
-			return 0;
-		}
-	}
-	if (o->v->index_path && lock >= 0) {
-		dcp_cache_sweep(o->v->index_path);
-		path = strdup(o->v->index_path);
-		if (!path)
-			forget_path(o); /* the lock file stays behind: harmless */
-	}
-	o->v->built = true;
-	code = build_at(o, err);
-	if (path)
-		dcp_cache_unlock(path, lock);
-	else
-		dcp_close_fd(&lock);
-	if (code < 0)
+	if (code < 0 || !o->build.built)
 		return code;
-	dcp_index_files(o->v->index, &n);
-	return dcp_fresh_files(o->dir.fd, dcp_index_files(o->v->index, &n), n, err);
+	ids = dcp_index_files(o->build.index, &n);
+	return dcp_fresh_files(o->dir.fd, ids, n, err);
 }
 
 /* Keep only the files of the group that was found. */
@@ -286,14 +160,14 @@ static int obtain(struct opening *o, struct dcp_err *err)
 {
 	int code;
 
-	if (o->v->index_path && !o->opts->rebuild && take_cached(o, false) == 0)
+	if (dcp_build_cached(&o->build))
 		return 0;
-	if (o->opts->cached_only)
+	if (o->build.opts->cached_only)
 		return dcp_fail(err, -EAGAIN, DCP_ERR_NO_OFFSET, "not indexed yet");
 	code = build(o, err);
 	for (int i = 1; code == -ESTALE && i < MAX_BUILDS; i++) {
-		dcp_index_close(o->v->index);
-		o->v->index = NULL;
+		dcp_index_close(o->build.index);
+		o->build.index = NULL;
 		code = open_dir(o, err);
 		if (code == 0)
 			code = build(o, err);
@@ -321,6 +195,7 @@ static uint64_t generation(const struct dcp_version *v)
 static int start(struct opening *o, struct dcp_err *err)
 {
 	struct dcp_version *v = o->v;
+	const struct dcp_store_opts *opts = o->build.opts;
 	struct stat st;
 
 	v->dirfd = fcntl(o->dir.fd, F_DUPFD_CLOEXEC, 3);
@@ -329,14 +204,14 @@ static int start(struct opening *o, struct dcp_err *err)
 	v->format = o->found->format;
 	v->commit_ns = dcp_commit_time(&o->dir, v->format);
 	v->name = strdup(o->found->name);
-	if (!v->name || dcp_unpack_create(o->opts, &v->unpack) < 0 ||
-	    dcp_cache_path(o->opts, v->name, o->real, &st, &v->index_path) < 0)
+	if (!v->name || dcp_unpack_create(opts, &v->unpack) < 0 ||
+	    dcp_cache_path(opts, v->name, o->real, &st, &o->build.path) < 0)
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 	/* A slip in a command line must not cost anybody a file: a shard, say. */
-	if (o->opts->index_file && dcp_cache_is_foreign(v->index_path))
+	if (opts->index_file && dcp_cache_is_foreign(o->build.path))
 		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
 				"%.300s is no index of dcpfs; it is left as it is",
-				v->index_path);
+				o->build.path);
 	return 0;
 }
 
@@ -344,7 +219,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		     const struct dcp_store_opts *opts, struct dcp_version **out,
 		     struct dcp_err *err)
 {
-	struct opening o = { .found = found, .opts = opts, .dir = { .fd = -1 } };
+	struct opening o = { .found = found, .dir = { .fd = -1 } };
 	const struct dcp_file_id *ids;
 	struct dcp_files_opts how;
 	size_t n;
@@ -357,6 +232,13 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 	if (!o.v)
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 	o.v->dirfd = -1;
+	o.build = (struct dcp_build){
+		.name = found->name,
+		.opts = opts,
+		.check = check_cached,
+		.tell = tell_all,
+		.ctx = &o,
+	};
 	code = dcp_source_resolve(source, &o.source);
 	code = code < 0 ? dcp_fail(err, code, DCP_ERR_NO_OFFSET, "out of memory")
 			: open_dir(&o, err);
@@ -364,6 +246,9 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		code = start(&o, err);
 	if (code == 0)
 		code = obtain(&o, err);
+	o.v->index = o.build.index;
+	o.v->index_path = o.build.path;
+	o.v->built = o.build.built;
 	if (code == 0) {
 		if (opts->pool)
 			dcp_index_share(o.v->index, opts->pool);
@@ -394,10 +279,16 @@ void dcp_version_close(struct dcp_version *v)
 {
 	if (!v)
 		return;
-	dcp_files_destroy(v->files);
-	dcp_unpack_destroy(v->unpack);
 	dcp_index_close(v->index);
-	dcp_close_fd(&v->dirfd);
+	if (v->mapped) {
+		dcp_assets_finish(&v->mapped->assets); /* the rest is another's */
+		dcp_buf_finish(&v->mapped->tied);
+		free(v->mapped);
+	} else {
+		dcp_files_destroy(v->files);
+		dcp_unpack_destroy(v->unpack);
+		dcp_close_fd(&v->dirfd);
+	}
 	free(v->index_path);
 	free(v->name);
 	free(v);
@@ -447,6 +338,18 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err)
 {
 	size_t n;
 	const struct dcp_file_id *ids = dcp_index_files(v->index, &n);
+	int code = dcp_fresh_files(v->dirfd, ids, n, err);
 
-	return dcp_fresh_files(v->dirfd, ids, n, err);
+	return code == 0 && v->mapped ? dcp_assets_check(dcp_version_assets(v), err) : code;
+}
+
+const struct dcp_assets *dcp_version_assets(const struct dcp_version *v)
+{
+	return v->mapped ? &v->mapped->assets : NULL;
+}
+
+const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n)
+{
+	*n = v->mapped ? v->mapped->tied.n / sizeof(int64_t) : 0;
+	return v->mapped ? (const int64_t *)(const void *)v->mapped->tied.p : NULL;
 }

@@ -23,6 +23,7 @@
 #include "core/base/arena.h"
 #include "core/format/format.h"
 
+struct dcp_assets;
 struct dcp_err;
 struct dcp_files;
 struct dcp_handles;
@@ -136,3 +137,12 @@ uint64_t dcp_version_generation(const struct dcp_version *v);
 
 /* Do all recorded files still look as they did? 0, or -ESTALE with the first that does not. */
 int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
+
+/* ---- of a version that is mapped (core/store/version/mapped.h) ---- */
+
+/* The files beside the weights; NULL: @v is not mapped. */
+const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
+
+/* Tensors that the model ties to others, and whose bytes are theirs: @n ids. They need not be in
+ * its files. */
+const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n);

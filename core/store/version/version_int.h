@@ -11,10 +11,33 @@
 #include "core/base/buf.h"
 #include "core/base/intern.h"
 #include "core/model/tensor.h"
+#include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 
 struct dcp_dir;
 struct dcp_dirent;
+struct dcp_index;
+struct dcp_index_writer;
+struct dcp_unpack;
+
+/* What a mapped version has beside its index. */
+struct dcp_mapped {
+	struct dcp_assets assets;
+	struct dcp_buf tied; /* int64_t: ids */
+};
+
+struct dcp_version {
+	char *name, *index_path; /* index_path NULL: in memory */
+	const struct dcp_format *format;
+	int dirfd;
+	struct dcp_index *index;
+	struct dcp_unpack *unpack;
+	struct dcp_files *files;
+	int64_t commit_ns;
+	uint64_t generation;
+	bool built;
+	struct dcp_mapped *mapped; /* NULL: it is not; else dirfd and files are its base's */
+};
 
 /* ---- group.c: versions that files of one directory are ---- */
 
@@ -72,8 +95,6 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 
 /* ---- beside.c: what lies in a version's directory beside its data ---- */
 
-struct dcp_index_writer;
-
 /* Tell it as sidecars, but for what @w knows. 0 or what the sink gave. */
 int dcp_tell_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w);
@@ -86,6 +107,27 @@ struct dcp_stopper {
 	const struct dcp_store_opts *opts;
 };
 struct dcp_sink dcp_stopper_sink(struct dcp_stopper *s);
+
+/* ---- build.c: an index, from the cache or built into it ---- */
+
+struct dcp_build {
+	const char *name; /* of the version, for messages */
+	const struct dcp_store_opts *opts;
+	char *path; /* of the file; the caller's to free; NULL: in memory, also if it must be */
+	struct dcp_index *index; /* the result */
+	bool built;              /* and not found */
+	bool said;               /* what is wrong with the cache */
+	/* May what the cache has be used? As dcp_fresh_check(). */
+	int (*check)(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err);
+	/* Tell a new one all that is in it. */
+	int (*tell)(void *ctx, struct dcp_index_writer *w, struct dcp_err *err);
+	void *ctx;
+};
+
+/* Is it there already? Then it is the result. */
+bool dcp_build_cached(struct dcp_build *b);
+/* Make it, unless another process did that meanwhile. -ECANCELED, or what telling gave. */
+int dcp_build_index(struct dcp_build *b, struct dcp_err *err);
 
 /* ---- fresh.c: is an index still true? ---- */
 

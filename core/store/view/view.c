@@ -11,6 +11,7 @@
 #include "core/parse/numpy/npy.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/store/index/index.h"
+#include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view_int.h"
 
@@ -193,32 +194,28 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
 }
 
 /* A file is a tensor of bytes in one piece. */
-int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
-		       struct dcp_err *err)
+static int open_whole(struct dcp_version *v, struct dcp_files *files,
+		      const struct dcp_file_id *id, uint32_t number, struct dcp_view **out,
+		      struct dcp_err *err)
 {
-	size_t n;
-	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
-	struct dcp_view *view;
+	struct dcp_view *view = new_view(v);
 	struct dcp_piece *p;
 	uint64_t *dims;
 
-	if (number >= n)
-		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
-				number, n);
-	view = new_view(v);
 	p = view ? dcp_arena_calloc(&view->arena, 1, sizeof(*p)) : NULL;
 	dims = p ? dcp_arena_calloc(&view->arena, 2, sizeof(*dims)) : NULL;
 	if (!dims) {
 		dcp_view_close(view);
 		return dcp_err_say(err, -ENOMEM);
 	}
-	dims[1] = ids[number].size;
+	view->files = files;
+	dims[1] = id->size;
 	*p = (struct dcp_piece){ .lo = &dims[0],
 				 .len = &dims[1],
 				 .run_n = dims[1],
 				 .nbytes = dims[1],
 				 .file = number };
-	view->told = (struct dcp_tensor){ .key = ids[number].name,
+	view->told = (struct dcp_tensor){ .key = id->name,
 					  .dtype = DCP_DTYPE_U8,
 					  .dtype_name = "U8",
 					  .itemsize = 1,
@@ -227,6 +224,29 @@ int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view *
 					  .pieces = p,
 					  .npieces = dims[1] ? 1 : 0 };
 	return open_told(view, v, DCP_AS_RAW, NULL, 0, out, err);
+}
+
+int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
+		       struct dcp_err *err)
+{
+	size_t n;
+	const struct dcp_file_id *ids = dcp_index_files(dcp_version_index(v), &n);
+
+	if (number >= n)
+		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "index row: file %u of %zu",
+				number, n);
+	return open_whole(v, dcp_version_files(v), &ids[number], number, out, err);
+}
+
+int dcp_view_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
+			struct dcp_err *err)
+{
+	const struct dcp_assets *a = dcp_version_assets(v);
+
+	if (!a || i >= a->n)
+		return dcp_err_say(err, -ENOENT);
+	return open_whole(v, a->root[a->at[i].root].files, dcp_asset_id(a, i), a->at[i].number,
+			  out, err);
 }
 
 void dcp_view_close(struct dcp_view *view)
@@ -238,6 +258,11 @@ void dcp_view_close(struct dcp_view *view)
 	dcp_buf_finish(&view->header);
 	dcp_arena_finish(&view->arena);
 	free(view);
+}
+
+struct dcp_files *dcp_view_files(const struct dcp_view *view)
+{
+	return view->files;
 }
 
 uint64_t dcp_view_size(const struct dcp_view *view)

@@ -60,7 +60,13 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
  */
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
 		       struct dcp_err *err);
+/* All of asset number @i of @v (core/store/version/mapped.h). */
+int dcp_view_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
+			struct dcp_err *err);
 void dcp_view_close(struct dcp_view *view);
+
+/* The table of the files that it reads. */
+struct dcp_files *dcp_view_files(const struct dcp_view *view);
 
 uint64_t dcp_view_size(const struct dcp_view *view);
 /* The whole tensor as index.json tells of it, with the pieces that the view reads located

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/version/assets.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/format/hf/extras.h"
+#include "core/parse/dir/dir.h"
+#include "core/parse/json.h"
+#include "core/store/io/files.h"
+#include "core/store/version/version_int.h"
+
+enum { MAX_ASSETS = 1000, MAX_SIZE = 256 << 20, MAX_CONFIG = 1 << 20, MEMORY = 16 << 20 };
+
+static const char config_json[] = "config.json";
+static const char readme[] = "README.md"; /* we write one */
+
+/* Of one root, while it is looked at. */
+struct looking {
+	struct dcp_assets *a;
+	struct dcp_asset_root *root;
+	struct dcp_buf ids, assets; /* of this root; of all */
+};
+
+static size_t count(const struct looking *l)
+{
+	return l->assets.n / sizeof(struct dcp_asset);
+}
+
+static bool is_taken(const struct looking *l, const char *name)
+{
+	const struct dcp_asset *at = (const void *)l->assets.p;
+
+	for (size_t i = count(l); i > 0; i--)
+		if (strcmp(at[i - 1].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* A file at @path below the root. 0 also when it is not there, or leads out. */
+static int take(struct looking *l, const char *path, const char *name)
+{
+	struct dcp_asset asset = { .root = (uint32_t)(l->root - l->a->root),
+				   .number =
+					   (uint32_t)(l->ids.n / sizeof(struct dcp_file_id)) };
+	struct dcp_file_id id = { 0 };
+	dcp_auto_fd int fd = -1;
+	struct stat st;
+
+	if (is_taken(l, name) || count(l) == MAX_ASSETS ||
+	    dcp_open_beneath(l->root->dirfd, path, &fd, &st, NULL) < 0 || st.st_size > MAX_SIZE)
+		return 0;
+	dcp_file_id_from_stat(&st, &id);
+	id.shown = true;
+	id.name = dcp_arena_strndup(&l->a->arena, path, strlen(path));
+	asset.name = dcp_arena_strndup(&l->a->arena, name, strlen(name));
+	dcp_buf_add(&l->ids, &id, sizeof(id));
+	dcp_buf_add(&l->assets, &asset, sizeof(asset));
+	if (!id.name || !asset.name || dcp_buf_error(&l->ids) || dcp_buf_error(&l->assets))
+		return -ENOMEM;
+	return 0;
+}
+
+/* All that belongs to a model in the directory @below the root ("": itself). */
+static int take_dir(struct looking *l, const char *below)
+{
+	const struct dcp_dir root = { .fd = l->root->dirfd, .path = l->root->path };
+	struct dcp_dir dir;
+	int code = 0;
+
+	if (dcp_dir_open_at(&root, *below ? below : ".", &dir, NULL) < 0)
+		return 0;
+	for (size_t i = 0; code == 0 && i < dir.n; i++) {
+		const char *name = dir.entries[i].name;
+		char path[PATH_MAX];
+
+		if (dir.entries[i].is_dir || *name == '.' || !dcp_hf_is_sidecar(name) ||
+		    strcmp(name, readme) == 0)
+			continue;
+		snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name);
+		code = take(l, path, name);
+	}
+	dcp_dir_close(&dir);
+	return code;
+}
+
+static void read_config(int dirfd, const char *path, struct dcp_buf *out)
+{
+	dcp_auto_fd int fd = -1;
+	struct stat st;
+	void *p;
+
+	if (dcp_open_beneath(dirfd, path, &fd, &st, NULL) < 0 || st.st_size > MAX_CONFIG)
+		return;
+	p = dcp_buf_grow(out, (size_t)st.st_size);
+	if (!p || pread(fd, p, (size_t)st.st_size, 0) != st.st_size)
+		dcp_buf_reset(out);
+}
+
+/* Does the config.json of the root say which model it is of? Others have files called so. */
+static bool names_model(const struct dcp_asset_root *root)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_json *json = NULL;
+	bool yes;
+
+	read_config(root->dirfd, config_json, &text);
+	if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
+		return false;
+	yes = dcp_json_str(dcp_json_get(json, "model_type")) ||
+	      dcp_json_is_array(dcp_json_get(json, "architectures"));
+	dcp_json_free(json);
+	return yes;
+}
+
+/* @fd is taken. @all: whatever lies in the root itself. */
+static int look_in(struct looking *l, const char *path, int fd, bool all,
+		   const struct dcp_files_opts *how)
+{
+	static const char *const below[] = { "", "huggingface", "hf_assets", "hf_ckpt",
+					     "actor/huggingface" };
+	struct dcp_asset_root *root = &l->a->root[l->a->nroots++];
+	int code = 0;
+
+	*root = (struct dcp_asset_root){ .dirfd = fd };
+	root->path = dcp_arena_strndup(&l->a->arena, path, strlen(path));
+	l->root = root;
+	dcp_buf_reset(&l->ids);
+	if (!root->path)
+		return -ENOMEM;
+	for (size_t i = 0; code == 0 && i < DCP_LEN(below); i++)
+		if (i || all || names_model(root))
+			code = take_dir(l, below[i]);
+	root->n = l->ids.n / sizeof(*root->id);
+	root->id = dcp_arena_calloc(&l->a->arena, root->n + 1, sizeof(*root->id));
+	if (code < 0 || !root->id)
+		return -ENOMEM;
+	if (root->n)
+		memcpy(root->id, l->ids.p, l->ids.n);
+	return dcp_files_create(fd, root->id, root->n, how, &root->files);
+}
+
+static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
+			   const struct dcp_files_opts *how, struct dcp_err *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	int fd, code = 0;
+
+	if (from->extra) {
+		fd = open(from->extra, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (fd < 0)
+			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s",
+					from->extra, strerror(errno));
+		code = look_in(l, from->extra, fd, true, how);
+	}
+	if (code < 0 || stat(from->source, &st) < 0 || !S_ISDIR(st.st_mode))
+		return code;
+	snprintf(path, sizeof(path), "%s/%s", from->source, from->where);
+	fd = fcntl(from->dirfd, F_DUPFD_CLOEXEC, 3);
+	if (fd >= 0)
+		code = look_in(l, path, fd, true, how);
+	fd = code == 0 && *from->where ? open(from->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+				       : -1;
+	return fd < 0 ? code : look_in(l, from->source, fd, false, how);
+}
+
+int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_opts *how,
+		    struct dcp_assets *out, struct dcp_err *err)
+{
+	struct looking l = { .a = out };
+	int code;
+
+	*out = (struct dcp_assets){ 0 };
+	dcp_arena_init(&out->arena, MEMORY);
+	code = look_everywhere(&l, from, how, err);
+	out->n = count(&l);
+	out->at = dcp_arena_calloc(&out->arena, out->n + 1, sizeof(*out->at));
+	if (!out->at)
+		out->n = 0;
+	if (code == 0 && !out->at)
+		code = -ENOMEM;
+	if (out->n)
+		memcpy(out->at, l.assets.p, l.assets.n);
+	for (size_t i = 0; i < out->n; i++)
+		if (strcmp(out->at[i].name, config_json) == 0)
+			read_config(out->root[out->at[i].root].dirfd,
+				    dcp_asset_id(out, i)->name, &out->config);
+	dcp_buf_finish(&l.ids);
+	dcp_buf_finish(&l.assets);
+	return dcp_err_say(err, code);
+}
+
+void dcp_assets_finish(struct dcp_assets *a)
+{
+	for (size_t i = 0; i < a->nroots; i++) {
+		dcp_files_destroy(a->root[i].files);
+		dcp_close_fd(&a->root[i].dirfd);
+	}
+	dcp_buf_finish(&a->config);
+	dcp_arena_finish(&a->arena);
+	*a = (struct dcp_assets){ 0 };
+}
+
+int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err)
+{
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < a->nroots; i++)
+		code = dcp_fresh_files(a->root[i].dirfd, a->root[i].id, a->root[i].n, err);
+	return code;
+}
+
+const struct dcp_file_id *dcp_asset_id(const struct dcp_assets *a, size_t i)
+{
+	return &a->root[a->at[i].root].id[a->at[i].number];
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/version/mapped.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/model/pack.h"
+#include "core/rules/rules.h"
+#include "core/store/index/index.h"
+#include "core/store/index/pool.h"
+#include "core/store/io/files.h"
+#include "core/store/version/assets.h"
+#include "core/store/version/version_int.h"
+
+enum { ROW_MEMORY = 512 << 20 };
+
+/* Mapping in progress. */
+struct mapping {
+	struct dcp_version *base;
+	const struct dcp_rules *rules;
+	struct dcp_rules_config config;
+	bool has_config;
+	char id[24]; /* of everything that decides what comes out */
+	struct dcp_build build;
+	const struct dcp_sink *sink; /* while it is told */
+	int told;                    /* what that gave */
+	struct dcp_buf unused;       /* rules that no key fits */
+};
+
+/* ---- the source of the rules ---- */
+
+static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
+		     void *fn_ctx, struct dcp_err *err)
+{
+	struct dcp_version *base = ctx;
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = dcp_index_scan(base->index, DCP_ROW_TENSOR, 0, true, &scan);
+
+	if (rc < 0)
+		return dcp_err_say(err, rc);
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+		rc = fn(fn_ctx, (uint64_t)row.id, row.key);
+		if (rc < 0)
+			break;
+	}
+	dcp_index_scan_end(scan);
+	return dcp_err_say(err, rc);
+}
+
+static int get_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
+		      struct dcp_tensor *out, struct dcp_err *err)
+{
+	struct dcp_version *base = ctx;
+
+	return dcp_index_tensor(base->index, (int64_t)number, arena, out, err);
+}
+
+/* ---- what becomes of it ---- */
+
+/* A key that no rule fits has an entry of its own, or nobody would hear of it. */
+static void say(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
+		const char *text)
+{
+	struct mapping *m = ctx;
+	const struct dcp_object o = {
+		.key = key, .path = &key, .npath = 1, .type = "unmapped", .error = text
+	};
+
+	if (what == DCP_RULES_UNUSED)
+		dcp_buf_printf(&m->unused, "%s%u", m->unused.n ? " " : "", line);
+	if (what == DCP_RULES_UNMATCHED && m->told == 0)
+		m->told = m->sink->object(m->sink->ctx, &o);
+}
+
+static int tell_number(const struct dcp_sink *sink, const char *name, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
+	return sink->meta(sink->ctx, name, text);
+}
+
+static int tell_report(struct mapping *m, const struct dcp_rules_report *r)
+{
+	const struct {
+		const char *name;
+		uint64_t n;
+	} numbers[] = { { "mapped", r->mapped },
+			{ "dropped", r->dropped },
+			{ "unmatched", r->unmatched },
+			{ "collisions", r->collisions },
+			{ "failed", r->failed } };
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < DCP_LEN(numbers); i++)
+		code = tell_number(m->sink, numbers[i].name, numbers[i].n);
+	if (code == 0 && m->unused.n && !dcp_buf_error(&m->unused))
+		code = m->sink->meta(m->sink->ctx, "unused", m->unused.p);
+	return code;
+}
+
+/* Those of the base that people are shown, and what this was made by. */
+static int tell_facts(struct mapping *m)
+{
+	static const char *const kept[] = {
+		"dcpfs_version", "format",    "version", "source",
+		"commit_ns",     "framework", "variant", "inferred"
+	};
+	const struct dcp_sink *sink = m->sink;
+	int code = sink->meta(sink->ctx, "map", m->id);
+
+	for (size_t i = 0; code == 0 && i < DCP_LEN(kept); i++) {
+		const char *value = dcp_index_meta(m->base->index, kept[i]);
+
+		if (value)
+			code = sink->meta(sink->ctx, kept[i], value);
+	}
+	return code < 0 ? code : sink->meta(sink->ctx, "rules", dcp_rules_name(m->rules));
+}
+
+static int tell_mapped(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
+{
+	struct mapping *m = ctx;
+	struct dcp_sink sink = dcp_index_sink(w, m->base->dirfd), told;
+	struct dcp_stopper stopper = { &sink, m->build.opts };
+	struct dcp_rules_source from = { .list = list_keys,
+					 .tensor = get_tensor,
+					 .ctx = m->base,
+					 .config = m->has_config ? &m->config : NULL };
+	struct dcp_rules_report report = { .say = say, .ctx = m };
+	int code;
+
+	from.files = dcp_index_files(m->base->index, &from.nfiles);
+	told = dcp_stopper_sink(&stopper);
+	m->sink = &sink;
+	m->told = 0;
+	dcp_buf_reset(&m->unused);
+	code = dcp_index_tell_files(w, from.files, from.nfiles);
+	if (code == 0)
+		code = tell_facts(m);
+	if (code == 0)
+		code = dcp_rules_map(m->rules, &from, &told, &report, err);
+	if (code == 0)
+		code = m->told;
+	return code < 0 ? code : tell_report(m, &report);
+}
+
+static int check_mapped(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err)
+{
+	const struct mapping *m = ctx;
+	const char *id = dcp_index_meta(ix, "map");
+
+	(void)just_built;
+	if (id && strcmp(id, m->id) == 0)
+		return 0;
+	return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET, "it was mapped from another index");
+}
+
+/* ---- which, and where it is kept ---- */
+
+/* A file of the cache belongs to one set of rules; what it was made from may change. */
+static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
+{
+	const char *base = m->base->index_path, *created;
+	uint64_t ids[2] = { dcp_rules_hash(m->rules), m->base->generation }, hash;
+	size_t n = base ? strlen(base) : 0;
+
+	hash = dcp_hash64(&ids[0], sizeof(ids[0]));
+	if (m->has_config)
+		hash = dcp_hash64_more(hash, &m->config, sizeof(m->config));
+	if (n > 5 && !opts->index_file &&
+	    asprintf(&m->build.path, "%.*s-hf-%016llx.dcpx", (int)(n - 5), base,
+		     (unsigned long long)hash) < 0) {
+		m->build.path = NULL;
+		return -ENOMEM;
+	}
+	created = dcp_index_meta(m->base->index, "created_ns");
+	hash = dcp_hash64_more(hash, &ids[1], sizeof(ids[1]));
+	if (created)
+		hash = dcp_hash64_more(hash, created, strlen(created));
+	snprintf(m->id, sizeof(m->id), "%016llx", (unsigned long long)hash);
+	return 0;
+}
+
+static void read_config(struct mapping *m, const struct dcp_assets *a,
+			const struct dcp_log *log)
+{
+	struct dcp_err err = { 0 };
+
+	if (!a->config.n)
+		return;
+	m->has_config = dcp_rules_config_parse(a->config.p, a->config.n, &m->config, &err) == 0;
+	if (!m->has_config)
+		dcp_log(log, DCP_LOG_WARN, "%s: config.json: %s", m->base->name, err.msg);
+}
+
+/* ---- tied tensors ---- */
+
+/* Everything about where the bytes of @key are, and as what; false: there is no such key. */
+static bool pack(struct dcp_index *ix, const char *key, int64_t *id, struct dcp_buf *out)
+{
+	struct dcp_arena arena;
+	struct dcp_tensor t;
+	struct dcp_row row;
+	bool there;
+
+	dcp_arena_init(&arena, ROW_MEMORY);
+	there = dcp_index_by_key(ix, DCP_ROW_TENSOR, key, &arena, &row) == 0 && !row.broken &&
+		dcp_index_tensor(ix, row.id, &arena, &t, NULL) == 0;
+	if (there) {
+		*id = row.id;
+		dcp_buf_str(out, t.dtype_name);
+		dcp_buf_add(out, t.shape, t.ndim * sizeof(*t.shape));
+		dcp_pack_pieces(out, &t);
+	}
+	dcp_arena_finish(&arena);
+	return there && !dcp_buf_error(out);
+}
+
+static void find_tied(const struct mapping *m, struct dcp_index *ix, struct dcp_buf *tied)
+{
+	const char *key, *of;
+
+	for (size_t i = 0; m->config.tie == 1 && dcp_rules_tie(m->rules, i, &key, &of); i++) {
+		dcp_auto_buf struct dcp_buf a = DCP_BUF_INIT, b = DCP_BUF_INIT;
+		int64_t id, unused;
+
+		if (pack(ix, key, &id, &a) && pack(ix, of, &unused, &b) && a.n == b.n &&
+		    memcmp(a.p, b.p, a.n) == 0)
+			dcp_buf_add(tied, &id, sizeof(id));
+	}
+}
+
+/* ---- opening ---- */
+
+static int obtain(struct mapping *m, struct dcp_err *err)
+{
+	if (dcp_build_cached(&m->build))
+		return 0;
+	if (m->build.opts->cached_only)
+		return dcp_fail(err, -EAGAIN, DCP_ERR_NO_OFFSET, "not mapped yet");
+	return dcp_build_index(&m->build, err);
+}
+
+/* Keys as they are, but for what only trainers need. */
+static const char *preset_for(const struct mapping *m)
+{
+	(void)m;
+	return "hf";
+}
+
+static int map_with(struct mapping *m, const struct dcp_store_opts *opts, struct dcp_version *v,
+		    struct dcp_err *err)
+{
+	int code = choose_path(m, opts);
+
+	if (code < 0)
+		return dcp_err_say(err, code);
+	m->build = (struct dcp_build){ .name = m->base->name,
+				       .opts = opts,
+				       .path = m->build.path,
+				       .check = check_mapped,
+				       .tell = tell_mapped,
+				       .ctx = m };
+	code = obtain(m, err);
+	v->index = m->build.index;
+	v->index_path = m->build.path;
+	v->built = m->build.built;
+	if (code < 0)
+		return code;
+	if (opts->pool)
+		dcp_index_share(v->index, opts->pool);
+	v->generation = dcp_hash64(m->id, strlen(m->id));
+	find_tied(m, v->index, &v->mapped->tied);
+	return dcp_err_say(err, dcp_buf_error(&v->mapped->tied));
+}
+
+/* Everything of @base but its index. */
+static struct dcp_version *new_version(struct dcp_version *base)
+{
+	struct dcp_version *v = calloc(1, sizeof(*v));
+
+	if (!v)
+		return NULL;
+	*v = (struct dcp_version){ .format = base->format,
+				   .dirfd = base->dirfd,
+				   .files = base->files,
+				   .commit_ns = base->commit_ns,
+				   .name = strdup(base->name),
+				   .mapped = calloc(1, sizeof(*v->mapped)) };
+	if (v->name && v->mapped)
+		return v;
+	free(v->name);
+	free(v->mapped);
+	free(v);
+	return NULL;
+}
+
+int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
+		    const struct dcp_store_opts *opts, struct dcp_version **out,
+		    struct dcp_err *err)
+{
+	struct dcp_asset_from from = { .extra = how->assets,
+				       .where = how->where,
+				       .dirfd = base->dirfd };
+	struct mapping m = { .base = base, .rules = how->rules };
+	struct dcp_version *v = new_version(base);
+	struct dcp_rules *found = NULL;
+	dcp_auto_free char *source = NULL;
+	int code = v ? dcp_source_resolve(how->source, &source) : -ENOMEM;
+
+	from.source = source;
+	dcp_err_say(err, code);
+	if (code == 0)
+		code = dcp_assets_find(&from, dcp_files_opts(base->files), &v->mapped->assets,
+				       err);
+	if (code == 0)
+		read_config(&m, &v->mapped->assets, opts->log);
+	if (code == 0 && !m.rules) {
+		code = dcp_rules_preset(preset_for(&m), &found, err);
+		m.rules = found;
+	}
+	if (code == 0)
+		code = map_with(&m, opts, v, err);
+	dcp_rules_free(found);
+	dcp_buf_finish(&m.unused);
+	if (code < 0) {
+		dcp_version_close(v);
+		return dcp_err_where(err, code, "%.100s", base->name);
+	}
+	*out = v;
+	return 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mapped: a version as a Hugging Face model, its tensors under the names that rules give them.
+ *
+ * It is a version of its own: the same stored files, and a second index over them that the
+ * rules made, kept in the cache beside the first. What cannot be mapped is in it, too: keys that
+ * no rule fits are objects of the type "unmapped" whose error says so, and tensors that cannot be
+ * made have their error. Facts of it: rules, and how many keys of the source were "mapped",
+ * "dropped", "unmatched", "collisions" and "failed".
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/store/version/version.h"
+
+struct dcp_rules;
+
+struct dcp_map_opts {
+	const struct dcp_rules *rules; /* NULL: those that fit the family and config.json */
+	const char *assets; /* a directory whose config.json and tokenizer come first; NULL */
+	const char *source, *where; /* of the version, as it was found */
+};
+
+/* @base must outlive it, @how and @opts only the call. As dcp_version_open(). */
+int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
+		    const struct dcp_store_opts *opts, struct dcp_version **out,
+		    struct dcp_err *err);
