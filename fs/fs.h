@@ -20,8 +20,10 @@ struct dcp_grants;
 struct dcp_index_pool;
 struct dcp_log;
 struct dcp_row;
+struct dcp_rules;
 struct dcpfs_cache;
 struct dcpfs_errors;
+struct dcpfs_hf;
 struct dcpfs_hot;
 struct dcpfs_keys;
 struct dcpfs_layout;
@@ -53,7 +55,10 @@ struct dcpfs_opts {
 	unsigned passthrough_mib;   /* room for files the kernel serves by itself; 0: none */
 	const char *const *layouts; /* files of --layout */
 	size_t nlayouts;
-	const char *layout_dir;            /* the user's, with *.dcpl; NULL: none */
+	const char *layout_dir;           /* the user's, with *.dcpl; NULL: none */
+	const struct dcp_rules *hf_rules; /* of hf/; NULL: those that fit each version */
+	const char *hf_assets;            /* its config.json, tokenizer, ...; NULL: found */
+	uint64_t hf_shard_size;           /* bytes in one of its model files at most; 0: 5 GB */
 	const struct dcpfs_kernel *kernel; /* NULL: there is none */
 	const char *fsname;                /* shown by mount(8); NULL: the source */
 };
@@ -61,8 +66,9 @@ struct dcpfs_opts {
 #define DCPFS_REFUSAL_MAX 512
 
 /*
- * What a slot stands for: a version as the mount knows it, or what one rank holds of one
- * (fs/versions/ranks.h). Counted: the list holds one, every open file one, every rank one.
+ * What a slot stands for: a version as the mount knows it, its hf/ (fs/versions/hf.h), or what
+ * one rank holds of either (fs/versions/ranks.h). Counted: the list holds one, every open file
+ * one, every slot that is part of it one.
  */
 struct dcpfs_version {
 	uint32_t refs;  /* atomic */
@@ -88,10 +94,29 @@ struct dcpfs_version {
 	struct dcp_rights
 		common; /* before v: to read what tells of all keys (fs/versions/rights.h) */
 	bool apart;     /* before v: each tensor has rights of its own */
-	struct dcpfs_version *of; /* a rank: the version, counted, whose v it has; else NULL */
-	const struct dcpfs_layout *layout; /* a rank's */
+	struct dcpfs_version *of; /* what it is a part of, counted; NULL: it is the version */
+	const struct dcpfs_layout *layout; /* a rank's, which has the v of what it is part of */
 	uint32_t rank;
+	struct dcpfs_hf *hf; /* of hf/, before v */
 };
+
+/* The version in the list. */
+static inline struct dcpfs_version *dcpfs_version_whole(struct dcpfs_version *ver)
+{
+	while (ver && ver->of)
+		ver = ver->of;
+	return ver;
+}
+
+static inline bool dcpfs_is_rank(const struct dcpfs_version *ver)
+{
+	return ver->layout != NULL;
+}
+
+static inline bool dcpfs_is_hf(const struct dcpfs_version *ver)
+{
+	return ver->of && !ver->layout;
+}
 
 /* NULL until it was opened. */
 static inline struct dcp_version *dcpfs_opened(const struct dcpfs_version *ver)

@@ -2,7 +2,7 @@
 /*
  * ino: an inode number says which node of the tree it is, by arithmetic alone.
  *
- *   bits 63-41   slot of the version, or of what one rank holds of it (0: the root and what
+ *   bits 63-41   slot of the version, of its hf/, or of what a rank holds of either (0: the root and what
  *                belongs to no version)
  *   bits 40-35   kind of node (enum dcpfs_kind)
  *   bits 34-0    row id in the version's index, for kinds that have rows; number of the layout
@@ -41,17 +41,20 @@ enum dcpfs_kind {
 	DCPFS_FILES_DIR,
 	DCPFS_FILES_SUB,   /* a directory in it; the row is that of the first file below it,
 			      and behind that, in three bits, how deep it lies */
-	DCPFS_SIDECAR,     /* the row is 1 + its number among the version's files */
+	DCPFS_SIDECAR,     /* the row is 1 + its number among the version's files, or assets */
 	DCPFS_SHARD_DIR,   /* a version's layouts */
 	DCPFS_LAYOUT,      /* a layout's ranks; the row is its number */
 	DCPFS_LAYOUT_JSON, /* the same */
 	DCPFS_PLAN_JSON,   /* a rank's */
-	DCPFS_MODEL,
+	DCPFS_MODEL,       /* a rank's, or one of hf/; the row is its number */
+	DCPFS_HF, /* only a name: what it leads to is DCPFS_VERSION of a slot of its own */
+	DCPFS_HF_README, /* these two: of such a slot */
+	DCPFS_HF_INDEX,
 	DCPFS_BLOB_DIR,
 	DCPFS_NPY_BLOB, /* about the file of that row */
 	DCPFS_RAW_BLOB,
 	DCPFS_SAFETENSORS_BLOB,
-	DCPFS_MODEL_BLOB, /* about all of the slot */
+	DCPFS_MODEL_BLOB, /* about a file of many */
 	DCPFS_NPY,        /* one a row */
 	DCPFS_RAW,
 	DCPFS_SAFETENSORS,

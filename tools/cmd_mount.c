@@ -9,11 +9,14 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/rules/rules.h"
 #include "fs/fs.h"
 #include "fs/mounts.h"
 #include "fs/session.h"
+#include "fs/versions/hf.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
+#include "tools/hf.h"
 #include "tools/pick.h"
 #include "tools/progress.h"
 #include "tools/resolve.h"
@@ -36,6 +39,8 @@ struct mount_opts {
 	struct pick_opts pick;
 	const char *fsname;
 	struct opt_texts layouts;
+	struct hf_opts hf;
+	uint64_t hf_shard_size;
 };
 
 static const char *const ios[] = { "auto", "mmap", "pread", NULL };
@@ -98,6 +103,9 @@ static const struct opt opts[] = {
 	PICK_OPTS(struct mount_opts),
 	{ 0, "layout", "FILE", "show shard/<stem of FILE>; may be repeated", OPT_TEXTS,
 	  OPT_DCPL, AT(layouts) },
+	HF_OPTS(struct mount_opts, hf),
+	{ 0, "hf-shard-size", "N", "bytes of one of its model files at most; default 5GB",
+	  OPT_SIZE, AT(hf_shard_size), .def = DCPFS_HF_SHARD_SIZE },
 	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
 	{ 0, "readahead", "KIB", "what the kernel reads ahead; default 1024; 0: its own",
 	  OPT_UINT, AT(readahead), .max = 1 << 20, .def = READAHEAD },
@@ -109,7 +117,7 @@ static const struct opt opts[] = {
 	  OPT_UINT, AT(passthrough), .max = 1 << 20 },
 	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
 	  AT(no_open) },
-	{ 0, "nonempty", NULL, "hide what lies in MNT", OPT_FLAG, AT(nonempty) },
+	{ 0, "nonempty", NULL, "hide what lies in MNT", OPT_FLAG, AT(nonempty), .told = true },
 	{ 0, "wait", NULL, "also mount a SOURCE that is empty or not there yet", OPT_FLAG,
 	  AT(wait) },
 	{ 'd', "debug", NULL, "log every request; implies --foreground", OPT_FLAG, AT(debug) },
@@ -187,7 +195,8 @@ static enum cmd_exit check_mountpoint(const char *given, const char *mnt, const 
 }
 
 struct paths {
-	char *source, *mnt, *index, *cache, *layout_dir;
+	char *source, *mnt, *index, *cache, *layout_dir, *hf_assets;
+	struct dcp_rules *hf_rules;
 };
 
 static void paths_finish(struct paths *p)
@@ -197,6 +206,8 @@ static void paths_finish(struct paths *p)
 	free(p->index);
 	free(p->cache);
 	free(p->layout_dir);
+	free(p->hf_assets);
+	dcp_rules_free(p->hf_rules);
 }
 
 /* Everything absolute: the daemon leaves this directory. */
@@ -233,6 +244,14 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 		p->cache = cache_open();
 	}
 	p->layout_dir = config_dir();
+	if (m->hf.assets) {
+		p->hf_assets = realpath(m->hf.assets, NULL);
+		if (!p->hf_assets)
+			return cmd_fail(CMD_ENV, "--hf-assets %s: %s", m->hf.assets,
+					strerror(errno));
+	}
+	if (hf_rules(m->hf.rules, &p->hf_rules) != CMD_OK)
+		return CMD_USAGE;
 	return check_mountpoint(args->operand[1], p->mnt, p->source, m->nonempty);
 }
 
@@ -266,6 +285,9 @@ static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
 		.layouts = m->layouts.v,
 		.nlayouts = m->layouts.n,
 		.layout_dir = p->layout_dir,
+		.hf_rules = p->hf_rules,
+		.hf_assets = p->hf_assets,
+		.hf_shard_size = m->hf_shard_size,
 	};
 	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;
 	struct dcp_err err = { 0 };
@@ -334,7 +356,5 @@ const struct cmd cmd_mount = {
 	.opts = opts,
 	.size = sizeof(struct mount_opts),
 	.run = run,
-	.examples = { "dcpfs mount /data/run1 /mnt/run1",
-		      "python3 -c 'import numpy; numpy.load(\"/mnt/run1/latest/npy/K.npy\")'",
-		      "dcpfs umount /mnt/run1" },
+	.examples = { "dcpfs mount /data/run1 /mnt/run1" },
 };

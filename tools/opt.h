@@ -53,8 +53,9 @@ struct opt {
 	size_t off;                 /* of the value in the verb's struct */
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
-	uint64_t max;               /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
-	uint64_t def;               /* of numbers and OPT_CHOICE: value when it is not given */
+	bool told;    /* elsewhere, in -o or a message: not on the page of --help */
+	uint64_t max; /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
+	uint64_t def; /* of numbers and OPT_CHOICE: value when it is not given */
 };
 
 /* Tables of options end with this row, tables of operands with { 0 }. */

@@ -224,7 +224,7 @@ static int finish(struct writing *w)
 
 /* What is inline, and what is stored. */
 static int write_all(struct writing *w, struct dcpfs *fs, struct dcpfs_file *f,
-		     struct dcpfs_version *ver, struct dcp_err *err)
+		     struct dcpfs_version *ver, uint64_t row, struct dcp_err *err)
 {
 	const struct dcp_view *view = f ? dcpfs_file_view(f) : NULL;
 	struct dcpfs_model m = { 0 };
@@ -238,7 +238,7 @@ static int write_all(struct writing *w, struct dcpfs *fs, struct dcpfs_file *f,
 		rc = begin(w, header, n);
 		return rc < 0 ? rc : put_view(w, view, n);
 	}
-	rc = dcpfs_model_make(fs, ver, &m, err);
+	rc = dcpfs_model_make(fs, ver, row, &m, err);
 	if (rc < 0)
 		return rc;
 	w->head.size = m.size;
@@ -261,7 +261,7 @@ int dcpfs_blob_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 	if (ino.kind != DCPFS_MODEL_BLOB)
 		rc = dcpfs_file_get(fs, w.head.ino, &f, err);
 	if (rc == 0)
-		rc = write_all(&w, fs, f, ver, err);
+		rc = write_all(&w, fs, f, ver, about.row, err);
 	if (rc == 0)
 		rc = put_files(&w);
 	if (rc == 0)

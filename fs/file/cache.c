@@ -65,7 +65,7 @@ static struct dcpfs_file **bucket_of(struct dcpfs_cache *c, uint64_t ino)
 /* The version a file is of knows how many of its files are in use. */
 static void count_open(const struct dcpfs_file *f, int n)
 {
-	struct dcpfs_version *ver = f->ver && f->ver->of ? f->ver->of : f->ver;
+	struct dcpfs_version *ver = dcpfs_version_whole(f->ver);
 
 	if (ver)
 		__atomic_fetch_add(&ver->open, n, __ATOMIC_RELAXED);

@@ -97,18 +97,20 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 	}
 	if (dcpfs_node(i.kind)->parent == DCPFS_BLOB_DIR && f->ver)
 		return dcpfs_blob_make(fs, f->ver, i, &f->text, err);
+	if (i.kind == DCPFS_SIDECAR && f->ver && dcpfs_is_hf(f->ver))
+		return dcp_view_open_asset(dcpfs_opened(f->ver), i.row - 1, &f->view, err);
 	if (i.kind == DCPFS_SIDECAR && f->ver)
 		return dcp_view_open_file(dcpfs_opened(f->ver), (uint32_t)i.row - 1, &f->view,
 					  err);
 	if (i.kind == DCPFS_MODEL && f->ver)
-		return dcpfs_model_make(fs, f->ver, &f->model, err);
+		return dcpfs_model_make(fs, f->ver, i.row, &f->model, err);
 	if (!r)
 		return dcpfs_text_make(fs, f->ver, i, &f->text, err);
 	if (!f->ver)
 		return -ENOENT;
 	if (r->rows == DCP_ROW_OBJECT)
 		return open_object(f, (int64_t)i.row, err);
-	if (f->ver->of)
+	if (dcpfs_is_rank(f->ver))
 		return open_share(f, (int64_t)i.row, r->as, err);
 	return dcp_view_open(dcpfs_opened(f->ver), (int64_t)i.row, r->as, NULL, &f->view, err);
 }
@@ -259,11 +261,15 @@ void dcpfs_file_opened(struct dcpfs_file *f)
 
 void dcpfs_file_closed(struct dcpfs_file *f)
 {
+	struct dcp_files *files;
+
 	pthread_mutex_lock(&f->opening);
 	if (--f->opens == 0 && f->kept.n) {
-		dcp_files_unkeep(dcp_version_files(dcpfs_opened(f->ver)), &f->kept);
+		files = f->view ? dcp_view_files(f->view)
+				: dcp_version_files(dcpfs_opened(f->ver));
+		dcp_files_unkeep(files, &f->kept);
 		if (dcpfs_file_is_gone(f))
-			dcp_files_drop(dcp_version_files(dcpfs_opened(f->ver)));
+			dcp_files_drop(files);
 	}
 	pthread_mutex_unlock(&f->opening);
 }

@@ -14,6 +14,7 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
+#include "fs/versions/hf.h"
 #include "fs/versions/ranks.h"
 
 enum { ALIGN = 64, ROW_MEMORY = 16 << 20, MAX_NAMED = 64 };
@@ -59,6 +60,25 @@ static int add_row(struct making *m, struct dcp_row *row)
 	return dcp_buf_error(&m->parts) ? -ENOMEM : dcpfs_spool_flush(&m->spool, false);
 }
 
+/* The tensors of file number @n of hf/. */
+static int add_planned(struct making *m, const struct dcpfs_hf *hf, uint64_t n)
+{
+	struct dcp_arena arena;
+	struct dcp_row row;
+	int rc = n < hf->nfiles ? 0 : -ENOENT;
+
+	dcp_arena_init(&arena, ROW_MEMORY);
+	for (size_t i = rc == 0 ? hf->first[n] : 0; rc == 0 && i < hf->first[n + 1]; i++) {
+		dcp_arena_reset(&arena);
+		rc = dcp_index_by_id(dcpfs_index(m->ver), DCP_ROW_TENSOR, hf->row[i], &arena,
+				     &row);
+		if (rc == 0)
+			rc = add_row(m, &row);
+	}
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
 static int add_rows(struct making *m)
 {
 	struct dcp_index_scan *scan;
@@ -93,14 +113,14 @@ static void put_metadata(struct making *m)
 	dcp_jsonw_end(&m->w);
 }
 
-static int write_header(struct making *m)
+static int write_header(struct making *m, uint64_t n)
 {
 	uint8_t length[8] = { 0 };
 	int rc;
 
 	dcp_buf_add(&m->spool.buf, length, sizeof(length)); /* known at the end */
 	dcp_jsonw_object(&m->w);
-	rc = add_rows(m);
+	rc = m->ver->hf ? add_planned(m, m->ver->hf, n) : add_rows(m);
 	put_metadata(m);
 	dcp_jsonw_end(&m->w);
 	while (dcpfs_spool_size(&m->spool) % ALIGN)
@@ -111,8 +131,8 @@ static int write_header(struct making *m)
 	return rc < 0 ? rc : dcpfs_spool_patch(&m->spool, 0, length, sizeof(length));
 }
 
-int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_model *out,
-		     struct dcp_err *err)
+int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
+		     struct dcpfs_model *out, struct dcp_err *err)
 {
 	struct making m = { .ver = ver, .spool = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir) };
 	struct dcpfs_model made = { 0 };
@@ -120,7 +140,7 @@ int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_m
 
 	dcp_arena_init(&m.arena, ROW_MEMORY);
 	dcp_jsonw_init(&m.w, &m.spool.buf, false);
-	rc = write_header(&m);
+	rc = write_header(&m, n);
 	rc = rc == 0 ? dcpfs_spool_finish(&m.spool, &made.header)
 		     : dcpfs_spool_drop(&m.spool, rc);
 	dcp_arena_finish(&m.arena);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model: all that a rank holds as one virtual safetensors file.
+ * model: all that a rank holds as one virtual safetensors file, or one file of hf/.
  *
  * The header is text of the file; behind it the tensors' stored values stand one after the
- * other, each read through the rank's own raw/ file. So one costs sixteen bytes a key and its
+ * other, each read through the slot's own raw/ file. So one costs sixteen bytes a key and its
  * header, however big the tensors are.
  *
  * Left out, and named in the header's metadata ("dcpfs.left_out"): tensors whose dtype
@@ -30,9 +30,9 @@ struct dcpfs_model {
 	uint64_t size;            /* of the whole file */
 };
 
-/* -ENOMEM, -EFBIG, or what the index gave. */
-int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_model *out,
-		     struct dcp_err *err);
+/* Of hf/ its file number @n. -ENOENT (no such file), -ENOMEM, -EFBIG, or what the index gave. */
+int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
+		     struct dcpfs_model *out, struct dcp_err *err);
 void dcpfs_model_finish(struct dcpfs_model *m);
 
 /*

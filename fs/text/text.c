@@ -14,13 +14,16 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/parse/dir/dir.h"
+#include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/layouts/layouts.h"
 #include "fs/text/describe.h"
+#include "fs/text/hf.h"
 #include "fs/text/share.h"
 #include "fs/tree/tree.h"
+#include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
 /* ---- index.json, index.jsonl ---- */
@@ -105,6 +108,7 @@ static void make_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		"objects/KEY.json  everything that is not a tensor, decoded, never executed\n"
 		"shard/LAYOUT/RANK what a rank of a parallel job holds: fsdp8, tp4:llama, "
 		"yours\n"
+		"hf/               a Hugging Face model: from_pretrained, vllm serve\n"
 		"\n"
 		"In file names %%2F stands for '/', %%25 for '%%'; index.json has the full "
 		"key.\n",
@@ -217,19 +221,26 @@ static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct
 	dcp_index_scan_end(scan);
 }
 
+static void put_all_broken(struct dcpfs_version *ver, struct dcp_jsonw *w)
+{
+	if (!ver || !dcpfs_opened(ver) || !dcp_index_counts(dcpfs_index(ver))->broken)
+		return;
+	put_broken(ver, DCP_ROW_TENSOR, w);
+	put_broken(ver, DCP_ROW_OBJECT, w);
+}
+
 static void make_errors(struct dcpfs *fs, struct dcp_jsonw *w)
 {
 	struct dcpfs_version *ver;
 
 	dcp_jsonw_array(w);
 	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
-		struct dcp_version *v = dcpfs_opened(ver);
+		struct dcpfs_version *hf = dcpfs_hf_find(fs, ver);
 
 		place = ver->place;
-		if (v && dcp_index_counts(dcp_version_index(v))->broken) {
-			put_broken(ver, DCP_ROW_TENSOR, w);
-			put_broken(ver, DCP_ROW_OBJECT, w);
-		}
+		put_all_broken(ver, w);
+		put_all_broken(hf, w);
+		dcpfs_version_put(hf);
 		dcpfs_version_put(ver);
 	}
 	dcpfs_errors_write(fs->errors, w);
@@ -296,6 +307,10 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_put_bool(w, "no_open", o->no_open);
 	dcp_jsonw_put_bool(w, "allow_other", o->allow_other);
 	put_layouts(fs, w);
+	dcp_jsonw_put_str_or_null(w, "hf_rules",
+				  o->hf_rules ? dcp_rules_name(o->hf_rules) : NULL);
+	dcp_jsonw_put_str_or_null(w, "hf_assets", o->hf_assets);
+	dcp_jsonw_put_u64(w, "hf_shard_size", o->hf_shard_size);
 	dcp_jsonw_end(w);
 }
 
@@ -311,10 +326,14 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 	if (kind == DCPFS_README && ver)
 		make_readme(fs, ver, &s.buf);
 	else if (kind == DCPFS_INDEX_JSON && ver)
-		rc = ver->of ? dcpfs_share_index(ver, &s, err)
-			     : make_index(dcpfs_opened(ver), false, &s, err);
+		rc = dcpfs_is_rank(ver) ? dcpfs_share_index(ver, &s, err)
+					: make_index(dcpfs_opened(ver), false, &s, err);
 	else if (kind == DCPFS_INDEX_JSONL && ver)
 		rc = make_index(dcpfs_opened(ver), true, &s, err);
+	else if (kind == DCPFS_HF_README && ver)
+		rc = dcpfs_hf_readme(fs, ver, &s, err);
+	else if (kind == DCPFS_HF_INDEX && ver)
+		rc = dcpfs_hf_weight_map(ver, &s, err);
 	else if (kind == DCPFS_LAYOUT_JSON && ver)
 		rc = dcpfs_share_layout(fs, ver, ino.row, &s, err);
 	else if (kind == DCPFS_PLAN_JSON && ver)

@@ -69,7 +69,7 @@ static int cut_subject(struct subject *s)
 		return rc;
 	if (rc < 0 && !s->t.error)
 		s->t.error = dcp_arena_strndup(&s->arena, why.msg, strlen(why.msg));
-	if (rc <= 0 || !s->ver->of)
+	if (rc <= 0 || !dcpfs_is_rank(s->ver))
 		return 0;
 	if (s->t.partly && dcpfs_rank_can_read(s->ver, &s->row, &part, NULL) == 0)
 		s->t.error = NULL;

@@ -56,7 +56,7 @@ void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 	uint64_t size = row->nbytes;
 
 	attr_base(fs, ver, ino, DCPFS_FILE, st);
-	st->st_nlink = 1 + (ver->of ? 0 : row->naliases);
+	st->st_nlink = 1 + (dcpfs_is_rank(ver) ? 0 : row->naliases);
 	if (r->rows == DCP_ROW_TENSOR && dcp_view_size_of(row, r->as, &size) < 0)
 		size = 0; /* opening it gives the error */
 	if (row->broken && size == 0 && fs->opts.no_open)
@@ -69,7 +69,8 @@ int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc)
 	bool damaged = dcp_index_is_damaged(dcpfs_index(ver));
 
 	if (rc == -EIO || rc == -EBADMSG)
-		dcpfs_errors_add(fs->errors, ver->of ? ver->of->name : ver->name, NULL, NULL,
+		dcpfs_errors_add(fs->errors, dcpfs_is_rank(ver) ? ver->of->name : ver->name,
+				 NULL, NULL,
 				 damaged ? "its index is damaged, and is built again"
 					 : "its index cannot be read: unmount, and mount with "
 					   "--rebuild");
@@ -120,7 +121,7 @@ static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
 
 	/* An open version tells who may read what is in it; of one that cannot be opened only
 	 * the user who mounts may read why. */
-	if (ver && fs->opts.allow_other && node->kind != DCPFS_VERSION)
+	if (ver && fs->opts.allow_other && (node->kind != DCPFS_VERSION || dcpfs_is_hf(ver)))
 		dcpfs_version_open(fs, ver, NULL);
 	attr_base(fs, ver, ino, node->type, st);
 	if (node->kind == DCPFS_SIDECAR) {
@@ -139,7 +140,7 @@ static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
 		if (rc < 0)
 			return rc;
 	}
-	st->st_nlink = 2 + dcpfs_child_dirs(node->kind, ver && ver->of);
+	st->st_nlink = 2 + dcpfs_child_dirs(node->kind, dcpfs_slots_of(ver));
 	if (node->kind == DCPFS_ROOT) {
 		pthread_rwlock_rdlock(&fs->lock);
 		st->st_nlink += fs->nversions;

@@ -15,6 +15,7 @@
 #include "fs/layouts/layouts.h"
 #include "fs/tree/dir_int.h"
 #include "fs/tree/tree.h"
+#include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
@@ -35,7 +36,7 @@ static bool is_shown(const struct dcpfs_version *ver, const struct dcpfs_rows *r
 /* Tied tensors are one inode: the first of them. A rank may cut each in its own way. */
 static bool is_tied(const struct dcpfs_version *ver, const struct dcp_row *row)
 {
-	return row->alias_of && !ver->of;
+	return row->alias_of && !dcpfs_is_rank(ver);
 }
 
 static uint64_t ino_of_row(const struct dcpfs_version *ver, const struct dcpfs_rows *r,
@@ -86,8 +87,10 @@ static uint64_t parent_of(struct dcpfs_ino i, const struct dcpfs_version *ver)
 {
 	enum dcpfs_kind parent = dcpfs_node(i.kind)->parent;
 
-	if (i.kind == DCPFS_VERSION && ver && ver->of)
+	if (i.kind == DCPFS_VERSION && ver && dcpfs_is_rank(ver))
 		return dcpfs_ino_pack(ver->of->slot, DCPFS_LAYOUT, ver->layout->id);
+	if (i.kind == DCPFS_VERSION && ver && ver->of)
+		return dcpfs_ino_pack(ver->of->slot, DCPFS_VERSION, 0);
 	if (i.kind == DCPFS_FILES_SUB && ver && ver->v)
 		return dcpfs_sidecars_above(ver, i);
 	return dcpfs_ino_pack(parent == DCPFS_ROOT || parent == DCPFS_BLOB_DIR ? 0 : i.slot,
@@ -96,11 +99,14 @@ static uint64_t parent_of(struct dcpfs_ino i, const struct dcpfs_version *ver)
 
 /* A fixed child's inode; 0: it is not there now. The link's tells where it leads, so that the
  * kernel may keep what it read from it: when latest moves, it is another inode. */
-static uint64_t ino_of_child(struct dcpfs *fs, struct dcpfs_ino dir, enum dcpfs_kind kind)
+static uint64_t ino_of_child(struct dcpfs *fs, struct dcpfs_ino dir,
+			     const struct dcpfs_version *ver, enum dcpfs_kind kind)
 {
 	uint64_t row = kind == DCPFS_LATEST ? dcpfs_latest(fs) : dir.row;
 
-	return kind == DCPFS_LATEST && !row ? 0 : dcpfs_ino_pack(dir.slot, kind, row);
+	if ((kind == DCPFS_LATEST && !row) || (kind == DCPFS_HF_INDEX && ver->hf->nfiles < 2))
+		return 0;
+	return dcpfs_ino_pack(dir.slot, kind, row);
 }
 
 /* Its name costs nothing; whoever enters it has it opened. */
@@ -118,7 +124,9 @@ static int lookup_version(struct dcpfs *fs, const char *name, uint64_t *ino)
 /* Reached through the directory of a version (not of a rank: that is below one). */
 static int enter(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_version *ver)
 {
-	int rc = dir.kind == DCPFS_VERSION && !ver->of ? dcpfs_version_open(fs, ver, NULL) : 0;
+	int rc = dir.kind == DCPFS_VERSION && !dcpfs_is_rank(ver)
+			 ? dcpfs_version_open(fs, ver, NULL)
+			 : 0;
 
 	return rc == -ENOENT ? -ESTALE : rc; /* ENOENT would say that the name is free */
 }
@@ -162,6 +170,18 @@ static int rank_of(const char *name, uint32_t *rank)
 	return 0;
 }
 
+static int lookup_hf(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t *ino)
+{
+	struct dcpfs_version *hf;
+	int rc = dcpfs_hf_get(fs, ver, &hf);
+
+	if (rc < 0)
+		return rc;
+	*ino = dcpfs_ino_pack(hf->slot, DCPFS_VERSION, 0);
+	dcpfs_version_put(hf);
+	return 0;
+}
+
 static int lookup_rank(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_version *ver,
 		       const char *name, uint64_t *ino)
 {
@@ -183,7 +203,7 @@ static int lookup_rank(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_vers
 static int lookup_in(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_version *ver,
 		     const char *name, uint64_t *ino, struct stat *st)
 {
-	const struct dcpfs_node *child = dcpfs_child(dir.kind, ver && ver->of, name);
+	const struct dcpfs_node *child = dcpfs_child(dir.kind, dcpfs_slots_of(ver), name);
 	int rc;
 
 	if (!strcmp(name, ".")) /* asked for inodes known by number only (NFS, file handles) */
@@ -192,8 +212,12 @@ static int lookup_in(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_versio
 		*ino = parent_of(dir, ver);
 	else if (dcpfs_node(dir.kind)->type != DCPFS_DIR)
 		return -ENOTDIR;
+	else if (child && child->kind == DCPFS_HF)
+		return lookup_hf(fs, ver, ino);
 	else if (child)
-		return (*ino = ino_of_child(fs, dir, child->kind)) ? 0 : -ENOENT;
+		return (*ino = ino_of_child(fs, dir, ver, child->kind)) ? 0 : -ENOENT;
+	else if (dir.kind == DCPFS_VERSION && dcpfs_is_hf(ver))
+		return dcpfs_hf_lookup(ver, name, ino);
 	else if (dir.kind == DCPFS_ROOT)
 		return lookup_version(fs, name, ino);
 	else if (dir.kind == DCPFS_BLOB_DIR)
@@ -259,6 +283,30 @@ bool dcpfs_tell(const struct dcpfs_listing *l, const char *name, uint64_t ino,
 	return l->fn(l->ctx, name, &st, position);
 }
 
+/* A directory that is made by entering it. */
+static bool tell_slot(const struct dcpfs_listing *l, const char *name, uint32_t slot,
+		      uint64_t position)
+{
+	struct stat st = { .st_ino = dcpfs_ino_pack(slot, DCPFS_VERSION, 0),
+			   .st_mode = S_IFDIR,
+			   .st_size = -1 };
+
+	return l->fn(l->ctx, name, &st, position);
+}
+
+static bool list_child(const struct dcpfs_listing *l, struct dcpfs_ino dir,
+		       const struct dcpfs_version *ver, const struct dcpfs_node *child,
+		       uint64_t position)
+{
+	uint64_t at;
+
+	if (child->kind == DCPFS_HF)
+		return tell_slot(l, child->name, dcpfs_rank_slot(l->fs, ver, NULL, 0),
+				 position);
+	at = ino_of_child(l->fs, dir, ver, child->kind);
+	return !at || dcpfs_tell(l, child->name, at, child->type, position);
+}
+
 static bool list_fixed(const struct dcpfs_listing *l, struct dcpfs_ino dir,
 		       const struct dcpfs_version *ver, uint64_t ino, uint64_t after)
 {
@@ -268,12 +316,9 @@ static bool list_fixed(const struct dcpfs_listing *l, struct dcpfs_ino dir,
 		return false;
 	if (after < 2 && !dcpfs_tell(l, "..", parent_of(dir, ver), DCPFS_DIR, 2))
 		return false;
-	for (unsigned n = 0; (child = dcpfs_child_at(dir.kind, ver && ver->of, n)); n++) {
-		uint64_t at = ino_of_child(l->fs, dir, child->kind);
-
-		if (after < 3 + n && at && !dcpfs_tell(l, child->name, at, child->type, 3 + n))
+	for (unsigned n = 0; (child = dcpfs_child_at(dir.kind, dcpfs_slots_of(ver), n)); n++)
+		if (after < 3 + n && !list_child(l, dir, ver, child, 3 + n))
 			return false;
-	}
 	return true;
 }
 
@@ -317,14 +362,11 @@ static void list_ranks(const struct dcpfs_listing *l, struct dcpfs_ino dir,
 
 	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1;
 	for (uint32_t rank = (uint32_t)after; rank < n; rank++) {
-		uint32_t slot = dcpfs_rank_slot(l->fs, ver, layout, rank);
-		struct stat st = { .st_ino = dcpfs_ino_pack(slot, DCPFS_VERSION, 0),
-				   .st_mode = S_IFDIR,
-				   .st_size = -1 };
 		char name[16];
 
 		snprintf(name, sizeof(name), "%u", rank);
-		if (!l->fn(l->ctx, name, &st, DCPFS_FIRST_ROW + (uint64_t)rank))
+		if (!tell_slot(l, name, dcpfs_rank_slot(l->fs, ver, layout, rank),
+			       DCPFS_FIRST_ROW + (uint64_t)rank))
 			return;
 	}
 }
@@ -343,7 +385,7 @@ static int list_rows(const struct dcpfs_listing *l, struct dcpfs_version *ver,
 		rc = dcp_index_scan(
 			dcpfs_index(ver), r->rows,
 			after < DCPFS_FIRST_ROW ? 0 : (int64_t)(after - DCPFS_FIRST_ROW),
-			!l->attrs && !ver->of, &scan);
+			!l->attrs && !dcpfs_is_rank(ver), &scan);
 	if (rc < 0) /* C libraries take ENOENT for the end of a listing */
 		return rc == -ENOENT ? -ESTALE : rc;
 	dcp_arena_init(&arena, 16 << 20);
@@ -387,6 +429,8 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 	if (rc == 0 && list_fixed(&l, dir, ver, ino, after)) {
 		if (dir.kind == DCPFS_ROOT)
 			list_versions(&l, after);
+		else if (dir.kind == DCPFS_VERSION && dcpfs_is_hf(ver))
+			dcpfs_hf_list(&l, ver, after);
 		else if (dir.kind == DCPFS_TAGS_DIR)
 			dcpfs_tags_list(&l, after);
 		else if (dir.kind == DCPFS_BY_KEY_DIR || dir.kind == DCPFS_BY_KEY)

@@ -24,6 +24,14 @@ struct dcpfs_listing {
 	void *ctx;
 };
 
+/* Of which kind is the slot @ver? NULL: slot 0. */
+static inline enum dcpfs_slots dcpfs_slots_of(const struct dcpfs_version *ver)
+{
+	if (!ver || !ver->of)
+		return DCPFS_IN_VERSION;
+	return dcpfs_is_rank(ver) ? DCPFS_IN_RANK : DCPFS_IN_HF;
+}
+
 /* Tell one entry; its attributes when wanted and cheap. False: the reader has enough. */
 bool dcpfs_tell(const struct dcpfs_listing *l, const char *name, uint64_t ino,
 		enum dcpfs_type type, uint64_t position);
@@ -48,6 +56,12 @@ void dcpfs_sidecars_list(const struct dcpfs_listing *l, const struct dcpfs_versi
 uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir);
 /* Attributes of one whose common ones are set. -ENOENT: there is no such file. */
 int dcpfs_sidecar_attr(const struct dcpfs_version *ver, uint64_t row, struct stat *st);
+
+/* ---- hf.c: hf/<name>, beside what is fixed ---- */
+
+int dcpfs_hf_lookup(const struct dcpfs_version *ver, const char *name, uint64_t *ino);
+void dcpfs_hf_list(const struct dcpfs_listing *l, const struct dcpfs_version *ver,
+		   uint64_t after);
 
 /* ---- tags.c: tags/<name> ---- */
 

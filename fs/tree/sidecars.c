@@ -9,6 +9,8 @@
 #include "core/model/name.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/index/index.h"
+#include "core/store/version/assets.h"
+#include "core/store/version/version.h"
 #include "fs/tree/dir_int.h"
 #include "fs/versions/versions.h"
 
@@ -132,10 +134,13 @@ uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino 
 
 int dcpfs_sidecar_attr(const struct dcpfs_version *ver, uint64_t row, struct stat *st)
 {
+	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
 	const struct place all = { .prefix = "" };
 	uint64_t at = row;
-	const struct dcp_file_id *id = next(ver, &all, &at);
+	const struct dcp_file_id *id = a ? NULL : next(ver, &all, &at);
 
+	if (a && row && row <= a->n)
+		id = dcp_asset_id(a, row - 1);
 	if (!id || at != row)
 		return -ENOENT;
 	st->st_size = (off_t)id->size;

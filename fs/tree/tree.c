@@ -8,20 +8,20 @@
 
 /* clang-format off */
 static const struct dcpfs_node nodes[DCPFS_KIND_COUNT] = {
-	[DCPFS_ROOT]              = { DCPFS_ROOT, DCPFS_ROOT, DCPFS_DIR, NULL, true, DCPFS_IN_BOTH },
-	[DCPFS_LATEST]            = { DCPFS_LATEST, DCPFS_ROOT, DCPFS_LINK, "latest", true, DCPFS_IN_BOTH },
-	[DCPFS_CONTROL]           = { DCPFS_CONTROL, DCPFS_ROOT, DCPFS_DIR, ".dcpfs", false, DCPFS_IN_BOTH },
-	[DCPFS_STATUS]            = { DCPFS_STATUS, DCPFS_CONTROL, DCPFS_FILE, "status.json", true, DCPFS_IN_BOTH },
-	[DCPFS_ERRORS]            = { DCPFS_ERRORS, DCPFS_CONTROL, DCPFS_FILE, "errors.json", true, DCPFS_IN_BOTH },
-	[DCPFS_INCOMPLETE]        = { DCPFS_INCOMPLETE, DCPFS_CONTROL, DCPFS_FILE, "incomplete.json", true, DCPFS_IN_BOTH },
-	[DCPFS_STATS]             = { DCPFS_STATS, DCPFS_CONTROL, DCPFS_FILE, "stats", true, DCPFS_IN_BOTH },
-	[DCPFS_CONFIG]            = { DCPFS_CONFIG, DCPFS_CONTROL, DCPFS_FILE, "config.json", true, DCPFS_IN_BOTH },
-	[DCPFS_TAGS_DIR]          = { DCPFS_TAGS_DIR, DCPFS_ROOT, DCPFS_DIR, "tags", false, DCPFS_IN_BOTH },
-	[DCPFS_TAG]               = { DCPFS_TAG, DCPFS_TAGS_DIR, DCPFS_LINK, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_BY_KEY_DIR]        = { DCPFS_BY_KEY_DIR, DCPFS_ROOT, DCPFS_DIR, "by-key", false, DCPFS_IN_BOTH },
-	[DCPFS_BY_KEY]            = { DCPFS_BY_KEY, DCPFS_BY_KEY_DIR, DCPFS_DIR, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_BY_KEY_LINK]       = { DCPFS_BY_KEY_LINK, DCPFS_BY_KEY, DCPFS_LINK, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_VERSION]           = { DCPFS_VERSION, DCPFS_ROOT, DCPFS_DIR, NULL, false, DCPFS_IN_BOTH },
+	[DCPFS_ROOT]              = { DCPFS_ROOT, DCPFS_ROOT, DCPFS_DIR, NULL, true, DCPFS_IN_ALL },
+	[DCPFS_LATEST]            = { DCPFS_LATEST, DCPFS_ROOT, DCPFS_LINK, "latest", true, DCPFS_IN_ALL },
+	[DCPFS_CONTROL]           = { DCPFS_CONTROL, DCPFS_ROOT, DCPFS_DIR, ".dcpfs", false, DCPFS_IN_ALL },
+	[DCPFS_STATUS]            = { DCPFS_STATUS, DCPFS_CONTROL, DCPFS_FILE, "status.json", true, DCPFS_IN_ALL },
+	[DCPFS_ERRORS]            = { DCPFS_ERRORS, DCPFS_CONTROL, DCPFS_FILE, "errors.json", true, DCPFS_IN_ALL },
+	[DCPFS_INCOMPLETE]        = { DCPFS_INCOMPLETE, DCPFS_CONTROL, DCPFS_FILE, "incomplete.json", true, DCPFS_IN_ALL },
+	[DCPFS_STATS]             = { DCPFS_STATS, DCPFS_CONTROL, DCPFS_FILE, "stats", true, DCPFS_IN_ALL },
+	[DCPFS_CONFIG]            = { DCPFS_CONFIG, DCPFS_CONTROL, DCPFS_FILE, "config.json", true, DCPFS_IN_ALL },
+	[DCPFS_TAGS_DIR]          = { DCPFS_TAGS_DIR, DCPFS_ROOT, DCPFS_DIR, "tags", false, DCPFS_IN_ALL },
+	[DCPFS_TAG]               = { DCPFS_TAG, DCPFS_TAGS_DIR, DCPFS_LINK, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_BY_KEY_DIR]        = { DCPFS_BY_KEY_DIR, DCPFS_ROOT, DCPFS_DIR, "by-key", false, DCPFS_IN_ALL },
+	[DCPFS_BY_KEY]            = { DCPFS_BY_KEY, DCPFS_BY_KEY_DIR, DCPFS_DIR, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_BY_KEY_LINK]       = { DCPFS_BY_KEY_LINK, DCPFS_BY_KEY, DCPFS_LINK, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_VERSION]           = { DCPFS_VERSION, DCPFS_ROOT, DCPFS_DIR, NULL, false, DCPFS_IN_ALL },
 	[DCPFS_README]            = { DCPFS_README, DCPFS_VERSION, DCPFS_FILE, "README.txt", false, DCPFS_IN_VERSION },
 	[DCPFS_INDEX_JSON]        = { DCPFS_INDEX_JSON, DCPFS_VERSION, DCPFS_FILE, "index.json", false, DCPFS_IN_BOTH },
 	[DCPFS_INDEX_JSONL]       = { DCPFS_INDEX_JSONL, DCPFS_VERSION, DCPFS_FILE, "index.jsonl", false, DCPFS_IN_VERSION },
@@ -30,22 +30,25 @@ static const struct dcpfs_node nodes[DCPFS_KIND_COUNT] = {
 	[DCPFS_SAFETENSORS_DIR]   = { DCPFS_SAFETENSORS_DIR, DCPFS_VERSION, DCPFS_DIR, "safetensors", false, DCPFS_IN_BOTH },
 	[DCPFS_OBJECTS_DIR]       = { DCPFS_OBJECTS_DIR, DCPFS_VERSION, DCPFS_DIR, "objects", false, DCPFS_IN_BOTH },
 	[DCPFS_FILES_DIR]         = { DCPFS_FILES_DIR, DCPFS_VERSION, DCPFS_DIR, "files", false, DCPFS_IN_VERSION },
-	[DCPFS_FILES_SUB]         = { DCPFS_FILES_SUB, DCPFS_FILES_DIR, DCPFS_DIR, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_SIDECAR]           = { DCPFS_SIDECAR, DCPFS_FILES_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_SHARD_DIR]         = { DCPFS_SHARD_DIR, DCPFS_VERSION, DCPFS_DIR, "shard", false, DCPFS_IN_VERSION },
-	[DCPFS_LAYOUT]            = { DCPFS_LAYOUT, DCPFS_SHARD_DIR, DCPFS_DIR, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_LAYOUT_JSON]       = { DCPFS_LAYOUT_JSON, DCPFS_LAYOUT, DCPFS_FILE, "layout.json", false, DCPFS_IN_BOTH },
+	[DCPFS_FILES_SUB]         = { DCPFS_FILES_SUB, DCPFS_FILES_DIR, DCPFS_DIR, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_SIDECAR]           = { DCPFS_SIDECAR, DCPFS_FILES_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_SHARD_DIR]         = { DCPFS_SHARD_DIR, DCPFS_VERSION, DCPFS_DIR, "shard", false, DCPFS_IN_VERSION | DCPFS_IN_HF | DCPFS_UNLISTED },
+	[DCPFS_LAYOUT]            = { DCPFS_LAYOUT, DCPFS_SHARD_DIR, DCPFS_DIR, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_LAYOUT_JSON]       = { DCPFS_LAYOUT_JSON, DCPFS_LAYOUT, DCPFS_FILE, "layout.json", false, DCPFS_IN_ALL },
 	[DCPFS_PLAN_JSON]         = { DCPFS_PLAN_JSON, DCPFS_VERSION, DCPFS_FILE, "plan.json", false, DCPFS_IN_RANK },
 	[DCPFS_MODEL]             = { DCPFS_MODEL, DCPFS_VERSION, DCPFS_FILE, "model.safetensors", false, DCPFS_IN_RANK },
-	[DCPFS_BLOB_DIR]          = { DCPFS_BLOB_DIR, DCPFS_CONTROL, DCPFS_DIR, "blob", false, DCPFS_IN_BOTH },
-	[DCPFS_NPY_BLOB]          = { DCPFS_NPY_BLOB, DCPFS_BLOB_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_RAW_BLOB]          = { DCPFS_RAW_BLOB, DCPFS_BLOB_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_SAFETENSORS_BLOB]  = { DCPFS_SAFETENSORS_BLOB, DCPFS_BLOB_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_MODEL_BLOB]        = { DCPFS_MODEL_BLOB, DCPFS_BLOB_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_NPY]               = { DCPFS_NPY, DCPFS_NPY_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_RAW]               = { DCPFS_RAW, DCPFS_RAW_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_SAFETENSORS]       = { DCPFS_SAFETENSORS, DCPFS_SAFETENSORS_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
-	[DCPFS_OBJECT]            = { DCPFS_OBJECT, DCPFS_OBJECTS_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_BOTH },
+	[DCPFS_HF]                = { DCPFS_HF, DCPFS_VERSION, DCPFS_DIR, "hf", false, DCPFS_IN_VERSION },
+	[DCPFS_HF_README]         = { DCPFS_HF_README, DCPFS_VERSION, DCPFS_FILE, "README.md", false, DCPFS_IN_HF },
+	[DCPFS_HF_INDEX]          = { DCPFS_HF_INDEX, DCPFS_VERSION, DCPFS_FILE, "model.safetensors.index.json", false, DCPFS_IN_HF },
+	[DCPFS_BLOB_DIR]          = { DCPFS_BLOB_DIR, DCPFS_CONTROL, DCPFS_DIR, "blob", false, DCPFS_IN_ALL },
+	[DCPFS_NPY_BLOB]          = { DCPFS_NPY_BLOB, DCPFS_BLOB_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_RAW_BLOB]          = { DCPFS_RAW_BLOB, DCPFS_BLOB_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_SAFETENSORS_BLOB]  = { DCPFS_SAFETENSORS_BLOB, DCPFS_BLOB_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_MODEL_BLOB]        = { DCPFS_MODEL_BLOB, DCPFS_BLOB_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_NPY]               = { DCPFS_NPY, DCPFS_NPY_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_RAW]               = { DCPFS_RAW, DCPFS_RAW_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_SAFETENSORS]       = { DCPFS_SAFETENSORS, DCPFS_SAFETENSORS_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
+	[DCPFS_OBJECT]            = { DCPFS_OBJECT, DCPFS_OBJECTS_DIR, DCPFS_FILE, NULL, false, DCPFS_IN_ALL },
 };
 
 static const struct dcpfs_rows rows[] = {
@@ -77,34 +80,41 @@ const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file)
 	return NULL;
 }
 
-static bool is_fixed_child(const struct dcpfs_node *n, enum dcpfs_kind parent, bool rank)
+static bool is_fixed_child(const struct dcpfs_node *n, enum dcpfs_kind parent,
+			   enum dcpfs_slots in)
 {
-	return n->parent == parent && n->name &&
-	       n->slots != (rank ? DCPFS_IN_VERSION : DCPFS_IN_RANK);
+	return n->parent == parent && n->name && n->slots & in;
 }
 
-const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, bool rank, const char *name)
+static bool is_listed(const struct dcpfs_node *n, enum dcpfs_kind parent, enum dcpfs_slots in)
+{
+	return is_fixed_child(n, parent, in) &&
+	       !(in == DCPFS_IN_HF && n->slots & DCPFS_UNLISTED);
+}
+
+const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, enum dcpfs_slots in,
+				     const char *name)
 {
 	for (size_t i = 0; i < DCP_LEN(nodes); i++)
-		if (is_fixed_child(&nodes[i], parent, rank) && !strcmp(nodes[i].name, name))
+		if (is_fixed_child(&nodes[i], parent, in) && !strcmp(nodes[i].name, name))
 			return &nodes[i];
 	return NULL;
 }
 
-const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, bool rank, unsigned n)
+const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, enum dcpfs_slots in, unsigned n)
 {
 	for (size_t i = 0; i < DCP_LEN(nodes); i++)
-		if (is_fixed_child(&nodes[i], parent, rank) && n-- == 0)
+		if (is_listed(&nodes[i], parent, in) && n-- == 0)
 			return &nodes[i];
 	return NULL;
 }
 
-unsigned dcpfs_child_dirs(enum dcpfs_kind parent, bool rank)
+unsigned dcpfs_child_dirs(enum dcpfs_kind parent, enum dcpfs_slots in)
 {
 	unsigned count = 0;
 
 	for (size_t i = 0; i < DCP_LEN(nodes); i++)
-		count += is_fixed_child(&nodes[i], parent, rank) && nodes[i].type == DCPFS_DIR;
+		count += is_listed(&nodes[i], parent, in) && nodes[i].type == DCPFS_DIR;
 	return count;
 }
 

@@ -16,16 +16,23 @@
 
 enum dcpfs_type { DCPFS_DIR, DCPFS_FILE, DCPFS_LINK };
 
-/* What stands in the directory of a version, and in that of one rank's share of it. */
-enum dcpfs_slots { DCPFS_IN_BOTH, DCPFS_IN_VERSION, DCPFS_IN_RANK };
+/* In which slots something stands. */
+enum dcpfs_slots {
+	DCPFS_IN_VERSION = 1,
+	DCPFS_IN_RANK = 2, /* what one rank holds of one */
+	DCPFS_IN_HF = 4,   /* hf/ of one */
+	DCPFS_IN_BOTH = DCPFS_IN_VERSION | DCPFS_IN_RANK,
+	DCPFS_IN_ALL = DCPFS_IN_BOTH | DCPFS_IN_HF,
+	DCPFS_UNLISTED = 8, /* in hf/ it can be entered, but who copies hf/ copies a model */
+};
 
 struct dcpfs_node {
 	enum dcpfs_kind kind;
 	enum dcpfs_kind parent;
 	enum dcpfs_type type;
-	const char *name;       /* NULL: named by a version, a layout, a rank or a row */
-	bool live;              /* content changes while mounted: never cached by the kernel */
-	enum dcpfs_slots slots; /* in which the parent has it */
+	const char *name; /* NULL: named by a version, a layout, a rank or a row */
+	bool live;        /* content changes while mounted: never cached by the kernel */
+	unsigned slots;   /* enum dcpfs_slots: in which the parent has it */
 };
 
 /* What the files of a directory of rows are; NULL for every other kind. */
@@ -43,14 +50,16 @@ const struct dcpfs_node *dcpfs_node(enum dcpfs_kind kind);
 const struct dcpfs_rows *dcpfs_rows_in(enum dcpfs_kind dir);
 const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file);
 
-/* The fixed child of @parent with that name, or NULL. @rank: in the slot of a rank. */
-const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, bool rank, const char *name);
+/* The fixed child of @parent with that name in such a slot, or NULL. */
+const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, enum dcpfs_slots in,
+				     const char *name);
 
-/* The n-th fixed child of @parent, or NULL behind the last. */
-const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, bool rank, unsigned n);
+/* The n-th of those that are listed, or NULL behind the last. */
+const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, enum dcpfs_slots in,
+					unsigned n);
 
-/* Number of directories right below @parent among the fixed ones (for st_nlink). */
-unsigned dcpfs_child_dirs(enum dcpfs_kind parent, bool rank);
+/* How many of those are directories (for st_nlink). */
+unsigned dcpfs_child_dirs(enum dcpfs_kind parent, enum dcpfs_slots in);
 
 /* Cut @extension off @name into @stem (DCP_NAME_MAX + 1 bytes); false when it does not end so.
  */

@@ -17,6 +17,7 @@
 #include "fs/errors.h"
 #include "fs/fs.h"
 #include "fs/tree/keys.h"
+#include "fs/versions/hf.h"
 #include "fs/versions/rights.h"
 #include "fs/versions/versions.h"
 
@@ -244,6 +245,39 @@ static void await(struct dcpfs *fs, struct dcpfs_version *ver)
 	pthread_mutex_unlock(&o->lock);
 }
 
+/* Open hf/ of a version that is open: one at a time, whoever came first. It is tried again when
+ * it failed: what is wrong with single keys is no failure. */
+static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
+{
+	struct dcpfs_opener *o = fs->opener;
+	struct dcp_err why = { 0 };
+	int rc = 0;
+
+	pthread_mutex_lock(&o->lock);
+	while (ver->opening && !is_stopped(fs)) {
+		struct timespec soon = in_ms(CLOCK_MONOTONIC, LOOK_MS);
+
+		pthread_cond_timedwait(&o->changed, &o->lock, &soon);
+	}
+	if (!is_open(ver) && is_stopped(fs)) {
+		rc = dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET, "%s: the mount ends",
+			      ver->name);
+	} else if (!is_open(ver)) {
+		ver->opening = true;
+		pthread_mutex_unlock(&o->lock);
+		rc = dcpfs_hf_open(fs, ver, is_stopped, &why);
+		if (rc < 0) {
+			dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, why.msg);
+			dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s", why.msg);
+		}
+		pthread_mutex_lock(&o->lock);
+		ver->opening = false;
+		pthread_cond_broadcast(&o->changed);
+	}
+	pthread_mutex_unlock(&o->lock);
+	return rc;
+}
+
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 {
 	int rc;
@@ -252,6 +286,8 @@ int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_e
 		return 0;
 	if (ver->of) {
 		rc = dcpfs_version_open(fs, ver->of, err);
+		if (rc == 0 && dcpfs_is_hf(ver))
+			return map(fs, ver, err);
 		if (rc == 0)
 			__atomic_store_n(&ver->v, dcpfs_opened(ver->of), __ATOMIC_RELEASE);
 		return rc;

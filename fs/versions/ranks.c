@@ -13,6 +13,7 @@
 #include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
 #include "core/store/view/view.h"
+#include "fs/errors.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
@@ -124,7 +125,7 @@ uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash)
 static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcpfs_layout *layout,
 			uint32_t rank)
 {
-	uint64_t id[3] = { ver->slot, layout->id, rank };
+	uint64_t id[3] = { ver->slot, layout ? layout->id : UINT64_MAX, rank };
 
 	return dcp_hash64(id, sizeof(id));
 }
@@ -179,7 +180,7 @@ static struct entry *take(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 
 	for (struct entry *e = (struct entry *)t->used.oldest; e; e = newer) {
 		newer = (struct entry *)e->use.newer;
-		if (ver && e->ver->of != ver)
+		if (ver && dcpfs_version_whole(e->ver) != ver)
 			continue;
 		take_out(t, e);
 		e->next = out;
@@ -237,8 +238,10 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 	pthread_mutex_lock(&t->lock);
 	gone = take(t, ver);
 	pthread_mutex_unlock(&t->lock);
-	for (struct entry *e = gone; e; e = e->next)
+	for (struct entry *e = gone; e; e = e->next) {
 		dcpfs_cache_forget(fs, e->ver, rewritten);
+		dcpfs_errors_forget(fs->errors, e->ver->name, NULL);
+	}
 	put_all(gone);
 }
 
@@ -256,14 +259,17 @@ static struct entry *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
 				  const struct dcpfs_layout *layout, uint32_t rank)
 {
-	size_t n = strlen(ver->name) + strlen(layout->name) + 32;
+	size_t n = strlen(ver->name) + (layout ? strlen(layout->name) : 0) + 32;
 	struct dcpfs_version *r = calloc(1, sizeof(*r) + n); /* there may be a million */
 
 	if (!r)
 		return NULL;
 	dcp_arena_init(&r->arena, 0);
 	r->name = (char *)(r + 1);
-	snprintf(r->name, n, "%s/shard/%s/%u", ver->name, layout->name, rank);
+	if (layout)
+		snprintf(r->name, n, "%s/shard/%s/%u", ver->name, layout->name, rank);
+	else
+		snprintf(r->name, n, "%s/hf", ver->name);
 	r->refs = 1;
 	r->of = dcpfs_version_hold(ver);
 	r->found = ver->found;
@@ -296,7 +302,7 @@ int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 	struct dcpfs_ranks *t = fs->ranks;
 	struct entry *e, *gone = NULL;
 
-	if (rank >= dcp_layout_ranks(layout->l))
+	if (layout && rank >= dcp_layout_ranks(layout->l))
 		return -ENOENT;
 	pthread_mutex_lock(&t->lock);
 	e = find(t, ver, layout, rank);
@@ -336,6 +342,20 @@ struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot)
 	return ver;
 }
 
+struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	struct dcpfs_ranks *t = fs->ranks;
+	struct dcpfs_version *hf = NULL;
+	const struct entry *e;
+
+	pthread_mutex_lock(&t->lock);
+	e = find(t, ver, NULL, 0);
+	if (e)
+		hf = dcpfs_version_hold(e->ver);
+	pthread_mutex_unlock(&t->lock);
+	return hf;
+}
+
 int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err)
 {
@@ -344,7 +364,7 @@ int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 	uint64_t volume, whole;
 	int rc;
 
-	if (!ver->of)
+	if (!dcpfs_is_rank(ver))
 		return 1;
 	rc = dcp_layout_cut(ver->layout->l, ver->rank, row->key, row->ndim, row->shape, arena,
 			    &mine, err);
@@ -369,7 +389,7 @@ int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *r
 
 	if (!row->broken)
 		return 0;
-	if (!ver->of || !row->partly)
+	if (!dcpfs_is_rank(ver) || !row->partly)
 		return dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "see the version's index.json");
 	rc = dcp_view_open(dcpfs_opened(ver), row->id, DCP_AS_RAW, cut, &view, err);
 	dcp_view_close(view);
@@ -378,5 +398,5 @@ int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *r
 
 bool dcpfs_rank_has_object(const struct dcpfs_version *ver, const char *key)
 {
-	return !ver->of || dcp_layout_has_object(ver->layout->l, ver->rank, key);
+	return !dcpfs_is_rank(ver) || dcp_layout_has_object(ver->layout->l, ver->rank, key);
 }

@@ -35,7 +35,8 @@ uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash);
 /* Which of the things that had the slot in this mount, one after the other, has it now? */
 uint8_t dcpfs_slot_generation(const struct dcpfs *fs, uint32_t slot);
 
-/* Rank @rank of @layout over @ver, counted for the caller. -ENOENT (no such rank), -ENOMEM. */
+/* Rank @rank of @layout over @ver, counted for the caller; @layout NULL: hf/ of @ver.
+ * -ENOENT (no such rank), -ENOMEM. */
 int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 		   const struct dcpfs_layout *layout, uint32_t rank,
 		   struct dcpfs_version **out);
@@ -43,6 +44,9 @@ int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 /* The slot that the rank has, or would have if somebody entered it now: for listings. */
 uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 			 const struct dcpfs_layout *layout, uint32_t rank);
+
+/* hf/ of @ver, counted; NULL: nobody looked at it. */
+struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version *ver);
 
 /* The rank of a slot, counted; NULL: there is none. */
 struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot);

@@ -15,6 +15,7 @@
 #include "fs/ino.h"
 #include "fs/layouts/layouts.h"
 #include "fs/tree/tree.h"
+#include "fs/versions/hf.h"
 
 enum { ROW_MEMORY = 512 << 20 };
 
@@ -143,6 +144,12 @@ static struct dcp_rights of_row(const struct dcpfs_version *ver, enum dcp_row_ki
 	return meet_pieces(ver->grants, dcpfs_opened(ver), (int64_t)row, NULL, ver->common);
 }
 
+/* Does it tell no more than that the version is there? */
+static bool is_bare(enum dcpfs_kind kind)
+{
+	return kind == DCPFS_SHARD_DIR || kind == DCPFS_LAYOUT;
+}
+
 /* Of a node that belongs to a version; @search: of a directory, to enter it. */
 static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpfs_ino i,
 				    struct dcp_rights *search)
@@ -200,11 +207,15 @@ static struct dcp_rights in_mount(struct dcpfs *fs, enum dcpfs_kind kind)
 static struct dcp_rights of_node(struct dcpfs *fs, const struct dcpfs_version *ver,
 				 struct dcpfs_ino i, struct dcp_rights *search)
 {
+	const struct dcpfs_version *whole = ver, *hf = NULL;
 	struct dcp_rights r;
 
 	if (!ver)
 		return *search = in_mount(fs, i.kind);
-	r = in_version(ver->of ? ver->of : ver, i, search);
+	for (; whole->of; whole = whole->of)
+		hf = dcpfs_is_hf(whole) ? whole : hf;
+	r = hf && !is_bare(i.kind) ? dcpfs_hf_rights(hf, &i, search)
+				   : in_version(whole, i, search);
 	return i.kind == DCPFS_LAYOUT_JSON ? dcp_rights_meet(r, of_layout(fs, i.row)) : r;
 }
 

@@ -15,6 +15,10 @@
  *	objects, what is written of all keys       all files of the version but sidecars
  *	layout.json                                the same, and the layout's file
  *	files/, and each in it                     their directories; that file
+ *	hf/                                        listed as all data and the directories of its
+ *	                                           assets are; entered as the version
+ *	what is in it, and in ranks below it       all files of the version, and config.json
+ *	an asset                                   that file
  *	blobs                                      as the file they are about
  *	by-key/, status.json                       all files of all versions that are open
  *	errors.json, incomplete.json               the user who mounts: what could not be read

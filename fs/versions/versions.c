@@ -18,6 +18,7 @@
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/tree/keys.h"
+#include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/rights.h"
@@ -38,8 +39,9 @@ void dcpfs_version_put(struct dcpfs_version *ver)
 {
 	if (!ver || __atomic_sub_fetch(&ver->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
-	if (!ver->of)
+	if (!dcpfs_is_rank(ver))
 		dcp_version_close(dcpfs_opened(ver));
+	dcpfs_hf_free(ver->hf);
 	dcpfs_version_put(ver->of);
 	dcp_grants_free(ver->grants);
 	dcp_arena_finish(&ver->arena);
@@ -200,13 +202,18 @@ static bool inherits_trust(const struct dcpfs *fs, const char *name)
 	return !fs->scanned;
 }
 
+static bool is_damaged(struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	return dcp_index_is_damaged(dcpfs_index(ver)) || dcpfs_hf_is_damaged(fs, ver);
+}
+
 /* Did files of an opened version change behind the same commit mark? */
-static bool went_stale(const struct dcpfs_version *ver)
+static bool went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
 {
 	struct dcp_version *v = dcpfs_opened(ver);
 
-	return v &&
-	       (dcp_index_is_damaged(dcp_version_index(v)) || dcp_version_check(v, NULL) < 0);
+	return v && (is_damaged(fs, ver) || dcp_version_check(v, NULL) < 0 ||
+		     dcpfs_hf_went_stale(fs, ver));
 }
 
 /* Has somebody a file of it open? Without OPEN all that is remembered may be in use. */
@@ -216,7 +223,7 @@ static bool is_in_use(const struct dcpfs *fs, const struct dcpfs_version *ver)
 	       (fs->opts.no_open && __atomic_load_n(&ver->refs, __ATOMIC_RELAXED) > 1);
 }
 
-bool dcpfs_versions_went_stale(const struct dcpfs *fs, uint64_t *calls)
+bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls)
 {
 	if (dcpfs_rights_changed(fs, NULL))
 		return true;
@@ -231,7 +238,7 @@ bool dcpfs_versions_went_stale(const struct dcpfs *fs, uint64_t *calls)
 			continue;
 		dcp_index_files(dcpfs_index(ver), &n);
 		*calls += n;
-		if (went_stale(ver))
+		if (went_stale(fs, ver))
 			return true;
 	}
 	return false;
@@ -270,8 +277,8 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 		for (size_t k = 0; k < fs->nversions && !old; k++)
 			if (same_commit(fs->versions[k], found))
 				old = fs->versions[k];
-		if (old && went_stale(old)) {
-			damaged = dcp_index_is_damaged(dcpfs_index(old));
+		if (old && went_stale(fs, old)) {
+			damaged = is_damaged(fs, old);
 			dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: %s, indexing it again",
 				old->name, damaged ? "its index is damaged" : "files changed");
 			epoch = old->slot;

@@ -33,7 +33,7 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
 
 /* Did files change of a version that somebody reads? The same thread asks. @calls is raised by
  * the number of files. */
-bool dcpfs_versions_went_stale(const struct dcpfs *fs, uint64_t *calls);
+bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls);
 
 /* Let the watcher look at the source now: files are not as they were, or there are new ones to
  * watch. From any thread. */

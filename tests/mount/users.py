@@ -220,6 +220,21 @@ def files_below(top):
     return sorted(str(pathlib.Path(d) / n) for d, _, names in os.walk(top) for n in names)
 
 
+def hf_nodes(at, source, v, data):
+    """Of hf/: what is written of all keys depends on config.json, too."""
+    hf, out = at / "hf", []
+    assets = {n: source / v / n for n in os.listdir(hf) if os.path.lexists(source / v / n)}
+    ours = [n for n in os.listdir(hf) if n not in assets or n.startswith("model")]
+    config = [assets["config.json"]] if "config.json" in assets else []
+    out += [(hf, data), (hf / "shard", [source / v]), (hf / "shard" / "fsdp2", [source / v])]
+    out += [(hf / n, data + config) for n in ours]
+    out += [(hf / n, [f]) for n, f in assets.items() if n not in ours]
+    rank = hf / "shard" / "fsdp2" / "0"
+    out += [(rank / n, data + config) for n in ("index.json", "model.safetensors", "raw")]
+    out += [(p, data + config) for p in sorted((rank / "raw").iterdir())[:5]]
+    return out
+
+
 def nodes(m):
     """[(path, the files of the source it is made from; None: of more)]: every kind of node there is."""
     source = pathlib.Path(m.argv[-2])
@@ -235,6 +250,7 @@ def nodes(m):
         out += [(at, [source / v]), (at / "shard", [source / v]), (at / "shard" / "fsdp2", [source / v])]
         out += [(at / n, data) for n in ("README.txt", "index.json", "index.jsonl", "npy", "raw", "safetensors", "objects")]
         out += [(at / "files" / n, [source / v / n]) for n in os.listdir(at / "files")]
+        out += hf_nodes(at, source, v, data)
         out += [(at / "shard" / "fsdp2" / "layout.json", data)]
         rank = at / "shard" / "fsdp2" / "0"
         out += [(rank, [source / v])]
@@ -343,7 +359,7 @@ def others_get_no_more():
         with lib.mount(source, "-o", "allow_other") as m:
             got = no_more(m.settled())
             for user, how in want.items():
-                dirs = [str(m.at / "step-20" / d) for d in ("", "shard", "shard/fsdp2", "shard/fsdp2/0")]
+                dirs = [str(m.at / "step-20" / d) for d in ("", "shard", "shard/fsdp2", "shard/fsdp2/0", "hf/shard", "hf/shard/fsdp2")]
                 version = {p: g for p, g in got[user].items() if p.startswith(f"{m.at}/step-20") and p not in dirs}
                 rest = [g for p, g in got[user].items() if p.startswith(f"{m.at}/step-10")]
                 kinds = set(version.values())
@@ -376,7 +392,7 @@ def sidecars_and_safetensors():
             got = no_more(m, {"nobody": USERS["nobody"]}) if rest == "ok" else {
                 "nobody": seen(USERS["nobody"], [raw / n for n in os.listdir(raw)])}
             check(got["nobody"], "tensors")
-            tensors = {g for p, g in got["nobody"].items() if "/raw/" in p}
+            tensors = {g for p, g in got["nobody"].items() if "/raw/" in p and "/hf/" not in p}
             equal(tensors, {rest}, "what nobody reads of tensors")
 
 

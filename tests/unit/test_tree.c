@@ -42,8 +42,10 @@ static void every_node_is_reachable(void **state)
 		assert_int_equal(n->kind, k);
 		assert_int_equal(dcpfs_node(n->parent)->type, DCPFS_DIR);
 		if (n->name)
-			assert_ptr_equal(
-				dcpfs_child(n->parent, n->slots == DCPFS_IN_RANK, n->name), n);
+			assert_ptr_equal(dcpfs_child(n->parent,
+						     (enum dcpfs_slots)(n->slots & -n->slots),
+						     n->name),
+					 n);
 		else
 			assert_true(
 				k == DCPFS_ROOT || k == DCPFS_VERSION || k == DCPFS_LAYOUT ||
@@ -51,12 +53,16 @@ static void every_node_is_reachable(void **state)
 				n->parent == DCPFS_BLOB_DIR || k == DCPFS_BY_KEY ||
 				k == DCPFS_BY_KEY_LINK || dcpfs_rows_of((enum dcpfs_kind)k));
 	}
-	assert_null(dcpfs_child(DCPFS_ROOT, false, "npy"));
-	assert_null(dcpfs_child_at(DCPFS_NPY_DIR, false, 0));
-	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, false), 6);
-	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, true), 4);
-	assert_null(dcpfs_child(DCPFS_VERSION, true, "shard"));
-	assert_null(dcpfs_child(DCPFS_VERSION, false, "model.safetensors"));
+	assert_null(dcpfs_child(DCPFS_ROOT, DCPFS_IN_VERSION, "npy"));
+	assert_null(dcpfs_child_at(DCPFS_NPY_DIR, DCPFS_IN_VERSION, 0));
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_VERSION), 7);
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_RANK), 4);
+	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_RANK, "shard"));
+	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_VERSION, "model.safetensors"));
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_HF), 0);
+	assert_non_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "shard")); /* not listed */
+	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "hf"));
+	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "npy"));
 }
 
 /* clang-format off */

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/text/hf.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/base/jsonw.h"
+#include "core/base/text.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "fs/fs.h"
+#include "fs/text/spool.h"
+#include "fs/versions/hf.h"
+
+enum { ROW_MEMORY = 64 << 20, MAX_NAMED = 200 };
+
+/* ---- model.safetensors.index.json ---- */
+
+static int put_file(const struct dcpfs_version *ver, size_t n, struct dcpfs_spool *s,
+		    struct dcp_jsonw *w)
+{
+	const struct dcpfs_hf *hf = ver->hf;
+	char name[DCPFS_HF_NAME_MAX];
+	struct dcp_arena arena;
+	struct dcp_row row;
+	int rc = 0;
+
+	dcpfs_hf_name(hf, n, name);
+	dcp_arena_init(&arena, ROW_MEMORY);
+	for (size_t i = hf->first[n]; rc == 0 && i < hf->first[n + 1]; i++) {
+		dcp_arena_reset(&arena);
+		rc = dcp_index_by_id(dcpfs_index(ver), DCP_ROW_TENSOR, hf->row[i], &arena,
+				     &row);
+		if (rc == 0)
+			dcp_jsonw_put_str(w, row.key, name);
+		if (rc == 0)
+			rc = dcpfs_spool_flush(s, false);
+	}
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
+			struct dcp_err *err)
+{
+	struct dcp_jsonw w;
+	int rc = 0;
+
+	dcp_jsonw_init(&w, &s->buf, true);
+	dcp_jsonw_object(&w);
+	dcp_jsonw_key(&w, "metadata");
+	dcp_jsonw_object(&w);
+	dcp_jsonw_put_u64(&w, "total_size", ver->hf->nbytes);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_key(&w, "weight_map");
+	dcp_jsonw_object(&w);
+	for (size_t n = 0; rc == 0 && n < ver->hf->nfiles; n++)
+		rc = put_file(ver, n, s, &w);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_end(&w);
+	dcp_buf_str(&s->buf, "\n");
+	return dcp_err_say(err, rc ? rc : dcp_jsonw_error(&w));
+}
+
+/* ---- README.md ---- */
+
+static const char *fact(const struct dcpfs_version *ver, const char *name)
+{
+	const char *value = dcp_index_meta(dcpfs_index(ver), name);
+
+	return value ? value : "0";
+}
+
+static bool has_asset(const struct dcp_assets *a, const char *glob)
+{
+	for (size_t i = 0; i < a->n; i++)
+		if (fnmatch(glob, a->at[i].name, 0) == 0)
+			return true;
+	return false;
+}
+
+static void put_assets(const struct dcp_assets *a, struct dcp_buf *b)
+{
+	dcp_buf_printf(b, "## Beside the weights\n\n");
+	for (size_t i = 0; i < a->n; i++)
+		dcp_buf_printf(b, "- `%s` from `%s/%s`\n", a->at[i].name,
+			       a->root[a->at[i].root].path, dcp_asset_id(a, i)->name);
+	if (!has_asset(a, "config.json"))
+		dcp_buf_str(b, "- missing: `config.json`. Without it transformers and vLLM "
+			       "cannot load this.\n");
+	if (!has_asset(a, "tokenizer.json") && !has_asset(a, "*tokenizer.model") &&
+	    !has_asset(a, "vocab*") && !has_asset(a, "*.tiktoken"))
+		dcp_buf_str(b, "- missing: a tokenizer (`tokenizer.json` or "
+			       "`tokenizer.model`)\n");
+	if (!has_asset(a, "config.json") || !has_asset(a, "tokenizer*"))
+		dcp_buf_str(b, "\nWhat is missing is taken from a directory that has it: "
+			       "`dcpfs mount --hf-assets DIR`.\n");
+	dcp_buf_str(b, "\n");
+}
+
+/* Keys that failed, tensors or those that no rule fits, each with the reason. */
+static int put_failed(const struct dcpfs_version *ver, enum dcp_row_kind kind, uint64_t *named,
+		      struct dcpfs_spool *s)
+{
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = dcp_index_scan(dcpfs_index(ver), kind, 0, false, &scan);
+
+	if (rc < 0)
+		return rc;
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0 && *named < MAX_NAMED) {
+		struct dcp_tensor t = { 0 };
+		struct dcp_object o = { 0 };
+		struct dcp_arena arena;
+		char key[512];
+
+		if (!row.broken)
+			continue;
+		dcp_arena_init(&arena, 512 << 20);
+		if (kind == DCP_ROW_TENSOR)
+			dcp_index_tensor(dcpfs_index(ver), row.id, &arena, &t, NULL);
+		else
+			dcp_index_object(dcpfs_index(ver), row.id, &arena, &o, NULL);
+		snprintf(key, sizeof(key), "%s", row.key);
+		dcp_printable(key);
+		dcp_buf_printf(&s->buf, "- `%s`: %s\n", key,
+			       t.error   ? t.error
+			       : o.error ? o.error
+					 : "it cannot be read");
+		dcp_arena_finish(&arena);
+		++*named;
+	}
+	dcp_index_scan_end(scan);
+	return DCP_MIN(rc, 0);
+}
+
+static int put_all_failed(const struct dcpfs_version *ver, struct dcpfs_spool *s)
+{
+	uint64_t broken = dcp_index_counts(dcpfs_index(ver))->broken, named = 0;
+	int rc;
+
+	if (!broken)
+		return 0;
+	dcp_buf_str(&s->buf, "## Keys that could not be mapped\n\n");
+	rc = put_failed(ver, DCP_ROW_TENSOR, &named, s);
+	if (rc == 0)
+		rc = put_failed(ver, DCP_ROW_OBJECT, &named, s);
+	if (named < broken)
+		dcp_buf_printf(&s->buf, "- and %llu more: `.dcpfs/errors.json` of the mount\n",
+			       (unsigned long long)(broken - named));
+	dcp_buf_str(&s->buf, "\n");
+	return rc;
+}
+
+static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
+			struct dcp_buf *b)
+{
+	const struct dcpfs_hf *hf = ver->hf;
+	size_t tied;
+	unsigned long long n = hf->first[hf->nfiles];
+
+	dcp_version_tied(dcpfs_opened(ver), &tied);
+	dcp_buf_printf(b,
+		       "%llu tensor%s (%llu bytes) in %zu file%s, made of a %s checkpoint by "
+		       "dcpfs %s.\nNothing was converted or copied: the bytes are those of "
+		       "`%s`.\n\n",
+		       n, dcp_s(n), (unsigned long long)hf->nbytes, hf->nfiles,
+		       dcp_s(hf->nfiles), dcp_version_format(dcpfs_opened(ver))->what,
+		       DCP_RELEASE, fs->opts.source);
+	dcp_buf_printf(b,
+		       "## Weights\n\n"
+		       "| | |\n| --- | --- |\n"
+		       "| rules | `%s` (`dcpfs rules show`) |\n"
+		       "| keys mapped | %s |\n"
+		       "| left out by the rules: optimizer state and the like | %s |\n"
+		       "| left out because no rule fits | %s |\n"
+		       "| wanted by two keys, or failed | %llu |\n"
+		       "| left out because tied to another | %zu |\n\n",
+		       fact(ver, "rules"), fact(ver, "mapped"), fact(ver, "dropped"),
+		       fact(ver, "unmatched"),
+		       strtoull(fact(ver, "collisions"), NULL, 10) +
+			       strtoull(fact(ver, "failed"), NULL, 10),
+		       tied);
+	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
+		dcp_buf_printf(b, "Note: %s.\n\n", fact(ver, "inferred"));
+}
+
+int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
+		    struct dcpfs_spool *s, struct dcp_err *err)
+{
+	int rc;
+
+	dcp_buf_printf(&s->buf, "# %s\n\n", ver->of->name);
+	put_weights(fs, ver, &s->buf);
+	put_assets(dcp_version_assets(dcpfs_opened(ver)), &s->buf);
+	rc = put_all_failed(ver, s);
+	dcp_buf_str(&s->buf, "## Use\n\n"
+			     "    AutoModelForCausalLM.from_pretrained(\"<this directory>\")\n"
+			     "    vllm serve <this directory>\n\n"
+			     "`shard/LAYOUT/RANK/` below this directory has what a rank of a "
+			     "parallel job holds (`shard/tp4:llama/0`);\nit is not listed, so "
+			     "that copying the directory copies the model.\n");
+	return dcp_err_say(err, rc);
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/versions/hf.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/model/name.h"
+#include "core/store/index/index.h"
+#include "core/store/version/grants.h"
+#include "core/store/version/mapped.h"
+#include "core/store/view/view.h"
+#include "fs/fs.h"
+#include "fs/ino.h"
+#include "fs/versions/ranks.h"
+#include "fs/versions/versions.h"
+
+enum { PLAN_MEMORY = 1 << 30 }; /* names of keys */
+
+/* A tensor on its way into a file. */
+struct entry {
+	const char *key; /* in the arena of the plan */
+	int64_t row;
+	uint64_t nbytes;
+	uint32_t itemsize;
+};
+
+struct plan {
+	struct dcp_arena arena;
+	struct dcp_buf entries;
+	const int64_t *tied;
+	size_t ntied;
+};
+
+int dcpfs_hf_get(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_version **out)
+{
+	return dcpfs_rank_get(fs, ver, NULL, 0, out);
+}
+
+void dcpfs_hf_free(struct dcpfs_hf *hf)
+{
+	if (!hf)
+		return;
+	for (size_t i = 0; i < DCP_LEN(hf->grants); i++)
+		dcp_grants_free(hf->grants[i]);
+	free(hf->row);
+	free(hf->first);
+	free(hf);
+}
+
+/* ---- which tensor is in which file ---- */
+
+static bool is_tied(const struct plan *p, int64_t row)
+{
+	for (size_t i = 0; i < p->ntied; i++)
+		if (p->tied[i] == row)
+			return true;
+	return false;
+}
+
+static int add_entry(struct plan *p, const struct dcp_row *row)
+{
+	struct entry e = { .row = row->id,
+			   .nbytes = row->nbytes,
+			   .itemsize = dcp_dtype_info(row->dtype)->size };
+
+	if (row->broken || is_tied(p, row->id) ||
+	    !dcp_view_can_show(row->key, row->dtype, DCP_AS_SAFETENSORS))
+		return 0;
+	e.key = dcp_arena_strndup(&p->arena, row->key, strlen(row->key));
+	dcp_buf_add(&p->entries, &e, sizeof(e));
+	return e.key && !dcp_buf_error(&p->entries) ? 0 : -ENOMEM;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+	int order = dcp_name_compare(x->key, y->key);
+
+	return order ? order : x->row < y->row ? -1 : 1;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+
+	if (x->itemsize != y->itemsize)
+		return x->itemsize > y->itemsize ? -1 : 1;
+	return by_key(a, b);
+}
+
+static bool is_aligned(const struct entry *e, size_t n)
+{
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < n; at += e[i++].nbytes)
+		if (e[i].itemsize && at % e[i].itemsize)
+			return false;
+	return true;
+}
+
+/* Cut the list into files of at most @size bytes. */
+static int cut(struct dcpfs_hf *hf, struct entry *e, size_t n, uint64_t size)
+{
+	uint64_t in_file = 0;
+
+	hf->row = calloc(n + 1, sizeof(*hf->row));
+	hf->first = calloc(n + 2, sizeof(*hf->first));
+	if (!hf->row || !hf->first)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		if (in_file && (in_file >= size || e[i].nbytes > size - in_file)) {
+			hf->first[++hf->nfiles] = i;
+			in_file = 0;
+		}
+		in_file += e[i].nbytes;
+		hf->nbytes += e[i].nbytes;
+	}
+	hf->first[++hf->nfiles] = n;
+	for (size_t i = 0; i < hf->nfiles; i++) {
+		struct entry *of = e + hf->first[i];
+		size_t nof = hf->first[i + 1] - hf->first[i];
+
+		if (!is_aligned(of, nof))
+			qsort(of, nof, sizeof(*of), by_size);
+	}
+	for (size_t i = 0; i < n; i++)
+		hf->row[i] = e[i].row;
+	return 0;
+}
+
+static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
+{
+	struct plan p = { .tied = dcp_version_tied(v, &p.ntied) };
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	struct entry *e;
+	size_t n;
+	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);
+
+	if (rc < 0)
+		return rc;
+	dcp_arena_init(&p.arena, PLAN_MEMORY);
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+		rc = add_entry(&p, &row);
+		if (rc < 0)
+			break;
+	}
+	dcp_index_scan_end(scan);
+	e = (struct entry *)(void *)p.entries.p;
+	n = p.entries.n / sizeof(*e);
+	if (rc == 0) {
+		if (n)
+			qsort(e, n, sizeof(*e), by_key);
+		rc = cut(hf, e, n, size);
+	}
+	dcp_arena_finish(&p.arena);
+	dcp_buf_finish(&p.entries);
+	return rc;
+}
+
+void dcpfs_hf_name(const struct dcpfs_hf *hf, uint64_t n, char name[DCPFS_HF_NAME_MAX])
+{
+	if (hf->nfiles == 1)
+		snprintf(name, DCPFS_HF_NAME_MAX, "model.safetensors");
+	else
+		snprintf(name, DCPFS_HF_NAME_MAX, "model-%05llu-of-%05zu.safetensors",
+			 (unsigned long long)n + 1, hf->nfiles);
+}
+
+/* ---- rights ---- */
+
+/* @dir: SOURCE, or the directory the user named. */
+static int ask_root(const struct dcp_grants *dir, const char *where,
+		    const struct dcp_asset_root *root, struct dcp_grants **out)
+{
+	int rc = dcp_grants_version(dir, where, out);
+
+	return rc < 0 ? rc : dcp_grants_files(*out, root->dirfd, root->id, root->n);
+}
+
+static int ask_extra(const struct dcp_asset_root *root, struct dcp_grants **out)
+{
+	struct dcp_grants *dir;
+	int rc = dcp_grants_source(root->path, &dir);
+
+	if (rc < 0)
+		return rc;
+	rc = ask_root(dir, "", root, out);
+	dcp_grants_free(dir);
+	return rc;
+}
+
+/* Everything written of all keys depends on what config.json says. */
+static void meet_config(struct dcpfs_hf *hf, const struct dcp_assets *a)
+{
+	for (size_t i = 0; i < a->n; i++)
+		if (strcmp(a->at[i].name, "config.json") == 0)
+			hf->common = dcp_rights_meet(
+				hf->common, hf->grants[a->at[i].root]->files[a->at[i].number]);
+}
+
+static int find_rights(struct dcpfs *fs, const struct dcpfs_version *ver, struct dcpfs_hf *hf,
+		       const struct dcp_assets *a)
+{
+	size_t i = 0;
+	int rc = 0;
+
+	if (!fs->opts.allow_other)
+		return 0;
+	hf->common = ver->of->grants->data;
+	if (fs->opts.hf_assets) {
+		rc = ask_extra(&a->root[0], &hf->grants[0]);
+		i = 1;
+	}
+	pthread_rwlock_rdlock(&fs->lock);
+	for (bool first = true; rc == 0 && i < a->nroots; i++, first = false)
+		rc = ask_root(fs->grants, first ? ver->found.where : "", &a->root[i],
+			      &hf->grants[i]);
+	pthread_rwlock_unlock(&fs->lock);
+	if (rc == 0)
+		meet_config(hf, a);
+	return rc;
+}
+
+struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct dcpfs_ino *i,
+				  struct dcp_rights *search)
+{
+	const struct dcpfs_hf *hf = ver->hf;
+	const struct dcp_assets *a;
+	struct dcp_rights r;
+
+	if (!dcpfs_opened(ver))
+		return *search = dcp_grants_alone();
+	a = dcp_version_assets(dcpfs_opened(ver));
+	*search = ver->of->grants->way;
+	r = hf->common;
+	if (i->kind == DCPFS_SIDECAR) {
+		if (!i->row || i->row > a->n)
+			return dcp_grants_alone();
+		return hf->grants[a->at[i->row - 1].root]->files[a->at[i->row - 1].number];
+	}
+	for (size_t k = 0; i->kind == DCPFS_VERSION && k < a->nroots; k++)
+		r = dcp_rights_meet(r, hf->grants[k]->beside);
+	return r;
+}
+
+/* ---- opening ---- */
+
+int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void *ctx),
+		  struct dcp_err *err)
+{
+	const struct dcp_map_opts how = { .rules = fs->opts.hf_rules,
+					  .assets = fs->opts.hf_assets,
+					  .source = fs->opts.source,
+					  .where = ver->found.where };
+	struct dcp_store_opts opts = fs->opts.store;
+	struct dcpfs_hf *hf = calloc(1, sizeof(*hf));
+	struct dcp_version *v = NULL;
+	int rc = -ENOMEM;
+
+	opts.rebuild |= ver->of->rebuild;
+	opts.stop = stop;
+	opts.stop_ctx = fs;
+	if (hf)
+		rc = dcp_version_map(dcpfs_opened(ver->of), &how, &opts, &v, err);
+	if (rc == 0)
+		rc = make_plan(hf, v,
+			       fs->opts.hf_shard_size ? fs->opts.hf_shard_size
+						      : DCPFS_HF_SHARD_SIZE);
+	if (rc == 0)
+		rc = find_rights(fs, ver, hf, dcp_version_assets(v));
+	if (rc < 0) {
+		dcp_version_close(v);
+		dcpfs_hf_free(hf);
+		return dcp_err_say(err, rc);
+	}
+	ver->hf = hf;
+	__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
+	return 0;
+}
+
+bool dcpfs_hf_is_damaged(struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	struct dcpfs_version *slot = dcpfs_hf_find(fs, ver);
+	bool damaged = slot && dcpfs_opened(slot) && dcp_index_is_damaged(dcpfs_index(slot));
+
+	dcpfs_version_put(slot);
+	return damaged;
+}
+
+bool dcpfs_hf_went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	struct dcpfs_version *slot = dcpfs_hf_find(fs, ver);
+	struct dcp_version *v = slot ? dcpfs_opened(slot) : NULL;
+	bool stale = v && dcp_assets_check(dcp_version_assets(v), NULL) < 0;
+
+	for (size_t i = 0; v && !stale && i < DCP_LEN(slot->hf->grants); i++)
+		stale = slot->hf->grants[i] && dcp_grants_changed(slot->hf->grants[i]);
+	dcpfs_version_put(slot);
+	return stale;
+}

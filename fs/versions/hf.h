@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hf: a version as a Hugging Face model directory, as a slot of its own.
+ *
+ * The slot is a struct dcpfs_version over a mapped version (core/store/version/mapped.h), made
+ * when somebody looks at hf/ and mapped when he enters it. It is kept among the ranks of the
+ * version (fs/versions/ranks.h), and goes with it.
+ *
+ * Its tensors stand in natural order of their names in model.safetensors, or in several files of
+ * at most opts.hf_shard_size bytes each, unless one tensor alone has more. Within a file those
+ * with bigger elements come first where they would not be aligned otherwise.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/rights.h"
+#include "core/store/version/assets.h"
+
+struct dcp_err;
+struct dcp_grants;
+struct dcpfs;
+struct dcpfs_ino;
+struct dcpfs_version;
+
+#define DCPFS_HF_SHARD_SIZE 5000000000u
+
+/* "model-00001-of-00012.safetensors" */
+#define DCPFS_HF_NAME_MAX 64
+
+struct dcpfs_hf {
+	int64_t *row;  /* ids of the tensors that are shown, file after file */
+	size_t *first; /* of each file: its first in row; and how many there are in all */
+	size_t nfiles;
+	uint64_t nbytes;                            /* of all tensors shown */
+	struct dcp_grants *grants[DCP_ASSET_ROOTS]; /* with allow_other */
+	struct dcp_rights common;                   /* to read what tells of all keys */
+};
+
+/* Slot hf/ of @ver, counted for the caller. -ENOMEM. */
+int dcpfs_hf_get(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_version **out);
+
+/* Map @ver, which is such a slot and whose base is open; nobody else is doing it. */
+int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void *ctx),
+		  struct dcp_err *err);
+void dcpfs_hf_free(struct dcpfs_hf *hf);
+
+/* Is its index in the cache damaged? */
+bool dcpfs_hf_is_damaged(struct dcpfs *fs, const struct dcpfs_version *ver);
+/* Did files beside the weights change, or who may read them? */
+bool dcpfs_hf_went_stale(struct dcpfs *fs, const struct dcpfs_version *ver);
+
+/* The name of its model file number @n. */
+void dcpfs_hf_name(const struct dcpfs_hf *hf, uint64_t n, char name[DCPFS_HF_NAME_MAX]);
+
+/* Who may read node @i of it, or of a rank below it; @search: of a directory, to enter it. */
+struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct dcpfs_ino *i,
+				  struct dcp_rights *search);

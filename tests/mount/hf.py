@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hf/: a version as a Hugging Face model directory, read by the real safetensors package."""
+import json
+import mmap
+import os
+import sys
+
+import arrays
+import lib
+from lib import case, check, equal, errno_of, fails, mount, read, sha
+
+try:
+    import safetensors
+except ImportError as why:
+    PYTHON = os.environ.get("DCPFS_TEST_PYTHON", "")
+    if PYTHON and os.environ.get("DCPFS_TEST_REPLACED") != PYTHON:
+        os.environ["DCPFS_TEST_REPLACED"] = PYTHON
+        lib.become(PYTHON, *sys.argv)
+    lib.skip(f"{why}; tests/run.sh makes a python that has it")
+
+YOUNG = {"F4", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"}
+INDEX = "model.safetensors.index.json"
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "hidden_size": 8,
+          "num_hidden_layers": 1, "vocab_size": 4, "intermediate_size": 8}
+
+
+def model_files(at):
+    return sorted(n for n in os.listdir(at) if n.endswith(".safetensors"))
+
+
+def tensors_of(at):
+    """{key: (dtype, shape, bytes)} of all model files, as the package reads them; no key is in two."""
+    out = {}
+    for name in model_files(at):
+        data = read(at / name)
+        equal(arrays.parse_safetensors(data)[1], {"format": "pt"}, f"metadata of {name}")
+        start = 8 + int.from_bytes(data[:8], "little")
+        equal(start % 8, 0, f"{name}: alignment of the first tensor")
+        for key, t in arrays.parse_safetensors(data)[0].items():
+            check(key not in out, f"{key} is in two files")
+            out[key] = t
+        if any(dtype in YOUNG for dtype, _, _ in out.values()):
+            continue  # the package's release may not know them
+        equal({k: (t["dtype"], t["shape"], bytes(t["data"])) for k, t in safetensors.deserialize(data)},
+              {k: t for k, t in out.items() if k in json.loads(data[8:start])}, f"{name}, as the package reads it")
+        with safetensors.safe_open(at / name, framework="np") as f:
+            equal(set(f.keys()), set(json.loads(data[8:start])) - {"__metadata__"}, f"{name} mapped: keys")
+    return out
+
+
+def checkpoint(directory, tensors):
+    """A DCP checkpoint of three shards."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    arrays.write_sharded(directory, tensors)
+    return directory
+
+
+def u8(n, seed):
+    return ("U8", [n], 0, lib.rng(seed).randbytes(n))
+
+
+def every_tensor():
+    """Every tensor of golden checkpoints, by the names that the rules identity leave them."""
+    for folder in ("dcp-fsdp2", "dcp-plain", "deepspeed-z3", "hf-llama"):
+        source, manifest = lib.golden(folder)
+        with mount(source, "--hf-rules", "identity") as m:
+            m.settled()
+            for version in m.versions():
+                at = m.at / version / "hf"
+                case(f"{folder}/{version}")
+                index, want = m.index(version)["tensors"], manifest[version]["tensors"]
+                got = tensors_of(at)
+                equal(set(got), {k for k, t in index.items() if t["files"]["safetensors"] and not t["error"]}, "keys")
+                check(set(got) & set(want), "some are in the manifest")
+                for key in set(got) & set(want):
+                    equal(sha(got[key][2]), want[key]["sha256"], f"bytes of {key}")
+                check(f"# {version}\n" in read(at / "README.md").decode(), "README.md names the version")
+                check(INDEX not in os.listdir(at), "one file needs no list")
+                fails("ENOENT", os.stat, at / INDEX)
+
+
+def preset():
+    """Without --hf-rules optimizer state and the like are left out, and README.md says how much."""
+    source, _ = lib.golden("dcp-fsdp2")
+    with mount(source) as m:
+        at = m.at / "step-10" / "hf"
+        keys = set(tensors_of(at))
+        all_keys = set(m.index("step-10")["tensors"])
+        check(keys and not any("optim" in k for k in keys), f"weights alone: {sorted(keys)[:5]}")
+        check(any("optim" in k for k in all_keys), "the version has optimizer state")
+        page = read(at / "README.md").decode()
+        check(f"| {len(all_keys) - len(keys)} |" in page, f"how many were left out: {page}")
+        check("missing: `config.json`" in page and "missing: a tokenizer" in page, f"what is missing: {page}")
+
+
+def shards():
+    """Files of at most --hf-shard-size bytes, in natural order, and their list."""
+    source = lib.fresh("source")
+    sizes = {f"layers.{i}.w": 100 + i for i in range(12)} | {"big": 5000}
+    checkpoint(source / "step-1", {k: u8(n, k) for k, n in sizes.items()})
+    with mount(source, "--hf-shard-size", "400") as m:
+        at = m.at / "step-1" / "hf"
+        names, got = model_files(at), tensors_of(at)
+        equal(names, [f"model-{i + 1:05}-of-{len(names):05}.safetensors" for i in range(len(names))], "names")
+        doc = json.loads(read(at / INDEX))
+        equal(doc["metadata"]["total_size"], sum(sizes.values()), "total_size")
+        equal(set(doc["weight_map"]), set(sizes), "keys in the list")
+        natural = sorted((k for k in sizes if k != "big"), key=lambda k: int(k.split(".")[1]))
+        equal([k for k in doc["weight_map"] if k != "big"], natural, "natural order")
+        for name in names:
+            header = arrays.parse_safetensors(read(at / name))[0]
+            equal({k for k, n in doc["weight_map"].items() if n == name}, set(header), f"keys of {name}")
+            check(len(header) == 1 or sum(sizes[k] for k in header) <= 400, f"size of {name}")
+        for key, n in sizes.items():
+            equal(got[key][2], u8(n, key)[3], f"bytes of {key}")
+        for name in ("model.safetensors", "model-1-of-5.safetensors", f"model-00000-of-{len(names):05}.safetensors",
+                     f"model-{len(names) + 1:05}-of-{len(names):05}.safetensors"):
+            fails("ENOENT", os.stat, at / name)
+
+
+def aligned():
+    """Odd numbers of bytes in front of wider elements would leave those where nobody can map them."""
+    source = lib.fresh("source")
+    rng = lib.rng("aligned")
+    checkpoint(source / "step-1", {"a": ("U8", [3], 0, rng.randbytes(3)), "b": ("F64", [2], 0, rng.randbytes(16)),
+                                   "c": ("BF16", [1], 0, rng.randbytes(2)), "d": ("F32", [2], 0, rng.randbytes(8))})
+    with mount(source) as m:
+        at = m.at / "step-1" / "hf" / "model.safetensors"
+        data = read(at)
+        header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+        for key, t in header.items():
+            if key != "__metadata__":
+                equal(t["data_offsets"][0] % arrays.ITEM[t["dtype"]], 0, f"alignment of {key}")
+        equal(len(tensors_of(at.parent)), 4, "all are there")
+
+
+def sidecars():
+    """config.json and the like: of --hf-assets, of the version, of directories beside it; nothing from outside."""
+    source, outside, assets = lib.fresh("source"), lib.fresh("outside"), lib.fresh("assets")
+    for version in ("step-1", "step-2"):
+        checkpoint(source / version, {"w": u8(10, version)})
+    (outside / "secret.json").write_text("{}")
+    (source / "huggingface").mkdir()
+    (source / "huggingface" / "tokenizer.json").write_text('{"t": 1}')
+    (source / "huggingface" / "secret.json").symlink_to(outside / "secret.json")
+    (source / "config.json").write_text('{"job": "not a model"}')
+    (source / "step-2" / "hf_assets").mkdir()
+    (source / "step-2" / "hf_assets" / "config.json").write_text(json.dumps(CONFIG))
+    (source / "step-2" / "hf_assets" / "modeling_x.py").write_text("pass\n")
+    (assets / "tokenizer.json").write_text('{"t": 2}')
+    ours = {"README.md", "model.safetensors"}
+    with mount(source) as m:
+        case("found")
+        equal(set(os.listdir(m.at / "step-1" / "hf")), ours | {"tokenizer.json"}, "step-1")
+        equal(set(os.listdir(m.at / "step-2" / "hf")), ours | {"tokenizer.json", "config.json", "modeling_x.py"}, "step-2")
+        equal(read(m.at / "step-2" / "hf" / "config.json").decode(), json.dumps(CONFIG), "config.json")
+        equal(os.stat(m.at / "step-2" / "hf" / "config.json").st_size, len(json.dumps(CONFIG)), "its size")
+        fails("ENOENT", os.stat, m.at / "step-1" / "hf" / "secret.json")
+        case("changed")
+        (source / "huggingface" / "tokenizer.json").write_text('{"t": 33}')
+        lib.wait(lambda: lib.outcome(m.at / "step-1" / "hf" / "tokenizer.json")[0] == b'{"t": 33}', "the new content")
+    case("a config.json that names a model")
+    (source / "config.json").write_text(json.dumps(CONFIG))
+    with mount(source, "--hf-assets", assets) as m:
+        equal(set(os.listdir(m.at / "step-1" / "hf")), ours | {"tokenizer.json", "config.json"}, "step-1")
+        equal(read(m.at / "step-1" / "hf" / "tokenizer.json"), b'{"t": 2}', "--hf-assets comes first")
+    done = lib.run(lib.PROGRAM, "mount", "--hf-assets", source / "none", source, lib.fresh("mnt"))
+    equal(done.returncode, 3, f"--hf-assets of nothing: {done.stderr}")
+
+
+def failing_keys():
+    """A key that cannot be mapped fails alone, and is named."""
+    source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
+    tensors = {k: u8(20, k) for k in ("a.w", "b.w", "c", "d")}
+    checkpoint(source / "step-1", tensors)
+    rules.write_text("a.w -> same\nb.w -> same\nc -> new.c\n")
+    with mount(source, "--hf-rules", rules) as m:
+        at = m.at / "step-1" / "hf"
+        got = tensors_of(at)
+        equal({k: v[2] for k, v in got.items()}, {"new.c": tensors["c"][3]}, "what can be mapped")
+        page = read(at / "README.md").decode()
+        check("`same`" in page and "`d`" in page, f"README.md names them: {page}")
+        told = {e["key"]: e["error"] for e in m.control("errors.json") if e["version"] == "step-1/hf"}
+        equal(set(told), {"same", "d"}, "errors.json")
+        check(all(told.values()), f"reasons: {told}")
+        equal({k: lib.sha(read(m.at / "step-1" / "raw" / f"{k}.bin")) for k in tensors},
+              {k: sha(t[3]) for k, t in tensors.items()}, "the version itself")
+    case("rules that are none")
+    rules.write_text("a.w -> b\nnonsense\n")
+    done = lib.run(lib.PROGRAM, "mount", "--hf-rules", rules, source, lib.fresh("mnt"))
+    equal(done.returncode, 2, f"exit code: {done.stderr}")
+    check("x.rules" in done.stderr and ":2" in done.stderr, f"file and line: {done.stderr}")
+
+
+def ranks():
+    """shard/LAYOUT/RANK/ below hf/ has the new names; it is not listed."""
+    source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
+    data = lib.rng("ranks").randbytes(64)
+    checkpoint(source / "step-1", {"blocks.0.w": ("F32", [4, 4], 0, data)})
+    rules.write_text("blocks.{i}.w -> model.layers.{i}.w\n")
+    with mount(source, "--hf-rules", rules) as m:
+        at = m.at / "step-1" / "hf"
+        check("shard" not in os.listdir(at), f"listed: {os.listdir(at)}")
+        for rank in range(2):
+            base = at / "shard" / "dim0x2" / str(rank)
+            equal(read(base / "raw" / "model.layers.0.w.bin"), data[32 * rank:32 * rank + 32], f"rank {rank}")
+            equal(json.loads(read(base / "index.json"))["version"], "step-1/hf", "index.json")
+            check(json.loads(read(base / "plan.json"))["nbytes"] == 32, "plan.json")
+            equal({k: bytes(t["data"]) for k, t in safetensors.deserialize(read(base / "model.safetensors"))},
+                  {"model.layers.0.w": data[32 * rank:32 * rank + 32]}, "model.safetensors")
+        check("model.layers.0.w" in json.loads(read(at / "shard" / "dim0x2" / "layout.json"))["keys"], "layout.json")
+
+
+def mapped_and_direct():
+    """mmap and O_DIRECT give what read() does."""
+    source = lib.fresh("source")
+    checkpoint(source / "step-1", {f"w{i}": u8(100_000 + i, i) for i in range(4)})
+    with mount(source) as m:
+        path = m.at / "step-1" / "hf" / "model.safetensors"
+        want = read(path)
+        with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ) as pages:
+            equal(sha(pages[:]), sha(want), "mapped")
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        with mmap.mmap(-1, 1 << 20) as buf:
+            n = os.preadv(fd, [buf], 0)
+            equal((n, sha(buf[:n])), (len(want), sha(want)), "O_DIRECT")
+        os.close(fd)
+
+
+def kept():
+    """A remount finds the mapping in the cache, by the same inodes; other rules have their own."""
+    source, cache = lib.fresh("source"), lib.fresh("cache")
+    checkpoint(source / "step-1", {"w": u8(10, "w")})
+    for path in source.rglob("*"):
+        os.utime(path)
+    inodes = []
+    for rules, files in (("identity", 2), ("identity", 2), ("hf", 3)):
+        with mount(source, "--hf-rules", rules, cache=cache) as m:
+            inodes.append(os.stat(m.at / "step-1" / "hf" / "model.safetensors").st_ino)
+        equal(len([n for n in os.listdir(cache) if n.endswith(".dcpx")]), files, f"files in the cache: {os.listdir(cache)}")
+    equal(inodes[0], inodes[1], "inodes")
+
+
+def removed():
+    """hf/ goes with its version; what is open of it is served on."""
+    source = lib.fresh("source")
+    for version in ("step-1", "step-2"):
+        checkpoint(source / version, {"w": u8(100_000, version)})
+    with mount(source) as m:
+        path = m.settled().at / "step-1" / "hf" / "model.safetensors"
+        with open(path, "rb") as f:
+            lib.shutil.rmtree(source / "step-1")
+            lib.wait(lambda: "step-1" not in m.versions(), "the version leaves", lib.APPEARS)
+            check(f.read().endswith(u8(100_000, "step-1")[3]), "what is open")
+        lib.wait(lambda: errno_of(os.stat, path) in ("ENOENT", "ESTALE"), "its path goes", lib.APPEARS)
+        check(m.running(), "the daemon lives")
+
+
+lib.main(every_tensor, preset, shards, aligned, sidecars, failing_keys, ranks, mapped_and_direct, kept, removed)

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/hf.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/rules/rules.h"
+
+static int read_file(const char *path, struct dcp_buf *out, struct dcp_err *err)
+{
+	FILE *f = fopen(path, "re");
+	char part[65536];
+	size_t n;
+
+	if (!f)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %s", path,
+				strerror(errno));
+	while (out->n <= DCP_RULES_MAX_TEXT && (n = fread(part, 1, sizeof(part), f)) > 0)
+		dcp_buf_add(out, part, n);
+	n = ferror(f) != 0;
+	fclose(f);
+	if (n)
+		return dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s cannot be read", path);
+	return dcp_err_say(err, dcp_buf_error(out));
+}
+
+enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
+{
+	dcp_auto_buf struct dcp_buf file = DCP_BUF_INIT;
+	struct dcp_err err = { 0 };
+	int rc;
+
+	*out = NULL;
+	if (!text)
+		return CMD_OK;
+	if (strchr(text, '/') || access(text, F_OK) == 0) {
+		rc = read_file(text, &file, &err);
+		if (rc == 0)
+			rc = dcp_rules_parse(file.p ? file.p : "", file.n, text, out, &err);
+	} else {
+		rc = dcp_rules_preset(text, out, &err);
+	}
+	if (rc == 0)
+		return CMD_OK;
+	return cmd_fail(rc == -EINVAL || rc == -ENOENT ? CMD_USAGE : cmd_exit_of(rc), "%s",
+			err.msg);
+}

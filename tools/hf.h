@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hf: options of verbs that show a version as a Hugging Face model.
+ */
+#pragma once
+#include <stdbool.h>
+
+#include "tools/cmd.h"
+
+struct dcp_rules;
+
+struct hf_opts {
+	bool on;
+	const char *rules, *assets;
+};
+
+#define HF_OPTS(type, member)                                                                  \
+	{ .name = "hf-rules",                                                                  \
+	  .arg = "RULES",                                                                      \
+	  .kind = OPT_TEXT,                                                                    \
+	  .what = OPT_FILE,                                                                    \
+	  .off = offsetof(type, member.rules),                                                 \
+	  .help = "names of hf/ by a file or preset (dcpfs rules list)" },                     \
+	{                                                                                      \
+		.name = "hf-assets", .arg = "DIR", .kind = OPT_TEXT, .what = OPT_DIR,          \
+		.off = offsetof(type, member.assets),                                          \
+		.help = "its config.json and tokenizer; default: found"                        \
+	}
+
+/* The rules called @text: a preset, or those of a file; *out is NULL when @text is. */
+enum cmd_exit hf_rules(const char *text, struct dcp_rules **out);
