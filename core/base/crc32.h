@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crc32: the checksum every language has at hand (IEEE 802.3, as zlib's): for what other
- * programs check. Our own files are checked with core/base/hash.h.
+ * crc32: the checksum every language has at hand (IEEE 802.3), by zlib: for what other programs
+ * check. Our own files are checked with core/base/hash.h.
  */
 #pragma once
 #include <stddef.h>
