@@ -11,7 +11,8 @@
 set -eu
 
 build='build-essential meson ninja-build pkg-config libfuse3-dev fuse3 libsqlite3-dev
-	libjansson-dev libarchive-dev libxxhash-dev nettle-dev zlib1g-dev'
+	libjansson-dev libarchive-dev libxxhash-dev nettle-dev zlib1g-dev
+	libpcre2-dev'
 # The unit tests are part of every build.
 build="$build libcmocka-dev"
 test="attr rsync jq git python3 python3-numpy python3-venv zstd sqlite3 clang clang-format

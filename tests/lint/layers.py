@@ -17,6 +17,7 @@ OWNERS = (
     (r"fuse.*", r"fs/(ops|session|reply)[a-z_]*\.[ch]"),
     (r"sqlite3.*", r"core/store/index[a-z_/]*\.[ch]"),
     (r"zlib\.h", r"core/base/crc32\.c"),
+    (r"pcre2\.h", r"core/parse/regex\.c"),
     (r"jansson.*", r"core/parse/json\.c"),
     (r"archive.*", r"core/parse/(archive/)?inflate\.c"),
     (r"xxh.*", r"core/base/hash\.c"),

@@ -13,14 +13,14 @@
 
 #include "core/base/ckd.h"
 #include "core/format/deepspeed/deepspeed_int.h"
-#include "core/parse/regex/regex.h"
+#include "core/parse/regex.h"
 
 enum { MAX_PATTERNS = 256, MAX_NAME = 4096, MAP_VERSION = 1 };
 
 enum { LIST_VOCABULARY = DCP_DS_CUT_COUNT, LIST_REFUSED };
 
 struct pattern {
-	struct dcp_pyre *re; /* NULL: a name, in rules->names */
+	struct dcp_regex *re; /* NULL: a name, in rules->names */
 	const char *text;
 	uint8_t list; /* enum dcp_ds_cut, or one of those above */
 	const struct dcp_ds_sub *sub;
@@ -96,7 +96,7 @@ static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
 		rules->why = "universal_checkpoint_info has too many patterns";
 		return 0;
 	}
-	rc = dcp_pyre_compile(dcp_pv_str(v), &ds->arena, &p.re, &why);
+	rc = dcp_regex_compile(dcp_pv_str(v), &ds->arena, &p.re, &why);
 	if (rc == -ENOMEM)
 		return dcp_ds_no_memory(ds);
 	if (rc < 0) {
@@ -341,8 +341,9 @@ void dcp_ds_rules_finish(struct dcp_ds *ds)
 	dcp_intern_finish(&ds->rules->names);
 }
 
+/* The first pattern of the list that @name matches; also one of which nobody knows: @why. */
 static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list,
-				  const char *name)
+				  const char *name, const char **why)
 {
 	const struct pattern *p = (const struct pattern *)(const void *)rules->patterns.p;
 	const struct pattern *exact = (const struct pattern *)(const void *)rules->exact.p;
@@ -352,9 +353,15 @@ static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list
 
 	if (number != DCP_INTERN_NONE)
 		return &exact[number];
-	for (size_t i = 0; i < rules->n; i++)
-		if (p[i].list == list && dcp_pyre_match(p[i].re, name))
+	for (size_t i = 0; i < rules->n; i++) {
+		int rc = p[i].list == list ? dcp_regex_match(p[i].re, name) : 0;
+
+		if (rc < 0)
+			*why = "a pattern of universal_checkpoint_info cannot be matched with "
+			       "its name";
+		if (rc)
 			return &p[i];
+	}
 	return NULL;
 }
 
@@ -364,6 +371,7 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 					 DCP_DS_CUT_AVERAGED, DCP_DS_CUT_HALVES,
 					 DCP_DS_CUT_SUBS,     DCP_DS_CUT_COLUMNS };
 	const struct pattern *p;
+	const char *why = NULL;
 
 	*out = (struct dcp_ds_rule){ .cut = DCP_DS_CUT_ROWS, .by_default = true };
 	if (!ds->rules)
@@ -374,20 +382,22 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 	out->complete = ds->rules->complete;
 	if (strlen(name) > MAX_NAME)
 		return "its name is too long to be looked up in universal_checkpoint_info";
-	p = find(ds->rules, LIST_REFUSED, name);
+	p = find(ds->rules, LIST_REFUSED, name, &why);
 	if (p)
-		return p->why;
+		return why ? why : p->why;
 	for (size_t i = 0; !p && i < DCP_LEN(order); i++)
-		p = find(ds->rules, order[i], name);
-	if (p && p->why)
-		return p->why;
+		p = find(ds->rules, order[i], name, &why);
+	if (p && (why || p->why))
+		return why ? why : p->why;
 	if (p)
 		*out = (struct dcp_ds_rule){ .cut = (enum dcp_ds_cut)p->list,
 					     .pattern = p->text,
 					     .sub = p->sub,
 					     .map = p->map };
 	/* a map has the whole without padding */
-	if (!out->map && find(ds->rules, LIST_VOCABULARY, name)) {
+	if (!out->map && find(ds->rules, LIST_VOCABULARY, name, &why)) {
+		if (why)
+			return why;
 		if (!ds->rules->vocabulary)
 			return "it is padded, and no original_vocab_size says how far";
 		out->rows = ds->rules->vocabulary;

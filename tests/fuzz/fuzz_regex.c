@@ -7,7 +7,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
-#include "core/parse/regex/regex.h"
+#include "core/parse/regex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	char *text = malloc(n + 2);
 	struct dcp_arena arena;
 	struct dcp_err err = { 0 };
-	struct dcp_pyre *re;
+	struct dcp_regex *re;
 	size_t at;
 	int rc;
 
@@ -26,9 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	text[n] = text[n + 1] = '\0';
 	at = strlen(text) + 1;
 	dcp_arena_init(&arena, 1 << 20);
-	rc = dcp_pyre_compile(text, &arena, &re, &err);
+	rc = dcp_regex_compile(text, &arena, &re, &err);
 	if (rc == 0)
-		(void)dcp_pyre_match(re, at <= n ? text + at : "");
+		(void)dcp_regex_match(re, at <= n ? text + at : "");
 	else if (rc != err.code || !err.msg[0])
 		abort();
 	dcp_arena_finish(&arena);

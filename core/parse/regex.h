@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * regex: does a Python regular expression match the beginning of a text (re.match)?
+ *
+ * Patterns and texts are foreign. PCRE2 goes all ways through a pattern at the same time
+ * (pcre2_dfa_match), in at most DCP_REGEX_MAX_STATES places at once, so that time has a limit
+ * whatever the pattern. Known is what both languages mean alike: literals, ., [..], \d \w \s and
+ * their opposites, \A \Z ^ $ \b \B, groups that only group, |, * + ? {m,n} and their lazy forms.
+ * Refused: what looks ahead or back, refers to groups, or sets flags.
+ */
+#pragma once
+
+struct dcp_arena;
+struct dcp_err;
+struct dcp_regex;
+
+#define DCP_REGEX_MAX_STATES 256
+#define DCP_REGEX_MAX_DEPTH 32 /* groups inside each other */
+
+/*
+ * Returns 0, -EINVAL (not a pattern), -ENOTSUP (a construct not known here, named), -E2BIG,
+ * -ENOMEM. @out lives in @arena; one thread at a time.
+ */
+int dcp_regex_compile(const char *pattern, struct dcp_arena *arena, struct dcp_regex **out,
+		      struct dcp_err *err);
+
+/* 1: it does; 0: it does not; -E2BIG: more states than the limit; -EINVAL: @text is not UTF-8. */
+int dcp_regex_match(const struct dcp_regex *re, const char *text);
