@@ -32,6 +32,7 @@ static const struct opt opts[] = {
 	  .choices = forms },
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct cat_opts),
+	PICK_OPTS_HF(struct cat_opts),
 	OPT_END
 };
 

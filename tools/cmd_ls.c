@@ -31,6 +31,7 @@ static const struct opt opts[] = {
 	  .off = offsetof(struct ls_opts, versions) },
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct ls_opts),
+	PICK_OPTS_HF(struct ls_opts),
 	PICK_OPT_JSON(struct ls_opts),
 	PICK_OPT_TSV(struct ls_opts),
 	OPT_END
@@ -484,7 +485,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	enum cmd_exit code = pick_source(&p, args->operand[PICK_SOURCE], &ls->pick, false);
 
 	out_init(&o);
-	if (code == CMD_OK && (ls->versions || (!p.scan.single && !version && !ls->keys))) {
+	if (code == CMD_OK && (ls->versions || (!p.scan.single && !version && !ls->keys &&
+						!hf_is_wanted(&ls->pick.hf)))) {
 		code = ls_versions(&p, ls, &o);
 	} else if (code == CMD_OK) {
 		code = pick_version(&p, version);

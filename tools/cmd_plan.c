@@ -26,6 +26,7 @@ static const struct opt opts[] = {
 	PICK_OPT_FORM(struct plan_opts, "html", OUT_HTML, "one page with tables and drawings"),
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct plan_opts),
+	PICK_OPTS_HF(struct plan_opts),
 	PICK_OPT_JSON(struct plan_opts),
 	PICK_OPT_TSV(struct plan_opts),
 	OPT_END
@@ -136,7 +137,6 @@ const struct cmd cmd_plan = {
 	.size = sizeof(struct plan_opts),
 	.run = run,
 	.examples = { "dcpfs plan /data/run1 --layout fsdp64",
-		      "dcpfs plan /data/run1 latest --layout tp8:llama --rank 3 --json",
 		      "dcpfs plan /data/run1 --layout mesh:dp2,tp4:llama.dcpl --html > "
 		      "plan.html" },
 };

@@ -22,6 +22,7 @@ struct show_opts {
 static const struct opt opts[] = {
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct show_opts),
+	PICK_OPTS_HF(struct show_opts),
 	PICK_OPT_JSON(struct show_opts),
 	PICK_OPT_TSV(struct show_opts),
 	{ .name = "digest",

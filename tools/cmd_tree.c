@@ -31,6 +31,7 @@ static const struct opt opts[] = { { 'd', "depth", "N", "show N levels; 0: all (
 				     .max = 1000 },
 				   PICK_OPT_VERSION,
 				   PICK_OPTS(struct tree_opts),
+				   PICK_OPTS_HF(struct tree_opts),
 				   PICK_OPT_JSON(struct tree_opts),
 				   PICK_OPT_TSV(struct tree_opts),
 				   OPT_END };

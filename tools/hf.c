@@ -49,3 +49,8 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
 	return cmd_fail(rc == -EINVAL || rc == -ENOENT ? CMD_USAGE : cmd_exit_of(rc), "%s",
 			err.msg);
 }
+
+bool hf_is_wanted(const struct hf_opts *o)
+{
+	return o->on || o->rules || o->assets;
+}

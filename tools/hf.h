@@ -14,18 +14,18 @@ struct hf_opts {
 	const char *rules, *assets;
 };
 
-#define HF_OPTS(type, member)                                                                  \
-	{ .name = "hf-rules",                                                                  \
-	  .arg = "RULES",                                                                      \
-	  .kind = OPT_TEXT,                                                                    \
-	  .what = OPT_FILE,                                                                    \
-	  .off = offsetof(type, member.rules),                                                 \
-	  .help = "names of hf/ by a file or preset (dcpfs rules list)" },                     \
-	{                                                                                      \
-		.name = "hf-assets", .arg = "DIR", .kind = OPT_TEXT, .what = OPT_DIR,          \
-		.off = offsetof(type, member.assets),                                          \
-		.help = "its config.json and tokenizer; default: found"                        \
-	}
+/* Rows of option tables; @type has the member. */
+#define HF_OPT_RULES(type, member)                                                             \
+	.name = "hf-rules", .arg = "RULES", .kind = OPT_TEXT, .what = OPT_FILE,                \
+	.off = offsetof(type, member.rules),                                                   \
+	.help = "names of hf/ by a file or preset (dcpfs rules list)"
+#define HF_OPT_ASSETS(type, member)                                                            \
+	.name = "hf-assets", .arg = "DIR", .kind = OPT_TEXT, .what = OPT_DIR,                  \
+	.off = offsetof(type, member.assets),                                                  \
+	.help = "its config.json and tokenizer; default: found"
 
 /* The rules called @text: a preset, or those of a file; *out is NULL when @text is. */
 enum cmd_exit hf_rules(const char *text, struct dcp_rules **out);
+
+/* Is it asked for? Who says by which rules, or with what, means it. */
+bool hf_is_wanted(const struct hf_opts *o);

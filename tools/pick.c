@@ -15,7 +15,9 @@
 #include "core/base/err.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
+#include "core/rules/rules.h"
 #include "core/store/io/queue.h"
+#include "core/store/version/mapped.h"
 #include "core/store/view/view.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
@@ -93,8 +95,10 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 	struct dcp_err err = { 0 };
 	int rc;
 
-	*p = (struct pick){ .source = source };
+	*p = (struct pick){ .source = source, .hf = opts->hf };
 	progress_init(&p->progress, false);
+	if (hf_rules(opts->hf.rules, &p->rules) != CMD_OK)
+		return CMD_USAGE;
 	rc = dcp_scan(source, &p->scan, &err);
 	if (rc < 0) {
 		cmd_fail(CMD_OK, "%s", err.msg);
@@ -123,6 +127,8 @@ void pick_finish(struct pick *p)
 {
 	progress_finish(&p->progress);
 	dcp_version_close(p->v);
+	dcp_version_close(p->base);
+	dcp_rules_free(p->rules);
 	dcp_queue_destroy(p->store.queue);
 	dcp_scan_finish(&p->scan);
 	free(p->cache);
@@ -204,10 +210,30 @@ static enum cmd_exit no_version(const struct pick *p, const char *name)
 			p->source, p->scan.n, dcp_s(p->scan.n), p->source);
 }
 
+static int map(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
+{
+	const struct dcp_map_opts how = { .rules = p->rules,
+					  .assets = p->hf.assets,
+					  .source = p->source,
+					  .where = f->where };
+	int rc;
+
+	p->base = p->v;
+	p->v = NULL;
+	rc = dcp_version_map(p->base, &how, &p->store, &p->v, err);
+	if (rc == 0)
+		return 0;
+	dcp_version_close(p->base);
+	p->base = NULL;
+	return rc;
+}
+
 static int open_found(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
 {
 	int rc = dcp_version_open(p->source, f, &p->store, &p->v, err);
 
+	if (rc == 0 && hf_is_wanted(&p->hf))
+		rc = map(p, f, err);
 	progress_finish(&p->progress);
 	if (rc == 0)
 		p->found = f;

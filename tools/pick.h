@@ -15,6 +15,7 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "tools/cmd.h"
+#include "tools/hf.h"
 #include "tools/out.h"
 #include "tools/progress.h"
 
@@ -22,6 +23,7 @@
 struct pick_opts {
 	const char *index;
 	uint64_t cache_limit;
+	struct hf_opts hf;
 };
 
 struct pick {
@@ -32,6 +34,9 @@ struct pick {
 	char *cache;
 	const struct dcp_found *found; /* the version, once picked */
 	struct dcp_version *v;
+	struct hf_opts hf;
+	struct dcp_rules *rules;  /* of --hf-rules, or NULL */
+	struct dcp_version *base; /* with --hf: what v is mapped from */
 };
 
 /* Scan @source and make ready to open its versions. @rebuild as in store. */
@@ -125,6 +130,15 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 		.name = "cache-limit", .arg = "N", .kind = OPT_SIZE,                           \
 		.off = offsetof(type, pick.cache_limit), .def = DCP_UNPACK_CACHE,              \
 		.help = "bytes of the cache for decoded archives; default 32GiB"               \
+	}
+/* And of those that show a version as hf/ of a mount does. */
+#define PICK_OPTS_HF(type)                                                                     \
+	{ .name = "hf",                                                                        \
+	  .off = offsetof(type, pick.hf.on),                                                   \
+	  .help = "as hf/ of a mount; also --hf-rules R, --hf-assets DIR" },                   \
+		{ HF_OPT_RULES(type, pick.hf), .told = true },                                 \
+	{                                                                                      \
+		HF_OPT_ASSETS(type, pick.hf), .told = true                                     \
 	}
 #define PICK_OPT_FORM(type, word, value, says)                                                 \
 	{                                                                                      \

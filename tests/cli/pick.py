@@ -45,6 +45,29 @@ def version_names():
     equal(data("ls", "--json", ".", cwd=(FSDP2 / "step-20"))["version"], "step-20", "the current directory")
 
 
+def as_a_model():
+    """--hf: the names of hf/, by rules that fit, of a preset or of a file; what no rule fits is named."""
+    top, rules = copy("model", "step-10"), SCRATCH / "x.rules"
+    rules.write_text("model.norm.weight -> norm\nmodel.scale -> norm\nmodel.gain -> g.{x}\n".replace("{x}", "x"))
+    keys = [t["key"] for t in data("ls", "--json", FSDP2, "10")["tensors"]]
+    hf = [t["key"] for t in data("ls", "--json", "--hf", FSDP2, "10")["tensors"]]
+    check(0 < len(hf) < len(keys) and not any("optim" in k for k in hf), f"weights alone: {hf[:5]}")
+    equal({t["key"] for t in data("ls", "--json", "--hf-rules", "identity", FSDP2, "10")["tensors"]}, set(keys), "identity")
+    got = data("ls", "--json", "--hf-rules", rules, top)
+    equal({t["key"] for t in got["tensors"]}, {"norm", "g.x"}, "rules of a file")
+    for verb in (("cat",), ("cat", "--as", "npy")):
+        equal(run(*verb, "--hf-rules", rules, top, "g.x").stdout, run(*verb, top, "model.gain").stdout, f"{verb}: its bytes")
+    fails(BAD, "norm", "cat", "--hf-rules", rules, top, "norm")
+    fails(NO, "no key", "cat", "--hf-rules", rules, top, "model.gain")
+    equal(data("show", "--json", "--hf", FSDP2, "10", "model.scale")["key"], "model.scale", "show")
+    equal(data("plan", "--json", "--hf", "--layout", "fsdp2", FSDP2, "10")["tensors"], len(hf), "plan")
+    check("optim" not in run("tree", "--hf", FSDP2, "10").stdout.decode(), "tree")
+    rules.write_text("a -> b\nnonsense\n")
+    fails(USAGE, "x.rules", "ls", "--hf-rules", rules, top)
+    fails(USAGE, "nearest", "ls", "--hf-rules", "identify", top)
+    fails(ENV, "No such file", "ls", "--hf-assets", SCRATCH / "none", top)
+
+
 def one_way():
     """Every verb that reads takes VERSION behind SOURCE, or anywhere as an option."""
     for verb, *rest in (("ls", "--json"), ("tree", "--json"), ("index", "--json"), ("show", KEY), ("cat", KEY),
@@ -299,6 +322,7 @@ def full_and_gone():
 
 
 version_names()
+as_a_model()
 one_way()
 passed_over()
 sources()
