@@ -93,6 +93,8 @@ static void how(const struct shown *s, struct dcp_buf *b, const struct dcp_piece
 		dcp_buf_printf(b, " %s", dcp_filter_name(piece->filter));
 	if (piece->enc != DCP_ENC_PLAIN)
 		dcp_buf_str(b, " torch.save item");
+	if (piece->item_n)
+		dcp_buf_printf(b, " from element %llu", (unsigned long long)piece->item_lo);
 	if (piece->stride)
 		dcp_buf_str(b, " strided");
 	if (piece->swap)

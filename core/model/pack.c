@@ -10,7 +10,7 @@
 #include "core/base/bytes.h"
 #include "core/base/err.h"
 
-enum { PACK_PLAIN = 1, PACK_BLOCKS = 2, HAS_STRIDES = 1 << 5, HAS_RUN = 1 << 6 };
+enum { PACK_PLAIN = 1, PACK_BLOCKS = 2, HAS_STRIDES = 1 << 5, HAS_RUN = 1 << 6, IS_PART = 3 };
 
 static bool is_empty(const uint64_t *len, uint32_t ndim)
 {
@@ -64,11 +64,17 @@ static void bound(const struct dcp_piece *p, size_t n, uint32_t ndim, struct dcp
 static void put_piece(struct dcp_buf *out, const struct dcp_piece *p, uint32_t ndim)
 {
 	bool run = !whole_box(p, ndim);
+	uint8_t enc = p->item_n ? IS_PART : p->enc;
 	uint8_t flags =
-		(uint8_t)(p->enc | (p->filter & 3) << 2 | p->swap << 4 | (p->filter & 4) << 5 |
+		(uint8_t)(enc | (p->filter & 3) << 2 | p->swap << 4 | (p->filter & 4) << 5 |
 			  (p->stride ? HAS_STRIDES : 0) | (run ? HAS_RUN : 0));
 
 	dcp_buf_add(out, &flags, 1);
+	if (p->item_n) {
+		dcp_buf_add(out, &p->enc, 1);
+		dcp_buf_varint(out, p->item_lo);
+		dcp_buf_varint(out, p->item_n);
+	}
 	dcp_buf_varint(out, p->file);
 	dcp_buf_varint(out, p->off);
 	dcp_buf_varint(out, p->nbytes);
@@ -146,6 +152,16 @@ static bool is_inside(const struct dcp_box *block, const struct dcp_box *box, ui
 	return in;
 }
 
+/* A part of an item has strides, and an item that decodes to elements. */
+static void get_item(struct unpack *u, struct dcp_piece *p, bool strided)
+{
+	p->enc = dcp_cur_u8(&u->c);
+	p->item_lo = dcp_cur_varint(&u->c);
+	p->item_n = dcp_cur_varint(&u->c);
+	if (!p->item_n || p->item_lo >= p->item_n || !strided)
+		u->c.bad = true;
+}
+
 /*
  * The next piece, kept if it is wanted; @block: what must hold it. False when memory is out; a
  * bad blob shows in the cursor.
@@ -154,10 +170,14 @@ static bool get_piece(struct unpack *u, const struct dcp_box *block)
 {
 	struct dcp_piece *p = &u->pieces[u->n];
 	uint8_t flags = dcp_cur_u8(&u->c);
-	uint64_t file = dcp_cur_varint(&u->c), stride[DCP_MAX_NDIM];
+	uint64_t file, stride[DCP_MAX_NDIM];
 	struct dcp_box box;
 
 	p->enc = flags & 3;
+	p->item_lo = p->item_n = 0;
+	if (p->enc == IS_PART)
+		get_item(u, p, flags & HAS_STRIDES);
+	file = dcp_cur_varint(&u->c);
 	p->filter = (uint8_t)((flags >> 2 & 3) | (flags >> 5 & 4));
 	p->swap = flags >> 4 & 1;
 	p->file = (uint32_t)file;

@@ -10,6 +10,8 @@
  *           )
  *     u8      bits 0-1 enc, 2-3 filter, 4 swap, 5 strides follow, 6 a run follows,
  *             7 the third bit of filter
+ *     u8      enc                    if bits 0-1 say 3: a part of an item
+ *     varint  item_lo, item_n        then
  *     varint  file, off, nbytes
  *     varint  lo[ndim], len[ndim]
  *     varint  stride[ndim]           if bit 5

@@ -21,6 +21,9 @@
  *           DCP_FILTER_NEG     flip the sign of every number
  *           DCP_FILTER_CONJ    flip the sign of every imaginary part
  *   stride  elements between neighbours along each dimension; NULL: row-major over len
+ *   item_n  not 0: what enc or filter decodes to has so many elements, and the piece is a part
+ *           of them: its first is number item_lo, and stride, which is given, counts in their
+ *           row-major order
  *
  * A piece may hold only a run of the row-major flattening of its box (DeepSpeed ZeRO,
  * Megatron flattened ranges, Paddle flat shards): run_lo and run_n, in elements. A whole
@@ -48,15 +51,16 @@ enum dcp_filter {
 };
 
 struct dcp_piece {
-	const uint64_t *lo;     /* ndim */
-	const uint64_t *len;    /* ndim */
-	const uint64_t *stride; /* ndim, in elements; NULL: row-major over len */
-	uint64_t run_lo, run_n; /* elements of the box's flattening that are here */
-	uint64_t off, nbytes;   /* in the file; see enc and filter */
-	uint32_t file;          /* index into the version's file table */
-	uint8_t enc;            /* enum dcp_enc */
-	uint8_t filter;         /* enum dcp_filter */
-	bool swap;              /* element bytes are big-endian */
+	const uint64_t *lo;       /* ndim */
+	const uint64_t *len;      /* ndim */
+	const uint64_t *stride;   /* ndim, in elements; NULL: row-major over len */
+	uint64_t run_lo, run_n;   /* elements of the box's flattening that are here */
+	uint64_t off, nbytes;     /* in the file; see enc and filter */
+	uint64_t item_lo, item_n; /* 0 but for parts of what is decoded */
+	uint32_t file;            /* index into the version's file table */
+	uint8_t enc;              /* enum dcp_enc */
+	uint8_t filter;           /* enum dcp_filter */
+	bool swap;                /* element bytes are big-endian */
 };
 
 struct dcp_tensor {

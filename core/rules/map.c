@@ -1,54 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * First all keys are matched, which needs nothing but their names; then the keys that come out
- * are collected, so that those made twice are known before any is told; then each is told.
+ * First all keys are matched, which needs nothing but their names, and those that become one tensor are
+ * put in groups; then the keys that come out are collected, so that those made twice are known before
+ * any is told; then each group is told.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/buf.h"
-#include "core/base/intern.h"
-#include "core/rules/rules_int.h"
+#include "core/rules/map.h"
 
-#define MAP_ARENA (1u << 30) /* of one tensor's pieces */
-
-/* A key of the source that some rule takes. */
-struct hit {
-	uint64_t number;
-	uint32_t key;  /* in map.keys */
-	uint32_t rule; /* by number */
-	uint32_t made; /* in map.made */
-};
-
-/* A key that comes out: who makes it, and who else would. */
-struct made {
-	uint32_t by, also; /* hits; UINT32_MAX: nobody */
-};
-
-struct map {
-	const struct dcp_rules *r;
-	const struct dcp_rules_source *from;
-	const struct dcp_sink *to;
-	struct dcp_rules_report *report;
-	struct dcp_intern keys, out; /* as the source has them; as they come out */
-	struct hit *hit;
-	struct made *made; /* by number in out */
-	bool *used;        /* by rule */
-	size_t nhit, hit_cap, made_cap;
-	uint32_t *file; /* number of each file for the sink, plus one; 0: not told yet */
-	struct dcp_arena arena;
-	struct dcp_buf text;
-	struct dcp_err *err;
-};
-
-static void say(const struct map *m, enum dcp_rules_what what, const char *key, unsigned line,
-		const char *text)
-{
-	if (m->report->say)
-		m->report->say(m->report->ctx, what, key, line, text);
-}
+#define MAP_ARENA (1u << 30) /* of one group's pieces */
 
 static int room(void **array, size_t *cap, size_t n, size_t size)
 {
@@ -65,73 +27,61 @@ static int room(void **array, size_t *cap, size_t n, size_t size)
 	return 0;
 }
 
-/* ---- which rule ---- */
-
-/* The key as patterns see it: prefixes stripped, parts erased. In @text. */
-static const char *bare_key(const struct dcp_rules *r, const char *key, struct dcp_buf *text)
-{
-	bool again = true;
-
-	dcp_buf_reset(text);
-	for (const char *s = key; *s;) {
-		size_t i = 0;
-
-		if (s == key || s[-1] == '.')
-			while (i < r->nerase &&
-			       strncmp(s, r->erase[i].text, r->erase[i].n) != 0)
-				i++;
-		else
-			i = r->nerase;
-		if (i < r->nerase) {
-			s += r->erase[i].n;
-		} else {
-			dcp_buf_add(text, s, 1);
-			s++;
-		}
-	}
-	dcp_buf_add(text, "", 0);
-	key = text->p ? text->p : "";
-	while (again) {
-		again = false;
-		for (size_t i = 0; i < r->nstrip; i++)
-			if (strncmp(key, r->strip[i].text, r->strip[i].n) == 0) {
-				key += r->strip[i].n;
-				again = true;
-			}
-	}
-	return key;
-}
-
-/* The first rule that takes the key, or NULL. */
+/* The first rule that takes the key, or NULL; by which pattern. */
 static const struct rule *find_rule(const struct dcp_rules *r, const char *key,
-				    struct slot_value *value)
+				    struct slot_value *value, uint32_t *src)
 {
 	size_t n = strlen(key);
 
 	for (size_t i = 0; i < r->nrule; i++)
 		for (uint32_t k = 0; k < r->rule[i].nsrc; k++)
-			if (dcp_rules_match(&r->rule[i].src[k], key, n, value))
+			if (dcp_rules_match(&r->rule[i].src[k], key, n, value)) {
+				*src = k;
 				return &r->rule[i];
+			}
 	return NULL;
 }
 
-/* Note that the hit just added makes @key. */
-static int note_made(struct map *m, const char *key, size_t n)
+static int new_group(struct map *m, uint32_t rule, uint32_t *out)
 {
-	uint32_t hit = (uint32_t)m->nhit, number;
-	int rc = dcp_intern_add(&m->out, key, n, DCP_INTERN_NONE, &number);
+	int rc = room((void **)&m->group, &m->group_cap, m->ngroup, sizeof(*m->group));
 
 	if (rc < 0)
 		return rc;
-	m->hit[hit].made = number;
-	if (rc == 0) {
-		if (m->made[number].also == UINT32_MAX)
-			m->made[number].also = hit;
-		return 0;
-	}
-	rc = room((void **)&m->made, &m->made_cap, number, sizeof(*m->made));
+	*out = (uint32_t)m->ngroup;
+	m->group[m->ngroup++] = (struct group){ .rule = rule };
+	return 0;
+}
+
+/* The group of keys whose slots are these, but for the one that is joined over. */
+static int find_group(struct map *m, const struct rule *rule, const struct slot_value *value,
+		      uint32_t *out)
+{
+	uint32_t number = (uint32_t)(rule - m->r->rule), id;
+	int rc;
+
+	if (rule->nsrc == 1 && rule->join == RULES_NO_SLOT)
+		return new_group(m, number, out);
+	dcp_buf_reset(&m->made_text);
+	dcp_buf_printf(&m->made_text, "%u", number);
+	for (uint32_t i = 0; i < rule->nslot; i++)
+		if (i != rule->join && i != rule->each) {
+			dcp_buf_add(&m->made_text, "", 1);
+			dcp_buf_add(&m->made_text, value[i].s, value[i].n);
+		}
+	rc = dcp_buf_error(&m->made_text);
 	if (rc == 0)
-		m->made[number] = (struct made){ hit, UINT32_MAX };
+		rc = dcp_intern_add(&m->ids, m->made_text.p, m->made_text.n, DCP_INTERN_NONE,
+				    &id);
+	if (rc <= 0) {
+		*out = rc == 0 ? m->group_of_id[id] : 0;
+		return rc;
+	}
+	rc = room((void **)&m->group_of_id, &m->id_cap, id, sizeof(*m->group_of_id));
+	if (rc == 0)
+		rc = new_group(m, number, out);
+	if (rc == 0)
+		m->group_of_id[id] = *out;
 	return rc;
 }
 
@@ -139,17 +89,16 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 {
 	struct map *m = ctx;
 	struct slot_value value[DCP_RULES_MAX_SLOTS];
-	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
-	const char *bare = bare_key(m->r, key, &m->text);
-	const struct rule *rule = find_rule(m->r, bare, value);
-	struct hit *hit;
+	const char *bare = dcp_rules_bare_key(m->r, key, &m->text);
+	struct hit hit = { .number = number };
+	const struct rule *rule = find_rule(m->r, bare, value, &hit.src);
 	int rc;
 
 	if (dcp_buf_error(&m->text))
 		return -ENOMEM;
 	if (!rule) {
 		m->report->unmatched++;
-		say(m, DCP_RULES_UNMATCHED, key, 0, "no rule fits it");
+		dcp_rules_say(m, DCP_RULES_UNMATCHED, key, 0, "no rule fits it");
 		return 0;
 	}
 	m->used[rule - m->r->rule] = true;
@@ -159,131 +108,95 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 	}
 	if (m->nhit >= UINT32_MAX - 1)
 		return -E2BIG;
-	rc = room((void **)&m->hit, &m->hit_cap, m->nhit, sizeof(*m->hit));
-	if (rc < 0)
-		return rc;
-	hit = &m->hit[m->nhit];
-	*hit = (struct hit){ .number = number, .rule = (uint32_t)(rule - m->r->rule) };
-	rc = dcp_intern_add(&m->keys, key, strlen(key), DCP_INTERN_NONE, &hit->key);
-	if (rc < 0)
-		return rc;
-	if (!dcp_rules_expand(&rule->dst[0], value, &out)) {
-		m->report->failed++;
-		say(m, DCP_RULES_FAILED, key, rule->line, "its number would be negative");
-		return 0;
-	}
-	rc = dcp_buf_error(&out);
+	if (rule->join != RULES_NO_SLOT)
+		hit.member = value[rule->join].number;
+	rc = find_group(m, rule, value, &hit.group);
 	if (rc == 0)
-		rc = note_made(m, out.n ? out.p : "", out.n);
+		rc = dcp_intern_add(&m->keys, key, strlen(key), DCP_INTERN_NONE, &hit.key);
+	if (rc >= 0)
+		rc = room((void **)&m->hit, &m->hit_cap, m->nhit, sizeof(*m->hit));
 	if (rc == 0)
-		m->nhit++;
+		m->hit[m->nhit++] = hit;
 	return rc;
 }
 
-/* ---- telling ---- */
+/* ---- groups ---- */
 
-/* The sink's number of file @number of the source. */
-static int tell_file(struct map *m, uint32_t number, uint32_t *out)
+static int by_group(const void *a, const void *b)
 {
-	const struct dcp_file_id *id;
-	int rc = 0;
+	const struct hit *x = a, *y = b;
 
-	if (number >= m->from->nfiles)
-		return dcp_fail(m->err, -EBADMSG, DCP_ERR_NO_OFFSET, "file %u of %zu", number,
-				m->from->nfiles);
-	id = &m->from->files[number];
-	if (!m->file[number]) {
-		rc = id->unpacked ? m->to->unpacked(m->to->ctx, id->name, out)
-				  : m->to->file(m->to->ctx, id->name, out);
-		m->file[number] = *out + 1;
-	}
-	*out = m->file[number] - 1;
-	return rc;
+	if (x->group != y->group)
+		return x->group < y->group ? -1 : 1;
+	if (x->src != y->src)
+		return x->src < y->src ? -1 : 1;
+	if (x->member != y->member)
+		return x->member < y->member ? -1 : 1;
+	return x->key < y->key ? -1 : x->key > y->key;
 }
 
-static int tell_files(struct map *m, struct dcp_tensor *t)
+static int sort_hits(struct map *m)
 {
-	struct dcp_piece *p = dcp_arena_calloc(&m->arena, t->npieces, sizeof(*p));
-	int rc = 0;
+	bool sorted = true;
 
-	if (!p)
+	m->hit_of_key = calloc(m->nhit + 1, sizeof(*m->hit_of_key));
+	if (!m->hit_of_key)
 		return -ENOMEM;
-	for (size_t i = 0; rc == 0 && i < t->npieces; i++) {
-		p[i] = t->pieces[i];
-		rc = tell_file(m, p[i].file, &p[i].file);
-	}
-	t->pieces = p;
-	return rc;
-}
+	for (size_t i = 1; sorted && i < m->nhit; i++)
+		sorted = m->hit[i].group > m->hit[i - 1].group;
+	if (!sorted)
+		qsort(m->hit, m->nhit, sizeof(*m->hit), by_group);
+	for (size_t i = 0; i < m->nhit; i++) {
+		struct group *g = &m->group[m->hit[i].group];
 
-/* Between dots, as files of a Hugging Face model have their keys. */
-static int split_path(struct map *m, struct dcp_tensor *t)
-{
-	size_t n = strlen(t->key), parts = 1;
-	char *copy = dcp_arena_strndup(&m->arena, t->key, n), *dot;
-	const char **path;
-
-	for (size_t i = 0; i < n; i++)
-		parts += t->key[i] == '.';
-	path = dcp_arena_calloc(&m->arena, parts, sizeof(*path));
-	if (!copy || !path)
-		return -ENOMEM;
-	t->path = path;
-	t->npath = parts;
-	for (size_t i = 0; i < parts; i++) {
-		*path++ = copy;
-		dot = strchr(copy, '.');
-		if (dot) {
-			*dot = '\0';
-			copy = dot + 1;
-		}
+		m->hit_of_key[m->hit[i].key] = (uint32_t)i;
+		if (g->nhit++ == 0)
+			g->hit = (uint32_t)i;
 	}
 	return 0;
 }
 
-static void collide(const struct map *m, const struct made *made, char *why, size_t size)
+static int note_made(struct map *m, uint32_t group, const char *key)
 {
-	const struct hit *a = &m->hit[made->by], *b = &m->hit[made->also];
+	uint32_t number;
+	int rc = dcp_intern_add(&m->out, key, strlen(key), DCP_INTERN_NONE, &number);
 
-	snprintf(why, size, "both %.160s (line %u) and %.160s (line %u) become this key",
-		 dcp_intern_text(&m->keys, a->key), m->r->rule[a->rule].line,
-		 dcp_intern_text(&m->keys, b->key), m->r->rule[b->rule].line);
+	if (rc < 0)
+		return rc;
+	if (rc == 0) {
+		if (m->made[number].also == UINT32_MAX)
+			m->made[number].also = group;
+		return 0;
+	}
+	rc = room((void **)&m->made, &m->made_cap, number, sizeof(*m->made));
+	if (rc == 0)
+		m->made[number] = (struct made){ group, UINT32_MAX, false };
+	return rc;
 }
 
-static int tell_hit(struct map *m, uint32_t number)
+/* Which keys will a group make? Of what is unstacked the tensor says how many. */
+static int note_group(struct map *m, uint32_t number)
 {
-	const struct hit *hit = &m->hit[number];
-	const struct made *made = &m->made[hit->made];
-	unsigned line = m->r->rule[hit->rule].line;
-	struct dcp_tensor t;
-	char why[400];
-	int rc;
+	const struct group *g = &m->group[number];
+	const struct rule *rule = &m->r->rule[g->rule];
+	struct dcp_err unread = { 0 };
+	struct flow f = { .e = 1 };
+	struct dcp_tensor first;
+	const char *key;
+	int rc = 0;
 
-	if (made->by != number)
-		return 0;
+	if (rule->each != RULES_NO_SLOT && dcp_rules_make(m, g, &f, &first, &unread) < 0)
+		f.e = 1;
+	for (uint64_t e = 0; rc == 0 && e < (rule->each == RULES_NO_SLOT ? 1 : f.e); e++)
+		for (uint32_t j = 0; rc == 0 && j < rule->ndst; j++) {
+			rc = dcp_rules_key_made(m, g, j, e, &key);
+			if (rc == 0)
+				rc = note_made(m, number, key);
+			else if (rc == -ERANGE)
+				rc = 0;
+		}
 	dcp_arena_reset(&m->arena);
-	rc = m->from->tensor(m->from->ctx, hit->number, &m->arena, &t, m->err);
-	if (rc < 0)
-		return rc;
-	t.key = dcp_intern_text(&m->out, hit->made);
-	t.alias_of = NULL;
-	rc = split_path(m, &t);
-	if (rc < 0)
-		return rc;
-	if (made->also != UINT32_MAX) {
-		collide(m, made, why, sizeof(why));
-		t.error = why;
-		t.partly = false;
-		m->report->collisions++;
-		say(m, DCP_RULES_COLLISION, t.key, line, why);
-	} else if (t.error && !t.partly) {
-		m->report->failed++;
-		say(m, DCP_RULES_FAILED, t.key, line, t.error);
-	} else {
-		m->report->mapped++;
-	}
-	rc = tell_files(m, &t);
-	return rc < 0 ? rc : m->to->tensor(m->to->ctx, &t);
+	return rc;
 }
 
 static int run(struct map *m)
@@ -293,11 +206,15 @@ static int run(struct map *m)
 	for (size_t i = 0; rc == 0 && i < m->r->nrule; i++)
 		if (!m->used[i]) {
 			m->report->unused++;
-			say(m, DCP_RULES_UNUSED, NULL, m->r->rule[i].line,
-			    "no key fits this rule");
+			dcp_rules_say(m, DCP_RULES_UNUSED, NULL, m->r->rule[i].line,
+				      "no key fits this rule");
 		}
-	for (size_t i = 0; rc == 0 && i < m->nhit; i++)
-		rc = tell_hit(m, (uint32_t)i);
+	if (rc == 0)
+		rc = sort_hits(m);
+	for (size_t i = 0; rc == 0 && i < m->ngroup; i++)
+		rc = note_group(m, (uint32_t)i);
+	for (size_t i = 0; rc == 0 && i < m->ngroup; i++)
+		rc = dcp_rules_tell_group(m, (uint32_t)i);
 	return rc;
 }
 
@@ -318,9 +235,14 @@ int dcp_rules_map(const struct dcp_rules *r, const struct dcp_rules_source *from
 		rc = run(&m);
 	dcp_intern_finish(&m.keys);
 	dcp_intern_finish(&m.out);
+	dcp_intern_finish(&m.ids);
 	dcp_arena_finish(&m.arena);
 	dcp_buf_finish(&m.text);
+	dcp_buf_finish(&m.made_text);
 	free(m.hit);
+	free(m.group);
+	free(m.group_of_id);
+	free(m.hit_of_key);
 	free(m.made);
 	free(m.used);
 	free(m.file);

@@ -24,11 +24,6 @@ static void *grow(void **array, size_t *cap, size_t n, size_t size)
 	return (char *)p + n * size;
 }
 
-struct word {
-	const char *s;
-	size_t n; /* 0: the line ends here */
-};
-
 /* The next word at *@s, moved past it: up to a blank or a comma, or a comma. */
 static struct word next_word(const char **s, const char *end)
 {
@@ -55,10 +50,11 @@ static bool is(struct word w, const char *text)
 	return w.n == strlen(text) && memcmp(w.s, text, w.n) == 0;
 }
 
-/* Patterns with commas between them, up to the end or the word @stop, which is taken. */
+/* Patterns with commas between them, up to the word @stop, which is taken, or to the end. */
 static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, bool is_source,
 		    const char *stop, const struct pattern **out, uint32_t *count)
 {
+	bool arrow = stop && *stop == '-';
 	struct pattern *p = dcp_arena_calloc(&ps->r->arena, DCP_RULES_MAX_SOURCES, sizeof(*p));
 	struct word w;
 	int rc;
@@ -70,7 +66,7 @@ static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, b
 		w = next_word(s, ps->end);
 		if (w.n == 0 || is(w, ",") || is(w, "->") || is(w, ":") || is(w, "="))
 			return dcp_rules_bad(ps, w.s, -EINVAL, "a key's pattern stands here%s",
-					     stop && w.n == 0 ? ", then ->" : "");
+					     arrow && w.n == 0 ? ", then ->" : "");
 		if (*count == DCP_RULES_MAX_SOURCES)
 			return dcp_rules_bad(ps, w.s, -E2BIG, "more than %d patterns",
 					     DCP_RULES_MAX_SOURCES);
@@ -79,11 +75,13 @@ static int patterns(struct rules_parse *ps, const char **s, struct rule *rule, b
 			return rc;
 		++*count;
 		w = next_word(s, ps->end);
-		if (stop ? is(w, stop) : w.n == 0)
+		if (stop && is(w, stop))
+			return 0;
+		if (w.n == 0 && !arrow)
 			return 0;
 		if (!is(w, ","))
 			return dcp_rules_bad(ps, w.s, -EINVAL, "%s stands here, or a comma",
-					     stop ? stop : "the end of the line");
+					     arrow ? "->" : "the end of the line");
 	}
 }
 
@@ -98,6 +96,7 @@ static int new_rule(struct rules_parse *ps, const char *at, struct rule **out)
 		return -ENOMEM;
 	r->nrule++;
 	(*out)->line = ps->line;
+	(*out)->join = (*out)->each = RULES_NO_SLOT;
 	return 0;
 }
 
@@ -120,13 +119,8 @@ static int rename_line(struct rules_parse *ps, const char *s)
 	if (rc == 0)
 		rc = patterns(ps, &s, rule, true, "->", &rule->src, &rule->nsrc);
 	if (rc == 0)
-		rc = patterns(ps, &s, rule, false, NULL, &rule->dst, &rule->ndst);
-	if (rc < 0)
-		return rc;
-	if (rule->nsrc > 1 || rule->ndst > 1)
-		return dcp_rules_bad(ps, rule->src->text ? ps->line_text : s, -EINVAL,
-				     "one key becomes one key");
-	return 0;
+		rc = patterns(ps, &s, rule, false, ":", &rule->dst, &rule->ndst);
+	return rc < 0 ? rc : dcp_rules_ops(ps, rule, s);
 }
 
 /* A word without its backslashes, in the arena. */

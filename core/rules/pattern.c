@@ -50,13 +50,17 @@ static int slot_of(struct rules_parse *ps, struct rule *rule, const char *at, co
 	if (rule->nslot == DCP_RULES_MAX_SLOTS)
 		return dcp_rules_bad(ps, at, -E2BIG, "more than %d slots in a rule",
 				     DCP_RULES_MAX_SLOTS);
-	if (!is_source)
+	if (!is_source && rule->each != RULES_NO_SLOT)
 		return dcp_rules_bad(ps, at, -EINVAL, "{%.*s} is not on the left side",
 				     (int)DCP_MIN(n, (size_t)60), name);
 	known = dcp_arena_strndup(&ps->r->arena, name, n);
 	if (!known)
 		return -ENOMEM;
 	*out = (uint8_t)rule->nslot;
+	if (!is_source) { /* for unstack() to count; whether it does is seen when all is read */
+		rule->each = *out;
+		rule->each_at = at;
+	}
 	rule->slot_name[rule->nslot++] = known;
 	return 0;
 }

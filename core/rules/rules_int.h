@@ -42,6 +42,44 @@ struct slot_value {
 	uint64_t number;
 };
 
+enum op_kind {
+	OP_T,
+	OP_PERMUTE,
+	OP_RESHAPE,
+	OP_NARROW,
+	OP_UNPAD,
+	OP_ROPE,
+	OP_UNROPE,
+	OP_QKV,
+	OP_FUSE_QKV,
+	OP_CONCAT,
+	OP_STACK,
+	OP_SPLIT,
+	OP_UNSTACK,
+};
+
+#define RULES_MAX_FACTORS 4 /* of one amount */
+#define RULES_MAX_OPS 32    /* of one rule */
+
+/* "128", "-1", "heads*head_dim": factors from left to right, each multiplied or divided by. */
+struct amount {
+	struct factor {
+		bool divide;
+		int word; /* a number of config.json, see op.c; -1: the value */
+		uint64_t value;
+	} f[RULES_MAX_FACTORS];
+	uint32_t n;
+	bool minus;
+};
+
+struct op {
+	enum op_kind kind;
+	const struct amount *arg;
+	uint32_t narg;
+	uint8_t slot; /* {e}, or RULES_NO_SLOT */
+	bool is_list; /* split: sizes, not a number of parts */
+};
+
 struct rule {
 	bool drop;
 	unsigned line;
@@ -49,6 +87,11 @@ struct rule {
 	uint32_t nsrc, ndst;
 	const char *slot_name[DCP_RULES_MAX_SLOTS]; /* "i"; "*" of a star */
 	uint32_t nslot;
+	const struct op *op;
+	uint32_t nop;
+	uint8_t join;        /* slot whose keys become one tensor; RULES_NO_SLOT: none */
+	uint8_t each;        /* slot of the right side that unstack() counts */
+	const char *each_at; /* in the text, while it is parsed */
 };
 
 /* strip, erase */
@@ -70,6 +113,12 @@ struct dcp_rules {
 	struct tie *tie;
 	size_t nrule, nstrip, nerase, ntie;
 	size_t rule_cap, strip_cap, erase_cap, tie_cap;
+};
+
+/* Bytes of a text. */
+struct word {
+	const char *s;
+	size_t n; /* 0: the line ends here */
 };
 
 /* Where the parser stands. */
@@ -100,3 +149,26 @@ bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
 struct dcp_buf;
 bool dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 		      struct dcp_buf *out);
+
+/* op.c */
+
+/* The operations at @s, up to the end of the line, into @rule; they fit its keys. */
+int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s);
+/* As a text calls it: "qkv". */
+const char *dcp_rules_op_name(enum op_kind kind);
+/* -EINVAL: config.json does not say, or the numbers do not divide. */
+int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *config,
+		     uint64_t *out, struct dcp_err *err);
+
+/* flow.c */
+
+/* Tensors on their way through the operations of a rule: k lists of e each. */
+struct work;
+struct flow {
+	struct work *w; /* k * e */
+	size_t k, e;
+};
+
+/* -EINVAL and the like: the key cannot be made, the reason in @err; -ENOMEM. */
+int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_config *config,
+		   struct flow *f, struct dcp_arena *arena, struct dcp_err *err);

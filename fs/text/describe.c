@@ -91,9 +91,14 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 		dcp_jsonw_key(w, "strides");
 		put_dims(w, p->stride, ndim);
 	}
-	if (p->swap) {
-		dcp_jsonw_put_str(w, "byteorder", "big");
+	if (p->item_n) {
+		uint64_t item[2] = { p->item_lo, p->item_n };
+
+		dcp_jsonw_key(w, "item");
+		put_dims(w, item, 2);
 	}
+	if (p->swap)
+		dcp_jsonw_put_str(w, "byteorder", "big");
 	if (dcp_files_unpacked(files, p->file))
 		dcp_jsonw_put_bool(w, "unpacked", true);
 	if (p->filter != DCP_FILTER_NONE)

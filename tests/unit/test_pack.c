@@ -45,6 +45,10 @@ static struct dcp_piece any_piece(struct dcp_arena *a, uint32_t ndim)
 		.swap = next_random() % 2,
 	};
 
+	if (p.stride && next_random() % 2) {
+		p.item_n = any_number() + 1;
+		p.item_lo = any_number() % p.item_n;
+	}
 	if (next_random() % 2) {
 		assert_true(dcp_shape_volume(p.len, ndim, &p.run_n));
 	} else {
@@ -71,6 +75,8 @@ static void same_piece(const struct dcp_piece *a, const struct dcp_piece *b, uin
 	assert_int_equal(a->run_n, b->run_n);
 	assert_int_equal(a->off, b->off);
 	assert_int_equal(a->nbytes, b->nbytes);
+	assert_int_equal(a->item_lo, b->item_lo);
+	assert_int_equal(a->item_n, b->item_n);
 	assert_int_equal(a->file, b->file);
 	assert_int_equal(a->enc, b->enc);
 	assert_int_equal(a->filter, b->filter);

@@ -134,7 +134,8 @@ static int compare_pieces(const void *x, const void *y, void *ctx)
 /* Stored in the same manner, so that one may be read for the other? */
 static bool same_manner(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
 {
-	return a->enc == b->enc && a->filter == b->filter && !a->stride == !b->stride &&
+	return a->enc == b->enc && a->filter == b->filter && a->item_lo == b->item_lo &&
+	       a->item_n == b->item_n && !a->stride == !b->stride &&
 	       (!a->stride || !memcmp(a->stride, b->stride, ndim * sizeof(*a->stride)));
 }
 

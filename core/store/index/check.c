@@ -78,10 +78,15 @@ static int check_length(const struct place *at)
 		return dcp_fail(at->err, -EBADMSG, p->off,
 				"%.200s: piece %zu of %zu holds a part of its box with strides",
 				at->file, (size_t)(p - at->t->pieces) + 1, at->t->npieces);
+	if (p->item_n && (!span(at->t, p, &need) || !p->stride ||
+			  !dcp_range_ok(p->item_lo, need / at->t->itemsize, p->item_n)))
+		return dcp_fail(at->err, -EBADMSG, p->off,
+				"%.200s: piece %zu of %zu is no part of its item", at->file,
+				(size_t)(p - at->t->pieces) + 1, at->t->npieces);
 	if (dcp_filter_encodes(p->filter))
 		return 0;
 	if (p->enc != DCP_ENC_PLAIN) {
-		if (dcp_ckd_mul(&need, p->run_n, at->t->itemsize))
+		if (dcp_ckd_mul(&need, p->item_n ? p->item_n : p->run_n, at->t->itemsize))
 			need = UINT64_MAX;
 	} else if (!span(at->t, p, &need)) {
 		need = UINT64_MAX;

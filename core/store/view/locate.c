@@ -37,6 +37,20 @@ static const char *numbers_text(char *buf, size_t size, const uint64_t *shape, u
 	return buf;
 }
 
+/* The item that was opened last: parts of it are told one after the other. */
+struct opened {
+	bool is_set;
+	uint32_t file;
+	uint64_t off;
+	struct dcp_torch_tensor tensor;
+};
+
+/* Elements of the item that @p is, or is a part of. */
+static uint64_t item_elements(const struct dcp_piece *p)
+{
+	return p->item_n ? p->item_n : p->run_n;
+}
+
 /* The stored tensor must be what the metadata says this piece is. */
 static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 			const struct dcp_torch_tensor *tt, struct dcp_err *err)
@@ -47,19 +61,20 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 	if (tt->dtype != t->dtype || strcmp(tt->dtype_name, t->dtype_name))
 		return dcp_fail(err, -EBADMSG, p->off, "stored as %s, the metadata says %s",
 				tt->dtype_name, t->dtype_name);
-	if (p->enc == DCP_ENC_TORCH_FLAT) {
+	if (p->enc == DCP_ENC_TORCH_FLAT || p->item_n) {
 		uint64_t volume;
 
-		if (tt->row_major && dcp_shape_volume(tt->shape, tt->ndim, &volume) &&
-		    volume == p->run_n)
+		if ((tt->row_major || p->item_n) &&
+		    dcp_shape_volume(tt->shape, tt->ndim, &volume) &&
+		    volume == item_elements(p))
 			return 0;
 		return dcp_fail(
 			err, -EBADMSG, p->off,
 			"stored tensor has shape [%s]%s, the metadata says %llu element%s "
 			"in a row",
 			numbers_text(is, sizeof(is), tt->shape, tt->ndim),
-			tt->row_major ? "" : " and is transposed", (unsigned long long)p->run_n,
-			dcp_s(p->run_n));
+			tt->row_major ? "" : " and is transposed",
+			(unsigned long long)item_elements(p), dcp_s(item_elements(p)));
 	}
 	if (tt->ndim != t->ndim || memcmp(tt->shape, p->len, t->ndim * sizeof(*p->len)))
 		return dcp_fail(err, -EBADMSG, p->off,
@@ -69,38 +84,115 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 	return 0;
 }
 
+/* The tensor in @item, whose byte 0 is at @base of the backing. */
+static int open_torch(const struct dcp_source *item, uint64_t base, struct dcp_torch_tensor *tt,
+		      struct dcp_err *err)
+{
+	struct dcp_torch *torch;
+	int rc = dcp_torch_open(item, 1 << 20, &torch, err);
+
+	if (rc < 0)
+		return rc;
+	rc = dcp_torch_tensor(torch, dcp_torch_root(torch), tt, err);
+	dcp_torch_close(torch);
+	if (rc == 0)
+		return dcp_fail(err, -EBADMSG, base, "the stored item is not a tensor");
+	return rc < 0 ? rc : 0;
+}
+
+/*
+ * @len steps of @step elements in row-major order, as steps of so many in the order in which @tt is
+ * stored: they lie along one of its dimensions, in which @at says how far one has come.
+ */
+static bool restep(const struct dcp_torch_tensor *tt, uint64_t step, uint64_t len, uint64_t *at,
+		   uint64_t *out)
+{
+	uint64_t inner = 1;
+
+	*out = 0;
+	for (uint32_t d = tt->ndim; len > 1 && d-- > 0; inner *= tt->shape[d]) {
+		uint64_t reach;
+
+		if (step % inner || step / inner >= tt->shape[d])
+			continue;
+		*out = step / inner * tt->stride[d];
+		return !dcp_ckd_mul(&reach, len - 1, step / inner) &&
+		       !dcp_ckd_add(&at[d], at[d], reach) && at[d] < tt->shape[d];
+	}
+	return len == 1;
+}
+
+/* The first element and the steps of a part of a tensor that is stored in another order. */
+static int restride(struct dcp_view *view, struct dcp_piece *p,
+		    const struct dcp_torch_tensor *tt, struct dcp_err *err)
+{
+	uint32_t ndim = view->t.ndim;
+	uint64_t *stride = dcp_arena_calloc(&view->arena, ndim + 1, sizeof(*stride));
+	uint64_t at[DCP_MAX_NDIM], rest = p->item_lo, first = 0;
+
+	if (!stride)
+		return -ENOMEM;
+	for (uint32_t d = tt->ndim; d-- > 0; rest /= tt->shape[d]) {
+		at[d] = rest % tt->shape[d];
+		first += at[d] * tt->stride[d];
+	}
+	for (uint32_t d = 0; d < ndim; d++)
+		if (!restep(tt, p->stride[d], p->len[d], at, &stride[d]))
+			return dcp_fail(err, -ENOTSUP, p->off,
+					"the stored tensor is transposed, and its rows do not "
+					"follow each other as the rules need them");
+	p->item_lo = first;
+	p->stride = stride;
+	return 0;
+}
+
+/* A part of what was decoded, which is at @p->off: from here on a piece as any other. */
+static int take_part(const struct dcp_view *view, struct dcp_piece *p, struct dcp_err *err)
+{
+	uint64_t skip;
+
+	if (dcp_ckd_mul(&skip, p->item_lo, view->told.itemsize) || skip > p->nbytes)
+		return dcp_fail(err, -EBADMSG, p->off,
+				"a part from element %llu on is not in its %llu bytes",
+				(unsigned long long)p->item_lo, (unsigned long long)p->nbytes);
+	p->off += skip;
+	p->nbytes -= skip;
+	p->item_lo = p->item_n = 0;
+	return 0;
+}
+
 /* Open the torch.save item in @item (whose byte 0 is at @base of the backing) and set the
  * piece. */
 static int locate_torch(struct dcp_view *view, struct dcp_piece *p,
-			const struct dcp_source *item, uint64_t base, struct dcp_err *err)
+			const struct dcp_source *item, uint64_t base,
+			const struct dcp_piece *told, struct opened *last, struct dcp_err *err)
 {
-	struct dcp_torch_tensor tt;
-	struct dcp_torch *torch;
+	struct dcp_torch_tensor *tt = &last->tensor;
 	uint64_t *stride;
-	int rc;
+	int rc = 0;
 
-	rc = dcp_torch_open(item, 1 << 20, &torch, err);
-	if (rc < 0)
-		return rc;
-	rc = dcp_torch_tensor(torch, dcp_torch_root(torch), &tt, err);
-	dcp_torch_close(torch);
+	if (!last->is_set || last->file != told->file || last->off != told->off)
+		rc = open_torch(item, base, tt, err);
+	last->is_set = rc == 0;
+	last->file = told->file;
+	last->off = told->off;
 	if (rc == 0)
-		rc = dcp_fail(err, -EBADMSG, base, "the stored item is not a tensor");
-	if (rc > 0)
-		rc = check_stored(view, p, &tt, err);
+		rc = check_stored(view, p, tt, err);
 	if (rc < 0)
 		return rc;
 	p->enc = DCP_ENC_PLAIN;
-	p->off = base + tt.off;
-	p->swap = tt.swap && view->t.itemsize > 1;
-	p->filter = (uint8_t)tt.filter;
-	p->nbytes = item->size - tt.off;
+	p->off = base + tt->off;
+	p->swap = tt->swap && view->t.itemsize > 1;
+	p->filter = (uint8_t)tt->filter;
+	p->nbytes = item->size - tt->off;
+	if (p->item_n)
+		return tt->row_major ? 0 : restride(view, p, tt, err);
 	p->stride = NULL;
-	if (!tt.row_major) {
-		stride = dcp_arena_calloc(&view->arena, tt.ndim, sizeof(*stride));
+	if (!tt->row_major) {
+		stride = dcp_arena_calloc(&view->arena, tt->ndim, sizeof(*stride));
 		if (!stride)
 			return -ENOMEM;
-		memcpy(stride, tt.stride, tt.ndim * sizeof(*stride));
+		memcpy(stride, tt->stride, tt->ndim * sizeof(*stride));
 		p->stride = stride;
 	}
 	return 0;
@@ -141,7 +233,7 @@ static int decompress(const struct dcp_view *view, const struct dcp_source *item
 		p->filter == DCP_FILTER_DEFLATE ? DCP_CODEC_DEFLATE : DCP_CODEC_ZSTD;
 	uint64_t limit;
 
-	if (dcp_ckd_mul(&limit, p->run_n, 2ull * view->told.itemsize) ||
+	if (dcp_ckd_mul(&limit, item_elements(p), 2ull * view->told.itemsize) ||
 	    dcp_ckd_add(&limit, limit, 1 << 20))
 		limit = UINT64_MAX;
 	return dcp_inflate_fd(item, codec, fd, limit, NULL, n, err);
@@ -165,10 +257,19 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 	void *map;
 	int rc;
 
+	for (size_t i = view->ndecoded; p->item_n && i-- > 0;) {
+		const struct dcp_decoded *d = &view->decoded[i];
+
+		if (d->file == p->file && d->off == p->off) {
+			*out = dcp_source_mem(d->p, d->n);
+			return 0;
+		}
+	}
 	if (fd < 0)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "no memory file: %m");
-	rc = p->filter == DCP_FILTER_LATIN1 ? decode_latin1(view, item, p->run_n, fd, &n, err)
-					    : decompress(view, item, p, fd, &n, err);
+	rc = p->filter == DCP_FILTER_LATIN1
+		     ? decode_latin1(view, item, item_elements(p), fd, &n, err)
+		     : decompress(view, item, p, fd, &n, err);
 	if (rc < 0)
 		return rc;
 	if (n == 0) {
@@ -179,7 +280,7 @@ static int decode(struct dcp_view *view, const struct dcp_source *item,
 	if (map == MAP_FAILED)
 		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET,
 				"cannot map a decoded item: %m");
-	view->decoded[view->ndecoded++] = (struct dcp_decoded){ map, n };
+	view->decoded[view->ndecoded++] = (struct dcp_decoded){ map, n, p->file, p->off };
 	*out = dcp_source_mem(map, n);
 	return 0;
 }
@@ -212,7 +313,7 @@ static void free_readahead(const struct dcp_view *view, const struct dcp_piece *
 
 /* In the file that holds it, which is open. */
 static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *file,
-		     struct dcp_err *err)
+		     struct opened *last, struct dcp_err *err)
 {
 	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
 	struct dcp_piece *told = (struct dcp_piece *)(uintptr_t)&view->told.pieces[i];
@@ -233,7 +334,7 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 	item = dcp_source_window(&whole, p->off, p->nbytes);
 	if (encoded) {
 		bool tail = p->filter == DCP_FILTER_DEFLATE;
-		uint64_t need = p->run_n * view->told.itemsize;
+		uint64_t need = item_elements(p) * view->told.itemsize;
 
 		rc = decode(view, &item, p, &decoded, err);
 		if (rc < 0)
@@ -246,7 +347,9 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 		p->nbytes = item.size - p->off;
 	}
 	if (p->enc != DCP_ENC_PLAIN)
-		rc = locate_torch(view, p, &item, p->off, err);
+		rc = locate_torch(view, p, &item, p->off, told, last, err);
+	if (rc == 0 && p->item_n)
+		rc = take_part(view, p, err);
 	if (rc == 0 && p->run_n)
 		rc = check_plain(view, p, err);
 	if (rc == 0 && !encoded)
@@ -259,7 +362,8 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 	return rc;
 }
 
-static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
+static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
+			struct dcp_err *err)
 {
 	uint32_t number = view->t.pieces[i].file;
 	const struct dcp_file *file;
@@ -267,7 +371,7 @@ static int locate_piece(struct dcp_view *view, size_t i, struct dcp_err *err)
 
 	if (rc < 0)
 		return rc;
-	rc = locate_in(view, i, file, err);
+	rc = locate_in(view, i, file, last, err);
 	dcp_files_release(view->files, number);
 	return rc;
 }
@@ -338,6 +442,7 @@ static int tile(struct dcp_view *view, struct dcp_err *err)
 int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 {
 	struct dcp_tensor *t = &view->t;
+	struct opened last = { .is_set = false };
 	struct dcp_piece *pieces;
 	char at[128];
 	int rc;
@@ -357,7 +462,7 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 	mark_needed(view);
 	for (size_t i = 0; i < t->npieces; i++) {
 		view->backing[i].number = DCP_VIEW_NO_FILE;
-		rc = view->backing[i].needed ? locate_piece(view, i, err) : 0;
+		rc = view->backing[i].needed ? locate_piece(view, i, &last, err) : 0;
 		if (rc < 0)
 			return dcp_err_where(
 				err, rc, "%s: piece at [%s]",

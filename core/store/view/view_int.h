@@ -25,6 +25,8 @@ struct dcp_backing {
 struct dcp_decoded {
 	void *p;
 	size_t n;
+	uint32_t file; /* of what was decoded, and where it begins there */
+	uint64_t off;
 };
 
 /* What the last read leaves to the next; hints, each atomic by itself. */

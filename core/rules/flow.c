@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors through the operations of a rule. */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/rules/rules_int.h"
+#include "core/rules/work.h"
+
+enum { MAX_MADE = 65536 }; /* tensors on their way at a time */
+
+struct run {
+	const struct dcp_rules_config *config;
+	struct dcp_arena *arena;
+	struct dcp_err *err;
+};
+
+#define bad(r, ...) dcp_fail((r)->err, -EINVAL, DCP_ERR_NO_OFFSET, __VA_ARGS__)
+
+static struct work *works(struct run *r, size_t n)
+{
+	return dcp_arena_calloc(r->arena, n, sizeof(struct work));
+}
+
+static int number(struct run *r, const struct op *op, uint32_t i, uint64_t *out)
+{
+	return dcp_rules_amount(&op->arg[i], r->config, out, r->err);
+}
+
+/* The dimension that argument @i says of a tensor of @ndim. */
+static int dimension(struct run *r, const struct op *op, uint32_t i, uint32_t ndim,
+		     uint32_t *out)
+{
+	uint64_t d;
+	int rc = number(r, op, i, &d);
+
+	if (rc < 0)
+		return rc;
+	if (op->arg[i].minus ? d == 0 || d > ndim : d >= ndim)
+		return bad(r, "dimension %s%llu of a tensor that has %u",
+			   op->arg[i].minus ? "-" : "", (unsigned long long)d, ndim);
+	*out = (uint32_t)(op->arg[i].minus ? ndim - d : d);
+	return 0;
+}
+
+/* ---- one tensor ---- */
+
+static int transpose(struct run *r, struct work *w)
+{
+	uint32_t order[DCP_MAX_NDIM];
+	struct work from = *w;
+
+	if (w->ndim < 2)
+		return bad(r, "a tensor of %u dimension%s cannot be transposed", w->ndim,
+			   w->ndim == 1 ? "" : "s");
+	for (uint32_t d = 0; d < w->ndim; d++)
+		order[d] = d;
+	order[w->ndim - 1] = w->ndim - 2;
+	order[w->ndim - 2] = w->ndim - 1;
+	return dcp_work_permute(&from, order, r->arena, w, r->err);
+}
+
+static int permute(struct run *r, const struct op *op, struct work *w)
+{
+	uint32_t order[DCP_MAX_NDIM];
+	struct work from = *w;
+	uint64_t seen = 0;
+
+	if (op->narg != w->ndim)
+		return bad(r, "%u numbers for %u dimensions", op->narg, w->ndim);
+	for (uint32_t i = 0; i < op->narg; i++) {
+		int rc = dimension(r, op, i, w->ndim, &order[i]);
+
+		if (rc < 0)
+			return rc;
+		if (seen & 1ull << order[i])
+			return bad(r, "dimension %u twice", order[i]);
+		seen |= 1ull << order[i];
+	}
+	return dcp_work_permute(&from, order, r->arena, w, r->err);
+}
+
+/* In place; the volumes are equal. */
+static int to_shape(struct run *r, struct work *w, uint32_t ndim, const uint64_t *shape)
+{
+	struct work from = *w;
+
+	return dcp_work_reshape(&from, ndim, shape, r->arena, w, r->err);
+}
+
+static int reshape(struct run *r, const struct op *op, struct work *w)
+{
+	uint64_t shape[DCP_MAX_NDIM], volume, known = 1;
+	uint32_t rest = UINT32_MAX;
+	int rc = 0;
+
+	if (!dcp_shape_volume(w->shape, w->ndim, &volume))
+		return bad(r, "its shape is not possible");
+	for (uint32_t i = 0; rc == 0 && i < op->narg; i++) {
+		rc = number(r, op, i, &shape[i]);
+		if (rc == 0 && op->arg[i].minus) {
+			if (shape[i] != 1 || rest != UINT32_MAX)
+				return bad(r, "-1 stands once in a shape");
+			rest = i;
+		} else if (rc == 0 && dcp_ckd_mul(&known, known, shape[i])) {
+			return bad(r, "its numbers leave 64 bits");
+		}
+	}
+	if (rc < 0)
+		return rc;
+	if (rest != UINT32_MAX && known && volume % known == 0) {
+		shape[rest] = volume / known;
+		known = volume;
+	}
+	if (known != volume)
+		return bad(r, "%llu elements do not fit a shape of %llu",
+			   (unsigned long long)volume, (unsigned long long)known);
+	return to_shape(r, w, op->narg, shape);
+}
+
+static int narrowed(struct run *r, struct work *w, uint32_t d, uint64_t lo, uint64_t n)
+{
+	struct work from = *w;
+
+	if (!dcp_range_ok(lo, n, w->shape[d]))
+		return bad(r, "elements %llu to %llu of dimension %u, which has %llu",
+			   (unsigned long long)lo, (unsigned long long)(lo + n), d,
+			   (unsigned long long)w->shape[d]);
+	return dcp_work_narrow(&from, d, lo, n, r->arena, w, r->err);
+}
+
+static int narrow(struct run *r, const struct op *op, struct work *w)
+{
+	uint64_t lo, n;
+	uint32_t d;
+	int rc = dimension(r, op, 0, w->ndim, &d);
+
+	if (rc == 0)
+		rc = number(r, op, 1, &lo);
+	if (rc == 0)
+		rc = number(r, op, 2, &n);
+	return rc < 0 ? rc : narrowed(r, w, d, lo, n);
+}
+
+static int unpad(struct run *r, const struct op *op, struct work *w)
+{
+	uint32_t d = 0;
+	uint64_t n;
+	int rc = number(r, op, 0, &n);
+
+	if (rc == 0 && op->narg == 2)
+		rc = dimension(r, op, 1, w->ndim, &d);
+	if (rc < 0)
+		return rc;
+	if (d >= w->ndim || w->shape[d] < n)
+		return bad(r, "dimension %u has %llu elements, fewer than %llu", d,
+			   d < w->ndim ? (unsigned long long)w->shape[d] : 1ull,
+			   (unsigned long long)n);
+	return narrowed(r, w, d, 0, n);
+}
+
+/*
+ * The first dimension as (a, b, c), or only (a, b) where @c is 0, the others behind it. False:
+ * there is none, or no room.
+ */
+static bool rows_as(const struct work *w, uint64_t a, uint64_t b, uint64_t c, uint64_t *shape,
+		    uint32_t *ndim)
+{
+	uint32_t n = c ? 3 : 2;
+
+	if (w->ndim == 0 || w->ndim + n - 1 > DCP_MAX_NDIM)
+		return false;
+	shape[0] = a;
+	shape[1] = b;
+	shape[2] = c;
+	memcpy(shape + n, w->shape + 1, (w->ndim - 1) * sizeof(*shape));
+	*ndim = w->ndim + n - 1;
+	return true;
+}
+
+/* In each head, rows of pairs (x0 y0 x1 y1 ...) become halves (x0 x1 ... y0 y1 ...), or back. */
+static int rope(struct run *r, const struct op *op, struct work *w)
+{
+	uint64_t shape[DCP_MAX_NDIM], was[DCP_MAX_NDIM], heads, half;
+	uint32_t order[DCP_MAX_NDIM], ndim, was_ndim = w->ndim;
+	struct work from;
+	int rc = number(r, op, 0, &heads);
+
+	if (rc < 0)
+		return rc;
+	if (w->ndim == 0 || heads == 0 || heads > UINT64_MAX / 2 || w->shape[0] % (2 * heads))
+		return bad(r, "%llu rows are not %llu heads of an even size",
+			   w->ndim ? (unsigned long long)w->shape[0] : 1ull,
+			   (unsigned long long)heads);
+	memcpy(was, w->shape, w->ndim * sizeof(*was));
+	half = DCP_MAX(w->shape[0] / heads / 2, 1u);
+	if (w->shape[0] == 0)
+		return 0;
+	if (!rows_as(w, heads, op->kind == OP_ROPE ? half : 2, op->kind == OP_ROPE ? 2 : half,
+		     shape, &ndim))
+		return bad(r, "it has too many dimensions");
+	rc = to_shape(r, w, ndim, shape);
+	if (rc < 0)
+		return rc;
+	for (uint32_t d = 0; d < ndim; d++)
+		order[d] = d == 1 ? 2 : d == 2 ? 1 : d;
+	from = *w;
+	rc = dcp_work_permute(&from, order, r->arena, w, r->err);
+	return rc < 0 ? rc : to_shape(r, w, was_ndim, was);
+}
+
+static int unary(struct run *r, const struct op *op, struct work *w)
+{
+	switch (op->kind) {
+	case OP_T:
+		return transpose(r, w);
+	case OP_PERMUTE:
+		return permute(r, op, w);
+	case OP_RESHAPE:
+		return reshape(r, op, w);
+	case OP_NARROW:
+		return narrow(r, op, w);
+	case OP_UNPAD:
+		return unpad(r, op, w);
+	case OP_ROPE:
+	case OP_UNROPE:
+		return rope(r, op, w);
+	case OP_QKV:
+	case OP_FUSE_QKV:
+	case OP_CONCAT:
+	case OP_STACK:
+	case OP_SPLIT:
+	case OP_UNSTACK:
+		break;
+	}
+	return 0;
+}
+
+/* ---- several ---- */
+
+static int join(struct run *r, struct work *w, size_t n, uint32_t d, struct work *out)
+{
+	for (size_t i = 1; i < n; i++) {
+		if (w[i].dtype != w[0].dtype || w[i].itemsize != w[0].itemsize ||
+		    strcmp(w[i].dtype_name, w[0].dtype_name) != 0)
+			return bad(r, "%s and %s cannot be one tensor", w[0].dtype_name,
+				   w[i].dtype_name);
+		if (w[i].ndim != w[0].ndim)
+			return bad(r, "tensors of %u and %u dimensions cannot be one",
+				   w[0].ndim, w[i].ndim);
+		for (uint32_t k = 0; k < w[0].ndim; k++)
+			if (k != d && w[i].shape[k] != w[0].shape[k])
+				return bad(r, "dimension %u is %llu here and %llu there", k,
+					   (unsigned long long)w[0].shape[k],
+					   (unsigned long long)w[i].shape[k]);
+	}
+	return dcp_work_concat(w, n, d, r->arena, out, r->err);
+}
+
+/* A new dimension of one element before dimension @d of each. */
+static int insert(struct run *r, struct work *w, size_t n, uint32_t d)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		uint64_t shape[DCP_MAX_NDIM + 1];
+
+		if (w[i].ndim == DCP_MAX_NDIM || w[i].ndim < d)
+			return bad(r, "no dimension can be added to one of %u", w[i].ndim);
+		memcpy(shape, w[i].shape, d * sizeof(*shape));
+		shape[d] = 1;
+		memcpy(shape + d + 1, w[i].shape + d, (w[i].ndim - d) * sizeof(*shape));
+		rc = to_shape(r, &w[i], w[i].ndim + 1, shape);
+	}
+	return rc;
+}
+
+/* concat and stack: each list over its slot, or the lists. */
+static int concat(struct run *r, const struct op *op, struct flow *f)
+{
+	bool slot = op->slot != RULES_NO_SLOT;
+	size_t lists = slot ? f->k : f->e, n = slot ? f->e : f->k;
+	struct work *out = works(r, lists), *in = works(r, n);
+	uint32_t d;
+	int rc = dimension(r, op, 0, f->w[0].ndim + (op->kind == OP_STACK), &d);
+
+	if (!out || !in)
+		return -ENOMEM;
+	for (size_t j = 0; rc == 0 && j < lists; j++) {
+		for (size_t i = 0; i < n; i++)
+			in[i] = slot ? f->w[j * f->e + i] : f->w[i * f->e + j];
+		if (op->kind == OP_STACK)
+			rc = insert(r, in, n, d);
+		if (rc == 0)
+			rc = join(r, in, n, d, &out[j]);
+	}
+	f->w = out;
+	f->k = slot ? f->k : 1;
+	f->e = slot ? 1 : f->e;
+	return rc;
+}
+
+/* The sizes of the parts, in @size: as they are, or as ratios. */
+static int part_sizes(struct run *r, const struct op *op, uint64_t n, uint64_t *size,
+		      uint32_t parts)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < parts; i++) {
+		int rc = op->is_list ? number(r, op, i + 1, &size[i]) : 0;
+
+		if (rc < 0)
+			return rc;
+		if (!op->is_list)
+			size[i] = 1;
+		if (dcp_ckd_add(&sum, sum, size[i]))
+			return bad(r, "its numbers leave 64 bits");
+	}
+	if (sum == 0 || n % sum)
+		return bad(r, "%llu elements cannot be split: the parts add up to %llu",
+			   (unsigned long long)n, (unsigned long long)sum);
+	for (uint32_t i = 0; i < parts; i++)
+		size[i] *= n / sum;
+	return 0;
+}
+
+static int split(struct run *r, const struct op *op, struct flow *f)
+{
+	uint64_t count = op->narg - 1u, size[1000], lo = 0;
+	struct work *out;
+	uint32_t d;
+	int rc = op->is_list ? 0 : number(r, op, 1, &count);
+
+	if (rc < 0)
+		return rc;
+	if (count > DCP_LEN(size) || f->k * f->e > MAX_MADE / count)
+		return bad(r, "too many parts");
+	out = works(r, f->k * f->e * count);
+	if (!out)
+		return -ENOMEM;
+	for (size_t j = 0; rc == 0 && j < f->k * f->e; j++, lo = 0) {
+		rc = dimension(r, op, 0, f->w[j].ndim, &d);
+		if (rc == 0)
+			rc = part_sizes(r, op, f->w[j].shape[d], size, (uint32_t)count);
+		for (size_t i = 0; rc == 0 && i < count; lo += size[i], i++) {
+			/* Lists go with the parts, members stay beside each other. */
+			struct work *to = &out[(j / f->e * count + i) * f->e + j % f->e];
+
+			*to = f->w[j];
+			rc = narrowed(r, to, d, lo, size[i]);
+		}
+	}
+	f->w = out;
+	f->k *= count;
+	return rc;
+}
+
+static int unstack(struct run *r, const struct op *op, struct flow *f)
+{
+	uint64_t shape[DCP_MAX_NDIM], n;
+	struct work *out;
+	uint32_t d;
+	int rc = dimension(r, op, 0, f->w[0].ndim, &d);
+
+	if (rc < 0)
+		return rc;
+	n = f->w[0].shape[d];
+	if (n == 0 || f->k > MAX_MADE / n)
+		return bad(r, "%llu elements cannot be as many tensors", (unsigned long long)n);
+	out = works(r, f->k * n);
+	if (!out)
+		return -ENOMEM;
+	for (size_t j = 0; j < f->k * n; j++) {
+		struct work *to = &out[j];
+
+		*to = f->w[j / n];
+		if (d >= to->ndim || to->shape[d] != n)
+			return bad(r, "of some there are %llu, of others not",
+				   (unsigned long long)n);
+		rc = narrowed(r, to, d, j % n, 1);
+		memcpy(shape, to->shape, d * sizeof(*shape));
+		memcpy(shape + d, to->shape + d + 1, (to->ndim - d - 1) * sizeof(*shape));
+		if (rc == 0)
+			rc = to_shape(r, to, to->ndim - 1, shape);
+		if (rc < 0)
+			return rc;
+	}
+	f->w = out;
+	f->e = n;
+	return 0;
+}
+
+/* ---- queries, keys and values in one ---- */
+
+struct qkv {
+	uint64_t groups, per; /* of heads; query heads in one */
+};
+
+static int qkv_numbers(struct run *r, const struct op *op, struct qkv *out)
+{
+	uint64_t heads;
+	int rc = number(r, op, 0, &heads);
+
+	if (rc == 0)
+		rc = number(r, op, 1, &out->groups);
+	if (rc < 0)
+		return rc;
+	if (out->groups == 0 || heads == 0 || heads % out->groups || heads > UINT32_MAX)
+		return bad(r, "%llu heads in %llu groups", (unsigned long long)heads,
+			   (unsigned long long)out->groups);
+	out->per = heads / out->groups;
+	return 0;
+}
+
+/* Rows are groups of query heads, one key head, one value head. */
+static int qkv(struct run *r, const struct op *op, struct flow *f)
+{
+	uint64_t shape[DCP_MAX_NDIM], rows;
+	struct work *out = works(r, 3 * f->e);
+	struct qkv q;
+	uint32_t ndim;
+	int rc = qkv_numbers(r, op, &q);
+
+	if (!out)
+		return -ENOMEM;
+	for (size_t j = 0; rc == 0 && j < f->e; j++) {
+		struct work w = f->w[j];
+
+		rows = w.ndim ? w.shape[0] : 1;
+		if (rows == 0 || rows % (q.groups * (q.per + 2)) ||
+		    !rows_as(&w, q.groups, q.per + 2, rows / (q.groups * (q.per + 2)), shape,
+			     &ndim))
+			return bad(r,
+				   "%llu rows are not %llu groups of %llu heads and a key "
+				   "and a value",
+				   (unsigned long long)rows, (unsigned long long)q.groups,
+				   (unsigned long long)q.per);
+		rc = to_shape(r, &w, ndim, shape);
+		for (uint32_t i = 0; rc == 0 && i < 3; i++) {
+			struct work *to = &out[i * f->e + j];
+			uint64_t n = i == 0 ? q.per : 1;
+
+			*to = w;
+			rc = narrowed(r, to, 1, i == 0 ? 0 : q.per + i - 1, n);
+			shape[0] = q.groups * n * w.shape[2];
+			memcpy(shape + 1, w.shape + 3, (ndim - 3) * sizeof(*shape));
+			if (rc == 0)
+				rc = to_shape(r, to, ndim - 2, shape);
+		}
+	}
+	f->w = out;
+	f->k = 3;
+	return rc;
+}
+
+static int fuse_qkv(struct run *r, const struct op *op, struct flow *f)
+{
+	uint64_t shape[DCP_MAX_NDIM], rows;
+	struct work *out = works(r, f->e), part[3];
+	struct qkv q;
+	uint32_t ndim;
+	int rc = qkv_numbers(r, op, &q);
+
+	if (!out)
+		return -ENOMEM;
+	for (size_t j = 0; rc == 0 && j < f->e; j++) {
+		for (uint32_t i = 0; rc == 0 && i < 3; i++) {
+			uint64_t n = i == 0 ? q.per : 1;
+
+			part[i] = f->w[i * f->e + j];
+			rows = part[i].ndim ? part[i].shape[0] : 1;
+			if (rows == 0 || rows % (q.groups * n) ||
+			    !rows_as(&part[i], q.groups, n, rows / (q.groups * n), shape,
+				     &ndim))
+				return bad(r, "%llu rows are not %llu heads",
+					   (unsigned long long)rows,
+					   (unsigned long long)(q.groups * n));
+			rc = to_shape(r, &part[i], ndim, shape);
+		}
+		if (rc == 0)
+			rc = join(r, part, 3, 1, &out[j]);
+		if (rc < 0)
+			return rc;
+		shape[0] = out[j].shape[0] * out[j].shape[1] * out[j].shape[2];
+		memcpy(shape + 1, out[j].shape + 3, (out[j].ndim - 3) * sizeof(*shape));
+		rc = to_shape(r, &out[j], out[j].ndim - 2, shape);
+	}
+	f->w = out;
+	f->k = 1;
+	return rc;
+}
+
+static int apply(struct run *r, const struct op *op, struct flow *f)
+{
+	int rc = 0;
+
+	switch (op->kind) {
+	case OP_QKV:
+		return qkv(r, op, f);
+	case OP_FUSE_QKV:
+		return fuse_qkv(r, op, f);
+	case OP_CONCAT:
+	case OP_STACK:
+		return concat(r, op, f);
+	case OP_SPLIT:
+		return split(r, op, f);
+	case OP_UNSTACK:
+		return unstack(r, op, f);
+	case OP_T:
+	case OP_PERMUTE:
+	case OP_RESHAPE:
+	case OP_NARROW:
+	case OP_UNPAD:
+	case OP_ROPE:
+	case OP_UNROPE:
+		break;
+	}
+	for (size_t j = 0; rc == 0 && j < f->k * f->e; j++)
+		rc = unary(r, op, &f->w[j]);
+	return rc;
+}
+
+int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_config *config,
+		   struct flow *f, struct dcp_arena *arena, struct dcp_err *err)
+{
+	struct run r = { config, arena, err };
+
+	for (uint32_t i = 0; i < rule->nop; i++) {
+		int rc = apply(&r, &rule->op[i], f);
+
+		if (rc == -ENOMEM)
+			return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+					"%s: it needs too much memory",
+					dcp_rules_op_name(rule->op[i].kind));
+		if (rc < 0)
+			return dcp_err_where(err, rc, "line %u: %s", rule->line,
+					     dcp_rules_op_name(rule->op[i].kind));
+	}
+	return 0;
+}

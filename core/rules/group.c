@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys that belong together: are all there, what becomes of them, under which keys? */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/rules/map.h"
+#include "core/rules/work.h"
+
+void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *key,
+		   unsigned line, const char *text)
+{
+	if (m->report->say)
+		m->report->say(m->report->ctx, what, key, line, text);
+}
+
+const char *dcp_rules_bare_key(const struct dcp_rules *r, const char *key, struct dcp_buf *text)
+{
+	bool again = true;
+
+	dcp_buf_reset(text);
+	for (const char *s = key; *s;) {
+		size_t i = 0;
+
+		if (s == key || s[-1] == '.')
+			while (i < r->nerase &&
+			       strncmp(s, r->erase[i].text, r->erase[i].n) != 0)
+				i++;
+		else
+			i = r->nerase;
+		if (i < r->nerase) {
+			s += r->erase[i].n;
+		} else {
+			dcp_buf_add(text, s, 1);
+			s++;
+		}
+	}
+	dcp_buf_add(text, "", 0);
+	key = text->p ? text->p : "";
+	while (again) {
+		again = false;
+		for (size_t i = 0; i < r->nstrip; i++)
+			if (strncmp(key, r->strip[i].text, r->strip[i].n) == 0) {
+				key += r->strip[i].n;
+				again = true;
+			}
+	}
+	return key;
+}
+
+const char *dcp_rules_key_of(const struct map *m, const struct hit *h)
+{
+	return dcp_intern_text(&m->keys, h->key);
+}
+
+/* Is every member of every list there, once? What is not is said in @why. */
+static bool is_complete(const struct map *m, const struct group *g, char *why, size_t size)
+{
+	const struct rule *rule = &m->r->rule[g->rule];
+	const struct hit *h = &m->hit[g->hit];
+	uint32_t each = 1, i;
+
+	while (rule->join != RULES_NO_SLOT && each < g->nhit && h[each].src == 0)
+		each++;
+	for (i = 0; i < g->nhit; i++) {
+		if (i && h[i].src == h[i - 1].src && h[i].member == h[i - 1].member) {
+			snprintf(why, size, "both %.160s and %.160s are its part",
+				 dcp_rules_key_of(m, &h[i - 1]), dcp_rules_key_of(m, &h[i]));
+			return false;
+		}
+		if (h[i].src != i / each ||
+		    (rule->join != RULES_NO_SLOT && h[i].member != i % each))
+			break;
+	}
+	if (i == g->nhit && i == rule->nsrc * each)
+		return true;
+	if (rule->join == RULES_NO_SLOT)
+		snprintf(why, size, "line %u: there is %.160s, but no %.100s", rule->line,
+			 dcp_rules_key_of(m, h),
+			 rule->src[DCP_MIN(i / each, rule->nsrc - 1)].text);
+	else
+		snprintf(why, size, "line %u: there is %.160s, but not number %u of %.100s",
+			 rule->line, dcp_rules_key_of(m, h), i % each,
+			 rule->src[DCP_MIN(i / each, rule->nsrc - 1)].text);
+	return false;
+}
+
+int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
+		   struct dcp_tensor *first, struct dcp_err *why)
+{
+	const struct rule *rule = &m->r->rule[g->rule];
+	char lacks[400];
+	bool complete;
+
+	f->w = dcp_arena_calloc(&m->arena, g->nhit, sizeof(*f->w));
+	f->k = rule->nsrc;
+	f->e = g->nhit / rule->nsrc;
+	if (!f->w)
+		return dcp_fail(why, -ENOMEM, DCP_ERR_NO_OFFSET, "it needs too much memory");
+	complete = is_complete(m, g, lacks, sizeof(lacks));
+	for (uint32_t i = 0; i < g->nhit; i++) {
+		struct dcp_tensor *t = dcp_arena_calloc(&m->arena, 1, sizeof(*t));
+		int rc = t ? m->from->tensor(m->from->ctx, m->hit[g->hit + i].number, &m->arena,
+					     t, why)
+			   : -ENOMEM;
+
+		if (rc < 0)
+			return dcp_err_say(why, rc);
+		if (i == 0)
+			*first = *t;
+		if (!complete)
+			return dcp_fail(why, -ENODATA, DCP_ERR_NO_OFFSET, "%s", lacks);
+		if (t->error && !t->partly)
+			return dcp_fail(why, -EIO, DCP_ERR_NO_OFFSET, "%s", t->error);
+		if (rule->nop == 0)
+			return 0;
+		rc = dcp_work_from(t, &m->arena, &f->w[i], why);
+		if (rc < 0)
+			return dcp_err_where(why, rc, "%.160s",
+					     dcp_rules_key_of(m, &m->hit[g->hit + i]));
+	}
+	return dcp_rules_flow(rule, m->from->config, f, &m->arena, why);
+}
+
+int dcp_rules_key_made(struct map *m, const struct group *g, uint32_t dst, uint64_t member,
+		       const char **out)
+{
+	const struct rule *rule = &m->r->rule[g->rule];
+	const struct hit *h = &m->hit[g->hit];
+	struct slot_value value[DCP_RULES_MAX_SLOTS];
+	const char *bare = dcp_rules_bare_key(m->r, dcp_rules_key_of(m, h), &m->text);
+	char digits[24];
+
+	dcp_buf_reset(&m->made_text);
+	if (dcp_buf_error(&m->text) ||
+	    !dcp_rules_match(&rule->src[h->src], bare, strlen(bare), value))
+		return -ENOMEM;
+	if (rule->each != RULES_NO_SLOT) {
+		int n = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)member);
+
+		value[rule->each] = (struct slot_value){ digits, (size_t)n, member };
+	}
+	if (!dcp_rules_expand(&rule->dst[dst], value, &m->made_text))
+		return -ERANGE;
+	dcp_buf_add(&m->made_text, "", 0);
+	*out = m->made_text.n ? m->made_text.p : "";
+	return dcp_buf_error(&m->made_text);
+}

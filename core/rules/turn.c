@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Other shapes of the same elements. What a box with strides cannot say becomes several boxes: a row
+ * that was cut where a dimension is split, each row where dimensions are merged whose rows do not follow
+ * each other.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/rules/work.h"
+
+int dcp_work_permute(const struct work *w, const uint32_t *order, struct dcp_arena *arena,
+		     struct work *out, struct dcp_err *err)
+{
+	struct making m = dcp_work_make(w, arena, out, err);
+	struct bit *b;
+	int rc = 0;
+
+	for (uint32_t d = 0; d < w->ndim; d++)
+		out->shape[d] = w->shape[order[d]];
+	for (size_t i = 0; rc == 0 && i < w->n; i++) {
+		rc = dcp_work_add(&m, &w->bit[i], &b);
+		for (uint32_t d = 0; rc == 0 && d < w->ndim; d++)
+			b->dim[d] = w->bit[i].dim[order[d]];
+	}
+	return rc;
+}
+
+int dcp_work_narrow(const struct work *w, uint32_t d, uint64_t lo, uint64_t n,
+		    struct dcp_arena *arena, struct work *out, struct dcp_err *err)
+{
+	struct making m = dcp_work_make(w, arena, out, err);
+	struct bit *b;
+	int rc = 0;
+
+	out->shape[d] = n;
+	for (size_t i = 0; rc == 0 && i < w->n; i++) {
+		const struct bit *from = &w->bit[i];
+		uint64_t begin = DCP_MAX(from->dim[d].lo, lo),
+			 end = DCP_MIN(from->dim[d].lo + from->dim[d].len, lo + n);
+
+		if (begin >= end)
+			continue;
+		rc = dcp_work_add(&m, from, &b);
+		if (rc < 0)
+			return rc;
+		memcpy(b->dim, from->dim, w->ndim * sizeof(*b->dim));
+		b->first += (begin - from->dim[d].lo) * from->dim[d].stride;
+		b->dim[d].lo = begin - lo;
+		b->dim[d].len = end - begin;
+	}
+	return rc;
+}
+
+int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
+		    struct work *out, struct dcp_err *err)
+{
+	struct making m = dcp_work_make(&w[0], arena, out, err);
+	struct bit *b;
+	int rc = 0;
+
+	out->shape[d] = 0;
+	for (size_t j = 0; j < k; j++) {
+		for (size_t i = 0; i < w[j].n; i++) {
+			rc = dcp_work_add(&m, &w[j].bit[i], &b);
+			if (rc < 0)
+				return rc;
+			memcpy(b->dim, w[j].bit[i].dim, w->ndim * sizeof(*b->dim));
+			b->dim[d].lo += out->shape[d];
+		}
+		if (dcp_ckd_add(&out->shape[d], out->shape[d], w[j].shape[d]))
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"its shape would not fit in 64 bits");
+	}
+	return 0;
+}
+
+/* ---- reshape ---- */
+
+/* Elements [at, at + n) of dimension @d of @from, as one box of dimensions d and d + 1. */
+static int add_split(struct making *m, const struct bit *from, uint32_t d, uint64_t inner,
+		     uint64_t at, uint64_t n)
+{
+	const struct bit_dim *was = &from->dim[d];
+	struct bit *b;
+	int rc;
+
+	if (n == 0)
+		return 0;
+	rc = dcp_work_add(m, from, &b);
+	if (rc < 0)
+		return rc;
+	memcpy(b->dim, from->dim, d * sizeof(*b->dim));
+	memcpy(b->dim + d + 2, from->dim + d + 1, (m->w->ndim - d - 2) * sizeof(*b->dim));
+	b->first += (at - was->lo) * was->stride;
+	b->dim[d].lo = at / inner;
+	b->dim[d].len = n < inner ? 1 : n / inner;
+	b->dim[d].stride = was->stride * inner;
+	b->dim[d + 1].lo = at % inner;
+	b->dim[d + 1].len = DCP_MIN(n, inner);
+	b->dim[d + 1].stride = was->stride;
+	return 0;
+}
+
+/* Dimension @d in rows of @inner. */
+static int split(const struct work *w, uint32_t d, uint64_t inner, struct dcp_arena *arena,
+		 struct work *out, struct dcp_err *err)
+{
+	struct making m = dcp_work_make(w, arena, out, err);
+	int rc = 0;
+
+	out->ndim++;
+	memmove(out->shape + d + 1, out->shape + d, (w->ndim - d) * sizeof(*out->shape));
+	out->shape[d] = w->shape[d] / inner;
+	out->shape[d + 1] = inner;
+	for (size_t i = 0; rc == 0 && i < w->n; i++) {
+		uint64_t at = w->bit[i].dim[d].lo, n = w->bit[i].dim[d].len, head = 0, rows;
+
+		if (at % inner)
+			head = DCP_MIN(n, inner - at % inner);
+		rows = (n - head) / inner * inner;
+		rc = add_split(&m, &w->bit[i], d, inner, at, head);
+		if (rc == 0)
+			rc = add_split(&m, &w->bit[i], d, inner, at + head, rows);
+		if (rc == 0)
+			rc = add_split(&m, &w->bit[i], d, inner, at + head + rows,
+				       n - head - rows);
+	}
+	return rc;
+}
+
+/* Dimensions d and d + 1 of @from as one, from its row @row on: @rows of them. */
+static int add_merged(struct making *m, const struct bit *from, uint32_t d, uint64_t inner,
+		      uint64_t row, uint64_t rows)
+{
+	const struct bit_dim *x = &from->dim[d], *y = &from->dim[d + 1];
+	struct bit *b;
+	int rc = dcp_work_add(m, from, &b);
+
+	if (rc < 0)
+		return rc;
+	memcpy(b->dim, from->dim, d * sizeof(*b->dim));
+	memcpy(b->dim + d + 1, from->dim + d + 2, (m->w->ndim - d - 1) * sizeof(*b->dim));
+	b->first += row * x->stride;
+	b->dim[d].lo = (x->lo + row) * inner + y->lo;
+	b->dim[d].len = rows * y->len;
+	b->dim[d].stride = rows > 1 && y->len == 1 ? x->stride : y->stride;
+	return 0;
+}
+
+static int merge(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
+		 struct dcp_err *err)
+{
+	struct making m = dcp_work_make(w, arena, out, err);
+	uint64_t inner = w->shape[d + 1];
+	int rc = 0;
+
+	out->ndim--;
+	out->shape[d] *= inner;
+	memmove(out->shape + d + 1, out->shape + d + 2,
+		(w->ndim - d - 2) * sizeof(*out->shape));
+	for (size_t i = 0; rc == 0 && i < w->n; i++) {
+		const struct bit_dim *x = &w->bit[i].dim[d], *y = x + 1;
+
+		if (y->len == inner && (inner == 1 || x->stride == y->stride * inner)) {
+			rc = add_merged(&m, &w->bit[i], d, inner, 0, x->len);
+			continue;
+		}
+		for (uint64_t row = 0; rc == 0 && row < x->len; row++)
+			rc = add_merged(&m, &w->bit[i], d, inner, row, 1);
+	}
+	return rc;
+}
+
+/* Elements in the dimensions behind each one, and of all: suffix[0]. */
+static void suffixes(uint32_t ndim, const uint64_t *shape, uint64_t *suffix)
+{
+	suffix[ndim] = 1;
+	for (uint32_t d = ndim; d-- > 0;)
+		suffix[d] = suffix[d + 1] * shape[d];
+}
+
+/* Insert rows of @at elements into dimension @d, or leave it: those below follow each other. */
+static int cut_at(struct work *w, uint64_t at, struct dcp_arena *arena, struct dcp_err *err)
+{
+	uint64_t suffix[DCP_MAX_NDIM + 1];
+	struct work next;
+	int rc = 0;
+
+	suffixes(w->ndim, w->shape, suffix);
+	for (uint32_t d = 0; d < w->ndim; d++) {
+		if (suffix[d] <= at || suffix[d + 1] >= at)
+			continue;
+		if (at % suffix[d + 1] || suffix[d] % at)
+			return 0;
+		if (w->ndim == DCP_MAX_NDIM)
+			return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+					"more than %d dimensions", DCP_MAX_NDIM);
+		rc = split(w, d, at / suffix[d + 1], arena, &next, err);
+		if (rc == 0)
+			*w = next;
+		break;
+	}
+	return rc;
+}
+
+static int merge_at(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
+{
+	struct work next;
+	int rc = merge(w, d, arena, &next, err);
+
+	if (rc == 0)
+		*w = next;
+	return rc;
+}
+
+static bool stands_in(uint64_t at, const uint64_t *suffix, uint32_t ndim)
+{
+	for (uint32_t d = 0; d <= ndim; d++)
+		if (suffix[d] == at)
+			return true;
+	return false;
+}
+
+/* A new dimension of one element before dimension @d. */
+static int insert_one(struct work *w, uint32_t d, struct dcp_arena *arena, struct dcp_err *err)
+{
+	struct work next;
+	struct making m = dcp_work_make(w, arena, &next, err);
+	struct bit *b;
+	int rc = 0;
+
+	if (w->ndim == DCP_MAX_NDIM)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, "more than %d dimensions",
+				DCP_MAX_NDIM);
+	next.ndim++;
+	memmove(next.shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*w->shape));
+	next.shape[d] = 1;
+	for (size_t i = 0; rc == 0 && i < w->n; i++) {
+		rc = dcp_work_add(&m, &w->bit[i], &b);
+		if (rc < 0)
+			return rc;
+		memcpy(b->dim, w->bit[i].dim, d * sizeof(*b->dim));
+		b->dim[d] = (struct bit_dim){ 0, 1, 1 };
+		memcpy(b->dim + d + 1, w->bit[i].dim + d, (w->ndim - d) * sizeof(*b->dim));
+	}
+	*w = next;
+	return 0;
+}
+
+/* Take the dimensions of one element away. */
+static int drop_ones(struct work *w, struct dcp_arena *arena, struct dcp_err *err)
+{
+	struct work next;
+	struct making m = dcp_work_make(w, arena, &next, err);
+	struct bit *b;
+	int rc = 0;
+
+	next.ndim = 0;
+	for (uint32_t d = 0; d < w->ndim; d++)
+		if (w->shape[d] != 1)
+			next.shape[next.ndim++] = w->shape[d];
+	for (size_t i = 0; rc == 0 && i < w->n; i++) {
+		uint32_t k = 0;
+
+		rc = dcp_work_add(&m, &w->bit[i], &b);
+		for (uint32_t d = 0; rc == 0 && d < w->ndim; d++)
+			if (w->shape[d] != 1)
+				b->dim[k++] = w->bit[i].dim[d];
+	}
+	if (rc == 0)
+		*w = next;
+	return rc;
+}
+
+/*
+ * Dimensions of one element aside, cut into rows wherever the new shape has an edge that the old one has
+ * not, then merge where the new one has none. Where an edge of one lies across one of the other, all
+ * between is merged first and so comes to lie in rows.
+ */
+int dcp_work_reshape(const struct work *w, uint32_t ndim, const uint64_t *shape,
+		     struct dcp_arena *arena, struct work *out, struct dcp_err *err)
+{
+	uint64_t want[DCP_MAX_NDIM + 1], has[DCP_MAX_NDIM + 1];
+	int rc;
+
+	*out = *w;
+	if (w->n == 0) { /* no elements, or none that are stored */
+		out->ndim = ndim;
+		memcpy(out->shape, shape, ndim * sizeof(*shape));
+		return 0;
+	}
+	suffixes(ndim, shape, want);
+	rc = drop_ones(out, arena, err);
+	for (uint32_t d = 0; rc == 0 && d <= ndim; d++)
+		rc = cut_at(out, want[d], arena, err);
+	for (uint32_t d = out->ndim; rc == 0 && d-- > 1;) {
+		suffixes(out->ndim, out->shape, has);
+		if (!stands_in(has[d], want, ndim))
+			rc = merge_at(out, d - 1, arena, err);
+	}
+	for (uint32_t d = 0; rc == 0 && d <= ndim; d++)
+		rc = cut_at(out, want[d], arena, err);
+	for (uint32_t d = 0; rc == 0 && d < ndim; d++)
+		if (shape[d] == 1)
+			rc = insert_one(out, d, arena, err);
+	return rc;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * work: a tensor on its way from one shape to another: bits of stored items, each a box of the
+ * tensor as it is now, with strides.
+ *
+ * Every function makes a new one in the arena and leaves its argument as it was. They return 0,
+ * -ENOMEM, or -EINVAL or -E2BIG with the reason in @err, one line without the key.
+ */
+#pragma once
+#include <stdint.h>
+
+#include "core/model/tensor.h"
+
+struct dcp_arena;
+struct dcp_err;
+
+/* [lo, lo + len) of the tensor; neighbours are stride elements apart in the stored item. */
+struct bit_dim {
+	uint64_t lo, len, stride;
+};
+
+struct bit {
+	const struct dcp_piece *of; /* the stored item it is a part of */
+	uint32_t of_ndim;           /* dimensions of its box */
+	uint64_t first;             /* its first element, counted in the item's elements */
+	uint64_t item_n;            /* elements of the item */
+	struct bit_dim *dim;        /* ndim of them, none empty */
+};
+
+struct work {
+	uint32_t ndim;
+	uint32_t itemsize;
+	enum dcp_dtype dtype;
+	const char *dtype_name;
+	uint64_t shape[DCP_MAX_NDIM];
+	struct bit *bit;
+	size_t n;
+};
+
+/* The tensor as it is stored. @t must outlive whatever is made of it. */
+int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct work *out,
+		  struct dcp_err *err);
+/* Dtype, shape and pieces of @out; nothing else of it is touched. */
+int dcp_work_done(const struct work *w, struct dcp_arena *arena, struct dcp_tensor *out);
+
+/* Dimension i becomes what order[i] was. */
+int dcp_work_permute(const struct work *w, const uint32_t *order, struct dcp_arena *arena,
+		     struct work *out, struct dcp_err *err);
+/* The same elements in row-major order, in another shape of as many. */
+int dcp_work_reshape(const struct work *w, uint32_t ndim, const uint64_t *shape,
+		     struct dcp_arena *arena, struct work *out, struct dcp_err *err);
+/* Elements [lo, lo + n) of dimension @d. */
+int dcp_work_narrow(const struct work *w, uint32_t d, uint64_t lo, uint64_t n,
+		    struct dcp_arena *arena, struct work *out, struct dcp_err *err);
+/* @k tensors end to end along dimension @d. */
+int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
+		    struct work *out, struct dcp_err *err);
+
+/* What turn.c shares with work.c: a work that is being made, bits added one by one. */
+struct making {
+	struct dcp_arena *arena;
+	struct work *w;
+	size_t cap;
+	struct dcp_err *err;
+};
+
+/* Begin @out: like @like, without bits; its ndim is set before any is added. */
+struct making dcp_work_make(const struct work *like, struct dcp_arena *arena, struct work *out,
+			    struct dcp_err *err);
+/* A bit like @of with room for the dimensions of what is made, not yet set. */
+int dcp_work_add(struct making *m, const struct bit *of, struct bit **out);
