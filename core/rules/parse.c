@@ -143,10 +143,11 @@ static int plain(struct rules_parse *ps, struct word w, const char **out)
 	return 0;
 }
 
-static int affix_line(struct rules_parse *ps, const char *s, bool strip)
+/* Words with blanks between them, of strip, erase or models. */
+static int affix_line(struct rules_parse *ps, const char *s, struct affix **list, size_t *n,
+		      size_t *cap, const char *expected)
 {
-	struct dcp_rules *r = ps->r;
-	size_t *n = strip ? &r->nstrip : &r->nerase, before = *n;
+	size_t before = *n;
 	struct affix *a;
 	struct word w;
 	int rc;
@@ -157,8 +158,7 @@ static int affix_line(struct rules_parse *ps, const char *s, bool strip)
 		if (*n == DCP_RULES_MAX_SOURCES)
 			return dcp_rules_bad(ps, w.s, -E2BIG, "more than %d of them",
 					     DCP_RULES_MAX_SOURCES);
-		a = strip ? grow((void **)&r->strip, &r->strip_cap, *n, sizeof(*a))
-			  : grow((void **)&r->erase, &r->erase_cap, *n, sizeof(*a));
+		a = grow((void **)list, cap, *n, sizeof(*a));
 		rc = a ? plain(ps, w, &a->text) : -ENOMEM;
 		if (rc < 0)
 			return rc;
@@ -166,10 +166,27 @@ static int affix_line(struct rules_parse *ps, const char *s, bool strip)
 		++*n;
 	}
 	if (*n == before)
-		return dcp_rules_bad(ps, s, -EINVAL, "%s",
-				     strip ? "what keys begin with stands here: strip module."
-					   : "part of a key stands here: erase _orig_mod.");
+		return dcp_rules_bad(ps, s, -EINVAL, "%s", expected);
 	return 0;
+}
+
+static int mark_line(struct rules_parse *ps, const char *s, bool lacks)
+{
+	struct rule slots = { .join = RULES_NO_SLOT, .each = RULES_NO_SLOT };
+	struct dcp_rules *r = ps->r;
+	struct mark *m;
+	int rc;
+
+	if (r->nmark == DCP_RULES_MAX_SOURCES)
+		return dcp_rules_bad(ps, s, -E2BIG, "more than %d of them",
+				     DCP_RULES_MAX_SOURCES);
+	m = grow((void **)&r->mark, &r->mark_cap, r->nmark, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->lacks = lacks;
+	rc = patterns(ps, &s, &slots, true, NULL, &m->pattern, &m->n);
+	r->nmark += rc == 0;
+	return rc;
 }
 
 static int tie_line(struct rules_parse *ps, const char *s)
@@ -196,6 +213,7 @@ static int tie_line(struct rules_parse *ps, const char *s)
 
 static int one_line(struct rules_parse *ps)
 {
+	struct dcp_rules *r = ps->r;
 	const char *s = ps->line_text;
 	struct word w = next_word(&s, ps->end);
 
@@ -207,8 +225,17 @@ static int one_line(struct rules_parse *ps)
 		return 0;
 	if (is(w, "drop"))
 		return drop_line(ps, s);
-	if (is(w, "strip") || is(w, "erase"))
-		return affix_line(ps, s, *w.s == 's');
+	if (is(w, "strip"))
+		return affix_line(ps, s, &r->strip, &r->nstrip, &r->strip_cap,
+				  "what keys begin with stands here: strip module.");
+	if (is(w, "erase"))
+		return affix_line(ps, s, &r->erase, &r->nerase, &r->erase_cap,
+				  "part of a key stands here: erase _orig_mod.");
+	if (is(w, "models"))
+		return affix_line(ps, s, &r->model, &r->nmodel, &r->model_cap,
+				  "types of models stand here: models llama");
+	if (is(w, "has") || is(w, "lacks"))
+		return mark_line(ps, s, *w.s == 'l');
 	if (is(w, "tie"))
 		return tie_line(ps, s);
 	return rename_line(ps, w.s);
@@ -267,6 +294,8 @@ void dcp_rules_free(struct dcp_rules *r)
 	free(r->strip);
 	free(r->erase);
 	free(r->tie);
+	free(r->mark);
+	free(r->model);
 	free(r);
 }
 

@@ -97,6 +97,13 @@ struct dcp_rules_report {
 };
 
 /*
+ * Which preset do these keys need, and the model_type of the config where there is one? The first
+ * whose marks they bear; the last resort is "hf". A negative return is the source's.
+ */
+int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_preset *out,
+		     struct dcp_err *err);
+
+/*
  * Tell @to what comes out, in the order of the source's first key of each, and the files it
  * needs; objects and facts are the caller's business. A key that cannot be made is told with its
  * error. @report may be NULL. Negative: the source, the sink or memory failed; nothing is told

@@ -104,6 +104,13 @@ struct tie {
 	const char *key, *of;
 };
 
+/* has, lacks: patterns of keys by which a preset is known. */
+struct mark {
+	bool lacks;
+	const struct pattern *pattern;
+	uint32_t n;
+};
+
 struct dcp_rules {
 	struct dcp_arena arena;
 	const char *name;
@@ -111,8 +118,10 @@ struct dcp_rules {
 	struct rule *rule;
 	struct affix *strip, *erase;
 	struct tie *tie;
-	size_t nrule, nstrip, nerase, ntie;
-	size_t rule_cap, strip_cap, erase_cap, tie_cap;
+	struct mark *mark;
+	struct affix *model; /* of model_type */
+	size_t nrule, nstrip, nerase, ntie, nmark, nmodel;
+	size_t rule_cap, strip_cap, erase_cap, tie_cap, mark_cap, model_cap;
 };
 
 /* Bytes of a text. */

@@ -282,6 +282,55 @@ static void presets(void **state)
 	dcp_rules_free(r);
 }
 
+/* clang-format off */
+static const struct {
+	const char *const *keys;
+	const char *model, *want;
+} detections[] = {
+	{ KEYS("model.embed_tokens.weight", "lm_head.weight"), "", "hf" },
+	{ KEYS("w", "optimizer.state"), "", "hf" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attention.qkv_linear.wq.weight"), "", "torchtitan-llama3" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attention.qkv_linear.wq.weight"), "olmo", "hf" },
+	{ KEYS("model.tok_embeddings.weight", "model.layers.0.attention.wq.weight", "model.layers.0.feed_forward.w1.weight"),
+	  "llama", "meta" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attention.q_norm.weight", "layers.0.attention.k_norm.weight"), "qwen3",
+	  "torchtitan-qwen3" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attention.wkv_a.weight", "layers.0.attention.wkv_b.weight"), "",
+	  "torchtitan-deepseek-v3" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attn.output_proj.weight", "layers.0.sa_norm.scale"), "", "torchtune" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attn.output_proj.weight", "layers.0.sa_norm.scale",
+	       "layers.0.attn.q_proj.bias"), "", "hf" },
+	{ KEYS("decoder.layers.self_attention.linear_qkv.weight", "decoder.layers.mlp.linear_fc1.weight"), "", "megatron" },
+	{ KEYS("decoder.layers.0.self_attention.linear_qkv.weight", "decoder.layers.1.mlp.router.weight",
+	       "decoder.layers.0.self_attention.q_layernorm.weight"), "", "megatron-qwen3-moe" },
+	{ KEYS("module.2.attention.query_key_value.weight", "module.2.attention.dense.weight",
+	       "module.0.word_embeddings.weight", "fp32.0.word_embeddings.weight"), "", "gpt-neox" },
+	{ KEYS("llama.embed_tokens.weight", "llama.layers.0.self_attn.q_proj.weight", "llama.layers.0.mlp.gate_proj.weight"),
+	  "llama", "paddle" },
+	{ KEYS("state_dict.model.lm_head.weight", "epoch"), "", "lightning" },
+	{ KEYS("state/model/model.lm_head.weight"), "mpt", "composer" },
+	{ KEYS("fp32.model.norm.weight", "module.model.norm.weight"), "", "deepspeed" },
+	{ KEYS("fp32.model.norm.weight", "exp_avg.model.norm.weight"), "", "deepspeed-fp32" },
+};
+/* clang-format on */
+
+static void detected(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(detections); i++) {
+		struct keys k = { detections[i].keys };
+		struct dcp_rules_config c = { .tie = -1 };
+		struct dcp_rules_source from = { .list = list_keys, .ctx = &k, .config = &c };
+		struct dcp_rules_preset p;
+		struct dcp_err err = { 0 };
+
+		t_case(detections[i].keys[0]);
+		snprintf(c.model_type, sizeof(c.model_type), "%s", detections[i].model);
+		assert_int_equal(dcp_rules_detect(&from, &p, &err), 0);
+		assert_string_equal(p.name, detections[i].want);
+	}
+}
+
 static void wrapped_model(void **state)
 {
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
@@ -326,10 +375,10 @@ static void config(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_table), cmocka_unit_test(what_is_said),
-		cmocka_unit_test(bad_texts),  cmocka_unit_test(limits),
-		cmocka_unit_test(presets),    cmocka_unit_test(wrapped_model),
-		cmocka_unit_test(config),
+		cmocka_unit_test(keys_table),    cmocka_unit_test(what_is_said),
+		cmocka_unit_test(bad_texts),     cmocka_unit_test(limits),
+		cmocka_unit_test(presets),       cmocka_unit_test(detected),
+		cmocka_unit_test(wrapped_model), cmocka_unit_test(config),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which preset do the keys of a checkpoint need? Each says itself what it is known by. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/rules/map.h"
+
+static const char last_resort[] = "hf";
+
+struct candidate {
+	struct dcp_rules *r;
+	bool seen[DCP_RULES_MAX_SOURCES][DCP_RULES_MAX_SOURCES]; /* by mark and pattern */
+};
+
+struct detection {
+	struct candidate *c;
+	size_t n;
+	struct dcp_buf text;
+};
+
+static bool is_of_model(const struct dcp_rules *r, const struct dcp_rules_config *config)
+{
+	if (!r->nmodel || !config || !config->model_type[0])
+		return true;
+	for (size_t i = 0; i < r->nmodel; i++)
+		if (strcmp(r->model[i].text, config->model_type) == 0)
+			return true;
+	return false;
+}
+
+static int look_at_key(void *ctx, uint64_t number, const char *key)
+{
+	struct detection *d = ctx;
+
+	(void)number;
+	for (size_t i = 0; i < d->n; i++) {
+		struct candidate *c = &d->c[i];
+		const char *bare = c->r ? dcp_rules_bare_key(c->r, key, &d->text) : NULL;
+		size_t n = bare ? strlen(bare) : 0;
+
+		for (size_t k = 0; bare && k < c->r->nmark; k++)
+			for (uint32_t j = 0; j < c->r->mark[k].n; j++) {
+				struct slot_value value[DCP_RULES_MAX_SLOTS];
+
+				if (!c->seen[k][j])
+					c->seen[k][j] = dcp_rules_match(
+						&c->r->mark[k].pattern[j], bare, n, value);
+			}
+	}
+	return dcp_buf_error(&d->text);
+}
+
+/* Every pattern of one of the lines with "has" was seen, and none of those with "lacks". */
+static bool is_it(const struct candidate *c)
+{
+	bool has = false;
+
+	for (size_t k = 0; c->r && k < c->r->nmark; k++) {
+		const struct mark *m = &c->r->mark[k];
+		uint32_t seen = 0;
+
+		for (uint32_t j = 0; j < m->n; j++)
+			seen += c->seen[k][j];
+		if (m->lacks && seen)
+			return false;
+		has |= !m->lacks && seen == m->n;
+	}
+	return has;
+}
+
+int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_preset *out,
+		     struct dcp_err *err)
+{
+	struct detection d = { .n = dcp_rules_npresets };
+	size_t found = SIZE_MAX;
+	int rc = 0;
+
+	d.c = calloc(d.n, sizeof(*d.c));
+	if (!d.c)
+		return dcp_err_say(err, -ENOMEM);
+	for (size_t i = 0; rc == 0 && i < d.n; i++) {
+		rc = dcp_rules_preset(dcp_rules_presets[i].name, &d.c[i].r, err);
+		if (rc == 0 && !is_of_model(d.c[i].r, from->config)) {
+			dcp_rules_free(d.c[i].r);
+			d.c[i].r = NULL;
+		}
+	}
+	if (rc == 0)
+		rc = from->list(from->ctx, look_at_key, &d, err);
+	for (size_t i = 0; rc == 0 && i < d.n && found == SIZE_MAX; i++)
+		if (is_it(&d.c[i]) || strcmp(dcp_rules_presets[i].name, last_resort) == 0)
+			found = i;
+	if (rc == 0)
+		*out = dcp_rules_presets[found];
+	for (size_t i = 0; i < d.n; i++)
+		dcp_rules_free(d.c[i].r);
+	dcp_buf_finish(&d.text);
+	free(d.c);
+	return dcp_err_say(err, rc);
+}
