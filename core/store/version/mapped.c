@@ -63,6 +63,17 @@ static int get_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 	return dcp_index_tensor(base->index, (int64_t)number, arena, out, err);
 }
 
+static struct dcp_rules_source source_of(const struct mapping *m)
+{
+	struct dcp_rules_source from = { .list = list_keys,
+					 .tensor = get_tensor,
+					 .ctx = m->base,
+					 .config = m->has_config ? &m->config : NULL };
+
+	from.files = dcp_index_files(m->base->index, &from.nfiles);
+	return from;
+}
+
 /* ---- what becomes of it ---- */
 
 /* A key that no rule fits has an entry of its own, or nobody would hear of it. */
@@ -131,14 +142,10 @@ static int tell_mapped(void *ctx, struct dcp_index_writer *w, struct dcp_err *er
 	struct mapping *m = ctx;
 	struct dcp_sink sink = dcp_index_sink(w, m->base->dirfd), told;
 	struct dcp_stopper stopper = { &sink, m->build.opts };
-	struct dcp_rules_source from = { .list = list_keys,
-					 .tensor = get_tensor,
-					 .ctx = m->base,
-					 .config = m->has_config ? &m->config : NULL };
+	struct dcp_rules_source from = source_of(m);
 	struct dcp_rules_report report = { .say = say, .ctx = m };
 	int code;
 
-	from.files = dcp_index_files(m->base->index, &from.nfiles);
 	told = dcp_stopper_sink(&stopper);
 	m->sink = &sink;
 	m->told = 0;
@@ -250,11 +257,14 @@ static int obtain(struct mapping *m, struct dcp_err *err)
 	return dcp_build_index(&m->build, err);
 }
 
-/* Keys as they are, but for what only trainers need. */
-static const char *preset_for(const struct mapping *m)
+/* The preset whose marks the keys of the base bear. */
+static int find_rules(struct mapping *m, struct dcp_rules **out, struct dcp_err *err)
 {
-	(void)m;
-	return "hf";
+	struct dcp_rules_source from = source_of(m);
+	struct dcp_rules_preset preset;
+	int code = dcp_rules_detect(&from, &preset, err);
+
+	return code < 0 ? code : dcp_rules_preset(preset.name, out, err);
 }
 
 static int map_with(struct mapping *m, const struct dcp_store_opts *opts, struct dcp_version *v,
@@ -325,7 +335,7 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 	if (code == 0)
 		read_config(&m, &v->mapped->assets, opts->log);
 	if (code == 0 && !m.rules) {
-		code = dcp_rules_preset(preset_for(&m), &found, err);
+		code = find_rules(&m, &found, err);
 		m.rules = found;
 	}
 	if (code == 0)
