@@ -34,6 +34,7 @@ struct dcp_tdcp_teller {
 	bool lists;          /* open lists in byte items: the state is Composer's */
 	uint32_t *told;      /* per data file: its number at the sink, or DCP_TDCP_UNTOLD */
 	uint64_t plain[512]; /* kinds of items that were found to be tensors; by hash */
+	unsigned misses;     /* items that were to be looked at and could not */
 	struct dcp_buf path_text, path_ptrs;
 	/* of the key at hand, kept for the next one */
 	struct dcp_buf dims, chunks, places, pieces, blocks;

@@ -50,6 +50,8 @@ static void check_envelope(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 /* What a look into an item found. */
 enum look { PLAIN, PARTS, REFUSED };
 
+enum { MISSES = 1000 };
+
 /* Items of one dtype, shape and length are alike. */
 static uint64_t kind_of_item(const struct dcp_tdcp_join *j, const uint64_t *len,
 			     const struct dcp_tmeta_record *r)
@@ -88,7 +90,7 @@ static enum look look_inside(const struct dcp_tdcp_join *j, const struct dcp_tor
  * Metadata has the dtype and shape that a tensor shows, and not its class: one that keeps its
  * elements otherwise (torchao's quantized weights and optimizer states) looks as any other. So
  * one item of each kind is looked at; what cannot be opened is left to whoever reads it, and so
- * is what is compressed.
+ * is what is compressed. Where MISSES items could not be, no more are tried.
  */
 static enum look look(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
 		      const uint64_t *len, const struct dcp_tmeta_record *r,
@@ -101,7 +103,7 @@ static enum look look(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
 	struct dcp_titem item;
 	const char *name; /* r->file is one only where the record has no error for a filter */
 
-	if (r->filter != DCP_FILTER_NONE || *known == kind)
+	if (r->filter != DCP_FILTER_NONE || *known == kind || w->misses == MISSES)
 		return PLAIN;
 	name = dcp_intern_text(&w->m->files, r->file);
 	if (dcp_titem_open(&w->files, r->file, name, r->off, r->nbytes, DCP_FILTER_NONE, 0,
@@ -110,6 +112,7 @@ static enum look look(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
 		found = look_inside(j, t, why);
 	if (t && found == PLAIN)
 		*known = kind;
+	w->misses += !t;
 	if (found != PLAIN)
 		dcp_err_where(why, -ENOTSUP, "%s, item at byte %" PRIu64, name, r->off);
 	if (t)
