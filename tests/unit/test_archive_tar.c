@@ -121,6 +121,50 @@ static void what_is_left_out(void **state)
 	dcp_buf_finish(&t.b);
 }
 
+/* What stands in front of a header is for that one alone, whatever it is the header of. */
+static void said_of_one_member(void **state)
+{
+	static const char types[] = { '1', '2', '5', '6' };
+	static const char *const names[] = { "a", "b", "c", "d", "e" };
+	char name[150];
+
+	(void)state;
+	long_name(name, 149);
+	for (int gnu = 0; gnu < 2; gnu++) {
+		dcp_auto_buf struct dcp_buf pax = DCP_BUF_INIT;
+		struct t_tar t = { .gnu = gnu };
+		struct listing l;
+
+		t_tar_record(&pax, "path", name);
+		t_tar_record(&pax, "size", "700");
+		for (size_t i = 0; i < DCP_LEN(types); i++) {
+			if (gnu)
+				t_tar_raw(&t, 'L', "././@LongLink", 150, name, 150);
+			else
+				t_tar_raw(&t, 'x', "PaxHeaders/x", pax.n, pax.p, pax.n);
+			t_tar_raw(&t, types[i], "cut off", 0, "", 0);
+			t_tar_add(&t, names[i], "1", 1);
+		}
+		dcp_buf_reset(&pax);
+		t_tar_record(&pax, "size", "3");
+		t_tar_raw(&t, 'x', "PaxHeaders/x", pax.n, pax.p, pax.n);
+		t_tar_raw(&t, '0', "sized", 0, "CCC", 3);
+		t_tar_add(&t, names[4], "1", 1);
+		t_tar_end(&t);
+		if (list(&l, &t) < 0)
+			fail_msg("%s", l.err.msg);
+		assert_int_equal(l.n, DCP_LEN(names) + 1);
+		for (size_t i = 0; i < DCP_LEN(names); i++) {
+			assert_string_equal(l.m[i].name, names[i]);
+			assert_int_equal(l.m[i].size, 1);
+		}
+		assert_string_equal(l.m[DCP_LEN(names)].name, "sized");
+		assert_int_equal(l.m[DCP_LEN(names)].size, 3);
+		dcp_arena_finish(&l.arena);
+		dcp_buf_finish(&t.b);
+	}
+}
+
 static void prefix_field(void **state)
 {
 	struct t_tar t = { 0 };
@@ -348,6 +392,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(dialects),
 		cmocka_unit_test(what_is_left_out),
+		cmocka_unit_test(said_of_one_member),
 		cmocka_unit_test(prefix_field),
 		cmocka_unit_test(refused),
 		cmocka_unit_test(names_said_twice),

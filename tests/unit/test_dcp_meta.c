@@ -176,6 +176,43 @@ static void many_chunks(void **state)
 	t_sink_finish(&s);
 }
 
+/* A dict has a key once: what is set later is what it holds. */
+static void set_twice(void **state)
+{
+	static const int64_t shape[] = { 6 }, before[] = { 4 };
+	static const int64_t all[] = { 0, 6 }, less[] = { 0, 4 };
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcp_tdcp d = { 0 };
+	const struct dcp_tensor *t;
+	struct dcp_err err = { 0 };
+	struct t_sink s;
+
+	(void)state;
+	t_dcp_begin(&b);
+	t_dcp_section(&b, "state_dict_metadata");
+	t_dcp_tensor(&b, "w", "float32", 1, before, 1, less);
+	t_dcp_tensor(&b, "other", "float32", 1, shape, 1, all);
+	t_dcp_bytes(&b, "w");
+	t_dcp_tensor(&b, "w", "int64", 1, shape, 1, all);
+	t_dcp_end_section(&b);
+	t_dcp_section(&b, "storage_data");
+	t_dcp_stored(&b, "w", 1, all, "__0_0.distcp", 7, 70);
+	t_dcp_stored(&b, "other", 1, all, "__0_0.distcp", 100, 70);
+	t_dcp_end_section(&b);
+	t_dcp_end(&b);
+	t_sink_init(&s, NULL);
+	if (tell_all(&d, &s, b.p, b.n, &err) < 0)
+		fail_msg("%s", err.msg);
+	t = t_sink_tensor(&s, "w");
+	assert_null(t->error);
+	assert_int_equal(t->dtype, DCP_DTYPE_I64);
+	assert_int_equal(t->shape[0], 6);
+	assert_int_equal(t->npieces, 1);
+	assert_int_equal(t->pieces[0].off, 7);
+	assert_null(t_sink_tensor(&s, "other")->error);
+	t_sink_finish(&s);
+}
+
 /* Ranks that read in one after another: equal boxes are one, what is missing is said. */
 static void rank_files(void **state)
 {
@@ -235,9 +272,8 @@ static void rank_files(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(malformed),
-		cmocka_unit_test(any_order),
-		cmocka_unit_test(many_chunks),
+		cmocka_unit_test(malformed),   cmocka_unit_test(any_order),
+		cmocka_unit_test(many_chunks), cmocka_unit_test(set_twice),
 		cmocka_unit_test(rank_files),
 	};
 

@@ -123,6 +123,12 @@ static const struct {
 	  { { BOX2(0, 2, 0, 3), 4, 2 }, { BOX2(0, 2, 0, 3), 0, 3 } }, 2, -EBADMSG, "elements 3 to 4 of box [0:2, 0:3] are stored nowhere" },
 	{ "runs that overlap", 2, { 2, 3 },
 	  { { BOX2(0, 2, 0, 3), 3, 3 }, { BOX2(0, 2, 0, 3), 0, 4 } }, 2, -EBADMSG, "elements 3 to 4 of box [0:2, 0:3] are stored twice" },
+	{ "an empty run beside the whole box", 2, { 4, 6 },
+	  { { BOX2(0, 4, 0, 6), 0, 0 }, { BOX2(0, 4, 0, 6), 0, 24 } }, 2, 0, NULL },
+	{ "an empty run in a box inside it", 2, { 4, 6 },
+	  { { BOX2(0, 4, 0, 6), 0, 24 }, { BOX2(1, 2, 0, 6), 3, 0 } }, 2, 0, NULL },
+	{ "an empty run alone", 2, { 4, 6 },
+	  { { BOX2(0, 4, 0, 6), 0, 0 } }, 1, -EBADMSG, "elements [0:4, 0:6] are stored nowhere" },
 	{ "run past its box", 2, { 2, 3 },
 	  { { BOX2(0, 2, 0, 3), 0, 7 } }, 1, -EBADMSG, "elements 0+7 of 6" },
 };

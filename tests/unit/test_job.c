@@ -140,6 +140,7 @@ struct stored {
 	uint32_t tensor, file;
 	uint64_t lo, n, off;
 	bool whole;
+	uint64_t frame; /* bytes around its elements */
 };
 
 struct small {
@@ -165,7 +166,7 @@ static int tell(struct small *x, uint32_t tensor, const struct stored *v, size_t
 					    .len = &v[i].n,
 					    .run_n = v[i].n,
 					    .off = v[i].off,
-					    .nbytes = v[i].n,
+					    .nbytes = v[i].n + v[i].frame,
 					    .file = v[i].file,
 					    .enc = v[i].whole ? DCP_ENC_TORCH : DCP_ENC_PLAIN };
 		shape = DCP_MAX(shape, v[i].lo + v[i].n);
@@ -486,6 +487,28 @@ static void nothing_at_all(void **state)
 	close_small(&x);
 }
 
+/* What stands around elements is read, and is no payload: once for each run of bytes, whoever
+ * they belong to. */
+static void frames(void **state)
+{
+	static const struct stored v[] = { { 0, 0, 0, 20, 0, true, 12 },
+					   { 1, 0, 0, 20, 0, true, 12 },
+					   { 2, 0, 0, 20, 100, true, 5 } };
+	static const uint64_t unique[] = { 32, 32, 57 }, payload[] = { 20, 20, 40 };
+
+	(void)state;
+	for (size_t n = 1; n <= DCP_LEN(v); n++) {
+		struct dcp_job_sum sum;
+		struct small x;
+
+		assert_int_equal(open_small(&x, "mesh a=2\n* replicate\n", NULL, 0, v, n), 0);
+		dcp_job_sum(x.job, &sum);
+		assert_int_equal(sum.unique, unique[n - 1]);
+		assert_int_equal(sum.payload, payload[n - 1]);
+		close_small(&x);
+	}
+}
+
 static void as_json(void **state)
 {
 	static const struct stored v[] = { { 0, 0, 0, 60, 0 }, { 1, 1, 0, 40, 10 } };
@@ -521,7 +544,8 @@ int main(void)
 		cmocka_unit_test(from_layouts),   cmocka_unit_test(any_layout),
 		cmocka_unit_test(parts),          cmocka_unit_test(holders),
 		cmocka_unit_test(refused),        cmocka_unit_test(little_memory),
-		cmocka_unit_test(nothing_at_all), cmocka_unit_test(as_json),
+		cmocka_unit_test(nothing_at_all), cmocka_unit_test(frames),
+		cmocka_unit_test(as_json),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,6 +164,8 @@ static const struct {
 	  "mlp.experts.weight2", "mp_rank_00_001/model_optim_rng.pt is missing, which holds one of its 2 parts", "final_layernorm.weight" },
 	{ { "one matrix of nobody knows how many experts", 1, 1, 2, NULL, { { "mlp.experts.weight2", "", { 4, 2 }, 2, -1, 1, -1, -1 } } },
 	  "mlp.experts.weight2", "expected num_experts in the arguments of the run (found 0) to divide by 2", NULL },
+	{ { "one matrix of experts that are not of one size", 1, 1, 2, NULL, { { "mlp.experts.weight2", "", { 4, 2 }, 2, -1, 1, -1, 0 }, { "mlp.experts.weight2", "", { 8, 2 }, 2, -1, 1, -1, 1 } }, .experts = 4 },
+	  "mlp.experts.weight2", "do not fit together along dimension 1", NULL },
 	{ { "experts without numbers", 1, 1, 2, NULL, { { "mlp.experts.odd", "", { 4, 2 }, 2, -1, 1, -1, -1 } } },
 	  "mlp.experts.odd", "each of 2 expert-parallel ranks has its own under this name", NULL },
 	{ { "experts that more ranks cut than anything else", 2, 1, 2, NULL, { { "mlp.experts.linear_fc2.weight0", "", { 4, 4 }, 2, 1, 1, -1, 0 }, { "final_layernorm.weight", "", { 4 }, 1, -1, 1, -1, -1 } }, .etp = 4, .experts = 2 },

@@ -237,6 +237,18 @@ static void selected_rows(void **state)
 	b.p[11] = (char)0x80;
 	assert_int_equal(dcp_selected_rows_read(&src, &s, &err), -EBADMSG);
 	t_assert_says(&err, "no sensible number of rows");
+	for (int64_t rows = 1; rows <= 3; rows++) {
+		const int64_t shape[] = { rows, 1 };
+
+		dcp_buf_reset(&b);
+		dcp_buf_add(&b, head, sizeof(head));
+		t_lod_tensor(&b, 20, shape, 2, "abc", (size_t)rows);
+		src = dcp_source_mem(b.p, b.n);
+		assert_int_equal(dcp_selected_rows_read(&src, &s, &err),
+				 rows == 2 ? 0 : -EBADMSG);
+		if (rows != 2)
+			t_assert_says(&err, "its rows are not those of its tensor");
+	}
 }
 
 int main(void)
