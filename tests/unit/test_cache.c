@@ -9,10 +9,12 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
+#include "core/store/cache/cache.h"
 #include "core/store/version/version.h"
 #include "tests/unit/t_version.h"
 
@@ -125,6 +127,42 @@ static void another_builds_meanwhile(void **state)
 	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 1);
 }
 
+/* In place of libc's: with a path, the file there is removed first, as another process that
+ * is done building does between our open() and flock(). */
+static char *done_before_flock;
+
+int flock(int fd, int operation)
+{
+	if (done_before_flock) {
+		assert_int_equal(unlink(done_before_flock), 0);
+		done_before_flock = NULL;
+	}
+	return (int)syscall(SYS_flock, fd, operation);
+}
+
+/* A lock on a file that has no name any more keeps nobody out. */
+static void the_lock_goes_away_meanwhile(void **state)
+{
+	struct t_version *p = *state;
+	struct stat ours, named;
+	char path[160], lock[170];
+	bool waited;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/one", p->dir.root);
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	done_before_flock = lock;
+	fd = dcp_cache_lock(&p->opts, path, &waited);
+	assert_true(fd >= 0);
+	assert_null(done_before_flock);
+	assert_true(waited);
+	assert_int_equal(fstat(fd, &ours), 0);
+	assert_int_equal(stat(lock, &named), 0);
+	assert_int_equal(ours.st_ino, named.st_ino);
+	dcp_cache_unlock(path, fd);
+	assert_int_not_equal(access(lock, F_OK), 0);
+}
+
 static void many_race_to_build(void **state)
 {
 	struct t_version *p = *state;
@@ -169,10 +207,15 @@ int main(void)
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
 	const struct CMUnitTest tests[] = {
-		AT_PLACE(cache_below_a_file),          AT_PLACE(cache_that_may_not_be_written),
-		AT_PLACE(index_that_is_a_directory),   AT_PLACE(full_cache),
-		AT_PLACE(another_builds_for_too_long), AT_PLACE(another_builds_meanwhile),
-		AT_PLACE(many_race_to_build),          AT_PLACE(left_by_the_dead),
+		AT_PLACE(cache_below_a_file),
+		AT_PLACE(cache_that_may_not_be_written),
+		AT_PLACE(index_that_is_a_directory),
+		AT_PLACE(full_cache),
+		AT_PLACE(another_builds_for_too_long),
+		AT_PLACE(another_builds_meanwhile),
+		AT_PLACE(the_lock_goes_away_meanwhile),
+		AT_PLACE(many_race_to_build),
+		AT_PLACE(left_by_the_dead),
 	};
 	return cmocka_run_group_tests_name("version_cache", tests, NULL, NULL);
 }

@@ -198,6 +198,37 @@ static void what_was_closed_is_compared(void **state)
 	unmake(&s);
 }
 
+/* Another file in the place of @i, of the same size and times; the old one is called "old". */
+static void replace(const struct shards *s, uint32_t i)
+{
+	t_dir_put(&s->dir, "new", &(uint32_t){ FILES }, 4);
+	t_dir_touch(&s->dir, "new", s->id[i].mtime_ns);
+	assert_int_equal(renameat(s->dir.fd, s->name[i], s->dir.fd, "old"), 0);
+	assert_int_equal(renameat(s->dir.fd, "new", s->dir.fd, s->name[i]), 0);
+}
+
+static void another_that_looks_the_same(void **state)
+{
+	const struct dcp_file *file;
+	uint32_t is = 0;
+	struct shards s;
+	int fd;
+
+	(void)state;
+	make(&s, NULL, false);
+	t_case("in its place before it is opened");
+	replace(&s, 0);
+	assert_int_equal(look(&s, 0), -ESTALE);
+	t_case("after, and before it is opened once more");
+	assert_int_equal(dcp_files_hold(s.files, 1, false, &file, NULL), 0);
+	replace(&s, 1);
+	fd = dcp_files_exact_fd(s.files, 1);
+	assert_int_equal(pread(fd, &is, sizeof(is), 0), sizeof(is));
+	assert_int_equal(is, 1);
+	dcp_files_release(s.files, 1);
+	unmake(&s);
+}
+
 static void kept_ones_outlive_their_names(void **state)
 {
 	rlim_t before = set_limit(RLIMIT_NOFILE, LIMIT);
@@ -322,6 +353,7 @@ int main(void)
 		cmocka_unit_test(more_files_than_descriptors),
 		cmocka_unit_test(what_is_in_use_is_not_closed),
 		cmocka_unit_test(what_was_closed_is_compared),
+		cmocka_unit_test(another_that_looks_the_same),
 		cmocka_unit_test(kept_ones_outlive_their_names),
 		cmocka_unit_test(more_files_than_address_space),
 		cmocka_unit_test(many_threads),

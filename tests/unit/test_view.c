@@ -421,6 +421,8 @@ static int try_read(const struct copied *c)
 static void check_changes(bool no_map, bool column)
 {
 	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = 1 } };
+	struct dcp_lent lent;
+	struct iovec iov;
 	struct copied c;
 	char other[160];
 
@@ -429,6 +431,10 @@ static void check_changes(bool no_map, bool column)
 	if (column)
 		open_column(&c);
 	assert_int_equal(try_read(&c), 0);
+	if (!no_map && !column) {
+		assert_int_equal(dcp_view_iov(c.view, 0, 1, &iov, 1, &lent), 1);
+		dcp_view_return(c.view, &lent);
+	}
 	t_case("mode changed: no byte did");
 	assert_int_equal(chmod(c.shard, 0400), 0);
 	assert_int_equal(try_read(&c), 0);
@@ -436,6 +442,10 @@ static void check_changes(bool no_map, bool column)
 	assert_int_equal(utimensat(AT_FDCWD, c.shard, times, 0), 0);
 	assert_int_equal(try_read(&c), -ESTALE);
 	assert_int_equal(dcp_view_check(c.view), -ESTALE);
+	if (!no_map && !column) {
+		assert_int_equal(dcp_view_iov(c.view, 0, 1, &iov, 1, &lent), -ESTALE);
+		assert_int_equal(lent.n, 0);
+	}
 	close_copy(&c);
 	t_case("cut");
 	open_copy(&c, no_map);

@@ -3,7 +3,7 @@
  * covers: view/read, view/locate
  *
  * What comes into memory when a part of a long tensor is read: its pages, by whatever means
- * they are read, and hardly any other.
+ * they are read, and hardly any other. One read of more files than it holds at a time.
  */
 #include "tests/unit/t.h"
 
@@ -12,10 +12,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/base/buf.h"
+#include "core/base/endian.h"
 #include "core/store/io/queue.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
+#include "tests/unit/t_dir.h"
 
 enum { LONG_BYTES = 56 << 20, STEP = 1 << 20, HEADER_BYTES = 4096 };
 
@@ -134,6 +137,62 @@ static void read_ahead_stays_in_the_cut(void **state)
 	rmdir(dir);
 }
 
+/* Row @i of a matrix of bytes, as torch.distributed.checkpoint writes safetensors. */
+static void put_row(const struct t_dir *dir, unsigned i)
+{
+	char name[64], text[512];
+	uint8_t length[8] = { 0 };
+	struct dcp_buf b = DCP_BUF_INIT;
+
+	snprintf(name, sizeof(name), "run/shard-%05u-model-00001-of-00001.safetensors", i + 1);
+	dcp_store_le64(length, (uint64_t)snprintf(
+				       text, sizeof(text),
+				       "{\"w\":{\"dtype\":\"U8\",\"shape\":[1,4],"
+				       "\"data_offsets\":[0,4]},\"__metadata__\":{"
+				       "\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{\\\"saved_offsets"
+				       "\\\":[%u,0]}}\",\"DCP_VERSION\":\"1.0\"}}",
+				       i));
+	dcp_buf_add(&b, length, sizeof(length));
+	dcp_buf_str(&b, text);
+	for (unsigned k = 0; k < 4; k++)
+		dcp_buf_add(&b, &(uint8_t){ (uint8_t)i }, 1);
+	t_dir_put(dir, name, b.p, b.n);
+	dcp_buf_finish(&b);
+}
+
+/* More files than one request holds: those it lets go of are compared, too. */
+static void an_early_file_of_many_changed(void **state)
+{
+	enum { ROWS = DCP_VIEW_LENT + 6 };
+	uint8_t got[ROWS * 4];
+
+	(void)state;
+	for (int no_map = 0; no_map < 2; no_map++) {
+		struct dcp_queue *queue;
+		struct dcp_version *v;
+		struct dcp_view *view;
+		struct t_dir dir;
+
+		assert_int_equal(dcp_queue_create(&queue), 0);
+		t_dir_make(&dir, "view");
+		for (unsigned i = 0; i < ROWS; i++)
+			put_row(&dir, i);
+		v = open_version(t_dir_path(&dir, "run"), no_map, queue);
+		assert_int_equal(dcp_view_open(v, 1, DCP_AS_RAW, NULL, &view, NULL), 0);
+		assert_int_equal(dcp_view_size(view), sizeof(got));
+		assert_int_equal(dcp_view_read(view, 0, got, sizeof(got)), 0);
+		for (size_t i = 0; i < sizeof(got); i++)
+			assert_int_equal(got[i], i / 4);
+		t_dir_touch(&dir, "run/shard-00003-model-00001-of-00001.safetensors", 5);
+		assert_int_equal(dcp_view_read(view, 0, got, sizeof(got)), -ESTALE);
+		assert_int_equal(dcp_view_read(view, 12, got, sizeof(got) - 12), 0);
+		dcp_view_close(view);
+		dcp_version_close(v);
+		dcp_queue_destroy(queue);
+		t_dir_remove(&dir);
+	}
+}
+
 static int install(void **state)
 {
 	(void)state;
@@ -144,6 +203,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(read_ahead_stays_in_the_cut),
+		cmocka_unit_test(an_early_file_of_many_changed),
 	};
 
 	return cmocka_run_group_tests(tests, install, NULL);
