@@ -138,6 +138,18 @@ def across_formats():
 def what_goes_wrong():
     src = SCRATCH / "bad"
     write(src / "model.safetensors", {"a": ("U8", [4], b"abcd")})
+    for broken in "a", "b", "c":  # first, in between, last
+        top = SCRATCH / f"bad-{broken}"
+        for i, name in enumerate("abc"):
+            rows = [0, 4] if name == broken else [0, 2]
+            for k, row in enumerate(rows):
+                write(top / f"shard-{2 * i + k + 1:05}-model-00001-of-00001.safetensors",
+                      {name: ("U8", [2, 4], b"12345678")}, {name: [row, 0]})
+        for form in (), ("--json",), ("--tsv",):
+            got = fails(BAD, f"{top.name}: {broken}: ", "show", "--digest", *form, top)
+            mark = '"{}"' if "--json" in form else "{}\n"
+            equal([name for name in "abc" if mark.format(name) in got.stdout.decode()],
+                  [name for name in "abc" if name != broken], f"the others' digests, {broken} is broken {form}")
     fails(USAGE, "which KEY?", "show", src)
     fails(USAGE, "is no tensor", "show", "--digest", GOLDEN / "dcp-plain" / "ckpt", object_of("dcp-plain"))
 

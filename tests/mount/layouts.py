@@ -292,6 +292,25 @@ def plans_read_the_same_bytes():
     check(some > 3, f"{some} parts need fewer files than their tensor has")
 
 
+def files_of_a_part():
+    """Of several pieces of a tensor in one file, a rank needs one; the attribute names that file for each of them."""
+    source, _ = golden("deepspeed-tp")
+    with mount(source) as m:
+        some = 0
+        for rank in range(6):
+            base = m.at / m.latest() / "shard" / "fsdp6" / str(rank)
+            tensors = rank_index(base)["tensors"]
+            for t in json.loads(read(base / "plan.json"))["tensors"]:
+                if t["error"]:
+                    continue
+                case(f"{rank} {t['key']}")
+                raw = base / tensors[t["key"]]["files"]["raw"]
+                told = os.getxattr(raw, "user.dcpfs.files").decode().split() if "user.dcpfs.files" in os.listxattr(raw) else []
+                equal(sorted(told), sorted({r["file"] for r in t["reads"]}), "files")
+                some += bool(told)
+        check(some > 6, f"{some} parts")
+
+
 def offsets(read_of):
     at = [(read_of["offset"], read_of["to"])]
     for n, s, d in zip(read_of.get("count", []), read_of.get("stride", []), read_of.get("to_stride", [])):
@@ -483,6 +502,6 @@ def ranks_go_with_their_version():
 
 
 lib.main(the_frameworks_answers, random_layouts_put_together, fused_and_flat_cuts, names_of_layouts,
-         many_ranks_are_listed, one_file_for_a_rank, plans_read_the_same_bytes, plans_of_what_is_packed,
+         many_ranks_are_listed, one_file_for_a_rank, plans_read_the_same_bytes, files_of_a_part, plans_of_what_is_packed,
          touched_is_counted, damage_stays_where_it_is,
          files_that_are_wrong, beside_what_is_mounted, ranks_at_once, ranks_go_with_their_version)

@@ -123,13 +123,21 @@ def errnos():
         fails(want, call, *args)
     os.close(fd)
     os.close(folder_fd)
-    case("buffer too small for an attribute")
+    case("buffer for an attribute: too small, and of exactly its size")
     libc = ctypes.CDLL(None, use_errno=True)
     path = os.fsencode(folder / os.listdir(folder)[0])
     equal(libc.getxattr(path, b"user.dcpfs.key", ctypes.create_string_buffer(1), 1), -1, "getxattr into 1 byte")
     equal(ctypes.get_errno(), 34, "errno (ERANGE)")
     equal(libc.listxattr(path, ctypes.create_string_buffer(1), 1), -1, "listxattr into 1 byte")
     equal(ctypes.get_errno(), 34, "errno (ERANGE)")
+    for what, call in (("getxattr", lambda b, n: libc.getxattr(path, b"user.dcpfs.key", b, n)),
+                       ("listxattr", lambda b, n: libc.listxattr(path, b, n))):
+        size = call(None, 0)
+        check(size > 1, f"{what} tells the size: {size}")
+        for n in size - 1, size, size + 1:
+            into = ctypes.create_string_buffer(b"\xff" * (size + 1), size + 1)
+            equal(call(into, n), size if n >= size else -1, f"{what} of {size} bytes into {n}")
+            equal(into.raw[size:], b"\xff", f"{what}: nothing behind them")
 
 
 # ---- what stat says ----
