@@ -25,23 +25,26 @@ void opt_defaults(const struct opt *opts, void *into)
 	}
 }
 
-bool opt_number(const char *s, unsigned base, uint64_t *out)
+static bool digits(const char *s, size_t n, unsigned base, uint64_t *out)
 {
 	uint64_t v = 0;
 
-	if (!*s)
-		return false;
-	for (; *s; s++) {
-		unsigned digit = (unsigned)*s - '0';
+	for (size_t i = 0; i < n; i++) {
+		unsigned digit = (unsigned)s[i] - '0';
 
-		if (*s < '0' || digit >= base)
+		if (s[i] < '0' || digit >= base)
 			return false;
 		if (__builtin_mul_overflow(v, (uint64_t)base, &v) ||
 		    __builtin_add_overflow(v, (uint64_t)digit, &v))
 			return false;
 	}
 	*out = v;
-	return true;
+	return n > 0;
+}
+
+bool opt_number(const char *s, unsigned base, uint64_t *out)
+{
+	return digits(s, strlen(s), base, out);
 }
 
 bool opt_size(const char *s, uint64_t *out)
@@ -51,17 +54,12 @@ bool opt_size(const char *s, uint64_t *out)
 	const char *unit = s[n] ? strchr(units, s[n]) : NULL;
 	const char *rest = s + n + (unit != NULL);
 	uint64_t v, base = 1024;
-	char digits[24];
 
-	if (n >= sizeof(digits))
-		return false;
-	memcpy(digits, s, n);
-	digits[n] = '\0';
 	if (unit && strcmp(rest, "B") == 0)
 		base = 1000;
 	else if (*rest && strcmp(rest, unit ? "iB" : "B") != 0)
 		return false;
-	if (!opt_number(digits, 10, &v))
+	if (!digits(s, n, 10, &v))
 		return false;
 	for (; unit && unit >= units; unit--)
 		if (__builtin_mul_overflow(v, base, &v))
