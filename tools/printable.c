@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/base/text.h"
+#include "core/base/utf8.h"
 
 void out_spell(struct dcp_buf *b, const char *s, bool doubled)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/jsonw.h"
+#include "core/base/utf8.h"
 
 void dcp_printable(char *s)
 {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/utf8.h"
 
 void dcp_jsonw_init(struct dcp_jsonw *w, struct dcp_buf *out, bool pretty)
 {
@@ -78,31 +79,6 @@ void dcp_jsonw_end(struct dcp_jsonw *w)
 	w->fresh = false;
 }
 
-size_t dcp_utf8_len(const char *s, size_t left)
-{
-	const unsigned char *p = (const unsigned char *)s;
-	static const uint32_t least[5] = { 0, 0, 0x80, 0x800, 0x10000 };
-	size_t n = *p < 0x80   ? 1
-		   : *p < 0xc2 ? 0
-		   : *p < 0xe0 ? 2
-		   : *p < 0xf0 ? 3
-		   : *p < 0xf5 ? 4
-			       : 0;
-	uint32_t c;
-
-	if (n == 0 || n > left)
-		return 0;
-	if (n == 1)
-		return 1;
-	c = *p & (0xffu >> (n + 1));
-	for (size_t i = 1; i < n; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (p[i] & 0x3f);
-	}
-	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0 : n;
-}
-
 bool dcp_json_can_say(const char *s)
 {
 	for (size_t left = strlen(s); left;) {
@@ -116,22 +92,6 @@ bool dcp_json_can_say(const char *s)
 		left -= n;
 	}
 	return true;
-}
-
-bool dcp_is_control(const char *p, size_t n)
-{
-	const unsigned char *u = (const unsigned char *)p;
-
-	return (n == 1 && (*u < 0x20 || *u == 0x7f)) || (n == 2 && *u == 0xc2 && u[1] < 0xa0);
-}
-
-/* Python's surrogatepass spells a lone surrogate as three bytes; JSON can say it as an escape.
- */
-static uint32_t lone_surrogate(const unsigned char *p, size_t left)
-{
-	if (left >= 3 && p[0] == 0xed && p[1] >= 0xa0 && p[1] < 0xc0 && (p[2] & 0xc0) == 0x80)
-		return 0xd000u | (uint32_t)(p[1] & 0x3f) << 6 | (p[2] & 0x3fu);
-	return 0;
 }
 
 static void quoted(struct dcp_buf *b, const char *s, size_t n)
@@ -154,7 +114,8 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 			continue;
 		}
 		dcp_buf_add(b, plain, (size_t)(p - plain));
-		code = len ? p[len - 1] : lone_surrogate(p, (size_t)(end - p));
+		code = len ? p[len - 1]
+			   : dcp_utf8_surrogate((const char *)p, (size_t)(end - p));
 		switch (len == 1 ? (int)*p : -1) {
 		case '"':
 			two = "\\\"";

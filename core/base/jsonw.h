@@ -57,18 +57,8 @@ void dcp_jsonw_base64(struct dcp_jsonw *w, const void *p, size_t n);
 /* Text that is one JSON value already. */
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
 
-/*
- * Length of the valid UTF-8 sequence at @p, or 0. C0 80, dcpfs's form of a NUL inside a key, is
- * not valid here; the writer spells it \u0000.
- */
-size_t dcp_utf8_len(const char *p, size_t left);
-
 /* Can JSON say all of @s to any reader: UTF-8, and NULs in dcpfs's form? */
 bool dcp_json_can_say(const char *s);
-
-/* Is the valid sequence of @n bytes at @p a control character? Those from U+0080 to U+009F are
- * as good as ESC on some terminals. */
-bool dcp_is_control(const char *p, size_t n);
 
 /* A member of the open object: key and value. */
 void dcp_jsonw_put_str(struct dcp_jsonw *w, const char *key, const char *v);

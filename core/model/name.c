@@ -2,12 +2,11 @@
 #include "core/model/name.h"
 
 #include <ctype.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/hash.h"
-#include "core/base/jsonw.h"
+#include "core/base/utf8.h"
 
 enum { HASH_LEN = 1 + 16 }; /* '~' and the digits */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ground floor.
- * covers: base/arena, base/buf, base/err, base/jsonw
+ * covers: base/arena, base/buf, base/err, base/jsonw, base/utf8
  */
 #include "tests/unit/t.h"
 
@@ -12,6 +12,7 @@
 #include "core/base/bytes.h"
 #include "core/base/ckd.h"
 #include "core/base/jsonw.h"
+#include "core/base/number.h"
 #include "core/base/text.h"
 
 static void arena_stops_at_its_limit(void **state)
@@ -247,9 +248,48 @@ static void json_nesting(void **state)
 	assert_int_equal(dcp_jsonw_error(&w), -E2BIG);
 }
 
+static const struct {
+	const char *text;
+	size_t most;
+	uint64_t number;
+	const char *rest; /* NULL: no number */
+} numbers[] = {
+	{ "0", 9, 0, "" },
+	{ "0012_3", 4, 12, "_3" },
+	{ "0012_3", 3, 0, NULL },
+	{ "", 9, 0, NULL },
+	{ "-1", 9, 0, NULL },
+	{ " 1", 9, 0, NULL },
+	{ "18446744073709551615", DCP_ANY_DIGITS, UINT64_MAX, "" },
+	{ "18446744073709551616", DCP_ANY_DIGITS, 0, NULL },
+	{ "000000000000000000000000000001", DCP_ANY_DIGITS, 1, "" },
+};
+
+static void numbers_are_digits(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(numbers); i++) {
+		const char *p = numbers[i].text, *want = numbers[i].rest;
+		uint64_t n = 77;
+
+		t_case(numbers[i].text);
+		assert_int_equal(dcp_take_number(&p, NULL, numbers[i].most, &n), want != NULL);
+		assert_string_equal(p, want ? want : numbers[i].text);
+		assert_int_equal(n, want ? numbers[i].number : 77);
+		p = numbers[i].text;
+		assert_false(dcp_take_number(&p, p, DCP_ANY_DIGITS, &n));
+	}
+	{
+		static const char name[] = "w12";
+
+		assert_string_equal(dcp_digits_before(name, name + 3), "12");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(numbers_are_digits),
 		cmocka_unit_test(arena_stops_at_its_limit),
 		cmocka_unit_test(arena_reset_hands_out_the_same_block),
 		cmocka_unit_test(what_a_name_ends_with),

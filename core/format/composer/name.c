@@ -6,10 +6,10 @@
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/format/composer/composer_int.h"
 #include "core/format/format.h"
 #include "core/model/tensor.h"
@@ -34,17 +34,15 @@ bool dcp_composer_name(const char *file, char *save, uint64_t *rank)
 {
 	const char *batch = behind_number(file, file, "ba");
 	const char *end = batch ? behind_number(file, batch, "rank") : NULL;
-	const char *digits = end;
+	const char *digits;
 	int n;
 
 	if (!end || *end != '.')
 		return false;
-	while (isdigit((unsigned char)digits[-1]))
-		digits--;
-	if (end - digits > 9)
-		return false;
-	*rank = strtoull(digits, NULL, 10);
+	digits = dcp_digits_before(file, end);
 	n = snprintf(save, DCP_GROUP_MAX, "%.*s0%s", (int)(digits - file), file, end);
+	if (!dcp_take_number(&digits, NULL, 9, rank))
+		return false;
 	return n > 0 && n < DCP_GROUP_MAX;
 }
 

@@ -9,32 +9,22 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/number.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
 
 /* ---- names ---- */
 
-/* Digits from @p on; NULL when there are none or too many. */
-static const char *skip_number(const char *p, uint64_t *out)
-{
-	const char *start = p;
-
-	*out = 0;
-	for (; *p >= '0' && *p <= '9'; p++)
-		*out = *out * 10 + (uint64_t)(*p - '0');
-	return p == start || p - start > 9 ? NULL : p;
-}
-
 bool dcp_tdcp_is_data_name(const char *name, uint64_t *rank)
 {
 	/* Megatron may put a hint in front, which may hold "__" itself: try each. */
 	for (const char *p = strstr(name, "__"); p; p = strstr(p + 1, "__")) {
 		uint64_t n;
-		const char *q = skip_number(p + 2, rank);
+		const char *q = p + 2;
 
-		q = q && *q == '_' ? skip_number(q + 1, &n) : NULL;
-		if (q && strcmp(q, ".distcp") == 0)
+		if (dcp_take_number(&q, NULL, 9, rank) && *q++ == '_' &&
+		    dcp_take_number(&q, NULL, 9, &n) && strcmp(q, ".distcp") == 0)
 			return true;
 	}
 	return false;
@@ -42,9 +32,10 @@ bool dcp_tdcp_is_data_name(const char *name, uint64_t *rank)
 
 bool dcp_tdcp_is_rank_name(const char *name, const char *suffix, uint64_t *rank)
 {
-	const char *p = strncmp(name, "__", 2) == 0 ? skip_number(name + 2, rank) : NULL;
+	const char *p = name + 2;
 
-	return p && strcmp(p, suffix) == 0;
+	return strncmp(name, "__", 2) == 0 && dcp_take_number(&p, NULL, 9, rank) &&
+	       strcmp(p, suffix) == 0;
 }
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)

@@ -11,10 +11,10 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/format/dcp/dcp_int.h"
 
 enum { MAX_DIMS = DCP_LEN(((struct dcp_tdcp_shard *)0)->at), MAX_LOST = 256 };
@@ -23,17 +23,16 @@ enum { MAX_DIMS = DCP_LEN(((struct dcp_tdcp_shard *)0)->at), MAX_LOST = 256 };
 static uint32_t read_numbers(const char **p, char end, uint64_t n[MAX_DIMS])
 {
 	uint32_t count = 0;
-	char *stop;
+	bool more = true, good;
 
-	for (;; *p = stop + 1) {
-		if (count == MAX_DIMS || strspn(*p, "0123456789") - 1 > 17)
+	for (; more; *p += more) {
+		if (count == MAX_DIMS || !dcp_take_number(p, NULL, 18, &n[count++]))
 			return 0;
-		n[count++] = strtoull(*p, &stop, 10);
-		if (*stop != '.')
-			break;
+		more = **p == '.';
 	}
-	*p = stop + (*stop != '\0');
-	return *stop == end ? count : 0;
+	good = **p == end;
+	*p += **p != '\0';
+	return good ? count : 0;
 }
 
 bool dcp_tdcp_is_shard(const char *key, struct dcp_tdcp_shard *s)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/number.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
 static bool eat(const char **p, const char *text)
@@ -18,13 +19,11 @@ static bool eat(const char **p, const char *text)
 /* Up to nine digits: nobody has a billion ranks. */
 static bool eat_number(const char **p, uint32_t *out)
 {
-	uint32_t v = 0;
-	int n = 0;
+	uint64_t v = 0;
+	bool there = dcp_take_number(p, NULL, 9, &v);
 
-	for (; **p >= '0' && **p <= '9' && n < 10; (*p)++, n++)
-		v = 10 * v + (uint32_t)(**p - '0');
-	*out = v;
-	return n > 0 && n < 10;
+	*out = (uint32_t)v;
+	return there;
 }
 
 /* "mp_rank_00", and what follows must be @end. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/format/hf/name.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/parse/dir/dir.h"
 
@@ -61,19 +61,18 @@ static size_t digits(const char *s)
 static bool cut_part(char *s, uint32_t *part, uint32_t *nparts)
 {
 	for (char *of = strstr(s, "-of-"); of; of = strstr(of + 1, "-of-")) {
-		char *first = of, *end = of + 4 + digits(of + 4);
+		const char *first = dcp_digits_before(s, of), *p = first, *end = of + 4;
+		uint64_t n, all;
 
-		while (first > s && isdigit((unsigned char)first[-1]))
-			first--;
-		if (first == of || of - first > MAX_DIGITS || end == of + 4 ||
-		    end - of - 4 > MAX_DIGITS || (*end && *end != '.') || first - s < 2 ||
-		    !strchr("-_.", first[-1]))
+		if (!dcp_take_number(&p, of, MAX_DIGITS, &n) ||
+		    !dcp_take_number(&end, NULL, MAX_DIGITS, &all) || (*end && *end != '.') ||
+		    first - s < 2 || !strchr("-_.", first[-1]))
 			continue;
-		*part = (uint32_t)strtoul(first, NULL, 10);
-		*nparts = (uint32_t)strtoul(of + 4, NULL, 10);
+		*part = (uint32_t)n;
+		*nparts = (uint32_t)all;
 		if (*part < 1 || *part > *nparts || *nparts >= MAX_PARTS)
 			continue;
-		memmove(first - 1, end, strlen(end) + 1);
+		memmove(s + (first - s) - 1, end, strlen(end) + 1);
 		return true;
 	}
 	*part = *nparts = 0;
@@ -83,6 +82,8 @@ static bool cut_part(char *s, uint32_t *part, uint32_t *nparts)
 enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out)
 {
 	char *set = out->set;
+	const char *model = set + 6;
+	uint64_t rank;
 	size_t n = strlen(file);
 
 	*out = (struct dcp_hf_name){ .kind = DCP_HF_OTHER };
@@ -96,11 +97,8 @@ enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out)
 			out->kind = containers[i].index;
 	}
 	if (cut_part(set, &out->part, &out->nparts) && strncmp(set, "shard-", 6) == 0 &&
-	    digits(set + 6) > 0 && set[6 + digits(set + 6)] == '-') {
-		char *model = set + 7 + digits(set + 6);
-
-		memmove(set, model, strlen(model) + 1);
-	}
+	    dcp_take_number(&model, NULL, DCP_ANY_DIGITS, &rank) && *model == '-')
+		memmove(set, model + 1, strlen(model));
 	return out->kind;
 }
 
@@ -361,8 +359,7 @@ static void say_missing(const struct parts *p, char *why, size_t size)
 	if (strncmp(file, "shard-", 6) == 0)
 		file += 7 + digits(file + 6);
 	at = strstr(file, "-of-");
-	while (at > file && isdigit((unsigned char)at[-1]))
-		at--;
+	at = dcp_digits_before(file, at);
 	width = digits(at);
 	snprintf(why, size,
 		 "%.*s%0*u%s is missing (%u of %u are there): the save was interrupted or is "

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/format/megatron/megatron_int.h"
 
 /* ---- gates ---- */
@@ -16,16 +17,6 @@
 static const char *const pairs[][2] = { { "linear_fc1.", "linear_fc2.weight" },
 					{ "dense_h_to_4h.", "dense_4h_to_h.weight" },
 					{ ".weight1", ".weight2" } };
-
-/* The number of an expert stands at the end of "weight3" and "bias3". */
-static const char *trailing_number(const char *key)
-{
-	const char *p = key + strlen(key);
-
-	while (p > key && p[-1] >= '0' && p[-1] <= '9')
-		p--;
-	return p;
-}
 
 /* The second layer of the same rank, or NULL. */
 static const struct dcp_tensor *find_second(const struct dcp_mjoin *j)
@@ -36,11 +27,13 @@ static const struct dcp_tensor *find_second(const struct dcp_mjoin *j)
 
 	for (size_t i = 0; i < DCP_LEN(pairs) && number == DCP_INTERN_NONE; i++) {
 		const char *at = strstr(place.key, pairs[i][0]);
+		const char *end = place.key + strlen(place.key);
 
 		if (!at)
 			continue;
+		/* The number of an expert stands at the end of "weight3" and "bias3". */
 		dcp_buf_printf(&key, "%.*s%s%s", (int)(at - j->place.key), j->place.key,
-			       pairs[i][1], at[0] == '.' ? "" : trailing_number(j->place.key));
+			       pairs[i][1], at[0] == '.' ? "" : dcp_digits_before(at, end));
 		if (dcp_buf_error(&key))
 			return NULL;
 		place.key = key.p;

@@ -5,11 +5,11 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/intern.h"
+#include "core/base/number.h"
 #include "core/format/megatron/megatron_int.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
@@ -32,16 +32,15 @@ static bool is_model(const struct telling *w, const char *const *path, size_t np
 		     uint32_t *chunk)
 {
 	const char *number;
-	size_t digits;
+	uint64_t n = 0;
 
 	*chunk = 0;
 	if (npath <= w->nprefix + 1 || strncmp(path[w->nprefix], "model", 5) != 0)
 		return false;
 	number = path[w->nprefix] + 5;
-	digits = strspn(number, "0123456789");
-	if (digits > 5 || number[digits])
+	if (*number && (!dcp_take_number(&number, NULL, 5, &n) || *number))
 		return false;
-	*chunk = (uint32_t)strtoul(number, NULL, 10); /* "model" alone: 0 */
+	*chunk = (uint32_t)n; /* "model" alone: 0 */
 	return true;
 }
 

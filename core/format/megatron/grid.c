@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/format/megatron/megatron_int.h"
 #include "core/parse/dir/dir.h"
 
@@ -35,12 +36,9 @@ bool dcp_mrank_parse(const char *name, struct dcp_mrank *r)
 	if (strncmp(name, "mp_rank", 7) != 0)
 		return false;
 	while (*p == '_' && r->nnumbers < 3) {
-		size_t n = strspn(p + 1, "0123456789");
-
-		if (n == 0 || n > 6)
+		p++;
+		if (!dcp_take_number(&p, NULL, 6, &r->number[r->nnumbers++]))
 			return false;
-		r->number[r->nnumbers++] = strtoull(p + 1, NULL, 10);
-		p += n + 1;
 	}
 	return r->nnumbers > 0 && !*p;
 }

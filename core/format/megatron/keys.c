@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/format/megatron/megatron_int.h"
 
 enum { MAX_CHUNKS = 256, MAX_LAYERS = 1 << 20 };
@@ -24,17 +25,11 @@ enum { MAX_CHUNKS = 256, MAX_LAYERS = 1 << 20 };
 static const char *find_number(const char *key, const char *mark, uint64_t *n, const char **end)
 {
 	const char *p = strstr(key, mark);
-	size_t digits;
 
 	if (!p)
 		return NULL;
-	p += strlen(mark);
-	digits = strspn(p, "0123456789");
-	if (digits == 0 || digits > 7 || (p[digits] && p[digits] != '.'))
-		return NULL;
-	*n = strtoull(p, NULL, 10);
-	*end = p + digits;
-	return p;
+	*end = p += strlen(mark);
+	return dcp_take_number(end, NULL, 7, n) && (!**end || **end == '.') ? p : NULL;
 }
 
 static bool is_expert(const char *key)

@@ -31,6 +31,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/gather/copies.h"
@@ -47,15 +48,11 @@ enum { MAX_RANKS = 1 << 20 };
 /* Digits that end at @end, without leading zeros; NULL: none, or too many. */
 static const char *number_before(const char *start, const char *end, uint64_t *out)
 {
-	const char *p = end;
+	const char *p = dcp_digits_before(start, end), *q = p;
 
-	while (p > start && p[-1] >= '0' && p[-1] <= '9')
-		p--;
 	*out = 0;
-	if (p == end || end - p > 7 || (*p == '0' && end - p > 1))
+	if ((*p == '0' && end - p > 1) || !dcp_take_number(&q, end, 7, out))
 		return NULL;
-	for (const char *q = p; q < end; q++)
-		*out = *out * 10 + (uint64_t)(*q - '0');
 	return p;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/format/hf/name.h"
 #include "core/format/torch/ranks.h"
 #include "core/parse/dir/dir.h"
@@ -34,18 +35,13 @@ static bool known_extension(const char *dot, enum dcp_titems_coding *out)
 /* The number that [p, end) is, all of it, without leading zeros. */
 static bool is_number(const char *p, const char *end, uint32_t *out)
 {
-	uint32_t n = 0;
+	uint64_t n;
 
-	if (p >= end || end - p > 7 || (*p == '0' && end - p > 1))
+	if ((*p == '0' && end - p > 1) || !dcp_take_number(&p, end, 7, &n) || p != end ||
+	    n >= DCP_TITEMS_MAX_RANKS)
 		return false;
-	for (; p < end; p++) {
-		if (*p < '0' || *p > '9')
-			return false;
-		n = n * 10 + (uint32_t)(*p - '0');
-	}
-	if (n < DCP_TITEMS_MAX_RANKS)
-		*out = n;
-	return n < DCP_TITEMS_MAX_RANKS;
+	*out = (uint32_t)n;
+	return true;
 }
 
 bool dcp_titems_rank_dir(const char *name, uint32_t *rank)

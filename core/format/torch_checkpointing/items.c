@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/format/formats.h"
 #include "core/format/torch/ranks.h"
 #include "core/parse/dir/dir.h"
@@ -30,11 +31,6 @@
 static const char metadata[] = "metadata.pkl";
 
 /* ---- which directories ---- */
-
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
 
 static bool has_rank(const struct dcp_dirent *e)
 {
@@ -52,7 +48,7 @@ static bool is_plain(const char *file, struct dcp_titems_name *out)
 
 	/* torchtune numbers parts and epochs: hf_model_0001_0.pt */
 	return dcp_titems_name(file, out) && out->coding != DCP_TITEMS_JSON && out->ranked &&
-	       !is_digit(file[out->len - 1]) && !dcp_rank_name(file, &other);
+	       !dcp_is_digit(file[out->len - 1]) && !dcp_rank_name(file, &other);
 }
 
 static bool all_ranks(const struct dcp_dir *dir)

@@ -8,6 +8,7 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/format/torch_checkpointing/meta_int.h"
 
 static int read_layout(struct dcp_titems_meta *m, struct dcp_pv v,
@@ -57,12 +58,10 @@ const struct dcp_titems_layout *dcp_titems_layout_of(const struct dcp_titems_ite
 static bool read_rank(struct dcp_pv v, uint32_t *out)
 {
 	const char *text = dcp_pv_str(v);
-	char *end = NULL;
 	uint64_t n;
 
-	if (text && *text >= '0' && *text <= '9')
-		n = strtoull(text, &end, 10);
-	if (text ? !end || *end : !dcp_pv_u64(v, &n))
+	if (text ? !dcp_take_number(&text, NULL, DCP_ANY_DIGITS, &n) || *text
+		 : !dcp_pv_u64(v, &n))
 		return false;
 	*out = (uint32_t)n;
 	return n < DCP_TITEMS_MAX_RANKS;

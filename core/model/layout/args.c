@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/number.h"
 #include "core/model/layout/layout_int.h"
 
 const char *dcp_layout_blanks(const char *s, const char *end)
@@ -21,7 +22,7 @@ size_t dcp_layout_word(const char *s, const char *end)
 	if (n == 0 && !(s < end && *s == '_'))
 		return 0;
 	while (s + n < end && (((s[n] | 32) >= 'a' && (s[n] | 32) <= 'z') || s[n] == '_' ||
-			       (s[n] >= '0' && s[n] <= '9')))
+			       dcp_is_digit(s[n])))
 		n++;
 	return n;
 }
@@ -30,16 +31,12 @@ bool dcp_layout_int(const char **s, const char *end, int64_t *out)
 {
 	const char *p = *s;
 	bool minus = p < end && *p == '-';
-	int64_t v = 0;
+	uint64_t v;
 
 	p += minus;
-	if (p >= end || *p < '0' || *p > '9')
+	if (!dcp_take_number(&p, end, DCP_ANY_DIGITS, &v) || v > INT64_MAX)
 		return false;
-	for (; p < end && *p >= '0' && *p <= '9'; p++)
-		if (__builtin_mul_overflow(v, 10, &v) ||
-		    __builtin_add_overflow(v, *p - '0', &v))
-			return false;
-	*out = minus ? -v : v;
+	*out = minus ? -(int64_t)v : (int64_t)v;
 	*s = p;
 	return true;
 }

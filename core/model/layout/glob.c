@@ -8,15 +8,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
+#include "core/base/number.h"
 #include "core/model/layout/layout_int.h"
 
 enum { NEAR_GLOBS = 256, NEAR_LEN = 128 };
-
-static bool digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
 
 /*
  * Which pairs of neighbouring bytes stand in @s, hashed to 64 bits. A key that lacks one that a
@@ -31,20 +26,6 @@ static uint64_t pairs_of(const char *s, size_t n)
 	return pairs;
 }
 
-static bool decimal(const char **s, const char *end, uint64_t *out)
-{
-	const char *p = *s;
-
-	*out = 0;
-	for (; p < end && digit(*p); p++)
-		if (dcp_ckd_mul(out, *out, 10) || dcp_ckd_add(out, *out, (uint64_t)(*p - '0')))
-			return false;
-	if (p == *s)
-		return false;
-	*s = p;
-	return true;
-}
-
 /* "3}" "0-15}" "16-}" "*}" at *@s, moved past it. */
 static bool number_op(const char **s, const char *end, struct glob_op *op)
 {
@@ -54,13 +35,14 @@ static bool number_op(const char **s, const char *end, struct glob_op *op)
 	if (p < end && *p == '*') {
 		p++;
 	} else {
-		if (!decimal(&p, end, &op->lo))
+		if (!dcp_take_number(&p, end, DCP_ANY_DIGITS, &op->lo))
 			return false;
 		op->hi = op->lo;
 		if (p < end && *p == '-') {
 			p++;
 			op->hi = UINT64_MAX;
-			if (p < end && *p != '}' && !decimal(&p, end, &op->hi))
+			if (p < end && *p != '}' &&
+			    !dcp_take_number(&p, end, DCP_ANY_DIGITS, &op->hi))
 				return false;
 		}
 	}
@@ -169,8 +151,9 @@ static ptrdiff_t op_takes(const struct glob_op *op, const char *key, size_t k, s
 	case GLOB_ANY:
 		return k < n ? 1 : -1;
 	case GLOB_NUMBER:
-		if ((k > 0 && digit(key[k - 1])) || !decimal(&s, key + n, number) ||
-		    *number < op->lo || *number > op->hi)
+		if ((k > 0 && dcp_is_digit(key[k - 1])) ||
+		    !dcp_take_number(&s, key + n, DCP_ANY_DIGITS, number) || *number < op->lo ||
+		    *number > op->hi)
 			return -1;
 		return s - (key + k);
 	case GLOB_STAR:

@@ -20,6 +20,7 @@
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/parse/source.h"
 
 enum {
@@ -209,14 +210,9 @@ static int take_long_name(struct reader *r)
 
 static bool decimal(const char *p, size_t n, uint64_t *out)
 {
-	uint64_t v = 0;
+	const char *end = p + n;
 
-	for (size_t i = 0; i < n; i++)
-		if (p[i] < '0' || p[i] > '9' || dcp_ckd_mul(&v, v, 10) ||
-		    dcp_ckd_add(&v, v, (uint64_t)(p[i] - '0')))
-			return false;
-	*out = v;
-	return n > 0;
+	return dcp_take_number(&p, end, DCP_ANY_DIGITS, out) && p == end;
 }
 
 static bool is_word(const char *p, size_t n, const char *word)

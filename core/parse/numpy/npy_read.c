@@ -5,9 +5,7 @@
  */
 #include "core/parse/numpy/npy.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +14,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/parse/source.h"
 
 enum { MAGIC = 8, MAX_DEEP = 64 };
@@ -76,11 +75,8 @@ static uint64_t number(struct cursor *c)
 	uint64_t v = 0;
 
 	blanks(c);
-	if (c->p == c->end || !isdigit((unsigned char)*c->p))
+	if (!dcp_take_number(&c->p, c->end, DCP_ANY_DIGITS, &v))
 		c->bad = true;
-	for (; c->p < c->end && isdigit((unsigned char)*c->p); c->p++)
-		if (dcp_ckd_mul(&v, v, 10) || dcp_ckd_add(&v, v, (uint64_t)(*c->p - '0')))
-			c->bad = true;
 	if (c->p < c->end && *c->p == 'L')
 		c->p++;
 	return v;

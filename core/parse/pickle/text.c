@@ -9,35 +9,15 @@
 #include <strings.h>
 
 #include "core/base/buf.h"
+#include "core/base/number.h"
+#include "core/base/utf8.h"
 #include "core/parse/pickle/pickle_int.h"
 
 #define ASCII_ONLY 0x8080808080808080ull
 
-/* Length of the sequence at @s, of which @n bytes are left; 0: it is not UTF-8. */
-static size_t utf8_sequence(const uint8_t *s, size_t n, bool surrogates)
-{
-	size_t len = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-	uint32_t c = s[0] & (0x7fu >> len);
-
-	if (len == 1)
-		return 1;
-	if (s[0] < 0xc2 || s[0] > 0xf4 || len > n)
-		return 0;
-	for (size_t i = 1; i < len; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (s[i] & 0x3f);
-	}
-	if ((len == 3 && c < 0x800) || (len == 4 && c < 0x10000) || c > 0x10ffff)
-		return 0;
-	if (c >= 0xd800 && c < 0xe000 && !surrogates)
-		return 0;
-	return len;
-}
-
 bool dcp_pkl_utf8(const void *text, size_t n, bool surrogates)
 {
-	const uint8_t *s = text, *end = s + n;
+	const char *s = text, *end = s + n;
 
 	while (s < end) {
 		size_t len;
@@ -46,7 +26,9 @@ bool dcp_pkl_utf8(const void *text, size_t n, bool surrogates)
 			s += 8;
 			continue;
 		}
-		len = utf8_sequence(s, (size_t)(end - s), surrogates);
+		len = dcp_utf8_len(s, (size_t)(end - s));
+		if (!len && surrogates && dcp_utf8_surrogate(s, (size_t)(end - s)))
+			len = 3;
 		if (!len)
 			return false;
 		s += len;
@@ -129,16 +111,9 @@ enum dcp_pkl_number dcp_pkl_decimal(const char *s, size_t n, uint8_t *le, size_t
 
 bool dcp_pkl_index(const char *s, size_t n, uint64_t *out)
 {
-	uint64_t v = 0;
+	const char *end = s + n;
 
-	if (!all_digits(s, n))
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if (__builtin_mul_overflow(v, 10, &v) ||
-		    __builtin_add_overflow(v, (uint64_t)(s[i] - '0'), &v))
-			return false;
-	*out = v;
-	return v <= INT64_MAX;
+	return dcp_take_number(&s, end, DCP_ANY_DIGITS, out) && s == end && *out <= INT64_MAX;
 }
 
 /* The C locale whatever the program set: a decimal comma must not change a checkpoint. */

@@ -14,6 +14,7 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/endian.h"
+#include "core/base/number.h"
 #include "core/store/index/index_int.h"
 #include "core/store/index/sql.h"
 
@@ -181,11 +182,9 @@ static int load_count(const struct dcp_index *ix, const char *name, uint64_t *ou
 		      struct dcp_err *err)
 {
 	const char *text = dcp_index_meta(ix, name);
-	char *end;
 
-	errno = 0;
-	*out = text ? strtoull(text, &end, 10) : 0;
-	if (!text || errno || end == text || *end)
+	*out = 0;
+	if (!text || !dcp_take_number(&text, NULL, DCP_ANY_DIGITS, out) || *text)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "its meta table lacks \"%s\"",
 				name);
 	return 0;

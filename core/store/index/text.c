@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
 #include "core/base/jsonw.h"
+#include "core/base/number.h"
 #include "core/store/index/index_int.h"
 
 void dcp_index_put_shape(struct dcp_buf *out, const uint64_t *shape, uint32_t ndim)
@@ -34,19 +34,6 @@ void dcp_index_put_shape(struct dcp_buf *out, const uint64_t *shape, uint32_t nd
 	dcp_buf_add(out, text, n);
 }
 
-/* Digits at *p, at least one. */
-static bool number(const char **p, const char *end, uint64_t *out)
-{
-	const char *start = *p;
-	uint64_t v = 0;
-
-	for (; *p < end && **p >= '0' && **p <= '9'; (*p)++)
-		if (dcp_ckd_mul(&v, v, 10) || dcp_ckd_add(&v, v, (uint64_t)(**p - '0')))
-			return false;
-	*out = v;
-	return *p > start;
-}
-
 bool dcp_index_get_shape(const char *text, size_t n, uint64_t shape[DCP_MAX_NDIM],
 			 uint32_t *ndim)
 {
@@ -56,7 +43,8 @@ bool dcp_index_get_shape(const char *text, size_t n, uint64_t shape[DCP_MAX_NDIM
 	if (n < 2 || *text != '[' || *end != ']')
 		return false;
 	while (p < end) {
-		if (d == DCP_MAX_NDIM || (d && *p++ != ',') || !number(&p, end, &shape[d]))
+		if (d == DCP_MAX_NDIM || (d && *p++ != ',') ||
+		    !dcp_take_number(&p, end, DCP_ANY_DIGITS, &shape[d]))
 			return false;
 		d++;
 	}
@@ -193,7 +181,7 @@ static int cut_key(const char *p, const char *end, const char *key, struct dcp_a
 	if (!list || !copy)
 		return -ENOMEM;
 	while (used < max) {
-		if (!number(&p, end, &n) || n > left ||
+		if (!dcp_take_number(&p, end, DCP_ANY_DIGITS, &n) || n > left ||
 		    copy[n] != (used + 1 < max ? '.' : '\0'))
 			return -EBADMSG;
 		copy[n] = '\0';

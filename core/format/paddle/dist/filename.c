@@ -4,45 +4,32 @@
  */
 #include <string.h>
 
+#include "core/base/number.h"
 #include "core/format/paddle/dist/dist_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
 
-/* Digits from @p on; NULL when there are none or too many. */
-static const char *skip_number(const char *p, uint64_t *out)
-{
-	const char *start = p;
-
-	*out = 0;
-	for (; *p >= '0' && *p <= '9'; p++)
-		*out = *out * 10 + (uint64_t)(*p - '0');
-	return p == start || p - start > 18 ? NULL : p;
-}
-
 bool dcp_pdist_is_meta(const char *name, uint64_t *uid)
 {
-	const char *p = skip_number(name, uid);
-
-	return p && strcmp(p, ".metadata") == 0;
+	return dcp_take_number(&name, NULL, 18, uid) && strcmp(name, ".metadata") == 0;
 }
 
 bool dcp_pdist_is_data(const char *name, uint64_t *rank, uint64_t *uid)
 {
-	const char *p = skip_number(name, rank);
-
-	p = p && *p == '_' ? skip_number(p + 1, uid) : NULL;
-	return p && (strcmp(p, ".distcp") == 0 || strcmp(p, ".safetensors") == 0);
+	return dcp_take_number(&name, NULL, 18, rank) && *name++ == '_' &&
+	       dcp_take_number(&name, NULL, 18, uid) &&
+	       (strcmp(name, ".distcp") == 0 || strcmp(name, ".safetensors") == 0);
 }
 
 /* The id in a name of any kind. A .safetensors file proves nothing by itself. */
 bool dcp_pdist_uid(const char *name, uint64_t *uid, bool *meta, bool *proof)
 {
 	uint64_t rank;
-	const char *p = skip_number(name, uid);
+	const char *p = name;
 
 	*meta = dcp_pdist_is_meta(name, uid);
 	*proof = true;
-	if (*meta || (p && strcmp(p, ".metadata.lock") == 0))
+	if (*meta || (dcp_take_number(&p, NULL, 18, uid) && strcmp(p, ".metadata.lock") == 0))
 		return true;
 	*proof = !strstr(name, ".safetensors");
 	return dcp_pdist_is_data(name, &rank, uid);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "core/format/paddle/plain/plain_int.h"
 
 /*
@@ -37,10 +38,8 @@ static const char *const words[] = { "rank", "dist", "tp",       "mp",  "pp",
  */
 static size_t without_rank(const char *s, size_t n, size_t *at)
 {
-	size_t digits = n, word;
+	size_t digits = (size_t)(dcp_digits_before(s, s + n) - s), word;
 
-	while (digits > 0 && isdigit((unsigned char)s[digits - 1]))
-		digits--;
 	if (digits == n || n - digits > 9)
 		return n;
 	word = digits;
@@ -76,7 +75,7 @@ static void split(struct dcp_pdname *out, const char *s, size_t n)
 	out->ranks[n - start] = '\0';
 	out->one_rank = tokens == 1;
 	for (size_t i = start; out->one_rank && i < n; i++)
-		if (isdigit((unsigned char)s[i]))
+		if (dcp_is_digit(s[i]))
 			out->rank = out->rank * 10 + (uint64_t)(s[i] - '0');
 }
 

@@ -18,6 +18,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/format/formats.h"
 #include "core/format/paddle/plain/plain_int.h"
 #include "core/model/tensor.h"
@@ -139,13 +140,10 @@ static int take_version(struct version *v, const struct dcp_load *in, struct dcp
 static void other_rank(char *out, size_t n, const char *file, const char *extension,
 		       uint64_t rank)
 {
-	size_t end = (size_t)(extension - file) - 1, start = end;
+	const char *end = extension - 1, *start = dcp_digits_before(file, end);
 
-	while (start > 0 && file[start - 1] >= '0' && file[start - 1] <= '9')
-		start--;
-	snprintf(out, n, "%.*s%0*" PRIu64 "%s", (int)start, file,
-		 end - start > 1 && file[start] == '0' ? (int)(end - start) : 1, rank,
-		 file + end);
+	snprintf(out, n, "%.*s%0*" PRIu64 "%s", (int)(start - file), file,
+		 end - start > 1 && *start == '0' ? (int)(end - start) : 1, rank, end);
 }
 
 /* Files "w_rank0", "w_rank3": tell that ranks 1 and 2 are missing. */
