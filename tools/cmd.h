@@ -54,4 +54,4 @@ enum cmd_exit cmd_exit_of(int rc);
 extern const struct dcp_log cmd_log;
 
 extern const struct cmd cmd_cat, cmd_doctor, cmd_help, cmd_index, cmd_ls, cmd_mount, cmd_plan,
-	cmd_show, cmd_tree, cmd_umount, cmd_version;
+	cmd_rules, cmd_rules, cmd_show, cmd_tree, cmd_umount, cmd_version;

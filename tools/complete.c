@@ -18,6 +18,7 @@
 #include "core/format/format.h"
 #include "core/model/layout/layout.h"
 #include "core/parse/dir/dir.h"
+#include "core/rules/rules.h"
 #include "fs/layouts/layouts.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
@@ -199,6 +200,15 @@ static void offer_layouts(const struct cursor *c)
 	offer_paths(c, is_layout);
 }
 
+static void offer_rules(const struct cursor *c)
+{
+	struct dcp_rules_preset p;
+
+	for (size_t i = 0; dcp_rules_preset_at(i, &p); i++)
+		offer(c, "", p.name, p.about);
+	offer_paths(c, is_any);
+}
+
 static void offer_mount(void *ctx, const char *point, const struct dcpfs_mount *m)
 {
 	if (strcmp(m->fstype, DCPFS_FSTYPE) == 0)
@@ -244,6 +254,9 @@ static void offer_what(struct cursor *c, enum opt_what what)
 		break;
 	case OPT_VERB:
 		offer_verbs(c);
+		break;
+	case OPT_RULES:
+		offer_rules(c);
 		break;
 	}
 }

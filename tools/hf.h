@@ -16,7 +16,7 @@ struct hf_opts {
 
 /* Rows of option tables; @type has the member. */
 #define HF_OPT_RULES(type, member)                                                             \
-	.name = "hf-rules", .arg = "RULES", .kind = OPT_TEXT, .what = OPT_FILE,                \
+	.name = "hf-rules", .arg = "RULES", .kind = OPT_TEXT, .what = OPT_RULES,               \
 	.off = offsetof(type, member.rules),                                                   \
 	.help = "names of hf/ by a file or preset (dcpfs rules list)"
 #define HF_OPT_ASSETS(type, member)                                                            \

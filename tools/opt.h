@@ -40,6 +40,7 @@ enum opt_what {
 	OPT_LAYOUT, /* a name or a file */
 	OPT_DCPL,   /* a file of a layout */
 	OPT_MOUNT,  /* a mount point of dcpfs */
+	OPT_RULES,  /* a preset or a file */
 };
 
 struct opt {

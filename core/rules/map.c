@@ -5,10 +5,14 @@
  * any is told; then each group is told.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/near.h"
 #include "core/rules/map.h"
+
+enum { NEAR_KEYS = 100, NEAR_RULES = 256 }; /* for which the nearest is looked for */
 
 #define MAP_ARENA (1u << 30) /* of one group's pieces */
 
@@ -85,6 +89,56 @@ static int find_group(struct map *m, const struct rule *rule, const struct slot_
 	return rc;
 }
 
+/* Without what slots are for: numbers as 0, a star as nothing. */
+static void outline(const char *s, char *out, size_t size)
+{
+	size_t n = 0;
+
+	while (*s && n + 1 < size) {
+		bool slot = *s == '{' && strchr(s, '}');
+
+		if (slot || (*s >= '0' && *s <= '9')) {
+			s = slot ? strchr(s, '}') + 1 : s + strspn(s, "0123456789");
+			out[n++] = '0';
+		} else if (*s == '*' || *s == '\\') {
+			s++;
+		} else {
+			out[n++] = *s++;
+		}
+	}
+	out[n] = '\0';
+}
+
+/* Which rule may have been meant? Of the first keys only: it takes a look at each pattern. */
+static void nearest(const struct map *m, const char *key, char *why, size_t size)
+{
+	char a[DCP_NEAR_MAX], b[DCP_NEAR_MAX];
+	const struct rule *rule = m->r->rule, *found = NULL;
+	const struct pattern *pattern = NULL;
+	size_t best;
+
+	snprintf(why, size, "no rule fits it");
+	if (m->report->unmatched >= NEAR_KEYS || m->r->nrule > NEAR_RULES)
+		return;
+	outline(key, a, sizeof(a));
+	best = dcp_near_limit(a) + 1;
+	for (size_t i = 0; i < m->r->nrule; i++)
+		for (uint32_t k = 0; k < rule[i].nsrc; k++) {
+			size_t d;
+
+			outline(rule[i].src[k].text, b, sizeof(b));
+			d = dcp_near_distance(a, b, best);
+			if (d < best) {
+				best = d;
+				found = &rule[i];
+				pattern = &found->src[k];
+			}
+		}
+	if (found)
+		snprintf(why, size, "no rule fits it, nearest is %.120s in line %u",
+			 pattern->text, found->line);
+}
+
 static int on_key(void *ctx, uint64_t number, const char *key)
 {
 	struct map *m = ctx;
@@ -97,8 +151,11 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 	if (dcp_buf_error(&m->text))
 		return -ENOMEM;
 	if (!rule) {
+		char why[200];
+
+		nearest(m, bare, why, sizeof(why));
 		m->report->unmatched++;
-		dcp_rules_say(m, DCP_RULES_UNMATCHED, key, 0, "no rule fits it");
+		dcp_rules_say(m, DCP_RULES_UNMATCHED, key, 0, why);
 		return 0;
 	}
 	m->used[rule - m->r->rule] = true;

@@ -80,7 +80,7 @@ struct dcp_rules_source {
 };
 
 enum dcp_rules_what {
-	DCP_RULES_UNMATCHED, /* @key of the source fits no rule and is left out */
+	DCP_RULES_UNMATCHED, /* @key of the source fits no rule and is left out; the nearest rule is told */
 	DCP_RULES_COLLISION, /* @key would be made twice: it is broken */
 	DCP_RULES_FAILED,    /* @key cannot be made: it is broken */
 	DCP_RULES_UNUSED,    /* no key fits the rule in @line */

@@ -151,13 +151,13 @@ static void what_is_said(void **state)
 {
 	static const char rules[] = "a -> x\nb -> x\ndrop c\nnever -> n\n";
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
-	struct keys k = { KEYS("a", "b", "c", "d") };
+	struct keys k = { KEYS("a", "b", "c", "nevr") };
 	struct dcp_rules_report report;
 
 	(void)state;
 	map(rules, &k, &out, &said, &report);
 	assert_string_equal(said.p,
-			    "unmatched d 0: no rule fits it\n"
+			    "unmatched nevr 0: no rule fits it, nearest is never in line 4\n"
 			    "unused - 4: no key fits this rule\n"
 			    "collision x 1: both a (line 1) and b (line 2) become this key\n");
 	assert_int_equal(report.mapped, 0);

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs rules, and tensors that rules made of checkpoints that frameworks wrote: of items of torch.save, of compressed
+ones, and of plain bytes, compared element by element with what the tensor is by its own name."""
+import json
+
+from cli import GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+
+
+def presets():
+    got = data("rules", "list", "--json")
+    names = [p["name"] for p in got]
+    check({"identity", "hf", "torchtitan-llama3", "megatron", "meta"} <= set(names), f"presets: {names}")
+    for p in got:
+        text = run("rules", "show", p["name"])
+        equal(text.returncode, OK, f"rules show {p['name']}")
+        check(text.stdout.decode().startswith("# " + p["about"]), f"{p['name']}: its first line is what it is for")
+    equal(run("rules", "list", "--tsv").stdout.decode().splitlines()[0], "name\tabout", "rules list --tsv")
+    check(all(n in run("rules", "list").stdout.decode() for n in names), "rules list names all")
+    fails(NO, 'nearest is "meta"', "rules", "show", "met")
+    for words in ([], ["list", "hf"], ["show"], ["check", "hf"], ["chek"]):
+        fails(USAGE, "", "rules", *words)
+
+
+def rules(name, text):
+    path = SCRATCH / name
+    path.write_text(text)
+    return path
+
+
+class Tensor:
+    """Elements by position, as bytes, of a key."""
+
+    def __init__(self, source, key, *options):
+        shown = data("show", "--json", *options, source, key)
+        self.shape = shown["shape"]
+        raw = run("cat", "--as", "raw", *options, source, key)
+        equal(raw.returncode, OK, f"cat {key}: {raw.stderr.decode()}")
+        n = 1
+        for d in self.shape:
+            n *= d
+        size = len(raw.stdout) // max(n, 1)
+        self.flat = [raw.stdout[i * size:(i + 1) * size] for i in range(n)]
+
+    def at(self, *index):
+        i = 0
+        for d, k in zip(self.shape, index):
+            i = i * d + k
+        return self.flat[i]
+
+
+def matrices(folder, least=2):
+    """Keys of a version whose tensors are matrices that can be read, not too large."""
+    manifest = json.loads((GOLDEN / folder / "manifest.json").read_text())
+    name = next(v["name"] for v in manifest["versions"] if v["complete"])
+    where = GOLDEN / folder / "ckpt"
+    where = where / name if (where / name).is_dir() else where
+    got = data("ls", "--json", where)
+    rows = got["tensors"] if isinstance(got, dict) else data("ls", "--json", where, name)["tensors"]
+    return where, [(r["key"], r["shape"]) for r in rows if len(r["shape"]) == 2 and min(r["shape"]) >= least
+                   and not r.get("error") and r["nbytes"] < 20000]
+
+
+def turned(folder):
+    where, keys = matrices(folder)
+    check(keys, f"{folder} has matrices")
+    for number, (key, (n, m)) in enumerate(keys[:4]):
+        word = "".join("\\" + c if c in "*{,\\ " else c for c in key)
+        halves = f"{word} -> h0, h1 : T split(0, [1, {m - 1}])\n"
+        for how, text, names in (("T", f"{word} -> t : T\n", ["t"]), ("halves", halves, ["h0", "h1"]),
+                                 ("rows", f"{word} -> r.{{e}} : unstack(1, {{e}})\n", ["r.0", f"r.{m - 1}"])):
+            mine = rules(f"{folder}-{number}-{how}.rules", text)
+            plain = Tensor(where, key)
+            for name in names:
+                got = Tensor(where, name, "--hf", "--hf-rules", mine)
+                first = 0 if name in ("t", "h0", "r.0") else 1 if name == "h1" else m - 1
+                if how == "rows":
+                    equal(got.flat, [plain.at(i, first) for i in range(n)], f"{folder}: {key}: {name}")
+                else:
+                    want = [plain.at(j, first + i) for i in range(got.shape[0]) for j in range(n)]
+                    equal(got.flat, want, f"{folder}: {key}: {name} {got.shape}")
+
+
+def checked():
+    where, keys = matrices("dcp-fsdp2")
+    key, (n, _) = keys[0]
+    mine = rules("mine.rules", f"{key} -> a, b : split(0, {n + 1})\n{keys[1][0]} -> c\nnever -> n\n")
+    fails(USAGE, "2 keys for what comes out", "rules", "check", mine, where)
+    mine.write_text(f"{key} -> a : rope({n + 1})\n{keys[1][0]} -> c\nnever -> n\n")
+    got = run("rules", "check", mine, where)
+    text = got.stdout.decode()
+    equal(got.returncode, NO, "keys are left out")
+    check("broken: a: line 1: rope: " in text and "no key fits the rule in line 3" in text and "1 key come" in text, text)
+    got = json.loads(run("rules", "check", "--json", mine, where).stdout)
+    equal((got["mapped"], got["failed"], got["unused"]), (1, 1, [3]), "rules check --json")
+    check(all(k["what"] in ("left out", "broken") and k["error"] for k in got["keys"]), "keys and why")
+    equal(run("rules", "check", "identity", where).returncode, OK, "every key comes out as it is")
+    equal(data("rules", "check", "--json", "auto", where)["rules"], "hf", "auto")
+    fails(USAGE, "mine.rules:1:2: ", "rules", "check", rules("mine.rules", "a"), where)
+
+
+presets()
+checked()
+for checkpoint in ("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
+                   "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama"):
+    turned(checkpoint)
+finish()

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/err.h"
+#include "core/base/text.h"
+#include "core/rules/rules.h"
+#include "tools/cmd.h"
+#include "tools/out.h"
+#include "tools/pick.h"
+
+enum { SHOWN = 20 }; /* keys of each kind that people are told */
+
+struct rules_opts {
+	int form;
+	struct pick_opts pick;
+};
+
+static const struct opt opts[] = { { HF_OPT_ASSETS(struct rules_opts, pick.hf) },
+				   PICK_OPT_JSON(struct rules_opts),
+				   PICK_OPT_TSV(struct rules_opts),
+				   OPT_END };
+
+static const struct opt_operand operands[] = { { "list|show|check", false, OPT_ANY },
+					       { "RULES", true, OPT_RULES },
+					       { "SOURCE", true, OPT_DIR },
+					       { "VERSION", true, OPT_ANY } };
+
+/* ---- list, show ---- */
+
+static enum cmd_exit list(struct out *o, int form)
+{
+	static const struct out_col cols[] = { { "NAME" }, { "FOR", .flex = true } };
+	struct dcp_rules_preset p;
+	struct out_table table;
+
+	out_table_init(&table, cols, DCP_LEN(cols));
+	if (form == OUT_JSON)
+		dcp_jsonw_array(&o->json);
+	if (form == OUT_TSV)
+		out_tsv_head(o, "name about");
+	for (size_t i = 0; dcp_rules_preset_at(i, &p); i++) {
+		if (form == OUT_JSON) {
+			dcp_jsonw_object(&o->json);
+			dcp_jsonw_put_str(&o->json, "name", p.name);
+			dcp_jsonw_put_str(&o->json, "about", p.about);
+			dcp_jsonw_end(&o->json);
+		} else if (form == OUT_TSV) {
+			out_tsv(o, p.name);
+			out_tsv(o, p.about);
+			out_tsv_end(o);
+		} else {
+			out_table_cell(&table, p.name);
+			out_table_cell(&table, p.about);
+		}
+	}
+	if (form == OUT_JSON)
+		dcp_jsonw_end(&o->json);
+	else if (form == OUT_TEXT)
+		out_table_print(&table, o, 0);
+	out_table_finish(&table);
+	return form == OUT_JSON ? out_json(o) : out_flush(o);
+}
+
+static bool is_preset(const char *name, struct dcp_rules_preset *out)
+{
+	for (size_t i = 0; dcp_rules_preset_at(i, out); i++)
+		if (strcmp(out->name, name) == 0)
+			return true;
+	return false;
+}
+
+static enum cmd_exit show(struct out *o, const char *name)
+{
+	struct dcp_rules_preset p;
+	struct dcp_rules *r;
+	struct dcp_err err = { 0 };
+
+	if (!is_preset(name, &p)) {
+		dcp_rules_preset(name, &r, &err);
+		return cmd_fail(CMD_NO, "%s (see: dcpfs rules list)", err.msg);
+	}
+	dcp_buf_str(&o->buf, p.text);
+	return out_flush(o);
+}
+
+/* ---- check ---- */
+
+struct check {
+	struct pick p;
+	struct out *o;
+	int form;
+	struct dcp_arena arena;
+	uint64_t said, wrong;
+};
+
+static uint64_t fact(const struct check *c, const char *name)
+{
+	const char *value = dcp_index_meta(dcp_version_index(c->p.v), name);
+
+	return value ? strtoull(value, NULL, 10) : 0;
+}
+
+/* One key: left out, or broken. */
+static void tell(struct check *c, const char *what, const char *key, const char *why)
+{
+	c->wrong++;
+	switch (c->form) {
+	case OUT_JSON:
+		dcp_jsonw_object(&c->o->json);
+		dcp_jsonw_put_str(&c->o->json, "key", key);
+		dcp_jsonw_put_str(&c->o->json, "what", what);
+		dcp_jsonw_put_str(&c->o->json, "error", why);
+		dcp_jsonw_end(&c->o->json);
+		break;
+	case OUT_TSV:
+		out_tsv(c->o, what);
+		out_tsv(c->o, key);
+		out_tsv(c->o, why);
+		out_tsv_end(c->o);
+		break;
+	default:
+		if (c->said++ >= SHOWN)
+			return;
+		dcp_buf_printf(&c->o->buf, "%s: ", what);
+		out_text(&c->o->buf, key);
+		dcp_buf_str(&c->o->buf, ": ");
+		out_text(&c->o->buf, why);
+		dcp_buf_str(&c->o->buf, "\n");
+	}
+}
+
+static int on_object(void *ctx, const struct dcp_row *row)
+{
+	struct check *c = ctx;
+	struct dcp_object o;
+	int rc = row->broken ? dcp_index_object(dcp_version_index(c->p.v), row->id, &c->arena,
+						&o, NULL)
+			     : 1;
+
+	if (rc == 0)
+		tell(c, "left out", row->key, o.error ? o.error : "");
+	dcp_arena_reset(&c->arena);
+	return rc < 0 ? rc : 0;
+}
+
+static int on_tensor(void *ctx, const struct dcp_row *row)
+{
+	struct check *c = ctx;
+	struct dcp_tensor t;
+	int rc = row->broken ? dcp_index_tensor(dcp_version_index(c->p.v), row->id, &c->arena,
+						&t, NULL)
+			     : 1;
+
+	if (rc == 0)
+		tell(c, "broken", row->key, t.error ? t.error : "");
+	dcp_arena_reset(&c->arena);
+	return rc < 0 ? rc : 0;
+}
+
+/* Keys of one kind; how many more there are than were told. */
+static int tell_all(struct check *c, enum dcp_row_kind kind,
+		    int (*fn)(void *ctx, const struct dcp_row *row))
+{
+	int rc;
+
+	c->said = 0;
+	rc = pick_each(dcp_version_index(c->p.v), kind, fn, c);
+	if (c->said > SHOWN)
+		dcp_buf_printf(&c->o->buf, "and %llu more\n",
+			       (unsigned long long)(c->said - SHOWN));
+	return rc;
+}
+
+static void tell_unused(struct check *c, const char *rules)
+{
+	const char *lines = dcp_index_meta(dcp_version_index(c->p.v), "unused");
+	struct dcp_rules_preset p;
+
+	/* A preset has rules for more than one model. */
+	if (lines && c->form == OUT_TEXT && !is_preset(rules, &p))
+		dcp_buf_printf(&c->o->buf, "no key fits the rule%s in line%s %s\n",
+			       strchr(lines, ' ') ? "s" : "", strchr(lines, ' ') ? "s" : "",
+			       lines);
+	if (c->form != OUT_JSON)
+		return;
+	dcp_jsonw_key(&c->o->json, "unused");
+	dcp_jsonw_array(&c->o->json);
+	while (lines && *lines) {
+		char *end;
+
+		dcp_jsonw_u64(&c->o->json, strtoull(lines, &end, 10));
+		lines = *end ? end + 1 : end;
+	}
+	dcp_jsonw_end(&c->o->json);
+}
+
+static enum cmd_exit report(struct check *c)
+{
+	static const char *const facts[] = { "mapped", "dropped", "unmatched", "collisions",
+					     "failed" };
+	const char *rules = dcp_index_meta(dcp_version_index(c->p.v), "rules");
+	struct dcp_jsonw *w = &c->o->json;
+	enum cmd_exit code;
+	int rc;
+
+	rules = rules ? rules : "";
+	if (c->form == OUT_JSON) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "rules", rules);
+		dcp_jsonw_put_str(w, "version", dcp_version_name(c->p.v));
+		for (size_t i = 0; i < DCP_LEN(facts); i++)
+			dcp_jsonw_put_u64(w, facts[i], fact(c, facts[i]));
+		dcp_jsonw_key(w, "keys");
+		dcp_jsonw_array(w);
+	} else if (c->form == OUT_TSV) {
+		out_tsv_head(c->o, "what key error");
+	}
+	rc = tell_all(c, DCP_ROW_OBJECT, on_object);
+	if (rc == 0)
+		rc = tell_all(c, DCP_ROW_TENSOR, on_tensor);
+	if (rc < 0)
+		return cmd_fail(cmd_exit_of(rc), "%s: its index cannot be read", rules);
+	if (c->form == OUT_JSON)
+		dcp_jsonw_end(w);
+	tell_unused(c, rules);
+	if (c->form == OUT_TEXT) {
+		out_text(&c->o->buf, rules);
+		dcp_buf_printf(
+			&c->o->buf,
+			": %llu key%s come out, %llu dropped, %llu left out, %llu broken\n",
+			(unsigned long long)fact(c, "mapped"), dcp_s(fact(c, "mapped")),
+			(unsigned long long)fact(c, "dropped"),
+			(unsigned long long)fact(c, "unmatched"),
+			(unsigned long long)(c->wrong - fact(c, "unmatched")));
+	}
+	if (c->form == OUT_JSON)
+		dcp_jsonw_end(w);
+	code = c->form == OUT_JSON ? out_json(c->o) : out_flush(c->o);
+	return code == CMD_OK && c->wrong ? CMD_NO : code;
+}
+
+static enum cmd_exit check(struct out *o, const struct rules_opts *ro, const char *rules,
+			   const char *source, const char *version)
+{
+	const struct opt_args args = { .operand = { source, version } };
+	struct pick_opts pick = ro->pick;
+	struct check c = { .o = o, .form = ro->form };
+	enum cmd_exit code;
+
+	pick.hf.on = true;
+	pick.hf.rules = strcmp(rules, "auto") == 0 ? NULL : rules;
+	pick.cache_limit = DCP_UNPACK_CACHE;
+	code = pick_path(source);
+	if (code != CMD_OK)
+		return code;
+	dcp_arena_init(&c.arena, (size_t)1 << 30);
+	code = pick_open(&c.p, &args, &pick);
+	if (code == CMD_OK)
+		code = report(&c);
+	dcp_arena_finish(&c.arena);
+	pick_finish(&c.p);
+	return code;
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct rules_opts *ro = opts_in;
+	const char *word[OPT_MAX_OPERANDS + 1] = { NULL };
+	enum cmd_exit code;
+	struct out o;
+	size_t n = 0;
+
+	/* Operands that may be left out are left out from the left: here from the right. */
+	for (size_t i = 0; i < OPT_MAX_OPERANDS; i++)
+		if (args->operand[i])
+			word[n++] = args->operand[i];
+	out_init(&o);
+	if (strcmp(word[0], "list") == 0 && n == 1)
+		code = list(&o, ro->form);
+	else if (strcmp(word[0], "show") == 0 && n == 2)
+		code = show(&o, word[1]);
+	else if (strcmp(word[0], "check") == 0 && n >= 3)
+		code = check(&o, ro, word[1], word[2], word[3]);
+	else
+		code = cmd_fail(CMD_USAGE, "rules list, rules show NAME, or rules check RULES "
+					   "SOURCE [VERSION]");
+	out_finish(&o);
+	return code;
+}
+
+const struct cmd cmd_rules = {
+	.name = "rules",
+	.what = "names of one framework as those of another: list, show, check",
+	.about =
+		"list: the presets that ship. show NAME: the text of one, to copy and change.\n"
+		"check RULES SOURCE [VERSION]: what becomes of the keys of a checkpoint: "
+		"which\n"
+		"are left out, which cannot be made, and why. RULES is a preset, a file, or "
+		"auto\n"
+		"for what a mount's hf/ would take.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct rules_opts),
+	.run = run,
+	.examples = { "dcpfs rules show torchtitan-llama3 > mine.rules",
+		      "dcpfs rules check mine.rules /data/run1 latest",
+		      "dcpfs rules check auto /data/run1" },
+};
