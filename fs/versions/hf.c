@@ -183,16 +183,11 @@ static int ask_root(const struct dcp_grants *dir, const char *where,
 	return rc < 0 ? rc : dcp_grants_files(*out, root->dirfd, root->id, root->n);
 }
 
-static int ask_extra(const struct dcp_asset_root *root, struct dcp_grants **out)
+static int ask_extra(const struct dcp_asset_root *root, struct dcpfs_hf *hf)
 {
-	struct dcp_grants *dir;
-	int rc = dcp_grants_source(root->path, &dir);
+	int rc = dcp_grants_source(root->path, &hf->grants[DCP_ASSET_ROOTS]);
 
-	if (rc < 0)
-		return rc;
-	rc = ask_root(dir, "", root, out);
-	dcp_grants_free(dir);
-	return rc;
+	return rc < 0 ? rc : ask_root(hf->grants[DCP_ASSET_ROOTS], "", root, &hf->grants[0]);
 }
 
 /* Everything written of all keys depends on what config.json says. */
@@ -214,7 +209,7 @@ static int find_rights(struct dcpfs *fs, const struct dcpfs_version *ver, struct
 		return 0;
 	hf->common = ver->of->grants->data;
 	if (fs->opts.hf_assets) {
-		rc = ask_extra(&a->root[0], &hf->grants[0]);
+		rc = ask_extra(&a->root[0], hf);
 		i = 1;
 	}
 	pthread_rwlock_rdlock(&fs->lock);
@@ -238,7 +233,7 @@ struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct 
 		return *search = dcp_grants_alone();
 	a = dcp_version_assets(dcpfs_opened(ver));
 	*search = ver->of->grants->way;
-	r = hf->common;
+	r = i->kind == DCPFS_VERSION ? ver->of->grants->data : hf->common;
 	if (i->kind == DCPFS_SIDECAR) {
 		if (!i->row || i->row > a->n)
 			return dcp_grants_alone();

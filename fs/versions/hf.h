@@ -33,9 +33,10 @@ struct dcpfs_hf {
 	int64_t *row;  /* ids of the tensors that are shown, file after file */
 	size_t *first; /* of each file: its first in row; and how many there are in all */
 	size_t nfiles;
-	uint64_t nbytes;                            /* of all tensors shown */
-	struct dcp_grants *grants[DCP_ASSET_ROOTS]; /* with allow_other */
-	struct dcp_rights common;                   /* to read what tells of all keys */
+	uint64_t nbytes; /* of all tensors shown */
+	/* with allow_other: of each root; and of the way to the one that the user named */
+	struct dcp_grants *grants[DCP_ASSET_ROOTS + 1];
+	struct dcp_rights common; /* to read what tells of all keys */
 };
 
 /* Slot hf/ of @ver, counted for the caller. -ENOMEM. */

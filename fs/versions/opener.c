@@ -270,6 +270,7 @@ static int map(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err)
 			dcpfs_errors_add(fs->errors, ver->name, NULL, NULL, why.msg);
 			dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s", why.msg);
 		}
+		dcpfs_versions_suspect(fs); /* its files are to be watched */
 		pthread_mutex_lock(&o->lock);
 		ver->opening = false;
 		pthread_cond_broadcast(&o->changed);

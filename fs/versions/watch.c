@@ -35,9 +35,12 @@
 #include "core/parse/dir/seen.h"
 #include "core/store/index/index.h"
 #include "core/store/io/files.h"
+#include "core/store/version/assets.h"
 #include "core/store/version/grants.h"
 #include "fs/fs.h"
+#include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
+#include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
 enum {
@@ -198,6 +201,30 @@ static void watch_rights(struct dcpfs_watch *w, const struct dcp_grants *g)
 	}
 }
 
+/* What hf/ of @ver shows beside the weights: it may lie elsewhere. */
+static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
+{
+	struct dcpfs_version *hf = dcpfs_hf_find(w->fs, ver);
+	const struct dcp_assets *a =
+		hf && dcpfs_opened(hf) ? dcp_version_assets(dcpfs_opened(hf)) : NULL;
+
+	for (size_t i = 0; a && i < a->n; i++) {
+		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+		const struct dcp_file_id *id = dcp_asset_id(a, i);
+
+		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->at[i].root].dirfd,
+			       id->name);
+		if (dcp_buf_error(&path))
+			continue;
+		w->blind |= !is_local(w, path.p, id->dev);
+		*strrchr(path.p, '/') = '\0';
+		watch(w, path.p, EVENTS | IN_ONLYDIR);
+	}
+	for (size_t i = 0; a && i < DCP_LEN(hf->hf->grants); i++)
+		watch_rights(w, hf->hf->grants[i]);
+	dcpfs_version_put(hf);
+}
+
 /* All that the last look depended on, and nothing else. */
 static void set_watches(struct dcpfs_watch *w)
 {
@@ -223,6 +250,7 @@ static void set_watches(struct dcpfs_watch *w)
 	for (size_t i = 0; i < w->fs->nversions; i++) {
 		watch_files(w, w->fs->versions[i]);
 		watch_rights(w, w->fs->versions[i]->grants);
+		watch_assets(w, w->fs->versions[i]);
 	}
 	list = list_of(w, &n);
 	for (size_t i = 0; i < n; i++) {

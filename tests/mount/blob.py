@@ -140,6 +140,23 @@ def what_ranks_hold():
                     equal(assemble(blob_of(m, base / "raw" / name)[1]), read(base / "raw" / name), name)
 
 
+def model_directories():
+    """Files of hf/, one or several; the directory has a blob when they are one."""
+    source, _ = golden("dcp-tp-fsdp")
+    for size in ("5GB", "4096"):
+        with mount(source, "--hf-shard-size", size) as m:
+            base = m.at / m.latest() / "hf"
+            names = [n for n in os.listdir(base) if n.endswith(".safetensors")]
+            equal(len(names) == 1, size == "5GB", "files")
+            for name in names:
+                case(f"{size} {name}")
+                equal(assemble(blob_of(m, base / name)[1]), read(base / name), "bytes")
+            if len(names) == 1:
+                equal(assemble(blob_of(m, base)[1]), read(base / names[0]), "the blob of the directory")
+            else:
+                fails("ENOTTY", info, base)
+
+
 def what_has_none():
     source, _ = golden("dcp-fsdp2")
     with mount(source) as m:
@@ -221,5 +238,5 @@ def sizes_are_those_of_the_page():
     equal(struct.calcsize("<4I15Q"), 136, "a descriptor")
 
 
-lib.main(all_golden_files, what_ranks_hold, what_has_none, a_checkpoint_that_changes, blobs_that_were_tampered_with,
+lib.main(all_golden_files, what_ranks_hold, model_directories, what_has_none, a_checkpoint_that_changes, blobs_that_were_tampered_with,
          sizes_are_those_of_the_page)

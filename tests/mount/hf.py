@@ -79,6 +79,21 @@ def every_tensor():
                 fails("ENOENT", os.stat, at / INDEX)
 
 
+def every_family():
+    """Whatever a checkpoint is of, its hf/ can be entered and all that is in it read."""
+    for folder in sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "manifest.json").exists() and (p / "ckpt").is_dir()):
+        for source, _ in lib.golden_sources(folder):
+            with mount(source) as m:
+                for version in m.settled().versions():
+                    case(f"{folder} {version}")
+                    at = m.at / version / "hf"
+                    for name in os.listdir(at):
+                        data = read(at / name)
+                        equal(os.stat(at / name).st_size, len(data), f"size of {name}")
+                        if name.endswith(".safetensors"):
+                            arrays.parse_safetensors(data)
+
+
 def preset():
     """Without --hf-rules optimizer state and the like are left out, and README.md says how much."""
     source, _ = lib.golden("dcp-fsdp2")
@@ -256,4 +271,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, preset, shards, aligned, sidecars, failing_keys, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, ranks, mapped_and_direct, kept, removed)

@@ -396,6 +396,38 @@ def sidecars_and_safetensors():
             equal(tensors, {rest}, "what nobody reads of tensors")
 
 
+def assets():
+    """config.json and tokenizer of a directory that the user who mounts may read, and others not."""
+    if not IS_ROOT:
+        print("  left out: needs root to be several users")
+        return
+    home()
+    _, source = shared("dcp-fsdp2", "step-10")
+    for what, mode, config, want in (("open to all", 0o755, 0o644, {"ok"}), ("a private directory", 0o700, 0o644, {"EACCES"}),
+                                     ("a private config.json", 0o755, 0o600, {"ok", "EACCES"})):
+        case(what)
+        where = lib.fresh("assets")
+        for name in ("config.json", "tokenizer.json"):
+            (where / name).write_text("{}")
+        os.chmod(where / "tokenizer.json", 0o644)
+        os.chmod(where / "config.json", config)
+        os.chmod(where, mode)
+        with lib.mount(source, "-o", "allow_other", "--hf-assets", where) as m:
+            hf = m.settled().at / "step-10" / "hf"
+            names = ["config.json", "tokenizer.json", "README.md", "model.safetensors"]
+            equal(sorted(os.listdir(hf)), sorted(names), "what root lists")
+            got = seen(USERS["nobody"], [hf / n for n in names])
+            equal(set(got.values()), want, f"what nobody reads: {got}")
+            equal({n for n in names if got[str(hf / n)] == "ok"},
+                  set() if mode == 0o700 else {"tokenizer.json"} if config == 0o600 else set(names), "which")
+            equal(seen(USERS["nobody"], [hf])[str(hf)], "EACCES" if mode == 0o700 else "ok", "to list it")
+            equal(seen(USERS["nobody"], [hf.parent / "index.json"])[str(hf.parent / "index.json")], "ok", "the version")
+            if mode == 0o755 and config == 0o644:
+                case("taken away from others")
+                os.chmod(where, 0o700)
+                lib.wait(lambda: "ok" not in seen(USERS["nobody"], [hf / n for n in names]).values(), "followed", 90)
+
+
 def changes():
     """Permissions that change under the mount count within seconds; what is open stays open."""
     if not IS_ROOT:
@@ -521,5 +553,5 @@ def by_mount_helper():
 
 
 namespace()
-lib.main(ordinary, allow_other_as_user, allow_other_as_root, others_get_no_more, sidecars_and_safetensors, layouts, changes, ordered, by_a_list,
+lib.main(ordinary, allow_other_as_user, allow_other_as_root, others_get_no_more, sidecars_and_safetensors, assets, layouts, changes, ordered, by_a_list,
          owners, by_mount_helper)
