@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plant the faults of tests/mutants.txt, one at a time, and see which of them no test notices.
+
+The faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each the
+related tests run first (unit tests that cover the source, as lint/units.py knows; for fs/ and tools/ also the scripts
+of cli/ and mount/ that name it), then all others; the first that fails ends it. What is known stays in
+build/mutants/results.json: a run that was stopped goes on where it was, and a fault is tried again when its source
+has changed, or when it survived and anything has.
+
+usage: mutate.py [WORD..] [--changed N] [--related] [--fresh] [--list] [--check]
+"""
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/lint"))
+import tree  # noqa: E402
+import units  # noqa: E402
+
+WORK = ROOT / "build/mutants"
+TREE, BUILD, RESULTS = WORK / "tree", WORK / "build", WORK / "results.json"
+SUITES = ("unit", "cli", "mount", "fuzz")
+SLOW = "4"  # a fault may make a test slow: what runs out of four times its time hangs
+
+
+class Fault:
+    """One entry of the list: a file, the text that is there, the text that takes its place."""
+
+    def __init__(self, name, old, new, why):
+        self.name, self.old, self.new, self.why = name, " ".join(old.split()), " ".join(new.split()), why
+        self.text = self.at = None
+
+    def find(self):
+        """Where its text stands. Blanks and ends of lines count as one; a file that was moved is looked for."""
+        pattern = re.compile(r"\s+".join(map(re.escape, self.old.split())))
+        names = [self.name] if (ROOT / self.name).is_file() else []
+        for name in names + [n for n in sources() if n != self.name]:
+            text = (ROOT / name).read_text(encoding="utf-8")
+            found = list(pattern.finditer(text))
+            if found:
+                self.name, self.text, self.at = name, text, found[0]
+                return "" if len(found) == 1 else f"{len(found)} times in {name}"
+        return "nowhere"
+
+    def planted(self):
+        return self.text[:self.at.start()] + self.new + self.text[self.at.end():]
+
+    def lines(self):
+        first = self.text.count("\n", 0, self.at.start()) + 1
+        return range(first, first + self.at.group().count("\n") + 1)
+
+    def key(self):
+        return hashlib.sha256("\0".join((self.old, self.new, self.text)).encode()).hexdigest()[:16]
+
+    def room(self):
+        parts = self.name.split("/")
+        return parts[1] if parts[0] == "core" else parts[0]
+
+    def __str__(self):
+        return f"{self.name}:{self.lines()[0]}: {self.old[:60]} -> {self.new[:60] or '(nothing)'}"
+
+
+def sources():
+    return tree.select(ROOT, ".c", ".h", under=tree.ROOMS)
+
+
+def read_list():
+    """Blocks between blank lines: a file, then "-" what is there, "+" what takes its place, "?" why nobody can see it."""
+    out = []
+    for block in re.split(r"\n\s*\n", (ROOT / "tests/mutants.txt").read_text(encoding="utf-8")):
+        lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+        if not lines:
+            continue
+        part = {sign: " ".join(line[1:] for line in lines[1:] if line[0] == sign) for sign in "-+?"}
+        if not part["-"] or any(line[0] not in "-+?" for line in lines[1:]):
+            sys.exit(f"mutants.txt: not a file and lines with - and +: {lines[0]}")
+        out.append(Fault(lines[0].strip(), part["-"], part["+"], part["?"].strip()))
+    return out
+
+
+def changed_lines(n):
+    """Lines of each file that the last @n commits wrote."""
+    out, name = {}, None
+    diff = subprocess.run(["git", "-C", ROOT, "diff", "-U0", f"HEAD~{n}"], capture_output=True, text=True, check=True)
+    for line in diff.stdout.splitlines():
+        if line.startswith("+++ b/"):
+            name = line[6:]
+        m = re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line)
+        if m:
+            first = int(m[1])
+            out.setdefault(name, set()).update(range(first, first + int(m[2] or 1)))
+    return out
+
+
+# ---- the copy ----
+
+def put(name, data):
+    """Write only what differs: ninja goes by times."""
+    path = TREE / name
+    if not path.is_file() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def copy_tree():
+    """The tree as it is now; returns what it is, in a number."""
+    sum_ = hashlib.sha256()
+    got = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                         capture_output=True, check=True)
+    names = sorted(set(os.fsdecode(got.stdout).split("\0")) - {""})
+    for old in TREE.rglob("*"):
+        if not old.is_dir() and old.relative_to(TREE).as_posix() not in names:
+            old.unlink()
+    for name in names:
+        path = ROOT / name
+        if path.is_symlink():
+            to = TREE / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            if not to.is_symlink():
+                to.symlink_to(os.readlink(path))
+        elif path.is_file():
+            data = path.read_bytes()
+            put(name, data)
+            shutil.copymode(path, TREE / name)
+            sum_.update(name.encode("utf-8", "surrogateescape") + b"\0" + hashlib.sha256(data).digest())
+    return sum_.hexdigest()[:16]
+
+
+def quiet(*argv):
+    return subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+
+class Tests:
+    """Those of the copy's build, and what they are about."""
+
+    def __init__(self):
+        if not (BUILD / "build.ninja").is_file():
+            subprocess.run(["meson", "setup", BUILD, TREE], check=True, stdout=subprocess.DEVNULL)
+        else:
+            subprocess.run(["ninja", "-C", BUILD, "build.ninja"], check=True, stdout=subprocess.DEVNULL)
+        got = subprocess.run(["meson", "introspect", "--tests", BUILD], check=True, capture_output=True)
+        self.suite, self.target, self.script = {}, {}, {}
+        for t in json.loads(got.stdout):
+            suites = {s.rsplit(":", 1)[-1] for s in t["suite"]}
+            if not suites & set(SUITES):
+                continue
+            self.suite[t["name"]] = next(s for s in SUITES if s in suites)
+            exe = pathlib.Path(t["cmd"][0])
+            inside = exe.is_relative_to(BUILD)
+            self.target[t["name"]] = exe.relative_to(BUILD).as_posix() if inside else "tools/dcpfs"
+            self.script[t["name"]] = "" if inside else " ".join(
+                pathlib.Path(a).read_text(encoding="utf-8") for a in t["cmd"][1:2] if a.endswith(".py"))
+        self.sound = set()
+
+    def related(self, fault):
+        headers = set(tree.select(ROOT, ".h", under=tree.ROOMS))
+        where = units.module(fault.name.rsplit(".", 1)[0] + ".c", headers)
+        words = units.words_for(where) | {"_".join(where.split("/")[-2:])}
+        stem = re.compile(r"\b" + re.escape(fault.name.rsplit("/", 1)[-1].split(".")[0].removeprefix("cmd_")) + r"\b")
+        for name, suite in self.suite.items():
+            unit = TREE / f"tests/unit/test_{name}.c"
+            if suite == "unit" and unit.is_file() and words & units.covered(TREE, [f"tests/unit/{unit.name}"]):
+                yield name
+            elif suite in ("cli", "mount") and fault.room() in ("fs", "tools") and stem.search(self.script[name]):
+                yield name
+
+    def build(self, names):
+        """None, or that it cannot be."""
+        targets = sorted({self.target[n] for n in names})
+        got = subprocess.run(["ninja", "-C", BUILD, *targets], capture_output=True, text=True)
+        return None if got.returncode == 0 else next(
+            (line for line in got.stdout.splitlines() if "error" in line), got.stdout[-200:])
+
+    def run(self, names, most):
+        """Those that fail; no more are begun behind @most."""
+        log = BUILD / "meson-logs/testlog.json"
+        log.unlink(missing_ok=True)
+        quiet("meson", "test", "-C", BUILD, "--no-rebuild", "-t", SLOW, "--maxfail", str(most), *names)
+        lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+        return [t["name"].rsplit(" / ", 1)[-1] for t in map(json.loads, lines)
+                if t["result"] not in ("OK", "SKIP", "INTERRUPT")]
+
+    def check(self, names):
+        """See that they pass without a fault; those that do not prove nothing."""
+        new = [n for n in names if n not in self.sound and n in self.suite]
+        if not new:
+            return
+        broken = self.build(new)
+        if broken:
+            sys.exit(f"without any fault: {broken}")
+        for n in self.run(new, 0):
+            print(f"{n} fails without any fault: left out")
+            self.suite.pop(n, None)
+        self.sound.update(n for n in new if n in self.suite)
+
+
+def attempt(fault, tests, only_related):
+    """What became of it: "killed by <test>", "survived", why it could not be planted; None: no test is related."""
+    related = set(tests.related(fault))
+    if only_related and not related:
+        return None
+    for names in [related] if only_related else [related, set(tests.suite) - related]:
+        tests.check(names)
+        names &= set(tests.suite)
+        if not names:
+            continue
+        put(fault.name, fault.planted().encode())
+        try:
+            broken = tests.build(names)
+            if broken:
+                return f"does not compile: {broken}"
+            failed = tests.run(sorted(names), 1)
+        finally:
+            put(fault.name, fault.text.encode())
+        if failed:
+            return f"killed by {failed[0]}"
+    return "survived"
+
+
+# ---- the report ----
+
+def report(faults, results):
+    rooms, bad = {}, 0
+    for f in faults:
+        known = results.get(f.key())
+        if known:
+            killed, all_ = rooms.get(f.room(), (0, 0))
+            rooms[f.room()] = (killed + known["what"].startswith("killed"), all_ + 1)
+    print()
+    for room, (killed, all_) in sorted(rooms.items()):
+        print(f"{room:8} {killed:4} of {all_:4} killed, {100 * killed // all_} %")
+    print(f"{'all':8} {sum(k for k, _ in rooms.values()):4} of {sum(n for _, n in rooms.values()):4} killed, "
+          f"{sum(f.key() not in results for f in faults)} not tried yet")
+    for f in faults:
+        known = results.get(f.key())
+        if known and not known["what"].startswith("killed"):
+            bad += not f.why
+            print(f"{known['what']}: {f}" + (f"\n    {f.why}" if f.why else ""))
+    return bad
+
+
+def main():
+    p = argparse.ArgumentParser(description="plant faults, and see which no test notices")
+    p.add_argument("words", nargs="*", help="only faults in files whose names have one of these in them")
+    p.add_argument("--changed", type=int, metavar="N", help="only faults in lines that the last N commits wrote")
+    p.add_argument("--related", action="store_true", help="run the related tests only")
+    p.add_argument("--fresh", action="store_true", help="forget what is known")
+    p.add_argument("--list", action="store_true", help="say which faults there are, and end")
+    p.add_argument("--check", action="store_true", help="say which faults cannot be planted any more, and end")
+    args = p.parse_args()
+    faults = read_list()
+    lost = [f"{f.name}: \"{f.old}\" is {found}: mend or remove this entry of tests/mutants.txt"
+            for f in faults for found in [f.find()] if found]
+    if args.check:
+        tree.finish("mutants", lost, len(faults))
+    if lost:
+        sys.exit("\n".join(lost))
+    if args.words:
+        faults = [f for f in faults if any(w in f.name for w in args.words)]
+    if args.changed:
+        lines = changed_lines(args.changed)
+        faults = [f for f in faults if lines.get(f.name, set()) & set(f.lines())]
+    if args.list:
+        print(*faults, sep="\n")
+        return
+    WORK.mkdir(parents=True, exist_ok=True)
+    state = copy_tree()
+    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() and not args.fresh else {}
+    tests = Tests()
+    for number, f in enumerate(faults, 1):
+        known = results.get(f.key())
+        if known and (known["what"].startswith("killed") or
+                      (known["state"] == state and (args.related or not known["related"]))):
+            continue
+        began = time.monotonic()
+        what = attempt(f, tests, args.related)
+        if what:
+            results[f.key()] = {"what": what, "state": state, "related": args.related, "fault": str(f)}
+            RESULTS.write_text(json.dumps(results, indent=1))
+        print(f"{number}/{len(faults)} {what or 'no test is related'}: {f} ({time.monotonic() - began:.0f} s)", flush=True)
+    sys.exit(1 if report(faults, results) else 0)
+
+
+if __name__ == "__main__":
+    main()
