@@ -166,8 +166,8 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 
 	dcp_version_tied(dcpfs_opened(ver), &tied);
 	dcp_buf_printf(b,
-		       "%llu tensor%s (%llu bytes) in %zu file%s, made of a %s checkpoint by "
-		       "dcpfs %s.\nNothing was converted or copied: the bytes are those of "
+		       "%llu tensor%s (%llu bytes) in %zu file%s, read from %s by dcpfs %s.\n"
+		       "Nothing was converted or copied: the bytes are those of "
 		       "`%s`.\n\n",
 		       n, dcp_s(n), (unsigned long long)hf->nbytes, hf->nfiles,
 		       dcp_s(hf->nfiles), dcp_version_format(dcpfs_opened(ver))->what,

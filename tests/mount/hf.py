@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """hf/: a version as a Hugging Face model directory, read by the real safetensors package."""
+import io
 import json
 import mmap
 import os
@@ -10,6 +11,7 @@ import lib
 from lib import case, check, equal, errno_of, fails, mount, read, sha
 
 try:
+    import numpy
     import safetensors
 except ImportError as why:
     PYTHON = os.environ.get("DCPFS_TEST_PYTHON", "")
@@ -207,6 +209,35 @@ def failing_keys():
     check("x.rules" in done.stderr and ":2" in done.stderr, f"file and line: {done.stderr}")
 
 
+def operations():
+    """What rules turn, cut and join is read from where it is stored; numpy says what should come out."""
+    source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
+    rng = numpy.random.default_rng(lib.SEED)
+    stored = {"wqkv": rng.random((24, 8), "f4"), "w.0": rng.random((6, 4), "f4"), "w.1": rng.random((6, 4), "f4"),
+              "emb": rng.random((7, 8), "f4"), "head": rng.random((7, 8), "f4"), "t": rng.random((5, 3), "f4")}
+    checkpoint(source / "step-1", {k: ("F32", list(a.shape), 0, a.tobytes()) for k, a in stored.items()})
+    (source / "step-1" / "config.json").write_text(json.dumps({**CONFIG, "tie_word_embeddings": True}))
+    rules.write_text("wqkv -> q, k, v : qkv(heads, heads)\nw.{e} -> experts : stack(0, {e})\nemb -> emb : unpad(vocab)\n"
+                     "head -> head : unpad(vocab)\nt -> t : T\ntie head = emb\n")
+    heads = stored["wqkv"].reshape(2, 3, 4, 8)
+    want = {"q": heads[:, 0].reshape(8, 8), "k": heads[:, 1].reshape(8, 8), "v": heads[:, 2].reshape(8, 8),
+            "experts": numpy.stack([stored["w.0"], stored["w.1"]]), "emb": stored["emb"][:4], "head": stored["head"][:4],
+            "t": stored["t"].T}
+    for options in ((), ("--io", "pread")):
+        with mount(source, "--hf-rules", rules, *options) as m:
+            at = m.at / "step-1" / "hf"
+            with safetensors.safe_open(at / "model.safetensors", framework="np") as f:
+                case(f"whole {options}")
+                equal(set(f.keys()), set(want), "keys: what differs is not tied")
+                for key, a in want.items():
+                    check(numpy.array_equal(f.get_tensor(key), a), f"{key}: {f.get_tensor(key)}")
+            case(f"of two ranks {options}")
+            for key, a in want.items():
+                parts = [read(at / "shard" / "dim0x2" / str(r) / "npy" / f"{key}.npy") for r in range(2)]
+                got = numpy.concatenate([numpy.load(io.BytesIO(p)) for p in parts])
+                check(numpy.array_equal(got, a), f"{key}: {got}")
+
+
 def ranks():
     """shard/LAYOUT/RANK/ below hf/ has the new names; it is not listed."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
@@ -271,4 +302,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, operations, ranks, mapped_and_direct, kept, removed)
