@@ -3,8 +3,8 @@
 """Plant the faults of tests/mutants.txt, one at a time, and see which of them no test notices.
 
 The faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each the
-related tests run first (unit tests that cover the source, as lint/units.py knows; for fs/ and tools/ also the scripts
-of cli/ and mount/ that name it), then all others; the first that fails ends it. What is known stays in
+related tests run first (unit tests that cover the source, as lint/units.py knows; where fs/ and tools/ have none, the
+scripts of cli/ and mount/ that name it), then all others; the first that fails ends it. What is known stays in
 build/mutants/results.json: a run that was stopped goes on where it was, and a fault is tried again when its source
 has changed, or when it survived and anything has.
 
@@ -162,16 +162,18 @@ class Tests:
         self.sound = set()
 
     def related(self, fault):
+        """Unit tests that cover its file; where there are none, scripts that call its command or have its name."""
         headers = set(tree.select(ROOT, ".h", under=tree.ROOMS))
-        where = units.module(fault.name.rsplit(".", 1)[0] + ".c", headers)
-        words = units.words_for(where) | {"_".join(where.split("/")[-2:])}
-        stem = re.compile(r"\b" + re.escape(fault.name.rsplit("/", 1)[-1].split(".")[0].removeprefix("cmd_")) + r"\b")
-        for name, suite in self.suite.items():
-            unit = TREE / f"tests/unit/test_{name}.c"
-            if suite == "unit" and unit.is_file() and words & units.covered(TREE, [f"tests/unit/{unit.name}"]):
-                yield name
-            elif suite in ("cli", "mount") and fault.room() in ("fs", "tools") and stem.search(self.script[name]):
-                yield name
+        own = fault.name.rsplit(".", 1)[0]
+        words = set()
+        for where in own, units.module(own + ".c", headers):
+            words |= units.words_for(where) | {"_".join(where.split("/")[-2:])}
+        stem = re.sub(r"^cmd_(.*)", r'"\1"', own.rsplit("/", 1)[-1])
+        return {name for name, suite in self.suite.items()
+                if suite == "unit" and (TREE / f"tests/unit/test_{name}.c").is_file()
+                and words & units.covered(TREE, [f"tests/unit/test_{name}.c"])} or \
+            {name for name, suite in self.suite.items()
+             if suite in ("cli", "mount") and fault.room() in ("fs", "tools") and stem in self.script[name]}
 
     def build(self, names):
         """None, or that it cannot be."""
@@ -205,7 +207,7 @@ class Tests:
 
 def attempt(fault, tests, only_related):
     """What became of it: "killed by <test>", "survived", why it could not be planted; None: no test is related."""
-    related = set(tests.related(fault))
+    related = tests.related(fault)
     if only_related and not related:
         return None
     for names in [related] if only_related else [related, set(tests.suite) - related]:

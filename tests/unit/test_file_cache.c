@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * covers: file/cache, file/model
+ *
  * The cache of files: what stays in it, what goes first, and what that costs. Where in
  * model.safetensors which part lies.
  */

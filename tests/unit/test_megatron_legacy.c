@@ -2,7 +2,7 @@
 /*
  * mp_rank directories: tensor, pipeline and expert parallel ranks put together.
  *
- * covers: megatron/args, megatron/keys
+ * covers: megatron/args, megatron/keys, megatron/cut
  */
 #include "tests/unit/t.h"
 
