@@ -342,9 +342,11 @@ static void wrapped_model(void **state)
 	for (size_t i = 0; dcp_rules_preset_at(i, &p) && strcmp(p.name, "hf") != 0; i++)
 		;
 	k.key = KEYS("model.model.layers.0._orig_mod.w", "model.lm_head.weight",
-		     "optimizer.state.x", "rng_state", "module.model.model.norm.weight");
+		     "optimizer.state.x", "rng_state", "module.model.model.norm.weight",
+		     "model.module._orig_mod.model.embed_tokens.weight");
 	map(p.text, &k, &out, &said, &report);
-	assert_string_equal(out.p, "model.layers.0.w=0 lm_head.weight=1 model.norm.weight=4");
+	assert_string_equal(out.p, "model.layers.0.w=0 lm_head.weight=1 model.norm.weight=4 "
+				   "model.embed_tokens.weight=5");
 	assert_int_equal(report.dropped, 2);
 }
 

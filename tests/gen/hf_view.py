@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""from_pretrained of hf/ against transformers' own weights: every parameter and the logits are equal.
+
+usage: hf_view.py DCPFS        with a python that has torch and transformers (seen well with 2.15.0 and 5.23)
+
+Small models of several architectures are saved by torch.distributed.checkpoint, by torch.save as DistributedDataParallel and
+torch.compile wrap them, and by save_pretrained in parts; each is mounted, and loaded from its hf/ directory.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed.checkpoint as dcp
+import transformers
+from transformers import AutoModelForCausalLM
+
+PROGRAM, TOP = os.path.abspath(sys.argv[1]), pathlib.Path(tempfile.mkdtemp())
+SIZES = dict(vocab_size=96, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64)
+GROUPED = dict(**SIZES, num_key_value_heads=2)
+CONFIGS = {
+    "llama": transformers.LlamaConfig(**GROUPED),
+    "qwen2": transformers.Qwen2Config(**GROUPED, tie_word_embeddings=True),
+    "qwen3": transformers.Qwen3Config(**GROUPED, head_dim=16),
+    "mixtral": transformers.MixtralConfig(**GROUPED, num_local_experts=4),
+    "gpt_neox": transformers.GPTNeoXConfig(**SIZES),
+}
+
+
+def by_dcp(model, at):
+    moments = {k: torch.zeros_like(v) for k, v in model.state_dict().items()}
+    dcp.save({"model": model.state_dict(), "optim": {"lr": 1e-3, "exp_avg": moments}}, checkpoint_id=str(at / "step-10"))
+    model.config.save_pretrained(at / "step-10")
+
+
+def wrapped(model, at):
+    at.mkdir()
+    torch.save({"model": {f"module._orig_mod.{k}": v for k, v in model.state_dict().items()}, "step": 3}, at / "model.pt")
+    model.config.save_pretrained(at)
+
+
+def in_parts(model, at):
+    model.save_pretrained(at, max_shard_size="100KB")
+
+
+def load(path):
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16).eval()
+
+
+def same(want, got):
+    tokens = torch.arange(20).reshape(2, 10)
+    with torch.no_grad():
+        logits = torch.equal(want(tokens).logits, got(tokens).logits)
+    theirs = got.state_dict()
+    return logits and all(k in theirs and torch.equal(v, theirs[k]) for k, v in want.state_dict().items())
+
+
+def main():
+    wrong = 0
+    os.environ["DCPFS_CACHE"] = str(TOP / "cache")
+    for kind, config in CONFIGS.items():
+        torch.manual_seed(3)
+        AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(TOP / kind / "own")
+        model = load(TOP / kind / "own")
+        for save in (by_dcp, wrapped, in_parts):
+            source, at = TOP / kind / save.__name__, TOP / kind / f"mnt-{save.__name__}"
+            save(model, source)
+            at.mkdir()
+            subprocess.run([PROGRAM, "mount", source, at], check=True)
+            try:
+                ok = same(model, load(at / "latest" / "hf"))
+            finally:
+                subprocess.run([PROGRAM, "umount", "-z", at], check=True)  # the weights may still be mapped
+            print(kind, save.__name__, "equal" if ok else "NOT EQUAL")
+            wrong += not ok
+    sys.exit(wrong != 0)
+
+
+main()
