@@ -387,6 +387,7 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 	}
 	f->w = out;
 	f->e = n;
+	f->is_unstacked = true;
 	return 0;
 }
 

@@ -242,9 +242,9 @@ static int note_group(struct map *m, uint32_t number)
 	const char *key;
 	int rc = 0;
 
-	if (rule->each != RULES_NO_SLOT && dcp_rules_make(m, g, &f, &first, &unread) < 0)
-		f.e = 1;
-	for (uint64_t e = 0; rc == 0 && e < (rule->each == RULES_NO_SLOT ? 1 : f.e); e++)
+	if (rule->each != RULES_NO_SLOT)
+		dcp_rules_make(m, g, &f, &first, &unread);
+	for (uint64_t e = 0; rc == 0 && e < (f.is_unstacked ? f.e : 1); e++)
 		for (uint32_t j = 0; rc == 0 && j < rule->ndst; j++) {
 			rc = dcp_rules_key_made(m, g, j, e, &key);
 			if (rc == 0)

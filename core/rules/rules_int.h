@@ -176,6 +176,7 @@ struct work;
 struct flow {
 	struct work *w; /* k * e */
 	size_t k, e;
+	bool is_unstacked; /* e counts what unstack() made, also where a later operation fails */
 };
 
 /* -EINVAL and the like: the key cannot be made, the reason in @err; -ENOMEM. */

@@ -153,9 +153,8 @@ int dcp_rules_tell_group(struct map *m, uint32_t number)
 	const char *key;
 	int rc = 0;
 
-	if (dcp_rules_make(m, g, &f, &first, &why) < 0 || rule->each == RULES_NO_SLOT)
-		f.e = 1;
-	for (uint64_t e = 0; rc == 0 && e < f.e; e++)
+	dcp_rules_make(m, g, &f, &first, &why);
+	for (uint64_t e = 0; rc == 0 && e < (f.is_unstacked ? f.e : 1); e++)
 		for (uint32_t j = 0; rc == 0 && j < rule->ndst; j++) {
 			rc = dcp_rules_key_made(m, g, j, e, &key);
 			if (rc == -ERANGE) {
