@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ground floor.
- * covers: base/arena, base/buf, base/err, base/jsonw, base/utf8
+ * covers: base/arena, base/buf, base/bytes, base/ckd, base/err, base/jsonw, base/utf8
  */
 #include "tests/unit/t.h"
 
@@ -82,6 +82,20 @@ static void range_never_wraps(void **state)
 	assert_false(dcp_range_ok(3, 8, 10));
 	assert_false(dcp_range_ok(UINT64_MAX, 2, 10));
 	assert_false(dcp_range_ok(2, UINT64_MAX, 10));
+}
+
+/* A length whose sum with what is there wraps is no small one. */
+static void more_than_there_is(void **state)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+	(void)state;
+	dcp_buf_str(&b, "abc");
+	assert_null(dcp_buf_grow(&b, SIZE_MAX - 3));
+	assert_int_equal(dcp_buf_error(&b), -ENOMEM);
+	dcp_buf_reset(&b);
+	dcp_buf_str(&b, "d");
+	assert_string_equal(b.p, "d");
 }
 
 static void varint_round_trip(void **state)
@@ -289,6 +303,7 @@ static void numbers_are_digits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(more_than_there_is),
 		cmocka_unit_test(numbers_are_digits),
 		cmocka_unit_test(arena_stops_at_its_limit),
 		cmocka_unit_test(arena_reset_hands_out_the_same_block),
