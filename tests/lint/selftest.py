@@ -28,7 +28,7 @@ GOOD = {
     "tests/unit/t.h": LIC + "#pragma once\n",
     "tests/fuzz/fuzz_a.c": LIC,
     "tests/fuzz/targets": "# name max_len\na 64\n",
-    "README.md": "## What it reads\n\n| from | covered | proved by |\n| --- | --- | --- |\n"
+    "core/FORMATS.md": "## What it reads\n\n| from | covered | proved by |\n| --- | --- | --- |\n"
                  "| a | all | `fam`: `dcp`, `test_a` |\n",
     "core/format/fam.c": LIC + '#include "core/base/a.h"\n\nconst int x = {\n\t.name = "fam",\n};\n',
     "tests/golden/dcp/manifest.json": "{}",
@@ -106,11 +106,11 @@ CASES = (
     ("a family README keeps quiet about", "coverage", {"core/format/more.c": '\t.name = "more",\n'},
      "does not say what proves the family more"),
     ("a golden checkpoint README keeps quiet about", "coverage", {"tests/golden/z/manifest.json": "{}"},
-     "README.md: does not name tests/golden/z"),
+     "core/FORMATS.md: does not name tests/golden/z"),
     ("a claim that nothing proves", "coverage",
-     {"README.md": GOOD["README.md"] + "| b | much | `fam` |\n"}, 'README.md:6: nothing proves "b"'),
+     {"core/FORMATS.md": GOOD["core/FORMATS.md"] + "| b | much | `fam` |\n"}, 'core/FORMATS.md:6: nothing proves "b"'),
     ("a proof that is not there", "coverage",
-     {"README.md": GOOD["README.md"] + "| b | much | `test_a`, `gone` |\n"}, "README.md:6: `gone` is no family"),
+     {"core/FORMATS.md": GOOD["core/FORMATS.md"] + "| b | much | `test_a`, `gone` |\n"}, "core/FORMATS.md:6: `gone` is no family"),
     ("badly formatted", "format", {"core/base/b.c": LIC + "int  x ;\n"}, "core/base/b.c: clang-format would change it at line 2"),
     ("header that leans on others", "headers", inc("size_t dcp_b(void);"), "core/base/a.h: does not compile alone"),
     ("header without a guard", "headers", {"core/base/a.h": LIC + "struct dcp_a {\n\tint x;\n};\n"}, "does not compile alone"),
