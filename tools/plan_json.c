@@ -40,7 +40,7 @@ static void put_head(const struct plan *p, struct dcp_jsonw *w)
 
 static void put_lost(const struct plan *p, struct dcp_jsonw *w)
 {
-	const struct plan_lost *v = (const struct plan_lost *)(const void *)p->lost.p;
+	const struct plan_lost *v = DCP_ITEMS(p->lost, struct plan_lost);
 
 	dcp_jsonw_key(w, "left_out");
 	dcp_jsonw_array(w);

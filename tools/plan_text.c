@@ -211,7 +211,7 @@ static void ranks(const struct plan *p, struct out *o)
 
 static void lost(const struct plan *p, struct out *o)
 {
-	const struct plan_lost *v = (const struct plan_lost *)(const void *)p->lost.p;
+	const struct plan_lost *v = DCP_ITEMS(p->lost, struct plan_lost);
 	size_t n = p->lost.n / sizeof(*v);
 	size_t shown = o->width ? DCP_MIN(n, (size_t)TERMINAL_LOST) : n;
 

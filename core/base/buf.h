@@ -23,6 +23,10 @@ struct dcp_buf {
 #define DCP_BUF_INIT { 0 }
 /* clang-format on */
 
+/* A buffer to which elements of one type were appended: the first of them, and how many. */
+#define DCP_ITEMS(buf, type) ((type *)(void *)(buf).p)
+#define DCP_NITEMS(buf, type) ((buf).n / sizeof(type))
+
 void dcp_buf_finish(struct dcp_buf *b);
 void dcp_buf_add(struct dcp_buf *b, const void *p, size_t n);
 void dcp_buf_str(struct dcp_buf *b, const char *s);

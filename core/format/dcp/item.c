@@ -64,7 +64,7 @@ static int claim(struct dcp_titem_files *f, uint32_t number, const char *name, u
 			return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 		memset(more, 0, GROW);
 	}
-	claimed = (uint64_t *)(void *)f->claimed.p + number;
+	claimed = DCP_ITEMS(f->claimed, uint64_t) + number;
 	if (*claimed / 4 > size + SLACK)
 		return dcp_fail(
 			err, -E2BIG, DCP_ERR_NO_OFFSET,
@@ -99,7 +99,7 @@ int dcp_titem_open(struct dcp_titem_files *f, uint32_t number, const char *name,
 	if (filter == DCP_FILTER_NONE)
 		return 0;
 	rc = dcp_inflate_zstd(&out->window, &out->decoded, limit, err);
-	((uint64_t *)(void *)f->claimed.p)[number] += (rc < 0 ? limit : out->decoded.n) / RATIO;
+	DCP_ITEMS(f->claimed, uint64_t)[number] += (rc < 0 ? limit : out->decoded.n) / RATIO;
 	if (rc < 0)
 		return dcp_err_where(err, rc, "%s at byte %llu", name, (unsigned long long)off);
 	out->src = dcp_source_mem(out->decoded.p, out->decoded.n);

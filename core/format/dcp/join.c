@@ -149,9 +149,9 @@ static void point_at_dims(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
 {
 	char *dims = w->dims.p;
 
-	j->chunk = (struct dcp_tdcp_chunk *)(void *)w->chunks.p;
+	j->chunk = DCP_ITEMS(w->chunks, struct dcp_tdcp_chunk);
 	j->nchunks = w->chunks.n / sizeof(*j->chunk);
-	j->place = (struct dcp_tdcp_place *)(void *)w->places.p;
+	j->place = DCP_ITEMS(w->places, struct dcp_tdcp_place);
 	j->nplaces = w->places.n / sizeof(*j->place);
 	for (size_t i = 0; i < j->nchunks; i++)
 		j->chunk[i].lo = (uint64_t *)(void *)(dims + (uintptr_t)j->chunk[i].lo);

@@ -185,7 +185,7 @@ static int tell_variant(struct dcp_tdcp_teller *w, const char *key, const char *
 	dcp_buf_add(&longer, &component, sizeof(component));
 	if (dcp_buf_error(&longer))
 		return dcp_tdcp_no_memory(w);
-	return tell_item(w, text.p, (const char *const *)(void *)longer.p, npath + 1, r);
+	return tell_item(w, text.p, DCP_ITEMS(longer, const char *), npath + 1, r);
 }
 
 int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key)

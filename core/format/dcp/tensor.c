@@ -194,8 +194,8 @@ static int make_pieces(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
 	}
 	if (rc == 0 && dcp_buf_error(&w->pieces))
 		rc = dcp_tdcp_no_memory(w);
-	j->t.pieces = (const struct dcp_piece *)(const void *)w->pieces.p;
-	j->t.npieces = w->pieces.n / sizeof(struct dcp_piece);
+	j->t.pieces = DCP_ITEMS(w->pieces, struct dcp_piece);
+	j->t.npieces = DCP_NITEMS(w->pieces, struct dcp_piece);
 	return rc;
 }
 

@@ -119,7 +119,7 @@ static int by_real(const void *x, const void *y)
 /* Sorted, each once: a tied weight may be told of by every stage. */
 static int sort_aliases(struct dcp_ds *ds)
 {
-	struct dcp_ds_alias *a = (struct dcp_ds_alias *)(void *)ds->alias.p;
+	struct dcp_ds_alias *a = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
 	size_t n = ds->alias.n / sizeof(*a), kept = 0;
 	uint32_t number;
 	int rc = 0;
@@ -164,7 +164,7 @@ int dcp_ds_name_all(struct dcp_ds *ds)
 		for (size_t k = 0; rc >= 0 && k < p->nfrozen; k++)
 			rc = add_name(&ds->frozen, p->frozen[k].name);
 	}
-	a = (const struct dcp_ds_alias *)(const void *)ds->alias.p;
+	a = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
 	for (size_t i = 0; rc >= 0 && i < ds->alias.n / sizeof(*a); i++) {
 		if (dcp_ds_knows(&ds->trained, a[i].real))
 			rc = add_name(&ds->trained, a[i].name);
@@ -176,7 +176,7 @@ int dcp_ds_name_all(struct dcp_ds *ds)
 
 const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name, size_t *n)
 {
-	const struct dcp_ds_alias *all = (const struct dcp_ds_alias *)(const void *)ds->alias.p;
+	const struct dcp_ds_alias *all = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
 	uint32_t number = dcp_intern_find(&ds->reals, name, strlen(name)), at, end;
 
 	*n = 0;

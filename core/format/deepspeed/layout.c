@@ -134,7 +134,7 @@ int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
 				    part->nlists, part->named->name, part->nlisted));
 	rc = lay_lists(&l);
 	if (rc == 0) {
-		part->nparams = l.params.n / sizeof(struct dcp_ds_param);
+		part->nparams = DCP_NITEMS(l.params, struct dcp_ds_param);
 		part->ngroups = l.ngroups;
 		part->param = dcp_arena_calloc(&ds->arena, part->nparams, sizeof(*part->param));
 		part->group = dcp_arena_calloc(&ds->arena, part->ngroups, sizeof(*part->group));

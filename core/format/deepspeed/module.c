@@ -100,7 +100,7 @@ static int tell_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		return dcp_ds_no_memory(ds);
 	if (rc < 0)
 		t.error = why.msg;
-	run = (const struct dcp_ds_run *)(const void *)runs.p;
+	run = DCP_ITEMS(runs, struct dcp_ds_run);
 	for (size_t i = 0; !t.error && i < runs.n / sizeof(*run); i++) {
 		uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
 		struct dcp_piece p = { .lo = origin,
@@ -118,8 +118,8 @@ static int tell_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	if (dcp_buf_error(&pieces) || dcp_buf_error(&key))
 		return dcp_ds_no_memory(ds);
 	t.dtype = (enum dcp_dtype)dtype;
-	t.pieces = (const struct dcp_piece *)(const void *)pieces.p;
-	t.npieces = t.error ? 0 : pieces.n / sizeof(struct dcp_piece);
+	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
+	t.npieces = t.error ? 0 : DCP_NITEMS(pieces, struct dcp_piece);
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
 	rc = dcp_ds_tell_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
 	if (rc < 0 || !ds->zero || dcp_ds_knows(&ds->told, f->name))

@@ -194,8 +194,8 @@ static int tell_weight(struct stack *s, struct weight *w)
 	if (!name || rc == -ENOMEM)
 		return dcp_ds_no_memory(s->ds);
 	t.error = rc < 0 ? "its shape makes no sense" : w->why;
-	t.pieces = (const struct dcp_piece *)(const void *)pieces.p;
-	t.npieces = t.error ? 0 : pieces.n / sizeof(struct dcp_piece);
+	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
+	t.npieces = t.error ? 0 : DCP_NITEMS(pieces, struct dcp_piece);
 	return dcp_ds_tell_one(s->ds, NULL, "module", name, &t);
 }
 

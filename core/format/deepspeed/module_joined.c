@@ -162,7 +162,7 @@ static int tell_whole(struct unit *u, const char *name, const struct dcp_ds_whol
 	}
 	if (dcp_buf_error(&pieces))
 		return dcp_ds_no_memory(ds);
-	t.pieces = (const struct dcp_piece *)(const void *)pieces.p;
+	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
 	t.npieces = t.error ? 0 : pieces.n / sizeof(p);
 	rc = dcp_ds_tell_one(ds, NULL, "module", name, &t);
 	if (rc < 0 || !dcp_ds_is_fp32(ds, u->file->kind, name))

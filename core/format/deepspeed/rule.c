@@ -345,8 +345,8 @@ void dcp_ds_rules_finish(struct dcp_ds *ds)
 static const struct pattern *find(const struct dcp_ds_rules *rules, uint8_t list,
 				  const char *name, const char **why)
 {
-	const struct pattern *p = (const struct pattern *)(const void *)rules->patterns.p;
-	const struct pattern *exact = (const struct pattern *)(const void *)rules->exact.p;
+	const struct pattern *p = DCP_ITEMS(rules->patterns, struct pattern);
+	const struct pattern *exact = DCP_ITEMS(rules->exact, struct pattern);
 	char key[MAX_NAME + 8];
 	int n = snprintf(key, sizeof(key), "%u/%s", list, name);
 	uint32_t number = dcp_intern_find(&rules->names, key, (size_t)n);

@@ -56,7 +56,7 @@ struct names {
 
 static const struct holder *holder_at(const struct names *n, uint32_t at)
 {
-	return at ? (const struct holder *)(const void *)n->holders.p + (at - 1) : NULL;
+	return at ? DCP_ITEMS(n->holders, struct holder) + (at - 1) : NULL;
 }
 
 static int tell_each(const struct names *n, const struct holder *h)
@@ -197,8 +197,8 @@ static int add_holder(struct names *n, uint32_t part, uint32_t param)
 	if (rc < 0 || dcp_buf_error(&n->holders) || dcp_buf_error(&n->head))
 		return dcp_ds_no_memory(n->t->ds);
 	if (rc == 0) {
-		last = (uint32_t *)(void *)n->head.p + 2 * (size_t)number + 1;
-		((struct holder *)(void *)n->holders.p)[*last - 1].next = at;
+		last = DCP_ITEMS(n->head, uint32_t) + 2 * (size_t)number + 1;
+		DCP_ITEMS(n->holders, struct holder)[*last - 1].next = at;
 		*last = at;
 	}
 	return 0;
@@ -219,7 +219,7 @@ static int add_holders(struct names *n)
 
 static int tell_state(const struct names *n)
 {
-	const uint32_t *head = (const uint32_t *)(const void *)n->head.p;
+	const uint32_t *head = DCP_ITEMS(n->head, uint32_t);
 	const struct dcp_ds_part *part = n->t->ds->part;
 	int rc = 0;
 

@@ -38,8 +38,8 @@ int dcp_ds_tell_pieces(struct dcp_ds_telling *t, const char *rank, const char *n
 		.dtype = (enum dcp_dtype)dtype,
 		.ndim = ndim,
 		.shape = shape,
-		.pieces = (const struct dcp_piece *)(const void *)t->pieces.p,
-		.npieces = t->pieces.n / sizeof(struct dcp_piece),
+		.pieces = DCP_ITEMS(t->pieces, struct dcp_piece),
+		.npieces = DCP_NITEMS(t->pieces, struct dcp_piece),
 	};
 
 	return tell(t, rank, name, &x);
@@ -48,7 +48,7 @@ int dcp_ds_tell_pieces(struct dcp_ds_telling *t, const char *rank, const char *n
 static struct dcp_ds_common *common_of(struct dcp_ds_telling *t, const struct dcp_ds_part *part,
 				       const struct dcp_ds_param *p)
 {
-	struct dcp_ds_common *c = (struct dcp_ds_common *)(void *)part->common.p;
+	struct dcp_ds_common *c = DCP_ITEMS(part->common, struct dcp_ds_common);
 	size_t n = part->common.n / sizeof(*c);
 
 	for (size_t i = 0; i < n; i++) {
@@ -109,7 +109,7 @@ static size_t find_run(const struct dcp_ds_run *run, size_t n, uint64_t first)
 
 int dcp_ds_add_pieces(struct dcp_ds_telling *t, const struct dcp_ds_box *box, uint8_t dtype)
 {
-	const struct dcp_ds_run *run = (const struct dcp_ds_run *)(const void *)t->runs.p;
+	const struct dcp_ds_run *run = DCP_ITEMS(t->runs, struct dcp_ds_run);
 	size_t n = t->runs.n / sizeof(*run);
 	uint32_t size = dcp_dtype_info((enum dcp_dtype)dtype)->size;
 	uint64_t end = box->first + box->n;

@@ -28,7 +28,7 @@ void dcp_copies_finish(struct dcp_copies *g)
 
 struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key)
 {
-	return (struct dcp_copies_key *)(void *)g->keys.p + key;
+	return DCP_ITEMS(g->keys, struct dcp_copies_key) + key;
 }
 
 /* ---- copying ---- */

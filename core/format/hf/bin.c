@@ -165,7 +165,7 @@ static const struct file *find_file(const struct bin *b, const char *name)
 /* Each index goes to the first file of its set. */
 static void find_indexes(struct bin *b)
 {
-	const uint32_t *first = (const uint32_t *)(const void *)b->first.p;
+	const uint32_t *first = DCP_ITEMS(b->first, uint32_t);
 	struct dcp_hf_name name;
 
 	for (size_t i = 0; i < b->in->dir->n; i++) {

@@ -22,7 +22,7 @@ static const struct dcp_hf_set *set_of(const struct dcp_hf *h, const struct dcp_
 
 static const struct dcp_hf_shard *shard_at(const struct dcp_hf *h, uint32_t i)
 {
-	return (const struct dcp_hf_shard *)(const void *)h->shards.p + i;
+	return DCP_ITEMS(h->shards, struct dcp_hf_shard) + i;
 }
 
 static uint32_t next_shard(const struct dcp_hf *h, uint32_t i)
@@ -220,7 +220,7 @@ static int tell_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp
 	if (dcp_buf_error(&h->pieces))
 		return no_memory(err);
 	if (!error) {
-		struct dcp_piece *p = (struct dcp_piece *)(void *)h->pieces.p;
+		struct dcp_piece *p = DCP_ITEMS(h->pieces, struct dcp_piece);
 
 		t.shape = shape;
 		t.pieces = p;
@@ -274,7 +274,7 @@ static int tell_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char 
 {
 	const char *shown = dcp_hf_key(h, set, dropped);
 	struct dcp_tensor t = { 0 };
-	const struct dcp_hf_key *keys = (const struct dcp_hf_key *)(const void *)h->keys.p;
+	const struct dcp_hf_key *keys = DCP_ITEMS(h->keys, struct dcp_hf_key);
 	uint32_t number;
 	int rc;
 
@@ -309,7 +309,7 @@ static int tell_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f, struct d
 
 int dcp_hf_tell(struct dcp_hf *h, struct dcp_err *err)
 {
-	const struct dcp_hf_key *keys = (const struct dcp_hf_key *)(const void *)h->keys.p;
+	const struct dcp_hf_key *keys = DCP_ITEMS(h->keys, struct dcp_hf_key);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < h->names.n && rc == 0; i++)

@@ -45,9 +45,9 @@ static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s, struct dcp_
 	dcp_buf_add(&h->shards, s, sizeof(*s));
 	if (dcp_buf_error(&h->keys) || dcp_buf_error(&h->shards))
 		return no_memory(err);
-	k = (struct dcp_hf_key *)(void *)h->keys.p + number;
+	k = DCP_ITEMS(h->keys, struct dcp_hf_key) + number;
 	if (k->n > 0)
-		((struct dcp_hf_shard *)(void *)h->shards.p)[k->last].next = at;
+		DCP_ITEMS(h->shards, struct dcp_hf_shard)[k->last].next = at;
 	k->last = at;
 	k->n++;
 	return 0;

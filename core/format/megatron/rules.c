@@ -104,7 +104,7 @@ static const struct {
 
 bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mrule *out)
 {
-	const struct entry *own = (const struct entry *)(const void *)r->list.p;
+	const struct entry *own = DCP_ITEMS(r->list, struct entry);
 
 	for (size_t i = 0; i < r->list.n / sizeof(*own); i++)
 		if (fnmatch(r->text.p + own[i].glob, key, 0) == 0) {

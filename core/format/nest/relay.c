@@ -25,7 +25,7 @@ static int noted(struct dcp_relay *r, int rc)
 
 static int tell_file(struct dcp_relay *r, const char *name, bool unpacked, uint32_t *number)
 {
-	struct moved m = { 0 }, *all = (struct moved *)(void *)r->files.p;
+	struct moved m = { 0 }, *all = DCP_ITEMS(r->files, struct moved);
 	size_t n = r->files.n / sizeof(m);
 	struct dcp_place place = { 0 };
 	int rc = r->place(r->ctx, name, &place);
@@ -76,7 +76,7 @@ static int put_prefix(struct dcp_relay *r, const char **key, const char *const *
 	if (dcp_buf_error(&r->text) || dcp_buf_error(&r->path))
 		return -ENOMEM;
 	*key = r->text.p;
-	*path = (const char *const *)(const void *)r->path.p;
+	*path = DCP_ITEMS(r->path, const char *);
 	*npath += 1;
 	return 0;
 }
@@ -154,7 +154,7 @@ static int put_references(struct dcp_relay *r, struct dcp_object *o)
 
 static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
 {
-	const struct moved *all = (const struct moved *)(const void *)r->files.p;
+	const struct moved *all = DCP_ITEMS(r->files, struct moved);
 	size_t nfiles = r->files.n / sizeof(*all);
 	struct dcp_piece *p;
 
@@ -162,7 +162,7 @@ static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
 	dcp_buf_add(&r->pieces, t->pieces, t->npieces * sizeof(*t->pieces));
 	if (dcp_buf_error(&r->pieces))
 		return -ENOMEM;
-	p = (struct dcp_piece *)(void *)r->pieces.p;
+	p = DCP_ITEMS(r->pieces, struct dcp_piece);
 	for (size_t i = 0; i < t->npieces; i++) {
 		if (p[i].file >= nfiles)
 			return -EINVAL;

@@ -26,12 +26,12 @@ void dcp_parts_init(struct dcp_parts *p, unsigned depth)
 
 size_t dcp_parts_n(const struct dcp_parts *p)
 {
-	return p->list.n / sizeof(struct dcp_part);
+	return DCP_NITEMS(p->list, struct dcp_part);
 }
 
 struct dcp_part *dcp_parts_at(const struct dcp_parts *p, size_t i)
 {
-	return (struct dcp_part *)(void *)p->list.p + i;
+	return DCP_ITEMS(p->list, struct dcp_part) + i;
 }
 
 void dcp_parts_finish(struct dcp_parts *p)

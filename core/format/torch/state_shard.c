@@ -51,7 +51,7 @@ static int tell_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 		return no_memory(err);
 	p.lo = origin;
 	t.key = key.p;
-	t.path = (const char *const *)(const void *)path.p;
+	t.path = DCP_ITEMS(path, const char *);
 	t.npath++;
 	t.shape = p.len;
 	t.pieces = &p;

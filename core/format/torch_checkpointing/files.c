@@ -25,7 +25,7 @@ struct listing {
 
 static const struct dcp_titems_item *item_at(const struct dcp_titems *r, size_t i)
 {
-	return (const struct dcp_titems_item *)(const void *)r->meta.items.p + i;
+	return DCP_ITEMS(r->meta.items, struct dcp_titems_item) + i;
 }
 
 static int add(struct listing *l, const struct dcp_titems_file *f)
@@ -86,7 +86,7 @@ static int list_needs(struct listing *l)
 /* What is needed of item @item, which comes after the items that were asked for before. */
 static const struct need *needs_of(struct listing *l, size_t item, size_t *n)
 {
-	const struct need *all = (const struct need *)(const void *)l->needs.p;
+	const struct need *all = DCP_ITEMS(l->needs, struct need);
 	size_t from = l->need;
 
 	while (l->need < l->nneeds && all[l->need].item == item)

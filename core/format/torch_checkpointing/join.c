@@ -129,7 +129,7 @@ static int tell_joined(struct dcp_titems *r, uint32_t number)
 	struct dcp_sink sink = { .tensor = on_joined, .ctx = &j };
 
 	if (number < r->faults.n / sizeof(j.fault))
-		j.fault = ((const char **)(void *)r->faults.p)[number];
+		j.fault = DCP_ITEMS(r->faults, const char *)[number];
 	if (e && e->error)
 		j.fault = e->error;
 	if (e)

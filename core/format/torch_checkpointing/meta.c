@@ -40,17 +40,17 @@ void dcp_titems_meta_finish(struct dcp_titems_meta *m)
 
 struct dcp_titems_entry *dcp_titems_entries(const struct dcp_titems_meta *m)
 {
-	return (struct dcp_titems_entry *)(void *)m->entries.p;
+	return DCP_ITEMS(m->entries, struct dcp_titems_entry);
 }
 
 struct dcp_titems_item *dcp_titems_items(const struct dcp_titems_meta *m)
 {
-	return (struct dcp_titems_item *)(void *)m->items.p;
+	return DCP_ITEMS(m->items, struct dcp_titems_item);
 }
 
 size_t dcp_titems_nentries(const struct dcp_titems_meta *m)
 {
-	return m->entries.n / sizeof(struct dcp_titems_entry);
+	return DCP_NITEMS(m->entries, struct dcp_titems_entry);
 }
 
 const struct dcp_titems_entry *dcp_titems_entry(const struct dcp_titems_meta *m, size_t i)

@@ -90,10 +90,10 @@ static int read_list(const struct reading *r, const struct dcp_pv *v,
 		rc = dcp_intern_add(&m->lists, m->scratch.p, m->scratch.n, DCP_INTERN_NONE,
 				    &number);
 	if (rc == 1)
-		rc = make_list(m, (const uint32_t *)(const void *)m->scratch.p, n);
+		rc = make_list(m, DCP_ITEMS(m->scratch, uint32_t), n);
 	if (rc < 0)
 		return dcp_titems_no_memory(r->err);
-	l = ((struct dcp_titems_list **)(void *)m->shared.p)[number];
+	l = DCP_ITEMS(m->shared, struct dcp_titems_list *)[number];
 	if (has_twice(l))
 		return damaged(r, "its list of ranks holds one of them twice");
 	*out = l;

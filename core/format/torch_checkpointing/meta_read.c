@@ -197,7 +197,7 @@ static bool are_lists(const struct dcp_pv *kv, size_t npairs)
 static int settle(struct dcp_titems_meta *m, struct dcp_pv where, const struct dcp_pv *kv,
 		  size_t npairs, struct dcp_err *err)
 {
-	size_t n = m->pending.n / sizeof(struct dcp_titems_entry);
+	size_t n = DCP_NITEMS(m->pending, struct dcp_titems_entry);
 	const char *name = dcp_pv_str(where);
 	bool mine = false;
 	uint32_t item;
@@ -209,7 +209,7 @@ static int settle(struct dcp_titems_meta *m, struct dcp_pv where, const struct d
 	if (dcp_titems_get_item(m, name, &item) < 0)
 		return dcp_titems_no_memory(err);
 	for (size_t i = 0; i < n; i++)
-		if (give_item(m, (struct dcp_titems_entry *)(void *)m->pending.p + i, item) < 0)
+		if (give_item(m, DCP_ITEMS(m->pending, struct dcp_titems_entry) + i, item) < 0)
 			return dcp_titems_no_memory(err);
 	dcp_buf_reset(&m->pending);
 	return 0;

@@ -14,7 +14,7 @@
 
 struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i)
 {
-	return (struct dcp_titems_file *)(void *)r->files.p + i;
+	return DCP_ITEMS(r->files, struct dcp_titems_file) + i;
 }
 
 /* The key and path of @t without the rank. */
@@ -39,7 +39,7 @@ static int note_fault(struct dcp_titems *r, uint32_t k, const struct dcp_err *wh
 		dcp_buf_add(&r->faults, &none, sizeof(none));
 	if (dcp_buf_error(&r->faults))
 		return -ENOMEM;
-	fault = (const char **)(void *)r->faults.p + k;
+	fault = DCP_ITEMS(r->faults, const char *) + k;
 	if (*fault)
 		return 0;
 	snprintf(text, sizeof(text), "rank %u, %.250s: %s", f->rank, f->name, why->msg);

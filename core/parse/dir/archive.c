@@ -31,12 +31,12 @@ struct dcp_archive {
 
 static struct member *members(const struct dcp_archive *a)
 {
-	return (struct member *)(void *)a->list.p;
+	return DCP_ITEMS(a->list, struct member);
 }
 
 static struct dcp_input *input_of(const struct dcp_archive *a, uint32_t i)
 {
-	return ((struct dcp_input **)(void *)a->inputs.p)[i];
+	return DCP_ITEMS(a->inputs, struct dcp_input *)[i];
 }
 
 static size_t count_inputs(const struct dcp_archive *a)

@@ -20,7 +20,7 @@ void dcp_seen_finish(struct dcp_seen *s)
 
 size_t dcp_seen_count(const struct dcp_seen *s)
 {
-	return s->looks.n / sizeof(struct dcp_look);
+	return DCP_NITEMS(s->looks, struct dcp_look);
 }
 
 const char *dcp_seen_path(const struct dcp_seen *s, size_t i)
@@ -30,7 +30,7 @@ const char *dcp_seen_path(const struct dcp_seen *s, size_t i)
 
 const struct dcp_look *dcp_seen_at(const struct dcp_seen *s, size_t i)
 {
-	return (const struct dcp_look *)(const void *)s->looks.p + i;
+	return DCP_ITEMS(s->looks, struct dcp_look) + i;
 }
 
 static struct timespec time_of(struct statx_timestamp t)

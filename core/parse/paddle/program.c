@@ -265,7 +265,7 @@ static int sort(struct reading *r)
 		return no_memory(r);
 	if (n == 0)
 		return 0;
-	v = (const struct dcp_paddle_var *)(const void *)r->vars.p;
+	v = DCP_ITEMS(r->vars, struct dcp_paddle_var);
 	memcpy(p->vars, v, n * sizeof(*v));
 	qsort(p->vars, n, sizeof(*v), by_name);
 	for (size_t i = 0; i < n; i++)

@@ -219,7 +219,7 @@ void dcp_unpack_sweep(const char *dir, const char *keep, uint64_t most)
 		for (struct dirent *e; (e = readdir(d));)
 			look_at(dirfd(d), e->d_name, id.mtime_ns, &list);
 	}
-	k = (struct kept *)(void *)list.p;
+	k = DCP_ITEMS(list, struct kept);
 	n = list.n / sizeof(*k);
 	if (n) {
 		qsort(k, n, sizeof(*k), by_use);

@@ -42,12 +42,12 @@ struct dcp_index_writer {
 
 static inline const struct dcp_index_seen *dcp_index_seen(const struct dcp_index_writer *w)
 {
-	return (const struct dcp_index_seen *)(const void *)w->seen.p;
+	return DCP_ITEMS(w->seen, struct dcp_index_seen);
 }
 
 static inline size_t dcp_index_nseen(const struct dcp_index_writer *w)
 {
-	return w->seen.n / sizeof(struct dcp_index_seen);
+	return DCP_NITEMS(w->seen, struct dcp_index_seen);
 }
 
 /* ---- writer.c ---- */

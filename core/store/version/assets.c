@@ -32,7 +32,7 @@ struct looking {
 
 static size_t count(const struct looking *l)
 {
-	return l->assets.n / sizeof(struct dcp_asset);
+	return DCP_NITEMS(l->assets, struct dcp_asset);
 }
 
 static bool is_taken(const struct looking *l, const char *name)
@@ -50,7 +50,7 @@ static int take(struct looking *l, const char *path, const char *name)
 {
 	struct dcp_asset asset = { .root = (uint32_t)(l->root - l->a->root),
 				   .number =
-					   (uint32_t)(l->ids.n / sizeof(struct dcp_file_id)) };
+					   (uint32_t)(DCP_NITEMS(l->ids, struct dcp_file_id)) };
 	struct dcp_file_id id = { 0 };
 	dcp_auto_fd int fd = -1;
 	struct stat st;

@@ -96,8 +96,8 @@ static struct dcp_rights rights_at(const char *path, uint32_t need)
 
 static struct place *places(const struct dcp_grants *g, size_t *n)
 {
-	*n = g->dirs.n / sizeof(struct place);
-	return (struct place *)(void *)g->dirs.p;
+	*n = DCP_NITEMS(g->dirs, struct place);
+	return DCP_ITEMS(g->dirs, struct place);
 }
 
 /* Is @path the directory @below, or does it lie in one of those that lead there? */

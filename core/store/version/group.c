@@ -35,7 +35,7 @@ static int note_group(struct dcp_groups *g, const struct dcp_format *format, con
 
 	if (code == 1) {
 		dcp_buf_add(&g->list, &one, sizeof(one));
-		g->at = (const struct dcp_group *)(const void *)g->list.p;
+		g->at = DCP_ITEMS(g->list, struct dcp_group);
 		g->n++;
 	}
 	return code < 0 || dcp_buf_error(&g->list) ? -ENOMEM : 0;

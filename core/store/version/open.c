@@ -350,6 +350,6 @@ const struct dcp_assets *dcp_version_assets(const struct dcp_version *v)
 
 const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n)
 {
-	*n = v->mapped ? v->mapped->tied.n / sizeof(int64_t) : 0;
-	return v->mapped ? (const int64_t *)(const void *)v->mapped->tied.p : NULL;
+	*n = v->mapped ? DCP_NITEMS(v->mapped->tied, int64_t) : 0;
+	return v->mapped ? DCP_ITEMS(v->mapped->tied, const int64_t) : NULL;
 }

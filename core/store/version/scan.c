@@ -41,7 +41,7 @@ struct scanning {
 
 static struct candidate *list_of(const struct scanning *s)
 {
-	return (struct candidate *)(void *)s->list.p;
+	return DCP_ITEMS(s->list, struct candidate);
 }
 
 static int64_t mtime_of(const struct dcp_dir *dir, const char *name)
@@ -470,7 +470,7 @@ static int add_skipped(struct scanning *s)
 {
 	s->list.n = s->n * sizeof(struct candidate); /* less where the source itself went */
 	dcp_buf_add(&s->list, s->skipped.p, s->skipped.n);
-	s->n += s->skipped.n / sizeof(struct candidate);
+	s->n += DCP_NITEMS(s->skipped, struct candidate);
 	return dcp_buf_error(&s->list) ? -ENOMEM : 0;
 }
 

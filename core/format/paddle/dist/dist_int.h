@@ -72,7 +72,7 @@ struct dcp_pdist {
 
 static inline struct dcp_ploc *dcp_pdist_loc(const struct dcp_pdist *d, uint32_t record)
 {
-	return (struct dcp_ploc *)(void *)d->locs.p + record;
+	return DCP_ITEMS(d->locs, struct dcp_ploc) + record;
 }
 
 static inline int dcp_pdist_no_memory(struct dcp_pdist *d)

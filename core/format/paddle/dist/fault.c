@@ -54,7 +54,7 @@ static void say_why(char *buf, size_t size, const struct dcp_pdist *d,
 		    const struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		    const struct dcp_ploc *loc)
 {
-	const uint64_t *shape = (const uint64_t *)(const void *)d->dims.p + loc->shape;
+	const uint64_t *shape = DCP_ITEMS(d->dims, uint64_t) + loc->shape;
 	uint32_t ndim = e->box.ndim, k = ndim;
 
 	if (d->meta.generation != 'C' && loc->ndim == ndim) {
@@ -83,7 +83,7 @@ void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 		      const struct dcp_pmeta_record *r, const struct dcp_ploc *loc)
 {
 	const uint64_t *len = dcp_pmeta_dims(&d->meta, e->box.len);
-	const uint64_t *shape = (const uint64_t *)(const void *)d->dims.p + loc->shape;
+	const uint64_t *shape = DCP_ITEMS(d->dims, uint64_t) + loc->shape;
 	uint64_t run = e->box.run_hi - e->box.run_lo;
 	char is[100], said[100], at[100], why[256];
 

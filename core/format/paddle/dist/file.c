@@ -38,7 +38,7 @@ static int no_memory(struct dcp_err *err)
 
 static struct dcp_parray *array_at(const struct dcp_pfile *f, uint32_t i)
 {
-	return (struct dcp_parray *)(void *)f->arrays.p + i;
+	return DCP_ITEMS(f->arrays, struct dcp_parray) + i;
 }
 
 const struct dcp_parray *dcp_pfile_find(const struct dcp_pfile *f, const char *key, size_t n)
@@ -252,11 +252,11 @@ static const char *join(struct dcp_pfile *f, const struct cut *c, struct dcp_par
 
 static int join_all(struct dcp_pfile *f, struct dcp_err *err)
 {
-	size_t n = f->cuts.n / sizeof(struct cut);
+	size_t n = DCP_NITEMS(f->cuts, struct cut);
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		const struct cut *c = (const struct cut *)(const void *)f->cuts.p + i;
+		const struct cut *c = DCP_ITEMS(f->cuts, struct cut) + i;
 		struct dcp_parray a = { .dtype_name = "" };
 
 		a.error = join(f, c, &a);

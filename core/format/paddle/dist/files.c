@@ -144,7 +144,7 @@ static int tell_stray(struct dcp_pdist *d, const char *key, const char *file,
 
 static int tell_strays(struct dcp_pdist *d, const char *file, const struct dcp_pfile *f)
 {
-	const struct dcp_parray *all = (const struct dcp_parray *)(const void *)f->arrays.p;
+	const struct dcp_parray *all = DCP_ITEMS(f->arrays, struct dcp_parray);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < f->names.n && rc == 0; i++)

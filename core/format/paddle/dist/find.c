@@ -49,7 +49,7 @@ int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n
 		dcp_buf_add(&d->found, &i, sizeof(i));
 	if (dcp_buf_error(&d->found))
 		return dcp_pdist_no_memory(d);
-	*n = d->found.n / sizeof(uint32_t);
+	*n = DCP_NITEMS(d->found, uint32_t);
 	if (*n > 1)
 		qsort_r(d->found.p, *n, sizeof(uint32_t), compare_records, &d->meta);
 	return 0;
@@ -75,7 +75,7 @@ static bool stands_for(enum dcp_dtype stored, enum dcp_dtype meant)
 static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		 const struct dcp_pmeta_record *r, const struct dcp_ploc *loc)
 {
-	const uint64_t *shape = (const uint64_t *)(const void *)d->dims.p + loc->shape;
+	const uint64_t *shape = DCP_ITEMS(d->dims, uint64_t) + loc->shape;
 	const char *file = dcp_intern_text(&d->meta.files, r->file);
 	uint64_t run = e->box.run_hi - e->box.run_lo;
 	const uint64_t *want = e->box.flat ? &run : j->len;
@@ -106,7 +106,7 @@ static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmet
 uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 			const struct dcp_pmeta_entry *e, size_t n)
 {
-	const uint32_t *found = (const uint32_t *)(const void *)d->found.p;
+	const uint32_t *found = DCP_ITEMS(d->found, uint32_t);
 	size_t lo = 0, hi = n;
 	char at[200];
 

@@ -85,35 +85,35 @@ void dcp_pmeta_finish(struct dcp_pmeta *m);
 
 static inline struct dcp_pmeta_key *dcp_pmeta_key(const struct dcp_pmeta *m, uint32_t i)
 {
-	return (struct dcp_pmeta_key *)(void *)m->keys.p + i;
+	return DCP_ITEMS(m->keys, struct dcp_pmeta_key) + i;
 }
 
 static inline struct dcp_pmeta_entry *dcp_pmeta_entry(const struct dcp_pmeta *m, uint32_t i)
 {
-	return (struct dcp_pmeta_entry *)(void *)m->entries.p + i;
+	return DCP_ITEMS(m->entries, struct dcp_pmeta_entry) + i;
 }
 
 static inline struct dcp_pmeta_record *dcp_pmeta_record(const struct dcp_pmeta *m, uint32_t i)
 {
-	return (struct dcp_pmeta_record *)(void *)m->records.p + i;
+	return DCP_ITEMS(m->records, struct dcp_pmeta_record) + i;
 }
 
 static inline const uint64_t *dcp_pmeta_dims(const struct dcp_pmeta *m, uint64_t at)
 {
-	return (const uint64_t *)(const void *)m->dims.p + at;
+	return DCP_ITEMS(m->dims, uint64_t) + at;
 }
 
 static inline uint32_t dcp_pmeta_head(const struct dcp_pmeta *m, uint32_t file)
 {
-	return ((const uint32_t *)(const void *)m->heads.p)[file];
+	return DCP_ITEMS(m->heads, uint32_t)[file];
 }
 
 static inline uint32_t dcp_pmeta_nrecords(const struct dcp_pmeta *m)
 {
-	return (uint32_t)(m->records.n / sizeof(struct dcp_pmeta_record));
+	return (uint32_t)(DCP_NITEMS(m->records, struct dcp_pmeta_record));
 }
 
 static inline uint32_t dcp_pmeta_nentries(const struct dcp_pmeta *m)
 {
-	return (uint32_t)(m->entries.n / sizeof(struct dcp_pmeta_entry));
+	return (uint32_t)(DCP_NITEMS(m->entries, struct dcp_pmeta_entry));
 }

@@ -134,7 +134,7 @@ static int file_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 static void chain_record(struct dcp_pmeta *m, struct dcp_pmeta_record *r)
 {
 	struct dcp_pmeta_key *k = dcp_pmeta_key(m, r->key);
-	uint32_t *head = (uint32_t *)(void *)m->heads.p + r->file;
+	uint32_t *head = DCP_ITEMS(m->heads, uint32_t) + r->file;
 	uint32_t number = dcp_pmeta_nrecords(m);
 
 	r->next = k->record;

@@ -21,7 +21,7 @@ int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char 
 		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"%s has %zu dimensions, at most %d are possible", what, n,
 				DCP_MAX_NDIM);
-	*at = m->dims.n / sizeof(uint64_t);
+	*at = DCP_NITEMS(m->dims, uint64_t);
 	*ndim = (uint32_t)n;
 	for (size_t i = 0; i < n; i++) {
 		uint64_t d = 0;

@@ -18,8 +18,7 @@ static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_
 		     uint32_t record)
 {
 	const struct dcp_ploc *loc = dcp_pdist_loc(d, record);
-	const struct dcp_ppart *part =
-		(const struct dcp_ppart *)(const void *)d->parts.p + loc->part;
+	const struct dcp_ppart *part = DCP_ITEMS(d->parts, struct dcp_ppart) + loc->part;
 	uint64_t run = e->box.flat ? e->box.run_lo : 0;
 
 	if (e->dtype == DCP_PMETA_NONE)
@@ -42,7 +41,7 @@ static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_
 		       d->numbers.p + dcp_pmeta_record(&d->meta, record)->file * sizeof(p.file),
 		       sizeof(p.file));
 		if (loc->stride != DCP_PMETA_NO_DIMS && !e->box.flat)
-			p.stride = (const uint64_t *)(const void *)d->dims.p + loc->stride;
+			p.stride = DCP_ITEMS(d->dims, uint64_t) + loc->stride;
 		run += p.run_n;
 		if (p.run_n)
 			dcp_buf_add(&d->pieces, &p, sizeof(p));
@@ -229,7 +228,7 @@ int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
 	size_t n;
 	int rc;
 
-	j->t.pieces = (const struct dcp_piece *)(const void *)d->pieces.p;
+	j->t.pieces = DCP_ITEMS(d->pieces, struct dcp_piece);
 	j->t.npieces = d->pieces.n / sizeof(*j->t.pieces);
 	order = dcp_arena_calloc(&d->arena, j->t.npieces + 1, sizeof(*order));
 	if (!order)

@@ -29,7 +29,7 @@ static struct dcp_pdentry *find_entry(struct dcp_pdjoin *j, const char *key)
 		dcp_buf_add(&j->entries, &fresh, sizeof(fresh));
 	return rc < 0 || dcp_buf_error(&j->entries)
 		       ? NULL
-		       : (struct dcp_pdentry *)(void *)j->entries.p + number;
+		       : DCP_ITEMS(j->entries, struct dcp_pdentry) + number;
 }
 
 /* ---- reading ---- */

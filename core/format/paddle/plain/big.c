@@ -104,8 +104,8 @@ int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info)
 	dcp_buf_reset(&b->pieces);
 	rc = join(b, info);
 	if (rc == 0) {
-		b->t.pieces = (const struct dcp_piece *)(const void *)b->pieces.p;
-		b->t.npieces = b->pieces.n / sizeof(struct dcp_piece);
+		b->t.pieces = DCP_ITEMS(b->pieces, struct dcp_piece);
+		b->t.npieces = DCP_NITEMS(b->pieces, struct dcp_piece);
 	}
 	if (!b->t.dtype_name)
 		b->t.dtype_name = "";

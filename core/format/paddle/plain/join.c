@@ -184,11 +184,11 @@ static int assemble(struct joined *x, const struct dcp_pdcut *c)
 		rc = add_pieces(x, c, i);
 	if (rc < 0)
 		return rc;
-	p = (struct dcp_piece *)(void *)x->pieces.p;
+	p = DCP_ITEMS(x->pieces, struct dcp_piece);
 	x->t.pieces = p;
 	x->t.npieces = x->pieces.n / sizeof(*p);
 	for (size_t i = 0; x->t.ndim && i < x->t.npieces; i++)
-		p[i].lo = (const uint64_t *)(const void *)x->dims.p + i * x->t.ndim;
+		p[i].lo = DCP_ITEMS(x->dims, uint64_t) + i * x->t.ndim;
 	return 0;
 }
 
@@ -251,7 +251,7 @@ static int tell_absent(struct dcp_pdjoin *j, uint32_t number, const struct dcp_p
 
 int dcp_pdjoin_tell(struct dcp_pdjoin *j)
 {
-	const struct dcp_pdentry *e = (const struct dcp_pdentry *)(const void *)j->entries.p;
+	const struct dcp_pdentry *e = DCP_ITEMS(j->entries, struct dcp_pdentry);
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < j->keys.n; i++)

@@ -47,7 +47,7 @@ struct merge {
 
 static struct seen *seen_of(const struct merge *m, uint32_t number)
 {
-	return (struct seen *)(void *)m->seen.p + number;
+	return DCP_ITEMS(m->seen, struct seen) + number;
 }
 
 static bool is_same(const struct seen *a, const struct seen *b)
