@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
@@ -30,10 +31,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 static double now(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+	return (double)dcp_now_ns(CLOCK_MONOTONIC) / 1e9;
 }
 
 static void tell_json(struct dcp_jsonw *w, const struct dcp_version *v, double seconds)

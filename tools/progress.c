@@ -8,18 +8,11 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
+#include "core/base/clock.h"
 #include "tools/out.h"
 
 #define QUIET_NS 500000000   /* before the first line */
 #define BETWEEN_NS 100000000 /* between lines */
-
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ll + ts.tv_nsec;
-}
 
 static const char *amount(char buf[32], bool bytes, double v)
 {
@@ -83,7 +76,7 @@ static void draw(void *ctx, uint64_t done, uint64_t total, const char *what)
 		progress_finish(p);
 	if (!p->on || !what)
 		return;
-	now = now_ns();
+	now = dcp_now_ns(CLOCK_MONOTONIC);
 	if (now - p->start_ns < QUIET_NS || now - p->last_ns < BETWEEN_NS)
 		return;
 	p->last_ns = now;
@@ -102,7 +95,7 @@ void progress_init(struct progress *p, bool bytes)
 	p->tell = (struct dcp_progress){ draw, p };
 	if (p->on && ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20)
 		p->width = DCP_MIN(ws.ws_col - 1u, 200u);
-	p->start_ns = now_ns();
+	p->start_ns = dcp_now_ns(CLOCK_MONOTONIC);
 }
 
 void progress_finish(struct progress *p)

@@ -2,7 +2,6 @@
 #include "fs/versions/opener.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,9 +9,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/parse/dir/dir.h"
 #include "core/store/index/index.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
@@ -84,16 +85,7 @@ static bool is_stopped(void *ctx)
 
 static struct timespec in_ms(clockid_t clock, unsigned ms)
 {
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	return t;
+	return dcp_file_time(dcp_now_ns(clock) + ms * DCP_NS_PER_MS);
 }
 
 /* ---- one version ---- */

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
@@ -153,14 +154,6 @@ static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found 
 	       ver->found.format == found->format && !strcmp(ver->found.where, found->where);
 }
 
-static int64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
 /* Another content under a name takes its place, or a listing would tell the name twice. */
 static uint64_t place_of(struct dcpfs *fs, const char *name)
 {
@@ -180,7 +173,8 @@ static int64_t due(struct dcpfs_version *ver)
 	if (!dcpfs_version_refusal(ver))
 		return INT64_MAX;
 	if (!ver->again_ns)
-		ver->again_ns = now_ns() + (AGAIN_NS << DCP_MIN(ver->tries, AGAIN_DOUBLED));
+		ver->again_ns = dcp_now_ns(CLOCK_MONOTONIC) +
+				(AGAIN_NS << DCP_MIN(ver->tries, AGAIN_DOUBLED));
 	for (size_t i = 0; i < DCP_LEN(passing); i++)
 		if (ver->refused_code == -passing[i])
 			return ver->again_ns;
@@ -262,7 +256,7 @@ static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *sca
 				    bool other_rights, size_t *n)
 {
 	struct dcpfs_version **list = calloc(scan->n ? scan->n : 1, sizeof(*list));
-	int64_t now = now_ns();
+	int64_t now = dcp_now_ns(CLOCK_MONOTONIC);
 
 	*n = 0;
 	for (size_t i = 0; list && i < scan->n; i++) {

@@ -18,7 +18,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -30,6 +29,7 @@
 #include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/dir/seen.h"
@@ -265,22 +265,6 @@ static void set_watches(struct dcpfs_watch *w)
 
 /* ---- looking ---- */
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
-}
-
-static int64_t realtime_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
 /* True: the list of versions changed. */
 static bool look(struct dcpfs_watch *w)
 {
@@ -290,7 +274,7 @@ static bool look(struct dcpfs_watch *w)
 
 	set_watches(w); /* of what was opened since: it is compared behind that */
 	dcp_seen_finish(&w->seen);
-	w->seen_ns = realtime_ns();
+	w->seen_ns = dcp_now_ns(CLOCK_REALTIME);
 	rc = dcpfs_versions_refresh(fs, &w->seen, &err);
 	w->seen.failed |= rc < 0; /* looked at again soon */
 	if (rc > 0)
@@ -364,14 +348,14 @@ static enum cause wait_for_change(const struct dcpfs_watch *w, int64_t timeout_m
 	struct pollfd fds[3] = { { .fd = w->stop, .events = POLLIN },
 				 { .fd = w->inotify, .events = POLLIN },
 				 { .fd = w->fs->suspicion, .events = POLLIN } };
-	int64_t began = now_ms();
+	int64_t began = dcp_now_ms();
 	int n = poll(fds, 3, (int)DCP_MIN(DCP_MAX(timeout_ms, 0), WHOLE_MAX_MS));
 
 	if (n > 0 && fds[0].revents)
 		return TO_END;
 	if (n <= 0 || !drain(w))
 		return BY_CLOCK;
-	n = poll(fds, 1, now_ms() - began > CALM_MS ? SETTLE_MS : settle_ms);
+	n = poll(fds, 1, dcp_now_ms() - began > CALM_MS ? SETTLE_MS : settle_ms);
 	drain(w);
 	return n > 0 ? TO_END : BY_CHANGE;
 }
@@ -384,7 +368,7 @@ static void *run(void *arg)
 	enum cause cause = BY_CHANGE;
 
 	while (cause != TO_END) {
-		int64_t began = now_ms(), next, now;
+		int64_t began = dcp_now_ms(), next, now;
 
 		if (cause == BY_CHANGE || began >= whole_at ||
 		    (w->blind && looks_different(w))) {
@@ -394,12 +378,12 @@ static void *run(void *arg)
 			idle_ms = changed || cause == BY_CHANGE || w->blind
 					  ? WHOLE_MS
 					  : DCP_MIN(2 * idle_ms, WHOLE_MAX_MS);
-			whole_at = DCP_MIN(now_ms() + idle_ms, w->fs->due_ns / 1000000 + 1);
+			whole_at = DCP_MIN(dcp_now_ms() + idle_ms, w->fs->due_ns / 1000000 + 1);
 			/* between the look and its watches no event was told */
 			if (w->added && !w->blind && looks_different(w))
 				whole_at = 0;
 		}
-		now = now_ms();
+		now = dcp_now_ms();
 		next = w->blind ? DCP_MIN(whole_at, now + POLL_MS) : whole_at;
 		cause = wait_for_change(
 			w, DCP_MAX(next - now, SETTLE_MS),

@@ -10,6 +10,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
+#include "core/base/clock.h"
 #include "core/parse/dir/dir_int.h"
 #include "core/parse/dir/seen.h"
 
@@ -49,14 +50,12 @@ const struct dcp_dirent *dcp_dir_find(const struct dcp_dir *d, const char *name)
 	return d->n ? bsearch(&key, d->entries, d->n, sizeof(key), dcp_dirent_compare) : NULL;
 }
 
-#define NS ((int64_t)1000000000)
-
 /* Seconds far from our time do not fit in nanoseconds: the nearest that does. */
 static int64_t nanoseconds(struct timespec t)
 {
 	int64_t ns;
 
-	if (__builtin_mul_overflow((int64_t)t.tv_sec, NS, &ns) ||
+	if (__builtin_mul_overflow((int64_t)t.tv_sec, DCP_NS_PER_S, &ns) ||
 	    __builtin_add_overflow(ns, (int64_t)t.tv_nsec, &ns))
 		return t.tv_sec < 0 ? INT64_MIN : INT64_MAX;
 	return ns;
@@ -73,10 +72,11 @@ void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id)
 
 struct timespec dcp_file_time(int64_t ns)
 {
-	int64_t rest = ns % NS;
+	int64_t rest = ns % DCP_NS_PER_S;
 
-	rest += rest < 0 ? NS : 0;
-	return (struct timespec){ .tv_sec = ns / NS - (ns % NS < 0), .tv_nsec = rest };
+	rest += rest < 0 ? DCP_NS_PER_S : 0;
+	return (struct timespec){ .tv_sec = ns / DCP_NS_PER_S - (ns % DCP_NS_PER_S < 0),
+				  .tv_nsec = rest };
 }
 
 bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b)

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
+#include "core/base/clock.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/store/index/index.h"
@@ -157,17 +157,9 @@ static int try_lock(const char *path, int *out)
 	return 1;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 int dcp_cache_lock(const struct dcp_store_opts *opts, const char *path, bool *waited)
 {
-	uint64_t until = now_ms() + (opts->lock_wait_ms ? opts->lock_wait_ms : WAIT_MS);
+	int64_t until = dcp_now_ms() + (opts->lock_wait_ms ? opts->lock_wait_ms : WAIT_MS);
 	dcp_auto_free char *lock = lock_path(path);
 	int fd = -1;
 
@@ -181,7 +173,7 @@ int dcp_cache_lock(const struct dcp_store_opts *opts, const char *path, bool *wa
 			return code < 0 ? code : fd;
 		if (dcp_stopped(opts))
 			return -ECANCELED;
-		if (now_ms() >= until)
+		if (dcp_now_ms() >= until)
 			return -EBUSY;
 		*waited = true;
 		nanosleep(&(struct timespec){ .tv_nsec = POLL_MS * 1000000 }, NULL);
