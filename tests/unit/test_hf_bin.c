@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hugging Face's weights by torch.save, and what lies beside weights of either container.
- * covers: hf/bin, hf/index, hf/extras
+ * covers: hf/bin, hf/files, hf/index, hf/extras
  */
 #include "tests/unit/t.h"
 

@@ -20,7 +20,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -86,69 +85,16 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 /* ---- which files ---- */
 
-static int by_rank(const void *a, const void *b)
-{
-	const struct dcp_hf_file *x = a, *y = b;
-	unsigned rx = dcp_hf_rank(x->set_name), ry = dcp_hf_rank(y->set_name);
-	int by_set = strcmp(x->set_name, y->set_name);
-
-	if (rx != ry)
-		return rx < ry ? -1 : 1;
-	return by_set ? by_set : strcmp(x->name, y->name);
-}
-
-static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char *below,
-		    const char *file)
-{
-	size_t n = strlen(below) + strlen(file) + 1;
-	char *full = dcp_arena_alloc(&h->arena, n);
-	struct dcp_hf_file *f = &h->files[h->nfiles];
-
-	f->set_name = dcp_arena_strndup(&h->arena, name->set, strlen(name->set));
-	if (!full || !f->set_name)
-		return -ENOMEM;
-	snprintf(full, n, "%s%s", below, file);
-	f->name = full;
-	h->nfiles++;
-	return 0;
-}
-
-/* The file that is the source was judged by its content, whatever it is called. */
-static bool is_ours(const struct dcp_dir *dir, const char *file, struct dcp_hf_name *name)
-{
-	return dcp_hf_name(file, name) == DCP_HF_SAFETENSORS || dir->is_file;
-}
-
-static int add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *below)
-{
-	bool twins = dcp_hf_has_model(dir, DCP_HF_SAFETENSORS);
-	struct dcp_hf_name name;
-	int rc;
-
-	dcp_hf_sets_finish(&h->kept);
-	rc = dcp_hf_sets_read(&h->kept, dir, DCP_HF_SAFETENSORS);
-	h->files = dcp_arena_calloc(&h->arena, dir->n + 1, sizeof(*h->files));
-	if (!h->files)
-		return -ENOMEM;
-	for (size_t i = 0; rc == 0 && i < dir->n; i++)
-		if (!dir->entries[i].is_dir && is_ours(dir, dir->entries[i].name, &name) &&
-		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN) &&
-		    !dcp_hf_sets_hide(&h->kept, name.set))
-			rc = add_file(h, &name, below, dir->entries[i].name);
-	qsort(h->files, h->nfiles, sizeof(*h->files), by_rank);
-	return rc;
-}
-
 static int list_files(struct dcp_hf *h, struct dcp_err *err)
 {
 	struct dcp_dir sharded;
-	int rc = add_files(h, h->in->dir, "");
+	int rc = dcp_hf_add_files(h, h->in->dir, "", DCP_HF_SAFETENSORS);
 
 	if (rc == 0 && h->nfiles == 0) {
 		rc = dcp_dir_open_at(h->in->dir, "sharded", &sharded, err);
 		if (rc < 0)
 			return rc;
-		rc = add_files(h, &sharded, "sharded/");
+		rc = dcp_hf_add_files(h, &sharded, "sharded/", DCP_HF_SAFETENSORS);
 		dcp_dir_close(&sharded);
 	}
 	if (rc < 0)
@@ -158,72 +104,15 @@ static int list_files(struct dcp_hf *h, struct dcp_err *err)
 	return 0;
 }
 
-/* ---- their sets ---- */
-
-/* Files stand in order of their sets, so those of one are a run. */
-static int make_sets(struct dcp_hf *h)
-{
-	uint32_t number;
-	int rc = 0;
-
-	h->sets = dcp_arena_calloc(&h->arena, h->nfiles, sizeof(*h->sets));
-	if (!h->sets)
-		return -ENOMEM;
-	for (size_t i = 0; rc >= 0 && i < h->nfiles; i++) {
-		struct dcp_hf_file *f = &h->files[i];
-
-		rc = dcp_intern_add(&h->file_names, f->name, strlen(f->name), DCP_INTERN_NONE,
-				    &number);
-		if (rc >= 0)
-			rc = dcp_intern_add(&h->set_names, f->set_name, strlen(f->set_name),
-					    DCP_INTERN_NONE, &f->set);
-		if (rc == 1)
-			h->sets[h->nsets++] = (struct dcp_hf_set){ .name = f->set_name,
-								   .first = (uint32_t)i };
-		if (rc >= 0)
-			h->sets[f->set].n++;
-	}
-	return rc < 0 ? -ENOMEM : 0;
-}
-
-static int read_index(struct dcp_hf *h, struct dcp_hf_set *set, const char *name,
-		      struct dcp_err *err)
-{
-	return dcp_hf_index_read(h->in->dir, h->in->sink, name, &set->index, err);
-}
-
-/* Each index is of the set that is called like it; one that is called otherwise of the only
- * set. */
-static int read_indexes(struct dcp_hf *h, struct dcp_err *err)
-{
-	const char *any = dcp_hf_index_name(h->in->dir, DCP_HF_SAFETENSORS_INDEX);
-	struct dcp_hf_name name;
-	int rc = 0;
-
-	for (size_t i = 0; any && rc == 0 && i < h->in->dir->n; i++) {
-		const struct dcp_dirent *e = &h->in->dir->entries[i];
-		uint32_t set;
-
-		if (e->is_dir || dcp_hf_name(e->name, &name) != DCP_HF_SAFETENSORS_INDEX)
-			continue;
-		set = dcp_intern_find(&h->set_names, name.set, strlen(name.set));
-		if (set != DCP_INTERN_NONE && !h->sets[set].index.name)
-			rc = read_index(h, &h->sets[set], e->name, err);
-	}
-	if (rc == 0 && any && h->nsets == 1 && !h->sets->index.name)
-		rc = read_index(h, h->sets, any, err);
-	return rc;
-}
-
 static int read_all(struct dcp_hf *h, struct dcp_err *err)
 {
 	const struct dcp_progress *progress = h->in->progress;
 	int rc = list_files(h, err);
 
-	if (rc == 0 && make_sets(h) < 0)
+	if (rc == 0 && dcp_hf_make_sets(h) < 0)
 		rc = dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for file names");
 	if (rc == 0)
-		rc = read_indexes(h, err);
+		rc = dcp_hf_read_indexes(h, h->in->dir, DCP_HF_SAFETENSORS_INDEX, true, err);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
 		rc = dcp_hf_read(h, i, err);
 		if (progress)
@@ -278,18 +167,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_hf_tell_rest(in, is_shown, &h, err);
 	if (rc == 0)
 		rc = tell_facts(&h);
-	for (size_t i = 0; i < h.nsets; i++)
-		dcp_hf_index_finish(&h.sets[i].index);
-	dcp_hf_sets_finish(&h.kept);
-	dcp_intern_finish(&h.file_names);
-	dcp_intern_finish(&h.set_names);
-	dcp_intern_finish(&h.names);
-	dcp_intern_finish(&h.aliases);
-	dcp_buf_finish(&h.keys);
-	dcp_buf_finish(&h.shards);
-	dcp_buf_finish(&h.num);
-	dcp_buf_finish(&h.pieces);
-	dcp_arena_finish(&h.arena);
+	dcp_hf_finish(&h);
 	return rc;
 }
 

@@ -9,13 +9,6 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
 
-const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name)
-{
-	uint32_t i = dcp_intern_find(&h->file_names, name, strlen(name));
-
-	return i == DCP_INTERN_NONE ? NULL : &h->files[i];
-}
-
 static int no_memory(struct dcp_err *err)
 {
 	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for headers");

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/format/hf/files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/format/format.h"
+#include "core/parse/dir/dir.h"
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct dcp_hf_file *x = a, *y = b;
+	unsigned rx = dcp_hf_rank(x->set_name), ry = dcp_hf_rank(y->set_name);
+	int by_set = strcmp(x->set_name, y->set_name);
+
+	if (rx != ry)
+		return rx < ry ? -1 : 1;
+	return by_set ? by_set : strcmp(x->name, y->name);
+}
+
+static int add_file(struct dcp_hf *h, const struct dcp_hf_name *name, const char *below,
+		    const char *file)
+{
+	size_t n = strlen(below) + strlen(file) + 1;
+	char *full = dcp_arena_alloc(&h->arena, n);
+	struct dcp_hf_file *f = &h->files[h->nfiles];
+
+	f->set_name = dcp_arena_strndup(&h->arena, name->set, strlen(name->set));
+	if (!full || !f->set_name)
+		return -ENOMEM;
+	snprintf(full, n, "%s%s", below, file);
+	f->name = full;
+	h->nfiles++;
+	return 0;
+}
+
+/* The file that is the source was judged by its content, whatever it is called. */
+static bool is_ours(const struct dcp_dir *dir, const char *file, enum dcp_hf_kind kind,
+		    struct dcp_hf_name *name)
+{
+	return dcp_hf_name(file, name) == kind || dir->is_file;
+}
+
+int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *below,
+		     enum dcp_hf_kind kind)
+{
+	bool twins = dcp_hf_has_model(dir, kind);
+	struct dcp_hf_name name;
+	int rc;
+
+	dcp_hf_sets_finish(&h->kept);
+	rc = dcp_hf_sets_read(&h->kept, dir, kind);
+	h->files = dcp_arena_calloc(&h->arena, dir->n + 1, sizeof(*h->files));
+	if (!h->files)
+		return -ENOMEM;
+	for (size_t i = 0; rc == 0 && i < dir->n; i++)
+		if (!dir->entries[i].is_dir &&
+		    is_ours(dir, dir->entries[i].name, kind, &name) &&
+		    !(twins && dcp_hf_rank(name.set) == DCP_HF_RANK_TWIN) &&
+		    !dcp_hf_sets_hide(&h->kept, name.set))
+			rc = add_file(h, &name, below, dir->entries[i].name);
+	qsort(h->files, h->nfiles, sizeof(*h->files), by_rank);
+	return rc;
+}
+
+/* Files stand in order of their sets, so those of one are a run. */
+int dcp_hf_make_sets(struct dcp_hf *h)
+{
+	uint32_t number;
+	int rc = 0;
+
+	h->sets = dcp_arena_calloc(&h->arena, h->nfiles + 1, sizeof(*h->sets));
+	if (!h->sets)
+		return -ENOMEM;
+	for (size_t i = 0; rc >= 0 && i < h->nfiles; i++) {
+		struct dcp_hf_file *f = &h->files[i];
+
+		rc = dcp_intern_add(&h->file_names, f->name, strlen(f->name), DCP_INTERN_NONE,
+				    &number);
+		if (rc >= 0)
+			rc = dcp_intern_add(&h->set_names, f->set_name, strlen(f->set_name),
+					    DCP_INTERN_NONE, &f->set);
+		if (rc == 1)
+			h->sets[h->nsets++] = (struct dcp_hf_set){ .name = f->set_name,
+								   .first = (uint32_t)i };
+		if (rc >= 0)
+			h->sets[f->set].n++;
+	}
+	return rc < 0 ? -ENOMEM : 0;
+}
+
+const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name)
+{
+	uint32_t i =
+		name ? dcp_intern_find(&h->file_names, name, strlen(name)) : DCP_INTERN_NONE;
+
+	return i == DCP_INTERN_NONE ? NULL : &h->files[i];
+}
+
+static int read_index(struct dcp_hf *h, struct dcp_hf_set *set, const char *name,
+		      struct dcp_err *err)
+{
+	const char *kept = dcp_arena_strndup(&h->arena, name, strlen(name));
+
+	if (!kept)
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
+				"out of memory for file names");
+	return dcp_hf_index_read(h->in->dir, h->in->sink, kept, &set->index, err);
+}
+
+int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf_kind kind,
+			bool any, struct dcp_err *err)
+{
+	const char *other = any ? dcp_hf_index_name(dir, kind) : NULL;
+	struct dcp_hf_name name;
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < dir->n; i++) {
+		const struct dcp_dirent *e = &dir->entries[i];
+		uint32_t set;
+
+		if (e->is_dir || dcp_hf_name(e->name, &name) != kind)
+			continue;
+		set = dcp_intern_find(&h->set_names, name.set, strlen(name.set));
+		if (set != DCP_INTERN_NONE && !h->sets[set].index.name)
+			rc = read_index(h, &h->sets[set], e->name, err);
+	}
+	if (rc == 0 && other && h->nsets == 1 && !h->sets->index.name)
+		rc = read_index(h, h->sets, other, err);
+	return rc;
+}
+
+void dcp_hf_finish(struct dcp_hf *h)
+{
+	for (size_t i = 0; i < h->nsets; i++)
+		dcp_hf_index_finish(&h->sets[i].index);
+	dcp_hf_sets_finish(&h->kept);
+	dcp_intern_finish(&h->file_names);
+	dcp_intern_finish(&h->set_names);
+	dcp_intern_finish(&h->names);
+	dcp_intern_finish(&h->aliases);
+	dcp_buf_finish(&h->keys);
+	dcp_buf_finish(&h->shards);
+	dcp_buf_finish(&h->num);
+	dcp_buf_finish(&h->pieces);
+	dcp_arena_finish(&h->arena);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files: the files of weights in a Hugging Face directory, and their sets.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/intern.h"
+#include "core/format/hf/index.h"
+#include "core/format/hf/name.h"
+#include "core/parse/safetensors/safetensors.h"
+
+struct dcp_dir;
+struct dcp_err;
+struct dcp_load;
+
+#define DCP_HF_MEMORY (1u << 30) /* all headers together; 100,000 keys are some 20 MB */
+
+/* Files of one model; see name.h. */
+struct dcp_hf_set {
+	const char *name;
+	const char *component; /* in front of its keys; NULL: nothing */
+	struct dcp_hf_index index;
+	uint32_t first, n; /* files */
+};
+
+struct dcp_hf_file {
+	const char *name; /* below the version's directory */
+	const char *set_name;
+	const char *error; /* why nothing of it can be shown */
+	const char *cut;   /* how it ends early, where its header is good */
+	struct dcp_safetensors header;
+	uint32_t set;
+	uint32_t number; /* at the sink */
+	bool placed;     /* has DCP_SHARDING_INFO */
+};
+
+/* One entry of one file. */
+struct dcp_hf_shard {
+	const struct dcp_safetensors_entry *e;
+	const uint64_t *lo;  /* saved_offsets; NULL: none recorded */
+	const char *error;   /* what is wrong with them */
+	uint32_t file, next; /* next shard of the same key, or DCP_INTERN_NONE */
+};
+
+struct dcp_hf_key {
+	uint32_t first, last, n; /* shards, in order of files */
+};
+
+struct dcp_hf {
+	const struct dcp_load *in;
+	struct dcp_arena arena;
+	struct dcp_hf_file *files; /* in order of their sets */
+	struct dcp_hf_set *sets;
+	size_t nfiles, nsets, nbroken, ncut;
+	struct dcp_hf_sets kept;                 /* which of the sets are shown, and how */
+	struct dcp_intern file_names, set_names; /* to their numbers */
+	struct dcp_intern names;                 /* keys with their set's component */
+	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
+	struct dcp_intern aliases;   /* keys told as names of others */
+	bool dcp;                    /* written by DCP */
+	struct dcp_buf num, pieces;
+};
+
+/* List the files of @kind in @dir, which is in->dir or @below it ("sharded/"), in order of
+ * their sets. -ENOMEM. */
+int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *below,
+		     enum dcp_hf_kind kind);
+/* Their sets, by name. -ENOMEM. */
+int dcp_hf_make_sets(struct dcp_hf *h);
+/* Each index in @dir is of the set that is called like it; with @any one that is called
+ * otherwise is of the only set. */
+int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf_kind kind,
+			bool any, struct dcp_err *err);
+
+/* The file of that name (NULL: none has it), or NULL. */
+const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name);
+
+void dcp_hf_finish(struct dcp_hf *h);
