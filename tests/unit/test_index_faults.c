@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An index that was cut, edited or never finished, and a disk or a memory that has an end.
- * covers: index/sql
+ * covers: index, index/sql
  */
 #include "tests/unit/t.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: view, io/guard, fault
+ * covers: view, io/files, io/guard, fault
  *
  * Every tensor of the golden checkpoints, read through mappings and with pread, whole, in
  * random windows and in random cuts, copied, as pointers and by strided descriptors: always the
