@@ -26,7 +26,8 @@ static const struct opt opts[] = { { HF_OPT_ASSETS(struct rules_opts, pick.hf) }
 static const struct opt_operand operands[] = { { "list|show|check", false, OPT_ANY },
 					       { "RULES", true, OPT_RULES },
 					       { "SOURCE", true, OPT_DIR },
-					       { "VERSION", true, OPT_ANY } };
+					       { "VERSION", true, OPT_ANY },
+					       { 0 } };
 
 /* ---- list, show ---- */
 

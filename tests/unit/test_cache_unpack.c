@@ -55,7 +55,7 @@ static void count(void *ctx, uint64_t done, uint64_t total, const char *what)
 
 	assert_true(done <= total);
 	assert_string_equal(what, "x.pt.gz");
-	p->told = done;
+	__atomic_store_n(&p->told, done, __ATOMIC_RELAXED); /* several decode at once */
 }
 
 static void put_packed(struct place *p, const char *name, enum dcp_codec codec)
