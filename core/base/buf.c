@@ -109,3 +109,18 @@ char *dcp_buf_take(struct dcp_buf *b)
 	*b = (struct dcp_buf)DCP_BUF_INIT;
 	return p;
 }
+
+int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size)
+{
+	size_t want = *cap ? *cap * 2 : 16;
+	void *p;
+
+	if (n < *cap)
+		return 0;
+	p = realloc(*array, want * size);
+	if (!p)
+		return -ENOMEM;
+	*array = p;
+	*cap = want;
+	return 0;
+}

@@ -49,4 +49,8 @@ static inline int dcp_buf_error(const struct dcp_buf *b)
 	return b->failed ? -ENOMEM : 0;
 }
 
+/* Room for one more element behind the @n of @size bytes in a malloc'ed array of @cap, which doubles.
+ * -ENOMEM. */
+int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size);
+
 #define dcp_auto_buf __attribute__((cleanup(dcp_buf_finish)))

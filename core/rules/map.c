@@ -9,27 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/base/near.h"
 #include "core/rules/map.h"
 
 enum { NEAR_KEYS = 100, NEAR_RULES = 256 }; /* for which the nearest is looked for */
 
 #define MAP_ARENA (1u << 30) /* of one group's pieces */
-
-static int room(void **array, size_t *cap, size_t n, size_t size)
-{
-	size_t want = *cap ? *cap * 2 : 256;
-	void *p;
-
-	if (n < *cap)
-		return 0;
-	p = realloc(*array, want * size);
-	if (!p)
-		return -ENOMEM;
-	*array = p;
-	*cap = want;
-	return 0;
-}
 
 /* The first rule that takes the key, or NULL; by which pattern. */
 static const struct rule *find_rule(const struct dcp_rules *r, const char *key,
@@ -48,7 +34,8 @@ static const struct rule *find_rule(const struct dcp_rules *r, const char *key,
 
 static int new_group(struct map *m, uint32_t rule, uint32_t *out)
 {
-	int rc = room((void **)&m->group, &m->group_cap, m->ngroup, sizeof(*m->group));
+	int rc =
+		dcp_array_grow((void **)&m->group, &m->group_cap, m->ngroup, sizeof(*m->group));
 
 	if (rc < 0)
 		return rc;
@@ -81,7 +68,7 @@ static int find_group(struct map *m, const struct rule *rule, const struct slot_
 		*out = rc == 0 ? m->group_of_id[id] : 0;
 		return rc;
 	}
-	rc = room((void **)&m->group_of_id, &m->id_cap, id, sizeof(*m->group_of_id));
+	rc = dcp_array_grow((void **)&m->group_of_id, &m->id_cap, id, sizeof(*m->group_of_id));
 	if (rc == 0)
 		rc = new_group(m, number, out);
 	if (rc == 0)
@@ -171,7 +158,7 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 	if (rc == 0)
 		rc = dcp_intern_add(&m->keys, key, strlen(key), DCP_INTERN_NONE, &hit.key);
 	if (rc >= 0)
-		rc = room((void **)&m->hit, &m->hit_cap, m->nhit, sizeof(*m->hit));
+		rc = dcp_array_grow((void **)&m->hit, &m->hit_cap, m->nhit, sizeof(*m->hit));
 	if (rc == 0)
 		m->hit[m->nhit++] = hit;
 	return rc;
@@ -225,7 +212,7 @@ static int note_made(struct map *m, uint32_t group, const char *key)
 			m->made[number].also = group;
 		return 0;
 	}
-	rc = room((void **)&m->made, &m->made_cap, number, sizeof(*m->made));
+	rc = dcp_array_grow((void **)&m->made, &m->made_cap, number, sizeof(*m->made));
 	if (rc == 0)
 		m->made[number] = (struct made){ group, UINT32_MAX, false };
 	return rc;

@@ -71,7 +71,8 @@ int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc)
 	if (rc == -EIO || rc == -EBADMSG)
 		dcpfs_errors_add(fs->errors, dcpfs_is_rank(ver) ? ver->of->name : ver->name,
 				 NULL, NULL,
-				 damaged ? "its index is damaged, and is built again"
+				 damaged ? "its index is damaged; it is built again when it is "
+					   "next opened"
 					 : "its index cannot be read: unmount, and mount with "
 					   "--rebuild");
 	if (damaged)

@@ -8,12 +8,15 @@
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
+#include "core/base/err.h"
+#include "core/format/format.h"
 #include "core/model/geometry/tiling.h"
 #include "core/parse/archive/inflate.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t.h"
+#include "tests/unit/t_dir.h"
 
 enum { MOST = 1 << 20 };
 
@@ -435,4 +438,16 @@ char *t_sink_read(const struct t_sink *s, const struct dcp_tensor *t, size_t *n,
 			return NULL;
 		}
 	return out;
+}
+
+void t_sink_load(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s)
+{
+	struct dcp_load in = { .dir = dir, .sink = &s->sink };
+	struct dcp_err err = { 0 };
+	enum dcp_match match;
+
+	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
+	t_sink_init(s, dir);
+	if (dcp_format_probe(dir, &match, NULL, 0)->load(&in, &err) < 0)
+		fail_msg("%s", err.msg);
 }

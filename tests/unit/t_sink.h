@@ -36,6 +36,10 @@ struct t_sink {
 void t_sink_init(struct t_sink *s, const struct dcp_dir *dir);
 void t_sink_finish(struct t_sink *s);
 
+struct t_dir;
+/* List @tree as @dir, find its family, and load all of it into @s; a failure fails the test. */
+void t_sink_load(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s);
+
 /* The last told of that key, or NULL. */
 const struct dcp_tensor *t_sink_tensor(const struct t_sink *s, const char *key);
 const struct dcp_object *t_sink_object(const struct t_sink *s, const char *key);

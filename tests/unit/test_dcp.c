@@ -256,18 +256,6 @@ static void save_value(struct dcp_buf *out, int64_t v, const char *text)
 	t_zip_free(&z);
 }
 
-static void load_tree(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s)
-{
-	struct dcp_load in = { .dir = dir, .sink = &s->sink };
-	struct dcp_err err = { 0 };
-	enum dcp_match match;
-
-	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
-	t_sink_init(s, dir);
-	if (dcp_format_probe(dir, &match, NULL, 0)->load(&in, &err) < 0)
-		fail_msg("%s", err.msg);
-}
-
 /* Objects of ranks with metadata of their own: equal ones once, others each under its rank. */
 static void rank_objects(void **state)
 {
@@ -306,7 +294,7 @@ static void rank_objects(void **state)
 		snprintf(name, sizeof(name), "__%d.metadata", r);
 		t_dir_put(&tree, name, meta.p, meta.n);
 	}
-	load_tree(&tree, &dir, &s);
+	t_sink_load(&tree, &dir, &s);
 	assert_int_equal(s.nobjects, 3);
 	assert_string_equal(t_sink_object(&s, "step")->json, "17");
 	assert_string_equal(t_sink_object(&s, "a.rng")->json, "\"zero\"");
@@ -366,7 +354,7 @@ static void odd_items(void **state)
 	t_dcp_end_section(&meta);
 	t_dcp_end(&meta);
 	t_dir_put(&tree, ".metadata", meta.p, meta.n);
-	load_tree(&tree, &dir, &s);
+	t_sink_load(&tree, &dir, &s);
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
 		const char *error = cases[i].bytes ? t_sink_object(&s, cases[i].key)->error
 						   : t_sink_tensor(&s, cases[i].key)->error;

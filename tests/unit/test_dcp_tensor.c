@@ -47,18 +47,6 @@ static void save_bytes(struct dcp_buf *out, bool wrapped)
 	t_zip_free(&z);
 }
 
-static void load_tree(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s)
-{
-	struct dcp_load in = { .dir = dir, .sink = &s->sink };
-	struct dcp_err err = { 0 };
-	enum dcp_match match;
-
-	assert_int_equal(dcp_dir_open(tree->root, dir, NULL), 0);
-	t_sink_init(s, dir);
-	if (dcp_format_probe(dir, &match, NULL, 0)->load(&in, &err) < 0)
-		fail_msg("%s", err.msg);
-}
-
 /*
  * What keeps its elements otherwise is shown as torch.save's are, if it is whole, however its
  * length compares with that of the elements it stands for; else it is broken, and said to be.
@@ -117,7 +105,7 @@ static void subclasses(void **state)
 	t_dcp_end_section(&meta);
 	t_dcp_end(&meta);
 	t_dir_put(&tree, ".metadata", meta.p, meta.n);
-	load_tree(&tree, &dir, &s);
+	t_sink_load(&tree, &dir, &s);
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
 		const struct dcp_tensor *t = t_sink_tensor(&s, cases[i].key);
 		char part[64], *bytes;
@@ -193,7 +181,7 @@ static void items_of_no_kind(void **state)
 	t_dcp_end(&meta);
 	t_dir_put(&tree, ".metadata", meta.p, meta.n);
 	before = read_calls();
-	load_tree(&tree, &dir, &s);
+	t_sink_load(&tree, &dir, &s);
 	assert_int_equal(s.ntensors, KEYS);
 	assert_in_range(read_calls() - before, 1, 3000);
 	t_sink_finish(&s);

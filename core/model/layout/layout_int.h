@@ -128,8 +128,6 @@ int dcp_layout_lines(struct layout_parse *ps, const char *text, size_t n);
 int dcp_layout_rule_begin(struct layout_parse *ps);
 int dcp_layout_rule_glob(struct layout_parse *ps, const char *text, size_t n);
 int dcp_layout_rule_end(struct layout_parse *ps);
-/* Room for one more element of an array that grows by doubling. */
-int dcp_layout_grow(void **array, size_t *cap, size_t n, size_t size);
 
 /* tp_plan.c */
 int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/base/near.h"
 #include "core/model/layout/layout_int.h"
 
@@ -44,21 +45,6 @@ void dcp_layout_nearest(char *out, size_t size, const char *word, const char *co
 		snprintf(out, size, ", nearest is \"%s\"", nearest);
 }
 
-int dcp_layout_grow(void **array, size_t *cap, size_t n, size_t size)
-{
-	size_t want = *cap ? *cap * 2 : 16;
-	void *p;
-
-	if (n < *cap)
-		return 0;
-	p = realloc(*array, want * size);
-	if (!p)
-		return -ENOMEM;
-	*array = p;
-	*cap = want;
-	return 0;
-}
-
 static bool cuts(const struct place *p)
 {
 	return p->kind != PLACE_ONLY && p->kind != PLACE_STAGE;
@@ -85,7 +71,7 @@ int dcp_layout_place_add(struct layout_parse *ps, const struct place *p)
 			return dcp_layout_bad(ps, -EINVAL,
 					      "after flat there are no dimensions left to cut");
 	}
-	rc = dcp_layout_grow((void **)&l->place, &l->place_cap, l->nplace, sizeof(*l->place));
+	rc = dcp_array_grow((void **)&l->place, &l->place_cap, l->nplace, sizeof(*l->place));
 	if (rc < 0)
 		return rc;
 	l->place[l->nplace++] = *p;

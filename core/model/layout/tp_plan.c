@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/model/layout/layout_int.h"
 
 struct entry {
@@ -144,7 +145,7 @@ static int member(struct plan *plan)
 		return dcp_layout_bad(plan->ps, -EINVAL, "a name without letters");
 	for (size_t i = 0; i < e.n; i++)
 		e.components += e.name[i] == '.';
-	rc = dcp_layout_grow((void **)&plan->entry, &plan->cap, plan->n, sizeof(*plan->entry));
+	rc = dcp_array_grow((void **)&plan->entry, &plan->cap, plan->n, sizeof(*plan->entry));
 	if (rc == 0)
 		plan->entry[plan->n++] = e;
 	return rc;

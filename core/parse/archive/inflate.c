@@ -47,23 +47,20 @@ static const struct {
 	const char *name;
 	void *to;
 } functions[] = {
-#define FUNCTION(name)                                                                         \
-	{                                                                                      \
-#name, &lib.name                                                               \
-	}
-	FUNCTION(archive_errno),
-	FUNCTION(archive_error_string),
-	FUNCTION(archive_filter_bytes),
-	FUNCTION(archive_read_append_filter),
-	FUNCTION(archive_read_data_block),
-	FUNCTION(archive_read_free),
-	FUNCTION(archive_read_new),
-	FUNCTION(archive_read_next_header),
-	FUNCTION(archive_read_open),
-	FUNCTION(archive_read_support_format_empty),
-	FUNCTION(archive_read_support_format_raw),
-	FUNCTION(archive_set_error),
-	FUNCTION(archive_version_string),
+#define FUNCTION(name) #name, &lib.name
+	{ FUNCTION(archive_errno) },
+	{ FUNCTION(archive_error_string) },
+	{ FUNCTION(archive_filter_bytes) },
+	{ FUNCTION(archive_read_append_filter) },
+	{ FUNCTION(archive_read_data_block) },
+	{ FUNCTION(archive_read_free) },
+	{ FUNCTION(archive_read_new) },
+	{ FUNCTION(archive_read_next_header) },
+	{ FUNCTION(archive_read_open) },
+	{ FUNCTION(archive_read_support_format_empty) },
+	{ FUNCTION(archive_read_support_format_raw) },
+	{ FUNCTION(archive_set_error) },
+	{ FUNCTION(archive_version_string) },
 };
 
 static bool is_loaded;

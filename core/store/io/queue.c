@@ -104,7 +104,7 @@ static void give(struct dcp_queue *q, struct dcp_ring *ring, bool off)
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* A ring of the caller's own for now, or NULL: none is to be had. */
+/* A ring that is the caller's until it is given back; NULL: none is to be had. */
 static struct dcp_ring *take(struct dcp_queue *q)
 {
 	struct dcp_ring *ring = NULL;
