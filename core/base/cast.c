@@ -151,7 +151,7 @@ static inline uint8_t narrow_f8_e4m3(uint32_t x)
 {
 	uint32_t a = x & ~SIGN32, to = narrow(a, 3, 7);
 
-	return (uint8_t)((x >> 24 & 0x80) | (to > 0x7f || a > INF32 ? 0x7f : to));
+	return (uint8_t)((x >> 24 & 0x80) | (a > INF32 ? 0x7f : to > 0x7e ? 0x7e : to));
 }
 
 static inline uint8_t narrow_f8_e5m2(uint32_t x)
