@@ -165,13 +165,10 @@ class Tests:
         """Unit tests that cover its file; where there are none, scripts that call its command or have its name."""
         headers = set(tree.select(ROOT, ".h", under=tree.ROOMS))
         own = fault.name.rsplit(".", 1)[0]
-        words = set()
-        for where in own, units.module(own + ".c", headers):
-            words |= units.words_for(where) | {"_".join(where.split("/")[-2:])}
+        names = {own, units.module(own + ".c", headers)}
         stem = re.sub(r"^cmd_(.*)", r'"\1"', own.rsplit("/", 1)[-1])
         return {name for name, suite in self.suite.items()
-                if suite == "unit" and (TREE / f"tests/unit/test_{name}.c").is_file()
-                and words & units.covered(TREE, [f"tests/unit/test_{name}.c"])} or \
+                if suite == "unit" and names & units.covered(TREE, [f"tests/unit/{name}.c"])} or \
             {name for name, suite in self.suite.items()
              if suite in ("cli", "mount") and fault.room() in ("fs", "tools") and stem in self.script[name]}
 

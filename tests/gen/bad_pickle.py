@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write tests/bad/pickle/: one file for each fault, named after it. Run by hand.
 
-tests/unit/test_pickle_files.c says what each must be refused with.
+tests/unit/parse/pickle/files.c says what each must be refused with.
 """
 import pathlib, struct, sys
 

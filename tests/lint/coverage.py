@@ -5,7 +5,7 @@
 The table under "## What it reads" has three columns: where checkpoints come from, what is covered, and
 what proves it. The third names, in backquotes, the families as `dcpfs ls` calls them, the golden checkpoints
 (tests/golden/<name> with its manifest: every tensor and object is compared through the mount and without it),
-and unit tests (test_<name>). Each must exist; every family and every golden checkpoint must be named.
+and unit tests (the path below tests/unit/). Each must exist; every family and every golden checkpoint must be named.
 
 usage: coverage.py ROOT
 """
@@ -43,7 +43,7 @@ def claims(readme):
 
 def check(root):
     known, saved, bad, named = families(root), goldens(root), [], set()
-    tests = {pathlib.Path(rel).stem for rel in tree.select(root, ".c", under=("tests",))}
+    tests = {rel[len("tests/unit/"):-len(".c")] for rel in tree.select(root, ".c", under=("tests/unit",))}
     rows = claims(tree.text(root, "core/FORMATS.md"))
     for number, what, words in rows:
         named.update(words)

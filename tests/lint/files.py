@@ -75,8 +75,8 @@ def check(root):
             bad += c_rules(rel, body)
             if not re.fullmatch(r"[a-z0-9_]+\.(c|h|cu)", rel.rsplit("/", 1)[-1]):
                 bad.append(f"{rel}: file names are lower case, digits and underscores")
-        if rel.startswith("tests/unit/") and rel.endswith(C) and not re.match(r"(test_|t_|t\.h)", rel[11:]):
-            bad.append(f"{rel}: in tests/unit a file is a test_* or a helper t_*")
+        if re.match(r"tests/unit/(.*/)?(?!t_|t\.h)[^/]*\.h$", rel):
+            bad.append(f"{rel}: in tests/unit a header is a helper's, t_*")
     return bad, len(names)
 
 

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fail when a source has no unit test, or a test, fuzz target or source is in no build list.
 
-A source core/<floor>/<x>.c is covered by tests/unit/test_<x>.c, core/<floor>/<folder>/<x>.c by
-test_<folder>_<x>.c, and either by any tests/unit/test_*.c whose first comment says so on a line of
-its own: " * covers: arena, parse/source, index/check". A source without a header of its own is a part
-of the module it is named after, meta_add.c of meta.h, or else of its folder's: pickle/memo.c belongs to
-pickle/pickle.h and is covered where pickle is.
+A source core/<path>.c is covered by tests/unit/<path>.c, and by any test whose first comment says so on a
+line of its own, " * covers: arena, parse/source": a source of the folder that the test's own mirrors, or its
+path below core/ (or fs/...). A source without a header of its own is a part of the module it is named after,
+meta_add.c of meta.h, or else of its folder's: pickle/memo.c belongs to pickle/pickle.h and is covered where
+pickle is.
 
 usage: units.py ROOT
 """
@@ -23,20 +23,27 @@ def first_comment(body):
     return m.group(1) if m else ""
 
 
+def mirrored(rel):
+    """tests/unit/model/layout/cut.c -> core/model/layout/cut, tests/unit/fs/file/cache.c -> fs/file/cache."""
+    own = rel.removeprefix("tests/unit/").removesuffix(".c")
+    return own if own.split("/")[0] in tree.ROOMS else "core/" + own
+
+
+def claims(root, rel):
+    """What a test says it covers, each as the paths that may be meant."""
+    folder = mirrored(rel).rsplit("/", 1)[0]
+    lines = re.findall(r"^[ \t*]*covers:(.*)$", first_comment(tree.text(root, rel)), re.M)
+    return [(w, {f"{folder}/{w}", f"core/{w}", w}) for line in lines for w in re.findall(r"[a-z0-9_/]+", line)]
+
+
 def covered(root, tests):
-    out = set()
-    for rel in tests:
-        out.add(rel.rsplit("/", 1)[-1].removeprefix("test_").removesuffix(".c"))
-        for line in re.findall(r"^[ \t*]*covers:(.*)$", first_comment(tree.text(root, rel)), re.M):
-            out.update(re.findall(r"[a-z0-9_/]+", line))
-    return out
+    return {mirrored(rel) for rel in tests} | {path for rel in tests for _, may in claims(root, rel) for path in may}
 
 
-def listed(root, name):
-    """The quoted names of every `name = [...]` and `name += [...]` in tests/meson.build."""
-    body = re.sub(r"#[^\n]*", "", tree.text(root, "tests/meson.build"))
-    lists = re.findall(name + r"\s*\+?=\s*\[(.*?)\]", body, re.S)
-    return {x for part in lists for x in re.findall(r"'([^']*)'", part)}
+def listed(root):
+    """The quoted names in `unit_tests = {...}` of tests/unit/meson.build."""
+    body = re.sub(r"#[^\n]*", "", tree.text(root, "tests/unit/meson.build"))
+    return {x for part in re.findall(r"unit_tests\s*=\s*\{(.*?)\}", body, re.S) for x in re.findall(r"'([^']*)'", part)}
 
 
 def module(rel, headers):
@@ -49,23 +56,12 @@ def module(rel, headers):
     return next((n for n in (name, whole) if n + ".h" in headers), own)
 
 
-def words_for(where):
-    """What a test may call core/parse/pickle/value: pickle/value, pickle_value, parse/pickle/value."""
-    parts = where.split("/")[1:]
-    if len(parts) <= 2:
-        return {parts[-1], "/".join(parts)}
-    words = {"_".join(parts[-2:])} | {"/".join(parts[i:]) for i in range(len(parts) - 1)}
-    if parts[-1] == parts[-2]:
-        words |= {parts[-1], "/".join(parts[:-1])}
-    return words
-
-
 def lost_tests(root, tests, fuzz):
-    bad, names = [], listed(root, "unit_tests")
+    bad, names = [], listed(root)
     for rel in tests:
-        name = rel.rsplit("/", 1)[-1].removeprefix("test_").removesuffix(".c")
+        name = rel.removeprefix("tests/unit/").removesuffix(".c")
         if name not in names:
-            bad.append(f"{rel}: '{name}' is not in unit_tests in tests/meson.build")
+            bad.append(f"{rel}: '{name}' is not in unit_tests in tests/unit/meson.build")
     targets = set()
     if (pathlib.Path(root) / "tests/fuzz/targets").is_file():
         lines = tree.text(root, "tests/fuzz/targets").splitlines()
@@ -90,16 +86,18 @@ def lost_sources(root, sources):
 
 
 def check(root):
-    tests = [n for n in tree.select(root, ".c", under=("tests/unit",)) if "/test_" in n]
+    tests = [n for n in tree.select(root, ".c", under=("tests/unit",)) if "/t_" not in n]
     fuzz = [n for n in tree.select(root, ".c", under=("tests/fuzz",)) if "/fuzz_" in n]
     sources = tree.select(root, ".c", under=tree.ROOMS)
     headers = set(tree.select(root, ".h", under=tree.ROOMS))
     bad, have = lost_tests(root, tests, fuzz) + lost_sources(root, sources), covered(root, tests)
+    there = {s.removesuffix(".c") for s in sources} | {h.removesuffix(".h") for h in headers}
+    bad += [f"{rel}: covers {w}, which is no source" for rel in tests for w, may in claims(root, rel) if not may & there]
     for rel in (s for s in sources if s.startswith("core/")):
-        names = words_for(module(rel, headers))
-        if not have & names:
-            name = min(names, key=lambda n: ("/" in n, len(n)))
-            bad.append(f"{rel}: no tests/unit/test_{name}.c, and no test says it covers {name}")
+        name = module(rel, headers)
+        if name not in have:
+            name = name.removeprefix("core/")
+            bad.append(f"{rel}: no tests/unit/{name}.c, and no test says it covers {name}")
     return bad, len(sources) + len(tests) + len(fuzz)
 
 

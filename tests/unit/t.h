@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * t: what every unit test includes: cmocka, and the name of the row under test.
+ * t: what every unit test includes: cmocka, the place of a file's tests in its program, and the
+ * name of the row under test.
  *
  * Tests run in the project root, so golden files are opened as "tests/golden/...".
  */
@@ -18,6 +19,27 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
+
+/*
+ * The tests of one file: `T_TESTS() { ...; return cmocka_run_group_tests(...); }`. The program has
+ * those of many files; each is run by the path of its file below tests/unit/, without ".c".
+ */
+struct t_tests {
+	const char *file;
+	int (*run)(void);
+	const struct t_tests *next;
+};
+void t_tests_add(struct t_tests *tests);
+
+#define T_TESTS()                                                                              \
+	static int t_run(void);                                                                \
+	__attribute__((constructor)) static void t_add(void)                                   \
+	{                                                                                      \
+		static struct t_tests tests = { __FILE__, t_run, NULL };                       \
+                                                                                               \
+		t_tests_add(&tests);                                                           \
+	}                                                                                      \
+	static int t_run(void)
 
 /* Say which table row is being checked; shown when an assertion after it fails. */
 #define t_case(what) print_message("           %s\n", (what))

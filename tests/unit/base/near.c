@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* near: edit distances with and without a limit. */
+#include "tests/unit/t.h"
+
+#include "core/base/near.h"
+
+static const struct {
+	const char *what, *a, *b;
+	size_t limit, want;
+} distances[] = {
+	{ "equal", "weight", "weight", 5, 0 },
+	{ "both empty", "", "", 5, 0 },
+	{ "one empty", "", "abc", 5, 3 },
+	{ "a letter replaced", "weight", "weighd", 5, 1 },
+	{ "a letter more", "layer", "layers", 5, 1 },
+	{ "a letter less", "layers", "layer", 5, 1 },
+	{ "neighbours swapped", "wieght", "weight", 5, 1 },
+	{ "swapped and replaced", "wieghd", "weight", 5, 2 },
+	{ "kitten and sitting", "kitten", "sitting", 5, 3 },
+	{ "at the limit", "kitten", "sitting", 3, 3 },
+	{ "past the limit", "kitten", "sitting", 2, 3 },
+	{ "lengths say it", "a", "abcdefg", 2, 3 },
+};
+
+static void distance_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(distances); i++) {
+		t_case(distances[i].what);
+		assert_int_equal(
+			dcp_near_distance(distances[i].a, distances[i].b, distances[i].limit),
+			distances[i].want);
+		assert_int_equal(
+			dcp_near_distance(distances[i].b, distances[i].a, distances[i].limit),
+			distances[i].want);
+	}
+}
+
+static void long_names_are_clipped(void **state)
+{
+	char a[2 * DCP_NEAR_MAX + 1], b[2 * DCP_NEAR_MAX + 1];
+
+	(void)state;
+	memset(a, 'a', sizeof(a) - 1);
+	a[sizeof(a) - 1] = '\0';
+	memcpy(b, a, sizeof(b));
+	b[DCP_NEAR_MAX + 1] = 'b';
+	assert_int_equal(dcp_near_distance(a, b, 3), 0);
+	b[DCP_NEAR_MAX - 1] = 'b';
+	assert_int_equal(dcp_near_distance(a, b, 3), 1);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(distance_table),
+		cmocka_unit_test(long_names_are_clipped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* relay: pieces are moved to where their file really lies, keys get their prefix. */
+#include "tests/unit/t.h"
+
+#include <errno.h>
+
+#include "core/format/nest/relay.h"
+#include "tests/unit/t_sink.h"
+
+static int place(void *ctx, const char *name, struct dcp_place *out)
+{
+	if (strcmp(name, "gone") == 0)
+		return -ENOENT;
+	snprintf(out->name, sizeof(out->name), "%s", "all.tar");
+	out->base = strcmp(name, "a") == 0 ? 512 : 4096;
+	out->unpacked = *(bool *)ctx;
+	return 0;
+}
+
+static const char *prefix(void *ctx, const char *key)
+{
+	(void)ctx;
+	return strcmp(key, "clash") == 0 ? "optim" : NULL;
+}
+
+static int tell(const struct dcp_sink *s, const char *key, uint32_t file, uint64_t off)
+{
+	const uint64_t lo = 0, n = 4;
+	struct dcp_piece p = {
+		.lo = &lo, .len = &n, .run_n = n, .off = off, .nbytes = n, .file = file
+	};
+	struct dcp_tensor t = { .key = key,
+				.path = &key,
+				.npath = 1,
+				.dtype = DCP_DTYPE_U8,
+				.dtype_name = "U8",
+				.itemsize = 1,
+				.ndim = 1,
+				.shape = &n,
+				.pieces = &p,
+				.npieces = 1 };
+
+	return s->tensor(s->ctx, &t);
+}
+
+static void pieces_move(void **state)
+{
+	bool unpacked = false;
+	struct t_sink outer;
+	struct dcp_relay r = {
+		.to = &outer.sink, .place = place, .prefix = prefix, .ctx = &unpacked
+	};
+	struct dcp_sink s = dcp_relay_sink(&r);
+	uint32_t a, b, again, number;
+
+	(void)state;
+	t_sink_init(&outer, NULL);
+	assert_int_equal(s.file(s.ctx, "a", &a), 0);
+	assert_int_equal(s.file(s.ctx, "b", &b), 0);
+	assert_int_equal(s.file(s.ctx, "a", &again), 0);
+	assert_int_equal(a, again);
+	assert_int_not_equal(a, b);
+	assert_int_equal(s.file(s.ctx, "gone", &number), -ENOENT);
+	assert_int_equal(tell(&s, "x", a, 8), 0);
+	assert_int_equal(tell(&s, "clash", b, 0), 0);
+	assert_int_equal(tell(&s, "far", b, UINT64_MAX), 0);
+	assert_int_equal(tell(&s, "x", 7, 8), -EINVAL);
+	assert_int_equal(outer.nfiles, 1);
+	assert_int_equal(t_sink_tensor(&outer, "x")->pieces[0].off, 520);
+	assert_int_equal(t_sink_tensor(&outer, "optim.clash")->pieces[0].off, 4096);
+	assert_int_equal(t_sink_tensor(&outer, "optim.clash")->npath, 2);
+	assert_string_equal(t_sink_tensor(&outer, "optim.clash")->path[0], "optim");
+	assert_non_null(t_sink_tensor(&outer, "far")->error);
+	dcp_relay_finish(&r);
+	t_sink_finish(&outer);
+}
+
+static const char *prefix_all(void *ctx, const char *key)
+{
+	(void)ctx;
+	return strcmp(key, "own") == 0 ? NULL : "a \"part\"";
+}
+
+/* Keys inside objects, and of tensors that are the same as others. */
+static void references_move(void **state)
+{
+	/* clang-format off */
+	static const struct {
+		const char *json, *want;
+	} rows[] = {
+		{ "{\"$tensor\":\"w\"}", "{\"$tensor\":\"a \\\"part\\\".w\"}" },
+		{ "{\"$tensor\":\"own\"}", "{\"$tensor\":\"own\"}" },
+		{ "{\"$tensor\":\"\"}", "{\"$tensor\":\"a \\\"part\\\"\"}" },
+		{ "[{\"$tensor\":\"w.\\\"q\\\\\"},{\"$tensor\":\"own\"},1]",
+		  "[{\"$tensor\":\"a \\\"part\\\".w.\\\"q\\\\\"},{\"$tensor\":\"own\"},1]" },
+		{ "\"{\\\"$tensor\\\":\\\"w\\\"}\"", "\"{\\\"$tensor\\\":\\\"w\\\"}\"" },
+		{ "{\"$tensor\":\"cut", "{\"$tensor\":\"cut" },
+		{ "{\"$tensor\":", "{\"$tensor\":" },
+		{ "5", "5" },
+	};
+	/* clang-format on */
+	const char *path[] = { "own" };
+	struct t_sink outer;
+	struct dcp_relay r = { .to = &outer.sink, .place = place, .prefix = prefix_all };
+	struct dcp_sink s = dcp_relay_sink(&r);
+	struct dcp_tensor t = { .key = "own",
+				.path = path,
+				.npath = 1,
+				.dtype_name = "U8",
+				.dtype = DCP_DTYPE_U8,
+				.itemsize = 1,
+				.ndim = 1,
+				.shape = (const uint64_t[]){ 0 },
+				.alias_of = "w" };
+
+	(void)state;
+	t_sink_init(&outer, NULL);
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_object o = { .key = "own",
+					.path = path,
+					.npath = 1,
+					.type = "x",
+					.json = rows[i].json,
+					.json_len = strlen(rows[i].json) };
+
+		t_case(rows[i].json);
+		assert_int_equal(s.object(s.ctx, &o), 0);
+		assert_string_equal(t_sink_object(&outer, "own")->json, rows[i].want);
+	}
+	assert_int_equal(s.tensor(s.ctx, &t), 0);
+	assert_string_equal(t_sink_tensor(&outer, "own")->alias_of, "a \"part\".w");
+	dcp_relay_finish(&r);
+	t_sink_finish(&outer);
+}
+
+static int place_plain(void *ctx, const char *name, struct dcp_place *out)
+{
+	(void)ctx;
+	snprintf(out->name, sizeof(out->name), "below/%s", name);
+	return 0;
+}
+
+/* A compressed file of a part is one of the whole; inside something moved it is not. */
+static void unpacked_files(void **state)
+{
+	bool unpacked = false;
+	struct t_sink outer;
+	struct dcp_relay r = { .to = &outer.sink, .place = place_plain };
+	struct dcp_sink s = dcp_relay_sink(&r);
+	uint32_t number;
+
+	(void)state;
+	t_sink_init(&outer, NULL);
+	assert_int_equal(s.unpacked(s.ctx, "a.gz", &number), 0);
+	assert_string_equal(t_sink_fact(&outer, "unpacked"), "below/a.gz");
+	dcp_relay_finish(&r);
+	r = (struct dcp_relay){ .to = &outer.sink, .place = place, .ctx = &unpacked };
+	assert_int_equal(s.unpacked(s.ctx, "a", &number), -ENOTSUP);
+	dcp_relay_finish(&r);
+	t_sink_finish(&outer);
+}
+
+static void objects_facts_and_sidecars_pass(void **state)
+{
+	const char *path[] = { "clash" };
+	struct dcp_object o = { .key = "clash",
+				.path = path,
+				.npath = 1,
+				.type = "int",
+				.json = "1",
+				.json_len = 1 };
+	bool unpacked = true;
+	struct t_sink outer;
+	struct dcp_relay r = {
+		.to = &outer.sink, .place = place, .prefix = prefix, .ctx = &unpacked
+	};
+	struct dcp_sink s = dcp_relay_sink(&r);
+	uint32_t number;
+
+	(void)state;
+	t_sink_init(&outer, NULL);
+	assert_int_equal(s.object(s.ctx, &o), 0);
+	assert_string_equal(t_sink_object(&outer, "optim.clash")->json, "1");
+	assert_int_equal(s.meta(s.ctx, "framework", "x"), 0);
+	assert_string_equal(t_sink_fact(&outer, "framework"), "x");
+	assert_int_equal(s.file(s.ctx, "a", &number), 0);
+	assert_string_equal(t_sink_fact(&outer, "unpacked"), "all.tar");
+	assert_int_equal(s.sidecar(s.ctx, "a"), 0); /* no file of its own: not shown */
+	assert_null(t_sink_fact(&outer, "sidecar"));
+	dcp_relay_finish(&r);
+	t_sink_finish(&outer);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pieces_move),
+		cmocka_unit_test(references_move),
+		cmocka_unit_test(unpacked_files),
+		cmocka_unit_test(objects_facts_and_sidecars_pass),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

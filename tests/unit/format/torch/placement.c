@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch_place: which rows each rank holds, against torch.chunk() done on lists of rows. */
+#include "tests/unit/t.h"
+
+#include "core/base/arena.h"
+#include "core/format/torch/placement.h"
+
+enum { MOST = 64 };
+
+/* Rows, in the order the rank has them. */
+struct rows {
+	uint64_t v[MOST];
+	size_t n;
+};
+
+/* Piece @at of @n, as torch.chunk() cuts a list. */
+static struct rows chunk(const struct rows *r, size_t n, size_t at)
+{
+	struct rows out = { .n = 0 };
+	size_t full = (r->n + n - 1) / n;
+
+	for (size_t i = at * full; i < (at + 1) * full && i < r->n; i++)
+		out.v[out.n++] = r->v[i];
+	return out;
+}
+
+static struct rows all(size_t n)
+{
+	struct rows r = { .n = n };
+
+	for (size_t i = 0; i < n; i++)
+		r.v[i] = i;
+	return r;
+}
+
+static void same_rows(const struct dcp_axis *a, const struct rows *want)
+{
+	size_t at = 0;
+
+	assert_int_equal(a->len, want->n);
+	for (size_t i = 0; i < a->n; i++) {
+		assert_int_equal(a->span[i].at, at);
+		for (uint64_t k = 0; k < a->span[i].n; k++)
+			assert_int_equal(a->span[i].lo + k, want->v[at++]);
+	}
+	assert_int_equal(at, want->n);
+}
+
+static struct dcp_axis cut(const struct dcp_tplace *p, uint32_t n, uint64_t size,
+			   struct dcp_arena *arena)
+{
+	struct dcp_err err = { 0 };
+	struct dcp_cut c;
+
+	if (dcp_tplace_cut(p, n, 1, &size, arena, &c, &err) < 0)
+		fail_msg("%s", err.msg);
+	return c.axis[0];
+}
+
+/* All sizes, even and uneven, empty shards and one rank. */
+static void shards(void **state)
+{
+	struct dcp_arena arena;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 26);
+	for (uint64_t size = 0; size < 20; size++)
+		for (uint64_t n = 1; n < 9; n++)
+			for (uint64_t at = 0; at < n; at++) {
+				struct dcp_tplace p = { .kind = DCP_TPLACE_SHARD,
+							.n = n,
+							.at = at };
+				struct rows r = all(size), want = chunk(&r, n, at);
+				struct dcp_axis a = cut(&p, 1, size, &arena);
+
+				same_rows(&a, &want);
+			}
+	dcp_arena_finish(&arena);
+}
+
+/* [Shard(0), Shard(0)]: each cuts what the one before left. */
+static void shards_of_shards(void **state)
+{
+	struct dcp_arena arena;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 26);
+	for (uint64_t size = 0; size < 30; size++)
+		for (uint64_t i = 0; i < 6; i++) {
+			struct dcp_tplace p[] = {
+				{ .kind = DCP_TPLACE_SHARD, .n = 2, .at = i / 3 },
+				{ .kind = DCP_TPLACE_REPLICATE, .n = 7, .at = 6 },
+				{ .kind = DCP_TPLACE_SHARD, .n = 3, .at = i % 3 },
+			};
+			struct rows r = all(size), half = chunk(&r, 2, i / 3);
+			struct rows want = chunk(&half, 3, i % 3);
+			struct dcp_axis a = cut(p, 3, size, &arena);
+
+			same_rows(&a, &want);
+		}
+	dcp_arena_finish(&arena);
+}
+
+/* FSDP2 over tensor parallel: tensor parallel ranks cut first, whatever the sizes. */
+static void strided(void **state)
+{
+	struct dcp_arena arena;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 26);
+	for (uint64_t size = 0; size < 40; size++)
+		for (uint64_t i = 0; i < 6; i++) {
+			struct dcp_tplace p[] = {
+				{ .kind = DCP_TPLACE_STRIDED,
+				  .factor = 3,
+				  .n = 2,
+				  .at = i / 3 },
+				{ .kind = DCP_TPLACE_SHARD, .n = 3, .at = i % 3 },
+			};
+			struct rows r = all(size), tp = chunk(&r, 3, i % 3);
+			struct rows want = chunk(&tp, 2, i / 3);
+			struct dcp_axis a = cut(p, 2, size, &arena);
+
+			same_rows(&a, &want);
+		}
+	dcp_arena_finish(&arena);
+}
+
+/* A strided shard by itself: a piece of each of the chunks, end to end. */
+static void strided_alone(void **state)
+{
+	struct dcp_arena arena;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 26);
+	for (uint64_t size = 0; size < 40; size++)
+		for (uint64_t at = 0; at < 2; at++) {
+			struct dcp_tplace p = {
+				.kind = DCP_TPLACE_STRIDED, .factor = 4, .n = 2, .at = at
+			};
+			struct rows r = all(size), want = { .n = 0 };
+			struct dcp_axis a = cut(&p, 1, size, &arena);
+
+			for (size_t f = 0; f < 4; f++) {
+				struct rows part = chunk(&r, 4, f), mine = chunk(&part, 2, at);
+
+				for (size_t k = 0; k < mine.n; k++)
+					want.v[want.n++] = mine.v[k];
+			}
+			same_rows(&a, &want);
+		}
+	dcp_arena_finish(&arena);
+}
+
+static void refused(void **state)
+{
+	static const struct {
+		struct dcp_tplace p;
+		uint64_t size;
+		int code;
+		const char *says;
+	} rows[] = {
+		{ { .kind = DCP_TPLACE_SHARD, .dim = 1, .n = 2 }, 8, -EBADMSG, "Shard(1) of" },
+		{ { .kind = DCP_TPLACE_SHARD, .n = 2, .at = 2 }, 8, -EBADMSG, "coordinate 2" },
+		{ { .kind = DCP_TPLACE_SHARD }, 8, -EBADMSG, "dimension of 0 ranks" },
+		{ { .kind = DCP_TPLACE_STRIDED, .n = 2 }, 8, -EBADMSG, "split_factor 0" },
+		{ { .kind = DCP_TPLACE_STRIDED, .n = 2, .factor = UINT64_MAX },
+		  8,
+		  -EBADMSG,
+		  "split_factor 18446744073709551615" },
+	};
+	static const struct dcp_tplace many[DCP_TPLACE_MAX + 1];
+	struct dcp_arena arena;
+	struct dcp_err err = { 0 };
+	struct dcp_cut c;
+	uint64_t size = 8;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 20);
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		t_case(rows[i].says);
+		assert_int_equal(
+			dcp_tplace_cut(&rows[i].p, 1, 1, &rows[i].size, &arena, &c, &err),
+			rows[i].code);
+		t_assert_says(&err, rows[i].says);
+	}
+	assert_int_equal(dcp_tplace_cut(many, DCP_TPLACE_MAX + 1, 1, &size, &arena, &c, &err),
+			 -E2BIG);
+	dcp_arena_finish(&arena);
+	dcp_arena_init(&arena, 8);
+	assert_int_equal(dcp_tplace_cut(NULL, 0, 1, &size, &arena, &c, &err), -ENOMEM);
+	dcp_arena_finish(&arena);
+}
+
+/* Sizes and ranks of foreign files: nothing overflows, nothing takes long. */
+static void huge(void **state)
+{
+	const uint64_t n[] = { UINT64_MAX, UINT64_MAX - 1, 3, 1ull << 63 };
+	struct dcp_arena arena;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 22);
+	for (size_t i = 0; i < DCP_LEN(n); i++)
+		for (size_t k = 0; k < DCP_LEN(n); k++) {
+			struct dcp_tplace p = { .kind = DCP_TPLACE_SHARD, .n = n[k] };
+			struct dcp_axis first = cut(&p, 1, n[i], &arena), last;
+
+			p.at = n[k] - 1;
+			last = cut(&p, 1, n[i], &arena);
+			assert_true(first.len >= last.len && first.len > 0);
+			assert_true(!last.n || last.span[0].lo + last.len == n[i]);
+		}
+	dcp_arena_finish(&arena);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(shards),  cmocka_unit_test(shards_of_shards),
+		cmocka_unit_test(strided), cmocka_unit_test(strided_alone),
+		cmocka_unit_test(refused), cmocka_unit_test(huge),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loose torch.save files: which names, which versions, and the fixture's keys. */
+#include "tests/unit/t.h"
+
+#include "core/format/formats.h"
+#include "core/parse/dir/dir.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_manifest.h"
+#include "tests/unit/t_sink.h"
+
+static void a_file_is_a_version(void **state)
+{
+	const struct dcp_format *f = &dcp_format_torch_save;
+	char version[DCP_GROUP_MAX], longest[DCP_GROUP_MAX + 8];
+
+	(void)state;
+	assert_true(f->group("model.pt", version));
+	assert_string_equal(version, "model.pt");
+	assert_true(f->group("epoch=3.ckpt", version));
+	assert_false(f->group("model.txt", version));
+	assert_true(f->group("checkpoint.pth.tar", version));
+	assert_false(f->group("model.tar", version));
+	assert_false(f->group(".pt", version));
+	assert_false(f->group(".hidden.pt", version));
+	memset(longest, 'a', sizeof(longest));
+	strcpy(longest + DCP_GROUP_MAX, ".pt");
+	assert_false(f->group(longest, version));
+}
+
+static void check_version(const char *folder, const char *name, int complete)
+{
+	struct dcp_err err = { 0 };
+	struct dcp_dir dir;
+	struct t_sink sink;
+	char path[256];
+	int rc;
+
+	print_message("           %s\n", name);
+	assert_true(complete);
+	snprintf(path, sizeof(path), "tests/golden/%s/ckpt/%s", folder, name);
+	assert_int_equal(dcp_dir_open(path, &dir, NULL), 0);
+	t_sink_init(&sink, &dir);
+	rc = dcp_format_torch_save.load(&(struct dcp_load){ .dir = &dir, .sink = &sink.sink },
+					&err);
+	if (strcmp(name, "script.pt") == 0) {
+		assert_int_equal(rc, -ENOTSUP);
+		t_assert_says(&err, "TorchScript archive");
+		t_assert_says(&err, "torch.jit.load");
+	} else {
+		if (rc < 0)
+			fail_msg("%s", err.msg);
+		t_manifest_check(&sink, folder, name, "");
+	}
+	t_sink_finish(&sink);
+	dcp_dir_close(&dir);
+}
+
+static void golden(void **state)
+{
+	(void)state;
+	t_manifest_each("torch-save", check_version);
+}
+
+/* A file that is named and no family knows by its name is what it begins with. */
+static void a_file_of_any_name(void **state)
+{
+	static const struct {
+		const char *bytes;
+		size_t n;
+		const struct dcp_format *want;
+	} rows[] = {
+		{ "PK\3\4..", 6, &dcp_format_torch_save },
+		{ "\x80\2\x8a\nl\xfc", 6, &dcp_format_torch_save },
+		{ "\x80\2}.", 4, &dcp_format_pickle },
+		{ "\x80\6}.", 4, NULL },
+		{ "\2\0\0\0\0\0\0\0{}", 10, &dcp_format_torch_hf },
+		{ "\x80", 1, NULL },
+		{ "", 0, NULL },
+		{ "x", 1, NULL },
+	};
+	enum dcp_match match;
+	struct dcp_dir dir;
+	struct t_dir tree;
+
+	(void)state;
+	t_dir_make(&tree, "torch_save");
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		t_case(rows[i].bytes);
+		t_dir_put(&tree, "model.weights", rows[i].bytes, rows[i].n);
+		assert_int_equal(dcp_dir_open(t_dir_path(&tree, "model.weights"), &dir, NULL),
+				 0);
+		assert_null(dcp_format_probe(&dir, &match, NULL, 0));
+		assert_true(dcp_format_by_content(&dir) == rows[i].want);
+		dcp_dir_close(&dir);
+	}
+	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+	assert_null(dcp_format_probe(&dir, &match, NULL, 0));
+	assert_null(dcp_format_by_content(&dir));
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+static void what_is_no_torch_save_says_so(void **state)
+{
+	struct dcp_err err = { 0 };
+	struct dcp_dir dir;
+	struct t_sink sink;
+	struct t_dir tree;
+
+	(void)state;
+	t_dir_make(&tree, "torch_save");
+	t_dir_put(&tree, "x.pt", "not a stream", 12);
+	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
+	t_sink_init(&sink, &dir);
+	assert_true(dcp_format_torch_save.load(
+			    &(struct dcp_load){ .dir = &dir, .sink = &sink.sink }, &err) < 0);
+	t_assert_says(&err, "x.pt");
+	t_sink_finish(&sink);
+	dcp_dir_close(&dir);
+	t_dir_remove(&tree);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_file_is_a_version),
+		cmocka_unit_test(golden),
+		cmocka_unit_test(a_file_of_any_name),
+		cmocka_unit_test(what_is_no_torch_save_says_so),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* covers: fs/ino, fs/stats, fs/errors, fs/slabs */
+#include "tests/unit/t.h"
+
+#include "core/base/buf.h"
+#include "core/base/jsonw.h"
+#include "core/model/name.h"
+#include "fs/errors.h"
+#include "fs/slabs.h"
+#include "fs/stats.h"
+#include "fs/tree/tree.h"
+
+static void ino_round_trip(void **state)
+{
+	static const struct dcpfs_ino inos[] = {
+		{ 0, DCPFS_ROOT, 0 },
+		{ 0, DCPFS_STATUS, 0 },
+		{ 1, DCPFS_VERSION, 0 },
+		{ (1u << DCPFS_SLOT_BITS) - 1, DCPFS_OBJECT, DCPFS_ROW_MAX },
+	};
+
+	(void)state;
+	assert_int_equal(dcpfs_ino_pack(0, DCPFS_ROOT, 0), 1);
+	for (size_t i = 0; i < DCP_LEN(inos); i++) {
+		uint64_t ino = dcpfs_ino_pack(inos[i].slot, inos[i].kind, inos[i].row);
+		struct dcpfs_ino back = dcpfs_ino_unpack(ino);
+
+		assert_int_equal(back.slot, inos[i].slot);
+		assert_int_equal(back.kind, inos[i].kind);
+		assert_int_equal(back.row, inos[i].row);
+	}
+	assert_null(dcpfs_node(dcpfs_ino_unpack(UINT64_MAX).kind));
+}
+
+/* Every kind sits in its own row, under a directory, and can be found from there. */
+static void every_node_is_reachable(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < DCPFS_KIND_COUNT; k++) {
+		const struct dcpfs_node *n = dcpfs_node((enum dcpfs_kind)k);
+
+		assert_int_equal(n->kind, k);
+		assert_int_equal(dcpfs_node(n->parent)->type, DCPFS_DIR);
+		if (n->name)
+			assert_ptr_equal(dcpfs_child(n->parent,
+						     (enum dcpfs_slots)(n->slots & -n->slots),
+						     n->name),
+					 n);
+		else
+			assert_true(
+				k == DCPFS_ROOT || k == DCPFS_VERSION || k == DCPFS_LAYOUT ||
+				k == DCPFS_FILES_SUB || k == DCPFS_SIDECAR || k == DCPFS_TAG ||
+				n->parent == DCPFS_BLOB_DIR || k == DCPFS_BY_KEY ||
+				k == DCPFS_BY_KEY_LINK || dcpfs_rows_of((enum dcpfs_kind)k));
+	}
+	assert_null(dcpfs_child(DCPFS_ROOT, DCPFS_IN_VERSION, "npy"));
+	assert_null(dcpfs_child_at(DCPFS_NPY_DIR, DCPFS_IN_VERSION, 0));
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_VERSION), 7);
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_RANK), 4);
+	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_RANK, "shard"));
+	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_VERSION, "model.safetensors"));
+	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_HF), 0);
+	assert_non_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "shard")); /* not listed */
+	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "hf"));
+	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "npy"));
+}
+
+/* clang-format off */
+static const struct {
+	const char *name, *extension, *stem;
+} stems[] = {
+	{ "a.b.npy", ".npy", "a.b" },
+	{ "%.json", ".json", "%" },
+	{ ".npy", ".npy", NULL },
+	{ "a.npz", ".npy", NULL },
+	{ "", ".npy", NULL },
+};
+/* clang-format on */
+
+static void stem_table(void **state)
+{
+	char stem[DCP_NAME_MAX + 1], longest[DCP_NAME_MAX + 16];
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(stems); i++) {
+		t_case(stems[i].name);
+		assert_int_equal(dcpfs_stem(stems[i].name, stems[i].extension, stem),
+				 stems[i].stem != NULL);
+		if (stems[i].stem)
+			assert_string_equal(stem, stems[i].stem);
+	}
+	memset(longest, 'x', sizeof(longest));
+	strcpy(longest + DCP_NAME_MAX, ".bin");
+	assert_true(dcpfs_stem(longest, ".bin", stem));
+	strcpy(longest + DCP_NAME_MAX + 1, ".bin");
+	assert_false(dcpfs_stem(longest, ".bin", stem));
+}
+
+static void errors_are_counted_once_a_key(void **state)
+{
+	struct dcpfs_errors *e = dcpfs_errors_create();
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcp_jsonw w;
+
+	(void)state;
+	dcpfs_errors_add(e, "v1", "k", NULL, "first");
+	dcpfs_errors_add(e, "v1", "k", NULL, "second");
+	dcpfs_errors_add(e, "v1", NULL, NULL, "whole");
+	dcp_jsonw_init(&w, &b, false);
+	dcp_jsonw_array(&w);
+	dcpfs_errors_write(e, &w);
+	dcp_jsonw_end(&w);
+	assert_string_equal(
+		b.p, "[{\"version\":\"v1\",\"key\":\"k\",\"error\":\"second\",\"count\":2},"
+		     "{\"version\":\"v1\",\"key\":null,\"error\":\"whole\",\"count\":1}]");
+	for (int i = 0; i < DCPFS_ERRORS_MAX + 10; i++) {
+		char key[16];
+
+		snprintf(key, sizeof(key), "%d", i);
+		dcpfs_errors_add(e, "v", key, NULL, "x");
+	}
+	dcpfs_errors_destroy(e);
+}
+
+/* What healed goes, and with a version that left all of it. */
+static void errors_are_forgotten(void **state)
+{
+	struct dcpfs_errors *e = dcpfs_errors_create();
+	const struct dcpfs_fault here = { 7, 4096 };
+	struct dcpfs_fault at;
+
+	(void)state;
+	assert_false(dcpfs_errors_any(e));
+	dcpfs_errors_add(e, "v1", "k", &here, "first");
+	dcpfs_errors_add(e, "v1", "l", NULL, "second");
+	dcpfs_errors_add(e, "v1", NULL, NULL, "whole");
+	dcpfs_errors_add(e, "v2", "k", NULL, "other");
+	assert_true(dcpfs_errors_find(e, "v1", "k", &at));
+	assert_int_equal(at.ino, 7);
+	assert_int_equal(at.off, 4096);
+	assert_true(dcpfs_errors_find(e, "v1", "l", &at));
+	assert_true(at.off == DCPFS_NO_OFFSET);
+	dcpfs_errors_forget(e, "v1", "k");
+	assert_false(dcpfs_errors_find(e, "v1", "k", &at));
+	assert_true(dcpfs_errors_find(e, "v1", NULL, &at));
+	assert_true(dcpfs_errors_find(e, "v2", "k", &at));
+	dcpfs_errors_forget(e, "v1", NULL);
+	assert_false(dcpfs_errors_find(e, "v1", "l", &at));
+	assert_false(dcpfs_errors_find(e, "v1", NULL, &at));
+	assert_true(dcpfs_errors_any(e));
+	dcpfs_errors_forget(e, "v2", NULL);
+	assert_false(dcpfs_errors_any(e));
+	dcpfs_errors_destroy(e);
+}
+
+static void slabs_come_back(void **state)
+{
+	const size_t most = 1 << 20,
+		     sizes[] = { 1, DCPFS_SLAB_SHORT, DCPFS_SLAB_SHORT + 1, most };
+	struct dcpfs_slabs *s = dcpfs_slabs_create(most);
+	void *a[4], *b;
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		a[i] = dcpfs_slab_take(s, sizes[i]);
+		assert_non_null(a[i]);
+		assert_int_equal((uintptr_t)a[i] % 4096, 0);
+		memset(a[i], 1, sizes[i]);
+		for (size_t k = 0; k < i; k++)
+			assert_ptr_not_equal(a[i], a[k]);
+	}
+	for (size_t i = 0; i < 4; i++)
+		dcpfs_slab_give(s, a[i], sizes[i]);
+	/* the last given back first, and none for replies of the other size */
+	assert_ptr_equal(dcpfs_slab_take(s, 4096), a[1]);
+	assert_ptr_equal(dcpfs_slab_take(s, 4096), a[0]);
+	assert_ptr_equal(dcpfs_slab_take(s, most), a[3]);
+	b = dcpfs_slab_take(s, 4096);
+	assert_true(b && b != a[2]);
+	dcpfs_slab_give(s, a[0], 4096);
+	dcpfs_slab_give(s, a[1], 4096);
+	dcpfs_slab_give(s, a[3], most);
+	dcpfs_slab_give(s, b, 4096);
+	dcpfs_slabs_destroy(s);
+}
+
+static void stats_name_every_counter(void **state)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	struct dcpfs_stats stats = { .io = { .fetched = 77 } };
+	int lines = 0;
+
+	(void)state;
+	dcpfs_count(&stats, DCPFS_STAT_READ_BYTES, 4096);
+	dcpfs_stats_text(&stats, &b);
+	for (const char *p = b.p; *p; p++)
+		lines += *p == '\n';
+	assert_int_equal(lines, DCPFS_STAT_COUNT + sizeof(stats.io) / sizeof(stats.io.mapped));
+	assert_non_null(strstr(b.p, "\nread_bytes 4096\n"));
+	assert_non_null(strstr(b.p, "\nio_fetched 77\n"));
+	assert_null(strstr(b.p, "(null)"));
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ino_round_trip),
+		cmocka_unit_test(every_node_is_reachable),
+		cmocka_unit_test(stem_table),
+		cmocka_unit_test(errors_are_counted_once_a_key),
+		cmocka_unit_test(errors_are_forgotten),
+		cmocka_unit_test(slabs_come_back),
+		cmocka_unit_test(stats_name_every_counter),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

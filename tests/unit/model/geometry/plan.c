@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * covers: tiling, model/pack
+ *
+ * Planner, strided descriptors and meetings agree with a reference that looks at one element
+ * after the other (t_plan), on random tensors, cuts and ranges; what single plans look like;
+ * what is no tiling.
+ */
+#include "tests/unit/t.h"
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/model/geometry/plan.h"
+#include "core/model/geometry/tiling.h"
+#include "core/model/pack.h"
+#include "tests/unit/t_plan.h"
+
+static uint64_t first_seed(void)
+{
+	const char *given = getenv("DCPFS_TEST_SEED");
+	uint64_t seed = given ? strtoull(given, NULL, 0) : 0;
+
+	return seed ? seed : 0x9e3779b97f4a7c15;
+}
+
+static void random_plans_agree(void **state)
+{
+	enum { CASES = 120000 };
+	struct t_plan *w = calloc(1, sizeof(*w));
+	struct t_choice c = { .seed = first_seed() };
+
+	(void)state;
+	assert_non_null(w);
+	for (int i = 0; i < CASES; i++) {
+		uint64_t seed = c.seed;
+		const char *wrong = t_plan_check(w, &c);
+
+		if (wrong)
+			fail_msg("case %d, DCPFS_TEST_SEED=0x%llx: %s", i,
+				 (unsigned long long)seed, wrong);
+	}
+	free(w);
+}
+
+static void packed_pieces_come_back(void **state)
+{
+	struct t_plan *w = calloc(1, sizeof(*w));
+	struct t_choice c = { .seed = first_seed() };
+	struct dcp_arena arena;
+
+	(void)state;
+	assert_non_null(w);
+	dcp_arena_init(&arena, 1 << 22);
+	for (int round = 0; round < 300; round++) {
+		dcp_auto_buf struct dcp_buf blob = DCP_BUF_INIT;
+		struct dcp_err err = { 0 };
+		struct dcp_piece *p;
+		size_t n;
+
+		t_plan_tensor(w, &c);
+		dcp_pack_pieces(&blob, &w->t);
+		assert_int_equal(
+			dcp_unpack_part(blob.p, blob.n, w->t.ndim, NULL, &arena, &p, &n, &err),
+			0);
+		assert_int_equal(n, w->t.npieces);
+		for (size_t i = 0; i < n; i++) {
+			size_t bytes = w->t.ndim * sizeof(uint64_t);
+
+			assert_int_equal(p[i].off, w->pieces[i].off);
+			assert_int_equal(p[i].nbytes, w->pieces[i].nbytes);
+			assert_int_equal(p[i].run_lo, w->pieces[i].run_lo);
+			assert_int_equal(p[i].run_n, w->pieces[i].run_n);
+			assert_int_equal(p[i].file, w->pieces[i].file);
+			assert_int_equal(p[i].swap, w->pieces[i].swap);
+			assert_memory_equal(p[i].lo, w->pieces[i].lo, bytes);
+			assert_memory_equal(p[i].len, w->pieces[i].len, bytes);
+			assert_int_equal(!p[i].stride, !w->pieces[i].stride);
+			if (p[i].stride)
+				assert_memory_equal(p[i].stride, w->pieces[i].stride, bytes);
+		}
+		for (size_t cut_at = 0; cut_at < blob.n; cut_at++)
+			assert_int_equal(dcp_unpack_part(blob.p, cut_at, w->t.ndim, NULL,
+							 &arena, &p, &n, &err),
+					 -EBADMSG);
+		dcp_arena_finish(&arena);
+	}
+	free(w);
+}
+
+#define BOX2(a, b, c, d)                                                                       \
+	{ a, c },                                                                              \
+	{                                                                                      \
+		(b) - (a), (d) - (c)                                                           \
+	}
+
+/* clang-format off */
+static const struct {
+	const char *what;
+	uint32_t ndim;
+	uint64_t shape[2];
+	struct { uint64_t lo[2], len[2], run_lo, run_n; } pieces[4];
+	size_t n;
+	int code;
+	const char *says;
+} tilings[] = {
+	{ "two halves", 2, { 4, 6 },
+	  { { BOX2(0, 2, 0, 6), 0, 12 }, { BOX2(2, 4, 0, 6), 0, 12 } }, 2, 0, NULL },
+	{ "no pieces for no elements", 2, { 0, 6 }, { { { 0 }, { 0 }, 0, 0 } }, 0, 0, NULL },
+	{ "no pieces", 2, { 4, 6 }, { { { 0 }, { 0 }, 0, 0 } }, 0, -EBADMSG, "elements [0:4, 0:6] are stored nowhere" },
+	{ "hole in the middle", 2, { 4, 6 },
+	  { { BOX2(0, 1, 0, 6), 0, 6 }, { BOX2(2, 4, 0, 6), 0, 12 } }, 2, -EBADMSG, "elements [1:2, 0:6] are stored nowhere" },
+	{ "overlap", 2, { 4, 6 },
+	  { { BOX2(0, 3, 0, 6), 0, 18 }, { BOX2(2, 4, 0, 6), 0, 12 } }, 2, -EBADMSG, "pieces [0:3, 0:6] and [2:4, 0:6] overlap" },
+	{ "the same box twice", 2, { 4, 6 },
+	  { { BOX2(0, 4, 0, 6), 0, 24 }, { BOX2(0, 4, 0, 6), 0, 24 } }, 2, -EBADMSG, "two pieces hold the same box [0:4, 0:6]" },
+	{ "leaves the shape", 2, { 4, 6 },
+	  { { BOX2(0, 4, 2, 7), 0, 20 } }, 1, -EBADMSG, "piece 2+5 leaves dimension 1 of size 6" },
+	{ "offset that wraps", 2, { 4, 6 },
+	  { { { UINT64_MAX, 0 }, { 2, 6 }, 0, 12 } }, 1, -EBADMSG, "leaves dimension 0" },
+	{ "runs of one box", 2, { 2, 3 },
+	  { { BOX2(0, 2, 0, 3), 4, 2 }, { BOX2(0, 2, 0, 3), 0, 4 } }, 2, 0, NULL },
+	{ "runs with a gap", 2, { 2, 3 },
+	  { { BOX2(0, 2, 0, 3), 4, 2 }, { BOX2(0, 2, 0, 3), 0, 3 } }, 2, -EBADMSG, "elements 3 to 4 of box [0:2, 0:3] are stored nowhere" },
+	{ "runs that overlap", 2, { 2, 3 },
+	  { { BOX2(0, 2, 0, 3), 3, 3 }, { BOX2(0, 2, 0, 3), 0, 4 } }, 2, -EBADMSG, "elements 3 to 4 of box [0:2, 0:3] are stored twice" },
+	{ "an empty run beside the whole box", 2, { 4, 6 },
+	  { { BOX2(0, 4, 0, 6), 0, 0 }, { BOX2(0, 4, 0, 6), 0, 24 } }, 2, 0, NULL },
+	{ "an empty run in a box inside it", 2, { 4, 6 },
+	  { { BOX2(0, 4, 0, 6), 0, 24 }, { BOX2(1, 2, 0, 6), 3, 0 } }, 2, 0, NULL },
+	{ "an empty run alone", 2, { 4, 6 },
+	  { { BOX2(0, 4, 0, 6), 0, 0 } }, 1, -EBADMSG, "elements [0:4, 0:6] are stored nowhere" },
+	{ "run past its box", 2, { 2, 3 },
+	  { { BOX2(0, 2, 0, 3), 0, 7 } }, 1, -EBADMSG, "elements 0+7 of 6" },
+};
+/* clang-format on */
+
+static void tiling_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(tilings); i++) {
+		struct dcp_piece pieces[4] = { { 0 } };
+		struct dcp_tensor t = { .ndim = tilings[i].ndim,
+					.shape = tilings[i].shape,
+					.pieces = pieces,
+					.npieces = tilings[i].n,
+					.itemsize = 1 };
+		struct dcp_err err = { 0 };
+		struct dcp_arena arena;
+		struct dcp_tiling tl;
+
+		t_case(tilings[i].what);
+		for (size_t k = 0; k < t.npieces; k++)
+			pieces[k] = (struct dcp_piece){ .lo = tilings[i].pieces[k].lo,
+							.len = tilings[i].pieces[k].len,
+							.run_lo = tilings[i].pieces[k].run_lo,
+							.run_n = tilings[i].pieces[k].run_n };
+		dcp_arena_init(&arena, 1 << 20);
+		assert_int_equal(dcp_tiling_init(&tl, &t, &arena, &err), tilings[i].code);
+		if (tilings[i].says)
+			t_assert_says(&err, tilings[i].says);
+		dcp_arena_finish(&arena);
+	}
+}
+
+/* clang-format off */
+static const struct {
+	const char *what;
+	uint64_t lo[2], len[2];
+	struct { uint64_t lo[2], len[2]; } pieces[4];
+	size_t n;
+	int code;
+	const char *says;
+} parts[] = { /* of a tensor of 4 x 6 */
+	{ "a piece that holds it", BOX2(1, 2, 1, 2), { { BOX2(0, 4, 0, 6) } }, 1, 0, NULL },
+	{ "a corner of each of four", BOX2(1, 3, 2, 4),
+	  { { BOX2(0, 2, 0, 3) }, { BOX2(0, 2, 3, 6) }, { BOX2(2, 4, 0, 3) }, { BOX2(2, 4, 3, 6) } }, 4, 0, NULL },
+	{ "what is elsewhere is missing", BOX2(2, 4, 0, 6), { { BOX2(2, 4, 0, 6) } }, 1, 0, NULL },
+	{ "overlaps elsewhere", BOX2(2, 4, 0, 6),
+	  { { BOX2(0, 2, 0, 6) }, { BOX2(0, 1, 0, 6) }, { BOX2(2, 4, 0, 6) } }, 3, 0, NULL },
+	{ "a hole in it", BOX2(1, 3, 0, 6), { { BOX2(2, 4, 0, 6) } }, 1, -EBADMSG,
+	  "elements [1:2, 0:6] are stored nowhere" },
+	{ "nothing of it", BOX2(1, 3, 0, 6), { { BOX2(3, 4, 0, 6) } }, 1, -EBADMSG,
+	  "elements [1:3, 0:6] are stored nowhere" },
+	{ "an overlap in it", BOX2(2, 4, 0, 6), { { BOX2(0, 3, 0, 6) }, { BOX2(2, 4, 0, 6) } }, 2, -EBADMSG,
+	  "pieces [0:3, 0:6] and [2:4, 0:6] overlap" },
+	{ "one elsewhere leaves the shape", BOX2(2, 4, 0, 6), { { BOX2(0, 1, 0, 7) }, { BOX2(2, 4, 0, 6) } }, 2,
+	  -EBADMSG, "leaves dimension 1" },
+};
+/* clang-format on */
+
+static void tilings_of_parts(void **state)
+{
+	const uint64_t shape[2] = { 4, 6 };
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(parts); i++) {
+		struct dcp_piece pieces[4] = { { 0 } };
+		struct dcp_tensor t = { .ndim = 2,
+					.shape = shape,
+					.pieces = pieces,
+					.npieces = parts[i].n,
+					.itemsize = 1 };
+		struct dcp_box box;
+		struct dcp_err err = { 0 };
+		struct dcp_arena arena;
+		struct dcp_tiling tl;
+
+		t_case(parts[i].what);
+		memcpy(box.lo, parts[i].lo, sizeof(parts[i].lo));
+		memcpy(box.len, parts[i].len, sizeof(parts[i].len));
+		for (size_t k = 0; k < t.npieces; k++)
+			pieces[k] = (struct dcp_piece){ .lo = parts[i].pieces[k].lo,
+							.len = parts[i].pieces[k].len,
+							.run_n = parts[i].pieces[k].len[0] *
+								 parts[i].pieces[k].len[1] };
+		dcp_arena_init(&arena, 1 << 20);
+		assert_int_equal(dcp_tiling_init_part(&tl, &t, &box, &arena, &err),
+				 parts[i].code);
+		if (parts[i].says)
+			t_assert_says(&err, parts[i].says);
+		dcp_arena_finish(&arena);
+	}
+}
+
+/* Scattered boxes would need the square of their number in cells: refused, not attempted. */
+static void irregular_tiling_is_refused(void **state)
+{
+	enum { N = 3000 };
+	struct dcp_piece *pieces = calloc(N, sizeof(*pieces));
+	uint64_t shape[2] = { N, N }, (*lo)[2] = calloc(N, sizeof(*lo)), len[2] = { 1, 1 };
+	struct dcp_tensor t = { .ndim = 2, .shape = shape, .pieces = pieces, .npieces = N };
+	struct dcp_err err = { 0 };
+	struct dcp_arena arena;
+	struct dcp_tiling tl;
+
+	(void)state;
+	for (size_t i = 0; i < N; i++) {
+		lo[i][0] = lo[i][1] = i;
+		pieces[i] = (struct dcp_piece){ .lo = lo[i], .len = len, .run_n = 1 };
+	}
+	dcp_arena_init(&arena, 1 << 26);
+	assert_int_equal(dcp_tiling_init(&tl, &t, &arena, &err), -E2BIG);
+	t_assert_says(&err, "3000 pieces cut the tensor into more than");
+	dcp_arena_finish(&arena);
+	free(pieces);
+	free(lo);
+}
+
+/* A transposed matrix is one strided run a row; a column cut of a dense one is a single run
+ * series. */
+static void strided_pieces_stay_few(void **state)
+{
+	uint64_t shape[2] = { 100, 200 }, lo[2] = { 0, 0 }, stride[2] = { 1, 100 };
+	uint64_t col_lo[2] = { 0, 50 }, col_len[2] = { 100, 25 };
+	struct dcp_piece piece = { .lo = lo, .len = shape, .run_n = 20000, .nbytes = 80000 };
+	struct dcp_tensor t = {
+		.ndim = 2, .shape = shape, .pieces = &piece, .npieces = 1, .itemsize = 4
+	};
+	struct dcp_plan_iter it;
+	struct dcp_cut col, whole;
+	struct dcp_arena arena;
+	struct dcp_tiling tl;
+	struct dcp_seg s;
+	int n = 0;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 20);
+	assert_int_equal(dcp_tiling_init(&tl, &t, &arena, NULL), 0);
+	assert_int_equal(dcp_cut_box(&col, 2, col_lo, col_len, &arena), 0);
+	dcp_plan_start(&it, &tl, &col, 0, 100 * 25 * 4);
+	assert_true(dcp_plan_next(&it, &s));
+	assert_int_equal(s.run, 100);
+	assert_int_equal(s.count, 100);
+	assert_int_equal(s.stride, 800);
+	assert_false(dcp_plan_next(&it, &s));
+
+	piece.stride = stride;
+	assert_int_equal(dcp_cut_whole(&whole, 2, shape, &arena), 0);
+	dcp_plan_start(&it, &tl, &whole, 0, 80000);
+	while (dcp_plan_next(&it, &s)) {
+		assert_int_equal(s.run, 4);
+		assert_int_equal(s.count, 200);
+		assert_int_equal(s.stride, 400);
+		n++;
+	}
+	assert_int_equal(n, 100);
+	dcp_arena_finish(&arena);
+}
+
+/* A run that continues in the next span goes on; one that jumps, or leaves its piece, ends. */
+static void spans_and_padding(void **state)
+{
+	const uint64_t shape[1] = { 20 }, lo[2][1] = { { 0 }, { 12 } },
+		       len[2][1] = { { 12 }, { 8 } };
+	const struct dcp_piece pieces[2] = {
+		{ .lo = lo[0], .len = len[0], .run_n = 12, .nbytes = 24 },
+		{ .lo = lo[1], .len = len[1], .run_n = 8, .off = 24, .nbytes = 16 },
+	};
+	const struct dcp_span spans[3] = { { 0, 2, 3 }, { 3, 5, 1 }, { 4, 10, 4 } };
+	const struct dcp_axis axis = { spans, 3, 8 };
+	const struct dcp_cut cut = {
+		.ndim = 1, .axis = &axis, .flat = true, .flat_lo = 1, .flat_n = 7, .pad = 2
+	};
+	static const struct dcp_seg wanted[] = {
+		{ .off = 6, .run = 6, .count = 1 },
+		{ .off = 20, .run = 4, .count = 1 },
+		{ .off = 24, .run = 4, .count = 1 },
+		{ .off = 0, .run = 4, .count = 1 }, /* zeros */
+	};
+	const struct dcp_tensor t = {
+		.ndim = 1, .shape = shape, .pieces = pieces, .npieces = 2, .itemsize = 2
+	};
+	struct dcp_plan_iter it;
+	struct dcp_arena arena;
+	struct dcp_tiling tl;
+	struct dcp_seg s;
+
+	(void)state;
+	dcp_arena_init(&arena, 1 << 20);
+	assert_true(dcp_cut_fits(&cut, 1, shape));
+	assert_int_equal(dcp_tiling_init(&tl, &t, &arena, NULL), 0);
+	dcp_plan_start(&it, &tl, &cut, 0, 18);
+	for (size_t i = 0; i < DCP_LEN(wanted); i++) {
+		assert_true(dcp_plan_next(&it, &s));
+		assert_int_equal(s.off, wanted[i].off);
+		assert_int_equal(s.run, wanted[i].run);
+		assert_int_equal(s.count, 1);
+		assert_int_equal(!s.piece, i == 3);
+	}
+	assert_false(dcp_plan_next(&it, &s));
+	t_case("a byte range that ends in the padding");
+	dcp_plan_start(&it, &tl, &cut, 13, 4); /* the last byte, and three of the padding */
+	assert_true(dcp_plan_next(&it, &s) && s.piece == &pieces[1]);
+	assert_int_equal(s.off, 27);
+	assert_int_equal(s.run, 1);
+	assert_true(dcp_plan_next(&it, &s) && !s.piece);
+	assert_int_equal(s.run, 3);
+	assert_false(dcp_plan_next(&it, &s));
+	dcp_arena_finish(&arena);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(tiling_table),
+		cmocka_unit_test(tilings_of_parts),
+		cmocka_unit_test(irregular_tiling_is_refused),
+		cmocka_unit_test(strided_pieces_stay_few),
+		cmocka_unit_test(spans_and_padding),
+		cmocka_unit_test(random_plans_agree),
+		cmocka_unit_test(packed_pieces_come_back),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

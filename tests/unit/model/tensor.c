@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/t.h"
+
+#include "core/model/tensor.h"
+
+/* clang-format off */
+static const struct {
+	const char *what;
+	uint32_t itemsize, ndim;
+	uint64_t shape[4];
+	bool fits;      /* the volume does */
+	uint64_t volume;
+	bool bytes_fit;
+	uint64_t nbytes;
+} cases[] = {
+	{ "no dimension is one element", 4, 0, { 0 }, true, 1, true, 4 },
+	{ "plain matrix", 2, 2, { 3, 5 }, true, 15, true, 30 },
+	{ "zero first, huge behind", 8, 3, { 0, UINT64_MAX, UINT64_MAX }, true, 0, true, 0 },
+	{ "huge first, zero last", 8, 3, { UINT64_MAX, UINT64_MAX, 0 }, true, 0, true, 0 },
+	{ "largest volume, of bytes", 1, 1, { UINT64_MAX }, true, UINT64_MAX, true, UINT64_MAX },
+	{ "largest volume, of halves", 2, 1, { UINT64_MAX }, true, UINT64_MAX, false, 0 },
+	{ "product is 2^64", 1, 2, { 1ull << 32, 1ull << 32 }, false, 0, false, 0 },
+	{ "product is 2^64 - 2^32", 1, 2, { 1ull << 32, UINT32_MAX }, true,
+	  UINT64_MAX - UINT32_MAX, true, UINT64_MAX - UINT32_MAX },
+	{ "wraps to a small number", 1, 2, { 1ull << 63, 6 }, false, 0, false, 0 },
+	{ "no bytes in an element", 0, 2, { 3, 5 }, true, 15, true, 0 },
+};
+/* clang-format on */
+
+static void volume_and_bytes(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct dcp_tensor t = { .itemsize = cases[i].itemsize,
+					.ndim = cases[i].ndim,
+					.shape = cases[i].shape };
+		uint64_t got = 0;
+
+		t_case(cases[i].what);
+		assert_int_equal(dcp_shape_volume(cases[i].shape, cases[i].ndim, &got),
+				 cases[i].fits);
+		assert_int_equal(got, cases[i].volume);
+		got = 0;
+		assert_int_equal(dcp_tensor_nbytes(&t, &got), cases[i].bytes_fit);
+		assert_int_equal(got, cases[i].nbytes);
+	}
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(volume_and_bytes),
+	};
+	return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
+}

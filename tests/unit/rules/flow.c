@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The operations of rules, held against arrays that are computed element by element: tensors of
+ * random shapes, cut into random boxes and runs, stored in random orders or inside of items.
+ *
+ * covers: map, work
+ */
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/rules/rules.h"
+#include "tests/unit/t.h"
+
+static uint64_t random_state = 12;
+
+static uint64_t any(uint64_t below)
+{
+	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+	return (random_state >> 33) % below;
+}
+
+/* ---- arrays ---- */
+
+enum { NDIM = 6, MOST = 4096 };
+
+struct array {
+	uint32_t ndim;
+	uint64_t shape[NDIM];
+	uint32_t at[MOST]; /* each element is a number of its own */
+};
+
+static uint64_t volume(const struct array *a)
+{
+	uint64_t n = 1;
+
+	for (uint32_t d = 0; d < a->ndim; d++)
+		n *= a->shape[d];
+	return n;
+}
+
+static uint64_t flat(const struct array *a, const uint64_t *i)
+{
+	uint64_t n = 0;
+
+	for (uint32_t d = 0; d < a->ndim; d++)
+		n = n * a->shape[d] + i[d];
+	return n;
+}
+
+static bool step(const uint64_t *len, uint32_t ndim, uint64_t *i)
+{
+	for (uint32_t d = ndim; d-- > 0; i[d] = 0)
+		if (++i[d] < len[d])
+			return true;
+	return false;
+}
+
+/* ---- storing them ---- */
+
+struct store {
+	struct dcp_arena arena;
+	struct dcp_buf bytes; /* the one file, of u32 */
+	struct array array[6];
+	const char *key[7];
+	struct dcp_tensor tensor[6];
+	bool items; /* some pieces are items */
+};
+
+struct cut {
+	struct store *s;
+	const struct array *a;
+	struct dcp_piece *p;
+	size_t n;
+};
+
+static void *take(struct store *s, size_t n)
+{
+	void *p = dcp_arena_calloc(&s->arena, n + 1, sizeof(uint64_t));
+
+	assert_non_null(p);
+	return p;
+}
+
+/* Elements of the box, in an order of dimensions by strides that are made up. */
+static void store_box(struct cut *c, const uint64_t *lo, const uint64_t *len)
+{
+	uint32_t ndim = c->a->ndim, order[NDIM];
+	uint64_t *stride = take(c->s, ndim), *los = take(c->s, ndim), *lens = take(c->s, ndim),
+		 n = 1, i[NDIM] = { 0 }, at;
+	struct dcp_piece *p = &c->p[c->n++];
+	uint32_t kind = (uint32_t)any(4);
+	uint32_t *file;
+
+	for (uint32_t d = 0; d < ndim; d++) {
+		order[d] = d;
+		los[d] = lo[d];
+		lens[d] = len[d];
+	}
+	for (uint32_t d = 1; kind == 0 && d < ndim; d++) {
+		uint32_t other = (uint32_t)any(d + 1), was = order[d];
+
+		order[d] = order[other];
+		order[other] = was;
+	}
+	for (uint32_t d = ndim; d-- > 0;) {
+		stride[order[d]] = n;
+		n *= len[order[d]] + (kind == 0 ? any(2) : 0);
+	}
+	dcp_buf_grow(&c->s->bytes, any(3) * 4);
+	*p = (struct dcp_piece){ .lo = los,
+				 .len = lens,
+				 .stride = kind == 0 ? stride : NULL,
+				 .off = c->s->bytes.n,
+				 .nbytes = n * 4,
+				 .run_n = 1 };
+	if (kind == 1 && c->s->items)
+		p->enc = DCP_ENC_TORCH;
+	file = dcp_buf_grow(&c->s->bytes, n * 4);
+	assert_non_null(file);
+	memset(file, 0xee, n * 4);
+	for (uint32_t d = 0; d < ndim; d++)
+		p->run_n *= len[d];
+	do {
+		uint64_t in[NDIM];
+
+		at = 0;
+		for (uint32_t d = 0; d < ndim; d++) {
+			in[d] = lo[d] + i[d];
+			at += i[d] * stride[d];
+		}
+		file[at] = c->a->at[flat(c->a, in)];
+	} while (step(len, ndim, i));
+	while (kind == 2 && c->n < 200 && p->run_n > 1 && any(4)) { /* runs of the box */
+		uint64_t head = 1 + any(p->run_n - 1);
+
+		c->p[c->n] = *p;
+		p->run_n = head;
+		p->nbytes = head * 4;
+		p = &c->p[c->n++];
+		p->run_lo += head;
+		p->run_n -= head;
+		p->off += head * 4;
+		p->nbytes -= head * 4;
+	}
+}
+
+static void cut_box(struct cut *c, const uint64_t *lo, const uint64_t *len, uint32_t depth)
+{
+	uint32_t ndim = c->a->ndim, d = ndim ? (uint32_t)any(ndim) : 0;
+	uint64_t low[NDIM], high[NDIM], rest[NDIM];
+
+	if (depth == 0 || ndim == 0 || len[d] < 2 || any(4) == 0) {
+		store_box(c, lo, len);
+		return;
+	}
+	memcpy(low, len, sizeof(low));
+	memcpy(high, lo, sizeof(high));
+	memcpy(rest, len, sizeof(rest));
+	low[d] = 1 + any(len[d] - 1);
+	high[d] += low[d];
+	rest[d] -= low[d];
+	cut_box(c, lo, low, depth - 1);
+	cut_box(c, high, rest, depth - 1);
+}
+
+static void store_array(struct store *s, size_t i)
+{
+	struct array *a = &s->array[i];
+	uint64_t zero[NDIM] = { 0 }, len[NDIM] = { 0 }, *shape = take(s, a->ndim);
+	struct cut c = { .s = s, .a = a };
+
+	assert_true(volume(a) <= MOST);
+	for (uint32_t k = 0; k < volume(a); k++)
+		a->at[k] = (uint32_t)(i << 24 | k);
+	c.p = dcp_arena_calloc(&s->arena, 400, sizeof(*c.p));
+	assert_non_null(c.p);
+	memcpy(shape, a->shape, a->ndim * sizeof(*shape));
+	memcpy(len, a->shape, a->ndim * sizeof(*len));
+	cut_box(&c, zero, len, (uint32_t)any(5));
+	s->tensor[i] = (struct dcp_tensor){ .key = s->key[i],
+					    .dtype = DCP_DTYPE_U32,
+					    .dtype_name = "U32",
+					    .itemsize = 4,
+					    .ndim = a->ndim,
+					    .shape = shape,
+					    .pieces = c.p,
+					    .npieces = c.n };
+}
+
+static int list_all(void *ctx, int (*fn)(void *, uint64_t, const char *), void *fn_ctx,
+		    struct dcp_err *err)
+{
+	const struct store *s = ctx;
+	int rc = 0;
+
+	(void)err;
+	for (uint64_t i = 0; rc == 0 && s->key[i]; i++)
+		rc = fn(fn_ctx, i, s->key[i]);
+	return rc;
+}
+
+static int one_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
+		      struct dcp_tensor *out, struct dcp_err *err)
+{
+	const struct store *s = ctx;
+
+	(void)arena;
+	(void)err;
+	*out = s->tensor[number];
+	return 0;
+}
+
+/* ---- what came out ---- */
+
+struct got {
+	const struct store *s;
+	struct array array[12];
+	char key[12][64];
+	char error[12][256];
+	size_t n;
+};
+
+static int on_file(void *ctx, const char *name, uint32_t *number)
+{
+	(void)ctx;
+	assert_string_equal(name, "f");
+	*number = 0;
+	return 0;
+}
+
+/* Element by element, each exactly once. */
+static int on_tensor(void *ctx, const struct dcp_tensor *t)
+{
+	struct got *g = ctx;
+	struct array *a = &g->array[g->n];
+	uint8_t seen[MOST] = { 0 };
+
+	assert_true(g->n < DCP_LEN(g->array));
+	snprintf(g->key[g->n], sizeof(g->key[0]), "%s", t->key);
+	snprintf(g->error[g->n], sizeof(g->error[0]), "%s", t->error ? t->error : "");
+	g->n++;
+	if (t->error)
+		return 0;
+	a->ndim = t->ndim;
+	assert_true(t->ndim <= NDIM);
+	memcpy(a->shape, t->shape, t->ndim * sizeof(*t->shape));
+	for (size_t k = 0; k < t->npieces; k++) {
+		const struct dcp_piece *p = &t->pieces[k];
+		uint64_t i[NDIM] = { 0 }, n = 0;
+
+		do {
+			uint64_t in[NDIM], at = 0;
+
+			for (uint32_t d = 0; d < t->ndim; d++) {
+				in[d] = p->lo[d] + i[d];
+				assert_true(in[d] < t->shape[d]);
+				at = p->stride ? at + i[d] * p->stride[d]
+					       : at * p->len[d] + i[d];
+			}
+			if (n >= p->run_lo && n < p->run_lo + p->run_n) {
+				at = p->off / 4 + p->item_lo + at - p->run_lo;
+				assert_int_equal(p->off % 4, 0);
+				assert_true(p->item_n ? p->enc == DCP_ENC_TORCH && p->stride
+						      : at * 4 + 4 <= p->off + p->nbytes);
+				assert_int_equal(seen[flat(a, in)]++, 0);
+				memcpy(&a->at[flat(a, in)], g->s->bytes.p + at * 4, 4);
+			}
+			n++;
+		} while (step(p->len, t->ndim, i));
+	}
+	for (uint64_t k = 0; k < volume(a); k++)
+		assert_int_equal(seen[k], 1);
+	return 0;
+}
+
+static const struct dcp_rules_config config = {
+	.heads = 4, .kv_heads = 2, .head_dim = 6, .hidden = 5, .vocab = 7
+};
+
+static void run(const char *rules, struct store *s, struct got *g)
+{
+	static const struct dcp_file_id file = { .name = "f" };
+	struct dcp_rules_source from = { .list = list_all,
+					 .tensor = one_tensor,
+					 .ctx = s,
+					 .files = &file,
+					 .nfiles = 1,
+					 .config = &config };
+	struct dcp_sink to = { .file = on_file, .tensor = on_tensor, .ctx = g };
+	struct dcp_rules *r;
+	struct dcp_err err = { 0 };
+
+	if (dcp_rules_parse(rules, strlen(rules), "x", &r, &err) < 0)
+		fail_msg("%s", err.msg);
+	if (dcp_rules_map(r, &from, &to, NULL, &err) < 0)
+		fail_msg("%s", err.msg);
+	dcp_rules_free(r);
+}
+
+/* ---- how it should be: element (i0, i1, ...) of what comes out ---- */
+
+typedef uint32_t expect_fn(const struct store *s, size_t out, const uint64_t *i);
+
+static uint32_t in2(const struct store *s, size_t a, uint64_t i, uint64_t j)
+{
+	return s->array[a].at[flat(&s->array[a], (uint64_t[]){ i, j })];
+}
+
+static uint32_t in3(const struct store *s, size_t a, uint64_t i, uint64_t j, uint64_t k)
+{
+	return s->array[a].at[flat(&s->array[a], (uint64_t[]){ i, j, k })];
+}
+
+static uint32_t turned(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in2(s, out, i[1], i[0]);
+}
+
+static uint32_t permuted(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in3(s, out, i[1], i[2], i[0]); /* permute(2, 0, 1) */
+}
+
+/* The same elements in row-major order. */
+static uint32_t reshaped(const struct store *s, size_t out, const uint64_t *i)
+{
+	return s->array[out].at[(i[0] * 9 + i[1]) * 2 + i[2]];
+}
+
+static uint32_t odd_shape(const struct store *s, size_t out, const uint64_t *i)
+{
+	return s->array[out].at[i[0] * 4 + i[1]]; /* (6, 10) as (15, 4) */
+}
+
+static uint32_t narrowed(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in2(s, out, i[0], i[1] + 3);
+}
+
+static uint32_t unpadded(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in2(s, out, i[0], i[1]);
+}
+
+/* Meta's pairs in each of 4 heads of 6 rows to halves. */
+static uint32_t roped(const struct store *s, size_t out, const uint64_t *i)
+{
+	uint64_t head = i[0] / 6, r = i[0] % 6;
+
+	return in2(s, out, head * 6 + (r < 3 ? 2 * r : 2 * (r - 3) + 1), i[1]);
+}
+
+static uint32_t unroped(const struct store *s, size_t out, const uint64_t *i)
+{
+	uint64_t head = i[0] / 6, r = i[0] % 6;
+
+	return in2(s, out, head * 6 + r / 2 + (r % 2 ? 3 : 0), i[1]);
+}
+
+/* 4 heads in 2 groups of (q q k v), of 3 rows each. */
+static uint32_t cut_qkv(const struct store *s, size_t out, const uint64_t *i)
+{
+	uint64_t head = i[0] / 3, row = i[0] % 3,
+		 at = out == 0 ? head / 2 * 4 + head % 2 : head * 4 + 1 + out;
+
+	return in2(s, 0, at * 3 + row, i[1]);
+}
+
+static uint32_t fused_qkv(const struct store *s, size_t out, const uint64_t *i)
+{
+	uint64_t head = i[0] / 3, row = i[0] % 3, group = head / 4, at = head % 4;
+
+	(void)out;
+	if (at < 2)
+		return in2(s, 0, (group * 2 + at) * 3 + row, i[1]);
+	return in2(s, at - 1, group * 3 + row, i[1]);
+}
+
+static uint32_t one_bias(const struct store *s, size_t out, const uint64_t *i)
+{
+	uint64_t head = i[0] / 3, row = i[0] % 3,
+		 at = out == 0 ? head / 2 * 4 + head % 2 : head * 4 + 1 + out;
+
+	return s->array[0].at[at * 3 + row];
+}
+
+static uint32_t concatenated(const struct store *s, size_t out, const uint64_t *i)
+{
+	(void)out;
+	return i[1] < 3 ? in2(s, 0, i[0], i[1]) : in2(s, 1, i[0], i[1] - 3);
+}
+
+static uint32_t parted(const struct store *s, size_t out, const uint64_t *i)
+{
+	static const uint64_t lo[] = { 0, 4, 6 };
+
+	return in2(s, 0, i[0] + lo[out], i[1]);
+}
+
+static uint32_t stacked(const struct store *s, size_t out, const uint64_t *i)
+{
+	static const size_t expert[] = { 1, 2, 0 }; /* told in the order 2, 0, 1 */
+
+	(void)out;
+	return in2(s, expert[i[1]], i[0], i[2]);
+}
+
+static uint32_t unstacked(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in3(s, 0, i[0], out, i[1]);
+}
+
+/* Experts' (gate, up) side by side, in rows of inputs: one matrix each, turned. */
+static uint32_t experts(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in3(s, 0, out / 2, i[1], i[0] + out % 2 * 3);
+}
+
+/* And back: gate and up of each expert, in one. */
+static uint32_t gathered(const struct store *s, size_t out, const uint64_t *i)
+{
+	(void)out;
+	return i[2] < 3 ? in2(s, i[0] * 2, i[2], i[1]) : in2(s, i[0] * 2 + 1, i[2] - 3, i[1]);
+}
+
+struct shape {
+	uint32_t ndim;
+	uint64_t at[NDIM];
+};
+
+/* clang-format off */
+static const struct {
+	const char *what, *rules;
+	const char *key[7];
+	struct shape in[6];
+	const char *out[7];
+	struct shape want[6];
+	expect_fn *fn;
+} cases[] = {
+	{ "T", "* -> * : T", { "a" }, { { 2, { 5, 7 } } }, { "a" }, { { 2, { 7, 5 } } }, turned },
+	{ "T of a row", "* -> * : T", { "a" }, { { 2, { 1, 7 } } }, { "a" }, { { 2, { 7, 1 } } }, turned },
+	{ "permute", "a -> b : permute(2, 0, -2)", { "a" }, { { 3, { 4, 3, 5 } } }, { "b" },
+	  { { 3, { 5, 4, 3 } } }, permuted },
+	{ "reshape along edges", "a -> b : reshape(-1, 9, 2)", { "a" }, { { 2, { 6, 12 } } }, { "b" },
+	  { { 3, { 4, 9, 2 } } }, reshaped },
+	{ "reshape, ones in between", "a -> b : reshape(4, 9, 2)", { "a" }, { { 4, { 1, 8, 1, 9 } } }, { "b" },
+	  { { 3, { 4, 9, 2 } } }, reshaped },
+	{ "reshape of a vector", "a -> b : reshape(2*2, 18/2, 2)", { "a" }, { { 1, { 72 } } }, { "b" },
+	  { { 3, { 4, 9, 2 } } }, reshaped },
+	{ "reshape across edges", "a -> b : reshape(15, 4)", { "a" }, { { 2, { 6, 10 } } }, { "b" },
+	  { { 2, { 15, 4 } } }, odd_shape },
+	{ "narrow", "a -> b : narrow(-1, 3, 5)", { "a" }, { { 2, { 6, 10 } } }, { "b" }, { { 2, { 6, 5 } } }, narrowed },
+	{ "unpad", "a -> b : unpad(vocab)", { "a" }, { { 2, { 10, 4 } } }, { "b" }, { { 2, { 7, 4 } } }, unpadded },
+	{ "unpad what has no padding", "a -> b : unpad(4, 1)", { "a" }, { { 2, { 7, 4 } } }, { "b" },
+	  { { 2, { 7, 4 } } }, unpadded },
+	{ "rope", "a -> b : rope(heads)", { "a" }, { { 2, { 24, 5 } } }, { "b" }, { { 2, { 24, 5 } } }, roped },
+	{ "unrope", "a -> b : unrope(heads)", { "a" }, { { 2, { 24, 5 } } }, { "b" }, { { 2, { 24, 5 } } }, unroped },
+	{ "rope and back", "a -> b : rope(4) unrope(4)", { "a" }, { { 2, { 24, 3 } } }, { "b" },
+	  { { 2, { 24, 3 } } }, unpadded },
+	{ "qkv", "a -> q, k, v : qkv(heads, kv_heads)", { "a" }, { { 2, { 24, 5 } } }, { "q", "k", "v" },
+	  { { 2, { 12, 5 } }, { 2, { 6, 5 } }, { 2, { 6, 5 } } }, cut_qkv },
+	{ "qkv of a bias", "a -> q, k, v : qkv(4, 2)", { "a" }, { { 1, { 24 } } }, { "q", "k", "v" },
+	  { { 1, { 12 } }, { 1, { 6 } }, { 1, { 6 } } }, one_bias },
+	{ "fuse_qkv", "q, k, v -> a : fuse_qkv(heads, kv_heads)", { "q", "k", "v" },
+	  { { 2, { 12, 5 } }, { 2, { 6, 5 } }, { 2, { 6, 5 } } }, { "a" }, { { 2, { 24, 5 } } }, fused_qkv },
+	{ "concat", "a, b -> c : concat(1)", { "a", "b" }, { { 2, { 4, 3 } }, { 2, { 4, 5 } } }, { "c" },
+	  { { 2, { 4, 8 } } }, concatenated },
+	{ "split by sizes", "a -> x, y, z : split(0, [4, 2, 3])", { "a" }, { { 2, { 9, 4 } } }, { "x", "y", "z" },
+	  { { 2, { 4, 4 } }, { 2, { 2, 4 } }, { 2, { 3, 4 } } }, parted },
+	{ "split by ratios", "a -> x, y, z : split(0, [heads, kv_heads, 2])", { "a" }, { { 2, { 8, 4 } } },
+	  { "x", "y", "z" }, { { 2, { 4, 4 } }, { 2, { 2, 4 } }, { 2, { 2, 4 } } }, parted },
+	{ "stack over a slot", "e.{e}.w -> w : stack(1, {e})", { "e.2.w", "e.0.w", "e.1.w" },
+	  { { 2, { 4, 5 } }, { 2, { 4, 5 } }, { 2, { 4, 5 } } }, { "w" }, { { 3, { 4, 3, 5 } } }, stacked },
+	{ "unstack", "w -> e.{e}.w : unstack(1, {e})", { "w" }, { { 3, { 4, 3, 5 } } },
+	  { "e.0.w", "e.1.w", "e.2.w" }, { { 2, { 4, 5 } }, { 2, { 4, 5 } }, { 2, { 4, 5 } } }, unstacked },
+	{ "experts apart", "l.{i}.w -> l.{i}.{e}.gate, l.{i}.{e}.up : split(2, 2) unstack(0, {e}) T", { "l.3.w" },
+	  { { 3, { 2, 4, 6 } } }, { "l.3.0.gate", "l.3.0.up", "l.3.1.gate", "l.3.1.up" },
+	  { { 2, { 3, 4 } }, { 2, { 3, 4 } }, { 2, { 3, 4 } }, { 2, { 3, 4 } } }, experts },
+	{ "experts together", "l.{i}.{e}.g, l.{i}.{e}.u -> l.{i} : T concat(1) stack(0, {e})",
+	  { "l.3.0.g", "l.3.0.u", "l.3.1.g", "l.3.1.u" },
+	  { { 2, { 3, 4 } }, { 2, { 3, 4 } }, { 2, { 3, 4 } }, { 2, { 3, 4 } } }, { "l.3" },
+	  { { 3, { 2, 4, 6 } } }, gathered },
+};
+/* clang-format on */
+
+static void check_case(size_t c, bool items)
+{
+	struct store *s = calloc(1, sizeof(*s));
+	struct got *g = calloc(1, sizeof(*g));
+	uint64_t i[NDIM];
+
+	assert_true(s && g);
+	s->items = items;
+	g->s = s;
+	dcp_arena_init(&s->arena, 64 << 20);
+	for (size_t k = 0; cases[c].key[k]; k++) {
+		s->key[k] = cases[c].key[k];
+		s->array[k].ndim = cases[c].in[k].ndim;
+		memcpy(s->array[k].shape, cases[c].in[k].at, sizeof(s->array[k].shape));
+		store_array(s, k);
+	}
+	run(cases[c].rules, s, g);
+	for (size_t k = 0; k < g->n; k++) {
+		assert_string_equal(g->error[k], "");
+		assert_non_null(cases[c].out[k]);
+		assert_string_equal(g->key[k], cases[c].out[k]);
+		assert_int_equal(g->array[k].ndim, cases[c].want[k].ndim);
+		memset(i, 0, sizeof(i));
+		for (uint32_t d = 0; d < g->array[k].ndim; d++)
+			assert_int_equal(g->array[k].shape[d], cases[c].want[k].at[d]);
+		do {
+			if (g->array[k].at[flat(&g->array[k], i)] != cases[c].fn(s, k, i))
+				fail_msg("%s: %s at [%llu, %llu, ...]", cases[c].what,
+					 cases[c].out[k], (unsigned long long)i[0],
+					 (unsigned long long)i[1]);
+		} while (step(g->array[k].shape, g->array[k].ndim, i));
+	}
+	assert_null(cases[c].out[g->n]);
+	dcp_arena_finish(&s->arena);
+	dcp_buf_finish(&s->bytes);
+	free(s);
+	free(g);
+}
+
+static void every_operation(void **state)
+{
+	(void)state;
+	for (size_t c = 0; c < DCP_LEN(cases); c++) {
+		t_case(cases[c].what);
+		for (int round = 0; round < 60; round++)
+			check_case(c, round % 2);
+	}
+}
+
+/* Keys that cannot be made: the reason, and nothing else is touched. */
+/* clang-format off */
+static const struct {
+	const char *rules, *says;
+	struct shape in;
+	size_t keys;
+} failing[] = {
+	{ "a -> b : T", "line 1: T: a tensor of 1 dimension cannot be transposed", { 1, { 4 } }, 1 },
+	{ "a -> b : permute(0)", "line 1: permute: 1 numbers for 2 dimensions", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : permute(0, 0)", "line 1: permute: dimension 0 twice", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : permute(0, 2)", "line 1: permute: dimension 2 of a tensor that has 2", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : reshape(3, -1)", "line 1: reshape: 16 elements do not fit a shape of 3", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : reshape(-1, -1)", "line 1: reshape: -1 stands once in a shape", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : reshape(layers, -1)", "line 1: reshape: it needs layers, which no config.json tells", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : reshape(vocab/heads)", "line 1: reshape: 7 is no multiple of 4", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : narrow(0, 2, 3)", "line 1: narrow: elements 2 to 5 of dimension 0, which has 4", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : narrow(0, 18446744073709551615, 3)", "of dimension 0, which has 4", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : unpad(vocab)", "line 1: unpad: dimension 0 has 4 elements, fewer than 7", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : rope(heads)", "line 1: rope: 12 rows are not 4 heads of an even size", { 2, { 12, 4 } }, 1 },
+	{ "a -> q, k, v : qkv(4, 3)", "line 1: qkv: 4 heads in 3 groups", { 2, { 12, 4 } }, 3 },
+	{ "a -> q, k, v : qkv(4, 2)", "line 1: qkv: 12 rows are not 2 groups of 2 heads and a key and a value", { 2, { 12, 4 } }, 3 },
+	{ "a -> x, y : split(0, 2)", "line 1: split: 5 elements cannot be split: the parts add up to 2", { 2, { 5, 4 } }, 2 },
+	{ "a -> x.{e} : unstack(2, {e})", "line 1: unstack: dimension 2 of a tensor that has 2", { 2, { 5, 4 } }, 1 },
+	{ "a, b -> c : concat(0)", "line 1: there is a, but no b", { 2, { 5, 4 } }, 1 },
+	{ "a -> x.{e} : unstack(0, {e}) T", "line 1: T: a tensor of 1 dimension cannot be transposed", { 2, { 3, 4 } }, 3 },
+};
+/* clang-format on */
+
+static void operations_that_fail(void **state)
+{
+	(void)state;
+	for (size_t c = 0; c < DCP_LEN(failing); c++) {
+		struct store *s = calloc(1, sizeof(*s));
+		struct got *g = calloc(1, sizeof(*g));
+
+		t_case(failing[c].rules);
+		assert_true(s && g);
+		g->s = s;
+		dcp_arena_init(&s->arena, 64 << 20);
+		s->key[0] = "a";
+		s->array[0].ndim = failing[c].in.ndim;
+		memcpy(s->array[0].shape, failing[c].in.at, sizeof(s->array[0].shape));
+		store_array(s, 0);
+		run(failing[c].rules, s, g);
+		assert_int_equal(g->n, failing[c].keys);
+		for (size_t i = 0; i < g->n; i++)
+			if (!strstr(g->error[i], failing[c].says))
+				fail_msg("%s", g->error[i]);
+		dcp_arena_finish(&s->arena);
+		dcp_buf_finish(&s->bytes);
+		free(s);
+		free(g);
+	}
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_operation),
+		cmocka_unit_test(operations_that_fail),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

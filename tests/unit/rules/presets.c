@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Presets: the keys and shapes that each framework stores of a small model become those of its Hugging
+ * Face model, all of them and nothing else, and the preset is found by them.
+ */
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/rules/rules.h"
+#include "tests/unit/t.h"
+
+/* "KEY 24 10": a line each, {i} and {e} for 0 and 1. */
+#define LLAMA_LAYER                                                                            \
+	"model.layers.{i}.self_attn.q_proj.weight 24 10\n"                                     \
+	"model.layers.{i}.self_attn.k_proj.weight 12 10\n"                                     \
+	"model.layers.{i}.self_attn.v_proj.weight 12 10\n"                                     \
+	"model.layers.{i}.self_attn.o_proj.weight 10 24\n"                                     \
+	"model.layers.{i}.input_layernorm.weight 10\n"                                         \
+	"model.layers.{i}.post_attention_layernorm.weight 10\n"
+#define LLAMA_ENDS                                                                             \
+	"model.embed_tokens.weight 20 10\nmodel.norm.weight 10\nlm_head.weight 20 10\n"
+#define LLAMA_MLP                                                                              \
+	"model.layers.{i}.mlp.gate_proj.weight 8 10\nmodel.layers.{i}.mlp.up_proj.weight 8 "   \
+	"10\n"                                                                                 \
+	"model.layers.{i}.mlp.down_proj.weight 10 8\n"
+#define LLAMA LLAMA_ENDS LLAMA_LAYER LLAMA_MLP
+#define QWEN3_NORMS                                                                            \
+	"model.layers.{i}.self_attn.q_norm.weight "                                            \
+	"6\nmodel.layers.{i}.self_attn.k_norm.weight 6\n"
+#define EXPERTS                                                                                \
+	"model.layers.{i}.mlp.gate.weight 2 10\n"                                              \
+	"model.layers.{i}.mlp.experts.{e}.gate_proj.weight 8 10\n"                             \
+	"model.layers.{i}.mlp.experts.{e}.up_proj.weight 8 10\n"                               \
+	"model.layers.{i}.mlp.experts.{e}.down_proj.weight 10 8\n"
+
+#define TITAN_ENDS "tok_embeddings.weight 20 10\nnorm.weight 10\n"
+#define TITAN_FFN                                                                              \
+	"layers.{i}.feed_forward.w1.weight 8 10\nlayers.{i}.feed_forward.w3.weight 8 10\n"     \
+	"layers.{i}.feed_forward.w2.weight 10 8\n"
+#define TITAN_NORMS "layers.{i}.attention_norm.weight 10\nlayers.{i}.ffn_norm.weight 10\n"
+#define TITAN_ATTENTION(in)                                                                    \
+	"layers.{i}.attention." in "wq.weight 24 10\nlayers.{i}.attention." in                 \
+	"wk.weight 12 10\nlayers.{i}.attention." in                                            \
+	"wv.weight 12 10\nlayers.{i}.attention.wo.weight 10 24\n"
+#define TITAN_EXPERTS(at, w1, w3, w2)                                                          \
+	"layers.{i}.moe.router.gate.weight 2 10\nlayers.{i}.moe." at w1                        \
+	" 2 8 10\nlayers.{i}.moe." at w3 " 2 8 10\nlayers.{i}.moe." at w2 " 2 10 8\n"
+
+/* clang-format off */
+static const struct {
+	const char *preset, *model, *source, *want;
+} cases[] = {
+	{ "torchtitan-llama3", "llama",
+	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_FFN TITAN_NORMS
+	  "optimizer.state.norm.weight.exp_avg 10\n", LLAMA },
+	{ "meta", "llama",
+	  TITAN_ENDS "output.weight 20 10\nrope.freqs 3\n" TITAN_ATTENTION("") TITAN_FFN TITAN_NORMS, LLAMA },
+	{ "meta", "llama", /* torchtitan, whole state dicts with a prefix */
+	  "model.tok_embeddings.weight 20 10\nmodel.norm.weight 10\nmodel.output.weight 20 10\n"
+	  "model.layers.{i}.attention.wq.weight 24 10\nmodel.layers.{i}.feed_forward.w1.weight 8 10\n",
+	  LLAMA_ENDS "model.layers.{i}.self_attn.q_proj.weight 24 10\nmodel.layers.{i}.mlp.gate_proj.weight 8 10\n" },
+	{ "torchtitan-qwen3", "qwen3",
+	  TITAN_ENDS "output.weight 20 10\n" TITAN_ATTENTION("") TITAN_FFN TITAN_NORMS
+	  "layers.{i}.attention.q_norm.weight 6\nlayers.{i}.attention.k_norm.weight 6\n", LLAMA QWEN3_NORMS },
+	{ "torchtitan-qwen3", "qwen3_moe",
+	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_NORMS
+	  "layers.{i}.attention.q_norm.weight 6\nlayers.{i}.attention.k_norm.weight 6\n"
+	  TITAN_EXPERTS("routed_experts.inner_experts.", "w1_EFD", "w3_EFD", "w2_EDF"),
+	  LLAMA_ENDS LLAMA_LAYER QWEN3_NORMS EXPERTS },
+	{ "torchtitan-deepseek-v3", "deepseek_v3",
+	  TITAN_ENDS "output.weight 20 10\n" TITAN_NORMS TITAN_EXPERTS("experts.", "w1", "w3", "w2")
+	  "layers.{i}.attention.wq_a.weight 4 10\nlayers.{i}.attention.q_norm.weight 4\n"
+	  "layers.{i}.attention.wq_b.weight 24 4\nlayers.{i}.attention.wkv_a.weight 5 10\n"
+	  "layers.{i}.attention.kv_norm.weight 3\nlayers.{i}.attention.wkv_b.weight 40 3\n"
+	  "layers.{i}.attention.wo.weight 10 24\nlayers.{i}.moe.expert_bias 2\n"
+	  "layers.{i}.moe.shared_experts.w1.weight 8 10\nlayers.{i}.moe.shared_experts.w2.weight 10 8\n"
+	  "layers.{i}.moe.shared_experts.w3.weight 8 10\n",
+	  LLAMA_ENDS EXPERTS "model.layers.{i}.input_layernorm.weight 10\n"
+	  "model.layers.{i}.post_attention_layernorm.weight 10\nmodel.layers.{i}.self_attn.o_proj.weight 10 24\n"
+	  "model.layers.{i}.self_attn.q_a_proj.weight 4 10\nmodel.layers.{i}.self_attn.q_a_layernorm.weight 4\n"
+	  "model.layers.{i}.self_attn.q_b_proj.weight 24 4\nmodel.layers.{i}.self_attn.kv_a_proj_with_mqa.weight 5 10\n"
+	  "model.layers.{i}.self_attn.kv_a_layernorm.weight 3\nmodel.layers.{i}.self_attn.kv_b_proj.weight 40 3\n"
+	  "model.layers.{i}.mlp.gate.e_score_correction_bias 2\n"
+	  "model.layers.{i}.mlp.shared_experts.gate_proj.weight 8 10\n"
+	  "model.layers.{i}.mlp.shared_experts.up_proj.weight 8 10\n"
+	  "model.layers.{i}.mlp.shared_experts.down_proj.weight 10 8\n" },
+	{ "torchtune", "llama",
+	  "tok_embeddings.weight 20 10\nnorm.scale 10\noutput.weight 20 10\n"
+	  "layers.{i}.attn.q_proj.weight 24 10\nlayers.{i}.attn.k_proj.weight 12 10\n"
+	  "layers.{i}.attn.v_proj.weight 12 10\nlayers.{i}.attn.output_proj.weight 10 24\n"
+	  "layers.{i}.mlp.w1.weight 8 10\nlayers.{i}.mlp.w3.weight 8 10\nlayers.{i}.mlp.w2.weight 10 8\n"
+	  "layers.{i}.sa_norm.scale 10\nlayers.{i}.mlp_norm.scale 10\n", LLAMA },
+	{ "megatron", "llama", /* stacked, the vocabulary padded */
+	  "embedding.word_embeddings.weight 24 10\noutput_layer.weight 24 10\ndecoder.final_layernorm.weight 10\n"
+	  "decoder.layers.self_attention.linear_qkv.weight 2 48 10\n"
+	  "decoder.layers.self_attention.linear_qkv.layer_norm_weight 2 10\n"
+	  "decoder.layers.self_attention.linear_proj.weight 2 10 24\n"
+	  "decoder.layers.mlp.linear_fc1.weight 2 16 10\ndecoder.layers.mlp.linear_fc1.layer_norm_weight 2 10\n"
+	  "decoder.layers.mlp.linear_fc2.weight 2 10 8\noptimizer.state.exp_avg.output_layer.weight 24 10\n", LLAMA },
+	{ "megatron", "qwen2", /* by number, local norms, biases */
+	  "embedding.word_embeddings.weight 20 10\noutput_layer.weight 20 10\ndecoder.final_layernorm.weight 10\n"
+	  "decoder.layers.{i}.self_attention.linear_qkv.weight 48 10\n"
+	  "decoder.layers.{i}.self_attention.linear_qkv.bias 48\n"
+	  "decoder.layers.{i}.input_layernorm.weight 10\ndecoder.layers.{i}.pre_mlp_layernorm.weight 10\n"
+	  "decoder.layers.{i}.self_attention.linear_proj.weight 10 24\n"
+	  "decoder.layers.{i}.mlp.linear_fc1.weight 16 10\ndecoder.layers.{i}.mlp.linear_fc2.weight 10 8\n",
+	  LLAMA "model.layers.{i}.self_attn.q_proj.bias 24\nmodel.layers.{i}.self_attn.k_proj.bias 12\n"
+	  "model.layers.{i}.self_attn.v_proj.bias 12\n" },
+	{ "megatron-qwen3-moe", "qwen3_moe",
+	  "embedding.word_embeddings.weight 20 10\noutput_layer.weight 20 10\ndecoder.final_layernorm.weight 10\n"
+	  "decoder.layers.{i}.self_attention.linear_qkv.weight 48 10\n"
+	  "decoder.layers.{i}.self_attention.linear_qkv.layer_norm_weight 10\n"
+	  "decoder.layers.{i}.self_attention.q_layernorm.weight 6\ndecoder.layers.{i}.self_attention.k_layernorm.weight 6\n"
+	  "decoder.layers.{i}.pre_mlp_layernorm.weight 10\ndecoder.layers.{i}.self_attention.linear_proj.weight 10 24\n"
+	  "decoder.layers.{i}.mlp.router.weight 2 10\ndecoder.layers.{i}.mlp.experts.linear_fc1.weight{e} 16 10\n"
+	  "decoder.layers.{i}.mlp.experts.linear_fc2.weight{e} 10 8\n", LLAMA_ENDS LLAMA_LAYER QWEN3_NORMS EXPERTS },
+	{ "gpt-neox", "gpt_neox",
+	  "module.0.word_embeddings.weight 24 10\nmodule.2.attention.query_key_value.weight 72 10\n"
+	  "module.2.attention.query_key_value.bias 72\nmodule.2.attention.dense.weight 10 24\n"
+	  "module.2.mlp.dense_h_to_4h.weight 8 10\nmodule.2.mlp.dense_4h_to_h.bias 10\nmodule.2.input_layernorm.bias 10\n"
+	  "module.3.post_attention_layernorm.weight 10\nmodule.5.norm.weight 10\nmodule.6.final_linear.weight 24 10\n"
+	  "fp32.0.word_embeddings.weight 24 10\n",
+	  "gpt_neox.embed_in.weight 20 10\ngpt_neox.layers.0.attention.query_key_value.weight 72 10\n"
+	  "gpt_neox.layers.0.attention.query_key_value.bias 72\ngpt_neox.layers.0.attention.dense.weight 10 24\n"
+	  "gpt_neox.layers.0.mlp.dense_h_to_4h.weight 8 10\ngpt_neox.layers.0.mlp.dense_4h_to_h.bias 10\n"
+	  "gpt_neox.layers.0.input_layernorm.bias 10\ngpt_neox.layers.1.post_attention_layernorm.weight 10\n"
+	  "gpt_neox.final_layer_norm.weight 10\nembed_out.weight 20 10\n" },
+	{ "paddle", "llama",
+	  "llama.embed_tokens.weight 20 10\nllama.norm.weight 10\nlm_head.weight 10 20\n"
+	  "llama.layers.{i}.self_attn.q_proj.weight 10 24\nllama.layers.{i}.self_attn.k_proj.weight 10 12\n"
+	  "llama.layers.{i}.self_attn.v_proj.weight 10 12\nllama.layers.{i}.self_attn.o_proj.weight 24 10\n"
+	  "llama.layers.{i}.mlp.gate_proj.weight 10 8\nllama.layers.{i}.mlp.up_proj.weight 10 8\n"
+	  "llama.layers.{i}.mlp.down_proj.weight 8 10\nllama.layers.{i}.input_layernorm.weight 10\n"
+	  "llama.layers.{i}.post_attention_layernorm.weight 10\n", LLAMA },
+	{ "lightning", "llama", "state_dict.model.lm_head.weight 20 10\noptimizer_states.0.x 2\n", "lm_head.weight 20 10\n" },
+	{ "composer", "mpt", "state.model.model.transformer.wte.weight 20 10\nstate.optimizers.Adam.x 2\n",
+	  "transformer.wte.weight 20 10\n" },
+	{ "composer", "mpt", "state/model/model.transformer.wte.weight 20 10\n", "transformer.wte.weight 20 10\n" },
+	{ "deepspeed", "llama", "module.lm_head.weight 20 10\nfp32.lm_head.weight 20 10\nexp_avg.lm_head.weight 20 10\n",
+	  "lm_head.weight 20 10\n" },
+	{ "deepspeed-fp32", "llama", "fp32.lm_head.weight 20 10\nexp_avg.lm_head.weight 20 10\nstep.lm_head.weight 1\n",
+	  "lm_head.weight 20 10\n" },
+	{ "hf", "llama", "model.model.layers.{i}.mlp.w 3\noptimizer.state.x 3\n", "model.layers.{i}.mlp.w 3\n" },
+};
+/* clang-format on */
+
+struct entry {
+	char key[128];
+	uint32_t ndim;
+	uint64_t shape[4];
+};
+
+struct list {
+	struct entry e[128];
+	size_t n;
+};
+
+/* One line for every number of its slots. */
+static void add_line(struct list *l, const char *line, const char *end, int i, int e)
+{
+	struct entry *to = &l->e[l->n];
+	const char *blank = memchr(line, ' ', (size_t)(end - line));
+	bool has_i = false, has_e = false;
+	size_t n = 0;
+
+	assert_true(blank && l->n < DCP_LEN(l->e));
+	memset(to, 0, sizeof(*to));
+	for (const char *s = line; s < blank; s++) {
+		if (*s != '{') {
+			to->key[n++] = *s;
+			continue;
+		}
+		has_i |= s[1] == 'i';
+		has_e |= s[1] == 'e';
+		to->key[n++] = (char)('0' + (s[1] == 'i' ? i : e));
+		s += 2;
+	}
+	if ((i && !has_i) || (e && !has_e))
+		return;
+	while (blank < end) {
+		char *next;
+
+		to->shape[to->ndim++] = strtoull(blank, &next, 10);
+		blank = next;
+	}
+	l->n++;
+}
+
+static void read_list(struct list *l, const char *text)
+{
+	l->n = 0;
+	for (const char *eol; *text; text = eol + 1) {
+		eol = strchr(text, '\n');
+		for (int k = 0; k < 4; k++)
+			add_line(l, text, eol, k / 2, k % 2);
+	}
+}
+
+static int list_keys(void *ctx, int (*fn)(void *, uint64_t, const char *), void *fn_ctx,
+		     struct dcp_err *err)
+{
+	const struct list *l = ctx;
+	int rc = 0;
+
+	(void)err;
+	for (size_t i = 0; rc == 0 && i < l->n; i++)
+		rc = fn(fn_ctx, i, l->e[i].key);
+	return rc;
+}
+
+static int one_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
+		      struct dcp_tensor *out, struct dcp_err *err)
+{
+	const struct entry *e = &((const struct list *)ctx)->e[number];
+	struct dcp_piece *p = dcp_arena_calloc(arena, 1, sizeof(*p));
+	uint64_t *lo = dcp_arena_calloc(arena, 4, sizeof(*lo));
+
+	(void)err;
+	assert_true(p && lo);
+	*p = (struct dcp_piece){ .lo = lo, .len = e->shape };
+	assert_true(dcp_shape_volume(e->shape, e->ndim, &p->run_n));
+	p->nbytes = p->run_n;
+	*out = (struct dcp_tensor){ .key = e->key,
+				    .dtype = DCP_DTYPE_U8,
+				    .dtype_name = "U8",
+				    .itemsize = 1,
+				    .ndim = e->ndim,
+				    .shape = e->shape,
+				    .pieces = p,
+				    .npieces = 1 };
+	return 0;
+}
+
+static int on_file(void *ctx, const char *name, uint32_t *number)
+{
+	(void)ctx;
+	(void)name;
+	*number = 0;
+	return 0;
+}
+
+/* It is wanted, with this shape, and not told before. */
+static int on_tensor(void *ctx, const struct dcp_tensor *t)
+{
+	struct list *want = ctx;
+
+	if (t->error)
+		fail_msg("%s: %s", t->key, t->error);
+	for (size_t i = 0; i < want->n; i++) {
+		struct entry *e = &want->e[i];
+
+		if (strcmp(e->key, t->key) != 0)
+			continue;
+		assert_int_equal(t->ndim, e->ndim);
+		for (uint32_t d = 0; d < t->ndim; d++)
+			assert_int_equal(t->shape[d], e->shape[d]);
+		e->key[0] = '\0';
+		return 0;
+	}
+	fail_msg("%s is not wanted", t->key);
+	return -EINVAL;
+}
+
+static void every_preset(void **state)
+{
+	static const struct dcp_file_id file = { .name = "f" };
+	static struct list source, want;
+	struct dcp_rules_preset found;
+	struct dcp_err err = { 0 };
+
+	(void)state;
+	for (size_t c = 0; c < DCP_LEN(cases); c++) {
+		struct dcp_rules_config config = {
+			.heads = 4, .kv_heads = 2, .head_dim = 6, .hidden = 10, .vocab = 20
+		};
+		struct dcp_rules_source from = { .list = list_keys,
+						 .tensor = one_tensor,
+						 .ctx = &source,
+						 .files = &file,
+						 .nfiles = 1,
+						 .config = &config };
+		struct dcp_sink to = { .file = on_file, .tensor = on_tensor, .ctx = &want };
+		struct dcp_rules_report report = { 0 };
+		struct dcp_rules *r;
+
+		t_case(cases[c].preset);
+		read_list(&source, cases[c].source);
+		read_list(&want, cases[c].want);
+		snprintf(config.model_type, sizeof(config.model_type), "%s", cases[c].model);
+		assert_int_equal(dcp_rules_detect(&from, &found, &err), 0);
+		assert_string_equal(found.name, cases[c].preset);
+		assert_int_equal(dcp_rules_preset(found.name, &r, &err), 0);
+		assert_int_equal(dcp_rules_map(r, &from, &to, &report, &err), 0);
+		assert_int_equal(report.unmatched, 0);
+		for (size_t i = 0; i < want.n; i++)
+			if (want.e[i].key[0])
+				fail_msg("%s did not come out", want.e[i].key);
+		dcp_rules_free(r);
+	}
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(every_preset) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rules as a text: what fits which key, what comes out, and what is said of texts that are wrong.
+ */
+#include "tests/unit/t.h"
+
+#include "core/base/buf.h"
+#include "core/rules/rules.h"
+#include "tests/unit/t_sink.h"
+
+static struct dcp_rules *parse(const char *text)
+{
+	struct dcp_rules *r = NULL;
+	struct dcp_err err = { 0 };
+
+	if (dcp_rules_parse(text, strlen(text), "x", &r, &err) < 0)
+		fail_msg("%s", err.msg);
+	return r;
+}
+
+/* ---- a source of keys, each a scalar ---- */
+
+struct keys {
+	const char *const *key; /* NULL-ended */
+	const char *broken;     /* one that cannot be read */
+};
+
+static int list_keys(void *ctx, int (*fn)(void *, uint64_t, const char *), void *fn_ctx,
+		     struct dcp_err *err)
+{
+	const struct keys *k = ctx;
+	int rc = 0;
+
+	(void)err;
+	for (uint64_t i = 0; rc == 0 && k->key[i]; i++)
+		rc = fn(fn_ctx, i, k->key[i]);
+	return rc;
+}
+
+static int tensor_of_key(void *ctx, uint64_t number, struct dcp_arena *arena,
+			 struct dcp_tensor *out, struct dcp_err *err)
+{
+	const struct keys *k = ctx;
+	struct dcp_piece *p = dcp_arena_calloc(arena, 1, sizeof(*p));
+
+	(void)err;
+	assert_non_null(p);
+	*p = (struct dcp_piece){ .run_n = 1, .off = number, .nbytes = 1, .file = 1 };
+	*out = (struct dcp_tensor){ .key = k->key[number],
+				    .dtype = DCP_DTYPE_U8,
+				    .dtype_name = "U8",
+				    .itemsize = 1,
+				    .pieces = p,
+				    .npieces = 1 };
+	if (k->broken && strcmp(k->broken, out->key) == 0)
+		out->error = "a.bin: gone";
+	return 0;
+}
+
+static void note(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
+		 const char *text)
+{
+	static const char *const names[] = { "unmatched", "collision", "failed", "unused" };
+
+	dcp_buf_printf(ctx, "%s %s %u: %s\n", names[what], key ? key : "-", line, text);
+}
+
+static const struct dcp_file_id files[] = { { .name = "a.bin" }, { .name = "b.bin" } };
+
+/* What comes out of the keys, "DST=<number of the key>" separated by blanks, and what is said. */
+static void map(const char *rules, const struct keys *k, struct dcp_buf *out,
+		struct dcp_buf *said, struct dcp_rules_report *report)
+{
+	struct dcp_rules *r = parse(rules);
+	struct dcp_rules_source from = { .list = list_keys,
+					 .tensor = tensor_of_key,
+					 .ctx = (void *)(uintptr_t)k,
+					 .files = files,
+					 .nfiles = 2 };
+	struct dcp_err err = { 0 };
+	struct t_sink s;
+
+	t_sink_init(&s, NULL);
+	*report = (struct dcp_rules_report){ .say = note, .ctx = said };
+	assert_int_equal(dcp_rules_map(r, &from, &s.sink, report, &err), 0);
+	for (size_t i = 0; i < s.ntensors; i++) {
+		const struct dcp_tensor *t = &s.tensor[i];
+
+		dcp_buf_printf(out, "%s%s", i ? " " : "", t->key);
+		if (t->error) {
+			dcp_buf_printf(out, "!(%s)", t->error);
+			continue;
+		}
+		assert_int_equal(t->npieces, 1);
+		assert_string_equal(s.file[t->pieces[0].file], "b.bin");
+		dcp_buf_printf(out, "=%llu", (unsigned long long)t->pieces[0].off);
+	}
+	dcp_buf_add(out, "", 0);
+	t_sink_finish(&s);
+	dcp_rules_free(r);
+}
+
+#define KEYS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+/* clang-format off */
+static const struct {
+	const char *what, *rules;
+	const char *const *keys;
+	const char *want;
+} maps[] = {
+	{ "everything as it is", "* -> *\n", KEYS("a", "b.c"), "a=0 b.c=1" },
+	{ "the first rule wins", "a -> x\n* -> *", KEYS("a", "b"), "x=0 b=1" },
+	{ "anchored", "a -> x\n", KEYS("aa", "ba", "a"), "x=2" },
+	{ "a number carries over", "l.{i}.w -> layers.{i}.weight", KEYS("l.0.w", "l.17.w", "l.x.w"),
+	  "layers.0.weight=0 layers.17.weight=1" },
+	{ "a number is whole", "l{i} -> x{i}", KEYS("l1", "l1a", "l", "l12"), "x1=0 x12=3" },
+	{ "numbers are added to", "{i}.w -> {i+4}.w", KEYS("0.w", "9.w"), "4.w=0 13.w=1" },
+	{ "numbers are taken from", "{i}.w -> {i-2}.w", KEYS("2.w", "1.w"), "0.w=0" },
+	{ "two numbers change places", "{a}.{b} -> {b}.{a}", KEYS("1.2"), "2.1=0" },
+	{ "a slot twice is the same", "{a}.{a} -> {a}", KEYS("1.2", "3.3"), "3=1" },
+	{ "stars in order", "*.a.* -> *.b.*", KEYS("x.a.y", ".a.", "x.a.a.y"), "x.b.y=0 .b.=1 x.b.a.y=2" },
+	{ "a star tried again", "*.w{i} -> {i}", KEYS("x.wy.w3", "w1", ".w"), "3=0" },
+	{ "a star at the end", "a* -> b*", KEYS("a", "abc", "ba"), "b=0 bbc=1" },
+	{ "escapes", "a\\*b\\,c\\{\\\\d\\ e -> \\*", KEYS("a*b,c{\\d e", "axb,c{\\d e"), "*=0" },
+	{ "drop", "drop a*, {i}.b\n* -> *", KEYS("a", "ab", "3.b", "b"), "b=3" },
+	{ "strip, again and again", "strip module. model.\n* -> *", KEYS("module.model.module.a", "a.module."),
+	  "a=0 a.module.=1" },
+	{ "erase where a part begins", "erase _o.\n* -> *", KEYS("_o.a._o._o.b", "a_o.b"), "a.b=0 a_o.b=1" },
+	{ "comments", "# a -> b\n\n  a -> c # d\n#* -> *", KEYS("a", "b"), "c=0" },
+	{ "words of the grammar are keys, too", "\\drop -> \\->", KEYS("drop"), "->=0" },
+	{ "a key made twice", "a -> x\nb -> x\n* -> *", KEYS("a", "b", "c"),
+	  "x!(both a (line 1) and b (line 2) become this key) c=2" },
+	{ "one tensor is broken", "* -> x.*", KEYS("a", "bad"), "x.a=0 x.bad!(a.bin: gone)" },
+};
+/* clang-format on */
+
+static void keys_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(maps); i++) {
+		dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
+		struct keys k = { maps[i].keys, "bad" };
+		struct dcp_rules_report report;
+
+		t_case(maps[i].what);
+		map(maps[i].rules, &k, &out, &said, &report);
+		assert_string_equal(out.p, maps[i].want);
+	}
+}
+
+static void what_is_said(void **state)
+{
+	static const char rules[] = "a -> x\nb -> x\ndrop c\nnever -> n\n";
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
+	struct keys k = { KEYS("a", "b", "c", "nevr") };
+	struct dcp_rules_report report;
+
+	(void)state;
+	map(rules, &k, &out, &said, &report);
+	assert_string_equal(said.p,
+			    "unmatched nevr 0: no rule fits it, nearest is never in line 4\n"
+			    "unused - 4: no key fits this rule\n"
+			    "collision x 1: both a (line 1) and b (line 2) become this key\n");
+	assert_int_equal(report.mapped, 0);
+	assert_int_equal(report.dropped, 1);
+	assert_int_equal(report.unmatched, 1);
+	assert_int_equal(report.collisions, 1);
+	assert_int_equal(report.unused, 1);
+}
+
+/* clang-format off */
+static const struct {
+	const char *text, *says;
+} bad[] = {
+	{ "a", "x:1:2: -> stands here, or a comma" },
+	{ "\na ->", "x:2:5: a key's pattern stands here" },
+	{ "a -> b c", "x:1:8: the end of the line stands here, or a comma" },
+	{ "-> b", "x:1:1: a key's pattern stands here" },
+	{ "a, -> b", "x:1:4: a key's pattern stands here" },
+	{ "a -> {i}", "x:1:6: {i} is not on the left side" },
+	{ "a -> *", "x:1:6: the left side has no * for this one" },
+	{ "{} -> b", "x:1:1: a slot is written {i}; a bracket by itself \\{" },
+	{ "a.{i+4} -> b", "x:1:3: a slot is written {i}; a bracket by itself \\{" },
+	{ "{i} -> {i+}", "x:1:8: a slot is written {i} or {i+4}; a bracket by itself \\{" },
+	{ "{i}{j} -> b", "x:1:6: two slots need something between them" },
+	{ "** -> b", "x:1:2: two slots need something between them" },
+	{ "a\\", "x:1:2: a pattern ends in a lone \\" },
+	{ "drop", "x:1:5: a key's pattern stands here" },
+	{ "drop a b", "x:1:8: the end of the line stands here, or a comma" },
+	{ "strip", "x:1:6: what keys begin with stands here: strip module." },
+	{ "tie a b", "x:1:5: two keys stand here: tie A = B" },
+	{ "a -> \x01", "x:1:6: byte 0x01; rules are text" },
+	{ "{a}.{b}.{c}.{d}.{e}.{f}.{g}.{h}.{i} -> x", "x:1:33: more than 8 slots in a rule" },
+	{ "a -> b : Q", "x:1:10: Q is no operation, nearest is \"T\"" },
+	{ "a -> b : transpose", "x:1:10: transpose is no operation" },
+	{ "a -> b : stck(0)", "x:1:10: stck is no operation, nearest is \"stack\"" },
+	{ "a -> b : rope", "x:1:10: it is written rope(heads)" },
+	{ "a -> b : T(1)", "x:1:10: it is written T" },
+	{ "a -> b : rope(haeds)", "x:1:15: haeds is no number of a model, nearest is \"heads\"" },
+	{ "a -> b : rope(4", "x:1:16: ) stands here, or a comma" },
+	{ "a -> b : rope(4]", "x:1:16: ) stands here, or a comma" },
+	{ "a -> b : rope()", "x:1:15: a number stands here" },
+	{ "a -> b : rope(-4)", "x:1:10: it is written rope(heads)" },
+	{ "a -> b : rope(4)T", "x:1:17: a blank stands between operations" },
+	{ "a -> b : rope(99999999999999999999)", "x:1:15: 99999999999999999999 is no number" },
+	{ "a -> b : rope(1*2*3*4*5)", "x:1:23: more than 4 factors" },
+	{ "a -> b : split(0, 2)", "x:1:6: 2 tensors, and 1 key for what comes out" },
+	{ "a, b -> c", "x:1:9: 2 tensors, and 1 key for what comes out" },
+	{ "a -> b, c : split(0, heads)", "x:1:13: into how many parts? split(0, 2), or their sizes: split(0, [2, 1, 1])" },
+	{ "a -> b, c : split(0, [1, 1)", "x:1:27: ] stands here, or a comma" },
+	{ "a -> b, c : split(0, [1, 1], 2)", "x:1:28: ) stands here" },
+	{ "a -> b : concat(0, {e})", "x:1:20: no key of the rule has a slot {e}" },
+	{ "a.{e} -> b.{e} : stack(0, {e})", "x:1:10: {e} was joined over" },
+	{ "a.{e} -> b.{e} : unstack(0, {e})", "x:1:18: {e} is counted on the right side, once, and does not stand on the left" },
+	{ "a -> b.{e} : unstack(0)", "x:1:14: it is written unstack(0, {e})" },
+	{ "a.{i}, b -> c : concat(0)", "x:1:8: keys that become one have the same slots" },
+	{ "a.{i}.{j} -> b : stack(0, {i}) stack(0, {j})", "x:1:32: keys are joined once, over a slot of the left side" },
+	{ "a -> q, k : qkv(2, 2)", "x:1:6: 3 tensors, and 2 keys for what comes out" },
+	{ "a, b -> c : fuse_qkv(2, 2)", "x:1:13: fuse_qkv is of three, not of 2" },
+};
+/* clang-format on */
+
+static void bad_texts(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(bad); i++) {
+		struct dcp_rules *r = NULL;
+		struct dcp_err err = { 0 };
+
+		t_case(bad[i].text);
+		assert_true(dcp_rules_parse(bad[i].text, strlen(bad[i].text), "x", &r, &err) <
+			    0);
+		assert_string_equal(err.msg, bad[i].says);
+	}
+}
+
+static void limits(void **state)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_rules *r = NULL;
+	struct dcp_err err = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i <= DCP_RULES_MAX_RULES; i++)
+		dcp_buf_str(&text, "a -> b\n");
+	assert_int_equal(dcp_rules_parse(text.p, text.n, "x", &r, &err), -E2BIG);
+	t_assert_says(&err, "x:4097:1: more than 4096 rules");
+	dcp_buf_reset(&text);
+	memset(dcp_buf_grow(&text, DCP_RULES_MAX_PATTERN + 1), 'a', DCP_RULES_MAX_PATTERN + 1);
+	dcp_buf_str(&text, " -> b");
+	assert_int_equal(dcp_rules_parse(text.p, text.n, "x", &r, &err), -E2BIG);
+	t_assert_says(&err, "x:1:1: a pattern of 1025 bytes; the limit is 1024");
+	assert_int_equal(dcp_rules_parse(text.p, DCP_RULES_MAX_TEXT + 1, "x", &r, &err),
+			 -E2BIG);
+	t_assert_says(&err, "the limit is 1048576");
+}
+
+static void presets(void **state)
+{
+	struct dcp_rules_preset p;
+	struct dcp_rules *r = NULL;
+	struct dcp_err err = { 0 };
+	const char *key, *of;
+	size_t n = 0;
+
+	(void)state;
+	for (; dcp_rules_preset_at(n, &p); n++) {
+		t_case(p.name);
+		assert_int_equal(dcp_rules_preset(p.name, &r, &err), 0);
+		assert_string_equal(dcp_rules_name(r), p.name);
+		assert_true(strlen(p.about) > 10);
+		assert_ptr_equal(strstr(p.text, p.about), p.text + 2);
+		dcp_rules_free(r);
+	}
+	assert_true(n > 0);
+	assert_int_equal(dcp_rules_preset("idenity", &r, &err), -ENOENT);
+	assert_string_equal(err.msg, "no preset idenity, nearest is \"identity\"");
+	assert_int_equal(dcp_rules_preset("hf", &r, &err), 0);
+	assert_true(dcp_rules_tie(r, 0, &key, &of));
+	assert_string_equal(key, "lm_head.weight");
+	assert_string_equal(of, "model.embed_tokens.weight");
+	assert_false(dcp_rules_tie(r, 1, &key, &of));
+	dcp_rules_free(r);
+}
+
+/* clang-format off */
+static const struct {
+	const char *const *keys;
+	const char *model, *want;
+} detections[] = {
+	{ KEYS("model.embed_tokens.weight", "lm_head.weight"), "", "hf" },
+	{ KEYS("w", "optimizer.state"), "", "hf" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attention.qkv_linear.wq.weight"), "", "torchtitan-llama3" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attention.qkv_linear.wq.weight"), "olmo", "hf" },
+	{ KEYS("model.tok_embeddings.weight", "model.layers.0.attention.wq.weight", "model.layers.0.feed_forward.w1.weight"),
+	  "llama", "meta" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attention.q_norm.weight", "layers.0.attention.k_norm.weight"), "qwen3",
+	  "torchtitan-qwen3" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attention.wkv_a.weight", "layers.0.attention.wkv_b.weight"), "",
+	  "torchtitan-deepseek-v3" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attn.output_proj.weight", "layers.0.sa_norm.scale"), "", "torchtune" },
+	{ KEYS("tok_embeddings.weight", "layers.0.attn.output_proj.weight", "layers.0.sa_norm.scale",
+	       "layers.0.attn.q_proj.bias"), "", "hf" },
+	{ KEYS("decoder.layers.self_attention.linear_qkv.weight", "decoder.layers.mlp.linear_fc1.weight"), "", "megatron" },
+	{ KEYS("decoder.layers.0.self_attention.linear_qkv.weight", "decoder.layers.1.mlp.router.weight",
+	       "decoder.layers.0.self_attention.q_layernorm.weight"), "", "megatron-qwen3-moe" },
+	{ KEYS("module.2.attention.query_key_value.weight", "module.2.attention.dense.weight",
+	       "module.0.word_embeddings.weight", "fp32.0.word_embeddings.weight"), "", "gpt-neox" },
+	{ KEYS("llama.embed_tokens.weight", "llama.layers.0.self_attn.q_proj.weight", "llama.layers.0.mlp.gate_proj.weight"),
+	  "llama", "paddle" },
+	{ KEYS("state_dict.model.lm_head.weight", "epoch"), "", "lightning" },
+	{ KEYS("state/model/model.lm_head.weight"), "mpt", "composer" },
+	{ KEYS("fp32.model.norm.weight", "module.model.norm.weight"), "", "deepspeed" },
+	{ KEYS("fp32.model.norm.weight", "exp_avg.model.norm.weight"), "", "deepspeed-fp32" },
+};
+/* clang-format on */
+
+static void detected(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(detections); i++) {
+		struct keys k = { detections[i].keys };
+		struct dcp_rules_config c = { .tie = -1 };
+		struct dcp_rules_source from = { .list = list_keys, .ctx = &k, .config = &c };
+		struct dcp_rules_preset p;
+		struct dcp_err err = { 0 };
+
+		t_case(detections[i].keys[0]);
+		snprintf(c.model_type, sizeof(c.model_type), "%s", detections[i].model);
+		assert_int_equal(dcp_rules_detect(&from, &p, &err), 0);
+		assert_string_equal(p.name, detections[i].want);
+	}
+}
+
+static void wrapped_model(void **state)
+{
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
+	struct keys k = { NULL };
+	struct dcp_rules_preset p;
+	struct dcp_rules_report report;
+
+	(void)state;
+	for (size_t i = 0; dcp_rules_preset_at(i, &p) && strcmp(p.name, "hf") != 0; i++)
+		;
+	k.key = KEYS("model.model.layers.0._orig_mod.w", "model.lm_head.weight",
+		     "optimizer.state.x", "rng_state", "module.model.model.norm.weight",
+		     "model.module._orig_mod.model.embed_tokens.weight");
+	map(p.text, &k, &out, &said, &report);
+	assert_string_equal(out.p, "model.layers.0.w=0 lm_head.weight=1 model.norm.weight=4 "
+				   "model.embed_tokens.weight=5");
+	assert_int_equal(report.dropped, 2);
+}
+
+static void config(void **state)
+{
+	static const char text[] =
+		"{\"model_type\": \"llama\", \"num_attention_heads\": 8, \"hidden_size\": 64,"
+		" \"num_hidden_layers\": 2, \"vocab_size\": 100, \"tie_word_embeddings\": "
+		"false}";
+	struct dcp_rules_config c;
+	struct dcp_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(dcp_rules_config_parse(text, strlen(text), &c, &err), 0);
+	assert_string_equal(c.model_type, "llama");
+	assert_int_equal(c.heads, 8);
+	assert_int_equal(c.kv_heads, 8);
+	assert_int_equal(c.head_dim, 8);
+	assert_int_equal(c.layers, 2);
+	assert_int_equal(c.vocab, 100);
+	assert_int_equal(c.tie, 0);
+	assert_int_equal(dcp_rules_config_parse("{}", 2, &c, &err), 0);
+	assert_int_equal(c.heads, 0);
+	assert_int_equal(c.tie, -1);
+	assert_int_equal(dcp_rules_config_parse("[", 1, &c, &err), -EBADMSG);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keys_table),    cmocka_unit_test(what_is_said),
+		cmocka_unit_test(bad_texts),     cmocka_unit_test(limits),
+		cmocka_unit_test(presets),       cmocka_unit_test(detected),
+		cmocka_unit_test(wrapped_model), cmocka_unit_test(config),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

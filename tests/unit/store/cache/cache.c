@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A cache that is forbidden, full, or being written by others.
+ */
+#include "tests/unit/t.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/store/cache/cache.h"
+#include "core/store/version/version.h"
+#include "tests/unit/t_version.h"
+
+static void opens_in_memory(struct t_version *p, const char *says)
+{
+	struct dcp_version *v = t_version_open(p);
+
+	t_version_check(v);
+	assert_null(dcp_version_index_path(v));
+	assert_true(dcp_version_was_built(v));
+	dcp_version_close(v);
+	assert_int_equal(p->warnings, 1);
+	if (!strstr(p->said, says))
+		fail_msg("said \"%s\", not \"%s\"", p->said, says);
+}
+
+static void cache_below_a_file(void **state)
+{
+	struct t_version *p = *state;
+
+	t_dir_text(&p->dir, "cache", "a file");
+	opens_in_memory(p, "index kept in memory");
+}
+
+static void cache_that_may_not_be_written(void **state)
+{
+	struct t_version *p = *state;
+
+	if (geteuid() == 0) {
+		print_message("           skipped: root may write everywhere\n");
+		return;
+	}
+	t_dir_sub(&p->dir, "cache/dcpfs");
+	assert_int_equal(chmod(p->cache, 0500), 0);
+	opens_in_memory(p, "Permission denied");
+	assert_int_equal(chmod(p->cache, 0700), 0);
+}
+
+static void index_that_is_a_directory(void **state)
+{
+	struct t_version *p = *state;
+
+	p->opts.index_file = t_dir_path(&p->dir, "sidecar");
+	t_dir_sub(&p->dir, "sidecar");
+	opens_in_memory(p, "not a file");
+}
+
+/* A limit on the size of files is the nearest thing to a full disk that needs no mount. */
+static void full_cache(void **state)
+{
+	struct t_version *p = *state;
+	struct rlimit was, small = { 20000, RLIM_INFINITY };
+	void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+	small.rlim_max = was.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	opens_in_memory(p, "index kept in memory");
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+	signal(SIGXFSZ, handler);
+	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 0); /* nothing is left behind */
+	assert_int_equal(t_fake.loads, 2);
+	p->warnings = 0;
+	assert_true(t_version_opens_built(p)); /* and next time there is room */
+	assert_int_equal(p->warnings, 0);
+}
+
+static void another_builds_for_too_long(void **state)
+{
+	struct t_version *p = *state;
+	char lock[600];
+	dcp_auto_fd int fd = -1;
+
+	snprintf(lock, sizeof(lock), "%s.lock", t_version_index_path(p));
+	assert_int_equal(unlink(t_version_index_path(p)), 0);
+	fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	p->opts.lock_wait_ms = 50;
+	opens_in_memory(p, "another process is still building it");
+}
+
+/* Say that the index is being built, and take a while. */
+static void build_slowly(void *x)
+{
+	assert_int_equal(write(*(int *)x, ".", 1), 1);
+	usleep(200000);
+}
+
+static void another_builds_meanwhile(void **state)
+{
+	struct t_version *p = *state;
+	int begun[2], status;
+	char c;
+	pid_t pid;
+
+	assert_int_equal(pipe(begun), 0);
+	pid = fork();
+	if (pid == 0) {
+		t_fake.during = build_slowly;
+		t_fake.x = &begun[1];
+		_exit(t_version_opens_built(p) ? 0 : 2);
+	}
+	assert_int_equal(read(begun[0], &c, 1), 1);
+	assert_false(t_version_opens_built(p)); /* waited, and took what the other made */
+	assert_int_equal(t_fake.loads, 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(begun[0]);
+	close(begun[1]);
+	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 1);
+}
+
+/* In place of libc's: with a path, the file there is removed first, as another process that
+ * is done building does between our open() and flock(). */
+static char *done_before_flock;
+
+int flock(int fd, int operation)
+{
+	if (done_before_flock) {
+		assert_int_equal(unlink(done_before_flock), 0);
+		done_before_flock = NULL;
+	}
+	return (int)syscall(SYS_flock, fd, operation);
+}
+
+/* A lock on a file that has no name any more keeps nobody out. */
+static void the_lock_goes_away_meanwhile(void **state)
+{
+	struct t_version *p = *state;
+	struct stat ours, named;
+	char path[160], lock[170];
+	bool waited;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/one", p->dir.root);
+	snprintf(lock, sizeof(lock), "%s.lock", path);
+	done_before_flock = lock;
+	fd = dcp_cache_lock(&p->opts, path, &waited);
+	assert_true(fd >= 0);
+	assert_null(done_before_flock);
+	assert_true(waited);
+	assert_int_equal(fstat(fd, &ours), 0);
+	assert_int_equal(stat(lock, &named), 0);
+	assert_int_equal(ours.st_ino, named.st_ino);
+	dcp_cache_unlock(path, fd);
+	assert_int_not_equal(access(lock, F_OK), 0);
+}
+
+static void many_race_to_build(void **state)
+{
+	struct t_version *p = *state;
+	pid_t pids[6];
+	int status;
+
+	for (size_t i = 0; i < DCP_LEN(pids); i++) {
+		pids[i] = fork();
+		if (pids[i] == 0) {
+			t_version_opens_built(
+				p); /* a failed assertion ends the child with a signal or 1 */
+			_exit(p->warnings ? 2 : 0);
+		}
+	}
+	for (size_t i = 0; i < DCP_LEN(pids); i++) {
+		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+		assert_int_equal(status, 0);
+	}
+	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 1);
+	t_version_let_time_pass(p);
+	assert_false(t_version_opens_built(p));
+}
+
+/* A build that was killed: the next one clears up behind it, and nothing else. */
+static void left_by_the_dead(void **state)
+{
+	struct t_version *p = *state;
+	const char *path = t_version_index_path(p);
+	const char *base = strrchr(path, '/') + 1;
+	char name[400];
+
+	snprintf(name, sizeof(name), "cache/dcpfs/%s.tmp-AbCdEf", base);
+	t_dir_text(&p->dir, name, "half of it");
+	t_dir_text(&p->dir, "cache/dcpfs/other.dcpx.tmp-AbCdEf", "somebody else's");
+	p->opts.rebuild = true;
+	assert_true(t_version_opens_built(p));
+	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 2);
+	assert_int_not_equal(faccessat(p->dir.fd, name, F_OK, 0), 0);
+}
+
+T_TESTS()
+{
+#define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
+	const struct CMUnitTest tests[] = {
+		AT_PLACE(cache_below_a_file),
+		AT_PLACE(cache_that_may_not_be_written),
+		AT_PLACE(index_that_is_a_directory),
+		AT_PLACE(full_cache),
+		AT_PLACE(another_builds_for_too_long),
+		AT_PLACE(another_builds_meanwhile),
+		AT_PLACE(the_lock_goes_away_meanwhile),
+		AT_PLACE(many_race_to_build),
+		AT_PLACE(left_by_the_dead),
+	};
+	return cmocka_run_group_tests_name("version_cache", tests, NULL, NULL);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/t.h"
+#include "tests/unit/t_dir.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "core/model/tensor.h"
+#include "core/store/version/grants.h"
+
+/* A source with one version: two shards, one in a directory of its own, one by a link, and a
+ * sidecar. Its directories are below one that is private. */
+static struct t_dir dir;
+
+static struct dcp_file_id ids[] = {
+	{ .name = "a.distcp", .ino = 1 },
+	{ .name = "sub/b.distcp", .ino = 1 },
+	{ .name = "link.distcp", .ino = 1 },
+	{ .name = "gone.distcp", .ino = 0 },
+	{ .name = "config.json", .ino = 1, .shown = true },
+};
+
+static int set_up(void **state)
+{
+	static const char *const names[] = { "src/v/a.distcp", "src/v/sub/b.distcp",
+					     "src/v/hid/c.distcp", "src/v/config.json" };
+
+	(void)state;
+	umask(022);
+	t_dir_make(&dir, "grants");
+	chmod(dir.root, 0755);
+	for (size_t i = 0; i < DCP_LEN(names); i++)
+		t_dir_text(&dir, names[i], "x");
+	assert_int_equal(symlink("hid/c.distcp", t_dir_path(&dir, "src/v/link.distcp")), 0);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	t_dir_remove(&dir);
+	return 0;
+}
+
+static struct dcp_grants *of_source(void)
+{
+	struct dcp_grants *g;
+
+	assert_int_equal(dcp_grants_source(t_dir_path(&dir, "src"), &g), 0);
+	return g;
+}
+
+/* Of the version, its files looked at. */
+static struct dcp_grants *look(void)
+{
+	struct dcp_grants *source = of_source(), *g;
+	struct t_dir v = { .fd = -1 };
+
+	assert_int_equal(dcp_grants_version(source, "v", &g), 0);
+	v.fd = open(t_dir_path(&dir, "src/v"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(dcp_grants_files(g, v.fd, ids, DCP_LEN(ids)), 0);
+	close(v.fd);
+	dcp_grants_free(source);
+	return g;
+}
+
+static void change(const char *name, mode_t mode)
+{
+	assert_int_equal(chmod(t_dir_path(&dir, name), mode), 0);
+}
+
+static void open_to_all(void **state)
+{
+	struct dcp_grants *g = look();
+
+	(void)state;
+	assert_int_equal(g->way.mode, 0444);
+	assert_int_equal(g->data.mode, 0444);
+	assert_int_equal(g->beside.mode, 0444);
+	assert_false(g->mixed);
+	assert_false(dcp_grants_changed(g));
+	dcp_grants_free(g);
+}
+
+static void one_private_thing(void **state)
+{
+	/* what is made private, and the modes of: way, data, the five files */
+	static const struct {
+		const char *name;
+		mode_t mode, before;
+		uint32_t way, data, files[DCP_LEN(ids)];
+		bool changed;
+	} rows[] = {
+		{ "src/v/a.distcp",
+		  0600,
+		  0644,
+		  0444,
+		  0400,
+		  { 0400, 0444, 0444, 0444, 0444 },
+		  false },
+		{ "src/v/sub/b.distcp",
+		  0640,
+		  0644,
+		  0444,
+		  0440,
+		  { 0444, 0440, 0444, 0444, 0444 },
+		  false },
+		{ "src/v/sub", 0700, 0755, 0444, 0400, { 0444, 0400, 0444, 0444, 0444 }, true },
+		{ "src/v/hid", 0750, 0755, 0444, 0440, { 0444, 0444, 0440, 0444, 0444 }, true },
+		{ "src/v/hid/c.distcp",
+		  0600,
+		  0644,
+		  0444,
+		  0400,
+		  { 0444, 0444, 0400, 0444, 0444 },
+		  false },
+		{ "src/v/config.json",
+		  0600,
+		  0644,
+		  0444,
+		  0444,
+		  { 0444, 0444, 0444, 0444, 0400 },
+		  false },
+		{ "src/v", 0711, 0755, 0400, 0400, { 0400, 0400, 0400, 0400, 0400 }, true },
+		{ "src", 0750, 0755, 0440, 0440, { 0440, 0440, 0440, 0440, 0440 }, false },
+		{ "", 0700, 0755, 0400, 0400, { 0400, 0400, 0400, 0400, 0400 }, false },
+		{ "", 0711, 0755, 0444, 0444, { 0444, 0444, 0444, 0444, 0444 }, false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_grants *before = look(), *g;
+
+		t_case(*rows[i].name ? rows[i].name : "above the source");
+		change(rows[i].name, rows[i].mode);
+		assert_int_equal(dcp_grants_changed(before), rows[i].changed);
+		g = look();
+		assert_int_equal(g->way.mode, rows[i].way);
+		assert_int_equal(g->data.mode, rows[i].data);
+		for (size_t k = 0; k < DCP_LEN(ids); k++)
+			assert_int_equal(g->files[k].mode, rows[i].files[k]);
+		dcp_grants_free(before);
+		dcp_grants_free(g);
+		change(rows[i].name, rows[i].before);
+	}
+}
+
+static void before_its_files(void **state)
+{
+	struct dcp_grants *source = of_source(), *g;
+
+	(void)state;
+	assert_int_equal(dcp_grants_version(source, "v", &g), 0);
+	assert_int_equal(g->way.mode, 0444);
+	assert_true(dcp_rights_equal(g->data, dcp_grants_alone()));
+	dcp_grants_free(g);
+	t_case("one that is gone");
+	assert_int_equal(dcp_grants_version(source, "none", &g), 0);
+	assert_true(dcp_rights_equal(g->way, dcp_grants_alone()));
+	dcp_grants_free(g);
+	dcp_grants_free(source);
+	t_case("no source");
+	assert_int_equal(dcp_grants_source("/nonexistent", &source), 0);
+	assert_true(dcp_rights_equal(source->way, dcp_grants_alone()));
+	dcp_grants_free(source);
+}
+
+static void any_file(void **state)
+{
+	const char *path = t_dir_path(&dir, "src/v/a.distcp");
+
+	(void)state;
+	assert_int_equal(dcp_grants_of_file(path).mode, 0444);
+	change("src/v", 0711); /* it may be passed */
+	assert_int_equal(dcp_grants_of_file(path).mode, 0444);
+	change("src/v/a.distcp", 0640);
+	assert_int_equal(dcp_grants_of_file(path).mode, 0440);
+	change("src", 0700);
+	assert_int_equal(dcp_grants_of_file(path).mode, 0400);
+	assert_true(dcp_rights_equal(dcp_grants_of_file("/nonexistent/x"), dcp_grants_alone()));
+	change("src", 0755);
+	change("src/v", 0755);
+}
+
+/* A file as the source: what else lies beside it does not count, nor who may list that. */
+static void one_file(void **state)
+{
+	struct dcp_grants *source, *g;
+	int fd = open(t_dir_path(&dir, "src/v"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	(void)state;
+	change("src/v", 0711);
+	assert_int_equal(dcp_grants_source(t_dir_path(&dir, "src/v/a.distcp"), &source), 0);
+	assert_int_equal(source->way.mode, 0444);
+	assert_int_equal(dcp_grants_version(source, "", &g), 0);
+	assert_int_equal(dcp_grants_files(g, fd, ids, 1), 0);
+	assert_int_equal(g->data.mode, 0444);
+	dcp_grants_free(g);
+	dcp_grants_free(source);
+	close(fd);
+	change("src/v", 0755);
+}
+
+static void lists(void **state)
+{
+	/* user::rw- user:1234:--- group::r-- mask::r-- other::r-- */
+	static const unsigned char list[] = {
+		2, 0,    0,    0,    1,    0,    6,  0, 0xff, 0xff, 0xff, 0xff, 2,    0,    0,
+		0, 0xd2, 0x04, 0,    0,    4,    0,  4, 0,    0xff, 0xff, 0xff, 0xff, 16,   0,
+		4, 0,    0xff, 0xff, 0xff, 0xff, 32, 0, 4,    0,    0xff, 0xff, 0xff, 0xff,
+	};
+	struct dcp_grants *g;
+
+	(void)state;
+	if (setxattr(t_dir_path(&dir, "src/v/a.distcp"), "system.posix_acl_access", list,
+		     sizeof(list), 0) < 0) {
+		print_message("           left out: no access control lists here: %s\n",
+			      strerror(errno));
+		skip();
+	}
+	g = look();
+	assert_int_equal(g->files[0].uid, 1234);
+	assert_int_equal(g->files[0].mode, 0044);
+	assert_int_equal(g->data.mode, 0044);
+	assert_true(g->mixed);
+	dcp_grants_free(g);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(open_to_all, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(one_private_thing, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(before_its_files, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(one_file, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(any_file, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(lists, set_up, tear_down),
+	};
+
+	struct dcp_grants *tmp;
+	bool open;
+
+	assert_int_equal(dcp_grants_source(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", &tmp),
+			 0);
+	open = tmp->way.mode == DCP_RIGHTS_ALL.mode;
+	dcp_grants_free(tmp);
+	if (!open) {
+		fprintf(stderr, "skipped: not everybody may list TMPDIR\n");
+		return 77;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

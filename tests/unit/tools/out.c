@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What people read: sizes, shapes, foreign text, tables, the progress line, and the list of
+ * mounts that umount reads.
+ */
+#include "tests/unit/t.h"
+
+#include "core/base/buf.h"
+#include "fs/mounts.h"
+#include "tools/out.h"
+#include "tools/progress.h"
+
+/* clang-format off */
+static const struct {
+	uint64_t n;
+	const char *size, *exact;
+} sizes[] = {
+	{ 0,                    "0 B",     "0 bytes" },
+	{ 1,                    "1 B",     "1 byte" },
+	{ 999,                  "999 B",   "999 bytes" },
+	{ 1000,                 "1.00 kB", "1.00 kB (1,000 bytes)" },
+	{ 1024,                 "1.02 kB", "1.02 kB (1,024 bytes)" },
+	{ 9994,                 "9.99 kB", "9.99 kB (9,994 bytes)" },
+	{ 9996,                 "10.0 kB", "10.0 kB (9,996 bytes)" },
+	{ 99940,                "99.9 kB", "99.9 kB (99,940 bytes)" },
+	{ 99960,                "100 kB",  "100 kB (99,960 bytes)" },
+	{ 999400,               "999 kB",  "999 kB (999,400 bytes)" },
+	{ 999500,               "1.00 MB", "1.00 MB (999,500 bytes)" },
+	{ 1048576,              "1.05 MB", "1.05 MB (1,048,576 bytes)" },
+	{ 140000000000,         "140 GB",  "140 GB (140,000,000,000 bytes)" },
+	{ 18446744073709551615u, "18.4 EB", "18.4 EB (18,446,744,073,709,551,615 bytes)" },
+};
+
+static const struct {
+	const char *what, *in, *out;
+	size_t width;
+} texts[] = {
+	{ "plain text",               "model.norm",        "model.norm", 10 },
+	{ "text in UTF-8",            "\xc3\xa4\xe2\x82\xac", "\xc3\xa4\xe2\x82\xac", 2 },
+	{ "an escape sequence",       "a\033[31mb",        "a\\x1b[31mb", 10 },
+	{ "newline and tab",          "a\n\tb",            "a\\x0a\\x09b", 10 },
+	{ "DEL",                      "\x7f",              "\\x7f", 4 },
+	{ "a C1 control",             "\xc2\x9b" "2J",     "\\xc2\\x9b2J", 10 },
+	{ "no-break space stays",     "\xc2\xa0",          "\xc2\xa0", 1 },
+	{ "a byte that is not UTF-8", "a\xff" "b",         "a\\xffb", 6 },
+	{ "a cut sequence",           "a\xe2\x82",         "a\\xe2\\x82", 9 },
+	{ "NUL as C0 80",             "a\xc0\x80",         "a\\xc0\\x80", 9 },
+	{ "nothing",                  "",                  "", 0 },
+};
+
+static const struct {
+	const char *in;
+	size_t max;
+	const char *out;
+} elided[] = {
+	{ "abcdefghij", 10, "abcdefghij" },
+	{ "abcdefghij", 9,  "abc..ghij" },
+	{ "abcdefghij", 7,  "ab..hij" },
+	{ "abcdefghij", 3,  "a.." },
+	{ "abcdefghij", 2,  "ab" },
+	{ "abcdefghij", 0,  "" },
+	{ "\xc3\xa4\xc3\xb6\xc3\xbc\xc3\x9f\xc3\xa9", 4, "\xc3\xa4..\xc3\xa9" },
+};
+
+static const char mountinfo[] =
+	"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+	"30 22 0:40 / /mnt/run1 ro,nosuid,nodev shared:9 master:3 - fuse.dcpfs /data/run1 ro,user_id=0\n"
+	"31 22 0:41 / /mnt/with\\040space ro - fuse.dcpfs /data/a\\040b ro\n"
+	"32 22 0:42 / /mnt/back\\134slash ro - fuse.dcpfs src ro\n"
+	"33 22 0:43 / /mnt/other rw - tmpfs tmpfs rw\n"
+	"34 33 0:44 / /mnt/other ro - fuse.dcpfs top ro\n"
+	"35 22 0:45 / /mnt/under ro - fuse.dcpfs low ro\n"
+	"36 35 0:46 / /mnt/under rw - tmpfs over rw\n"
+	"37 22 0:47 / /mnt/cut ro\n"
+	"nonsense\n"
+	"\n"
+	"38 22 0:48 / /mnt/last ro - fuse.sshfs host: ro";
+
+static const struct {
+	const char *what, *path, *fstype, *source;
+} mounts[] = {
+	{ "one of ours, with optional fields", "/mnt/run1",       "fuse.dcpfs", "/data/run1" },
+	{ "a space in both names",             "/mnt/with space", "fuse.dcpfs", "/data/a b" },
+	{ "a backslash",                       "/mnt/back\\slash", "fuse.dcpfs", "src" },
+	{ "ours above another",                "/mnt/other",      "fuse.dcpfs", "top" },
+	{ "another above ours",                "/mnt/under",      "tmpfs",      "over" },
+	{ "a line that is cut",                "/mnt/cut",        NULL,         NULL },
+	{ "no newline at the end",             "/mnt/last",       "fuse.sshfs", "host:" },
+	{ "not there",                         "/mnt",            NULL,         NULL },
+};
+/* clang-format on */
+
+static void size_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(sizes); i++) {
+		char size[OUT_SIZE], exact[64];
+
+		t_case(sizes[i].size);
+		assert_string_equal(out_size(size, sizes[i].n), sizes[i].size);
+		assert_string_equal(out_size_exact(exact, sizes[i].n), sizes[i].exact);
+	}
+}
+
+static void text_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(texts); i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+		t_case(texts[i].what);
+		out_text(&b, texts[i].in);
+		assert_string_equal(b.p ? b.p : "", texts[i].out);
+		assert_int_equal(out_width(texts[i].out), texts[i].width);
+	}
+	for (size_t i = 0; i < DCP_LEN(elided); i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+		t_case(elided[i].out);
+		out_elide(&b, elided[i].in, elided[i].max);
+		assert_string_equal(b.p ? b.p : "", elided[i].out);
+	}
+}
+
+static void wrapping(void **state)
+{
+	static const struct {
+		const char *what, *text;
+		size_t col, indent, width;
+		const char *want;
+	} cases[] = {
+		{ "what fits stays", "one two", 0, 2, 7, "one two" },
+		{ "the last word goes down", "one two", 0, 2, 6, "one\n  two" },
+		{ "a word wider than the line stands alone", "a wonderful b", 0, 1, 5,
+		  "a\n wonderful\n b" },
+		{ "from a column on", "one two", 5, 5, 11, "one\n     two" },
+		{ "no width, no wrapping", "one two three", 0, 2, 0, "one two three" },
+		{ "blanks are one", "  one   two  ", 0, 2, 80, "one two" },
+		{ "columns, not bytes", "\xc3\xa4\xc3\xa4 \xc3\xb6", 0, 0, 4,
+		  "\xc3\xa4\xc3\xa4 \xc3\xb6" },
+		{ "nothing", "", 0, 2, 80, "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+		t_case(cases[i].what);
+		out_wrap(&b, cases[i].col, cases[i].indent, cases[i].width, cases[i].text);
+		assert_string_equal(b.p ? b.p : "", cases[i].want);
+	}
+}
+
+static void shapes(void **state)
+{
+	static const uint64_t shape[64] = { 16, 8, UINT64_MAX };
+	char small[40], large[2048];
+
+	(void)state;
+	assert_string_equal(out_shape(small, sizeof(small), shape, 0), "[]");
+	assert_string_equal(out_shape(small, sizeof(small), shape, 1), "[16]");
+	assert_string_equal(out_shape(large, sizeof(large), shape, 3),
+			    "[16, 8, 18446744073709551615]");
+	out_shape(small, sizeof(small), shape, 64);
+	assert_non_null(strstr(small, ", ...]"));
+	out_shape(large, sizeof(large), shape, 64);
+	assert_null(strstr(large, "..."));
+}
+
+static void times(void **state)
+{
+	char buf[32];
+
+	(void)state;
+	assert_string_equal(out_time(buf, 0, true), "1970-01-01T00:00:00Z");
+	assert_string_equal(out_time(buf, -1, true), "1969-12-31T23:59:59Z");
+	assert_string_equal(out_time(buf, 1769770929999999999, true), "2026-01-30T11:02:09Z");
+	out_time(buf, INT64_MAX, true);
+	out_time(buf, INT64_MIN, true);
+}
+
+static const struct out_col cols[] = { { "KEY", .flex = true },
+				       { "N", .right = true },
+				       { "NOTE" } };
+
+static void table_to(struct out *o, unsigned width, const char *key)
+{
+	struct out_table t;
+
+	*o = (struct out){ .width = width };
+	out_table_init(&t, cols, DCP_LEN(cols));
+	out_table_cell(&t, key);
+	out_table_printf(&t, "%d", 5);
+	out_table_cell(&t, "");
+	out_table_cell(&t, "b");
+	out_table_printf(&t, "%d", 12345);
+	out_table_cell(&t, "yes");
+	out_table_print(&t, o, 2);
+	out_table_finish(&t);
+}
+
+static void tables(void **state)
+{
+	struct out o;
+
+	(void)state;
+	t_case("columns line up and no line ends in a blank");
+	table_to(&o, 0, "alpha");
+	assert_string_equal(o.buf.p, "  KEY        N  NOTE\n"
+				     "  alpha      5\n"
+				     "  b      12345  yes\n");
+	out_finish(&o);
+	t_case("a long key gives way when the table must fit");
+	table_to(&o, 30, "model.layers.10.attention.wq.weight");
+	assert_string_equal(o.buf.p, "  KEY                  N  NOTE\n"
+				     "  model....weight      5\n"
+				     "  b                12345  yes\n");
+	out_finish(&o);
+}
+
+static void columns_give_way(void **state)
+{
+	static const struct out_col four[] = { { "KEY", .flex = true },
+					       { "TYPE", .least = 6 },
+					       { "N", .right = true },
+					       { "NOTE" } };
+	static const char *const cells[] = {
+		"model.norm.weight",     "F32", "1", "", "train.info",
+		"trainer_types.RunInfo", "",    ""
+	};
+	struct out o = { .width = 30 };
+	struct out_table t;
+
+	(void)state;
+	t_case("an empty column goes, a type is shortened, the key stays whole");
+	out_table_init(&t, four, DCP_LEN(four));
+	for (size_t i = 0; i < DCP_LEN(cells); i++)
+		out_table_cell(&t, cells[i]);
+	out_table_print(&t, &o, 0);
+	assert_string_equal(o.buf.p, "KEY                TYPE      N\n"
+				     "model.norm.weight  F32       1\n"
+				     "train.info         tra..nfo\n");
+	out_finish(&o);
+	out_table_finish(&t);
+}
+
+static void an_empty_number(void **state)
+{
+	static const struct out_col three[] = { { "A", .right = true },
+						{ "BBB", .right = true },
+						{ "C" } };
+	static const char *const cells[] = { "1", "", "x", "22", "333", "y", "", "", "z" };
+	struct out o = { 0 };
+	struct out_table t;
+
+	(void)state;
+	t_case("a number that is not there keeps its place");
+	out_table_init(&t, three, DCP_LEN(three));
+	for (size_t i = 0; i < DCP_LEN(cells); i++)
+		out_table_cell(&t, cells[i]);
+	out_table_print(&t, &o, 0);
+	assert_string_equal(o.buf.p, " A  BBB  C\n"
+				     " 1       x\n"
+				     "22  333  y\n"
+				     "         z\n");
+	out_finish(&o);
+	out_table_finish(&t);
+}
+
+static void every_line_fits(void **state)
+{
+	(void)state;
+	for (unsigned width = 40; width < 100; width++) {
+		struct out o;
+
+		table_to(&o, width,
+			 "a.very.long.key.indeed.with.many.components.and.more.of.them."
+			 "than.anybody.would.care.to.type");
+		for (char *line = o.buf.p; *line;) {
+			size_t n = strcspn(line, "\n");
+
+			assert_true(n <= width);
+			line += n + 1;
+		}
+		out_finish(&o);
+	}
+}
+
+static void mount_table(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(mounts); i++) {
+		FILE *f = tmpfile();
+		struct dcpfs_mount m = { 0 };
+		int found;
+
+		t_case(mounts[i].what);
+		assert_non_null(f);
+		fputs(mountinfo, f);
+		rewind(f);
+		found = dcpfs_mounts_read(f, mounts[i].path, &m);
+		fclose(f);
+		assert_int_equal(found, mounts[i].fstype != NULL);
+		if (found) {
+			assert_string_equal(m.fstype, mounts[i].fstype);
+			assert_string_equal(m.source, mounts[i].source);
+		}
+	}
+}
+
+static void progress_lines(void **state)
+{
+	char line[256];
+
+	(void)state;
+	progress_line(line, sizeof(line), 100, true, "shards", 500000000, 1000000000,
+		      1000000000);
+	assert_string_equal(line,
+			    "shards [##########..........]  50% 500 MB of 1.00 GB 500 MB/s "
+			    "0:01 left");
+	progress_line(line, sizeof(line), 100, false, "tensors", 7, 7, 1000000000);
+	assert_string_equal(line, "tensors [####################] 100% 7 of 7 7/s ");
+	t_case("more than all is all");
+	progress_line(line, sizeof(line), 100, false, "x", 9, 7, 0);
+	assert_non_null(strstr(line, "100%"));
+	t_case("an unknown total has no bar");
+	progress_line(line, sizeof(line), 100, false, "x", 9, 0, 1000000000);
+	assert_string_equal(line, "x 9 9/s");
+	t_case("a slow start has an end in sight, even if far");
+	progress_line(line, sizeof(line), 200, true, "x", 1, UINT64_MAX, 1000000000);
+	assert_non_null(strstr(line, "99:59:59 left"));
+	for (unsigned width = 20; width < 120; width++) {
+		progress_line(line, sizeof(line), width, true, "a name that is rather long", 1,
+			      3, 5);
+		assert_true(strlen(line) <= width);
+	}
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(size_table),
+		cmocka_unit_test(text_table),
+		cmocka_unit_test(wrapping),
+		cmocka_unit_test(shapes),
+		cmocka_unit_test(times),
+		cmocka_unit_test(tables),
+		cmocka_unit_test(columns_give_way),
+		cmocka_unit_test(an_empty_number),
+		cmocka_unit_test(every_line_fits),
+		cmocka_unit_test(mount_table),
+		cmocka_unit_test(progress_lines),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
