@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What config.json says of a model, under the names that families of models gave it. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/ckd.h"
 #include "core/parse/json.h"
 #include "core/rules/rules_int.h"
 
@@ -52,5 +54,58 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 		snprintf(out->model_type, sizeof(out->model_type), "%s", type);
 	dcp_json_bool(dcp_json_get(root, "tie_word_embeddings"), &out->tie);
 	dcp_json_free(root);
+	return 0;
+}
+
+/* ---- as rules call it ---- */
+
+static const struct {
+	const char *name;
+	size_t at;
+} words[] = {
+	{ "heads", offsetof(struct dcp_rules_config, heads) },
+	{ "kv_heads", offsetof(struct dcp_rules_config, kv_heads) },
+	{ "head_dim", offsetof(struct dcp_rules_config, head_dim) },
+	{ "hidden", offsetof(struct dcp_rules_config, hidden) },
+	{ "intermediate", offsetof(struct dcp_rules_config, intermediate) },
+	{ "layers", offsetof(struct dcp_rules_config, layers) },
+	{ "vocab", offsetof(struct dcp_rules_config, vocab) },
+	{ "experts", offsetof(struct dcp_rules_config, experts) },
+};
+
+const size_t dcp_rules_nwords = DCP_LEN(words);
+
+const char *dcp_rules_word(size_t i)
+{
+	return words[i].name;
+}
+
+int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *config,
+		     uint64_t *out, struct dcp_err *err)
+{
+	*out = 1;
+	for (uint32_t i = 0; i < a->n; i++) {
+		const struct factor *f = &a->f[i];
+		uint64_t v = f->value;
+
+		if (f->word >= 0) {
+			v = 0;
+			if (config)
+				memcpy(&v, (const char *)config + words[f->word].at, sizeof(v));
+			if (v == 0)
+				return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+						"it needs %s, which no config.json tells",
+						words[f->word].name);
+		}
+		if (f->divide && (v == 0 || *out % v))
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"%llu is no multiple of %llu", (unsigned long long)*out,
+					(unsigned long long)v);
+		if (f->divide)
+			*out /= v;
+		else if (dcp_ckd_mul(out, *out, v))
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"its numbers leave 64 bits");
+	}
 	return 0;
 }

@@ -9,12 +9,6 @@
 
 enum { MAX_MADE = 65536 }; /* tensors on their way at a time */
 
-struct run {
-	const struct dcp_rules_config *config;
-	struct dcp_arena *arena;
-	struct dcp_err *err;
-};
-
 #define bad(r, ...) dcp_fail((r)->err, -EINVAL, DCP_ERR_NO_OFFSET, __VA_ARGS__)
 
 static struct work *works(struct run *r, size_t n)
@@ -45,11 +39,12 @@ static int dimension(struct run *r, const struct op *op, uint32_t i, uint32_t nd
 
 /* ---- one tensor ---- */
 
-static int transpose(struct run *r, struct work *w)
+static int transpose(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t order[DCP_MAX_NDIM];
 	struct work from = *w;
 
+	(void)op;
 	if (w->ndim < 2)
 		return bad(r, "a tensor of %u dimension%s cannot be transposed", w->ndim,
 			   w->ndim == 1 ? "" : "s");
@@ -179,7 +174,7 @@ static bool rows_as(const struct work *w, uint64_t a, uint64_t b, uint64_t c, ui
 }
 
 /* In each head, rows of pairs (x0 y0 x1 y1 ...) become halves (x0 x1 ... y0 y1 ...), or back. */
-static int rope(struct run *r, const struct op *op, struct work *w)
+static int turn_heads(struct run *r, const struct op *op, struct work *w, bool back)
 {
 	uint64_t shape[DCP_MAX_NDIM], was[DCP_MAX_NDIM], heads, half;
 	uint32_t order[DCP_MAX_NDIM], ndim, was_ndim = w->ndim;
@@ -196,8 +191,7 @@ static int rope(struct run *r, const struct op *op, struct work *w)
 	half = DCP_MAX(w->shape[0] / heads / 2, 1u);
 	if (w->shape[0] == 0)
 		return 0;
-	if (!rows_as(w, heads, op->kind == OP_ROPE ? half : 2, op->kind == OP_ROPE ? 2 : half,
-		     shape, &ndim))
+	if (!rows_as(w, heads, back ? 2 : half, back ? half : 2, shape, &ndim))
 		return bad(r, "it has too many dimensions");
 	rc = to_shape(r, w, ndim, shape);
 	if (rc < 0)
@@ -209,31 +203,14 @@ static int rope(struct run *r, const struct op *op, struct work *w)
 	return rc < 0 ? rc : to_shape(r, w, was_ndim, was);
 }
 
-static int unary(struct run *r, const struct op *op, struct work *w)
+static int rope(struct run *r, const struct op *op, struct work *w)
 {
-	switch (op->kind) {
-	case OP_T:
-		return transpose(r, w);
-	case OP_PERMUTE:
-		return permute(r, op, w);
-	case OP_RESHAPE:
-		return reshape(r, op, w);
-	case OP_NARROW:
-		return narrow(r, op, w);
-	case OP_UNPAD:
-		return unpad(r, op, w);
-	case OP_ROPE:
-	case OP_UNROPE:
-		return rope(r, op, w);
-	case OP_QKV:
-	case OP_FUSE_QKV:
-	case OP_CONCAT:
-	case OP_STACK:
-	case OP_SPLIT:
-	case OP_UNSTACK:
-		break;
-	}
-	return 0;
+	return turn_heads(r, op, w, false);
+}
+
+static int unrope(struct run *r, const struct op *op, struct work *w)
+{
+	return turn_heads(r, op, w, true);
 }
 
 /* ---- several ---- */
@@ -275,21 +252,21 @@ static int insert(struct run *r, struct work *w, size_t n, uint32_t d)
 	return rc;
 }
 
-/* concat and stack: each list over its slot, or the lists. */
-static int concat(struct run *r, const struct op *op, struct flow *f)
+/* Each list over its slot, or the lists; along dimension @d, or one that is @added. */
+static int join_lists(struct run *r, const struct op *op, struct flow *f, bool added)
 {
 	bool slot = op->slot != RULES_NO_SLOT;
 	size_t lists = slot ? f->k : f->e, n = slot ? f->e : f->k;
 	struct work *out = works(r, lists), *in = works(r, n);
 	uint32_t d;
-	int rc = dimension(r, op, 0, f->w[0].ndim + (op->kind == OP_STACK), &d);
+	int rc = dimension(r, op, 0, f->w[0].ndim + added, &d);
 
 	if (!out || !in)
 		return -ENOMEM;
 	for (size_t j = 0; rc == 0 && j < lists; j++) {
 		for (size_t i = 0; i < n; i++)
 			in[i] = slot ? f->w[j * f->e + i] : f->w[i * f->e + j];
-		if (op->kind == OP_STACK)
+		if (added)
 			rc = insert(r, in, n, d);
 		if (rc == 0)
 			rc = join(r, in, n, d, &out[j]);
@@ -298,6 +275,16 @@ static int concat(struct run *r, const struct op *op, struct flow *f)
 	f->k = slot ? f->k : 1;
 	f->e = slot ? 1 : f->e;
 	return rc;
+}
+
+static int concat(struct run *r, const struct op *op, struct flow *f)
+{
+	return join_lists(r, op, f, false);
+}
+
+static int stack(struct run *r, const struct op *op, struct flow *f)
+{
+	return join_lists(r, op, f, true);
 }
 
 /* The sizes of the parts, in @size: as they are, or as ratios. */
@@ -491,33 +478,33 @@ static int fuse_qkv(struct run *r, const struct op *op, struct flow *f)
 	return rc;
 }
 
+/* clang-format off */
+const struct op_def dcp_rules_op_defs[] = {
+	{ "T", "T", .each = transpose },
+	{ "permute", "permute(1, 0)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = permute },
+	{ "reshape", "reshape(heads, -1, hidden)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = reshape },
+	{ "narrow", "narrow(dimension, from, length)", 3, 3, 1, .each = narrow },
+	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad },
+	{ "rope", "rope(heads)", 1, 1, .each = rope },
+	{ "unrope", "unrope(heads)", 1, 1, .each = unrope },
+	{ "qkv", "qkv(heads, kv_heads)", 2, 2, .of = 1, .to = 3, .all = qkv },
+	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = fuse_qkv },
+	{ "concat", "concat(0)", 1, 1, 1, OP_SLOT_JOINS, .all = concat },
+	{ "stack", "stack(0) or stack(0, {e})", 1, 1, 1, OP_SLOT_JOINS, .all = stack },
+	{ "split", "split(0, 2) or split(0, [2, 1, 1])", 2, 2, 1, .list = true, .all = split },
+	{ "unstack", "unstack(0, {e})", 1, 1, 1, OP_SLOT_COUNTS, .all = unstack },
+};
+/* clang-format on */
+const size_t dcp_rules_nop_defs = DCP_LEN(dcp_rules_op_defs);
+
 static int apply(struct run *r, const struct op *op, struct flow *f)
 {
 	int rc = 0;
 
-	switch (op->kind) {
-	case OP_QKV:
-		return qkv(r, op, f);
-	case OP_FUSE_QKV:
-		return fuse_qkv(r, op, f);
-	case OP_CONCAT:
-	case OP_STACK:
-		return concat(r, op, f);
-	case OP_SPLIT:
-		return split(r, op, f);
-	case OP_UNSTACK:
-		return unstack(r, op, f);
-	case OP_T:
-	case OP_PERMUTE:
-	case OP_RESHAPE:
-	case OP_NARROW:
-	case OP_UNPAD:
-	case OP_ROPE:
-	case OP_UNROPE:
-		break;
-	}
+	if (op->def->all)
+		return op->def->all(r, op, f);
 	for (size_t j = 0; rc == 0 && j < f->k * f->e; j++)
-		rc = unary(r, op, &f->w[j]);
+		rc = op->def->each(r, op, &f->w[j]);
 	return rc;
 }
 
@@ -531,11 +518,10 @@ int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_config *confi
 
 		if (rc == -ENOMEM)
 			return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
-					"%s: it needs too much memory",
-					dcp_rules_op_name(rule->op[i].kind));
+					"%s: it needs too much memory", rule->op[i].def->name);
 		if (rc < 0)
 			return dcp_err_where(err, rc, "line %u: %s", rule->line,
-					     dcp_rules_op_name(rule->op[i].kind));
+					     rule->op[i].def->name);
 	}
 	return 0;
 }

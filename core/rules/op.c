@@ -8,80 +8,7 @@
 #include "core/base/near.h"
 #include "core/rules/rules_int.h"
 
-enum { MAX_ARGS = 64, NAME = 24 };
-
-/* Numbers behind the name, from least to most; a slot beside them: 0 never, 1 maybe, 2 always. */
-static const struct {
-	const char *name;
-	uint8_t least, most, slot;
-	bool list; /* a list as its last argument, too */
-	const char *usage;
-} ops[] = {
-	[OP_T] = { "T", 0, 0, 0, false, "T" },
-	[OP_PERMUTE] = { "permute", 1, MAX_ARGS, 0, false, "permute(1, 0)" },
-	[OP_RESHAPE] = { "reshape", 1, MAX_ARGS, 0, false, "reshape(heads, -1, hidden)" },
-	[OP_NARROW] = { "narrow", 3, 3, 0, false, "narrow(dimension, from, length)" },
-	[OP_UNPAD] = { "unpad", 1, 2, 0, false, "unpad(vocab)" },
-	[OP_ROPE] = { "rope", 1, 1, 0, false, "rope(heads)" },
-	[OP_UNROPE] = { "unrope", 1, 1, 0, false, "unrope(heads)" },
-	[OP_QKV] = { "qkv", 2, 2, 0, false, "qkv(heads, kv_heads)" },
-	[OP_FUSE_QKV] = { "fuse_qkv", 2, 2, 0, false, "fuse_qkv(heads, kv_heads)" },
-	[OP_CONCAT] = { "concat", 1, 1, 1, false, "concat(0)" },
-	[OP_STACK] = { "stack", 1, 1, 1, false, "stack(0) or stack(0, {e})" },
-	[OP_SPLIT] = { "split", 1, 2, 0, true, "split(0, 2) or split(0, [2, 1, 1])" },
-	[OP_UNSTACK] = { "unstack", 1, 1, 2, false, "unstack(0, {e})" },
-};
-
-static const struct {
-	const char *name;
-	size_t at;
-} words[] = {
-	{ "heads", offsetof(struct dcp_rules_config, heads) },
-	{ "kv_heads", offsetof(struct dcp_rules_config, kv_heads) },
-	{ "head_dim", offsetof(struct dcp_rules_config, head_dim) },
-	{ "hidden", offsetof(struct dcp_rules_config, hidden) },
-	{ "intermediate", offsetof(struct dcp_rules_config, intermediate) },
-	{ "layers", offsetof(struct dcp_rules_config, layers) },
-	{ "vocab", offsetof(struct dcp_rules_config, vocab) },
-	{ "experts", offsetof(struct dcp_rules_config, experts) },
-};
-
-const char *dcp_rules_op_name(enum op_kind kind)
-{
-	return ops[kind].name;
-}
-
-int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *config,
-		     uint64_t *out, struct dcp_err *err)
-{
-	*out = 1;
-	for (uint32_t i = 0; i < a->n; i++) {
-		const struct factor *f = &a->f[i];
-		uint64_t v = f->value;
-
-		if (f->word >= 0) {
-			v = 0;
-			if (config)
-				memcpy(&v, (const char *)config + words[f->word].at, sizeof(v));
-			if (v == 0)
-				return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-						"it needs %s, which no config.json tells",
-						words[f->word].name);
-		}
-		if (f->divide && (v == 0 || *out % v))
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"%llu is no multiple of %llu", (unsigned long long)*out,
-					(unsigned long long)v);
-		if (f->divide)
-			*out /= v;
-		else if (dcp_ckd_mul(out, *out, v))
-			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"its numbers leave 64 bits");
-	}
-	return 0;
-}
-
-/* ---- text ---- */
+enum { NAME = 24 };
 
 static const char *blanks(const char *s, const char *end)
 {
@@ -132,12 +59,7 @@ static const char *nearest(struct word w, const char *(*name)(size_t i), size_t 
 
 static const char *op_name(size_t i)
 {
-	return ops[i].name;
-}
-
-static const char *word_name(size_t i)
-{
-	return words[i].name;
+	return dcp_rules_op_defs[i].name;
 }
 
 static int decimal(struct rules_parse *ps, struct word w, uint64_t *out)
@@ -161,14 +83,14 @@ static int factor(struct rules_parse *ps, const char **s, struct factor *out)
 	out->word = -1;
 	if (*w.s >= '0' && *w.s <= '9')
 		return decimal(ps, w, &out->value);
-	for (size_t i = 0; i < DCP_LEN(words); i++)
-		if (is(w, words[i].name)) {
+	for (size_t i = 0; i < dcp_rules_nwords; i++)
+		if (is(w, dcp_rules_word(i))) {
 			out->word = (int)i;
 			return 0;
 		}
 	return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is no number of a model%s",
 			     (int)DCP_MIN(w.n, (size_t)60), w.s,
-			     nearest(w, word_name, DCP_LEN(words), near));
+			     nearest(w, dcp_rules_word, dcp_rules_nwords, near));
 }
 
 static int amount(struct rules_parse *ps, const char **s, struct amount *out)
@@ -216,19 +138,20 @@ static int slot(struct rules_parse *ps, const struct rule *rule, const char **s,
 /* Behind the opening bracket: numbers, one list of numbers, a slot; up to the closing one. */
 static int args(struct rules_parse *ps, const struct rule *rule, const char **s, struct op *op)
 {
-	struct amount *arg = dcp_arena_calloc(&ps->r->arena, MAX_ARGS, sizeof(*arg));
+	struct amount *arg = dcp_arena_calloc(&ps->r->arena, RULES_MAX_ARGS, sizeof(*arg));
 	bool in_list = false, closed = false;
 	int rc = arg ? 0 : -ENOMEM;
 
 	op->arg = arg;
 	while (rc == 0) {
 		*s = blanks(*s, ps->end);
-		if (*s < ps->end && **s == '[' && ops[op->kind].list && !op->is_list) {
+		if (*s < ps->end && **s == '[' && op->def->list && !op->is_list) {
 			op->is_list = in_list = true;
 			*s = blanks(*s + 1, ps->end);
 		}
-		if (op->narg == MAX_ARGS)
-			return dcp_rules_bad(ps, *s, -E2BIG, "more than %d numbers", MAX_ARGS);
+		if (op->narg == RULES_MAX_ARGS)
+			return dcp_rules_bad(ps, *s, -E2BIG, "more than %d numbers",
+					     RULES_MAX_ARGS);
 		if (*s < ps->end && **s == '{' && op->slot == RULES_NO_SLOT && !in_list)
 			rc = slot(ps, rule, s, op);
 		else
@@ -255,24 +178,18 @@ static int args(struct rules_parse *ps, const struct rule *rule, const char **s,
 
 static int check_args(struct rules_parse *ps, const char *at, const struct op *op)
 {
-	bool slot_ok =
-		op->slot == RULES_NO_SLOT ? ops[op->kind].slot != 2 : ops[op->kind].slot != 0;
+	const struct op_def *def = op->def;
+	bool slot_ok = op->slot == RULES_NO_SLOT ? def->slot != OP_SLOT_COUNTS
+						 : def->slot != OP_SLOT_NEVER;
+	bool ok = slot_ok && op->narg >= def->least && (op->narg <= def->most || op->is_list);
 
-	if (op->narg < ops[op->kind].least || (op->narg > ops[op->kind].most && !op->is_list) ||
-	    !slot_ok || (op->kind == OP_SPLIT && op->narg < 2))
-		return dcp_rules_bad(ps, at, -EINVAL, "it is written %s", ops[op->kind].usage);
 	for (uint32_t i = 0; i < op->narg; i++) {
 		const struct amount *a = &op->arg[i];
-		bool dim = op->kind == OP_RESHAPE || op->kind == OP_PERMUTE ||
-			   (i == 0 && op->kind >= OP_CONCAT) ||
-			   (i == 0 && op->kind == OP_NARROW) ||
-			   (i == 1 && op->kind == OP_UNPAD);
+		bool dim = def->dims == OP_DIMS_ALL || (i < 8 && def->dims >> i & 1);
 
-		if (a->minus && (!dim || a->n > 1 || a->f[0].word >= 0))
-			return dcp_rules_bad(ps, at, -EINVAL, "it is written %s",
-					     ops[op->kind].usage);
+		ok &= !a->minus || (dim && a->n == 1 && a->f[0].word < 0);
 	}
-	return 0;
+	return ok ? 0 : dcp_rules_bad(ps, at, -EINVAL, "it is written %s", def->usage);
 }
 
 static int one_op(struct rules_parse *ps, const struct rule *rule, const char **s,
@@ -284,13 +201,13 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 	size_t i = 0;
 	int rc = 0;
 
-	while (i < DCP_LEN(ops) && !is(w, ops[i].name))
+	while (i < dcp_rules_nop_defs && !is(w, dcp_rules_op_defs[i].name))
 		i++;
-	if (i == DCP_LEN(ops))
+	if (i == dcp_rules_nop_defs)
 		return dcp_rules_bad(ps, at, -EINVAL, "%.*s is no operation%s",
 				     (int)DCP_MIN(DCP_MAX(w.n, (size_t)1), (size_t)60), at,
-				     nearest(w, op_name, DCP_LEN(ops), near));
-	*op = (struct op){ .kind = (enum op_kind)i, .slot = RULES_NO_SLOT };
+				     nearest(w, op_name, dcp_rules_nop_defs, near));
+	*op = (struct op){ .def = &dcp_rules_op_defs[i], .slot = RULES_NO_SLOT };
 	if (*s < ps->end && **s == '(') {
 		++*s;
 		rc = args(ps, rule, s, op);
@@ -302,59 +219,44 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 
 /* ---- do they fit the keys? ---- */
 
+/* How many tensors there are behind it, @k, and which slots it takes. */
 static int step(struct rules_parse *ps, struct rule *rule, const char *at, const struct op *op,
 		uint64_t *k)
 {
+	const struct op_def *def = op->def;
 	bool left = op->slot != RULES_NO_SLOT && op->slot != rule->each;
+	uint64_t parts = 1;
 
-	switch (op->kind) {
-	case OP_CONCAT:
-	case OP_STACK:
-		if (op->slot == RULES_NO_SLOT) {
-			*k = 1;
-			return 0;
-		}
+	if (def->slot == OP_SLOT_JOINS && op->slot == RULES_NO_SLOT)
+		*k = 1;
+	if (def->slot == OP_SLOT_JOINS && op->slot != RULES_NO_SLOT) {
 		if (!left || rule->join != RULES_NO_SLOT)
 			return dcp_rules_bad(ps, at, -EINVAL,
 					     "keys are joined once, over a slot of the left "
 					     "side");
 		rule->join = op->slot;
-		return 0;
-	case OP_UNSTACK:
+	}
+	if (def->slot == OP_SLOT_COUNTS) {
 		if (left || !rule->each_at)
 			return dcp_rules_bad(ps, at, -EINVAL,
 					     "{%s} is counted on the right side, once, and "
 					     "does not stand on the left",
 					     rule->slot_name[op->slot]);
 		rule->each_at = NULL;
-		return 0;
-	case OP_QKV:
-	case OP_FUSE_QKV:
-		if (*k != (op->kind == OP_QKV ? 1 : 3))
-			return dcp_rules_bad(ps, at, -EINVAL, "%s is of %s, not of %llu",
-					     ops[op->kind].name,
-					     op->kind == OP_QKV ? "one tensor" : "three",
-					     (unsigned long long)*k);
-		*k = op->kind == OP_QKV ? 3 : 1;
-		return 0;
-	case OP_SPLIT:
-		if (!op->is_list && (op->arg[1].n > 1 || op->arg[1].f[0].word >= 0 ||
-				     op->arg[1].f[0].value == 0))
+	}
+	if (def->list) {
+		parts = op->is_list ? op->narg - 1 : op->arg[1].f[0].value;
+		if (!op->is_list &&
+		    (op->arg[1].n > 1 || op->arg[1].f[0].word >= 0 || parts == 0))
 			return dcp_rules_bad(ps, at, -EINVAL,
 					     "into how many parts? split(0, 2), or their "
 					     "sizes: split(0, [2, 1, 1])");
-		*k *= op->is_list ? op->narg - 1 : DCP_MIN(op->arg[1].f[0].value, 1000u);
-		*k = DCP_MIN(*k, 1000u);
-		return 0;
-	case OP_T:
-	case OP_PERMUTE:
-	case OP_RESHAPE:
-	case OP_NARROW:
-	case OP_UNPAD:
-	case OP_ROPE:
-	case OP_UNROPE:
-		break;
 	}
+	if (def->of && *k != def->of)
+		return dcp_rules_bad(ps, at, -EINVAL, "%s is of %u tensor%s, not of %llu",
+				     def->name, def->of, def->of == 1 ? "" : "s",
+				     (unsigned long long)*k);
+	*k = def->of ? def->to : DCP_MIN(*k * DCP_MIN(parts, 1000u), 1000u);
 	return 0;
 }
 

@@ -42,30 +42,15 @@ struct slot_value {
 	uint64_t number;
 };
 
-enum op_kind {
-	OP_T,
-	OP_PERMUTE,
-	OP_RESHAPE,
-	OP_NARROW,
-	OP_UNPAD,
-	OP_ROPE,
-	OP_UNROPE,
-	OP_QKV,
-	OP_FUSE_QKV,
-	OP_CONCAT,
-	OP_STACK,
-	OP_SPLIT,
-	OP_UNSTACK,
-};
-
 #define RULES_MAX_FACTORS 4 /* of one amount */
 #define RULES_MAX_OPS 32    /* of one rule */
+#define RULES_MAX_ARGS 64   /* of one operation */
 
 /* "128", "-1", "heads*head_dim": factors from left to right, each multiplied or divided by. */
 struct amount {
 	struct factor {
 		bool divide;
-		int word; /* a number of config.json, see op.c; -1: the value */
+		int word; /* a number of config.json, see config.c; -1: the value */
 		uint64_t value;
 	} f[RULES_MAX_FACTORS];
 	uint32_t n;
@@ -73,11 +58,45 @@ struct amount {
 };
 
 struct op {
-	enum op_kind kind;
+	const struct op_def *def;
 	const struct amount *arg;
 	uint32_t narg;
 	uint8_t slot; /* {e}, or RULES_NO_SLOT */
 	bool is_list; /* split: sizes, not a number of parts */
+};
+
+/* Tensors on their way through the operations of a rule: k lists of e each. */
+struct work;
+struct flow {
+	struct work *w; /* k * e */
+	size_t k, e;
+	bool is_unstacked; /* e counts what unstack() made, also where a later operation fails */
+};
+
+struct run {
+	const struct dcp_rules_config *config;
+	struct dcp_arena *arena;
+	struct dcp_err *err;
+};
+
+enum op_slot {
+	OP_SLOT_NEVER,
+	OP_SLOT_JOINS,  /* the keys that differ in it; without one the lists */
+	OP_SLOT_COUNTS, /* what is made of each; always there */
+};
+
+#define OP_DIMS_ALL UINT8_MAX
+
+/* What an operation is: as text, and what it does. */
+struct op_def {
+	const char *name, *usage;
+	uint8_t least, most; /* numbers behind the name */
+	uint8_t dims;        /* which of them are dimensions, so may be -1: a bit each */
+	enum op_slot slot;
+	bool list;      /* a list as its last argument, too: sizes of parts */
+	uint8_t of, to; /* tensors; 0: any, and as many as there were */
+	int (*each)(struct run *r, const struct op *op, struct work *w); /* or */
+	int (*all)(struct run *r, const struct op *op, struct flow *f);
 };
 
 struct rule {
@@ -159,25 +178,24 @@ struct dcp_buf;
 bool dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
 		      struct dcp_buf *out);
 
-/* op.c */
+/* config.c */
 
-/* The operations at @s, up to the end of the line, into @rule; they fit its keys. */
-int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s);
-/* As a text calls it: "qkv". */
-const char *dcp_rules_op_name(enum op_kind kind);
+/* The numbers of config.json that rules call by name. */
+extern const size_t dcp_rules_nwords;
+const char *dcp_rules_word(size_t i);
 /* -EINVAL: config.json does not say, or the numbers do not divide. */
 int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *config,
 		     uint64_t *out, struct dcp_err *err);
 
+/* op.c */
+
+/* The operations at @s, up to the end of the line, into @rule; they fit its keys. */
+int dcp_rules_ops(struct rules_parse *ps, struct rule *rule, const char *s);
+
 /* flow.c */
 
-/* Tensors on their way through the operations of a rule: k lists of e each. */
-struct work;
-struct flow {
-	struct work *w; /* k * e */
-	size_t k, e;
-	bool is_unstacked; /* e counts what unstack() made, also where a later operation fails */
-};
+extern const struct op_def dcp_rules_op_defs[];
+extern const size_t dcp_rules_nop_defs;
 
 /* -EINVAL and the like: the key cannot be made, the reason in @err; -ENOMEM. */
 int dcp_rules_flow(const struct rule *rule, const struct dcp_rules_config *config,
