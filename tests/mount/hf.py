@@ -4,7 +4,6 @@ import io
 import json
 import mmap
 import os
-import sys
 
 import arrays
 import lib
@@ -14,11 +13,7 @@ try:
     import numpy
     import safetensors
 except ImportError as why:
-    PYTHON = os.environ.get("DCPFS_TEST_PYTHON", "")
-    if PYTHON and os.environ.get("DCPFS_TEST_REPLACED") != PYTHON:
-        os.environ["DCPFS_TEST_REPLACED"] = PYTHON
-        lib.become(PYTHON, *sys.argv)
-    lib.skip(f"{why}; tests/run.sh makes a python that has it")
+    lib.replace_python(why)
 
 YOUNG = {"F4", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"}
 INDEX = "model.safetensors.index.json"

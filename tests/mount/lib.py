@@ -217,6 +217,15 @@ def skip(why):
     sys.exit(SKIP)
 
 
+def replace_python(why):
+    """Go on with the python that has the packages this one lacks, or skip."""
+    python = os.environ.get("DCPFS_TEST_PYTHON", "")
+    if python and os.environ.get("DCPFS_TEST_REPLACED") != python:
+        os.environ["DCPFS_TEST_REPLACED"] = python
+        become(python, *sys.argv)
+    skip(f"{why}; tests/run.sh makes a python that has it")
+
+
 def sanitized():
     """Was the program built with the address or the thread sanitizer?"""
     with open(shutil.which(PROGRAM) or PROGRAM, "rb") as f:

@@ -4,7 +4,6 @@ import json
 import mmap
 import os
 import shutil
-import sys
 
 import arrays
 import lib
@@ -14,11 +13,7 @@ try:
     import numpy
     import safetensors
 except ImportError as why:
-    PYTHON = os.environ.get("DCPFS_TEST_PYTHON", "")
-    if PYTHON and os.environ.get("DCPFS_TEST_REPLACED") != PYTHON:
-        os.environ["DCPFS_TEST_REPLACED"] = PYTHON
-        lib.become(PYTHON, *sys.argv)
-    lib.skip(f"{why}; tests/run.sh makes a python that has it")
+    lib.replace_python(why)
 
 FOLDERS = ("dcp-plain", "dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-1.13.1")
 
