@@ -124,7 +124,13 @@ static inline struct dcp_version *dcpfs_opened(const struct dcpfs_version *ver)
 	return __atomic_load_n(&ver->v, __ATOMIC_ACQUIRE);
 }
 
-/* When it was. */
+/* Why it could not be opened, or NULL; valid as long as @ver. */
+static inline const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
+{
+	return __atomic_load_n(&ver->refused, __ATOMIC_ACQUIRE);
+}
+
+/* When it was opened. */
 static inline struct dcp_index *dcpfs_index(const struct dcpfs_version *ver)
 {
 	return dcp_version_index(dcpfs_opened(ver));
@@ -194,12 +200,6 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 
 /* What asking the index of @ver gave: damage is noted in errors.json. Returns @rc. */
 int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc);
-
-/* Slot of the newest complete version; 0: there is none. */
-uint32_t dcpfs_latest(struct dcpfs *fs);
-
-/* Name of the version in @slot into @buf, or -ESTALE. */
-int dcpfs_slot_name(struct dcpfs *fs, uint64_t slot, char *buf, size_t size);
 
 /* Where the link @ino leads. -EINVAL: it is none. */
 int dcpfs_readlink(struct dcpfs *fs, uint64_t ino, char *buf, size_t size);

@@ -19,6 +19,7 @@
 #include "fs/tree/tree.h"
 #include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
+#include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
 _Static_assert(sizeof(struct dcpfs_info) == 256, "the size is part of the ioctl's number");
@@ -26,36 +27,6 @@ _Static_assert(sizeof(struct dcpfs_blob) == 128, "fs/ABI.md");
 _Static_assert(sizeof(struct dcpfs_blob_file) == 56, "fs/ABI.md");
 _Static_assert(sizeof(struct dcpfs_blob_desc) == 136, "fs/ABI.md");
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "blobs are little-endian");
-
-/* A file about another: which kind of it. */
-static const struct {
-	enum dcpfs_kind of, blob;
-} kinds[] = {
-	{ DCPFS_NPY, DCPFS_NPY_BLOB },
-	{ DCPFS_RAW, DCPFS_RAW_BLOB },
-	{ DCPFS_SAFETENSORS, DCPFS_SAFETENSORS_BLOB },
-	{ DCPFS_MODEL, DCPFS_MODEL_BLOB },
-	{ DCPFS_VERSION, DCPFS_MODEL_BLOB },
-};
-
-int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob)
-{
-	for (size_t i = 0; i < DCP_LEN(kinds); i++)
-		if (kinds[i].of == ino.kind && ino.slot) {
-			*blob = dcpfs_ino_pack(ino.slot, kinds[i].blob, ino.row);
-			return 0;
-		}
-	return -ENOENT;
-}
-
-struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob)
-{
-	size_t i = 0;
-
-	while (kinds[i].blob != blob.kind)
-		i++;
-	return (struct dcpfs_ino){ blob.slot, kinds[i].of, blob.row };
-}
 
 /* ---- writing ---- */
 

@@ -13,12 +13,6 @@ struct dcp_err;
 struct dcpfs;
 struct dcpfs_version;
 
-/* The inode of the blob about @ino. -ENOENT: no blob is made of that kind of node. */
-int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob);
-
-/* The file that a blob is about. */
-struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob);
-
 /* The blob of inode @ino, in @ver, which is opened. -ENOTSUP: its bytes are not stored as they
  * are shown; or what opening the file gave. */
 int dcpfs_blob_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,

@@ -13,6 +13,7 @@
 #include "core/store/index/index.h"
 #include "fs/tree/dir_int.h"
 #include "fs/tree/keys.h"
+#include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
 /* The form that by-key/ shows of the tensor @stem in @ver; NULL: it has none of that key. */

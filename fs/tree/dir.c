@@ -10,7 +10,6 @@
 #include "core/base/log.h"
 #include "core/model/name.h"
 #include "core/store/index/index.h"
-#include "fs/file/blob.h"
 #include "fs/fs.h"
 #include "fs/layouts/layouts.h"
 #include "fs/tree/dir_int.h"
@@ -173,7 +172,7 @@ static int rank_of(const char *name, uint32_t *rank)
 static int lookup_hf(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t *ino)
 {
 	struct dcpfs_version *hf;
-	int rc = dcpfs_hf_get(fs, ver, &hf);
+	int rc = dcpfs_rank_get(fs, ver, NULL, 0, &hf);
 
 	if (rc < 0)
 		return rc;

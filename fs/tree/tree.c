@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/tree/tree.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "core/base/base.h"
@@ -52,10 +53,10 @@ static const struct dcpfs_node nodes[DCPFS_KIND_COUNT] = {
 };
 
 static const struct dcpfs_rows rows[] = {
-	{ DCPFS_NPY_DIR, DCPFS_NPY, DCP_ROW_TENSOR, DCP_AS_NPY, ".npy" },
-	{ DCPFS_RAW_DIR, DCPFS_RAW, DCP_ROW_TENSOR, DCP_AS_RAW, ".bin" },
-	{ DCPFS_SAFETENSORS_DIR, DCPFS_SAFETENSORS, DCP_ROW_TENSOR, DCP_AS_SAFETENSORS, ".safetensors" },
-	{ DCPFS_OBJECTS_DIR, DCPFS_OBJECT, DCP_ROW_OBJECT, DCP_AS_RAW, ".json" },
+	{ DCPFS_NPY_DIR, DCPFS_NPY, DCP_ROW_TENSOR, DCP_AS_NPY, ".npy", DCPFS_NPY_BLOB },
+	{ DCPFS_RAW_DIR, DCPFS_RAW, DCP_ROW_TENSOR, DCP_AS_RAW, ".bin", DCPFS_RAW_BLOB },
+	{ DCPFS_SAFETENSORS_DIR, DCPFS_SAFETENSORS, DCP_ROW_TENSOR, DCP_AS_SAFETENSORS, ".safetensors", DCPFS_SAFETENSORS_BLOB },
+	{ DCPFS_OBJECTS_DIR, DCPFS_OBJECT, DCP_ROW_OBJECT, DCP_AS_RAW, ".json", DCPFS_ROOT },
 };
 /* clang-format on */
 
@@ -78,6 +79,26 @@ const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file)
 		if (rows[i].file == file)
 			return &rows[i];
 	return NULL;
+}
+
+int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob)
+{
+	const struct dcpfs_rows *r = dcpfs_rows_of(ino.kind);
+	bool all = ino.kind == DCPFS_MODEL || ino.kind == DCPFS_VERSION;
+	enum dcpfs_kind kind = r ? r->blob : all ? DCPFS_MODEL_BLOB : DCPFS_ROOT;
+
+	if (kind == DCPFS_ROOT || !ino.slot)
+		return -ENOENT;
+	*blob = dcpfs_ino_pack(ino.slot, kind, ino.row);
+	return 0;
+}
+
+struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob)
+{
+	for (size_t i = 0; i < DCP_LEN(rows); i++)
+		if (rows[i].blob == blob.kind)
+			return (struct dcpfs_ino){ blob.slot, rows[i].file, blob.row };
+	return (struct dcpfs_ino){ blob.slot, DCPFS_MODEL, blob.row };
 }
 
 static bool is_fixed_child(const struct dcpfs_node *n, enum dcpfs_kind parent,

@@ -41,6 +41,7 @@ struct dcpfs_rows {
 	enum dcp_row_kind rows;
 	enum dcp_as as; /* tensors */
 	const char *extension;
+	enum dcpfs_kind blob; /* about the file; DCPFS_ROOT: none is made */
 };
 
 /* NULL for a number that is no kind. */
@@ -49,6 +50,11 @@ const struct dcpfs_node *dcpfs_node(enum dcpfs_kind kind);
 /* By the kind of the directory or of the files in it. */
 const struct dcpfs_rows *dcpfs_rows_in(enum dcpfs_kind dir);
 const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file);
+
+/* The inode of the blob about @ino. -ENOENT: no blob is made of that kind of node. */
+int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob);
+/* The file that a blob is about. */
+struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob);
 
 /* The fixed child of @parent with that name in such a slot, or NULL. */
 const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, enum dcpfs_slots in,

@@ -16,8 +16,6 @@
 #include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/versions/ranks.h"
-#include "fs/versions/versions.h"
 
 enum { PLAN_MEMORY = 1 << 30 }; /* names of keys */
 
@@ -35,11 +33,6 @@ struct plan {
 	const int64_t *tied;
 	size_t ntied;
 };
-
-int dcpfs_hf_get(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_version **out)
-{
-	return dcpfs_rank_get(fs, ver, NULL, 0, out);
-}
 
 void dcpfs_hf_free(struct dcpfs_hf *hf)
 {
@@ -277,25 +270,4 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 	ver->hf = hf;
 	__atomic_store_n(&ver->v, v, __ATOMIC_RELEASE);
 	return 0;
-}
-
-bool dcpfs_hf_is_damaged(struct dcpfs *fs, const struct dcpfs_version *ver)
-{
-	struct dcpfs_version *slot = dcpfs_hf_find(fs, ver);
-	bool damaged = slot && dcpfs_opened(slot) && dcp_index_is_damaged(dcpfs_index(slot));
-
-	dcpfs_version_put(slot);
-	return damaged;
-}
-
-bool dcpfs_hf_went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
-{
-	struct dcpfs_version *slot = dcpfs_hf_find(fs, ver);
-	struct dcp_version *v = slot ? dcpfs_opened(slot) : NULL;
-	bool stale = v && dcp_assets_check(dcp_version_assets(v), NULL) < 0;
-
-	for (size_t i = 0; v && !stale && i < DCP_LEN(slot->hf->grants); i++)
-		stale = slot->hf->grants[i] && dcp_grants_changed(slot->hf->grants[i]);
-	dcpfs_version_put(slot);
-	return stale;
 }

@@ -39,18 +39,10 @@ struct dcpfs_hf {
 	struct dcp_rights common; /* to read what tells of all keys */
 };
 
-/* Slot hf/ of @ver, counted for the caller. -ENOMEM. */
-int dcpfs_hf_get(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_version **out);
-
 /* Map @ver, which is such a slot and whose base is open; nobody else is doing it. */
 int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void *ctx),
 		  struct dcp_err *err);
 void dcpfs_hf_free(struct dcpfs_hf *hf);
-
-/* Is its index in the cache damaged? */
-bool dcpfs_hf_is_damaged(struct dcpfs *fs, const struct dcpfs_version *ver);
-/* Did files beside the weights change, or who may read them? */
-bool dcpfs_hf_went_stale(struct dcpfs *fs, const struct dcpfs_version *ver);
 
 /* The name of its model file number @n. */
 void dcpfs_hf_name(const struct dcpfs_hf *hf, uint64_t n, char name[DCPFS_HF_NAME_MAX]);

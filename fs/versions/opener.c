@@ -90,11 +90,6 @@ static struct timespec in_ms(clockid_t clock, unsigned ms)
 
 /* ---- one version ---- */
 
-const char *dcpfs_version_refusal(const struct dcpfs_version *ver)
-{
-	return __atomic_load_n(&ver->refused, __ATOMIC_ACQUIRE);
-}
-
 static bool is_open(const struct dcpfs_version *ver)
 {
 	return dcpfs_opened(ver) != NULL;
@@ -188,7 +183,9 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 		err.code = rc;
 		refuse(fs, ver, &err);
 	}
+	pthread_rwlock_wrlock(&fs->lock);
 	dcpfs_versions_choose_latest(fs);
+	pthread_rwlock_unlock(&fs->lock);
 	if (rc != -EAGAIN)
 		dcpfs_versions_suspect(
 			fs); /* its files are to be watched, or it is tried again */

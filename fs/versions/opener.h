@@ -40,5 +40,3 @@ int dcpfs_opener_first(struct dcpfs *fs, unsigned ms, struct dcp_err *err);
  * Returns 0, or the code of the refusal with its message in @err; the same every time.
  */
 int dcpfs_version_open(struct dcpfs *fs, struct dcpfs_version *ver, struct dcp_err *err);
-/* Why it could not be opened, or NULL; valid as long as @ver. */
-const char *dcpfs_version_refusal(const struct dcpfs_version *ver);

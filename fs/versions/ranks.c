@@ -13,8 +13,6 @@
 #include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
 #include "core/store/view/view.h"
-#include "fs/errors.h"
-#include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/layouts/layouts.h"
@@ -230,7 +228,9 @@ void dcpfs_ranks_destroy(struct dcpfs_ranks *t)
 	free(t);
 }
 
-void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
+void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten,
+			void (*forget)(struct dcpfs *fs, struct dcpfs_version *rank,
+				       bool rewritten))
 {
 	struct dcpfs_ranks *t = fs->ranks;
 	struct entry *gone;
@@ -238,10 +238,8 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 	pthread_mutex_lock(&t->lock);
 	gone = take(t, ver);
 	pthread_mutex_unlock(&t->lock);
-	for (struct entry *e = gone; e; e = e->next) {
-		dcpfs_cache_forget(fs, e->ver, rewritten);
-		dcpfs_errors_forget(fs->errors, e->ver->name, NULL);
-	}
+	for (struct entry *e = gone; e; e = e->next)
+		forget(fs, e->ver, rewritten);
 	put_all(gone);
 }
 
@@ -329,9 +327,8 @@ uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 	return slot;
 }
 
-struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot)
+static struct dcpfs_version *rank_by_slot(struct dcpfs_ranks *t, uint32_t slot)
 {
-	struct dcpfs_ranks *t = fs->ranks;
 	struct dcpfs_version *ver = NULL;
 
 	pthread_mutex_lock(&t->lock);
@@ -340,6 +337,29 @@ struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot)
 			ver = use(t, e);
 	pthread_mutex_unlock(&t->lock);
 	return ver;
+}
+
+struct dcpfs_version *dcpfs_version_by_slot(struct dcpfs *fs, uint32_t slot)
+{
+	struct dcpfs_version *ver = NULL;
+
+	pthread_rwlock_rdlock(&fs->lock);
+	for (size_t i = fs->nversions; i-- > 0 && !ver;)
+		if (fs->versions[i]->slot == slot)
+			ver = dcpfs_version_hold(fs->versions[i]);
+	pthread_rwlock_unlock(&fs->lock);
+	return ver ? ver : rank_by_slot(fs->ranks, slot);
+}
+
+int dcpfs_slot_name(struct dcpfs *fs, uint64_t slot, char *buf, size_t size)
+{
+	struct dcpfs_version *ver = dcpfs_version_by_slot(fs, (uint32_t)slot);
+	int rc = ver && strlen(ver->name) < size ? 0 : -ESTALE;
+
+	if (rc == 0)
+		strcpy(buf, ver->name);
+	dcpfs_version_put(ver);
+	return rc;
 }
 
 struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version *ver)

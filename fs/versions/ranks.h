@@ -12,6 +12,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct dcp_arena;
@@ -48,11 +49,16 @@ uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
 /* hf/ of @ver, counted; NULL: nobody looked at it. */
 struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version *ver);
 
-/* The rank of a slot, counted; NULL: there is none. */
-struct dcpfs_version *dcpfs_rank_by_slot(struct dcpfs *fs, uint32_t slot);
+/* The version or rank of a slot, counted for the caller; NULL: gone. */
+struct dcpfs_version *dcpfs_version_by_slot(struct dcpfs *fs, uint32_t slot);
 
-/* Forget all ranks of @ver, which left the list. */
-void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
+/* Name of the version in @slot into @buf, or -ESTALE. */
+int dcpfs_slot_name(struct dcpfs *fs, uint64_t slot, char *buf, size_t size);
+
+/* Take all ranks of @ver, which left the list, out of the table, and call @forget for each. */
+void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten,
+			void (*forget)(struct dcpfs *fs, struct dcpfs_version *rank,
+				       bool rewritten));
 
 /*
  * What @ver, a version or a rank, holds of a tensor: changes the shape and size of @row to

@@ -10,7 +10,6 @@
 #include "core/model/tensor.h"
 #include "core/store/index/index.h"
 #include "core/store/version/grants.h"
-#include "fs/file/blob.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
 #include "fs/layouts/layouts.h"

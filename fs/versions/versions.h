@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * versions: the list of versions of a mount, and keeping it true while the source changes.
+ * versions: the list of versions of a mount (versions.c), and keeping it true while the source
+ * changes (refresh.c).
  */
 #pragma once
 #include <stdbool.h>
@@ -12,12 +13,13 @@ struct dcp_seen;
 struct dcpfs;
 struct dcpfs_version;
 
-/* The version or rank of a slot, counted for the caller; NULL: gone. */
-struct dcpfs_version *dcpfs_version_by_slot(struct dcpfs *fs, uint32_t slot);
+/* Counted for the caller; NULL: there is none. */
 struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name);
 /* The first whose place is behind @place (0: of all), counted; NULL: there is none. A walk
  * meets every name once that is there all the time, whatever else comes and goes. */
 struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place);
+/* Slot of the newest complete version; 0: there is none. */
+uint32_t dcpfs_latest(struct dcpfs *fs);
 struct dcpfs_version *dcpfs_version_hold(struct dcpfs_version *ver);
 void dcpfs_version_put(struct dcpfs_version *ver);
 
@@ -40,5 +42,5 @@ bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls);
 void dcpfs_versions_suspect(struct dcpfs *fs);
 
 /* Let latest lead to the newest that was opened, or was there at the start and is not refused.
- */
+ * fs->lock is held for writing. */
 void dcpfs_versions_choose_latest(struct dcpfs *fs);

@@ -70,7 +70,7 @@ static uint32_t enter(struct world *w, uint32_t rank)
 
 static bool is_kept(struct world *w, uint32_t slot)
 {
-	struct dcpfs_version *r = dcpfs_rank_by_slot(&w->fs, slot);
+	struct dcpfs_version *r = dcpfs_version_by_slot(&w->fs, slot);
 
 	dcpfs_version_put(r);
 	return r != NULL;

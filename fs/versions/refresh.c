@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fs/versions/versions.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/store/index/index.h"
+#include "core/store/io/files.h"
+#include "core/store/version/grants.h"
+#include "fs/errors.h"
+#include "fs/file/file.h"
+#include "fs/fs.h"
+#include "fs/tree/keys.h"
+#include "fs/versions/hf.h"
+#include "fs/versions/ranks.h"
+#include "fs/versions/rights.h"
+
+/* Before a version refused in passing is tried again: at first, and how often that doubles. */
+static const int64_t AGAIN_NS = 2 * (int64_t)1000000000;
+enum { AGAIN_DOUBLED = 7 };
+
+/* A slot for this content of the version: the hash decides, so a remount finds the same. */
+static uint32_t choose_slot(struct dcpfs *fs, const struct dcp_found *found, uint32_t epoch)
+{
+	uint64_t h = dcp_hash64(found->name, strlen(found->name));
+
+	h = dcp_hash64_more(h, &found->commit_ns, sizeof(found->commit_ns));
+	h = dcp_hash64_more(h, &epoch, sizeof(epoch));
+	return dcpfs_slot_take(fs, h);
+}
+
+static struct dcpfs_version *new_version(struct dcpfs *fs, const struct dcp_found *found,
+					 uint32_t epoch)
+{
+	struct dcpfs_version *ver = calloc(1, sizeof(*ver));
+
+	if (!ver)
+		return NULL;
+	dcp_arena_init(&ver->arena, 1 << 20);
+	ver->refs = 1;
+	ver->found = *found;
+	ver->name = dcp_arena_strndup(&ver->arena, found->name, strlen(found->name));
+	ver->found.name = ver->name;
+	ver->found.where = dcp_arena_strndup(&ver->arena, found->where, strlen(found->where));
+	if (found->group)
+		ver->found.group =
+			dcp_arena_strndup(&ver->arena, found->group, strlen(found->group));
+	ver->found.why = NULL;
+	ver->refusal = dcp_arena_alloc(&ver->arena, DCPFS_REFUSAL_MAX);
+	if (!ver->name || !ver->found.where || !ver->refusal ||
+	    (found->group && !ver->found.group) || dcpfs_rights_find(fs, ver) < 0) {
+		dcp_arena_finish(&ver->arena);
+		free(ver);
+		return NULL;
+	}
+	ver->slot = choose_slot(fs, &ver->found, epoch);
+	return ver;
+}
+
+static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found *found)
+{
+	return !strcmp(ver->name, found->name) && ver->found.commit_ns == found->commit_ns &&
+	       ver->found.format == found->format && !strcmp(ver->found.where, found->where);
+}
+
+/* Another content under a name takes its place, or a listing would tell the name twice. */
+static uint64_t place_of(struct dcpfs *fs, const char *name)
+{
+	for (size_t i = 0; i < fs->nversions; i++)
+		if (!strcmp(fs->versions[i]->name, name))
+			return fs->versions[i]->place;
+	return ++fs->places;
+}
+
+/* When a version that was refused for something that passes may be tried again. What is wrong
+ * with the content stays wrong: that is parsed once. */
+static int64_t due(struct dcpfs_version *ver)
+{
+	static const int passing[] = { ESTALE, EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR,
+				       EBUSY,  ENOENT, EACCES, EPERM,  EIO,    ETIMEDOUT };
+
+	if (!dcpfs_version_refusal(ver))
+		return INT64_MAX;
+	if (!ver->again_ns)
+		ver->again_ns = dcp_now_ns(CLOCK_MONOTONIC) +
+				(AGAIN_NS << DCP_MIN(ver->tries, AGAIN_DOUBLED));
+	for (size_t i = 0; i < DCP_LEN(passing); i++)
+		if (ver->refused_code == -passing[i])
+			return ver->again_ns;
+	return INT64_MAX;
+}
+
+/* What takes the place of a version that latest may lead to may be that, too, before it was
+ * opened: a name does not go while it is saved over. At the start everything may: it was
+ * there before us. */
+static bool inherits_trust(const struct dcpfs *fs, const char *name)
+{
+	for (size_t i = 0; i < fs->nversions; i++) {
+		const struct dcpfs_version *old = fs->versions[i];
+
+		if (strcmp(old->name, name) == 0)
+			return !dcpfs_version_refusal(old) &&
+			       (old->trusted || dcpfs_opened(old));
+	}
+	return !fs->scanned;
+}
+
+/* Is its index damaged, or that of its hf/? */
+static bool is_damaged(struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	struct dcpfs_version *hf = dcpfs_hf_find(fs, ver);
+	bool damaged = dcp_index_is_damaged(dcpfs_index(ver)) ||
+		       (hf && dcpfs_opened(hf) && dcp_index_is_damaged(dcpfs_index(hf)));
+
+	dcpfs_version_put(hf);
+	return damaged;
+}
+
+/* Did files beside the weights change, or who may read them? */
+static bool hf_went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	struct dcpfs_version *hf = dcpfs_hf_find(fs, ver);
+	struct dcp_version *v = hf ? dcpfs_opened(hf) : NULL;
+	bool stale = v && dcp_assets_check(dcp_version_assets(v), NULL) < 0;
+
+	for (size_t i = 0; v && !stale && i < DCP_LEN(hf->hf->grants); i++)
+		stale = hf->hf->grants[i] && dcp_grants_changed(hf->hf->grants[i]);
+	dcpfs_version_put(hf);
+	return stale;
+}
+
+/* Did files of an opened version change behind the same commit mark? */
+static bool went_stale(struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	struct dcp_version *v = dcpfs_opened(ver);
+
+	return v && (is_damaged(fs, ver) || dcp_version_check(v, NULL) < 0 ||
+		     hf_went_stale(fs, ver));
+}
+
+/* Has somebody a file of it open? Without OPEN all that is remembered may be in use. */
+static bool is_in_use(const struct dcpfs *fs, const struct dcpfs_version *ver)
+{
+	return __atomic_load_n(&ver->open, __ATOMIC_RELAXED) ||
+	       (fs->opts.no_open && __atomic_load_n(&ver->refs, __ATOMIC_RELAXED) > 1);
+}
+
+bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls)
+{
+	if (dcpfs_rights_changed(fs, NULL))
+		return true;
+	for (size_t i = 0; i < fs->nversions; i++) {
+		const struct dcpfs_version *ver = fs->versions[i];
+		size_t n = 0;
+
+		if (dcpfs_rights_changed(fs, ver))
+			return true;
+		/* of one with rights others may read what the kernel keeps */
+		if (!(is_in_use(fs, ver) || ver->grants) || !dcpfs_opened(ver))
+			continue;
+		dcp_index_files(dcpfs_index(ver), &n);
+		*calls += n;
+		if (went_stale(fs, ver))
+			return true;
+	}
+	return false;
+}
+
+/* Has it other rights than before (@all: all have)? Then it must become another version, with
+ * inodes of its own, so that the kernel does not go on with the modes it knows. */
+static bool has_other_rights(const struct dcpfs *fs, const struct dcpfs_version *ver, bool all)
+{
+	return ver->grants && (all || dcpfs_rights_changed(fs, ver));
+}
+
+/* The new list: versions kept as they are, new ones for what came or changed. */
+static struct dcpfs_version **merge(struct dcpfs *fs, const struct dcp_scan *scan,
+				    bool other_rights, size_t *n)
+{
+	struct dcpfs_version **list = calloc(scan->n ? scan->n : 1, sizeof(*list));
+	int64_t now = dcp_now_ns(CLOCK_MONOTONIC);
+
+	*n = 0;
+	for (size_t i = 0; list && i < scan->n; i++) {
+		const struct dcp_found *found = &scan->found[i];
+		struct dcpfs_version *old = NULL, *ver;
+		uint32_t epoch = 0;
+		unsigned tries = 0;
+		bool damaged = false;
+
+		if (!found->complete)
+			continue;
+		for (size_t k = 0; k < fs->nversions && !old; k++)
+			if (same_commit(fs->versions[k], found))
+				old = fs->versions[k];
+		if (old && went_stale(fs, old)) {
+			damaged = is_damaged(fs, old);
+			dcp_log(fs->opts.log, DCP_LOG_WARN, "%s: %s, indexing it again",
+				old->name, damaged ? "its index is damaged" : "files changed");
+			epoch = old->slot;
+			old = NULL;
+		} else if (old && has_other_rights(fs, old, other_rights)) {
+			epoch = old->slot;
+			old = NULL;
+		} else if (old && due(old) <= now) {
+			epoch = old->slot;
+			tries = old->tries + 1;
+			old = NULL;
+		}
+		ver = old ? dcpfs_version_hold(old) : new_version(fs, found, epoch);
+		if (!ver)
+			continue; /* out of memory: the next look finds it */
+		if (old) {
+			fs->due_ns = DCP_MIN(fs->due_ns, due(old));
+		} else {
+			ver->tries = tries;
+			ver->rebuild = damaged;
+			ver->trusted = inherits_trust(fs, ver->name);
+			ver->place = place_of(fs, ver->name);
+		}
+		list[(*n)++] = ver;
+	}
+	return list;
+}
+
+static bool is_among(const struct dcpfs_version *ver, struct dcpfs_version *const *list,
+		     size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (list[i] == ver)
+			return true;
+	return false;
+}
+
+static void forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten)
+{
+	dcpfs_cache_forget(fs, ver, rewritten);
+	dcpfs_errors_forget(fs->errors, ver->name, NULL);
+}
+
+/* It, its hf/ and its ranks left the list. */
+static void forget_all(struct dcpfs *fs, struct dcpfs_version *ver)
+{
+	struct dcp_version *v = dcpfs_opened(ver);
+	bool rewritten = v && dcp_files_rewritten(dcp_version_files(v));
+
+	dcpfs_ranks_forget(fs, ver, rewritten, forget);
+	forget(fs, ver, rewritten);
+	if (v)
+		dcp_files_drop(dcp_version_files(v));
+}
+
+static bool publish(struct dcpfs *fs, struct dcp_scan *scan, struct dcpfs_version **list,
+		    size_t n)
+{
+	struct dcpfs_version **old = fs->versions;
+	struct dcp_scan old_scan = fs->scan;
+	size_t nold = fs->nversions;
+	bool changed = n != nold, left = false;
+
+	pthread_rwlock_wrlock(&fs->lock);
+	fs->versions = list;
+	fs->nversions = n;
+	fs->scan = *scan;
+	fs->scanned = true;
+	dcpfs_versions_choose_latest(fs);
+	pthread_rwlock_unlock(&fs->lock);
+	for (size_t i = 0; i < nold; i++) {
+		if (!is_among(old[i], list, n)) {
+			left = true;
+			forget_all(fs, old[i]);
+		}
+		dcpfs_version_put(old[i]);
+	}
+	if (left)
+		dcpfs_keys_drop(fs->keys);
+	free(old);
+	dcp_scan_finish(&old_scan);
+	return changed || left;
+}
+
+static const char source[] = ""; /* in errors.json */
+
+static int not_looked(struct dcpfs *fs, int rc, const struct dcp_err *err)
+{
+	if (fs->scanned && !dcpfs_errors_find(fs->errors, source, NULL, NULL))
+		dcp_log(fs->opts.log, DCP_LOG_WARN,
+			"the list of versions stays as it was until the source can be looked "
+			"at: %s",
+			err->msg);
+	dcpfs_errors_add(fs->errors, source, NULL, NULL, err->msg);
+	return rc;
+}
+
+int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_err *err)
+{
+	struct dcpfs_version **list;
+	struct dcp_scan scan;
+	bool other_rights;
+	size_t n;
+	int rc;
+
+	fs->due_ns = INT64_MAX;
+	other_rights = dcpfs_rights_refresh(fs);
+	rc = dcp_scan_seen(fs->opts.source, seen, &scan, err);
+	if ((fs->scanned || fs->opts.wait) &&
+	    (rc == -EINVAL || rc == -ENOENT || rc == -ENOTDIR || (rc < 0 && other_rights)))
+		scan = (struct dcp_scan){ 0 }; /* taken away, or not there yet */
+	else if (rc < 0)
+		return not_looked(fs, rc, err);
+	dcpfs_errors_forget(fs->errors, source, NULL);
+	list = merge(fs, &scan, other_rights, &n);
+	if (!list) {
+		dcp_scan_finish(&scan);
+		return -ENOMEM;
+	}
+	dcpfs_count(&fs->stats, DCPFS_STAT_RESCANS, 1);
+	return publish(fs, &scan, list, n);
+}
