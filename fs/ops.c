@@ -10,7 +10,7 @@
 
 #include "core/base/buf.h"
 #include "core/store/index/index.h"
-#include "fs/file/blob.h"
+#include "fs/dcpfs_abi.h"
 #include "fs/file/file.h"
 #include "fs/fs.h"
 #include "fs/slabs.h"
@@ -429,7 +429,7 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg
 		fuse_reply_err(req, ENOTTY);
 		return;
 	}
-	rc = dcpfs_blob_info(fs_of(req), ino, &info);
+	rc = dcpfs_file_info(fs_of(req), ino, &info);
 	if (rc == -ENOTTY)
 		fuse_reply_err(req, ENOTTY);
 	else if (rc < 0)

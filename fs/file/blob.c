@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/file/blob.h"
-
+/* Where the bytes of virtual files are stored, told to other programs (fs/ABI.md). */
 #include <endian.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,14 +11,10 @@
 #include "core/model/geometry/strided.h"
 #include "core/store/index/index.h"
 #include "core/store/view/view.h"
-#include "fs/file/file.h"
-#include "fs/file/model.h"
+#include "fs/dcpfs_abi.h"
+#include "fs/file/file_int.h"
 #include "fs/fs.h"
-#include "fs/tree/tree.h"
-#include "fs/versions/hf.h"
-#include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
-#include "fs/versions/versions.h"
 
 _Static_assert(sizeof(struct dcpfs_info) == 256, "the size is part of the ioctl's number");
 _Static_assert(sizeof(struct dcpfs_blob) == 128, "fs/ABI.md");
@@ -28,11 +22,9 @@ _Static_assert(sizeof(struct dcpfs_blob_file) == 56, "fs/ABI.md");
 _Static_assert(sizeof(struct dcpfs_blob_desc) == 136, "fs/ABI.md");
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "blobs are little-endian");
 
-/* ---- writing ---- */
-
 struct writing {
 	struct dcpfs_spool spool;
-	const struct dcpfs_version *ver;
+	const struct dcpfs_file *f; /* about it */
 	struct dcpfs_blob head;
 	uint32_t crc;
 	uint64_t base;         /* of the part told now, in the virtual file */
@@ -110,22 +102,19 @@ static int put_view(struct writing *w, const struct dcp_view *view, uint64_t bas
 }
 
 /* Every tensor of the slot, at its place in the file of all. */
-static int put_model(struct writing *w, struct dcpfs *fs, const struct dcpfs_model *m)
+static int put_model(struct writing *w, const struct dcpfs_model *m, struct dcp_err *err)
 {
 	const struct dcpfs_model_part *p = (const struct dcpfs_model_part *)(void *)m->parts.p;
 	uint64_t begin = m->header.n;
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < m->parts.n / sizeof(*p); i++) {
-		struct dcpfs_file *f;
+		struct dcp_view *view = NULL;
 
-		rc = dcpfs_file_get(fs,
-				    dcpfs_ino_pack(w->ver->slot, DCPFS_RAW, (uint64_t)p[i].row),
-				    &f, NULL);
-		if (rc < 0)
-			return rc;
-		rc = put_view(w, dcpfs_file_view(f), begin);
-		dcpfs_file_put(fs, f);
+		rc = dcpfs_rank_view(w->f->ver, p[i].row, DCP_AS_RAW, &view, err);
+		if (rc == 0)
+			rc = put_view(w, view, begin);
+		dcp_view_close(view);
 		begin = m->header.n + p[i].end;
 	}
 	return rc;
@@ -134,7 +123,7 @@ static int put_model(struct writing *w, struct dcpfs *fs, const struct dcpfs_mod
 static int put_files(struct writing *w)
 {
 	size_t n;
-	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(w->ver), &n);
+	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(w->f->ver), &n);
 	const uint32_t *used = (const uint32_t *)(const void *)w->used.p;
 	char dir[PATH_MAX], link[64];
 	ssize_t len;
@@ -142,7 +131,7 @@ static int put_files(struct writing *w)
 	int rc = pad(w);
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d",
-		 dcp_version_dirfd(dcpfs_opened(w->ver)));
+		 dcp_version_dirfd(dcpfs_opened(w->f->ver)));
 	len = readlink(link, dir, sizeof(dir));
 	if (len < 0 || (size_t)len == sizeof(dir))
 		return -EIO;
@@ -188,125 +177,41 @@ static int finish(struct writing *w)
 	w->head.abi = DCPFS_ABI_VERSION;
 	w->head.header_bytes = sizeof(w->head);
 	w->head.bytes = dcpfs_spool_size(&w->spool);
-	w->head.generation = dcp_version_generation(dcpfs_opened(w->ver));
+	w->head.generation = dcp_version_generation(dcpfs_opened(w->f->ver));
 	w->head.body_crc = w->crc;
 	w->head.header_crc = dcp_crc32(0, &w->head, offsetof(struct dcpfs_blob, header_crc));
 	return dcpfs_spool_patch(&w->spool, 0, &w->head, sizeof(w->head));
 }
 
 /* What is inline, and what is stored. */
-static int write_all(struct writing *w, struct dcpfs *fs, struct dcpfs_file *f,
-		     struct dcpfs_version *ver, uint64_t row, struct dcp_err *err)
+static int write_all(struct writing *w, struct dcp_err *err)
 {
-	const struct dcp_view *view = f ? dcpfs_file_view(f) : NULL;
-	struct dcpfs_model m = { 0 };
-	const void *header;
-	size_t n;
+	const struct dcpfs_model *m = &w->f->model;
+	const void *header = m->header.p;
+	size_t n = m->header.n;
 	int rc;
 
-	if (view) {
-		w->head.size = dcpfs_file_size(f);
-		header = dcp_view_header(view, &n);
-		rc = begin(w, header, n);
-		return rc < 0 ? rc : put_view(w, view, n);
-	}
-	rc = dcpfs_model_make(fs, ver, row, &m, err);
+	if (w->f->view)
+		header = dcp_view_header(w->f->view, &n);
+	rc = begin(w, header, n);
 	if (rc < 0)
 		return rc;
-	w->head.size = m.size;
-	rc = begin(w, m.header.p, m.header.n);
-	if (rc == 0)
-		rc = put_model(w, fs, &m);
-	dcpfs_model_finish(&m);
-	return rc;
+	return w->f->view ? put_view(w, w->f->view, n) : put_model(w, m, err);
 }
 
-int dcpfs_blob_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino ino,
-		    struct dcpfs_text *out, struct dcp_err *err)
+int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_text *out,
+		    struct dcp_err *err)
 {
-	struct writing w = { .spool = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir), .ver = ver };
-	struct dcpfs_ino about = dcpfs_blob_about(ino);
-	struct dcpfs_file *f = NULL;
-	int rc = 0;
+	struct writing w = { .spool = DCPFS_SPOOL_INIT(fs->opts.store.cache_dir),
+			     .f = f,
+			     .head = { .ino = f->ino, .size = dcpfs_file_size(f) } };
+	int rc = write_all(&w, err);
 
-	w.head.ino = dcpfs_ino_pack(about.slot, about.kind, about.row);
-	if (ino.kind != DCPFS_MODEL_BLOB)
-		rc = dcpfs_file_get(fs, w.head.ino, &f, err);
-	if (rc == 0)
-		rc = write_all(&w, fs, f, ver, about.row, err);
 	if (rc == 0)
 		rc = put_files(&w);
 	if (rc == 0)
 		rc = finish(&w);
-	if (f)
-		dcpfs_file_put(fs, f);
 	dcp_buf_finish(&w.number);
 	dcp_buf_finish(&w.used);
 	return rc == 0 ? dcpfs_spool_finish(&w.spool, out) : dcpfs_spool_drop(&w.spool, rc);
-}
-
-/* ---- DCPFS_IOC_INFO ---- */
-
-/* Size and header of the file, or why nobody can have it without us. */
-static int describe(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
-{
-	const struct dcp_view *view;
-	struct dcpfs_file *f;
-	size_t n = 0;
-	int rc = dcpfs_file_get(fs, ino, &f, NULL);
-
-	if (rc < 0) {
-		out->flags |= DCPFS_INFO_BROKEN;
-		return rc == -ESTALE || rc == -ENOENT ? rc : 0;
-	}
-	view = dcpfs_file_view(f);
-	out->size = dcpfs_file_size(f);
-	if (view)
-		dcp_view_header(view, &n);
-	else
-		n = dcpfs_file_header(f);
-	out->data_offset = n;
-	dcpfs_file_put(fs, f);
-	return 0;
-}
-
-int dcpfs_blob_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
-{
-	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
-	struct dcpfs_version *ver;
-	struct dcpfs_file *f;
-	uint64_t blob;
-	int rc = dcpfs_blob_ino(i, &blob);
-
-	if (rc < 0)
-		return -ENOTTY;
-	memset(out, 0, sizeof(*out));
-	ver = dcpfs_version_by_slot(fs, i.slot);
-	rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ESTALE;
-	if (rc == 0 && i.kind == DCPFS_VERSION && ver->hf && ver->hf->nfiles > 1)
-		rc = -ENOTTY; /* its tensors are in several files */
-	if (rc == 0) {
-		memcpy(out->magic, DCPFS_INFO_MAGIC, sizeof(out->magic));
-		memcpy(out->mount, fs->id, sizeof(out->mount));
-		out->abi = DCPFS_ABI_VERSION;
-		out->ino = ino;
-		out->generation = dcp_version_generation(dcpfs_opened(ver));
-		out->flags = i.kind == DCPFS_VERSION ? DCPFS_INFO_DIRECTORY : 0;
-		if (i.kind == DCPFS_VERSION)
-			ino = dcpfs_ino_pack(i.slot, DCPFS_MODEL, 0);
-		rc = describe(fs, ino, out);
-	}
-	dcpfs_version_put(ver);
-	if (rc < 0 || out->flags & DCPFS_INFO_BROKEN)
-		return rc;
-	rc = dcpfs_file_get(fs, blob, &f, NULL);
-	if (rc == 0) {
-		snprintf(out->blob, sizeof(out->blob), ".dcpfs/blob/%016" PRIx64, out->ino);
-		dcpfs_file_put(fs, f);
-	} else if (rc == -ENOTSUP) {
-		out->flags |= DCPFS_INFO_CONVERTED;
-	} else {
-		out->flags |= DCPFS_INFO_BROKEN;
-	}
-	return 0;
 }

@@ -2,45 +2,23 @@
 #include "fs/file/file_int.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/store/index/index.h"
 #include "core/store/view/view.h"
+#include "fs/dcpfs_abi.h"
 #include "fs/errors.h"
-#include "fs/file/blob.h"
-#include "fs/file/hot.h"
-#include "fs/file/model.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/text/text.h"
 #include "fs/tree/tree.h"
+#include "fs/versions/hf.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
-
-void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f)
-{
-	dcpfs_hot_drop(fs->hot, &f->hot);
-	if (f->opens) { /* at the end of the session */
-		f->opens = 1;
-		dcpfs_file_closed(f);
-	}
-	pthread_mutex_destroy(&f->opening);
-	dcp_view_close(f->view);
-	dcpfs_model_finish(&f->model);
-	dcpfs_text_finish(&f->text);
-	dcpfs_version_put(f->ver);
-	free(f);
-}
-
-bool dcpfs_file_is_gone(const struct dcpfs_file *f)
-{
-	return f->ver && __atomic_load_n(&f->ver->gone, __ATOMIC_ACQUIRE);
-}
 
 static int open_object(struct dcpfs_file *f, int64_t id, struct dcp_err *err)
 {
@@ -64,23 +42,18 @@ static int open_object(struct dcpfs_file *f, int64_t id, struct dcp_err *err)
 	return rc;
 }
 
-/* What a rank holds of a tensor. */
-static int open_share(struct dcpfs_file *f, int64_t id, enum dcp_as as, struct dcp_err *err)
+static int make_blob(struct dcpfs *fs, struct dcpfs_file *f, struct dcpfs_ino i,
+		     struct dcp_err *err)
 {
-	struct dcp_arena arena;
-	struct dcp_cut cut;
-	struct dcp_row row;
-	int rc;
+	struct dcpfs_ino about = dcpfs_blob_about(i);
+	struct dcpfs_file *of;
+	int rc =
+		dcpfs_file_get(fs, dcpfs_ino_pack(about.slot, about.kind, about.row), &of, err);
 
-	dcp_arena_init(&arena, 64 << 20);
-	rc = dcp_index_by_id(dcpfs_index(f->ver), DCP_ROW_TENSOR, id, &arena, &row);
-	if (rc == 0)
-		rc = dcpfs_rank_cut(f->ver, &row, &arena, &cut, err);
-	if (rc == 0)
-		rc = -ENOENT;
-	if (rc > 0)
-		rc = dcp_view_open(dcpfs_opened(f->ver), id, as, &cut, &f->view, err);
-	dcp_arena_finish(&arena);
+	if (rc < 0)
+		return rc;
+	rc = dcpfs_blob_make(fs, of, &f->text, err);
+	dcpfs_file_put(fs, of);
 	return rc;
 }
 
@@ -96,7 +69,7 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 			return rc;
 	}
 	if (dcpfs_node(i.kind)->parent == DCPFS_BLOB_DIR && f->ver)
-		return dcpfs_blob_make(fs, f->ver, i, &f->text, err);
+		return make_blob(fs, f, i, err);
 	if (i.kind == DCPFS_SIDECAR && f->ver && dcpfs_is_hf(f->ver))
 		return dcp_view_open_asset(dcpfs_opened(f->ver), i.row - 1, &f->view, err);
 	if (i.kind == DCPFS_SIDECAR && f->ver)
@@ -110,67 +83,7 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 		return -ENOENT;
 	if (r->rows == DCP_ROW_OBJECT)
 		return open_object(f, (int64_t)i.row, err);
-	if (dcpfs_is_rank(f->ver))
-		return open_share(f, (int64_t)i.row, r->as, err);
-	return dcp_view_open(dcpfs_opened(f->ver), (int64_t)i.row, r->as, NULL, &f->view, err);
-}
-
-/* The key of the row behind @f; NULL: of another file of its version. -ENOENT: it has none. */
-static int key_of(const struct dcpfs_file *f, struct dcp_arena *arena, const char **key)
-{
-	struct dcpfs_ino i = dcpfs_ino_unpack(f->ino);
-	const struct dcpfs_rows *r = dcpfs_rows_of(i.kind);
-	struct dcp_row row;
-	int rc = -ENOENT;
-
-	*key = NULL;
-	if (!f->ver || !dcpfs_opened(f->ver) || dcpfs_file_is_gone(f))
-		return -ENOENT;
-	if (r)
-		rc = dcp_index_by_id(dcpfs_index(f->ver), r->rows, (int64_t)i.row, arena, &row);
-	if (rc == 0)
-		*key = row.key;
-	return rc == -ENOENT && r ? rc : 0;
-}
-
-void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
-		     const char *message)
-{
-	struct dcpfs_fault at = { f->ino, off };
-	struct dcp_arena arena;
-	const char *key;
-
-	dcpfs_count(&fs->stats, DCPFS_STAT_ERRORS, 1);
-	dcp_arena_init(&arena, 1 << 20);
-	if (key_of(f, &arena, &key) == 0)
-		dcpfs_errors_add(fs->errors, f->ver->name, key, &at, message);
-	dcp_arena_finish(&arena);
-	if (f->ver && dcpfs_opened(f->ver) && dcp_index_is_damaged(dcpfs_index(f->ver)))
-		dcpfs_versions_suspect(fs);
-	__atomic_store_n((uint64_t *)(uintptr_t)&f->failed_at, off, __ATOMIC_RELAXED);
-}
-
-void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n)
-{
-	uint64_t now = DCPFS_FINE;
-	struct dcpfs_fault at;
-	struct dcp_arena arena;
-	const char *key;
-
-	dcp_arena_init(&arena, 1 << 20);
-	if (key_of(f, &arena, &key) == 0 && key &&
-	    dcpfs_errors_find(fs->errors, f->ver->name, key, &at)) {
-		bool here = at.off == DCPFS_NO_OFFSET
-				    ? !f->view || dcp_view_check(f->view) == 0
-				    : at.ino == f->ino && at.off >= off && at.off - off < n;
-
-		if (here)
-			dcpfs_errors_forget(fs->errors, f->ver->name, key);
-		else if (at.ino == f->ino && at.off != DCPFS_NO_OFFSET)
-			now = at.off;
-	}
-	dcp_arena_finish(&arena);
-	__atomic_store_n((uint64_t *)(uintptr_t)&f->failed_at, now, __ATOMIC_RELAXED);
+	return dcpfs_rank_view(f->ver, (int64_t)i.row, r->as, &f->view, err);
 }
 
 /* @ver: which it belongs to; NULL: the one that has its slot now. */
@@ -247,68 +160,65 @@ int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 	return rc;
 }
 
-void dcpfs_file_opened(struct dcpfs_file *f)
+/* ---- DCPFS_IOC_INFO ---- */
+
+/* Size and header of the file, or why nobody can have it without us. */
+static int describe(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 {
-	pthread_mutex_lock(&f->opening);
-	if (f->opens++ == 0) {
-		if (f->view)
-			dcp_view_keep(f->view, &f->kept);
-		else if (f->model.size)
-			dcp_files_keep_all(dcp_version_files(dcpfs_opened(f->ver)), &f->kept);
+	struct dcpfs_file *f;
+	size_t n;
+	int rc = dcpfs_file_get(fs, ino, &f, NULL);
+
+	if (rc < 0) {
+		out->flags |= DCPFS_INFO_BROKEN;
+		return rc == -ESTALE || rc == -ENOENT ? rc : 0;
 	}
-	pthread_mutex_unlock(&f->opening);
+	n = f->model.header.n;
+	if (f->view)
+		dcp_view_header(f->view, &n);
+	out->size = dcpfs_file_size(f);
+	out->data_offset = n;
+	dcpfs_file_put(fs, f);
+	return 0;
 }
 
-void dcpfs_file_closed(struct dcpfs_file *f)
+int dcpfs_file_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 {
-	struct dcp_files *files;
+	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
+	struct dcpfs_version *ver;
+	struct dcpfs_file *f;
+	uint64_t blob;
+	int rc = dcpfs_blob_ino(i, &blob);
 
-	pthread_mutex_lock(&f->opening);
-	if (--f->opens == 0 && f->kept.n) {
-		files = f->view ? dcp_view_files(f->view)
-				: dcp_version_files(dcpfs_opened(f->ver));
-		dcp_files_unkeep(files, &f->kept);
-		if (dcpfs_file_is_gone(f))
-			dcp_files_drop(files);
+	if (rc < 0)
+		return -ENOTTY;
+	memset(out, 0, sizeof(*out));
+	ver = dcpfs_version_by_slot(fs, i.slot);
+	rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ESTALE;
+	if (rc == 0 && i.kind == DCPFS_VERSION && ver->hf && ver->hf->nfiles > 1)
+		rc = -ENOTTY; /* its tensors are in several files */
+	if (rc == 0) {
+		memcpy(out->magic, DCPFS_INFO_MAGIC, sizeof(out->magic));
+		memcpy(out->mount, fs->id, sizeof(out->mount));
+		out->abi = DCPFS_ABI_VERSION;
+		out->ino = ino;
+		out->generation = dcp_version_generation(dcpfs_opened(ver));
+		out->flags = i.kind == DCPFS_VERSION ? DCPFS_INFO_DIRECTORY : 0;
+		if (i.kind == DCPFS_VERSION)
+			ino = dcpfs_ino_pack(i.slot, DCPFS_MODEL, 0);
+		rc = describe(fs, ino, out);
 	}
-	pthread_mutex_unlock(&f->opening);
-}
-
-void dcpfs_file_hold(struct dcpfs_file *f)
-{
-	__atomic_fetch_add(&f->refs, 1, __ATOMIC_RELAXED);
-}
-
-int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f)
-{
-	return f->ver ? dcpfs_hot_backing(fs->hot, fs, f, &f->hot) : 0;
-}
-
-struct timespec dcpfs_file_made(const struct dcpfs_file *f)
-{
-	return f->made;
-}
-
-uint64_t dcpfs_file_size(const struct dcpfs_file *f)
-{
-	return f->view ? dcp_view_size(f->view) : f->model.size ? f->model.size : f->text.n;
-}
-
-const struct dcp_view *dcpfs_file_view(const struct dcpfs_file *f)
-{
-	return f->view;
-}
-
-size_t dcpfs_file_header(const struct dcpfs_file *f)
-{
-	return f->model.header.n;
-}
-
-int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
-{
-	int rc = f->view ? dcp_view_check(f->view) : 0;
-
-	if (dcpfs_file_is_gone(f))
-		return -ESTALE;
-	return rc < 0 ? dcpfs_file_failed(fs, f, DCPFS_NO_OFFSET, rc) : 0;
+	dcpfs_version_put(ver);
+	if (rc < 0 || out->flags & DCPFS_INFO_BROKEN)
+		return rc;
+	rc = dcpfs_file_get(fs, blob, &f, NULL);
+	if (rc == 0) {
+		snprintf(out->blob, sizeof(out->blob), ".dcpfs/blob/%016" PRIx64, out->ino);
+		dcpfs_file_put(fs, f);
+	} else if (rc == -ENOTSUP) {
+		out->flags |= DCPFS_INFO_CONVERTED;
+	} else {
+		out->flags |= DCPFS_INFO_BROKEN;
+	}
+	return 0;
 }

@@ -24,6 +24,7 @@ struct dcp_err;
 struct dcpfs;
 struct dcpfs_cache;
 struct dcpfs_file;
+struct dcpfs_info;
 struct dcpfs_version;
 
 #define DCPFS_CACHE_FILES 1024
@@ -66,10 +67,6 @@ int dcpfs_file_failed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off
 int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f);
 
 uint64_t dcpfs_file_size(const struct dcpfs_file *f);
-/* Its view of a tensor, as long as the file is held; NULL: it is something else. */
-const struct dcp_view *dcpfs_file_view(const struct dcpfs_file *f);
-/* Bytes of the header of a file of all tensors; 0 for others. */
-size_t dcpfs_file_header(const struct dcpfs_file *f);
 /* When a live file's text was made: its mtime. */
 struct timespec dcpfs_file_made(const struct dcpfs_file *f);
 
@@ -89,3 +86,6 @@ int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, s
 void dcpfs_file_return(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_lent *lent);
 int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
 		    size_t n);
+
+/* The answer to DCPFS_IOC_INFO. -ENOTTY: nothing to tell about that kind of node. */
+int dcpfs_file_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file_int: what an open file is made of, for file.c, file_cache.c and file_read.c. */
+/* file_int: what an open file is made of. Each file below calls only those before it. */
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>
@@ -38,17 +38,13 @@ struct dcpfs_file {
 	struct dcpfs_file *next; /* in the bucket */
 };
 
-/* ---- file.c ---- */
+/* ---- object.c ---- */
 
 /* When nobody holds it. */
 void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f);
 
 /* Did the version leave the list? Nobody opens it again. */
 bool dcpfs_file_is_gone(const struct dcpfs_file *f);
-
-/* The file of inode @ino of @ver, which may be gone, counted. */
-int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
-		  struct dcpfs_file **out);
 
 #define DCPFS_FINE (UINT64_MAX - 1) /* failed_at: nowhere */
 
@@ -58,7 +54,7 @@ void dcpfs_file_note(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
 /* It was read well at @off: errors.json need not say otherwise any more. */
 void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, size_t n);
 
-/* ---- file_cache.c ---- */
+/* ---- cache.c ---- */
 
 /* The file of inode @ino, counted; NULL: it was not open lately. */
 struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino);
@@ -69,3 +65,15 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);
 /* The live file of that kind that was made in this second, counted, or NULL. */
 struct dcpfs_file *dcpfs_cache_find_live(struct dcpfs *fs, enum dcpfs_kind kind);
 void dcpfs_cache_keep_live(struct dcpfs *fs, enum dcpfs_kind kind, struct dcpfs_file *f);
+
+/* ---- blob.c ---- */
+
+/* The blob about @f. -ENOTSUP: its bytes are not stored as they are shown. */
+int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_text *out,
+		    struct dcp_err *err);
+
+/* ---- file.c ---- */
+
+/* The file of inode @ino of @ver, which may be gone, counted. */
+int dcpfs_file_of(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
+		  struct dcpfs_file **out);

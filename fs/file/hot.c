@@ -11,7 +11,6 @@
 
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
-#include "fs/file/file.h"
 #include "fs/fs.h"
 
 /* <linux/fuse.h> of Debian 12 does not have these yet. */
@@ -61,7 +60,8 @@ static int fuse_fd(const struct dcpfs_hot *h)
 	return __atomic_load_n(&h->fuse_fd, __ATOMIC_ACQUIRE);
 }
 
-static int fill(struct dcpfs *fs, const struct dcpfs_file *f, int fd, uint64_t size)
+static int fill(struct dcpfs *fs, const struct dcpfs_file *f, dcpfs_hot_read read, int fd,
+		uint64_t size)
 {
 	dcp_auto_free char *buf = malloc(CHUNK);
 
@@ -69,7 +69,7 @@ static int fill(struct dcpfs *fs, const struct dcpfs_file *f, int fd, uint64_t s
 		return -ENOMEM;
 	for (uint64_t off = 0; off < size;) {
 		size_t n = DCP_MIN((uint64_t)CHUNK, size - off);
-		int rc = dcpfs_file_read(fs, f, off, buf, n);
+		int rc = read(fs, f, off, buf, n);
 
 		if (rc < 0)
 			return rc;
@@ -94,28 +94,27 @@ static int copy_open(const struct dcpfs *fs)
 
 /* A nameless file with the content, registered; the kernel holds it from then on. */
 static int assemble(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
-		    uint64_t size)
+		    uint64_t size, dcpfs_hot_read read)
 {
 	dcp_auto_fd int fd = copy_open(fs);
 	struct backing_map map = { 0 };
 
-	if (fd < 0 || fill(fs, f, fd, size) < 0)
+	if (fd < 0 || fill(fs, f, read, fd, size) < 0)
 		return 0;
 	map.fd = fd;
 	return DCP_MAX(ioctl(fuse_fd(h), DEV_IOC_BACKING_OPEN, &map), 0);
 }
 
 int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
-		      struct dcpfs_hot_copy *copy)
+		      uint64_t size, dcpfs_hot_read read, struct dcpfs_hot_copy *copy)
 {
-	uint64_t size = dcpfs_file_size(f);
 	int id;
 
 	if (!h || fuse_fd(h) < 0 || size == 0 || size > h->budget / SHARE)
 		return 0;
 	pthread_mutex_lock(&h->lock);
 	if (!copy->backing_id && !copy->bytes && size <= h->budget - h->used) {
-		copy->backing_id = assemble(h, fs, f, size);
+		copy->backing_id = assemble(h, fs, f, size, read);
 		if (copy->backing_id)
 			h->used += size;
 		copy->bytes = size; /* also without an id: it was tried, and stays as it is */

@@ -12,6 +12,7 @@
  * rewrite any more, a copy without a name cannot change.
  */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 struct dcpfs;
@@ -31,12 +32,15 @@ struct dcpfs_hot_copy {
 	uint64_t bytes;
 };
 
+typedef int (*dcpfs_hot_read)(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off,
+			      void *buf, size_t n);
+
 /*
- * The kernel's number for the content of @f, assembled now if it was not; 0: serve it as usual
+ * The kernel's number for the content of @f, @size bytes that @read gives, assembled now if it was not; 0: serve it as usual
  * (@h NULL, no passthrough, too big, budget spent, unreadable). The same answer as long as the
  * file is in the cache: the kernel wants all opens of an inode alike. Any thread.
  */
 int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
-		      struct dcpfs_hot_copy *copy);
+		      uint64_t size, dcpfs_hot_read read, struct dcpfs_hot_copy *copy);
 /* Give the copy back. */
 void dcpfs_hot_drop(struct dcpfs_hot *h, struct dcpfs_hot_copy *copy);

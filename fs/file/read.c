@@ -147,3 +147,18 @@ int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 		memcpy(buf, f->text.p + off, n);
 	return judge(fs, f, off, n, rc);
 }
+
+int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
+{
+	int rc = f->view ? dcp_view_check(f->view) : 0;
+
+	if (dcpfs_file_is_gone(f))
+		return -ESTALE;
+	return rc < 0 ? dcpfs_file_failed(fs, f, DCPFS_NO_OFFSET, rc) : 0;
+}
+int dcpfs_file_backing(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	return f->ver ? dcpfs_hot_backing(fs->hot, fs, f, dcpfs_file_size(f), dcpfs_file_read,
+					  &f->hot)
+		      : 0;
+}

@@ -401,6 +401,28 @@ int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 	return 1;
 }
 
+int dcpfs_rank_view(const struct dcpfs_version *ver, int64_t id, enum dcp_as as,
+		    struct dcp_view **out, struct dcp_err *err)
+{
+	struct dcp_arena arena;
+	struct dcp_cut cut;
+	struct dcp_row row;
+	int rc;
+
+	if (!dcpfs_is_rank(ver))
+		return dcp_view_open(dcpfs_opened(ver), id, as, NULL, out, err);
+	dcp_arena_init(&arena, 64 << 20);
+	rc = dcp_index_by_id(dcpfs_index(ver), DCP_ROW_TENSOR, id, &arena, &row);
+	if (rc == 0)
+		rc = dcpfs_rank_cut(ver, &row, &arena, &cut, err);
+	if (rc == 0)
+		rc = -ENOENT;
+	if (rc > 0)
+		rc = dcp_view_open(dcpfs_opened(ver), id, as, &cut, out, err);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
 int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *row,
 			const struct dcp_cut *cut, struct dcp_err *err)
 {

@@ -15,10 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/store/view/view.h"
+
 struct dcp_arena;
 struct dcp_cut;
 struct dcp_err;
 struct dcp_row;
+struct dcp_view;
 struct dcpfs;
 struct dcpfs_layout;
 struct dcpfs_ranks;
@@ -67,6 +70,10 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
  */
 int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err);
+
+/* Open what @ver holds of tensor row @id. -ENOENT: nothing; or as dcp_view_open(). */
+int dcpfs_rank_view(const struct dcpfs_version *ver, int64_t id, enum dcp_as as,
+		    struct dcp_view **out, struct dcp_err *err);
 
 /*
  * Can what @cut tells of @row be read, as far as the index knows? 0, or why not in @err: of a
