@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks agree on: that all is well, what each has to say, which of them share a machine.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "core/base/ckd.h"
+#include "core/base/cleanup.h"
+#include "core/base/hash.h"
+#include "tools/load/comm/comm.h"
+
+#define AGREE_ROOM (64u << 10)  /* on the stack: messages of all ranks */
+#define GATHER_ROOM (16u << 20) /* of all ranks, a round */
+#define MAX_RANKS (1u << 20)
+
+int load_comm_check(const struct dcpload_comm *comm, struct dcpload_error *err)
+{
+	if (comm->size < sizeof(*comm))
+		return load_fail(err, -EINVAL, "the communicator's size is %u, expected %zu",
+				 comm->size, sizeof(*comm));
+	if (comm->ranks == 0 || comm->ranks > MAX_RANKS || comm->rank >= comm->ranks)
+		return load_fail(err, -EINVAL, "the communicator's rank is %u of %u",
+				 comm->rank, comm->ranks);
+	if (!comm->allgather || !comm->name)
+		return load_fail(err, -EINVAL, "the communicator has no %s",
+				 comm->name ? "allgather" : "name");
+	return 0;
+}
+
+int load_comm_say(const struct dcpload_comm *comm, int rc, struct dcpload_error *err)
+{
+	if (rc >= 0 || !err)
+		return rc;
+	load_fail(err, rc, "%s: %s", comm->name,
+		  rc == -ETIMEDOUT    ? "another rank does not answer"
+		  : rc == -ECONNRESET ? "another rank has ended"
+				      : strerror(-rc));
+	if (comm->explain)
+		comm->explain(comm->ctx, err);
+	return rc;
+}
+
+struct verdict {
+	int32_t code;
+	uint32_t len; /* of the text */
+};
+
+/* The text of rank @from, @n bytes of it, for all ranks, with @room bytes of memory. */
+static int share_text(const struct dcpload_comm *comm, uint32_t from, char *text, size_t n,
+		      char *room, int timeout_ms)
+{
+	size_t step = AGREE_ROOM / comm->ranks;
+	int rc = 0;
+
+	for (size_t at = 0; at < n && rc == 0; at += step) {
+		size_t now = DCP_MIN(step, n - at);
+
+		rc = comm->allgather(comm->ctx, text + at, now, room, timeout_ms);
+		if (rc == 0)
+			memcpy(text + at, room + from * now, now);
+	}
+	return rc;
+}
+
+int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *err,
+	       int timeout_ms)
+{
+	struct verdict small[AGREE_ROOM / sizeof(struct verdict)], *all = small;
+	dcp_auto_free struct verdict *big = NULL;
+	char text[sizeof(err->text)] = "";
+	struct verdict mine = { DCP_MIN(rc, 0), 0 };
+	uint32_t from = 0;
+	int failed;
+
+	if (comm->ranks == 1)
+		return load_say(err, mine.code);
+	if (rc < 0) {
+		struct dcpload_error unsaid = { 0 };
+
+		memcpy(text, (err && err->code == rc ? err : &unsaid)->text, sizeof(text));
+		if (!text[0])
+			snprintf(text, sizeof(text), "%s", strerror(-rc));
+		text[sizeof(text) - 1] = 0;
+		mine.len = (uint32_t)strlen(text);
+	}
+	if (comm->ranks > DCP_LEN(small))
+		all = big = malloc(comm->ranks * sizeof(*big));
+	if (!all)
+		return load_say(err, -ENOMEM);
+	failed = comm->allgather(comm->ctx, &mine, sizeof(mine), all, timeout_ms);
+	if (failed < 0)
+		return load_comm_say(comm, failed, err);
+	while (from < comm->ranks && all[from].code == 0)
+		from++;
+	if (from == comm->ranks)
+		return 0;
+	mine = all[from];
+	mine.len = DCP_MIN(mine.len, (uint32_t)sizeof(text) - 1);
+	failed = share_text(comm, from, text, mine.len, (char *)all, timeout_ms);
+	if (failed < 0)
+		return load_comm_say(comm, failed, err);
+	text[mine.len] = 0;
+	load_fail(err, mine.code, "%s", text);
+	if (err)
+		err->rank = (int32_t)from;
+	return mine.code;
+}
+
+void load_blobs_free(struct load_blobs *b)
+{
+	free(b->at);
+	free(b->n);
+	free(b->memory);
+	memset(b, 0, sizeof(*b));
+}
+
+/* Room for blobs of b->n bytes, and for a round of @step bytes a rank. */
+static int blobs_alloc(struct load_blobs *b, uint32_t ranks, uint64_t step, void **round)
+{
+	uint64_t total = 0, n;
+
+	for (uint32_t r = 0; r < ranks; r++)
+		if (dcp_ckd_align(&n, b->n[r], 16) || dcp_ckd_add(&total, total, n))
+			return -EOVERFLOW;
+	b->memory = aligned_alloc(16, DCP_MAX(total, 16));
+	*round = malloc(DCP_MAX(step * ranks, 1));
+	if (!b->memory || !*round)
+		return -ENOMEM;
+	total = 0;
+	for (uint32_t r = 0; r < ranks; r++) {
+		b->at[r] = (char *)b->memory + total;
+		total += (b->n[r] + 15) & ~15ull;
+	}
+	return 0;
+}
+
+/* All have the same room in each round, whoever has less to say. */
+static int gather_rounds(const struct dcpload_comm *comm, const void *mine, uint64_t n,
+			 struct load_blobs *b, uint64_t most, uint64_t step, char *round,
+			 char *pad, int timeout_ms)
+{
+	for (uint64_t at = 0; at < most; at += step) {
+		uint64_t now = DCP_MIN(step, most - at),
+			 own = at < n ? DCP_MIN(now, n - at) : 0;
+		int rc;
+
+		memset(pad + own, 0, now - own);
+		if (own)
+			memcpy(pad, (const char *)mine + at, own);
+		rc = comm->allgather(comm->ctx, pad, now, round, timeout_ms);
+		if (rc < 0)
+			return rc;
+		for (uint32_t r = 0; r < comm->ranks; r++)
+			if (at < b->n[r])
+				memcpy((char *)b->at[r] + at, round + r * now,
+				       DCP_MIN(now, b->n[r] - at));
+	}
+	return 0;
+}
+
+int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
+		struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
+{
+	uint64_t step, most = 0;
+	dcp_auto_free void *round = NULL;
+	dcp_auto_free char *pad = NULL;
+	int rc;
+
+	memset(out, 0, sizeof(*out));
+	out->at = calloc(comm->ranks, sizeof(*out->at));
+	out->n = calloc(comm->ranks, sizeof(*out->n));
+	rc = load_agree(comm, out->at && out->n ? 0 : -ENOMEM, err, timeout_ms);
+	if (rc == 0)
+		rc = load_comm_say(
+			comm, comm->allgather(comm->ctx, &n, sizeof(n), out->n, timeout_ms),
+			err);
+	if (rc < 0)
+		goto failed;
+	for (uint32_t r = 0; r < comm->ranks; r++)
+		most = DCP_MAX(most, out->n[r]);
+	step = DCP_MIN(most, DCP_MAX(GATHER_ROOM / comm->ranks, 4096));
+	rc = blobs_alloc(out, comm->ranks, step, &round);
+	pad = malloc(DCP_MAX(step, 1));
+	if (rc == 0 && !pad)
+		rc = -ENOMEM;
+	rc = load_agree(comm, rc, err, timeout_ms);
+	if (rc == 0)
+		rc = load_comm_say(
+			comm,
+			gather_rounds(comm, mine, n, out, most, step, round, pad, timeout_ms),
+			err);
+	if (rc == 0)
+		return 0;
+failed:
+	load_blobs_free(out);
+	return rc;
+}
+
+/* The machine as this process sees it, in 128 bits. What cannot be found out counts as absent. */
+static int machine(uint64_t out[2])
+{
+	struct dcp_hash128 *h = dcp_hash128_new();
+	struct utsname name;
+	struct stat ns;
+	char boot[64] = "";
+	uid_t user = geteuid();
+	FILE *f;
+
+	if (!h)
+		return -ENOMEM;
+	f = fopen("/proc/sys/kernel/random/boot_id", "re");
+	if (f) {
+		dcp_hash128_add(h, boot, fread(boot, 1, sizeof(boot), f));
+		fclose(f);
+	}
+	if (uname(&name) == 0)
+		dcp_hash128_add(h, name.nodename, strlen(name.nodename) + 1);
+	if (stat("/proc/self/ns/pid", &ns) == 0)
+		dcp_hash128_add(h, &ns.st_ino, sizeof(ns.st_ino));
+	dcp_hash128_add(h, &user, sizeof(user));
+	dcp_hash128_end(h, out);
+	return 0;
+}
+
+int load_nodes(const struct dcpload_comm *comm, uint32_t *node, uint32_t *nnodes,
+	       struct dcpload_error *err, int timeout_ms)
+{
+	struct id {
+		uint64_t u[2];
+	} mine = { { 0, 0 } };
+	dcp_auto_free struct id *all = calloc(comm->ranks, sizeof(*all));
+	dcp_auto_free uint32_t *first = calloc(comm->ranks, sizeof(*first));
+	uint32_t n = 0, k;
+	int rc = all && first ? machine(mine.u) : -ENOMEM;
+
+	rc = load_agree(comm, rc, err, timeout_ms);
+	if (rc == 0)
+		rc = load_comm_say(
+			comm, comm->allgather(comm->ctx, &mine, sizeof(mine), all, timeout_ms),
+			err);
+	if (rc < 0)
+		return rc;
+	for (uint32_t r = 0; r < comm->ranks; r++) {
+		for (k = 0; k < n; k++)
+			if (memcmp(&all[first[k]], &all[r], sizeof(*all)) == 0)
+				break;
+		if (k == n)
+			first[n++] = r;
+		node[r] = k;
+	}
+	*nnodes = n;
+	return 0;
+}

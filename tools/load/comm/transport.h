@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport: how each kind of communicator is opened.
+ *
+ * Each returns one that its own close() frees, or describes in @err why there is none.
+ */
+#pragma once
+#include "tools/load/comm/comm.h"
+
+int load_alone_open(struct dcpload_comm **out, struct dcpload_error *err);
