@@ -26,8 +26,8 @@ struct dcpfs_errors;
 struct dcpfs_hf;
 struct dcpfs_hot;
 struct dcpfs_keys;
-struct dcpfs_layout;
-struct dcpfs_layouts;
+struct dcp_named_layout;
+struct dcp_layouts;
 struct dcpfs_opener;
 struct dcpfs_ranks;
 
@@ -95,7 +95,8 @@ struct dcpfs_version {
 		common; /* before v: to read what tells of all keys (fs/versions/rights.h) */
 	bool apart;     /* before v: each tensor has rights of its own */
 	struct dcpfs_version *of; /* what it is a part of, counted; NULL: it is the version */
-	const struct dcpfs_layout *layout; /* a rank's, which has the v of what it is part of */
+	const struct dcp_named_layout
+		*layout; /* a rank's, which has the v of what it is part of */
 	uint32_t rank;
 	struct dcpfs_hf *hf; /* of hf/, before v */
 };
@@ -147,7 +148,7 @@ struct dcpfs {
 	struct dcpfs_cache *files;
 	struct dcpfs_errors *errors;
 	struct dcpfs_hot *hot; /* NULL: no passthrough */
-	struct dcpfs_layouts *layouts;
+	struct dcp_layouts *layouts;
 	struct dcpfs_ranks *ranks;
 	struct dcpfs_keys *keys;
 	struct dcpfs_opener *opener;

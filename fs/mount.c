@@ -15,11 +15,11 @@
 #include "core/store/index/pool.h"
 #include "core/store/io/handles.h"
 #include "core/store/io/queue.h"
+#include "core/store/layouts/layouts.h"
 #include "core/store/version/grants.h"
 #include "fs/errors.h"
 #include "fs/file/file.h"
 #include "fs/file/hot.h"
-#include "fs/layouts/layouts.h"
 #include "fs/tree/keys.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
@@ -57,14 +57,14 @@ static void tell_empty(const struct dcpfs *fs)
 
 static int find_layouts(struct dcpfs *fs, struct dcp_err *err)
 {
-	struct dcpfs_layout_opts opts = { .files = fs->opts.layouts,
-					  .nfiles = fs->opts.nlayouts,
-					  .source = fs->opts.source,
-					  .scan = &fs->scan,
-					  .user_dir = fs->opts.layout_dir,
-					  .log = fs->opts.log };
+	struct dcp_layouts_opts opts = { .files = fs->opts.layouts,
+					 .nfiles = fs->opts.nlayouts,
+					 .source = fs->opts.source,
+					 .scan = &fs->scan,
+					 .user_dir = fs->opts.layout_dir,
+					 .log = fs->opts.log };
 
-	return dcpfs_layouts_create(&opts, &fs->layouts, err);
+	return dcp_layouts_create(&opts, &fs->layouts, err);
 }
 
 /* Its parts, empty. */
@@ -163,7 +163,7 @@ void dcpfs_destroy(struct dcpfs *fs)
 	dcp_index_pool_destroy(fs->pool);
 	dcpfs_opener_destroy(fs->opener);
 	dcp_queue_destroy(fs->opts.store.queue);
-	dcpfs_layouts_destroy(fs->layouts);
+	dcp_layouts_destroy(fs->layouts);
 	dcp_scan_finish(&fs->scan);
 	dcp_grants_free(fs->grants);
 	dcpfs_errors_destroy(fs->errors);

@@ -19,7 +19,7 @@
 #include "core/model/layout/layout.h"
 #include "core/parse/dir/dir.h"
 #include "core/rules/rules.h"
-#include "fs/layouts/layouts.h"
+#include "core/store/layouts/layouts.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
@@ -165,8 +165,8 @@ static void offer_layouts(const struct cursor *c)
 {
 	static const char *const sizes[] = { "2", "4", "8", "16", "32", "64" };
 	dcp_auto_free char *config = config_dir();
-	struct dcpfs_layouts *layouts = NULL;
-	const struct dcpfs_layout *l;
+	struct dcp_layouts *layouts = NULL;
+	const struct dcp_named_layout *l;
 	const char *colon = strchr(c->word, ':');
 	struct pick p = { 0 };
 
@@ -187,14 +187,14 @@ static void offer_layouts(const struct cursor *c)
 			offer(c, before, dcp_layout_preset(i), NULL);
 	}
 	if (scan(c, &p)) {
-		const struct dcpfs_layout_opts opts = { .source = p.source,
-							.scan = &p.scan,
-							.user_dir = config };
+		const struct dcp_layouts_opts opts = { .source = p.source,
+						       .scan = &p.scan,
+						       .user_dir = config };
 
-		if (dcpfs_layouts_create(&opts, &layouts, NULL) == 0)
-			for (size_t i = 0; (l = dcpfs_layouts_at(layouts, i)); i++)
+		if (dcp_layouts_create(&opts, &layouts, NULL) == 0)
+			for (size_t i = 0; (l = dcp_layouts_at(layouts, i)); i++)
 				offer(c, "", l->name, l->file);
-		dcpfs_layouts_destroy(layouts);
+		dcp_layouts_destroy(layouts);
 	}
 	pick_finish(&p);
 	offer_paths(c, is_layout);

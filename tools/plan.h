@@ -13,7 +13,7 @@
 #include "core/base/buf.h"
 #include "core/model/job/job.h"
 #include "core/model/layout/layout.h"
-#include "fs/layouts/layouts.h"
+#include "core/store/layouts/layouts.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 #include "tools/plan_sim.h"
@@ -33,7 +33,7 @@ struct plan_lost {
 struct plan {
 	const struct plan_opts *opts;
 	struct pick pick;
-	struct dcpfs_layouts *layouts;
+	struct dcp_layouts *layouts;
 	const struct dcp_layout *to, *from;
 	struct dcp_job *job;
 	struct dcp_job_sum sum;

@@ -18,9 +18,9 @@ enum { LOST_MEMORY = 64 << 20 };
 static enum cmd_exit open_layout(struct plan *p, const char *word,
 				 const struct dcp_layout **out)
 {
-	const struct dcpfs_layout *l = NULL;
+	const struct dcp_named_layout *l = NULL;
 	struct dcp_err err = { 0 };
-	int rc = dcpfs_layouts_open(p->layouts, word, &l, &err);
+	int rc = dcp_layouts_open(p->layouts, word, &l, &err);
 
 	if (rc < 0)
 		return cmd_fail(rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc), "%s",
@@ -32,14 +32,14 @@ static enum cmd_exit open_layout(struct plan *p, const char *word,
 static enum cmd_exit open_layouts(struct plan *p)
 {
 	dcp_auto_free char *config = config_dir();
-	const struct dcpfs_layout_opts opts = { .source = p->pick.source,
-						.scan = &p->pick.scan,
-						.user_dir = config,
-						.log = &cmd_log };
+	const struct dcp_layouts_opts opts = { .source = p->pick.source,
+					       .scan = &p->pick.scan,
+					       .user_dir = config,
+					       .log = &cmd_log };
 	struct dcp_err err = { 0 };
 	enum cmd_exit code;
 
-	if (dcpfs_layouts_create(&opts, &p->layouts, &err) < 0)
+	if (dcp_layouts_create(&opts, &p->layouts, &err) < 0)
 		return cmd_fail(CMD_ENV, "out of memory");
 	code = open_layout(p, p->opts->layout, &p->to);
 	if (code == CMD_OK && p->opts->from)
@@ -189,7 +189,7 @@ enum cmd_exit plan_load(struct plan *p, const struct opt_args *args)
 void plan_finish(struct plan *p)
 {
 	dcp_job_free(p->job);
-	dcpfs_layouts_destroy(p->layouts);
+	dcp_layouts_destroy(p->layouts);
 	free(p->rank);
 	free(p->group);
 	free(p->is_read);

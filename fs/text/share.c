@@ -8,9 +8,9 @@
 
 #include "core/base/err.h"
 #include "core/model/layout/layout.h"
+#include "core/store/layouts/layouts.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
-#include "fs/layouts/layouts.h"
 #include "fs/text/share_int.h"
 #include "fs/text/spool.h"
 #include "fs/tree/tree.h"
@@ -93,7 +93,7 @@ static void put_rules(struct dcpfs_writing *x)
 int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
 		       struct dcpfs_spool *s, struct dcp_err *err)
 {
-	struct dcpfs_writing x = { .ver = ver, .layout = dcpfs_layouts_by_id(fs->layouts, id) };
+	struct dcpfs_writing x = { .ver = ver, .layout = dcp_layouts_by_id(fs->layouts, id) };
 	int rc;
 
 	if (!x.layout)

@@ -10,7 +10,7 @@
 #include "core/base/jsonw.h"
 #include "core/store/index/index.h"
 
-struct dcpfs_layout;
+struct dcp_named_layout;
 struct dcpfs_spool;
 struct dcpfs_version;
 
@@ -18,7 +18,7 @@ enum { DCPFS_ROW_MEMORY = 16 << 20 }; /* for the cut of one row */
 
 struct dcpfs_writing {
 	struct dcpfs_version *ver;
-	const struct dcpfs_layout *layout;
+	const struct dcp_named_layout *layout;
 	struct dcp_jsonw w;
 	struct dcp_buf text;
 	struct dcp_arena arena;

@@ -16,9 +16,9 @@
 #include "core/parse/dir/dir.h"
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
+#include "core/store/layouts/layouts.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
-#include "fs/layouts/layouts.h"
 #include "fs/text/describe.h"
 #include "fs/text/hf.h"
 #include "fs/text/share.h"
@@ -278,11 +278,11 @@ static void make_incomplete(struct dcpfs *fs, struct dcp_jsonw *w)
 
 static void put_layouts(const struct dcpfs *fs, struct dcp_jsonw *w)
 {
-	const struct dcpfs_layout *l;
+	const struct dcp_named_layout *l;
 
 	dcp_jsonw_key(w, "layouts");
 	dcp_jsonw_array(w);
-	for (size_t i = 0; (l = dcpfs_layouts_at(fs->layouts, i)); i++) {
+	for (size_t i = 0; (l = dcp_layouts_at(fs->layouts, i)); i++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "name", l->name);
 		dcp_jsonw_put_str(w, "file", l->file);

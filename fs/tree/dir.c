@@ -10,8 +10,8 @@
 #include "core/base/log.h"
 #include "core/model/name.h"
 #include "core/store/index/index.h"
+#include "core/store/layouts/layouts.h"
 #include "fs/fs.h"
-#include "fs/layouts/layouts.h"
 #include "fs/tree/dir_int.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/hf.h"
@@ -136,8 +136,8 @@ static int lookup_layout(struct dcpfs *fs, struct dcpfs_ino dir, const char *nam
 			 uint64_t *ino)
 {
 	struct dcp_err err = { 0 };
-	const struct dcpfs_layout *layout;
-	int rc = dcpfs_layouts_find(fs->layouts, name, &layout, &err);
+	const struct dcp_named_layout *layout;
+	int rc = dcp_layouts_find(fs->layouts, name, &layout, &err);
 
 	if (rc == -EINVAL || rc == -ENOENT) {
 		dcp_log(fs->opts.log, DCP_LOG_WARN, "shard/%s: %s", name, err.msg);
@@ -184,7 +184,7 @@ static int lookup_hf(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t *ino)
 static int lookup_rank(struct dcpfs *fs, struct dcpfs_ino dir, struct dcpfs_version *ver,
 		       const char *name, uint64_t *ino)
 {
-	const struct dcpfs_layout *layout = dcpfs_layouts_by_id(fs->layouts, dir.row);
+	const struct dcp_named_layout *layout = dcp_layouts_by_id(fs->layouts, dir.row);
 	struct dcpfs_version *r;
 	uint32_t rank;
 	int rc = layout ? rank_of(name, &rank) : -ENOENT;
@@ -342,10 +342,10 @@ static void list_versions(const struct dcpfs_listing *l, uint64_t after)
 
 static void list_layouts(const struct dcpfs_listing *l, struct dcpfs_ino dir, uint64_t after)
 {
-	const struct dcpfs_layout *layout;
+	const struct dcp_named_layout *layout;
 
 	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1;
-	for (; (layout = dcpfs_layouts_at(l->fs->layouts, after)); after++)
+	for (; (layout = dcp_layouts_at(l->fs->layouts, after)); after++)
 		if (!dcpfs_tell(l, layout->name,
 				dcpfs_ino_pack(dir.slot, DCPFS_LAYOUT, layout->id), DCPFS_DIR,
 				DCPFS_FIRST_ROW + after))
@@ -356,7 +356,7 @@ static void list_layouts(const struct dcpfs_listing *l, struct dcpfs_ino dir, ui
 static void list_ranks(const struct dcpfs_listing *l, struct dcpfs_ino dir,
 		       const struct dcpfs_version *ver, uint64_t after)
 {
-	const struct dcpfs_layout *layout = dcpfs_layouts_by_id(l->fs->layouts, dir.row);
+	const struct dcp_named_layout *layout = dcp_layouts_by_id(l->fs->layouts, dir.row);
 	uint32_t n = layout ? dcp_layout_ranks(layout->l) : 0;
 
 	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1;

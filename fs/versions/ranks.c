@@ -12,10 +12,10 @@
 #include "core/base/lru.h"
 #include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
+#include "core/store/layouts/layouts.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/layouts/layouts.h"
 #include "fs/versions/versions.h"
 
 enum {
@@ -120,7 +120,7 @@ uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash)
 	return slot;
 }
 
-static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcpfs_layout *layout,
+static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcp_named_layout *layout,
 			uint32_t rank)
 {
 	uint64_t id[3] = { ver->slot, layout ? layout->id : UINT64_MAX, rank };
@@ -130,7 +130,7 @@ static uint64_t hash_of(const struct dcpfs_version *ver, const struct dcpfs_layo
 
 /* Where a rank stands among those of its hash. */
 static struct entry **of_bucket(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
-				const struct dcpfs_layout *layout, uint32_t rank)
+				const struct dcp_named_layout *layout, uint32_t rank)
 {
 	return &t->of[hash_of(ver, layout, rank) % BUCKETS];
 }
@@ -245,7 +245,7 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 
 /* The lock is held. */
 static struct entry *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver,
-			  const struct dcpfs_layout *layout, uint32_t rank)
+			  const struct dcp_named_layout *layout, uint32_t rank)
 {
 	struct entry *e = *of_bucket(t, ver, layout, rank);
 
@@ -255,7 +255,7 @@ static struct entry *find(struct dcpfs_ranks *t, const struct dcpfs_version *ver
 }
 
 static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
-				  const struct dcpfs_layout *layout, uint32_t rank)
+				  const struct dcp_named_layout *layout, uint32_t rank)
 {
 	size_t n = strlen(ver->name) + (layout ? strlen(layout->name) : 0) + 32;
 	struct dcpfs_version *r = calloc(1, sizeof(*r) + n); /* there may be a million */
@@ -279,7 +279,7 @@ static struct dcpfs_version *make(struct dcpfs *fs, struct dcpfs_version *ver,
 
 /* The lock is held. */
 static struct entry *enter(struct dcpfs *fs, struct dcpfs_version *ver,
-			   const struct dcpfs_layout *layout, uint32_t rank)
+			   const struct dcp_named_layout *layout, uint32_t rank)
 {
 	struct entry *e = calloc(1, sizeof(*e));
 
@@ -295,7 +295,8 @@ static struct entry *enter(struct dcpfs *fs, struct dcpfs_version *ver,
 }
 
 int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
-		   const struct dcpfs_layout *layout, uint32_t rank, struct dcpfs_version **out)
+		   const struct dcp_named_layout *layout, uint32_t rank,
+		   struct dcpfs_version **out)
 {
 	struct dcpfs_ranks *t = fs->ranks;
 	struct entry *e, *gone = NULL;
@@ -314,7 +315,7 @@ int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
 }
 
 uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
-			 const struct dcpfs_layout *layout, uint32_t rank)
+			 const struct dcp_named_layout *layout, uint32_t rank)
 {
 	struct dcpfs_ranks *t = fs->ranks;
 	const struct entry *e;

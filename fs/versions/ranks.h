@@ -23,7 +23,7 @@ struct dcp_err;
 struct dcp_row;
 struct dcp_view;
 struct dcpfs;
-struct dcpfs_layout;
+struct dcp_named_layout;
 struct dcpfs_ranks;
 struct dcpfs_version;
 
@@ -42,12 +42,12 @@ uint8_t dcpfs_slot_generation(const struct dcpfs *fs, uint32_t slot);
 /* Rank @rank of @layout over @ver, counted for the caller; @layout NULL: hf/ of @ver.
  * -ENOENT (no such rank), -ENOMEM. */
 int dcpfs_rank_get(struct dcpfs *fs, struct dcpfs_version *ver,
-		   const struct dcpfs_layout *layout, uint32_t rank,
+		   const struct dcp_named_layout *layout, uint32_t rank,
 		   struct dcpfs_version **out);
 
 /* The slot that the rank has, or would have if somebody entered it now: for listings. */
 uint32_t dcpfs_rank_slot(struct dcpfs *fs, const struct dcpfs_version *ver,
-			 const struct dcpfs_layout *layout, uint32_t rank);
+			 const struct dcp_named_layout *layout, uint32_t rank);
 
 /* hf/ of @ver, counted; NULL: nobody looked at it. */
 struct dcpfs_version *dcpfs_hf_find(struct dcpfs *fs, const struct dcpfs_version *ver);

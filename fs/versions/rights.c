@@ -9,10 +9,10 @@
 #include "core/model/rights.h"
 #include "core/model/tensor.h"
 #include "core/store/index/index.h"
+#include "core/store/layouts/layouts.h"
 #include "core/store/version/grants.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/layouts/layouts.h"
 #include "fs/tree/tree.h"
 #include "fs/versions/hf.h"
 
@@ -174,8 +174,8 @@ static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpf
 /* Its rules come from a file that may be anywhere. */
 static struct dcp_rights of_layout(struct dcpfs *fs, uint64_t id)
 {
-	const struct dcpfs_layout *l = dcpfs_layouts_by_id(fs->layouts, id);
-	const char *file = l ? dcpfs_layouts_file(fs->layouts, l) : NULL;
+	const struct dcp_named_layout *l = dcp_layouts_by_id(fs->layouts, id);
+	const char *file = l ? dcp_layouts_file(fs->layouts, l) : NULL;
 
 	return file ? dcp_grants_of_file(file) : DCP_RIGHTS_ALL;
 }

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "core/model/layout/layout.h"
+#include "core/store/layouts/layouts.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/layouts/layouts.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
@@ -18,7 +18,7 @@ struct world {
 	struct dcpfs fs;
 	struct dcpfs_version *ver;
 	struct dcp_layout *l;
-	struct dcpfs_layout layout;
+	struct dcp_named_layout layout;
 };
 
 static void setup(struct world *w)
@@ -30,7 +30,7 @@ static void setup(struct world *w)
 	w->fs.ranks = dcpfs_ranks_create();
 	assert_non_null(w->fs.ranks);
 	assert_int_equal(dcp_layout_named("fsdp1048576", &w->l, NULL), 0);
-	w->layout = (struct dcpfs_layout){ .id = 7, .name = "fsdp1048576", .l = w->l };
+	w->layout = (struct dcp_named_layout){ .id = 7, .name = "fsdp1048576", .l = w->l };
 	w->ver = calloc(1, sizeof(*w->ver));
 	assert_non_null(w->ver);
 	w->ver->refs = 1;

@@ -18,8 +18,8 @@
 #include "core/base/near.h"
 #include "core/base/text.h"
 #include "core/parse/dir/dir.h"
+#include "core/store/layouts/layouts_int.h"
 #include "core/store/version/version.h"
-#include "fs/layouts/layouts_int.h"
 
 enum { MAX_FILE = 4 << 20 };
 
@@ -84,8 +84,7 @@ static int read_all(int fd, const char *path, struct dcp_buf *out, struct dcp_er
 static int stem_of(const char *path, char stem[NAME_MAX + 1], struct dcp_err *err)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-	const char *dot = strrchr(base, '.');
-	size_t n = dot && dot > base ? (size_t)(dot - base) : strlen(base);
+	size_t n = dcp_stem(base);
 
 	if (n == 0 || n > NAME_MAX || *base == '.')
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
@@ -122,8 +121,8 @@ static int parse_path(const char *path, const char *name, struct dcp_layout **ou
 	return parse_file(fd, path, name, out, err);
 }
 
-int dcpfs_layout_file_open(const char *path, const char *mesh, size_t n,
-			   struct dcp_layout **out, struct dcp_err *err)
+int dcp_layouts_open_file(const char *path, const char *mesh, size_t n, struct dcp_layout **out,
+			  struct dcp_err *err)
 {
 	char stem[NAME_MAX + 1], text[NAME_MAX + 1];
 	struct dcp_layout *l;
@@ -144,14 +143,14 @@ int dcpfs_layout_file_open(const char *path, const char *mesh, size_t n,
 /* ---- all of them ---- */
 
 /* Of --layout. */
-static int load_given(struct dcpfs_layouts *t, const char *path, struct dcp_err *err)
+static int load_given(struct dcp_layouts *t, const char *path, struct dcp_err *err)
 {
 	dcp_auto_free char *real = NULL;
 	char stem[NAME_MAX + 1];
 	struct dcp_layout *l;
 	int rc = stem_of(path, stem, err);
 
-	if (rc == 0 && dcpfs_layouts_by_name(t, stem))
+	if (rc == 0 && dcp_layouts_by_name(t, stem))
 		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
 				"%.300s: another file's layout is called %.80s, too", path,
 				stem);
@@ -160,7 +159,7 @@ static int load_given(struct dcpfs_layouts *t, const char *path, struct dcp_err 
 	if (rc < 0)
 		return rc;
 	real = realpath(path, NULL);
-	return dcpfs_layouts_add(t, stem, l, real ? real : path, NULL);
+	return dcp_layouts_add(t, stem, l, real ? real : path, NULL);
 }
 
 /* Opened below @dirfd, whether or not a link leads out of it. */
@@ -178,29 +177,29 @@ static int open_in(int dirfd, const char *name, bool links, struct dcp_err *err)
 
 /* The file @name of the directory @dir, which is open as @fd. One whose layout has the name of
  * one that was read before gives way to it. */
-static int load_found(struct dcpfs_layouts *t, int dirfd, const char *dir, const char *name,
+static int load_found(struct dcp_layouts *t, int dirfd, const char *dir, const char *name,
 		      bool links, struct dcp_err *err)
 {
 	char stem[NAME_MAX + 1], path[PATH_MAX];
 	struct dcp_layout *l;
 	int fd, rc = stem_of(name, stem, err);
 
-	if (rc < 0 || dcpfs_layouts_by_name(t, stem))
+	if (rc < 0 || dcp_layouts_by_name(t, stem))
 		return rc;
 	fd = open_in(dirfd, name, links, err);
 	rc = fd < 0 ? fd : parse_file(fd, name, stem, &l, err);
 	if (rc < 0)
 		return rc;
 	snprintf(path, sizeof(path), "%s/%s", strcmp(dir, "/") ? dir : "", name);
-	return dcpfs_layouts_add(t, stem, l, path, NULL);
+	return dcp_layouts_add(t, stem, l, path, NULL);
 }
 
 static int is_layout_file(const struct dirent *e)
 {
-	return *e->d_name != '.' && dcp_has_extension(e->d_name, DCPFS_LAYOUT_EXT);
+	return *e->d_name != '.' && dcp_has_extension(e->d_name, DCP_LAYOUT_EXT);
 }
 
-static void load_all(struct dcpfs_layouts *t, int fd, const char *dir, bool links,
+static void load_all(struct dcp_layouts *t, int fd, const char *dir, bool links,
 		     const struct dcp_log *log)
 {
 	struct dirent **names = NULL;
@@ -217,7 +216,7 @@ static void load_all(struct dcpfs_layouts *t, int fd, const char *dir, bool link
 	free(names);
 }
 
-static void load_dir(struct dcpfs_layouts *t, const char *dir, bool links,
+static void load_dir(struct dcp_layouts *t, const char *dir, bool links,
 		     const struct dcp_log *log)
 {
 	dcp_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -226,8 +225,8 @@ static void load_dir(struct dcpfs_layouts *t, const char *dir, bool links,
 }
 
 /* What else of the source holds versions: the directory of one, or of the files of one. */
-static void load_places(struct dcpfs_layouts *t, const char *source,
-			const struct dcp_scan *scan, const struct dcp_log *log)
+static void load_places(struct dcp_layouts *t, const char *source, const struct dcp_scan *scan,
+			const struct dcp_log *log)
 {
 	struct dcp_dir top, place;
 	char last[PATH_MAX] = "";
@@ -253,7 +252,7 @@ static void load_places(struct dcpfs_layouts *t, const char *source,
 	dcp_dir_close(&top);
 }
 
-static void load_beside(struct dcpfs_layouts *t, const char *source, const struct dcp_log *log)
+static void load_beside(struct dcp_layouts *t, const char *source, const struct dcp_log *log)
 {
 	char *slash = strrchr(source, '/');
 	char parent[PATH_MAX];
@@ -265,8 +264,8 @@ static void load_beside(struct dcpfs_layouts *t, const char *source, const struc
 	load_dir(t, *parent ? parent : "/", false, log);
 }
 
-int dcpfs_layout_files_load(struct dcpfs_layouts *t, const struct dcpfs_layout_opts *opts,
-			    struct dcp_err *err)
+int dcp_layouts_load(struct dcp_layouts *t, const struct dcp_layouts_opts *opts,
+		     struct dcp_err *err)
 {
 	dcp_auto_free char *source = realpath(opts->source, NULL);
 	int rc = 0;

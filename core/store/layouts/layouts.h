@@ -20,17 +20,17 @@
 struct dcp_err;
 struct dcp_log;
 struct dcp_scan;
-struct dcpfs_layouts;
+struct dcp_layouts;
 
-struct dcpfs_layout {
+struct dcp_named_layout {
 	uint32_t id; /* a hash of the name: the same in every mount */
 	const char *name;
 	const char *file; /* absolute: it is listed; NULL: built in, or somebody's own path */
 	const struct dcp_layout *l;
-	struct dcpfs_layout *next; /* the table's */
+	struct dcp_named_layout *next; /* the table's */
 };
 
-struct dcpfs_layout_opts {
+struct dcp_layouts_opts {
 	const char *const *files; /* of --layout; one that cannot be read is an error */
 	size_t nfiles;
 	const char *source; /* its *.dcpl, and the user's, are logged when they are wrong */
@@ -41,28 +41,28 @@ struct dcpfs_layout_opts {
 
 /* -EBADMSG (a file is no layout), -EEXIST (two of --layout have one name), -E2BIG, -ENOMEM, or
  * what opening a file gave. */
-int dcpfs_layouts_create(const struct dcpfs_layout_opts *opts, struct dcpfs_layouts **out,
-			 struct dcp_err *err);
-void dcpfs_layouts_destroy(struct dcpfs_layouts *t);
+int dcp_layouts_create(const struct dcp_layouts_opts *opts, struct dcp_layouts **out,
+		       struct dcp_err *err);
+void dcp_layouts_destroy(struct dcp_layouts *t);
 
 /* By name: listed, known, or built in. -ENOENT (with the nearest name, of files or built in),
  * -EINVAL, -E2BIG (too many names asked for), -ENOMEM. */
-int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
-		       const struct dcpfs_layout **out, struct dcp_err *err);
+int dcp_layouts_find(struct dcp_layouts *t, const char *name,
+		     const struct dcp_named_layout **out, struct dcp_err *err);
 
 /*
  * What a person calls a layout: a file by its path, "mesh:dp2,tp4:PATH", or any name that
- * dcpfs_layouts_find() takes. A word with a slash, one that ends in .dcpl, and one that no name
+ * dcp_layouts_find() takes. A word with a slash, one that ends in .dcpl, and one that no name
  * is but a file has is a path. -EINVAL: the word makes no sense; -EBADMSG: the file is no
  * layout; -ENOENT and the like: it cannot be opened; -E2BIG, -ENOMEM.
  */
-int dcpfs_layouts_open(struct dcpfs_layouts *t, const char *word,
-		       const struct dcpfs_layout **out, struct dcp_err *err);
+int dcp_layouts_open(struct dcp_layouts *t, const char *word,
+		     const struct dcp_named_layout **out, struct dcp_err *err);
 
 /* The file that @l comes from, also on another mesh; NULL: it is built in. */
-const char *dcpfs_layouts_file(struct dcpfs_layouts *t, const struct dcpfs_layout *l);
+const char *dcp_layouts_file(struct dcp_layouts *t, const struct dcp_named_layout *l);
 
-const struct dcpfs_layout *dcpfs_layouts_by_id(struct dcpfs_layouts *t, uint64_t id);
+const struct dcp_named_layout *dcp_layouts_by_id(struct dcp_layouts *t, uint64_t id);
 
 /* The n-th of those that are listed, in order of name; NULL behind the last. */
-const struct dcpfs_layout *dcpfs_layouts_at(struct dcpfs_layouts *t, size_t n);
+const struct dcp_named_layout *dcp_layouts_at(struct dcp_layouts *t, size_t n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fs/layouts/layouts.h"
+#include "core/store/layouts/layouts.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,105 +11,54 @@
 
 #include "core/base/base.h"
 #include "core/base/err.h"
-#include "core/base/hash.h"
 #include "core/base/near.h"
 #include "core/base/text.h"
-#include "fs/layouts/layouts_int.h"
-
-enum { MAX_NAMES = 4096 }; /* a walker that tries names must not fill the memory */
-
-struct dcpfs_layout *dcpfs_layouts_by_name(const struct dcpfs_layouts *t, const char *name)
-{
-	struct dcpfs_layout *l = t->first;
-
-	while (l && strcmp(l->name, name) != 0)
-		l = l->next;
-	return l;
-}
-
-static struct dcpfs_layout *by_id(const struct dcpfs_layouts *t, uint64_t id)
-{
-	struct dcpfs_layout *l = t->first;
-
-	while (l && l->id != id)
-		l = l->next;
-	return l;
-}
-
-int dcpfs_layouts_add(struct dcpfs_layouts *t, const char *name, struct dcp_layout *l,
-		      const char *file, struct dcpfs_layout **out)
-{
-	struct dcpfs_layout *e = t->n < MAX_NAMES ? calloc(1, sizeof(*e)) : NULL;
-	char *copy = e ? strdup(name) : NULL, *path = copy && file ? strdup(file) : NULL;
-
-	if (!copy || (file && !path)) {
-		free(copy);
-		free(e);
-		dcp_layout_free(l);
-		return t->n < MAX_NAMES ? -ENOMEM : -E2BIG;
-	}
-	*e = (struct dcpfs_layout){
-		.id = (uint32_t)dcp_hash64(name, strlen(name)) & INT32_MAX,
-		.name = copy,
-		.file = path,
-		.l = l,
-		.next = t->first,
-	};
-	while (by_id(t, e->id))
-		e->id = (e->id + 1) & INT32_MAX;
-	t->first = e;
-	t->n++;
-	if (out)
-		*out = e;
-	return 0;
-}
-
-/* ---- the table ---- */
+#include "core/store/layouts/layouts_int.h"
 
 static int compare(const void *a, const void *b)
 {
-	const struct dcpfs_layout *const *x = a, *const *y = b;
+	const struct dcp_named_layout *const *x = a, *const *y = b;
 
 	return strcmp((*x)->name, (*y)->name);
 }
 
-static int list(struct dcpfs_layouts *t)
+static int list(struct dcp_layouts *t)
 {
 	t->listed = calloc(t->n + 1, sizeof(*t->listed));
 	if (!t->listed)
 		return -ENOMEM;
-	for (struct dcpfs_layout *l = t->first; l; l = l->next)
+	for (struct dcp_named_layout *l = t->first; l; l = l->next)
 		t->listed[t->nlisted++] = l;
 	qsort(t->listed, t->nlisted, sizeof(*t->listed), compare);
 	return 0;
 }
 
-int dcpfs_layouts_create(const struct dcpfs_layout_opts *opts, struct dcpfs_layouts **out,
-			 struct dcp_err *err)
+int dcp_layouts_create(const struct dcp_layouts_opts *opts, struct dcp_layouts **out,
+		       struct dcp_err *err)
 {
-	struct dcpfs_layouts *t = calloc(1, sizeof(*t));
+	struct dcp_layouts *t = calloc(1, sizeof(*t));
 	int rc;
 
 	if (!t)
 		return -ENOMEM;
 	pthread_rwlock_init(&t->lock, NULL);
-	rc = dcpfs_layout_files_load(t, opts, err);
+	rc = dcp_layouts_load(t, opts, err);
 	if (rc == 0)
 		rc = list(t);
 	if (rc < 0) {
-		dcpfs_layouts_destroy(t);
+		dcp_layouts_destroy(t);
 		return rc;
 	}
 	*out = t;
 	return 0;
 }
 
-void dcpfs_layouts_destroy(struct dcpfs_layouts *t)
+void dcp_layouts_destroy(struct dcp_layouts *t)
 {
 	if (!t)
 		return;
 	while (t->first) {
-		struct dcpfs_layout *l = t->first;
+		struct dcp_named_layout *l = t->first;
 
 		t->first = l->next;
 		dcp_layout_free((struct dcp_layout *)(uintptr_t)l->l);
@@ -123,10 +72,10 @@ void dcpfs_layouts_destroy(struct dcpfs_layouts *t)
 }
 
 /* The name of a file's layout that is near to @name, which may have the extension; or NULL. */
-static const char *nearest(const struct dcpfs_layouts *t, const char *name)
+static const char *nearest(const struct dcp_layouts *t, const char *name)
 {
 	size_t n = strlen(name) -
-		   (dcp_has_extension(name, DCPFS_LAYOUT_EXT) ? strlen(DCPFS_LAYOUT_EXT) : 0);
+		   (dcp_has_extension(name, DCP_LAYOUT_EXT) ? strlen(DCP_LAYOUT_EXT) : 0);
 	const char *near = NULL;
 	char stem[NAME_MAX + 1];
 	size_t best;
@@ -149,7 +98,7 @@ static const char *nearest(const struct dcpfs_layouts *t, const char *name)
 }
 
 /* No such name, neither here nor built in: is one of those here near? */
-static int no_name(const struct dcpfs_layouts *t, const char *name, int rc, struct dcp_err *err)
+static int no_name(const struct dcp_layouts *t, const char *name, int rc, struct dcp_err *err)
 {
 	const char *near = nearest(t, name);
 
@@ -159,11 +108,11 @@ static int no_name(const struct dcpfs_layouts *t, const char *name, int rc, stru
 }
 
 /* "mesh:dp2,tp4:<stem>" */
-static int on_mesh(const struct dcpfs_layouts *t, const char *name, struct dcp_layout **out,
+static int on_mesh(const struct dcp_layouts *t, const char *name, struct dcp_layout **out,
 		   struct dcp_err *err)
 {
 	const char *mesh = name + strlen("mesh:"), *colon = strchr(mesh, ':');
-	const struct dcpfs_layout *of = colon ? dcpfs_layouts_by_name(t, colon + 1) : NULL;
+	const struct dcp_named_layout *of = colon ? dcp_layouts_by_name(t, colon + 1) : NULL;
 	const char *near = colon && !of ? nearest(t, colon + 1) : NULL;
 	char text[NAME_MAX + 1];
 
@@ -180,15 +129,15 @@ static int on_mesh(const struct dcpfs_layouts *t, const char *name, struct dcp_l
 	return dcp_layout_on_mesh(of->l, text, out, err);
 }
 
-int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
-		       const struct dcpfs_layout **out, struct dcp_err *err)
+int dcp_layouts_find(struct dcp_layouts *t, const char *name,
+		     const struct dcp_named_layout **out, struct dcp_err *err)
 {
 	struct dcp_layout *l = NULL;
-	struct dcpfs_layout *found;
+	struct dcp_named_layout *found;
 	int rc = 0;
 
 	pthread_rwlock_rdlock(&t->lock);
-	found = dcpfs_layouts_by_name(t, name);
+	found = dcp_layouts_by_name(t, name);
 	if (!found && strncmp(name, "mesh:", 5) == 0)
 		rc = on_mesh(t, name, &l, err);
 	pthread_rwlock_unlock(&t->lock);
@@ -198,32 +147,32 @@ int dcpfs_layouts_find(struct dcpfs_layouts *t, const char *name,
 		rc = no_name(t, name, rc, err);
 	if (!found && rc == 0) {
 		pthread_rwlock_wrlock(&t->lock);
-		found = dcpfs_layouts_by_name(t, name); /* somebody may have been faster */
+		found = dcp_layouts_by_name(t, name); /* somebody may have been faster */
 		if (found)
 			dcp_layout_free(l);
 		else
-			rc = dcpfs_layouts_add(t, name, l, NULL, &found);
+			rc = dcp_layouts_add(t, name, l, NULL, &found);
 		pthread_rwlock_unlock(&t->lock);
 	}
 	*out = found;
 	return rc;
 }
 
-static bool is_path(const struct dcpfs_layouts *t, const char *word)
+static bool is_path(const struct dcp_layouts *t, const char *word)
 {
 	struct stat st;
 
-	return strchr(word, '/') || dcp_has_extension(word, DCPFS_LAYOUT_EXT) ||
-	       (!dcpfs_layouts_by_name(t, word) && stat(word, &st) == 0 && S_ISREG(st.st_mode));
+	return strchr(word, '/') || dcp_has_extension(word, DCP_LAYOUT_EXT) ||
+	       (!dcp_layouts_by_name(t, word) && stat(word, &st) == 0 && S_ISREG(st.st_mode));
 }
 
-int dcpfs_layouts_open(struct dcpfs_layouts *t, const char *word,
-		       const struct dcpfs_layout **out, struct dcp_err *err)
+int dcp_layouts_open(struct dcp_layouts *t, const char *word,
+		     const struct dcp_named_layout **out, struct dcp_err *err)
 {
 	const char *mesh = strncmp(word, "mesh:", 5) ? NULL : word + 5;
 	const char *colon = mesh ? strchr(mesh, ':') : NULL;
 	const char *path = colon ? colon + 1 : word;
-	struct dcpfs_layout *found;
+	struct dcp_named_layout *found;
 	struct dcp_layout *l;
 	bool is_file;
 	int rc;
@@ -232,43 +181,43 @@ int dcpfs_layouts_open(struct dcpfs_layouts *t, const char *word,
 	is_file = (colon || !mesh) && is_path(t, path);
 	pthread_rwlock_unlock(&t->lock);
 	if (!is_file) {
-		rc = dcpfs_layouts_find(t, word, out, err);
+		rc = dcp_layouts_find(t, word, out, err);
 		return rc == -ENOENT ? -EINVAL : rc;
 	}
-	rc = dcpfs_layout_file_open(path, mesh, colon ? (size_t)(colon - mesh) : 0, &l, err);
+	rc = dcp_layouts_open_file(path, mesh, colon ? (size_t)(colon - mesh) : 0, &l, err);
 	if (rc == -ENOENT && !strchr(path, '/'))
 		rc = no_name(t, path, rc, err);
 	if (rc < 0)
 		return rc;
 	pthread_rwlock_wrlock(&t->lock);
-	rc = dcpfs_layouts_add(t, word, l, NULL, &found);
+	rc = dcp_layouts_add(t, word, l, NULL, &found);
 	pthread_rwlock_unlock(&t->lock);
 	*out = rc < 0 ? NULL : found;
 	return rc;
 }
 
-const char *dcpfs_layouts_file(struct dcpfs_layouts *t, const struct dcpfs_layout *l)
+const char *dcp_layouts_file(struct dcp_layouts *t, const struct dcp_named_layout *l)
 {
 	const char *mesh = strncmp(l->name, "mesh:", 5) ? NULL : l->name + 5;
 	const char *colon = mesh ? strchr(mesh, ':') : NULL;
 
 	pthread_rwlock_rdlock(&t->lock);
-	l = colon ? dcpfs_layouts_by_name(t, colon + 1) : l;
+	l = colon ? dcp_layouts_by_name(t, colon + 1) : l;
 	pthread_rwlock_unlock(&t->lock);
 	return l ? l->file : NULL;
 }
 
-const struct dcpfs_layout *dcpfs_layouts_by_id(struct dcpfs_layouts *t, uint64_t id)
+const struct dcp_named_layout *dcp_layouts_by_id(struct dcp_layouts *t, uint64_t id)
 {
-	struct dcpfs_layout *l;
+	struct dcp_named_layout *l;
 
 	pthread_rwlock_rdlock(&t->lock);
-	l = by_id(t, id);
+	l = dcp_layouts_get(t, id);
 	pthread_rwlock_unlock(&t->lock);
 	return l;
 }
 
-const struct dcpfs_layout *dcpfs_layouts_at(struct dcpfs_layouts *t, size_t n)
+const struct dcp_named_layout *dcp_layouts_at(struct dcp_layouts *t, size_t n)
 {
 	return n < t->nlisted ? t->listed[n] : NULL;
 }
