@@ -19,7 +19,7 @@
 #define DCPFS_BLOB_MAGIC "DCPFSBLB"
 
 /* Why there is no blob: the bytes of the file are nowhere stored as they are shown. */
-#define DCPFS_INFO_CONVERTED (1u << 0) /* numbers are widened for .npy */
+#define DCPFS_INFO_CONVERTED (1u << 0) /* numbers are widened for .npy, or cast */
 #define DCPFS_INFO_BROKEN (1u << 1)    /* it cannot be read at all */
 #define DCPFS_INFO_DIRECTORY (1u << 2) /* the blob is that of all its tensors in one file */
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "core/base/arena.h"
+#include "core/model/dtype.h"
 #include "core/model/rights.h"
 #include "core/store/version/version.h"
 #include "fs/stats.h"
@@ -58,7 +59,8 @@ struct dcpfs_opts {
 	const char *layout_dir;           /* the user's, with *.dcpl; NULL: none */
 	const struct dcp_rules *hf_rules; /* of hf/; NULL: those that fit each version */
 	const char *hf_assets;            /* its config.json, tokenizer, ...; NULL: found */
-	uint64_t hf_shard_size;           /* bytes in one of its model files at most; 0: 5 GB */
+	enum dcp_dtype hf_dtype; /* its floating-point numbers are of; OTHER: as stored */
+	uint64_t hf_shard_size;  /* bytes in one of its model files at most; 0: 5 GB */
 	const struct dcpfs_kernel *kernel; /* NULL: there is none */
 	const char *fsname;                /* shown by mount(8); NULL: the source */
 };

@@ -105,6 +105,7 @@ static const struct opt opts[] = {
 	  OPT_DCPL, AT(layouts) },
 	{ HF_OPT_RULES(struct mount_opts, hf) },
 	{ HF_OPT_ASSETS(struct mount_opts, hf) },
+	{ HF_OPT_DTYPE(struct mount_opts, hf) },
 	{ 0, "hf-shard-size", "N", "bytes of one of its model files at most; default 5GB",
 	  OPT_SIZE, AT(hf_shard_size), .def = DCPFS_HF_SHARD_SIZE },
 	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
@@ -288,6 +289,7 @@ static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
 		.layout_dir = p->layout_dir,
 		.hf_rules = p->hf_rules,
 		.hf_assets = p->hf_assets,
+		.hf_dtype = hf_dtype(&m->hf),
 		.hf_shard_size = m->hf_shard_size,
 	};
 	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;

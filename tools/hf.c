@@ -50,7 +50,14 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
 			err.msg);
 }
 
+const char *const hf_dtypes[] = { "stored", "f32", "bf16", "f16", NULL };
+
+enum dcp_dtype hf_dtype(const struct hf_opts *o)
+{
+	return dcp_rules_dtype(hf_dtypes[o->dtype], strlen(hf_dtypes[o->dtype]));
+}
+
 bool hf_is_wanted(const struct hf_opts *o)
 {
-	return o->on || o->rules || o->assets;
+	return o->on || o->rules || o->assets || o->dtype;
 }

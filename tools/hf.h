@@ -5,6 +5,7 @@
 #pragma once
 #include <stdbool.h>
 
+#include "core/model/dtype.h"
 #include "tools/cmd.h"
 
 struct dcp_rules;
@@ -12,7 +13,12 @@ struct dcp_rules;
 struct hf_opts {
 	bool on;
 	const char *rules, *assets;
+	int dtype; /* in hf_dtypes */
 };
+
+/* Of --hf-dtype, NULL-ended; the first leaves tensors as they are. */
+extern const char *const hf_dtypes[];
+enum dcp_dtype hf_dtype(const struct hf_opts *o);
 
 /* Rows of option tables; @type has the member. */
 #define HF_OPT_RULES(type, member)                                                             \
@@ -23,6 +29,11 @@ struct hf_opts {
 	.name = "hf-assets", .arg = "DIR", .kind = OPT_TEXT, .what = OPT_DIR,                  \
 	.off = offsetof(type, member.assets),                                                  \
 	.help = "its config.json and tokenizer; default: found"
+
+#define HF_OPT_DTYPE(type, member)                                                             \
+	.name = "hf-dtype", .arg = "TYPE", .kind = OPT_CHOICE, .choices = hf_dtypes,           \
+	.off = offsetof(type, member.dtype),                                                   \
+	.help = "its floating-point numbers as f32, bf16 or f16; default: stored"
 
 /* The rules called @text: a preset, or those of a file; *out is NULL when @text is. */
 enum cmd_exit hf_rules(const char *text, struct dcp_rules **out);

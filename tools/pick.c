@@ -214,6 +214,7 @@ static int map(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
 {
 	const struct dcp_map_opts how = { .rules = p->rules,
 					  .assets = p->hf.assets,
+					  .cast = hf_dtype(&p->hf),
 					  .source = p->source,
 					  .where = f->where };
 	int rc;

@@ -135,10 +135,11 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 #define PICK_OPTS_HF(type)                                                                     \
 	{ .name = "hf",                                                                        \
 	  .off = offsetof(type, pick.hf.on),                                                   \
-	  .help = "as hf/ of a mount; also --hf-rules R, --hf-assets DIR" },                   \
+	  .help = "as hf/ of a mount; also --hf-rules R, --hf-assets DIR, --hf-dtype T" },     \
 		{ HF_OPT_RULES(type, pick.hf), .told = true },                                 \
+		{ HF_OPT_ASSETS(type, pick.hf), .told = true },                                \
 	{                                                                                      \
-		HF_OPT_ASSETS(type, pick.hf), .told = true                                     \
+		HF_OPT_DTYPE(type, pick.hf), .told = true                                      \
 	}
 #define PICK_OPT_FORM(type, word, value, says)                                                 \
 	{                                                                                      \

@@ -93,26 +93,63 @@ enum dcp_dtype dcp_dtype_from_numpy(const char *code, size_t n)
 	return DCP_DTYPE_OTHER;
 }
 
+typedef void (*cast_fn)(void *dst, const void *src, size_t n);
+
+/* clang-format off */
+static const cast_fn to_f32[DCP_DTYPE_COUNT] = {
+	[DCP_DTYPE_F64]         = dcp_cast_f64_to_f32,
+	[DCP_DTYPE_F16]         = dcp_cast_f16_to_f32,
+	[DCP_DTYPE_BF16]        = dcp_cast_bf16_to_f32,
+	[DCP_DTYPE_F8_E4M3]     = dcp_cast_f8_e4m3_to_f32,
+	[DCP_DTYPE_F8_E5M2]     = dcp_cast_f8_e5m2_to_f32,
+	[DCP_DTYPE_F8_E4M3FNUZ] = dcp_cast_f8_e4m3fnuz_to_f32,
+	[DCP_DTYPE_F8_E5M2FNUZ] = dcp_cast_f8_e5m2fnuz_to_f32,
+	[DCP_DTYPE_F8_E8M0]     = dcp_cast_f8_e8m0_to_f32,
+};
+static const cast_fn from_f32[DCP_DTYPE_COUNT] = {
+	[DCP_DTYPE_F16]         = dcp_cast_f32_to_f16,
+	[DCP_DTYPE_BF16]        = dcp_cast_f32_to_bf16,
+	[DCP_DTYPE_F8_E4M3]     = dcp_cast_f32_to_f8_e4m3,
+	[DCP_DTYPE_F8_E5M2]     = dcp_cast_f32_to_f8_e5m2,
+};
+/* clang-format on */
+
 void dcp_dtype_widen(enum dcp_dtype t, void *dst, const void *src, size_t n)
 {
-	/* clang-format off */
-	static void (*const casts[DCP_DTYPE_COUNT])(void *dst, const void *src, size_t n) = {
-		[DCP_DTYPE_BF16]        = dcp_cast_bf16_to_f32,
-		[DCP_DTYPE_F8_E4M3]     = dcp_cast_f8_e4m3_to_f32,
-		[DCP_DTYPE_F8_E5M2]     = dcp_cast_f8_e5m2_to_f32,
-		[DCP_DTYPE_F8_E4M3FNUZ] = dcp_cast_f8_e4m3fnuz_to_f32,
-		[DCP_DTYPE_F8_E5M2FNUZ] = dcp_cast_f8_e5m2fnuz_to_f32,
-		[DCP_DTYPE_F8_E8M0]     = dcp_cast_f8_e8m0_to_f32,
-		[DCP_DTYPE_F4]          = dcp_cast_f4_e2m1_to_f32,
-		[DCP_DTYPE_C32]         = dcp_cast_f16_to_f32,
-	};
-	/* clang-format on */
 	const struct dcp_dtype_info *info = dcp_dtype_info(t);
 
-	if (info->widened)
-		casts[t](dst, src, info->npy_size / 4 * n);
+	if (t == DCP_DTYPE_F4)
+		dcp_cast_f4_e2m1_to_f32(dst, src, 2 * n);
+	else if (t == DCP_DTYPE_C32)
+		dcp_cast_f16_to_f32(dst, src, 2 * n);
+	else if (info->widened)
+		to_f32[t](dst, src, n);
 	else if (n)
 		memcpy(dst, src, n * info->npy_size);
+}
+
+bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to)
+{
+	return from != to && (from == DCP_DTYPE_F32 || to_f32[from]) &&
+	       (to == DCP_DTYPE_F32 || from_f32[to]);
+}
+
+void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const void *src,
+		    size_t n)
+{
+	size_t size = infos[from].size, to_size = infos[to].size;
+	float part[1024];
+
+	if (to == DCP_DTYPE_F32 || from == DCP_DTYPE_F32) {
+		(to == DCP_DTYPE_F32 ? to_f32[from] : from_f32[to])(dst, src, n);
+		return;
+	}
+	for (size_t i = 0; i < n; i += DCP_LEN(part)) {
+		size_t k = DCP_MIN(n - i, DCP_LEN(part));
+
+		to_f32[from](part, (const char *)src + i * size, k);
+		from_f32[to]((char *)dst + i * to_size, part, k);
+	}
 }
 
 bool dcp_dtype_can_negate(enum dcp_dtype t)

@@ -63,3 +63,11 @@ bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out)
 	*out = n;
 	return true;
 }
+
+bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out)
+{
+	struct dcp_tensor shown = *t;
+
+	shown.itemsize = dcp_tensor_shown_size(t);
+	return dcp_tensor_nbytes(&shown, out) && *out <= INT64_MAX;
+}

@@ -68,8 +68,13 @@ struct dcp_tensor {
 	const char *const *path; /* components of the key as the framework nests them */
 	size_t npath;
 	enum dcp_dtype dtype;
-	const char *dtype_name; /* the table's name, or the framework's for DCP_DTYPE_OTHER */
-	uint32_t itemsize;      /* bytes per element */
+	const char
+		*dtype_name; /* the table's name, or the framework's for DCP_DTYPE_OTHER; with
+				   cast that one's */
+	uint32_t itemsize;   /* bytes per element */
+	/* What people see: every element becomes one of this type when it is read. OTHER: they
+	 * see dtype. Pieces, and all that counts their bytes, know nothing of it. */
+	enum dcp_dtype cast;
 	uint32_t ndim;
 	const uint64_t *shape;
 	const struct dcp_piece *pieces;
@@ -138,5 +143,18 @@ bool dcp_box_meets(const struct dcp_box *box, uint32_t ndim, const uint64_t *lo,
 /* Elements in a shape; returns false when the product does not fit in 64 bits. */
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);
 
-/* Bytes of the whole tensor; false on overflow. */
+/* What people see of it, and how many bytes an element has there. */
+static inline enum dcp_dtype dcp_tensor_shown(const struct dcp_tensor *t)
+{
+	return t->cast ? t->cast : t->dtype;
+}
+
+static inline uint32_t dcp_tensor_shown_size(const struct dcp_tensor *t)
+{
+	return t->cast ? dcp_dtype_info(t->cast)->size : t->itemsize;
+}
+
+/* Bytes of the whole tensor as it is stored; false on overflow. */
 bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out);
+/* As people see it; false when that is more than INT64_MAX. */
+bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out);

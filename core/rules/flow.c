@@ -213,15 +213,31 @@ static int unrope(struct run *r, const struct op *op, struct work *w)
 	return turn_heads(r, op, w, true);
 }
 
+static int cast(struct run *r, const struct op *op, struct work *w)
+{
+	if (w->cast)
+		return bad(r, "it is cast to %s already", w->dtype_name);
+	if (w->dtype == op->dtype)
+		return 0;
+	if (!dcp_dtype_can_cast(w->dtype, op->dtype))
+		return bad(r, "%s cannot become %s", w->dtype_name,
+			   dcp_dtype_info(op->dtype)->name);
+	w->cast = op->dtype;
+	w->dtype_name = dcp_dtype_info(op->dtype)->name;
+	return 0;
+}
+
 /* ---- several ---- */
 
 static int join(struct run *r, struct work *w, size_t n, uint32_t d, struct work *out)
 {
 	for (size_t i = 1; i < n; i++) {
-		if (w[i].dtype != w[0].dtype || w[i].itemsize != w[0].itemsize ||
+		if (w[i].dtype != w[0].dtype || w[i].cast != w[0].cast ||
+		    w[i].itemsize != w[0].itemsize ||
 		    strcmp(w[i].dtype_name, w[0].dtype_name) != 0)
-			return bad(r, "%s and %s cannot be one tensor", w[0].dtype_name,
-				   w[i].dtype_name);
+			return bad(r, "%s and %s cannot be one tensor%s", w[0].dtype_name,
+				   w[i].dtype_name,
+				   w[0].cast || w[i].cast ? " once they are cast" : "");
 		if (w[i].ndim != w[0].ndim)
 			return bad(r, "tensors of %u and %u dimensions cannot be one",
 				   w[0].ndim, w[i].ndim);
@@ -487,6 +503,7 @@ const struct op_def dcp_rules_op_defs[] = {
 	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad },
 	{ "rope", "rope(heads)", 1, 1, .each = rope },
 	{ "unrope", "unrope(heads)", 1, 1, .each = unrope },
+	{ "cast", "cast(bf16)", .dtype = true, .each = cast },
 	{ "qkv", "qkv(heads, kv_heads)", 2, 2, .of = 1, .to = 3, .all = qkv },
 	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = fuse_qkv },
 	{ "concat", "concat(0)", 1, 1, 1, OP_SLOT_JOINS, .all = concat },

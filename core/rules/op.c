@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/ckd.h"
 #include "core/base/near.h"
@@ -135,6 +136,35 @@ static int slot(struct rules_parse *ps, const struct rule *rule, const char **s,
 			     (int)DCP_MIN(w.n, (size_t)60), w.s);
 }
 
+enum dcp_dtype dcp_rules_dtype(const char *name, size_t n)
+{
+	static const enum dcp_dtype known[] = { DCP_DTYPE_F32, DCP_DTYPE_BF16, DCP_DTYPE_F16 };
+
+	for (size_t i = 0; i < DCP_LEN(known); i++)
+		if (dcp_dtype_from_torch(name, n) == known[i] ||
+		    (strlen(dcp_dtype_info(known[i])->name) == n &&
+		     strncasecmp(dcp_dtype_info(known[i])->name, name, n) == 0))
+			return known[i];
+	return DCP_DTYPE_OTHER;
+}
+
+/* "bf16)" */
+static int dtype(struct rules_parse *ps, const char **s, struct op *op)
+{
+	struct word w;
+
+	*s = blanks(*s, ps->end);
+	w = name_at(s, ps->end);
+	op->dtype = dcp_rules_dtype(w.s, w.n);
+	if (!op->dtype)
+		return dcp_rules_bad(ps, w.s, -EINVAL, "f32, bf16 or f16 stands here");
+	*s = blanks(*s, ps->end);
+	if (*s == ps->end || **s != ')')
+		return dcp_rules_bad(ps, *s, -EINVAL, ") stands here");
+	++*s;
+	return 0;
+}
+
 /* Behind the opening bracket: numbers, one list of numbers, a slot; up to the closing one. */
 static int args(struct rules_parse *ps, const struct rule *rule, const char **s, struct op *op)
 {
@@ -181,7 +211,8 @@ static int check_args(struct rules_parse *ps, const char *at, const struct op *o
 	const struct op_def *def = op->def;
 	bool slot_ok = op->slot == RULES_NO_SLOT ? def->slot != OP_SLOT_COUNTS
 						 : def->slot != OP_SLOT_NEVER;
-	bool ok = slot_ok && op->narg >= def->least && (op->narg <= def->most || op->is_list);
+	bool ok = slot_ok && def->dtype == !!op->dtype && op->narg >= def->least &&
+		  (op->narg <= def->most || op->is_list);
 
 	for (uint32_t i = 0; i < op->narg; i++) {
 		const struct amount *a = &op->arg[i];
@@ -210,7 +241,7 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 	*op = (struct op){ .def = &dcp_rules_op_defs[i], .slot = RULES_NO_SLOT };
 	if (*s < ps->end && **s == '(') {
 		++*s;
-		rc = args(ps, rule, s, op);
+		rc = op->def->dtype ? dtype(ps, s, op) : args(ps, rule, s, op);
 	}
 	if (rc == 0 && *s < ps->end && !strchr(" \t\r", **s))
 		rc = dcp_rules_bad(ps, *s, -EINVAL, "a blank stands between operations");

@@ -77,7 +77,11 @@ struct dcp_rules_source {
 	const struct dcp_file_id *files; /* what pieces refer to, by number */
 	size_t nfiles;
 	const struct dcp_rules_config *config; /* NULL: there is none */
+	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
 };
+
+/* What cast() and its like are given: "bf16", "float32"; OTHER: nothing that they know. */
+enum dcp_dtype dcp_rules_dtype(const char *name, size_t n);
 
 enum dcp_rules_what {
 	DCP_RULES_UNMATCHED, /* @key of the source fits no rule and is left out; the nearest rule is told */

@@ -63,6 +63,7 @@ struct op {
 	uint32_t narg;
 	uint8_t slot; /* {e}, or RULES_NO_SLOT */
 	bool is_list; /* split: sizes, not a number of parts */
+	enum dcp_dtype dtype;
 };
 
 /* Tensors on their way through the operations of a rule: k lists of e each. */
@@ -94,6 +95,7 @@ struct op_def {
 	uint8_t dims;        /* which of them are dimensions, so may be -1: a bit each */
 	enum op_slot slot;
 	bool list;      /* a list as its last argument, too: sizes of parts */
+	bool dtype;     /* its one argument is a type */
 	uint8_t of, to; /* tensors; 0: any, and as many as there were */
 	int (*each)(struct run *r, const struct op *op, struct work *w); /* or */
 	int (*all)(struct run *r, const struct op *op, struct flow *f);

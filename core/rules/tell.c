@@ -97,6 +97,19 @@ static void fail_key(struct map *m, enum dcp_rules_what what, const struct group
 	dcp_rules_say(m, what, t->key, m->r->rule[g->rule].line, why);
 }
 
+/* What is asked of every tensor, unless a rule said something else of it. */
+static void cast_all(const struct map *m, struct dcp_tensor *t)
+{
+	enum dcp_dtype to = m->from->cast;
+
+	if (!to || t->cast || t->dtype == to ||
+	    (t->dtype != DCP_DTYPE_F64 && t->dtype != DCP_DTYPE_F32 &&
+	     t->dtype != DCP_DTYPE_F16 && t->dtype != DCP_DTYPE_BF16))
+		return;
+	t->cast = to;
+	t->dtype_name = dcp_dtype_info(to)->name;
+}
+
 /* One key of a group, made of @w, or broken for the reason in @why. */
 static int tell_key(struct map *m, uint32_t number, const char *key, struct dcp_tensor t,
 		    const struct work *w, const struct dcp_err *why)
@@ -131,6 +144,7 @@ static int tell_key(struct map *m, uint32_t number, const char *key, struct dcp_
 		rc = w ? dcp_work_done(w, &m->arena, &t) : 0;
 		if (rc < 0)
 			return rc;
+		cast_all(m, &t);
 		t.error =
 			NULL; /* of a partly broken one the index finds again which files lack */
 		m->report->mapped++;

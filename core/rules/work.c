@@ -131,6 +131,7 @@ int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct wo
 	struct work w = { .ndim = t->ndim,
 			  .itemsize = t->itemsize,
 			  .dtype = t->dtype,
+			  .cast = t->cast,
 			  .dtype_name = t->dtype_name };
 	struct making m;
 	uint64_t n;
@@ -215,6 +216,7 @@ int dcp_work_done(const struct work *w, struct dcp_arena *arena, struct dcp_tens
 		return rc;
 	memcpy(shape, w->shape, w->ndim * sizeof(*shape));
 	out->dtype = w->dtype;
+	out->cast = w->cast;
 	out->dtype_name = w->dtype_name;
 	out->itemsize = w->itemsize;
 	out->ndim = w->ndim;

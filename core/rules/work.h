@@ -30,7 +30,7 @@ struct bit {
 struct work {
 	uint32_t ndim;
 	uint32_t itemsize;
-	enum dcp_dtype dtype;
+	enum dcp_dtype dtype, cast;
 	const char *dtype_name;
 	uint64_t shape[DCP_MAX_NDIM];
 	struct bit *bit;

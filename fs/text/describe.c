@@ -116,7 +116,9 @@ static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
 	dcp_jsonw_key(w, "shape");
 	put_dims(w, t->shape, t->ndim);
 	dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
-	put_files(w, row, t->dtype);
+	if (t->cast)
+		dcp_jsonw_put_str(w, "stored_dtype", dcp_dtype_info(t->dtype)->name);
+	put_files(w, row, dcp_tensor_shown(t));
 	dcp_jsonw_put_str_or_null(w, "alias_of", t->alias_of);
 	dcp_jsonw_key(w, "pieces");
 	dcp_jsonw_array(w);

@@ -161,17 +161,24 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 			struct dcp_buf *b)
 {
 	const struct dcpfs_hf *hf = ver->hf;
+	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
 	size_t tied;
 	unsigned long long n = hf->first[hf->nfiles];
 
 	dcp_version_tied(dcpfs_opened(ver), &tied);
 	dcp_buf_printf(b,
 		       "%llu tensor%s (%llu bytes) in %zu file%s, read from %s by dcpfs %s.\n"
-		       "Nothing was converted or copied: the bytes are those of "
-		       "`%s`.\n\n",
+		       "%s those of `%s`.\n\n",
 		       n, dcp_s(n), (unsigned long long)hf->nbytes, hf->nfiles,
 		       dcp_s(hf->nfiles), dcp_version_format(dcpfs_opened(ver))->what,
-		       DCP_RELEASE, fs->opts.source);
+		       DCP_RELEASE,
+		       cast ? "Nothing was copied: the numbers are"
+			    : "Nothing was converted or copied: the bytes are",
+		       fs->opts.source);
+	if (cast)
+		dcp_buf_printf(
+			b, "Those in floating point are cast to %s while they are read.\n\n",
+			cast);
 	dcp_buf_printf(b,
 		       "## Weights\n\n"
 		       "| | |\n| --- | --- |\n"

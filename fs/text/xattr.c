@@ -157,7 +157,7 @@ static bool put_dtype(const struct subject *s, struct dcp_buf *b)
 /* What the elements of this very file are: .npy may hold wider ones. */
 static bool put_storage_dtype(const struct subject *s, struct dcp_buf *b)
 {
-	const struct dcp_dtype_info *info = dcp_dtype_info(s->t.dtype);
+	const struct dcp_dtype_info *info = dcp_dtype_info(dcp_tensor_shown(&s->t));
 
 	if (s->rows->rows != DCP_ROW_TENSOR)
 		return false;

@@ -244,6 +244,7 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 {
 	const struct dcp_map_opts how = { .rules = fs->opts.hf_rules,
 					  .assets = fs->opts.hf_assets,
+					  .cast = fs->opts.hf_dtype,
 					  .source = fs->opts.source,
 					  .where = ver->found.where };
 	struct dcp_store_opts opts = fs->opts.store;

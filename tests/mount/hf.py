@@ -233,6 +233,69 @@ def operations():
                 check(numpy.array_equal(got, a), f"{key}: {got}")
 
 
+def cast(a, dtype):
+    """float32 as the bits of another type, by its definition: to the nearest, ties to even."""
+    if dtype == "F16":
+        with numpy.errstate(over="ignore"):
+            return a.astype("f2").view("u2")
+    bits = a.view("u4").astype("u8")
+    return numpy.where(numpy.isnan(a), 0x7fc0, (bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype("u2")
+
+
+def dtypes():
+    """--hf-dtype, and cast() of a rule: numbers of another type, by every way to read them."""
+    source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
+    rng = numpy.random.default_rng(lib.SEED)
+    f32 = rng.integers(0, 1 << 32, (300, 70), "u4").view("f4")
+    f32 = numpy.where(numpy.isnan(f32), numpy.float32("nan"), f32)
+    f32[0, :8] = [0, -0.0, numpy.inf, -numpy.inf, 1 + 2 ** -8, 1 + 3 * 2 ** -8, 65520, 2 ** -25]
+    f64, half = rng.standard_normal((9, 5)), rng.standard_normal(40).astype("f2")
+    b16 = cast(rng.standard_normal(30).astype("f4"), "BF16")
+    checkpoint(source / "step-1", {
+        "f32": ("F32", [300, 70], 0, f32.tobytes()), "f64": ("F64", [9, 5], 0, f64.tobytes()),
+        "f16": ("F16", [40], 0, half.tobytes()), "bf16": ("BF16", [30], 0, b16.tobytes()),
+        "i": ("I64", [3], 0, bytes(range(24))), "f8": ("F8_E4M3", [5], 0, b"\x38\x7e\x01\xb8\x00"),
+        "keep": ("F32", [2], 0, f32[0, :2].tobytes())})
+    rules.write_text("f32 -> w : T cast(bf16)\n* -> *\n")
+    want = {t: {"f32": cast(f32, t), "f64": cast(f64.astype("f4"), t), "keep": cast(f32[0, :2], t)} for t in ("BF16", "F16")}
+    want["BF16"].update(f16=cast(half.astype("f4"), "BF16"), bf16=b16)
+    want["F16"].update(f16=half.view("u2"), bf16=cast((b16.astype("u4") << 16).view("f4"), "F16"))
+    for dtype, options in (("BF16", ()), ("F16", ("--io", "pread"))):
+        case(dtype)
+        with mount(source, "--hf-rules", "identity", "--hf-dtype", dtype.lower(), *options) as m:
+            at = m.at / "step-1" / "hf"
+            got = tensors_of(at)
+            equal({k: t[0] for k, t in got.items()}, {k: dtype for k in want[dtype]} | {"i": "I64", "f8": "F8_E4M3"}, "types")
+            for key, a in want[dtype].items():
+                bits = numpy.frombuffer(got[key][2], "u2").reshape(a.shape)
+                exp = 0x7c00 if dtype == "F16" else 0x7f80
+                nan = lambda x: (x & 0x7fff) > exp
+                check(numpy.array_equal(numpy.where(nan(bits), 0, bits), numpy.where(nan(a), 0, a))
+                      and numpy.array_equal(nan(bits), nan(a)), f"{key}: {bits.ravel()[:9]}, not {a.ravel()[:9]}")
+            equal((got["i"][2], got["f8"][2]), (bytes(range(24)), b"\x38\x7e\x01\xb8\x00"), "others stay")
+            page = read(at / "README.md").decode()
+            check(f"cast to {dtype}" in page and "Nothing was converted" not in page, f"README.md says so: {page}")
+            rank = at / "shard" / "dim0x2" / "1"
+            raw = numpy.frombuffer(read(rank / "raw" / "f32.bin"), "u2")
+            equal(raw.size, 150 * 70, "a part")
+            equal(bytes(raw), got["f32"][2][2 * 150 * 70:], "its bytes")
+            shown = numpy.load(io.BytesIO(read(rank / "npy" / "f32.npy")))
+            equal(str(shown.dtype), "float16" if dtype == "F16" else "float32", "as .npy")
+            told = json.loads(read(rank / "plan.json"))["tensors"]
+            check(all(t["error"] or t["reads"] for t in told), f"plan.json: {told}")
+            offsets = [7, 8191, 41_999 - 100]
+            with open(rank / "raw" / "f32.bin", "rb") as f:
+                for off in offsets:
+                    f.seek(off)
+                    equal(f.read(101), bytes(raw)[off:off + 101], f"101 bytes at {off}")
+    case("a rule")
+    with mount(source, "--hf-rules", rules, "--hf-dtype", "f32") as m:
+        got = tensors_of(m.at / "step-1" / "hf")
+        equal({k: got[k][:2] for k in ("w", "f64")}, {"w": ("BF16", [70, 300]), "f64": ("F32", [9, 5])}, "types")
+        equal(got["f64"][2], f64.astype("f4").tobytes(), "f64")
+        equal(got["bf16"][2], (b16.astype("u4") << 16).tobytes(), "bf16")
+
+
 def ranks():
     """shard/LAYOUT/RANK/ below hf/ has the new names; it is not listed."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
@@ -297,4 +360,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, operations, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, operations, dtypes, ranks, mapped_and_direct, kept, removed)

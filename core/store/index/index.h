@@ -48,7 +48,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 7
+#define DCP_INDEX_SCHEMA 8
 
 /* ---- writing ---- */
 

@@ -159,6 +159,23 @@ static int get_path(const struct query *q, int i, const char *key, struct dcp_ar
 	return dcp_index_get_path(text, n, key, arena, path, npath);
 }
 
+/* It is cast: what people see was read, what is stored is in column 9. */
+static int get_stored(const struct query *q, struct dcp_tensor *t)
+{
+	const char *text;
+	size_t n;
+
+	if (sqlite3_column_type(q->stmt, 9) == SQLITE_NULL)
+		return 0;
+	if (!dcp_index_text(q->stmt, 9, &text, &n) ||
+	    t->itemsize != dcp_dtype_info(t->dtype)->size)
+		return -EBADMSG;
+	t->cast = t->dtype;
+	t->dtype = dcp_dtype_from_name(text);
+	t->itemsize = dcp_dtype_info(t->dtype)->size;
+	return dcp_dtype_can_cast(t->dtype, t->cast) ? 0 : -EBADMSG;
+}
+
 /* dtype, itemsize and shape: columns 2 to 4. */
 static int get_type(const struct query *q, struct dcp_arena *arena, struct dcp_tensor *t)
 {
@@ -181,7 +198,7 @@ static int get_type(const struct query *q, struct dcp_arena *arena, struct dcp_t
 		return -ENOMEM;
 	memcpy(copy, shape, t->ndim * sizeof(*copy));
 	t->shape = copy;
-	return 0;
+	return get_stored(q, t);
 }
 
 static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct dcp_arena *arena,

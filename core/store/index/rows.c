@@ -185,7 +185,7 @@ static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint
 	put_name(s, d->t->key, d->name);
 	sqlite3_bind_int64(s, 4, (sqlite3_int64)d->nbytes);
 	dcp_index_put_text(s, 5, d->t->dtype_name);
-	sqlite3_bind_int64(s, 6, d->t->itemsize);
+	sqlite3_bind_int64(s, 6, dcp_tensor_shown_size(d->t));
 	put_buf(s, 7, &w->shape);
 	if (d->alias_of)
 		sqlite3_bind_int64(s, 8, d->alias_of);
@@ -194,6 +194,7 @@ static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint
 	dcp_index_put_text(s, 9, d->error);
 	put_buf(s, 10, &w->path_json);
 	sqlite3_bind_int(s, 12, d->partly);
+	dcp_index_put_text(s, 13, d->t->cast ? dcp_dtype_info(d->t->dtype)->name : NULL);
 	bind_pieces(w, d);
 	code = dcp_index_run(w, DCP_ADD_TENSOR);
 	sqlite3_reset(w->stmt[DCP_TOLD_TENSOR]);
@@ -246,7 +247,7 @@ int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told)
 		t.npieces = 0;
 	}
 	if (!t.dtype_name || t.dtype != DCP_DTYPE_OTHER)
-		t.dtype_name = dcp_dtype_info(t.dtype)->name;
+		t.dtype_name = dcp_dtype_info(dcp_tensor_shown(&t))->name;
 	if (number >= DCP_INDEX_MAX_ROWS)
 		return dcp_index_give_up(w, -E2BIG, "too many tensors");
 	code = prepare(w, &t, &d);
@@ -254,6 +255,10 @@ int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told)
 		code = check_key(w, &d, number);
 	if (code == 0)
 		code = examine(w, &d);
+	if (code == 0 && t.cast && !dcp_tensor_shown_nbytes(&t, &d.nbytes)) {
+		draft_fail(&d, "it has more bytes than fit in 63 bits", "");
+		d.nbytes = 0;
+	}
 	if (code == 0)
 		code = insert_tensor(w, &d, number);
 	if (code < 0)

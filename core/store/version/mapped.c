@@ -27,6 +27,7 @@ struct mapping {
 	const struct dcp_rules *rules;
 	struct dcp_rules_config config;
 	bool has_config;
+	enum dcp_dtype cast;
 	char id[24]; /* of everything that decides what comes out */
 	struct dcp_build build;
 	const struct dcp_sink *sink; /* while it is told */
@@ -68,7 +69,8 @@ static struct dcp_rules_source source_of(const struct mapping *m)
 	struct dcp_rules_source from = { .list = list_keys,
 					 .tensor = get_tensor,
 					 .ctx = m->base,
-					 .config = m->has_config ? &m->config : NULL };
+					 .config = m->has_config ? &m->config : NULL,
+					 .cast = m->cast };
 
 	from.files = dcp_index_files(m->base->index, &from.nfiles);
 	return from;
@@ -134,6 +136,8 @@ static int tell_facts(struct mapping *m)
 		if (value)
 			code = sink->meta(sink->ctx, kept[i], value);
 	}
+	if (code == 0 && m->cast)
+		code = sink->meta(sink->ctx, "cast", dcp_dtype_info(m->cast)->name);
 	return code < 0 ? code : sink->meta(sink->ctx, "rules", dcp_rules_name(m->rules));
 }
 
@@ -181,6 +185,8 @@ static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
 	size_t n = base ? strlen(base) : 0;
 
 	hash = dcp_hash64(&ids[0], sizeof(ids[0]));
+	if (m->cast)
+		hash = dcp_hash64_more(hash, &m->cast, sizeof(m->cast));
 	if (m->has_config)
 		hash = dcp_hash64_more(hash, &m->config, sizeof(m->config));
 	if (n > 5 && !opts->index_file &&
@@ -225,6 +231,7 @@ static bool pack(struct dcp_index *ix, const char *key, int64_t *id, struct dcp_
 	if (there) {
 		*id = row.id;
 		dcp_buf_str(out, t.dtype_name);
+		dcp_buf_add(out, &t.dtype, sizeof(t.dtype));
 		dcp_buf_add(out, t.shape, t.ndim * sizeof(*t.shape));
 		dcp_pack_pieces(out, &t);
 	}
@@ -321,7 +328,7 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 	struct dcp_asset_from from = { .extra = how->assets,
 				       .where = how->where,
 				       .dirfd = base->dirfd };
-	struct mapping m = { .base = base, .rules = how->rules };
+	struct mapping m = { .base = base, .rules = how->rules, .cast = how->cast };
 	struct dcp_version *v = new_version(base);
 	struct dcp_rules *found = NULL;
 	dcp_auto_free char *source = NULL;

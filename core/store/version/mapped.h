@@ -5,20 +5,22 @@
  * It is a version of its own: the same stored files, and a second index over them that the
  * rules made, kept in the cache beside the first. What cannot be mapped is in it, too: keys that
  * no rule fits are objects of the type "unmapped" whose error says so, and tensors that cannot be
- * made have their error. Facts of it: rules, and how many keys of the source were "mapped",
+ * made have their error. Facts of it: rules, the dtype that all were "cast" to, and how many keys of the source were "mapped",
  * "dropped", "unmatched", "collisions" and "failed".
  */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/model/dtype.h"
 #include "core/store/version/version.h"
 
 struct dcp_rules;
 
 struct dcp_map_opts {
 	const struct dcp_rules *rules; /* NULL: those that fit the family and config.json */
-	const char *assets; /* a directory whose config.json and tokenizer come first; NULL */
+	const char *assets;  /* a directory whose config.json and tokenizer come first; NULL */
+	enum dcp_dtype cast; /* as dcp_rules_source */
 	const char *source, *where; /* of the version, as it was found */
 };
 

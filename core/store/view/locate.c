@@ -58,9 +58,11 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 	const struct dcp_tensor *t = &view->told;
 	char is[128], said[128];
 
-	if (tt->dtype != t->dtype || strcmp(tt->dtype_name, t->dtype_name))
+	if (tt->dtype != t->dtype ||
+	    (t->dtype == DCP_DTYPE_OTHER && strcmp(tt->dtype_name, t->dtype_name)))
 		return dcp_fail(err, -EBADMSG, p->off, "stored as %s, the metadata says %s",
-				tt->dtype_name, t->dtype_name);
+				tt->dtype_name,
+				t->dtype ? dcp_dtype_info(t->dtype)->name : t->dtype_name);
 	if (p->enc == DCP_ENC_TORCH_FLAT || p->item_n) {
 		uint64_t volume;
 

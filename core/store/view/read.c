@@ -3,7 +3,7 @@
  * Bytes of a view: pointers into mappings for the kernel to copy, or copies. A copy goes piece
  * by piece, not in destination order: all runs of a piece that a request needs are gathered
  * together, so that many columns of many files cost one look at each file. Where elements are
- * swapped or widened they pass through a small buffer.
+ * swapped, cast or widened they pass through a small buffer.
  */
 #include "core/store/view/view_int.h"
 
@@ -345,8 +345,9 @@ static int copy_stored(struct request *r, uint64_t off, char *dst, size_t n)
 static int copy_converted(struct request *r)
 {
 	const struct dcp_view *view = r->view;
-	char stored[CONVERT_BYTES], wide[CONVERT_BYTES];
-	uint64_t most = CONVERT_BYTES / DCP_MAX(view->unit, view->t.itemsize);
+	char stored[CONVERT_BYTES], other[CONVERT_BYTES];
+	uint64_t most =
+		CONVERT_BYTES / DCP_MAX(DCP_MAX(view->unit, view->shown), view->t.itemsize);
 	uint64_t off = r->off;
 	char *dst = r->dst;
 	size_t n = r->n;
@@ -355,15 +356,23 @@ static int copy_converted(struct request *r)
 		uint64_t first = off / view->unit, inside = off % view->unit;
 		uint64_t count = DCP_MIN(most, (inside + n + view->unit - 1) / view->unit);
 		size_t bytes = DCP_MIN(n, count * view->unit - inside);
+		char *from = stored, *to = other;
 		int rc = copy_elements(r, first, stored, count);
 
 		if (rc == 0)
 			rc = dcp_gather_end(r->gather);
 		if (rc < 0)
 			return rc;
-		if (view->widen)
-			dcp_dtype_widen(view->t.dtype, wide, stored, count);
-		memcpy(dst, (view->widen ? wide : stored) + inside, bytes);
+		if (view->t.cast) {
+			dcp_dtype_cast(view->t.dtype, view->t.cast, to, from, count);
+			from = other;
+			to = stored;
+		}
+		if (view->widen) {
+			dcp_dtype_widen(dcp_tensor_shown(&view->t), to, from, count);
+			from = to;
+		}
+		memcpy(dst, from + inside, bytes);
 		dst += bytes;
 		off += bytes;
 		n -= bytes;

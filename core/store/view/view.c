@@ -117,24 +117,26 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 	struct dcp_tensor *t = &view->t;
 	uint64_t shape[DCP_MAX_NDIM], n, nbytes;
 	uint32_t ndim = dcp_cut_shape(&view->cut, shape);
+	enum dcp_dtype shown = dcp_tensor_shown(t);
 	int rc;
 
-	if (!dcp_cut_volume(&view->cut, &n) || dcp_ckd_mul(&nbytes, n, t->itemsize))
+	view->shown = dcp_tensor_shown_size(t);
+	if (!dcp_cut_volume(&view->cut, &n) || dcp_ckd_mul(&nbytes, n, view->shown))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
 	view->ahead = dcp_arena_calloc(&view->arena, 1, sizeof(*view->ahead));
 	if (!view->ahead)
 		return -ENOMEM;
-	rc = put_header(&view->header, as, t->key, t->dtype, t->itemsize, ndim, shape, nbytes,
+	rc = put_header(&view->header, as, t->key, shown, view->shown, ndim, shape, nbytes,
 			&view->unit);
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s has no form for %s",
 				dcp_as_name(as),
-				dcp_view_can_show("", t->dtype, as) ? "a tensor called so"
-								    : t->dtype_name);
+				dcp_view_can_show("", shown, as) ? "a tensor called so"
+								 : t->dtype_name);
 	if (dcp_ckd_mul(&view->body, n, view->unit))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "size overflows 64 bits");
-	view->widen = as == DCP_AS_NPY && dcp_dtype_info(t->dtype)->widened;
-	view->convert = view->widen;
+	view->widen = as == DCP_AS_NPY && dcp_dtype_info(shown)->widened;
+	view->convert = view->widen || t->cast;
 	for (size_t i = 0; i < t->npieces; i++)
 		if (view->backing[i].needed) {
 			view->flips |= t->pieces[i].filter != DCP_FILTER_NONE;
@@ -313,7 +315,7 @@ int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *
 {
 	struct strided_call call = { view, fn, ctx };
 
-	if (view->widen || view->flips)
+	if (view->widen || view->flips || view->t.cast)
 		return -ENOTSUP;
 	return dcp_strided_tell(&view->tiling, &view->cut, tell_backing, &call);
 }

@@ -80,8 +80,8 @@ const void *dcp_view_header(const struct dcp_view *view, size_t *n);
  * file number @file. Destinations count from the end of the header;
  * what no descriptor tells is zeros. @file DCP_VIEW_NO_FILE: a decompressed copy that only
  * this process has. Where s->piece->swap is set the stored elements are big-endian. A negative
- * return of @fn ends it and is returned; -ENOTSUP: the view widens its elements
- * or flips their signs.
+ * return of @fn ends it and is returned; -ENOTSUP: the view casts or widens its
+ * elements or flips their signs.
  */
 #define DCP_VIEW_NO_FILE UINT32_MAX
 typedef int (*dcp_view_strided_fn)(void *ctx, const struct dcp_strided *s, uint32_t file);
@@ -117,7 +117,7 @@ struct dcp_lent {
 /*
  * The same bytes as pointers into mapped files, when they are few enough long runs: fills at
  * most @max entries and returns how many; 0 when copying is the better way (short runs,
- * swapped, negated or widened elements, files that are not mapped, or too many of them);
+ * swapped, negated, cast or widened elements, files that are not mapped, or too many of them);
  * negative as dcp_view_read(). The identity of every file was checked just before. The pointers
  * live until
  * @lent is returned, which is empty unless there are any; touching them may fault if a file is

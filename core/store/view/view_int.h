@@ -49,11 +49,12 @@ struct dcp_view {
 	bool whole;         /* all of it */
 	struct dcp_buf header;
 	struct dcp_ahead *ahead;
-	uint64_t body; /* bytes behind the header */
-	uint32_t unit; /* bytes of one element in the body */
-	bool widen;    /* the body holds converted elements */
-	bool flips;    /* signs are flipped on the way: DCP_FILTER_NEG, _CONJ */
-	bool convert;  /* elements must pass through a buffer: widened, byte-swapped, negated */
+	uint64_t body;  /* bytes behind the header */
+	uint32_t unit;  /* bytes of one element in the body */
+	bool widen;     /* the body holds converted elements */
+	uint32_t shown; /* bytes of an element once it is cast */
+	bool flips;     /* signs are flipped on the way: DCP_FILTER_NEG, _CONJ */
+	bool convert; /* elements must pass through a buffer: widened, byte-swapped, negated */
 };
 
 /* Fill t, tiling and backing of a view whose told tensor and cut are set: find the bytes of

@@ -303,6 +303,37 @@ static void negating(void **state)
 	assert_int_equal(whole, 7);
 }
 
+/* By way of float32, through more than one of the parts it goes by. */
+static void casting(void **state)
+{
+	enum { N = 3000 };
+	uint16_t f16[N], brain[N], want[N];
+	double d[N];
+	float f[N];
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		d[i] = (i - 1000) / 7.0;
+		f[i] = (float)d[i];
+	}
+	dcp_dtype_cast(DCP_DTYPE_F64, DCP_DTYPE_F16, f16, d, N);
+	dcp_dtype_cast(DCP_DTYPE_F32, DCP_DTYPE_F16, want, f, N);
+	assert_memory_equal(f16, want, sizeof(f16));
+	dcp_dtype_cast(DCP_DTYPE_F16, DCP_DTYPE_BF16, brain, f16, N);
+	dcp_dtype_cast(DCP_DTYPE_F16, DCP_DTYPE_F32, f, f16, N);
+	dcp_dtype_cast(DCP_DTYPE_F32, DCP_DTYPE_BF16, want, f, N);
+	assert_memory_equal(brain, want, sizeof(brain));
+	for (int t = 0; t < DCP_DTYPE_COUNT; t++) {
+		bool number = t >= DCP_DTYPE_F64 && t <= DCP_DTYPE_F8_E8M0;
+
+		assert_int_equal(dcp_dtype_can_cast((enum dcp_dtype)t, DCP_DTYPE_F16),
+				 number && t != DCP_DTYPE_F16);
+		assert_int_equal(dcp_dtype_can_cast(DCP_DTYPE_F16, (enum dcp_dtype)t),
+				 t == DCP_DTYPE_F32 || t == DCP_DTYPE_BF16 ||
+					 t == DCP_DTYPE_F8_E4M3 || t == DCP_DTYPE_F8_E5M2);
+	}
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -316,6 +347,7 @@ T_TESTS()
 		cmocka_unit_test(swap_reverses_each_unit),
 		cmocka_unit_test(names_find_their_type),
 		cmocka_unit_test(negating),
+		cmocka_unit_test(casting),
 	};
 	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }

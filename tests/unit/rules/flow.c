@@ -554,6 +554,7 @@ static const struct {
 	{ "a -> q, k, v : qkv(4, 2)", "line 1: qkv: 12 rows are not 2 groups of 2 heads and a key and a value", { 2, { 12, 4 } }, 3 },
 	{ "a -> x, y : split(0, 2)", "line 1: split: 5 elements cannot be split: the parts add up to 2", { 2, { 5, 4 } }, 2 },
 	{ "a -> x.{e} : unstack(2, {e})", "line 1: unstack: dimension 2 of a tensor that has 2", { 2, { 5, 4 } }, 1 },
+	{ "a -> b : cast(bf16)", "line 1: cast: U32 cannot become BF16", { 1, { 4 } }, 1 },
 	{ "a, b -> c : concat(0)", "line 1: there is a, but no b", { 2, { 5, 4 } }, 1 },
 	{ "a -> x.{e} : unstack(0, {e}) T", "line 1: T: a tensor of 1 dimension cannot be transposed", { 2, { 3, 4 } }, 3 },
 };

@@ -216,6 +216,9 @@ static const struct {
 	{ "a.{i}, b -> c : concat(0)", "x:1:8: keys that become one have the same slots" },
 	{ "a.{i}.{j} -> b : stack(0, {i}) stack(0, {j})", "x:1:32: keys are joined once, over a slot of the left side" },
 	{ "a -> q, k : qkv(2, 2)", "x:1:6: 3 tensors, and 2 keys for what comes out" },
+	{ "a -> b : cast", "x:1:10: it is written cast(bf16)" },
+	{ "a -> b : cast(i8)", "x:1:15: f32, bf16 or f16 stands here" },
+	{ "a -> b : cast(f16, 1)", "x:1:18: ) stands here" },
 	{ "a, b -> c : fuse_qkv(2, 2)", "x:1:13: fuse_qkv is of 3 tensors, not of 2" },
 };
 /* clang-format on */
