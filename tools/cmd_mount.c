@@ -107,7 +107,7 @@ static const struct opt opts[] = {
 	{ HF_OPT_ASSETS(struct mount_opts, hf) },
 	{ HF_OPT_DTYPE(struct mount_opts, hf) },
 	{ 0, "hf-shard-size", "N", "bytes of one of its model files at most; default 5GB",
-	  OPT_SIZE, AT(hf_shard_size), .def = DCPFS_HF_SHARD_SIZE },
+	  OPT_SIZE, AT(hf_shard_size), .def = DCPFS_HF_SHARD_SIZE, .told = true },
 	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
 	{ 0, "readahead", "KIB", "what the kernel reads ahead; default 1024; 0: its own",
 	  OPT_UINT, AT(readahead), .max = 1 << 20, .def = READAHEAD },

@@ -33,7 +33,7 @@ enum dcp_dtype hf_dtype(const struct hf_opts *o);
 #define HF_OPT_DTYPE(type, member)                                                             \
 	.name = "hf-dtype", .arg = "TYPE", .kind = OPT_CHOICE, .choices = hf_dtypes,           \
 	.off = offsetof(type, member.dtype),                                                   \
-	.help = "its floating-point numbers as f32, bf16 or f16; default: stored"
+	.help = "its numbers as f32, bf16 or f16; also --hf-shard-size N"
 
 /* The rules called @text: a preset, or those of a file; *out is NULL when @text is. */
 enum cmd_exit hf_rules(const char *text, struct dcp_rules **out);

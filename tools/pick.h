@@ -135,7 +135,7 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 #define PICK_OPTS_HF(type)                                                                     \
 	{ .name = "hf",                                                                        \
 	  .off = offsetof(type, pick.hf.on),                                                   \
-	  .help = "as hf/ of a mount; also --hf-rules R, --hf-assets DIR, --hf-dtype T" },     \
+	  .help = "as hf/ of a mount; --hf-rules, --hf-assets, --hf-dtype" },                  \
 		{ HF_OPT_RULES(type, pick.hf), .told = true },                                 \
 		{ HF_OPT_ASSETS(type, pick.hf), .told = true },                                \
 	{                                                                                      \
