@@ -181,7 +181,7 @@ static bool get_piece(struct unpack *u, const struct dcp_box *block)
 	p->filter = (uint8_t)((flags >> 2 & 3) | (flags >> 5 & 4));
 	p->swap = flags >> 4 & 1;
 	p->file = (uint32_t)file;
-	if (p->enc > DCP_ENC_TORCH_FLAT || p->filter > DCP_FILTER_DEFLATE || file > UINT32_MAX)
+	if (p->enc > DCP_ENC_TORCH_FLAT || p->filter > DCP_FILTER_ZERO || file > UINT32_MAX)
 		u->c.bad = true;
 	p->off = dcp_cur_varint(&u->c);
 	p->nbytes = dcp_cur_varint(&u->c);

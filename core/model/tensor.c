@@ -10,6 +10,7 @@ const char *dcp_filter_name(uint8_t filter)
 		[DCP_FILTER_NONE] = "",          [DCP_FILTER_ZSTD] = "zstd",
 		[DCP_FILTER_LATIN1] = "latin1",  [DCP_FILTER_NEG] = "negate",
 		[DCP_FILTER_CONJ] = "conjugate", [DCP_FILTER_DEFLATE] = "deflate",
+		[DCP_FILTER_ZERO] = "zeros",
 	};
 
 	return filter < DCP_LEN(names) ? names[filter] : "";

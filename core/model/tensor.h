@@ -20,6 +20,8 @@
  *           or the elements are not yet the values, as torch conjugates and negates lazily:
  *           DCP_FILTER_NEG     flip the sign of every number
  *           DCP_FILTER_CONJ    flip the sign of every imaginary part
+ *           or there are no bytes (off and nbytes are 0, file is any):
+ *           DCP_FILTER_ZERO    every element is 0
  *   stride  elements between neighbours along each dimension; NULL: row-major over len
  *   item_n  not 0: what enc or filter decodes to has so many elements, and the piece is a part
  *           of them: its first is number item_lo, and stride, which is given, counts in their
@@ -48,6 +50,7 @@ enum dcp_filter {
 	DCP_FILTER_NEG,
 	DCP_FILTER_CONJ,
 	DCP_FILTER_DEFLATE,
+	DCP_FILTER_ZERO,
 };
 
 struct dcp_piece {
@@ -125,7 +128,7 @@ struct dcp_sink {
 	void *ctx;
 };
 
-/* "zstd", "deflate", "latin1", "negate", "conjugate"; "" for none. */
+/* "zstd", "deflate", "latin1", "negate", "conjugate", "zeros"; "" for none. */
 const char *dcp_filter_name(uint8_t filter);
 
 /* Are the bytes of a piece something else than its elements? */

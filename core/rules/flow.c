@@ -137,21 +137,42 @@ static int narrow(struct run *r, const struct op *op, struct work *w)
 	return rc < 0 ? rc : narrowed(r, w, d, lo, n);
 }
 
-static int unpad(struct run *r, const struct op *op, struct work *w)
+/* How many elements of which dimension: the arguments of pad and unpad. @w has at least, or at
+ * most so many. */
+static int length(struct run *r, const struct op *op, const struct work *w, bool least,
+		  uint32_t *d, uint64_t *n)
 {
-	uint32_t d = 0;
-	uint64_t n;
-	int rc = number(r, op, 0, &n);
+	int rc = number(r, op, 0, n);
 
+	*d = 0;
 	if (rc == 0 && op->narg == 2)
-		rc = dimension(r, op, 1, w->ndim, &d);
+		rc = dimension(r, op, 1, w->ndim, d);
 	if (rc < 0)
 		return rc;
-	if (d >= w->ndim || w->shape[d] < n)
-		return bad(r, "dimension %u has %llu elements, fewer than %llu", d,
-			   d < w->ndim ? (unsigned long long)w->shape[d] : 1ull,
-			   (unsigned long long)n);
-	return narrowed(r, w, d, 0, n);
+	if (*d >= w->ndim || (least ? w->shape[*d] < *n : w->shape[*d] > *n))
+		return bad(r, "dimension %u has %llu elements, %s than %llu", *d,
+			   *d < w->ndim ? (unsigned long long)w->shape[*d] : 1ull,
+			   least ? "fewer" : "more", (unsigned long long)*n);
+	return 0;
+}
+
+static int unpad(struct run *r, const struct op *op, struct work *w)
+{
+	uint32_t d;
+	uint64_t n;
+	int rc = length(r, op, w, true, &d, &n);
+
+	return rc < 0 ? rc : narrowed(r, w, d, 0, n);
+}
+
+static int pad(struct run *r, const struct op *op, struct work *w)
+{
+	struct work from = *w;
+	uint32_t d;
+	uint64_t n;
+	int rc = length(r, op, w, false, &d, &n);
+
+	return rc < 0 ? rc : dcp_work_pad(&from, d, n, r->arena, w, r->err);
 }
 
 /*
@@ -500,6 +521,7 @@ const struct op_def dcp_rules_op_defs[] = {
 	{ "permute", "permute(1, 0)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = permute },
 	{ "reshape", "reshape(heads, -1, hidden)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = reshape },
 	{ "narrow", "narrow(dimension, from, length)", 3, 3, 1, .each = narrow },
+	{ "pad", "pad(vocab)", 1, 2, 1 << 1, .each = pad },
 	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad },
 	{ "rope", "rope(heads)", 1, 1, .each = rope },
 	{ "unrope", "unrope(heads)", 1, 1, .each = unrope },

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
@@ -52,6 +53,37 @@ int dcp_work_narrow(const struct work *w, uint32_t d, uint64_t lo, uint64_t n,
 		b->dim[d].lo = begin - lo;
 		b->dim[d].len = end - begin;
 	}
+	return rc;
+}
+
+int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
+		 struct work *out, struct dcp_err *err)
+{
+	struct making m = dcp_work_make(w, arena, out, err);
+	struct dcp_piece *zeros = dcp_arena_calloc(arena, 1, sizeof(*zeros));
+	struct bit of = { .of = zeros, .of_ndim = w->ndim }, *b;
+	uint64_t has = w->shape[d], step = 1;
+	int rc = zeros ? 0 : -ENOMEM;
+
+	out->shape[d] = n;
+	for (size_t i = 0; rc == 0 && i < w->n; i++) {
+		rc = dcp_work_add(&m, &w->bit[i], &b);
+		if (rc == 0)
+			memcpy(b->dim, w->bit[i].dim, w->ndim * sizeof(*b->dim));
+	}
+	if (rc < 0 || n == has)
+		return rc;
+	if (w->n == 0 || !dcp_shape_volume(out->shape, w->ndim, &step))
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				w->n ? "its shape would not fit in 64 bits"
+				     : "it has no elements");
+	zeros->filter = DCP_FILTER_ZERO;
+	zeros->file = w->bit[0].of->file;
+	rc = dcp_work_add(&m, &of, &b);
+	step = 1;
+	for (uint32_t k = w->ndim; rc == 0 && k-- > 0; step *= b->dim[k].len)
+		b->dim[k] = k == d ? (struct bit_dim){ has, n - has, step }
+				   : (struct bit_dim){ 0, w->shape[k], step };
 	return rc;
 }
 

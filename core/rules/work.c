@@ -193,7 +193,9 @@ static int put_piece(const struct work *w, const struct bit *b, struct dcp_arena
 	p->len = dims + w->ndim;
 	p->stride = is_dense(b, w->ndim) ? NULL : dims + 2 * w->ndim;
 	p->item_lo = p->item_n = 0;
-	if (p->enc == DCP_ENC_PLAIN && !dcp_filter_encodes(p->filter)) {
+	if (p->filter == DCP_FILTER_ZERO) {
+		p->stride = NULL;
+	} else if (p->enc == DCP_ENC_PLAIN && !dcp_filter_encodes(p->filter)) {
 		p->off += b->first * w->itemsize;
 		p->nbytes = span * w->itemsize;
 	} else if (!is_item(b, w->ndim, p->run_n)) {

@@ -52,6 +52,9 @@ int dcp_work_reshape(const struct work *w, uint32_t ndim, const uint64_t *shape,
 /* Elements [lo, lo + n) of dimension @d. */
 int dcp_work_narrow(const struct work *w, uint32_t d, uint64_t lo, uint64_t n,
 		    struct dcp_arena *arena, struct work *out, struct dcp_err *err);
+/* Dimension @d with zeros behind it, up to @n elements; no fewer than it has. */
+int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
+		 struct work *out, struct dcp_err *err);
 /* @k tensors end to end along dimension @d. */
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
 		    struct work *out, struct dcp_err *err);

@@ -124,6 +124,10 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 		for (uint32_t d = 0; p->stride && d < t->ndim; d++)
 			last += (p->len[d] - 1) * p->stride[d];
 		last = p->stride ? last : p->run_n - 1;
+		if (p->filter == DCP_FILTER_ZERO) {
+			must(!p->stride && !p->off && !p->nbytes);
+			continue;
+		}
 		must(p->item_n ? p->item_lo + last < p->item_n && p->stride
 			       : p->enc != DCP_ENC_PLAIN || last < p->nbytes);
 		must(p->off + p->nbytes <= 24 * 5 * 4);

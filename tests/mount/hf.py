@@ -210,14 +210,16 @@ def operations():
     rng = numpy.random.default_rng(lib.SEED)
     stored = {"wqkv": rng.random((24, 8), "f4"), "w.0": rng.random((6, 4), "f4"), "w.1": rng.random((6, 4), "f4"),
               "emb": rng.random((7, 8), "f4"), "head": rng.random((7, 8), "f4"), "t": rng.random((5, 3), "f4")}
+    stored |= {"t2": stored["t"] + 1, "t3": stored["t"] + 2}
     checkpoint(source / "step-1", {k: ("F32", list(a.shape), 0, a.tobytes()) for k, a in stored.items()})
     (source / "step-1" / "config.json").write_text(json.dumps({**CONFIG, "tie_word_embeddings": True}))
-    rules.write_text("wqkv -> q, k, v : qkv(heads, heads)\nw.{e} -> experts : stack(0, {e})\nemb -> emb : unpad(vocab)\n"
+    rules.write_text("wqkv -> q, k, v : qkv(heads, heads)\nw.{e} -> experts : stack(0, {e})\nt2 -> t2 : pad(9) T cast(f16)\nt3 -> t3 : reshape(5, 3) pad(4, 1) permute(1, 0)\nemb -> emb : unpad(vocab)\n"
                      "head -> head : unpad(vocab)\nt -> t : T\ntie head = emb\n")
     heads = stored["wqkv"].reshape(2, 3, 4, 8)
     want = {"q": heads[:, 0].reshape(8, 8), "k": heads[:, 1].reshape(8, 8), "v": heads[:, 2].reshape(8, 8),
             "experts": numpy.stack([stored["w.0"], stored["w.1"]]), "emb": stored["emb"][:4], "head": stored["head"][:4],
-            "t": stored["t"].T}
+            "t": stored["t"].T, "t2": numpy.pad(stored["t2"], ((0, 4), (0, 0))).T.astype("f2"),
+            "t3": numpy.pad(stored["t3"], ((0, 0), (0, 1))).T}
     for options in ((), ("--io", "pread")):
         with mount(source, "--hf-rules", rules, *options) as m:
             at = m.at / "step-1" / "hf"

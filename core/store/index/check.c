@@ -83,7 +83,7 @@ static int check_length(const struct place *at)
 		return dcp_fail(at->err, -EBADMSG, p->off,
 				"%.200s: piece %zu of %zu is no part of its item", at->file,
 				(size_t)(p - at->t->pieces) + 1, at->t->npieces);
-	if (dcp_filter_encodes(p->filter))
+	if (dcp_filter_encodes(p->filter) || p->filter == DCP_FILTER_ZERO)
 		return 0;
 	if (p->enc != DCP_ENC_PLAIN) {
 		if (dcp_ckd_mul(&need, p->item_n ? p->item_n : p->run_n, at->t->itemsize))

@@ -367,9 +367,16 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 			struct dcp_err *err)
 {
-	uint32_t number = view->t.pieces[i].file;
+	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
+	uint32_t number = p->file;
 	const struct dcp_file *file;
-	int rc = dcp_files_hold(view->files, number, true, &file, err);
+	int rc;
+
+	if (p->filter == DCP_FILTER_ZERO) {
+		p->file = DCP_VIEW_NO_FILE - (uint32_t)i - 1; /* as of what is decoded */
+		return 0;
+	}
+	rc = dcp_files_hold(view->files, number, true, &file, err);
 
 	if (rc < 0)
 		return rc;

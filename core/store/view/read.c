@@ -259,6 +259,15 @@ static void convert_runs(const struct dcp_view *view, const struct dcp_strided *
 		convert_runs(view, s, k + 1, dst + i * s->dst_stride[k]);
 }
 
+static void clear_runs(const struct dcp_strided *s, uint32_t k, char *dst)
+{
+	if (k == s->ndim)
+		memset(dst, 0, s->run);
+	else
+		for (uint64_t i = 0; i < s->count[k]; i++)
+			clear_runs(s, k + 1, dst + i * s->dst_stride[k]);
+}
+
 struct copy {
 	struct request *r;
 	char *dst;
@@ -273,8 +282,13 @@ static int copy_strided(void *arg, const struct dcp_strided *s)
 	const uint8_t *map = b->decoded;
 	uint64_t bytes = dcp_strided_bytes(s);
 	const struct dcp_file *file = NULL;
-	int rc = b->number == DCP_VIEW_NO_FILE ? 0 : touch(r, b, &file);
+	int rc;
 
+	if (s->piece->filter == DCP_FILTER_ZERO) {
+		clear_runs(s, 0, c->dst + s->dst);
+		return 0;
+	}
+	rc = b->number == DCP_VIEW_NO_FILE ? 0 : touch(r, b, &file);
 	if (rc < 0)
 		return rc;
 	r->io.runs += bytes / s->run;

@@ -139,7 +139,8 @@ static int finish_view(struct dcp_view *view, enum dcp_as as, struct dcp_err *er
 	view->convert = view->widen || t->cast;
 	for (size_t i = 0; i < t->npieces; i++)
 		if (view->backing[i].needed) {
-			view->flips |= t->pieces[i].filter != DCP_FILTER_NONE;
+			view->flips |= t->pieces[i].filter == DCP_FILTER_NEG ||
+				       t->pieces[i].filter == DCP_FILTER_CONJ;
 			view->convert |= t->pieces[i].swap || view->flips;
 		}
 	return 0;
@@ -295,6 +296,8 @@ static int tell_backing(void *arg, const struct dcp_strided *s)
 	const struct dcp_backing *b = &c->view->backing[s->piece - c->view->t.pieces];
 	bool copy = dcp_files_unpacked(c->view->files, b->number);
 
+	if (s->piece->filter == DCP_FILTER_ZERO)
+		return 0;
 	return c->fn(c->ctx, s, copy ? DCP_VIEW_NO_FILE : b->number);
 }
 

@@ -41,7 +41,7 @@ static struct dcp_piece any_piece(struct dcp_arena *a, uint32_t ndim)
 		.nbytes = any_number(),
 		.file = (uint32_t)any_number(),
 		.enc = (uint8_t)(next_random() % 3),
-		.filter = (uint8_t)(next_random() % 6),
+		.filter = (uint8_t)(next_random() % 7),
 		.swap = next_random() % 2,
 	};
 
@@ -228,8 +228,9 @@ static const struct {
 	{ "2^64 - 1 pieces", "\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\1", 11, 1, -EBADMSG },
 	{ "a number of 65 bits", "\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\2", 11, 1, -EBADMSG },
 	{ "encoding 3", "\1\1\3\0\0\4\0\1", 8, 1, -EBADMSG },
-	{ "filter 5, the last", "\1\1\x84\0\0\4\0\1", 8, 1, 0 },
-	{ "filter 6", "\1\1\x88\0\0\4\0\1", 8, 1, -EBADMSG },
+	{ "filter 5", "\1\1\x84\0\0\4\0\1", 8, 1, 0 },
+	{ "filter 6, the last", "\1\1\x88\0\0\4\0\1", 8, 1, 0 },
+	{ "filter 7", "\1\1\x8c\0\0\4\0\1", 8, 1, -EBADMSG },
 	{ "file 2^32", "\1\1\0\x80\x80\x80\x80\x10\0\4\0\1", 12, 1, -EBADMSG },
 	{ "file 2^32 - 1", "\1\1\0\xff\xff\xff\xff\x0f\0\4\0\1", 12, 1, 0 },
 	{ "strides cut off", "\1\1\x20\0\0\4\0\1", 8, 1, -EBADMSG },

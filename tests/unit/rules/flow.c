@@ -549,6 +549,7 @@ static const struct {
 	{ "a -> b : narrow(0, 2, 3)", "line 1: narrow: elements 2 to 5 of dimension 0, which has 4", { 2, { 4, 4 } }, 1 },
 	{ "a -> b : narrow(0, 18446744073709551615, 3)", "of dimension 0, which has 4", { 2, { 4, 4 } }, 1 },
 	{ "a -> b : unpad(vocab)", "line 1: unpad: dimension 0 has 4 elements, fewer than 7", { 2, { 4, 4 } }, 1 },
+	{ "a -> b : pad(vocab)", "line 1: pad: dimension 0 has 8 elements, more than 7", { 2, { 8, 4 } }, 1 },
 	{ "a -> b : rope(heads)", "line 1: rope: 12 rows are not 4 heads of an even size", { 2, { 12, 4 } }, 1 },
 	{ "a -> q, k, v : qkv(4, 3)", "line 1: qkv: 4 heads in 3 groups", { 2, { 12, 4 } }, 3 },
 	{ "a -> q, k, v : qkv(4, 2)", "line 1: qkv: 12 rows are not 2 groups of 2 heads and a key and a value", { 2, { 12, 4 } }, 3 },
