@@ -21,7 +21,7 @@ OWNERS = (
     (r"jansson.*", r"core/parse/json\.c"),
     (r"archive.*", r"core/parse/(archive/)?inflate\.c"),
     (r"xxh.*", r"core/base/hash\.c"),
-    (r"nettle/.*", r"core/store/view/digest\.c"),
+    (r"nettle/.*", r"core/store/view/digest\.c|tools/load/comm/meet\.c"),
     (r"liburing.*", r"core/store/(io/)?ring_uring\.c"),
     (r"curl/.*", r"core/store/[a-z_/]*(url|curl|http)[a-z_]*\.c"),
     (r"mpi.*", r"tools/load/[a-z_]*mpi[a-z_]*\.[ch]"),

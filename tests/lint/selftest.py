@@ -176,9 +176,9 @@ def guard_on(guard, files, cc):
         return run(guard, root, *([build] if guard == "headers" else []))
 
 
-def library_of(tmp, sources, cc, ar):
+def library_of(tmp, sources, cc, ar, names="abc"):
     """Sources as a.c, b.c, ... compiled into a library."""
-    for name, source in zip("abc", sources):
+    for name, source in zip(names, sources):
         (pathlib.Path(tmp) / f"{name}.c").write_text(source + "\n")
         subprocess.run([cc, "-c", f"{name}.c", "-o", f"{name}.c.o"], check=True, cwd=tmp)
     lib = pathlib.Path(tmp) / "libx.a"
@@ -186,9 +186,9 @@ def library_of(tmp, sources, cc, ar):
     return lib
 
 
-def symbols_on(source, cc, nm, ar):
+def symbols_on(source, cc, nm, ar, room="core", name="a"):
     with tempfile.TemporaryDirectory() as tmp:
-        return run("symbols", nm, "core", library_of(tmp, [source], cc, ar))
+        return run("symbols", nm, room, library_of(tmp, [source], cc, ar, [name]))
 
 
 def circles_on(sources, cc, nm, ar):
@@ -227,6 +227,9 @@ def main(cc, nm="nm", ar="ar"):
         judge(what, guard, 1, says, *guard_on(guard, {**GOOD, **change}, cc))
     for what, source, says in SYMBOLS:
         judge(what or "a good library", "symbols", 1 if what else 0, says, *symbols_on(source, cc, nm, ar))
+    reads = '#include <stdlib.h>\nchar *load_x(void);\nchar *load_x(void) { return getenv("X"); }'
+    judge("load reads the environment", "symbols", 1, "a.c.o: load may not use getenv()", *symbols_on(reads, cc, nm, ar, "load"))
+    judge("the file of load that may", "symbols", 0, "symbols: ok", *symbols_on(reads, cc, nm, ar, "load", "comm_job"))
     for what, sources, says in CIRCLES:
         judge(what or "no circle", "circles", 1 if what else 0, says, *circles_on(sources, cc, nm, ar))
     part = {**GOOD, "core/base/a_part.c": LIC, "core/meson.build": "x = files('base/a.c', 'base/a_part.c', 'format/fam.c', 'store/index/index.c')\n"}

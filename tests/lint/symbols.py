@@ -20,6 +20,8 @@ FORBIDDEN = {
     "fs": "|".join((PRINTS, ENVIRONMENT, r"system|popen|rand|srand|random|srandom")),
     "load": "|".join((r"puts|putchar|printf|vprintf|perror|stdout", ENVIRONMENT, PROCESS, CHANGES)),
 }
+# (room, member, name): what one file may use, for the whole room.
+OWNERS = {("load", "comm_job.c.o", "getenv")}
 # What the compiler itself adds under sanitizers and coverage.
 COMPILER = re.compile(r"_*(odr_)?asan|__ubsan|__tsan|__sanitizer|__sancov|__gcov|__llvm|__start_|__stop_")
 
@@ -38,7 +40,7 @@ def check(nm, room, library):
         seen += 1
         if kind in "Uw":
             plain = re.sub(r"^__(\w+)_chk$", r"\1", name.split("@")[0])
-            if re.fullmatch(FORBIDDEN[room], plain):
+            if re.fullmatch(FORBIDDEN[room], plain) and (room, member.rsplit("/", 1)[-1], plain) not in OWNERS:
                 bad.add(f"{member}: {room} may not use {plain}()")
         elif not re.match(PREFIX[room], name):
             bad.add(f"{member}: external name {name} does not start with {PREFIX[room]}")

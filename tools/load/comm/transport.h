@@ -8,3 +8,6 @@
 #include "tools/load/comm/comm.h"
 
 int load_alone_open(struct dcpload_comm **out, struct dcpload_error *err);
+
+/* The ranks that torchrun, srun or mpirun started, by TCP (job.h). */
+int load_tcp_open(struct dcpload_comm **out, struct dcpload_error *err);

@@ -1,0 +1,346 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that find each other and talk by what torchrun, srun and mpirun set; and what happens when one
+of them, or a stranger, does not behave.
+
+usage: comm.py RANKS [FUNCTION...]     RANKS: the program of ranks.c
+"""
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+PROGRAM = os.path.abspath(sys.argv[1])
+PATIENCE = 60  # seconds for what should take one
+ALL = ["nodes", "agree", "gather=0", "gather=100000", "split=2", "gather=3", "agree", "back", "agree"]
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD")
+BASE = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+wrong = []
+
+
+def check(good, what):
+    if not good:
+        wrong.append(what)
+        print(f"{current}: {what}", flush=True)
+    return good
+
+
+def free_port(n=18):
+    """The first of @n ports of which none is in use just now, away from those that systems give out."""
+    while True:
+        first = 10000 + int.from_bytes(os.urandom(2), "little") % 20000
+        socks = []
+        try:
+            for port in range(first, first + n):
+                socks.append(socket.socket())
+                socks[-1].bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            pass
+        finally:
+            for s in socks:
+                s.close()
+
+
+class Job:
+    """Processes, by rank; their answers."""
+
+    def __init__(self, how="env", host="127.0.0.1", port=None, **env):
+        self.how, self.ranks, self.answers = how, {}, {}
+        self.env = dict(BASE, MASTER_ADDR=host, MASTER_PORT=str(port or free_port()), DCPLOAD_TIMEOUT="20") | env
+
+    def start(self, rank, world, *steps, name=None, torchrun=True, **env):
+        full = dict(self.env, **env)
+        if torchrun:
+            full |= {"RANK": str(env.get("RANK", rank)), "WORLD_SIZE": str(world)}
+        full = {k: v for k, v in full.items() if v is not None}
+        self.ranks[rank if name is None else name] = subprocess.Popen(
+            [PROGRAM, self.how, *steps], env=full, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return self
+
+    def start_all(self, world, *steps, **env):
+        for rank in range(world):
+            self.start(rank, world, *steps, **env)
+        return self
+
+    def end(self, limit=PATIENCE):
+        """{rank: what it printed}; None for one that died. Hangs are failures."""
+        until = time.monotonic() + limit
+        for rank, p in self.ranks.items():
+            try:
+                out, err = p.communicate(timeout=max(0.1, until - time.monotonic()))
+                check(not err, f"rank {rank}: {err}")
+                self.answers[rank] = json.loads(out) if out else None
+            except subprocess.TimeoutExpired:
+                check(False, f"rank {rank} hangs")
+                p.kill()
+                p.communicate()
+                self.answers[rank] = None
+        return self
+
+    def good(self, world, what, **expect):
+        self.end()
+        for rank, a in self.answers.items():
+            check(a and a["code"] == 0 and a["rank"] == rank and a["ranks"] == world, f"{what}: rank {rank}: {a}")
+            for key, value in expect.items():
+                check(a and a[key] == value, f"{what}: rank {rank}: {key} is not {value}: {a}")
+
+    def bad(self, what, code, rank=None, says="", dead=(), alike=True):
+        """All but the dead fail with @code, for the same reason, which is that of @rank."""
+        self.end()
+        texts = set()
+        for r, a in self.answers.items():
+            if r in dead:
+                check(a is None, f"{what}: rank {r} lives: {a}")
+                continue
+            if not check(a and a["code"] == -code, f"{what}: rank {r} without {errno.errorcode[code]}: {a}"):
+                continue
+            check(rank is None or a["error_rank"] == rank, f"{what}: rank {r}: error_rank is not {rank}: {a}")
+            check(says in a["text"], f"{what}: rank {r} does not say \"{says}\": {a}")
+            texts.add(a["text"])
+        check(not alike or len(texts) == 1, f"{what}: texts differ: {texts}")
+
+
+# ---- that they talk ----
+
+def talk():
+    for world in (1, 2, 3, 8):
+        Job().start_all(world, *ALL).good(world, f"{world} ranks", comm="tcp", nodes=1)
+    Job("auto").start_all(2, "agree").good(2, "auto", comm="tcp")
+    Job("auto").start(0, 1, "agree", torchrun=False).good(1, "auto without a launcher", comm="alone")
+
+
+def late_ranks():
+    job = Job().start(1, 3, *ALL).start(2, 3, "late=2", *ALL)
+    time.sleep(0.6)
+    job.start(0, 3, *ALL).good(3, "rank 0 is the last to come")
+
+
+def large():
+    Job().start_all(3, "gather=20000000").good(3, "more than a round of gather and a socket hold")
+
+
+def hosts():
+    Job(host="localhost").start_all(3, *ALL).good(3, "localhost")
+    Job(host=socket.gethostname()).start_all(3, *ALL).good(3, "the name of this host")
+    try:
+        with socket.socket(socket.AF_INET6) as s:
+            s.bind(("::1", 0))
+    except OSError:
+        print("IPv6 left out: this machine has none")
+        return
+    Job(host="::1").start_all(3, *ALL).good(3, "IPv6")
+
+
+def launchers():
+    job = Job("auto")
+    job.env |= {"MASTER_ADDR": "", "MASTER_PORT": "", "SLURM_JOB_ID": str(free_port()), "SLURM_STEP_ID": "0",
+                "SLURM_STEP_NODELIST": "localhost,node[01-07]", "SLURM_STEP_NUM_TASKS": "2"}
+    for rank in range(2):
+        job.start(rank, 2, *ALL, torchrun=False, SLURM_PROCID=str(rank))
+    job.good(2, "srun", comm="tcp")
+    job = Job("env")
+    job.env |= {"MASTER_ADDR": "", "MASTER_PORT": "", "PMIX_NAMESPACE": str(free_port()),
+                "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    for rank in range(2):
+        job.start(rank, 2, *ALL, torchrun=False, OMPI_COMM_WORLD_RANK=str(rank))
+    job.good(2, "mpirun, without MPI", comm="tcp")
+    Job(DCPLOAD_PORT=str(free_port())).start_all(2, *ALL).good(2, "DCPLOAD_PORT")
+
+
+def two_jobs():
+    port = free_port(40)
+    jobs = [Job(port=port, TORCHELASTIC_RUN_ID=name).start_all(3, *ALL) for name in ("one", "other")]
+    for job in jobs:
+        job.good(3, "another job on the same ports")
+
+
+# ---- that they fail together ----
+
+def failures():
+    for world, rank in ((1, 0), (2, 1), (4, 0), (4, 3)):
+        Job().start_all(world, f"agree={rank}").bad(f"rank {rank} of {world} fails", errno.EIO,
+                                                    rank if world > 1 else None, "was told to fail")
+
+
+def killed():
+    jobs = []
+    for victim in (0, 2):
+        for then in (["agree"], ["gather=100000"], ["nodes"], ["split=2"], ["late=0", "late=1", "agree"]):
+            for before in ([], ["agree"]):
+                jobs.append((victim, then, Job().start_all(4, *before, f"die={victim}", *then)))
+                if len(jobs) == 5:
+                    end_killed(jobs)
+        # It dies in a sub-group: those of the group know at once, the others where all meet again.
+        Job().start_all(4, "split=1", f"die={3 - victim}", "agree").bad(
+            f"rank {victim} dies in a sub-group", errno.ECONNRESET, says="has ended or died", dead=[victim])
+    end_killed(jobs)
+
+
+def end_killed(jobs):
+    for victim, then, job in jobs:
+        job.bad(f"rank {victim} dies before {then}", errno.ECONNRESET, victim, f"rank {victim} at ", dead=[victim])
+    jobs.clear()
+
+
+def killed_while_they_meet():
+    job = Job().start(0, 4).start(1, 4).start(2, 4)
+    time.sleep(1)
+    job.ranks[1].send_signal(signal.SIGKILL)
+    job.bad("rank 1 dies before rank 3 came", errno.ECONNRESET, 1, "rank 1 has ended or died while ranks met", dead=[1])
+
+
+def hangs():
+    jobs = [(r, Job().start_all(4, "timeout=800", "agree", f"hang={r}", step)) for r in (0, 2) for step in ("agree", "split=2")]
+    for victim, job in jobs:
+        p = job.ranks.pop(victim)
+        job.bad(f"rank {victim} hangs", errno.ETIMEDOUT, victim, "did not answer within 0.8 s")
+        p.kill()
+        p.communicate()
+
+
+def nobody():
+    a = Job(DCPLOAD_TIMEOUT="1").start(0, 5).start(3, 5)
+    b = Job(DCPLOAD_TIMEOUT="1").start(1, 2)
+    c = Job(DCPLOAD_TIMEOUT="1", host="no-such-host.invalid").start(1, 2)
+    a.bad("ranks 1, 2 and 4 do not come", errno.ETIMEDOUT, says="ranks 1-2, 4 of 5 did not come to rank 0 within 1 s")
+    b.bad("no rank 0", errno.ETIMEDOUT, says="rank 1 did not find rank 0 at 127.0.0.1")
+    c.bad("no such host", errno.EHOSTUNREACH, says="no-such-host.invalid, where rank 0 should be: ")
+
+
+def disagree():
+    Job().start(0, 3).start(1, 3).start(2, 4).bad(
+        "one rank of another number", errno.EPROTO, says="rank 2 was started as one of 4 ranks, rank 0 as one of 3")
+    Job().start(0, 3).start(1, 3).start(1, 3, name="again").bad(
+        "the same rank twice", errno.EPROTO, says="two processes were started as rank 1 of 3")
+    Job().start(0, 2, "split=1").start(1, 2, "nodes").bad("other functions", errno.EPROTO, says="do not call the same functions")
+
+
+def environment():
+    for env, says in (({"RANK": "x"}, 'RANK is "x"'), ({"RANK": "2"}, 'RANK is "2", expected a number from 0 to 1'),
+                      ({"RANK": "-1"}, 'RANK is "-1"'), ({"WORLD_SIZE": "0"}, 'WORLD_SIZE is "0"'),
+                      ({"MASTER_ADDR": None}, "MASTER_ADDR does not say"), ({"MASTER_PORT": "70000"}, "MASTER_PORT"),
+                      ({"DCPLOAD_PORT": "0"}, "DCPLOAD_PORT"), ({"DCPLOAD_TIMEOUT": "soon"}, "DCPLOAD_TIMEOUT")):
+        job = Job()
+        job.start(0, 2, torchrun=False, **dict({"RANK": "0", "WORLD_SIZE": "2"}, **env))
+        job.bad(str(env), errno.EINVAL, says=says)
+    Job().start(0, 2, torchrun=False, MASTER_ADDR=None).bad("no launcher", errno.ENOENT, says="torchrun sets RANK")
+    Job("smoke").start(0, 1).bad("no such transport", errno.EINVAL, says='no transport "smoke"')
+    port = free_port()
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", port))
+        s.listen()
+        Job(DCPLOAD_PORT=str(port)).start(0, 2).bad("the port is taken", errno.EADDRINUSE, says=f"port {port}")
+
+
+# ---- strangers ----
+
+def secrets():
+    secret = "open sesame " + "x" * 100
+    Job(DCPLOAD_SECRET=secret).start_all(3, *ALL).good(3, "a secret")
+    jobs = []
+    for other in ("closed", None, ""):
+        job = Job(DCPLOAD_SECRET=secret, DCPLOAD_TIMEOUT="2").start(0, 3).start(1, 3)
+        jobs.append((other, job.start(2, 3, DCPLOAD_SECRET=other)))
+    for other, job in jobs:
+        job.bad(f"rank 2 has the secret {other}", errno.ETIMEDOUT, says="DCPLOAD_SECRET", alike=False)
+        check(job.answers[0]["text"] == job.answers[1]["text"], f"texts differ: {job.answers}")
+        check("rank 2 of 3 did not come" in job.answers[0]["text"], str(job.answers[0]))
+
+
+class Stranger:
+    """Listens on a port in front of rank 0's, and treats each connection as @manner says."""
+
+    def __init__(self, port, manner):
+        self.sock = socket.create_server(("127.0.0.1", port))
+        self.manner, self.heard, self.conns = manner, b"", []
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            try:
+                conn = self.sock.accept()[0]
+                self.conns.append(conn)
+                threading.Thread(target=self.serve, args=[conn], daemon=True).start()
+            except OSError:
+                return
+
+    def serve(self, conn):
+        try:
+            if self.manner == "close":
+                conn.close()
+            elif self.manner == "garbage":
+                conn.sendall(os.urandom(1000))
+            while self.manner != "close" and (got := conn.recv(1000)):
+                self.heard += got
+                if self.manner == "echo":
+                    conn.sendall(got)
+                elif self.manner == "mimic":  # the first half right, then nothing that could be a proof
+                    conn.sendall(b"dcpload!" + bytes(4) + b"\1\0\0\0" + bytes(32) + bytes(256))
+                elif self.manner == "reject":
+                    conn.sendall(b"dcpload!" + b"\2\0\0\0" + b"\1\0\0\0" + bytes(32))
+        except OSError:
+            pass
+
+    def end(self):
+        self.sock.shutdown(socket.SHUT_RDWR)
+        self.sock.close()
+        for conn in self.conns:
+            conn.close()
+
+
+def strangers_listen():
+    port = free_port()
+    manners = ("silent", "close", "garbage", "echo", "mimic", "reject")
+    there = [Stranger(port + 1 + i, manner) for i, manner in enumerate(manners)]
+    secret = "open sesame"
+    job = Job(port=port, DCPLOAD_SECRET=secret)
+    for rank in (2, 1, 0):
+        job.start(rank, 3, *ALL)
+    job.good(3, "strangers on the first ports")
+    for s in there:
+        check(secret.encode() not in s.heard, f"the secret was told to a stranger ({s.manner})")
+        check(s.manner == "close" or b"dcpload?" in s.heard, f"nobody came to the stranger ({s.manner})")
+        s.end()
+    s = Stranger(port + 1, "mimic")
+    Job(port=port, DCPLOAD_TIMEOUT="1").start(1, 2).bad("only a stranger", errno.ETIMEDOUT, says="another DCPLOAD_SECRET")
+    s.end()
+
+
+def strangers_connect():
+    port = free_port()
+    job = Job(DCPLOAD_PORT=str(port)).start(0, 3, *ALL)
+    conns = []
+    until = time.monotonic() + 10
+    while time.monotonic() < until and len(conns) < 300:
+        try:
+            conns.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+        except OSError:
+            time.sleep(0.02)
+    check(len(conns) == 300, f"only {len(conns)} strangers could connect")
+    hello = b"dcpload?" + b"\1\0\0\0" + b"\1\0\0\0" + b"\3\0\0\0" + bytes(4)
+    for i, c in enumerate(conns):
+        try:
+            c.send([b"", b"G", b"GET / HTTP/1.1\r\n\r\n" + bytes(100), hello + bytes(64), os.urandom(2000)][i % 5])
+        except OSError:
+            pass
+    job.start(1, 3, *ALL).start(2, 3, *ALL).good(3, "300 strangers at the door")
+    for c in conns:
+        c.close()
+
+
+TESTS = [talk, late_ranks, large, hosts, launchers, two_jobs, failures, killed, killed_while_they_meet, hangs, nobody,
+         disagree, environment, secrets, strangers_listen, strangers_connect]
+for test in TESTS:
+    current = test.__name__
+    if current in sys.argv[2:] or not sys.argv[2:]:
+        began = time.monotonic()
+        test()
+        print(f"{current}: {time.monotonic() - began:.1f} s", flush=True)
+print(f"{len(wrong)} wrong")
+sys.exit(1 if wrong else 0)

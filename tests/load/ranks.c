@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One rank of a job that talks: ranks HOW STEP...
+ *
+ * HOW is given to dcpload_comm_open(). Steps, in which R is a rank:
+ *	timeout=MS    of the steps that follow
+ *	agree, agree=R    all is well; rank R failed
+ *	gather=N      N + rank bytes of every rank, compared
+ *	nodes         how many there are
+ *	split=K       go on in groups of the ranks that are equal modulo K, in reverse order
+ *	back          go on in the group that was left
+ *	die=R, hang=R, late=R    rank R ends without a word; sleeps for ever; sleeps half a second
+ *	bulk=N        N + sender bytes from each to each
+ * Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/load/comm/comm.h"
+
+static int timeout_ms = 20000;
+static uint32_t nodes_seen;
+
+static int gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
+{
+	uint64_t mine = n + c->rank;
+	unsigned char *p = malloc(mine + 1);
+	struct load_blobs all;
+	int rc;
+
+	memset(p, (int)c->rank + 1, mine);
+	rc = load_gather(c, p, mine, &all, err, timeout_ms);
+	free(p);
+	for (uint32_t r = 0; rc == 0 && r < c->ranks; r++) {
+		const unsigned char *q = all.at[r];
+
+		for (uint64_t i = 0; i < all.n[r]; i++)
+			if (all.n[r] != n + r || q[i] != r + 1)
+				rc = load_fail(err, -EBADMSG, "byte %llu of rank %u is %u",
+					       (unsigned long long)i, r, q[i]);
+	}
+	if (rc == 0)
+		load_blobs_free(&all);
+	return rc;
+}
+
+static int bulk(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)
+{
+	const void **send = calloc(c->ranks, sizeof(*send));
+	void **recv = calloc(c->ranks, sizeof(*recv));
+	uint64_t *nsend = calloc(c->ranks, sizeof(*nsend)),
+		 *nrecv = calloc(c->ranks, sizeof(*nrecv));
+	char *mine = malloc(n + c->rank + 1);
+	int rc;
+
+	if (!c->alltoallv)
+		return load_fail(err, -ENOTSUP, "no alltoallv");
+	memset(mine, (int)c->rank + 1, n + c->rank);
+	for (uint32_t r = 0; r < c->ranks; r++) {
+		send[r] = mine;
+		nsend[r] = n + c->rank;
+		nrecv[r] = n + r;
+		recv[r] = malloc(nrecv[r] + 1);
+	}
+	rc = c->alltoallv(c->ctx, send, nsend, recv, nrecv, timeout_ms);
+	rc = load_comm_say(c, rc, err);
+	for (uint32_t r = 0; rc == 0 && r < c->ranks; r++)
+		for (uint64_t i = 0; i < nrecv[r]; i++)
+			if (((char *)recv[r])[i] != (char)(r + 1))
+				rc = load_fail(err, -EBADMSG, "byte %llu of rank %u",
+					       (unsigned long long)i, r);
+	for (uint32_t r = 0; r < c->ranks; r++)
+		free(recv[r]);
+	free(send);
+	free(recv);
+	free(nsend);
+	free(nrecv);
+	free(mine);
+	return rc;
+}
+
+static int step(const struct dcpload_comm *c, const char *name, uint64_t value, int given,
+		struct dcpload_error *err)
+{
+	int me = given && value == c->rank;
+	uint32_t *node;
+	int rc = 0;
+
+	if (strcmp(name, "timeout") == 0)
+		timeout_ms = (int)value;
+	else if (strcmp(name, "agree") == 0)
+		rc = load_agree(
+			c, me ? load_fail(err, -EIO, "rank %u was told to fail", c->rank) : 0,
+			err, timeout_ms);
+	else if (strcmp(name, "gather") == 0)
+		rc = gather(c, value, err);
+	else if (strcmp(name, "bulk") == 0)
+		rc = bulk(c, value, err);
+	else if (strcmp(name, "nodes") == 0) {
+		node = calloc(c->ranks, sizeof(*node));
+		rc = load_nodes(c, node, &nodes_seen, err, timeout_ms);
+		free(node);
+	} else if (strcmp(name, "die") == 0 && me)
+		kill(getpid(), SIGKILL);
+	else if (strcmp(name, "hang") == 0 && me)
+		for (;;)
+			pause();
+	else if (strcmp(name, "late") == 0 && me)
+		usleep(500000);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	struct dcpload_comm *comm[2] = { NULL, NULL };
+	struct dcpload_error err = { 0 };
+	int depth = 0, rc = argc > 1 ? dcpload_comm_open(argv[1], &comm[0], &err) : -EINVAL,
+	    i = 2;
+	const char *at = "open";
+
+	for (; rc == 0 && i < argc; i++) {
+		char name[32];
+		unsigned long long value = 0;
+		int given = sscanf(argv[i], "%31[^=]=%llu", name, &value) == 2;
+		struct dcpload_comm *c = comm[depth];
+
+		at = argv[i];
+		if (strcmp(name, "split") == 0) {
+			rc = c->split(c->ctx, c->rank % (uint32_t)value, c->ranks - c->rank,
+				      &comm[1], timeout_ms);
+			rc = load_comm_say(c, rc, &err);
+			depth = rc == 0;
+		} else if (strcmp(name, "back") == 0) {
+			dcpload_comm_close(comm[1]);
+			comm[1] = NULL;
+			depth = 0;
+		} else
+			rc = step(c, name, value, given, &err);
+	}
+	printf("{\"rank\": %d, \"ranks\": %d, \"comm\": \"%s\", \"nodes\": %u, \"step\": "
+	       "\"%s\", "
+	       "\"code\": %d, \"error_rank\": %d, \"text\": \"",
+	       comm[depth] ? (int)comm[depth]->rank : -1,
+	       comm[depth] ? (int)comm[depth]->ranks : -1, comm[depth] ? comm[depth]->name : "",
+	       nodes_seen, at, rc, err.rank);
+	for (const char *p = rc < 0 ? err.text : ""; *p; p++)
+		printf(strchr("\"\\", *p) ? "\\%c" : "%c", *p);
+	printf("\"}\n");
+	fflush(stdout);
+	dcpload_comm_close(comm[1]);
+	dcpload_comm_close(comm[0]);
+	return rc < 0;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/load/comm/job.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/hash.h"
+#include "core/base/number.h"
+
+#define TIMEOUT_S 60
+#define MAX_RANKS (1u << 20)
+
+/* An empty variable is none. */
+static const char *env(const char *name)
+{
+	const char *s = name ? getenv(name) : NULL;
+
+	return s && s[0] ? s : NULL;
+}
+
+/* The first row whose variables are all there says how ranks talk. A torchrun in the ranks of an mpirun
+ * is the nearer of the two, and known by a variable that nobody sets by hand. */
+static const struct sign {
+	const char *set[3];
+	const char *transport;
+} signs[] = {
+	{ { "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE" }, "env" },
+	{ { "OMPI_COMM_WORLD_SIZE" }, "mpi" },
+	{ { "PMIX_RANK" }, "mpi" },
+	{ { "PMI_RANK" }, "mpi" },
+	{ { "RANK", "WORLD_SIZE", "MASTER_ADDR" }, "env" },
+	{ { "SLURM_PROCID", "SLURM_STEP_ID" }, "env" },
+};
+
+/* Where each launcher writes rank, ranks, and what tells two of its jobs apart. mpirun starts its daemons
+ * with srun, whose variables its ranks then have, too. */
+static const struct launcher {
+	const char *name, *rank, *ranks, *or_ranks, *id[2];
+} launchers[] = {
+	{ "torchrun",
+	  "RANK",
+	  "WORLD_SIZE",
+	  NULL,
+	  { "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT" } },
+	{ "mpirun",
+	  "OMPI_COMM_WORLD_RANK",
+	  "OMPI_COMM_WORLD_SIZE",
+	  NULL,
+	  { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid" } },
+	{ "srun",
+	  "SLURM_PROCID",
+	  "SLURM_STEP_NUM_TASKS",
+	  "SLURM_NTASKS",
+	  { "SLURM_JOB_ID", "SLURM_STEP_ID" } },
+};
+
+const char *load_job_transport(void)
+{
+	for (size_t i = 0; i < DCP_LEN(signs); i++) {
+		bool all = true;
+
+		for (size_t k = 0; k < DCP_LEN(signs[i].set); k++)
+			all = all && (!signs[i].set[k] || env(signs[i].set[k]));
+		if (all)
+			return signs[i].transport;
+	}
+	return "alone";
+}
+
+/* 1 and the number in @name, 0 when it is not set, -EINVAL. */
+static int number(const char *name, uint64_t least, uint64_t most, uint64_t *out,
+		  struct dcpload_error *err)
+{
+	const char *s = env(name), *at = s;
+
+	if (!s)
+		return 0;
+	if (!dcp_take_number(&at, NULL, DCP_ANY_DIGITS, out) || *at || *out < least ||
+	    *out > most)
+		return load_fail(err, -EINVAL,
+				 "%s is \"%s\", expected a number from %llu to %llu", name, s,
+				 (unsigned long long)least, (unsigned long long)most);
+	return 1;
+}
+
+uint32_t load_job_mpi_ranks(void)
+{
+	static const char *const names[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+					     "SLURM_STEP_NUM_TASKS" };
+	uint64_t n;
+
+	for (size_t i = 0; i < DCP_LEN(names); i++)
+		if (number(names[i], 1, MAX_RANKS, &n, NULL) == 1)
+			return (uint32_t)n;
+	return 0;
+}
+
+int load_job_first_host(const char *list, char *out, size_t size)
+{
+	size_t n = 0;
+
+	while (*list && *list != ',') {
+		size_t len = strcspn(list, "[,");
+
+		if (*list == '[') {
+			const char *end = strchr(list++, ']');
+
+			len = strspn(list, "0123456789");
+			if (!end || len == 0)
+				return -EINVAL;
+			if (len >= size - n)
+				return -EINVAL;
+			memcpy(out + n, list, len);
+			list = end + 1;
+		} else {
+			if (len >= size - n)
+				return -EINVAL;
+			memcpy(out + n, list, len);
+			list += len;
+		}
+		n += len;
+	}
+	out[n] = 0;
+	return n ? 0 : -EINVAL;
+}
+
+static int find_host(const struct launcher *l, struct load_job *job, struct dcpload_error *err)
+{
+	const char *host = env("MASTER_ADDR"), *local = env("OMPI_COMM_WORLD_LOCAL_SIZE");
+	const char *all = env("OMPI_COMM_WORLD_SIZE"), *list = env("SLURM_STEP_NODELIST");
+
+	if (host) {
+		if (strlen(host) >= sizeof(job->host))
+			return load_fail(err, -EINVAL, "MASTER_ADDR is %zu bytes long",
+					 strlen(host));
+		snprintf(job->host, sizeof(job->host), "%s", host);
+		return 0;
+	}
+	if (strcmp(l->name, "srun") == 0 && list) {
+		if (load_job_first_host(list, job->host, sizeof(job->host)) < 0)
+			return load_fail(err, -EINVAL,
+					 "SLURM_STEP_NODELIST is \"%s\", expected a list of "
+					 "hosts; MASTER_ADDR may say where rank 0 is",
+					 list);
+		return 0;
+	}
+	if (job->ranks == 1 ||
+	    (strcmp(l->name, "mpirun") == 0 && local && strcmp(local, all) == 0)) {
+		snprintf(job->host, sizeof(job->host), "127.0.0.1");
+		return 0;
+	}
+	return load_fail(err, -EINVAL,
+			 "this is rank %u of %u of %s, but MASTER_ADDR does not say "
+			 "where rank 0 is",
+			 job->rank, job->ranks, l->name);
+}
+
+/* The ports after MASTER_PORT, which itself belongs to the launcher's store; or some that the job's
+ * id chooses, below those that systems give to connections; or just the one that was named. */
+static int find_port(struct load_job *job, struct dcpload_error *err)
+{
+	uint64_t port;
+	int rc = number("DCPLOAD_PORT", 1, UINT16_MAX, &port, err);
+
+	job->nports = LOAD_JOB_PORTS;
+	if (rc == 1)
+		job->nports = 1;
+	if (rc == 0) {
+		rc = number("MASTER_PORT", 1, UINT16_MAX, &port, err);
+		if (rc == 1)
+			port = port + LOAD_JOB_PORTS < UINT16_MAX ? port + 1
+								  : port - LOAD_JOB_PORTS;
+		else
+			port = 20000 + dcp_hash64(job->id, strlen(job->id)) % 10000;
+	}
+	job->port = (uint16_t)port;
+	return rc < 0 ? rc : 0;
+}
+
+static int find_ranks(const struct launcher *l, struct load_job *job, struct dcpload_error *err)
+{
+	uint64_t rank = 0, ranks = 0;
+	int rc = number(l->ranks, 1, MAX_RANKS, &ranks, err);
+
+	if (rc == 0)
+		rc = number(l->or_ranks, 1, MAX_RANKS, &ranks, err);
+	if (rc == 1)
+		rc = number(l->rank, 0, ranks - 1, &rank, err);
+	job->rank = (uint32_t)rank;
+	job->ranks = (uint32_t)ranks;
+	return rc < 0 ? rc : 0;
+}
+
+int load_job_find(struct load_job *job, struct dcpload_error *err)
+{
+	const struct launcher *l = launchers, *end = l + DCP_LEN(launchers);
+	uint64_t seconds = TIMEOUT_S;
+	const char *id[2];
+	int rc;
+
+	memset(job, 0, sizeof(*job));
+	while (l < end && (!env(l->rank) || (!env(l->ranks) && !env(l->or_ranks))))
+		l++;
+	if (l == end)
+		return load_fail(
+			err, -ENOENT,
+			"no launcher says which rank this is: torchrun sets RANK, WORLD_SIZE, "
+			"MASTER_ADDR and MASTER_PORT, srun SLURM_PROCID and "
+			"SLURM_STEP_NUM_TASKS");
+	for (size_t i = 0; i < 2; i++)
+		id[i] = env(l->id[i]) ? env(l->id[i]) : "";
+	job->launcher = l->name;
+	job->secret = env("DCPLOAD_SECRET") ? env("DCPLOAD_SECRET") : "";
+	rc = find_ranks(l, job, err);
+	if (rc == 0)
+		rc = find_host(l, job, err);
+	if (rc < 0)
+		return rc;
+	/* Long ids differ in their hash. */
+	snprintf(job->id, sizeof(job->id), "%.64s/%.64s/%llx", id[0], id[1],
+		 (unsigned long long)dcp_hash64_more(dcp_hash64(id[0], strlen(id[0])), id[1],
+						     strlen(id[1])));
+	rc = find_port(job, err);
+	if (rc == 0)
+		rc = number("DCPLOAD_TIMEOUT", 1, INT_MAX / 1000, &seconds, err);
+	job->timeout_ms = (int)seconds * 1000;
+	return rc < 0 ? rc : 0;
+}

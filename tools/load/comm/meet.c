@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/load/comm/meet.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <nettle/hmac.h>
+#include <nettle/memops.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "tools/load/comm/meet_int.h"
+
+void load_digest(const void *key, size_t nkey, const void *p, size_t n, uint8_t out[32])
+{
+	struct hmac_sha256_ctx h;
+
+	hmac_sha256_set_key(&h, nkey, key);
+	hmac_sha256_update(&h, n, p);
+	hmac_sha256_digest(&h, 32, out);
+}
+
+void load_proof(const struct load_meeting *m, const char *side, const struct shake *s,
+		uint8_t out[32])
+{
+	struct hmac_sha256_ctx h;
+
+	hmac_sha256_set_key(&h, sizeof(m->key), m->key);
+	hmac_sha256_update(&h, strlen(side) + 1, (const uint8_t *)side);
+	hmac_sha256_update(&h, sizeof(s->hello), (const uint8_t *)&s->hello);
+	hmac_sha256_update(&h, sizeof(s->challenge), (const uint8_t *)&s->challenge);
+	hmac_sha256_digest(&h, 32, out);
+}
+
+bool load_proof_is(const struct load_meeting *m, const char *side, const struct shake *s,
+		   const uint8_t got[32])
+{
+	uint8_t want[32];
+
+	load_proof(m, side, s, want);
+	return memeql_sec(want, got, sizeof(want));
+}
+
+int load_random(void *p, size_t n)
+{
+	ssize_t got;
+
+	do
+		got = getrandom(p, n, 0);
+	while (got < 0 && errno == EINTR);
+	return got == (ssize_t)n ? 0 : -EIO;
+}
+
+int load_shake_read(struct shake *s, size_t n)
+{
+	ssize_t got = recv(s->fd, s->in.bytes + s->got, n - s->got, 0);
+
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	if (got == 0)
+		return -ECONNRESET;
+	s->got += (size_t)got;
+	if (s->got < n)
+		return 0;
+	s->got = 0;
+	return 1;
+}
+
+int load_shake_send(const struct shake *s, const void *p, size_t n)
+{
+	ssize_t put = send(s->fd, p, n, MSG_NOSIGNAL);
+
+	return put == (ssize_t)n ? 0 : put < 0 ? -errno : -EAGAIN;
+}
+
+void load_shake_end(struct shake *s)
+{
+	dcp_close_fd(&s->fd);
+	s->got = 0;
+	s->step = 0;
+}
+
+void load_address_text(const struct load_address *a, char *out, size_t size)
+{
+	if (getnameinfo((const void *)&a->at, a->n, out, (socklen_t)size, NULL, 0,
+			NI_NUMERICHOST) != 0)
+		snprintf(out, size, "an unknown address");
+	else if (strncmp(out, "::ffff:", 7) == 0)
+		memmove(out, out + 7, strlen(out + 7) + 1);
+}
+
+bool load_address_is_loopback(const struct load_address *a)
+{
+	const struct sockaddr_in6 *six = (const void *)&a->at;
+	const struct sockaddr_in *four = (const void *)&a->at;
+
+	if (a->at.ss_family == AF_INET)
+		return ntohl(four->sin_addr.s_addr) >> 24 == 127;
+	return a->at.ss_family == AF_INET6 &&
+	       (IN6_IS_ADDR_LOOPBACK(&six->sin6_addr) ||
+		(IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) && six->sin6_addr.s6_addr[12] == 127));
+}
+
+void load_address_set_port(struct load_address *a, uint16_t port)
+{
+	if (a->at.ss_family == AF_INET)
+		((struct sockaddr_in *)(void *)&a->at)->sin_port = htons(port);
+	else
+		((struct sockaddr_in6 *)(void *)&a->at)->sin6_port = htons(port);
+}
+
+static int listen_at(struct load_address *a, uint16_t port)
+{
+	dcp_auto_fd int fd =
+		socket(a->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int on = 1, off = 0;
+
+	if (fd < 0)
+		return -errno;
+	load_address_set_port(a, port);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (a->at.ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	if (bind(fd, (const void *)&a->at, a->n) < 0 || listen(fd, SOMAXCONN) < 0)
+		return -errno;
+	return dcp_take_fd(&fd);
+}
+
+int load_listen(const struct load_address *only, uint16_t port, uint16_t nports)
+{
+	/* IPv6 takes connections by IPv4, too, and is not there on every machine. */
+	struct load_address a[2] = { { { .ss_family = AF_INET6 }, sizeof(struct sockaddr_in6) },
+				     { { .ss_family = AF_INET }, sizeof(struct sockaddr_in) } };
+	int fd = -EADDRINUSE;
+
+	if (only)
+		a[0] = *only;
+	for (uint16_t i = 0; i < DCP_MAX(nports, 1); i++) {
+		uint16_t at = nports ? (uint16_t)(port + i) : 0;
+
+		fd = listen_at(&a[0], at);
+		if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL)
+			fd = only ? fd : listen_at(&a[1], at);
+		if (fd != -EADDRINUSE && fd != -EACCES)
+			break;
+	}
+	return fd;
+}
+
+int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_address *out,
+		 size_t most, struct dcpload_error *err)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+	struct addrinfo *list = NULL;
+	int rc, n = 0;
+
+	if (m->at.n) {
+		out[0] = m->at;
+		return 1;
+	}
+	/* The resolver has time limits of its own; the name may be about to appear. */
+	for (;;) {
+		rc = getaddrinfo(m->host, NULL, &hints, &list);
+		if ((rc != EAI_AGAIN && rc != EAI_NONAME) || dcp_now_ms() + 500 > deadline)
+			break;
+		poll(NULL, 0, 500);
+	}
+	if (rc != 0)
+		return load_fail(err, -EHOSTUNREACH, "%s, where rank 0 should be: %s", m->host,
+				 rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+	for (const struct addrinfo *a = list; a && n < (int)most; a = a->ai_next) {
+		if (a->ai_addrlen > sizeof(out->at))
+			continue;
+		memset(&out[n], 0, sizeof(out[n]));
+		memcpy(&out[n].at, a->ai_addr, a->ai_addrlen);
+		out[n++].n = a->ai_addrlen;
+	}
+	freeaddrinfo(list);
+	return n ? n : load_fail(err, -EHOSTUNREACH, "%s has no address", m->host);
+}
+
+int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err)
+{
+	int64_t deadline = dcp_now_ms() + m->timeout_ms;
+
+	return m->rank ? load_meet_guest(m, deadline, fd, err)
+		       : load_meet_host(m, deadline, fd, err);
+}

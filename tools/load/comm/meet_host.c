@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rank 0 of a meeting: takes connections until every rank is there.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "tools/load/comm/meet_int.h"
+
+#define PENDING 128    /* connections of whom nobody knows yet who they are */
+#define CROWDED_MS 500 /* how long each of them has when there is no room for another */
+#define TELL_MS 2000   /* for those who come after the meeting has failed */
+#define STRANGERS_TEXT 160
+
+#define HOST_NONE -1
+#define HOST_TOLD -2 /* it was here, and has been told that the meeting has failed */
+
+enum step {
+	HOST_HELLO,
+	HOST_PROOF,
+};
+
+struct host {
+	const struct load_meeting *m;
+	int *fd;              /* by rank; or HOST_NONE, HOST_TOLD */
+	uint8_t (*nonce)[32]; /* of the processes that are there */
+	uint32_t missing;
+	struct shake pending[PENDING];
+	uint64_t refused[REFUSED_COUNT]; /* REFUSED_NOT: did not speak our language */
+	struct pollfd *poll;             /* the listener, those pending, ranks */
+	struct dcpload_error failed;
+	int64_t until; /* then the meeting is over */
+};
+
+static int host_listen(const struct load_meeting *m, int64_t deadline,
+		       struct dcpload_error *err)
+{
+	struct load_address at[8];
+	int n = m->local ? load_resolve(m, deadline, at, DCP_LEN(at), err) : 0, fd = -1;
+
+	if (n < 0)
+		return n;
+	fd = load_listen(n ? &at[0] : NULL, m->port, m->nports);
+	for (int i = 1; i < n && (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL); i++)
+		fd = load_listen(&at[i], m->port, m->nports);
+	if (fd >= 0)
+		return fd;
+	if (m->nports == 1)
+		return load_fail(err, fd,
+				 "port %u, where ranks meet: %s; DCPLOAD_PORT can name another",
+				 m->port, strerror(-fd));
+	return load_fail(err, fd,
+			 "ports %u to %u, where ranks meet: %s; DCPLOAD_PORT can name another",
+			 m->port, m->port + m->nports - 1, strerror(-fd));
+}
+
+/* Who did not come: "1, 3-5". */
+static void list_missing(const struct host *h, char *out, size_t size)
+{
+	size_t n = 0;
+
+	out[0] = 0;
+	for (uint32_t r = 1; r < h->m->ranks && n < size - 32; r++) {
+		uint32_t first = r;
+
+		if (h->fd[r] >= 0)
+			continue;
+		while (r + 1 < h->m->ranks && h->fd[r + 1] < 0)
+			r++;
+		n += (size_t)snprintf(out + n, size - n, first < r ? "%s%u-%u" : "%s%u",
+				      n ? ", " : "", first, r);
+		if (n >= size - 32 && r + 1 < h->m->ranks)
+			snprintf(out + n, size - n, ", ...");
+	}
+}
+
+static int late(const struct host *h, struct dcpload_error *err)
+{
+	static const char *const why[REFUSED_COUNT] = {
+		[REFUSED_NOT] = "of strangers",
+		[REFUSED_ABI] = "of another version of dcpload",
+		[REFUSED_JOB] = "of another job",
+		[REFUSED_KEY] = "with another DCPLOAD_SECRET",
+	};
+	char ranks[200], others[STRANGERS_TEXT] = "";
+	size_t n = 0;
+
+	list_missing(h, ranks, sizeof(ranks));
+	for (size_t i = 0; i < REFUSED_COUNT; i++)
+		if (h->refused[i] && n < sizeof(others))
+			n += (size_t)snprintf(others + n, sizeof(others) - n,
+					      "; %llu connections %s were refused",
+					      (unsigned long long)h->refused[i], why[i]);
+	return load_fail(
+		err, -ETIMEDOUT, "rank%s %s of %u did not come to rank 0 within %d s%s",
+		h->missing > 1 ? "s" : "", ranks, h->m->ranks, h->m->timeout_ms / 1000, others);
+}
+
+static void refuse(struct host *h, struct shake *s, enum refusal why)
+{
+	h->refused[why]++;
+	load_shake_end(s);
+}
+
+static void on_hello(struct host *h, struct shake *s)
+{
+	const struct hello *hello = &s->in.hello;
+	struct challenge c = { .magic = "", .abi = DCPLOAD_ABI };
+
+	memcpy(c.magic, LOAD_CHALLENGE_MAGIC, sizeof(c.magic));
+	if (memcmp(hello->magic, LOAD_HELLO_MAGIC, sizeof(hello->magic)) != 0) {
+		refuse(h, s, REFUSED_NOT);
+		return;
+	}
+	c.refused = hello->abi != DCPLOAD_ABI                            ? REFUSED_ABI
+		    : memcmp(hello->id, h->m->id, sizeof(h->m->id)) != 0 ? REFUSED_JOB
+									 : REFUSED_NOT;
+	s->hello = *hello;
+	if (load_random(c.nonce, sizeof(c.nonce)) < 0) {
+		load_shake_end(s);
+		return;
+	}
+	s->challenge = c;
+	s->step = HOST_PROOF;
+	if (load_shake_send(s, &c, sizeof(c)) < 0)
+		load_shake_end(s);
+	else if (c.refused)
+		refuse(h, s, c.refused);
+}
+
+/* The meeting has failed. Those who are still to come are told, for a while. */
+static void fail(struct host *h, int code, uint32_t rank)
+{
+	h->failed.code = code;
+	h->failed.rank = (int32_t)rank;
+	h->until = DCP_MIN(h->until, dcp_now_ms() + TELL_MS);
+}
+
+/* What is wrong with one of us is wrong with the job. */
+static void judge(struct host *h, const struct hello *hello)
+{
+	uint32_t rank = hello->rank, ranks = h->m->ranks;
+
+	if (hello->ranks != ranks)
+		load_fail(&h->failed, -EPROTO,
+			  "rank %u was started as one of %u ranks, rank 0 as one of %u", rank,
+			  hello->ranks, ranks);
+	else if (rank == 0 || rank >= ranks || h->fd[rank] >= 0)
+		load_fail(&h->failed, -EPROTO, "two processes were started as rank %u of %u",
+			  rank, ranks);
+	else
+		return;
+	fail(h, -EPROTO, rank);
+}
+
+static void on_proof(struct host *h, struct shake *s)
+{
+	uint32_t rank = s->hello.rank;
+	struct welcome w = { .code = -EACCES };
+	bool member = rank > 0 && rank < h->m->ranks;
+
+	if (!load_proof_is(h->m, "rank r", s, s->in.proof)) {
+		load_shake_send(s, &w, sizeof(w));
+		refuse(h, s, REFUSED_KEY);
+		return;
+	}
+	if (member && h->fd[rank] >= 0 && memcmp(h->nonce[rank], s->hello.nonce, 32) == 0) {
+		load_shake_end(s); /* came by two addresses */
+		return;
+	}
+	if (!h->failed.code)
+		judge(h, &s->hello);
+	load_proof(h->m, "rank 0", s, w.proof);
+	w.code = h->failed.code;
+	w.rank = h->failed.rank;
+	memcpy(w.text, h->failed.text, sizeof(w.text) - 1);
+	if (load_shake_send(s, &w, sizeof(w)) < 0) {
+		load_shake_end(s);
+		return;
+	}
+	if (member && h->fd[rank] == HOST_NONE) {
+		h->missing--;
+		h->fd[rank] = w.code ? HOST_TOLD : dcp_take_fd(&s->fd);
+		memcpy(h->nonce[rank], s->hello.nonce, 32);
+	}
+	load_shake_end(s);
+}
+
+/* A place for another connection: a free one, or that of who has had time enough. */
+static struct shake *place(struct host *h, int64_t now)
+{
+	struct shake *oldest = &h->pending[0];
+
+	for (size_t i = 0; i < PENDING && oldest->fd >= 0; i++)
+		if (h->pending[i].fd < 0 || h->pending[i].since < oldest->since)
+			oldest = &h->pending[i];
+	return oldest->fd < 0 || now - oldest->since >= CROWDED_MS ? oldest : NULL;
+}
+
+static void take(struct host *h, int listener, int64_t now)
+{
+	struct shake *s;
+	int on = 1;
+
+	while ((s = place(h, now))) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd < 0 &&
+		    (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
+			fail(h,
+			     load_fail(&h->failed, -errno,
+				       "rank 0 needs a connection to each of %u ranks: %s",
+				       h->m->ranks, strerror(errno)),
+			     0);
+		if (fd < 0)
+			return; /* no more, or one that is gone already */
+		if (s->fd >= 0)
+			refuse(h, s, REFUSED_NOT);
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+		*s = (struct shake){ .fd = fd, .since = now };
+	}
+}
+
+static void serve(struct host *h, struct shake *s, int64_t now)
+{
+	bool hello = s->step == HOST_HELLO;
+	int got = load_shake_read(s, hello ? sizeof(s->in.hello) : sizeof(s->in.proof));
+
+	if (got < 0 || (got == 0 && now - s->since > LOAD_PATIENCE_MS))
+		refuse(h, s, REFUSED_NOT);
+	else if (got > 0 && hello)
+		on_hello(h, s);
+	else if (got > 0)
+		on_proof(h, s);
+}
+
+/* What the poll says: of those pending, and of ranks that were there and are gone. */
+static void serve_all(struct host *h, int listener)
+{
+	int64_t now = dcp_now_ms();
+
+	for (size_t i = 0; i < PENDING; i++)
+		if (h->pending[i].fd >= 0)
+			serve(h, &h->pending[i], now);
+	for (uint32_t r = 1; r < h->m->ranks && !h->failed.code; r++)
+		if (h->fd[r] >= 0 && h->poll[PENDING + r].fd == h->fd[r] &&
+		    h->poll[PENDING + r].revents)
+			fail(h,
+			     load_fail(&h->failed, -ECONNRESET,
+				       "rank %u has ended or died while ranks met", r),
+			     r);
+	if (h->poll[0].revents)
+		take(h, listener, now);
+}
+
+static int host_loop(struct host *h, int listener, struct dcpload_error *err)
+{
+	while (h->missing) {
+		int64_t now = dcp_now_ms();
+
+		if (now >= h->until)
+			break;
+		h->poll[0] = (struct pollfd){ place(h, now) ? listener : -1, POLLIN, 0 };
+		for (size_t i = 0; i < PENDING; i++)
+			h->poll[1 + i] = (struct pollfd){ h->pending[i].fd, POLLIN, 0 };
+		/* Of no more interest once the meeting has failed. */
+		for (uint32_t r = 1; r < h->m->ranks; r++)
+			h->poll[PENDING + r] =
+				(struct pollfd){ h->failed.code ? -1 : h->fd[r], POLLRDHUP, 0 };
+		if (poll(h->poll, PENDING + h->m->ranks, (int)DCP_MIN(h->until - now, 100)) >=
+		    0)
+			serve_all(h, listener);
+	}
+	if (h->failed.code && err)
+		*err = h->failed;
+	if (h->failed.code || !h->missing)
+		return h->failed.code;
+	return late(h, err);
+}
+
+int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
+		   struct dcpload_error *err)
+{
+	dcp_auto_free struct host *h = calloc(1, sizeof(*h));
+	dcp_auto_free uint8_t *nonce = calloc(m->ranks, 32);
+	dcp_auto_free struct pollfd *polls = calloc(PENDING + m->ranks, sizeof(*polls));
+	dcp_auto_fd int listener = m->listener;
+	int rc;
+
+	for (uint32_t r = 0; r < m->ranks; r++)
+		fd[r] = HOST_NONE;
+	if (!h || !nonce || !polls)
+		return load_say(err, -ENOMEM);
+	if (listener < 0)
+		listener = host_listen(m, deadline, err);
+	if (listener < 0)
+		return listener;
+	*h = (struct host){
+		.m = m, .fd = fd, .missing = m->ranks - 1, .poll = polls, .until = deadline
+	};
+	h->nonce = (uint8_t(*)[32])(void *)nonce;
+	for (size_t i = 0; i < PENDING; i++)
+		h->pending[i].fd = -1;
+	rc = host_loop(h, listener, err);
+	for (uint32_t r = 0; r < m->ranks; r++)
+		fd[r] = DCP_MAX(fd[r], -1);
+	for (size_t i = 0; i < PENDING; i++)
+		load_shake_end(&h->pending[i]);
+	return rc;
+}

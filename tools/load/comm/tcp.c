@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The transport over TCP, for control messages: rank 0 is the centre of a star, to which every other rank has
+ * one connection (meet.h). A call is one frame of each rank to rank 0 and one of all back. Who
+ * cannot go on sends a frame that says why instead; rank 0 passes it on to all.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "tools/load/comm/job.h"
+#include "tools/load/comm/meet.h"
+#include "tools/load/comm/transport.h"
+
+/* A rank waits so much longer than rank 0 does, whose word on who is late reaches it then. */
+#define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 2000)
+#define LINGER_MS 200 /* for the others to take what was said last */
+
+enum frame_kind {
+	FRAME_DATA = 1,
+	FRAME_FAILED, /* a struct dcpload_error */
+};
+
+struct frame {
+	uint32_t kind, call;
+	uint64_t n;
+};
+
+/* One connection within one call. */
+struct line {
+	int fd; /* -1: none */
+	struct frame out, in;
+	uint64_t put, got; /* bytes of frame and body */
+	bool deaf;     /* what we send does not arrive; it may still have something to say */
+	char peer[64]; /* address of the other end */
+	struct dcpload_error why;
+};
+
+struct tcp {
+	struct dcpload_comm comm;
+	struct load_meeting m; /* how it came to be: for sub-groups */
+	uint32_t nlines;       /* of rank 0: the ranks, the first unused; of others: 1 */
+	struct line *line;
+	struct pollfd *poll;
+	uint32_t call;
+	struct dcpload_error failed; /* the last failure */
+	bool broken;                 /* it is for good */
+};
+
+/* ---- frames ---- */
+
+/* Send on: @body follows the frame l->out. */
+static void line_put(struct line *l, const void *body)
+{
+	uint64_t whole = sizeof(l->out) + l->out.n;
+
+	while (l->put < whole && !l->deaf) {
+		bool head = l->put < sizeof(l->out);
+		const char *p = head ? (const char *)&l->out + l->put
+				     : (const char *)body + (l->put - sizeof(l->out));
+		size_t n = head ? sizeof(l->out) - l->put : whole - l->put;
+		ssize_t put =
+			send(l->fd, p, n, MSG_NOSIGNAL | (head && l->out.n ? MSG_MORE : 0));
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0 && errno == EAGAIN)
+			return;
+		l->deaf = put < 0;
+		l->put += put < 0 ? 0 : (uint64_t)put;
+	}
+}
+
+static bool line_has_put(const struct line *l)
+{
+	return l->put == sizeof(l->out) + l->out.n;
+}
+
+/*
+ * Receive on, into @body if it is the frame that is due: @n bytes of call @call. 1: all is there; 0:
+ * not yet; -ECONNRESET: the other end is gone; -ECANCELED: it failed, see l->why; -EPROTO: it
+ * sent another frame, which is in l->in.
+ */
+static int line_get(struct line *l, uint32_t call, void *body, uint64_t n)
+{
+	for (;;) {
+		bool head = l->got < sizeof(l->in), failed = l->in.kind == FRAME_FAILED;
+		uint64_t whole, at = head ? l->got : l->got - sizeof(l->in);
+		char *p = head ? (char *)&l->in : failed ? (char *)&l->why : body;
+		ssize_t got;
+
+		if (!head && failed && l->in.n != sizeof(l->why))
+			return -EPROTO;
+		if (!head && !failed &&
+		    (l->in.kind != FRAME_DATA || l->in.call != call || l->in.n != n))
+			return -EPROTO;
+		whole = head ? sizeof(l->in) : l->in.n;
+		if (at == whole) {
+			l->why.text[sizeof(l->why.text) - 1] = 0;
+			return failed ? -ECANCELED : 1;
+		}
+		got = recv(l->fd, p + at, whole - at, 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && errno == EAGAIN)
+			return 0;
+		if (got <= 0)
+			return -ECONNRESET;
+		l->got += (uint64_t)got;
+	}
+}
+
+static void line_begin(struct line *l, uint32_t call, uint64_t n)
+{
+	l->out = (struct frame){ FRAME_DATA, call, n };
+	l->in = (struct frame){ 0 };
+	l->put = l->got = 0;
+}
+
+/* ---- failures ---- */
+
+/* Where @rank is: in the same words on all ranks. */
+static const char *peer(const struct tcp *t, uint32_t rank)
+{
+	return rank ? t->line[rank].peer : t->m.host;
+}
+
+/* The communicator is of no more use; who can still be told is told why. */
+static int tcp_break(struct tcp *t, int code, int32_t rank)
+{
+	t->failed.code = code;
+	t->failed.rank = rank;
+	if (t->broken)
+		return code;
+	t->broken = true;
+	for (uint32_t i = 0; i < t->nlines; i++) {
+		struct line *l = &t->line[i];
+
+		/* Not in the middle of another frame. */
+		if (l->fd < 0 || l->deaf || (l->put && !line_has_put(l)))
+			continue;
+		l->out = (struct frame){ FRAME_FAILED, t->call, sizeof(t->failed) };
+		l->put = 0;
+		line_put(l, &t->failed);
+	}
+	return code;
+}
+
+/* Why line_get() on the connection to @rank failed. */
+static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
+{
+	struct line *l = &t->line[rank];
+
+	if (rc == -ECANCELED) {
+		/* Foreign bytes: a code that is none would look like success. */
+		load_fail(&t->failed, l->why.code < 0 ? l->why.code : -EPROTO, "%s",
+			  l->why.text);
+		return tcp_break(t, t->failed.code, l->why.rank);
+	}
+	if (rc == -EPROTO)
+		load_fail(&t->failed, rc,
+			  "rank %u and rank %u do not call the same functions: %llu bytes in "
+			  "call %u, "
+			  "and %llu in call %u",
+			  rank, t->comm.rank, (unsigned long long)l->in.n, l->in.call,
+			  (unsigned long long)n, t->call);
+	else
+		load_fail(&t->failed, rc,
+			  "rank %u at %s has ended or died: its connection is closed", rank,
+			  peer(t, rank));
+	return tcp_break(t, rc, (int32_t)rank);
+}
+
+static int tcp_late(struct tcp *t, uint32_t rank, uint32_t more, int timeout_ms)
+{
+	char others[32] = "";
+
+	if (more)
+		snprintf(others, sizeof(others), " and %u other ranks", more);
+	load_fail(&t->failed, -ETIMEDOUT, "rank %u at %s%s did not answer within %.1f s", rank,
+		  peer(t, rank), others, timeout_ms / 1000.0);
+	return tcp_break(t, -ETIMEDOUT, (int32_t)rank);
+}
+
+/* Wait for what t->poll says; 0 at the deadline. */
+static int tcp_poll(struct tcp *t, int64_t deadline)
+{
+	int64_t left = deadline - dcp_now_ms();
+
+	if (left <= 0)
+		return 0;
+	return poll(t->poll, t->nlines, (int)DCP_MIN(left, 1000)) < 0 ? -1 : 1;
+}
+
+/* ---- calls ---- */
+
+/* Rank 0: @rank has said all of this call and does not wait for the others. Did it say why? */
+static int centre_left(struct tcp *t, uint32_t rank, size_t n)
+{
+	char none;
+	int rc;
+
+	line_begin(&t->line[rank], t->call, 0);
+	rc = line_get(&t->line[rank], t->call, &none, 0);
+	return tcp_lost(t, rank, rc == -ECANCELED ? rc : -ECONNRESET, n);
+}
+
+/* Rank 0: the frame of every rank, each to its place in @all. */
+static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, int timeout_ms)
+{
+	uint32_t missing = t->nlines - 1, first;
+
+	while (missing) {
+		missing = first = 0;
+		for (uint32_t r = t->nlines - 1; r > 0; r--) {
+			struct line *l = &t->line[r];
+			int rc = line_get(l, t->call, all + r * n, n);
+
+			if (rc < 0)
+				return tcp_lost(t, r, rc, n);
+			/* Who has said all is watched, too: it may be gone. */
+			t->poll[r] = (struct pollfd){ l->fd, rc ? POLLRDHUP : POLLIN, 0 };
+			missing += rc == 0;
+			first = rc == 0 ? r : first;
+		}
+		if (missing && tcp_poll(t, deadline) == 0)
+			return tcp_late(t, first, missing - 1, timeout_ms);
+		for (uint32_t r = 1; missing && r < t->nlines; r++)
+			if (t->poll[r].events == POLLRDHUP && t->poll[r].revents)
+				return centre_left(t, r, n);
+	}
+	return 0;
+}
+
+/* Rank 0: all to everybody. Some have it already when another turns out to be gone: then this call
+ * is still good for all, and the next one fails. */
+static void centre_spread(struct tcp *t, const char *all, int64_t deadline, int timeout_ms)
+{
+	uint32_t missing = t->nlines - 1, first;
+
+	while (missing) {
+		missing = first = 0;
+		for (uint32_t r = t->nlines - 1; r > 0; r--) {
+			struct line *l = &t->line[r];
+
+			line_put(l, all);
+			t->poll[r] = (struct pollfd){ l->fd, POLLOUT, 0 };
+			if (l->deaf || line_has_put(l)) {
+				t->poll[r].fd = -1;
+				continue;
+			}
+			missing++;
+			first = r;
+		}
+		if (missing && tcp_poll(t, deadline) == 0) {
+			tcp_late(t, first, missing - 1, timeout_ms);
+			return;
+		}
+	}
+	for (uint32_t r = 1; r < t->nlines; r++)
+		if (t->line[r].deaf) {
+			tcp_lost(t, r, -ECONNRESET, 0);
+			return;
+		}
+}
+
+static int centre_allgather(struct tcp *t, const void *mine, size_t n, char *all,
+			    int timeout_ms)
+{
+	int64_t deadline = dcp_now_ms() + timeout_ms;
+	int rc;
+
+	memmove(all, mine, n);
+	for (uint32_t r = 1; r < t->nlines; r++)
+		line_begin(&t->line[r], t->call, (uint64_t)n * t->comm.ranks);
+	rc = centre_collect(t, n, all, deadline, timeout_ms);
+	if (rc == 0)
+		centre_spread(t, all, deadline, timeout_ms);
+	return rc;
+}
+
+static int edge_allgather(struct tcp *t, const void *mine, size_t n, char *all, int timeout_ms)
+{
+	int64_t deadline = dcp_now_ms() + timeout_ms + GRACE_MS(timeout_ms);
+	struct line *l = t->line;
+
+	line_begin(l, t->call, n);
+	for (;;) {
+		int rc;
+
+		line_put(l, mine);
+		rc = line_get(l, t->call, all, (uint64_t)n * t->comm.ranks);
+		if (rc > 0)
+			return 0;
+		if (rc < 0)
+			return tcp_lost(t, 0, rc, n);
+		t->poll[0] = (struct pollfd){ l->fd, POLLIN, 0 };
+		if (!line_has_put(l) && !l->deaf)
+			t->poll[0].events = POLLIN | POLLOUT;
+		if (tcp_poll(t, deadline) == 0)
+			return tcp_late(t, 0, 0, timeout_ms);
+	}
+}
+
+static int tcp_allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
+{
+	struct tcp *t = ctx;
+
+	if (t->broken)
+		return t->failed.code;
+	t->call++;
+	if (n == 0)
+		mine = all = t; /* not NULL */
+	return t->comm.rank ? edge_allgather(t, mine, n, all, timeout_ms)
+			    : centre_allgather(t, mine, n, all, timeout_ms);
+}
+
+static void tcp_explain(void *ctx, struct dcpload_error *err)
+{
+	const struct tcp *t = ctx;
+
+	if (t->failed.code)
+		*err = t->failed;
+}
+
+/* ---- life ---- */
+
+/* Until the others have read why, or closed: to close with unread bytes would take it from them. */
+static void linger(struct tcp *t)
+{
+	int64_t deadline = dcp_now_ms() + LINGER_MS;
+	uint32_t left = t->nlines;
+	char drain[4096];
+
+	for (uint32_t i = 0; i < t->nlines; i++)
+		if (t->line[i].fd >= 0)
+			shutdown(t->line[i].fd, SHUT_WR);
+	while (left && tcp_poll(t, deadline)) {
+		left = 0;
+		for (uint32_t i = 0; i < t->nlines; i++) {
+			struct line *l = &t->line[i];
+			ssize_t n = -1;
+
+			while (l->fd >= 0 && (n = recv(l->fd, drain, sizeof(drain), 0)) > 0)
+				;
+			if (l->fd >= 0 && n < 0 && (errno == EAGAIN || errno == EINTR))
+				left++;
+			else
+				dcp_close_fd(&l->fd);
+			t->poll[i] = (struct pollfd){ l->fd, POLLIN, 0 };
+		}
+	}
+}
+
+static void tcp_close(void *ctx)
+{
+	struct tcp *t = ctx;
+
+	if (t->broken && t->comm.rank == 0)
+		linger(t);
+	for (uint32_t i = 0; t->line && i < t->nlines; i++)
+		dcp_close_fd(&t->line[i].fd);
+	free(t->line);
+	free(t->poll);
+	memset(&t->m, 0, sizeof(t->m)); /* the key */
+	free(t);
+}
+
+static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
+		     int timeout_ms);
+
+static void line_open(struct line *l, int fd)
+{
+	struct load_address a = { .n = sizeof(a.at) };
+
+	l->fd = fd;
+	if (fd < 0)
+		return;
+	if (getpeername(fd, (void *)&a.at, &a.n) < 0)
+		a.n = 0;
+	load_address_text(&a, l->peer, sizeof(l->peer));
+}
+
+/* Ranks that meet as @m says, as a communicator; the listener of @m is taken. */
+static int tcp_new(const struct load_meeting *m, struct dcpload_comm **out,
+		   struct dcpload_error *err)
+{
+	struct tcp *t = calloc(1, sizeof(*t));
+	dcp_auto_free int *fd = calloc(m->ranks, sizeof(*fd));
+	char none;
+	int rc;
+
+	if (!t || !fd) {
+		free(t);
+		if (m->listener >= 0)
+			close(m->listener);
+		return load_say(err, -ENOMEM);
+	}
+	t->comm = (struct dcpload_comm){
+		.size = sizeof(t->comm),
+		.rank = m->rank,
+		.ranks = m->ranks,
+		.name = "tcp",
+		.ctx = t,
+		.allgather = tcp_allgather,
+		.split = tcp_split,
+		.close = tcp_close,
+		.explain = tcp_explain,
+	};
+	t->m = *m;
+	t->nlines = m->rank ? 1 : m->ranks;
+	t->line = calloc(t->nlines, sizeof(*t->line));
+	t->poll = calloc(t->nlines, sizeof(*t->poll));
+	for (uint32_t i = 0; t->line && i < t->nlines; i++)
+		t->line[i].fd = -1;
+	if (!t->line || !t->poll) {
+		if (m->listener >= 0)
+			close(m->listener);
+		tcp_close(t);
+		return load_say(err, -ENOMEM);
+	}
+	rc = m->ranks > 1 ? load_meet(m, fd, &t->failed) : 0;
+	for (uint32_t i = 0; m->ranks > 1 && i < t->nlines; i++)
+		line_open(&t->line[i], fd[i]);
+	/* Rank 0 knows now that all are there, the others hear of it. */
+	if (rc < 0)
+		tcp_break(t, rc, t->failed.rank);
+	else
+		rc = tcp_allgather(t, NULL, 0, &none, m->timeout_ms);
+	if (rc == 0) {
+		*out = &t->comm;
+		return 0;
+	}
+	if (err)
+		*err = t->failed;
+	tcp_close(t);
+	return rc;
+}
+
+int load_tcp_open(struct dcpload_comm **out, struct dcpload_error *err)
+{
+	struct load_job job;
+	struct load_meeting m = { .listener = -1 };
+	char id[512];
+	int rc = load_job_find(&job, err);
+
+	if (rc < 0)
+		return rc;
+	m.rank = job.rank;
+	m.ranks = job.ranks;
+	m.port = job.port;
+	m.nports = job.nports;
+	m.timeout_ms = job.timeout_ms;
+	memcpy(m.host, job.host, sizeof(m.host));
+	snprintf(id, sizeof(id), "%s %s %u", job.launcher, job.id, job.port);
+	m.local = strcmp(m.host, "localhost") == 0 || strncmp(m.host, "127.", 4) == 0 ||
+		  strcmp(m.host, "::1") == 0;
+	load_digest("job", 3, id, strlen(id), m.id);
+	load_digest(job.secret, strlen(job.secret), "dcpload", 7, m.key);
+	rc = tcp_new(&m, out, err);
+	memset(&m, 0, sizeof(m));
+	return rc;
+}
+
+/* ---- sub-groups ---- */
+
+struct wish {
+	uint32_t color, key;
+};
+
+/* What the leader of a sub-group tells its members. */
+struct invitation {
+	int32_t code;
+	uint32_t port;
+	uint8_t key[32];
+	struct load_address at;
+};
+
+/* Who leads the group of @color, how many they are, and this rank's place among them. */
+static uint32_t group_of(const struct tcp *t, const struct wish *all, struct load_meeting *m)
+{
+	const struct wish *mine = &all[t->comm.rank];
+	uint32_t leader = t->comm.rank;
+
+	for (uint32_t r = 0; r < t->comm.ranks; r++) {
+		if (all[r].color != mine->color)
+			continue;
+		m->ranks++;
+		if (all[r].key < mine->key || (all[r].key == mine->key && r < t->comm.rank))
+			m->rank++;
+		if (all[r].key < all[leader].key ||
+		    (all[r].key == all[leader].key && r < leader))
+			leader = r;
+	}
+	return leader;
+}
+
+/* A leader listens where it reaches rank 0 from. */
+static void invite(const struct tcp *t, struct load_meeting *m, struct invitation *in)
+{
+	struct load_address at = { .n = sizeof(at.at) };
+	struct sockaddr_storage got;
+	socklen_t n = sizeof(got);
+
+	if (t->comm.rank && getsockname(t->line[0].fd, (void *)&at.at, &at.n) == 0)
+		in->at = at;
+	in->code = load_random(in->key, sizeof(in->key));
+	if (in->code < 0)
+		return;
+	if (t->m.local && !in->at.n) {
+		/* As rank 0 is reached by the others. */
+		uint32_t r = 1;
+
+		at.n = sizeof(at.at);
+		while (r < t->nlines - 1 && t->line[r].fd < 0)
+			r++;
+		if (getsockname(t->line[r].fd, (void *)&at.at, &at.n) < 0)
+			at.n = 0;
+	}
+	m->listener = load_listen(t->m.local && at.n ? &at : NULL, 0, 0);
+	if (m->listener < 0 || getsockname(m->listener, (void *)&got, &n) < 0)
+		in->code = m->listener < 0 ? m->listener : -errno;
+	else
+		in->port = ntohs(got.ss_family == AF_INET
+					 ? ((struct sockaddr_in *)(void *)&got)->sin_port
+					 : ((struct sockaddr_in6 *)(void *)&got)->sin6_port);
+}
+
+/* Where this rank finds the leader @leader. One that reaches rank 0 by the loopback device is on its
+ * machine. */
+static int accept_invitation(const struct tcp *t, uint32_t leader, const struct invitation *in,
+			     struct load_meeting *m)
+{
+	m->at = in->at;
+	if (t->comm.rank &&
+	    (leader == 0 || (!t->m.local && load_address_is_loopback(&in->at)))) {
+		m->at.n = sizeof(m->at.at);
+		if (getpeername(t->line[0].fd, (void *)&m->at.at, &m->at.n) < 0)
+			return -errno;
+	}
+	m->port = (uint16_t)in->port;
+	m->nports = 1;
+	load_address_text(&m->at, m->host, sizeof(m->host));
+	return 0;
+}
+
+static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
+		     int timeout_ms)
+{
+	struct tcp *t = ctx;
+	struct load_meeting m = { .listener = -1, .timeout_ms = timeout_ms };
+	struct wish wish = { color, key };
+	struct invitation in = { 0 };
+	dcp_auto_free struct wish *wishes = calloc(t->comm.ranks, sizeof(*wishes));
+	dcp_auto_free struct invitation *all = calloc(t->comm.ranks, sizeof(*all));
+	uint32_t leader;
+	int rc = !wishes || !all ? -ENOMEM
+				 : tcp_allgather(t, &wish, sizeof(wish), wishes, timeout_ms);
+
+	if (rc < 0)
+		return rc;
+	leader = group_of(t, wishes, &m);
+	if (leader == t->comm.rank && m.ranks > 1)
+		invite(t, &m, &in);
+	rc = tcp_allgather(t, &in, sizeof(in), all, timeout_ms);
+	for (uint32_t r = 0; r < t->comm.ranks && rc == 0; r++)
+		if (all[r].code < 0) {
+			rc = load_fail(&t->failed, all[r].code,
+				       "rank %u cannot listen for its sub-group: %s", r,
+				       strerror(-all[r].code));
+			t->failed.rank = (int32_t)r;
+		}
+	if (rc == 0 && m.rank)
+		rc = accept_invitation(t, leader, &all[leader], &m);
+	if (rc < 0) {
+		if (m.listener >= 0)
+			close(m.listener);
+		return rc;
+	}
+	m.local = t->m.local;
+	load_digest(t->m.id, sizeof(t->m.id), all[leader].key, sizeof(all[leader].key), m.id);
+	load_digest(t->m.key, sizeof(t->m.key), all[leader].key, sizeof(all[leader].key),
+		    m.key);
+	return tcp_new(&m, out, &t->failed);
+}
