@@ -27,6 +27,7 @@ struct dcpfs_errors;
 struct dcpfs_hf;
 struct dcpfs_hot;
 struct dcpfs_keys;
+struct dcpfs_node;
 struct dcp_named_layout;
 struct dcp_layouts;
 struct dcpfs_opener;
@@ -141,6 +142,7 @@ static inline struct dcp_index *dcpfs_index(const struct dcpfs_version *ver)
 
 struct dcpfs {
 	struct dcpfs_opts opts;
+	const struct dcpfs_node *nodes; /* dcpfs_nodes (fs/tree/tree.h) */
 	struct timespec started;
 	uint8_t id[16]; /* of this mount alone */
 	uid_t uid;      /* these three: shown while nobody else gets in */

@@ -14,6 +14,7 @@
  * root is 1, as FUSE has it.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 enum dcpfs_kind {
@@ -51,7 +52,7 @@ enum dcpfs_kind {
 	DCPFS_HF_README, /* these two: of such a slot */
 	DCPFS_HF_INDEX,
 	DCPFS_BLOB_DIR,
-	DCPFS_NPY_BLOB, /* about the file of that row */
+	DCPFS_NPY_BLOB, /* these four: about the file of that row */
 	DCPFS_RAW_BLOB,
 	DCPFS_SAFETENSORS_BLOB,
 	DCPFS_MODEL_BLOB, /* about a file of many */
@@ -79,6 +80,11 @@ static inline uint64_t dcpfs_ino_pack(uint32_t slot, enum dcpfs_kind kind, uint6
 		return 1;
 	return (uint64_t)slot << (DCPFS_KIND_BITS + DCPFS_ROW_BITS) |
 	       (uint64_t)kind << DCPFS_ROW_BITS | row;
+}
+
+static inline bool dcpfs_is_blob(enum dcpfs_kind kind)
+{
+	return kind >= DCPFS_NPY_BLOB && kind <= DCPFS_MODEL_BLOB;
 }
 
 /* Any number unpacks; a kind past DCPFS_KIND_COUNT names nothing. */

@@ -21,6 +21,7 @@
 #include "fs/file/file.h"
 #include "fs/file/hot.h"
 #include "fs/tree/keys.h"
+#include "fs/tree/tree.h"
 #include "fs/versions/opener.h"
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
@@ -119,6 +120,7 @@ int dcpfs_create(const struct dcpfs_opts *opts, struct dcpfs **out, struct dcp_e
 	if (!fs)
 		return -ENOMEM;
 	fs->opts = *opts;
+	fs->nodes = dcpfs_nodes;
 	fs->opts.store.counts = &fs->stats.io;
 	fs->opts.store.queue = NULL;
 	fs->opts.store.handles = NULL;

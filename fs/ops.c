@@ -43,9 +43,9 @@ static void reply_code(fuse_req_t req, int rc)
 	fuse_reply_err(req, rc == 0 ? 0 : error);
 }
 
-static bool is_live(uint64_t ino)
+static bool is_live(const struct dcpfs *fs, uint64_t ino)
 {
-	const struct dcpfs_node *node = dcpfs_node(dcpfs_ino_unpack(ino).kind);
+	const struct dcpfs_node *node = dcpfs_node(fs, dcpfs_ino_unpack(ino).kind);
 
 	return node && node->live && node->type == DCPFS_FILE;
 }
@@ -61,7 +61,7 @@ static bool has_foreign_rights(uint64_t ino)
 
 static double attr_timeout(const struct dcpfs *fs, uint64_t ino)
 {
-	if (is_live(ino) || (has_foreign_rights(ino) && fs->opts.allow_other))
+	if (is_live(fs, ino) || (has_foreign_rights(ino) && fs->opts.allow_other))
 		return 0;
 	return dcpfs_is_settled(ino) ? FOREVER : SOON;
 }
@@ -212,8 +212,8 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	dcpfs_file_opened(f);
 	backing_id = dcpfs_file_backing(fs, f);
 	fi->fh = (uintptr_t)f;
-	fi->keep_cache = !is_live(ino);
-	fi->direct_io = is_live(ino);
+	fi->keep_cache = !is_live(fs, ino);
+	fi->direct_io = is_live(fs, ino);
 	fi->noflush = 1;
 	rc = backing_id ? reply_open_passthrough(req, f, backing_id) : fuse_reply_open(req, fi);
 	if (rc < 0) { /* interrupted: no RELEASE will come */
@@ -305,7 +305,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	const struct dcpfs_node *node = dcpfs_node(dcpfs_ino_unpack(ino).kind);
+	const struct dcpfs_node *node = dcpfs_node(fs_of(req), dcpfs_ino_unpack(ino).kind);
 
 	if (!node || node->type != DCPFS_DIR) {
 		reply_code(req, -ENOTDIR);

@@ -134,10 +134,12 @@ static void put_chain(struct dcpfs *fs, struct dcpfs_file *f)
 }
 
 /* The directories of a version, whose listings the kernel keeps. */
-static void drop_dirs(const struct dcpfs_kernel *k, uint32_t slot)
+static void drop_dirs(const struct dcpfs *fs, uint32_t slot)
 {
-	for (unsigned i = 0; i < DCPFS_KIND_COUNT; i++) {
-		const struct dcpfs_node *node = dcpfs_node((enum dcpfs_kind)i);
+	const struct dcpfs_kernel *k = fs->opts.kernel;
+
+	for (size_t i = 0; i < DCPFS_KIND_COUNT; i++) {
+		const struct dcpfs_node *node = &fs->nodes[i];
 
 		if (node->type == DCPFS_DIR &&
 		    (node->kind == DCPFS_VERSION || node->parent == DCPFS_VERSION))
@@ -167,7 +169,7 @@ void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 	for (struct dcpfs_file *f = out; f && k && rewritten; f = f->next)
 		k->drop(k->ctx, f->ino);
 	if (k)
-		drop_dirs(k, ver->slot);
+		drop_dirs(fs, ver->slot);
 	put_chain(fs, out);
 }
 

@@ -68,7 +68,7 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 		if (rc < 0 && i.kind != DCPFS_README)
 			return rc;
 	}
-	if (dcpfs_node(i.kind)->parent == DCPFS_BLOB_DIR && f->ver)
+	if (dcpfs_is_blob(i.kind) && f->ver)
 		return make_blob(fs, f, i, err);
 	if (i.kind == DCPFS_SIDECAR && f->ver && dcpfs_is_hf(f->ver))
 		return dcp_view_open_asset(dcpfs_opened(f->ver), i.row - 1, &f->view, err);
@@ -91,7 +91,7 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 		     struct dcpfs_file **out, struct dcp_err *err)
 {
 	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
-	const struct dcpfs_node *node = dcpfs_node(i.kind);
+	const struct dcpfs_node *node = dcpfs_node(fs, i.kind);
 	struct dcp_err why = { .msg = "" };
 	struct dcpfs_file *f;
 	int rc;
@@ -126,7 +126,7 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 
 int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out, struct dcp_err *err)
 {
-	const struct dcpfs_node *node = dcpfs_node(dcpfs_ino_unpack(ino).kind);
+	const struct dcpfs_node *node = dcpfs_node(fs, dcpfs_ino_unpack(ino).kind);
 	bool shared = node && node->live && node->type == DCPFS_FILE && fs->opts.no_open;
 	struct dcpfs_file *f = shared ? dcpfs_cache_find_live(fs, node->kind) : NULL;
 	int rc;

@@ -38,7 +38,7 @@ static void put_file(struct dcp_jsonw *w, const struct dcpfs_rows *r, const char
 {
 	char name[NAME_MAX + 32];
 
-	snprintf(name, sizeof(name), "%s/%s%s", dcpfs_node(r->dir)->name, stem, r->extension);
+	snprintf(name, sizeof(name), "%s/%s%s", r->name, stem, r->extension);
 	dcp_jsonw_str(w, name);
 }
 

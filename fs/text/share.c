@@ -129,8 +129,7 @@ static void put_files(struct dcp_jsonw *w, const struct dcp_row *row)
 	for (size_t i = 0; i < DCP_LEN(dirs); i++) {
 		const struct dcpfs_rows *r = dcpfs_rows_in(dirs[i]);
 
-		snprintf(name, sizeof(name), "%s/%s%s", dcpfs_node(r->dir)->name, row->name,
-			 r->extension);
+		snprintf(name, sizeof(name), "%s/%s%s", r->name, row->name, r->extension);
 		dcp_jsonw_put_str_or_null(
 			w, dcp_as_name(r->as),
 			dcp_view_can_show(row->key, row->dtype, r->as) ? name : NULL);

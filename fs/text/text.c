@@ -352,7 +352,7 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 		dcpfs_stats_text(&fs->stats, &s.buf);
 	else
 		rc = -ENOENT;
-	if (rc == 0 && dcpfs_node(kind)->live && kind != DCPFS_STATS)
+	if (rc == 0 && dcpfs_node(fs, kind)->live && kind != DCPFS_STATS)
 		dcp_buf_str(&s.buf, "\n");
 	return rc == 0 ? dcpfs_spool_finish(&s, out) : dcpfs_spool_drop(&s, rc);
 }

@@ -28,15 +28,17 @@ static void set_time(struct stat *st, struct timespec t)
 	st->st_atim = st->st_mtim = st->st_ctim = t;
 }
 
-static void attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
-		      enum dcpfs_type type, struct stat *st)
+static const mode_t type_bits[] = {
+	[DCPFS_DIR] = S_IFDIR, [DCPFS_FILE] = S_IFREG, [DCPFS_LINK] = S_IFLNK
+};
+
+void dcpfs_attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+		     enum dcpfs_type type, struct stat *st)
 {
 	struct timespec when = ver ? dcp_file_time(ver->found.commit_ns) : fs->started;
 
 	*st = (struct stat){ .st_ino = ino,
-			     .st_mode = type == DCPFS_DIR    ? S_IFDIR
-					: type == DCPFS_FILE ? S_IFREG
-							     : S_IFLNK,
+			     .st_mode = type_bits[type],
 			     .st_nlink = 1,
 			     .st_blksize = 128 << 10 };
 	dcpfs_rights_show(fs, ver, ino, st);
@@ -55,7 +57,7 @@ void dcpfs_attr_of_row(struct dcpfs *fs, const struct dcpfs_version *ver, uint64
 	const struct dcpfs_rows *r = dcpfs_rows_of(dcpfs_ino_unpack(ino).kind);
 	uint64_t size = row->nbytes;
 
-	attr_base(fs, ver, ino, DCPFS_FILE, st);
+	dcpfs_attr_base(fs, ver, ino, DCPFS_FILE, st);
 	st->st_nlink = 1 + (dcpfs_is_rank(ver) ? 0 : row->naliases);
 	if (r->rows == DCP_ROW_TENSOR && dcp_view_size_of(row, r->as, &size) < 0)
 		size = 0; /* opening it gives the error */
@@ -80,21 +82,22 @@ int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc)
 	return rc;
 }
 
-static int attr_of_row_ino(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_ino i,
-			   uint64_t ino, struct stat *st)
+static int attr_of_row(const struct dcpfs_at *at, const struct dcpfs_rows *r, uint64_t ino,
+		       struct stat *st)
 {
-	const struct dcpfs_rows *r = dcpfs_rows_of(i.kind);
 	struct dcp_arena arena;
 	struct dcp_row row;
-	int rc;
+	int rc = dcpfs_version_open(at->fs, at->ver, NULL);
 
+	if (rc < 0)
+		return rc;
 	dcp_arena_init(&arena, 1 << 20);
-	rc = dcp_index_by_id(dcpfs_index(ver), r->rows, (int64_t)i.row, &arena, &row);
-	dcpfs_index_asked(fs, ver, rc);
+	rc = dcp_index_by_id(dcpfs_index(at->ver), r->rows, (int64_t)at->i.row, &arena, &row);
+	dcpfs_index_asked(at->fs, at->ver, rc);
 	if (rc == 0 && r->rows == DCP_ROW_TENSOR)
-		rc = dcpfs_rank_cut(ver, &row, &arena, NULL, NULL) == 0 ? -ENOENT : 0;
+		rc = dcpfs_rank_cut(at->ver, &row, &arena, NULL, NULL) == 0 ? -ENOENT : 0;
 	if (rc == 0)
-		dcpfs_attr_of_row(fs, ver, ino, &row, st);
+		dcpfs_attr_of_row(at->fs, at->ver, ino, &row, st);
 	dcp_arena_finish(&arena);
 	return rc;
 }
@@ -114,77 +117,93 @@ static int attr_of_text(struct dcpfs *fs, uint64_t ino, struct stat *st)
 	return 0;
 }
 
-static int attr_of_node(struct dcpfs *fs, struct dcpfs_version *ver,
-			const struct dcpfs_node *node, uint64_t ino, struct stat *st)
+static unsigned count_children(const struct dcpfs_at *at)
 {
+	unsigned n = dcpfs_child_dirs(at->fs, at->i.kind, dcpfs_slots_of(at->ver));
+
+	if (at->i.kind == DCPFS_ROOT) {
+		pthread_rwlock_rdlock(&at->fs->lock);
+		n += (unsigned)at->fs->nversions;
+		pthread_rwlock_unlock(&at->fs->lock);
+	}
+	return n;
+}
+
+static int attr_of_node(const struct dcpfs_at *at, uint64_t ino, struct stat *st)
+{
+	const struct dcpfs_node *node = at->node;
 	char to[PATH_MAX];
-	int rc;
+	int rc = 0;
 
 	/* An open version tells who may read what is in it; of one that cannot be opened only
 	 * the user who mounts may read why. */
-	if (ver && fs->opts.allow_other && (node->kind != DCPFS_VERSION || dcpfs_is_hf(ver)))
-		dcpfs_version_open(fs, ver, NULL);
-	attr_base(fs, ver, ino, node->type, st);
-	if (node->kind == DCPFS_SIDECAR) {
-		rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ESTALE;
-		return rc < 0 ? rc : dcpfs_sidecar_attr(ver, dcpfs_ino_unpack(ino).row, st);
-	}
-	if (node->type == DCPFS_FILE)
-		return attr_of_text(fs, ino, st);
+	if (at->ver && at->fs->opts.allow_other &&
+	    (node->kind != DCPFS_VERSION || dcpfs_is_hf(at->ver)))
+		dcpfs_version_open(at->fs, at->ver, NULL);
+	dcpfs_attr_base(at->fs, at->ver, ino, node->type, st);
+	if (node->attr)
+		rc = node->attr(at, st);
+	else if (node->type == DCPFS_FILE)
+		rc = attr_of_text(at->fs, ino, st);
+	if (node->type == DCPFS_DIR)
+		st->st_nlink = 2 + count_children(at);
 	if (node->type == DCPFS_LINK) {
-		rc = dcpfs_readlink(fs, ino, to, sizeof(to));
+		rc = node->readlink(at->fs, at->i, to, sizeof(to));
 		set_size(st, rc == 0 ? strlen(to) : 0);
-		return rc;
 	}
-	if (node->kind == DCPFS_BY_KEY) {
-		rc = dcpfs_by_key_check(fs, dcpfs_ino_unpack(ino));
-		if (rc < 0)
-			return rc;
-	}
-	st->st_nlink = 2 + dcpfs_child_dirs(node->kind, dcpfs_slots_of(ver));
-	if (node->kind == DCPFS_ROOT) {
-		pthread_rwlock_rdlock(&fs->lock);
-		st->st_nlink += fs->nversions;
-		pthread_rwlock_unlock(&fs->lock);
-	}
-	return 0;
+	return rc;
+}
+
+int dcpfs_at(struct dcpfs *fs, uint64_t ino, struct dcpfs_at *at)
+{
+	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
+
+	*at = (struct dcpfs_at){ .fs = fs, .i = i, .node = dcpfs_node(fs, i.kind) };
+	if (!at->node || (!i.slot && dcpfs_is_of_version(fs, at->node)))
+		return -ENOENT;
+	if (i.slot)
+		at->ver = dcpfs_version_by_slot(fs, i.slot);
+	return i.slot && !at->ver ? -ESTALE : 0;
 }
 
 int dcpfs_getattr(struct dcpfs *fs, uint64_t ino, struct stat *st)
 {
-	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
-	const struct dcpfs_node *node = dcpfs_node(i.kind);
-	struct dcpfs_version *ver = NULL;
-	int rc = 0;
+	struct dcpfs_at at;
+	int rc = dcpfs_at(fs, ino, &at);
+	const struct dcpfs_rows *r = dcpfs_rows_of(at.i.kind);
 
-	if (!node)
-		return -ENOENT;
-	if (i.slot) {
-		ver = dcpfs_version_by_slot(fs, i.slot);
-		if (!ver)
-			return -ESTALE;
-	}
-	if (dcpfs_rows_of(i.kind)) {
-		rc = ver ? dcpfs_version_open(fs, ver, NULL) : -ENOENT;
-		if (rc == 0)
-			rc = attr_of_row_ino(fs, ver, i, ino, st);
-	} else {
-		rc = attr_of_node(fs, ver, node, ino, st);
-	}
-	dcpfs_version_put(ver);
+	if (rc == 0)
+		rc = r ? attr_of_row(&at, r, ino, st) : attr_of_node(&at, ino, st);
+	dcpfs_version_put(at.ver);
 	return rc;
 }
 
 int dcpfs_readlink(struct dcpfs *fs, uint64_t ino, char *buf, size_t size)
 {
 	struct dcpfs_ino i = dcpfs_ino_unpack(ino);
+	const struct dcpfs_node *node = dcpfs_node(fs, i.kind);
 
-	if (i.kind == DCPFS_LATEST)
-		return dcpfs_slot_name(fs, i.row, buf, size);
-	if (i.kind == DCPFS_BY_KEY_LINK)
-		return dcpfs_by_key_readlink(fs, i, buf, size);
-	if (i.kind != DCPFS_TAG || size < 3)
-		return -EINVAL;
-	memcpy(buf, "../", 3);
-	return dcpfs_slot_name(fs, i.slot, buf + 3, size - 3);
+	return node && node->readlink ? node->readlink(fs, i, buf, size) : -EINVAL;
+}
+
+/* ---- entries of a listing ---- */
+
+bool dcpfs_emit(const struct dcpfs_listing *l, const char *name, uint64_t ino,
+		enum dcpfs_type type, uint64_t position)
+{
+	struct stat st = { .st_ino = ino, .st_mode = type_bits[type], .st_size = -1 };
+
+	if (l->attrs && type != DCPFS_FILE && dcpfs_getattr(l->dir.fs, ino, &st) < 0)
+		return true; /* gone in between */
+	return l->fn(l->ctx, name, &st, position);
+}
+
+bool dcpfs_emit_slot(const struct dcpfs_listing *l, const char *name, uint32_t slot,
+		     uint64_t position)
+{
+	struct stat st = { .st_ino = dcpfs_ino_pack(slot, DCPFS_VERSION, 0),
+			   .st_mode = S_IFDIR,
+			   .st_size = -1 };
+
+	return l->fn(l->ctx, name, &st, position);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * by-key/: one tensor over time. by-key/<key>/<version>.npy is a link to the version's npy/
- * file
- * (<version>.bin to the one in raw/, where .npy has no form for the dtype); its inode number is
+ * file (<version>.bin to the one in raw/, where .npy has no form for the dtype); its inode number is
  * the slot of the version and the number of the key.
  */
 #include <errno.h>
@@ -43,84 +42,79 @@ static int stem_of(struct dcpfs *fs, uint64_t number, char stem[DCP_NAME_MAX + 1
 	return rc == -ENOENT || (rc == 0 && at != number) ? -ESTALE : rc;
 }
 
-int dcpfs_by_key_check(struct dcpfs *fs, struct dcpfs_ino ino)
+int dcpfs_by_key_attr(const struct dcpfs_at *at, struct stat *st)
 {
 	char stem[DCP_NAME_MAX + 1];
 
-	return stem_of(fs, ino.row, stem);
+	(void)st;
+	return stem_of(at->fs, at->i.row, stem); /* -ESTALE: it is not there any more */
 }
 
 /* "step-5.npy" in the directory of a key. */
-static int lookup_link(struct dcpfs *fs, struct dcpfs_ino dir, const char *name, uint64_t *ino)
+int dcpfs_by_key_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	char stem[DCP_NAME_MAX + 1], version[NAME_MAX + 1];
 	const char *dot = strrchr(name, '.');
 	const struct dcpfs_rows *r;
 	struct dcpfs_version *ver;
-	int rc = stem_of(fs, dir.row, stem);
+	int rc = stem_of(dir->fs, dir->i.row, stem);
 
 	if (rc < 0 || !dot)
 		return rc < 0 ? rc : -ENOENT;
 	snprintf(version, sizeof(version), "%.*s", (int)(dot - name), name);
-	ver = dcpfs_version_by_name(fs, version);
+	ver = dcpfs_version_by_name(dir->fs, version);
 	if (!ver)
 		return -ENOENT;
 	r = form_in(ver, stem);
 	if (r && strcmp(r->extension, dot) == 0)
-		*ino = dcpfs_ino_pack(ver->slot, DCPFS_BY_KEY_LINK, dir.row);
+		out->ino = dcpfs_ino_pack(ver->slot, DCPFS_BY_KEY_LINK, dir->i.row);
 	else
 		rc = -ENOENT;
 	dcpfs_version_put(ver);
 	return rc;
 }
 
-int dcpfs_by_key_lookup(struct dcpfs *fs, struct dcpfs_ino dir, const char *name, uint64_t *ino)
+int dcpfs_keys_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	uint64_t number;
-	int rc;
+	int rc = dcpfs_keys_find(dir->fs, name, &number);
 
-	if (dir.kind == DCPFS_BY_KEY)
-		return lookup_link(fs, dir, name, ino);
-	rc = dcpfs_keys_find(fs, name, &number);
 	if (rc == 0)
-		*ino = dcpfs_ino_pack(0, DCPFS_BY_KEY, number);
+		out->ino = dcpfs_ino_pack(0, DCPFS_BY_KEY, number);
 	return rc;
 }
 
-static int list_links(const struct dcpfs_listing *l, struct dcpfs_ino dir, uint64_t after)
+int dcpfs_by_key_list(const struct dcpfs_listing *l, uint64_t first)
 {
+	uint64_t place = first ? first - 1 : 0, row = l->dir.i.row;
 	char stem[DCP_NAME_MAX + 1], name[NAME_MAX + 16];
 	struct dcpfs_version *ver;
 	bool more = true;
-	int rc = stem_of(l->fs, dir.row, stem);
+	int rc = stem_of(l->dir.fs, row, stem);
 
-	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW;
-	while (rc == 0 && more && (ver = dcpfs_version_behind(l->fs, after)) != NULL) {
+	while (rc == 0 && more && (ver = dcpfs_version_behind(l->dir.fs, place)) != NULL) {
 		const struct dcpfs_rows *r = form_in(ver, stem);
 
-		after = ver->place;
+		place = ver->place;
 		if (r) {
 			snprintf(name, sizeof(name), "%s%s", ver->name, r->extension);
-			more = dcpfs_tell(l, name,
-					  dcpfs_ino_pack(ver->slot, DCPFS_BY_KEY_LINK, dir.row),
-					  DCPFS_LINK, DCPFS_FIRST_ROW + after);
+			more = dcpfs_emit(l, name,
+					  dcpfs_ino_pack(ver->slot, DCPFS_BY_KEY_LINK, row),
+					  DCPFS_LINK, DCPFS_FIRST_ROW + place);
 		}
 		dcpfs_version_put(ver);
 	}
 	return rc;
 }
 
-int dcpfs_by_key_list(const struct dcpfs_listing *l, struct dcpfs_ino dir, uint64_t after)
+int dcpfs_keys_list(const struct dcpfs_listing *l, uint64_t first)
 {
-	uint64_t number = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1;
 	char stem[DCP_NAME_MAX + 1];
 	int rc;
 
-	if (dir.kind == DCPFS_BY_KEY)
-		return list_links(l, dir, after);
-	for (; (rc = dcpfs_keys_next(l->fs, &number, stem)) == 0; number++)
-		if (!dcpfs_tell(l, stem, dcpfs_ino_pack(0, DCPFS_BY_KEY, number), DCPFS_DIR,
-				DCPFS_FIRST_ROW + number))
+	for (; (rc = dcpfs_keys_next(l->dir.fs, &first, stem)) == 0; first++)
+		if (!dcpfs_emit(l, stem, dcpfs_ino_pack(0, DCPFS_BY_KEY, first), DCPFS_DIR,
+				DCPFS_FIRST_ROW + first))
 			return 0;
 	return rc == -ENOENT ? 0 : rc;
 }
@@ -137,8 +131,8 @@ int dcpfs_by_key_readlink(struct dcpfs *fs, struct dcpfs_ino ino, char *buf, siz
 	if (rc == 0 && !r)
 		rc = -ENOENT;
 	if (rc == 0) {
-		n = snprintf(buf, size, "../../%s/%s/%s%s", ver->name, dcpfs_node(r->dir)->name,
-			     stem, r->extension);
+		n = snprintf(buf, size, "../../%s/%s/%s%s", ver->name, r->name, stem,
+			     r->extension);
 		rc = n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 	}
 	dcpfs_version_put(ver);

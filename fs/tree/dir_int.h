@@ -17,8 +17,23 @@
 
 enum { DCPFS_FIRST_ROW = 32 };
 
-struct dcpfs_listing {
+/* A node, found by its inode number. */
+struct dcpfs_at {
 	struct dcpfs *fs;
+	struct dcpfs_version *ver; /* of its slot, counted; NULL: it belongs to no version */
+	struct dcpfs_ino i;
+	const struct dcpfs_node *node;
+};
+
+/* What a lookup finds. */
+struct dcpfs_entry {
+	uint64_t ino;
+	struct stat *st; /* NULL: not wanted */
+	bool filled;     /* st is */
+};
+
+struct dcpfs_listing {
+	struct dcpfs_at dir;
 	bool attrs;
 	dcpfs_dirent_fn fn;
 	void *ctx;
@@ -32,38 +47,39 @@ static inline enum dcpfs_slots dcpfs_slots_of(const struct dcpfs_version *ver)
 	return dcpfs_is_rank(ver) ? DCPFS_IN_RANK : DCPFS_IN_HF;
 }
 
-/* Tell one entry; its attributes when wanted and cheap. False: the reader has enough. */
-bool dcpfs_tell(const struct dcpfs_listing *l, const char *name, uint64_t ino,
+/* ---- attr.c ---- */
+
+/* -ENOENT, -ESTALE: the version is gone. Put at->ver, also on failure. */
+int dcpfs_at(struct dcpfs *fs, uint64_t ino, struct dcpfs_at *at);
+
+/* Attributes of a node but its size. */
+void dcpfs_attr_base(struct dcpfs *fs, const struct dcpfs_version *ver, uint64_t ino,
+		     enum dcpfs_type type, struct stat *st);
+
+/* Emit one entry; its attributes when wanted and cheap. False: the reader has enough. */
+bool dcpfs_emit(const struct dcpfs_listing *l, const char *name, uint64_t ino,
 		enum dcpfs_type type, uint64_t position);
+/* The same of a directory that is made by entering it. */
+bool dcpfs_emit_slot(const struct dcpfs_listing *l, const char *name, uint32_t slot,
+		     uint64_t position);
 
-/* ---- by_key.c: by-key/<key>/<version>.npy ---- */
+/* ---- for the table ---- */
 
-int dcpfs_by_key_lookup(struct dcpfs *fs, struct dcpfs_ino dir, const char *name,
-			uint64_t *ino);
-int dcpfs_by_key_list(const struct dcpfs_listing *l, struct dcpfs_ino dir, uint64_t after);
-/* Does the directory of a key exist (-ESTALE: no more)? */
-int dcpfs_by_key_check(struct dcpfs *fs, struct dcpfs_ino ino);
-/* Where a link leads. */
-int dcpfs_by_key_readlink(struct dcpfs *fs, struct dcpfs_ino ino, char *buf, size_t size);
+/* root.c: the versions, latest, tags/TAG; by_key.c: by-key/KEY/VERSION.npy; rows.c: npy/KEY.npy
+ * and its like; sidecars.c: files/NAME; hf.c: hf/NAME; shard.c: shard/LAYOUT/RANK; tree.c:
+ * .dcpfs/blob/INO, the number in hex, which is not listed */
+dcpfs_lookup_fn dcpfs_versions_lookup, dcpfs_tags_lookup, dcpfs_keys_lookup,
+	dcpfs_by_key_lookup, dcpfs_rows_lookup, dcpfs_sidecars_lookup, dcpfs_hf_lookup,
+	dcpfs_layouts_lookup, dcpfs_ranks_lookup, dcpfs_blob_lookup;
+dcpfs_list_fn dcpfs_versions_list, dcpfs_tags_list, dcpfs_keys_list, dcpfs_by_key_list,
+	dcpfs_rows_list, dcpfs_sidecars_list, dcpfs_hf_list, dcpfs_layouts_list,
+	dcpfs_ranks_list;
+dcpfs_readlink_fn dcpfs_latest_readlink, dcpfs_tag_readlink, dcpfs_by_key_readlink;
+dcpfs_attr_fn dcpfs_by_key_attr, dcpfs_sidecar_attr;
 
-/* ---- sidecars.c: files/<name> ---- */
-
-int dcpfs_sidecars_lookup(const struct dcpfs_version *ver, struct dcpfs_ino dir,
-			  const char *name, uint64_t *ino);
-void dcpfs_sidecars_list(const struct dcpfs_listing *l, const struct dcpfs_version *ver,
-			 struct dcpfs_ino dir, uint64_t after);
-/* The directory above one of them. */
+/* The directory above one in files/. */
 uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir);
-/* Attributes of one whose common ones are set. -ENOENT: there is no such file. */
-int dcpfs_sidecar_attr(const struct dcpfs_version *ver, uint64_t row, struct stat *st);
 
-/* ---- hf.c: hf/<name>, beside what is fixed ---- */
-
-int dcpfs_hf_lookup(const struct dcpfs_version *ver, const char *name, uint64_t *ino);
-void dcpfs_hf_list(const struct dcpfs_listing *l, const struct dcpfs_version *ver,
-		   uint64_t after);
-
-/* ---- tags.c: tags/<name> ---- */
-
-int dcpfs_tags_lookup(struct dcpfs *fs, const char *name, uint64_t *ino);
-void dcpfs_tags_list(const struct dcpfs_listing *l, uint64_t after);
+/* Make the slot of a rank of a version; @layout NULL: of its hf/. */
+int dcpfs_slot_lookup(const struct dcpfs_at *dir, const struct dcp_named_layout *layout,
+		      uint32_t rank, struct dcpfs_entry *out);

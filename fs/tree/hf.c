@@ -11,36 +11,43 @@
 #include "fs/tree/dir_int.h"
 #include "fs/versions/hf.h"
 
-int dcpfs_hf_lookup(const struct dcpfs_version *ver, const char *name, uint64_t *ino)
+int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
-	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
+	const struct dcpfs_hf *hf = dir->ver->hf;
 	unsigned long long n = 1;
 	char model[DCPFS_HF_NAME_MAX];
+	const struct dcp_assets *a;
 
-	if (ver->hf->nfiles > 1)
+	if (!dcpfs_is_hf(dir->ver))
+		return -ENOENT;
+	if (hf->nfiles > 1)
 		sscanf(name, "model-%llu", &n);
-	if (n >= 1 && n <= ver->hf->nfiles) {
-		dcpfs_hf_name(ver->hf, n - 1, model);
-		*ino = dcpfs_ino_pack(ver->slot, DCPFS_MODEL, n - 1);
+	if (n >= 1 && n <= hf->nfiles) {
+		dcpfs_hf_name(hf, n - 1, model);
+		out->ino = dcpfs_ino_pack(dir->i.slot, DCPFS_MODEL, n - 1);
 		if (strcmp(name, model) == 0)
 			return 0;
 	}
+	a = dcp_version_assets(dcpfs_opened(dir->ver));
 	for (size_t i = 0; i < a->n; i++)
 		if (strcmp(a->at[i].name, name) == 0) {
-			*ino = dcpfs_ino_pack(ver->slot, DCPFS_SIDECAR, i + 1);
+			out->ino = dcpfs_ino_pack(dir->i.slot, DCPFS_SIDECAR, i + 1);
 			return 0;
 		}
 	return -ENOENT;
 }
 
-void dcpfs_hf_list(const struct dcpfs_listing *l, const struct dcpfs_version *ver,
-		   uint64_t after)
+int dcpfs_hf_list(const struct dcpfs_listing *l, uint64_t first)
 {
-	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
-	size_t n = ver->hf->nfiles;
+	const struct dcpfs_version *ver = l->dir.ver;
+	const struct dcp_assets *a;
+	size_t n;
 
-	after = after < DCPFS_FIRST_ROW ? 0 : after - DCPFS_FIRST_ROW + 1;
-	for (uint64_t i = after; i < n + a->n; i++) {
+	if (!dcpfs_is_hf(ver))
+		return 0;
+	a = dcp_version_assets(dcpfs_opened(ver));
+	n = ver->hf->nfiles;
+	for (uint64_t i = first; i < n + a->n; i++) {
 		char model[DCPFS_HF_NAME_MAX];
 		const char *name = i < n ? model : a->at[i - n].name;
 		uint64_t ino = i < n ? dcpfs_ino_pack(ver->slot, DCPFS_MODEL, i)
@@ -48,7 +55,8 @@ void dcpfs_hf_list(const struct dcpfs_listing *l, const struct dcpfs_version *ve
 
 		if (i < n)
 			dcpfs_hf_name(ver->hf, i, model);
-		if (!dcpfs_tell(l, name, ino, DCPFS_FILE, DCPFS_FIRST_ROW + i))
-			return;
+		if (!dcpfs_emit(l, name, ino, DCPFS_FILE, DCPFS_FIRST_ROW + i))
+			break;
 	}
+	return 0;
 }

@@ -12,7 +12,7 @@
 #include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 #include "fs/tree/dir_int.h"
-#include "fs/versions/versions.h"
+#include "fs/versions/opener.h"
 
 enum { DEPTH_BITS = 3, MAX_DEPTH = (1 << DEPTH_BITS) - 1 };
 
@@ -85,38 +85,39 @@ static bool show(const struct dcpfs_version *ver, const struct place *p, uint64_
 	return first == row;
 }
 
-int dcpfs_sidecars_lookup(const struct dcpfs_version *ver, struct dcpfs_ino dir,
-			  const char *name, uint64_t *ino)
+int dcpfs_sidecars_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
+	int rc = dcpfs_version_open(dir->fs, dir->ver, NULL);
 	const struct dcp_file_id *id;
 	char shown[DCP_NAME_MAX + 1];
 	struct place p;
 
-	if (!find_place(ver, dir, &p))
-		return -ENOENT;
-	for (uint64_t row = 1; (id = next(ver, &p, &row)) != NULL; row++)
-		if (show(ver, &p, row, id, shown, ino) && strcmp(shown, name) == 0)
+	if (rc < 0 || !find_place(dir->ver, dir->i, &p))
+		return rc < 0 ? rc : -ENOENT;
+	for (uint64_t row = 1; (id = next(dir->ver, &p, &row)) != NULL; row++)
+		if (show(dir->ver, &p, row, id, shown, &out->ino) && strcmp(shown, name) == 0)
 			return 0;
 	return -ENOENT;
 }
 
-void dcpfs_sidecars_list(const struct dcpfs_listing *l, const struct dcpfs_version *ver,
-			 struct dcpfs_ino dir, uint64_t after)
+int dcpfs_sidecars_list(const struct dcpfs_listing *l, uint64_t first)
 {
-	uint64_t row = after < DCPFS_FIRST_ROW ? 1 : after - DCPFS_FIRST_ROW + 1, ino;
+	int rc = dcpfs_version_open(l->dir.fs, l->dir.ver, NULL);
+	uint64_t row = first ? first : 1, ino;
 	const struct dcp_file_id *id;
 	char shown[DCP_NAME_MAX + 1];
 	struct place p;
 
-	if (!find_place(ver, dir, &p))
-		return;
-	for (; (id = next(ver, &p, &row)) != NULL; row++)
-		if (show(ver, &p, row, id, shown, &ino) &&
-		    !dcpfs_tell(l, shown, ino,
+	if (rc < 0 || !find_place(l->dir.ver, l->dir.i, &p))
+		return rc;
+	for (; (id = next(l->dir.ver, &p, &row)) != NULL; row++)
+		if (show(l->dir.ver, &p, row, id, shown, &ino) &&
+		    !dcpfs_emit(l, shown, ino,
 				dcpfs_ino_unpack(ino).kind == DCPFS_SIDECAR ? DCPFS_FILE
 									    : DCPFS_DIR,
 				DCPFS_FIRST_ROW + row))
-			return;
+			break;
+	return 0;
 }
 
 uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino dir)
@@ -132,16 +133,22 @@ uint64_t dcpfs_sidecars_above(const struct dcpfs_version *ver, struct dcpfs_ino 
 	return dcpfs_ino_pack(dir.slot, DCPFS_FILES_SUB, first << DEPTH_BITS | p.depth);
 }
 
-int dcpfs_sidecar_attr(const struct dcpfs_version *ver, uint64_t row, struct stat *st)
+int dcpfs_sidecar_attr(const struct dcpfs_at *at, struct stat *st)
 {
-	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
+	int rc = dcpfs_version_open(at->fs, at->ver, NULL);
 	const struct place all = { .prefix = "" };
-	uint64_t at = row;
-	const struct dcp_file_id *id = a ? NULL : next(ver, &all, &at);
+	const struct dcp_file_id *id = NULL;
+	const struct dcp_assets *a;
+	uint64_t row = at->i.row;
 
-	if (a && row && row <= a->n)
+	if (rc < 0)
+		return rc;
+	a = dcp_version_assets(dcpfs_opened(at->ver));
+	if (!a)
+		id = next(at->ver, &all, &row);
+	else if (row && row <= a->n)
 		id = dcp_asset_id(a, row - 1);
-	if (!id || at != row)
+	if (!id || row != at->i.row)
 		return -ENOENT;
 	st->st_size = (off_t)id->size;
 	st->st_blocks = (blkcnt_t)((id->size + 511) / 512);

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree: what lies in which directory, as a table. No FUSE types, no I/O.
+ * tree: what lies in which directory, as a table (nodes.c). No FUSE types.
  *
- * A node with a fixed name is a row of the table; directories of rows (npy/, objects/, ...)
- * name the kind of their files, the extension, and the index rows they show. A new view of
- * a version is a row or two here and, if its bytes are new, a case in file.c.
+ * A node with a fixed name is a row of the table; so is a kind of directory whose children have
+ * no fixed names, with the functions that look one up and list them. Directories of rows (npy/,
+ * objects/, ...) name the kind of their files, the extension, and the index rows they show. A
+ * new view of a version is a row or two here and, if its bytes are new, a case in
+ * fs/file/file.c. The table is handed in, as dcpfs.nodes: files that the rows name ask it, too.
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "core/store/index/index.h"
 #include "core/store/view/view.h"
 #include "fs/ino.h"
+
+struct dcpfs;
 
 enum dcpfs_type { DCPFS_DIR, DCPFS_FILE, DCPFS_LINK };
 
@@ -26,30 +32,54 @@ enum dcpfs_slots {
 	DCPFS_UNLISTED = 8, /* in hf/ it can be entered, but who copies hf/ copies a model */
 };
 
+struct dcpfs_at;
+struct dcpfs_entry;
+struct dcpfs_listing;
+
+/* Find the child @name of @dir: -ENOENT. */
+typedef int dcpfs_lookup_fn(const struct dcpfs_at *dir, const char *name,
+			    struct dcpfs_entry *out);
+/* List children from number @first on, at DCPFS_FIRST_ROW + their number. */
+typedef int dcpfs_list_fn(const struct dcpfs_listing *l, uint64_t first);
+/* Where the link @i leads. */
+typedef int dcpfs_readlink_fn(struct dcpfs *fs, struct dcpfs_ino i, char *buf, size_t size);
+/* Is it there, and what is special about its attributes, beside those of its type? */
+typedef int dcpfs_attr_fn(const struct dcpfs_at *at, struct stat *st);
+
 struct dcpfs_node {
 	enum dcpfs_kind kind;
 	enum dcpfs_kind parent;
 	enum dcpfs_type type;
-	const char *name; /* NULL: named by a version, a layout, a rank or a row */
-	bool live;        /* content changes while mounted: never cached by the kernel */
-	unsigned slots;   /* enum dcpfs_slots: in which the parent has it */
+	const char *name;        /* NULL: named by a version, a layout, a rank or a row */
+	unsigned slots;          /* enum dcpfs_slots: in which the parent has it */
+	bool live;               /* content changes while mounted: never cached by the kernel */
+	dcpfs_lookup_fn *lookup; /* these two: of children without fixed names; NULL: none */
+	dcpfs_list_fn *list;
+	dcpfs_readlink_fn *readlink;
+	dcpfs_attr_fn *attr;
 };
 
 /* What the files of a directory of rows are; NULL for every other kind. */
 struct dcpfs_rows {
 	enum dcpfs_kind dir, file;
 	enum dcp_row_kind rows;
-	enum dcp_as as; /* tensors */
-	const char *extension;
-	enum dcpfs_kind blob; /* about the file; DCPFS_ROOT: none is made */
+	enum dcp_as as;               /* tensors */
+	const char *name, *extension; /* of the directory, of the files */
+	enum dcpfs_kind blob;         /* about the file; DCPFS_ROOT: none is made */
 };
 
-/* NULL for a number that is no kind. */
-const struct dcpfs_node *dcpfs_node(enum dcpfs_kind kind);
+/* One a kind, by number. */
+extern const struct dcpfs_node dcpfs_nodes[DCPFS_KIND_COUNT];
+
+/* NULL for a number that is not a kind. */
+const struct dcpfs_node *dcpfs_node(const struct dcpfs *fs, enum dcpfs_kind kind);
 
 /* By the kind of the directory or of the files in it. */
 const struct dcpfs_rows *dcpfs_rows_in(enum dcpfs_kind dir);
 const struct dcpfs_rows *dcpfs_rows_of(enum dcpfs_kind file);
+
+/* Is it what belongs to a version, so that its inode number has a slot? */
+bool dcpfs_is_of_version(const struct dcpfs *fs, const struct dcpfs_node *node);
 
 /* The inode of the blob about @ino. -ENOENT: no blob is made of that kind of node. */
 int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob);
@@ -57,15 +87,15 @@ int dcpfs_blob_ino(struct dcpfs_ino ino, uint64_t *blob);
 struct dcpfs_ino dcpfs_blob_about(struct dcpfs_ino blob);
 
 /* The fixed child of @parent with that name in such a slot, or NULL. */
-const struct dcpfs_node *dcpfs_child(enum dcpfs_kind parent, enum dcpfs_slots in,
-				     const char *name);
+const struct dcpfs_node *dcpfs_child(const struct dcpfs *fs, enum dcpfs_kind parent,
+				     enum dcpfs_slots in, const char *name);
 
-/* The n-th of those that are listed, or NULL behind the last. */
-const struct dcpfs_node *dcpfs_child_at(enum dcpfs_kind parent, enum dcpfs_slots in,
-					unsigned n);
+/* The n-th of those that are listed, or NULL after the last. */
+const struct dcpfs_node *dcpfs_child_at(const struct dcpfs *fs, enum dcpfs_kind parent,
+					enum dcpfs_slots in, unsigned n);
 
 /* How many of those are directories (for st_nlink). */
-unsigned dcpfs_child_dirs(enum dcpfs_kind parent, enum dcpfs_slots in);
+unsigned dcpfs_child_dirs(const struct dcpfs *fs, enum dcpfs_kind parent, enum dcpfs_slots in);
 
 /* Cut @extension off @name into @stem (DCP_NAME_MAX + 1 bytes); false when it does not end so.
  */

@@ -165,7 +165,7 @@ static struct dcp_rights in_version(const struct dcpfs_version *ver, struct dcpf
 	if (i.kind == DCPFS_SIDECAR)
 		return *search = i.row && i.row <= g->n ? g->files[i.row - 1]
 							: dcp_grants_alone();
-	if (dcpfs_node(i.kind)->parent == DCPFS_BLOB_DIR)
+	if (dcpfs_is_blob(i.kind))
 		r = dcpfs_rows_of(dcpfs_blob_about(i).kind);
 	*search = ver->common;
 	return r ? of_row(ver, r->rows, i.row) : g->data;

@@ -6,9 +6,12 @@
 #include "core/base/jsonw.h"
 #include "core/model/name.h"
 #include "fs/errors.h"
+#include "fs/fs.h"
 #include "fs/slabs.h"
 #include "fs/stats.h"
 #include "fs/tree/tree.h"
+
+static struct dcpfs fs = { .nodes = dcpfs_nodes };
 
 static void ino_round_trip(void **state)
 {
@@ -29,7 +32,7 @@ static void ino_round_trip(void **state)
 		assert_int_equal(back.kind, inos[i].kind);
 		assert_int_equal(back.row, inos[i].row);
 	}
-	assert_null(dcpfs_node(dcpfs_ino_unpack(UINT64_MAX).kind));
+	assert_null(dcpfs_node(&fs, dcpfs_ino_unpack(UINT64_MAX).kind));
 }
 
 /* Every kind sits in its own row, under a directory, and can be found from there. */
@@ -37,12 +40,12 @@ static void every_node_is_reachable(void **state)
 {
 	(void)state;
 	for (unsigned k = 0; k < DCPFS_KIND_COUNT; k++) {
-		const struct dcpfs_node *n = dcpfs_node((enum dcpfs_kind)k);
+		const struct dcpfs_node *n = dcpfs_node(&fs, (enum dcpfs_kind)k);
 
 		assert_int_equal(n->kind, k);
-		assert_int_equal(dcpfs_node(n->parent)->type, DCPFS_DIR);
+		assert_int_equal(dcpfs_node(&fs, n->parent)->type, DCPFS_DIR);
 		if (n->name)
-			assert_ptr_equal(dcpfs_child(n->parent,
+			assert_ptr_equal(dcpfs_child(&fs, n->parent,
 						     (enum dcpfs_slots)(n->slots & -n->slots),
 						     n->name),
 					 n);
@@ -53,16 +56,59 @@ static void every_node_is_reachable(void **state)
 				n->parent == DCPFS_BLOB_DIR || k == DCPFS_BY_KEY ||
 				k == DCPFS_BY_KEY_LINK || dcpfs_rows_of((enum dcpfs_kind)k));
 	}
-	assert_null(dcpfs_child(DCPFS_ROOT, DCPFS_IN_VERSION, "npy"));
-	assert_null(dcpfs_child_at(DCPFS_NPY_DIR, DCPFS_IN_VERSION, 0));
-	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_VERSION), 7);
-	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_RANK), 4);
-	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_RANK, "shard"));
-	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_VERSION, "model.safetensors"));
-	assert_int_equal(dcpfs_child_dirs(DCPFS_VERSION, DCPFS_IN_HF), 0);
-	assert_non_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "shard")); /* not listed */
-	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "hf"));
-	assert_null(dcpfs_child(DCPFS_VERSION, DCPFS_IN_HF, "npy"));
+	assert_null(dcpfs_child(&fs, DCPFS_ROOT, DCPFS_IN_VERSION, "npy"));
+	assert_null(dcpfs_child_at(&fs, DCPFS_NPY_DIR, DCPFS_IN_VERSION, 0));
+	assert_int_equal(dcpfs_child_dirs(&fs, DCPFS_VERSION, DCPFS_IN_VERSION), 7);
+	assert_int_equal(dcpfs_child_dirs(&fs, DCPFS_VERSION, DCPFS_IN_RANK), 4);
+	assert_null(dcpfs_child(&fs, DCPFS_VERSION, DCPFS_IN_RANK, "shard"));
+	assert_null(dcpfs_child(&fs, DCPFS_VERSION, DCPFS_IN_VERSION, "model.safetensors"));
+	assert_int_equal(dcpfs_child_dirs(&fs, DCPFS_VERSION, DCPFS_IN_HF), 0);
+	assert_non_null(dcpfs_child(&fs, DCPFS_VERSION, DCPFS_IN_HF, "shard")); /* not listed */
+	assert_null(dcpfs_child(&fs, DCPFS_VERSION, DCPFS_IN_HF, "hf"));
+	assert_null(dcpfs_child(&fs, DCPFS_VERSION, DCPFS_IN_HF, "npy"));
+}
+
+/* What is not fixed is found and listed by functions of the row, and each link leads somewhere. */
+static void every_row_has_its_functions(void **state)
+{
+	(void)state;
+	for (const struct dcpfs_node *n = dcpfs_nodes; n < dcpfs_nodes + DCPFS_KIND_COUNT;
+	     n++) {
+		t_case(n->name ? n->name : "no fixed name");
+		assert_int_equal(n->type == DCPFS_LINK, n->readlink != NULL);
+		assert_true(n->type == DCPFS_DIR || (!n->lookup && !n->list));
+		assert_true(n->lookup || !n->list);
+		if (dcpfs_rows_in(n->kind))
+			assert_string_equal(dcpfs_rows_in(n->kind)->name, n->name);
+		if (!n->name && n->kind != DCPFS_ROOT)
+			assert_non_null(dcpfs_nodes[n->parent].lookup);
+	}
+}
+
+static bool emit_none(void *ctx, const char *name, const struct stat *st, uint64_t position)
+{
+	(void)ctx;
+	(void)st;
+	fail_msg("%s at %llu", name, (unsigned long long)position);
+	return false;
+}
+
+/* Numbers that a file handle may hold, though no lookup gave them. */
+static void of_a_version_without_one(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < DCPFS_KIND_COUNT; k++) {
+		uint64_t ino = dcpfs_ino_pack(0, (enum dcpfs_kind)k, 1), child;
+		struct stat st;
+
+		if (!dcpfs_is_of_version(&fs, &dcpfs_nodes[k]))
+			continue;
+		t_case(dcpfs_nodes[k].name ? dcpfs_nodes[k].name : "no fixed name");
+		assert_int_equal(dcpfs_getattr(&fs, ino, &st), -ENOENT);
+		assert_int_equal(dcpfs_lookup(&fs, ino, "x", &child, &st), -ENOENT);
+		assert_int_equal(dcpfs_lookup(&fs, ino, "..", &child, &st), -ENOENT);
+		assert_int_equal(dcpfs_readdir(&fs, ino, 0, true, emit_none, NULL), -ENOENT);
+	}
 }
 
 /* clang-format off */
@@ -206,6 +252,8 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ino_round_trip),
 		cmocka_unit_test(every_node_is_reachable),
+		cmocka_unit_test(every_row_has_its_functions),
+		cmocka_unit_test(of_a_version_without_one),
 		cmocka_unit_test(stem_table),
 		cmocka_unit_test(errors_are_counted_once_a_key),
 		cmocka_unit_test(errors_are_forgotten),
