@@ -15,7 +15,8 @@
 /* Which ranks fail, and how; who is heard. */
 struct case_agree {
 	const char *what;
-	uint32_t ranks, failing; /* a bit a rank */
+	uint32_t ranks;
+	uint64_t failing; /* a bit a rank */
 	int rank, code;
 };
 
