@@ -4,7 +4,7 @@
 #
 #	N passed, N failed, N skipped
 #
-#   tests/run.sh           four builds: default, nothing optional, two with sanitizers
+#   tests/run.sh           four builds: default, two with sanitizers, nothing optional
 #   tests/run.sh --fast    the default build only
 #   tests/run.sh --ci      four builds, and a skip that only a missing GPU explains is allowed
 #   tests/run.sh --keep    build on what the last run left, instead of from nothing
@@ -88,13 +88,14 @@ build() {
 	[ ! -e "$top/$name/build.ninja" ] || set -- --reconfigure "$@"
 	done="$done $name=$(echo $suites | tr ' ' ,)"
 	step "$top/$name.setup.log" env ${cc:+CC=$cc} meson setup "$@" || return
-	step "$top/$name.ninja.log" ninja -C "$top/$name" $targets || return
+	step "$top/$name.ninja.log" ninja -C "$top/$name" "$targets" || return
 	say "test $name"
 	set --
 	for suite in $suites; do
 		set -- "$@" --suite "$suite"
 	done
-	meson test -C "$top/$name" --no-rebuild --print-errorlogs --timeout-multiplier 3 "$@"
+	meson test -C "$top/$name" --no-rebuild --print-errorlogs --timeout-multiplier 3 \
+		--num-processes $(($(nproc) * 2 + 2)) "$@" # many of them wait
 }
 
 mkdir -p "$top"
@@ -103,10 +104,11 @@ packages
 venv
 build default '' -Dwerror=true
 if [ -z "$fast" ]; then
-	build minimal 'unit lint cli' -Dauto_features=disabled -Dwerror=true
-	build sanitize '' -Dwerror=true -Db_sanitize=address,undefined -Db_lundef=false
+	build sanitize 'unit fuzz cli mount' -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false
 	cc=clang targets=threads
-	build threads 'threads' -Dwerror=true -Db_sanitize=thread -Db_lundef=false -Doptimization=1
+	build threads threads -Dwerror=true -Doptimization=1 -Db_sanitize=thread -Db_lundef=false
+	cc="" targets=minimal
+	build minimal minimal -Dwerror=true -Doptimization=0 -Dauto_features=disabled
 fi
 say 'results'
 exec python3 -B "$root/tests/summary.py" ${ci:+--ci} "$top" $done
