@@ -273,3 +273,95 @@ uint64_t dcp_strided_extent(const struct dcp_strided *s)
 		n += (s->count[k] - 1) * s->file_stride[k];
 	return n;
 }
+
+/* ---- parts of one ---- */
+
+uint32_t dcp_strided_widest(const struct dcp_strided *s)
+{
+	uint32_t k = 0;
+
+	for (uint32_t i = 1; i < s->ndim; i++)
+		if (s->file_stride[i] > s->file_stride[k])
+			k = i;
+	return k;
+}
+
+struct dcp_strided dcp_strided_without(const struct dcp_strided *s, uint32_t k)
+{
+	struct dcp_strided sub = *s;
+
+	sub.ndim--;
+	for (uint32_t i = k; i < sub.ndim; i++) {
+		sub.count[i] = s->count[i + 1];
+		sub.file_stride[i] = s->file_stride[i + 1];
+		sub.dst_stride[i] = s->dst_stride[i + 1];
+	}
+	return sub;
+}
+
+/* Of a run that begins @at bytes before byte @to: those of its units that begin before it. */
+static uint64_t units_before(uint64_t at, uint64_t to, uint64_t unit)
+{
+	return to <= at ? 0 : (to - at + unit - 1) / unit * unit;
+}
+
+static int clip_run(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint64_t unit,
+		    dcp_strided_fn fn, void *ctx)
+{
+	uint64_t from = units_before(s->off, lo, unit);
+	uint64_t to = DCP_MIN(units_before(s->off, hi, unit), s->run);
+	struct dcp_strided part = *s;
+
+	if (from >= to)
+		return 0;
+	part.off += from;
+	part.dst += from;
+	part.run = to - from;
+	return fn(ctx, &part);
+}
+
+/* Indices [@from, @from + @n) of dimension @k. */
+static struct dcp_strided slice(const struct dcp_strided *s, uint32_t k, uint64_t from,
+				uint64_t n)
+{
+	struct dcp_strided part = n == 1 ? dcp_strided_without(s, k) : *s;
+
+	part.off += from * s->file_stride[k];
+	part.dst += from * s->dst_stride[k];
+	if (n > 1)
+		part.count[k] = n;
+	return part;
+}
+
+int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint64_t unit,
+		     dcp_strided_fn fn, void *ctx)
+{
+	uint64_t extent = dcp_strided_extent(s), step, inner, first, end;
+	uint32_t k;
+	int rc = 0;
+
+	if (s->off >= hi || s->off + extent <= lo)
+		return 0;
+	if (s->off >= lo && s->off + extent <= hi)
+		return fn(ctx, s);
+	k = dcp_strided_widest(s);
+	if (s->ndim == 0 || s->file_stride[k] == 0)
+		return clip_run(s, lo, hi, unit, fn, ctx);
+	step = s->file_stride[k];
+	inner = extent - (s->count[k] - 1) * step;
+	/* Indices that touch the part, and of them those that lie in it. */
+	first = s->off + inner > lo ? 0 : (lo - s->off - inner) / step + 1;
+	end = DCP_MIN((hi - s->off - 1) / step + 1, s->count[k]);
+	while (first < end && rc == 0) {
+		uint64_t at = s->off + first * step, n = 1;
+		bool inside = at >= lo && at + inner <= hi;
+		struct dcp_strided part;
+
+		if (inside)
+			n = DCP_MIN((hi - at - inner) / step + 1, end - first);
+		part = slice(s, k, first, n);
+		rc = inside ? fn(ctx, &part) : dcp_strided_clip(&part, lo, hi, unit, fn, ctx);
+		first += n;
+	}
+	return rc;
+}

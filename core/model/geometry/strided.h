@@ -54,3 +54,16 @@ uint64_t dcp_strided_bytes(const struct dcp_strided *s);
 
 /* Bytes of the file from its first to the end of its last. */
 uint64_t dcp_strided_extent(const struct dcp_strided *s);
+
+/*
+ * The part of @s that lies in bytes [@lo, @hi) of the file, as descriptors of its own. Runs are
+ * taken in units of @unit bytes, of which they are multiples: a unit belongs to the part in which its
+ * first byte lies. Part after part, over all of a file, every unit is told once. @fn as above.
+ */
+int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint64_t unit,
+		     dcp_strided_fn fn, void *ctx);
+
+/* The dimension whose neighbours lie furthest apart in the file; there is one. */
+uint32_t dcp_strided_widest(const struct dcp_strided *s);
+/* @s with one dimension less: its first index of dimension @k. */
+struct dcp_strided dcp_strided_without(const struct dcp_strided *s, uint32_t k);

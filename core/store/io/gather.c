@@ -132,31 +132,6 @@ static int add_read(struct dcp_gather *g, int fd, uint64_t off, void *to, uint64
 	return rc;
 }
 
-/* The dimension whose neighbours lie furthest apart in the file. */
-static uint32_t widest(const struct dcp_strided *s)
-{
-	uint32_t k = 0;
-
-	for (uint32_t i = 1; i < s->ndim; i++)
-		if (s->file_stride[i] > s->file_stride[k])
-			k = i;
-	return k;
-}
-
-/* @s with one dimension less: its first index of dimension @k. */
-static struct dcp_strided without(const struct dcp_strided *s, uint32_t k)
-{
-	struct dcp_strided sub = *s;
-
-	sub.ndim--;
-	for (uint32_t i = k; i < sub.ndim; i++) {
-		sub.count[i] = s->count[i + 1];
-		sub.file_stride[i] = s->file_stride[i + 1];
-		sub.dst_stride[i] = s->dst_stride[i + 1];
-	}
-	return sub;
-}
-
 /* All of it at once, @extent bytes of the file. */
 static int add_span(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s,
 		    uint64_t extent)
@@ -182,7 +157,7 @@ static int add_box(struct dcp_gather *g, char *dst, int fd, const struct dcp_str
 static int add_each(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s,
 		    uint32_t k)
 {
-	struct dcp_strided sub = without(s, k);
+	struct dcp_strided sub = dcp_strided_without(s, k);
 	int rc = 0;
 
 	for (uint64_t i = 0; i < s->count[k] && rc == 0; i++) {
@@ -221,7 +196,7 @@ static int add_bands(struct dcp_gather *g, char *dst, int fd, const struct dcp_s
 static int add_box(struct dcp_gather *g, char *dst, int fd, const struct dcp_strided *s)
 {
 	uint64_t extent = dcp_strided_extent(s), rest;
-	uint32_t k = widest(s);
+	uint32_t k = dcp_strided_widest(s);
 
 	if (s->ndim == 0)
 		return add_read(g, fd, s->off, dst + s->dst, s->run);

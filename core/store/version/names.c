@@ -6,6 +6,7 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/buf.h"
+#include "core/base/number.h"
 #include "core/format/format.h"
 #include "core/model/order.h"
 #include "core/store/version/version_int.h"
@@ -52,4 +53,47 @@ int dcp_scan_part_names(struct dcp_scan *scan)
 			}
 	}
 	return code;
+}
+
+/* Is one of the digit runs of @name the number @want? Leading zeros do not count. */
+static bool has_number(const char *name, uint64_t want)
+{
+	while (*name) {
+		size_t n = strspn(name, "0123456789");
+		const char *p = name;
+		uint64_t v;
+
+		if (n && dcp_take_number(&p, NULL, DCP_ANY_DIGITS, &v) && v == want)
+			return true;
+		name += n ? n : 1;
+	}
+	return false;
+}
+
+int dcp_found_match(const struct dcp_found *found, size_t n, const char *name, size_t *at)
+{
+	size_t hits = 0, hit = 0;
+	const char *end = name;
+	uint64_t number;
+
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(found[i].name, name) == 0) {
+			*at = i;
+			return 0;
+		}
+	}
+	if (!dcp_take_number(&end, NULL, DCP_ANY_DIGITS, &number) || *end)
+		return -ENOENT;
+	for (size_t i = 0; i < n; i++) {
+		if (has_number(found[i].name, number)) {
+			hit = i;
+			hits++;
+		}
+	}
+	if (hits == 0)
+		return -ENOENT;
+	if (hits > 1)
+		return -ENOTUNIQ;
+	*at = hit;
+	return 0;
 }

@@ -108,6 +108,12 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 		  struct dcp_err *err);
 void dcp_scan_finish(struct dcp_scan *s);
 
+/*
+ * Where in @found is the version a person calls @name? By its exact name, else by the only one
+ * with that number in it ("2500" for step-2500). -ENOENT, or -ENOTUNIQ when several have it.
+ */
+int dcp_found_match(const struct dcp_found *found, size_t n, const char *name, size_t *at);
+
 /* An opened version: immutable, safe from any thread. */
 struct dcp_version;
 

@@ -47,7 +47,7 @@ static void match_table(void **state)
 		t_case(rows[i].what);
 		for (; n < MAX && rows[i].names[n]; n++)
 			found[n].name = rows[i].names[n];
-		assert_int_equal(pick_match(found, n, rows[i].word, &at), rows[i].rc);
+		assert_int_equal(dcp_found_match(found, n, rows[i].word, &at), rows[i].rc);
 		if (rows[i].rc == 0)
 			assert_int_equal(at, rows[i].at);
 	}

@@ -243,6 +243,87 @@ static void who_is_told_may_end_it(void **state)
 	dcp_arena_finish(&m.arena);
 }
 
+/* ---- parts ---- */
+
+enum { SIDE = 4096 };
+
+struct seen {
+	uint8_t count[SIDE]; /* times a byte of the destination was told */
+	uint16_t from[SIDE]; /* its byte of the file */
+	uint64_t lo, hi, unit;
+};
+
+static int note(void *ctx, const struct dcp_strided *s)
+{
+	struct seen *seen = ctx;
+	uint64_t i[DCP_STRIDED_DIMS] = { 0 };
+	uint32_t k;
+
+	do {
+		uint64_t off = s->off, dst = s->dst;
+
+		for (k = 0; k < s->ndim; k++) {
+			off += i[k] * s->file_stride[k];
+			dst += i[k] * s->dst_stride[k];
+		}
+		assert_int_equal(s->run % seen->unit, 0);
+		for (uint64_t b = 0; b < s->run; b++) {
+			uint64_t start = off + b / seen->unit * seen->unit;
+
+			assert_true(start >= seen->lo && start < seen->hi);
+			seen->count[dst + b]++;
+			seen->from[dst + b] = (uint16_t)(off + b);
+		}
+		for (k = s->ndim; k > 0 && ++i[k - 1] == s->count[k - 1]; k--)
+			i[k - 1] = 0;
+	} while (k > 0);
+	return 0;
+}
+
+/* Dense in the destination; anywhere, also on top of each other, in the file. */
+static void random_descriptor(struct dcp_strided *s, uint64_t unit)
+{
+	uint64_t step;
+
+	*s = (struct dcp_strided){ .off = (uint64_t)random() % 64,
+				   .run = unit * (1 + (uint64_t)random() % 6) };
+	s->ndim = (uint32_t)((uint64_t)random() % 4);
+	step = s->run;
+	for (uint32_t k = s->ndim; k-- > 0;) {
+		s->count[k] = 2 + (uint64_t)random() % 3;
+		s->dst_stride[k] = step;
+		s->file_stride[k] = (uint64_t)random() % 5 ? (uint64_t)random() % 200 : 0;
+		step *= s->count[k];
+	}
+}
+
+static void parts_are_the_whole(void **state)
+{
+	(void)state;
+	srandom(7);
+	for (int n = 0; n < 3000; n++) {
+		static struct seen whole, parts;
+		uint64_t unit = 1ull << (uint64_t)random() % 4, at = 0;
+		struct dcp_strided s;
+
+		random_descriptor(&s, unit);
+		memset(&whole, 0, sizeof(whole));
+		memset(&parts, 0, sizeof(parts));
+		whole.unit = parts.unit = unit;
+		whole.hi = UINT64_MAX;
+		note(&whole, &s);
+		for (; at < s.off + dcp_strided_extent(&s); at = parts.hi) {
+			parts.lo = at;
+			parts.hi = at + 1 + (uint64_t)random() % 300;
+			assert_int_equal(
+				dcp_strided_clip(&s, parts.lo, parts.hi, unit, note, &parts),
+				0);
+		}
+		assert_memory_equal(whole.count, parts.count, sizeof(whole.count));
+		assert_memory_equal(whole.from, parts.from, sizeof(whole.from));
+	}
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -251,6 +332,7 @@ T_TESTS()
 		cmocka_unit_test(other_strides),
 		cmocka_unit_test(too_many_dimensions),
 		cmocka_unit_test(who_is_told_may_end_it),
+		cmocka_unit_test(parts_are_the_whole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
