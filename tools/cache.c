@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "core/base/cleanup.h"
-#include "tools/cmd.h"
 
 static char *join(const char *a, const char *b)
 {
@@ -48,8 +47,7 @@ char *config_dir(void)
 	return home && home[0] == '/' ? join(home, ".config/dcpfs") : NULL;
 }
 
-/* Make @dir and its parents. 0 or a negative errno. */
-static int make(const char *dir)
+int cache_make(const char *dir)
 {
 	dcp_auto_free char *path = strdup(dir);
 
@@ -67,17 +65,4 @@ static int make(const char *dir)
 		if (!c)
 			return 0;
 	}
-}
-
-char *cache_open(void)
-{
-	char *dir = cache_dir();
-	int rc = dir ? make(dir) : 0;
-
-	if (rc == 0)
-		return dir;
-	cmd_fail(CMD_OK, "%s: %s; indexes stay in memory (DCPFS_CACHE=DIR names another)", dir,
-		 strerror(-rc));
-	free(dir);
-	return NULL;
 }

@@ -19,5 +19,5 @@ char *cache_dir(void);
  * frees it; NULL: nowhere. It need not exist. */
 char *config_dir(void);
 
-/* The same, made with its parents (0700). Where that fails, it says so and gives NULL. */
-char *cache_open(void);
+/* Make @dir and its parents (0700). 0 or a negative errno. */
+int cache_make(const char *dir);

@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/buf.h"
 #include "core/base/log.h"
+#include "tools/cache.h"
 #include "tools/out.h"
 
 __attribute__((format(printf, 2, 0))) static void say(const char *lead, const char *fmt,
@@ -75,3 +77,16 @@ static void emit(void *ctx, enum dcp_log_level level, const char *line)
 }
 
 const struct dcp_log cmd_log = { DCP_LOG_WARN, emit, NULL };
+
+char *cmd_open_cache(void)
+{
+	char *dir = cache_dir();
+	int rc = dir ? cache_make(dir) : 0;
+
+	if (rc == 0)
+		return dir;
+	cmd_fail(CMD_OK, "%s: %s; indexes stay in memory (DCPFS_CACHE=DIR names another)", dir,
+		 strerror(-rc));
+	free(dir);
+	return NULL;
+}

@@ -50,8 +50,11 @@ void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
 /* The exit code that fits what a function of core returned. */
 enum cmd_exit cmd_exit_of(int rc);
 
+/* cache_dir(), made with its parents. Where that fails, it says so and gives NULL. */
+char *cmd_open_cache(void);
+
 /* Warnings of core, as "dcpfs: ..." lines. */
 extern const struct dcp_log cmd_log;
 
-extern const struct cmd cmd_cat, cmd_doctor, cmd_help, cmd_index, cmd_ls, cmd_mount, cmd_plan,
-	cmd_rules, cmd_rules, cmd_show, cmd_tree, cmd_umount, cmd_version;
+extern const struct cmd cmd_cat, cmd_doctor, cmd_help, cmd_index, cmd_load, cmd_ls, cmd_mount,
+	cmd_plan, cmd_rules, cmd_show, cmd_tree, cmd_umount, cmd_version;

@@ -243,7 +243,7 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 			return cmd_fail(CMD_ENV, "index %s: %s", m->pick.index,
 					strerror(errno));
 	} else {
-		p->cache = cache_open();
+		p->cache = cmd_open_cache();
 	}
 	p->layout_dir = config_dir();
 	if (m->hf.assets) {

@@ -23,8 +23,8 @@
 
 /* A verb is one file and one row here; the order is that of the help page. */
 const struct cmd *const cmd_table[] = {
-	&cmd_mount, &cmd_umount, &cmd_index,  &cmd_ls,      &cmd_tree, &cmd_show, &cmd_cat,
-	&cmd_plan,  &cmd_rules,  &cmd_doctor, &cmd_version, &cmd_help, NULL,
+	&cmd_mount, &cmd_umount, &cmd_index, &cmd_ls,     &cmd_tree,    &cmd_show, &cmd_cat,
+	&cmd_plan,  &cmd_load,   &cmd_rules, &cmd_doctor, &cmd_version, &cmd_help, NULL,
 };
 
 const struct cmd *cmd_by_name(const char *name)
@@ -117,6 +117,14 @@ static void fill_descriptors(void)
 		close(fd);
 }
 
+/* By this name, as a link: the verb it stands for. */
+static bool is_called(const char *program, const char *name)
+{
+	const char *slash = program ? strrchr(program, '/') : NULL;
+
+	return program && strcmp(slash ? slash + 1 : program, name) == 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : NULL;
@@ -126,6 +134,8 @@ int main(int argc, char **argv)
 	fill_descriptors();
 	setlocale(LC_CTYPE, "");
 	signal(SIGPIPE, SIG_IGN); /* write() says EPIPE instead, and out.c keeps quiet */
+	if (is_called(argv[0], "dcpload"))
+		return (int)run_verb(&cmd_load, argc - 1, argv + 1);
 	if (!word) {
 		cmd_fail(CMD_USAGE,
 			 "nothing to do: dcpfs SOURCE MNT mounts, dcpfs help explains");

@@ -20,7 +20,6 @@
 #include "core/store/version/mapped.h"
 #include "core/store/view/view.h"
 #include "fs/mounts.h"
-#include "tools/cache.h"
 #include "tools/out.h"
 
 /* How what a URL names gets a path: @ is its host or bucket, # what stands behind that. */
@@ -108,7 +107,7 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 	if (opts->index && !p->scan.single)
 		return pick_one_index(source);
 	if (!opts->index)
-		p->cache = cache_open();
+		p->cache = cmd_open_cache();
 	if (dcp_queue_create(&queue) < 0)
 		queue = NULL; /* it does without */
 	p->store = (struct dcp_store_opts){
@@ -133,57 +132,6 @@ void pick_finish(struct pick *p)
 	dcp_scan_finish(&p->scan);
 	free(p->cache);
 	*p = (struct pick){ 0 };
-}
-
-/* Is one of the digit runs of @name the number @want? Leading zeros do not count. */
-static bool has_number(const char *name, uint64_t want)
-{
-	while (*name) {
-		char run[24];
-		size_t n = strspn(name, "0123456789"), zeros = strspn(name, "0");
-		uint64_t v;
-
-		if (n == 0) {
-			name++;
-			continue;
-		}
-		zeros = zeros < n ? zeros : n - 1;
-		if (n - zeros < sizeof(run)) {
-			memcpy(run, name + zeros, n - zeros);
-			run[n - zeros] = '\0';
-			if (opt_number(run, 10, &v) && v == want)
-				return true;
-		}
-		name += n;
-	}
-	return false;
-}
-
-int pick_match(const struct dcp_found *found, size_t n, const char *name, size_t *at)
-{
-	size_t hits = 0, hit = 0;
-	uint64_t number;
-
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(found[i].name, name) == 0) {
-			*at = i;
-			return 0;
-		}
-	}
-	if (!opt_number(name, 10, &number))
-		return -ENOENT;
-	for (size_t i = 0; i < n; i++) {
-		if (has_number(found[i].name, number)) {
-			hit = i;
-			hits++;
-		}
-	}
-	if (hits == 0)
-		return -ENOENT;
-	if (hits > 1)
-		return -ENOTUNIQ;
-	*at = hit;
-	return 0;
 }
 
 static enum cmd_exit no_version(const struct pick *p, const char *name)
@@ -285,7 +233,7 @@ enum cmd_exit pick_version(struct pick *p, const char *name)
 
 	if (!name)
 		return pick_latest(p);
-	rc = pick_match(p->scan.found, p->scan.n, name, &at);
+	rc = dcp_found_match(p->scan.found, p->scan.n, name, &at);
 	if (rc == -ENOENT && strcmp(name, "latest") == 0)
 		return pick_latest(p);
 	if (rc == -ENOTUNIQ)
@@ -418,7 +366,7 @@ static enum cmd_exit no_key(struct pick *p, const char *word, struct dcp_arena *
 	char keys[32];
 	size_t at;
 
-	if (pick_match(p->scan.found, p->scan.n, word, &at) == 0)
+	if (dcp_found_match(p->scan.found, p->scan.n, word, &at) == 0)
 		return cmd_fail(CMD_NO,
 				"no key \"%s\" in %s; it names a version: which KEY of it?",
 				word, p->found->name);

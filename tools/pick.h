@@ -64,12 +64,6 @@ enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts);
 
 /*
- * Where in @found is the version a person calls @name? By its exact name, else by the only one
- * with that number in it ("2500" for step-2500). -ENOENT, or -ENOTUNIQ when several have it.
- */
-int pick_match(const struct dcp_found *found, size_t n, const char *name, size_t *at);
-
-/*
  * The row a person calls @word: a key, a file's stem, or a file's name with its extension.
  * Text lives in @arena. CMD_NO after naming the nearest key.
  */

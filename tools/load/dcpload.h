@@ -259,6 +259,14 @@ DCPLOAD_API int dcpload_plan_list(const struct dcpload_plan *plan, uint32_t list
  * except those whose part says that it is complete. */
 DCPLOAD_API int dcpload_execute(struct dcpload_plan *plan, struct dcpload_error *err);
 
+/* Collective. For measuring: have the page cache forget the files of the plan, as far as nobody
+ * has them mapped. */
+DCPLOAD_API int dcpload_drop_caches(struct dcpload_plan *plan, struct dcpload_error *err);
+
+/* Collective. Read every part again, by itself and another way, and compare. -EILSEQ: it
+ * differs. */
+DCPLOAD_API int dcpload_check(struct dcpload_plan *plan, struct dcpload_error *err);
+
 /* Collective. The same wants of another version @ck, which was opened with the same
  * communicator; -EINVAL when a shape or dtype differs. The plan must be finished. */
 DCPLOAD_API int dcpload_plan_rebase(struct dcpload_plan *plan, struct dcpload *ck,

@@ -26,7 +26,9 @@ int load_fail_err(struct dcpload_error *err, int code, const struct dcp_err *fro
 {
 	const char *text = from && from->msg[0] ? from->msg : strerror(-code);
 
-	if (from && from->msg[0] && from->off != DCP_ERR_NO_OFFSET)
+	if (code >= 0)
+		return code;
+	if (from && from->msg[0] && from->off != DCP_ERR_NO_OFFSET && !strstr(text, "at byte"))
 		return load_fail(err, code, "%s (at byte %llu)", text,
 				 (unsigned long long)from->off);
 	return load_fail(err, code, "%s", text);

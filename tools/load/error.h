@@ -14,7 +14,7 @@ struct dcp_err;
 int load_fail(struct dcpload_error *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same with a failure that core described. */
+/* The same with a failure that core described; NULL: it has no words. @code may be no failure. */
 int load_fail_err(struct dcpload_error *err, int code, const struct dcp_err *from);
 
 /* A failure nobody described gets what the system calls its code. @code may be no failure. */

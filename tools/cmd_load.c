@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dcpfs load, also called dcpload: the collective loader as a program. Every rank loads its part and keeps
+ * it until the end; rank 0 reports.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/text.h"
+#include "tools/cmd.h"
+#include "tools/load/comm/comm.h"
+#include "tools/load/dcpload.h"
+#include "tools/out.h"
+#include "tools/progress.h"
+
+struct load_opts {
+	const char *version, *layout, *rank, *dtype;
+	struct opt_texts keys, skip;
+	int comm, io, exchange, form;
+	uint64_t staging, threads, timeout, repeat;
+	bool strict, partial, check, cold;
+};
+
+#define AT(field) .off = offsetof(struct load_opts, field)
+
+static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
+static const char *const ios[] = { "auto", "buffered", "direct", "mount", NULL };
+static const char *const exchanges[] = { "auto", "never", "node", "all", NULL };
+
+static const struct opt opts[] = {
+	{ 0, "layout", "L",
+	  "what each rank is to hold: FILE, fsdp8, tp4:llama; default fsdp<ranks>", OPT_TEXT,
+	  OPT_LAYOUT, AT(layout) },
+	{ 0, "rank", "R", "alone: load what rank R of the layout holds", OPT_TEXT, AT(rank) },
+	{ 0, "keys", "KEY", "only this key, all below it, or a glob; may be repeated",
+	  OPT_TEXTS, AT(keys) },
+	{ 0, "skip", "KEY", "but for these; may be repeated", OPT_TEXTS, AT(skip) },
+	{ 0, "dtype", "TYPE",
+	  "convert floating-point tensors: F32, BF16, F16, F8_E4M3, F8_E5M2", OPT_TEXT,
+	  AT(dtype) },
+	{ 0, "strict", NULL, "keys that are left out are an error", OPT_FLAG, AT(strict) },
+	{ 0, "partial", NULL, "leave out what cannot be read, and list it", OPT_FLAG,
+	  AT(partial) },
+	{ 0, "comm", "HOW", "how ranks talk: auto, alone, mpi, env", OPT_CHOICE, AT(comm),
+	  .choices = comms },
+	{ 0, "io", "HOW", "auto, buffered, direct, mount", OPT_CHOICE, AT(io), .choices = ios },
+	{ 0, "exchange", "WHO", "who reads for whom: auto, never, node, all", OPT_CHOICE,
+	  AT(exchange), .choices = exchanges },
+	{ 0, "staging", "N", "bytes of memory beyond the tensors, a rank; default 64MiB",
+	  OPT_SIZE, AT(staging) },
+	{ 0, "threads", "N", "that read and copy, a rank", OPT_UINT, AT(threads), .max = 64 },
+	{ 0, "timeout", "S", "seconds without progress of another rank; default 60", OPT_UINT,
+	  AT(timeout), .max = 1000000 },
+	{ 0, "repeat", "N", "load so many times; the report is of the last", OPT_UINT,
+	  AT(repeat), .max = 1000000, .def = 1 },
+	{ 0, "cold", NULL, "have the files leave the page cache before each time", OPT_FLAG,
+	  AT(cold) },
+	{ 0, "check", NULL, "read everything again another way, and compare", OPT_FLAG,
+	  AT(check) },
+	{ .name = "version",
+	  .arg = "V",
+	  .kind = OPT_OPERAND,
+	  .what = OPT_VERSION,
+	  .help = "VERSION: a name, the number in it, or latest (default)" },
+	{ .name = "json",
+	  .kind = OPT_FORM,
+	  AT(form),
+	  .def = OUT_JSON,
+	  .help = "print the report as JSON" },
+	OPT_END
+};
+
+static const struct opt_operand operands[] = {
+	{ "SOURCE", false, OPT_SOURCE },
+	{ "VERSION", true, OPT_VERSION },
+	{ 0 },
+};
+
+/* What a rank tells rank 0 at the end. */
+struct summary {
+	struct dcpload_report report;
+	uint64_t listed; /* keys that were left out */
+};
+
+struct loading {
+	const struct load_opts *opts;
+	struct dcpload_comm *comm;
+	struct dcpload *ck;
+	struct dcpload_plan *plan;
+	struct progress progress;
+	struct dcpload_error err;
+	uint32_t rank;
+	const char *layout;
+	char named[32];
+	struct load_blobs all; /* struct summary of each rank */
+};
+
+static enum cmd_exit fail(const struct loading *l)
+{
+	/* All ranks know of it; one line is enough. */
+	if (l->comm && l->comm->rank != 0)
+		return cmd_exit_of(l->err.code);
+	if (l->err.rank >= 0 && l->comm && l->comm->ranks > 1)
+		return cmd_fail(cmd_exit_of(l->err.code), "rank %d: %s", l->err.rank,
+				l->err.text);
+	return cmd_fail(cmd_exit_of(l->err.code), "%s", l->err.text);
+}
+
+/* ---- which part ---- */
+
+static enum cmd_exit choose(struct loading *l)
+{
+	uint32_t ranks, own_rank = 0;
+	uint64_t rank;
+
+	l->layout = l->opts->layout ? l->opts->layout : dcpload_source_layout(l->ck, &own_rank);
+	if (!l->layout) {
+		snprintf(l->named, sizeof(l->named), "fsdp%u", l->comm->ranks);
+		l->layout = l->named;
+	}
+	if (dcpload_layout_ranks(l->ck, l->layout, &ranks, &l->err) < 0)
+		return fail(l);
+	l->rank = l->comm->ranks == 1 && !l->opts->layout ? own_rank : l->comm->rank;
+	if (l->opts->rank) {
+		if (l->comm->ranks > 1)
+			return cmd_fail(CMD_USAGE, "load: --rank is for one process alone");
+		if (!opt_number(l->opts->rank, 10, &rank) || rank >= ranks)
+			return cmd_fail(CMD_USAGE,
+					"load: there is no rank %s of %s, only 0 to %u",
+					l->opts->rank, l->layout, ranks - 1);
+		l->rank = (uint32_t)rank;
+	} else if (l->comm->ranks != ranks && l->comm->rank == 0 &&
+		   (l->opts->layout || l->comm->ranks > 1)) {
+		return cmd_fail(CMD_USAGE,
+				"load: %s has %u ranks, %u %s running: start %u (mpirun -np %u "
+				"dcpload ...), or load one rank alone with --rank R",
+				l->layout, ranks, l->comm->ranks,
+				l->comm->ranks == 1 ? "is" : "are", ranks, ranks);
+	} else if (l->comm->ranks != ranks && (l->opts->layout || l->comm->ranks > 1)) {
+		return CMD_USAGE;
+	}
+	return CMD_OK;
+}
+
+static int show_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	struct loading *l = ctx;
+
+	l->progress.tell.tell(l->progress.tell.ctx, done, total, "loading");
+	return 0;
+}
+
+static enum cmd_exit plan(struct loading *l)
+{
+	const struct load_opts *o = l->opts;
+	const struct dcpload_select select = { .size = sizeof(select),
+					       .nkeys = (uint32_t)o->keys.n,
+					       .keys = o->keys.v,
+					       .nskip = (uint32_t)o->skip.n,
+					       .skip = o->skip.v,
+					       .dtype = o->dtype };
+	const struct dcpload_hooks hooks = { .size = sizeof(hooks),
+					     .ctx = l,
+					     .progress = show_progress };
+	uint32_t flags = (o->strict ? DCPLOAD_STRICT : 0) | (o->partial ? DCPLOAD_PARTIAL : 0);
+	int rc = dcpload_plan_create(l->ck, flags, &l->plan, &l->err);
+
+	if (rc == 0 && l->comm->rank == 0)
+		dcpload_plan_hooks(l->plan, &hooks);
+	if (rc == 0)
+		rc = dcpload_want_layout(l->plan, l->layout, l->rank, &select, &l->err);
+	rc = load_agree(l->comm, rc, &l->err, (int)(o->timeout ? o->timeout * 1000 : 60000));
+	if (rc == 0)
+		rc = dcpload_plan_finish(l->plan, &l->err);
+	return rc < 0 ? fail(l) : CMD_OK;
+}
+
+static enum cmd_exit execute(struct loading *l)
+{
+	int rc = 0;
+
+	for (uint64_t i = 0; i < DCP_MAX(l->opts->repeat, (uint64_t)1) && rc == 0; i++) {
+		if (l->opts->cold)
+			rc = dcpload_drop_caches(l->plan, &l->err);
+		if (rc == 0)
+			rc = dcpload_execute(l->plan, &l->err);
+	}
+	progress_finish(&l->progress);
+	if (rc == 0 && l->opts->check)
+		rc = dcpload_check(l->plan, &l->err);
+	return rc < 0 ? fail(l) : CMD_OK;
+}
+
+/* ---- report ---- */
+
+static const char *const list_names[] = { "missing", "unexpected", "shape", "dtype", "broken" };
+
+static uint64_t count_listed(const struct dcpload_plan *p)
+{
+	const char *key;
+	uint64_t n = 0;
+
+	for (uint32_t list = 0; list < DCP_LEN(list_names); list++)
+		for (uint64_t i = 0; list != DCPLOAD_UNEXPECTED &&
+				     dcpload_plan_list(p, list, i, &key, NULL) == 0;
+		     i++)
+			n++;
+	return n;
+}
+
+static enum cmd_exit gather(struct loading *l)
+{
+	struct summary own = { .report.size = sizeof(own.report) };
+
+	dcpload_plan_report(l->plan, &own.report);
+	own.listed = count_listed(l->plan);
+	if (load_gather(l->comm, &own, sizeof(own), &l->all, &l->err, 60000) < 0)
+		return fail(l);
+	return CMD_OK;
+}
+
+struct totals {
+	uint64_t parts, needed, read, exchanged, listed, most_ns, most_staging;
+};
+
+static struct totals add_up(const struct loading *l)
+{
+	struct totals t = { 0 };
+
+	for (uint32_t r = 0; r < l->comm->ranks; r++) {
+		const struct summary *s = l->all.at[r];
+
+		t.parts += s->report.parts;
+		t.needed += s->report.needed;
+		t.read += s->report.read;
+		t.exchanged += s->report.received;
+		t.listed += s->listed;
+		t.most_ns = DCP_MAX(t.most_ns, s->report.execute_ns);
+		t.most_staging = DCP_MAX(t.most_staging, s->report.staging);
+	}
+	return t;
+}
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+static void put_seconds(struct dcp_jsonw *w, const char *key, uint64_t ns)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_f64(w, seconds(ns));
+}
+
+static void put_ranks(const struct loading *l, struct dcp_jsonw *w)
+{
+	dcp_jsonw_key(w, "per_rank");
+	dcp_jsonw_array(w);
+	for (uint32_t r = 0; r < l->comm->ranks; r++) {
+		const struct dcpload_report *rep =
+			&((const struct summary *)l->all.at[r])->report;
+
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_u64(w, "rank", r);
+		dcp_jsonw_put_u64(w, "parts", rep->parts);
+		dcp_jsonw_put_u64(w, "needed", rep->needed);
+		dcp_jsonw_put_u64(w, "read", rep->read);
+		dcp_jsonw_put_u64(w, "sent", rep->sent);
+		dcp_jsonw_put_u64(w, "received", rep->received);
+		dcp_jsonw_put_u64(w, "staging", rep->staging);
+		dcp_jsonw_put_u64(w, "calls", rep->calls);
+		put_seconds(w, "open_s", rep->open_ns);
+		put_seconds(w, "plan_s", rep->plan_ns);
+		put_seconds(w, "execute_s", rep->execute_ns);
+		put_seconds(w, "read_s", rep->read_ns);
+		put_seconds(w, "wait_s", rep->wait_ns);
+		put_seconds(w, "place_s", rep->place_ns);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
+/* Of this rank: what was left out. */
+static void put_lists(const struct loading *l, struct dcp_jsonw *w)
+{
+	const char *key, *why;
+
+	for (uint32_t list = 0; list < DCP_LEN(list_names); list++) {
+		dcp_jsonw_key(w, list_names[list]);
+		dcp_jsonw_array(w);
+		for (uint64_t i = 0; dcpload_plan_list(l->plan, list, i, &key, &why) == 0;
+		     i++) {
+			dcp_jsonw_object(w);
+			dcp_jsonw_put_str(w, "key", key);
+			dcp_jsonw_put_str(w, "why", why);
+			dcp_jsonw_end(w);
+		}
+		dcp_jsonw_end(w);
+	}
+}
+
+static enum cmd_exit report_json(const struct loading *l, struct out *o)
+{
+	const struct dcpload_report *own = &((const struct summary *)l->all.at[0])->report;
+	struct totals t = add_up(l);
+	struct dcp_jsonw *w = &o->json;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "version", dcpload_version(l->ck));
+	dcp_jsonw_put_str_or_null(w, "format", dcpload_fact(l->ck, "format"));
+	dcp_jsonw_put_str(w, "layout", l->layout);
+	dcp_jsonw_put_u64(w, "ranks", own->ranks);
+	dcp_jsonw_put_u64(w, "nodes", own->nodes);
+	dcp_jsonw_put_str(w, "comm", own->comm);
+	dcp_jsonw_put_str(w, "io", ios[own->io]);
+	dcp_jsonw_put_str(w, "io_why", own->io_why);
+	dcp_jsonw_put_str(w, "exchange", exchanges[own->exchange]);
+	dcp_jsonw_put_str(w, "exchange_why", own->exchange_why);
+	dcp_jsonw_put_u64(w, "parts", t.parts);
+	dcp_jsonw_put_u64(w, "needed", t.needed);
+	dcp_jsonw_put_u64(w, "read", t.read);
+	dcp_jsonw_put_u64(w, "exchanged", t.exchanged);
+	dcp_jsonw_put_u64(w, "unique", own->unique);
+	put_seconds(w, "seconds", t.most_ns);
+	dcp_jsonw_put_bool(w, "checked", l->opts->check);
+	put_lists(l, w);
+	put_ranks(l, w);
+	dcp_jsonw_end(w);
+	return out_json(o);
+}
+
+static enum cmd_exit report_text(const struct loading *l, struct out *o)
+{
+	const struct dcpload_report *own = &((const struct summary *)l->all.at[0])->report;
+	struct totals t = add_up(l);
+	char a[OUT_SIZE], b[OUT_SIZE], c[OUT_SIZE], d[32];
+	double s = seconds(t.most_ns);
+
+	dcp_buf_printf(
+		&o->buf, "%s as %s: %s parts, %s in %.3f s (%s/s) on %u rank%s, %u node%s\n",
+		dcpload_version(l->ck), l->layout, out_count(d, t.parts), out_size(a, t.needed),
+		s, out_size(b, s > 0 ? (uint64_t)((double)t.needed / s) : 0), own->ranks,
+		dcp_s(own->ranks), own->nodes, dcp_s(own->nodes));
+	dcp_buf_printf(&o->buf, "  read      %s (%.2f of what is needed), exchanged %s\n",
+		       out_size(a, t.read), t.needed ? (double)t.read / (double)t.needed : 0,
+		       out_size(b, t.exchanged));
+	dcp_buf_printf(&o->buf, "  io        %s: %s\n", ios[own->io], own->io_why);
+	dcp_buf_printf(&o->buf, "  exchange  %s: %s\n", exchanges[own->exchange],
+		       own->exchange_why);
+	dcp_buf_printf(&o->buf, "  staging   %s a rank; ranks talk by %s\n",
+		       out_size(c, t.most_staging), own->comm);
+	if (l->opts->check)
+		dcp_buf_str(&o->buf, "  checked   every part is what views show\n");
+	for (uint32_t list = 0; list < DCP_LEN(list_names); list++) {
+		const char *key, *why;
+
+		for (uint64_t i = 0; list != DCPLOAD_UNEXPECTED &&
+				     dcpload_plan_list(l->plan, list, i, &key, &why) == 0;
+		     i++) {
+			dcp_buf_printf(&o->buf, "  %-9s ", list_names[list]);
+			out_text(&o->buf, why);
+			dcp_buf_str(&o->buf, "\n");
+		}
+	}
+	return out_flush(o);
+}
+
+static enum cmd_exit report(struct loading *l)
+{
+	enum cmd_exit code = gather(l);
+	struct out o;
+
+	if (code != CMD_OK || l->comm->rank != 0)
+		return code;
+	out_init(&o);
+	code = l->opts->form == OUT_JSON ? report_json(l, &o) : report_text(l, &o);
+	out_finish(&o);
+	return code;
+}
+
+/* ---- all of it ---- */
+
+static enum cmd_exit load(struct loading *l, const struct opt_args *args)
+{
+	const struct load_opts *o = l->opts;
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = (uint32_t)o->io,
+					       .exchange = (uint32_t)o->exchange,
+					       .threads = (uint32_t)o->threads,
+					       .staging = o->staging,
+					       .timeout_ms = (uint32_t)(o->timeout * 1000),
+					       .version = args->operand[1] };
+	enum cmd_exit code;
+
+	if (dcpload_comm_open(comms[o->comm], &l->comm, &l->err) < 0)
+		return fail(l);
+	progress_init(&l->progress, true);
+	if (dcpload_open(l->comm, args->operand[0], &config, &l->ck, &l->err) < 0)
+		return fail(l);
+	code = choose(l);
+	if (code == CMD_OK)
+		code = plan(l);
+	if (code == CMD_OK)
+		code = execute(l);
+	return code == CMD_OK ? report(l) : code;
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	struct loading l = { .opts = opts_in };
+	enum cmd_exit code;
+
+	if (l.opts->strict && l.opts->partial)
+		return cmd_fail(CMD_USAGE, "load: --strict and --partial exclude each other");
+	code = load(&l, args);
+	load_blobs_free(&l.all);
+	dcpload_plan_free(l.plan);
+	dcpload_close(l.ck);
+	dcpload_comm_close(l.comm);
+	return code;
+}
+
+const struct cmd cmd_load = {
+	.name = "load",
+	.what = "load a checkpoint into the memory of a parallel job",
+	.about = "Load what each rank of a layout holds into memory, all ranks together, and "
+		 "report how\nthat went. Also called dcpload. Started by mpirun, torchrun or "
+		 "srun, or "
+		 "alone.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct load_opts),
+	.run = run,
+	.examples = { "mpirun -np 8 dcpload /data/run1 --layout fsdp8",
+		      "dcpload /data/run1 --layout tp4:llama --rank 2 --check",
+		      "torchrun --no-python --nproc-per-node 8 dcpload /data/run1" },
+};

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who reads for whom, and how? Each rank looks at what it needs (how much, is it in the page cache, on
+ * which file system); all see what all have found, and come to the same decision.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "core/store/io/files.h"
+#include "tools/load/chunk.h"
+#include "tools/load/execute.h"
+
+enum {
+	LOOKS = 64,          /* at the page cache */
+	SLOTS = 4,           /* of a window, for each member that fills it */
+	SLOT_MOST = 4 << 20, /* bytes of one */
+	SLOT_LEAST = 64 << 10,
+};
+
+/* What one rank found out. */
+struct finding {
+	uint64_t needed;       /* bytes */
+	uint64_t ranges;       /* of files */
+	uint32_t looked, warm; /* at places of its needs: in the page cache */
+	uint32_t remote;       /* files lie on a file system that other machines have, too */
+	uint32_t slack;        /* elements are converted */
+};
+
+/* ---- looking ---- */
+
+bool load_is_cached(int fd, uint64_t off)
+{
+	char byte;
+	struct iovec iov = { &byte, 1 };
+
+	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
+}
+
+static void look(const struct dcpload_plan *p, struct finding *f)
+{
+	struct dcp_files *files = dcp_version_files(p->ck->v);
+	size_t step = p->nneed / LOOKS + 1;
+
+	for (size_t i = 0; i < p->nneed; i += step) {
+		const struct load_need *need = &p->need[i];
+		const struct dcp_file *file;
+
+		if (dcp_files_hold(files, need->file, true, &file, NULL) < 0)
+			continue;
+		f->looked++;
+		f->warm += load_is_cached(file->fd,
+					  need->s.off + dcp_strided_extent(&need->s) / 2);
+		f->remote |= !dcp_is_local(file->fd);
+		dcp_files_release(files, need->file);
+	}
+}
+
+static void find(const struct dcpload_plan *p, struct finding *f)
+{
+	for (size_t i = 0; i < p->nneed; i++)
+		f->needed += dcp_strided_bytes(&p->need[i].s);
+	for (size_t i = 0; i < p->nwant; i++)
+		f->slack |= !p->want[i].target.plain;
+	look(p, f);
+}
+
+/* ---- deciding ---- */
+
+struct decision {
+	uint32_t io, exchange;
+};
+
+static void say(char *why, size_t size, const char *text)
+{
+	snprintf(why, size, "%s", text);
+}
+
+static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote)
+{
+	const struct dcpload *ck = p->ck;
+	uint32_t wanted = ck->config.exchange;
+	bool bulk = ck->comm->alltoallv != NULL;
+	char *why = p->exchange_why;
+	size_t size = sizeof(p->exchange_why);
+
+	if (wanted == DCPLOAD_EXCHANGE_ALL && !bulk && ck->nnodes > 1) {
+		snprintf(why, size, "%s carries no bulk data: each node reads for itself",
+			 ck->comm->name);
+		return DCPLOAD_EXCHANGE_NODE;
+	}
+	if (wanted == DCPLOAD_EXCHANGE_ALL && !bulk) {
+		snprintf(why, size, "%s carries no bulk data, and one node needs none",
+			 ck->comm->name);
+		return DCPLOAD_EXCHANGE_NODE;
+	}
+	if (wanted != DCPLOAD_EXCHANGE_AUTO) {
+		say(why, size, "asked for");
+		return wanted;
+	}
+	if (ck->comm->ranks == 1) {
+		say(why, size, "there is one rank");
+		return DCPLOAD_EXCHANGE_NEVER;
+	}
+	if (warm) {
+		say(why, size, "what is needed is in the page cache");
+		return DCPLOAD_EXCHANGE_NEVER;
+	}
+	if (ck->nnodes > 1 && remote && bulk) {
+		say(why, size, "cold files that all nodes see: each byte is read once");
+		return DCPLOAD_EXCHANGE_ALL;
+	}
+	say(why, size, "what is needed is not in the page cache");
+	return DCPLOAD_EXCHANGE_NODE;
+}
+
+static void decide_io(struct dcpload_plan *p, bool warm)
+{
+	const struct dcpload *ck = p->ck;
+	uint32_t wanted = ck->config.io;
+
+	p->report.io = wanted;
+	if (ck->through) {
+		p->report.io = DCPLOAD_IO_MOUNT;
+		snprintf(p->io_why, sizeof(p->io_why), "through the mount: %s", ck->through);
+	} else if (wanted == DCPLOAD_IO_MOUNT) {
+		p->report.io = DCPLOAD_IO_AUTO;
+		say(p->io_why, sizeof(p->io_why), "the source lies in no mount of dcpfs");
+	} else if (wanted != DCPLOAD_IO_AUTO) {
+		say(p->io_why, sizeof(p->io_why), "asked for");
+	} else {
+		say(p->io_why, sizeof(p->io_why),
+		    warm ? "what is needed is in the page cache"
+			 : "direct where it is not in the page cache");
+		p->report.io = warm ? DCPLOAD_IO_BUFFERED : DCPLOAD_IO_AUTO;
+	}
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct load_need *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return x->s.off < y->s.off ? -1 : x->s.off > y->s.off;
+}
+
+/* ---- chunks ---- */
+
+static uint64_t slot_bytes(const struct dcpload_plan *p, bool all)
+{
+	const struct dcpload *ck = p->ck;
+	/* Of a node's window each rank pays its part; with messages: two slots, what is sent, what
+	 * comes from all others. */
+	uint64_t parts = all ? (uint64_t)ck->comm->ranks + 4 : SLOTS;
+	uint64_t n = ck->config.staging / parts;
+
+	n = DCP_MIN(DCP_MAX(n, (uint64_t)SLOT_LEAST), (uint64_t)SLOT_MOST);
+	return n - n % LOAD_BLOCK;
+}
+
+/* Collective when @exchange is. */
+static int make_chunks(struct dcpload_plan *p, bool slack, struct dcpload_error *err)
+{
+	struct dcpload *ck = p->ck;
+	bool all = p->report.exchange == DCPLOAD_EXCHANGE_ALL;
+	bool alone = p->report.exchange == DCPLOAD_EXCHANGE_NEVER;
+	int rc, timeout = (int)ck->config.timeout_ms;
+	uint32_t members = alone ? 1 : all ? ck->comm->ranks : ck->nlocal;
+	const struct load_range **of = calloc(members, sizeof(*of));
+	size_t *n = calloc(members, sizeof(*n));
+
+	rc = of && n ? load_ranges(p->need, p->nneed, &p->mine, &p->nmine) : -ENOMEM;
+	if (rc < 0)
+		load_fail(err, rc, "out of memory");
+	if (!alone) {
+		rc = load_agree(ck->comm, rc, err, timeout);
+		if (rc == 0)
+			rc = load_gather(ck->comm, p->mine, p->nmine * sizeof(*p->mine),
+					 &p->ranges, err, timeout);
+	}
+	for (uint32_t m = 0; m < members && rc == 0; m++) {
+		uint32_t r = all ? m : ck->local[m];
+
+		of[m] = alone ? p->mine : p->ranges.at[r];
+		n[m] = alone ? p->nmine : p->ranges.n[r] / sizeof(*p->mine);
+	}
+	if (rc == 0) {
+		rc = load_chunks_create(of, n, members, slot_bytes(p, all), slack, &p->chunks);
+		if (rc < 0)
+			load_fail(err, rc, "out of memory");
+	}
+	free(of);
+	free(n);
+	return alone ? rc : load_agree(ck->comm, rc, err, timeout);
+}
+
+static int make_window(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	bool node = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
+	uint32_t slots = SLOTS * (node ? p->ck->nlocal : 1);
+
+	if (p->report.exchange == DCPLOAD_EXCHANGE_ALL)
+		slots = 2;
+	return load_window_create(p->ck, slots, p->chunks->slot, !node, &p->window, err);
+}
+
+/* A node whose memory cannot be shared: every rank reads for itself. */
+static int fall_back(struct dcpload_plan *p, bool slack, struct dcpload_error *err)
+{
+	if (p->report.exchange != DCPLOAD_EXCHANGE_NODE || err->code == -ETIMEDOUT ||
+	    err->code == -ECONNRESET || p->ck->config.exchange == DCPLOAD_EXCHANGE_NODE)
+		return err->code;
+	p->report.exchange = DCPLOAD_EXCHANGE_NEVER;
+	snprintf(p->exchange_why, sizeof(p->exchange_why), "%.120s", err->text);
+	load_plan_drop_chunks(p);
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (make_chunks(p, slack, err) < 0)
+		return err->code;
+	return make_window(p, err);
+}
+
+static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcpload_error *err)
+{
+	uint64_t looked = 0, warm = 0;
+	bool slack = false, remote = false, is_warm;
+	int rc;
+
+	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
+		const struct finding *f = b->at[r];
+
+		if (b->n[r] != sizeof(*f))
+			return load_fail(err, -EPROTO, "rank %u runs another release", r);
+		looked += f->looked;
+		warm += f->warm;
+		slack |= f->slack != 0;
+		remote |= f->remote != 0;
+	}
+	is_warm = warm * 10 >= looked * 9;
+	p->report.exchange = decide_exchange(p, is_warm, remote);
+	decide_io(p, is_warm);
+	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER &&
+	    (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT))
+		return 0; /* straight into the destinations */
+	rc = make_chunks(p, slack, err);
+	if (rc == 0)
+		rc = make_window(p, err);
+	return rc < 0 ? fall_back(p, slack, err) : 0;
+}
+
+int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	const struct dcpload *ck = p->ck;
+	int rc, timeout = (int)ck->config.timeout_ms;
+	struct finding own = { 0 };
+	struct load_blobs b = { 0 };
+
+	if (p->nneed)
+		qsort(p->need, p->nneed, sizeof(*p->need), by_place);
+	find(p, &own);
+	own.ranges = p->nneed;
+	rc = load_gather(ck->comm, &own, sizeof(own), &b, err, timeout);
+	if (rc == 0)
+		rc = take(p, &b, err);
+	load_blobs_free(&b);
+	p->report.needed = own.needed;
+	p->report.ranks = ck->comm->ranks;
+	p->report.local_ranks = ck->nlocal;
+	p->report.nodes = ck->nnodes;
+	p->report.parts = p->nwant;
+	p->report.unique = p->chunks ? p->chunks->unique : 0;
+	if (rc == 0 && p->report.exchange == DCPLOAD_EXCHANGE_ALL)
+		rc = load_prepare_rounds(p, err);
+	return load_agree(ck->comm, rc, err, timeout);
+}

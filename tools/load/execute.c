@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One execution. With a window two threads work: one fills the slots that are this rank's to fill, the
+ * other, the caller's, takes from every slot what this rank needs.
+ */
+#include "tools/load/execute.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/store/io/files.h"
+#include "core/store/io/queue.h"
+#include "core/store/view/view.h"
+
+enum {
+	REQUEST = 1 << 20, /* bytes of one read */
+	VIEW_BAND = 4 << 20,
+};
+
+/* ---- bringing chunks in ---- */
+
+/* Reads of one file that are collected. */
+struct filling {
+	struct dcpload_plan *p;
+	struct dcp_files *files;
+	const struct dcp_file *file; /* held */
+	uint32_t number;
+	int direct; /* the same, O_DIRECT; -1: not opened, -2: the file system has none */
+	struct dcp_read read[DCP_QUEUE_READS];
+	size_t n;
+};
+
+static int flush(struct filling *f)
+{
+	struct dcp_io_counts counts = { 0 };
+	int rc = dcp_queue_read(f->p->ck->store.queue, f->read, f->n, &counts);
+
+	dcp_io_add(&f->p->ck->counts, &counts);
+	f->n = 0;
+	return rc;
+}
+
+static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
+{
+	int rc = 0;
+
+	for (; n && rc == 0;) {
+		uint32_t now = (uint32_t)DCP_MIN(n, (uint64_t)REQUEST);
+
+		f->read[f->n++] = (struct dcp_read){ fd, now, off, to };
+		if (f->n == DCP_QUEUE_READS)
+			rc = flush(f);
+		off += now;
+		to += now;
+		n -= now;
+	}
+	return rc;
+}
+
+/* Flush, and see that the file is still what was planned. */
+static int leave(struct filling *f, struct dcp_err *err)
+{
+	int rc;
+
+	if (!f->file)
+		return 0;
+	rc = flush(f);
+	if (rc == 0)
+		rc = dcp_files_check(f->files, f->number, false);
+	if (rc < 0)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s",
+			 dcp_files_name(f->files, f->number),
+			 rc == -ESTALE ? "changed since it was planned" : strerror(-rc));
+	dcp_files_release(f->files, f->number);
+	f->file = NULL;
+	if (f->direct >= 0)
+		close(f->direct);
+	f->direct = -1;
+	return rc;
+}
+
+static int enter(struct filling *f, uint32_t number, struct dcp_err *err)
+{
+	int rc;
+
+	if (f->file && f->number == number)
+		return 0;
+	rc = leave(f, err);
+	if (rc == 0)
+		rc = dcp_files_hold(f->files, number, true, &f->file, err);
+	f->number = number;
+	return rc;
+}
+
+static int direct_fd(struct filling *f)
+{
+	char path[40];
+
+	if (f->direct == -1) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", f->file->fd);
+		f->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+		if (f->direct < 0)
+			f->direct = -2;
+	}
+	return f->direct;
+}
+
+/* Is all of it in the page cache, as far as three looks tell? */
+static bool is_warm(int fd, const struct load_stretch *s, uint64_t n)
+{
+	return load_is_cached(fd, s->lo) && load_is_cached(fd, s->lo + n - 1) &&
+	       load_is_cached(fd, s->lo + n / 2);
+}
+
+static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t *slot,
+			struct dcp_err *err)
+{
+	uint32_t io = f->p->report.io;
+	uint64_t n, tail;
+	int rc = enter(f, s->file, err);
+
+	if (rc < 0)
+		return rc;
+	if (s->lo >= f->file->size)
+		return dcp_fail(err, -EIO, s->lo, "%s ends at byte %llu",
+				dcp_files_name(f->files, s->file),
+				(unsigned long long)f->file->size);
+	n = DCP_MIN((uint64_t)s->n, f->file->size - s->lo);
+	__atomic_fetch_add(&f->p->report.read, n, __ATOMIC_RELAXED);
+	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
+	    (io == DCPLOAD_IO_AUTO && is_warm(f->file->fd, s, n)))
+		return add(f, f->file->fd, s->lo, slot + s->at, n);
+	tail = n % LOAD_BLOCK; /* the end of the file */
+	rc = add(f, f->direct, s->lo, slot + s->at, n - tail);
+	if (rc == 0 && tail)
+		rc = add(f, f->file->fd, s->lo + n - tail, slot + s->at + n - tail, tail);
+	return rc;
+}
+
+int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err)
+{
+	const struct load_chunks *chunks = p->chunks;
+	struct filling f = { .p = p, .files = dcp_version_files(p->ck->v), .direct = -1 };
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc = 0, end;
+
+	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++)
+		rc = fill_stretch(&f, &chunks->stretch[i], slot, err);
+	end = leave(&f, rc == 0 ? err : NULL);
+	__atomic_fetch_add(&p->report.read_ns, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start),
+			   __ATOMIC_RELAXED);
+	return rc < 0 ? rc : end;
+}
+
+/* ---- placing ---- */
+
+int load_arrived(struct dcpload_plan *p, uint32_t number, uint64_t n)
+{
+	struct load_want *w = &p->want[number];
+	uint64_t total = atomic_fetch_add(&p->arrived, n) + n;
+	struct dcpload_part part;
+	int rc = 0;
+
+	if (p->hooks.progress)
+		rc = p->hooks.progress(p->hooks.ctx, total, p->report.needed);
+	if (rc < 0 || atomic_fetch_sub(&w->left, n) != n)
+		return rc;
+	w->complete = 1;
+	if (!p->hooks.commit)
+		return 0;
+	dcpload_part(p, number, &part);
+	return p->hooks.commit(p->hooks.ctx, number, &part);
+}
+
+struct placing {
+	struct dcpload_plan *p;
+	uint32_t want;
+	uint64_t lo; /* of the bytes at @src */
+	const uint8_t *src;
+};
+
+static int place_part(void *ctx, const struct dcp_strided *s)
+{
+	struct placing *pl = ctx;
+
+	load_place(&pl->p->want[pl->want].target, s, pl->src + (s->off - pl->lo));
+	return load_arrived(pl->p, pl->want, dcp_strided_bytes(s));
+}
+
+static uint64_t end_of(const struct load_need *need)
+{
+	return need->s.off + dcp_strided_extent(&need->s);
+}
+
+/* Make @a the needs that may meet [lo, hi) of @file. */
+static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file, uint64_t lo,
+		   uint64_t hi)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < a->n; i++)
+		if (p->need[a->need[i]].file == file && end_of(&p->need[a->need[i]]) > lo)
+			a->need[kept++] = a->need[i];
+	a->n = kept;
+	for (; a->next < p->nneed; a->next++) {
+		const struct load_need *need = &p->need[a->next];
+
+		if (need->file > file || (need->file == file && need->s.off >= hi))
+			break;
+		if (need->file < file || end_of(need) <= lo)
+			continue;
+		if (dcp_array_grow((void **)&a->need, &a->cap, a->n, sizeof(*a->need)) < 0)
+			return -ENOMEM;
+		a->need[a->n++] = (uint32_t)a->next;
+	}
+	return 0;
+}
+
+int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
+		       uint64_t lo, uint64_t hi, const uint8_t *src)
+{
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc = advance(p, a, file, lo, hi);
+
+	for (size_t i = 0; i < a->n && rc == 0; i++) {
+		const struct load_need *need = &p->need[a->need[i]];
+		const struct load_target *t = &p->want[need->want].target;
+		struct placing pl = { p, need->want, lo, src };
+
+		rc = dcp_strided_clip(&need->s, lo, hi, t->plain ? 1 : t->from, place_part,
+				      &pl);
+	}
+	p->report.place_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	return rc;
+}
+
+/* ---- through the window ---- */
+
+struct filler {
+	struct dcpload_plan *p;
+	struct dcp_err err;
+	int rc;
+};
+
+static void *fill_slots(void *arg)
+{
+	struct filler *f = arg;
+	struct dcpload_plan *p = f->p;
+	const struct load_chunks *chunks = p->chunks;
+	uint32_t self = chunks->members > 1 ? p->ck->self : 0;
+
+	for (size_t c = self; c < chunks->n && f->rc == 0; c += chunks->members) {
+		f->rc = load_window_claim(p->window, c);
+		if (f->rc == 0)
+			f->rc = load_fill(p, c, load_window_slot(p->window, c), &f->err);
+		if (f->rc == 0)
+			load_window_publish(p->window, c);
+	}
+	if (f->rc < 0)
+		load_window_fail(p->window);
+	return NULL;
+}
+
+static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
+{
+	const struct load_chunks *chunks = p->chunks;
+	const uint8_t *slot = load_window_slot(p->window, c);
+	int rc = 0;
+
+	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
+		const struct load_stretch *s = &chunks->stretch[i];
+
+		rc = load_place_stretch(p, a, s->file, s->lo, s->hi, slot + s->at);
+	}
+	return rc;
+}
+
+/* Why waiting for others ended. */
+static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *err)
+{
+	if (rc == -EOWNERDEAD)
+		return load_fail(err, rc, "rank %u died while loading",
+				 load_window_dead(p->window));
+	if (rc == -ETIMEDOUT)
+		return load_fail(err, rc, "no rank of this node made progress for %u s",
+				 p->ck->config.timeout_ms / 1000);
+	return load_fail(err, rc, "%s",
+			 rc == -ECANCELED ? "another rank of this node failed" : strerror(-rc));
+}
+
+int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	struct filler f = { .p = p };
+	struct load_active a = { 0 };
+	pthread_t thread;
+	int rc = -pthread_create(&thread, NULL, fill_slots, &f);
+
+	if (rc < 0) {
+		load_window_fail(p->window);
+		return load_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
+	}
+	for (size_t c = 0; c < p->chunks->n && rc == 0; c++) {
+		rc = load_window_await(p->window, c);
+		if (rc == 0)
+			rc = take_chunk(p, &a, c);
+		if (rc == 0)
+			load_window_done(p->window, c);
+	}
+	if (rc < 0)
+		load_window_fail(p->window);
+	pthread_join(thread, NULL);
+	free(a.need);
+	/* What went wrong here says more than that something did elsewhere. */
+	if (f.rc < 0 && (f.err.msg[0] || rc == 0 || rc == -ECANCELED))
+		return f.err.msg[0] ? load_fail_err(err, f.rc, &f.err)
+				    : window_error(p, f.rc, err);
+	return rc < 0 ? window_error(p, rc, err) : 0;
+}
+
+/* ---- what a view must decode ---- */
+
+static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t number, void *band,
+		     struct dcp_err *err)
+{
+	struct dcp_view *view;
+	uint64_t step = VIEW_BAND - VIEW_BAND % w->target.from;
+	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
+
+	if (rc < 0)
+		return rc;
+	for (uint64_t at = 0; at < w->stored && rc == 0;) {
+		uint64_t n = DCP_MIN(w->stored - at, step);
+
+		rc = dcp_view_read(view, at, band, n);
+		if (rc < 0) {
+			dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s", w->key, strerror(-rc));
+			break;
+		}
+		load_place_run(&w->target, at, band, n);
+		__atomic_fetch_add(&p->report.read, n, __ATOMIC_RELAXED);
+		at += n;
+		rc = load_arrived(p, number, n);
+	}
+	dcp_view_close(view);
+	return rc;
+}
+
+static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	dcp_auto_free void *band = NULL;
+	struct dcp_err own = { 0 };
+	int rc = 0;
+
+	for (size_t i = 0; i < p->nwant && rc == 0; i++) {
+		if (!p->want[i].through_view)
+			continue;
+		band = band ? band : malloc(VIEW_BAND);
+		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
+	}
+	return load_fail_err(err, rc, &own);
+}
+
+/* ---- all of it ---- */
+
+static void clear(struct load_want *w)
+{
+	const struct load_target *t = &w->target;
+
+	if (w->padded && !t->stride)
+		memset(t->base, 0, w->nbytes);
+}
+
+/* Destinations are known, and nothing has arrived. */
+static int start(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	p->arrived = 0;
+	p->report.read = p->report.sent = p->report.received = 0;
+	p->report.read_ns = p->report.wait_ns = p->report.place_ns = 0;
+	p->ck->counts = (struct dcp_io_counts){ 0 };
+	for (size_t i = 0; i < p->nwant; i++) {
+		struct load_want *w = &p->want[i];
+		struct dcpload_part part;
+
+		w->complete = 0;
+		w->left = w->through_view ? w->stored : 0;
+		if (!p->hooks.resolve || !w->id)
+			continue;
+		dcpload_part(p, i, &part);
+		if (p->hooks.resolve(p->hooks.ctx, i, &part) < 0)
+			return load_fail(err, -ECANCELED, "%s: the caller's resolve() failed",
+					 w->key);
+		w->target.base = part.data;
+	}
+	for (size_t i = 0; i < p->nneed; i++)
+		p->want[p->need[i].want].left += dcp_strided_bytes(&p->need[i].s);
+	for (size_t i = 0; i < p->nwant; i++) {
+		struct load_want *w = &p->want[i];
+
+		if (w->id && w->nbytes && !w->target.base)
+			return load_fail(err, -EFAULT, "%s has no destination", w->key);
+		if (w->id)
+			clear(w);
+		if (w->id && w->left == 0)
+			w->complete = 1;
+	}
+	return 0;
+}
+
+static int run(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc;
+
+	if (p->rounds)
+		rc = load_by_rounds(p, err);
+	else if (p->window)
+		rc = load_by_window(p, err);
+	else
+		rc = load_by_wants(p, err);
+	return rc < 0 ? rc : load_views(p, err);
+}
+
+int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int64_t begin = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc, timeout = (int)p->ck->config.timeout_ms;
+	struct dcpload_error own;
+
+	err = err ? err : &own;
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (!p->finished)
+		rc = load_fail(err, -EINVAL, "the plan is not finished");
+	else
+		rc = start(p, err);
+	rc = load_agree(p->ck->comm, rc, err, timeout);
+	if (rc == 0)
+		rc = load_agree(p->ck->comm, run(p, err), err, timeout);
+	if (p->window)
+		load_window_reset(p->window);
+	p->report.calls = p->ck->counts.calls;
+	p->report.wait_ns += p->window ? load_window_waited(p->window) : 0;
+	p->report.execute_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - begin);
+	return rc;
+}
+
+int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out)
+{
+	struct dcpload_report r = p->report;
+	uint32_t size = DCP_MIN(out->size, (uint32_t)sizeof(r));
+
+	r.size = size;
+	r.open_ns = p->ck->open_ns;
+	r.io_why = p->io_why;
+	r.exchange_why = p->exchange_why;
+	r.comm = p->ck->comm->name;
+	memcpy(out, &r, size);
+	return 0;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * execute: the threads of one execution of a plan, and what they share.
+ */
+#pragma once
+#include "tools/load/chunk.h"
+#include "tools/load/window.h"
+
+/* Is byte @off of the file in the page cache? */
+bool load_is_cached(int fd, uint64_t off);
+
+void load_plan_drop_chunks(struct dcpload_plan *p);
+
+/* How much memory exchanging takes, and have it. */
+int load_prepare_rounds(struct dcpload_plan *p, struct dcpload_error *err);
+void load_rounds_free(struct load_rounds *r);
+
+/* Needs in order of file and offset, held against stretches in that order. */
+struct load_active {
+	uint32_t *need; /* those that meet the stretch, or did */
+	size_t n, cap, next;
+};
+
+/* Copy what the needs of @p take of bytes [@lo, @hi) of @file: they are at @src, which may go on
+ * behind @hi. @left of wants goes down by as much. */
+int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
+		       uint64_t lo, uint64_t hi, const uint8_t *src);
+
+/* Bring chunk @c to @slot. */
+int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err);
+
+/* Every chunk through the window; by messages; or every want for itself. */
+int load_by_window(struct dcpload_plan *p, struct dcpload_error *err);
+int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
+int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);
+
+/* @n bytes of a want are in place; when those are all, it is committed. Any thread. */
+int load_arrived(struct dcpload_plan *p, uint32_t want, uint64_t n);

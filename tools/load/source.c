@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which version is meant? Rank 0 finds it, opens it (and so builds its index, once for all), and
+ * tells the others its name and generation; they open the same one or say that they cannot.
+ *
+ * A path in a mount of dcpfs names what is mounted there: the files themselves are opened, if they may
+ * be and hold what the mount shows. Otherwise bytes come through the mount, out of the one file of all
+ * tensors that shard/fsdp1/0 has, which is a checkpoint like any other.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/base/number.h"
+#include "core/store/io/queue.h"
+#include "core/store/layouts/layouts.h"
+#include "fs/dcpfs_abi.h"
+
+#include "fs/mounts.h"
+#include "tools/cache.h"
+#include "tools/load/load_int.h"
+
+enum { MEMORY = 64 << 20 };
+
+/* What rank 0 tells the others. */
+struct told {
+	uint64_t generation;
+	uint32_t layout_rank;
+	uint32_t source, version, layout; /* bytes, NUL included; behind this struct */
+};
+
+/* ---- which one ---- */
+
+/* The next @n bytes of @path up to a slash: *path goes on behind it. NULL: none. */
+static char *component(struct dcpload *ck, const char **path)
+{
+	size_t n = strcspn(*path, "/");
+	char *s = n ? dcp_arena_strndup(&ck->arena, *path, n) : NULL;
+
+	*path += n;
+	*path += **path == '/';
+	return s;
+}
+
+static bool is_generation(const char *dir, uint64_t generation)
+{
+	dcp_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dcpfs_info info;
+
+	return fd >= 0 && ioctl(fd, DCPFS_IOC_INFO, &info) == 0 &&
+	       memcmp(info.magic, DCPFS_INFO_MAGIC, sizeof(info.magic)) == 0 &&
+	       info.generation == generation;
+}
+
+/* The mount that @path lies in: its root ends at *end. */
+static bool find_mount(char *path, struct dcpfs_mount *m, char **end)
+{
+	*end = path + strlen(path);
+	for (char *slash = *end; slash && slash != path;) {
+		char saved = *slash;
+		int rc;
+
+		*slash = '\0';
+		rc = dcpfs_mounts_find(path, m);
+		*slash = saved;
+		if (rc > 0) {
+			*end = slash;
+			return strcmp(m->fstype, DCPFS_FSTYPE) == 0;
+		}
+		do
+			slash--;
+		while (slash > path && *slash != '/');
+	}
+	return false;
+}
+
+static int find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
+{
+	dcp_auto_free char *real = realpath(path, NULL);
+	struct dcpfs_mount m;
+	const char *rest;
+	char *end, *word;
+	uint64_t rank;
+
+	ck->source = dcp_arena_strndup(&ck->arena, path, strlen(path));
+	if (!ck->source)
+		return dcp_err_say(err, -ENOMEM);
+	if (!real || !find_mount(real, &m, &end))
+		return 0;
+	rest = end + (*end == '/');
+	*end = '\0';
+	ck->mount = dcp_arena_strndup(&ck->arena, real, strlen(real));
+	word = component(ck, &rest);
+	if (word)
+		ck->wanted = word;
+	if (strncmp(rest, "shard/", 6) == 0) {
+		rest += 6;
+		ck->layout = component(ck, &rest);
+		if (ck->layout && dcp_take_number(&rest, NULL, 10, &rank) && rank < UINT32_MAX)
+			ck->layout_rank = (uint32_t)rank;
+		else
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"%s: a rank's directory is VERSION/shard/LAYOUT/RANK",
+					path);
+		rest = "";
+	}
+	if (*rest) { /* hf/ and the like: a directory of files */
+		ck->mount = NULL;
+		ck->wanted = ck->config.version;
+		return 0;
+	}
+	if (ck->config.version)
+		ck->wanted = ck->config.version;
+	ck->source = dcp_arena_strndup(&ck->arena, m.source, strlen(m.source));
+	return ck->mount && ck->source ? 0 : dcp_err_say(err, -ENOMEM);
+}
+
+/* ---- open it ---- */
+
+static int open_latest(struct dcpload *ck, const struct dcp_found **out, struct dcp_err *err)
+{
+	struct dcp_err why = { 0 };
+	int first = -ENOENT;
+
+	for (size_t i = ck->scan.n; i-- > 0;) {
+		const struct dcp_found *f = &ck->scan.found[i];
+		int rc;
+
+		if (!f->complete)
+			continue;
+		rc = dcp_version_open(ck->source, f, &ck->store, &ck->v, &why);
+		if (rc == 0) {
+			*out = f;
+			return 0;
+		}
+		if (first == -ENOENT) {
+			first = rc;
+			*err = why;
+		}
+	}
+	return first == -ENOENT ? dcp_fail(err, first, DCP_ERR_NO_OFFSET,
+					   "%s: no complete version", ck->source)
+				: first;
+}
+
+static int open_named(struct dcpload *ck, const struct dcp_found **out, struct dcp_err *err)
+{
+	size_t at;
+	int rc = dcp_found_match(ck->scan.found, ck->scan.n, ck->wanted, &at);
+
+	if (rc == -ENOTUNIQ)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+				"several versions of %s have the number %s; give a whole name",
+				ck->source, ck->wanted);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+				"%s has no version \"%s\"; see: dcpfs ls --versions",
+				ck->source, ck->wanted);
+	*out = &ck->scan.found[at];
+	if (!(*out)->complete)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is incomplete: %s",
+				(*out)->name,
+				(*out)->why ? (*out)->why : "its commit mark is missing");
+	return dcp_version_open(ck->source, *out, &ck->store, &ck->v, err);
+}
+
+static void forget(struct dcpload *ck)
+{
+	dcp_version_close(ck->v);
+	ck->v = NULL;
+	dcp_scan_finish(&ck->scan);
+}
+
+static int open_files(struct dcpload *ck, struct dcp_err *err)
+{
+	const struct dcp_found *found = NULL;
+	int rc = dcp_scan(ck->source, &ck->scan, err);
+
+	if (rc < 0)
+		return rc;
+	if (!ck->wanted || strcmp(ck->wanted, "latest") == 0)
+		rc = open_latest(ck, &found, err);
+	else
+		rc = open_named(ck, &found, err);
+	if (rc == 0) {
+		ck->wanted = dcp_arena_strndup(&ck->arena, found->name, strlen(found->name));
+		rc = ck->wanted ? 0 : dcp_err_say(err, -ENOMEM);
+	}
+	if (rc < 0)
+		forget(ck);
+	return rc;
+}
+
+/* Through the mount, and why. */
+static int open_through(struct dcpload *ck, const char *why, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+	dcp_auto_free char *dir = NULL;
+	const char *name;
+	int rc;
+
+	dcp_buf_printf(&path, "%s/%s", ck->mount, ck->wanted ? ck->wanted : "latest");
+	if (dcp_buf_error(&path))
+		return dcp_err_say(err, -ENOMEM);
+	dir = realpath(path.p, NULL);
+	if (!dir)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %m", path.p);
+	name = strrchr(dir, '/') + 1;
+	name = dcp_arena_strndup(&ck->arena, name, strlen(name));
+	dcp_buf_reset(&path);
+	dcp_buf_printf(&path, "%s/shard/fsdp1/0", dir);
+	ck->source =
+		dcp_buf_error(&path) ? NULL : dcp_arena_strndup(&ck->arena, path.p, path.n);
+	if (!name || !ck->source)
+		return dcp_err_say(err, -ENOMEM);
+	ck->through = why;
+	ck->wanted = NULL;
+	ck->store.cache_dir = NULL;
+	rc = open_files(ck, err);
+	ck->wanted = name;
+	return rc;
+}
+
+static int open_any(struct dcpload *ck, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf dir = DCP_BUF_INIT;
+	struct dcp_err own = { 0 };
+	int rc;
+
+	if (!ck->mount)
+		return open_files(ck, err);
+	if (ck->config.io == DCPLOAD_IO_MOUNT)
+		return open_through(ck, "asked for", err);
+	rc = open_files(ck, &own);
+	if (rc < 0)
+		return open_through(ck, dcp_arena_strndup(&ck->arena, own.msg, strlen(own.msg)),
+				    err);
+	dcp_buf_printf(&dir, "%s/%s", ck->mount, ck->wanted);
+	if (dcp_buf_error(&dir) == 0 && is_generation(dir.p, dcp_version_generation(ck->v)))
+		return 0;
+	forget(ck);
+	return open_through(ck, "its files are not what is mounted, or not visible here", err);
+}
+
+/* ---- all ranks ---- */
+
+static int tell_others(struct dcpload *ck, struct load_blobs *blobs, struct dcpload_error *err)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	const char *layout = ck->layout ? ck->layout : "";
+	struct told told = { 0 };
+
+	if (ck->comm->rank == 0) {
+		told.generation = dcp_version_generation(ck->v);
+		told.layout_rank = ck->layout_rank;
+		told.version = (uint32_t)strlen(ck->wanted) + 1;
+		told.layout = (uint32_t)strlen(layout) + 1;
+		dcp_buf_add(&b, &told, sizeof(told));
+		dcp_buf_add(&b, ck->wanted, told.version);
+		dcp_buf_add(&b, layout, told.layout);
+	}
+	if (dcp_buf_error(&b))
+		return load_fail(err, -ENOMEM, "out of memory");
+	return load_gather(ck->comm, b.p, b.n, blobs, err, (int)ck->config.timeout_ms);
+}
+
+/* What rank 0 opened. */
+static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct dcp_err *err)
+{
+	const struct told *told = blobs->at[0];
+	const char *name = (const char *)(told + 1);
+	int rc;
+
+	if (blobs->n[0] < sizeof(*told) ||
+	    blobs->n[0] != sizeof(*told) + told->version + told->layout)
+		return dcp_fail(
+			err, -EPROTO, DCP_ERR_NO_OFFSET,
+			"rank 0 said what is not understood: are all ranks of one release?");
+	ck->wanted = dcp_arena_strndup(&ck->arena, name, told->version - 1);
+	if (!ck->wanted)
+		return dcp_err_say(err, -ENOMEM);
+	rc = open_any(ck, err);
+	if (rc == 0 && !ck->through && dcp_version_generation(ck->v) != told->generation)
+		return dcp_fail(
+			err, -ESTALE, DCP_ERR_NO_OFFSET,
+			"%s of %s has other content here than on rank 0: is it being written, "
+			"or a copy?",
+			ck->wanted, ck->source);
+	return rc;
+}
+
+static int find_nodes(struct dcpload *ck, struct dcpload_error *err)
+{
+	uint32_t n = ck->comm->ranks;
+	int rc;
+
+	ck->node = dcp_arena_calloc(&ck->arena, n, sizeof(*ck->node));
+	ck->local = dcp_arena_calloc(&ck->arena, n, sizeof(*ck->local));
+	rc = load_agree(ck->comm,
+			ck->node && ck->local ? 0 : load_fail(err, -ENOMEM, "out of memory"),
+			err, (int)ck->config.timeout_ms);
+	if (rc == 0)
+		rc = load_nodes(ck->comm, ck->node, &ck->nnodes, err,
+				(int)ck->config.timeout_ms);
+	for (uint32_t r = 0; r < n && rc == 0; r++) {
+		if (r == ck->comm->rank)
+			ck->self = ck->nlocal;
+		if (ck->node[r] == ck->node[ck->comm->rank])
+			ck->local[ck->nlocal++] = r;
+	}
+	return rc;
+}
+
+static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *err)
+{
+	int timeout = (int)ck->config.timeout_ms;
+	struct load_blobs blobs = { 0 };
+	struct dcp_err own = { 0 };
+	int rc = find_source(ck, path, &own);
+
+	if (rc == 0 && ck->comm->rank == 0)
+		rc = open_any(ck, &own);
+	rc = load_agree(ck->comm, load_fail_err(err, rc, &own), err, timeout);
+	if (rc == 0)
+		rc = tell_others(ck, &blobs, err);
+	if (rc < 0)
+		return rc;
+	if (ck->comm->rank != 0)
+		rc = load_fail_err(err, open_same(ck, &blobs, &own), &own);
+	load_blobs_free(&blobs);
+	rc = load_agree(ck->comm, rc, err, timeout);
+	return rc < 0 ? rc : find_nodes(ck, err);
+}
+
+static int take_config(struct dcpload *ck, const struct dcpload_config *config)
+{
+	struct dcpload_config *c = &ck->config;
+
+	if (config)
+		memcpy(c, config, DCP_MIN((size_t)config->size, sizeof(*c)));
+	c->size = sizeof(*c);
+	c->staging = c->staging ? DCP_MAX(c->staging, (uint64_t)1 << 20) : LOAD_STAGING;
+	c->timeout_ms =
+		c->timeout_ms ? DCP_MIN(c->timeout_ms, (uint32_t)INT32_MAX) : LOAD_TIMEOUT_MS;
+	if (c->version &&
+	    !(c->version = dcp_arena_strndup(&ck->arena, c->version, strlen(c->version))))
+		return -ENOMEM;
+	ck->wanted = c->version;
+	if (c->cache && *c->cache)
+		ck->cache = strdup(c->cache);
+	else if (!c->cache)
+		ck->cache = cache_dir();
+	if (ck->cache && cache_make(ck->cache) < 0) {
+		free(ck->cache);
+		ck->cache = NULL;
+	}
+	ck->store = (struct dcp_store_opts){ .cache_dir = ck->cache, .counts = &ck->counts };
+	if (dcp_queue_create(&ck->store.queue) < 0)
+		ck->store.queue = NULL; /* it does without */
+	return c->io > DCPLOAD_IO_MOUNT || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
+}
+
+int dcpload_open(const struct dcpload_comm *comm, const char *source,
+		 const struct dcpload_config *config, struct dcpload **out,
+		 struct dcpload_error *err)
+{
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	struct dcpload_error own = { 0 };
+	struct dcpload *ck = calloc(1, sizeof(*ck));
+	int rc = -ENOMEM;
+
+	comm = comm ? comm : &load_alone;
+	err = err ? err : &own;
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (ck) {
+		ck->comm = comm;
+		dcp_arena_init(&ck->arena, MEMORY);
+		dcp_arena_init(&ck->answer, MEMORY);
+		rc = take_config(ck, config);
+	}
+	if (rc < 0)
+		load_fail(err, rc,
+			  rc == -EINVAL ? "dcpload_config: unknown io or exchange"
+					: "out of memory");
+	rc = load_agree(comm, rc, err, ck ? (int)ck->config.timeout_ms : LOAD_TIMEOUT_MS);
+	if (rc == 0)
+		rc = open_all(ck, source, err);
+	if (rc < 0) {
+		dcpload_close(ck);
+		return rc;
+	}
+	ck->open_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	*out = ck;
+	return 0;
+}
+
+void dcpload_close(struct dcpload *ck)
+{
+	if (!ck)
+		return;
+	dcp_layouts_destroy(ck->layouts);
+	forget(ck);
+	dcp_queue_destroy(ck->store.queue);
+	dcp_arena_finish(&ck->answer);
+	dcp_arena_finish(&ck->arena);
+	free(ck->cache);
+	free(ck);
+}
+
+/* ---- what it is ---- */
+
+uint32_t dcpload_abi(void)
+{
+	return DCPLOAD_ABI;
+}
+
+const char *dcpload_release(void)
+{
+	return DCP_RELEASE;
+}
+
+const char *dcpload_version(const struct dcpload *ck)
+{
+	return ck->wanted;
+}
+
+const char *dcpload_source_layout(const struct dcpload *ck, uint32_t *rank)
+{
+	if (rank)
+		*rank = ck->layout_rank;
+	return ck->layout;
+}
+
+const char *dcpload_fact(const struct dcpload *ck, const char *name)
+{
+	return dcp_index_meta(dcp_version_index(ck->v), name);
+}
+
+int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
+		struct dcp_err *err)
+{
+	const struct dcp_named_layout *l;
+	int rc = 0;
+
+	if (!ck->layouts) {
+		dcp_auto_free char *config = config_dir();
+		const struct dcp_layouts_opts opts = { .source = ck->source,
+						       .scan = &ck->scan,
+						       .user_dir = config };
+
+		rc = dcp_layouts_create(&opts, &ck->layouts, err);
+	}
+	if (rc == 0)
+		rc = dcp_layouts_open(ck->layouts, name, &l, err);
+	if (rc == 0)
+		*out = l->l;
+	return rc;
+}
+
+int dcpload_layout_ranks(struct dcpload *ck, const char *layout, uint32_t *ranks,
+			 struct dcpload_error *err)
+{
+	const struct dcp_layout *l;
+	struct dcp_err own = { 0 };
+	int rc = load_layout(ck, layout, &l, &own);
+
+	if (rc == 0)
+		*ranks = dcp_layout_ranks(l);
+	return load_fail_err(err, rc, &own);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/load/window.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "tools/load/load_int.h"
+
+enum { LOOK_MS = 100 }; /* between looks at whether the others live */
+
+/* In shared memory, a page; behind it the slots. */
+struct head {
+	_Atomic uint32_t failed;
+	uint32_t zero;
+	struct {
+		_Atomic uint32_t ready; /* chunk + 1 */
+		_Atomic uint32_t done;  /* members, of all chunks that were here */
+	} slot[];
+};
+
+/* How others find the memory of the first member. */
+struct told {
+	int64_t pid;
+	int64_t fd; /* of it; -1: it has none */
+	uint64_t dev, ino;
+};
+
+struct load_window {
+	struct head *head;
+	uint8_t *data;
+	uint64_t slot, bytes;
+	uint32_t slots, members, self;
+	const uint32_t *rank;  /* of each member; the checkpoint's */
+	int *alive;            /* a pidfd of each member, -1: none */
+	_Atomic uint32_t dead; /* a rank; UINT32_MAX: nobody */
+	int64_t timeout_ms;
+	_Atomic uint64_t waited_ns;
+};
+
+/* ---- making one ---- */
+
+static uint64_t head_bytes(uint32_t slots)
+{
+	struct head *h = NULL;
+	uint64_t n = sizeof(*h) + slots * sizeof(h->slot[0]),
+		 page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return n + (page - n % page) % page;
+}
+
+static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
+{
+	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+	void *p = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+
+	if (p == MAP_FAILED)
+		return load_fail(err, -errno, "no memory for a window of %llu bytes: %m",
+				 (unsigned long long)w->bytes);
+	w->head = p;
+	w->data = (uint8_t *)p + head_bytes(w->slots);
+	return 0;
+}
+
+/* Memory that other processes can open, all of it there: nobody is to be killed for touching it. */
+static int make_shared(struct load_window *w, struct told *told, struct dcpload_error *err)
+{
+	int fd = memfd_create("dcpload-window", MFD_CLOEXEC), rc;
+	struct stat st;
+
+	told->fd = fd;
+	if (fd < 0)
+		return load_fail(err, -errno, "no shared memory for a window: %m");
+	rc = posix_fallocate(fd, 0, (off_t)w->bytes);
+	if (rc)
+		return load_fail(err, -rc, "no shared memory for a window of %llu bytes: %s",
+				 (unsigned long long)w->bytes, strerror(rc));
+	if (fstat(fd, &st) < 0)
+		return load_fail(err, -errno, "window: %m");
+	told->dev = st.st_dev;
+	told->ino = st.st_ino;
+	return map_memory(w, fd, err);
+}
+
+/* The first member's, through its descriptors. */
+static int open_shared(struct load_window *w, const struct told *told,
+		       struct dcpload_error *err)
+{
+	dcp_auto_fd int fd = -1;
+	struct stat st;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)told->pid,
+		 (long long)told->fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return load_fail(err, -errno, "cannot open the window of rank %u (%s): %m",
+				 w->rank[0], path);
+	if (fstat(fd, &st) < 0 || st.st_dev != told->dev || st.st_ino != told->ino ||
+	    (uint64_t)st.st_size < w->bytes)
+		return load_fail(err, -ESTALE, "%s is not the window of rank %u", path,
+				 w->rank[0]);
+	return map_memory(w, fd, err);
+}
+
+static int watch_members(struct load_window *w, const struct dcpload *ck,
+			 const struct load_blobs *b)
+{
+	w->alive = malloc(w->members * sizeof(*w->alive));
+	if (!w->alive)
+		return -ENOMEM;
+	for (uint32_t m = 0; m < w->members; m++) {
+		const struct told *told = b->at[ck->local[m]];
+
+		w->alive[m] = m == w->self ? -1 : pidfd_open((pid_t)told->pid, 0);
+	}
+	return 0;
+}
+
+static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error *err)
+{
+	int timeout = (int)ck->config.timeout_ms;
+	struct told told = { .pid = getpid(), .fd = -1 };
+	struct load_blobs b = { 0 };
+	int rc = w->self == 0 ? make_shared(w, &told, err) : 0;
+
+	rc = load_agree(ck->comm, rc, err, timeout);
+	if (rc == 0)
+		rc = load_gather(ck->comm, &told, sizeof(told), &b, err, timeout);
+	if (rc == 0) {
+		if (w->self)
+			rc = open_shared(w, b.at[ck->local[0]], err);
+		if (rc == 0 && watch_members(w, ck, &b) < 0)
+			rc = load_fail(err, -ENOMEM, "out of memory");
+		rc = load_agree(ck->comm, rc, err, timeout);
+	}
+	load_blobs_free(&b);
+	if (told.fd >= 0)
+		close((int)told.fd);
+	return rc;
+}
+
+int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool alone,
+		       struct load_window **out, struct dcpload_error *err)
+{
+	struct load_window *w = calloc(1, sizeof(*w));
+	int rc = w ? 0 : load_fail(err, -ENOMEM, "out of memory");
+
+	if (w) {
+		w->slot = slot;
+		w->slots = slots;
+		w->members = alone ? 1 : ck->nlocal;
+		w->self = alone ? 0 : ck->self;
+		w->rank = ck->local;
+		w->timeout_ms = ck->config.timeout_ms;
+		w->bytes = head_bytes(slots) + slots * slot;
+		w->dead = UINT32_MAX;
+	}
+	if (alone) {
+		if (rc == 0)
+			rc = map_memory(w, -1, err);
+	} else {
+		rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+		if (rc == 0)
+			rc = share(w, ck, err);
+	}
+	if (rc < 0) {
+		load_window_free(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+void load_window_free(struct load_window *w)
+{
+	if (!w)
+		return;
+	if (w->head)
+		munmap(w->head, w->bytes);
+	for (uint32_t m = 0; w->alive && m < w->members; m++)
+		if (w->alive[m] >= 0)
+			close(w->alive[m]);
+	free(w->alive);
+	free(w);
+}
+
+/* ---- waiting ---- */
+
+static void wake(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static bool somebody_died(struct load_window *w)
+{
+	for (uint32_t m = 0; w->alive && m < w->members; m++) {
+		struct pollfd p = { .fd = w->alive[m], .events = POLLIN };
+
+		if (p.fd >= 0 && poll(&p, 1, 0) > 0) {
+			w->dead = w->rank[m];
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Until @word is at least @want. */
+static int wait_for(struct load_window *w, _Atomic uint32_t *word, uint32_t want)
+{
+	const struct timespec look = { .tv_nsec = LOOK_MS * DCP_NS_PER_MS };
+	uint32_t now = atomic_load_explicit(word, memory_order_acquire);
+	int64_t start, progress;
+	int rc = 0;
+
+	if (now >= want)
+		return 0;
+	start = progress = dcp_now_ns(CLOCK_MONOTONIC);
+	while (rc == 0 && (now = atomic_load_explicit(word, memory_order_acquire)) < want) {
+		if (atomic_load(&w->head->failed)) {
+			rc = -ECANCELED;
+		} else if (syscall(SYS_futex, word, FUTEX_WAIT, now, &look, NULL, 0) < 0 &&
+			   errno == ETIMEDOUT) {
+			if (somebody_died(w))
+				rc = -EOWNERDEAD;
+			else if (dcp_now_ns(CLOCK_MONOTONIC) - progress >
+				 w->timeout_ms * DCP_NS_PER_MS)
+				rc = -ETIMEDOUT;
+		} else {
+			progress = dcp_now_ns(CLOCK_MONOTONIC);
+		}
+	}
+	atomic_fetch_add(&w->waited_ns, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start));
+	return rc;
+}
+
+/* ---- chunks ---- */
+
+uint8_t *load_window_slot(struct load_window *w, size_t c)
+{
+	return w->data + c % w->slots * w->slot;
+}
+
+int load_window_claim(struct load_window *w, size_t c)
+{
+	return wait_for(w, &w->head->slot[c % w->slots].done,
+			(uint32_t)(c / w->slots * w->members));
+}
+
+void load_window_publish(struct load_window *w, size_t c)
+{
+	_Atomic uint32_t *ready = &w->head->slot[c % w->slots].ready;
+
+	atomic_store_explicit(ready, (uint32_t)(c + 1), memory_order_release);
+	wake(ready);
+}
+
+int load_window_await(struct load_window *w, size_t c)
+{
+	return wait_for(w, &w->head->slot[c % w->slots].ready, (uint32_t)(c + 1));
+}
+
+void load_window_done(struct load_window *w, size_t c)
+{
+	_Atomic uint32_t *done = &w->head->slot[c % w->slots].done;
+
+	atomic_fetch_add_explicit(done, 1, memory_order_acq_rel);
+	wake(done);
+}
+
+void load_window_fail(struct load_window *w)
+{
+	atomic_store(&w->head->failed, 1);
+	for (uint32_t s = 0; s < w->slots; s++) {
+		wake(&w->head->slot[s].ready);
+		wake(&w->head->slot[s].done);
+	}
+}
+
+uint32_t load_window_dead(const struct load_window *w)
+{
+	return w->dead;
+}
+
+void load_window_reset(struct load_window *w)
+{
+	if (w->self)
+		return;
+	atomic_store(&w->head->failed, 0);
+	for (uint32_t s = 0; s < w->slots; s++) {
+		atomic_store(&w->head->slot[s].ready, 0);
+		atomic_store(&w->head->slot[s].done, 0);
+	}
+}
+
+uint64_t load_window_waited(const struct load_window *w)
+{
+	return atomic_load(&w->waited_ns);
+}
+
+uint64_t load_window_bytes(const struct load_window *w)
+{
+	return w->bytes;
+}
