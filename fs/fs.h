@@ -42,8 +42,7 @@ struct dcpfs_kernel {
 
 struct dcpfs_opts {
 	const char *source;
-	const char *mountpoint;
-	const char *mount_path; /* the same, absolute and without links; NULL: unknown */
+	const char *mountpoint; /* absolute and without links */
 	struct dcp_store_opts store;
 	const struct dcp_log *log;
 	uid_t uid; /* owner shown; (uid_t)-1: that of the source */

@@ -91,7 +91,7 @@ static void set_readahead(const struct dcpfs_opts *o)
 	char path[64];
 	FILE *f;
 
-	if (!o->readahead_kib || !o->mount_path || dcpfs_mounts_find(o->mount_path, &m) <= 0)
+	if (!o->readahead_kib || dcpfs_mounts_find(o->mountpoint, &m) <= 0)
 		return;
 	snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(m.dev),
 		 minor(m.dev));

@@ -33,33 +33,33 @@ enum { READAHEAD = 1024 };
 enum io { IO_AUTO, IO_MMAP, IO_PREAD };
 
 struct mount_opts {
-	bool foreground, debug, rebuild, no_open, allow_other, nonempty, wait;
+	struct dcpfs_opts o; /* rows of the tables write it themselves */
+	bool nonempty;
 	int io;
-	uint64_t uid, gid, umask, readahead, threads, passthrough;
 	struct pick_opts pick;
-	const char *fsname;
 	struct opt_texts layouts;
 	struct hf_opts hf;
-	uint64_t hf_shard_size;
 };
 
 static const char *const ios[] = { "auto", "mmap", "pread", NULL };
 
-#define AT(field) .off = offsetof(struct mount_opts, field)
+#define AT(field)                                                                              \
+	.off = offsetof(struct mount_opts, field),                                             \
+	.bytes = sizeof(((struct mount_opts *)NULL)->field)
 
 /* What mount(8) hands on from a line of fstab, beside what is ours. */
 static const struct opt mount_words[] = {
 	{ 0, "allow_other", NULL, "let other users read what the source lets them", OPT_FLAG,
-	  AT(allow_other) },
+	  AT(o.allow_other) },
 	{ 0, "uid", "N", "owner of everything, who may read it; default: the source's",
-	  OPT_UINT, AT(uid), .max = UINT32_MAX - 1, .def = NOT_GIVEN },
+	  OPT_UINT, AT(o.uid), .max = UINT32_MAX - 1, .def = NOT_GIVEN },
 	{ 0, "gid", "N", "group of everything, which may read it; default: the source's",
-	  OPT_UINT, AT(gid), .max = UINT32_MAX - 1, .def = NOT_GIVEN },
-	{ 0, "umask", "OCTAL", "permission bits to take away", OPT_OCTAL, AT(umask),
+	  OPT_UINT, AT(o.gid), .max = UINT32_MAX - 1, .def = NOT_GIVEN },
+	{ 0, "umask", "OCTAL", "permission bits to take away", OPT_OCTAL, AT(o.umask),
 	  .max = 0777, .def = NOT_GIVEN },
 	{ 0, "nonempty", NULL, "as --nonempty", OPT_FLAG, AT(nonempty) },
 	{ 0, "fsname", "NAME", "what mount(8) shows as the device; default: SOURCE", OPT_TEXT,
-	  AT(fsname) },
+	  AT(o.fsname) },
 	{ 0, "ro", NULL, "as it is anyhow", OPT_PASS },
 	{ 0, "rw", NULL, "a checkpoint is never written to; say ro (in fstab, too)",
 	  OPT_REFUSE },
@@ -97,7 +97,7 @@ static const struct opt mount_words[] = {
 
 static const struct opt opts[] = {
 	{ 'f', "foreground", NULL, "stay in the foreground and log there", OPT_FLAG,
-	  AT(foreground) },
+	  AT(o.foreground) },
 	{ 'o', "options", "LIST", "allow_other, ro, uid=N, gid=N, umask=OCTAL, fsname=NAME",
 	  OPT_LIST, .sub = mount_words },
 	PICK_OPTS(struct mount_opts),
@@ -107,22 +107,23 @@ static const struct opt opts[] = {
 	{ HF_OPT_ASSETS(struct mount_opts, hf) },
 	{ HF_OPT_DTYPE(struct mount_opts, hf) },
 	{ 0, "hf-shard-size", "N", "bytes of one of its model files at most; default 5GB",
-	  OPT_SIZE, AT(hf_shard_size), .def = DCPFS_HF_SHARD_SIZE, .told = true },
-	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(rebuild) },
+	  OPT_SIZE, AT(o.hf_shard_size), .def = DCPFS_HF_SHARD_SIZE, .told = true },
+	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(o.store.rebuild) },
 	{ 0, "readahead", "KIB", "what the kernel reads ahead; default 1024; 0: its own",
-	  OPT_UINT, AT(readahead), .max = 1 << 20, .def = READAHEAD },
+	  OPT_UINT, AT(o.readahead_kib), .max = 1 << 20, .def = READAHEAD },
 	{ 0, "io", "HOW", "auto, mmap or pread: how shards are read", OPT_CHOICE, AT(io),
 	  .choices = ios },
 	{ 0, "threads", "N", "requests served at once; 0: by the processors", OPT_UINT,
-	  AT(threads), .max = 1024 },
+	  AT(o.threads), .max = 1024 },
 	{ 0, "passthrough", "MIB", "room for files that the kernel serves itself; 0: none",
-	  OPT_UINT, AT(passthrough), .max = 1 << 20 },
+	  OPT_UINT, AT(o.passthrough_mib), .max = 1 << 20 },
 	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
-	  AT(no_open) },
+	  AT(o.no_open) },
 	{ 0, "nonempty", NULL, "hide what lies in MNT", OPT_FLAG, AT(nonempty), .told = true },
 	{ 0, "wait", NULL, "also mount a SOURCE that is empty or not there yet", OPT_FLAG,
-	  AT(wait) },
-	{ 'd', "debug", NULL, "log every request; implies --foreground", OPT_FLAG, AT(debug) },
+	  AT(o.wait) },
+	{ 'd', "debug", NULL, "log every request; implies --foreground", OPT_FLAG,
+	  AT(o.debug) },
 	OPT_END
 };
 
@@ -217,7 +218,7 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 			     struct paths *p)
 {
 	p->source = realpath(args->operand[0], NULL);
-	if (!p->source && m->wait && errno == ENOENT)
+	if (!p->source && m->o.wait && errno == ENOENT)
 		p->source = cmd_resolve(args->operand[0]);
 	if (!p->source)
 		return cmd_fail(CMD_ENV, "%s: %s%s", args->operand[0], strerror(errno),
@@ -257,45 +258,30 @@ static enum cmd_exit resolve(const struct mount_opts *m, const struct opt_args *
 	return check_mountpoint(args->operand[1], p->mnt, p->source, m->nonempty);
 }
 
-static enum cmd_exit mount_it(const struct mount_opts *m, const struct paths *p,
+static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 			      struct progress *progress)
 {
-	struct dcpfs_opts o = {
-		.source = p->source,
-		.mountpoint = p->mnt,
-		.mount_path = p->mnt,
-		.store = { .cache_dir = p->cache,
-			   .index_file = p->index,
-			   .cache_limit = DCP_MAX(m->pick.cache_limit, 1),
-			   .rebuild = m->rebuild,
-			   .no_map = m->io == IO_PREAD,
-			   .progress = &progress->tell,
-			   .log = &cmd_log },
-		.log = &cmd_log,
-		.uid = (uid_t)m->uid, /* NOT_GIVEN is -1 in any width */
-		.gid = (gid_t)m->gid,
-		.umask = (mode_t)m->umask,
-		.allow_other = m->allow_other,
-		.foreground = m->foreground || m->debug,
-		.debug = m->debug,
-		.wait = m->wait,
-		.no_open = m->no_open,
-		.threads = (unsigned)m->threads,
-		.readahead_kib = (unsigned)m->readahead,
-		.passthrough_mib = (unsigned)m->passthrough,
-		.fsname = m->fsname,
-		.layouts = m->layouts.v,
-		.nlayouts = m->layouts.n,
-		.layout_dir = p->layout_dir,
-		.hf_rules = p->hf_rules,
-		.hf_assets = p->hf_assets,
-		.hf_dtype = hf_dtype(&m->hf),
-		.hf_shard_size = m->hf_shard_size,
-	};
+	struct dcpfs_opts *o = &m->o;
 	enum dcpfs_stage stage = DCPFS_STAGE_SOURCE;
 	struct dcp_err err = { 0 };
-	int rc = dcpfs_session_run(&o, &stage, &err);
+	int rc;
 
+	o->source = p->source;
+	o->mountpoint = p->mnt;
+	o->store.cache_dir = p->cache;
+	o->store.index_file = p->index;
+	o->store.cache_limit = DCP_MAX(m->pick.cache_limit, 1);
+	o->store.no_map = m->io == IO_PREAD;
+	o->store.progress = &progress->tell;
+	o->store.log = o->log = &cmd_log;
+	o->foreground |= o->debug;
+	o->layouts = m->layouts.v;
+	o->nlayouts = m->layouts.n;
+	o->layout_dir = p->layout_dir;
+	o->hf_rules = p->hf_rules;
+	o->hf_assets = p->hf_assets;
+	o->hf_dtype = hf_dtype(&m->hf);
+	rc = dcpfs_session_run(o, &stage, &err);
 	progress_finish(progress);
 	if (rc == 0)
 		return CMD_OK;
@@ -330,21 +316,21 @@ static enum cmd_exit check_index(const struct mount_opts *m, const char *source)
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
-	const struct mount_opts *m = opts_in;
+	struct mount_opts m = *(const struct mount_opts *)opts_in;
 	struct paths p = { 0 };
 	struct progress progress;
 	enum cmd_exit code;
 
-	if (m->passthrough && m->no_open)
+	if (m.o.passthrough_mib && m.o.no_open)
 		return cmd_fail(CMD_USAGE,
 				"mount: --passthrough happens when a file is opened, --no-open "
 				"skips that; leave one of them out");
-	code = resolve(m, args, &p);
+	code = resolve(&m, args, &p);
 	if (code == CMD_OK)
-		code = check_index(m, p.source);
+		code = check_index(&m, p.source);
 	if (code == CMD_OK) {
 		progress_init(&progress, false);
-		code = mount_it(m, &p, &progress);
+		code = mount_it(&m, &p, &progress);
 	}
 	paths_finish(&p);
 	return code;

@@ -13,11 +13,19 @@ static void *slot(void *into, const struct opt *o)
 	return (char *)into + o->off;
 }
 
+static void put_number(const struct opt *o, void *into, uint64_t v)
+{
+	if (o->bytes == sizeof(uint32_t))
+		*(uint32_t *)slot(into, o) = (uint32_t)v;
+	else
+		*(uint64_t *)slot(into, o) = v;
+}
+
 void opt_defaults(const struct opt *opts, void *into)
 {
 	for (; opts->name; opts++) {
 		if (opts->kind == OPT_UINT || opts->kind == OPT_OCTAL || opts->kind == OPT_SIZE)
-			*(uint64_t *)slot(into, opts) = opts->def;
+			put_number(opts, into, opts->def);
 		if (opts->kind == OPT_CHOICE)
 			*(int *)slot(into, opts) = (int)opts->def;
 		if (opts->kind == OPT_LIST)
@@ -83,7 +91,7 @@ static int set_number(const struct opt *o, const char *dashes, const char *value
 				"%s%s takes a number from 0 to %llu, not \"%s\"", dashes,
 				o->name, (unsigned long long)max, value);
 	}
-	*(uint64_t *)slot(into, o) = v;
+	put_number(o, into, v);
 	return 0;
 }
 

@@ -17,8 +17,8 @@ enum opt_kind {
 	OPT_FLAG,    /* bool: set */
 	OPT_TEXT,    /* const char *: points into argv */
 	OPT_TEXTS,   /* struct opt_texts: may be repeated */
-	OPT_UINT,    /* uint64_t, decimal */
-	OPT_OCTAL,   /* uint64_t, octal: a umask */
+	OPT_UINT,    /* uint64_t or uint32_t, decimal */
+	OPT_OCTAL,   /* the same, octal: a umask */
 	OPT_SIZE,    /* uint64_t, bytes: 500MB, 32GiB */
 	OPT_CHOICE,  /* int: position in choices */
 	OPT_LIST,    /* comma-separated rows of the table sub; may be repeated */
@@ -51,7 +51,8 @@ struct opt {
 	const char *help; /* one line */
 	enum opt_kind kind;
 	enum opt_what what;
-	size_t off;                 /* of the value in the verb's struct */
+	size_t off;   /* of the value in the verb's struct */
+	size_t bytes; /* OPT_UINT, OPT_OCTAL: 4 is a uint32_t, all else uint64_t */
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
 	bool told;    /* elsewhere, in -o or a message: not on the page of --help */

@@ -186,17 +186,14 @@ static int finish(struct writing *w)
 /* What is inline, and what is stored. */
 static int write_all(struct writing *w, struct dcp_err *err)
 {
-	const struct dcpfs_model *m = &w->f->model;
-	const void *header = m->header.p;
-	size_t n = m->header.n;
-	int rc;
+	bool all = w->f->content == DCPFS_PARTS;
+	size_t n = all ? w->f->model.header.n : 0;
+	const void *header = all ? w->f->model.header.p : dcp_view_header(w->f->view, &n);
+	int rc = begin(w, header, n);
 
-	if (w->f->view)
-		header = dcp_view_header(w->f->view, &n);
-	rc = begin(w, header, n);
 	if (rc < 0)
 		return rc;
-	return w->f->view ? put_view(w, w->f->view, n) : put_model(w, m, err);
+	return all ? put_model(w, &w->f->model, err) : put_view(w, w->f->view, n);
 }
 
 int dcpfs_blob_make(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpfs_text *out,

@@ -71,10 +71,15 @@ static void count_open(const struct dcpfs_file *f, int n)
 		__atomic_fetch_add(&ver->open, n, __ATOMIC_RELAXED);
 }
 
+static size_t text_of(const struct dcpfs_file *f)
+{
+	return f->content == DCPFS_TEXT ? f->text.n : 0;
+}
+
 /* From now on the cache alone holds @f, or somebody else does as well. */
 static void set_idle(struct dcpfs_cache *c, struct dcpfs_file *f, bool idle)
 {
-	struct dcp_lru *list = &c->idle[f->text.n != 0];
+	struct dcp_lru *list = &c->idle[text_of(f) != 0];
 
 	if (idle) {
 		f->used = ++c->uses;
@@ -98,7 +103,7 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 	count_open(f, -1);
 	f->cached = false;
 	c->n--;
-	c->text -= f->text.n;
+	c->text -= text_of(f);
 }
 
 /* Idle files over the limit, taken out; the caller puts the chain (by next). */
@@ -233,7 +238,7 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
 		f->cached = true;
 		count_open(f, 1);
 		c->n++;
-		c->text += f->text.n;
+		c->text += text_of(f);
 		out = evict(c);
 	}
 	pthread_mutex_unlock(&c->lock);

@@ -68,22 +68,23 @@ static int fill(struct dcpfs *fs, struct dcpfs_file *f, struct dcp_err *err)
 		if (rc < 0 && i.kind != DCPFS_README)
 			return rc;
 	}
-	if (dcpfs_is_blob(i.kind) && f->ver)
+	if (dcpfs_is_blob(i.kind))
 		return make_blob(fs, f, i, err);
-	if (i.kind == DCPFS_SIDECAR && f->ver && dcpfs_is_hf(f->ver))
-		return dcp_view_open_asset(dcpfs_opened(f->ver), i.row - 1, &f->view, err);
-	if (i.kind == DCPFS_SIDECAR && f->ver)
-		return dcp_view_open_file(dcpfs_opened(f->ver), (uint32_t)i.row - 1, &f->view,
-					  err);
-	if (i.kind == DCPFS_MODEL && f->ver)
-		return dcpfs_model_make(fs, f->ver, i.row, &f->model, err);
-	if (!r)
-		return dcpfs_text_make(fs, f->ver, i, &f->text, err);
-	if (!f->ver)
-		return -ENOENT;
-	if (r->rows == DCP_ROW_OBJECT)
+	if (r && r->rows == DCP_ROW_OBJECT)
 		return open_object(f, (int64_t)i.row, err);
-	return dcpfs_rank_view(f->ver, (int64_t)i.row, r->as, &f->view, err);
+	if (i.kind == DCPFS_MODEL) {
+		f->content = DCPFS_PARTS;
+		return dcpfs_model_make(fs, f->ver, i.row, &f->model, err);
+	}
+	if (!r && i.kind != DCPFS_SIDECAR)
+		return dcpfs_text_make(fs, f->ver, i, &f->text, err);
+	f->content = DCPFS_VIEW;
+	if (r)
+		return dcpfs_rank_view(f->ver, (int64_t)i.row, r->as, &f->view, err);
+	return dcpfs_is_hf(f->ver)
+		       ? dcp_view_open_asset(dcpfs_opened(f->ver), i.row - 1, &f->view, err)
+		       : dcp_view_open_file(dcpfs_opened(f->ver), (uint32_t)i.row - 1, &f->view,
+					    err);
 }
 
 /* @ver: which it belongs to; NULL: the one that has its slot now. */
@@ -98,6 +99,8 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 
 	if (!node || node->type != DCPFS_FILE)
 		return node ? -EISDIR : -ENOENT;
+	if (!i.slot && (dcpfs_is_of_version(fs, node) || dcpfs_is_blob(i.kind)))
+		return -ENOENT;
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -173,8 +176,8 @@ static int describe(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out)
 		out->flags |= DCPFS_INFO_BROKEN;
 		return rc == -ESTALE || rc == -ENOENT ? rc : 0;
 	}
-	n = f->model.header.n;
-	if (f->view)
+	n = f->content == DCPFS_PARTS ? f->model.header.n : 0;
+	if (f->content == DCPFS_VIEW)
 		dcp_view_header(f->view, &n);
 	out->size = dcpfs_file_size(f);
 	out->data_offset = n;

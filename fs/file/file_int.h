@@ -15,13 +15,19 @@
 #include "fs/text/text.h"
 #include "fs/tree/tree.h"
 
+/* What an open file is. */
+enum dcpfs_content { DCPFS_TEXT, DCPFS_VIEW, DCPFS_PARTS };
+
 struct dcpfs_file {
 	struct dcp_lru_link use; /* while idle in the cache, whose lock guards it */
 	uint64_t ino;
 	struct dcpfs_version *ver; /* counted; NULL for live files */
-	struct dcp_view *view;     /* a tensor, or ... */
-	struct dcpfs_model model;  /* ... all of a rank's, or ... */
-	struct dcpfs_text text;    /* ... text */
+	enum dcpfs_content content;
+	union {
+		struct dcpfs_text text;
+		struct dcp_view *view;    /* of a tensor, or of a file as it is */
+		struct dcpfs_model model; /* all tensors of a rank, or some of hf/ */
+	};
 	struct dcpfs_hot_copy hot; /* its copy in the hands of the kernel, if any */
 	struct timespec made;      /* CLOCK_REALTIME */
 	/* atomic: where reading failed, DCPFS_NO_OFFSET: perhaps somewhere, errors.json knows

@@ -16,9 +16,12 @@ void dcpfs_file_destroy(struct dcpfs *fs, struct dcpfs_file *f)
 		dcpfs_file_closed(f);
 	}
 	pthread_mutex_destroy(&f->opening);
-	dcp_view_close(f->view);
-	dcpfs_model_finish(&f->model);
-	dcpfs_text_finish(&f->text);
+	if (f->content == DCPFS_VIEW)
+		dcp_view_close(f->view);
+	else if (f->content == DCPFS_PARTS)
+		dcpfs_model_finish(&f->model);
+	else
+		dcpfs_text_finish(&f->text);
 	dcpfs_version_put(f->ver);
 	free(f);
 }
@@ -74,7 +77,7 @@ void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t of
 	if (key_of(f, &arena, &key) == 0 && key &&
 	    dcpfs_errors_find(fs->errors, f->ver->name, key, &at)) {
 		bool here = at.off == DCPFS_NO_OFFSET
-				    ? !f->view || dcp_view_check(f->view) == 0
+				    ? f->content != DCPFS_VIEW || dcp_view_check(f->view) == 0
 				    : at.ino == f->ino && at.off >= off && at.off - off < n;
 
 		if (here)
@@ -90,9 +93,9 @@ void dcpfs_file_opened(struct dcpfs_file *f)
 {
 	pthread_mutex_lock(&f->opening);
 	if (f->opens++ == 0) {
-		if (f->view)
+		if (f->content == DCPFS_VIEW)
 			dcp_view_keep(f->view, &f->kept);
-		else if (f->model.size)
+		else if (f->content == DCPFS_PARTS)
 			dcp_files_keep_all(dcp_version_files(dcpfs_opened(f->ver)), &f->kept);
 	}
 	pthread_mutex_unlock(&f->opening);
@@ -104,8 +107,8 @@ void dcpfs_file_closed(struct dcpfs_file *f)
 
 	pthread_mutex_lock(&f->opening);
 	if (--f->opens == 0 && f->kept.n) {
-		files = f->view ? dcp_view_files(f->view)
-				: dcp_version_files(dcpfs_opened(f->ver));
+		files = f->content == DCPFS_VIEW ? dcp_view_files(f->view)
+						 : dcp_version_files(dcpfs_opened(f->ver));
 		dcp_files_unkeep(files, &f->kept);
 		if (dcpfs_file_is_gone(f))
 			dcp_files_drop(files);
@@ -125,5 +128,7 @@ struct timespec dcpfs_file_made(const struct dcpfs_file *f)
 
 uint64_t dcpfs_file_size(const struct dcpfs_file *f)
 {
-	return f->view ? dcp_view_size(f->view) : f->model.size ? f->model.size : f->text.n;
+	return f->content == DCPFS_VIEW    ? dcp_view_size(f->view)
+	       : f->content == DCPFS_PARTS ? f->model.size
+					   : f->text.n;
 }

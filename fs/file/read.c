@@ -114,9 +114,9 @@ int dcpfs_file_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, s
 	lent->files.n = 0;
 	if (is_rewritten(f))
 		return -ESTALE;
-	if (f->view)
+	if (f->content == DCPFS_VIEW)
 		return view_iov(fs, f, off, n, iov, max, lent);
-	if (f->model.size)
+	if (f->content == DCPFS_PARTS)
 		return model_iov(fs, f, off, n, iov, max, lent);
 	if (max < 1 || !f->text.p)
 		return 0;
@@ -139,9 +139,9 @@ int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 
 	if (is_rewritten(f))
 		return -ESTALE;
-	if (f->model.size)
+	if (f->content == DCPFS_PARTS)
 		return model_read(fs, f, off, buf, n); /* its parts note what fails */
-	if (f->view)
+	if (f->content == DCPFS_VIEW)
 		rc = dcp_view_read(f->view, off, buf, n);
 	else
 		memcpy(buf, f->text.p + off, n);
@@ -150,7 +150,7 @@ int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f)
 {
-	int rc = f->view ? dcp_view_check(f->view) : 0;
+	int rc = f->content == DCPFS_VIEW ? dcp_view_check(f->view) : 0;
 
 	if (dcpfs_file_is_gone(f))
 		return -ESTALE;

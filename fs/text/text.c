@@ -325,20 +325,20 @@ int dcpfs_text_make(struct dcpfs *fs, struct dcpfs_version *ver, struct dcpfs_in
 	int rc = 0;
 
 	dcp_jsonw_init(&w, &s.buf, true);
-	if (kind == DCPFS_README && ver)
+	if (kind == DCPFS_README)
 		make_readme(fs, ver, &s.buf);
-	else if (kind == DCPFS_INDEX_JSON && ver)
+	else if (kind == DCPFS_INDEX_JSON)
 		rc = dcpfs_is_rank(ver) ? dcpfs_share_index(ver, &s, err)
 					: make_index(dcpfs_opened(ver), false, &s, err);
-	else if (kind == DCPFS_INDEX_JSONL && ver)
+	else if (kind == DCPFS_INDEX_JSONL)
 		rc = make_index(dcpfs_opened(ver), true, &s, err);
-	else if (kind == DCPFS_HF_README && ver)
+	else if (kind == DCPFS_HF_README)
 		rc = dcpfs_hf_readme(fs, ver, &s, err);
-	else if (kind == DCPFS_HF_INDEX && ver)
+	else if (kind == DCPFS_HF_INDEX)
 		rc = dcpfs_hf_weight_map(ver, &s, err);
-	else if (kind == DCPFS_LAYOUT_JSON && ver)
+	else if (kind == DCPFS_LAYOUT_JSON)
 		rc = dcpfs_share_layout(fs, ver, ino.row, &s, err);
-	else if (kind == DCPFS_PLAN_JSON && ver)
+	else if (kind == DCPFS_PLAN_JSON)
 		rc = dcpfs_share_plan(ver, &s, err);
 	else if (kind == DCPFS_STATUS)
 		make_status(fs, &w);

@@ -10,7 +10,8 @@ struct got {
 	bool flag, other, word;
 	int form;
 	const char *text;
-	uint64_t n, mode, id, size;
+	uint64_t n, mode, size;
+	uint32_t id, next; /* next: nothing is written after id */
 	int choice;
 };
 
@@ -20,7 +21,7 @@ static const char *const choices[] = { "one", "two", NULL };
 static const struct opt sub[] = {
 	{ 0, "word",  NULL,    "a flag",       OPT_FLAG,   .off = offsetof(struct got, word) },
 	{ 0, "id",    "N",     "a number",     OPT_UINT,   .off = offsetof(struct got, id),
-	  .max = 100, .def = 7 },
+	  .bytes = sizeof(uint32_t), .max = 100, .def = 7 },
 	{ 0, "mode",  "OCTAL", "a mode",       OPT_OCTAL,  .off = offsetof(struct got, mode), .max = 0777 },
 	{ 0, "old",   NULL,    "nothing",      OPT_PASS },
 	{ 0, "x-*",   NULL,    "nothing",      OPT_PASS },
@@ -237,6 +238,7 @@ static void parse_table(void **state)
 		assert_int_equal(got.n, rows[i].want.n);
 		assert_int_equal(got.mode, rows[i].want.mode);
 		assert_int_equal(got.id, rows[i].want.id);
+		assert_int_equal(got.next, rows[i].want.next);
 		assert_int_equal(got.size, rows[i].want.size);
 		assert_int_equal(got.choice, rows[i].want.choice);
 	}
