@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"
+#include "core/store/version/expected.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
@@ -18,10 +19,18 @@ struct rules_opts {
 	struct pick_opts pick;
 };
 
-static const struct opt opts[] = { { HF_OPT_ASSETS(struct rules_opts, pick.hf) },
-				   PICK_OPT_JSON(struct rules_opts),
-				   PICK_OPT_TSV(struct rules_opts),
-				   OPT_END };
+static const struct opt opts[] = {
+	{ HF_OPT_ASSETS(struct rules_opts, pick.hf) },
+	{ .name = "config",
+	  .arg = "FILE",
+	  .kind = OPT_TEXT,
+	  .what = OPT_FILE,
+	  .off = offsetof(struct rules_opts, pick.hf.config),
+	  .help = "a config.json; default: found beside the weights" },
+	PICK_OPT_JSON(struct rules_opts),
+	PICK_OPT_TSV(struct rules_opts),
+	OPT_END
+};
 
 static const struct opt_operand operands[] = { { "list|show|check", false, OPT_ANY },
 					       { "RULES", true, OPT_RULES },
@@ -95,6 +104,7 @@ struct check {
 	int form;
 	struct dcp_arena arena;
 	uint64_t said, wrong;
+	const char *last; /* kind that was told */
 };
 
 static uint64_t fact(const struct check *c, const char *name)
@@ -161,7 +171,14 @@ static int on_tensor(void *ctx, const struct dcp_row *row)
 	return rc < 0 ? rc : 0;
 }
 
-/* Keys of one kind; how many more there are than were told. */
+/* How many more there are of a kind than were told. */
+static void tell_rest(struct check *c)
+{
+	if (c->said > SHOWN)
+		dcp_buf_printf(&c->o->buf, "and %llu more\n",
+			       (unsigned long long)(c->said - SHOWN));
+}
+
 static int tell_all(struct check *c, enum dcp_row_kind kind,
 		    int (*fn)(void *ctx, const struct dcp_row *row))
 {
@@ -169,9 +186,7 @@ static int tell_all(struct check *c, enum dcp_row_kind kind,
 
 	c->said = 0;
 	rc = pick_each(dcp_version_index(c->p.v), kind, fn, c);
-	if (c->said > SHOWN)
-		dcp_buf_printf(&c->o->buf, "and %llu more\n",
-			       (unsigned long long)(c->said - SHOWN));
+	tell_rest(c);
 	return rc;
 }
 
@@ -198,14 +213,76 @@ static void tell_unused(struct check *c, const char *rules)
 	dcp_jsonw_end(&c->o->json);
 }
 
+static void tell_expected(void *ctx, const char *what, const char *key, const char *text)
+{
+	struct check *c = ctx;
+
+	if (c->last && strcmp(c->last, what) != 0) {
+		tell_rest(c);
+		c->said = 0;
+	}
+	c->last = what;
+	tell(c, what, key, text);
+}
+
+/* Against the model of config.json. What it says of the whole stands behind the keys. */
+static int expect(struct check *c, struct dcp_expected *x)
+{
+	struct dcp_err err = { 0 };
+	int rc;
+
+	*x = (struct dcp_expected){ .say = tell_expected, .ctx = c };
+	c->said = 0;
+	rc = dcp_version_expect(c->p.v, x, &err);
+	tell_rest(c);
+	return rc;
+}
+
+static void tell_model(struct check *c, const struct dcp_expected *x, int known)
+{
+	struct dcp_jsonw *w = &c->o->json;
+	struct dcp_buf *b = &c->o->buf;
+
+	if (c->form == OUT_JSON && known) {
+		dcp_jsonw_key(w, "model");
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_u64(w, "tensors", x->tensors);
+		dcp_jsonw_put_u64(w, "missing", x->missing);
+		dcp_jsonw_put_u64(w, "misshaped", x->misshaped);
+		dcp_jsonw_put_u64(w, "foreign", x->foreign);
+		dcp_jsonw_put_u64(w, "retyped", x->retyped);
+		dcp_jsonw_end(w);
+	}
+	if (c->form != OUT_TEXT)
+		return;
+	if (!known) {
+		dcp_buf_str(b,
+			    "not checked against a model: no config.json of a family that is "
+			    "known\n");
+		return;
+	}
+	dcp_buf_printf(
+		b,
+		"config.json: %llu tensors, %llu missing, %llu of another shape, %llu that "
+		"the model has not\n",
+		(unsigned long long)x->tensors, (unsigned long long)x->missing,
+		(unsigned long long)x->misshaped, (unsigned long long)x->foreign);
+	if (x->retyped)
+		dcp_buf_printf(b,
+			       "%llu tensors are not %s as config.json says: see --hf-dtype\n",
+			       (unsigned long long)x->retyped, dcp_dtype_info(x->dtype)->torch);
+}
+
 static enum cmd_exit report(struct check *c)
 {
 	static const char *const facts[] = { "mapped", "dropped", "unmatched", "collisions",
 					     "failed" };
 	const char *rules = dcp_index_meta(dcp_version_index(c->p.v), "rules");
 	struct dcp_jsonw *w = &c->o->json;
+	struct dcp_expected x;
 	enum cmd_exit code;
-	int rc;
+	uint64_t broken;
+	int rc, known;
 
 	rules = rules ? rules : "";
 	if (c->form == OUT_JSON) {
@@ -222,8 +299,10 @@ static enum cmd_exit report(struct check *c)
 	rc = tell_all(c, DCP_ROW_OBJECT, on_object);
 	if (rc == 0)
 		rc = tell_all(c, DCP_ROW_TENSOR, on_tensor);
-	if (rc < 0)
-		return cmd_fail(cmd_exit_of(rc), "%s: its index cannot be read", rules);
+	broken = c->wrong - fact(c, "unmatched");
+	known = rc < 0 ? rc : expect(c, &x);
+	if (known < 0)
+		return cmd_fail(cmd_exit_of(known), "%s: its index cannot be read", rules);
 	if (c->form == OUT_JSON)
 		dcp_jsonw_end(w);
 	tell_unused(c, rules);
@@ -234,9 +313,9 @@ static enum cmd_exit report(struct check *c)
 			": %llu key%s come out, %llu dropped, %llu left out, %llu broken\n",
 			(unsigned long long)fact(c, "mapped"), dcp_s(fact(c, "mapped")),
 			(unsigned long long)fact(c, "dropped"),
-			(unsigned long long)fact(c, "unmatched"),
-			(unsigned long long)(c->wrong - fact(c, "unmatched")));
+			(unsigned long long)fact(c, "unmatched"), (unsigned long long)broken);
 	}
+	tell_model(c, &x, known);
 	if (c->form == OUT_JSON)
 		dcp_jsonw_end(w);
 	code = c->form == OUT_JSON ? out_json(c->o) : out_flush(c->o);
@@ -301,7 +380,10 @@ const struct cmd cmd_rules = {
 		"which\n"
 		"are left out, which cannot be made, and why. RULES is a preset, a file, or "
 		"auto\n"
-		"for what a mount's hf/ would take.",
+		"for what a mount's hf/ would take. Where config.json is of a family that is "
+		"known, "
+		"what\n"
+		"its model lacks, has in another shape, or has not.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct rules_opts),

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -48,6 +49,26 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
 		return CMD_OK;
 	return cmd_fail(rc == -EINVAL || rc == -ENOENT ? CMD_USAGE : cmd_exit_of(rc), "%s",
 			err.msg);
+}
+
+enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out)
+{
+	dcp_auto_buf struct dcp_buf file = DCP_BUF_INIT;
+	struct dcp_err err = { 0 };
+	int rc;
+
+	*out = NULL;
+	if (!o->config)
+		return CMD_OK;
+	*out = malloc(sizeof(**out));
+	rc = *out ? read_file(o->config, &file, &err) : dcp_err_say(&err, -ENOMEM);
+	if (rc == 0)
+		rc = dcp_rules_config_parse(file.p ? file.p : "", file.n, *out, &err);
+	if (rc == 0)
+		return CMD_OK;
+	free(*out);
+	*out = NULL;
+	return cmd_fail(cmd_exit_of(rc), "--config %s: %s", o->config, err.msg);
 }
 
 const char *const hf_dtypes[] = { "stored", "f32", "bf16", "f16", NULL };

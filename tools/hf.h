@@ -9,11 +9,13 @@
 #include "tools/cmd.h"
 
 struct dcp_rules;
+struct dcp_rules_config;
 
 struct hf_opts {
 	bool on;
 	const char *rules, *assets;
-	int dtype; /* in hf_dtypes */
+	int dtype;          /* in hf_dtypes */
+	const char *config; /* config.json, where it is not the one that is found */
 };
 
 /* Of --hf-dtype, NULL-ended; the first leaves tensors as they are. */
@@ -37,6 +39,9 @@ enum dcp_dtype hf_dtype(const struct hf_opts *o);
 
 /* The rules called @text: a preset, or those of a file; *out is NULL when @text is. */
 enum cmd_exit hf_rules(const char *text, struct dcp_rules **out);
+
+/* What the config.json of --config says, or NULL. */
+enum cmd_exit hf_config(const struct hf_opts *o, struct dcp_rules_config **out);
 
 /* Is it asked for? Who says by which rules, or with what, means it. */
 bool hf_is_wanted(const struct hf_opts *o);

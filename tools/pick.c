@@ -96,6 +96,8 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 
 	*p = (struct pick){ .source = source, .hf = opts->hf };
 	progress_init(&p->progress, false);
+	if (hf_config(&opts->hf, &p->config) != CMD_OK)
+		return CMD_ENV;
 	if (hf_rules(opts->hf.rules, &p->rules) != CMD_OK)
 		return CMD_USAGE;
 	rc = dcp_scan(source, &p->scan, &err);
@@ -128,6 +130,7 @@ void pick_finish(struct pick *p)
 	dcp_version_close(p->v);
 	dcp_version_close(p->base);
 	dcp_rules_free(p->rules);
+	free(p->config);
 	dcp_queue_destroy(p->store.queue);
 	dcp_scan_finish(&p->scan);
 	free(p->cache);
@@ -162,6 +165,7 @@ static int map(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
 {
 	const struct dcp_map_opts how = { .rules = p->rules,
 					  .assets = p->hf.assets,
+					  .config = p->config,
 					  .cast = hf_dtype(&p->hf),
 					  .source = p->source,
 					  .where = f->where };

@@ -35,8 +35,9 @@ struct pick {
 	const struct dcp_found *found; /* the version, once picked */
 	struct dcp_version *v;
 	struct hf_opts hf;
-	struct dcp_rules *rules;  /* of --hf-rules, or NULL */
-	struct dcp_version *base; /* with --hf: what v is mapped from */
+	struct dcp_rules *rules;         /* of --hf-rules, or NULL */
+	struct dcp_rules_config *config; /* of --config, or NULL */
+	struct dcp_version *base;        /* with --hf: what v is mapped from */
 };
 
 /* Scan @source and make ready to open its versions. @rebuild as in store. */

@@ -42,8 +42,22 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 		.intermediate = NUMBER(o, "intermediate_size", "n_inner", "ffn_hidden_size"),
 		.layers = NUMBER(o, "num_hidden_layers", "n_layer", "n_layers", "num_layers"),
 		.vocab = NUMBER(o, "vocab_size", "padded_vocab_size"),
+		.positions = NUMBER(o, "max_position_embeddings", "n_positions", "max_seq_len"),
 		.experts = NUMBER(o, "num_local_experts", "num_experts", "n_routed_experts"),
+		.moe_intermediate = NUMBER(o, "moe_intermediate_size"),
+		.shared_experts = NUMBER(o, "n_shared_experts"),
+		.shared_intermediate = NUMBER(o, "shared_expert_intermediate_size"),
+		.dense_layers = NUMBER(o, "first_k_dense_replace"),
+		.moe_step = NUMBER(o, "decoder_sparse_step", "moe_layer_freq"),
+		.q_rank = NUMBER(o, "q_lora_rank"),
+		.kv_rank = NUMBER(o, "kv_lora_rank"),
+		.nope_dim = NUMBER(o, "qk_nope_head_dim"),
+		.rope_dim = NUMBER(o, "qk_rope_head_dim"),
+		.v_dim = NUMBER(o, "v_head_dim"),
 		.tie = -1,
+		.attention_bias = -1,
+		.mlp_bias = -1,
+		.quantized = dcp_json_is_object(dcp_json_get(root, "quantization_config")),
 	};
 	if (!out->kv_heads)
 		out->kv_heads = out->heads;
@@ -52,7 +66,14 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 	type = dcp_json_str(dcp_json_get(root, "model_type"));
 	if (type)
 		snprintf(out->model_type, sizeof(out->model_type), "%s", type);
+	type = dcp_json_str(dcp_json_get(o, "dtype"));
+	if (!type)
+		type = dcp_json_str(dcp_json_get(o, "torch_dtype"));
+	if (type)
+		out->dtype = dcp_dtype_from_torch(type, strlen(type));
 	dcp_json_bool(dcp_json_get(root, "tie_word_embeddings"), &out->tie);
+	dcp_json_bool(dcp_json_get(o, "attention_bias"), &out->attention_bias);
+	dcp_json_bool(dcp_json_get(o, "mlp_bias"), &out->mlp_bias);
 	dcp_json_free(root);
 	return 0;
 }
@@ -70,7 +91,16 @@ static const struct {
 	{ "intermediate", offsetof(struct dcp_rules_config, intermediate) },
 	{ "layers", offsetof(struct dcp_rules_config, layers) },
 	{ "vocab", offsetof(struct dcp_rules_config, vocab) },
+	{ "positions", offsetof(struct dcp_rules_config, positions) },
 	{ "experts", offsetof(struct dcp_rules_config, experts) },
+	{ "moe_intermediate", offsetof(struct dcp_rules_config, moe_intermediate) },
+	{ "shared_experts", offsetof(struct dcp_rules_config, shared_experts) },
+	{ "shared_intermediate", offsetof(struct dcp_rules_config, shared_intermediate) },
+	{ "q_rank", offsetof(struct dcp_rules_config, q_rank) },
+	{ "kv_rank", offsetof(struct dcp_rules_config, kv_rank) },
+	{ "nope_dim", offsetof(struct dcp_rules_config, nope_dim) },
+	{ "rope_dim", offsetof(struct dcp_rules_config, rope_dim) },
+	{ "v_dim", offsetof(struct dcp_rules_config, v_dim) },
 };
 
 const size_t dcp_rules_nwords = DCP_LEN(words);

@@ -56,9 +56,29 @@ bool dcp_rules_tie(const struct dcp_rules *r, size_t i, const char **key, const 
 /* What config.json says of the model; 0 where it does not. Rules call these by name. */
 struct dcp_rules_config {
 	char model_type[64];
-	uint64_t heads, kv_heads, head_dim, hidden, intermediate, layers, vocab, experts;
-	int tie; /* tie_word_embeddings: 1, 0; -1 where it does not say */
+	uint64_t heads, kv_heads, head_dim, hidden, intermediate, layers, vocab, positions;
+	uint64_t experts, moe_intermediate, shared_experts, shared_intermediate;
+	uint64_t dense_layers,
+		moe_step; /* the first so many have no experts; each such one has */
+	uint64_t q_rank, kv_rank, nope_dim, rope_dim, v_dim; /* of attention with low ranks */
+	/* tie_word_embeddings, attention_bias, mlp_bias: 1, 0; -1 where it does not say */
+	int tie, attention_bias, mlp_bias;
+	bool quantized;
+	enum dcp_dtype dtype; /* of its numbers; OTHER: it does not say */
 };
+
+/* A tensor that a model has; ndim 0: nobody knows its shape. */
+struct dcp_rules_expected {
+	const char *key; /* for the call */
+	uint32_t ndim;
+	uint64_t shape[3];
+	bool optional; /* may be missing */
+};
+typedef int dcp_rules_expect_fn(void *ctx, const struct dcp_rules_expected *x);
+
+/* Tell all that a model of @c has. 1, or 0: it is none of those known here, or quantized; a negative return of
+ * @fn is passed on. */
+int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, void *ctx);
 
 /* Read it from @n bytes of config.json. What is missing is worked out of the rest as the models
  * do: kv_heads from heads, head_dim from hidden. -EBADMSG, -ENOMEM. */

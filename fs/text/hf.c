@@ -12,6 +12,7 @@
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
 #include "core/store/index/index.h"
+#include "core/store/version/expected.h"
 #include "core/store/version/version.h"
 #include "fs/fs.h"
 #include "fs/text/spool.h"
@@ -157,6 +158,44 @@ static int put_all_failed(const struct dcpfs_version *ver, struct dcpfs_spool *s
 	return rc;
 }
 
+struct told {
+	struct dcp_buf *out;
+	uint64_t n;
+};
+
+static void put_difference(void *ctx, const char *what, const char *key, const char *text)
+{
+	struct told *t = ctx;
+	char name[512];
+
+	snprintf(name, sizeof(name), "%s", key);
+	dcp_printable(name);
+	if (t->n++ < MAX_NAMED)
+		dcp_buf_printf(t->out, "- %s: `%s`: %s\n", what, name, text);
+}
+
+/* Does it have what the model of config.json has? */
+static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
+	struct told told = { .out = &list };
+	struct dcp_expected x = { .say = put_difference, .ctx = &told };
+	int rc = dcp_version_expect(dcpfs_opened(ver), &x, err);
+
+	if (rc <= 0)
+		return rc;
+	dcp_buf_printf(b,
+		       "## Against config.json\n\n%llu tensors; %llu missing, %llu of another "
+		       "shape, %llu that the model has not.\n",
+		       (unsigned long long)x.tensors, (unsigned long long)x.missing,
+		       (unsigned long long)x.misshaped, (unsigned long long)x.foreign);
+	if (x.retyped)
+		dcp_buf_printf(b, "%llu are not %s as config.json says: `--hf-dtype`.\n",
+			       (unsigned long long)x.retyped, dcp_dtype_info(x.dtype)->torch);
+	dcp_buf_printf(b, "\n%s%s", list.n ? list.p : "", list.n ? "\n" : "");
+	return dcp_buf_error(&list);
+}
+
 static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 			struct dcp_buf *b)
 {
@@ -205,7 +244,9 @@ int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	dcp_buf_printf(&s->buf, "# %s\n\n", ver->of->name);
 	put_weights(fs, ver, &s->buf);
 	put_assets(dcp_version_assets(dcpfs_opened(ver)), &s->buf);
-	rc = put_all_failed(ver, s);
+	rc = put_model(ver, &s->buf, err);
+	if (rc == 0)
+		rc = put_all_failed(ver, s);
 	dcp_buf_str(&s->buf, "## Use\n\n"
 			     "    AutoModelForCausalLM.from_pretrained(\"<this directory>\")\n"
 			     "    vllm serve <this directory>\n\n"

@@ -4,7 +4,7 @@
 ones, and of plain bytes, compared element by element with what the tensor is by its own name."""
 import json
 
-from cli import GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 
 def presets():
@@ -99,8 +99,32 @@ def checked():
     fails(USAGE, "mine.rules:1:2: ", "rules", "check", rules("mine.rules", "a"), where)
 
 
+def modelled():
+    where = GOLDEN / "hf-llama" / "ckpt" / "llama"
+    got = run("rules", "check", "auto", where)
+    equal(got.returncode, OK, f"a model as it was saved: {got.stdout.decode()}")
+    config = json.loads((where / "config.json").read_text())
+    told = data("rules", "check", "--json", "auto", where)["model"]
+    equal((told["missing"], told["misshaped"], told["foreign"], told["retyped"]), (0, 0, 0, 0), "as it was saved")
+    mine = rules("mine.rules", "model.layers.{i}.self_attn.q_proj.weight -> model.layers.{i}.self_attn.q_prj.weight\n* -> *\n")
+    other = SCRATCH / "config.json"
+    other.write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 1, "dtype": "float16"}))
+    got = run("rules", "check", mine, where, "--config", other)
+    text = got.stdout.decode()
+    equal(got.returncode, NO, "another model")
+    check("missing: model.layers.0.self_attn.q_proj.weight: it is not there, nearest is model.layers.0.self_attn.q_prj.weight" in text,
+          f"missing: {text}")
+    check("shape: model.embed_tokens.weight: [" in text and "are not float16 as config.json says" in text, f"shape, dtype: {text}")
+    check("foreign: model.layers.0.self_attn.q_prj.weight: " in text, f"foreign: {text}")
+    other.write_text('{"model_type": "nobody"}')
+    got = run("rules", "check", "identity", where, "--config", other)
+    check(got.returncode == OK and b"not checked against a model" in got.stdout, got.stdout.decode())
+    fails(ENV, "--config", "rules", "check", "identity", where, "--config", SCRATCH / "none.json")
+
+
 presets()
 checked()
+modelled()
 for checkpoint in ("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
                    "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama"):
     turned(checkpoint)

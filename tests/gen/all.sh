@@ -23,6 +23,7 @@ done
 "$DS" deepspeed_run.py
 PADDLE="$PADDLE" "$T215" cuts.py
 "$T215" tp_plans.py
+"$T215" hf_shapes.py
 "$T215" composer_ranks.py
 "$COMPOSER" composer_run.py
 "$ARRAYS" array_files.py

@@ -204,11 +204,14 @@ static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
 }
 
 static void read_config(struct mapping *m, const struct dcp_assets *a,
-			const struct dcp_log *log)
+			const struct dcp_rules_config *given, const struct dcp_log *log)
 {
 	struct dcp_err err = { 0 };
 
-	if (!a->config.n)
+	m->has_config = given != NULL;
+	if (given)
+		m->config = *given;
+	if (given || !a->config.n)
 		return;
 	m->has_config = dcp_rules_config_parse(a->config.p, a->config.n, &m->config, &err) == 0;
 	if (!m->has_config)
@@ -340,7 +343,14 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		code = dcp_assets_find(&from, dcp_files_opts(base->files), &v->mapped->assets,
 				       err);
 	if (code == 0)
-		read_config(&m, &v->mapped->assets, opts->log);
+		read_config(&m, &v->mapped->assets, how->config, opts->log);
+	if (code == 0 && m.has_config) {
+		v->mapped->config = malloc(sizeof(m.config));
+		if (!v->mapped->config)
+			code = dcp_err_say(err, -ENOMEM);
+		else
+			*v->mapped->config = m.config;
+	}
 	if (code == 0 && !m.rules) {
 		code = find_rules(&m, &found, err);
 		m.rules = found;

@@ -16,12 +16,14 @@
 #include "core/store/version/version.h"
 
 struct dcp_rules;
+struct dcp_rules_config;
 
 struct dcp_map_opts {
 	const struct dcp_rules *rules; /* NULL: those that fit the family and config.json */
-	const char *assets;  /* a directory whose config.json and tokenizer come first; NULL */
-	enum dcp_dtype cast; /* as dcp_rules_source */
-	const char *source, *where; /* of the version, as it was found */
+	const char *assets; /* a directory whose config.json and tokenizer come first; NULL */
+	const struct dcp_rules_config *config; /* instead of what assets say; NULL */
+	enum dcp_dtype cast;                   /* as dcp_rules_source */
+	const char *source, *where;            /* of the version, as it was found */
 };
 
 /* @base must outlive it, @how and @opts only the call. As dcp_version_open(). */

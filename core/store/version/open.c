@@ -283,6 +283,7 @@ void dcp_version_close(struct dcp_version *v)
 	if (v->mapped) {
 		dcp_assets_finish(&v->mapped->assets); /* the rest is another's */
 		dcp_buf_finish(&v->mapped->tied);
+		free(v->mapped->config);
 		free(v->mapped);
 	} else {
 		dcp_files_destroy(v->files);

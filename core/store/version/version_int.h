@@ -18,12 +18,14 @@ struct dcp_dir;
 struct dcp_dirent;
 struct dcp_index;
 struct dcp_index_writer;
+struct dcp_rules_config;
 struct dcp_unpack;
 
 /* What a mapped version has beside its index. */
 struct dcp_mapped {
 	struct dcp_assets assets;
-	struct dcp_buf tied; /* int64_t: ids */
+	struct dcp_buf tied;             /* int64_t: ids */
+	struct dcp_rules_config *config; /* NULL: there is none */
 };
 
 struct dcp_version {

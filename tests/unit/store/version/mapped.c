@@ -2,7 +2,7 @@
 /*
  * A version under the names of a model, and the files that belong to it.
  *
- * covers: assets, build
+ * covers: assets, build, expected
  */
 #include "tests/unit/t.h"
 
@@ -12,6 +12,7 @@
 #include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/version/assets.h"
+#include "core/store/version/expected.h"
 #include "core/store/version/mapped.h"
 #include "tests/unit/t_version.h"
 
@@ -90,6 +91,41 @@ static void new_names_over_the_same_files(void **state)
 	dcp_arena_finish(&arena);
 	dcp_version_close(v);
 	t_version_check(base); /* what it lent is there */
+	dcp_version_close(base);
+	dcp_rules_free(r);
+}
+
+static void note_difference(void *ctx, const char *what, const char *key, const char *text)
+{
+	dcp_buf_printf(ctx, "%s %s: %s\n", what, key, text);
+}
+
+static void against_the_model(void **state)
+{
+	struct t_version *p = *state;
+	struct dcp_version *base = t_version_open(p);
+	struct dcp_rules *r =
+		rules_of("x -> model.embed_tokens.weight\nz -> model.norn.weight\n");
+	struct dcp_version *v = map(p, base, r, NULL);
+	dcp_auto_buf struct dcp_buf told = DCP_BUF_INIT;
+	struct dcp_expected x = { .say = note_difference, .ctx = &told };
+
+	assert_int_equal(dcp_version_expect(v, &x, NULL), 0);
+	dcp_version_close(v);
+	t_dir_text(&p->dir, "run/step-1/config.json",
+		   "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 3, "
+		   "\"vocab_size\": 7, \"tie_word_embeddings\": true}");
+	v = map(p, base, r, NULL);
+	assert_int_equal(dcp_version_expect(v, &x, NULL), 1);
+	assert_int_equal(x.tensors, 12);
+	assert_int_equal(x.missing, 10); /* all but embeddings, of both that may be tied */
+	assert_int_equal(x.misshaped, 1);
+	assert_int_equal(x.foreign, 1);
+	dcp_buf_add(&told, "", 1);
+	assert_non_null(strstr(told.p, "missing model.norm.weight: it is not there, nearest is "
+				       "model.norn.weight\n"));
+	assert_non_null(strstr(told.p, " where config.json wants [7, 3]\n"));
+	dcp_version_close(v);
 	dcp_version_close(base);
 	dcp_rules_free(r);
 }
@@ -220,6 +256,8 @@ static void files_of_the_model(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(against_the_model, t_version_setup,
+						t_version_teardown),
 		cmocka_unit_test_setup_teardown(new_names_over_the_same_files, t_version_setup,
 						t_version_teardown),
 		cmocka_unit_test_setup_teardown(kept_in_the_cache, t_version_setup,

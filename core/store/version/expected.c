@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/store/version/expected.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/base/intern.h"
+#include "core/base/near.h"
+#include "core/base/text.h"
+#include "core/rules/rules.h"
+#include "core/store/index/index.h"
+#include "core/store/version/version_int.h"
+
+enum { NEAR_NAMES = 100 }; /* foreign ones that a missing one is compared with */
+
+struct entry {
+	struct dcp_rules_expected of;
+	bool seen;
+};
+
+struct comparing {
+	struct dcp_expected *x;
+	struct dcp_intern keys;
+	struct dcp_buf entries; /* struct entry, by number in keys */
+	struct dcp_arena arena;
+	const char *foreign[NEAR_NAMES];
+	size_t nforeign;
+};
+
+static int note(void *ctx, const struct dcp_rules_expected *of)
+{
+	struct comparing *c = ctx;
+	struct entry e = { .of = *of };
+	uint32_t number;
+	int rc = dcp_intern_add(&c->keys, of->key, strlen(of->key), DCP_INTERN_NONE, &number);
+
+	if (rc > 0)
+		dcp_buf_add(&c->entries, &e, sizeof(e));
+	return rc < 0 ? rc : dcp_buf_error(&c->entries);
+}
+
+static void say(const struct comparing *c, const char *what, const char *key, const char *text)
+{
+	if (c->x->say)
+		c->x->say(c->x->ctx, what, key, text);
+}
+
+static void put_shape(struct dcp_buf *b, const uint64_t *shape, uint32_t ndim)
+{
+	dcp_buf_str(b, "[");
+	for (uint32_t d = 0; d < ndim; d++)
+		dcp_buf_printf(b, "%s%llu", d ? ", " : "", (unsigned long long)shape[d]);
+	dcp_buf_str(b, "]");
+}
+
+static void check_shape(const struct comparing *c, const struct dcp_row *row,
+			const struct dcp_rules_expected *of)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+
+	if (!of->ndim || (row->ndim == of->ndim &&
+			  memcmp(row->shape, of->shape, of->ndim * sizeof(*of->shape)) == 0))
+		return;
+	c->x->misshaped++;
+	put_shape(&b, row->shape, row->ndim);
+	dcp_buf_str(&b, " where config.json wants ");
+	put_shape(&b, of->shape, of->ndim);
+	say(c, "shape", row->key, dcp_buf_error(&b) ? "" : b.p);
+}
+
+static bool is_float(enum dcp_dtype t)
+{
+	return t == DCP_DTYPE_F32 || t == DCP_DTYPE_F16 || t == DCP_DTYPE_BF16;
+}
+
+static int look_at(struct comparing *c, const struct dcp_row *row)
+{
+	uint32_t number = dcp_intern_find(&c->keys, row->key, strlen(row->key));
+	struct entry *e = (struct entry *)(void *)c->entries.p;
+
+	if (is_float(row->dtype) && c->x->dtype && row->dtype != c->x->dtype)
+		c->x->retyped++;
+	if (number != DCP_INTERN_NONE) {
+		e[number].seen = true;
+		if (!row->broken)
+			check_shape(c, row, &e[number].of);
+		return 0;
+	}
+	if (dcp_ends_with(row->key, strlen(row->key),
+			  "inv_freq")) /* a buffer that older releases saved */
+		return 0;
+	c->x->foreign++;
+	say(c, "foreign", row->key, "the model of config.json has no such tensor");
+	if (c->nforeign == NEAR_NAMES)
+		return 0;
+	c->foreign[c->nforeign] = dcp_arena_strndup(&c->arena, row->key, strlen(row->key));
+	return c->foreign[c->nforeign++] ? 0 : -ENOMEM;
+}
+
+static void say_missing(const struct comparing *c, const char *key)
+{
+	size_t best = dcp_near_limit(key) + 1;
+	const char *found = NULL;
+	char text[300] = "it is not there";
+
+	for (size_t i = 0; c->x->missing <= NEAR_NAMES && i < c->nforeign; i++) {
+		size_t d = dcp_near_distance(key, c->foreign[i], best);
+
+		if (d < best) {
+			best = d;
+			found = c->foreign[i];
+		}
+	}
+	if (found)
+		snprintf(text, sizeof(text), "it is not there, nearest is %.200s", found);
+	say(c, "missing", key, text);
+}
+
+static int compare(struct comparing *c, struct dcp_version *v)
+{
+	const struct entry *e = (const struct entry *)(const void *)c->entries.p;
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	int rc = dcp_index_scan(dcp_version_index(v), DCP_ROW_TENSOR, 0, false, &scan);
+
+	if (rc < 0)
+		return rc;
+	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
+		rc = look_at(c, &row);
+		if (rc < 0)
+			break;
+	}
+	dcp_index_scan_end(scan);
+	c->x->tensors = c->entries.n / sizeof(*e);
+	for (uint32_t i = 0; rc == 0 && i < c->x->tensors; i++)
+		if (!e[i].seen && !e[i].of.optional) {
+			c->x->missing++;
+			say_missing(c, dcp_intern_text(&c->keys, i));
+		}
+	return rc;
+}
+
+int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err *err)
+{
+	const struct dcp_rules_config *config = v->mapped ? v->mapped->config : NULL;
+	struct comparing c = { .x = x };
+	int rc = 0;
+
+	if (!config)
+		return 0;
+	x->dtype = config->dtype;
+	dcp_arena_init(&c.arena, 64 << 20);
+	rc = dcp_rules_expect(config, note, &c);
+	if (rc > 0)
+		rc = compare(&c, v) < 0 ? -EIO : 1;
+	dcp_intern_finish(&c.keys);
+	dcp_buf_finish(&c.entries);
+	dcp_arena_finish(&c.arena);
+	return rc < 0 ? dcp_err_say(err, rc) : rc;
+}
