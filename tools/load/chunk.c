@@ -202,22 +202,3 @@ void load_chunks_free(struct load_chunks *c)
 	free(c->first);
 	free(c);
 }
-
-uint64_t load_overlap(const struct load_stretch *s, const struct load_range *v, size_t n,
-		      size_t *hint, int (*fn)(void *ctx, uint64_t lo, uint64_t hi), void *ctx)
-{
-	uint64_t end = s->lo + s->n, total = 0;
-	size_t i = *hint;
-
-	while (i < n && (v[i].file < s->file || (v[i].file == s->file && v[i].hi <= s->lo)))
-		i++;
-	*hint = i;
-	for (; i < n && v[i].file == s->file && v[i].lo < end; i++) {
-		uint64_t lo = DCP_MAX(v[i].lo, s->lo), hi = DCP_MIN(v[i].hi, end);
-
-		if (fn && fn(ctx, lo, hi) < 0)
-			return UINT64_MAX;
-		total += hi - lo;
-	}
-	return total;
-}

@@ -39,11 +39,3 @@ struct load_chunks {
 int load_chunks_create(const struct load_range *const *of, const size_t *n, uint32_t members,
 		       uint64_t slot, bool slack, struct load_chunks **out);
 void load_chunks_free(struct load_chunks *c);
-
-/*
- * Call @fn (NULL: nothing) with every part of @s that the @n ranges @v of a rank touch, in order; how many
- * bytes they are. *@hint is 0 at first, and serves for stretches that come in order. A
- * negative return of @fn: UINT64_MAX.
- */
-uint64_t load_overlap(const struct load_stretch *s, const struct load_range *v, size_t n,
-		      size_t *hint, int (*fn)(void *ctx, uint64_t lo, uint64_t hi), void *ctx);

@@ -23,10 +23,12 @@ enum {
 /* What one rank found out. */
 struct finding {
 	uint64_t needed;       /* bytes */
-	uint64_t ranges;       /* of files */
+	uint64_t staging;      /* as configured */
 	uint32_t looked, warm; /* at places of its needs: in the page cache */
 	uint32_t remote;       /* files lie on a file system that other machines have, too */
 	uint32_t slack;        /* elements are converted */
+	uint32_t exchange;     /* as configured */
+	uint32_t zero;
 };
 
 /* ---- looking ---- */
@@ -149,52 +151,87 @@ static int by_place(const void *a, const void *b)
 
 /* ---- chunks ---- */
 
-static uint64_t slot_bytes(const struct dcpload_plan *p, bool all)
+/* Of a node's window each rank pays its part. The same on all ranks. */
+static uint64_t slot_bytes(uint64_t staging)
 {
-	const struct dcpload *ck = p->ck;
-	/* Of a node's window each rank pays its part; with messages: two slots, what is sent, what
-	 * comes from all others. */
-	uint64_t parts = all ? (uint64_t)ck->comm->ranks + 4 : SLOTS;
-	uint64_t n = ck->config.staging / parts;
+	uint64_t n =
+		DCP_MIN(DCP_MAX(staging / SLOTS, (uint64_t)SLOT_LEAST), (uint64_t)SLOT_MOST);
 
-	n = DCP_MIN(DCP_MAX(n, (uint64_t)SLOT_LEAST), (uint64_t)SLOT_MOST);
 	return n - n % LOAD_BLOCK;
 }
 
-/* Collective when @exchange is. */
-static int make_chunks(struct dcpload_plan *p, bool slack, struct dcpload_error *err)
+/* Collective over the ranks of a node at least: what each of them needs of files. */
+static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *by_node,
+			 struct dcpload_error *err)
+{
+	const struct dcpload *ck = p->ck;
+	int timeout = (int)ck->config.timeout_ms;
+	struct dcpload_comm *node = NULL;
+	int rc;
+
+	*by_node = ck->nnodes > 1 && ck->comm->split;
+	if (!*by_node)
+		return load_gather(ck->comm, p->mine, p->nmine * sizeof(*p->mine), out, err,
+				   timeout);
+	rc = ck->comm->split(ck->comm->ctx, ck->node[ck->comm->rank], 0, &node, timeout);
+	if (rc < 0)
+		return load_comm_say(ck->comm, rc, err);
+	rc = load_gather(node, p->mine, p->nmine * sizeof(*p->mine), out, err, timeout);
+	dcpload_comm_close(node);
+	return rc;
+}
+
+/* Chunks of a node. */
+static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
+			struct dcpload_error *err)
 {
 	struct dcpload *ck = p->ck;
-	bool all = p->report.exchange == DCPLOAD_EXCHANGE_ALL;
-	bool alone = p->report.exchange == DCPLOAD_EXCHANGE_NEVER;
-	int rc, timeout = (int)ck->config.timeout_ms;
-	uint32_t members = alone ? 1 : all ? ck->comm->ranks : ck->nlocal;
-	const struct load_range **of = calloc(members, sizeof(*of));
-	size_t *n = calloc(members, sizeof(*n));
+	const struct load_range **of = calloc(ck->nlocal, sizeof(*of));
+	size_t *n = calloc(ck->nlocal, sizeof(*n));
+	struct load_blobs b = { 0 };
+	bool by_node;
+	int rc = of && n ? 0 : load_fail(err, -ENOMEM, "out of memory");
 
-	rc = of && n ? load_ranges(p->need, p->nneed, &p->mine, &p->nmine) : -ENOMEM;
-	if (rc < 0)
-		load_fail(err, rc, "out of memory");
-	if (!alone) {
-		rc = load_agree(ck->comm, rc, err, timeout);
-		if (rc == 0)
-			rc = load_gather(ck->comm, p->mine, p->nmine * sizeof(*p->mine),
-					 &p->ranges, err, timeout);
-	}
-	for (uint32_t m = 0; m < members && rc == 0; m++) {
-		uint32_t r = all ? m : ck->local[m];
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	if (rc == 0)
+		rc = gather_ranges(p, &b, &by_node, err);
+	for (uint32_t m = 0; m < ck->nlocal && rc == 0; m++) {
+		uint32_t r = by_node ? m : ck->local[m];
 
-		of[m] = alone ? p->mine : p->ranges.at[r];
-		n[m] = alone ? p->nmine : p->ranges.n[r] / sizeof(*p->mine);
+		of[m] = b.at[r];
+		n[m] = b.n[r] / sizeof(**of);
 	}
-	if (rc == 0) {
-		rc = load_chunks_create(of, n, members, slot_bytes(p, all), slack, &p->chunks);
-		if (rc < 0)
-			load_fail(err, rc, "out of memory");
-	}
+	if (rc == 0 && load_chunks_create(of, n, ck->nlocal, slot, slack, &p->chunks) < 0)
+		rc = load_fail(err, -ENOMEM, "out of memory");
+	load_blobs_free(&b);
 	free(of);
 	free(n);
-	return alone ? rc : load_agree(ck->comm, rc, err, timeout);
+	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+}
+
+/* Collective unless every rank reads for itself. */
+static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
+		       struct dcpload_error *err)
+{
+	uint32_t exchange = p->report.exchange;
+	uint64_t slot = slot_bytes(staging);
+	const struct load_range *mine;
+	int rc = load_ranges(p->need, p->nneed, &p->mine, &p->nmine);
+
+	if (rc < 0)
+		load_fail(err, rc, "out of memory");
+	if (exchange == DCPLOAD_EXCHANGE_NEVER) {
+		mine = p->mine;
+		if (rc == 0 &&
+		    load_chunks_create(&mine, &p->nmine, 1, slot, slack, &p->chunks) < 0)
+			rc = load_fail(err, -ENOMEM, "out of memory");
+		return rc;
+	}
+	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
+	if (rc < 0)
+		return rc;
+	return exchange == DCPLOAD_EXCHANGE_NODE ? share_chunks(p, slot, slack, err)
+						 : load_make_rounds(p, staging, slack, err);
 }
 
 static int make_window(struct dcpload_plan *p, struct dcpload_error *err)
@@ -208,7 +245,8 @@ static int make_window(struct dcpload_plan *p, struct dcpload_error *err)
 }
 
 /* A node whose memory cannot be shared: every rank reads for itself. */
-static int fall_back(struct dcpload_plan *p, bool slack, struct dcpload_error *err)
+static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
+		     struct dcpload_error *err)
 {
 	if (p->report.exchange != DCPLOAD_EXCHANGE_NODE || err->code == -ETIMEDOUT ||
 	    err->code == -ECONNRESET || p->ck->config.exchange == DCPLOAD_EXCHANGE_NODE)
@@ -217,14 +255,15 @@ static int fall_back(struct dcpload_plan *p, bool slack, struct dcpload_error *e
 	snprintf(p->exchange_why, sizeof(p->exchange_why), "%.120s", err->text);
 	load_plan_drop_chunks(p);
 	*err = (struct dcpload_error){ .rank = -1 };
-	if (make_chunks(p, slack, err) < 0)
+	if (make_chunks(p, staging, slack, err) < 0)
 		return err->code;
 	return make_window(p, err);
 }
 
 static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcpload_error *err)
 {
-	uint64_t looked = 0, warm = 0;
+	const struct finding *first = b->at[0];
+	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
 	bool slack = false, remote = false, is_warm;
 	int rc;
 
@@ -233,6 +272,11 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 
 		if (b->n[r] != sizeof(*f))
 			return load_fail(err, -EPROTO, "rank %u runs another release", r);
+		if (f->exchange != first->exchange)
+			return load_fail(err, -EINVAL,
+					 "rank %u asks for another way to exchange than rank 0",
+					 r);
+		staging = DCP_MIN(staging, f->staging);
 		looked += f->looked;
 		warm += f->warm;
 		slack |= f->slack != 0;
@@ -244,10 +288,10 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER &&
 	    (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT))
 		return 0; /* straight into the destinations */
-	rc = make_chunks(p, slack, err);
+	rc = make_chunks(p, staging, slack, err);
 	if (rc == 0)
 		rc = make_window(p, err);
-	return rc < 0 ? fall_back(p, slack, err) : 0;
+	return rc < 0 ? fall_back(p, staging, slack, err) : 0;
 }
 
 int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
@@ -260,7 +304,8 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	if (p->nneed)
 		qsort(p->need, p->nneed, sizeof(*p->need), by_place);
 	find(p, &own);
-	own.ranges = p->nneed;
+	own.staging = ck->config.staging;
+	own.exchange = ck->config.exchange;
 	rc = load_gather(ck->comm, &own, sizeof(own), &b, err, timeout);
 	if (rc == 0)
 		rc = take(p, &b, err);
@@ -271,7 +316,5 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	p->report.nodes = ck->nnodes;
 	p->report.parts = p->nwant;
 	p->report.unique = p->chunks ? p->chunks->unique : 0;
-	if (rc == 0 && p->report.exchange == DCPLOAD_EXCHANGE_ALL)
-		rc = load_prepare_rounds(p, err);
 	return load_agree(ck->comm, rc, err, timeout);
 }

@@ -11,8 +11,9 @@ bool load_is_cached(int fd, uint64_t off);
 
 void load_plan_drop_chunks(struct dcpload_plan *p);
 
-/* How much memory exchanging takes, and have it. */
-int load_prepare_rounds(struct dcpload_plan *p, struct dcpload_error *err);
+/* Collective: every rank's share of all files, and what is to be sent of it. Sets chunks. */
+int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
+		     struct dcpload_error *err);
 void load_rounds_free(struct load_rounds *r);
 
 /* Needs in order of file and offset, held against stretches in that order. */

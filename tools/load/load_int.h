@@ -150,7 +150,6 @@ struct dcpload_plan {
 	struct load_window *window; /* through which they go */
 	struct load_range *mine;    /* what this rank needs of files, in order */
 	size_t nmine;
-	struct load_blobs ranges;   /* the same of all ranks, when they exchange */
 	struct load_rounds *rounds; /* of messages; NULL: there are none */
 	_Atomic uint64_t arrived;   /* bytes, in this execution */
 	struct dcpload_report report;

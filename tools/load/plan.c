@@ -391,7 +391,6 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 	load_rounds_free(p->rounds);
 	load_window_free(p->window);
 	load_chunks_free(p->chunks);
-	load_blobs_free(&p->ranges);
 	free(p->mine);
 	p->rounds = NULL;
 	p->window = NULL;

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each byte is read by one rank of the job and sent to those that need it. In round k rank r has read chunk
- * k * ranks + r; every rank gets of each chunk the blocks that it said it needs, in order, and both sides
- * know which those are. A thread reads the chunk of the next round meanwhile.
+ * Each byte is read by one rank of the job and sent to those that need it.
+ *
+ * The files of the version, one after the other, are cut into stripes of one size; stripe s belongs to
+ * rank s mod ranks. When the plan is made every rank tells each owner which blocks of its stripes it
+ * needs. In round k rank r reads of stripe k * ranks + r what anybody needs, and sends everybody their
+ * blocks, in order; a thread reads for the next round meanwhile. No rank ever knows more than what it
+ * needs itself and what others need of its own stripes.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -12,12 +16,30 @@
 #include "core/base/clock.h"
 #include "tools/load/execute.h"
 
+enum { STRIPE_LEAST = 64 << 10, STRIPE_MOST = 4 << 20 };
+
+/* Blocks [lo, hi) of a file that a rank needs of a stripe, of which they may go on behind the end by
+ * one block: the last element before it may need that. Sent between ranks as it is. */
+struct part {
+	uint64_t stripe, lo, hi;
+	uint32_t file, zero;
+};
+
 struct load_rounds {
-	uint32_t ranks;
+	uint32_t ranks, self;
+	uint64_t stripe; /* bytes */
+	uint64_t *base;  /* of each file: its first stripe; of one more: how many there are */
+	size_t nfiles;
+	struct part *mine; /* what this rank needs, in order */
+	size_t nmine;
+	struct part **theirs; /* what rank d needs of this rank's stripes, in order */
+	size_t *ntheirs;
+	struct part *memory; /* that all of theirs lie in */
+	size_t *next;        /* of theirs, in the round at hand */
+	size_t next_mine;
 	const void **send;
 	uint64_t *nsend, *nrecv;
 	void **recv;
-	size_t *hint; /* in the ranges of each rank, for what is sent; one more for what comes */
 	uint8_t *pack, *in; /* what is sent, what came */
 	uint64_t npack, nin;
 };
@@ -26,174 +48,402 @@ void load_rounds_free(struct load_rounds *r)
 {
 	if (!r)
 		return;
+	free(r->base);
+	free(r->mine);
+	free(r->theirs);
+	free(r->ntheirs);
+	free(r->memory);
+	free(r->next);
 	free(r->send);
 	free(r->nsend);
 	free(r->nrecv);
 	free(r->recv);
-	free(r->hint);
 	free(r->pack);
 	free(r->in);
 	free(r);
 }
 
-static const struct load_range *ranges_of(const struct dcpload_plan *p, uint32_t r, size_t *n)
+/* ---- stripes ---- */
+
+static int number_stripes(struct load_rounds *r, const struct dcpload *ck)
 {
-	*n = p->ranges.n[r] / sizeof(struct load_range);
-	return p->ranges.at[r];
+	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(ck->v), &r->nfiles);
+	uint64_t n = 0;
+
+	r->base = calloc(r->nfiles + 1, sizeof(*r->base));
+	if (!r->base)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->nfiles; i++) {
+		r->base[i] = n;
+		n += files[i].size / r->stripe + (files[i].size % r->stripe != 0);
+	}
+	r->base[r->nfiles] = n;
+	return 0;
 }
 
-/* Bytes of chunk @c that rank @r needs, each of its stretches. */
-static uint64_t chunk_bytes(const struct dcpload_plan *p, size_t c, uint32_t r, size_t *hint)
+static uint64_t owner(const struct load_rounds *r, uint64_t stripe)
 {
-	const struct load_chunks *chunks = p->chunks;
-	uint64_t total = 0;
-	size_t n;
-	const struct load_range *v = ranges_of(p, r, &n);
-
-	for (size_t i = chunks->first[c]; i < chunks->first[c + 1]; i++)
-		total += load_overlap(&chunks->stretch[i], v, n, hint, NULL, NULL);
-	return total;
+	return stripe % r->ranks;
 }
 
-int load_prepare_rounds(struct dcpload_plan *p, struct dcpload_error *err)
+/* Ranges of files as parts of stripes. */
+static int split(struct load_rounds *r, const struct load_range *v, size_t n, uint64_t slack)
 {
-	uint32_t ranks = p->ck->comm->ranks, self = p->ck->comm->rank;
-	const struct load_chunks *chunks = p->chunks;
-	struct load_rounds *r = calloc(1, sizeof(*r));
-	size_t c = 0;
+	size_t cap = 0;
 
-	if (!r)
-		return load_fail(err, -ENOMEM, "out of memory");
-	p->rounds = r;
-	r->ranks = ranks;
-	r->send = calloc(ranks, sizeof(*r->send));
-	r->nsend = calloc(ranks, sizeof(*r->nsend));
-	r->nrecv = calloc(ranks, sizeof(*r->nrecv));
-	r->recv = calloc(ranks, sizeof(*r->recv));
-	r->hint = calloc(ranks + 1, sizeof(*r->hint));
-	if (!r->send || !r->nsend || !r->nrecv || !r->recv || !r->hint)
-		return load_fail(err, -ENOMEM, "out of memory");
-	while (c < chunks->n) {
-		uint64_t out = 0, in = 0;
+	for (size_t i = 0; i < n; i++)
+		for (uint64_t lo = v[i].lo, hi; lo < v[i].hi; lo = hi) {
+			uint64_t number = lo / r->stripe;
 
-		for (uint32_t k = 0; k < ranks && c < chunks->n; k++, c++) {
-			if (k != self) {
-				in += chunk_bytes(p, c, self, &r->hint[ranks]);
+			hi = DCP_MIN((number + 1) * r->stripe, v[i].hi);
+			if (dcp_array_grow((void **)&r->mine, &cap, r->nmine,
+					   sizeof(*r->mine)) < 0)
+				return -ENOMEM;
+			r->mine[r->nmine++] =
+				(struct part){ r->base[v[i].file] + number, lo,
+					       hi < v[i].hi ? hi + slack : hi, v[i].file, 0 };
+		}
+	return 0;
+}
+
+static int by_owner(const void *a, const void *b, void *arg)
+{
+	const struct part *x = a, *y = b;
+	uint64_t ox = owner(arg, x->stripe), oy = owner(arg, y->stripe);
+
+	if (ox != oy)
+		return ox < oy ? -1 : 1;
+	if (x->stripe != y->stripe)
+		return x->stripe < y->stripe ? -1 : 1;
+	return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+static int by_stripe(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	if (x->stripe != y->stripe)
+		return x->stripe < y->stripe ? -1 : 1;
+	return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+static int all_to_all(const struct dcpload *ck, struct load_rounds *r,
+		      struct dcpload_error *err)
+{
+	int rc = ck->comm->alltoallv(ck->comm->ctx, r->send, r->nsend, r->recv, r->nrecv,
+				     (int)ck->config.timeout_ms);
+
+	return load_comm_say(ck->comm, rc, err);
+}
+
+/* Room for what others need of this rank's stripes: they say how much that is. */
+static int hear_sizes(struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
+{
+	uint64_t *own = calloc(r->ranks, sizeof(*own)),
+		 *others = calloc(r->ranks, sizeof(*others));
+	size_t total = 0;
+	int rc = own && others ? 0 : load_fail(err, -ENOMEM, "out of memory");
+
+	for (size_t i = 0; i < r->nmine && rc == 0; i++)
+		own[owner(r, r->mine[i].stripe)]++;
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
+		r->send[d] = &own[d];
+		r->recv[d] = &others[d];
+		r->nsend[d] = r->nrecv[d] = sizeof(*own);
+	}
+	if (rc == 0)
+		rc = all_to_all(ck, r, err);
+	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
+		r->nsend[d] = own[d] * sizeof(*r->mine);
+		r->ntheirs[d] = others[d];
+		total += others[d];
+		if (others[d] > SIZE_MAX / sizeof(*r->memory) / r->ranks)
+			rc = load_fail(err, -EPROTO, "rank %u asks for too much", d);
+	}
+	if (rc == 0) {
+		r->memory = calloc(total + 1, sizeof(*r->memory));
+		if (!r->memory)
+			rc = load_fail(err, -ENOMEM, "out of memory");
+	}
+	free(own);
+	free(others);
+	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+}
+
+/* A rank of another release, or a broken transport, must not make this one read elsewhere. */
+static bool is_sound(const struct load_rounds *r, const struct part *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t lo;
+
+		if (v[i].file >= r->nfiles || owner(r, v[i].stripe) != r->self ||
+		    v[i].stripe < r->base[v[i].file] || v[i].stripe >= r->base[v[i].file + 1] ||
+		    (i && by_stripe(&v[i - 1], &v[i]) > 0))
+			return false;
+		lo = (v[i].stripe - r->base[v[i].file]) * r->stripe;
+		if (v[i].lo < lo || v[i].lo >= v[i].hi ||
+		    v[i].hi - lo > r->stripe + LOAD_BLOCK || v[i].lo % LOAD_BLOCK ||
+		    v[i].hi % LOAD_BLOCK)
+			return false;
+	}
+	return true;
+}
+
+/* Tell owners what is needed of their stripes, and hear what is needed of the own ones. */
+static int tell_owners(struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
+{
+	struct part *to = NULL, *from;
+	int rc;
+
+	if (r->nmine)
+		qsort_r(r->mine, r->nmine, sizeof(*r->mine), by_owner, r);
+	rc = hear_sizes(ck, r, err);
+	if (rc < 0)
+		return rc;
+	to = r->memory;
+	from = r->mine;
+	for (uint32_t d = 0; d < r->ranks; d++) {
+		r->send[d] = from;
+		r->recv[d] = to;
+		r->theirs[d] = to;
+		r->nrecv[d] = r->ntheirs[d] * sizeof(*to);
+		to += r->ntheirs[d];
+		from += r->nsend[d] / sizeof(*from);
+	}
+	rc = all_to_all(ck, r, err);
+	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
+		if (!is_sound(r, r->theirs[d], r->ntheirs[d]))
+			rc = load_fail(err, -EPROTO, "rank %u asks for what is in no file", d);
+	if (r->nmine)
+		qsort(r->mine, r->nmine, sizeof(*r->mine), by_stripe);
+	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+}
+
+/* ---- what this rank reads ---- */
+
+/* The union of what all need of this rank's stripes: chunk k is of stripe k * ranks + self. */
+static int make_chunks(struct dcpload_plan *p, uint64_t slack)
+{
+	struct load_rounds *r = p->rounds;
+	struct load_chunks *c = calloc(1, sizeof(*c));
+	size_t total = 0, i = 0;
+	struct part *all;
+
+	if (!c)
+		return -ENOMEM;
+	p->chunks = c;
+	c->members = r->ranks;
+	c->slot = r->stripe + slack;
+	for (uint32_t d = 0; d < r->ranks; d++)
+		total += r->ntheirs[d];
+	c->n = r->base[r->nfiles] / r->ranks + (r->base[r->nfiles] % r->ranks > r->self);
+	c->first = calloc(c->n + 1, sizeof(*c->first));
+	c->stretch = calloc(total + 1, sizeof(*c->stretch));
+	all = malloc((total + 1) * sizeof(*all));
+	if (!c->first || !c->stretch || !all) {
+		free(all);
+		return -ENOMEM;
+	}
+	memcpy(all, r->memory, total * sizeof(*all));
+	qsort(all, total, sizeof(*all), by_stripe);
+	for (size_t k = 0; k < c->n; k++) {
+		uint64_t stripe = k * r->ranks + r->self;
+		size_t first = c->nstretch;
+
+		c->first[k] = first;
+		for (; i < total && all[i].stripe == stripe; i++) {
+			uint64_t lo = (stripe - r->base[all[i].file]) * r->stripe;
+			struct load_stretch *s = &c->stretch[c->nstretch - 1];
+
+			if (c->nstretch > first && all[i].lo <= s->hi) {
+				s->hi = DCP_MAX(s->hi, all[i].hi);
+				s->n = (uint32_t)(s->hi - s->lo);
 				continue;
 			}
-			for (uint32_t d = 0; d < ranks; d++)
-				if (d != self)
-					out += chunk_bytes(p, c, d, &r->hint[d]);
+			c->stretch[c->nstretch++] =
+				(struct load_stretch){ all[i].file,
+						       (uint32_t)(all[i].hi - all[i].lo),
+						       all[i].lo, all[i].hi, all[i].lo - lo };
+		}
+	}
+	c->first[c->n] = c->nstretch;
+	for (size_t k = 0; k < c->nstretch; k++)
+		c->unique += c->stretch[k].n;
+	free(all);
+	return 0;
+}
+
+/* ---- one round ---- */
+
+/* The parts of @v, from *next on, that are of @stripe: how many, and their bytes. */
+static size_t parts_of(const struct part *v, size_t n, size_t next, uint64_t stripe,
+		       uint64_t *bytes)
+{
+	size_t i = next;
+
+	*bytes = 0;
+	for (; i < n && v[i].stripe == stripe; i++)
+		*bytes += v[i].hi - v[i].lo;
+	return i - next;
+}
+
+/* The most that any round sends and receives, and memory for it. */
+static int make_buffers(struct load_rounds *r, size_t rounds)
+{
+	uint64_t bytes;
+
+	memset(r->next, 0, r->ranks * sizeof(*r->next));
+	r->next_mine = 0;
+	for (size_t k = 0; k < rounds; k++) {
+		uint64_t out = 0, in = 0;
+
+		for (uint32_t d = 0; d < r->ranks; d++) {
+			r->next[d] += parts_of(r->theirs[d], r->ntheirs[d], r->next[d],
+					       k * r->ranks + r->self, &bytes);
+			out += d == r->self ? 0 : bytes;
+			r->next_mine += parts_of(r->mine, r->nmine, r->next_mine,
+						 k * r->ranks + d, &bytes);
+			in += d == r->self ? 0 : bytes;
 		}
 		r->npack = DCP_MAX(r->npack, out);
 		r->nin = DCP_MAX(r->nin, in);
 	}
 	r->pack = malloc(r->npack + 1);
 	r->in = malloc(r->nin + 1);
-	if (!r->pack || !r->in)
-		return load_fail(err, -ENOMEM, "no memory for %llu bytes of messages",
-				 (unsigned long long)(r->npack + r->nin));
-	return 0;
+	return r->pack && r->in ? 0 : -ENOMEM;
 }
 
-/* ---- one round ---- */
-
-struct packing {
-	const uint8_t *stretch; /* byte @lo of the file */
-	uint64_t lo;
-	uint8_t *to;
-};
-
-static int pack_part(void *ctx, uint64_t lo, uint64_t hi)
+static size_t count_rounds(const struct load_rounds *r)
 {
-	struct packing *pk = ctx;
+	return (r->base[r->nfiles] + r->ranks - 1) / r->ranks;
+}
 
-	memcpy(pk->to, pk->stretch + (lo - pk->lo), hi - lo);
-	pk->to += hi - lo;
+/* Distinct bytes that the job needs: every rank knows those of its stripes. */
+static int add_unique(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	struct load_blobs b;
+	int rc = load_gather(p->ck->comm, &p->chunks->unique, sizeof(p->chunks->unique), &b,
+			     err, (int)p->ck->config.timeout_ms);
+
+	if (rc < 0)
+		return rc;
+	p->chunks->unique = 0;
+	for (uint32_t d = 0; d < p->ck->comm->ranks; d++)
+		p->chunks->unique += *(const uint64_t *)b.at[d];
+	load_blobs_free(&b);
 	return 0;
 }
 
-/* Of this rank's chunk @c in @slot, what each of the others needs. */
-static void pack(struct dcpload_plan *p, size_t c, const uint8_t *slot)
+int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
+		     struct dcpload_error *err)
+{
+	struct dcpload *ck = p->ck;
+	uint32_t n = ck->comm->ranks;
+	struct load_rounds *r = calloc(1, sizeof(*r));
+	/* Two slots; at worst all need all of a stripe, and this rank all of every stripe. */
+	uint64_t stripe = staging / (2 * (uint64_t)n + 2);
+	int rc = r ? 0 : -ENOMEM;
+
+	if (r) {
+		p->rounds = r;
+		r->ranks = n;
+		r->self = ck->comm->rank;
+		stripe =
+			DCP_MIN(DCP_MAX(stripe, (uint64_t)STRIPE_LEAST), (uint64_t)STRIPE_MOST);
+		r->stripe = stripe - stripe % LOAD_BLOCK;
+		r->theirs = calloc(n, sizeof(*r->theirs));
+		r->ntheirs = calloc(n, sizeof(*r->ntheirs));
+		r->next = calloc(n, sizeof(*r->next));
+		r->send = calloc(n, sizeof(*r->send));
+		r->nsend = calloc(n, sizeof(*r->nsend));
+		r->nrecv = calloc(n, sizeof(*r->nrecv));
+		r->recv = calloc(n, sizeof(*r->recv));
+		if (!r->theirs || !r->ntheirs || !r->next || !r->send || !r->nsend ||
+		    !r->nrecv || !r->recv)
+			rc = -ENOMEM;
+	}
+	if (rc == 0)
+		rc = number_stripes(r, ck);
+	if (rc == 0)
+		rc = split(r, p->mine, p->nmine, slack ? LOAD_BLOCK : 0);
+	if (rc < 0)
+		load_fail(err, rc, "out of memory");
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	if (rc == 0)
+		rc = tell_owners(ck, r, err);
+	if (rc < 0)
+		return rc;
+	rc = make_chunks(p, LOAD_BLOCK);
+	if (rc == 0)
+		rc = make_buffers(r, count_rounds(r));
+	if (rc < 0)
+		load_fail(err, rc, "no memory for messages of a round: %llu bytes",
+			  (unsigned long long)(r->npack + r->nin));
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	return rc < 0 ? rc : add_unique(p, err);
+}
+
+/* Of this rank's @stripe in @slot, what each of the others needs. */
+static void pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 {
 	struct load_rounds *r = p->rounds;
-	const struct load_chunks *chunks = p->chunks;
-	struct packing pk = { .to = r->pack };
+	uint8_t *to = r->pack;
 
 	for (uint32_t d = 0; d < r->ranks; d++) {
-		size_t n;
-		const struct load_range *v = ranges_of(p, d, &n);
-		uint8_t *from = pk.to;
+		const struct part *v = r->theirs[d];
+		size_t i = r->next[d];
 
-		if (d == p->ck->comm->rank)
-			continue;
-		for (size_t i = chunks->first[c]; i < chunks->first[c + 1]; i++) {
-			const struct load_stretch *s = &chunks->stretch[i];
+		r->send[d] = to;
+		for (; i < r->ntheirs[d] && v[i].stripe == stripe; i++) {
+			uint64_t lo = (stripe - r->base[v[i].file]) * r->stripe;
 
-			pk.stretch = slot + s->at;
-			pk.lo = s->lo;
-			load_overlap(s, v, n, &r->hint[d], pack_part, &pk);
+			if (d == r->self)
+				continue;
+			memcpy(to, slot + (v[i].lo - lo), v[i].hi - v[i].lo);
+			to += v[i].hi - v[i].lo;
 		}
-		r->send[d] = from;
-		r->nsend[d] = (uint64_t)(pk.to - from);
+		r->next[d] = i;
+		r->nsend[d] = (uint64_t)(to - (uint8_t *)(uintptr_t)r->send[d]);
 		p->report.sent += r->nsend[d];
 	}
 }
 
-struct unpacking {
-	struct dcpload_plan *p;
-	struct load_active *a;
-	const struct load_stretch *s;
-	const uint8_t *from;
-};
-
-static int place_received(void *ctx, uint64_t lo, uint64_t hi)
-{
-	struct unpacking *u = ctx;
-	const uint8_t *src = u->from;
-
-	u->from += hi - lo;
-	if (lo >= u->s->hi)
-		return 0; /* only what the last element before it needs */
-	return load_place_stretch(u->p, u->a, u->s->file, lo, DCP_MIN(hi, u->s->hi), src);
-}
-
-static int unpack(struct dcpload_plan *p, struct load_active *a, size_t c, uint32_t from,
-		  const uint8_t *slot, size_t *hint)
-{
-	const struct load_chunks *chunks = p->chunks;
-	struct unpacking u = { p, a, NULL, p->rounds->recv[from] };
-	int rc = 0;
-
-	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
-		u.s = &chunks->stretch[i];
-		if (slot)
-			rc = load_place_stretch(p, a, u.s->file, u.s->lo, u.s->hi,
-						slot + u.s->at);
-		else if (load_overlap(u.s, p->mine, p->nmine, hint, place_received, &u) ==
-			 UINT64_MAX)
-			rc = -EIO;
-	}
-	return rc;
-}
-
-/* How much comes from whom, of the chunks from @c on. */
-static void expect(struct dcpload_plan *p, size_t c)
+/* How much comes from whom, of the stripes from @first on. */
+static void expect(struct dcpload_plan *p, uint64_t first)
 {
 	struct load_rounds *r = p->rounds;
+	size_t next = r->next_mine;
 	uint8_t *to = r->in;
 
-	for (uint32_t k = 0; k < r->ranks; k++, c++) {
-		r->nrecv[k] = 0;
-		if (k != p->ck->comm->rank && c < p->chunks->n) {
-			size_t hint = r->hint[r->ranks];
-
-			r->nrecv[k] = chunk_bytes(p, c, p->ck->comm->rank, &hint);
-		}
-		r->recv[k] = to;
-		to += r->nrecv[k];
-		p->report.received += r->nrecv[k];
+	for (uint32_t d = 0; d < r->ranks; d++) {
+		next += parts_of(r->mine, r->nmine, next, first + d, &r->nrecv[d]);
+		if (d == r->self)
+			r->nrecv[d] = 0;
+		r->recv[d] = to;
+		to += r->nrecv[d];
+		p->report.received += r->nrecv[d];
 	}
+}
+
+/* What came of @stripe: from @from, or out of this rank's @slot. @rc < 0: it is only passed over. */
+static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
+		  const uint8_t *from, const uint8_t *slot, int rc)
+{
+	struct load_rounds *r = p->rounds;
+
+	for (; r->next_mine < r->nmine && r->mine[r->next_mine].stripe == stripe;
+	     r->next_mine++) {
+		const struct part *v = &r->mine[r->next_mine];
+		uint64_t lo = (stripe - r->base[v->file]) * r->stripe;
+
+		if (rc == 0)
+			rc = load_place_stretch(p, a, v->file, v->lo,
+						DCP_MIN(v->hi, lo + r->stripe),
+						slot ? slot + (v->lo - lo) : from);
+		from += v->hi - v->lo;
+	}
+	return rc;
 }
 
 struct filler {
@@ -206,47 +456,46 @@ static void *fill_own(void *arg)
 {
 	struct filler *f = arg;
 	struct dcpload_plan *p = f->p;
-	size_t n = 0;
 
-	for (size_t c = p->ck->comm->rank; c < p->chunks->n; c += p->rounds->ranks, n++) {
-		if (load_window_claim(p->window, n) < 0)
+	for (size_t k = 0; k < p->chunks->n; k++) {
+		if (load_window_claim(p->window, k) < 0)
 			break;
 		/* The others wait for something: after a failure they get what is there, and hear of
 		 * it at the end. */
 		if (f->rc == 0)
-			f->rc = load_fill(p, c, load_window_slot(p->window, n), &f->err);
-		load_window_publish(p->window, n);
+			f->rc = load_fill(p, k, load_window_slot(p->window, k), &f->err);
+		load_window_publish(p->window, k);
 	}
 	return NULL;
 }
 
 /* @failed: nothing is placed any more, only the others are served. */
-static int round_of(struct dcpload_plan *p, struct load_active *a, size_t number, int *failed)
+static int round_of(struct dcpload_plan *p, struct load_active *a, size_t k, int *failed,
+		    struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
-	size_t first = number * r->ranks, own = first + p->ck->comm->rank;
+	uint64_t first = (uint64_t)k * r->ranks;
 	const uint8_t *slot = NULL;
 	int64_t start;
 	int rc = 0;
 
 	memset(r->nsend, 0, r->ranks * sizeof(*r->nsend));
-	if (own < p->chunks->n) {
-		rc = load_window_await(p->window, number);
-		slot = load_window_slot(p->window, number);
-		pack(p, own, slot);
+	if (k < p->chunks->n) {
+		rc = load_window_await(p->window, k);
+		if (rc < 0)
+			return load_fail(err, rc, "reading made no progress");
+		slot = load_window_slot(p->window, k);
+		pack(p, first + r->self, slot);
 	}
 	expect(p, first);
 	start = dcp_now_ns(CLOCK_MONOTONIC);
-	if (rc == 0)
-		rc = p->ck->comm->alltoallv(p->ck->comm->ctx, r->send, r->nsend, r->recv,
-					    r->nrecv, (int)p->ck->config.timeout_ms);
+	rc = all_to_all(p->ck, r, err);
 	p->report.wait_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
-	for (uint32_t k = 0; k < r->ranks && first + k < p->chunks->n && rc == 0; k++)
-		if (*failed == 0)
-			*failed = unpack(p, a, first + k, k, first + k == own ? slot : NULL,
-					 &r->hint[r->ranks]);
+	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
+		*failed = unpack(p, a, first + d, r->recv[d], d == r->self ? slot : NULL,
+				 *failed);
 	if (slot)
-		load_window_done(p->window, number);
+		load_window_done(p->window, k);
 	return rc;
 }
 
@@ -255,21 +504,23 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	struct load_rounds *r = p->rounds;
 	struct filler f = { .p = p };
 	struct load_active a = { 0 };
+	size_t rounds = count_rounds(r);
 	pthread_t thread;
 	int rc, failed = 0;
 
-	memset(r->hint, 0, (r->ranks + 1) * sizeof(*r->hint));
+	memset(r->next, 0, r->ranks * sizeof(*r->next));
+	r->next_mine = 0;
 	rc = -pthread_create(&thread, NULL, fill_own, &f);
 	if (rc < 0)
 		return load_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
-	for (size_t k = 0; k * r->ranks < p->chunks->n && rc == 0; k++)
-		rc = round_of(p, &a, k, &failed);
+	for (size_t k = 0; k < rounds && rc == 0; k++)
+		rc = round_of(p, &a, k, &failed, err);
 	if (rc < 0)
 		load_window_fail(p->window);
 	pthread_join(thread, NULL);
 	free(a.need);
 	if (rc < 0)
-		return load_fail(err, rc, "exchange between ranks: %s", strerror(-rc));
+		return rc;
 	if (f.rc < 0)
 		return load_fail_err(err, f.rc, &f.err);
 	return failed < 0 ? load_fail(err, failed, "%s", strerror(-failed)) : 0;
