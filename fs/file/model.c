@@ -36,8 +36,9 @@ static void leave_out(struct making *m, const struct dcp_row *row)
 			       dcp_json_can_say(row->key) ? row->key : row->name);
 }
 
-static int add_row(struct making *m, struct dcp_row *row)
+static int add_row(void *ctx, struct dcp_row *row)
 {
+	struct making *m = ctx;
 	struct dcpfs_model_part part = { .row = row->id };
 	uint64_t start = m->end;
 	struct dcp_cut cut;
@@ -58,25 +59,6 @@ static int add_row(struct making *m, struct dcp_row *row)
 	dcp_buf_add(&m->parts, &part, sizeof(part));
 	dcp_safetensors_put(&m->w, row->key, row->dtype, row->ndim, row->shape, start, m->end);
 	return dcp_buf_error(&m->parts) ? -ENOMEM : dcpfs_spool_flush(&m->spool, false);
-}
-
-/* The tensors of file number @n of hf/. */
-static int add_planned(struct making *m, const struct dcpfs_hf *hf, uint64_t n)
-{
-	struct dcp_arena arena;
-	struct dcp_row row;
-	int rc = n < hf->nfiles ? 0 : -ENOENT;
-
-	dcp_arena_init(&arena, ROW_MEMORY);
-	for (size_t i = rc == 0 ? hf->first[n] : 0; rc == 0 && i < hf->first[n + 1]; i++) {
-		dcp_arena_reset(&arena);
-		rc = dcp_index_by_id(dcpfs_index(m->ver), DCP_ROW_TENSOR, hf->row[i], &arena,
-				     &row);
-		if (rc == 0)
-			rc = add_row(m, &row);
-	}
-	dcp_arena_finish(&arena);
-	return rc;
 }
 
 static int add_rows(struct making *m)
@@ -120,7 +102,7 @@ static int write_header(struct making *m, uint64_t n)
 
 	dcp_buf_add(&m->spool.buf, length, sizeof(length)); /* known at the end */
 	dcp_jsonw_object(&m->w);
-	rc = m->ver->hf ? add_planned(m, m->ver->hf, n) : add_rows(m);
+	rc = m->ver->hf ? dcpfs_hf_rows(m->ver, n, add_row, m) : add_rows(m);
 	put_metadata(m);
 	dcp_jsonw_end(&m->w);
 	while (dcpfs_spool_size(&m->spool) % ALIGN)

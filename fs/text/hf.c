@@ -18,54 +18,46 @@
 #include "fs/text/spool.h"
 #include "fs/versions/hf.h"
 
-enum { ROW_MEMORY = 64 << 20, MAX_NAMED = 200 };
+enum { MAX_NAMED = 200 };
 
 /* ---- model.safetensors.index.json ---- */
 
-static int put_file(const struct dcpfs_version *ver, size_t n, struct dcpfs_spool *s,
-		    struct dcp_jsonw *w)
-{
-	const struct dcpfs_hf *hf = ver->hf;
-	char name[DCPFS_HF_NAME_MAX];
-	struct dcp_arena arena;
-	struct dcp_row row;
-	int rc = 0;
+struct listing {
+	struct dcpfs_spool *spool;
+	struct dcp_jsonw w;
+	char file[DCPFS_HF_NAME_MAX];
+};
 
-	dcpfs_hf_name(hf, n, name);
-	dcp_arena_init(&arena, ROW_MEMORY);
-	for (size_t i = hf->first[n]; rc == 0 && i < hf->first[n + 1]; i++) {
-		dcp_arena_reset(&arena);
-		rc = dcp_index_by_id(dcpfs_index(ver), DCP_ROW_TENSOR, hf->row[i], &arena,
-				     &row);
-		if (rc == 0)
-			dcp_jsonw_put_str(w, row.key, name);
-		if (rc == 0)
-			rc = dcpfs_spool_flush(s, false);
-	}
-	dcp_arena_finish(&arena);
-	return rc;
+static int put_key(void *ctx, struct dcp_row *row)
+{
+	struct listing *l = ctx;
+
+	dcp_jsonw_put_str(&l->w, row->key, l->file);
+	return dcpfs_spool_flush(l->spool, false);
 }
 
 int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 			struct dcp_err *err)
 {
-	struct dcp_jsonw w;
+	struct listing l = { .spool = s };
 	int rc = 0;
 
-	dcp_jsonw_init(&w, &s->buf, true);
-	dcp_jsonw_object(&w);
-	dcp_jsonw_key(&w, "metadata");
-	dcp_jsonw_object(&w);
-	dcp_jsonw_put_u64(&w, "total_size", ver->hf->nbytes);
-	dcp_jsonw_end(&w);
-	dcp_jsonw_key(&w, "weight_map");
-	dcp_jsonw_object(&w);
-	for (size_t n = 0; rc == 0 && n < ver->hf->nfiles; n++)
-		rc = put_file(ver, n, s, &w);
-	dcp_jsonw_end(&w);
-	dcp_jsonw_end(&w);
+	dcp_jsonw_init(&l.w, &s->buf, true);
+	dcp_jsonw_object(&l.w);
+	dcp_jsonw_key(&l.w, "metadata");
+	dcp_jsonw_object(&l.w);
+	dcp_jsonw_put_u64(&l.w, "total_size", ver->hf->nbytes);
+	dcp_jsonw_end(&l.w);
+	dcp_jsonw_key(&l.w, "weight_map");
+	dcp_jsonw_object(&l.w);
+	for (size_t n = 0; rc == 0 && n < ver->hf->nfiles; n++) {
+		dcpfs_hf_name(ver->hf, n, l.file);
+		rc = dcpfs_hf_rows(ver, n, put_key, &l);
+	}
+	dcp_jsonw_end(&l.w);
+	dcp_jsonw_end(&l.w);
 	dcp_buf_str(&s->buf, "\n");
-	return dcp_err_say(err, rc ? rc : dcp_jsonw_error(&w));
+	return dcp_err_say(err, rc ? rc : dcp_jsonw_error(&l.w));
 }
 
 /* ---- README.md ---- */

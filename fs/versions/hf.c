@@ -156,6 +156,101 @@ static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
 	return rc;
 }
 
+/* Row @id, as it is the @at-th of a file; what is kept of it. */
+struct placed {
+	int64_t id;
+	size_t at;
+};
+
+struct kept_row {
+	const char *key, *name;
+	uint64_t nbytes, *shape;
+	enum dcp_dtype dtype;
+	uint32_t ndim;
+};
+
+static int by_id(const void *a, const void *b)
+{
+	const struct placed *x = a, *y = b;
+
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Rows come in the order of their numbers, in one pass from the first to the last. */
+static int keep_rows(struct dcp_index *ix, const struct placed *p, size_t n,
+		     struct kept_row *out, struct dcp_arena *arena)
+{
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	size_t i = 0;
+	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, p[0].id - 1, false, &scan);
+
+	if (rc < 0)
+		return rc;
+	while (i < n && (rc = dcp_index_scan_next(scan, &row)) > 0) {
+		struct kept_row *to = &out[p[i].at];
+
+		if (row.id != p[i].id)
+			continue;
+		i++;
+		*to = (struct kept_row){
+			.key = dcp_arena_strndup(arena, row.key, strlen(row.key)),
+			.name = dcp_arena_strndup(arena, row.name, strlen(row.name)),
+			.shape = dcp_arena_calloc(arena, row.ndim + 1, sizeof(*to->shape)),
+			.nbytes = row.nbytes,
+			.dtype = row.dtype,
+			.ndim = row.ndim
+		};
+		if (!to->key || !to->name || !to->shape) {
+			rc = -ENOMEM;
+			break;
+		}
+		memcpy(to->shape, row.shape, row.ndim * sizeof(*to->shape));
+	}
+	dcp_index_scan_end(scan);
+	return rc < 0 ? rc : i < n ? -EBADMSG : 0;
+}
+
+int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
+		  int (*fn)(void *ctx, struct dcp_row *row), void *ctx)
+{
+	const struct dcpfs_hf *hf = ver->hf;
+	size_t first, count;
+	struct dcp_arena arena;
+	struct kept_row *rows;
+	struct placed *p;
+	int rc = -ENOMEM;
+
+	if (n >= hf->nfiles)
+		return -ENOENT;
+	first = hf->first[n];
+	count = hf->first[n + 1] - first;
+	if (count == 0)
+		return 0;
+	dcp_arena_init(&arena, PLAN_MEMORY);
+	p = dcp_arena_calloc(&arena, count, sizeof(*p));
+	rows = dcp_arena_calloc(&arena, count, sizeof(*rows));
+	if (p && rows) {
+		for (size_t i = 0; i < count; i++)
+			p[i] = (struct placed){ hf->row[first + i], i };
+		qsort(p, count, sizeof(*p), by_id);
+		rc = keep_rows(dcpfs_index(ver), p, count, rows, &arena);
+	}
+	for (size_t i = 0; rc == 0 && i < count; i++) {
+		struct dcp_row row = { .id = hf->row[first + i],
+				       .key = rows[i].key,
+				       .name = rows[i].name,
+				       .nbytes = rows[i].nbytes,
+				       .dtype = rows[i].dtype,
+				       .ndim = rows[i].ndim };
+
+		memcpy(row.shape, rows[i].shape, row.ndim * sizeof(*row.shape));
+		rc = fn(ctx, &row);
+	}
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
 void dcpfs_hf_name(const struct dcpfs_hf *hf, uint64_t n, char name[DCPFS_HF_NAME_MAX])
 {
 	if (hf->nfiles == 1)

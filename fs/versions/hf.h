@@ -47,6 +47,12 @@ void dcpfs_hf_free(struct dcpfs_hf *hf);
 /* The name of its model file number @n. */
 void dcpfs_hf_name(const struct dcpfs_hf *hf, uint64_t n, char name[DCPFS_HF_NAME_MAX]);
 
+/* Tell the tensors of its model file number @n, in their order. -ENOENT: there is no such file; a negative return of
+ * @fn is passed on. */
+struct dcp_row;
+int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
+		  int (*fn)(void *ctx, struct dcp_row *row), void *ctx);
+
 /* Who may read node @i of it, or of a rank below it; @search: of a directory, to enter it. */
 struct dcp_rights dcpfs_hf_rights(const struct dcpfs_version *ver, const struct dcpfs_ino *i,
 				  struct dcp_rights *search);
