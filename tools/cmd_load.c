@@ -4,30 +4,34 @@
  * it until the end; rank 0 reports.
  */
 #include <errno.h>
-#include <fcntl.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/text.h"
 #include "tools/cmd.h"
+#include "tools/dump.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
 #include "tools/out.h"
 #include "tools/progress.h"
 
 struct load_opts {
-	const char *version, *layout, *rank, *dtype;
+	const char *version, *layout, *rank, *dump;
 	struct opt_texts keys, skip;
-	int comm, io, exchange, form;
+	int comm, io, exchange, dtype, form;
 	uint64_t staging, threads, timeout, repeat;
-	bool strict, partial, check, cold;
+	bool strict, partial, check, cold, force;
 };
 
 #define AT(field) .off = offsetof(struct load_opts, field)
 
+static const char *const dtypes[] = {
+	"stored", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", NULL
+};
 static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
 static const char *const ios[] = { "auto", "buffered", "direct", "mount", NULL };
 static const char *const exchanges[] = { "auto", "never", "node", "all", NULL };
@@ -41,8 +45,8 @@ static const struct opt opts[] = {
 	  OPT_TEXTS, AT(keys) },
 	{ 0, "skip", "KEY", "but for these; may be repeated", OPT_TEXTS, AT(skip) },
 	{ 0, "dtype", "TYPE",
-	  "convert floating-point tensors: F32, BF16, F16, F8_E4M3, F8_E5M2", OPT_TEXT,
-	  AT(dtype) },
+	  "convert floating-point tensors: F32, BF16, F16, F8_E4M3, F8_E5M2", OPT_CHOICE,
+	  AT(dtype), .choices = dtypes },
 	{ 0, "strict", NULL, "keys that are left out are an error", OPT_FLAG, AT(strict) },
 	{ 0, "partial", NULL, "leave out what cannot be read, and list it", OPT_FLAG,
 	  AT(partial) },
@@ -62,6 +66,9 @@ static const struct opt opts[] = {
 	  AT(cold) },
 	{ 0, "check", NULL, "read everything again another way, and compare", OPT_FLAG,
 	  AT(check) },
+	{ 0, "dump", "DIR", "write each rank's part as DIR/rank-00003-of-00008.safetensors",
+	  OPT_TEXT, OPT_DIR, AT(dump) },
+	{ 0, "force", NULL, "--dump replaces files that are there", OPT_FLAG, AT(force) },
 	{ .name = "version",
 	  .arg = "V",
 	  .kind = OPT_OPERAND,
@@ -84,7 +91,8 @@ static const struct opt_operand operands[] = {
 /* What a rank tells rank 0 at the end. */
 struct summary {
 	struct dcpload_report report;
-	uint64_t listed; /* keys that were left out */
+	uint64_t listed;                    /* keys that were left out */
+	uint64_t dumped, undumped, dump_ns; /* bytes; parts left out of the file */
 };
 
 struct loading {
@@ -94,57 +102,93 @@ struct loading {
 	struct dcpload_plan *plan;
 	struct progress progress;
 	struct dcpload_error err;
-	uint32_t rank;
+	uint32_t rank, ranks; /* of the layout */
 	const char *layout;
+	struct dump dump;
+	uint64_t dump_ns;
 	char named[32];
 	struct load_blobs all; /* struct summary of each rank */
 };
 
-static enum cmd_exit fail(const struct loading *l)
+static enum cmd_exit fail_with(const struct loading *l, enum cmd_exit code)
 {
 	/* All ranks know of it; one line is enough. */
 	if (l->comm && l->comm->rank != 0)
-		return cmd_exit_of(l->err.code);
+		return code;
 	if (l->err.rank >= 0 && l->comm && l->comm->ranks > 1)
-		return cmd_fail(cmd_exit_of(l->err.code), "rank %d: %s", l->err.rank,
-				l->err.text);
-	return cmd_fail(cmd_exit_of(l->err.code), "%s", l->err.text);
+		return cmd_fail(code, "rank %d: %s", l->err.rank, l->err.text);
+	return cmd_fail(code, "%s", l->err.text);
+}
+
+static enum cmd_exit fail(const struct loading *l)
+{
+	return fail_with(l, cmd_exit_of(l->err.code));
+}
+
+/* Where a dump is to go is no matter of the source. */
+static enum cmd_exit fail_dump(const struct loading *l)
+{
+	return fail_with(l, l->err.code == -EEXIST ? CMD_USAGE : CMD_ENV);
+}
+
+static int agree(struct loading *l, int rc)
+{
+	uint64_t timeout = l->opts->timeout;
+
+	return load_agree(l->comm, rc, &l->err, (int)(timeout ? timeout * 1000 : 60000));
 }
 
 /* ---- which part ---- */
 
-static enum cmd_exit choose(struct loading *l)
+/* All ranks come to the same; rank 0 says it. */
+static enum cmd_exit usage(struct loading *l, const char *fmt, ...) DCP_PRINTF(2, 3);
+static enum cmd_exit usage(struct loading *l, const char *fmt, ...)
 {
-	uint32_t ranks, own_rank = 0;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(l->err.text, sizeof(l->err.text), fmt, ap);
+	va_end(ap);
+	l->err.rank = -1;
+	return fail_with(l, CMD_USAGE);
+}
+
+static enum cmd_exit choose_rank(struct loading *l)
+{
 	uint64_t rank;
 
-	l->layout = l->opts->layout ? l->opts->layout : dcpload_source_layout(l->ck, &own_rank);
+	if (!l->opts->rank)
+		return CMD_OK;
+	if (l->comm->ranks > 1)
+		return usage(l, "load: --rank is for one process alone");
+	if (!opt_number(l->opts->rank, 10, &rank) || rank >= l->ranks)
+		return usage(l, "load: there is no rank %s of %s, only 0 to %u", l->opts->rank,
+			     l->layout, l->ranks - 1);
+	l->rank = (uint32_t)rank;
+	return CMD_OK;
+}
+
+static enum cmd_exit choose(struct loading *l)
+{
+	uint32_t n = l->comm->ranks, own = 0;
+	bool alone;
+
+	l->layout = l->opts->layout ? l->opts->layout : dcpload_source_layout(l->ck, &own);
 	if (!l->layout) {
-		snprintf(l->named, sizeof(l->named), "fsdp%u", l->comm->ranks);
+		snprintf(l->named, sizeof(l->named), "fsdp%u", n);
 		l->layout = l->named;
 	}
-	if (dcpload_layout_ranks(l->ck, l->layout, &ranks, &l->err) < 0)
+	if (agree(l, dcpload_layout_ranks(l->ck, l->layout, &l->ranks, &l->err)) < 0)
 		return fail(l);
-	l->rank = l->comm->ranks == 1 && !l->opts->layout ? own_rank : l->comm->rank;
-	if (l->opts->rank) {
-		if (l->comm->ranks > 1)
-			return cmd_fail(CMD_USAGE, "load: --rank is for one process alone");
-		if (!opt_number(l->opts->rank, 10, &rank) || rank >= ranks)
-			return cmd_fail(CMD_USAGE,
-					"load: there is no rank %s of %s, only 0 to %u",
-					l->opts->rank, l->layout, ranks - 1);
-		l->rank = (uint32_t)rank;
-	} else if (l->comm->ranks != ranks && l->comm->rank == 0 &&
-		   (l->opts->layout || l->comm->ranks > 1)) {
-		return cmd_fail(CMD_USAGE,
-				"load: %s has %u ranks, %u %s running: start %u (mpirun -np %u "
-				"dcpload ...), or load one rank alone with --rank R",
-				l->layout, ranks, l->comm->ranks,
-				l->comm->ranks == 1 ? "is" : "are", ranks, ranks);
-	} else if (l->comm->ranks != ranks && (l->opts->layout || l->comm->ranks > 1)) {
-		return CMD_USAGE;
-	}
-	return CMD_OK;
+	/* A rank's directory says which; nothing else to be asked. */
+	alone = n == 1 && !l->opts->layout;
+	l->rank = alone ? own : l->comm->rank;
+	if (!l->opts->rank && n != l->ranks && !alone)
+		return usage(l,
+			     "load: %s has %u ranks, %u %s running: start %u (mpirun -np %u "
+			     "dcpload ...), or load one rank alone with --rank R",
+			     l->layout, l->ranks, n, n == 1 ? "is" : "are", l->ranks, l->ranks);
+	return choose_rank(l);
 }
 
 static int show_progress(void *ctx, uint64_t done, uint64_t total)
@@ -163,7 +207,7 @@ static enum cmd_exit plan(struct loading *l)
 					       .keys = o->keys.v,
 					       .nskip = (uint32_t)o->skip.n,
 					       .skip = o->skip.v,
-					       .dtype = o->dtype };
+					       .dtype = o->dtype ? dtypes[o->dtype] : NULL };
 	const struct dcpload_hooks hooks = { .size = sizeof(hooks),
 					     .ctx = l,
 					     .progress = show_progress };
@@ -174,7 +218,7 @@ static enum cmd_exit plan(struct loading *l)
 		dcpload_plan_hooks(l->plan, &hooks);
 	if (rc == 0)
 		rc = dcpload_want_layout(l->plan, l->layout, l->rank, &select, &l->err);
-	rc = load_agree(l->comm, rc, &l->err, (int)(o->timeout ? o->timeout * 1000 : 60000));
+	rc = agree(l, rc);
 	if (rc == 0)
 		rc = dcpload_plan_finish(l->plan, &l->err);
 	return rc < 0 ? fail(l) : CMD_OK;
@@ -194,6 +238,38 @@ static enum cmd_exit execute(struct loading *l)
 	if (rc == 0 && l->opts->check)
 		rc = dcpload_check(l->plan, &l->err);
 	return rc < 0 ? fail(l) : CMD_OK;
+}
+
+/* ---- into files ---- */
+
+/* Before data moves: is there room, and nothing in the way? */
+static enum cmd_exit begin_dump(struct loading *l)
+{
+	const struct dump_of of = { .dir = l->opts->dump,
+				    .version = dcpload_version(l->ck),
+				    .layout = l->layout,
+				    .rank = l->rank,
+				    .ranks = l->ranks,
+				    .force = l->opts->force };
+
+	if (!of.dir)
+		return CMD_OK;
+	return agree(l, dump_begin(&l->dump, &of, l->plan, &l->err)) < 0 ? fail_dump(l)
+									 : CMD_OK;
+}
+
+static enum cmd_exit dump(struct loading *l)
+{
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc;
+
+	if (!l->opts->dump)
+		return CMD_OK;
+	rc = agree(l, dump_write(&l->dump, l->plan, &l->err));
+	if (rc == 0)
+		rc = agree(l, dump_publish(&l->dump, &l->err));
+	l->dump_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	return rc < 0 ? fail_dump(l) : CMD_OK;
 }
 
 /* ---- report ---- */
@@ -219,6 +295,9 @@ static enum cmd_exit gather(struct loading *l)
 
 	dcpload_plan_report(l->plan, &own.report);
 	own.listed = count_listed(l->plan);
+	own.dumped = l->dump.bytes;
+	own.undumped = l->dump.left_out;
+	own.dump_ns = l->dump_ns;
 	if (load_gather(l->comm, &own, sizeof(own), &l->all, &l->err, 60000) < 0)
 		return fail(l);
 	return CMD_OK;
@@ -226,6 +305,7 @@ static enum cmd_exit gather(struct loading *l)
 
 struct totals {
 	uint64_t parts, needed, read, exchanged, listed, most_ns, most_staging;
+	uint64_t dumped, undumped, dump_ns;
 };
 
 static struct totals add_up(const struct loading *l)
@@ -240,6 +320,9 @@ static struct totals add_up(const struct loading *l)
 		t.read += s->report.read;
 		t.exchanged += s->report.received;
 		t.listed += s->listed;
+		t.dumped += s->dumped;
+		t.undumped += s->undumped;
+		t.dump_ns = DCP_MAX(t.dump_ns, s->dump_ns);
 		t.most_ns = DCP_MAX(t.most_ns, s->report.execute_ns);
 		t.most_staging = DCP_MAX(t.most_staging, s->report.staging);
 	}
@@ -328,6 +411,17 @@ static enum cmd_exit report_json(const struct loading *l, struct out *o)
 	dcp_jsonw_put_u64(w, "unique", own->unique);
 	put_seconds(w, "seconds", t.most_ns);
 	dcp_jsonw_put_bool(w, "checked", l->opts->check);
+	dcp_jsonw_key(w, "dump");
+	if (l->opts->dump) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "dir", l->opts->dump);
+		dcp_jsonw_put_u64(w, "bytes", t.dumped);
+		dcp_jsonw_put_u64(w, "left_out", t.undumped);
+		put_seconds(w, "seconds", t.dump_ns);
+		dcp_jsonw_end(w);
+	} else {
+		dcp_jsonw_null(w);
+	}
 	put_lists(l, w);
 	put_ranks(l, w);
 	dcp_jsonw_end(w);
@@ -356,6 +450,17 @@ static enum cmd_exit report_text(const struct loading *l, struct out *o)
 		       out_size(c, t.most_staging), own->comm);
 	if (l->opts->check)
 		dcp_buf_str(&o->buf, "  checked   every part is what views show\n");
+	if (l->opts->dump) {
+		dcp_buf_printf(&o->buf, "  dumped    %s in %.3f s to ", out_size(a, t.dumped),
+			       seconds(t.dump_ns));
+		out_text(&o->buf, l->opts->dump);
+		if (t.undumped)
+			dcp_buf_printf(&o->buf,
+				       "; %s parts left out: safetensors has no name "
+				       "for their dtype, or takes not their key",
+				       out_count(d, t.undumped));
+		dcp_buf_str(&o->buf, "\n");
+	}
 	for (uint32_t list = 0; list < DCP_LEN(list_names); list++) {
 		const char *key, *why;
 
@@ -406,18 +511,23 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	if (code == CMD_OK)
 		code = plan(l);
 	if (code == CMD_OK)
+		code = begin_dump(l);
+	if (code == CMD_OK)
 		code = execute(l);
+	if (code == CMD_OK)
+		code = dump(l);
 	return code == CMD_OK ? report(l) : code;
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
-	struct loading l = { .opts = opts_in };
+	struct loading l = { .opts = opts_in, .dump = DUMP_INIT };
 	enum cmd_exit code;
 
 	if (l.opts->strict && l.opts->partial)
 		return cmd_fail(CMD_USAGE, "load: --strict and --partial exclude each other");
 	code = load(&l, args);
+	dump_end(&l.dump);
 	load_blobs_free(&l.all);
 	dcpload_plan_free(l.plan);
 	dcpload_close(l.ck);

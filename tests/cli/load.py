@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs load as a program: its options, its report, its files and its refusals, alone and as a job.
+
+What lies in memory is the business of tests/load; here a dump shows it.
+"""
+import json
+import math
+import os
+import socket
+import subprocess
+
+from cli import BAD, DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+
+SOURCE = GOLDEN / "dcp-tp-fsdp" / "ckpt"
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD")
+for name in [n for n in os.environ if n.startswith(LAUNCHERS)]:
+    del os.environ[name]
+
+
+def job(ranks, *args, **env):
+    """[(exit code, stdout, stderr)] of that many ranks, which torchrun's variables bring together."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    base = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"), TERM="dumb", WORLD_SIZE=str(ranks),
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), DCPLOAD_TIMEOUT="60", **env)
+    running = [subprocess.Popen([DCPFS, "load", *map(str, args)], env=dict(base, RANK=str(r), LOCAL_RANK=str(r)),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(ranks)]
+    return [(p.returncode, out, err) for p in running for out, err in [p.communicate(timeout=120)]]
+
+
+def job_data(ranks, *args, **env):
+    """The JSON of a job that must succeed; ranks above 0 say nothing."""
+    got = job(ranks, *args, "--json", **env)
+    words = f"{ranks} ranks: load {' '.join(map(str, args))}"
+    check(all(code == OK and not err for code, _, err in got), f"{words}: {got}")
+    check(not any(out for _, out, _ in got[1:]), f"{words}: a rank above 0 prints: {got}")
+    return json.loads(got[0][1]) if got[0][0] == OK else None
+
+
+def job_fails(ranks, code, says, *args, **env):
+    """Every rank must end with @code; one line in all."""
+    got = job(ranks, *args, **env)
+    words = f"{ranks} ranks: load {' '.join(map(str, args))}"
+    equal([c for c, _, _ in got], [code] * ranks, f"{words}: exit codes ({got})")
+    text = "".join(err for _, _, err in got)
+    check(text.count("\n") == 1 and text.startswith("dcpfs: ") and says in text,
+          f"{words}: message {text!r} does not say {says!r} in one line")
+
+
+def read_file(path):
+    """{key: (dtype, shape, bytes)} and the metadata of a safetensors file."""
+    raw = path.read_bytes()
+    n = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:8 + n])
+    meta = header.pop("__metadata__")
+    end = 8 + n
+    check(end % 64 == 0, f"{path.name}: data begins at {end}")
+    for t in header.values():
+        check(8 + n + t["data_offsets"][0] == end, f"{path.name}: a hole")
+        end = 8 + n + t["data_offsets"][1]
+    equal(end, len(raw), f"{path.name}: its size")
+    return {k: (t["dtype"], t["shape"], raw[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]])
+            for k, t in header.items()}, meta
+
+
+def parts_of(shape, raw, dim, ranks):
+    """[(shape, bytes)] of a tensor cut along @dim as torch.chunk() cuts; None: not cut at all."""
+    if len(shape) <= dim:
+        return [(shape, raw)] * ranks
+    rows = math.prod(shape[:dim])
+    inner = len(raw) // max(1, rows * shape[dim])
+    chunk = -(-shape[dim] // ranks)
+    out = []
+    for r in range(ranks):
+        lo, hi = min(shape[dim], r * chunk), min(shape[dim], (r + 1) * chunk)
+        out.append(([*shape[:dim], hi - lo, *shape[dim + 1:]],
+                    b"".join(raw[(i * shape[dim] + lo) * inner:(i * shape[dim] + hi) * inner] for i in range(rows))))
+    return out
+
+
+def dumps(ranks, dim):
+    folder = SCRATCH / f"dump-{dim}-{ranks}"
+    layout = f"dim{dim}x{ranks}"
+    told = job_data(ranks, SOURCE, "--layout", layout, "--dump", folder)
+    names = [f"rank-{r:05}-of-{ranks:05}.safetensors" for r in range(ranks)]
+    equal(sorted(os.listdir(folder)), names, f"{layout}: files")
+    equal(told["dump"]["bytes"], sum((folder / n).stat().st_size for n in names), f"{layout}: bytes")
+    equal((told["dump"]["dir"], told["dump"]["left_out"]), (str(folder), 0), f"{layout}: dump")
+    files = [read_file(folder / n) for n in names]
+    stored = {t["key"]: t for t in data("ls", "--json", SOURCE, "tp")["tensors"]}
+    for r, (_, meta) in enumerate(files):
+        equal([meta[k] for k in ("format", "dcpfs.version", "dcpfs.layout", "dcpfs.rank", "dcpfs.ranks")],
+              ["pt", told["version"], layout, str(r), str(ranks)], f"{layout}: metadata of {r}")
+    for key, t in stored.items():
+        raw = run("cat", SOURCE, key).stdout
+        for r, (shape, part) in enumerate(parts_of(t["shape"], raw, dim, ranks)):
+            equal(files[r][0].get(key), (t["dtype"], shape, part), f"{layout}: {key} of rank {r}")
+            equal(json.loads(files[r][1]["dcpfs.global_shapes"]).get(key), None if shape == t["shape"] else t["shape"],
+                  f"{layout}: {key}: the whole shape")
+    return folder
+
+
+def dump_refusals(folder):
+    before = (folder / "rank-00001-of-00002.safetensors").read_bytes()
+    args = [SOURCE, "--layout", "dim0x2", "--dump"]
+    job_fails(2, USAGE, "rank 0: ", *args, folder)
+    equal((folder / "rank-00001-of-00002.safetensors").read_bytes(), before, "a refused dump: the files")
+    (folder / "rank-00000-of-00002.safetensors").unlink()
+    job_fails(2, USAGE, "rank-00001-of-00002.safetensors exists; --force replaces it", *args, folder)
+    equal(os.listdir(folder), ["rank-00001-of-00002.safetensors"], "a refused dump: nothing is left behind")
+    job_data(2, *args, folder, "--force")
+    equal(len(os.listdir(folder)), 2, "--force")
+    (SCRATCH / "file").write_text("")
+    fails(ENV, "file: Not a directory", "load", SOURCE, "--dump", SCRATCH / "file")
+    fails(ENV, "No such file or directory", "load", SOURCE, "--dump", SCRATCH / "no" / "such")
+    fails(ENV, "", "load", SOURCE, "--dump", "/proc")
+    full_disk()
+
+
+def full_disk():
+    """Told before anything is loaded, and nothing is left."""
+    where = SCRATCH / "small"
+    where.mkdir()
+    inner = (f"mount -t tmpfs -o size=4k none {where} || exit 77; "
+             f"{DCPFS} load {SOURCE} --dump {where}; code=$?; ls -A {where}; exit $code")
+    try:
+        got = subprocess.run(["unshare", "-rm", "sh", "-c", inner], capture_output=True, text=True, timeout=60,
+                             env=dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache")))
+    except FileNotFoundError:
+        return
+    if got.returncode != 77 and "unshare" not in got.stderr:
+        equal((got.returncode, got.stdout), (ENV, ""), f"a full disk ({got.stderr})")
+        check("No space left on device" in got.stderr, got.stderr)
+
+
+def dump_one():
+    """One rank of a layout, one process; a converted dtype; a dtype that safetensors has no name for."""
+    folder = SCRATCH / "one"
+    data("load", SOURCE, "--layout", "dim0x4", "--rank", 2, "--dtype", "BF16", "--dump", folder, "--json")
+    tensors, _ = read_file(folder / "rank-00002-of-00004.safetensors")
+    check({"BF16"} <= {t[0] for t in tensors.values()} and "F32" not in {t[0] for t in tensors.values()},
+          f"--dtype BF16: {[t[0] for t in tensors.values()]}")
+
+
+for count, dimension in ((1, 0), (2, 0), (3, 1), (4, 0)):
+    made = dumps(count, dimension)
+    if count == 2:
+        kept = made
+dump_refusals(kept)
+dump_one()
+finish()

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/dump.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/endian.h"
+#include "core/base/jsonw.h"
+#include "core/parse/safetensors/safetensors.h"
+#include "tools/load/error.h"
+
+enum { ALIGN = 64, MAX_NAMED = 64, WRITE = 1 << 30 };
+
+static int fail(const struct dump *d, int rc, struct dcpload_error *err)
+{
+	return load_fail(err, rc, "%s/%s: %s", d->path, d->name, strerror(-rc));
+}
+
+/* ---- header ---- */
+
+static bool can_show(const struct dcpload_part *part)
+{
+	enum dcp_dtype dtype = dcp_dtype_from_name(part->dtype);
+
+	return dtype != DCP_DTYPE_OTHER && dcp_dtype_info(dtype)->safetensors &&
+	       dcp_safetensors_can_name(part->key);
+}
+
+static bool is_whole(const struct dcpload_part *p)
+{
+	return p->ndim == p->global_ndim &&
+	       !memcmp(p->shape, p->global_shape, p->ndim * sizeof(*p->shape));
+}
+
+/* {"key": [16, 8]}: the whole tensors that parts are cut from. */
+static void put_shapes(struct dcp_jsonw *w, const struct dcpload_plan *plan)
+{
+	struct dcpload_part part;
+
+	dcp_jsonw_object(w);
+	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++) {
+		if (!can_show(&part) || is_whole(&part))
+			continue;
+		dcp_jsonw_key(w, part.key);
+		dcp_jsonw_array(w);
+		for (uint32_t d = 0; d < part.global_ndim; d++)
+			dcp_jsonw_u64(w, part.global_shape[d]);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
+static void put_number(struct dcp_jsonw *w, const char *key, uint64_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
+	dcp_jsonw_put_str(w, key, text);
+}
+
+/* Values of metadata are strings, whatever they say. */
+static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_of *of,
+			const struct dcpload_plan *plan)
+{
+	dcp_auto_buf struct dcp_buf shapes = DCP_BUF_INIT, out = DCP_BUF_INIT;
+	struct dcp_jsonw inner;
+	struct dcpload_part part;
+
+	dcp_jsonw_init(&inner, &shapes, false);
+	put_shapes(&inner, plan);
+	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++)
+		if (!can_show(&part) && d->left_out++ < MAX_NAMED)
+			dcp_buf_printf(&out, "%s%s", out.n ? " " : "",
+				       dcp_json_can_say(part.key) ? part.key : "?");
+	if (dcp_jsonw_error(&inner) < 0 || dcp_buf_error(&out) < 0)
+		return -ENOMEM;
+	dcp_jsonw_key(w, "__metadata__");
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "format", "pt");
+	dcp_jsonw_put_str(w, "dcpfs.version", of->version);
+	dcp_jsonw_put_str(w, "dcpfs.layout", of->layout);
+	put_number(w, "dcpfs.rank", of->rank);
+	put_number(w, "dcpfs.ranks", of->ranks);
+	dcp_jsonw_put_str(w, "dcpfs.global_shapes", shapes.p);
+	if (d->left_out)
+		dcp_jsonw_put_str(w, "dcpfs.left_out", out.p);
+	dcp_jsonw_end(w);
+	return 0;
+}
+
+static int make_header(struct dump *d, const struct dump_of *of,
+		       const struct dcpload_plan *plan)
+{
+	struct dcpload_part part;
+	struct dcp_jsonw w;
+	uint64_t end = 0;
+	int rc;
+
+	dcp_buf_add(&d->header, "\0\0\0\0\0\0\0", 8);
+	dcp_jsonw_init(&w, &d->header, false);
+	dcp_jsonw_object(&w);
+	rc = put_metadata(d, &w, of, plan);
+	for (uint64_t i = 0; rc == 0 && dcpload_part(plan, i, &part) == 0; i++) {
+		if (!can_show(&part))
+			continue;
+		dcp_safetensors_put(&w, part.key, dcp_dtype_from_name(part.dtype), part.ndim,
+				    part.shape, end, end + part.nbytes);
+		end += part.nbytes;
+	}
+	dcp_jsonw_end(&w);
+	while (d->header.n % ALIGN && !d->header.failed)
+		dcp_buf_str(&d->header, " ");
+	if (rc < 0 || dcp_jsonw_error(&w) < 0)
+		return rc < 0 ? rc : dcp_jsonw_error(&w);
+	if (d->header.n - 8 > DCP_SAFETENSORS_MAX_HEADER)
+		return -E2BIG;
+	dcp_store_le64(d->header.p, d->header.n - 8);
+	d->bytes = d->header.n + end;
+	return 0;
+}
+
+/* ---- the file ---- */
+
+static int open_dir(struct dump *d, const char *path, struct dcpload_error *err)
+{
+	if (snprintf(d->path, sizeof(d->path), "%s", path) >= (int)sizeof(d->path))
+		return load_fail(err, -ENAMETOOLONG, "%s: %s", path, strerror(ENAMETOOLONG));
+	if (mkdir(path, 0777) < 0 && errno != EEXIST)
+		return load_fail(err, -errno, "%s: %s", path, strerror(errno));
+	d->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return d->dir < 0 ? load_fail(err, -errno, "%s: %s", path, strerror(errno)) : 0;
+}
+
+static int exists(const struct dump *d, struct dcpload_error *err)
+{
+	return load_fail(err, -EEXIST, "%s/%s exists; --force replaces it", d->path, d->name);
+}
+
+/* The file under a name of its own, as long as it will be. */
+static int open_file(struct dump *d, struct dcpload_error *err)
+{
+	uint32_t number = 0;
+
+	if (getrandom(&number, sizeof(number), GRND_NONBLOCK) < 0)
+		number = (uint32_t)getpid();
+	snprintf(d->temp, sizeof(d->temp), ".%s.%08x", d->name, number);
+	d->file = openat(d->dir, d->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+			 0666);
+	if (d->file < 0) {
+		int rc = -errno;
+
+		d->temp[0] = '\0';
+		return fail(d, rc, err);
+	}
+	if (fallocate(d->file, 0, 0, (off_t)d->bytes) < 0 && errno != EOPNOTSUPP)
+		return fail(d, -errno, err);
+	return 0;
+}
+
+int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_plan *plan,
+	       struct dcpload_error *err)
+{
+	int rc = open_dir(d, of->dir, err);
+
+	if (rc < 0)
+		return rc;
+	d->force = of->force;
+	snprintf(d->name, sizeof(d->name), "rank-%05u-of-%05u.safetensors", of->rank,
+		 of->ranks);
+	if (!d->force && faccessat(d->dir, d->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return exists(d, err);
+	rc = make_header(d, of, plan);
+	if (rc < 0)
+		return fail(d, rc, err);
+	return open_file(d, err);
+}
+
+static int write_at(int fd, const void *p, uint64_t n, uint64_t at)
+{
+	while (n) {
+		ssize_t got = pwrite(fd, p, DCP_MIN(n, (uint64_t)WRITE), (off_t)at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -EIO;
+		p = (const char *)p + got;
+		at += (uint64_t)got;
+		n -= (uint64_t)got;
+	}
+	return 0;
+}
+
+int dump_write(struct dump *d, const struct dcpload_plan *plan, struct dcpload_error *err)
+{
+	struct dcpload_part part;
+	uint64_t at = d->header.n;
+	int rc = write_at(d->file, d->header.p, d->header.n, 0);
+
+	for (uint64_t i = 0; rc == 0 && dcpload_part(plan, i, &part) == 0; i++) {
+		if (!can_show(&part))
+			continue;
+		rc = write_at(d->file, part.data, part.nbytes, at);
+		at += part.nbytes;
+	}
+	if (rc == 0 && fsync(d->file) < 0)
+		rc = -errno;
+	return rc < 0 ? fail(d, rc, err) : 0;
+}
+
+int dump_publish(struct dump *d, struct dcpload_error *err)
+{
+	int rc = renameat2(d->dir, d->temp, d->dir, d->name, d->force ? 0 : RENAME_NOREPLACE);
+
+	if (rc < 0 && errno == EINVAL && !d->force) /* not every file system has the flag */
+		rc = renameat(d->dir, d->temp, d->dir, d->name);
+	if (rc < 0)
+		return errno == EEXIST ? exists(d, err) : fail(d, -errno, err);
+	d->temp[0] = '\0';
+	/* Some file systems cannot sync a directory; the file is there all the same. */
+	if (fsync(d->dir) < 0 && errno != EINVAL)
+		return fail(d, -errno, err);
+	return 0;
+}
+
+void dump_end(struct dump *d)
+{
+	if (d->temp[0])
+		unlinkat(d->dir, d->temp, 0);
+	if (d->file >= 0)
+		close(d->file);
+	if (d->dir >= 0)
+		close(d->dir);
+	dcp_buf_finish(&d->header);
+}
