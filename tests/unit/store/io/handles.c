@@ -272,11 +272,12 @@ static void more_files_than_address_space(void **state)
 	size_t mapped = 0;
 
 	(void)state;
+	if (access("/dev/shm", W_OK) == 0) /* a file system that has room for their size */
+		setenv("TMPDIR", "/dev/shm", 1);
 	make(&s, NULL, true);
 	dcp_files_destroy(s.files);
 	for (uint32_t i = 0; i < 48; i++) {
-		if (truncate(t_dir_path(&s.dir, s.name[i]), 1ll << 40) < 0)
-			skip(); /* this file system has no room for their size */
+		assert_int_equal(truncate(t_dir_path(&s.dir, s.name[i]), 1ll << 40), 0);
 		identify(&s, i);
 	}
 	assert_int_equal(dcp_files_create(s.dir.fd, s.id, 48, &opts, &s.files), 0);
@@ -355,9 +356,9 @@ T_TESTS()
 		cmocka_unit_test(what_was_closed_is_compared),
 		cmocka_unit_test(another_that_looks_the_same),
 		cmocka_unit_test(kept_ones_outlive_their_names),
-		cmocka_unit_test(more_files_than_address_space),
 		cmocka_unit_test(many_threads),
 		cmocka_unit_test(local_file_systems),
+		cmocka_unit_test(more_files_than_address_space),
 	};
 
 	dcp_guard_enable();

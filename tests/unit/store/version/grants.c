@@ -22,6 +22,25 @@ static struct dcp_file_id ids[] = {
 	{ .name = "config.json", .ino = 1, .shown = true },
 };
 
+/* Directories are made where everybody may list, or everything would be private. */
+static int find_open(void **state)
+{
+	const char *const places[] = { getenv("TMPDIR"), "/tmp", "/var/tmp", "/dev/shm" };
+	struct dcp_grants *g;
+	bool open = false;
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(places) && !open; i++) {
+		if (!places[i] || access(places[i], W_OK) < 0)
+			continue;
+		assert_int_equal(dcp_grants_source(places[i], &g), 0);
+		open = g->way.mode == DCP_RIGHTS_ALL.mode;
+		dcp_grants_free(g);
+		setenv("TMPDIR", places[i], 1);
+	}
+	return open ? 0 : -1;
+}
+
 static int set_up(void **state)
 {
 	static const char *const names[] = { "src/v/a.distcp", "src/v/sub/b.distcp",
@@ -239,16 +258,5 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(lists, set_up, tear_down),
 	};
 
-	struct dcp_grants *tmp;
-	bool open;
-
-	assert_int_equal(dcp_grants_source(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", &tmp),
-			 0);
-	open = tmp->way.mode == DCP_RIGHTS_ALL.mode;
-	dcp_grants_free(tmp);
-	if (!open) {
-		fprintf(stderr, "skipped: not everybody may list TMPDIR\n");
-		return 77;
-	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, find_open, NULL);
 }
