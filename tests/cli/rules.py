@@ -66,11 +66,11 @@ def turned(folder):
     check(keys, f"{folder} has matrices")
     for number, (key, (n, m)) in enumerate(keys[:4]):
         word = "".join("\\" + c if c in "*{,\\ " else c for c in key)
+        plain = Tensor(where, key)
         halves = f"{word} -> h0, h1 : T split(0, [1, {m - 1}])\n"
         for how, text, names in (("T", f"{word} -> t : T\n", ["t"]), ("halves", halves, ["h0", "h1"]),
                                  ("rows", f"{word} -> r.{{e}} : unstack(1, {{e}})\n", ["r.0", f"r.{m - 1}"])):
             mine = rules(f"{folder}-{number}-{how}.rules", text)
-            plain = Tensor(where, key)
             for name in names:
                 got = Tensor(where, name, "--hf", "--hf-rules", mine)
                 first = 0 if name in ("t", "h0", "r.0") else 1 if name == "h1" else m - 1

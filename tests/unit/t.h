@@ -41,6 +41,13 @@ void t_tests_add(struct t_tests *tests);
 	}                                                                                      \
 	static int t_run(void)
 
+/* How often to try something at random: in full, and a quarter of it where each costs four times as much. */
+#ifdef __SANITIZE_ADDRESS__
+#define T_ROUNDS(n) ((n) / 4)
+#else
+#define T_ROUNDS(n) (n)
+#endif
+
 /* Say which table row is being checked; shown when an assertion after it fails. */
 #define t_case(what) print_message("           %s\n", (what))
 

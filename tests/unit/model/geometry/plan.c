@@ -25,7 +25,7 @@ static uint64_t first_seed(void)
 
 static void random_plans_agree(void **state)
 {
-	enum { CASES = 120000 };
+	enum { CASES = T_ROUNDS(120000) };
 	struct t_plan *w = calloc(1, sizeof(*w));
 	struct t_choice c = { .seed = first_seed() };
 

@@ -8,7 +8,7 @@
 #include "tests/unit/t_layout.h"
 #include "tests/unit/t_rule.h"
 
-enum { ROUNDS = 400 };
+enum { ROUNDS = T_ROUNDS(400) };
 
 /* Every placement, dimensions that only some ranks are told of, and what nobody holds. The
  * last three leave parts of a tensor to nobody. */

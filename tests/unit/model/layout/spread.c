@@ -13,7 +13,7 @@
 #include "tests/unit/t_layout.h"
 #include "tests/unit/t_rule.h"
 
-enum { RANKS = 60, ELEMENTS = 1024, DIMS = 4, ROUNDS = 1500, BOXES = 12 };
+enum { RANKS = 60, ELEMENTS = 1024, DIMS = 4, ROUNDS = T_ROUNDS(1500), BOXES = 12 };
 
 /* The layout that is being checked; said when a check fails. */
 static char text[T_RULE_TEXT];
