@@ -15,6 +15,7 @@ struct job {
 	uint32_t ranks, here, gone;
 	uint64_t turn; /* how often all have met */
 	const void *mine[64];
+	const uint64_t *bytes[64]; /* of what is sent to each */
 	int (*rank)(const struct dcpload_comm *comm, void *arg);
 	void *arg;
 };
@@ -61,6 +62,27 @@ static int allgather(void *ctx, const void *mine, size_t n, void *all, int timeo
 	return rc ? rc : meet(j);
 }
 
+static int alltoallv(void *ctx, const void *const *send, const uint64_t *nsend,
+		     void *const *recv, const uint64_t *nrecv, int timeout_ms)
+{
+	struct member *m = ctx;
+	struct job *j = m->job;
+	uint32_t self = m->comm.rank;
+	int rc;
+
+	(void)timeout_ms;
+	j->mine[self] = send;
+	j->bytes[self] = nsend;
+	rc = meet(j);
+	for (uint32_t r = 0; r < j->ranks && rc == 0; r++) {
+		if (j->bytes[r][self] != nrecv[r])
+			rc = -EPROTO;
+		else if (nrecv[r])
+			memcpy(recv[r], ((const void *const *)j->mine[r])[self], nrecv[r]);
+	}
+	return rc ? rc : meet(j);
+}
+
 static void *run(void *arg)
 {
 	struct member *m = arg;
@@ -93,6 +115,7 @@ int t_comm_run(uint32_t ranks, int (*rank)(const struct dcpload_comm *comm, void
 			.name = "threads",
 			.ctx = &m[r],
 			.allgather = allgather,
+			.alltoallv = alltoallv,
 		};
 		assert_int_equal(pthread_create(&m[r].thread, NULL, run, &m[r]), 0);
 	}
