@@ -12,6 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/text.h"
+#include "fs/fault.h"
 #include "tools/cmd.h"
 #include "tools/dump.h"
 #include "tools/load/comm/comm.h"
@@ -526,6 +527,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 	if (l.opts->strict && l.opts->partial)
 		return cmd_fail(CMD_USAGE, "load: --strict and --partial exclude each other");
+	dcpfs_fault_install(); /* so that files may be mapped */
 	code = load(&l, args);
 	dump_end(&l.dump);
 	load_blobs_free(&l.all);

@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/store/io/files.h"
 #include "core/store/io/gather.h"
+#include "core/store/io/guard.h"
 #include "tools/load/execute.h"
 
 enum {
@@ -35,7 +36,8 @@ struct worker {
 	struct dcp_gather gather;
 	struct dcp_io_counts io;
 	const struct load_need *need;
-	int fd;
+	uint64_t lo, hi; /* of its file, at hand */
+	const struct dcp_file *file;
 	uint8_t *buffer; /* when first needed */
 };
 
@@ -62,12 +64,17 @@ static bool next_part(struct shared *s, const struct load_need **need, uint64_t 
 	return any;
 }
 
+/* Short runs out of a mapping are copied once; reads would bring the holes between them along. */
 static int straight(void *ctx, const struct dcp_strided *s)
 {
 	struct worker *w = ctx;
+	char *base = w->shared->p->want[w->need->want].target.base;
 
-	return dcp_gather_add(&w->gather, w->shared->p->want[w->need->want].target.base, w->fd,
-			      s);
+	if (!w->file->map || s->ndim == 0)
+		return dcp_gather_add(&w->gather, base, w->file->fd, s);
+	dcp_gather_copy(base, w->file->map + s->off, s);
+	w->io.mapped += dcp_strided_bytes(s);
+	return 0;
 }
 
 /* @s as it lies in the buffer, in which its runs follow each other. */
@@ -118,7 +125,7 @@ static int convert(void *ctx, const struct dcp_strided *s)
 	for (uint32_t k = 0; k < s->ndim; k++)
 		in.dst_stride[k] = lie.file_stride[k];
 	in.dst = 0;
-	rc = dcp_gather_add(&w->gather, (char *)w->buffer, w->fd, &in);
+	rc = dcp_gather_add(&w->gather, (char *)w->buffer, w->file->fd, &in);
 	if (rc == 0)
 		rc = dcp_gather_end(&w->gather);
 	if (rc == 0)
@@ -126,36 +133,47 @@ static int convert(void *ctx, const struct dcp_strided *s)
 	return rc;
 }
 
-static int read_part(struct worker *w, uint64_t lo, uint64_t hi, struct dcp_err *err)
+/* Abandoned on the spot when a mapped page cannot be had. */
+static int copy_part(void *arg)
+{
+	struct worker *w = arg;
+	const struct load_target *t = &w->shared->p->want[w->need->want].target;
+	int rc = dcp_strided_clip(&w->need->s, w->lo, w->hi, t->plain ? 1 : t->from,
+				  t->plain ? straight : convert, w);
+
+	return rc < 0 ? rc : dcp_gather_end(&w->gather);
+}
+
+static uint64_t delivered(const struct worker *w)
+{
+	return w->io.read + w->io.mapped;
+}
+
+static int read_part(struct worker *w, struct dcp_err *err)
 {
 	struct dcpload_plan *p = w->shared->p;
 	struct dcp_files *files = dcp_version_files(p->ck->v);
 	const struct load_target *t = &p->want[w->need->want].target;
-	uint64_t before = w->io.read;
-	const struct dcp_file *file;
-	int rc = dcp_files_hold(files, w->need->file, true, &file, err);
+	uint64_t before = delivered(w);
+	int rc = dcp_files_hold(files, w->need->file, true, &w->file, err);
 
 	if (rc < 0)
 		return rc;
-	w->fd = file->fd;
 	if (!t->plain && !w->buffer)
 		w->buffer = malloc(BUFFER);
 	if (!t->plain && !w->buffer)
 		rc = -ENOMEM;
 	if (rc == 0)
-		rc = dcp_strided_clip(&w->need->s, lo, hi, t->plain ? 1 : t->from,
-				      t->plain ? straight : convert, w);
-	if (rc == 0)
-		rc = dcp_gather_end(&w->gather);
+		rc = dcp_guard_run(copy_part, w);
 	if (rc == 0)
 		rc = dcp_files_check(files, w->need->file, false);
 	if (rc < 0)
-		dcp_fail(err, rc, lo, "%s: %s: %s", p->want[w->need->want].key,
+		dcp_fail(err, rc, w->lo, "%s: %s: %s", p->want[w->need->want].key,
 			 dcp_files_name(files, w->need->file),
 			 rc == -ESTALE ? "changed since it was planned" : strerror(-rc));
 	dcp_files_release(files, w->need->file);
-	__atomic_fetch_add(&p->report.read, w->io.read - before, __ATOMIC_RELAXED);
-	return rc < 0 ? rc : load_arrived(p, w->need->want, w->io.read - before);
+	__atomic_fetch_add(&p->report.read, delivered(w) - before, __ATOMIC_RELAXED);
+	return rc < 0 ? rc : load_arrived(p, w->need->want, delivered(w) - before);
 }
 
 static void *work(void *arg)
@@ -164,15 +182,14 @@ static void *work(void *arg)
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	struct worker w;
 	struct dcp_err err = { 0 };
-	uint64_t lo, hi;
 	int rc = 0;
 
 	w.shared = s;
 	w.buffer = NULL;
 	w.io = (struct dcp_io_counts){ 0 };
 	dcp_gather_begin(&w.gather, s->p->ck->store.queue, &w.io);
-	while (rc == 0 && next_part(s, &w.need, &lo, &hi))
-		rc = read_part(&w, lo, hi, &err);
+	while (rc == 0 && next_part(s, &w.need, &w.lo, &w.hi))
+		rc = read_part(&w, &err);
 	dcp_gather_finish(&w.gather);
 	dcp_io_add(&s->p->ck->counts, &w.io);
 	free(w.buffer);
