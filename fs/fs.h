@@ -59,6 +59,7 @@ struct dcpfs_opts {
 	const char *layout_dir;           /* the user's, with *.dcpl; NULL: none */
 	const struct dcp_rules *hf_rules; /* of hf/; NULL: those that fit each version */
 	const char *hf_assets;            /* its config.json, tokenizer, ...; NULL: found */
+	const char *hf_part;     /* only keys that begin with it and a dot; NULL: all */
 	enum dcp_dtype hf_dtype; /* its floating-point numbers are of; OTHER: as stored */
 	uint64_t hf_shard_size;  /* bytes in one of its model files at most; 0: 5 GB */
 	const struct dcpfs_kernel *kernel; /* NULL: there is none */

@@ -105,6 +105,7 @@ static const struct opt opts[] = {
 	  OPT_DCPL, AT(layouts) },
 	{ HF_OPT_RULES(struct mount_opts, hf) },
 	{ HF_OPT_ASSETS(struct mount_opts, hf) },
+	{ HF_OPT_FROM(struct mount_opts, hf), .told = true },
 	{ HF_OPT_DTYPE(struct mount_opts, hf) },
 	{ 0, "hf-shard-size", "N", "bytes of one of its model files at most; default 5GB",
 	  OPT_SIZE, AT(o.hf_shard_size), .def = DCPFS_HF_SHARD_SIZE, .told = true },
@@ -280,6 +281,7 @@ static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 	o->layout_dir = p->layout_dir;
 	o->hf_rules = p->hf_rules;
 	o->hf_assets = p->hf_assets;
+	o->hf_part = m->hf.part;
 	o->hf_dtype = hf_dtype(&m->hf);
 	rc = dcpfs_session_run(o, &stage, &err);
 	progress_finish(progress);

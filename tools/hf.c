@@ -80,5 +80,5 @@ enum dcp_dtype hf_dtype(const struct hf_opts *o)
 
 bool hf_is_wanted(const struct hf_opts *o)
 {
-	return o->on || o->rules || o->assets || o->dtype;
+	return o->on || o->rules || o->assets || o->part || o->dtype;
 }

@@ -14,6 +14,7 @@ struct dcp_rules_config;
 struct hf_opts {
 	bool on;
 	const char *rules, *assets;
+	const char *part;
 	int dtype;          /* in hf_dtypes */
 	const char *config; /* config.json, where it is not the one that is found */
 };
@@ -32,10 +33,14 @@ enum dcp_dtype hf_dtype(const struct hf_opts *o);
 	.off = offsetof(type, member.assets),                                                  \
 	.help = "its config.json and tokenizer; default: found"
 
+#define HF_OPT_FROM(type, member)                                                              \
+	.name = "hf-from", .arg = "PART", .kind = OPT_TEXT,                                    \
+	.off = offsetof(type, member.part),                                                    \
+	.help = "of keys that begin with PART and a dot: ema"
 #define HF_OPT_DTYPE(type, member)                                                             \
 	.name = "hf-dtype", .arg = "TYPE", .kind = OPT_CHOICE, .choices = hf_dtypes,           \
 	.off = offsetof(type, member.dtype),                                                   \
-	.help = "its numbers as f32, bf16 or f16; also --hf-shard-size N"
+	.help = "f32, bf16 or f16; also --hf-from, --hf-shard-size"
 
 /* The rules called @text: a preset, or those of a file; *out is NULL when @text is. */
 enum cmd_exit hf_rules(const char *text, struct dcp_rules **out);

@@ -164,6 +164,7 @@ static enum cmd_exit no_version(const struct pick *p, const char *name)
 static int map(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
 {
 	const struct dcp_map_opts how = { .rules = p->rules,
+					  .part = p->hf.part,
 					  .assets = p->hf.assets,
 					  .config = p->config,
 					  .cast = hf_dtype(&p->hf),

@@ -133,6 +133,7 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 	  .help = "as hf/ of a mount; --hf-rules, --hf-assets, --hf-dtype" },                  \
 		{ HF_OPT_RULES(type, pick.hf), .told = true },                                 \
 		{ HF_OPT_ASSETS(type, pick.hf), .told = true },                                \
+		{ HF_OPT_FROM(type, pick.hf), .told = true },                                  \
 	{                                                                                      \
 		HF_OPT_DTYPE(type, pick.hf), .told = true                                      \
 	}

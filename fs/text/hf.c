@@ -206,6 +206,9 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		       cast ? "Nothing was copied: the numbers are"
 			    : "Nothing was converted or copied: the bytes are",
 		       fs->opts.source);
+	if (dcp_index_meta(dcpfs_index(ver), "part"))
+		dcp_buf_printf(b, "Only keys that begin with `%s.` were taken.\n\n",
+			       fact(ver, "part"));
 	if (cast)
 		dcp_buf_printf(
 			b, "Those in floating point are cast to %s while they are read.\n\n",

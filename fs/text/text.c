@@ -310,6 +310,7 @@ static void make_config(const struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_put_str_or_null(w, "hf_rules",
 				  o->hf_rules ? dcp_rules_name(o->hf_rules) : NULL);
 	dcp_jsonw_put_str_or_null(w, "hf_assets", o->hf_assets);
+	dcp_jsonw_put_str_or_null(w, "hf_from", o->hf_part);
 	dcp_jsonw_put_str_or_null(w, "hf_dtype",
 				  o->hf_dtype ? dcp_dtype_info(o->hf_dtype)->name : NULL);
 	dcp_jsonw_put_u64(w, "hf_shard_size", o->hf_shard_size);

@@ -338,6 +338,7 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 		  struct dcp_err *err)
 {
 	const struct dcp_map_opts how = { .rules = fs->opts.hf_rules,
+					  .part = fs->opts.hf_part,
 					  .assets = fs->opts.hf_assets,
 					  .cast = fs->opts.hf_dtype,
 					  .source = fs->opts.source,

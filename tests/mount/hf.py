@@ -298,6 +298,21 @@ def dtypes():
         equal(got["bf16"][2], (b16.astype("u4") << 16).tobytes(), "bf16")
 
 
+def of_a_part():
+    """--hf-from: averaged weights that stand beside the trained ones, under the names of those."""
+    source = lib.fresh("source")
+    tensors = {"model.w": u8(20, 1), "ema.model.w": u8(20, 2), "ema2.model.w": u8(20, 3), "ema.model.v": u8(5, 4)}
+    checkpoint(source / "step-1", tensors)
+    with mount(source, "--hf-from", "ema") as m:
+        got = tensors_of(m.at / "step-1" / "hf")
+        equal({k: t[2] for k, t in got.items()}, {"model.w": tensors["ema.model.w"][3], "model.v": tensors["ema.model.v"][3]}, "ema")
+        check("begin with `ema.`" in read(m.at / "step-1" / "hf" / "README.md").decode(), "README.md says so")
+    got = json.loads(lib.run(lib.PROGRAM, "ls", "--json", "--hf-from", "ema2", source, "latest").stdout)
+    equal([t["key"] for t in got["tensors"]], ["model.w"], "ls --hf-from")
+    done = lib.run(lib.PROGRAM, "ls", "--hf-from", "mea", source, "latest")
+    check(done.returncode and 'no key begins with "mea."' in done.stderr, f"of nothing: {done.stderr}")
+
+
 def ranks():
     """shard/LAYOUT/RANK/ below hf/ has the new names; it is not listed."""
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
@@ -362,4 +377,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, operations, dtypes, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, operations, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)

@@ -25,6 +25,7 @@ enum { ROW_MEMORY = 512 << 20 };
 struct mapping {
 	struct dcp_version *base;
 	const struct dcp_rules *rules;
+	const char *part;
 	struct dcp_rules_config config;
 	bool has_config;
 	enum dcp_dtype cast;
@@ -40,35 +41,48 @@ struct mapping {
 static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
 		     void *fn_ctx, struct dcp_err *err)
 {
-	struct dcp_version *base = ctx;
+	const struct mapping *m = ctx;
+	size_t part = m->part ? strlen(m->part) : 0;
 	struct dcp_index_scan *scan;
+	bool any = !m->part;
 	struct dcp_row row;
-	int rc = dcp_index_scan(base->index, DCP_ROW_TENSOR, 0, true, &scan);
+	int rc = dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, true, &scan);
 
 	if (rc < 0)
 		return dcp_err_say(err, rc);
 	while ((rc = dcp_index_scan_next(scan, &row)) > 0) {
-		rc = fn(fn_ctx, (uint64_t)row.id, row.key);
+		const char *key = row.key;
+
+		if (m->part) {
+			if (strncmp(key, m->part, part) != 0 || key[part] != '.')
+				continue;
+			key += part + 1;
+		}
+		any = true;
+		rc = fn(fn_ctx, (uint64_t)row.id, key);
 		if (rc < 0)
 			break;
 	}
 	dcp_index_scan_end(scan);
+	if (rc == 0 && !any)
+		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
+				"no key begins with \"%.100s.\"", m->part);
 	return dcp_err_say(err, rc);
 }
 
 static int get_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 		      struct dcp_tensor *out, struct dcp_err *err)
 {
-	struct dcp_version *base = ctx;
+	const struct mapping *m = ctx;
 
-	return dcp_index_tensor(base->index, (int64_t)number, arena, out, err);
+	return dcp_index_tensor(m->base->index, (int64_t)number, arena, out, err);
 }
 
-static struct dcp_rules_source source_of(const struct mapping *m)
+static struct dcp_rules_source source_of(struct mapping *m)
 {
 	struct dcp_rules_source from = { .list = list_keys,
 					 .tensor = get_tensor,
-					 .ctx = m->base,
+					 .ctx = m,
 					 .config = m->has_config ? &m->config : NULL,
 					 .cast = m->cast };
 
@@ -136,6 +150,8 @@ static int tell_facts(struct mapping *m)
 		if (value)
 			code = sink->meta(sink->ctx, kept[i], value);
 	}
+	if (code == 0 && m->part)
+		code = sink->meta(sink->ctx, "part", m->part);
 	if (code == 0 && m->cast)
 		code = sink->meta(sink->ctx, "cast", dcp_dtype_info(m->cast)->name);
 	return code < 0 ? code : sink->meta(sink->ctx, "rules", dcp_rules_name(m->rules));
@@ -185,6 +201,8 @@ static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
 	size_t n = base ? strlen(base) : 0;
 
 	hash = dcp_hash64(&ids[0], sizeof(ids[0]));
+	if (m->part)
+		hash = dcp_hash64_more(hash, m->part, strlen(m->part));
 	if (m->cast)
 		hash = dcp_hash64_more(hash, &m->cast, sizeof(m->cast));
 	if (m->has_config)
@@ -331,7 +349,9 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 	struct dcp_asset_from from = { .extra = how->assets,
 				       .where = how->where,
 				       .dirfd = base->dirfd };
-	struct mapping m = { .base = base, .rules = how->rules, .cast = how->cast };
+	struct mapping m = {
+		.base = base, .rules = how->rules, .part = how->part, .cast = how->cast
+	};
 	struct dcp_version *v = new_version(base);
 	struct dcp_rules *found = NULL;
 	dcp_auto_free char *source = NULL;

@@ -20,6 +20,7 @@ struct dcp_rules_config;
 
 struct dcp_map_opts {
 	const struct dcp_rules *rules; /* NULL: those that fit the family and config.json */
+	const char *part; /* only keys that begin with it and a dot, without both; NULL: all */
 	const char *assets; /* a directory whose config.json and tokenizer come first; NULL */
 	const struct dcp_rules_config *config; /* instead of what assets say; NULL */
 	enum dcp_dtype cast;                   /* as dcp_rules_source */
