@@ -11,22 +11,9 @@
 #include <string.h>
 
 #include "core/base/clock.h"
-#include "core/base/text.h"
 #include "fs/fault.h"
-#include "tools/cmd.h"
-#include "tools/dump.h"
-#include "tools/load/comm/comm.h"
-#include "tools/load/dcpload.h"
+#include "tools/loading.h"
 #include "tools/out.h"
-#include "tools/progress.h"
-
-struct load_opts {
-	const char *version, *layout, *rank, *dump;
-	struct opt_texts keys, skip;
-	int comm, io, exchange, dtype, form;
-	uint64_t staging, threads, timeout, repeat;
-	bool strict, partial, check, cold, force;
-};
 
 #define AT(field) .off = offsetof(struct load_opts, field)
 
@@ -34,8 +21,8 @@ static const char *const dtypes[] = {
 	"stored", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", NULL
 };
 static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
-static const char *const ios[] = { "auto", "buffered", "direct", "mount", NULL };
-static const char *const exchanges[] = { "auto", "never", "node", "all", NULL };
+const char *const loading_ios[] = { "auto", "buffered", "direct", "mount", NULL };
+const char *const loading_exchanges[] = { "auto", "never", "node", "all", NULL };
 
 static const struct opt opts[] = {
 	{ 0, "layout", "L",
@@ -53,9 +40,10 @@ static const struct opt opts[] = {
 	  AT(partial) },
 	{ 0, "comm", "HOW", "how ranks talk: auto, alone, mpi, env", OPT_CHOICE, AT(comm),
 	  .choices = comms },
-	{ 0, "io", "HOW", "auto, buffered, direct, mount", OPT_CHOICE, AT(io), .choices = ios },
+	{ 0, "io", "HOW", "auto, buffered, direct, mount", OPT_CHOICE, AT(io),
+	  .choices = loading_ios },
 	{ 0, "exchange", "WHO", "who reads for whom: auto, never, node, all", OPT_CHOICE,
-	  AT(exchange), .choices = exchanges },
+	  AT(exchange), .choices = loading_exchanges },
 	{ 0, "staging", "N", "bytes of memory beyond the tensors, a rank; default 64MiB",
 	  OPT_SIZE, AT(staging) },
 	{ 0, "threads", "N", "that read and copy, a rank", OPT_UINT, AT(threads), .max = 64 },
@@ -80,6 +68,11 @@ static const struct opt opts[] = {
 	  AT(form),
 	  .def = OUT_JSON,
 	  .help = "print the report as JSON" },
+	{ .name = "tsv",
+	  .kind = OPT_FORM,
+	  AT(form),
+	  .def = OUT_TSV,
+	  .help = "print what each rank did as tab-separated values, with their names" },
 	OPT_END
 };
 
@@ -89,29 +82,7 @@ static const struct opt_operand operands[] = {
 	{ 0 },
 };
 
-/* What a rank tells rank 0 at the end. */
-struct summary {
-	struct dcpload_report report;
-	uint64_t listed;                    /* keys that were left out */
-	uint64_t dumped, undumped, dump_ns; /* bytes; parts left out of the file */
-};
-
-struct loading {
-	const struct load_opts *opts;
-	struct dcpload_comm *comm;
-	struct dcpload *ck;
-	struct dcpload_plan *plan;
-	struct progress progress;
-	struct dcpload_error err;
-	uint32_t rank, ranks; /* of the layout */
-	const char *layout;
-	struct dump dump;
-	uint64_t dump_ns;
-	char named[32];
-	struct load_blobs all; /* struct summary of each rank */
-};
-
-static enum cmd_exit fail_with(const struct loading *l, enum cmd_exit code)
+enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code)
 {
 	/* All ranks know of it; one line is enough. */
 	if (l->comm && l->comm->rank != 0)
@@ -123,20 +94,23 @@ static enum cmd_exit fail_with(const struct loading *l, enum cmd_exit code)
 
 static enum cmd_exit fail(const struct loading *l)
 {
-	return fail_with(l, cmd_exit_of(l->err.code));
+	return loading_fail(l, cmd_exit_of(l->err.code));
 }
 
 /* Where a dump is to go is no matter of the source. */
 static enum cmd_exit fail_dump(const struct loading *l)
 {
-	return fail_with(l, l->err.code == -EEXIST ? CMD_USAGE : CMD_ENV);
+	return loading_fail(l, l->err.code == -EEXIST ? CMD_USAGE : CMD_ENV);
+}
+
+int loading_timeout(const struct loading *l)
+{
+	return (int)(l->opts->timeout ? l->opts->timeout * 1000 : 60000);
 }
 
 static int agree(struct loading *l, int rc)
 {
-	uint64_t timeout = l->opts->timeout;
-
-	return load_agree(l->comm, rc, &l->err, (int)(timeout ? timeout * 1000 : 60000));
+	return load_agree(l->comm, rc, &l->err, loading_timeout(l));
 }
 
 /* ---- which part ---- */
@@ -151,7 +125,7 @@ static enum cmd_exit usage(struct loading *l, const char *fmt, ...)
 	vsnprintf(l->err.text, sizeof(l->err.text), fmt, ap);
 	va_end(ap);
 	l->err.rank = -1;
-	return fail_with(l, CMD_USAGE);
+	return loading_fail(l, CMD_USAGE);
 }
 
 static enum cmd_exit choose_rank(struct loading *l)
@@ -273,222 +247,6 @@ static enum cmd_exit dump(struct loading *l)
 	return rc < 0 ? fail_dump(l) : CMD_OK;
 }
 
-/* ---- report ---- */
-
-static const char *const list_names[] = { "missing", "unexpected", "shape", "dtype", "broken" };
-
-static uint64_t count_listed(const struct dcpload_plan *p)
-{
-	const char *key;
-	uint64_t n = 0;
-
-	for (uint32_t list = 0; list < DCP_LEN(list_names); list++)
-		for (uint64_t i = 0; list != DCPLOAD_UNEXPECTED &&
-				     dcpload_plan_list(p, list, i, &key, NULL) == 0;
-		     i++)
-			n++;
-	return n;
-}
-
-static enum cmd_exit gather(struct loading *l)
-{
-	struct summary own = { .report.size = sizeof(own.report) };
-
-	dcpload_plan_report(l->plan, &own.report);
-	own.listed = count_listed(l->plan);
-	own.dumped = l->dump.bytes;
-	own.undumped = l->dump.left_out;
-	own.dump_ns = l->dump_ns;
-	if (load_gather(l->comm, &own, sizeof(own), &l->all, &l->err, 60000) < 0)
-		return fail(l);
-	return CMD_OK;
-}
-
-struct totals {
-	uint64_t parts, needed, read, exchanged, listed, most_ns, most_staging;
-	uint64_t dumped, undumped, dump_ns;
-};
-
-static struct totals add_up(const struct loading *l)
-{
-	struct totals t = { 0 };
-
-	for (uint32_t r = 0; r < l->comm->ranks; r++) {
-		const struct summary *s = l->all.at[r];
-
-		t.parts += s->report.parts;
-		t.needed += s->report.needed;
-		t.read += s->report.read;
-		t.exchanged += s->report.received;
-		t.listed += s->listed;
-		t.dumped += s->dumped;
-		t.undumped += s->undumped;
-		t.dump_ns = DCP_MAX(t.dump_ns, s->dump_ns);
-		t.most_ns = DCP_MAX(t.most_ns, s->report.execute_ns);
-		t.most_staging = DCP_MAX(t.most_staging, s->report.staging);
-	}
-	return t;
-}
-
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
-
-static void put_seconds(struct dcp_jsonw *w, const char *key, uint64_t ns)
-{
-	dcp_jsonw_key(w, key);
-	dcp_jsonw_f64(w, seconds(ns));
-}
-
-static void put_ranks(const struct loading *l, struct dcp_jsonw *w)
-{
-	dcp_jsonw_key(w, "per_rank");
-	dcp_jsonw_array(w);
-	for (uint32_t r = 0; r < l->comm->ranks; r++) {
-		const struct dcpload_report *rep =
-			&((const struct summary *)l->all.at[r])->report;
-
-		dcp_jsonw_object(w);
-		dcp_jsonw_put_u64(w, "rank", r);
-		dcp_jsonw_put_u64(w, "parts", rep->parts);
-		dcp_jsonw_put_u64(w, "needed", rep->needed);
-		dcp_jsonw_put_u64(w, "read", rep->read);
-		dcp_jsonw_put_u64(w, "sent", rep->sent);
-		dcp_jsonw_put_u64(w, "received", rep->received);
-		dcp_jsonw_put_u64(w, "staging", rep->staging);
-		dcp_jsonw_put_u64(w, "calls", rep->calls);
-		put_seconds(w, "open_s", rep->open_ns);
-		put_seconds(w, "plan_s", rep->plan_ns);
-		put_seconds(w, "execute_s", rep->execute_ns);
-		put_seconds(w, "read_s", rep->read_ns);
-		put_seconds(w, "wait_s", rep->wait_ns);
-		put_seconds(w, "place_s", rep->place_ns);
-		dcp_jsonw_end(w);
-	}
-	dcp_jsonw_end(w);
-}
-
-/* Of this rank: what was left out. */
-static void put_lists(const struct loading *l, struct dcp_jsonw *w)
-{
-	const char *key, *why;
-
-	for (uint32_t list = 0; list < DCP_LEN(list_names); list++) {
-		dcp_jsonw_key(w, list_names[list]);
-		dcp_jsonw_array(w);
-		for (uint64_t i = 0; dcpload_plan_list(l->plan, list, i, &key, &why) == 0;
-		     i++) {
-			dcp_jsonw_object(w);
-			dcp_jsonw_put_str(w, "key", key);
-			dcp_jsonw_put_str(w, "why", why);
-			dcp_jsonw_end(w);
-		}
-		dcp_jsonw_end(w);
-	}
-}
-
-static enum cmd_exit report_json(const struct loading *l, struct out *o)
-{
-	const struct dcpload_report *own = &((const struct summary *)l->all.at[0])->report;
-	struct totals t = add_up(l);
-	struct dcp_jsonw *w = &o->json;
-
-	dcp_jsonw_object(w);
-	dcp_jsonw_put_str(w, "version", dcpload_version(l->ck));
-	dcp_jsonw_put_str_or_null(w, "format", dcpload_fact(l->ck, "format"));
-	dcp_jsonw_put_str(w, "layout", l->layout);
-	dcp_jsonw_put_u64(w, "ranks", own->ranks);
-	dcp_jsonw_put_u64(w, "nodes", own->nodes);
-	dcp_jsonw_put_str(w, "comm", own->comm);
-	dcp_jsonw_put_str(w, "io", ios[own->io]);
-	dcp_jsonw_put_str(w, "io_why", own->io_why);
-	dcp_jsonw_put_str(w, "exchange", exchanges[own->exchange]);
-	dcp_jsonw_put_str(w, "exchange_why", own->exchange_why);
-	dcp_jsonw_put_u64(w, "parts", t.parts);
-	dcp_jsonw_put_u64(w, "needed", t.needed);
-	dcp_jsonw_put_u64(w, "read", t.read);
-	dcp_jsonw_put_u64(w, "exchanged", t.exchanged);
-	dcp_jsonw_put_u64(w, "unique", own->unique);
-	put_seconds(w, "seconds", t.most_ns);
-	dcp_jsonw_put_bool(w, "checked", l->opts->check);
-	dcp_jsonw_key(w, "dump");
-	if (l->opts->dump) {
-		dcp_jsonw_object(w);
-		dcp_jsonw_put_str(w, "dir", l->opts->dump);
-		dcp_jsonw_put_u64(w, "bytes", t.dumped);
-		dcp_jsonw_put_u64(w, "left_out", t.undumped);
-		put_seconds(w, "seconds", t.dump_ns);
-		dcp_jsonw_end(w);
-	} else {
-		dcp_jsonw_null(w);
-	}
-	put_lists(l, w);
-	put_ranks(l, w);
-	dcp_jsonw_end(w);
-	return out_json(o);
-}
-
-static enum cmd_exit report_text(const struct loading *l, struct out *o)
-{
-	const struct dcpload_report *own = &((const struct summary *)l->all.at[0])->report;
-	struct totals t = add_up(l);
-	char a[OUT_SIZE], b[OUT_SIZE], c[OUT_SIZE], d[32];
-	double s = seconds(t.most_ns);
-
-	dcp_buf_printf(
-		&o->buf, "%s as %s: %s parts, %s in %.3f s (%s/s) on %u rank%s, %u node%s\n",
-		dcpload_version(l->ck), l->layout, out_count(d, t.parts), out_size(a, t.needed),
-		s, out_size(b, s > 0 ? (uint64_t)((double)t.needed / s) : 0), own->ranks,
-		dcp_s(own->ranks), own->nodes, dcp_s(own->nodes));
-	dcp_buf_printf(&o->buf, "  read      %s (%.2f of what is needed), exchanged %s\n",
-		       out_size(a, t.read), t.needed ? (double)t.read / (double)t.needed : 0,
-		       out_size(b, t.exchanged));
-	dcp_buf_printf(&o->buf, "  io        %s: %s\n", ios[own->io], own->io_why);
-	dcp_buf_printf(&o->buf, "  exchange  %s: %s\n", exchanges[own->exchange],
-		       own->exchange_why);
-	dcp_buf_printf(&o->buf, "  staging   %s a rank; ranks talk by %s\n",
-		       out_size(c, t.most_staging), own->comm);
-	if (l->opts->check)
-		dcp_buf_str(&o->buf, "  checked   every part is what views show\n");
-	if (l->opts->dump) {
-		dcp_buf_printf(&o->buf, "  dumped    %s in %.3f s to ", out_size(a, t.dumped),
-			       seconds(t.dump_ns));
-		out_text(&o->buf, l->opts->dump);
-		if (t.undumped)
-			dcp_buf_printf(&o->buf,
-				       "; %s parts left out: safetensors has no name "
-				       "for their dtype, or takes not their key",
-				       out_count(d, t.undumped));
-		dcp_buf_str(&o->buf, "\n");
-	}
-	for (uint32_t list = 0; list < DCP_LEN(list_names); list++) {
-		const char *key, *why;
-
-		for (uint64_t i = 0; list != DCPLOAD_UNEXPECTED &&
-				     dcpload_plan_list(l->plan, list, i, &key, &why) == 0;
-		     i++) {
-			dcp_buf_printf(&o->buf, "  %-9s ", list_names[list]);
-			out_text(&o->buf, why);
-			dcp_buf_str(&o->buf, "\n");
-		}
-	}
-	return out_flush(o);
-}
-
-static enum cmd_exit report(struct loading *l)
-{
-	enum cmd_exit code = gather(l);
-	struct out o;
-
-	if (code != CMD_OK || l->comm->rank != 0)
-		return code;
-	out_init(&o);
-	code = l->opts->form == OUT_JSON ? report_json(l, &o) : report_text(l, &o);
-	out_finish(&o);
-	return code;
-}
-
 /* ---- all of it ---- */
 
 static enum cmd_exit load(struct loading *l, const struct opt_args *args)
@@ -517,7 +275,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 		code = execute(l);
 	if (code == CMD_OK)
 		code = dump(l);
-	return code == CMD_OK ? report(l) : code;
+	return code == CMD_OK ? loading_report(l) : code;
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
@@ -530,7 +288,6 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	dcpfs_fault_install(); /* so that files may be mapped */
 	code = load(&l, args);
 	dump_end(&l.dump);
-	load_blobs_free(&l.all);
 	dcpload_plan_free(l.plan);
 	dcpload_close(l.ck);
 	dcpload_comm_close(l.comm);

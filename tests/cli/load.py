@@ -143,10 +143,45 @@ def dump_one():
           f"--dtype BF16: {[t[0] for t in tensors.values()]}")
 
 
+NUMBERS = ("parts needed read sent received staging calls open_s plan_s execute_s read_s wait_s place_s dumped "
+           "dump_s").split()
+MEMBERS = set("version format layout ranks nodes comm io io_why exchange exchange_why parts needed read exchanged unique "
+              "amplification staging open_s plan_s seconds checked dump missing unexpected shape dtype broken "
+              "per_rank".split())
+
+
+def report():
+    for exchange in ("never", "node"):
+        got = job_data(3, SOURCE, "tp", "--exchange", exchange, "--staging", "1MiB", "--check")
+        what = f"3 ranks, {exchange}"
+        equal(set(got), MEMBERS, f"{what}: members")
+        equal([list(r) for r in got["per_rank"]], [["rank", *NUMBERS]] * 3, f"{what}: per_rank")
+        equal((got["ranks"], got["nodes"], got["layout"], got["exchange"], got["exchange_why"], got["checked"]),
+              (3, 1, "fsdp3", exchange, "asked for", True), what)
+        for name in ("parts", "needed", "read"):
+            equal(got[name], sum(r[name] for r in got["per_rank"]), f"{what}: {name}")
+        for name in ("open_s", "plan_s", "staging"):
+            equal(got[name], max(r[name] for r in got["per_rank"]), f"{what}: {name}")
+        check(0 < got["staging"] <= (1 << 20) + 4096, f"{what}: staging is {got['staging']}")
+        unique = got["unique"] or got["needed"]
+        equal(got["amplification"], got["read"] / unique, f"{what}: amplification")
+        check((got["unique"] is None) == (exchange == "never"), f"{what}: unique is {got['unique']}")
+        check((got["exchanged"] > 0) == (exchange == "node"), f"{what}: exchanged {got['exchanged']}")
+    text = job(3, SOURCE, "tp")[0][1]
+    check(text.startswith("tp as fsdp3: ") and " on 3 ranks, 1 node\n" in text, text)
+    check([line.split()[:2] for line in text.splitlines()[-3:]] == [["0", "24"], ["1", "24"], ["2", "24"]], text)
+    check("staging   0 B" not in text, text)
+    rows = [line.split("\t") for line in job(2, SOURCE, "tp", "--tsv")[0][1].splitlines()]
+    equal(rows[0], ["rank", *NUMBERS], "TSV: names")
+    equal([r[:2] for r in rows[1:]], [["0", "24"], ["1", "24"]], "TSV: ranks")
+    fails(USAGE, "", "load", SOURCE, "--tsv", "--json")
+
+
 for count, dimension in ((1, 0), (2, 0), (3, 1), (4, 0)):
     made = dumps(count, dimension)
     if count == 2:
         kept = made
 dump_refusals(kept)
 dump_one()
+report()
 finish()

@@ -300,12 +300,13 @@ struct dcpload_report {
 	uint32_t local_ranks; /* on this node */
 	uint32_t nodes;
 	uint64_t parts;
-	uint64_t needed;         /* bytes of this rank's parts, as stored */
-	uint64_t read;           /* bytes this rank asked of files, with what alignment adds */
-	uint64_t sent, received; /* to and from other ranks, by window or message */
-	uint64_t unique;  /* distinct bytes that all ranks need; once the plan is finished */
-	uint64_t staging; /* most memory beyond destinations */
-	uint64_t calls;   /* of the kernel, to read */
+	uint64_t needed;   /* bytes of this rank's parts, as stored */
+	uint64_t read;     /* bytes this rank asked of files, with what alignment adds */
+	uint64_t sent;     /* to other ranks, by message */
+	uint64_t received; /* from other ranks, by message or out of the window */
+	uint64_t unique;   /* distinct bytes that all ranks need; once the plan is finished */
+	uint64_t staging;  /* most memory beyond destinations */
+	uint64_t calls;    /* of the kernel, to read */
 	uint64_t open_ns, plan_ns, execute_ns;
 	uint64_t read_ns, wait_ns, place_ns; /* of the execution, of all threads */
 	const char *io_why, *exchange_why;   /* one line each */

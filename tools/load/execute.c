@@ -271,6 +271,8 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 {
 	const struct load_chunks *chunks = p->chunks;
 	const uint8_t *slot = load_window_slot(p->window, c);
+	uint32_t self = chunks->members > 1 ? p->ck->self : 0;
+	uint64_t before = p->arrived;
 	int rc = 0;
 
 	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
@@ -278,6 +280,8 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 
 		rc = load_place_stretch(p, a, s->file, s->lo, s->hi, slot + s->at);
 	}
+	if (c % chunks->members != self)
+		p->report.received += p->arrived - before;
 	return rc;
 }
 
@@ -360,6 +364,7 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 	for (size_t i = 0; i < p->nwant && rc == 0; i++) {
 		if (!p->want[i].through_view)
 			continue;
+		p->report.staging += band ? 0 : VIEW_BAND;
 		band = band ? band : malloc(VIEW_BAND);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
 	}
@@ -376,12 +381,22 @@ static void clear(struct load_want *w)
 		memset(t->base, 0, w->nbytes);
 }
 
+/* Memory beyond destinations that the plan holds: of a node's window each of its ranks has a share. */
+static uint64_t held(const struct dcpload_plan *p)
+{
+	bool shared = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
+	uint64_t window = p->window ? load_window_bytes(p->window) : 0;
+
+	return load_rounds_bytes(p->rounds) + window / (shared ? p->ck->nlocal : 1);
+}
+
 /* Destinations are known, and nothing has arrived. */
 static int start(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	p->arrived = 0;
 	p->report.read = p->report.sent = p->report.received = 0;
 	p->report.read_ns = p->report.wait_ns = p->report.place_ns = 0;
+	p->report.staging = held(p);
 	p->ck->counts = (struct dcp_io_counts){ 0 };
 	for (size_t i = 0; i < p->nwant; i++) {
 		struct load_want *w = &p->want[i];

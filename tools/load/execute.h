@@ -15,6 +15,8 @@ void load_plan_drop_chunks(struct dcpload_plan *p);
 int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err);
 void load_rounds_free(struct load_rounds *r);
+/* Of that memory; NULL: 0. */
+uint64_t load_rounds_bytes(const struct load_rounds *r);
 
 /* Needs in order of file and offset, held against stretches in that order. */
 struct load_active {

@@ -63,6 +63,11 @@ void load_rounds_free(struct load_rounds *r)
 	free(r);
 }
 
+uint64_t load_rounds_bytes(const struct load_rounds *r)
+{
+	return r ? r->npack + r->nin : 0;
+}
+
 /* ---- stripes ---- */
 
 static int number_stripes(struct load_rounds *r, const struct dcpload *ck)

@@ -194,6 +194,7 @@ static void *work(void *arg)
 	dcp_io_add(&s->p->ck->counts, &w.io);
 	free(w.buffer);
 	pthread_mutex_lock(&s->lock);
+	s->p->report.staging += sizeof(w) + (w.buffer ? BUFFER : 0);
 	if (rc < 0 && s->rc == 0) {
 		s->rc = rc;
 		s->err = err;

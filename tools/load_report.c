@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What dcpfs load has to say at the end: of the job, and of each rank. */
+#include <stdio.h>
+
+#include "core/base/text.h"
+#include "tools/loading.h"
+#include "tools/out.h"
+
+/* What a rank tells rank 0. */
+struct summary {
+	struct dcpload_report report;
+	uint64_t dumped, undumped, dump_ns; /* bytes; parts left out of the file */
+};
+
+struct totals {
+	uint64_t parts, needed, read, exchanged, dumped, undumped;
+	uint64_t dump_ns, open_ns, plan_ns, execute_ns, staging; /* the most of any rank */
+	double amplification; /* bytes read for each that is needed; once, if that is known */
+};
+
+struct telling {
+	struct loading *l;
+	struct load_blobs all; /* struct summary of each rank */
+	struct totals total;
+	const struct dcpload_report *own;
+	struct out out;
+};
+
+static const char *const lists[] = { "missing", "unexpected", "shape", "dtype", "broken" };
+
+static const struct summary *summary_of(const struct telling *t, uint32_t rank)
+{
+	return t->all.at[rank];
+}
+
+static void add_up(struct telling *t)
+{
+	struct totals *sum = &t->total;
+	uint64_t unique;
+
+	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
+		const struct summary *s = summary_of(t, r);
+		const struct dcpload_report *rep = &s->report;
+
+		sum->parts += rep->parts;
+		sum->needed += rep->needed;
+		sum->read += rep->read;
+		sum->exchanged += rep->received;
+		sum->dumped += s->dumped;
+		sum->undumped += s->undumped;
+		sum->dump_ns = DCP_MAX(sum->dump_ns, s->dump_ns);
+		sum->open_ns = DCP_MAX(sum->open_ns, rep->open_ns);
+		sum->plan_ns = DCP_MAX(sum->plan_ns, rep->plan_ns);
+		sum->execute_ns = DCP_MAX(sum->execute_ns, rep->execute_ns);
+		sum->staging = DCP_MAX(sum->staging, rep->staging);
+	}
+	unique = t->own->unique ? t->own->unique : sum->needed;
+	sum->amplification = unique ? (double)sum->read / (double)unique : 0;
+}
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+/* "1.02 GB/s" */
+static const char *rate(char buf[OUT_SIZE + 4], uint64_t bytes, uint64_t ns)
+{
+	char size[OUT_SIZE];
+
+	if (!ns || !bytes)
+		return "";
+	out_size(size, (uint64_t)((double)bytes / seconds(ns)));
+	snprintf(buf, OUT_SIZE + 4, "%s/s", size);
+	return buf;
+}
+
+/* ---- the numbers of a rank, in one order ---- */
+
+static const struct {
+	const char *name;
+	size_t off;
+	bool time;
+} numbers[] = {
+#define NUMBER(field)                                                                          \
+	{                                                                                      \
+#field, offsetof(struct summary, report.field), false                          \
+	}
+#define TIME(name)                                                                             \
+	{                                                                                      \
+#name "_s", offsetof(struct summary, report.name##_ns), true                   \
+	}
+	NUMBER(parts),
+	NUMBER(needed),
+	NUMBER(read),
+	NUMBER(sent),
+	NUMBER(received),
+	NUMBER(staging),
+	NUMBER(calls),
+	TIME(open),
+	TIME(plan),
+	TIME(execute),
+	TIME(read),
+	TIME(wait),
+	TIME(place),
+#undef NUMBER
+#undef TIME
+	{ "dumped", offsetof(struct summary, dumped), false },
+	{ "dump_s", offsetof(struct summary, dump_ns), true },
+};
+
+static uint64_t number_of(const struct summary *s, size_t i)
+{
+	return *(const uint64_t *)(const void *)((const char *)s + numbers[i].off);
+}
+
+/* ---- JSON, TSV ---- */
+
+static void put_f64(struct dcp_jsonw *w, const char *key, double v)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_f64(w, v);
+}
+
+static void put_ranks(const struct telling *t, struct dcp_jsonw *w)
+{
+	dcp_jsonw_key(w, "per_rank");
+	dcp_jsonw_array(w);
+	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
+		const struct summary *s = summary_of(t, r);
+
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_u64(w, "rank", r);
+		for (size_t i = 0; i < DCP_LEN(numbers); i++)
+			if (numbers[i].time)
+				put_f64(w, numbers[i].name, seconds(number_of(s, i)));
+			else
+				dcp_jsonw_put_u64(w, numbers[i].name, number_of(s, i));
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
+/* Of this rank: what was left out. */
+static void put_lists(const struct loading *l, struct dcp_jsonw *w)
+{
+	const char *key, *why;
+
+	for (uint32_t list = 0; list < DCP_LEN(lists); list++) {
+		dcp_jsonw_key(w, lists[list]);
+		dcp_jsonw_array(w);
+		for (uint64_t i = 0; dcpload_plan_list(l->plan, list, i, &key, &why) == 0;
+		     i++) {
+			dcp_jsonw_object(w);
+			dcp_jsonw_put_str(w, "key", key);
+			dcp_jsonw_put_str(w, "why", why);
+			dcp_jsonw_end(w);
+		}
+		dcp_jsonw_end(w);
+	}
+}
+
+static void put_dump(const struct telling *t, struct dcp_jsonw *w)
+{
+	dcp_jsonw_key(w, "dump");
+	if (!t->l->opts->dump) {
+		dcp_jsonw_null(w);
+		return;
+	}
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "dir", t->l->opts->dump);
+	dcp_jsonw_put_u64(w, "bytes", t->total.dumped);
+	dcp_jsonw_put_u64(w, "left_out", t->total.undumped);
+	put_f64(w, "seconds", seconds(t->total.dump_ns));
+	dcp_jsonw_end(w);
+}
+
+static enum cmd_exit tell_json(struct telling *t)
+{
+	const struct loading *l = t->l;
+	struct dcp_jsonw *w = &t->out.json;
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "version", dcpload_version(l->ck));
+	dcp_jsonw_put_str_or_null(w, "format", dcpload_fact(l->ck, "format"));
+	dcp_jsonw_put_str(w, "layout", l->layout);
+	dcp_jsonw_put_u64(w, "ranks", t->own->ranks);
+	dcp_jsonw_put_u64(w, "nodes", t->own->nodes);
+	dcp_jsonw_put_str(w, "comm", t->own->comm);
+	dcp_jsonw_put_str(w, "io", loading_ios[t->own->io]);
+	dcp_jsonw_put_str(w, "io_why", t->own->io_why);
+	dcp_jsonw_put_str(w, "exchange", loading_exchanges[t->own->exchange]);
+	dcp_jsonw_put_str(w, "exchange_why", t->own->exchange_why);
+	dcp_jsonw_put_u64(w, "parts", t->total.parts);
+	dcp_jsonw_put_u64(w, "needed", t->total.needed);
+	dcp_jsonw_put_u64(w, "read", t->total.read);
+	dcp_jsonw_put_u64(w, "exchanged", t->total.exchanged);
+	dcp_jsonw_key(w, "unique");
+	if (t->own->unique)
+		dcp_jsonw_u64(w, t->own->unique);
+	else
+		dcp_jsonw_null(w);
+	put_f64(w, "amplification", t->total.amplification);
+	dcp_jsonw_put_u64(w, "staging", t->total.staging);
+	put_f64(w, "open_s", seconds(t->total.open_ns));
+	put_f64(w, "plan_s", seconds(t->total.plan_ns));
+	put_f64(w, "seconds", seconds(t->total.execute_ns));
+	dcp_jsonw_put_bool(w, "checked", l->opts->check);
+	put_dump(t, w);
+	put_lists(l, w);
+	put_ranks(t, w);
+	dcp_jsonw_end(w);
+	return out_json(&t->out);
+}
+
+/* A line a rank. */
+static enum cmd_exit tell_tsv(struct telling *t)
+{
+	struct out *o = &t->out;
+
+	out_tsv(o, "rank");
+	for (size_t i = 0; i < DCP_LEN(numbers); i++)
+		out_tsv(o, numbers[i].name);
+	out_tsv_end(o);
+	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
+		out_tsv_u64(o, r);
+		for (size_t i = 0; i < DCP_LEN(numbers); i++) {
+			uint64_t n = number_of(summary_of(t, r), i);
+			char text[32];
+
+			if (numbers[i].time) {
+				snprintf(text, sizeof(text), "%.9f", seconds(n));
+				out_tsv(o, text);
+			} else {
+				out_tsv_u64(o, n);
+			}
+		}
+		out_tsv_end(o);
+	}
+	return out_flush(o);
+}
+
+/* ---- text ---- */
+
+static void cell_size(struct out_table *table, uint64_t n)
+{
+	char buf[OUT_SIZE];
+
+	out_table_cell(table, n ? out_size(buf, n) : "");
+}
+
+static void cell_rate(struct out_table *table, uint64_t bytes, uint64_t ns)
+{
+	char buf[OUT_SIZE + 4];
+
+	out_table_cell(table, rate(buf, bytes, ns));
+}
+
+static void tell_ranks(struct telling *t)
+{
+	static const struct out_col cols[] = {
+		{ "rank", .right = true },     { "parts", .right = true },
+		{ "needed", .right = true },   { "read", .right = true },
+		{ "received", .right = true }, { "staging", .right = true },
+		{ "waited", .right = true },   { "seconds", .right = true },
+		{ "reading", .right = true },  { "loading", .right = true },
+	};
+	struct out_table table;
+
+	out_table_init(&table, cols, DCP_LEN(cols));
+	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
+		const struct dcpload_report *rep = &summary_of(t, r)->report;
+
+		out_table_printf(&table, "%u", r);
+		out_table_printf(&table, "%llu", (unsigned long long)rep->parts);
+		cell_size(&table, rep->needed);
+		cell_size(&table, rep->read);
+		cell_size(&table, rep->received);
+		cell_size(&table, rep->staging);
+		if (rep->wait_ns)
+			out_table_printf(&table, "%.3f", seconds(rep->wait_ns));
+		else
+			out_table_cell(&table, "");
+		out_table_printf(&table, "%.3f", seconds(rep->execute_ns));
+		cell_rate(&table, rep->read, rep->read_ns);
+		cell_rate(&table, rep->needed, rep->execute_ns);
+	}
+	dcp_buf_str(&t->out.buf, "\n");
+	out_table_print(&table, &t->out, 2);
+	out_table_finish(&table);
+}
+
+static void tell_lists(struct telling *t)
+{
+	const char *key, *why;
+
+	for (uint32_t list = 0; list < DCP_LEN(lists); list++) {
+		for (uint64_t i = 0; list != DCPLOAD_UNEXPECTED &&
+				     dcpload_plan_list(t->l->plan, list, i, &key, &why) == 0;
+		     i++) {
+			dcp_buf_printf(&t->out.buf, "  %-9s ", lists[list]);
+			out_text(&t->out.buf, why);
+			dcp_buf_str(&t->out.buf, "\n");
+		}
+	}
+}
+
+static void tell_dump(struct telling *t)
+{
+	struct dcp_buf *b = &t->out.buf;
+	char size[OUT_SIZE], speed[OUT_SIZE + 4], count[32];
+
+	dcp_buf_printf(b, "  dumped    %s in %.3f s (%s) to ", out_size(size, t->total.dumped),
+		       seconds(t->total.dump_ns),
+		       rate(speed, t->total.dumped, t->total.dump_ns));
+	out_text(b, t->l->opts->dump);
+	if (t->total.undumped)
+		dcp_buf_printf(b,
+			       "; %s parts left out: safetensors cannot hold their dtype "
+			       "or key",
+			       out_count(count, t->total.undumped));
+	dcp_buf_str(b, "\n");
+}
+
+static enum cmd_exit tell_text(struct telling *t)
+{
+	const struct loading *l = t->l;
+	const struct dcpload_report *own = t->own;
+	struct dcp_buf *b = &t->out.buf;
+	char size[OUT_SIZE], speed[OUT_SIZE + 4], count[32];
+
+	dcp_buf_printf(b, "%s as %s: %s parts, %s in %.3f s (%s) on %u rank%s, %u node%s\n",
+		       dcpload_version(l->ck), l->layout, out_count(count, t->total.parts),
+		       out_size(size, t->total.needed), seconds(t->total.execute_ns),
+		       rate(speed, t->total.needed, t->total.execute_ns), own->ranks,
+		       dcp_s(own->ranks), own->nodes, dcp_s(own->nodes));
+	dcp_buf_printf(b, "  before    open %.3f s, plan %.3f s\n", seconds(t->total.open_ns),
+		       seconds(t->total.plan_ns));
+	dcp_buf_printf(b, "  read      %s, %.2f of %s; exchanged ",
+		       out_size(size, t->total.read), t->total.amplification,
+		       own->unique ? "the distinct bytes that ranks need"
+				   : "what each rank needs");
+	dcp_buf_printf(b, "%s\n", out_size(size, t->total.exchanged));
+	dcp_buf_printf(b, "  io        %s: %s\n", loading_ios[own->io], own->io_why);
+	dcp_buf_printf(b, "  exchange  %s: %s\n", loading_exchanges[own->exchange],
+		       own->exchange_why);
+	dcp_buf_printf(b, "  staging   %s a rank; ranks talk by %s\n",
+		       out_size(size, t->total.staging), own->comm);
+	if (l->opts->check)
+		dcp_buf_str(b, "  checked   every part is what views show\n");
+	if (l->opts->dump)
+		tell_dump(t);
+	tell_lists(t);
+	if (own->ranks > 1)
+		tell_ranks(t);
+	return out_flush(&t->out);
+}
+
+enum cmd_exit loading_report(struct loading *l)
+{
+	struct telling t = { .l = l };
+	struct summary own = { .report.size = sizeof(own.report),
+			       .dumped = l->dump.bytes,
+			       .undumped = l->dump.left_out,
+			       .dump_ns = l->dump_ns };
+	enum cmd_exit code = CMD_OK;
+
+	dcpload_plan_report(l->plan, &own.report);
+	if (load_gather(l->comm, &own, sizeof(own), &t.all, &l->err, loading_timeout(l)) < 0)
+		return loading_fail(l, cmd_exit_of(l->err.code));
+	if (l->comm->rank == 0) {
+		t.own = &own.report;
+		add_up(&t);
+		out_init(&t.out);
+		code = l->opts->form == OUT_JSON  ? tell_json(&t)
+		       : l->opts->form == OUT_TSV ? tell_tsv(&t)
+						  : tell_text(&t);
+		out_finish(&t.out);
+	}
+	load_blobs_free(&t.all);
+	return code;
+}

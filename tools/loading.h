@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loading: one run of dcpfs load, shared by the verb (cmd_load.c) and its report (load_report.c).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tools/cmd.h"
+#include "tools/dump.h"
+#include "tools/load/comm/comm.h"
+#include "tools/load/dcpload.h"
+#include "tools/opt.h"
+#include "tools/progress.h"
+
+struct load_opts {
+	const char *version, *layout, *rank, *dump;
+	struct opt_texts keys, skip;
+	int comm, io, exchange, dtype, form;
+	uint64_t staging, threads, timeout, repeat;
+	bool strict, partial, check, cold, force;
+};
+
+struct loading {
+	const struct load_opts *opts;
+	struct dcpload_comm *comm;
+	struct dcpload *ck;
+	struct dcpload_plan *plan;
+	struct progress progress;
+	struct dcpload_error err;
+	uint32_t rank, ranks; /* of the layout */
+	const char *layout;
+	char named[32]; /* a layout that nobody named */
+	struct dump dump;
+	uint64_t dump_ns;
+};
+
+/* Names of enum dcpload_io and enum dcpload_exchange; NULL at the end. */
+extern const char *const loading_ios[], *const loading_exchanges[];
+
+/* Collective: milliseconds that ranks wait for each other. */
+int loading_timeout(const struct loading *l);
+/* What @l->err says, by rank 0. */
+enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
+
+/* Collective: rank 0 prints what all ranks did. */
+enum cmd_exit loading_report(struct loading *l);
