@@ -137,6 +137,10 @@ DCPLOAD_API const char *dcpload_version(const struct dcpload *ck);
 DCPLOAD_API const char *dcpload_source_layout(const struct dcpload *ck, uint32_t *rank);
 /* A fact about it: "format", "framework", ...; NULL: not known. */
 DCPLOAD_API const char *dcpload_fact(const struct dcpload *ck, const char *name);
+/* Versions of the source by age, numbered from 0; *@why: what is wrong with it, NULL: it is complete.
+ * -ENOENT behind the last. Not collective. */
+DCPLOAD_API int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
+				   const char **why);
 /* Ranks of a layout; not collective. */
 DCPLOAD_API int dcpload_layout_ranks(struct dcpload *ck, const char *layout, uint32_t *ranks,
 				     struct dcpload_error *err);
@@ -164,6 +168,9 @@ DCPLOAD_API int dcpload_tensor(struct dcpload *ck, const char *key, struct dcplo
  * call. */
 DCPLOAD_API int dcpload_object(struct dcpload *ck, const char *key, const char **type,
 			       const char **json, size_t *n, struct dcpload_error *err);
+/* The components of the key of a tensor or an object, as the framework nests them. Until the next call. */
+DCPLOAD_API int dcpload_path(struct dcpload *ck, const char *key, const char *const **path,
+			     size_t *n, struct dcpload_error *err);
 
 /*
  * Read a region now, alone: elements lo[d] to lo[d] + len[d], step[d] apart (@step NULL: 1; the

@@ -40,7 +40,7 @@ static void look_near(struct dcp_index *ix, enum dcp_row_kind kind, struct neare
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
 
-	if (dcp_index_scan(ix, kind, 0, true, &scan) < 0)
+	if (dcp_index_scan(ix, kind, 0, kind == DCP_ROW_TENSOR, &scan) < 0)
 		return;
 	while (dcp_index_scan_next(scan, &row) > 0) {
 		size_t d = dcp_near_distance(n->key, row.key, n->distance);
@@ -121,6 +121,32 @@ int dcpload_object(struct dcpload *ck, const char *key, const char **type, const
 	if (type)
 		*type = o.type;
 	return *json ? 0 : load_fail(err, -ENOMEM, "out of memory");
+}
+
+int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, size_t *n,
+		 struct dcpload_error *err)
+{
+	struct dcp_index *ix = dcp_version_index(ck->v);
+	struct dcp_err own = { 0 };
+	struct dcp_tensor t = { 0 };
+	struct dcp_object o = { 0 };
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_reset(&ck->answer);
+	rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, key, &ck->answer, &row);
+	if (rc == 0)
+		rc = dcp_index_object(ix, row.id, &ck->answer, &o, &own);
+	else if (rc == -ENOENT) {
+		rc = load_find(ck, key, &ck->answer, &row, &own);
+		if (rc == 0)
+			rc = dcp_index_tensor(ix, row.id, &ck->answer, &t, &own);
+	}
+	if (rc < 0)
+		return load_fail_err(err, rc, &own);
+	*path = o.path ? o.path : t.path;
+	*n = o.path ? o.npath : t.npath;
+	return 0;
 }
 
 /* ---- all ---- */

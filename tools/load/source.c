@@ -442,6 +442,19 @@ const char *dcpload_fact(const struct dcpload *ck, const char *name)
 	return dcp_index_meta(dcp_version_index(ck->v), name);
 }
 
+int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
+		       const char **why)
+{
+	const struct dcp_found *f;
+
+	if (i >= ck->scan.n)
+		return -ENOENT;
+	f = &ck->scan.found[i];
+	*name = ck->through ? ck->wanted : f->name; /* there is one, and it is called fsdp1/0 */
+	*why = f->complete ? NULL : f->why ? f->why : "its commit mark is missing";
+	return 0;
+}
+
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		struct dcp_err *err)
 {
