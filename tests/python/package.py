@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs.open(): keys, tensors, regions, objects, ranks, and what others make of them.
+
+usage: package.py [TestCase.test...]
+"""
+import gc
+import hashlib
+import pathlib
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import unittest
+
+import base
+from base import dcpfs, golden, np
+
+from dcpfs import dlpack
+from dcpfs.dtype import DTYPES
+
+sys.path.insert(0, str(base.ROOT / "tests/mount"))
+import arrays  # noqa: E402
+
+FOLDERS = ("dcp-plain", "dcp-fsdp2", "hf-llama", "paddle-dist", "megatron-dist", "deepspeed-z3", "numpy")
+
+
+def step20():
+    return dcpfs.open(golden("dcp-fsdp2")[0], "step-20")
+
+
+class Keys(unittest.TestCase):
+    def test_golden(self):
+        for folder in FOLDERS:
+            source, versions = golden(folder)
+            for name, v in versions.items():
+                with self.subTest(f"{folder}/{name}"), dcpfs.open(source, name) as ck:
+                    self.assertEqual(ck.version, name)
+                    for t in v["tensors"]:
+                        t["key"] = self.key(t)
+                        got = ck[t["key"]]
+                        self.assertEqual((got.shape, got.nbytes), (tuple(t["shape"]), t["nbytes"]), t["key"])
+                        self.assertEqual(hashlib.sha256(got.read().buffer).hexdigest(), t["sha256"], t["key"])
+                        if t.get("path"):
+                            self.assertEqual(list(ck.path(t["key"])), t["path"])
+                    for o in v.get("objects", ()):
+                        self.assertEqual(ck.objects.type(self.key(o)), o["type"])
+                    for key in [r["key"] if isinstance(r, dict) else r for r in v.get("refused", ())]:
+                        self.assertIn(key, ck.errors)
+                    self.assertLessEqual({t["key"] for t in v["tensors"]}, set(ck))
+
+    @staticmethod
+    def key(entry):
+        """Of some families the manifest joins the path with slashes."""
+        joined = entry.get("path") and "/".join(entry["path"]) == entry["key"]
+        return ".".join(entry["path"]) if joined else entry["key"]
+
+    def test_versions(self):
+        ck = dcpfs.open(golden("dcp-fsdp2")[0])
+        self.assertEqual([v.name for v in ck.versions], ["step-10", "step-20", "step-30"])
+        self.assertEqual([v.why is None for v in ck.versions], [True, True, False])
+        self.assertEqual((ck.version, ck.fact("format"), ck.facts["framework"]), ("step-20", "torch-dcp", "torch"))
+        self.assertIsNone(ck.layout)
+
+    def test_wrong(self):
+        ck = step20()
+        self.assertRaisesRegex(KeyError, "nearest is model.lm_head.weight", lambda: ck["model.lm_head.weigh"])
+        self.assertRaisesRegex(KeyError, "nearest is", lambda: ck.objects["train.los"])
+        self.assertRaises(KeyError, lambda: ck["a\0b"])
+        self.assertNotIn("nothing", ck)
+        self.assertNotIn(7, ck)
+        with self.assertRaises(dcpfs.DcpfsError) as got:
+            dcpfs.open("/no/such/place")
+        self.assertEqual((got.exception.code, got.exception.rank), (2, -1))
+        self.assertRaisesRegex(dcpfs.DcpfsError, "no version", dcpfs.open, golden("dcp-fsdp2")[0], "step-99")
+        self.assertRaisesRegex(dcpfs.DcpfsError, "incomplete", dcpfs.open, golden("dcp-fsdp2")[0], "step-30")
+        self.assertRaises(ValueError, dcpfs.open, golden("dcp-fsdp2")[0], io="quickly")
+
+    def test_objects(self):
+        o = step20().objects
+        self.assertEqual(o["train.blob"], b"\0\xff\x80bytes")
+        self.assertEqual(o["optimizer.param_groups.0.betas"], (0.9, 0.95))
+        self.assertNotEqual(o["train.nan"], o["train.nan"])
+        self.assertEqual((o["train.big"], o["train.loss"], o["train.dtype"]), (1180591620717411303424, 0.125, "bfloat16"))
+        self.assertEqual(o["train.info"]["$class"], "trainer_types.RunInfo")
+        self.assertEqual(len(o), len(list(o)))
+
+    def test_life(self):
+        ck = step20()
+        t, twin = ck["model.norm.weight"], pickle.loads(pickle.dumps(ck))
+        self.assertEqual(twin["model.norm.weight"].read().tobytes(), t.read().tobytes())
+        ck.close()
+        ck.close()
+        self.assertRaisesRegex(ValueError, "is closed", t.read)
+        self.assertIn("closed", repr(ck))
+        threads = [threading.Thread(target=lambda: [twin[k].read() for k in twin]) for _ in range(4)]
+        for th in threads:
+            th.start()
+        for th in threads:
+            th.join()
+
+    def test_looks(self):
+        ck = step20()
+        self.assertIn("77 tensors", repr(ck))
+        self.assertLess(len(repr(ck).splitlines()), 25)
+        self.assertIn("<td>model.*</td>", ck._repr_html_())
+
+
+class Arrays(unittest.TestCase):
+    def test_regions(self):
+        ck, chance = step20(), random.Random(5)
+        for key in [k for k in ck if ck[k].shape and ck[k].nbytes][::4]:
+            t = ck[key]
+            whole = np.frombuffer(t.read().buffer, f"V{t.itemsize}").reshape(t.shape)
+            for _ in range(20):
+                first, last = chance.randint(0, t.ndim), chance.randint(0, t.ndim)
+                index = tuple(self.word(chance, n) for n in t.shape[:first])
+                if chance.random() < 0.5:
+                    index += (..., *([None] * chance.randint(0, 1)), *(self.word(chance, n) for n in t.shape[max(first, last):]))
+                got, want = t[index], whole[index]
+                self.assertEqual((got.shape, got.tobytes()), (want.shape, want.tobytes()), f"{key}{index}")
+
+    @staticmethod
+    def word(chance, n):
+        if chance.random() < 0.3:
+            return chance.randint(-n, n - 1)
+        end = [None, *range(-n - 2, n + 3)]
+        return slice(chance.choice(end), chance.choice(end), chance.choice([None, 1, 2, 3, 7, -1, -2, -5]))
+
+    def test_bad_regions(self):
+        t = step20()["model.embed_tokens.weight"]
+        for index in ((131,), (0, -23), (0, 0, 0), (..., ...)):
+            self.assertRaises(IndexError, lambda: t[index])
+        for index in ("x", 1.0, True, [0, 1]):
+            self.assertRaises(TypeError, lambda: t[index])
+
+    def test_dtypes(self):
+        """numpy() has the values that the definition of each dtype gives."""
+        ck = dcpfs.open(golden("dcp-plain")[0], "flat")
+        for key in ck:
+            t = ck[key]
+            if t.dtype in arrays.DESCR:
+                want = arrays.widened(t.dtype, t.read().tobytes())
+                same = np.frombuffer(want, arrays.DESCR[t.dtype])
+                got = t.numpy()
+                self.assertEqual(got.dtype, same.dtype, key)
+                np.testing.assert_array_equal(got.reshape(-1), same, key)
+            self.assertEqual(t.memoryview().nbytes, t.nbytes)
+            self.assertEqual(DTYPES[t.dtype].size, t.itemsize)
+            if t.nbytes and t.dtype not in ("C64", "C128", "C32"):
+                self.assertEqual(t.memoryview().shape, t.shape)
+
+    def test_numpy(self):
+        t = step20()["optimizer.state.scale.step"]
+        self.assertEqual(np.asarray(t).shape, t.shape)
+        self.assertEqual(np.asarray(t, dtype="f8").dtype, np.float64)
+        self.assertEqual(t.item(), float(t.numpy()))
+        buffer = bytearray(t.nbytes)
+        t.read_into(buffer)
+        self.assertEqual(bytes(buffer), t.read().tobytes())
+        self.assertRaises(ValueError, t.read_into, bytearray(t.nbytes + 1))
+        self.assertRaises(ValueError, t.read_into, bytes(t.nbytes))
+
+    def test_dlpack(self):
+        t = step20()["train.nested.0.t"]
+        a = np.from_dlpack(t)
+        np.testing.assert_array_equal(a, t.numpy())
+        self.assertEqual(t.__dlpack_device__(), (1, 0))
+        held = len(dlpack._held)
+        del a
+        gc.collect()
+        self.assertEqual(len(dlpack._held), held - 1)
+        for _ in range(5):  # a capsule that nobody wants is let go with the next one
+            t.__dlpack__()
+        self.assertLessEqual(len(dlpack._held), held + 1)
+        self.assertRaises(BufferError, t.__dlpack__, dl_device=(2, 0))
+
+
+class Ranks(unittest.TestCase):
+    def test_fsdp(self):
+        ck = step20()
+        key = "model.embed_tokens.weight"
+        self.assertEqual(ck.ranks("fsdp4"), 4)
+        parts = [ck.shard("fsdp4", r)[key] for r in range(4)]
+        self.assertEqual(b"".join(p.read().tobytes() for p in parts), ck[key].read().tobytes())
+        self.assertEqual(parts[0].global_shape, ck[key].shape)
+        self.assertRaisesRegex(KeyError, "nearest is", lambda: ck.shard("fsdp4", 0)[key + "x"])
+        self.assertRaisesRegex(dcpfs.DcpfsError, "no rank 4", ck.shard, "fsdp4", 4)
+        self.assertRaises(dcpfs.DcpfsError, ck.shard, "no-such-layout", 0)
+
+    def test_owner(self):
+        """Memory of a plan lives as long as an array of it."""
+        ck = step20()
+        a = ck.shard("fsdp2", 1)["model.embed_tokens.weight"].numpy()
+        before = a.copy()
+        del ck
+        gc.collect()
+        np.testing.assert_array_equal(a, before)
+
+
+class Package(unittest.TestCase):
+    def test_without_numpy(self):
+        script = ("import sys; sys.modules['numpy'] = None; sys.path.insert(0, sys.argv[1]); import dcpfs; "
+                  "ck = dcpfs.open(sys.argv[2], 'step-20'); t = ck['model.embed_tokens.weight'][::-2, 3]; "
+                  "print(len(ck), t.shape, t.memoryview()[0], repr(ck)[:7], ck.objects['train.loss'])")
+        got = subprocess.run([sys.executable, "-c", script, str(base.ROOT / "tools/python"), golden("dcp-fsdp2")[0]],
+                             capture_output=True, text=True)
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        self.assertRegex(got.stdout, r"^77 \(66,\) \d+ step-20 0.125$")
+
+    def test_no_library(self):
+        got = subprocess.run([sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import dcpfs; dcpfs.open('.')",
+                              str(base.ROOT / "tools/python")], capture_output=True, text=True,
+                             env={"DCPFS_LIBRARY": "/nowhere/libdcpload.so.0"})
+        self.assertIn("ImportError: libdcpload.so.0 is not found", got.stderr)
+
+    def test_files(self):
+        """Every file of the package is short and typed."""
+        for p in pathlib.Path(dcpfs.__file__).parent.glob("*.py"):
+            self.assertLess(len(p.read_text(encoding="utf-8").splitlines()), 300, p.name)
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libdcpload by ctypes: where it is, its structs and functions as dcpload.h declares them, its errors."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import os
+import pathlib
+from ctypes import (CFUNCTYPE, POINTER, byref, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64,
+                    c_void_p)
+from typing import Any, Iterator, Optional, Sequence
+
+ABI = 1
+MAX_NDIM = 64
+SONAME = "libdcpload.so.0"
+
+
+class DcpfsError(OSError):
+    """What the library says went wrong.
+
+    code: the errno (positive); rank: whose failure it is, -1 for the caller's own or everybody's;
+    text: one line: key, file, found, expected, what to do.
+    """
+
+    def __init__(self, code: int, text: str, rank: int = -1) -> None:
+        super().__init__(code, text)
+        self.code, self.text, self.rank = code, text, rank
+
+    def __str__(self) -> str:
+        return self.text if self.rank < 0 else f"rank {self.rank}: {self.text}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.text, self.rank)
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("code", c_int32), ("rank", c_int32), ("text", c_char * 1016)]
+
+
+class CommStruct(ctypes.Structure):
+    pass
+
+
+ALLGATHER = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p, c_int)
+ALLTOALLV = CFUNCTYPE(c_int, c_void_p, POINTER(c_void_p), POINTER(c_uint64), POINTER(c_void_p), POINTER(c_uint64), c_int)
+SPLIT = CFUNCTYPE(c_int, c_void_p, c_uint32, c_uint32, POINTER(POINTER(CommStruct)), c_int)
+CLOSE = CFUNCTYPE(None, c_void_p)
+EXPLAIN = CFUNCTYPE(None, c_void_p, POINTER(Error))
+CommStruct._fields_ = [
+    ("size", c_uint32), ("rank", c_uint32), ("ranks", c_uint32), ("reserved", c_uint32), ("name", c_char_p),
+    ("ctx", c_void_p), ("allgather", ALLGATHER), ("alltoallv", ALLTOALLV), ("split", SPLIT), ("close", CLOSE),
+    ("explain", EXPLAIN)]
+
+
+class Config(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("io", c_uint32), ("exchange", c_uint32), ("threads", c_uint32),
+                ("staging", c_uint64), ("timeout_ms", c_uint32), ("reserved", c_uint32), ("version", c_char_p),
+                ("cache", c_char_p)]
+
+
+class TensorStruct(ctypes.Structure):
+    _fields_ = [("key", c_char_p), ("dtype", c_char_p), ("itemsize", c_uint32), ("ndim", c_uint32),
+                ("nbytes", c_uint64), ("shape", c_uint64 * MAX_NDIM)]
+
+
+class Want(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("ndim", c_uint32), ("key", c_char_p), ("shape", POINTER(c_uint64)),
+                ("lo", POINTER(c_uint64)), ("len", POINTER(c_uint64)), ("dtype", c_char_p), ("dst", c_void_p),
+                ("stride", POINTER(c_int64)), ("user", c_void_p)]
+
+
+class Select(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("nkeys", c_uint32), ("nskip", c_uint32), ("reserved", c_uint32),
+                ("keys", POINTER(c_char_p)), ("skip", POINTER(c_char_p)), ("dtype", c_char_p)]
+
+
+class PartStruct(ctypes.Structure):
+    _fields_ = [("key", c_char_p), ("dtype", c_char_p), ("stored", c_char_p), ("itemsize", c_uint32),
+                ("ndim", c_uint32), ("complete", c_uint32), ("global_ndim", c_uint32), ("data", c_void_p),
+                ("nbytes", c_uint64), ("shape", c_uint64 * MAX_NDIM), ("global_shape", c_uint64 * MAX_NDIM),
+                ("user", c_void_p)]
+
+
+class Report(ctypes.Structure):
+    _fields_ = ([(n, c_uint32) for n in ("size", "io", "exchange", "ranks", "local_ranks", "nodes")] +
+                [(n, c_uint64) for n in ("parts", "needed", "read", "sent", "received", "unique", "staging", "calls",
+                                         "open_ns", "plan_ns", "execute_ns", "read_ns", "wait_ns", "place_ns")] +
+                [(n, c_char_p) for n in ("io_why", "exchange_why", "comm")])
+
+
+ERR = POINTER(Error)
+OUT = POINTER(c_void_p)
+TEXT = POINTER(c_char_p)
+# Names without "dcpload_": arguments, with a last one ERR where the function takes it.
+FUNCTIONS: dict[str, Sequence[Any]] = {
+    "comm_open": (c_char_p, POINTER(POINTER(CommStruct)), ERR),
+    "open": (POINTER(CommStruct), c_char_p, POINTER(Config), OUT, ERR),
+    "version_at": (c_void_p, c_uint64, TEXT, TEXT),
+    "layout_ranks": (c_void_p, c_char_p, POINTER(c_uint32), ERR),
+    "next_tensor": (c_void_p, POINTER(c_uint64), POINTER(TensorStruct), ERR),
+    "next_object": (c_void_p, POINTER(c_uint64), TEXT, ERR),
+    "tensor": (c_void_p, c_char_p, POINTER(TensorStruct), ERR),
+    "object": (c_void_p, c_char_p, TEXT, TEXT, POINTER(c_size_t), ERR),
+    "path": (c_void_p, c_char_p, POINTER(TEXT), POINTER(c_size_t), ERR),
+    "read": (c_void_p, c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p, c_uint64, ERR),
+    "plan_create": (c_void_p, c_uint32, OUT, ERR),
+    "want": (c_void_p, POINTER(Want), ERR),
+    "want_layout": (c_void_p, c_char_p, c_uint32, POINTER(Select), ERR),
+    "plan_finish": (c_void_p, ERR),
+    "plan_list": (c_void_p, c_uint32, c_uint64, TEXT, TEXT),
+    "execute": (c_void_p, ERR),
+    "check": (c_void_p, ERR),
+    "part": (c_void_p, c_uint64, POINTER(PartStruct)),
+    "plan_report": (c_void_p, POINTER(Report)),
+}
+# What cannot fail.
+OTHERS: dict[str, tuple[Any, Sequence[Any]]] = {
+    "abi": (c_uint32, ()),
+    "release": (c_char_p, ()),
+    "comm_close": (None, (POINTER(CommStruct),)),
+    "close": (None, (c_void_p,)),
+    "version": (c_char_p, (c_void_p,)),
+    "source_layout": (c_char_p, (c_void_p, POINTER(c_uint32))),
+    "fact": (c_char_p, (c_void_p, c_char_p)),
+    "plan_free": (None, (c_void_p,)),
+}
+
+
+def places() -> Iterator[str]:
+    """Where the library may be, the most wanted first."""
+    told = os.environ.get("DCPFS_LIBRARY")
+    if told:
+        yield told
+        return
+    here = pathlib.Path(__file__).resolve().parent
+    yield str(here / SONAME)
+    root = here.parents[2]
+    for builds in ("build", "build*", "build/*"):
+        yield from sorted(glob.glob(str(root / builds / "tools" / "load" / SONAME)))
+    yield SONAME
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL:
+    """The library, loaded once. ImportError says where it was looked for."""
+    why = []
+    for place in places():
+        if "/" in place and not os.path.exists(place):
+            why.append(f"{place}: not there")
+            continue
+        try:
+            lib = ctypes.CDLL(place)
+            break
+        except OSError as e:
+            why.append(str(e) if place in str(e) else f"{place}: {e}")
+    else:
+        raise ImportError(f"{SONAME} is not found; build dcpfs, or say where it is in DCPFS_LIBRARY\n  " +
+                          "\n  ".join(why))
+    lib.dcpload_abi.restype = c_uint32
+    if lib.dcpload_abi() != ABI:
+        raise ImportError(f"{lib._name} has ABI {lib.dcpload_abi()}, this package needs {ABI}")
+    for name, args in FUNCTIONS.items():
+        getattr(lib, "dcpload_" + name).argtypes = args
+        getattr(lib, "dcpload_" + name).restype = c_int
+    for name, (result, args) in OTHERS.items():
+        getattr(lib, "dcpload_" + name).argtypes = args
+        getattr(lib, "dcpload_" + name).restype = result
+    return lib
+
+
+def call(name: str, *args: Any) -> int:
+    """dcpload_NAME(args..., err): its result, or DcpfsError."""
+    err = Error(rank=-1)
+    rc: int = getattr(library(), "dcpload_" + name)(*args, byref(err))
+    if rc < 0:
+        raise DcpfsError(-rc, text(err.text) or os.strerror(-rc), err.rank)
+    return rc
+
+
+def bare(name: str, *args: Any) -> Any:
+    """dcpload_NAME(args...), which describes no error: its result."""
+    return getattr(library(), "dcpload_" + name)(*args)
+
+
+def text(raw: Optional[bytes]) -> str:
+    return (raw or b"").decode("utf-8", "replace")
+
+
+def encoded(word: str, what: str = "a key") -> bytes:
+    """@word for the library. ValueError: it has a NUL."""
+    raw = os.fsencode(word)
+    if b"\0" in raw:
+        raise ValueError(f"{what} has no NUL in it: {word!r}")
+    return raw
+
+
+def numbers(values: Optional[Sequence[int]], kind: Any = c_uint64) -> Any:
+    return None if values is None else (kind * max(len(values), 1))(*values)

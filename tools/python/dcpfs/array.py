@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes in memory that have a dtype and a shape, for numpy, torch, DLPack and memoryview."""
+from __future__ import annotations
+
+import abc
+import ctypes
+import math
+import mmap
+from typing import Any, Callable, Optional
+
+from . import dlpack
+from .dtype import DTYPES, torch_dtype, widened
+
+
+Memory = memoryview  # its name inside of a class that has a function of this name
+
+
+def room(nbytes: int) -> memoryview:
+    """Memory of so many bytes, freed with its last user."""
+    return memoryview(mmap.mmap(-1, nbytes) if nbytes >= 1 << 20 else bytearray(nbytes))
+
+
+def address(buffer: Any) -> int:
+    """Of the first byte of a writable buffer."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if len(buffer) else 0
+
+
+class Readable(abc.ABC):
+    """What can be read into memory: dtype is a name such as "BF16", shape counts elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    itemsize: int
+    nbytes: int
+
+    @abc.abstractmethod
+    def read(self) -> Array:
+        """All of it, in memory. DcpfsError: it cannot be read."""
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor without dimensions has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        raise TypeError("is it true? Ask its shape, or what numpy() gives")
+
+    def numpy(self) -> Any:
+        """numpy.ndarray of this shape. What numpy has no numbers for becomes float32 with the same values, as in the
+        .npy files of a mount (BF16, F8_*, F4 with its last dimension doubled), C32 becomes complex64.
+        TypeError: there is no such dtype. DcpfsError: it cannot be read."""
+        import numpy as np
+
+        row, shape = DTYPES.get(self.dtype), self.shape
+        got = self.read()
+        if row and row.numpy:
+            return np.frombuffer(got.buffer, row.numpy).reshape(shape)
+        if self.dtype == "F4":
+            shape = (*shape[:-1], shape[-1] * 2) if shape else (2,)
+        return widened(self.dtype, got.buffer).reshape(shape)
+
+    def torch(self, device: Any = None) -> Any:
+        """torch.Tensor of this shape and dtype; without a copy on the CPU. TypeError: torch has no such dtype.
+        DcpfsError: it cannot be read."""
+        import torch
+
+        dtype = torch_dtype(self.dtype)
+        got = self.read()
+        t = torch.frombuffer(got.buffer, dtype=dtype) if got.nbytes else torch.empty(0, dtype=dtype)
+        t = t.reshape(self.shape)
+        return t if device is None else t.to(device)
+
+    def memoryview(self) -> Memory:
+        """Of this shape, in the format of Python's struct; of the bits, as unsigned integers, where Python has no such
+        number (BF16, F16: "H"), of bytes with a dimension more where it has none so wide."""
+        got, row = self.read(), DTYPES.get(self.dtype)
+        if not got.nbytes:
+            return got.buffer
+        if row is None or not row.format:
+            return got.buffer.cast("B", (*self.shape, self.itemsize))
+        cast: Callable[..., Memory] = got.buffer.cast
+        return cast(row.format, self.shape)
+
+    def tolist(self) -> Any:
+        """Nested lists of Python's numbers."""
+        return self.numpy().tolist()
+
+    def item(self) -> Any:
+        """The one element. ValueError: there are more."""
+        return self.numpy().item()
+
+    def __buffer__(self, flags: int) -> Memory:
+        return self.memoryview()
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        a = self.numpy()
+        if dtype is not None and a.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"{self.dtype} becomes {dtype} by a copy only")
+            return a.astype(dtype)
+        return a.copy() if copy and isinstance(self, Array) else a
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+        """A capsule; the memory lives as long as its consumer. BufferError: no such dtype or device in DLPack."""
+        row = DTYPES.get(self.dtype)
+        if row is None or row.dlpack is None:
+            raise BufferError(f"DLPack has no dtype for {self.dtype}")
+        if dl_device is not None and tuple(dl_device) != dlpack.CPU:
+            raise BufferError("the memory is the CPU's")
+        got = self.read()
+        buffer = bytearray(got.buffer) if copy else got.buffer
+        return dlpack.capsule(buffer, address(buffer), row.dlpack, self.shape)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CPU
+
+
+class Array(Readable):
+    """A tensor, or a region of one, in memory: row-major, little-endian.
+
+    buffer: its bytes, a writable memoryview of "B".
+    """
+
+    def __init__(self, dtype: str, shape: tuple[int, ...], itemsize: int, buffer: memoryview) -> None:
+        self.dtype, self.shape, self.itemsize, self.buffer = dtype, shape, itemsize, buffer
+        self.nbytes = len(buffer)
+
+    def read(self) -> Array:
+        return self
+
+    def tobytes(self) -> bytes:
+        return self.buffer.tobytes()
+
+    def __repr__(self) -> str:
+        return f"Array({self.dtype}{list(self.shape)}, {self.nbytes} bytes)"

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One version of a checkpoint: a mapping from keys to tensors that are read when they are asked for."""
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Mapping
+from ctypes import byref, c_char_p, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Iterator, NamedTuple, Optional, Union
+
+from . import view
+from ._lib import Config, DcpfsError, TensorStruct, bare, call, encoded, text
+from .comm import Comm
+from .objects import decode
+from .shard import Shard
+from .tensor import Tensor
+
+IO = ("auto", "buffered", "direct", "mount")
+EXCHANGE = ("auto", "never", "node", "all")
+FACTS = ("format", "framework", "variant", "version", "inferred", "warning", "model_type", "names", "ranks", "parallel",
+         "save_id", "replicas", "overlaps", "left_out", "broken_file", "unjoined", "safetensors")
+
+
+class Version(NamedTuple):
+    """name: "step-500"; why: what is wrong with it, None when it is complete."""
+
+    name: str
+    why: Optional[str]
+
+
+def choice(words: tuple[str, ...], word: str, what: str) -> int:
+    if word not in words:
+        raise ValueError(f"{what}: {word!r} is none of {', '.join(words)}")
+    return words.index(word)
+
+
+class Checkpoint(Mapping[str, Tensor]):
+    """Keys to lazy tensors, in the order of the checkpoint; `dcpfs.open()` makes one.
+
+    Any thread may use it; one at a time is served, so that threads which are to read at once each open their own. It can be
+    pickled: the other process opens it again. Close it, use it in `with`, or leave it to the garbage collector.
+    """
+
+    def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
+                 io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = 60,
+                 cache: Optional[str] = None) -> None:
+        self._handle = c_void_p()
+        self._lock = threading.RLock()
+        self.comm = comm
+        self.source = os.fspath(source)
+        self._how = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout, "cache": cache}
+        self._all: Optional[dict[str, Tensor]] = None
+        config = Config(ctypes.sizeof(Config), choice(IO, io, "io"), choice(EXCHANGE, exchange, "exchange"), threads, staging,
+                        max(1, int(timeout * 1000)), 0, None if version is None else encoded(str(version), "a version"),
+                        None if cache is None else encoded(cache, "a path"))
+        call("open", comm.pointer if comm else None, encoded(self.source, "a path"), byref(config), byref(self._handle))
+
+    # ---- life ----
+
+    @property
+    def handle(self) -> c_void_p:
+        if not self._handle:
+            raise ValueError(f"{self.source} is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """What was read stays; tensors that were not read cannot be any more. Again: nothing happens."""
+        with self._lock:
+            handle, self._handle = self._handle, c_void_p()
+            if handle:
+                bare("close", handle)
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.comm:
+            raise TypeError("a checkpoint that ranks opened together cannot be pickled")
+        return _again, (self.source, self.version, self._how)
+
+    # ---- what it is ----
+
+    @property
+    def version(self) -> str:
+        """Its name: "step-500"."""
+        with self._lock:
+            return text(bare("version", self.handle))
+
+    @property
+    def versions(self) -> list[Version]:
+        """All versions of the source as they were when this one was opened, the oldest first."""
+        name, why = c_char_p(), c_char_p()
+        found: list[Version] = []
+        with self._lock:
+            while bare("version_at", self.handle, len(found), byref(name), byref(why)) == 0:
+                found.append(Version(text(name.value), text(why.value) if why.value else None))
+        return found
+
+    def fact(self, name: str) -> Optional[str]:
+        """"format", "framework", ...; None: not known."""
+        with self._lock:
+            got = bare("fact", self.handle, encoded(name, "a fact"))
+            return None if got is None else text(got)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What is known of it: format, framework and the like."""
+        every = ((name, self.fact(name)) for name in FACTS)
+        return {name: value for name, value in every if value is not None}
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Keys that cannot be read, and why: tensors and objects. Asks for every key."""
+        wrong = {}
+        for names, get in ((list(self), self.__getitem__), (list(self.objects), self.objects.__getitem__)):
+            for key in names:
+                try:
+                    get(key)
+                except DcpfsError as e:
+                    wrong[key] = e.text
+        return wrong
+
+    @property
+    def layout(self) -> Optional[tuple[str, int]]:
+        """Layout and rank that the source names, a rank's directory in a mount; None: it names none."""
+        rank = c_uint32()
+        with self._lock:
+            name = bare("source_layout", self.handle, byref(rank))
+            return None if name is None else (text(name), rank.value)
+
+    # ---- keys ----
+
+    def _scan(self) -> dict[str, Tensor]:
+        with self._lock:
+            if self._all is None:
+                at, t, tensors = c_uint64(), TensorStruct(), {}
+                while call("next_tensor", self.handle, byref(at), byref(t)):
+                    key = text(t.key)
+                    tensors[key] = Tensor(self, key, text(t.dtype), tuple(t.shape[:t.ndim]), t.itemsize, t.nbytes)
+                self._all = tensors
+            return self._all
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scan())
+
+    def __len__(self) -> int:
+        return len(self._scan())
+
+    def __contains__(self, key: object) -> bool:
+        try:
+            return isinstance(key, str) and self[key] is not None
+        except KeyError:
+            return False
+        except DcpfsError:
+            return True
+
+    def __getitem__(self, key: str) -> Tensor:
+        """Nothing is read yet. KeyError with the nearest key; DcpfsError: it is there and cannot be read."""
+        t = TensorStruct()
+        with self._lock:
+            found(self, "tensor", key, byref(t))
+            return Tensor(self, key, text(t.dtype), tuple(t.shape[:t.ndim]), t.itemsize, t.nbytes)
+
+    def path(self, key: str) -> tuple[str, ...]:
+        """The components of a key, of a tensor or object, as the framework nests them. KeyError with the nearest key."""
+        words, n = ctypes.POINTER(c_char_p)(), c_size_t()
+        with self._lock:
+            found(self, "path", key, byref(words), byref(n))
+            return tuple(text(words[i]) for i in range(n.value))
+
+    @property
+    def objects(self) -> Objects:
+        """Non-tensor state, a mapping from keys to Python data (dcpfs.objects says which)."""
+        return Objects(self)
+
+    # ---- ranks ----
+
+    def ranks(self, layout: str) -> int:
+        """Ranks of a layout. DcpfsError: there is no such layout."""
+        n = c_uint32()
+        with self._lock:
+            call("layout_ranks", self.handle, encoded(layout, "a layout"), byref(n))
+        return n.value
+
+    def shard(self, layout: str, rank: int) -> Shard:
+        """What rank @rank of a layout ("fsdp8", "tp4:llama", a file) holds: a mapping from keys to tensors, each read
+        when it is asked for. DcpfsError: no such layout or rank."""
+        return Shard(self, layout, rank)
+
+    # ---- looks ----
+
+    def __repr__(self) -> str:
+        return view.as_text(self) if self._handle else f"<closed checkpoint {self.source}>"
+
+    def _repr_html_(self) -> str:
+        return view.as_html(self)
+
+
+class Objects(Mapping[str, Any]):
+    """Keys to Python data, decoded when asked for."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._of = checkpoint
+
+    def __iter__(self) -> Iterator[str]:
+        at, key = c_uint64(), c_char_p()
+        while True:
+            with self._of._lock:
+                if not call("next_object", self._of.handle, byref(at), byref(key)):
+                    return
+                word = text(key.value)
+            yield word
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _get(self, key: str) -> tuple[str, str]:
+        kind, raw, n = c_char_p(), c_char_p(), c_size_t()
+        with self._of._lock:
+            found(self._of, "object", key, byref(kind), byref(raw), byref(n))
+            return text(raw.value), text(kind.value)
+
+    def __getitem__(self, key: str) -> Any:
+        """KeyError with the nearest key; DcpfsError: it is there and cannot be decoded."""
+        return decode(*self._get(key))
+
+    def json(self, key: str) -> str:
+        """As the library has it."""
+        return self._get(key)[0]
+
+    def type(self, key: str) -> str:
+        """Python's name of the class that was saved: "tuple", "trainer.Info"."""
+        return self._get(key)[1]
+
+    def __repr__(self) -> str:
+        return f"Objects({list(self)!r})"
+
+
+def found(checkpoint: Checkpoint, name: str, key: str, *out: Any) -> None:
+    """Call one of the functions that look up a key."""
+    if not isinstance(key, str) or "\0" in key:
+        raise KeyError(key)
+    try:
+        call(name, checkpoint.handle, encoded(key), *out)
+    except DcpfsError as e:
+        if e.code == errno.ENOENT:
+            raise KeyError(e.text) from None
+        raise
+
+
+def _again(source: str, version: str, how: dict[str, Any]) -> Checkpoint:
+    return Checkpoint(source, version, **how)
+
+
+def open(source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", **how: Any) -> Checkpoint:
+    """Open one version of a checkpoint; no bytes of tensors are read.
+
+    source: a checkpoint, a directory of them, a file, or a path in a mount of dcpfs. version: its name, the number in it, or
+    "latest". io: "auto", "buffered", "direct" or "mount"; cache: where indexes are kept ("": nowhere; None: as dcpfs(1) does);
+    threads, staging (bytes), timeout (seconds) as in dcpload.h. comm: open it together with other ranks (collective).
+    DcpfsError: it cannot be opened, with why. ImportError: the library is not found.
+    """
+    return Checkpoint(source, version, **how)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rank wants of a checkpoint, and its loading: dcpload_plan."""
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_char_p, c_int64, c_ubyte, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
+
+from ._lib import PartStruct, Report, Select, Want, bare, call, encoded, numbers, text
+from .array import Array
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+
+STRICT, PARTIAL, SAME_KEYS = 1, 2, 4
+LISTS = ("missing", "unexpected", "shape", "dtype", "broken")
+
+
+class Part(NamedTuple):
+    """One want as the plan has it: shape of the part, global_shape of the tensor, dtype of the data, stored in the
+    checkpoint; address of the data, 0 before it is known; complete once all its bytes are there."""
+
+    key: str
+    dtype: str
+    stored: str
+    itemsize: int
+    shape: tuple[int, ...]
+    global_shape: tuple[int, ...]
+    nbytes: int
+    address: int
+    complete: bool
+
+
+class Plan:
+    """Add wants, finish() and execute() (both collective), look at parts(). It owns the memory that the library
+    allocates; array() shares it, and keeps the plan."""
+
+    def __init__(self, checkpoint: Checkpoint, flags: int = 0) -> None:
+        self._handle, self.checkpoint = c_void_p(), checkpoint
+        self._keep: list[Any] = []
+        call("plan_create", checkpoint.handle, flags, byref(self._handle))
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            bare("plan_free", self._handle)
+
+    def _open(self) -> c_void_p:
+        self.checkpoint.handle  # ValueError when it is closed
+        return self._handle
+
+    def want(self, key: str, *, shape: Optional[Sequence[int]] = None, lo: Optional[Sequence[int]] = None,
+             length: Optional[Sequence[int]] = None, dtype: Optional[str] = None, address: int = 0,
+             stride: Optional[Sequence[int]] = None, keep: Any = None) -> None:
+        """A region of a tensor (lo None: all), of a tensor of this shape (None: any), as this dtype (None: as stored), to this
+        address with these strides in elements (0: memory of the plan). keep: what owns the memory. DcpfsError."""
+        ndim = next((len(v) for v in (shape, lo, stride) if v is not None), 0)
+        self._keep.append(keep)
+        w = Want(ctypes.sizeof(Want), ndim, encoded(key), numbers(shape), numbers(lo), numbers(length),
+                 None if dtype is None else encoded(dtype, "a dtype"), address or None, numbers(stride, c_int64), None)
+        with self.checkpoint._lock:
+            call("want", self._open(), byref(w))
+
+    def want_layout(self, layout: str, rank: int, keys: Sequence[str] = (), skip: Sequence[str] = (),
+                    dtype: Optional[str] = None) -> None:
+        """What a rank of a layout holds of the tensors that @keys names and @skip does not: names, prefixes, globs."""
+        def listed(words: Sequence[str]) -> Any:
+            return (c_char_p * max(len(words), 1))(*map(encoded, words))
+
+        s = Select(ctypes.sizeof(Select), len(keys), len(skip), 0, listed(keys), listed(skip),
+                   None if dtype is None else encoded(dtype, "a dtype"))
+        with self.checkpoint._lock:
+            call("want_layout", self._open(), encoded(layout, "a layout"), rank, byref(s))
+
+    def finish(self) -> Plan:
+        """Collective. DcpfsError, the same on all ranks; no memory was touched."""
+        with self.checkpoint._lock:
+            call("plan_finish", self._open())
+        return self
+
+    def execute(self) -> Plan:
+        """Collective. Fill all destinations; again: fill them again. DcpfsError, the same on all ranks."""
+        with self.checkpoint._lock:
+            call("execute", self._open())
+        return self
+
+    def check(self) -> None:
+        """Collective. Read all of it again, another way, and compare. DcpfsError with EILSEQ: it differs."""
+        with self.checkpoint._lock:
+            call("check", self._open())
+
+    def parts(self) -> Iterator[Part]:
+        """The wants, in the order they were added."""
+        p, i = PartStruct(), 0
+        while bare("part", self._handle, i, byref(p)) == 0:
+            yield Part(text(p.key), text(p.dtype), text(p.stored), p.itemsize, tuple(p.shape[:p.ndim]),
+                       tuple(p.global_shape[:p.global_ndim]), p.nbytes, p.data or 0, bool(p.complete))
+            i += 1
+
+    def array(self, part: Part) -> Array:
+        """The data of a part, in memory that lives as long as anybody has it."""
+        memory = (c_ubyte * part.nbytes).from_address(part.address) if part.nbytes else (c_ubyte * 0)()
+        memory.owner = self  # type: ignore[attr-defined]
+        return Array(part.dtype, part.shape, part.itemsize, memoryview(memory).cast("B"))
+
+    @property
+    def problems(self) -> dict[str, dict[str, str]]:
+        """What was wrong with keys of this rank: {"missing", "unexpected", "shape", "dtype", "broken": {key: why}}."""
+        key, why = c_char_p(), c_char_p()
+        lists: dict[str, dict[str, str]] = {}
+        for number, name in enumerate(LISTS):
+            i, lists[name] = 0, {}
+            while bare("plan_list", self._handle, number, i, byref(key), byref(why)) == 0:
+                lists[name][text(key.value)] = text(why.value)
+                i += 1
+        return lists
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What happened on this rank, in bytes and nanoseconds; the names are those of struct dcpload_report."""
+        r = Report(size=ctypes.sizeof(Report))
+        bare("plan_report", self._handle, byref(r))
+        values = {name: getattr(r, name) for name, _ in Report._fields_[1:]}  # type: ignore[misc]
+        return {name: text(v) if isinstance(v, bytes) else v for name, v in values.items()}

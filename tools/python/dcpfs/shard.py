@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one rank of a layout holds."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Iterator
+
+from .array import Array, Readable
+from .plan import PARTIAL, Part, Plan
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+
+
+class ShardTensor(Readable):
+    """A rank's part of a tensor: shape is the part's, global_shape the tensor's. Read as a whole, each time it is asked."""
+
+    def __init__(self, of: Shard, part: Part) -> None:
+        self._of, self.key, self.dtype = of, part.key, part.dtype
+        self.shape, self.global_shape = part.shape, part.global_shape
+        self.itemsize, self.nbytes = part.itemsize, part.nbytes
+
+    def read(self) -> Array:
+        """DcpfsError: it cannot be read."""
+        plan = Plan(self._of.checkpoint)
+        plan.want_layout(self._of.layout, self._of.rank, [self.key])
+        plan.finish().execute()
+        return next(plan.array(p) for p in plan.parts() if p.key == self.key)
+
+    def __repr__(self) -> str:
+        return f"ShardTensor({self.key!r}, {self.dtype}{list(self.shape)} of {list(self.global_shape)})"
+
+
+class Shard(Mapping[str, ShardTensor]):
+    """Keys to a rank's parts of tensors, in the order of the checkpoint.
+
+    errors: {key: why} of those that cannot be read. The checkpoint must be one that this process opened alone.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, layout: str, rank: int) -> None:
+        if checkpoint.comm and checkpoint.comm.ranks > 1:
+            raise ValueError("ranks opened this checkpoint together: dcpfs.load() loads a layout together")
+        self.checkpoint, self.layout, self.rank = checkpoint, layout, rank
+        plan = Plan(checkpoint, PARTIAL)
+        plan.want_layout(layout, rank)
+        self._parts = {p.key: ShardTensor(self, p) for p in plan.parts()}
+        self.errors = plan.problems["broken"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, key: str) -> ShardTensor:
+        """Nothing is read yet. KeyError: the rank holds nothing of it, or there is no such key."""
+        if key not in self._parts:
+            self.checkpoint[key]
+            raise KeyError(f"rank {self.rank} of {self.layout} holds nothing of {key}")
+        return self._parts[key]
+
+    def __repr__(self) -> str:
+        total = sum(t.nbytes for t in self._parts.values())
+        return f"Shard({self.layout!r}, {self.rank}: {len(self)} tensors, {total} bytes)"
