@@ -7,28 +7,28 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/magic.h"
 
-const struct dcp_format *dcp_format_probe_but(const struct dcp_format *but,
-					      const struct dcp_dir *dir, enum dcp_match *match,
-					      char *why, size_t n)
+const struct dcp_format *dcp_format_probe_in(dcp_families all, const struct dcp_format *but,
+					     const struct dcp_dir *dir, enum dcp_match *match,
+					     char *why, size_t n)
 {
 	const struct dcp_format *second = NULL;
 	char text[512];
 
 	*match = DCP_MATCH_NO;
-	for (size_t i = 0; dcp_formats[i]; i++) {
+	for (size_t i = 0; all[i]; i++) {
 		enum dcp_match m;
 
-		if (dcp_formats[i] == but)
+		if (all[i] == but)
 			continue;
 		text[0] = '\0';
-		m = dcp_formats[i]->probe(dir, text, sizeof(text));
+		m = all[i]->probe(dir, text, sizeof(text));
 		if (m == DCP_MATCH_YES) {
 			*match = m;
-			return dcp_formats[i];
+			return all[i];
 		}
 		if (m == DCP_MATCH_NO || second)
 			continue;
-		second = dcp_formats[i];
+		second = all[i];
 		*match = m;
 		if (n > 0) {
 			size_t len = strnlen(text, DCP_MIN(n, sizeof(text)) - 1);
@@ -40,13 +40,7 @@ const struct dcp_format *dcp_format_probe_but(const struct dcp_format *but,
 	return second;
 }
 
-const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
-					  char *why, size_t n)
-{
-	return dcp_format_probe_but(NULL, dir, match, why, n);
-}
-
-const struct dcp_format *dcp_format_by_content(const struct dcp_dir *dir)
+const struct dcp_format *dcp_format_by_content(dcp_families all, const struct dcp_dir *dir)
 {
 	uint8_t head[DCP_MAGIC_HEAD];
 	struct dcp_input input;
@@ -58,9 +52,9 @@ const struct dcp_format *dcp_format_by_content(const struct dcp_dir *dir)
 	n = (size_t)DCP_MIN(input.src.size, (uint64_t)sizeof(head));
 	rc = dcp_source_read(&input.src, 0, head, n);
 	dcp_input_close(&input);
-	for (size_t i = 0; rc == 0 && dcp_formats[i]; i++)
-		if (dcp_formats[i]->begins && dcp_formats[i]->begins(head, n))
-			return dcp_formats[i];
+	for (size_t i = 0; rc == 0 && all[i]; i++)
+		if (all[i]->begins && all[i]->begins(head, n))
+			return all[i];
 	return NULL;
 }
 

@@ -18,6 +18,8 @@ struct dcp_input;
 struct dcp_log;
 struct dcp_sink;
 
+typedef const struct dcp_format *const *dcp_families; /* NULL at the end */
+
 enum dcp_match {
 	DCP_MATCH_NO,
 	DCP_MATCH_INCOMPLETE, /* one of ours, but its commit mark is missing: still being
@@ -47,6 +49,7 @@ struct dcp_unpacker {
 struct dcp_load {
 	const struct dcp_dir *dir;
 	const struct dcp_sink *sink;
+	dcp_families formats;                /* all families, for what is inside this one */
 	const struct dcp_unpacker *unpack;   /* may be NULL: nothing compressed can be read */
 	const struct dcp_progress *progress; /* may be NULL */
 	const struct dcp_log *log;           /* may be NULL */
@@ -64,6 +67,9 @@ struct dcp_format {
 	 * only where no other family has one, and never parts.
 	 */
 	bool shy;
+
+	/* Its parts are checkpoints of other families: it asks them all, in probe() and load(). */
+	bool composite;
 
 	/*
 	 * Names and sizes only: opens nothing, cannot fail. For INCOMPLETE, @why (size @n)
@@ -111,18 +117,21 @@ struct dcp_format {
 /* In probe order, NULL at the end. */
 extern const struct dcp_format *const dcp_formats[];
 
-/* The first family that says YES to @dir, or else the first that says INCOMPLETE or MANY; NULL:
- * nobody knows it. */
-const struct dcp_format *dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match,
-					  char *why, size_t n);
-/* The same without the family @but, for one that looks for parts of its own checkpoints. */
-const struct dcp_format *dcp_format_probe_but(const struct dcp_format *but,
-					      const struct dcp_dir *dir, enum dcp_match *match,
-					      char *why, size_t n);
+/* The first family of @all but @but that says YES to @dir, or else the first that says INCOMPLETE
+ * or MANY; NULL: nobody knows it. */
+const struct dcp_format *dcp_format_probe_in(dcp_families all, const struct dcp_format *but,
+					     const struct dcp_dir *dir, enum dcp_match *match,
+					     char *why, size_t n);
+
+static inline const struct dcp_format *
+dcp_format_probe(const struct dcp_dir *dir, enum dcp_match *match, char *why, size_t n)
+{
+	return dcp_format_probe_in(dcp_formats, NULL, dir, match, why, n);
+}
 
 /* The family of the file that @dir is, by what it begins with; NULL: nobody knows it, or it
  * cannot be read. */
-const struct dcp_format *dcp_format_by_content(const struct dcp_dir *dir);
+const struct dcp_format *dcp_format_by_content(dcp_families all, const struct dcp_dir *dir);
 
 /* The files of @dir that are of the group @group of @format. -ENOMEM, -EMFILE. */
 int dcp_format_group(const struct dcp_format *format, const struct dcp_dir *dir,

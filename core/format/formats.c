@@ -3,6 +3,56 @@
 
 #include <stddef.h>
 
+static enum dcp_match probe_parts(const struct dcp_dir *dir, char *why, size_t n)
+{
+	return dcp_parts_probe(dcp_formats, dir, why, n);
+}
+
+static enum dcp_match probe_archive(const struct dcp_dir *dir, char *why, size_t n)
+{
+	(void)why;
+	(void)n;
+	return dcp_archive_probe(dcp_formats, dir);
+}
+
+static bool group_archive(const char *file, char *version)
+{
+	return dcp_archive_group(dcp_formats, file, version);
+}
+
+static enum dcp_match probe_numpy(const struct dcp_dir *dir, char *why, size_t n)
+{
+	(void)why;
+	(void)n;
+	return dcp_numpy_probe(dcp_formats, dir);
+}
+
+const struct dcp_format dcp_format_parts = {
+	.name = "parts",
+	.what = "checkpoints of several parts (Accelerate, Hugging Face Trainer, Lightning, "
+		"verl)",
+	.composite = true,
+	.probe = probe_parts,
+	.load = dcp_parts_load,
+};
+
+const struct dcp_format dcp_format_archive = {
+	.name = "archive",
+	.what = "tar archives and compressed files of the others",
+	.probe = probe_archive,
+	.group = group_archive,
+	.load = dcp_archive_load,
+};
+
+const struct dcp_format dcp_format_numpy = {
+	.name = "numpy",
+	.what = "numpy's .npz and .npy files",
+	.shy = true,
+	.probe = probe_numpy,
+	.group = dcp_numpy_group,
+	.load = dcp_numpy_load,
+};
+
 /*
  * Composer, the megatron rows and parts come first because they take only what has their marks
  * beside something else: a DCP directory with a meta.pt is parts', a DCP directory is not.

@@ -24,3 +24,14 @@ extern const struct dcp_format dcp_format_torch_hf;
 extern const struct dcp_format dcp_format_torch_items;
 extern const struct dcp_format dcp_format_torch_ranks;
 extern const struct dcp_format dcp_format_torch_save;
+
+/* Families that hold checkpoints of others are handed the table; their rows are in formats.c. */
+enum dcp_match dcp_parts_probe(dcp_families all, const struct dcp_dir *dir, char *why,
+			       size_t n);
+int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err);
+enum dcp_match dcp_archive_probe(dcp_families all, const struct dcp_dir *dir);
+bool dcp_archive_group(dcp_families all, const char *file, char *version);
+int dcp_archive_load(const struct dcp_load *in, struct dcp_err *err);
+enum dcp_match dcp_numpy_probe(dcp_families all, const struct dcp_dir *dir);
+bool dcp_numpy_group(const char *file, char *version);
+int dcp_numpy_load(const struct dcp_load *in, struct dcp_err *err);

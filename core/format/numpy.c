@@ -75,24 +75,21 @@ static bool is_model(const char *name)
 	return false;
 }
 
-/* Does another family know @dir? Parts, which ask all families themselves, are in files that
- * others know or in directories. */
-static bool is_somebodys(const struct dcp_dir *dir)
+/* Does another family know @dir? What is composite is in files that others know or in
+ * directories. */
+static bool is_somebodys(dcp_families all, const struct dcp_dir *dir)
 {
-	for (size_t i = 0; dcp_formats[i]; i++)
-		if (dcp_formats[i] != &dcp_format_numpy &&
-		    dcp_formats[i] != &dcp_format_parts &&
-		    dcp_formats[i]->probe(dir, (char[1]){ 0 }, 0) != DCP_MATCH_NO)
+	for (; *all; all++)
+		if (!(*all)->shy && !(*all)->composite &&
+		    (*all)->probe(dir, (char[1]){ 0 }, 0) != DCP_MATCH_NO)
 			return true;
 	return false;
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+enum dcp_match dcp_numpy_probe(dcp_families all, const struct dcp_dir *dir)
 {
 	size_t nnpz = 0, nnpy = 0, ndirs = 0, nmodels = 0, nsaves = 0;
 
-	(void)why;
-	(void)n;
 	for (size_t i = 0; i < dir->n; i++) {
 		const char *name = dir->entries[i].name;
 
@@ -106,7 +103,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 			nnpy += is_npy(name);
 		}
 	}
-	if (nnpz + nnpy == 0 || is_somebodys(dir))
+	if (nnpz + nnpy == 0 || is_somebodys(all, dir))
 		return DCP_MATCH_NO;
 	if (dir->is_file || nmodels)
 		return nsaves ? DCP_MATCH_MANY : DCP_MATCH_YES;
@@ -116,7 +113,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 								    : DCP_MATCH_YES;
 }
 
-static bool group(const char *file, char *version)
+bool dcp_numpy_group(const char *file, char *version)
 {
 	if (!is_npz(file))
 		return false;
@@ -349,7 +346,7 @@ static void choose_prefix(struct loading *l)
 		snprintf(l->prefix, sizeof(l->prefix), "%.*s", (int)n, l->name);
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+int dcp_numpy_load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct loading l = { .in = in, .key = DCP_BUF_INIT };
 	int rc = 0;
@@ -370,12 +367,3 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_hf_tell_rest(in, is_array, NULL, err);
 	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "numpy");
 }
-
-const struct dcp_format dcp_format_numpy = {
-	.name = "numpy",
-	.what = "numpy's .npz and .npy files",
-	.shy = true,
-	.probe = probe,
-	.group = group,
-	.load = load,
-};

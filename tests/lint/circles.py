@@ -11,9 +11,6 @@ import sys
 
 import tree
 
-# Families that hold checkpoints of others ask all families, and know none: through the table.
-HANDED_IN = {"dcp_formats"}
-
 
 def calls(nm, library):
     """{file: {file it calls: a name that it takes from there}}"""
@@ -30,7 +27,7 @@ def calls(nm, library):
             home[m.group(3)] = file
     out = {file: {} for file in home.values()}
     for file, name in wanted:
-        if name not in HANDED_IN and home.get(name, file) != file:
+        if home.get(name, file) != file:
             out.setdefault(file, {})[home[name]] = name
     return out
 

@@ -38,7 +38,7 @@ void t_group_load(struct t_group *g, const char *root, const struct dcp_format *
 	struct chosen c = { format, group };
 	char only[DCP_GROUP_MAX], why[64];
 	struct dcp_dir all;
-	struct dcp_load in = { .dir = &g->dir };
+	struct dcp_load in = { .dir = &g->dir, .formats = dcp_formats };
 
 	*g = (struct t_group){ 0 };
 	assert_int_equal(dcp_dir_open(root, &all, NULL), 0);

@@ -442,7 +442,7 @@ char *t_sink_read(const struct t_sink *s, const struct dcp_tensor *t, size_t *n,
 
 void t_sink_load(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s)
 {
-	struct dcp_load in = { .dir = dir, .sink = &s->sink };
+	struct dcp_load in = { .dir = dir, .formats = dcp_formats, .sink = &s->sink };
 	struct dcp_err err = { 0 };
 	enum dcp_match match;
 

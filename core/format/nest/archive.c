@@ -59,18 +59,18 @@ static bool unpacked_name(const char *name, char out[DCP_GROUP_MAX])
 }
 
 /* Would a family know a directory that holds a file of this name alone? */
-static bool somebody_knows(const char *name)
+static bool somebody_knows(dcp_families all, const char *name)
 {
 	struct dcp_dirent e = { .name = name };
 	struct dcp_dir dir = { .fd = -1, .path = "", .entries = &e, .n = 1 };
 	enum dcp_match match;
-	const struct dcp_format *f = dcp_format_probe(&dir, &match, NULL, 0);
+	const struct dcp_format *f = dcp_format_probe_in(all, NULL, &dir, &match, NULL, 0);
 
 	/* Arrays that were packed by themselves are data sets. */
-	return f && f != &dcp_format_numpy && match != DCP_MATCH_INCOMPLETE;
+	return f && !f->shy && match != DCP_MATCH_INCOMPLETE;
 }
 
-static bool is_ours(const char *name)
+static bool is_ours(dcp_families all, const char *name)
 {
 	char inner[DCP_GROUP_MAX], again[DCP_GROUP_MAX];
 
@@ -79,24 +79,22 @@ static bool is_ours(const char *name)
 	if (is_tar(name))
 		return true;
 	return unpacked_name(name, inner) && !unpacked_name(inner, again) &&
-	       (is_tar(inner) || somebody_knows(inner));
+	       (is_tar(inner) || somebody_knows(all, inner));
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+enum dcp_match dcp_archive_probe(dcp_families all, const struct dcp_dir *dir)
 {
-	(void)why;
-	(void)n;
 	for (size_t i = 0; i < dir->n; i++)
-		if (!dir->entries[i].is_dir && is_ours(dir->entries[i].name))
+		if (!dir->entries[i].is_dir && is_ours(all, dir->entries[i].name))
 			return dir->is_file ? DCP_MATCH_YES : DCP_MATCH_MANY;
 	return DCP_MATCH_NO;
 }
 
-static bool group(const char *file, char *version)
+bool dcp_archive_group(dcp_families all, const char *file, char *version)
 {
 	uint64_t rank;
 
-	if (!is_ours(file))
+	if (!is_ours(all, file))
 		return false;
 	if (!dcp_composer_name(file, version, &rank))
 		snprintf(version, DCP_GROUP_MAX, "%s", file);
@@ -142,7 +140,7 @@ static int list_parts(struct loading *l)
 	for (size_t i = 0; i < dir->n; i++) {
 		struct part p = { .name = dir->entries[i].name };
 
-		if (dir->entries[i].is_dir || !is_ours(p.name))
+		if (dir->entries[i].is_dir || !is_ours(l->in->formats, p.name))
 			continue;
 		dcp_composer_name(p.name, save, &p.rank);
 		l->parts[l->n++] = p;
@@ -266,7 +264,7 @@ static int tell_inner(struct loading *l, struct dcp_err *err)
 	return rc;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+int dcp_archive_load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct loading l = { .in = in };
 	int rc = list_parts(&l);
@@ -284,11 +282,3 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	free(l.input);
 	return rc;
 }
-
-const struct dcp_format dcp_format_archive = {
-	.name = "archive",
-	.what = "tar archives and compressed files of the others",
-	.probe = probe,
-	.group = group,
-	.load = load,
-};

@@ -132,7 +132,8 @@ static int load_deep(const struct dcp_load *in, int deep, struct dcp_err *err)
 {
 	char why[256] = "";
 	enum dcp_match match;
-	const struct dcp_format *format = dcp_format_probe(in->dir, &match, why, sizeof(why));
+	const struct dcp_format *format =
+		dcp_format_probe_in(in->formats, NULL, in->dir, &match, why, sizeof(why));
 
 	if (format && match == DCP_MATCH_YES)
 		return format->load(in, err);

@@ -37,6 +37,7 @@ static int load_part(const struct telling *w, const struct dcp_sink *sink, struc
 	const struct dcp_load in = {
 		.dir = &part->dir,
 		.sink = sink,
+		.formats = w->in->formats,
 		.progress = w->in->progress,
 		.log = w->in->log,
 		.depth = w->in->depth + 1,

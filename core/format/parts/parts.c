@@ -40,6 +40,8 @@ static const char steps[] = "global_step"; /* a number behind it: DeepSpeed's ta
 
 /* What is being found in one directory. */
 struct finding {
+	dcp_families all;
+	const struct dcp_format *self; /* the family of parts, among them */
 	const struct dcp_dir *dir;
 	struct dcp_parts *parts;
 	size_t nmain, nstate, nalone, ndirs;
@@ -142,8 +144,8 @@ static int add_groups(struct finding *f, const struct dcp_dir *dir, const char *
 	return 0;
 }
 
-static enum dcp_match find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
-			   size_t n);
+static enum dcp_match find(dcp_families all, const struct dcp_dir *dir, struct dcp_parts *out,
+			   char *why, size_t n);
 
 /* Which family is @dir, a part or the rest of a version? @own: it may have parts itself, unless
  * a family that comes before parts everywhere takes it. */
@@ -152,19 +154,19 @@ static const struct dcp_format *probe_part(const struct finding *f, const struct
 {
 	struct dcp_parts below;
 
-	for (size_t i = 0; own && dcp_formats[i] != &dcp_format_parts; i++)
-		if (dcp_formats[i]->probe(dir, why, n) == DCP_MATCH_YES) {
+	for (size_t i = 0; own && f->all[i] != f->self; i++)
+		if (f->all[i]->probe(dir, why, n) == DCP_MATCH_YES) {
 			*match = DCP_MATCH_YES;
-			return dcp_formats[i];
+			return f->all[i];
 		}
 	if (own && f->parts->depth + 1 < DCP_PARTS_DEPTH) {
 		dcp_parts_init(&below, f->parts->depth + 1);
-		*match = find(dir, &below, why, n);
+		*match = find(f->all, dir, &below, why, n);
 		dcp_parts_finish(&below);
 		if (*match != DCP_MATCH_NO)
-			return &dcp_format_parts;
+			return f->self;
 	}
-	return dcp_format_probe_but(&dcp_format_parts, dir, match, why, n);
+	return dcp_format_probe_in(f->all, f->self, dir, match, why, n);
 }
 
 /* Add what @dir holds, if anything does; it is taken. Returns how many parts that were. */
@@ -248,7 +250,7 @@ static int add_model(struct finding *f, const struct dcp_dirent *e)
 	    dcp_is_link(f->dir->fd, e->name) ||
 	    dcp_dir_open_at(f->dir, e->name, &sub, NULL) < 0)
 		return 0;
-	format = dcp_format_probe_but(&dcp_format_parts, &sub, &match, why, sizeof(why));
+	format = dcp_format_probe_in(f->all, f->self, &sub, &match, why, sizeof(why));
 	if (!is_hf(format) || match == DCP_MATCH_MANY ||
 	    (f->home == DCP_HOME_ADAPTER && !dcp_dir_find(&sub, "adapter_config.json"))) {
 		dcp_dir_close(&sub);
@@ -349,11 +351,15 @@ static bool may_be(const struct dcp_dir *dir)
 	return any;
 }
 
-static enum dcp_match find(const struct dcp_dir *dir, struct dcp_parts *out, char *why,
-			   size_t n)
+static enum dcp_match find(dcp_families all, const struct dcp_dir *dir, struct dcp_parts *out,
+			   char *why, size_t n)
 {
-	struct finding f = { .dir = dir, .parts = out, .why = why, .n = n };
+	struct finding f = { .all = all, .dir = dir, .parts = out, .why = why, .n = n };
 	bool one;
+
+	while (!(*all)->composite)
+		all++;
+	f.self = *all;
 
 	if (!may_be(dir) || add_all(&f) < 0)
 		return DCP_MATCH_NO;
@@ -365,7 +371,7 @@ static enum dcp_match find(const struct dcp_dir *dir, struct dcp_parts *out, cha
 	return f.incomplete ? DCP_MATCH_INCOMPLETE : DCP_MATCH_YES;
 }
 
-static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
+enum dcp_match dcp_parts_probe(dcp_families all, const struct dcp_dir *dir, char *why, size_t n)
 {
 	enum dcp_match match = dcp_format_composer.probe(dir, why, n);
 	struct dcp_parts parts;
@@ -374,7 +380,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	if (match == DCP_MATCH_INCOMPLETE)
 		return DCP_MATCH_NO;
 	dcp_parts_init(&parts, 0);
-	match = find(dir, &parts, why, n);
+	match = find(all, dir, &parts, why, n);
 	dcp_parts_finish(&parts);
 	return match;
 }
@@ -435,13 +441,13 @@ static int tell_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 	return rc;
 }
 
-static int load(const struct dcp_load *in, struct dcp_err *err)
+int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_parts parts;
 	int rc;
 
 	dcp_parts_init(&parts, in->depth);
-	if (find(in->dir, &parts, NULL, 0) == DCP_MATCH_NO)
+	if (find(in->formats, in->dir, &parts, NULL, 0) == DCP_MATCH_NO)
 		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
 			      "its parts cannot be found again");
 	else
@@ -451,11 +457,3 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	dcp_parts_finish(&parts);
 	return rc;
 }
-
-const struct dcp_format dcp_format_parts = {
-	.name = "parts",
-	.what = "checkpoints of several parts (Accelerate, Hugging Face Trainer, Lightning, "
-		"verl)",
-	.probe = probe,
-	.load = load,
-};

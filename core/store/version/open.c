@@ -83,6 +83,7 @@ static int tell_all(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 	const struct dcp_store_opts *opts = o->build.opts;
 	struct dcp_unpacker unpack = { unpack_input, o };
 	struct dcp_load in = { .dir = &o->dir,
+			       .formats = dcp_formats,
 			       .unpack = &unpack,
 			       .progress = opts->progress,
 			       .log = opts->log,

@@ -207,7 +207,7 @@ static int consider(struct scanning *s, const struct dcp_dir *above, const struc
 
 	v.format = dcp_format_probe(dir, &v.match, v.why, sizeof(v.why));
 	if (!v.format && dir->is_file && dcp_scan_explain_part(dir, NULL) == 0) {
-		v.format = dcp_format_by_content(dir);
+		v.format = dcp_format_by_content(dcp_formats, dir);
 		v.match = DCP_MATCH_YES;
 	}
 	if (!v.format || v.match == DCP_MATCH_NO)

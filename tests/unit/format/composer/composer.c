@@ -129,7 +129,7 @@ struct opened {
 static void load(struct opened *o, const char *path)
 {
 	enum dcp_match match;
-	struct dcp_load in = { .dir = &o->dir, .sink = &o->s.sink };
+	struct dcp_load in = { .dir = &o->dir, .formats = dcp_formats, .sink = &o->s.sink };
 	const struct dcp_format *format;
 
 	*o = (struct opened){ .rc = 0 };
@@ -152,7 +152,7 @@ static void finish(struct opened *o)
 static void check_golden(const char *folder, const char *name, int complete)
 {
 	struct opened o = { .rc = 0 };
-	struct dcp_load in = { .dir = &o.dir, .sink = &o.s.sink };
+	struct dcp_load in = { .dir = &o.dir, .formats = dcp_formats, .sink = &o.s.sink };
 	const char *dot = strrchr(name, '.');
 	enum dcp_match match;
 	char path[256];

@@ -22,7 +22,7 @@ struct opened {
 static void load(struct opened *o, const char *path)
 {
 	enum dcp_match match;
-	struct dcp_load in = { .dir = &o->dir, .sink = &o->s.sink };
+	struct dcp_load in = { .dir = &o->dir, .formats = dcp_formats, .sink = &o->s.sink };
 	const struct dcp_format *format;
 
 	*o = (struct opened){ .rc = 0 };
@@ -210,7 +210,7 @@ static void the_sink_fails(void **state)
 	assert_int_equal(dcp_dir_open(to.root, &dir, NULL), 0);
 	for (size_t at = 0;; at++) {
 		struct t_sink s;
-		struct dcp_load in = { .dir = &dir, .sink = &s.sink };
+		struct dcp_load in = { .dir = &dir, .formats = dcp_formats, .sink = &s.sink };
 		int rc;
 
 		t_sink_init(&s, &dir);

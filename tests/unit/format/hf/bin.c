@@ -16,7 +16,7 @@
 
 static int load(const char *path, struct dcp_dir *dir, struct t_sink *s, struct dcp_err *err)
 {
-	struct dcp_load in = { .dir = dir, .sink = &s->sink };
+	struct dcp_load in = { .dir = dir, .formats = dcp_formats, .sink = &s->sink };
 	const struct dcp_format *format;
 	enum dcp_match match;
 
@@ -282,7 +282,7 @@ static void sink_failures(void **state)
 		struct dcp_err err = { 0 };
 		struct dcp_dir dir;
 		struct t_sink s;
-		struct dcp_load in = { .dir = &dir, .sink = &s.sink };
+		struct dcp_load in = { .dir = &dir, .formats = dcp_formats, .sink = &s.sink };
 		int rc;
 
 		assert_int_equal(dcp_dir_open(tree.root, &dir, &err), 0);

@@ -395,7 +395,7 @@ struct opened {
 static void load(struct opened *o, const struct t_dir *to)
 {
 	enum dcp_match match;
-	struct dcp_load in = { .dir = &o->dir, .sink = &o->s.sink };
+	struct dcp_load in = { .dir = &o->dir, .formats = dcp_formats, .sink = &o->s.sink };
 
 	*o = (struct opened){ .rc = 0 };
 	assert_int_equal(dcp_dir_open(to->root, &o->dir, NULL), 0);

@@ -34,7 +34,8 @@ static void golden_version(const char *folder, const char *name, int complete)
 	f = dcp_format_probe(&dir, &match, NULL, 0);
 	assert_string_equal(f->name, "parts");
 	t_sink_init(&s, &dir);
-	if (f->load(&(struct dcp_load){ .dir = &dir, .sink = &s.sink }, &err) < 0)
+	if (f->load(&(struct dcp_load){ .dir = &dir, .formats = dcp_formats, .sink = &s.sink },
+		    &err) < 0)
 		fail_msg("%s", err.msg);
 	t_manifest_check(&s, folder, name, "");
 	assert_non_null(t_sink_fact(&s, "parts"));
@@ -91,7 +92,9 @@ static int load(const struct t_dir *tree, struct t_sink *s, struct dcp_dir *dir,
 	assert_non_null(f);
 	assert_string_equal(f->name, "parts");
 	t_sink_init(s, dir);
-	return f->load(&(struct dcp_load){ .dir = dir, .sink = &s->sink }, err);
+	return f->load(
+		&(struct dcp_load){ .dir = dir, .formats = dcp_formats, .sink = &s->sink },
+		err);
 }
 
 /* What a key is called is a matter of its own file, whatever others hold. */
@@ -256,8 +259,10 @@ static void homes_of_models(void **state)
 		t_sink_init(&s, &dir);
 		if (homes[i].parts) {
 			assert_int_equal(match, DCP_MATCH_YES);
-			if (f->load(&(struct dcp_load){ .dir = &dir, .sink = &s.sink }, &err) <
-			    0)
+			if (f->load(&(struct dcp_load){ .dir = &dir,
+							.formats = dcp_formats,
+							.sink = &s.sink },
+				    &err) < 0)
 				fail_msg("%s", err.msg);
 			check_home(&s, i);
 		}
@@ -318,7 +323,10 @@ static void sink_failures(void **state)
 		t_sink_init(&s, &dir);
 		s.fail_at = at;
 		rc = dcp_format_probe(&dir, &match, NULL, 0)
-			     ->load(&(struct dcp_load){ .dir = &dir, .sink = &s.sink }, &err);
+			     ->load(&(struct dcp_load){ .dir = &dir,
+							.formats = dcp_formats,
+							.sink = &s.sink },
+				    &err);
 		assert_int_equal(rc, s.calls >= at ? -ENOSPC : 0);
 		failed += rc < 0;
 		t_sink_finish(&s);

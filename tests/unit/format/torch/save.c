@@ -90,12 +90,12 @@ static void a_file_of_any_name(void **state)
 		assert_int_equal(dcp_dir_open(t_dir_path(&tree, "model.weights"), &dir, NULL),
 				 0);
 		assert_null(dcp_format_probe(&dir, &match, NULL, 0));
-		assert_true(dcp_format_by_content(&dir) == rows[i].want);
+		assert_true(dcp_format_by_content(dcp_formats, &dir) == rows[i].want);
 		dcp_dir_close(&dir);
 	}
 	assert_int_equal(dcp_dir_open(tree.root, &dir, NULL), 0);
 	assert_null(dcp_format_probe(&dir, &match, NULL, 0));
-	assert_null(dcp_format_by_content(&dir));
+	assert_null(dcp_format_by_content(dcp_formats, &dir));
 	dcp_dir_close(&dir);
 	t_dir_remove(&tree);
 }
