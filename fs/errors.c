@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/base/hash.h"
 #include "core/base/jsonw.h"
 
@@ -76,17 +77,9 @@ static struct entry *find_or_add(struct dcpfs_errors *e, uint64_t hash)
 
 	if (entry)
 		return entry;
-	if (e->n == DCPFS_ERRORS_MAX)
+	if (e->n == DCPFS_ERRORS_MAX ||
+	    dcp_array_grow((void **)&e->entries, &e->cap, e->n, sizeof(*entry)) < 0)
 		return NULL;
-	if (e->n == e->cap) {
-		size_t cap = e->cap ? e->cap * 2 : 16;
-		struct entry *more = realloc(e->entries, cap * sizeof(*more));
-
-		if (!more)
-			return NULL;
-		e->entries = more;
-		e->cap = cap;
-	}
 	entry = &e->entries[e->n];
 	*entry = (struct entry){ .hash = hash };
 	set_count(e, e->n + 1);

@@ -55,6 +55,16 @@ void dcp_buf_add(struct dcp_buf *b, const void *p, size_t n)
 		memcpy(to, p, n);
 }
 
+void *dcp_buf_at(struct dcp_buf *b, size_t i, size_t size)
+{
+	size_t want = (i + 1) * size, have = DCP_MIN(b->n, want);
+	void *more = dcp_buf_grow(b, want - have);
+
+	if (more)
+		memset(more, 0, want - have);
+	return more ? b->p + i * size : NULL;
+}
+
 void dcp_buf_str(struct dcp_buf *b, const char *s)
 {
 	dcp_buf_add(b, s, strlen(s));

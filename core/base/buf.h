@@ -38,6 +38,9 @@ void dcp_buf_varint(struct dcp_buf *b, uint64_t v);
 /* @n writable bytes at the end, already counted; NULL when memory is out. */
 void *dcp_buf_grow(struct dcp_buf *b, size_t n);
 
+/* Element @i of @size bytes; what the buffer did not reach yet is zeros. NULL: memory is out. */
+void *dcp_buf_at(struct dcp_buf *b, size_t i, size_t size);
+
 /* Empty it but keep the memory. */
 void dcp_buf_reset(struct dcp_buf *b);
 

@@ -50,16 +50,10 @@ static int pad(struct writing *w)
 
 static int number_file(struct writing *w, uint32_t file, uint32_t *out)
 {
-	uint32_t *number;
+	uint32_t *number = dcp_buf_at(&w->number, file, sizeof(*number));
 
-	while (w->number.n <= file * sizeof(*number)) {
-		void *more = dcp_buf_grow(&w->number, 64 * sizeof(*number));
-
-		if (!more)
-			return -ENOMEM;
-		memset(more, 0, 64 * sizeof(*number));
-	}
-	number = (uint32_t *)(void *)w->number.p + file;
+	if (!number)
+		return -ENOMEM;
 	if (!*number) {
 		dcp_buf_add(&w->used, &file, sizeof(file));
 		*number = ++w->head.nfiles;
@@ -104,11 +98,11 @@ static int put_view(struct writing *w, const struct dcp_view *view, uint64_t bas
 /* Every tensor of the slot, at its place in the file of all. */
 static int put_model(struct writing *w, const struct dcpfs_model *m, struct dcp_err *err)
 {
-	const struct dcpfs_model_part *p = (const struct dcpfs_model_part *)(void *)m->parts.p;
+	const struct dcpfs_model_part *p = DCP_ITEMS(m->parts, struct dcpfs_model_part);
 	uint64_t begin = m->header.n;
 	int rc = 0;
 
-	for (size_t i = 0; rc == 0 && i < m->parts.n / sizeof(*p); i++) {
+	for (size_t i = 0; rc == 0 && i < DCP_NITEMS(m->parts, struct dcpfs_model_part); i++) {
 		struct dcp_view *view = NULL;
 
 		rc = dcpfs_rank_view(w->f->ver, p[i].row, DCP_AS_RAW, &view, err);
@@ -124,7 +118,7 @@ static int put_files(struct writing *w)
 {
 	size_t n;
 	const struct dcp_file_id *ids = dcp_index_files(dcpfs_index(w->f->ver), &n);
-	const uint32_t *used = (const uint32_t *)(const void *)w->used.p;
+	const uint32_t *used = DCP_ITEMS(w->used, uint32_t);
 	char dir[PATH_MAX], link[64];
 	ssize_t len;
 	uint64_t at;

@@ -147,8 +147,8 @@ void dcpfs_model_finish(struct dcpfs_model *m)
 const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint64_t off,
 					      uint64_t *inside, uint64_t *left)
 {
-	const struct dcpfs_model_part *p = (const struct dcpfs_model_part *)(void *)m->parts.p;
-	size_t lo = 0, hi = m->parts.n / sizeof(*p);
+	const struct dcpfs_model_part *p = DCP_ITEMS(m->parts, struct dcpfs_model_part);
+	size_t lo = 0, hi = DCP_NITEMS(m->parts, struct dcpfs_model_part);
 
 	if (off < m->header.n) {
 		*inside = off;

@@ -80,16 +80,10 @@ static uint64_t pages_of(const struct dcp_strided *s)
 
 static int add_need(struct planning *p, uint32_t file, uint64_t bytes, uint64_t touched)
 {
-	struct need *n;
+	struct need *n = dcp_buf_at(&p->needs, file, sizeof(*n));
 
-	while (p->needs.n <= file * sizeof(*n)) {
-		void *more = dcp_buf_grow(&p->needs, sizeof(*n));
-
-		if (!more)
-			return -ENOMEM;
-		memset(more, 0, sizeof(*n));
-	}
-	n = (struct need *)(void *)p->needs.p + file;
+	if (!n)
+		return -ENOMEM;
 	n->bytes += bytes;
 	n->touched += touched;
 	return 0;
@@ -146,7 +140,7 @@ static int put_read(void *ctx, const struct dcp_strided *s, uint32_t file)
 	if (rc == 0)
 		rc = add_need(p, stored.file, bytes, touched);
 	if (rc == 0)
-		((struct need *)(void *)p->needs.p)[stored.file].reads++;
+		DCP_ITEMS(p->needs, struct need)[stored.file].reads++;
 	return rc;
 }
 
@@ -185,7 +179,7 @@ static int put_reads(void *ctx, struct dcp_row *row)
 
 static void put_needs(struct planning *p)
 {
-	const struct need *n = (const struct need *)(const void *)p->needs.p;
+	const struct need *n = DCP_ITEMS(p->needs, struct need);
 	struct dcp_jsonw *w = &p->x.w;
 
 	dcp_jsonw_key(w, "files");

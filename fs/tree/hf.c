@@ -3,9 +3,9 @@
  * hf/: model files by their number, and the files beside the weights.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "core/base/number.h"
 #include "core/store/version/assets.h"
 #include "core/store/version/version.h"
 #include "fs/tree/dir_int.h"
@@ -14,14 +14,15 @@
 int dcpfs_hf_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {
 	const struct dcpfs_hf *hf = dir->ver->hf;
-	unsigned long long n = 1;
+	const char *digits = strncmp(name, "model-", 6) ? "" : name + 6;
+	uint64_t n = 1;
 	char model[DCPFS_HF_NAME_MAX];
 	const struct dcp_assets *a;
 
 	if (!dcpfs_is_hf(dir->ver))
 		return -ENOENT;
-	if (hf->nfiles > 1)
-		sscanf(name, "model-%llu", &n);
+	if (hf->nfiles > 1 && !dcp_take_number(&digits, NULL, DCP_ANY_DIGITS, &n))
+		n = 0;
 	if (n >= 1 && n <= hf->nfiles) {
 		dcpfs_hf_name(hf, n - 1, model);
 		out->ino = dcpfs_ino_pack(dir->i.slot, DCPFS_MODEL, n - 1);

@@ -40,10 +40,8 @@ struct dcpfs_keys *dcpfs_keys_create(void)
 
 static void empty(struct dcpfs_keys *k)
 {
-	struct dcpfs_version **v = (struct dcpfs_version **)(void *)k->versions.p;
-
-	for (size_t i = 0; i < k->versions.n / sizeof(*v); i++)
-		dcpfs_version_put(v[i]);
+	for (size_t i = 0; i < DCP_NITEMS(k->versions, struct dcpfs_version *); i++)
+		dcpfs_version_put(DCP_ITEMS(k->versions, struct dcpfs_version *)[i]);
 	dcp_buf_finish(&k->versions);
 	dcp_buf_finish(&k->keys);
 	k->n = 0;
@@ -73,11 +71,6 @@ void dcpfs_keys_grow(struct dcpfs_keys *k)
 	pthread_mutex_unlock(&k->lock);
 }
 
-static struct key *list_of(const struct dcpfs_keys *k)
-{
-	return (struct key *)(void *)k->keys.p;
-}
-
 static uint64_t number_of(uint64_t hash)
 {
 	return hash >> (64 - DCPFS_ROW_BITS);
@@ -85,7 +78,7 @@ static uint64_t number_of(uint64_t hash)
 
 static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 {
-	const struct key *keys = list_of(k);
+	const struct key *keys = DCP_ITEMS(k->keys, struct key);
 	size_t lo = 0, hi = k->n;
 
 	while (lo < hi) {
@@ -102,7 +95,8 @@ static const struct key *at_least(const struct dcpfs_keys *k, uint64_t number)
 /* Numbers were only ever raised past equal ones. */
 static const struct key *find(const struct dcpfs_keys *k, uint64_t hash)
 {
-	const struct key *key = at_least(k, number_of(hash)), *end = list_of(k) + k->n;
+	const struct key *key = at_least(k, number_of(hash)),
+			 *end = DCP_ITEMS(k->keys, struct key) + k->n;
 
 	for (; key && key < end && key->hash <= hash; key++)
 		if (key->hash == hash)
@@ -127,8 +121,8 @@ static int by_hash(const void *a, const void *b)
 /* Sorted, once each, with numbers of their own. */
 static void set_in_order(struct dcpfs_keys *k)
 {
-	struct key *keys = list_of(k);
-	size_t n = k->keys.n / sizeof(*keys);
+	struct key *keys = DCP_ITEMS(k->keys, struct key);
+	size_t n = DCP_NITEMS(k->keys, struct key);
 
 	qsort(keys, n, sizeof(*keys), by_hash);
 	k->n = 0;
@@ -147,7 +141,7 @@ static void set_in_order(struct dcpfs_keys *k)
 /* The keys of @ver that no version before it has. */
 static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
 {
-	uint32_t number = (uint32_t)(k->versions.n / sizeof(ver));
+	uint32_t number = (uint32_t)DCP_NITEMS(k->versions, struct dcpfs_version *);
 	dcp_auto_buf struct dcp_buf new = DCP_BUF_INIT;
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
@@ -179,10 +173,8 @@ static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
 
 static bool has_version(const struct dcpfs_keys *k, const struct dcpfs_version *ver)
 {
-	struct dcpfs_version **v = (struct dcpfs_version **)(void *)k->versions.p;
-
-	for (size_t i = 0; i < k->versions.n / sizeof(struct dcpfs_version *); i++)
-		if (v[i] == ver)
+	for (size_t i = 0; i < DCP_NITEMS(k->versions, struct dcpfs_version *); i++)
+		if (DCP_ITEMS(k->versions, struct dcpfs_version *)[i] == ver)
 			return true;
 	return false;
 }
@@ -214,8 +206,8 @@ static int make(struct dcpfs *fs)
 	if (k->made)
 		return 0;
 	rc = list_versions(fs, &list);
-	v = (struct dcpfs_version **)(void *)list.p;
-	for (size_t i = 0; i < list.n / sizeof(struct dcpfs_version *); i++) {
+	v = DCP_ITEMS(list, struct dcpfs_version *);
+	for (size_t i = 0; i < DCP_NITEMS(list, struct dcpfs_version *); i++) {
 		if (rc == 0)
 			rc = add_version(k, v[i]);
 		dcpfs_count(&fs->stats, DCPFS_STAT_KEY_SCANS, 1);
@@ -262,7 +254,7 @@ int dcpfs_keys_next(struct dcpfs *fs, uint64_t *number, char stem[DCP_NAME_MAX +
 		if (at) {
 			key = *at;
 			ver = dcpfs_version_hold(
-				((struct dcpfs_version **)(void *)k->versions.p)[key.version]);
+				DCP_ITEMS(k->versions, struct dcpfs_version *)[key.version]);
 		}
 	}
 	pthread_mutex_unlock(&k->lock);

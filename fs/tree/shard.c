@@ -2,11 +2,11 @@
 /* shard/: layouts by name, and their ranks. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/number.h"
 #include "core/store/layouts/layouts.h"
 #include "fs/tree/dir_int.h"
 #include "fs/versions/ranks.h"
@@ -44,11 +44,11 @@ int dcpfs_layouts_list(const struct dcpfs_listing *l, uint64_t first)
 /* "17", not "017". */
 static int rank_of(const char *name, uint32_t *rank)
 {
-	size_t n = strlen(name);
+	uint64_t n;
 
-	if (n == 0 || n > 7 || strspn(name, "0123456789") != n || (*name == '0' && n > 1))
+	if ((*name == '0' && name[1]) || !dcp_take_number(&name, NULL, 7, &n) || *name)
 		return -ENOENT;
-	*rank = (uint32_t)strtoul(name, NULL, 10);
+	*rank = (uint32_t)n;
 	return 0;
 }
 

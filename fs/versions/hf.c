@@ -144,8 +144,8 @@ static int make_plan(struct dcpfs_hf *hf, struct dcp_version *v, uint64_t size)
 			break;
 	}
 	dcp_index_scan_end(scan);
-	e = (struct entry *)(void *)p.entries.p;
-	n = p.entries.n / sizeof(*e);
+	e = DCP_ITEMS(p.entries, struct entry);
+	n = DCP_NITEMS(p.entries, struct entry);
 	if (rc == 0) {
 		if (n)
 			qsort(e, n, sizeof(*e), by_key);

@@ -82,12 +82,6 @@ struct dcpfs_watch {
 	int64_t seen_ns; /* CLOCK_REALTIME: when the last look began */
 };
 
-static struct watched *list_of(const struct dcpfs_watch *w, size_t *n)
-{
-	*n = w->list.n / sizeof(struct watched);
-	return (struct watched *)(void *)w->list.p;
-}
-
 /* ---- what to watch ---- */
 
 /* The kernel counts descriptors up, so what is new goes behind. */
@@ -96,7 +90,8 @@ static bool keep(struct dcpfs_watch *w, int wd, bool above)
 	struct watched new = { wd, w->looks, above }, *list;
 	size_t lo = 0, hi, n;
 
-	list = list_of(w, &n);
+	list = DCP_ITEMS(w->list, struct watched);
+	n = DCP_NITEMS(w->list, struct watched);
 	for (hi = n; lo < hi;) {
 		size_t mid = lo + (hi - lo) / 2;
 
@@ -252,7 +247,8 @@ static void set_watches(struct dcpfs_watch *w)
 		watch_rights(w, w->fs->versions[i]->grants);
 		watch_assets(w, w->fs->versions[i]);
 	}
-	list = list_of(w, &n);
+	list = DCP_ITEMS(w->list, struct watched);
+	n = DCP_NITEMS(w->list, struct watched);
 	for (size_t i = 0; i < n; i++) {
 		if (list[i].look == w->looks)
 			list[kept++] = list[i];
@@ -315,8 +311,8 @@ static bool tells(const struct dcpfs_watch *w, const struct inotify_event *e)
 		return false;
 	if (!e->len)
 		return true;
-	from = list_of(w, &n);
-	from = n ? bsearch(&e->wd, from, n, sizeof(*from), by_wd) : NULL;
+	n = DCP_NITEMS(w->list, struct watched);
+	from = n ? bsearch(&e->wd, w->list.p, n, sizeof(*from), by_wd) : NULL;
 	return !from || !from->above;
 }
 

@@ -10,7 +10,7 @@
 
 /* SLACK: bytes forgiven to small files. RATIO: decoded bytes that count as much as a stored
  * one. */
-enum { SLACK = 1 << 20, RATIO = 64, GROW = 4096 };
+enum { SLACK = 1 << 20, RATIO = 64 };
 
 void dcp_titem_files_init(struct dcp_titem_files *f, const struct dcp_dir *dir)
 {
@@ -55,16 +55,10 @@ static int get_file(struct dcp_titem_files *f, uint32_t number, const char *name
 static int claim(struct dcp_titem_files *f, uint32_t number, const char *name, uint64_t nbytes,
 		 uint64_t size, struct dcp_err *err)
 {
-	uint64_t *claimed;
+	uint64_t *claimed = dcp_buf_at(&f->claimed, number, sizeof(*claimed));
 
-	while (f->claimed.n <= number * sizeof(*claimed)) {
-		void *more = dcp_buf_grow(&f->claimed, GROW);
-
-		if (!more)
-			return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
-		memset(more, 0, GROW);
-	}
-	claimed = DCP_ITEMS(f->claimed, uint64_t) + number;
+	if (!claimed)
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
 	if (*claimed / 4 > size + SLACK)
 		return dcp_fail(
 			err, -E2BIG, DCP_ERR_NO_OFFSET,

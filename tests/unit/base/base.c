@@ -98,6 +98,24 @@ static void more_than_there_is(void **state)
 	assert_string_equal(b.p, "d");
 }
 
+/* What lies before an element that is asked for, and was not there, is zeros. */
+static void elements_by_number(void **state)
+{
+	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
+	uint32_t *at;
+
+	(void)state;
+	for (uint32_t i = 5; i < 5000; i += 7) {
+		at = dcp_buf_at(&b, i, sizeof(*at));
+		assert_non_null(at);
+		assert_int_equal(*at, 0);
+		*at = i;
+	}
+	assert_int_equal(*(uint32_t *)dcp_buf_at(&b, 12, sizeof(*at)), 12);
+	for (size_t i = 0; i < DCP_NITEMS(b, uint32_t); i++)
+		assert_int_equal(DCP_ITEMS(b, uint32_t)[i], i >= 5 && i % 7 == 5 ? i : 0);
+}
+
 static void varint_round_trip(void **state)
 {
 	static const uint64_t values[] = { 0,        1,          127,        128,       300,
@@ -309,6 +327,7 @@ T_TESTS()
 		cmocka_unit_test(arena_reset_hands_out_the_same_block),
 		cmocka_unit_test(what_a_name_ends_with),
 		cmocka_unit_test(range_never_wraps),
+		cmocka_unit_test(elements_by_number),
 		cmocka_unit_test(varint_round_trip),
 		cmocka_unit_test(err_is_printable_and_prefixed),
 		cmocka_unit_test(json_floats),
