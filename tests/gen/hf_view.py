@@ -5,8 +5,10 @@
 usage: hf_view.py DCPFS        with a python that has torch and transformers (seen well with 2.15.0 and 5.23)
 
 Small models of several architectures are saved by torch.distributed.checkpoint, by torch.save as DistributedDataParallel and
-torch.compile wrap them, and by save_pretrained in parts; each is mounted, and loaded from its hf/ directory.
+torch.compile wrap them, and by save_pretrained in parts; Llama also under the names that torchtune's and torchtitan's own converters give
+it, where those packages are there (seen well with torchtune 0.6.1 and torchtitan 0.3.0). Each is mounted, and loaded from its hf/ directory.
 """
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -46,6 +48,32 @@ def in_parts(model, at):
     model.save_pretrained(at, max_shard_size="100KB")
 
 
+def as_torchtune(model, at):
+    from torchtune.models.convert_weights import hf_to_tune
+    c = model.config
+    dcp.save(hf_to_tune(model.state_dict(), c.num_attention_heads, c.num_key_value_heads, c.hidden_size), checkpoint_id=str(at / "step-10"))
+    c.save_pretrained(at / "step-10")
+
+
+def as_torchtitan(model, at):
+    from types import SimpleNamespace
+    from torchtitan.models.common.rope import ComplexRoPE
+    from torchtitan.models.llama3.state_dict_adapter import Llama3StateDictAdapter
+    c = model.config
+    rope = ComplexRoPE.Config(dim=c.head_dim, max_seq_len=c.max_position_embeddings)
+    attention = SimpleNamespace(n_heads=c.num_attention_heads, n_kv_heads=c.num_key_value_heads, head_dim=c.head_dim, rope=rope)
+    args = SimpleNamespace(n_heads=c.num_attention_heads, n_kv_heads=c.num_key_value_heads, dim=c.hidden_size, enable_weight_tying=False,
+                           layers=[SimpleNamespace(attention=attention)], layer=SimpleNamespace(attention=attention))
+    dcp.save(Llama3StateDictAdapter(args, None).from_hf(model.state_dict()), checkpoint_id=str(at / "step-10"))
+    c.save_pretrained(at / "step-10")
+
+
+def ways(kind):
+    """How to save a model: the converters are of Llama."""
+    names = {"torchtune": as_torchtune, "torchtitan": as_torchtitan} if kind == "llama" else {}
+    return [by_dcp, wrapped, in_parts] + [f for n, f in names.items() if importlib.util.find_spec(n)]
+
+
 def load(path):
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16).eval()
 
@@ -65,7 +93,7 @@ def main():
         torch.manual_seed(3)
         AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(TOP / kind / "own")
         model = load(TOP / kind / "own")
-        for save in (by_dcp, wrapped, in_parts):
+        for save in ways(kind):
             source, at = TOP / kind / save.__name__, TOP / kind / f"mnt-{save.__name__}"
             save(model, source)
             at.mkdir()
