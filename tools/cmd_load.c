@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "fs/fault.h"
 #include "tools/loading.h"
@@ -32,6 +35,11 @@ static const struct opt opts[] = {
 	{ 0, "keys", "KEY", "only this key, all below it, or a glob; may be repeated",
 	  OPT_TEXTS, AT(keys) },
 	{ 0, "skip", "KEY", "but for these; may be repeated", OPT_TEXTS, AT(skip) },
+	{ 0, "ignore-keys", "GLOB",
+	  "but for the paths it names, as Composer has it: state/optimizers*; may be repeated",
+	  OPT_TEXTS, AT(ignore) },
+	{ 0, "weights-only", NULL, "only the model: no optimizer, scheduler, random state",
+	  OPT_FLAG, AT(weights_only) },
 	{ 0, "dtype", "TYPE",
 	  "convert floating-point tensors: F32, BF16, F16, F8_E4M3, F8_E5M2", OPT_CHOICE,
 	  AT(dtype), .choices = dtypes },
@@ -113,6 +121,80 @@ static int agree(struct loading *l, int rc)
 	return load_agree(l->comm, rc, &l->err, loading_timeout(l));
 }
 
+/* ---- which checkpoint ---- */
+
+static const char *first_set(const char *const names[])
+{
+	for (; *names; names++)
+		if (getenv(*names))
+			return getenv(*names);
+	return NULL;
+}
+
+/* What stands for @n bytes at @name of a path; NULL: nothing. @ranks: room to say how many. */
+static const char *value_of(const char *name, size_t n, const char *ranks)
+{
+	static const char *const run[] = { "DCPLOAD_RUN_NAME", "COMPOSER_RUN_NAME", "RUN_NAME",
+					   NULL };
+	static const char *const local[] = { "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+					     NULL };
+	static const char *const zero[] = { "rank", "local_rank", "node_rank", NULL };
+
+	for (size_t i = 0; zero[i]; i++)
+		if (strlen(zero[i]) == n && strncmp(name, zero[i], n) == 0)
+			return "0";
+	if (n == 10 && strncmp(name, "world_size", n) == 0)
+		return ranks;
+	if (n == 16 && strncmp(name, "local_world_size", n) == 0)
+		return first_set(local) ? first_set(local) : ranks;
+	return n == 8 && strncmp(name, "run_name", n) == 0 ? first_set(run) : NULL;
+}
+
+/*
+ * A name as Composer writes it, "{run_name}/ep1-ba6-rank{rank}.pt": a save of many ranks is called as
+ * rank 0 of it calls its file, so rank, local_rank and node_rank are 0. What is not known stays.
+ */
+static char *expand(const char *source, uint32_t ranks)
+{
+	struct dcp_buf out = DCP_BUF_INIT;
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", ranks);
+	for (const char *p = source; *p;) {
+		size_t n = *p == '{' ? strcspn(p, "}") : 0;
+		const char *value = n && p[n] ? value_of(p + 1, n - 1, number) : NULL;
+
+		if (value)
+			dcp_buf_str(&out, value);
+		else
+			dcp_buf_add(&out, p, 1);
+		p += value ? n + 1 : 1;
+	}
+	return dcp_buf_take(&out);
+}
+
+/* What is to be opened: SOURCE as it is, if it is there. With {rank} in the name of a file the directory
+ * is, for all files of a save together are one version of it. -ENOMEM. */
+static int locate(const char *source, uint32_t ranks, char **path, const char **version)
+{
+	const char *last = strrchr(source, '/');
+	char *slash;
+
+	if (access(source, F_OK) == 0) {
+		*path = strdup(source);
+		return *path ? 0 : -ENOMEM;
+	}
+	*path = expand(source, ranks);
+	if (!*path)
+		return -ENOMEM;
+	slash = strrchr(*path, '/');
+	if (*version || !last || !strstr(last, "{rank}") || slash == *path)
+		return 0;
+	*slash = '\0';
+	*version = slash + 1;
+	return 0;
+}
+
 /* ---- which part ---- */
 
 /* All ranks come to the same; rank 0 says it. */
@@ -182,7 +264,11 @@ static enum cmd_exit plan(struct loading *l)
 					       .keys = o->keys.v,
 					       .nskip = (uint32_t)o->skip.n,
 					       .skip = o->skip.v,
-					       .dtype = o->dtype ? dtypes[o->dtype] : NULL };
+					       .dtype = o->dtype ? dtypes[o->dtype] : NULL,
+					       .nignore = (uint32_t)o->ignore.n,
+					       .ignore = o->ignore.v,
+					       .ignored = l->ignored,
+					       .weights_only = o->weights_only };
 	const struct dcpload_hooks hooks = { .size = sizeof(hooks),
 					     .ctx = l,
 					     .progress = show_progress };
@@ -252,19 +338,24 @@ static enum cmd_exit dump(struct loading *l)
 static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 {
 	const struct load_opts *o = l->opts;
-	const struct dcpload_config config = { .size = sizeof(config),
-					       .io = (uint32_t)o->io,
-					       .exchange = (uint32_t)o->exchange,
-					       .threads = (uint32_t)o->threads,
-					       .staging = o->staging,
-					       .timeout_ms = (uint32_t)(o->timeout * 1000),
-					       .version = args->operand[1] };
+	struct dcpload_config config = { .size = sizeof(config),
+					 .io = (uint32_t)o->io,
+					 .exchange = (uint32_t)o->exchange,
+					 .threads = (uint32_t)o->threads,
+					 .staging = o->staging,
+					 .timeout_ms = (uint32_t)(o->timeout * 1000),
+					 .version = args->operand[1] };
+	dcp_auto_free char *source = NULL;
 	enum cmd_exit code;
+	int rc;
 
 	if (dcpload_comm_open(comms[o->comm], &l->comm, &l->err) < 0)
 		return fail(l);
 	progress_init(&l->progress, true);
-	if (dcpload_open(l->comm, args->operand[0], &config, &l->ck, &l->err) < 0)
+	rc = locate(args->operand[0], l->comm->ranks, &source, &config.version);
+	if (agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
+		return fail(l);
+	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
 		return fail(l);
 	code = choose(l);
 	if (code == CMD_OK)

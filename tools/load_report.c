@@ -160,6 +160,15 @@ static void put_lists(const struct loading *l, struct dcp_jsonw *w)
 	}
 }
 
+static void put_ignored(const struct loading *l, struct dcp_jsonw *w)
+{
+	dcp_jsonw_key(w, "ignored");
+	dcp_jsonw_object(w);
+	for (size_t i = 0; i < l->opts->ignore.n; i++)
+		dcp_jsonw_put_u64(w, l->opts->ignore.v[i], l->ignored[i]);
+	dcp_jsonw_end(w);
+}
+
 static void put_dump(const struct telling *t, struct dcp_jsonw *w)
 {
 	dcp_jsonw_key(w, "dump");
@@ -207,6 +216,7 @@ static enum cmd_exit tell_json(struct telling *t)
 	put_f64(w, "seconds", seconds(t->total.execute_ns));
 	dcp_jsonw_put_bool(w, "checked", l->opts->check);
 	put_dump(t, w);
+	put_ignored(l, w);
 	put_lists(l, w);
 	put_ranks(t, w);
 	dcp_jsonw_end(w);
@@ -305,6 +315,21 @@ static void tell_lists(struct telling *t)
 	}
 }
 
+static void tell_ignored(struct telling *t)
+{
+	const struct opt_texts *globs = &t->l->opts->ignore;
+	char count[32];
+
+	for (size_t i = 0; i < globs->n; i++) {
+		uint64_t n = t->l->ignored[i];
+
+		dcp_buf_printf(&t->out.buf, "  ignored   %s key%s by ", out_count(count, n),
+			       dcp_s(n));
+		out_text(&t->out.buf, globs->v[i]);
+		dcp_buf_str(&t->out.buf, n ? "\n" : ": no path is called so\n");
+	}
+}
+
 static void tell_dump(struct telling *t)
 {
 	struct dcp_buf *b = &t->out.buf;
@@ -350,6 +375,7 @@ static enum cmd_exit tell_text(struct telling *t)
 		dcp_buf_str(b, "  checked   every part is what views show\n");
 	if (l->opts->dump)
 		tell_dump(t);
+	tell_ignored(t);
 	tell_lists(t);
 	if (own->ranks > 1)
 		tell_ranks(t);

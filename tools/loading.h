@@ -15,10 +15,10 @@
 
 struct load_opts {
 	const char *version, *layout, *rank, *dump;
-	struct opt_texts keys, skip;
+	struct opt_texts keys, skip, ignore;
 	int comm, io, exchange, dtype, form;
 	uint64_t staging, threads, timeout, repeat;
-	bool strict, partial, check, cold, force;
+	bool strict, partial, check, cold, force, weights_only;
 };
 
 struct loading {
@@ -33,6 +33,7 @@ struct loading {
 	char named[32]; /* a layout that nobody named */
 	struct dump dump;
 	uint64_t dump_ns;
+	uint64_t ignored[OPT_MAX_TEXTS]; /* keys that each of opts->ignore names */
 };
 
 /* Names of enum dcpload_io and enum dcpload_exchange; NULL at the end. */

@@ -146,7 +146,7 @@ def dump_one():
 NUMBERS = ("parts needed read sent received staging calls open_s plan_s execute_s read_s wait_s place_s dumped "
            "dump_s").split()
 MEMBERS = set("version format layout ranks nodes comm io io_why exchange exchange_why parts needed read exchanged unique "
-              "amplification staging open_s plan_s seconds checked dump missing unexpected shape dtype broken "
+              "amplification staging open_s plan_s seconds checked dump ignored missing unexpected shape dtype broken "
               "per_rank".split())
 
 
@@ -177,6 +177,61 @@ def report():
     fails(USAGE, "", "load", SOURCE, "--tsv", "--json")
 
 
+def dumped(source, *args, **env):
+    """Keys that one process loads."""
+    folder = SCRATCH / "keys"
+    got = data("load", source, "--dump", folder, "--force", "--json", *args, **env)
+    return got and set(read_file(folder / "rank-00000-of-00001.safetensors")[0]), got
+
+
+def select():
+    composer = GOLDEN / "composer-sharded" / "ckpt"
+    every, _ = dumped(composer)
+    model = {k for k in every if k.startswith("state.model.")}
+    check(model and model < every, f"{every}")
+    equal(dumped(composer, "--weights-only")[0], model, "Composer: --weights-only")
+    for globs, left, hits in (
+            (["state/optimizers"], lambda k: not k.startswith("state.optimizers."), None),
+            (["state/opt*", "rng"], lambda k: k.startswith("state.model."), None),
+            (["*/exp_avg"], lambda k: not k.endswith(".exp_avg"), None),
+            (["*/exp_av?", "state/model", "nothing/*"],
+             lambda k: not k.endswith(".exp_avg") and not k.startswith("state.model."), [None, len(model), 0]),
+            (["state.optimizers"], lambda k: True, [0]),
+            (["state/model/module.conv.*"], lambda k: not k.startswith("state.model.module.conv."), None)):
+        keys, got = dumped(composer, *(w for g in globs for w in ("--ignore-keys", g)))
+        equal(keys, {k for k in every if left(k)}, f"--ignore-keys {globs}")
+        equal(list(got["ignored"]), globs, f"--ignore-keys {globs}: reported")
+        for glob, n in zip(globs, hits or []):
+            check(n is None or got["ignored"][glob] == n, f"--ignore-keys {globs}: {got['ignored']}")
+    text = run("load", composer, "--ignore-keys", "no/such").stdout.decode()
+    check("ignored   0 keys by no/such: no path is called so" in text, text)
+    for name, good in (("deepspeed-z1", lambda k: k.startswith(("module.", "fp32."))),
+                       ("megatron-dist", lambda k: not k.startswith(("optimizer.", "rng_state"))),
+                       ("megatron-legacy", lambda k: "rng_state" not in k.split(".") and not k.startswith("optimizer"))):
+        every, weights = (dumped(GOLDEN / name / "ckpt", *args)[0] for args in ([], ["--weights-only"]))
+        equal(weights, {k for k in every if good(k)}, f"{name}: --weights-only")
+        check(weights < every, f"{name}: {every}")
+    every, _ = dumped(SOURCE)
+    one = sorted(every)[0]
+    equal(dumped(SOURCE, "--keys", one)[0], {one}, "--keys")
+    equal(dumped(SOURCE, "--skip", one)[0], every - {one}, "--skip")
+
+
+def templates():
+    """Composer's names of saves, and the texts that stand for links."""
+    (SCRATCH / "run-7").symlink_to((GOLDEN / "composer-ranks" / "ckpt").resolve())
+    name = f"{SCRATCH}/{{run_name}}/ep1-ba4-rank{{rank}}.pt"
+    want = data("load", GOLDEN / "composer-ranks" / "ckpt", "ep1-ba4-rank0.pt", "--json")["version"]
+    for variable in ("DCPLOAD_RUN_NAME", "COMPOSER_RUN_NAME", "RUN_NAME"):
+        equal(data("load", name, "--json", **{variable: "run-7"})["version"], want, variable)
+    equal(data("load", f"{GOLDEN}/composer-ranks/ckpt/ep1-ba2-rank{{rank}}.pt", "--json")["version"], "ep1-ba2-rank0.pt",
+          "{rank} alone")
+    (SCRATCH / "w2-of-2").symlink_to(SOURCE.resolve())
+    got = job_data(2, f"{SCRATCH}/w{{world_size}}-of-{{local_world_size}}", "tp", LOCAL_WORLD_SIZE="2")
+    equal(got["version"], "tp", "{world_size}")
+    fails(ENV, "{epoch}", "load", SCRATCH / "{epoch}")
+
+
 for count, dimension in ((1, 0), (2, 0), (3, 1), (4, 0)):
     made = dumps(count, dimension)
     if count == 2:
@@ -184,4 +239,6 @@ for count, dimension in ((1, 0), (2, 0), (3, 1), (4, 0)):
 dump_refusals(kept)
 dump_one()
 report()
+select()
+templates()
 finish()

@@ -218,6 +218,12 @@ struct dcpload_select {
 	const char *const *keys; /* none: all */
 	const char *const *skip;
 	const char *dtype; /* convert floating-point tensors to this; NULL: as stored */
+	/* As Composer has it: without the keys of which @ignore, globs over paths with slashes, names the
+	 * path or one that leads to it ("state/optimizers", "state/model/a.*"). */
+	const char *const *ignore;
+	uint64_t *ignored; /* counts the keys that each names; NULL: nobody asks */
+	uint32_t nignore;
+	uint32_t weights_only; /* 1: only the model: no optimizer, scheduler, random state */
 };
 
 /* What rank @rank of a layout holds of every tensor that @select (NULL: all) names, in memory

@@ -214,12 +214,97 @@ static bool names(const char *const *list, uint32_t n, const char *key)
 	return false;
 }
 
-bool load_selects(const struct dcpload_select *select, const char *key)
+/* Is it @word, or does it begin so? Some frameworks nest with dots or slashes of their own. */
+static bool is_word(const char *s, const char *word)
 {
-	if (!select)
+	size_t n = strlen(word);
+
+	return strncmp(s, word, n) == 0 && (s[n] == '\0' || s[n] == '/' || s[n] == '.');
+}
+
+/* What is not the model, wherever the framework puts the model. */
+static bool is_state(const char *s)
+{
+	static const char *const words[] = {
+		"optim",
+		"optimizer",
+		"optimizers",
+		"optimizer_states",
+		"optimizer_state",
+		"optimizer_state_dict",
+		"scheduler",
+		"schedulers",
+		"lr_scheduler",
+		"lr_schedulers",
+		"rng",
+		"rng_state",
+		"rng_states",
+		"opt_param_scheduler",
+		"train_state",
+		"dataloader",
+		"scaler",
+		"grad_scaler",
+	};
+
+	for (size_t i = 0; i < DCP_LEN(words); i++)
+		if (is_word(s, words[i]))
+			return true;
+	return false;
+}
+
+static bool is_weight(struct dcpload *ck, const struct dcp_tensor *t)
+{
+	const char *format = dcpload_fact(ck, "format");
+
+	if (t->npath == 0)
 		return true;
-	return (!select->nkeys || names(select->keys, select->nkeys, key)) &&
-	       !names(select->skip, select->nskip, key);
+	if (strcmp(t->path[0], "state") == 0 && t->npath > 1) /* Composer's, whoever wrote it */
+		return strcmp(t->path[1], "model") == 0;
+	if (format && strncmp(format, "deepspeed", 9) == 0)
+		return strcmp(t->path[0], "module") == 0 || strcmp(t->path[0], "fp32") == 0;
+	return !is_state(t->path[0]) && !(t->npath > 1 && is_state(t->path[1]));
+}
+
+/* Does the glob name the path of @t, or one that leads to it? @path: room to spell it. */
+static bool ignores(const char *glob, const struct dcp_tensor *t, struct dcp_buf *path)
+{
+	dcp_buf_reset(path);
+	for (size_t i = 0; i < t->npath; i++) {
+		dcp_buf_printf(path, "%s%s", i ? "/" : "", t->path[i]);
+		if (!path->failed && fnmatch(glob, path->p, FNM_NOESCAPE) == 0)
+			return true;
+	}
+	return false;
+}
+
+int load_selects(struct dcpload *ck, const struct dcpload_select *select,
+		 const struct dcp_row *row)
+{
+	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+	struct dcp_tensor t;
+	bool selected;
+	int rc;
+
+	if (!select)
+		return 1;
+	selected = (!select->nkeys || names(select->keys, select->nkeys, row->key)) &&
+		   !names(select->skip, select->nskip, row->key);
+	if (!selected || (!select->nignore && !select->weights_only))
+		return selected;
+	dcp_arena_reset(&ck->answer);
+	rc = dcp_index_tensor(dcp_version_index(ck->v), row->id, &ck->answer, &t, NULL);
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < select->nignore; i++) {
+		bool named = ignores(select->ignore[i], &t, &path);
+
+		selected &= !named;
+		if (select->ignored)
+			select->ignored[i] += named;
+	}
+	if (dcp_buf_error(&path) < 0)
+		return -ENOMEM;
+	return selected && (!select->weights_only || is_weight(ck, &t));
 }
 
 /* ---- a region, now ---- */

@@ -69,7 +69,9 @@ void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out);
 /* The row of a key: -ENOENT with the nearest in @err. */
 int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
 	      struct dcp_err *err);
-bool load_selects(const struct dcpload_select *select, const char *key);
+/* Is the key of @row one of those? 1, 0, or a negative errno. */
+int load_selects(struct dcpload *ck, const struct dcpload_select *select,
+		 const struct dcp_row *row);
 
 /* ---- place.c ---- */
 

@@ -310,10 +310,10 @@ static int add_row(struct adding *a, const struct dcp_row *row)
 {
 	struct dcpload_plan *p = a->plan;
 	struct dcp_tensor t;
-	int rc;
+	int rc = load_selects(p->ck, a->select, row);
 
-	if (!load_selects(a->select, row->key))
-		return 0;
+	if (rc <= 0)
+		return rc;
 	if (!row->broken || row->partly)
 		return add_held(a, row);
 	dcp_arena_reset(&p->ck->answer);
@@ -330,11 +330,14 @@ static int add_row(struct adding *a, const struct dcp_row *row)
 int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t rank,
 			const struct dcpload_select *select, struct dcpload_error *err)
 {
-	struct adding a = { .plan = p, .rank = rank, .select = select };
+	struct dcpload_select selected = { 0 };
+	struct adding a = { .plan = p, .rank = rank, .select = select ? &selected : NULL };
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
 	int rc = load_layout(p->ck, layout, &a.layout, &a.err);
 
+	if (select)
+		memcpy(&selected, select, DCP_MIN((size_t)select->size, sizeof(selected)));
 	if (p->finished)
 		return load_fail(err, -EINVAL, "%s: the plan is finished", layout);
 	if (rc == 0 && rank >= dcp_layout_ranks(a.layout))
