@@ -63,20 +63,20 @@ static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
 	return rc;
 }
 
-/* Flush, and see that the file is still what was planned. */
-static int leave(struct filling *f, struct dcp_err *err)
+/* Flush unless @rc says that something failed, and see that the file is still what was planned. */
+static int leave(struct filling *f, int rc, struct dcp_err *err)
 {
-	int rc;
+	int seen;
 
 	if (!f->file)
-		return 0;
-	rc = flush(f);
-	if (rc == 0)
-		rc = dcp_files_check(f->files, f->number, false);
-	if (rc < 0)
+		return rc;
+	rc = rc < 0 ? rc : flush(f);
+	seen = dcp_files_check(f->files, f->number, false);
+	rc = rc == 0 ? seen : rc;
+	if (rc < 0 && !err->msg[0])
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s",
 			 dcp_files_name(f->files, f->number),
-			 rc == -ESTALE ? "changed since it was planned" : strerror(-rc));
+			 seen < 0 ? "changed since it was planned" : strerror(-rc));
 	dcp_files_release(f->files, f->number);
 	f->file = NULL;
 	if (f->direct >= 0)
@@ -91,7 +91,7 @@ static int enter(struct filling *f, uint32_t number, struct dcp_err *err)
 
 	if (f->file && f->number == number)
 		return 0;
-	rc = leave(f, err);
+	rc = leave(f, 0, err);
 	if (rc == 0)
 		rc = dcp_files_hold(f->files, number, true, &f->file, err);
 	f->number = number;
@@ -148,14 +148,14 @@ int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *e
 	const struct load_chunks *chunks = p->chunks;
 	struct filling f = { .p = p, .files = dcp_version_files(p->ck->v), .direct = -1 };
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
-	int rc = 0, end;
+	int rc = 0;
 
 	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++)
 		rc = fill_stretch(&f, &chunks->stretch[i], slot, err);
-	end = leave(&f, rc == 0 ? err : NULL);
+	rc = leave(&f, rc, err);
 	__atomic_fetch_add(&p->report.read_ns, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start),
 			   __ATOMIC_RELAXED);
-	return rc < 0 ? rc : end;
+	return rc;
 }
 
 /* ---- placing ---- */
@@ -393,6 +393,8 @@ static uint64_t held(const struct dcpload_plan *p)
 /* Destinations are known, and nothing has arrived. */
 static int start(struct dcpload_plan *p, struct dcpload_error *err)
 {
+	int rc;
+
 	p->arrived = 0;
 	p->report.read = p->report.sent = p->report.received = 0;
 	p->report.read_ns = p->report.wait_ns = p->report.place_ns = 0;
@@ -407,9 +409,10 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 		if (!p->hooks.resolve || !w->id)
 			continue;
 		dcpload_part(p, i, &part);
-		if (p->hooks.resolve(p->hooks.ctx, i, &part) < 0)
-			return load_fail(err, -ECANCELED, "%s: the caller's resolve() failed",
-					 w->key);
+		rc = p->hooks.resolve(p->hooks.ctx, i, &part);
+		if (rc < 0)
+			return load_fail(err, rc, "%s: the caller's resolve() failed: %s",
+					 w->key, strerror(-rc));
 		w->target.base = part.data;
 	}
 	for (size_t i = 0; i < p->nneed; i++)

@@ -71,30 +71,65 @@ static const char *key_of(const struct dcpload_plan *p, uint64_t hash)
 	return NULL;
 }
 
-/* The first key that this rank wants and rank @r does not. */
-static const char *not_wanted_by(const struct dcpload_plan *p, const uint64_t *mine,
-				 const struct load_blobs *b, uint32_t r)
+/* Keys that one rank wants and another does not. */
+struct lacking {
+	uint64_t n, hash; /* of the first of them */
+};
+
+static struct lacking lacking(const struct load_blobs *b, uint32_t wanted_by, uint32_t not_by)
 {
-	for (size_t i = 0; i < p->nwant; i++)
-		if (!bsearch(&mine[i], b->at[r], b->n[r] / sizeof(*mine), sizeof(*mine),
-			     by_hash))
-			return key_of(p, mine[i]);
-	return NULL;
+	const uint64_t *h = b->at[wanted_by];
+	struct lacking l = { 0 };
+
+	for (uint64_t i = 0; i < b->n[wanted_by] / sizeof(*h); i++) {
+		if ((i && h[i] == h[i - 1]) ||
+		    bsearch(&h[i], b->at[not_by], b->n[not_by] / sizeof(*h), sizeof(*h),
+			    by_hash))
+			continue;
+		l.hash = l.n++ ? l.hash : h[i];
+	}
+	return l;
 }
 
-static int compare_keys(struct dcpload_plan *p, const uint64_t *mine,
-			const struct load_blobs *b, struct dcpload_error *err)
+static int differ(struct dcpload_plan *p, uint32_t r, struct lacking more, struct lacking less,
+		  struct dcpload_error *err)
 {
-	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
-		const char *key = not_wanted_by(p, mine, b, r);
+	const struct dcpload_comm *comm = p->ck->comm;
+	const char *key = NULL, *first = "", *other = "";
+	struct load_blobs b = { 0 };
+	int rc;
 
-		if (key)
-			return load_fail(
-				err, -EINVAL,
-				"ranks want different keys: rank %u wants %s, rank %u does "
-				"not (%zu keys and %llu)",
-				p->ck->comm->rank, key, r, p->nwant,
-				(unsigned long long)(b->n[r] / sizeof(*mine)));
+	if (comm->rank == 0 && more.n)
+		key = key_of(p, more.hash);
+	if (comm->rank == r && less.n)
+		key = key_of(p, less.hash);
+	rc = load_gather(comm, key, key ? strlen(key) + 1 : 0, &b, err,
+			 (int)p->ck->config.timeout_ms);
+	if (rc < 0)
+		return rc;
+	if (b.n[0])
+		first = b.at[0];
+	if (b.n[r])
+		other = b.at[r];
+	rc = load_fail(
+		err, -EINVAL,
+		"ranks want different keys: rank 0 wants %llu that rank %u does not%s%.300s"
+		"; rank %u wants %llu that rank 0 does not%s%.300s",
+		(unsigned long long)more.n, r, *first ? ", as " : "", first, r,
+		(unsigned long long)less.n, *other ? ", as " : "", other);
+	load_blobs_free(&b);
+	return rc;
+}
+
+/* All ranks come to the same end. */
+static int compare_keys(struct dcpload_plan *p, const struct load_blobs *b,
+			struct dcpload_error *err)
+{
+	for (uint32_t r = 1; r < p->ck->comm->ranks; r++) {
+		struct lacking more = lacking(b, 0, r), less = lacking(b, r, 0);
+
+		if (more.n || less.n)
+			return differ(p, r, more, less, err);
 	}
 	return 0;
 }
@@ -143,7 +178,7 @@ int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 		rc = load_gather(comm, mine, p->nwant * sizeof(*mine), &b, err, timeout);
 	if (rc == 0) {
 		if (p->flags & DCPLOAD_SAME_KEYS)
-			rc = compare_keys(p, mine, &b, err);
+			rc = compare_keys(p, &b, err);
 		if (rc == 0)
 			rc = find_unexpected(p, &b, err);
 		rc = load_agree(comm, rc, err, timeout);

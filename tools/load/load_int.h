@@ -77,10 +77,10 @@ int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 
 /* Where an array of stored elements goes. */
 struct load_target {
-	char *base;                  /* byte 0 of the destination */
-	uint32_t from, to;           /* bytes of an element: stored, in the destination */
-	uint32_t swap;               /* bytes that are reversed together; 0: none */
-	bool plain;                  /* row-major, stored elements: bytes are copied */
+	char *base;        /* byte 0 of the destination */
+	uint32_t from, to; /* bytes of an element, 16 at most: stored, in the destination */
+	uint32_t swap;     /* bytes that are reversed together; 0: none */
+	bool plain;        /* row-major, stored elements: bytes are copied */
 	enum dcp_dtype dtype, shown; /* stored, in the destination */
 	uint32_t ndim;
 	uint64_t inner;        /* elements that lie together in the destination */
@@ -107,6 +107,7 @@ struct load_want {
 	uint32_t ndim, global_ndim;       /* of the part, of the tensor */
 	const uint64_t *shape, *global_shape;
 	struct load_target target;
+	uint32_t itemsize;       /* of the destination */
 	uint64_t stored, nbytes; /* bytes of the part as stored and in the destination */
 	bool owned;              /* the library allocates */
 	bool padded;             /* zeros belong to it that are stored nowhere */

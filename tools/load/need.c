@@ -43,9 +43,9 @@ static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *e
 	struct dcp_view *view;
 	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
+	w->first = p->nneed;
 	if (rc < 0)
 		return rc;
-	w->first = p->nneed;
 	rc = dcp_view_strided(view, add_need, &l);
 	if (l.decoded || rc == -ENOTSUP) {
 		w->through_view = true;
@@ -77,6 +77,7 @@ int load_locate(struct dcpload_plan *p, struct dcpload_error *err)
 		if (rc == -ENOMEM || !(p->flags & DCPLOAD_PARTIAL))
 			return load_fail_err(err, rc, &own);
 		w->id = 0;
+		p->nneed = w->first;
 		w->n = 0;
 		rc = load_list(p, DCPLOAD_BROKEN, w->key, "%s", own.msg);
 	}

@@ -78,6 +78,28 @@ static const uint64_t *copy_numbers(struct dcp_arena *arena, const uint64_t *v, 
 	return copy;
 }
 
+/*
+ * Elements that are never converted or swapped may be of any size: to those who place them each is one
+ * more dimension, of bytes.
+ */
+static int split_elements(struct dcpload_plan *p, struct load_want *w)
+{
+	struct load_target *t = &w->target;
+	uint64_t *shape;
+
+	if (t->dtype != DCP_DTYPE_OTHER || t->from <= sizeof(uint64_t))
+		return 0;
+	shape = dcp_arena_calloc(&p->arena, w->ndim + 1, sizeof(*shape));
+	if (!shape)
+		return -ENOMEM;
+	memcpy(shape, w->shape, w->ndim * sizeof(*shape));
+	shape[w->ndim] = t->from;
+	t->shape = shape;
+	t->ndim = w->ndim + 1;
+	t->from = t->to = 1;
+	return 0;
+}
+
 /* What is stored under the key, and which part of it. w->cut is set. */
 static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dcp_row *row,
 		    const char *to, struct dcp_err *err)
@@ -90,6 +112,8 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 	load_tensor_of(row, &tensor);
 	w->id = row->id;
 	w->key = dcp_arena_strndup(&p->arena, row->key, strlen(row->key));
+	if (!w->key)
+		return dcp_err_say(err, -ENOMEM);
 	t->dtype = t->shown = row->dtype;
 	w->dtype_name = w->to_name = info->name;
 	if (row->dtype == DCP_DTYPE_OTHER) {
@@ -120,8 +144,9 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 	w->shape = copy_numbers(&p->arena, shape, w->ndim);
 	t->from = tensor.itemsize;
 	t->to = t->shown == t->dtype ? t->from : dcp_dtype_info(t->shown)->size;
-	if (!w->key || !w->shape || !w->global_shape)
-		return -ENOMEM;
+	w->itemsize = t->to;
+	if (!w->shape || !w->global_shape)
+		return dcp_err_say(err, -ENOMEM);
 	if (!dcp_cut_volume(&w->cut, &n) || dcp_ckd_mul(&w->stored, n, t->from) ||
 	    dcp_ckd_mul(&w->nbytes, n, t->to) || w->nbytes > INT64_MAX)
 		return dcp_fail(err, -EOVERFLOW, DCP_ERR_NO_OFFSET, "%s is too large",
@@ -130,7 +155,7 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 	t->shape = w->shape;
 	t->plain = t->shown == t->dtype;
 	w->padded = dcp_cut_is_padded(&w->cut) || w->cut.pad;
-	return 0;
+	return dcp_err_say(err, split_elements(p, w));
 }
 
 /* Strides of the destination; row-major ones are as good as none. */
@@ -140,26 +165,33 @@ static int take_stride(struct dcpload_plan *p, struct load_want *w, const int64_
 	struct load_target *t = &w->target;
 	uint64_t dense = 1, together = 1;
 	bool all = true;
-	int64_t *copy;
+	int64_t *own = dcp_arena_calloc(&p->arena, w->ndim + 1, sizeof(*own));
 
-	for (uint32_t d = t->ndim; d-- > 0; dense *= t->shape[d]) {
+	if (!own)
+		return dcp_err_say(err, -ENOMEM);
+	own[w->ndim] = 1; /* of the bytes of an element, when that is split */
+	for (uint32_t d = 0; d < w->ndim; d++) {
+		uint64_t by;
+
 		if (stride[d] < 0)
 			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 					"%s: the stride of dimension %u is negative", w->key,
 					d);
+		if (dcp_ckd_mul(&by, (uint64_t)stride[d], w->itemsize / t->to) ||
+		    by > INT64_MAX)
+			return dcp_err_say(err, -EOVERFLOW);
+		own[d] = (int64_t)by;
+	}
+	for (uint32_t d = t->ndim; d-- > 0; dense *= t->shape[d]) {
 		if (t->shape[d] == 1)
 			continue;
-		all &= (uint64_t)stride[d] == dense;
+		all &= (uint64_t)own[d] == dense;
 		if (all)
 			together *= t->shape[d];
 	}
 	if (all || w->nbytes == 0)
 		return 0;
-	copy = dcp_arena_calloc(&p->arena, t->ndim + 1, sizeof(*copy));
-	if (!copy)
-		return -ENOMEM;
-	memcpy(copy, stride, t->ndim * sizeof(*copy));
-	t->stride = copy;
+	t->stride = own;
 	t->inner = together;
 	t->plain = false;
 	return 0;
@@ -189,12 +221,12 @@ static int make_cut(struct load_want *w, const struct dcpload_want *want,
 {
 	int rc;
 
-	if (!want->lo)
-		return dcp_cut_whole(&w->cut, row->ndim, row->shape, arena);
-	if (want->ndim != row->ndim)
+	if (want->ndim != row->ndim && (want->lo || want->stride))
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%s has %u dimensions, the region %u", row->key, row->ndim,
 				want->ndim);
+	if (!want->lo)
+		return dcp_cut_whole(&w->cut, row->ndim, row->shape, arena);
 	rc = dcp_cut_box(&w->cut, row->ndim, want->lo, want->len, arena);
 	if (rc == 0 && !dcp_cut_fits(&w->cut, row->ndim, row->shape)) {
 		char lo[160], len[160], shape[160];
@@ -247,6 +279,8 @@ int dcpload_want(struct dcpload_plan *p, const struct dcpload_want *in,
 	int rc;
 
 	memcpy(&want, in, DCP_MIN((size_t)in->size, sizeof(want)));
+	if (!want.key || (want.lo && !want.len))
+		return load_fail(err, -EINVAL, "a want has no %s", want.key ? "len" : "key");
 	if (p->finished)
 		return load_fail(err, -EINVAL, "%s: the plan is finished", want.key);
 	if (!w)
@@ -265,6 +299,8 @@ int dcpload_want(struct dcpload_plan *p, const struct dcpload_want *in,
 	if (rc == 0) { /* it keeps its number, and gets nothing */
 		*w = (struct load_want){ .user = want.user, .target.base = want.dst };
 		w->key = dcp_arena_strndup(&p->arena, want.key, strlen(want.key));
+		if (!w->key)
+			return load_fail(err, -ENOMEM, "out of memory");
 		w->dtype_name = w->to_name = "";
 		p->nwant++;
 	}
@@ -421,7 +457,7 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 		rc = load_check_keys(p, err);
 	if (rc == 0)
 		rc = load_decide(p, err);
-	p->finished = rc == 0;
+	p->finished |= rc == 0;
 	p->report.plan_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
 	return rc;
 }
@@ -430,6 +466,7 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *ck,
 		  struct dcp_err *err)
 {
+	struct dcp_tensor t;
 	struct dcp_row row;
 	int rc;
 
@@ -437,9 +474,12 @@ static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *c
 		return 0;
 	dcp_arena_reset(&ck->answer);
 	rc = load_find(ck, w->key, &ck->answer, &row, err);
+	if (rc == 0)
+		rc = dcp_index_tensor(dcp_version_index(ck->v), row.id, &ck->answer, &t, err);
 	if (rc < 0)
 		return rc;
-	if (row.dtype != w->target.dtype || row.ndim != w->global_ndim ||
+	if (row.dtype != w->target.dtype || strcmp(t.dtype_name, w->dtype_name) ||
+	    row.ndim != w->global_ndim ||
 	    memcmp(row.shape, w->global_shape, row.ndim * sizeof(*row.shape)))
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%s has another shape or dtype in %s than in %s", w->key,
@@ -496,7 +536,7 @@ int dcpload_part(const struct dcpload_plan *p, uint64_t i, struct dcpload_part *
 	*out = (struct dcpload_part){ .key = w->key,
 				      .dtype = w->to_name,
 				      .stored = w->dtype_name,
-				      .itemsize = w->target.to,
+				      .itemsize = w->itemsize,
 				      .ndim = w->ndim,
 				      .complete = w->complete,
 				      .global_ndim = w->global_ndim,

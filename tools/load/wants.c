@@ -155,7 +155,7 @@ static int read_part(struct worker *w, struct dcp_err *err)
 	struct dcp_files *files = dcp_version_files(p->ck->v);
 	const struct load_target *t = &p->want[w->need->want].target;
 	uint64_t before = delivered(w);
-	int rc = dcp_files_hold(files, w->need->file, true, &w->file, err);
+	int seen, rc = dcp_files_hold(files, w->need->file, true, &w->file, err);
 
 	if (rc < 0)
 		return rc;
@@ -165,12 +165,12 @@ static int read_part(struct worker *w, struct dcp_err *err)
 		rc = -ENOMEM;
 	if (rc == 0)
 		rc = dcp_guard_run(copy_part, w);
-	if (rc == 0)
-		rc = dcp_files_check(files, w->need->file, false);
+	seen = dcp_files_check(files, w->need->file, false);
+	rc = rc == 0 ? seen : rc;
 	if (rc < 0)
 		dcp_fail(err, rc, w->lo, "%s: %s: %s", p->want[w->need->want].key,
 			 dcp_files_name(files, w->need->file),
-			 rc == -ESTALE ? "changed since it was planned" : strerror(-rc));
+			 seen < 0 ? "changed since it was planned" : strerror(-rc));
 	dcp_files_release(files, w->need->file);
 	__atomic_fetch_add(&p->report.read, delivered(w) - before, __ATOMIC_RELAXED);
 	return rc < 0 ? rc : load_arrived(p, w->need->want, delivered(w) - before);

@@ -97,8 +97,12 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 	failed = comm->allgather(comm->ctx, &mine, sizeof(mine), all, timeout_ms);
 	if (failed < 0)
 		return load_comm_say(comm, failed, err);
-	while (from < comm->ranks && all[from].code == 0)
+	/* Who says -ECANCELED only stopped because another failed. */
+	while (from < comm->ranks && (all[from].code == 0 || all[from].code == -ECANCELED))
 		from++;
+	for (uint32_t r = 0; from == comm->ranks && r < comm->ranks; r++)
+		if (all[r].code)
+			from = r;
 	if (from == comm->ranks)
 		return 0;
 	mine = all[from];

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that want different keys, and files that change between plan and execution: all ranks come to the same end.
+ * covers: keyset
+ */
+#include "tests/unit/t.h"
+
+#include <unistd.h>
+
+#include "tests/unit/t_comm.h"
+#include "tests/unit/t_load.h"
+
+/* ---- ranks that differ, and files that change ---- */
+
+struct ranks {
+	const char *source;
+	uint32_t flags, exchange, io;
+	const char *const *keys; /* of each rank two; NULL: none */
+	const char *says;
+	int rc;
+	/* Done by rank 0 between plan and execution. */
+	void (*spoil)(const struct t_dir *d);
+	const struct t_dir *d;
+};
+
+static int rank_differ(const struct dcpload_comm *comm, void *arg)
+{
+	const struct ranks *r = arg;
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = r->io,
+					       .exchange = r->exchange,
+					       .staging = 1,
+					       .timeout_ms = 10000,
+					       .cache = "" };
+	struct dcpload_error err = { 0 };
+	struct dcpload *ck;
+	struct dcpload_plan *p = NULL;
+	uint8_t word[8], all[64];
+	int bad = 0, rc = dcpload_open(comm, r->source, &config, &ck, &err);
+
+	if (rc < 0)
+		return expect(fprintf(stderr, "%s\n", err.text) < 0);
+	rc = dcpload_plan_create(ck, r->flags, &p, &err);
+	for (int i = 0; i < 2 && rc == 0; i++)
+		if (r->keys[2 * comm->rank + i])
+			rc = dcpload_want(
+				p,
+				&(struct dcpload_want){ .size = sizeof(struct dcpload_want),
+							.key = r->keys[2 * comm->rank + i] },
+				&err);
+	bad += expect(rc == 0);
+	rc = dcpload_plan_finish(p, &err);
+	if (r->spoil) {
+		bad += expect(rc == 0);
+		if (comm->rank == 0)
+			r->spoil(r->d);
+		bad += expect(comm->allgather(comm->ctx, word, 8, all, 0) == 0);
+		rc = dcpload_execute(p, &err);
+	}
+	if (rc != r->rc || (rc && (err.code != rc || !strstr(err.text, r->says)))) {
+		fprintf(stderr, "rank %u: %d, %s\n", comm->rank, rc, err.text);
+		bad++;
+	}
+	dcpload_plan_free(p);
+	dcpload_close(ck);
+	return bad;
+}
+
+static void test_differing_ranks(void **state)
+{
+	static const char *const same[] = { "model.f", "model.b", "model.b",
+					    "model.f", "model.f", "model.b" };
+	static const char *const twice[] = { "model.f", "model.f", "model.f",
+					     NULL,      "model.f", NULL };
+	static const char *const more[] = { "model.f", NULL,      "model.f",
+					    NULL,      "model.b", "model.f" };
+	static const char *const other[] = {
+		"model.f", NULL, "model.b", NULL, "model.b", NULL
+	};
+	static const struct {
+		const char *what;
+		struct ranks r;
+	} cases[] = {
+		{ "the same keys", { .flags = DCPLOAD_SAME_KEYS, .keys = same } },
+		{ "one of them twice", { .flags = DCPLOAD_SAME_KEYS, .keys = twice } },
+		{ "rank 2 has one more",
+		  { .flags = DCPLOAD_SAME_KEYS,
+		    .keys = more,
+		    .rc = -EINVAL,
+		    .says = "rank 0 wants 0 that rank 2 does not; rank 2 wants 1 that rank 0 "
+			    "does not, as model.b" } },
+		{ "each has its own",
+		  { .flags = DCPLOAD_SAME_KEYS,
+		    .keys = other,
+		    .rc = -EINVAL,
+		    .says = "rank 0 wants 1 that rank 1 does not, as model.f; rank 1 wants 1 "
+			    "that rank 0 does not, as model.b" } },
+		{ "together all", { .flags = DCPLOAD_STRICT, .keys = other } },
+		{ "one is wanted by nobody",
+		  { .flags = DCPLOAD_STRICT,
+		    .keys = twice,
+		    .rc = -EINVAL,
+		    .says = "model.b is stored, and no rank wants it" } },
+	};
+	struct t_load *f = *state;
+
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct ranks r = cases[i].r;
+
+		t_case(cases[i].what);
+		r.source = t_dir_path(&f->d, "step-2");
+		assert_int_equal(t_comm_run(3, rank_differ, &r), 0);
+	}
+}
+
+static void cut_file(const struct t_dir *d)
+{
+	assert_int_equal(truncate(t_dir_path(d, "model.safetensors"), 6000), 0);
+}
+
+static void rewrite_file(const struct t_dir *d)
+{
+	t_load_put(d, "model.safetensors", T_LOAD_HEADER, 5);
+	t_dir_touch(d, "model.safetensors", 1700000000000000000);
+}
+
+/* One rank reads what all need, and it is not the first: all say what that one found. */
+static void test_spoiled_files(void **state)
+{
+	static const char *const all[] = { "model.f", "model.b", "model.f", "model.b",
+					   "model.f", "model.b", "model.f", "model.b" };
+	static const uint32_t exchanges[] = { DCPLOAD_EXCHANGE_NEVER, DCPLOAD_EXCHANGE_NODE,
+					      DCPLOAD_EXCHANGE_ALL };
+	static void (*const spoil[])(const struct t_dir *) = { cut_file, rewrite_file };
+
+	(void)state;
+	for (size_t i = 0; i < 12; i++) {
+		struct t_dir d;
+		struct ranks r = { .keys = all,
+				   .exchange = exchanges[i % 3],
+				   .io = i / 3 % 2 ? DCPLOAD_IO_DIRECT : DCPLOAD_IO_BUFFERED,
+				   .spoil = spoil[i / 6],
+				   .says = "model.safetensors",
+				   .rc = i < 6 ? -EIO : -ESTALE,
+				   .d = &d };
+
+		t_dir_make(&d, "test_load");
+		t_load_put(&d, "model.safetensors", T_LOAD_HEADER, 4);
+		r.source = d.root;
+		assert_int_equal(t_comm_run(4, rank_differ, &r), 0);
+		t_dir_remove(&d);
+	}
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_differing_ranks, t_load_setup,
+						t_load_teardown),
+		cmocka_unit_test(test_spoiled_files),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
