@@ -18,6 +18,7 @@
 #include "core/format/format.h"
 #include "core/model/layout/layout.h"
 #include "core/parse/dir/dir.h"
+#include "core/parse/layout/layout.h"
 #include "core/rules/rules.h"
 #include "core/store/layouts/layouts.h"
 #include "fs/mounts.h"

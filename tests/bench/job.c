@@ -20,6 +20,7 @@
 #include "core/base/err.h"
 #include "core/model/job/job.h"
 #include "core/model/layout/layout.h"
+#include "core/parse/layout/layout.h"
 
 enum { KEYS = 100000, WRITERS = 8 };
 

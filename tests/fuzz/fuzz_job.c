@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/parse/layout/layout.h"
 #include "tests/unit/t_job.h"
 #include "tests/unit/t_rule.h"
 

@@ -10,6 +10,7 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/model/layout/layout.h"
+#include "core/parse/layout/layout.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t_layout.h"
+#include "core/parse/layout/layout.h"
 
 struct dcp_layout *t_layout(const char *text)
 {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/model/layout/layout.h"
+#include "core/parse/layout/layout.h"
 #include "core/store/layouts/layouts.h"
 #include "fs/fs.h"
 #include "fs/ino.h"

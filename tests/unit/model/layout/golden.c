@@ -9,6 +9,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
+#include "core/parse/layout/layout.h"
 
 /* "*", "-", "4+2,9+1" or "=3": so many, of which T_HOLE is the first. */
 static struct t_list list_from(char *text, int size)

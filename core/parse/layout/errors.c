@@ -10,7 +10,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/near.h"
-#include "core/model/layout/layout_int.h"
+#include "core/parse/layout/layout_int.h"
 
 int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...)
 {

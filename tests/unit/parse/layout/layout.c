@@ -8,6 +8,7 @@
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/model/tensor.h"
+#include "core/parse/layout/layout.h"
 
 static struct dcp_layout *named(const char *name)
 {

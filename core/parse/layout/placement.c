@@ -5,7 +5,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/text.h"
-#include "core/model/layout/layout_int.h"
+#include "core/parse/layout/layout_int.h"
 
 const char *const dcp_layout_place_words[] = {
 	"replicate", "shard", "strided", "interleave", "flat",         "only",

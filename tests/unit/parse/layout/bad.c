@@ -8,6 +8,7 @@
 #include <dirent.h>
 
 #include "core/model/layout/layout.h"
+#include "core/parse/layout/layout.h"
 
 /* clang-format off */
 static const struct {

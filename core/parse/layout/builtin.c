@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/model/layout/layout_int.h"
 #include "core/model/tensor.h"
+#include "core/parse/layout/layout_int.h"
 
 /* A parameter, and what is kept for it. */
 #define PARAM(p) p " " p ".* "

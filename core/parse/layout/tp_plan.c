@@ -2,8 +2,8 @@
 /*
  * Hugging Face's tp_plan: one flat JSON object of strings.
  *
- * The JSON library belongs to a floor below this one (parse/), and what is allowed here is less
- * than JSON: an object, strings without escapes, lists of numbers. So it is read here.
+ * What is allowed here is less than JSON, an object, strings without escapes and lists of numbers,
+ * and messages name lines. So it is read here.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/model/layout/layout_int.h"
+#include "core/parse/layout/layout_int.h"
 
 struct entry {
 	const char *name, *value;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/text.h"
-#include "core/model/layout/layout_int.h"
+#include "core/parse/layout/layout_int.h"
 
 enum { MAX_RANGES = 256 };
 

@@ -5,7 +5,7 @@
 
 #include "core/base/buf.h"
 #include "core/base/near.h"
-#include "core/model/layout/layout_int.h"
+#include "core/parse/layout/layout_int.h"
 
 static int mesh_add(struct layout_parse *ps, const char *name, size_t n, int64_t size)
 {

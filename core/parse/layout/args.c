@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/number.h"
-#include "core/model/layout/layout_int.h"
+#include "core/parse/layout/layout_int.h"
 
 const char *dcp_layout_blanks(const char *s, const char *end)
 {
