@@ -66,6 +66,9 @@ static const struct opt opts[] = {
 	{ 0, "dump", "DIR", "write each rank's part as DIR/rank-00003-of-00008.safetensors",
 	  OPT_TEXT, OPT_DIR, AT(dump) },
 	{ 0, "force", NULL, "--dump replaces files that are there", OPT_FLAG, AT(force) },
+	{ 0, "trace", "FILE",
+	  "write when each rank read, waited and placed: for Chrome, or FILE.svg drawn",
+	  OPT_TEXT, OPT_FILE, AT(trace) },
 	{ .name = "version",
 	  .arg = "V",
 	  .kind = OPT_OPERAND,
@@ -178,7 +181,7 @@ static char *expand(const char *source, uint32_t ranks)
 static int locate(const char *source, uint32_t ranks, char **path, const char **version)
 {
 	const char *last = strrchr(source, '/');
-	char *slash;
+	char *slash, byte;
 
 	if (access(source, F_OK) == 0) {
 		*path = strdup(source);
@@ -188,7 +191,8 @@ static int locate(const char *source, uint32_t ranks, char **path, const char **
 	if (!*path)
 		return -ENOMEM;
 	slash = strrchr(*path, '/');
-	if (*version || !last || !strstr(last, "{rank}") || slash == *path)
+	if (*version || !last || !strstr(last, "{rank}") || slash == *path ||
+	    readlink(*path, &byte, 1) > 0) /* "latest-rank0.pt" */
 		return 0;
 	*slash = '\0';
 	*version = slash + 1;
@@ -279,6 +283,8 @@ static enum cmd_exit plan(struct loading *l)
 		dcpload_plan_hooks(l->plan, &hooks);
 	if (rc == 0)
 		rc = dcpload_want_layout(l->plan, l->layout, l->rank, &select, &l->err);
+	if (rc == 0 && o->trace)
+		rc = load_say(&l->err, dcpload_plan_trace(l->plan, LOADING_EVENTS));
 	rc = agree(l, rc);
 	if (rc == 0)
 		rc = dcpload_plan_finish(l->plan, &l->err);
@@ -366,6 +372,8 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 		code = execute(l);
 	if (code == CMD_OK)
 		code = dump(l);
+	if (code == CMD_OK)
+		code = loading_trace(l);
 	return code == CMD_OK ? loading_report(l) : code;
 }
 

@@ -14,7 +14,7 @@
 #include "tools/progress.h"
 
 struct load_opts {
-	const char *version, *layout, *rank, *dump;
+	const char *version, *layout, *rank, *dump, *trace;
 	struct opt_texts keys, skip, ignore;
 	int comm, io, exchange, dtype, form;
 	uint64_t staging, threads, timeout, repeat;
@@ -44,5 +44,10 @@ int loading_timeout(const struct loading *l);
 /* What @l->err says, by rank 0. */
 enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 
+/* Events of an execution that a rank keeps for --trace. */
+#define LOADING_EVENTS 65536
+
+/* Collective: rank 0 writes what all ranks did when, if it is asked for. */
+enum cmd_exit loading_trace(struct loading *l);
 /* Collective: rank 0 prints what all ranks did. */
 enum cmd_exit loading_report(struct loading *l);

@@ -9,6 +9,7 @@ import math
 import os
 import socket
 import subprocess
+import xml.etree.ElementTree as ET
 
 from cli import BAD, DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
@@ -217,6 +218,25 @@ def select():
     equal(dumped(SOURCE, "--skip", one)[0], every - {one}, "--skip")
 
 
+def trace():
+    for ranks, exchange in ((1, "never"), (3, "node")):
+        at = SCRATCH / "trace.json"
+        told = job_data(ranks, SOURCE, "tp", "--exchange", exchange, "--trace", at)
+        events = json.loads(at.read_text())["traceEvents"]
+        equal([e["args"]["name"] for e in events if e["ph"] == "M"], [f"rank {r}" for r in range(ranks)], "trace: ranks")
+        spans = [e for e in events if e["ph"] == "X"]
+        for r in range(ranks):
+            names = {e["name"] for e in spans if e["pid"] == r}
+            check({"open", "plan", "load"} < names <= {"open", "plan", "load", "read", "wait", "place"}, f"trace: {names}")
+        check(all(e["ts"] >= 0 and e["dur"] >= 0 for e in spans), "trace: times")
+        kind = "place" if exchange == "node" else "read"
+        equal(sum(e["args"]["bytes"] for e in spans if e["name"] == kind and "args" in e), told["needed"], f"trace: {kind}")
+        job_data(ranks, SOURCE, "tp", "--exchange", exchange, "--trace", SCRATCH / "trace.svg")
+        root = ET.parse(SCRATCH / "trace.svg").getroot()
+        check(f"rank {ranks - 1}" in ET.tostring(root).decode(), "trace: the drawing names ranks")
+    job_fails(2, ENV, "No such file or directory", SOURCE, "tp", "--trace", SCRATCH / "no" / "trace.json")
+
+
 def templates():
     """Composer's names of saves, and the texts that stand for links."""
     (SCRATCH / "run-7").symlink_to((GOLDEN / "composer-ranks" / "ckpt").resolve())
@@ -226,6 +246,8 @@ def templates():
         equal(data("load", name, "--json", **{variable: "run-7"})["version"], want, variable)
     equal(data("load", f"{GOLDEN}/composer-ranks/ckpt/ep1-ba2-rank{{rank}}.pt", "--json")["version"], "ep1-ba2-rank0.pt",
           "{rank} alone")
+    equal(data("load", f"{GOLDEN}/composer/ckpt/tiny-run/checkpoints/latest-rank{{rank}}.pt", "--json")["version"],
+          "ep1-ba6-rank0.pt", "a link with {rank} in its name")
     (SCRATCH / "w2-of-2").symlink_to(SOURCE.resolve())
     got = job_data(2, f"{SCRATCH}/w{{world_size}}-of-{{local_world_size}}", "tp", LOCAL_WORLD_SIZE="2")
     equal(got["version"], "tp", "{world_size}")
@@ -240,5 +262,6 @@ dump_refusals(kept)
 dump_one()
 report()
 select()
+trace()
 templates()
 finish()

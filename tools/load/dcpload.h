@@ -328,6 +328,23 @@ struct dcpload_report {
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);
 
+/* What one thread did; nanoseconds count from where the last execution began, on all ranks nearly at
+ * once. */
+enum dcpload_event_kind {
+	DCPLOAD_EVENT_READ,
+	DCPLOAD_EVENT_WAIT, /* for another rank or thread */
+	DCPLOAD_EVENT_PLACE,
+};
+struct dcpload_event {
+	uint32_t kind, thread;
+	uint64_t start_ns, end_ns, bytes;
+};
+/* Keep the first @events of each execution; 0, as at first: none. -ENOMEM. */
+DCPLOAD_API int dcpload_plan_trace(struct dcpload_plan *plan, uint32_t events);
+/* -ENOENT behind the last. */
+DCPLOAD_API int dcpload_plan_event(const struct dcpload_plan *plan, uint64_t i,
+				   struct dcpload_event *out);
+
 #ifdef __cplusplus
 }
 #endif

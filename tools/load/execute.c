@@ -148,11 +148,15 @@ int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *e
 	const struct load_chunks *chunks = p->chunks;
 	struct filling f = { .p = p, .files = dcp_version_files(p->ck->v), .direct = -1 };
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	uint64_t bytes = 0;
 	int rc = 0;
 
-	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++)
+	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
 		rc = fill_stretch(&f, &chunks->stretch[i], slot, err);
+		bytes += chunks->stretch[i].n;
+	}
 	rc = leave(&f, rc, err);
+	load_trace(p, DCPLOAD_EVENT_READ, start, bytes);
 	__atomic_fetch_add(&p->report.read_ns, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start),
 			   __ATOMIC_RELAXED);
 	return rc;
@@ -226,6 +230,7 @@ int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t f
 		       uint64_t lo, uint64_t hi, const uint8_t *src)
 {
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	uint64_t before = p->arrived;
 	int rc = advance(p, a, file, lo, hi);
 
 	for (size_t i = 0; i < a->n && rc == 0; i++) {
@@ -237,6 +242,7 @@ int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t f
 				      &pl);
 	}
 	p->report.place_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	load_trace(p, DCPLOAD_EVENT_PLACE, start, p->arrived - before);
 	return rc;
 }
 
@@ -310,7 +316,10 @@ int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 		return load_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
 	}
 	for (size_t c = 0; c < p->chunks->n && rc == 0; c++) {
+		int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+
 		rc = load_window_await(p->window, c);
+		load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
 		if (rc == 0)
 			rc = take_chunk(p, &a, c);
 		if (rc == 0)
@@ -456,6 +465,7 @@ int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 	else
 		rc = start(p, err);
 	rc = load_agree(p->ck->comm, rc, err, timeout);
+	load_trace_begin(p);
 	if (rc == 0)
 		rc = load_agree(p->ck->comm, run(p, err), err, timeout);
 	if (p->window)

@@ -153,8 +153,12 @@ struct dcpload_plan {
 	struct load_window *window; /* through which they go */
 	struct load_range *mine;    /* what this rank needs of files, in order */
 	size_t nmine;
-	struct load_rounds *rounds; /* of messages; NULL: there are none */
-	_Atomic uint64_t arrived;   /* bytes, in this execution */
+	struct load_rounds *rounds;  /* of messages; NULL: there are none */
+	_Atomic uint64_t arrived;    /* bytes, in this execution */
+	struct dcpload_event *event; /* kept; NULL: nobody asked */
+	uint32_t cap_event;
+	_Atomic uint64_t nevent; /* that there were */
+	int64_t began;           /* the execution */
 	struct dcpload_report report;
 	char io_why[160], exchange_why[160];
 };
@@ -171,6 +175,12 @@ int load_list(struct dcpload_plan *plan, uint32_t list, const char *key, const c
 
 /* Find where the bytes of all wants are. */
 int load_locate(struct dcpload_plan *plan, struct dcpload_error *err);
+
+/* ---- trace.c ---- */
+
+void load_trace_begin(struct dcpload_plan *plan);
+/* What began at @start has ended. Any thread. */
+void load_trace(struct dcpload_plan *plan, uint32_t kind, int64_t start, uint64_t bytes);
 
 /* ---- execute.c ---- */
 

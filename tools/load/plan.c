@@ -37,6 +37,7 @@ void dcpload_plan_free(struct dcpload_plan *p)
 	free(p->want);
 	free(p->need);
 	free(p->list);
+	free(p->event);
 	dcp_arena_finish(&p->arena);
 	free(p);
 }

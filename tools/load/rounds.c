@@ -496,6 +496,7 @@ static int round_of(struct dcpload_plan *p, struct load_active *a, size_t k, int
 	start = dcp_now_ns(CLOCK_MONOTONIC);
 	rc = all_to_all(p->ck, r, err);
 	p->report.wait_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
 	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
 		*failed = unpack(p, a, first + d, r->recv[d], d == r->self ? slot : NULL,
 				 *failed);

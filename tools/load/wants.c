@@ -154,6 +154,7 @@ static int read_part(struct worker *w, struct dcp_err *err)
 	struct dcpload_plan *p = w->shared->p;
 	struct dcp_files *files = dcp_version_files(p->ck->v);
 	const struct load_target *t = &p->want[w->need->want].target;
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	uint64_t before = delivered(w);
 	int seen, rc = dcp_files_hold(files, w->need->file, true, &w->file, err);
 
@@ -172,6 +173,7 @@ static int read_part(struct worker *w, struct dcp_err *err)
 			 dcp_files_name(files, w->need->file),
 			 seen < 0 ? "changed since it was planned" : strerror(-rc));
 	dcp_files_release(files, w->need->file);
+	load_trace(p, DCPLOAD_EVENT_READ, start, delivered(w) - before);
 	__atomic_fetch_add(&p->report.read, delivered(w) - before, __ATOMIC_RELAXED);
 	return rc < 0 ? rc : load_arrived(p, w->need->want, delivered(w) - before);
 }

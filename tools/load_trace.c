@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dcpfs load --trace: when each rank read, waited and placed, for chrome://tracing and Perfetto, or drawn. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/text.h"
+#include "tools/load/error.h"
+#include "tools/loading.h"
+#include "tools/out.h"
+#include "tools/svg.h"
+
+enum { MAX_DRAWN = 256 }; /* ranks */
+
+#define NAMES 70.0
+#define WIDTH 900.0
+#define LANE 7.0
+#define TOP 40.0
+
+/* What a rank sends: this, then its events. */
+struct span {
+	uint64_t open_ns, plan_ns, execute_ns, n;
+};
+
+struct drawing {
+	const struct loading *l;
+	struct load_blobs all;
+	uint64_t before, total; /* ns: until the execution begins, and until all have ended */
+};
+
+static const char *const kinds[] = { "read", "wait", "place" };
+
+static const struct span *span_of(const struct drawing *d, uint32_t rank)
+{
+	return d->all.at[rank];
+}
+
+static const struct dcpload_event *events_of(const struct drawing *d, uint32_t rank)
+{
+	return (const void *)(span_of(d, rank) + 1);
+}
+
+/* ---- Chrome's form ---- */
+
+static void put_us(struct dcp_jsonw *w, const char *key, uint64_t ns)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_f64(w, (double)ns / 1e3);
+}
+
+static void put_event(struct dcp_jsonw *w, const char *name, uint32_t rank, uint32_t thread,
+		      uint64_t start, uint64_t end, uint64_t bytes)
+{
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "name", name);
+	dcp_jsonw_put_str(w, "ph", "X");
+	dcp_jsonw_put_u64(w, "pid", rank);
+	dcp_jsonw_put_u64(w, "tid", thread);
+	put_us(w, "ts", start);
+	put_us(w, "dur", end - start);
+	if (bytes) {
+		dcp_jsonw_key(w, "args");
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_u64(w, "bytes", bytes);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
+static void put_rank(const struct drawing *d, struct dcp_jsonw *w, uint32_t rank)
+{
+	const struct span *s = span_of(d, rank);
+	const struct dcpload_event *e = events_of(d, rank);
+	uint64_t opened = d->before - s->plan_ns;
+	char name[24];
+
+	snprintf(name, sizeof(name), "rank %u", rank);
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "name", "process_name");
+	dcp_jsonw_put_str(w, "ph", "M");
+	dcp_jsonw_put_u64(w, "pid", rank);
+	dcp_jsonw_key(w, "args");
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "name", name);
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+	put_event(w, "open", rank, 0, opened - s->open_ns, opened, 0);
+	put_event(w, "plan", rank, 0, opened, d->before, 0);
+	put_event(w, "load", rank, 0, d->before, d->before + s->execute_ns, 0);
+	for (uint64_t i = 0; i < s->n; i++)
+		put_event(w, kinds[e[i].kind], rank, e[i].thread, d->before + e[i].start_ns,
+			  d->before + e[i].end_ns, e[i].bytes);
+}
+
+static void put_json(const struct drawing *d, struct dcp_buf *out)
+{
+	struct dcp_jsonw w;
+
+	dcp_jsonw_init(&w, out, false);
+	dcp_jsonw_object(&w);
+	dcp_jsonw_put_str(&w, "displayTimeUnit", "ms");
+	dcp_jsonw_key(&w, "traceEvents");
+	dcp_jsonw_array(&w);
+	for (uint32_t r = 0; r < d->l->comm->ranks; r++)
+		put_rank(d, &w, r);
+	dcp_jsonw_end(&w);
+	dcp_jsonw_end(&w);
+	dcp_buf_str(out, "\n");
+}
+
+/* ---- drawn ---- */
+
+/* Events of one kind in one lane; those that the eye could not tell apart are one box. */
+static void draw_lane(const struct drawing *d, struct dcp_buf *out, uint32_t rank,
+		      uint32_t kind, double y)
+{
+	static const char *const fill[] = { "#3b78b0", "#d9a441", "#5a9e5a" };
+	const struct dcpload_event *e = events_of(d, rank);
+	double scale = WIDTH / (double)DCP_MAX(d->total, (uint64_t)1), from = -1, to = -1;
+	uint64_t bytes = 0;
+	char size[OUT_SIZE];
+
+	for (uint64_t i = 0; i <= span_of(d, rank)->n; i++) {
+		bool last = i == span_of(d, rank)->n;
+		double lo = last ? 0 : (double)(d->before + e[i].start_ns) * scale;
+
+		if (!last && e[i].kind != kind)
+			continue;
+		if (from >= 0 && (last || lo > to + 0.5 || lo < from)) {
+			svg_box(out, NAMES + from, y, DCP_MAX(to - from, 0.4), LANE - 1,
+				fill[kind], "none", 0);
+			svg_title(out, "rank %u: %s, %s", rank, kinds[kind],
+				  out_size(size, bytes));
+			svg_close(out);
+			from = -1;
+		}
+		if (last)
+			break;
+		if (from < 0) {
+			from = to = lo;
+			bytes = 0;
+		}
+		to = DCP_MAX(to, (double)(d->before + e[i].end_ns) * scale);
+		bytes += e[i].bytes;
+	}
+}
+
+static void put_svg(const struct drawing *d, struct dcp_buf *out)
+{
+	uint32_t n = DCP_MIN(d->l->comm->ranks, (uint32_t)MAX_DRAWN);
+	double row = 3 * LANE + 5, scale = WIDTH / (double)DCP_MAX(d->total, (uint64_t)1);
+
+	svg_begin(out, NAMES + WIDTH + 20, TOP + n * row + 10, "what each rank did when");
+	svg_text(out, NAMES, 16, SVG_LEFT, 12,
+		 "%.200s as %.200s: open, plan (grey); read (blue), wait (yellow), place "
+		 "(green); %.3f s",
+		 dcpload_version(d->l->ck), d->l->layout, (double)d->total / 1e9);
+	for (uint32_t r = 0; r < n; r++) {
+		const struct span *s = span_of(d, r);
+		double y = TOP + r * row, w = (double)(s->open_ns + s->plan_ns) * scale;
+
+		svg_text(out, NAMES - 8, y + 14, SVG_RIGHT, 11, "rank %u", r);
+		svg_box(out, NAMES + (double)d->before * scale - w, y, w, 3 * LANE - 1,
+			"#dddddd", "none", 0);
+		svg_close(out);
+		for (uint32_t k = 0; k < DCP_LEN(kinds); k++)
+			draw_lane(d, out, r, k, y + k * LANE);
+	}
+	svg_end(out);
+}
+
+/* ---- all of it ---- */
+
+static int write_file(const char *path, const struct dcp_buf *b, struct dcpload_error *err)
+{
+	dcp_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	size_t at = 0;
+
+	while (fd >= 0 && at < b->n) {
+		ssize_t n = write(fd, b->p + at, b->n - at);
+
+		if (n < 0 && errno != EINTR)
+			break;
+		at += n > 0 ? (size_t)n : 0;
+	}
+	if (fd < 0 || at < b->n)
+		return load_fail(err, -errno, "%s: %s", path, strerror(errno));
+	return 0;
+}
+
+static int tell(struct drawing *d, struct dcpload_error *err)
+{
+	const char *path = d->l->opts->trace;
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+	uint64_t longest = 0;
+
+	for (uint32_t r = 0; r < d->l->comm->ranks; r++) {
+		const struct span *s = span_of(d, r);
+
+		d->before = DCP_MAX(d->before, s->open_ns + s->plan_ns);
+		longest = DCP_MAX(longest, s->execute_ns);
+	}
+	d->total = d->before + longest;
+	if (dcp_ends_with(path, strlen(path), ".svg"))
+		put_svg(d, &out);
+	else
+		put_json(d, &out);
+	if (dcp_buf_error(&out) < 0)
+		return load_fail(err, -ENOMEM, "out of memory");
+	return write_file(path, &out, err);
+}
+
+enum cmd_exit loading_trace(struct loading *l)
+{
+	struct drawing d = { .l = l };
+	struct dcpload_report rep = { .size = sizeof(rep) };
+	dcp_auto_buf struct dcp_buf own = DCP_BUF_INIT;
+	struct dcpload_event e;
+	struct span s = { 0 };
+	int rc;
+
+	if (!l->opts->trace)
+		return CMD_OK;
+	dcpload_plan_report(l->plan, &rep);
+	while (dcpload_plan_event(l->plan, s.n, &e) == 0)
+		s.n++;
+	s = (struct span){ rep.open_ns, rep.plan_ns, rep.execute_ns, s.n };
+	dcp_buf_add(&own, &s, sizeof(s));
+	for (uint64_t i = 0; i < s.n && dcpload_plan_event(l->plan, i, &e) == 0; i++)
+		dcp_buf_add(&own, &e, sizeof(e));
+	rc = dcp_buf_error(&own) < 0 ? load_fail(&l->err, -ENOMEM, "out of memory") : 0;
+	rc = load_agree(l->comm, rc, &l->err, loading_timeout(l));
+	if (rc == 0)
+		rc = load_gather(l->comm, own.p, own.n, &d.all, &l->err, loading_timeout(l));
+	if (rc == 0)
+		rc = load_agree(l->comm, l->comm->rank == 0 ? tell(&d, &l->err) : 0, &l->err,
+				loading_timeout(l));
+	load_blobs_free(&d.all);
+	return rc < 0 ? loading_fail(l, CMD_ENV) : CMD_OK;
+}
