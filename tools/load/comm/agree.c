@@ -18,6 +18,7 @@
 
 #define AGREE_ROOM (64u << 10)  /* on the stack: messages of all ranks */
 #define GATHER_ROOM (16u << 20) /* of all ranks, a round */
+#define GATHER_MOST (64ull << 30)
 #define MAX_RANKS (1u << 20)
 
 int load_comm_check(const struct dcpload_comm *comm, struct dcpload_error *err)
@@ -131,7 +132,8 @@ static int blobs_alloc(struct load_blobs *b, uint32_t ranks, uint64_t step, void
 	uint64_t total = 0, n;
 
 	for (uint32_t r = 0; r < ranks; r++)
-		if (dcp_ckd_align(&n, b->n[r], 16) || dcp_ckd_add(&total, total, n))
+		if (dcp_ckd_align(&n, b->n[r], 16) || dcp_ckd_add(&total, total, n) ||
+		    total > GATHER_MOST)
 			return -EOVERFLOW;
 	b->memory = aligned_alloc(16, DCP_MAX(total, 16));
 	*round = malloc(DCP_MAX(step * ranks, 1));

@@ -9,23 +9,49 @@
 #include "tools/load/comm/job.h"
 #include "tools/load/comm/transport.h"
 
+static int mpi_open(struct dcpload_comm **out, struct dcpload_error *err)
+{
+	return load_mpi_open(NULL, out, err);
+}
+
+/* The environment says MPI. Where its module is not, what the launcher says of ranks may do. */
+static int mpi_or_tcp(struct dcpload_comm **out, struct dcpload_error *err)
+{
+	struct load_job job;
+	int rc = mpi_open(out, err);
+
+	return rc == -ELIBACC && load_job_find(&job, NULL) == 0 ? load_tcp_open(out, err) : rc;
+}
+
 static const struct transport {
 	const char *name;
 	int (*open)(struct dcpload_comm **out, struct dcpload_error *err);
 } transports[] = {
+	{ "mpi", mpi_open },
 	{ "env", load_tcp_open },
 	{ "alone", load_alone_open },
 };
 
 int dcpload_comm_open(const char *how, struct dcpload_comm **out, struct dcpload_error *err)
 {
-	if (strcmp(how, "auto") == 0)
+	if (strcmp(how, "auto") == 0) {
 		how = load_job_transport();
+		if (strcmp(how, "mpi") == 0)
+			return mpi_or_tcp(out, err);
+	}
 	for (size_t i = 0; i < DCP_LEN(transports); i++)
 		if (strcmp(transports[i].name, how) == 0)
 			return transports[i].open(out, err);
 	return load_fail(err, -EINVAL,
 			 "no transport \"%s\"; there are auto, mpi, env and alone", how);
+}
+
+int dcpload_comm_from_mpi(const void *mpi_comm, struct dcpload_comm **out,
+			  struct dcpload_error *err)
+{
+	if (!mpi_comm)
+		return load_fail(err, -EINVAL, "no communicator");
+	return load_mpi_open(mpi_comm, out, err);
 }
 
 void dcpload_comm_close(struct dcpload_comm *comm)

@@ -36,7 +36,8 @@ struct load_blobs {
 	uint64_t *n; /* bytes each */
 	void *memory;
 };
-/* On success load_blobs_free(@out); on a failure, which is that of all ranks, @out is empty. */
+/* On success load_blobs_free(@out); on a failure, which is that of all ranks, @out is empty. -EOVERFLOW:
+ * more than 64 GiB. */
 int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 void load_blobs_free(struct load_blobs *b);

@@ -100,6 +100,22 @@ uint32_t load_job_mpi_ranks(void)
 	return 0;
 }
 
+static int timeout(int *ms, struct dcpload_error *err)
+{
+	uint64_t seconds = TIMEOUT_S;
+	int rc = number("DCPLOAD_TIMEOUT", 1, INT_MAX / 1000, &seconds, err);
+
+	*ms = (int)seconds * 1000;
+	return rc < 0 ? rc : 0;
+}
+
+int load_job_timeout_ms(void)
+{
+	int ms;
+
+	return timeout(&ms, NULL) < 0 ? TIMEOUT_S * 1000 : ms;
+}
+
 int load_job_first_host(const char *list, char *out, size_t size)
 {
 	size_t n = 0;
@@ -199,7 +215,6 @@ static int find_ranks(const struct launcher *l, struct load_job *job, struct dcp
 int load_job_find(struct load_job *job, struct dcpload_error *err)
 {
 	const struct launcher *l = launchers, *end = l + DCP_LEN(launchers);
-	uint64_t seconds = TIMEOUT_S;
 	const char *id[2];
 	int rc;
 
@@ -226,8 +241,5 @@ int load_job_find(struct load_job *job, struct dcpload_error *err)
 		 (unsigned long long)dcp_hash64_more(dcp_hash64(id[0], strlen(id[0])), id[1],
 						     strlen(id[1])));
 	rc = find_port(job, err);
-	if (rc == 0)
-		rc = number("DCPLOAD_TIMEOUT", 1, INT_MAX / 1000, &seconds, err);
-	job->timeout_ms = (int)seconds * 1000;
-	return rc < 0 ? rc : 0;
+	return rc < 0 ? rc : timeout(&job->timeout_ms, err);
 }

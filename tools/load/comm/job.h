@@ -28,6 +28,9 @@ const char *load_job_transport(void);
 /* Ranks that a launcher of MPI programs says there are; 0: it does not say. */
 uint32_t load_job_mpi_ranks(void);
 
+/* How long ranks may take to come together. */
+int load_job_timeout_ms(void);
+
 /* -ENOENT: no launcher has set anything; -EINVAL: what it set makes no sense. */
 int load_job_find(struct load_job *job, struct dcpload_error *err);
 

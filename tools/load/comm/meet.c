@@ -90,11 +90,10 @@ void load_shake_end(struct shake *s)
 
 void load_address_text(const struct load_address *a, char *out, size_t size)
 {
-	if (getnameinfo((const void *)&a->at, a->n, out, (socklen_t)size, NULL, 0,
-			NI_NUMERICHOST) != 0)
-		snprintf(out, size, "an unknown address");
-	else if (strncmp(out, "::ffff:", 7) == 0)
-		memmove(out, out + 7, strlen(out + 7) + 1);
+	char text[64] = "an unknown address";
+
+	getnameinfo((const void *)&a->at, a->n, text, sizeof(text), NULL, 0, NI_NUMERICHOST);
+	snprintf(out, size, "%s", strncmp(text, "::ffff:", 7) == 0 ? text + 7 : text);
 }
 
 bool load_address_is_loopback(const struct load_address *a)

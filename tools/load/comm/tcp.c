@@ -166,8 +166,7 @@ static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
 	if (rc == -EPROTO)
 		load_fail(&t->failed, rc,
 			  "rank %u and rank %u do not call the same functions: %llu bytes in "
-			  "call %u, "
-			  "and %llu in call %u",
+			  "call %u, and %llu in call %u",
 			  rank, t->comm.rank, (unsigned long long)l->in.n, l->in.call,
 			  (unsigned long long)n, t->call);
 	else
@@ -419,6 +418,8 @@ static int tcp_new(const struct load_meeting *m, struct dcpload_comm **out,
 	t->poll = calloc(t->nlines, sizeof(*t->poll));
 	for (uint32_t i = 0; t->line && i < t->nlines; i++)
 		t->line[i].fd = -1;
+	for (uint32_t i = 0; t->poll && i < t->nlines; i++)
+		t->poll[i].fd = -1;
 	if (!t->line || !t->poll) {
 		if (m->listener >= 0)
 			close(m->listener);

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that mpirun starts: with the loader's MPI module, and without it.
+
+usage: mpi.py RANKS FROM_MPI MODULE     the programs of ranks.c and from_mpi.c; libdcpload-mpi.so
+"""
+import concurrent.futures
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+RANKS, FROM_MPI, MODULE = map(os.path.abspath, sys.argv[1:4])
+# Nor is the module to be found by what meson sets.
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD", "LD_LIB")
+BASE = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)} | {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_plm_rsh_agent": "sh",  # there may be no ssh
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # containers forbid it, and are told so at length
+    # What Open MPI leaves behind is not ours.
+    "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
+WITH = dict(BASE, LD_LIBRARY_PATH=os.path.dirname(MODULE))
+ALL = ["nodes", "agree", "gather=0", "gather=100000", "bulk=0", "bulk=3000000", "split=2", "gather=3", "bulk=5", "agree",
+       "back", "agree"]
+wrong = []
+
+
+def check(good, what):
+    if not good:
+        wrong.append(what)
+        print(what, flush=True)
+    return good
+
+
+def mpirun(n, env, *command, limit=60):
+    """Exit code, answers, seconds, and all that was said."""
+    began = time.monotonic()
+    p = subprocess.Popen(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n), *command], env=env,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        out, err = p.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        p.terminate()  # and mpirun its ranks
+        out, err = p.communicate()
+        check(False, f"{command} hangs")
+    answers = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return p.returncode, answers, time.monotonic() - began, out + err
+
+
+def good(n, env, comm, *steps):
+    rc, answers, _, said = mpirun(n, env, RANKS, *steps)
+    check(rc == 0 and sorted(a["rank"] for a in answers) == list(range(n)), f"{n} ranks, {steps}: exit {rc}: {said}")
+    for a in answers:
+        check(a["code"] == 0 and a["ranks"] == n and a["comm"] == comm, f"{n} ranks, {steps}: {a}")
+
+
+def talk():
+    for n in (1, 4):
+        good(n, WITH, "mpi", "auto", *ALL)
+
+
+def talk_without():
+    good(3, BASE, "tcp", "auto", "nodes", "agree", "gather=1000")
+
+
+def own():
+    rc, _, _, said = mpirun(4, WITH, FROM_MPI)
+    check(rc == 0, f"a communicator of the program's own: exit {rc}: {said}")
+
+
+def failure():
+    _, answers, _, said = mpirun(4, WITH, RANKS, "mpi", "agree=2")
+    check(answers, f"a failure: {said}")
+    for a in answers:
+        check(a["code"] == -errno.EIO and a["error_rank"] == 2, f"a failure: {a}")
+
+
+def late():
+    # mpirun ends the rest when the first rank has given up.
+    rc, answers, took, said = mpirun(4, WITH, RANKS, "mpi", "timeout=800", "agree", "hang=2", "agree")
+    check(rc != 0 and took < 30, f"a rank hangs: exit {rc} after {took:.1f} s: {said}")
+    check(answers, f"a rank hangs: {said}")
+    for a in answers:
+        check(a["code"] == -errno.ETIMEDOUT and "did not answer within 0.8 s" in a["text"], f"a rank hangs: {a}")
+
+
+def killed():
+    rc, _, took, said = mpirun(4, WITH, RANKS, "mpi", "agree", "die=1", "agree")
+    check(rc != 0 and took < 30, f"a rank dies: exit {rc} after {took:.1f} s: {said}")
+
+
+def missing():
+    p = subprocess.run([RANKS, "mpi"], env=BASE, capture_output=True, text=True, timeout=60)
+    a = json.loads(p.stdout)
+    check(a["code"] == -errno.ELIBACC and "libdcpload-mpi.so" in a["text"] and "torchrun" in a["text"], str(a))
+    # A launcher of another MPI, as Open MPI sees it: each process is alone.
+    p = subprocess.run([RANKS, "auto"], env=dict(WITH, PMI_RANK="1", PMI_SIZE="3"), capture_output=True, text=True,
+                       timeout=60)
+    a = json.loads(p.stdout)
+    check(a["code"] == -errno.EPROTO and "sees 1 ranks, the launcher started 3" in a["text"], str(a))
+
+
+def beside():
+    with tempfile.TemporaryDirectory() as where:
+        program = shutil.copy(RANKS, where)
+        shutil.copy(MODULE, where)
+        p = subprocess.run([program, "mpi", *ALL[:3]], env=BASE, capture_output=True, text=True, timeout=60)
+        a = json.loads(p.stdout)
+        check(a["code"] == 0 and a["comm"] == "mpi", f"the module beside the program: {a}")
+
+
+if not shutil.which("mpirun"):
+    print("mpi: no mpirun (Debian: openmpi-bin)", file=sys.stderr)
+    sys.exit(77)
+with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    for result in [pool.submit(test) for test in (talk, talk_without, own, failure, late, killed, missing, beside)]:
+        result.result()
+print(f"{len(wrong)} wrong")
+sys.exit(1 if wrong else 0)

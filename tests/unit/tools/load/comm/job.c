@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What launchers write into the environment.
+ */
+#include "tools/load/comm/job.h"
+#include "core/base/base.h"
+#include "tests/unit/t.h"
+
+static void first_hosts(void **state)
+{
+	static const struct {
+		const char *list, *first;
+	} rows[] = {
+		{ "node7", "node7" },
+		{ "node7,node9", "node7" },
+		{ "node[07-12,20],login1", "node07" },
+		{ "rack[3,5]-node[1-2].cluster,x", "rack3-node1.cluster" },
+		{ "", NULL },
+		{ ",a", NULL },
+		{ "node[", NULL },
+		{ "node[]", NULL },
+		{ "node[a]", NULL },
+		{ "node[1-2", NULL },
+		{ "a-name-that-is-too-long-for-the-room", NULL },
+		{ "node[123456789012345678901234567890]", NULL },
+	};
+	char out[24];
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		int rc = load_job_first_host(rows[i].list, out, sizeof(out));
+
+		t_case(rows[i].list);
+		assert_int_equal(rc, rows[i].first ? 0 : -EINVAL);
+		if (rc == 0)
+			assert_string_equal(out, rows[i].first);
+	}
+}
+
+/* Set the variables of a row, "A=1 B=2", and no others that count. */
+static void set(const char *row)
+{
+	static const char *const all[] = {
+		"RANK",
+		"WORLD_SIZE",
+		"MASTER_ADDR",
+		"MASTER_PORT",
+		"TORCHELASTIC_RUN_ID",
+		"TORCHELASTIC_RESTART_COUNT",
+		"SLURM_PROCID",
+		"SLURM_NTASKS",
+		"SLURM_JOB_ID",
+		"SLURM_STEP_ID",
+		"SLURM_STEP_NODELIST",
+		"SLURM_STEP_NUM_TASKS",
+		"PMIX_RANK",
+		"PMIX_NAMESPACE",
+		"PMI_RANK",
+		"PMI_SIZE",
+		"OMPI_COMM_WORLD_RANK",
+		"OMPI_COMM_WORLD_SIZE",
+		"OMPI_COMM_WORLD_LOCAL_SIZE",
+		"OMPI_MCA_ess_base_jobid",
+		"DCPLOAD_PORT",
+		"DCPLOAD_SECRET",
+		"DCPLOAD_TIMEOUT",
+	};
+	char copy[512], *save = NULL;
+
+	for (size_t i = 0; i < DCP_LEN(all); i++)
+		unsetenv(all[i]);
+	snprintf(copy, sizeof(copy), "%s", row);
+	for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+		char *value = strchr(w, '=');
+
+		*value++ = 0;
+		setenv(w, value, 1);
+	}
+}
+
+#define TORCHRUN "TORCHELASTIC_RUN_ID=none RANK=3 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=29500 "
+#define SRUN "SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_STEP_NODELIST=n[3-4] "
+#define MPIRUN "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=0 "
+
+static void launchers(void **state)
+{
+	static const struct {
+		const char *what, *env, *transport, *launcher; /* NULL: none */
+		uint32_t rank, ranks;
+		const char *host;
+	} rows[] = {
+		{ "nothing", "", "alone", NULL, 0, 0, NULL },
+		{ "torchrun", TORCHRUN, "env", "torchrun", 3, 8, "h" },
+		{ "by hand", "RANK=0 WORLD_SIZE=1 MASTER_ADDR=h", "env", "torchrun", 0, 1,
+		  "h" },
+		{ "empty is not set", "RANK= WORLD_SIZE=1 MASTER_ADDR=h", "alone", NULL, 0, 0,
+		  NULL },
+		{ "srun", SRUN "SLURM_STEP_NUM_TASKS=2", "env", "srun", 1, 2, "n3" },
+		{ "an address goes before Slurm's list", SRUN "SLURM_NTASKS=4 MASTER_ADDR=h",
+		  "env", "srun", 1, 4, "h" },
+		{ "a batch script is no rank", "SLURM_PROCID=0 SLURM_NTASKS=8", "alone", "srun",
+		  0, 8, NULL },
+		{ "srun with PMIx", SRUN "SLURM_STEP_NUM_TASKS=2 PMIX_RANK=1", "mpi", "srun", 1,
+		  2, "n3" },
+		{ "torchrun on each node of an srun", SRUN "SLURM_STEP_NUM_TASKS=2 " TORCHRUN,
+		  "env", "torchrun", 3, 8, "h" },
+		{ "torchrun on each node of an mpirun", MPIRUN TORCHRUN, "env", "torchrun", 3,
+		  8, "h" },
+		{ "mpirun, whose daemons srun started",
+		  SRUN "SLURM_NTASKS=1 " MPIRUN "OMPI_COMM_WORLD_LOCAL_SIZE=2", "mpi", "mpirun",
+		  0, 2, "127.0.0.1" },
+		{ "mpirun on several machines", MPIRUN "OMPI_COMM_WORLD_LOCAL_SIZE=1", "mpi",
+		  "mpirun", 0, 2, NULL },
+		{ "mpiexec of another MPI", "PMI_RANK=1 PMI_SIZE=2", "mpi", NULL, 0, 0, NULL },
+	};
+	struct dcpload_error err;
+	struct load_job job;
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		int rc;
+
+		t_case(rows[i].what);
+		set(rows[i].env);
+		assert_string_equal(load_job_transport(), rows[i].transport);
+		rc = load_job_find(&job, &err);
+		assert_int_equal(rc, rows[i].host ? 0 : rows[i].launcher ? -EINVAL : -ENOENT);
+		if (rc < 0)
+			continue;
+		assert_string_equal(job.launcher, rows[i].launcher);
+		assert_int_equal(job.rank, rows[i].rank);
+		assert_int_equal(job.ranks, rows[i].ranks);
+		assert_string_equal(job.host, rows[i].host);
+	}
+	set("");
+}
+
+static void ports(void **state)
+{
+	static const struct {
+		const char *what, *env;
+		uint16_t port, nports; /* 0: is refused */
+	} rows[] = {
+		{ "those after the launcher's", "MASTER_PORT=29500", 29501, LOAD_JOB_PORTS },
+		{ "those before it, at the end", "MASTER_PORT=65535", 65519, LOAD_JOB_PORTS },
+		{ "the last that has enough behind it", "MASTER_PORT=65518", 65519,
+		  LOAD_JOB_PORTS },
+		{ "the one that is named", "MASTER_PORT=29500 DCPLOAD_PORT=7", 7, 1 },
+		{ "none is 0", "MASTER_PORT=0", 0, 0 },
+		{ "none has six digits", "DCPLOAD_PORT=100000", 0, 0 },
+	};
+	struct dcpload_error err;
+	struct load_job job, other;
+	char env[256];
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		t_case(rows[i].what);
+		snprintf(env, sizeof(env), "RANK=0 WORLD_SIZE=2 MASTER_ADDR=h %s", rows[i].env);
+		set(env);
+		assert_int_equal(load_job_find(&job, &err), rows[i].port ? 0 : -EINVAL);
+		if (!rows[i].port)
+			continue;
+		assert_int_equal(job.port, rows[i].port);
+		assert_int_equal(job.nports, rows[i].nports);
+	}
+	t_case("two steps of a job");
+	set(SRUN "SLURM_NTASKS=4 SLURM_STEP_ID=1");
+	assert_int_equal(load_job_find(&job, &err), 0);
+	set(SRUN "SLURM_NTASKS=4 SLURM_STEP_ID=2");
+	assert_int_equal(load_job_find(&other, &err), 0);
+	assert_string_not_equal(job.id, other.id);
+	assert_int_not_equal(job.port, other.port);
+	assert_true(job.port >= 20000 && job.port < 30000);
+	set("");
+}
+
+static void ranks_of_mpi(void **state)
+{
+	(void)state;
+	set("");
+	assert_int_equal(load_job_mpi_ranks(), 0);
+	assert_int_equal(load_job_timeout_ms(), 60000);
+	set(MPIRUN "SLURM_STEP_NUM_TASKS=9 DCPLOAD_TIMEOUT=7");
+	assert_int_equal(load_job_mpi_ranks(), 2);
+	assert_int_equal(load_job_timeout_ms(), 7000);
+	set("PMI_SIZE=5");
+	assert_int_equal(load_job_mpi_ranks(), 5);
+	set("");
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(first_hosts),
+		cmocka_unit_test(launchers),
+		cmocka_unit_test(ports),
+		cmocka_unit_test(ranks_of_mpi),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens libdcpload-mpi.so: beside the library or program that this is part of, or where the system
+ * looks for libraries.
+ */
+#include "tools/load/comm/module.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/base.h"
+#include "tools/load/comm/job.h"
+#include "tools/load/comm/transport.h"
+
+#define MODULE "libdcpload-mpi.so"
+
+/* The path of the module if it lies beside this code; false: this code is nowhere. */
+static bool beside(char *out, size_t size)
+{
+	struct link_map *map = NULL;
+	char exe[PATH_MAX] = "";
+	Dl_info info;
+	const char *own, *end;
+
+	if (!dladdr1((const void *)load_job_transport, &info, (void **)&map, RTLD_DL_LINKMAP))
+		return false;
+	/* The program itself has no name there. */
+	own = map && map->l_name[0] ? map->l_name : exe;
+	if (own == exe && readlink("/proc/self/exe", exe, sizeof(exe) - 1) < 0)
+		return false;
+	end = strrchr(own, '/');
+	return end && snprintf(out, size, "%.*s/" MODULE, (int)(end - own), own) < (int)size;
+}
+
+/*
+ * Its names, and those of Open MPI with it, are for all to see: Open MPI's plugins look for them. It
+ * stays for good, as Open MPI does.
+ */
+static void *open_module(char *why, size_t size)
+{
+	const int flags = RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE;
+	char path[PATH_MAX];
+	void *module = NULL;
+
+	if (beside(path, sizeof(path)) && access(path, F_OK) == 0)
+		module = dlopen(path, flags);
+	else
+		module = dlopen(MODULE, flags);
+	if (!module) {
+		const char *text = dlerror();
+
+		snprintf(why, size, "%s", text ? text : MODULE ": cannot be opened");
+	}
+	return module;
+}
+
+int load_mpi_open(const void *mpi_comm, struct dcpload_comm **out, struct dcpload_error *err)
+{
+	char why[512];
+	void *module = open_module(why, sizeof(why));
+	__typeof__(dcpload_mpi_open) *entry;
+	int rc;
+
+	if (!module)
+		return load_fail(
+			err, -ELIBACC,
+			"no MPI: %s; needed are dcpfs's module " MODULE
+			" and Open MPI (Debian: libopenmpi3); without them start the ranks "
+			"with torchrun or srun, or say where rank 0 is in MASTER_ADDR",
+			why);
+	entry = (__typeof__(entry))dlsym(module, "dcpload_mpi_open");
+	rc = entry ? entry(DCPLOAD_ABI, mpi_comm, load_job_mpi_ranks(), load_job_timeout_ms(),
+			   out, err)
+		   : load_fail(err, -ELIBBAD, MODULE " is not dcpfs's");
+	dlclose(module);
+	return rc;
+}
