@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of processes that load: what each rank holds against the manifests, through a mount and without, what they
+read, and what becomes of the others when one of them dies.
+"""
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "mount"))
+import lib  # noqa: E402
+from lib import case, check, equal, sha  # noqa: E402
+
+MIB = 1 << 20
+LIMIT = 60  # seconds until a job must have ended, whatever happens to it
+
+
+def port():
+    return 10000 + int.from_bytes(os.urandom(2), "little") % 20000
+
+
+class Job:
+    """dcpfs load by several processes; none is left behind."""
+
+    def __init__(self, ranks, *argv, each=lambda rank: (), comm="env", patience=20):
+        env = {**lib.environment(), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+               "MASTER_PORT": str(port()), "DCPLOAD_TIMEOUT": str(patience)}
+        self.ranks = [subprocess.Popen([lib.PROGRAM, "load", "--comm", comm, *map(str, argv), *each(r)],
+                                       env=env | {"RANK": str(r), "LOCAL_RANK": str(r)}, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                      for r in range(ranks)]
+        self.codes, self.said, self.out, self.disk = [], [], "", 0
+
+    def end(self):
+        until = time.monotonic() + LIMIT
+        for r, p in enumerate(self.ranks):
+            try:
+                out, err = p.communicate(timeout=max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                lib.fail(f"rank {r} hangs\n{lib.stacks(p.pid)}")
+                p.kill()
+                out, err = p.communicate()
+            self.out = self.out or out
+            self.codes.append(p.returncode)
+            self.said.append(err)
+            check(not lib.DIRTY.search(err), f"sanitizer, rank {r}: {err[:4000]}")
+        return self
+
+    def report(self):
+        self.end()
+        if not check(set(self.codes) == {0}, f"exit codes {self.codes}: {self.said}"):
+            return None
+        return json.loads(self.out)
+
+
+def parts(path):
+    """{key: bytes} of a safetensors file."""
+    data = lib.read(path)
+    n = struct.unpack("<Q", data[:8])[0]
+    return {k: data[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+            for k, t in json.loads(data[8:8 + n]).items() if k != "__metadata__"}
+
+
+def dumped(ranks, layout, *argv):
+    """What each rank of a job had: [{key: sha256}]."""
+    into = lib.fresh("dump")
+    job = Job(ranks, *argv, "--layout", layout, "--partial", "--json", "--dump", into,
+              comm="env" if ranks > 1 else "alone")
+    if not job.report():
+        return []
+    return [{k: sha(v) for k, v in parts(p).items()} for p in sorted(into.iterdir())]
+
+
+def goldens():
+    """Every version, whole, by one process: the manifest's digests."""
+    seen = 0
+    for folder in sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "ckpt").is_dir() and p.name != "hostile"):
+        for source, versions in lib.golden_sources(folder):
+            for name, v in versions.items():
+                case(f"{folder} {name}")
+                if not v["complete"] or v["refused"] or not v["tensors"] or not (source / name).is_dir():
+                    continue
+                got = dumped(1, "fsdp1", source, name)
+                want = {k: t["sha256"] for k, t in v["tensors"].items() if "sha256" in t}
+                if not got:
+                    continue
+                both = want.keys() & got[0].keys()
+                check(len(both) * 2 > len(want), f"only {len(both)} of {len(want)} keys")
+                equal({k: got[0][k] for k in both}, {k: want[k] for k in both}, "digests")
+                seen += len(both)
+    case("all goldens")
+    check(seen > 1000, f"{seen} tensors compared")
+
+
+def shards():
+    """What frameworks cut for each rank, by jobs of as many processes."""
+    seen = 0
+    for folder, ways in (("dcp-fsdp2", ("--exchange", "node")), ("dcp-tp-fsdp", ("--io", "direct")),
+                         ("paddle-dist", ("--exchange", "node", "--io", "direct")), ("hf-llama", ())):
+        manifest = json.loads((lib.GOLDEN / folder / "manifest.json").read_text(encoding="utf-8"))
+        for v in manifest["versions"]:
+            for layout in sorted({s["layout"] for s in v.get("shards", []) if " " not in s["layout"]}):
+                case(f"{folder} {v['name']} {layout}")
+                want = [s for s in v["shards"] if s["layout"] == layout]
+                ranks = int(layout.replace("dim", "").replace("fsdp", "").split("x")[-1])
+                got = dumped(ranks, layout, lib.GOLDEN / folder / "ckpt", v["name"], *ways)
+                for s in want if got else ():
+                    equal(got[s["rank"]].get(s["key"]), s["sha256"], f"rank {s['rank']}: {s['key']}")
+                    seen += 1
+    case("all shards")
+    check(seen > 100, f"{seen} shards compared")
+
+
+def checkpoint(mib=8, versions=(1,)):
+    """A source of safetensors files with one large and many small tensors."""
+    source = lib.fresh("source")
+    for v in versions:
+        header, off = {}, 0
+        for k, shape in {"big": [64 * mib, 4096], **{f"layer.{i}": [64, 65] for i in range(40)}}.items():
+            n = 2 * shape[0] * shape[1]
+            header[k] = {"dtype": "BF16", "shape": shape, "data_offsets": [off, off + n]}
+            off += n
+        text = json.dumps(header).encode()
+        (source / f"step-{v}").mkdir()
+        (source / f"step-{v}" / "model.safetensors").write_bytes(
+            struct.pack("<Q", len(text)) + text + lib.rng("file", v).randbytes(off))
+    return source
+
+
+def ranks():
+    """1 to 8 of them: the same bytes in every way, and of a node each byte read once."""
+    source = checkpoint()
+    for n in (1, 2, 3, 4, 8):
+        for layout in (f"fsdp{n}", f"dim1x{n}"):
+            for exchange, io in (("never", "buffered"), ("node", "buffered"), ("never", "direct"), ("node", "direct")):
+                if n == 8 and layout[0] == "d" and io == "buffered":
+                    continue
+                case(f"{n} ranks, {layout}, {exchange}, {io}")
+                got = Job(n, source, "--layout", layout, "--exchange", exchange, "--io", io, "--check", "--json",
+                          "--staging", "1M", "--timeout", "30").report()
+                if not got:
+                    continue
+                equal((got["ranks"], got["exchange"], got["checked"]), (n, exchange, True), "the report")
+                size = os.path.getsize(source / "step-1" / "model.safetensors")
+                if exchange == "node":
+                    check(size * 0.98 < got["read"] <= size * 1.02, f"read {got['read']} of {size}")
+                    equal(got["read"], sum(r["read"] for r in got["per_rank"]), "what ranks read")
+
+
+def counted():
+    """The kernel says so, too: bytes that come from the disk, of a job that shares what it reads past the page cache."""
+    source = checkpoint()
+    size = os.path.getsize(source / "step-1" / "model.safetensors")
+    Job(2, source, "--json").report()  # makes the index
+    job = Job(4, source, "--layout", "dim1x4", "--exchange", "node", "--io", "direct", "--json")
+    disk = 0
+    for p in job.ranks:
+        # stderr and stdout are short: they fit a pipe, so it ends without being read.
+        os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+        disk += int(dict(x.split(": ") for x in lib.read(f"/proc/{p.pid}/io").decode().splitlines())["read_bytes"])
+    got = job.report()
+    if not got or disk == 0:
+        print("what the disk gave is not counted here: a file system in memory")
+        return
+    check(disk < size * 1.02 + MIB, f"{disk} bytes came from the disk of {size}")
+    check(disk > size * 0.9, f"{disk} bytes came from the disk of {size}: not past the page cache")
+
+
+def mounts():
+    """Whatever path in a mount: the same version; its files, or what the mount reads of them."""
+    if NO_MOUNT:
+        print(f"mounts left out: {NO_MOUNT}")
+        return
+    source = checkpoint(1, (1, 2))
+    with lib.mount(source) as m:
+        for path, version, layout in (("", "step-2", None), ("latest", "step-2", None), ("step-1", "step-1", None),
+                                      ("step-1/shard/fsdp2/1", "step-1", "fsdp2")):
+            for io in ("auto", "mount", "direct"):
+                case(f"mount, {path or 'root'}, {io}")
+                got = Job(2, m.at / path, "--io", io, "--check", "--json").report()
+                if got:
+                    equal((got["version"], got["layout"]), (version, layout or "fsdp2"), "what is loaded")
+                    equal(got["io"] == "mount", io == "mount", f"io: {got['io_why']}")
+        case("mount, a rank's directory alone")
+        got = Job(1, m.at / "step-2/shard/fsdp2/1", "--json", comm="alone").report()
+        equal(got and (got["layout"], got["needed"]), ("fsdp2", MIB // 4 + 40 * 64 * 65), "its part")
+
+
+def dying():
+    """One is killed, at any time: the others end, and say who it was."""
+    source = checkpoint(2)
+    for victim, exchange in ((0, "node"), (2, "node"), (1, "never"), (0, "never")):
+        case(f"rank {victim} is killed while loading, {exchange}")
+        job = Job(4, source, "--exchange", exchange, "--io", "direct", "--repeat", 1000000, "--timeout", 20)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and not busy(job.ranks[victim].pid):
+            time.sleep(0.02)
+        job.ranks[victim].send_signal(signal.SIGKILL)
+        job.end()
+        others = [c for r, c in enumerate(job.codes) if r != victim]
+        check(0 not in others and -signal.SIGKILL not in others, f"exit codes {job.codes}")
+        told = job.said[0 if victim else 1]
+        check(victim == 0 or f"rank {victim}" in told, f"does not name rank {victim}: {told}")
+    for n in range(6):
+        victim = n % 3
+        case(f"rank {victim} is killed at once, {n}")
+        job = Job(3, source, "--exchange", "node", patience=2)
+        time.sleep(lib.rng("kill", n).random() * 0.12)
+        job.ranks[victim].kill()
+        job.end()
+        others = [c for r, c in enumerate(job.codes) if r != victim]
+        check(len(set(others)) == 1 or job.codes[victim] == 0, f"exit codes {job.codes}: {job.said}")
+
+
+def busy(pid):
+    """Has it worked for a while?"""
+    try:
+        fields = lib.read(f"/proc/{pid}/stat").decode().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12]) > 20  # clock ticks
+    except OSError:
+        return True
+
+
+def hanging():
+    """One stops: the others give up at the timeout."""
+    source = checkpoint(2)
+    for victim, exchange in ((1, "node"), (0, "never")):
+        case(f"rank {victim} stops, {exchange}")
+        job = Job(3, source, "--exchange", exchange, "--io", "direct", "--repeat", 1000000, "--timeout", 1)
+        while not busy(job.ranks[victim].pid):
+            time.sleep(0.02)
+        job.ranks[victim].send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        for r, p in enumerate(job.ranks):
+            if r != victim:
+                try:
+                    p.wait(15)
+                except subprocess.TimeoutExpired:
+                    lib.fail(f"rank {r} waits for the one that stopped")
+                    p.kill()
+        check(time.monotonic() - began > 0.5, "they gave up before the timeout")
+        job.ranks[victim].kill()
+        job.end()
+        check(0 not in job.codes, f"exit codes {job.codes}")
+
+
+def differing():
+    """A rank that was started otherwise."""
+    source = checkpoint(1, (1, 2))
+    case("one has another number of ranks in its layout")
+    job = Job(2, source, each=lambda r: ["--layout", "fsdp3" if r else "fsdp2"]).end()
+    check(0 not in job.codes, f"exit codes {job.codes}: {job.said}")
+    case("one exchanges otherwise")
+    job = Job(2, source, each=lambda r: ["--exchange", "node" if r else "never"]).end()
+    check(0 not in job.codes and "another way to exchange" in job.said[0], f"{job.codes}: {job.said}")
+    case("one sees another source")
+    other = checkpoint(1, (1, 3))
+    job = Job(2, each=lambda r: [str(other if r else source), "step-1"]).end()
+    check(0 not in job.codes, f"exit codes {job.codes}: {job.said}")
+    case("one finds nothing")
+    job = Job(2, each=lambda r: ["/nonexistent" if r else str(source)]).end()
+    check(0 not in job.codes and "rank 1" in job.said[0], f"{job.codes}: {job.said}")
+
+
+NO_MOUNT = lib.why_not()
+lib.why_not = lambda: None  # most of this needs none
+lib.main(goldens, shards, ranks, counted, mounts, dying, hanging, differing)
