@@ -288,6 +288,11 @@ static enum cmd_exit plan(struct loading *l)
 	rc = agree(l, rc);
 	if (rc == 0)
 		rc = dcpload_plan_finish(l->plan, &l->err);
+	/* Who reads for whom depends on what is cached when it is decided. */
+	if (rc == 0 && o->cold)
+		rc = dcpload_drop_caches(l->plan, &l->err);
+	if (rc == 0 && o->cold)
+		rc = dcpload_plan_rebase(l->plan, l->ck, &l->err);
 	return rc < 0 ? fail(l) : CMD_OK;
 }
 
@@ -362,7 +367,9 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	if (agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
 		return fail(l);
 	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
-		return fail(l);
+		return l->err.code == -ENOENT && access(source, F_OK) == 0
+			       ? loading_fail(l, CMD_NO) /* of its versions */
+			       : fail(l);
 	code = choose(l);
 	if (code == CMD_OK)
 		code = plan(l);

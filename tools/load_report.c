@@ -394,9 +394,13 @@ enum cmd_exit loading_report(struct loading *l)
 	dcpload_plan_report(l->plan, &own.report);
 	if (load_gather(l->comm, &own, sizeof(own), &t.all, &l->err, loading_timeout(l)) < 0)
 		return loading_fail(l, cmd_exit_of(l->err.code));
-	if (l->comm->rank == 0) {
-		t.own = &own.report;
-		add_up(&t);
+	t.own = &own.report;
+	add_up(&t);
+	if (t.total.parts == 0 && l->opts->keys.n) {
+		load_fail(&l->err, -ENOENT, "--keys names no tensor of %s that is loaded",
+			  dcpload_version(l->ck));
+		code = loading_fail(l, CMD_NO);
+	} else if (l->comm->rank == 0) {
 		out_init(&t.out);
 		code = l->opts->form == OUT_JSON  ? tell_json(&t)
 		       : l->opts->form == OUT_TSV ? tell_tsv(&t)

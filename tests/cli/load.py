@@ -237,6 +237,31 @@ def trace():
     job_fails(2, ENV, "No such file or directory", SOURCE, "tp", "--trace", SCRATCH / "no" / "trace.json")
 
 
+def doctor():
+    found = {c["name"]: c for c in json.loads(run("doctor", "--json", SOURCE).stdout)["checks"]}
+    for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi"):
+        check(name in found, f"doctor says nothing of {name}")
+    check(str(SOURCE) in found["O_DIRECT"]["found"], f"doctor: {found['O_DIRECT']}")
+
+
+def usages():
+    fails(USAGE, "--strict and --partial exclude each other", "load", SOURCE, "--strict", "--partial")
+    for words, says in ((["--dtype", "F31"], "F31"), (["--io", "fast"], "fast"), (["--exchange", "us"], "us"),
+                        (["--staging", "much"], "much"), (["--threads", "65"], "65"), (["--comm", "pigeon"], "pigeon"),
+                        (["--layout", "fsdp4", "--rank", "4"], "there is no rank 4 of fsdp4, only 0 to 3"),
+                        (["--layout", "fsdp4", "--rank", "-1"], "there is no rank -1"),
+                        (["--layout", "fsdp4"], "fsdp4 has 4 ranks, 1 is running")):
+        fails(USAGE, says, "load", SOURCE, *words)
+    job_fails(2, USAGE, "fsdp3 has 3 ranks, 2 are running: start 3", SOURCE, "--layout", "fsdp3")
+    job_fails(2, USAGE, "--rank is for one process alone", SOURCE, "--layout", "fsdp2", "--rank", "0")
+    for source, code in ((SCRATCH / "nothing", ENV), (GOLDEN / "README.md", BAD)):
+        fails(code, source.name, "load", source)
+    fails(NO, 'no version "no-such"', "load", SOURCE, "no-such")
+    job_fails(2, NO, "--keys names no tensor of tp", SOURCE, "--keys", "no.such.key")
+    got = run("load", SOURCE, "--strict", "--keys", "model")
+    check(got.returncode not in (OK, USAGE) and got.stderr, f"--strict: {got}")
+
+
 def templates():
     """Composer's names of saves, and the texts that stand for links."""
     (SCRATCH / "run-7").symlink_to((GOLDEN / "composer-ranks" / "ckpt").resolve())
@@ -263,5 +288,7 @@ dump_one()
 report()
 select()
 trace()
+doctor()
+usages()
 templates()
 finish()
