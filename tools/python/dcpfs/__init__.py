@@ -5,14 +5,29 @@
     ckpt = dcpfs.open("/data/run1")            # newest version; nothing is read
     w = ckpt["model.layers.0.q_proj.weight"]   # shape, dtype
     w[:16, ::2].numpy()                        # reads that region
+
+dcpfs.load() reads many at once, by all ranks of a job; dcpfs.safe_open() has the interface of safetensors; dcpfs.torch
+(imported when it is asked for) fills state dicts of torch.
 """
+import importlib
+from typing import Any
+
 from ._lib import DcpfsError
 from .array import Array
 from .checkpoint import Checkpoint, Version, open
-from .comm import Comm
+from .comm import Comm, OwnComm
+from .load import Loaded, load
 from .plan import Plan
+from .safetensors import safe_open
 from .shard import Shard
 from .tensor import Tensor
 
 __version__ = "0.1.0"
-__all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "Plan", "Shard", "Tensor", "Version", "open"]
+__all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "Loaded", "OwnComm", "Plan", "Shard", "Tensor", "Version", "load",
+           "open", "safe_open", "torch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "torch":
+        return importlib.import_module("dcpfs.torch")
+    raise AttributeError(f"module 'dcpfs' has no attribute {name!r}")

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who loads together: the ranks of a job."""
+"""Who loads together: the ranks of a job, by a transport of the library or by the caller's own."""
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref
-from typing import Any, Optional
+import errno
+from ctypes import byref, c_ubyte
+from typing import Any, Callable, Optional, Sequence
 
-from ._lib import CommStruct, bare, call, encoded, text
+from ._lib import (ALLGATHER, ALLTOALLV, CLOSE, EXPLAIN, SPLIT, CommStruct, DcpfsError, Error, bare, call, encoded, text)
 
 
 class Comm:
@@ -35,6 +36,24 @@ class Comm:
     def ranks(self) -> int:
         return int(self.pointer.contents.ranks)
 
+    def agree(self, failure: Optional[BaseException], timeout: float = 60) -> None:
+        """Collective. When any rank has a failure, all raise: that one rank its own, the others DcpfsError with its text."""
+        c, mine = self.pointer.contents, Error(rank=self.rank)
+        if failure is not None:
+            mine.code = (isinstance(failure, OSError) and failure.errno) or errno.EIO
+            mine.text = said(failure)
+        every = (Error * self.ranks)()
+        rc = c.allgather(c.ctx, ctypes.addressof(mine), ctypes.sizeof(Error), ctypes.addressof(every), int(timeout * 1000))
+        if failure is not None:
+            raise failure
+        if rc < 0:
+            if c.explain:
+                c.explain(c.ctx, byref(mine))
+            raise DcpfsError(-rc, text(mine.text) or f"{self.name}: another rank does not answer", mine.rank)
+        for e in every:
+            if e.code:
+                raise DcpfsError(e.code, text(e.text), e.rank)
+
     def close(self) -> None:
         pointer, self._pointer = self._pointer, None
         if pointer:
@@ -48,3 +67,59 @@ class Comm:
 
     def __repr__(self) -> str:
         return f"Comm({self.name!r}: rank {self.rank} of {self.ranks})" if self._pointer else "Comm(closed)"
+
+
+class OwnComm(Comm):
+    """A communicator made of Python functions: derive from it, give gather(), and exchange() where there is one.
+
+    What they raise becomes the error of the collective: TimeoutError and ConnectionError of a rank that is gone.
+    """
+
+    def __init__(self, name: str, rank: int, ranks: int, bulk: bool = True) -> None:
+        self._said = b""
+        self._struct = CommStruct(
+            ctypes.sizeof(CommStruct), rank, ranks, 0, encoded(name), None, ALLGATHER(self._allgather),
+            ALLTOALLV(self._alltoallv) if bulk else ALLTOALLV(), SPLIT(), CLOSE(), EXPLAIN(self._explain))
+        self._pointer = ctypes.pointer(self._struct)
+
+    def gather(self, mine: memoryview, out: memoryview, timeout: float) -> None:
+        """The bytes of every rank, as many from each, one behind the other into @out. Seconds."""
+        raise NotImplementedError
+
+    def exchange(self, send: Sequence[memoryview], receive: Sequence[memoryview], timeout: float) -> None:
+        """send[r] to rank r, receive[r] from it."""
+        raise NotImplementedError
+
+    def _guarded(self, work: Callable[[], None]) -> int:
+        try:
+            work()
+            return 0
+        except BaseException as e:  # behind the callback is C
+            self._said = said(e)
+            timeouts = isinstance(e, TimeoutError) or "timed out" in str(e).lower()
+            return -(errno.ETIMEDOUT if timeouts else errno.ECONNRESET if isinstance(e, ConnectionError) else errno.EIO)
+
+    def _allgather(self, ctx: Any, mine: int, n: int, out: int, timeout_ms: int) -> int:
+        return self._guarded(lambda: self.gather(at(mine, n), at(out, n * self.ranks), timeout_ms / 1000) if n else None)
+
+    def _alltoallv(self, ctx: Any, send: Any, nsend: Any, receive: Any, nreceive: Any, timeout_ms: int) -> int:
+        every = range(self.ranks)
+        return self._guarded(lambda: self.exchange([at(send[r], nsend[r]) for r in every],
+                                                   [at(receive[r], nreceive[r]) for r in every], timeout_ms / 1000))
+
+    def _explain(self, ctx: Any, err: Any) -> None:
+        if self._said:
+            err.contents.text = self._said
+
+    def close(self) -> None:
+        self._pointer = None
+
+
+def at(address: Optional[int], n: int) -> memoryview:
+    return memoryview((c_ubyte * n).from_address(address) if n and address else b"").cast("B")
+
+
+def said(e: BaseException) -> bytes:
+    """One line, as long as the library takes it."""
+    line = e.text if isinstance(e, DcpfsError) else f"{type(e).__name__}: {e}"
+    return " ".join(line.split()).encode()[:1000]

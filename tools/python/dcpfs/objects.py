@@ -61,3 +61,12 @@ def decode(text: str, kind: str) -> Any:
         return WHOLE[kind](value) if kind in WHOLE else value
     except (TypeError, ValueError):
         return value
+
+
+def foreign(value: Any) -> str:
+    """The class of something inside that has no value here; "": there is none."""
+    if isinstance(value, dict):
+        if "$class" in value:
+            return str(value["$class"])
+        return next((f for v in value.values() if (f := foreign(v))), "")
+    return next((f for v in value if (f := foreign(v))), "") if isinstance(value, (list, tuple)) else ""

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs.load() by one process, by several, and by threads with a communicator of their own; dcpfs.safe_open().
+
+usage: load.py [TestCase.test...]
+"""
+import gc
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+
+import base
+from base import dcpfs, golden, np
+
+KEY = "model.embed_tokens.weight"
+SOURCE = golden("dcp-fsdp2")[0]
+
+RANK = """
+import hashlib, json, sys
+sys.path.insert(0, sys.argv[1])
+import dcpfs
+try:
+    got = dcpfs.load(sys.argv[2], sys.argv[3], comm="env", timeout=20, exchange=sys.argv[4])
+    print(json.dumps({k: [list(a.shape), hashlib.sha256(a.buffer).hexdigest()] for k, a in got.items()}))
+except dcpfs.DcpfsError as e:
+    print(json.dumps({"code": e.code, "rank": e.rank, "text": e.text}))
+"""
+
+
+class Meeting:
+    """Where the ranks of a job of threads put what they have to say."""
+
+    def __init__(self, n):
+        self.barrier, self.said = threading.Barrier(n, timeout=20), [None] * n
+
+    def tell(self, rank, what):
+        self.said[rank] = what
+        self.barrier.wait()
+        every = list(self.said)
+        self.barrier.wait()
+        return every
+
+
+class ThreadComm(dcpfs.OwnComm):
+    def __init__(self, meeting, rank, ranks, fail_at=None):
+        super().__init__("threads", rank, ranks)
+        self.meeting, self.calls, self.fail_at = meeting, 0, fail_at
+
+    def gather(self, mine, out, timeout):
+        self.calls += 1
+        if self.calls == self.fail_at:
+            self.meeting.barrier.abort()
+            raise ValueError("lost its notes")
+        out[:] = b"".join(self.meeting.tell(self.rank, bytes(mine)))
+
+    def exchange(self, send, receive, timeout):
+        for r, parts in enumerate(self.meeting.tell(self.rank, [bytes(s) for s in send])):
+            if parts[self.rank]:
+                receive[r][:] = parts[self.rank]
+
+
+def job(n, work):
+    """work(rank) by n threads: what each returned or raised."""
+    out = [None] * n
+
+    def run(rank):
+        try:
+            out[rank] = work(rank)
+        except Exception as e:
+            out[rank] = e
+
+    threads = [threading.Thread(target=run, args=[r]) for r in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return out
+
+
+class Alone(unittest.TestCase):
+    def test_whole(self):
+        got = dcpfs.load(SOURCE, comm="alone")
+        with dcpfs.open(SOURCE) as ck:
+            self.assertEqual(list(got), list(ck))
+            for key in ck:
+                self.assertEqual((got[key].shape, got[key].tobytes()), (ck[key].shape, ck[key].read().tobytes()), key)
+        self.assertEqual((got.version, got.missing, got.report["ranks"]), ("step-20", {}, 1))
+
+    def test_memory(self):
+        """Arrays live on without what they were loaded with."""
+        a = dcpfs.load(SOURCE, "fsdp4", 1, comm=None, keys=[KEY])[KEY]
+        want = a.tobytes()
+        n = a.numpy()
+        del a
+        gc.collect()
+        dcpfs.load(SOURCE, comm=None)
+        np.testing.assert_array_equal(n, dcpfs.open(SOURCE).shard("fsdp4", 1)[KEY].numpy())
+        self.assertEqual(len(want), n.size * 2)
+
+    def test_select(self):
+        got = dcpfs.load(SOURCE, comm=None, keys=["model"], skip=["*.bias"], dtype="F32")
+        self.assertTrue(got and all(k.startswith("model.") and not k.endswith(".bias") for k in got))
+        np.testing.assert_array_equal(got[KEY].numpy(), dcpfs.open(SOURCE)[KEY].numpy())
+        self.assertEqual(got[KEY].dtype, "F32")
+
+    def test_into(self):
+        with dcpfs.open(SOURCE) as ck:
+            t = ck[KEY]
+            into = {KEY: np.zeros(t.shape, "f4", order="F"), "model.norm.weight": bytearray(ck["model.norm.weight"].nbytes)}
+            got = dcpfs.load(SOURCE, comm=None, into=into)
+            self.assertIs(got[KEY], into[KEY])
+            np.testing.assert_array_equal(into[KEY], t.numpy())
+            self.assertEqual(bytes(into["model.norm.weight"]), ck["model.norm.weight"].read().tobytes())
+            for wrong in ({KEY: bytearray(3)}, {KEY: bytes(t.nbytes)}):
+                self.assertRaises(ValueError, dcpfs.load, SOURCE, comm=None, into=wrong)
+            self.assertRaisesRegex(dcpfs.DcpfsError, "stored with shape", dcpfs.load, SOURCE, comm=None, into={KEY: np.zeros((3, 3), "f4")})
+            self.assertRaisesRegex(dcpfs.DcpfsError, "nearest is", dcpfs.load, SOURCE, comm=None, into={KEY + "x": np.zeros(t.shape, "f4")})
+            self.assertRaises(TypeError, dcpfs.load, SOURCE, comm=None, into={KEY: 7})
+            got = dcpfs.load(SOURCE, comm=None, into={KEY: into[KEY], "nothing": np.zeros(3)}, strict=False)
+            self.assertEqual(list(got.missing), ["nothing"])
+
+
+class Together(unittest.TestCase):
+    def processes(self, layout, exchange="auto", source=(SOURCE,) * 3):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        env = dict(os.environ, WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(base.ROOT / "tools/python"), source[r], layout, exchange],
+                                  env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=subprocess.PIPE, text=True) for r in range(3)]
+        return [json.loads(p.communicate(timeout=60)[0]) for p in ranks]
+
+    def test_processes(self):
+        import hashlib
+        got = self.processes("fsdp3")
+        with dcpfs.open(SOURCE) as ck:
+            for rank in range(3):
+                want = {k: [list(t.shape), hashlib.sha256(t.read().buffer).hexdigest()] for k, t in ck.shard("fsdp3", rank).items()}
+                self.assertEqual(got[rank], want)
+
+    def test_failure(self):
+        """One rank does not see the checkpoint: all say so."""
+        got = self.processes("fsdp3", source=(SOURCE, SOURCE, "/no/such/place"))
+        self.assertEqual({g["text"] for g in got}, {got[0]["text"]})
+        self.assertEqual([(g["code"], g["rank"]) for g in got], [(2, 2)] * 3)
+
+    def test_threads(self):
+        for exchange in ("never", "all"):
+            meeting = Meeting(3)
+            got = job(3, lambda r: dcpfs.load(SOURCE, "fsdp3", comm=ThreadComm(meeting, r, 3), exchange=exchange, timeout=20))
+            with dcpfs.open(SOURCE) as ck:
+                for rank in range(3):
+                    self.assertIsInstance(got[rank], dcpfs.Loaded, repr(got[rank]))
+                    self.assertEqual(got[rank][KEY].tobytes(), ck.shard("fsdp3", rank)[KEY].read().tobytes())
+
+    def test_raising(self):
+        """What a callback raises is the text of the error."""
+        for at in (1, 5, 9):
+            meeting = Meeting(2)
+            got = job(2, lambda r: dcpfs.load(SOURCE, "fsdp2", comm=ThreadComm(meeting, r, 2, at if r == 1 else None), timeout=20))
+            self.assertIsInstance(got[1], dcpfs.DcpfsError)
+            self.assertIn("ValueError: lost its notes", got[1].text)
+            self.assertEqual(got[1].code, 5)
+            self.assertIn("BrokenBarrierError", got[0].text)
+
+    def test_own_failure(self):
+        """What only one rank gives wrong fails on all."""
+        meeting = Meeting(2)
+        into = [{KEY: np.zeros((131, 22), "f4")}, {KEY: 7}]
+        got = job(2, lambda r: dcpfs.load(SOURCE, comm=ThreadComm(meeting, r, 2), into=into[r], timeout=20))
+        self.assertIsInstance(got[1], TypeError)
+        self.assertEqual((got[0].rank, got[0].code), (1, 5))
+
+
+class SafeOpen(unittest.TestCase):
+    def test_interface(self):
+        with dcpfs.safe_open(SOURCE, framework="np") as f:
+            keys = f.keys()
+            self.assertEqual(keys, sorted(keys))
+            self.assertEqual(sorted(f.offset_keys()), keys)
+            self.assertEqual(f.metadata()["format"], "np")
+            self.assertEqual(f.get_tensor(KEY).shape, (131, 22))
+            s = f.get_slice(KEY)
+            self.assertEqual((s.get_shape(), s.get_dtype()), ([131, 22], "BF16"))
+            np.testing.assert_array_equal(s[3:9, ::-2], f.get_tensor(KEY)[3:9, ::-2])
+            self.assertRaises(KeyError, f.get_tensor, "nothing")
+        self.assertRaises(ValueError, dcpfs.safe_open, SOURCE, framework="tf")
+
+    def test_original(self):
+        """The same as safetensors itself gives."""
+        try:
+            from safetensors import safe_open
+        except ImportError as why:
+            self.skipTest(str(why))
+        seen = 0
+        for path in (base.GOLDEN / "hf-llama/ckpt").rglob("*.safetensors"):
+            if "-of-" in path.name:
+                continue  # one file of many: dcpfs reads the whole
+            try:
+                theirs = safe_open(str(path), framework="np")
+            except Exception:  # a dtype that this release does not know
+                continue
+            with theirs, dcpfs.safe_open(path) as ours:
+                self.assertEqual(ours.keys(), sorted(theirs.keys()))
+                for key in ours.keys():
+                    a, b = theirs.get_slice(key), ours.get_slice(key)
+                    self.assertEqual((a.get_shape(), a.get_dtype()), (b.get_shape(), b.get_dtype()))
+                    if a.get_dtype() in ("F32", "F16", "I64") and a.get_shape():
+                        np.testing.assert_array_equal(a[1:], b[1:])
+                        seen += 1
+        self.assertGreater(seen, 0)
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process group of torch.distributed as the ranks that load together."""
+from __future__ import annotations
+
+import datetime
+from typing import Any, Sequence
+
+import torch
+import torch.distributed as dist
+
+from .comm import OwnComm
+
+
+class GroupComm(OwnComm):
+    """group None: the default one. With gloo ranks exchange bytes of tensors as well; with others (NCCL) only what
+    is small goes through the group, by way of their device, and each node reads for itself."""
+
+    def __init__(self, group: Any = None) -> None:
+        self._group = group if group is not None else dist.group.WORLD
+        backend = str(dist.get_backend_config(self._group)) if hasattr(dist, "get_backend_config") else dist.get_backend(self._group)
+        self._on_cpu = "gloo" in backend or "mpi" in backend
+        self._peers = dist.get_process_group_ranks(self._group)
+        super().__init__("torch", dist.get_rank(self._group), dist.get_world_size(self._group), bulk=self._on_cpu)
+
+    def gather(self, mine: memoryview, out: memoryview, timeout: float) -> None:
+        device = torch.device("cpu") if self._on_cpu else torch.device("cuda", torch.cuda.current_device())
+        one, every = torch.frombuffer(mine, dtype=torch.uint8), torch.frombuffer(out, dtype=torch.uint8)
+        parts = [torch.empty(len(mine), dtype=torch.uint8, device=device) for _ in self._peers]
+        work = dist.all_gather(parts, one.to(device), group=self._group, async_op=True)
+        work.wait(datetime.timedelta(seconds=timeout)) if self._on_cpu else work.wait()
+        every.copy_(torch.cat(parts))
+
+    def exchange(self, send: Sequence[memoryview], receive: Sequence[memoryview], timeout: float) -> None:
+        works: list[Any] = []
+        for r, peer in enumerate(self._peers):
+            if r == self.rank:
+                if len(send[r]):
+                    receive[r][:] = send[r]
+                continue
+            if len(receive[r]):
+                works.append(dist.irecv(torch.frombuffer(receive[r], dtype=torch.uint8), peer, group=self._group))
+            if len(send[r]):
+                works.append(dist.isend(torch.frombuffer(send[r], dtype=torch.uint8), peer, group=self._group))
+        for work in works:
+            work.wait(datetime.timedelta(seconds=timeout))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many tensors at once, by one process or the ranks of a job together."""
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Optional, Sequence, Union
+
+from . import dtype as dtypes
+from .array import Array, address
+from .checkpoint import Checkpoint
+from .comm import Comm
+from .plan import PARTIAL, Plan
+
+
+class Loaded(dict[str, Any]):
+    """Keys to arrays in memory (dcpfs.Array, or what was given to be filled).
+
+    version: its name; missing: {key: why} of what was wanted and cannot be had (only without strict); report: what
+    happened on this rank, in bytes and nanoseconds.
+    """
+
+    version: str
+    missing: dict[str, str]
+    report: dict[str, Any]
+
+
+class Target(NamedTuple):
+    """Where a tensor goes; strides in elements, None: row-major; shape, dtype None: any."""
+
+    address: int
+    dtype: Optional[str]
+    shape: Optional[tuple[int, ...]]
+    stride: Optional[tuple[int, ...]]
+
+
+def target(data: Any, key: str) -> Target:
+    """An array of numpy, a tensor of torch on the CPU, a dcpfs.Array or any writable buffer (as stored, row-major).
+    TypeError: none of these. ValueError: read-only."""
+    if isinstance(data, Array):
+        return Target(address(data.buffer), data.dtype, data.shape, None)
+    if hasattr(data, "data_ptr"):
+        if data.device.type != "cpu":
+            raise TypeError(f"{key}: memory of {data.device}; dcpfs.torch.load_state_dict() fills it")
+        return Target(data.data_ptr(), dtypes.of_torch(data.dtype), tuple(data.shape), tuple(data.stride()))
+    if hasattr(data, "__array_interface__"):
+        if not data.flags.writeable:
+            raise ValueError(f"{key}: the array is read-only")
+        stride = tuple(s // data.itemsize for s in data.strides)
+        return Target(data.ctypes.data, dtypes.of_numpy(data.dtype), data.shape, stride)
+    view = memoryview(data)
+    if view.readonly or not view.c_contiguous:
+        raise ValueError(f"{key}: the buffer is read-only or not contiguous")
+    return Target(address(view.cast("B")), None, None, None)
+
+
+def _as_comm(comm: Any) -> tuple[Comm, bool]:
+    """And whether it is ours to close."""
+    if isinstance(comm, Comm):
+        return comm, False
+    if comm is None or isinstance(comm, str):
+        return Comm(comm or "alone"), True
+    from .group import GroupComm
+
+    return GroupComm(comm), True
+
+
+def _add(plan: Plan, layout: Optional[str], rank: Optional[int], comm: Comm, into: Optional[Mapping[str, Any]],
+         keys: Sequence[str], skip: Sequence[str], dtype: Optional[str]) -> None:
+    ck = plan.checkpoint
+    if layout is None and ck.layout:
+        layout, rank = ck.layout[0], ck.layout[1] if rank is None else rank
+    if into is None:
+        plan.want_layout(layout or "fsdp1", (comm.rank if rank is None else rank) if layout else 0, keys, skip, dtype)
+        return
+    if layout:
+        raise ValueError("memory for a rank of a layout is the library's; into= takes whole tensors")
+    for key, data in into.items():
+        t = target(data, key)
+        if t.dtype is None and key in ck and memoryview(data).nbytes != ck[key].nbytes:
+            raise ValueError(f"{key} has {ck[key].nbytes} bytes, the buffer {memoryview(data).nbytes}")
+        plan.want(key, shape=t.shape, dtype=t.dtype, address=t.address, stride=t.stride, keep=data)
+
+
+def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, rank: Optional[int] = None, *,
+         version: Optional[str] = "latest", comm: Any = "auto", keys: Sequence[str] = (), skip: Sequence[str] = (),
+         dtype: Optional[str] = None, into: Optional[Mapping[str, Any]] = None, strict: bool = True, **how: Any) -> Loaded:
+    """Collective. Load what a rank holds of a checkpoint, each byte read once for all ranks where that is faster.
+
+    layout: "fsdp8", "tp4:llama", a file; None: the one that the source names (a rank's directory), or whole tensors.
+    rank: of the layout; None: this process's. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
+    process group of torch.distributed. keys, skip: which ones, by names, prefixes or globs. dtype: floating-point
+    tensors as this ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
+    their dtypes. strict: what cannot be had is an error. how: io, exchange, threads, staging, timeout, cache (dcpfs.open).
+
+    Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, no matter whose it was.
+    """
+    ranks, ours = _as_comm(comm)
+    try:
+        with Checkpoint(source, version, comm=ranks, **how) as ck:
+            plan = Plan(ck, 0 if strict else PARTIAL)
+            failure: Optional[Exception] = None
+            try:
+                _add(plan, layout, rank, ranks, into, keys, skip, dtype)
+            except Exception as e:
+                failure = e
+            ranks.agree(failure)
+            plan.finish().execute()
+            got = Loaded(into if into is not None else {p.key: plan.array(p) for p in plan.parts()})
+            got.version, got.report = ck.version, plan.report
+            got.missing = {k: why for name, found in plan.problems.items() if name != "unexpected" for k, why in found.items()}
+            return got
+    finally:
+        if ours:
+            ranks.close()

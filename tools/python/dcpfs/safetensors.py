@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any checkpoint with the interface of safetensors.safe_open."""
+from __future__ import annotations
+
+import os
+from typing import Any, Optional, Union
+
+from .array import Readable
+from .checkpoint import Checkpoint
+from .tensor import Tensor
+
+FRAMEWORKS = {"np": "np", "numpy": "np", "pt": "pt", "torch": "pt", "pytorch": "pt"}
+
+
+class safe_open:  # the name of the one it stands in for
+    """Reads as `safetensors.safe_open(filename, framework, device)` does, of whatever family the source is.
+
+    framework: "pt" gives torch tensors on @device, "np" numpy arrays (what numpy has no numbers for as float32).
+    ValueError: another framework. DcpfsError: it cannot be opened.
+    """
+
+    def __init__(self, filename: Union[str, os.PathLike[str]], framework: str = "np", device: Any = "cpu",
+                 version: Optional[str] = "latest", **how: Any) -> None:
+        if framework not in FRAMEWORKS:
+            raise ValueError(f"framework {framework!r} is none of {', '.join(FRAMEWORKS)}")
+        self._framework, self._device = FRAMEWORKS[framework], device
+        self._of = Checkpoint(filename, version, **how)
+
+    def __enter__(self) -> safe_open:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._of.close()
+
+    def keys(self) -> list[str]:
+        """By name."""
+        return sorted(self._of)
+
+    def offset_keys(self) -> list[str]:
+        """In the order of the checkpoint."""
+        return list(self._of)
+
+    def metadata(self) -> Optional[dict[str, str]]:
+        """Texts: "format" is the framework's, as save_pretrained() writes it; facts of dcpfs begin with "dcpfs."."""
+        return {"format": self._framework, **{f"dcpfs.{k}": v for k, v in self._of.facts.items()}}
+
+    def get_tensor(self, name: str) -> Any:
+        """All of it. KeyError with the nearest key; DcpfsError: it cannot be read."""
+        return self._made(self._of[name])
+
+    def get_slice(self, name: str) -> Slice:
+        """Nothing is read yet. KeyError with the nearest key."""
+        return Slice(self, self._of[name])
+
+    def _made(self, data: Readable) -> Any:
+        return data.numpy() if self._framework == "np" else data.torch(None if str(self._device) == "cpu" else self._device)
+
+
+class Slice:
+    """A tensor of which regions are read: slice[2:4, :, ::2]."""
+
+    def __init__(self, of: safe_open, tensor: Tensor) -> None:
+        self._of, self._tensor = of, tensor
+
+    def get_shape(self) -> list[int]:
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        """"BF16" and the like, as in a safetensors header."""
+        return self._tensor.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        """Reads that region only. IndexError, TypeError: not such an index. DcpfsError: it cannot be read."""
+        return self._of._made(self._tensor[index])
