@@ -8,21 +8,23 @@
 #   tests/run.sh --fast    the default build only
 #   tests/run.sh --ci      four builds, and a skip that only a missing GPU explains is allowed
 #   tests/run.sh --keep    build on what the last run left, instead of from nothing
+#   tests/run.sh --frameworks  also beside real frameworks, which are downloaded (torch: 4 GB)
 #
 # Builds and logs stay in build/. Exits 0 only when something passed and nothing failed.
 set -u
 cd "$(dirname "$0")/.." || exit 3
 root=$PWD
 top=$root/build
-fast="" ci="" keep=""
+fast="" ci="" keep="" frameworks="" bad=""
 
 for word in "$@"; do
 	case $word in
 	--fast) fast=yes ;;
 	--ci) ci=yes ;;
 	--keep) keep=yes ;;
+	--frameworks) frameworks=yes ;;
 	*)
-		sed -n 's/^# \{0,1\}//; 3,12p' "$0" >&2
+		sed -n 's/^# \{0,1\}//; 3,13p' "$0" >&2
 		exit 2
 		;;
 	esac
@@ -98,11 +100,26 @@ build() {
 		--num-processes $(($(nproc) * 2 + 2)) "$@" # many of them wait
 }
 
+# Tests that compare with a framework itself. Beside the closing line: it counts what always runs.
+beside_frameworks() {
+	say 'frameworks'
+	if [ ! -e "$top/frameworks/complete" ]; then
+		rm -rf "$top/frameworks"
+		step "$top/frameworks.log" python3 -m venv "$top/frameworks" &&
+			step "$top/frameworks.log" "$top/frameworks/bin/python" -m pip install -q \
+				--disable-pip-version-check torch numpy &&
+			touch "$top/frameworks/complete" || return
+	fi
+	DCPFS_TEST_TORCH="$top/frameworks/bin/python" meson test -C "$top/default" --no-rebuild \
+		--print-errorlogs --logbase frameworks --suite frameworks
+}
+
 mkdir -p "$top"
 done="" cc="" targets=all
 packages
 venv
 build default '' -Dwerror=true
+[ -z "$frameworks" ] || beside_frameworks || bad=yes
 if [ -z "$fast" ]; then
 	build sanitize 'unit fuzz cli mount' -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false
 	cc=clang targets=threads
@@ -111,4 +128,5 @@ if [ -z "$fast" ]; then
 	build minimal minimal -Dwerror=true -Doptimization=0 -Dauto_features=disabled
 fi
 say 'results'
-exec python3 -B "$root/tests/summary.py" ${ci:+--ci} "$top" $done
+[ -z "$bad" ] || echo 'the tests beside frameworks failed'
+python3 -B "$root/tests/summary.py" ${ci:+--ci} "$top" $done && [ -z "$bad" ]

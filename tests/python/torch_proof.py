@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs.torch beside torch.distributed.checkpoint: saved by torch on one mesh, loaded on another by both, equal tensor by
+tensor, optimizer state included. FSDP2, tensor parallel, both, HSDP, ShardedTensor, uneven sizes; gloo on the CPU.
+
+Needs torch; tests/run.sh --frameworks runs it. Data comes from a seed.
+
+usage: torch_proof.py [CASE...]
+"""
+import copy
+import os
+import sys
+import tempfile
+
+try:
+    import torch
+except ImportError as why:
+    other = os.environ.pop("DCPFS_TEST_TORCH", "")
+    if other:
+        os.execv(other, [other, "-B", *sys.argv])
+    print(f"{why}; tests/run.sh --frameworks makes a python that has it", file=sys.stderr)
+    sys.exit(77)
+import base
+from base import dcpfs
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import dcpfs.torch  # noqa: E402
+
+
+class Net(nn.Module):
+    """Sizes that no number of ranks divides."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(29, 18)
+        self.up, self.down = nn.Linear(18, 22), nn.Linear(22, 18, bias=False)
+        self.norm = nn.LayerNorm(18)
+        self.register_buffer("seen", torch.zeros(3, dtype=torch.int64))
+
+    def forward(self, x):
+        h = self.norm(self.embed(x))
+        return h + self.down(torch.relu(self.up(h)))
+
+
+def fsdp(net, world):
+    return fully_shard(net, mesh=init_device_mesh("cpu", (world,)))
+
+
+def tp(net, world):
+    mesh = init_device_mesh("cpu", (world,))
+    return parallelize_module(net, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
+def both(net, world):
+    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "tp"))
+    parallelize_module(net, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    for part in (net.up, net.down):
+        fully_shard(part, mesh=mesh["dp"])
+    return fully_shard(net, mesh=mesh["dp"])
+
+
+def hsdp(net, world):
+    return fully_shard(net, mesh=init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("r", "s")))
+
+
+def plain(net, world):
+    return net
+
+
+WAYS = {"fsdp": fsdp, "tp": tp, "both": both, "hsdp": hsdp, "plain": plain}
+# Saved by (way, ranks), loaded by (way, ranks).
+CASES = {
+    "fsdp-fsdp": (("fsdp", 2), ("fsdp", 3)),
+    "fsdp-tp": (("fsdp", 3), ("tp", 2)),
+    "tp-both": (("tp", 2), ("both", 4)),
+    "both-fsdp": (("both", 4), ("fsdp", 3)),
+    "both-hsdp": (("both", 4), ("hsdp", 4)),
+    "hsdp-plain": (("hsdp", 4), ("plain", 1)),
+}
+
+
+class Counter:
+    """Stateful, as trainers have them."""
+
+    def __init__(self, n=0):
+        self.n, self.rates = n, [0.0]
+
+    def state_dict(self):
+        return {"n": self.n, "rates": self.rates}
+
+    def load_state_dict(self, state):
+        self.n, self.rates = state["n"], state["rates"]
+
+
+def trained(way, world, steps, seed):
+    torch.manual_seed(seed)
+    net = WAYS[way](Net(), world)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, foreach=False)
+    for _ in range(steps):
+        out = net(torch.arange(8).reshape(2, 4))
+        (out.full_tensor() if isinstance(out, DTensor) else out).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return net, optimizer
+
+
+def state(net, optimizer, n):
+    model, optim = get_state_dict(net, optimizer)
+    return {"model": model, "optim": optim, "counter": Counter(n), "extra": {"list": [torch.full((2, 3), float(n)), n, "text"],
+                                                                          "pair": (1, 0.5)}}
+
+
+def leaves(tree, at=""):
+    if isinstance(tree, Counter):
+        tree = tree.state_dict()
+    if isinstance(tree, (dict, list)):
+        for k, v in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from leaves(v, f"{at}.{k}")
+    else:
+        yield at, tree._local_tensor if isinstance(tree, DTensor) else tree
+
+
+def same(mine, theirs):
+    mine, theirs = dict(leaves(mine)), dict(leaves(theirs))
+    assert mine.keys() == theirs.keys(), mine.keys() ^ theirs.keys()
+    for key, a in theirs.items():
+        b = mine[key]
+        equal = torch.equal(a, b) and a.dtype == b.dtype if isinstance(a, torch.Tensor) else a == b
+        assert equal, f"{key}: {b} is not {a}"
+    return len(theirs)
+
+
+def save(rank, world, way, path):
+    net, optimizer = trained(way, world, 3, seed=1)
+    net.seen += 5
+    dcp.save(state(net, optimizer, 7), checkpoint_id=path)
+
+
+def load(rank, world, way, path):
+    net, optimizer = trained(way, world, 1, seed=2)
+    theirs = state(net, optimizer, 0)
+    ours, through = copy.deepcopy(theirs), copy.deepcopy(theirs)
+    dcp.load(theirs, checkpoint_id=path)
+    got = dcpfs.torch.load_state_dict(ours, path, cache="")
+    assert not got.missing
+    n = same(ours, theirs)
+    dcp.load(through, storage_reader=dcpfs.torch.Reader(path, cache=""))
+    same(through, theirs)
+    for exchange in ("never", "node", "all"):
+        again = copy.deepcopy(theirs)
+        for _, leaf in leaves(again):
+            if isinstance(leaf, torch.Tensor):
+                leaf.zero_()
+        dcpfs.torch.load_state_dict(again, path, cache="", exchange=exchange)
+        same(again, theirs)
+    set_state_dict(net, optimizer, model_state_dict=ours["model"], optim_state_dict=ours["optim"])
+    missing(rank, path, ours)
+    by_key(path)
+    return n
+
+
+def missing(rank, path, tree):
+    """One rank wants what is not there: all fail alike, and nothing has changed."""
+    want = {"model": dict(tree["model"])}
+    if rank == 0:
+        want["model"]["norm.weigth"] = torch.zeros(18)
+    try:
+        dcpfs.torch.load_state_dict(want, path, cache="")
+        raise AssertionError("nothing was missing")
+    except dcpfs.DcpfsError as e:
+        assert e.code == 2 and "nearest is model.norm.weight" in e.text, e
+    got = dcpfs.torch.load_state_dict(want, path, strict=False, cache="")
+    assert list(got.missing) == (["model.norm.weigth"] if rank == 0 else []), got
+
+
+def by_key(path):
+    theirs = dcp.state_dict_loader._load_state_dict_from_keys("model", checkpoint_id=path)
+    ours = dcpfs.torch._load_state_dict_from_keys("model", checkpoint_id=path, cache="")
+    same(ours, theirs)
+
+
+def boxes(rank, world, way, path):
+    """DTensors of many placements, and conversions, without a model."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
+    torch.manual_seed(3)
+    whole = {f"t{i}": torch.randn(shape).to(dtype) for i, (shape, dtype) in enumerate([
+        ((5, 7), torch.float32), ((1, 9), torch.bfloat16), ((13,), torch.float64), ((3, 2, 5), torch.float16), ((2, 2), torch.int64)])}
+    ways = [(Shard(0), Shard(0)), (Shard(0), Replicate()), (Replicate(), Shard(0)), (Replicate(), Replicate())]
+    dcp.save({k: distribute_tensor(v, mesh, ways[i % 4]) for i, (k, v) in enumerate(whole.items())}, checkpoint_id=path)
+    for shift in range(4):
+        tree = {k: distribute_tensor(torch.zeros_like(v), mesh, ways[(i + shift) % 4]) for i, (k, v) in enumerate(whole.items())}
+        dcpfs.torch.load_state_dict(tree, path, cache="")
+        for k, v in whole.items():
+            assert torch.equal(tree[k].full_tensor(), v), k
+    wide = {k: torch.zeros(v.shape, dtype=torch.float64).t().contiguous().t() for k, v in whole.items() if v.ndim <= 2}
+    dcpfs.torch.load_state_dict(wide, path, cache="")
+    for k, v in wide.items():
+        assert torch.equal(v, whole[k].double()), k
+    flat = dcpfs.torch.load(path, cache="")
+    assert all(torch.equal(flat[k], v) for k, v in whole.items())
+    return len(whole)
+
+
+def sharded(rank, world, way, path):
+    """ShardedTensor, as FSDP1 has them."""
+    from torch.distributed._shard import sharded_tensor
+    from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+
+    spec = ChunkShardingSpec(dim=0, placements=[f"rank:{r}/cpu" for r in range(world)])
+    t = sharded_tensor.rand(spec, 10, 3)
+    dcp.save({"t": t}, checkpoint_id=path)
+    ours = {"t": sharded_tensor.zeros(spec, 10, 3)}
+    dcpfs.torch.load_state_dict(ours, path, cache="")
+    for a, b in zip(ours["t"].local_shards(), t.local_shards()):
+        assert torch.equal(a.tensor, b.tensor)
+    return 1
+
+
+def rank_main(rank, world, work, way, path, meet):
+    os.environ |= {"LOCAL_RANK": str(rank)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
+    try:
+        n = globals()[work](rank, world, way, path)
+        if rank == 0 and n:
+            print(f"  {way} x {world}: {n} leaves equal", flush=True)
+    finally:
+        dist.destroy_process_group()
+
+
+def run(scratch, work, way, world, path):
+    meet = tempfile.mktemp(dir=scratch)
+    mp.spawn(rank_main, args=(world, work, way, path, meet), nprocs=world)
+
+
+def main():
+    asked = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="dcpfs-torch-") as scratch:
+        for name, ((way, world), (other, ranks)) in CASES.items():
+            if not asked or name in asked:
+                print(name, flush=True)
+                run(scratch, "save", way, world, f"{scratch}/{name}")
+                run(scratch, "load", other, ranks, f"{scratch}/{name}")
+        for work, world in (("boxes", 4), ("sharded", 3)):
+            if not asked or work in asked:
+                print(work, flush=True)
+                run(scratch, work, work, world, f"{scratch}/{work}")
+    print("all equal")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A StorageReader for torch.distributed.checkpoint that reads every family dcpfs knows."""
+from __future__ import annotations
+
+import io
+import os
+from typing import Any, Optional, Union
+
+import torch
+from torch.distributed.checkpoint import metadata as md
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner
+from torch.distributed.checkpoint.storage import StorageReader
+from torch.futures import Future
+
+from ._lib import DcpfsError
+from .checkpoint import Checkpoint
+from .dtype import of_torch, torch_dtype
+from .plan import Plan
+
+
+class Reader(StorageReader):
+    """`dcp.load(state_dict, storage_reader=dcpfs.torch.Reader(path))`. Each rank reads what torch's planner asks of it;
+    tensors are one chunk to the planner, however they are stored. Those of dtypes that torch does not have, and those
+    that cannot be read, are left out. how: io, threads, cache and the like (dcpfs.open)."""
+
+    def __init__(self, path: Union[str, os.PathLike[str]], version: Optional[str] = "latest", **how: Any) -> None:
+        super().__init__()
+        self.path, self._version, self._how = path, version, how
+        self._ck: Optional[Checkpoint] = None
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        if self._ck is None:
+            self._ck = Checkpoint(self.path, self._version, **self._how)
+        return self._ck
+
+    def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
+        if checkpoint_id is not None:
+            self.path, self._ck = checkpoint_id, None
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> md.Metadata:
+        """Tensors and objects. DcpfsError: the checkpoint cannot be opened."""
+        ck, entries = self.checkpoint, dict[str, md.STORAGE_TYPES]()
+        for key in ck:
+            try:
+                t = ck[key]
+                properties = md.TensorProperties(dtype=torch_dtype(t.dtype))
+            except (DcpfsError, TypeError):
+                continue
+            size = torch.Size(t.shape)
+            chunk = md.ChunkStorageMetadata(offsets=torch.Size([0] * t.ndim), sizes=size)
+            entries[key] = md.TensorStorageMetadata(properties=properties, size=size, chunks=[chunk])
+        for key in ck.objects:
+            entries.setdefault(key, md.BytesStorageMetadata())
+        return md.Metadata(state_dict_metadata=entries, planner_data={key: ck.path(key) for key in entries})
+
+    def set_up_storage_reader(self, metadata: md.Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        ck, wants, targets = self.checkpoint, Plan(self.checkpoint), []
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                data = io.BytesIO()
+                torch.save(ck.objects[item.storage_index.fqn], data)
+                data.seek(0)
+                planner.load_bytes(item, data)
+                continue
+            key, target = item.storage_index.fqn, planner.resolve_tensor(item).detach()
+            stored = ck[key].dtype
+            straight = target.device.type == "cpu" and of_torch(target.dtype) == stored
+            to = target if straight else torch.empty(target.shape, dtype=torch_dtype(stored))
+            wants.want(key, lo=tuple(item.storage_offsets), length=tuple(item.lengths), address=to.data_ptr(),
+                       stride=tuple(to.stride()), keep=to)
+            targets.append((item, target, to))
+        wants.finish().execute()
+        for item, target, to in targets:
+            if to is not target:
+                target.copy_(to)
+            planner.commit_tensor(item, target)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
+        return os.path.exists(checkpoint_id)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State dicts of torch filled from any checkpoint: tensors, DTensors and ShardedTensors, by all ranks together.
+
+    dcpfs.torch.load_state_dict(state_dict, "/data/run1")                  # in place of torch.distributed.checkpoint.load
+    dcp.load(state_dict, storage_reader=dcpfs.torch.Reader("/data/run1"))  # through torch's own planner
+    dcpfs.torch.load("/data/model.pt")                                     # in place of torch.load, without pickle
+"""
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint._traverse import set_element
+from torch.distributed.checkpoint.stateful import Stateful
+
+from ._lib import DcpfsError
+from .checkpoint import Checkpoint
+from .comm import Comm
+from .dtype import DTYPES, of_torch, torch_dtype
+from .objects import foreign
+from .plan import Plan
+from .reader import Reader
+from .regions import regions
+
+Source = Union[str, os.PathLike[str]]
+FLOATS = {"F64", "F32", "F16", "BF16"}
+
+__all__ = ["Filled", "Reader", "load", "load_state_dict"]
+
+
+class Filled(NamedTuple):
+    """version: its name; missing: {key: why} of what was left as it was (only without strict); report: what happened
+    on this rank, in bytes and nanoseconds."""
+
+    version: str
+    missing: dict[str, str]
+    report: dict[str, Any]
+
+
+def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optional[str] = "latest", process_group: Any = None,
+                    strict: bool = True, *, no_dist: bool = False, rename: Optional[Callable[[str], str]] = None,
+                    **how: Any) -> Filled:
+    """Collective over the group. Fill @state_dict in place, as torch.distributed.checkpoint.load() does.
+
+    Nested dicts and lists are flattened to keys joined by dots. Tensors get the region that is theirs, converted to their
+    dtype: all of it, a DTensor's local part, each shard of a ShardedTensor; on any device. Stateful objects are asked for
+    state_dict() and given it by load_state_dict(). Other leaves are replaced by objects of the checkpoint (Python data:
+    None, bool, int, float, str, bytes, lists, tuples, dicts, sets, torch.dtype, torch.device).
+
+    process_group: None is the default one, or this process alone where there is none (no_dist: in any case). rename: from
+    a key of the state dict to that of the checkpoint. strict: what is not there, or is an object that only unpickling
+    could make, is an error; otherwise it is left as it was. how: io, exchange, threads, staging, timeout, cache.
+
+    DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
+    """
+    comm = _group(process_group, no_dist)
+    whole = {k: v.state_dict() if _is_stateful(v) else v for k, v in sorted(state_dict.items(), key=lambda kv: str(kv[0]))}
+    flat, paths = flatten_state_dict(whole)
+    with Checkpoint(source, version, comm=comm, **how) as ck:
+        values, filled = _fill(ck, comm, flat, rename or str, strict)
+    for key, value in values.items():
+        set_element(whole, paths[key], value)
+    for key, old in state_dict.items():
+        if _is_stateful(old):
+            old.load_state_dict(whole[key])
+        else:
+            state_dict[key] = whole[key]
+    return filled
+
+
+def load(path: Source, map_location: Any = None, *, version: Optional[str] = "latest", **how: Any) -> dict[str, Any]:
+    """All of a checkpoint as torch.load() would give it: dicts nested as the framework nests them, with tensors and
+    Python data; nothing is unpickled. What was a list is a dict with keys "0", "1"; objects of unknown classes are
+    dicts that say what is known of them. map_location: a device. DcpfsError: something cannot be read."""
+    with Checkpoint(path, version, **how) as ck:
+        plan = Plan(ck)
+        for key in ck:
+            plan.want(key)
+        plan.finish().execute()
+        out: dict[str, Any] = {}
+        for part in plan.parts():
+            put(out, ck.path(part.key), plan.array(part).torch(map_location))
+        for key in ck.objects:
+            put(out, ck.path(key), _leaf(ck, key))
+        return out
+
+
+def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, checkpoint_id: Optional[Source] = None,
+                               storage_reader: Optional[Reader] = None, process_group: Any = None,
+                               **how: Any) -> dict[str, Any]:
+    """As torch's function of this name: a new state dict of whole tensors and objects, of the keys given and those below
+    them; nested as the framework nests them."""
+    wanted = None if keys is None else {keys} if isinstance(keys, str) else set(keys)
+    comm = _group(process_group, False)
+    source = checkpoint_id if checkpoint_id is not None else storage_reader.path if storage_reader else ""
+    out: dict[str, Any] = {}
+    with Checkpoint(source, comm=comm, **how) as ck:
+        def asked(key: str) -> bool:
+            words = ck.path(key)
+            return wanted is None or any(".".join(words[:i + 1]) in wanted for i in range(len(words)))
+
+        plan = Plan(ck)
+        for key in filter(asked, ck):
+            plan.want(key)
+        plan.finish().execute()
+        for part in plan.parts():
+            put(out, ck.path(part.key), plan.array(part).torch())
+        for key in filter(asked, ck.objects):
+            put(out, ck.path(key), _leaf(ck, key))
+    return out
+
+
+def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for word in path[:-1]:
+        tree = tree.setdefault(word, {})
+    tree[path[-1]] = value
+
+
+def _group(process_group: Any, no_dist: bool) -> Optional[Comm]:
+    if no_dist or not (dist.is_available() and dist.is_initialized()):
+        return None
+    from .group import GroupComm
+
+    return GroupComm(process_group)
+
+
+def _is_stateful(value: Any) -> bool:
+    return isinstance(value, Stateful) and not isinstance(value, (dict, torch.Tensor))
+
+
+def _leaf(ck: Checkpoint, key: str) -> Any:
+    value, kind = ck.objects[key], ck.objects.type(key)
+    if kind == "torch.dtype":
+        return getattr(torch, value, value)
+    return torch.device(value) if kind == "torch.device" else torch.Size(value) if kind == "torch.Size" else value
+
+
+def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Callable[[str], str],
+          strict: bool) -> tuple[dict[str, Any], Filled]:
+    """Tensors in place; the values of other leaves."""
+    plan, missing = Plan(ck), dict[str, str]()
+    later: list[tuple[torch.Tensor, torch.Tensor]] = []
+    values: dict[str, Any] = {}
+    failure: Optional[Exception] = None
+    try:
+        for key, old in flat.items():
+            name = rename(key)
+            try:
+                if isinstance(old, torch.Tensor) or hasattr(old, "local_shards"):
+                    _want(plan, name, old, later)
+                else:
+                    values[key] = _object(ck, name)
+            except (KeyError, DcpfsError) as e:
+                code = e.code if isinstance(e, DcpfsError) else errno.ENOENT
+                if code not in (errno.ENOENT, errno.EBADMSG):
+                    raise
+                missing[key] = e.text if isinstance(e, DcpfsError) else str(e.args[0])
+        if missing and strict:
+            raise DcpfsError(errno.ENOENT, next(iter(missing.values())) +
+                             (f" (and {len(missing) - 1} more keys cannot be had)" if len(missing) > 1 else ""))
+    except Exception as e:
+        failure = e
+    if comm:
+        comm.agree(failure)
+    elif failure:
+        raise failure
+    plan.finish().execute()
+    for local, staged in later:
+        local.copy_(staged)
+    return values, Filled(ck.version, missing, plan.report)
+
+
+def _want(plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    stored = plan.checkpoint[name].dtype
+    for local, lo in regions(tensor, name):
+        dtype = of_torch(local.dtype)
+        straight = (local.device.type == "cpu" and (dtype == stored or {dtype, stored} <= FLOATS) and
+                    not local.is_conj() and not local.is_neg())
+        to = local if straight else torch.empty(local.shape, dtype=torch_dtype(stored if stored in DTYPES else dtype))
+        if not straight:
+            later.append((local, to))
+        plan.want(name, shape=tuple(tensor.shape) if not hasattr(tensor, "local_shards") else tuple(tensor.size()),
+                  lo=lo, length=None if lo is None else tuple(local.shape), dtype=of_torch(to.dtype), address=to.data_ptr(),
+                  stride=tuple(to.stride()), keep=to)
+
+
+def _object(ck: Checkpoint, name: str) -> Any:
+    if name not in ck.objects and name in ck:
+        return ck[name].torch()
+    value = _leaf(ck, name)
+    kind = foreign(value)
+    if kind:
+        raise DcpfsError(errno.EBADMSG, f"{name} is a {kind}, which only unpickling could make again")
+    return value
