@@ -108,6 +108,12 @@ static enum cmd_exit fail(const struct loading *l)
 	return loading_fail(l, cmd_exit_of(l->err.code));
 }
 
+/* Once it is open, what is not there is damage. */
+static enum cmd_exit fail_read(const struct loading *l)
+{
+	return loading_fail(l, l->err.code == -ENOENT ? CMD_BAD : cmd_exit_of(l->err.code));
+}
+
 /* Where a dump is to go is no matter of the source. */
 static enum cmd_exit fail_dump(const struct loading *l)
 {
@@ -293,7 +299,7 @@ static enum cmd_exit plan(struct loading *l)
 		rc = dcpload_drop_caches(l->plan, &l->err);
 	if (rc == 0 && o->cold)
 		rc = dcpload_plan_rebase(l->plan, l->ck, &l->err);
-	return rc < 0 ? fail(l) : CMD_OK;
+	return rc < 0 ? fail_read(l) : CMD_OK;
 }
 
 static enum cmd_exit execute(struct loading *l)
@@ -309,7 +315,7 @@ static enum cmd_exit execute(struct loading *l)
 	progress_finish(&l->progress);
 	if (rc == 0 && l->opts->check)
 		rc = dcpload_check(l->plan, &l->err);
-	return rc < 0 ? fail(l) : CMD_OK;
+	return rc < 0 ? fail_read(l) : CMD_OK;
 }
 
 /* ---- into files ---- */

@@ -24,12 +24,13 @@ static int fail(const struct dump *d, int rc, struct dcpload_error *err)
 
 /* ---- header ---- */
 
+/* What cannot be read (--partial) has no place in memory. */
 static bool can_show(const struct dcpload_part *part)
 {
 	enum dcp_dtype dtype = dcp_dtype_from_name(part->dtype);
 
-	return dtype != DCP_DTYPE_OTHER && dcp_dtype_info(dtype)->safetensors &&
-	       dcp_safetensors_can_name(part->key);
+	return (part->data || part->nbytes == 0) && dtype != DCP_DTYPE_OTHER &&
+	       dcp_dtype_info(dtype)->safetensors && dcp_safetensors_can_name(part->key);
 }
 
 static bool is_whole(const struct dcpload_part *p)

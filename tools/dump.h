@@ -23,7 +23,8 @@ struct dump {
 	char path[512];
 	char name[48], temp[72]; /* in the directory; temp "": there is none */
 	struct dcp_buf header;
-	uint64_t bytes, left_out; /* of the file; parts that safetensors has no word for */
+	uint64_t bytes,
+		left_out; /* of the file; parts that cannot be read or said in safetensors */
 	bool force;
 };
 

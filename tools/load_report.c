@@ -341,7 +341,8 @@ static void tell_dump(struct telling *t)
 	out_text(b, t->l->opts->dump);
 	if (t->total.undumped)
 		dcp_buf_printf(b,
-			       "; %s parts left out: safetensors cannot hold their dtype "
+			       "; %s parts left out: they cannot be read, or safetensors "
+			       "cannot hold their dtype "
 			       "or key",
 			       out_count(count, t->total.undumped));
 	dcp_buf_str(b, "\n");

@@ -7,6 +7,7 @@ What lies in memory is the business of tests/load; here a dump shows it.
 import json
 import math
 import os
+import shutil
 import socket
 import subprocess
 import xml.etree.ElementTree as ET
@@ -262,6 +263,21 @@ def usages():
     check(got.returncode not in (OK, USAGE) and got.stderr, f"--strict: {got}")
 
 
+def partial():
+    broken = SCRATCH / "broken"
+    shutil.copytree(SOURCE / "tp", broken)
+    (broken / "__1_0.distcp").unlink()
+    fails(BAD, "__1_0.distcp", "load", broken)
+    job_fails(2, BAD, "__1_0.distcp", broken)
+    got = data("load", broken, "--partial", "--dump", SCRATCH / "partial", "--json")
+    lost = {b["key"] for b in got["broken"]}
+    check(lost and all("__1_0.distcp" in b["why"] for b in got["broken"]), f"--partial: {got['broken']}")
+    tensors, meta = read_file(SCRATCH / "partial" / "rank-00000-of-00001.safetensors")
+    stored = {t["key"] for t in data("ls", "--json", SOURCE, "tp")["tensors"]}
+    equal((set(tensors), set(meta["dcpfs.left_out"].split())), (stored - lost, lost), "--partial: the dump")
+    equal(got["dump"]["left_out"], len(lost), "--partial: left out")
+
+
 def templates():
     """Composer's names of saves, and the texts that stand for links."""
     (SCRATCH / "run-7").symlink_to((GOLDEN / "composer-ranks" / "ckpt").resolve())
@@ -290,5 +306,6 @@ select()
 trace()
 doctor()
 usages()
+partial()
 templates()
 finish()
