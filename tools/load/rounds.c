@@ -259,9 +259,10 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 		c->first[k] = first;
 		for (; i < total && all[i].stripe == stripe; i++) {
 			uint64_t lo = (stripe - r->base[all[i].file]) * r->stripe;
-			struct load_stretch *s = &c->stretch[c->nstretch - 1];
+			struct load_stretch *s =
+				c->nstretch > first ? &c->stretch[c->nstretch - 1] : NULL;
 
-			if (c->nstretch > first && all[i].lo <= s->hi) {
+			if (s && all[i].lo <= s->hi) {
 				s->hi = DCP_MAX(s->hi, all[i].hi);
 				s->n = (uint32_t)(s->hi - s->lo);
 				continue;
