@@ -27,7 +27,7 @@ from .reader import Reader
 from .regions import regions
 
 Source = Union[str, os.PathLike[str]]
-FLOATS = {"F64", "F32", "F16", "BF16"}
+FLOATS = {"F32", "F16", "BF16"}  # which the library converts into each other; torch does the rest
 
 __all__ = ["Filled", "Reader", "load", "load_state_dict"]
 
