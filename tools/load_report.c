@@ -103,6 +103,7 @@ static const struct {
 	TIME(read),
 	TIME(wait),
 	TIME(place),
+	TIME(cpu),
 #undef NUMBER
 #undef TIME
 	{ "dumped", offsetof(struct summary, dumped), false },

@@ -14,6 +14,8 @@ usage: peers.py [--reps N] VERB ARG...          with a python that has torch, sa
   columns SOURCE PARTS PART   a part of the columns of `wide`, by numpy.memmap
   local-plan                create_default_local_load_plan: what rank 21 of 64 reads of 100,000 DTensors, each
                             stored in 8 chunks; metadata and tensors are made before, not timed
+  reshard SOURCE DIM RANKS  dcp.load into DTensors cut along DIM by so many gloo ranks, memory there before;
+                            wall of the slowest, CPU of all
   check DIR                 every tensor of safetensors/ copied from `model` has the values gen.py gave it
 
 A line "ready" comes before anything is measured: whoever watches this process's memory starts there.
@@ -180,6 +182,51 @@ def local_plan(reps):
     dist.destroy_process_group()
 
 
+def reshard_rank(rank, ranks, dim, source, reps, store, out):
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=ranks)
+    mesh = init_device_mesh("cpu", (ranks,))
+    state = {}
+    for key, md in dcp.FileSystemReader(source).read_metadata().state_dict_metadata.items():
+        if not hasattr(md, "size"):
+            continue                    # an object
+        cut, local = min(dim, len(md.size) - 1), list(md.size)
+        local[cut] //= ranks
+        state[key] = DTensor.from_local(torch.ones(local, dtype=md.properties.dtype), mesh, [Shard(cut)], run_check=False)
+    gc.freeze()
+    for _ in range(reps):
+        dist.barrier()
+        wall, used = time.perf_counter(), cpu()
+        dcp.load(state, checkpoint_id=source)
+        out.put((rank, time.perf_counter() - wall, cpu() - used,
+                 sum(t.to_local().nbytes for t in state.values())))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def reshard(reps, source, dim, ranks):
+    import tempfile
+    import torch.multiprocessing as mp
+    ranks, queue = int(ranks), mp.get_context("spawn").SimpleQueue()
+    with tempfile.TemporaryDirectory() as tmp:
+        jobs = mp.start_processes(reshard_rank, (ranks, int(dim), source, reps, os.path.join(tmp, "store"), queue),
+                                  nprocs=ranks, join=False)
+        while not jobs.join(timeout=1):     # raises what a rank raised
+            pass
+        got = [queue.get() for _ in range(ranks * reps)]
+    ready()
+    by_rank = [[g for g in got if g[0] == r] for r in range(ranks)]
+    for rep in range(reps):
+        now = [by_rank[r][rep] for r in range(ranks)]
+        print(json.dumps({"rep": rep, "what": "reshard", "wall": max(n[1] for n in now), "cpu": sum(n[2] for n in now),
+                          "bytes": sum(n[3] for n in now)}), flush=True)
+
+
 def check(reps, where):
     import gen
     import numpy as np
@@ -201,7 +248,7 @@ def check(reps, where):
 
 
 VERBS = {"metadata": metadata, "one": one, "two-step": two_step, "load-file": load_file, "read-items": read_items,
-         "columns": columns, "local-plan": local_plan, "check": check}
+         "columns": columns, "local-plan": local_plan, "reshard": reshard, "check": check}
 
 
 def main():

@@ -454,7 +454,7 @@ static int run(struct dcpload_plan *p, struct dcpload_error *err)
 
 int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	int64_t begin = dcp_now_ns(CLOCK_MONOTONIC);
+	int64_t begin = dcp_now_ns(CLOCK_MONOTONIC), cpu = dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID);
 	int rc, timeout = (int)p->ck->config.timeout_ms;
 	struct dcpload_error own;
 
@@ -472,6 +472,7 @@ int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 		load_window_reset(p->window);
 	p->report.calls = p->ck->counts.calls;
 	p->report.wait_ns += p->window ? load_window_waited(p->window) : 0;
+	p->report.cpu_ns = (uint64_t)(dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
 	p->report.execute_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - begin);
 	return rc;
 }
