@@ -145,7 +145,7 @@ def dump_one():
           f"--dtype BF16: {[t[0] for t in tensors.values()]}")
 
 
-NUMBERS = ("parts needed read sent received staging calls open_s plan_s execute_s read_s wait_s place_s dumped "
+NUMBERS = ("parts needed read sent received staging calls open_s plan_s execute_s read_s wait_s place_s cpu_s dumped "
            "dump_s").split()
 MEMBERS = set("version format layout ranks nodes comm io io_why exchange exchange_why parts needed read exchanged unique "
               "amplification staging open_s plan_s seconds checked dump ignored missing unexpected shape dtype broken "

@@ -9,6 +9,7 @@ import hashlib
 import pathlib
 import pickle
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -17,13 +18,32 @@ import unittest
 import base
 from base import dcpfs, golden, np
 
-from dcpfs import dlpack
+from dcpfs import _lib, dlpack
 from dcpfs.dtype import DTYPES
 
 sys.path.insert(0, str(base.ROOT / "tests/mount"))
 import arrays  # noqa: E402
 
 FOLDERS = ("dcp-plain", "dcp-fsdp2", "hf-llama", "paddle-dist", "megatron-dist", "deepspeed-z3", "numpy")
+
+
+class Header(unittest.TestCase):
+    STRUCTS = {"error": _lib.Error, "comm": _lib.CommStruct, "config": _lib.Config, "tensor": _lib.TensorStruct,
+               "want": _lib.Want, "select": _lib.Select, "part": _lib.PartStruct, "report": _lib.Report}
+
+    def test_structs(self):
+        """Members stand in the order of dcpload.h; structs that say their size may lack the last ones."""
+        header = re.sub(r"/\*.*?\*/", "", (base.ROOT / "tools/load/dcpload.h").read_text(), flags=re.S)
+        for name, struct in self.STRUCTS.items():
+            body = re.search(r"^struct dcpload_%s \{\n(.*?)^\};" % name, header, re.S | re.M).group(1)
+            names = []
+            for line in body.split(";"):
+                pointer = re.search(r"\(\*(\w+)\)\(", line)
+                names += [pointer.group(1)] if pointer else re.findall(r"(\w+)(?:\[\w+\])?\s*(?:,|$)", line.strip())
+            ours = [f[0] for f in struct._fields_]
+            with self.subTest(name):
+                self.assertEqual(ours, names[:len(ours)])
+                self.assertTrue(len(ours) == len(names) or ours[0] == "size", names)
 
 
 def step20():

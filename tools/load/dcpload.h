@@ -322,9 +322,9 @@ struct dcpload_report {
 	uint64_t calls;    /* of the kernel, to read */
 	uint64_t open_ns, plan_ns, execute_ns;
 	uint64_t read_ns, wait_ns, place_ns; /* of the execution, of all threads */
+	const char *io_why, *exchange_why;   /* one line each */
+	const char *comm;                    /* name of the transport */
 	uint64_t cpu_ns; /* of the execution: what this process had of the processors */
-	const char *io_why, *exchange_why; /* one line each */
-	const char *comm;                  /* name of the transport */
 };
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);

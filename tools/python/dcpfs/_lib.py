@@ -86,7 +86,7 @@ class Report(ctypes.Structure):
     _fields_ = ([(n, c_uint32) for n in ("size", "io", "exchange", "ranks", "local_ranks", "nodes")] +
                 [(n, c_uint64) for n in ("parts", "needed", "read", "sent", "received", "unique", "staging", "calls",
                                          "open_ns", "plan_ns", "execute_ns", "read_ns", "wait_ns", "place_ns")] +
-                [(n, c_char_p) for n in ("io_why", "exchange_why", "comm")])
+                [(n, c_char_p) for n in ("io_why", "exchange_why", "comm")] + [("cpu_ns", c_uint64)])
 
 
 ERR = POINTER(Error)
