@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@
 
 #define CHUNK (1ull << 30) /* a message: counts are int */
 #define SMALL (64u << 10)  /* kept for messages: those of load_agree must not need memory */
-#define SPIN 200           /* tests before the first sleep */
+#define SPIN 200           /* tests before the processor is offered to others */
+#define YIELD_MS 200       /* then, before the first sleep */
 #define SLEEP_NS 10000
 #define SLEEP_MOST_NS 1000000
 #define CLOSE_MS 10000 /* for the other ranks to come to the end, too */
@@ -60,7 +62,7 @@ static int mpi_failed(struct mpi *t, int code, const char *what)
 /* Until all @n requests are done. */
 static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, int timeout_ms)
 {
-	int64_t deadline = dcp_now_ms() + timeout_ms;
+	int64_t start = dcp_now_ms(), deadline = start + timeout_ms, now;
 	struct timespec pause = { 0, SLEEP_NS };
 
 	for (uint64_t i = 0;; i++) {
@@ -74,8 +76,14 @@ static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, in
 			return 0;
 		if (i < SPIN)
 			continue;
-		if (dcp_now_ms() >= deadline)
+		now = dcp_now_ms();
+		if (now >= deadline)
 			break;
+		/* Data moves only while MPI is asked: who sleeps holds up the others. */
+		if (now - start < YIELD_MS) {
+			sched_yield();
+			continue;
+		}
 		nanosleep(&pause, NULL);
 		pause.tv_nsec = DCP_MIN(pause.tv_nsec + pause.tv_nsec / 8, SLEEP_MOST_NS);
 	}
