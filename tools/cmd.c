@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/err.h"
 #include "core/base/log.h"
 #include "tools/cache.h"
 #include "tools/out.h"
@@ -20,7 +21,9 @@ __attribute__((format(printf, 2, 0))) static void say(const char *lead, const ch
 
 	vsnprintf(text, sizeof(text), fmt, ap);
 	out_text(&safe, text);
-	fprintf(stderr, "%s%s\n", lead, safe.p ? safe.p : "");
+	if (dcp_buf_error(&safe)) /* a message about a lack of memory must need none */
+		dcp_printable(text);
+	fprintf(stderr, "%s%s\n", lead, dcp_buf_error(&safe) || !safe.p ? text : safe.p);
 }
 
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...)
