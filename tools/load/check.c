@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Are the destinations what views of the checkpoint show? Views read every tensor by themselves, without
- * chunks, windows and messages.
+ * Compare the destinations with what views of the checkpoint show. A view reads each tensor without
+ * chunks, windows or messages.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,8 @@
 
 enum { BAND = 1 << 20 };
 
-/* Elements from @e on of the part, as they should be: @n stored bytes are at @stored. */
+/* Compare the part from element @e on with the @n stored bytes at @stored. @expected: room to convert
+ * them. -EILSEQ. */
 static int compare(const struct load_want *w, uint64_t e, const void *stored, uint64_t n,
 		   void *expected)
 {
@@ -23,7 +24,7 @@ static int compare(const struct load_want *w, uint64_t e, const void *stored, ui
 	struct load_target own = *t;
 	uint64_t count = n / t->from;
 
-	own.swap = 0; /* views have done that */
+	own.swap = 0; /* the view has swapped bytes already */
 	own.stride = NULL;
 	own.base = expected;
 	own.plain = own.dtype == own.shown;

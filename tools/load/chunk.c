@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stretches of files that a group of ranks needs, and in which order they are brought in.
+ * The stretches of files that a group of ranks needs, and in which order they are read.
  *
  * Every rank says which ranges of which files it needs, in whole blocks; the union of them, in order of
  * file and offset, is cut into chunks that fit a slot of the staging memory. Chunk c is read by member c mod n
@@ -36,7 +36,7 @@ static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
 	return 0;
 }
 
-/* Runs that lie close together are one range; dimensions from @k on. */
+/* Add the ranges of dimensions @k and up. Runs that are close together become one range. */
 static int add_each(struct ranges *r, uint32_t file, const struct dcp_strided *s, uint32_t k,
 		    uint64_t off, uint64_t extent)
 {
@@ -113,7 +113,7 @@ static int add_stretch(struct load_chunks *c, uint32_t file, uint64_t lo, uint64
 	return 0;
 }
 
-/* A chunk begins at the stretch that is added next. */
+/* Begin a chunk with the stretch that is added next. */
 static int begin_chunk(struct load_chunks *c)
 {
 	if (dcp_array_grow((void **)&c->first, &c->cap_chunk, c->n + 1, sizeof(*c->first)) < 0)
@@ -123,12 +123,12 @@ static int begin_chunk(struct load_chunks *c)
 }
 
 /*
- * Cut the union. A stretch that goes on in the next chunk is read one block further when elements
- * are converted (@slack): its last element may end there.
+ * Cut the union into chunks. With @slack (elements are converted) a stretch that is continued in the
+ * next chunk is read one block further, because its last element may end there.
  */
 static int cut(struct load_chunks *c, const struct load_range *v, size_t n, uint64_t slack)
 {
-	uint64_t used = c->slot; /* full: the first begins a chunk */
+	uint64_t used = c->slot; /* full, so that the first stretch begins a chunk */
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++) {

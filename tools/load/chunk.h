@@ -6,25 +6,26 @@
 #pragma once
 #include "tools/load/load_int.h"
 
-#define LOAD_BLOCK 4096 /* what O_DIRECT reads */
+#define LOAD_BLOCK 4096 /* alignment of O_DIRECT reads */
 
-/* Bytes that a rank needs, ends of blocks included. Sent between ranks as it is. */
+/* Bytes [lo, hi) of a file that a rank needs, whole blocks. Sent between ranks in this form. */
 struct load_range {
 	uint32_t file, zero;
 	uint64_t lo, hi;
 };
 
-/* Those of @n needs, in order, merged; malloc'ed. -ENOMEM. */
+/* The ranges of @n needs, sorted and merged; the caller frees them. -ENOMEM. */
 int load_ranges(const struct load_need *need, size_t n, struct load_range **out, size_t *nout);
 
-/* Bytes [lo, hi) of a file; lo + n may be more than hi, by what the last element needs. */
+/* Bytes [lo, hi) of a file. @n bytes are read from lo: more than hi - lo when the last element ends
+ * after hi. */
 struct load_stretch {
 	uint32_t file, n;
 	uint64_t lo, hi;
-	uint64_t at; /* in the slot */
+	uint64_t at; /* offset in the slot */
 };
 
-/* Chunk c is stretches [first[c], first[c + 1]), and brought in by member c % members. */
+/* Chunk c is stretches [first[c], first[c + 1]); member c % members reads it. */
 struct load_chunks {
 	uint32_t members;
 	uint64_t slot;   /* bytes */
@@ -34,8 +35,8 @@ struct load_chunks {
 	size_t *first, n, cap_chunk;
 };
 
-/* The union of what @members ranks need: rank m says of[m], n[m] ranges. @slack: elements are
- * converted. -ENOMEM. */
+/* Chunks of the union of what @members ranks need: n[m] ranges at of[m]. @slack: elements are
+ * converted, so a stretch may be read one block beyond its end. -ENOMEM. */
 int load_chunks_create(const struct load_range *const *of, const size_t *n, uint32_t members,
 		       uint64_t slot, bool slack, struct load_chunks **out);
 void load_chunks_free(struct load_chunks *c);

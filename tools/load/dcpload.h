@@ -2,9 +2,9 @@
 /*
  * dcpload: load a checkpoint into the memory of the ranks of a job, in any layout.
  *
- *	struct dcpload_comm *comm;            who else loads: mpirun, torchrun, srun, or alone
+ *	struct dcpload_comm *comm;            the ranks of the job, or this process alone
  *	struct dcpload *ck;                   one version of a checkpoint
- *	struct dcpload_plan *plan;            what this rank wants of it
+ *	struct dcpload_plan *plan;            what this rank wants from it
  *
  *	dcpload_comm_open("auto", &comm, &err);
  *	dcpload_open(comm, "/data/run1", NULL, &ck, &err);
@@ -15,15 +15,16 @@
  *	... dcpload_part(plan, i, &part) ...
  *	dcpload_plan_free(plan);  dcpload_close(ck);  dcpload_comm_close(comm);
  *
- * Every function that can fail returns 0 (or a count) or a negative errno and describes the
- * failure in @err, which may be NULL. A function marked "collective" is called by all ranks of
- * the communicator in the same order, and returns the same code and text on all of them: also
- * when only one of them failed, or died.
+ * Every function that can fail returns 0 (or a count) or a negative errno. One that takes @err,
+ * which may be NULL, describes the failure there. A function marked "collective" must be called by
+ * all ranks of the communicator in the same order, and returns the same code and text on all of
+ * them, even when only one of them failed or died.
  *
- * The library installs no signal handlers, never prints, never exits and keeps no globals.
- * Handles may be used by one thread at a time, different handles by different threads. Structs
- * with a member @size may grow: the caller sets it to sizeof. Strings are UTF-8; those that
- * come out of a handle live as long as it does. Plain C types only: callable by ctypes and its like.
+ * The library installs no signal handlers, never prints, never exits and keeps no globals. A
+ * handle may be used by one thread at a time, different handles by different threads. Structs
+ * with a member @size may grow: the caller sets it to sizeof. Strings are UTF-8; those that a
+ * handle returns live as long as the handle unless said otherwise. The API uses plain C types
+ * only, so that ctypes and the like can call it.
  */
 #pragma once
 #include <stddef.h>
@@ -37,23 +38,23 @@ extern "C" {
 #define DCPLOAD_ABI 1
 #define DCPLOAD_MAX_NDIM 64
 
-/* The ABI the library was built with. */
+/* DCPLOAD_ABI of the library that is loaded; compare it with the header's. */
 DCPLOAD_API uint32_t dcpload_abi(void);
 /* "0.1.0" */
 DCPLOAD_API const char *dcpload_release(void);
 
 struct dcpload_error {
 	int32_t code;    /* the negative errno that was returned; 0: nothing went wrong */
-	int32_t rank;    /* whose failure it is; -1: the caller's own, or everybody's */
+	int32_t rank;    /* the rank that failed; -1: the caller itself, or no single rank */
 	char text[1016]; /* one line: key, file, offset, found, expected, what to do */
 };
 
 /* ---- processes ---- */
 
 /*
- * How ranks talk. The library brings some (dcpload_comm_open); a caller may bring its own by filling
- * this. Functions return 0 or a negative errno (-ETIMEDOUT, -ECONNRESET: a rank is gone). All
- * ranks call the same function in the same order. @timeout_ms: give up after so long.
+ * A communicator: how ranks talk. The library has some (dcpload_comm_open); a caller may fill in
+ * its own. Its functions return 0 or a negative errno (-ETIMEDOUT, -ECONNRESET: a rank is gone).
+ * All ranks call the same functions in the same order. @timeout_ms: give up after this time.
  */
 struct dcpload_comm {
 	uint32_t size; /* sizeof(struct dcpload_comm) */
@@ -61,31 +62,32 @@ struct dcpload_comm {
 	uint32_t reserved;
 	const char *name; /* for reports: "alone", "mpi", "tcp", "torch" */
 	void *ctx;        /* the first argument of all functions */
-	/* @n bytes of every rank (the same @n on all) into @all, which has room for ranks * n. */
+	/* Gather @n bytes of every rank (the same @n on all), by rank, into @all: ranks * n bytes. */
 	int (*allgather)(void *ctx, const void *mine, size_t n, void *all, int timeout_ms);
 	/* Bulk: send[r] (nsend[r] bytes) goes to rank r, recv[r] (nrecv[r] bytes) comes from it.
-	 * NULL: ranks exchange no bulk data, each node reads for itself. */
+	 * NULL: no bulk data is exchanged, each node reads for itself. */
 	int (*alltoallv)(void *ctx, const void *const *send, const uint64_t *nsend,
 			 void *const *recv, const uint64_t *nrecv, int timeout_ms);
-	/* A communicator of the ranks that give the same @color, ordered by @key and rank; to be
-	 * closed before this one. NULL: there are no sub-groups. */
+	/* Make a communicator of the ranks that give the same @color, ordered by @key, then rank;
+	 * it is closed before this one. NULL: not supported. */
 	int (*split)(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms);
-	void (*close)(void *ctx); /* NULL: nothing to be done */
-	/* The last failure of one of these functions in words, and whose it was. NULL: its code
-	 * says all there is to say. */
+	void (*close)(void *ctx); /* NULL: nothing to do */
+	/* Describe the last failure of one of these functions: text and rank. NULL: there is only
+	 * the code. */
 	void (*explain)(void *ctx, struct dcpload_error *err);
 };
 
 /*
- * Collective. @how: "auto", "alone", "mpi" (started by mpirun or srun with PMI), "env" (RANK, WORLD_SIZE,
- * MASTER_ADDR and MASTER_PORT as torchrun sets them, or what srun sets). "auto": the first that
- * the environment says. Close it after all that was opened with it.
+ * Collective. @how: "alone", "mpi" (started by mpirun, or by srun with PMI), "env" (TCP; ranks as
+ * torchrun says in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or as mpirun or srun say), or
+ * "auto": chosen by the variables that the launcher has set. Close it after everything that was
+ * opened with it.
  */
 DCPLOAD_API int dcpload_comm_open(const char *how, struct dcpload_comm **out,
 				  struct dcpload_error *err);
-/* One of an MPI communicator the caller has: @mpi_comm points to an MPI_Comm, which is
- * duplicated. Collective. */
+/* Collective. Use the caller's MPI communicator: @mpi_comm points to an MPI_Comm, which is
+ * duplicated. */
 DCPLOAD_API int dcpload_comm_from_mpi(const void *mpi_comm, struct dcpload_comm **out,
 				      struct dcpload_error *err);
 DCPLOAD_API void dcpload_comm_close(struct dcpload_comm *comm);
@@ -95,87 +97,93 @@ DCPLOAD_API void dcpload_comm_close(struct dcpload_comm *comm);
 struct dcpload; /* one version, opened by all ranks */
 
 enum dcpload_io {
-	DCPLOAD_IO_AUTO,     /* what is in the page cache from there, the rest direct */
+	DCPLOAD_IO_AUTO,     /* buffered for what is in the page cache, direct for the rest */
 	DCPLOAD_IO_BUFFERED, /* through the page cache */
 	DCPLOAD_IO_DIRECT,   /* O_DIRECT, where the file system has it */
-	DCPLOAD_IO_MOUNT,    /* reads of the mount, when the source lies in one */
+	DCPLOAD_IO_MOUNT,    /* read through the mount; as AUTO when the source is not in one */
 };
 
-/* Who reads for whom? */
+/* Who reads for whom? All ranks must ask for the same. */
 enum dcpload_exchange {
-	DCPLOAD_EXCHANGE_AUTO,  /* as probed; the report says why */
+	DCPLOAD_EXCHANGE_AUTO,  /* chosen by page cache and nodes; the report says why */
 	DCPLOAD_EXCHANGE_NEVER, /* every rank reads what it needs */
-	DCPLOAD_EXCHANGE_NODE,  /* each byte is read once a node, and shared by its ranks */
-	DCPLOAD_EXCHANGE_ALL,   /* each byte is read once, and sent to the ranks that need it */
+	DCPLOAD_EXCHANGE_NODE,  /* each byte is read once per node and shared by its ranks */
+	DCPLOAD_EXCHANGE_ALL,   /* each byte is read once and sent to the ranks that need it;
+				 * NODE where the communicator has no alltoallv */
 };
 
 struct dcpload_config {
-	uint32_t size;       /* sizeof(struct dcpload_config) */
-	uint32_t io;         /* enum dcpload_io */
-	uint32_t exchange;   /* enum dcpload_exchange */
-	uint32_t threads;    /* that read and copy, a rank; 0: as many as CPUs a rank */
-	uint64_t staging;    /* bytes of memory beyond the destinations, a rank; 0: 64 MiB */
-	uint32_t timeout_ms; /* without progress of another rank; 0: 60 s */
+	uint32_t size;     /* sizeof(struct dcpload_config) */
+	uint32_t io;       /* enum dcpload_io */
+	uint32_t exchange; /* enum dcpload_exchange */
+	uint32_t threads;  /* per rank, to read and copy from the page cache; 0: CPUs / ranks */
+	uint64_t staging;  /* bytes of memory beyond the destinations, per rank; 0: 64 MiB */
+	uint32_t timeout_ms; /* give up after this time without progress of others; 0: 60 s */
 	uint32_t reserved;
-	const char *version; /* a name, the number in it, or NULL or "latest" */
-	const char *cache;   /* where indexes are kept; NULL: as dcpfs(1) does; "": nowhere */
+	const char *version; /* its name or the number in it; NULL or "latest": the newest */
+	const char *cache;   /* directory of indexes; NULL: as dcpfs(1); "": keep none */
 };
 
 /*
- * Collective. @comm NULL: this process alone. @source: a checkpoint, a directory of them, or a path
- * in a mount of dcpfs: its root, a version, or a rank's directory shard/LAYOUT/RANK. @config
- * may be NULL. All ranks must see the same version with the same content: -ESTALE otherwise.
+ * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @source: a
+ * checkpoint, a directory of them, or a path in a mount of dcpfs: its root, a version, or a rank's
+ * directory shard/LAYOUT/RANK. @config may be NULL. -ESTALE: the files of the version differ
+ * between ranks.
  */
 DCPLOAD_API int dcpload_open(const struct dcpload_comm *comm, const char *source,
 			     const struct dcpload_config *config, struct dcpload **out,
 			     struct dcpload_error *err);
 DCPLOAD_API void dcpload_close(struct dcpload *ck);
 
-/* Of the version: "step-500". */
+/* Name of the version: "step-500". */
 DCPLOAD_API const char *dcpload_version(const struct dcpload *ck);
-/* The layout and rank that the source names (a rank's directory); NULL: it names none. */
+/* Layout, and in *@rank the rank, that the source names (a rank's directory); NULL: none. */
 DCPLOAD_API const char *dcpload_source_layout(const struct dcpload *ck, uint32_t *rank);
-/* A fact about it: "format", "framework", ...; NULL: not known. */
+/* A fact about the version: "format", "framework", ...; NULL: not known. */
 DCPLOAD_API const char *dcpload_fact(const struct dcpload *ck, const char *name);
-/* Versions of the source by age, numbered from 0; *@why: what is wrong with it, NULL: it is complete.
- * -ENOENT behind the last. Not collective. */
+/* Version @i of the source, 0 being the oldest; *@why: what is wrong with it, NULL when it is
+ * complete. -ENOENT after the last. Not collective. */
 DCPLOAD_API int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
 				   const char **why);
-/* Ranks of a layout; not collective. */
+/* Number of ranks of a layout. Not collective. */
 DCPLOAD_API int dcpload_layout_ranks(struct dcpload *ck, const char *layout, uint32_t *ranks,
 				     struct dcpload_error *err);
 
 /* One tensor as it is stored. */
 struct dcpload_tensor {
 	const char *key;
-	const char *dtype; /* "BF16"; what the framework calls it when dcpfs has no name */
-	uint32_t itemsize; /* bytes an element */
+	const char *dtype; /* "BF16"; the framework's name when dcpfs has none */
+	uint32_t itemsize; /* bytes per element */
 	uint32_t ndim;
 	uint64_t nbytes;
 	uint64_t shape[DCPLOAD_MAX_NDIM]; /* elements */
 };
 
-/* Keys, numbered from 0 in the order of the checkpoint; @next: where to begin, and afterwards
- * the number of the next. 1 and one of them, 0 behind the last. Text until the next call. */
+/* This and all up to dcpload_read(): not collective. Pointers that they return are valid
+ * until the next call with @ck or a plan made from it. */
+
+/* Iterate over keys in the order of the checkpoint. *@next is a position: 0 at first, moved on by
+ * each call. Returns 1 and a key, or 0 after the last. */
 DCPLOAD_API int dcpload_next_tensor(struct dcpload *ck, uint64_t *next,
 				    struct dcpload_tensor *out, struct dcpload_error *err);
 DCPLOAD_API int dcpload_next_object(struct dcpload *ck, uint64_t *next, const char **key,
 				    struct dcpload_error *err);
-/* -ENOENT with the nearest key, -EBADMSG: it is there and cannot be read. Text until the next call. */
+/* -ENOENT: no such tensor, @err names the nearest key; -EBADMSG: it exists but cannot be read. */
 DCPLOAD_API int dcpload_tensor(struct dcpload *ck, const char *key, struct dcpload_tensor *out,
 			       struct dcpload_error *err);
-/* Non-tensor state as JSON, NUL-terminated; @type is Python's name of its class. Until the next
- * call. */
+/* Non-tensor state as JSON of @n bytes, NUL-terminated; @type (may be NULL): the Python class that
+ * was saved. -ENOENT, -EBADMSG as above. */
 DCPLOAD_API int dcpload_object(struct dcpload *ck, const char *key, const char **type,
 			       const char **json, size_t *n, struct dcpload_error *err);
-/* The components of the key of a tensor or an object, as the framework nests them. Until the next call. */
+/* Components of the key of a tensor or object, as the framework nests them: @n strings. */
 DCPLOAD_API int dcpload_path(struct dcpload *ck, const char *key, const char *const **path,
 			     size_t *n, struct dcpload_error *err);
 
 /*
- * Read a region now, alone: elements lo[d] to lo[d] + len[d], step[d] apart (@step NULL: 1; the
- * region then has ceil(len / step) elements), row-major, little-endian, into @dst of @n bytes.
- * @lo NULL: all of it. -EINVAL: not inside the tensor, or @n is not its size.
+ * Read a region now, without other ranks: in each dimension d elements lo[d], lo[d] + step[d], ...
+ * before lo[d] + len[d] (ceil(len / step) of them; @step NULL: 1), row-major and little-endian, into
+ * @dst of @n bytes. @lo NULL: the whole tensor. -EINVAL: the region is not inside the tensor, or
+ * does not have @n bytes.
  */
 DCPLOAD_API int dcpload_read(struct dcpload *ck, const char *key, const uint64_t *lo,
 			     const uint64_t *len, const uint64_t *step, void *dst, uint64_t n,
@@ -185,164 +193,174 @@ DCPLOAD_API int dcpload_read(struct dcpload *ck, const char *key, const uint64_t
 
 struct dcpload_plan;
 
-#define DCPLOAD_STRICT (1u << 0)  /* what is stored and nobody wants is an error, too */
-#define DCPLOAD_PARTIAL (1u << 1) /* what is wanted and cannot be had is listed, not an error */
+#define DCPLOAD_STRICT (1u << 0)    /* a stored tensor that no rank wants is an error */
+#define DCPLOAD_PARTIAL (1u << 1)   /* wants that cannot be met are listed, not an error */
 #define DCPLOAD_SAME_KEYS (1u << 2) /* all ranks must want the same keys */
 
+/* @ck must outlive the use of the plan. Not collective, nor are the functions that add wants: a
+ * rank of which one fails has to end the job or tell the others itself. */
 DCPLOAD_API int dcpload_plan_create(struct dcpload *ck, uint32_t flags,
 				    struct dcpload_plan **out, struct dcpload_error *err);
 DCPLOAD_API void dcpload_plan_free(struct dcpload_plan *plan);
 
-/* One region of one tensor, and where it is to go. */
+/* One region of one tensor, and its destination. */
 struct dcpload_want {
 	uint32_t size; /* sizeof(struct dcpload_want) */
 	uint32_t ndim; /* of @lo, @len, @shape and @stride */
 	const char *key;
-	const uint64_t *shape; /* of the whole tensor, as the caller knows it; NULL: any */
-	const uint64_t *lo;    /* elements; NULL: the whole tensor */
-	const uint64_t *len;
-	const char *dtype;     /* of @dst: what is stored is converted; NULL: as it is stored */
-	void *dst;             /* NULL: the library allocates */
-	const int64_t *stride; /* of @dst, in elements; NULL: row-major. None may be negative */
-	void *user;            /* the caller's; comes back in struct dcpload_part */
+	const uint64_t *shape; /* expected of the whole tensor; NULL: any */
+	const uint64_t *lo;    /* first element of the region; NULL: the whole tensor */
+	const uint64_t *len;   /* elements of the region; ignored without @lo */
+	const char *dtype; /* of @dst, stored elements are converted to it; NULL: as stored */
+	void *dst;         /* valid while the plan is used; NULL: the library allocates */
+	const int64_t *stride; /* of @dst, in elements, not negative; NULL: row-major */
+	void *user;            /* the caller's; returned in struct dcpload_part */
 };
+/* Everything but @dst is copied. */
 DCPLOAD_API int dcpload_want(struct dcpload_plan *plan, const struct dcpload_want *want,
 			     struct dcpload_error *err);
 
-/* Which keys: those that any of @keys names and none of @skip; by name, by a prefix that ends
- * at a dot or slash, or by a glob (* ? []), in which * also matches dots and slashes. */
+/* Selects the keys that match any of @keys and none of @skip. Each of these is a whole key, a
+ * prefix of one that ends at a dot or slash, or a glob (* ? []) in which * also matches dots and
+ * slashes. */
 struct dcpload_select {
 	uint32_t size; /* sizeof(struct dcpload_select) */
 	uint32_t nkeys, nskip;
 	uint32_t reserved;
-	const char *const *keys; /* none: all */
+	const char *const *keys; /* nkeys 0: all keys */
 	const char *const *skip;
 	const char *dtype; /* convert floating-point tensors to this; NULL: as stored */
-	/* As Composer has it: without the keys of which @ignore, globs over paths with slashes, names the
-	 * path or one that leads to it ("state/optimizers", "state/model/a.*"). */
+	/* Composer's ignore_keys: globs matched against the path of a key, its components joined by
+	 * slashes, and against each leading part of the path ("state/optimizers",
+	 * "state/model/a.*"). Keys that match are left out. */
 	const char *const *ignore;
-	uint64_t *ignored; /* counts the keys that each names; NULL: nobody asks */
+	uint64_t *
+		ignored; /* nignore counters, raised by the keys that each matches; may be NULL */
 	uint32_t nignore;
-	uint32_t weights_only; /* 1: only the model: no optimizer, scheduler, random state */
+	uint32_t weights_only; /* 1: the model only: no optimizer, scheduler, random state */
 };
 
-/* What rank @rank of a layout holds of every tensor that @select (NULL: all) names, in memory
- * of the library. @layout: as dcpfs(1) knows them: "fsdp8", "tp4:llama", a file. */
+/* Add what rank @rank of a layout holds of every tensor that @select (NULL: all) selects; the
+ * library allocates the memory. @layout: as in dcpfs(1): "fsdp8", "tp4:llama", a file. */
 DCPLOAD_API int dcpload_want_layout(struct dcpload_plan *plan, const char *layout,
 				    uint32_t rank, const struct dcpload_select *select,
 				    struct dcpload_error *err);
 
-/* Called around each part while a plan is executed; any may be NULL. A negative return ends the
- * execution and is its error. */
+/* Called while a plan is executed; any may be NULL. A negative return value ends the execution
+ * and becomes its error. commit() and progress() may be called by several threads at once. */
 struct dcpload_part;
 struct dcpload_hooks {
 	uint32_t size; /* sizeof(struct dcpload_hooks) */
 	uint32_t reserved;
 	void *ctx;
-	/* Before data moves: change part->data to where the part is to go. */
+	/* Before data moves, for each part: may set part->data to another destination. */
 	int (*resolve)(void *ctx, uint64_t number, struct dcpload_part *part);
-	/* It is complete. */
+	/* The part is complete. Not called for a part of which nothing is read. */
 	int (*commit)(void *ctx, uint64_t number, const struct dcpload_part *part);
-	/* How far this rank is, of bytes; now and then. */
+	/* Bytes of this rank in place and in all, as stored; each time that some have arrived. */
 	int (*progress)(void *ctx, uint64_t done, uint64_t total);
 };
+/* Copies @hooks. Returns 0. */
 DCPLOAD_API int dcpload_plan_hooks(struct dcpload_plan *plan,
 				   const struct dcpload_hooks *hooks);
 
 /*
- * Collective. No more wants: who reads what is decided, and where every byte lies is known. On an
- * error no memory was touched.
+ * Collective. Finds where every byte is stored and decides which rank reads it; no wants can be
+ * added afterwards. On an error no destination was written to.
  */
 DCPLOAD_API int dcpload_plan_finish(struct dcpload_plan *plan, struct dcpload_error *err);
 
-/* What was wrong with keys, of this rank: -ENOENT behind the last. */
+/* Problems with the keys of this rank: entry @i of @list. -ENOENT after the last. Call it after
+ * dcpload_plan_finish(). */
 enum dcpload_list {
 	DCPLOAD_MISSING,    /* wanted, not stored */
-	DCPLOAD_UNEXPECTED, /* stored, wanted by no rank */
-	DCPLOAD_SHAPE,      /* stored with another shape than the caller said */
-	DCPLOAD_DTYPE,      /* stored with a dtype that cannot be converted */
-	DCPLOAD_BROKEN,     /* stored, and cannot be read */
+	DCPLOAD_UNEXPECTED, /* stored, wanted by no rank; only found in a plan with flags */
+	DCPLOAD_SHAPE,      /* shape or region does not fit the stored shape */
+	DCPLOAD_DTYPE,      /* the stored dtype cannot be converted to the wanted one */
+	DCPLOAD_BROKEN,     /* stored, but cannot be read */
 };
 DCPLOAD_API int dcpload_plan_list(const struct dcpload_plan *plan, uint32_t list, uint64_t i,
 				  const char **key, const char **why);
 
 /* ---- loading ---- */
 
-/* Collective. Fill all destinations. May be called again. On an error destinations are undefined,
- * except those whose part says that it is complete. */
+/* Collective. Fill all destinations; a second call fills them again. On an error the contents of
+ * destinations are undefined, except those of parts that are complete. */
 DCPLOAD_API int dcpload_execute(struct dcpload_plan *plan, struct dcpload_error *err);
 
-/* Collective. For measuring: have the page cache forget the files of the plan, as far as nobody
- * has them mapped. */
+/* Collective. For benchmarks: drop the files of the plan from the page cache, except pages that
+ * some process has mapped. */
 DCPLOAD_API int dcpload_drop_caches(struct dcpload_plan *plan, struct dcpload_error *err);
 
-/* Collective. Read every part again, by itself and another way, and compare. -EILSEQ: it
- * differs. */
+/* Collective. Read every part again, without the other ranks and by other code, and compare.
+ * -EILSEQ: it differs; -ENODATA: a part is not complete. */
 DCPLOAD_API int dcpload_check(struct dcpload_plan *plan, struct dcpload_error *err);
 
-/* Collective. The same wants of another version @ck, which was opened with the same
- * communicator; -EINVAL when a shape or dtype differs. The plan must be finished. */
+/* Collective. Turn a finished plan to another version @ck, opened with the same communicator: the
+ * same wants, finished again. -ENOENT, -EINVAL: a key is missing there, or has another shape or
+ * dtype; the plan is unchanged. After any other error free it. */
 DCPLOAD_API int dcpload_plan_rebase(struct dcpload_plan *plan, struct dcpload *ck,
 				    struct dcpload_error *err);
 
-/* One want, in the order they were added. */
+/* One want. They are numbered in the order in which they were added; one that is listed as a
+ * problem may keep its number, and is never complete. */
 struct dcpload_part {
 	const char *key;
-	const char *dtype;  /* of the data */
+	const char *dtype;  /* in the destination */
 	const char *stored; /* dtype in the checkpoint */
-	uint32_t itemsize;  /* of the data */
+	uint32_t itemsize;  /* bytes per element in the destination */
 	uint32_t ndim;
-	uint32_t complete;    /* 1: all bytes are there */
-	uint32_t global_ndim; /* of the tensor; differs from @ndim where a part is flattened */
-	void *data;           /* the destination; the library's until the plan is freed */
-	uint64_t nbytes;
+	uint32_t complete;    /* 1: all bytes are in place */
+	uint32_t global_ndim; /* of the tensor; not @ndim where the part is flattened */
+	void *data; /* the destination; what the library allocated is freed with the plan */
+	uint64_t nbytes;                         /* in the destination */
 	uint64_t shape[DCPLOAD_MAX_NDIM];        /* of the part */
 	uint64_t global_shape[DCPLOAD_MAX_NDIM]; /* of the tensor */
 	void *user;
 };
-/* -ENOENT behind the last. */
+/* -ENOENT after the last. */
 DCPLOAD_API int dcpload_part(const struct dcpload_plan *plan, uint64_t i,
 			     struct dcpload_part *out);
 
 /* What happened on this rank, in bytes and nanoseconds. */
 struct dcpload_report {
 	uint32_t size;     /* sizeof(struct dcpload_report) */
-	uint32_t io;       /* enum dcpload_io that was used; AUTO: more than one */
+	uint32_t io;       /* enum dcpload_io that was used; AUTO: decided for each read */
 	uint32_t exchange; /* enum dcpload_exchange that was used */
 	uint32_t ranks;
 	uint32_t local_ranks; /* on this node */
 	uint32_t nodes;
 	uint64_t parts;
-	uint64_t needed;   /* bytes of this rank's parts, as stored */
-	uint64_t read;     /* bytes this rank asked of files, with what alignment adds */
-	uint64_t sent;     /* to other ranks, by message */
-	uint64_t received; /* from other ranks, by message or out of the window */
-	uint64_t unique;   /* distinct bytes that all ranks need; once the plan is finished */
-	uint64_t staging;  /* most memory beyond destinations */
-	uint64_t calls;    /* of the kernel, to read */
+	uint64_t needed;   /* bytes of this rank's parts, as stored, without decoded ones */
+	uint64_t read;     /* bytes this rank read from files, alignment included */
+	uint64_t sent;     /* to other ranks, in messages */
+	uint64_t received; /* from other ranks, in messages or through shared memory */
+	uint64_t unique;   /* distinct bytes that the ranks which exchange need; 0: not known */
+	uint64_t staging;  /* peak memory beyond destinations */
+	uint64_t calls;    /* system calls to read */
 	uint64_t open_ns, plan_ns, execute_ns;
-	uint64_t read_ns, wait_ns, place_ns; /* of the execution, of all threads */
-	const char *io_why, *exchange_why;   /* one line each */
+	uint64_t read_ns, wait_ns, place_ns; /* of the execution, summed over threads */
+	const char *io_why, *exchange_why;   /* one line each: why it was chosen */
 	const char *comm;                    /* name of the transport */
-	uint64_t cpu_ns; /* of the execution: what this process had of the processors */
+	uint64_t cpu_ns;                     /* CPU time of this process in the execution */
 };
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);
 
-/* What one thread did; nanoseconds count from where the last execution began, on all ranks nearly at
- * once. */
+/* What one thread did in the last execution; times count from its beginning, which all ranks reach
+ * at nearly the same moment. */
 enum dcpload_event_kind {
 	DCPLOAD_EVENT_READ,
 	DCPLOAD_EVENT_WAIT, /* for another rank or thread */
 	DCPLOAD_EVENT_PLACE,
 };
 struct dcpload_event {
-	uint32_t kind, thread;
+	uint32_t kind, thread; /* enum dcpload_event_kind, thread id of the kernel */
 	uint64_t start_ns, end_ns, bytes;
 };
-/* Keep the first @events of each execution; 0, as at first: none. -ENOMEM. */
+/* Keep the first @events events of each execution; 0, the default: none. -ENOMEM. */
 DCPLOAD_API int dcpload_plan_trace(struct dcpload_plan *plan, uint32_t events);
-/* -ENOENT behind the last. */
+/* -ENOENT after the last. */
 DCPLOAD_API int dcpload_plan_event(const struct dcpload_plan *plan, uint64_t i,
 				   struct dcpload_event *out);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who reads for whom, and how? Each rank looks at what it needs (how much, is it in the page cache, on
- * which file system); all see what all have found, and come to the same decision.
+ * Decides who reads for whom, and how. Each rank finds out about what it needs (how much, whether in the
+ * page cache, on which file system); all ranks get all findings and so come to the same decision.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@
 #include "tools/load/execute.h"
 
 enum {
-	LOOKS = 64,          /* at the page cache */
-	SLOTS = 4,           /* of a window, for each member that fills it */
-	SLOT_MOST = 4 << 20, /* bytes of one */
+	LOOKS = 64,          /* samples of the page cache */
+	SLOTS = 4,           /* of a window, for each member */
+	SLOT_MOST = 4 << 20, /* bytes per slot */
 	SLOT_LEAST = 64 << 10,
 };
 
@@ -24,8 +24,8 @@ enum {
 struct finding {
 	uint64_t needed;       /* bytes */
 	uint64_t staging;      /* as configured */
-	uint32_t looked, warm; /* at places of its needs: in the page cache */
-	uint32_t remote;       /* files lie on a file system that other machines have, too */
+	uint32_t looked, warm; /* samples; those in the page cache */
+	uint32_t remote;       /* some file is on a file system that is not local */
 	uint32_t slack;        /* elements are converted */
 	uint32_t exchange;     /* as configured */
 	uint32_t zero;
@@ -151,7 +151,7 @@ static int by_place(const void *a, const void *b)
 
 /* ---- chunks ---- */
 
-/* Of a node's window each rank pays its part. The same on all ranks. */
+/* Slots of a node's window count as @staging of its ranks. The same on all ranks. */
 static uint64_t slot_bytes(uint64_t staging)
 {
 	uint64_t n =
@@ -160,7 +160,7 @@ static uint64_t slot_bytes(uint64_t staging)
 	return n - n % LOAD_BLOCK;
 }
 
-/* Collective over the ranks of a node at least: what each of them needs of files. */
+/* Collective: gather what ranks need of files, of this node (*by_node) or of all. */
 static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *by_node,
 			 struct dcpload_error *err)
 {
@@ -181,7 +181,7 @@ static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *b
 	return rc;
 }
 
-/* Chunks of a node. */
+/* Collective. Make the chunks of this node. */
 static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 			struct dcpload_error *err)
 {
@@ -244,7 +244,7 @@ static int make_window(struct dcpload_plan *p, struct dcpload_error *err)
 	return load_window_create(p->ck, slots, p->chunks->slot, !node, &p->window, err);
 }
 
-/* A node whose memory cannot be shared: every rank reads for itself. */
+/* The memory of a node cannot be shared: every rank reads for itself, unless NODE was asked for. */
 static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err)
 {
@@ -287,7 +287,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	decide_io(p, is_warm);
 	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER &&
 	    (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT))
-		return 0; /* straight into the destinations */
+		return 0; /* every want for itself */
 	rc = make_chunks(p, staging, slack, err);
 	if (rc == 0)
 		rc = make_window(p, err);

@@ -2,8 +2,8 @@
 /*
  * error: what went wrong, in the caller's struct dcpload_error.
  *
- * As with core/base/err: the first function that knows what is wrong describes it, callers pass the
- * code on. All of these take NULL for @err and return @code.
+ * As with core/base/err, the first function that knows what is wrong describes it, and its callers
+ * pass the code on. @err may be NULL in all of these; they return @code.
  */
 #pragma once
 #include "tools/load/dcpload.h"
@@ -14,8 +14,9 @@ struct dcp_err;
 int load_fail(struct dcpload_error *err, int code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same with a failure that core described; NULL: it has no words. @code may be no failure. */
+/* The same with the text of core's @from, or of errno when that is NULL or empty. @code >= 0: does
+ * nothing. */
 int load_fail_err(struct dcpload_error *err, int code, const struct dcp_err *from);
 
-/* A failure nobody described gets what the system calls its code. @code may be no failure. */
+/* Describe by its errno a failure that has no text yet. @code >= 0: does nothing. */
 int load_say(struct dcpload_error *err, int code);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One execution. With a window two threads work: one fills the slots that are this rank's to fill, the
- * other, the caller's, takes from every slot what this rank needs.
+ * One execution. With a window two threads work: one fills the slots of the chunks that this rank
+ * reads, the other, the caller's, takes what this rank needs from every slot.
  */
 #include "tools/load/execute.h"
 
@@ -23,15 +23,15 @@ enum {
 	VIEW_BAND = 4 << 20,
 };
 
-/* ---- bringing chunks in ---- */
+/* ---- reading chunks ---- */
 
-/* Reads of one file that are collected. */
+/* Reads of one file, collected until they are flushed. */
 struct filling {
 	struct dcpload_plan *p;
 	struct dcp_files *files;
 	const struct dcp_file *file; /* held */
 	uint32_t number;
-	int direct; /* the same, O_DIRECT; -1: not opened, -2: the file system has none */
+	int direct; /* @file opened with O_DIRECT; -1: not opened yet, -2: it cannot be */
 	struct dcp_read read[DCP_QUEUE_READS];
 	size_t n;
 };
@@ -63,7 +63,7 @@ static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
 	return rc;
 }
 
-/* Flush unless @rc says that something failed, and see that the file is still what was planned. */
+/* Finish with the file: flush unless @rc is an error, and check that the file has not changed. */
 static int leave(struct filling *f, int rc, struct dcp_err *err)
 {
 	int seen;
@@ -111,7 +111,7 @@ static int direct_fd(struct filling *f)
 	return f->direct;
 }
 
-/* Is all of it in the page cache, as far as three looks tell? */
+/* Are the first, middle and last of @n bytes in the page cache? Taken as all of them. */
 static bool is_warm(int fd, const struct load_stretch *s, uint64_t n)
 {
 	return load_is_cached(fd, s->lo) && load_is_cached(fd, s->lo + n - 1) &&
@@ -136,7 +136,7 @@ static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t
 	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
 	    (io == DCPLOAD_IO_AUTO && is_warm(f->file->fd, s, n)))
 		return add(f, f->file->fd, s->lo, slot + s->at, n);
-	tail = n % LOAD_BLOCK; /* the end of the file */
+	tail = n % LOAD_BLOCK; /* the end of the file, too short for O_DIRECT */
 	rc = add(f, f->direct, s->lo, slot + s->at, n - tail);
 	if (rc == 0 && tail)
 		rc = add(f, f->file->fd, s->lo + n - tail, slot + s->at + n - tail, tail);
@@ -185,7 +185,7 @@ int load_arrived(struct dcpload_plan *p, uint32_t number, uint64_t n)
 struct placing {
 	struct dcpload_plan *p;
 	uint32_t want;
-	uint64_t lo; /* of the bytes at @src */
+	uint64_t lo; /* file offset of @src */
 	const uint8_t *src;
 };
 
@@ -202,7 +202,7 @@ static uint64_t end_of(const struct load_need *need)
 	return need->s.off + dcp_strided_extent(&need->s);
 }
 
-/* Make @a the needs that may meet [lo, hi) of @file. */
+/* Move @a on to the needs that may meet [lo, hi) of @file. */
 static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file, uint64_t lo,
 		   uint64_t hi)
 {
@@ -291,7 +291,7 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 	return rc;
 }
 
-/* Why waiting for others ended. */
+/* Describe @rc of the window. */
 static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *err)
 {
 	if (rc == -EOWNERDEAD)
@@ -329,7 +329,7 @@ int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 		load_window_fail(p->window);
 	pthread_join(thread, NULL);
 	free(a.need);
-	/* What went wrong here says more than that something did elsewhere. */
+	/* Prefer a failure of this rank to the fact that another rank failed. */
 	if (f.rc < 0 && (f.err.msg[0] || rc == 0 || rc == -ECANCELED))
 		return f.err.msg[0] ? load_fail_err(err, f.rc, &f.err)
 				    : window_error(p, f.rc, err);
@@ -390,7 +390,7 @@ static void clear(struct load_want *w)
 		memset(t->base, 0, w->nbytes);
 }
 
-/* Memory beyond destinations that the plan holds: of a node's window each of its ranks has a share. */
+/* Memory of the plan beyond destinations; a node's window is divided among its ranks. */
 static uint64_t held(const struct dcpload_plan *p)
 {
 	bool shared = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
@@ -399,7 +399,7 @@ static uint64_t held(const struct dcpload_plan *p)
 	return load_rounds_bytes(p->rounds) + window / (shared ? p->ck->nlocal : 1);
 }
 
-/* Destinations are known, and nothing has arrived. */
+/* Reset counters, ask resolve() for destinations, clear padding. */
 static int start(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int rc;

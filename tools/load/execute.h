@@ -11,31 +11,33 @@ bool load_is_cached(int fd, uint64_t off);
 
 void load_plan_drop_chunks(struct dcpload_plan *p);
 
-/* Collective: every rank's share of all files, and what is to be sent of it. Sets chunks. */
+/* Collective: find which stripes of the files each rank reads, and what it sends of them. Sets
+ * p->rounds and p->chunks. */
 int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err);
 void load_rounds_free(struct load_rounds *r);
-/* Of that memory; NULL: 0. */
+/* Bytes of message buffers; NULL: 0. */
 uint64_t load_rounds_bytes(const struct load_rounds *r);
 
-/* Needs in order of file and offset, held against stretches in that order. */
+/* The needs that meet the current stretch; stretches come in order of file and offset. */
 struct load_active {
-	uint32_t *need; /* those that meet the stretch, or did */
+	uint32_t *need; /* those that meet the stretch, or met an earlier one */
 	size_t n, cap, next;
 };
 
-/* Copy what the needs of @p take of bytes [@lo, @hi) of @file: they are at @src, which may go on
- * behind @hi. @left of wants goes down by as much. */
+/* Copy what the needs of @p use of bytes [@lo, @hi) of @file from @src, where more bytes may follow.
+ * Counts them with load_arrived(). */
 int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 		       uint64_t lo, uint64_t hi, const uint8_t *src);
 
-/* Bring chunk @c to @slot. */
+/* Read chunk @c into @slot. */
 int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err);
 
-/* Every chunk through the window; by messages; or every want for itself. */
+/* Load every chunk through the window; by messages; or every want for itself. */
 int load_by_window(struct dcpload_plan *p, struct dcpload_error *err);
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
 int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);
 
-/* @n bytes of a want are in place; when those are all, it is committed. Any thread. */
+/* @n bytes of a want are in place. After the last it is complete and commit() is called. A hook's
+ * error. Any thread. */
 int load_arrived(struct dcpload_plan *p, uint32_t want, uint64_t n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of a checkpoint, and reading one region of one of them alone. */
+/* The keys of a checkpoint, and reading one region without other ranks. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -193,9 +193,9 @@ int dcpload_next_object(struct dcpload *ck, uint64_t *next, const char **key,
 	return rc < 0 ? load_fail_err(err, rc, NULL) : rc;
 }
 
-/* ---- which ---- */
+/* ---- selecting ---- */
 
-/* "model.layers" and "model.layers." name all below; so does a slash. */
+/* Is @key below @prefix: "model.layers", or with a dot or slash at its end? */
 static bool is_below(const char *prefix, const char *key)
 {
 	size_t n = strlen(prefix);
@@ -214,7 +214,7 @@ static bool names(const char *const *list, uint32_t n, const char *key)
 	return false;
 }
 
-/* Is it @word, or does it begin so? Some frameworks nest with dots or slashes of their own. */
+/* Is @word the component @s, or what precedes its first dot or slash? Some frameworks nest that way. */
 static bool is_word(const char *s, const char *word)
 {
 	size_t n = strlen(word);
@@ -222,7 +222,7 @@ static bool is_word(const char *s, const char *word)
 	return strncmp(s, word, n) == 0 && (s[n] == '\0' || s[n] == '/' || s[n] == '.');
 }
 
-/* What is not the model, wherever the framework puts the model. */
+/* Is @s a common name of what is not the model? */
 static bool is_state(const char *s)
 {
 	static const char *const words[] = {
@@ -265,7 +265,7 @@ static bool is_weight(struct dcpload *ck, const struct dcp_tensor *t)
 	return !is_state(t->path[0]) && !(t->npath > 1 && is_state(t->path[1]));
 }
 
-/* Does the glob name the path of @t, or one that leads to it? @path: room to spell it. */
+/* Does @glob match the path of @t or a leading part of it? @path: scratch. */
 static bool ignores(const char *glob, const struct dcp_tensor *t, struct dcp_buf *path)
 {
 	dcp_buf_reset(path);
@@ -307,9 +307,9 @@ int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 	return selected && (!select->weights_only || is_weight(ck, &t));
 }
 
-/* ---- a region, now ---- */
+/* ---- reading a region ---- */
 
-/* Spans of one element each, or one for all. */
+/* One span for step 1, otherwise one for each element. */
 static int make_axis(struct dcp_axis *axis, uint64_t lo, uint64_t len, uint64_t step,
 		     struct dcp_arena *arena)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of all ranks against each other, and against what is stored. Keys go between ranks as hashes. */
+/* Compares the keys of all ranks with each other and with what is stored. Ranks exchange hashes of keys. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static int by_hash(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Hashes of the keys of this rank, sorted; NULL without memory. */
+/* Sorted hashes of the keys of this rank; NULL: out of memory. */
 static uint64_t *hash_keys(const struct dcpload_plan *p)
 {
 	uint64_t *hash = calloc(p->nwant + 1, sizeof(*hash));
@@ -121,7 +121,7 @@ static int differ(struct dcpload_plan *p, uint32_t r, struct lacking more, struc
 	return rc;
 }
 
-/* All ranks come to the same end. */
+/* -EINVAL if ranks want different keys. All ranks get the same result. */
 static int compare_keys(struct dcpload_plan *p, const struct load_blobs *b,
 			struct dcpload_error *err)
 {
@@ -134,7 +134,7 @@ static int compare_keys(struct dcpload_plan *p, const struct load_blobs *b,
 	return 0;
 }
 
-/* What is stored and nobody wants. */
+/* List what is stored and no rank wants; with DCPLOAD_STRICT it is an error. */
 static int find_unexpected(struct dcpload_plan *p, const struct load_blobs *b,
 			   struct dcpload_error *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where are the bytes of the wants? A view of each says so: it finds them inside of the items that hold
- * them and compares the files with the index. What a view must decode, or whose signs it
- * flips, has no place in a file: it is read by the view itself.
+ * Finds where the bytes of the wants are stored. A view of each want tells: it finds them in the stored
+ * items and checks that the files are those of the index. Bytes that a view must compute (compressed
+ * items, negated elements) are not in any file as they are wanted, so the view reads them itself.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
 		l->swap = s->piece->swap;
 	if (file == DCP_VIEW_NO_FILE || s->piece->swap != l->swap) {
 		l->decoded = true;
-		return -ECANCELED; /* the rest does not matter */
+		return -ECANCELED; /* the view will read all of it */
 	}
 	if (dcp_array_grow((void **)&p->need, &p->cap_need, p->nneed, sizeof(*p->need)) < 0)
 		return -ENOMEM;

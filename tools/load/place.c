@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a stretch of a file to the destination. What is stored as it is wanted is copied; everything
- * else goes element by element, a few kilobytes at a time: bytes reversed, dtypes converted, rows put
- * where the strides of the destination say.
+ * Copies from a stretch of a file to the destination. What is stored as it is wanted is copied as it
+ * is; the rest is done by elements, a few kilobytes at a time: bytes are reversed, dtypes converted
+ * and rows put where the strides of the destination say.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void reverse(uint8_t *dst, const uint8_t *src, uint64_t n, uint32_t unit)
 			dst[i + k] = src[i + unit - 1 - k];
 }
 
-/* @n elements, at most SCRATCH, to one place. */
+/* Convert @n elements, at most SCRATCH, to contiguous ones at @dst. */
 static void put(const struct load_target *t, char *dst, const uint8_t *src, uint64_t n)
 {
 	uint8_t swapped[SCRATCH * 16];
@@ -36,7 +36,7 @@ static void put(const struct load_target *t, char *dst, const uint8_t *src, uint
 	}
 }
 
-/* ---- where to ---- */
+/* ---- destinations ---- */
 
 char *load_address(const struct load_target *t, uint64_t e)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank wants, and what is wrong with it. Data moves in execute.c. */
+/* What a rank wants, and what is wrong with its wants. Data moves in execute.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ int dcpload_plan_hooks(struct dcpload_plan *p, const struct dcpload_hooks *hooks
 
 /* ---- wants ---- */
 
-/* Of a want that cannot be had: listed in a partial plan, an error otherwise. */
+/* A want cannot be met: list it in a partial plan, otherwise fail. */
 static int refuse(struct dcpload_plan *p, uint32_t list, int code, const char *key,
 		  const char *why, struct dcpload_error *err)
 {
@@ -80,8 +80,8 @@ static const uint64_t *copy_numbers(struct dcp_arena *arena, const uint64_t *v, 
 }
 
 /*
- * Elements that are never converted or swapped may be of any size: to those who place them each is one
- * more dimension, of bytes.
+ * Elements of an unknown dtype may be larger than a target allows. They are never converted or swapped,
+ * so their bytes become one more dimension.
  */
 static int split_elements(struct dcpload_plan *p, struct load_want *w)
 {
@@ -101,7 +101,8 @@ static int split_elements(struct dcpload_plan *p, struct load_want *w)
 	return 0;
 }
 
-/* What is stored under the key, and which part of it. w->cut is set. */
+/* Fill in @w from the stored tensor @row and w->cut. @to: dtype of the destination, NULL: as stored.
+ * -EDOM: no such conversion. */
 static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dcp_row *row,
 		    const char *to, struct dcp_err *err)
 {
@@ -159,7 +160,7 @@ static int take_row(struct dcpload_plan *p, struct load_want *w, const struct dc
 	return dcp_err_say(err, split_elements(p, w));
 }
 
-/* Strides of the destination; row-major ones are as good as none. */
+/* Take the strides of the destination; row-major ones are dropped. */
 static int take_stride(struct dcpload_plan *p, struct load_want *w, const int64_t *stride,
 		       struct dcp_err *err)
 {
@@ -170,7 +171,7 @@ static int take_stride(struct dcpload_plan *p, struct load_want *w, const int64_
 
 	if (!own)
 		return dcp_err_say(err, -ENOMEM);
-	own[w->ndim] = 1; /* of the bytes of an element, when that is split */
+	own[w->ndim] = 1; /* for the bytes of a split element */
 	for (uint32_t d = 0; d < w->ndim; d++) {
 		uint64_t by;
 
@@ -241,7 +242,7 @@ static int make_cut(struct load_want *w, const struct dcpload_want *want,
 	return rc;
 }
 
-/* @w is all that is known of it when this fails. */
+/* Fill in @w. *list: where a failure is listed in a partial plan. */
 static int add_want(struct dcpload_plan *p, struct load_want *w,
 		    const struct dcpload_want *want, uint32_t *list, struct dcp_err *err)
 {
@@ -297,7 +298,7 @@ int dcpload_want(struct dcpload_plan *p, const struct dcpload_want *in,
 	if (rc == -ENOMEM || rc == -EIO)
 		return load_fail_err(err, rc, &own);
 	rc = refuse(p, list, rc, want.key, own.msg, err);
-	if (rc == 0) { /* it keeps its number, and gets nothing */
+	if (rc == 0) { /* it keeps its number; nothing is loaded */
 		*w = (struct load_want){ .user = want.user, .target.base = want.dst };
 		w->key = dcp_arena_strndup(&p->arena, want.key, strlen(want.key));
 		if (!w->key)
@@ -392,9 +393,9 @@ int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t ran
 	return load_fail_err(err, rc, &a.err);
 }
 
-/* ---- no more ---- */
+/* ---- finishing ---- */
 
-/* The destinations the library allocates, in one piece: its pages are huge where the machine has such. */
+/* Allocate the library's destinations in one piece, of huge pages where possible. */
 static int allocate(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	uint64_t total = 0;
@@ -463,7 +464,7 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc;
 }
 
-/* The same key of another version. */
+/* Check that @ck has the key of @w with the same shape and dtype. */
 static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *ck,
 		  struct dcp_err *err)
 {

@@ -3,10 +3,10 @@
  * Each byte is read by one rank of the job and sent to those that need it.
  *
  * The files of the version, one after the other, are cut into stripes of one size; stripe s belongs to
- * rank s mod ranks. When the plan is made every rank tells each owner which blocks of its stripes it
- * needs. In round k rank r reads of stripe k * ranks + r what anybody needs, and sends everybody their
- * blocks, in order; a thread reads for the next round meanwhile. No rank ever knows more than what it
- * needs itself and what others need of its own stripes.
+ * rank s mod ranks. When the plan is made, every rank tells each owner which blocks of the owner's
+ * stripes it needs. In round k, rank r reads the blocks of stripe k * ranks + r that any rank needs and
+ * sends each rank its blocks, in order; meanwhile a thread reads for the next round. A rank stores only
+ * what it needs itself and what others need of its own stripes.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,8 +18,8 @@
 
 enum { STRIPE_LEAST = 64 << 10, STRIPE_MOST = 4 << 20 };
 
-/* Blocks [lo, hi) of a file that a rank needs of a stripe, of which they may go on behind the end by
- * one block: the last element before it may need that. Sent between ranks as it is. */
+/* Blocks [lo, hi) of a file that a rank needs from a stripe. They may reach one block beyond the stripe,
+ * where its last element may end. Sent between ranks in this form. */
 struct part {
 	uint64_t stripe, lo, hi;
 	uint32_t file, zero;
@@ -28,19 +28,19 @@ struct part {
 struct load_rounds {
 	uint32_t ranks, self;
 	uint64_t stripe; /* bytes */
-	uint64_t *base;  /* of each file: its first stripe; of one more: how many there are */
+	uint64_t *base;  /* first stripe of each file; base[nfiles]: number of stripes */
 	size_t nfiles;
 	struct part *mine; /* what this rank needs, in order */
 	size_t nmine;
 	struct part **theirs; /* what rank d needs of this rank's stripes, in order */
 	size_t *ntheirs;
-	struct part *memory; /* that all of theirs lie in */
-	size_t *next;        /* of theirs, in the round at hand */
+	struct part *memory; /* holds all of @theirs */
+	size_t *next;        /* index in theirs[d] of the current round */
 	size_t next_mine;
 	const void **send;
 	uint64_t *nsend, *nrecv;
 	void **recv;
-	uint8_t *pack, *in; /* what is sent, what came */
+	uint8_t *pack, *in; /* messages of a round: sent, received */
 	uint64_t npack, nin;
 };
 
@@ -91,7 +91,7 @@ static uint64_t owner(const struct load_rounds *r, uint64_t stripe)
 	return stripe % r->ranks;
 }
 
-/* Ranges of files as parts of stripes. */
+/* Cut ranges of files into parts of stripes: r->mine. */
 static int split(struct load_rounds *r, const struct load_range *v, size_t n, uint64_t slack)
 {
 	size_t cap = 0;
@@ -141,7 +141,7 @@ static int all_to_all(const struct dcpload *ck, struct load_rounds *r,
 	return load_comm_say(ck->comm, rc, err);
 }
 
-/* Room for what others need of this rank's stripes: they say how much that is. */
+/* Learn how many parts others need of this rank's stripes, and allocate them. */
 static int hear_sizes(struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
 {
 	uint64_t *own = calloc(r->ranks, sizeof(*own)),
@@ -176,7 +176,7 @@ static int hear_sizes(struct dcpload *ck, struct load_rounds *r, struct dcpload_
 	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 }
 
-/* A rank of another release, or a broken transport, must not make this one read elsewhere. */
+/* Are these parts in this rank's stripes? Another release or a broken transport may send anything. */
 static bool is_sound(const struct load_rounds *r, const struct part *v, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -195,7 +195,7 @@ static bool is_sound(const struct load_rounds *r, const struct part *v, size_t n
 	return true;
 }
 
-/* Tell owners what is needed of their stripes, and hear what is needed of the own ones. */
+/* Tell owners what this rank needs of their stripes, and receive what others need of its own. */
 static int tell_owners(struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
 {
 	struct part *to = NULL, *from;
@@ -227,7 +227,7 @@ static int tell_owners(struct dcpload *ck, struct load_rounds *r, struct dcpload
 
 /* ---- what this rank reads ---- */
 
-/* The union of what all need of this rank's stripes: chunk k is of stripe k * ranks + self. */
+/* Chunks of what all ranks need of this rank's stripes: chunk k is from stripe k * ranks + self. */
 static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 {
 	struct load_rounds *r = p->rounds;
@@ -282,7 +282,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 
 /* ---- one round ---- */
 
-/* The parts of @v, from *next on, that are of @stripe: how many, and their bytes. */
+/* Number of the parts from v[next] on that are of @stripe; *bytes: their bytes. */
 static size_t parts_of(const struct part *v, size_t n, size_t next, uint64_t stripe,
 		       uint64_t *bytes)
 {
@@ -294,7 +294,7 @@ static size_t parts_of(const struct part *v, size_t n, size_t next, uint64_t str
 	return i - next;
 }
 
-/* The most that any round sends and receives, and memory for it. */
+/* Allocate buffers for the largest round. */
 static int make_buffers(struct load_rounds *r, size_t rounds)
 {
 	uint64_t bytes;
@@ -325,7 +325,7 @@ static size_t count_rounds(const struct load_rounds *r)
 	return (r->base[r->nfiles] + r->ranks - 1) / r->ranks;
 }
 
-/* Distinct bytes that the job needs: every rank knows those of its stripes. */
+/* Sum over all ranks the distinct bytes that are needed of their stripes. */
 static int add_unique(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_blobs b;
@@ -347,7 +347,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 	struct dcpload *ck = p->ck;
 	uint32_t n = ck->comm->ranks;
 	struct load_rounds *r = calloc(1, sizeof(*r));
-	/* Two slots; at worst all need all of a stripe, and this rank all of every stripe. */
+	/* Two slots, and in the worst case @n stripes in each message buffer. */
 	uint64_t stripe = staging / (2 * (uint64_t)n + 2);
 	int rc = r ? 0 : -ENOMEM;
 
@@ -390,7 +390,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 	return rc < 0 ? rc : add_unique(p, err);
 }
 
-/* Of this rank's @stripe in @slot, what each of the others needs. */
+/* Prepare messages: what each other rank needs of @stripe, which is in @slot. */
 static void pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 {
 	struct load_rounds *r = p->rounds;
@@ -415,7 +415,7 @@ static void pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 	}
 }
 
-/* How much comes from whom, of the stripes from @first on. */
+/* Prepare to receive this round's parts; its first stripe is @first. */
 static void expect(struct dcpload_plan *p, uint64_t first)
 {
 	struct load_rounds *r = p->rounds;
@@ -432,7 +432,8 @@ static void expect(struct dcpload_plan *p, uint64_t first)
 	}
 }
 
-/* What came of @stripe: from @from, or out of this rank's @slot. @rc < 0: it is only passed over. */
+/* Place what this rank needs of @stripe, from the message @from or from @slot if it is its own. With
+ * @rc < 0 only skip it. */
 static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
 		  const uint8_t *from, const uint8_t *slot, int rc)
 {
@@ -466,8 +467,8 @@ static void *fill_own(void *arg)
 	for (size_t k = 0; k < p->chunks->n; k++) {
 		if (load_window_claim(p->window, k) < 0)
 			break;
-		/* The others wait for something: after a failure they get what is there, and hear of
-		 * it at the end. */
+		/* After a failure the others still get a message, with whatever is in the slot; they
+		 * learn of the failure at the end. */
 		if (f->rc == 0)
 			f->rc = load_fill(p, k, load_window_slot(p->window, k), &f->err);
 		load_window_publish(p->window, k);
@@ -475,7 +476,7 @@ static void *fill_own(void *arg)
 	return NULL;
 }
 
-/* @failed: nothing is placed any more, only the others are served. */
+/* One round. After *failed nothing is placed, the others still get their messages. */
 static int round_of(struct dcpload_plan *p, struct load_active *a, size_t k, int *failed,
 		    struct dcpload_error *err)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which version is meant? Rank 0 finds it, opens it (and so builds its index, once for all), and
- * tells the others its name and generation; they open the same one or say that they cannot.
+ * Finds the version and opens it. Rank 0 does so first, which builds the index once for all ranks, and
+ * tells the others its name and generation; they open the same one or fail.
  *
- * A path in a mount of dcpfs names what is mounted there: the files themselves are opened, if they may
- * be and hold what the mount shows. Otherwise bytes come through the mount, out of the one file of all
- * tensors that shard/fsdp1/0 has, which is a checkpoint like any other.
+ * A path in a mount of dcpfs stands for what is mounted there: its files are opened, if that is
+ * permitted and they hold what the mount shows. Otherwise data is read through the mount, from
+ * shard/fsdp1/0, whose one file of all tensors is a checkpoint like any other.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,16 +28,16 @@
 
 enum { MEMORY = 64 << 20 };
 
-/* What rank 0 tells the others. */
+/* What rank 0 tells the others; the texts follow. */
 struct told {
 	uint64_t generation;
 	uint32_t layout_rank;
-	uint32_t source, version, layout; /* bytes, NUL included; behind this struct */
+	uint32_t source, version, layout; /* bytes of text, NUL included */
 };
 
-/* ---- which one ---- */
+/* ---- finding the source ---- */
 
-/* The next @n bytes of @path up to a slash: *path goes on behind it. NULL: none. */
+/* The next component of *path, which moves on past its slash. NULL: none, or out of memory. */
 static char *component(struct dcpload *ck, const char **path)
 {
 	size_t n = strcspn(*path, "/");
@@ -58,7 +58,7 @@ static bool is_generation(const char *dir, uint64_t generation)
 	       info.generation == generation;
 }
 
-/* The mount that @path lies in: its root ends at *end. */
+/* Find the mount of dcpfs that @path is in; its root ends at *end. */
 static bool find_mount(char *path, struct dcpfs_mount *m, char **end)
 {
 	*end = path + strlen(path);
@@ -110,7 +110,7 @@ static int find_source(struct dcpload *ck, const char *path, struct dcp_err *err
 					path);
 		rest = "";
 	}
-	if (*rest) { /* hf/ and the like: a directory of files */
+	if (*rest) { /* hf/ and the like: read as a directory of files */
 		ck->mount = NULL;
 		ck->wanted = ck->config.version;
 		return 0;
@@ -197,7 +197,7 @@ static int open_files(struct dcpload *ck, struct dcp_err *err)
 	return rc;
 }
 
-/* Through the mount, and why. */
+/* Open through the mount; @why goes into the report. */
 static int open_through(struct dcpload *ck, const char *why, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
@@ -270,7 +270,7 @@ static int tell_others(struct dcpload *ck, struct load_blobs *blobs, struct dcpl
 	return load_gather(ck->comm, b.p, b.n, blobs, err, (int)ck->config.timeout_ms);
 }
 
-/* What rank 0 opened. */
+/* Open what rank 0 opened. -ESTALE: its content differs here. */
 static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct dcp_err *err)
 {
 	const struct told *told = blobs->at[0];
@@ -362,7 +362,7 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	}
 	ck->store = (struct dcp_store_opts){ .cache_dir = ck->cache, .counts = &ck->counts };
 	if (dcp_queue_create(&ck->store.queue) < 0)
-		ck->store.queue = NULL; /* it does without */
+		ck->store.queue = NULL; /* reads then go one by one */
 	return c->io > DCPLOAD_IO_MOUNT || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
 }
 
@@ -450,7 +450,8 @@ int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
 	if (i >= ck->scan.n)
 		return -ENOENT;
 	f = &ck->scan.found[i];
-	*name = ck->through ? ck->wanted : f->name; /* there is one, and it is called fsdp1/0 */
+	*name = ck->through ? ck->wanted
+			    : f->name; /* the only one; its directory is named otherwise */
 	*why = f->complete ? NULL : f->why ? f->why : "its commit mark is missing";
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the threads of an execution did when, for whoever asks: the first so many events. */
+/* Records what the threads of an execution did and when, up to a number of events. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every rank for itself, out of the page cache: runs are read where they belong, by several threads. What is
- * converted on the way passes through a small buffer.
+ * Every rank reads for itself, from the page cache: several threads read runs straight into the
+ * destinations. What must be converted passes through a small buffer.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 
 enum {
 	PART = 16 << 20,  /* bytes of a file that a thread takes at a time */
-	BUFFER = 1 << 20, /* of elements that are converted */
+	BUFFER = 1 << 20, /* bytes to be converted at a time */
 	MOST_THREADS = 64,
 };
 
@@ -25,7 +25,7 @@ enum {
 struct shared {
 	struct dcpload_plan *p;
 	pthread_mutex_t lock;
-	size_t need; /* the next, and where in its file */
+	size_t need; /* the next need, and the file offset to go on at; 0: its beginning */
 	uint64_t at;
 	int rc;
 	struct dcp_err err;
@@ -36,12 +36,12 @@ struct worker {
 	struct dcp_gather gather;
 	struct dcp_io_counts io;
 	const struct load_need *need;
-	uint64_t lo, hi; /* of its file, at hand */
+	uint64_t lo, hi; /* current part of its file */
 	const struct dcp_file *file;
-	uint8_t *buffer; /* when first needed */
+	uint8_t *buffer; /* allocated when first needed */
 };
 
-/* The next part to be read. false: there is none, or somebody failed. */
+/* Take the next part to read. false: none is left, or a thread failed. */
 static bool next_part(struct shared *s, const struct load_need **need, uint64_t *lo,
 		      uint64_t *hi)
 {
@@ -64,7 +64,7 @@ static bool next_part(struct shared *s, const struct load_need **need, uint64_t 
 	return any;
 }
 
-/* Short runs out of a mapping are copied once; reads would bring the holes between them along. */
+/* Strided runs are copied from the mapping if there is one; reads would also fetch the gaps between. */
 static int straight(void *ctx, const struct dcp_strided *s)
 {
 	struct worker *w = ctx;
@@ -77,7 +77,7 @@ static int straight(void *ctx, const struct dcp_strided *s)
 	return 0;
 }
 
-/* @s as it lies in the buffer, in which its runs follow each other. */
+/* @s as it is in the buffer, where its runs follow each other. */
 static struct dcp_strided packed(const struct dcp_strided *s)
 {
 	struct dcp_strided out = *s;
@@ -96,7 +96,7 @@ static int convert(void *ctx, const struct dcp_strided *s)
 	struct dcp_strided in = *s, lie;
 	int rc;
 
-	if (n > BUFFER) { /* half of it, and the rest */
+	if (n > BUFFER) { /* too large: two parts, one after the other */
 		struct dcp_strided part = *s;
 		uint64_t half, skip;
 
@@ -133,7 +133,7 @@ static int convert(void *ctx, const struct dcp_strided *s)
 	return rc;
 }
 
-/* Abandoned on the spot when a mapped page cannot be had. */
+/* Runs under dcp_guard_run(), which leaves it at once when a mapped page cannot be read. */
 static int copy_part(void *arg)
 {
 	struct worker *w = arg;
@@ -206,7 +206,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* As many threads as there are CPUs for each rank of the node, or as asked. */
+/* As configured; by default the CPUs of the node divided by its ranks. */
 static uint32_t threads(const struct dcpload_plan *p)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);

@@ -19,22 +19,22 @@
 #include "core/base/clock.h"
 #include "tools/load/load_int.h"
 
-enum { LOOK_MS = 100 }; /* between looks at whether the others live */
+enum { LOOK_MS = 100 }; /* between checks whether the others are alive */
 
-/* In shared memory, a page; behind it the slots. */
+/* In shared memory, padded to whole pages; the slots follow. */
 struct head {
 	_Atomic uint32_t failed;
 	uint32_t zero;
 	struct {
 		_Atomic uint32_t ready; /* chunk + 1 */
-		_Atomic uint32_t done;  /* members, of all chunks that were here */
+		_Atomic uint32_t done; /* members that were done, over all chunks of the slot */
 	} slot[];
 };
 
-/* How others find the memory of the first member. */
+/* How the others find the memory of the first member. */
 struct told {
 	int64_t pid;
-	int64_t fd; /* of it; -1: it has none */
+	int64_t fd; /* of that memory; -1: this is another member */
 	uint64_t dev, ino;
 };
 
@@ -43,7 +43,7 @@ struct load_window {
 	uint8_t *data;
 	uint64_t slot, bytes;
 	uint32_t slots, members, self;
-	const uint32_t *rank;  /* of each member; the checkpoint's */
+	const uint32_t *rank;  /* of each member; belongs to the checkpoint */
 	int *alive;            /* a pidfd of each member, -1: none */
 	_Atomic uint32_t dead; /* a rank; UINT32_MAX: nobody */
 	int64_t timeout_ms;
@@ -74,7 +74,8 @@ static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 	return 0;
 }
 
-/* Memory that other processes can open, all of it there: nobody is to be killed for touching it. */
+/* Memory that other processes can open. It is allocated at once: if it were not and memory ran out,
+ * touching it would raise SIGBUS. */
 static int make_shared(struct load_window *w, struct told *told, struct dcpload_error *err)
 {
 	int fd = memfd_create("dcpload-window", MFD_CLOEXEC), rc;
@@ -94,7 +95,7 @@ static int make_shared(struct load_window *w, struct told *told, struct dcpload_
 	return map_memory(w, fd, err);
 }
 
-/* The first member's, through its descriptors. */
+/* Open the first member's memory, through /proc and its descriptor. */
 static int open_shared(struct load_window *w, const struct told *told,
 		       struct dcpload_error *err)
 {
@@ -217,7 +218,7 @@ static bool somebody_died(struct load_window *w)
 	return false;
 }
 
-/* Until @word is at least @want. */
+/* Wait until @word is at least @want. */
 static int wait_for(struct load_window *w, _Atomic uint32_t *word, uint32_t want)
 {
 	const struct timespec look = { .tv_nsec = LOOK_MS * DCP_NS_PER_MS };

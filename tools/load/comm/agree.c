@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks agree on: that all is well, what each has to say, which of them share a machine.
+ * Collective steps over any transport: agreeing on a failure, gathering messages, finding nodes.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,8 +16,8 @@
 #include "core/base/hash.h"
 #include "tools/load/comm/comm.h"
 
-#define AGREE_ROOM (64u << 10)  /* on the stack: messages of all ranks */
-#define GATHER_ROOM (16u << 20) /* of all ranks, a round */
+#define AGREE_ROOM (64u << 10)  /* bytes on the stack for messages of all ranks */
+#define GATHER_ROOM (16u << 20) /* bytes of all ranks per round */
 #define GATHER_MOST (64ull << 30)
 #define MAX_RANKS (1u << 20)
 
@@ -53,7 +53,7 @@ struct verdict {
 	uint32_t len; /* of the text */
 };
 
-/* The text of rank @from, @n bytes of it, for all ranks, with @room bytes of memory. */
+/* Send @n bytes of rank @from's @text to all ranks. @room: AGREE_ROOM bytes of scratch. */
 static int share_text(const struct dcpload_comm *comm, uint32_t from, char *text, size_t n,
 		      char *room, int timeout_ms)
 {
@@ -98,7 +98,7 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 	failed = comm->allgather(comm->ctx, &mine, sizeof(mine), all, timeout_ms);
 	if (failed < 0)
 		return load_comm_say(comm, failed, err);
-	/* Who says -ECANCELED only stopped because another failed. */
+	/* A rank with -ECANCELED only stopped because another failed. */
 	while (from < comm->ranks && (all[from].code == 0 || all[from].code == -ECANCELED))
 		from++;
 	for (uint32_t r = 0; from == comm->ranks && r < comm->ranks; r++)
@@ -126,7 +126,7 @@ void load_blobs_free(struct load_blobs *b)
 	memset(b, 0, sizeof(*b));
 }
 
-/* Room for blobs of b->n bytes, and for a round of @step bytes a rank. */
+/* Allocate blobs of b->n bytes, and *round for @step bytes per rank. */
 static int blobs_alloc(struct load_blobs *b, uint32_t ranks, uint64_t step, void **round)
 {
 	uint64_t total = 0, n;
@@ -147,7 +147,7 @@ static int blobs_alloc(struct load_blobs *b, uint32_t ranks, uint64_t step, void
 	return 0;
 }
 
-/* All have the same room in each round, whoever has less to say. */
+/* In each round every rank sends the same number of bytes; shorter messages are padded. */
 static int gather_rounds(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 			 struct load_blobs *b, uint64_t most, uint64_t step, char *round,
 			 char *pad, int timeout_ms)
@@ -209,7 +209,7 @@ failed:
 	return rc;
 }
 
-/* The machine as this process sees it, in 128 bits. What cannot be found out counts as absent. */
+/* A hash that identifies the node of this process. What cannot be found out is left out. */
 static int machine(uint64_t out[2])
 {
 	struct dcp_hash128 *h = dcp_hash128_new();

@@ -14,7 +14,7 @@ static int mpi_open(struct dcpload_comm **out, struct dcpload_error *err)
 	return load_mpi_open(NULL, out, err);
 }
 
-/* The environment says MPI. Where its module is not, what the launcher says of ranks may do. */
+/* MPI, or TCP where its module is not installed and the launcher says enough about ranks. */
 static int mpi_or_tcp(struct dcpload_comm **out, struct dcpload_error *err)
 {
 	struct load_job job;

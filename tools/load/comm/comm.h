@@ -2,8 +2,8 @@
 /*
  * comm: the ranks of a job, and how they talk.
  *
- * A transport is a struct dcpload_comm (dcpload.h) and a row of the table in comm.c: mpi, env, alone. What
- * every collective step of the loader needs on top of it is here.
+ * A transport fills a struct dcpload_comm (dcpload.h) and has a row in the table of comm.c: mpi, env,
+ * alone. Here is what the collective steps of the loader need on top of any transport.
  */
 #pragma once
 #include <stddef.h>
@@ -12,40 +12,40 @@
 #include "tools/load/dcpload.h"
 #include "tools/load/error.h"
 
-/* Just this process. Needs no closing. */
+/* This process alone. Need not be closed. */
 extern const struct dcpload_comm load_alone;
 
-/* Is @comm, which may be the caller's own, filled as dcpload.h says? -EINVAL. */
+/* Check that @comm, perhaps the caller's own, is filled in as dcpload.h says. -EINVAL. */
 int load_comm_check(const struct dcpload_comm *comm, struct dcpload_error *err);
 
-/* A function of @comm returned @rc: its failure goes into @err. Returns @rc. */
+/* Describe in @err the failure @rc that a function of @comm returned. Returns @rc. */
 int load_comm_say(const struct dcpload_comm *comm, int rc, struct dcpload_error *err);
 
 /*
- * Collective: do all ranks agree that what came before went well? @rc and @err are this rank's;
- * afterwards those of the lowest rank that failed, on all ranks. A transport that fails is an
- * error of its own. Returns the common code, 0 when no rank's was negative. Allocates nothing
- * for up to 8192 ranks, so that it can tell of a lack of memory.
+ * Collective: did the preceding step succeed on all ranks? @rc and @err are this rank's result;
+ * afterwards @err is, on all ranks, that of the lowest rank that failed (-ECANCELED only if no rank has
+ * another error). Returns its code, 0 when all succeeded, or an error of the transport. Allocates
+ * nothing for up to 8192 ranks, so that it can report a lack of memory.
  */
 int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *err,
 	       int timeout_ms);
 
-/* Collective: what every rank has to say, each as long as it likes. */
+/* The messages of all ranks, each of any length. */
 struct load_blobs {
-	void **at;   /* ranks pointers into one allocation, each 16-byte aligned */
-	uint64_t *n; /* bytes each */
+	void **at;   /* by rank: pointers into @memory, 16-byte aligned */
+	uint64_t *n; /* by rank: bytes */
 	void *memory;
 };
-/* On success load_blobs_free(@out); on a failure, which is that of all ranks, @out is empty. -EOVERFLOW:
- * more than 64 GiB. */
+/* Collective: give @n bytes, get those of all ranks; free @out with load_blobs_free(). A failure is the
+ * same on all ranks and leaves @out empty. -EOVERFLOW: more than 64 GiB. */
 int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 void load_blobs_free(struct load_blobs *b);
 
 /*
- * Collective: which ranks share this machine's memory? @node[r] is the number of rank r's node,
- * from 0 in order of the first rank; ranks share one when kernel, host name, user and PID namespace
- * are the same.
+ * Collective: which ranks can share memory? @node[r] becomes the number of rank r's node; nodes are
+ * numbered from 0 by their lowest rank. Ranks are on one node when their kernel, host name, user and PID
+ * namespace are the same.
  */
 int load_nodes(const struct dcpload_comm *comm, uint32_t *node, uint32_t *nnodes,
 	       struct dcpload_error *err, int timeout_ms);

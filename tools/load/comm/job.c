@@ -15,7 +15,7 @@
 #define TIMEOUT_S 60
 #define MAX_RANKS (1u << 20)
 
-/* An empty variable is none. */
+/* NULL for an empty variable, too. */
 static const char *env(const char *name)
 {
 	const char *s = name ? getenv(name) : NULL;
@@ -23,8 +23,8 @@ static const char *env(const char *name)
 	return s && s[0] ? s : NULL;
 }
 
-/* The first row whose variables are all there says how ranks talk. A torchrun in the ranks of an mpirun
- * is the nearer of the two, and known by a variable that nobody sets by hand. */
+/* The first row whose variables are all set decides. torchrun comes first because it may be started by
+ * mpirun, whose variables its ranks then have too; TORCHELASTIC_RUN_ID is never set by hand. */
 static const struct sign {
 	const char *set[3];
 	const char *transport;
@@ -37,8 +37,8 @@ static const struct sign {
 	{ { "SLURM_PROCID", "SLURM_STEP_ID" }, "env" },
 };
 
-/* Where each launcher writes rank, ranks, and what tells two of its jobs apart. mpirun starts its daemons
- * with srun, whose variables its ranks then have, too. */
+/* Variables of each launcher: rank, ranks, and what distinguishes its jobs. mpirun comes before srun: it
+ * may start its daemons with srun, whose variables its ranks then have too. */
 static const struct launcher {
 	const char *name, *rank, *ranks, *or_ranks, *id[2];
 } launchers[] = {
@@ -72,7 +72,7 @@ const char *load_job_transport(void)
 	return "alone";
 }
 
-/* 1 and the number in @name, 0 when it is not set, -EINVAL. */
+/* 1 and the number in @name; 0: not set; -EINVAL: not a number from @least to @most. */
 static int number(const char *name, uint64_t least, uint64_t most, uint64_t *out,
 		  struct dcpload_error *err)
 {
@@ -176,8 +176,8 @@ static int find_host(const struct launcher *l, struct load_job *job, struct dcpl
 			 job->rank, job->ranks, l->name);
 }
 
-/* The ports after MASTER_PORT, which itself belongs to the launcher's store; or some that the job's
- * id chooses, below those that systems give to connections; or just the one that was named. */
+/* DCPLOAD_PORT alone; otherwise ports after MASTER_PORT, which the launcher's store uses itself; otherwise
+ * ports chosen by the job's id, below those that systems give to outgoing connections. */
 static int find_port(struct load_job *job, struct dcpload_error *err)
 {
 	uint64_t port;
@@ -236,7 +236,7 @@ int load_job_find(struct load_job *job, struct dcpload_error *err)
 		rc = find_host(l, job, err);
 	if (rc < 0)
 		return rc;
-	/* Long ids differ in their hash. */
+	/* Ids that are cut differ in their hash. */
 	snprintf(job->id, sizeof(job->id), "%.64s/%.64s/%llx", id[0], id[1],
 		 (unsigned long long)dcp_hash64_more(dcp_hash64(id[0], strlen(id[0])), id[1],
 						     strlen(id[1])));

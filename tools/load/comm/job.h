@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job: what does the environment say about the job this process is a rank of?
+ * job: what the environment says about the job that this process is a rank of.
  *
- * The only part of the loader that reads environment variables.
+ * The only part of the loader that reads variables of launchers and its own (DCPLOAD_...); directories of
+ * caches and layouts come from tools/cache.h.
  */
 #pragma once
 #include <stddef.h>
@@ -16,22 +17,22 @@ struct load_job {
 	const char *launcher; /* whose variables these are: "torchrun" */
 	uint32_t rank, ranks;
 	char host[256];        /* where rank 0 is */
-	uint16_t port, nports; /* it listens on one of so many ports */
-	char id[256];          /* no other job on the same host has it at the same time */
-	const char *secret;    /* "": none was given */
+	uint16_t port, nports; /* it listens on one of @nports ports from @port on */
+	char id[256];          /* unique among the jobs that run on the same host */
+	const char *secret;    /* "": none */
 	int timeout_ms;        /* for all ranks to come together */
 };
 
-/* The transport that the launcher of this process means: "mpi", "env" or "alone". */
+/* The transport for the launcher of this process: "mpi", "env" or "alone". */
 const char *load_job_transport(void);
 
-/* Ranks that a launcher of MPI programs says there are; 0: it does not say. */
+/* Number of ranks that a launcher of MPI programs has set; 0: none has. */
 uint32_t load_job_mpi_ranks(void);
 
-/* How long ranks may take to come together. */
+/* Time for all ranks to come together. */
 int load_job_timeout_ms(void);
 
-/* -ENOENT: no launcher has set anything; -EINVAL: what it set makes no sense. */
+/* -ENOENT: no launcher has set anything; -EINVAL: a variable is invalid or missing. */
 int load_job_find(struct load_job *job, struct dcpload_error *err);
 
 /* The first host of Slurm's list: "node[07-12,20],login1" -> "node07". -EINVAL. */

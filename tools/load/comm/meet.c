@@ -165,7 +165,7 @@ int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_add
 		out[0] = m->at;
 		return 1;
 	}
-	/* The resolver has time limits of its own; the name may be about to appear. */
+	/* The resolver has its own time limits. A name may appear a little later, so try again. */
 	for (;;) {
 		rc = getaddrinfo(m->host, NULL, &hints, &list);
 		if ((rc != EAI_AGAIN && rc != EAI_NONAME) || dcp_now_ms() + 500 > deadline)

@@ -2,16 +2,16 @@
 /*
  * meet: ranks find each other by TCP.
  *
- * Rank 0 listens, every other rank connects to it. What connects, or answers, may be anybody: both
- * sides send a fresh random number and prove with it that they have the same key (HMAC-SHA256) and
- * belong to the same job. Who cannot is passed over and costs at most a place among those not yet
- * known, for seconds. The key itself is never sent. What ranks say afterwards is neither
- * encrypted nor authenticated: whoever can change packets on their way is not kept out.
+ * Rank 0 listens, every other rank connects to it. Either end may be a stranger, so both sides send a
+ * fresh random number and prove with it that they have the same key (HMAC-SHA256) and belong to the same
+ * job. One that cannot is ignored; at most it takes up a pending connection for some seconds. The key
+ * itself is never sent. Later messages are neither encrypted nor authenticated: this does not protect
+ * against somebody who can change packets on their way.
  *
  *	rank r -> rank 0	struct hello: magic, ABI, rank, ranks, id of the job, random number
  *	rank 0 -> rank r	struct challenge: magic, refused or not, random number
  *	rank r -> rank 0	proof of "rank r" over both
- *	rank 0 -> rank r	struct welcome: proof of "rank 0" over both; or why not
+ *	rank 0 -> rank r	struct welcome: proof of "rank 0" over both; or the reason for refusing
  */
 #pragma once
 #include <stdbool.h>
@@ -27,17 +27,17 @@ struct load_address {
 
 struct load_meeting {
 	uint32_t rank, ranks;
-	uint8_t id[32];  /* of the job: all ranks have the same, no other job has */
-	uint8_t key[32]; /* what strangers do not have */
-	char host[256];  /* where rank 0 is: a name, or, for messages only, what @at says */
+	uint8_t id[32];         /* of the job: the same on all its ranks, unique */
+	uint8_t key[32];        /* secret shared by the ranks */
+	char host[256];         /* host name of rank 0; if @at is set, only used in messages */
 	struct load_address at; /* where rank 0 is, if known */
-	uint16_t port, nports;  /* it listens on one of these */
-	int listener;           /* rank 0: listens already; -1: not yet. Ours to close */
-	int timeout_ms;         /* for all ranks to be there */
-	bool local; /* all ranks are on this machine: nobody else need reach rank 0 */
+	uint16_t port, nports;  /* it listens on one of @nports ports from @port on */
+	int listener;   /* rank 0: listening socket, closed by load_meet(); -1: none yet */
+	int timeout_ms; /* for all ranks to connect */
+	bool local; /* all ranks are on this machine: rank 0 need not be reachable from others */
 };
 
-/* HMAC-SHA256: ids and keys of a meeting, from words and other keys. */
+/* HMAC-SHA256 of @n bytes at @p with @key; makes the ids and keys of meetings. */
 void load_digest(const void *key, size_t nkey, const void *p, size_t n, uint8_t out[32]);
 
 int load_random(void *p, size_t n);
@@ -52,7 +52,7 @@ bool load_address_is_loopback(const struct load_address *a);
 void load_address_set_port(struct load_address *a, uint16_t port);
 
 /*
- * Rank 0: fd[r] for every rank r > 0; others: fd[0]. Non-blocking, close-on-exec; -1 where there is
- * none. Also on a failure those that are there are the caller's to close.
+ * Connect the ranks. Rank 0 gets fd[r] for every rank r > 0, others fd[0]; non-blocking, close-on-exec,
+ * -1: none. The caller closes them, also after a failure.
  */
 int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err);

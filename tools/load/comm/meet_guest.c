@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The other ranks of a meeting: try every place where rank 0 may be, all at once, until one proves to
- * be it.
+ * The other ranks of a meeting: try all addresses and ports where rank 0 may listen, at the same time,
+ * until one proves to be rank 0.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 #include "tools/load/comm/meet_int.h"
 
 #define MAX_ADDRESSES 8
-#define AGAIN_MS 20 /* until a place is tried again; doubles */
+#define AGAIN_MS 20 /* before a place is tried again; doubles */
 #define AGAIN_MOST_MS 500
 
 enum step {
@@ -32,7 +32,7 @@ struct place {
 	struct load_address at;
 	int64_t again; /* when it may be tried next */
 	int wait_ms;
-	const char *seen; /* what was found there: text for the end */
+	const char *seen; /* what was found there, for the error message */
 	int error;        /* errno, when there is no @seen */
 };
 
@@ -72,7 +72,7 @@ static void on_challenge(const struct load_meeting *m, struct place *p, int64_t 
 	const struct challenge *c = &p->s.in.challenge;
 	uint8_t proof[32];
 
-	/* One's own hello comes back when a connection met itself. */
+	/* A connection to itself returns this rank's own hello. */
 	if (memcmp(c->magic, LOAD_CHALLENGE_MAGIC, sizeof(c->magic)) != 0) {
 		leave(p, now, "something else than dcpload", 0);
 		return;
@@ -88,7 +88,7 @@ static void on_challenge(const struct load_meeting *m, struct place *p, int64_t 
 		leave(p, now, NULL, ECONNRESET);
 }
 
-/* 1: this is rank 0, and we are in. */
+/* 1: it has proved to be rank 0 and accepts this rank. */
 static int on_welcome(const struct load_meeting *m, struct place *p, int64_t now,
 		      struct dcpload_error *err)
 {
@@ -138,7 +138,7 @@ static int late(const struct load_meeting *m, const struct place *places, size_t
 	const struct place *told = places;
 	char at[64];
 
-	/* The most telling of what was found: an answer, then another error than "nobody listens". */
+	/* Report the most useful finding: an answer, otherwise an error that is not ECONNREFUSED. */
 	for (size_t i = 0; i < n; i++) {
 		const struct place *p = &places[i];
 

@@ -15,13 +15,13 @@
 #include "core/base/clock.h"
 #include "tools/load/comm/meet_int.h"
 
-#define PENDING 128    /* connections of whom nobody knows yet who they are */
-#define CROWDED_MS 500 /* how long each of them has when there is no room for another */
-#define TELL_MS 2000   /* for those who come after the meeting has failed */
+#define PENDING 128    /* connections that have not proved yet who they are */
+#define CROWDED_MS 500 /* time that each of them has when all places are taken */
+#define TELL_MS 2000   /* for telling ranks that come after the meeting has failed */
 #define STRANGERS_TEXT 160
 
 #define HOST_NONE -1
-#define HOST_TOLD -2 /* it was here, and has been told that the meeting has failed */
+#define HOST_TOLD -2 /* it has been told that the meeting has failed */
 
 enum step {
 	HOST_HELLO,
@@ -62,7 +62,7 @@ static int host_listen(const struct load_meeting *m, int64_t deadline,
 			 m->port, m->port + m->nports - 1, strerror(-fd));
 }
 
-/* Who did not come: "1, 3-5". */
+/* The ranks that are missing: "1, 3-5". */
 static void list_missing(const struct host *h, char *out, size_t size)
 {
 	size_t n = 0;
@@ -136,7 +136,7 @@ static void on_hello(struct host *h, struct shake *s)
 		refuse(h, s, c.refused);
 }
 
-/* The meeting has failed. Those who are still to come are told, for a while. */
+/* The meeting has failed. For a while ranks that still come are told. */
 static void fail(struct host *h, int code, uint32_t rank)
 {
 	h->failed.code = code;
@@ -144,7 +144,7 @@ static void fail(struct host *h, int code, uint32_t rank)
 	h->until = DCP_MIN(h->until, dcp_now_ms() + TELL_MS);
 }
 
-/* What is wrong with one of us is wrong with the job. */
+/* A rank of this job with wrong numbers makes the meeting fail. */
 static void judge(struct host *h, const struct hello *hello)
 {
 	uint32_t rank = hello->rank, ranks = h->m->ranks;
@@ -173,7 +173,7 @@ static void on_proof(struct host *h, struct shake *s)
 		return;
 	}
 	if (member && h->fd[rank] >= 0 && memcmp(h->nonce[rank], s->hello.nonce, 32) == 0) {
-		load_shake_end(s); /* came by two addresses */
+		load_shake_end(s); /* the same process by a second address */
 		return;
 	}
 	if (!h->failed.code)
@@ -194,7 +194,7 @@ static void on_proof(struct host *h, struct shake *s)
 	load_shake_end(s);
 }
 
-/* A place for another connection: a free one, or that of who has had time enough. */
+/* A place for another connection: a free one, or that of a connection whose time is over. */
 static struct shake *place(struct host *h, int64_t now)
 {
 	struct shake *oldest = &h->pending[0];
@@ -221,7 +221,7 @@ static void take(struct host *h, int listener, int64_t now)
 				       h->m->ranks, strerror(errno)),
 			     0);
 		if (fd < 0)
-			return; /* no more, or one that is gone already */
+			return; /* none is waiting, or it has gone again */
 		if (s->fd >= 0)
 			refuse(h, s, REFUSED_NOT);
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -242,7 +242,7 @@ static void serve(struct host *h, struct shake *s, int64_t now)
 		on_proof(h, s);
 }
 
-/* What the poll says: of those pending, and of ranks that were there and are gone. */
+/* Handle what poll() reports: pending connections, and ranks that have gone. */
 static void serve_all(struct host *h, int listener)
 {
 	int64_t now = dcp_now_ms();
@@ -271,7 +271,7 @@ static int host_loop(struct host *h, int listener, struct dcpload_error *err)
 		h->poll[0] = (struct pollfd){ place(h, now) ? listener : -1, POLLIN, 0 };
 		for (size_t i = 0; i < PENDING; i++)
 			h->poll[1 + i] = (struct pollfd){ h->pending[i].fd, POLLIN, 0 };
-		/* Of no more interest once the meeting has failed. */
+		/* Ranks are not watched once the meeting has failed. */
 		for (uint32_t r = 1; r < h->m->ranks; r++)
 			h->poll[PENDING + r] =
 				(struct pollfd){ h->failed.code ? -1 : h->fd[r], POLLRDHUP, 0 };

@@ -9,7 +9,7 @@ struct hello {
 	char magic[8];
 	uint32_t abi, rank, ranks, reserved;
 	uint8_t id[32];
-	uint8_t nonce[32]; /* one a process and meeting */
+	uint8_t nonce[32]; /* fresh for each process and meeting */
 };
 
 enum refusal {
@@ -28,16 +28,16 @@ struct challenge {
 
 struct welcome {
 	uint8_t proof[32];
-	int32_t code; /* 0: welcome; or why not, in @text, and whose fault, in @rank */
+	int32_t code; /* 0: welcome; otherwise the meeting failed: @text, @rank */
 	int32_t rank;
 	char text[216];
 };
 
-/* One handshake under way. */
+/* A handshake in progress. */
 struct shake {
 	int fd;        /* -1: none */
-	int64_t since; /* ms */
-	size_t got;    /* of the message that is expected */
+	int64_t since; /* start, ms */
+	size_t got;    /* bytes of the expected message */
 	union {
 		struct hello hello;
 		struct challenge challenge;
@@ -52,17 +52,17 @@ struct shake {
 
 #define LOAD_HELLO_MAGIC "dcpload?"
 #define LOAD_CHALLENGE_MAGIC "dcpload!"
-#define LOAD_PATIENCE_MS 5000 /* until a handshake must be over */
+#define LOAD_PATIENCE_MS 5000 /* limit for a handshake */
 
-/* HMAC over both messages of @s by the key of @m, for @side: "rank r" or "rank 0". */
+/* HMAC with the key of @m over hello and challenge of @s; @side: "rank r" or "rank 0". */
 void load_proof(const struct load_meeting *m, const char *side, const struct shake *s,
 		uint8_t out[32]);
 bool load_proof_is(const struct load_meeting *m, const char *side, const struct shake *s,
 		   const uint8_t got[32]);
 
-/* 1: @n bytes are in s->in; 0: not yet; a negative errno: never, -ECONNRESET at the end. */
+/* 1: @n bytes are in s->in; 0: not yet; -ECONNRESET: the other end has closed; another errno. */
 int load_shake_read(struct shake *s, size_t n);
-/* A short message on a socket that has sent next to nothing: all of it, or a negative errno. */
+/* Send a short message, which fits the socket's buffer. A negative errno if not all of it was sent. */
 int load_shake_send(const struct shake *s, const void *p, size_t n);
 void load_shake_end(struct shake *s);
 
@@ -71,6 +71,6 @@ int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
 int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 		    struct dcpload_error *err);
 
-/* Addresses of m->host, at most @most; asks again until the deadline. */
+/* Resolve m->host to at most @most addresses; tries again until the deadline. */
 int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_address *out,
 		 size_t most, struct dcpload_error *err);

@@ -20,7 +20,7 @@
 
 #define MODULE "libdcpload-mpi.so"
 
-/* The path of the module if it lies beside this code; false: this code is nowhere. */
+/* The path of the module beside the file that this code is in; false: that file is not known. */
 static bool beside(char *out, size_t size)
 {
 	struct link_map *map = NULL;
@@ -39,8 +39,8 @@ static bool beside(char *out, size_t size)
 }
 
 /*
- * Its names, and those of Open MPI with it, are for all to see: Open MPI's plugins look for them. It
- * stays for good, as Open MPI does.
+ * Opened with global symbols, because Open MPI's plugins look for those of Open MPI. Never closed, as
+ * Open MPI cannot be unloaded.
  */
 static void *open_module(char *why, size_t size)
 {

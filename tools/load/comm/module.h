@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * module: what libdcpload-mpi.so exports, and libdcpload looks for in it.
+ * module: the function that libdcpload-mpi.so exports for libdcpload.
  */
 #pragma once
 #include "tools/load/error.h"

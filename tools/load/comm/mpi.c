@@ -3,13 +3,13 @@
  * libdcpload-mpi.so: the transport over Open MPI. A module of its own, so that one package serves
  * machines with MPI and without it; module.c opens it.
  *
- * Every wait is a loop of MPI_Test that sleeps when it takes long, and ends at the deadline. What MPI gives no
- * way to limit: MPI_Init, MPI_Finalize, and MPI_Comm_split, which is begun when all ranks have said that
- * they are there. After a deadline operations are still under way: the communicator is of no
- * more use, nothing of it is freed, MPI is not finalized, and close() returns at once. The program
- * should then end by _exit(); mpirun ends the other ranks.
+ * Every wait is a loop of MPI_Testall, which sleeps when it takes long and ends at the deadline. MPI has
+ * no way to limit MPI_Init, MPI_Finalize and MPI_Comm_split; the last is only begun when all ranks have
+ * said that they are there. After a deadline operations are still in progress: the communicator cannot
+ * be used any more, its memory is not freed, MPI is not finalized, and close() returns at once. The
+ * program should then end by _exit(); mpirun ends the other ranks.
  *
- * When a rank dies mpirun ends the others, unless it was told otherwise (--enable-recovery).
+ * When a rank dies, mpirun ends the others unless told otherwise (--enable-recovery).
  */
 #include <errno.h>
 #include <limits.h>
@@ -27,19 +27,19 @@
 #include "core/base/clock.h"
 #include "tools/load/comm/module.h"
 
-#define CHUNK (1ull << 30) /* a message: counts are int */
-#define SMALL (64u << 10)  /* kept for messages: those of load_agree must not need memory */
-#define SPIN 200           /* tests before the processor is offered to others */
-#define YIELD_MS 200       /* then, before the first sleep */
+#define CHUNK (1ull << 30) /* bytes per message: counts are int */
+#define SMALL (64u << 10)  /* bytes kept for messages, as load_agree() must not allocate */
+#define SPIN 200           /* tests before the first sched_yield() */
+#define YIELD_MS 200       /* time before the first sleep */
 #define SLEEP_NS 10000
 #define SLEEP_MOST_NS 1000000
-#define CLOSE_MS 10000 /* for the other ranks to come to the end, too */
+#define CLOSE_MS 10000 /* for the other ranks to close, too */
 
 struct mpi {
 	struct dcpload_comm comm;
 	MPI_Comm c;
-	bool finalize; /* MPI was initialized here */
-	bool broken;   /* operations are under way that will never be waited for */
+	bool finalize;               /* MPI was initialized here */
+	bool broken;                 /* after a failure: operations may never end */
 	struct dcpload_error failed; /* the last failure */
 	char *small;
 };
@@ -59,7 +59,7 @@ static int mpi_failed(struct mpi *t, int code, const char *what)
 			 "%s: %s", what, text);
 }
 
-/* Until all @n requests are done. */
+/* Wait until all @n requests are done. */
 static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, int timeout_ms)
 {
 	int64_t start = dcp_now_ms(), deadline = start + timeout_ms, now;
@@ -69,7 +69,7 @@ static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, in
 		int done = 0, code = MPI_Testall(n, req, &done, MPI_STATUSES_IGNORE);
 
 		if (code == MPI_ERR_IN_STATUS)
-			code = MPI_ERR_TRUNCATE; /* all that can be wrong with one of ours */
+			code = MPI_ERR_TRUNCATE; /* the only error that a request of ours can have */
 		if (code != MPI_SUCCESS)
 			return mpi_failed(t, code, what);
 		if (done)
@@ -79,7 +79,7 @@ static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, in
 		now = dcp_now_ms();
 		if (now >= deadline)
 			break;
-		/* Data moves only while MPI is asked: who sleeps holds up the others. */
+		/* Data moves only during calls of MPI: a rank that sleeps delays the others. */
 		if (now - start < YIELD_MS) {
 			sched_yield();
 			continue;
@@ -93,8 +93,8 @@ static int mpi_wait(struct mpi *t, int n, MPI_Request *req, const char *what, in
 			 timeout_ms / 1000.0);
 }
 
-/* By memory of our own, which stays behind when the operation is never over: the caller's may be gone
- * when MPI still writes to it. */
+/* Uses memory of its own, which is leaked if the operation does not end: MPI may write to it when the
+ * caller's memory is gone. */
 static int mpi_allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
 {
 	struct mpi *t = ctx;
@@ -122,7 +122,7 @@ static int mpi_allgather(void *ctx, const void *mine, size_t n, void *all, int t
 	return rc;
 }
 
-/* One side of an exchange: its messages, in order, behind those that @req has already. */
+/* Post the messages to or from @peer, in order; appends to @req. */
 static int mpi_post(struct mpi *t, bool send, int peer, char *p, uint64_t n, MPI_Request *req,
 		    int *nreq)
 {
@@ -158,7 +158,7 @@ static int mpi_alltoallv(void *ctx, const void *const *send, const uint64_t *nse
 	req = most <= INT_MAX ? malloc(most * sizeof(MPI_Request)) : NULL;
 	if (!req)
 		return load_fail(&t->failed, -ENOMEM, "%s", strerror(ENOMEM));
-	/* Those who receive first have a place for what comes. */
+	/* Receives come first, so that data has a destination when it arrives. */
 	for (uint32_t i = 1; i < ranks && rc == 0; i++) {
 		uint32_t r = (me + ranks - i) % ranks;
 
@@ -167,14 +167,14 @@ static int mpi_alltoallv(void *ctx, const void *const *send, const uint64_t *nse
 	for (uint32_t i = 1; i < ranks && rc == 0; i++) {
 		uint32_t r = (me + i) % ranks;
 
-		/* MPI takes what it only reads as void *, too. */
+		/* MPI takes a pointer to non-const data that it only reads. */
 		rc = mpi_post(t, true, (int)r, (char *)(uintptr_t)send[r], nsend[r], req, &n);
 	}
 	if (rc == 0 && nsend[me])
 		memcpy(recv[me], send[me], nsend[me]);
 	if (rc == 0)
 		rc = mpi_wait(t, n, req, "MPI_Irecv", timeout_ms);
-	/* Where nothing has come yet nothing shall. */
+	/* Nothing may be written to the caller's memory later. */
 	for (int i = 0; rc == -ETIMEDOUT && i < n; i++)
 		if (req[i] != MPI_REQUEST_NULL)
 			MPI_Cancel(&req[i]);
@@ -202,7 +202,7 @@ static void mpi_close(void *ctx)
 	     mpi_wait(t, 1, &req, "MPI_Ibarrier", CLOSE_MS) < 0))
 		t->broken = true;
 	if (t->broken)
-		return; /* MPI may still write to what it was given */
+		return; /* MPI may still write to its memory */
 	if (!finalized)
 		MPI_Comm_free(&t->c);
 	if (!finalized && t->finalize)
@@ -214,7 +214,7 @@ static void mpi_close(void *ctx)
 static int mpi_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms);
 
-/* @c duplicated, or, with @own, itself. */
+/* A communicator of a duplicate of @c, or with @own of @c itself. */
 static int mpi_new(MPI_Comm c, bool own, int timeout_ms, struct dcpload_comm **out,
 		   struct dcpload_error *err)
 {
@@ -251,7 +251,7 @@ static int mpi_new(MPI_Comm c, bool own, int timeout_ms, struct dcpload_comm **o
 	if (rc < 0) {
 		if (err)
 			*err = t->failed;
-		return rc; /* t->c is still being written to */
+		return rc; /* MPI may still write to @t: leak it */
 	}
 	MPI_Comm_set_errhandler(t->c, MPI_ERRORS_RETURN);
 	*out = &t->comm;
@@ -272,7 +272,7 @@ static int mpi_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	int first = -1, place = 0, code;
 	MPI_Comm c;
 
-	/* MPI's colors and keys are int, and not negative: the first rank of the group, and the place. */
+	/* MPI's color is a non-negative int: use the first rank of the group; the key: the place in it. */
 	for (uint32_t r = 0; rc == 0 && r < t->comm.ranks; r++) {
 		if (all[r].color != color)
 			continue;
@@ -287,7 +287,7 @@ static int mpi_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	return mpi_new(c, true, timeout_ms, out, &t->failed);
 }
 
-/* MPI_COMM_WORLD, of as many ranks as the launcher said. */
+/* MPI_COMM_WORLD, if it has as many ranks as the launcher said. */
 static int mpi_world(uint32_t expect, int timeout_ms, struct dcpload_comm **out,
 		     struct dcpload_error *err)
 {
@@ -299,7 +299,7 @@ static int mpi_world(uint32_t expect, int timeout_ms, struct dcpload_comm **out,
 	if (code != MPI_SUCCESS)
 		return load_fail(err, -EIO, "MPI_Init_thread failed with code %d", code);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-	/* Started by another MPI's launcher each rank would think that it is alone. */
+	/* Started by another MPI's launcher, each rank would believe to be alone. */
 	rc = expect && expect != (uint32_t)ranks
 		     ? load_fail(
 			       err, -EPROTO,

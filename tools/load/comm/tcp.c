@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transport over TCP, for control messages: rank 0 is the centre of a star, to which every other rank has
- * one connection (meet.h). A call is one frame of each rank to rank 0 and one of all back. Who
- * cannot go on sends a frame that says why instead; rank 0 passes it on to all.
+ * The transport over TCP, for control messages: every other rank has one connection to rank 0 (meet.h).
+ * In a call each rank sends one frame to rank 0, which sends all of them back in one. A rank that cannot
+ * go on sends a frame with the reason instead; rank 0 passes it on to all.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -18,9 +18,9 @@
 #include "tools/load/comm/meet.h"
 #include "tools/load/comm/transport.h"
 
-/* A rank waits so much longer than rank 0 does, whose word on who is late reaches it then. */
+/* Other ranks wait this much longer than rank 0, so that its message about who is late reaches them. */
 #define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 2000)
-#define LINGER_MS 200 /* for the others to take what was said last */
+#define LINGER_MS 200 /* for the others to read the last frame */
 
 enum frame_kind {
 	FRAME_DATA = 1,
@@ -37,25 +37,25 @@ struct line {
 	int fd; /* -1: none */
 	struct frame out, in;
 	uint64_t put, got; /* bytes of frame and body */
-	bool deaf;     /* what we send does not arrive; it may still have something to say */
-	char peer[64]; /* address of the other end */
+	bool deaf;         /* sending fails; there may still be something to read */
+	char peer[64];     /* address of the other end */
 	struct dcpload_error why;
 };
 
 struct tcp {
 	struct dcpload_comm comm;
-	struct load_meeting m; /* how it came to be: for sub-groups */
-	uint32_t nlines;       /* of rank 0: the ranks, the first unused; of others: 1 */
+	struct load_meeting m; /* how the ranks met: for sub-groups */
+	uint32_t nlines;       /* rank 0: one per rank, line[0] unused; others: 1 */
 	struct line *line;
 	struct pollfd *poll;
 	uint32_t call;
 	struct dcpload_error failed; /* the last failure */
-	bool broken;                 /* it is for good */
+	bool broken;                 /* after a failure: every call fails */
 };
 
 /* ---- frames ---- */
 
-/* Send on: @body follows the frame l->out. */
+/* Continue to send l->out and after it @body. */
 static void line_put(struct line *l, const void *body)
 {
 	uint64_t whole = sizeof(l->out) + l->out.n;
@@ -83,7 +83,7 @@ static bool line_has_put(const struct line *l)
 }
 
 /*
- * Receive on, into @body if it is the frame that is due: @n bytes of call @call. 1: all is there; 0:
+ * Continue to receive, into @body if it is the expected frame: @n bytes of call @call. 1: complete; 0:
  * not yet; -ECONNRESET: the other end is gone; -ECANCELED: it failed, see l->why; -EPROTO: it
  * sent another frame, which is in l->in.
  */
@@ -125,13 +125,13 @@ static void line_begin(struct line *l, uint32_t call, uint64_t n)
 
 /* ---- failures ---- */
 
-/* Where @rank is: in the same words on all ranks. */
+/* Address or host of @rank, for messages. */
 static const char *peer(const struct tcp *t, uint32_t rank)
 {
 	return rank ? t->line[rank].peer : t->m.host;
 }
 
-/* The communicator is of no more use; who can still be told is told why. */
+/* End the communicator, and tell why to those that can still be told. Returns @code. */
 static int tcp_break(struct tcp *t, int code, int32_t rank)
 {
 	t->failed.code = code;
@@ -152,13 +152,13 @@ static int tcp_break(struct tcp *t, int code, int32_t rank)
 	return code;
 }
 
-/* Why line_get() on the connection to @rank failed. */
+/* line_get() from @rank failed with @rc: describe it, end the communicator. */
 static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
 {
 	struct line *l = &t->line[rank];
 
 	if (rc == -ECANCELED) {
-		/* Foreign bytes: a code that is none would look like success. */
+		/* From another process: a code that is not negative would look like success. */
 		load_fail(&t->failed, l->why.code < 0 ? l->why.code : -EPROTO, "%s",
 			  l->why.text);
 		return tcp_break(t, t->failed.code, l->why.rank);
@@ -199,7 +199,7 @@ static int tcp_poll(struct tcp *t, int64_t deadline)
 
 /* ---- calls ---- */
 
-/* Rank 0: @rank has said all of this call and does not wait for the others. Did it say why? */
+/* Rank 0: @rank closed its connection before the call was over. Did it say why? */
 static int centre_left(struct tcp *t, uint32_t rank, size_t n)
 {
 	char none;
@@ -210,7 +210,7 @@ static int centre_left(struct tcp *t, uint32_t rank, size_t n)
 	return tcp_lost(t, rank, rc == -ECANCELED ? rc : -ECONNRESET, n);
 }
 
-/* Rank 0: the frame of every rank, each to its place in @all. */
+/* Rank 0: receive the frame of every rank into its place in @all. */
 static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, int timeout_ms)
 {
 	uint32_t missing = t->nlines - 1, first;
@@ -223,7 +223,7 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 
 			if (rc < 0)
 				return tcp_lost(t, r, rc, n);
-			/* Who has said all is watched, too: it may be gone. */
+			/* Ranks that are done are watched, too: they may go away. */
 			t->poll[r] = (struct pollfd){ l->fd, rc ? POLLRDHUP : POLLIN, 0 };
 			missing += rc == 0;
 			first = rc == 0 ? r : first;
@@ -237,8 +237,8 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 	return 0;
 }
 
-/* Rank 0: all to everybody. Some have it already when another turns out to be gone: then this call
- * is still good for all, and the next one fails. */
+/* Rank 0: send @all to every rank. When a rank proves to be gone, others may have received it already: so
+ * this call succeeds and the next one fails. */
 static void centre_spread(struct tcp *t, const char *all, int64_t deadline, int timeout_ms)
 {
 	uint32_t missing = t->nlines - 1, first;
@@ -315,7 +315,7 @@ static int tcp_allgather(void *ctx, const void *mine, size_t n, void *all, int t
 		return t->failed.code;
 	t->call++;
 	if (n == 0)
-		mine = all = t; /* not NULL */
+		mine = all = t; /* any pointer but NULL */
 	return t->comm.rank ? edge_allgather(t, mine, n, all, timeout_ms)
 			    : centre_allgather(t, mine, n, all, timeout_ms);
 }
@@ -330,7 +330,8 @@ static void tcp_explain(void *ctx, struct dcpload_error *err)
 
 /* ---- life ---- */
 
-/* Until the others have read why, or closed: to close with unread bytes would take it from them. */
+/* Wait until the others have closed, at most LINGER_MS: closing with unread bytes would reset the
+ * connections, and they would lose the last frame. */
 static void linger(struct tcp *t)
 {
 	int64_t deadline = dcp_now_ms() + LINGER_MS;
@@ -386,7 +387,7 @@ static void line_open(struct line *l, int fd)
 	load_address_text(&a, l->peer, sizeof(l->peer));
 }
 
-/* Ranks that meet as @m says, as a communicator; the listener of @m is taken. */
+/* Make a communicator of the ranks that meet as @m says. Closes the listener of @m. */
 static int tcp_new(const struct load_meeting *m, struct dcpload_comm **out,
 		   struct dcpload_error *err)
 {
@@ -429,7 +430,7 @@ static int tcp_new(const struct load_meeting *m, struct dcpload_comm **out,
 	rc = m->ranks > 1 ? load_meet(m, fd, &t->failed) : 0;
 	for (uint32_t i = 0; m->ranks > 1 && i < t->nlines; i++)
 		line_open(&t->line[i], fd[i]);
-	/* Rank 0 knows now that all are there, the others hear of it. */
+	/* Only rank 0 knows that all are there: tell the others. */
 	if (rc < 0)
 		tcp_break(t, rc, t->failed.rank);
 	else
@@ -475,7 +476,7 @@ struct wish {
 	uint32_t color, key;
 };
 
-/* What the leader of a sub-group tells its members. */
+/* What the leader of a sub-group tells its members: how to connect. */
 struct invitation {
 	int32_t code;
 	uint32_t port;
@@ -483,7 +484,7 @@ struct invitation {
 	struct load_address at;
 };
 
-/* Who leads the group of @color, how many they are, and this rank's place among them. */
+/* The leader of this rank's sub-group. Sets its size and this rank's place: m->ranks, m->rank. */
 static uint32_t group_of(const struct tcp *t, const struct wish *all, struct load_meeting *m)
 {
 	const struct wish *mine = &all[t->comm.rank];
@@ -502,7 +503,7 @@ static uint32_t group_of(const struct tcp *t, const struct wish *all, struct loa
 	return leader;
 }
 
-/* A leader listens where it reaches rank 0 from. */
+/* A leader listens, and gives the address from which it reaches rank 0. */
 static void invite(const struct tcp *t, struct load_meeting *m, struct invitation *in)
 {
 	struct load_address at = { .n = sizeof(at.at) };
@@ -515,7 +516,7 @@ static void invite(const struct tcp *t, struct load_meeting *m, struct invitatio
 	if (in->code < 0)
 		return;
 	if (t->m.local && !in->at.n) {
-		/* As rank 0 is reached by the others. */
+		/* Rank 0 itself: the address at which the others reach it. */
 		uint32_t r = 1;
 
 		at.n = sizeof(at.at);
@@ -533,7 +534,7 @@ static void invite(const struct tcp *t, struct load_meeting *m, struct invitatio
 					 : ((struct sockaddr_in6 *)(void *)&got)->sin6_port);
 }
 
-/* Where this rank finds the leader @leader. One that reaches rank 0 by the loopback device is on its
+/* Where to connect to @leader. A leader that reaches rank 0 through the loopback device is on rank 0's
  * machine. */
 static int accept_invitation(const struct tcp *t, uint32_t leader, const struct invitation *in,
 			     struct load_meeting *m)
