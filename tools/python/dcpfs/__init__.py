@@ -6,8 +6,8 @@
     w = ckpt["model.layers.0.q_proj.weight"]   # shape, dtype
     w[:16, ::2].numpy()                        # reads that region
 
-dcpfs.load() reads many at once, by all ranks of a job; dcpfs.safe_open() has the interface of safetensors; dcpfs.torch
-(imported when it is asked for) fills state dicts of torch.
+dcpfs.load() loads many tensors at once, by all ranks of a job together; dcpfs.safe_open() has the interface of safetensors;
+dcpfs.torch (imported on first use) fills state dicts of torch.
 """
 import importlib
 from typing import Any

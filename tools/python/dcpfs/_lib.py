@@ -17,9 +17,9 @@ SONAME = "libdcpload.so.0"
 
 
 class DcpfsError(OSError):
-    """What the library says went wrong.
+    """An error of the library.
 
-    code: the errno (positive); rank: whose failure it is, -1 for the caller's own or everybody's;
+    code: the errno (positive); rank: the rank that failed, -1: the caller itself, or no single rank;
     text: one line: key, file, found, expected, what to do.
     """
 
@@ -92,7 +92,7 @@ class Report(ctypes.Structure):
 ERR = POINTER(Error)
 OUT = POINTER(c_void_p)
 TEXT = POINTER(c_char_p)
-# Names without "dcpload_": arguments, with a last one ERR where the function takes it.
+# Functions that return a negative errno: names without "dcpload_", arguments (ERR last where the function takes it).
 FUNCTIONS: dict[str, Sequence[Any]] = {
     "comm_open": (c_char_p, POINTER(POINTER(CommStruct)), ERR),
     "open": (POINTER(CommStruct), c_char_p, POINTER(Config), OUT, ERR),
@@ -114,7 +114,7 @@ FUNCTIONS: dict[str, Sequence[Any]] = {
     "part": (c_void_p, c_uint64, POINTER(PartStruct)),
     "plan_report": (c_void_p, POINTER(Report)),
 }
-# What cannot fail.
+# Functions that cannot fail: result, arguments.
 OTHERS: dict[str, tuple[Any, Sequence[Any]]] = {
     "abi": (c_uint32, ()),
     "release": (c_char_p, ()),
@@ -128,7 +128,7 @@ OTHERS: dict[str, tuple[Any, Sequence[Any]]] = {
 
 
 def places() -> Iterator[str]:
-    """Where the library may be, the most wanted first."""
+    """Places to look for the library, in order."""
     told = os.environ.get("DCPFS_LIBRARY")
     if told:
         yield told
@@ -188,7 +188,7 @@ def text(raw: Optional[bytes]) -> str:
 
 
 def encoded(word: str, what: str = "a key") -> bytes:
-    """@word for the library. ValueError: it has a NUL."""
+    """@word as bytes for the library. ValueError: it contains a NUL."""
     raw = os.fsencode(word)
     if b"\0" in raw:
         raise ValueError(f"{what} has no NUL in it: {word!r}")

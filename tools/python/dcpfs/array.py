@@ -12,16 +12,16 @@ from . import dlpack
 from .dtype import DTYPES, torch_dtype, widened
 
 
-Memory = memoryview  # its name inside of a class that has a function of this name
+Memory = memoryview  # the type, inside a class that has a method of that name
 
 
 def room(nbytes: int) -> memoryview:
-    """Memory of so many bytes, freed with its last user."""
+    """Memory of @nbytes bytes, freed with its last user."""
     return memoryview(mmap.mmap(-1, nbytes) if nbytes >= 1 << 20 else bytearray(nbytes))
 
 
 def address(buffer: Any) -> int:
-    """Of the first byte of a writable buffer."""
+    """Address of the first byte of a writable buffer; 0: it is empty."""
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) if len(buffer) else 0
 
 
@@ -55,7 +55,7 @@ class Readable(abc.ABC):
         raise TypeError("is it true? Ask its shape, or what numpy() gives")
 
     def numpy(self) -> Any:
-        """numpy.ndarray of this shape. What numpy has no numbers for becomes float32 with the same values, as in the
+        """numpy.ndarray of this shape. Dtypes that numpy does not have become float32 with the same values, as in the
         .npy files of a mount (BF16, F8_*, F4 with its last dimension doubled), C32 becomes complex64.
         TypeError: there is no such dtype. DcpfsError: it cannot be read."""
         import numpy as np
@@ -80,8 +80,8 @@ class Readable(abc.ABC):
         return t if device is None else t.to(device)
 
     def memoryview(self) -> Memory:
-        """Of this shape, in the format of Python's struct; of the bits, as unsigned integers, where Python has no such
-        number (BF16, F16: "H"), of bytes with a dimension more where it has none so wide."""
+        """A memoryview of this shape, in a format of Python's struct. Other dtypes are seen as unsigned integers of the same
+        size (BF16, F16: "H"); those too wide for that, or unknown, as bytes in one more dimension."""
         got, row = self.read(), DTYPES.get(self.dtype)
         if not got.nbytes:
             return got.buffer
@@ -95,7 +95,7 @@ class Readable(abc.ABC):
         return self.numpy().tolist()
 
     def item(self) -> Any:
-        """The one element. ValueError: there are more."""
+        """The only element. ValueError: there is not exactly one."""
         return self.numpy().item()
 
     def __buffer__(self, flags: int) -> Memory:
@@ -110,7 +110,8 @@ class Readable(abc.ABC):
         return a.copy() if copy and isinstance(self, Array) else a
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-        """A capsule; the memory lives as long as its consumer. BufferError: no such dtype or device in DLPack."""
+        """A capsule; the memory lives as long as its consumer. BufferError: DLPack has no such dtype, or the device is not
+        the CPU."""
         row = DTYPES.get(self.dtype)
         if row is None or row.dlpack is None:
             raise BufferError(f"DLPack has no dtype for {self.dtype}")

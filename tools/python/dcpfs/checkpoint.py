@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One version of a checkpoint: a mapping from keys to tensors that are read when they are asked for."""
+"""One version of a checkpoint: a mapping from keys to tensors that are read on access."""
 from __future__ import annotations
 
 import ctypes
@@ -39,8 +39,8 @@ def choice(words: tuple[str, ...], word: str, what: str) -> int:
 class Checkpoint(Mapping[str, Tensor]):
     """Keys to lazy tensors, in the order of the checkpoint; `dcpfs.open()` makes one.
 
-    Any thread may use it; one at a time is served, so that threads which are to read at once each open their own. It can be
-    pickled: the other process opens it again. Close it, use it in `with`, or leave it to the garbage collector.
+    Any thread may use it, but calls are served one at a time: threads that should read in parallel each open their own. It can
+    be pickled: the other process opens it again. Close it, use it in `with`, or leave it to the garbage collector.
     """
 
     def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
@@ -66,7 +66,7 @@ class Checkpoint(Mapping[str, Tensor]):
         return self._handle
 
     def close(self) -> None:
-        """What was read stays; tensors that were not read cannot be any more. Again: nothing happens."""
+        """Arrays in memory stay valid; tensors cannot be read any more. A second call does nothing."""
         with self._lock:
             handle, self._handle = self._handle, c_void_p()
             if handle:
@@ -113,13 +113,13 @@ class Checkpoint(Mapping[str, Tensor]):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What is known of it: format, framework and the like."""
+        """All facts that are known: format, framework and the like."""
         every = ((name, self.fact(name)) for name in FACTS)
         return {name: value for name, value in every if value is not None}
 
     @property
     def errors(self) -> dict[str, str]:
-        """Keys that cannot be read, and why: tensors and objects. Asks for every key."""
+        """{key: why} of tensors and objects that cannot be read. Looks up every key."""
         wrong = {}
         for names, get in ((list(self), self.__getitem__), (list(self.objects), self.objects.__getitem__)):
             for key in names:
@@ -131,7 +131,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     @property
     def layout(self) -> Optional[tuple[str, int]]:
-        """Layout and rank that the source names, a rank's directory in a mount; None: it names none."""
+        """Layout and rank if the source is a rank's directory in a mount, otherwise None."""
         rank = c_uint32()
         with self._lock:
             name = bare("source_layout", self.handle, byref(rank))
@@ -164,14 +164,14 @@ class Checkpoint(Mapping[str, Tensor]):
             return True
 
     def __getitem__(self, key: str) -> Tensor:
-        """Nothing is read yet. KeyError with the nearest key; DcpfsError: it is there and cannot be read."""
+        """Reads nothing yet. KeyError names the nearest key; DcpfsError: the tensor exists but cannot be read."""
         t = TensorStruct()
         with self._lock:
             found(self, "tensor", key, byref(t))
             return Tensor(self, key, text(t.dtype), tuple(t.shape[:t.ndim]), t.itemsize, t.nbytes)
 
     def path(self, key: str) -> tuple[str, ...]:
-        """The components of a key, of a tensor or object, as the framework nests them. KeyError with the nearest key."""
+        """Components of the key of a tensor or object, as the framework nests them. KeyError names the nearest key."""
         words, n = ctypes.POINTER(c_char_p)(), c_size_t()
         with self._lock:
             found(self, "path", key, byref(words), byref(n))
@@ -179,13 +179,13 @@ class Checkpoint(Mapping[str, Tensor]):
 
     @property
     def objects(self) -> Objects:
-        """Non-tensor state, a mapping from keys to Python data (dcpfs.objects says which)."""
+        """Non-tensor state: a mapping from keys to Python data (of the types that dcpfs.objects lists)."""
         return Objects(self)
 
     # ---- ranks ----
 
     def ranks(self, layout: str) -> int:
-        """Ranks of a layout. DcpfsError: there is no such layout."""
+        """Number of ranks of a layout. DcpfsError: there is no such layout."""
         n = c_uint32()
         with self._lock:
             call("layout_ranks", self.handle, encoded(layout, "a layout"), byref(n))
@@ -230,11 +230,11 @@ class Objects(Mapping[str, Any]):
             return text(raw.value), text(kind.value)
 
     def __getitem__(self, key: str) -> Any:
-        """KeyError with the nearest key; DcpfsError: it is there and cannot be decoded."""
+        """KeyError names the nearest key; DcpfsError: the object exists but cannot be decoded."""
         return decode(*self._get(key))
 
     def json(self, key: str) -> str:
-        """As the library has it."""
+        """The JSON text of the object, as the library returns it."""
         return self._get(key)[0]
 
     def type(self, key: str) -> str:
@@ -246,7 +246,7 @@ class Objects(Mapping[str, Any]):
 
 
 def found(checkpoint: Checkpoint, name: str, key: str, *out: Any) -> None:
-    """Call one of the functions that look up a key."""
+    """Call dcpload_NAME, which looks up a key. KeyError: there is no such key."""
     if not isinstance(key, str) or "\0" in key:
         raise KeyError(key)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who loads together: the ranks of a job, by a transport of the library or by the caller's own."""
+"""Communicators: how the ranks of a job talk, by a transport of the library or by the caller's own functions."""
 from __future__ import annotations
 
 import ctypes
@@ -11,8 +11,8 @@ from ._lib import (ALLGATHER, ALLTOALLV, CLOSE, EXPLAIN, SPLIT, CommStruct, Dcpf
 
 
 class Comm:
-    """A communicator of the library: "alone", "mpi" (mpirun, srun), "env" (torchrun), or "auto": the first that the
-    environment says. Opening it is collective. Close it after all that was opened with it."""
+    """A communicator of the library: "alone", "mpi" (mpirun, srun), "env" (torchrun), or "auto": chosen by the
+    environment. Opening it is collective. Close it after everything that was opened with it."""
 
     def __init__(self, how: str = "auto") -> None:
         self._pointer: Optional[Any] = ctypes.POINTER(CommStruct)()
@@ -37,7 +37,8 @@ class Comm:
         return int(self.pointer.contents.ranks)
 
     def agree(self, failure: Optional[BaseException], timeout: float = 60) -> None:
-        """Collective. When any rank has a failure, all raise: that one rank its own, the others DcpfsError with its text."""
+        """Collective. If any rank has a failure, all raise: such a rank its own, the others DcpfsError with the text of the
+        first one."""
         c, mine = self.pointer.contents, Error(rank=self.rank)
         if failure is not None:
             mine.code = (isinstance(failure, OSError) and failure.errno) or errno.EIO
@@ -70,9 +71,10 @@ class Comm:
 
 
 class OwnComm(Comm):
-    """A communicator made of Python functions: derive from it, give gather(), and exchange() where there is one.
+    """A communicator made of Python functions: derive from it and define gather(), and exchange() unless bulk is False.
 
-    What they raise becomes the error of the collective: TimeoutError and ConnectionError of a rank that is gone.
+    An exception that they raise becomes the error of the collective call: TimeoutError ETIMEDOUT, ConnectionError ECONNRESET,
+    others EIO.
     """
 
     def __init__(self, name: str, rank: int, ranks: int, bulk: bool = True) -> None:
@@ -83,18 +85,18 @@ class OwnComm(Comm):
         self._pointer = ctypes.pointer(self._struct)
 
     def gather(self, mine: memoryview, out: memoryview, timeout: float) -> None:
-        """The bytes of every rank, as many from each, one behind the other into @out. Seconds."""
+        """Gather @mine of every rank (the same size on all) into @out, in order of ranks. timeout: seconds."""
         raise NotImplementedError
 
     def exchange(self, send: Sequence[memoryview], receive: Sequence[memoryview], timeout: float) -> None:
-        """send[r] to rank r, receive[r] from it."""
+        """Send send[r] to rank r and fill receive[r] from it, for all ranks. timeout: seconds."""
         raise NotImplementedError
 
     def _guarded(self, work: Callable[[], None]) -> int:
         try:
             work()
             return 0
-        except BaseException as e:  # behind the callback is C
+        except BaseException as e:  # the caller is C
             self._said = said(e)
             timeouts = isinstance(e, TimeoutError) or "timed out" in str(e).lower()
             return -(errno.ETIMEDOUT if timeouts else errno.ECONNRESET if isinstance(e, ConnectionError) else errno.EIO)
@@ -120,6 +122,6 @@ def at(address: Optional[int], n: int) -> memoryview:
 
 
 def said(e: BaseException) -> bytes:
-    """One line, as long as the library takes it."""
+    """The exception as one line, short enough for the library."""
     line = e.text if isinstance(e, DcpfsError) else f"{type(e).__name__}: {e}"
     return " ".join(line.split()).encode()[:1000]

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, Optional
 
 
 class Dtype(NamedTuple):
-    """One row: bytes of an element as stored, and names; None where there is none."""
+    """Bytes per stored element, and names of the dtype; None: it has none there."""
 
     size: int
     torch: Optional[str]
     numpy: Optional[str]  # None: numpy shows it widened
-    format: str  # of memoryview: the bits, where there is no such number
+    format: str  # of memoryview; unsigned integers where Python has no such dtype; "": none so wide
     dlpack: Optional[tuple[int, int, int]]  # code, bits, lanes
 
 
@@ -71,7 +71,7 @@ def of_numpy(dtype: Any) -> str:
 
 
 def _small(bits: int, exponent: int, mantissa: int, bias: int, kind: str) -> list[float]:
-    """All values of a small float: "ieee" has infinities, "fn" has none, "fnuz" no negative zero either."""
+    """All values of a small float, by code. kind: "ieee" has infinities, "fn" has none, "fnuz" has no negative zero either."""
     values = []
     for code in range(1 << bits):
         sign = -1.0 if code >> (exponent + mantissa) else 1.0
@@ -87,7 +87,7 @@ def _small(bits: int, exponent: int, mantissa: int, bias: int, kind: str) -> lis
 
 
 def widened(name: str, raw: Any) -> Any:
-    """The bytes @raw as a flat array of numpy: float32, or complex64, with the same values. TypeError: there is none."""
+    """The bytes @raw as a flat array of numpy: float32, or complex64, with the same values. TypeError: not a known dtype."""
     import numpy as np
 
     if name == "BF16":

@@ -12,8 +12,8 @@ from .comm import OwnComm
 
 
 class GroupComm(OwnComm):
-    """group None: the default one. With gloo ranks exchange bytes of tensors as well; with others (NCCL) only what
-    is small goes through the group, by way of their device, and each node reads for itself."""
+    """group None: the default group. With gloo or MPI, ranks also exchange bytes of tensors; with other backends (NCCL) only
+    small messages go through the group, in memory of the device, and each node reads for itself."""
 
     def __init__(self, group: Any = None) -> None:
         self._group = group if group is not None else dist.group.WORLD

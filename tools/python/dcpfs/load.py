@@ -16,8 +16,8 @@ from .plan import PARTIAL, Plan
 class Loaded(dict[str, Any]):
     """Keys to arrays in memory (dcpfs.Array, or what was given to be filled).
 
-    version: its name; missing: {key: why} of what was wanted and cannot be had (only without strict); report: what
-    happened on this rank, in bytes and nanoseconds.
+    version: its name; missing: {key: why} of keys that could not be loaded (empty if strict); report: what happened on
+    this rank, in bytes and nanoseconds.
     """
 
     version: str
@@ -35,8 +35,8 @@ class Target(NamedTuple):
 
 
 def target(data: Any, key: str) -> Target:
-    """An array of numpy, a tensor of torch on the CPU, a dcpfs.Array or any writable buffer (as stored, row-major).
-    TypeError: none of these. ValueError: read-only."""
+    """The Target of a numpy array, a torch tensor on the CPU, a dcpfs.Array or any writable buffer (filled as stored,
+    row-major). TypeError: none of these. ValueError: read-only, or the buffer is not contiguous."""
     if isinstance(data, Array):
         return Target(address(data.buffer), data.dtype, data.shape, None)
     if hasattr(data, "data_ptr"):
@@ -55,7 +55,7 @@ def target(data: Any, key: str) -> Target:
 
 
 def _as_comm(comm: Any) -> tuple[Comm, bool]:
-    """And whether it is ours to close."""
+    """The communicator, and whether load() must close it."""
     if isinstance(comm, Comm):
         return comm, False
     if comm is None or isinstance(comm, str):
@@ -89,11 +89,11 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
 
     layout: "fsdp8", "tp4:llama", a file; None: the one that the source names (a rank's directory), or whole tensors.
     rank: of the layout; None: this process's. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
-    process group of torch.distributed. keys, skip: which ones, by names, prefixes or globs. dtype: floating-point
-    tensors as this ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
-    their dtypes. strict: what cannot be had is an error. how: io, exchange, threads, staging, timeout, cache (dcpfs.open).
+    process group of torch.distributed. keys, skip: select keys by names, prefixes or globs. dtype: convert
+    floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
+    their dtypes. strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache (dcpfs.open).
 
-    Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, no matter whose it was.
+    Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, whichever failed.
     """
     ranks, ours = _as_comm(comm)
     try:

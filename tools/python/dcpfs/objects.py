@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Non-tensor state: from the JSON of the library to Python data. No class is imported, nothing is executed.
 
-Tuples, sets, bytes, complex numbers, ranges, dates and dicts with any keys become themselves; numpy arrays where numpy is
-installed; torch's dtypes and devices their names. Of other classes there is a dict that says what is known: {"$class":
-"module.Name", "state": ...}. A tensor inside is {"$tensor": KEY}.
+Tuples, sets, bytes, complex numbers, ranges, dates and dicts with any keys are restored; so are numpy arrays if numpy is
+installed. torch's dtypes and devices become their names. An object of another class becomes a dict with what is known of it:
+{"$class": "module.Name", "state": ...}. A tensor inside is {"$tensor": KEY}.
 """
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ndarray(value: dict[str, Any]) -> Any:
 
 
 def special(value: dict[str, Any]) -> Any:
-    """What a JSON object stands for; its values are done."""
+    """What a JSON object stands for; its values are decoded already."""
     if "$bytes" in value:
         return base64.b64decode(value["$bytes"])
     if "$float" in value:
@@ -55,7 +55,7 @@ def special(value: dict[str, Any]) -> Any:
 
 
 def decode(text: str, kind: str) -> Any:
-    """The value of an object whose class Python calls @kind."""
+    """The value of an object of the Python class @kind, from its JSON."""
     value = json.loads(text, object_hook=special)
     try:
         return WHOLE[kind](value) if kind in WHOLE else value
@@ -64,7 +64,7 @@ def decode(text: str, kind: str) -> Any:
 
 
 def foreign(value: Any) -> str:
-    """The class of something inside that has no value here; "": there is none."""
+    """The class of the first object inside that was not restored; "": all were."""
     if isinstance(value, dict):
         if "$class" in value:
             return str(value["$class"])

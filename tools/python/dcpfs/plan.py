@@ -32,8 +32,8 @@ class Part(NamedTuple):
 
 
 class Plan:
-    """Add wants, finish() and execute() (both collective), look at parts(). It owns the memory that the library
-    allocates; array() shares it, and keeps the plan."""
+    """Add wants, finish() and execute() (both collective), then use parts(). The plan owns the memory that the library
+    allocates; arrays made by array() share that memory and keep the plan alive."""
 
     def __init__(self, checkpoint: Checkpoint, flags: int = 0) -> None:
         self._handle, self.checkpoint = c_void_p(), checkpoint
@@ -51,8 +51,9 @@ class Plan:
     def want(self, key: str, *, shape: Optional[Sequence[int]] = None, lo: Optional[Sequence[int]] = None,
              length: Optional[Sequence[int]] = None, dtype: Optional[str] = None, address: int = 0,
              stride: Optional[Sequence[int]] = None, keep: Any = None) -> None:
-        """A region of a tensor (lo None: all), of a tensor of this shape (None: any), as this dtype (None: as stored), to this
-        address with these strides in elements (0: memory of the plan). keep: what owns the memory. DcpfsError."""
+        """Add a region of a tensor. shape: expected of the whole tensor (None: any); lo, length: the region, in elements (lo None:
+        all of it); dtype: of the destination (None: as stored); address, stride: the destination, strides in elements (0: memory
+        of the plan); keep: what owns that memory, referenced by the plan. DcpfsError."""
         ndim = next((len(v) for v in (shape, lo, stride) if v is not None), 0)
         self._keep.append(keep)
         w = Want(ctypes.sizeof(Want), ndim, encoded(key), numbers(shape), numbers(lo), numbers(length),
@@ -62,7 +63,7 @@ class Plan:
 
     def want_layout(self, layout: str, rank: int, keys: Sequence[str] = (), skip: Sequence[str] = (),
                     dtype: Optional[str] = None) -> None:
-        """What a rank of a layout holds of the tensors that @keys names and @skip does not: names, prefixes, globs."""
+        """Add what a rank of a layout holds of the tensors that match @keys (empty: all) and not @skip: names, prefixes, globs."""
         def listed(words: Sequence[str]) -> Any:
             return (c_char_p * max(len(words), 1))(*map(encoded, words))
 
@@ -72,19 +73,19 @@ class Plan:
             call("want_layout", self._open(), encoded(layout, "a layout"), rank, byref(s))
 
     def finish(self) -> Plan:
-        """Collective. DcpfsError, the same on all ranks; no memory was touched."""
+        """Collective. No wants can be added afterwards. DcpfsError, the same on all ranks; no destination was written to."""
         with self.checkpoint._lock:
             call("plan_finish", self._open())
         return self
 
     def execute(self) -> Plan:
-        """Collective. Fill all destinations; again: fill them again. DcpfsError, the same on all ranks."""
+        """Collective. Fill all destinations; a second call fills them again. DcpfsError, the same on all ranks."""
         with self.checkpoint._lock:
             call("execute", self._open())
         return self
 
     def check(self) -> None:
-        """Collective. Read all of it again, another way, and compare. DcpfsError with EILSEQ: it differs."""
+        """Collective. Read everything again, by other code, and compare. DcpfsError with EILSEQ: it differs."""
         with self.checkpoint._lock:
             call("check", self._open())
 
@@ -97,14 +98,14 @@ class Plan:
             i += 1
 
     def array(self, part: Part) -> Array:
-        """The data of a part, in memory that lives as long as anybody has it."""
+        """The data of a part; the memory lives as long as the array."""
         memory = (c_ubyte * part.nbytes).from_address(part.address) if part.nbytes else (c_ubyte * 0)()
         memory.owner = self  # type: ignore[attr-defined]
         return Array(part.dtype, part.shape, part.itemsize, memoryview(memory).cast("B"))
 
     @property
     def problems(self) -> dict[str, dict[str, str]]:
-        """What was wrong with keys of this rank: {"missing", "unexpected", "shape", "dtype", "broken": {key: why}}."""
+        """Problems with keys of this rank: {"missing", "unexpected", "shape", "dtype", "broken": {key: why}}."""
         key, why = c_char_p(), c_char_p()
         lists: dict[str, dict[str, str]] = {}
         for number, name in enumerate(LISTS):

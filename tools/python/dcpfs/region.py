@@ -12,11 +12,12 @@ class Region(NamedTuple):
     step: list[int]
     box: list[int]  # elements of each dimension
     flip: list[int]  # dimensions read backwards
-    shape: tuple[int, ...]  # without what integers took away
+    shape: tuple[int, ...]  # of the result: without dimensions indexed by integers
 
 
 def region(index: Any, shape: tuple[int, ...]) -> Region:
-    """Of integers, slices, None and one Ellipsis, as numpy takes them. IndexError: outside; TypeError: of no such kind."""
+    """The region of an index of integers, slices, None and one Ellipsis, as in numpy. IndexError: outside; TypeError: something
+    else."""
     words = list(index) if isinstance(index, tuple) else [index]
     dots = [i for i, w in enumerate(words) if w is Ellipsis]
     given = sum(w is not None and w is not Ellipsis for w in words)

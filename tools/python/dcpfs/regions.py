@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of a whole tensor a process holds, of torch's ways to distribute one."""
+"""Which part of a tensor that torch has distributed a process holds."""
 from __future__ import annotations
 
 import math
@@ -11,7 +11,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 
 def regions(tensor: Any, name: str) -> Iterator[tuple[torch.Tensor, Optional[tuple[int, ...]]]]:
-    """Local tensors that hold something, and where each begins in the whole (None: it is the whole).
+    """Local tensors that are not empty, and where each begins in the whole tensor (None: it is the whole).
     NotImplementedError: a placement or layout that is not one box of strided memory."""
     if hasattr(tensor, "local_shards"):
         for s in tensor.local_shards():
@@ -34,7 +34,7 @@ def plain(local: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def offset(tensor: DTensor, local: torch.Tensor, name: str) -> Optional[tuple[int, ...]]:
-    """None: this process is not in the mesh."""
+    """Where the local part begins in the whole tensor. None: this process is not in the mesh."""
     mesh, placements = tensor.device_mesh, tensor.placements
     if mesh.get_coordinate() is None:
         return None

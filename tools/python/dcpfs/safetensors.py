@@ -12,10 +12,10 @@ from .tensor import Tensor
 FRAMEWORKS = {"np": "np", "numpy": "np", "pt": "pt", "torch": "pt", "pytorch": "pt"}
 
 
-class safe_open:  # the name of the one it stands in for
-    """Reads as `safetensors.safe_open(filename, framework, device)` does, of whatever family the source is.
+class safe_open:  # the name of the class it replaces
+    """Reads as `safetensors.safe_open(filename, framework, device)` does, but any checkpoint.
 
-    framework: "pt" gives torch tensors on @device, "np" numpy arrays (what numpy has no numbers for as float32).
+    framework: "pt" gives torch tensors on @device, "np" numpy arrays (float32 for dtypes that numpy does not have).
     ValueError: another framework. DcpfsError: it cannot be opened.
     """
 
@@ -33,11 +33,11 @@ class safe_open:  # the name of the one it stands in for
         self._of.close()
 
     def keys(self) -> list[str]:
-        """By name."""
+        """Keys, sorted by name."""
         return sorted(self._of)
 
     def offset_keys(self) -> list[str]:
-        """In the order of the checkpoint."""
+        """Keys in the order of the checkpoint."""
         return list(self._of)
 
     def metadata(self) -> Optional[dict[str, str]]:
@@ -45,11 +45,11 @@ class safe_open:  # the name of the one it stands in for
         return {"format": self._framework, **{f"dcpfs.{k}": v for k, v in self._of.facts.items()}}
 
     def get_tensor(self, name: str) -> Any:
-        """All of it. KeyError with the nearest key; DcpfsError: it cannot be read."""
+        """The whole tensor. KeyError names the nearest key; DcpfsError: it cannot be read."""
         return self._made(self._of[name])
 
     def get_slice(self, name: str) -> Slice:
-        """Nothing is read yet. KeyError with the nearest key."""
+        """Reads nothing yet. KeyError names the nearest key."""
         return Slice(self, self._of[name])
 
     def _made(self, data: Readable) -> Any:
@@ -57,7 +57,7 @@ class safe_open:  # the name of the one it stands in for
 
 
 class Slice:
-    """A tensor of which regions are read: slice[2:4, :, ::2]."""
+    """A tensor that is read by regions: slice[2:4, :, ::2]."""
 
     def __init__(self, of: safe_open, tensor: Tensor) -> None:
         self._of, self._tensor = of, tensor

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ShardTensor(Readable):
-    """A rank's part of a tensor: shape is the part's, global_shape the tensor's. Read as a whole, each time it is asked."""
+    """A rank's part of a tensor: shape is the part's, global_shape the tensor's. The part is read as a whole, on each access."""
 
     def __init__(self, of: Shard, part: Part) -> None:
         self._of, self.key, self.dtype = of, part.key, part.dtype

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor of a checkpoint that is read when it is asked for, all of it or a region."""
+"""A tensor of a checkpoint that is read on access, all of it or a region."""
 from __future__ import annotations
 
 import math
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Tensor(Readable):
-    """key, dtype ("BF16"; what the framework calls it when dcpfs has no name), shape and nbytes are known; nothing is
-    kept of what is read. numpy(), torch(), memoryview(), numpy.asarray() and DLPack read all of it each time."""
+    """key, dtype ("BF16"; the framework's name when dcpfs has none), shape and nbytes are known without reading; data that
+    is read is not cached. numpy(), torch(), memoryview(), numpy.asarray() and DLPack read all of it each time."""
 
     def __init__(self, of: Checkpoint, key: str, dtype: str, shape: tuple[int, ...], itemsize: int, nbytes: int) -> None:
         self._of, self.key, self.dtype, self.shape = of, key, dtype, shape

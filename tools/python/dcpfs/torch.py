@@ -33,8 +33,8 @@ __all__ = ["Filled", "Reader", "load", "load_state_dict"]
 
 
 class Filled(NamedTuple):
-    """version: its name; missing: {key: why} of what was left as it was (only without strict); report: what happened
-    on this rank, in bytes and nanoseconds."""
+    """version: its name; missing: {key: why} of keys that kept their values (empty if strict); report: what happened on
+    this rank, in bytes and nanoseconds."""
 
     version: str
     missing: dict[str, str]
@@ -46,14 +46,14 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
                     **how: Any) -> Filled:
     """Collective over the group. Fill @state_dict in place, as torch.distributed.checkpoint.load() does.
 
-    Nested dicts and lists are flattened to keys joined by dots. Tensors get the region that is theirs, converted to their
-    dtype: all of it, a DTensor's local part, each shard of a ShardedTensor; on any device. Stateful objects are asked for
+    Nested dicts and lists are flattened to keys joined by dots. Tensors, on any device, get their region, converted to
+    their dtype: the whole tensor, a DTensor's local part, each shard of a ShardedTensor. Stateful objects are asked for
     state_dict() and given it by load_state_dict(). Other leaves are replaced by objects of the checkpoint (Python data:
     None, bool, int, float, str, bytes, lists, tuples, dicts, sets, torch.dtype, torch.device).
 
-    process_group: None is the default one, or this process alone where there is none (no_dist: in any case). rename: from
-    a key of the state dict to that of the checkpoint. strict: what is not there, or is an object that only unpickling
-    could make, is an error; otherwise it is left as it was. how: io, exchange, threads, staging, timeout, cache.
+    process_group: None is the default group, or this process alone if there is none or with no_dist. rename: from
+    a key of the state dict to that of the checkpoint. strict: a key that is missing, or an object that only
+    unpickling could restore, is an error; otherwise it keeps its value. how: io, exchange, threads, staging, timeout, cache.
 
     DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
     """
@@ -74,8 +74,8 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
 
 def load(path: Source, map_location: Any = None, *, version: Optional[str] = "latest", **how: Any) -> dict[str, Any]:
     """All of a checkpoint as torch.load() would give it: dicts nested as the framework nests them, with tensors and
-    Python data; nothing is unpickled. What was a list is a dict with keys "0", "1"; objects of unknown classes are
-    dicts that say what is known of them. map_location: a device. DcpfsError: something cannot be read."""
+    Python data; nothing is unpickled. A list becomes a dict with keys "0", "1"; objects of unknown classes become
+    dicts with what is known of them. map_location: a device. DcpfsError: something cannot be read."""
     with Checkpoint(path, version, **how) as ck:
         plan = Plan(ck)
         for key in ck:
@@ -141,7 +141,7 @@ def _leaf(ck: Checkpoint, key: str) -> Any:
 
 def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Callable[[str], str],
           strict: bool) -> tuple[dict[str, Any], Filled]:
-    """Tensors in place; the values of other leaves."""
+    """Fill tensors in place; return the values of the other leaves, and what to report."""
     plan, missing = Plan(ck), dict[str, str]()
     later: list[tuple[torch.Tensor, torch.Tensor]] = []
     values: dict[str, Any] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint on a screen: a line or row for each prefix, so many that they fit."""
+"""A checkpoint as text or HTML: one row per prefix, at most ROWS of them."""
 from __future__ import annotations
 
 import html
@@ -26,7 +26,7 @@ def size(n: float) -> str:
 
 
 def split(row: Row) -> list[Row]:
-    """One level deeper; the row itself when there is none."""
+    """The rows one level deeper, or the row itself if there are none."""
     prefix, groups = row.name[:-1], dict[str, list["Tensor"]]()
     for t in row.tensors:
         head, dot, _ = t.key[len(prefix):].partition(".")
@@ -35,7 +35,7 @@ def split(row: Row) -> list[Row]:
 
 
 def fold(tensors: Iterable[Tensor], limit: int = ROWS) -> list[Row]:
-    """The largest prefixes are unfolded first, as long as the rows fit."""
+    """Rows for @tensors: the largest prefixes are unfolded first, up to @limit rows."""
     rows, tried = [Row("*", list(tensors))], set[str]()
     while True:
         open_ = [r for r in rows if len(r.tensors) > 1 and r.name not in tried]
