@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * version_cache: where indexes and decoded files are kept, and who may write them.
+ * cache: where indexes and decoded files are kept, and who may write them.
  */
 #pragma once
 #include <stdbool.h>
@@ -20,24 +20,24 @@ int dcp_cache_path(const struct dcp_store_opts *opts, const char *name, const ch
 bool dcp_cache_is_own(const char *index_path, const char *name);
 
 /*
- * May the index open at @fd, which stands at @path, be believed? In a directory where others
- * may write too it must be ours, root's, or of the directory's owner.
+ * May the index open at @fd, whose path is @path, be trusted? In a directory that others may
+ * write to, it must belong to this user, to root, or to the directory's owner.
  */
 bool dcp_cache_trusts(const char *path, int fd);
 
-/* Is @path a file that holds something, and no index? Building one must not replace that. */
+/* Is @path a file that is neither empty nor an index? Building one must not replace it. */
 bool dcp_cache_is_foreign(const char *path);
 
-/* Make the directories above @path, for their owner only. */
+/* Make the directories above @path, accessible to their owner only. */
 int dcp_cache_mkdirs(const char *path);
 
 /*
- * Be the only process that builds @path. Returns a descriptor to unlock, -EBUSY when another
- * one has been building for lock_wait_ms, -ECANCELED, or what opening the lock file gave.
- * @waited: another one was building.
+ * Become the only process that builds @path. Returns a descriptor for dcp_cache_unlock(), -EBUSY
+ * when another process was still building it after lock_wait_ms, -ECANCELED, or what opening the
+ * lock file gave. @waited: another process was building it.
  */
 int dcp_cache_lock(const struct dcp_store_opts *opts, const char *path, bool *waited);
 void dcp_cache_unlock(const char *path, int fd);
 
-/* Remove what processes that died left of @path; to be called with its lock. */
+/* Remove temporary files of @path that processes left when they died; call with its lock held. */
 void dcp_cache_sweep(const char *path);

@@ -2,21 +2,20 @@
 /*
  * unpack: what a compressed file decodes to, decoded once.
  *
- * It lies in the cache directory as unpacked/<name>-<hash>.bin: the content, and behind it a
+ * The decoded content lies in the cache directory as unpacked/<name>-<hash>.bin, followed by a
  * record of which file it was made from (device, inode, size, mtime, ctime), when, and the
  * content's hash. It is used while that file is the same; one that is damaged, belongs to
- * somebody else, or was made within two seconds of the file's last change is made anew. The
+ * another user, or was made within two seconds of the file's last change is made anew. The
  * hash is compared when an index is built.
  *
- * Limits. One file: DCP_UNPACK_RATIO times its compressed size and DCP_UNPACK_SLACK, and
- * DCP_UNPACK_MOST. All of them together: when one is added, those unused for longest go until
- * the others are no more than the limit that was asked for (else DCP_UNPACK_CACHE), and those
- * unused for DCP_UNPACK_DAYS in any case; what was just added stays. Without a cache,
- * or when it is full, decoded bytes are kept in memory, DCP_UNPACK_MEMORY of them for one
- * version.
+ * Limits. One file: DCP_UNPACK_RATIO times its compressed size plus DCP_UNPACK_SLACK, and at
+ * most DCP_UNPACK_MOST. All together: when one is added, the others are removed, least recently
+ * used first, until they fit in cache_limit (by default DCP_UNPACK_CACHE), and in any case those
+ * unused for DCP_UNPACK_DAYS. Without a cache, or when it is full, decoded bytes are kept in
+ * memory, at most DCP_UNPACK_MEMORY for one version.
  *
- * One process, and of it one thread, decodes a file at a time; others that want that file wait
- * for it. Safe from any thread.
+ * Only one thread of one process decodes a file at a time; others that want that file wait for
+ * it. Safe from any thread.
  */
 #pragma once
 #include <stdbool.h>
@@ -27,26 +26,26 @@ struct dcp_file_id;
 struct dcp_store_opts;
 struct dcp_unpack;
 
-#define DCP_UNPACK_RATIO 1024u /* the most that gzip can do; zeros aside, 3 is much */
+#define DCP_UNPACK_RATIO 1024u /* about the most gzip can reach; real data rarely exceeds 3 */
 #define DCP_UNPACK_SLACK (64ull << 20)
 #define DCP_UNPACK_MOST (1ull << 40)
 #define DCP_UNPACK_MEMORY (4ull << 30)
 #define DCP_UNPACK_CACHE (32ull << 30)
 #define DCP_UNPACK_DAYS 30
 
-/* What one version decodes. The log of @opts and what stop asks must outlive it; progress is
- * told until dcp_unpack_settle(). -ENOMEM. */
+/* What one version decodes. The log and stop_ctx of @opts must outlive it; progress is
+ * reported until dcp_unpack_settle(). -ENOMEM. */
 int dcp_unpack_create(const struct dcp_store_opts *opts, struct dcp_unpack **out);
 void dcp_unpack_destroy(struct dcp_unpack *u);
 
-/* The index is there: tell no progress, check no hashes and keep no descriptors of what is in
- * the cache from now on. */
+/* The index is built: from now on report no progress, check no hashes, and keep no descriptors
+ * of what is in the cache. */
 void dcp_unpack_settle(struct dcp_unpack *u);
 
 /*
  * The content of the compressed file @name below @dirfd, as a descriptor of which only the
  * first @size bytes count. @source (may be NULL) receives the compressed file's identity and
- * @size, its name left alone. -EBADMSG (damaged, or not compressed), -E2BIG (a limit), -ESTALE
+ * @size; its name is not set. -EBADMSG (damaged, or not compressed), -E2BIG (a limit), -ESTALE
  * (it changed meanwhile), -ENOSPC, -ENOMEM, or as dcp_open_beneath().
  */
 int dcp_unpack_open(struct dcp_unpack *u, int dirfd, const char *name, int *fd, uint64_t *size,

@@ -7,30 +7,31 @@
  *           objects, broken, bytes and elements are what dcp_index_counts() says
  *   file    id INTEGER PRIMARY KEY, name TEXT, size, dev, ino, mtime_ns, ctime_ns, unpacked,
  *           shown
- *           the files pieces refer to (their number is id - 1), and those the adapter read;
- *           unpacked is not 0 where pieces refer to what a compressed file decodes to, and
- *           says how many bytes that has; shown is 1 for sidecars (config.json)
+ *           the files that pieces refer to (their number is id - 1), and those the adapter read;
+ *           unpacked: where pieces refer to what a compressed file decodes to, how many bytes
+ *           that is, else 0; shown is 1 for sidecars (config.json)
  *   tensor  id INTEGER PRIMARY KEY, key TEXT, name TEXT (file stem; NULL: the key), nbytes, dtype TEXT,
  *           itemsize, shape TEXT (JSON array), alias_of (id or NULL), naliases (rows that
- *           name this one), partly (1: the error is of some pieces' files), error TEXT or NULL,
- *           path TEXT (JSON array of strings, or of the lengths of the parts of the key between
- *           dots), pieces BLOB (core/model/pack.h)
+ *           name this one), partly (1: the error concerns the files of some pieces only),
+ *           error TEXT or NULL, path TEXT (JSON array of strings, or of the lengths of the parts
+ *           of the key between dots), pieces BLOB (core/model/pack.h), stored TEXT (the stored
+ *           dtype of a tensor that is cast to dtype, else NULL)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
  *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL
  *
- * ids count from 1 in the order the adapter told; they are inode material. Stems are unique
- * over tensors and objects together. People may query the file: names above are stable for a
- * given dcpfs_index number.
+ * ids count from 1 in the order in which the adapter emits rows; inode numbers are made from
+ * them. Stems are unique over tensors and objects together. People may query the file: the names
+ * above are stable for a given dcpfs_index number.
  *
  * Written once (a temporary file beside the target, one transaction, fsync, rename), then
  * only opened read-only and immutable. When no file can be written the whole database is
- * kept in memory. The private header index_int.h is the only file that sees sqlite3.h.
+ * kept in memory. The private header index_int.h is the only file that includes sqlite3.h.
  *
  * An open index holds the file itself, not its path: what it shows stays the same when another
  * process puts a newer one in its place.
  *
- * A finished file ends in the hashes of its pages, which are compared as they are read: what
- * changed since is refused as damaged (-EBADMSG), and whoever opens the file next builds it anew.
+ * A finished file ends in the hashes of its pages, which are compared as pages are read: one that
+ * changed is refused as damaged (-EBADMSG), and whoever opens the file next builds it anew.
  *
  * The file is untrusted: it may be stale, cut, or edited. Opening checks the schema; rows are
  * checked when used.
@@ -59,33 +60,34 @@ struct dcp_index_writer;
 int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp_err *err);
 
 /*
- * The sink an adapter tells its findings to. Each tensor is checked here: size fits in 63 bits,
+ * The sink that an adapter emits to. Each tensor is checked here: size fits in 63 bits,
  * its pieces tile its shape (core/model/geometry/tiling.h), every piece lies inside its file and is
  * long enough for its elements; what fails becomes the row's error and the tensor is kept.
  * Duplicate keys: the later one is kept with an error naming the clash and a hashed stem. A
  * tensor and an object may have the same key; the later one's stem is hashed.
- * An alias leads to the first of its kind; without pieces it takes that one's. One whose dtype
- * or shape differs, or whose key was not told, is not an alias.
+ * An alias refers to the first tensor with its bytes; without pieces of its own it takes that
+ * one's. A tensor whose dtype or shape differs from that of alias_of, or whose alias_of was not
+ * emitted before, is not an alias.
  * Files are looked up below @dirfd with dcp_open_beneath(); one that is missing or leads
  * outside is recorded with size 0, and the tensors that need it get the reason.
  */
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd);
 
-/* Begin with the file table of another index, numbers and all; nothing is opened. */
+/* Begin with the file table of another index, with the same numbers; nothing is opened. */
 int dcp_index_tell_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n);
 
-/* Who decodes compressed files the sink is told of; without one they cannot be indexed. */
 struct dcp_unpack;
-/* Was a file of that name told, as one that is read or as a sidecar? */
+/* Was a file of that name emitted, as one that is read or as a sidecar? */
 bool dcp_index_was_told(const struct dcp_index_writer *w, const char *name);
 
+/* What decodes the compressed files that the sink gets; without it they cannot be indexed. */
 void dcp_index_unpack_with(struct dcp_index_writer *w, struct dcp_unpack *u);
 
-/* What broke the sink (disk full, out of memory), copied to @err, or 0. Tells a failure of the
- * index from one of the adapter, which passes both on. */
+/* What broke the sink (disk full, out of memory), copied to @err, or 0. Distinguishes a failure
+ * of the index from one of the adapter, which passes on both. */
 int dcp_index_writer_error(const struct dcp_index_writer *w, struct dcp_err *err);
 
-/* Publish: create indexes, fsync, rename. Takes the writer, whatever it returns. With a memory
+/* Publish: create indexes, fsync, rename. Frees the writer, whatever it returns. With a memory
  * index, or with @open not NULL, the finished index is handed back open. */
 int dcp_index_commit(struct dcp_index_writer *w, struct dcp_index **open, struct dcp_err *err);
 /* Give up: remove the temporary file. Accepts NULL. */
@@ -136,16 +138,16 @@ int dcp_index_by_key(struct dcp_index *ix, enum dcp_row_kind kind, const char *k
 /* Everything about one row, in @arena. Blobs are validated as pack.h says. */
 int dcp_index_tensor(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_tensor *out, struct dcp_err *err);
-/* The same, but for pieces that do not meet @cut (if it is one of that tensor; NULL: all). */
+/* The same without pieces that do not meet @cut (if the cut fits that tensor; NULL: all). */
 int dcp_index_tensor_part(struct dcp_index *ix, int64_t id, const struct dcp_cut *cut,
 			  struct dcp_arena *arena, struct dcp_tensor *out, struct dcp_err *err);
 int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		     struct dcp_object *out, struct dcp_err *err);
 
 /*
- * Rows in id order, starting behind @after. One scan, one thread; it holds a connection, so
+ * Rows in id order, starting after id @after. One scan, one thread; it holds a connection, so
  * finish it soon. next() gives 1 and a row, 0 at the end, or a negative errno. With @names only
- * id, name and what a listing asks of tensors (dtype, alias_of, key) are set: half the price.
+ * id, name and what a listing needs of tensors (dtype, alias_of, key) are set: half the cost.
  */
 struct dcp_index_scan;
 int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after, bool names,
@@ -156,7 +158,7 @@ void dcp_index_scan_end(struct dcp_index_scan *s);
 /* The file it was opened from, for fstat(); -1: it is in memory. */
 int dcp_index_fd(const struct dcp_index *ix);
 
-/* Was a page read that is not what was written? The file is to be built anew. */
+/* Was a page read that differs from what was written? Then the file must be built anew. */
 bool dcp_index_is_damaged(const struct dcp_index *ix);
 
 /* "3.40.1": the SQLite in use. */

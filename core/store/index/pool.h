@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool: connections to indexes that are idle, kept for the next who asks.
+ * pool: idle connections to indexes, kept for reuse.
  *
  * A connection costs some hundred microseconds to open and up to half a megabyte of pages. So
- * they are kept, the last used ones with their pages, the others without: who asks many indexes
- * in turn would else open each anew each time. An index has a pool of its own; whoever opens
- * many of them gives all one, and with that one limit to all.
+ * idle ones are kept, the last used with their pages, the others without; otherwise a caller
+ * that queries many indexes in turn would open each anew each time. By default an index has its
+ * own pool; a caller that opens many indexes gives them one pool, with one limit for all.
  *
  * Safe from any thread.
  */
@@ -16,7 +16,7 @@ struct dcp_index_pool;
 
 /* At most @max idle connections. -ENOMEM. */
 int dcp_index_pool_create(unsigned max, struct dcp_index_pool **out);
-/* When every index that shares it is closed. Accepts NULL. */
+/* Call it when every index that shares the pool is closed. Accepts NULL. */
 void dcp_index_pool_destroy(struct dcp_index_pool *pool);
 
 /* From now on, @ix, which nobody else uses yet, keeps its connections there. */

@@ -5,9 +5,10 @@
  * Opening compares the schema text with DCP_SQL_SCHEMA byte by byte: an index whose tables are
  * views, or hold generated columns, is not ours. Any change here is a new DCP_INDEX_SCHEMA.
  *
- * What scans read stands first in a row, so that paths and pieces, which may fill overflow
- * pages, are never touched by a listing. A key of a million stands in its row and in one index:
- * a name that is the key is NULL, a path that is the key cut at dots is lengths.
+ * What scans read comes first in a row, so that a listing never touches paths and pieces, which
+ * may fill overflow pages. To keep an index of a million keys small, the text of a key is stored
+ * only in its row and in one SQL index: a name equal to the key is NULL, and a path that is the
+ * key split at dots is stored as lengths.
  */
 #pragma once
 
@@ -42,7 +43,7 @@
 
 #define DCP_SQL_PAGE 8192 /* bytes, also in DCP_SQL_BEGIN */
 
-/* The file is nobody's but ours until it is renamed, and worthless when the build dies. */
+/* Nobody else uses the file until it is renamed, and it is worthless when the build dies. */
 #define DCP_SQL_BEGIN                                                                          \
 	"PRAGMA page_size=8192; PRAGMA auto_vacuum=NONE; PRAGMA journal_mode=OFF; "            \
 	"PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY; "    \
@@ -84,7 +85,7 @@
 	"SELECT id, ifnull(name, key), dtype, alias_of, key FROM tensor WHERE "
 #define DCP_SQL_OBJECT_NAME "SELECT id, ifnull(name, key) FROM object WHERE "
 
-/* Of rows with the same key the first told is the one meant. */
+/* Of rows with the same key the first emitted is the one meant. */
 #define DCP_SQL_BY_ID "id = ?1"
 #define DCP_SQL_BY_NAME "name = ?1 OR (key = ?1 AND name IS NULL)"
 #define DCP_SQL_BY_KEY "key = ?1 ORDER BY id LIMIT 1"

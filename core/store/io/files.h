@@ -3,14 +3,14 @@
  * files: the backing files of one version, opened and mapped when somebody needs them.
  *
  * They are held while they are used, and closed again when others need the room
- * (store/handles). Safe from any thread; holding one that is open takes no lock, and opening
- * one none that others wait for.
+ * (core/store/io/handles.h). Safe from any thread; holding a file that is open takes no lock,
+ * and no lock is held while one is opened.
  *
  * A file must look as the index recorded it (device, inode, size, mtime, ctime) whenever it is
  * opened: anything else is -ESTALE, a file that became shorter than recorded -EIO. So bytes of
- * another save are never served as this one's. dcp_files_check() asks the same of one that is
- * held. Of a file that was removed or replaced since it was opened the bytes are still there,
- * and still those of the index.
+ * another save are never served as this one's. dcp_files_check() checks the same of one that is
+ * held. A file that was removed or replaced after it was opened still has its bytes, and they
+ * are still those of the index.
  *
  * Of a compressed file (unpacked is not 0) the decoded content is opened, and decoded again if
  * it is no longer in the cache; what is compared is the compressed file.
@@ -33,7 +33,7 @@ struct dcp_unpack;
 struct dcp_files_opts {
 	bool map; /* false: no mappings, as on network file systems, where faults are slow and
 		     can hang */
-	struct dcp_io_counts *counts; /* what reads of views did; NULL: nobody asks */
+	struct dcp_io_counts *counts; /* what reads of views did; NULL: not counted */
 	struct dcp_queue *queue;      /* for what is not mapped; NULL: one by one */
 	struct dcp_unpack *unpack;    /* for compressed files; NULL: they cannot be read */
 	struct dcp_handles *handles;  /* shared by several versions; NULL: its own */
@@ -46,22 +46,23 @@ void dcp_files_destroy(struct dcp_files *f);
 
 /*
  * The file, opened if it is not, and open until it is released. -EMFILE: there are too many
- * open files, and all are in use; with @wait that is waited for a while, so that who holds
- * others has to let go of them first.
+ * open files, and all are in use; with @wait, only after waiting a while for one to become free:
+ * a caller must therefore release other files before it waits.
  */
 int dcp_files_hold(struct dcp_files *f, uint32_t number, bool wait, const struct dcp_file **out,
 		   struct dcp_err *err);
 void dcp_files_release(struct dcp_files *f, uint32_t number);
 
-/* A descriptor of a file that is held, whose reads bring in what they ask for and, unlike those
- * of dcp_file.fd, nothing ahead of it: for parts of a file that somebody picks out. */
+/* A descriptor of a file that is held whose reads, unlike those of dcp_file.fd, cause no
+ * read-ahead: for scattered parts of a file. */
 int dcp_files_exact_fd(struct dcp_files *f, uint32_t number);
 
-/* Has a file that is held still the content that was recorded? One fstat. 0, -ESTALE or -EIO.
- * @named: and a name, too: -ESTALE when it was removed. */
+/* Does a file that is held still have the content that was recorded? One fstat. 0, -ESTALE or
+ * -EIO. @named: it must also still have a name; -ESTALE when it was removed. */
 int dcp_files_check(struct dcp_files *f, uint32_t number, bool named);
 
-/* Was one of them written over in place? Not: removed, or replaced by another of its name. */
+/* Was one of them overwritten in place? Being removed, or replaced by another file of its name,
+ * does not count. */
 bool dcp_files_rewritten(struct dcp_files *f);
 
 /* Files that stay open, also when they are removed meanwhile. */
@@ -70,19 +71,19 @@ struct dcp_kept {
 	size_t n;
 };
 
-/* Keep a file open until dcp_files_unkeep(), if it can be opened and the limits allow it; all
- * those that were recorded. Each time in vain, or not: nobody is told. */
+/* Keep a file, or all recorded files, open until dcp_files_unkeep(), as far as they can be opened
+ * and the limits allow it. Failures are not reported. */
 void dcp_files_keep(struct dcp_files *f, uint32_t number, struct dcp_kept *kept);
 void dcp_files_keep_all(struct dcp_files *f, struct dcp_kept *kept);
-/* @kept is empty then. */
+/* Leaves @kept empty. */
 void dcp_files_unkeep(struct dcp_files *f, struct dcp_kept *kept);
 
 /* Close those that are open, not in use, and kept by nobody. */
 void dcp_files_drop(struct dcp_files *f);
 
-/* Do offsets in it count bytes of what it decodes to? */
+/* Is it a compressed file, whose offsets count decoded bytes? */
 bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number);
-/* Of such a file: how many bytes it has as it is, and how they are compressed: "gzip". */
+/* Of such a file: its compressed size in bytes, and how it is compressed: "gzip". */
 int dcp_files_packed(const struct dcp_files *f, uint32_t number, uint64_t *n,
 		     const char **codec, struct dcp_err *err);
 
@@ -92,8 +93,8 @@ const char *dcp_files_name(const struct dcp_files *f, uint32_t number);
 const struct dcp_files_opts *dcp_files_opts(const struct dcp_files *f);
 
 /*
- * Does the file system of @fd lie on this machine alone? On any other, faults of mappings are
- * slow or hang, and inotify sees nothing of what other machines change. Unknown ones count as
- * others.
+ * Is the file system of @fd local to this machine? On any other, page faults in mappings are
+ * slow or hang, and inotify does not see what other machines change. Unknown file systems count
+ * as not local.
  */
 bool dcp_is_local(int fd);

@@ -2,16 +2,16 @@
 /*
  * handles: the open backing files of all versions, as many as the process may have.
  *
- * A handle is one file, open or closed, and lies with whoever can open it (store/files). Those
- * that are open and of no use at the moment stand in one list; when descriptors, mappings or
- * address space run short, the one used longest ago is closed. "Used" is a flag that the list
- * looks at when it is asked for room, so that use costs no lock: a handle that was used since
- * stands behind the others again.
+ * A handle is one file, open or closed, and belongs to the table that can open it
+ * (core/store/io/files.h). Open handles that nobody keeps open are in one list; when
+ * descriptors, mappings or address space run short, the one used longest ago is closed. Use only
+ * sets a flag, so that it costs no lock; when room is needed, handles whose flag is set move to
+ * the end of the list.
  *
- * Limits: three quarters of the descriptors that RLIMIT_NOFILE leaves beside DCP_HANDLES_OTHERS
- * and those of the versions themselves, asked for whenever a file is opened; and
- * DCP_HANDLES_MAPS mappings of DCP_HANDLES_MAPPED bytes together, half of RLIMIT_AS at most.
- * What is in use is never closed, so the limits can be passed by that much.
+ * Limits: three quarters of the descriptors that RLIMIT_NOFILE leaves after DCP_HANDLES_OTHERS
+ * and those of the versions themselves, read whenever a file is opened; and DCP_HANDLES_MAPS
+ * mappings of DCP_HANDLES_MAPPED bytes together, but at most half of RLIMIT_AS. What is in use is
+ * never closed, so the limits can be exceeded by that much.
  *
  * Any thread.
  */
@@ -31,27 +31,26 @@ struct dcp_handles;
 struct dcp_file {
 	int fd;
 	const uint8_t *map; /* whole file, read-only, shared; NULL: read calls */
-	uint64_t size;      /* the descriptor may have more behind it */
+	uint64_t size;      /* the file behind the descriptor may be longer */
 };
 
 struct dcp_handle {
 	struct dcp_lru_link link; /* the list: open, and nobody keeps it open */
-	struct dcp_file file;     /* this and origin: as long as somebody uses it */
-	int origin; /* the file that was indexed: file.fd itself, or what that was decoded from
-		     */
+	struct dcp_file file;     /* this and origin are valid as long as somebody uses it */
+	int origin; /* the file that was indexed: file.fd, or the file it was decoded from */
 	int exact;  /* atomic: descriptor + 1 for reads without read-ahead; 0: not opened */
-	uint32_t users; /* atomic: one more than use it; 0: closed */
-	bool used;      /* atomic: since the list was looked at */
-	uint32_t keeps; /* this and opening: the lock of the table */
+	uint32_t users; /* atomic: number of users plus 1; 0: closed */
+	bool used;      /* atomic: since the list was last examined */
+	uint32_t keeps; /* this and opening: under the lock of the table */
 	bool opening;
 };
 
 /* -ENOMEM. */
 int dcp_handles_create(struct dcp_handles **out);
-/* When every handle is closed. Accepts NULL. */
+/* Call it when every handle is closed. Accepts NULL. */
 void dcp_handles_destroy(struct dcp_handles *t);
 
-/* Use it, if it is open: two atomic operations with dcp_handle_give(), and no lock. */
+/* Use it, if it is open. Costs two atomic operations, with dcp_handle_give(), and no lock. */
 static inline bool dcp_handle_take(struct dcp_handle *h)
 {
 	uint32_t n = __atomic_load_n(&h->users, __ATOMIC_RELAXED);
@@ -71,7 +70,7 @@ static inline void dcp_handle_give(struct dcp_handle *h)
 
 /*
  * Take one that may be closed. 0: it is open, and taken. 1: the caller has to open it and then
- * says dcp_handles_end(); no lock is held meanwhile. Who wants it then waits for that, or gets
+ * calls dcp_handles_end(); no lock is held meanwhile. Others who want it wait until then, or get
  * -EMFILE unless @wait.
  */
 int dcp_handles_begin(struct dcp_handles *t, struct dcp_handle *h, bool wait);
@@ -79,27 +78,27 @@ int dcp_handles_begin(struct dcp_handles *t, struct dcp_handle *h, bool wait);
 void dcp_handles_end(struct dcp_handles *t, struct dcp_handle *h, const struct dcp_file *file,
 		     int origin);
 
-/* One descriptor more of one that is in use: now exact. False: somebody else was faster. */
+/* Set @fd as exact of a handle that is in use. False: another thread was faster. */
 bool dcp_handles_add_exact(struct dcp_handles *t, struct dcp_handle *h, int fd);
 
-/* Close what is over the limits, so that @fds descriptors more fit, and a mapping of @map
- * bytes. False: the mapping does not. */
+/* Close handles until @fds more descriptors and a mapping of @map bytes fit the limits. False:
+ * the mapping does not fit. */
 bool dcp_handles_room(struct dcp_handles *t, unsigned fds, uint64_t map);
 
-/* Close one that nobody uses, with @mapped one that is mapped. False: there is none. */
+/* Close one that nobody uses; with @mapped, one that is mapped. False: there is none. */
 bool dcp_handles_close_one(struct dcp_handles *t, bool mapped);
 
-/* Close @h unless somebody uses it, or (@all) in any case. */
+/* Close @h unless somebody uses it; with @all in any case. */
 void dcp_handles_close(struct dcp_handles *t, struct dcp_handle *h, bool all);
 
 /*
- * Keep @h, which is in use, open for longer: until dcp_handles_unkeep(), to which the use
- * passes. False: kept ones may have all of the limit but DCP_HANDLES_LEAST, and do.
+ * Keep @h, which is in use, open until dcp_handles_unkeep(), which also ends this use. False:
+ * kept ones already take all of the limit but DCP_HANDLES_LEAST.
  */
 bool dcp_handles_keep(struct dcp_handles *t, struct dcp_handle *h);
-/* Would it be kept, as things are? Before it is opened for that. */
+/* Would dcp_handles_keep() succeed now? To ask before @h is opened for that. */
 bool dcp_handles_can_keep(struct dcp_handles *t, const struct dcp_handle *h);
 void dcp_handles_unkeep(struct dcp_handles *t, struct dcp_handle *h);
 
-/* So many descriptors more (or less) are open beside the files: directories, indexes. */
+/* @more descriptors more (or less) are open besides the files: directories, indexes. */
 void dcp_handles_beside(struct dcp_handles *t, int more);

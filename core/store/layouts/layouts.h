@@ -2,12 +2,13 @@
 /*
  * layouts: which names may stand below shard/, and what they mean.
  *
- * Listed are those of files, which are read once; a name is the file's stem, and the first of
- * a name counts. Looked for in this order: --layout FILE; *.dcpl in the source; *.dcpl in what
- * else of it holds versions (SOURCE/checkpoints); *.dcpl beside the source, where that is a
- * version itself; *.dcpl in the user's config directory. Only regular files right in such a
- * directory count, and no link leads out of it, but of the user's own. Built-in names
- * (core/LAYOUT.md) and "mesh:dp2,tp4:<stem>" are not listed and found when somebody asks.
+ * Layouts of files are listed. Files are read once; a layout's name is the file's stem, and of
+ * several with one name the first counts. They are looked for in this order: --layout FILE;
+ * *.dcpl in the source; *.dcpl in other directories of it that hold versions
+ * (SOURCE/checkpoints); *.dcpl beside the source, if that is itself a version; *.dcpl in the
+ * user's config directory. Only regular files directly in such a directory count, and links
+ * that lead out of it are not followed, except in the user's own. Built-in names
+ * (core/LAYOUT.md) and "mesh:dp2,tp4:<stem>" are not listed but can be looked up.
  *
  * A layout that was found stays until the mount ends. Safe from any thread.
  */
@@ -39,7 +40,7 @@ struct dcp_layouts_opts {
 	const struct dcp_log *log;
 };
 
-/* -EBADMSG (a file is no layout), -EEXIST (two of --layout have one name), -E2BIG, -ENOMEM, or
+/* -EBADMSG (a file is not a layout), -EEXIST (two of --layout have one name), -E2BIG, -ENOMEM, or
  * what opening a file gave. */
 int dcp_layouts_create(const struct dcp_layouts_opts *opts, struct dcp_layouts **out,
 		       struct dcp_err *err);
@@ -52,9 +53,9 @@ int dcp_layouts_find(struct dcp_layouts *t, const char *name,
 
 /*
  * What a person calls a layout: a file by its path, "mesh:dp2,tp4:PATH", or any name that
- * dcp_layouts_find() takes. A word with a slash, one that ends in .dcpl, and one that no name
- * is but a file has is a path. -EINVAL: the word makes no sense; -EBADMSG: the file is no
- * layout; -ENOENT and the like: it cannot be opened; -E2BIG, -ENOMEM.
+ * dcp_layouts_find() takes. A word is a path if it contains a slash, ends in .dcpl, or is not a
+ * layout's name but that of an existing file. -EINVAL: the word makes no sense; -EBADMSG: the
+ * file is not a layout; -ENOENT and the like: it cannot be opened; -E2BIG, -ENOMEM.
  */
 int dcp_layouts_open(struct dcp_layouts *t, const char *word,
 		     const struct dcp_named_layout **out, struct dcp_err *err);
@@ -64,5 +65,5 @@ const char *dcp_layouts_file(struct dcp_layouts *t, const struct dcp_named_layou
 
 const struct dcp_named_layout *dcp_layouts_by_id(struct dcp_layouts *t, uint64_t id);
 
-/* The n-th of those that are listed, in order of name; NULL behind the last. */
+/* The n-th of those that are listed, in order of name; NULL past the last. */
 const struct dcp_named_layout *dcp_layouts_at(struct dcp_layouts *t, size_t n);

@@ -3,9 +3,10 @@
  * assets: the files that make weights a Hugging Face model: config.json, a tokenizer, code.
  *
  * They are looked for in a directory that the user names, in the version's, and in SOURCE: in
- * each itself, and where trainers put them below: huggingface/, hf_assets/, hf_ckpt/,
- * actor/huggingface/. Of each name the first counts. What lies in SOURCE itself counts only
- * beside a config.json that names a model. Nothing else outside of these directories is opened.
+ * each itself, and in the directories below it that trainers use: huggingface/, hf_assets/,
+ * hf_ckpt/, actor/huggingface/. Of several files of one name the first found counts. What lies
+ * in SOURCE itself counts only beside a config.json that names a model. Nothing outside of these
+ * directories is opened.
  */
 #pragma once
 #include <stddef.h>
@@ -21,12 +22,11 @@ struct dcp_files_opts;
 
 /* Where to look. */
 struct dcp_asset_from {
-	const char *extra; /* named by the user; NULL: nothing */
-	const char
-		*source; /* as for dcp_version_open(), whose files are not looked at when it is
-			       one itself */
-	const char *where; /* the version's directory below it */
-	int dirfd;         /* the same, open */
+	const char *extra;  /* named by the user; NULL: nothing */
+	const char *source; /* as for dcp_version_open(); not searched when it is itself the
+			       version */
+	const char *where;  /* the version's directory below it */
+	int dirfd;          /* the same, open */
 };
 
 /* A directory that files are opened below. */
@@ -50,16 +50,17 @@ struct dcp_assets {
 	size_t nroots;
 	struct dcp_asset *at;
 	size_t n;
-	struct dcp_buf config; /* the text of config.json; empty: there is none to be read */
+	struct dcp_buf config; /* the text of config.json; empty: there is no readable one */
 	struct dcp_arena arena;
 };
 
-/* @out is to be finished in any case. -ENOMEM; only what the user named must be there. */
+/* Finish @out in any case. -ENOMEM, or an error if the directory that the user named cannot be
+ * opened; the others may be missing. */
 int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_opts *how,
 		    struct dcp_assets *out, struct dcp_err *err);
 void dcp_assets_finish(struct dcp_assets *a);
 
-/* Do they look as they did? 0 or -ESTALE. */
+/* Are the files unchanged? 0 or -ESTALE. */
 int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err);
 
 const struct dcp_file_id *dcp_asset_id(const struct dcp_assets *a, size_t i);

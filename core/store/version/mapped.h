@@ -4,9 +4,9 @@
  *
  * It is a version of its own: the same stored files, and a second index over them that the
  * rules made, kept in the cache beside the first. What cannot be mapped is in it, too: keys that
- * no rule fits are objects of the type "unmapped" whose error says so, and tensors that cannot be
- * made have their error. Facts of it: rules, the dtype that all were "cast" to, and how many keys of the source were "mapped",
- * "dropped", "unmatched", "collisions" and "failed".
+ * match no rule are objects of the type "unmapped" whose error says so, and tensors that cannot
+ * be made carry their error. Its facts: "rules", the dtype that all were "cast" to, and how many
+ * keys of the source were "mapped", "dropped", "unmatched", "collisions" and "failed".
  */
 #pragma once
 #include <stddef.h>
@@ -20,14 +20,15 @@ struct dcp_rules_config;
 
 struct dcp_map_opts {
 	const struct dcp_rules *rules; /* NULL: those that fit the family and config.json */
-	const char *part; /* only keys that begin with it and a dot, without both; NULL: all */
-	const char *assets; /* a directory whose config.json and tokenizer come first; NULL */
-	const struct dcp_rules_config *config; /* instead of what assets say; NULL */
+	const char *part; /* only keys that begin with it and a dot, both removed; NULL: all */
+	const char
+		*assets; /* a directory to look for config.json and tokenizer first, or NULL */
+	const struct dcp_rules_config *config; /* instead of what assets say, or NULL */
 	enum dcp_dtype cast;                   /* as dcp_rules_source */
 	const char *source, *where;            /* of the version, as it was found */
 };
 
-/* @base must outlive it, @how and @opts only the call. As dcp_version_open(). */
+/* Returns as dcp_version_open(). @base must outlive the result; @how and @opts only the call. */
 int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		    const struct dcp_store_opts *opts, struct dcp_version **out,
 		    struct dcp_err *err);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * version: what checkpoints does a SOURCE hold, and the one opened for use.
+ * version: which checkpoints a SOURCE holds, and one of them opened for use.
  *
  * A SOURCE is one checkpoint, directory or file (its base name is the version; a file whose
- * name says nothing is judged by how it begins), or a directory of them: of directories, and of
- * loose files. A version is complete when its format's commit mark is there and it could be
- * indexed. Opening one takes its index from the cache when that is current, and builds it
- * otherwise.
+ * name says nothing is judged by how it begins), or a directory of them: directories and loose
+ * files. A version is complete when its format's commit mark is there and it could be indexed.
+ * Opening one takes its index from the cache when that is current, and builds it otherwise.
  *
  * Current means, as git has it: same schema and dcpfs version, same set of names in the
  * directory, and for every recorded file the same size, mtime, ctime, inode and device. A file
  * whose ctime is less than two seconds older than the index may have changed again within the
  * same tick of its clock: such an index serves the process that made it, and the next one
- * builds it anew. Anything off means rebuild. A cache that cannot be read, written or is full
- * is said once in the log and never fatal: the index is kept in memory.
+ * builds it anew. Any difference means a rebuild. A cache that is full or cannot be read or
+ * written is logged once and never fatal: the index is kept in memory.
  */
 #pragma once
 #include <stdbool.h>
@@ -48,9 +47,9 @@ struct dcp_store_opts {
 		*pool; /* for all versions opened with it; NULL: each has its own */
 	struct dcp_handles *handles; /* the same */
 	uint64_t cache_limit; /* bytes of decoded archives in cache_dir; 0: DCP_UNPACK_CACHE */
-	bool cached_only;     /* build nothing: -EAGAIN when that is what it takes */
-	bool (*stop)(void *ctx); /* asked while an index is built, or another process decodes
-				    what is wanted: give up with -ECANCELED? */
+	bool cached_only;     /* build nothing: -EAGAIN when an index would have to be built */
+	bool (*stop)(void *ctx); /* asked while an index is built, or while waiting for another
+				    process to decode a file; true: give up with -ECANCELED */
 	void *stop_ctx;
 	const struct dcp_progress *progress; /* until the version is open */
 	const struct dcp_log *log;           /* until it is closed */
@@ -68,12 +67,12 @@ struct dcp_found {
 	const char *group; /* only its files of this group of the format; NULL: all */
 	const struct dcp_format *format;
 	bool complete;     /* the commit mark is there */
-	bool uncommitted;  /* the directory above says that it is not (see format.h) */
+	bool uncommitted;  /* its format's committed() said no (see format.h) */
 	const char *why;   /* what is missing, when not complete */
 	int64_t commit_ns; /* mtime of the commit file */
 };
 
-/* Another name that the source has for a version: a link, or a file that says its name. */
+/* Another name that the source has for a version: a link, or a file that holds its name. */
 struct dcp_tag {
 	const char *name, *version;
 };
@@ -89,18 +88,21 @@ struct dcp_scan {
 
 /*
  * Look at @source and, one level below, at its directories: not at hidden ones, and not at
- * links to one that is found anyway (latest -> step-500). In a source that is a complete
- * checkpoint only those count that are called as numbered saves are (checkpoint-500). Groups of
- * files are named by their format ("model.pt"), in a directory below the source
- * "exp1@best.pt", but for a model.pt, which is "exp1". A directory that is no checkpoint may be a run: what its directories hold is
- * "run1@step-500". A name never depends on what else is there. When exactly one directory is
- * called checkpoints, ckpt or the like (the source is a run), what lies in it
- * counts and is named as if it lay in the source. A directory whose name says that it is being
- * written (tmp-checkpoint-500) is not complete, nor is one of a family that is not read, which
- * is named with what to do. -ENOENT and the like, or -EINVAL when nothing
- * there is a checkpoint: the message names what was looked for and the nearest thing found (a
- * checkpoint further down, a format known but not supported, loose files). -EMFILE, -ENFILE or
- * -ENOMEM when something could not be opened for want of that: versions would be missing.
+ * links to one that is found anyway (latest -> step-500). In a source that is itself a complete
+ * checkpoint, only directories named like numbered saves (checkpoint-500) count.
+ *
+ * Groups of files are named by their format ("model.pt"); in a directory below the source
+ * "exp1@best.pt", except that its model.pt is "exp1". A directory that is not a checkpoint may
+ * be a run: what its directories hold is "run1@step-500". A name never depends on what else is
+ * there. When exactly one directory is called checkpoints, ckpt or the like (the source is a
+ * run), its content is named as if it lay in the source. A directory whose name says that it is
+ * being written (tmp-checkpoint-500) is not complete, nor is one of a family that dcpfs cannot
+ * read; for that one, why says what to do instead.
+ *
+ * -ENOENT and the like, or -EINVAL when nothing there is a checkpoint: the message names what
+ * was looked for and the nearest thing found (a checkpoint further down, a format known but not
+ * supported, loose files). -EMFILE, -ENFILE or -ENOMEM when something could not be opened for
+ * lack of descriptors or memory, since versions would be missing from the result.
  */
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err);
 /* The same, and what that depended on is added to @seen, also on failure; NULL: nobody asks. */
@@ -109,8 +111,9 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 void dcp_scan_finish(struct dcp_scan *s);
 
 /*
- * Where in @found is the version a person calls @name? By its exact name, else by the only one
- * with that number in it ("2500" for step-2500). -ENOENT, or -ENOTUNIQ when several have it.
+ * The place in @found of the version that a person calls @name: by its exact name, else as the
+ * only one with that number in it ("2500" for step-2500). -ENOENT, or -ENOTUNIQ when several
+ * have that number.
  */
 int dcp_found_match(const struct dcp_found *found, size_t n, const char *name, size_t *at);
 
@@ -119,8 +122,8 @@ struct dcp_version;
 
 /*
  * -EINVAL when @found is not complete; -ESTALE when its files change while they are indexed;
- * -EAGAIN and -ECANCELED as the options say;
- * otherwise what the adapter or the index gave, the version named in @err.
+ * -EAGAIN and -ECANCELED as the options say; otherwise what the adapter or the index gave, with
+ * the version named in @err.
  */
 int dcp_version_open(const char *source, const struct dcp_found *found,
 		     const struct dcp_store_opts *opts, struct dcp_version **out,
@@ -141,7 +144,7 @@ bool dcp_version_was_built(
  * table. */
 uint64_t dcp_version_generation(const struct dcp_version *v);
 
-/* Do all recorded files still look as they did? 0, or -ESTALE with the first that does not. */
+/* Are all recorded files unchanged? 0, or -ESTALE, naming the first that is not. */
 int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
 
 /* ---- of a version that is mapped (core/store/version/mapped.h) ---- */
@@ -149,6 +152,6 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
 /* The files beside the weights; NULL: @v is not mapped. */
 const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
 
-/* Tensors that the model ties to others, and whose bytes are theirs: @n ids. They need not be in
- * its files. */
+/* Tensors that the model ties to others and that have the same bytes: @n ids. They may be left
+ * out of its files. */
 const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n);

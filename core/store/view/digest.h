@@ -9,9 +9,10 @@
  *	the elements as raw/ has them: row-major, little-endian
  *
  * written as 32 hex digits, the high half first, or 64. So the same tensor has the same digest
- * in every format, sharding and byte order. XXH3 is no proof against somebody who forges one.
+ * in every format, sharding and byte order. XXH3 does not protect against forgery.
  *
- * SHA-256 is Nettle's, which libarchive brings along: the only file that sees its headers.
+ * SHA-256 is Nettle's, which libarchive depends on. digest.c is the only file that includes its
+ * headers.
  */
 #pragma once
 #include <stdint.h>
@@ -24,8 +25,8 @@ struct dcp_view;
 
 enum dcp_digest_kind { DCP_DIGEST_XXH3, DCP_DIGEST_SHA256 };
 
-/* Of a view opened as DCP_AS_RAW; reads all of it, telling @progress (may be NULL) the bytes
- * under the tensor's key. What reading gave, told in @err. */
+/* The digest of a view opened as DCP_AS_RAW. Reads all of it and reports the bytes read to
+ * @progress (may be NULL) under the tensor's key. 0, or what reading gave, with @err set. */
 int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 	       const struct dcp_progress *progress, char text[DCP_DIGEST_TEXT],
 	       struct dcp_err *err);

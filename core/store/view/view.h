@@ -35,28 +35,28 @@ const char *dcp_as_name(enum dcp_as as);
 /* ".bin", ".npy", ".safetensors" */
 const char *dcp_as_extension(enum dcp_as as);
 
-/* Has this form a name for the dtype, and takes it the key? Raw always; npy and safetensors not
- * every dtype, safetensors not every key. */
+/* Can this form show the dtype, and hold the key? Raw always can; npy and safetensors not every
+ * dtype, safetensors not every key. */
 bool dcp_view_can_show(const char *key, enum dcp_dtype dtype, enum dcp_as as);
 
 /*
- * Bytes the whole file has, without opening anything: what stat says. -ENOTSUP when this form
- * cannot show the dtype (npy of an unknown type, safetensors of one the format has no name
- * for).
+ * The size of the whole file in bytes, without opening anything: what stat reports. -ENOTSUP
+ * when this form cannot show the dtype (npy: an unknown type; safetensors: one that the format
+ * has no name for).
  */
 struct dcp_row;
 int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size);
 
 /*
- * Open tensor row @id of @v: of it what @cut holds (copied), as an array of its own; NULL: all.
- * Only the pieces that the cut touches are located, opened and checked, so a damaged shard
- * fails those that need it. Returns 0; -EINVAL (no cut of this tensor), -EIO, -EBADMSG,
+ * Open tensor row @id of @v: the part that @cut holds (copied), as an array of its own; NULL:
+ * all. Only the pieces that the cut touches are located, opened and checked, so a damaged shard
+ * fails only views that need it. Returns 0; -EINVAL (not a cut of this tensor), -EIO, -EBADMSG,
  * -ESTALE, -ENOTSUP, -EXDEV, ... with the reason in @err (key, file and offset are in it). @v
  * must outlive the view.
  */
 int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struct dcp_cut *cut,
 		  struct dcp_view **out, struct dcp_err *err);
-/* All of file number @number of @v as it is: a sidecar. -EBADMSG (no such file) and as above.
+/* All of file number @number of @v, unchanged: a sidecar. -EBADMSG (no such file), and as above.
  */
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
 		       struct dcp_err *err);
@@ -65,22 +65,22 @@ int dcp_view_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
 			struct dcp_err *err);
 void dcp_view_close(struct dcp_view *view);
 
-/* The table of the files that it reads. */
+/* The file table that it reads from. */
 struct dcp_files *dcp_view_files(const struct dcp_view *view);
 
 uint64_t dcp_view_size(const struct dcp_view *view);
-/* The whole tensor as index.json tells of it, with the pieces that the view reads located
- * (DCP_ENC_PLAIN). Of a cut, those that are nowhere near it are left out. */
+/* The whole tensor as index.json describes it; the pieces that the view reads are located
+ * (DCP_ENC_PLAIN). For a cut, pieces that do not meet it may be left out. */
 const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view);
-/* The bytes in front of the elements; @n 0: none. They live as long as the view. */
+/* The bytes before the elements; @n 0: none. They live as long as the view. */
 const void *dcp_view_header(const struct dcp_view *view, size_t *n);
 
 /*
- * Where the bytes behind the header are stored: strided descriptors (core/model/geometry/strided.h) of
- * file number @file. Destinations count from the end of the header;
- * what no descriptor tells is zeros. @file DCP_VIEW_NO_FILE: a decompressed copy that only
- * this process has. Where s->piece->swap is set the stored elements are big-endian. A negative
- * return of @fn ends it and is returned; -ENOTSUP: the view casts or widens its
+ * Where the bytes after the header are stored: strided descriptors
+ * (core/model/geometry/strided.h) of file number @file. Destinations count from the end of the
+ * header; what no descriptor covers is zeros. @file DCP_VIEW_NO_FILE: a decompressed copy that
+ * only this process has. Where s->piece->swap is set, the stored elements are big-endian. A
+ * negative return of @fn ends the walk and is returned; -ENOTSUP: the view casts or widens its
  * elements or flips their signs.
  */
 #define DCP_VIEW_NO_FILE UINT32_MAX
@@ -97,7 +97,7 @@ struct dcp_stored {
 int dcp_view_stored(const struct dcp_view *view, const struct dcp_strided *s,
 		    struct dcp_stored *out, struct dcp_err *err);
 
-/* Are the files it reads still there, and the ones that were indexed? 0, -ESTALE or -EIO. */
+/* Do the files it reads still exist, unchanged since they were indexed? 0, -ESTALE or -EIO. */
 int dcp_view_check(const struct dcp_view *view);
 
 /* Keep the files it reads open, also when they are removed: as dcp_files_keep(). */
@@ -108,7 +108,7 @@ void dcp_view_keep(const struct dcp_view *view, struct dcp_kept *kept);
  * -ENOMEM. */
 int dcp_view_read(const struct dcp_view *view, uint64_t off, void *buf, size_t n);
 
-/* Files that stay as they are until dcp_view_return(). */
+/* Files that stay open and mapped until dcp_view_return(). */
 struct dcp_lent {
 	uint32_t n;
 	uint32_t file[DCP_VIEW_LENT];
@@ -116,12 +116,11 @@ struct dcp_lent {
 
 /*
  * The same bytes as pointers into mapped files, when they are few enough long runs: fills at
- * most @max entries and returns how many; 0 when copying is the better way (short runs,
- * swapped, negated, cast or widened elements, files that are not mapped, or too many of them);
- * negative as dcp_view_read(). The identity of every file was checked just before. The pointers
- * live until
- * @lent is returned, which is empty unless there are any; touching them may fault if a file is
- * cut meanwhile, so hand them to the kernel, which answers EFAULT, not SIGBUS.
+ * most @max entries and returns how many; 0 when copying is better (short runs, swapped,
+ * negated, cast or widened elements, files that are not mapped, or too many of them); negative
+ * as dcp_view_read(). The identity of every file was checked just before. The pointers are valid
+ * until @lent is returned (it is empty when there are none). Touching them may fault if a file
+ * is truncated meanwhile, so hand them to the kernel, which answers EFAULT instead of SIGBUS.
  */
 int dcp_view_iov(const struct dcp_view *view, uint64_t off, size_t n, struct iovec *iov,
 		 int max, struct dcp_lent *lent);
