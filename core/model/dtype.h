@@ -24,8 +24,8 @@ enum dcp_dtype {
 	DCP_DTYPE_F8_E8M0,
 	DCP_DTYPE_F4, /* two values a byte, low nibble first; shapes count bytes, as torch's do
 		       */
-	DCP_DTYPE_F6_E2M3, /* four values in three bytes; shapes count such triples. Nobody has
-			      said in which order the bits lie: no numbers are shown */
+	DCP_DTYPE_F6_E2M3, /* four values in three bytes; shapes count such triples. The bit order
+			      is not specified anywhere: no numbers are shown */
 	DCP_DTYPE_F6_E3M2,
 	DCP_DTYPE_I64,
 	DCP_DTYPE_I32,
@@ -82,7 +82,7 @@ bool dcp_dtype_can_cast(enum dcp_dtype from, enum dcp_dtype to);
 void dcp_dtype_cast(enum dcp_dtype from, enum dcp_dtype to, void *dst, const void *src,
 		    size_t n);
 
-/* Can dcp_dtype_negate() do it: floating point and complex, with a sign bit of its own? */
+/* Can dcp_dtype_negate() do it: floating point and complex, with a sign bit? */
 bool dcp_dtype_can_negate(enum dcp_dtype t);
 
 /* Flip the sign of @n little-endian elements in place; with @imaginary only that of the second

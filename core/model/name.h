@@ -12,8 +12,8 @@
  *
  * Everything but the cut is reversible. 243 bytes leave room for the longest extension
  * (".safetensors") in the 255 that a directory entry may have. Rows whose names clash (the same
- * key told twice, a tensor and an object of one key, the cut, a literal '~') are told apart by
- * the index, which asks for the hashed form of the later ones.
+ * key twice, a tensor and an object of one key, the cut, a literal '~') are kept distinct by the
+ * index, which uses the hashed form for the later ones.
  *
  * A NUL inside a key is held as the two bytes C0 80 (modified UTF-8) everywhere in dcpfs.
  */

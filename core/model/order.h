@@ -7,17 +7,16 @@
  *   best release pretrained 9fceb02d...    no number: oldest of all, among themselves by time
  *   step-9 step-10 step-100                numbers, the first against the first
  *   ep1-ba900 ep2-ba5                      then the second against the second, and so on;
- *                                          one with more of them is the newer (Lightning's -v1)
+ *                                          a name with more numbers is newer (Lightning's -v1)
  *   final last last-v1 model_final         words for the end: newest of all, by time
  *
  * What stands around a number does not count: checkpoint-500 is older than step-1000. Of names
  * with equal numbers the first by letters is the newer, so that a variant (step-10-ema,
  * global_step10_universal) is never taken for what it was made from.
  *
- * No numbers in this sense are metrics and parameters, of which more is not later:
- * val_loss=1.25, lr=1e-4, epoch_3_loss_0.31, f1=0.9 (the value of a fraction behind "=", and
- * whatever stands behind a word like loss or acc); nor is what is in a digest (9fceb02d, a
- * UUID).
+ * Metrics and parameters do not count as numbers, since a larger value is not a later one:
+ * val_loss=1.25, lr=1e-4, epoch_3_loss_0.31, f1=0.9 (a fraction after "=", and whatever follows
+ * a word like loss or acc); nor do digits in a digest (9fceb02d, a UUID).
  *
  * Times only decide where there is no number: copies do not always keep them.
  */

@@ -17,9 +17,9 @@
  *     varint  stride[ndim]           if bit 5
  *     varint  run_lo, run_n          if bit 6; else the run is the whole box
  *
- * Many pieces come in blocks, so that somebody who wants few looks at few. Varints are unsigned
- * LEB128. A blob comes from a cache anybody may have touched: it is
- * checked like any foreign bytes, and what it says must still pass dcp_tiling_init().
+ * Many pieces are packed in blocks, so that a reader that wants a few decodes only a few. Varints
+ * are unsigned LEB128. A blob comes from a cache that anybody may have changed: it is checked
+ * like any foreign bytes, and its pieces must still pass dcp_tiling_init().
  */
 #pragma once
 #include <stddef.h>
@@ -35,8 +35,8 @@ void dcp_pack_pieces(struct dcp_buf *out, const struct dcp_tensor *t);
 /* More pieces than this are packed in blocks of so many. */
 #define DCP_PACK_BLOCK 32
 
-/* The pieces of a tensor of @ndim dimensions that meet @only, or all (NULL), in their order, in @arena. What is left out is not looked at. -EBADMSG or -ENOMEM; nothing beyond the blob is
- * read. */
+/* The pieces of a tensor of @ndim dimensions that meet @only, or all (NULL), in their order, in
+ * @arena. What is left out is not checked. -EBADMSG or -ENOMEM; nothing beyond the blob is read. */
 int dcp_unpack_part(const void *blob, size_t n, uint32_t ndim, const struct dcp_box *only,
 		    struct dcp_arena *arena, struct dcp_piece **pieces, size_t *npieces,
 		    struct dcp_err *err);

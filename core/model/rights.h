@@ -4,9 +4,9 @@
  * file says it.
  *
  * What is made of several files may be read by those who may read each of them. One owner and
- * one group cannot always say that; then fewer may, never more: whoever the result lets read,
- * every one of the files lets read. Root is a user like others here; the kernel asks it for
- * nothing.
+ * one group cannot always express that; then the result is stricter, never laxer: whoever it
+ * lets read may read every one of the files. Root is treated like any other user here; the
+ * kernel never refuses it.
  */
 #pragma once
 #include <stdbool.h>
@@ -25,13 +25,13 @@ enum {
 	DCP_NEED_READ = 4
 }; /* permission bits; a directory's may be both */
 
-/* What the mode of a file lets do that needs @need. */
+/* Who has all of @need by the mode of a file. */
 struct dcp_rights dcp_rights_of_mode(uint32_t uid, uint32_t gid, uint32_t mode, uint32_t need);
 
 /*
  * The same with the access control list @acl of @n bytes, as system.posix_acl_access has it:
- * whom an entry denies is denied; whom only an entry by name lets read is not let.
- * -EINVAL: it is no such list.
+ * whoever an entry denies is denied; a user or group allowed only by a named entry is left out.
+ * -EINVAL: it is not such a list.
  */
 int dcp_rights_of_acl(uint32_t uid, uint32_t gid, const void *acl, size_t n, uint32_t need,
 		      struct dcp_rights *out);
@@ -42,7 +42,7 @@ bool dcp_rights_nfs4_is_mode(const void *acl, size_t n);
 /* Those who may read both. */
 struct dcp_rights dcp_rights_meet(struct dcp_rights a, struct dcp_rights b);
 
-/* The same rights, or less, said of another owner and group. */
+/* The same rights or fewer, expressed with another owner and group. */
 struct dcp_rights dcp_rights_as(struct dcp_rights r, uint32_t uid, uint32_t gid);
 
 bool dcp_rights_equal(struct dcp_rights a, struct dcp_rights b);

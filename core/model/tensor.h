@@ -23,9 +23,9 @@
  *           or there are no bytes (off and nbytes are 0, file is any):
  *           DCP_FILTER_ZERO    every element is 0
  *   stride  elements between neighbours along each dimension; NULL: row-major over len
- *   item_n  not 0: what enc or filter decodes to has so many elements, and the piece is a part
- *           of them: its first is number item_lo, and stride, which is given, counts in their
- *           row-major order
+ *   item_n  not 0: what enc or filter decodes to has item_n elements, and the piece is a part
+ *           of them: its first is number item_lo, and stride, which is then not NULL, counts in
+ *           their row-major order
  *
  * A piece may hold only a run of the row-major flattening of its box (DeepSpeed ZeRO,
  * Megatron flattened ranges, Paddle flat shards): run_lo and run_n, in elements. A whole
@@ -75,8 +75,8 @@ struct dcp_tensor {
 		*dtype_name; /* the table's name, or the framework's for DCP_DTYPE_OTHER; with
 				   cast that one's */
 	uint32_t itemsize;   /* bytes per element */
-	/* What people see: every element becomes one of this type when it is read. OTHER: they
-	 * see dtype. Pieces, and all that counts their bytes, know nothing of it. */
+	/* What users see: every element is converted to this type when it is read. OTHER: they
+	 * see dtype. It does not affect pieces, nor anything that counts stored bytes. */
 	enum dcp_dtype cast;
 	uint32_t ndim;
 	const uint64_t *shape;
@@ -84,7 +84,7 @@ struct dcp_tensor {
 	size_t npieces;
 	const char *alias_of; /* key of an earlier tensor with the same bytes; NULL: none */
 	const char *error;    /* why it cannot be read, one line; NULL: it can */
-	bool partly; /* the error is of some pieces' files; what lies in others can be */
+	bool partly; /* the error concerns some pieces' files only; the rest can be read */
 };
 
 /* Non-tensor state, already decoded to JSON. */
@@ -103,13 +103,13 @@ struct dcp_file_id {
 	const char *name;
 	uint64_t size, dev, ino;
 	int64_t mtime_ns, ctime_ns;
-	/* Not 0: pieces lie in what the file decodes to, which has so many bytes. */
+	/* Not 0: pieces lie in what the file decodes to; this is its size in bytes. */
 	uint64_t unpacked;
-	bool shown; /* a sidecar: people see it as it is */
+	bool shown; /* a sidecar: shown unchanged */
 };
 
 /*
- * Where an adapter's findings go, one at a time, so that no adapter needs the whole
+ * What an adapter emits to, one finding at a time, so that no adapter needs the whole
  * checkpoint in memory. Every pointer handed over is borrowed for the call.
  * A negative return must be passed on at once: the build is over.
  */
@@ -131,7 +131,7 @@ struct dcp_sink {
 /* "zstd", "deflate", "latin1", "negate", "conjugate", "zeros"; "" for none. */
 const char *dcp_filter_name(uint8_t filter);
 
-/* Are the bytes of a piece something else than its elements? */
+/* Are the bytes of a piece something other than its elements? */
 bool dcp_filter_encodes(uint8_t filter);
 
 /* A box of a tensor: half-open, lo to lo + len. */
@@ -139,14 +139,14 @@ struct dcp_box {
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
 };
 
-/* Do they have an element in common? Ends beyond 64 bits are at their end. */
+/* Do they have an element in common? Ends beyond 64 bits count as UINT64_MAX. */
 bool dcp_box_meets(const struct dcp_box *box, uint32_t ndim, const uint64_t *lo,
 		   const uint64_t *len);
 
 /* Elements in a shape; returns false when the product does not fit in 64 bits. */
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);
 
-/* What people see of it, and how many bytes an element has there. */
+/* The dtype that users see, and how many bytes an element has in it. */
 static inline enum dcp_dtype dcp_tensor_shown(const struct dcp_tensor *t)
 {
 	return t->cast ? t->cast : t->dtype;
@@ -159,5 +159,5 @@ static inline uint32_t dcp_tensor_shown_size(const struct dcp_tensor *t)
 
 /* Bytes of the whole tensor as it is stored; false on overflow. */
 bool dcp_tensor_nbytes(const struct dcp_tensor *t, uint64_t *out);
-/* As people see it; false when that is more than INT64_MAX. */
+/* The same as users see it; false when that is more than INT64_MAX. */
 bool dcp_tensor_shown_nbytes(const struct dcp_tensor *t, uint64_t *out);

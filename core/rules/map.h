@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map: the keys of a source on their way: matched and put in groups (map.c), made (group.c), told (tell.c). */
+/* map: the keys of a source being mapped: matched and grouped (map.c), made (group.c), emitted (tell.c). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,14 +12,14 @@
 /* A key of the source that some rule takes. */
 struct hit {
 	uint64_t number;
-	uint64_t member; /* what stands in the slot that is joined over; 0 */
+	uint64_t member; /* the number in the slot that is joined over; 0: there is none */
 	uint32_t key;    /* in map.keys */
 	uint32_t group;
 	uint32_t src; /* which pattern of the left side */
 };
 
 struct group {
-	uint32_t rule, hit, nhit; /* by number; its hits follow each other */
+	uint32_t rule, hit, nhit; /* by number; its hits are consecutive */
 };
 
 /* A key that comes out: the group that makes it, and another that would. */
@@ -42,7 +42,7 @@ struct map {
 	bool *used;            /* by rule */
 	size_t nhit, hit_cap, ngroup, group_cap, id_cap, made_cap;
 	uint32_t *hit_of_key; /* once hits are sorted */
-	uint32_t *file;       /* number of each file for the sink, plus one; 0: not told yet */
+	uint32_t *file; /* number of each file at the sink, plus one; 0: not emitted yet */
 	struct dcp_arena arena;
 	struct dcp_buf text, made_text;
 	struct dcp_err *err;
@@ -55,12 +55,12 @@ void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *ke
 const char *dcp_rules_bare_key(const struct dcp_rules *r, const char *key,
 			       struct dcp_buf *text);
 const char *dcp_rules_key_of(const struct map *m, const struct hit *h);
-/* The tensors of a group through its rule; a negative errno and why, where that cannot be. Of
- * @first its first source is told even then, if it can be read. */
+/* Put the tensors of a group through its rule into @f; on failure a negative errno, with the
+ * reason in @why. @first receives the group's first source even then, if it can be read. */
 int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 		   struct dcp_tensor *first, struct dcp_err *why);
 /* The key that pattern @dst makes of a group, for member @member of what was unstacked; valid
- * until the next is made. -ERANGE: a number in it would be negative. */
+ * until the next call. -ERANGE: a number in it would be negative. */
 int dcp_rules_key_made(struct map *m, const struct group *g, uint32_t dst, uint64_t member,
 		       const char **out);
 

@@ -3,7 +3,7 @@
  * rules: the keys of one framework as those of another.
  *
  * A text of rules maps a stream of tensors to a stream of others: names change, and tensors are
- * cut, joined and turned. Nothing is copied: what comes out are boxes and strides of the same
+ * cut, joined and transposed. Nothing is copied: the results are boxes and strides of the same
  * stored bytes. The grammar is specified in core/rules/README.md. Rules are immutable and may be
  * used by any number of threads.
  */
@@ -31,15 +31,15 @@ struct dcp_rules;
  */
 int dcp_rules_parse(const char *text, size_t n, const char *name, struct dcp_rules **out,
 		    struct dcp_err *err);
-/* The rules of a preset. -ENOENT: no such name; the message tells the nearest. */
+/* The rules of a preset. -ENOENT: no such name; the message names the nearest. */
 int dcp_rules_preset(const char *name, struct dcp_rules **out, struct dcp_err *err);
 void dcp_rules_free(struct dcp_rules *r);
 
 const char *dcp_rules_name(const struct dcp_rules *r);
-/* Of everything that decides what comes out: for whoever keeps what these rules made. */
+/* A hash of everything that decides what comes out, for caching what these rules made. */
 uint64_t dcp_rules_hash(const struct dcp_rules *r);
 
-/* The presets in the order they are listed: the @i-th, false behind the last. */
+/* The presets in the order they are listed: the @i-th, false past the last. */
 struct dcp_rules_preset {
 	const char *name;
 	const char *about; /* one line: which checkpoints, which models */
@@ -49,7 +49,7 @@ bool dcp_rules_preset_at(size_t i, struct dcp_rules_preset *out);
 
 /*
  * `tie A = B`, the @i-th: the tensors that come out as @key and @of are one where the model ties
- * its embeddings. False behind the last.
+ * its embeddings. False past the last.
  */
 bool dcp_rules_tie(const struct dcp_rules *r, size_t i, const char **key, const char **of);
 
@@ -59,7 +59,7 @@ struct dcp_rules_config {
 	uint64_t heads, kv_heads, head_dim, hidden, intermediate, layers, vocab, positions;
 	uint64_t experts, moe_intermediate, shared_experts, shared_intermediate;
 	uint64_t dense_layers,
-		moe_step; /* the first so many have no experts; each such one has */
+		moe_step; /* the first dense_layers have no experts; every moe_step-th has */
 	uint64_t q_rank, kv_rank, nope_dim, rope_dim, v_dim; /* of attention with low ranks */
 	/* tie_word_embeddings, attention_bias, mlp_bias: 1, 0; -1 where it does not say */
 	int tie, attention_bias, mlp_bias;
@@ -76,18 +76,18 @@ struct dcp_rules_expected {
 };
 typedef int dcp_rules_expect_fn(void *ctx, const struct dcp_rules_expected *x);
 
-/* Tell all that a model of @c has. 1, or 0: it is none of those known here, or quantized; a negative return of
- * @fn is passed on. */
+/* Call @fn for every tensor that a model of @c has. 1, or 0: the model is not known here, or
+ * quantized; a negative return of @fn is passed on. */
 int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, void *ctx);
 
-/* Read it from @n bytes of config.json. What is missing is worked out of the rest as the models
+/* Read it from @n bytes of config.json. What is missing is derived from the rest as the models
  * do: kv_heads from heads, head_dim from hidden. -EBADMSG, -ENOMEM. */
 int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *out,
 			   struct dcp_err *err);
 
 /* What is mapped: tensors by number, as their index has them. */
 struct dcp_rules_source {
-	/* Tell every key once. A negative return of @fn is passed on. */
+	/* Call @fn once for every key. A negative return of @fn is passed on. */
 	int (*list)(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
 		    void *fn_ctx, struct dcp_err *err);
 	/* One tensor with its pieces, in @arena. */
@@ -100,17 +100,17 @@ struct dcp_rules_source {
 	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
 };
 
-/* What cast() and its like are given: "bf16", "float32"; OTHER: nothing that they know. */
+/* The dtype that cast() and --hf-dtype call so: "bf16", "float32"; OTHER: not known. */
 enum dcp_dtype dcp_rules_dtype(const char *name, size_t n);
 
 enum dcp_rules_what {
-	DCP_RULES_UNMATCHED, /* @key of the source fits no rule and is left out; the nearest rule is told */
+	DCP_RULES_UNMATCHED, /* @key of the source matches no rule and is left out; @text: the nearest rule */
 	DCP_RULES_COLLISION, /* @key would be made twice: it is broken */
 	DCP_RULES_FAILED,    /* @key cannot be made: it is broken */
-	DCP_RULES_UNUSED,    /* no key fits the rule in @line */
+	DCP_RULES_UNUSED,    /* no key matches the rule in @line */
 };
 
-/* What became of the keys, and whom to tell about single ones; say may be NULL. */
+/* What became of the keys, and a function to call for single ones; say may be NULL. */
 struct dcp_rules_report {
 	void (*say)(void *ctx, enum dcp_rules_what what, const char *key, unsigned line,
 		    const char *text);
@@ -121,16 +121,16 @@ struct dcp_rules_report {
 };
 
 /*
- * Which preset do these keys need, and the model_type of the config where there is one? The first
- * whose marks they bear; the last resort is "hf". A negative return is the source's.
+ * Which preset do these keys, and the model_type of the config if there is one, need? The first
+ * whose `has` and `lacks` lines they satisfy; otherwise "hf". A negative return is the source's.
  */
 int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_preset *out,
 		     struct dcp_err *err);
 
 /*
- * Tell @to what comes out, in the order of the source's first key of each, and the files it
- * needs; objects and facts are the caller's business. A key that cannot be made is told with its
- * error. @report may be NULL. Negative: the source, the sink or memory failed; nothing is told
+ * Emit to @to what comes out, in the order of the first source key of each, and the files that it
+ * needs; objects and facts are left to the caller. A key that cannot be made is emitted with its
+ * error. @report may be NULL. Negative: the source, the sink or memory failed. Nothing is emitted
  * twice.
  */
 int dcp_rules_map(const struct dcp_rules *r, const struct dcp_rules_source *from,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * work: a tensor on its way from one shape to another: bits of stored items, each a box of the
- * tensor as it is now, with strides.
+ * work: a tensor while operations change its shape: bits of stored items, each a box of the
+ * current tensor, with strides.
  *
  * Every function makes a new one in the arena and leaves its argument as it was. They return 0,
  * -ENOMEM, or -EINVAL or -E2BIG with the reason in @err, one line without the key.
@@ -40,7 +40,7 @@ struct work {
 /* The tensor as it is stored. @t must outlive whatever is made of it. */
 int dcp_work_from(const struct dcp_tensor *t, struct dcp_arena *arena, struct work *out,
 		  struct dcp_err *err);
-/* Dtype, shape and pieces of @out; nothing else of it is touched. */
+/* Set dtype, shape and pieces of @out, and nothing else. */
 int dcp_work_done(const struct work *w, struct dcp_arena *arena, struct dcp_tensor *out);
 
 /* Dimension i becomes what order[i] was. */
@@ -52,7 +52,7 @@ int dcp_work_reshape(const struct work *w, uint32_t ndim, const uint64_t *shape,
 /* Elements [lo, lo + n) of dimension @d. */
 int dcp_work_narrow(const struct work *w, uint32_t d, uint64_t lo, uint64_t n,
 		    struct dcp_arena *arena, struct work *out, struct dcp_err *err);
-/* Dimension @d with zeros behind it, up to @n elements; no fewer than it has. */
+/* Dimension @d extended with zeros at its end to @n elements, no fewer than it has. */
 int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
 		 struct work *out, struct dcp_err *err);
 /* @k tensors end to end along dimension @d. */

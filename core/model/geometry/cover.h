@@ -7,7 +7,7 @@
  * after another, and the others lose what they share with it. Runs become the boxes they
  * consist of. Which elements are held does not change, so a hole stays a hole.
  *
- * The pieces are taken at their word: that copies of an element are equal is not looked at.
+ * Whether copies of an element are equal is not checked.
  */
 #pragma once
 #include <stddef.h>
@@ -20,7 +20,7 @@ struct dcp_err;
 /*
  * The plain pieces of @t, whose boxes lie inside shapes that do not overflow, as pieces without
  * overlap in @arena, in the same order. Pieces that need no cut come out as they were. Returns
- * 0, -ENOTSUP (a cut through an encoded item, told in @err), -E2BIG (too many cuts) or
+ * 0, -ENOTSUP (a cut through an encoded item, described in @err), -E2BIG (too many cuts) or
  * -ENOMEM.
  */
 int dcp_cover(const struct dcp_tensor *t, struct dcp_arena *arena, struct dcp_piece **out,

@@ -10,7 +10,7 @@
  *	the local array has 4 rows: 2 3 5 7 of the tensor
  *
  * A flat cut then takes a run of that array's row-major flattening, as one dimension, with
- * zeros behind it (ZeRO's and Megatron's padding). An axis may end in zeros too (a shard
+ * zeros after it (ZeRO's and Megatron's padding). An axis may end in zeros too (a shard
  * padded to its neighbours' size).
  *
  * Nothing here owns memory: arrays live in whatever arena made them. All counts are elements.
@@ -28,7 +28,7 @@ struct dcp_span {
 	uint64_t at, lo, n;
 };
 
-/* Spans in order of @at, without gaps from 0. What lies behind the last one, up to @len, is
+/* Spans in order of @at, without gaps from 0. What follows the last one, up to @len, is
  * zeros. len 0: no span, the array is empty. Spans may lie anywhere in the tensor, in any
  * order; they do not overlap. */
 struct dcp_axis {
@@ -42,7 +42,7 @@ struct dcp_cut {
 	const struct dcp_axis *axis; /* ndim */
 	bool flat;
 	uint64_t flat_lo, flat_n; /* of the flattening, when flat */
-	uint64_t pad;             /* zero elements behind it, when flat */
+	uint64_t pad;             /* zero elements after it, when flat */
 };
 
 /* The whole tensor. -ENOMEM. */
@@ -71,9 +71,9 @@ uint32_t dcp_cut_shape(const struct dcp_cut *cut, uint64_t *shape);
 bool dcp_cut_volume(const struct dcp_cut *cut, uint64_t *out);
 
 /*
- * Is it one of a tensor of this shape? Spans that are not empty, lie inside it and stand end to
- * end, zeros at most behind them, a flat run inside the array, a volume that fits. Spans that
- * overlap are not looked for.
+ * Is it a valid cut of a tensor of this shape? Checked: spans are not empty, lie inside it and
+ * are laid end to end with zeros only after them; a flat run lies inside the array; the volume
+ * fits in 64 bits. Not checked: spans that overlap.
  */
 bool dcp_cut_fits(const struct dcp_cut *cut, uint32_t ndim, const uint64_t *shape);
 

@@ -3,9 +3,9 @@
  * meet: the boxes in which a cut and the pieces of a tensor meet.
  *
  * Both sides are cartesian products, or runs of a flattening; a run of a box of n dimensions
- * is at most 2n - 1 boxes. So whatever is asked falls into boxes that lie in one piece, in one
- * span of each dimension and, row-major, in one place of the cut's array: geometry that needs
- * no look at single elements. Pure: no I/O, no allocation.
+ * is at most 2n - 1 boxes. So any request splits into boxes that lie in one piece, in one span
+ * of each dimension and, row-major, in one place of the cut's array; single elements need not be
+ * examined. Pure: no I/O, no allocation.
  */
 #pragma once
 #include <stdint.h>
@@ -23,8 +23,8 @@ struct dcp_meet {
 };
 
 /*
- * Tell every meeting of elements [@first, @first + @count) of what @cut holds (of its run, when
- * flat; padding is not told) to @fn, whose negative return ends it and is returned. Boxes of
+ * Call @fn for every meeting of elements [@first, @first + @count) of what @cut holds (of its
+ * run, when flat; without padding); a negative return ends it and is returned. Boxes of
  * one piece come together where it was stored as runs; otherwise all come in the order of
  * their first element in the array. Neighbouring spans that continue each other are one.
  * O(cells and spans met + meetings).

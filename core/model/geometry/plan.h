@@ -4,7 +4,7 @@
  *
  * Pure: no I/O, no allocation; each segment costs O(ndim + log pieces + log spans). The
  * destination is the cut's array in row-major order; a range may start and end inside an
- * element. Whoever wants a whole cut at once, in any order, asks model/strided.
+ * element. For a whole cut at once, in any order, see core/model/geometry/strided.h.
  *
  *	struct dcp_plan_iter it;
  *	struct dcp_seg s;
@@ -33,8 +33,8 @@ struct dcp_seg {
 struct dcp_plan_iter {
 	const struct dcp_tiling *tl;
 	const struct dcp_cut *cut;
-	uint64_t left;   /* bytes of the tensor still to be told */
-	uint64_t zeros;  /* bytes of the padding behind them */
+	uint64_t left;   /* bytes of the tensor still to come */
+	uint64_t zeros;  /* bytes of the padding after them */
 	bool padded;     /* axes end in zeros */
 	uint64_t inside; /* bytes of the current element that are not wanted */
 	/* The current element: its index in the array, and where it was found. */
@@ -50,5 +50,5 @@ struct dcp_plan_iter {
 void dcp_plan_start(struct dcp_plan_iter *it, const struct dcp_tiling *tl,
 		    const struct dcp_cut *cut, uint64_t off, uint64_t n);
 
-/* The next segment in destination order; false when the range is told. */
+/* The next segment in destination order; false at the end of the range. */
 bool dcp_plan_next(struct dcp_plan_iter *it, struct dcp_seg *out);

@@ -12,7 +12,7 @@
  * What merges into one larger descriptor with one of the last few is merged, across pieces of
  * one file too. Descriptors come in destination order of their first byte, except that those
  * of a box stored as runs follow each other, as do those of a box that needs more counted
- * dimensions than fit: such a box is told in more descriptors.
+ * dimensions than fit: such a box becomes several descriptors.
  */
 #pragma once
 #include <stdbool.h>
@@ -37,7 +37,7 @@ struct dcp_strided {
 };
 
 /*
- * Tell every descriptor of @cut to @fn, whose negative return ends it and is returned. Works
+ * Pass every descriptor of @cut to @fn, whose negative return ends it and is returned. Works
  * box by box, never element by element: O(pieces, cells and spans met + descriptors).
  */
 typedef int (*dcp_strided_fn)(void *ctx, const struct dcp_strided *s);
@@ -45,7 +45,7 @@ int dcp_strided_tell(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp
 		     void *ctx);
 
 /* Elements [@first, @first + @n) of the array alone; byte 0 of the destination is that of
- * @first. What lies in the padding is not told. */
+ * @first. Padding is left out. */
 int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t first,
 		     uint64_t n, dcp_strided_fn fn, void *ctx);
 
@@ -58,7 +58,7 @@ uint64_t dcp_strided_extent(const struct dcp_strided *s);
 /*
  * The part of @s that lies in bytes [@lo, @hi) of the file, as descriptors of its own. Runs are
  * taken in units of @unit bytes, of which they are multiples: a unit belongs to the part in which its
- * first byte lies. Part after part, over all of a file, every unit is told once. @fn as above.
+ * first byte lies. Over consecutive parts of a whole file every unit comes once. @fn as above.
  */
 int dcp_strided_clip(const struct dcp_strided *s, uint64_t lo, uint64_t hi, uint64_t unit,
 		     dcp_strided_fn fn, void *ctx);

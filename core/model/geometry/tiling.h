@@ -33,16 +33,16 @@ struct dcp_tiling {
 
 /*
  * Build the table in @arena. Checked: every box inside the shape, runs inside their box, no
- * overlap, no hole, products that fit. Returns 0, -EBADMSG told with coordinates in @err,
+ * overlap, no hole, products that fit. Returns 0, -EBADMSG with coordinates in @err,
  * -E2BIG (too irregular) or -ENOMEM. A tensor without elements needs no pieces.
  */
 int dcp_tiling_init(struct dcp_tiling *tl, const struct dcp_tensor *t, struct dcp_arena *arena,
 		    struct dcp_err *err);
 
 /*
- * The same of that part of the tensor alone that lies in @box, which lies in the shape and is
- * not empty: pieces of @t that do not meet it may be missing, and nothing but elements in it
- * may be asked for.
+ * The same only for the part of the tensor inside @box, which lies in the shape and is not
+ * empty: pieces of @t that do not meet it may be missing, and only elements in it may be looked
+ * up.
  */
 int dcp_tiling_init_part(struct dcp_tiling *tl, const struct dcp_tensor *t,
 			 const struct dcp_box *box, struct dcp_arena *arena,

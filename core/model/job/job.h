@@ -19,23 +19,23 @@
  *
  * An item that cannot be cut is a piece whose bytes have no known place in the item that
  * stores it (a torch.save stream not located yet, something compressed) or do not lie in
- * row-major order: who reads it reads it whole, from its first byte to its last, and sends on.
- * Whoever wants to cut them tells located pieces. Offsets in a file that is compressed as a
- *whole count the bytes it decodes to.
+ * row-major order: its reader reads it whole, from its first byte to its last, and sends parts
+ * on. To have such items cut, add them as located pieces. Offsets in a file that is compressed
+ * as a whole count the bytes it decodes to.
  *
- * Pieces of one tensor that hold the same elements are copies: the one in the file that has
- * least to give is read. Bytes that several tensors share are read once.
+ * Pieces of one tensor that hold the same elements are copies: the one in the file from which
+ * the fewest bytes are needed is read. Bytes that several tensors share are read once.
  *
  * With a layout @from nothing is read: its ranks hold the tensors already. A rank keeps what it
- * holds, and gets the rest from a holder, of its own group if there is one; who has copies
- * takes turns.
+ * holds, and gets the rest from a holder, in its own group if there is one; holders of copies
+ * take turns.
  *
  * The plan is a function of layouts, tensors and files alone: not of the order in which tensors
- * were told or ranks are asked. So ranks that see the same checkpoint compute equal plans and
- * need compare no more than dcp_job_digest(). Tensors that share a rule, a shape and the way
- * they were cut are a kind, computed once, whatever their number; what ranks hold of one has
- * closed forms (model/spread), so a kind of its own costs a tensor some microseconds. Pure: no
- * I/O. One thread at a time until it is finished; then any number.
+ * were added or ranks are queried. So ranks that see the same checkpoint compute equal plans and
+ * need only compare dcp_job_digest(). Tensors that share a rule, a shape and the way they were
+ * cut form a kind, which is computed once, whatever their number; what ranks hold of one has
+ * closed forms (core/model/layout/spread.h), so even a tensor that is a kind by itself costs only
+ * some microseconds. Pure: no I/O. One thread at a time until it is finished; then any number.
  */
 #pragma once
 #include <stdbool.h>
@@ -80,14 +80,15 @@ int dcp_job_finish(struct dcp_job *job, struct dcp_err *err);
 struct dcp_job_sum {
 	uint32_t ranks; /* of the larger layout */
 	uint64_t tensors, kinds;
-	uint64_t unique;  /* stored bytes that are read, each once */
-	uint64_t payload; /* of them, elements: without the frames of whole items */
-	uint64_t extents; /* stretches of files that they are */
-	uint64_t whole_items, largest_item; /* that cannot be cut; bytes */
+	uint64_t unique; /* stored bytes that are read, each once */
+	uint64_t
+		payload; /* of these the bytes of elements, without the framing of whole items */
+	uint64_t extents; /* contiguous stretches of files that make up unique */
+	uint64_t whole_items, largest_item; /* items that cannot be cut: how many; bytes */
 };
 void dcp_job_sum(const struct dcp_job *job, struct dcp_job_sum *out);
 
-/* A number that differs when any part of the plan does. Same on every machine. */
+/* A number that differs when any part of the plan does. The same on every machine. */
 uint64_t dcp_job_digest(const struct dcp_job *job);
 
 /* What a rank, or a group of them, has to do. Bytes. */
@@ -113,7 +114,7 @@ uint32_t dcp_job_groups(const struct dcp_job *job);
 int dcp_job_sends(const struct dcp_job *job, uint32_t first, uint32_t n, uint64_t *rows,
 		  struct dcp_err *err);
 
-/* How many senders are best asked about at a time: all of some thousand ranks. */
+/* How many senders to pass to dcp_job_sends() at a time: all, up to some thousand ranks. */
 #define DCP_JOB_TABLE ((size_t)32 << 20)
 static inline uint32_t dcp_job_rows(uint32_t ranks)
 {

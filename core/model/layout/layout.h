@@ -39,7 +39,7 @@ const struct dcp_mesh *dcp_layout_mesh(const struct dcp_layout *l);
 uint32_t dcp_layout_ranks(const struct dcp_layout *l);
 /* Row-major over the mesh: the coordinates of @rank into @at (mesh ndim). */
 void dcp_layout_coords(const struct dcp_layout *l, uint32_t rank, uint32_t *at);
-/* Of everything that decides a cut: equal layouts have equal numbers in every process. */
+/* A hash of everything that decides a cut: equal layouts have equal hashes in every process. */
 uint64_t dcp_layout_hash(const struct dcp_layout *l);
 
 /*
@@ -74,7 +74,7 @@ int dcp_layout_cut_by_rule(const struct dcp_layout *l, const struct dcp_layout_r
  */
 void dcp_layout_rule_settle(const struct dcp_layout *l, struct dcp_layout_rule *rule);
 
-/* Has @rank the non-tensor state @key? Every rank has, unless only, stage or drop says
+/* Does @rank have the non-tensor state @key? Every rank does, unless only, stage or drop says
  * otherwise. */
 bool dcp_layout_has_object(const struct dcp_layout *l, uint32_t rank, const char *key);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rule: what a layout is made of. Texts become it (core/parse/layout/), and a key finds its rule
- * in it, which becomes a cut.
+ * rule: what a layout consists of. core/parse/layout/ makes it from a text; a key is matched to
+ * a rule, and the rule gives a cut.
  */
 #pragma once
 #include <stdbool.h>

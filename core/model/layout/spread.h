@@ -3,14 +3,14 @@
  * spread: what all ranks of a layout hold of a tensor, without a cut for each of them.
  *
  * A rule cuts each dimension by itself, and then perhaps the flattening of what is left. So the
- * ranks' parts are a product: of what the coordinates in the mesh dimensions that cut dimension
- * 0 leave of it, of those that cut dimension 1, and so on. Mesh dimensions that cut nothing
- * hold copies; the ranks of one part are its first rank and the same offsets behind it,
- * whichever part. Parts have no element in common.
+ * ranks' parts are a cartesian product: what the coordinates in the mesh dimensions that cut
+ * dimension 0 leave of it, times the same for dimension 1, and so on. Mesh dimensions that cut
+ * nothing hold copies; the ranks of a part are its first rank plus offsets that are the same for
+ * every part. Parts have no element in common.
  *
- * How many elements a rank has of a box is arithmetic (deal.h), and so is which parts
- * have any. A spread is made for the tensors that one rule meets with as many dimensions, then
- * set to one shape after the other. One thread at a time.
+ * How many elements a rank has of a box is arithmetic (deal.h), and so is which parts have any.
+ * A spread is made for one rule and number of dimensions, then set to one shape after the other.
+ * One thread at a time.
  */
 #pragma once
 #include <stdbool.h>
@@ -28,7 +28,7 @@ int dcp_spread_make(const struct dcp_layout *l, const struct dcp_layout_rule *ru
 
 /*
  * From now on a tensor of this shape (borrowed). -EINVAL, -E2BIG: the layout cannot cut it;
- * layout, line, @key and rank in @err, as dcp_layout_cut() tells of the first rank that has it.
+ * layout, line, @key and rank in @err, as from dcp_layout_cut() for the first rank that has it.
  */
 int dcp_spread_set(struct dcp_spread *s, const char *key, const uint64_t *shape,
 		   struct dcp_err *err);
@@ -49,8 +49,8 @@ uint64_t dcp_spread_count(const struct dcp_spread *s, uint32_t rank,
 			  const struct dcp_spread_box *box);
 
 /*
- * Parts that hold as many elements of a box: one for every choice of an index below
- * dim[k].count for each k, that whose first rank is @first + index * dim[k].stride and so on.
+ * Parts that hold @n elements of a box each: one for every choice of index[k] < dim[k].count,
+ * whose first rank is @first + sum(index[k] * dim[k].stride).
  */
 struct dcp_spread_hit {
 	uint64_t n;
@@ -60,15 +60,15 @@ struct dcp_spread_hit {
 	} dim[DCP_LAYOUT_MAX_DIMS];
 };
 
-/* Every part that holds any of the box, once: hits of a few, whatever the number of ranks. */
+/* Every part that holds any of the box, once: in a few hits, whatever the number of ranks. */
 typedef void (*dcp_spread_fn)(void *ctx, const struct dcp_spread_hit *hit);
 void dcp_spread_meet(const struct dcp_spread *s, const struct dcp_spread_box *box,
 		     dcp_spread_fn fn, void *ctx);
 
-/* How many parts a hit is of, and the first rank of one of them. */
+/* How many parts a hit stands for, and the first rank of part number @i of it. */
 uint32_t dcp_spread_parts(const struct dcp_spread_hit *hit);
 uint32_t dcp_spread_part(const struct dcp_spread_hit *hit, uint32_t i);
 
-/* Add @v to the sums of all ranks that have one of them. */
+/* Add @v to the sums of all ranks that have one of the parts. */
 void dcp_spread_add(const struct dcp_spread *s, const struct dcp_spread_hit *hit, uint64_t v,
 		    uint64_t *sums);
