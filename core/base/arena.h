@@ -32,5 +32,5 @@ void *dcp_arena_alloc(struct dcp_arena *a, size_t n);
 /* Array of @n elements of @size bytes, cleared; NULL also when n * size overflows. */
 void *dcp_arena_calloc(struct dcp_arena *a, size_t n, size_t size);
 
-/* Copy of @n bytes with a NUL behind them. */
+/* Copy of @n bytes, followed by a NUL. */
 char *dcp_arena_strndup(struct dcp_arena *a, const char *s, size_t n);

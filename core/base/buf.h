@@ -35,10 +35,10 @@ void dcp_buf_printf(struct dcp_buf *b, const char *fmt, ...) DCP_PRINTF(2, 3);
 /* Unsigned LEB128, the number form of every packed blob in the index. */
 void dcp_buf_varint(struct dcp_buf *b, uint64_t v);
 
-/* @n writable bytes at the end, already counted; NULL when memory is out. */
+/* @n writable bytes at the end, already counted; NULL: out of memory. */
 void *dcp_buf_grow(struct dcp_buf *b, size_t n);
 
-/* Element @i of @size bytes; what the buffer did not reach yet is zeros. NULL: memory is out. */
+/* Element @i of @size bytes; the buffer grows to it, filled with zeros. NULL: out of memory. */
 void *dcp_buf_at(struct dcp_buf *b, size_t i, size_t size);
 
 /* Empty it but keep the memory. */
@@ -52,8 +52,8 @@ static inline int dcp_buf_error(const struct dcp_buf *b)
 	return b->failed ? -ENOMEM : 0;
 }
 
-/* Room for one more element behind the @n of @size bytes in a malloc'ed array of @cap, which doubles.
- * -ENOMEM. */
+/* Make room for one more element after the @n of @size bytes in a malloc'ed array with room for
+ * @cap, which doubles when it is full. -ENOMEM. */
 int dcp_array_grow(void **array, size_t *cap, size_t n, size_t size);
 
 #define dcp_auto_buf __attribute__((cleanup(dcp_buf_finish)))

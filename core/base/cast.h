@@ -7,8 +7,8 @@
  *
  * To a wider type nothing is lost: bits are moved, so NaNs keep their sign and payload.
  * To a narrower one numbers are rounded to the nearest, ties to the even one, and subnormals
- * are kept, as torch's .to() does. A NaN stays a NaN, here of the same sign; torch's depends on
- * the machine. What is too large becomes infinity of its sign; in E4M3, which has none, that
+ * are kept, as torch's .to() does. A NaN stays a NaN of the same sign; in torch the sign depends
+ * on the machine. What is too large becomes infinity of its sign; in E4M3, which has none, that
  * and infinity itself become the largest number, 448 (torch 2.15; older ones made a NaN of it).
  */
 #pragma once

@@ -5,7 +5,7 @@
  * Every fallible function returns 0 (or a count) or a negative errno; those that
  * read foreign bytes or open things also take a struct dcp_err, which may be NULL.
  * The first function that knows what is wrong describes it with dcp_fail();
- * callers pass the code on. One caller, the one who knows which file or key it
+ * callers pass the code on. One caller, the one that knows which file or key it
  * was, may put that in front with dcp_err_where().
  *
  * Message: one line, lower case, no full stop; found against expected. Foreign
@@ -31,9 +31,8 @@ int dcp_fail(struct dcp_err *err, int code, uint64_t off, const char *fmt, ...)
 /* Control characters in names taken from files must not reach a terminal: '?' for each byte. */
 void dcp_printable(char *s);
 
-/* At the doors of core: a failure without a message gets what the system calls its code.
- * Returns
- * @code, which may be no failure. */
+/* Where core returns to other rooms: if @code is a failure without a message, record the
+ * system's text for it. Returns @code. */
 int dcp_err_say(struct dcp_err *err, int code);
 
 /* Put "<where>: " in front of the recorded message and return @code. */

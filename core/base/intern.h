@@ -18,7 +18,7 @@ struct dcp_intern_entry {
 };
 
 struct dcp_intern {
-	struct dcp_buf text; /* each string with a NUL behind it */
+	struct dcp_buf text; /* each string followed by a NUL */
 	struct dcp_intern_entry *entry;
 	uint32_t *slot; /* open addressing; number + 1, 0: free */
 	uint32_t n, cap, nslots;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonw: JSON out, appended to a buffer as it is said.
+ * jsonw: a JSON writer that appends to a buffer.
  *
  * Reading JSON is jansson's job. Writing is done here because index.json of 100,000
  * keys must not be built as a tree first, and because Python integers have no upper
@@ -57,7 +57,7 @@ void dcp_jsonw_base64(struct dcp_jsonw *w, const void *p, size_t n);
 /* Text that is one JSON value already. */
 void dcp_jsonw_raw(struct dcp_jsonw *w, const char *json, size_t n);
 
-/* Can JSON say all of @s to any reader: UTF-8, and NULs in dcpfs's form? */
+/* Can JSON represent @s for any reader: UTF-8, and NULs in dcpfs's form? */
 bool dcp_json_can_say(const char *s);
 
 /* A member of the open object: key and value. */

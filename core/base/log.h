@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log: what a person should hear of, handed to whoever owns a terminal.
+ * log: messages for a person, handed to the program, which owns the terminal.
  *
  * Core never prints. A caller gives a struct dcp_log (or NULL: silence); its
  * function must be safe from any thread.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * number: decimal numbers in foreign text. Digits alone count: no sign, no blank, no locale.
+ * number: decimal numbers in foreign text. Digits only: no sign, no blank, no locale.
  */
 #pragma once
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text: what a name ends with and is without, and a noun behind a number.
+ * text: extensions and stems of names, and the plural of a noun after a number.
  */
 #pragma once
 #include <stdbool.h>
@@ -16,7 +16,7 @@ static inline bool dcp_ends_with(const char *s, size_t n, const char *end)
 	return n >= m && memcmp(s + n - m, end, m) == 0;
 }
 
-/* Is @name something, and @extension (".tar") behind it? */
+/* Does @name end with @extension (".tar"), with something before it? */
 static inline bool dcp_has_extension(const char *name, const char *extension)
 {
 	size_t n = strlen(name);
@@ -24,13 +24,13 @@ static inline bool dcp_has_extension(const char *name, const char *extension)
 	return n > strlen(extension) && dcp_ends_with(name, n, extension);
 }
 
-/* What stands behind a noun that @n counts: "%llu key%s", n, dcp_s(n). */
+/* The plural ending of a noun that @n counts: "%llu key%s", n, dcp_s(n). */
 static inline const char *dcp_s(uint64_t n)
 {
 	return n == 1 ? "" : "s";
 }
 
-/* How long @name is without its extension. */
+/* Length of @name without its extension. */
 static inline size_t dcp_stem(const char *name)
 {
 	const char *dot = strrchr(name, '.');

@@ -24,10 +24,10 @@ struct dcp_json; /* opaque; a document's root or a value inside it */
 
 /*
  * Duplicate names are refused, and names or strings holding U+0000, NaN, Infinity and integers
- * beyond 64 bits signed. Any value may be the root. Nothing is allocated before nesting and
- * number of values were found to be within their limits.
+ * beyond 64 bits signed. Any value may be the root. Nesting and the number of values are checked
+ * against their limits before anything is allocated.
  * -EBADMSG with the byte offset, -E2BIG (more than DCP_JSON_MAX_VALUES, or 2 GiB), -ENOMEM;
- * where jansson has no memory for a string inside, it says that a string is missing: -EBADMSG.
+ * out of memory for a string inside, jansson reports a missing string instead: -EBADMSG.
  */
 int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err);
 
@@ -59,7 +59,7 @@ const void *dcp_json_next(const struct dcp_json *object, const void *iter, const
 struct dcp_json_walk {
 	const char *text;
 	size_t n, at;
-	size_t members; /* told so far */
+	size_t members; /* returned so far */
 };
 
 /*

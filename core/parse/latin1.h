@@ -2,8 +2,8 @@
 /*
  * latin1: the bytes that a text stands for.
  *
- * Pickle protocol 2 knows no bytes: Python 3 takes each byte as the character of that number
- * and writes the text as UTF-8, so bytes from 0x80 up take two.
+ * Pickle protocol 2 has no type for bytes: Python 3 takes each byte as the character of that
+ * number and writes the text as UTF-8, so bytes from 0x80 up take two.
  */
 #pragma once
 #include <stdint.h>

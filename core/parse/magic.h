@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Bytes of the start of a file worth looking at; fewer will do. */
+/* Bytes at the start of a file that are examined; fewer will do. */
 #define DCP_MAGIC_HEAD 64
 
-/* The length of a safetensors header, and the '{' of one? */
+/* Does @head begin like a safetensors file: the length of a header, and '{'? */
 bool dcp_magic_is_safetensors(const void *head, size_t n);
 
 /*

@@ -2,11 +2,11 @@
 /*
  * regex: does a Python regular expression match the beginning of a text (re.match)?
  *
- * Patterns and texts are foreign. PCRE2 goes all ways through a pattern at the same time
- * (pcre2_dfa_match), in at most DCP_REGEX_MAX_STATES places at once, so that time has a limit
- * whatever the pattern. Known is what both languages mean alike: literals, ., [..], \d \w \s and
- * their opposites, \A \Z ^ $ \b \B, groups that only group, |, * + ? {m,n} and their lazy forms.
- * Refused: what looks ahead or back, refers to groups, or sets flags.
+ * Patterns and texts are foreign. PCRE2 follows all paths through a pattern at the same time
+ * (pcre2_dfa_match), in at most DCP_REGEX_MAX_STATES states at once, so time is bounded whatever
+ * the pattern. Supported is what means the same in both languages: literals, ., [..], \d \w \s
+ * and their opposites, \A \Z ^ $ \b \B, groups that only group, |, * + ? {m,n} and their lazy
+ * forms. Refused: lookahead, lookbehind, references to groups, flags.
  */
 #pragma once
 

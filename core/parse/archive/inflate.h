@@ -5,9 +5,9 @@
  * Three kinds of them: items inside a file, which are zstd streams as the checkpoint extensions
  * write them (one frame or several in a row, an empty frame at the end, no recorded content
  * size); members of ZIP archives; and whole files of the codecs below. Nothing else may follow.
- * Damage that the codec's own checksums tell is noticed, that of gzip's too, which libarchive
- * does not look at; lzma has none, and zstd and lz4 have them where the writer wanted them. The
- * only file that sees libarchive's headers.
+ * Checksums of the codec are verified, gzip's too, which libarchive ignores; lzma has none, and
+ * zstd and lz4 have them only if the writer chose so. inflate.c is the only file that includes
+ * libarchive's headers.
  */
 #pragma once
 #include <stddef.h>
@@ -32,8 +32,8 @@ enum dcp_codec {
 /* "gzip" */
 const char *dcp_codec_name(enum dcp_codec codec);
 
-/* How the bytes of @src are compressed, by the first of them; NONE: not, or not by one of
- * these. What reading gave. */
+/* How the bytes of @src are compressed, judged by the first of them; NONE: not, or not by one of
+ * these. Returns 0, or what reading gave. */
 int dcp_inflate_codec(const struct dcp_source *src, enum dcp_codec *out);
 
 /*
@@ -44,7 +44,7 @@ int dcp_inflate_codec(const struct dcp_source *src, enum dcp_codec *out);
 int dcp_inflate_zstd(const struct dcp_source *src, struct dcp_buf *out, uint64_t limit,
 		     struct dcp_err *err);
 
-/* Told now and then how many bytes of the source were taken. */
+/* Called now and then with the number of source bytes consumed. */
 struct dcp_inflate_watch {
 	void (*tell)(void *ctx, uint64_t taken);
 	void *ctx;
@@ -61,7 +61,7 @@ int dcp_inflate_fd(const struct dcp_source *src, enum dcp_codec codec, int out_f
 
 /*
  * The first bytes that come out, at most @n of them, into @head; *@got receives how many. What
- * stands behind them is not looked at: 0 also when it is damaged.
+ * follows is not examined: 0 also when it is damaged.
  */
 int dcp_inflate_head(const struct dcp_source *src, enum dcp_codec codec, void *head, size_t n,
 		     size_t *got, struct dcp_err *err);

@@ -4,9 +4,8 @@
  *
  * Reads headers, never data: ustar and older, GNU long names, pax path and size, sizes in base
  * 256. A file's bytes are contiguous, at [off, off + size) of the source. Directories, links,
- * devices and labels hold none and are left out. Archives that are not what they seem are
- * refused as a whole: sparse or multi-volume ones, one with an absolute name or "..", one that
- * says a name twice, one that was cut.
+ * devices and labels hold none and are left out. Refused as a whole are sparse and multi-volume
+ * archives, truncated ones, and those with an absolute name, a ".." or a duplicate name.
  */
 #pragma once
 #include <stddef.h>

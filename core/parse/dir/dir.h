@@ -34,8 +34,9 @@ struct dcp_dir {
 	const struct dcp_archive *archive; /* NULL: a directory of the file system; borrowed */
 	const char *within;                /* of the archive: "" or "deepspeed/" */
 	const char *path;                  /* for messages, and for seen */
-	struct dcp_seen *seen; /* told what is looked at in it and below; NULL: nobody asks */
-	bool is_file;          /* it stands for the regular file @path, its only entry */
+	struct dcp_seen
+		*seen; /* records what is examined in it and below; NULL: not recorded */
+	bool is_file;  /* it stands for the regular file @path, its only entry */
 	struct dcp_dirent *entries; /* sorted by name, bytewise; "." and ".." left out */
 	size_t n;
 	struct dcp_arena arena;
@@ -44,22 +45,22 @@ struct dcp_dir {
 /*
  * List @path. A regular file is taken as a directory that holds nothing else: its path is that
  * of the file, its descriptor that of the real directory. -ENOENT, -ENOTDIR (neither),
- * -EACCES, -ENOMEM, -E2BIG (over a million names). @seen, if not NULL, is told, and must
- * outlive the directory and those below it (core/parse/dir/seen.h).
+ * -EACCES, -ENOMEM, -E2BIG (over a million names). @seen (core/parse/dir/seen.h), if not NULL,
+ * records what is examined, and must outlive the directory and those below it.
  */
 int dcp_dir_open_seen(const char *path, struct dcp_seen *seen, struct dcp_dir *out,
 		      struct dcp_err *err);
-/* The same, and nobody asks. */
+/* The same, without a record. */
 int dcp_dir_open(const char *path, struct dcp_dir *out, struct dcp_err *err);
 /* The same for a directory below @parent. */
 int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_dir *out,
 		    struct dcp_err *err);
-/* The entries of @d that @keep says true to, as a directory of their own. -ENOMEM, -EMFILE. */
+/* The entries of @d for which @keep is true, as a directory of their own. -ENOMEM, -EMFILE. */
 int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct dcp_dirent *e),
 		 void *ctx, struct dcp_dir *out);
 void dcp_dir_close(struct dcp_dir *d);
 
-/* Tell d->seen that what is found depends on how the file @name looks. */
+/* Record in d->seen that the result depends on the identity of the file @name. */
 void dcp_dir_note(const struct dcp_dir *d, const char *name);
 
 /* The entry of exactly that name, or NULL. */
@@ -76,8 +77,8 @@ int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st,
 bool dcp_is_link(int dirfd, const char *name);
 
 /*
- * A file of a checkpoint, opened to be parsed. @name is what the sink is told; it may lie in a
- * directory below @d ("sharded/x").
+ * A file of a checkpoint, opened to be parsed. @name is the one that the sink gets; it may lie in
+ * a directory below @d ("sharded/x").
  */
 struct dcp_input {
 	struct dcp_source src; /* all of it */
@@ -88,8 +89,8 @@ int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *o
 void dcp_input_close(struct dcp_input *in);
 
 /*
- * Files that stand in other files, seen as a directory: members of tar archives, or what one
- * compressed file decodes to. An archive is filled, then opened; its directories borrow it.
+ * Files inside other files, as a directory: members of tar archives, or what one compressed file
+ * decodes to. An archive is filled, then opened; its directories borrow it.
  */
 int dcp_archive_create(struct dcp_archive **out);
 /* The members of the tar archive @in, which is taken, also on failure. Where two archives have
@@ -110,6 +111,6 @@ void dcp_archive_close(struct dcp_archive *a);
 
 /* Identity of a file as the index records it. */
 void dcp_file_id_from_stat(const struct stat *st, struct dcp_file_id *id);
-/* A time of it as others have it: seconds, and nanoseconds since then, also before 1970. */
+/* A time of it as a struct timespec, correct also before 1970. */
 struct timespec dcp_file_time(int64_t ns);
 bool dcp_file_id_same(const struct dcp_file_id *a, const struct dcp_file_id *b);

@@ -18,12 +18,12 @@ int dcp_layout_parse(const char *name, const char *text, size_t n, struct dcp_la
 
 /*
  * A built-in layout: "fsdp<N>", "dim<k>x<N>", "tp<N>:<preset>". -ENOENT: no such name (the
- * message tells the nearest); -EINVAL: one of ours, badly written. "mesh:dp2,tp4:<file-stem>"
- * is resolved by whoever knows the files: see dcp_layout_on_mesh().
+ * message names the nearest); -EINVAL: a malformed built-in name. "mesh:dp2,tp4:<file-stem>" is
+ * resolved by callers that know the files: see dcp_layout_on_mesh().
  */
 int dcp_layout_named(const char *name, struct dcp_layout **out, struct dcp_err *err);
 
-/* The @i-th preset of "tp<N>:<preset>"; NULL behind the last. */
+/* The @i-th preset of "tp<N>:<preset>"; NULL past the last. */
 const char *dcp_layout_preset(size_t i);
 
 /* The rules of @l over another mesh, "dp2,tp4", which must have every dim the rules name. */

@@ -9,8 +9,8 @@
  *   numpy.core.numeric._frombuffer(payload, dtype, shape, order[, axes])        protocol 5
  *   numpy.core.multiarray.scalar(dtype, payload)                                0-dim values
  *
- * The payload stays where it is: read the pickle with far_bytes and far_text set, and what is
- * told is its place in the source. In protocol 2 a payload is a str, the UTF-8 form of the
+ * The payload stays where it is: read the pickle with far_bytes and far_text set, and the result
+ * is its place in the source. In protocol 2 a payload is a str, the UTF-8 form of the
  * bytes taken as Latin-1; then filter says so, and off and nbytes are those of the text.
  *
  * dtypes are numpy's: what a framework means by u2 (Paddle: bfloat16) is for its reader to say.
@@ -44,8 +44,8 @@ struct dcp_ndarray {
 /*
  * Is @v a numpy array? Returns 1 and fills @out: its payload has the size that shape and dtype
  * need (as text: may have it). Returns 0: not an array. Negative: an array whose description
- * is damaged (-EBADMSG), or whose elements are no plain numbers or lie nowhere as such
- * (-ENOTSUP: objects, strings, records, masks; protocol 0's escapes), told in @err.
+ * is damaged (-EBADMSG), or whose elements are not plain numbers or are not stored as such
+ * (-ENOTSUP: objects, strings, records, masks; protocol 0's escapes), described in @err.
  */
 int dcp_ndarray_read(struct dcp_pv v, struct dcp_ndarray *out, struct dcp_err *err);
 

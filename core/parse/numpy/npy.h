@@ -37,7 +37,7 @@ size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *
 
 enum dcp_npy_kind {
 	DCP_NPY_NUMBERS, /* or strings, dates, bytes: of a size that is known */
-	DCP_NPY_OBJECTS, /* behind the header stands a pickle */
+	DCP_NPY_OBJECTS, /* a pickle follows the header */
 	DCP_NPY_RECORDS, /* several types in one element */
 };
 
@@ -51,13 +51,13 @@ struct dcp_npy {
 	uint64_t stride[DCP_MAX_NDIM]; /* elements */
 	bool row_major;                /* or what is stored like it, as a vector is */
 	bool swap;                     /* big-endian elements */
-	uint64_t off, nbytes;          /* of the elements; they may end behind the source */
+	uint64_t off, nbytes;          /* of the elements; they may extend past the source */
 };
 
 /*
- * Read the header at the start of @src, of which no more needs to be there. numpy has no
- * bfloat16: arrays of it are written as two bytes without a type (V2) by all that have one, and
- * nothing else is, so that is what they are read as. -EBADMSG (no .npy, or a damaged header),
+ * Read the header at the start of @src, which need not hold more than that. numpy has no
+ * bfloat16: libraries that have it write its arrays as two bytes without a type (V2), and nothing
+ * else is written so, so V2 is read as BF16. -EBADMSG (not an .npy, or a damaged header),
  * -E2BIG, -ENOTSUP (a version after 3.0), -ENOMEM, or what reading gave.
  */
 int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_err *err);

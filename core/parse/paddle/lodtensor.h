@@ -8,7 +8,7 @@
  *	i32 length, then that much protobuf      1: dtype, 2: dimensions
  *	the elements                             row-major, little-endian, no padding
  *
- * A .pdiparams is such streams one behind the other. A SelectedRows (the gradient of a sparse
+ * A .pdiparams consists of consecutive such streams. A SelectedRows (the gradient of a sparse
  * embedding) is u32 0, u64 rows, each i64, i64 height, and then a tensor part.
  *
  * Sources: paddle/phi/core/framework/{dense_tensor_serialize,selected_rows_serialize}.cc,
@@ -28,7 +28,7 @@ struct dcp_lodtensor {
 	const char *dtype_name;
 	uint32_t itemsize, ndim;
 	uint64_t shape[DCP_MAX_NDIM];
-	uint64_t off, nbytes; /* the elements; what follows starts behind them */
+	uint64_t off, nbytes; /* the elements; the next stream starts after them */
 };
 
 /*

@@ -3,7 +3,7 @@
  * protobuf: the fields of one message, in the order they are written.
  *
  * The wire format and nothing else: which field means what is for the reader of a schema to
- * say. Nothing is copied: strings and messages inside are told by their place in the source.
+ * say. Nothing is copied: strings and messages inside are given by their place in the source.
  * Groups (wire types 3 and 4), which nobody writes any more, are refused.
  */
 #pragma once
@@ -35,7 +35,7 @@ struct dcp_pb_field {
 /* The message at [@off, @off + @n) of @src. */
 struct dcp_pb dcp_pb_message(const struct dcp_source *src, uint64_t off, uint64_t n);
 
-/* Returns 1 and fills @f, 0 behind the last field, -EBADMSG, or what the source gave. */
+/* Returns 1 and fills @f, 0 after the last field, -EBADMSG, or what the source gave. */
 int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err);
 
 /*

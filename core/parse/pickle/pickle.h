@@ -12,10 +12,10 @@
  *
  * Types are checked where Python would have checked them: state goes onto objects only, items
  * into what has items, only names, objects and persistent ids are called. Of two BUILDs on
- * one object the last counts. MEMOIZE behind PUTs that left holes is refused.
+ * one object the last counts. MEMOIZE after PUTs that left gaps in the memo is refused.
  *
  * Walking the result: values are shared and cycles are legal, so what is a few kilobytes
- * here can be endless when written out. Whoever walks bounds depth and output himself:
+ * here can be endless when written out. A caller that walks must bound depth and output itself:
  * the depth limit is checked when a value is put somewhere, and what is put into that
  * value later, through the memo, counts nowhere above. A container that holds itself gets
  * deeper with each batch added.

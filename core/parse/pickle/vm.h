@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm: the state of the machine, for the four files that are the machine.
+ * vm: the state of the machine, for the files that are the machine.
  *
- *	pickle.c       the loop over opcodes; stack, marks, memo
- *	push.c         opcodes that push what is written behind them
+ *	pickle.c       both passes from the outside; the stack
+ *	run.c          the loop over opcodes
+ *	push.c text.c  opcodes that push what is written after them
  *	build.c        opcodes that combine values of the stack
+ *	global.c       names of classes and functions
  *
  * A stack of values, a second stack of marks (positions in the first), and the memo. The
  * fence is the position of the innermost mark: an opcode that takes values from the top
@@ -26,9 +28,9 @@ struct dcp_pkl_vm {
 	 * Not side by side: compilers would load the two as one vector right after they
 	 * were stored one by one, and wait for both stores.
 	 */
-	struct dcp_pv *sp; /* behind the top value; the loop keeps a copy of its own */
+	struct dcp_pv *sp; /* one past the top value; the loop keeps a copy of its own */
 	struct dcp_pv *stack, *stack_end, *fence;
-	const uint8_t *p; /* the opcode in work */
+	const uint8_t *p; /* the current opcode */
 	uint32_t *marks;
 	size_t nmarks, marks_cap;
 	const struct dcp_pickle_hook *hook;
@@ -43,10 +45,10 @@ int dcp_pkl_too_deep(const struct dcp_pkl_vm *vm);
 int dcp_pkl_wrong_type(const struct dcp_pkl_vm *vm, struct dcp_pv v, const char *want);
 int dcp_pkl_underflow(const struct dcp_pkl_vm *vm, size_t want);
 
-/* To STOP, at which it leaves p. */
+/* Run up to STOP, where it leaves p. */
 int dcp_pkl_run(struct dcp_pkl_vm *vm);
 
-/* Twice the room; false when memory is out. */
+/* Double the stack; false: out of memory. */
 bool dcp_pkl_grow_stack(struct dcp_pkl_vm *vm);
 
 /* Push a value; or a node, where NULL means that making it found no memory. */
@@ -65,7 +67,7 @@ int dcp_pkl_push_line(struct dcp_pkl_vm *vm);    /* INT LONG FLOAT STRING UNICOD
 int dcp_pkl_push_global(struct dcp_pkl_vm *vm);  /* GLOBAL */
 int dcp_pkl_push_payload(struct dcp_pkl_vm *vm); /* whatever has a length in front */
 
-/* The name behind GLOBAL or INST, and the size of opcode and name. Steps over nothing. */
+/* The name after GLOBAL or INST, and the size of opcode and name. Does not advance p. */
 int dcp_pkl_read_global(struct dcp_pkl_vm *vm, struct dcp_pnode **out, size_t *size);
 
 /* ---- build: all of them work on the stack only, and leave p alone ---- */

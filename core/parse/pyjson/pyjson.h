@@ -62,10 +62,10 @@ const char *dcp_pyjson_type(struct dcp_pv v);
 /*
  * Walk nested state by torch >= 2.4's rule: mappings are opened; a list is opened when a
  * mapping or a tensor lies in it at any depth; tuples and everything else are leaves. An empty
- * mapping vanishes. Each leaf is told with its path; keys that are not str are spelled as
- * Python's str().
+ * mapping vanishes. @fn is called for each leaf, with its path; keys that are not str are spelled
+ * as Python's str() does.
  *
- * DCP_WALK_INSIDE: tensors nested in a leaf (a tuple, a class) are told too, before the leaf
+ * DCP_WALK_INSIDE: @fn also gets tensors nested in a leaf (a tuple, a class), before the leaf
  * itself, with the path to them: indices and keys as components; names of the parts of a
  * tensor that consists of several ("indices"); in a torch.nn.Module the names its parameters
  * have in state_dict(); else "state" or "args" for parts of a class.
@@ -93,13 +93,13 @@ int dcp_pyjson_walk_in(const struct dcp_pystream *s, struct dcp_pv root,
 		       const char *const *prefix, size_t nprefix, unsigned how, dcp_leaf_fn fn,
 		       void *ctx);
 
-/* The same for who knows some classes himself. */
+/* The same for callers that handle some classes themselves. */
 struct dcp_walk {
 	const char *const *prefix;
 	size_t nprefix;
 	unsigned how;
-	/* May be NULL. Shown each leaf before it is looked into; is_tensor is not set. 1: it is
-	 * done with; 0: go on as usual; negative: stop. */
+	/* May be NULL. Called with each leaf before it is examined; is_tensor is not set. 1: the
+	 * leaf is handled; 0: go on as usual; negative: stop. */
 	dcp_leaf_fn take;
 };
 int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
@@ -107,7 +107,7 @@ int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
 
 /*
  * Append @v as one JSON value. @path is its key path: a tensor inside it is written as
- * {"$tensor": key} with the key that walking told. @s or @t may be NULL: then nothing
+ * {"$tensor": key} with the key that the walk gave. @s or @t may be NULL: then nothing
  * is a tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
  * bytes gave; then nothing was appended.
  */

@@ -49,8 +49,8 @@ struct dcp_safetensors {
  * Parse the header of @src into @arena. Returns 0, -EBADMSG, -ENOTSUP (another kind of file,
  * which is named), -E2BIG (header or an entry too long, more than DCP_MAX_NDIM dimensions),
  * -ENOMEM (also: the header is longer than what the arena has left) or what the source gave;
- * -ENODATA when all is well but that the file ends before its last tensor does: then @out is
- * set, for whoever can do with a part.
+ * -ENODATA when the header is valid but the file ends before its last tensor does: then @out is
+ * set, for callers that can use a part.
  *
  * A dtype the table does not know is kept by name (DCP_DTYPE_OTHER, itemsize from the
  * offsets); where those give no whole number of bytes it is one dimension of single bytes. F4
@@ -62,8 +62,8 @@ int dcp_safetensors_read(const struct dcp_source *src, struct dcp_arena *arena,
 /* Value of a __metadata__ key, or NULL. */
 const char *dcp_safetensors_meta(const struct dcp_safetensors *st, const char *key);
 
-/* Can a tensor of the file be called that? Not "__metadata__", nor what is no Unicode text: one
- * such name, and readers refuse the file. */
+/* Can a tensor of the file have that name? Not "__metadata__", nor text that is not Unicode:
+ * readers refuse a file with such a name. */
 bool dcp_safetensors_can_name(const char *name);
 
 /* Write the header's member for one tensor, whose bytes are [begin, end) of the data. The

@@ -40,7 +40,7 @@ struct dcp_torch_tensor {
  * Open a stream and parse its object. @src must outlive the result.
  * @memory limits what the parsed object may take (0: 192 MiB).
  * Returns 0, -EBADMSG, -ENOTSUP (TorchScript, "PYTORCH1" files, compressed members,
- * files of others: named in @err), -E2BIG, -ENOMEM, or what the source gave.
+ * other kinds of files: named in @err), -E2BIG, -ENOMEM, or what the source gave.
  */
 int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch **out,
 		   struct dcp_err *err);
@@ -57,7 +57,7 @@ struct dcp_pv dcp_torch_root(const struct dcp_torch *t);
  * Returns 1 and fills @out: a dense tensor, every bound checked against its storage record; of
  * a quantized one its integers. Returns 0: not a tensor. Negative: a tensor whose description
  * is damaged (-EBADMSG) or of a kind without dense strided bytes (-ENOTSUP: sparse, meta,
- * nested, subclasses), told in @err.
+ * nested, subclasses), described in @err.
  */
 int dcp_torch_tensor(const struct dcp_torch *t, struct dcp_pv v, struct dcp_torch_tensor *out,
 		     struct dcp_err *err);
@@ -74,7 +74,7 @@ bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim);
 bool dcp_torch_is_tensor(struct dcp_pv v);
 
 /*
- * A tensor that is no single run of numbers, taken apart: sparse, quantized, nested, meta.
+ * A tensor that is not a single run of numbers, taken apart: sparse, quantized, nested, meta.
  * Some parts are tensors, others facts about it.
  */
 struct dcp_torch_part {
