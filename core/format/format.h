@@ -3,7 +3,7 @@
  * format: the checkpoint families dcpfs reads, one table row each.
  *
  * A family is two functions. probe() looks at names only and says whether a directory is
- * one of its checkpoints, or holds several; load() tells every tensor and object to a sink. An
+ * one of its checkpoints, or holds several; load() emits every tensor and object to a sink. An
  * adapter knows its layout and nothing about FUSE, SQL or other families. A new family is one
  * file here and one line in formats.c.
  */
@@ -32,8 +32,8 @@ enum dcp_match {
 /* Room for the name of a group, its NUL included. */
 #define DCP_GROUP_MAX 256
 
-/* Optional: told now and then how far a load is. @done counts up to @total. @what is NULL when
- * it is over and its caller goes on with something else. */
+/* Optional: called now and then during a load. @done counts up to @total. @what is NULL when it
+ * is over and its caller goes on with something else. */
 struct dcp_progress {
 	void (*tell)(void *ctx, uint64_t done, uint64_t total, const char *what);
 	void *ctx;
@@ -55,7 +55,7 @@ struct dcp_load {
 	const struct dcp_log *log;           /* may be NULL */
 	unsigned depth;                      /* versions of several parts that it is within */
 	bool uncommitted;                    /* committed() said no */
-	bool is_part; /* its name goes in front of all keys: one that is all of it is "" */
+	bool is_part; /* the part's name is put before all keys: a file that is one value has "" */
 };
 
 struct dcp_format {
@@ -63,12 +63,12 @@ struct dcp_format {
 	const char *what; /* for help and messages: "torch.distributed.checkpoint" */
 
 	/*
-	 * Its files are also what people keep beside checkpoints (data, plots): they are versions
-	 * only where no other family has one, and never parts.
+	 * People also keep such files beside checkpoints (data, plots): they are versions only where
+	 * no other family has one, and never parts.
 	 */
 	bool shy;
 
-	/* Its parts are checkpoints of other families: it asks them all, in probe() and load(). */
+	/* Its parts are checkpoints of other families: probe() and load() call those. */
 	bool composite;
 
 	/*
@@ -93,22 +93,21 @@ struct dcp_format {
 	bool (*begins)(const uint8_t *head, size_t n);
 
 	/*
-	 * Optional, of a family whose versions are committed by a mark beside them: was
-	 * @version, a directory in @above? @above NULL: nobody knows what stands around it, so
-	 * yes. What is INCOMPLETE by its names but committed is damaged, and is loaded as far
+	 * Optional, of a family whose versions are committed by a mark beside them: was @version, a
+	 * directory in @above, committed? @above NULL: its surroundings are not known, so yes. What is INCOMPLETE by its names but committed is damaged, and is loaded as far
 	 * as it goes. Opens small files of @above at most.
 	 */
 	bool (*committed)(const struct dcp_dir *above, const char *version);
 
-	/* Do its data files tell nothing of keys that they hold nothing of, but files without
-	 * data do? Then a key may be read by whoever may read its own files and those. */
+	/* Do its data files reveal nothing about keys stored in other files (files without data
+	 * may)? Then whoever may read a key's own files and those without data may read the key. */
 	bool apart;
 
 	/* The file whose mtime is the commit time of the version, or NULL: the newest file. */
 	const char *(*commit_file)(const struct dcp_dir *dir);
 
 	/*
-	 * Tell everything to the sink. A tensor or object that is broken is told with its
+	 * Emit everything to the sink. A tensor or object that is broken is emitted with its
 	 * error; a negative return means that nothing of the checkpoint can be shown.
 	 */
 	int (*load)(const struct dcp_load *in, struct dcp_err *err);
@@ -117,8 +116,8 @@ struct dcp_format {
 /* In probe order, NULL at the end. */
 extern const struct dcp_format *const dcp_formats[];
 
-/* The first family of @all but @but that says YES to @dir, or else the first that says INCOMPLETE
- * or MANY; NULL: nobody knows it. */
+/* The first family of @all except @but that says YES to @dir, or else the first that says
+ * INCOMPLETE or MANY; NULL: none knows it. */
 const struct dcp_format *dcp_format_probe_in(dcp_families all, const struct dcp_format *but,
 					     const struct dcp_dir *dir, enum dcp_match *match,
 					     char *why, size_t n);

@@ -3,7 +3,7 @@
  * dcp: what the two forms of a torch.distributed.checkpoint directory share.
  *
  * One .metadata for all ranks, or one __<rank>.metadata for each: either way the tensors and
- * byte items of a joined struct dcp_tmeta are told to a sink. Tensor items are named by place
+ * byte items of a joined struct dcp_tmeta are emitted to a sink. Tensor items are named by place
  * and length and not opened; byte items are read.
  */
 #pragma once
@@ -24,11 +24,11 @@ struct dcp_tdcp {
 	const char *const *rank; /* what to call the writer of each file read; or NULL */
 };
 
-/* Read the file @name as (one more) metadata file and tell the sink of it. The directory may
- * be NULL when nothing is read through it. */
+/* Read the file @name as (one more) metadata file and emit it to the sink. The directory may be
+ * NULL when nothing is read through it. */
 int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err);
 
-/* Join, then tell every key and the facts. */
+/* Join, then emit every key and the facts. */
 int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err);
 
 /*

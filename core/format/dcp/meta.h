@@ -39,7 +39,7 @@ struct dcp_source;
 enum dcp_tmeta_kind { DCP_TMETA_UNKNOWN, DCP_TMETA_TENSOR, DCP_TMETA_BYTES };
 
 struct dcp_tmeta_key {
-	uint32_t entry; /* in entries; 0: storage_data or planner_data name it, nobody else */
+	uint32_t entry; /* in entries; 0: only storage_data or planner_data name it */
 	uint32_t path;  /* in paths; 0: the path is the key */
 	uint32_t shape; /* in paths; 0: it is what state_dict_metadata says */
 	uint32_t first; /* of its records in by_key; they end where the next key's start */
@@ -68,8 +68,8 @@ void dcp_tmeta_finish(struct dcp_tmeta *m);
 
 /*
  * Read one .metadata. Returns 0, -EBADMSG (cut, damaged, not a Metadata), -ENOTSUP (torch
- * 1.12, refused opcodes), -E2BIG, -ENOMEM, or what the source gave, always told in @err. What
- * is wrong with one key becomes that key's error and is no failure.
+ * 1.12, refused opcodes), -E2BIG, -ENOMEM, or what the source gave, always with @err set. What
+ * is wrong with one key becomes that key's error and is not a failure.
  */
 int dcp_tmeta_read(struct dcp_tmeta *m, const struct dcp_source *src, struct dcp_err *err);
 

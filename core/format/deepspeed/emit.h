@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * emit: from what was read to what the sink is told.
+ * emit: from what was read to what the sink gets.
  *
  *	emit.c              under all names
  *	state.c             fp32, exp_avg, ... of every parameter
@@ -31,7 +31,7 @@ int dcp_ds_tell_object(struct dcp_ds *ds, const char *rank, const char *role, co
 		       const char *type, const char *json);
 /* What framework, how many ranks, and what was not joined. */
 int dcp_ds_tell_facts(struct dcp_ds *ds);
-/* @name is told of each tensor-parallel rank, for that reason. */
+/* Note that @name is emitted once for each tensor-parallel rank, and why. */
 int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 			 const struct dcp_ds_rule *rule);
 
@@ -40,7 +40,7 @@ int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 /* Master weights and moments. */
 int dcp_ds_tell_states(struct dcp_ds *ds);
 
-/* Those of one name while they are told. */
+/* Those of one name while they are emitted. */
 struct dcp_ds_telling {
 	struct dcp_ds *ds;
 	uint32_t state;
@@ -61,7 +61,7 @@ int dcp_ds_tell_joined(struct dcp_ds_telling *t, const char *rank,
 /* A parameter of AutoEP, of all shares of its part. */
 int dcp_ds_tell_shares(struct dcp_ds_telling *t, const char *rank,
 		       const struct dcp_ds_part *part, const struct dcp_ds_param *p);
-/* What of a parameter all elements have in common; nothing if there is no such thing. */
+/* State that all elements of a parameter share; does nothing if there is none. */
 int dcp_ds_tell_common(struct dcp_ds_telling *t, const char *rank,
 		       const struct dcp_ds_part *part, const struct dcp_ds_param *p);
 int dcp_ds_tell_error(struct dcp_ds_telling *t, const char *rank, const char *name,
@@ -97,7 +97,7 @@ const struct dcp_pv *dcp_ds_state_dict(const struct dcp_ds_name *name,
  */
 bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name);
 
-/* A sink for module.<name>: paths put right, placeholders left out, fp32 told beside it. */
+/* A sink for module.<name>: corrects paths, leaves out placeholders, also emits fp32. */
 struct dcp_ds_front {
 	struct dcp_ds *ds;
 	const struct dcp_ds_name *file;
@@ -106,7 +106,7 @@ struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
 
 /* ---- extras.c ---- */
 
-/* What of a model or optimizer file is told nowhere else. */
+/* What of a model or optimizer file is emitted nowhere else. */
 int dcp_ds_tell_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		     const struct dcp_ds_input *in);
 /* One value of it, unless the first file of its kind said the same. */

@@ -2,9 +2,9 @@
 /*
  * copies: what several files hold of each key, kept until all of them are read.
  *
- * A rank's file tells its part of a tensor; what the whole is shows only when all have told.
- * Who needs no more than the union of all pieces tells it with dcp_copies_tell(); who must find
- * out first how the parts fit (Megatron's mp_rank files say nothing of it) looks at the copies.
+ * A rank's file holds its part of a tensor; the whole is known only when all files are read. A
+ * family that needs only the union of all pieces emits it with dcp_copies_tell(); one that must
+ * find out first how the parts fit (Megatron's mp_rank files do not say) examines the copies.
  */
 #pragma once
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 struct dcp_err;
 
-/* What one file told of a key. Everything lies in the arena. */
+/* What one file holds of a key. Everything lies in the arena. */
 struct dcp_copy {
 	struct dcp_copy *next; /* in the order of dcp_copies_add() */
 	uint32_t who;          /* the caller's number of the file */
@@ -38,7 +38,7 @@ struct dcp_copies {
 void dcp_copies_init(struct dcp_copies *g);
 void dcp_copies_finish(struct dcp_copies *g);
 
-/* Copy @t, told by file @who, with all it points at. -ENOMEM. */
+/* Copy @t, which file @who holds, with all it points at. -ENOMEM. */
 int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who);
 
 /* Keys are numbered 0 to g->names.n - 1, in the order they came. */
@@ -48,7 +48,7 @@ struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key);
 typedef const char *(*dcp_copies_name)(void *ctx, uint32_t who);
 
 /*
- * Tell key number @key as one tensor made of the pieces of all copies; of equal ones the first
+ * Emit key number @key as one tensor made of the pieces of all copies; of equal ones the first
  * is taken. A copy with an error counts only when elements are missing without it. @missing
  * says why elements may be missing, or is NULL. Returns 0, -ENOMEM or what the sink gave.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * places: which tensor was told before with the same bytes?
+ * places: which tensor was emitted before with the same bytes?
  *
  * A place is whatever says where and how a tensor is stored, packed by its family into
  * @place: offset, dtype, shape, strides. Places are compared byte for byte, since a hash alone
@@ -23,9 +23,9 @@ struct dcp_places {
 };
 
 /*
- * The key that was the first at this place into @alias, valid until the next call; where @key
- * is the first it is remembered and @alias left alone. -ENOMEM, also of what was packed;
- * -E2BIG.
+ * Set @alias to the key that was the first at this place, valid until the next call; if @key is
+ * the first, it is remembered and @alias left alone. -ENOMEM, also when packing ran out of
+ * memory; -E2BIG.
  */
 int dcp_places_find(struct dcp_places *p, const char *key, const char **alias);
 void dcp_places_finish(struct dcp_places *p);

@@ -2,10 +2,11 @@
 /*
  * extras: what lies in a Hugging Face directory beside the weights.
  *
- *	config.json, tokenizer.json, ...   told as sidecars
+ *	config.json, tokenizer.json, ...   emitted as sidecars
  *	optimizer.pt, scheduler.pt, ...    files of torch.save; their keys get the file's name
- *in front: optimizer.state.0.exp_avg consolidated.safetensors, ...      the same weights once
- *more, or nothing dcpfs reads: the fact "left_out" names them
+ *	                                   in front: optimizer.state.0.exp_avg
+ *	consolidated.safetensors, ...      the same weights once more, or nothing dcpfs reads:
+ *	                                   the fact "left_out" names them
  */
 #pragma once
 #include <stdbool.h>
@@ -18,8 +19,8 @@ struct dcp_load;
 bool dcp_hf_is_sidecar(const char *name);
 
 /*
- * Tell all of @in's directory but what @shown says true to. 0, -ENOMEM or what the sink gave: a
- * file that is broken is told as an object with its error.
+ * Emit all of @in's directory except files for which @shown is true. 0, -ENOMEM or what the sink
+ * gave: a file that is broken is emitted as an object with its error.
  */
 int dcp_hf_tell_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
 		     void *ctx, struct dcp_err *err);

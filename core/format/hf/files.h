@@ -61,7 +61,7 @@ struct dcp_hf {
 	struct dcp_intern file_names, set_names; /* to their numbers */
 	struct dcp_intern names;                 /* keys with their set's component */
 	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
-	struct dcp_intern aliases;   /* keys told as names of others */
+	struct dcp_intern aliases;   /* keys emitted as aliases of others */
 	bool dcp;                    /* written by DCP */
 	struct dcp_buf num, pieces;
 };

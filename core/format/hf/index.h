@@ -18,7 +18,7 @@ struct dcp_hf_index {
 	const struct dcp_json *map; /* weight_map; NULL: none */
 };
 
-/* Read the file @name, after telling it to the sink. A damaged one is a failure: -EBADMSG,
+/* Emit the file @name to the sink, then read it. A damaged one is a failure: -EBADMSG,
  * -E2BIG, or what opening it gave. */
 int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
 		      struct dcp_hf_index *out, struct dcp_err *err);

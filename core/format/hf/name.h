@@ -6,9 +6,9 @@
  *	model-00001-of-00003.safetensors        part 1 of 3 of it
  *	shard-00002-model-00001-of-00003...     the same, of one rank of DCP's writer
  *	model.safetensors.index.json            its index: which part holds which key
- *	model.fp16.safetensors                  set "model.fp16", a variant; diffusers also
- *writes model-00001-of-00002.fp16.safetensors pytorch_model-00001-of-00002.bin        the same
- *by torch.save, set "pytorch_model"
+ *	model.fp16.safetensors                  set "model.fp16", a variant; diffusers also writes
+ *	                                        model-00001-of-00002.fp16.safetensors
+ *	pytorch_model-00001-of-00002.bin        the same by torch.save, set "pytorch_model"
  *
  * Files of one set are one model. Libraries call theirs "model", "pytorch_model",
  * "diffusion_pytorch_model", "adapter_model" or "consolidated"; a set called so, or a
@@ -53,8 +53,8 @@ bool dcp_hf_is_weights(const char *set);
 /* "fp16" of model.fp16, a variant of a library's weights; NULL: none. */
 const char *dcp_hf_variant(const char *set);
 
-/* How long the name of @set is without what a library's weights have behind it: 5 of both
- * "model" and "model.fp16". */
+/* Length of the name of @set without the variant of a library's weights: 5 for both "model" and
+ * "model.fp16". */
 size_t dcp_hf_component(const char *set);
 
 /*

@@ -37,7 +37,7 @@ struct dcp_mrule {
 };
 
 struct dcp_mrules {
-	struct dcp_buf text; /* globs, each with a NUL behind it */
+	struct dcp_buf text; /* globs, each followed by a NUL */
 	struct dcp_buf list;
 };
 
@@ -45,5 +45,5 @@ struct dcp_mrules {
 int dcp_mrules_parse(struct dcp_mrules *r, const char *text, size_t n, struct dcp_err *err);
 void dcp_mrules_finish(struct dcp_mrules *r);
 
-/* The rule for @key; false: none, nobody knows how it is cut. */
+/* The rule for @key; false: no rule matches, so how it is cut is not known. */
 bool dcp_mrules_find(const struct dcp_mrules *r, const char *key, struct dcp_mrule *out);

@@ -8,11 +8,11 @@ struct dcp_err;
 struct dcp_load;
 
 /*
- * Tell what stands in the directory of @in, found by the table of families. A directory that is
- * nothing itself but holds one other is looked into, three deep; names told to the sink are
- * then those below in->dir all the same. Where several files are checkpoints by themselves,
- * each one's keys get its name in front. -EINVAL when it is no checkpoint, or not a whole one;
- * else what the family gave.
+ * Emit the checkpoint in the directory of @in, recognized by the table of families. A directory
+ * that is not a checkpoint itself but holds exactly one other directory is descended into, three
+ * deep; file names emitted to the sink stay relative to in->dir. Where several files are
+ * checkpoints by themselves, each one's keys get its name in front. -EINVAL when it is not a
+ * checkpoint, or not a complete one; else what the family gave.
  */
 int dcp_inner_load(const struct dcp_load *in, struct dcp_err *err);
 

@@ -3,7 +3,7 @@
  * relay: a sink in front of another, for families whose checkpoints stand inside something:
  * a directory of a directory, an archive, a decompressed file.
  *
- * The inner family tells files by the names it knows; place() says where their bytes really
+ * The inner family emits files by the names it knows; place() says where their bytes really
  * lie, and the pieces are moved there. Keys may get a prefix, so that two parts of one version
  * do not clash; keys that others refer to (aliases, {"$tensor": key} in objects) get it too:
  *
@@ -36,9 +36,9 @@ struct dcp_relay {
 	 * none for this one. NULL function: none at all. */
 	const char *(*prefix)(void *ctx, const char *key);
 	void *ctx;
-	int rc; /* what the sink behind it failed with, if it did */
+	int rc; /* what the sink @to failed with, if it did */
 	/* the relay's own */
-	struct dcp_buf files; /* of each number that was told: the outer one and the base */
+	struct dcp_buf files; /* of each number handed out: the outer file's, and the base */
 	struct dcp_buf pieces, text, path, alias, json;
 };
 

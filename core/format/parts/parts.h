@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts: checkpoints that stand beside each other and are one version.
+ * parts: checkpoints that lie beside each other and are one version.
  *
  * A part is a family and the names it may see: files of the version's directory, or a directory
- * below it. Parts are told one after another to the same sink, their files by their names in
+ * below it. Parts are emitted one after another to the same sink, their files by their names in
  * the version's directory, their keys with the name of the part in front. Only a model that is
  * alone keeps its keys as they are stored.
  */
@@ -72,7 +72,7 @@ enum dcp_parts_home dcp_parts_home(const struct dcp_dir *dir);
 extern const struct dcp_format dcp_part_json;
 
 /*
- * Tell all parts. One that cannot be read is told as an object of its name with the error; a
- * negative return means that none can, or what the sink gave.
+ * Emit all parts. One that cannot be read is emitted as an object of its name with the error; a
+ * negative return means that none can be read, or is what the sink gave.
  */
 int dcp_parts_tell(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err);

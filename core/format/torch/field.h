@@ -2,8 +2,8 @@
 /*
  * field: what one value inside a DCP .metadata says.
  *
- * Classes go by one name wherever torch kept them over the years. Every function accepts any
- * value; what is not as it should be is told in the error as found against expected.
+ * A class has one name here, whichever module torch kept it in over the years. Every function
+ * accepts any value; errors say what was found and what was expected.
  */
 #pragma once
 #include <stdbool.h>

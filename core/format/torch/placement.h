@@ -4,9 +4,9 @@
  *
  * Shard(dim) cuts what is left of a dimension as torch.chunk() does: pieces of ceil(length /
  * n), the last ones shorter or empty. Replicate cuts nothing. _StridedShard(dim, f) cuts into f
- * chunks first and takes a piece of each; where f is what the later mesh dimensions cut the
- * same dimension into, it means that they come first (FSDP2 over tensor parallel), and is done
- * so: that is the same in the even case, and what torch does in the uneven one.
+ * chunks first and takes a piece of each. Where f is the number of parts into which the later
+ * mesh dimensions cut the same dimension, those are applied first (FSDP2 over tensor parallel):
+ * that gives the same in the even case, and what torch does in the uneven one.
  */
 #pragma once
 #include <stdint.h>

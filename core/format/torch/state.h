@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state: the tensors and objects of one torch.save stream, told to a sink.
+ * state: the tensors and objects of one torch.save stream, emitted to a sink.
  *
- * Tensors are told as plain pieces of the file the stream lies in, strides and byte order as
- * stored. Of tensors with the same storage, place, shape and strides the later ones are told
+ * Tensors are emitted as plain pieces of the file the stream lies in, strides and byte order as
+ * stored. Of tensors with the same storage, place, shape and strides the later ones are emitted
  * as aliases of the first.
  *
- * Of a tensor of which other files hold the rest (DTensor, ShardedTensor) the key is told as
- * broken, with what to do; the part that is here is told beside it, named by its place:
+ * The key of a tensor whose other parts are in other files (DTensor, ShardedTensor) is emitted as
+ * broken, with what to do; the part in this file is emitted beside it, named by its place:
  *
  *	w           "only [0:3,0:10] of [7, 10] is in this file: ..."
  *	w.@0:3,0:10 a tensor of shape [3, 10]
@@ -40,25 +40,24 @@ struct dcp_tstate {
 	bool tuples; /* tuples are opened like lists, not only looked into */
 	/* Open every list (core/parse/pyjson/pyjson.h). */
 	bool lists;
-	/* May be NULL: shown each leaf first; 1: told by somebody else, 0: not; negative: stop.
-	 */
+	/* May be NULL. Called with each leaf first; 1: emitted elsewhere; 0: not; negative: stop. */
 	int (*take)(void *ctx, const struct dcp_leaf *leaf);
-	/* Leave out tensors whose key this says true to: somebody else tells them. */
+	/* Leave out tensors for whose key this is true: they are emitted elsewhere. */
 	bool (*skip)(void *ctx, const char *key);
-	/* Who has the other files too gets such tensors here instead, as pieces of the whole:
-	 * key and path as always, broken ones with their error. May be NULL. */
+	/* May be NULL. For a caller that has the other files too: gets tensors of which they hold
+	 * parts, as pieces of the whole; key and path as always, broken ones with their error. */
 	int (*shard)(void *ctx, const struct dcp_tensor *t);
 	void *ctx;
 };
 
 /*
- * Tell every leaf on its own: nested mappings are opened as dcp_pyjson_walk() says.
- * A leaf that is broken is told with its error. Returns 0, -ENOMEM or what the sink gave.
+ * Emit every leaf by itself: nested mappings are opened as dcp_pyjson_walk_in() says.
+ * A leaf that is broken is emitted with its error. Returns 0, -ENOMEM or what the sink gave.
  */
 int dcp_tstate_tell(const struct dcp_tstate *s, struct dcp_err *err);
 
 /*
- * Tell the whole value as one object under @key, whose path is the prefix, and the tensors
- * inside it on their own. A value that is a tensor is told as a tensor.
+ * Emit the whole value as one object under @key, whose path is the prefix, and the tensors
+ * inside it by themselves. A value that is a tensor is emitted as a tensor.
  */
 int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err);

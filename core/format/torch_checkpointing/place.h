@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place: what a rank's file holds, held against what metadata.pkl says of it.
+ * place: what a rank's file holds, compared with what metadata.pkl says of it.
  *
  * A tensor that is stored as it was in the rank's memory becomes a part of the whole; one that
  * says itself which part it is must say the same.

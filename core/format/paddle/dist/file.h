@@ -5,9 +5,9 @@
  *	a pickle     dict of key -> numpy array (paddle.save), any protocol from 2 on
  *	safetensors  the same dict; under the name .distcp too: content decides, not the name
  *
- * In the pickle two keys are no arrays. StructuredToParameterName@@ maps keys to parameter
- * names and is passed over. UnpackBigParamInfor@@ says which keys were cut, in protocols 2 and
- * 3, into slices of less than 2^30 bytes: those arrays are told whole again, in several parts.
+ * In the pickle two keys are not arrays. StructuredToParameterName@@ maps keys to parameter
+ * names and is skipped. UnpackBigParamInfor@@ says which keys were cut, in protocols 2 and 3,
+ * into slices of less than 2^30 bytes: those arrays are listed whole again, in several parts.
  */
 #pragma once
 #include <stdbool.h>
@@ -43,7 +43,7 @@ struct dcp_parray {
 };
 
 struct dcp_pfile {
-	/* A value that is no array, if somebody wants it. 0 or a negative errno. */
+	/* Called with each value that is not an array; may be NULL. 0 or a negative errno. */
 	int (*other)(void *ctx, const char *key, struct dcp_pv v);
 	void *ctx;
 	struct dcp_intern names;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * key: what the files that tell one key of a Paddle distributed checkpoint share;
- * nobody else includes it.
+ * key: what the files that emit one key of a Paddle distributed checkpoint share; only they
+ * include it.
  *
  *	key.c                 the key, from its entries to the sink
  *	head.c                what its entries have in common: dtype and shape
  *	find.c                the array that an entry means
- *	fault.c               why an array is none that an entry means
+ *	fault.c               why an array is not the one that an entry means
  *	dims.c                boxes and shapes: compared, as text
  *	pieces.c              the pieces, and which of those that overlap counts
  */
@@ -26,7 +26,7 @@ struct dcp_pjoin {
 	uint64_t volume;     /* of shape */
 	const uint64_t *len; /* of the box of the entry at hand, as far as it lies in shape */
 	struct dcp_err why;  /* the key is broken */
-	struct dcp_err lost; /* the first piece that cannot be had */
+	struct dcp_err lost; /* the first piece that is missing */
 	bool sized;          /* its dtype has been looked up */
 };
 
@@ -64,7 +64,7 @@ uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 
 /* ---- fault.c ---- */
 
-/* The array of @r, which has another shape than @e says, told in j->lost. */
+/* Describe in j->lost that the array of @r has another shape than @e says. */
 void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
 		      const struct dcp_pmeta_record *r, const struct dcp_ploc *loc);
 
@@ -73,7 +73,7 @@ void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 /* Find the pieces that the entries of @k list. 0 or -ENOMEM. */
 int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_key *k);
 
-/* Make them pieces that do not overlap; then a lost one shows as elements that are missing. */
+/* Make them pieces that do not overlap; a missing one then shows as missing elements. */
 int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j);
 
 /* ---- dims.c ---- */

@@ -6,7 +6,7 @@
  *	storage_metadata     LocalTensorIndex -> file name       which file holds which of them
  *	flat_mapping         key -> path (None, or missing in the oldest)
  *
- * Three generations, told by the fields of LocalTensorMetadata: A (2.6) has global_offset and
+ * Three generations, distinguished by the fields of LocalTensorMetadata: A (2.6) has global_offset and
  * local_shape only; B (3.0) adds dtype; C (3.2 and later) global_shape, then is_flattened and
  * flattened_range. A run [start, stop) of the row-major flattening of the box is what a
  * flattened piece holds.
