@@ -54,11 +54,11 @@ struct dcpfs_blob {
 	uint32_t dir_bytes; /* the absolute path that file names are relative to, ... */
 	uint64_t dir_off;   /* ... without a NUL */
 	uint64_t reserved[2];
-	uint32_t body_crc;   /* CRC-32 (IEEE 802.3) of everything behind this struct */
+	uint32_t body_crc;   /* CRC-32 (IEEE 802.3) of everything after this struct */
 	uint32_t header_crc; /* of the 124 bytes before this field */
 };
 
-/* A backing file, and how to tell that it is still the one that was planned with. */
+/* A backing file, and its identity when the blob was made. */
 struct dcpfs_blob_file {
 	uint64_t dev, ino, size;
 	int64_t mtime_ns, ctime_ns;
@@ -69,7 +69,7 @@ struct dcpfs_blob_file {
 
 #define DCPFS_BLOB_DIMS 4
 
-/* @run bytes, repeated over the counted dimensions. What no descriptor tells is zeros. */
+/* @run bytes, repeated over the counted dimensions. What no descriptor covers is zeros. */
 struct dcpfs_blob_desc {
 	uint32_t file;
 	uint32_t swap; /* 0, or bytes of a unit to be reversed on the way: 2, 4, 8 */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * errors: what fails, for .dcpfs/errors.json. One line a (version, key), with a count; bounded.
- * It goes when its version leaves, and when what failed is read well. Safe from any thread.
+ * errors: what fails, for .dcpfs/errors.json. One entry for each (version, key), with a count;
+ * bounded. An entry is removed when its version leaves, and when what failed is read
+ * successfully. Safe from any thread.
  */
 #pragma once
 #include <stdbool.h>
@@ -21,7 +22,8 @@ struct dcpfs_fault {
 };
 #define DCPFS_NO_OFFSET UINT64_MAX /* anywhere: it could not be opened */
 
-/* @key NULL: the version as a whole; @version "": the source. @at may be NULL. The latest message and place stand. */
+/* @key NULL: the version as a whole; @version "": the source. @at may be NULL. The latest message
+ * and place are kept. */
 void dcpfs_errors_add(struct dcpfs_errors *e, const char *version, const char *key,
 		      const struct dcpfs_fault *at, const char *message);
 
@@ -31,7 +33,7 @@ bool dcpfs_errors_any(const struct dcpfs_errors *e);
 /* Where @key failed, if @at is not NULL; false: it did not. */
 bool dcpfs_errors_find(struct dcpfs_errors *e, const char *version, const char *key,
 		       struct dcpfs_fault *at);
-/* @key is read well. NULL: nothing of @version fails any more, it left the list. */
+/* @key was read successfully; NULL: forget all of @version, which left the list. */
 void dcpfs_errors_forget(struct dcpfs_errors *e, const char *version, const char *key);
 
 /* Append {"version", "key", "error", "count"} objects to an open array. */

@@ -33,10 +33,10 @@ struct dcp_layouts;
 struct dcpfs_opener;
 struct dcpfs_ranks;
 
-/* What the session can do and knows. */
+/* What the FUSE session does for this room. */
 struct dcpfs_kernel {
-	void (*drop)(void *ctx, uint64_t ino); /* what the kernel keeps of it is not true */
-	bool (*ended)(void *ctx);              /* or about to */
+	void (*drop)(void *ctx, uint64_t ino); /* make the kernel drop what it cached of @ino */
+	bool (*ended)(void *ctx);              /* has it ended, or is it about to? */
 	void *ctx;
 };
 
@@ -80,7 +80,7 @@ struct dcpfs_version {
 	char *name;
 	struct dcp_found found; /* strings in arena */
 	struct dcp_arena arena;
-	bool opening, unindexed; /* the opener's lock: somebody does; its index must be built */
+	bool opening, unindexed; /* the opener's lock: being opened; its index must be built */
 	struct dcp_version *v;   /* set once, by the opener; read with dcpfs_opened() */
 	const char *refused;     /* the same: why it cannot be opened */
 	char *refusal;    /* DCPFS_REFUSAL_MAX bytes in arena; with refused_code, before */
@@ -90,9 +90,9 @@ struct dcpfs_version {
 	bool rebuild;     /* the index in the cache is damaged */
 	bool plain;       /* its files lie in its directory, none is a link; the watcher's */
 	bool trusted;     /* latest may lead to it before it was opened */
-	bool gone; /* atomic: it left the list, keep nothing of it beyond who has it open */
-	bool rewritten; /* atomic: and answer nothing of it */
-	uint32_t open;  /* atomic: its files that are in use, those of ranks among them */
+	bool gone;        /* atomic: it left the list; keep nothing of it but what is open */
+	bool rewritten;   /* atomic: and its files changed; serve nothing of it */
+	uint32_t open;    /* atomic: its files that are in use, those of ranks among them */
 	struct dcp_grants *grants; /* NULL: nobody but the user who mounts gets in */
 	struct dcp_rights
 		common; /* before v: to read what tells of all keys (fs/versions/rights.h) */
@@ -157,10 +157,10 @@ struct dcpfs {
 	struct dcpfs_keys *keys;
 	struct dcpfs_opener *opener;
 	struct dcp_index_pool *pool;
-	uint64_t places; /* given; the refresher's */
+	uint64_t places; /* how many were given; the refresher's */
 	bool scanned;    /* the source was looked at; the refresher's */
-	int64_t due_ns; /* CLOCK_MONOTONIC: a refused version is worth a try; the refresher's */
-	int suspicion;  /* eventfd that wakes the watcher; -1: none */
+	int64_t due_ns; /* CLOCK_MONOTONIC: when to try a refused version again; the refresher's */
+	int suspicion; /* eventfd that wakes the watcher; -1: none */
 
 	pthread_rwlock_t lock;           /* those below */
 	struct dcpfs_version **versions; /* complete ones, oldest first */
@@ -193,8 +193,8 @@ int dcpfs_lookup(struct dcpfs *fs, uint64_t parent, const char *name, uint64_t *
 		 struct stat *st);
 
 /*
- * Entries of directory @ino behind position @after (0: from the start), told until @fn returns
- * false. "." and ".." are told first. With @attrs, st is complete except for generated files,
+ * Call @fn for entries of directory @ino after position @after (0: from the start) until it
+ * returns false. "." and ".." come first. With @attrs, st is complete except for generated files,
  * whose size is expensive, and ranks, which are made by entering them: those come with st_size
  * -1. Else only st_ino and st_mode are set.
  */
@@ -206,7 +206,7 @@ int dcpfs_readdir(struct dcpfs *fs, uint64_t ino, uint64_t after, bool attrs,
 /* What asking the index of @ver gave: damage is noted in errors.json. Returns @rc. */
 int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc);
 
-/* Where the link @ino leads. -EINVAL: it is none. */
+/* Where the link @ino leads. -EINVAL: it is not a link. */
 int dcpfs_readlink(struct dcpfs *fs, uint64_t ino, char *buf, size_t size);
 
 /* May the kernel keep what it learnt of this inode for good? (Inside a version: yes.) */

@@ -41,15 +41,15 @@ enum dcpfs_kind {
 	DCPFS_OBJECTS_DIR,
 	DCPFS_FILES_DIR,
 	DCPFS_FILES_SUB,   /* a directory in it; the row is that of the first file below it,
-			      and behind that, in three bits, how deep it lies */
+			      with its depth in three low bits */
 	DCPFS_SIDECAR,     /* the row is 1 + its number among the version's files, or assets */
 	DCPFS_SHARD_DIR,   /* a version's layouts */
 	DCPFS_LAYOUT,      /* a layout's ranks; the row is its number */
 	DCPFS_LAYOUT_JSON, /* the same */
 	DCPFS_PLAN_JSON,   /* a rank's */
 	DCPFS_MODEL,       /* a rank's, or one of hf/; the row is its number */
-	DCPFS_HF, /* only a name: what it leads to is DCPFS_VERSION of a slot of its own */
-	DCPFS_HF_README, /* these two: of such a slot */
+	DCPFS_HF,          /* only a name: it resolves to DCPFS_VERSION of a slot of its own */
+	DCPFS_HF_README,   /* these two: of such a slot */
 	DCPFS_HF_INDEX,
 	DCPFS_BLOB_DIR,
 	DCPFS_NPY_BLOB, /* these four: about the file of that row */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mounts: what is mounted where, as /proc/self/mountinfo has it. That asks no file system
- * anything, so it cannot hang on one.
+ * mounts: what is mounted where, read from /proc/self/mountinfo. That accesses none of the
+ * mounted file systems, so it cannot hang on one.
  */
 #pragma once
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct dcpfs_mount {
 
 /*
  * The mount whose mount point is exactly @path (the topmost of several) from @mountinfo:
- * 1 and @out, or 0 when there is none. Lines that make no sense are passed over.
+ * 1 and @out, or 0 when there is none. Malformed lines are skipped.
  */
 int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out);
 

@@ -2,9 +2,9 @@
 /*
  * slabs: reply buffers, taken and given back by workers: no allocation once they are warm.
  *
- * Of two sizes, as many of each as there ever were such replies at the same time: short ones of
- * DCPFS_SLAB_SHORT bytes, and long ones in huge pages where they can be had: bytes go in and
- * out of them, and that costs a twelfth less there.
+ * There are two sizes, and of each as many as were ever needed at the same time: short ones of
+ * DCPFS_SLAB_SHORT bytes, and long ones, in huge pages where available, which makes copying in
+ * and out a twelfth cheaper.
  */
 #pragma once
 #include <stddef.h>

@@ -23,9 +23,9 @@ enum dcpfs_stat {
 	DCPFS_STAT_FILES_OPENED, /* files resolved anew, not found in the cache of files */
 	DCPFS_STAT_KEY_SCANS,    /* versions whose keys were read for by-key/ */
 	DCPFS_STAT_RESCANS,      /* whole looks at the source */
-	DCPFS_STAT_LOOKS,        /* short ones, where inotify is not to be relied on */
-	DCPFS_STAT_LOOK_CALLS,   /* stat calls of those */
-	DCPFS_STAT_WATCHES,      /* that stand now */
+	DCPFS_STAT_LOOKS,        /* short looks, where inotify is not reliable */
+	DCPFS_STAT_LOOK_CALLS,   /* stat calls of short looks */
+	DCPFS_STAT_WATCHES,      /* inotify watches set now */
 };
 #define DCPFS_STAT_COUNT (DCPFS_STAT_WATCHES + 1)
 

@@ -3,9 +3,9 @@
  * file: what an open file is, and the cache of files that were open.
  *
  * A file is a view of a tensor, or text: an object's JSON, or something generated. Files
- * of a version never change, so they are kept by inode and opening one again is a look in a
- * table. Live files (.dcpfs/) are made anew at every open and belong to that open alone; where
- * the kernel skips OPEN, their text stands until the second is over, and their mtime says so.
+ * of a version never change, so they are kept by inode and opening one again is a table lookup.
+ * Live files (.dcpfs/) are made anew at every open and belong to that open alone; where the
+ * kernel skips OPEN, their text stays until the second is over, and their mtime says so.
  *
  * The cache is bounded: DCPFS_CACHE_FILES files, with DCPFS_CACHE_TEXT bytes of text besides
  * what is open. Generated text beyond a megabyte lies in an unlinked file, not in private
@@ -34,29 +34,28 @@ struct dcpfs_cache *dcpfs_cache_create(void);
 void dcpfs_cache_destroy(struct dcpfs *fs);
 
 /*
- * @ver left the list: keep none of its files beyond who has them open, or a removed checkpoint
- * would take its room on disk until other files push it out. Open ones are served as before,
- * unless its files were @rewritten: then they answer -ESTALE, and what the kernel has of them
- * goes.
+ * @ver left the list: keep none of its files after their last close, or a removed checkpoint
+ * would take space on disk until other files push it out. Open ones are served as before, unless
+ * its files were @rewritten: then they answer -ESTALE, and the kernel drops what it cached.
  */
 void dcpfs_cache_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewritten);
 
 /*
  * The file of inode @ino, counted for the caller. -ESTALE (the version is gone), -EISDIR,
- * -ENOENT, or what opening its view gave, told in @err and noted in errors.json.
+ * -ENOENT, or what opening its view gave, described in @err and noted in errors.json.
  */
 int dcpfs_file_get(struct dcpfs *fs, uint64_t ino, struct dcpfs_file **out,
 		   struct dcp_err *err);
 /* Another count for a file that is held. A READ takes its own: once it is answered, the reader
- * may close the file and its RELEASE overtake us. */
+ * may close the file, and RELEASE may be handled before the READ has finished with it. */
 void dcpfs_file_hold(struct dcpfs_file *f);
 void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f);
 
 /* Are its backing files still the ones that were indexed? Asked at open: 0, -ESTALE or -EIO. */
 int dcpfs_file_check(struct dcpfs *fs, const struct dcpfs_file *f);
 
-/* Somebody opened it, and so its backing files stay open, as far as the limits allow: removed,
- * they can still be read. Until each has closed it. */
+/* Somebody opened it: until every opener has closed it, its backing files stay open as far as the
+ * limits allow, so that they can be read even when they are removed. */
 void dcpfs_file_opened(struct dcpfs_file *f);
 void dcpfs_file_closed(struct dcpfs_file *f);
 
@@ -70,7 +69,7 @@ uint64_t dcpfs_file_size(const struct dcpfs_file *f);
 /* When a live file's text was made: its mtime. */
 struct timespec dcpfs_file_made(const struct dcpfs_file *f);
 
-/* What entries point to: files of a view, which is that of @part if that is not NULL. */
+/* What iovec entries point to: files of a view (that of @part, unless it is NULL). */
 struct dcpfs_lent {
 	struct dcpfs_file *part; /* counted */
 	struct dcp_lent files;
@@ -87,5 +86,5 @@ void dcpfs_file_return(struct dcpfs *fs, const struct dcpfs_file *f, struct dcpf
 int dcpfs_file_read(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, void *buf,
 		    size_t n);
 
-/* The answer to DCPFS_IOC_INFO. -ENOTTY: nothing to tell about that kind of node. */
+/* The answer to DCPFS_IOC_INFO. -ENOTTY: that kind of node has none. */
 int dcpfs_file_info(struct dcpfs *fs, uint64_t ino, struct dcpfs_info *out);

@@ -3,13 +3,13 @@
  * hot: small files handed to the kernel (FUSE passthrough), so that reading and mapping them
  * costs what a native file costs and the daemon sees nothing of it.
  *
- * The kernel can pass reads through to another file only from offset 0, unshifted, and no
- * tensor lies so in a shard. So a file is assembled once into a nameless copy, in the cache
- * directory or else in memory; what all of these take together has a limit. Needs Linux 6.9,
- * root, and --passthrough; everything else goes on as ever.
+ * The kernel can pass reads through only to a file with the same offsets, and no tensor starts
+ * at offset 0 of a shard. So a file is assembled once into a copy without a name, in the cache
+ * directory or else in memory; all copies together have a limit. Needs Linux 6.9, root, and
+ * --passthrough; all other files are served as usual.
  *
- * Not for identity with a shard on disk: bytes passed through cannot be checked against a
- * rewrite any more, a copy without a name cannot change.
+ * A copy is used even where a file equals a whole shard: reads that are passed through cannot be
+ * checked against a rewrite, and a copy without a name cannot change.
  */
 #pragma once
 #include <stddef.h>
@@ -36,9 +36,10 @@ typedef int (*dcpfs_hot_read)(struct dcpfs *fs, const struct dcpfs_file *f, uint
 			      void *buf, size_t n);
 
 /*
- * The kernel's number for the content of @f, @size bytes that @read gives, assembled now if it was not; 0: serve it as usual
- * (@h NULL, no passthrough, too big, budget spent, unreadable). The same answer as long as the
- * file is in the cache: the kernel wants all opens of an inode alike. Any thread.
+ * The kernel's number for the content of @f, @size bytes that @read gives, assembled now if it
+ * was not before; 0: serve it as usual (@h NULL, no passthrough, too big, budget spent,
+ * unreadable). The answer stays the same while the file is in the cache, since the kernel
+ * requires it of all opens of an inode. Any thread.
  */
 int dcpfs_hot_backing(struct dcpfs_hot *h, struct dcpfs *fs, const struct dcpfs_file *f,
 		      uint64_t size, dcpfs_hot_read read, struct dcpfs_hot_copy *copy);

@@ -2,9 +2,9 @@
 /*
  * model: all that a rank holds as one virtual safetensors file, or one file of hf/.
  *
- * The header is text of the file; behind it the tensors' stored values stand one after the
- * other, each read through the slot's own raw/ file. So one costs sixteen bytes a key and its
- * header, however big the tensors are.
+ * The header is generated text; after it the tensors' stored values are consecutive, each read
+ * through the slot's own raw/ file. So such a file costs sixteen bytes a key and its header,
+ * however big the tensors are.
  *
  * Left out, and named in the header's metadata ("dcpfs.left_out"): tensors whose dtype
  * safetensors has no name for, and those that are broken or that the layout cannot cut.
@@ -20,7 +20,7 @@ struct dcpfs;
 struct dcpfs_version;
 
 struct dcpfs_model_part {
-	uint64_t end; /* of its bytes, counted from the first behind the header */
+	uint64_t end; /* of its bytes, counted from the end of the header */
 	int64_t row;
 };
 
@@ -30,14 +30,14 @@ struct dcpfs_model {
 	uint64_t size;            /* of the whole file */
 };
 
-/* Of hf/ its file number @n. -ENOENT (no such file), -ENOMEM, -EFBIG, or what the index gave. */
+/* For hf/ its file number @n. -ENOENT (no such file), -ENOMEM, -EFBIG, or what the index gave. */
 int dcpfs_model_make(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t n,
 		     struct dcpfs_model *out, struct dcp_err *err);
 void dcpfs_model_finish(struct dcpfs_model *m);
 
 /*
- * What stands at @off, which must be inside the file: a part, with where in it @off is and how
- * many of its bytes follow; NULL: the header, with the same about it.
+ * What lies at @off, which must be inside the file: a part, or NULL for the header. @inside: the
+ * position of @off in it; @left: how many of its bytes follow.
  */
 const struct dcpfs_model_part *dcpfs_model_at(const struct dcpfs_model *m, uint64_t off,
 					      uint64_t *inside, uint64_t *left);

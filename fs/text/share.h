@@ -11,7 +11,7 @@ struct dcpfs;
 struct dcpfs_spool;
 struct dcpfs_version;
 
-/* layout.json of layout number @id over the version @ver: mesh, rules, and each key's. */
+/* layout.json of layout number @id over the version @ver: mesh, rules, and the rule of each key. */
 int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
 		       struct dcpfs_spool *s, struct dcp_err *err);
 

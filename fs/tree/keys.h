@@ -2,11 +2,10 @@
 /*
  * keys: every tensor key of any opened version, once.
  *
- * Made when somebody looks, from the names in the indexes, newest version first; 24 bytes a
- * key, not a version's. A version that is opened later adds what the others do not have; when
- * one leaves, all is thrown away. A key is known by the
- * hash of its file stem: of two with one hash, which nobody meets by chance, only the first is
- * shown.
+ * Made on first use, from the names in the indexes, newest version first; 24 bytes a key,
+ * however many versions have it. A version that is opened later adds the keys that the others do
+ * not have; when one leaves, all is discarded. A key is identified by the hash of its file stem:
+ * of two with the same hash, which does not happen by chance, only the first is shown.
  *
  * Safe from any thread.
  */

@@ -5,8 +5,9 @@
  * A node with a fixed name is a row of the table; so is a kind of directory whose children have
  * no fixed names, with the functions that look one up and list them. Directories of rows (npy/,
  * objects/, ...) name the kind of their files, the extension, and the index rows they show. A
- * new view of a version is a row or two here and, if its bytes are new, a case in
- * fs/file/file.c. The table is handed in, as dcpfs.nodes: files that the rows name ask it, too.
+ * new view of a version is a row or two here and, if its bytes are new, a case in fs/file/file.c.
+ * Functions reach the table through dcpfs.nodes, because the rows name functions of files that
+ * use the table themselves.
  */
 #pragma once
 #include <stdbool.h>
@@ -25,11 +26,12 @@ enum dcpfs_type { DCPFS_DIR, DCPFS_FILE, DCPFS_LINK };
 /* In which slots something stands. */
 enum dcpfs_slots {
 	DCPFS_IN_VERSION = 1,
-	DCPFS_IN_RANK = 2, /* what one rank holds of one */
-	DCPFS_IN_HF = 4,   /* hf/ of one */
+	DCPFS_IN_RANK = 2, /* what one rank holds of a version */
+	DCPFS_IN_HF = 4,   /* hf/ of a version */
 	DCPFS_IN_BOTH = DCPFS_IN_VERSION | DCPFS_IN_RANK,
 	DCPFS_IN_ALL = DCPFS_IN_BOTH | DCPFS_IN_HF,
-	DCPFS_UNLISTED = 8, /* in hf/ it can be entered, but who copies hf/ copies a model */
+	DCPFS_UNLISTED =
+		8, /* can be entered but is not listed: a copy of hf/ is just a model */
 };
 
 struct dcpfs_at;

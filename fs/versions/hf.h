@@ -3,12 +3,12 @@
  * hf: a version as a Hugging Face model directory, as a slot of its own.
  *
  * The slot is a struct dcpfs_version over a mapped version (core/store/version/mapped.h), made
- * when somebody looks at hf/ and mapped when he enters it. It is kept among the ranks of the
+ * when hf/ is looked up and mapped when it is entered. It is kept among the ranks of the
  * version (fs/versions/ranks.h), and goes with it.
  *
- * Its tensors stand in natural order of their names in model.safetensors, or in several files of
- * at most opts.hf_shard_size bytes each, unless one tensor alone has more. Within a file those
- * with bigger elements come first where they would not be aligned otherwise.
+ * Its tensors are in natural order of their names in model.safetensors, or in several files of at
+ * most opts.hf_shard_size bytes each, unless one tensor alone is larger. Within a file those with
+ * larger elements come first where they would not be aligned otherwise.
  */
 #pragma once
 #include <stdbool.h>
@@ -36,7 +36,7 @@ struct dcpfs_hf {
 	uint64_t nbytes; /* of all tensors shown */
 	/* with allow_other: of each root; and of the way to the one that the user named */
 	struct dcp_grants *grants[DCP_ASSET_ROOTS + 1];
-	struct dcp_rights common; /* to read what tells of all keys */
+	struct dcp_rights common; /* to read what describes all keys */
 };
 
 /* Map @ver, which is such a slot and whose base is open; nobody else is doing it. */
@@ -47,8 +47,8 @@ void dcpfs_hf_free(struct dcpfs_hf *hf);
 /* The name of its model file number @n. */
 void dcpfs_hf_name(const struct dcpfs_hf *hf, uint64_t n, char name[DCPFS_HF_NAME_MAX]);
 
-/* Tell the tensors of its model file number @n, in their order. -ENOENT: there is no such file; a negative return of
- * @fn is passed on. */
+/* Call @fn for the tensors of its model file number @n, in their order. -ENOENT: there is no such
+ * file; a negative return of @fn is passed on. */
 struct dcp_row;
 int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
 		  int (*fn)(void *ctx, struct dcp_row *row), void *ctx);

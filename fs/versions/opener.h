@@ -5,8 +5,8 @@
  *
  * Taking an index from the cache is a matter of milliseconds, and whoever asks does it.
  * Building one can take minutes: two threads do that, one of them only for those who ask, so
- * nobody waits for more than the version he asked for and those that others asked for before.
- * The threads of whoever asks only wait, and can be sent home at any time.
+ * nobody waits for more than the version they asked for and those requested before it. The
+ * threads that ask only wait, and can be released at any time.
  */
 #pragma once
 #include <stdbool.h>
@@ -18,15 +18,15 @@ struct dcpfs_opener;
 struct dcpfs_version;
 
 struct dcpfs_opener *dcpfs_opener_create(void);
-/* When the thread has ended. Accepts NULL. */
+/* Call it when the threads have ended. Accepts NULL. */
 void dcpfs_opener_destroy(struct dcpfs_opener *o);
 
 /* Begin to open what the list has. @progress: of the first build, or NULL. 0 or -errno. */
 int dcpfs_opener_start(struct dcpfs *fs, const struct dcp_progress *progress);
 /* The list changed. */
 void dcpfs_opener_wake(struct dcpfs *fs);
-/* Send home whoever waits, call off builds, and join the threads. False: one is still at work
- * after @ms (parsing cannot be called off), and everything it uses must stay. */
+/* Release all waiters, cancel builds, and join the threads. False: one is still at work after @ms
+ * (parsing cannot be cancelled), and everything it uses must stay. */
 bool dcpfs_opener_stop(struct dcpfs *fs, unsigned ms);
 
 /*

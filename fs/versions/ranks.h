@@ -36,7 +36,7 @@ void dcpfs_ranks_destroy(struct dcpfs_ranks *t);
  * the next that was never given. */
 uint32_t dcpfs_slot_take(struct dcpfs *fs, uint64_t hash);
 
-/* Which of the things that had the slot in this mount, one after the other, has it now? */
+/* How often the slot was given in this mount, modulo 256: the generation of its inodes. */
 uint8_t dcpfs_slot_generation(const struct dcpfs *fs, uint32_t slot);
 
 /* Rank @rank of @layout over @ver, counted for the caller; @layout NULL: hf/ of @ver.
@@ -66,7 +66,7 @@ void dcpfs_ranks_forget(struct dcpfs *fs, struct dcpfs_version *ver, bool rewrit
 /*
  * What @ver, a version or a rank, holds of a tensor: changes the shape and size of @row to
  * that, and with @cut says how (in @arena; NULL cut: not wanted). For a version all of it. 1;
- * 0: nothing, it is not shown; negative: the layout cannot cut it, told in @err.
+ * 0: nothing, it is not shown; negative: the layout cannot cut it, described in @err.
  */
 int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 		   struct dcp_arena *arena, struct dcp_cut *cut, struct dcp_err *err);
@@ -76,8 +76,8 @@ int dcpfs_rank_view(const struct dcpfs_version *ver, int64_t id, enum dcp_as as,
 		    struct dcp_view **out, struct dcp_err *err);
 
 /*
- * Can what @cut tells of @row be read, as far as the index knows? 0, or why not in @err: of a
- * tensor with damaged files a rank may hold none but sound parts.
+ * Can the part @cut of @row be read, as far as the index knows? 0, or why not in @err. A rank may
+ * hold only sound parts of a tensor with damaged files.
  */
 int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *row,
 			const struct dcp_cut *cut, struct dcp_err *err);

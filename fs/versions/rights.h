@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rights: who may read what of a mount that other users get into (allow_other).
+ * rights: who may read what in a mount that other users may enter (allow_other).
  *
  * The kernel decides by the owner, group and mode shown, so these never let in anybody whom the
- * source keeps out: they are met (core/model/rights.h) from all that a node's bytes or names
- * come from.
+ * source keeps out: they are the intersection (core/model/rights.h) of the rights of everything
+ * that a node's bytes or names come from.
  *
  *	MNT, .dcpfs/, tags/, config.json, stats    the way to SOURCE, and listing it
  *	a version, shard/, a layout, a rank        the same of the version's directory
@@ -24,10 +24,10 @@
  *	errors.json, incomplete.json               the user who mounts: what could not be read
  *	                                           tells nobody's rights
  *
- * They are asked when a version is opened. When they change it becomes another version, with
- * inodes of its own, so that the kernel knows nothing of it; files that are open stay so.
+ * They are determined when a version is opened. When they change it becomes another version, with
+ * inodes of its own, so that nothing the kernel cached applies to it; open files stay open.
  *
- * Without allow_other the kernel lets nobody in but the user who mounts. Then nothing is asked
+ * Without allow_other the kernel lets in only the user who mounts. Then no rights are determined
  * here, and everything shows the mode of SOURCE.
  */
 #pragma once
@@ -40,16 +40,16 @@ struct dcp_version;
 struct dcpfs;
 struct dcpfs_version;
 
-/* Look at the way to SOURCE. True: it is another than before. The watcher's. */
+/* Examine the rights on the way to SOURCE. True: they changed. For the watcher's thread. */
 bool dcpfs_rights_refresh(struct dcpfs *fs);
 
-/* Look at the way to @ver, which is new. -ENOMEM. */
+/* Examine the rights on the way to @ver, which is new. -ENOMEM. */
 int dcpfs_rights_find(const struct dcpfs *fs, struct dcpfs_version *ver);
 
 /* Look at the files of @ver, whose version @v is not yet published. -ENOMEM. */
 int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v);
 
-/* Is the way to @ver another than it was (NULL: that to SOURCE)? The watcher's. */
+/* Did the rights on the way to @ver (NULL: to SOURCE) change? For the watcher's thread. */
 bool dcpfs_rights_changed(const struct dcpfs *fs, const struct dcpfs_version *ver);
 
 /* Owner, group and permission bits of node @ino into @st. @ver: of its slot, or NULL. */

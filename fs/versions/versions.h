@@ -15,8 +15,8 @@ struct dcpfs_version;
 
 /* Counted for the caller; NULL: there is none. */
 struct dcpfs_version *dcpfs_version_by_name(struct dcpfs *fs, const char *name);
-/* The first whose place is behind @place (0: of all), counted; NULL: there is none. A walk
- * meets every name once that is there all the time, whatever else comes and goes. */
+/* The first whose place is after @place (0: of all), counted; NULL: there is none. A walk meets
+ * every name that stays in the list exactly once, whatever else comes and goes. */
 struct dcpfs_version *dcpfs_version_behind(struct dcpfs *fs, uint64_t place);
 /* Slot of the newest complete version; 0: there is none. */
 uint32_t dcpfs_latest(struct dcpfs *fs);
@@ -25,8 +25,8 @@ void dcpfs_version_put(struct dcpfs_version *ver);
 
 /*
  * Look at the source again: versions that came, went, were completed or rewritten. What is new
- * is for the opener to open. One that was refused for a reason that passes (descriptors,
- * memory, files that changed just then) is new again, each time after twice as long.
+ * is for the opener to open. One that was refused for a temporary reason (descriptors, memory,
+ * files that changed just then) counts as new again, each time after twice the delay.
  * One thread at a time (the watcher, or whoever creates the mount). @seen as for
  * dcp_scan_seen(). 1: the list changed, 0: not. -errno: the source could not be looked at, or not
  * all of it; the list stays as it was, and errors.json says why.
@@ -37,10 +37,10 @@ int dcpfs_versions_refresh(struct dcpfs *fs, struct dcp_seen *seen, struct dcp_e
  * the number of files. */
 bool dcpfs_versions_went_stale(struct dcpfs *fs, uint64_t *calls);
 
-/* Let the watcher look at the source now: files are not as they were, or there are new ones to
- * watch. From any thread. */
+/* Let the watcher look at the source now: files changed, or there are new ones to watch. From any
+ * thread. */
 void dcpfs_versions_suspect(struct dcpfs *fs);
 
-/* Let latest lead to the newest that was opened, or was there at the start and is not refused.
+/* Point latest to the newest that was opened, or was there at the start and is not refused.
  * fs->lock is held for writing. */
 void dcpfs_versions_choose_latest(struct dcpfs *fs);
