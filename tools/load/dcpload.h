@@ -255,7 +255,7 @@ struct dcpload_hooks {
 	void *ctx;
 	/* Before data moves, for each part: may set part->data to another destination. */
 	int (*resolve)(void *ctx, uint64_t number, struct dcpload_part *part);
-	/* The part is complete. Not called for a part of which nothing is read. */
+	/* The part is complete. */
 	int (*commit)(void *ctx, uint64_t number, const struct dcpload_part *part);
 	/* Bytes of this rank in place and in all, as stored; each time that some have arrived. */
 	int (*progress)(void *ctx, uint64_t done, uint64_t total);
@@ -331,7 +331,7 @@ struct dcpload_report {
 	uint32_t local_ranks; /* on this node */
 	uint32_t nodes;
 	uint64_t parts;
-	uint64_t needed;   /* bytes of this rank's parts, as stored, without decoded ones */
+	uint64_t needed;   /* bytes of this rank's parts, as stored or decoded */
 	uint64_t read;     /* bytes this rank read from files, alignment included */
 	uint64_t sent;     /* to other ranks, in messages */
 	uint64_t received; /* from other ranks, in messages or through shared memory */

@@ -64,8 +64,10 @@ static void find(const struct dcpload_plan *p, struct finding *f)
 {
 	for (size_t i = 0; i < p->nneed; i++)
 		f->needed += dcp_strided_bytes(&p->need[i].s);
-	for (size_t i = 0; i < p->nwant; i++)
+	for (size_t i = 0; i < p->nwant; i++) {
 		f->slack |= !p->want[i].target.plain;
+		f->needed += p->want[i].through_view ? p->want[i].stored : 0;
+	}
 	look(p, f);
 }
 

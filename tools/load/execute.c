@@ -433,10 +433,19 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 			return load_fail(err, -EFAULT, "%s has no destination", w->key);
 		if (w->id)
 			clear(w);
-		if (w->id && w->left == 0)
-			w->complete = 1;
 	}
 	return 0;
+}
+
+/* Parts of which nothing is stored: empty ones, and padding alone. */
+static int complete_empty(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < p->nwant && rc == 0; i++)
+		if (p->want[i].id && !p->want[i].complete)
+			rc = load_arrived(p, (uint32_t)i, 0);
+	return load_fail_err(err, rc, NULL);
 }
 
 static int run(struct dcpload_plan *p, struct dcpload_error *err)
@@ -449,7 +458,9 @@ static int run(struct dcpload_plan *p, struct dcpload_error *err)
 		rc = load_by_window(p, err);
 	else
 		rc = load_by_wants(p, err);
-	return rc < 0 ? rc : load_views(p, err);
+	if (rc == 0)
+		rc = load_views(p, err);
+	return rc < 0 ? rc : complete_empty(p, err);
 }
 
 int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
@@ -468,10 +479,11 @@ int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 	load_trace_begin(p);
 	if (rc == 0)
 		rc = load_agree(p->ck->comm, run(p, err), err, timeout);
-	if (p->window)
-		load_window_reset(p->window);
 	p->report.calls = p->ck->counts.calls;
-	p->report.wait_ns += p->window ? load_window_waited(p->window) : 0;
+	if (p->window) {
+		p->report.wait_ns += load_window_waited(p->window);
+		load_window_reset(p->window);
+	}
 	p->report.cpu_ns = (uint64_t)(dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
 	p->report.execute_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - begin);
 	return rc;

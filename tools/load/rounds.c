@@ -455,31 +455,40 @@ static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe
 
 struct filler {
 	struct dcpload_plan *p;
+	bool has_thread;
 	struct dcp_err err;
 	int rc;
 };
 
+/* After a failure the others still get a message, with whatever is in the slot; they learn of
+ * the failure at the end. */
+static int fill_slot(struct filler *f, size_t k)
+{
+	struct dcpload_plan *p = f->p;
+	int rc = load_window_claim(p->window, k);
+
+	if (rc < 0)
+		return rc;
+	if (f->rc == 0)
+		f->rc = load_fill(p, k, load_window_slot(p->window, k), &f->err);
+	load_window_publish(p->window, k);
+	return 0;
+}
+
 static void *fill_own(void *arg)
 {
 	struct filler *f = arg;
-	struct dcpload_plan *p = f->p;
 
-	for (size_t k = 0; k < p->chunks->n; k++) {
-		if (load_window_claim(p->window, k) < 0)
-			break;
-		/* After a failure the others still get a message, with whatever is in the slot; they
-		 * learn of the failure at the end. */
-		if (f->rc == 0)
-			f->rc = load_fill(p, k, load_window_slot(p->window, k), &f->err);
-		load_window_publish(p->window, k);
-	}
+	for (size_t k = 0; k < f->p->chunks->n && fill_slot(f, k) == 0; k++)
+		;
 	return NULL;
 }
 
 /* One round. After *failed nothing is placed, the others still get their messages. */
-static int round_of(struct dcpload_plan *p, struct load_active *a, size_t k, int *failed,
+static int round_of(struct filler *f, struct load_active *a, size_t k, int *failed,
 		    struct dcpload_error *err)
 {
+	struct dcpload_plan *p = f->p;
 	struct load_rounds *r = p->rounds;
 	uint64_t first = (uint64_t)k * r->ranks;
 	const uint8_t *slot = NULL;
@@ -488,9 +497,10 @@ static int round_of(struct dcpload_plan *p, struct load_active *a, size_t k, int
 
 	memset(r->nsend, 0, r->ranks * sizeof(*r->nsend));
 	if (k < p->chunks->n) {
-		rc = load_window_await(p->window, k);
-		if (rc < 0)
-			return load_fail(err, rc, "reading made no progress");
+		if (!f->has_thread)
+			*failed = *failed ? *failed : fill_slot(f, k);
+		if (*failed == 0)
+			*failed = load_window_await(p->window, k);
 		slot = load_window_slot(p->window, k);
 		pack(p, first + r->self, slot);
 	}
@@ -514,18 +524,17 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	struct load_active a = { 0 };
 	size_t rounds = count_rounds(r);
 	pthread_t thread;
-	int rc, failed = 0;
+	int rc = 0, failed = 0;
 
 	memset(r->next, 0, r->ranks * sizeof(*r->next));
 	r->next_mine = 0;
-	rc = -pthread_create(&thread, NULL, fill_own, &f);
-	if (rc < 0)
-		return load_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
+	f.has_thread = pthread_create(&thread, NULL, fill_own, &f) == 0;
 	for (size_t k = 0; k < rounds && rc == 0; k++)
-		rc = round_of(p, &a, k, &failed, err);
+		rc = round_of(&f, &a, k, &failed, err);
 	if (rc < 0)
 		load_window_fail(p->window);
-	pthread_join(thread, NULL);
+	if (f.has_thread)
+		pthread_join(thread, NULL);
 	free(a.need);
 	if (rc < 0)
 		return rc;

@@ -378,6 +378,10 @@ int dcpload_open(const struct dcpload_comm *comm, const char *source,
 	comm = comm ? comm : &load_alone;
 	err = err ? err : &own;
 	*err = (struct dcpload_error){ .rank = -1 };
+	if (load_comm_check(comm, err) < 0) { /* nobody can be told */
+		free(ck);
+		return err->code;
+	}
 	if (ck) {
 		ck->comm = comm;
 		dcp_arena_init(&ck->arena, MEMORY);

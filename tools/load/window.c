@@ -297,6 +297,7 @@ uint32_t load_window_dead(const struct load_window *w)
 
 void load_window_reset(struct load_window *w)
 {
+	atomic_store(&w->waited_ns, 0);
 	if (w->self)
 		return;
 	atomic_store(&w->head->failed, 0);
