@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "core/store/io/files.h"
 #include "tools/load/chunk.h"
@@ -32,14 +31,6 @@ struct finding {
 };
 
 /* ---- looking ---- */
-
-bool load_is_cached(int fd, uint64_t off)
-{
-	char byte;
-	struct iovec iov = { &byte, 1 };
-
-	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
-}
 
 static void look(const struct dcpload_plan *p, struct finding *f)
 {
@@ -152,6 +143,19 @@ static int by_place(const void *a, const void *b)
 }
 
 /* ---- chunks ---- */
+
+void load_plan_drop_chunks(struct dcpload_plan *p)
+{
+	load_rounds_free(p->rounds);
+	load_window_free(p->window);
+	load_chunks_free(p->chunks);
+	free(p->mine);
+	p->rounds = NULL;
+	p->window = NULL;
+	p->chunks = NULL;
+	p->mine = NULL;
+	p->nmine = 0;
+}
 
 /* Slots of a node's window count as @staging of its ranks. The same on all ranks. */
 static uint64_t slot_bytes(uint64_t staging)

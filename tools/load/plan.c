@@ -427,19 +427,6 @@ static int allocate(struct dcpload_plan *p, struct dcpload_error *err)
 	return 0;
 }
 
-void load_plan_drop_chunks(struct dcpload_plan *p)
-{
-	load_rounds_free(p->rounds);
-	load_window_free(p->window);
-	load_chunks_free(p->chunks);
-	free(p->mine);
-	p->rounds = NULL;
-	p->window = NULL;
-	p->chunks = NULL;
-	p->mine = NULL;
-	p->nmine = 0;
-}
-
 int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
@@ -526,29 +513,4 @@ int dcpload_plan_rebase(struct dcpload_plan *p, struct dcpload *ck, struct dcplo
 		rc = load_decide(p, err);
 	p->finished = rc == 0;
 	return rc;
-}
-
-int dcpload_part(const struct dcpload_plan *p, uint64_t i, struct dcpload_part *out)
-{
-	const struct load_want *w;
-
-	if (i >= p->nwant)
-		return -ENOENT;
-	w = &p->want[i];
-	*out = (struct dcpload_part){ .key = w->key,
-				      .dtype = w->to_name,
-				      .stored = w->dtype_name,
-				      .itemsize = w->itemsize,
-				      .ndim = w->ndim,
-				      .complete = w->complete,
-				      .global_ndim = w->global_ndim,
-				      .data = w->target.base,
-				      .nbytes = w->nbytes,
-				      .user = w->user };
-	if (w->ndim)
-		memcpy(out->shape, w->shape, w->ndim * sizeof(*out->shape));
-	if (w->global_ndim)
-		memcpy(out->global_shape, w->global_shape,
-		       w->global_ndim * sizeof(*out->global_shape));
-	return 0;
 }

@@ -185,11 +185,3 @@ int load_resolve(const struct load_meeting *m, int64_t deadline, struct load_add
 	freeaddrinfo(list);
 	return n ? n : load_fail(err, -EHOSTUNREACH, "%s has no address", m->host);
 }
-
-int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err)
-{
-	int64_t deadline = dcp_now_ms() + m->timeout_ms;
-
-	return m->rank ? load_meet_guest(m, deadline, fd, err)
-		       : load_meet_host(m, deadline, fd, err);
-}

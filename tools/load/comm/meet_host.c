@@ -316,3 +316,11 @@ int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
 		load_shake_end(&h->pending[i]);
 	return rc;
 }
+
+int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err)
+{
+	int64_t deadline = dcp_now_ms() + m->timeout_ms;
+
+	return m->rank ? load_meet_guest(m, deadline, fd, err)
+		       : load_meet_host(m, deadline, fd, err);
+}
