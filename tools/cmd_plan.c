@@ -5,7 +5,7 @@
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/plan.h"
+#include "tools/plan/plan.h"
 
 #define AT(field) .off = offsetof(struct plan_opts, field)
 

@@ -16,7 +16,7 @@
 #include "core/store/layouts/layouts.h"
 #include "tools/out.h"
 #include "tools/pick.h"
-#include "tools/plan_sim.h"
+#include "tools/plan/sim.h"
 
 struct plan_opts {
 	const char *layout, *from, *rank, *key, *simulate;
@@ -83,21 +83,21 @@ struct plan_part {
 };
 bool plan_part(const struct plan *p, uint32_t rank, struct plan_part *out);
 
-/* plan_text.c, plan_json.c: all, or one rank */
+/* text.c, json.c: all, or one rank */
 void plan_write(const struct plan *p, struct out *o);
 enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o);
 enum cmd_exit plan_json(struct plan *p, struct out *o);
 enum cmd_exit plan_rank_json(struct plan *p, uint32_t rank, struct out *o);
 
-/* plan_text.c: a line for each rank */
+/* text.c: a line for each rank */
 enum cmd_exit plan_tsv(const struct plan *p, struct out *o);
 
-/* plan_map.c: one tensor, as stored and as the ranks have it, as an SVG */
+/* map.c: one tensor, as stored and as the ranks have it, as an SVG */
 enum cmd_exit plan_map(struct plan *p, int64_t id, struct dcp_buf *out);
 
-/* plan_draw.c: which rank reads what of each file; who sends how much to whom */
+/* draw.c: which rank reads what of each file; who sends how much to whom */
 enum cmd_exit plan_draw_files(struct plan *p, struct dcp_buf *out);
 enum cmd_exit plan_draw_exchange(struct plan *p, struct dcp_buf *out);
 
-/* plan_html.c: one page with everything */
+/* html.c: one page with everything */
 enum cmd_exit plan_html(struct plan *p, struct out *o);

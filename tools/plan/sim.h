@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan_sim: how long would that take on other machines? On paper: bytes over rates.
+ * sim: how long would that take on other machines? On paper: bytes over rates.
  *
  * Nodes of @gpus ranks each, in order of rank. A node's storage delivers @disk bytes a second,
  * all storage together @store at most; a node's network takes @net a second in each direction.

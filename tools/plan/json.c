@@ -5,7 +5,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
-#include "tools/plan.h"
+#include "tools/plan/plan.h"
 
 enum { FORM = 1 };
 

@@ -2,7 +2,7 @@
 /* The plan as one page: what plan_text() says, and the drawings. Nothing is fetched. */
 #include <string.h>
 
-#include "tools/plan.h"
+#include "tools/plan/plan.h"
 #include "tools/svg.h"
 
 /* As for a terminal: the first ranks are told, drawings show all. */

@@ -16,7 +16,7 @@
 #include "core/base/text.h"
 #include "core/model/geometry/meet.h"
 #include "core/model/geometry/tiling.h"
-#include "tools/plan.h"
+#include "tools/plan/plan.h"
 #include "tools/svg.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/store/view/view.h"
 #include "tools/cache.h"
-#include "tools/plan.h"
+#include "tools/plan/plan.h"
 
 enum { LOST_MEMORY = 64 << 20 };
 

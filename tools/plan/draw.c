@@ -7,7 +7,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "tools/plan.h"
+#include "tools/plan/plan.h"
 #include "tools/svg.h"
 
 enum { MAX_FILES = 48, MAX_CELLS = 64 };

@@ -2,7 +2,7 @@
 #include "tests/unit/t.h"
 
 #include "core/model/job/job.h"
-#include "tools/plan_sim.h"
+#include "tools/plan/sim.h"
 
 static void rates(void **state)
 {

@@ -8,7 +8,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "tools/plan.h"
+#include "tools/plan/plan.h"
 
 enum { TERMINAL_RANKS = 40, TERMINAL_LOST = 5 };
 
