@@ -27,7 +27,7 @@ struct finding {
 	uint32_t remote;       /* some file is on a file system that is not local */
 	uint32_t slack;        /* elements are converted */
 	uint32_t exchange;     /* as configured */
-	uint32_t zero;
+	uint32_t views;        /* something must be decoded */
 };
 
 /* ---- looking ---- */
@@ -58,6 +58,7 @@ static void find(const struct dcpload_plan *p, struct finding *f)
 	for (size_t i = 0; i < p->nwant; i++) {
 		f->slack |= !p->want[i].target.plain;
 		f->needed += p->want[i].through_view ? p->want[i].stored : 0;
+		f->views |= p->want[i].through_view;
 	}
 	look(p, f);
 }
@@ -157,11 +158,12 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 	p->nmine = 0;
 }
 
-/* Slots of a node's window count as @staging of its ranks. The same on all ranks. */
+/* Slots of a node's window, and a page of its head, count as @staging of its ranks. The same on all
+ * ranks. */
 static uint64_t slot_bytes(uint64_t staging)
 {
-	uint64_t n =
-		DCP_MIN(DCP_MAX(staging / SLOTS, (uint64_t)SLOT_LEAST), (uint64_t)SLOT_MOST);
+	uint64_t n = DCP_MIN(DCP_MAX((staging - LOAD_BLOCK) / SLOTS, (uint64_t)SLOT_LEAST),
+			     (uint64_t)SLOT_MOST);
 
 	return n - n % LOAD_BLOCK;
 }
@@ -270,7 +272,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 {
 	const struct finding *first = b->at[0];
 	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
-	bool slack = false, remote = false, is_warm;
+	bool slack = false, remote = false, views = false, is_warm;
 	int rc;
 
 	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
@@ -287,7 +289,9 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		warm += f->warm;
 		slack |= f->slack != 0;
 		remote |= f->remote != 0;
+		views |= f->views != 0;
 	}
+	staging -= views ? load_view_band(staging) : 0;
 	is_warm = warm * 10 >= looked * 9;
 	p->report.exchange = decide_exchange(p, is_warm, remote);
 	decide_io(p, is_warm);

@@ -112,11 +112,17 @@ int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 
 /* ---- what a view must decode ---- */
 
+uint64_t load_view_band(uint64_t staging)
+{
+	return DCP_MIN(staging / 4, (uint64_t)VIEW_BAND);
+}
+
 static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t number, void *band,
 		     struct dcp_err *err)
 {
 	struct dcp_view *view;
-	uint64_t step = VIEW_BAND - VIEW_BAND % w->target.from;
+	uint64_t size = load_view_band(p->ck->config.staging),
+		 step = size - size % w->target.from;
 	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
 	if (rc < 0)
@@ -140,6 +146,7 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 
 static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 {
+	uint64_t size = load_view_band(p->ck->config.staging);
 	dcp_auto_free void *band = NULL;
 	struct dcp_err own = { 0 };
 	int rc = 0;
@@ -147,8 +154,8 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 	for (size_t i = 0; i < p->nwant && rc == 0; i++) {
 		if (!p->want[i].through_view)
 			continue;
-		p->report.staging += band ? 0 : VIEW_BAND;
-		band = band ? band : malloc(VIEW_BAND);
+		p->report.staging += band ? 0 : size;
+		band = band ? band : malloc(size);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
 	}
 	return load_fail_err(err, rc, &own);

@@ -33,6 +33,9 @@ int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t f
 /* Read chunk @c into @slot. */
 int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err);
 
+/* Bytes of the buffer for what views decode, out of @staging. */
+uint64_t load_view_band(uint64_t staging);
+
 /* Load every chunk through the window; by messages; or every want for itself. */
 int load_by_window(struct dcpload_plan *p, struct dcpload_error *err);
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);

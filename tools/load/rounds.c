@@ -16,7 +16,7 @@
 #include "core/base/clock.h"
 #include "tools/load/execute.h"
 
-enum { STRIPE_LEAST = 64 << 10, STRIPE_MOST = 4 << 20 };
+enum { STRIPE_MOST = 4 << 20 };
 
 /* Blocks [lo, hi) of a file that a rank needs from a stripe. They may reach one block beyond the stripe,
  * where its last element may end. Sent between ranks in this form. */
@@ -347,16 +347,16 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 	struct dcpload *ck = p->ck;
 	uint32_t n = ck->comm->ranks;
 	struct load_rounds *r = calloc(1, sizeof(*r));
-	/* Two slots, and in the worst case @n stripes in each message buffer. */
-	uint64_t stripe = staging / (2 * (uint64_t)n + 2);
+	/* Two slots, the window's head, and in the worst case @n stripes in each message buffer. */
+	uint64_t share = (staging - LOAD_BLOCK) / (2 * (uint64_t)n + 2),
+		 more = slack ? LOAD_BLOCK : 0, least = more + LOAD_BLOCK, stripe;
 	int rc = r ? 0 : -ENOMEM;
 
 	if (r) {
 		p->rounds = r;
 		r->ranks = n;
 		r->self = ck->comm->rank;
-		stripe =
-			DCP_MIN(DCP_MAX(stripe, (uint64_t)STRIPE_LEAST), (uint64_t)STRIPE_MOST);
+		stripe = DCP_MIN(DCP_MAX(share, least) - more, (uint64_t)STRIPE_MOST);
 		r->stripe = stripe - stripe % LOAD_BLOCK;
 		r->theirs = calloc(n, sizeof(*r->theirs));
 		r->ntheirs = calloc(n, sizeof(*r->ntheirs));
@@ -372,7 +372,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 	if (rc == 0)
 		rc = number_stripes(r, ck);
 	if (rc == 0)
-		rc = split(r, p->mine, p->nmine, slack ? LOAD_BLOCK : 0);
+		rc = split(r, p->mine, p->nmine, more);
 	if (rc < 0)
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
@@ -380,7 +380,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		rc = tell_owners(ck, r, err);
 	if (rc < 0)
 		return rc;
-	rc = make_chunks(p, LOAD_BLOCK);
+	rc = make_chunks(p, more);
 	if (rc == 0)
 		rc = make_buffers(r, count_rounds(r));
 	if (rc < 0)

@@ -16,8 +16,8 @@
 #include "tools/load/execute.h"
 
 enum {
-	PART = 16 << 20,  /* bytes of a file that a thread takes at a time */
-	BUFFER = 1 << 20, /* bytes to be converted at a time */
+	PART = 16 << 20,    /* bytes of a file that a thread takes at a time */
+	BUFFER = 256 << 10, /* bytes to be converted at a time */
 	MOST_THREADS = 64,
 };
 
@@ -184,6 +184,7 @@ static void *work(void *arg)
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	struct worker w;
 	struct dcp_err err = { 0 };
+	uint64_t used;
 	int rc = 0;
 
 	w.shared = s;
@@ -192,11 +193,12 @@ static void *work(void *arg)
 	dcp_gather_begin(&w.gather, s->p->ck->store.queue, &w.io);
 	while (rc == 0 && next_part(s, &w.need, &w.lo, &w.hi))
 		rc = read_part(&w, &err);
+	used = sizeof(w) + (w.buffer ? BUFFER : 0) + (w.gather.span ? DCP_QUEUE_BUFFER : 0);
 	dcp_gather_finish(&w.gather);
 	dcp_io_add(&s->p->ck->counts, &w.io);
 	free(w.buffer);
 	pthread_mutex_lock(&s->lock);
-	s->p->report.staging += sizeof(w) + (w.buffer ? BUFFER : 0);
+	s->p->report.staging += used;
 	if (rc < 0 && s->rc == 0) {
 		s->rc = rc;
 		s->err = err;
@@ -206,7 +208,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* As configured; by default the CPUs of the node divided by its ranks. */
+/* As configured; by default the CPUs of the node divided by its ranks. Not more than staging has room for, but
+ * one. */
 static uint32_t threads(const struct dcpload_plan *p)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -214,6 +217,7 @@ static uint32_t threads(const struct dcpload_plan *p)
 
 	if (n == 0)
 		n = (uint32_t)DCP_MAX(cpus, 1l) / p->ck->nlocal;
+	n = (uint32_t)DCP_MIN(n, p->ck->config.staging / (BUFFER + DCP_QUEUE_BUFFER));
 	return DCP_MIN(DCP_MAX(n, 1u), (uint32_t)MOST_THREADS);
 }
 

@@ -132,6 +132,16 @@ static int plan_all(struct dcpload *ck, const char *layout, uint32_t rank, const
 	return rc < 0 ? rc : dcpload_plan_finish(*plan, err);
 }
 
+/* Not a byte more than is allowed: 1 MiB at the least. */
+static int expect_staging(const struct dcpload_plan *plan, const struct dcpload_config *config)
+{
+	struct dcpload_report report = { .size = sizeof(report) };
+	uint64_t most = config->staging ? DCP_MAX(config->staging, 1ull << 20) : 64ull << 20;
+
+	dcpload_plan_report(plan, &report);
+	return expect(report.staging <= most);
+}
+
 static int rank_load(const struct dcpload_comm *comm, void *arg)
 {
 	const struct job *j = arg;
@@ -156,7 +166,8 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 	for (int i = 0; i < 2 && rc == 0; i++)
 		rc = dcpload_execute(plan, &err);
 	if (rc == 0)
-		bad += compare(plan, j, comm->rank, comm->ranks);
+		bad += compare(plan, j, comm->rank, comm->ranks) +
+		       expect_staging(plan, &config);
 	if (rc == 0)
 		rc = dcpload_check(plan, &err);
 	if (rc < 0)
