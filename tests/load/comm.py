@@ -170,6 +170,21 @@ def failures():
                                                     rank if world > 1 else None, "was told to fail")
 
 
+def no_memory():
+    """However early rank 1 runs out of memory, the others do not wait for it."""
+    jobs = [Job().start_all(3, "agree", f"memory={n}", step) for n in range(1, 9) for step in ("split=1", "split=2")]
+    failed = 0
+    for i, job in enumerate(jobs):
+        began = time.monotonic()
+        job.end()
+        codes = [a and a["code"] for a in job.answers.values()]
+        if check(len(set(codes)) == 1, f"allocation {i // 2 + 1}: {job.answers}") and codes[0]:
+            job.bad(f"allocation {i // 2 + 1} of rank 1 fails", errno.ENOMEM, 1, "rank 1")
+            failed += 1
+        check(time.monotonic() - began < 15, f"allocation {i // 2 + 1}: they waited for the timeout")
+    check(failed >= 10, f"only {failed} allocations failed")
+
+
 def killed():
     jobs = []
     for victim in (0, 2):
@@ -338,7 +353,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [talk, late_ranks, large, hosts, launchers, two_jobs, failures, killed, killed_while_they_meet, hangs, nobody,
+TESTS = [talk, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, nobody,
          disagree, environment, secrets, strangers_listen, strangers_connect]
 
 

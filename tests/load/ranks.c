@@ -10,6 +10,7 @@
  *	split=K       go on in groups of the ranks that are equal modulo K, in reverse order
  *	back          go on in the group that was left
  *	die=R, hang=R, late=R    rank R ends without a word; sleeps for ever; sleeps half a second
+ *	memory=N, memory=0    the N-th allocation from now on fails on rank 1, and all after it; none does
  *	bulk=N        N + sender bytes from each to each
  * Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
  */
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/t_fault.h"
 #include "tools/load/comm/comm.h"
 
 static int timeout_ms = 20000;
@@ -98,7 +100,10 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 			err, timeout_ms);
 	else if (strcmp(name, "gather") == 0)
 		rc = gather(c, value, err);
-	else if (strcmp(name, "bulk") == 0)
+	else if (strcmp(name, "memory") == 0) {
+		t_fault_memory = c->rank == 1 ? (long)value : 0;
+		t_fault_for_good = value != 0;
+	} else if (strcmp(name, "bulk") == 0)
 		rc = bulk(c, value, err);
 	else if (strcmp(name, "nodes") == 0) {
 		node = calloc(c->ranks, sizeof(*node));

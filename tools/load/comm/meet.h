@@ -35,6 +35,7 @@ struct load_meeting {
 	int listener;   /* rank 0: listening socket, closed by load_meet(); -1: none yet */
 	int timeout_ms; /* for all ranks to connect */
 	bool local; /* all ranks are on this machine: rank 0 need not be reachable from others */
+	void *room; /* zeroed memory, load_meet_room() bytes; the caller's */
 };
 
 /* HMAC-SHA256 of @n bytes at @p with @key; makes the ids and keys of meetings. */
@@ -50,6 +51,9 @@ int load_listen(const struct load_address *only, uint16_t port, uint16_t nports)
 void load_address_text(const struct load_address *a, char *out, size_t size);
 bool load_address_is_loopback(const struct load_address *a);
 void load_address_set_port(struct load_address *a, uint16_t port);
+
+/* Bytes of memory that load_meet() needs; it allocates none. Depends on @rank, @ranks and @nports. */
+size_t load_meet_room(const struct load_meeting *m);
 
 /*
  * Connect the ranks. Rank 0 gets fd[r] for every rank r > 0, others fd[0]; non-blocking, close-on-exec,

@@ -199,12 +199,18 @@ static int guest_loop(const struct load_meeting *m, const struct hello *hello,
 	}
 }
 
+size_t load_meet_guest_room(const struct load_meeting *m)
+{
+	return (size_t)MAX_ADDRESSES * m->nports *
+	       (sizeof(struct place) + sizeof(struct pollfd));
+}
+
 int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 		    struct dcpload_error *err)
 {
 	struct load_address at[MAX_ADDRESSES];
-	dcp_auto_free struct place *places = NULL;
-	dcp_auto_free struct pollfd *polls = NULL;
+	struct place *places = m->room;
+	struct pollfd *polls;
 	struct hello hello = { .abi = DCPLOAD_ABI, .rank = m->rank, .ranks = m->ranks };
 	int rc;
 	size_t n;
@@ -219,10 +225,7 @@ int load_meet_guest(const struct load_meeting *m, int64_t deadline, int *fd,
 	if (rc < 0)
 		return rc;
 	n = (size_t)rc * m->nports;
-	places = calloc(n, sizeof(*places));
-	polls = calloc(n, sizeof(*polls));
-	if (!places || !polls)
-		return load_say(err, -ENOMEM);
+	polls = (void *)(places + n);
 	for (size_t i = 0; i < n; i++) {
 		places[i].s.fd = -1;
 		places[i].at = at[i / m->nports];

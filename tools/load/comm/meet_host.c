@@ -286,19 +286,22 @@ static int host_loop(struct host *h, int listener, struct dcpload_error *err)
 	return late(h, err);
 }
 
+size_t load_meet_host_room(const struct load_meeting *m)
+{
+	return sizeof(struct host) + (PENDING + (size_t)m->ranks) * sizeof(struct pollfd) +
+	       (size_t)m->ranks * 32;
+}
+
 int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
 		   struct dcpload_error *err)
 {
-	dcp_auto_free struct host *h = calloc(1, sizeof(*h));
-	dcp_auto_free uint8_t *nonce = calloc(m->ranks, 32);
-	dcp_auto_free struct pollfd *polls = calloc(PENDING + m->ranks, sizeof(*polls));
+	struct host *h = m->room;
+	struct pollfd *polls = (void *)(h + 1);
 	dcp_auto_fd int listener = m->listener;
 	int rc;
 
 	for (uint32_t r = 0; r < m->ranks; r++)
 		fd[r] = HOST_NONE;
-	if (!h || !nonce || !polls)
-		return load_say(err, -ENOMEM);
 	if (listener < 0)
 		listener = host_listen(m, deadline, err);
 	if (listener < 0)
@@ -306,7 +309,7 @@ int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
 	*h = (struct host){
 		.m = m, .fd = fd, .missing = m->ranks - 1, .poll = polls, .until = deadline
 	};
-	h->nonce = (uint8_t(*)[32])(void *)nonce;
+	h->nonce = (uint8_t(*)[32])(void *)(polls + PENDING + m->ranks);
 	for (size_t i = 0; i < PENDING; i++)
 		h->pending[i].fd = -1;
 	rc = host_loop(h, listener, err);
@@ -315,6 +318,11 @@ int load_meet_host(const struct load_meeting *m, int64_t deadline, int *fd,
 	for (size_t i = 0; i < PENDING; i++)
 		load_shake_end(&h->pending[i]);
 	return rc;
+}
+
+size_t load_meet_room(const struct load_meeting *m)
+{
+	return m->rank ? load_meet_guest_room(m) : load_meet_host_room(m);
 }
 
 int load_meet(const struct load_meeting *m, int *fd, struct dcpload_error *err)

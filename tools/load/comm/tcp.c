@@ -15,6 +15,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "tools/load/comm/job.h"
+#include "tools/load/comm/line.h"
 #include "tools/load/comm/meet.h"
 #include "tools/load/comm/transport.h"
 
@@ -22,106 +23,18 @@
 #define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 2000)
 #define LINGER_MS 200 /* for the others to read the last frame */
 
-enum frame_kind {
-	FRAME_DATA = 1,
-	FRAME_FAILED, /* a struct dcpload_error */
-};
-
-struct frame {
-	uint32_t kind, call;
-	uint64_t n;
-};
-
-/* One connection within one call. */
-struct line {
-	int fd; /* -1: none */
-	struct frame out, in;
-	uint64_t put, got; /* bytes of frame and body */
-	bool deaf;         /* sending fails; there may still be something to read */
-	char peer[64];     /* address of the other end */
-	struct dcpload_error why;
-};
-
 struct tcp {
 	struct dcpload_comm comm;
 	struct load_meeting m; /* how the ranks met: for sub-groups */
 	uint32_t nlines;       /* rank 0: one per rank, line[0] unused; others: 1 */
-	struct line *line;
+	struct load_line *line;
 	struct pollfd *poll;
+	int *fd; /* for load_meet() */
+	void *room;
 	uint32_t call;
 	struct dcpload_error failed; /* the last failure */
 	bool broken;                 /* after a failure: every call fails */
 };
-
-/* ---- frames ---- */
-
-/* Continue to send l->out and after it @body. */
-static void line_put(struct line *l, const void *body)
-{
-	uint64_t whole = sizeof(l->out) + l->out.n;
-
-	while (l->put < whole && !l->deaf) {
-		bool head = l->put < sizeof(l->out);
-		const char *p = head ? (const char *)&l->out + l->put
-				     : (const char *)body + (l->put - sizeof(l->out));
-		size_t n = head ? sizeof(l->out) - l->put : whole - l->put;
-		ssize_t put =
-			send(l->fd, p, n, MSG_NOSIGNAL | (head && l->out.n ? MSG_MORE : 0));
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0 && errno == EAGAIN)
-			return;
-		l->deaf = put < 0;
-		l->put += put < 0 ? 0 : (uint64_t)put;
-	}
-}
-
-static bool line_has_put(const struct line *l)
-{
-	return l->put == sizeof(l->out) + l->out.n;
-}
-
-/*
- * Continue to receive, into @body if it is the expected frame: @n bytes of call @call. 1: complete; 0:
- * not yet; -ECONNRESET: the other end is gone; -ECANCELED: it failed, see l->why; -EPROTO: it
- * sent another frame, which is in l->in.
- */
-static int line_get(struct line *l, uint32_t call, void *body, uint64_t n)
-{
-	for (;;) {
-		bool head = l->got < sizeof(l->in), failed = l->in.kind == FRAME_FAILED;
-		uint64_t whole, at = head ? l->got : l->got - sizeof(l->in);
-		char *p = head ? (char *)&l->in : failed ? (char *)&l->why : body;
-		ssize_t got;
-
-		if (!head && failed && l->in.n != sizeof(l->why))
-			return -EPROTO;
-		if (!head && !failed &&
-		    (l->in.kind != FRAME_DATA || l->in.call != call || l->in.n != n))
-			return -EPROTO;
-		whole = head ? sizeof(l->in) : l->in.n;
-		if (at == whole) {
-			l->why.text[sizeof(l->why.text) - 1] = 0;
-			return failed ? -ECANCELED : 1;
-		}
-		got = recv(l->fd, p + at, whole - at, 0);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0 && errno == EAGAIN)
-			return 0;
-		if (got <= 0)
-			return -ECONNRESET;
-		l->got += (uint64_t)got;
-	}
-}
-
-static void line_begin(struct line *l, uint32_t call, uint64_t n)
-{
-	l->out = (struct frame){ FRAME_DATA, call, n };
-	l->in = (struct frame){ 0 };
-	l->put = l->got = 0;
-}
 
 /* ---- failures ---- */
 
@@ -140,22 +53,22 @@ static int tcp_break(struct tcp *t, int code, int32_t rank)
 		return code;
 	t->broken = true;
 	for (uint32_t i = 0; i < t->nlines; i++) {
-		struct line *l = &t->line[i];
+		struct load_line *l = &t->line[i];
 
 		/* Not in the middle of another frame. */
-		if (l->fd < 0 || l->deaf || (l->put && !line_has_put(l)))
+		if (l->fd < 0 || l->deaf || (l->put && !load_line_has_put(l)))
 			continue;
-		l->out = (struct frame){ FRAME_FAILED, t->call, sizeof(t->failed) };
+		l->out = (struct load_frame){ LOAD_FRAME_FAILED, t->call, sizeof(t->failed) };
 		l->put = 0;
-		line_put(l, &t->failed);
+		load_line_put(l, &t->failed);
 	}
 	return code;
 }
 
-/* line_get() from @rank failed with @rc: describe it, end the communicator. */
+/* load_line_get() from @rank failed with @rc: describe it, end the communicator. */
 static int tcp_lost(struct tcp *t, uint32_t rank, int rc, uint64_t n)
 {
-	struct line *l = &t->line[rank];
+	struct load_line *l = &t->line[rank];
 
 	if (rc == -ECANCELED) {
 		/* From another process: a code that is not negative would look like success. */
@@ -205,8 +118,8 @@ static int centre_left(struct tcp *t, uint32_t rank, size_t n)
 	char none;
 	int rc;
 
-	line_begin(&t->line[rank], t->call, 0);
-	rc = line_get(&t->line[rank], t->call, &none, 0);
+	load_line_begin(&t->line[rank], t->call, 0);
+	rc = load_line_get(&t->line[rank], t->call, &none, 0);
 	return tcp_lost(t, rank, rc == -ECANCELED ? rc : -ECONNRESET, n);
 }
 
@@ -218,8 +131,8 @@ static int centre_collect(struct tcp *t, size_t n, char *all, int64_t deadline, 
 	while (missing) {
 		missing = first = 0;
 		for (uint32_t r = t->nlines - 1; r > 0; r--) {
-			struct line *l = &t->line[r];
-			int rc = line_get(l, t->call, all + r * n, n);
+			struct load_line *l = &t->line[r];
+			int rc = load_line_get(l, t->call, all + r * n, n);
 
 			if (rc < 0)
 				return tcp_lost(t, r, rc, n);
@@ -246,11 +159,11 @@ static void centre_spread(struct tcp *t, const char *all, int64_t deadline, int 
 	while (missing) {
 		missing = first = 0;
 		for (uint32_t r = t->nlines - 1; r > 0; r--) {
-			struct line *l = &t->line[r];
+			struct load_line *l = &t->line[r];
 
-			line_put(l, all);
+			load_line_put(l, all);
 			t->poll[r] = (struct pollfd){ l->fd, POLLOUT, 0 };
-			if (l->deaf || line_has_put(l)) {
+			if (l->deaf || load_line_has_put(l)) {
 				t->poll[r].fd = -1;
 				continue;
 			}
@@ -277,7 +190,7 @@ static int centre_allgather(struct tcp *t, const void *mine, size_t n, char *all
 
 	memmove(all, mine, n);
 	for (uint32_t r = 1; r < t->nlines; r++)
-		line_begin(&t->line[r], t->call, (uint64_t)n * t->comm.ranks);
+		load_line_begin(&t->line[r], t->call, (uint64_t)n * t->comm.ranks);
 	rc = centre_collect(t, n, all, deadline, timeout_ms);
 	if (rc == 0)
 		centre_spread(t, all, deadline, timeout_ms);
@@ -287,20 +200,20 @@ static int centre_allgather(struct tcp *t, const void *mine, size_t n, char *all
 static int edge_allgather(struct tcp *t, const void *mine, size_t n, char *all, int timeout_ms)
 {
 	int64_t deadline = dcp_now_ms() + timeout_ms + GRACE_MS(timeout_ms);
-	struct line *l = t->line;
+	struct load_line *l = t->line;
 
-	line_begin(l, t->call, n);
+	load_line_begin(l, t->call, n);
 	for (;;) {
 		int rc;
 
-		line_put(l, mine);
-		rc = line_get(l, t->call, all, (uint64_t)n * t->comm.ranks);
+		load_line_put(l, mine);
+		rc = load_line_get(l, t->call, all, (uint64_t)n * t->comm.ranks);
 		if (rc > 0)
 			return 0;
 		if (rc < 0)
 			return tcp_lost(t, 0, rc, n);
 		t->poll[0] = (struct pollfd){ l->fd, POLLIN, 0 };
-		if (!line_has_put(l) && !l->deaf)
+		if (!load_line_has_put(l) && !l->deaf)
 			t->poll[0].events = POLLIN | POLLOUT;
 		if (tcp_poll(t, deadline) == 0)
 			return tcp_late(t, 0, 0, timeout_ms);
@@ -344,7 +257,7 @@ static void linger(struct tcp *t)
 	while (left && tcp_poll(t, deadline)) {
 		left = 0;
 		for (uint32_t i = 0; i < t->nlines; i++) {
-			struct line *l = &t->line[i];
+			struct load_line *l = &t->line[i];
 			ssize_t n = -1;
 
 			while (l->fd >= 0 && (n = recv(l->fd, drain, sizeof(drain), 0)) > 0)
@@ -368,6 +281,8 @@ static void tcp_close(void *ctx)
 		dcp_close_fd(&t->line[i].fd);
 	free(t->line);
 	free(t->poll);
+	free(t->fd);
+	free(t->room);
 	memset(&t->m, 0, sizeof(t->m)); /* the key */
 	free(t);
 }
@@ -375,33 +290,35 @@ static void tcp_close(void *ctx)
 static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms);
 
-static void line_open(struct line *l, int fd)
-{
-	struct load_address a = { .n = sizeof(a.at) };
-
-	l->fd = fd;
-	if (fd < 0)
-		return;
-	if (getpeername(fd, (void *)&a.at, &a.n) < 0)
-		a.n = 0;
-	load_address_text(&a, l->peer, sizeof(l->peer));
-}
-
-/* Make a communicator of the ranks that meet as @m says. Closes the listener of @m. */
-static int tcp_new(const struct load_meeting *m, struct dcpload_comm **out,
-		   struct dcpload_error *err)
+/* All memory that a communicator of m->ranks ranks takes; NULL: there is not so much. */
+static struct tcp *tcp_alloc(const struct load_meeting *m)
 {
 	struct tcp *t = calloc(1, sizeof(*t));
-	dcp_auto_free int *fd = calloc(m->ranks, sizeof(*fd));
+
+	if (!t)
+		return NULL;
+	t->nlines = m->rank ? 1 : m->ranks;
+	t->line = calloc(t->nlines, sizeof(*t->line));
+	t->poll = calloc(t->nlines, sizeof(*t->poll));
+	t->fd = calloc(m->ranks, sizeof(*t->fd));
+	t->room = calloc(1, load_meet_room(m));
+	for (uint32_t i = 0; t->line && i < t->nlines; i++)
+		t->line[i].fd = -1;
+	for (uint32_t i = 0; t->poll && i < t->nlines; i++)
+		t->poll[i].fd = -1;
+	if (t->line && t->poll && t->fd && t->room)
+		return t;
+	tcp_close(t);
+	return NULL;
+}
+
+/* Make of @t a communicator of the ranks that meet as @m says. Closes the listener of @m, and @t if it fails. */
+static int tcp_meet(struct tcp *t, struct load_meeting *m, struct dcpload_comm **out,
+		    struct dcpload_error *err)
+{
 	char none;
 	int rc;
 
-	if (!t || !fd) {
-		free(t);
-		if (m->listener >= 0)
-			close(m->listener);
-		return load_say(err, -ENOMEM);
-	}
 	t->comm = (struct dcpload_comm){
 		.size = sizeof(t->comm),
 		.rank = m->rank,
@@ -413,23 +330,11 @@ static int tcp_new(const struct load_meeting *m, struct dcpload_comm **out,
 		.close = tcp_close,
 		.explain = tcp_explain,
 	};
+	m->room = t->room;
 	t->m = *m;
-	t->nlines = m->rank ? 1 : m->ranks;
-	t->line = calloc(t->nlines, sizeof(*t->line));
-	t->poll = calloc(t->nlines, sizeof(*t->poll));
-	for (uint32_t i = 0; t->line && i < t->nlines; i++)
-		t->line[i].fd = -1;
-	for (uint32_t i = 0; t->poll && i < t->nlines; i++)
-		t->poll[i].fd = -1;
-	if (!t->line || !t->poll) {
-		if (m->listener >= 0)
-			close(m->listener);
-		tcp_close(t);
-		return load_say(err, -ENOMEM);
-	}
-	rc = m->ranks > 1 ? load_meet(m, fd, &t->failed) : 0;
+	rc = m->ranks > 1 ? load_meet(m, t->fd, &t->failed) : 0;
 	for (uint32_t i = 0; m->ranks > 1 && i < t->nlines; i++)
-		line_open(&t->line[i], fd[i]);
+		load_line_open(&t->line[i], t->fd[i]);
 	/* Only rank 0 knows that all are there: tell the others. */
 	if (rc < 0)
 		tcp_break(t, rc, t->failed.rank);
@@ -449,6 +354,7 @@ int load_tcp_open(struct dcpload_comm **out, struct dcpload_error *err)
 {
 	struct load_job job;
 	struct load_meeting m = { .listener = -1 };
+	struct tcp *t;
 	char id[512];
 	int rc = load_job_find(&job, err);
 
@@ -465,7 +371,8 @@ int load_tcp_open(struct dcpload_comm **out, struct dcpload_error *err)
 		  strcmp(m.host, "::1") == 0;
 	load_digest("job", 3, id, strlen(id), m.id);
 	load_digest(job.secret, strlen(job.secret), "dcpload", 7, m.key);
-	rc = tcp_new(&m, out, err);
+	t = tcp_alloc(&m);
+	rc = t ? tcp_meet(t, &m, out, err) : load_say(err, -ENOMEM);
 	memset(&m, 0, sizeof(m));
 	return rc;
 }
@@ -547,34 +454,46 @@ static int accept_invitation(const struct tcp *t, uint32_t leader, const struct 
 			return -errno;
 	}
 	m->port = (uint16_t)in->port;
-	m->nports = 1;
 	load_address_text(&m->at, m->host, sizeof(m->host));
 	return 0;
+}
+
+static int tcp_no_memory(struct tcp *t)
+{
+	load_fail(&t->failed, -ENOMEM, "rank %u has no memory for a sub-group", t->comm.rank);
+	return tcp_break(t, -ENOMEM, (int32_t)t->comm.rank);
 }
 
 static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_comm **out,
 		     int timeout_ms)
 {
 	struct tcp *t = ctx;
-	struct load_meeting m = { .listener = -1, .timeout_ms = timeout_ms };
+	struct load_meeting m = { .listener = -1, .nports = 1, .timeout_ms = timeout_ms };
 	struct wish wish = { color, key };
 	struct invitation in = { 0 };
 	dcp_auto_free struct wish *wishes = calloc(t->comm.ranks, sizeof(*wishes));
 	dcp_auto_free struct invitation *all = calloc(t->comm.ranks, sizeof(*all));
+	struct tcp *sub;
 	uint32_t leader;
-	int rc = !wishes || !all ? -ENOMEM
-				 : tcp_allgather(t, &wish, sizeof(wish), wishes, timeout_ms);
+	int rc;
 
+	if (!wishes ||
+	    !all) /* the others wait for this rank's wish: they get the failure in its place */
+		return tcp_no_memory(t);
+	rc = tcp_allgather(t, &wish, sizeof(wish), wishes, timeout_ms);
 	if (rc < 0)
 		return rc;
 	leader = group_of(t, wishes, &m);
-	if (leader == t->comm.rank && m.ranks > 1)
+	/* Once they meet, nobody who fails could tell the others. */
+	sub = tcp_alloc(&m);
+	in.code = sub ? 0 : -ENOMEM;
+	if (sub && leader == t->comm.rank && m.ranks > 1)
 		invite(t, &m, &in);
 	rc = tcp_allgather(t, &in, sizeof(in), all, timeout_ms);
 	for (uint32_t r = 0; r < t->comm.ranks && rc == 0; r++)
 		if (all[r].code < 0) {
 			rc = load_fail(&t->failed, all[r].code,
-				       "rank %u cannot listen for its sub-group: %s", r,
+				       "rank %u cannot meet its sub-group: %s", r,
 				       strerror(-all[r].code));
 			t->failed.rank = (int32_t)r;
 		}
@@ -583,11 +502,13 @@ static int tcp_split(void *ctx, uint32_t color, uint32_t key, struct dcpload_com
 	if (rc < 0) {
 		if (m.listener >= 0)
 			close(m.listener);
+		if (sub)
+			tcp_close(sub);
 		return rc;
 	}
 	m.local = t->m.local;
 	load_digest(t->m.id, sizeof(t->m.id), all[leader].key, sizeof(all[leader].key), m.id);
 	load_digest(t->m.key, sizeof(t->m.key), all[leader].key, sizeof(all[leader].key),
 		    m.key);
-	return tcp_new(&m, out, &t->failed);
+	return tcp_meet(sub, &m, out, &t->failed);
 }
