@@ -21,6 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/unit/t_random.h"
+
 #define MAX_FILE (64u << 20)
 #define MAX_DAMAGED (1u << 20) /* larger files are replayed whole, not damaged */
 #define MAX_DEPTH 8
@@ -67,40 +69,31 @@ static void on_death(int sig)
 	raise(sig);
 }
 
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return z ^ z >> 31;
-}
-
 /* Change @p in place; the new length, never more than the old. */
 static size_t damage(uint8_t *p, size_t n, uint64_t *state)
 {
 	static const uint8_t odd[] = { 0, 1, 0x7f, 0x80, 0xff, '(', '.', '"', '{' };
-	unsigned times = 1 + (unsigned)(next_random(state) % 4);
+	unsigned times = 1 + (unsigned)(t_random64(state) % 4);
 
 	while (times-- && n) {
-		size_t at = next_random(state) % n, to = next_random(state) % n, len;
+		size_t at = t_random64(state) % n, to = t_random64(state) % n, len;
 
-		switch (next_random(state) % 6) {
+		switch (t_random64(state) % 6) {
 		case 0:
-			p[at] ^= (uint8_t)(1u << next_random(state) % 8);
+			p[at] ^= (uint8_t)(1u << t_random64(state) % 8);
 			break;
 		case 1:
-			p[at] = (uint8_t)next_random(state);
+			p[at] = (uint8_t)t_random64(state);
 			break;
 		case 2:
-			p[at] = odd[next_random(state) % sizeof(odd)];
+			p[at] = odd[t_random64(state) % sizeof(odd)];
 			break;
 		case 3:
 			len = n - (at > to ? at : to);
-			memmove(p + to, p + at, len < 16 ? len : next_random(state) % 16);
+			memmove(p + to, p + at, len < 16 ? len : t_random64(state) % 16);
 			break;
 		case 4:
-			memset(p + at, (int)odd[next_random(state) % sizeof(odd)],
+			memset(p + at, (int)odd[t_random64(state) % sizeof(odd)],
 			       n - at < 8 ? n - at : 8);
 			break;
 		default:

@@ -4,15 +4,13 @@
 #include "core/base/base.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t_dir.h"
+#include "tests/unit/t_random.h"
 
-static uint64_t seed = 88172645463325252ull;
+static uint64_t seed = 1;
 
 uint64_t t_pw_random(uint64_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed % below;
+	return t_random(&seed, below);
 }
 
 static const struct t_pw_type types[] = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t_plan.h"
+#include "tests/unit/t_random.h"
 
 #include <string.h>
 
@@ -14,12 +15,8 @@ uint64_t t_pick(struct t_choice *c, uint64_t below)
 {
 	if (below < 2)
 		return 0;
-	if (!c->p) {
-		c->seed ^= c->seed << 13;
-		c->seed ^= c->seed >> 7;
-		c->seed ^= c->seed << 17;
-		return c->seed % below;
-	}
+	if (!c->p)
+		return t_random(&c->seed, below);
 	if (c->n == 0)
 		return 0;
 	c->n--;

@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
+#include "tests/unit/t_random.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/model/pack.h"
 
-static uint64_t random_state = 7;
-
-static uint64_t next_random(void)
-{
-	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-	return random_state >> 17;
-}
+static uint64_t seed = 7;
 
 /* Any size, small ones as likely as large ones. */
 static uint64_t any_number(void)
 {
-	uint64_t v = next_random() << 20 ^ next_random();
+	uint64_t v = t_random64(&seed);
 
-	return v >> next_random() % 64;
+	return v >> t_random(&seed, 64);
 }
 
 static const uint64_t *any_numbers(struct dcp_arena *a, uint32_t n, uint64_t below)
@@ -27,7 +22,7 @@ static const uint64_t *any_numbers(struct dcp_arena *a, uint32_t n, uint64_t bel
 	uint64_t *v = dcp_arena_calloc(a, n, sizeof(*v));
 
 	for (uint32_t i = 0; i < n; i++)
-		v[i] = below ? next_random() % below : any_number();
+		v[i] = below ? t_random(&seed, below) : any_number();
 	return v;
 }
 
@@ -36,20 +31,20 @@ static struct dcp_piece any_piece(struct dcp_arena *a, uint32_t ndim)
 	struct dcp_piece p = {
 		.lo = any_numbers(a, ndim, 0),
 		.len = any_numbers(a, ndim, ndim > 8 ? 2 : 7), /* their product must fit */
-		.stride = next_random() % 2 ? any_numbers(a, ndim, 0) : NULL,
+		.stride = t_random(&seed, 2) ? any_numbers(a, ndim, 0) : NULL,
 		.off = any_number(),
 		.nbytes = any_number(),
 		.file = (uint32_t)any_number(),
-		.enc = (uint8_t)(next_random() % 3),
-		.filter = (uint8_t)(next_random() % 7),
-		.swap = next_random() % 2,
+		.enc = (uint8_t)t_random(&seed, 3),
+		.filter = (uint8_t)t_random(&seed, 7),
+		.swap = t_random(&seed, 2),
 	};
 
-	if (p.stride && next_random() % 2) {
+	if (p.stride && t_random(&seed, 2)) {
 		p.item_n = any_number() + 1;
 		p.item_lo = any_number() % p.item_n;
 	}
-	if (next_random() % 2) {
+	if (t_random(&seed, 2)) {
 		assert_true(dcp_shape_volume(p.len, ndim, &p.run_n));
 	} else {
 		p.run_lo = any_number();
@@ -103,10 +98,10 @@ static void random_pieces_come_back(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 400; round++) {
-		uint32_t ndim = (uint32_t)(next_random() % (round % 10 ? 5 : DCP_MAX_NDIM + 1));
+		uint32_t ndim = (uint32_t)(t_random(&seed, round % 10 ? 5 : DCP_MAX_NDIM + 1));
 		dcp_auto_buf struct dcp_buf blob = DCP_BUF_INIT;
 		struct dcp_piece pieces[6], *got = NULL;
-		size_t n = next_random() % (DCP_LEN(pieces) + 1), ngot = 77;
+		size_t n = t_random(&seed, DCP_LEN(pieces) + 1), ngot = 77;
 		struct dcp_tensor t = { .ndim = ndim, .pieces = pieces, .npieces = n };
 		struct dcp_arena a;
 
@@ -137,8 +132,8 @@ static void blocks_are_left_out(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 300; round++) {
-		uint32_t ndim = (uint32_t)(next_random() % 4);
-		size_t n = next_random() % (5 * DCP_PACK_BLOCK), ngot = 77, k = 0;
+		uint32_t ndim = (uint32_t)t_random(&seed, 4);
+		size_t n = t_random(&seed, 5 * DCP_PACK_BLOCK), ngot = 77, k = 0;
 		struct dcp_piece *pieces = calloc(n + 1, sizeof(*pieces)), *got = NULL;
 		struct dcp_tensor t = { .ndim = ndim, .pieces = pieces, .npieces = n };
 		dcp_auto_buf struct dcp_buf blob = DCP_BUF_INIT;
@@ -151,12 +146,12 @@ static void blocks_are_left_out(void **state)
 
 			pieces[i] = any_piece(&a, ndim);
 			for (uint32_t d = 0; d < ndim; d++)
-				lo[d] = d ? next_random() % 20 : i * 3 + next_random() % 9;
+				lo[d] = d ? t_random(&seed, 20) : i * 3 + t_random(&seed, 9);
 			pieces[i].lo = lo;
 		}
 		for (uint32_t d = 0; d < ndim; d++) {
-			box.lo[d] = next_random() % (d ? 20 : 3 * n + 1);
-			box.len[d] = next_random() % 12;
+			box.lo[d] = t_random(&seed, d ? 20 : 3 * n + 1);
+			box.len[d] = t_random(&seed, 12);
 		}
 		dcp_pack_pieces(&blob, &t);
 		assert_int_equal(unpack(blob.p, blob.n, ndim, &a, &got, &ngot), 0);
@@ -184,7 +179,7 @@ static void every_cut_is_seen(void **state)
 {
 	(void)state;
 	for (int round = 0; round < 60; round++) {
-		uint32_t ndim = (uint32_t)(next_random() % 4);
+		uint32_t ndim = (uint32_t)t_random(&seed, 4);
 		dcp_auto_buf struct dcp_buf blob = DCP_BUF_INIT;
 		struct dcp_piece pieces[3], *got;
 		struct dcp_tensor t = { .ndim = ndim, .pieces = pieces, .npieces = 3 };

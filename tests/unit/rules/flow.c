@@ -9,13 +9,13 @@
 #include "core/base/buf.h"
 #include "core/rules/rules.h"
 #include "tests/unit/t.h"
+#include "tests/unit/t_random.h"
 
-static uint64_t random_state = 12;
+static uint64_t seed = 12;
 
 static uint64_t any(uint64_t below)
 {
-	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-	return (random_state >> 33) % below;
+	return t_random(&seed, below);
 }
 
 /* ---- arrays ---- */

@@ -9,6 +9,7 @@
 #include "core/format/deepspeed/deepspeed_int.h"
 #include "tests/unit/t_ds.h"
 #include "tests/unit/t_manifest.h"
+#include "tests/unit/t_random.h"
 
 static const struct t_ds_param few[] = {
 	{ "a", { 3, 5 }, 2, 0, false, NULL },
@@ -86,20 +87,18 @@ static void every_layout(void **state)
 		}
 }
 
-static uint32_t next(uint32_t *seed)
+static uint32_t next(uint64_t *seed)
 {
-	*seed = *seed * 1664525 + 1013904223;
-	return *seed >> 8;
+	return (uint32_t)t_random64(seed) >> 8;
 }
 
 /* Any number of parameters, sizes, groups and ranks. */
 static void at_random(void **state)
 {
-	const char *given = getenv("DCPFS_SEED");
-	uint32_t seed = given ? (uint32_t)strtoul(given, NULL, 10) : 20240611;
+	uint64_t seed = t_random_seed(20240611);
 
 	(void)state;
-	print_message("           seed %u\n", seed);
+	print_message("           seed %llu\n", (unsigned long long)seed);
 	for (int round = 0; round < 80; round++) {
 		struct t_ds_param param[20];
 		char names[20][24];

@@ -13,6 +13,7 @@
 #include "core/base/base.h"
 #include "tests/unit/t_megatron.h"
 #include "tests/unit/t_megatron_ref.h"
+#include "tests/unit/t_random.h"
 
 enum { JOBS = 250 };
 
@@ -160,10 +161,7 @@ static void check_job(const struct t_ref_job *j)
 
 static int pick(uint64_t *seed, int lo, int hi)
 {
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return lo + (int)(*seed % (uint64_t)(hi - lo + 1));
+	return lo + (int)t_random(seed, (uint64_t)(hi - lo + 1));
 }
 
 static void pick_job(uint64_t *r, struct t_ref_job *j)
@@ -198,8 +196,7 @@ static void pick_job(uint64_t *r, struct t_ref_job *j)
 
 static void random_jobs(void **state)
 {
-	const char *text = getenv("DCPFS_TEST_SEED");
-	uint64_t seed = text ? strtoull(text, NULL, 10) : 20260801;
+	uint64_t seed = t_random_seed(20260801);
 
 	(void)state;
 	print_message("seed %llu (DCPFS_TEST_SEED sets it)\n", (unsigned long long)seed);

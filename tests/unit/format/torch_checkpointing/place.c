@@ -7,15 +7,13 @@
 #include "core/base/err.h"
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_items.h"
+#include "tests/unit/t_random.h"
 
-static uint64_t seed = 0x2545f4914f6cdd1dull;
+static uint64_t seed = 1;
 
 static int64_t rnd(int64_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return (int64_t)(seed % (uint64_t)below);
+	return (int64_t)t_random(&seed, (uint64_t)below);
 }
 
 enum { NDIM = 3, SIDE = 7, NMESH = 3, WORLD = 12 };

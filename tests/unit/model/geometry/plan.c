@@ -14,20 +14,13 @@
 #include "core/model/geometry/tiling.h"
 #include "core/model/pack.h"
 #include "tests/unit/t_plan.h"
-
-static uint64_t first_seed(void)
-{
-	const char *given = getenv("DCPFS_TEST_SEED");
-	uint64_t seed = given ? strtoull(given, NULL, 0) : 0;
-
-	return seed ? seed : 0x9e3779b97f4a7c15;
-}
+#include "tests/unit/t_random.h"
 
 static void random_plans_agree(void **state)
 {
 	enum { CASES = T_ROUNDS(120000) };
 	struct t_plan *w = calloc(1, sizeof(*w));
-	struct t_choice c = { .seed = first_seed() };
+	struct t_choice c = { .seed = t_random_seed(1) };
 
 	(void)state;
 	assert_non_null(w);
@@ -45,7 +38,7 @@ static void random_plans_agree(void **state)
 static void packed_pieces_come_back(void **state)
 {
 	struct t_plan *w = calloc(1, sizeof(*w));
-	struct t_choice c = { .seed = first_seed() };
+	struct t_choice c = { .seed = t_random_seed(1) };
 	struct dcp_arena arena;
 
 	(void)state;

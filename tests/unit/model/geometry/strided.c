@@ -6,6 +6,7 @@
  * reference, by chance. Here: that they are few.
  */
 #include "tests/unit/t.h"
+#include "tests/unit/t_random.h"
 
 #include "core/base/arena.h"
 #include "core/model/geometry/meet.h"
@@ -281,32 +282,33 @@ static int note(void *ctx, const struct dcp_strided *s)
 }
 
 /* Dense in the destination; anywhere, also on top of each other, in the file. */
-static void random_descriptor(struct dcp_strided *s, uint64_t unit)
+static void random_descriptor(struct dcp_strided *s, uint64_t unit, uint64_t *seed)
 {
 	uint64_t step;
 
-	*s = (struct dcp_strided){ .off = (uint64_t)random() % 64,
-				   .run = unit * (1 + (uint64_t)random() % 6) };
-	s->ndim = (uint32_t)((uint64_t)random() % 4);
+	*s = (struct dcp_strided){ .off = t_random(seed, 64),
+				   .run = unit * (1 + t_random(seed, 6)) };
+	s->ndim = (uint32_t)(t_random(seed, 4));
 	step = s->run;
 	for (uint32_t k = s->ndim; k-- > 0;) {
-		s->count[k] = 2 + (uint64_t)random() % 3;
+		s->count[k] = 2 + t_random(seed, 3);
 		s->dst_stride[k] = step;
-		s->file_stride[k] = (uint64_t)random() % 5 ? (uint64_t)random() % 200 : 0;
+		s->file_stride[k] = t_random(seed, 5) ? t_random(seed, 200) : 0;
 		step *= s->count[k];
 	}
 }
 
 static void parts_are_the_whole(void **state)
 {
+	uint64_t *seed = &(uint64_t){ 7 };
+
 	(void)state;
-	srandom(7);
 	for (int n = 0; n < 3000; n++) {
 		static struct seen whole, parts;
-		uint64_t unit = 1ull << (uint64_t)random() % 4, at = 0;
+		uint64_t unit = 1ull << t_random(seed, 4), at = 0;
 		struct dcp_strided s;
 
-		random_descriptor(&s, unit);
+		random_descriptor(&s, unit, seed);
 		memset(&whole, 0, sizeof(whole));
 		memset(&parts, 0, sizeof(parts));
 		whole.unit = parts.unit = unit;
@@ -314,7 +316,7 @@ static void parts_are_the_whole(void **state)
 		note(&whole, &s);
 		for (; at < s.off + dcp_strided_extent(&s); at = parts.hi) {
 			parts.lo = at;
-			parts.hi = at + 1 + (uint64_t)random() % 300;
+			parts.hi = at + 1 + t_random(seed, 300);
 			assert_int_equal(
 				dcp_strided_clip(&s, parts.lo, parts.hi, unit, note, &parts),
 				0);

@@ -5,6 +5,7 @@
  * covers: layout
  */
 #include "tests/unit/t_layout.h"
+#include "tests/unit/t_random.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"
@@ -12,14 +13,11 @@
 
 enum { MAX_ELEMENTS = 1 << 16 };
 
-static uint64_t seed = 88172645463325252ull;
+static uint64_t seed = 1;
 
 static uint64_t rnd(uint64_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return seed % below;
+	return t_random(&seed, below);
 }
 
 /* The reference: which part of @parts gets place @k of @n? */

@@ -6,6 +6,7 @@
  * runs gives; of a cold file exactly the pages that a descriptor needs are asked for.
  */
 #include "tests/unit/t.h"
+#include "tests/unit/t_random.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,14 +18,11 @@
 
 enum { FILE_BYTES = 8 << 20, PAGES = FILE_BYTES / 4096 };
 
-static uint64_t seed = 0x9e3779b97f4a7c15;
+static uint64_t seed = 1;
 
 static uint64_t rnd(uint64_t below)
 {
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	seed ^= seed << 17;
-	return below ? seed % below : 0;
+	return t_random(&seed, below);
 }
 
 struct file {

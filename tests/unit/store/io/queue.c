@@ -4,6 +4,7 @@
  * Whatever it does, a batch is delivered in full, or a file cannot be read.
  */
 #include "tests/unit/t.h"
+#include "tests/unit/t_random.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,7 +40,7 @@ int dcp_ring_open(unsigned entries, struct dcp_ring **out)
 		return fake.open_rc;
 	*out = calloc(1, sizeof(**out));
 	(*out)->entries = entries;
-	(*out)->seed = 88172645463325252;
+	(*out)->seed = 1;
 	open = __atomic_add_fetch(&fake.open, 1, __ATOMIC_RELAXED);
 	if (open > __atomic_load_n(&fake.most, __ATOMIC_RELAXED))
 		__atomic_store_n(&fake.most, open, __ATOMIC_RELAXED);
@@ -62,9 +63,8 @@ int dcp_ring_read(struct dcp_ring *r, const struct dcp_read *reads, size_t n, ui
 		uint32_t most = reads[i].n;
 		ssize_t got;
 
-		r->seed = r->seed * 6364136223846793005u + 1;
-		if (fake.shorten && r->seed >> 60 < 8)
-			most = (uint32_t)(r->seed >> 33) % most;
+		if (fake.shorten && t_random(&r->seed, 2))
+			most = (uint32_t)t_random(&r->seed, most);
 		got = fake.read_rc < 0 && i >= n / 2
 			      ? 0
 			      : pread(reads[i].fd, reads[i].to, most, (off_t)reads[i].off);
@@ -115,9 +115,8 @@ static void make_batch(struct batch *b, const struct file *f, size_t n, uint64_t
 	b->to = malloc(n * 1000 + 1);
 	memset(b->to, 0xee, n * 1000);
 	for (size_t i = 0; i < n; i++) {
-		seed = seed * 6364136223846793005u + 1442695040888963407u;
-		b->reads[i] = (struct dcp_read){ f->fd, 1 + (uint32_t)(seed >> 32) % 1000,
-						 (seed >> 20) % (FILE_BYTES - 1000),
+		b->reads[i] = (struct dcp_read){ f->fd, 1 + (uint32_t)t_random(&seed, 1000),
+						 t_random(&seed, FILE_BYTES - 1000),
 						 b->to + i * 1000 };
 	}
 }

@@ -4,6 +4,7 @@
  * chunks bring in the union of all, each block once, in order, in slots that hold them.
  */
 #include "tests/unit/t.h"
+#include "tests/unit/t_random.h"
 
 #include "tools/load/chunk.h"
 
@@ -13,8 +14,7 @@ static uint64_t seed;
 
 static uint64_t below(uint64_t n)
 {
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (seed >> 33) % n;
+	return t_random(&seed, n);
 }
 
 /* Runs of one or two dimensions; those that lie close are one range, holes included. */

@@ -9,6 +9,7 @@
 #include "core/store/version/version.h"
 #include "tests/unit/t_comm.h"
 #include "tests/unit/t_dir.h"
+#include "tests/unit/t_random.h"
 #include "tools/load/dcpload.h"
 
 /* In a rank: a failure counts and is told. */
@@ -249,8 +250,7 @@ static void put_tensors(const struct t_dir *d, const char *name, const char *hea
 	memset(p + 8, ' ', n);
 	memcpy(p + 8, header, x);
 	for (size_t i = 0; i < bytes; i++) {
-		x = x * 6364136223846793005u + 1442695040888963407u;
-		p[8 + n + i] = (uint8_t)(x >> 56);
+		p[8 + n + i] = (uint8_t)t_random(&x, 256);
 	}
 	t_dir_put(d, name, p, 8 + n + bytes);
 	free(p);

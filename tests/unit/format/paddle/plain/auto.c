@@ -10,6 +10,7 @@
 #include "tests/unit/t_dir.h"
 #include "tests/unit/t_group.h"
 #include "tests/unit/t_pdplain.h"
+#include "tests/unit/t_random.h"
 #include "tests/unit/t_torch.h"
 
 enum { MAX_NDIM = 3, MAX_MESH = 3, MAX_PLACES = 24 };
@@ -184,13 +185,12 @@ static void check_broken(const struct t_group *g, const char *says)
 
 /* ---- tests ---- */
 
-static unsigned draw(unsigned *seed, unsigned below)
+static unsigned draw(uint64_t *seed, unsigned below)
 {
-	*seed = *seed * 1103515245 + 12345;
-	return (*seed >> 16) % below;
+	return (unsigned)t_random(seed, below);
 }
 
-static void draw_plan(struct plan *p, unsigned *seed)
+static void draw_plan(struct plan *p, uint64_t *seed)
 {
 	unsigned used = 0;
 	size_t n;
@@ -221,10 +221,10 @@ static void draw_plan(struct plan *p, unsigned *seed)
 
 static void any_mesh(void **state)
 {
-	unsigned seed = 20260101;
+	uint64_t seed = t_random_seed(20260101);
 
 	(void)state;
-	print_message("           seed %u\n", seed);
+	print_message("           seed %llu\n", (unsigned long long)seed);
 	for (int round = 0; round < 150; round++) {
 		struct plan p;
 		struct t_dir tree;
