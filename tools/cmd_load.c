@@ -262,7 +262,7 @@ static int show_progress(void *ctx, uint64_t done, uint64_t total)
 {
 	struct loading *l = ctx;
 
-	l->progress.tell.tell(l->progress.tell.ctx, done, total, "loading");
+	l->progress.report.report(l->progress.report.ctx, done, total, "loading");
 	return 0;
 }
 

@@ -273,7 +273,7 @@ static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 	o->store.index_file = p->index;
 	o->store.cache_limit = DCP_MAX(m->pick.cache_limit, 1);
 	o->store.no_map = m->io == IO_PREAD;
-	o->store.progress = &progress->tell;
+	o->store.progress = &progress->report;
 	o->store.log = o->log = &cmd_log;
 	o->foreground |= o->debug;
 	o->layouts = m->layouts.v;

@@ -260,7 +260,7 @@ static void tell_bytes(void *ctx, uint64_t done, uint64_t total, const char *key
 	struct showing *w = ctx;
 
 	(void)total;
-	w->progress.tell.tell(w->progress.tell.ctx, w->done + done, w->total, key);
+	w->progress.report.report(w->progress.report.ctx, w->done + done, w->total, key);
 }
 
 static enum cmd_exit put_digest(struct showing *w, const struct dcp_row *row)

@@ -118,7 +118,7 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 		.cache_limit = DCP_MAX(opts->cache_limit, 1), /* 0 is core's own choice */
 		.rebuild = rebuild,
 		.queue = queue,
-		.progress = &p->progress.tell,
+		.progress = &p->progress.report,
 		.log = &cmd_log,
 	};
 	return CMD_OK;

@@ -92,7 +92,7 @@ void progress_init(struct progress *p, bool bytes)
 	struct winsize ws;
 
 	*p = (struct progress){ .bytes = bytes, .on = isatty(STDERR_FILENO), .width = 79 };
-	p->tell = (struct dcp_progress){ draw, p };
+	p->report = (struct dcp_progress){ draw, p };
 	if (p->on && ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 20)
 		p->width = DCP_MIN(ws.ws_col - 1u, 200u);
 	p->start_ns = dcp_now_ns(CLOCK_MONOTONIC);

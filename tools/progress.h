@@ -13,8 +13,8 @@
 #include "core/format/format.h"
 
 struct progress {
-	struct dcp_progress tell; /* what core is given; its ctx is this struct */
-	bool on, bytes;           /* a terminal; what is counted are bytes, not things */
+	struct dcp_progress report; /* what core is given; its ctx is this struct */
+	bool on, bytes;             /* a terminal; what is counted are bytes, not things */
 	unsigned width;
 	bool drawn;
 	int64_t start_ns, last_ns;

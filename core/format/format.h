@@ -35,7 +35,7 @@ enum dcp_match {
 /* Optional: called now and then during a load. @done counts up to @total. @what is NULL when it
  * is over and its caller goes on with something else. */
 struct dcp_progress {
-	void (*tell)(void *ctx, uint64_t done, uint64_t total, const char *what);
+	void (*report)(void *ctx, uint64_t done, uint64_t total, const char *what);
 	void *ctx;
 };
 

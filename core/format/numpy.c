@@ -8,7 +8,7 @@
  *	a.npy b.npy              np.save, one array each: all in a directory are one version
  *
  * Stored members are read where they lie, deflated ones (np.savez_compressed) are decoded when
- * they are opened. Arrays of Python objects and of records are told as errors: nothing is
+ * they are opened. Arrays of Python objects and of records are emitted as errors: nothing is
  * unpickled.
  *
  * Such files are also what people keep their data and their plots in. So they count only where
@@ -128,7 +128,7 @@ struct loading {
 	const char *name;           /* of the file at hand */
 	char prefix[DCP_GROUP_MAX]; /* of its keys; "": none */
 	uint32_t file;
-	size_t told;
+	size_t emitted;
 	struct dcp_buf key;
 };
 
@@ -158,7 +158,7 @@ static bool make_key(struct loading *l, const struct array *a, const char *path[
 	return true;
 }
 
-static int tell_broken(struct loading *l, const struct array *a, const char *type,
+static int emit_broken(struct loading *l, const struct array *a, const char *type,
 		       const char *why)
 {
 	const char *path[2];
@@ -170,7 +170,7 @@ static int tell_broken(struct loading *l, const struct array *a, const char *typ
 	return l->in->sink->object(l->in->sink->ctx, &o);
 }
 
-static int tell_array(struct loading *l, const struct array *a, const struct dcp_npy *npy)
+static int emit_array(struct loading *l, const struct array *a, const struct dcp_npy *npy)
 {
 	static const uint64_t origin[DCP_MAX_NDIM];
 	const char *path[2];
@@ -199,7 +199,7 @@ static int tell_array(struct loading *l, const struct array *a, const struct dcp
 	t.key = l->key.p;
 	dcp_shape_volume(npy->shape, npy->ndim, &p.run_n);
 	t.npieces = p.run_n > 0;
-	l->told++;
+	l->emitted++;
 	if (npy->swap && npy->dtype == DCP_DTYPE_OTHER) {
 		t.error = "big-endian elements of a type that dcpfs cannot turn round";
 		t.npieces = 0;
@@ -211,7 +211,7 @@ static int tell_array(struct loading *l, const struct array *a, const struct dcp
 }
 
 /* @src begins with the header of @a: all of it, or what came out first. */
-static int tell_npy(struct loading *l, const struct array *a, const struct dcp_source *src,
+static int emit_npy(struct loading *l, const struct array *a, const struct dcp_source *src,
 		    struct dcp_err *err)
 {
 	struct dcp_npy npy;
@@ -222,22 +222,22 @@ static int tell_npy(struct loading *l, const struct array *a, const struct dcp_s
 	if (rc == 0 && npy.off > a->size)
 		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "its header is cut short");
 	if (rc < 0)
-		return tell_broken(l, a, "", err->msg);
+		return emit_broken(l, a, "", err->msg);
 	if (npy.kind == DCP_NPY_OBJECTS)
-		return tell_broken(l, a, "numpy.ndarray",
+		return emit_broken(l, a, "numpy.ndarray",
 				   "an array of Python objects (dtype O), which is a pickle: "
 				   "load it with allow_pickle=True and save what is in it");
 	if (npy.kind == DCP_NPY_RECORDS)
-		return tell_broken(l, a, "numpy.ndarray",
+		return emit_broken(l, a, "numpy.ndarray",
 				   "an array of records (a structured dtype): save each of its "
 				   "fields as an array");
-	return tell_array(l, a, &npy);
+	return emit_array(l, a, &npy);
 }
 
 /* ---- files ---- */
 
 /* The first kilobyte does for all but records of many fields. */
-static int tell_deflated(struct loading *l, const struct array *a, const struct dcp_source *src,
+static int emit_deflated(struct loading *l, const struct array *a, const struct dcp_source *src,
 			 struct dcp_err *err)
 {
 	struct dcp_source packed = dcp_source_window(src, a->off, a->nbytes), head;
@@ -248,12 +248,12 @@ static int tell_deflated(struct loading *l, const struct array *a, const struct 
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0)
-		return tell_broken(l, a, "", err->msg);
+		return emit_broken(l, a, "", err->msg);
 	head = dcp_source_mem(bytes, n);
-	return tell_npy(l, a, &head, err);
+	return emit_npy(l, a, &head, err);
 }
 
-static int tell_member(struct loading *l, const struct dcp_zip_member *m,
+static int emit_member(struct loading *l, const struct dcp_zip_member *m,
 		       const struct dcp_source *src, struct dcp_err *err)
 {
 	struct array a = { .name = m->name,
@@ -268,21 +268,21 @@ static int tell_member(struct loading *l, const struct dcp_zip_member *m,
 		return 0;
 	a.n -= strlen(".npy");
 	if (!m->stored && !m->deflated)
-		return tell_broken(l, &a, "",
+		return emit_broken(l, &a, "",
 				   "encrypted, or compressed in a way that numpy "
 				   "does not write");
 	rc = dcp_zip_data(src, m, &a.off, err);
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0)
-		return tell_broken(l, &a, "", err->msg);
+		return emit_broken(l, &a, "", err->msg);
 	if (m->deflated)
-		return tell_deflated(l, &a, src, err);
+		return emit_deflated(l, &a, src, err);
 	stored = dcp_source_window(src, a.off, m->size);
-	return tell_npy(l, &a, &stored, err);
+	return emit_npy(l, &a, &stored, err);
 }
 
-static int tell_npz(struct loading *l, const struct dcp_source *src, struct dcp_err *err)
+static int emit_npz(struct loading *l, const struct dcp_source *src, struct dcp_err *err)
 {
 	struct dcp_zip_member *m = NULL;
 	struct dcp_arena arena;
@@ -292,12 +292,12 @@ static int tell_npz(struct loading *l, const struct dcp_source *src, struct dcp_
 	dcp_arena_init(&arena, arena_limit);
 	rc = dcp_zip_list(src, &arena, &m, &n, err);
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = tell_member(l, &m[i], src, err);
+		rc = emit_member(l, &m[i], src, err);
 	dcp_arena_finish(&arena);
 	return rc;
 }
 
-static int tell_file(struct loading *l, struct dcp_err *err)
+static int emit_file(struct loading *l, struct dcp_err *err)
 {
 	struct array a = { .name = l->name, .n = strlen(l->name) - strlen(".npy") };
 	struct dcp_err why = { 0 };
@@ -309,8 +309,8 @@ static int tell_file(struct loading *l, struct dcp_err *err)
 	rc = dcp_dir_input(l->in->dir, l->name, &input, &why);
 	if (rc == 0) {
 		a.size = a.nbytes = input.src.size;
-		rc = is_npz(l->name) ? tell_npz(l, &input.src, &why)
-				     : tell_npy(l, &a, &input.src, &why);
+		rc = is_npz(l->name) ? emit_npz(l, &input.src, &why)
+				     : emit_npy(l, &a, &input.src, &why);
 		dcp_input_close(&input);
 	}
 	if (rc == -ENOMEM || (rc < 0 && why.code != rc)) /* the sink's own */
@@ -324,7 +324,7 @@ static int tell_file(struct loading *l, struct dcp_err *err)
 		return rc;
 	}
 	*l->prefix = '\0';
-	return tell_broken(l, &a, "", why.msg);
+	return emit_broken(l, &a, "", why.msg);
 }
 
 /* What stands in front of the keys of l->name: nothing in a model, or in what is alone. */
@@ -356,14 +356,14 @@ int dcp_numpy_load(const struct dcp_load *in, struct dcp_err *err)
 		if (in->dir->entries[i].is_dir || !is_array(NULL, l.name))
 			continue;
 		choose_prefix(&l);
-		rc = tell_file(&l, err);
+		rc = emit_file(&l, err);
 		if (in->progress)
-			in->progress->tell(in->progress->ctx, i + 1, in->dir->n, "files");
+			in->progress->report(in->progress->ctx, i + 1, in->dir->n, "files");
 	}
 	dcp_buf_finish(&l.key);
 	if (rc == -ENOMEM)
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading arrays");
 	if (rc == 0)
-		rc = dcp_hf_tell_rest(in, is_array, NULL, err);
+		rc = dcp_hf_emit_rest(in, is_array, NULL, err);
 	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "numpy");
 }

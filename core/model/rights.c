@@ -45,7 +45,7 @@ struct dcp_rights dcp_rights_of_mode(uint32_t uid, uint32_t gid, uint32_t mode, 
 
 /* ---- several ---- */
 
-/* A user as far as two files tell users apart. */
+/* What distinguishes two users in the rights of two files. */
 struct user {
 	uint32_t uid;
 	bool in_a, in_b; /* member of the group of the one, of the other */

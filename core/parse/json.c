@@ -108,7 +108,7 @@ static int check_limits(const char *text, size_t n, struct dcp_err *err)
 {
 	struct scan s = { .text = text, .n = n };
 
-	if (n > INT_MAX) /* jansson tells positions as int */
+	if (n > INT_MAX) /* jansson gives positions as int */
 		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
 				"JSON of %zu bytes, more than %d", n, INT_MAX);
 	while (s.at < n) {

@@ -258,7 +258,7 @@ static int run(struct map *m)
 	for (size_t i = 0; rc == 0 && i < m->ngroup; i++)
 		rc = note_group(m, (uint32_t)i);
 	for (size_t i = 0; rc == 0 && i < m->ngroup; i++)
-		rc = dcp_rules_tell_group(m, (uint32_t)i);
+		rc = dcp_rules_emit_group(m, (uint32_t)i);
 	return rc;
 }
 

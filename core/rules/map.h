@@ -65,4 +65,4 @@ int dcp_rules_key_made(struct map *m, const struct group *g, uint32_t dst, uint6
 		       const char **out);
 
 /* tell.c */
-int dcp_rules_tell_group(struct map *m, uint32_t number);
+int dcp_rules_emit_group(struct map *m, uint32_t number);

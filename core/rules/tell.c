@@ -157,7 +157,7 @@ static int tell_key(struct map *m, uint32_t number, const char *key, struct dcp_
 	return rc < 0 ? rc : m->to->tensor(m->to->ctx, &t);
 }
 
-int dcp_rules_tell_group(struct map *m, uint32_t number)
+int dcp_rules_emit_group(struct map *m, uint32_t number)
 {
 	const struct group *g = &m->group[number];
 	const struct rule *rule = &m->r->rule[g->rule];

@@ -172,7 +172,7 @@ static void open_now(struct dcpfs *fs, struct dcpfs_version *ver, bool build)
 	pthread_mutex_unlock(&o->lock);
 	rc = dcp_version_open(fs->opts.source, &ver->found, &opts, &v, &err);
 	if (opts.progress)
-		opts.progress->tell(opts.progress->ctx, 0, 0, NULL);
+		opts.progress->report(opts.progress->ctx, 0, 0, NULL);
 	if (rc == 0)
 		rc = find_rights(ver, v, &err);
 	if (rc == 0) {

@@ -125,14 +125,14 @@ static void reshard(int reps)
 		uint64_t n = 0;
 
 		for (int i = 0; i < TENSORS; i++)
-			dcp_strided_tell(&x[0].tl, &cut, count, &n);
+			dcp_strided_emit(&x[0].tl, &cut, count, &n);
 		say("one tensor again", n, wall, cpu);
 
 		n = 0;
 		wall = seconds(CLOCK_MONOTONIC);
 		cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
 		for (int i = 0; i < TENSORS; i++)
-			dcp_strided_tell(&x[i].tl, &cut, count, &n);
+			dcp_strided_emit(&x[i].tl, &cut, count, &n);
 		say("tilings there", n, wall, cpu);
 
 		n = 0;
@@ -140,7 +140,7 @@ static void reshard(int reps)
 		cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
 		for (int i = 0; i < TENSORS; i++) {
 			must(dcp_tiling_init(&tl, &x[i].t, &again, NULL) == 0, "no tiling");
-			dcp_strided_tell(&tl, &cut, count, &n);
+			dcp_strided_emit(&tl, &cut, count, &n);
 			dcp_arena_reset(&again);
 		}
 		say("from pieces", n, wall, cpu);
@@ -160,7 +160,7 @@ static void reshard(int reps)
 			t.pieces = pieces;
 			must(dcp_tiling_init_part(&tl, &t, &box, &again, NULL) == 0,
 			     "no tiling");
-			dcp_strided_tell(&tl, &cut, count, &n);
+			dcp_strided_emit(&tl, &cut, count, &n);
 			dcp_arena_reset(&again);
 		}
 		say("from packed rows", n, wall, cpu);
@@ -213,7 +213,7 @@ static void segments(int reps)
 			n = 0;
 			wall = seconds(CLOCK_MONOTONIC);
 			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
-			dcp_strided_tell(&x.tl, &cut, count, &n);
+			dcp_strided_emit(&x.tl, &cut, count, &n);
 			snprintf(what, sizeof(what), "descriptors, %s", kinds[k].what);
 			say(what, n, wall, cpu);
 		}

@@ -97,7 +97,7 @@ static void run(const uint8_t *data, size_t n, int times)
 	for (int i = 0; i < times && rc == 0; i++)
 		rc = dcp_tmeta_read(&d.meta, &src, &err);
 	if (rc == 0)
-		rc = dcp_tdcp_tell(&d, &err);
+		rc = dcp_tdcp_emit(&d, &err);
 	must(rc == 0 || (err.code == rc && err.msg[0]));
 	dcp_tmeta_finish(&d.meta);
 }

@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct dcp_sink sink = { .tensor = on_tensor, .object = on_object, .ctx = &s };
 	struct dcp_pdpart part = { .file = "f", .label = "pdparams", .sink = &sink };
 	struct dcp_err err = { 0 };
-	int rc = dcp_pdstate_tell(&part, &src, 0, &err);
+	int rc = dcp_pdstate_emit(&part, &src, 0, &err);
 
 	must(rc == 0 || rc == STOP || (err.code == rc && err.msg[0]));
 	return 0;

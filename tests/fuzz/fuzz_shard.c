@@ -97,11 +97,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		};
 
 		s.told = 0;
-		dcp_tstate_tell(&ts, &err);
+		dcp_tstate_emit(&ts, &err);
 	}
 	for (uint32_t k = 0; k < s.copies.names.n; k++) {
 		s.told = 0;
-		must(dcp_copies_tell(&s.copies, k, &sink, NULL, name, NULL) == 0);
+		must(dcp_copies_emit(&s.copies, k, &sink, NULL, name, NULL) == 0);
 	}
 	dcp_copies_finish(&s.copies);
 	dcp_torch_close(t);

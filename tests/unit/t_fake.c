@@ -83,7 +83,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (code == 0) /* facts about the version are not the adapter's to change */
 		code = in->sink->meta(in->sink->ctx, "format", "evil");
 	if (in->progress)
-		in->progress->tell(in->progress->ctx, 1, 1, "COMMIT");
+		in->progress->report(in->progress->ctx, 1, 1, "COMMIT");
 	if (t_fake.during)
 		t_fake.during(t_fake.x);
 	if (code == 0 && t_fake.fail)

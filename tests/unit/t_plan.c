@@ -370,7 +370,7 @@ static const char *check_strided(const struct t_plan *w, const struct dcp_tiling
 		if (w->pieces[i].run_n != volume_of(w->len[i], w->t.ndim))
 			seen->ordered = false;
 	if (first == 0 && n == w->bytes / isz)
-		dcp_strided_tell(tl, &w->cut, see_strided, seen);
+		dcp_strided_emit(tl, &w->cut, see_strided, seen);
 	else
 		dcp_strided_part(tl, &w->cut, first, n, see_strided, seen);
 	if (seen->wrong)

@@ -95,7 +95,7 @@ static int add_row(void *ctx, const struct dcp_row *row)
 {
 	struct adding *a = ctx;
 	struct plan *p = a->p;
-	struct dcp_progress *tell = &p->pick.progress.tell;
+	struct dcp_progress *report = &p->pick.progress.report;
 	bool locate = !p->opts->whole && !p->from;
 	struct dcp_tensor t;
 	int rc;
@@ -105,8 +105,9 @@ static int add_row(void *ctx, const struct dcp_row *row)
 	if (rc < 0)
 		return rc;
 	if (locate)
-		tell->tell(tell->ctx, a->done++,
-			   dcp_index_counts(dcp_version_index(p->pick.v))->tensors, "locating");
+		report->report(report->ctx, a->done++,
+			       dcp_index_counts(dcp_version_index(p->pick.v))->tensors,
+			       "locating");
 	if (t.error || t.itemsize == 0)
 		return leave_out(p, t.key, t.error ? t.error : "elements of no size");
 	if (row->nbytes > p->largest.nbytes || !p->largest.id) {

@@ -91,7 +91,7 @@ static int load_states(const struct dcp_load *in, struct dcp_err *err)
 	struct dcp_object broken = {
 		.key = key, .path = &key, .npath = 1, .type = "", .error = why.msg
 	};
-	int rc = dcp_composer_tell_files(in, &file, 1, err);
+	int rc = dcp_composer_emit_files(in, &file, 1, err);
 
 	if (rc < 0 || !has(in->dir, deepspeed, true))
 		return rc;
@@ -125,7 +125,7 @@ static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 		n += !in->dir->entries[i].is_dir && is_rank_file(files[n].name, &files[n].rank);
 	}
 	qsort(files, n, sizeof(*files), by_rank);
-	rc = dcp_composer_tell_files(in, files, n, err);
+	rc = dcp_composer_emit_files(in, files, n, err);
 	free(files);
 	return rc;
 }
@@ -133,7 +133,7 @@ static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
 	if (has(in->dir, DCP_COMPOSER_METADATA, false))
-		return dcp_composer_tell_parts(in, err);
+		return dcp_composer_emit_parts(in, err);
 	if (has(in->dir, states, false))
 		return load_states(in, err);
 	return load_ranks(in, err);

@@ -23,7 +23,7 @@ struct dcp_composer_file {
 };
 
 /* Tell the files of one save, by rank. */
-int dcp_composer_tell_files(const struct dcp_load *in, const struct dcp_composer_file *files,
+int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer_file *files,
 			    size_t n, struct dcp_err *err);
 
 /* ---- parts.c ---- */
@@ -31,4 +31,4 @@ int dcp_composer_tell_files(const struct dcp_load *in, const struct dcp_composer
 #define DCP_COMPOSER_METADATA "composer_metadata.json"
 #define DCP_COMPOSER_RESUMPTION "resumption.pkl"
 
-int dcp_composer_tell_parts(const struct dcp_load *in, struct dcp_err *err);
+int dcp_composer_emit_parts(const struct dcp_load *in, struct dcp_err *err);

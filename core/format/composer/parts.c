@@ -27,7 +27,7 @@
 
 enum { MAX_METADATA = 16 << 20 };
 
-static int tell_broken(const struct dcp_load *in, const char *key, const char *why)
+static int emit_broken(const struct dcp_load *in, const char *key, const char *why)
 {
 	struct dcp_object o = {
 		.key = key, .path = &key, .npath = 1, .type = "", .error = why
@@ -72,7 +72,7 @@ static int read_metadata(const struct dcp_load *in, char **text, size_t *n, stru
 	return rc;
 }
 
-static int tell_metadata(const struct dcp_load *in, struct dcp_err *err)
+static int emit_metadata(const struct dcp_load *in, struct dcp_err *err)
 {
 	static const char *const key = "composer_metadata";
 	struct dcp_object o = { .key = key, .path = &key, .npath = 1, .type = "dict" };
@@ -88,7 +88,7 @@ static int tell_metadata(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == -ENOMEM)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
 	if (rc < 0)
-		return tell_broken(in, key, why.msg);
+		return emit_broken(in, key, why.msg);
 	/* the spaces around it are not part of the value */
 	o.json = text + strspn(text, " \t\r\n");
 	o.json_len -= (size_t)(o.json - text);
@@ -128,7 +128,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->rc;
 }
 
-static int tell_resumption(const struct dcp_load *in, struct dcp_err *err)
+static int emit_resumption(const struct dcp_load *in, struct dcp_err *err)
 {
 	static const char *const prefix = "resumption";
 	struct dcp_walk how = { .prefix = &prefix, .nprefix = 1, .how = DCP_WALK_LISTS };
@@ -158,23 +158,23 @@ static int tell_resumption(const struct dcp_load *in, struct dcp_err *err)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
 	if (rc == 0 || w.rc < 0)
 		return rc;
-	return tell_broken(in, prefix, why.code ? why.msg : "nested too deep to be walked");
+	return emit_broken(in, prefix, why.code ? why.msg : "nested too deep to be walked");
 }
 
 /* ---- all of it ---- */
 
-/* Returns 1 when the part is damaged: it is told, with why. */
-static int tell_part(const struct dcp_load *in, const char *name, struct dcp_err *why)
+/* Returns 1 when the part is damaged: it is emitted, with why. */
+static int emit_part(const struct dcp_load *in, const char *name, struct dcp_err *why)
 {
 	int rc = dcp_inner_load_at(in, name, name, why);
 
 	if (rc == 0 || !is_damage(rc) || !why->code)
 		return rc;
-	rc = tell_broken(in, name, why->msg);
+	rc = emit_broken(in, name, why->msg);
 	return rc < 0 ? rc : 1;
 }
 
-int dcp_composer_tell_parts(const struct dcp_load *in, struct dcp_err *err)
+int dcp_composer_emit_parts(const struct dcp_load *in, struct dcp_err *err)
 {
 	static const char *const parts[] = { "model", "optim" };
 	int rc = in->sink->meta(in->sink->ctx, "framework", "composer");
@@ -187,14 +187,14 @@ int dcp_composer_tell_parts(const struct dcp_load *in, struct dcp_err *err)
 		if (!e || !e->is_dir)
 			continue;
 		why = (struct dcp_err){ 0 };
-		rc = tell_part(in, parts[i], &why);
+		rc = emit_part(in, parts[i], &why);
 		there++;
 		broken += rc == 1;
 	}
 	if (rc >= 0)
-		rc = tell_metadata(in, err);
+		rc = emit_metadata(in, err);
 	if (rc >= 0)
-		rc = tell_resumption(in, err);
+		rc = emit_resumption(in, err);
 	if ((rc < 0 || (there && broken == there)) && why.code && err && !err->code)
 		*err = why;
 	if (rc >= 0 && there && broken == there)

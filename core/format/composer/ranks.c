@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Of several files the tensors in parts (ShardedTensor) are put together. Everything else was
- * the same on all ranks, so the lowest one's is told, and of others what only they have.
+ * the same on all ranks, so the lowest one's is emitted, and of others what only they have.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,24 +20,24 @@
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"
 
-struct telling {
+struct emitter {
 	const struct dcp_load *in;
 	const struct dcp_composer_file *files;
 	size_t n, at; /* the file at hand */
 	uint32_t file;
 	const struct dcp_torch *t;
 	struct dcp_copies shards;
-	struct dcp_intern told; /* keys, when there are several files */
+	struct dcp_intern emitted; /* keys, when there are several files */
 	size_t nbroken;
 	struct dcp_err broken; /* of the first file that cannot be read */
 	struct dcp_err *err;
 };
 
-/* Is it told already? It is from now on. */
-static int seen(struct telling *w, const char *key)
+/* Was it emitted already? From now on it counts as emitted. */
+static int seen(struct emitter *w, const char *key)
 {
 	uint32_t number;
-	int rc = dcp_intern_add(&w->told, key, strlen(key), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_add(&w->emitted, key, strlen(key), DCP_INTERN_NONE, &number);
 
 	if (rc < 0)
 		return dcp_fail(w->err, rc, DCP_ERR_NO_OFFSET, "out of memory for keys");
@@ -46,19 +46,19 @@ static int seen(struct telling *w, const char *key)
 
 static int on_take(void *ctx, const struct dcp_leaf *leaf)
 {
-	struct telling *w = ctx;
+	struct emitter *w = ctx;
 
 	return w->n > 1 && !dcp_tshard_is(leaf->value) ? seen(w, leaf->key) : 0;
 }
 
 static int on_shard(void *ctx, const struct dcp_tensor *t)
 {
-	struct telling *w = ctx;
+	struct emitter *w = ctx;
 
 	return dcp_copies_add(&w->shards, t, (uint32_t)w->at);
 }
 
-static int tell_version(const struct telling *w)
+static int emit_version(const struct emitter *w)
 {
 	const struct dcp_sink *sink = w->in->sink;
 	const struct dcp_pv *v = dcp_pv_get(dcp_torch_root(w->t), "state");
@@ -75,7 +75,7 @@ static int tell_version(const struct telling *w)
 }
 
 /* @why says what is wrong with the file; @w->err what ends the load. */
-static int tell_file(struct telling *w, struct dcp_err *why)
+static int emit_file(struct emitter *w, struct dcp_err *why)
 {
 	const struct dcp_load *in = w->in;
 	struct dcp_tstate s = {
@@ -95,9 +95,9 @@ static int tell_file(struct telling *w, struct dcp_err *why)
 	if (rc == 0) {
 		w->t = s.t = t;
 		s.file = w->file;
-		rc = w->at == 0 ? tell_version(w) : 0;
+		rc = w->at == 0 ? emit_version(w) : 0;
 		if (rc == 0)
-			rc = dcp_tstate_tell(&s, w->err);
+			rc = dcp_tstate_emit(&s, w->err);
 		dcp_torch_close(t);
 	} else {
 		dcp_err_where(why, rc, "%s", name);
@@ -107,7 +107,7 @@ static int tell_file(struct telling *w, struct dcp_err *why)
 }
 
 /* The name of the first rank's file that is not there, in @out. */
-static void name_missing(const struct telling *w, char *out, size_t n)
+static void name_missing(const struct emitter *w, char *out, size_t n)
 {
 	const char *first = w->files[0].name, *digits = NULL;
 	uint64_t rank = 0;
@@ -123,8 +123,8 @@ static void name_missing(const struct telling *w, char *out, size_t n)
 		snprintf(out, n, "another rank's file is not there");
 }
 
-/* A file that cannot be read is told by its name; nothing is left when that is all. */
-static int note_broken(struct telling *w, const struct dcp_err *why)
+/* A file that cannot be read is emitted by its name; nothing is left when that is all. */
+static int note_broken(struct emitter *w, const struct dcp_err *why)
 {
 	const char *name = w->files[w->at].name;
 	struct dcp_object o = {
@@ -141,14 +141,14 @@ static int note_broken(struct telling *w, const struct dcp_err *why)
 	return w->in->sink->object(w->in->sink->ctx, &o);
 }
 
-static int tell_all(struct telling *w)
+static int emit_all(struct emitter *w)
 {
 	int rc = 0;
 
 	for (w->at = 0; rc == 0 && w->at < w->n; w->at++) {
 		struct dcp_err why = { 0 };
 
-		rc = tell_file(w, &why);
+		rc = emit_file(w, &why);
 		if (rc == -ENOMEM && why.code)
 			return dcp_fail(w->err, rc, DCP_ERR_NO_OFFSET, "%s", why.msg);
 		if (rc < 0 && why.code)
@@ -159,38 +159,38 @@ static int tell_all(struct telling *w)
 
 static const char *file_name(void *ctx, uint32_t who)
 {
-	const struct telling *w = ctx;
+	const struct emitter *w = ctx;
 
 	return w->files[who].name;
 }
 
-static int tell_shards(struct telling *w)
+static int emit_shards(struct emitter *w)
 {
 	char missing[512];
 	int rc = 0;
 
 	name_missing(w, missing, sizeof(missing));
 	for (uint32_t k = 0; rc == 0 && k < w->shards.names.n; k++)
-		rc = dcp_copies_tell(&w->shards, k, w->in->sink,
+		rc = dcp_copies_emit(&w->shards, k, w->in->sink,
 				     w->nbroken ? w->broken.msg : missing, file_name, w);
 	return rc;
 }
 
-int dcp_composer_tell_files(const struct dcp_load *in, const struct dcp_composer_file *files,
+int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer_file *files,
 			    size_t n, struct dcp_err *err)
 {
-	struct telling w = { .in = in, .files = files, .n = n, .err = err };
+	struct emitter w = { .in = in, .files = files, .n = n, .err = err };
 	char count[24];
 	int rc;
 
 	dcp_copies_init(&w.shards);
-	rc = tell_all(&w);
+	rc = emit_all(&w);
 	if (rc == 0)
-		rc = tell_shards(&w);
+		rc = emit_shards(&w);
 	snprintf(count, sizeof(count), "%zu", n);
 	if (rc == 0 && n > 1)
 		rc = in->sink->meta(in->sink->ctx, "ranks", count);
 	dcp_copies_finish(&w.shards);
-	dcp_intern_finish(&w.told);
+	dcp_intern_finish(&w.emitted);
 	return rc;
 }

@@ -66,7 +66,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 	return ".metadata";
 }
 
-/* ---- telling ---- */
+/* ---- emitting ---- */
 
 int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
 {
@@ -89,12 +89,12 @@ int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err)
 	return rc < 0 ? dcp_err_where(err, rc, "%s", name) : 0;
 }
 
-static int tell_fact(const struct dcp_sink *sink, const char *name, const char *value)
+static int emit_fact(const struct dcp_sink *sink, const char *name, const char *value)
 {
 	return *value ? sink->meta(sink->ctx, name, value) : 0;
 }
 
-static int tell_count(const struct dcp_sink *sink, const char *name, uint64_t n)
+static int emit_count(const struct dcp_sink *sink, const char *name, uint64_t n)
 {
 	char text[24];
 
@@ -116,44 +116,44 @@ static uint64_t count_ranks(const struct dcp_tmeta *m)
 	return most;
 }
 
-static int tell_facts(const struct dcp_tdcp *d)
+static int emit_facts(const struct dcp_tdcp *d)
 {
 	const struct dcp_sink *sink = d->in->sink;
 	uint64_t ranks = count_ranks(&d->meta);
-	int rc = tell_fact(sink, "framework", "torch");
+	int rc = emit_fact(sink, "framework", "torch");
 
 	if (rc == 0)
-		rc = tell_count(sink, "world_files", d->meta.files.n);
+		rc = emit_count(sink, "world_files", d->meta.files.n);
 	if (rc == 0 && ranks)
-		rc = tell_count(sink, "ranks", ranks);
+		rc = emit_count(sink, "ranks", ranks);
 	if (rc == 0)
-		rc = tell_fact(sink, "save_id", d->meta.save_id);
+		rc = emit_fact(sink, "save_id", d->meta.save_id);
 	if (rc == 0)
-		rc = tell_fact(sink, "metadata_version", d->meta.version);
+		rc = emit_fact(sink, "metadata_version", d->meta.version);
 	return rc;
 }
 
-static int tell_key(struct dcp_tdcp_teller *w, uint32_t key)
+static int emit_key(struct dcp_tdcp_emitter *w, uint32_t key)
 {
 	uint32_t at = w->m->keys[key].entry;
 
 	if (!at)
 		return 0; /* only storage_data or planner_data name it: torch ignores it too */
 	if (dcp_tmeta_entry(w->m, at).kind == DCP_TMETA_BYTES)
-		return dcp_tdcp_tell_bytes(w, key);
-	return dcp_tdcp_tell_tensor(w, key);
+		return dcp_tdcp_emit_bytes(w, key);
+	return dcp_tdcp_emit_tensor(w, key);
 }
 
-static int tell_keys(struct dcp_tdcp_teller *w)
+static int emit_keys(struct dcp_tdcp_emitter *w)
 {
 	const struct dcp_progress *progress = w->d->in->progress;
 	uint32_t n = w->m->names.n;
 	int rc = 0;
 
 	for (uint32_t k = 0; k < n && rc == 0; k++) {
-		rc = tell_key(w, k);
+		rc = emit_key(w, k);
 		if (progress && k % 1024 == 1023)
-			progress->tell(progress->ctx, k + 1, n, "keys");
+			progress->report(progress->ctx, k + 1, n, "keys");
 	}
 	return rc;
 }
@@ -171,9 +171,9 @@ static bool is_composer(const struct dcp_tmeta *m)
 	return false;
 }
 
-int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)
+int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 {
-	struct dcp_tdcp_teller w = { .d = d, .m = &d->meta, .sink = d->in->sink, .err = err };
+	struct dcp_tdcp_emitter w = { .d = d, .m = &d->meta, .sink = d->in->sink, .err = err };
 	uint32_t n = d->meta.files.n;
 	int rc = dcp_tmeta_join(&d->meta, err);
 
@@ -185,19 +185,19 @@ int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err)
 			d->meta.norphans == 1 ? "y" : "ies");
 	w.lists = is_composer(&d->meta);
 	dcp_titem_files_init(&w.files, d->in->dir);
-	w.told = malloc(((size_t)n + 1) * sizeof(*w.told));
-	if (w.told) {
+	w.emitted = malloc(((size_t)n + 1) * sizeof(*w.emitted));
+	if (w.emitted) {
 		for (uint32_t i = 0; i < n; i++)
-			w.told[i] = DCP_TDCP_UNTOLD;
-		rc = tell_keys(&w);
+			w.emitted[i] = DCP_TDCP_NOT_EMITTED;
+		rc = emit_keys(&w);
 		if (rc == 0)
-			rc = dcp_tdcp_tell_lost_shards(&w);
+			rc = dcp_tdcp_emit_lost_shards(&w);
 		if (rc == 0)
-			rc = tell_facts(d);
+			rc = emit_facts(d);
 	} else {
 		rc = dcp_tdcp_no_memory(&w);
 	}
-	dcp_tdcp_teller_finish(&w);
+	dcp_tdcp_emitter_finish(&w);
 	return rc;
 }
 
@@ -210,7 +210,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for metadata");
 	rc = dcp_tdcp_read(&d, ".metadata", err);
 	if (rc == 0)
-		rc = dcp_tdcp_tell(&d, err);
+		rc = dcp_tdcp_emit(&d, err);
 	dcp_tmeta_finish(&d.meta);
 	return rc;
 }

@@ -29,7 +29,7 @@ struct dcp_tdcp {
 int dcp_tdcp_read(struct dcp_tdcp *d, const char *name, struct dcp_err *err);
 
 /* Join, then emit every key and the facts. */
-int dcp_tdcp_tell(struct dcp_tdcp *d, struct dcp_err *err);
+int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err);
 
 /*
  * Is @name that of a data file, "<anything>__<i>_<n>.distcp"? @rank receives i. And of a

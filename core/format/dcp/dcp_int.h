@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcp_int: what the files that tell a DCP checkpoint share; nobody else includes it.
+ * dcp_int: what the files that emit a DCP checkpoint share; nobody else includes it.
  */
 #pragma once
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 #include "core/format/dcp/dcp.h"
 #include "core/format/dcp/item.h"
 
-#define DCP_TDCP_UNTOLD UINT32_MAX
+#define DCP_TDCP_NOT_EMITTED UINT32_MAX
 
 /* A chunk of the key at hand that holds elements. Its numbers lie in dims: lo, then len. */
 struct dcp_tdcp_chunk {
@@ -25,14 +25,14 @@ struct dcp_tdcp_place {
 	uint32_t rank_file, i;
 };
 
-struct dcp_tdcp_teller {
+struct dcp_tdcp_emitter {
 	struct dcp_tdcp *d;
 	const struct dcp_tmeta *m;
 	const struct dcp_sink *sink;
 	struct dcp_err *err;
 	struct dcp_titem_files files;
-	bool lists;          /* open lists in byte items: the state is Composer's */
-	uint32_t *told;      /* per data file: its number at the sink, or DCP_TDCP_UNTOLD */
+	bool lists;        /* open lists in byte items: the state is Composer's */
+	uint32_t *emitted; /* per data file: its number at the sink, or DCP_TDCP_NOT_EMITTED */
 	uint64_t plain[512]; /* kinds of items that were found to be tensors; by hash */
 	unsigned misses;     /* items that were to be looked at and could not */
 	struct dcp_buf path_text, path_ptrs;
@@ -40,7 +40,7 @@ struct dcp_tdcp_teller {
 	struct dcp_buf dims, chunks, places, pieces, blocks;
 };
 
-/* What is being found out about one tensor; arrays live in the teller until the next key. */
+/* What is being found out about one tensor; arrays live in the emitter until the next key. */
 struct dcp_tdcp_join {
 	struct dcp_tensor t; /* dtype, itemsize (0: not known), ndim, shape */
 	uint64_t shape[DCP_MAX_NDIM];
@@ -56,13 +56,13 @@ static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
 	return j->why.msg[0] != '\0';
 }
 
-/* teller.c */
-int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w);
+/* emitter.c */
+int dcp_tdcp_no_memory(struct dcp_tdcp_emitter *w);
 /* The sink's number of data file @file. */
-int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number);
-void dcp_tdcp_teller_finish(struct dcp_tdcp_teller *w);
+int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number);
+void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w);
 
-int dcp_tdcp_join(struct dcp_tdcp_teller *w, uint32_t key, struct dcp_tdcp_join *j);
+int dcp_tdcp_join(struct dcp_tdcp_emitter *w, uint32_t key, struct dcp_tdcp_join *j);
 
 /* Where chunk @c lies, or NULL. @hint is the caller's, 0 at first: chunks asked for in order
  * are found at once. */
@@ -74,7 +74,7 @@ const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
  * each axis..., and the elements of a block in a row. @shape is that of the tensor. Pieces
  * become runs of their blocks.
  */
-void dcp_tdcp_unfold(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, const uint64_t *shape,
+void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, const uint64_t *shape,
 		     uint32_t ndim);
 
 /* A byte item's key as Megatron-Core makes it of a part of an object. */
@@ -89,10 +89,10 @@ struct dcp_tdcp_shard {
 bool dcp_tdcp_is_shard(const char *key, struct dcp_tdcp_shard *s);
 
 /* Tell the parts of objects that no key is for. */
-int dcp_tdcp_tell_lost_shards(struct dcp_tdcp_teller *w);
+int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w);
 
-int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key);
-int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key);
+int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key);
+int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key);
 /* What is in the item @r, a tensor without elements of its own, as its parts. */
-int dcp_tdcp_tell_parts(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+int dcp_tdcp_emit_parts(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 			size_t npath, const struct dcp_tmeta_record *r);

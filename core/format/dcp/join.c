@@ -15,7 +15,7 @@
 #include "core/format/torch/field.h"
 #include "core/parse/torch/torch.h"
 
-static void set_dtype(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32_t dtype,
+static void set_dtype(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint32_t dtype,
 		      uint32_t dname)
 {
 	const char *name = w->m->dtypes.n ? dcp_intern_text(&w->m->dtypes, dname) : "";
@@ -32,7 +32,7 @@ static void set_dtype(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32
 }
 
 /* The head of an entry: taken from the first, compared with it in the others. */
-static void read_head(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
+static void read_head(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		      struct dcp_tmeta_entry *e, bool first)
 {
 	uint32_t dtype = (uint32_t)dcp_cur_varint(&e->c);
@@ -66,7 +66,7 @@ static void read_head(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 }
 
 /* Chunks that hold elements go to w->chunks; lo is an index into dims until all are there. */
-static int read_chunks(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
+static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		       struct dcp_tmeta_entry *e)
 {
 	uint64_t n = dcp_cur_varint(&e->c);
@@ -97,7 +97,7 @@ static int read_chunks(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 }
 
 /* Entries of a key from the first rank file to the last; they are chained the other way. */
-static int read_entries(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32_t key)
+static int read_entries(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint32_t key)
 {
 	uint32_t at = w->m->keys[key].entry;
 	struct dcp_buf *order = &w->pieces; /* not needed yet */
@@ -125,7 +125,7 @@ static int read_entries(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint
 	return rc;
 }
 
-static int read_places(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint32_t key)
+static int read_places(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint32_t key)
 {
 	const struct dcp_tmeta *m = w->m;
 	uint64_t lo[DCP_MAX_NDIM];
@@ -145,7 +145,7 @@ static int read_places(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, uint3
 	return 0;
 }
 
-static void point_at_dims(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
+static void point_at_dims(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	char *dims = w->dims.p;
 
@@ -234,7 +234,7 @@ const struct dcp_tdcp_place *dcp_tdcp_find_place(const struct dcp_tdcp_join *j,
 	return &j->place[lo - 1];
 }
 
-int dcp_tdcp_join(struct dcp_tdcp_teller *w, uint32_t key, struct dcp_tdcp_join *j)
+int dcp_tdcp_join(struct dcp_tdcp_emitter *w, uint32_t key, struct dcp_tdcp_join *j)
 {
 	int rc;
 

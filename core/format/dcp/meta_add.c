@@ -400,7 +400,7 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 
 /* ---- mcore_data ---- */
 
-/* What is no shape is left out: then the key is told with the shape it is stored with. */
+/* What is not a shape is left out: then the key is emitted with the shape it is stored with. */
 int dcp_tmeta_add_shape(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
 	struct dcp_tmeta *m = meta;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One byte item: a torch.save stream of any Python value, told as an object with the tensors
+ * One byte item: a torch.save stream of any Python value, emitted as an object with the tensors
  * inside it beside it.
  *
  * Where every rank wrote its own metadata, the same key may stand for different values: a
- * random state, a data loader's place. The first rank's value is told under the key; another
- * rank's that differs is told too, as <key>.@rank<r>, so that nothing is lost. Equal means
+ * random state, a data loader's place. The first rank's value is emitted under the key; another
+ * rank's that differs is emitted too, as <key>.@rank<r>, so that nothing is lost. Equal means
  * equal bytes, which torch.save gives for equal values.
  */
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "core/format/torch/state.h"
 #include "core/parse/torch/torch.h"
 
-static int tell_broken(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+static int emit_broken(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 		       size_t npath, const char *why)
 {
 	struct dcp_object o = {
@@ -28,16 +28,16 @@ static int tell_broken(struct dcp_tdcp_teller *w, const char *key, const char *c
 	return w->sink->object(w->sink->ctx, &o);
 }
 
-/* A tensor inside an object whose key is stored on its own: the stored one is told. */
+/* A tensor inside an object whose key is stored on its own: the stored one is emitted. */
 static bool is_stored(void *ctx, const char *key)
 {
-	const struct dcp_tdcp_teller *w = ctx;
+	const struct dcp_tdcp_emitter *w = ctx;
 	uint32_t number = dcp_intern_find(&w->m->names, key, strlen(key));
 
 	return number != DCP_INTERN_NONE && w->m->keys[number].entry != 0;
 }
 
-static int check_record(struct dcp_tdcp_teller *w, const struct dcp_tmeta_record *r,
+static int check_record(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_record *r,
 			struct dcp_err *why)
 {
 	if (r->filter > DCP_FILTER_ZSTD)
@@ -58,9 +58,9 @@ static bool opens(struct dcp_pv v)
 
 /*
  * A part of a sharded object is the one value of a list. Megatron's common_state is a dict of
- * what the run has besides: told without a name of its own, as common.pt was until 2026.
+ * what the run has besides: emitted without a name of its own, as common.pt was until 2026.
  */
-static int tell_value(struct dcp_tdcp_teller *w, struct dcp_tstate *s, const char *key)
+static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const char *key)
 {
 	struct dcp_pv root = dcp_torch_root(s->t);
 	struct dcp_tdcp_shard shard;
@@ -77,14 +77,14 @@ static int tell_value(struct dcp_tdcp_teller *w, struct dcp_tstate *s, const cha
 	if (n == 1 && strncmp(key, "common_state/", shard.nkey + 1) == 0 &&
 	    dcp_pv_is_mapping(root)) {
 		s->nprefix = 0;
-		return dcp_tstate_tell(s, w->err);
+		return dcp_tstate_emit(s, w->err);
 	}
 	s->lists = w->lists && opens(root);
-	return s->lists ? dcp_tstate_tell(s, w->err) : dcp_tstate_tell_whole(s, key, w->err);
+	return s->lists ? dcp_tstate_emit(s, w->err) : dcp_tstate_emit_whole(s, key, w->err);
 }
 
 /* @leaf: as a leaf of torch.save's streams, what is not a plain tensor as its parts. */
-static int tell_stream(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 		       size_t npath, const struct dcp_tmeta_record *r, bool leaf)
 {
 	struct dcp_tstate s = {
@@ -120,12 +120,12 @@ static int tell_stream(struct dcp_tdcp_teller *w, const char *key, const char *c
 	if (rc == -ENOMEM) {
 		rc = dcp_tdcp_no_memory(w);
 	} else if (rc < 0) {
-		rc = tell_broken(w, key, path, npath, why.msg);
+		rc = emit_broken(w, key, path, npath, why.msg);
 	} else {
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
 			s.sealed = "lies inside an object that is stored compressed";
-		rc = leaf ? dcp_tstate_tell(&s, w->err) : tell_value(w, &s, key);
+		rc = leaf ? dcp_tstate_emit(&s, w->err) : emit_value(w, &s, key);
 	}
 	if (t)
 		dcp_torch_close(t);
@@ -133,20 +133,20 @@ static int tell_stream(struct dcp_tdcp_teller *w, const char *key, const char *c
 	return rc;
 }
 
-static int tell_item(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+static int emit_item(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 		     size_t npath, const struct dcp_tmeta_record *r)
 {
-	return tell_stream(w, key, path, npath, r, false);
+	return emit_stream(w, key, path, npath, r, false);
 }
 
-int dcp_tdcp_tell_parts(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+int dcp_tdcp_emit_parts(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 			size_t npath, const struct dcp_tmeta_record *r)
 {
-	return tell_stream(w, key, path, npath, r, true);
+	return emit_stream(w, key, path, npath, r, true);
 }
 
 /* Hash of an item's stored bytes; false when they cannot be read. */
-static bool hash_item(struct dcp_tdcp_teller *w, const struct dcp_tmeta_record *r,
+static bool hash_item(struct dcp_tdcp_emitter *w, const struct dcp_tmeta_record *r,
 		      uint64_t *hash)
 {
 	struct dcp_titem item;
@@ -170,7 +170,7 @@ static bool hash_item(struct dcp_tdcp_teller *w, const struct dcp_tmeta_record *
 }
 
 /* The value of one more rank, under a key of its own. */
-static int tell_variant(struct dcp_tdcp_teller *w, const char *key, const char *const *path,
+static int emit_variant(struct dcp_tdcp_emitter *w, const char *key, const char *const *path,
 			size_t npath, const struct dcp_tmeta_record *r)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, longer = DCP_BUF_INIT;
@@ -185,10 +185,10 @@ static int tell_variant(struct dcp_tdcp_teller *w, const char *key, const char *
 	dcp_buf_add(&longer, &component, sizeof(component));
 	if (dcp_buf_error(&longer))
 		return dcp_tdcp_no_memory(w);
-	return tell_item(w, text.p, DCP_ITEMS(longer, const char *), npath + 1, r);
+	return emit_item(w, text.p, DCP_ITEMS(longer, const char *), npath + 1, r);
 }
 
-int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key)
+int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 {
 	const char *name = dcp_intern_text(&w->m->names, key);
 	const char *const *path;
@@ -209,7 +209,7 @@ int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key)
 		if (!found) {
 			found = true;
 			first = r;
-			rc = tell_item(w, name, path, npath, &r);
+			rc = emit_item(w, name, path, npath, &r);
 			continue;
 		}
 		if (r.rank_file == first.rank_file)
@@ -219,10 +219,10 @@ int dcp_tdcp_tell_bytes(struct dcp_tdcp_teller *w, uint32_t key)
 		if (hashed && r.nbytes == first.nbytes && hash_item(w, &r, &other) &&
 		    other == hash)
 			continue;
-		rc = tell_variant(w, name, path, npath, &r);
+		rc = emit_variant(w, name, path, npath, &r);
 	}
 	if (rc == 0 && !found)
-		rc = tell_broken(w, name, path, npath,
+		rc = emit_broken(w, name, path, npath,
 				 "storage_data has no entry for this object");
 	return rc;
 }

@@ -6,7 +6,7 @@
  *
  * Offset and shape are numbers joined by dots; releases of 2024 may leave the last number of
  *the shape away. The item is a list of one value, which Megatron takes out when it loads. The
- *names stay as they are; a part that no name has, and the shape says there is one, is told as
+ *names stay as they are; a part that no name has, and the shape says there is one, is emitted as
  *broken.
  */
 #include <errno.h>
@@ -68,7 +68,7 @@ static int name_part(const char *key, const struct dcp_tdcp_shard *s, const uint
 	return dcp_buf_error(out);
 }
 
-static bool is_told(const struct dcp_tmeta *m, const char *name, size_t n)
+static bool is_emitted(const struct dcp_tmeta *m, const char *name, size_t n)
 {
 	uint32_t number = dcp_intern_find(&m->names, name, n);
 
@@ -86,7 +86,7 @@ static bool next_part(const struct dcp_tdcp_shard *s, uint64_t *at)
 
 /* Parts of the object of @key that are not there; at most *@left are named. Each is either
  * there, of which there are as many as keys, or takes one from *@left. */
-static int tell_parts(struct dcp_tdcp_teller *w, const char *key,
+static int emit_parts(struct dcp_tdcp_emitter *w, const char *key,
 		      const struct dcp_tdcp_shard *s, unsigned *left)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
@@ -99,7 +99,7 @@ static int tell_parts(struct dcp_tdcp_teller *w, const char *key,
 
 		if (name_part(key, s, at, &name))
 			return dcp_tdcp_no_memory(w);
-		if (is_told(w->m, name.p, name.n))
+		if (is_emitted(w->m, name.p, name.n))
 			continue;
 		snprintf(why, sizeof(why),
 			 ".metadata has no such part of the object, whose parts are %s: a rank "
@@ -114,7 +114,7 @@ static int tell_parts(struct dcp_tdcp_teller *w, const char *key,
 	return rc;
 }
 
-int dcp_tdcp_tell_lost_shards(struct dcp_tdcp_teller *w)
+int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w)
 {
 	struct dcp_intern seen = DCP_INTERN_INIT;
 	dcp_auto_buf struct dcp_buf object = DCP_BUF_INIT;
@@ -139,7 +139,7 @@ int dcp_tdcp_tell_lost_shards(struct dcp_tdcp_teller *w)
 		if (rc < 0)
 			rc = dcp_tdcp_no_memory(w);
 		else if (rc == 1)
-			rc = tell_parts(w, key, &s, &left);
+			rc = emit_parts(w, key, &s, &left);
 	}
 	dcp_intern_finish(&seen);
 	return rc;

@@ -26,7 +26,7 @@ static void say_dims(char *buf, size_t n, const uint64_t *dims, uint32_t ndim)
  * elements may be what the plain writer makes of SerializationFormat.SAFETENSORS, where every
  * item claims the place of one common blob. Only then is an item looked at here.
  */
-static void check_envelope(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
+static void check_envelope(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 			   const struct dcp_tmeta_record *r, uint64_t elements)
 {
 	struct dcp_titem item;
@@ -92,7 +92,7 @@ static enum look look_inside(const struct dcp_tdcp_join *j, const struct dcp_tor
  * one item of each kind is looked at; what cannot be opened is left to whoever reads it, and so
  * is what is compressed. Where MISSES items could not be, no more are tried.
  */
-static enum look look(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
+static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 		      const uint64_t *len, const struct dcp_tmeta_record *r,
 		      struct dcp_err *why)
 {
@@ -121,9 +121,10 @@ static enum look look(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j,
 	return found;
 }
 
-/* A whole tensor of such a class is told as torch.save's are: an object, and the tensors in it
+/* A whole tensor of such a class is emitted as torch.save's are: an object, and the tensors in it
  * by themselves. 1: it was. */
-static int tell_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *j, uint32_t key)
+static int emit_subclass(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
+			 uint32_t key)
 {
 	const struct dcp_tdcp_place *at;
 	const char *const *path;
@@ -141,11 +142,11 @@ static int tell_subclass(struct dcp_tdcp_teller *w, const struct dcp_tdcp_join *
 	npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
 	if (!npath)
 		return dcp_tdcp_no_memory(w);
-	rc = dcp_tdcp_tell_parts(w, dcp_intern_text(&w->m->names, key), path, npath, &r);
+	rc = dcp_tdcp_emit_parts(w, dcp_intern_text(&w->m->names, key), path, npath, &r);
 	return rc < 0 ? rc : 1;
 }
 
-static int add_piece(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
+static int add_piece(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		     const struct dcp_tdcp_chunk *c, const struct dcp_tdcp_place *at)
 {
 	uint64_t dims[DCP_MAX_NDIM];
@@ -174,7 +175,7 @@ static int add_piece(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j,
 	return rc;
 }
 
-static int make_pieces(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
+static int make_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	size_t hint = 0;
 	int rc = 0;
@@ -200,7 +201,7 @@ static int make_pieces(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
 }
 
 /* A type that no table knows: the size of its elements is read off an item. */
-static int learn_itemsize(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
+static int learn_itemsize(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	const struct dcp_tdcp_place *at;
 	struct dcp_titem item;
@@ -237,7 +238,7 @@ static int learn_itemsize(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
 }
 
 /* Where ranks wrote their own metadata, one that is missing leaves a hole. */
-static void check_cover(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
+static void check_cover(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	uint64_t volume, sum = 0;
 
@@ -254,7 +255,7 @@ static void check_cover(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j)
 			 volume - sum, volume, volume == 1 ? " is" : "s are", w->d->have);
 }
 
-int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key)
+int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 {
 	struct dcp_tdcp_join j;
 	uint64_t shape[DCP_MAX_NDIM];
@@ -264,7 +265,7 @@ int dcp_tdcp_tell_tensor(struct dcp_tdcp_teller *w, uint32_t key)
 	if (rc == 0 && !dcp_tdcp_is_broken(&j))
 		rc = learn_itemsize(w, &j);
 	if (rc == 0 && !dcp_tdcp_is_broken(&j))
-		rc = tell_subclass(w, &j, key);
+		rc = emit_subclass(w, &j, key);
 	if (rc > 0)
 		return 0;
 	if (rc == 0 && !dcp_tdcp_is_broken(&j))

@@ -48,7 +48,7 @@ static bool unfold_piece(struct dcp_piece *p, const uint64_t *block, uint32_t nd
 	return true;
 }
 
-void dcp_tdcp_unfold(struct dcp_tdcp_teller *w, struct dcp_tdcp_join *j, const uint64_t *shape,
+void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, const uint64_t *shape,
 		     uint32_t ndim)
 {
 	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)j->t.pieces;

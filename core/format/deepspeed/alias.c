@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several names of one parameter (tied weights), and which names are told where.
+ * Several names of one parameter (tied weights), and which names are emitted where.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +116,7 @@ static int by_real(const void *x, const void *y)
 	return c ? c : strcmp(a->name, b->name);
 }
 
-/* Sorted, each once: a tied weight may be told of by every stage. */
+/* Sorted, each once: every stage may name a tied weight. */
 static int sort_aliases(struct dcp_ds *ds)
 {
 	struct dcp_ds_alias *a = DCP_ITEMS(ds->alias, struct dcp_ds_alias);
@@ -129,7 +129,8 @@ static int sort_aliases(struct dcp_ds *ds)
 	for (size_t i = 0; rc >= 0 && i < n; i++) {
 		uint32_t at = (uint32_t)kept;
 
-		if (strcmp(a[i].name, a[i].real) == 0 || dcp_ds_knows(&ds->told, a[i].name) ||
+		if (strcmp(a[i].name, a[i].real) == 0 ||
+		    dcp_ds_knows(&ds->emitted, a[i].name) ||
 		    (kept && by_real(&a[kept - 1], &a[i]) == 0))
 			continue;
 		a[kept++] = a[i];

@@ -89,7 +89,7 @@ static bool same_streams(struct stream *a, struct stream *b, uint32_t size, uint
 	return true;
 }
 
-static int runs_of(struct dcp_ds_telling *t, const struct dcp_ds_shared *s, size_t k,
+static int runs_of(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, size_t k,
 		   struct dcp_buf *runs, struct stream *out, uint8_t *dtype)
 {
 	struct dcp_err why;
@@ -103,7 +103,7 @@ static int runs_of(struct dcp_ds_telling *t, const struct dcp_ds_shared *s, size
 	return rc;
 }
 
-static int same_as_first(struct dcp_ds_telling *t, const struct dcp_ds_shared *s, size_t k)
+static int same_as_first(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, size_t k)
 {
 	dcp_auto_buf struct dcp_buf left = DCP_BUF_INIT, right = DCP_BUF_INIT;
 	struct stream a, b;
@@ -125,7 +125,7 @@ static int same_as_first(struct dcp_ds_telling *t, const struct dcp_ds_shared *s
 	return same;
 }
 
-int dcp_ds_all_same(struct dcp_ds_telling *t, const struct dcp_ds_shared *s)
+int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s)
 {
 	int rc = 1;
 

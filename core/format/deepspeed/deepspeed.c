@@ -98,8 +98,8 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 
 /* ---- loading ---- */
 
-/* Without parameter shapes the optimizer's tensors have no names: they are told as they are. */
-static int tell_nameless(struct dcp_ds *ds)
+/* Without parameter shapes the optimizer's tensors have no names: they are emitted as they are. */
+static int emit_nameless(struct dcp_ds *ds)
 {
 	int rc = 0;
 
@@ -108,19 +108,19 @@ static int tell_nameless(struct dcp_ds *ds)
 
 		for (size_t k = 0; rc == 0 && p->ngroups == 0 && k < p->nranks; k++)
 			if (!p->rank[k].why)
-				rc = dcp_ds_tell_raw(ds, p->rank[k].name->name, true);
+				rc = dcp_ds_emit_raw(ds, p->rank[k].name->name, true);
 	}
 	return rc;
 }
 
-static int tell_others(struct dcp_ds *ds)
+static int emit_others(struct dcp_ds *ds)
 {
 	size_t n;
 	const struct dcp_ds_name *f = dcp_ds_files(ds, DCP_DS_EXPERT_OPTIM, &n);
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = dcp_ds_tell_raw(ds, f[i].name, false);
+		rc = dcp_ds_emit_raw(ds, f[i].name, false);
 	return rc;
 }
 
@@ -139,16 +139,16 @@ static int load_parts(struct dcp_ds *ds)
 			"%s is missing and \"latest\" does not name this version: the save "
 			"was interrupted or is still running",
 			missing);
-	rc = dcp_ds_tell_lost(ds);
+	rc = dcp_ds_emit_lost(ds);
 	if (rc == 0)
-		rc = dcp_ds_tell_modules(ds);
+		rc = dcp_ds_emit_modules(ds);
 	if (rc == 0)
-		rc = dcp_ds_tell_states(ds);
+		rc = dcp_ds_emit_states(ds);
 	if (rc == 0)
-		rc = tell_nameless(ds);
+		rc = emit_nameless(ds);
 	if (rc == 0)
-		rc = tell_others(ds);
-	return rc == 0 ? dcp_ds_tell_facts(ds) : rc;
+		rc = emit_others(ds);
+	return rc == 0 ? dcp_ds_emit_facts(ds) : rc;
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

@@ -16,7 +16,7 @@
  *	expert.c               which ranks hold which experts
  *	run.c                  one parameter as runs of files
  *	join.h                 pieces of several ranks to one tensor: its files
- *	emit.h                 telling: its files
+ *	emit.h                 emitting: its files
  *	universal.c            a checkpoint that was converted to one file a parameter and state
  *
  * Words. A model-parallel rank (mp_rank_01 in file names) is a tensor-parallel rank of a
@@ -81,7 +81,7 @@ struct dcp_ds_common {
 	struct dcp_ds_place place; /* a tensor of one element, or */
 	uint32_t ndim;
 	const char *type, *json; /* a value */
-	const char *first;       /* key of the first tensor told of it */
+	const char *first;       /* key of the first tensor emitted for it */
 };
 
 /* One optimizer file. */
@@ -188,22 +188,23 @@ struct dcp_ds {
 	size_t nfiles;
 	struct dcp_ds_part *part;
 	size_t nparts;
-	uint32_t tp;               /* tensor-parallel ranks of ... */
-	uint32_t pp;               /* ... so many pipeline stages; 0: nobody says how many */
-	struct dcp_intern states;  /* 0 is "fp32" */
-	struct dcp_intern trained; /* names that optimizer states are told of, aliases too */
-	struct dcp_intern frozen;  /* names that fragments are told of */
+	uint32_t tp;              /* tensor-parallel ranks of ... */
+	uint32_t pp;              /* ... so many pipeline stages; 0: nobody says how many */
+	struct dcp_intern states; /* 0 is "fp32" */
+	struct dcp_intern
+		trained; /* names for which optimizer states are emitted, aliases too */
+	struct dcp_intern frozen;  /* names for which fragments are emitted */
 	struct dcp_intern buffers; /* names that the model says are no parameters */
-	struct dcp_intern told;    /* names that have an fp32 otherwise */
+	struct dcp_intern emitted; /* names that have an fp32 otherwise */
 	struct dcp_buf alias;      /* struct dcp_ds_alias, by real name once all are read */
 	struct dcp_intern reals;   /* names that have aliases ... */
 	struct dcp_buf real_at;    /* ... and the number of the first one of each */
 	bool zero;                 /* there are optimizer states by name */
-	const char *unjoined;      /* why a name was told of each rank; NULL: none was */
+	const char *unjoined;      /* why a name was emitted for each rank; NULL: none was */
 	size_t nunjoined;
 	uint64_t compared; /* bytes of ranks that were read to see whether they are equal */
 	struct dcp_ds_rules *rules;
-	struct dcp_intern seen;         /* what was told of the first file of a kind ... */
+	struct dcp_intern seen;         /* what was emitted for the first file of a kind ... */
 	struct dcp_buf seen_hash;       /* ... and its hash, by number */
 	bool before_expert;             /* ranks of one expert are neighbours */
 	struct dcp_ds_experts *experts; /* of AutoEP ... */
@@ -219,7 +220,7 @@ struct dcp_ds {
 
 /* ---- load.c ---- */
 
-/* Out of memory, told. */
+/* Out of memory, with its message. */
 int dcp_ds_no_memory(struct dcp_ds *ds);
 /* Text in the arena; NULL when memory is out. */
 const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...) DCP_PRINTF(2, 3);
@@ -242,7 +243,7 @@ int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp
 void dcp_ds_place_tensor(const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt,
 			 struct dcp_ds_place *out);
 /* A file that is of no use: an object of its name. @why NULL: out of memory. */
-int dcp_ds_tell_broken(struct dcp_ds *ds, const char *file, const char *why);
+int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why);
 
 /* ---- files.c ---- */
 
@@ -259,8 +260,8 @@ const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_
 bool dcp_ds_committed(const struct dcp_dir *above, const char *version);
 /* A file of a rank that the metadata speaks of; false: all are there. */
 bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX]);
-/* What is on ranks no file is of has no names: the files that would have them are told. */
-int dcp_ds_tell_lost(struct dcp_ds *ds);
+/* What lies on ranks without a file has no names: the files that would have them are named. */
+int dcp_ds_emit_lost(struct dcp_ds *ds);
 
 /* ---- read.c ---- */
 
@@ -272,7 +273,7 @@ int dcp_ds_read_parts(struct dcp_ds *ds);
 
 /* ---- model_file.c, optim_file.c, optim_state.c ---- */
 
-/* Read all model files of @part, and tell what else is in them. */
+/* Read all model files of @part, and emit what else is in them. */
 int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part);
 int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part);
 
@@ -291,7 +292,7 @@ struct dcp_ds_reading {
 	unsigned stage;
 };
 
-/* Its states: those of every element into places, others told or kept as common. */
+/* Its states: those of every element into places, others emitted or kept as common. */
 int dcp_ds_read_moments(struct dcp_ds_reading *r);
 /* The param_groups of what the optimizer wraps. */
 const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t *n);
@@ -300,7 +301,7 @@ const struct dcp_pv *dcp_ds_param_groups(const struct dcp_ds_reading *r, size_t 
 
 int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 			const struct dcp_ds_input *in);
-/* Which names the optimizer's states are told of, and which are put together otherwise. */
+/* For which names the optimizer's states are emitted, and which are joined otherwise. */
 int dcp_ds_name_all(struct dcp_ds *ds);
 bool dcp_ds_knows(const struct dcp_intern *in, const char *name);
 /* The aliases of @name. */

@@ -13,7 +13,7 @@ static void spell(struct dcp_buf *b, const char *rank, const char *role, const c
 	dcp_buf_str(b, name);
 }
 
-static int tell_as(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+static int emit_as(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		   struct dcp_buf *key, struct dcp_tensor *t)
 {
 	const char *path[3] = { rank, role, name };
@@ -32,34 +32,34 @@ static int tell_as(struct dcp_ds *ds, const char *rank, const char *role, const 
 	return ds->in->sink->tensor(ds->in->sink->ctx, t);
 }
 
-int dcp_ds_tell_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		    const struct dcp_tensor *told)
+int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		    const struct dcp_tensor *emitted)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 
-	return tell_as(ds, rank, role, name, &key, &t);
+	return emit_as(ds, rank, role, name, &key, &t);
 }
 
-int dcp_ds_tell_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
-		       const struct dcp_tensor *told)
+int dcp_ds_emit_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+		       const struct dcp_tensor *emitted)
 {
 	dcp_auto_buf struct dcp_buf first = DCP_BUF_INIT, key = DCP_BUF_INIT;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 	const struct dcp_ds_alias *alias;
 	size_t n;
 	int rc;
 
-	rc = tell_as(ds, rank, role, name, &first, &t);
+	rc = emit_as(ds, rank, role, name, &first, &t);
 	alias = dcp_ds_aliases(ds, name, &n);
 	if (!t.alias_of && !t.error)
 		t.alias_of = first.p;
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = tell_as(ds, rank, role, alias[i].name, &key, &t);
+		rc = emit_as(ds, rank, role, alias[i].name, &key, &t);
 	return rc;
 }
 
-int dcp_ds_tell_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		       const char *type, const char *json)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
@@ -97,7 +97,7 @@ int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 	return ds->unjoined ? 0 : dcp_ds_no_memory(ds);
 }
 
-int dcp_ds_tell_facts(struct dcp_ds *ds)
+int dcp_ds_emit_facts(struct dcp_ds *ds)
 {
 	const struct dcp_sink *sink = ds->in->sink;
 	char text[64];

@@ -22,15 +22,15 @@
  * <rank>.<role>.<name>, without <rank> when that is NULL: @t with its key and path. dtype_name
  * and itemsize may be left to the dtype.
  */
-int dcp_ds_tell_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+int dcp_ds_emit_one(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		    const struct dcp_tensor *t);
 /* The same, also under every name that is tied to @name. */
-int dcp_ds_tell_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+int dcp_ds_emit_tensor(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		       const struct dcp_tensor *t);
-int dcp_ds_tell_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
+int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, const char *name,
 		       const char *type, const char *json);
 /* What framework, how many ranks, and what was not joined. */
-int dcp_ds_tell_facts(struct dcp_ds *ds);
+int dcp_ds_emit_facts(struct dcp_ds *ds);
 /* Note that @name is emitted once for each tensor-parallel rank, and why. */
 int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 			 const struct dcp_ds_rule *rule);
@@ -38,10 +38,10 @@ int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 /* ---- state.c, state_joined.c, state_emit.c ---- */
 
 /* Master weights and moments. */
-int dcp_ds_tell_states(struct dcp_ds *ds);
+int dcp_ds_emit_states(struct dcp_ds *ds);
 
 /* Those of one name while they are emitted. */
-struct dcp_ds_telling {
+struct dcp_ds_emitter {
 	struct dcp_ds *ds;
 	uint32_t state;
 	struct dcp_arena scratch; /* of one name */
@@ -55,37 +55,37 @@ struct dcp_ds_shared {
 	struct dcp_ds_local *local;
 	size_t n;
 };
-int dcp_ds_room_for_shared(struct dcp_ds_telling *t, struct dcp_ds_shared *s, size_t n);
-int dcp_ds_tell_joined(struct dcp_ds_telling *t, const char *rank,
+int dcp_ds_room_for_shared(struct dcp_ds_emitter *t, struct dcp_ds_shared *s, size_t n);
+int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
 		       const struct dcp_ds_shared *s, struct dcp_ds_whole *w);
 /* A parameter of AutoEP, of all shares of its part. */
-int dcp_ds_tell_shares(struct dcp_ds_telling *t, const char *rank,
+int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
 		       const struct dcp_ds_part *part, const struct dcp_ds_param *p);
 /* State that all elements of a parameter share; does nothing if there is none. */
-int dcp_ds_tell_common(struct dcp_ds_telling *t, const char *rank,
+int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 		       const struct dcp_ds_part *part, const struct dcp_ds_param *p);
-int dcp_ds_tell_error(struct dcp_ds_telling *t, const char *rank, const char *name,
+int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const char *name,
 		      uint32_t ndim, const uint64_t *shape, uint8_t dtype, const char *why);
-int dcp_ds_tell_pieces(struct dcp_ds_telling *t, const char *rank, const char *name,
+int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const char *name,
 		       uint32_t ndim, const uint64_t *shape, uint8_t dtype);
 /* Runs of one rank, as far as they fall into @box. */
-int dcp_ds_add_pieces(struct dcp_ds_telling *t, const struct dcp_ds_box *box, uint8_t dtype);
+int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype);
 
 /* ---- compare.c ---- */
 
 /* May so many bytes of each of @ranks ranks be read, to compare them? */
 bool dcp_ds_may_compare(struct dcp_ds *ds, uint64_t bytes, size_t ranks);
 /* Do all ranks hold the same values of the state? 1, 0 or -ENOMEM. */
-int dcp_ds_all_same(struct dcp_ds_telling *t, const struct dcp_ds_shared *s);
+int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s);
 
 /* ---- module.c, module_joined.c, module_experts.c, module_sink.c ---- */
 
 /* The 16-bit weights, and as fp32 what the optimizer has not. */
-int dcp_ds_tell_modules(struct dcp_ds *ds);
+int dcp_ds_emit_modules(struct dcp_ds *ds);
 /* Those of one model, layer or expert from the files of its tensor-parallel ranks. */
-int dcp_ds_tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
+int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n);
 /* Weights of AutoEP from the files of their experts; is a file one of them? */
-int dcp_ds_tell_stacks(struct dcp_ds *ds);
+int dcp_ds_emit_stacks(struct dcp_ds *ds);
 bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name *file);
 
 /* The state dict in a file: all of it, or what a model file calls "module"; NULL: none. */
@@ -107,15 +107,15 @@ struct dcp_sink dcp_ds_front_sink(struct dcp_ds_front *f);
 /* ---- extras.c ---- */
 
 /* What of a model or optimizer file is emitted nowhere else. */
-int dcp_ds_tell_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
+int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		     const struct dcp_ds_input *in);
 /* One value of it, unless the first file of its kind said the same. */
-int dcp_ds_tell_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
+int dcp_ds_emit_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
 		      size_t n);
 /* One value, as an object and the tensors in it; path[0] is the file and only part of the key.
  */
-int dcp_ds_tell_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
+int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
 		      const char *const *path, size_t n);
-/* A file nothing is known of, leaf by leaf; or only what of it dcp_ds_tell_rest() left out. */
-int dcp_ds_tell_raw(struct dcp_ds *ds, const char *file, bool tensors_only);
+/* A file nothing is known of, leaf by leaf; or only what of it dcp_ds_emit_rest() left out. */
+int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only);

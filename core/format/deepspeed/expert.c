@@ -249,8 +249,8 @@ static uint32_t count_lanes(const struct dcp_ds_laying *l, const struct dcp_ds_l
 		       : 0;
 }
 
-/* What all ranks of a stage share is told of the first that names it. */
-static bool is_told_before(const struct dcp_ds_laying *l)
+/* What all ranks of a stage share is emitted for the first that names it. */
+static bool is_emitted_before(const struct dcp_ds_laying *l)
 {
 	uint32_t mp = l->part->mp, tp = l->ds->tp;
 
@@ -312,7 +312,7 @@ int dcp_ds_add_experts(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 	}
 	g->lanes = lanes;
 	l->ds->expert_lanes = lanes;
-	if (lanes > 1 && is_told_before(l))
+	if (lanes > 1 && is_emitted_before(l))
 		return 0;
 	for (uint32_t s = 0; rc == 0 && s < shares; s++) {
 		struct dcp_ds_param *mine = dcp_arena_calloc(&l->ds->arena, n, sizeof(*mine));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands in model and optimizer files beside tensors that are told elsewhere: one object
+ * What stands in model and optimizer files beside tensors that are emitted elsewhere: one object
  *for each entry, its key led by the name of the file, its path not.
  *
  *	mp_rank_00_model_states.pt.lr_scheduler    path lr_scheduler
  *
- * Every rank wrote much the same. Of all files of a kind the first one's entries are told, and
+ * Every rank wrote much the same. Of all files of a kind the first one's entries are emitted, and
  * of the others only those that differ from it. param_slice_mappings is left out: it repeats in
  * other words, wrongly where gradients were dealt round robin, what param_shapes says.
  */
@@ -49,7 +49,7 @@ static struct dcp_sink dropping(const struct dcp_ds *ds)
 				  .ctx = (void *)(uintptr_t)ds->in->sink };
 }
 
-int dcp_ds_tell_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
+int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct dcp_pv v,
 		      const char *const *path, size_t n)
 {
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
@@ -65,7 +65,7 @@ int dcp_ds_tell_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct d
 		dcp_buf_printf(&key, "%s%s", i ? "." : "", path[i]);
 	if (dcp_buf_error(&key))
 		return dcp_ds_no_memory(ds);
-	return dcp_tstate_tell_whole(&s, key.p, ds->err);
+	return dcp_tstate_emit_whole(&s, key.p, ds->err);
 }
 
 static int no_object(void *ctx, const struct dcp_object *o)
@@ -75,7 +75,7 @@ static int no_object(void *ctx, const struct dcp_object *o)
 	return 0;
 }
 
-int dcp_ds_tell_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
+int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 {
 	struct dcp_sink sink = dropping(ds);
 	struct dcp_err why = { 0 };
@@ -84,12 +84,12 @@ int dcp_ds_tell_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 	int rc = dcp_ds_open(ds, file, &in, &why);
 
 	if (rc != 0)
-		return rc < 0 ? rc : dcp_ds_tell_broken(ds, file, why.msg);
+		return rc < 0 ? rc : dcp_ds_emit_broken(ds, file, why.msg);
 	s.t = in.t;
 	s.file = in.file;
 	if (tensors_only)
 		sink.object = no_object;
-	rc = dcp_tstate_tell(&s, ds->err);
+	rc = dcp_tstate_emit(&s, ds->err);
 	dcp_ds_close(&in);
 	return rc;
 }
@@ -124,13 +124,13 @@ static int seen(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_input *in, 
 	return first == hash;
 }
 
-int dcp_ds_tell_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
+int dcp_ds_emit_entry(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		      const struct dcp_ds_input *in, struct dcp_pv v, const char *const *path,
 		      size_t n)
 {
 	int rc = seen(ds, name->kind, in, v, path, n);
 
-	return rc == 0 ? dcp_ds_tell_value(ds, in, v, path, n) : rc < 0 ? rc : 0;
+	return rc == 0 ? dcp_ds_emit_value(ds, in, v, path, n) : rc < 0 ? rc : 0;
 }
 
 static bool is_one_of(struct dcp_pv key, const char *const *names)
@@ -142,7 +142,7 @@ static bool is_one_of(struct dcp_pv key, const char *const *names)
 }
 
 /* Entries of @dict but for @not; path[n] is the room for their names. */
-static int tell_entries(struct dcp_ds *ds, const struct dcp_ds_name *name,
+static int emit_entries(struct dcp_ds *ds, const struct dcp_ds_name *name,
 			const struct dcp_ds_input *in, struct dcp_pv dict, const char **path,
 			size_t n, const char *const * not )
 {
@@ -153,14 +153,14 @@ static int tell_entries(struct dcp_ds *ds, const struct dcp_ds_name *name,
 	for (size_t i = 0; rc == 0 && i < npairs; i++) {
 		path[n] = dcp_pv_str(kv[2 * i]);
 		if (path[n] && !is_one_of(kv[2 * i], not ))
-			rc = dcp_ds_tell_entry(ds, name, in, kv[2 * i + 1], path, n + 1);
+			rc = dcp_ds_emit_entry(ds, name, in, kv[2 * i + 1], path, n + 1);
 	}
 	return rc;
 }
 
 /* ---- files ---- */
 
-static int tell_optimizer(struct dcp_ds *ds, const struct dcp_ds_name *name,
+static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_name *name,
 			  const struct dcp_ds_input *in, struct dcp_pv root)
 {
 	static const char *const outer[] = { "optimizer_state_dict", NULL };
@@ -174,28 +174,28 @@ static int tell_optimizer(struct dcp_ds *ds, const struct dcp_ds_name *name,
 	static const char *const state[] = { "state", NULL };
 	const struct dcp_pv *dict = dcp_pv_get(root, outer[0]), *base;
 	const char *path[4] = { name->name };
-	int rc = tell_entries(ds, name, in, root, path, 1, outer);
+	int rc = emit_entries(ds, name, in, root, path, 1, outer);
 
 	if (rc < 0 || !dict)
 		return rc;
 	path[1] = outer[0];
-	rc = tell_entries(ds, name, in, *dict, path, 2, inner);
+	rc = emit_entries(ds, name, in, *dict, path, 2, inner);
 	for (size_t i = 0; rc == 0 && i < DCP_LEN(bases); i++) {
 		base = dcp_pv_get(*dict, bases[i]);
 		path[2] = bases[i];
 		if (base)
-			rc = tell_entries(ds, name, in, *base, path, 3, state);
+			rc = emit_entries(ds, name, in, *base, path, 3, state);
 	}
 	return rc;
 }
 
-int dcp_ds_tell_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
+int dcp_ds_emit_rest(struct dcp_ds *ds, const struct dcp_ds_name *name,
 		     const struct dcp_ds_input *in)
 {
 	static const char *const model[] = { "module", "optimizer", NULL };
 	struct dcp_pv root = dcp_torch_root(in->t);
 	const char *path[2] = { name->name };
 
-	return name->kind == DCP_DS_OPTIM ? tell_optimizer(ds, name, in, root)
-					  : tell_entries(ds, name, in, root, path, 1, model);
+	return name->kind == DCP_DS_OPTIM ? emit_optimizer(ds, name, in, root)
+					  : emit_entries(ds, name, in, root, path, 1, model);
 }

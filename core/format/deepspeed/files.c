@@ -103,7 +103,7 @@ const struct dcp_ds_rank *dcp_ds_rank_of(const struct dcp_ds_part *part, uint64_
 	return lo < part->nranks && part->rank[lo].name->dp == dp ? &part->rank[lo] : NULL;
 }
 
-enum { MAX_LOST = 100 }; /* files that are missing, told by name */
+enum { MAX_LOST = 100 }; /* files that are missing, by name */
 
 /* The first model-parallel rank from @mp on that no file is of; false: all have one. */
 static bool lacks_part(const struct dcp_ds *ds, uint32_t *mp)
@@ -134,7 +134,7 @@ bool dcp_ds_lacks(const struct dcp_ds *ds, char missing[DCP_DS_NAME_MAX])
 	return false;
 }
 
-int dcp_ds_tell_lost(struct dcp_ds *ds)
+int dcp_ds_emit_lost(struct dcp_ds *ds)
 {
 	char name[DCP_DS_NAME_MAX];
 	int rc = 0;
@@ -142,7 +142,7 @@ int dcp_ds_tell_lost(struct dcp_ds *ds)
 	for (uint32_t mp = 0, n = 0;
 	     rc == 0 && n < MAX_LOST && ds->part->nmodels && lacks_part(ds, &mp); mp++, n++) {
 		dcp_ds_name_of_rank(ds->part->model, 0, mp, name);
-		rc = dcp_ds_tell_broken(
+		rc = dcp_ds_emit_broken(
 			ds, name,
 			dcp_ds_text(
 				ds,

@@ -128,7 +128,7 @@ int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
 	if (!part->first || !part->named)
 		return 0;
 	if (part->nlisted != part->nlists && part->nlisted != 1)
-		return dcp_ds_tell_broken(
+		return dcp_ds_emit_broken(
 			ds, part->first->name,
 			dcp_ds_text(ds, "it has %" PRIu32 " flat groups, %s lists %" PRIu32,
 				    part->nlists, part->named->name, part->nlisted));

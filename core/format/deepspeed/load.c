@@ -124,7 +124,7 @@ int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp
 	return rc == -ENOMEM ? rc : 0;
 }
 
-int dcp_ds_tell_broken(struct dcp_ds *ds, const char *file, const char *why)
+int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why)
 {
 	struct dcp_object o = {
 		.key = file, .path = &file, .npath = 1, .type = "", .error = why

@@ -4,7 +4,7 @@
  * (param_shapes), what was frozen, and in the first one what is tied to what (shared_params).
  *
  * In stage 3 every rank wrote one: they must agree. From the first parameter on of which two
- * files tell different things nothing can be placed.
+ * files say different things nothing can be placed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -272,7 +272,7 @@ static int read_one(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
 		rc = read_fragments(ds, part, at, in);
 	if (rc == 0)
 		rc = dcp_ds_take_rules(ds, root);
-	return rc == 0 ? dcp_ds_tell_rest(ds, name, in) : rc;
+	return rc == 0 ? dcp_ds_emit_rest(ds, name, in) : rc;
 }
 
 int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part)
@@ -287,7 +287,7 @@ int dcp_ds_read_models(struct dcp_ds *ds, struct dcp_ds_part *part)
 		if (rc < 0)
 			break;
 		if (rc == 1) {
-			rc = dcp_ds_tell_broken(ds, part->model[i].name, why.msg);
+			rc = dcp_ds_emit_broken(ds, part->model[i].name, why.msg);
 			continue;
 		}
 		rc = read_one(ds, part, i, &in);

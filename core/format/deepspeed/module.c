@@ -18,7 +18,7 @@
 static const uint64_t origin[DCP_MAX_NDIM];
 
 /* One weight file as it is. */
-static int tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
+static int emit_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 {
 	struct dcp_ds_front front = { .ds = ds, .file = name };
 	struct dcp_sink sink = dcp_ds_front_sink(&front);
@@ -32,9 +32,9 @@ static int tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 
 	if (rc < 0)
 		return rc;
-	if (rc == 1) /* a model file was told when it was read */
+	if (rc == 1) /* a model file was reported when it was read */
 		return name->kind == DCP_DS_MODEL ? 0
-						  : dcp_ds_tell_broken(ds, name->name, why.msg);
+						  : dcp_ds_emit_broken(ds, name->name, why.msg);
 	s.t = in.t;
 	s.file = in.file;
 	s.root = dcp_ds_state_dict(name, &in, &room);
@@ -43,13 +43,13 @@ static int tell_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 		s.nprefix = 2;
 	}
 	if (s.root && s.root->type != DCP_PV_NONE)
-		rc = dcp_tstate_tell(&s, ds->err);
+		rc = dcp_tstate_emit(&s, ds->err);
 	dcp_ds_close(&in);
 	return rc;
 }
 
 /*
- * Does each file of an expert hold it whole? As the optimizer's groups tell, or else if no
+ * Does each file of an expert hold it whole? As the optimizer's groups say, or else if no
  * expert has two files, though no rank is missing.
  */
 static bool experts_are_whole(const struct dcp_ds *ds)
@@ -68,22 +68,22 @@ static bool experts_are_whole(const struct dcp_ds *ds)
 	return true;
 }
 
-static int tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n)
+static int emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n)
 {
 	int rc = 0;
 
 	if (ds->tp > 1 && file->kind == DCP_DS_EXPERT && experts_are_whole(ds))
-		return tell_file(ds, file); /* of copies the first */
+		return emit_file(ds, file); /* of copies the first */
 	if (ds->tp > 1)
-		return dcp_ds_tell_unit(ds, file, n);
+		return dcp_ds_emit_unit(ds, file, n);
 	for (size_t k = 0; rc == 0 && k < n; k++)
-		rc = tell_file(ds, &file[k]);
+		rc = emit_file(ds, &file[k]);
 	return rc;
 }
 
 /* ---- frozen parameters of stage 3 ---- */
 
-static int tell_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
+static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 		       const struct dcp_ds_frozen *f)
 {
 	dcp_auto_buf struct dcp_buf runs = DCP_BUF_INIT, pieces = DCP_BUF_INIT,
@@ -121,17 +121,17 @@ static int tell_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
 	t.npieces = t.error ? 0 : DCP_NITEMS(pieces, struct dcp_piece);
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
-	rc = dcp_ds_tell_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
-	if (rc < 0 || !ds->zero || dcp_ds_knows(&ds->told, f->name))
+	rc = dcp_ds_emit_tensor(ds, alone ? NULL : rank, "module", f->name, &t);
+	if (rc < 0 || !ds->zero || dcp_ds_knows(&ds->emitted, f->name))
 		return rc;
 	t.alias_of = t.error || !alone ? NULL : key.p;
-	return dcp_ds_tell_tensor(ds, alone ? NULL : rank, "fp32", f->name, &t);
+	return dcp_ds_emit_tensor(ds, alone ? NULL : rank, "fp32", f->name, &t);
 }
 
 /* ---- stage 0 ---- */
 
 /* The optimizer of a model file, as it stands; of one of several below its rank. */
-static int tell_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
+static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
 {
 	char rank[24];
 	const char *prefix[] = { rank, "optimizer" };
@@ -144,13 +144,13 @@ static int tell_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
 	int rc = dcp_ds_open(ds, part->model->name, &in, &why);
 
 	if (rc != 0)
-		return rc < 0 ? rc : 0; /* told when it was read */
+		return rc < 0 ? rc : 0; /* reported when it was read */
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
 	s.t = in.t;
 	s.file = in.file;
 	s.root = dcp_pv_get(dcp_torch_root(in.t), "optimizer");
 	if (s.root)
-		rc = dcp_tstate_tell(&s, ds->err);
+		rc = dcp_tstate_emit(&s, ds->err);
 	dcp_ds_close(&in);
 	return rc;
 }
@@ -165,7 +165,7 @@ static bool same_unit(const struct dcp_ds *ds, const struct dcp_ds_name *a,
 }
 
 /* In stage 3 the first readable file of a part speaks for all. */
-static int tell_models(struct dcp_ds *ds)
+static int emit_models(struct dcp_ds *ds)
 {
 	struct dcp_ds_name *one = dcp_arena_calloc(&ds->arena, ds->nparts, sizeof(*one));
 	size_t n = 0, m;
@@ -179,15 +179,15 @@ static int tell_models(struct dcp_ds *ds)
 	for (size_t i = 0; rc == 0 && i < n; i += m) {
 		for (m = 1; i + m < n && same_unit(ds, &one[i], &one[i + m]);)
 			m++;
-		rc = tell_unit(ds, &one[i], m);
+		rc = emit_unit(ds, &one[i], m);
 	}
 	return rc;
 }
 
-int dcp_ds_tell_modules(struct dcp_ds *ds)
+int dcp_ds_emit_modules(struct dcp_ds *ds)
 {
 	static const enum dcp_ds_kind kinds[] = { DCP_DS_LAYER, DCP_DS_EXPERT };
-	int rc = tell_models(ds);
+	int rc = emit_models(ds);
 
 	for (size_t k = 0; rc == 0 && k < DCP_LEN(kinds); k++) {
 		size_t n, m;
@@ -197,16 +197,16 @@ int dcp_ds_tell_modules(struct dcp_ds *ds)
 			for (m = 1; i + m < n && same_unit(ds, &f[i], &f[i + m]);)
 				m++;
 			if (!dcp_ds_is_stacked(ds, &f[i]))
-				rc = tell_unit(ds, &f[i], m);
+				rc = emit_unit(ds, &f[i], m);
 		}
 	}
 	if (rc == 0)
-		rc = dcp_ds_tell_stacks(ds);
+		rc = dcp_ds_emit_stacks(ds);
 	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
 		if (ds->part[i].whole)
-			rc = tell_optimizer(ds, &ds->part[i]);
+			rc = emit_optimizer(ds, &ds->part[i]);
 	for (size_t i = 0; rc == 0 && i < ds->nparts; i++)
 		for (size_t k = 0; rc == 0 && k < ds->part[i].nfrozen; k++)
-			rc = tell_frozen(ds, &ds->part[i], &ds->part[i].frozen[k]);
+			rc = emit_frozen(ds, &ds->part[i], &ds->part[i].frozen[k]);
 	return rc;
 }

@@ -128,14 +128,14 @@ static int take_file(struct stack *s, const struct dcp_ds_name *file)
 	int rc = dcp_ds_open(s->ds, file->name, &in, &why);
 
 	if (rc != 0)
-		return rc < 0 ? rc : dcp_ds_tell_broken(s->ds, file->name, why.msg);
+		return rc < 0 ? rc : dcp_ds_emit_broken(s->ds, file->name, why.msg);
 	kv = dcp_pv_pairs(dcp_torch_root(in.t), &n);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		path[1] = dcp_pv_str(kv[2 * i]);
 		if (path[1] && part_of_key(s, path[1], file->expert, &part, &len))
 			rc = take_tensor(s, file, &in, kv[2 * i + 1], part, len);
 		else if (path[1])
-			rc = dcp_ds_tell_entry(s->ds, file, &in, kv[2 * i + 1], path, 2);
+			rc = dcp_ds_emit_entry(s->ds, file, &in, kv[2 * i + 1], path, 2);
 	}
 	dcp_ds_close(&in);
 	return rc;
@@ -171,7 +171,7 @@ static int add_pieces(struct stack *s, const struct weight *w, struct dcp_buf *p
 	return dcp_buf_error(pieces) ? -ENOMEM : 0;
 }
 
-static int tell_weight(struct stack *s, struct weight *w)
+static int emit_weight(struct stack *s, struct weight *w)
 {
 	static const uint64_t none[1];
 	dcp_auto_buf struct dcp_buf pieces = DCP_BUF_INIT;
@@ -196,10 +196,10 @@ static int tell_weight(struct stack *s, struct weight *w)
 	t.error = rc < 0 ? "its shape makes no sense" : w->why;
 	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
 	t.npieces = t.error ? 0 : DCP_NITEMS(pieces, struct dcp_piece);
-	return dcp_ds_tell_one(s->ds, NULL, "module", name, &t);
+	return dcp_ds_emit_one(s->ds, NULL, "module", name, &t);
 }
 
-static int tell_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
+static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
 {
 	struct stack s = { .ds = ds, .layer = layer };
 	const struct dcp_ds_name *f;
@@ -216,15 +216,15 @@ static int tell_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
 		rc = take_file(&s, &f[i]);
 	}
 	for (size_t i = 0; rc == 0 && i < s.n; i++)
-		rc = tell_weight(&s, &s.weight[i]);
+		rc = emit_weight(&s, &s.weight[i]);
 	return rc;
 }
 
-int dcp_ds_tell_stacks(struct dcp_ds *ds)
+int dcp_ds_emit_stacks(struct dcp_ds *ds)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < ds->nexperts; i++)
-		rc = tell_layer(ds, &ds->experts[i]);
+		rc = emit_layer(ds, &ds->experts[i]);
 	return rc;
 }

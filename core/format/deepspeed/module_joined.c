@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The weights of several tensor-parallel ranks, joined. What cannot be is told of each rank:
+ * The weights of several tensor-parallel ranks, joined. What cannot be is emitted of each rank:
  * mp_rank_01.module.<name>.
  */
 #include <errno.h>
@@ -23,7 +23,7 @@ struct unit {
 	struct dcp_ds_input *in;
 	struct dcp_intern *names;    /* of each file: key -> number of the pair */
 	const struct dcp_pv **pairs; /* of each */
-	struct dcp_torch_tensor *tt; /* of each: the one told now */
+	struct dcp_torch_tensor *tt; /* of each: the one emitted now */
 	struct dcp_arena scratch;
 	struct dcp_buf name;
 };
@@ -65,7 +65,7 @@ static int open_unit(struct unit *u)
 
 		rc = dcp_ds_open(u->ds, u->file[k].name, &u->in[k], &why);
 		if (rc == 1 && u->file[k].kind != DCP_DS_MODEL)
-			rc = dcp_ds_tell_broken(u->ds, u->file[k].name, why.msg);
+			rc = dcp_ds_emit_broken(u->ds, u->file[k].name, why.msg);
 		else if (rc == 1)
 			rc = 0;
 		else if (rc == 0)
@@ -115,7 +115,7 @@ static bool box_piece(const struct dcp_torch_tensor *tt, const struct dcp_ds_box
 	return true;
 }
 
-static int tell_local(struct unit *u, size_t k, const char *key)
+static int emit_local(struct unit *u, size_t k, const char *key)
 {
 	const struct dcp_torch_tensor *tt = &u->tt[k];
 	struct dcp_ds_box box = { .lo = origin, .len = tt->shape, .from = origin };
@@ -134,10 +134,10 @@ static int tell_local(struct unit *u, size_t k, const char *key)
 	if (box.n && box_piece(tt, &box, u->in[k].file, tt->ndim, &piece))
 		t.npieces = 1;
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, u->file[k].mp);
-	return dcp_ds_tell_one(u->ds, rank, "module", name, &t);
+	return dcp_ds_emit_one(u->ds, rank, "module", name, &t);
 }
 
-static int tell_whole(struct unit *u, const char *name, const struct dcp_ds_whole *w,
+static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whole *w,
 		      const char *error)
 {
 	struct dcp_ds *ds = u->ds;
@@ -164,10 +164,10 @@ static int tell_whole(struct unit *u, const char *name, const struct dcp_ds_whol
 		return dcp_ds_no_memory(ds);
 	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
 	t.npieces = t.error ? 0 : pieces.n / sizeof(p);
-	rc = dcp_ds_tell_one(ds, NULL, "module", name, &t);
+	rc = dcp_ds_emit_one(ds, NULL, "module", name, &t);
 	if (rc < 0 || !dcp_ds_is_fp32(ds, u->file->kind, name))
 		return rc;
-	return dcp_ds_tell_one(ds, NULL, "fp32", name, &t);
+	return dcp_ds_emit_one(ds, NULL, "fp32", name, &t);
 }
 
 /* @key of all ranks: its tensors into u->tt. Why they are no pieces of one, or NULL. */
@@ -188,7 +188,7 @@ static const char *gather(struct unit *u, const char *key, uint32_t first)
 	return NULL;
 }
 
-static int tell_unjoined(struct unit *u, const char *key)
+static int emit_unjoined(struct unit *u, const char *key)
 {
 	int rc = 0;
 
@@ -198,13 +198,13 @@ static int tell_unjoined(struct unit *u, const char *key)
 
 		if (at != DCP_INTERN_NONE &&
 		    dcp_torch_tensor(u->in[k].t, u->pairs[k][2 * at + 1], &u->tt[k], NULL) == 1)
-			rc = tell_local(u, k, key);
+			rc = emit_local(u, k, key);
 	}
 	return rc;
 }
 
 /* Objects and broken tensors among the weights: of rank 0, as they stand. */
-static int tell_other(struct unit *u, const char *key, uint32_t at)
+static int emit_other(struct unit *u, const char *key, uint32_t at)
 {
 	struct dcp_ds_front front = { .ds = u->ds, .file = u->file };
 	struct dcp_sink sink = dcp_ds_front_sink(&front);
@@ -217,7 +217,7 @@ static int tell_other(struct unit *u, const char *key, uint32_t at)
 				.nprefix = 2,
 				.file = u->in->file };
 
-	return name ? dcp_tstate_tell(&s, u->ds->err) : dcp_ds_no_memory(u->ds);
+	return name ? dcp_tstate_emit(&s, u->ds->err) : dcp_ds_no_memory(u->ds);
 }
 
 /* Do all ranks hold the same bytes? Of what is small enough to be looked at. */
@@ -307,7 +307,7 @@ static bool is_placeholder(const struct unit *u, const char *name,
 	       (dcp_ds_knows(&u->ds->trained, name) || dcp_ds_knows(&u->ds->frozen, name));
 }
 
-static int tell_key(struct unit *u, uint32_t at)
+static int emit_key(struct unit *u, uint32_t at)
 {
 	const char *key = dcp_pv_str(u->pairs[0][2 * at]), *name, *why;
 	struct dcp_ds_local *local;
@@ -318,7 +318,7 @@ static int tell_key(struct unit *u, uint32_t at)
 	if (!key)
 		return 0;
 	if (dcp_torch_tensor(u->in->t, u->pairs[0][2 * at + 1], &u->tt[0], NULL) != 1)
-		return tell_other(u, key, at);
+		return emit_other(u, key, at);
 	dcp_arena_reset(&u->scratch);
 	local = dcp_arena_calloc(&u->scratch, u->n, sizeof(*local));
 	why = local ? gather(u, key, at) : "out of memory";
@@ -334,13 +334,13 @@ static int tell_key(struct unit *u, uint32_t at)
 	if (!why)
 		why = dcp_ds_join(&rule, local, u->n, &u->scratch, &whole);
 	if (!why)
-		return tell_whole(u, name, &whole, NULL);
+		return emit_whole(u, name, &whole, NULL);
 	rc = dcp_ds_note_unjoined(u->ds, name, why, &rule);
-	return rc < 0 ? rc : tell_unjoined(u, key);
+	return rc < 0 ? rc : emit_unjoined(u, key);
 }
 
 /* A rank's file is missing or damaged: nothing of the unit is whole. */
-static int tell_holed(struct unit *u, const char *why)
+static int emit_holed(struct unit *u, const char *why)
 {
 	struct dcp_ds_whole none = { 0 };
 	int rc = 0;
@@ -359,14 +359,14 @@ static int tell_holed(struct unit *u, const char *why)
 				continue;
 			none.ndim = u->tt->ndim;
 			memcpy(none.shape, u->tt->shape, sizeof(none.shape));
-			rc = name ? tell_whole(u, name, &none, why) : dcp_ds_no_memory(u->ds);
+			rc = name ? emit_whole(u, name, &none, why) : dcp_ds_no_memory(u->ds);
 		}
 		break;
 	}
 	return rc;
 }
 
-static int tell_unit_files(struct unit *u)
+static int emit_unit_files(struct unit *u)
 {
 	char missing[DCP_DS_NAME_MAX + 40] = "";
 	int rc = open_unit(u);
@@ -380,13 +380,13 @@ static int tell_unit_files(struct unit *u)
 			 "%.60s: only %zu of %" PRIu32 " ranks have such a file", u->file->name,
 			 u->n, u->ds->tp);
 	if (rc == 0 && missing[0])
-		return tell_holed(u, missing);
+		return emit_holed(u, missing);
 	for (uint32_t i = 0; rc == 0 && i < u->names[0].n; i++)
-		rc = tell_key(u, i);
+		rc = emit_key(u, i);
 	return rc;
 }
 
-int dcp_ds_tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n)
+int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n)
 {
 	struct unit u = { .ds = ds, .file = file, .n = n };
 	int rc = -ENOMEM;
@@ -396,7 +396,7 @@ int dcp_ds_tell_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n
 	u.pairs = calloc(n, sizeof(*u.pairs));
 	u.tt = calloc(n, sizeof(*u.tt));
 	dcp_arena_init(&u.scratch, 256u << 20);
-	rc = u.in && u.names && u.pairs && u.tt ? tell_unit_files(&u) : dcp_ds_no_memory(ds);
+	rc = u.in && u.names && u.pairs && u.tt ? emit_unit_files(&u) : dcp_ds_no_memory(ds);
 	for (size_t k = 0; u.in && u.names && k < n; k++) {
 		dcp_ds_close(&u.in[k]);
 		dcp_intern_finish(&u.names[k]);

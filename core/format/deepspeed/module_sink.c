@@ -10,27 +10,27 @@
 bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
 {
 	if (!ds->zero || dcp_ds_knows(&ds->trained, name) || dcp_ds_knows(&ds->frozen, name) ||
-	    dcp_ds_knows(&ds->told, name))
+	    dcp_ds_knows(&ds->emitted, name))
 		return false;
 	return kind == DCP_DS_MODEL || dcp_ds_knows(&ds->buffers, name);
 }
 
 /* "module.<name>" and its path; a state dict is flat whatever its names look like. */
-static int front_tensor(void *ctx, const struct dcp_tensor *told)
+static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct dcp_ds_front *f = ctx;
 	struct dcp_ds *ds = f->ds;
-	const char *name = told->key + strlen("module.");
+	const char *name = emitted->key + strlen("module.");
 	const char *path[2] = { "module", name };
 	dcp_auto_buf struct dcp_buf fp32 = DCP_BUF_INIT;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 	bool trained = dcp_ds_knows(&ds->trained, name),
 	     frozen = dcp_ds_knows(&ds->frozen, name);
 	uint64_t volume;
 	int rc;
 
-	if (strncmp(told->key, "module.", strlen("module.")) != 0)
-		return ds->in->sink->tensor(ds->in->sink->ctx, told);
+	if (strncmp(emitted->key, "module.", strlen("module.")) != 0)
+		return ds->in->sink->tensor(ds->in->sink->ctx, emitted);
 	if (f->file->sharded && (trained || frozen) &&
 	    dcp_shape_volume(t.shape, t.ndim, &volume) && volume == 0)
 		return 0;
@@ -43,7 +43,7 @@ static int front_tensor(void *ctx, const struct dcp_tensor *told)
 	if (dcp_buf_error(&fp32))
 		return dcp_ds_no_memory(ds);
 	path[0] = "fp32";
-	t.alias_of = t.npieces ? told->key : NULL;
+	t.alias_of = t.npieces ? emitted->key : NULL;
 	t.key = fp32.p;
 	return ds->in->sink->tensor(ds->in->sink->ctx, &t);
 }

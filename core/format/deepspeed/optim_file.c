@@ -284,7 +284,7 @@ int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
 						     rank[-1].name->name, rank->name->name,
 						     rank->name->dp));
 			if (rc == 0)
-				rc = dcp_ds_tell_broken(ds, rank->name->name, rank->why);
+				rc = dcp_ds_emit_broken(ds, rank->name->name, rank->why);
 			continue;
 		}
 		rc = dcp_ds_open(ds, rank->name->name, &in, &why);
@@ -295,11 +295,11 @@ int dcp_ds_read_optims(struct dcp_ds *ds, struct dcp_ds_part *part)
 		} else {
 			rc = read_rank(&r);
 			if (rc == 0)
-				rc = dcp_ds_tell_rest(ds, rank->name, &in);
+				rc = dcp_ds_emit_rest(ds, rank->name, &in);
 			dcp_ds_close(&in);
 		}
 		if (rc == 0 && rank->why)
-			rc = dcp_ds_tell_broken(ds, rank->name->name, rank->why);
+			rc = dcp_ds_emit_broken(ds, rank->name->name, rank->why);
 	}
 	return rc;
 }

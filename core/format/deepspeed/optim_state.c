@@ -2,7 +2,7 @@
 /*
  * What the wrapped optimizer keeps of every flat tensor. A state is flat when its tensor is as
  * long as the master weights or, where their padding was cut off, longer; of one element it is
- * common to all parameters (step). Everything else is told as it stands.
+ * common to all parameters (step). Everything else is emitted as it stands.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -143,8 +143,8 @@ static int add_value(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, st
 	return c.type && c.json ? add_common(r, &c) : dcp_ds_no_memory(r->ds);
 }
 
-/* No value for each element (scales of quantized moments, factors): told as it stands. */
-static int tell_odd(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
+/* No value for each element (scales of quantized moments, factors): emitted as it stands. */
+static int emit_odd(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
 {
 	char number[16];
 	const char *path[] = { r->rank->name->name,
@@ -155,7 +155,7 @@ static int tell_odd(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, str
 			       dcp_intern_text(&r->ds->states, state) };
 
 	snprintf(number, sizeof(number), "%" PRIu32, flat);
-	return dcp_ds_tell_value(r->ds, r->in, v, path, DCP_LEN(path));
+	return dcp_ds_emit_value(r->ds, r->in, v, path, DCP_LEN(path));
 }
 
 static int take_state(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
@@ -172,13 +172,13 @@ static int take_state(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, s
 	if (rc == 0)
 		return first ? add_value(r, flat, state, v) : 0;
 	if (rc < 0)
-		return tell_odd(r, flat, state, v);
+		return emit_odd(r, flat, state, v);
 	dcp_ds_place_tensor(r->in, &tt, &c.place);
 	c.ndim = tt.ndim;
 	if (c.place.n == 1 && (tt.ndim == 0 || row[0].n != 1))
 		return first ? add_common(r, &c) : 0;
 	if (tt.ndim != 1 || !c.place.there || c.place.n < row[0].n)
-		return tell_odd(r, flat, state, v);
+		return emit_odd(r, flat, state, v);
 	row[state] = c.place;
 	return 0;
 }

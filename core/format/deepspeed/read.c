@@ -100,7 +100,7 @@ void dcp_ds_end(struct dcp_ds *ds)
 	dcp_intern_finish(&ds->trained);
 	dcp_intern_finish(&ds->frozen);
 	dcp_intern_finish(&ds->buffers);
-	dcp_intern_finish(&ds->told);
+	dcp_intern_finish(&ds->emitted);
 	dcp_intern_finish(&ds->reals);
 	dcp_intern_finish(&ds->seen);
 	dcp_intern_finish(&ds->expert_layers);

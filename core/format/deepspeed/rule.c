@@ -260,7 +260,7 @@ static int take_map(struct dcp_ds *ds, struct dcp_pv pattern, struct dcp_pv v)
 	return rc == 0 ? add_pattern(ds, pattern, p) : rc;
 }
 
-/* The layouts that only it can tell (some fused projections) are in no list: what is not
+/* The layouts that only it knows (some fused projections) are in no list: what is not
  * understood of it cannot be made up for by them. */
 static int take_maps(struct dcp_ds *ds, struct dcp_pv info)
 {

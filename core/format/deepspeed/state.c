@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fp32.<name>, exp_avg.<name>, ...: what the optimizer holds of each parameter, put together
- * from the slices of all ranks. Where tensor-parallel ranks cannot be joined, each is told by
+ * from the slices of all ranks. Where tensor-parallel ranks cannot be joined, each is emitted by
  * itself: mp_rank_01.fp32.<name>.
  */
 #include <errno.h>
@@ -15,7 +15,7 @@ static const uint64_t origin[DCP_MAX_NDIM];
 
 /* ---- one part by itself ---- */
 
-static int tell_alone(struct dcp_ds_telling *t, const char *rank,
+static int emit_alone(struct dcp_ds_emitter *t, const char *rank,
 		      const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
 	struct dcp_ds_box whole = { .n = p->numel, .lo = origin, .len = p->shape };
@@ -24,19 +24,19 @@ static int tell_alone(struct dcp_ds_telling *t, const char *rank,
 	int rc;
 
 	if (p->experts)
-		return dcp_ds_tell_shares(t, rank, part, p);
+		return dcp_ds_emit_shares(t, rank, part, p);
 	dcp_buf_reset(&t->runs);
 	dcp_buf_reset(&t->pieces);
 	rc = dcp_ds_runs(t->ds, part, p, t->state, &t->runs, &dtype, &why);
 	if (rc == 0)
-		return dcp_ds_tell_common(t, rank, part, p);
+		return dcp_ds_emit_common(t, rank, part, p);
 	if (rc == 1)
 		rc = dcp_ds_add_pieces(t, &whole, dtype);
 	if (rc == -ENOMEM)
 		return dcp_ds_no_memory(t->ds);
 	if (rc < 0)
-		return dcp_ds_tell_error(t, rank, p->name, p->ndim, p->shape, dtype, why.msg);
-	return dcp_ds_tell_pieces(t, rank, p->name, p->ndim, p->shape, dtype);
+		return dcp_ds_emit_error(t, rank, p->name, p->ndim, p->shape, dtype, why.msg);
+	return dcp_ds_emit_pieces(t, rank, p->name, p->ndim, p->shape, dtype);
 }
 
 /* ---- those of one name ---- */
@@ -49,7 +49,7 @@ struct holder {
 
 /* Of several parts: who holds what. */
 struct names {
-	struct dcp_ds_telling *t;
+	struct dcp_ds_emitter *t;
 	struct dcp_intern names;
 	struct dcp_buf head, holders; /* uint32_t, struct holder */
 };
@@ -59,7 +59,7 @@ static const struct holder *holder_at(const struct names *n, uint32_t at)
 	return at ? DCP_ITEMS(n->holders, struct holder) + (at - 1) : NULL;
 }
 
-static int tell_each(const struct names *n, const struct holder *h)
+static int emit_each(const struct names *n, const struct holder *h)
 {
 	int rc = 0;
 
@@ -68,7 +68,7 @@ static int tell_each(const struct names *n, const struct holder *h)
 		char rank[24];
 
 		snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, part->mp);
-		rc = tell_alone(n->t, rank, part, &part->param[h->param]);
+		rc = emit_alone(n->t, rank, part, &part->param[h->param]);
 	}
 	return rc;
 }
@@ -140,7 +140,7 @@ static const char *fill_up(struct dcp_ds *ds, struct dcp_ds_shared *s, uint32_t 
 	return NULL;
 }
 
-static int tell_name(const struct names *n, const struct holder *h)
+static int emit_name(const struct names *n, const struct holder *h)
 {
 	struct dcp_ds *ds = n->t->ds;
 	const struct dcp_ds_part *part = &ds->part[h->part];
@@ -152,7 +152,7 @@ static int tell_name(const struct names *n, const struct holder *h)
 	int rc;
 
 	if (ds->tp == 1 || p->whole)
-		return tell_alone(n->t, NULL, part, p);
+		return emit_alone(n->t, NULL, part, p);
 	dcp_arena_reset(&n->t->scratch);
 	rc = gather(n, h, &s);
 	if (rc < 0)
@@ -160,7 +160,7 @@ static int tell_name(const struct names *n, const struct holder *h)
 	why = dcp_ds_rule(ds, p->name, &rule);
 	lost = fill_up(ds, &s, part->mp / ds->tp, &rule);
 	if (lost)
-		return dcp_ds_tell_error(n->t, NULL, p->name, p->ndim, p->shape, DCP_DTYPE_F32,
+		return dcp_ds_emit_error(n->t, NULL, p->name, p->ndim, p->shape, DCP_DTYPE_F32,
 					 lost);
 	if (s.n < ds->tp)
 		why = "not all tensor-parallel ranks have it";
@@ -174,9 +174,9 @@ static int tell_name(const struct names *n, const struct holder *h)
 	if (!why)
 		why = dcp_ds_join(&rule, s.local, s.n, &n->t->scratch, &whole);
 	if (!why)
-		return dcp_ds_tell_joined(n->t, NULL, &s, &whole);
+		return dcp_ds_emit_joined(n->t, NULL, &s, &whole);
 	rc = dcp_ds_note_unjoined(ds, p->name, why, &rule);
-	return rc < 0 ? rc : tell_each(n, h);
+	return rc < 0 ? rc : emit_each(n, h);
 }
 
 /* ---- all of them ---- */
@@ -217,25 +217,25 @@ static int add_holders(struct names *n)
 	return rc;
 }
 
-static int tell_state(const struct names *n)
+static int emit_state(const struct names *n)
 {
 	const uint32_t *head = DCP_ITEMS(n->head, uint32_t);
 	const struct dcp_ds_part *part = n->t->ds->part;
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < n->names.n; i++)
-		rc = tell_name(n, holder_at(n, head[2 * (size_t)i]));
+		rc = emit_name(n, holder_at(n, head[2 * (size_t)i]));
 	if (n->t->ds->nparts > 1 || n->t->ds->tp > 1)
 		return rc;
 	for (size_t i = 0; rc == 0 && i < part->nparams; i++)
 		if (!part->param[i].hidden)
-			rc = tell_alone(n->t, NULL, part, &part->param[i]);
+			rc = emit_alone(n->t, NULL, part, &part->param[i]);
 	return rc;
 }
 
-int dcp_ds_tell_states(struct dcp_ds *ds)
+int dcp_ds_emit_states(struct dcp_ds *ds)
 {
-	struct dcp_ds_telling t = { .ds = ds };
+	struct dcp_ds_emitter t = { .ds = ds };
 	struct names n = { .t = &t };
 	int rc = 0;
 
@@ -243,7 +243,7 @@ int dcp_ds_tell_states(struct dcp_ds *ds)
 	if (ds->nparts > 1 || ds->tp > 1)
 		rc = add_holders(&n);
 	for (; rc == 0 && ds->zero && t.state < ds->states.n; t.state++)
-		rc = tell_state(&n);
+		rc = emit_state(&n);
 	dcp_arena_finish(&t.scratch);
 	dcp_buf_finish(&t.runs);
 	dcp_buf_finish(&t.pieces);

@@ -10,15 +10,15 @@
 static const uint64_t origin[DCP_MAX_NDIM];
 
 /* @rank: NULL, or what is put in front. */
-static int tell(struct dcp_ds_telling *t, const char *rank, const char *name,
+static int emit(struct dcp_ds_emitter *t, const char *rank, const char *name,
 		const struct dcp_tensor *x)
 {
 	const char *role = dcp_intern_text(&t->ds->states, t->state);
 
-	return dcp_ds_tell_tensor(t->ds, rank, role, name, x);
+	return dcp_ds_emit_tensor(t->ds, rank, role, name, x);
 }
 
-int dcp_ds_tell_error(struct dcp_ds_telling *t, const char *rank, const char *name,
+int dcp_ds_emit_error(struct dcp_ds_emitter *t, const char *rank, const char *name,
 		      uint32_t ndim, const uint64_t *shape, uint8_t dtype, const char *why)
 {
 	struct dcp_tensor x = {
@@ -28,10 +28,10 @@ int dcp_ds_tell_error(struct dcp_ds_telling *t, const char *rank, const char *na
 		.error = why,
 	};
 
-	return tell(t, rank, name, &x);
+	return emit(t, rank, name, &x);
 }
 
-int dcp_ds_tell_pieces(struct dcp_ds_telling *t, const char *rank, const char *name,
+int dcp_ds_emit_pieces(struct dcp_ds_emitter *t, const char *rank, const char *name,
 		       uint32_t ndim, const uint64_t *shape, uint8_t dtype)
 {
 	struct dcp_tensor x = {
@@ -42,10 +42,10 @@ int dcp_ds_tell_pieces(struct dcp_ds_telling *t, const char *rank, const char *n
 		.npieces = DCP_NITEMS(t->pieces, struct dcp_piece),
 	};
 
-	return tell(t, rank, name, &x);
+	return emit(t, rank, name, &x);
 }
 
-static struct dcp_ds_common *common_of(struct dcp_ds_telling *t, const struct dcp_ds_part *part,
+static struct dcp_ds_common *common_of(struct dcp_ds_emitter *t, const struct dcp_ds_part *part,
 				       const struct dcp_ds_param *p)
 {
 	struct dcp_ds_common *c = DCP_ITEMS(part->common, struct dcp_ds_common);
@@ -62,7 +62,7 @@ static struct dcp_ds_common *common_of(struct dcp_ds_telling *t, const struct dc
 	return NULL;
 }
 
-int dcp_ds_tell_common(struct dcp_ds_telling *t, const char *rank,
+int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 		       const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
 	struct dcp_ds_common *c = common_of(t, part, p);
@@ -74,7 +74,7 @@ int dcp_ds_tell_common(struct dcp_ds_telling *t, const char *rank,
 	if (!c)
 		return 0;
 	if (c->json)
-		return dcp_ds_tell_object(t->ds, rank, role, p->name, c->type, c->json);
+		return dcp_ds_emit_object(t->ds, rank, role, p->name, c->type, c->json);
 	x.dtype = (enum dcp_dtype)c->place.dtype;
 	x.ndim = c->ndim == 0 ? 0 : 1;
 	x.alias_of = c->first;
@@ -88,7 +88,7 @@ int dcp_ds_tell_common(struct dcp_ds_telling *t, const char *rank,
 		if (!c->first)
 			return dcp_ds_no_memory(t->ds);
 	}
-	return tell(t, rank, p->name, &x);
+	return emit(t, rank, p->name, &x);
 }
 
 /* The first run that ends behind element @first. */
@@ -107,7 +107,7 @@ static size_t find_run(const struct dcp_ds_run *run, size_t n, uint64_t first)
 	return lo;
 }
 
-int dcp_ds_add_pieces(struct dcp_ds_telling *t, const struct dcp_ds_box *box, uint8_t dtype)
+int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, uint8_t dtype)
 {
 	const struct dcp_ds_run *run = DCP_ITEMS(t->runs, struct dcp_ds_run);
 	size_t n = t->runs.n / sizeof(*run);

@@ -8,7 +8,7 @@
 
 #include "core/format/deepspeed/emit.h"
 
-int dcp_ds_room_for_shared(struct dcp_ds_telling *t, struct dcp_ds_shared *s, size_t n)
+int dcp_ds_room_for_shared(struct dcp_ds_emitter *t, struct dcp_ds_shared *s, size_t n)
 {
 	s->part = dcp_arena_calloc(&t->scratch, n, sizeof(*s->part));
 	s->param = dcp_arena_calloc(&t->scratch, n, sizeof(*s->param));
@@ -29,7 +29,7 @@ static uint32_t first_holder(const struct dcp_ds_shared *s)
 }
 
 /* Runs of rank @k, whose dtype must be @dtype. */
-static int take_runs(struct dcp_ds_telling *t, const struct dcp_ds_shared *s, uint32_t k,
+static int take_runs(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s, uint32_t k,
 		     uint8_t dtype, struct dcp_err *why)
 {
 	uint8_t mine;
@@ -50,7 +50,7 @@ static int take_runs(struct dcp_ds_telling *t, const struct dcp_ds_shared *s, ui
 }
 
 /* Boxes are in the order of ranks. Of copies only those of one rank are there. */
-static int add_boxes(struct dcp_ds_telling *t, const struct dcp_ds_shared *s,
+static int add_boxes(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s,
 		     const struct dcp_ds_whole *w, uint8_t dtype, struct dcp_err *why)
 {
 	uint32_t at = UINT32_MAX;
@@ -69,7 +69,7 @@ static int add_boxes(struct dcp_ds_telling *t, const struct dcp_ds_shared *s,
 	return rc;
 }
 
-int dcp_ds_tell_joined(struct dcp_ds_telling *t, const char *rank,
+int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
 		       const struct dcp_ds_shared *s, struct dcp_ds_whole *w)
 {
 	uint32_t first = first_holder(s);
@@ -82,14 +82,14 @@ int dcp_ds_tell_joined(struct dcp_ds_telling *t, const char *rank,
 	rc = dcp_ds_runs(t->ds, s->part[first], s->param[first], t->state, &t->runs, &dtype,
 			 &why);
 	if (rc == 0)
-		return dcp_ds_tell_common(t, rank, s->part[first], s->param[first]);
+		return dcp_ds_emit_common(t, rank, s->part[first], s->param[first]);
 	if (rc == 1)
 		rc = add_boxes(t, s, w, dtype, &why);
 	if (rc == -ENOMEM)
 		return dcp_ds_no_memory(t->ds);
 	if (rc < 0)
-		return dcp_ds_tell_error(t, rank, name, w->ndim, w->shape, dtype, why.msg);
-	return dcp_ds_tell_pieces(t, rank, name, w->ndim, w->shape, dtype);
+		return dcp_ds_emit_error(t, rank, name, w->ndim, w->shape, dtype, why.msg);
+	return dcp_ds_emit_pieces(t, rank, name, w->ndim, w->shape, dtype);
 }
 
 /* ---- experts ---- */
@@ -108,7 +108,7 @@ static void add_block(struct dcp_ds_shard *shard, uint64_t *dims, const struct d
 }
 
 /* What share @s holds and no earlier one did: @seen, of each expert. */
-static int map_share(struct dcp_ds_telling *t, const struct dcp_ds_param *p, uint32_t s,
+static int map_share(struct dcp_ds_emitter *t, const struct dcp_ds_param *p, uint32_t s,
 		     bool *seen, struct dcp_ds_shard *shard)
 {
 	const uint32_t *has = p->experts->has[s];
@@ -133,7 +133,7 @@ static int map_share(struct dcp_ds_telling *t, const struct dcp_ds_param *p, uin
 	return 0;
 }
 
-int dcp_ds_tell_shares(struct dcp_ds_telling *t, const char *rank,
+int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
 		       const struct dcp_ds_part *part, const struct dcp_ds_param *p)
 {
 	uint32_t n = p->experts->shares;
@@ -166,6 +166,6 @@ int dcp_ds_tell_shares(struct dcp_ds_telling *t, const char *rank,
 		return rc;
 	why = dcp_ds_join(&rule, s.local, n, &t->scratch, &whole);
 	if (why)
-		return dcp_ds_tell_error(t, rank, p->name, p->ndim, shape, DCP_DTYPE_F32, why);
-	return dcp_ds_tell_joined(t, rank, &s, &whole);
+		return dcp_ds_emit_error(t, rank, p->name, p->ndim, shape, DCP_DTYPE_F32, why);
+	return dcp_ds_emit_joined(t, rank, &s, &whole);
 }

@@ -64,7 +64,7 @@ static const struct dcp_ds_param *shape_of(const struct universal *u, const char
 
 /* ---- one state of one parameter ---- */
 
-static int tell_tensor(struct universal *u, const char *state, const char *name,
+static int emit_tensor(struct universal *u, const char *state, const char *name,
 		       const struct dcp_ds_input *in, const struct dcp_torch_tensor *tt)
 {
 	const struct dcp_ds_param *p = shape_of(u, name);
@@ -93,19 +93,19 @@ static int tell_tensor(struct universal *u, const char *state, const char *name,
 		t.ndim = p->ndim;
 		t.shape = p->shape;
 	}
-	return dcp_ds_tell_tensor(&u->ds, NULL, state, name, &t);
+	return dcp_ds_emit_tensor(&u->ds, NULL, state, name, &t);
 }
 
-static int tell_broken(struct universal *u, const char *state, const char *name,
+static int emit_broken(struct universal *u, const char *state, const char *name,
 		       const char *why)
 {
 	struct dcp_tensor t = { .dtype = DCP_DTYPE_F32, .shape = origin, .error = why };
 
 	u->nbroken++;
-	return dcp_ds_tell_tensor(&u->ds, NULL, state, name, &t);
+	return dcp_ds_emit_tensor(&u->ds, NULL, state, name, &t);
 }
 
-static int tell_value(struct universal *u, const char *state, const char *name,
+static int emit_value(struct universal *u, const char *state, const char *name,
 		      const struct dcp_ds_input *in, struct dcp_pv v)
 {
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
@@ -114,11 +114,11 @@ static int tell_value(struct universal *u, const char *state, const char *name,
 	if (rc == -ENOMEM)
 		return dcp_ds_no_memory(&u->ds);
 	if (rc < 0)
-		return tell_broken(u, state, name, "too long to be shown as JSON");
-	return dcp_ds_tell_object(&u->ds, NULL, state, name, dcp_pyjson_type(v), json.p);
+		return emit_broken(u, state, name, "too long to be shown as JSON");
+	return dcp_ds_emit_object(&u->ds, NULL, state, name, dcp_pyjson_type(v), json.p);
 }
 
-static int tell_state(struct universal *u, const char *state, const char *name)
+static int emit_state(struct universal *u, const char *state, const char *name)
 {
 	struct dcp_torch_tensor tt;
 	struct dcp_err why = { 0 };
@@ -133,27 +133,27 @@ static int tell_state(struct universal *u, const char *state, const char *name)
 		return dcp_ds_no_memory(&u->ds);
 	rc = dcp_ds_open(&u->ds, u->file.p, &in, &why);
 	if (rc != 0)
-		return rc < 0 ? rc : tell_broken(u, state, name, why.msg);
+		return rc < 0 ? rc : emit_broken(u, state, name, why.msg);
 	u->nread++;
 	v = dcp_torch_root(in.t);
 	param = dcp_pv_is_mapping(v) ? dcp_pv_get(v, "param") : NULL;
 	v = param ? *param : v;
 	rc = dcp_torch_tensor(in.t, v, &tt, &why);
 	if (rc == 1)
-		rc = tell_tensor(u, state, name, &in, &tt);
+		rc = emit_tensor(u, state, name, &in, &tt);
 	else if (rc == 0)
-		rc = tell_value(u, state, name, &in, v);
+		rc = emit_value(u, state, name, &in, v);
 	else if (rc == -ENOMEM)
 		rc = dcp_ds_no_memory(&u->ds);
 	else
-		rc = tell_broken(u, state, name, why.msg);
+		rc = emit_broken(u, state, name, why.msg);
 	dcp_ds_close(&in);
 	return rc;
 }
 
 /* ---- parameters ---- */
 
-static int tell_param(struct universal *u, const char *name)
+static int emit_param(struct universal *u, const char *name)
 {
 	struct dcp_dir dir;
 	struct dcp_err why = { 0 };
@@ -163,15 +163,15 @@ static int tell_param(struct universal *u, const char *name)
 	if (rc == -ENOMEM)
 		return dcp_ds_no_memory(&u->ds);
 	if (rc < 0)
-		return tell_broken(u, "fp32", name, why.msg);
+		return emit_broken(u, "fp32", name, why.msg);
 	for (size_t i = 0; rc == 0 && i < dir.n; i++)
 		if (state_of(&dir.entries[i], state))
-			rc = tell_state(u, state, name);
+			rc = emit_state(u, state, name);
 	dcp_dir_close(&dir);
 	return rc;
 }
 
-static int tell_leftover(struct universal *u)
+static int emit_leftover(struct universal *u)
 {
 	static const char file[] = "zero/optimizer_state.pt";
 	const char *path[2] = { "optimizer_state.pt" };
@@ -185,36 +185,36 @@ static int tell_leftover(struct universal *u)
 		return 0;
 	rc = dcp_ds_open(&u->ds, file, &in, &why);
 	if (rc != 0)
-		return rc < 0 ? rc : dcp_ds_tell_broken(&u->ds, path[0], why.msg);
+		return rc < 0 ? rc : dcp_ds_emit_broken(&u->ds, path[0], why.msg);
 	kv = dcp_pv_pairs(dcp_torch_root(in.t), &n);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		path[1] = dcp_pv_str(kv[2 * i]);
 		if (path[1])
-			rc = dcp_ds_tell_value(&u->ds, &in, kv[2 * i + 1], path, 2);
+			rc = dcp_ds_emit_value(&u->ds, &in, kv[2 * i + 1], path, 2);
 	}
 	dcp_ds_close(&in);
 	return rc;
 }
 
-static int tell_zero(struct universal *u)
+static int emit_zero(struct universal *u)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < u->zero.n; i++)
 		if (u->zero.entries[i].is_dir)
-			rc = tell_param(u, u->zero.entries[i].name);
-	return rc == 0 ? tell_leftover(u) : rc;
+			rc = emit_param(u, u->zero.entries[i].name);
+	return rc == 0 ? emit_leftover(u) : rc;
 }
 
-/* Which fp32 stand among the parameters, so that model files do not tell them again. */
-static int note_told(struct universal *u)
+/* Which fp32 stand among the parameters, so that model files do not emit them again. */
+static int note_emitted(struct universal *u)
 {
 	uint32_t number;
 	int rc = 0;
 
 	for (size_t i = 0; rc >= 0 && i < u->zero.n; i++)
 		if (u->zero.entries[i].is_dir)
-			rc = dcp_intern_add(&u->ds.told, u->zero.entries[i].name,
+			rc = dcp_intern_add(&u->ds.emitted, u->zero.entries[i].name,
 					    strlen(u->zero.entries[i].name), DCP_INTERN_NONE,
 					    &number);
 	return rc < 0 ? dcp_ds_no_memory(&u->ds) : 0;
@@ -234,7 +234,7 @@ static int note_shapes(struct universal *u)
 static int load_zero(struct universal *u)
 {
 	struct dcp_ds *ds = &u->ds;
-	int rc = note_told(u);
+	int rc = note_emitted(u);
 
 	if (rc == 0)
 		rc = dcp_ds_read_parts(ds);
@@ -242,15 +242,15 @@ static int load_zero(struct universal *u)
 		rc = note_shapes(u);
 	ds->zero = true;
 	if (rc == 0 && ds->nparts)
-		rc = dcp_ds_tell_modules(ds);
+		rc = dcp_ds_emit_modules(ds);
 	if (rc == 0)
-		rc = tell_zero(u);
+		rc = emit_zero(u);
 	if (rc == 0 && !ds->opened)
 		rc = ds->damage.code ? dcp_fail(ds->err, ds->damage.code, ds->damage.off, "%s",
 						ds->damage.msg)
 				     : dcp_fail(ds->err, -EBADMSG, DCP_ERR_NO_OFFSET,
 						"zero/ has no parameters");
-	return rc == 0 ? dcp_ds_tell_facts(ds) : rc;
+	return rc == 0 ? dcp_ds_emit_facts(ds) : rc;
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

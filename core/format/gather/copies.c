@@ -127,7 +127,7 @@ static bool alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
 	       memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape)) == 0;
 }
 
-/* Boxes in order, then runs; of equal ones the first told stays in front. */
+/* Boxes in order, then runs; of equal ones the first emitted stays in front. */
 static int compare_places(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t n)
 {
 	for (uint32_t k = 0; k < 2 * n; k++) {
@@ -182,7 +182,7 @@ static struct dcp_piece *unite(struct dcp_copies *g, const struct dcp_copies_key
 	return to;
 }
 
-/* Elements that no piece holds, as far as counting tells. */
+/* Elements that no piece holds, as far as counting can say. */
 static uint64_t count_missing(const struct dcp_tensor *t, uint64_t *volume)
 {
 	uint64_t sum = 0;
@@ -256,7 +256,7 @@ static void join(struct dcp_copies *g, const struct dcp_copies_key *k, struct dc
 			 missing ? missing : "no file holds them");
 }
 
-int dcp_copies_tell(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
+int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
 		    const char *missing, dcp_copies_name name, void *ctx)
 {
 	const struct naming names = { name, ctx };
@@ -267,7 +267,7 @@ int dcp_copies_tell(struct dcp_copies *g, uint32_t key, const struct dcp_sink *s
 	if (why.code == -ENOMEM)
 		return -ENOMEM;
 	t.error = why.code ? why.msg : NULL;
-	t.alias_of = NULL; /* a rank's view of what it holds; the whole is told */
+	t.alias_of = NULL; /* a rank's view of what it holds; the whole is emitted */
 	if (t.error)
 		t.npieces = 0;
 	return sink->tensor(sink->ctx, &t);

@@ -3,7 +3,7 @@
  * copies: what several files hold of each key, kept until all of them are read.
  *
  * A rank's file holds its part of a tensor; the whole is known only when all files are read. A
- * family that needs only the union of all pieces emits it with dcp_copies_tell(); one that must
+ * family that needs only the union of all pieces emits it with dcp_copies_emit(); one that must
  * find out first how the parts fit (Megatron's mp_rank files do not say) examines the copies.
  */
 #pragma once
@@ -52,5 +52,5 @@ typedef const char *(*dcp_copies_name)(void *ctx, uint32_t who);
  * is taken. A copy with an error counts only when elements are missing without it. @missing
  * says why elements may be missing, or is NULL. Returns 0, -ENOMEM or what the sink gave.
  */
-int dcp_copies_tell(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
+int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
 		    const char *missing, dcp_copies_name name, void *ctx);

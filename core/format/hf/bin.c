@@ -73,7 +73,7 @@ struct bin {
 	const struct dcp_hf_file *at;
 	struct dcp_hf_set *set;
 	const char *prefix;      /* its name, unless it keeps its keys: NULL */
-	struct dcp_intern shown; /* keys told so far */
+	struct dcp_intern shown; /* keys emitted so far */
 };
 
 static int no_memory(struct bin *b)
@@ -112,7 +112,7 @@ static bool elsewhere(void *ctx, const char *key)
 	return file && strcmp(file, b->at->name) != 0 && dcp_hf_find_file(&b->h, file);
 }
 
-/* ---- a sink before the sink: which keys were told? ---- */
+/* ---- a sink before the sink: which keys were emitted? ---- */
 
 static int note_key(struct bin *b, const char *key)
 {
@@ -187,7 +187,7 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 	rc = dcp_torch_open(&input.src, 0, &t, &why);
 	if (rc == 0) {
 		s.t = t;
-		rc = dcp_tstate_tell(&s, b->err);
+		rc = dcp_tstate_emit(&s, b->err);
 		dcp_torch_close(t);
 	} else if (rc == -ENOMEM) {
 		rc = no_memory(b);
@@ -200,7 +200,7 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 }
 
 /* Without an index nobody knows which keys a broken file held: the file stands for them. */
-static int tell_broken(struct bin *b, const struct dcp_hf_file *f)
+static int emit_broken(struct bin *b, const struct dcp_hf_file *f)
 {
 	struct dcp_object o = {
 		.key = f->name, .path = &f->name, .npath = 1, .type = "", .error = f->error
@@ -214,7 +214,7 @@ static int tell_broken(struct bin *b, const struct dcp_hf_file *f)
 /* ---- sets ---- */
 
 /* Keys that the index promises and no file had. */
-static int tell_promised(struct bin *b)
+static int emit_promised(struct bin *b)
 {
 	const struct dcp_json *value;
 	const void *iter = NULL;
@@ -251,12 +251,12 @@ static int read_files(struct bin *b, size_t first, size_t end)
 	for (size_t i = first; rc == 0 && i < end; i++) {
 		rc = read_file(b, &b->h.files[i]);
 		if (progress)
-			progress->tell(progress->ctx, i + 1, b->h.nfiles, "files");
+			progress->report(progress->ctx, i + 1, b->h.nfiles, "files");
 	}
 	return rc;
 }
 
-static int tell_set(struct bin *b, struct dcp_hf_set *set)
+static int emit_set(struct bin *b, struct dcp_hf_set *set)
 {
 	const struct dcp_sink *sink = b->h.in->sink;
 	const char *variant = dcp_hf_variant(set->name);
@@ -272,8 +272,8 @@ static int tell_set(struct bin *b, struct dcp_hf_set *set)
 		rc = read_files(b, set->first, end);
 	for (size_t i = set->first; rc == 0 && i < end; i++)
 		if (b->h.files[i].error)
-			rc = tell_broken(b, &b->h.files[i]);
-	return rc == 0 ? tell_promised(b) : rc;
+			rc = emit_broken(b, &b->h.files[i]);
+	return rc == 0 ? emit_promised(b) : rc;
 }
 
 static bool is_shown(void *ctx, const char *name)
@@ -292,9 +292,9 @@ static int load_all(struct bin *b)
 	if (rc == 0 && b->h.nfiles == 0)
 		return dcp_fail(b->err, -ENOENT, DCP_ERR_NO_OFFSET, "no file of weights");
 	for (size_t i = 0; rc == 0 && i < b->h.nsets; i++)
-		rc = tell_set(b, &b->h.sets[i]);
+		rc = emit_set(b, &b->h.sets[i]);
 	if (rc == 0)
-		rc = dcp_hf_tell_rest(b->h.in, is_shown, b, b->err);
+		rc = dcp_hf_emit_rest(b->h.in, is_shown, b, b->err);
 	if (rc == 0)
 		rc = sink->meta(sink->ctx, "framework", "torch");
 	snprintf(text, sizeof(text), "%zu", b->h.nfiles);

@@ -80,7 +80,7 @@ static int leave_out(const struct rest *r, const char *name)
 	return r->in->sink->meta(r->in->sink->ctx, "left_out", name);
 }
 
-static int tell_broken(const struct rest *r, const char *stem, const char *why)
+static int emit_broken(const struct rest *r, const char *stem, const char *why)
 {
 	struct dcp_object o = {
 		.key = stem, .path = &stem, .npath = 1, .type = "", .error = why
@@ -90,7 +90,7 @@ static int tell_broken(const struct rest *r, const char *stem, const char *why)
 }
 
 /* All that a file of torch.save holds, below its name. */
-static int tell_state(const struct rest *r, const char *name, bool sure)
+static int emit_state(const struct rest *r, const char *name, bool sure)
 {
 	char stem[DCP_GROUP_MAX];
 	const char *prefix = stem;
@@ -116,27 +116,27 @@ static int tell_state(const struct rest *r, const char *name, bool sure)
 				name);
 	if (rc < 0) {
 		dcp_err_where(&why, rc, "%s", name);
-		return sure ? tell_broken(r, stem, why.msg) : leave_out(r, name);
+		return sure ? emit_broken(r, stem, why.msg) : leave_out(r, name);
 	}
 	s.t = t;
-	rc = dcp_tstate_tell(&s, r->err);
+	rc = dcp_tstate_emit(&s, r->err);
 	dcp_torch_close(t);
 	dcp_input_close(&input);
 	return rc;
 }
 
-static int tell_one(const struct rest *r, const char *name)
+static int emit_one(const struct rest *r, const char *name)
 {
 	bool sure;
 
 	if (dcp_hf_is_sidecar(name))
 		return r->in->sink->sidecar(r->in->sink->ctx, name);
 	if (!is_twin(name) && may_be_state(name, &sure) && strlen(name) < DCP_GROUP_MAX)
-		return tell_state(r, name, sure);
+		return emit_state(r, name, sure);
 	return is_weights(name) ? leave_out(r, name) : 0;
 }
 
-int dcp_hf_tell_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
+int dcp_hf_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
 		     void *ctx, struct dcp_err *err)
 {
 	struct rest r = { in, err };
@@ -146,7 +146,7 @@ int dcp_hf_tell_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const c
 		const struct dcp_dirent *e = &in->dir->entries[i];
 
 		if (!e->is_dir && *e->name != '.' && !shown(ctx, e->name))
-			rc = tell_one(&r, e->name);
+			rc = emit_one(&r, e->name);
 	}
 	return rc;
 }

@@ -22,5 +22,5 @@ bool dcp_hf_is_sidecar(const char *name);
  * Emit all of @in's directory except files for which @shown is true. 0, -ENOMEM or what the sink
  * gave: a file that is broken is emitted as an object with its error.
  */
-int dcp_hf_tell_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
+int dcp_hf_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
 		     void *ctx, struct dcp_err *err);

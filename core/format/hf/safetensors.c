@@ -116,7 +116,7 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
 		rc = dcp_hf_read(h, i, err);
 		if (progress)
-			progress->tell(progress->ctx, i + 1, h->nfiles, "files");
+			progress->report(progress->ctx, i + 1, h->nfiles, "files");
 	}
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
 		rc = dcp_hf_add_set(h, i, err);
@@ -125,7 +125,7 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 
 /* ---- load ---- */
 
-static int tell_facts(struct dcp_hf *h)
+static int emit_facts(struct dcp_hf *h)
 {
 	const struct dcp_sink *sink = h->in->sink;
 	char text[24];
@@ -162,11 +162,11 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	dcp_arena_init(&h.arena, DCP_HF_MEMORY);
 	rc = read_all(&h, err);
 	if (rc == 0)
-		rc = dcp_hf_tell(&h, err);
+		rc = dcp_hf_emit(&h, err);
 	if (rc == 0)
-		rc = dcp_hf_tell_rest(in, is_shown, &h, err);
+		rc = dcp_hf_emit_rest(in, is_shown, &h, err);
 	if (rc == 0)
-		rc = tell_facts(&h);
+		rc = emit_facts(&h);
 	dcp_hf_finish(&h);
 	return rc;
 }

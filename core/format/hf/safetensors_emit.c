@@ -31,7 +31,7 @@ static uint32_t next_shard(const struct dcp_hf *h, uint32_t i)
 }
 
 /* @t has the key it has in its files, of @set. */
-static int tell(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
+static int emit(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
 		const char *error)
 {
 	const char *path[2] = { set->component, t->key };
@@ -82,7 +82,7 @@ static bool make_piece(const struct dcp_hf *h, const struct dcp_hf_shard *s, con
 
 static const uint64_t origin[DCP_MAX_NDIM];
 
-static int tell_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char *error)
+static int emit_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char *error)
 {
 	struct dcp_tensor t = { 0 };
 	struct dcp_piece p;
@@ -92,12 +92,12 @@ static int tell_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char
 	t.npieces = make_piece(h, s, origin, &p);
 	if (!error && t.npieces && !t.itemsize)
 		error = "a dtype whose element size is not known";
-	return tell(h, set_of(h, s), &t, error);
+	return emit(h, set_of(h, s), &t, error);
 }
 
 /* Files without sharding info that hold the same key: the one that the index names has it,
  * else the first; then the others are errors. */
-static int tell_single(struct dcp_hf *h, const struct dcp_hf_key *k)
+static int emit_single(struct dcp_hf *h, const struct dcp_hf_key *k)
 {
 	const struct dcp_hf_shard *s = shard_at(h, k->first);
 	const char *mapped = dcp_hf_index_file(&set_of(h, s)->index, s->e->name);
@@ -110,7 +110,7 @@ static int tell_single(struct dcp_hf *h, const struct dcp_hf_key *k)
 			chosen = i;
 			named = true;
 		}
-	rc = tell_whole(h, shard_at(h, chosen), shard_at(h, chosen)->error);
+	rc = emit_whole(h, shard_at(h, chosen), shard_at(h, chosen)->error);
 	for (i = k->first; rc == 0 && !named && i != DCP_INTERN_NONE; i = next_shard(h, i)) {
 		struct dcp_err why;
 
@@ -120,7 +120,7 @@ static int tell_single(struct dcp_hf *h, const struct dcp_hf_key *k)
 			 "both %s and %s hold it, and neither says which part",
 			 h->files[shard_at(h, chosen)->file].name,
 			 h->files[shard_at(h, i)->file].name);
-		rc = tell_whole(h, shard_at(h, i), why.msg);
+		rc = emit_whole(h, shard_at(h, i), why.msg);
 	}
 	return rc;
 }
@@ -196,7 +196,7 @@ static const char *lost_shard(const struct dcp_hf *h, const struct dcp_hf_shard 
 	return NULL;
 }
 
-static int tell_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
+static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
 {
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_tensor t = { 0 };
@@ -228,19 +228,19 @@ static int tell_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp
 		if (t.npieces && !t.itemsize)
 			error = "a dtype whose element size is not known";
 	}
-	return tell(h, set_of(h, shard_at(h, k->first)), &t, error);
+	return emit(h, set_of(h, shard_at(h, k->first)), &t, error);
 }
 
-static int tell_key(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
+static int emit_key(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
 {
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i))
 		if (h->files[shard_at(h, i)->file].placed)
-			return tell_sharded(h, k, err);
-	return tell_single(h, k);
+			return emit_sharded(h, k, err);
+	return emit_single(h, k);
 }
 
 /* Keys that the index of @set promises and no file has. */
-static int tell_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
+static int emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
 {
 	const struct dcp_json *value;
 	const void *iter = NULL;
@@ -258,7 +258,7 @@ static int tell_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
 		if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
 			continue;
 		f = file ? dcp_hf_find_file(h, file) : NULL;
-		rc = tell(h, set, &t,
+		rc = emit(h, set, &t,
 			  dcp_hf_index_excuse(&set->index, file, f != NULL, f ? f->error : NULL,
 					      &why));
 	}
@@ -269,7 +269,7 @@ static int tell_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
  * safetensors' save_model() stores tied weights once, and in the metadata for each name it
  * dropped the one that it kept.
  */
-static int tell_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char *dropped,
+static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char *dropped,
 		     const char *kept, struct dcp_err *err)
 {
 	const char *shown = dcp_hf_key(h, set, dropped);
@@ -294,29 +294,29 @@ static int tell_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char 
 	describe(&t, shard_at(h, keys[number].first)->e);
 	t.key = dropped;
 	t.alias_of = dcp_intern_text(&h->names, number);
-	return tell(h, set, &t, NULL);
+	return emit(h, set, &t, NULL);
 }
 
-static int tell_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f, struct dcp_err *err)
+static int emit_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f, struct dcp_err *err)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && !f->placed && i < f->header.nmeta; i++)
-		rc = tell_tied(h, &h->sets[f->set], f->header.meta[2 * i],
+		rc = emit_tied(h, &h->sets[f->set], f->header.meta[2 * i],
 			       f->header.meta[2 * i + 1], err);
 	return rc;
 }
 
-int dcp_hf_tell(struct dcp_hf *h, struct dcp_err *err)
+int dcp_hf_emit(struct dcp_hf *h, struct dcp_err *err)
 {
 	const struct dcp_hf_key *keys = DCP_ITEMS(h->keys, struct dcp_hf_key);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < h->names.n && rc == 0; i++)
-		rc = tell_key(h, &keys[i], err);
+		rc = emit_key(h, &keys[i], err);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++)
-		rc = tell_all_tied(h, &h->files[i], err);
+		rc = emit_all_tied(h, &h->files[i], err);
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
-		rc = tell_promised(h, &h->sets[i]);
+		rc = emit_promised(h, &h->sets[i]);
 	return rc;
 }

@@ -17,4 +17,4 @@ int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err);
 const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key);
 
 /* Tell every key that was found, and those that only the index names. */
-int dcp_hf_tell(struct dcp_hf *h, struct dcp_err *err);
+int dcp_hf_emit(struct dcp_hf *h, struct dcp_err *err);

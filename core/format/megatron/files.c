@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The files of mp_rank directories, one after another: the model's tensors are kept, everything
- * else is told.
+ * else is emitted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 
 enum { MAX_LOST = 256 }; /* ranks named one by one */
 
-/* What is being told of one file. */
-struct telling {
+/* What is being emitted of one file. */
+struct emitter {
 	struct dcp_mlegacy *m;
 	uint32_t who;
 	size_t nprefix;           /* components in front of its keys */
@@ -28,7 +28,7 @@ struct telling {
 };
 
 /* Is it a tensor or object of the model? @chunk: which, of an interleaved pipeline. */
-static bool is_model(const struct telling *w, const char *const *path, size_t npath,
+static bool is_model(const struct emitter *w, const char *const *path, size_t npath,
 		     uint32_t *chunk)
 {
 	const char *number;
@@ -44,7 +44,7 @@ static bool is_model(const struct telling *w, const char *const *path, size_t np
 	return true;
 }
 
-static int keep_model(struct telling *w, const struct dcp_tensor *t, uint32_t chunk)
+static int keep_model(struct emitter *w, const struct dcp_tensor *t, uint32_t chunk)
 {
 	size_t skip = w->nprefix + 1;
 	const char *key = t->key;
@@ -56,23 +56,23 @@ static int keep_model(struct telling *w, const struct dcp_tensor *t, uint32_t ch
 	return dcp_mlegacy_keep(w->m, t, key, chunk, w->who);
 }
 
-static int on_tensor(void *ctx, const struct dcp_tensor *told)
+static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
-	struct telling *w = ctx;
+	struct emitter *w = ctx;
 	const struct dcp_sink *sink = w->m->in->sink;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 	uint32_t chunk;
 
 	if (is_model(w, t.path, t.npath, &chunk))
-		return keep_model(w, told, chunk);
+		return keep_model(w, emitted, chunk);
 	t.alias_of = NULL; /* it may be of the model, which gets other names */
 	return sink->tensor(sink->ctx, &t);
 }
 
-/* Of the first rank all are told; of the others what differs. Compared byte for byte. */
+/* Of the first rank all are emitted; of the others what differs. Compared byte for byte. */
 static int on_object(void *ctx, const struct dcp_object *o)
 {
-	struct telling *w = ctx;
+	struct emitter *w = ctx;
 	const struct dcp_sink *sink = w->m->in->sink;
 	const char *key = o->key;
 	uint32_t number;
@@ -94,14 +94,14 @@ static int on_object(void *ctx, const struct dcp_object *o)
 
 static int on_file(void *ctx, const char *name, uint32_t *number)
 {
-	const struct telling *w = ctx;
+	const struct emitter *w = ctx;
 
 	return w->m->in->sink->file(w->m->in->sink->ctx, name, number);
 }
 
 /* Returns 1 when the file cannot be read: @why says it. @first: its keys get no prefix, and its
  * arguments are those of the run. */
-static int tell_file(struct telling *w, const char *dir, const char *name, const char *stem,
+static int emit_file(struct emitter *w, const char *dir, const char *name, const char *stem,
 		     bool first, struct dcp_err *why, struct dcp_err *err)
 {
 	const struct dcp_load *in = w->m->in;
@@ -137,14 +137,14 @@ static int tell_file(struct telling *w, const char *dir, const char *name, const
 						"out of memory reading %s", path)
 				     : 1;
 	s.t = t;
-	rc = dcp_tstate_tell(&s, err);
+	rc = dcp_tstate_emit(&s, err);
 	dcp_torch_close(t);
 	dcp_input_close(&input);
 	return rc;
 }
 
 /* "<dir>.<stem>", a file that cannot be read. */
-static int tell_broken(struct telling *w, const char *dir, const char *stem, const char *why)
+static int emit_broken(struct emitter *w, const char *dir, const char *stem, const char *why)
 {
 	const struct dcp_sink *sink = w->m->in->sink;
 	const char *const path[] = { dir, stem };
@@ -161,7 +161,7 @@ static int tell_broken(struct telling *w, const char *dir, const char *stem, con
 /* distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt and whatever else lies beside the
  * state, below the directory's name: flat buffers and lists whose order only the program knew.
  */
-static int tell_others(struct telling *w, const struct dcp_mrank *r, struct dcp_err *err)
+static int emit_others(struct emitter *w, const struct dcp_mrank *r, struct dcp_err *err)
 {
 	struct dcp_dir below;
 	int rc = 0;
@@ -177,15 +177,15 @@ static int tell_others(struct telling *w, const struct dcp_mrank *r, struct dcp_
 		    (r->file && strcmp(name, r->file) == 0))
 			continue;
 		snprintf(stem, sizeof(stem), "%.*s", (int)(dot - name), name);
-		rc = tell_file(w, r->dir, name, stem, false, &why, err);
+		rc = emit_file(w, r->dir, name, stem, false, &why, err);
 		if (rc == 1)
-			rc = tell_broken(w, r->dir, stem, why.msg);
+			rc = emit_broken(w, r->dir, stem, why.msg);
 	}
 	dcp_dir_close(&below);
 	return rc;
 }
 
-static int tell_lost(const struct dcp_mlegacy *m, const char *dir, const char *why)
+static int emit_lost(const struct dcp_mlegacy *m, const char *dir, const char *why)
 {
 	const struct dcp_sink *sink = m->in->sink;
 	struct dcp_object o = {
@@ -196,7 +196,7 @@ static int tell_lost(const struct dcp_mlegacy *m, const char *dir, const char *w
 }
 
 /* A directory that is not there, and should be. */
-static int tell_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep)
+static int emit_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, uint32_t ep)
 {
 	char dir[DCP_MEGATRON_DIR], why[256];
 
@@ -205,11 +205,11 @@ static int tell_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, u
 		 "%s/%s is missing: expected %u tensor, %u pipeline and %u expert parallel "
 		 "ranks",
 		 dir, m->file, m->tp, m->pp, m->ep);
-	return tell_lost(m, dir, why);
+	return emit_lost(m, dir, why);
 }
 
 /* Ranks whose state is not there: what else of the model they held, nobody knows. */
-static int tell_all_lost(const struct dcp_mlegacy *m)
+static int emit_all_lost(const struct dcp_mlegacy *m)
 {
 	unsigned left = MAX_LOST;
 	uint32_t first, step;
@@ -217,14 +217,14 @@ static int tell_all_lost(const struct dcp_mlegacy *m)
 
 	for (size_t i = 0; i < m->n && rc == 0; i++)
 		if (m->rank[i].error)
-			rc = tell_lost(m, m->rank[i].dir, m->rank[i].error);
+			rc = emit_lost(m, m->rank[i].dir, m->rank[i].error);
 	for (uint32_t t = 0; t < m->tp && left > 0 && rc == 0; t++) {
 		dcp_mlegacy_expected(m, t, &first, &step);
 		for (uint32_t p = 0; p < m->pp && left > 0 && rc == 0; p++)
 			for (uint32_t e = first; e < m->ep && left > 0 && rc == 0; e += step) {
 				if (dcp_mlegacy_rank(m, t, p, e, DCP_MEGATRON_ANY))
 					continue;
-				rc = tell_missing(m, t, p, e);
+				rc = emit_missing(m, t, p, e);
 				left--;
 			}
 	}
@@ -232,7 +232,7 @@ static int tell_all_lost(const struct dcp_mlegacy *m)
 }
 
 /* The state of rank number @i. What is wrong with its file is kept. */
-static int tell_state(struct telling *w, size_t i, bool first, struct dcp_err *err)
+static int emit_state(struct emitter *w, size_t i, bool first, struct dcp_err *err)
 {
 	struct dcp_mlegacy *m = w->m;
 	struct dcp_mrank *r = &m->rank[i];
@@ -240,28 +240,28 @@ static int tell_state(struct telling *w, size_t i, bool first, struct dcp_err *e
 	int rc;
 
 	w->who = (uint32_t)i;
-	rc = tell_file(w, r->dir, r->file, NULL, first, &why, err);
+	rc = emit_file(w, r->dir, r->file, NULL, first, &why, err);
 	if (rc != 1)
 		return rc;
 	r->error = dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
 	return r->error ? 0 : -ENOMEM;
 }
 
-int dcp_mlegacy_tell_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err)
+int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err)
 {
 	struct dcp_intern known = { 0 };
-	struct telling w = { .m = m, .known = &known };
+	struct emitter w = { .m = m, .known = &known };
 	int rc = 0;
 
 	/* The first comes first: the others are compared with it. */
 	for (size_t i = 0; i < m->n && rc == 0; i++) {
 		if (i >= first && m->rank[i].file)
-			rc = tell_state(&w, i, i == first, err);
+			rc = emit_state(&w, i, i == first, err);
 		if (rc == 0)
-			rc = tell_others(&w, &m->rank[i], err);
+			rc = emit_others(&w, &m->rank[i], err);
 	}
 	if (rc == 0)
-		rc = tell_all_lost(m);
+		rc = emit_all_lost(m);
 	dcp_intern_finish(&known);
 	dcp_buf_finish(&w.text);
 	return rc;

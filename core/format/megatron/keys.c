@@ -240,12 +240,12 @@ static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
 	return dcp_buf_error(out);
 }
 
-int dcp_mlegacy_tell_model(struct dcp_mlegacy *m, struct dcp_err *err)
+int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 	const struct dcp_copy **copy = calloc(dcp_mlegacy_max_copies(m), sizeof(*copy));
 	struct numbering all = { 0 };
-	struct dcp_intern told = { 0 };
+	struct dcp_intern emitted = { 0 };
 	int rc = count(m, &all);
 
 	(void)err;
@@ -260,12 +260,12 @@ int dcp_mlegacy_tell_model(struct dcp_mlegacy *m, struct dcp_err *err)
 		rc = name_whole(m, &all, &place, dcp_copies_at(&m->model, k)->first->who,
 				&name);
 		if (rc == 0)
-			rc = dcp_intern_add(&told, name.p, name.n, DCP_INTERN_NONE, &number);
+			rc = dcp_intern_add(&emitted, name.p, name.n, DCP_INTERN_NONE, &number);
 		/* What several stages hold is the same on all. */
 		if (rc == 1)
 			rc = dcp_mlegacy_join(m, k, &place, name.p, copy);
 	}
-	dcp_intern_finish(&told);
+	dcp_intern_finish(&emitted);
 	free(all.layers);
 	free(all.read);
 	free(copy);

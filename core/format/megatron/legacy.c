@@ -6,7 +6,7 @@
  *	mp_rank_.../distrib_optim.pt                        flat buffers without names
  *
  * The model's tensors are put together (join.c): "model" and "language_model" are left
- * away, layers get the number they have in the whole model. What else the files hold is told as
+ * away, layers get the number they have in the whole model. What else the files hold is emitted as
  * the first rank has it; what another rank has differently, below the name of its directory:
  *
  *	args, iteration, rng_state, optimizer ...           of mp_rank_00_000
@@ -79,7 +79,7 @@ static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dc
 	return 0;
 }
 
-/* The arguments stand in every file; they are needed before any can be told. */
+/* The arguments stand in every file; they are needed before any can be emitted. */
 static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
 {
 	struct dcp_err last = { 0 };
@@ -132,7 +132,7 @@ static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
 	return rc;
 }
 
-static int tell_facts(struct dcp_mlegacy *m)
+static int emit_facts(struct dcp_mlegacy *m)
 {
 	const struct dcp_sink *sink = m->in->sink;
 	char text[256];
@@ -175,11 +175,11 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_mlegacy_place(&m, err);
 	if (rc == 0)
-		rc = dcp_mlegacy_tell_ranks(&m, first, err);
+		rc = dcp_mlegacy_emit_ranks(&m, first, err);
 	if (rc == 0)
-		rc = dcp_mlegacy_tell_model(&m, err);
+		rc = dcp_mlegacy_emit_model(&m, err);
 	if (rc == 0)
-		rc = tell_facts(&m);
+		rc = emit_facts(&m);
 	if (rc == -ENOMEM)
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for the model's tensors");
 	dcp_copies_finish(&m.model);

@@ -49,8 +49,8 @@ struct dcp_mlegacy {
 	struct dcp_mrules rules;
 	/* The model's tensors as the files have them: "<chunk>/<stage>/<expert rank>/<key>". */
 	struct dcp_copies model;
-	size_t ninferred; /* keys told that were put together by a rule */
-	bool old_order;   /* one was told whose rows stand as they did before version 2 */
+	size_t ninferred; /* keys emitted that were put together by a rule */
+	bool old_order;   /* one was emitted whose rows stand as they did before version 2 */
 };
 
 /* ---- args.c ---- */
@@ -106,16 +106,16 @@ int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out);
 /* ---- files.c ---- */
 
 /* Read the files of all ranks; those in front of number @first cannot be. */
-int dcp_mlegacy_tell_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err);
+int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err);
 
 /* ---- keys.c ---- */
 
-/* Keep the tensor @t, told by rank number @who as local key @key of model chunk @chunk. */
+/* Keep the tensor @t, emitted by rank number @who as local key @key of model chunk @chunk. */
 int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const char *key,
 		     uint32_t chunk, uint32_t who);
 
 /* Tell the model: stages behind each other, tensor-parallel parts put together. */
-int dcp_mlegacy_tell_model(struct dcp_mlegacy *m, struct dcp_err *err);
+int dcp_mlegacy_emit_model(struct dcp_mlegacy *m, struct dcp_err *err);
 
 /* ---- join.c ---- */
 
@@ -145,7 +145,7 @@ int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mp
 /* The rule says that a layer may be gated: see whether it is by its second layer. */
 void dcp_mjoin_see_gate(struct dcp_mjoin *j);
 
-/* Are the sizes those that the arguments of the run tell? */
+/* Are the sizes those that the arguments of the run give? */
 void dcp_mjoin_check_args(struct dcp_mjoin *j);
 
 /* ---- cut.c ---- */

@@ -137,7 +137,7 @@ static int add(struct dcp_parts *p, const struct dcp_dir *dir, bool common)
 			     common ? &dcp_format_torch_save : &dcp_format_torch_dcp, &part);
 }
 
-static int tell(const struct dcp_load *in, struct dcp_err *err)
+static int emit(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_parts parts;
 	int rc;
@@ -147,7 +147,7 @@ static int tell(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0 && has_file(in->dir, COMMON))
 		rc = add(&parts, in->dir, true);
 	rc = rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for parts")
-		    : dcp_parts_tell(in, &parts, err);
+		    : dcp_parts_emit(in, &parts, err);
 	dcp_parts_finish(&parts);
 	return rc;
 }
@@ -166,7 +166,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0 && backend)
 		rc = in->sink->meta(in->sink->ctx, "sharded_backend", backend);
 	dcp_json_free(root);
-	return rc < 0 ? rc : tell(in, err);
+	return rc < 0 ? rc : emit(in, err);
 }
 
 const struct dcp_format dcp_format_megatron = {

@@ -190,7 +190,7 @@ static int add_part(struct loading *l, struct part *p, struct dcp_err *err)
 	return rc < 0 ? dcp_err_where(err, rc, "%.300s", p->name) : 0;
 }
 
-static int tell_broken(const struct loading *l, const struct part *p, const char *why)
+static int emit_broken(const struct loading *l, const struct part *p, const char *why)
 {
 	struct dcp_object o = {
 		.key = p->name, .path = &p->name, .npath = 1, .type = "", .error = why
@@ -199,7 +199,7 @@ static int tell_broken(const struct loading *l, const struct part *p, const char
 	return l->in->sink->object(l->in->sink->ctx, &o);
 }
 
-/* A rank's archive that is damaged is told by its name, and the others are read. */
+/* A rank's archive that is damaged is emitted by its name, and the others are read. */
 static int add_parts(struct loading *l, struct dcp_err *err)
 {
 	const struct dcp_sink *sink = l->in->sink;
@@ -222,7 +222,7 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 		/* recorded, so that its repair is seen */
 		rc = sink->file(sink->ctx, l->parts[i].name, &number);
 		if (rc == 0)
-			rc = tell_broken(l, &l->parts[i], why.msg);
+			rc = emit_broken(l, &l->parts[i], why.msg);
 	}
 	if (rc == 0 && good == 0)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
@@ -246,7 +246,7 @@ static int place(void *ctx, const char *name, struct dcp_place *out)
 	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
 }
 
-static int tell_inner(struct loading *l, struct dcp_err *err)
+static int emit_inner(struct loading *l, struct dcp_err *err)
 {
 	struct dcp_relay r = { .to = l->in->sink, .place = place, .ctx = l };
 	struct dcp_sink sink = dcp_relay_sink(&r);
@@ -276,7 +276,7 @@ int dcp_archive_load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = add_parts(&l, err);
 	if (rc == 0)
-		rc = tell_inner(&l, err);
+		rc = emit_inner(&l, err);
 	dcp_archive_close(l.archive);
 	free(l.parts);
 	free(l.input);

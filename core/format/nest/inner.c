@@ -37,7 +37,7 @@ static const char *prefix_of(void *ctx, const char *key)
 	return b->prefix;
 }
 
-/* As @in, with another directory, told to @sink. */
+/* As @in, with another directory, emitted to @sink. */
 static struct dcp_load moved(const struct dcp_load *in, const struct dcp_dir *dir,
 			     const struct dcp_sink *sink)
 {

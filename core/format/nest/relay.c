@@ -23,7 +23,7 @@ static int noted(struct dcp_relay *r, int rc)
 	return rc;
 }
 
-static int tell_file(struct dcp_relay *r, const char *name, bool unpacked, uint32_t *number)
+static int emit_file(struct dcp_relay *r, const char *name, bool unpacked, uint32_t *number)
 {
 	struct moved m = { 0 }, *all = DCP_ITEMS(r->files, struct moved);
 	size_t n = r->files.n / sizeof(m);
@@ -52,12 +52,12 @@ static int tell_file(struct dcp_relay *r, const char *name, bool unpacked, uint3
 
 static int on_file(void *ctx, const char *name, uint32_t *number)
 {
-	return tell_file(ctx, name, false, number);
+	return emit_file(ctx, name, false, number);
 }
 
 static int on_unpacked(void *ctx, const char *name, uint32_t *number)
 {
-	return tell_file(ctx, name, true, number);
+	return emit_file(ctx, name, true, number);
 }
 
 /* "prefix" -> key "prefix.key", path "prefix" / ... */
@@ -81,7 +81,7 @@ static int put_prefix(struct dcp_relay *r, const char **key, const char *const *
 	return 0;
 }
 
-/* The key of an earlier tensor, as it was told. */
+/* The key of an earlier tensor, as it was emitted. */
 static int put_alias(struct dcp_relay *r, const char **alias)
 {
 	const char *prefix = *alias && r->prefix ? r->prefix(r->ctx, *alias) : NULL;
@@ -177,10 +177,10 @@ static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
 	return 0;
 }
 
-static int on_tensor(void *ctx, const struct dcp_tensor *told)
+static int on_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct dcp_relay *r = ctx;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 	int rc = move_pieces(r, &t);
 
 	if (rc == 0)
@@ -190,10 +190,10 @@ static int on_tensor(void *ctx, const struct dcp_tensor *told)
 	return rc < 0 ? rc : noted(r, r->to->tensor(r->to->ctx, &t));
 }
 
-static int on_object(void *ctx, const struct dcp_object *told)
+static int on_object(void *ctx, const struct dcp_object *emitted)
 {
 	struct dcp_relay *r = ctx;
-	struct dcp_object o = *told;
+	struct dcp_object o = *emitted;
 	int rc = put_prefix(r, &o.key, &o.path, &o.npath);
 
 	if (rc == 0)

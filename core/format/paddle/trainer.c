@@ -101,7 +101,7 @@ static const char *prefix(void *ctx, const char *key)
 	return l->bare && is_model(l->part) ? NULL : l->part;
 }
 
-/* Facts of the parts are those of the whole, told once; which part warns is worth saying. */
+/* Facts of the parts are those of the whole, emitted once; which part warns is worth saying. */
 static int on_meta(void *ctx, const char *name, const char *value)
 {
 	struct dcp_relay *r = ctx;

@@ -15,7 +15,7 @@
 #include "core/format/parts/parts.h"
 #include "core/model/tensor.h"
 
-struct telling {
+struct emitter {
 	const struct dcp_load *in;
 	const struct dcp_parts *parts;
 	size_t nmodels, nbroken;
@@ -23,7 +23,7 @@ struct telling {
 	struct dcp_buf text;
 };
 
-static const char *prefix_of(const struct telling *w)
+static const char *prefix_of(const struct emitter *w)
 {
 	enum dcp_part_role role = w->part->role;
 	bool bare = role == DCP_PART_PLAIN || (role == DCP_PART_MODEL && w->nmodels == 1);
@@ -31,7 +31,7 @@ static const char *prefix_of(const struct telling *w)
 	return bare ? NULL : w->part->name;
 }
 
-static int load_part(const struct telling *w, const struct dcp_sink *sink, struct dcp_err *err)
+static int load_part(const struct emitter *w, const struct dcp_sink *sink, struct dcp_err *err)
 {
 	const struct dcp_part *part = w->part;
 	const struct dcp_load in = {
@@ -49,7 +49,7 @@ static int load_part(const struct telling *w, const struct dcp_sink *sink, struc
 
 static int place(void *ctx, const char *name, struct dcp_place *out)
 {
-	const struct telling *w = ctx;
+	const struct emitter *w = ctx;
 	int n = snprintf(out->name, sizeof(out->name), "%s%s", w->part->below, name);
 
 	return n < 0 || (size_t)n >= sizeof(out->name) ? -ENAMETOOLONG : 0;
@@ -61,7 +61,7 @@ static const char *prefix(void *ctx, const char *key)
 	return prefix_of(ctx);
 }
 
-static int tell_broken(const struct telling *w, const char *why)
+static int emit_broken(const struct emitter *w, const char *why)
 {
 	const struct dcp_sink *sink = w->in->sink;
 	const char *name = w->part->name;
@@ -73,7 +73,7 @@ static int tell_broken(const struct telling *w, const char *why)
 	return sink->object(sink->ctx, &o);
 }
 
-static int tell_part(struct telling *w, struct dcp_err *err)
+static int emit_part(struct emitter *w, struct dcp_err *err)
 {
 	struct dcp_relay r = { .to = w->in->sink, .place = place, .prefix = prefix, .ctx = w };
 	struct dcp_sink sink = dcp_relay_sink(&r);
@@ -83,14 +83,14 @@ static int tell_part(struct telling *w, struct dcp_err *err)
 
 	dcp_relay_finish(&r);
 	if (broken && ++w->nbroken < dcp_parts_n(w->parts))
-		return tell_broken(w, why.msg);
+		return emit_broken(w, why.msg);
 	if (rc < 0 && err)
 		*err = why;
 	return rc;
 }
 
 /* "model: torch-dcp, optimizer: torch-save" */
-static int tell_facts(struct telling *w)
+static int emit_facts(struct emitter *w)
 {
 	dcp_buf_reset(&w->text);
 	for (size_t i = 0; i < dcp_parts_n(w->parts); i++) {
@@ -104,19 +104,19 @@ static int tell_facts(struct telling *w)
 	return w->in->sink->meta(w->in->sink->ctx, "parts", w->text.p);
 }
 
-int dcp_parts_tell(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err)
+int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err)
 {
-	struct telling w = { .in = in, .parts = p };
+	struct emitter w = { .in = in, .parts = p };
 	int rc = 0;
 
 	for (size_t i = 0; i < dcp_parts_n(p); i++)
 		w.nmodels += dcp_parts_at(p, i)->role == DCP_PART_MODEL;
 	for (size_t i = 0; rc == 0 && i < dcp_parts_n(p); i++) {
 		w.part = dcp_parts_at(p, i);
-		rc = tell_part(&w, err);
+		rc = emit_part(&w, err);
 	}
 	if (rc == 0)
-		rc = tell_facts(&w);
+		rc = emit_facts(&w);
 	dcp_buf_finish(&w.text);
 	return rc;
 }

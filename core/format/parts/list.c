@@ -101,7 +101,7 @@ static size_t squeeze(char *text, size_t n)
 
 /* As one object, named by its part; what is not quite JSON (Python writes NaN) is passed
  * through as a file. */
-static int tell_json(const struct dcp_load *in, const char *name, const struct dcp_source *src,
+static int emit_json(const struct dcp_load *in, const char *name, const struct dcp_source *src,
 		     struct dcp_err *err)
 {
 	dcp_auto_free char *text = src->size <= MAX_JSON ? malloc((size_t)src->size + 1) : NULL;
@@ -136,7 +136,7 @@ static int load_json(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_dir_input(in->dir, name, &input, err);
 	if (rc < 0)
 		return rc;
-	rc = tell_json(in, name, &input.src, err);
+	rc = emit_json(in, name, &input.src, err);
 	dcp_input_close(&input);
 	return rc;
 }

@@ -398,7 +398,7 @@ static bool is_below(const struct dcp_parts *parts, const char *below)
 	return false;
 }
 
-static int tell_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
+static int emit_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
 			 const char *below)
 {
 	int rc = 0;
@@ -418,13 +418,13 @@ static int tell_sidecars(const struct dcp_load *in, const struct dcp_dir *dir,
 }
 
 /* Beside models in directories: model_index.json, tokenizer/, scheduler/. */
-static int tell_rest(const struct dcp_load *in, const struct dcp_parts *parts)
+static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 {
 	enum dcp_parts_home home = dcp_parts_home(in->dir);
 	int rc = 0;
 
 	if (home != DCP_HOME_NONE && !is_below(parts, ""))
-		rc = tell_sidecars(in, in->dir, "");
+		rc = emit_sidecars(in, in->dir, "");
 	for (size_t i = 0; home == DCP_HOME_PIPELINE && rc == 0 && i < in->dir->n; i++) {
 		const struct dcp_dirent *e = &in->dir->entries[i];
 		char below[NAME_MAX + 2];
@@ -435,7 +435,7 @@ static int tell_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 		    dcp_is_link(in->dir->fd, e->name) ||
 		    dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
 			continue;
-		rc = tell_sidecars(in, &sub, below);
+		rc = emit_sidecars(in, &sub, below);
 		dcp_dir_close(&sub);
 	}
 	return rc;
@@ -451,9 +451,9 @@ int dcp_parts_load(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
 			      "its parts cannot be found again");
 	else
-		rc = dcp_parts_tell(in, &parts, err);
+		rc = dcp_parts_emit(in, &parts, err);
 	if (rc == 0 && in->depth == 0)
-		rc = tell_rest(in, &parts);
+		rc = emit_rest(in, &parts);
 	dcp_parts_finish(&parts);
 	return rc;
 }

@@ -75,4 +75,4 @@ extern const struct dcp_format dcp_part_json;
  * Emit all parts. One that cannot be read is emitted as an object of its name with the error; a
  * negative return means that none can be read, or is what the sink gave.
  */
-int dcp_parts_tell(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err);
+int dcp_parts_emit(const struct dcp_load *in, const struct dcp_parts *p, struct dcp_err *err);

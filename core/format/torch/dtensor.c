@@ -186,7 +186,7 @@ static int read_places(struct dcp_tshard_reading *r, struct dcp_pv spec, struct 
 	return 0;
 }
 
-static int tell_cut(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
+static int emit_cut(struct dcp_tshard_reading *r, const struct dcp_cut *cut,
 		    const struct dcp_torch_tensor *tt)
 {
 	struct dcp_tensor *t = &r->out->t;
@@ -268,5 +268,5 @@ int dcp_tshard_dtensor(struct dcp_tshard_reading *r, const struct dcp_tshard_fou
 				    &cut, r->err);
 	if (rc == 0)
 		rc = check_local(r, &cut, &tt);
-	return rc < 0 ? rc : tell_cut(r, &cut, &tt);
+	return rc < 0 ? rc : emit_cut(r, &cut, &tt);
 }

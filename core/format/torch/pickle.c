@@ -3,7 +3,7 @@
  * One file of a plain pickle: random states, arguments, what a trainer dumped beside its
  * tensors, or a model as Detectron2 writes it: {"model": {name: numpy array}}. An array that is
  * the value of a key is a tensor; one inside a tuple or a class is shown with that. Everything
- * else is told as objects; classes stay what they are called. Accelerate gives the name .pkl to
+ * else is emitted as objects; classes stay what they are called. Accelerate gives the name .pkl to
  * what torch.save wrote: then it is read as that.
  *
  * Only a file that was named, by a person or by a family that knows its parts: pickles lie
@@ -50,7 +50,7 @@ static bool begins(const uint8_t *head, size_t n)
 	return n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5;
 }
 
-struct teller {
+struct emitter {
 	const struct dcp_sink *sink;
 	const char *whole; /* the key of a file that is one value: its stem */
 	uint32_t file;
@@ -58,7 +58,7 @@ struct teller {
 	uint64_t left; /* bytes of JSON that may still be written */
 };
 
-/* Nothing is too long to be in memory or told from here: see the options of reading. */
+/* Nothing is too long to be in memory or emitted from here: see the options of reading. */
 static bool is_array(struct dcp_pv v)
 {
 	struct dcp_ndarray a;
@@ -67,7 +67,7 @@ static bool is_array(struct dcp_pv v)
 	       dcp_ndarray_read(v, &a, NULL) == 1;
 }
 
-static int tell_array(struct teller *w, const struct dcp_leaf *as)
+static int emit_array(struct emitter *w, const struct dcp_leaf *as)
 {
 	static const uint64_t origin[DCP_MAX_NDIM];
 	struct dcp_piece p = { .lo = origin, .file = w->file };
@@ -93,7 +93,7 @@ static int tell_array(struct teller *w, const struct dcp_leaf *as)
 
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
-	struct teller *w = ctx;
+	struct emitter *w = ctx;
 	struct dcp_leaf as = *leaf;
 	struct dcp_object o;
 	int rc = -E2BIG;
@@ -104,7 +104,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 		as.npath = 1;
 	}
 	if (leaf->is_tensor)
-		return tell_array(w, &as);
+		return emit_array(w, &as);
 	o = (struct dcp_object){ .key = as.key,
 				 .path = as.path,
 				 .npath = as.npath,
@@ -124,13 +124,14 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->sink->object(w->sink->ctx, &o);
 }
 
-static int tell_pickle(const struct dcp_load *in, uint32_t file, const char *whole,
+static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *whole,
 		       const struct dcp_source *src, struct dcp_err *err)
 {
-	struct teller w = { .sink = in->sink,
-			    .file = file,
-			    .whole = whole,
-			    .left = MAX_WRITTEN * (DCP_MIN(src->size, (uint64_t)1 << 40) + 1) };
+	struct emitter w = { .sink = in->sink,
+			     .file = file,
+			     .whole = whole,
+			     .left = MAX_WRITTEN *
+				     (DCP_MIN(src->size, (uint64_t)1 << 40) + 1) };
 	const struct dcp_pickle_opts opts = { 0 };
 	const struct dcp_pystream stream = { .size = src->size, .is_tensor = is_array };
 	struct dcp_pickle *p;
@@ -149,7 +150,7 @@ static int tell_pickle(const struct dcp_load *in, uint32_t file, const char *who
 }
 
 /* What torch.save wrote, if it did; else what is wrong with the plain pickle. */
-static int tell(const struct dcp_load *in, const char *name, const struct dcp_source *src,
+static int emit(const struct dcp_load *in, const char *name, const struct dcp_source *src,
 		struct dcp_err *err)
 {
 	char stem[DCP_GROUP_MAX];
@@ -165,7 +166,7 @@ static int tell(const struct dcp_load *in, const char *name, const struct dcp_so
 	rc = dcp_torch_open(src, 0, &t, &why);
 	if (rc == 0) {
 		s.t = t;
-		rc = dcp_tstate_tell(&s, err);
+		rc = dcp_tstate_emit(&s, err);
 		dcp_torch_close(t);
 		return rc;
 	}
@@ -176,7 +177,7 @@ static int tell(const struct dcp_load *in, const char *name, const struct dcp_so
 			*err = why;
 		return rc;
 	}
-	return tell_pickle(in, s.file, s.whole, src, err);
+	return emit_pickle(in, s.file, s.whole, src, err);
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
@@ -187,7 +188,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 
 	if (rc < 0)
 		return rc;
-	rc = tell(in, name, &input.src, err);
+	rc = emit(in, name, &input.src, err);
 	dcp_input_close(&input);
 	if (rc < 0 && err && err->code == rc)
 		dcp_err_where(err, rc, "%s", name);

@@ -11,16 +11,16 @@
  * whose file is missing makes it incomplete.
  *
  * Putting the ranks' files together. A tensor that says itself which part of the whole it is
- * (DTensor, ShardedTensor) is told once, under its key, made of what all ranks hold; replicas
+ * (DTensor, ShardedTensor) is emitted once, under its key, made of what all ranks hold; replicas
  * count once. Nothing says what plain tensors and objects of different ranks have to do with
- * each other, so those of rank r are told below "rank<r>", keys and paths alike, also where
+ * each other, so those of rank r are emitted below "rank<r>", keys and paths alike, also where
  * there is one rank only. Of a job of one rank FSDP saves whole tensors for a model: they keep
  * their names, as DTensors of more ranks do.
  *
  *	checkpoint_0.pt {"model": {"w": tensor}}    rank0.model.w, path rank0 / model / w
  *	checkpoint_0.pt {"model": {"w": DTensor}}   model.w
  *
- * A file that cannot be read is told as the object "rank<r>" with its error; a tensor that has
+ * A file that cannot be read is emitted as the object "rank<r>" with its error; a tensor that has
  * a part in it is broken and names it.
  */
 #include <errno.h>
@@ -246,26 +246,26 @@ static int list_files(struct ranks *r)
 }
 
 /* A part of a tensor: kept under the key it has without the rank in front. */
-static int on_shard(void *ctx, const struct dcp_tensor *told)
+static int on_shard(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct ranks *r = ctx;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 
 	for (size_t i = 0; i < r->nprefix && i + 1 < t.npath; i++)
-		t.key += strlen(told->path[i]) + 1;
+		t.key += strlen(emitted->path[i]) + 1;
 	t.path += r->nprefix;
 	t.npath -= r->nprefix;
 	if (t.npath == 0) {
 		/* The file is one such tensor: it has no name of its own. */
-		t.path = told->path;
-		t.npath = told->npath;
-		t.key = told->key;
+		t.path = emitted->path;
+		t.npath = emitted->npath;
+		t.key = emitted->key;
 	}
 	return dcp_copies_add(&r->shards, &t, (uint32_t)r->at);
 }
 
 /* Returns 1 when the rank's file cannot be read: @why says it. */
-static int tell_rank(struct ranks *r, struct dcp_err *why, struct dcp_err *err)
+static int emit_rank(struct ranks *r, struct dcp_err *why, struct dcp_err *err)
 {
 	const struct dcp_load *in = r->in;
 	const struct rank_file *f = &r->file[r->at];
@@ -297,13 +297,13 @@ static int tell_rank(struct ranks *r, struct dcp_err *why, struct dcp_err *err)
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
 	s.t = t;
-	rc = dcp_tstate_tell(&s, err);
+	rc = dcp_tstate_emit(&s, err);
 	dcp_torch_close(t);
 	dcp_input_close(&input);
 	return rc;
 }
 
-static int tell_broken(const struct ranks *r, const char *why)
+static int emit_broken(const struct ranks *r, const char *why)
 {
 	const struct dcp_sink *sink = r->in->sink;
 	char component[40];
@@ -316,7 +316,7 @@ static int tell_broken(const struct ranks *r, const char *why)
 	return sink->object(sink->ctx, &o);
 }
 
-static int tell_files(struct ranks *r, struct dcp_err *err)
+static int emit_files(struct ranks *r, struct dcp_err *err)
 {
 	const struct dcp_progress *progress = r->in->progress;
 	int rc = 0;
@@ -324,9 +324,9 @@ static int tell_files(struct ranks *r, struct dcp_err *err)
 	for (r->at = 0; r->at < r->n && rc == 0; r->at++) {
 		struct dcp_err why = { 0 };
 
-		rc = tell_rank(r, &why, err);
+		rc = emit_rank(r, &why, err);
 		if (progress)
-			progress->tell(progress->ctx, r->at + 1, r->n, "files");
+			progress->report(progress->ctx, r->at + 1, r->n, "files");
 		if (rc != 1)
 			continue;
 		if (r->nbroken++ == 0)
@@ -336,7 +336,7 @@ static int tell_files(struct ranks *r, struct dcp_err *err)
 				*err = why;
 			return why.code ? why.code : -EBADMSG;
 		}
-		rc = tell_broken(r, why.msg);
+		rc = emit_broken(r, why.msg);
 	}
 	return rc;
 }
@@ -348,7 +348,7 @@ static const char *file_name(void *ctx, uint32_t who)
 	return r->file[who].file;
 }
 
-static int tell_facts(const struct ranks *r)
+static int emit_facts(const struct ranks *r)
 {
 	const struct dcp_sink *sink = r->in->sink;
 	char text[24];
@@ -365,12 +365,12 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 
 	dcp_copies_init(&r.shards);
 	if (rc == 0)
-		rc = tell_files(&r, err);
+		rc = emit_files(&r, err);
 	for (uint32_t k = 0; k < r.shards.names.n && rc == 0; k++)
-		rc = dcp_copies_tell(&r.shards, k, in->sink, r.nbroken ? r.broken.msg : NULL,
+		rc = dcp_copies_emit(&r.shards, k, in->sink, r.nbroken ? r.broken.msg : NULL,
 				     file_name, &r);
 	if (rc == 0)
-		rc = tell_facts(&r);
+		rc = emit_facts(&r);
 	if (rc == -ENOMEM)
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for the parts of tensors");
 	dcp_copies_finish(&r.shards);

@@ -6,7 +6,7 @@
  *	mean.pt tensor              version mean.pt, key mean
  *
  * What torch.save wrote is a matter of content, not of names: a file that is something else
- * says so when it is opened. Composer's states are told by its rules whatever they are called.
+ * says so when it is opened. Composer's states are emitted by its rules whatever they are called.
  */
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static bool begins(const uint8_t *head, size_t n)
 	       (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "\x80\2\x8a\nl\xfc", 6) == 0);
 }
 
-static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err *err)
+static int emit_file(const struct dcp_load *in, const char *name, struct dcp_err *err)
 {
 	char stem[DCP_GROUP_MAX];
 	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
@@ -84,7 +84,7 @@ static int tell_file(const struct dcp_load *in, const char *name, struct dcp_err
 		s.t = t;
 		s.lists = dcp_composer_is_state(t);
 		s.tuples = !s.lists;
-		rc = dcp_tstate_tell(&s, err);
+		rc = dcp_tstate_emit(&s, err);
 		dcp_torch_close(t);
 	} else {
 		dcp_err_where(err, rc, "%s", name);
@@ -99,7 +99,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 
 	for (size_t i = 0; rc == 0 && i < in->dir->n; i++)
 		if (!in->dir->entries[i].is_dir && is_ours(in->dir, in->dir->entries[i].name))
-			rc = tell_file(in, in->dir->entries[i].name, err);
+			rc = emit_file(in, in->dir->entries[i].name, err);
 	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "torch");
 }
 

@@ -31,7 +31,7 @@ struct dcp_tshard_found {
 
 /* ---- shard_piece.c ---- */
 
-/* Failures, told: "DTensor whose <why>". */
+/* Failures, as text: "DTensor whose <why>". */
 int dcp_tshard_no_memory(const struct dcp_tshard_reading *r);
 int dcp_tshard_damaged(const struct dcp_tshard_reading *r, const char *why);
 

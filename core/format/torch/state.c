@@ -17,18 +17,18 @@
 /* Bytes of JSON for each byte of the pickle: leaves that share their parts add up. */
 enum { MAX_WRITTEN = 64, SHARDS_LIMIT = 256 << 20 };
 
-struct teller {
+struct emitter {
 	const struct dcp_tstate *s;
 	struct dcp_err *err;
 	bool tensors_only;
-	int rc; /* what the sink gave last: tells its codes from the walk's own */
-	struct dcp_places places; /* of what was told so far */
+	int rc; /* what the sink returned last: tells its codes from the walk's own */
+	struct dcp_places places; /* of what was emitted so far */
 	struct dcp_buf scratch;
 	struct dcp_arena shards; /* of the tensor at hand */
-	uint64_t written;        /* bytes of JSON told so far */
+	uint64_t written;        /* bytes of JSON emitted so far */
 };
 
-static void teller_finish(struct teller *w)
+static void emitter_finish(struct emitter *w)
 {
 	dcp_places_finish(&w->places);
 	dcp_buf_finish(&w->scratch);
@@ -46,7 +46,7 @@ static int no_memory(struct dcp_err *err)
 }
 
 /* The key of an earlier tensor at the same place, if there is one. */
-static int find_alias(struct teller *w, const struct dcp_torch_tensor *tt, const char *key,
+static int find_alias(struct emitter *w, const struct dcp_torch_tensor *tt, const char *key,
 		      const char **alias)
 {
 	struct dcp_buf *place = &w->places.place;
@@ -77,7 +77,7 @@ static bool span_of(const struct dcp_torch_tensor *tt, uint64_t *nbytes)
 	return !dcp_ckd_add(&last, last, 1) && !dcp_ckd_mul(nbytes, last, tt->itemsize);
 }
 
-static int tell_located(struct teller *w, const struct dcp_leaf *leaf, const char *key,
+static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const char *key,
 			const struct dcp_torch_tensor *tt)
 {
 	static const uint64_t origin[DCP_MAX_NDIM];
@@ -123,7 +123,7 @@ static int tell_located(struct teller *w, const struct dcp_leaf *leaf, const cha
 	return s->sink->tensor(s->sink->ctx, &t);
 }
 
-static int tell_tensor(struct teller *w, const struct dcp_leaf *leaf, const char *key)
+static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const char *key)
 {
 	const struct dcp_tstate *s = w->s;
 	struct dcp_torch_tensor tt;
@@ -146,7 +146,7 @@ static int tell_tensor(struct teller *w, const struct dcp_leaf *leaf, const char
 		return s->sink->tensor(s->sink->ctx, &broken);
 	}
 	if (dcp_torch_tensor(s->t, leaf->value, &tt, &why) == 1)
-		return tell_located(w, leaf, key, &tt);
+		return emit_located(w, leaf, key, &tt);
 	if (why.code == -ENOMEM)
 		return no_memory(w->err);
 	if (!why.msg[0])
@@ -156,7 +156,7 @@ static int tell_tensor(struct teller *w, const struct dcp_leaf *leaf, const char
 
 /* @as is what it is shown as, @path where it is stored: tensors inside it are called by that.
  */
-static int tell_object(struct teller *w, const struct dcp_leaf *as, const char *const *path,
+static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char *const *path,
 		       size_t npath)
 {
 	const struct dcp_tstate *s = w->s;
@@ -185,7 +185,7 @@ static int tell_object(struct teller *w, const struct dcp_leaf *as, const char *
 }
 
 /* A value that is all there is has no name but the file's. */
-static struct dcp_leaf named(const struct teller *w, const struct dcp_leaf *leaf)
+static struct dcp_leaf named(const struct emitter *w, const struct dcp_leaf *leaf)
 {
 	struct dcp_leaf out = *leaf;
 
@@ -199,34 +199,34 @@ static struct dcp_leaf named(const struct teller *w, const struct dcp_leaf *leaf
 
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
-	struct teller *w = ctx;
+	struct emitter *w = ctx;
 	const struct dcp_leaf as = named(w, leaf);
 
 	if (leaf->is_tensor || dcp_tshard_is(leaf->value))
-		w->rc = tell_tensor(w, &as, as.key);
+		w->rc = emit_tensor(w, &as, as.key);
 	else if (!w->tensors_only)
-		w->rc = tell_object(w, &as, leaf->path, leaf->npath);
+		w->rc = emit_object(w, &as, leaf->path, leaf->npath);
 	return w->rc;
 }
 
-/* What is a part of a tensor is not looked into: it is told as one, whatever it is made of. */
+/* What is a part of a tensor is not looked into: it is emitted as one, whatever it is made of. */
 static int on_take(void *ctx, const struct dcp_leaf *leaf)
 {
-	struct teller *w = ctx;
+	struct emitter *w = ctx;
 	int rc = w->s->take ? w->s->take(w->s->ctx, leaf) : 0;
 
 	if (rc == 0 && dcp_tshard_is(leaf->value)) {
 		const struct dcp_leaf as = named(w, leaf);
 
-		rc = tell_tensor(w, &as, as.key);
+		rc = emit_tensor(w, &as, as.key);
 		rc = rc < 0 ? rc : 1;
 	}
 	w->rc = DCP_MIN(rc, 0);
 	return rc;
 }
 
-/* Of what is nested too deep to be walked the leaves up to there were told, and this. */
-static int tell_too_deep(struct teller *w)
+/* Of what is nested too deep to be walked the leaves up to there were emitted, and this. */
+static int emit_too_deep(struct emitter *w)
 {
 	const struct dcp_tstate *s = w->s;
 	struct dcp_object o = {
@@ -246,7 +246,7 @@ static int tell_too_deep(struct teller *w)
 	return s->sink->object(s->sink->ctx, &o);
 }
 
-static int walk(struct teller *w)
+static int walk(struct emitter *w)
 {
 	const struct dcp_tstate *s = w->s;
 	struct dcp_walk how = {
@@ -262,25 +262,25 @@ static int walk(struct teller *w)
 		return rc;
 	if (rc == -ENOMEM)
 		return no_memory(w->err);
-	return w->tensors_only ? 0 : tell_too_deep(w);
+	return w->tensors_only ? 0 : emit_too_deep(w);
 }
 
-int dcp_tstate_tell(const struct dcp_tstate *s, struct dcp_err *err)
+int dcp_tstate_emit(const struct dcp_tstate *s, struct dcp_err *err)
 {
-	struct teller w = { .s = s, .err = err };
+	struct emitter w = { .s = s, .err = err };
 	int rc;
 
 	dcp_arena_init(&w.shards, SHARDS_LIMIT);
 	rc = walk(&w);
 
-	teller_finish(&w);
+	emitter_finish(&w);
 	return rc;
 }
 
-int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err)
+int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err)
 {
 	struct dcp_tstate own = *s;
-	struct teller w = { .s = s, .err = err, .tensors_only = true };
+	struct emitter w = { .s = s, .err = err, .tensors_only = true };
 	struct dcp_leaf root = {
 		.path = s->prefix, .npath = s->nprefix, .key = key, .value = root_of(s)
 	};
@@ -291,12 +291,12 @@ int dcp_tstate_tell_whole(const struct dcp_tstate *s, const char *key, struct dc
 	if (dcp_torch_tensor(s->t, root.value, &tt, NULL) != 0) {
 		own.skip = NULL; /* the stored key is its own */
 		w.s = &own;
-		rc = tell_tensor(&w, &root, key);
+		rc = emit_tensor(&w, &root, key);
 	} else {
 		rc = walk(&w);
 		if (rc == 0)
-			rc = tell_object(&w, &root, s->prefix, s->nprefix);
+			rc = emit_object(&w, &root, s->prefix, s->nprefix);
 	}
-	teller_finish(&w);
+	emitter_finish(&w);
 	return rc;
 }

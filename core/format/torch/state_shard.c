@@ -32,7 +32,7 @@ const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
 }
 
 /* The part that piece @p is, as a tensor of its own beside the whole. */
-static int tell_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
+static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 		     const struct dcp_piece *piece, const char *region, struct dcp_err *err)
 {
 	static const uint64_t origin[DCP_MAX_NDIM];
@@ -69,7 +69,7 @@ static void say_shape(char *buf, size_t n, const struct dcp_tensor *t)
 				       (unsigned long long)t->shape[k]);
 }
 
-static int tell_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh,
+static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh,
 		      struct dcp_err *err)
 {
 	const struct dcp_sink *sink = s->sink;
@@ -92,7 +92,7 @@ static int tell_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh,
 	rc = sink->tensor(sink->ctx, &whole);
 	for (size_t i = 0; rc == 0 && !s->sealed && i < sh->t.npieces; i++) {
 		dcp_tshard_region(region, sizeof(region), &sh->t.pieces[i], sh->t.ndim);
-		rc = tell_part(s, &sh->t, &sh->t.pieces[i], region, err);
+		rc = emit_part(s, &sh->t, &sh->t.pieces[i], region, err);
 	}
 	return rc;
 }
@@ -126,5 +126,5 @@ int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, co
 	if (s->shard)
 		return s->shard(s->ctx, &sh.t);
 	return sh.t.error || sh.whole ? s->sink->tensor(s->sink->ctx, &sh.t)
-				      : tell_parts(s, &sh, err);
+				      : emit_parts(s, &sh, err);
 }

@@ -53,10 +53,10 @@ struct dcp_titems {
 	size_t nfiles, nbroken, at;
 	struct dcp_err broken; /* of the first file that cannot be read */
 	struct dcp_copies copies;
-	struct dcp_buf faults;    /* const char * for each key of copies, or NULL */
-	struct dcp_arena scratch; /* of the tensor at hand */
-	struct dcp_places places; /* of what was put together */
-	struct dcp_titems_told {  /* what is in front of the paths of the file at hand */
+	struct dcp_buf faults;      /* const char * for each key of copies, or NULL */
+	struct dcp_arena scratch;   /* of the tensor at hand */
+	struct dcp_places places;   /* of what was put together */
+	struct dcp_titems_emitted { /* what is in front of the paths of the file at hand */
 		const char *path[2];
 		size_t npath, nrank;
 		char rank[24];
@@ -75,7 +75,7 @@ int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err);
 
 struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i);
 
-/* A tensor of the file at hand, with its front: a part of something, or told as it is. Those
+/* A tensor of the file at hand, with its front: a part of something, or emitted as it is. Those
  * that say themselves which part they are come through the second. */
 int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *t);
 int dcp_titems_on_part(void *ctx, const struct dcp_tensor *t);

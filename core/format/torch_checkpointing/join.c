@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What all files told of each tensor, put together and told; and what is missing.
+ * What all files emitted for each tensor, put together and emitted; and what is missing.
  */
 #include <errno.h>
 #include <string.h>
@@ -44,11 +44,11 @@ static int find_alias(struct dcp_titems *r, struct dcp_tensor *t)
 	return dcp_places_find(&r->places, t->key, &t->alias_of);
 }
 
-static int on_joined(void *ctx, const struct dcp_tensor *told)
+static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 {
 	const struct joined *j = ctx;
 	const struct dcp_sink *sink = j->r->in->sink;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 	int rc = 0;
 
 	if (j->fault) {
@@ -119,7 +119,7 @@ static const char *say_missing(const struct dcp_titems *r, const struct dcp_tite
 	return r->nbroken ? r->broken.msg : NULL;
 }
 
-static int tell_joined(struct dcp_titems *r, uint32_t number)
+static int emit_joined(struct dcp_titems *r, uint32_t number)
 {
 	const struct dcp_copies_key *k = dcp_copies_at(&r->copies, number);
 	const struct dcp_titems_entry *e = dcp_titems_find(&r->meta, k->first->t.key);
@@ -134,11 +134,11 @@ static int tell_joined(struct dcp_titems *r, uint32_t number)
 		j.fault = e->error;
 	if (e)
 		missing = say_missing(r, e, k, &why);
-	return dcp_copies_tell(&r->copies, number, &sink, missing, file_name, r);
+	return dcp_copies_emit(&r->copies, number, &sink, missing, file_name, r);
 }
 
 /* What metadata.pkl lists and nobody holds. */
-static int tell_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
+static int emit_lost(struct dcp_titems *r, const struct dcp_titems_entry *e)
 {
 	const struct dcp_titems_group *g = e->first;
 	struct dcp_err why = { 0 };
@@ -166,8 +166,8 @@ int dcp_titems_join(struct dcp_titems *r)
 	int rc = 0;
 
 	for (uint32_t k = 0; k < r->copies.names.n && rc == 0; k++)
-		rc = tell_joined(r, k);
+		rc = emit_joined(r, k);
 	for (size_t i = 0; i < dcp_titems_nentries(&r->meta) && rc == 0; i++)
-		rc = tell_lost(r, dcp_titems_entry(&r->meta, i));
+		rc = emit_lost(r, dcp_titems_entry(&r->meta, i));
 	return rc;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Putting the files together. A tensor whose place is known is told once, under the item's name
+ * Putting the files together. A tensor whose place is known is emitted once, under the item's name
  * and its path in it, made of what all ranks hold; of replicas the lowest rank's is taken, as
  * torch_checkpointing takes it. The place comes from metadata.pkl, and from what a DTensor or
  * ShardedTensor says of itself; where both say it they must agree. Other tensors and objects
- * of rank r are told below "rank<r>"; of a job of one rank they keep their names.
+ * of rank r are emitted below "rank<r>"; of a job of one rank they keep their names.
  *
  *	model_0.pt {"w": DTensor}         model.w, path model / w
  *	model_0.pt {"b": tensor}          model.b with metadata.pkl, rank0.model.b without
@@ -35,7 +35,7 @@ static void set_front(struct dcp_titems *r, const struct dcp_titems_file *f)
 }
 
 /* A file that cannot be read is an object with its error. */
-static int tell_broken(const struct dcp_titems *r, const char *why)
+static int emit_broken(const struct dcp_titems *r, const char *why)
 {
 	const struct dcp_sink *sink = r->in->sink;
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
@@ -52,7 +52,7 @@ static int tell_broken(const struct dcp_titems *r, const char *why)
 	return sink->object(sink->ctx, &o);
 }
 
-static int tell_file(struct dcp_titems *r, struct dcp_err *err)
+static int emit_file(struct dcp_titems *r, struct dcp_err *err)
 {
 	struct dcp_titems_file *f = dcp_titems_file(r, r->at);
 	struct dcp_err why = { 0 };
@@ -68,18 +68,18 @@ static int tell_file(struct dcp_titems *r, struct dcp_err *err)
 	f->broken = true;
 	if (r->nbroken++ == 0)
 		r->broken = why;
-	return tell_broken(r, why.msg);
+	return emit_broken(r, why.msg);
 }
 
-static int tell_files(struct dcp_titems *r, struct dcp_err *err)
+static int emit_files(struct dcp_titems *r, struct dcp_err *err)
 {
 	const struct dcp_progress *progress = r->in->progress;
 	int rc = 0;
 
 	for (r->at = 0; r->at < r->nfiles && rc == 0; r->at++) {
-		rc = tell_file(r, err);
+		rc = emit_file(r, err);
 		if (progress)
-			progress->tell(progress->ctx, r->at + 1, r->nfiles, "files");
+			progress->report(progress->ctx, r->at + 1, r->nfiles, "files");
 	}
 	if (rc == 0 && r->nbroken == r->nfiles) {
 		if (err)
@@ -130,7 +130,7 @@ static int read_meta(struct dcp_titems *r, struct dcp_err *err)
 	return sink->object(sink->ctx, &o);
 }
 
-static int tell_facts(const struct dcp_titems *r)
+static int emit_facts(const struct dcp_titems *r)
 {
 	const struct dcp_sink *sink = r->in->sink;
 	char text[24];
@@ -157,11 +157,11 @@ int dcp_titems_load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_titems_list_files(&r, err);
 	if (rc == 0)
-		rc = tell_files(&r, err);
+		rc = emit_files(&r, err);
 	if (rc == 0)
 		rc = dcp_titems_join(&r);
 	if (rc == 0)
-		rc = tell_facts(&r);
+		rc = emit_facts(&r);
 	if (rc == -ENOMEM)
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for the parts of tensors");
 	dcp_copies_finish(&r.copies);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file, told leaf by leaf in whatever way it is written:
+ * One file, emitted leaf by leaf in whatever way it is written:
  *
  *	torch.save    as every stream of it; a list or tuple that holds tensors with a place is
  *	              opened, as torch_checkpointing opens all of them
@@ -69,7 +69,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	inside.tuples = true;
 	inside.take = NULL;
 	inside.ctx = w->r;
-	rc = dcp_tstate_tell(&inside, w->err);
+	rc = dcp_tstate_emit(&inside, w->err);
 	return rc < 0 ? rc : 1;
 }
 
@@ -102,7 +102,7 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 		.shard = on_part,
 		.ctx = w,
 	};
-	rc = dcp_tstate_tell(&w->state, w->err);
+	rc = dcp_tstate_emit(&w->state, w->err);
 	dcp_torch_close(t);
 	return rc;
 }
@@ -111,9 +111,9 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 
 static const uint64_t origin[DCP_MAX_NDIM];
 
-static int tell_entry(struct reading *w, const struct dcp_safetensors_entry *e)
+static int emit_entry(struct reading *w, const struct dcp_safetensors_entry *e)
 {
-	const struct dcp_titems_told *front = &w->r->front;
+	const struct dcp_titems_emitted *front = &w->r->front;
 	const char *path[3] = { front->path[0], front->path[1] };
 	struct dcp_piece p = {
 		.lo = origin,
@@ -160,7 +160,7 @@ static int read_safetensors(struct reading *w, const struct dcp_source *src,
 		return 1;
 	}
 	for (size_t i = 0; rc == 0 && i < st.n; i++)
-		rc = tell_entry(w, &st.entries[i]);
+		rc = emit_entry(w, &st.entries[i]);
 	dcp_arena_finish(&arena);
 	return rc;
 }
@@ -210,10 +210,10 @@ struct members {
 	struct dcp_buf key, value;
 };
 
-static int tell_json(struct members *m, struct dcp_bytes v);
+static int emit_json(struct members *m, struct dcp_bytes v);
 
 /* Tell what stands under the member called @name, a JSON string. */
-static int tell_member(struct members *m, struct dcp_bytes name, struct dcp_bytes v)
+static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_bytes v)
 {
 	size_t before = m->key.n;
 	struct dcp_json *text = NULL;
@@ -225,7 +225,7 @@ static int tell_member(struct members *m, struct dcp_bytes name, struct dcp_byte
 	dcp_buf_printf(&m->key, "%s%s", before ? "." : "", dcp_json_str(text));
 	rc = dcp_buf_error(&m->key);
 	if (rc == 0)
-		rc = tell_json(m, trimmed(v.p, v.n));
+		rc = emit_json(m, trimmed(v.p, v.n));
 	m->npath--;
 	m->key.n = before;
 	dcp_json_free(text);
@@ -252,8 +252,8 @@ static int compact(struct dcp_buf *out, struct dcp_bytes v)
 }
 
 /* The text was parsed once: it is JSON, and not too deep. An empty object inside another is
- * not told, as no empty dict is. */
-static int tell_json(struct members *m, struct dcp_bytes v)
+ * not emitted, as no empty dict is. */
+static int emit_json(struct members *m, struct dcp_bytes v)
 {
 	struct dcp_json_walk w = { .text = (const char *)v.p, .n = v.n };
 	struct dcp_bytes name, value;
@@ -261,7 +261,7 @@ static int tell_json(struct members *m, struct dcp_bytes v)
 	int rc = 0;
 
 	while (*v.p == '{' && rc == 0 && dcp_json_walk(&w, &name, &value, NULL) == 1)
-		rc = tell_member(m, name, value);
+		rc = emit_member(m, name, value);
 	if (rc < 0 || w.members || (*v.p == '{' && m->npath > m->nfront))
 		return rc;
 	/* Members may have left more behind the end of this key. */
@@ -275,7 +275,7 @@ static int tell_json(struct members *m, struct dcp_bytes v)
 
 static int read_json(struct reading *w, const char *text, size_t n, struct dcp_err *why)
 {
-	const struct dcp_titems_told *front = &w->r->front;
+	const struct dcp_titems_emitted *front = &w->r->front;
 	struct members m = { .sink = w->r->in->sink };
 	struct dcp_json *root;
 	int rc = dcp_json_parse(text, n, &root, why);
@@ -290,7 +290,7 @@ static int read_json(struct reading *w, const char *text, size_t n, struct dcp_e
 	m.nfront = front->npath;
 	rc = dcp_buf_error(&m.key);
 	if (rc == 0)
-		rc = tell_json(&m, trimmed(text, n));
+		rc = emit_json(&m, trimmed(text, n));
 	dcp_buf_finish(&m.key);
 	dcp_buf_finish(&m.value);
 	return rc;
@@ -300,7 +300,7 @@ static int read_json(struct reading *w, const char *text, size_t n, struct dcp_e
 
 static int read_raw(struct reading *w, const char *bytes, size_t n)
 {
-	const struct dcp_titems_told *front = &w->r->front;
+	const struct dcp_titems_emitted *front = &w->r->front;
 	const struct dcp_sink *sink = w->r->in->sink;
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, json = DCP_BUF_INIT;
 	struct dcp_object o = { .path = front->path, .npath = front->npath, .type = "bytes" };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sink: what is told of the files of several ranks, kept until all are read.
+ * sink: what is emitted for the files of several ranks, kept until all are read.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -67,11 +67,11 @@ static const struct dcp_titems_entry *look_up(const struct dcp_titems *r, const 
 	return *g ? e : NULL;
 }
 
-int dcp_titems_on_part(void *ctx, const struct dcp_tensor *told)
+int dcp_titems_on_part(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct dcp_titems *r = ctx;
 	const struct dcp_titems_group *g;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 	struct dcp_err why = { 0 };
 	int rc = 0;
 
@@ -86,31 +86,31 @@ int dcp_titems_on_part(void *ctx, const struct dcp_tensor *told)
 	return keep(r, &t, rc < 0 ? &why : NULL);
 }
 
-/* Tell a tensor without a place. What it is another name of may have one, and is told later. */
-static int tell_own(struct dcp_titems *r, const struct dcp_tensor *told)
+/* Emit a tensor without a place. What it is another name of may have one, and is emitted later. */
+static int emit_own(struct dcp_titems *r, const struct dcp_tensor *emitted)
 {
 	size_t rank = r->front.nrank ? strlen(r->front.rank) + 1 : 0;
 	const struct dcp_titems_group *g;
-	struct dcp_tensor t = *told;
+	struct dcp_tensor t = *emitted;
 
 	if (t.alias_of && look_up(r, t.alias_of + rank, &g))
 		t.alias_of = NULL;
 	return r->in->sink->tensor(r->in->sink->ctx, &t);
 }
 
-int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *told)
+int dcp_titems_on_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct dcp_titems *r = ctx;
 	const struct dcp_titems_group *g;
 	const struct dcp_titems_entry *e;
-	struct dcp_tensor t = *told, placed;
+	struct dcp_tensor t = *emitted, placed;
 	struct dcp_err why = { 0 };
 	int rc;
 
 	drop_rank(r, &t);
 	e = look_up(r, t.key, &g);
 	if (!e)
-		return tell_own(r, told);
+		return emit_own(r, emitted);
 	t.path = e->path;
 	t.npath = e->npath;
 	if (t.error)

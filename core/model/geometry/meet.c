@@ -2,7 +2,7 @@
 /*
  * A box of the array is walked in intervals: along each dimension the stretches that lie in
  * one span and one cell of the tiling. A tuple of intervals lies in one piece; the piece is
- * told where its first tuple comes by, as far as it and the spans reach.
+ * emitted where its first tuple comes by, as far as it and the spans reach.
  */
 #include "core/model/geometry/meet.h"
 
@@ -80,7 +80,7 @@ static bool step(struct walk *w)
 }
 
 /* Those of the runs in @group that meet the box [lo, lo + n), which lies in theirs. */
-static int tell_runs(const struct walk *w, const uint32_t *group, uint32_t members,
+static int emit_runs(const struct walk *w, const uint32_t *group, uint32_t members,
 		     const uint64_t *lo, const uint64_t *n, const uint64_t *index)
 {
 	const struct dcp_piece *pieces = w->tl->t->pieces, *p = &pieces[group[0]];
@@ -128,7 +128,7 @@ static int tell_runs(const struct walk *w, const uint32_t *group, uint32_t membe
 }
 
 /* Tell what begins at the current tuple, if anything does. */
-static int tell(const struct walk *w)
+static int emit(const struct walk *w)
 {
 	uint64_t lo[DCP_MAX_NDIM], n[DCP_MAX_NDIM], index[DCP_MAX_NDIM];
 	uint32_t members;
@@ -145,7 +145,7 @@ static int tell(const struct walk *w)
 		n[d] = DCP_MIN(i->to, p->lo[d] + p->len[d]) - i->lo;
 		index[d] = i->index;
 	}
-	return members == 1 ? w->fn(w->ctx, &m) : tell_runs(w, group, members, lo, n, index);
+	return members == 1 ? w->fn(w->ctx, &m) : emit_runs(w, group, members, lo, n, index);
 }
 
 /* The box of the array without the zeros behind the spans; false: nothing else is in it. */
@@ -187,7 +187,7 @@ int dcp_meet(const struct dcp_tiling *tl, const struct dcp_cut *cut, uint64_t fi
 			enter(&w, d, lo[d]);
 		}
 		do {
-			int rc = tell(&w);
+			int rc = emit(&w);
 
 			if (rc < 0)
 				return rc;

@@ -138,7 +138,7 @@ static bool skip_zeros(struct dcp_plan_iter *it, uint64_t n, struct dcp_seg *s)
 
 bool dcp_plan_next(struct dcp_plan_iter *it, struct dcp_seg *s)
 {
-	uint64_t itemsize = it->tl->t->itemsize, element = 0, volume = 1, told;
+	uint64_t itemsize = it->tl->t->itemsize, element = 0, volume = 1, emitted;
 	uint32_t ndim = it->cut->ndim;
 	uint64_t at[DCP_MAX_NDIM];
 	const struct dcp_piece *p;
@@ -181,10 +181,10 @@ bool dcp_plan_next(struct dcp_plan_iter *it, struct dcp_seg *s)
 	} else if (s->count > 1) {
 		s->count = DCP_MIN(s->count, it->left / s->run);
 	}
-	told = s->run * s->count;
-	it->left -= told;
+	emitted = s->run * s->count;
+	it->left -= emitted;
 	if (it->left) /* so the segment ends with an element */
-		advance(it, (it->inside + told) / itemsize);
+		advance(it, (it->inside + emitted) / itemsize);
 	it->inside = 0;
 	return true;
 }

@@ -23,7 +23,7 @@ struct shape {
 	} dim[DCP_MAX_NDIM];
 };
 
-struct teller {
+struct emitter {
 	uint64_t itemsize;
 	uint64_t base;                 /* element of the array that is byte 0 */
 	uint64_t stride[DCP_MAX_NDIM]; /* of the array, in elements */
@@ -157,7 +157,7 @@ static bool join(struct dcp_strided *a, const struct dcp_strided *b)
 }
 
 /* Hold @s back, as part of what it continues if there is such a one. */
-static int hold(struct teller *t, const struct dcp_strided *s)
+static int hold(struct emitter *t, const struct dcp_strided *s)
 {
 	size_t k = t->nheld;
 	int rc;
@@ -181,7 +181,7 @@ static int hold(struct teller *t, const struct dcp_strided *s)
 }
 
 /* @s once for every tuple of the outer dimensions of @shape that it has no room for. */
-static int hold_each(struct teller *t, struct dcp_strided *s, const struct shape *shape,
+static int hold_each(struct emitter *t, struct dcp_strided *s, const struct shape *shape,
 		     uint32_t outer)
 {
 	uint64_t off = s->off, dst = s->dst;
@@ -197,9 +197,9 @@ static int hold_each(struct teller *t, struct dcp_strided *s, const struct shape
 	return rc;
 }
 
-static int tell_meet(void *ctx, const struct dcp_meet *m)
+static int emit_meet(void *ctx, const struct dcp_meet *m)
 {
-	struct teller *t = ctx;
+	struct emitter *t = ctx;
 	const struct dcp_piece *p = m->piece;
 	uint64_t dense = 1, element = 0, index = 0;
 	struct dcp_strided s = { .piece = p };
@@ -225,7 +225,7 @@ int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uin
 		     uint64_t n, dcp_strided_fn fn, void *ctx)
 {
 	uint64_t volume = 1;
-	struct teller t;
+	struct emitter t;
 	int rc;
 
 	if (cut->flat)
@@ -238,13 +238,13 @@ int dcp_strided_part(const struct dcp_tiling *tl, const struct dcp_cut *cut, uin
 	t.ctx = ctx;
 	for (uint32_t d = t.ndim; d-- > 0; volume *= cut->axis[d].len)
 		t.stride[d] = volume;
-	rc = dcp_meet(tl, cut, first, n, tell_meet, &t);
+	rc = dcp_meet(tl, cut, first, n, emit_meet, &t);
 	for (size_t i = 0; i < t.nheld && rc == 0; i++)
 		rc = fn(ctx, &t.held[i]);
 	return rc;
 }
 
-int dcp_strided_tell(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp_strided_fn fn,
+int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp_strided_fn fn,
 		     void *ctx)
 {
 	uint64_t n;

@@ -41,7 +41,7 @@ struct dcp_strided {
  * box by box, never element by element: O(pieces, cells and spans met + descriptors).
  */
 typedef int (*dcp_strided_fn)(void *ctx, const struct dcp_strided *s);
-int dcp_strided_tell(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp_strided_fn fn,
+int dcp_strided_emit(const struct dcp_tiling *tl, const struct dcp_cut *cut, dcp_strided_fn fn,
 		     void *ctx);
 
 /* Elements [@first, @first + @n) of the array alone; byte 0 of the destination is that of

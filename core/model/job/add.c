@@ -28,7 +28,7 @@ static bool stored_bytes(const struct dcp_tensor *t, const struct dcp_piece *p, 
 }
 
 static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const struct job_kind *k,
-		     size_t i, uint32_t first, uint64_t *told, struct dcp_err *err)
+		     size_t i, uint32_t first, uint64_t *emitted, struct dcp_err *err)
 {
 	const struct dcp_piece *p = &t->pieces[i];
 	struct job_item *item;
@@ -43,8 +43,8 @@ static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const stru
 				p->file < job->opts.nfiles ? job->opts.files[p->file].name
 							   : "which there is none of");
 	item = JOB_AT(job->item, struct job_item, first + k->pattern_of[i]);
-	*told = (*told ^ (p->off + ((uint64_t)p->file << 40))) * 0x9e3779b97f4a7c15;
-	*told ^= *told >> 29;
+	*emitted = (*emitted ^ (p->off + ((uint64_t)p->file << 40))) * 0x9e3779b97f4a7c15;
+	*emitted ^= *emitted >> 29;
 	if (k->copies) {
 		if (dcp_job_room(job, &job->copy, 1, sizeof(struct job_copy)) < 0)
 			return dcp_job_no_memory(job, err);
@@ -59,7 +59,7 @@ int dcp_job_add(struct dcp_job *job, const struct dcp_tensor *t, struct dcp_err 
 {
 	struct dcp_err mine = { 0 };
 	const struct job_kind *k;
-	uint64_t told = 0;
+	uint64_t emitted = 0;
 	uint32_t kind = 0;
 	size_t first = job->item.n, copies = job->copy.n;
 	int rc;
@@ -76,7 +76,7 @@ int dcp_job_add(struct dcp_job *job, const struct dcp_tensor *t, struct dcp_err 
 	    dcp_job_room(job, &job->tensor, 1, sizeof(struct job_tensor)) < 0)
 		return dcp_job_no_memory(job, err);
 	for (size_t i = 0; rc == 0 && k->t.npieces && i < t->npieces; i++)
-		rc = add_piece(job, t, k, i, (uint32_t)first, &told, err);
+		rc = add_piece(job, t, k, i, (uint32_t)first, &emitted, err);
 	if (rc < 0) {
 		job->copy.n = copies;
 		return rc;
@@ -85,7 +85,7 @@ int dcp_job_add(struct dcp_job *job, const struct dcp_tensor *t, struct dcp_err 
 	*JOB_AT(job->tensor, struct job_tensor, job->tensor.n++) =
 		(struct job_tensor){ kind, (uint32_t)first };
 	JOB_AT(job->kind, struct job_kind, kind)->ntensors++;
-	told = dcp_hash64_more(told, &k->hash, sizeof(k->hash));
-	job->told += dcp_hash64_more(told, t->key, strlen(t->key));
+	emitted = dcp_hash64_more(emitted, &k->hash, sizeof(k->hash));
+	job->emitted += dcp_hash64_more(emitted, t->key, strlen(t->key));
 	return 0;
 }

@@ -60,7 +60,7 @@ void dcp_job_free(struct dcp_job *job)
 int dcp_job_finish(struct dcp_job *job, struct dcp_err *err)
 {
 	uint64_t id[4] = { dcp_layout_hash(job->opts.to),
-			   job->opts.from ? dcp_layout_hash(job->opts.from) : 0, job->told,
+			   job->opts.from ? dcp_layout_hash(job->opts.from) : 0, job->emitted,
 			   job->opts.align };
 	int rc = dcp_job_find_wanted(job, err);
 

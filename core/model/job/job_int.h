@@ -38,8 +38,8 @@ struct job_kind {
 	uint64_t hash;
 	struct dcp_layout_rule to, from;
 	struct dcp_tensor t;  /* its pieces are the patterns, each in a file of its own */
-	uint32_t *pattern_of; /* piece as told -> pattern, or JOB_NONE: has no elements */
-	bool copies;          /* some pattern was told more than once */
+	uint32_t *pattern_of; /* piece as emitted -> pattern, or JOB_NONE: has no elements */
+	bool copies;          /* some pattern was added more than once */
 	uint32_t first;       /* its patterns count from here among all */
 	uint64_t ntensors;
 	enum job_wanted wanted;
@@ -82,7 +82,7 @@ struct dcp_job {
 	bool finished;
 	size_t used;            /* of opts.memory, by vectors */
 	struct dcp_arena arena; /* kinds */
-	uint64_t told;          /* hash of all tensors, whatever their order */
+	uint64_t emitted;       /* hash of all tensors, whatever their order */
 	uint64_t digest;
 
 	struct job_vec sign;             /* uint64_t: of the tensor that is being added */

@@ -143,12 +143,12 @@ static bool same_manner(const struct dcp_piece *a, const struct dcp_piece *b, ui
  * Leave out pieces without elements and all but one of each set of copies: the first that can
  * be cut, if there is one. Those that are stored in another manner than this are not read.
  */
-static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t told,
+static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t emitted,
 			    uint32_t *order)
 {
 	size_t n = 0, kept = 0;
 
-	for (uint32_t i = 0; i < told; i++) {
+	for (uint32_t i = 0; i < emitted; i++) {
 		k->pattern_of[i] = JOB_NONE;
 		if (pieces[i].run_n)
 			order[n++] = i;
@@ -168,13 +168,13 @@ static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t
 			if (same_manner(&pieces[keep], &pieces[order[j]], k->t.ndim))
 				k->pattern_of[order[j]] = keep;
 	}
-	/* those kept stay in the order they were told in */
-	for (uint32_t i = 0; i < told; i++)
+	/* those kept stay in the order they were added in */
+	for (uint32_t i = 0; i < emitted; i++)
 		order[i] = k->pattern_of[i] == i ? (uint32_t)kept++ : JOB_NONE;
-	for (uint32_t i = 0; i < told; i++)
+	for (uint32_t i = 0; i < emitted; i++)
 		if (k->pattern_of[i] != JOB_NONE)
 			k->pattern_of[i] = order[k->pattern_of[i]];
-	for (uint32_t i = 0; i < told; i++)
+	for (uint32_t i = 0; i < emitted; i++)
 		if (order[i] != JOB_NONE)
 			pieces[order[i]] = pieces[i];
 	k->t.npieces = kept;
@@ -184,14 +184,14 @@ static void distinct_pieces(struct job_kind *k, struct dcp_piece *pieces, size_t
 static int take_pieces(struct dcp_job *job, struct job_kind *k, const struct dcp_tensor *t,
 		       const uint64_t *at)
 {
-	size_t told = job->opts.from ? 0 : t->npieces, ndim = t->ndim;
-	struct dcp_piece *pieces = dcp_arena_calloc(&job->arena, told, sizeof(*pieces));
-	uint32_t *order = dcp_arena_calloc(&job->arena, told, sizeof(*order));
+	size_t emitted = job->opts.from ? 0 : t->npieces, ndim = t->ndim;
+	struct dcp_piece *pieces = dcp_arena_calloc(&job->arena, emitted, sizeof(*pieces));
+	uint32_t *order = dcp_arena_calloc(&job->arena, emitted, sizeof(*order));
 
-	k->pattern_of = dcp_arena_calloc(&job->arena, told, sizeof(*k->pattern_of));
+	k->pattern_of = dcp_arena_calloc(&job->arena, emitted, sizeof(*k->pattern_of));
 	if (!pieces || !order || !k->pattern_of)
 		return -ENOMEM;
-	for (size_t i = 0; i < told; i++) {
+	for (size_t i = 0; i < emitted; i++) {
 		pieces[i] = t->pieces[i];
 		pieces[i].lo = at + PIECE_WORDS;
 		pieces[i].len = at + PIECE_WORDS + ndim;
@@ -203,7 +203,7 @@ static int take_pieces(struct dcp_job *job, struct job_kind *k, const struct dcp
 		pieces[i].off = 0;
 	}
 	k->t.pieces = pieces;
-	distinct_pieces(k, pieces, told, order);
+	distinct_pieces(k, pieces, emitted, order);
 	for (uint32_t i = 0; i < k->t.npieces; i++)
 		pieces[i].file = i;
 	return 0;

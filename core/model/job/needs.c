@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank needs: descriptors of a kind are made once, and told of each of its tensors. */
+/* What one rank needs: descriptors of a kind are made once, and emitted for each of its tensors. */
 #include <errno.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ struct described {
 struct describing {
 	struct dcp_arena *arena;
 	struct described **end; /* where the next one goes */
-	bool *told;             /* by pattern: the whole item was */
+	bool *emitted;          /* by pattern: the whole item was */
 };
 
 static int describe(void *ctx, const struct dcp_strided *s)
@@ -25,9 +25,9 @@ static int describe(void *ctx, const struct dcp_strided *s)
 	bool whole = dcp_job_is_opaque(s->piece);
 	struct described *d;
 
-	if (whole && x->told[p])
+	if (whole && x->emitted[p])
 		return 0;
-	x->told[p] |= whole;
+	x->emitted[p] |= whole;
 	d = dcp_arena_alloc(x->arena, sizeof(*d));
 	if (!d)
 		return -ENOMEM;
@@ -51,18 +51,18 @@ static int describe_kind(const struct dcp_job *job, const struct job_kind *k, ui
 
 	*out = NULL;
 	dcp_arena_reset(scratch);
-	x.told = dcp_arena_calloc(scratch, k->t.npieces, sizeof(*x.told));
-	if (!x.told)
+	x.emitted = dcp_arena_calloc(scratch, k->t.npieces, sizeof(*x.emitted));
+	if (!x.emitted)
 		return -ENOMEM;
 	rc = dcp_layout_cut_by_rule(job->opts.to, &k->to, rank, k->t.ndim, k->t.shape, scratch,
 				    &cut, err);
 	if (rc <= 0 || k->t.npieces == 0)
 		return DCP_MIN(rc, 0);
 	rc = dcp_tiling_init(&tl, &k->t, scratch, err);
-	return rc < 0 ? rc : dcp_strided_tell(&tl, &cut, describe, &x);
+	return rc < 0 ? rc : dcp_strided_emit(&tl, &cut, describe, &x);
 }
 
-static int tell(const struct dcp_job *job, uint64_t number, const struct described *d,
+static int emit(const struct dcp_job *job, uint64_t number, const struct described *d,
 		dcp_job_need_fn fn, void *ctx)
 {
 	const struct job_tensor *t = JOB_AT(job->tensor, struct job_tensor, number);
@@ -102,7 +102,7 @@ int dcp_job_needs(const struct dcp_job *job, uint32_t rank, dcp_job_need_fn fn, 
 		rc = describe_kind(job, JOB_AT(job->kind, struct job_kind, i), rank, &arena,
 				   &scratch, &of[i], err);
 	for (uint64_t i = 0; rc >= 0 && i < job->tensor.n; i++)
-		rc = tell(job, i, of[JOB_AT(job->tensor, struct job_tensor, i)->kind], fn, ctx);
+		rc = emit(job, i, of[JOB_AT(job->tensor, struct job_tensor, i)->kind], fn, ctx);
 	dcp_arena_finish(&scratch);
 	dcp_arena_finish(&arena);
 	if (rc == -ENOMEM)

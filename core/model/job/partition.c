@@ -149,7 +149,7 @@ static size_t begun(const struct job_vec *v, uint32_t file, uint64_t off)
 	return lo;
 }
 
-/* To the front of the element that byte @off lies in, as far as one item tells. */
+/* To the front of the element that byte @off lies in, as far as one item can say. */
 static uint64_t to_element(const struct dcp_job *job, uint32_t file, uint64_t off)
 {
 	const struct job_item *items = job->item.p, *item;

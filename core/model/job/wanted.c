@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What of each kind does anybody need? Nearly always all of it: the parts that ranks hold are
- * equal or have nothing in common, so sums tell. Only where an `only` leaves out ranks of a
+ * equal or have nothing in common, so sums decide. Only where an `only` leaves out ranks of a
  * dimension that is also cut is a tensor needed in part; then runs of bytes are noted.
  */
 #include <errno.h>
@@ -119,7 +119,7 @@ static int note_parts(struct noting *x, const struct parts *parts, struct dcp_er
 		rc = dcp_layout_cut_by_rule(x->job->opts.to, &k->to, parts->rank[i], k->t.ndim,
 					    k->t.shape, &of_cut, &cut, err);
 		if (rc == 1)
-			rc = dcp_strided_tell(&tl, &cut, note_strided, x);
+			rc = dcp_strided_emit(&tl, &cut, note_strided, x);
 	}
 	dcp_arena_finish(&of_cut);
 	dcp_arena_finish(&arena);
@@ -216,7 +216,7 @@ static int by_item(const void *x, const void *y)
 	return a->item != b->item ? (a->item < b->item ? -1 : 1) : compare_places(a, b);
 }
 
-/* Large ones first; then by where they are, which does not depend on who was told first. */
+/* Large ones first; then by where they are, which does not depend on who was added first. */
 static int compare_choices(const void *x, const void *y)
 {
 	const struct choice *a = x, *b = y;

@@ -157,7 +157,7 @@ static la_ssize_t feed_read(struct archive *a, void *ctx, const void **p)
 	}
 	f->pos += n;
 	if (f->watch)
-		f->watch->tell(f->watch->ctx, f->pos);
+		f->watch->report(f->watch->ctx, f->pos);
 	*p = f->window;
 	return (la_ssize_t)n;
 }

@@ -46,7 +46,7 @@ int dcp_inflate_zstd(const struct dcp_source *src, struct dcp_buf *out, uint64_t
 
 /* Called now and then with the number of source bytes consumed. */
 struct dcp_inflate_watch {
-	void (*tell)(void *ctx, uint64_t taken);
+	void (*report)(void *ctx, uint64_t taken);
 	void *ctx;
 };
 

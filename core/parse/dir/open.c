@@ -69,7 +69,7 @@ static const char *kind_of(mode_t mode)
 	}
 }
 
-/* O_NONBLOCK, so that a FIFO without a writer does not hang us before fstat can tell. */
+/* O_NONBLOCK, so that a FIFO without a writer does not hang us before fstat can say so. */
 int dcp_open_beneath(int dirfd, const char *name, int *fd, struct stat *st, struct dcp_err *err)
 {
 	dcp_auto_fd int got = -1;

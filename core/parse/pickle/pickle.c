@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One pickle from the outside: both passes over it, and what they have in common: the
- * stack, and how a failure is told.
+ * stack, and how a failure is reported.
  */
 #include "core/parse/pickle/pickle.h"
 

@@ -66,7 +66,7 @@ static int memo_store(struct dcp_pkl_vm *vm, uintptr_t *slot, struct dcp_pv v)
 	return 0;
 }
 
-/* PUT in its three spellings. MEMOIZE counts entries, which only a dense numbering tells. */
+/* PUT in its three spellings. MEMOIZE counts entries, which only a dense numbering gives. */
 static int memo_put(struct dcp_pkl_vm *vm, uint64_t idx)
 {
 	uintptr_t *slot = dcp_pkl_memo_slot(&vm->memo, idx);

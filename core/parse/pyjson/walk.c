@@ -76,7 +76,7 @@ static int show(struct walk *w, dcp_leaf_fn fn, struct dcp_pv v, bool tensor, bo
 	return leaf.key ? fn(w->ctx, &leaf) : -ENOMEM;
 }
 
-static int tell(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
+static int emit(struct walk *w, struct dcp_pv v, bool tensor, bool nested)
 {
 	return show(w, w->fn, v, tensor, nested);
 }
@@ -95,7 +95,7 @@ static int find_tensors(struct walk *w, struct dcp_pv v);
 /* One part of a value; its path component is on the path already. */
 static int find_in_part(struct walk *w, struct dcp_pv v)
 {
-	return is_tensor(w, v) ? tell(w, v, true, true) : find_tensors(w, v);
+	return is_tensor(w, v) ? emit(w, v, true, true) : find_tensors(w, v);
 }
 
 /* Values in which no tensor can be are passed without spelling a path to them. */
@@ -184,7 +184,7 @@ static int find_in_parts(struct walk *w, const struct dcp_torch_parts *p)
 		r = dcp_pyjson_push(&w->path, p->part[i].name, strlen(p->part[i].name));
 		if (r < 0)
 			return r;
-		r = tell(w, p->part[i].value, true, true);
+		r = emit(w, p->part[i].value, true, true);
 		dcp_pyjson_pop(&w->path);
 	}
 	return r;
@@ -211,7 +211,7 @@ static int find_in_class(struct walk *w, const struct dcp_pyjson_look *l)
 }
 
 /*
- * What is nested too deep, or contains itself, is left alone: the leaf is told all the
+ * What is nested too deep, or contains itself, is left alone: the leaf is emitted all the
  * same, and whoever writes it as JSON learns why that cannot be done.
  */
 static int find_tensors(struct walk *w, struct dcp_pv v)
@@ -354,10 +354,10 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 	if (r)
 		return r < 0 ? r : 0;
 	if (is_tensor(w, v))
-		return tell(w, v, true, false);
+		return emit(w, v, true, false);
 	if (w->how & DCP_WALK_INSIDE)
 		r = find_tensors(w, v);
-	return r ? r : tell(w, v, false, false);
+	return r ? r : emit(w, v, false, false);
 }
 
 static int walk(struct walk *w, struct dcp_pv v)

@@ -122,7 +122,7 @@ static int wrong_size(const struct dcp_st_reader *r, const struct dcp_safetensor
 			e->name, e->nbytes, e->dtype_name, want);
 }
 
-/* What cannot be counted in elements of whole bytes is told as bytes. */
+/* What cannot be counted in elements of whole bytes is emitted as bytes. */
 static int as_bytes(const struct dcp_st_reader *r, struct dcp_safetensors_entry *e)
 {
 	uint64_t *shape = dcp_arena_calloc(r->arena, 1, sizeof(*shape));

@@ -159,13 +159,13 @@ static char *path_of(const struct job *j)
 
 /* ---- decoding ---- */
 
-static void tell_progress(void *ctx, uint64_t taken)
+static void emit_progress(void *ctx, uint64_t taken)
 {
 	const struct job *j = ctx;
 	const struct dcp_progress *p = j->progress;
 
 	if (p)
-		p->tell(p->ctx, taken, j->src.size, j->name);
+		p->report(p->ctx, taken, j->src.size, j->name);
 }
 
 static uint64_t limit_of(const struct job *j)
@@ -180,7 +180,7 @@ static uint64_t limit_of(const struct job *j)
 
 static int decode(struct job *j, int fd, uint64_t limit, uint64_t *size, struct dcp_err *err)
 {
-	struct dcp_inflate_watch watch = { tell_progress, j };
+	struct dcp_inflate_watch watch = { emit_progress, j };
 	enum dcp_codec codec;
 	int rc = dcp_inflate_codec(&j->src, &codec);
 

@@ -80,7 +80,7 @@ static int add_seen(struct dcp_index_writer *w, const struct dcp_index_seen *f)
 }
 
 /* A file, or what it decodes to: the same name may be both. */
-static int tell_file(struct dcp_index_writer *w, const char *name, bool packed,
+static int emit_file(struct dcp_index_writer *w, const char *name, bool packed,
 		     uint32_t *number)
 {
 	uint64_t hash = dcp_hash64(name, strlen(name));
@@ -115,7 +115,7 @@ static int show(struct dcp_index_writer *w, uint32_t number)
 	return dcp_index_run(w, DCP_SHOW_FILE);
 }
 
-int dcp_index_tell_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n)
+int dcp_index_emit_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n)
 {
 	int code = w->err.code;
 
@@ -136,7 +136,7 @@ int dcp_index_tell_files(struct dcp_index_writer *w, const struct dcp_file_id *i
 	return code;
 }
 
-bool dcp_index_was_told(const struct dcp_index_writer *w, const char *name)
+bool dcp_index_was_emitted(const struct dcp_index_writer *w, const char *name)
 {
 	const struct dcp_index_seen *seen = (const void *)w->seen.p;
 	uint64_t hash = dcp_hash64(name, strlen(name));
@@ -148,21 +148,21 @@ bool dcp_index_was_told(const struct dcp_index_writer *w, const char *name)
 	return false;
 }
 
-int dcp_index_tell_file(void *ctx, const char *name, uint32_t *number)
+int dcp_index_emit_file(void *ctx, const char *name, uint32_t *number)
 {
-	return tell_file(ctx, name, false, number);
+	return emit_file(ctx, name, false, number);
 }
 
-int dcp_index_tell_unpacked(void *ctx, const char *name, uint32_t *number)
+int dcp_index_emit_unpacked(void *ctx, const char *name, uint32_t *number)
 {
-	return tell_file(ctx, name, true, number);
+	return emit_file(ctx, name, true, number);
 }
 
-int dcp_index_tell_sidecar(void *ctx, const char *name)
+int dcp_index_emit_sidecar(void *ctx, const char *name)
 {
 	struct dcp_index_writer *w = ctx;
 	uint32_t number;
-	int code = tell_file(w, name, false, &number);
+	int code = emit_file(w, name, false, &number);
 
 	if (code < 0 || dcp_index_seen(w)[number].error)
 		return code;

@@ -74,11 +74,11 @@ int dcp_index_create(const char *path, struct dcp_index_writer **out, struct dcp
 struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd);
 
 /* Begin with the file table of another index, with the same numbers; nothing is opened. */
-int dcp_index_tell_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n);
+int dcp_index_emit_files(struct dcp_index_writer *w, const struct dcp_file_id *ids, size_t n);
 
 struct dcp_unpack;
 /* Was a file of that name emitted, as one that is read or as a sidecar? */
-bool dcp_index_was_told(const struct dcp_index_writer *w, const char *name);
+bool dcp_index_was_emitted(const struct dcp_index_writer *w, const char *name);
 
 /* What decodes the compressed files that the sink gets; without it they cannot be indexed. */
 void dcp_index_unpack_with(struct dcp_index_writer *w, struct dcp_unpack *u);

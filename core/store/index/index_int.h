@@ -40,7 +40,7 @@ void dcp_index_put_path(struct dcp_buf *out, const char *key, const char *const 
 int dcp_index_get_path(const char *text, size_t n, const char *key, struct dcp_arena *arena,
 		       const char *const **path, size_t *npath);
 
-/* ---- hashmap.c: has this been told before? ---- */
+/* ---- hashmap.c: has this been emitted before? ---- */
 
 /*
  * From hashes to row numbers, 8 bytes a slot: a match may be false, so the caller looks at
@@ -59,7 +59,7 @@ uint32_t dcp_index_map_next(const struct dcp_index_map *m, uint64_t hash, uint32
 int dcp_index_map_add(struct dcp_index_map *m, uint64_t hash, uint32_t number);
 void dcp_index_map_finish(struct dcp_index_map *m);
 
-/* ---- check.c: is what an adapter tells possible? ---- */
+/* ---- check.c: is what an adapter emits possible? ---- */
 
 /* A file as the writer met it. */
 struct dcp_index_seen {

@@ -263,7 +263,8 @@ int dcp_index_open_fd(int fd, const char *path, struct dcp_index **out, struct d
 	if (code < 0)
 		dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s", strerror(-code));
 	if (code == 0)
-		code = check_header(&file, err); /* another schema is no damage: told first */
+		code = check_header(&file,
+				    err); /* another schema is not damage: reported first */
 	if (code == 0)
 		code = dcp_index_unseal(&ix->sealed, &file, &ix->src, err);
 	if (code < 0)

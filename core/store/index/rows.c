@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an adapter tells becomes a row whatever is wrong with it: a key that cannot be read is
+ * What an adapter emits becomes a row whatever is wrong with it: a key that cannot be read is
  * listed with the reason. Only what breaks the index itself ends the build.
  */
 #include <errno.h>
@@ -87,17 +87,17 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 {
 	sqlite3_stmt *s = w->stmt[DCP_TOLD_TENSOR];
 	const char *key = d->t->alias_of, *error;
-	struct dcp_index_told told;
+	struct dcp_index_emitted emitted;
 	sqlite3_int64 root;
-	int code = dcp_index_find_key(w, key, dcp_hash64(key, strlen(key)), &told);
+	int code = dcp_index_find_key(w, key, dcp_hash64(key, strlen(key)), &emitted);
 
-	if (code < 0 || !told.tensor) {
+	if (code < 0 || !emitted.tensor) {
 		if (code == 0 && !d->t->npieces)
 			draft_fail(d, "an alias of a key that was not told: ", key);
 		return code;
 	}
-	for (root = told.tensor; root;) { /* at most two steps: roots have no alias */
-		told.tensor = (uint32_t)root;
+	for (root = emitted.tensor; root;) { /* at most two steps: roots have no alias */
+		emitted.tensor = (uint32_t)root;
 		sqlite3_reset(s);
 		sqlite3_bind_int64(s, 1, root);
 		if (sqlite3_step(s) != SQLITE_ROW)
@@ -110,7 +110,7 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 			draft_fail(d, "an alias whose dtype or shape is not that of ", key);
 		return 0;
 	}
-	d->alias_of = told.tensor;
+	d->alias_of = emitted.tensor;
 	d->borrows = d->t->npieces == 0;
 	error = (const char *)sqlite3_column_text(s, 5);
 	if (d->borrows && error) {
@@ -129,7 +129,7 @@ static int examine(struct dcp_index_writer *w, struct draft *d)
 
 	if (code < 0)
 		return code;
-	if (d->borrows) { /* they were checked when they were told */
+	if (d->borrows) { /* they were checked when they were emitted */
 		if (!dcp_tensor_nbytes(t, &d->nbytes) || d->nbytes > INT64_MAX)
 			d->nbytes = 0;
 		return 0;
@@ -146,22 +146,23 @@ static int examine(struct dcp_index_writer *w, struct draft *d)
 
 static const char crowded[] = "its key has the hash of too many others to tell it from them";
 
-/* A key that was told before makes this row broken: nobody can say which one is meant. */
+/* A key that was emitted before makes this row broken: nobody can say which one is meant. */
 static int check_key(struct dcp_index_writer *w, struct draft *d, uint32_t number)
 {
 	uint64_t hash = dcp_hash64(d->t->key, strlen(d->t->key));
-	struct dcp_index_told told;
-	int code = dcp_index_find_key(w, d->t->key, hash, &told);
+	struct dcp_index_emitted emitted;
+	int code = dcp_index_find_key(w, d->t->key, hash, &emitted);
 
 	if (code < 0)
 		return code;
-	if (told.tensor)
+	if (emitted.tensor)
 		draft_fail(d, "the key appears twice in the checkpoint: ", d->t->key);
-	else if (told.unknown)
+	else if (emitted.unknown)
 		draft_fail(d, crowded, "");
 	else if (dcp_index_map_add(&w->keys, hash, number) < 0)
 		return dcp_index_no_memory(w);
-	return dcp_index_choose_stem(w, d->t->key, told.tensor || told.object || told.unknown,
+	return dcp_index_choose_stem(w, d->t->key,
+				     emitted.tensor || emitted.object || emitted.unknown,
 				     number, d->name);
 }
 
@@ -227,11 +228,11 @@ static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struc
 	return 0;
 }
 
-int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told)
+int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct dcp_index_writer *w = ctx;
-	struct dcp_tensor t = *told;
-	struct draft d = { .t = &t, .error = told->error };
+	struct dcp_tensor t = *emitted;
+	struct draft d = { .t = &t, .error = emitted->error };
 	uint32_t number = (uint32_t)w->counts.tensors + 1;
 	uint64_t elements;
 	struct shortened s;
@@ -241,7 +242,7 @@ int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told)
 		return code;
 	if (shorten(&s, &t.key, &t.path, &t.npath))
 		draft_fail(&d, s.why, "");
-	if (t.ndim > DCP_MAX_NDIM) { /* cannot be told at all */
+	if (t.ndim > DCP_MAX_NDIM) { /* cannot be emitted at all */
 		draft_fail(&d, "it has more than 64 dimensions", "");
 		t.ndim = 0;
 		t.npieces = 0;
@@ -304,15 +305,15 @@ static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
 	return code;
 }
 
-int dcp_index_tell_object(void *ctx, const struct dcp_object *told)
+int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted)
 {
 	struct dcp_index_writer *w = ctx;
-	struct dcp_object o = *told;
+	struct dcp_object o = *emitted;
 	struct shortened s;
 	uint64_t hash;
 	uint32_t number = (uint32_t)w->counts.objects + 1;
 	char name[DCP_NAME_MAX + 1];
-	struct dcp_index_told earlier;
+	struct dcp_index_emitted earlier;
 	int code = w->err.code;
 
 	if (code < 0)

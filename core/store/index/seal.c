@@ -39,7 +39,7 @@ static uint64_t hash_table(const uint8_t *table, uint64_t pages)
 	return h ? h : 1;
 }
 
-/* How many pages the header tells of, all of which @src has, and the seal in it. */
+/* How many pages the header speaks of, all of which @src has, and the seal in it. */
 static int read_header(const struct dcp_source *src, uint64_t *pages, uint64_t *seal)
 {
 	uint8_t h[HEADER];

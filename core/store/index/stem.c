@@ -25,18 +25,18 @@ static int row_says(struct dcp_index_writer *w, uint32_t number, int column, con
 	sqlite3_bind_int64(s, 1, number & ~DCP_INDEX_OBJECT);
 	rc = sqlite3_step(s);
 	if (rc == SQLITE_DONE)
-		return 0; /* the row that is being told */
+		return 0; /* the row that is being emitted */
 	if (rc != SQLITE_ROW)
 		return dcp_index_sql_failed(w, rc);
 	return strcmp((const char *)sqlite3_column_text(s, column), text) == 0;
 }
 
-static int find_told(struct dcp_index_writer *w, const struct dcp_index_map *m, int column,
-		     const char *text, uint64_t hash, struct dcp_index_told *out)
+static int find_emitted(struct dcp_index_writer *w, const struct dcp_index_map *m, int column,
+			const char *text, uint64_t hash, struct dcp_index_emitted *out)
 {
 	uint32_t at = 0, number;
 
-	*out = (struct dcp_index_told){ 0 };
+	*out = (struct dcp_index_emitted){ 0 };
 	for (int n = 0; (number = dcp_index_map_next(m, hash, &at)) != 0; n++) {
 		int same;
 
@@ -56,9 +56,9 @@ static int find_told(struct dcp_index_writer *w, const struct dcp_index_map *m, 
 }
 
 int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t hash,
-		       struct dcp_index_told *out)
+		       struct dcp_index_emitted *out)
 {
-	return find_told(w, &w->keys, 0, key, hash, out);
+	return find_emitted(w, &w->keys, 0, key, hash, out);
 }
 
 /* Could this stem be the hashed form of a key? */
@@ -78,7 +78,7 @@ int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clas
 			  uint32_t number, char name[DCP_NAME_MAX + 1])
 {
 	for (bool hashed = clash;; hashed = true) {
-		struct dcp_index_told told = { 0 };
+		struct dcp_index_emitted emitted = { 0 };
 		uint64_t hash;
 		int code;
 
@@ -86,10 +86,10 @@ int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clas
 		if (!looks_hashed(name))
 			return 0;
 		hash = dcp_hash64(name, strlen(name));
-		code = find_told(w, &w->stems, 1, name, hash, &told);
+		code = find_emitted(w, &w->stems, 1, name, hash, &emitted);
 		if (code < 0)
 			return code;
-		if (!told.tensor && !told.object && !told.unknown)
+		if (!emitted.tensor && !emitted.object && !emitted.unknown)
 			return dcp_index_map_add(&w->stems, hash, number) < 0
 				       ? dcp_index_no_memory(w)
 				       : 0;

@@ -44,7 +44,7 @@ static int add_meta_u64(struct dcp_index_writer *w, const char *name, uint64_t v
 
 /* ---- begin ---- */
 
-/* "<path>.tmp-AbCdEf" in the same directory, for us alone. Its mtime is when we began, told by
+/* "<path>.tmp-AbCdEf" in the same directory, for us alone. Its mtime is when we began, by
  * the clock of the file system that will say when it was touched. */
 static int make_temp(struct dcp_index_writer *w, const char *path, int64_t *began,
 		     struct dcp_err *err)
@@ -152,12 +152,12 @@ struct dcp_sink dcp_index_sink(struct dcp_index_writer *w, int dirfd)
 {
 	w->dirfd = dirfd;
 	return (struct dcp_sink){
-		.file = dcp_index_tell_file,
-		.tensor = dcp_index_tell_tensor,
-		.object = dcp_index_tell_object,
+		.file = dcp_index_emit_file,
+		.tensor = dcp_index_emit_tensor,
+		.object = dcp_index_emit_object,
 		.meta = sink_meta,
-		.unpacked = dcp_index_tell_unpacked,
-		.sidecar = dcp_index_tell_sidecar,
+		.unpacked = dcp_index_emit_unpacked,
+		.sidecar = dcp_index_emit_sidecar,
 		.ctx = w,
 	};
 }

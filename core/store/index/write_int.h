@@ -64,18 +64,18 @@ int dcp_index_run(struct dcp_index_writer *w, enum dcp_index_add which);
 
 /* ---- stem.c ---- */
 
-/* Rows told earlier with a text: the first tensor, the first object; 0: none. */
-struct dcp_index_told {
+/* Rows emitted earlier with a text: the first tensor, the first object; 0: none. */
+struct dcp_index_emitted {
 	uint32_t tensor, object;
 	bool unknown; /* too many texts have the same hash to look at all of them */
 };
 
 /* Who has this key? */
 int dcp_index_find_key(struct dcp_index_writer *w, const char *key, uint64_t hash,
-		       struct dcp_index_told *out);
+		       struct dcp_index_emitted *out);
 
 /*
- * A stem nobody has, for the row @number. @clash: the key itself was told before, so its
+ * A stem nobody has, for the row @number. @clash: the key itself was emitted before, so its
  * plain form is taken.
  */
 int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clash,
@@ -83,11 +83,11 @@ int dcp_index_choose_stem(struct dcp_index_writer *w, const char *key, bool clas
 
 /* ---- files.c ---- */
 
-int dcp_index_tell_file(void *ctx, const char *name, uint32_t *number);
-int dcp_index_tell_unpacked(void *ctx, const char *name, uint32_t *number);
-int dcp_index_tell_sidecar(void *ctx, const char *name);
+int dcp_index_emit_file(void *ctx, const char *name, uint32_t *number);
+int dcp_index_emit_unpacked(void *ctx, const char *name, uint32_t *number);
+int dcp_index_emit_sidecar(void *ctx, const char *name);
 
 /* ---- rows.c ---- */
 
-int dcp_index_tell_tensor(void *ctx, const struct dcp_tensor *told);
-int dcp_index_tell_object(void *ctx, const struct dcp_object *told);
+int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted);
+int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted);

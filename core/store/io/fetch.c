@@ -125,7 +125,7 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 
 	f->io->calls++;
 	if (mincore((void *)(uintptr_t)(map + at - at % page_size()), 1, &in) < 0)
-		return true; /* cannot be told: let the copy see */
+		return true; /* cannot be known: let the copy see */
 	return in & 1;
 }
 

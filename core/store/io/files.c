@@ -305,7 +305,7 @@ int dcp_files_exact_fd(struct dcp_files *f, uint32_t number)
 	dcp_handles_room(f->opts.handles, 1, 0);
 	fd = open_exact(f, number);
 	if (fd < 0)
-		return h->file.fd; /* no room, or it changed: reading will tell */
+		return h->file.fd; /* no room, or it changed: reading will report it */
 	if (dcp_handles_add_exact(f->opts.handles, h, fd))
 		return fd;
 	close(fd);

@@ -10,9 +10,9 @@
 
 enum {
 	STRIDE_ALONE = 26 << 10, /* as DCP_FETCH_STRIDE, where each read is a call */
-	BANDS = 4,               /* spans of a box the kernel is told of before they are read */
-	LONGEST = 32 << 20,      /* of one read */
-	TILE = 32,               /* elements a side, where both sides jump */
+	BANDS = 4, /* spans of a box that the kernel is advised of before they are read */
+	LONGEST = 32 << 20, /* of one read */
+	TILE = 32,          /* elements a side, where both sides jump */
 };
 
 /* A series of runs; the compiler turns each small width into plain moves. */

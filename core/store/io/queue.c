@@ -12,7 +12,7 @@
 #include "core/store/io/fetch.h"
 #include "core/store/io/ring.h"
 
-enum { AHEAD = 32 /* reads the kernel is told of before they are made */ };
+enum { AHEAD = 32 /* reads that the kernel is advised of before they are made */ };
 
 struct dcp_queue {
 	pthread_mutex_t lock; /* the rest; not held while anything is opened or read */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What lies in a version's directory and is no data of its family: config.json, a tokenizer,
- * 1_Pooling/config.json. Names decide, and only files that the family has not read are told.
+ * 1_Pooling/config.json. Names decide, and only files that the family has not read are emitted.
  * Links out of the directory lead nowhere, links to directories are not followed, and numbered
  * saves below are versions of their own.
  */
@@ -18,7 +18,7 @@
 
 enum { MAX_DEPTH = 4, MAX_FILES = 1000, MAX_SIZE = 256 << 20 };
 
-struct telling {
+struct emitter {
 	const struct dcp_sink *sink;
 	const struct dcp_index_writer *w;
 	size_t n;
@@ -32,7 +32,7 @@ static bool is_inside(const struct dcp_dir *dir, const char *name)
 	return dcp_open_beneath(dir->fd, name, &fd, NULL, NULL) == 0;
 }
 
-static int tell_below(struct telling *t, const struct dcp_dir *dir, const char *below,
+static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *below,
 		      unsigned depth)
 {
 	int code = 0;
@@ -47,7 +47,7 @@ static int tell_below(struct telling *t, const struct dcp_dir *dir, const char *
 		if (*e->name == '.' || n < 0 || (size_t)n >= sizeof(name))
 			continue;
 		if (!e->is_dir && e->size <= MAX_SIZE && dcp_hf_is_sidecar(e->name) &&
-		    !dcp_index_was_told(t->w, name) && is_inside(dir, e->name)) {
+		    !dcp_index_was_emitted(t->w, name) && is_inside(dir, e->name)) {
 			code = t->sink->sidecar(t->sink->ctx, name);
 			t->n++;
 		}
@@ -55,16 +55,16 @@ static int tell_below(struct telling *t, const struct dcp_dir *dir, const char *
 		    dcp_is_link(dir->fd, e->name) ||
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
-		code = tell_below(t, &child, name, depth + 1);
+		code = emit_below(t, &child, name, depth + 1);
 		dcp_dir_close(&child);
 	}
 	return code;
 }
 
-int dcp_tell_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
+int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w)
 {
-	struct telling t = { .sink = sink, .w = w };
+	struct emitter t = { .sink = sink, .w = w };
 
-	return dir->is_file ? 0 : tell_below(&t, dir, "", 1);
+	return dir->is_file ? 0 : emit_below(&t, dir, "", 1);
 }

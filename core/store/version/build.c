@@ -65,7 +65,7 @@ static int write_index(struct dcp_build *b, bool *ours, struct dcp_err *err)
 	*ours = true;
 	if (code < 0)
 		return code;
-	code = b->tell(b->ctx, w, err);
+	code = b->emit(b->ctx, w, err);
 	if (code == 0 && dcp_stopped(b->opts)) /* writing it out takes a while, too */
 		code = -ECANCELED;
 	if (dcp_index_writer_error(w, err) < 0)

@@ -49,8 +49,8 @@ static bool is_known_remote(uint32_t type)
 	return false;
 }
 
-/* Do mode and list tell who may read there? */
-static bool modes_tell(const char *path)
+/* Do mode and list say who may read there? */
+static bool modes_emit(const char *path)
 {
 	dcp_auto_fd int fd = open(path, O_PATH | O_CLOEXEC);
 	struct statfs fs;
@@ -60,7 +60,7 @@ static bool modes_tell(const char *path)
 }
 
 /* Is there no list of other kinds than POSIX's, or one that says what the mode says? */
-static bool nfs4_tells_no_more(const char *path, void *list)
+static bool nfs4_emits_no_more(const char *path, void *list)
 {
 	ssize_t n = getxattr(path, "system.nfs4_acl", list, LIST_MAX);
 
@@ -76,7 +76,7 @@ static struct dcp_rights rights_of(const char *path, const struct stat *st, uint
 
 	if (n < 0 && errno != ENODATA && errno != ENOTSUP)
 		return dcp_grants_alone();
-	if (n < 0 && errno == ENOTSUP && !nfs4_tells_no_more(path, list))
+	if (n < 0 && errno == ENOTSUP && !nfs4_emits_no_more(path, list))
 		return dcp_grants_alone();
 	if (n > 0 && dcp_rights_of_acl(st->st_uid, st->st_gid, list, (size_t)n, need, &r) < 0)
 		return dcp_grants_alone();
@@ -87,7 +87,7 @@ static struct dcp_rights rights_at(const char *path, uint32_t need)
 {
 	struct stat st;
 
-	if (stat(path, &st) < 0 || !modes_tell(path))
+	if (stat(path, &st) < 0 || !modes_emit(path))
 		return dcp_grants_alone();
 	return rights_of(path, &st, need);
 }
@@ -293,8 +293,8 @@ struct looking {
 	struct dcp_grants *g;
 	int dirfd;
 	char dir[PATH_MAX]; /* its real path */
-	dev_t dev;          /* the file system asked last, and: do its modes tell? */
-	bool tells, asked;
+	dev_t dev;          /* the file system asked last, and whether its modes decide */
+	bool emits, asked;
 };
 
 /* The real path of something open; false: it has none any more. */
@@ -312,7 +312,7 @@ static bool path_of(int fd, char path[PATH_MAX])
 }
 
 /* Where the file is really, links followed, and the way there. 0, -ENOMEM, or whatever: it
- * cannot be told. */
+ * cannot be emitted. */
 static int find(struct looking *l, const char *name, char path[PATH_MAX], struct stat *st,
 		struct dcp_rights *way)
 {
@@ -344,11 +344,11 @@ static int look(struct looking *l, const char *name, struct dcp_rights *out,
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0;
 	if (!l->asked || l->dev != st.st_dev) {
-		l->tells = modes_tell(path);
+		l->emits = modes_emit(path);
 		l->dev = st.st_dev;
 		l->asked = true;
 	}
-	if (l->tells)
+	if (l->emits)
 		*out = dcp_rights_meet(*way, rights_of(path, &st, DCP_NEED_READ));
 	return 0;
 }

@@ -31,8 +31,8 @@ struct mapping {
 	enum dcp_dtype cast;
 	char id[24]; /* of everything that decides what comes out */
 	struct dcp_build build;
-	const struct dcp_sink *sink; /* while it is told */
-	int told;                    /* what that gave */
+	const struct dcp_sink *sink; /* while it is emitted */
+	int emitted;                 /* what that returned */
 	struct dcp_buf unused;       /* rules that no key fits */
 };
 
@@ -103,11 +103,11 @@ static void say(void *ctx, enum dcp_rules_what what, const char *key, unsigned l
 
 	if (what == DCP_RULES_UNUSED)
 		dcp_buf_printf(&m->unused, "%s%u", m->unused.n ? " " : "", line);
-	if (what == DCP_RULES_UNMATCHED && m->told == 0)
-		m->told = m->sink->object(m->sink->ctx, &o);
+	if (what == DCP_RULES_UNMATCHED && m->emitted == 0)
+		m->emitted = m->sink->object(m->sink->ctx, &o);
 }
 
-static int tell_number(const struct dcp_sink *sink, const char *name, uint64_t n)
+static int emit_number(const struct dcp_sink *sink, const char *name, uint64_t n)
 {
 	char text[24];
 
@@ -115,7 +115,7 @@ static int tell_number(const struct dcp_sink *sink, const char *name, uint64_t n
 	return sink->meta(sink->ctx, name, text);
 }
 
-static int tell_report(struct mapping *m, const struct dcp_rules_report *r)
+static int emit_report(struct mapping *m, const struct dcp_rules_report *r)
 {
 	const struct {
 		const char *name;
@@ -128,14 +128,14 @@ static int tell_report(struct mapping *m, const struct dcp_rules_report *r)
 	int code = 0;
 
 	for (size_t i = 0; code == 0 && i < DCP_LEN(numbers); i++)
-		code = tell_number(m->sink, numbers[i].name, numbers[i].n);
+		code = emit_number(m->sink, numbers[i].name, numbers[i].n);
 	if (code == 0 && m->unused.n && !dcp_buf_error(&m->unused))
 		code = m->sink->meta(m->sink->ctx, "unused", m->unused.p);
 	return code;
 }
 
 /* Those of the base that people are shown, and what this was made by. */
-static int tell_facts(struct mapping *m)
+static int emit_facts(struct mapping *m)
 {
 	static const char *const kept[] = {
 		"dcpfs_version", "format",    "version", "source",
@@ -157,27 +157,27 @@ static int tell_facts(struct mapping *m)
 	return code < 0 ? code : sink->meta(sink->ctx, "rules", dcp_rules_name(m->rules));
 }
 
-static int tell_mapped(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
+static int emit_mapped(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 {
 	struct mapping *m = ctx;
-	struct dcp_sink sink = dcp_index_sink(w, m->base->dirfd), told;
+	struct dcp_sink sink = dcp_index_sink(w, m->base->dirfd), emitted;
 	struct dcp_stopper stopper = { &sink, m->build.opts };
 	struct dcp_rules_source from = source_of(m);
 	struct dcp_rules_report report = { .say = say, .ctx = m };
 	int code;
 
-	told = dcp_stopper_sink(&stopper);
+	emitted = dcp_stopper_sink(&stopper);
 	m->sink = &sink;
-	m->told = 0;
+	m->emitted = 0;
 	dcp_buf_reset(&m->unused);
-	code = dcp_index_tell_files(w, from.files, from.nfiles);
+	code = dcp_index_emit_files(w, from.files, from.nfiles);
 	if (code == 0)
-		code = tell_facts(m);
+		code = emit_facts(m);
 	if (code == 0)
-		code = dcp_rules_map(m->rules, &from, &told, &report, err);
+		code = dcp_rules_map(m->rules, &from, &emitted, &report, err);
 	if (code == 0)
-		code = m->told;
-	return code < 0 ? code : tell_report(m, &report);
+		code = m->emitted;
+	return code < 0 ? code : emit_report(m, &report);
 }
 
 static int check_mapped(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err)
@@ -306,7 +306,7 @@ static int map_with(struct mapping *m, const struct dcp_store_opts *opts, struct
 				       .opts = opts,
 				       .path = m->build.path,
 				       .check = check_mapped,
-				       .tell = tell_mapped,
+				       .emit = emit_mapped,
 				       .ctx = m };
 	code = obtain(m, err);
 	v->index = m->build.index;

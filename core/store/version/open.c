@@ -31,8 +31,8 @@ struct opening {
 	char *real; /* path of the directory, links resolved */
 };
 
-/* Facts about the version come first: those the adapter tells cannot replace them. */
-static int tell_facts(const struct opening *o, const struct dcp_sink *sink)
+/* Facts about the version come first: those the adapter emits cannot replace them. */
+static int emit_facts(const struct opening *o, const struct dcp_sink *sink)
 {
 	char commit[24], names[24];
 	const char *facts[][2] = {
@@ -77,7 +77,7 @@ static int check_cached(void *ctx, struct dcp_index *ix, bool just_built, struct
 	return dcp_fresh_check(ix, &o->dir, o->v->format, o->build.path, just_built, err);
 }
 
-static int tell_all(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
+static int emit_all(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 {
 	struct opening *o = ctx;
 	const struct dcp_store_opts *opts = o->build.opts;
@@ -88,17 +88,17 @@ static int tell_all(void *ctx, struct dcp_index_writer *w, struct dcp_err *err)
 			       .progress = opts->progress,
 			       .log = opts->log,
 			       .uncommitted = o->found->uncommitted };
-	struct dcp_sink sink = dcp_index_sink(w, o->dir.fd), told;
+	struct dcp_sink sink = dcp_index_sink(w, o->dir.fd), emitted;
 	struct dcp_stopper stopper = { &sink, opts };
-	int code = tell_facts(o, &sink);
+	int code = emit_facts(o, &sink);
 
 	dcp_index_unpack_with(w, o->v->unpack);
-	told = dcp_stopper_sink(&stopper);
-	in.sink = &told;
+	emitted = dcp_stopper_sink(&stopper);
+	in.sink = &emitted;
 	if (code == 0)
 		code = o->v->format->load(&in, err);
 	if (code == 0 && !o->found->group)
-		code = dcp_tell_beside(&o->dir, &told, w);
+		code = dcp_emit_beside(&o->dir, &emitted, w);
 	return code;
 }
 
@@ -237,7 +237,7 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		.name = found->name,
 		.opts = opts,
 		.check = check_cached,
-		.tell = tell_all,
+		.emit = emit_all,
 		.ctx = &o,
 	};
 	code = dcp_source_resolve(source, &o.source);

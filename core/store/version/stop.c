@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An adapter looks at nothing but what its sink returns, and tells it something every few
+ * An adapter looks at nothing but what its sink returns, and emits something every few
  * microseconds: the place to end a build from.
  */
 #include <errno.h>

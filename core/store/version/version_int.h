@@ -98,7 +98,7 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err);
 /* ---- beside.c: what lies in a version's directory beside its data ---- */
 
 /* Tell it as sidecars, but for what @w knows. 0 or what the sink gave. */
-int dcp_tell_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
+int dcp_emit_beside(const struct dcp_dir *dir, const struct dcp_sink *sink,
 		    const struct dcp_index_writer *w);
 
 /* ---- stop.c: a build that nobody waits for any more ---- */
@@ -122,13 +122,13 @@ struct dcp_build {
 	/* May what the cache has be used? As dcp_fresh_check(). */
 	int (*check)(void *ctx, struct dcp_index *ix, bool just_built, struct dcp_err *err);
 	/* Tell a new one all that is in it. */
-	int (*tell)(void *ctx, struct dcp_index_writer *w, struct dcp_err *err);
+	int (*emit)(void *ctx, struct dcp_index_writer *w, struct dcp_err *err);
 	void *ctx;
 };
 
 /* Is it there already? Then it is the result. */
 bool dcp_build_cached(struct dcp_build *b);
-/* Make it, unless another process did that meanwhile. -ECANCELED, or what telling gave. */
+/* Make it, unless another process did that meanwhile. -ECANCELED, or what emit returned. */
 int dcp_build_index(struct dcp_build *b, struct dcp_err *err);
 
 /* ---- fresh.c: is an index still true? ---- */

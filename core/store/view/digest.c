@@ -94,7 +94,7 @@ int dcp_digest(const struct dcp_view *view, enum dcp_digest_kind kind,
 				 strerror(-rc));
 		at += n;
 		if (progress)
-			progress->tell(progress->ctx, at, size, dcp_view_tensor(view)->key);
+			progress->report(progress->ctx, at, size, dcp_view_tensor(view)->key);
 	}
 	end(&h, text);
 	return rc;

@@ -37,7 +37,7 @@ static const char *numbers_text(char *buf, size_t size, const uint64_t *shape, u
 	return buf;
 }
 
-/* The item that was opened last: parts of it are told one after the other. */
+/* The item that was opened last: parts of it are emitted one after the other. */
 struct opened {
 	bool is_set;
 	uint32_t file;
@@ -55,7 +55,7 @@ static uint64_t item_elements(const struct dcp_piece *p)
 static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 			const struct dcp_torch_tensor *tt, struct dcp_err *err)
 {
-	const struct dcp_tensor *t = &view->told;
+	const struct dcp_tensor *t = &view->emitted;
 	char is[128], said[128];
 
 	if (tt->dtype != t->dtype ||
@@ -153,7 +153,7 @@ static int take_part(const struct dcp_view *view, struct dcp_piece *p, struct dc
 {
 	uint64_t skip;
 
-	if (dcp_ckd_mul(&skip, p->item_lo, view->told.itemsize) || skip > p->nbytes)
+	if (dcp_ckd_mul(&skip, p->item_lo, view->emitted.itemsize) || skip > p->nbytes)
 		return dcp_fail(err, -EBADMSG, p->off,
 				"a part from element %llu on is not in its %llu bytes",
 				(unsigned long long)p->item_lo, (unsigned long long)p->nbytes);
@@ -167,17 +167,18 @@ static int take_part(const struct dcp_view *view, struct dcp_piece *p, struct dc
  * piece. */
 static int locate_torch(struct dcp_view *view, struct dcp_piece *p,
 			const struct dcp_source *item, uint64_t base,
-			const struct dcp_piece *told, struct opened *last, struct dcp_err *err)
+			const struct dcp_piece *emitted, struct opened *last,
+			struct dcp_err *err)
 {
 	struct dcp_torch_tensor *tt = &last->tensor;
 	uint64_t *stride;
 	int rc = 0;
 
-	if (!last->is_set || last->file != told->file || last->off != told->off)
+	if (!last->is_set || last->file != emitted->file || last->off != emitted->off)
 		rc = open_torch(item, base, tt, err);
 	last->is_set = rc == 0;
-	last->file = told->file;
-	last->off = told->off;
+	last->file = emitted->file;
+	last->off = emitted->off;
 	if (rc == 0)
 		rc = check_stored(view, p, tt, err);
 	if (rc < 0)
@@ -235,7 +236,7 @@ static int decompress(const struct dcp_view *view, const struct dcp_source *item
 		p->filter == DCP_FILTER_DEFLATE ? DCP_CODEC_DEFLATE : DCP_CODEC_ZSTD;
 	uint64_t limit;
 
-	if (dcp_ckd_mul(&limit, item_elements(p), 2ull * view->told.itemsize) ||
+	if (dcp_ckd_mul(&limit, item_elements(p), 2ull * view->emitted.itemsize) ||
 	    dcp_ckd_add(&limit, limit, 1 << 20))
 		limit = UINT64_MAX;
 	return dcp_inflate_fd(item, codec, fd, limit, NULL, n, err);
@@ -244,7 +245,7 @@ static int decompress(const struct dcp_view *view, const struct dcp_source *item
 static int decode_latin1(const struct dcp_view *view, const struct dcp_source *item,
 			 uint64_t elements, int fd, uint64_t *n, struct dcp_err *err)
 {
-	if (dcp_ckd_mul(n, elements, view->told.itemsize))
+	if (dcp_ckd_mul(n, elements, view->emitted.itemsize))
 		return dcp_fail(err, -EBADMSG, 0, "a piece of %llu elements is too long",
 				(unsigned long long)elements);
 	return dcp_latin1_decode_fd(item, fd, *n, err);
@@ -318,7 +319,7 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 		     struct opened *last, struct dcp_err *err)
 {
 	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
-	struct dcp_piece *told = (struct dcp_piece *)(uintptr_t)&view->told.pieces[i];
+	struct dcp_piece *emitted = (struct dcp_piece *)(uintptr_t)&view->emitted.pieces[i];
 	bool encoded = dcp_filter_encodes(p->filter);
 	struct dcp_backing *b = &view->backing[i];
 	struct dcp_source whole, item, decoded;
@@ -336,7 +337,7 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 	item = dcp_source_window(&whole, p->off, p->nbytes);
 	if (encoded) {
 		bool tail = p->filter == DCP_FILTER_DEFLATE;
-		uint64_t need = item_elements(p) * view->told.itemsize;
+		uint64_t need = item_elements(p) * view->emitted.itemsize;
 
 		rc = decode(view, &item, p, &decoded, err);
 		if (rc < 0)
@@ -349,13 +350,13 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 		p->nbytes = item.size - p->off;
 	}
 	if (p->enc != DCP_ENC_PLAIN)
-		rc = locate_torch(view, p, &item, p->off, told, last, err);
+		rc = locate_torch(view, p, &item, p->off, emitted, last, err);
 	if (rc == 0 && p->item_n)
 		rc = take_part(view, p, err);
 	if (rc == 0 && p->run_n)
 		rc = check_plain(view, p, err);
 	if (rc == 0 && !encoded)
-		*told = *p;
+		*emitted = *p;
 	if (rc == 0 && encoded)
 		p->file =
 			DCP_VIEW_NO_FILE - (uint32_t)i - 1; /* no descriptor spans two items */
@@ -456,7 +457,7 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 	char at[128];
 	int rc;
 
-	*t = view->told;
+	*t = view->emitted;
 	pieces = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*pieces));
 	view->backing = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*view->backing));
 	view->decoded = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*view->decoded));

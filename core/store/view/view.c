@@ -97,10 +97,10 @@ int dcp_view_size_of(const struct dcp_row *row, enum dcp_as as, uint64_t *size)
 	return rc;
 }
 
-/* Set the cut of a view whose told tensor is set. */
+/* Set the cut of a view whose emitted tensor is set. */
 static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp_err *err)
 {
-	const struct dcp_tensor *t = &view->told;
+	const struct dcp_tensor *t = &view->emitted;
 
 	view->whole = !cut || dcp_cut_is_whole(cut, t->shape);
 	if (!cut)
@@ -157,10 +157,10 @@ static struct dcp_view *new_view(struct dcp_version *v)
 	return view;
 }
 
-/* With what was told in place: @rc says whether that worked. */
-static int open_told(struct dcp_view *view, struct dcp_version *v, enum dcp_as as,
-		     const struct dcp_cut *cut, int rc, struct dcp_view **out,
-		     struct dcp_err *err)
+/* With what was emitted in place: @rc says whether that worked. */
+static int open_emitted(struct dcp_view *view, struct dcp_version *v, enum dcp_as as,
+			const struct dcp_cut *cut, int rc, struct dcp_view **out,
+			struct dcp_err *err)
 {
 	if (rc == 0)
 		rc = take_cut(view, cut, err);
@@ -169,8 +169,9 @@ static int open_told(struct dcp_view *view, struct dcp_version *v, enum dcp_as a
 	if (rc == 0)
 		rc = finish_view(view, as, err);
 	if (rc < 0) {
-		if (view->told.key)
-			dcp_err_where(err, rc, "%s: %s", dcp_version_name(v), view->told.key);
+		if (view->emitted.key)
+			dcp_err_where(err, rc, "%s: %s", dcp_version_name(v),
+				      view->emitted.key);
 		dcp_view_close(view);
 		return dcp_err_say(err, rc);
 	}
@@ -186,14 +187,14 @@ int dcp_view_open(struct dcp_version *v, int64_t id, enum dcp_as as, const struc
 
 	if (!view)
 		return dcp_err_say(err, -ENOMEM);
-	rc = dcp_index_tensor_part(dcp_version_index(v), id, cut, &view->arena, &view->told,
+	rc = dcp_index_tensor_part(dcp_version_index(v), id, cut, &view->arena, &view->emitted,
 				   err);
-	if (rc == 0 && view->told.error && !(view->told.partly && cut))
-		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", view->told.error);
-	if (rc == 0 && view->told.itemsize == 0)
+	if (rc == 0 && view->emitted.error && !(view->emitted.partly && cut))
+		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s", view->emitted.error);
+	if (rc == 0 && view->emitted.itemsize == 0)
 		rc = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 			      "index row: elements of no size");
-	return open_told(view, v, as, cut, rc, out, err);
+	return open_emitted(view, v, as, cut, rc, out, err);
 }
 
 /* A file is a tensor of bytes in one piece. */
@@ -218,15 +219,15 @@ static int open_whole(struct dcp_version *v, struct dcp_files *files,
 				 .run_n = dims[1],
 				 .nbytes = dims[1],
 				 .file = number };
-	view->told = (struct dcp_tensor){ .key = id->name,
-					  .dtype = DCP_DTYPE_U8,
-					  .dtype_name = "U8",
-					  .itemsize = 1,
-					  .ndim = 1,
-					  .shape = &dims[1],
-					  .pieces = p,
-					  .npieces = dims[1] ? 1 : 0 };
-	return open_told(view, v, DCP_AS_RAW, NULL, 0, out, err);
+	view->emitted = (struct dcp_tensor){ .key = id->name,
+					     .dtype = DCP_DTYPE_U8,
+					     .dtype_name = "U8",
+					     .itemsize = 1,
+					     .ndim = 1,
+					     .shape = &dims[1],
+					     .pieces = p,
+					     .npieces = dims[1] ? 1 : 0 };
+	return open_emitted(view, v, DCP_AS_RAW, NULL, 0, out, err);
 }
 
 int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view **out,
@@ -275,7 +276,7 @@ uint64_t dcp_view_size(const struct dcp_view *view)
 
 const struct dcp_tensor *dcp_view_tensor(const struct dcp_view *view)
 {
-	return &view->told;
+	return &view->emitted;
 }
 
 const void *dcp_view_header(const struct dcp_view *view, size_t *n)
@@ -290,7 +291,7 @@ struct strided_call {
 	void *ctx;
 };
 
-static int tell_backing(void *arg, const struct dcp_strided *s)
+static int emit_backing(void *arg, const struct dcp_strided *s)
 {
 	const struct strided_call *c = arg;
 	const struct dcp_backing *b = &c->view->backing[s->piece - c->view->t.pieces];
@@ -304,14 +305,14 @@ static int tell_backing(void *arg, const struct dcp_strided *s)
 int dcp_view_stored(const struct dcp_view *view, const struct dcp_strided *s,
 		    struct dcp_stored *out, struct dcp_err *err)
 {
-	const struct dcp_piece *told = &view->told.pieces[s->piece - view->t.pieces];
+	const struct dcp_piece *emitted = &view->emitted.pieces[s->piece - view->t.pieces];
 
-	*out = (struct dcp_stored){ told->file, told->off, told->nbytes,
-				    dcp_filter_name(told->filter) };
-	if (!dcp_files_unpacked(view->files, told->file))
+	*out = (struct dcp_stored){ emitted->file, emitted->off, emitted->nbytes,
+				    dcp_filter_name(emitted->filter) };
+	if (!dcp_files_unpacked(view->files, emitted->file))
 		return 0;
 	out->off = 0;
-	return dcp_files_packed(view->files, told->file, &out->n, &out->codec, err);
+	return dcp_files_packed(view->files, emitted->file, &out->n, &out->codec, err);
 }
 
 int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *ctx)
@@ -320,5 +321,5 @@ int dcp_view_strided(const struct dcp_view *view, dcp_view_strided_fn fn, void *
 
 	if (view->widen || view->flips || view->t.cast)
 		return -ENOTSUP;
-	return dcp_strided_tell(&view->tiling, &view->cut, tell_backing, &call);
+	return dcp_strided_emit(&view->tiling, &view->cut, emit_backing, &call);
 }

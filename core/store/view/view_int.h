@@ -38,7 +38,7 @@ struct dcp_ahead {
 struct dcp_view {
 	struct dcp_files *files;
 	struct dcp_arena arena;
-	struct dcp_tensor told;      /* pieces as stored: what index.json shows */
+	struct dcp_tensor emitted;   /* pieces as stored: what index.json shows */
 	struct dcp_tensor t;         /* pieces as read: located, offsets into their backing, if
 					the cut touches them */
 	struct dcp_backing *backing; /* one a piece */
@@ -57,6 +57,6 @@ struct dcp_view {
 	bool convert; /* elements must pass through a buffer: widened, byte-swapped, negated */
 };
 
-/* Fill t, tiling and backing of a view whose told tensor and cut are set: find the bytes of
+/* Fill t, tiling and backing of a view whose emitted tensor and cut are set: find the bytes of
  * every piece that the cut touches. */
 int dcp_view_locate(struct dcp_view *view, struct dcp_err *err);

@@ -124,38 +124,38 @@ static int read_metas(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 	return rc;
 }
 
-static int tell_fact(struct dcp_pdist *d, const char *name, const char *value)
+static int emit_fact(struct dcp_pdist *d, const char *name, const char *value)
 {
 	return *value ? d->in->sink->meta(d->in->sink->ctx, name, value) : 0;
 }
 
-static int tell_count(struct dcp_pdist *d, const char *name, uint64_t n)
+static int emit_count(struct dcp_pdist *d, const char *name, uint64_t n)
 {
 	char text[24];
 
 	snprintf(text, sizeof(text), "%" PRIu64, n);
-	return tell_fact(d, name, text);
+	return emit_fact(d, name, text);
 }
 
-static int tell_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
+static int emit_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 {
 	char generation[2] = { d->meta.generation, '\0' }, text[512];
-	int rc = tell_fact(d, "framework", "paddle");
+	int rc = emit_fact(d, "framework", "paddle");
 
 	if (rc == 0)
-		rc = tell_count(d, "unique_id", s->newest);
+		rc = emit_count(d, "unique_id", s->newest);
 	if (rc == 0)
-		rc = tell_count(d, "world_files", d->meta.files.n);
+		rc = emit_count(d, "world_files", d->meta.files.n);
 	if (rc == 0 && d->ranks)
-		rc = tell_count(d, "ranks", d->ranks);
+		rc = emit_count(d, "ranks", d->ranks);
 	if (rc == 0)
-		rc = tell_fact(d, "metadata_generation", generation);
+		rc = emit_fact(d, "metadata_generation", generation);
 	if (rc == 0)
-		rc = tell_fact(d, "model_type", d->meta.model_type);
+		rc = emit_fact(d, "model_type", d->meta.model_type);
 	if (rc == 0)
-		rc = tell_fact(d, "checkpoint_version", d->meta.version);
+		rc = emit_fact(d, "checkpoint_version", d->meta.version);
 	if (rc == 0)
-		rc = tell_fact(d, "paddle_commit", d->meta.commit);
+		rc = emit_fact(d, "paddle_commit", d->meta.commit);
 	if (rc == 0 && d->noverlaps) {
 		snprintf(text, sizeof(text),
 			 "pieces of %" PRIu64
@@ -163,21 +163,21 @@ static int tell_facts(struct dcp_pdist *d, const struct dcp_pdist_names *s)
 			 "the piece listed last is shown, which is the one that Paddle loads; "
 			 "copies are not compared",
 			 d->noverlaps, dcp_s(d->noverlaps), d->overlaps);
-		rc = tell_fact(d, "overlaps", text);
+		rc = emit_fact(d, "overlaps", text);
 	}
 	return rc;
 }
 
-static int tell_keys(struct dcp_pdist *d)
+static int emit_keys(struct dcp_pdist *d)
 {
 	const struct dcp_progress *progress = d->in->progress;
 	uint32_t n = d->meta.names.n;
 	int rc = 0;
 
 	for (uint32_t k = 0; k < n && rc == 0; k++) {
-		rc = dcp_pdist_tell_key(d, k);
+		rc = dcp_pdist_emit_key(d, k);
 		if (progress && k % 1024 == 1023)
-			progress->tell(progress->ctx, k + 1, n, "keys");
+			progress->report(progress->ctx, k + 1, n, "keys");
 	}
 	return rc;
 }
@@ -212,9 +212,9 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_pdist_read_files(&d);
 	if (rc == 0)
-		rc = tell_keys(&d);
+		rc = emit_keys(&d);
 	if (rc == 0)
-		rc = tell_facts(&d, &s);
+		rc = emit_facts(&d, &s);
 	finish(&d);
 	return rc;
 }

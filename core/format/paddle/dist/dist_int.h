@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dist_int: what the files that tell a Paddle distributed checkpoint share; nobody else
+ * dist_int: what the files that emit a Paddle distributed checkpoint share; nobody else
  * includes it.
  */
 #pragma once
@@ -62,7 +62,7 @@ struct dcp_pdist {
 	struct dcp_intern strays; /* keys that only data files know */
 	struct dcp_intern objects;
 	uint64_t ranks, noverlaps;
-	bool late;          /* a data file newer than its metadata was told of */
+	bool late;          /* a data file newer than its metadata was mentioned */
 	char overlaps[256]; /* the key of the first */
 	/* of the key at hand, kept for the next one */
 	struct dcp_buf found, pieces;
@@ -84,4 +84,4 @@ static inline int dcp_pdist_no_memory(struct dcp_pdist *d)
 int dcp_pdist_read_files(struct dcp_pdist *d);
 
 /* Tell one key of metadata to the sink. */
-int dcp_pdist_tell_key(struct dcp_pdist *d, uint32_t key);
+int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key);

@@ -4,7 +4,7 @@
  * records need is noted, and the rest is forgotten before the next one. A file that cannot be
  * read is the error of its records, so that other copies of a piece can stand in for it.
  *
- * Arrays of keys that no metadata names are told as broken keys: the metadata is older than the
+ * Arrays of keys that no metadata names are emitted as broken keys: the metadata is older than the
  * file.
  */
 #include <inttypes.h>
@@ -106,16 +106,16 @@ static bool is_named(const struct dcp_pdist *d, const char *key)
 	return i != DCP_INTERN_NONE && dcp_pmeta_key(&d->meta, i)->named;
 }
 
-/* 1: nobody told it before. */
-static int is_new(struct dcp_pdist *d, struct dcp_intern *told, const char *key)
+/* 1: nobody emitted it before. */
+static int is_new(struct dcp_pdist *d, struct dcp_intern *emitted, const char *key)
 {
 	uint32_t number;
-	int rc = dcp_intern_add(told, key, strlen(key), DCP_INTERN_NONE, &number);
+	int rc = dcp_intern_add(emitted, key, strlen(key), DCP_INTERN_NONE, &number);
 
 	return rc < 0 ? dcp_pdist_no_memory(d) : rc;
 }
 
-static int tell_stray(struct dcp_pdist *d, const char *key, const char *file,
+static int emit_stray(struct dcp_pdist *d, const char *key, const char *file,
 		      const struct dcp_parray *a)
 {
 	const struct dcp_sink *sink = d->in->sink;
@@ -142,19 +142,19 @@ static int tell_stray(struct dcp_pdist *d, const char *key, const char *file,
 	return sink->tensor(sink->ctx, &t);
 }
 
-static int tell_strays(struct dcp_pdist *d, const char *file, const struct dcp_pfile *f)
+static int emit_strays(struct dcp_pdist *d, const char *file, const struct dcp_pfile *f)
 {
 	const struct dcp_parray *all = DCP_ITEMS(f->arrays, struct dcp_parray);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < f->names.n && rc == 0; i++)
 		if (!all[i].slice && !all[i].error)
-			rc = tell_stray(d, dcp_intern_text(&f->names, i), file, &all[i]);
+			rc = emit_stray(d, dcp_intern_text(&f->names, i), file, &all[i]);
 	return rc;
 }
 
 /* A value in a data file that is no array: every rank has its own, the first one's is shown. */
-static int tell_other(void *ctx, const char *key, struct dcp_pv v)
+static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 {
 	struct dcp_pdist *d = ctx;
 	const struct dcp_sink *sink = d->in->sink;
@@ -208,7 +208,7 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 {
 	const struct dcp_sink *sink = d->in->sink;
 	const char *name = dcp_intern_text(&d->meta.files, file);
-	struct dcp_pfile f = { .other = tell_other, .ctx = d };
+	struct dcp_pfile f = { .other = emit_other, .ctx = d };
 	struct dcp_err why = { 0 };
 	struct dcp_input in;
 	uint32_t number;
@@ -231,7 +231,7 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 	else if (rc != -ENOMEM && why.msg[0])
 		rc = fail_records(d, file, (dcp_err_where(&why, rc, "%.255s", name), why.msg));
 	if (rc == 0)
-		rc = tell_strays(d, name, &f);
+		rc = emit_strays(d, name, &f);
 	if (rc == 0)
 		rc = compare_times(d, &in, name);
 	dcp_pfile_finish(&f);
@@ -255,7 +255,7 @@ int dcp_pdist_read_files(struct dcp_pdist *d)
 	for (uint32_t i = 0; i < d->meta.files.n && rc == 0; i++) {
 		rc = read_file(d, i);
 		if (progress)
-			progress->tell(progress->ctx, i + 1, d->meta.files.n, "files");
+			progress->report(progress->ctx, i + 1, d->meta.files.n, "files");
 	}
 	return rc;
 }

@@ -29,7 +29,7 @@ static const char *const *path_of(struct dcp_pdist *d, const char *key, uint32_t
 	return path;
 }
 
-int dcp_pdist_tell_key(struct dcp_pdist *d, uint32_t key)
+int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
 {
 	const struct dcp_sink *sink = d->in->sink;
 	const struct dcp_pmeta_key *k = dcp_pmeta_key(&d->meta, key);

@@ -54,7 +54,7 @@ int dcp_pmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv value, struc
 /* ---- meta_box.c ---- */
 
 /* A tuple or list of numbers into dims. Returns 0, 1 when one of them is negative, or -EBADMSG
- * told in @why. */
+ * described in @why. */
 int dcp_pmeta_take_dims(struct dcp_pmeta *m, const struct dcp_pv *v, const char *what,
 			uint64_t *at, uint32_t *ndim, struct dcp_err *why);
 

@@ -166,7 +166,7 @@ static int by_number(const void *pa, const void *pb)
  * Numbers of the pieces that differ, by place, into @order; metadata of several ranks lists
  * one more than once. @sum: their elements.
  */
-static size_t tell_apart(struct dcp_pjoin *j, uint32_t *order, uint64_t *sum)
+static size_t emit_apart(struct dcp_pjoin *j, uint32_t *order, uint64_t *sum)
 {
 	const struct dcp_piece *p = j->t.pieces;
 	size_t kept = 0;
@@ -233,7 +233,7 @@ int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
 	order = dcp_arena_calloc(&d->arena, j->t.npieces + 1, sizeof(*order));
 	if (!order)
 		return dcp_pdist_no_memory(d);
-	n = tell_apart(j, order, &sum);
+	n = emit_apart(j, order, &sum);
 	if (sum > j->volume && n > 1)
 		qsort(order, n, sizeof(*order), by_number);
 	rc = take(d, j, order, n);

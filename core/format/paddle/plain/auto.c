@@ -8,7 +8,7 @@
  *	dims_mapping   for each dimension of the tensor that of the mesh which cuts it into
  *	               equal pieces, or -1
  *
- * Ranks at the same place of all meshes that cut have copies; the lowest rank's is told.
+ * Ranks at the same place of all meshes that cut have copies; the lowest rank's is emitted.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -113,7 +113,7 @@ static int always_labelled(void *ctx, const char *key)
 	return 1;
 }
 
-/* Parameters are all that Paddle saves this way; what else there may be is told by rank. */
+/* Parameters are all that Paddle saves this way; what else there may be is emitted by rank. */
 static int on_object(void *ctx, const struct dcp_object *o)
 {
 	struct dcp_pdjoin *j = ctx;
@@ -163,7 +163,7 @@ static int read_params(struct dcp_pdjoin *j)
 	int rc;
 
 	part.sink = &sink;
-	rc = dcp_pdpart_tell(j->in->dir, &part, &why);
+	rc = dcp_pdpart_emit(j->in->dir, &part, &why);
 	if (rc == 0 || rc == -ENOMEM || rc == -ENOSPC || !why.code)
 		return rc == -ENOMEM ? dcp_pdjoin_no_memory(j) : rc;
 	r->why = keep_text(j, why.msg);
@@ -286,7 +286,7 @@ int dcp_pdauto(const struct dcp_load *in, const struct dcp_pdpart *parts,
 	dcp_arena_init(&j.arena, MEMORY);
 	rc = read_ranks(&j, parts, names, n);
 	if (rc == 0)
-		rc = dcp_pdjoin_tell(&j);
+		rc = dcp_pdjoin_emit(&j);
 	for (size_t i = 0; j.ranks && i < j.nranks; i++)
 		dcp_pickle_free(j.ranks[i].attr);
 	dcp_intern_finish(&j.keys);

@@ -61,7 +61,7 @@ struct dcp_pdjoin {
 int dcp_pdjoin_no_memory(struct dcp_pdjoin *j);
 
 /* Tell every key; after all ranks were read. */
-int dcp_pdjoin_tell(struct dcp_pdjoin *j);
+int dcp_pdjoin_emit(struct dcp_pdjoin *j);
 
 /* ---- how a tensor was cut ---- */
 
@@ -76,7 +76,7 @@ struct dcp_pdcut {
 	int8_t by[DCP_MAX_NDIM]; /* mesh dimension that cuts; -1: none */
 };
 
-/* Read the attributes @v of a tensor of @ndim dimensions: 0, or -EBADMSG told in @why. */
+/* Read the attributes @v of a tensor of @ndim dimensions: 0, or -EBADMSG described in @why. */
 int dcp_pdcut_read(struct dcp_pdcut *c, struct dcp_pv v, uint32_t ndim, struct dcp_err *why);
 bool dcp_pdcut_same(const struct dcp_pdcut *a, const struct dcp_pdcut *b);
 

@@ -192,7 +192,7 @@ static int assemble(struct joined *x, const struct dcp_pdcut *c)
 	return 0;
 }
 
-static int tell(struct joined *x, const struct dcp_pdentry *e)
+static int emit(struct joined *x, const struct dcp_pdentry *e)
 {
 	struct dcp_pdcut cut;
 	int rc;
@@ -220,10 +220,10 @@ static int tell(struct joined *x, const struct dcp_pdentry *e)
 	return x->j->in->sink->tensor(x->j->in->sink->ctx, &x->t);
 }
 
-static int tell_key(struct dcp_pdjoin *j, const struct dcp_pdentry *e)
+static int emit_key(struct dcp_pdjoin *j, const struct dcp_pdentry *e)
 {
 	struct joined x = { .j = j };
-	int rc = tell(&x, e);
+	int rc = emit(&x, e);
 
 	for (const struct dcp_pdheld *h = e->held; h; h = h->next)
 		j->ranks[h->rank].held = NULL;
@@ -234,7 +234,7 @@ static int tell_key(struct dcp_pdjoin *j, const struct dcp_pdentry *e)
 }
 
 /* A key that only attributes have: its rank's tensors could not be read. */
-static int tell_absent(struct dcp_pdjoin *j, uint32_t number, const struct dcp_pdentry *e)
+static int emit_absent(struct dcp_pdjoin *j, uint32_t number, const struct dcp_pdentry *e)
 {
 	const char *key = dcp_intern_text(&j->keys, number);
 	const struct dcp_pdrank *r = &j->ranks[e->said->rank];
@@ -249,12 +249,12 @@ static int tell_absent(struct dcp_pdjoin *j, uint32_t number, const struct dcp_p
 	return j->in->sink->tensor(j->in->sink->ctx, &t);
 }
 
-int dcp_pdjoin_tell(struct dcp_pdjoin *j)
+int dcp_pdjoin_emit(struct dcp_pdjoin *j)
 {
 	const struct dcp_pdentry *e = DCP_ITEMS(j->entries, struct dcp_pdentry);
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < j->keys.n; i++)
-		rc = e[i].held ? tell_key(j, &e[i]) : tell_absent(j, i, &e[i]);
+		rc = e[i].held ? emit_key(j, &e[i]) : emit_absent(j, i, &e[i]);
 	return rc;
 }

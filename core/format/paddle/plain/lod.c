@@ -17,7 +17,7 @@
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/paddle/program.h"
 
-struct teller {
+struct emitter {
 	const struct dcp_pdpart *part;
 	const struct dcp_pdlod *lod;
 	uint32_t file;
@@ -26,14 +26,14 @@ struct teller {
 
 static const uint64_t origin[DCP_MAX_NDIM];
 
-static int no_memory(const struct teller *w)
+static int no_memory(const struct emitter *w)
 {
 	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading %s",
 			w->part->file);
 }
 
 /* @npath is 0 for a value that has no key of its own. */
-static int tell_tensor(const struct teller *w, const char *key, size_t npath,
+static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 		       const struct dcp_lodtensor *x, const char *why)
 {
 	struct dcp_piece p = { .lo = origin, .len = x->shape, .file = w->file };
@@ -89,14 +89,14 @@ static bool fits(const struct dcp_paddle_var *v, const struct dcp_lodtensor *x)
 	return true;
 }
 
-static int tell_named(const struct teller *w, const struct dcp_paddle_var *v,
+static int emit_named(const struct emitter *w, const struct dcp_paddle_var *v,
 		      const struct dcp_lodtensor *x)
 {
 	dcp_auto_buf struct dcp_buf shape = DCP_BUF_INIT;
 	struct dcp_err why = { 0 };
 
 	if (fits(v, x))
-		return tell_tensor(w, v->name, 1, x, NULL);
+		return emit_tensor(w, v->name, 1, x, NULL);
 	put_shape(&shape, v);
 	if (dcp_buf_error(&shape))
 		return no_memory(w);
@@ -104,26 +104,26 @@ static int tell_named(const struct teller *w, const struct dcp_paddle_var *v,
 		 "%.100s says that its shape is %.80s, the tensor in its place in %.100s has "
 		 "another: they do not belong together",
 		 w->lod->program_file, shape.p, w->part->file);
-	return tell_tensor(w, v->name, 1, x, why.msg);
+	return emit_tensor(w, v->name, 1, x, why.msg);
 }
 
-static int tell_numbered(const struct teller *w, size_t i, const struct dcp_lodtensor *x)
+static int emit_numbered(const struct emitter *w, size_t i, const struct dcp_lodtensor *x)
 {
 	char key[24];
 
 	snprintf(key, sizeof(key), "%zu", i);
-	return tell_tensor(w, key, 1, x, NULL);
+	return emit_tensor(w, key, 1, x, NULL);
 }
 
 /* Names for which nothing is left in the file. */
-static int tell_missing(const struct teller *w, size_t i, const char *why)
+static int emit_missing(const struct emitter *w, size_t i, const char *why)
 {
 	const struct dcp_paddle_program *p = w->lod->program;
 	const struct dcp_lodtensor nothing = { 0 };
 	int rc = 0;
 
 	for (; rc == 0 && p && i < p->n; i++)
-		rc = tell_tensor(w, p->vars[i].name, 1, &nothing, why);
+		rc = emit_tensor(w, p->vars[i].name, 1, &nothing, why);
 	return rc;
 }
 
@@ -131,7 +131,7 @@ static int tell_missing(const struct teller *w, size_t i, const char *why)
  * A damaged stream hides where the next one starts: it and all after it are broken, which only
  * names can show.
  */
-static int tell_all(const struct teller *w, const struct dcp_source *src)
+static int emit_all(const struct emitter *w, const struct dcp_source *src)
 {
 	const struct dcp_paddle_program *p = w->lod->program;
 	struct dcp_lodtensor x;
@@ -147,7 +147,7 @@ static int tell_all(const struct teller *w, const struct dcp_source *src)
 		if (rc < 0)
 			return dcp_fail(w->err, rc, at, "%s", why.msg);
 		at = x.off + x.nbytes;
-		rc = p && i < p->n ? tell_named(w, &p->vars[i], &x) : tell_numbered(w, i, &x);
+		rc = p && i < p->n ? emit_named(w, &p->vars[i], &x) : emit_numbered(w, i, &x);
 	}
 	if (rc < 0 && !why.code)
 		return rc;
@@ -158,12 +158,12 @@ static int tell_all(const struct teller *w, const struct dcp_source *src)
 			 dcp_s(i));
 	else
 		dcp_err_where(&why, rc, "%s, tensor %zu", w->part->file, i);
-	return tell_missing(w, i, why.msg);
+	return emit_missing(w, i, why.msg);
 }
 
 /* ---- one tensor ---- */
 
-static int tell_selected_rows(const struct teller *w, const struct dcp_selected_rows *s)
+static int emit_selected_rows(const struct emitter *w, const struct dcp_selected_rows *s)
 {
 	struct dcp_lodtensor rows = {
 		.dtype = DCP_DTYPE_I64,
@@ -178,10 +178,10 @@ static int tell_selected_rows(const struct teller *w, const struct dcp_selected_
 	char text[24];
 	struct dcp_object o = { .type = "int", .json = text };
 	struct dcp_pdkey k;
-	int rc = tell_tensor(w, "value", 1, &s->value, NULL);
+	int rc = emit_tensor(w, "value", 1, &s->value, NULL);
 
 	if (rc == 0)
-		rc = tell_tensor(w, "rows", 1, &rows, NULL);
+		rc = emit_tensor(w, "rows", 1, &rows, NULL);
 	if (rc < 0)
 		return rc;
 	rc = dcp_pdkey_init(&k, w->part, key, &key, 1);
@@ -199,7 +199,7 @@ static int tell_selected_rows(const struct teller *w, const struct dcp_selected_
 }
 
 /* Both forms begin alike: which one it is shows in whether the sizes add up. */
-static int tell_one(const struct teller *w, const struct dcp_source *src)
+static int emit_one(const struct emitter *w, const struct dcp_source *src)
 {
 	struct dcp_selected_rows s;
 	struct dcp_lodtensor x;
@@ -207,20 +207,20 @@ static int tell_one(const struct teller *w, const struct dcp_source *src)
 	bool rows;
 
 	if (rc == 0 && x.off + x.nbytes == src->size)
-		return tell_tensor(w, "value", 0, &x, NULL);
+		return emit_tensor(w, "value", 0, &x, NULL);
 	rows = dcp_selected_rows_read(src, &s, NULL) == 0 &&
 	       s.value.off + s.value.nbytes == src->size;
 	if (rows)
-		return tell_selected_rows(w, &s);
+		return emit_selected_rows(w, &s);
 	if (rc < 0)
 		return rc;
-	return tell_all(w, src);
+	return emit_all(w, src);
 }
 
-int dcp_pdlod_tell(const struct dcp_pdpart *part, const struct dcp_pdlod *lod,
+int dcp_pdlod_emit(const struct dcp_pdpart *part, const struct dcp_pdlod *lod,
 		   const struct dcp_source *src, uint32_t number, struct dcp_err *err)
 {
-	struct teller w = { part, lod, number, err };
+	struct emitter w = { part, lod, number, err };
 
-	return lod->params ? tell_all(&w, src) : tell_one(&w, src);
+	return lod->params ? emit_all(&w, src) : emit_one(&w, src);
 }

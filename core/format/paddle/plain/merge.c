@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Several files as one version. Everything is read twice: first for the keys alone, then to be
- * told. A key that several files have gets the file's label in front, everywhere; unless it
- * has the same value in all of them, as parameters of data-parallel ranks do: then it is told
+ * emitted. A key that several files have gets the file's label in front, everywhere; unless it
+ * has the same value in all of them, as parameters of data-parallel ranks do: then it is emitted
  * once.
  *
  * No file says which values are replicas, so they are looked at. Tensors of up to
@@ -10,7 +10,7 @@
  * replicas if no tensor that several files hold differs, small or large. Where one does (ranks
  * of a tensor-parallel model have equal biases, and weights of equal shapes) they do not.
  *
- * An object and the tensors inside it are told by the same rule, since its JSON names them.
+ * An object and the tensors inside it are emitted by the same rule, since its JSON names them.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -144,7 +144,7 @@ static struct seen *holder_of(const struct merge *m, const char *key)
 	return NULL;
 }
 
-/* What of one is told by part is so of the other. */
+/* If one is emitted by part, so is the other. */
 static void keep_together(struct merge *m)
 {
 	for (int way = 0; way < 2; way++)
@@ -211,16 +211,16 @@ static int read_part(struct merge *m, const struct dcp_dir *dir, const struct dc
 	if (rc < 0)
 		return rc;
 	m->src = &input.src;
-	rc = dcp_pdpart_tell(dir, part, why);
+	rc = dcp_pdpart_emit(dir, part, why);
 	dcp_input_close(&input);
 	return rc;
 }
 
 /*
- * What is wrong with a part, told or remembered in @err: the version is refused when that is
+ * What is wrong with a part, emitted or kept in @err: the version is refused when that is
  * all of them.
  */
-static int tell_part(struct merge *m, const struct dcp_load *in, const struct dcp_pdpart *part,
+static int emit_part(struct merge *m, const struct dcp_load *in, const struct dcp_pdpart *part,
 		     bool again, size_t *nbroken)
 {
 	struct dcp_sink notes = {
@@ -239,7 +239,7 @@ static int tell_part(struct merge *m, const struct dcp_load *in, const struct dc
 	p.sink = again ? in->sink : &notes;
 	p.choose = again ? choose : NULL;
 	p.ctx = m;
-	rc = again ? dcp_pdpart_tell(in->dir, &p, &why) : read_part(m, in->dir, &p, &why);
+	rc = again ? dcp_pdpart_emit(in->dir, &p, &why) : read_part(m, in->dir, &p, &why);
 	if (rc == 0)
 		return 0;
 	if (rc == -ENOMEM || rc == -ENOSPC || !why.code) {
@@ -263,7 +263,7 @@ int dcp_pdmerge(const struct dcp_load *in, const struct dcp_pdpart *parts, size_
 	for (int again = 0; rc == 0 && again < 2; again++) {
 		for (size_t i = 0; rc == 0 && i < n; i++) {
 			m.part = (uint32_t)i;
-			rc = tell_part(&m, in, &parts[i], again, &nbroken);
+			rc = emit_part(&m, in, &parts[i], again, &nbroken);
 		}
 		if (rc == 0 && !again && nbroken == n)
 			rc = err && err->code ? err->code : -EBADMSG;

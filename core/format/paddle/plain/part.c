@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * part: one file of a version, told to a sink.
+ * part: one file of a version, emitted to a sink.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ static int find_names(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 	return part->sink->meta(part->sink->ctx, "names", text);
 }
 
-static int tell_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+static int emit_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		       const struct dcp_source *src, uint32_t number, bool params,
 		       struct dcp_err *err)
 {
@@ -79,13 +79,13 @@ static int tell_stream(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		rc = part->sink->file(part->sink->ctx, names.file, &program);
 	}
 	if (rc >= 0)
-		rc = dcp_pdlod_tell(part, &lod, src, number, err);
+		rc = dcp_pdlod_emit(part, &lod, src, number, err);
 	if (names.known)
 		dcp_paddle_program_finish(&names.program);
 	return rc;
 }
 
-static int tell_content(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+static int emit_content(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 			const struct dcp_source *src, uint32_t number, struct dcp_err *err)
 {
 	size_t n = (size_t)DCP_MIN(src->size, 4);
@@ -98,13 +98,13 @@ static int tell_content(const struct dcp_dir *dir, const struct dcp_pdpart *part
 		return dcp_fail(err, rc, 0, "cannot read it");
 	params = dcp_pdname_read(part->file, &name) && name.kind == DCP_PDKIND_PARAMS;
 	if (params && (n == 0 || head[0] != 0x80))
-		return tell_stream(dir, part, src, number, true, err);
+		return emit_stream(dir, part, src, number, true, err);
 	if (n == 0)
 		return dcp_fail(err, -EBADMSG, 0, "it is empty");
 	if (head[0] == 0x80)
-		return dcp_pdstate_tell(part, src, number, err);
+		return dcp_pdstate_emit(part, src, number, err);
 	if (n == 4 && dcp_load_le32(head) == 0)
-		return tell_stream(dir, part, src, number, false, err);
+		return emit_stream(dir, part, src, number, false, err);
 	if (name.kind == DCP_PDKIND_MODEL)
 		return dcp_fail(err, -EBADMSG, 0,
 				"it is a program, and its tensors (.pdiparams) are not here");
@@ -114,7 +114,7 @@ static int tell_content(const struct dcp_dir *dir, const struct dcp_pdpart *part
 			head[0], head[1]);
 }
 
-int dcp_pdpart_tell(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		    struct dcp_err *err)
 {
 	struct dcp_input input;
@@ -128,7 +128,7 @@ int dcp_pdpart_tell(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		return rc;
 	if (err)
 		err->code = 0;
-	rc = tell_content(dir, part, &input.src, number, err);
+	rc = emit_content(dir, part, &input.src, number, err);
 	if (rc < 0 && err && err->code)
 		dcp_err_where(err, rc, "%s", part->file);
 	dcp_input_close(&input);

@@ -26,7 +26,7 @@
 
 enum {
 	MEMORY = 256 << 20, /* labels of a million files */
-	MAX_MISSING = 1000, /* absent ranks that are told one by one */
+	MAX_MISSING = 1000, /* absent ranks that are named one by one */
 };
 
 static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
@@ -97,7 +97,7 @@ static void take_parts(struct version *v, const struct dcp_load *in, bool all)
 	}
 }
 
-/* What tells the parts apart: their extensions, their ranks, or both. */
+/* What distinguishes the parts: their extensions, their ranks, or both. */
 static int label(struct version *v)
 {
 	for (size_t i = 0; i < v->n; i++) {
@@ -146,12 +146,12 @@ static void other_rank(char *out, size_t n, const char *file, const char *extens
 		 end - start > 1 && *start == '0' ? (int)(end - start) : 1, rank, end);
 }
 
-/* Files "w_rank0", "w_rank3": tell that ranks 1 and 2 are missing. */
-static int tell_missing(const struct version *v, const struct dcp_load *in)
+/* Files "w_rank0", "w_rank3": report that ranks 1 and 2 are missing. */
+static int emit_missing(const struct version *v, const struct dcp_load *in)
 {
 	const struct dcp_pdname *last = NULL;
 	const char *like = "";
-	size_t told = 0;
+	size_t emitted = 0;
 	int rc = 0;
 
 	for (size_t i = 0; i < v->n; i++)
@@ -159,7 +159,7 @@ static int tell_missing(const struct version *v, const struct dcp_load *in)
 			last = &v->names[i];
 			like = v->parts[i].file;
 		}
-	for (uint64_t r = 0; rc == 0 && last && r < last->rank && told < MAX_MISSING; r++) {
+	for (uint64_t r = 0; rc == 0 && last && r < last->rank && emitted < MAX_MISSING; r++) {
 		char file[DCP_GROUP_MAX + 32], why[DCP_GROUP_MAX + 128];
 		char text[2 * DCP_GROUP_MAX];
 		struct dcp_pdpart gone = { .label = text, .sink = in->sink };
@@ -174,7 +174,7 @@ static int tell_missing(const struct version *v, const struct dcp_load *in)
 			 "%s is missing: there are files of ranks up to %" PRIu64, file,
 			 last->rank);
 		rc = dcp_pdpart_broken(&gone, why);
-		told++;
+		emitted++;
 	}
 	return rc;
 }
@@ -189,11 +189,11 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0 && v.attrs)
 		rc = dcp_pdauto(in, v.parts, v.names, v.n, err);
 	else if (rc == 0 && v.n == 1)
-		rc = dcp_pdpart_tell(in->dir, &v.parts[0], err);
+		rc = dcp_pdpart_emit(in->dir, &v.parts[0], err);
 	else if (rc == 0)
 		rc = dcp_pdmerge(in, v.parts, v.n, err);
 	if (rc == 0 && v.n > 1 && !v.attrs)
-		rc = tell_missing(&v, in);
+		rc = emit_missing(&v, in);
 	dcp_arena_finish(&v.arena);
 	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "paddle");
 }

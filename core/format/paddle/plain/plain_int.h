@@ -3,10 +3,10 @@
  * plain_int: what the files behind the family of Paddle's plain files share; nobody else
  * includes it.
  *
- *	plain.c                which files are a version, and how they are told together
+ *	plain.c                which files are a version, and how they are emitted together
  *	filename.c             what a file name says
  *	part.c                 one file, whatever it is
- *	key.c                  keys of several files, told apart
+ *	key.c                  keys of several files, made different
  *	state.c                one file of paddle.save
  *	value.c                which of its values are tensors
  *	big.c                  arrays that it cut into parts
@@ -58,13 +58,13 @@ bool dcp_pdname_read(const char *file, struct dcp_pdname *out);
 
 /* ---- one file ---- */
 
-/* How the keys of one file are told. */
+/* How the keys of one file are emitted. */
 struct dcp_pdpart {
 	const char *file;
 	const char *label; /* what tells it from the version's other files: "pdopt", "rank1" */
 	/*
-	 * Several files only: 0, the key is told as it is; 1, with the label in front; 2, not
-	 * at all, an equal object was told before.
+	 * Several files only: 0, the key is emitted as it is; 1, with the label in front; 2, not
+	 * at all, an equal object was emitted before.
 	 */
 	int (*choose)(void *ctx, const char *key);
 	void *ctx;
@@ -73,9 +73,9 @@ struct dcp_pdpart {
 
 /*
  * Tell what @src, the whole of file number @number at the sink, holds. Returns 0, or why
- * nothing of it can be shown, told in @err.
+ * nothing of it can be shown, described in @err.
  */
-int dcp_pdstate_tell(const struct dcp_pdpart *part, const struct dcp_source *src,
+int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src,
 		     uint32_t number, struct dcp_err *err);
 
 /* The same for tensor streams. */
@@ -84,15 +84,15 @@ struct dcp_pdlod {
 	const struct dcp_paddle_program *program; /* names them; NULL: they are numbered */
 	const char *program_file;
 };
-int dcp_pdlod_tell(const struct dcp_pdpart *part, const struct dcp_pdlod *lod,
+int dcp_pdlod_emit(const struct dcp_pdpart *part, const struct dcp_pdlod *lod,
 		   const struct dcp_source *src, uint32_t number, struct dcp_err *err);
 
 /* Either of them, and whatever names the tensors. @dir: that of the version. */
-int dcp_pdpart_tell(const struct dcp_dir *dir, const struct dcp_pdpart *part,
+int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		    struct dcp_err *err);
 
 /*
- * A key and its path as the part tells them: NULL when it is not to be told, with the label
+ * A key and its path as the part emits them: NULL when it is not to be emitted, with the label
  * in front when another part has the same.
  */
 struct dcp_pdkey {
@@ -103,7 +103,7 @@ struct dcp_pdkey {
 	char *text;
 	const char **list;
 };
-/* 1: tell it, 0: do not, -ENOMEM. */
+/* 1: emit it, 0: do not, -ENOMEM. */
 int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const char *key,
 		   const char *const *path, size_t npath);
 void dcp_pdkey_finish(struct dcp_pdkey *k);
@@ -142,7 +142,7 @@ struct dcp_pdbig {
 };
 
 /* Put the array together that @info, a value of that table, describes: 0, -ENOMEM, or what is
- * wrong with it, told in @b->why. */
+ * wrong with it, described in @b->why. */
 int dcp_pdbig_join(struct dcp_pdbig *b, struct dcp_pv info);
 
 /* ---- several files ---- */

@@ -41,7 +41,7 @@ enum {
 	MAX_WRITTEN = 64, /* bytes of JSON for each byte of the pickle: parts may be shared */
 };
 
-struct teller {
+struct emitter {
 	const struct dcp_pdpart *part;
 	const struct dcp_source *src;
 	uint32_t file;
@@ -51,12 +51,12 @@ struct teller {
 	int rc;                   /* what a callback gave: tells it from the walk's own codes */
 	bool pairs;               /* some tensor is a pair */
 	struct dcp_intern parts;  /* keys of parts of big arrays */
-	struct dcp_places places; /* of what was told so far */
+	struct dcp_places places; /* of what was emitted so far */
 	struct dcp_buf scratch;
 	uint64_t written;
 };
 
-static int no_memory(struct teller *w)
+static int no_memory(struct emitter *w)
 {
 	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading %s",
 			w->part->file);
@@ -64,15 +64,15 @@ static int no_memory(struct teller *w)
 
 static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n)
 {
-	const struct teller *w = ctx;
+	const struct emitter *w = ctx;
 
 	return dcp_pv_read(w->src, v, off, buf, n);
 }
 
-/* ---- telling one ---- */
+/* ---- emitting one ---- */
 
 /* The key of an earlier tensor at the same place, if there is one. */
-static int find_alias(struct teller *w, const struct dcp_ndarray *a, const char *key,
+static int find_alias(struct emitter *w, const struct dcp_ndarray *a, const char *key,
 		      const char **alias)
 {
 	struct dcp_buf *place = &w->places.place;
@@ -88,7 +88,7 @@ static int find_alias(struct teller *w, const struct dcp_ndarray *a, const char 
 	return dcp_places_find(&w->places, key, alias) < 0 ? no_memory(w) : 0;
 }
 
-static int tell_array(struct teller *w, const struct dcp_pdkey *k, struct dcp_pv v)
+static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
 {
 	static const uint64_t origin[DCP_MAX_NDIM];
 	struct dcp_tensor t = { .key = k->key, .path = k->path, .npath = k->npath };
@@ -124,7 +124,7 @@ static int tell_array(struct teller *w, const struct dcp_pdkey *k, struct dcp_pv
 	return w->part->sink->tensor(w->part->sink->ctx, &t);
 }
 
-static int tell_object(struct teller *w, const struct dcp_pdkey *k, struct dcp_pv v)
+static int emit_object(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
 {
 	struct dcp_object o = {
 		.key = k->key,
@@ -150,7 +150,7 @@ static int tell_object(struct teller *w, const struct dcp_pdkey *k, struct dcp_p
 	return w->part->sink->object(w->part->sink->ctx, &o);
 }
 
-static bool is_own(const struct teller *w, const struct dcp_leaf *leaf)
+static bool is_own(const struct emitter *w, const struct dcp_leaf *leaf)
 {
 	const char *first = leaf->npath ? leaf->path[0] : "";
 
@@ -162,7 +162,7 @@ static bool is_own(const struct teller *w, const struct dcp_leaf *leaf)
 
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
-	struct teller *w = ctx;
+	struct emitter *w = ctx;
 	struct dcp_pdkey k;
 
 	if (is_own(w, leaf))
@@ -173,8 +173,8 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	if (w->rc < 0)
 		return no_memory(w);
 	if (w->rc == 1)
-		w->rc = leaf->is_tensor ? tell_array(w, &k, leaf->value)
-					: tell_object(w, &k, leaf->value);
+		w->rc = leaf->is_tensor ? emit_array(w, &k, leaf->value)
+					: emit_object(w, &k, leaf->value);
 	dcp_pdkey_finish(&k);
 	return w->rc;
 }
@@ -182,7 +182,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 /* Ends the walk at the first one. */
 static int on_pair(void *ctx, const struct dcp_leaf *leaf)
 {
-	struct teller *w = ctx;
+	struct emitter *w = ctx;
 	enum dcp_pdwrap wrap = DCP_PDWRAP_NONE;
 
 	if (leaf->is_tensor)
@@ -193,7 +193,7 @@ static int on_pair(void *ctx, const struct dcp_leaf *leaf)
 
 /* ---- big arrays ---- */
 
-static int tell_big(struct teller *w, struct dcp_pdbig *b, const char *key, struct dcp_pv info)
+static int emit_big(struct emitter *w, struct dcp_pdbig *b, const char *key, struct dcp_pv info)
 {
 	struct dcp_pdkey k;
 	int rc = dcp_pdkey_init(&k, w->part, key, &key, 1);
@@ -215,7 +215,7 @@ static int tell_big(struct teller *w, struct dcp_pdbig *b, const char *key, stru
 }
 
 /* Remember the parts' keys, which are nobody's. */
-static int note_parts(struct teller *w, struct dcp_pv info)
+static int note_parts(struct emitter *w, struct dcp_pv info)
 {
 	const struct dcp_pv *slices = dcp_pv_get(info, "slices"), *name = NULL;
 	uint32_t number;
@@ -233,7 +233,7 @@ static int note_parts(struct teller *w, struct dcp_pv info)
 	return 0;
 }
 
-static int tell_bigs(struct teller *w)
+static int emit_bigs(struct emitter *w)
 {
 	const struct dcp_pv *table = dcp_pv_get(w->root, DCP_PDBIG_TABLE), *kv = NULL;
 	struct dcp_pdbig big = { .root = w->root, .file = w->file, .bf16 = !w->pairs };
@@ -249,7 +249,7 @@ static int tell_bigs(struct teller *w)
 			continue;
 		rc = note_parts(w, kv[2 * i + 1]);
 		if (rc == 0)
-			rc = tell_big(w, &big, key, kv[2 * i + 1]);
+			rc = emit_big(w, &big, key, kv[2 * i + 1]);
 	}
 	dcp_buf_finish(&big.pieces);
 	return rc;
@@ -257,8 +257,8 @@ static int tell_bigs(struct teller *w)
 
 /* ---- the file ---- */
 
-/* Of what is nested too deep to be walked the leaves up to there were told, and this. */
-static int tell_too_deep(struct teller *w)
+/* Of what is nested too deep to be walked the leaves up to there were emitted, and this. */
+static int emit_too_deep(struct emitter *w)
 {
 	struct dcp_object o = {
 		.key = w->part->label,
@@ -271,28 +271,28 @@ static int tell_too_deep(struct teller *w)
 	return w->part->sink->object(w->part->sink->ctx, &o);
 }
 
-static int tell(struct teller *w)
+static int emit(struct emitter *w)
 {
 	int rc = dcp_pyjson_walk_in(&w->stream, w->root, NULL, 0, true, on_pair, w);
 
 	if (rc != -ENOMEM)
-		rc = tell_bigs(w);
+		rc = emit_bigs(w);
 	if (rc < 0)
 		return rc == -ENOMEM ? no_memory(w) : rc;
 	w->rc = 0;
 	rc = dcp_pyjson_walk_in(&w->stream, w->root, NULL, 0, true, on_leaf, w);
 	if (rc == 0 || w->rc < 0)
 		return rc;
-	return rc == -ENOMEM ? no_memory(w) : tell_too_deep(w);
+	return rc == -ENOMEM ? no_memory(w) : emit_too_deep(w);
 }
 
-int dcp_pdstate_tell(const struct dcp_pdpart *part, const struct dcp_source *src,
+int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src,
 		     uint32_t number, struct dcp_err *err)
 {
 	struct dcp_pickle_opts opts = { .memory = MEMORY,
 					.far_bytes = DCP_NDARRAY_FAR_BYTES,
 					.far_text = FAR_TEXT };
-	struct teller w = { .part = part, .src = src, .file = number, .err = err };
+	struct emitter w = { .part = part, .src = src, .file = number, .err = err };
 	struct dcp_pickle *pickle;
 	int rc = dcp_pickle_read(src, &opts, &pickle, NULL, err);
 
@@ -303,7 +303,7 @@ int dcp_pdstate_tell(const struct dcp_pdpart *part, const struct dcp_source *src
 					  .is_tensor = dcp_pdvalue_is_tensor,
 					  .read = read_far,
 					  .ctx = &w };
-	rc = tell(&w);
+	rc = emit(&w);
 	dcp_pickle_free(pickle);
 	dcp_intern_finish(&w.parts);
 	dcp_places_finish(&w.places);

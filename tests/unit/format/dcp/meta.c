@@ -23,7 +23,7 @@ static int tell_all(struct dcp_tdcp *d, struct t_sink *s, const void *p, size_t 
 	assert_int_equal(dcp_tmeta_init(&d->meta), 0);
 	rc = dcp_tmeta_read(&d->meta, &src, err);
 	if (rc == 0)
-		rc = dcp_tdcp_tell(d, err);
+		rc = dcp_tdcp_emit(d, err);
 	dcp_tmeta_finish(&d->meta);
 	return rc;
 }
@@ -252,7 +252,7 @@ static void rank_files(void **state)
 		src = dcp_source_mem(b.p, b.n);
 		assert_int_equal(dcp_tmeta_read(&d.meta, &src, NULL), 0);
 	}
-	assert_int_equal(dcp_tdcp_tell(&d, NULL), 0);
+	assert_int_equal(dcp_tdcp_emit(&d, NULL), 0);
 	t = t_sink_tensor(&s, "hole");
 	assert_string_equal(t->error, "2 of 6 elements are missing: there is metadata of "
 				      "ranks 0, 2 only");

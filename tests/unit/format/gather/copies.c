@@ -64,7 +64,7 @@ static void joining(void **state)
 	assert_int_equal(g.names.n, DCP_LEN(keys));
 	t_sink_init(&s, NULL);
 	for (uint32_t k = 0; k < g.names.n; k++)
-		assert_int_equal(dcp_copies_tell(&g, k, &s.sink, NULL, name, NULL), 0);
+		assert_int_equal(dcp_copies_emit(&g, k, &s.sink, NULL, name, NULL), 0);
 	for (size_t i = 0; i < DCP_LEN(keys); i++)
 		assert_non_null(t_sink_tensor(&s, keys[i]));
 	t = t_sink_tensor(&s, "parts");
@@ -82,11 +82,11 @@ static void joining(void **state)
 	assert_string_equal(t_sink_tensor(&s, "other shape")->error,
 			    "a.pt and c.pt disagree about its dtype or shape");
 	assert_null(t_sink_tensor(&s, "nothing")->error);
-	assert_int_equal(dcp_copies_tell(&g, 2, &s.sink, "c.pt: is gone", name, NULL), 0);
+	assert_int_equal(dcp_copies_emit(&g, 2, &s.sink, "c.pt: is gone", name, NULL), 0);
 	assert_string_equal(t_sink_tensor(&s, "hole")->error,
 			    "4 of 10 elements are missing: c.pt: is gone");
 	s.fail_at = s.calls + 1;
-	assert_int_equal(dcp_copies_tell(&g, 0, &s.sink, NULL, name, NULL), -ENOSPC);
+	assert_int_equal(dcp_copies_emit(&g, 0, &s.sink, NULL, name, NULL), -ENOSPC);
 	t_sink_finish(&s);
 	dcp_copies_finish(&g);
 }

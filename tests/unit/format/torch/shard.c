@@ -271,7 +271,7 @@ static void sharded_tensors(void **state)
 	}
 }
 
-/* What dcp_tstate_tell() makes of a stream with parts in it. */
+/* What dcp_tstate_emit() makes of a stream with parts in it. */
 static void telling(void **state)
 {
 	static const int64_t floats[] = { 20 };
@@ -298,7 +298,7 @@ static void telling(void **state)
 	src = dcp_source_mem(z.b.p, z.b.n);
 	assert_int_equal(dcp_torch_open(&src, 0, &t, &err), 0);
 	t_sink_init(&s, NULL);
-	assert_int_equal(dcp_tstate_tell(&(struct dcp_tstate){ .t = t, .sink = &s.sink }, &err),
+	assert_int_equal(dcp_tstate_emit(&(struct dcp_tstate){ .t = t, .sink = &s.sink }, &err),
 			 0);
 	assert_string_equal(
 		t_sink_tensor(&s, "w")->error,
@@ -319,7 +319,7 @@ static void telling(void **state)
 	t_case("inside something compressed there is no part to read");
 	t_sink_init(&s, NULL);
 	assert_int_equal(
-		dcp_tstate_tell(
+		dcp_tstate_emit(
 			&(struct dcp_tstate){ .t = t, .sink = &s.sink, .sealed = "is sealed" },
 			&err),
 		0);

@@ -71,7 +71,7 @@ static void tell(struct matrix *m, size_t wanted)
 {
 	m->n = 0;
 	assert_true(dcp_cut_fits(&m->cut, 2, m->shape));
-	assert_int_equal(dcp_strided_tell(&m->tl, &m->cut, keep, m), 0);
+	assert_int_equal(dcp_strided_emit(&m->tl, &m->cut, keep, m), 0);
 	assert_int_equal(m->n, wanted);
 }
 
@@ -210,7 +210,7 @@ static void too_many_dimensions(void **state)
 	dcp_arena_init(&m.arena, 1 << 20);
 	assert_int_equal(dcp_tiling_init(&m.tl, &m.t, &m.arena, NULL), 0);
 	assert_int_equal(dcp_cut_whole(&m.cut, 6, shape, &m.arena), 0);
-	assert_int_equal(dcp_strided_tell(&m.tl, &m.cut, keep, &m), 0);
+	assert_int_equal(dcp_strided_emit(&m.tl, &m.cut, keep, &m), 0);
 	assert_int_equal(m.n, 6);
 	check(&m.got[5], 5, 80, 1, 4);
 	dcp_arena_finish(&m.arena);
@@ -237,7 +237,7 @@ static void who_is_told_may_end_it(void **state)
 
 	(void)state;
 	make(&m, 4, 1, false);
-	assert_int_equal(dcp_strided_tell(&m.tl, &m.cut, refuse, &calls), -ECANCELED);
+	assert_int_equal(dcp_strided_emit(&m.tl, &m.cut, refuse, &calls), -ECANCELED);
 	assert_int_equal(calls, 1);
 	assert_int_equal(dcp_meet(&m.tl, &m.cut, 0, 96, refuse_meet, &calls), -ECANCELED);
 	assert_int_equal(calls, 2);

@@ -200,7 +200,7 @@ static void every_codec(void **state)
 	struct dcp_unpack *u = make(p, p->cache);
 	char name[64];
 
-	p->progress.tell = NULL;
+	p->progress.report = NULL;
 	dcp_unpack_settle(u);
 	for (size_t i = 0; i < DCP_LEN(files); i++) {
 		t_case(files[i].name);
@@ -342,7 +342,7 @@ static void refused(void **state)
 	t_pack(&packed, DCP_CODEC_GZIP, p->want, N);
 	t_dir_put(&p->dir, "ckpt/cut.gz", packed.p, packed.n / 2);
 	t_dir_put(&p->dir, "outside.gz", packed.p, packed.n);
-	p->progress.tell = NULL;
+	p->progress.report = NULL;
 	for (int cached = 0; cached < 2; cached++)
 		for (size_t i = 0; i < DCP_LEN(cases); i++) {
 			struct dcp_unpack *u = make(p, cached ? p->cache : NULL);

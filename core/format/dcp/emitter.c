@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * teller: what tells the keys of a checkpoint: numbers of files, and its end.
+ * emitter: what emits the keys of a checkpoint: numbers of files, and its end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,29 +10,29 @@
 #include "core/base/log.h"
 #include "core/format/dcp/dcp_int.h"
 
-int dcp_tdcp_no_memory(struct dcp_tdcp_teller *w)
+int dcp_tdcp_no_memory(struct dcp_tdcp_emitter *w)
 {
 	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
 }
 
-int dcp_tdcp_file_number(struct dcp_tdcp_teller *w, uint32_t file, uint32_t *number)
+int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number)
 {
 	int rc;
 
-	if (w->told[file] == DCP_TDCP_UNTOLD) {
+	if (w->emitted[file] == DCP_TDCP_NOT_EMITTED) {
 		rc = w->sink->file(w->sink->ctx, dcp_intern_text(&w->m->files, file),
-				   &w->told[file]);
+				   &w->emitted[file]);
 		if (rc < 0)
 			return rc;
 	}
-	*number = w->told[file];
+	*number = w->emitted[file];
 	return 0;
 }
 
-void dcp_tdcp_teller_finish(struct dcp_tdcp_teller *w)
+void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w)
 {
 	dcp_titem_files_finish(&w->files);
-	free(w->told);
+	free(w->emitted);
 	dcp_buf_finish(&w->path_text);
 	dcp_buf_finish(&w->path_ptrs);
 	dcp_buf_finish(&w->dims);
