@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hugging Face's tp_plan: one flat JSON object of strings.
- *
- * What is allowed here is less than JSON, an object, strings without escapes and lists of numbers,
- * and messages name lines. So it is read here.
+ * Strings have no escapes, and messages name lines.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/parse/json.h"
 #include "core/parse/layout/layout_int.h"
 
 struct entry {
@@ -21,7 +20,6 @@ struct entry {
 
 struct plan {
 	struct layout_parse *ps;
-	const char *s, *end;
 	struct entry *entry;
 	size_t n, cap;
 };
@@ -59,84 +57,53 @@ static const struct {
 	{ "replicated_with_grad_allreduce", "replicate", NULL },
 };
 
-static void skip(struct plan *plan)
+/* The line that @to lies on, from @from on line ps->line. */
+static void count_lines(struct layout_parse *ps, const char *from, const char *to)
 {
-	for (; plan->s < plan->end && strchr(" \t\r\n", *plan->s); plan->s++)
-		plan->ps->line += *plan->s == '\n';
+	while ((from = memchr(from, '\n', (size_t)(to - from)))) {
+		ps->line++;
+		from++;
+	}
 }
 
-static int wrong(const struct plan *plan, const char *wanted)
+/* @quoted without its quotes. */
+static int string(struct layout_parse *ps, struct dcp_bytes quoted, const char **out, size_t *n)
 {
-	if (plan->s >= plan->end)
-		return dcp_layout_bad(plan->ps, -EINVAL, "the JSON ends where %s should stand",
-				      wanted);
-	return dcp_layout_bad(plan->ps, -EINVAL, "%s should stand where %.*s does", wanted,
-			      (int)DCP_MIN(plan->end - plan->s, 20), plan->s);
-}
-
-static int eat(struct plan *plan, char c)
-{
-	char wanted[] = { '"', c, '"', '\0' };
-
-	skip(plan);
-	if (plan->s >= plan->end || *plan->s != c)
-		return wrong(plan, wanted);
-	plan->s++;
-	return 0;
-}
-
-/* A string at plan->s, without its quotes. */
-static int string(struct plan *plan, const char **out, size_t *n)
-{
-	const char *close;
-	int rc = eat(plan, '"');
-
-	if (rc < 0)
-		return rc;
-	close = memchr(plan->s, '"', (size_t)(plan->end - plan->s));
-	if (!close)
-		return dcp_layout_bad(plan->ps, -EINVAL, "a string without an end");
-	for (const char *s = plan->s; s < close; s++)
-		if (*s == '\\' || (unsigned char)*s < ' ')
+	if (quoted.n < 2 || quoted.p[quoted.n - 1] != '"')
+		return dcp_layout_bad(ps, -EINVAL, "a string without an end");
+	*out = (const char *)quoted.p + 1;
+	*n = quoted.n - 2;
+	for (size_t i = 0; i < *n; i++)
+		if ((*out)[i] == '\\' || (unsigned char)(*out)[i] < ' ')
 			return dcp_layout_bad(
-				plan->ps, -EINVAL,
+				ps, -EINVAL,
 				"strings hold neither backslashes nor control bytes");
-	*out = plan->s;
-	*n = (size_t)(close - plan->s);
-	plan->s = close + 1;
 	return 0;
 }
 
 /* A string, or a list with its brackets. */
-static int value(struct plan *plan, struct entry *e)
+static int value(struct layout_parse *ps, struct dcp_bytes text, struct entry *e)
 {
-	const char *close;
-
-	skip(plan);
-	if (plan->s < plan->end && *plan->s == '[') {
-		close = memchr(plan->s, ']', (size_t)(plan->end - plan->s));
-		if (!close || memchr(plan->s, '\n', (size_t)(close - plan->s)))
-			return dcp_layout_bad(plan->ps, -EINVAL, "a list ends on its line");
-		e->value = plan->s;
-		e->nvalue = (size_t)(close + 1 - plan->s);
-		plan->s = close + 1;
-		return 0;
-	}
-	if (plan->s < plan->end && *plan->s != '"')
-		return wrong(plan, "a string or a list of numbers");
-	return string(plan, &e->value, &e->nvalue);
+	if (text.p[0] == '"')
+		return string(ps, text, &e->value, &e->nvalue);
+	if (text.p[0] != '[')
+		return dcp_layout_bad(ps, -EINVAL,
+				      "expected a string or a list of numbers, found %.*s",
+				      (int)DCP_MIN(text.n, (size_t)20), (const char *)text.p);
+	if (memchr(text.p, '\n', text.n))
+		return dcp_layout_bad(ps, -EINVAL, "a list ends on its line");
+	e->value = (const char *)text.p;
+	e->nvalue = text.n;
+	return 0;
 }
 
-static int member(struct plan *plan)
+static int member(struct plan *plan, struct dcp_bytes name, struct dcp_bytes text)
 {
-	struct entry e = { .components = 1 };
-	int rc = string(plan, &e.name, &e.n);
+	struct entry e = { .components = 1, .line = plan->ps->line };
+	int rc = string(plan->ps, name, &e.name, &e.n);
 
-	e.line = plan->ps->line;
 	if (rc == 0)
-		rc = eat(plan, ':');
-	if (rc == 0)
-		rc = value(plan, &e);
+		rc = value(plan->ps, text, &e);
 	if (rc < 0)
 		return rc;
 	if (e.n == 4 && memcmp(e.name, "mesh", 4) == 0)
@@ -151,28 +118,25 @@ static int member(struct plan *plan)
 	return rc;
 }
 
-static int members(struct plan *plan)
+static int members(struct plan *plan, const char *text, size_t n)
 {
-	int rc = eat(plan, '{');
+	struct dcp_json_walk walk = { .text = text, .n = n };
+	struct dcp_bytes name, value;
+	const char *at = text;
+	struct dcp_err err;
+	int rc;
 
-	skip(plan);
-	if (rc == 0 && plan->s < plan->end && *plan->s == '}') {
-		plan->s++;
-		return 0;
-	}
-	while (rc == 0) {
-		rc = member(plan);
-		skip(plan);
-		if (rc < 0 || plan->s >= plan->end || *plan->s != ',')
-			break;
-		plan->s++;
+	while ((rc = dcp_json_walk(&walk, &name, &value, &err)) > 0) {
+		count_lines(plan->ps, at, (const char *)name.p);
+		at = (const char *)name.p;
+		rc = member(plan, name, value);
+		if (rc < 0)
+			return rc;
 	}
 	if (rc == 0)
-		rc = eat(plan, '}');
-	skip(plan);
-	if (rc == 0 && plan->s < plan->end)
-		return wrong(plan, "the end");
-	return rc;
+		return 0;
+	count_lines(plan->ps, at, text + walk.at);
+	return dcp_layout_bad(plan->ps, -EINVAL, "%s", err.msg);
 }
 
 /* More components first, then longer names: a parameter before its module. */
@@ -308,11 +272,11 @@ static int rules(struct plan *plan)
 
 int dcp_layout_json(struct layout_parse *ps, const char *text, size_t n)
 {
-	struct plan plan = { .ps = ps, .s = text, .end = text + n };
+	struct plan plan = { .ps = ps };
 	int rc;
 
 	ps->line = 1;
-	rc = members(&plan);
+	rc = members(&plan, text, n);
 	if (rc == 0 && ps->l->mesh.ndim == 0)
 		rc = dcp_layout_mesh_words(ps, "tp=1", 4);
 	if (rc == 0 && plan.n > 0)
