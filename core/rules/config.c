@@ -49,6 +49,7 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 		.shared_intermediate = NUMBER(o, "shared_expert_intermediate_size"),
 		.dense_layers = NUMBER(o, "first_k_dense_replace"),
 		.moe_step = NUMBER(o, "decoder_sparse_step", "moe_layer_freq"),
+		.mtp_layers = NUMBER(o, "num_nextn_predict_layers"),
 		.q_rank = NUMBER(o, "q_lora_rank"),
 		.kv_rank = NUMBER(o, "kv_lora_rank"),
 		.nope_dim = NUMBER(o, "qk_nope_head_dim"),
@@ -110,6 +111,15 @@ const char *dcp_rules_word(size_t i)
 	return words[i].name;
 }
 
+uint64_t dcp_rules_word_value(size_t i, const struct dcp_rules_config *config)
+{
+	uint64_t v = 0;
+
+	if (config)
+		memcpy(&v, (const char *)config + words[i].at, sizeof(v));
+	return v;
+}
+
 int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *config,
 		     uint64_t *out, struct dcp_err *err)
 {
@@ -119,9 +129,7 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 		uint64_t v = f->value;
 
 		if (f->word >= 0) {
-			v = 0;
-			if (config)
-				memcpy(&v, (const char *)config + words[f->word].at, sizeof(v));
+			v = dcp_rules_word_value((size_t)f->word, config);
 			if (v == 0)
 				return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 						"it needs %s, which no config.json tells",

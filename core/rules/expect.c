@@ -6,6 +6,7 @@
  *   t  may be missing where embeddings are tied    a b  attention has biases (b: unless it says not)
  *   d  layers without experts, m with them         B    the MLP has
  *   q  the query has a low rank, n has not         s    there are shared experts
+ *   p  layers of multi-token prediction, which stand behind the others and may be missing
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,10 @@ enum { MOST = 1 << 20 }; /* layers times experts */
 	"self_attn.kv_b_proj.weight heads*nope_dim+heads*v_dim kv_rank\n" L                    \
 	"self_attn.o_proj.weight hidden heads*v_dim\n"
 #define SHARED GATED("sm:" L "mlp.shared_experts.", "shared_experts*moe_intermediate")
+#define PREDICTION                                                                             \
+	"p:" L "enorm.weight hidden\np:" L "hnorm.weight hidden\np:" L                         \
+	"eh_proj.weight hidden 2*hidden\np:" L "shared_head.norm.weight hidden\np:" L          \
+	"shared_head.head.weight vocab hidden\np:" L "embed_tokens.weight vocab hidden\n"
 #define BOTH(key, n) key ".weight " n "\n" key ".bias hidden\n"
 
 static const struct {
@@ -76,9 +81,8 @@ static const struct {
 			    "block_sparse_moe.experts.{e}.w2.weight hidden intermediate\n" L
 			    "block_sparse_moe.experts.{e}.w3.weight intermediate hidden\n" },
 	{ " deepseek_v2 ", ENDS NORMS MLA DENSE EXPERTS SHARED },
-	{ " deepseek_v3 ",
-	  ENDS NORMS MLA DENSE EXPERTS SHARED "m:" L "mlp.gate.e_score_correction_bias "
-					      "experts\n" },
+	{ " deepseek_v3 kimi_k2 ", ENDS NORMS MLA DENSE EXPERTS SHARED PREDICTION
+	  "m:" L "mlp.gate.e_score_correction_bias experts\n" },
 	{ " gemma2 ", ENDS NORMS FF_NORMS ATTN BIASES MLP },
 	{ " gemma3_text ", ENDS NORMS FF_NORMS ATTN BIASES QK_NORMS MLP },
 	{ " olmo2 ", ENDS POST_NORM L "post_feedforward_layernorm.weight hidden\n" ATTN BIASES L
@@ -184,7 +188,8 @@ static bool is_meant(const struct dcp_rules_config *c, const char *when, size_t 
 	bool meant = true;
 
 	for (size_t i = 0; i < n; i++)
-		meant &= when[i] == 'a'   ? c->attention_bias == 1
+		meant &= when[i] == 'p'   ? layer >= c->layers
+			 : when[i] == 'a' ? c->attention_bias == 1
 			 : when[i] == 'b' ? c->attention_bias != 0
 			 : when[i] == 'B' ? c->mlp_bias == 1
 			 : when[i] == 'd' ? !is_moe(c, layer)
@@ -202,15 +207,16 @@ static int tell_line(const struct telling *t, const char *line)
 	const struct dcp_rules_config *c = t->config;
 	struct dcp_rules_expected x = { 0 };
 	uint64_t layers = 1, experts = 1;
+	bool tied;
 	int rc = 0;
 
 	if (colon && colon < end)
 		key = colon + 1;
 	blank = strchr(key, ' ');
-	x.optional = key > line && memchr(line, 't', (size_t)(key - line)) && c->tie != 0;
+	tied = key > line && memchr(line, 't', (size_t)(key - line)) && c->tie != 0;
 	lengths(t, blank, &x);
 	if (memmem(key, (size_t)(blank - key), "{l}", 3))
-		layers = c->layers;
+		layers = c->layers + c->mtp_layers;
 	if (memmem(key, (size_t)(blank - key), "{e}", 3))
 		experts = c->experts;
 	for (uint64_t l = 0; l < layers; l++) {
@@ -232,6 +238,7 @@ static int tell_line(const struct telling *t, const char *line)
 			}
 			text[n] = '\0';
 			x.key = text;
+			x.optional = tied || l >= c->layers;
 			rc = t->fn(t->ctx, &x);
 		}
 	}
@@ -243,7 +250,7 @@ int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, 
 	const struct telling t = { c, fn, ctx };
 	const char *lines = NULL;
 	char name[sizeof(c->model_type) + 2];
-	uint64_t most;
+	uint64_t most; /* layers, and times experts */
 	int rc = 0;
 
 	snprintf(name, sizeof(name), " %s ", c->model_type);
@@ -252,7 +259,8 @@ int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, 
 		if (strstr(families[i].models, name))
 			lines = families[i].lines;
 	if (!lines || c->quantized || !c->layers ||
-	    dcp_ckd_mul(&most, c->layers, DCP_MAX(c->experts, 1)) || most > MOST)
+	    dcp_ckd_add(&most, c->layers, c->mtp_layers) ||
+	    dcp_ckd_mul(&most, most, DCP_MAX(c->experts, 1)) || most > MOST)
 		return 0;
 	for (; rc == 0 && *lines; lines = strchr(lines, '\n') + 1)
 		rc = tell_line(&t, lines);

@@ -289,28 +289,55 @@ static int insert(struct run *r, struct work *w, size_t n, uint32_t d)
 	return rc;
 }
 
+/*
+ * What is joined into one: @n tensors, @step apart in the list of all, the axis of the slot that is
+ * joined over, or the lists. The axis goes.
+ */
+static void take_axis(struct flow *f, uint8_t slot, size_t *n, size_t *step)
+{
+	uint32_t at = 0;
+
+	*n = f->k;
+	*step = f->e;
+	if (slot == RULES_NO_SLOT) {
+		f->k = 1;
+		return;
+	}
+	while (f->axis[at].slot != slot) /* the parser saw to it that there is one */
+		at++;
+	*n = f->axis[at].n;
+	*step = 1;
+	for (uint32_t i = at + 1; i < f->naxis; i++) {
+		*step *= f->axis[i].n;
+		f->axis[i - 1] = f->axis[i];
+	}
+	f->naxis--;
+	f->e /= *n;
+}
+
 /* Each list over its slot, or the lists; along dimension @d, or one that is @added. */
 static int join_lists(struct run *r, const struct op *op, struct flow *f, bool added)
 {
-	bool slot = op->slot != RULES_NO_SLOT;
-	size_t lists = slot ? f->k : f->e, n = slot ? f->e : f->k;
-	struct work *out = works(r, lists), *in = works(r, n);
+	size_t all = f->k * f->e, n, step, lists;
+	struct work *out, *in;
 	uint32_t d;
 	int rc = dimension(r, op, 0, f->w[0].ndim + added, &d);
 
+	take_axis(f, op->slot, &n, &step);
+	lists = all / n;
+	out = works(r, lists);
+	in = works(r, n);
 	if (!out || !in)
 		return -ENOMEM;
 	for (size_t j = 0; rc == 0 && j < lists; j++) {
 		for (size_t i = 0; i < n; i++)
-			in[i] = slot ? f->w[j * f->e + i] : f->w[i * f->e + j];
+			in[i] = f->w[(j / step * n + i) * step + j % step];
 		if (added)
 			rc = insert(r, in, n, d);
 		if (rc == 0)
 			rc = join(r, in, n, d, &out[j]);
 	}
 	f->w = out;
-	f->k = slot ? f->k : 1;
-	f->e = slot ? 1 : f->e;
 	return rc;
 }
 
@@ -389,12 +416,12 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 	if (rc < 0)
 		return rc;
 	n = f->w[0].shape[d];
-	if (n == 0 || f->k > MAX_MADE / n)
+	if (n == 0 || f->k * f->e > MAX_MADE / n)
 		return bad(r, "%llu elements cannot be as many tensors", (unsigned long long)n);
-	out = works(r, f->k * n);
+	out = works(r, f->k * f->e * n);
 	if (!out)
 		return -ENOMEM;
-	for (size_t j = 0; j < f->k * n; j++) {
+	for (size_t j = 0; j < f->k * f->e * n; j++) {
 		struct work *to = &out[j];
 
 		*to = f->w[j / n];
@@ -410,8 +437,8 @@ static int unstack(struct run *r, const struct op *op, struct flow *f)
 			return rc;
 	}
 	f->w = out;
-	f->e = n;
-	f->is_unstacked = true;
+	f->e *= n;
+	f->axis[f->naxis++] = (struct flow_axis){ op->slot, n };
 	return 0;
 }
 

@@ -95,6 +95,8 @@ int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 	f->w = dcp_arena_calloc(&m->arena, g->nhit, sizeof(*f->w));
 	f->k = rule->nsrc;
 	f->e = g->nhit / rule->nsrc;
+	f->naxis = rule->join != RULES_NO_SLOT;
+	f->axis[0] = (struct flow_axis){ rule->join, f->e };
 	if (!f->w)
 		return dcp_fail(why, -ENOMEM, DCP_ERR_NO_OFFSET, "it needs too much memory");
 	complete = is_complete(m, g, lacks, sizeof(lacks));
@@ -122,26 +124,47 @@ int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 	return dcp_rules_flow(rule, m->from->config, f, &m->arena, why);
 }
 
-int dcp_rules_key_made(struct map *m, const struct group *g, uint32_t dst, uint64_t member,
-		       const char **out)
+uint64_t dcp_rules_members(const struct map *m, const struct group *g, const struct flow *f)
+{
+	uint64_t n = 1;
+
+	for (uint32_t i = 0; i < f->naxis; i++)
+		if (m->r->rule[g->rule].each >> f->axis[i].slot & 1)
+			n *= f->axis[i].n;
+	return n;
+}
+
+int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *f, uint32_t dst,
+		       uint64_t member, const char **out)
 {
 	const struct rule *rule = &m->r->rule[g->rule];
 	const struct hit *h = &m->hit[g->hit];
 	struct slot_value value[DCP_RULES_MAX_SLOTS];
 	const char *bare = dcp_rules_bare_key(m->r, dcp_rules_key_of(m, h), &m->text);
-	char digits[24];
+	char digits[DCP_RULES_MAX_SLOTS][24];
+	int rc;
 
 	dcp_buf_reset(&m->made_text);
 	if (dcp_buf_error(&m->text) ||
 	    !dcp_rules_match(&rule->src[h->src], bare, strlen(bare), value))
 		return -ENOMEM;
-	if (rule->each != RULES_NO_SLOT) {
-		int n = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)member);
+	for (uint32_t i = 0; i < rule->nslot; i++)
+		if (rule->each >> i & 1)
+			value[i] = (struct slot_value){ "0", 1, 0 };
+	for (uint32_t i = f ? f->naxis : 0; i-- > 0;) {
+		const struct flow_axis *a = &f->axis[i];
+		unsigned long long number = member % a->n;
+		int n;
 
-		value[rule->each] = (struct slot_value){ digits, (size_t)n, member };
+		if (!(rule->each >> a->slot & 1))
+			continue;
+		n = snprintf(digits[i], sizeof(digits[i]), "%llu", number);
+		value[a->slot] = (struct slot_value){ digits[i], (size_t)n, number };
+		member /= a->n;
 	}
-	if (!dcp_rules_expand(&rule->dst[dst], value, &m->made_text))
-		return -ERANGE;
+	rc = dcp_rules_expand(&rule->dst[dst], value, m->from->config, &m->made_text);
+	if (rc < 0)
+		return rc;
 	dcp_buf_add(&m->made_text, "", 0);
 	*out = m->made_text.n ? m->made_text.p : "";
 	return dcp_buf_error(&m->made_text);

@@ -56,7 +56,7 @@ static int find_group(struct map *m, const struct rule *rule, const struct slot_
 	dcp_buf_reset(&m->made_text);
 	dcp_buf_printf(&m->made_text, "%u", number);
 	for (uint32_t i = 0; i < rule->nslot; i++)
-		if (i != rule->join && i != rule->each) {
+		if (i != rule->join && !(rule->each >> i & 1)) {
 			dcp_buf_add(&m->made_text, "", 1);
 			dcp_buf_add(&m->made_text, value[i].s, value[i].n);
 		}
@@ -229,15 +229,15 @@ static int note_group(struct map *m, uint32_t number)
 	const char *key;
 	int rc = 0;
 
-	if (rule->each != RULES_NO_SLOT)
+	if (rule->each)
 		dcp_rules_make(m, g, &f, &first, &unread);
-	for (uint64_t e = 0; rc == 0 && e < (f.is_unstacked ? f.e : 1); e++)
+	for (uint64_t e = 0; rc == 0 && e < dcp_rules_members(m, g, &f); e++)
 		for (uint32_t j = 0; rc == 0 && j < rule->ndst; j++) {
-			rc = dcp_rules_key_made(m, g, j, e, &key);
+			rc = dcp_rules_key_made(m, g, &f, j, e, &key);
 			if (rc == 0)
 				rc = note_made(m, number, key);
-			else if (rc == -ERANGE)
-				rc = 0;
+			else if (rc == -ERANGE || rc == -EINVAL)
+				rc = 0; /* dcp_rules_tell_group() says so */
 		}
 	dcp_arena_reset(&m->arena);
 	return rc;

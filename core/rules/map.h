@@ -59,10 +59,12 @@ const char *dcp_rules_key_of(const struct map *m, const struct hit *h);
  * reason in @why. @first receives the group's first source even then, if it can be read. */
 int dcp_rules_make(struct map *m, const struct group *g, struct flow *f,
 		   struct dcp_tensor *first, struct dcp_err *why);
-/* The key that pattern @dst makes of a group, for member @member of what was unstacked; valid
- * until the next call. -ERANGE: a number in it would be negative. */
-int dcp_rules_key_made(struct map *m, const struct group *g, uint32_t dst, uint64_t member,
-		       const char **out);
+/* How many members there are of what a group's rule unstacks, also where a later operation failed. */
+uint64_t dcp_rules_members(const struct map *m, const struct group *g, const struct flow *f);
+/* The key that pattern @dst makes of a group, for member @member of those; @f may be NULL for member
+ * 0. Valid until the next call. As dcp_rules_expand(). */
+int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *f, uint32_t dst,
+		       uint64_t member, const char **out);
 
 /* tell.c */
 int dcp_rules_emit_group(struct map *m, uint32_t number);

@@ -255,7 +255,7 @@ static int step(struct rules_parse *ps, struct rule *rule, const char *at, const
 		uint64_t *k)
 {
 	const struct op_def *def = op->def;
-	bool left = op->slot != RULES_NO_SLOT && op->slot != rule->each;
+	bool left = op->slot != RULES_NO_SLOT && !(rule->each >> op->slot & 1);
 	uint64_t parts = 1;
 
 	if (def->slot == OP_SLOT_JOINS && op->slot == RULES_NO_SLOT)
@@ -268,12 +268,12 @@ static int step(struct rules_parse *ps, struct rule *rule, const char *at, const
 		rule->join = op->slot;
 	}
 	if (def->slot == OP_SLOT_COUNTS) {
-		if (left || !rule->each_at)
+		if (left || !rule->each_at[op->slot])
 			return dcp_rules_bad(ps, at, -EINVAL,
 					     "{%s} is counted on the right side, once, and "
 					     "does not stand on the left",
 					     rule->slot_name[op->slot]);
-		rule->each_at = NULL;
+		rule->each_at[op->slot] = NULL;
 	}
 	if (def->list) {
 		parts = op->is_list ? op->narg - 1 : op->arg[1].f[0].value;
@@ -306,9 +306,11 @@ static int check_slots(struct rules_parse *ps, const struct rule *rule)
 			return dcp_rules_bad(ps, ps->line_text + rule->dst[i].column - 1,
 					     -EINVAL, "{%s} was joined over",
 					     rule->slot_name[rule->join]);
-	if (rule->each_at)
-		return dcp_rules_bad(ps, rule->each_at, -EINVAL, "{%s} is not on the left side",
-				     rule->slot_name[rule->each]);
+	for (uint32_t i = 0; i < rule->nslot; i++)
+		if (rule->each_at[i])
+			return dcp_rules_bad(ps, rule->each_at[i], -EINVAL,
+					     "{%s} is not on the left side",
+					     rule->slot_name[i]);
 	return 0;
 }
 

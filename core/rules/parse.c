@@ -96,7 +96,7 @@ static int new_rule(struct rules_parse *ps, const char *at, struct rule **out)
 		return -ENOMEM;
 	r->nrule++;
 	(*out)->line = ps->line;
-	(*out)->join = (*out)->each = RULES_NO_SLOT;
+	(*out)->join = RULES_NO_SLOT;
 	return 0;
 }
 
@@ -172,7 +172,7 @@ static int affix_line(struct rules_parse *ps, const char *s, struct affix **list
 
 static int mark_line(struct rules_parse *ps, const char *s, bool lacks)
 {
-	struct rule slots = { .join = RULES_NO_SLOT, .each = RULES_NO_SLOT };
+	struct rule slots = { .join = RULES_NO_SLOT };
 	struct dcp_rules *r = ps->r;
 	struct mark *m;
 	int rc;

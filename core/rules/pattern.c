@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/rules/rules_int.h"
 
@@ -50,16 +51,13 @@ static int slot_of(struct rules_parse *ps, struct rule *rule, const char *at, co
 	if (rule->nslot == DCP_RULES_MAX_SLOTS)
 		return dcp_rules_bad(ps, at, -E2BIG, "more than %d slots in a rule",
 				     DCP_RULES_MAX_SLOTS);
-	if (!is_source && rule->each != RULES_NO_SLOT)
-		return dcp_rules_bad(ps, at, -EINVAL, "{%.*s} is not on the left side",
-				     (int)DCP_MIN(n, (size_t)60), name);
 	known = dcp_arena_strndup(&ps->r->arena, name, n);
 	if (!known)
 		return -ENOMEM;
 	*out = (uint8_t)rule->nslot;
 	if (!is_source) { /* for unstack() to count; whether it does is seen when all is read */
-		rule->each = *out;
-		rule->each_at = at;
+		rule->each |= 1u << *out;
+		rule->each_at[*out] = at;
 	}
 	rule->slot_name[rule->nslot++] = known;
 	return 0;
@@ -79,7 +77,25 @@ static int star_of(struct rules_parse *ps, struct rule *rule, const char *at, ui
 	return dcp_rules_bad(ps, at, -EINVAL, "the left side has no * for this one");
 }
 
-/* "i}" or "i+4}" behind the bracket at *@s, moved past it. */
+/* "4" or "layers" at *@s, moved past it: what is added to a number. False: neither. */
+static bool added(const char **s, const char *end, struct pattern_op *op)
+{
+	const char *from = *s;
+
+	while (*s < end && is_digit(**s) && *s - from < MAX_DIGITS)
+		op->add = op->add * 10 + (uint64_t)(*(*s)++ - '0');
+	if (*s > from)
+		return true;
+	while (*s < end && is_letter(**s))
+		++*s;
+	for (size_t i = 0; i < dcp_rules_nwords; i++)
+		if (strlen(dcp_rules_word(i)) == (size_t)(*s - from) &&
+		    memcmp(dcp_rules_word(i), from, (size_t)(*s - from)) == 0)
+			op->word = (uint32_t)i + 1;
+	return op->word != 0;
+}
+
+/* "i}", "i+4}" or "i+layers}" behind the bracket at *@s, moved past it. */
 static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, const char *end,
 		     bool is_source, struct pattern_op *op)
 {
@@ -90,19 +106,14 @@ static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, 
 		p++;
 	n = (size_t)(p - name);
 	if (!is_source && p < end && (*p == '+' || *p == '-')) {
-		bool minus = *p++ == '-';
-		const char *digits = p;
-
-		while (p < end && is_digit(*p) && p - digits < MAX_DIGITS)
-			op->add = op->add * 10 + (*p++ - '0');
-		if (p == digits)
+		op->minus = *p++ == '-';
+		if (!added(&p, end, op))
 			n = 0;
-		op->add = minus ? -op->add : op->add;
 	}
 	if (n == 0 || n > 31 || p == end || *p != '}')
 		return dcp_rules_bad(ps, at, -EINVAL,
 				     "a slot is written {i}%s; a bracket by itself \\{",
-				     is_source ? "" : " or {i+4}");
+				     is_source ? "" : ", {i+4} or {i+layers}");
 	*s = p + 1;
 	op->kind = PATTERN_NUMBER;
 	return slot_of(ps, rule, at, name, n, is_source, &op->slot);
@@ -237,23 +248,29 @@ bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
 	}
 }
 
-bool dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
-		      struct dcp_buf *out)
+int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
+		     const struct dcp_rules_config *config, struct dcp_buf *out)
 {
 	for (uint32_t i = 0; i < p->nop; i++) {
 		const struct pattern_op *op = &p->op[i];
-		int64_t number;
+		uint64_t add = op->word ? dcp_rules_word_value(op->word - 1, config) : op->add,
+			 number;
 
+		if (op->word && add == 0)
+			return -EINVAL;
 		if (op->kind == PATTERN_LITERAL) {
 			dcp_buf_add(out, op->text, op->n);
-		} else if (op->kind == PATTERN_STAR || op->add == 0) {
-			dcp_buf_add(out, value[op->slot].s, value[op->slot].n);
-		} else {
-			number = (int64_t)value[op->slot].number + op->add;
-			if (number < 0)
-				return false;
-			dcp_buf_printf(out, "%lld", (long long)number);
+			continue;
 		}
+		if (op->kind == PATTERN_STAR || add == 0) {
+			dcp_buf_add(out, value[op->slot].s, value[op->slot].n);
+			continue;
+		}
+		number = value[op->slot].number;
+		if (op->minus ? number < add : dcp_ckd_add(&number, number, add))
+			return -ERANGE;
+		dcp_buf_printf(out, "%llu",
+			       (unsigned long long)(op->minus ? number - add : number));
 	}
-	return true;
+	return 0;
 }

@@ -18,13 +18,16 @@
 
 enum pattern_kind { PATTERN_LITERAL, PATTERN_STAR, PATTERN_NUMBER };
 
-/* One part of a pattern; @add is of a number on the right side. */
+/* One part of a pattern; @add and @word are of a number on the right side. */
 struct pattern_op {
 	enum pattern_kind kind;
 	uint8_t slot;
 	uint32_t n; /* bytes of a literal */
 	const char *text;
-	int64_t add;
+	uint64_t add; /* is added to it, or taken from it */
+	bool minus;
+	uint32_t
+		word; /* not 0: not @add, but the number of config.json with this number less one */
 };
 
 struct pattern {
@@ -71,7 +74,11 @@ struct work;
 struct flow {
 	struct work *w; /* k * e */
 	size_t k, e;
-	bool is_unstacked; /* e counts what unstack() made, also where a later operation fails */
+	struct flow_axis { /* what e counts, by slot: the last one changes from one to the next */
+		uint8_t slot;
+		size_t n;
+	} axis[DCP_RULES_MAX_SLOTS];
+	uint32_t naxis;
 };
 
 struct run {
@@ -110,9 +117,9 @@ struct rule {
 	uint32_t nslot;
 	const struct op *op;
 	uint32_t nop;
-	uint8_t join;        /* slot whose keys become one tensor; RULES_NO_SLOT: none */
-	uint8_t each;        /* slot of the right side that unstack() counts */
-	const char *each_at; /* in the text, while it is parsed */
+	uint8_t join;  /* slot whose keys become one tensor; RULES_NO_SLOT: none */
+	uint32_t each; /* slots of the right side that unstack() counts, a bit each */
+	const char *each_at[DCP_RULES_MAX_SLOTS]; /* in the text, until its unstack() is read */
 };
 
 /* strip, erase */
@@ -175,16 +182,19 @@ int dcp_rules_pattern(struct rules_parse *ps, struct rule *rule, const char *s, 
 /* Slots matched into @value (DCP_RULES_MAX_SLOTS), which point into @key. */
 bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
 		     struct slot_value *value);
-/* The key that @p makes of the slots, appended to @out. False: a number leaves 64 bits. */
+/* The key that @p makes of the slots, appended to @out. -ERANGE: a number would be negative or leave
+ * 64 bits; -EINVAL: config.json does not say what is added. */
 struct dcp_buf;
-bool dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
-		      struct dcp_buf *out);
+int dcp_rules_expand(const struct pattern *p, const struct slot_value *value,
+		     const struct dcp_rules_config *config, struct dcp_buf *out);
 
 /* config.c */
 
 /* The numbers of config.json that rules call by name. */
 extern const size_t dcp_rules_nwords;
 const char *dcp_rules_word(size_t i);
+/* Its number @i; 0: config.json does not say. */
+uint64_t dcp_rules_word_value(size_t i, const struct dcp_rules_config *config);
 /* -EINVAL: config.json does not say, or the numbers do not divide. */
 int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *config,
 		     uint64_t *out, struct dcp_err *err);

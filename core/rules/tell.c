@@ -78,7 +78,7 @@ static const char *alias(struct map *m, const struct group *g, const struct dcp_
 	if (key == DCP_INTERN_NONE)
 		return NULL;
 	other = &m->group[m->hit[m->hit_of_key[key]].group];
-	if (m->r->rule[other->rule].nop || dcp_rules_key_made(m, other, 0, 0, &name) < 0)
+	if (m->r->rule[other->rule].nop || dcp_rules_key_made(m, other, NULL, 0, 0, &name) < 0)
 		return NULL;
 	number = dcp_intern_find(&m->out, name, strlen(name));
 	return number != DCP_INTERN_NONE && m->made[number].told &&
@@ -168,14 +168,18 @@ int dcp_rules_emit_group(struct map *m, uint32_t number)
 	int rc = 0;
 
 	dcp_rules_make(m, g, &f, &first, &why);
-	for (uint64_t e = 0; rc == 0 && e < (f.is_unstacked ? f.e : 1); e++)
+	for (uint64_t e = 0; rc == 0 && e < dcp_rules_members(m, g, &f); e++)
 		for (uint32_t j = 0; rc == 0 && j < rule->ndst; j++) {
-			rc = dcp_rules_key_made(m, g, j, e, &key);
-			if (rc == -ERANGE) {
+			rc = dcp_rules_key_made(m, g, &f, j, e, &key);
+			if (rc == -ERANGE || rc == -EINVAL) {
 				m->report->failed++;
-				dcp_rules_say(m, DCP_RULES_FAILED,
-					      dcp_rules_key_of(m, &m->hit[g->hit]), rule->line,
-					      "the number of its new key would be negative");
+				dcp_rules_say(
+					m, DCP_RULES_FAILED,
+					dcp_rules_key_of(m, &m->hit[g->hit]), rule->line,
+					rc == -ERANGE
+						? "the number of its new key would be negative"
+						: "the number of its new key needs what no "
+						  "config.json tells");
 				rc = 0;
 				continue;
 			}

@@ -5,30 +5,44 @@
 usage: hf_view.py DCPFS        with a python that has torch and transformers (seen well with 2.15.0 and 5.23)
 
 Small models of several architectures are saved by torch.distributed.checkpoint, by torch.save as DistributedDataParallel and
-torch.compile wrap them, and by save_pretrained in parts; Llama also under the names that torchtune's and torchtitan's own converters give
-it, where those packages are there (seen well with torchtune 0.6.1 and torchtitan 0.3.0). Each is mounted, and loaded from its hf/ directory.
+torch.compile wrap them, and by save_pretrained in parts; under the names of every trainer in renamed.py (Megatron, torchtitan, Paddle); Llama also under
+the names that torchtune's and torchtitan's own converters give it, where those packages are there (seen well with torchtune 0.6.1 and torchtitan 0.3.0).
+Each is mounted, and loaded from its hf/ directory.
 """
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
+import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
+
+import renamed
 
 PROGRAM, TOP = os.path.abspath(sys.argv[1]), pathlib.Path(tempfile.mkdtemp())
 SIZES = dict(vocab_size=96, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64)
 GROUPED = dict(**SIZES, num_key_value_heads=2)
+MLA = dict(**SIZES, num_key_value_heads=4, first_k_dense_replace=1, n_routed_experts=4, n_shared_experts=2, moe_intermediate_size=48, kv_lora_rank=20,
+           qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_group=2, topk_group=1, num_experts_per_tok=2)
 CONFIGS = {
     "llama": transformers.LlamaConfig(**GROUPED),
     "qwen2": transformers.Qwen2Config(**GROUPED, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**GROUPED, head_dim=16),
     "mixtral": transformers.MixtralConfig(**GROUPED, num_local_experts=4),
     "gpt_neox": transformers.GPTNeoXConfig(**SIZES),
+    "qwen2_moe": transformers.Qwen2MoeConfig(**GROUPED, num_experts=4, moe_intermediate_size=48, shared_expert_intermediate_size=80, num_experts_per_tok=2),
+    "qwen3_moe": transformers.Qwen3MoeConfig(**GROUPED, num_experts=4, moe_intermediate_size=48, num_experts_per_tok=2),
+    "deepseek_v2": transformers.DeepseekV2Config(**MLA, q_lora_rank=None),
+    "deepseek_v3": transformers.DeepseekV3Config(**MLA, q_lora_rank=24),
+    "gpt2": transformers.GPT2Config(vocab_size=96, n_embd=64, n_layer=3, n_head=4, n_positions=64),
+    "llama4_text": transformers.Llama4TextConfig(**GROUPED, head_dim=16, intermediate_size_mlp=80, num_local_experts=4, interleave_moe_layer_step=2),
 }
 
 
@@ -68,10 +82,26 @@ def as_torchtitan(model, at):
     c.save_pretrained(at / "step-10")
 
 
+def by_another_name(preset, form, convert):
+    """The tensors that save_pretrained writes, as a trainer calls them."""
+    def save(model, at):
+        own = {}
+        for part in sorted((at.parent / "own").glob("*.safetensors")):
+            own |= load_file(part)
+        prefix = "language_model." if model.config.model_type == "llama4_text" else ""
+        bits = convert({prefix + k: v.view(torch.int16).numpy() for k, v in own.items()}, model.config.to_dict())
+        stored = {k: torch.from_numpy(numpy.ascontiguousarray(a)).view(torch.bfloat16 if a.dtype == "int16" else torch.uint8) for k, a in bits.items()}
+        dcp.save(stored, checkpoint_id=str(at / "step-10"))
+        model.config.save_pretrained(at / "step-10")
+    save.__name__ = f"{preset}-{form}"
+    return save
+
+
 def ways(kind):
     """How to save a model: the converters are of Llama."""
     names = {"torchtune": as_torchtune, "torchtitan": as_torchtitan} if kind == "llama" else {}
-    return [by_dcp, wrapped, in_parts] + [f for n, f in names.items() if importlib.util.find_spec(n)]
+    others = [by_another_name(*form) for form in renamed.FORMS.get(kind, []) if not (form[1] == "stacked" and kind.startswith("deepseek"))]
+    return [by_dcp, wrapped, in_parts] + [f for n, f in names.items() if importlib.util.find_spec(n)] + others
 
 
 def load(path):
@@ -104,6 +134,7 @@ def main():
                 subprocess.run([PROGRAM, "umount", "-z", at], check=True)  # the weights may still be mapped
             print(kind, save.__name__, "equal" if ok else "NOT EQUAL")
             wrong += not ok
+    shutil.rmtree(TOP)
     sys.exit(wrong != 0)
 
 

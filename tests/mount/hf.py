@@ -4,6 +4,7 @@ import io
 import json
 import mmap
 import os
+import sys
 
 import arrays
 import lib
@@ -12,6 +13,8 @@ from lib import case, check, equal, errno_of, fails, mount, read, sha
 try:
     import numpy
     import safetensors
+    sys.path.append(str(lib.GOLDEN.parent / "gen"))
+    import renamed
 except ImportError as why:
     lib.replace_python(why)
 
@@ -235,6 +238,62 @@ def operations():
                 check(numpy.array_equal(got, a), f"{key}: {got}")
 
 
+def small_models():
+    """(config, {key: shape}) of small models as transformers saved them, and of Llama 4 as it has them."""
+    out = []
+    for line in (lib.GOLDEN / "hf-shapes.txt").read_text().splitlines():
+        if line.startswith("{"):
+            out.append((json.loads(line), {}))
+        else:
+            key, *shape = line.split()
+            out[-1][1][key] = tuple(map(int, shape))
+    at = "language_model.model.layers.{}."
+    attention = {"input_layernorm.weight": (16,), "post_attention_layernorm.weight": (16,), "self_attn.q_proj.weight": (24, 16),
+                 "self_attn.k_proj.weight": (12, 16), "self_attn.v_proj.weight": (12, 16), "self_attn.o_proj.weight": (16, 24)}
+    dense = {f"feed_forward.{x}_proj.weight": (16, 28) if x == "down" else (28, 16) for x in ("gate", "up", "down")}
+    moe = {"feed_forward.router.weight": (2, 16), "feed_forward.experts.gate_up_proj": (2, 16, 48), "feed_forward.experts.down_proj": (2, 24, 16)} | {
+        f"feed_forward.shared_expert.{x}_proj.weight": (16, 24) if x == "down" else (24, 16) for x in ("gate", "up", "down")}
+    layers = {at.format(i) + k: v for i, more in ((0, dense), (1, moe)) for k, v in (attention | more).items()}
+    ends = {"language_model.model.embed_tokens.weight": (40, 16), "language_model.lm_head.weight": (40, 16), "language_model.model.norm.weight": (16,)}
+    return out + [({"model_type": "llama4_text", "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "head_dim": 6,
+                    "hidden_size": 16, "vocab_size": 40}, layers | ends)]
+
+
+def presets():
+    """Models under the names of their trainers come back byte for byte, by the preset that is found."""
+    source, want, rng = lib.fresh("source"), {}, numpy.random.default_rng(lib.SEED)
+    for config, shapes in small_models():
+        for preset, form, convert in renamed.FORMS.get(config["model_type"], []):
+            if config.get("mlp_bias") or (form == "stacked" and config.get("first_k_dense_replace")):
+                continue  # no trainer here has them
+            hf = {k: rng.random(shape, "f4") for k, shape in shapes.items()}
+            if config.get("num_nextn_predict_layers"):
+                hf = renamed.with_mtp(hf, config)
+            name = f"{len(want)}-{config['model_type']}-{form}"
+            stored = {k: numpy.ascontiguousarray(a) for k, a in convert(hf, config).items()}
+            checkpoint(source / name, {k: ("F32" if a.dtype == "f4" else "U8", list(a.shape), 0, a.tobytes()) for k, a in stored.items()})
+            (source / name / "config.json").write_text(json.dumps(config))
+            want[name] = preset, hf
+    check(len(want) > 50, f"{len(want)} models")
+    with mount(source) as m:
+        equal(set(m.settled().versions()), set(want), "versions")
+        for name, (preset, hf) in want.items():
+            case(name)
+            at = m.at / name / "hf"
+            page, got = read(at / "README.md").decode(), tensors_of(at)
+            check(f"| rules | `{preset}`" in page, f"the preset: {page}")
+            check("| left out because no rule fits | 0 |" in page, f"all keys are known: {page}")
+            if config_is_checked(page):
+                check("; 0 missing, 0 of another shape, 0 that the model has not." in page, f"as config.json says: {page}")
+            equal(set(got), set(hf), "keys")
+            for key, a in hf.items():
+                equal((got[key][1], got[key][2]), (list(a.shape), a.tobytes()), key)
+
+
+def config_is_checked(page):
+    return "## Against config.json" in page
+
+
 def cast(a, dtype):
     """float32 as the bits of another type, by its definition: to the nearest, ties to even."""
     if dtype == "F16":
@@ -377,4 +436,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, operations, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, operations, presets, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)

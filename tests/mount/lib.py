@@ -34,6 +34,7 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 PROGRAM = os.environ.get("DCPFS_PROGRAM", "dcpfs")
+PROGRAM = os.path.abspath(PROGRAM) if "/" in PROGRAM else PROGRAM  # programs run in directories of their own
 SKIP = 77
 PATIENCE = 30        # seconds until a predicate must hold; sanitizers and busy machines are slow
 APPEARS = 5          # seconds in which the mount promises to notice a change of its source

@@ -106,7 +106,7 @@ static const struct {
 	  "decoder.layers.{i}.mlp.linear_fc1.weight 16 10\ndecoder.layers.{i}.mlp.linear_fc2.weight 10 8\n",
 	  LLAMA "model.layers.{i}.self_attn.q_proj.bias 24\nmodel.layers.{i}.self_attn.k_proj.bias 12\n"
 	  "model.layers.{i}.self_attn.v_proj.bias 12\n" },
-	{ "megatron-qwen3-moe", "qwen3_moe",
+	{ "megatron-moe", "qwen3_moe",
 	  "embedding.word_embeddings.weight 20 10\noutput_layer.weight 20 10\ndecoder.final_layernorm.weight 10\n"
 	  "decoder.layers.{i}.self_attention.linear_qkv.weight 48 10\n"
 	  "decoder.layers.{i}.self_attention.linear_qkv.layer_norm_weight 10\n"

@@ -150,9 +150,9 @@ static void keys_table(void **state)
 
 static void what_is_said(void **state)
 {
-	static const char rules[] = "a -> x\nb -> x\ndrop c\nnever -> n\n";
+	static const char rules[] = "a -> x\nb -> x\ndrop c\nnever -> n\nm.{i} -> {i+layers}\n";
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
-	struct keys k = { KEYS("a", "b", "c", "nevr") };
+	struct keys k = { KEYS("a", "b", "c", "nevr", "m.1") };
 	struct dcp_rules_report report;
 
 	(void)state;
@@ -160,7 +160,9 @@ static void what_is_said(void **state)
 	assert_string_equal(said.p,
 			    "unmatched nevr 0: no rule fits it, nearest is never in line 4\n"
 			    "unused - 4: no key fits this rule\n"
-			    "collision x 1: both a (line 1) and b (line 2) become this key\n");
+			    "collision x 1: both a (line 1) and b (line 2) become this key\n"
+			    "failed m.1 5: the number of its new key needs what no config.json "
+			    "tells\n");
 	assert_int_equal(report.mapped, 0);
 	assert_int_equal(report.dropped, 1);
 	assert_int_equal(report.unmatched, 1);
@@ -181,7 +183,8 @@ static const struct {
 	{ "a -> *", "x:1:6: the left side has no * for this one" },
 	{ "{} -> b", "x:1:1: a slot is written {i}; a bracket by itself \\{" },
 	{ "a.{i+4} -> b", "x:1:3: a slot is written {i}; a bracket by itself \\{" },
-	{ "{i} -> {i+}", "x:1:8: a slot is written {i} or {i+4}; a bracket by itself \\{" },
+	{ "{i} -> {i+}", "x:1:8: a slot is written {i}, {i+4} or {i+layers}; a bracket by itself \\{" },
+	{ "{i} -> {i+layer}", "x:1:8: a slot is written {i}, {i+4} or {i+layers}; a bracket by itself \\{" },
 	{ "{i}{j} -> b", "x:1:6: two slots need something between them" },
 	{ "** -> b", "x:1:2: two slots need something between them" },
 	{ "a\\", "x:1:2: a pattern ends in a lone \\" },
@@ -212,6 +215,8 @@ static const struct {
 	{ "a -> b : concat(0, {e})", "x:1:20: no key of the rule has a slot {e}" },
 	{ "a.{e} -> b.{e} : stack(0, {e})", "x:1:10: {e} was joined over" },
 	{ "a.{e} -> b.{e} : unstack(0, {e})", "x:1:18: {e} is counted on the right side, once, and does not stand on the left" },
+	{ "a -> b.{i}.{e} : unstack(0, {i})", "x:1:12: {e} is not on the left side" },
+	{ "a -> b.{i} : unstack(0, {i}) unstack(0, {i})", "x:1:30: {i} is counted on the right side, once, and does not stand on the left" },
 	{ "a -> b.{e} : unstack(0)", "x:1:14: it is written unstack(0, {e})" },
 	{ "a.{i}, b -> c : concat(0)", "x:1:8: keys that become one have the same slots" },
 	{ "a.{i}.{j} -> b : stack(0, {i}) stack(0, {j})", "x:1:32: keys are joined once, over a slot of the left side" },
@@ -306,7 +311,7 @@ static const struct {
 	       "layers.0.attn.q_proj.bias"), "", "hf" },
 	{ KEYS("decoder.layers.self_attention.linear_qkv.weight", "decoder.layers.mlp.linear_fc1.weight"), "", "megatron" },
 	{ KEYS("decoder.layers.0.self_attention.linear_qkv.weight", "decoder.layers.1.mlp.router.weight",
-	       "decoder.layers.0.self_attention.q_layernorm.weight"), "", "megatron-qwen3-moe" },
+	       "decoder.layers.0.self_attention.q_layernorm.weight"), "", "megatron-moe" },
 	{ KEYS("module.2.attention.query_key_value.weight", "module.2.attention.dense.weight",
 	       "module.0.word_embeddings.weight", "fp32.0.word_embeddings.weight"), "", "gpt-neox" },
 	{ KEYS("llama.embed_tokens.weight", "llama.layers.0.self_attn.q_proj.weight", "llama.layers.0.mlp.gate_proj.weight"),

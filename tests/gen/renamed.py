@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Hugging Face model under the names and in the shapes that trainers give it, numpy arrays by key: what presets of core/rules have to undo.
+
+Written from the mappings that the first lines of each preset name, head by head and expert by expert; no code of the rules is used.
+FORMS lists, for each model_type, the preset that has to be found and a function of (tensors, config) for each form.
+"""
+import numpy as np
+
+PAD = 3  # rows that Megatron adds to the vocabulary
+
+
+def padded(a):
+    return np.concatenate([a, np.ones((PAD,) + a.shape[1:], a.dtype)])
+
+
+def numbers(c):
+    heads = c.get("num_attention_heads") or c["n_head"]
+    return heads, c.get("num_key_value_heads", heads), c.get("num_hidden_layers") or c["n_layer"]
+
+
+def head(a, n, heads):
+    size = len(a) // heads
+    return a[n * size:(n + 1) * size]
+
+
+def fused(q, k, v, heads, groups):
+    """Rows of queries, keys and values: in each group its query heads, its key head, its value head."""
+    rows = []
+    for g in range(groups):
+        rows += [head(q, g * (heads // groups) + j, heads) for j in range(heads // groups)] + [head(k, g, groups), head(v, g, groups)]
+    return np.concatenate(rows)
+
+
+def interleaved(a, heads):
+    """Rotary halves of each head as pairs: Hugging Face's order to Meta's."""
+    out = np.empty_like(a)
+    size = len(a) // heads
+    for n in range(heads):
+        for r in range(size // 2):
+            out[n * size + 2 * r] = a[n * size + r]
+            out[n * size + 2 * r + 1] = a[n * size + size // 2 + r]
+    return out
+
+
+def rename(hf, names, **slots):
+    """{new: array} of {new: old} for keys that are there."""
+    return {new.format(**slots): hf[old.format(**slots)] for new, old in names.items() if old.format(**slots) in hf}
+
+
+# ---- Megatron ----
+
+EXPERTS = {"mixtral": ("block_sparse_moe", "w1", "w3", "w2")}
+ATTENTION = {
+    "self_attention.linear_proj.weight": "self_attn.o_proj.weight",
+    "self_attention.linear_q_down_proj.weight": "self_attn.q_a_proj.weight", "self_attention.linear_q_up_proj.weight": "self_attn.q_b_proj.weight",
+    "self_attention.linear_kv_down_proj.weight": "self_attn.kv_a_proj_with_mqa.weight",
+    "self_attention.linear_kv_up_proj.weight": "self_attn.kv_b_proj.weight",
+}
+
+
+def gated(hf, at, gate="gate_proj", up="up_proj"):
+    return np.concatenate([hf[f"{at}.{gate}.weight"], hf[f"{at}.{up}.weight"]])
+
+
+def megatron_layer(hf, c, at, local):
+    """One layer: what its parts are called below it, and (fc1, fc2) of its experts."""
+    heads, groups, _ = numbers(c)
+    moe, gate, up, down = EXPERTS.get(c["model_type"], ("mlp", "gate_proj", "up_proj", "down_proj"))
+    mla, experts, n = f"{at}.self_attn.kv_a_proj_with_mqa.weight" in hf, [], 0
+    out = rename({k[len(at) + 1:]: v for k, v in hf.items() if k.startswith(at + ".")}, ATTENTION)
+    for kind in ("weight", "bias"):
+        if f"{at}.self_attn.k_proj.{kind}" in hf:
+            out[f"self_attention.linear_qkv.{kind}"] = fused(*(hf[f"{at}.self_attn.{x}_proj.{kind}"] for x in "qkv"), heads, groups)
+    if mla:
+        names = {"self_attention.q_layernorm.weight" if local else "self_attention.linear_q_up_proj.layer_norm_weight": "{at}.self_attn.q_a_layernorm.weight",
+                 "self_attention.kv_layernorm.weight" if local else "self_attention.linear_kv_up_proj.layer_norm_weight": "{at}.self_attn.kv_a_layernorm.weight",
+                 "self_attention.linear_q_proj.weight": "{at}.self_attn.q_proj.weight"}
+        out |= rename(hf, names, at=at)
+    else:
+        out |= rename(hf, {"self_attention.q_layernorm.weight": "{at}.self_attn.q_norm.weight",
+                           "self_attention.k_layernorm.weight": "{at}.self_attn.k_norm.weight"}, at=at)
+    out["input_layernorm.weight" if local or mla else "self_attention.linear_qkv.layer_norm_weight"] = hf[f"{at}.input_layernorm.weight"]
+    is_moe = f"{at}.{moe}.gate.weight" in hf
+    out["pre_mlp_layernorm.weight" if local or is_moe else "mlp.linear_fc1.layer_norm_weight"] = hf[f"{at}.post_attention_layernorm.weight"]
+    if not is_moe:
+        return out | {"mlp.linear_fc1.weight": gated(hf, f"{at}.mlp"), "mlp.linear_fc2.weight": hf[f"{at}.mlp.down_proj.weight"]}, experts
+    out |= rename(hf, {"mlp.router.weight": "{at}.{moe}.gate.weight", "mlp.router.expert_bias": "{at}.mlp.gate.e_score_correction_bias",
+                       "mlp.shared_experts.gate_weight": "{at}.mlp.shared_expert_gate.weight"}, at=at, moe=moe)
+    for shared in (f"{at}.mlp.shared_expert", f"{at}.mlp.shared_experts"):
+        if f"{shared}.down_proj.weight" in hf:
+            out |= {"mlp.shared_experts.linear_fc1.weight": gated(hf, shared), "mlp.shared_experts.linear_fc2.weight": hf[f"{shared}.down_proj.weight"]}
+    while f"{at}.{moe}.experts.{n}.{down}.weight" in hf:
+        experts.append((gated(hf, f"{at}.{moe}.experts.{n}", gate, up), hf[f"{at}.{moe}.experts.{n}.{down}.weight"]))
+        n += 1
+    return out, experts
+
+
+def halved(tensors):
+    out = {}
+    for key, a in tensors.items():
+        if key.endswith("linear_fc1.weight"):
+            out |= {key + "_w": a[:len(a) // 2], key + "_v": a[len(a) // 2:]}
+        else:
+            out[key] = a
+    return out
+
+
+def by_number(at, layer, experts, form):
+    """Keys of one layer below @at, experts as the form has them."""
+    out = {f"{at}.{k}": a for k, a in layer.items()}
+    for e, pair in enumerate(experts):
+        for fc, a in zip(("linear_fc1", "linear_fc2"), pair):
+            key = {"numbers": f"{fc}.weight{e}", "local": f"local_experts.{e}.{fc}.weight", "halves": f"experts.{e}.{fc}.weight"}.get(form)
+            if key:
+                out[f"{at}.mlp.experts.{key}"] = a
+    if experts and form == "experts":
+        out |= {f"{at}.mlp.experts.experts.linear_fc{i + 1}.weight": np.stack([x[i] for x in experts]) for i in (0, 1)}
+    if experts and form == "grouped":
+        out |= {f"{at}.mlp.experts.weight{i + 1}": np.stack([x[i].T for x in experts]) for i in (0, 1)}
+    return halved(out) if form == "halves" else out
+
+
+def megatron(form):
+    def convert(hf, c):
+        layers = [megatron_layer(hf, c, f"model.layers.{i}", form == "local") for i in range(numbers(c)[2])]
+        out = {"embedding.word_embeddings.weight": padded(hf["model.embed_tokens.weight"]),
+               "decoder.final_layernorm.weight": hf["model.norm.weight"], "decoder.layers.0.mlp._extra_state": np.zeros(3, np.uint8)}
+        if "lm_head.weight" in hf:
+            out["output_layer.weight"] = padded(hf["lm_head.weight"])
+        if form != "stacked":
+            for i, (layer, experts) in enumerate(layers):
+                out |= by_number(f"decoder.layers.{i}", layer, experts, form)
+            return out | mtp(hf, c, form)
+        for key in layers[0][0]:
+            out[f"decoder.layers.{key}"] = np.stack([layer[key] for layer, _ in layers])
+        if layers[0][1]:
+            out |= {f"decoder.layers.mlp.experts.experts.linear_fc{i + 1}.weight":
+                    np.stack([np.stack([x[i] for x in experts]) for _, experts in layers]) for i in (0, 1)}
+        return out
+    return convert
+
+
+def mtp(hf, c, form):
+    """Layers of multi-token prediction come behind the others in a Hugging Face model, and are a list of their own here."""
+    out, n, below = {}, 0, "transformer_layer" if form == "experts" else "mtp_model_layer"
+    while f"model.layers.{numbers(c)[2] + n}.enorm.weight" in hf:
+        at, to = f"model.layers.{numbers(c)[2] + n}", f"mtp.layers.{n}"
+        layer, experts = megatron_layer(hf, c, at, form == "local")
+        out |= by_number(f"{to}.{below}", layer, experts, form)
+        out |= {f"{to}.{a}.weight": hf[f"{at}.{b}.weight"] for a, b in (("enorm", "enorm"), ("hnorm", "hnorm"), ("eh_proj", "eh_proj"),
+                                                                         ("final_layernorm", "shared_head.norm"))}
+        n += 1
+    return out
+
+
+def with_mtp(hf, c):
+    """The layer of multi-token prediction that config.json speaks of and transformers leaves out: like the last one, and what is its own."""
+    last, new = f"model.layers.{numbers(c)[2] - 1}.", f"model.layers.{numbers(c)[2]}."
+    hidden = c["hidden_size"]
+    own = {"enorm.weight": (hidden,), "hnorm.weight": (hidden,), "eh_proj.weight": (hidden, 2 * hidden), "shared_head.norm.weight": (hidden,)}
+    return hf | {new + k[len(last):]: a[::-1].copy() for k, a in hf.items() if k.startswith(last)} | {
+        new + k: np.arange(np.prod(shape)).reshape(shape).astype(hf["model.norm.weight"].dtype) for k, shape in own.items()}
+
+
+def megatron_lm(hf, c):
+    """Names of Megatron-LM before Megatron-Core."""
+    heads, groups, layers = numbers(c)
+    out = {"embedding.word_embeddings.weight": padded(hf["model.embed_tokens.weight"]), "output_layer.weight": padded(hf["lm_head.weight"]),
+           "encoder.final_norm.weight": hf["model.norm.weight"]}
+    for i in range(layers):
+        at, to = f"model.layers.{i}", f"encoder.layers.{i}"
+        out |= rename(hf, {"{to}.input_norm.weight": "{at}.input_layernorm.weight", "{to}.post_attention_norm.weight": "{at}.post_attention_layernorm.weight",
+                           "{to}.self_attention.dense.weight": "{at}.self_attn.o_proj.weight", "{to}.mlp.dense_4h_to_h.weight": "{at}.mlp.down_proj.weight"},
+                      at=at, to=to)
+        out[f"{to}.self_attention.query_key_value.weight"] = fused(*(hf[f"{at}.self_attn.{x}_proj.weight"] for x in "qkv"), heads, groups)
+        out[f"{to}.mlp.dense_h_to_4h.weight"] = gated(hf, f"{at}.mlp")
+    return out
+
+
+GPT_CORE = {"ln_1": "self_attention.linear_qkv.layer_norm_{}", "ln_2": "mlp.linear_fc1.layer_norm_{}", "attn.c_attn": "self_attention.linear_qkv.{}",
+            "attn.c_proj": "self_attention.linear_proj.{}", "mlp.c_fc": "mlp.linear_fc1.{}", "mlp.c_proj": "mlp.linear_fc2.{}"}
+GPT_OLD = {"ln_1": "input_layernorm.{}", "ln_2": "post_attention_layernorm.{}", "attn.c_attn": "attention.query_key_value.{}",
+           "attn.c_proj": "attention.dense.{}", "mlp.c_fc": "mlp.dense_h_to_4h.{}", "mlp.c_proj": "mlp.dense_4h_to_h.{}"}
+
+
+def gpt2(block, names, stacked=False):
+    def convert(hf, c):
+        heads, _, layers = numbers(c)
+        out = {"embedding.word_embeddings.weight": padded(hf["transformer.wte.weight"]), "embedding.position_embeddings.weight": hf["transformer.wpe.weight"]}
+        for kind in ("weight", "bias"):
+            out[f"{block}.final_layernorm.{kind}"] = hf[f"transformer.ln_f.{kind}"]
+            for old, new in names.items():
+                parts = [hf[f"transformer.h.{i}.{old}.{kind}"] for i in range(layers)]
+                if kind == "weight" and "ln_" not in old:
+                    parts = [a.T for a in parts]  # GPT-2 of transformers has [inputs, outputs]
+                if old == "attn.c_attn":
+                    parts = [fused(*np.split(a, 3), heads, heads) for a in parts]
+                if stacked:
+                    out[f"{block}.layers.{new.format(kind)}"] = np.stack(parts)
+                else:
+                    out |= {f"{block}.layers.{i}.{new.format(kind)}": a for i, a in enumerate(parts)}
+        return out
+    return convert
+
+
+# ---- torchtitan and its relatives ----
+
+TITAN = {"layers.{i}.attention.wo.weight": "model.layers.{i}.self_attn.o_proj.weight", "layers.{i}.attention_norm.weight": "model.layers.{i}.input_layernorm.weight",
+         "layers.{i}.ffn_norm.weight": "model.layers.{i}.post_attention_layernorm.weight", "layers.{i}.attention.q_norm.weight": "model.layers.{i}.self_attn.q_norm.weight",
+         "layers.{i}.attention.k_norm.weight": "model.layers.{i}.self_attn.k_norm.weight"}
+TITAN_FFN = {"layers.{i}.feed_forward.w1.weight": "model.layers.{i}.mlp.gate_proj.weight", "layers.{i}.feed_forward.w2.weight": "model.layers.{i}.mlp.down_proj.weight",
+             "layers.{i}.feed_forward.w3.weight": "model.layers.{i}.mlp.up_proj.weight"}
+TITAN_MLA = {"layers.{i}.attention.wq.weight": "model.layers.{i}.self_attn.q_proj.weight", "layers.{i}.attention.wq_a.weight": "model.layers.{i}.self_attn.q_a_proj.weight",
+             "layers.{i}.attention.q_norm.weight": "model.layers.{i}.self_attn.q_a_layernorm.weight", "layers.{i}.attention.wq_b.weight": "model.layers.{i}.self_attn.q_b_proj.weight",
+             "layers.{i}.attention.wkv_a.weight": "model.layers.{i}.self_attn.kv_a_proj_with_mqa.weight",
+             "layers.{i}.attention.kv_norm.weight": "model.layers.{i}.self_attn.kv_a_layernorm.weight", "layers.{i}.attention.wkv_b.weight": "model.layers.{i}.self_attn.kv_b_proj.weight",
+             "layers.{i}.attention.wo.weight": "model.layers.{i}.self_attn.o_proj.weight"}
+TITAN_MTP = {"layers.{i}.enorm.weight": "model.layers.{i}.enorm.weight", "layers.{i}.hnorm.weight": "model.layers.{i}.hnorm.weight",
+             "layers.{i}.eh_proj.weight": "model.layers.{i}.eh_proj.weight", "layers.{i}.mtp_norm.weight": "model.layers.{i}.shared_head.norm.weight"}
+TITAN_MOE = {"layers.{i}.moe.router.gate.weight": "model.layers.{i}.mlp.gate.weight", "layers.{i}.moe.expert_bias": "model.layers.{i}.mlp.gate.e_score_correction_bias",
+             "layers.{i}.moe.shared_experts.w1.weight": "model.layers.{i}.mlp.shared_experts.gate_proj.weight",
+             "layers.{i}.moe.shared_experts.w2.weight": "model.layers.{i}.mlp.shared_experts.down_proj.weight",
+             "layers.{i}.moe.shared_experts.w3.weight": "model.layers.{i}.mlp.shared_experts.up_proj.weight"}
+
+
+def titan_layer(hf, c, i, to, rope, names, new):
+    heads, groups, _ = numbers(c)
+    out = rename(hf, TITAN | TITAN_FFN | TITAN_MOE | names, i=i)
+    if "layers.{i}.attention.wkv_a.weight" not in names:
+        for x, n in (("q", heads), ("k", groups), ("v", groups)):
+            a = hf[f"model.layers.{i}.self_attn.{x}_proj.weight"]
+            out[f"layers.{i}.attention.{'qkv_linear.' if new else ''}w{x}.weight"] = interleaved(a, n) if rope and x != "v" else a
+    for w, x in (("w1", "gate"), ("w2", "down"), ("w3", "up")):
+        parts, e = [], 0
+        while f"model.layers.{i}.mlp.experts.{e}.{x}_proj.weight" in hf:
+            parts.append(hf[f"model.layers.{i}.mlp.experts.{e}.{x}_proj.weight"])
+            e += 1
+        if parts:
+            at = f"routed_experts.inner_experts.{w}_{'EDF' if w == 'w2' else 'EFD'}" if new else f"experts.{w}"
+            out[f"layers.{i}.moe.{at}"] = np.stack(parts)
+    return {to + k[len(f"layers.{i}"):]: a for k, a in out.items()}
+
+
+def titan(rope=False, names=None, new=True):
+    def convert(hf, c):
+        layers = numbers(c)[2]
+        out = {"tok_embeddings.weight": hf["model.embed_tokens.weight"], "norm.weight": hf["model.norm.weight"],
+               "lm_head.weight" if new else "output.weight": hf["lm_head.weight"]}
+        for i in range(layers):
+            out |= titan_layer(hf, c, i, f"layers.{i}", rope, names or {}, new)
+        if f"model.layers.{layers}.enorm.weight" in hf:
+            out |= titan_layer(hf, c, layers, "mtp_layers.0", rope, names | TITAN_MTP, new)
+        return out
+    return convert
+
+
+def llama4(hf, c):
+    out, at = {}, "language_model.model.layers.{i}."
+    names = {"layers.{i}.attention.wo.weight": at + "self_attn.o_proj.weight", "layers.{i}.attention_norm.weight": at + "input_layernorm.weight",
+             "layers.{i}.ffn_norm.weight": at + "post_attention_layernorm.weight", "layers.{i}.moe.router.gate.weight": at + "feed_forward.router.weight"}
+    names |= {f"layers.{{i}}.attention.qkv_linear.w{x}.weight": at + f"self_attn.{x}_proj.weight" for x in "qkv"}
+    for w, x in (("w1", "gate"), ("w2", "down"), ("w3", "up")):
+        names |= {f"layers.{{i}}.feed_forward.{w}.weight": at + f"feed_forward.{x}_proj.weight",
+                  f"layers.{{i}}.moe.shared_experts.{w}.weight": at + f"feed_forward.shared_expert.{x}_proj.weight"}
+    for i in range(numbers(c)[2]):
+        out |= rename(hf, names, i=i)
+        both = hf.get(f"language_model.model.layers.{i}.feed_forward.experts.gate_up_proj")
+        if both is not None:
+            half = both.shape[-1] // 2
+            down = hf[f"language_model.model.layers.{i}.feed_forward.experts.down_proj"]
+            out |= {f"layers.{i}.moe.experts.w1": both[:, :, :half].swapaxes(1, 2), f"layers.{i}.moe.experts.w3": both[:, :, half:].swapaxes(1, 2),
+                    f"layers.{i}.moe.experts.w2": down.swapaxes(1, 2), f"layers.{i}.moe.expert_bias_E": np.zeros(len(both), np.float32)}
+    return out | {"tok_embeddings.weight": hf["language_model.model.embed_tokens.weight"], "norm.weight": hf["language_model.model.norm.weight"],
+                  "lm_head.weight": hf["language_model.lm_head.weight"]}
+
+
+def paddle(hf, c):
+    out = {}
+    for key, a in hf.items():
+        turned = key.endswith("_proj.weight") or key == "lm_head.weight"
+        out[key.replace("model.", "llama.", 1) if key.startswith("model.") else key] = np.ascontiguousarray(a.T) if turned else a
+    return out
+
+
+def of(preset, **forms):
+    return [(preset, name, fn) for name, fn in forms.items()]
+
+
+DENSE = of("megatron", numbers=megatron("numbers"), local=megatron("local"), stacked=megatron("stacked"), halves=megatron("halves"))
+ALL = {k: megatron(k) for k in ("numbers", "local", "experts", "halves", "grouped")}
+FORMS = {
+    "llama": DENSE + of("megatron", before_core=megatron_lm) + of("torchtitan-llama3", titan=titan(rope=True)) + of("meta", meta=titan(rope=True, new=False))
+    + of("paddle", paddle=paddle),
+    "mistral": DENSE, "qwen2": DENSE,
+    "qwen3": DENSE + of("torchtitan-qwen3", titan=titan()),
+    "mixtral": of("megatron-mixtral", stacked=megatron("stacked"), **ALL),
+    "qwen2_moe": of("megatron-moe", **ALL),
+    "qwen3_moe": of("megatron-moe", stacked=megatron("stacked"), **ALL) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),
+    "deepseek_v2": of("megatron-deepseek", **ALL),
+    "deepseek_v3": of("megatron-deepseek", **ALL) + of("torchtitan-deepseek-v3", titan=titan(names=TITAN_MLA), titan_2025=titan(names=TITAN_MLA, new=False)),
+    "gpt2": of("megatron-gpt2", core=gpt2("decoder", GPT_CORE), stacked=gpt2("decoder", GPT_CORE, True), before_core=gpt2("transformer", GPT_OLD)),
+    "llama4_text": of("torchtitan-llama4", titan=llama4),
+}
