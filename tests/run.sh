@@ -8,7 +8,7 @@
 #   tests/run.sh --fast    the default build only
 #   tests/run.sh --ci      four builds, and a skip that only a missing GPU explains is allowed
 #   tests/run.sh --keep    build on what the last run left, instead of from nothing
-#   tests/run.sh --frameworks  also beside real frameworks, which are downloaded (torch: 4 GB)
+#   tests/run.sh --frameworks  also beside real frameworks, which are downloaded (10 GB)
 #
 # Builds and logs stay in build/. Exits 0 only when something passed and nothing failed.
 set -u
@@ -100,18 +100,27 @@ build() {
 		--num-processes $(($(nproc) * 2 + 2)) "$@" # many of them wait
 }
 
+# framework NAME PACKAGE...: a python that has it; one that DCPFS_TEST_NAME names already is used as it is
+framework() {
+	name=$1 variable=DCPFS_TEST_$(echo "$1" | tr a-z A-Z)
+	shift
+	eval "[ -z \"\${$variable:-}\" ]" || return 0
+	place=$top/frameworks/$name
+	if [ ! -e "$place/complete" ]; then
+		rm -rf "$place"
+		mkdir -p "$top/frameworks"
+		step "$place.log" python3 -m venv "$place" &&
+			step "$place.log" "$place/bin/python" -m pip install -q --disable-pip-version-check "$@" &&
+			touch "$place/complete" || return
+	fi
+	export "$variable=$place/bin/python"
+}
+
 # Tests that compare with a framework itself. Beside the closing line: it counts what always runs.
 beside_frameworks() {
 	say 'frameworks'
-	if [ ! -e "$top/frameworks/complete" ]; then
-		rm -rf "$top/frameworks"
-		step "$top/frameworks.log" python3 -m venv "$top/frameworks" &&
-			step "$top/frameworks.log" "$top/frameworks/bin/python" -m pip install -q \
-				--disable-pip-version-check torch numpy &&
-			touch "$top/frameworks/complete" || return
-	fi
-	DCPFS_TEST_TORCH="$top/frameworks/bin/python" meson test -C "$top/default" --no-rebuild \
-		--print-errorlogs --logbase frameworks --suite frameworks
+	framework torch torch numpy && framework paddle paddlepaddle numpy || return
+	meson test -C "$top/default" --no-rebuild --print-errorlogs --logbase frameworks --suite frameworks
 }
 
 mkdir -p "$top"

@@ -7,7 +7,7 @@
     w[:16, ::2].numpy()                        # reads that region
 
 dcpfs.load() loads many tensors at once, by all ranks of a job together; dcpfs.safe_open() has the interface of safetensors;
-dcpfs.torch (imported on first use) fills state dicts of torch.
+dcpfs.torch and dcpfs.paddle (imported on first use) fill state dicts of these frameworks.
 """
 import importlib
 from typing import Any
@@ -24,10 +24,11 @@ from .tensor import Tensor
 
 __version__ = "0.1.0"
 __all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "Loaded", "OwnComm", "Plan", "Shard", "Tensor", "Version", "load",
-           "open", "safe_open", "torch"]
+           "open", "paddle", "safe_open", "torch"]
+FRAMEWORKS = ("paddle", "torch")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":
-        return importlib.import_module("dcpfs.torch")
+    if name in FRAMEWORKS:
+        return importlib.import_module(f"dcpfs.{name}")
     raise AttributeError(f"module 'dcpfs' has no attribute {name!r}")

@@ -39,6 +39,7 @@ DTYPES = {
     "C64": Dtype(8, "complex64", "<c8", "Q", (5, 64, 1)),
     "C128": Dtype(16, "complex128", "<c16", "", (5, 128, 1)),
 }
+FLOATS = {"F32", "F16", "BF16"}  # the library converts these into each other; frameworks do the rest
 BY_TORCH = {d.torch: name for name, d in DTYPES.items()}
 BY_NUMPY = {d.numpy: name for name, d in DTYPES.items() if d.numpy}
 

@@ -120,5 +120,5 @@ class Plan:
         """What happened on this rank, in bytes and nanoseconds; the names are those of struct dcpload_report."""
         r = Report(size=ctypes.sizeof(Report))
         bare("plan_report", self._handle, byref(r))
-        values = {name: getattr(r, name) for name, _ in Report._fields_[1:]}  # type: ignore[misc]
+        values = {name: getattr(r, name) for name in (f[0] for f in Report._fields_[1:])}
         return {name: text(v) if isinstance(v, bytes) else v for name, v in values.items()}

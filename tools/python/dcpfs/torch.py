@@ -20,14 +20,13 @@ from torch.distributed.checkpoint.stateful import Stateful
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .comm import Comm
-from .dtype import DTYPES, of_torch, torch_dtype
+from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
 from .objects import foreign
 from .plan import Plan
 from .reader import Reader
 from .regions import regions
 
 Source = Union[str, os.PathLike[str]]
-FLOATS = {"F32", "F16", "BF16"}  # which the library converts into each other; torch does the rest
 
 __all__ = ["Filled", "Reader", "load", "load_state_dict"]
 
