@@ -428,6 +428,25 @@ bool pick_matches(const char *pattern, const char *key)
 	return fnmatch(pattern, key, 0) == 0;
 }
 
+/* Is @key below @prefix: "model.layers", or with a dot or slash at its end? */
+static bool is_below(const char *prefix, const char *key)
+{
+	size_t n = strlen(prefix);
+
+	if (n == 0 || strncmp(prefix, key, n) != 0)
+		return false;
+	return prefix[n - 1] == '.' || prefix[n - 1] == '/' || key[n] == '.' || key[n] == '/';
+}
+
+bool pick_names(const char *const *list, size_t n, const char *key)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(list[i], key) == 0 || is_below(list[i], key) ||
+		    pick_matches(list[i], key))
+			return true;
+	return false;
+}
+
 enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const char *what)
 {
 	return cmd_fail(CMD_NO, "no %s of %s matches \"%s\"", what, p->found->name, pattern);

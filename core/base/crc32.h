@@ -9,3 +9,6 @@
 
 /* The checksum of the bytes that @crc covers (0: none) and @n more. */
 uint32_t dcp_crc32(uint32_t crc, const void *p, size_t n);
+
+/* The checksum of @a's bytes and, after them, the @n bytes that @b covers. */
+uint32_t dcp_crc32_join(uint32_t a, uint32_t b, uint64_t n);

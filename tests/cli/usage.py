@@ -6,7 +6,7 @@ import subprocess
 
 from cli import DCPFS, ENV, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
-VERBS = "mount umount index ls tree show cat plan doctor version help".split()
+VERBS = "mount umount index ls tree show cat plan export doctor version help".split()
 
 
 def pages():

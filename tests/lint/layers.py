@@ -10,7 +10,7 @@ import sys
 import tree
 
 MAY_SEE = {"core": {"core"}, "fs": {"fs", "core"}, "tools": {"tools", "fs", "core"}}
-FLOORS = ("base", "model", "parse", "rules", "format", "store")  # a file sees its own floor and those before
+FLOORS = ("base", "model", "parse", "write", "rules", "format", "store")  # a file sees its own floor and those before
 
 # The loader serves no files: of fs it knows where mounts are, and what their files tell.
 LOAD_SEES = ("fs/dcpfs_abi.h", "fs/mounts.h")

@@ -9,6 +9,7 @@
 #include "core/base/near.h"
 #include "core/store/view/view.h"
 #include "tools/load/load_int.h"
+#include "tools/pick.h"
 
 /* ---- one ---- */
 
@@ -195,25 +196,6 @@ int dcpload_next_object(struct dcpload *ck, uint64_t *next, const char **key,
 
 /* ---- selecting ---- */
 
-/* Is @key below @prefix: "model.layers", or with a dot or slash at its end? */
-static bool is_below(const char *prefix, const char *key)
-{
-	size_t n = strlen(prefix);
-
-	if (n == 0 || strncmp(prefix, key, n) != 0)
-		return false;
-	return prefix[n - 1] == '.' || prefix[n - 1] == '/' || key[n] == '.' || key[n] == '/';
-}
-
-static bool names(const char *const *list, uint32_t n, const char *key)
-{
-	for (uint32_t i = 0; i < n; i++)
-		if (strcmp(list[i], key) == 0 || is_below(list[i], key) ||
-		    fnmatch(list[i], key, 0) == 0)
-			return true;
-	return false;
-}
-
 /* Is @word the component @s, or what precedes its first dot or slash? Some frameworks nest that way. */
 static bool is_word(const char *s, const char *word)
 {
@@ -287,8 +269,8 @@ int load_selects(struct dcpload *ck, const struct dcpload_select *select,
 
 	if (!select)
 		return 1;
-	selected = (!select->nkeys || names(select->keys, select->nkeys, row->key)) &&
-		   !names(select->skip, select->nskip, row->key);
+	selected = (!select->nkeys || pick_names(select->keys, select->nkeys, row->key)) &&
+		   !pick_names(select->skip, select->nskip, row->key);
 	if (!selected || (!select->nignore && !select->weights_only))
 		return selected;
 	dcp_arena_reset(&ck->answer);

@@ -64,6 +64,8 @@ static void crc_of_any_part(void **state)
 
 			assert_int_equal(dcp_crc32(0, p + from, n), crc_of(p + from, n));
 			assert_int_equal(dcp_crc32(head, p + from, n), crc_of(p, from + n));
+			assert_int_equal(dcp_crc32_join(head, crc_of(p + from, n), n),
+					 crc_of(p, from + n));
 		}
 }
 

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/write/formats.h"
+
+#include <string.h>
+
+/* A format is one file and one row here. */
+const struct dcp_write_format *const dcp_write_formats[] = {
+	&dcp_write_safetensors,
+	NULL,
+};
+
+const struct dcp_write_format *dcp_write_format(const char *name)
+{
+	for (size_t i = 0; dcp_write_formats[i]; i++)
+		if (strcmp(dcp_write_formats[i]->name, name) == 0)
+			return dcp_write_formats[i];
+	return NULL;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * write: of which files does a checkpoint of one format consist, byte for byte?
+ *
+ * A format is one row of the table in formats.c. Its plan() is pure: given a set (what is to be written:
+ * tensors, objects, files that go along) and options, it emits to a sink, in order, every file and what
+ * stands in it: bytes that it makes itself, and parts of tensors, whose bytes it never sees. So all places are
+ * known before any data is read, and several threads or processes that run the same plan can each write
+ * their share. Nothing is opened, read or kept here: memory is for what the sink keeps.
+ *
+ *   set, options --plan()--> sink: file a, bytes, part, part, bytes, file b, ...
+ *
+ * What is known only after the data has passed, the CRC-32 of a part, has its place kept
+ * (dcp_writer_crc32) and is filled in by whoever executes the plan. tools/save is that one.
+ *
+ * A format that needs a file to be complete (".metadata", an index) emits it last, as last.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/model/tensor.h"
+
+struct dcp_err;
+
+/* ---- what is written ---- */
+
+/* An array that goes into a file in one run: row-major, little-endian, no gaps. */
+struct dcp_write_part {
+	uint32_t rank; /* whose it is, of set->ranks */
+	uint32_t ndim; /* of the array: the tensor's, but for flat cuts */
+	const uint64_t
+		*lo; /* where in the tensor this box begins; NULL: it is not a box of it */
+	const uint64_t *shape; /* ndim */
+};
+
+#define DCP_WRITE_ALONE SIZE_MAX
+
+struct dcp_write_tensor {
+	const char *key;
+	const char *const *path; /* components of the key, as the source nests them */
+	size_t npath;
+	enum dcp_dtype dtype; /* as it is written */
+	uint32_t itemsize;
+	uint32_t ndim;
+	const uint64_t *shape;
+	const struct dcp_write_part *parts; /* at least one; of a whole tensor one, of rank 0 */
+	size_t nparts;
+	size_t same_as; /* number of an earlier tensor that has the same bytes; DCP_WRITE_ALONE: none */
+};
+
+/* A file that goes along unchanged: config.json. */
+struct dcp_write_extra {
+	const char *name;
+	uint64_t nbytes;
+};
+
+struct dcp_write_set {
+	const struct dcp_write_tensor *tensors;
+	size_t ntensors;
+	const struct dcp_object *objects; /* with JSON; none with an error */
+	size_t nobjects;
+	const struct dcp_write_extra *extras;
+	size_t nextras;
+	uint32_t ranks; /* of the layout; 1: tensors are whole */
+};
+
+/* Bytes of a part. */
+uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,
+			      const struct dcp_write_part *part);
+/* Is it all of the tensor? */
+bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write_part *part);
+
+/* ---- where it goes ---- */
+
+/* Functions return 0 or a negative errno, which ends the plan. */
+struct dcp_write_sink {
+	/* What follows stands in file @name, from its beginning; it may lie in directories ("zero/a.b/fp32.pt").
+	 * @last: without it the others are no checkpoint. */
+	int (*file)(void *ctx, const char *name, bool last);
+	int (*bytes)(void *ctx, const void *p, size_t n);
+	/* The @n bytes of part @part of tensor @tensor; or, @tensor >= set->ntensors, all of an extra. They are
+	 * data run number 0, 1, 2, ... of the plan. */
+	int (*data)(void *ctx, size_t tensor, size_t part, uint64_t n);
+	/* Four bytes, little-endian: the CRC-32 of data run @run, which was emitted before or will be. */
+	int (*crc32)(void *ctx, size_t run);
+	void *ctx;
+};
+
+/* ---- formats ---- */
+
+/* Options; a row says which of them it takes. */
+enum {
+	DCP_WRITE_SHARDS = 1, /* max_shard */
+	DCP_WRITE_LAYOUT = 2, /* a set of several ranks */
+	DCP_WRITE_BOXES =
+		4, /* but every part must be a box of its tensor, each element in one part */
+	DCP_WRITE_PROTOCOL = 8, /* protocol */
+	DCP_WRITE_OBJECTS = 16, /* it can hold some objects */
+	DCP_WRITE_EXTRAS = 32,  /* and files that go along */
+};
+
+struct dcp_write_opts {
+	const char *name; /* one file of this name is wanted; NULL: a directory */
+	uint64_t
+		max_shard; /* bytes of tensors in a file, unless one alone is longer; 0: no limit */
+	unsigned protocol; /* of pickles; 0: the format's own */
+};
+
+struct dcp_writer;
+
+struct dcp_write_format {
+	const char *name; /* of --as; never reuse one */
+	const char *what; /* one line for people */
+	const char *const
+		*extensions; /* of OUT when it is one file: ".safetensors"; NULL at the end */
+	unsigned takes;
+	/* Why this tensor or object cannot be in such a checkpoint, or NULL. Whoever plans leaves those
+	 * out before, and says so. NULL: all can. */
+	const char *(*refuses)(const struct dcp_write_tensor *t);
+	const char *(*refuses_object)(const struct dcp_object *o);
+	/* -EINVAL (this set, these options), -E2BIG (beyond a limit of the format), -ENOMEM. */
+	int (*plan)(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		    struct dcp_writer *w, struct dcp_err *err);
+};
+
+/* NULL at the end. */
+extern const struct dcp_write_format *const dcp_write_formats[];
+const struct dcp_write_format *dcp_write_format(const char *name); /* NULL: unknown */
+
+/* Run the plan of @f. Returns what plan() or the sink gave. */
+int dcp_write_plan(const struct dcp_write_format *f, const struct dcp_write_set *set,
+		   const struct dcp_write_opts *opts, const struct dcp_write_sink *sink,
+		   struct dcp_err *err);
+
+/* ---- for plan() ---- */
+
+/* What has been emitted. Failures stay: after one, nothing more reaches the sink. */
+struct dcp_writer {
+	const struct dcp_write_sink *sink;
+	const struct dcp_write_set *set;
+	uint64_t at; /* in the file */
+	size_t runs; /* of data */
+	int rc;
+};
+
+void dcp_writer_file(struct dcp_writer *w, const char *name, bool last);
+void dcp_writer_bytes(struct dcp_writer *w, const void *p, size_t n);
+void dcp_writer_fill(struct dcp_writer *w, char c, size_t n);
+/* They return the number of the run. */
+size_t dcp_writer_part(struct dcp_writer *w, size_t tensor, size_t part);
+size_t dcp_writer_extra(struct dcp_writer *w, size_t extra);
+void dcp_writer_crc32(struct dcp_writer *w, size_t run);
+/* All extras of the set, each a file. */
+void dcp_writer_extras(struct dcp_writer *w);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/write/write.h"
+
+uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,
+			      const struct dcp_write_part *part)
+{
+	uint64_t n = t->itemsize;
+
+	for (uint32_t d = 0; d < part->ndim; d++)
+		n *= part->shape[d];
+	return n;
+}
+
+bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write_part *part)
+{
+	return part->lo && part->ndim == t->ndim &&
+	       !memcmp(part->shape, t->shape, t->ndim * sizeof(*t->shape));
+}
+
+/* Count @n bytes if nothing failed yet. Places are signed 64 bits in every file system. */
+static bool go_on(struct dcp_writer *w, uint64_t n)
+{
+	if (w->rc == 0 && (dcp_ckd_add(&w->at, w->at, n) || w->at > INT64_MAX))
+		w->rc = -EFBIG;
+	return w->rc == 0;
+}
+
+void dcp_writer_file(struct dcp_writer *w, const char *name, bool last)
+{
+	w->at = 0;
+	if (w->rc == 0)
+		w->rc = w->sink->file(w->sink->ctx, name, last);
+}
+
+void dcp_writer_bytes(struct dcp_writer *w, const void *p, size_t n)
+{
+	if (n && go_on(w, n))
+		w->rc = w->sink->bytes(w->sink->ctx, p, n);
+}
+
+void dcp_writer_fill(struct dcp_writer *w, char c, size_t n)
+{
+	char same[4096];
+
+	memset(same, c, DCP_MIN(n, sizeof(same)));
+	for (; n; n -= DCP_MIN(n, sizeof(same)))
+		dcp_writer_bytes(w, same, DCP_MIN(n, sizeof(same)));
+}
+
+static size_t add_run(struct dcp_writer *w, size_t tensor, size_t part, uint64_t n)
+{
+	if (go_on(w, n))
+		w->rc = w->sink->data(w->sink->ctx, tensor, part, n);
+	return w->runs++;
+}
+
+size_t dcp_writer_part(struct dcp_writer *w, size_t tensor, size_t part)
+{
+	const struct dcp_write_tensor *t = &w->set->tensors[tensor];
+
+	return add_run(w, tensor, part, dcp_write_part_bytes(t, &t->parts[part]));
+}
+
+size_t dcp_writer_extra(struct dcp_writer *w, size_t extra)
+{
+	return add_run(w, w->set->ntensors + extra, 0, w->set->extras[extra].nbytes);
+}
+
+void dcp_writer_crc32(struct dcp_writer *w, size_t run)
+{
+	if (go_on(w, 4))
+		w->rc = w->sink->crc32(w->sink->ctx, run);
+}
+
+void dcp_writer_extras(struct dcp_writer *w)
+{
+	for (size_t i = 0; i < w->set->nextras; i++) {
+		dcp_writer_file(w, w->set->extras[i].name, false);
+		dcp_writer_extra(w, i);
+	}
+}
+
+int dcp_write_plan(const struct dcp_write_format *f, const struct dcp_write_set *set,
+		   const struct dcp_write_opts *opts, const struct dcp_write_sink *sink,
+		   struct dcp_err *err)
+{
+	struct dcp_writer w = { .sink = sink, .set = set };
+	int rc = f->plan(set, opts, &w, err);
+
+	return dcp_err_say(err, rc < 0 ? rc : w.rc);
+}

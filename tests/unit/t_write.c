@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/t_write.h"
+
+#include "core/base/crc32.h"
+#include "core/base/endian.h"
+#include "tests/unit/t.h"
+
+unsigned char t_write_byte(size_t tensor, size_t part, uint64_t i)
+{
+	return (unsigned char)(1 + tensor * 31 + part * 7 + i);
+}
+
+static struct dcp_buf *now(struct t_write *w)
+{
+	assert_true(w->nfiles > 0);
+	return &w->file[w->nfiles - 1].bytes;
+}
+
+static int on_file(void *ctx, const char *name, bool last)
+{
+	struct t_write *w = ctx;
+
+	assert_true(w->nfiles < T_WRITE_MAX);
+	snprintf(w->file[w->nfiles].name, sizeof(w->file[0].name), "%s", name);
+	w->file[w->nfiles++].last = last;
+	return 0;
+}
+
+static int on_bytes(void *ctx, const void *p, size_t n)
+{
+	dcp_buf_add(now(ctx), p, n);
+	return 0;
+}
+
+static int on_data(void *ctx, size_t tensor, size_t part, uint64_t n)
+{
+	struct t_write *w = ctx;
+	unsigned char *p = dcp_buf_grow(now(w), n);
+
+	for (uint64_t i = 0; i < n; i++)
+		p[i] = t_write_byte(tensor, part, i);
+	assert_true(w->nruns < DCP_LEN(w->crc));
+	w->crc[w->nruns++] = dcp_crc32(0, p, n);
+	return 0;
+}
+
+static int on_crc32(void *ctx, size_t run)
+{
+	struct t_write *w = ctx;
+
+	assert_true(w->ncrcs < DCP_LEN(w->patch));
+	w->patch[w->ncrcs].file = w->nfiles - 1;
+	w->patch[w->ncrcs].run = run;
+	w->patch[w->ncrcs++].off = now(w)->n;
+	return on_bytes(ctx, "\0\0\0", 4);
+}
+
+int t_write_run(struct t_write *w, const struct dcp_write_format *f,
+		const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		struct dcp_err *err)
+{
+	const struct dcp_write_sink sink = { on_file, on_bytes, on_data, on_crc32, w };
+	int rc;
+
+	memset(w, 0, sizeof(*w));
+	w->set = set;
+	rc = dcp_write_plan(f, set, opts, &sink, err);
+	for (size_t i = 0; i < w->ncrcs; i++)
+		dcp_store_le32(w->file[w->patch[i].file].bytes.p + w->patch[i].off,
+			       w->crc[w->patch[i].run]);
+	return rc;
+}
+
+void t_write_finish(struct t_write *w)
+{
+	for (size_t i = 0; i < w->nfiles; i++)
+		dcp_buf_finish(&w->file[i].bytes);
+}
+
+const struct t_written *t_write_file(const struct t_write *w, const char *name)
+{
+	for (size_t i = 0; i < w->nfiles; i++)
+		if (strcmp(w->file[i].name, name) == 0)
+			return &w->file[i];
+	fail_msg("no file %s", name);
+	return NULL;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dcpfs export: a version, whatever wrote it, as a checkpoint of another format.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/base/text.h"
+#include "fs/fault.h"
+#include "fs/mounts.h"
+#include "tools/export/export.h"
+
+#define AT(field) .off = offsetof(struct export_opts, field)
+
+static const struct opt opts[] = {
+	{ .name = "as", .arg = "FORMAT", .help = "safetensors", .kind = OPT_TEXT, AT(as) },
+	{ .name = "keys",
+	  .arg = "KEY",
+	  .help = "only this key, all below it, or a glob; may be repeated",
+	  .kind = OPT_TEXTS,
+	  AT(keys) },
+	{ .name = "skip",
+	  .arg = "KEY",
+	  .help = "but for these; may be repeated",
+	  .kind = OPT_TEXTS,
+	  AT(skip) },
+	{ .name = "dtype",
+	  .arg = "TYPE",
+	  .help = "convert to F32, BF16, F16, F8_E4M3, F8_E5M2",
+	  .kind = OPT_CHOICE,
+	  AT(dtype),
+	  .choices = export_dtypes },
+	{ .name = "max-shard-size",
+	  .arg = "N",
+	  .help = "bytes of a file; default 5GB, 0: all in one",
+	  .kind = OPT_SIZE,
+	  AT(max_shard),
+	  .def = 5000000000u },
+	{ .name = "jobs",
+	  .arg = "N",
+	  .help = "threads; default: as processors, at most 8",
+	  .kind = OPT_UINT,
+	  AT(jobs),
+	  .max = SAVE_MAX_JOBS },
+	{ .name = "force", .help = "replace a checkpoint that is there", AT(force) },
+	{ .name = "resume", .help = "go on where an export was stopped", AT(resume) },
+	PICK_OPT_VERSION,
+	{ .name = "index",
+	  .arg = "FILE",
+	  .kind = OPT_TEXT,
+	  .what = OPT_FILE,
+	  AT(pick.index),
+	  .help = "keep the index of a single checkpoint in FILE",
+	  .told = true },
+	{ .name = "cache-limit",
+	  .arg = "N",
+	  .kind = OPT_SIZE,
+	  AT(pick.cache_limit),
+	  .def = DCP_UNPACK_CACHE,
+	  .help = "bytes of the cache for decoded archives; default 32GiB",
+	  .told = true },
+	PICK_OPTS_HF(struct export_opts),
+	{ .name = "json",
+	  .kind = OPT_FORM,
+	  AT(form),
+	  .def = OUT_JSON,
+	  .help = "print what was done as JSON" },
+	OPT_END
+};
+
+enum { OPERAND_SOURCE, OPERAND_VERSION, OPERAND_OUT };
+static const struct opt_operand operands[] = { PICK_OPERANDS,
+					       { "OUT", false, OPT_DIR },
+					       { 0 } };
+
+static enum cmd_exit fail(const struct exporting *x, int rc)
+{
+	return cmd_fail(rc == -EEXIST || rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc),
+			"export: %s", x->err.msg);
+}
+
+/* ---- which format ---- */
+
+static enum cmd_exit choose_format(struct exporting *x)
+{
+	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
+
+	x->format = x->opts->as ? dcp_write_format(x->opts->as) : NULL;
+	if (x->format)
+		return CMD_OK;
+	for (size_t i = 0; dcp_write_formats[i]; i++)
+		dcp_buf_printf(&names, "%s%s", i ? ", " : "", dcp_write_formats[i]->name);
+	return x->opts->as ? cmd_fail(CMD_USAGE, "export: --as %s: formats are %s", x->opts->as,
+				      names.p)
+			   : cmd_fail(CMD_USAGE, "export: --as FORMAT is needed: %s", names.p);
+}
+
+static bool is_file_name(const struct exporting *x)
+{
+	for (const char *const *e = x->format->extensions; e && *e; e++)
+		if (dcp_has_extension(x->out, *e))
+			return true;
+	return false;
+}
+
+/* ---- where ---- */
+
+/* Does @path lie in @dir, both of them real paths? */
+static bool is_inside(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
+}
+
+/* Never into the source, nor into a mount of dcpfs. */
+static enum cmd_exit check_place(const struct exporting *x)
+{
+	dcp_auto_free char *copy = strdup(x->out), *parent = NULL, *source = NULL;
+	struct dcpfs_mount m;
+	char *slash;
+
+	if (!copy)
+		return cmd_fail(CMD_ENV, "export: %s", strerror(ENOMEM));
+	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
+		copy[n - 1] = '\0';
+	slash = strrchr(copy, '/');
+	if (slash)
+		slash[slash == copy] = '\0';
+	parent = realpath(slash ? copy : ".", NULL);
+	source = realpath(x->pick.source, NULL);
+	if (!parent)
+		return cmd_fail(CMD_ENV, "export: %s: %s", slash ? copy : ".", strerror(errno));
+	if (source && is_inside(parent, source))
+		return cmd_fail(CMD_USAGE,
+				"export: %s lies in %s, which is read; give another place",
+				x->out, x->pick.source);
+	if (dcpfs_mounts_find(parent, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
+		return cmd_fail(
+			CMD_USAGE,
+			"export: %s lies in a mount of dcpfs, which nobody can write to",
+			x->out);
+	return CMD_OK;
+}
+
+/* ---- all of it ---- */
+
+static int save(struct exporting *x)
+{
+	const char *slash = strrchr(x->out, '/');
+	const struct save_opts how = { .out = x->out,
+				       .file = is_file_name(x),
+				       .force = x->opts->force,
+				       .resume = x->opts->resume,
+				       .jobs = (unsigned)x->opts->jobs,
+				       .identity = dcp_version_generation(x->pick.v),
+				       .progress = &x->progress.report };
+	const struct dcp_write_opts opt = { .name = !how.file ? NULL
+						    : slash   ? slash + 1
+							      : x->out,
+					    .max_shard = x->opts->max_shard,
+					    .protocol = (unsigned)x->opts->protocol };
+	struct export_reader *reader = NULL;
+	struct save_source source;
+	int rc = save_create(&how, &x->save, &x->err);
+
+	if (rc == 0)
+		rc = save_plan(x->save, x->format, &x->set, &opt, &x->err);
+	if (rc == 0)
+		rc = dcp_err_say(&x->err, export_reader(x, &reader));
+	if (rc == 0) {
+		source = export_source(reader);
+		rc = save_data(x->save, &source, &x->err);
+	}
+	export_close(reader);
+	if (rc == 0)
+		rc = save_seal(x->save, &x->err);
+	progress_finish(&x->progress);
+	if (rc == 0)
+		rc = save_publish(x->save, &x->err);
+	return rc;
+}
+
+static enum cmd_exit export(struct exporting *x, const struct opt_args *args) {
+	enum cmd_exit code = choose_format(x); int rc;
+
+	if (code == CMD_OK) code = pick_open(&x->pick, args, &x->opts->pick);
+	if (code == CMD_OK) code = check_place(x);
+	if (code != CMD_OK) return code;
+	rc = export_choose(x);
+	if (rc == 0) rc = save(x);
+	return rc < 0 ? fail(x, rc) : export_report(x);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	struct exporting x = { .opts = opts_in,
+			       .out = args->operand[OPERAND_OUT],
+			       .start_ns = dcp_now_ns(CLOCK_MONOTONIC) };
+	enum cmd_exit code;
+
+	dcpfs_fault_install(); /* so that files may be mapped */
+	dcp_arena_init(&x.arena, (size_t)4 << 30);
+	progress_init(&x.progress, true);
+	code = export(&x, args);
+	save_destroy(x.save);
+	dcp_buf_finish(&x.tensors);
+	dcp_buf_finish(&x.from);
+	dcp_buf_finish(&x.objects);
+	dcp_buf_finish(&x.extras);
+	dcp_buf_finish(&x.extra_from);
+	dcp_buf_finish(&x.left);
+	dcp_arena_finish(&x.arena);
+	pick_finish(&x.pick);
+	return code;
+}
+
+const struct cmd cmd_export = {
+	.name = "export",
+	.what = "write a version as a checkpoint of another format",
+	.about = "Write a version, whatever saved it, into OUT in another framework's format:\n"
+		 "a directory, or a file where its name ends like one (model.safetensors). OUT "
+		 "is\n"
+		 "complete when it gets its name, or it is not there.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct export_opts),
+	.run = run,
+	.examples = { "dcpfs export /data/run1 /data/run1-hf --as safetensors --hf",
+		      "dcpfs export /data/run1 500 weights.safetensors --as safetensors --keys "
+		      "model" },
+};

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export: one run of dcpfs export, shared by the verb (cmd_export.c), what it takes from the source
+ * (set.c), how that is read (read.c), and the report (report.c).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/write/write.h"
+#include "tools/pick.h"
+#include "tools/save/save.h"
+
+struct export_opts {
+	const char *as, *layout;
+	struct opt_texts keys, skip;
+	int dtype, form;
+	uint64_t jobs, max_shard, protocol;
+	bool verify, resume, force;
+	struct pick_opts pick;
+};
+
+/* Something of the source that is not in the result, and why. */
+struct export_left {
+	const char *what; /* "tensor", "object", "file" */
+	const char *key, *why;
+};
+
+/* Where a tensor of the set comes from. */
+struct export_from {
+	int64_t row;
+	enum dcp_dtype dtype; /* of the view; the set's where it is not converted */
+};
+
+struct exporting {
+	const struct export_opts *opts;
+	const char *out;
+	const struct dcp_write_format *format;
+	struct pick pick;
+	struct dcp_arena arena;
+	struct dcp_write_set set;
+	struct dcp_buf tensors, from, objects, extras, extra_from, left;
+	struct save *save;
+	struct progress progress;
+	struct dcp_err err;
+	int64_t start_ns;
+};
+
+/* Names of --dtype; the first leaves tensors as they are. */
+extern const char *const export_dtypes[];
+
+/* Fill the set with what is asked for and the format can hold; list the rest. 0 or -errno. */
+int export_choose(struct exporting *x);
+bool export_is_asset(const struct exporting *x);
+
+/* The source of a save, for @x->opts->jobs threads. Finish it with export_close(). */
+struct export_reader;
+int export_reader(struct exporting *x, struct export_reader **out);
+struct save_source export_source(struct export_reader *r);
+void export_close(struct export_reader *r);
+
+/* What was written, and what was not. */
+enum cmd_exit export_report(const struct exporting *x);

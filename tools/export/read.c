@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The bytes of what is exported, through views of the source: one a thread stays open, since a part
+ * that is longer than a piece is read several times in a row.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/model/geometry/cut.h"
+#include "core/store/view/view.h"
+#include "tools/export/export.h"
+
+struct reading {
+	struct dcp_view *view;
+	size_t tensor, part; /* that it shows */
+	struct dcp_arena arena;
+	char *stored; /* elements to be converted */
+};
+
+struct export_reader {
+	struct exporting *x;
+	struct reading job[SAVE_MAX_JOBS];
+};
+
+int export_reader(struct exporting *x, struct export_reader **out)
+{
+	struct export_reader *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return -ENOMEM;
+	r->x = x;
+	for (size_t i = 0; i < SAVE_MAX_JOBS; i++)
+		dcp_arena_init(&r->job[i].arena, (size_t)64 << 20);
+	*out = r;
+	return 0;
+}
+
+void export_close(struct export_reader *r)
+{
+	if (!r)
+		return;
+	for (size_t i = 0; i < SAVE_MAX_JOBS; i++) {
+		dcp_view_close(r->job[i].view);
+		dcp_arena_finish(&r->job[i].arena);
+		free(r->job[i].stored);
+	}
+	free(r);
+}
+
+static int open_extra(const struct exporting *x, size_t i, struct dcp_view **out,
+		      struct dcp_err *err)
+{
+	uint64_t number = DCP_ITEMS(x->extra_from, uint64_t)[i];
+
+	return export_is_asset(x) ? dcp_view_open_asset(x->pick.v, number, out, err)
+				  : dcp_view_open_file(x->pick.v, (uint32_t)number, out, err);
+}
+
+static int open_part(const struct exporting *x, struct reading *j, size_t tensor, size_t part,
+		     struct dcp_err *err)
+{
+	const struct dcp_write_tensor *t = &x->set.tensors[tensor];
+	const struct dcp_write_part *p = &t->parts[part];
+	const struct export_from *from = &DCP_ITEMS(x->from, struct export_from)[tensor];
+	struct dcp_cut cut;
+	int rc;
+
+	if (dcp_write_is_whole(t, p))
+		return dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, NULL, &j->view, err);
+	rc = dcp_cut_box(&cut, t->ndim, p->lo, p->shape, &j->arena);
+	return rc < 0 ? rc
+		      : dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, &cut, &j->view, err);
+}
+
+static int get_view(const struct exporting *x, struct reading *j, size_t tensor, size_t part,
+		    struct dcp_err *err)
+{
+	int rc;
+
+	if (j->view && j->tensor == tensor && j->part == part)
+		return 0;
+	dcp_view_close(j->view);
+	j->view = NULL;
+	dcp_arena_reset(&j->arena);
+	j->tensor = tensor;
+	j->part = part;
+	rc = tensor < x->set.ntensors ? open_part(x, j, tensor, part, err)
+				      : open_extra(x, tensor - x->set.ntensors, &j->view, err);
+	return rc < 0 ? dcp_err_say(err, rc) : 0;
+}
+
+/* [off, off + n) of the elements as @to, @off and @n whole numbers of them. */
+static int read_cast(struct reading *j, enum dcp_dtype from, enum dcp_dtype to, uint64_t off,
+		     char *buf, size_t n)
+{
+	enum { AT_ONCE = 65536 }; /* elements */
+	size_t fs = dcp_dtype_info(from)->size, ts = dcp_dtype_info(to)->size;
+
+	if (!j->stored)
+		j->stored = malloc(AT_ONCE * 16);
+	if (!j->stored)
+		return -ENOMEM;
+	for (size_t done = 0; done < n;) {
+		size_t count = DCP_MIN((n - done) / ts, (size_t)AT_ONCE);
+		int rc = dcp_view_read(j->view, (off + done) / ts * fs, j->stored, count * fs);
+
+		if (rc < 0)
+			return rc;
+		dcp_dtype_cast(from, to, buf + done, j->stored, count);
+		done += count * ts;
+	}
+	return 0;
+}
+
+static int read_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
+		      void *buf, size_t n, struct dcp_err *err)
+{
+	struct export_reader *r = ctx;
+	const struct exporting *x = r->x;
+	struct reading *j = &r->job[job];
+	const char *name = tensor < x->set.ntensors
+				   ? x->set.tensors[tensor].key
+				   : x->set.extras[tensor - x->set.ntensors].name;
+	int rc = get_view(x, j, tensor, part, err);
+
+	if (rc < 0)
+		return rc;
+	if (tensor < x->set.ntensors && DCP_ITEMS(x->from, struct export_from)[tensor].dtype !=
+						x->set.tensors[tensor].dtype)
+		rc = read_cast(j, DCP_ITEMS(x->from, struct export_from)[tensor].dtype,
+			       x->set.tensors[tensor].dtype, off, buf, n);
+	else
+		rc = dcp_view_read(j->view, off, buf, n);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s: %s", x->pick.found->name,
+				name,
+				rc == -ESTALE ? "a file of the checkpoint was changed meanwhile"
+					      : strerror(-rc));
+	return 0;
+}
+
+struct save_source export_source(struct export_reader *r)
+{
+	return (struct save_source){ .read = read_piece, .ctx = r };
+}

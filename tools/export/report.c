@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/text.h"
+#include "tools/export/export.h"
+#include "tools/out.h"
+
+enum { NAMED = 3 }; /* of those left out for one reason; JSON has all */
+
+static const struct export_left *left(const struct exporting *x, size_t *n)
+{
+	*n = DCP_NITEMS(x->left, struct export_left);
+	return DCP_ITEMS(x->left, struct export_left);
+}
+
+static void put_json(const struct exporting *x, const struct save_counts *c, double seconds,
+		     struct out *o)
+{
+	struct dcp_jsonw *w = &o->json;
+	size_t n;
+	const struct export_left *l = left(x, &n);
+
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "out", x->out);
+	dcp_jsonw_put_str(w, "format", x->format->name);
+	dcp_jsonw_put_str(w, "version", x->pick.found->name);
+	dcp_jsonw_put_u64(w, "tensors", x->set.ntensors);
+	dcp_jsonw_put_u64(w, "objects", x->set.nobjects);
+	dcp_jsonw_put_u64(w, "extras", x->set.nextras);
+	dcp_jsonw_put_u64(w, "files", c->files);
+	dcp_jsonw_put_u64(w, "bytes", c->bytes);
+	dcp_jsonw_put_u64(w, "kept", c->kept);
+	dcp_jsonw_key(w, "seconds");
+	dcp_jsonw_f64(w, seconds);
+	dcp_jsonw_put_bool(w, "verified", x->opts->verify);
+	dcp_jsonw_key(w, "left_out");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; i < n; i++) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "kind", l[i].what);
+		dcp_jsonw_put_str(w, "key", l[i].key);
+		dcp_jsonw_put_str(w, "why", l[i].why);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+	dcp_jsonw_end(w);
+}
+
+/* Many are left out for one reason, next to each other. */
+static void put_left(const struct export_left *l, size_t n, struct out *o)
+{
+	char count[32];
+
+	for (size_t i = 0, next; i < n; i = next) {
+		for (next = i + 1; next < n && strcmp(l[next].why, l[i].why) == 0 &&
+				   strcmp(l[next].what, l[i].what) == 0;)
+			next++;
+		dcp_buf_printf(&o->buf, "left out: %s %s%s", out_count(count, next - i),
+			       l[i].what, dcp_s(next - i));
+		for (size_t k = i; k < next && k < i + NAMED; k++) {
+			dcp_buf_str(&o->buf, k > i ? ", " : " ");
+			out_text(&o->buf, l[k].key);
+		}
+		dcp_buf_printf(&o->buf, "%s: ", next - i > NAMED ? ", ..." : "");
+		out_text(&o->buf, l[i].why);
+		dcp_buf_str(&o->buf, "\n");
+	}
+}
+
+static void put_text(const struct exporting *x, const struct save_counts *c, double seconds,
+		     struct out *o)
+{
+	char size[OUT_SIZE], rate[OUT_SIZE], kept[OUT_SIZE], a[32], b[32];
+	size_t n;
+	const struct export_left *l = left(x, &n);
+
+	out_text(&o->buf, x->out);
+	dcp_buf_printf(&o->buf,
+		       ": %s, %s tensor%s, %s object%s, %s in %llu file%s, %.1f s, %s/s%s",
+		       x->format->name, out_count(a, x->set.ntensors), dcp_s(x->set.ntensors),
+		       out_count(b, x->set.nobjects), dcp_s(x->set.nobjects),
+		       out_size(size, c->bytes), (unsigned long long)c->files, dcp_s(c->files),
+		       seconds, out_size(rate, (uint64_t)((double)c->written / seconds)),
+		       x->opts->verify ? ", verified" : "");
+	if (c->kept)
+		dcp_buf_printf(&o->buf, "; %s were there already", out_size(kept, c->kept));
+	dcp_buf_str(&o->buf, "\n");
+	put_left(l, n, o);
+}
+
+enum cmd_exit export_report(const struct exporting *x)
+{
+	double seconds = (double)(dcp_now_ns(CLOCK_MONOTONIC) - x->start_ns) / 1e9;
+	struct save_counts c;
+	struct out o;
+	enum cmd_exit code;
+
+	save_count(x->save, &c);
+	out_init(&o);
+	if (x->opts->form == OUT_JSON) {
+		put_json(x, &c, seconds, &o);
+		code = out_json(&o);
+	} else {
+		put_text(x, &c, seconds > 0 ? seconds : 1e-9, &o);
+		code = out_flush(&o);
+	}
+	out_finish(&o);
+	return code;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is to be written: the tensors, objects and files of a version that were asked for and that the format
+ * can hold.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/store/index/index.h"
+#include "core/store/version/assets.h"
+#include "core/store/view/view.h"
+#include "tools/export/export.h"
+
+const char *const export_dtypes[] = {
+	"stored", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", NULL
+};
+
+static const char *copy(struct exporting *x, const char *s)
+{
+	return dcp_arena_strndup(&x->arena, s, strlen(s));
+}
+
+static int leave_out(struct exporting *x, const char *what, const char *key, const char *why)
+{
+	struct export_left l = { what, copy(x, key), copy(x, why) };
+
+	dcp_buf_add(&x->left, &l, sizeof(l));
+	return l.key && l.why ? dcp_buf_error(&x->left) : -ENOMEM;
+}
+
+static bool is_wanted(const struct exporting *x, const char *key)
+{
+	const struct export_opts *o = x->opts;
+
+	return (!o->keys.n || pick_names(o->keys.v, o->keys.n, key)) &&
+	       !pick_names(o->skip.v, o->skip.n, key);
+}
+
+static int copy_path(struct exporting *x, const char *const *path, size_t n,
+		     const char *const **out)
+{
+	const char **to = dcp_arena_calloc(&x->arena, n + 1, sizeof(*to));
+
+	for (size_t i = 0; to && i < n; i++) {
+		to[i] = copy(x, path[i]);
+		if (!to[i])
+			return -ENOMEM;
+	}
+	*out = to;
+	return to ? 0 : -ENOMEM;
+}
+
+/* ---- tensors ---- */
+
+/* What it is converted to; itself where that cannot be. */
+static enum dcp_dtype dtype_of(const struct exporting *x, enum dcp_dtype from)
+{
+	enum dcp_dtype to = x->opts->dtype ? dcp_dtype_from_name(export_dtypes[x->opts->dtype])
+					   : DCP_DTYPE_OTHER;
+
+	return to != DCP_DTYPE_OTHER && to != from && dcp_dtype_can_cast(from, to) ? to : from;
+}
+
+/* Rows come in the order of their ids. */
+static size_t find_row(const struct exporting *x, int64_t id)
+{
+	const struct export_from *from = DCP_ITEMS(x->from, struct export_from);
+	size_t lo = 0, hi = DCP_NITEMS(x->from, struct export_from);
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (from[mid].row < id)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < DCP_NITEMS(x->from, struct export_from) && from[lo].row == id
+		       ? lo
+		       : DCP_WRITE_ALONE;
+}
+
+/* All of it, of rank 0. */
+static int add_whole(struct exporting *x, struct dcp_write_tensor *t)
+{
+	struct dcp_write_part *part = dcp_arena_calloc(&x->arena, 1, sizeof(*part));
+	uint64_t *lo = dcp_arena_calloc(&x->arena, t->ndim + 1, sizeof(*lo));
+
+	if (!part || !lo)
+		return -ENOMEM;
+	*part = (struct dcp_write_part){ .ndim = t->ndim, .lo = lo, .shape = t->shape };
+	t->parts = part;
+	t->nparts = 1;
+	return 0;
+}
+
+static int add_tensor(struct exporting *x, const struct dcp_row *row,
+		      const struct dcp_tensor *t)
+{
+	struct export_from from = { .row = row->id, .dtype = row->dtype };
+	struct dcp_write_tensor out = { .key = copy(x, row->key),
+					.dtype = dtype_of(x, row->dtype),
+					.ndim = row->ndim,
+					.npath = t->npath,
+					.same_as = DCP_WRITE_ALONE };
+	uint64_t *shape = dcp_arena_calloc(&x->arena, row->ndim + 1, sizeof(*shape));
+	const char *why;
+	int rc;
+
+	if (!out.key || !shape)
+		return -ENOMEM;
+	memcpy(shape, row->shape, row->ndim * sizeof(*shape));
+	out.shape = shape;
+	out.itemsize = out.dtype == row->dtype ? dcp_tensor_shown_size(t)
+					       : dcp_dtype_info(out.dtype)->size;
+	why = x->format->refuses ? x->format->refuses(&out) : NULL;
+	if (why)
+		return leave_out(x, "tensor", row->key, why);
+	if (row->alias_of)
+		out.same_as = find_row(x, row->alias_of);
+	rc = copy_path(x, t->path, t->npath, &out.path);
+	if (rc == 0)
+		rc = add_whole(x, &out);
+	if (rc < 0)
+		return rc;
+	dcp_buf_add(&x->tensors, &out, sizeof(out));
+	dcp_buf_add(&x->from, &from, sizeof(from));
+	return dcp_buf_error(&x->tensors) | dcp_buf_error(&x->from);
+}
+
+static bool is_tied(const struct exporting *x, int64_t id)
+{
+	size_t n;
+	const int64_t *tied = dcp_version_tied(x->pick.v, &n);
+
+	for (size_t i = 0; i < n; i++)
+		if (tied[i] == id)
+			return true;
+	return false;
+}
+
+static int see_tensor(void *ctx, const struct dcp_row *row)
+{
+	struct exporting *x = ctx;
+	struct dcp_arena arena;
+	struct dcp_tensor t;
+	int rc;
+
+	if (!is_wanted(x, row->key))
+		return 0;
+	if (is_tied(x, row->id))
+		return leave_out(x, "tensor", row->key, "it is tied to another");
+	dcp_arena_init(&arena, (size_t)1 << 30);
+	rc = dcp_index_tensor(dcp_version_index(x->pick.v), row->id, &arena, &t, &x->err);
+	if (rc == 0)
+		rc = t.error ? leave_out(x, "tensor", row->key, t.error)
+			     : add_tensor(x, row, &t);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+/* ---- objects ---- */
+
+static int add_object(struct exporting *x, const struct dcp_object *o)
+{
+	struct dcp_object out = *o;
+	const char *why = x->format->refuses_object ? x->format->refuses_object(o) : NULL;
+	int rc;
+
+	if (why)
+		return leave_out(x, "object", o->key, why);
+	out.key = copy(x, o->key);
+	out.type = copy(x, o->type ? o->type : "");
+	out.json = dcp_arena_strndup(&x->arena, o->json, o->json_len);
+	rc = copy_path(x, o->path, o->npath, &out.path);
+	if (rc < 0 || !out.key || !out.type || !out.json)
+		return -ENOMEM;
+	dcp_buf_add(&x->objects, &out, sizeof(out));
+	return dcp_buf_error(&x->objects);
+}
+
+static int see_object(void *ctx, const struct dcp_row *row)
+{
+	struct exporting *x = ctx;
+	struct dcp_arena arena;
+	struct dcp_object o;
+	int rc;
+
+	if (!is_wanted(x, row->key))
+		return 0;
+	if (!(x->format->takes & DCP_WRITE_OBJECTS) && !row->broken)
+		return leave_out(x, "object", row->key, "the format holds tensors only");
+	dcp_arena_init(&arena, (size_t)1 << 30);
+	rc = dcp_index_object(dcp_version_index(x->pick.v), row->id, &arena, &o, &x->err);
+	if (rc == 0)
+		rc = o.json ? add_object(x, &o)
+			    : leave_out(x, "object", row->key,
+					o.error ? o.error : "it has no JSON form");
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+/* ---- files ---- */
+
+static int add_extra(struct exporting *x, const char *name, uint64_t size, uint64_t number)
+{
+	struct dcp_write_extra e = { copy(x, name), size };
+
+	dcp_buf_add(&x->extras, &e, sizeof(e));
+	dcp_buf_add(&x->extra_from, &number, sizeof(number));
+	return e.name ? dcp_buf_error(&x->extras) | dcp_buf_error(&x->extra_from) : -ENOMEM;
+}
+
+bool export_is_asset(const struct exporting *x)
+{
+	return dcp_version_assets(x->pick.v) != NULL;
+}
+
+static int add_extras(struct exporting *x)
+{
+	const struct dcp_assets *a = dcp_version_assets(x->pick.v);
+	size_t n = 0;
+	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.v), &n);
+	int rc = 0;
+
+	if (!(x->format->takes & DCP_WRITE_EXTRAS))
+		return 0;
+	for (size_t i = 0; a && rc == 0 && i < a->n; i++)
+		rc = add_extra(x, a->at[i].name, dcp_asset_id(a, i)->size, i);
+	for (size_t i = 0; !a && rc == 0 && i < n; i++)
+		if (id[i].shown)
+			rc = add_extra(x, id[i].name, id[i].size, i);
+	return rc;
+}
+
+int export_choose(struct exporting *x)
+{
+	struct dcp_index *ix = dcp_version_index(x->pick.v);
+	int rc = pick_each(ix, DCP_ROW_TENSOR, see_tensor, x);
+
+	if (rc == 0)
+		rc = pick_each(ix, DCP_ROW_OBJECT, see_object, x);
+	if (rc == 0)
+		rc = add_extras(x);
+	x->set = (struct dcp_write_set){
+		.tensors = DCP_ITEMS(x->tensors, struct dcp_write_tensor),
+		.ntensors = DCP_NITEMS(x->tensors, struct dcp_write_tensor),
+		.objects = DCP_ITEMS(x->objects, struct dcp_object),
+		.nobjects = DCP_NITEMS(x->objects, struct dcp_object),
+		.extras = DCP_ITEMS(x->extras, struct dcp_write_extra),
+		.nextras = DCP_NITEMS(x->extras, struct dcp_write_extra),
+		.ranks = 1,
+	};
+	return dcp_err_say(&x->err, rc);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads that each take the next piece, read it from the source and write it to its place, so that
+ * reading and writing overlap. At the end the files that this process wrote are on the disk.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/crc32.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "core/format/format.h"
+#include "tools/save/save_int.h"
+
+struct team {
+	struct save *s;
+	const struct save_source *source;
+	size_t next; /* piece; atomic, as are the bytes that the save counts */
+	uint64_t done;
+	int failed; /* atomic: the first failure */
+	pthread_mutex_t lock;
+	struct dcp_err *err; /* lock */
+};
+
+struct job {
+	struct team *team;
+	unsigned number;
+	pthread_t thread;
+	int fd;
+	uint32_t file; /* that fd is */
+	char *buf;
+};
+
+struct piece {
+	const struct save_run *run;
+	size_t number;
+	uint64_t off, n; /* in the run */
+};
+
+/* ---- whose is it? ---- */
+
+static const struct save_run *find_run(const struct save *s, size_t piece)
+{
+	const struct save_run *r = save_runs(s);
+	size_t lo = 0, hi = save_nruns(s);
+
+	while (hi - lo > 1) { /* the last that begins at or before it: runs may be empty */
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (r[mid].piece <= piece)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return &r[lo];
+}
+
+static struct piece get_piece(const struct save *s, size_t number)
+{
+	struct piece p = { .run = find_run(s, number), .number = number };
+
+	p.off = (number - p.run->piece) * (uint64_t)SAVE_PIECE;
+	p.n = DCP_MIN(p.run->n - p.off, (uint64_t)SAVE_PIECE);
+	return p;
+}
+
+static bool is_mine(const struct save *s, const struct piece *p)
+{
+	__uint128_t at = p->run->at + p->off;
+
+	if (s->opts.ranks <= 1)
+		return true;
+	if (s->opts.by_owner)
+		return p->run->rank == s->opts.rank;
+	return (uint32_t)(at * s->opts.ranks / s->data) == s->opts.rank;
+}
+
+/* ---- one piece ---- */
+
+static int pick_file(struct job *j, uint32_t file)
+{
+	if (j->fd >= 0 && j->file == file)
+		return 0;
+	if (j->fd >= 0)
+		close(j->fd);
+	j->fd = save_open(j->team->s, file);
+	j->file = file;
+	return j->fd < 0 ? j->fd : 0;
+}
+
+/* Is it there already, from a save that was stopped? */
+static bool is_kept(struct job *j, const struct piece *p)
+{
+	const struct save *s = j->team->s;
+	uint64_t done = 0;
+
+	if (!s->resumed || !s->sums[p->number].done)
+		return false;
+	while (done < p->n) {
+		ssize_t got = pread(j->fd, j->buf + done, p->n - done,
+				    (off_t)(p->run->off + p->off + done));
+
+		if (got <= 0)
+			return false;
+		done += (uint64_t)got;
+	}
+	return dcp_hash64(j->buf, p->n) == s->sums[p->number].hash;
+}
+
+static int copy(struct job *j, const struct piece *p, struct dcp_err *err)
+{
+	const struct save_source *from = j->team->source;
+	struct save *s = j->team->s;
+	struct save_sum *sum = &s->sums[p->number];
+	uint64_t at = p->run->off + p->off;
+	int rc = pick_file(j, p->run->file);
+
+	if (rc < 0)
+		return save_fail(s, rc, save_files(s)[p->run->file].name, err);
+	if (is_kept(j, p)) {
+		__atomic_fetch_add(&s->kept, p->n, __ATOMIC_RELAXED);
+		return 0;
+	}
+	rc = from->read(from->ctx, j->number, p->run->tensor, p->run->part, p->off, j->buf,
+			p->n, err);
+	if (rc < 0)
+		return dcp_err_say(err, rc);
+	rc = save_pwrite(j->fd, j->buf, p->n, at);
+	if (rc < 0)
+		return save_fail(s, rc, save_files(s)[p->run->file].name, err);
+	/* The disk gets busy now, not all at once at the end. */
+	sync_file_range(j->fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
+	sum->hash = dcp_hash64(j->buf, p->n);
+	if (p->run->crc32)
+		sum->crc32 = dcp_crc32(0, j->buf, p->n);
+	__atomic_store_n(&sum->done, 1, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&s->written, p->n, __ATOMIC_RELAXED);
+	return 0;
+}
+
+static void fail(struct team *t, int rc, const struct dcp_err *err)
+{
+	pthread_mutex_lock(&t->lock);
+	if (!t->failed && t->err)
+		*t->err = *err;
+	if (!t->failed)
+		__atomic_store_n(&t->failed, rc, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&t->lock);
+}
+
+static void report(const struct job *j, const struct piece *p)
+{
+	const struct dcp_progress *progress = j->team->s->opts.progress;
+	uint64_t done = __atomic_add_fetch(&j->team->done, p->n, __ATOMIC_RELAXED);
+
+	if (progress && j->number == 0)
+		progress->report(progress->ctx, done, j->team->s->data,
+				 save_files(j->team->s)[p->run->file].name);
+}
+
+static void *work(void *ctx)
+{
+	struct job *j = ctx;
+	struct team *t = j->team;
+	struct dcp_err err = { 0 };
+	size_t number;
+
+	while (!__atomic_load_n(&t->failed, __ATOMIC_RELAXED) &&
+	       (number = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->s->npieces) {
+		struct piece p = get_piece(t->s, number);
+		int rc = is_mine(t->s, &p) ? copy(j, &p, &err) : 0;
+
+		if (rc < 0)
+			fail(t, rc, &err);
+		else
+			report(j, &p);
+	}
+	if (j->fd >= 0)
+		close(j->fd);
+	j->fd = -1;
+	return NULL;
+}
+
+/* ---- all of them ---- */
+
+static unsigned count_jobs(const struct save *s)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t n = s->opts.jobs ? s->opts.jobs : (uint64_t)DCP_MIN(DCP_MAX(cpus, 1), 8);
+
+	n = DCP_MIN(n, (uint64_t)SAVE_MAX_JOBS);
+	return (unsigned)DCP_MAX(DCP_MIN(n, (uint64_t)s->npieces), 1);
+}
+
+static int run_jobs(struct team *t, unsigned n)
+{
+	struct job jobs[SAVE_MAX_JOBS] = { 0 };
+	char *bufs = malloc(n * SAVE_PIECE);
+	unsigned started = 1;
+
+	if (!bufs)
+		return -ENOMEM;
+	for (unsigned i = 0; i < n; i++)
+		jobs[i] = (struct job){
+			.team = t, .number = i, .fd = -1, .buf = bufs + i * SAVE_PIECE
+		};
+	while (started < n &&
+	       pthread_create(&jobs[started].thread, NULL, work, &jobs[started]) == 0)
+		started++;
+	work(&jobs[0]);
+	for (unsigned i = 1; i < started; i++)
+		pthread_join(jobs[i].thread, NULL);
+	free(bufs);
+	return 0;
+}
+
+/* Of a file that only others wrote there is nothing to be brought to the disk. */
+static int sync_files(const struct save *s, struct dcp_err *err)
+{
+	for (uint32_t i = 0; i < save_nfiles(s); i++) {
+		dcp_auto_fd int fd = save_open(s, i);
+
+		if (fd < 0 || fdatasync(fd) < 0)
+			return save_fail(s, fd < 0 ? fd : -errno, save_files(s)[i].name, err);
+	}
+	return 0;
+}
+
+int save_data(struct save *s, const struct save_source *source, struct dcp_err *err)
+{
+	struct team t = { .s = s, .source = source, .err = err };
+	int rc;
+
+	pthread_mutex_init(&t.lock, NULL);
+	rc = dcp_err_say(err, run_jobs(&t, count_jobs(s)));
+	pthread_mutex_destroy(&t.lock);
+	if (rc == 0)
+		rc = t.failed;
+	return rc < 0 ? rc : sync_files(s, err);
+}

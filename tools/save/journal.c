@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * .NAME.dcpfs-journal: a head, then struct save_sum of each piece, mapped, so that what a killed process
+ * has noted is there. It is locked as long as its process lives.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "tools/save/save_int.h"
+
+static const char magic[8] = "dcpfsSV1";
+
+struct head {
+	char magic[8];
+	uint64_t plan, npieces; /* hash of the plan */
+};
+
+int save_journal_open(struct save *s, struct dcp_err *err)
+{
+	struct stat st, named;
+
+	for (;;) {
+		int fd = openat(s->parent_fd, s->journal,
+				O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+
+		if (fd < 0)
+			return save_fail(s, -errno, s->journal, err);
+		if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+			close(fd);
+			return dcp_fail(err, -EBUSY, DCP_ERR_NO_OFFSET,
+					"%s/%s is being written by another process", s->parent,
+					s->name);
+		}
+		/* Another process may have finished and removed it before it was locked. */
+		if (fstat(fd, &st) == 0 &&
+		    fstatat(s->parent_fd, s->journal, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    st.st_ino == named.st_ino) {
+			s->journal_fd = fd;
+			return 0;
+		}
+		close(fd);
+	}
+}
+
+/* Is it the journal of this plan? */
+static bool is_same(const struct save *s, size_t size)
+{
+	struct head head;
+	struct stat st;
+
+	return fstat(s->journal_fd, &st) == 0 && (uint64_t)st.st_size == size &&
+	       pread(s->journal_fd, &head, sizeof(head), 0) == sizeof(head) &&
+	       memcmp(head.magic, magic, sizeof(magic)) == 0 && head.plan == s->hash &&
+	       head.npieces == s->npieces;
+}
+
+static int begin_alone(struct save *s)
+{
+	s->sums = calloc(s->npieces + 1, sizeof(*s->sums));
+	return s->sums ? 0 : -ENOMEM;
+}
+
+int save_journal_begin(struct save *s, struct dcp_err *err)
+{
+	size_t size = sizeof(struct head) + s->npieces * sizeof(struct save_sum);
+	struct head head = { .plan = s->hash, .npieces = s->npieces };
+	int rc;
+
+	if (s->journal_fd < 0 || s->opts.ranks > 1)
+		return dcp_err_say(err, begin_alone(s));
+	s->resumed = s->opts.resume && is_same(s, size);
+	if (s->opts.resume && !s->resumed)
+		return -ESTALE;
+	if (!s->resumed && ftruncate(s->journal_fd, 0) < 0)
+		return save_fail(s, -errno, s->journal, err);
+	rc = -posix_fallocate(s->journal_fd, 0, (off_t)size);
+	if (rc < 0)
+		return save_fail(s, rc, s->journal, err);
+	s->map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, s->journal_fd, 0);
+	if (s->map == MAP_FAILED) {
+		s->map = NULL;
+		return save_fail(s, -errno, s->journal, err);
+	}
+	s->mapped = size;
+	s->sums = (struct save_sum *)(void *)((char *)s->map + sizeof(head));
+	memcpy(head.magic, magic, sizeof(magic));
+	memcpy(s->map, &head, sizeof(head));
+	return 0;
+}
+
+void save_journal_close(struct save *s)
+{
+	if (s->map)
+		munmap(s->map, s->mapped);
+	else
+		free(s->sums);
+	if (s->journal_fd >= 0)
+		close(s->journal_fd); /* unlocks it */
+	s->map = NULL;
+	s->sums = NULL;
+	s->journal_fd = -1;
+}

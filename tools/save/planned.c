@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sink of a plan: makes the files as long as they will be, writes the bytes that the format makes, and
+ * notes where data goes. A process that is not rank 0 only notes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/ckd.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+#include "tools/save/save_int.h"
+
+enum { FLUSH = 256 << 10 };
+
+struct planning {
+	struct save *s;
+	struct dcp_buf own; /* bytes that stand at [own_off, at) of the file */
+	uint64_t own_off, at;
+	int fd;
+	struct dcp_err *err;
+};
+
+static void mix(struct planning *p, char what, const void *q, size_t n)
+{
+	p->s->hash = dcp_hash64_more(dcp_hash64_more(p->s->hash, &what, 1), q, n);
+}
+
+static const char *file_name(const struct planning *p)
+{
+	size_t n = save_nfiles(p->s);
+
+	return n ? save_files(p->s)[n - 1].name : p->s->name;
+}
+
+static int flush(struct planning *p)
+{
+	int rc = 0;
+
+	if (p->own.n && save_leads(p->s))
+		rc = save_pwrite(p->fd, p->own.p, p->own.n, p->own_off);
+	dcp_buf_reset(&p->own);
+	return rc < 0 ? save_fail(p->s, rc, file_name(p), p->err) : 0;
+}
+
+/* Nothing follows in the file: give it its length, and see that there is room for it. */
+static int end_file(struct planning *p)
+{
+	struct save_file *f = save_files(p->s);
+	size_t n = save_nfiles(p->s);
+	int rc = flush(p);
+
+	if (rc < 0 || n == 0)
+		return rc;
+	f[n - 1].size = p->at;
+	p->s->bytes += p->at;
+	if (p->fd >= 0) {
+		if (ftruncate(p->fd, (off_t)p->at) < 0)
+			rc = -errno;
+		else if (p->at && fallocate(p->fd, 0, 0, (off_t)p->at) < 0 &&
+			 errno != EOPNOTSUPP && errno != ENOSYS)
+			rc = -errno;
+		close(p->fd);
+		p->fd = -1;
+	}
+	return rc < 0 ? save_fail(p->s, rc, file_name(p), p->err) : 0;
+}
+
+/* The directories that @name lies in. */
+static int make_parents(const struct save *s, const char *name)
+{
+	char path[PATH_MAX];
+
+	if (strlen(name) >= sizeof(path))
+		return -ENAMETOOLONG;
+	strcpy(path, name);
+	for (char *slash = path; (slash = strchr(slash, '/')); *slash++ = '/') {
+		*slash = '\0';
+		if (mkdirat(s->dir, path, 0777) < 0 && errno != EEXIST)
+			return -errno;
+	}
+	return 0;
+}
+
+static int on_file(void *ctx, const char *name, bool last)
+{
+	struct planning *p = ctx;
+	struct save *s = p->s;
+	struct save_file f = { .last = last };
+	int rc = end_file(p);
+
+	if (rc < 0)
+		return rc;
+	f.name = dcp_arena_strndup(&s->arena, name, strlen(name));
+	dcp_buf_add(&s->files, &f, sizeof(f));
+	if (!f.name || dcp_buf_error(&s->files))
+		return -ENOMEM;
+	mix(p, 'f', name, strlen(name));
+	p->at = 0;
+	if (!save_leads(s))
+		return 0;
+	rc = make_parents(s, name);
+	if (rc == 0) {
+		p->fd = openat(s->dir, last ? SAVE_LAST : name,
+			       O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+		rc = p->fd < 0 ? -errno : 0;
+	}
+	return rc < 0 ? save_fail(s, rc, name, p->err) : 0;
+}
+
+static int on_bytes(void *ctx, const void *q, size_t n)
+{
+	struct planning *p = ctx;
+
+	if (p->own.n == 0)
+		p->own_off = p->at;
+	dcp_buf_add(&p->own, q, n);
+	p->at += n;
+	mix(p, 'b', q, n);
+	if (dcp_buf_error(&p->own))
+		return -ENOMEM;
+	return p->own.n >= FLUSH ? flush(p) : 0;
+}
+
+static int on_data(void *ctx, size_t tensor, size_t part, uint64_t n)
+{
+	struct planning *p = ctx;
+	struct save *s = p->s;
+	const struct dcp_write_set *set = s->set;
+	struct save_run run = { .off = p->at,
+				.n = n,
+				.at = s->data,
+				.tensor = tensor,
+				.part = part,
+				.piece = s->npieces,
+				.file = (uint32_t)save_nfiles(s) - 1 };
+	uint64_t what[3] = { tensor, part, n };
+	int rc = flush(p);
+
+	if (tensor < set->ntensors)
+		run.rank = set->tensors[tensor].parts[part].rank;
+	dcp_buf_add(&s->runs, &run, sizeof(run));
+	mix(p, 'd', what, sizeof(what));
+	p->at += n;
+	s->npieces += dcp_div_up(n, SAVE_PIECE);
+	if (dcp_ckd_add(&s->data, s->data, n))
+		return -EFBIG;
+	return rc < 0 ? rc : dcp_buf_error(&s->runs);
+}
+
+static int on_crc32(void *ctx, size_t run)
+{
+	struct planning *p = ctx;
+	struct save_patch patch = { .off = p->at,
+				    .run = run,
+				    .file = (uint32_t)save_nfiles(p->s) - 1 };
+
+	dcp_buf_add(&p->s->patches, &patch, sizeof(patch));
+	if (dcp_buf_error(&p->s->patches))
+		return -ENOMEM;
+	return on_bytes(ctx, "\0\0\0", 4);
+}
+
+static int run_plan(struct save *s, const struct dcp_write_format *f,
+		    const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		    struct dcp_err *err)
+{
+	struct planning p = { .s = s, .fd = -1, .err = err };
+	const struct dcp_write_sink sink = { on_file, on_bytes, on_data, on_crc32, &p };
+	const struct save_patch *patch;
+	int rc;
+
+	s->set = set;
+	s->hash = s->opts.identity;
+	s->bytes = s->data = 0;
+	s->npieces = 0;
+	dcp_buf_reset(&s->files);
+	dcp_buf_reset(&s->runs);
+	dcp_buf_reset(&s->patches);
+	rc = dcp_write_plan(f, set, opts, &sink, err);
+	if (rc == 0)
+		rc = dcp_err_say(err, end_file(&p));
+	if (p.fd >= 0)
+		close(p.fd);
+	dcp_buf_finish(&p.own);
+	patch = DCP_ITEMS(s->patches, struct save_patch);
+	for (size_t i = 0; rc == 0 && i < DCP_NITEMS(s->patches, struct save_patch); i++)
+		save_runs(s)[patch[i].run].crc32 = true;
+	return rc;
+}
+
+int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp_write_set *set,
+	      const struct dcp_write_opts *opts, struct dcp_err *err)
+{
+	int rc = run_plan(s, f, set, opts, err);
+
+	if (rc == 0)
+		rc = save_journal_begin(s, err);
+	if (rc != -ESTALE)
+		return rc;
+	/* What is there is of another save: begin anew. */
+	s->opts.resume = false;
+	rc = save_clear(s, err);
+	if (rc == 0)
+		rc = run_plan(s, f, set, opts, err);
+	return rc == 0 ? save_journal_begin(s, err) : rc;
+}

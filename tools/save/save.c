@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/save/save_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/crc32.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/base/hash.h"
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+#ifndef RENAME_EXCHANGE
+#define RENAME_EXCHANGE 2
+#endif
+
+enum { PLAN_MEMORY = 1 << 30 }; /* names of files */
+
+int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err)
+{
+	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s/%s: writing %s: %s", s->parent,
+			s->name, file, strerror(-code));
+}
+
+int save_open(const struct save *s, uint32_t file)
+{
+	const struct save_file *f = &save_files(s)[file];
+	int fd = openat(s->dir, f->last ? SAVE_LAST : f->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off)
+{
+	while (n) {
+		ssize_t got = pwrite(fd, p, DCP_MIN(n, (uint64_t)1 << 30), (off_t)off);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -EIO;
+		p = (const char *)p + got;
+		off += (uint64_t)got;
+		n -= (uint64_t)got;
+	}
+	return 0;
+}
+
+int save_remove_tree(int parent, const char *name)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	int rc = 0;
+
+	if (!dir) {
+		rc = -errno;
+		if (fd >= 0)
+			close(fd);
+		return rc == -ENOENT ? 0 : rc;
+	}
+	while (rc == 0 && (e = readdir(dir))) {
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		if (unlinkat(fd, e->d_name, 0) < 0)
+			rc = errno == EISDIR || errno == EPERM ? save_remove_tree(fd, e->d_name)
+							       : -errno;
+	}
+	closedir(dir);
+	if (rc == 0 && unlinkat(parent, name, AT_REMOVEDIR) < 0)
+		rc = -errno;
+	return rc;
+}
+
+/* ---- names ---- */
+
+/* ".NAME.dcpfs-part", NAME as its hash where that is too long. */
+static void beside(const struct save *s, const char *ending, char out[NAME_MAX + 1])
+{
+	if (snprintf(out, NAME_MAX + 1, ".%s%s", s->name, ending) > NAME_MAX)
+		snprintf(out, NAME_MAX + 1, ".%016llx%s",
+			 (unsigned long long)dcp_hash64(s->name, strlen(s->name)), ending);
+}
+
+static int choose_names(struct save *s, struct dcp_err *err)
+{
+	const char *out = s->opts.out;
+	size_t n = strlen(out);
+	const char *slash;
+
+	while (n > 1 && out[n - 1] == '/')
+		n--;
+	slash = memrchr(out, '/', n);
+	if (n >= sizeof(s->parent) || n - (slash ? (size_t)(slash - out) + 1 : 0) > NAME_MAX)
+		return dcp_fail(err, -ENAMETOOLONG, DCP_ERR_NO_OFFSET, "%s: %s", out,
+				strerror(ENAMETOOLONG));
+	if (!slash)
+		strcpy(s->parent, ".");
+	else
+		snprintf(s->parent, sizeof(s->parent), "%.*s", DCP_MAX((int)(slash - out), 1),
+			 out);
+	snprintf(s->name, sizeof(s->name), "%.*s",
+		 (int)(n - (slash ? (size_t)(slash - out) + 1 : 0)), slash ? slash + 1 : out);
+	if (!s->name[0] || strcmp(s->name, ".") == 0 || strcmp(s->name, "..") == 0)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s: a new name is wanted",
+				out);
+	beside(s, ".dcpfs-part", s->part);
+	beside(s, ".dcpfs-journal", s->journal);
+	s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return s->parent_fd < 0 ? dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %s", s->parent,
+					   strerror(errno))
+				: 0;
+}
+
+/* ---- may OUT be written? ---- */
+
+/* How many entries it has; -EISDIR: a directory is one of them. */
+static int count_entries(int parent, const char *name)
+{
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n = 0;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	struct stat st;
+
+	if (!dir) {
+		n = -errno;
+		if (fd >= 0)
+			close(fd);
+		return n;
+	}
+	while (n >= 0 && (e = readdir(dir))) {
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		n = fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno
+		    : S_ISDIR(st.st_mode)                                ? -EISDIR
+									 : n + 1;
+	}
+	closedir(dir);
+	return n;
+}
+
+static int check_free(const struct save *s, struct dcp_err *err)
+{
+	struct stat st;
+	int n;
+
+	if (fstatat(s->parent_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : save_fail(s, -errno, s->name, err);
+	if (S_ISDIR(st.st_mode) == s->opts.file ||
+	    (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)))
+		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET, "%s/%s is there and is %s",
+				s->parent, s->name,
+				S_ISDIR(st.st_mode) ? "a directory" : "no directory");
+	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name) : 1;
+	if (n == 0)
+		return 0;
+	if (n == -EISDIR && s->opts.force)
+		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+				"%s/%s has directories in it, which --force does not remove",
+				s->parent, s->name);
+	if (n < 0 && n != -EISDIR)
+		return save_fail(s, n, s->name, err);
+	return s->opts.force ? 0
+			     : dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+					"%s/%s is there already; --force replaces it",
+					s->parent, s->name);
+}
+
+static int make_part(struct save *s, struct dcp_err *err)
+{
+	struct stat st;
+	bool ours;
+	int rc = save_journal_open(s, err);
+
+	if (rc < 0)
+		return rc;
+	/* Only what stands beside a journal was made here. */
+	ours = fstat(s->journal_fd, &st) == 0 && st.st_size > 0;
+	s->made = true;
+	if (ours && !s->opts.resume)
+		rc = save_remove_tree(s->parent_fd, s->part);
+	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0 && errno != EEXIST)
+		rc = -errno;
+	if (rc == 0 && !ours && count_entries(s->parent_fd, s->part) != 0) {
+		s->made = false;
+		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+				"%s/%s is there and was not left by dcpfs; remove it",
+				s->parent, s->part);
+	}
+	if (rc == 0 && !ours)
+		rc = save_pwrite(s->journal_fd, "dcpfs", 5, 0);
+	return rc < 0 ? save_fail(s, rc, s->part, err) : 0;
+}
+
+static int open_part(struct save *s, struct dcp_err *err)
+{
+	s->dir = openat(s->parent_fd, s->part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return s->dir < 0 ? save_fail(s, -errno, s->part, err) : 0;
+}
+
+int save_clear(struct save *s, struct dcp_err *err)
+{
+	int rc = save_remove_tree(s->parent_fd, s->part);
+
+	close(s->dir);
+	s->dir = -1;
+	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0)
+		rc = -errno;
+	return rc < 0 ? save_fail(s, rc, s->part, err) : open_part(s, err);
+}
+
+int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err)
+{
+	struct save *s = calloc(1, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return dcp_err_say(err, -ENOMEM);
+	s->opts = *opts;
+	s->parent_fd = s->dir = s->journal_fd = -1;
+	dcp_arena_init(&s->arena, PLAN_MEMORY);
+	rc = choose_names(s, err);
+	if (rc == 0 && save_leads(s))
+		rc = check_free(s, err);
+	if (rc == 0 && save_leads(s))
+		rc = make_part(s, err);
+	if (rc == 0)
+		rc = open_part(s, err);
+	if (rc < 0) {
+		save_destroy(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+void save_destroy(struct save *s)
+{
+	if (!s)
+		return;
+	if (s->made && !s->published) {
+		save_remove_tree(s->parent_fd, s->part);
+		unlinkat(s->parent_fd, s->journal, 0);
+	}
+	save_journal_close(s);
+	if (s->dir >= 0)
+		close(s->dir);
+	if (s->parent_fd >= 0)
+		close(s->parent_fd);
+	dcp_buf_finish(&s->files);
+	dcp_buf_finish(&s->runs);
+	dcp_buf_finish(&s->patches);
+	dcp_arena_finish(&s->arena);
+	free(s);
+}
+
+/* ---- the end ---- */
+
+static uint32_t crc32_of(const struct save *s, const struct save_run *run)
+{
+	uint32_t crc = 0;
+
+	for (uint64_t off = 0, i = run->piece; off < run->n; off += SAVE_PIECE, i++) {
+		uint64_t n = DCP_MIN(run->n - off, (uint64_t)SAVE_PIECE);
+
+		crc = dcp_crc32_join(crc, s->sums[i].crc32, n);
+	}
+	return crc;
+}
+
+static int put_checksums(const struct save *s, struct dcp_err *err)
+{
+	const struct save_patch *patch = DCP_ITEMS(s->patches, struct save_patch);
+	size_t n = DCP_NITEMS(s->patches, struct save_patch);
+	dcp_auto_fd int fd = -1;
+
+	for (size_t i = 0; i < n; i++) {
+		uint8_t crc[4];
+		int rc = 0;
+
+		if (i == 0 || patch[i].file != patch[i - 1].file) {
+			dcp_close_fd(&fd);
+			fd = save_open(s, patch[i].file);
+		}
+		dcp_store_le32(crc, crc32_of(s, &save_runs(s)[patch[i].run]));
+		rc = fd < 0 ? fd : save_pwrite(fd, crc, sizeof(crc), patch[i].off);
+		if (rc == 0 && (i + 1 == n || patch[i + 1].file != patch[i].file) &&
+		    fdatasync(fd) < 0)
+			rc = -errno;
+		if (rc < 0)
+			return save_fail(s, rc, save_files(s)[patch[i].file].name, err);
+	}
+	return 0;
+}
+
+/* Names of files are on the disk when their directories are. */
+static int sync_directories(const struct save *s)
+{
+	char path[PATH_MAX], before[PATH_MAX] = "";
+
+	for (size_t i = 0; i < save_nfiles(s); i++) {
+		const char *name = save_files(s)[i].name;
+
+		for (const char *slash = name; (slash = strchr(slash, '/')); slash++) {
+			dcp_auto_fd int fd = -1;
+
+			snprintf(path, sizeof(path), "%.*s", (int)(slash - name), name);
+			if (strcmp(path, before) == 0)
+				continue;
+			strcpy(before, path);
+			fd = openat(s->dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+			if (fd < 0 || fsync(fd) < 0)
+				return -errno;
+		}
+	}
+	return fsync(s->dir) < 0 ? -errno : 0;
+}
+
+int save_seal(struct save *s, struct dcp_err *err)
+{
+	int rc;
+
+	for (size_t i = 0; i < s->npieces; i++)
+		if (!s->sums[i].done)
+			return dcp_fail(err, -ENODATA, DCP_ERR_NO_OFFSET,
+					"%s/%s: piece %zu of %zu was not written", s->parent,
+					s->name, i, s->npieces);
+	rc = put_checksums(s, err);
+	if (rc < 0)
+		return rc;
+	rc = sync_directories(s);
+	for (size_t i = 0; rc == 0 && i < save_nfiles(s); i++) {
+		const struct save_file *f = &save_files(s)[i];
+
+		if (f->last && renameat(s->dir, SAVE_LAST, s->dir, f->name) < 0)
+			rc = -errno;
+		if (rc == 0 && f->last)
+			rc = sync_directories(s);
+	}
+	if (rc < 0)
+		return save_fail(s, rc, s->part, err);
+	snprintf(s->sealed, sizeof(s->sealed), "%s/%s%s%s", s->parent, s->part,
+		 s->opts.file ? "/" : "", s->opts.file ? save_files(s)[0].name : "");
+	return 0;
+}
+
+const char *save_sealed(const struct save *s)
+{
+	return s->sealed;
+}
+
+/* The new one takes the name; what had it is removed. */
+static int take_name(const struct save *s)
+{
+	const char *file = s->opts.file ? save_files(s)[0].name : NULL;
+	int from = file ? s->dir : s->parent_fd;
+	const char *name = file ? file : s->part;
+
+	/* A directory takes the place of an empty one. */
+	if (!file && renameat(from, name, s->parent_fd, s->name) == 0)
+		return 0;
+	if (!file && errno != ENOTEMPTY && errno != EEXIST)
+		return -errno;
+	if (!s->opts.force)
+		return renameat2(from, name, s->parent_fd, s->name, RENAME_NOREPLACE) < 0
+			       ? -errno
+			       : 0;
+	if (file)
+		return renameat(from, name, s->parent_fd, s->name) < 0 ? -errno : 0;
+	if (count_entries(s->parent_fd, s->name) == -EISDIR)
+		return -ENOTEMPTY;
+	return renameat2(from, name, s->parent_fd, s->name, RENAME_EXCHANGE) < 0 ? -errno : 0;
+}
+
+int save_publish(struct save *s, struct dcp_err *err)
+{
+	int rc = take_name(s);
+
+	if (rc == 0 && fsync(s->parent_fd) < 0)
+		rc = -errno;
+	if (rc < 0)
+		return save_fail(s, rc, s->name, err);
+	s->published = true;
+	rc = save_remove_tree(s->parent_fd, s->part);
+	if (rc == 0 && unlinkat(s->parent_fd, s->journal, 0) < 0)
+		rc = -errno;
+	return rc < 0 ? save_fail(s, rc, s->part, err) : 0;
+}
+
+/* ---- what others ask ---- */
+
+const struct save_sum *save_sums(const struct save *s, size_t *n)
+{
+	*n = s->npieces;
+	return s->sums;
+}
+
+void save_merge(struct save *s, const struct save_sum *of)
+{
+	for (size_t i = 0; i < s->npieces; i++)
+		if (of[i].done)
+			s->sums[i] = of[i];
+}
+
+void save_count(const struct save *s, struct save_counts *out)
+{
+	*out = (struct save_counts){ .files = save_nfiles(s),
+				     .bytes = s->bytes,
+				     .data = s->data,
+				     .written = s->written,
+				     .kept = s->kept };
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save: a plan of core/write carried out: the files of one checkpoint, complete or not there at all.
+ *
+ *	save_create()    is OUT free? the journal and a directory beside OUT, into which all goes
+ *	save_plan()      runs the plan: makes the files, writes what the format makes itself
+ *	save_data()      threads read parts from a source and write them; to the disk
+ *	save_seal()      checksums into their places; the completing file gets its name; to the disk
+ *	save_publish()   one rename gives it the name OUT
+ *	save_destroy()   what was not published is removed
+ *
+ * OUT/.. gets .NAME.dcpfs-part, a directory, and .NAME.dcpfs-journal, which says which pieces are done and
+ * what their hashes are. Both begin with a dot and the first has no completing file before the end, so
+ * whenever the process is killed, nothing there is taken for a checkpoint. The next save_create() of
+ * that OUT removes them, or with resume goes on: pieces whose bytes still have their hash stay.
+ *
+ * Memory: SAVE_PIECE a thread, and what the plan needs: some 50 bytes for each part of a tensor.
+ *
+ * Several processes share a save when each gives its rank and does the steps in order, all ranks each step
+ * before any does the next: rank 0 creates, plans, seals and publishes the files themselves; between
+ * save_data() and save_seal() rank 0 gets the others' sums with save_sums() and save_merge().
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/write/write.h"
+
+struct dcp_err;
+struct dcp_progress;
+struct save;
+
+#define SAVE_PIECE ((size_t)4 << 20) /* what is read and written at a time */
+#define SAVE_MAX_JOBS 12             /* so all buffers have less than 64 MiB */
+
+struct save_opts {
+	const char *out;      /* path of the checkpoint to be */
+	bool file;            /* it is one file, not a directory */
+	bool force;           /* a checkpoint that is there is replaced */
+	bool resume;          /* go on where a save of the same was stopped */
+	unsigned jobs;        /* threads; 0: as many as processors, at most 8 */
+	uint64_t identity;    /* of what is read: another number, and nothing is resumed */
+	uint32_t rank, ranks; /* of the processes that share it; ranks 0: alone */
+	bool by_owner;        /* each writes the parts of its own rank; else equal shares */
+	const struct dcp_progress *progress; /* called by the thread that calls save_data() */
+};
+
+/* Where data comes from. Called by several threads at a time, each with its own @job. */
+struct save_source {
+	/* [off, off + n) of a part, or (@tensor >= ntensors of the set) of an extra, into @buf. */
+	int (*read)(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
+		    void *buf, size_t n, struct dcp_err *err);
+	void *ctx;
+};
+
+/* Returns 0; -EEXIST (OUT is there, and @opts->force is not set or it is something that is never replaced),
+ * -EBUSY (somebody is writing it), or what the file system said. What @opts points to must stay. */
+int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err);
+
+/* @set must stay until the save is destroyed. */
+int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp_write_set *set,
+	      const struct dcp_write_opts *opts, struct dcp_err *err);
+
+int save_data(struct save *s, const struct save_source *source, struct dcp_err *err);
+int save_seal(struct save *s, struct dcp_err *err);
+int save_publish(struct save *s, struct dcp_err *err);
+/* Accepts NULL. */
+void save_destroy(struct save *s);
+
+/* The path of what was sealed, before it is published: a directory or a file. */
+const char *save_sealed(const struct save *s);
+
+/* What is known of a piece that was written. */
+struct save_sum {
+	uint64_t hash;
+	uint32_t crc32; /* where the plan asked for that of its run */
+	uint32_t done;
+};
+/* Of all pieces, those of others zeroed. Valid until the save is destroyed. */
+const struct save_sum *save_sums(const struct save *s, size_t *n);
+void save_merge(struct save *s, const struct save_sum *of);
+
+struct save_counts {
+	uint64_t files, bytes;  /* of the plan */
+	uint64_t data, written; /* bytes of tensors and extras: in the plan; by this process */
+	uint64_t kept;          /* of those, found done by save_data() when resuming */
+};
+void save_count(const struct save *s, struct save_counts *out);

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save_int: what the files of a save share.
+ */
+#pragma once
+#include <limits.h>
+#include <pthread.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "tools/save/save.h"
+
+/* The name of the completing file until all else is on the disk. */
+#define SAVE_LAST ".dcpfs-last"
+
+struct save_file {
+	const char *name;
+	uint64_t size;
+	bool last;
+};
+
+/* Data that stands at [off, off + n) of a file. */
+struct save_run {
+	uint64_t off, n, at; /* @at: bytes of all runs before */
+	size_t tensor, part;
+	size_t piece; /* its first */
+	uint32_t file;
+	uint32_t rank; /* whose the part is */
+	bool crc32;    /* somebody asked for it */
+};
+
+/* Where the CRC-32 of a run goes. */
+struct save_patch {
+	uint64_t off;
+	size_t run;
+	uint32_t file;
+};
+
+struct save {
+	struct save_opts opts;
+	const struct dcp_write_set *set;
+	struct dcp_arena arena;
+	char parent[PATH_MAX], name[NAME_MAX + 1]; /* OUT is parent/name */
+	char part[NAME_MAX + 1], journal[NAME_MAX + 1];
+	char sealed[PATH_MAX + NAME_MAX + 2];
+	int parent_fd, dir, journal_fd;
+	bool made, published;
+	/* of the plan */
+	struct dcp_buf files, runs, patches;
+	uint64_t hash, bytes, data;
+	size_t npieces;
+	/* the journal */
+	void *map;
+	size_t mapped;
+	struct save_sum *sums;
+	bool resumed;
+	uint64_t written, kept;
+};
+
+static inline struct save_file *save_files(const struct save *s)
+{
+	return DCP_ITEMS(s->files, struct save_file);
+}
+
+static inline size_t save_nfiles(const struct save *s)
+{
+	return DCP_NITEMS(s->files, struct save_file);
+}
+
+static inline struct save_run *save_runs(const struct save *s)
+{
+	return DCP_ITEMS(s->runs, struct save_run);
+}
+
+static inline size_t save_nruns(const struct save *s)
+{
+	return DCP_NITEMS(s->runs, struct save_run);
+}
+
+/* The only process, or the one that makes and names files. */
+static inline bool save_leads(const struct save *s)
+{
+	return s->opts.rank == 0;
+}
+
+/* "OUT: No space left on device" with what was being done. @code: as dcp_fail(). */
+int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err);
+
+/* Open file number @file to be read and written. Negative: -errno. */
+int save_open(const struct save *s, uint32_t file);
+int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off);
+
+/* ---- the journal ---- */
+
+/* Make or open it, and lock it. -EBUSY: another process has it. */
+int save_journal_open(struct save *s, struct dcp_err *err);
+/* The plan is known: room for its pieces, those of an earlier save of the same kept when that is to be
+ * resumed. -ESTALE: the earlier one is of another plan. */
+int save_journal_begin(struct save *s, struct dcp_err *err);
+void save_journal_close(struct save *s);
+
+/* ---- files and directories ---- */
+
+/* Remove all that is in the directory, and it. 0 when there is none. */
+int save_remove_tree(int parent, const char *name);
+/* Remove all that was written. */
+int save_clear(struct save *s, struct dcp_err *err);
