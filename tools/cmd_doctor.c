@@ -404,7 +404,7 @@ static const struct {
 
 static const char *const state_name[] = { "ok", "note", "bad" };
 
-static void tell_json(struct dcp_jsonw *w, const char *name, const struct finding *f)
+static void print_json(struct dcp_jsonw *w, const char *name, const struct finding *f)
 {
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "name", name);
@@ -414,7 +414,7 @@ static void tell_json(struct dcp_jsonw *w, const char *name, const struct findin
 	dcp_jsonw_end(w);
 }
 
-static void tell_tsv(struct out *o, const char *name, const struct finding *f)
+static void print_tsv(struct out *o, const char *name, const struct finding *f)
 {
 	out_tsv(o, name);
 	out_tsv(o, state_name[f->state]);
@@ -424,7 +424,7 @@ static void tell_tsv(struct out *o, const char *name, const struct finding *f)
 }
 
 /* The advice under its finding. */
-static void tell_text(struct out *o, const char *name, const struct finding *f)
+static void print_text(struct out *o, const char *name, const struct finding *f)
 {
 	static const char *const paint[] = { "\033[32m", "\033[33m", "\033[31m" };
 	size_t width = o->width && o->width < 100 ? o->width : 80;
@@ -442,7 +442,7 @@ static void tell_text(struct out *o, const char *name, const struct finding *f)
 	dcp_buf_str(&o->buf, "\n");
 }
 
-static void tell_library(size_t i, struct finding *f)
+static void print_library(size_t i, struct finding *f)
 {
 	*f = (struct finding){ .state = GOOD };
 	snprintf(f->found, sizeof(f->found), "%s",
@@ -476,7 +476,7 @@ static void look_at(struct pick *p, const struct dcp_found *found, struct findin
 		snprintf(f->found, sizeof(f->found), "%llu of its %llu keys cannot be read",
 			 (unsigned long long)n->broken,
 			 (unsigned long long)(n->tensors + n->objects));
-		f->advice = "dcpfs ls -l SOURCE VERSION tells which, and why";
+		f->advice = "dcpfs ls -l SOURCE VERSION says which, and why";
 	} else {
 		snprintf(f->found, sizeof(f->found), "%llu tensors and %llu objects, complete",
 			 (unsigned long long)n->tensors, (unsigned long long)n->objects);
@@ -484,18 +484,18 @@ static void look_at(struct pick *p, const struct dcp_found *found, struct findin
 	dcp_version_close(v);
 }
 
-static void tell(struct out *o, int form, const char *name, const struct finding *f)
+static void print_finding(struct out *o, int form, const char *name, const struct finding *f)
 {
 	if (form == OUT_JSON)
-		tell_json(&o->json, name, f);
+		print_json(&o->json, name, f);
 	else if (form == OUT_TSV)
-		tell_tsv(o, name, f);
+		print_tsv(o, name, f);
 	else
-		tell_text(o, name, f);
+		print_text(o, name, f);
 }
 
 /* CMD_NO: some of it cannot be read. */
-static enum cmd_exit tell_source(const char *source, struct out *o, int form)
+static enum cmd_exit print_source(const char *source, struct out *o, int form)
 {
 	struct pick p = { 0 };
 	enum cmd_exit code = pick_source(&p, source, &(struct pick_opts){ 0 }, false);
@@ -504,7 +504,7 @@ static enum cmd_exit tell_source(const char *source, struct out *o, int form)
 		struct finding f;
 
 		look_at(&p, &p.scan.found[i], &f);
-		tell(o, form, p.scan.found[i].name, &f);
+		print_finding(o, form, p.scan.found[i].name, &f);
 		if (f.state == BAD)
 			code = CMD_NO;
 	}
@@ -541,11 +541,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		if (machine)
 			checks[i].check(&m, &f);
 		else
-			tell_library(feature, &f);
-		tell(&o, d->form, name, &f);
+			print_library(feature, &f);
+		print_finding(&o, d->form, name, &f);
 	}
 	if (args->operand[0])
-		sound = tell_source(args->operand[0], &o, d->form);
+		sound = print_source(args->operand[0], &o, d->form);
 	can = m.device && !m.barred && (m.sys_admin || m.helper);
 	if (d->form == OUT_JSON) {
 		dcp_jsonw_end(&o.json);
@@ -563,7 +563,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_doctor = {
 	.name = "doctor",
-	.what = "tell what this machine allows, and what is in the way",
+	.what = "report what this machine allows, and what is in the way",
 	.about = "Look at what mounting, fast reading and dcpfs load need, and say what to do\n"
 		 "where something is missing; of SOURCE, how many keys of each version cannot "
 		 "be\n"

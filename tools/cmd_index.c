@@ -34,7 +34,7 @@ static double now(void)
 	return (double)dcp_now_ns(CLOCK_MONOTONIC) / 1e9;
 }
 
-static void tell_json(struct dcp_jsonw *w, const struct dcp_version *v, double seconds)
+static void print_json(struct dcp_jsonw *w, const struct dcp_version *v, double seconds)
 {
 	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
 
@@ -52,7 +52,7 @@ static void tell_json(struct dcp_jsonw *w, const struct dcp_version *v, double s
 	dcp_jsonw_end(w);
 }
 
-static void tell_tsv(struct out *o, const struct dcp_version *v, double seconds)
+static void print_tsv(struct out *o, const struct dcp_version *v, double seconds)
 {
 	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
 	const char *path = dcp_version_index_path(v);
@@ -71,7 +71,7 @@ static void tell_tsv(struct out *o, const struct dcp_version *v, double seconds)
 	out_tsv_end(o);
 }
 
-static void tell_row(struct out_table *t, const struct dcp_version *v, double seconds)
+static void print_row(struct out_table *t, const struct dcp_version *v, double seconds)
 {
 	const struct dcp_index_counts *c = dcp_index_counts(dcp_version_index(v));
 	char n[32], size[OUT_SIZE];
@@ -112,9 +112,9 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 		return cmd_exit_of(rc);
 	}
 	if (w->opts->form == OUT_JSON) {
-		tell_json(&w->o.json, v, now() - start);
+		print_json(&w->o.json, v, now() - start);
 	} else if (w->opts->form == OUT_TSV) {
-		tell_tsv(&w->o, v, now() - start);
+		print_tsv(&w->o, v, now() - start);
 	} else if (w->opts->path) {
 		const char *path = dcp_version_index_path(v);
 
@@ -124,7 +124,7 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 			code = cmd_fail(CMD_NO, "%s: no index file; it is kept in memory",
 					f->name);
 	} else {
-		tell_row(&w->table, v, now() - start);
+		print_row(&w->table, v, now() - start);
 	}
 	dcp_version_close(v);
 	return code;

@@ -41,8 +41,8 @@ static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 /* ---- versions ---- */
 
-/* What is told of a version that was opened, or why it was not. */
-struct told {
+/* What is printed of a version that was opened, or why it was not. */
+struct opened {
 	const struct dcp_found *f;
 	const struct dcp_index_counts *counts; /* NULL: not opened */
 	const char *error;
@@ -58,7 +58,7 @@ static const char *reason(const struct dcp_err *err, const struct dcp_found *f)
 		       : err->msg;
 }
 
-static void version_json(struct dcp_jsonw *w, const struct told *t)
+static void version_json(struct dcp_jsonw *w, const struct opened *t)
 {
 	char when[32];
 
@@ -80,17 +80,17 @@ static void version_json(struct dcp_jsonw *w, const struct told *t)
 	dcp_jsonw_end(w);
 }
 
-static const char *state_of(const struct told *t)
+static const char *state_of(const struct opened *t)
 {
 	return t->counts ? "complete" : t->f->complete ? "refused" : "incomplete";
 }
 
-static const char *why_not(const struct told *t)
+static const char *why_not(const struct opened *t)
 {
 	return t->error ? t->error : t->f->why ? t->f->why : "incomplete";
 }
 
-static void version_tsv(struct out *o, const struct told *t)
+static void version_tsv(struct out *o, const struct opened *t)
 {
 	const struct dcp_index_counts none = { 0 }, *n = t->counts ? t->counts : &none;
 	char when[32];
@@ -108,7 +108,7 @@ static void version_tsv(struct out *o, const struct told *t)
 	out_tsv_end(o);
 }
 
-static void version_row(struct out_table *table, const struct told *t, bool lengthy)
+static void version_row(struct out_table *table, const struct opened *t, bool lengthy)
 {
 	char n[32], size[OUT_SIZE], when[32];
 
@@ -127,7 +127,7 @@ static void version_row(struct out_table *table, const struct told *t, bool leng
 }
 
 /* What is wrong with a version stands below the table: reasons need their room. */
-static void version_note(struct dcp_buf *notes, const struct out *o, const struct told *t)
+static void version_note(struct dcp_buf *notes, const struct out *o, const struct opened *t)
 {
 	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
 	char n[32];
@@ -137,7 +137,7 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const struc
 	if (t->counts && t->counts->broken == 0)
 		return;
 	if (t->counts)
-		dcp_buf_printf(&line, "%s key%s cannot be read; ls -l SOURCE VERSION tells why",
+		dcp_buf_printf(&line, "%s key%s cannot be read; ls -l SOURCE VERSION says why",
 			       out_count(n, t->counts->broken), dcp_s(t->counts->broken));
 	else
 		out_text(&line, why_not(t));
@@ -146,11 +146,11 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const struc
 }
 
 /* Everything of @p->scan, into JSON or into @table and @notes. */
-static void tell_versions(struct pick *p, const struct ls_opts *ls, struct out *o,
-			  struct out_table *table, struct dcp_buf *notes)
+static void print_versions(struct pick *p, const struct ls_opts *ls, struct out *o,
+			   struct out_table *table, struct dcp_buf *notes)
 {
 	for (size_t i = 0; i < p->scan.n; i++) {
-		struct told t = { .f = &p->scan.found[i] };
+		struct opened t = { .f = &p->scan.found[i] };
 		struct dcp_version *v = NULL;
 		struct dcp_err err = { 0 };
 
@@ -204,7 +204,7 @@ static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struc
 	if (ls->form == OUT_TSV)
 		out_tsv_head(o, "version format state tensors objects broken elements nbytes "
 				"commit_time why");
-	tell_versions(p, ls, o, &table, &notes);
+	print_versions(p, ls, o, &table, &notes);
 	if (ls->form == OUT_JSON) {
 		dcp_jsonw_end(&o->json);
 	} else if (ls->form == OUT_TEXT) {

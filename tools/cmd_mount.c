@@ -105,10 +105,10 @@ static const struct opt opts[] = {
 	  OPT_DCPL, AT(layouts) },
 	{ HF_OPT_RULES(struct mount_opts, hf) },
 	{ HF_OPT_ASSETS(struct mount_opts, hf) },
-	{ HF_OPT_FROM(struct mount_opts, hf), .told = true },
+	{ HF_OPT_FROM(struct mount_opts, hf), .hidden = true },
 	{ HF_OPT_DTYPE(struct mount_opts, hf) },
 	{ 0, "hf-shard-size", "N", "bytes of one of its model files at most; default 5GB",
-	  OPT_SIZE, AT(o.hf_shard_size), .def = DCPFS_HF_SHARD_SIZE, .told = true },
+	  OPT_SIZE, AT(o.hf_shard_size), .def = DCPFS_HF_SHARD_SIZE, .hidden = true },
 	{ 0, "rebuild", NULL, "build indexes anew", OPT_FLAG, AT(o.store.rebuild) },
 	{ 0, "readahead", "KIB", "what the kernel reads ahead; default 1024; 0: its own",
 	  OPT_UINT, AT(o.readahead_kib), .max = 1 << 20, .def = READAHEAD },
@@ -120,7 +120,8 @@ static const struct opt opts[] = {
 	  OPT_UINT, AT(o.passthrough_mib), .max = 1 << 20 },
 	{ 0, "no-open", NULL, "let the kernel skip open requests: faster walks", OPT_FLAG,
 	  AT(o.no_open) },
-	{ 0, "nonempty", NULL, "hide what lies in MNT", OPT_FLAG, AT(nonempty), .told = true },
+	{ 0, "nonempty", NULL, "hide what lies in MNT", OPT_FLAG, AT(nonempty),
+	  .hidden = true },
 	{ 0, "wait", NULL, "also mount a SOURCE that is empty or not there yet", OPT_FLAG,
 	  AT(o.wait) },
 	{ 'd', "debug", NULL, "log every request; implies --foreground", OPT_FLAG,
@@ -298,7 +299,7 @@ static enum cmd_exit mount_it(struct mount_opts *m, const struct paths *p,
 	}
 	cmd_fail(CMD_ENV, "%s", err.msg[0] ? err.msg : strerror(-rc));
 	if (stage == DCPFS_STAGE_MOUNT)
-		cmd_hint("the line above has the reason; \"dcpfs doctor\" tells what to do");
+		cmd_hint("the line above has the reason; \"dcpfs doctor\" says what to do");
 	return CMD_ENV;
 }
 

@@ -128,7 +128,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_plan = {
 	.name = "plan",
-	.what = "tell who would read and send what in a parallel job",
+	.what = "show who would read and send what in a parallel job",
 	.about = "Plan how the ranks of a job get their parts of a checkpoint: every stored "
 		 "byte\n"
 		 "read by one rank, the rest sent from rank to rank.",

@@ -115,7 +115,7 @@ static uint64_t fact(const struct check *c, const char *name)
 }
 
 /* One key: left out, or broken. */
-static void tell(struct check *c, const char *what, const char *key, const char *why)
+static void print_key(struct check *c, const char *what, const char *key, const char *why)
 {
 	c->wrong++;
 	switch (c->form) {
@@ -152,7 +152,7 @@ static int on_object(void *ctx, const struct dcp_row *row)
 			     : 1;
 
 	if (rc == 0)
-		tell(c, "left out", row->key, o.error ? o.error : "");
+		print_key(c, "left out", row->key, o.error ? o.error : "");
 	dcp_arena_reset(&c->arena);
 	return rc < 0 ? rc : 0;
 }
@@ -166,31 +166,31 @@ static int on_tensor(void *ctx, const struct dcp_row *row)
 			     : 1;
 
 	if (rc == 0)
-		tell(c, "broken", row->key, t.error ? t.error : "");
+		print_key(c, "broken", row->key, t.error ? t.error : "");
 	dcp_arena_reset(&c->arena);
 	return rc < 0 ? rc : 0;
 }
 
 /* How many more there are of a kind than were told. */
-static void tell_rest(struct check *c)
+static void print_rest(struct check *c)
 {
 	if (c->said > SHOWN)
 		dcp_buf_printf(&c->o->buf, "and %llu more\n",
 			       (unsigned long long)(c->said - SHOWN));
 }
 
-static int tell_all(struct check *c, enum dcp_row_kind kind,
-		    int (*fn)(void *ctx, const struct dcp_row *row))
+static int print_all(struct check *c, enum dcp_row_kind kind,
+		     int (*fn)(void *ctx, const struct dcp_row *row))
 {
 	int rc;
 
 	c->said = 0;
 	rc = pick_each(dcp_version_index(c->p.v), kind, fn, c);
-	tell_rest(c);
+	print_rest(c);
 	return rc;
 }
 
-static void tell_unused(struct check *c, const char *rules)
+static void print_unused(struct check *c, const char *rules)
 {
 	const char *lines = dcp_index_meta(dcp_version_index(c->p.v), "unused");
 	struct dcp_rules_preset p;
@@ -213,16 +213,16 @@ static void tell_unused(struct check *c, const char *rules)
 	dcp_jsonw_end(&c->o->json);
 }
 
-static void tell_expected(void *ctx, const char *what, const char *key, const char *text)
+static void print_expected(void *ctx, const char *what, const char *key, const char *text)
 {
 	struct check *c = ctx;
 
 	if (c->last && strcmp(c->last, what) != 0) {
-		tell_rest(c);
+		print_rest(c);
 		c->said = 0;
 	}
 	c->last = what;
-	tell(c, what, key, text);
+	print_key(c, what, key, text);
 }
 
 /* Against the model of config.json. What it says of the whole stands behind the keys. */
@@ -231,14 +231,14 @@ static int expect(struct check *c, struct dcp_expected *x)
 	struct dcp_err err = { 0 };
 	int rc;
 
-	*x = (struct dcp_expected){ .say = tell_expected, .ctx = c };
+	*x = (struct dcp_expected){ .say = print_expected, .ctx = c };
 	c->said = 0;
 	rc = dcp_version_expect(c->p.v, x, &err);
-	tell_rest(c);
+	print_rest(c);
 	return rc;
 }
 
-static void tell_model(struct check *c, const struct dcp_expected *x, int known)
+static void print_model(struct check *c, const struct dcp_expected *x, int known)
 {
 	struct dcp_jsonw *w = &c->o->json;
 	struct dcp_buf *b = &c->o->buf;
@@ -296,16 +296,16 @@ static enum cmd_exit report(struct check *c)
 	} else if (c->form == OUT_TSV) {
 		out_tsv_head(c->o, "what key error");
 	}
-	rc = tell_all(c, DCP_ROW_OBJECT, on_object);
+	rc = print_all(c, DCP_ROW_OBJECT, on_object);
 	if (rc == 0)
-		rc = tell_all(c, DCP_ROW_TENSOR, on_tensor);
+		rc = print_all(c, DCP_ROW_TENSOR, on_tensor);
 	broken = c->wrong - fact(c, "unmatched");
 	known = rc < 0 ? rc : expect(c, &x);
 	if (known < 0)
 		return cmd_fail(cmd_exit_of(known), "%s: its index cannot be read", rules);
 	if (c->form == OUT_JSON)
 		dcp_jsonw_end(w);
-	tell_unused(c, rules);
+	print_unused(c, rules);
 	if (c->form == OUT_TEXT) {
 		out_text(&c->o->buf, rules);
 		dcp_buf_printf(
@@ -315,7 +315,7 @@ static enum cmd_exit report(struct check *c)
 			(unsigned long long)fact(c, "dropped"),
 			(unsigned long long)fact(c, "unmatched"), (unsigned long long)broken);
 	}
-	tell_model(c, &x, known);
+	print_model(c, &x, known);
 	if (c->form == OUT_JSON)
 		dcp_jsonw_end(w);
 	code = c->form == OUT_JSON ? out_json(c->o) : out_flush(c->o);

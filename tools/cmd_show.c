@@ -26,7 +26,7 @@ static const struct opt opts[] = {
 	PICK_OPT_JSON(struct show_opts),
 	PICK_OPT_TSV(struct show_opts),
 	{ .name = "digest",
-	  .help = "read it all, and tell its digest; no KEY: of every tensor",
+	  .help = "read it all, and print its digest; no KEY: of every tensor",
 	  .kind = OPT_FLAG,
 	  .off = offsetof(struct show_opts, digest) },
 	{ .name = "sha256",
@@ -255,7 +255,7 @@ static int add_bytes(void *ctx, enum dcp_row_kind kind, const struct dcp_row *ro
 }
 
 /* So many of the tensor at hand. */
-static void tell_bytes(void *ctx, uint64_t done, uint64_t total, const char *key)
+static void report_bytes(void *ctx, uint64_t done, uint64_t total, const char *key)
 {
 	struct showing *w = ctx;
 
@@ -265,7 +265,7 @@ static void tell_bytes(void *ctx, uint64_t done, uint64_t total, const char *key
 
 static enum cmd_exit put_digest(struct showing *w, const struct dcp_row *row)
 {
-	const struct dcp_progress progress = { tell_bytes, w };
+	const struct dcp_progress progress = { report_bytes, w };
 	char digest[DCP_DIGEST_TEXT];
 	struct dcp_view *view = NULL;
 	struct dcp_err err = { 0 };
@@ -391,7 +391,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	out_init(&o);
 	dcp_arena_init(&arena, (size_t)1 << 30);
 	if (code == CMD_OK && !word && !w.digest)
-		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" tells them");
+		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" lists them");
 	else if (code == CMD_OK && word)
 		code = pick_keys(&p, word, &arena, &keys);
 	else if (code == CMD_OK)
@@ -406,7 +406,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_show = {
 	.name = "show",
-	.what = "tell everything about one key",
+	.what = "show everything about one key",
 	.about = "Tell the dtype, shape and size of one tensor, and in which files its pieces "
 		 "lie;\n"
 		 "or the type and value of an object. KEY may also be a file name of the "

@@ -43,7 +43,7 @@ static const struct {
 	{ "curl", DCPFS_WITH_CURL },
 };
 
-static enum cmd_exit tell_json(struct out *o)
+static enum cmd_exit print_json(struct out *o)
 {
 	struct dcp_jsonw *w = &o->json;
 
@@ -74,7 +74,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	(void)args;
 	out_init(&o);
 	if (v->json)
-		return tell_json(&o);
+		return print_json(&o);
 	dcp_buf_printf(&o.buf, "dcpfs %s\n", DCP_RELEASE);
 	for (size_t i = 0; i < DCP_LEN(libraries); i++)
 		dcp_buf_printf(&o.buf, "%s %s\n", libraries[i].name, libraries[i].version());
@@ -86,7 +86,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_version = {
 	.name = "version",
-	.what = "tell the versions of dcpfs and its libraries",
+	.what = "print the versions of dcpfs and its libraries",
 	.about = NULL,
 	.operands = operands,
 	.opts = opts,

@@ -55,7 +55,7 @@ void help_verb(struct dcp_buf *b, const struct cmd *cmd)
 	put_usage(b, cmd);
 	dcp_buf_printf(b, "\n\n%s\n\n", cmd->about ? cmd->about : cmd->what);
 	for (const struct opt *o = cmd->opts; o->name; o++)
-		if (!o->told)
+		if (!o->hidden)
 			option(b, o);
 	entry(b, "  -h, --help", "show this page");
 	for (size_t i = 0; i < CMD_MAX_EXAMPLES && cmd->examples[i]; i++)

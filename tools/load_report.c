@@ -18,7 +18,7 @@ struct totals {
 	double amplification; /* bytes read for each that is needed; once, if that is known */
 };
 
-struct telling {
+struct report {
 	struct loading *l;
 	struct load_blobs all; /* struct summary of each rank */
 	struct totals total;
@@ -28,12 +28,12 @@ struct telling {
 
 static const char *const lists[] = { "missing", "unexpected", "shape", "dtype", "broken" };
 
-static const struct summary *summary_of(const struct telling *t, uint32_t rank)
+static const struct summary *summary_of(const struct report *t, uint32_t rank)
 {
 	return t->all.at[rank];
 }
 
-static void add_up(struct telling *t)
+static void add_up(struct report *t)
 {
 	struct totals *sum = &t->total;
 	uint64_t unique;
@@ -123,7 +123,7 @@ static void put_f64(struct dcp_jsonw *w, const char *key, double v)
 	dcp_jsonw_f64(w, v);
 }
 
-static void put_ranks(const struct telling *t, struct dcp_jsonw *w)
+static void put_ranks(const struct report *t, struct dcp_jsonw *w)
 {
 	dcp_jsonw_key(w, "per_rank");
 	dcp_jsonw_array(w);
@@ -170,7 +170,7 @@ static void put_ignored(const struct loading *l, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
-static void put_dump(const struct telling *t, struct dcp_jsonw *w)
+static void put_dump(const struct report *t, struct dcp_jsonw *w)
 {
 	dcp_jsonw_key(w, "dump");
 	if (!t->l->opts->dump) {
@@ -185,7 +185,7 @@ static void put_dump(const struct telling *t, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
-static enum cmd_exit tell_json(struct telling *t)
+static enum cmd_exit print_json(struct report *t)
 {
 	const struct loading *l = t->l;
 	struct dcp_jsonw *w = &t->out.json;
@@ -225,7 +225,7 @@ static enum cmd_exit tell_json(struct telling *t)
 }
 
 /* A line a rank. */
-static enum cmd_exit tell_tsv(struct telling *t)
+static enum cmd_exit print_tsv(struct report *t)
 {
 	struct out *o = &t->out;
 
@@ -267,7 +267,7 @@ static void cell_rate(struct out_table *table, uint64_t bytes, uint64_t ns)
 	out_table_cell(table, rate(buf, bytes, ns));
 }
 
-static void tell_ranks(struct telling *t)
+static void print_ranks(struct report *t)
 {
 	static const struct out_col cols[] = {
 		{ "rank", .right = true },     { "parts", .right = true },
@@ -301,7 +301,7 @@ static void tell_ranks(struct telling *t)
 	out_table_finish(&table);
 }
 
-static void tell_lists(struct telling *t)
+static void print_lists(struct report *t)
 {
 	const char *key, *why;
 
@@ -316,7 +316,7 @@ static void tell_lists(struct telling *t)
 	}
 }
 
-static void tell_ignored(struct telling *t)
+static void print_ignored(struct report *t)
 {
 	const struct opt_texts *globs = &t->l->opts->ignore;
 	char count[32];
@@ -331,7 +331,7 @@ static void tell_ignored(struct telling *t)
 	}
 }
 
-static void tell_dump(struct telling *t)
+static void print_dump(struct report *t)
 {
 	struct dcp_buf *b = &t->out.buf;
 	char size[OUT_SIZE], speed[OUT_SIZE + 4], count[32];
@@ -349,7 +349,7 @@ static void tell_dump(struct telling *t)
 	dcp_buf_str(b, "\n");
 }
 
-static enum cmd_exit tell_text(struct telling *t)
+static enum cmd_exit print_text(struct report *t)
 {
 	const struct loading *l = t->l;
 	const struct dcpload_report *own = t->own;
@@ -376,17 +376,17 @@ static enum cmd_exit tell_text(struct telling *t)
 	if (l->opts->check)
 		dcp_buf_str(b, "  checked   every part is what views show\n");
 	if (l->opts->dump)
-		tell_dump(t);
-	tell_ignored(t);
-	tell_lists(t);
+		print_dump(t);
+	print_ignored(t);
+	print_lists(t);
 	if (own->ranks > 1)
-		tell_ranks(t);
+		print_ranks(t);
 	return out_flush(&t->out);
 }
 
 enum cmd_exit loading_report(struct loading *l)
 {
-	struct telling t = { .l = l };
+	struct report t = { .l = l };
 	struct summary own = { .report.size = sizeof(own.report),
 			       .dumped = l->dump.bytes,
 			       .undumped = l->dump.left_out,
@@ -404,9 +404,9 @@ enum cmd_exit loading_report(struct loading *l)
 		code = loading_fail(l, CMD_NO);
 	} else if (l->comm->rank == 0) {
 		out_init(&t.out);
-		code = l->opts->form == OUT_JSON  ? tell_json(&t)
-		       : l->opts->form == OUT_TSV ? tell_tsv(&t)
-						  : tell_text(&t);
+		code = l->opts->form == OUT_JSON  ? print_json(&t)
+		       : l->opts->form == OUT_TSV ? print_tsv(&t)
+						  : print_text(&t);
 		out_finish(&t.out);
 	}
 	load_blobs_free(&t.all);

@@ -192,7 +192,7 @@ static int write_file(const char *path, const struct dcp_buf *b, struct dcpload_
 	return 0;
 }
 
-static int tell(struct drawing *d, struct dcpload_error *err)
+static int write_trace(struct drawing *d, struct dcpload_error *err)
 {
 	const char *path = d->l->opts->trace;
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
@@ -237,8 +237,8 @@ enum cmd_exit loading_trace(struct loading *l)
 	if (rc == 0)
 		rc = load_gather(l->comm, own.p, own.n, &d.all, &l->err, loading_timeout(l));
 	if (rc == 0)
-		rc = load_agree(l->comm, l->comm->rank == 0 ? tell(&d, &l->err) : 0, &l->err,
-				loading_timeout(l));
+		rc = load_agree(l->comm, l->comm->rank == 0 ? write_trace(&d, &l->err) : 0,
+				&l->err, loading_timeout(l));
 	load_blobs_free(&d.all);
 	return rc < 0 ? loading_fail(l, CMD_ENV) : CMD_OK;
 }

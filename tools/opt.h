@@ -55,7 +55,7 @@ struct opt {
 	size_t bytes; /* OPT_UINT, OPT_OCTAL: 4 is a uint32_t, all else uint64_t */
 	const char *const *choices; /* OPT_CHOICE: NULL at the end */
 	const struct opt *sub;      /* OPT_LIST */
-	bool told;    /* elsewhere, in -o or a message: not on the page of --help */
+	bool hidden;  /* explained elsewhere, in -o or a message: not on the page of --help */
 	uint64_t max; /* OPT_UINT, OPT_OCTAL: the greatest accepted; 0: any */
 	uint64_t def; /* of numbers and OPT_CHOICE: value when it is not given */
 };

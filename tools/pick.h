@@ -133,11 +133,11 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 	{ .name = "hf",                                                                        \
 	  .off = offsetof(type, pick.hf.on),                                                   \
 	  .help = "as hf/ of a mount; --hf-rules, --hf-assets, --hf-dtype" },                  \
-		{ HF_OPT_RULES(type, pick.hf), .told = true },                                 \
-		{ HF_OPT_ASSETS(type, pick.hf), .told = true },                                \
-		{ HF_OPT_FROM(type, pick.hf), .told = true },                                  \
+		{ HF_OPT_RULES(type, pick.hf), .hidden = true },                               \
+		{ HF_OPT_ASSETS(type, pick.hf), .hidden = true },                              \
+		{ HF_OPT_FROM(type, pick.hf), .hidden = true },                                \
 	{                                                                                      \
-		HF_OPT_DTYPE(type, pick.hf), .told = true                                      \
+		HF_OPT_DTYPE(type, pick.hf), .hidden = true                                    \
 	}
 #define PICK_OPT_FORM(type, word, value, says)                                                 \
 	{                                                                                      \

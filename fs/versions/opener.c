@@ -117,7 +117,7 @@ static void tell_broken(const struct dcpfs *fs, const struct dcp_version *v)
 		dcp_log(fs->opts.log, DCP_LOG_WARN,
 			"%s: %llu of %llu key%s cannot be read (EIO); .dcpfs/errors.json of "
 			"the "
-			"mount tells why",
+			"mount says why",
 			dcp_version_name(v), (unsigned long long)n->broken,
 			(unsigned long long)(n->tensors + n->objects),
 			dcp_s(n->tensors + n->objects));

@@ -202,11 +202,10 @@ static void ranks(const struct plan *p, struct out *o)
 	out_table_print(&t, o, 0);
 	out_table_finish(&t);
 	if (shown < p->ranks)
-		dcp_buf_printf(
-			&o->buf,
-			"%" PRIu32
-			" more ranks: a pipe is given all of them, --rank tells of one\n",
-			p->ranks - shown);
+		dcp_buf_printf(&o->buf,
+			       "%" PRIu32
+			       " more ranks: a pipe is given all of them, --rank shows one\n",
+			       p->ranks - shown);
 }
 
 static void lost(const struct plan *p, struct out *o)
