@@ -83,8 +83,9 @@ struct dcp_write_sink {
 	/* The @n bytes of part @part of tensor @tensor; or, @tensor >= set->ntensors, all of an extra. They are
 	 * data run number 0, 1, 2, ... of the plan. */
 	int (*data)(void *ctx, size_t tensor, size_t part, uint64_t n);
-	/* Four bytes, little-endian: the CRC-32 of data run @run, which was emitted before or will be. */
-	int (*crc32)(void *ctx, size_t run);
+	/* Four bytes, little-endian: the CRC-32 of the bytes that @crc covers (0: none) and, after them, of
+	 * data run @run, which was emitted before or will be. */
+	int (*crc32)(void *ctx, uint32_t crc, size_t run);
 	void *ctx;
 };
 
@@ -151,6 +152,6 @@ void dcp_writer_fill(struct dcp_writer *w, char c, size_t n);
 /* They return the number of the run. */
 size_t dcp_writer_part(struct dcp_writer *w, size_t tensor, size_t part);
 size_t dcp_writer_extra(struct dcp_writer *w, size_t extra);
-void dcp_writer_crc32(struct dcp_writer *w, size_t run);
+void dcp_writer_crc32(struct dcp_writer *w, uint32_t crc, size_t run);
 /* All extras of the set, each a file. */
 void dcp_writer_extras(struct dcp_writer *w);

@@ -72,10 +72,10 @@ size_t dcp_writer_extra(struct dcp_writer *w, size_t extra)
 	return add_run(w, w->set->ntensors + extra, 0, w->set->extras[extra].nbytes);
 }
 
-void dcp_writer_crc32(struct dcp_writer *w, size_t run)
+void dcp_writer_crc32(struct dcp_writer *w, uint32_t crc, size_t run)
 {
 	if (go_on(w, 4))
-		w->rc = w->sink->crc32(w->sink->ctx, run);
+		w->rc = w->sink->crc32(w->sink->ctx, crc, run);
 }
 
 void dcp_writer_extras(struct dcp_writer *w)

@@ -40,17 +40,19 @@ static int on_data(void *ctx, size_t tensor, size_t part, uint64_t n)
 	for (uint64_t i = 0; i < n; i++)
 		p[i] = t_write_byte(tensor, part, i);
 	assert_true(w->nruns < DCP_LEN(w->crc));
-	w->crc[w->nruns++] = dcp_crc32(0, p, n);
+	w->length[w->nruns] = n;
+	w->crc[w->nruns++] = dcp_crc32(0, n ? (const void *)p : "", n);
 	return 0;
 }
 
-static int on_crc32(void *ctx, size_t run)
+static int on_crc32(void *ctx, uint32_t crc, size_t run)
 {
 	struct t_write *w = ctx;
 
 	assert_true(w->ncrcs < DCP_LEN(w->patch));
 	w->patch[w->ncrcs].file = w->nfiles - 1;
 	w->patch[w->ncrcs].run = run;
+	w->patch[w->ncrcs].before = crc;
 	w->patch[w->ncrcs++].off = now(w)->n;
 	return on_bytes(ctx, "\0\0\0", 4);
 }
@@ -67,7 +69,8 @@ int t_write_run(struct t_write *w, const struct dcp_write_format *f,
 	rc = dcp_write_plan(f, set, opts, &sink, err);
 	for (size_t i = 0; i < w->ncrcs; i++)
 		dcp_store_le32(w->file[w->patch[i].file].bytes.p + w->patch[i].off,
-			       w->crc[w->patch[i].run]);
+			       dcp_crc32_join(w->patch[i].before, w->crc[w->patch[i].run],
+					      w->length[w->patch[i].run]));
 	return rc;
 }
 

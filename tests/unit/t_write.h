@@ -19,9 +19,11 @@ struct t_write {
 	size_t nfiles, nruns, ncrcs;
 	const struct dcp_write_set *set;
 	uint32_t crc[1024];
+	uint64_t length[1024];
 	struct {
 		size_t file, run;
 		uint64_t off;
+		uint32_t before;
 	} patch[2048];
 };
 

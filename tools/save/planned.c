@@ -151,12 +151,12 @@ static int on_data(void *ctx, size_t tensor, size_t part, uint64_t n)
 	return rc < 0 ? rc : dcp_buf_error(&s->runs);
 }
 
-static int on_crc32(void *ctx, size_t run)
+static int on_crc32(void *ctx, uint32_t crc, size_t run)
 {
 	struct planning *p = ctx;
-	struct save_patch patch = { .off = p->at,
-				    .run = run,
-				    .file = (uint32_t)save_nfiles(p->s) - 1 };
+	struct save_patch patch = {
+		.off = p->at, .run = run, .before = crc, .file = (uint32_t)save_nfiles(p->s) - 1
+	};
 
 	dcp_buf_add(&p->s->patches, &patch, sizeof(patch));
 	if (dcp_buf_error(&p->s->patches))

@@ -265,9 +265,10 @@ void save_destroy(struct save *s)
 
 /* ---- the end ---- */
 
-static uint32_t crc32_of(const struct save *s, const struct save_run *run)
+static uint32_t crc32_of(const struct save *s, const struct save_patch *patch)
 {
-	uint32_t crc = 0;
+	const struct save_run *run = &save_runs(s)[patch->run];
+	uint32_t crc = patch->before;
 
 	for (uint64_t off = 0, i = run->piece; off < run->n; off += SAVE_PIECE, i++) {
 		uint64_t n = DCP_MIN(run->n - off, (uint64_t)SAVE_PIECE);
@@ -291,7 +292,7 @@ static int put_checksums(const struct save *s, struct dcp_err *err)
 			dcp_close_fd(&fd);
 			fd = save_open(s, patch[i].file);
 		}
-		dcp_store_le32(crc, crc32_of(s, &save_runs(s)[patch[i].run]));
+		dcp_store_le32(crc, crc32_of(s, &patch[i]));
 		rc = fd < 0 ? fd : save_pwrite(fd, crc, sizeof(crc), patch[i].off);
 		if (rc == 0 && (i + 1 == n || patch[i + 1].file != patch[i].file) &&
 		    fdatasync(fd) < 0)

@@ -33,7 +33,7 @@ struct save_run {
 struct save_patch {
 	uint64_t off;
 	size_t run;
-	uint32_t file;
+	uint32_t file, before; /* @before: the CRC-32 that it goes on from */
 };
 
 struct save {

@@ -138,9 +138,9 @@ static int fail_data(void *ctx, size_t tensor, size_t part, uint64_t n)
 	return count(ctx);
 }
 
-static int fail_crc32(void *ctx, size_t run)
+static int fail_crc32(void *ctx, uint32_t crc, size_t run)
 {
-	(void)run;
+	(void)crc, (void)run;
 	return count(ctx);
 }
 

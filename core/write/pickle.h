@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pickle: Python values as pickles, in the opcodes that CPython's own pickler chooses: protocols 2, 3 and 4.
+ *
+ * A value is an atom, or an opened container followed by its values; it ends by itself when it has them:
+ *
+ *	dcp_pickler_init(&p, &out, 2);
+ *	dcp_pickler_open(&p, DCP_PICKLE_DICT, 1);     {
+ *	dcp_pickler_str(&p, "lr");                        "lr":
+ *	dcp_pickler_float(&p, 0.1);                              0.1
+ *	rc = dcp_pickler_end(&p);                     }
+ *
+ * What CPython memoizes is memoized, with the same numbers, and protocol 4 is cut into the same frames. Equal
+ * bytes need that what is one object there is one word, one global or dcp_pickler_get() here.
+ *
+ * Errors stay (as those of a buffer), and dcp_pickler_end() tells them.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dcp_buf;
+struct dcp_writer;
+
+enum dcp_pickle_open {
+	DCP_PICKLE_LIST,  /* n values */
+	DCP_PICKLE_TUPLE, /* n values */
+	DCP_PICKLE_DICT,  /* n times key and value */
+	DCP_PICKLE_SET,   /* n values; with protocols 2 and 3 made of a list */
+	DCP_PICKLE_REDUCE, /* a callable, a tuple of arguments; n is 0 for this and the next three */
+	DCP_PICKLE_NEWOBJ, /* a class, a tuple of arguments */
+	DCP_PICKLE_BUILD,  /* an object, its state */
+	DCP_PICKLE_PERSID, /* a persistent id */
+	DCP_PICKLE_ITEMS,  /* an object, then n times key and value that are set in it */
+};
+
+#define DCP_PICKLER_DEPTH 192
+#define DCP_PICKLER_SHARED 96 /* words and globals */
+
+struct dcp_pickler {
+	struct dcp_buf *out;
+	unsigned protocol;
+	uint32_t memo; /* objects in it */
+	size_t frame;  /* where the open one has its header; SIZE_MAX: none is open */
+	bool unframed; /* what comes now lies outside of frames */
+	int rc;
+	unsigned depth;
+	struct {
+		uint8_t kind;
+		uint64_t n, i; /* values it has, and that came */
+	} level[DCP_PICKLER_DEPTH];
+	struct {
+		const char *module, *name;
+		uint32_t memo;
+	} shared[DCP_PICKLER_SHARED];
+	unsigned nshared;
+};
+
+/* @protocol: 2 to 4. Appends to @out. */
+void dcp_pickler_init(struct dcp_pickler *p, struct dcp_buf *out, unsigned protocol);
+/* 0; -EINVAL (a container is not full), -E2BIG (too deep, too many words), -ENOMEM. */
+int dcp_pickler_end(struct dcp_pickler *p);
+
+void dcp_pickler_none(struct dcp_pickler *p);
+void dcp_pickler_bool(struct dcp_pickler *p, bool v);
+void dcp_pickler_int(struct dcp_pickler *p, int64_t v);
+void dcp_pickler_u64(struct dcp_pickler *p, uint64_t v);
+/* Two's complement, little-endian, any length. */
+void dcp_pickler_bigint(struct dcp_pickler *p, const uint8_t *le, size_t n);
+void dcp_pickler_float(struct dcp_pickler *p, double v);
+/* UTF-8, surrogates as Python's surrogatepass has them; of a key C0 80 is a NUL. */
+void dcp_pickler_str(struct dcp_pickler *p, const char *s);
+void dcp_pickler_str_n(struct dcp_pickler *p, const char *s, size_t n);
+/* The same text later is the same object. The pointer must stay. */
+void dcp_pickler_word(struct dcp_pickler *p, const char *s);
+/* A class or function, by module and name; later it is the same object. Pointers must stay. Protocol 2 calls
+ * builtins __builtin__. */
+void dcp_pickler_global(struct dcp_pickler *p, const char *module, const char *name);
+/* With protocol 2, text that is encoded when it is unpickled. */
+void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n);
+
+void dcp_pickler_open(struct dcp_pickler *p, enum dcp_pickle_open kind, uint64_t n);
+
+/* The object that was memoized last, and the same one again. */
+static inline uint32_t dcp_pickler_last(const struct dcp_pickler *p)
+{
+	return p->memo - 1;
+}
+void dcp_pickler_get(struct dcp_pickler *p, uint32_t memo);
+
+/*
+ * A bytes object whose @n bytes somebody else writes (protocols 3 and 4): between the two calls all that
+ * @p->out has is complete, and they follow it.
+ */
+void dcp_pickler_bytes_open(struct dcp_pickler *p, uint64_t n);
+void dcp_pickler_bytes_close(struct dcp_pickler *p);
+
+/* Hand what is complete to @w and drop it from the buffer, which holds nothing but this pickle: so a long
+ * one never stands in memory as a whole. */
+void dcp_pickler_flush(struct dcp_pickler *p, struct dcp_writer *w);

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zip: archives of stored entries, emitted to a writer.
+ *
+ *	for each entry   local header, name, padding; its bytes; with torch's way a descriptor
+ *	at the end       the central directory, zip64 records where they are needed
+ *
+ * Two ways of it: Python's zipfile has sizes and checksums in local headers and pads nothing; torch has them
+ * behind the bytes in a descriptor, pads local headers with an extra field "FB" so that data begins at a
+ * multiple of 64 from the start of the archive, and always has the zip64 records at the end.
+ *
+ * Checksums of what is not seen here are the writer's (dcp_writer_crc32). Time stamps are zero: 1980.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+
+struct dcp_writer;
+
+enum dcp_zip_way { DCP_ZIP_PYTHON, DCP_ZIP_TORCH };
+
+struct dcp_zipper {
+	struct dcp_writer *w;
+	enum dcp_zip_way way;
+	uint64_t start; /* in the writer's file */
+	struct dcp_buf entries, names;
+	int rc;
+};
+
+void dcp_zipper_begin(struct dcp_zipper *z, struct dcp_writer *w, enum dcp_zip_way way);
+/* An entry of these bytes. */
+void dcp_zipper_bytes(struct dcp_zipper *z, const char *name, const void *p, size_t n);
+/* An entry of @n bytes and then a part of a tensor. */
+void dcp_zipper_part(struct dcp_zipper *z, const char *name, const void *p, size_t n,
+		     size_t tensor, size_t part);
+/* The central directory. Frees what @z has. 0, -E2BIG (a name too long), -ENOMEM. */
+int dcp_zipper_end(struct dcp_zipper *z);

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What core/parse/archive/zip reads of it; that other programs read it is tests/cli/export.py's.
+ */
+#include "tests/unit/t.h"
+
+#include "core/base/arena.h"
+#include "core/base/crc32.h"
+#include "core/parse/archive/zip.h"
+#include "core/parse/source.h"
+#include "core/write/write.h"
+#include "core/write/zip.h"
+#include "tests/unit/t_write.h"
+
+static const struct dcp_write_tensor tensors[] = {
+	T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 25, 0),
+};
+static const struct dcp_write_set set = { .tensors = tensors, .ntensors = 1, .ranks = 1 };
+
+static int plan_way(struct dcp_writer *w, enum dcp_zip_way way)
+{
+	struct dcp_zipper z;
+
+	dcp_writer_file(w, "x.zip", true);
+	dcp_writer_bytes(w, "before", 6);
+	dcp_zipper_begin(&z, w, way);
+	dcp_zipper_bytes(&z, "x/empty", NULL, 0);
+	dcp_zipper_bytes(&z, "x/text", "hello", 5);
+	dcp_zipper_part(&z, "x/data", "head", 4, 0, 0);
+	return dcp_zipper_end(&z);
+}
+
+static int plan_python(const struct dcp_write_set *s, const struct dcp_write_opts *opts,
+		       struct dcp_writer *w, struct dcp_err *err)
+{
+	(void)s, (void)opts, (void)err;
+	return plan_way(w, DCP_ZIP_PYTHON);
+}
+
+static int plan_torch(const struct dcp_write_set *s, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
+{
+	(void)s, (void)opts, (void)err;
+	return plan_way(w, DCP_ZIP_TORCH);
+}
+
+static void check(int (*plan)(const struct dcp_write_set *, const struct dcp_write_opts *,
+			      struct dcp_writer *, struct dcp_err *),
+		  size_t align)
+{
+	const struct dcp_write_format f = { .plan = plan };
+	struct dcp_zip_member *m;
+	struct dcp_source src;
+	struct dcp_arena arena;
+	struct dcp_err err = { 0 };
+	struct t_write w;
+	const char *p;
+	uint64_t off[3];
+	size_t n;
+
+	assert_int_equal(t_write_run(&w, &f, &set, &(struct dcp_write_opts){ 0 }, NULL), 0);
+	p = w.file[0].bytes.p + 6;
+	src = dcp_source_mem(p, w.file[0].bytes.n - 6);
+	dcp_arena_init(&arena, 1 << 20);
+	if (dcp_zip_list(&src, &arena, &m, &n, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(n, 3);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(dcp_zip_data(&src, &m[i], &off[i], &err), 0);
+	assert_string_equal(m[0].name, "x/empty");
+	assert_string_equal(m[1].name, "x/text");
+	assert_memory_equal(p + off[1], "hello", 5);
+	assert_string_equal(m[2].name, "x/data");
+	assert_int_equal(m[2].size, 104);
+	assert_memory_equal(p + off[2], "head", 4);
+	for (size_t i = 0; i < 100; i++)
+		assert_int_equal((unsigned char)p[off[2] + 4 + i], t_write_byte(0, 0, i));
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(off[i] % align, 0);
+		assert_int_equal(m[i].crc32, dcp_crc32(0, p + off[i], m[i].size));
+	}
+	dcp_arena_finish(&arena);
+	t_write_finish(&w);
+}
+
+static void python(void **state)
+{
+	(void)state;
+	check(plan_python, 1);
+}
+
+static void torch(void **state)
+{
+	(void)state;
+	check(plan_torch, 64);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(python),
+		cmocka_unit_test(torch),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
