@@ -82,6 +82,10 @@ struct dcp_tensor {
 	const uint64_t *shape;
 	const struct dcp_piece *pieces;
 	size_t npieces;
+	/* Where else elements are stored: each has the box and the run of one of the pieces and lies in
+	 * another file. It is read when the piece cannot be. */
+	const struct dcp_piece *copies;
+	size_t ncopies;
 	const char *alias_of; /* key of an earlier tensor with the same bytes; NULL: none */
 	const char *error;    /* why it cannot be read, one line; NULL: it can */
 	bool partly; /* the error concerns some pieces' files only; the rest can be read */

@@ -37,6 +37,7 @@ static int tell_files(struct map *m, struct dcp_tensor *t)
 		rc = tell_file(m, p[i].file, &p[i].file);
 	}
 	t->pieces = p;
+	t->ncopies = 0; /* of files numbered otherwise */
 	return rc;
 }
 

@@ -155,19 +155,21 @@ static int compare(const void *pa, const void *pb, void *ndim)
 	return way ? way : (a->i > b->i) - (a->i < b->i);
 }
 
-/* All pieces of the good copies, each place once; NULL: no memory. */
+/* All pieces of the good copies, each place once, and once more from another file; NULL: no memory. */
 static struct dcp_piece *unite(struct dcp_copies *g, const struct dcp_copies_key *k,
 			       struct dcp_tensor *t)
 {
 	struct numbered *all;
-	struct dcp_piece *to;
-	size_t n = 0, kept = 0;
+	struct dcp_piece *to, *more;
+	size_t n = 0, kept = 0, ncopies = 0;
+	bool again = false;
 
 	for (const struct dcp_copy *c = k->first; c; c = c->next)
 		n += c->t.error ? 0 : c->t.npieces;
 	all = dcp_arena_calloc(&g->arena, n + 1, sizeof(*all));
 	to = dcp_arena_calloc(&g->arena, n + 1, sizeof(*to));
-	if (!all || !to)
+	more = dcp_arena_calloc(&g->arena, n + 1, sizeof(*more));
+	if (!all || !to || !more)
 		return NULL;
 	n = 0;
 	for (const struct dcp_copy *c = k->first; c; c = c->next)
@@ -175,10 +177,17 @@ static struct dcp_piece *unite(struct dcp_copies *g, const struct dcp_copies_key
 			all[n] = (struct numbered){ c->t.pieces[i], n };
 	qsort_r(all, n, sizeof(*all), compare, &t->ndim);
 	for (size_t i = 0; i < n; i++)
-		if (!kept || compare_places(&to[kept - 1], &all[i].p, t->ndim) != 0)
+		if (!kept || compare_places(&to[kept - 1], &all[i].p, t->ndim) != 0) {
 			to[kept++] = all[i].p;
+			again = false;
+		} else if (!again && to[kept - 1].file != all[i].p.file) {
+			more[ncopies++] = all[i].p;
+			again = true;
+		}
 	t->pieces = to;
 	t->npieces = kept;
+	t->copies = more;
+	t->ncopies = ncopies;
 	return to;
 }
 
@@ -269,6 +278,6 @@ int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *s
 	t.error = why.code ? why.msg : NULL;
 	t.alias_of = NULL; /* a rank's view of what it holds; the whole is emitted */
 	if (t.error)
-		t.npieces = 0;
+		t.npieces = t.ncopies = 0;
 	return sink->tensor(sink->ctx, &t);
 }

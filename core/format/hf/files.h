@@ -63,7 +63,7 @@ struct dcp_hf {
 	struct dcp_buf keys, shards; /* struct dcp_hf_key by number, struct dcp_hf_shard */
 	struct dcp_intern aliases;   /* keys emitted as aliases of others */
 	bool dcp;                    /* written by DCP */
-	struct dcp_buf num, pieces;
+	struct dcp_buf num, pieces, copies;
 };
 
 /* List the files of @kind in @dir, which is in->dir or @below it ("sharded/"), in order of

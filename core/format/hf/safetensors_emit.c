@@ -166,17 +166,29 @@ static int compare_pieces(const void *pa, const void *pb, void *ndim)
 	return 0;
 }
 
-/* Ranks that hold the same box: one copy is enough. */
-static size_t drop_replicas(struct dcp_piece *p, size_t n, uint32_t ndim)
+/* Ranks that hold the same box: one copy is enough, another one is remembered. */
+static int drop_replicas(struct dcp_hf *h, struct dcp_tensor *t)
 {
-	size_t kept = 0;
+	struct dcp_piece *p = DCP_ITEMS(h->pieces, struct dcp_piece);
+	size_t n = h->pieces.n / sizeof(*p), kept = 0;
+	bool again = false;
 
+	dcp_buf_reset(&h->copies);
 	if (n > 1)
-		qsort_r(p, n, sizeof(*p), compare_pieces, &ndim);
+		qsort_r(p, n, sizeof(*p), compare_pieces, &t->ndim);
 	for (size_t i = 0; i < n; i++)
-		if (!kept || compare_pieces(&p[kept - 1], &p[i], &ndim) != 0)
+		if (!kept || compare_pieces(&p[kept - 1], &p[i], &t->ndim) != 0) {
 			p[kept++] = p[i];
-	return kept;
+			again = false;
+		} else if (!again) {
+			dcp_buf_add(&h->copies, &p[i], sizeof(*p));
+			again = true;
+		}
+	t->pieces = p;
+	t->npieces = kept;
+	t->copies = DCP_ITEMS(h->copies, struct dcp_piece);
+	t->ncopies = h->copies.n / sizeof(*p);
+	return dcp_buf_error(&h->copies);
 }
 
 /*
@@ -220,11 +232,9 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp
 	if (dcp_buf_error(&h->pieces))
 		return no_memory(err);
 	if (!error) {
-		struct dcp_piece *p = DCP_ITEMS(h->pieces, struct dcp_piece);
-
 		t.shape = shape;
-		t.pieces = p;
-		t.npieces = drop_replicas(p, h->pieces.n / sizeof(*p), t.ndim);
+		if (drop_replicas(h, &t) < 0)
+			return no_memory(err);
 		if (t.npieces && !t.itemsize)
 			error = "a dtype whose element size is not known";
 	}

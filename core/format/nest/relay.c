@@ -174,6 +174,7 @@ static int move_pieces(struct dcp_relay *r, struct dcp_tensor *t)
 		p[i].file = all[p[i].file].number;
 	}
 	t->pieces = p;
+	t->ncopies = 0; /* of files numbered otherwise */
 	return 0;
 }
 

@@ -120,6 +120,12 @@ static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 	return dcp_range_ok(p->off, p->nbytes, size) ? 0 : fail_cut(&at, size);
 }
 
+bool dcp_index_check_copy(const struct dcp_tensor *t, const struct dcp_piece *p,
+			  const struct dcp_index_seen *files, size_t n)
+{
+	return check_piece(t, p, files, n, NULL) == 0;
+}
+
 /* The first that is wrong by itself, or else the first whose bytes are not there. */
 static int check_pieces(const struct dcp_tensor *t, const struct dcp_index_seen *files,
 			size_t n, struct dcp_err *err)

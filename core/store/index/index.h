@@ -49,7 +49,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 8
+#define DCP_INDEX_SCHEMA 9
 
 /* ---- writing ---- */
 

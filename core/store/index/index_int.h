@@ -77,6 +77,10 @@ struct dcp_index_seen {
 int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *files, size_t n,
 		    struct dcp_arena *scratch, uint64_t *nbytes, struct dcp_err *err);
 
+/* Can a piece of @t be read from where @p, one of its copies, says? */
+bool dcp_index_check_copy(const struct dcp_tensor *t, const struct dcp_piece *p,
+			  const struct dcp_index_seen *files, size_t n);
+
 /* ---- seal.c: is the file as it was finished? ---- */
 
 /* Append the hashes of its pages to the finished file (in place of those it has), and their

@@ -227,6 +227,25 @@ static int get_pieces(const struct query *q, const struct dcp_cut *cut, struct d
 	return 0;
 }
 
+static int get_copies(const struct query *q, struct dcp_arena *arena, struct dcp_tensor *t,
+		      struct dcp_err *err)
+{
+	struct dcp_piece *copies;
+	int code;
+
+	if (sqlite3_column_type(q->stmt, 10) != SQLITE_BLOB)
+		return 0;
+	code = dcp_unpack_part(sqlite3_column_blob(q->stmt, 10),
+			       (size_t)sqlite3_column_bytes(q->stmt, 10), t->ndim, NULL, arena,
+			       &copies, &t->ncopies, err);
+	for (size_t i = 0; code == 0 && i < t->ncopies; i++)
+		if (copies[i].file >= q->ix->nfiles)
+			code = -EBADMSG;
+	if (code == 0)
+		t->copies = copies;
+	return code;
+}
+
 static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct dcp_arena *arena,
 		      struct dcp_tensor *t, int64_t *alias_of, struct dcp_err *err)
 {
@@ -242,6 +261,8 @@ static int get_tensor(const struct query *q, const struct dcp_cut *cut, struct d
 	t->partly = t->error && sqlite3_column_int(q->stmt, 8) == 1;
 	if (code == 0)
 		code = get_pieces(q, cut, arena, t, err);
+	if (code == 0)
+		code = get_copies(q, arena, t, err);
 	if (code == 0 && (!t->error || t->partly) && t->dtype != DCP_DTYPE_OTHER &&
 	    t->itemsize != dcp_dtype_info(t->dtype)->size)
 		code = -EBADMSG;

@@ -170,10 +170,14 @@ static void bind_pieces(struct dcp_index_writer *w, const struct draft *d)
 {
 	sqlite3_stmt *s = w->stmt[DCP_ADD_TENSOR];
 
-	if (d->borrows)
+	if (d->borrows) {
 		sqlite3_bind_value(s, 11, sqlite3_column_value(w->stmt[DCP_TOLD_TENSOR], 6));
-	else
-		sqlite3_bind_blob64(s, 11, w->pieces.p, w->pieces.n, SQLITE_STATIC);
+		sqlite3_bind_value(s, 14, sqlite3_column_value(w->stmt[DCP_TOLD_TENSOR], 8));
+		return;
+	}
+	sqlite3_bind_blob64(s, 11, w->pieces.p, w->pieces.n, SQLITE_STATIC);
+	if (w->copies.n)
+		sqlite3_bind_blob64(s, 14, w->copies.p, w->copies.n, SQLITE_STATIC);
 }
 
 static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint32_t number)
@@ -207,6 +211,32 @@ static int insert_tensor(struct dcp_index_writer *w, const struct draft *d, uint
 	return code;
 }
 
+/* Copies that can be read; none, rather than more than fit. */
+static int prepare_copies(struct dcp_index_writer *w, const struct dcp_tensor *t)
+{
+	struct dcp_tensor kept = *t;
+	struct dcp_piece *p;
+
+	dcp_buf_reset(&w->copies);
+	if (!t->ncopies || t->error)
+		return 0;
+	dcp_arena_reset(&w->scratch);
+	p = dcp_arena_calloc(&w->scratch, t->ncopies, sizeof(*p));
+	if (!p)
+		return dcp_index_no_memory(w);
+	kept.pieces = p;
+	kept.npieces = 0;
+	for (size_t i = 0; i < t->ncopies; i++)
+		if (dcp_index_check_copy(t, &t->copies[i], dcp_index_seen(w),
+					 dcp_index_nseen(w)))
+			p[kept.npieces++] = t->copies[i];
+	if (kept.npieces)
+		dcp_pack_pieces(&w->copies, &kept);
+	if (w->copies.n > DCP_INDEX_MAX_FIELD)
+		dcp_buf_reset(&w->copies);
+	return w->copies.failed ? dcp_index_no_memory(w) : 0;
+}
+
 /* Shape, path and pieces as they will stand in the row. */
 static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struct draft *d)
 {
@@ -225,7 +255,7 @@ static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struc
 		dcp_buf_reset(&w->pieces);
 		dcp_pack_pieces(&w->pieces, &none);
 	}
-	return 0;
+	return prepare_copies(w, t);
 }
 
 int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)

@@ -26,7 +26,7 @@
 		"itemsize INTEGER NOT NULL, shape TEXT NOT NULL, alias_of INTEGER, "           \
 		"naliases INTEGER NOT NULL, partly INTEGER NOT NULL, error TEXT, path TEXT "   \
 		"NOT NULL, "                                                                   \
-		"pieces BLOB NOT NULL, stored TEXT) STRICT",                                   \
+		"pieces BLOB NOT NULL, stored TEXT, copies BLOB) STRICT",                      \
 		"CREATE TABLE object(id INTEGER PRIMARY KEY, key TEXT NOT NULL, "              \
 		"name TEXT, type TEXT NOT NULL, nbytes INTEGER NOT NULL, "                     \
 		"error TEXT, path TEXT NOT NULL, json TEXT) STRICT"
@@ -54,11 +54,13 @@
 #define DCP_SQL_ADD_FILE "INSERT INTO file VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0)"
 #define DCP_SQL_SHOW_FILE "UPDATE file SET shown = 1 WHERE id = ?1"
 #define DCP_SQL_ADD_TENSOR                                                                     \
-	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?12, ?9, ?10, ?11, ?13)"
+	"INSERT INTO tensor VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?12, ?9, ?10, ?11, "     \
+	"?13, ?14)"
 #define DCP_SQL_ADD_OBJECT "INSERT INTO object VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
 #define DCP_SQL_COUNT_ALIAS "UPDATE tensor SET naliases = naliases + 1 WHERE id = ?1"
 #define DCP_SQL_TOLD_TENSOR                                                                    \
-	"SELECT key, ifnull(name, key), dtype, shape, alias_of, error, pieces, partly FROM "   \
+	"SELECT key, ifnull(name, key), dtype, shape, alias_of, error, pieces, partly, "       \
+	"copies FROM "                                                                         \
 	"tensor WHERE "                                                                        \
 	"id = ?1"
 #define DCP_SQL_TOLD_OBJECT "SELECT key, ifnull(name, key) FROM object WHERE id = ?1"
@@ -92,6 +94,7 @@
 #define DCP_SQL_BEHIND "id > ?1 ORDER BY id"
 
 #define DCP_SQL_TENSOR                                                                         \
-	"SELECT key, path, dtype, itemsize, shape, alias_of, error, pieces, partly, stored "   \
+	"SELECT key, path, dtype, itemsize, shape, alias_of, error, pieces, partly, stored, "  \
+	"copies "                                                                              \
 	"FROM tensor WHERE id = ?1"
 #define DCP_SQL_OBJECT "SELECT key, path, type, json, error, nbytes FROM object WHERE id = ?1"

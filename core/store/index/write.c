@@ -300,6 +300,7 @@ void dcp_index_abandon(struct dcp_index_writer *w)
 	dcp_index_map_finish(&w->files);
 	dcp_buf_finish(&w->seen);
 	dcp_buf_finish(&w->pieces);
+	dcp_buf_finish(&w->copies);
 	dcp_buf_finish(&w->shape);
 	dcp_buf_finish(&w->path_json);
 	dcp_arena_finish(&w->text);

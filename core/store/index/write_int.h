@@ -34,7 +34,7 @@ struct dcp_index_writer {
 	struct dcp_index_map keys, stems, files;
 	struct dcp_buf seen; /* struct dcp_index_seen, by file number */
 	struct dcp_arena text, scratch;
-	struct dcp_buf pieces, shape, path_json;
+	struct dcp_buf pieces, copies, shape, path_json;
 	struct dcp_index_counts counts;
 	unsigned nmeta;
 	struct dcp_err err; /* what broke the sink: sticky */

@@ -31,13 +31,14 @@ struct dcp_files {
 	size_t n;
 	struct dcp_files_opts opts;
 	struct dcp_handles *own; /* NULL: those of opts are others' */
+	uint8_t *avoided;        /* atomic, one a file: behind the slots */
 	struct dcp_handle slots[];
 };
 
 int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
 		     const struct dcp_files_opts *opts, struct dcp_files **out)
 {
-	struct dcp_files *f = calloc(1, sizeof(*f) + n * sizeof(f->slots[0]));
+	struct dcp_files *f = calloc(1, sizeof(*f) + n * (sizeof(f->slots[0]) + 1));
 
 	if (!f || (!opts->handles && dcp_handles_create(&f->own) < 0)) {
 		free(f);
@@ -46,6 +47,7 @@ int dcp_files_create(int dirfd, const struct dcp_file_id *ids, size_t n,
 	f->dirfd = dirfd;
 	f->ids = ids;
 	f->n = n;
+	f->avoided = (uint8_t *)&f->slots[n];
 	f->opts = *opts;
 	f->opts.map &= dcp_guard_enabled();
 	if (f->own)
@@ -70,6 +72,17 @@ void dcp_files_drop(struct dcp_files *f)
 {
 	for (size_t i = 0; i < f->n; i++)
 		dcp_handles_close(f->opts.handles, &f->slots[i], false);
+}
+
+void dcp_files_avoid(struct dcp_files *f, uint32_t number)
+{
+	if (number < f->n)
+		__atomic_store_n(&f->avoided[number], 1, __ATOMIC_RELAXED);
+}
+
+bool dcp_files_avoided(const struct dcp_files *f, uint32_t number)
+{
+	return number < f->n && __atomic_load_n(&f->avoided[number], __ATOMIC_RELAXED);
 }
 
 bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number)

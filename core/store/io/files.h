@@ -81,6 +81,11 @@ void dcp_files_unkeep(struct dcp_files *f, struct dcp_kept *kept);
 /* Close those that are open, not in use, and kept by nobody. */
 void dcp_files_drop(struct dcp_files *f);
 
+/* It could not be read: where another file holds the same elements (copies in model/tensor.h), views that are
+ * opened from now on read that one. */
+void dcp_files_avoid(struct dcp_files *f, uint32_t number);
+bool dcp_files_avoided(const struct dcp_files *f, uint32_t number);
+
 /* Is it a compressed file, whose offsets count decoded bytes? */
 bool dcp_files_unpacked(const struct dcp_files *f, uint32_t number);
 /* Of such a file: its compressed size in bytes, and how it is compressed: "gzip". */

@@ -323,17 +323,18 @@ static int locate_in(struct dcp_view *view, size_t i, const struct dcp_file *fil
 	bool encoded = dcp_filter_encodes(p->filter);
 	struct dcp_backing *b = &view->backing[i];
 	struct dcp_source whole, item, decoded;
+	uint64_t size;
 	int rc = dcp_source_fd(file->fd, &whole);
 
 	b->number = p->file;
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "cannot read it");
-	if (!dcp_range_ok(p->off, p->nbytes, DCP_MIN(whole.size, file->size)))
-		return dcp_fail(err, -EIO, file->size,
-				"bytes %llu to %llu wanted, the file ends at %llu",
-				(unsigned long long)p->off,
-				(unsigned long long)(p->off + p->nbytes),
-				(unsigned long long)file->size);
+	size = DCP_MIN(whole.size, file->size);
+	if (!dcp_range_ok(p->off, p->nbytes, size))
+		return dcp_fail(
+			err, -EIO, size, "bytes %llu to %llu wanted, the file ends at %llu",
+			(unsigned long long)p->off, (unsigned long long)(p->off + p->nbytes),
+			(unsigned long long)size);
 	item = dcp_source_window(&whole, p->off, p->nbytes);
 	if (encoded) {
 		bool tail = p->filter == DCP_FILTER_DEFLATE;
@@ -383,6 +384,49 @@ static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 		return rc;
 	rc = locate_in(view, i, file, last, err);
 	dcp_files_release(view->files, number);
+	return rc;
+}
+
+static bool same_place(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
+{
+	return a->run_lo == b->run_lo && a->run_n == b->run_n &&
+	       memcmp(a->lo, b->lo, ndim * sizeof(*a->lo)) == 0 &&
+	       memcmp(a->len, b->len, ndim * sizeof(*a->len)) == 0;
+}
+
+/* Read piece @i from another file that holds it. False: there is none. */
+static bool take_copy(struct dcp_view *view, size_t i)
+{
+	const struct dcp_tensor *t = &view->emitted;
+	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
+	struct dcp_piece *emitted = (struct dcp_piece *)(uintptr_t)&t->pieces[i];
+
+	for (size_t k = 0; k < t->ncopies; k++)
+		if (same_place(&t->copies[k], emitted, t->ndim) &&
+		    !dcp_files_avoided(view->files, t->copies[k].file)) {
+			*emitted = *p = t->copies[k];
+			return true;
+		}
+	return false;
+}
+
+/* From its own file; or, if that cannot be read, now or earlier, from another. */
+static int locate_any(struct dcp_view *view, size_t i, struct opened *last, struct dcp_err *err)
+{
+	uint32_t number = view->t.pieces[i].file;
+	struct dcp_err why = { 0 };
+	int rc;
+
+	if (dcp_files_avoided(view->files, number))
+		take_copy(view, i);
+	rc = locate_piece(view, i, last, &why);
+	if (rc == -EIO && view->t.ncopies) {
+		dcp_files_avoid(view->files, number);
+		if (take_copy(view, i))
+			rc = locate_piece(view, i, last, &why);
+	}
+	if (rc < 0 && err)
+		*err = why;
 	return rc;
 }
 
@@ -460,7 +504,9 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 	*t = view->emitted;
 	pieces = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*pieces));
 	view->backing = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*view->backing));
-	view->decoded = dcp_arena_calloc(&view->arena, t->npieces, sizeof(*view->decoded));
+	/* A piece may be decoded from two files, one after the other. */
+	view->decoded =
+		dcp_arena_calloc(&view->arena, t->npieces + t->ncopies, sizeof(*view->decoded));
 	if (!pieces || !view->backing || !view->decoded)
 		return -ENOMEM;
 	if (t->npieces)
@@ -472,7 +518,7 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 	mark_needed(view);
 	for (size_t i = 0; i < t->npieces; i++) {
 		view->backing[i].number = DCP_VIEW_NO_FILE;
-		rc = view->backing[i].needed ? locate_piece(view, i, &last, err) : 0;
+		rc = view->backing[i].needed ? locate_any(view, i, &last, err) : 0;
 		if (rc < 0)
 			return dcp_err_where(
 				err, rc, "%s: piece at [%s]",

@@ -75,6 +75,8 @@ static void joining(void **state)
 	assert_null(t->error);
 	assert_int_equal(t->npieces, 1);
 	assert_int_equal(t->pieces[0].file, 2); /* the first that was told */
+	assert_int_equal(t->ncopies, 1);
+	assert_int_equal(t_sink_tensor(&s, "parts")->ncopies, 0);
 	assert_string_equal(t_sink_tensor(&s, "hole")->error,
 			    "4 of 10 elements are missing: no file holds them");
 	assert_string_equal(t_sink_tensor(&s, "broken")->error, "b.pt: is damaged");
