@@ -49,8 +49,9 @@ enum dcpfs_kind {
 	DCPFS_PLAN_JSON,   /* a rank's */
 	DCPFS_MODEL,       /* a rank's, or one of hf/; the row is its number */
 	DCPFS_HF,          /* only a name: it resolves to DCPFS_VERSION of a slot of its own */
-	DCPFS_HF_README,   /* these two: of such a slot */
+	DCPFS_HF_README,   /* these three: of such a slot */
 	DCPFS_HF_INDEX,
+	DCPFS_HF_CONFIG, /* where no file is its config.json */
 	DCPFS_BLOB_DIR,
 	DCPFS_NPY_BLOB, /* these four: about the file of that row */
 	DCPFS_RAW_BLOB,

@@ -242,7 +242,10 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 {
 	struct dcp_jsonw *w = &c->o->json;
 	struct dcp_buf *b = &c->o->buf;
+	const char *from;
 
+	if (c->form == OUT_JSON && dcp_version_inferred(c->p.v, &from))
+		dcp_jsonw_put_str(w, "config_from", from);
 	if (c->form == OUT_JSON && known) {
 		dcp_jsonw_key(w, "model");
 		dcp_jsonw_object(w);
@@ -255,6 +258,8 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 	}
 	if (c->form != OUT_TEXT)
 		return;
+	if (dcp_version_inferred(c->p.v, &from))
+		dcp_buf_printf(b, "no file is its config.json: inferred from %s\n", from);
 	if (!known) {
 		dcp_buf_str(b,
 			    "not checked against a model: no config.json of a family that is "

@@ -86,6 +86,14 @@ int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, 
 int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *out,
 			   struct dcp_err *err);
 
+/*
+ * A config.json for what Megatron trained by the arguments in @n bytes of JSON, as objects show them, in
+ * @out. 1; 0: the model is not one that is known here; -ENOMEM. Where that is not 1, what @out holds is
+ * of no use.
+ */
+struct dcp_buf;
+int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out);
+
 /* What is mapped: tensors by number, as their index has them. */
 struct dcp_rules_source {
 	/* Call @fn once for every key. A negative return of @fn is passed on. */

@@ -60,6 +60,17 @@ int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 	return dcp_err_say(err, rc ? rc : dcp_jsonw_error(&l.w));
 }
 
+int dcpfs_hf_config(const struct dcpfs_version *ver, struct dcpfs_spool *s)
+{
+	const char *from;
+	const struct dcp_buf *text = dcp_version_inferred(dcpfs_opened(ver), &from);
+
+	if (!text)
+		return -ENOENT;
+	dcp_buf_add(&s->buf, text->p, text->n);
+	return dcp_buf_error(&s->buf);
+}
+
 /* ---- README.md ---- */
 
 static const char *fact(const struct dcpfs_version *ver, const char *name)
@@ -77,20 +88,31 @@ static bool has_asset(const struct dcp_assets *a, const char *glob)
 	return false;
 }
 
-static void put_assets(const struct dcp_assets *a, struct dcp_buf *b)
+static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 {
+	const struct dcp_assets *a = dcp_version_assets(dcpfs_opened(ver));
+	const char *from = NULL;
+	bool config =
+		has_asset(a, "config.json") || dcp_version_inferred(dcpfs_opened(ver), &from);
+
 	dcp_buf_printf(b, "## Beside the weights\n\n");
 	for (size_t i = 0; i < a->n; i++)
 		dcp_buf_printf(b, "- `%s` from `%s/%s`\n", a->at[i].name,
 			       a->root[a->at[i].root].path, dcp_asset_id(a, i)->name);
-	if (!has_asset(a, "config.json"))
+	if (from)
+		dcp_buf_printf(
+			b,
+			"- `config.json`: no file, but inferred from what the checkpoint "
+			"keeps of its model: `objects/%s*`. Compare it.\n",
+			from);
+	if (!config)
 		dcp_buf_str(b, "- missing: `config.json`. Without it transformers and vLLM "
 			       "cannot load this.\n");
 	if (!has_asset(a, "tokenizer.json") && !has_asset(a, "*tokenizer.model") &&
 	    !has_asset(a, "vocab*") && !has_asset(a, "*.tiktoken"))
 		dcp_buf_str(b, "- missing: a tokenizer (`tokenizer.json` or "
 			       "`tokenizer.model`)\n");
-	if (!has_asset(a, "config.json") || !has_asset(a, "tokenizer*"))
+	if (!config || !has_asset(a, "tokenizer*"))
 		dcp_buf_str(b, "\nWhat is missing is taken from a directory that has it: "
 			       "`dcpfs mount --hf-assets DIR`.\n");
 	dcp_buf_str(b, "\n");
@@ -238,7 +260,7 @@ int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 
 	dcp_buf_printf(&s->buf, "# %s\n\n", ver->of->name);
 	put_weights(fs, ver, &s->buf);
-	put_assets(dcp_version_assets(dcpfs_opened(ver)), &s->buf);
+	put_assets(ver, &s->buf);
 	rc = put_model(ver, &s->buf, err);
 	if (rc == 0)
 		rc = put_all_failed(ver, s);

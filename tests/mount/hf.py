@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """hf/: a version as a Hugging Face model directory, read by the real safetensors package."""
+import argparse
 import io
 import json
 import mmap
 import os
+import pickle
 import sys
+import zipfile
 
 import arrays
 import lib
@@ -181,6 +184,41 @@ def sidecars():
         equal(read(m.at / "step-1" / "hf" / "tokenizer.json"), b'{"t": 2}', "--hf-assets comes first")
     done = lib.run(lib.PROGRAM, "mount", "--hf-assets", source / "none", source, lib.fresh("mnt"))
     equal(done.returncode, 3, f"--hf-assets of nothing: {done.stderr}")
+
+
+def inferred():
+    """Without a config.json one is made of what the checkpoint keeps of its model, and called inferred."""
+    source = lib.fresh("source")
+    args = dict(position_embedding_type="rope", swiglu=True, normalization="RMSNorm", add_bias_linear=False, num_layers=4, hidden_size=6,
+                num_attention_heads=3, group_query_attention=False, num_query_groups=1, kv_channels=2, ffn_hidden_size=5, padded_vocab_size=22, vocab_size=20,
+                norm_epsilon=1e-5, rotary_base=10000, max_position_embeddings=64, untie_embeddings_and_output_weights=False)
+    for name, changed in (("known", {}), ("unknown", {"position_embedding_type": "none"}), ("file", {})):
+        lib.copy(lib.GOLDEN / "megatron-dist" / "ckpt" / "iter_0000100", source / name)
+        with zipfile.ZipFile(source / name / "common.pt", "w") as z:  # as torch.save writes what Megatron keeps beside the tensors
+            z.writestr("common/data.pkl", pickle.dumps({"args": argparse.Namespace(**args | changed), "iteration": 7}, protocol=2))
+            z.writestr("common/version", "3\n")
+    (source / "file" / "config.json").write_text(json.dumps(CONFIG | {"vocab_size": 9}))
+    want = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 20, "num_key_value_heads": 3, "head_dim": 2, "intermediate_size": 5,
+            "hidden_size": 6, "num_hidden_layers": 4, "rope_theta": 10000, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "max_position_embeddings": 64,
+            "num_attention_heads": 3, "hidden_act": "silu"}
+    with mount(source) as m:
+        at = m.at / "known" / "hf"
+        config, page = json.loads(read(at / "config.json")), read(at / "README.md").decode()
+        check(config.pop("inferred_by_dcpfs"), "it is marked")
+        equal(config, want, "config.json")
+        check("inferred from what the checkpoint" in page and "missing: `config.json`" not in page, f"README.md says so: {page}")
+        check("config.json" in os.listdir(at), "it is listed")
+        equal(os.stat(at / "config.json").st_size, len(read(at / "config.json")), "its size")
+        got = tensors_of(at)
+        equal(got["model.layers.3.self_attn.q_proj.weight"][1], [6, 6], "queries, by its numbers")
+        equal(got["model.embed_tokens.weight"][1], [20, 6], "the vocabulary")
+        case("of no model that is known")
+        check("config.json" not in os.listdir(m.at / "unknown" / "hf"), "no config.json")
+        fails("ENOENT", os.stat, m.at / "unknown" / "hf" / "config.json")
+        case("a file comes first")
+        equal(json.loads(read(m.at / "file" / "hf" / "config.json"))["vocab_size"], 9, "config.json")
+    got = lib.run(lib.PROGRAM, "rules", "check", "auto", source, "known").stdout
+    check("inferred from args" in got, f"rules check: {got}")
 
 
 def failing_keys():
@@ -436,4 +474,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, failing_keys, operations, presets, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, failing_keys, operations, presets, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)

@@ -17,6 +17,7 @@
 #include "core/store/index/pool.h"
 #include "core/store/io/files.h"
 #include "core/store/version/assets.h"
+#include "core/store/version/infer.h"
 #include "core/store/version/version_int.h"
 
 enum { ROW_MEMORY = 512 << 20 };
@@ -221,19 +222,26 @@ static int choose_path(struct mapping *m, const struct dcp_store_opts *opts)
 	return 0;
 }
 
-static void read_config(struct mapping *m, const struct dcp_assets *a,
-			const struct dcp_rules_config *given, const struct dcp_log *log)
+static int read_config(struct mapping *m, struct dcp_mapped *mapped,
+		       const struct dcp_rules_config *given, const struct dcp_log *log)
 {
+	struct dcp_assets *a = &mapped->assets;
 	struct dcp_err err = { 0 };
+	int code = a->config.n
+			   ? 0
+			   : dcp_config_infer(m->base->index, &a->config, &mapped->inferred);
 
+	if (code < 0)
+		return code;
 	m->has_config = given != NULL;
 	if (given)
 		m->config = *given;
 	if (given || !a->config.n)
-		return;
+		return 0;
 	m->has_config = dcp_rules_config_parse(a->config.p, a->config.n, &m->config, &err) == 0;
 	if (!m->has_config)
 		dcp_log(log, DCP_LOG_WARN, "%s: config.json: %s", m->base->name, err.msg);
+	return 0;
 }
 
 /* ---- tied tensors ---- */
@@ -363,7 +371,7 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		code = dcp_assets_find(&from, dcp_files_opts(base->files), &v->mapped->assets,
 				       err);
 	if (code == 0)
-		read_config(&m, &v->mapped->assets, how->config, opts->log);
+		code = dcp_err_say(err, read_config(&m, v->mapped, how->config, opts->log));
 	if (code == 0 && m.has_config) {
 		v->mapped->config = malloc(sizeof(m.config));
 		if (!v->mapped->config)

@@ -350,6 +350,14 @@ const struct dcp_assets *dcp_version_assets(const struct dcp_version *v)
 	return v->mapped ? &v->mapped->assets : NULL;
 }
 
+const struct dcp_buf *dcp_version_inferred(const struct dcp_version *v, const char **from)
+{
+	if (!v->mapped || !v->mapped->inferred)
+		return NULL;
+	*from = v->mapped->inferred;
+	return &v->mapped->assets.config;
+}
+
 const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n)
 {
 	*n = v->mapped ? DCP_NITEMS(v->mapped->tied, int64_t) : 0;

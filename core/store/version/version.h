@@ -152,6 +152,11 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
 /* The files beside the weights; NULL: @v is not mapped. */
 const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
 
+/* Its config.json where no file is one: the text, made from the objects whose keys begin with *@from.
+ * NULL: there is a file, or nothing to make it from. */
+struct dcp_buf;
+const struct dcp_buf *dcp_version_inferred(const struct dcp_version *v, const char **from);
+
 /* Tensors that the model ties to others and that have the same bytes: @n ids. They may be left
  * out of its files. */
 const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n);

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A config.json from the arguments that Megatron trained with. Which argument decides what: Megatron-LM,
+ * megatron/training/arguments.py; what transformers calls it: Megatron-Bridge, models/.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "core/base/buf.h"
+#include "core/base/bytes.h"
+#include "core/base/jsonw.h"
+#include "core/parse/json.h"
+#include "core/rules/rules.h"
+
+/* Which models have a line of the tables below. */
+enum {
+	LLAMA = 1,
+	QWEN2 = 2,
+	QWEN3 = 4,
+	MIXTRAL = 8,
+	QWEN2_MOE = 16,
+	QWEN3_MOE = 32,
+	DEEPSEEK_V2 = 64,
+	DEEPSEEK_V3 = 128,
+	GPT2 = 256,
+	DEEPSEEK = DEEPSEEK_V2 | DEEPSEEK_V3,
+	QWEN_MOE = QWEN2_MOE | QWEN3_MOE,
+	ROTARY = 255,
+	HEAD_DIM = ROTARY & ~DEEPSEEK,
+	MOE = MIXTRAL | QWEN_MOE | DEEPSEEK
+};
+
+enum { MAX_DIGITS = 32 };
+
+static const struct {
+	unsigned of;
+	const char *type, *class;
+} models[] = {
+	{ LLAMA, "llama", "LlamaForCausalLM" },
+	{ QWEN2, "qwen2", "Qwen2ForCausalLM" },
+	{ QWEN3, "qwen3", "Qwen3ForCausalLM" },
+	{ MIXTRAL, "mixtral", "MixtralForCausalLM" },
+	{ QWEN2_MOE, "qwen2_moe", "Qwen2MoeForCausalLM" },
+	{ QWEN3_MOE, "qwen3_moe", "Qwen3MoeForCausalLM" },
+	{ DEEPSEEK_V2, "deepseek_v2", "DeepseekV2ForCausalLM" },
+	{ DEEPSEEK_V3, "deepseek_v3", "DeepseekV3ForCausalLM" },
+	{ GPT2, "gpt2", "GPT2LMHeadModel" },
+};
+
+/* A number under its name there and here. @must: without it nothing is inferred. */
+static const struct {
+	unsigned of;
+	const char *name, *arg, *other;
+	bool must;
+} numbers[] = {
+	{ ROTARY, "hidden_size", "hidden_size", NULL, true },
+	{ ROTARY & ~(MIXTRAL | QWEN2_MOE | QWEN3_MOE), "intermediate_size", "ffn_hidden_size",
+	  NULL, true },
+	{ QWEN_MOE, "intermediate_size", "ffn_hidden_size", NULL, false },
+	{ MIXTRAL, "intermediate_size", "moe_ffn_hidden_size", "ffn_hidden_size", true },
+	{ ROTARY, "num_hidden_layers", "num_layers", NULL, true },
+	{ ROTARY, "num_attention_heads", "num_attention_heads", NULL, true },
+	{ HEAD_DIM, "head_dim", "kv_channels", NULL, true },
+	{ ROTARY | GPT2, "vocab_size", "vocab_size", "padded_vocab_size", true },
+	{ ROTARY, "max_position_embeddings", "max_position_embeddings", NULL, false },
+	{ ROTARY, "rms_norm_eps", "norm_epsilon", "layernorm_epsilon", true },
+	{ ROTARY, "rope_theta", "rotary_base", NULL, true },
+	{ MIXTRAL, "num_local_experts", "num_experts", NULL, true },
+	{ QWEN_MOE, "num_experts", "num_experts", NULL, true },
+	{ MOE, "num_experts_per_tok", "moe_router_topk", NULL, true },
+	{ QWEN_MOE | DEEPSEEK, "moe_intermediate_size", "moe_ffn_hidden_size",
+	  "ffn_hidden_size", true },
+	{ QWEN2_MOE, "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size",
+	  NULL, true },
+	{ DEEPSEEK, "n_routed_experts", "num_experts", NULL, true },
+	{ DEEPSEEK, "n_group", "moe_router_num_groups", NULL, false },
+	{ DEEPSEEK, "topk_group", "moe_router_group_topk", NULL, false },
+	{ DEEPSEEK, "routed_scaling_factor", "moe_router_topk_scaling_factor", NULL, false },
+	{ DEEPSEEK, "kv_lora_rank", "kv_lora_rank", NULL, true },
+	{ DEEPSEEK, "qk_nope_head_dim", "qk_head_dim", NULL, true },
+	{ DEEPSEEK, "qk_rope_head_dim", "qk_pos_emb_head_dim", NULL, true },
+	{ DEEPSEEK, "v_head_dim", "v_head_dim", NULL, true },
+	{ GPT2, "n_embd", "hidden_size", NULL, true },
+	{ GPT2, "n_inner", "ffn_hidden_size", NULL, false },
+	{ GPT2, "n_layer", "num_layers", NULL, true },
+	{ GPT2, "n_head", "num_attention_heads", NULL, true },
+	{ GPT2, "n_positions", "max_position_embeddings", NULL, true },
+	{ GPT2, "layer_norm_epsilon", "norm_epsilon", "layernorm_epsilon", false },
+};
+
+/* The value of member @name, or of @other where it is missing or null; n 0: neither is there. */
+static struct dcp_bytes member(struct dcp_bytes object, const char *name)
+{
+	struct dcp_json_walk w = { .text = (const char *)object.p, .n = object.n };
+	struct dcp_bytes key, value;
+	size_t n = strlen(name);
+
+	while (object.n && dcp_json_walk(&w, &key, &value, NULL) == 1)
+		if (key.n == n + 2 && memcmp(key.p + 1, name, n) == 0)
+			return value;
+	return (struct dcp_bytes){ 0 };
+}
+
+static bool is_text(struct dcp_bytes v, const char *text)
+{
+	return v.n == strlen(text) && memcmp(v.p, text, v.n) == 0;
+}
+
+static bool says(struct dcp_bytes args, const char *name, const char *text)
+{
+	return is_text(member(args, name), text);
+}
+
+static bool is_on(struct dcp_bytes args, const char *name)
+{
+	return says(args, name, "true");
+}
+
+static bool is_made_of(struct dcp_bytes v, const char *set)
+{
+	for (size_t i = 0; i < v.n; i++)
+		if (!memchr(set, v.p[i], strlen(set)))
+			return false;
+	return v.n;
+}
+
+/* A number; n 0: it is none, or not there. */
+static struct dcp_bytes number(struct dcp_bytes args, const char *name)
+{
+	struct dcp_bytes v = name ? member(args, name) : (struct dcp_bytes){ 0 };
+
+	return v.n < MAX_DIGITS && is_made_of(v, "0123456789+-.eE") ? v
+								    : (struct dcp_bytes){ 0 };
+}
+
+/* A whole number; 0: none, or not there. */
+static uint64_t count(struct dcp_bytes args, const char *name)
+{
+	struct dcp_bytes v = number(args, name);
+	char text[MAX_DIGITS] = "";
+
+	if (!is_made_of(v, "0123456789"))
+		return 0;
+	memcpy(text, v.p, v.n);
+	return strtoull(text, NULL, 10);
+}
+
+/* Which model has these arguments? 0: none that is known here, or one that transformers has not so. */
+static unsigned model_of(struct dcp_bytes args)
+{
+	bool mla = is_on(args, "multi_latent_attention"), moe = count(args, "num_experts") > 0,
+	     shared = count(args, "moe_shared_expert_intermediate_size") > 0,
+	     norms = is_on(args, "qk_layernorm"), bias = is_on(args, "add_qkv_bias");
+	struct dcp_bytes percent = member(args, "rotary_percent");
+
+	if (says(args, "position_embedding_type", "\"learned_absolute\""))
+		return !moe && !mla && !is_on(args, "swiglu") && !is_on(args, "squared_relu") &&
+				       is_on(args, "add_bias_linear") &&
+				       says(args, "normalization", "\"LayerNorm\"")
+			       ? GPT2
+			       : 0;
+	if (!says(args, "position_embedding_type", "\"rope\"") || !is_on(args, "swiglu") ||
+	    is_on(args, "add_bias_linear") || !says(args, "normalization", "\"RMSNorm\"") ||
+	    is_on(args, "apply_layernorm_1p") || is_on(args, "rotary_interleaved") ||
+	    (percent.n && !is_text(percent, "1.0") && !is_text(percent, "1")))
+		return 0;
+	if (mla)
+		return !moe                                                     ? 0
+		       : says(args, "moe_router_score_function", "\"sigmoid\"") ? DEEPSEEK_V3
+										: DEEPSEEK_V2;
+	if (!moe)
+		return norms ? QWEN3 : bias ? QWEN2 : LLAMA;
+	if (!says(args, "moe_layer_freq", "1") && member(args, "moe_layer_freq").n)
+		return 0;
+	if (shared)
+		return bias && is_on(args, "moe_shared_expert_gate") ? QWEN2_MOE : 0;
+	return norms ? QWEN3_MOE : bias ? 0 : MIXTRAL;
+}
+
+static bool put_numbers(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
+{
+	for (size_t i = 0; i < DCP_LEN(numbers); i++) {
+		struct dcp_bytes v;
+
+		if (!(numbers[i].of & model))
+			continue;
+		v = number(args, numbers[i].arg);
+		if (!v.n)
+			v = number(args, numbers[i].other);
+		if (!v.n && numbers[i].must)
+			return false;
+		if (!v.n)
+			continue;
+		dcp_jsonw_key(w, numbers[i].name);
+		dcp_jsonw_raw(w, (const char *)v.p, v.n);
+	}
+	return true;
+}
+
+/* Layers without experts come first, or there is none: [0, 0, 1, 1]. False: any other order. */
+static bool put_dense_layers(struct dcp_bytes args, struct dcp_jsonw *w)
+{
+	struct dcp_bytes v = member(args, "moe_layer_freq");
+	uint64_t dense = 0;
+	bool experts = false;
+
+	for (size_t i = 1; v.n && *v.p == '[' && i < v.n; i++) {
+		if (v.p[i] == '0' && experts)
+			return false;
+		dense += v.p[i] == '0';
+		experts |= v.p[i] == '1';
+		if (!strchr("01, \n]", v.p[i]))
+			return false;
+	}
+	if (v.n && *v.p != '[' && !is_text(v, "1"))
+		return false;
+	dcp_jsonw_put_u64(w, "first_k_dense_replace", dense);
+	return true;
+}
+
+static bool put_deepseek(struct dcp_bytes args, struct dcp_jsonw *w)
+{
+	uint64_t each = count(args, "moe_ffn_hidden_size"),
+		 shared = count(args, "moe_shared_expert_intermediate_size");
+
+	if (!each || shared % each || !put_dense_layers(args, w))
+		return false;
+	dcp_jsonw_put_u64(w, "n_shared_experts", shared / each);
+	dcp_jsonw_put_u64(w, "num_nextn_predict_layers", count(args, "mtp_num_layers"));
+	dcp_jsonw_key(w, "q_lora_rank");
+	if (count(args, "q_lora_rank"))
+		dcp_jsonw_u64(w, count(args, "q_lora_rank"));
+	else
+		dcp_jsonw_null(w);
+	return true;
+}
+
+static void put_factor(struct dcp_bytes args, const char *arg, const char *name,
+		       struct dcp_jsonw *w)
+{
+	struct dcp_bytes v = number(args, arg);
+
+	dcp_jsonw_key(w, name);
+	dcp_jsonw_raw(w, v.n ? (const char *)v.p : "1.0", v.n ? v.n : 3);
+}
+
+/* Positions beyond those of the first training, as Llama 3.1 and DeepSeek stretch them. */
+static void put_rope(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
+{
+	bool yarn = model & DEEPSEEK && !says(args, "rope_type", "\"rope\""),
+	     llama = !(model & DEEPSEEK) && is_on(args, "use_rope_scaling");
+	uint64_t trained = yarn ? count(args, "original_max_position_embeddings") : 0;
+
+	if (!yarn && !llama)
+		return;
+	dcp_jsonw_key(w, "rope_scaling");
+	dcp_jsonw_object(w);
+	dcp_jsonw_put_str(w, "rope_type", yarn ? "yarn" : "llama3");
+	put_factor(args, yarn ? "rotary_scaling_factor" : "rope_scaling_factor", "factor", w);
+	if (yarn) {
+		put_factor(args, "mscale", "mscale", w);
+		put_factor(args, "mscale_all_dim", "mscale_all_dim", w);
+		dcp_jsonw_put_u64(w, "beta_fast", 32);
+		dcp_jsonw_put_u64(w, "beta_slow", 1);
+	} else {
+		dcp_jsonw_key(w, "low_freq_factor");
+		dcp_jsonw_raw(w, "1.0", 3);
+		dcp_jsonw_key(w, "high_freq_factor");
+		dcp_jsonw_raw(w, "4.0", 3);
+	}
+	dcp_jsonw_put_u64(w, "original_max_position_embeddings",
+			  trained ? trained
+			  : yarn  ? 4096
+				  : 8192);
+	dcp_jsonw_end(w);
+}
+
+static void put_rest(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
+{
+	struct dcp_bytes dtype = member(args, "params_dtype");
+	uint64_t groups = count(args, "num_query_groups");
+
+	if (model == GPT2) {
+		dcp_jsonw_put_str(w, "activation_function",
+				  is_on(args, "openai_gelu")        ? "gelu_new"
+				  : is_on(args, "bias_gelu_fusion") ? "gelu_fast"
+								    : "gelu");
+	} else {
+		dcp_jsonw_put_str(w, "hidden_act", "silu");
+		dcp_jsonw_put_u64(w, "num_key_value_heads",
+				  is_on(args, "group_query_attention") && groups &&
+						  !(model & DEEPSEEK)
+					  ? groups
+					  : count(args, "num_attention_heads"));
+		put_rope(args, model, w);
+	}
+	if (model & (QWEN_MOE | DEEPSEEK))
+		dcp_jsonw_put_bool(w, "norm_topk_prob",
+				   model == DEEPSEEK_V3 ||
+					   !is_on(args, "moe_router_pre_softmax"));
+	dcp_jsonw_put_bool(w, "tie_word_embeddings",
+			   !is_on(args, "untie_embeddings_and_output_weights"));
+	for (size_t i = 0; i < 3; i++) {
+		static const char *const known[] = { "bfloat16", "float16", "float32" };
+
+		if (memmem(dtype.p ? (const void *)dtype.p : "", dtype.n, known[i],
+			   strlen(known[i]))) {
+			dcp_jsonw_put_str(w, "torch_dtype", known[i]);
+			break;
+		}
+	}
+}
+
+int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out)
+{
+	const struct dcp_bytes whole = { (const uint8_t *)json, n };
+	struct dcp_bytes args = member(whole, "state");
+	unsigned model;
+	struct dcp_jsonw w;
+	bool ok;
+
+	args = args.n && *args.p == '{' ? args : whole;
+	model = model_of(args);
+	if (!model)
+		return 0;
+	dcp_jsonw_init(&w, out, true);
+	dcp_jsonw_object(&w);
+	dcp_jsonw_put_str(
+		&w, "inferred_by_dcpfs",
+		"from the arguments of Megatron; what they do not say has the defaults "
+		"of transformers");
+	for (size_t i = 0; i < DCP_LEN(models); i++)
+		if (models[i].of == model) {
+			dcp_jsonw_key(&w, "architectures");
+			dcp_jsonw_array(&w);
+			dcp_jsonw_str(&w, models[i].class);
+			dcp_jsonw_end(&w);
+			dcp_jsonw_put_str(&w, "model_type", models[i].type);
+		}
+	ok = put_numbers(args, model, &w) && (!(model & DEEPSEEK) || put_deepseek(args, &w));
+	put_rest(args, model, &w);
+	dcp_jsonw_end(&w);
+	dcp_buf_str(out, "\n");
+	if (dcp_jsonw_error(&w))
+		return dcp_jsonw_error(&w);
+	return ok ? 1 : 0;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A config.json from what a checkpoint keeps of its model: Megatron's arguments, Composer's metadata.
+ *
+ * covers: rules/infer
+ */
+#include "tests/unit/t.h"
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/rules/rules.h"
+#include "core/store/version/infer.h"
+#include "tests/unit/t_index.h"
+
+/* clang-format off */
+#define KNOWN "\"num_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, \"kv_channels\": 6, " \
+	"\"ffn_hidden_size\": 24, \"padded_vocab_size\": 40, \"norm_epsilon\": 1e-05, " \
+	"\"max_position_embeddings\": 32, "
+#define ROPE KNOWN "\"rotary_base\": 500000, \"position_embedding_type\": \"rope\", \"swiglu\": true, " \
+	"\"normalization\": \"RMSNorm\", \"add_bias_linear\": false"
+#define MOE ROPE ", \"num_experts\": 8, \"moe_router_topk\": 2, \"moe_ffn_hidden_size\": 10"
+#define MLA MOE ", \"multi_latent_attention\": true, \"kv_lora_rank\": 6, \"qk_head_dim\": 4, " \
+	"\"qk_pos_emb_head_dim\": 2, \"v_head_dim\": 5, \"moe_shared_expert_intermediate_size\": 20"
+
+/* Arguments, and lines that the config.json has then; none: nothing is inferred. */
+static const struct {
+	const char *what, *args, *want[6];
+} cases[] = {
+	{ "dense", ROPE, { "\"model_type\": \"llama\"", "\"num_key_value_heads\": 4", "\"head_dim\": 6", "\"vocab_size\": 40",
+			   "\"rope_theta\": 500000", "\"tie_word_embeddings\": true" } },
+	{ "groups", ROPE ", \"group_query_attention\": true, \"num_query_groups\": 2", { "\"num_key_value_heads\": 2" } },
+	{ "groups that are not in use", ROPE ", \"group_query_attention\": false, \"num_query_groups\": 1", { "\"num_key_value_heads\": 4" } },
+	{ "the vocabulary without padding", ROPE ", \"vocab_size\": 37", { "\"vocab_size\": 37" } },
+	{ "longer positions", ROPE ", \"use_rope_scaling\": true, \"rope_scaling_factor\": 8.0",
+	  { "\"rope_type\": \"llama3\"", "\"factor\": 8.0", "\"original_max_position_embeddings\": 8192" } },
+	{ "a dtype", ROPE ", \"params_dtype\": {\"$class\": \"torch.dtype\", \"args\": [\"bfloat16\"]}", { "\"torch_dtype\": \"bfloat16\"" } },
+	{ "biases of queries", ROPE ", \"add_qkv_bias\": true", { "\"model_type\": \"qwen2\"" } },
+	{ "norms of queries", ROPE ", \"qk_layernorm\": true", { "\"model_type\": \"qwen3\"" } },
+	{ "experts", MOE, { "\"model_type\": \"mixtral\"", "\"intermediate_size\": 10", "\"num_experts_per_tok\": 2", "\"num_local_experts\": 8" } },
+	{ "experts, norms", MOE ", \"qk_layernorm\": true", { "\"model_type\": \"qwen3_moe\"", "\"moe_intermediate_size\": 10", "\"norm_topk_prob\": true" } },
+	{ "experts and a shared one", MOE ", \"add_qkv_bias\": true, \"moe_shared_expert_intermediate_size\": 14, \"moe_shared_expert_gate\": true, "
+	  "\"moe_router_pre_softmax\": true", { "\"model_type\": \"qwen2_moe\"", "\"shared_expert_intermediate_size\": 14", "\"norm_topk_prob\": false" } },
+	{ "low ranks", MLA ", \"moe_layer_freq\": [0, 1]", { "\"model_type\": \"deepseek_v2\"", "\"first_k_dense_replace\": 1", "\"n_shared_experts\": 2",
+	  "\"q_lora_rank\": null", "\"rope_type\": \"yarn\"", "\"original_max_position_embeddings\": 4096" } },
+	{ "low ranks, sigmoid", MLA ", \"moe_router_score_function\": \"sigmoid\", \"q_lora_rank\": 8, \"mtp_num_layers\": 1, \"rope_type\": \"rope\"",
+	  { "\"model_type\": \"deepseek_v3\"", "\"q_lora_rank\": 8", "\"num_nextn_predict_layers\": 1", "\"first_k_dense_replace\": 0" } },
+	{ "learned positions", KNOWN "\"position_embedding_type\": \"learned_absolute\", \"add_bias_linear\": true, \"normalization\": \"LayerNorm\", "
+	  "\"bias_gelu_fusion\": true", { "\"model_type\": \"gpt2\"", "\"n_embd\": 16", "\"n_positions\": 32", "\"activation_function\": \"gelu_fast\"" } },
+	{ "nothing", "", { NULL } },
+	{ "no positions", KNOWN "\"position_embedding_type\": \"none\"", { NULL } },
+	{ "no number of layers", "\"num_layers\": null, " ROPE, { NULL } },
+	{ "a number that is none", "\"hidden_size\": \"16\", " ROPE, { NULL } },
+	{ "not gated", "\"swiglu\": false, " ROPE, { NULL } },
+	{ "biases", "\"add_bias_linear\": true, " ROPE, { NULL } },
+	{ "half of a head turned", "\"rotary_percent\": 0.5, " ROPE, { NULL } },
+	{ "other norms", "\"normalization\": \"LayerNorm\", " ROPE, { NULL } },
+	{ "every other layer has experts", MOE ", \"moe_layer_freq\": 2", { NULL } },
+	{ "dense layers among the others", MLA ", \"moe_layer_freq\": [0, 1, 0]", { NULL } },
+	{ "a shared expert without a gate", MOE ", \"moe_shared_expert_intermediate_size\": 14", { NULL } },
+};
+/* clang-format on */
+
+/* So that a sanitizer sees a byte read behind it. */
+static char *exact_copy(const char *text, size_t n)
+{
+	char *p = malloc(n + !n);
+
+	assert_non_null(p);
+	memcpy(p, text, n);
+	return p;
+}
+
+static void by_arguments(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		dcp_auto_buf struct dcp_buf args = DCP_BUF_INIT, out = DCP_BUF_INIT;
+		struct dcp_rules_config c;
+		char *exact;
+		int rc;
+
+		t_case(cases[i].what);
+		dcp_buf_printf(&args, "{\"$class\":\"argparse.Namespace\",\"state\":{%s}}",
+			       cases[i].args);
+		exact = exact_copy(args.p, args.n);
+		rc = dcp_rules_infer(exact, args.n, &out);
+		free(exact);
+		assert_int_equal(rc, cases[i].want[0] != NULL);
+		if (rc == 0)
+			continue;
+		assert_int_equal(dcp_rules_config_parse(out.p, out.n, &c, NULL), 0);
+		assert_true(strstr(out.p, "inferred_by_dcpfs") && c.heads && c.layers &&
+			    c.vocab);
+		for (size_t k = 0; k < DCP_LEN(cases[i].want) && cases[i].want[k]; k++)
+			if (!strstr(out.p, cases[i].want[k]))
+				fail_msg("%s is not in %s", cases[i].want[k], out.p);
+	}
+}
+
+/* Any part of it, and any byte of it another: refused or not, it is read within its bounds. */
+static void damaged_arguments(void **state)
+{
+	static const char text[] = "{\"state\":{" MLA ", \"moe_layer_freq\": [0, 1]}}";
+	size_t n = sizeof(text) - 1;
+
+	(void)state;
+	for (size_t i = 0; i < n; i++) {
+		dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+		char *exact = exact_copy(text, i);
+
+		dcp_rules_infer(exact, i, &out);
+		free(exact);
+		dcp_buf_reset(&out);
+		exact = exact_copy(text, n);
+		exact[i] ^= 0x15;
+		dcp_rules_infer(exact, n, &out);
+		free(exact);
+	}
+}
+
+static void from_composer(void **state)
+{
+	static const char *const leaves[][2] = {
+		{ "architectures.0", "\"MPTForCausalLM\"" },
+		{ "model_type", "\"mpt\"" },
+		{ "attn_config.alibi", "true" },
+		{ "attn_config.deep.er.0.x", "1" },
+		{ "attn_config.deep.er.1.x", "2.5" },
+		{ "id2label.0", "\"no\"" },
+		{ "id2label.1", "\"yes\"" },
+		{ "empty", "{}" },
+		{ "d_model", "16" },
+	};
+	static const char at[] = "state.integrations.huggingface.model.config.";
+	struct t_index *p = *state;
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+	const char *from;
+	char key[200];
+
+	t_tell_object(&p->sink, "state.model.x", "1");
+	for (size_t i = 0; i < DCP_LEN(leaves); i++) {
+		snprintf(key, sizeof(key), "%scontent.%s", at, leaves[i][0]);
+		t_tell_object(&p->sink, key, leaves[i][1]);
+	}
+	snprintf(key, sizeof(key), "%sclass", at);
+	t_tell_object(&p->sink, key, "\"X\"");
+	t_index_reopen(p);
+	assert_int_equal(dcp_config_infer(p->ix, &out, &from), 1);
+	assert_string_equal(from, "state.integrations.huggingface");
+	for (char *s = out.p, *to = out.p; (*to = *s); s++) /* without blanks */
+		to += !strchr(" \n", *s);
+	assert_string_equal(
+		out.p,
+		"{\"architectures\":[\"MPTForCausalLM\"],\"model_type\":\"mpt\","
+		"\"attn_config\":{\"alibi\":true,\"deep\":{\"er\":[{\"x\":1},{\"x\":2.5}]"
+		"}},\"id2label\":{\"0\":\"no\",\"1\":\"yes\"},\"empty\":{},"
+		"\"d_model\":16}");
+}
+
+static void from_nothing(void **state)
+{
+	struct t_index *p = *state;
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+	const char *from = "";
+
+	t_tell_object(&p->sink, "args", "{\"state\":{}}");
+	t_index_reopen(p);
+	assert_int_equal(dcp_config_infer(p->ix, &out, &from), 0);
+	assert_null(from);
+	assert_int_equal(out.n, 0);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(by_arguments),
+		cmocka_unit_test(damaged_arguments),
+		cmocka_unit_test_setup_teardown(from_composer, t_index_setup, t_index_teardown),
+		cmocka_unit_test_setup_teardown(from_nothing, t_index_setup, t_index_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
