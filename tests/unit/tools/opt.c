@@ -244,6 +244,35 @@ static void parse_table(void **state)
 	}
 }
 
+/* One that may be repeated: as often as there is room. */
+static void repeated_option(void **state)
+{
+	struct {
+		struct opt_texts texts;
+		const char *next;
+	} got;
+	const struct opt repeated[] = {
+		{ .letter = 'k', .name = "key", .arg = "KEY", .kind = OPT_TEXTS }, OPT_END
+	};
+	static const struct opt_operand none[] = { { 0 } };
+	char line[] = "-kx", *argv[OPT_MAX_TEXTS + 1];
+	struct dcp_err err = { 0 };
+	struct opt_args args;
+
+	(void)state;
+	for (int n = OPT_MAX_TEXTS; n <= OPT_MAX_TEXTS + 1; n++) {
+		memset(&got, 0, sizeof(got));
+		for (int i = 0; i < n; i++)
+			argv[i] = line;
+		assert_int_equal(opt_parse(repeated, none, n, argv, &got, &args, &err),
+				 n > OPT_MAX_TEXTS ? -EINVAL : 0);
+		assert_int_equal(got.texts.n, OPT_MAX_TEXTS);
+		assert_string_equal(got.texts.v[OPT_MAX_TEXTS - 1], "x");
+		assert_null(got.next);
+	}
+	t_assert_says(&err, "--key: at most 64 times");
+}
+
 /* Help wins over what is missing, but not over an error in front of it. */
 static void help_table(void **state)
 {
@@ -277,6 +306,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parse_table),
 		cmocka_unit_test(operand_table),
+		cmocka_unit_test(repeated_option),
 		cmocka_unit_test(help_table),
 	};
 

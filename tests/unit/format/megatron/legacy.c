@@ -201,6 +201,34 @@ static void broken_keys(void **state)
 	}
 }
 
+/* Rank 0 holds a part of one dimension and rank 1 of two, and the other way round. */
+static void other_dimensions(void **state)
+{
+	struct t_megatron_job j = {
+		.tp = 2, .pp = 1, .ep = 1, .param[0] = { "x", "", { 8, 3 }, 1, 0, 1, -1, -1, 0 }
+	};
+
+	(void)state;
+	for (size_t first = 1; first <= 2; first++) {
+		struct t_dir tree;
+		struct t_megatron m;
+
+		t_dir_make(&tree, "megatron");
+		j.param[0].ndim = first;
+		t_megatron_rank(&tree, &j, 0, 0, 0, "mp_rank_00");
+		j.param[0].ndim = 3 - first;
+		t_megatron_rank(&tree, &j, 1, 0, 0, "mp_rank_01");
+		t_dir_text(&tree, "dcpfs.rules", "x shard(0)\n");
+		if (load(&tree, &m) < 0)
+			fail_msg("%s", m.err.msg);
+		assert_non_null(t_megatron_error(&m, "x"));
+		assert_non_null(strstr(t_megatron_error(&m, "x"),
+				       "do not fit together along dimension 0"));
+		t_megatron_close(&m);
+		t_dir_remove(&tree);
+	}
+}
+
 /* How query, key and value lie is told where they lie as they once did. */
 static void order_of_rows(void **state)
 {
@@ -278,9 +306,9 @@ static void claims(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden),      cmocka_unit_test(whole_models),
-		cmocka_unit_test(broken_keys), cmocka_unit_test(order_of_rows),
-		cmocka_unit_test(claims),
+		cmocka_unit_test(golden),        cmocka_unit_test(whole_models),
+		cmocka_unit_test(broken_keys),   cmocka_unit_test(other_dimensions),
+		cmocka_unit_test(order_of_rows), cmocka_unit_test(claims),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -189,7 +189,7 @@ static int open_small(struct small *x, const char *to, const char *from, uint32_
 
 	memset(x, 0, sizeof(*x));
 	x->files[0] = (struct dcp_file_id){ .name = "a", .size = 1000 };
-	x->files[1] = (struct dcp_file_id){ .name = "b", .size = 1000 };
+	x->files[1] = (struct dcp_file_id){ .name = "b", .size = 7, .unpacked = 1000 };
 	opts.to = x->to = t_layout(to);
 	opts.from = x->from = from ? t_layout(from) : NULL;
 	opts.group = group;

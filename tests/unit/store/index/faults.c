@@ -158,6 +158,33 @@ static void edited_rows(void **state)
 	}
 }
 
+/* An index whose SQL index leads from the key of row 1, which is its name too, to another key. */
+static void found_under_another_name(void **state)
+{
+	struct t_index *p = *state;
+	struct dcp_row row;
+	const char *path;
+
+	tell_some(&p->sink, p->file, 20);
+	t_index_reopen(p);
+	dcp_index_close(p->ix);
+	p->ix = NULL;
+	path = t_dir_path(&p->dir, "x.dcpx");
+	t_sql(path, "PRAGMA writable_schema = 1; UPDATE sqlite_master SET sql = sql || ' WHERE "
+		    "id < 0' WHERE name = 'tensor_key'");
+	t_sql(path, "UPDATE tensor SET key = 'other' WHERE id = 1");
+	t_sql(path, "PRAGMA writable_schema = 1; UPDATE sqlite_master SET sql = replace(sql, ' "
+		    "WHERE id < 0', '') WHERE name = 'tensor_key'");
+	assert_int_equal(dcp_index_open(path, &p->ix, NULL), 0);
+	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_TENSOR, 1, &p->arena, &row), 0);
+	assert_string_equal(row.name, "other");
+	assert_int_equal(
+		dcp_index_by_name(p->ix, DCP_ROW_TENSOR, "layer.0.weight", &p->arena, &row),
+		-EBADMSG);
+	assert_int_equal(
+		dcp_index_by_name(p->ix, DCP_ROW_TENSOR, "layer.1.weight", &p->arena, &row), 0);
+}
+
 /* ---- files that are not whole ---- */
 
 static const struct {
@@ -411,10 +438,11 @@ T_TESTS()
 {
 #define WITH_INDEX(f) cmocka_unit_test_setup_teardown(f, t_index_setup, t_index_teardown)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(edited_rows), WITH_INDEX(not_an_index),
-		WITH_INDEX(every_cut),         WITH_INDEX(flipped_bytes),
-		WITH_INDEX(full_disk),         WITH_INDEX(no_memory_for_sqlite),
-		WITH_INDEX(nowhere_to_write),  WITH_INDEX(a_seal_that_fails),
+		cmocka_unit_test(edited_rows),    WITH_INDEX(found_under_another_name),
+		WITH_INDEX(not_an_index),         WITH_INDEX(every_cut),
+		WITH_INDEX(flipped_bytes),        WITH_INDEX(full_disk),
+		WITH_INDEX(no_memory_for_sqlite), WITH_INDEX(nowhere_to_write),
+		WITH_INDEX(a_seal_that_fails),
 	};
 	return cmocka_run_group_tests_name("index_faults", tests, NULL, NULL);
 }

@@ -263,6 +263,31 @@ static void kept_ones_outlive_their_names(void **state)
 	set_limit(RLIMIT_NOFILE, before);
 }
 
+/* A copy of a file that was compressed has two descriptors: its own, and that of the file. */
+static void decoded_ones(void **state)
+{
+	size_t before = open_descriptors();
+	struct dcp_handle h = { 0 };
+	struct dcp_handles *t;
+
+	(void)state;
+	assert_int_equal(dcp_handles_create(&t), 0);
+	for (int exact = 0; exact < 2; exact++) {
+		struct dcp_file copy = { .fd = open("/dev/null", O_RDONLY | O_CLOEXEC) };
+
+		assert_int_equal(dcp_handles_begin(t, &h, true), 1);
+		dcp_handles_end(t, &h, &copy, open("/dev/zero", O_RDONLY | O_CLOEXEC));
+		if (exact)
+			assert_true(dcp_handles_add_exact(
+				t, &h, open("/dev/null", O_RDONLY | O_CLOEXEC)));
+		assert_int_equal(open_descriptors(), before + 2 + (size_t)exact);
+		dcp_handle_give(&h);
+		assert_true(dcp_handles_close_one(t, false));
+		assert_int_equal(open_descriptors(), before);
+	}
+	dcp_handles_destroy(t);
+}
+
 /* Sparse files of a terabyte: more than the address space that mappings may take. */
 static void more_files_than_address_space(void **state)
 {
@@ -356,6 +381,7 @@ T_TESTS()
 		cmocka_unit_test(what_was_closed_is_compared),
 		cmocka_unit_test(another_that_looks_the_same),
 		cmocka_unit_test(kept_ones_outlive_their_names),
+		cmocka_unit_test(decoded_ones),
 		cmocka_unit_test(many_threads),
 		cmocka_unit_test(local_file_systems),
 		cmocka_unit_test(more_files_than_address_space),

@@ -265,6 +265,8 @@ static const struct {
 	{ "a loose file", "run/a.loose run/b.loose run/last.loose>b.loose", NULL, NULL,
 	  "last.loose=b" },
 	{ "the place of a run", "run/ckpt/s1/COMMIT run/ckpt/s2/COMMIT", "run/ckpt/latest", "s1", "latest=s1" },
+	{ "a version that is a link to one of its name", "run/s1/COMMIT run/old/s0/COMMIT run/s0>old/s0", NULL,
+	  NULL, "" },
 	{ "an incomplete one has its name too", "run/s1/COMMIT run/s2/x.shard", "run/latest", "s2", "latest=s2" },
 };
 /* clang-format on */

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Items that are not what the metadata of their checkpoint says. */
+#include "tests/unit/t.h"
+
+#include "core/store/index/index.h"
+#include "core/store/version/version.h"
+#include "core/store/view/view.h"
+#include "tests/unit/t_dcp.h"
+#include "tests/unit/t_dir.h"
+#include "tests/unit/t_torch.h"
+#include "tests/unit/t_zip.h"
+
+/* A torch.save of six bytes in the shape @shape, and metadata that says [2, 3]. */
+static void put_item(const struct t_dir *tree, const int64_t *shape, size_t ndim)
+{
+	static const int64_t said[] = { 2, 3 }, chunk[] = { 0, 0, 2, 3 };
+	dcp_auto_buf struct dcp_buf item = DCP_BUF_INIT, meta = DCP_BUF_INIT;
+	const int64_t stride[] = { ndim > 1 ? shape[1] : 1, 1 };
+	struct t_zip z = { .torch = true };
+
+	t_pk_start(&item);
+	t_pk_tensor(&item, "ByteStorage", "0", 6, 0, shape, stride, ndim);
+	t_pk_stop(&item);
+	t_zip_add(&z, "archive/data.pkl", item.p, item.n);
+	t_zip_add(&z, "archive/data/0", "abcdef", 6);
+	t_zip_end(&z);
+	t_dir_put(tree, "__0_0.distcp", z.b.p, z.b.n);
+	t_dcp_begin(&meta);
+	t_dcp_section(&meta, "state_dict_metadata");
+	t_dcp_tensor(&meta, "w", "uint8", 2, said, 1, chunk);
+	t_dcp_end_section(&meta);
+	t_dcp_section(&meta, "storage_data");
+	t_dcp_stored(&meta, "w", 2, chunk, "__0_0.distcp", 0, (int64_t)z.b.n);
+	t_dcp_end_section(&meta);
+	t_dcp_end(&meta);
+	t_dir_put(tree, ".metadata", meta.p, meta.n);
+	t_zip_free(&z);
+}
+
+/* Open the tensor of the only version there, which is its first row. */
+static int open_first(const struct t_dir *tree, struct dcp_err *err)
+{
+	struct dcp_store_opts opts = { 0 };
+	struct dcp_view *view = NULL;
+	struct dcp_version *v;
+	struct dcp_scan scan;
+	int rc;
+
+	assert_int_equal(dcp_scan(tree->root, &scan, err), 0);
+	assert_int_equal(dcp_version_open(tree->root, &scan.found[0], &opts, &v, err), 0);
+	rc = dcp_view_open(v, 1, DCP_AS_RAW, NULL, &view, err);
+	dcp_view_close(view);
+	dcp_version_close(v);
+	dcp_scan_finish(&scan);
+	return rc;
+}
+
+static void other_shapes(void **state)
+{
+	static const struct {
+		int64_t shape[2];
+		size_t ndim;
+		const char *says; /* NULL: it can be read */
+	} cases[] = {
+		{ { 2, 3 }, 2, NULL },
+		{ { 3, 2 }, 2, "stored tensor has shape [3, 2], the metadata says [2, 3]" },
+		{ { 2, 2 }, 2, "stored tensor has shape [2, 2], the metadata says [2, 3]" },
+		{ { 6 }, 1, "stored tensor has shape [6], the metadata says [2, 3]" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct dcp_err err = { 0 };
+		struct t_dir tree;
+
+		t_case(cases[i].says ? cases[i].says : "as the metadata says");
+		t_dir_make(&tree, "locate");
+		put_item(&tree, cases[i].shape, cases[i].ndim);
+		assert_int_equal(open_first(&tree, &err), cases[i].says ? -EBADMSG : 0);
+		if (cases[i].says)
+			t_assert_says(&err, cases[i].says);
+		t_dir_remove(&tree);
+	}
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(other_shapes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
