@@ -181,7 +181,7 @@ const struct cmd cmd_cat = {
 		"mount. A\n"
 		"tensor that cannot be read writes nothing and ends with a message. KEY may be "
 		"a\n"
-		"pattern: what matches is written one behind the other.",
+		"pattern: what matches is written in order.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct cat_opts),

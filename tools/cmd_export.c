@@ -144,7 +144,7 @@ static enum cmd_exit check_place(const struct exporting *x)
 	if (dcpfs_mounts_find(parent, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
 		return cmd_fail(
 			CMD_USAGE,
-			"export: %s lies in a mount of dcpfs, which nobody can write to",
+			"export: %s lies in a mount of dcpfs, which cannot be written to",
 			x->out);
 	return CMD_OK;
 }

@@ -30,7 +30,7 @@ static const struct opt opts[] = {
 	  .kind = OPT_FLAG,
 	  .off = offsetof(struct show_opts, digest) },
 	{ .name = "sha256",
-	  .help = "the digest by SHA-256, which nobody can forge",
+	  .help = "the digest by SHA-256, which cannot be forged",
 	  .kind = OPT_FLAG,
 	  .off = offsetof(struct show_opts, sha256) },
 	OPT_END
@@ -352,8 +352,8 @@ static enum cmd_exit show(struct showing *w, const struct pick_keys *keys)
 	int rc;
 
 	if ((w->digest || tsv) && !keys->tensors && !keys->pattern)
-		return cmd_fail(CMD_USAGE, "show: %s is no tensor: it has no %s", keys->row.key,
-				w->digest ? "digest" : "pieces");
+		return cmd_fail(CMD_USAGE, "show: %s is not a tensor: it has no %s",
+				keys->row.key, w->digest ? "digest" : "pieces");
 	if ((w->digest || tsv) && !keys->tensors)
 		return pick_no_match(w->p, keys->pattern, "tensor");
 	if (tsv)
@@ -411,7 +411,7 @@ const struct cmd cmd_show = {
 		 "lie;\n"
 		 "or the type and value of an object. KEY may also be a file name of the "
 		 "mount,\n"
-		 "or a pattern: * stands for anything. One word behind SOURCE is KEY.",
+		 "or a pattern: * stands for anything. One word after SOURCE is KEY.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct show_opts),

@@ -23,7 +23,7 @@ struct umount_opts {
 };
 
 static const struct opt opts[] = {
-	{ 'z', "lazy", .help = "take it out of sight now, end it when nobody uses it",
+	{ 'z', "lazy", .help = "take it out of sight now, end it when it is no longer used",
 	  .off = offsetof(struct umount_opts, lazy) },
 	OPT_END
 };

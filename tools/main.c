@@ -98,10 +98,11 @@ static enum cmd_exit not_a_verb(const char *word, bool alone)
 				"no verb \"%s\"; nearest is \"%s\" (see: dcpfs help)", word,
 				nearest);
 	if (alone)
-		return cmd_fail(CMD_USAGE,
-				"\"%s\" is no verb; to mount it, say where: dcpfs SOURCE MNT "
-				"(see: dcpfs help)",
-				word);
+		return cmd_fail(
+			CMD_USAGE,
+			"\"%s\" is not a verb; to mount it, say where: dcpfs SOURCE MNT "
+			"(see: dcpfs help)",
+			word);
 	return CMD_OK;
 }
 

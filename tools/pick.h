@@ -51,7 +51,7 @@ enum cmd_exit pick_path(const char *source);
 /* Say that one index file cannot hold several versions. */
 enum cmd_exit pick_one_index(const char *source);
 
-/* A @source that is no checkpoint but lies in a mount of dcpfs: tell what is mounted there. */
+/* A @source that is not a checkpoint but lies in a mount of dcpfs: tell what is mounted there. */
 void pick_hint_mount(const char *source);
 
 /*

@@ -18,7 +18,7 @@
  * val_loss=1.25, lr=1e-4, epoch_3_loss_0.31, f1=0.9 (a fraction after "=", and whatever follows
  * a word like loss or acc); nor do digits in a digest (9fceb02d, a UUID).
  *
- * Times only decide where there is no number: copies do not always keep them.
+ * Times only decide where there is not a number: copies do not always keep them.
  */
 #pragma once
 #include <stdbool.h>

@@ -137,8 +137,8 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 		}
 		if (f->divide && (v == 0 || *out % v))
 			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-					"%llu is no multiple of %llu", (unsigned long long)*out,
-					(unsigned long long)v);
+					"%llu is not a multiple of %llu",
+					(unsigned long long)*out, (unsigned long long)v);
 		if (f->divide)
 			*out /= v;
 		else if (dcp_ckd_mul(out, *out, v))

@@ -69,7 +69,7 @@ static int decimal(struct rules_parse *ps, struct word w, uint64_t *out)
 	for (size_t i = 0; i < w.n; i++)
 		if (w.s[i] < '0' || w.s[i] > '9' || dcp_ckd_mul(out, *out, 10) ||
 		    dcp_ckd_add(out, *out, (uint64_t)(w.s[i] - '0')))
-			return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is no number",
+			return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is not a number",
 					     (int)DCP_MIN(w.n, (size_t)60), w.s);
 	return 0;
 }
@@ -89,7 +89,7 @@ static int factor(struct rules_parse *ps, const char **s, struct factor *out)
 			out->word = (int)i;
 			return 0;
 		}
-	return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is no number of a model%s",
+	return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is not a number of a model%s",
 			     (int)DCP_MIN(w.n, (size_t)60), w.s,
 			     nearest(w, dcp_rules_word, dcp_rules_nwords, near));
 }
@@ -235,7 +235,7 @@ static int one_op(struct rules_parse *ps, const struct rule *rule, const char **
 	while (i < dcp_rules_nop_defs && !is(w, dcp_rules_op_defs[i].name))
 		i++;
 	if (i == dcp_rules_nop_defs)
-		return dcp_rules_bad(ps, at, -EINVAL, "%.*s is no operation%s",
+		return dcp_rules_bad(ps, at, -EINVAL, "%.*s is not an operation%s",
 				     (int)DCP_MIN(DCP_MAX(w.n, (size_t)1), (size_t)60), at,
 				     nearest(w, op_name, dcp_rules_nop_defs, near));
 	*op = (struct op){ .def = &dcp_rules_op_defs[i], .slot = RULES_NO_SLOT };

@@ -151,7 +151,7 @@ def what_goes_wrong():
             equal([name for name in "abc" if mark.format(name) in got.stdout.decode()],
                   [name for name in "abc" if name != broken], f"the others' digests, {broken} is broken {form}")
     fails(USAGE, "which KEY?", "show", src)
-    fails(USAGE, "is no tensor", "show", "--digest", GOLDEN / "dcp-plain" / "ckpt", object_of("dcp-plain"))
+    fails(USAGE, "is not a tensor", "show", "--digest", GOLDEN / "dcp-plain" / "ckpt", object_of("dcp-plain"))
 
 
 def object_of(name):

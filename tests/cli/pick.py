@@ -293,7 +293,7 @@ def indexes():
     notes = SCRATCH / "notes.txt"
     notes.write_text("not an index")
     for verb in ("index", "ls"):
-        fails(USAGE, "is no index of dcpfs; it is left as it is", verb, "--index", notes, FSDP2 / "step-20")
+        fails(USAGE, "is not an index of dcpfs; it is left as it is", verb, "--index", notes, FSDP2 / "step-20")
     equal(notes.read_text(), "not an index", "--index names a file by mistake: it survives")
 
     none = run("ls", "--names", FSDP2, "latest", DCPFS_CACHE="")

@@ -32,7 +32,7 @@ def refusals():
     src = SCRATCH / "nothing"
     fails(USAGE, "nothing to do")
     fails(USAGE, 'no verb "lss"; nearest is "ls"', "lss")
-    fails(USAGE, "is no verb; to mount it, say where", "/somewhere")
+    fails(USAGE, "is not a verb; to mount it, say where", "/somewhere")
     fails(USAGE, 'no verb "umuont"; nearest is "umount"', "umuont", SCRATCH)
     fails(USAGE, 'no verb "mont"; nearest is "mount"', "mont", src, SCRATCH)
     fails(USAGE, "nearest is mount", "help", "mont")

@@ -65,7 +65,7 @@ def cases():
     yield "central-directory-one-byte-short", "EBADMSG", "directory entry of 54 bytes, but 53 are left", z.poke(z.eocd + 12, "I", z.eocd - z.dir - 1).b
     z = plain()
     z.poke(z.eocd + 8, "H", 1)
-    yield "count-one-short", "EBADMSG", "54 bytes left in the central directory behind its 1 members", z.poke(z.eocd + 10, "H", 1).b
+    yield "count-one-short", "EBADMSG", "54 bytes left in the central directory after its 1 members", z.poke(z.eocd + 10, "H", 1).b
     z = plain()
     z.poke(z.eocd + 8, "H", 9)
     yield "count-too-large", "EBADMSG", "claims 9 members", z.poke(z.eocd + 10, "H", 9).b
@@ -122,7 +122,7 @@ def cases():
     z = big()
     yield "zip64-offset-wraps", "EBADMSG", "does not end before the central directory", z.poke(z.entry[1] + 46 + 8 + 20, "Q", 2**64 - 8).b
     z = big()
-    yield "zip64-end-past-end", "EBADMSG", "behind its locator", z.poke(z.eocd - 12, "Q", 2**63).b
+    yield "zip64-end-past-end", "EBADMSG", "after its locator", z.poke(z.eocd - 12, "Q", 2**63).b
     z = big()
     yield "zip64-end-signature", "EBADMSG", "no zip64 end record where", z.poke(z.eocd64, "I", 0).b
     z = big()

@@ -14,7 +14,7 @@
 
 #include "core/format/deepspeed/deepspeed_int.h"
 
-static const char senseless[] = "its affine_map makes no sense";
+static const char senseless[] = "its affine_map is invalid";
 
 struct reading {
 	struct dcp_ds *ds;

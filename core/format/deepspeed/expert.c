@@ -289,7 +289,7 @@ static int rename_params(struct dcp_ds_laying *l, struct dcp_ds_param *p, size_t
 		if (!dcp_shape_volume(shape, p[i].ndim, &p[i].numel) ||
 		    p[i].numel > INT64_MAX / 16) {
 			p[i].numel = 0;
-			p[i].why = "its shape in param_shapes makes no sense";
+			p[i].why = "its shape in param_shapes is invalid";
 		}
 	}
 	return 0;

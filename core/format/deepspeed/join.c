@@ -131,7 +131,7 @@ static const char *even_shards(const struct dcp_ds_sub *sub, const struct dcp_ds
 			return "its shape does not fit its recorded parts";
 	}
 	if (all % nsub)
-		return "it is no multiple of its parts";
+		return "it is not a multiple of its parts";
 	for (uint32_t s = 0; s < nsub; s++) {
 		uint64_t size = sub->width ? sub->width[s] : all / nsub;
 

@@ -33,7 +33,7 @@ static int take_shape(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_param *p
 	if (!dcp_torch_dims(v, dims, &p->ndim) || !dcp_shape_volume(dims, p->ndim, &p->numel) ||
 	    p->numel > INT64_MAX / 16) {
 		p->ndim = 0;
-		p->why = dcp_ds_text(ds, "its shape in param_shapes makes no sense");
+		p->why = dcp_ds_text(ds, "its shape in param_shapes is invalid");
 		return p->why ? 0 : dcp_ds_no_memory(ds);
 	}
 	shape = dcp_arena_calloc(&ds->arena, p->ndim + 1, sizeof(*shape));

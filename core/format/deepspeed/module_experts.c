@@ -193,7 +193,7 @@ static int emit_weight(struct stack *s, struct weight *w)
 		rc = add_pieces(s, w, &pieces);
 	if (!name || rc == -ENOMEM)
 		return dcp_ds_no_memory(s->ds);
-	t.error = rc < 0 ? "its shape makes no sense" : w->why;
+	t.error = rc < 0 ? "its shape is invalid" : w->why;
 	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
 	t.npieces = t.error ? 0 : DCP_NITEMS(pieces, struct dcp_piece);
 	return dcp_ds_emit_one(s->ds, NULL, "module", name, &t);

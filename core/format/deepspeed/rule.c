@@ -243,7 +243,7 @@ static int take_subs(struct dcp_ds *ds, struct dcp_pv info)
 		}
 	}
 	if (rc == -EINVAL) {
-		ds->rules->why = "parameter_with_sub_params makes no sense";
+		ds->rules->why = "parameter_with_sub_params is invalid";
 		rc = 0;
 	}
 	return rc;

@@ -116,7 +116,7 @@ static void place_whole(struct dcp_ds_laying *l, const struct dcp_ds_list *list,
 		p[i].off = end;
 		if (dcp_ckd_add(&end, end, p[i].numel) ||
 		    (list->gap && dcp_ckd_add(&end, end, list->gap[i])) || end > INT64_MAX / 16)
-			g->why = "the sum of its group's sizes makes no sense";
+			g->why = "the sum of its group's sizes is invalid";
 	}
 	g->numel = end;
 }
@@ -129,7 +129,7 @@ static void place_slices(struct dcp_ds_group *g, struct dcp_ds_param *p, size_t 
 		p[i].off = g->numel;
 		g->numel += dcp_div_up(p[i].numel, g->count); /* each is below 2^59 */
 		if (g->numel > INT64_MAX / 16) {
-			g->why = "the sum of its group's sizes makes no sense";
+			g->why = "the sum of its group's sizes is invalid";
 			g->numel = 0;
 		}
 	}

@@ -56,7 +56,7 @@ int dcp_tshard_local(struct dcp_tshard_reading *r, struct dcp_pv v, struct dcp_t
 	int rc = dcp_torch_tensor(r->t, v, tt, r->err);
 
 	if (rc == 0)
-		return dcp_tshard_damaged(r, "local part is no tensor");
+		return dcp_tshard_damaged(r, "local part is not a tensor");
 	return rc < 0 ? rc : dcp_tshard_set_dtype(r, tt->dtype_name, tt->dtype, tt->itemsize);
 }
 

@@ -66,7 +66,7 @@ static int keep_text(struct dcp_titems_meta *m, const char *text, struct dcp_tit
 	path[1] = dcp_arena_strndup(&m->arena, text, strlen(text));
 	e->path = path;
 	e->npath = 2;
-	e->error = "metadata.pkl gives it a path that is no list of names and numbers";
+	e->error = "metadata.pkl gives it a path that is not a list of names and numbers";
 	return path[1] ? 0 : -ENOMEM;
 }
 
@@ -239,7 +239,7 @@ static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_p
 
 	if (!dcp_pv_str(name) || v.type != DCP_PV_DICT)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"what it says of item %.60s is no dict",
+				"what it says of item %.60s is not a dict",
 				dcp_pv_str(name) ? dcp_pv_str(name) : "(not a str)");
 	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
 		return dcp_titems_no_memory(err);
@@ -269,7 +269,8 @@ static int read_root(struct dcp_titems_meta *m, struct dcp_pv root, struct dcp_e
 				dcp_tfield_type(root, type, sizeof(type)));
 	if (!dcp_pv_u64(*world, &m->world) || !m->world || m->world > DCP_TITEMS_MAX_RANKS)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"world_size is no number from 1 to %u", DCP_TITEMS_MAX_RANKS);
+				"world_size is not a number from 1 to %u",
+				DCP_TITEMS_MAX_RANKS);
 	if (version && dcp_pv_str(*version) && version->node->n < sizeof(m->version))
 		memcpy(m->version, version->node->data, version->node->n + 1);
 	kv = dcp_pv_pairs(*items, &n);

@@ -39,7 +39,8 @@ static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const stru
 	if (p->file >= job->opts.nfiles || !stored_bytes(t, p, &n) ||
 	    !dcp_range_ok(p->off, n, dcp_job_file_size(job, p->file)))
 		return dcp_fail(err, -EBADMSG, p->off,
-				"%.160s: a piece ends behind its file, %.160s", t->key,
+				"%.160s: a piece ends after the end of its file, %.160s",
+				t->key,
 				p->file < job->opts.nfiles ? job->opts.files[p->file].name
 							   : "which there is none of");
 	item = JOB_AT(job->item, struct job_item, first + k->pattern_of[i]);

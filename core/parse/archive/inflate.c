@@ -291,7 +291,7 @@ static int check_magic(const struct dcp_source *src, enum dcp_codec codec, struc
 	if (has_magic(codec, m, n))
 		return 0;
 	if (n < 4)
-		return dcp_fail(err, -EBADMSG, 0, "%llu bytes are no %s stream",
+		return dcp_fail(err, -EBADMSG, 0, "%llu bytes are not a %s stream",
 				(unsigned long long)src->size, codecs[codec].name);
 	return dcp_fail(err, -EBADMSG, 0,
 			"no %s stream: starts with %02x %02x %02x %02x, expected %02x %02x "

@@ -230,7 +230,7 @@ static int take_field(struct reader *r, const char *name, size_t nn, const char 
 	}
 	if (is_word(name, nn, "size")) {
 		r->has_size = decimal(p, n, &r->next_size);
-		return r->has_size ? 0 : damaged(r, "a pax size that is no number");
+		return r->has_size ? 0 : damaged(r, "a pax size that is not a number");
 	}
 	if (nn > 11 && memcmp(name, "GNU.sparse.", 11) == 0)
 		return dcp_fail(r->err, -ENOTSUP, r->off, "a sparse file in a tar archive");
@@ -322,7 +322,7 @@ static int look_at_type(struct reader *r, bool *has_data)
 				"tar header at %" PRIu64 ": %s (type 0x%02x)", r->off,
 				type == 'S'   ? "a sparse file"
 				: type == 'M' ? "a part of a multi-volume archive"
-					      : "a kind of member nobody knows",
+					      : "an unknown kind of member",
 				r->h[TYPE]);
 	}
 }
@@ -333,7 +333,7 @@ static int take_size(struct reader *r)
 	bool extra = memchr("xgLK", r->h[TYPE], 4) != NULL;
 
 	if (!number(r->h + SIZE, SIZE_N, &r->size))
-		return damaged(r, "a size that is no number");
+		return damaged(r, "a size that is not a number");
 	if (extra || !r->has_size)
 		return 0;
 	r->size = r->next_size;
@@ -417,7 +417,7 @@ static int hand_over(struct reader *r, struct dcp_tar_member **out, size_t *n)
 	for (size_t i = 1; i < r->n; i++)
 		if (strcmp(m[i - 1].name, m[i].name) == 0)
 			return dcp_fail(r->err, -EBADMSG, m[i].off,
-					"two members are called %.200s: nobody can say which "
+					"two members are called %.200s: it is not known which "
 					"one is meant",
 					m[i].name);
 	*out = m;

@@ -149,9 +149,9 @@ static int read_eocd64(const struct dcp_source *src, struct window *tail,
 	if (dcp_load_le32(locator + 4) != 0 || dcp_load_le32(locator + 16) > 1)
 		return dcp_fail(err, -ENOTSUP, locator_off, "multi-disk archive");
 	if (!dcp_range_ok(off, EOCD64_SIZE, locator_off))
-		return dcp_fail(
-			err, -EBADMSG, locator_off,
-			"zip64 end record said to be at %" PRIu64 ", behind its locator", off);
+		return dcp_fail(err, -EBADMSG, locator_off,
+				"zip64 end record said to be at %" PRIu64 ", after its locator",
+				off);
 	if (off >= tail->off)
 		memcpy(rec, tail->p + (off - tail->off), sizeof(rec));
 	else
@@ -363,7 +363,7 @@ static int walk(const struct dcp_source *src, struct window *w, const struct dir
 	if (at != end)
 		return dcp_fail(err, -EBADMSG, at,
 				"%" PRIu64
-				" bytes left in the central directory behind its %" PRIu64
+				" bytes left in the central directory after its %" PRIu64
 				" members",
 				end - at, d->count);
 	return 0;

@@ -219,7 +219,7 @@ static int range(struct layout_parse *ps, const char **s, const char *end, uint3
 	if (lo >= 0 && *s < end && **s == '-') {
 		(*s)++;
 		if (!dcp_layout_int(s, end, &hi) || hi < lo)
-			return dcp_layout_bad(ps, -EINVAL, "only: %.*s is no range",
+			return dcp_layout_bad(ps, -EINVAL, "only: %.*s is not a range",
 					      (int)DCP_MIN(end - start, 40), start);
 	}
 	if (lo < -size || hi >= size)

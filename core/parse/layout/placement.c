@@ -282,5 +282,5 @@ int dcp_layout_place(struct layout_parse *ps, const char *text, size_t n)
 		if (strcmp(kinds[i].word, word) == 0)
 			return cutting(&r, &kinds[i], s, end);
 	dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
-	return dcp_layout_bad(ps, -EINVAL, "%.*s is no placement%s", r.n, text, near);
+	return dcp_layout_bad(ps, -EINVAL, "%.*s is not a placement%s", r.n, text, near);
 }

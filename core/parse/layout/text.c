@@ -120,8 +120,8 @@ static int check_word(struct layout_parse *ps, const char *text, size_t n)
 	memcpy(word, text, n);
 	dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
 	return dcp_layout_bad(ps, -EINVAL,
-			      "%s is no placement%s; a key of that name is written \\%s", word,
-			      near, word);
+			      "%s is not a placement%s; a key of that name is written \\%s",
+			      word, near, word);
 }
 
 /* Brackets and @ belong to placements. */
@@ -136,11 +136,11 @@ static int check_glob(struct layout_parse *ps, const char *text, size_t n)
 		} else if (strchr("()[]@", text[i])) {
 			memcpy(word, text, DCP_MIN(w, sizeof(word) - 1));
 			dcp_layout_nearest(near, sizeof(near), word, dcp_layout_place_words);
-			return dcp_layout_bad(ps, -EINVAL,
-					      "%.*s is no placement%s; in a glob %c is written "
-					      "\\%c",
-					      (int)DCP_MIN(n, (size_t)60), text, near, text[i],
-					      text[i]);
+			return dcp_layout_bad(
+				ps, -EINVAL,
+				"%.*s is not a placement%s; in a glob %c is written "
+				"\\%c",
+				(int)DCP_MIN(n, (size_t)60), text, near, text[i], text[i]);
 		}
 	}
 	return check_word(ps, text, n);
@@ -173,7 +173,7 @@ int dcp_layout_rule_end(struct layout_parse *ps)
 
 	if (r->drop && r->nplace > 0)
 		return dcp_layout_bad(ps, -EINVAL,
-				      "drop stands alone: nobody has the key to cut it");
+				      "drop stands alone: no rank has the key to cut it");
 	for (uint32_t i = 0; i < r->nplace; i++)
 		nstage += l->place[r->place + i].kind == PLACE_STAGE;
 	for (uint32_t i = 0; i < r->nglob; i++)
@@ -228,7 +228,7 @@ static int rule_line(struct layout_parse *ps, const char *s, const char *end)
 				      "a rule begins with a glob, such as *.weight");
 	if (!placing)
 		return dcp_layout_bad(ps, -EINVAL,
-				      "no placement behind the globs; replicate is one");
+				      "no placement after the globs; replicate is one");
 	return dcp_layout_rule_end(ps);
 }
 

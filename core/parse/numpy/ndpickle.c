@@ -73,7 +73,7 @@ static int take_dtype(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *er
 	else if (code)
 		a->dtype = dcp_dtype_from_numpy(code, strlen(code));
 	if (a->dtype == DCP_DTYPE_OTHER)
-		return refused(err, "array of dtype %.32s, which is no plain number",
+		return refused(err, "array of dtype %.32s, which is not a plain number",
 			       code ? code : "outside numpy");
 	a->itemsize = dcp_dtype_info(a->dtype)->size;
 	a->swap = a->swap && a->itemsize > 1;
@@ -95,7 +95,7 @@ static int take_shape(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *er
 			       DCP_MAX_NDIM);
 	for (size_t i = 0; i < n; i++)
 		if (!dcp_pv_u64(dim[i], &a->shape[i]))
-			return damaged(err, "dimension %zu of an array is no length", i);
+			return damaged(err, "dimension %zu of an array is not a length", i);
 	a->ndim = (uint32_t)n;
 	return 0;
 }
@@ -142,7 +142,7 @@ static int lay_out_axes(struct dcp_ndarray *a, struct dcp_pv axes, struct dcp_er
 		uint64_t k;
 
 		if (!dcp_pv_u64(axis[i], &k) || k >= n || seen >> k & 1)
-			return damaged(err, "array whose axis order is no permutation");
+			return damaged(err, "array whose axis order is not a permutation");
 		seen |= 1ull << k;
 		a->shape[i] = stored[k];
 		order[k] = (uint32_t)i;

@@ -120,7 +120,7 @@ static int read_tensor(const struct dcp_source *src, uint64_t off, struct dcp_lo
 	int rc;
 
 	if (!dcp_range_ok(off, sizeof(head), src->size))
-		return damaged_at(err, off, "the file ends in front of the tensor");
+		return damaged_at(err, off, "the file ends before the tensor");
 	rc = dcp_source_read(src, off, head, sizeof(head));
 	if (rc < 0)
 		return dcp_fail(err, rc, off, "cannot read a tensor");

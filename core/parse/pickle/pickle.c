@@ -73,7 +73,7 @@ int dcp_pickle_read_windowed(const struct dcp_source *src, const struct dcp_pick
 	if (off > src->size)
 		return dcp_fail(err, -EBADMSG, off,
 				"pickle at byte %" PRIu64
-				" starts behind the end, byte %" PRIu64,
+				" starts after the end, byte %" PRIu64,
 				off, src->size);
 	pk = calloc(1, sizeof(*pk));
 	if (!pk)

@@ -54,7 +54,7 @@ static int push_decimal(struct dcp_pkl_vm *vm, const char *s, size_t n)
 	case DCP_PKL_NUMBER_BAD:
 		break;
 	}
-	return dcp_pkl_fail(vm, -EBADMSG, "has no decimal integer behind it");
+	return dcp_pkl_fail(vm, -EBADMSG, "has no decimal integer after it");
 }
 
 /* ---- lines ---- */
@@ -89,7 +89,7 @@ static int push_quoted(struct dcp_pkl_vm *vm, const char *s, size_t n)
 	bool utf8;
 
 	if (!dcp_pkl_unquote(s, n, &vm->scratch))
-		return dcp_pkl_fail(vm, -EBADMSG, "has no well-formed quoted string behind it");
+		return dcp_pkl_fail(vm, -EBADMSG, "has no well-formed quoted string after it");
 	utf8 = dcp_pkl_utf8(vm->scratch.p, vm->scratch.n, false);
 	return push_unescaped(vm, utf8 ? DCP_PV_STR : DCP_PV_BYTES, s + 1, n - 2);
 }
@@ -99,7 +99,7 @@ static int push_float(struct dcp_pkl_vm *vm, const char *s, size_t n)
 	double f;
 
 	if (!dcp_pkl_float(s, n, &f))
-		return dcp_pkl_fail(vm, -EBADMSG, "has no decimal number behind it");
+		return dcp_pkl_fail(vm, -EBADMSG, "has no decimal number after it");
 	return dcp_pkl_push(vm, (struct dcp_pv){ .type = DCP_PV_FLOAT, .f = f });
 }
 

@@ -115,7 +115,7 @@ static int memo_line(struct dcp_pkl_vm *vm)
 	if (r < 0)
 		return r;
 	if (!dcp_pkl_index((const char *)vm->p + 1, n, &idx))
-		return dcp_pkl_fail(vm, -EBADMSG, "has no memo index behind it");
+		return dcp_pkl_fail(vm, -EBADMSG, "has no memo index after it");
 	if (*vm->p == PICKLE_PUT)
 		r = memo_put(vm, idx);
 	else if (memo_fetch(vm, idx, &v))

@@ -58,7 +58,7 @@ static int want_line(struct dcp_pkl_win *w, const uint8_t **p, struct dcp_pkl_me
 	if (r < 0)
 		return r;
 	if (!dcp_pkl_index((const char *)*p + 1, n, &idx))
-		return dcp_pkl_win_fail(w, *p, -EBADMSG, "has no memo index behind it");
+		return dcp_pkl_win_fail(w, *p, -EBADMSG, "has no memo index after it");
 	r = want(w, *p, memo, m, idx, start);
 	*p += 1 + n + 1;
 	return r;

@@ -62,8 +62,8 @@ static int read_shape(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	uint64_t *shape;
 
 	if (!dcp_json_is_array(json))
-		return dcp_fail(r->err, -EBADMSG, off, DCP_ST_NAME ": its shape is no array",
-				e->name);
+		return dcp_fail(r->err, -EBADMSG, off,
+				DCP_ST_NAME ": its shape is not an array", e->name);
 	if (n > DCP_MAX_NDIM)
 		return dcp_fail(r->err, -E2BIG, off,
 				DCP_ST_NAME ": %zu dimensions, more than %d", e->name, n,
@@ -74,7 +74,8 @@ static int read_shape(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	for (size_t i = 0; i < n; i++)
 		if (!dcp_json_u64(dcp_json_at(json, i), &shape[i]))
 			return dcp_fail(r->err, -EBADMSG, off,
-					DCP_ST_NAME ": dimension %zu of its shape is no count",
+					DCP_ST_NAME
+					": dimension %zu of its shape is not a count",
 					e->name, i);
 	e->shape = shape;
 	e->ndim = (uint32_t)n;
@@ -144,11 +145,12 @@ static int size_packed(const struct dcp_st_reader *r, struct dcp_safetensors_ent
 	uint64_t total, *shape;
 
 	if (dcp_ckd_mul(&total, volume, bits) || total % 8)
-		return dcp_fail(r->err, -EBADMSG, off,
-				DCP_ST_NAME
-				": %" PRIu64
-				" values of %u bits are no whole number of bytes or too many",
-				e->name, volume, bits);
+		return dcp_fail(
+			r->err, -EBADMSG, off,
+			DCP_ST_NAME
+			": %" PRIu64
+			" values of %u bits are not a whole number of bytes or too many",
+			e->name, volume, bits);
 	if (e->nbytes != total / 8)
 		return wrong_size(r, e, total / 8, off);
 	shape = dcp_arena_calloc(r->arena, e->ndim, sizeof(*shape));
@@ -212,8 +214,8 @@ static int read_dtype(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	const char *name = dcp_json_str(json);
 
 	if (!name)
-		return dcp_fail(r->err, -EBADMSG, off, DCP_ST_NAME ": its dtype is no string",
-				e->name);
+		return dcp_fail(r->err, -EBADMSG, off,
+				DCP_ST_NAME ": its dtype is not a string", e->name);
 	e->dtype = dcp_dtype_from_safetensors(name, strlen(name));
 	e->dtype_name = e->dtype == DCP_DTYPE_OTHER
 				? dcp_arena_strndup(r->arena, name, strlen(name))
@@ -228,8 +230,8 @@ static int fill_entry(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 	int code;
 
 	if (!dcp_json_is_object(json))
-		return dcp_fail(r->err, -EBADMSG, off, DCP_ST_NAME ": its entry is no object",
-				e->name);
+		return dcp_fail(r->err, -EBADMSG, off,
+				DCP_ST_NAME ": its entry is not an object", e->name);
 	code = read_dtype(r, e, dcp_json_get(json, "dtype"), off);
 	if (code == 0)
 		code = read_shape(r, e, dcp_json_get(json, "shape"), off);

@@ -237,8 +237,7 @@ static int take_storages(struct dcp_torch *t, struct dcp_pv keys, uint64_t off,
 	const struct dcp_pv *key = dcp_pv_items(keys, &n);
 
 	if (keys.type != DCP_PV_LIST)
-		return dcp_fail(err, -EBADMSG, off,
-				"no list of storage keys behind the object");
+		return dcp_fail(err, -EBADMSG, off, "no list of storage keys after the object");
 	t->records = dcp_arena_calloc(&t->arena, n, sizeof(*t->records));
 	if (!t->records)
 		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,

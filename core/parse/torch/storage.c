@@ -191,7 +191,7 @@ int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *
 		return dcp_fail(err, -EBADMSG, base,
 				"tensor reaches past the %" PRIu64
 				" bytes of storage \"%s\": first "
-				"element %" PRIu64 ", last one %" PRIu64 " behind it",
+				"element %" PRIu64 ", last one %" PRIu64 " after it",
 				view, s->key, first, last);
 	x->off = base + first * x->itemsize;
 	return 0;

@@ -81,7 +81,7 @@ static int check_length(const struct place *at)
 	if (p->item_n && (!span(at->t, p, &need) || !p->stride ||
 			  !dcp_range_ok(p->item_lo, need / at->t->itemsize, p->item_n)))
 		return dcp_fail(at->err, -EBADMSG, p->off,
-				"%.200s: piece %zu of %zu is no part of its item", at->file,
+				"%.200s: piece %zu of %zu is not a part of its item", at->file,
 				(size_t)(p - at->t->pieces) + 1, at->t->npieces);
 	if (dcp_filter_encodes(p->filter) || p->filter == DCP_FILTER_ZERO)
 		return 0;

@@ -23,7 +23,7 @@ static int look_inside(struct dcp_index_writer *w, struct dcp_file_id *id, bool 
 
 	if (packed && !w->unpack)
 		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-				"%.300s: compressed, and nobody decodes it", id->name);
+				"%.300s: compressed, and dcpfs cannot decode it", id->name);
 	if (packed) {
 		code = dcp_unpack_open(w->unpack, w->dirfd, id->name, &fd, &size, id, err);
 		if (code == 0 && size == 0)

@@ -146,7 +146,7 @@ static int examine(struct dcp_index_writer *w, struct draft *d)
 
 static const char crowded[] = "its key has the hash of too many others to tell it from them";
 
-/* A key that was emitted before makes this row broken: nobody can say which one is meant. */
+/* A key that was emitted before makes this row broken: it is not known which one is meant. */
 static int check_key(struct dcp_index_writer *w, struct draft *d, uint32_t number)
 {
 	uint64_t hash = dcp_hash64(d->t->key, strlen(d->t->key));

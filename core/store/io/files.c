@@ -175,7 +175,7 @@ static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 
 	if (!f->opts.unpack)
 		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
-				"%s: compressed, and nobody decodes it", id->name);
+				"%s: compressed, and dcpfs cannot decode it", id->name);
 	rc = dcp_unpack_open(f->opts.unpack, f->dirfd, id->name, fd, &size, &now, err);
 	if (rc < 0)
 		return rc;

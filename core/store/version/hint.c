@@ -278,9 +278,10 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err)
 				"%.200s is %s, by its name, which dcpfs does not read: %s",
 				dir->path, family->what, family->todo);
 	if (family)
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%.200s is no checkpoint by itself: by its name it is of %s",
-				dir->path, family->what);
+		return dcp_fail(
+			err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"%.200s is not a checkpoint by itself: by its name it belongs to %s",
+			dir->path, family->what);
 	return 0;
 }
 
@@ -292,7 +293,7 @@ static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
 		return -EINVAL;
 	if (beginning)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%.200s is no checkpoint by its name, but begins like %s",
+				"%.200s is not a checkpoint by its name, but begins like %s",
 				dir->path, beginning);
 	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 			"%.200s is a file, but no checkpoint that dcpfs knows by its name",

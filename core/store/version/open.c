@@ -211,7 +211,7 @@ static int start(struct opening *o, struct dcp_err *err)
 	/* A slip in a command line must not cost anybody a file: a shard, say. */
 	if (opts->index_file && dcp_cache_is_foreign(o->build.path))
 		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
-				"%.300s is no index of dcpfs; it is left as it is",
+				"%.300s is not an index of dcpfs; it is left as it is",
 				o->build.path);
 	return 0;
 }

@@ -278,7 +278,7 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 }
 
 /* The one directory of @dir that is called as trainers call the place for checkpoints of a run,
- * or NULL: of two, nobody can say which is meant. */
+ * or NULL: of two, it is not known which is meant. */
 static const char *usual_place(const struct dcp_dir *dir)
 {
 	static const char *const usual[] = { "checkpoints", "checkpoint", "ckpts", "ckpt",
@@ -342,7 +342,7 @@ static int note_family(struct scanning *s, const struct dcp_dir *dir, const char
 		       : -ENOMEM;
 }
 
-/* @dir is no checkpoint: what lies in it, and in the usual place in it, is of the run @name. */
+/* @dir is not a checkpoint: what lies in it, and in the usual place in it, is of the run @name. */
 static int consider_run(struct scanning *s, const struct dcp_dir *dir, const char *name)
 {
 	const char *place = usual_place(dir);

@@ -107,7 +107,7 @@ static int take_cut(struct dcp_view *view, const struct dcp_cut *cut, struct dcp
 		return dcp_cut_whole(&view->cut, t->ndim, t->shape, &view->arena);
 	if (!dcp_cut_fits(cut, t->ndim, t->shape))
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"what is asked for is no part of this shape");
+				"what is asked for is not a part of this shape");
 	return dcp_cut_copy(&view->cut, cut, &view->arena);
 }
 

@@ -50,7 +50,7 @@ static const struct {
 	{ "longer than 64 bits", { "s99999999999999999999999", "s100000000000000000000000" } },
 	{ "names of several kinds", { "checkpoint-500", "step-1000", "iter_0002000" } },
 	{ "no number, number, end", { "best", "step-1", "step-100000", "final" } },
-	{ "a digest is no number", { "9fceb02d0ae598e95dc970b74767f19372d61af8", "1" } },
+	{ "a digest is not a number", { "9fceb02d0ae598e95dc970b74767f19372d61af8", "1" } },
 	{ "a short one", { "step-5-9fceb02", "step-6-1234abc" } },
 	{ "a short one in front", { "1234abc-step-1", "9fceb02-step-2" } },
 	{ "a UUID", { "550e8400-e29b-41d4-a716-446655440000", "step-1" } },

@@ -23,7 +23,7 @@ static const struct {
 	{ "a -> b : reshape(3, -1)", "line 1: reshape: 16 elements do not fit a shape of 3", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(-1, -1)", "line 1: reshape: -1 stands once in a shape", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(layers, -1)", "line 1: reshape: it needs layers, which no config.json tells", 2, { 4, 4 }, 1 },
-	{ "a -> b : reshape(vocab/heads)", "line 1: reshape: 7 is no multiple of 4", 2, { 4, 4 }, 1 },
+	{ "a -> b : reshape(vocab/heads)", "line 1: reshape: 7 is not a multiple of 4", 2, { 4, 4 }, 1 },
 	{ "a -> b : narrow(0, 2, 3)", "line 1: narrow: elements 2 to 5 of dimension 0, which has 4", 2, { 4, 4 }, 1 },
 	{ "a -> b : narrow(0, 18446744073709551615, 3)", "of dimension 0, which has 4", 2, { 4, 4 }, 1 },
 	{ "a -> b : unpad(vocab)", "line 1: unpad: dimension 0 has 4 elements, fewer than 7", 2, { 4, 4 }, 1 },

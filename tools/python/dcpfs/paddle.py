@@ -27,7 +27,7 @@ MASTER, SUFFIX = "master_weights", "_fp32_master_0"
 
 
 class NoCheckpoint(DcpfsError, AssertionError):
-    """There is no checkpoint, or not a complete one. Paddle's loader raises AssertionError."""
+    """There is not a checkpoint, or not a complete one. Paddle's loader raises AssertionError."""
 
 
 class MissingKey(DcpfsError, KeyError):

@@ -231,7 +231,7 @@ static const char *join(struct dcp_pfile *f, const struct cut *c, struct dcp_par
 		if (s->error)
 			return s->error;
 		if (s->ndim != 1 || s->stride || s->nparts != 1)
-			return "one of its slices is no vector";
+			return "one of its slices is not a vector";
 		if (i && s->dtype != a->dtype)
 			return "its slices are of different dtypes";
 		if (!i)

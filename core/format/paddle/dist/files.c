@@ -153,7 +153,7 @@ static int emit_strays(struct dcp_pdist *d, const char *file, const struct dcp_p
 	return rc;
 }
 
-/* A value in a data file that is no array: every rank has its own, the first one's is shown. */
+/* A value in a data file that is not an array: every rank has its own, the first one's is shown. */
 static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 {
 	struct dcp_pdist *d = ctx;

@@ -119,10 +119,11 @@ static int file_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"storage_metadata names no file for it");
 	if (strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-		return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-				"storage_metadata names \"%.100s\" for it, which is no name of "
-				"a file in the checkpoint's directory",
-				name);
+		return dcp_fail(
+			why, -EBADMSG, DCP_ERR_NO_OFFSET,
+			"storage_metadata names \"%.100s\" for it, which is not a name of "
+			"a file in the checkpoint's directory",
+			name);
 	rc = dcp_intern_add(&m->files, name, strlen(name), 0, number);
 	if (rc < 0)
 		return rc;

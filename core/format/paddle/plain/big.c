@@ -45,7 +45,7 @@ static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
 	if (rc != 1)
 		return rc < 0 ? rc
 			      : dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-					 "its part %.80s is no array", name);
+					 "its part %.80s is not an array", name);
 	dcp_pdvalue_take(&one, &a, wrap != DCP_PDWRAP_NONE || b->bf16);
 	if (!b->t.dtype_name) {
 		b->t.dtype = one.dtype;

@@ -29,7 +29,7 @@ static int read_mesh(struct dcp_pdcut *c, struct dcp_pv v, struct dcp_err *why)
 		if (!dcp_pv_u64(item[m], &c->mesh[m]) || c->mesh[m] == 0 ||
 		    dcp_ckd_mul(&n, n, c->mesh[m]) || n > MAX_RANKS)
 			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-					"process_shape is no mesh of up to %d ranks",
+					"process_shape is not a mesh of up to %d ranks",
 					MAX_RANKS);
 	}
 	if (n != c->nplaces)
@@ -62,7 +62,7 @@ int dcp_pdcut_read(struct dcp_pdcut *c, struct dcp_pv v, uint32_t ndim, struct d
 		    item[d].i >= (int64_t)c->nmesh)
 			return dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
 					"dims_mapping of dimension %" PRIu32
-					" is no dimension of process_shape",
+					" is not a dimension of process_shape",
 					d);
 		c->by[d] = (int8_t)item[d].i;
 		if (c->by[d] >= 0 && used >> c->by[d] & 1)

@@ -416,8 +416,8 @@ static void odd_maps(void **state)
 	} rows[] = {
 		{ "sound", 1, { { 3, 4 }, 12, 0, 1, 1 }, NULL },
 		{ "of a later version", 2, { { 3, 4 }, 12, 0, 1, 1 }, "not known yet" },
-		{ "behind the end", 1, { { 3, 4 }, 16, 0, 1, 1 }, "makes no sense" },
-		{ "longer than a rank's", 1, { { 4, 4 }, 8, 0, 1, 1 }, "makes no sense" },
+		{ "behind the end", 1, { { 3, 4 }, 16, 0, 1, 1 }, "is invalid" },
+		{ "longer than a rank's", 1, { { 4, 4 }, 8, 0, 1, 1 }, "is invalid" },
 		{ "scaled", 1, { { 3, 4 }, 12, 0, 1, 0.25 }, "scaled" },
 	};
 

@@ -220,7 +220,7 @@ static void faults(void **state)
 		{ "a dimension it does not have", no_dimension, "model.w", "Shard(2) of a tensor of 2 dimensions", NULL, NULL },
 		{ "a mesh of another size", other_mesh, "model.w", "its mesh has another number of ranks", NULL, NULL },
 		{ "a rank that stands twice", rank_twice, "model.w", "holds one of them twice", NULL, NULL },
-		{ "a path that is none", no_path, "model.{\"w\":1}", "a path that is no list of names and numbers", NULL, NULL },
+		{ "a path that is none", no_path, "model.{\"w\":1}", "a path that is not a list of names and numbers", NULL, NULL },
 		{ "two paths of one key", two_paths, "model.b.c", "two paths that are this key", NULL, NULL },
 		{ "a file outside", outside, "model.w", "../model_1.pt, the file of rank 1, cannot be read", "rank1.model", "../model_1.pt" },
 		{ "a file nobody can read", other_coding, "model.w", "model_1.pt, the file of rank 1, cannot be read", "rank1.model", "in a way other than" },
@@ -270,7 +270,7 @@ static void bad_metadata(void **state)
 		{ "cut short", BYTES("\x80\2}q"), "metadata.pkl: " },
 		{ "without ranks",
 		  BYTES("\x80\2}(X\x8\0\0\0metadata}X\xa\0\0\0world_sizeK\0u."),
-		  "world_size is no number from 1" },
+		  "world_size is not a number from 1" },
 	};
 
 	(void)state;

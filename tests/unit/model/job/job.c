@@ -410,13 +410,13 @@ static void refused(void **state)
 		  { { 0, 1, 0, 10, 995 } },
 		  1,
 		  -EBADMSG,
-		  "w0: a piece ends behind its file, b" },
+		  "w0: a piece ends after the end of its file, b" },
 		{ "in no file",
 		  "mesh a=2\n* replicate\n",
 		  { { 0, 2, 0, 10, 0 } },
 		  1,
 		  -EBADMSG,
-		  "w0: a piece ends behind its file, which there is none of" },
+		  "w0: a piece ends after the end of its file, which there is none of" },
 	};
 
 	(void)state;

@@ -106,7 +106,7 @@ static void refused(void **state)
 		{ "something else", NOT_ZSTD, -EBADMSG, "expected 28 b5 2f fd" },
 		{ "a stored torch.save stream", PLAIN_ZIP, -EBADMSG,
 		  "starts with 50 4b 03 04" },
-		{ "no bytes", EMPTY, -EBADMSG, "0 bytes are no zstd stream" },
+		{ "no bytes", EMPTY, -EBADMSG, "0 bytes are not a zstd stream" },
 		{ "a reserved block type", BAD_BLOCK, -EBADMSG, "damaged zstd stream" },
 		{ "a bomb", TOO_LONG, -E2BIG, "more than 1048576 bytes" },
 	};

@@ -75,7 +75,7 @@ static const struct {
 	{ "two such places", "run/ckpt/s1/COMMIT run/ckpts/s2/COMMIT", "run", "ckpt@s1 ckpts@s2", NULL, 0,
 	  false },
 	{ "a source of such a name", "run/tmp-s2/COMMIT", "run/tmp-s2", "tmp-s2", NULL, 0, true },
-	{ "a file that is no checkpoint", "run/file", "run/file", NULL, "run/file is a file, but no "
+	{ "a file that is not a checkpoint", "run/file", "run/file", NULL, "run/file is a file, but no "
 	  "checkpoint", -EINVAL, false },
 	{ "a file of a checkpoint", "run/COMMIT run/a.shard", "run/a.shard", NULL, "run/a.shard is one "
 	  "file of a checkpoint; the whole is ", -EINVAL, false },

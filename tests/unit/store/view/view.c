@@ -512,7 +512,7 @@ static void a_cut_needs_only_its_own_shards(void **state)
 	t_case("a row that is not there");
 	row.lo = last + 1;
 	assert_int_equal(try_open(c.v, "layer.weight", DCP_AS_RAW, &cut, &view, &err), -EINVAL);
-	t_assert_says(&err, "layer.weight: what is asked for is no part of this shape");
+	t_assert_says(&err, "layer.weight: what is asked for is not a part of this shape");
 	close_copy(&c);
 }
 

@@ -477,7 +477,7 @@ static void parts_that_do_not_fit(void **state)
 		{ "short", "its parts have 3 elements, its shape another number" },
 		{ "mixed", "its part mixed@@.1 is not one row of U8" },
 		{ "square", "its part square@@.0 is not one row of U8" },
-		{ "text", "its part text@@.0 is no array" },
+		{ "text", "its part text@@.0 is not an array" },
 		{ "many", "UnpackBigParamInfor@@ names more than 1024 parts" },
 		{ "nothing", "UnpackBigParamInfor@@ does not say how it was cut" },
 	};
