@@ -19,7 +19,11 @@
 #define AT(field) .off = offsetof(struct export_opts, field)
 
 static const struct opt opts[] = {
-	{ .name = "as", .arg = "FORMAT", .help = "safetensors", .kind = OPT_TEXT, AT(as) },
+	{ .name = "as",
+	  .arg = "FORMAT",
+	  .help = "safetensors, npy, npz, paddle-binary, paddle-vars",
+	  .kind = OPT_TEXT,
+	  AT(as) },
 	{ .name = "keys",
 	  .arg = "KEY",
 	  .help = "only this key, all below it, or a glob; may be repeated",

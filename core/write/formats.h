@@ -6,3 +6,7 @@
 #include "core/write/write.h"
 
 extern const struct dcp_write_format dcp_write_safetensors;
+extern const struct dcp_write_format dcp_write_npy;
+extern const struct dcp_write_format dcp_write_npz;
+extern const struct dcp_write_format dcp_write_paddle_binary;
+extern const struct dcp_write_format dcp_write_paddle_vars;

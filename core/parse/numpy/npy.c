@@ -21,13 +21,12 @@ static uint64_t dim(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape, 
 	return i + 1 == ndim ? dcp_dtype_info(dtype)->values * shape[i] : shape[i];
 }
 
-static void add_dict(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
-		     const uint64_t *shape)
+static void add_dict(struct dcp_buf *out, const char *descr, enum dcp_dtype dtype,
+		     uint32_t ndim, const uint64_t *shape)
 {
 	char digits[24];
 
-	dcp_buf_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (",
-		       dcp_dtype_info(dtype)->npy);
+	dcp_buf_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
 	for (uint32_t i = 0; i < ndim; i++)
 		dcp_buf_printf(out, "%s%" PRIu64, i ? ", " : "", dim(dtype, ndim, shape, i));
 	dcp_buf_str(out, ndim == 1 ? ",), }" : "), }");
@@ -82,21 +81,21 @@ size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *
 	return MAGIC + width + padded(n, width);
 }
 
-int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
-		   const uint64_t *shape)
+static int add_header(struct dcp_buf *out, const char *descr, enum dcp_dtype dtype,
+		      uint32_t ndim, const uint64_t *shape)
 {
 	static const uint64_t one_byte[] = { 1 };
 	dcp_auto_buf struct dcp_buf dict = DCP_BUF_INIT;
 	size_t n, width = 2;
 	uint8_t word[4];
 
-	if (!dcp_dtype_info(dtype)->npy)
+	if (!descr)
 		return -ENOTSUP;
 	if (dcp_dtype_info(dtype)->values > 1 && ndim == 0) {
 		ndim = 1;
 		shape = one_byte;
 	}
-	add_dict(&dict, dtype, ndim, shape);
+	add_dict(&dict, descr, dtype, ndim, shape);
 	if (dcp_buf_error(&dict))
 		return -ENOMEM;
 	n = padded(dict.n, width);
@@ -112,4 +111,19 @@ int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 	dcp_buf_add(out, dict.p, dict.n);
 	dcp_buf_printf(out, "%*s\n", (int)(n - dict.n - 1), "");
 	return dcp_buf_error(out);
+}
+
+int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+		   const uint64_t *shape)
+{
+	return add_header(out, dcp_dtype_info(dtype)->npy, dtype, ndim, shape);
+}
+
+int dcp_npy_header_stored(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+			  const uint64_t *shape)
+{
+	const struct dcp_dtype_info *info = dcp_dtype_info(dtype);
+	const char *descr = dtype == DCP_DTYPE_BF16 ? "<V2" : info->widened ? NULL : info->npy;
+
+	return add_header(out, descr, dtype, ndim, shape);
 }

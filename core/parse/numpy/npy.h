@@ -28,6 +28,11 @@ struct dcp_source;
 int dcp_npy_header(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
 		   const uint64_t *shape);
 
+/* The same for elements as they are stored: BF16 as those who have it write it (V2, see
+ * dcp_npy_read()); other types that numpy has not are -ENOTSUP. */
+int dcp_npy_header_stored(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+			  const uint64_t *shape);
+
 /* Bytes dcp_npy_header() would append, by arithmetic: a listing asks it of every file. 0: none.
  */
 size_t dcp_npy_header_size(enum dcp_dtype dtype, uint32_t ndim, const uint64_t *shape);

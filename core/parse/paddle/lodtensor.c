@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
@@ -201,4 +202,36 @@ int dcp_selected_rows_read(const struct dcp_source *src, struct dcp_selected_row
 		return damaged_at(err, at, "its rows are not those of its tensor");
 	*out = s;
 	return 0;
+}
+
+/* ---- written ---- */
+
+int dcp_lodtensor_put_desc(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+			   const uint64_t *shape)
+{
+	size_t i = 0;
+
+	while (i < DCP_LEN(dtypes) && dtypes[i].dtype != dtype)
+		i++;
+	if (i == DCP_LEN(dtypes))
+		return -ENOTSUP;
+	dcp_pb_put_varint(out, 1, dtypes[i].number);
+	for (uint32_t k = 0; k < ndim; k++)
+		dcp_pb_put_varint(out, 2, shape[k]);
+	return dcp_buf_error(out);
+}
+
+int dcp_lodtensor_put(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+		      const uint64_t *shape)
+{
+	dcp_auto_buf struct dcp_buf desc = DCP_BUF_INIT;
+	uint8_t head[20] = { 0 };
+	int rc = dcp_lodtensor_put_desc(&desc, dtype, ndim, shape);
+
+	if (rc < 0)
+		return rc;
+	dcp_store_le32(head + 16, (uint32_t)desc.n);
+	dcp_buf_add(out, head, sizeof(head));
+	dcp_buf_add(out, desc.p, desc.n);
+	return dcp_buf_error(out);
 }

@@ -19,6 +19,7 @@
 
 #include "core/model/tensor.h"
 
+struct dcp_buf;
 struct dcp_err;
 struct dcp_pb;
 struct dcp_source;
@@ -59,3 +60,10 @@ struct dcp_lodtensor_desc {
 	int64_t dims[DCP_MAX_NDIM];
 };
 int dcp_lodtensor_desc(struct dcp_pb pb, struct dcp_lodtensor_desc *out, struct dcp_err *err);
+
+/* Append such a TensorDesc, or all of a stream that stands in front of the elements. -ENOTSUP: Paddle
+ * has no number for @dtype. */
+int dcp_lodtensor_put_desc(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+			   const uint64_t *shape);
+int dcp_lodtensor_put(struct dcp_buf *out, enum dcp_dtype dtype, uint32_t ndim,
+		      const uint64_t *shape);

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
@@ -96,4 +97,17 @@ int dcp_pb_packed(struct dcp_pb *pb, uint64_t *value, struct dcp_err *err)
 		return cut(pb, err);
 	pb->at += (uint64_t)(c.p - head);
 	return 1;
+}
+
+void dcp_pb_put_varint(struct dcp_buf *out, uint32_t number, uint64_t value)
+{
+	dcp_buf_varint(out, number << 3 | DCP_PB_VARINT);
+	dcp_buf_varint(out, value);
+}
+
+void dcp_pb_put(struct dcp_buf *out, uint32_t number, const void *p, size_t n)
+{
+	dcp_buf_varint(out, number << 3 | DCP_PB_LEN);
+	dcp_buf_varint(out, n);
+	dcp_buf_add(out, p, n);
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * protobuf: the fields of one message, in the order they are written.
+ * protobuf: the fields of one message, in the order they are written; and such fields written.
  *
  * The wire format and nothing else: which field means what is for the reader of a schema to
  * say. Nothing is copied: strings and messages inside are given by their place in the source.
  * Groups (wire types 3 and 4), which nobody writes any more, are refused.
  */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
+struct dcp_buf;
 struct dcp_err;
 struct dcp_source;
 
@@ -43,3 +45,7 @@ int dcp_pb_next(struct dcp_pb *pb, struct dcp_pb_field *f, struct dcp_err *err);
  * Returns as dcp_pb_next() does.
  */
 int dcp_pb_packed(struct dcp_pb *pb, uint64_t *value, struct dcp_err *err);
+
+/* Append a field: a number; bytes, which may be a message. */
+void dcp_pb_put_varint(struct dcp_buf *out, uint32_t number, uint64_t value);
+void dcp_pb_put(struct dcp_buf *out, uint32_t number, const void *p, size_t n);
