@@ -22,6 +22,7 @@
 #include "core/store/io/queue.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
+#include "tools/load/memory/memory.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 
@@ -369,6 +370,19 @@ static void check_huge(struct machine *m, struct finding *f)
 	}
 }
 
+static void check_gpu(struct machine *m, struct finding *f)
+{
+	struct dcpload_error err;
+
+	(void)m;
+	if (load_cuda_probe(f->found, sizeof(f->found), &err) == 0)
+		return;
+	f->state = NOTE;
+	snprintf(f->found, sizeof(f->found), "%.250s", err.text);
+	f->advice = "dcpfs load fills the memory of the host; for --device cuda it needs "
+		    "NVIDIA's driver with its libcuda.so.1, of CUDA 11.0 or later";
+}
+
 static const struct {
 	const char *name;
 	void (*check)(struct machine *m, struct finding *f);
@@ -385,6 +399,7 @@ static const struct {
 	{ "O_DIRECT", check_direct },
 	{ "window", check_window },
 	{ "huge pages", check_huge },
+	{ "GPU", check_gpu },
 };
 
 /* Libraries that were looked for when this was built. */
@@ -397,8 +412,10 @@ static const struct {
 	  "ranks of dcpfs load exchange bytes between nodes by it; without it they meet by "
 	  "TCP, "
 	  "and each node reads for itself" },
-	{ "cuda", DCPFS_WITH_CUDA, "unused: dcpfs load fills the memory of hosts" },
-	{ "nccl", DCPFS_WITH_NCCL, "unused: dcpfs load fills the memory of hosts" },
+	{ "cuda", DCPFS_WITH_CUDA,
+	  "dcpfs load --device fills the memory of GPUs; the driver is opened when it is "
+	  "asked for" },
+	{ "nccl", DCPFS_WITH_NCCL, "unused: GPUs get their bytes from the host" },
 	{ "curl", DCPFS_WITH_CURL, "unused: a SOURCE must be a path in this version" },
 };
 
@@ -446,7 +463,7 @@ static void print_library(size_t i, struct finding *f)
 {
 	*f = (struct finding){ .state = GOOD };
 	snprintf(f->found, sizeof(f->found), "%s",
-		 libraries[i].found ? "found when built" : "not found when built");
+		 libraries[i].found ? "built in" : "not built in");
 	f->advice = libraries[i].use;
 }
 

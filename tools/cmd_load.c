@@ -54,6 +54,9 @@ static const struct opt opts[] = {
 	  AT(exchange), .choices = loading_exchanges },
 	{ 0, "staging", "N", "bytes of memory beyond the tensors, a rank; default 64MiB",
 	  OPT_SIZE, AT(staging) },
+	{ 0, "device", "WHERE",
+	  "load into the memory of: host, cuda:0, cuda (a GPU for each rank), auto", OPT_TEXT,
+	  AT(device) },
 	{ 0, "threads", "N", "that read and copy, a rank", OPT_UINT, AT(threads), .max = 64 },
 	{ 0, "timeout", "S", "seconds without progress of another rank; default 60", OPT_UINT,
 	  AT(timeout), .max = 1000000 },
@@ -361,7 +364,8 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 					 .threads = (uint32_t)o->threads,
 					 .staging = o->staging,
 					 .timeout_ms = (uint32_t)(o->timeout * 1000),
-					 .version = args->operand[1] };
+					 .version = args->operand[1],
+					 .device = o->device };
 	dcp_auto_free char *source = NULL;
 	enum cmd_exit code;
 	int rc;

@@ -80,7 +80,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		dcp_buf_printf(&o.buf, "%s %s\n", libraries[i].name, libraries[i].version());
 	for (size_t i = 0; i < DCP_LEN(features); i++)
 		dcp_buf_printf(&o.buf, "%s %s\n", features[i].name,
-			       features[i].built ? "found when built" : "not found when built");
+			       features[i].built ? "built in" : "not built in");
 	return out_flush(&o);
 }
 

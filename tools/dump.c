@@ -10,12 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/endian.h"
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "tools/load/error.h"
 
-enum { ALIGN = 64, MAX_NAMED = 64, WRITE = 1 << 30 };
+enum { ALIGN = 64, MAX_NAMED = 64, WRITE = 1 << 30, BAND = 4 << 20 };
 
 static int fail(const struct dump *d, int rc, struct dcpload_error *err)
 {
@@ -198,7 +199,23 @@ static int write_at(int fd, const void *p, uint64_t n, uint64_t at)
 	return 0;
 }
 
-int dump_write(struct dump *d, const struct dcpload_plan *plan, struct dcpload_error *err)
+/* Part @i of a device, by way of a buffer. */
+static int write_fetched(struct dump *d, struct dcpload_plan *plan, uint64_t i, uint64_t n,
+			 uint64_t at, struct dcpload_error *err)
+{
+	dcp_auto_free void *band = malloc(BAND);
+	int rc = band ? 0 : -ENOMEM;
+
+	for (uint64_t done = 0, now; done < n && rc == 0; done += now) {
+		now = DCP_MIN(n - done, (uint64_t)BAND);
+		rc = dcpload_part_read(plan, i, done, band, now, err);
+		if (rc == 0)
+			rc = write_at(d->file, band, now, at + done);
+	}
+	return rc;
+}
+
+int dump_write(struct dump *d, struct dcpload_plan *plan, struct dcpload_error *err)
 {
 	struct dcpload_part part;
 	uint64_t at = d->header.n;
@@ -207,12 +224,14 @@ int dump_write(struct dump *d, const struct dcpload_plan *plan, struct dcpload_e
 	for (uint64_t i = 0; rc == 0 && dcpload_part(plan, i, &part) == 0; i++) {
 		if (!can_show(&part))
 			continue;
-		rc = write_at(d->file, part.data, part.nbytes, at);
+		rc = dcpload_part_memory(plan, i, NULL) == DCPLOAD_MEMORY_HOST
+			     ? write_at(d->file, part.data, part.nbytes, at)
+			     : write_fetched(d, plan, i, part.nbytes, at, err);
 		at += part.nbytes;
 	}
 	if (rc == 0 && fsync(d->file) < 0)
 		rc = -errno;
-	return rc < 0 ? fail(d, rc, err) : 0;
+	return rc < 0 && !err->code ? fail(d, rc, err) : rc;
 }
 
 int dump_publish(struct dump *d, struct dcpload_error *err)

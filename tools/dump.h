@@ -38,7 +38,7 @@ struct dump {
 int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_plan *plan,
 	       struct dcpload_error *err);
 /* The parts as they are now, and down to the disk. */
-int dump_write(struct dump *d, const struct dcpload_plan *plan, struct dcpload_error *err);
+int dump_write(struct dump *d, struct dcpload_plan *plan, struct dcpload_error *err);
 int dump_publish(struct dump *d, struct dcpload_error *err);
 /* Close; what was not published is removed. */
 void dump_end(struct dump *d);

@@ -201,6 +201,8 @@ static enum cmd_exit print_json(struct report *t)
 	dcp_jsonw_put_str(w, "io_why", t->own->io_why);
 	dcp_jsonw_put_str(w, "exchange", loading_exchanges[t->own->exchange]);
 	dcp_jsonw_put_str(w, "exchange_why", t->own->exchange_why);
+	dcp_jsonw_put_str_or_null(w, "device", *t->own->device ? t->own->device : NULL);
+	dcp_jsonw_put_str(w, "device_why", t->own->device_why);
 	dcp_jsonw_put_u64(w, "parts", t->total.parts);
 	dcp_jsonw_put_u64(w, "needed", t->total.needed);
 	dcp_jsonw_put_u64(w, "read", t->total.read);
@@ -212,6 +214,8 @@ static enum cmd_exit print_json(struct report *t)
 		dcp_jsonw_null(w);
 	put_f64(w, "amplification", t->total.amplification);
 	dcp_jsonw_put_u64(w, "staging", t->total.staging);
+	dcp_jsonw_put_u64(w, "pinned", t->own->pinned);
+	dcp_jsonw_put_u64(w, "device_staging", t->own->device_staging);
 	put_f64(w, "open_s", seconds(t->total.open_ns));
 	put_f64(w, "plan_s", seconds(t->total.plan_ns));
 	put_f64(w, "seconds", seconds(t->total.execute_ns));
@@ -349,6 +353,23 @@ static void print_dump(struct report *t)
 	dcp_buf_str(b, "\n");
 }
 
+static void print_device(struct report *t)
+{
+	const struct dcpload_report *own = t->own;
+	struct dcp_buf *b = &t->out.buf;
+	char pinned[OUT_SIZE], there[OUT_SIZE];
+
+	dcp_buf_str(b, "  device    ");
+	out_text(b, *own->device ? own->device : "host");
+	dcp_buf_str(b, ": ");
+	out_text(b, own->device_why);
+	if (*own->device)
+		dcp_buf_printf(b, "; %s of staging pinned, %s on the device",
+			       out_size(pinned, own->pinned),
+			       out_size(there, own->device_staging));
+	dcp_buf_str(b, "\n");
+}
+
 static enum cmd_exit print_text(struct report *t)
 {
 	const struct loading *l = t->l;
@@ -373,6 +394,8 @@ static enum cmd_exit print_text(struct report *t)
 		       own->exchange_why);
 	dcp_buf_printf(b, "  staging   %s a rank; ranks talk by %s\n",
 		       out_size(size, t->total.staging), own->comm);
+	if (l->opts->device)
+		print_device(t);
 	if (l->opts->check)
 		dcp_buf_str(b, "  checked   every part is what views show\n");
 	if (l->opts->dump)

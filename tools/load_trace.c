@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dcpfs load --trace: when each rank read, waited and placed, for chrome://tracing and Perfetto, or drawn. */
+/* dcpfs load --trace: when each rank read, waited, placed and copied, for chrome://tracing and Perfetto, or drawn. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ struct drawing {
 	uint64_t before, total; /* ns: until the execution begins, and until all have ended */
 };
 
-static const char *const kinds[] = { "read", "wait", "place" };
+static const char *const kinds[] = { "read", "wait", "place", "copy" };
 
 static const struct span *span_of(const struct drawing *d, uint32_t rank)
 {
@@ -118,7 +118,7 @@ static void put_json(const struct drawing *d, struct dcp_buf *out)
 static void draw_lane(const struct drawing *d, struct dcp_buf *out, uint32_t rank,
 		      uint32_t kind, double y)
 {
-	static const char *const fill[] = { "#3b78b0", "#d9a441", "#5a9e5a" };
+	static const char *const fill[] = { "#3b78b0", "#d9a441", "#5a9e5a", "#9a5fb4" };
 	const struct dcpload_event *e = events_of(d, rank);
 	double scale = WIDTH / (double)DCP_MAX(d->total, (uint64_t)1), from = -1, to = -1;
 	uint64_t bytes = 0;
@@ -152,20 +152,21 @@ static void draw_lane(const struct drawing *d, struct dcp_buf *out, uint32_t ran
 static void put_svg(const struct drawing *d, struct dcp_buf *out)
 {
 	uint32_t n = DCP_MIN(d->l->comm->ranks, (uint32_t)MAX_DRAWN);
-	double row = 3 * LANE + 5, scale = WIDTH / (double)DCP_MAX(d->total, (uint64_t)1);
+	double row = DCP_LEN(kinds) * LANE + 5,
+	       scale = WIDTH / (double)DCP_MAX(d->total, (uint64_t)1);
 
 	svg_begin(out, NAMES + WIDTH + 20, TOP + n * row + 10, "what each rank did when");
 	svg_text(out, NAMES, 16, SVG_LEFT, 12,
 		 "%.200s as %.200s: open, plan (grey); read (blue), wait (yellow), place "
-		 "(green); %.3f s",
+		 "(green), copy to a device (violet); %.3f s",
 		 dcpload_version(d->l->ck), d->l->layout, (double)d->total / 1e9);
 	for (uint32_t r = 0; r < n; r++) {
 		const struct span *s = span_of(d, r);
 		double y = TOP + r * row, w = (double)(s->open_ns + s->plan_ns) * scale;
 
 		svg_text(out, NAMES - 8, y + 14, SVG_RIGHT, 11, "rank %u", r);
-		svg_box(out, NAMES + (double)d->before * scale - w, y, w, 3 * LANE - 1,
-			"#dddddd", "none", 0);
+		svg_box(out, NAMES + (double)d->before * scale - w, y, w,
+			DCP_LEN(kinds) * LANE - 1, "#dddddd", "none", 0);
 		svg_close(out);
 		for (uint32_t k = 0; k < DCP_LEN(kinds); k++)
 			draw_lane(d, out, r, k, y + k * LANE);

@@ -14,7 +14,7 @@
 #include "tools/progress.h"
 
 struct load_opts {
-	const char *version, *layout, *rank, *dump, *trace;
+	const char *version, *layout, *rank, *dump, *trace, *device;
 	struct opt_texts keys, skip, ignore;
 	int comm, io, exchange, dtype, form;
 	uint64_t staging, threads, timeout, repeat;

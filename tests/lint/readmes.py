@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fail when a room's README.md does not name every .c and .h of the room in its file table,
+"""Fail when a room's README.md does not name every .c, .h and .cu of the room in its file table,
 or names one that does not exist.
 
 A table names files in its rows, in backquotes: `base/arena.{h,c}`, `jsonw.c`, `index*.c`.
@@ -34,7 +34,7 @@ def named(body):
 
 def check(root):
     bad, seen, unwritten = [], 0, []
-    sources = tree.select(root, ".c", ".h", under=tree.ROOMS)
+    sources = tree.select(root, ".c", ".h", ".cu", under=tree.ROOMS)
     homes = {}
     for rel in sources:
         parts = rel.split("/")

@@ -17,6 +17,7 @@ import lib  # noqa: E402
 from lib import case, check, equal, sha  # noqa: E402
 
 MIB = 1 << 20
+DEVICE = ["--device", os.environ["DCPFS_DEVICE"]] if "DCPFS_DEVICE" in os.environ else []
 LIMIT = 60  # seconds until a job must have ended, whatever happens to it
 
 
@@ -30,7 +31,7 @@ class Job:
     def __init__(self, ranks, *argv, each=lambda rank: (), comm="env", patience=20):
         env = {**lib.environment(), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                "MASTER_PORT": str(port()), "DCPLOAD_TIMEOUT": str(patience)}
-        self.ranks = [subprocess.Popen([lib.PROGRAM, "load", "--comm", comm, *map(str, argv), *each(r)],
+        self.ranks = [subprocess.Popen([lib.PROGRAM, "load", "--comm", comm, *DEVICE, *map(str, argv), *each(r)],
                                        env=env | {"RANK": str(r), "LOCAL_RANK": str(r)}, stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                       for r in range(ranks)]

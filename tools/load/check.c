@@ -12,13 +12,36 @@
 #include "core/store/io/files.h"
 #include "core/store/view/view.h"
 #include "tools/load/load_int.h"
+#include "tools/load/memory/memory.h"
 
 enum { BAND = 1 << 20 };
 
-/* Compare the part from element @e on with the @n stored bytes at @stored. @expected: room to convert
- * them. -EILSEQ. */
-static int compare(const struct load_want *w, uint64_t e, const void *stored, uint64_t n,
-		   void *expected)
+/* Compare @n bytes at @at of a destination. A device's are copied to @got, a buffer for BAND bytes, first. */
+static int differs(const struct dcpload_plan *p, const struct load_target *t, const char *at,
+		   const char *expected, uint64_t n, void *got)
+{
+	struct load_device *d = p->device;
+	int rc = 0;
+
+	if (!t->on_device)
+		return memcmp(at, expected, n) ? -EILSEQ : 0;
+	for (uint64_t i = 0, now; i < n && rc == 0; i += now) {
+		now = DCP_MIN(n - i, (uint64_t)BAND);
+		rc = d->kind->fetch(d, got, at + i, now);
+		if (rc == 0 && memcmp(got, expected + i, now))
+			rc = -EILSEQ;
+	}
+	return rc;
+}
+
+/* Rooms of BAND bytes, and one for what they are converted to. */
+struct rooms {
+	void *stored, *got, *expected;
+};
+
+/* Compare the part from element @e on with the @n bytes in room->stored. -EILSEQ. */
+static int compare(const struct dcpload_plan *p, const struct load_want *w, uint64_t e,
+		   uint64_t n, const struct rooms *room)
 {
 	const struct load_target *t = &w->target;
 	struct load_target own = *t;
@@ -26,22 +49,25 @@ static int compare(const struct load_want *w, uint64_t e, const void *stored, ui
 
 	own.swap = 0; /* the view has swapped bytes already */
 	own.stride = NULL;
-	own.base = expected;
+	own.base = room->expected;
 	own.plain = own.dtype == own.shown;
-	load_place_run(&own, 0, stored, n);
+	load_place_run(&own, 0, room->stored, n);
 	for (uint64_t i = 0; i < count;) {
 		uint64_t run = t->stride ? DCP_MIN(count - i, t->inner - (e + i) % t->inner)
 					 : count - i;
 
-		if (memcmp(load_address(t, e + i), (char *)expected + i * t->to, run * t->to))
-			return -EILSEQ;
+		int rc = differs(p, t, load_address(t, e + i), own.base + i * t->to,
+				 run * t->to, room->got);
+
+		if (rc < 0)
+			return rc;
 		i += run;
 	}
 	return 0;
 }
 
-static int check(struct dcpload_plan *p, const struct load_want *w, void *stored,
-		 void *expected, struct dcp_err *err)
+static int check(struct dcpload_plan *p, const struct load_want *w, const struct rooms *room,
+		 struct dcp_err *err)
 {
 	uint64_t step = BAND - BAND % w->target.from;
 	struct dcp_view *view = NULL;
@@ -50,9 +76,9 @@ static int check(struct dcpload_plan *p, const struct load_want *w, void *stored
 	for (uint64_t at = 0; rc == 0 && at < w->stored; at += step) {
 		uint64_t n = DCP_MIN(w->stored - at, step);
 
-		rc = dcp_view_read(view, at, stored, n);
+		rc = dcp_view_read(view, at, room->stored, n);
 		if (rc == 0)
-			rc = compare(w, at / w->target.from, stored, n, expected);
+			rc = compare(p, w, at / w->target.from, n, room);
 		if (rc == -EILSEQ)
 			dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
 				 "%s: what was loaded differs from what is stored, within "
@@ -66,17 +92,19 @@ static int check(struct dcpload_plan *p, const struct load_want *w, void *stored
 
 int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	dcp_auto_free void *stored = malloc(BAND), *expected = malloc(BAND * 8);
+	dcp_auto_free void *stored = malloc(BAND), *got = malloc(BAND),
+			   *expected = malloc(BAND * 8);
+	const struct rooms room = { stored, got, expected };
 	struct dcpload_error unused;
 	struct dcp_err own = { 0 };
-	int rc = stored && expected ? 0 : -ENOMEM;
+	int rc = stored && got && expected ? 0 : -ENOMEM;
 
 	err = err ? err : &unused;
 	*err = (struct dcpload_error){ .rank = -1 };
 	for (size_t i = 0; i < p->nwant && rc == 0; i++)
 		if (p->want[i].id)
 			rc = p->want[i].complete
-				     ? check(p, &p->want[i], stored, expected, &own)
+				     ? check(p, &p->want[i], &room, &own)
 				     : dcp_fail(&own, -ENODATA, DCP_ERR_NO_OFFSET,
 						"%s is not complete", p->want[i].key);
 	load_fail_err(err, rc, &own);

@@ -123,6 +123,10 @@ struct dcpload_config {
 	uint32_t reserved;
 	const char *version; /* its name or the number in it; NULL or "latest": the newest */
 	const char *cache;   /* directory of indexes; NULL: as dcpfs(1); "": keep none */
+	/* Where the library allocates destinations, and where those of the caller may be as well: NULL
+	 * or "host"; "cuda:0"; "cuda" or "cuda:LOCAL_RANK": a GPU of its own for each rank of a node,
+	 * as far as there are so many; "auto": as "cuda", or "host" where there is no GPU. */
+	const char *device;
 };
 
 /*
@@ -213,7 +217,8 @@ struct dcpload_want {
 	const uint64_t *lo;    /* first element of the region; NULL: the whole tensor */
 	const uint64_t *len;   /* elements of the region; ignored without @lo */
 	const char *dtype; /* of @dst, stored elements are converted to it; NULL: as stored */
-	void *dst;         /* valid while the plan is used; NULL: the library allocates */
+	void *dst; /* valid while the plan is used, in host memory or of dcpload_config.device;
+		    * NULL: the library allocates */
 	const int64_t *stride; /* of @dst, in elements, not negative; NULL: row-major */
 	void *user;            /* the caller's; returned in struct dcpload_part */
 };
@@ -265,6 +270,11 @@ struct dcpload_hooks {
 DCPLOAD_API int dcpload_plan_hooks(struct dcpload_plan *plan,
 				   const struct dcpload_hooks *hooks);
 
+/* Destinations on a device are written after what is queued on @stream (a CUstream or cudaStream_t of
+ * dcpload_config.device; NULL: at once) when an execution begins; when it ends they are written.
+ * Returns 0. */
+DCPLOAD_API int dcpload_plan_stream(struct dcpload_plan *plan, void *stream);
+
 /*
  * Collective. Finds where every byte is stored and decides which rank reads it; no wants can be
  * added afterwards. On an error no destination was written to.
@@ -303,6 +313,14 @@ DCPLOAD_API int dcpload_check(struct dcpload_plan *plan, struct dcpload_error *e
 DCPLOAD_API int dcpload_plan_rebase(struct dcpload_plan *plan, struct dcpload *ck,
 				    struct dcpload_error *err);
 
+/* Memory that a pointer points into. */
+enum dcpload_memory {
+	DCPLOAD_MEMORY_HOST,
+	DCPLOAD_MEMORY_PINNED,  /* the host's, known to the device */
+	DCPLOAD_MEMORY_DEVICE,  /* only the device can use it */
+	DCPLOAD_MEMORY_MANAGED, /* CUDA moves it between device and host */
+};
+
 /* One want. They are numbered in the order in which they were added; one that is listed as a
  * problem may keep its number, and is never complete. */
 struct dcpload_part {
@@ -322,6 +340,14 @@ struct dcpload_part {
 /* -ENOENT after the last. */
 DCPLOAD_API int dcpload_part(const struct dcpload_plan *plan, uint64_t i,
 			     struct dcpload_part *out);
+/* enum dcpload_memory of the destination of part @i, as of the last execution; *@device (may be NULL): the
+ * number of its GPU, or -1. -ENOENT after the last part. */
+DCPLOAD_API int dcpload_part_memory(const struct dcpload_plan *plan, uint64_t i,
+				    int32_t *device);
+/* Copy bytes [@at, @at + @n) of row-major part @i to host memory @dst, wherever the part is. -EINVAL: it is
+ * not row-major, or has fewer bytes. */
+DCPLOAD_API int dcpload_part_read(struct dcpload_plan *plan, uint64_t i, uint64_t at, void *dst,
+				  uint64_t n, struct dcpload_error *err);
 
 /* What happened on this rank, in bytes and nanoseconds. */
 struct dcpload_report {
@@ -344,6 +370,10 @@ struct dcpload_report {
 	const char *io_why, *exchange_why;   /* one line each: why it was chosen */
 	const char *comm;                    /* name of the transport */
 	uint64_t cpu_ns;                     /* CPU time of this process in the execution */
+	const char *device;      /* "cuda:0, NVIDIA H200"; "": destinations are the host's */
+	const char *device_why;  /* why this device or none, and what it does without */
+	uint64_t pinned;         /* bytes of @staging that the device reads by itself */
+	uint64_t device_staging; /* bytes of its memory beyond destinations */
 };
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);
@@ -354,9 +384,11 @@ enum dcpload_event_kind {
 	DCPLOAD_EVENT_READ,
 	DCPLOAD_EVENT_WAIT, /* for another rank or thread */
 	DCPLOAD_EVENT_PLACE,
+	DCPLOAD_EVENT_COPY, /* to a device, and placing there */
 };
 struct dcpload_event {
-	uint32_t kind, thread; /* enum dcpload_event_kind, thread id of the kernel */
+	uint32_t kind,
+		thread; /* enum dcpload_event_kind, thread id of the kernel; COPY: a lane */
 	uint64_t start_ns, end_ns, bytes;
 };
 /* Keep the first @events events of each execution; 0, the default: none. -ENOMEM. */

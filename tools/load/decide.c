@@ -11,10 +11,13 @@
 #include "core/store/io/files.h"
 #include "tools/load/chunk.h"
 #include "tools/load/execute.h"
+#include "tools/load/ship.h"
 
 enum {
 	LOOKS = 64,          /* samples of the page cache */
 	SLOTS = 4,           /* of a window, for each member */
+	SLOTS_MOST = 16,     /* the same where copies to a device are in flight */
+	BATCHES_MOST = 8,    /* of these */
 	SLOT_MOST = 4 << 20, /* bytes per slot */
 	SLOT_LEAST = 64 << 10,
 };
@@ -28,6 +31,7 @@ struct finding {
 	uint32_t slack;        /* elements are converted */
 	uint32_t exchange;     /* as configured */
 	uint32_t views;        /* something must be decoded */
+	uint32_t device, zero; /* there is one */
 };
 
 /* ---- looking ---- */
@@ -60,6 +64,7 @@ static void find(const struct dcpload_plan *p, struct finding *f)
 		f->needed += p->want[i].through_view ? p->want[i].stored : 0;
 		f->views |= p->want[i].through_view;
 	}
+	f->device = p->device != NULL;
 	look(p, f);
 }
 
@@ -147,9 +152,11 @@ static int by_place(const void *a, const void *b)
 
 void load_plan_drop_chunks(struct dcpload_plan *p)
 {
+	load_ship_free(p->ship); /* first: it has pinned the others */
 	load_rounds_free(p->rounds);
 	load_window_free(p->window);
 	load_chunks_free(p->chunks);
+	p->ship = NULL;
 	free(p->mine);
 	p->rounds = NULL;
 	p->window = NULL;
@@ -242,13 +249,24 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 						 : load_make_rounds(p, staging, slack, err);
 }
 
-static int make_window(struct dcpload_plan *p, struct dcpload_error *err)
+/* Of a member. The same on all ranks. */
+static uint32_t slots_of(const struct dcpload_plan *p, uint64_t staging)
+{
+	uint64_t n = (staging - LOAD_BLOCK) / slot_bytes(staging);
+
+	return p->devices ? (uint32_t)DCP_MIN(DCP_MAX(n, (uint64_t)SLOTS), (uint64_t)SLOTS_MOST)
+			  : SLOTS;
+}
+
+static int make_window(struct dcpload_plan *p, uint64_t staging, struct dcpload_error *err)
 {
 	bool node = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
-	uint32_t slots = SLOTS * (node ? p->ck->nlocal : 1);
+	uint32_t slots = slots_of(p, staging) * (node ? p->ck->nlocal : 1);
 
 	if (p->report.exchange == DCPLOAD_EXCHANGE_ALL)
 		slots = 2;
+	else if (p->devices) /* all of it is pinned, used or not */
+		slots = (uint32_t)DCP_MIN(DCP_MAX(p->chunks->n, (size_t)2), (size_t)slots);
 	return load_window_create(p->ck, slots, p->chunks->slot, !node, &p->window, err);
 }
 
@@ -265,7 +283,27 @@ static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 	*err = (struct dcpload_error){ .rank = -1 };
 	if (make_chunks(p, staging, slack, err) < 0)
 		return err->code;
-	return make_window(p, err);
+	return make_window(p, staging, err);
+}
+
+/* The way to the device: half the slots of this rank may be on it at a time. */
+static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
+		     struct dcpload_error *err)
+{
+	uint32_t batches = DCP_MIN(slots_of(p, staging) / 2, (uint32_t)BATCHES_MOST);
+	uint64_t n, piece = DCP_MAX(p->chunks->slot, load_view_band(p->ck->config.staging));
+	void *memory;
+	int rc = load_ship_create(p, piece, batches, share, &p->ship, err);
+
+	if (rc < 0)
+		return rc;
+	memory = load_window_memory(p->window, &n);
+	load_ship_pin(p->ship, memory, n);
+	if (p->rounds) {
+		memory = load_rounds_in(p->rounds, &n);
+		load_ship_pin(p->ship, memory, n);
+	}
+	return 0;
 }
 
 static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcpload_error *err)
@@ -273,6 +311,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	const struct finding *first = b->at[0];
 	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
 	bool slack = false, remote = false, views = false, is_warm;
+	uint64_t share;
 	int rc;
 
 	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
@@ -290,18 +329,22 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		slack |= f->slack != 0;
 		remote |= f->remote != 0;
 		views |= f->views != 0;
+		p->devices |= f->device != 0;
 	}
-	staging -= views ? load_view_band(staging) : 0;
+	share = p->devices ? load_ship_share(staging) : 0;
+	staging -= share + (views ? load_view_band(staging) : 0);
 	is_warm = warm * 10 >= looked * 9;
 	p->report.exchange = decide_exchange(p, is_warm, remote);
 	decide_io(p, is_warm);
-	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER &&
+	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER && !p->device &&
 	    (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT))
 		return 0; /* every want for itself */
 	rc = make_chunks(p, staging, slack, err);
 	if (rc == 0)
-		rc = make_window(p, err);
-	return rc < 0 ? fall_back(p, staging, slack, err) : 0;
+		rc = make_window(p, staging, err);
+	if (rc < 0)
+		rc = fall_back(p, staging, slack, err);
+	return rc == 0 && p->device ? make_ship(p, staging, share, err) : rc;
 }
 
 int load_decide(struct dcpload_plan *p, struct dcpload_error *err)

@@ -17,13 +17,20 @@
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "core/store/view/view.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/ship.h"
 
 enum { VIEW_BAND = 4 << 20 };
 
 /* ---- through the window ---- */
 
+enum { MOST_FILLERS = 16 };
+
+/* Every @step-th chunk from @first on. */
 struct filler {
 	struct dcpload_plan *p;
+	size_t first, step;
+	pthread_t thread;
 	struct dcp_err err;
 	int rc;
 };
@@ -32,10 +39,8 @@ static void *fill_slots(void *arg)
 {
 	struct filler *f = arg;
 	struct dcpload_plan *p = f->p;
-	const struct load_chunks *chunks = p->chunks;
-	uint32_t self = chunks->members > 1 ? p->ck->self : 0;
 
-	for (size_t c = self; c < chunks->n && f->rc == 0; c += chunks->members) {
+	for (size_t c = f->first; c < p->chunks->n && f->rc == 0; c += f->step) {
 		f->rc = load_window_claim(p->window, c);
 		if (f->rc == 0)
 			f->rc = load_fill(p, c, load_window_slot(p->window, c), &f->err);
@@ -52,8 +57,8 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 	const struct load_chunks *chunks = p->chunks;
 	const uint8_t *slot = load_window_slot(p->window, c);
 	uint32_t self = chunks->members > 1 ? p->ck->self : 0;
-	uint64_t before = p->arrived;
-	int rc = 0;
+	uint64_t before = p->took;
+	int rc = p->ship ? load_ship_begin(p->ship, slot, c) : 0;
 
 	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
 		const struct load_stretch *s = &chunks->stretch[i];
@@ -61,13 +66,19 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 		rc = load_place_stretch(p, a, s->file, s->lo, s->hi, slot + s->at);
 	}
 	if (c % chunks->members != self)
-		p->report.received += p->arrived - before;
+		p->report.received += p->took - before;
+	if (rc == 0 && p->ship)
+		return load_ship_end(p->ship); /* which is done with the chunk later */
+	if (rc == 0)
+		load_window_done(p->window, c);
 	return rc;
 }
 
 /* Describe @rc of the window. */
 static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *err)
 {
+	if (p->ship && p->device->said[0])
+		return load_device_said(p->device, rc, err);
 	if (rc == -EOWNERDEAD)
 		return load_fail(err, rc, "rank %u died while loading",
 				 load_window_dead(p->window));
@@ -78,35 +89,81 @@ static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *er
 			 rc == -ECANCELED ? "another rank of this node failed" : strerror(-rc));
 }
 
-int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
+/* Threads that read: one keeps up with the copies of this thread, but not with those of a device. */
+static uint32_t fillers(const struct dcpload_plan *p)
 {
-	struct filler f = { .p = p };
-	struct load_active a = { 0 };
-	pthread_t thread;
-	int rc = -pthread_create(&thread, NULL, fill_slots, &f);
+	uint64_t bytes, slots;
 
-	if (rc < 0) {
-		load_window_fail(p->window);
-		return load_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
+	if (!p->ship)
+		return 1;
+	load_window_memory(p->window, &bytes);
+	slots = bytes / p->chunks->slot / p->chunks->members;
+	slots = DCP_MIN(DCP_MAX(slots / 2, 1ull), (uint64_t)MOST_FILLERS);
+	return (uint32_t)DCP_MIN(load_threads(p), slots);
+}
+
+static uint32_t start_fillers(struct dcpload_plan *p, struct filler *f, int *rc)
+{
+	const struct load_chunks *chunks = p->chunks;
+	uint32_t self = chunks->members > 1 ? p->ck->self : 0, n = fillers(p), i = 0;
+
+	for (*rc = 0; i < n && *rc == 0; i += *rc == 0) {
+		f[i].p = p;
+		f[i].first = self + (size_t)i * chunks->members;
+		f[i].step = (size_t)n * chunks->members;
+		*rc = -pthread_create(&f[i].thread, NULL, fill_slots, &f[i]);
 	}
+	return i;
+}
+
+static int take_chunks(struct dcpload_plan *p)
+{
+	struct load_active a = { 0 };
+	int rc = 0;
+
 	for (size_t c = 0; c < p->chunks->n && rc == 0; c++) {
 		int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 
-		rc = load_window_await(p->window, c);
+		if (p->ship)
+			rc = load_ship_reap(p->ship, false);
+		if (rc == 0)
+			rc = load_window_await(p->window, c);
 		load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
 		if (rc == 0)
 			rc = take_chunk(p, &a, c);
-		if (rc == 0)
-			load_window_done(p->window, c);
 	}
+	if (rc == 0 && p->ship)
+		rc = load_ship_reap(p->ship, true);
+	free(a.need);
+	return rc;
+}
+
+int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	struct filler f[MOST_FILLERS] = { 0 };
+	uint32_t n;
+	int rc, failed = -1;
+
+	n = start_fillers(p, f, &rc);
+	if (rc < 0)
+		load_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
+	else
+		rc = take_chunks(p);
 	if (rc < 0)
 		load_window_fail(p->window);
-	pthread_join(thread, NULL);
-	free(a.need);
+	if (rc < 0 && p->ship)
+		load_ship_drop(p->ship);
+	for (uint32_t i = 0; i < n; i++) {
+		pthread_join(f[i].thread, NULL);
+		if (f[i].rc < 0 && (failed < 0 || f[i].err.msg[0]))
+			failed = (int)i;
+	}
+	if (rc < 0 && err->code)
+		return rc;
 	/* Prefer a failure of this rank to the fact that another rank failed. */
-	if (f.rc < 0 && (f.err.msg[0] || rc == 0 || rc == -ECANCELED))
-		return f.err.msg[0] ? load_fail_err(err, f.rc, &f.err)
-				    : window_error(p, f.rc, err);
+	if (failed >= 0 && (f[failed].err.msg[0] || rc == 0 || rc == -ECANCELED))
+		return f[failed].err.msg[0] ? load_fail_err(err, f[failed].rc, &f[failed].err)
+					    : window_error(p, f[failed].rc, err);
 	return rc < 0 ? window_error(p, rc, err) : 0;
 }
 
@@ -115,6 +172,30 @@ int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 uint64_t load_view_band(uint64_t staging)
 {
 	return DCP_MIN(staging / 4, (uint64_t)VIEW_BAND);
+}
+
+/* Bytes [at, at + n) of the part, which are in @band. */
+static int place_band(struct dcpload_plan *p, uint32_t number, uint64_t at, const void *band,
+		      uint64_t n)
+{
+	const struct load_target *t = &p->want[number].target;
+	const struct dcp_strided run = { .dst = at, .run = n };
+	int rc;
+
+	if (!t->on_device) {
+		load_place_run(t, at, band, n);
+		return load_arrived(p, number, n);
+	}
+	rc = load_ship_begin(p->ship, band, LOAD_SHIP_NO_CHUNK);
+	if (rc == 0)
+		rc = load_ship_add(p->ship, number, &run, band);
+	if (rc == 0)
+		rc = load_ship_end(p->ship);
+	if (rc == 0)
+		rc = load_ship_reap(p->ship, true); /* the band is used again */
+	if (rc < 0)
+		load_ship_drop(p->ship);
+	return rc;
 }
 
 static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t number, void *band,
@@ -135,10 +216,9 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 			dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s", w->key, strerror(-rc));
 			break;
 		}
-		load_place_run(&w->target, at, band, n);
 		__atomic_fetch_add(&p->report.read, n, __ATOMIC_RELAXED);
+		rc = place_band(p, number, at, band, n);
 		at += n;
-		rc = load_arrived(p, number, n);
 	}
 	dcp_view_close(view);
 	return rc;
@@ -158,17 +238,30 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 		band = band ? band : malloc(size);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
 	}
+	if (rc < 0 && !own.msg[0] && p->ship && p->device->said[0])
+		return load_device_said(p->device, rc, err);
 	return load_fail_err(err, rc, &own);
 }
 
 /* ---- all of it ---- */
 
-static void clear(struct load_want *w)
+/* Find out what memory a destination is in, and clear the padding there. */
+static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_error *err)
 {
-	const struct load_target *t = &w->target;
+	struct load_device *d = p->device;
+	struct load_target *t = &w->target;
+	int rc = d && w->nbytes ? d->kind->kind_of(d, t->base) : DCPLOAD_MEMORY_HOST;
 
-	if (w->padded && !t->stride)
-		memset(t->base, 0, w->nbytes);
+	if (rc < 0)
+		return load_fail(err, rc, "%s: %s, but loaded is to %s", w->key, d->said,
+				 d->name);
+	w->memory = (uint8_t)rc;
+	t->on_device = rc == DCPLOAD_MEMORY_DEVICE || rc == DCPLOAD_MEMORY_MANAGED;
+	if (!w->padded || t->stride || !w->nbytes)
+		return 0;
+	d = t->on_device ? d : NULL;
+	rc = load_memory_of(d)->zero(d, t->base, w->nbytes);
+	return rc < 0 ? load_device_said(d, rc, err) : 0;
 }
 
 /* Memory of the plan beyond destinations; a node's window is divided among its ranks. */
@@ -177,7 +270,8 @@ static uint64_t held(const struct dcpload_plan *p)
 	bool shared = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
 	uint64_t window = p->window ? load_window_bytes(p->window) : 0;
 
-	return load_rounds_bytes(p->rounds) + window / (shared ? p->ck->nlocal : 1);
+	return load_rounds_bytes(p->rounds) + load_ship_bytes(p->ship) +
+	       window / (shared ? p->ck->nlocal : 1);
 }
 
 /* Reset counters, ask resolve() for destinations, clear padding. */
@@ -185,7 +279,7 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int rc;
 
-	p->arrived = 0;
+	p->arrived = p->took = 0;
 	p->report.read = p->report.sent = p->report.received = 0;
 	p->report.read_ns = p->report.wait_ns = p->report.place_ns = 0;
 	p->report.staging = held(p);
@@ -212,10 +306,12 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 
 		if (w->id && w->nbytes && !w->target.base)
 			return load_fail(err, -EFAULT, "%s has no destination", w->key);
-		if (w->id)
-			clear(w);
+		rc = w->id ? prepare(p, w, err) : 0;
+		if (rc < 0)
+			return rc;
 	}
-	return 0;
+	rc = p->ship ? load_ship_start(p->ship) : 0;
+	return rc < 0 ? load_device_said(p->device, rc, err) : 0;
 }
 
 /* Parts of which nothing is stored: empty ones, and padding alone. */
@@ -280,6 +376,10 @@ int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out
 	r.io_why = p->io_why;
 	r.exchange_why = p->exchange_why;
 	r.comm = p->ck->comm->name;
+	r.device = p->device ? p->device->name : "";
+	r.device_why = p->device && p->device->why[0] ? p->device->why : p->ck->device_why;
+	r.pinned = load_ship_pinned(p->ship);
+	r.device_staging = load_ship_device_bytes(p->ship);
 	memcpy(out, &r, size);
 	return 0;
 }

@@ -18,6 +18,8 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 void load_rounds_free(struct load_rounds *r);
 /* Bytes of message buffers; NULL: 0. */
 uint64_t load_rounds_bytes(const struct load_rounds *r);
+/* The buffer for messages that come in. */
+void *load_rounds_in(const struct load_rounds *r, uint64_t *n);
 
 /* The needs that meet the current stretch; stretches come in order of file and offset. */
 struct load_active {
@@ -35,6 +37,9 @@ int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *e
 
 /* Bytes of the buffer for what views decode, out of @staging. */
 uint64_t load_view_band(uint64_t staging);
+
+/* Threads of a rank, as configured; by default the CPUs of the node divided by its ranks. */
+uint32_t load_threads(const struct dcpload_plan *p);
 
 /* Load every chunk through the window; by messages; or every want for itself. */
 int load_by_window(struct dcpload_plan *p, struct dcpload_error *err);

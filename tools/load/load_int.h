@@ -30,6 +30,7 @@
 
 struct dcp_layout;
 struct dcp_layouts;
+struct load_device;
 
 #define LOAD_STAGING ((uint64_t)64 << 20)
 #define LOAD_TIMEOUT_MS 60000
@@ -53,8 +54,10 @@ struct dcpload {
 	struct dcp_arena answer;     /* what the last call returned */
 	uint32_t *node;              /* number of each rank's node */
 	uint32_t nnodes;
-	uint32_t *local;       /* ranks of this node, in order */
-	uint32_t nlocal, self; /* size of @local; this rank's place in it */
+	uint32_t *local;            /* ranks of this node, in order */
+	uint32_t nlocal, self;      /* size of @local; this rank's place in it */
+	struct load_device *device; /* NULL: the host */
+	char device_why[160];
 	uint64_t open_ns;
 };
 
@@ -86,6 +89,7 @@ struct load_target {
 	uint64_t inner;        /* elements that are contiguous in the destination */
 	const uint64_t *shape; /* of the array */
 	const int64_t *stride; /* of the destination, in elements; NULL: row-major */
+	bool on_device;        /* the processor must not touch it */
 };
 
 /* Place the runs of @s; @src holds the file from byte s->off on. */
@@ -113,6 +117,7 @@ struct load_want {
 	bool padded;             /* it contains zeros that are not stored */
 	bool through_view;       /* it must be decoded: a view reads it */
 	bool swap;
+	uint8_t memory;        /* enum dcpload_memory of the destination */
 	_Atomic uint64_t left; /* stored bytes that are not in place yet */
 	_Atomic uint32_t complete;
 	void *user;
@@ -133,6 +138,7 @@ struct load_listed {
 struct load_chunks;
 struct load_range;
 struct load_rounds;
+struct load_ship;
 struct load_window;
 
 struct dcpload_plan {
@@ -151,10 +157,15 @@ struct dcpload_plan {
 	uint64_t memory_bytes;
 	struct load_chunks *chunks; /* NULL: every want is read for itself */
 	struct load_window *window; /* slots for the chunks */
+	struct load_device *device; /* of @ck, which may be closed before the plan is freed */
+	struct load_ship *ship;     /* to the device; NULL: there is none */
+	void *stream;               /* of the caller */
+	bool devices;               /* some rank has one */
 	struct load_range *mine;    /* what this rank needs of files, in order */
 	size_t nmine;
 	struct load_rounds *rounds;  /* of messages; NULL: not used */
 	_Atomic uint64_t arrived;    /* bytes placed in this execution */
+	uint64_t took;               /* the same, and what is on its way to the device */
 	struct dcpload_event *event; /* events kept; NULL: no trace */
 	uint32_t cap_event;
 	_Atomic uint64_t nevent; /* events so far, kept or not */
@@ -181,6 +192,9 @@ int load_locate(struct dcpload_plan *plan, struct dcpload_error *err);
 void load_trace_begin(struct dcpload_plan *plan);
 /* Record what began at @start and ends now. Any thread. */
 void load_trace(struct dcpload_plan *plan, uint32_t kind, int64_t start, uint64_t bytes);
+/* The same of a lane of a device. */
+void load_trace_as(struct dcpload_plan *plan, uint32_t kind, uint32_t lane, int64_t start,
+		   uint64_t bytes);
 
 /* ---- execute.c ---- */
 

@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "core/base/ckd.h"
 #include "core/base/clock.h"
 #include "core/model/layout/layout.h"
 #include "tools/load/execute.h"
+#include "tools/load/memory/memory.h"
 
-enum { ALIGN = 64 }; /* of destinations that the library allocates */
+enum { ALIGN = 256 }; /* of destinations that the library allocates */
 
 int dcpload_plan_create(struct dcpload *ck, uint32_t flags, struct dcpload_plan **out,
 			struct dcpload_error *err)
@@ -22,6 +22,7 @@ int dcpload_plan_create(struct dcpload *ck, uint32_t flags, struct dcpload_plan 
 		return load_fail(err, -ENOMEM, "out of memory");
 	p->ck = ck;
 	p->flags = flags;
+	p->device = load_device_share(ck->device);
 	dcp_arena_init(&p->arena, SIZE_MAX);
 	*out = p;
 	return 0;
@@ -33,7 +34,8 @@ void dcpload_plan_free(struct dcpload_plan *p)
 		return;
 	load_plan_drop_chunks(p);
 	if (p->memory)
-		munmap(p->memory, p->memory_bytes);
+		load_memory_of(p->device)->free(p->device, p->memory, p->memory_bytes);
+	load_device_close(p->device);
 	free(p->want);
 	free(p->need);
 	free(p->list);
@@ -46,6 +48,12 @@ int dcpload_plan_hooks(struct dcpload_plan *p, const struct dcpload_hooks *hooks
 {
 	p->hooks = (struct dcpload_hooks){ 0 };
 	memcpy(&p->hooks, hooks, DCP_MIN((size_t)hooks->size, sizeof(p->hooks)));
+	return 0;
+}
+
+int dcpload_plan_stream(struct dcpload_plan *p, void *stream)
+{
+	p->stream = stream;
 	return 0;
 }
 
@@ -395,10 +403,12 @@ int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t ran
 
 /* ---- finishing ---- */
 
-/* Allocate the library's destinations in one piece, of huge pages where possible. */
+/* Allocate the library's destinations in one piece. */
 static int allocate(struct dcpload_plan *p, struct dcpload_error *err)
 {
+	struct load_device *d = p->device;
 	uint64_t total = 0;
+	int rc;
 
 	for (size_t i = 0; i < p->nwant; i++)
 		if (p->want[i].owned && p->want[i].id)
@@ -406,15 +416,12 @@ static int allocate(struct dcpload_plan *p, struct dcpload_error *err)
 				 (p->want[i].nbytes + ALIGN - 1) % ALIGN;
 	if (total == 0)
 		return 0;
-	p->memory = mmap(NULL, total, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p->memory == MAP_FAILED) {
-		p->memory = NULL;
-		return load_fail(err, -ENOMEM, "no memory for %llu bytes of tensors",
-				 (unsigned long long)total);
-	}
+	rc = load_memory_of(d)->alloc(d, total, &p->memory);
+	if (rc < 0)
+		return load_fail(err, rc, "no memory for %llu bytes of tensors%s%s%s%s",
+				 (unsigned long long)total, d ? " on " : "", d ? d->name : "",
+				 d ? ": " : "", d ? d->said : "");
 	p->memory_bytes = total;
-	madvise(p->memory, total, MADV_HUGEPAGE);
 	total = 0;
 	for (size_t i = 0; i < p->nwant; i++) {
 		struct load_want *w = &p->want[i];
@@ -476,6 +483,12 @@ static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *c
 	return 0;
 }
 
+static bool is_same_device(const struct dcpload *a, const struct dcpload *b)
+{
+	return a->device && b->device ? a->device->number == b->device->number
+				      : a->device == b->device;
+}
+
 int dcpload_plan_rebase(struct dcpload_plan *p, struct dcpload *ck, struct dcpload_error *err)
 {
 	int timeout = (int)p->ck->config.timeout_ms;
@@ -485,9 +498,9 @@ int dcpload_plan_rebase(struct dcpload_plan *p, struct dcpload *ck, struct dcplo
 
 	err = err ? err : &unused;
 	*err = (struct dcpload_error){ .rank = -1 };
-	if (!p->finished || ck->comm != p->ck->comm)
+	if (!p->finished || ck->comm != p->ck->comm || !is_same_device(ck, p->ck))
 		rc = dcp_fail(&own, -EINVAL, DCP_ERR_NO_OFFSET,
-			      "the plan is not finished, or the communicator is another");
+			      "the plan is not finished, or communicator or device is another");
 	for (size_t i = 0; i < p->nwant && rc == 0; i++)
 		rc = follow(p, &p->want[i], ck, &own);
 	rc = load_agree(p->ck->comm, load_fail_err(err, rc, &own), err, timeout);

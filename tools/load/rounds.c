@@ -15,6 +15,8 @@
 
 #include "core/base/clock.h"
 #include "tools/load/execute.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/ship.h"
 
 enum { STRIPE_MOST = 4 << 20 };
 
@@ -66,6 +68,12 @@ void load_rounds_free(struct load_rounds *r)
 uint64_t load_rounds_bytes(const struct load_rounds *r)
 {
 	return r ? r->npack + r->nin : 0;
+}
+
+void *load_rounds_in(const struct load_rounds *r, uint64_t *n)
+{
+	*n = r->nin;
+	return r->in;
 }
 
 /* ---- stripes ---- */
@@ -439,6 +447,8 @@ static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe
 {
 	struct load_rounds *r = p->rounds;
 
+	if (p->ship && rc == 0)
+		rc = load_ship_begin(p->ship, slot ? slot : from, LOAD_SHIP_NO_CHUNK);
 	for (; r->next_mine < r->nmine && r->mine[r->next_mine].stripe == stripe;
 	     r->next_mine++) {
 		const struct part *v = &r->mine[r->next_mine];
@@ -450,7 +460,7 @@ static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe
 						slot ? slot + (v->lo - lo) : from);
 		from += v->hi - v->lo;
 	}
-	return rc;
+	return p->ship && rc == 0 ? load_ship_end(p->ship) : rc;
 }
 
 struct filler {
@@ -512,6 +522,9 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
 		*failed = unpack(p, a, first + d, r->recv[d], d == r->self ? slot : NULL,
 				 *failed);
+	if (p->ship && rc == 0 && *failed == 0)
+		*failed =
+			load_ship_reap(p->ship, true); /* the messages' memory is used again */
 	if (slot)
 		load_window_done(p->window, k);
 	return rc;
@@ -540,5 +553,5 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 		return rc;
 	if (f.rc < 0)
 		return load_fail_err(err, f.rc, &f.err);
-	return failed < 0 ? load_fail(err, failed, "%s", strerror(-failed)) : 0;
+	return failed < 0 ? load_device_said(p->device, failed, err) : 0;
 }

@@ -24,7 +24,9 @@
 
 #include "fs/mounts.h"
 #include "tools/cache.h"
+#include "tools/load/comm/job.h"
 #include "tools/load/load_int.h"
+#include "tools/load/memory/memory.h"
 
 enum { MEMORY = 64 << 20 };
 
@@ -317,6 +319,14 @@ static int find_nodes(struct dcpload *ck, struct dcpload_error *err)
 	return rc;
 }
 
+static int open_device(struct dcpload *ck, struct dcpload_error *err)
+{
+	int32_t local = load_job_local_rank();
+
+	return load_device_open(ck->config.device, local < 0 ? ck->self : (uint32_t)local,
+				&ck->device, ck->device_why, sizeof(ck->device_why), err);
+}
+
 static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *err)
 {
 	int timeout = (int)ck->config.timeout_ms;
@@ -335,7 +345,9 @@ static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *
 		rc = load_fail_err(err, open_same(ck, &blobs, &own), &own);
 	load_blobs_free(&blobs);
 	rc = load_agree(ck->comm, rc, err, timeout);
-	return rc < 0 ? rc : find_nodes(ck, err);
+	if (rc == 0)
+		rc = find_nodes(ck, err);
+	return rc < 0 ? rc : load_agree(ck->comm, open_device(ck, err), err, timeout);
 }
 
 static int take_config(struct dcpload *ck, const struct dcpload_config *config)
@@ -350,6 +362,9 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 		c->timeout_ms ? DCP_MIN(c->timeout_ms, (uint32_t)INT32_MAX) : LOAD_TIMEOUT_MS;
 	if (c->version &&
 	    !(c->version = dcp_arena_strndup(&ck->arena, c->version, strlen(c->version))))
+		return -ENOMEM;
+	if (c->device &&
+	    !(c->device = dcp_arena_strndup(&ck->arena, c->device, strlen(c->device))))
 		return -ENOMEM;
 	ck->wanted = c->version;
 	if (c->cache && *c->cache)
@@ -408,6 +423,7 @@ void dcpload_close(struct dcpload *ck)
 {
 	if (!ck)
 		return;
+	load_device_close(ck->device);
 	dcp_layouts_destroy(ck->layouts);
 	forget(ck);
 	dcp_queue_destroy(ck->store.queue);

@@ -27,7 +27,8 @@ void load_trace_begin(struct dcpload_plan *p)
 	p->began = dcp_now_ns(CLOCK_MONOTONIC);
 }
 
-void load_trace(struct dcpload_plan *p, uint32_t kind, int64_t start, uint64_t bytes)
+void load_trace_as(struct dcpload_plan *p, uint32_t kind, uint32_t lane, int64_t start,
+		   uint64_t bytes)
 {
 	uint64_t i;
 
@@ -37,11 +38,17 @@ void load_trace(struct dcpload_plan *p, uint32_t kind, int64_t start, uint64_t b
 	if (i < p->cap_event)
 		p->event[i] = (struct dcpload_event){
 			.kind = kind,
-			.thread = (uint32_t)gettid(),
+			.thread = lane,
 			.start_ns = (uint64_t)(start - p->began),
 			.end_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - p->began),
 			.bytes = bytes
 		};
+}
+
+void load_trace(struct dcpload_plan *p, uint32_t kind, int64_t start, uint64_t bytes)
+{
+	if (p->event)
+		load_trace_as(p, kind, (uint32_t)gettid(), start, bytes);
 }
 
 int dcpload_plan_event(const struct dcpload_plan *p, uint64_t i, struct dcpload_event *out)

@@ -208,15 +208,21 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* As configured; by default the CPUs of the node divided by its ranks. Not more than staging has room for, but
- * one. */
-static uint32_t threads(const struct dcpload_plan *p)
+uint32_t load_threads(const struct dcpload_plan *p)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	uint32_t n = p->ck->config.threads;
 
 	if (n == 0)
 		n = (uint32_t)DCP_MAX(cpus, 1l) / p->ck->nlocal;
+	return DCP_MAX(n, 1u);
+}
+
+/* Not more than staging has room for, but one. */
+static uint32_t threads(const struct dcpload_plan *p)
+{
+	uint32_t n = load_threads(p);
+
 	n = (uint32_t)DCP_MIN(n, p->ck->config.staging / (BUFFER + DCP_QUEUE_BUFFER));
 	return DCP_MIN(DCP_MAX(n, 1u), (uint32_t)MOST_THREADS);
 }

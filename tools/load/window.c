@@ -249,6 +249,12 @@ static int wait_for(struct load_window *w, _Atomic uint32_t *word, uint32_t want
 
 /* ---- chunks ---- */
 
+void *load_window_memory(const struct load_window *w, uint64_t *n)
+{
+	*n = w->slots * w->slot;
+	return w->data;
+}
+
 uint8_t *load_window_slot(struct load_window *w, size_t c)
 {
 	return w->data + c % w->slots * w->slot;

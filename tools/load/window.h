@@ -27,6 +27,8 @@ int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool a
 		       struct load_window **out, struct dcpload_error *err);
 void load_window_free(struct load_window *w);
 
+/* All slots. */
+void *load_window_memory(const struct load_window *w, uint64_t *n);
 /* The slot of chunk @c. */
 uint8_t *load_window_slot(struct load_window *w, size_t c);
 

@@ -116,6 +116,20 @@ int load_job_timeout_ms(void)
 	return timeout(&ms, NULL) < 0 ? TIMEOUT_S * 1000 : ms;
 }
 
+int32_t load_job_local_rank(void)
+{
+	static const char *const names[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+					     "SLURM_LOCALID" };
+
+	for (size_t i = 0; i < DCP_LEN(names); i++) {
+		uint64_t n = UINT64_MAX;
+
+		if (env(names[i]) && number(names[i], 0, MAX_RANKS, &n, NULL) == 0)
+			return (int32_t)n;
+	}
+	return -1;
+}
+
 int load_job_first_host(const char *list, char *out, size_t size)
 {
 	size_t n = 0;

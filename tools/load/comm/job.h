@@ -32,6 +32,10 @@ uint32_t load_job_mpi_ranks(void);
 /* Time for all ranks to come together. */
 int load_job_timeout_ms(void);
 
+/* The place of this process among those of its node, as its launcher says (LOCAL_RANK, or what mpirun and
+ * srun set); -1: none has said. */
+int32_t load_job_local_rank(void);
+
 /* -ENOENT: no launcher has set anything; -EINVAL: a variable is invalid or missing. */
 int load_job_find(struct load_job *job, struct dcpload_error *err);
 

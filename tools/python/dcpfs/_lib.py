@@ -56,7 +56,7 @@ CommStruct._fields_ = [
 class Config(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("io", c_uint32), ("exchange", c_uint32), ("threads", c_uint32),
                 ("staging", c_uint64), ("timeout_ms", c_uint32), ("reserved", c_uint32), ("version", c_char_p),
-                ("cache", c_char_p)]
+                ("cache", c_char_p), ("device", c_char_p)]
 
 
 class TensorStruct(ctypes.Structure):
@@ -86,7 +86,9 @@ class Report(ctypes.Structure):
     _fields_ = ([(n, c_uint32) for n in ("size", "io", "exchange", "ranks", "local_ranks", "nodes")] +
                 [(n, c_uint64) for n in ("parts", "needed", "read", "sent", "received", "unique", "staging", "calls",
                                          "open_ns", "plan_ns", "execute_ns", "read_ns", "wait_ns", "place_ns")] +
-                [(n, c_char_p) for n in ("io_why", "exchange_why", "comm")] + [("cpu_ns", c_uint64)])
+                [(n, c_char_p) for n in ("io_why", "exchange_why", "comm")] + [("cpu_ns", c_uint64)] +
+                [(n, c_char_p) for n in ("device", "device_why")] +
+                [(n, c_uint64) for n in ("pinned", "device_staging")])
 
 
 ERR = POINTER(Error)

@@ -105,19 +105,37 @@ static int is_part(const struct dcpload_part *part, const struct dcpload_part *w
 	return 1;
 }
 
-static int compare(const struct dcpload_plan *plan, const struct job *j, uint32_t r,
-		   uint32_t ranks)
+/* Have the data of @part, of a device, in host memory. NULL: it is there, or the copy, which is freed. */
+static void *fetch(struct dcpload_plan *plan, uint64_t i, struct dcpload_part *part)
+{
+	struct dcpload_error err;
+	void *own;
+
+	if (dcpload_part_memory(plan, i, NULL) == DCPLOAD_MEMORY_HOST)
+		return NULL;
+	own = malloc(part->nbytes + 1);
+	if (own && dcpload_part_read(plan, i, 0, own, part->nbytes, &err) < 0)
+		fprintf(stderr, "%s\n", err.text);
+	part->data = own;
+	return own;
+}
+
+static int compare(struct dcpload_plan *plan, const struct job *j, uint32_t r, uint32_t ranks)
 {
 	struct dcpload_part part, whole;
 	int bad = 0;
 
 	for (uint64_t i = 0; dcpload_part(j->whole, i, &whole) == 0; i++) {
+		void *own;
+
 		bad += expect(dcpload_part(plan, i, &part) == 0);
+		own = fetch(plan, i, &part);
 		if (!is_part(&part, &whole, j->dim, r, ranks)) {
 			fprintf(stderr, "%s: rank %u of %u, dim %u, way %zu: %s differs\n",
 				j->version, r, ranks, j->dim, j->way, whole.key);
 			bad++;
 		}
+		free(own);
 	}
 	return bad + expect(dcpload_part(plan, UINT64_MAX, &part) == -ENOENT);
 }
@@ -152,7 +170,8 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 					       .threads = ways[j->way].threads,
 					       .staging = ways[j->way].staging,
 					       .version = j->version,
-					       .cache = j->cache };
+					       .cache = j->cache,
+					       .device = getenv("DCPFS_DEVICE") };
 	struct dcpload *ck = NULL;
 	struct dcpload_plan *plan = NULL;
 	struct dcpload_error err = { 0 };

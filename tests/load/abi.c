@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is what tools/load/memory/cuda_abi.h declares what the toolkit's cuda.h says? Compiling it is the test. */
+#include <cuda.h>
+
+#define LOAD_CUDA_COPY CUDA_MEMCPY3D
+#include "tools/load/memory/cuda_abi.h"
+
+static struct load_cuda_calls calls;
+
+/* CUresult and other enums are unsigned. */
+#define SAME(name, arguments)                                                                  \
+	_Static_assert(                                                                        \
+		__builtin_types_compatible_p(__typeof__(&name), __typeof__(calls.name)),       \
+		#name);
+LOAD_CUDA_CALLS(SAME)
+
+#define NUMBER(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
+NUMBER(LOAD_CUDA_SUCCESS, CUDA_SUCCESS);
+NUMBER(LOAD_CUDA_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
+NUMBER(LOAD_CUDA_NO_DEVICE, CUDA_ERROR_NO_DEVICE);
+NUMBER(LOAD_CUDA_NOT_READY, CUDA_ERROR_NOT_READY);
+NUMBER(LOAD_CUDA_ALREADY_REGISTERED, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+NUMBER(LOAD_CUDA_HOST, CU_MEMORYTYPE_HOST);
+NUMBER(LOAD_CUDA_DEVICE, CU_MEMORYTYPE_DEVICE);
+NUMBER(LOAD_CUDA_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+NUMBER(LOAD_CUDA_IS_MANAGED, CU_POINTER_ATTRIBUTE_IS_MANAGED);
+NUMBER(LOAD_CUDA_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+NUMBER(LOAD_CUDA_UNIFIED, CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING);
+NUMBER(LOAD_CUDA_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
+NUMBER(LOAD_CUDA_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING);
+NUMBER(LOAD_CUDA_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
+
+#define MEMBER(ours, theirs)                                                                   \
+	NUMBER(offsetof(struct load_cuda_copy, ours), offsetof(CUDA_MEMCPY3D, theirs));        \
+	NUMBER(sizeof(((struct load_cuda_copy *)0)->ours), sizeof(((CUDA_MEMCPY3D *)0)->theirs))
+MEMBER(src_x, srcXInBytes);
+MEMBER(src_y, srcY);
+MEMBER(src_z, srcZ);
+MEMBER(src_lod, srcLOD);
+MEMBER(src_type, srcMemoryType);
+MEMBER(src_host, srcHost);
+MEMBER(src_device, srcDevice);
+MEMBER(src_array, srcArray);
+MEMBER(zero0, reserved0);
+MEMBER(src_pitch, srcPitch);
+MEMBER(src_height, srcHeight);
+MEMBER(dst_x, dstXInBytes);
+MEMBER(dst_y, dstY);
+MEMBER(dst_z, dstZ);
+MEMBER(dst_lod, dstLOD);
+MEMBER(dst_type, dstMemoryType);
+MEMBER(dst_host, dstHost);
+MEMBER(dst_device, dstDevice);
+MEMBER(dst_array, dstArray);
+MEMBER(zero1, reserved1);
+MEMBER(dst_pitch, dstPitch);
+MEMBER(dst_height, dstHeight);
+MEMBER(width, WidthInBytes);
+MEMBER(height, Height);
+MEMBER(depth, Depth);
+NUMBER(sizeof(struct load_cuda_copy), sizeof(CUDA_MEMCPY3D));
+
+int main(void)
+{
+	return 0;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of libcuda.so.1. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/load/fake/fake.h"
+#include "tools/load/memory/scatter.h"
+
+#define DECLARE(name, arguments) __attribute__((visibility("default"))) unsigned name arguments;
+LOAD_CUDA_CALLS(DECLARE)
+
+#define MAY_FAIL(name)                                                                         \
+	do {                                                                                   \
+		int code_ = fake_fails(name);                                                  \
+		if (code_)                                                                     \
+			return (unsigned)code_;                                                \
+	} while (0)
+
+/* ---- contexts ---- */
+
+struct CUctx_st {
+	int device, retained;
+};
+static struct CUctx_st contexts[64];
+static __thread struct CUctx_st *stack[16];
+static __thread unsigned depth;
+
+/* Calls that need a context. */
+#define NEEDS_CONTEXT(name)                                                                    \
+	MAY_FAIL(name);                                                                        \
+	if (!depth)                                                                            \
+		return 201;                                                                    \
+	if (fake_broken)                                                                       \
+	return fake_broken
+
+unsigned cuInit(unsigned flags)
+{
+	MAY_FAIL("cuInit");
+	return flags ? INVALID : fake_number("FAKE_CUDA_GPUS", 2) ? 0 : LOAD_CUDA_NO_DEVICE;
+}
+
+unsigned cuDriverGetVersion(int *version)
+{
+	MAY_FAIL("cuDriverGetVersion");
+	*version = fake_number("FAKE_CUDA_VERSION", 13000);
+	return 0;
+}
+
+unsigned cuGetErrorName(unsigned error, const char **name)
+{
+	*name = error == LOAD_CUDA_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+		: error == LOAD_CUDA_NO_DEVICE   ? "CUDA_ERROR_NO_DEVICE"
+		: error == FAILED                ? "CUDA_ERROR_LAUNCH_FAILED"
+						 : NULL;
+	return *name ? 0 : INVALID;
+}
+
+unsigned cuDeviceGetCount(int *n)
+{
+	MAY_FAIL("cuDeviceGetCount");
+	*n = fake_number("FAKE_CUDA_GPUS", 2);
+	return 0;
+}
+
+unsigned cuDeviceGet(int *device, int number)
+{
+	MAY_FAIL("cuDeviceGet");
+	*device = number;
+	return 0;
+}
+
+unsigned cuDeviceGetName(char *name, int size, int device)
+{
+	MAY_FAIL("cuDeviceGetName");
+	snprintf(name, (size_t)size, "Fake %d", device);
+	return 0;
+}
+
+unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
+{
+	(void)device;
+	MAY_FAIL("cuDeviceGetAttribute");
+	*value = attribute == LOAD_CUDA_UNIFIED;
+	return 0;
+}
+
+unsigned cuDeviceGetPCIBusId(char *id, int size, int device)
+{
+	MAY_FAIL("cuDeviceGetPCIBusId");
+	snprintf(id, (size_t)size, "FFFF:%02X:00.0", device);
+	return 0;
+}
+
+unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **context, int device)
+{
+	MAY_FAIL("cuDevicePrimaryCtxRetain");
+	fake_tell("context %d\n", device);
+	contexts[device].device = device;
+	contexts[device].retained++;
+	*context = &contexts[device];
+	return 0;
+}
+
+unsigned cuDevicePrimaryCtxRelease_v2(int device)
+{
+	MAY_FAIL("cuDevicePrimaryCtxRelease_v2");
+	return contexts[device].retained-- > 0 ? 0 : INVALID;
+}
+
+unsigned cuCtxPushCurrent_v2(struct CUctx_st *context)
+{
+	MAY_FAIL("cuCtxPushCurrent_v2");
+	if (depth == 16 || context->retained <= 0)
+		return INVALID;
+	stack[depth++] = context;
+	return 0;
+}
+
+unsigned cuCtxPopCurrent_v2(struct CUctx_st **context)
+{
+	MAY_FAIL("cuCtxPopCurrent_v2");
+	if (!depth)
+		return INVALID;
+	*context = stack[--depth];
+	return 0;
+}
+
+/* ---- memory ---- */
+
+unsigned cuMemAlloc_v2(unsigned long long *p, size_t n)
+{
+	unsigned code;
+	void *m;
+
+	NEEDS_CONTEXT("cuMemAlloc_v2");
+	m = mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (n == 0 || m == MAP_FAILED)
+		return n ? LOAD_CUDA_OUT_OF_MEMORY : INVALID;
+	code = fake_add(m, n, stack[depth - 1]->device);
+	*p = (unsigned long long)(uintptr_t)m;
+	fake_tell("alloc %zu\n", n);
+	return code;
+}
+
+unsigned cuMemFree_v2(unsigned long long p)
+{
+	NEEDS_CONTEXT("cuMemFree_v2");
+	fake_tell("free\n");
+	return fake_forget((void *)(uintptr_t)p, true);
+}
+
+unsigned cuMemHostRegister_v2(void *p, size_t n, unsigned flags)
+{
+	unsigned code;
+
+	(void)flags;
+	NEEDS_CONTEXT("cuMemHostRegister_v2");
+	code = fake_add(p, n, -1);
+	fake_tell("pin %zu\n", n);
+	return code;
+}
+
+unsigned cuMemHostUnregister(void *p)
+{
+	NEEDS_CONTEXT("cuMemHostUnregister");
+	fake_tell("unpin\n");
+	return fake_forget(p, false);
+}
+
+unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned long long p)
+{
+	int device = fake_device_of((void *)(uintptr_t)p);
+
+	NEEDS_CONTEXT("cuPointerGetAttribute");
+	if (device == -2)
+		return INVALID;
+	*(int *)value = attribute == LOAD_CUDA_MEMORY_TYPE
+				? (device >= 0 ? LOAD_CUDA_DEVICE : LOAD_CUDA_HOST)
+			: attribute == LOAD_CUDA_ORDINAL ? device
+							 : 0;
+	return 0;
+}
+
+/* ---- what is queued ---- */
+
+static struct load_cuda_copy flat(const void *src, unsigned src_type, void *dst,
+				  unsigned dst_type, size_t n)
+{
+	return (struct load_cuda_copy){ .src_type = src_type,
+					.src_host = src,
+					.src_device = (unsigned long long)(uintptr_t)src,
+					.dst_type = dst_type,
+					.dst_host = dst,
+					.dst_device = (unsigned long long)(uintptr_t)dst,
+					.width = n,
+					.height = 1,
+					.depth = 1 };
+}
+
+unsigned cuMemcpyHtoDAsync_v2(unsigned long long dst, const void *src, size_t n,
+			      struct CUstream_st *stream)
+{
+	NEEDS_CONTEXT("cuMemcpyHtoDAsync_v2");
+	return fake_queue(stream, (struct fake_operation){ .kind = COPY_IN,
+							   .box = flat(src, LOAD_CUDA_HOST,
+								       (void *)(uintptr_t)dst,
+								       LOAD_CUDA_DEVICE, n) });
+}
+
+unsigned cuMemcpyDtoHAsync_v2(void *dst, unsigned long long src, size_t n,
+			      struct CUstream_st *stream)
+{
+	NEEDS_CONTEXT("cuMemcpyDtoHAsync_v2");
+	return fake_queue(stream, (struct fake_operation){ .kind = COPY_OUT,
+							   .box = flat((void *)(uintptr_t)src,
+								       LOAD_CUDA_DEVICE, dst,
+								       LOAD_CUDA_HOST, n) });
+}
+
+unsigned cuMemcpy3DAsync_v2(const struct load_cuda_copy *copy, struct CUstream_st *stream)
+{
+	NEEDS_CONTEXT("cuMemcpy3DAsync_v2");
+	if (copy->src_pitch < copy->width || copy->dst_pitch < copy->width ||
+	    (copy->depth > 1 &&
+	     (copy->src_height < copy->height || copy->dst_height < copy->height)))
+		return INVALID;
+	return fake_queue(stream, (struct fake_operation){ .kind = COPY_BOX, .box = *copy });
+}
+
+unsigned cuMemsetD8Async(unsigned long long p, unsigned char value, size_t n,
+			 struct CUstream_st *stream)
+{
+	NEEDS_CONTEXT("cuMemsetD8Async");
+	return fake_queue(stream,
+			  (struct fake_operation){ .kind = SET,
+						   .box = { .dst_device = p, .width = n },
+						   .value = (char)value });
+}
+
+unsigned cuStreamCreate(struct CUstream_st **stream, unsigned flags)
+{
+	NEEDS_CONTEXT("cuStreamCreate");
+	return flags == LOAD_CUDA_NON_BLOCKING ? fake_stream(stream) : INVALID;
+}
+
+unsigned cuStreamDestroy_v2(struct CUstream_st *stream)
+{
+	NEEDS_CONTEXT("cuStreamDestroy_v2");
+	fake_stream_end(stream);
+	return 0;
+}
+
+unsigned cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, unsigned flags)
+{
+	(void)flags;
+	NEEDS_CONTEXT("cuStreamWaitEvent");
+	return fake_queue(stream, (struct fake_operation){ .kind = WAIT,
+							   .event = event,
+							   .time = event->recorded });
+}
+
+unsigned cuEventCreate(struct CUevent_st **event, unsigned flags)
+{
+	NEEDS_CONTEXT("cuEventCreate");
+	*event = flags == LOAD_CUDA_DISABLE_TIMING ? calloc(1, sizeof(**event)) : NULL;
+	return *event ? 0 : INVALID;
+}
+
+unsigned cuEventDestroy_v2(struct CUevent_st *event)
+{
+	NEEDS_CONTEXT("cuEventDestroy_v2");
+	free(event);
+	return 0;
+}
+
+unsigned cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream)
+{
+	NEEDS_CONTEXT("cuEventRecord");
+	return fake_queue(stream, (struct fake_operation){ .kind = RECORD,
+							   .event = event,
+							   .time = fake_record(event) });
+}
+
+unsigned cuEventQuery(struct CUevent_st *event)
+{
+	NEEDS_CONTEXT("cuEventQuery");
+	return fake_is_done(event) ? 0 : LOAD_CUDA_NOT_READY;
+}
+
+/* ---- the kernel ---- */
+
+static char module_there, kernel_there;
+
+unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
+{
+	NEEDS_CONTEXT("cuModuleLoadData");
+	if (!strstr(image, ".version 6.3") || !strstr(image, ".entry dcpload_scatter"))
+		return INVALID;
+	*module = (struct CUmod_st *)&module_there;
+	return 0;
+}
+
+unsigned cuModuleUnload(struct CUmod_st *module)
+{
+	NEEDS_CONTEXT("cuModuleUnload");
+	return module == (struct CUmod_st *)&module_there ? 0 : INVALID;
+}
+
+unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *module,
+			     const char *name)
+{
+	(void)module;
+	NEEDS_CONTEXT("cuModuleGetFunction");
+	*function = (struct CUfunc_st *)&kernel_there;
+	return strcmp(name, "dcpload_scatter") == 0 ? 0 : NOT_FOUND;
+}
+
+unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
+			unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+			unsigned shared, struct CUstream_st *stream, void **arguments,
+			void **extra)
+{
+	NEEDS_CONTEXT("cuLaunchKernel");
+	if (function != (struct CUfunc_st *)&kernel_there || grid_y != 1 || grid_z != 1 ||
+	    block_x != LOAD_SCATTER_THREADS || block_y != 1 || block_z != 1 || shared ||
+	    extra || grid_x == 0)
+		return INVALID;
+	return fake_queue(stream, (struct fake_operation){
+					  .kind = LAUNCH,
+					  .jobs = *(const struct load_job *const *)arguments[0],
+					  .n = *(const uint32_t *)arguments[1],
+					  .blocks = grid_x });
+}

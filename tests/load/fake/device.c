@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is out of reach, and streams. */
+#include "tests/load/fake/fake.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- the kernel, block by block ---- */
+
+static __thread unsigned block_now, thread_now;
+#define KERNEL static
+#define DEVICE static inline
+#define BLOCK block_now
+#define THREAD thread_now
+#include "tools/load/memory/scatter.cu"
+
+/* ---- what was asked for ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+unsigned fake_broken;
+static uint64_t nth; /* calls so far of what is to fail */
+
+int fake_number(const char *name, int otherwise)
+{
+	const char *s = getenv(name);
+
+	return s && *s ? atoi(s) : otherwise;
+}
+
+int fake_fails(const char *name)
+{
+	const char *s = getenv("FAKE_CUDA_FAIL");
+	size_t n = strlen(name);
+	char *end;
+	uint64_t at;
+
+	if (!s || strncmp(s, name, n) || s[n] != ':')
+		return 0;
+	at = strtoull(s + n + 1, &end, 10);
+	if (__atomic_add_fetch(&nth, 1, __ATOMIC_RELAXED) != at && at)
+		return 0;
+	return strcmp(end, ":hang") == 0 ? HANGS : atoi(end + 1);
+}
+
+void fake_tell(const char *fmt, ...)
+{
+	const char *path = getenv("FAKE_CUDA_LOG");
+	FILE *f = path ? fopen(path, "ae") : NULL;
+	va_list ap;
+
+	if (!f)
+		return;
+	va_start(ap, fmt);
+	vfprintf(f, fmt, ap);
+	va_end(ap);
+	fclose(f);
+}
+
+/* ---- memory ---- */
+
+enum { MAX_REGIONS = 4096 };
+
+static struct region {
+	char *p;
+	size_t n;
+	int device; /* -1: pinned memory of the host */
+} regions[MAX_REGIONS];
+static size_t nregions;
+
+static struct region *find(const void *p)
+{
+	for (size_t i = 0; i < nregions; i++)
+		if ((const char *)p >= regions[i].p &&
+		    (const char *)p < regions[i].p + regions[i].n)
+			return &regions[i];
+	return NULL;
+}
+
+unsigned fake_add(void *p, size_t n, int device)
+{
+	unsigned code = 0;
+
+	pthread_mutex_lock(&lock);
+	if (device < 0 && find(p))
+		code = LOAD_CUDA_ALREADY_REGISTERED;
+	else if (nregions == MAX_REGIONS)
+		code = LOAD_CUDA_OUT_OF_MEMORY;
+	else
+		regions[nregions++] = (struct region){ p, n, device };
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+unsigned fake_forget(void *p, bool device)
+{
+	struct region *r;
+	unsigned code = INVALID;
+
+	pthread_mutex_lock(&lock);
+	r = find(p);
+	if (r && r->p == p && (r->device >= 0) == device) {
+		if (device)
+			munmap(r->p, r->n);
+		*r = regions[--nregions];
+		code = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+int fake_device_of(const void *p)
+{
+	struct region *r;
+	int device;
+
+	pthread_mutex_lock(&lock);
+	r = find(p);
+	device = r ? r->device : -2;
+	pthread_mutex_unlock(&lock);
+	return device;
+}
+
+static void allow(int permissions)
+{
+	for (size_t i = 0; i < nregions; i++)
+		if (regions[i].device >= 0)
+			mprotect(regions[i].p, regions[i].n, permissions);
+}
+
+/* ---- streams ---- */
+
+struct CUstream_st {
+	pthread_t thread;
+	struct fake_operation *first, **last;
+	unsigned number;
+	bool busy, ends;
+};
+
+static const char *const kinds[] = { "in", "out", "box", "set", "launch", "record", "wait" };
+static unsigned streams;
+
+static void copy_box(const struct fake_operation *o)
+{
+	const struct load_cuda_copy *b = &o->box;
+	const char *src = b->src_type == LOAD_CUDA_HOST
+				  ? b->src_host
+				  : (const char *)(uintptr_t)b->src_device;
+	char *dst =
+		b->dst_type == LOAD_CUDA_HOST ? b->dst_host : (char *)(uintptr_t)b->dst_device;
+
+	for (size_t z = 0; z < b->depth; z++)
+		for (size_t y = 0; y < b->height; y++)
+			memcpy(dst + (z * b->dst_height + y) * b->dst_pitch,
+			       src + (z * b->src_height + y) * b->src_pitch, b->width);
+}
+
+static void launch(const struct fake_operation *o)
+{
+	for (block_now = 0; block_now < o->blocks; block_now++)
+		for (thread_now = 0; thread_now < LOAD_SCATTER_THREADS; thread_now++)
+			dcpload_scatter(o->jobs, o->n);
+}
+
+static void perform(const struct fake_operation *o)
+{
+	allow(PROT_READ | PROT_WRITE);
+	if (o->kind == SET)
+		memset((void *)(uintptr_t)o->box.dst_device, o->value, o->box.width);
+	else if (o->kind == LAUNCH)
+		launch(o);
+	else
+		copy_box(o);
+	allow(PROT_NONE);
+}
+
+/* Under the lock. false: it never ends. */
+static bool run(struct CUstream_st *s, const struct fake_operation *o)
+{
+	int code = o->kind == RECORD || o->kind == WAIT ? 0 : fake_fails("run");
+
+	if (code == HANGS)
+		return false;
+	if (code)
+		fake_broken = (unsigned)code;
+	if (o->kind == RECORD) {
+		if (o->event->done < o->time)
+			o->event->done = o->time;
+	} else if (o->kind == WAIT) {
+		while (o->event->done < o->time && !s->ends)
+			pthread_cond_wait(&changed, &lock);
+	} else if (!fake_broken) {
+		perform(o);
+	}
+	fake_tell("- %u %s %zu\n", s->number, kinds[o->kind], o->box.width);
+	return true;
+}
+
+static void *work(void *arg)
+{
+	const struct timespec moment = { .tv_nsec = 50000 };
+	struct CUstream_st *s = arg;
+
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		struct fake_operation *o;
+
+		while (!s->first && !s->ends)
+			pthread_cond_wait(&changed, &lock);
+		o = s->first;
+		if (!o)
+			break;
+		s->first = o->next;
+		if (!s->first)
+			s->last = &s->first;
+		s->busy = true;
+		pthread_mutex_unlock(&lock);
+		nanosleep(&moment, NULL);
+		pthread_mutex_lock(&lock);
+		if (!run(s, o)) { /* nor does anything behind it */
+			s->first = NULL;
+			s->last = &s->first;
+			while (!s->ends)
+				pthread_cond_wait(&changed, &lock);
+		}
+		s->busy = false;
+		free(o);
+		pthread_cond_broadcast(&changed);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+unsigned fake_queue(struct CUstream_st *s, struct fake_operation o)
+{
+	struct fake_operation *own;
+
+	if (!s)
+		return INVALID; /* the stream of a whole device */
+	own = malloc(sizeof(*own));
+	if (!own)
+		return LOAD_CUDA_OUT_OF_MEMORY;
+	*own = o;
+	own->next = NULL;
+	pthread_mutex_lock(&lock);
+	fake_tell("+ %u %s %zu%s\n", s->number, kinds[o.kind], o.box.width,
+		  o.kind <= COPY_BOX && o.box.src_type == LOAD_CUDA_HOST &&
+				  !find(o.box.src_host)
+			  ? " pageable"
+			  : "");
+	*s->last = own;
+	s->last = &own->next;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+unsigned fake_stream(struct CUstream_st **out)
+{
+	struct CUstream_st *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return LOAD_CUDA_OUT_OF_MEMORY;
+	s->last = &s->first;
+	s->number = __atomic_add_fetch(&streams, 1, __ATOMIC_RELAXED);
+	*out = s;
+	return pthread_create(&s->thread, NULL, work, s) ? LOAD_CUDA_OUT_OF_MEMORY : 0;
+}
+
+void fake_stream_end(struct CUstream_st *s)
+{
+	pthread_mutex_lock(&lock);
+	s->ends = true;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+	pthread_join(s->thread, NULL);
+	free(s);
+}
+
+uint64_t fake_record(struct CUevent_st *event)
+{
+	uint64_t time;
+
+	pthread_mutex_lock(&lock);
+	time = ++event->recorded;
+	pthread_mutex_unlock(&lock);
+	return time;
+}
+
+bool fake_is_done(struct CUevent_st *event)
+{
+	bool done;
+
+	pthread_mutex_lock(&lock);
+	done = event->done >= event->recorded;
+	pthread_mutex_unlock(&lock);
+	return done;
+}

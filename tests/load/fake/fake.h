@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A libcuda.so.1 without a GPU. Its devices have memory of the host that nothing may touch but the copies
+ * and kernels that are queued here: outside of these it has no permissions, so a processor that reads or
+ * writes it dies. Each stream is a thread of its own, which takes its time, so what is queued is done later.
+ * The kernel of the loader is run as it is written, compiled for the processor.
+ *
+ *	FAKE_CUDA_GPUS	number of devices, 2 by default
+ *	FAKE_CUDA_LOG	file that tells what was queued (+) and done (-), in order
+ *	FAKE_CUDA_FAIL	NAME:N:CODE, the N-th call of NAME (0: each) fails with CODE; "run:N:CODE": the N-th
+ *			operation on a stream, and all after it; CODE "hang": it never ends
+ *	FAKE_CUDA_VERSION	of the driver, 13000 by default
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/load/memory/cuda_abi.h"
+
+struct load_job;
+
+enum { INVALID = 1, NOT_FOUND = 500, FAILED = 719, HANGS = -1 };
+
+/* ---- device.c ---- */
+
+/* The context failed: every call says so. */
+extern unsigned fake_broken;
+
+int fake_number(const char *name, int otherwise);
+/* Does FAKE_CUDA_FAIL want this call to fail? Its code; 0: no. */
+int fake_fails(const char *name);
+/* A line of the log. */
+void fake_tell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Memory of a device, or pinned memory of the host (-1). */
+unsigned fake_add(void *p, size_t n, int device);
+unsigned fake_forget(void *p, bool device);
+/* -2: in neither. */
+int fake_device_of(const void *p);
+
+struct CUevent_st {
+	uint64_t recorded, done; /* times */
+};
+
+struct fake_operation {
+	struct fake_operation *next;
+	enum { COPY_IN, COPY_OUT, COPY_BOX, SET, LAUNCH, RECORD, WAIT } kind;
+	struct load_cuda_copy box;
+	const struct load_job *jobs;
+	struct CUevent_st *event;
+	uint64_t time; /* of the event */
+	uint32_t n, blocks;
+	char value;
+};
+
+unsigned fake_stream(struct CUstream_st **out);
+void fake_stream_end(struct CUstream_st *s);
+unsigned fake_queue(struct CUstream_st *s, struct fake_operation o);
+uint64_t fake_record(struct CUevent_st *event);
+bool fake_is_done(struct CUevent_st *event);

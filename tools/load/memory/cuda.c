@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPUs of NVIDIA, by the driver's own interface. The primary context is used, as the CUDA runtime does, so
+ * that memory and streams of the caller can be used; it is made current for the length of a call only.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/model/geometry/strided.h"
+#include "tools/load/error.h"
+#include "tools/load/memory/cuda_driver.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/memory/scatter.h"
+
+enum { TIMEOUT_MS = 60000 }; /* of zero() and fetch() */
+
+/* The kernel, as text that the driver compiles for the GPU. */
+static const char ptx[] =
+#include "tools/load/scatter_ptx.h"
+	;
+
+struct cuda {
+	struct load_device base;
+	struct load_cuda_driver driver;
+	int device;
+	struct CUctx_st *context;
+	struct CUmod_st *module;
+	struct CUfunc_st *scatter;
+	void *lane, *mark; /* of zero() and fetch() */
+};
+
+static unsigned long long address(const void *p)
+{
+	return (unsigned long long)(uintptr_t)p;
+}
+
+/* ---- calls ---- */
+
+static int failed(struct cuda *c, unsigned code, const char *call)
+{
+	struct dcpload_error err;
+	int rc = load_cuda_failed(&c->driver, code, call, &err);
+
+	snprintf(c->base.said, sizeof(c->base.said), "%.199s", err.text);
+	return rc;
+}
+
+/* The result of a call with the context current: 0 or a negative errno. */
+#define CALL(c, name, ...)                                                                     \
+	({                                                                                     \
+		struct CUctx_st *was_;                                                         \
+		unsigned code_ = (c)->driver.call.cuCtxPushCurrent_v2((c)->context);           \
+                                                                                               \
+		if (code_ == LOAD_CUDA_SUCCESS) {                                              \
+			code_ = (c)->driver.call.name(__VA_ARGS__);                            \
+			(c)->driver.call.cuCtxPopCurrent_v2(&was_);                            \
+		}                                                                              \
+		code_ ? failed(c, code_, #name) : 0;                                           \
+	})
+
+static struct cuda *of(struct load_device *d)
+{
+	return (struct cuda *)d;
+}
+
+/* ---- memory ---- */
+
+static int cuda_alloc(struct load_device *d, uint64_t n, void **out)
+{
+	unsigned long long p;
+	int rc = CALL(of(d), cuMemAlloc_v2, &p, n);
+
+	if (rc == 0)
+		*out = (void *)(uintptr_t)p;
+	return rc;
+}
+
+static void cuda_free(struct load_device *d, void *p, uint64_t n)
+{
+	(void)n;
+	CALL(of(d), cuMemFree_v2, address(p));
+}
+
+static int cuda_kind_of(struct load_device *d, const void *p)
+{
+	struct cuda *c = of(d);
+	unsigned type = 0, managed = 0;
+	int number = (int)d->number;
+
+	if (CALL(c, cuPointerGetAttribute, &type, LOAD_CUDA_MEMORY_TYPE, address(p)) < 0)
+		return DCPLOAD_MEMORY_HOST; /* CUDA has not heard of it */
+	if (CALL(c, cuPointerGetAttribute, &managed, LOAD_CUDA_IS_MANAGED, address(p)) == 0 &&
+	    managed)
+		return DCPLOAD_MEMORY_MANAGED;
+	if (type != LOAD_CUDA_DEVICE)
+		return DCPLOAD_MEMORY_PINNED;
+	if (CALL(c, cuPointerGetAttribute, &number, LOAD_CUDA_ORDINAL, address(p)) == 0 &&
+	    number != c->device) {
+		snprintf(d->said, sizeof(d->said), "the memory is of cuda:%d", number);
+		return -EXDEV;
+	}
+	return DCPLOAD_MEMORY_DEVICE;
+}
+
+static int cuda_pin(struct load_device *d, void *p, uint64_t n)
+{
+	return CALL(of(d), cuMemHostRegister_v2, p, n, LOAD_CUDA_PORTABLE);
+}
+
+static void cuda_unpin(struct load_device *d, void *p)
+{
+	CALL(of(d), cuMemHostUnregister, p);
+}
+
+/* ---- lanes are streams, marks are events ---- */
+
+static int cuda_lane_open(struct load_device *d, void **lane)
+{
+	return CALL(of(d), cuStreamCreate, (struct CUstream_st **)lane, LOAD_CUDA_NON_BLOCKING);
+}
+
+static void cuda_lane_close(struct load_device *d, void *lane)
+{
+	CALL(of(d), cuStreamDestroy_v2, lane);
+}
+
+static int cuda_mark_open(struct load_device *d, void **mark)
+{
+	return CALL(of(d), cuEventCreate, (struct CUevent_st **)mark, LOAD_CUDA_DISABLE_TIMING);
+}
+
+static void cuda_mark_close(struct load_device *d, void *mark)
+{
+	CALL(of(d), cuEventDestroy_v2, mark);
+}
+
+static int cuda_mark(struct load_device *d, void *mark, void *lane)
+{
+	return CALL(of(d), cuEventRecord, mark, lane);
+}
+
+static int cuda_follow(struct load_device *d, void *lane, void *mark)
+{
+	return CALL(of(d), cuStreamWaitEvent, lane, mark, 0);
+}
+
+static int cuda_passed(struct load_device *d, void *mark)
+{
+	struct cuda *c = of(d);
+	struct CUctx_st *was;
+	unsigned code = c->driver.call.cuCtxPushCurrent_v2(c->context);
+
+	if (code == LOAD_CUDA_SUCCESS) {
+		code = c->driver.call.cuEventQuery(mark);
+		c->driver.call.cuCtxPopCurrent_v2(&was);
+	}
+	if (code == LOAD_CUDA_NOT_READY)
+		return 0;
+	return code ? failed(c, code, "what was queued failed: cuEventQuery") : 1;
+}
+
+/* ---- copies ---- */
+
+static int cuda_copy(struct load_device *d, void *lane, void *dst, const void *src, uint64_t n)
+{
+	return CALL(of(d), cuMemcpyHtoDAsync_v2, address(dst), src, n, lane);
+}
+
+/* Can rows of @run bytes at these strides be one copy? Planes of them, when @plane is not 0? */
+static bool is_box(uint64_t run, uint64_t rows, uint64_t stride, uint64_t plane)
+{
+	return stride >= run && stride <= INT_MAX &&
+	       (plane == 0 || (plane % stride == 0 && plane / stride >= rows));
+}
+
+/* Copy dimensions @k and up: as planes of rows, as rows, or one after the other. */
+static int copy_dims(struct cuda *c, void *lane, char *dst, const uint8_t *src,
+		     const struct dcp_strided *s, uint32_t k)
+{
+	uint32_t left = s->ndim - k, in = s->ndim - 1;
+	uint64_t file_plane = left == 2 ? s->file_stride[k] : 0,
+		 dst_plane = left == 2 ? s->dst_stride[k] : 0;
+	int rc = 0;
+
+	if (left == 0)
+		return cuda_copy(&c->base, lane, dst, src, s->run);
+	if (left <= 2 && is_box(s->run, s->count[in], s->file_stride[in], file_plane) &&
+	    is_box(s->run, s->count[in], s->dst_stride[in], dst_plane)) {
+		struct load_cuda_copy box = { .src_type = LOAD_CUDA_HOST,
+					      .src_host = src,
+					      .src_pitch = s->file_stride[in],
+					      .dst_type = LOAD_CUDA_DEVICE,
+					      .dst_device = address(dst),
+					      .dst_pitch = s->dst_stride[in],
+					      .width = s->run,
+					      .height = s->count[in],
+					      .depth = left == 2 ? s->count[k] : 1 };
+
+		box.src_height = left == 2 ? file_plane / box.src_pitch : box.height;
+		box.dst_height = left == 2 ? dst_plane / box.dst_pitch : box.height;
+		return CALL(c, cuMemcpy3DAsync_v2, &box, lane);
+	}
+	for (uint64_t i = 0; i < s->count[k] && rc == 0; i++)
+		rc = copy_dims(c, lane, dst + i * s->dst_stride[k], src + i * s->file_stride[k],
+			       s, k + 1);
+	return rc;
+}
+
+static int cuda_copy_runs(struct load_device *d, void *lane, char *dst, const uint8_t *src,
+			  const struct dcp_strided *s)
+{
+	return copy_dims(of(d), lane, dst + s->dst, src, s, 0);
+}
+
+static int cuda_scatter(struct load_device *d, void *lane, const struct load_job *jobs,
+			uint32_t n, uint64_t blocks)
+{
+	struct cuda *c = of(d);
+	unsigned long long at = address(jobs);
+	void *arguments[] = { &at, &n };
+
+	return CALL(c, cuLaunchKernel, c->scatter, (unsigned)blocks, 1, 1, LOAD_SCATTER_THREADS,
+		    1, 1, 0, lane, arguments, NULL);
+}
+
+/* ---- at once ---- */
+
+static int finish(struct cuda *c, int rc)
+{
+	if (rc == 0)
+		rc = cuda_mark(&c->base, c->mark, c->lane);
+	return rc < 0 ? rc : load_device_wait(&c->base, c->mark, TIMEOUT_MS);
+}
+
+static int cuda_zero(struct load_device *d, void *p, uint64_t n)
+{
+	struct cuda *c = of(d);
+
+	return finish(c, CALL(c, cuMemsetD8Async, address(p), 0, n, c->lane));
+}
+
+static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
+{
+	struct cuda *c = of(d);
+
+	return finish(c, CALL(c, cuMemcpyDtoHAsync_v2, dst, address(src), n, c->lane));
+}
+
+/* ---- opening one ---- */
+
+static void cuda_close(struct load_device *d)
+{
+	struct cuda *c = of(d);
+
+	if (c->mark)
+		cuda_mark_close(d, c->mark);
+	if (c->lane)
+		cuda_lane_close(d, c->lane);
+	if (c->module)
+		CALL(c, cuModuleUnload, c->module);
+	if (c->context)
+		c->driver.call.cuDevicePrimaryCtxRelease_v2(c->device);
+	free(c);
+}
+
+static const struct load_memory kind = {
+	.name = "cuda",
+	.alloc = cuda_alloc,
+	.free = cuda_free,
+	.zero = cuda_zero,
+	.fetch = cuda_fetch,
+	.close = cuda_close,
+	.kind_of = cuda_kind_of,
+	.pin = cuda_pin,
+	.unpin = cuda_unpin,
+	.lane_open = cuda_lane_open,
+	.lane_close = cuda_lane_close,
+	.mark_open = cuda_mark_open,
+	.mark_close = cuda_mark_close,
+	.mark = cuda_mark,
+	.follow = cuda_follow,
+	.passed = cuda_passed,
+	.copy = cuda_copy,
+	.copy_runs = cuda_copy_runs,
+	.scatter = cuda_scatter,
+};
+
+/* Without the kernel the host does its work. */
+static void load_kernel(struct cuda *c)
+{
+	int rc = CALL(c, cuModuleLoadData, &c->module, ptx);
+
+	if (rc == 0)
+		rc = CALL(c, cuModuleGetFunction, &c->scatter, c->module, "dcpload_scatter");
+	c->base.scatters = rc == 0;
+	if (rc < 0)
+		snprintf(c->base.why, sizeof(c->base.why), "the host converts: %.140s",
+			 c->base.said);
+}
+
+/* The host's memory that is nearest, as the kernel knows it. */
+static int near_node(struct cuda *c)
+{
+	char id[32] = "", path[80];
+	int node = -1;
+	FILE *f;
+
+	if (c->driver.call.cuDeviceGetPCIBusId(id, sizeof(id), c->device))
+		return -1;
+	for (char *p = id; *p; p++)
+		*p = (char)(*p >= 'A' && *p <= 'F' ? *p - 'A' + 'a' : *p);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
+	f = fopen(path, "re");
+	if (f && fscanf(f, "%d", &node) != 1)
+		node = -1;
+	if (f)
+		fclose(f);
+	return node;
+}
+
+static int begin(struct cuda *c)
+{
+	struct load_device *d = &c->base;
+	char name[64] = "";
+	int rc = 0, unified = 0;
+	unsigned code = c->driver.call.cuDeviceGet(&c->device, (int)d->number);
+
+	if (code)
+		return failed(c, code, "cuDeviceGet");
+	if (c->driver.call.cuDeviceGetName(name, sizeof(name), c->device) == LOAD_CUDA_SUCCESS)
+		snprintf(d->name, sizeof(d->name), "cuda:%u, %s", d->number, name);
+	code = c->driver.call.cuDeviceGetAttribute(&unified, LOAD_CUDA_UNIFIED, c->device);
+	if (code)
+		return failed(c, code, "cuDeviceGetAttribute");
+	if (!unified) {
+		snprintf(d->said, sizeof(d->said), "it has no unified addresses");
+		return -ENODEV;
+	}
+	code = c->driver.call.cuDevicePrimaryCtxRetain(&c->context, c->device);
+	if (code)
+		return failed(c, code, "cuDevicePrimaryCtxRetain");
+	rc = cuda_lane_open(d, &c->lane);
+	if (rc == 0)
+		rc = cuda_mark_open(d, &c->mark);
+	if (rc == 0)
+		load_kernel(c);
+	d->node = near_node(c);
+	return rc;
+}
+
+int load_cuda_open(int number, uint32_t local, struct load_device **out,
+		   struct dcpload_error *err)
+{
+	struct cuda *c = calloc(1, sizeof(*c));
+	int rc = c ? load_cuda_driver(&c->driver, err)
+		   : load_fail(err, -ENOMEM, "out of memory");
+
+	if (rc == 0 && number >= c->driver.gpus)
+		rc = load_fail(err, -ENODEV, "there is no cuda:%d, only 0 to %d", number,
+			       c->driver.gpus - 1);
+	if (rc < 0) {
+		free(c);
+		return rc;
+	}
+	c->base.kind = &kind;
+	c->base.users = 1;
+	c->base.number = number < 0 ? local % (uint32_t)c->driver.gpus : (uint32_t)number;
+	snprintf(c->base.name, sizeof(c->base.name), "cuda:%u", c->base.number);
+	rc = begin(c);
+	if (rc < 0) {
+		load_device_said(&c->base, rc, err);
+		cuda_close(&c->base);
+		return rc;
+	}
+	*out = &c->base;
+	return 0;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/load/memory/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include "core/base/base.h"
+#include "core/base/text.h"
+#include "tools/load/error.h"
+#include "tools/load/memory/memory.h"
+
+#define LIBRARY "libcuda.so.1"
+
+static int find_calls(struct load_cuda_driver *d, void *library, struct dcpload_error *err)
+{
+#define NAME(name, arguments) #name,
+	static const char *const names[] = { LOAD_CUDA_CALLS(NAME) };
+#undef NAME
+	void **at = (void **)&d->call;
+
+	_Static_assert(sizeof(d->call) == DCP_LEN(names) * sizeof(*at), "pointers alone");
+	for (size_t i = 0; i < DCP_LEN(names); i++) {
+		at[i] = dlsym(library, names[i]);
+		if (!at[i])
+			return load_fail(err, -ELIBBAD,
+					 LIBRARY " has no %s: NVIDIA's driver is too old, "
+						 "CUDA 11.0 is the oldest that will do",
+					 names[i]);
+	}
+	return 0;
+}
+
+const char *load_cuda_name(const struct load_cuda_driver *d, unsigned code)
+{
+	const char *name;
+
+	return d->call.cuGetErrorName(code, &name) == LOAD_CUDA_SUCCESS && name
+		       ? name
+		       : "an unknown error";
+}
+
+int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char *call,
+		     struct dcpload_error *err)
+{
+	int rc = code == LOAD_CUDA_OUT_OF_MEMORY ? -ENOMEM
+		 : code == LOAD_CUDA_NO_DEVICE   ? -ENODEV
+						 : -EIO;
+
+	return load_fail(err, rc, "%s: %s", call, load_cuda_name(d, code));
+}
+
+int load_cuda_driver(struct load_cuda_driver *d, struct dcpload_error *err)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	const char *text = library ? NULL : dlerror();
+	unsigned code;
+	int rc;
+
+	if (!library)
+		return load_fail(err, -ELIBACC, "no GPU: %s",
+				 text ? text : LIBRARY " cannot be opened");
+	rc = find_calls(d, library, err);
+	dlclose(library);
+	if (rc < 0)
+		return rc;
+	code = d->call.cuInit(0);
+	if (code)
+		return load_cuda_failed(d, code, "no GPU: cuInit", err);
+	code = d->call.cuDriverGetVersion(&d->version);
+	if (code)
+		return load_cuda_failed(d, code, "cuDriverGetVersion", err);
+	if (d->version < LOAD_CUDA_LEAST)
+		return load_fail(err, -ELIBBAD,
+				 "NVIDIA's driver is of CUDA %d.%d; 11.0 is the oldest that "
+				 "will do",
+				 d->version / 1000, d->version % 1000 / 10);
+	code = d->call.cuDeviceGetCount(&d->gpus);
+	if (code)
+		return load_cuda_failed(d, code, "cuDeviceGetCount", err);
+	return d->gpus > 0 ? 0 : load_fail(err, -ENODEV, "no GPU: the driver shows none");
+}
+
+int load_cuda_probe(char *found, size_t size, struct dcpload_error *err)
+{
+	struct load_cuda_driver d;
+	char name[80] = "";
+	int device, rc = load_cuda_driver(&d, err);
+
+	if (rc < 0)
+		return rc;
+	if (d.call.cuDeviceGet(&device, 0) == LOAD_CUDA_SUCCESS)
+		d.call.cuDeviceGetName(name, sizeof(name), device);
+	snprintf(found, size, "driver of CUDA %d.%d; %d GPU%s, the first: %s", d.version / 1000,
+		 d.version % 1000 / 10, d.gpus, dcp_s((uint64_t)d.gpus), name);
+	return 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/load/memory/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "core/base/clock.h"
+#include "tools/load/error.h"
+
+enum { LOOK_NS = 20000 }; /* between looks at a mark */
+
+/* ---- the host's memory ---- */
+
+/* Of huge pages where possible; what is not touched is not used. */
+static int host_alloc(struct load_device *d, uint64_t n, void **out)
+{
+	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	(void)d;
+	if (p == MAP_FAILED)
+		return -ENOMEM;
+	madvise(p, n, MADV_HUGEPAGE);
+	*out = p;
+	return 0;
+}
+
+static void host_free(struct load_device *d, void *p, uint64_t n)
+{
+	(void)d;
+	munmap(p, n);
+}
+
+static int host_zero(struct load_device *d, void *p, uint64_t n)
+{
+	(void)d;
+	memset(p, 0, n);
+	return 0;
+}
+
+static int host_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
+{
+	(void)d;
+	memcpy(dst, src, n);
+	return 0;
+}
+
+const struct load_memory load_host = {
+	.name = "host",
+	.alloc = host_alloc,
+	.free = host_free,
+	.zero = host_zero,
+	.fetch = host_fetch,
+};
+
+/* ---- devices ---- */
+
+int load_device_wait(struct load_device *d, void *mark, int timeout_ms)
+{
+	const struct timespec look = { .tv_nsec = LOOK_NS };
+	int64_t until = dcp_now_ns(CLOCK_MONOTONIC) + timeout_ms * DCP_NS_PER_MS;
+	int rc;
+
+	while ((rc = d->kind->passed(d, mark)) == 0) {
+		if (dcp_now_ns(CLOCK_MONOTONIC) > until) {
+			snprintf(d->said, sizeof(d->said), "a copy did not end in %d s",
+				 timeout_ms / 1000);
+			return -ETIMEDOUT;
+		}
+		nanosleep(&look, NULL);
+	}
+	return rc < 0 ? rc : 0;
+}
+
+int load_device_said(const struct load_device *d, int rc, struct dcpload_error *err)
+{
+	if (!d || !d->said[0])
+		return load_fail(err, rc, "%s", strerror(-rc));
+	return load_fail(err, rc, "%s: %s", d->name, d->said);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * memory: the kinds of memory that destinations may be in, each a table of functions.
+ *
+ * The host's memory is what the processor reads and writes itself; of its table only the first
+ * functions are set. Every other kind belongs to a device. The processor must not touch its memory:
+ * bytes reach it by copies from host memory, which are queued on lanes. Work of one lane is done in
+ * order, that of different lanes at the same time. A mark is put behind the work of a lane and tells
+ * when all of it is done; nothing ever waits for a whole device.
+ *
+ * Functions return 0 or a negative errno, and then load_device_said() says more. One thread at a time
+ * may use a device.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/load/dcpload.h"
+
+struct dcp_strided;
+struct load_device;
+struct load_job;
+
+struct load_memory {
+	const char *name; /* "host", "cuda" */
+	/* @n bytes for destinations. -ENOMEM. */
+	int (*alloc)(struct load_device *d, uint64_t n, void **out);
+	void (*free)(struct load_device *d, void *p, uint64_t n);
+	/* Set bytes to zero; copy them to host memory. Done when they return. */
+	int (*zero)(struct load_device *d, void *p, uint64_t n);
+	int (*fetch)(struct load_device *d, void *dst, const void *src, uint64_t n);
+
+	/* ---- devices ---- */
+	void (*close)(struct load_device *d);
+	/* What the caller's address @p points into: enum dcpload_memory. -EXDEV: another device. */
+	int (*kind_of)(struct load_device *d, const void *p);
+	/* Let the device read host memory by itself: copies from it do not wait for the processor. */
+	int (*pin)(struct load_device *d, void *p, uint64_t n);
+	void (*unpin)(struct load_device *d, void *p);
+	int (*lane_open)(struct load_device *d, void **lane);
+	void (*lane_close)(struct load_device *d, void *lane);
+	int (*mark_open)(struct load_device *d, void **mark);
+	void (*mark_close)(struct load_device *d, void *mark);
+	/* Put @mark behind the work of @lane; have @lane wait for it. */
+	int (*mark)(struct load_device *d, void *mark, void *lane);
+	int (*follow)(struct load_device *d, void *lane, void *mark);
+	/* Is what was before the mark done? 1, 0, or its failure. */
+	int (*passed)(struct load_device *d, void *mark);
+	/* Queue a copy of @n bytes of host memory; of the runs of @s, which begin at @src, to @dst +
+	 * s->dst and on. */
+	int (*copy)(struct load_device *d, void *lane, void *dst, const void *src, uint64_t n);
+	int (*copy_runs)(struct load_device *d, void *lane, char *dst, const uint8_t *src,
+			 const struct dcp_strided *s);
+	/* Queue the placing of bytes that are on the device: @n jobs, in its memory, of @blocks in
+	 * all (scatter.h). Only when d->scatters. */
+	int (*scatter)(struct load_device *d, void *lane, const struct load_job *jobs,
+		       uint32_t n, uint64_t blocks);
+};
+
+/* Begins the struct of every kind of device. */
+struct load_device {
+	const struct load_memory *kind;
+	_Atomic uint32_t users;
+	uint32_t number;
+	bool scatters;  /* it has the kernel */
+	int node;       /* of the host's memory that is near it; -1: not known */
+	char name[96];  /* "cuda:0, NVIDIA H200" */
+	char why[160];  /* what it does without, and why; "": nothing */
+	char said[200]; /* the last failure */
+};
+
+extern const struct load_memory load_host;
+
+/*
+ * Open the device @which: "cuda" or "cuda:LOCAL_RANK", the one of place @local among the ranks of
+ * this node; "cuda:0"; "auto": as "cuda", or none if there is none (0, *out NULL, and in @why, of
+ * @size bytes, the reason). NULL and "host": none.
+ */
+int load_device_open(const char *which, uint32_t local, struct load_device **out, char *why,
+		     size_t size, struct dcpload_error *err);
+/* Each user closes it; the last one for good. NULL: nothing happens. */
+struct load_device *load_device_share(struct load_device *d);
+void load_device_close(struct load_device *d);
+
+/* The table for memory of @d; NULL: the host's. */
+static inline const struct load_memory *load_memory_of(const struct load_device *d)
+{
+	return d ? d->kind : &load_host;
+}
+
+/* Wait until @mark is passed. -ETIMEDOUT, or a failure of what was queued before it. */
+int load_device_wait(struct load_device *d, void *mark, int timeout_ms);
+
+/* Describe @rc of a function of the table. Returns it. */
+int load_device_said(const struct load_device *d, int rc, struct dcpload_error *err);
+
+/* ---- each kind ---- */
+
+/* Open GPU @number; -1: the one of @local. -ENODEV: there is none; -ELIBACC, -ELIBBAD: the driver's
+ * library is not there, or too old. */
+int load_cuda_open(int number, uint32_t local, struct load_device **out,
+		   struct dcpload_error *err);
+/* Describe driver and GPUs of this machine in a line, without using any: 0, or errors as above. */
+int load_cuda_probe(char *found, size_t size, struct dcpload_error *err);

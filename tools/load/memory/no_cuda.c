@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* In place of cuda.c, where that was left out. */
+#include <errno.h>
+
+#include "tools/load/error.h"
+#include "tools/load/memory/memory.h"
+
+int load_cuda_probe(char *found, size_t size, struct dcpload_error *err)
+{
+	(void)found;
+	(void)size;
+	return load_fail(err, -ENOTSUP,
+			 "no GPU: dcpfs was built without CUDA (-Dcuda=disabled)");
+}
+
+int load_cuda_open(int number, uint32_t local, struct load_device **out,
+		   struct dcpload_error *err)
+{
+	(void)number;
+	(void)local;
+	(void)out;
+	return load_cuda_probe(NULL, 0, err);
+}
