@@ -11,6 +11,7 @@ has changed, or when it survived and anything has.
 usage: mutate.py [WORD..] [--changed N] [--related] [--fresh] [--list] [--check]
 """
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -69,6 +70,7 @@ class Fault:
         return f"{self.name}:{self.lines()[0]}: {self.old[:60]} -> {self.new[:60] or '(nothing)'}"
 
 
+@functools.cache
 def sources():
     return tree.select(ROOT, ".c", ".h", under=tree.ROOMS)
 
