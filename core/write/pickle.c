@@ -494,15 +494,26 @@ void dcp_pickler_bytes(struct dcp_pickler *p, const void *bytes, size_t n)
 	end_value(p);
 }
 
+/* A short one lies in its frame, which could not be left here: it is put in no frame at all. */
+static void leave_frame(struct dcp_pickler *p)
+{
+	begin_value(p);
+	end_frame(p);
+	p->unframed = true;
+}
+
 void dcp_pickler_bytes_open(struct dcp_pickler *p, uint64_t n)
 {
 	if (p->protocol < 3)
 		p->rc = p->rc ? p->rc : -EINVAL;
-	begin_value(p);
-	/* A short one lies in its frame, which could not be left here: it is put in no frame at all. */
-	end_frame(p);
-	p->unframed = true;
+	leave_frame(p);
 	put_bytes(p, NULL, n);
+}
+
+void dcp_pickler_text_open(struct dcp_pickler *p, uint64_t n)
+{
+	leave_frame(p);
+	put_str(p, NULL, n);
 }
 
 void dcp_pickler_bytes_close(struct dcp_pickler *p)

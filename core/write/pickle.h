@@ -90,10 +90,11 @@ static inline uint32_t dcp_pickler_last(const struct dcp_pickler *p)
 void dcp_pickler_get(struct dcp_pickler *p, uint32_t memo);
 
 /*
- * A bytes object whose @n bytes somebody else writes (protocols 3 and 4): between the two calls all that
+ * A bytes object (protocols 3 and 4) or text whose @n bytes somebody else writes: between the two calls all that
  * @p->out has is complete, and they follow it.
  */
 void dcp_pickler_bytes_open(struct dcp_pickler *p, uint64_t n);
+void dcp_pickler_text_open(struct dcp_pickler *p, uint64_t n);
 void dcp_pickler_bytes_close(struct dcp_pickler *p);
 
 /* Hand what is complete to @w and drop it from the buffer, which holds nothing but this pickle: so a long

@@ -22,6 +22,7 @@
 
 #include "core/model/tensor.h"
 
+struct dcp_buf;
 struct dcp_err;
 
 /* ---- what is written ---- */
@@ -64,6 +65,11 @@ struct dcp_write_set {
 	const struct dcp_write_extra *extras;
 	size_t nextras;
 	uint32_t ranks; /* of the layout; 1: tensors are whole */
+	/* How many of the bytes [off, off + n) of a part are 0x80 or more: as text each is two. 0 or what reading
+	 * gave. NULL: nobody can tell, and no format can write data as text. */
+	int (*high)(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n,
+		    uint64_t *count, struct dcp_err *err);
+	void *ctx;
 };
 
 /* Bytes of a part. */
@@ -74,15 +80,23 @@ bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write
 
 /* ---- where it goes ---- */
 
+/* Data in one run: [off, off + n) of a part of a tensor; or, tensor >= set->ntensors, all of an extra. */
+struct dcp_write_run {
+	size_t tensor, part;
+	uint64_t off, n;
+	uint64_t length; /* in the file */
+	bool text; /* each byte as the character of that number, in UTF-8; n is at most DCP_WRITE_TEXT */
+};
+#define DCP_WRITE_TEXT ((size_t)2 << 20)
+
 /* Functions return 0 or a negative errno, which ends the plan. */
 struct dcp_write_sink {
 	/* What follows stands in file @name, from its beginning; it may lie in directories ("zero/a.b/fp32.pt").
 	 * @last: without it the others are no checkpoint. */
 	int (*file)(void *ctx, const char *name, bool last);
 	int (*bytes)(void *ctx, const void *p, size_t n);
-	/* The @n bytes of part @part of tensor @tensor; or, @tensor >= set->ntensors, all of an extra. They are
-	 * data run number 0, 1, 2, ... of the plan. */
-	int (*data)(void *ctx, size_t tensor, size_t part, uint64_t n);
+	/* They are data run number 0, 1, 2, ... of the plan. */
+	int (*data)(void *ctx, const struct dcp_write_run *run);
 	/* Four bytes, little-endian: the CRC-32 of the bytes that @crc covers (0: none) and, after them, of
 	 * data run @run, which was emitted before or will be. */
 	int (*crc32)(void *ctx, uint32_t crc, size_t run);
@@ -151,7 +165,17 @@ void dcp_writer_bytes(struct dcp_writer *w, const void *p, size_t n);
 void dcp_writer_fill(struct dcp_writer *w, char c, size_t n);
 /* They return the number of the run. */
 size_t dcp_writer_part(struct dcp_writer *w, size_t tensor, size_t part);
+size_t dcp_writer_slice(struct dcp_writer *w, size_t tensor, size_t part, uint64_t off,
+			uint64_t n);
 size_t dcp_writer_extra(struct dcp_writer *w, size_t extra);
 void dcp_writer_crc32(struct dcp_writer *w, uint32_t crc, size_t run);
 /* All extras of the set, each a file. */
 void dcp_writer_extras(struct dcp_writer *w);
+
+/* A slice as text, in several runs. First ask how long each of them will be (uint64_t in @lengths; in all @total):
+ * 0, -ENOTSUP (set->high is NULL), -ENOMEM, or what that gave. */
+int dcp_writer_measure(const struct dcp_writer *w, size_t tensor, size_t part, uint64_t off,
+		       uint64_t n, struct dcp_buf *lengths, uint64_t *total,
+		       struct dcp_err *err);
+void dcp_writer_text(struct dcp_writer *w, size_t tensor, size_t part, uint64_t off, uint64_t n,
+		     const struct dcp_buf *lengths);

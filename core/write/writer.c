@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/write/write.h"
@@ -53,23 +54,71 @@ void dcp_writer_fill(struct dcp_writer *w, char c, size_t n)
 		dcp_writer_bytes(w, same, DCP_MIN(n, sizeof(same)));
 }
 
-static size_t add_run(struct dcp_writer *w, size_t tensor, size_t part, uint64_t n)
+static size_t add_run(struct dcp_writer *w, const struct dcp_write_run *run)
 {
-	if (go_on(w, n))
-		w->rc = w->sink->data(w->sink->ctx, tensor, part, n);
+	if (go_on(w, run->length))
+		w->rc = w->sink->data(w->sink->ctx, run);
 	return w->runs++;
+}
+
+size_t dcp_writer_slice(struct dcp_writer *w, size_t tensor, size_t part, uint64_t off,
+			uint64_t n)
+{
+	return add_run(
+		w, &(struct dcp_write_run){
+			   .tensor = tensor, .part = part, .off = off, .n = n, .length = n });
 }
 
 size_t dcp_writer_part(struct dcp_writer *w, size_t tensor, size_t part)
 {
 	const struct dcp_write_tensor *t = &w->set->tensors[tensor];
 
-	return add_run(w, tensor, part, dcp_write_part_bytes(t, &t->parts[part]));
+	return dcp_writer_slice(w, tensor, part, 0, dcp_write_part_bytes(t, &t->parts[part]));
 }
 
 size_t dcp_writer_extra(struct dcp_writer *w, size_t extra)
 {
-	return add_run(w, w->set->ntensors + extra, 0, w->set->extras[extra].nbytes);
+	return dcp_writer_slice(w, w->set->ntensors + extra, 0, 0,
+				w->set->extras[extra].nbytes);
+}
+
+int dcp_writer_measure(const struct dcp_writer *w, size_t tensor, size_t part, uint64_t off,
+		       uint64_t n, struct dcp_buf *lengths, uint64_t *total,
+		       struct dcp_err *err)
+{
+	*total = 0;
+	if (!w->set->high)
+		return -ENOTSUP;
+	for (uint64_t done = 0, one; done < n; done += one) {
+		uint64_t length;
+		int rc;
+
+		one = DCP_MIN(n - done, (uint64_t)DCP_WRITE_TEXT);
+		rc = w->set->high(w->set->ctx, tensor, part, off + done, (size_t)one, &length,
+				  err);
+		if (rc < 0)
+			return rc;
+		length += one;
+		*total += length;
+		dcp_buf_add(lengths, &length, sizeof(length));
+	}
+	return dcp_buf_error(lengths);
+}
+
+void dcp_writer_text(struct dcp_writer *w, size_t tensor, size_t part, uint64_t off, uint64_t n,
+		     const struct dcp_buf *lengths)
+{
+	const uint64_t *length = DCP_ITEMS(*lengths, uint64_t);
+
+	for (uint64_t done = 0, one; done < n; done += one) {
+		one = DCP_MIN(n - done, (uint64_t)DCP_WRITE_TEXT);
+		add_run(w, &(struct dcp_write_run){ .tensor = tensor,
+						    .part = part,
+						    .off = off + done,
+						    .n = one,
+						    .length = *length++,
+						    .text = true });
+	}
 }
 
 void dcp_writer_crc32(struct dcp_writer *w, uint32_t crc, size_t run)

@@ -32,16 +32,35 @@ static int on_bytes(void *ctx, const void *p, size_t n)
 	return 0;
 }
 
-static int on_data(void *ctx, size_t tensor, size_t part, uint64_t n)
+static int on_data(void *ctx, const struct dcp_write_run *run)
 {
 	struct t_write *w = ctx;
-	unsigned char *p = dcp_buf_grow(now(w), n);
+	uint64_t n = run->length;
+	unsigned char *p = dcp_buf_grow(now(w), n), *end = p;
 
-	for (uint64_t i = 0; i < n; i++)
-		p[i] = t_write_byte(tensor, part, i);
+	for (uint64_t i = run->off; i < run->off + run->n; i++) {
+		unsigned char byte = t_write_byte(run->tensor, run->part, i);
+
+		if (run->text && byte >= 0x80) {
+			*end++ = 0xc0 | byte >> 6;
+			byte = 0x80 | (byte & 0x3f);
+		}
+		*end++ = byte;
+	}
+	assert_int_equal(end - p, n);
 	assert_true(w->nruns < DCP_LEN(w->crc));
 	w->length[w->nruns] = n;
 	w->crc[w->nruns++] = dcp_crc32(0, n ? (const void *)p : "", n);
+	return 0;
+}
+
+int t_write_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,
+		 struct dcp_err *err)
+{
+	(void)ctx, (void)err;
+	*count = 0;
+	for (uint64_t i = off; i < off + n; i++)
+		*count += t_write_byte(tensor, part, i) >= 0x80;
 	return 0;
 }
 

@@ -33,6 +33,9 @@ int t_write_run(struct t_write *w, const struct dcp_write_format *f,
 		struct dcp_err *err);
 void t_write_finish(struct t_write *w);
 unsigned char t_write_byte(size_t tensor, size_t part, uint64_t i);
+/* For a set: how many of them are 0x80 or more. */
+int t_write_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,
+		 struct dcp_err *err);
 
 /* The file of that name; fails the test when there is none. */
 const struct t_written *t_write_file(const struct t_write *w, const char *name);

@@ -112,9 +112,47 @@ static bool is_kept(struct job *j, const struct piece *p)
 	return dcp_hash64(j->buf, p->n) == s->sums[p->number].hash;
 }
 
-static int copy(struct job *j, const struct piece *p, struct dcp_err *err)
+static int changed(struct dcp_err *err)
+{
+	return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
+			"a file of the checkpoint was changed meanwhile");
+}
+
+/* All of a run of text. It is made in place, what it is made of stands at the end. */
+static int read_text(struct job *j, const struct save_run *r, struct dcp_err *err)
 {
 	const struct save_source *from = j->team->source;
+	unsigned char *to = (unsigned char *)j->buf, *end = to + r->n, *at = end - r->raw;
+	int rc = from->read(from->ctx, j->number, r->tensor, r->part, r->from, at, r->raw, err);
+
+	_Static_assert(2 * DCP_WRITE_TEXT <= SAVE_PIECE, "a run of text is one piece");
+	for (; rc == 0 && at < end; at++) {
+		unsigned char byte = *at;
+
+		if (byte < 0x80) {
+			*to++ = byte;
+			continue;
+		}
+		if (to == at) /* there are more of them than were counted */
+			return changed(err);
+		*to++ = 0xc0 | byte >> 6;
+		*to++ = 0x80 | (byte & 0x3f);
+	}
+	return rc == 0 && to != end ? changed(err) : rc;
+}
+
+static int read_piece(struct job *j, const struct piece *p, struct dcp_err *err)
+{
+	const struct save_source *from = j->team->source;
+	const struct save_run *r = p->run;
+
+	return r->text ? read_text(j, r, err)
+		       : from->read(from->ctx, j->number, r->tensor, r->part, r->from + p->off,
+				    j->buf, p->n, err);
+}
+
+static int copy(struct job *j, const struct piece *p, struct dcp_err *err)
+{
 	struct save *s = j->team->s;
 	struct save_sum *sum = &s->sums[p->number];
 	uint64_t at = p->run->off + p->off;
@@ -126,8 +164,7 @@ static int copy(struct job *j, const struct piece *p, struct dcp_err *err)
 		__atomic_fetch_add(&s->kept, p->n, __ATOMIC_RELAXED);
 		return 0;
 	}
-	rc = from->read(from->ctx, j->number, p->run->tensor, p->run->part, p->off, j->buf,
-			p->n, err);
+	rc = read_piece(j, p, err);
 	if (rc < 0)
 		return dcp_err_say(err, rc);
 	rc = save_pwrite(j->fd, j->buf, p->n, at);

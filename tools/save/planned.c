@@ -125,28 +125,31 @@ static int on_bytes(void *ctx, const void *q, size_t n)
 	return p->own.n >= FLUSH ? flush(p) : 0;
 }
 
-static int on_data(void *ctx, size_t tensor, size_t part, uint64_t n)
+static int on_data(void *ctx, const struct dcp_write_run *of)
 {
 	struct planning *p = ctx;
 	struct save *s = p->s;
 	const struct dcp_write_set *set = s->set;
 	struct save_run run = { .off = p->at,
-				.n = n,
+				.n = of->length,
 				.at = s->data,
-				.tensor = tensor,
-				.part = part,
+				.from = of->off,
+				.raw = of->n,
+				.tensor = of->tensor,
+				.part = of->part,
 				.piece = s->npieces,
+				.text = of->text,
 				.file = (uint32_t)save_nfiles(s) - 1 };
-	uint64_t what[3] = { tensor, part, n };
+	uint64_t what[5] = { of->tensor, of->part, of->off, of->n, of->length };
 	int rc = flush(p);
 
-	if (tensor < set->ntensors)
-		run.rank = set->tensors[tensor].parts[part].rank;
+	if (of->tensor < set->ntensors)
+		run.rank = set->tensors[of->tensor].parts[of->part].rank;
 	dcp_buf_add(&s->runs, &run, sizeof(run));
 	mix(p, 'd', what, sizeof(what));
-	p->at += n;
-	s->npieces += dcp_div_up(n, SAVE_PIECE);
-	if (dcp_ckd_add(&s->data, s->data, n))
+	p->at += of->length;
+	s->npieces += dcp_div_up(of->length, SAVE_PIECE);
+	if (dcp_ckd_add(&s->data, s->data, of->length))
 		return -EFBIG;
 	return rc < 0 ? rc : dcp_buf_error(&s->runs);
 }

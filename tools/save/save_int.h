@@ -22,11 +22,13 @@ struct save_file {
 /* Data that stands at [off, off + n) of a file. */
 struct save_run {
 	uint64_t off, n, at; /* @at: bytes of all runs before */
+	uint64_t from, raw;  /* it is [from, from + raw) of the part */
 	size_t tensor, part;
 	size_t piece; /* its first */
 	uint32_t file;
 	uint32_t rank; /* whose the part is */
 	bool crc32;    /* somebody asked for it */
+	bool text;
 };
 
 /* Where the CRC-32 of a run goes. */

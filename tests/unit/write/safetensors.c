@@ -132,9 +132,9 @@ static int fail_bytes(void *ctx, const void *p, size_t n)
 	return count(ctx);
 }
 
-static int fail_data(void *ctx, size_t tensor, size_t part, uint64_t n)
+static int fail_data(void *ctx, const struct dcp_write_run *run)
 {
-	(void)tensor, (void)part, (void)n;
+	(void)run;
 	return count(ctx);
 }
 
@@ -164,13 +164,62 @@ static void sink_fails(void **state)
 	assert_int_equal(f.at, 12);
 }
 
+/* Part of a tensor as text, and its last two bytes as they are. */
+static int plan_text(const struct dcp_write_set *of, const struct dcp_write_opts *opts,
+		     struct dcp_writer *w, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf lengths = DCP_BUF_INIT;
+	uint64_t n = 2 * DCP_WRITE_TEXT + 1, total;
+	int rc = dcp_writer_measure(w, 0, 0, 100, n, &lengths, &total, err);
+
+	(void)opts;
+	if (rc < 0)
+		return rc;
+	assert_int_equal(DCP_NITEMS(lengths, uint64_t), 3);
+	dcp_writer_file(w, "text", true);
+	dcp_writer_text(w, 0, 0, 100, n, &lengths);
+	assert_int_equal(w->at, total);
+	dcp_writer_slice(w, 0, 0, of->tensors[0].shape[0] - 2, 2);
+	return 0;
+}
+
+static void text(void **state)
+{
+	const struct dcp_write_format f = { .name = "text", .plan = plan_text };
+	const struct dcp_write_opts opts = { 0 };
+	const uint64_t n = 2 * DCP_WRITE_TEXT + 200;
+	const struct dcp_write_tensor t[] = { T_WRITE_WHOLE("w", DCP_DTYPE_U8, 1, n, 0) };
+	struct dcp_write_set one = { .tensors = t, .ntensors = 1, .ranks = 1 };
+	const unsigned char *p;
+	struct t_write w;
+	uint64_t i = 100;
+
+	(void)state;
+	assert_int_equal(t_write_run(&w, &f, &one, &opts, NULL), -ENOTSUP);
+	t_write_finish(&w);
+	one.high = t_write_high;
+	assert_int_equal(t_write_run(&w, &f, &one, &opts, NULL), 0);
+	p = (const unsigned char *)w.file[0].bytes.p;
+	for (; i < 100 + 2 * DCP_WRITE_TEXT + 1; i++) {
+		if (t_write_byte(0, 0, i) < 0x80) {
+			assert_int_equal(*p++, t_write_byte(0, 0, i));
+			continue;
+		}
+		assert_int_equal((p[0] & 0x1f) << 6 | (p[1] & 0x3f), t_write_byte(0, 0, i));
+		p += 2;
+	}
+	assert_int_equal(p[0], t_write_byte(0, 0, n - 2));
+	assert_int_equal(p[1], t_write_byte(0, 0, n - 1));
+	assert_int_equal((const char *)p + 2 - w.file[0].bytes.p, w.file[0].bytes.n);
+	t_write_finish(&w);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_file),
-		cmocka_unit_test(several),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(sink_fails),
+		cmocka_unit_test(one_file), cmocka_unit_test(several),
+		cmocka_unit_test(refused),  cmocka_unit_test(sink_fails),
+		cmocka_unit_test(text),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
