@@ -69,10 +69,13 @@ static struct piece get_piece(const struct save *s, size_t number)
 	return p;
 }
 
-static bool is_mine(const struct save *s, const struct piece *p)
+static bool is_mine(const struct team *t, const struct piece *p)
 {
+	const struct save *s = t->s;
 	__uint128_t at = p->run->at + p->off;
 
+	if (t->source->has && !t->source->has(t->source->ctx, p->run->tensor, p->run->part))
+		return false;
 	if (s->opts.ranks <= 1)
 		return true;
 	if (s->opts.by_owner)
@@ -97,19 +100,10 @@ static int pick_file(struct job *j, uint32_t file)
 static bool is_kept(struct job *j, const struct piece *p)
 {
 	const struct save *s = j->team->s;
-	uint64_t done = 0;
 
-	if (!s->resumed || !s->sums[p->number].done)
-		return false;
-	while (done < p->n) {
-		ssize_t got = pread(j->fd, j->buf + done, p->n - done,
-				    (off_t)(p->run->off + p->off + done));
-
-		if (got <= 0)
-			return false;
-		done += (uint64_t)got;
-	}
-	return dcp_hash64(j->buf, p->n) == s->sums[p->number].hash;
+	return s->resumed && s->sums[p->number].done &&
+	       save_pread(j->fd, j->buf, p->n, p->run->off + p->off) == 0 &&
+	       dcp_hash64(j->buf, p->n) == s->sums[p->number].hash;
 }
 
 static int changed(struct dcp_err *err)
@@ -210,7 +204,7 @@ static void *work(void *ctx)
 	while (!__atomic_load_n(&t->failed, __ATOMIC_RELAXED) &&
 	       (number = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->s->npieces) {
 		struct piece p = get_piece(t->s, number);
-		int rc = is_mine(t->s, &p) ? copy(j, &p, &err) : 0;
+		int rc = is_mine(t, &p) ? copy(j, &p, &err) : 0;
 
 		if (rc < 0)
 			fail(t, rc, &err);

@@ -55,6 +55,22 @@ int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off)
 	return 0;
 }
 
+int save_pread(int fd, void *p, uint64_t n, uint64_t off)
+{
+	while (n) {
+		ssize_t got = pread(fd, p, n, (off_t)off);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : -EIO;
+		p = (char *)p + got;
+		off += (uint64_t)got;
+		n -= (uint64_t)got;
+	}
+	return 0;
+}
+
 int save_remove_tree(int parent, const char *name)
 {
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

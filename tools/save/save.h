@@ -51,6 +51,8 @@ struct save_source {
 	/* [off, off + n) of a part, or (@tensor >= ntensors of the set) of an extra, into @buf. */
 	int (*read)(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
 		    void *buf, size_t n, struct dcp_err *err);
+	/* Is it to be read now? What is not must come by another save_data(). NULL: all is. */
+	bool (*has)(void *ctx, size_t tensor, size_t part);
 	void *ctx;
 };
 

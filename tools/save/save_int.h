@@ -91,6 +91,8 @@ int save_fail(const struct save *s, int code, const char *file, struct dcp_err *
 /* Open file number @file to be read and written. Negative: -errno. */
 int save_open(const struct save *s, uint32_t file);
 int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off);
+/* -EIO: the file is shorter. */
+int save_pread(int fd, void *p, uint64_t n, uint64_t off);
 
 /* ---- the journal ---- */
 
