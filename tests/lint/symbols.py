@@ -10,7 +10,7 @@ import sys
 
 import tree
 
-PREFIX = {"core": r"dcp_", "fs": r"dcpfs_", "load": r"(dcpload|load|comm|mem)_"}
+PREFIX = {"core": r"dcp_", "fs": r"dcpfs_", "load": r"(dcpload|load|comm|mem)_", "save": r"(dcpsave|save)_"}
 PRINTS = r"puts|putchar|printf|vprintf|perror|psignal|stdout|stderr|warnx?|errx?|verrx?|vwarnx?"
 ENVIRONMENT = r"getenv|secure_getenv|setenv|unsetenv|putenv|clearenv|environ|getopt(_long(_only)?)?"
 PROCESS = r"exit|_exit|_Exit|quick_exit|atexit|v?fork|system|popen|exec[vl]p?e?|fexecve|posix_spawnp?"
@@ -19,6 +19,7 @@ FORBIDDEN = {
     "core": "|".join((PRINTS, ENVIRONMENT, PROCESS, CHANGES)),
     "fs": "|".join((PRINTS, ENVIRONMENT, r"system|popen|rand|srand|random|srandom")),
     "load": "|".join((r"puts|putchar|printf|vprintf|perror|stdout", ENVIRONMENT, PROCESS, CHANGES)),
+    "save": "|".join((PRINTS, ENVIRONMENT, PROCESS, CHANGES)),
 }
 # (room, member, name): what one file may use, for the whole room.
 OWNERS = {("load", "comm_job.c.o", "getenv")}

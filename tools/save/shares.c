@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * This rank's share of the data. A part that it holds alone goes through save_data(); a tensor that several
+ * ranks hold, in a format that wants it whole, is written by each at the places of its region.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/crc32.h"
+#include "tools/save/ranks_int.h"
+#include "tools/save/save_int.h"
+
+static struct save_given *given_of(const struct dcpsave *s, size_t tensor, size_t part)
+{
+	size_t number = s->from[s->first[tensor] + part];
+
+	return number == SIZE_MAX ? NULL : &save_given(s)[number];
+}
+
+static bool is_due(const struct dcpsave *s, const struct save_given *g)
+{
+	return s->early ? !g->copy : g->copy || !(s->config.flags & DCPSAVE_ASYNC);
+}
+
+/* ---- parts ---- */
+
+static bool has(void *ctx, size_t tensor, size_t part)
+{
+	const struct dcpsave *s = ctx;
+	const struct save_given *g = given_of(s, tensor, part);
+
+	return g && is_due(s, g);
+}
+
+static int take(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off, void *buf,
+		size_t n, struct dcp_err *err)
+{
+	struct dcpsave *s = ctx;
+
+	(void)job;
+	if (save_step_is_stopped(s))
+		return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET,
+				"%s: stopped, another rank failed", s->path);
+	save_region_take(&given_of(s, tensor, part)->region, off, buf, n);
+	return 0;
+}
+
+/* ---- regions at their places ---- */
+
+/* Where the next byte of a region goes: runs of @run bytes that lie together in the tensor. */
+struct places {
+	const struct dcp_write_tensor *t;
+	const struct save_given *g;
+	uint64_t base, run; /* of the tensor in its file */
+	uint32_t k;         /* dimensions that count runs */
+};
+
+static struct places places_of(const struct dcp_write_tensor *t, const struct save_given *g,
+			       uint64_t base)
+{
+	struct places p = { .t = t, .g = g, .base = base, .run = t->itemsize, .k = t->ndim };
+
+	while (p.k && (p.k == t->ndim || g->region.len[p.k] == t->shape[p.k]))
+		p.run *= g->region.len[--p.k];
+	return p;
+}
+
+/* The place of byte @off of the region, and how many follow it there. */
+static uint64_t place_of(const struct places *p, uint64_t off, uint64_t *n)
+{
+	const uint64_t *len = p->g->region.len;
+	uint64_t q = off / p->run, step = p->t->itemsize, at = 0;
+
+	*n = p->run - off % p->run;
+	for (uint32_t d = p->t->ndim; d--; step *= p->t->shape[d]) {
+		uint64_t i = p->g->lo[d];
+
+		if (d < p->k) {
+			i += q % len[d];
+			q /= len[d];
+		}
+		at += i * step;
+	}
+	return p->base + at + off % p->run;
+}
+
+static int put_region(const struct dcpsave *s, const struct places *p, int fd, char *buf)
+{
+	uint64_t total = save_region_bytes(&p->g->region), n, run;
+	int rc = 0;
+
+	for (uint64_t off = 0; rc == 0 && off < total; off += n) {
+		n = DCP_MIN(total - off, (uint64_t)SAVE_PIECE);
+		save_region_take(&p->g->region, off, buf, n);
+		for (uint64_t at = 0; rc == 0 && at < n; at += run) {
+			uint64_t to = place_of(p, off + at, &run);
+
+			run = DCP_MIN(run, n - at);
+			rc = save_step_is_stopped(s) ? -ECANCELED
+						     : save_pwrite(fd, buf + at, run, to);
+		}
+	}
+	return rc;
+}
+
+/* By tensor: the number of its run, it is one. */
+static size_t *runs_of(const struct dcpsave *s)
+{
+	size_t *number = calloc(s->set.ntensors + 1, sizeof(*number));
+
+	for (size_t i = 0; number && i < save_nruns(s->save); i++)
+		if (save_runs(s->save)[i].tensor < s->set.ntensors)
+			number[save_runs(s->save)[i].tensor] = i;
+	return number;
+}
+
+static int put_placed(struct dcpsave *s, struct dcp_err *err)
+{
+	const struct save_placed *p = DCP_ITEMS(s->placed, struct save_placed);
+	size_t n = DCP_NITEMS(s->placed, struct save_placed);
+	dcp_auto_free char *buf = n ? malloc(SAVE_PIECE) : NULL;
+	dcp_auto_free size_t *runs = n ? runs_of(s) : NULL;
+	int rc = n && !(buf && runs) ? -ENOMEM : 0;
+
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const struct save_given *g = &save_given(s)[p[i].given];
+		const struct save_run *run = &save_runs(s->save)[runs[p[i].tensor]];
+		const struct places places =
+			places_of(&s->set.tensors[p[i].tensor], g, run->off);
+		dcp_auto_fd int fd = -1;
+
+		if (!is_due(s, g))
+			continue;
+		fd = save_open(s->save, run->file);
+		rc = fd < 0 ? fd : put_region(s, &places, fd, buf);
+		if (rc < 0)
+			return save_fail(s->save, rc, save_files(s->save)[run->file].name, err);
+		s->report.written += save_region_bytes(&g->region);
+	}
+	return rc;
+}
+
+int save_shares(struct dcpsave *s, struct dcp_err *err)
+{
+	const struct save_source source = { .read = take, .has = has, .ctx = s };
+	int rc = put_placed(s, err);
+
+	return rc == 0 ? save_data(s->save, &source, err) : rc;
+}
+
+int save_check_placed(struct dcpsave *s, struct dcp_err *err)
+{
+	struct save *save = s->save;
+	const struct save_run *run = save_runs(save);
+	dcp_auto_free char *buf = malloc(SAVE_PIECE);
+	int rc = buf ? 0 : -ENOMEM;
+
+	for (size_t i = 0; rc == 0 && i < save_nruns(save); i++, run++) {
+		dcp_auto_fd int fd = -1;
+
+		if (run->tensor >= s->set.ntensors || !s->is_placed[run->tensor])
+			continue;
+		for (uint64_t off = 0, k = run->piece; rc == 0 && off < run->n;
+		     off += SAVE_PIECE, k++) {
+			uint64_t n = DCP_MIN(run->n - off, (uint64_t)SAVE_PIECE);
+
+			if (k % s->comm->ranks != s->comm->rank)
+				continue;
+			if (run->crc32 && fd < 0)
+				fd = save_open(save, run->file);
+			if (run->crc32)
+				rc = fd < 0 ? fd : save_pread(fd, buf, n, run->off + off);
+			if (run->crc32 && rc == 0)
+				save->sums[k].crc32 = dcp_crc32(0, buf, n);
+			save->sums[k].done = 1;
+		}
+		if (rc < 0)
+			return save_fail(save, rc, save_files(save)[run->file].name, err);
+	}
+	return rc;
+}
+
+/* ---- copies ---- */
+
+int save_copy_shares(struct dcpsave *s)
+{
+	uint64_t left = s->config.staging ? s->config.staging : UINT64_MAX;
+	struct save_given *g = save_given(s);
+
+	for (size_t i = 0; i < save_ngiven(s); i++, g++) {
+		uint64_t n = save_region_bytes(&g->region);
+
+		if (!g->own || n > left)
+			continue;
+		g->copy = malloc(DCP_MAX(n, 1));
+		if (!g->copy)
+			continue; /* it is written before the program goes on */
+		save_region_take(&g->region, 0, g->copy, n);
+		g->region.base = g->copy;
+		g->region.stride = NULL;
+		s->report.copied += n;
+		left -= n;
+	}
+	return 0;
+}
