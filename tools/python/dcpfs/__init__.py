@@ -7,7 +7,7 @@
     w[:16, ::2].numpy()                        # reads that region
 
 dcpfs.load() loads many tensors at once, by all ranks of a job together; dcpfs.safe_open() has the interface of safetensors;
-dcpfs.torch and dcpfs.paddle (imported on first use) fill state dicts of these frameworks.
+dcpfs.torch, dcpfs.paddle and dcpfs.composer (imported on first use) fill what these frameworks load.
 """
 import importlib
 from typing import Any
@@ -23,9 +23,9 @@ from .shard import Shard
 from .tensor import Tensor
 
 __version__ = "0.1.0"
-__all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "Loaded", "OwnComm", "Plan", "Shard", "Tensor", "Version", "load",
-           "open", "paddle", "safe_open", "torch"]
-FRAMEWORKS = ("paddle", "torch")
+__all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "Loaded", "OwnComm", "Plan", "Shard", "Tensor", "Version", "composer",
+           "load", "open", "paddle", "safe_open", "torch"]
+FRAMEWORKS = ("composer", "paddle", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.stateful import Stateful
 
+from . import tree
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .comm import Comm
@@ -72,20 +73,14 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
 
 
 def load(path: Source, map_location: Any = None, *, version: Optional[str] = "latest", **how: Any) -> dict[str, Any]:
-    """All of a checkpoint as torch.load() would give it: dicts nested as the framework nests them, with tensors and
-    Python data; nothing is unpickled. A list becomes a dict with keys "0", "1"; objects of unknown classes become
-    dicts with what is known of them. map_location: a device. DcpfsError: something cannot be read."""
+    """All of a checkpoint as torch.load() would give it: nested dicts and lists, with tensors and Python data; nothing is
+    unpickled. Lists and dicts are told apart by their keys, and tuples become lists (dcpfs.tree.skeleton); objects of unknown
+    classes become dicts with what is known of them.
+
+    map_location: a device, or its name; a dict such as {"cpu": "cuda:0"}; a function of a storage and "cpu". How tensors
+    were placed when they were saved does not matter. DcpfsError: something cannot be read."""
     with Checkpoint(path, version, **how) as ck:
-        plan = Plan(ck)
-        for key in ck:
-            plan.want(key)
-        plan.finish().execute()
-        out: dict[str, Any] = {}
-        for part in plan.parts():
-            put(out, ck.path(part.key), plan.array(part).torch(map_location))
-        for key in ck.objects:
-            put(out, ck.path(key), _leaf(ck, key))
-        return out
+        return dict(read(ck, tree.skeleton(ck, lambda key: _leaf(ck, key)), map_location))
 
 
 def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, checkpoint_id: Optional[Source] = None,
@@ -96,27 +91,32 @@ def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, check
     wanted = None if keys is None else {keys} if isinstance(keys, str) else set(keys)
     comm = _group(process_group, False)
     source = checkpoint_id if checkpoint_id is not None else storage_reader.path if storage_reader else ""
-    out: dict[str, Any] = {}
     with Checkpoint(source, comm=comm, **how) as ck:
         def asked(key: str) -> bool:
             words = ck.path(key)
             return wanted is None or any(".".join(words[:i + 1]) in wanted for i in range(len(words)))
 
-        plan = Plan(ck)
-        for key in filter(asked, ck):
-            plan.want(key)
-        plan.finish().execute()
-        for part in plan.parts():
-            put(out, ck.path(part.key), plan.array(part).torch())
-        for key in filter(asked, ck.objects):
-            put(out, ck.path(key), _leaf(ck, key))
-    return out
+        return dict(read(ck, tree.skeleton(ck, lambda key: _leaf(ck, key), asked)))
 
 
-def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for word in path[:-1]:
-        tree = tree.setdefault(word, {})
-    tree[path[-1]] = value
+def read(ck: Checkpoint, node: Any, map_location: Any = None) -> Any:
+    """Collective if ranks opened @ck together. @node (dcpfs.tree) with tensors in the places of its Leafs."""
+    plan = Plan(ck)
+    for key in tree.keys(node):
+        plan.want(key)
+    plan.finish().execute()
+    tensors = {part.key: _moved(plan.array(part).torch(), map_location) for part in plan.parts()}
+    return tree.filled(node, tensors.__getitem__)
+
+
+def _moved(tensor: torch.Tensor, to: Any) -> torch.Tensor:
+    if isinstance(to, dict):
+        to = to.get("cpu")
+    if callable(to):
+        storage = to(tensor.untyped_storage(), "cpu")
+        return tensor if storage is None else torch.empty(0, dtype=tensor.dtype, device=storage.device).set_(
+            storage, 0, tensor.shape, tensor.stride())
+    return tensor if to is None else tensor.to(to)
 
 
 def _group(process_group: Any, no_dist: bool) -> Optional[Comm]:
@@ -145,6 +145,7 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
     later: list[tuple[torch.Tensor, torch.Tensor]] = []
     values: dict[str, Any] = {}
     failure: Optional[Exception] = None
+    objects: list[str] = []
     try:
         for key, old in flat.items():
             name = rename(key)
@@ -152,7 +153,7 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
                 if isinstance(old, torch.Tensor) or hasattr(old, "local_shards"):
                     _want(plan, name, old, later)
                 else:
-                    values[key] = _object(ck, name)
+                    values[key] = _object(ck, name, objects)
             except (KeyError, DcpfsError) as e:
                 code = e.code if isinstance(e, DcpfsError) else errno.ENOENT
                 if code not in (errno.ENOENT, errno.EBADMSG):
@@ -187,9 +188,16 @@ def _want(plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, to
                   stride=tuple(to.stride()), keep=to)
 
 
-def _object(ck: Checkpoint, name: str) -> Any:
-    if name not in ck.objects and name in ck:
-        return ck[name].torch()
+def _object(ck: Checkpoint, name: str, objects: list[str]) -> Any:
+    """objects: all keys of objects, or none yet."""
+    if name not in ck.objects:
+        if name in ck:
+            return ck[name].torch()
+        if not objects:
+            objects.extend(ck.objects)
+        items = tree.opened(ck, name, objects, lambda key: _leaf(ck, key))
+        if items is not None:
+            return items
     value = _leaf(ck, name)
     kind = foreign(value)
     if kind:

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Composer's State filled from its checkpoints, monolithic and sharded, without pickle.
+
+    import composer.utils.checkpoint
+    composer.utils.checkpoint.load_checkpoint = dcpfs.composer.load_checkpoint     # Trainer(load_path=...) calls it
+"""
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import os
+import re
+import tempfile
+from typing import Any, Callable, Iterator, Optional, Union
+
+import torch
+import torch.distributed
+from composer.utils import dist, reproducibility
+from composer.utils.checkpoint import dist_cp_load, glob_filter
+from composer.utils.file_helpers import get_file
+from composer.utils.misc import partial_format
+
+from . import tree
+from . import torch as ours
+from ._lib import DcpfsError
+from .checkpoint import Checkpoint
+from .objects import foreign
+
+__all__ = ["load_checkpoint"]
+Ignore = Union[list[str], Callable[[dict[str, Any]], None], None]
+
+
+def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None, load_weights_only: bool = False,
+                    strict_model_weights: bool = False, progress_bar: bool = True, ignore_keys: Ignore = None,
+                    exclude_algorithms: Optional[list[str]] = None, algorithm_passes: Optional[list[Any]] = None,
+                    **how: Any) -> Optional[list[dict[str, Any]]]:
+    """Collective over all ranks. Load a checkpoint into @state as composer.utils.checkpoint.load_checkpoint() does, and return
+    the states of random generators by rank (None: there are none, or load_weights_only).
+
+    path: a file, or with sharded state dicts of FSDP a directory; {run_name}, and {rank}, {local_rank}, {node_rank} as rank
+    0's; a name that ends with ".symlink", or has a neighbour with that ending, is followed; URLs and objects of a store are
+    downloaded by Composer. Where state dicts are not sharded, any checkpoint with Composer's keys will do, a sharded one too. ignore_keys: globs over
+    paths ("state/model/layer1.*"), of which the bytes are not read, or a function that changes the dict. how: io,
+    exchange, threads, staging, timeout, cache.
+
+    FileNotFoundError, ValueError, RuntimeError as Composer's. DcpfsError: it cannot be read, or holds an object that only
+    unpickling could make again; ignore_keys can leave that out.
+    """
+    path = partial_format(path, run_name=state.run_name)
+    if state.fsdp_sharded_state_dict_enabled:
+        rng = _sharded(path, state, logger, object_store, load_weights_only, strict_model_weights, ignore_keys,
+                       exclude_algorithms, algorithm_passes, how)
+    else:
+        with _fetched(path, object_store, progress_bar) as file:
+            tree_ = _monolithic(file, state, load_weights_only, ignore_keys, how)
+            algorithms = {"exclude_algorithms": exclude_algorithms, "algorithm_passes": algorithm_passes}
+            if load_weights_only:
+                state.load_model_state(tree_["state"], logger, strict=strict_model_weights, **algorithms)
+            else:
+                state.load_state_dict(tree_["state"], logger, **algorithms)
+            rng = None if load_weights_only else tree_.get("rng")
+    _same_step(state)
+    return rng
+
+
+def _same_step(state: Any) -> None:
+    step = state.timestamp.batch.value
+    ends = [state.device.tensor_to_device(torch.tensor(step, dtype=torch.int64)) for _ in range(2)]
+    for end, which in zip(ends, ("MAX", "MIN")):
+        dist.all_reduce(end, reduce_operation=which)
+    if ends[0].item() != ends[1].item():
+        raise RuntimeError(f"Timestamp mismatch error: batch to resume from {step} is not the same on all ranks. Load a checkpoint "
+                           "that all ranks have saved: autoresume=False, and load_path set to it, with its {rank}.")
+
+
+@contextlib.contextmanager
+def _fetched(path: str, object_store: Any, progress_bar: bool) -> Iterator[str]:
+    """The local file of @path: the file itself, or one that each node has downloaded."""
+    path = path.format(rank=0, local_rank=0, node_rank=0)
+    with tempfile.TemporaryDirectory() if dist.get_local_rank() == 0 else contextlib.nullcontext("") as mine:
+        folder = dist.all_gather_object(mine)[dist.get_global_rank() - dist.get_local_rank()]
+        place, signal = os.path.join(folder, os.path.basename(path.rstrip("/"))), os.path.join(folder, ".done")
+        failure: Optional[Exception] = None
+        if dist.get_local_rank() == 0:
+            try:
+                get_file(path, place, object_store=object_store, progress_bar=progress_bar)
+            except Exception as e:
+                failure = e
+            open(signal, "wb").close()
+        with dist.local_rank_zero_download_and_wait(signal):
+            every = dist.all_gather_object(failure)
+        try:
+            for known in [failure, *every]:
+                if known is not None:
+                    raise known
+            yield os.path.realpath(place)
+        finally:
+            dist.barrier()
+
+
+def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, how: dict[str, Any]) -> dict[str, Any]:
+    """What torch.load() would give, without what is ignored or not needed; {"state": ...} at least."""
+    comm = ours._group(None, False)
+    with Checkpoint(file, comm=comm, **how) as ck:
+        nodes: dict[str, Any] = _restored(tree.skeleton(ck, lambda key: ours._leaf(ck, key)))
+        if callable(ignore_keys):
+            nodes = ours.read(ck, nodes)
+            ignore_keys(nodes)
+        elif ignore_keys:
+            glob_filter(ignore_keys)(nodes)
+        nodes["state"] = nodes.get("state", {})
+        if weights_only:
+            nodes = {"state": {k: v for k, v in nodes["state"].items() if k in ("model", "algorithms", "is_model_ddp")}}
+        if state.load_monolith_rank0_only and dist.get_global_rank() != 0:
+            nodes["state"] |= {k: None for k in ("model", "optimizers") if k in nodes["state"]}
+        failure = _strange(nodes["state"])
+        if comm:
+            comm.agree(failure)
+        elif failure:
+            raise failure
+        return nodes if callable(ignore_keys) else dict(ours.read(ck, nodes))
+
+
+def _sharded(path: str, state: Any, logger: Any, object_store: Any, weights_only: bool, strict: bool, ignore_keys: Ignore,
+             exclude_algorithms: Optional[list[str]], algorithm_passes: Optional[list[Any]],
+             how: dict[str, Any]) -> Optional[list[dict[str, Any]]]:
+    if state.fsdp_config is None:
+        raise ValueError("Loading a sharded checkpoint requires passing an FSDP config to Trainer.")
+    if object_store is not None:
+        raise NotImplementedError("a sharded checkpoint in an object store: mount the store, or load with Composer")
+    path = os.path.realpath(path)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path} not found!")
+    if not os.path.isdir(path):
+        raise ValueError(f"load_path must be a directory when using sharded state dict. Got {path}")
+    with Checkpoint(path, **how) as ck:
+        words = [ck.path(key) for keys in (ck, ck.objects) for key in keys]
+        seeds = {w[1]: ck[f"rng.{w[1]}.cuda"].shape for w in words if w[0] == "rng" and w[2:] == ("cuda",)}
+    at_root = any(w[0] == "optimizers" for w in words)
+    wanted: dict[str, Any] = {"state": {"model": state.get_model_state_dict()}} if weights_only else {"state": state.state_dict()}
+    if not weights_only:
+        if at_root:  # before Composer 0.23
+            wanted["state"].pop("optimizers", None)
+        wanted["rng"] = reproducibility.get_rng_state()[:len({w[1] for w in words if w[0] == "rng" and len(w) == 3})]
+        for i, one in enumerate(wanted["rng"]):
+            if "cuda" in one and tuple(one["cuda"].shape) != seeds.get(str(i)):  # torch 2.1 made it shorter
+                one["cuda"] = torch.zeros(seeds.get(str(i), ()), dtype=torch.uint8)
+    if ignore_keys:
+        (ignore_keys if callable(ignore_keys) else glob_filter(ignore_keys))(wanted)
+        wanted["state"] = wanted.get("state", {})
+    reader = ours.Reader(path, **how)
+    with torch.no_grad():
+        if state.fsdp_config.load_planner is not None:
+            dist_cp_load(wanted, reader, state.fsdp_config.load_planner)
+        else:
+            filled = ours.load_state_dict(wanted, path, strict=False, **how)
+            # which torch 2.7 added
+            wrong = [why for key, why in filled.missing.items() if not key.endswith(".decoupled_weight_decay")]
+            if wrong:
+                raise DcpfsError(errno.ENOENT, wrong[0] + (f" (and {len(wrong) - 1} more keys cannot be had)" if len(wrong) > 1 else ""))
+        wanted = _restored(wanted)
+        state.load_state_dict(wanted["state"], logger, strict=strict, exclude_algorithms=exclude_algorithms,
+                              algorithm_passes=algorithm_passes)
+        if at_root and not weights_only:
+            from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
+
+            state._legacy_load_optim_state(load_sharded_optimizer_state_dict(
+                model_state_dict=state.state_dict()["model"], optimizer_key="optimizers", storage_reader=reader))
+    return wanted.get("rng")
+
+
+def _restored(nodes: dict[str, Any]) -> dict[str, Any]:
+    """@nodes with the types that JSON does not have inside of objects: tuples in Python's random state, and durations."""
+    for one in nodes.get("rng") or []:
+        if "python" in one:
+            one["python"] = tuple(tuple(v) if isinstance(v, list) else v for v in one["python"])
+    inner = nodes.get("state")
+    if isinstance(inner, dict) and inner.get("callbacks"):
+        inner["callbacks"] = _timed(inner["callbacks"])
+    return nodes
+
+
+def _timed(node: Any) -> Any:
+    if isinstance(node, dict):
+        times = {"batch", "total_wct"} <= node.keys()
+        return {k: datetime.timedelta(seconds=v) if times and re.fullmatch(r".*_wct", str(k)) and isinstance(v, (int, float)) else
+                _timed(v) for k, v in node.items()}
+    return type(node)(map(_timed, node)) if type(node) in (list, tuple) else node
+
+
+def _strange(nodes: dict[str, Any]) -> Optional[Exception]:
+    """The error for the first object that was not restored."""
+    for attribute, value in nodes.items():
+        for name, one in value.items() if isinstance(value, dict) else ():
+            kind = foreign(one)
+            if kind:
+                return DcpfsError(errno.EBADMSG, f"state/{attribute}/{name} has a {kind}, which only unpickling could make again; "
+                                  f'ignore_keys=["state/{attribute}/{name}"] leaves it out')
+    return None
