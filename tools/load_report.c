@@ -203,6 +203,7 @@ static enum cmd_exit print_json(struct report *t)
 	dcp_jsonw_put_str(w, "exchange_why", t->own->exchange_why);
 	dcp_jsonw_put_str_or_null(w, "device", *t->own->device ? t->own->device : NULL);
 	dcp_jsonw_put_str(w, "device_why", t->own->device_why);
+	dcp_jsonw_put_str_or_null(w, "again", t->own->again);
 	dcp_jsonw_put_u64(w, "parts", t->total.parts);
 	dcp_jsonw_put_u64(w, "needed", t->total.needed);
 	dcp_jsonw_put_u64(w, "read", t->total.read);
@@ -396,6 +397,11 @@ static enum cmd_exit print_text(struct report *t)
 		       out_size(size, t->total.staging), own->comm);
 	if (l->opts->device)
 		print_device(t);
+	if (own->again) {
+		dcp_buf_str(b, "  again     ");
+		out_text(b, own->again);
+		dcp_buf_str(b, "\n");
+	}
 	if (l->opts->check)
 		dcp_buf_str(b, "  checked   every part is what views show\n");
 	if (l->opts->dump)

@@ -101,6 +101,8 @@ int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
 
 	err = err ? err : &unused;
 	*err = (struct dcpload_error){ .rank = -1 };
+	if (load_keep_up(p, err) < 0)
+		return err->code;
 	for (size_t i = 0; i < p->nwant && rc == 0; i++)
 		if (p->want[i].id)
 			rc = p->want[i].complete

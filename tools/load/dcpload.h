@@ -295,8 +295,15 @@ DCPLOAD_API int dcpload_plan_list(const struct dcpload_plan *plan, uint32_t list
 
 /* ---- loading ---- */
 
-/* Collective. Fill all destinations; a second call fills them again. On an error the contents of
- * destinations are undefined, except those of parts that are complete. */
+/*
+ * Collective. Fill all destinations; a second call fills them again. On an error the contents of
+ * destinations are undefined, except those of parts that are complete.
+ *
+ * When files have changed since they were opened (-ESTALE, or -ENOENT: one is gone), the version is
+ * opened again and planned again, once; when a file cannot be read (-EIO) and other files hold the
+ * same elements, those are read. Then everything is loaded anew, and hooks are called anew; the
+ * report says why. What dcpload_fact() and the like returned is no longer valid.
+ */
 DCPLOAD_API int dcpload_execute(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /* Collective. For benchmarks: drop the files of the plan from the page cache, except pages that
@@ -374,6 +381,7 @@ struct dcpload_report {
 	const char *device_why;  /* why this device or none, and what it does without */
 	uint64_t pinned;         /* bytes of @staging that the device reads by itself */
 	uint64_t device_staging; /* bytes of its memory beyond destinations */
+	const char *again; /* what failed before it was planned again; NULL: nothing did */
 };
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,
 				    struct dcpload_report *out);

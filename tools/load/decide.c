@@ -192,6 +192,8 @@ static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *b
 	if (rc < 0)
 		return load_comm_say(ck->comm, rc, err);
 	rc = load_gather(node, p->mine, p->nmine * sizeof(*p->mine), out, err, timeout);
+	if (rc < 0)
+		err->rank = -1; /* it is a rank of the node's */
 	dcpload_comm_close(node);
 	return rc;
 }

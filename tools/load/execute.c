@@ -20,7 +20,7 @@
 #include "tools/load/memory/memory.h"
 #include "tools/load/ship.h"
 
-enum { VIEW_BAND = 4 << 20 };
+enum { MOST_AGAIN = 16 /* attempts after the first */ };
 
 /* ---- through the window ---- */
 
@@ -168,11 +168,6 @@ int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
 }
 
 /* ---- what a view must decode ---- */
-
-uint64_t load_view_band(uint64_t staging)
-{
-	return DCP_MIN(staging / 4, (uint64_t)VIEW_BAND);
-}
 
 /* Bytes [at, at + n) of the part, which are in @band. */
 static int place_band(struct dcpload_plan *p, uint32_t number, uint64_t at, const void *band,
@@ -340,13 +335,10 @@ static int run(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc < 0 ? rc : complete_empty(p, err);
 }
 
-int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
+static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 {
-	int64_t begin = dcp_now_ns(CLOCK_MONOTONIC), cpu = dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID);
 	int rc, timeout = (int)p->ck->config.timeout_ms;
-	struct dcpload_error own;
 
-	err = err ? err : &own;
 	*err = (struct dcpload_error){ .rank = -1 };
 	if (!p->finished)
 		rc = load_fail(err, -EINVAL, "the plan is not finished");
@@ -361,6 +353,25 @@ int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
 		p->report.wait_ns += load_window_waited(p->window);
 		load_window_reset(p->window);
 	}
+	return rc;
+}
+
+int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int64_t begin = dcp_now_ns(CLOCK_MONOTONIC), cpu = dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID);
+	struct dcpload_error own;
+	bool renewed = false;
+	int rc;
+
+	err = err ? err : &own;
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (p->report.execute_ns) /* what is said of planning stays for the first time */
+		p->again_why[0] = '\0';
+	rc = load_keep_up(p, err);
+	if (rc == 0)
+		rc = attempt(p, err);
+	for (int i = 0; i < MOST_AGAIN && rc < 0 && load_again(p, &renewed, err) == 0; i++)
+		rc = attempt(p, err);
 	p->report.cpu_ns = (uint64_t)(dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
 	p->report.execute_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - begin);
 	return rc;
@@ -375,6 +386,7 @@ int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out
 	r.open_ns = p->ck->open_ns;
 	r.io_why = p->io_why;
 	r.exchange_why = p->exchange_why;
+	r.again = p->again_why[0] ? p->again_why : NULL;
 	r.comm = p->ck->comm->name;
 	r.device = p->device ? p->device->name : "";
 	r.device_why = p->device && p->device->why[0] ? p->device->why : p->ck->device_why;

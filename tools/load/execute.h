@@ -3,8 +3,20 @@
  * execute: the threads of one execution of a plan, and what they share.
  */
 #pragma once
+#include <errno.h>
+#include <stdatomic.h>
+
 #include "tools/load/chunk.h"
 #include "tools/load/window.h"
+
+/* Reading @file gave @rc: remember what that means for another attempt (again.c). Any thread. */
+static inline void load_trouble(struct dcpload_plan *p, uint32_t file, int rc)
+{
+	if (rc == -ESTALE || rc == -ENOENT)
+		atomic_store(&p->changed, 1);
+	else if (rc == -EIO)
+		atomic_store(&p->lost, file + 1);
+}
 
 /* Is byte @off of the file in the page cache? */
 bool load_is_cached(int fd, uint64_t off);
@@ -36,7 +48,10 @@ int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t f
 int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err);
 
 /* Bytes of the buffer for what views decode, out of @staging. */
-uint64_t load_view_band(uint64_t staging);
+static inline uint64_t load_view_band(uint64_t staging)
+{
+	return DCP_MIN(staging / 4, (uint64_t)4 << 20);
+}
 
 /* Threads of a rank, as configured; by default the CPUs of the node divided by its ranks. */
 uint32_t load_threads(const struct dcpload_plan *p);

@@ -69,7 +69,8 @@ static int leave(struct filling *f, int rc, struct dcp_err *err)
 		return rc;
 	rc = rc < 0 ? rc : flush(f);
 	seen = dcp_files_check(f->files, f->number, false);
-	rc = rc == 0 ? seen : rc;
+	rc = rc == 0 || seen == -ESTALE ? seen : rc;
+	load_trouble(f->p, f->number, rc);
 	if (rc < 0 && !err->msg[0])
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s",
 			 dcp_files_name(f->files, f->number),
@@ -89,8 +90,10 @@ static int enter(struct filling *f, uint32_t number, struct dcp_err *err)
 	if (f->file && f->number == number)
 		return 0;
 	rc = leave(f, 0, err);
-	if (rc == 0)
-		rc = dcp_files_hold(f->files, number, true, &f->file, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_files_hold(f->files, number, true, &f->file, err);
+	load_trouble(f->p, number, rc);
 	f->number = number;
 	return rc;
 }

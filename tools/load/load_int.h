@@ -39,7 +39,8 @@ struct dcpload {
 	const struct dcpload_comm *comm; /* borrowed from the caller, or load_alone */
 	struct dcpload_config config;    /* defaults filled in */
 	struct dcp_arena arena;
-	char *source;         /* the directory that is scanned */
+	char *backing;        /* what the source stands for: itself, or what is mounted there */
+	char *source;         /* the directory that is scanned: @backing, or one in the mount */
 	const char *wanted;   /* version that the caller or path names; once open: its name */
 	const char *layout;   /* of a rank's directory; NULL: the source is not one */
 	uint32_t layout_rank; /* the rank of that directory */
@@ -50,6 +51,7 @@ struct dcpload {
 	struct dcp_store_opts store;
 	struct dcp_io_counts counts;
 	struct dcp_version *v;
+	uint32_t opened; /* how often it was opened again, because its files had changed */
 	struct dcp_layouts *layouts; /* made when first asked for */
 	struct dcp_arena answer;     /* what the last call returned */
 	uint32_t *node;              /* number of each rank's node */
@@ -65,6 +67,9 @@ struct dcpload {
 
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		struct dcp_err *err);
+
+/* Collective. Open the version again, whose files have changed. After a failure the one that is open stays. */
+int load_reopen(struct dcpload *ck, struct dcpload_error *err);
 
 /* ---- keys.c ---- */
 
@@ -171,7 +176,10 @@ struct dcpload_plan {
 	_Atomic uint64_t nevent; /* events so far, kept or not */
 	int64_t began;           /* when the execution began, ns */
 	struct dcpload_report report;
-	char io_why[160], exchange_why[160];
+	char io_why[160], exchange_why[160], again_why[256];
+	uint32_t opened; /* ck->opened when it was planned */
+	_Atomic uint32_t lost,
+		changed; /* number of a file that cannot be read, plus 1; files have changed */
 };
 
 /* ---- keyset.c ---- */
@@ -186,6 +194,16 @@ int load_list(struct dcpload_plan *plan, uint32_t list, const char *key, const c
 
 /* Find where the bytes of all wants are stored. */
 int load_locate(struct dcpload_plan *plan, struct dcpload_error *err);
+
+/* ---- again.c ---- */
+
+/* Collective. All ranks have failed with *@err. Plan again, if that may help: once with the files as they are
+ * now (*@renewed), or without one that cannot be read. 0: try again. */
+int load_again(struct dcpload_plan *plan, bool *renewed, struct dcpload_error *err);
+/* Collective. Open the files as they are now, and locate the wants in them. *@err says why. */
+int load_renew(struct dcpload_plan *plan, struct dcpload_error *err);
+/* Collective. Plan again if the files were opened again for another plan. */
+int load_keep_up(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /* ---- trace.c ---- */
 

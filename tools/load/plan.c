@@ -438,92 +438,25 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
 	struct dcpload_error own;
-	int rc = 0;
+	int rc = 0, timeout = (int)p->ck->config.timeout_ms;
 
 	err = err ? err : &own;
 	*err = (struct dcpload_error){ .rank = -1 };
 	if (p->finished)
 		rc = load_fail(err, -EINVAL, "the plan is finished already");
+	p->opened = p->ck->opened;
 	if (rc == 0)
 		rc = load_locate(p, err);
+	rc = load_agree(p->ck->comm, rc, err, timeout);
+	if (rc == -ESTALE || rc == -ENOENT) /* the files are not those that were opened */
+		rc = load_renew(p, err);
 	if (rc == 0)
-		rc = allocate(p, err);
-	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
+		rc = load_agree(p->ck->comm, allocate(p, err), err, timeout);
 	if (rc == 0 && p->flags & (DCPLOAD_STRICT | DCPLOAD_SAME_KEYS | DCPLOAD_PARTIAL))
 		rc = load_check_keys(p, err);
 	if (rc == 0)
 		rc = load_decide(p, err);
 	p->finished |= rc == 0;
 	p->report.plan_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
-	return rc;
-}
-
-/* Check that @ck has the key of @w with the same shape and dtype. */
-static int follow(struct dcpload_plan *p, struct load_want *w, struct dcpload *ck,
-		  struct dcp_err *err)
-{
-	struct dcp_tensor t;
-	struct dcp_row row;
-	int rc;
-
-	if (!w->id)
-		return 0;
-	dcp_arena_reset(&ck->answer);
-	rc = load_find(ck, w->key, &ck->answer, &row, err);
-	if (rc == 0)
-		rc = dcp_index_tensor(dcp_version_index(ck->v), row.id, &ck->answer, &t, err);
-	if (rc < 0)
-		return rc;
-	if (row.dtype != w->target.dtype || strcmp(t.dtype_name, w->dtype_name) ||
-	    row.ndim != w->global_ndim ||
-	    memcmp(row.shape, w->global_shape, row.ndim * sizeof(*row.shape)))
-		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-				"%s has another shape or dtype in %s than in %s", w->key,
-				ck->wanted, p->ck->wanted);
-	return 0;
-}
-
-static bool is_same_device(const struct dcpload *a, const struct dcpload *b)
-{
-	return a->device && b->device ? a->device->number == b->device->number
-				      : a->device == b->device;
-}
-
-int dcpload_plan_rebase(struct dcpload_plan *p, struct dcpload *ck, struct dcpload_error *err)
-{
-	int timeout = (int)p->ck->config.timeout_ms;
-	struct dcpload_error unused;
-	struct dcp_err own = { 0 };
-	int rc = 0;
-
-	err = err ? err : &unused;
-	*err = (struct dcpload_error){ .rank = -1 };
-	if (!p->finished || ck->comm != p->ck->comm || !is_same_device(ck, p->ck))
-		rc = dcp_fail(&own, -EINVAL, DCP_ERR_NO_OFFSET,
-			      "the plan is not finished, or communicator or device is another");
-	for (size_t i = 0; i < p->nwant && rc == 0; i++)
-		rc = follow(p, &p->want[i], ck, &own);
-	rc = load_agree(p->ck->comm, load_fail_err(err, rc, &own), err, timeout);
-	if (rc < 0)
-		return rc;
-	p->finished = false;
-	p->nneed = 0;
-	load_plan_drop_chunks(p);
-	for (size_t i = 0; i < p->nwant; i++) {
-		struct load_want *w = &p->want[i];
-		struct dcp_row row;
-
-		dcp_arena_reset(&ck->answer);
-		if (w->id && load_find(ck, w->key, &ck->answer, &row, NULL) == 0)
-			w->id = row.id;
-		w->through_view = false;
-		w->target.swap = 0;
-		w->target.plain = w->target.shown == w->target.dtype && !w->target.stride;
-	}
-	p->ck = ck;
-	rc = load_agree(ck->comm, load_locate(p, err), err, timeout);
-	if (rc == 0)
-		rc = load_decide(p, err);
-	p->finished = rc == 0;
 	return rc;
 }

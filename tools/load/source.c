@@ -90,8 +90,8 @@ static int find_source(struct dcpload *ck, const char *path, struct dcp_err *err
 	char *end, *word;
 	uint64_t rank;
 
-	ck->source = dcp_arena_strndup(&ck->arena, path, strlen(path));
-	if (!ck->source)
+	ck->backing = dcp_arena_strndup(&ck->arena, path, strlen(path));
+	if (!ck->backing)
 		return dcp_err_say(err, -ENOMEM);
 	if (!real || !find_mount(real, &m, &end))
 		return 0;
@@ -119,8 +119,8 @@ static int find_source(struct dcpload *ck, const char *path, struct dcp_err *err
 	}
 	if (ck->config.version)
 		ck->wanted = ck->config.version;
-	ck->source = dcp_arena_strndup(&ck->arena, m.source, strlen(m.source));
-	return ck->mount && ck->source ? 0 : dcp_err_say(err, -ENOMEM);
+	ck->backing = dcp_arena_strndup(&ck->arena, m.source, strlen(m.source));
+	return ck->mount && ck->backing ? 0 : dcp_err_say(err, -ENOMEM);
 }
 
 /* ---- open it ---- */
@@ -235,6 +235,9 @@ static int open_any(struct dcpload *ck, struct dcp_err *err)
 	struct dcp_err own = { 0 };
 	int rc;
 
+	ck->source = ck->backing;
+	ck->through = NULL;
+	ck->store.cache_dir = ck->cache;
 	if (!ck->mount)
 		return open_files(ck, err);
 	if (ck->config.io == DCPLOAD_IO_MOUNT)
@@ -252,24 +255,19 @@ static int open_any(struct dcpload *ck, struct dcp_err *err)
 
 /* ---- all ranks ---- */
 
-static int tell_others(struct dcpload *ck, struct load_blobs *blobs, struct dcpload_error *err)
+/* What rank 0 tells. */
+static int put_told(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
 {
-	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	const char *layout = ck->layout ? ck->layout : "";
-	struct told told = { 0 };
+	struct told told = { .generation = dcp_version_generation(ck->v),
+			     .layout_rank = ck->layout_rank,
+			     .version = (uint32_t)strlen(ck->wanted) + 1,
+			     .layout = (uint32_t)strlen(layout) + 1 };
 
-	if (ck->comm->rank == 0) {
-		told.generation = dcp_version_generation(ck->v);
-		told.layout_rank = ck->layout_rank;
-		told.version = (uint32_t)strlen(ck->wanted) + 1;
-		told.layout = (uint32_t)strlen(layout) + 1;
-		dcp_buf_add(&b, &told, sizeof(told));
-		dcp_buf_add(&b, ck->wanted, told.version);
-		dcp_buf_add(&b, layout, told.layout);
-	}
-	if (dcp_buf_error(&b))
-		return load_fail(err, -ENOMEM, "out of memory");
-	return load_gather(ck->comm, b.p, b.n, blobs, err, (int)ck->config.timeout_ms);
+	dcp_buf_add(b, &told, sizeof(told));
+	dcp_buf_add(b, ck->wanted, told.version);
+	dcp_buf_add(b, layout, told.layout);
+	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
 }
 
 /* Open what rank 0 opened. -ESTALE: its content differs here. */
@@ -327,27 +325,66 @@ static int open_device(struct dcpload *ck, struct dcpload_error *err)
 				&ck->device, ck->device_why, sizeof(ck->device_why), err);
 }
 
-static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *err)
+/* Collective. */
+static int open_version(struct dcpload *ck, struct dcpload_error *err)
 {
 	int timeout = (int)ck->config.timeout_ms;
+	dcp_auto_buf struct dcp_buf told = DCP_BUF_INIT;
 	struct load_blobs blobs = { 0 };
 	struct dcp_err own = { 0 };
-	int rc = find_source(ck, path, &own);
+	int rc = ck->comm->rank == 0 ? open_any(ck, &own) : 0;
 
 	if (rc == 0 && ck->comm->rank == 0)
-		rc = open_any(ck, &own);
+		rc = put_told(ck, &told, &own);
 	rc = load_agree(ck->comm, load_fail_err(err, rc, &own), err, timeout);
 	if (rc == 0)
-		rc = tell_others(ck, &blobs, err);
+		rc = load_gather(ck->comm, told.p, told.n, &blobs, err, timeout);
 	if (rc < 0)
 		return rc;
 	if (ck->comm->rank != 0)
 		rc = load_fail_err(err, open_same(ck, &blobs, &own), &own);
 	load_blobs_free(&blobs);
-	rc = load_agree(ck->comm, rc, err, timeout);
+	return load_agree(ck->comm, rc, err, timeout);
+}
+
+static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *err)
+{
+	struct dcp_err own = { 0 };
+	int rc = load_fail_err(err, find_source(ck, path, &own), &own);
+
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	if (rc == 0)
+		rc = open_version(ck, err);
 	if (rc == 0)
 		rc = find_nodes(ck, err);
-	return rc < 0 ? rc : load_agree(ck->comm, open_device(ck, err), err, timeout);
+	return rc < 0 ? rc
+		      : load_agree(ck->comm, open_device(ck, err), err,
+				   (int)ck->config.timeout_ms);
+}
+
+int load_reopen(struct dcpload *ck, struct dcpload_error *err)
+{
+	struct dcpload old = *ck;
+	int rc;
+
+	ck->v = NULL;
+	ck->scan = (struct dcp_scan){ 0 };
+	rc = open_version(ck, err);
+	if (rc < 0) {
+		forget(ck);
+		ck->v = old.v;
+		ck->scan = old.scan;
+		ck->source = old.source;
+		ck->wanted = old.wanted;
+		ck->through = old.through;
+		return rc;
+	}
+	dcp_layouts_destroy(ck->layouts);
+	ck->layouts = NULL;
+	dcp_version_close(old.v);
+	dcp_scan_finish(&old.scan);
+	ck->opened++;
+	return 0;
 }
 
 static int take_config(struct dcpload *ck, const struct dcpload_config *config)

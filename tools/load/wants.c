@@ -158,8 +158,10 @@ static int read_part(struct worker *w, struct dcp_err *err)
 	uint64_t before = delivered(w);
 	int seen, rc = dcp_files_hold(files, w->need->file, true, &w->file, err);
 
-	if (rc < 0)
+	if (rc < 0) {
+		load_trouble(p, w->need->file, rc);
 		return rc;
+	}
 	if (!t->plain && !w->buffer)
 		w->buffer = malloc(BUFFER);
 	if (!t->plain && !w->buffer)
@@ -167,7 +169,8 @@ static int read_part(struct worker *w, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_guard_run(copy_part, w);
 	seen = dcp_files_check(files, w->need->file, false);
-	rc = rc == 0 ? seen : rc;
+	rc = rc == 0 || seen == -ESTALE ? seen : rc;
+	load_trouble(p, w->need->file, rc);
 	if (rc < 0)
 		dcp_fail(err, rc, w->lo, "%s: %s: %s", p->want[w->need->want].key,
 			 dcp_files_name(files, w->need->file),

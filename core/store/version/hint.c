@@ -309,10 +309,10 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
 		return explain_file(dir, err);
 	hunt_below(&h, dir, 3); /* run/checkpoints/step-5 */
 	explain(&b, dir, &h);
-	dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s %s", dir->path,
-		 b.failed ? "is not a checkpoint: out of memory" : b.p);
 	free(h.path);
 	free(h.name);
 	free(h.other);
-	return -EINVAL;
+	if (dcp_buf_error(&b))
+		return dcp_err_say(err, -ENOMEM);
+	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s %s", dir->path, b.p);
 }

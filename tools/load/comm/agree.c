@@ -49,8 +49,8 @@ int load_comm_say(const struct dcpload_comm *comm, int rc, struct dcpload_error 
 }
 
 struct verdict {
-	int32_t code;
-	uint32_t len; /* of the text */
+	int32_t code, rank; /* -1: the rank that says this */
+	uint32_t len;       /* of the text */
 };
 
 /* Send @n bytes of rank @from's @text to all ranks. @room: AGREE_ROOM bytes of scratch. */
@@ -76,7 +76,7 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 	struct verdict small[AGREE_ROOM / sizeof(struct verdict)], *all = small;
 	dcp_auto_free struct verdict *big = NULL;
 	char text[sizeof(err->text)] = "";
-	struct verdict mine = { DCP_MIN(rc, 0), 0 };
+	struct verdict mine = { DCP_MIN(rc, 0), -1, 0 };
 	uint32_t from = 0;
 	int failed;
 
@@ -90,6 +90,7 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 			snprintf(text, sizeof(text), "%s", strerror(-rc));
 		text[sizeof(text) - 1] = 0;
 		mine.len = (uint32_t)strlen(text);
+		mine.rank = err && err->code == rc && err->text[0] ? err->rank : -1;
 	}
 	if (comm->ranks > DCP_LEN(small))
 		all = big = malloc(comm->ranks * sizeof(*big));
@@ -114,7 +115,7 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 	text[mine.len] = 0;
 	load_fail(err, mine.code, "%s", text);
 	if (err)
-		err->rank = (int32_t)from;
+		err->rank = mine.rank < 0 ? (int32_t)from : mine.rank;
 	return mine.code;
 }
 

@@ -141,7 +141,7 @@ static void test_spoiled_files(void **state)
 				   .io = i / 3 % 2 ? DCPLOAD_IO_DIRECT : DCPLOAD_IO_BUFFERED,
 				   .spoil = spoil[i / 6],
 				   .says = "model.safetensors",
-				   .rc = i < 6 ? -EIO : -ESTALE,
+				   .rc = i < 6 ? -EIO : 0, /* planned again */
 				   .d = &d };
 
 		t_dir_make(&d, "test_load");
