@@ -21,7 +21,7 @@
 static const struct opt opts[] = {
 	{ .name = "as",
 	  .arg = "FORMAT",
-	  .help = "safetensors, npy, npz, paddle-binary, paddle-vars",
+	  .help = "safetensors, torch-dcp, torch-save, npz, ...: see the manual",
 	  .kind = OPT_TEXT,
 	  AT(as) },
 	{ .name = "keys",

@@ -10,3 +10,5 @@ extern const struct dcp_write_format dcp_write_npy;
 extern const struct dcp_write_format dcp_write_npz;
 extern const struct dcp_write_format dcp_write_paddle_binary;
 extern const struct dcp_write_format dcp_write_paddle_vars;
+extern const struct dcp_write_format dcp_write_torch_dcp;
+extern const struct dcp_write_format dcp_write_torch_save;

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/write/tree.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/cleanup.h"
+#include "core/base/intern.h"
+
+#define NONE UINT32_MAX
+
+enum shape { SHAPE_DICT, SHAPE_LIST, SHAPE_NUMBERED };
+
+struct node {
+	uint32_t parent, first, last, next; /* its children, the next of its parent's */
+	uint32_t n;                         /* children */
+	uint32_t name; /* in names: the parent's number and the component */
+	size_t item;   /* SIZE_MAX: it is a container */
+	uint8_t shape;
+};
+
+struct dcp_tree {
+	struct dcp_buf nodes;
+	struct dcp_intern names; /* number i: of node i + 1; node 0 is the outermost */
+	uint32_t *of_item;       /* its node; NONE: skipped */
+	size_t nitems;
+};
+
+static struct node *nodes(const struct dcp_tree *t)
+{
+	return DCP_ITEMS(t->nodes, struct node);
+}
+
+static const char *name_of(const struct dcp_tree *t, uint32_t node)
+{
+	return dcp_intern_text(&t->names, node - 1) + sizeof(uint32_t);
+}
+
+/* ---- making it ---- */
+
+/* The child of that name, made if it is new. */
+static int child(struct dcp_tree *t, uint32_t parent, const char *name, uint32_t *out)
+{
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
+	struct node new = {
+		.parent = parent, .first = NONE, .last = NONE, .next = NONE, .item = SIZE_MAX
+	};
+	uint32_t number;
+	int rc;
+
+	dcp_buf_add(&key, &parent, sizeof(parent));
+	dcp_buf_str(&key, name);
+	if (dcp_buf_error(&key))
+		return -ENOMEM;
+	rc = dcp_intern_add(&t->names, key.p, key.n, 0, &number);
+	if (rc < 0)
+		return rc;
+	*out = number + 1;
+	if (rc == 0)
+		return 0;
+	dcp_buf_add(&t->nodes, &new, sizeof(new));
+	if (dcp_buf_error(&t->nodes))
+		return -ENOMEM;
+	if (nodes(t)[parent].last == NONE)
+		nodes(t)[parent].first = *out;
+	else
+		nodes(t)[nodes(t)[parent].last].next = *out;
+	nodes(t)[parent].last = *out;
+	nodes(t)[parent].n++;
+	return 0;
+}
+
+/* Does a path, but for its last component, go through an item, or end where another has parts? */
+static int place(struct dcp_tree *t, const char *const *path, size_t n, uint32_t *out)
+{
+	uint32_t at = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		int rc = nodes(t)[at].item != SIZE_MAX ? -EEXIST : child(t, at, path[i], &at);
+
+		if (rc < 0)
+			return rc;
+	}
+	*out = at;
+	return nodes(t)[at].item != SIZE_MAX || nodes(t)[at].n || n == 0 ? -EEXIST : 0;
+}
+
+/* Is @key the components of @path, joined with dots, and before them perhaps @prefix bytes and a dot: a file of
+ * several that hold the same paths? */
+static bool is_path_of(const char *key, const char *const *path, size_t n, size_t *prefix)
+{
+	size_t len = n ? n - 1 : 0, at;
+
+	for (size_t i = 0; i < n; i++)
+		len += strlen(path[i]);
+	if (n == 0 || len > strlen(key))
+		return false;
+	at = strlen(key) - len;
+	if (at == 1 || (at && key[at - 1] != '.'))
+		return false;
+	*prefix = at ? at - 1 : 0;
+	for (size_t i = 0; i < n; at += strlen(path[i++]) + 1)
+		if (strncmp(key + at, path[i], strlen(path[i])) != 0 ||
+		    (i + 1 < n && key[at + strlen(path[i])] != '.'))
+			return false;
+	return true;
+}
+
+static int place_item(struct dcp_tree *t, const char *const *path, size_t n, const char *key,
+		      uint32_t *at)
+{
+	dcp_auto_free const char **whole = NULL;
+	dcp_auto_free char *file = NULL;
+	size_t prefix;
+
+	if (!is_path_of(key, path, n, &prefix))
+		return place(t, &key, 1, at);
+	if (prefix == 0)
+		return place(t, path, n, at);
+	whole = calloc(n + 1, sizeof(*whole));
+	file = strndup(key, prefix);
+	if (!whole || !file)
+		return -ENOMEM;
+	whole[0] = file;
+	memcpy(whole + 1, path, n * sizeof(*path));
+	return place(t, whole, n + 1, at);
+}
+
+static int add(struct dcp_tree *t, size_t item, const char *const *path, size_t n,
+	       const char *key)
+{
+	uint32_t at;
+	int rc = place_item(t, path, n, key, &at);
+
+	if (rc == -EEXIST)
+		rc = place(t, &key, 1, &at);
+	if (rc == -EEXIST)
+		return 0; /* its key is the name of a container: no place is left */
+	if (rc < 0)
+		return rc;
+	nodes(t)[at].item = item;
+	t->of_item[item] = at;
+	return 0;
+}
+
+/* A decimal number as str() writes it. */
+static bool is_number(const char *s, uint64_t *out)
+{
+	char *end;
+
+	if (*s < '0' || *s > '9' || (*s == '0' && s[1]))
+		return false;
+	errno = 0;
+	*out = strtoull(s, &end, 10);
+	return *end == '\0' && errno == 0 && *out <= INT64_MAX;
+}
+
+static enum shape shape_of(const struct dcp_tree *t, uint32_t node)
+{
+	const struct node *n = &nodes(t)[node];
+	bool in_order = true;
+	uint64_t v, i = 0;
+
+	if (node == 0 || n->n == 0)
+		return SHAPE_DICT;
+	for (uint32_t c = n->first; c != NONE; c = nodes(t)[c].next, i++) {
+		if (!is_number(name_of(t, c), &v))
+			return SHAPE_DICT;
+		in_order &= v < n->n;
+	}
+	if (strcmp(name_of(t, node), "state") == 0)
+		return SHAPE_NUMBERED;
+	return in_order ? SHAPE_LIST : SHAPE_DICT; /* names differ, so none is missing */
+}
+
+/* The children of a list in the order of their numbers. */
+static int sort_list(struct dcp_tree *t, uint32_t node)
+{
+	struct node *n = &nodes(t)[node];
+	uint32_t *at = calloc(n->n, sizeof(*at));
+	uint64_t v = 0;
+
+	if (!at)
+		return -ENOMEM;
+	for (uint32_t c = n->first; c != NONE; c = nodes(t)[c].next)
+		if (is_number(name_of(t, c), &v))
+			at[v] = c;
+	for (uint32_t i = 0; i < n->n; i++)
+		nodes(t)[at[i]].next = i + 1 < n->n ? at[i + 1] : NONE;
+	n->first = at[0];
+	free(at);
+	return 0;
+}
+
+int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_tree **out)
+{
+	const struct node root = {
+		.parent = NONE, .first = NONE, .last = NONE, .next = NONE, .item = SIZE_MAX
+	};
+	struct dcp_tree *t = calloc(1, sizeof(*t));
+	int rc = 0;
+
+	if (!t)
+		return -ENOMEM;
+	t->nitems = set->ntensors + set->nobjects;
+	t->of_item = malloc((t->nitems + 1) * sizeof(*t->of_item));
+	dcp_buf_add(&t->nodes, &root, sizeof(root));
+	if (!t->of_item || dcp_buf_error(&t->nodes))
+		rc = -ENOMEM;
+	else
+		memset(t->of_item, 0xff, (t->nitems + 1) * sizeof(*t->of_item));
+	for (size_t i = 0; rc == 0 && i < set->ntensors; i++)
+		if (!skip || !skip[i])
+			rc = add(t, i, set->tensors[i].path, set->tensors[i].npath,
+				 set->tensors[i].key);
+	for (size_t i = 0; rc == 0 && i < set->nobjects; i++)
+		rc = add(t, set->ntensors + i, set->objects[i].path, set->objects[i].npath,
+			 set->objects[i].key);
+	for (uint32_t i = 0; rc == 0 && i < DCP_NITEMS(t->nodes, struct node); i++) {
+		nodes(t)[i].shape = (uint8_t)shape_of(t, i);
+		if (nodes(t)[i].shape == SHAPE_LIST)
+			rc = sort_list(t, i);
+	}
+	if (rc < 0)
+		dcp_tree_free(t);
+	else
+		*out = t;
+	return rc;
+}
+
+void dcp_tree_free(struct dcp_tree *t)
+{
+	if (!t)
+		return;
+	dcp_intern_finish(&t->names);
+	dcp_buf_finish(&t->nodes);
+	free(t->of_item);
+	free(t);
+}
+
+/* ---- pickling it ---- */
+
+static void put_name(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t node,
+		     bool counts)
+{
+	enum shape shape = nodes(t)[nodes(t)[node].parent].shape;
+	uint64_t v;
+
+	if ((shape == SHAPE_NUMBERED || (counts && shape == SHAPE_LIST)) &&
+	    is_number(name_of(t, node), &v))
+		dcp_pickler_u64(p, v);
+	else
+		dcp_pickler_str(p, name_of(t, node));
+}
+
+int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p,
+		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx)
+{
+	uint32_t at = 0;
+
+	/* Down to the first child, on to the next one, up where there is none. */
+	for (;;) {
+		const struct node *n = &nodes(t)[at];
+		int rc = 0;
+
+		if (at && nodes(t)[n->parent].shape != SHAPE_LIST)
+			put_name(t, p, at, false);
+		if (n->item != SIZE_MAX)
+			rc = put(ctx, p, n->item);
+		else
+			dcp_pickler_open(
+				p, n->shape == SHAPE_LIST ? DCP_PICKLE_LIST : DCP_PICKLE_DICT,
+				n->n);
+		if (rc < 0)
+			return rc;
+		if (n->first != NONE) {
+			at = n->first;
+			continue;
+		}
+		while (at && nodes(t)[at].next == NONE)
+			at = nodes(t)[at].parent;
+		if (at == 0)
+			return 0;
+		at = nodes(t)[at].next;
+	}
+}
+
+static void put_components(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t node)
+{
+	uint32_t up[256];
+	size_t n = 0;
+
+	for (; node && n < DCP_LEN(up); node = nodes(t)[node].parent)
+		up[n++] = node;
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, n);
+	while (n--)
+		put_name(t, p, up[n], true);
+}
+
+void dcp_tree_put_path(const struct dcp_tree *t, struct dcp_pickler *p, size_t i)
+{
+	put_components(t, p, t->of_item[i] == NONE ? 0 : t->of_item[i]);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tree: the tensors and objects of a set nested as their paths say, for formats that hold one nested value.
+ *
+ * A path does not tell lists from dicts: where components are 0, 1, ... without a gap it is a list, but below
+ * "state", where optimizers have dicts with integer keys. An item whose path goes through another item, or is not what
+ * its key is made of, has its key in the outermost dict.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/write/pickle.h"
+#include "core/write/write.h"
+
+struct dcp_tree;
+
+/* @skip: tensors that lie in objects; NULL: none. -ENOMEM. */
+int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_tree **out);
+void dcp_tree_free(struct dcp_tree *t);
+
+/* Add it all to the pickle; @put adds item number @i of the set: a tensor, or from ntensors on an object. Its negative
+ * return ends that and is returned. */
+int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p,
+		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx);
+
+/* The path of item @i as a tuple: str, and int where it counts a list. */
+void dcp_tree_put_path(const struct dcp_tree *t, struct dcp_pickler *p, size_t i);

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every complete version of the golden checkpoints, exported to every format, reads back as what it was; and an
+export of that export has the same bytes.
+
+usage: export.py DCPFS [FOLDER...]
+"""
+import filecmp
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+from cli import GOLDEN, OK, SCRATCH, check, data, equal, finish, run
+
+FORMATS = {"safetensors": "", "torch-dcp": "", "torch-save": ".pt"}
+
+
+def contents(source, *version):
+    """The digests of all tensors that can be read, and all objects that have values."""
+    digests = run("show", "--digest", "--json", source, *version, "*").stdout
+    told = run("show", "--json", source, *version, "*").stdout
+    objects = {o["key"]: o["value"] for o in json.loads(told or "[]") if "value" in o}
+    return json.loads(digests or "{}"), objects
+
+
+def is_opened(v):
+    """Is it a dict, or has it one or a tensor in it? As a part of one nested value it is opened when that is read."""
+    if isinstance(v, dict):
+        first = next(iter(v), "")
+        return first in ("$tensor", "$dict") or not first.startswith("$")
+    return isinstance(v, list) and any(map(is_opened, v))
+
+
+def same_files(a, b):
+    names = sorted(p.relative_to(a) for p in a.rglob("*")) if a.is_dir() else [None]
+    others = sorted(p.relative_to(b) for p in b.rglob("*")) if b.is_dir() else [None]
+    return names == others and all(filecmp.cmp(a / n if n else a, b / n if n else b, shallow=False)
+                                   for n in names if not n or (a / n).is_file())
+
+
+def one(source, version, form, want, objects):
+    out, again = SCRATCH / f"out{FORMATS[form]}", SCRATCH / f"again{FORMATS[form]}"
+    said = f"{source} {' '.join(version)} as {form}"
+    report = data("export", "--as", form, "--json", source, *version, out)
+    if not report:
+        return
+    left = {(x["kind"], x["key"]): x["why"] for x in report["left_out"]}
+    for key in want:
+        check(("tensor", key) not in left or left["tensor", key], f"{said}: {key} left out without a reason")
+    want = {k: v for k, v in want.items() if ("tensor", k) not in left}
+    objects = {k: v for k, v in objects.items() if ("object", k) not in left}
+    if not want and not objects:
+        return
+    got, have = contents(out)
+    names = {k for k in want if k in got}
+    check(names == set(want), f"{said}: not there: {sorted(set(want) - names)[:3]}")
+    for key in names:
+        equal(got[key], want[key], f"{said}: {key}")
+    check(set(got) <= set(want), f"{said}: more than there was: {sorted(set(got) - set(want))[:3]}")
+    opened = {k for k, v in objects.items() if form == "torch-save" and is_opened(v)}
+    objects = {k: v for k, v in objects.items() if k not in opened}
+    check(opened or sorted(have) == sorted(objects), f"{said}: objects: {set(have) ^ set(objects)}")
+    for key, v in objects.items():
+        equal(have.get(key), v, f"{said}: {key}")
+    # A tuple that was opened is a list from then on.
+    for _ in range(2 if opened else 1):
+        if again.exists():
+            out.unlink()
+            again.rename(out)
+        more = data("export", "--as", form, "--json", out, again)
+    # Files that lie beside the weights and belong to no model are files of a safetensors directory no more.
+    check(more and (more["extras"] != report["extras"] or same_files(out, again)), f"{said}: exported once more it has other bytes")
+
+
+def folder(name):
+    source = GOLDEN / name / "ckpt"
+    for v in data("ls", "--versions", "--json", source):
+        if not v["complete"] or v.get("why"):
+            continue
+        want, objects = contents(source, v["name"])
+        for form in FORMATS:
+            one(source, (v["name"],), form, want, objects)
+            for p in SCRATCH.glob("*"):
+                if p.name != "cache":
+                    shutil.rmtree(p) if p.is_dir() else p.unlink()
+
+
+for name in sys.argv[2:] or sorted(p.parent.name for p in GOLDEN.glob("*/ckpt")):
+    folder(name)
+check(not list(SCRATCH.glob(".*")), "something hidden was left behind")
+finish()

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Objects as values and sets as nested values: written as pickles, and read by core's own reader. The
+ * files of torch are tests/cli/export.py's.
+ * covers: value, tree, torch_save, torch_dcp
+ */
+#include "tests/unit/t.h"
+
+#include "core/base/buf.h"
+#include "core/parse/pickle/pickle.h"
+#include "core/parse/pyjson/pyjson.h"
+#include "core/parse/source.h"
+#include "core/write/formats.h"
+#include "core/write/torch.h"
+#include "core/write/tree.h"
+#include "core/write/value.h"
+#include "tests/unit/t_write.h"
+
+static struct dcp_object object(const char *type, const char *json)
+{
+	return (struct dcp_object){
+		.key = "o", .type = type, .json = json, .json_len = strlen(json)
+	};
+}
+
+/* What a finished pickle holds, as JSON. */
+static void check_pickle(const struct dcp_buf *pickle, const char *want)
+{
+	const struct dcp_source src = dcp_source_mem(pickle->p, pickle->n);
+	const struct dcp_pickle_opts opts = { 0 };
+	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
+	struct dcp_pickle *p;
+	struct dcp_err err = { 0 };
+
+	if (dcp_pickle_read(&src, &opts, &p, NULL, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(dcp_pyjson_write(&json, NULL, dcp_pickle_root(p), NULL, 0), 0);
+	assert_string_equal(json.p, want);
+	dcp_pickle_free(p);
+}
+
+static const struct {
+	const char *type, *json;
+} values[] = {
+	{ "NoneType", "null" },
+	{ "bool", "true" },
+	{ "list", "[false,1,-1,255,65536,-2147483649,9223372036854775807]" },
+	{ "int", "9223372036854775808" },
+	{ "int", "-9223372036854775809" },
+	{ "int", "-1267650600228229401496703205376" },
+	{ "list", "[1.0,0.1,-2.5e-300,1e+22]" },
+	{ "list", "[{\"$float\":\"nan\"},{\"$float\":\"inf\"},{\"$float\":\"-inf\"}]" },
+	{ "str", "\"\"" },
+	{ "str", "\"a\\\"b\\\\c\\n\\u0001\\u0000\xc3\xa9\xf0\x9f\x98\x80\\udc80\"" },
+	{ "tuple", "[1,[2,3],[]]" },
+	{ "tuple", "[]" },
+	{ "dict", "{}" },
+	{ "dict", "{\"a\":{\"b\":[{}]},\"\":null}" },
+	{ "dict", "{\"$dict\":[[1,\"x\"],[[2,3],null]]}" },
+	{ "dict", "{\"$dict\":[[\"$a\",1]]}" },
+	{ "set", "{\"$set\":[1,[2,3]]}" },
+	{ "bytes", "{\"$bytes\":\"AAH+/w==\"}" },
+	{ "bytes", "{\"$bytes\":\"\"}" },
+	{ "complex", "{\"$class\":\"complex\",\"args\":[1.0,-2.0]}" },
+	{ "torch.dtype", "{\"$class\":\"torch.dtype\",\"args\":[\"bfloat16\"]}" },
+	{ "torch.device", "{\"$class\":\"torch.device\",\"args\":[\"cuda\",1]}" },
+	{ "torch.Size", "[4,0]" },
+};
+
+static void round_trip(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(values); i++)
+		for (unsigned protocol = 2; protocol <= 4; protocol++) {
+			const struct dcp_object o = object(values[i].type, values[i].json);
+			dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+			struct dcp_pickler p;
+
+			t_case(values[i].json);
+			assert_null(dcp_value_refuses(&o, false));
+			dcp_pickler_init(&p, &out, protocol);
+			assert_int_equal(dcp_value_put(&p, &o, NULL), 0);
+			assert_int_equal(dcp_pickler_end(&p), 0);
+			check_pickle(&out, values[i].json);
+		}
+}
+
+static const struct {
+	const char *json, *says;
+} refused[] = {
+	{ "{\"$class\":\"trainer.Info\",\"state\":{}}", "instances of classes" },
+	{ "[{\"$class\":\"range\",\"args\":[0,1,2]}]", "instances of classes" },
+	{ "{\"$class\":\"torch.dtype\",\"args\":[\"float3\"]}", "dtype" },
+	{ "{\"a\":{\"$ndarray\":{}}}", "numpy" },
+	{ "{\"$cycle\":\"a\"}", "not plain" },
+	{ "{\"$tensor\":\"a\"}", "tensors" },
+	{ "", "damaged" },
+	{ "[1", "damaged" },
+	{ "[1,]", "damaged" },
+	{ "{\"a\":}", "damaged" },
+	{ "{\"a\"}", "damaged" },
+	{ "\"abc", "damaged" },
+	{ "\"\\", "damaged" },
+	{ "\"\\u12", "damaged" },
+	{ "\"\\q\"", "damaged" },
+	{ "nul", "damaged" },
+	{ "1 2", "damaged" },
+	{ "1-2", "damaged" },
+	{ "-", "damaged" },
+	{ "{\"$bytes\":\"A*\"}", "damaged" },
+	{ "{\"$dict\":[[1]]}", "damaged" },
+	{ "{\"$set\":[1}", "damaged" },
+	{ "{\"$set\":", "damaged" },
+};
+
+static void refusals(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(refused); i++) {
+		const struct dcp_object o = object("x", refused[i].json);
+		dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+		struct dcp_pickler p;
+		const char *why = dcp_value_refuses(&o, false);
+
+		t_case(refused[i].json);
+		assert_non_null(why);
+		if (!strstr(why, refused[i].says))
+			fail_msg("\"%s\" does not say \"%s\"", why, refused[i].says);
+		dcp_pickler_init(&p, &out, 2);
+		assert_int_equal(dcp_value_put(&p, &o, NULL), -EBADMSG);
+	}
+}
+
+static void too_deep(void **state)
+{
+	char json[601];
+	struct dcp_object o = object("list", json);
+
+	(void)state;
+	memset(json, '[', 300);
+	memset(json + 300, ']', 300);
+	o.json_len = 600;
+	assert_non_null(dcp_value_refuses(&o, false));
+}
+
+/* ---- trees ---- */
+
+#define ITEM(key_, ...)                                                                        \
+	{                                                                                      \
+		.key = key_, .path = (const char *const[]){ __VA_ARGS__ },                     \
+		.npath = DCP_LEN(((const char *const[]){ __VA_ARGS__ })), .type = "int",       \
+		.json = "0", .json_len = 1                                                     \
+	}
+
+static int put_number(void *ctx, struct dcp_pickler *p, size_t i)
+{
+	(void)ctx;
+	dcp_pickler_u64(p, i);
+	return 0;
+}
+
+static void nested(void **state)
+{
+	const struct dcp_object objects[] = {
+		ITEM("model.a.b", "model", "a.b"), /* 0 */
+		ITEM("opt.param_groups.1.lr", "opt", "param_groups", "1", "lr"),
+		ITEM("opt.param_groups.0.lr", "opt", "param_groups", "0", "lr"),
+		ITEM("opt.state.1.step", "opt", "state", "1", "step"), /* 3 */
+		ITEM("gap.0", "gap", "0"),
+		ITEM("gap.2", "gap", "2"),
+		ITEM("leaf", "leaf"), /* 6 */
+		ITEM("leaf.below", "leaf", "below"),
+		ITEM("file.pt.x", "x"),
+		ITEM("other", "not", "that"), /* 9 */
+		ITEM("01.00", "01", "00"),
+	};
+	const struct dcp_write_set set = { .objects = objects, .nobjects = DCP_LEN(objects) };
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, path = DCP_BUF_INIT;
+	struct dcp_tree *t;
+	struct dcp_pickler p;
+
+	(void)state;
+	assert_int_equal(dcp_tree_make(&set, NULL, &t), 0);
+	dcp_pickler_init(&p, &out, 2);
+	assert_int_equal(dcp_tree_put(t, &p, put_number, NULL), 0);
+	assert_int_equal(dcp_pickler_end(&p), 0);
+	check_pickle(&out, "{\"model\":{\"a.b\":0},"
+			   "\"opt\":{\"param_groups\":[{\"lr\":2},{\"lr\":1}],"
+			   "\"state\":{\"$dict\":[[1,{\"step\":3}]]}},"
+			   "\"gap\":{\"0\":4,\"2\":5},\"leaf\":6,\"leaf.below\":7,"
+			   "\"file.pt\":{\"x\":8},\"other\":9,\"01\":{\"00\":10}}");
+	dcp_pickler_init(&p, &path, 2);
+	dcp_pickler_open(&p, DCP_PICKLE_TUPLE, 3);
+	dcp_tree_put_path(t, &p, 1);
+	dcp_tree_put_path(t, &p, 4);
+	dcp_tree_put_path(t, &p, 7);
+	assert_int_equal(dcp_pickler_end(&p), 0);
+	check_pickle(&path, "[[\"opt\",\"param_groups\",1,\"lr\"],[\"gap\",\"0\"],"
+			    "[\"leaf.below\"]]");
+	dcp_tree_free(t);
+}
+
+/* ---- tensors ---- */
+
+static void refused_dtypes(void **state)
+{
+	struct dcp_write_tensor t = T_WRITE_WHOLE("a", DCP_DTYPE_F8_E4M3, 1, 1, 0);
+
+	(void)state;
+	assert_null(dcp_torch_write_refuses(&t));
+	t.dtype = DCP_DTYPE_F6_E2M3;
+	assert_non_null(dcp_torch_write_refuses(&t));
+	t.dtype = DCP_DTYPE_OTHER;
+	assert_non_null(dcp_torch_write_refuses(&t));
+}
+
+/* A rank without parts has an empty file; items begin at multiples of 64. */
+static void ranks(void **state)
+{
+	const uint64_t shape[] = { 4, 3 }, top[] = { 0, 0 }, low[] = { 3, 0 },
+		       three[] = { 3, 3 }, one[] = { 1, 3 };
+	const struct dcp_write_part parts[] = { { 2, 2, top, three }, { 0, 2, low, one } };
+	const struct dcp_write_tensor t = { .key = "w",
+					    .path = (const char *const[]){ "w" },
+					    .npath = 1,
+					    .dtype = DCP_DTYPE_F32,
+					    .itemsize = 4,
+					    .ndim = 2,
+					    .shape = shape,
+					    .parts = parts,
+					    .nparts = 2,
+					    .same_as = DCP_WRITE_ALONE };
+	const struct dcp_object o = ITEM("step", "step");
+	const struct dcp_write_set set = {
+		.tensors = &t, .ntensors = 1, .objects = &o, .nobjects = 1, .ranks = 3
+	};
+	const char *data;
+	struct t_write w;
+
+	(void)state;
+	assert_int_equal(t_write_run(&w, dcp_write_format("torch-dcp"), &set,
+				     &(struct dcp_write_opts){ 0 }, NULL),
+			 0);
+	assert_int_equal(w.nfiles, 4);
+	assert_string_equal(w.file[3].name, ".metadata");
+	assert_true(w.file[3].last);
+	assert_int_equal(t_write_file(&w, "__1_0.distcp")->bytes.n, 0);
+	/* the object, and behind it the second part */
+	data = t_write_file(&w, "__0_0.distcp")->bytes.p;
+	assert_memory_equal(data, "PK\3\4", 4);
+	data = t_write_file(&w, "__2_0.distcp")->bytes.p;
+	for (size_t i = 0; i < 36; i++)
+		assert_int_equal((unsigned char)data[448 + i], t_write_byte(0, 0, i));
+	t_write_finish(&w);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(round_trip), cmocka_unit_test(refusals),
+		cmocka_unit_test(too_deep),   cmocka_unit_test(nested),
+		cmocka_unit_test(ranks),      cmocka_unit_test(refused_dtypes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
