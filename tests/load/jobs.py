@@ -28,11 +28,11 @@ def port():
 class Job:
     """dcpfs load by several processes; none is left behind."""
 
-    def __init__(self, ranks, *argv, each=lambda rank: (), comm="env", patience=20):
+    def __init__(self, ranks, *argv, each=lambda rank: (), env_of=lambda rank: {}, comm="env", patience=20):
         env = {**lib.environment(), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                "MASTER_PORT": str(port()), "DCPLOAD_TIMEOUT": str(patience)}
         self.ranks = [subprocess.Popen([lib.PROGRAM, "load", "--comm", comm, *DEVICE, *map(str, argv), *each(r)],
-                                       env=env | {"RANK": str(r), "LOCAL_RANK": str(r)}, stdin=subprocess.DEVNULL,
+                                       env=env | {"RANK": str(r), "LOCAL_RANK": str(r)} | env_of(r), stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                       for r in range(ranks)]
         self.codes, self.said, self.out, self.disk = [], [], "", 0
@@ -270,4 +270,5 @@ def differing():
 
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
-lib.main(goldens, shards, ranks, counted, mounts, dying, hanging, differing)
+if __name__ == "__main__":
+    lib.main(goldens, shards, ranks, counted, mounts, dying, hanging, differing)

@@ -109,7 +109,10 @@ int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
 				     ? check(p, &p->want[i], &room, &own)
 				     : dcp_fail(&own, -ENODATA, DCP_ERR_NO_OFFSET,
 						"%s is not complete", p->want[i].key);
-	load_fail_err(err, rc, &own);
+	if (rc < 0 && !own.msg[0])
+		load_device_said(p->device, rc, err);
+	else
+		load_fail_err(err, rc, &own);
 	return load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
 }
 

@@ -245,8 +245,12 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 {
 	struct load_device *d = p->device;
 	struct load_target *t = &w->target;
-	int rc = d && w->nbytes ? d->kind->kind_of(d, t->base) : DCPLOAD_MEMORY_HOST;
+	bool ours = w->owned && t->base >= (char *)p->memory &&
+		    t->base < (char *)p->memory + p->memory_bytes;
+	int rc = DCPLOAD_MEMORY_HOST;
 
+	if (d && w->nbytes)
+		rc = ours ? (int)DCPLOAD_MEMORY_DEVICE : d->kind->kind_of(d, t->base);
 	if (rc < 0)
 		return load_fail(err, rc, "%s: %s, but loaded is to %s", w->key, d->said,
 				 d->name);

@@ -549,6 +549,8 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	if (f.has_thread)
 		pthread_join(thread, NULL);
 	free(a.need);
+	if (p->ship && (rc < 0 || failed < 0))
+		load_ship_drop(p->ship);
 	if (rc < 0)
 		return rc;
 	if (f.rc < 0)

@@ -146,6 +146,12 @@ struct CUstream_st {
 static const char *const kinds[] = { "in", "out", "box", "set", "launch", "record", "wait" };
 static unsigned streams;
 
+static size_t bytes_of(const struct fake_operation *o)
+{
+	return o->box.width * (o->box.height ? o->box.height : 1) *
+	       (o->box.depth ? o->box.depth : 1);
+}
+
 static void copy_box(const struct fake_operation *o)
 {
 	const struct load_cuda_copy *b = &o->box;
@@ -198,7 +204,7 @@ static bool run(struct CUstream_st *s, const struct fake_operation *o)
 	} else if (!fake_broken) {
 		perform(o);
 	}
-	fake_tell("- %u %s %zu\n", s->number, kinds[o->kind], o->box.width);
+	fake_tell("- %u %s %zu\n", s->number, kinds[o->kind], bytes_of(o));
 	return true;
 }
 
@@ -249,7 +255,7 @@ unsigned fake_queue(struct CUstream_st *s, struct fake_operation o)
 	*own = o;
 	own->next = NULL;
 	pthread_mutex_lock(&lock);
-	fake_tell("+ %u %s %zu%s\n", s->number, kinds[o.kind], o.box.width,
+	fake_tell("+ %u %s %zu%s\n", s->number, kinds[o.kind], bytes_of(&o),
 		  o.kind <= COPY_BOX && o.box.src_type == LOAD_CUDA_HOST &&
 				  !find(o.box.src_host)
 			  ? " pageable"

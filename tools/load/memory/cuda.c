@@ -48,8 +48,8 @@ static int failed(struct cuda *c, unsigned code, const char *call)
 	return rc;
 }
 
-/* The result of a call with the context current: 0 or a negative errno. */
-#define CALL(c, name, ...)                                                                     \
+/* The code of a call with the context current. */
+#define CODE(c, name, ...)                                                                     \
 	({                                                                                     \
 		struct CUctx_st *was_;                                                         \
 		unsigned code_ = (c)->driver.call.cuCtxPushCurrent_v2((c)->context);           \
@@ -58,8 +58,16 @@ static int failed(struct cuda *c, unsigned code, const char *call)
 			code_ = (c)->driver.call.name(__VA_ARGS__);                            \
 			(c)->driver.call.cuCtxPopCurrent_v2(&was_);                            \
 		}                                                                              \
-		code_ ? failed(c, code_, #name) : 0;                                           \
+		code_;                                                                         \
 	})
+
+static int result(struct cuda *c, unsigned code, const char *call)
+{
+	return code == LOAD_CUDA_SUCCESS ? 0 : failed(c, code, call);
+}
+
+/* The same as 0 or a negative errno. */
+#define CALL(c, name, ...) result(c, CODE(c, name, __VA_ARGS__), #name)
 
 static struct cuda *of(struct load_device *d)
 {
@@ -88,17 +96,24 @@ static int cuda_kind_of(struct load_device *d, const void *p)
 {
 	struct cuda *c = of(d);
 	unsigned type = 0, managed = 0;
-	int number = (int)d->number;
+	int number = c->device, rc;
+	unsigned code =
+		CODE(c, cuPointerGetAttribute, &type, LOAD_CUDA_MEMORY_TYPE, address(p));
 
-	if (CALL(c, cuPointerGetAttribute, &type, LOAD_CUDA_MEMORY_TYPE, address(p)) < 0)
-		return DCPLOAD_MEMORY_HOST; /* CUDA has not heard of it */
-	if (CALL(c, cuPointerGetAttribute, &managed, LOAD_CUDA_IS_MANAGED, address(p)) == 0 &&
-	    managed)
+	if (code == LOAD_CUDA_INVALID_VALUE) /* CUDA has not heard of it */
+		return DCPLOAD_MEMORY_HOST;
+	rc = result(c, code, "cuPointerGetAttribute");
+	if (rc == 0)
+		rc = CALL(c, cuPointerGetAttribute, &managed, LOAD_CUDA_IS_MANAGED, address(p));
+	if (rc == 0)
+		rc = CALL(c, cuPointerGetAttribute, &number, LOAD_CUDA_ORDINAL, address(p));
+	if (rc < 0)
+		return rc;
+	if (managed)
 		return DCPLOAD_MEMORY_MANAGED;
 	if (type != LOAD_CUDA_DEVICE)
 		return DCPLOAD_MEMORY_PINNED;
-	if (CALL(c, cuPointerGetAttribute, &number, LOAD_CUDA_ORDINAL, address(p)) == 0 &&
-	    number != c->device) {
+	if (number != c->device) {
 		snprintf(d->said, sizeof(d->said), "the memory is of cuda:%d", number);
 		return -EXDEV;
 	}
@@ -150,13 +165,8 @@ static int cuda_follow(struct load_device *d, void *lane, void *mark)
 static int cuda_passed(struct load_device *d, void *mark)
 {
 	struct cuda *c = of(d);
-	struct CUctx_st *was;
-	unsigned code = c->driver.call.cuCtxPushCurrent_v2(c->context);
+	unsigned code = CODE(c, cuEventQuery, mark);
 
-	if (code == LOAD_CUDA_SUCCESS) {
-		code = c->driver.call.cuEventQuery(mark);
-		c->driver.call.cuCtxPopCurrent_v2(&was);
-	}
 	if (code == LOAD_CUDA_NOT_READY)
 		return 0;
 	return code ? failed(c, code, "what was queued failed: cuEventQuery") : 1;

@@ -45,7 +45,7 @@ int load_cuda_failed(const struct load_cuda_driver *d, unsigned code, const char
 {
 	int rc = code == LOAD_CUDA_OUT_OF_MEMORY ? -ENOMEM
 		 : code == LOAD_CUDA_NO_DEVICE   ? -ENODEV
-						 : -EIO;
+						 : -EREMOTEIO;
 
 	return load_fail(err, rc, "%s: %s", call, load_cuda_name(d, code));
 }

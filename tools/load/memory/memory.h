@@ -8,8 +8,8 @@
  * order, that of different lanes at the same time. A mark is put behind the work of a lane and tells
  * when all of it is done; nothing ever waits for a whole device.
  *
- * Functions return 0 or a negative errno, and then load_device_said() says more. One thread at a time
- * may use a device.
+ * Functions return 0 or a negative errno (-EREMOTEIO: the device failed), and then load_device_said()
+ * says more. One thread at a time may use a device.
  */
 #pragma once
 #include <stdbool.h>
@@ -33,7 +33,7 @@ struct load_memory {
 
 	/* ---- devices ---- */
 	void (*close)(struct load_device *d);
-	/* What the caller's address @p points into: enum dcpload_memory. -EXDEV: another device. */
+	/* What the caller's address @p points into: enum dcpload_memory. -EXDEV: another device's. */
 	int (*kind_of)(struct load_device *d, const void *p);
 	/* Let the device read host memory by itself: copies from it do not wait for the processor. */
 	int (*pin)(struct load_device *d, void *p, uint64_t n);

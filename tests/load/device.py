@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Loads into the memory of GPUs that are not there (fake/): in which order bytes get there, what is pinned, and what
+becomes of a job when any call of the driver fails.
+"""
+import re
+
+import jobs
+import lib
+from jobs import MIB, Job, checkpoint
+from lib import case, check, equal
+
+ABI = lib.read(lib.ROOT / "tools/load/memory/cuda_abi.h").decode()
+CALLS = re.findall(r"\bX\((cu\w+)", ABI)
+FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
+
+# What a failure of the first call of each leads to.
+NONE = "no GPU can be used: an error, or with auto the host's memory"
+ERROR = "the load fails, and says which call"
+GOES_ON = "it makes no difference"
+WITHOUT = "it goes on, and says what it does without"
+UNUSED = "not called by this load"
+OUTCOMES = {
+    "cuInit": NONE, "cuDriverGetVersion": NONE, "cuDeviceGetCount": NONE, "cuDeviceGet": NONE,
+    "cuDeviceGetAttribute": NONE, "cuDevicePrimaryCtxRetain": NONE, "cuStreamCreate": NONE, "cuEventCreate": NONE,
+    "cuCtxPushCurrent_v2": NONE,
+    "cuGetErrorName": GOES_ON, "cuDeviceGetName": GOES_ON, "cuDeviceGetPCIBusId": GOES_ON, "cuCtxPopCurrent_v2": GOES_ON,
+    "cuDevicePrimaryCtxRelease_v2": GOES_ON, "cuMemFree_v2": GOES_ON, "cuMemHostUnregister": GOES_ON,
+    "cuStreamDestroy_v2": GOES_ON, "cuEventDestroy_v2": GOES_ON, "cuModuleUnload": GOES_ON,
+    "cuModuleLoadData": WITHOUT, "cuModuleGetFunction": WITHOUT, "cuMemHostRegister_v2": WITHOUT,
+    "cuMemAlloc_v2": ERROR, "cuMemcpyHtoDAsync_v2": ERROR, "cuMemcpy3DAsync_v2": ERROR, "cuMemcpyDtoHAsync_v2": ERROR,
+    "cuEventRecord": ERROR, "cuEventQuery": ERROR, "cuLaunchKernel": ERROR,
+    "cuPointerGetAttribute": UNUSED, "cuStreamWaitEvent": UNUSED, "cuMemsetD8Async": UNUSED,
+}
+
+
+def one(*argv, code=0, **env):
+    """What one process says: the report, or the message."""
+    job = Job(1, *argv, comm="alone", env_of=lambda r: env)
+    if code == 0:
+        return job.report()
+    job.end()
+    check(job.codes != [0] and job.codes[0] > 0, f"exit codes {job.codes}")
+    return job.said[0]
+
+
+def calls():
+    """Each call of the driver fails once."""
+    source = checkpoint(1)
+    argv = [source, "--layout", "dim1x2", "--rank", 1, "--json", "--check", "--staging", "1M"]
+    equal(set(OUTCOMES), set(CALLS), "calls with an outcome")
+    for name, outcome in OUTCOMES.items():
+        case(f"{name} fails: {outcome}")
+        fail = f"{name}:1:{FAILED}"
+        if outcome in (GOES_ON, WITHOUT, UNUSED):
+            got = one(*argv, "--device", "cuda", FAKE_CUDA_FAIL=fail)
+            why = got and got["device_why"]
+            check(got and (why != "asked for") == (outcome == WITHOUT), f"why: {why}")
+            check(outcome != WITHOUT or name in why, f"why: {why}")
+            continue
+        said = one(*argv, "--device", "cuda", code=1, FAKE_CUDA_FAIL=fail)
+        check(name in said and "CUDA_ERROR_LAUNCH_FAILED" in said or name == "cuCtxPushCurrent_v2", said)
+        if outcome == NONE:
+            got = one(*argv, "--device", "auto", FAKE_CUDA_FAIL=fail)
+            check(got and got["device"] is None, f"auto: {got and got['device_why']}")
+
+
+def later():
+    """Work that fails, or never ends, once it is queued; in one of several ranks."""
+    source = checkpoint(1)
+    for exchange in ("never", "node"):
+        for n in (1, 3, 10):
+            case(f"operation {n} fails, {exchange}")
+            job = Job(3, source, "--exchange", exchange, "--device", "cuda", "--staging", "1M",
+                      env_of=lambda r: {"FAKE_CUDA_FAIL": f"run:{n}:{FAILED}"} if r == 1 else {}).end()
+            check(set(job.codes) == {3}, f"exit codes {job.codes}")
+            check(job.said[0].startswith("dcpfs: rank 1: cuda:1, Fake 1: ") and "LAUNCH_FAILED" in job.said[0], job.said[0])
+    case("a copy that never ends")
+    said = one(source, "--device", "cuda", "--timeout", 1, code=1, FAKE_CUDA_FAIL="run:3:hang")
+    check("cuda:0, Fake 0: a copy did not end in 1 s" in said, said)
+    case("no memory on one device")
+    job = Job(2, source, "--device", "cuda",
+              env_of=lambda r: {"FAKE_CUDA_FAIL": "cuMemAlloc_v2:1:2"} if r == 1 else {}).end()
+    check("rank 1: no memory for" in job.said[0] and "OUT_OF_MEMORY" in job.said[0], job.said[0])
+
+
+class Log:
+    """What a fake device did: [(sign, stream, kind, bytes, pinned)] and the contexts that were made."""
+
+    def __init__(self, path):
+        lines = [line.split() for line in lib.read(path).decode().splitlines()]
+        self.contexts = [int(w[1]) for w in lines if w[0] == "context"]
+        self.events = [(w[0], int(w[1]), w[2], int(w[3]), "pageable" not in w) for w in lines if w[0] in "+-"]
+
+    def queued(self, *kinds):
+        return [e for e in self.events if e[0] == "+" and e[2] in kinds]
+
+
+def order():
+    """Copies come from pinned memory, several are under way at a time, and a kernel follows its bytes."""
+    source = checkpoint(8)
+    for layout, exchange, ranks in (("fsdp2", "never", 2), ("dim1x2", "node", 2), ("dim1x4", "all", 4)):
+        case(f"{layout}, {exchange}")
+        logs = [lib.fresh("log") / str(r) for r in range(ranks)]
+        got = Job(ranks, source, "--layout", layout, "--exchange", exchange, "--device", "cuda", "--staging", "4M", "--json",
+                  env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r])}).report()
+        for r, log in enumerate(map(Log, logs) if got else ()):
+            equal(log.contexts, [r % 2], "contexts: on its own device alone")
+            check(all(e[4] for e in log.events), "copies from memory that is not pinned")
+            sent = sum(e[3] for e in log.queued("in", "box"))
+            needed = got["per_rank"][r]["needed"]
+            check(needed <= sent < needed * 1.3, f"{sent} bytes sent to place {needed}")
+            under_way, most = 0, 0
+            for sign, _, kind, _, _ in log.events:
+                under_way += (kind in ("in", "box")) * (1 if sign == "+" else -1)
+                most = max(most, under_way)
+            check(most > 1, f"{most} copy under way at a time")
+            for stream in {e[1] for e in log.queued("launch")}:
+                own = [e[:3] for e in log.events if e[1] == stream and e[2] in ("in", "launch")]
+                first = own.index(("-", stream, "launch"))
+                done = [e for e in own[:first] if e == ("-", stream, "in")]
+                check(len(done) >= 2, "a kernel that ran before bytes and jobs were there")
+
+
+def staging():
+    """Not more than is allowed is used, nor pinned; the rest of it is the device's."""
+    source = checkpoint(2)
+    for exchange in ("never", "node", "all"):
+        for cap in (1, 4):
+            case(f"{cap} MiB, {exchange}")
+            got = Job(2, source, "--exchange", exchange, "--device", "cuda", "--staging", f"{cap}MiB", "--json", "--dtype",
+                      "F16").report()
+            check(got and got["staging"] <= cap * MIB, f"staging: {got and got['staging']}")
+            check(got and 0 < got["pinned"] <= 2 * cap * MIB and got["device_staging"] <= cap * MIB,
+                  f"pinned {got and got['pinned']}, on the device {got and got['device_staging']}")
+
+
+def machines():
+    """What a machine has decides what is said of it."""
+    source = checkpoint(1)
+    for env, device, says in (
+            ({"FAKE_CUDA_VERSION": "10020"}, None, "driver is of CUDA 10.2; 11.0 is the oldest"),
+            ({"FAKE_CUDA_GPUS": "0"}, None, "no GPU: cuInit: CUDA_ERROR_NO_DEVICE"),
+            ({"LD_LIBRARY_PATH": ""}, None, "no GPU: libcuda.so.1: cannot open"),
+            ({}, "cuda:0, Fake 0", "there is one")):
+        case(f"{env}")
+        got = one(source, "--device", "auto", "--json", **env)
+        check(got and got["device"] == device and says in got["device_why"], f"{got and got['device_why']}")
+        page = lib.run(lib.PROGRAM, "doctor", env={**lib.environment(), **env}).stdout
+        check(("Fake 0" if device else says) in " ".join(page.split()), page)
+
+
+lib.why_not = lambda: None
+jobs.DEVICE = []
+lib.main(calls, later, order, staging, machines)
