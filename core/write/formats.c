@@ -5,10 +5,16 @@
 
 /* A format is one file and one row here. */
 const struct dcp_write_format *const dcp_write_formats[] = {
-	&dcp_write_safetensors, &dcp_write_torch_dcp,
-	&dcp_write_torch_save,  &dcp_write_npy,
-	&dcp_write_npz,         &dcp_write_paddle_binary,
-	&dcp_write_paddle_vars, NULL,
+	&dcp_write_safetensors,
+	&dcp_write_torch_dcp,
+	&dcp_write_torch_save,
+	&dcp_write_npy,
+	&dcp_write_npz,
+	&dcp_write_paddle_binary,
+	&dcp_write_paddle_vars,
+	&dcp_write_paddle_dist,
+	&dcp_write_paddle_dist_31,
+	NULL,
 };
 
 const struct dcp_write_format *dcp_write_format(const char *name)

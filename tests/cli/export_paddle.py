@@ -8,11 +8,13 @@ SOURCES = [("hf-llama", "llama"), ("hf-llama", "dtypes"), ("paddle-plain", "p4")
            ("paddle-plain", "odd@all_p4"), ("paddle-dist", None), ("torch-save", "types.pt"), ("torch-save", "dtypes.pt"),
            ("numpy", None), ("dcp-plain", None), ("composer", None)]
 # format, name of OUT: "" is a directory
-FORMATS = [("paddle-binary", ""), ("npy", ""), ("npz", ""), ("npz", ".npz")]
+FORMATS = [("paddle-binary", ""), ("paddle-dist", ""), ("paddle-dist-3.1", ""), ("npy", ""), ("npz", ""), ("npz", ".npz")]
 
 # dtypes that a format has not
 NUMPY = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0", "F4", "C32"}
-MISSING = {"paddle-binary": {"F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0", "F4", "C32", "U16"}, "npy": NUMPY, "npz": NUMPY}
+PADDLE = {"F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0", "F4", "C32", "U16", "U32", "U64"}
+MISSING = {"paddle-binary": PADDLE - {"U32", "U64"}, "paddle-dist": PADDLE, "paddle-dist-3.1": PADDLE,
+           "npy": NUMPY, "npz": NUMPY}
 
 
 def source(name, version):
@@ -25,7 +27,8 @@ def digests(*args):
 
 def may_miss(t, form):
     """Can the format not hold that tensor?"""
-    return t["dtype"] in MISSING[form] or not t["key"] or form == "npy" and len(t["key"]) > 242
+    nameless = not t["key"] and "dist" not in form
+    return t["dtype"] in MISSING[form] or nameless or form == "npy" and len(t["key"]) > 242
 
 
 def named(form, key):

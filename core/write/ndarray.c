@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/write/ndarray.h"
+
+#include <errno.h>
+
+#include "core/base/buf.h"
+
+/* "<f4" */
+static const char *code_of(enum dcp_dtype dtype)
+{
+	const struct dcp_dtype_info *info = dcp_dtype_info(dtype);
+
+	if (dtype == DCP_DTYPE_BF16)
+		return "<u2";
+	if (dtype == DCP_DTYPE_F8_E4M3 || dtype == DCP_DTYPE_F8_E5M2)
+		return "|i1";
+	return info->widened ? NULL : info->npy;
+}
+
+bool dcp_ndarray_can(enum dcp_dtype dtype)
+{
+	return code_of(dtype) && dtype != DCP_DTYPE_U16 && dtype != DCP_DTYPE_U32 &&
+	       dtype != DCP_DTYPE_U64;
+}
+
+/* numpy.dtype('f4', False, True) and its state. */
+static void put_dtype(struct dcp_ndarrays *a, enum dcp_dtype dtype)
+{
+	struct dcp_pickler *p = a->p;
+	const char *code = code_of(dtype);
+
+	if (a->dtype[dtype].known) {
+		dcp_pickler_get(p, a->dtype[dtype].memo);
+		return;
+	}
+	dcp_pickler_open(p, DCP_PICKLE_BUILD, 0);
+	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
+	dcp_pickler_global(p, "numpy", "dtype");
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 3);
+	dcp_pickler_word(p, code + 1);
+	dcp_pickler_bool(p, false);
+	dcp_pickler_bool(p, true);
+	a->dtype[dtype].known = true;
+	a->dtype[dtype].memo = dcp_pickler_last(p);
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 8);
+	dcp_pickler_int(p, 3);
+	dcp_pickler_word(p, *code == '<' ? "<" : "|");
+	dcp_pickler_none(p);
+	dcp_pickler_none(p);
+	dcp_pickler_none(p);
+	dcp_pickler_int(p, -1);
+	dcp_pickler_int(p, -1);
+	dcp_pickler_int(p, 0);
+}
+
+/* _reconstruct(ndarray, (0,), b'b') */
+static void put_empty(struct dcp_ndarrays *a)
+{
+	struct dcp_pickler *p = a->p;
+
+	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
+	dcp_pickler_global(p, "numpy.core.multiarray", "_reconstruct");
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 3);
+	dcp_pickler_global(p, "numpy", "ndarray");
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);
+	dcp_pickler_int(p, 0);
+	if (a->b.known) {
+		dcp_pickler_get(p, a->b.memo);
+		return;
+	}
+	dcp_pickler_bytes(p, "b", 1);
+	a->b.known = true;
+	a->b.memo = dcp_pickler_last(p) - 2; /* then came the tuple and the result */
+}
+
+/* _codecs.encode("...", "latin1"); protocol 2 has no bytes. */
+static int put_text(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
+		    struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf lengths = DCP_BUF_INIT;
+	struct dcp_pickler *p = a->p;
+	uint64_t total;
+	int rc = dcp_writer_measure(a->w, of->tensor, of->part, of->off, of->nbytes, &lengths,
+				    &total, err);
+
+	if (rc < 0)
+		return rc;
+	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
+	dcp_pickler_global(p, "_codecs", "encode");
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 2);
+	dcp_pickler_text_open(p, total);
+	dcp_pickler_flush(p, a->w);
+	dcp_writer_text(a->w, of->tensor, of->part, of->off, of->nbytes, &lengths);
+	dcp_pickler_bytes_close(p);
+	dcp_pickler_word(p, "latin1");
+	return 0;
+}
+
+static int put_elements(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
+			struct dcp_err *err)
+{
+	struct dcp_pickler *p = a->p;
+
+	if (of->nbytes == 0)
+		dcp_pickler_bytes(p, "", 0);
+	else if (p->protocol < 3)
+		return put_text(a, of, err);
+	else {
+		dcp_pickler_bytes_open(p, of->nbytes);
+		dcp_pickler_flush(p, a->w);
+		dcp_writer_slice(a->w, of->tensor, of->part, of->off, of->nbytes);
+		dcp_pickler_bytes_close(p);
+	}
+	return 0;
+}
+
+int dcp_ndarray_put(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
+		    struct dcp_err *err)
+{
+	struct dcp_pickler *p = a->p;
+
+	dcp_pickler_open(p, DCP_PICKLE_BUILD, 0);
+	put_empty(a);
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 5);
+	dcp_pickler_int(p, 1);
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, of->ndim);
+	for (uint32_t k = 0; k < of->ndim; k++)
+		dcp_pickler_u64(p, of->shape[k]);
+	put_dtype(a, of->dtype);
+	dcp_pickler_bool(p, false);
+	return put_elements(a, of, err);
+}
+
+int dcp_ndarray_put_part(struct dcp_ndarrays *a, size_t tensor, size_t part,
+			 struct dcp_err *err)
+{
+	const struct dcp_write_tensor *t = &a->w->set->tensors[tensor];
+	const struct dcp_write_part *of = &t->parts[part];
+
+	return dcp_ndarray_put(a,
+			       &(struct dcp_ndarray_of){
+				       .dtype = t->dtype,
+				       .ndim = of->ndim,
+				       .shape = of->shape,
+				       .tensor = tensor,
+				       .part = part,
+				       .nbytes = dcp_write_part_bytes(t, of),
+			       },
+			       err);
+}
