@@ -15,17 +15,22 @@
 
 /* ---- what one rank needs ---- */
 
+enum { SHORT_RUN = 256 }; /* a range takes 24 bytes, its message 32 */
+
 struct ranges {
 	struct load_range *v;
 	size_t n, cap;
+	bool exact;
 };
 
 static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
 {
 	struct load_range *last = r->n ? &r->v[r->n - 1] : NULL;
 
-	lo -= lo % LOAD_BLOCK;
-	hi += (LOAD_BLOCK - hi % LOAD_BLOCK) % LOAD_BLOCK;
+	if (!r->exact) {
+		lo -= lo % LOAD_BLOCK;
+		hi += (LOAD_BLOCK - hi % LOAD_BLOCK) % LOAD_BLOCK;
+	}
 	if (last && last->file == file && lo >= last->lo && lo <= last->hi) {
 		last->hi = DCP_MAX(last->hi, hi);
 		return 0;
@@ -36,13 +41,19 @@ static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
 	return 0;
 }
 
+/* Runs that are no further apart than this become one range. */
+static uint64_t together(const struct ranges *r, const struct dcp_strided *s)
+{
+	return r->exact && s->run >= SHORT_RUN ? s->run + s->run / 8 : DCP_FETCH_STRIDE;
+}
+
 /* Add the ranges of dimensions @k and up. Runs that are close together become one range. */
 static int add_each(struct ranges *r, uint32_t file, const struct dcp_strided *s, uint32_t k,
 		    uint64_t off, uint64_t extent)
 {
 	int rc = 0;
 
-	while (k < s->ndim && s->file_stride[k] <= DCP_FETCH_STRIDE)
+	while (k < s->ndim && s->file_stride[k] <= together(r, s))
 		k++;
 	if (k == s->ndim)
 		return add_range(r, file, off, off + extent);
@@ -76,9 +87,10 @@ static size_t merge(struct load_range *v, size_t n)
 	return out;
 }
 
-int load_ranges(const struct load_need *need, size_t n, struct load_range **out, size_t *nout)
+int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_range **out,
+		size_t *nout)
 {
-	struct ranges r = { 0 };
+	struct ranges r = { .exact = exact };
 	int rc = 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
@@ -86,7 +98,7 @@ int load_ranges(const struct load_need *need, size_t n, struct load_range **out,
 		uint64_t extent = s->run;
 
 		for (uint32_t k = 0; k < s->ndim; k++)
-			if (s->file_stride[k] <= DCP_FETCH_STRIDE)
+			if (s->file_stride[k] <= together(&r, s))
 				extent += (s->count[k] - 1) * s->file_stride[k];
 		rc = add_each(&r, need[i].file, s, 0, s->off, extent);
 	}

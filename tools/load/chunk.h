@@ -8,14 +8,17 @@
 
 #define LOAD_BLOCK 4096 /* alignment of O_DIRECT reads */
 
-/* Bytes [lo, hi) of a file that a rank needs, whole blocks. Sent between ranks in this form. */
+/* Bytes [lo, hi) of a file that a rank needs. Sent between ranks in this form. */
 struct load_range {
 	uint32_t file, zero;
 	uint64_t lo, hi;
 };
 
-/* The ranges of @n needs, sorted and merged; the caller frees them. -ENOMEM. */
-int load_ranges(const struct load_need *need, size_t n, struct load_range **out, size_t *nout);
+/* The ranges of @n needs, sorted and merged; the caller frees them. They are whole blocks, and hold short
+ * gaps between runs; @exact: they are not, and hold gaps of an eighth of a run, but between runs of less than
+ * 256 bytes. -ENOMEM. */
+int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_range **out,
+		size_t *nout);
 
 /* Bytes [lo, hi) of a file. @n bytes are read from lo: more than hi - lo when the last element ends
  * after hi. */

@@ -233,7 +233,8 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 	uint32_t exchange = p->report.exchange;
 	uint64_t slot = slot_bytes(staging);
 	const struct load_range *mine;
-	int rc = load_ranges(p->need, p->nneed, &p->mine, &p->nmine);
+	int rc = load_ranges(p->need, p->nneed, exchange == DCPLOAD_EXCHANGE_ALL, &p->mine,
+			     &p->nmine);
 
 	if (rc < 0)
 		load_fail(err, rc, "out of memory");

@@ -3,9 +3,9 @@
  * Each byte is read by one rank of the job and sent to those that need it.
  *
  * The files of the version, one after the other, are cut into stripes of one size; stripe s belongs to
- * rank s mod ranks. When the plan is made, every rank tells each owner which blocks of the owner's
+ * rank s mod ranks. When the plan is made, every rank tells each owner which bytes of the owner's
  * stripes it needs. In round k, rank r reads the blocks of stripe k * ranks + r that any rank needs and
- * sends each rank its blocks, in order; meanwhile a thread reads for the next round. A rank stores only
+ * sends each rank its bytes, in order; meanwhile a thread reads for the next round. A rank stores only
  * what it needs itself and what others need of its own stripes.
  */
 #include <errno.h>
@@ -18,10 +18,13 @@
 #include "tools/load/memory/memory.h"
 #include "tools/load/ship.h"
 
-enum { STRIPE_MOST = 4 << 20 };
+enum {
+	STRIPE_MOST = 4 << 20,
+	ELEMENT = 16, /* bytes of the largest */
+};
 
-/* Blocks [lo, hi) of a file that a rank needs from a stripe. They may reach one block beyond the stripe,
- * where its last element may end. Sent between ranks in this form. */
+/* Bytes [lo, hi) of a file that a rank needs from a stripe. They may reach beyond it, where its last element may end.
+ * Sent between ranks in this form. */
 struct part {
 	uint64_t stripe, lo, hi;
 	uint32_t file, zero;
@@ -30,6 +33,7 @@ struct part {
 struct load_rounds {
 	uint32_t ranks, self;
 	uint64_t stripe; /* bytes */
+	uint64_t slack;  /* bytes that a part may reach beyond its stripe */
 	uint64_t *base;  /* first stripe of each file; base[nfiles]: number of stripes */
 	size_t nfiles;
 	struct part *mine; /* what this rank needs, in order */
@@ -99,8 +103,8 @@ static uint64_t owner(const struct load_rounds *r, uint64_t stripe)
 	return stripe % r->ranks;
 }
 
-/* Cut ranges of files into parts of stripes: r->mine. */
-static int split(struct load_rounds *r, const struct load_range *v, size_t n, uint64_t slack)
+/* Cut ranges of files into parts of stripes: r->mine. @slack: with the end of their last element. */
+static int split(struct load_rounds *r, const struct load_range *v, size_t n, bool slack)
 {
 	size_t cap = 0;
 
@@ -114,7 +118,8 @@ static int split(struct load_rounds *r, const struct load_range *v, size_t n, ui
 				return -ENOMEM;
 			r->mine[r->nmine++] =
 				(struct part){ r->base[v[i].file] + number, lo,
-					       hi < v[i].hi ? hi + slack : hi, v[i].file, 0 };
+					       slack ? DCP_MIN(hi + ELEMENT, v[i].hi) : hi,
+					       v[i].file, 0 };
 		}
 	return 0;
 }
@@ -195,9 +200,7 @@ static bool is_sound(const struct load_rounds *r, const struct part *v, size_t n
 		    (i && by_stripe(&v[i - 1], &v[i]) > 0))
 			return false;
 		lo = (v[i].stripe - r->base[v[i].file]) * r->stripe;
-		if (v[i].lo < lo || v[i].lo >= v[i].hi ||
-		    v[i].hi - lo > r->stripe + LOAD_BLOCK || v[i].lo % LOAD_BLOCK ||
-		    v[i].hi % LOAD_BLOCK)
+		if (v[i].lo < lo || v[i].lo >= v[i].hi || v[i].hi - lo > r->stripe + r->slack)
 			return false;
 	}
 	return true;
@@ -266,19 +269,21 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 
 		c->first[k] = first;
 		for (; i < total && all[i].stripe == stripe; i++) {
-			uint64_t lo = (stripe - r->base[all[i].file]) * r->stripe;
+			uint64_t from = (stripe - r->base[all[i].file]) * r->stripe,
+				 lo = all[i].lo - all[i].lo % LOAD_BLOCK,
+				 hi = all[i].hi +
+				      (LOAD_BLOCK - all[i].hi % LOAD_BLOCK) % LOAD_BLOCK;
 			struct load_stretch *s =
 				c->nstretch > first ? &c->stretch[c->nstretch - 1] : NULL;
 
-			if (s && all[i].lo <= s->hi) {
-				s->hi = DCP_MAX(s->hi, all[i].hi);
+			if (s && lo <= s->hi + DCP_FETCH_STRIDE) {
+				s->hi = DCP_MAX(s->hi, hi);
 				s->n = (uint32_t)(s->hi - s->lo);
 				continue;
 			}
 			c->stretch[c->nstretch++] =
-				(struct load_stretch){ all[i].file,
-						       (uint32_t)(all[i].hi - all[i].lo),
-						       all[i].lo, all[i].hi, all[i].lo - lo };
+				(struct load_stretch){ all[i].file, (uint32_t)(hi - lo), lo, hi,
+						       lo - from };
 		}
 	}
 	c->first[c->n] = c->nstretch;
@@ -366,6 +371,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		r->self = ck->comm->rank;
 		stripe = DCP_MIN(DCP_MAX(share, least) - more, (uint64_t)STRIPE_MOST);
 		r->stripe = stripe - stripe % LOAD_BLOCK;
+		r->slack = more;
 		r->theirs = calloc(n, sizeof(*r->theirs));
 		r->ntheirs = calloc(n, sizeof(*r->ntheirs));
 		r->next = calloc(n, sizeof(*r->next));
@@ -380,7 +386,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 	if (rc == 0)
 		rc = number_stripes(r, ck);
 	if (rc == 0)
-		rc = split(r, p->mine, p->nmine, more);
+		rc = split(r, p->mine, p->nmine, slack);
 	if (rc < 0)
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);

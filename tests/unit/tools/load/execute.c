@@ -72,6 +72,7 @@ struct job {
 	const struct dcpload_plan *whole; /* of one rank */
 	size_t way;
 	uint32_t dim;
+	bool large;
 };
 
 /* Is @part of @whole what rank @r of @ranks has when dimension @dim is cut? */
@@ -151,13 +152,20 @@ static int plan_all(struct dcpload *ck, const char *layout, uint32_t rank, const
 	return rc < 0 ? rc : dcpload_plan_finish(*plan, err);
 }
 
-/* Not a byte more than is allowed: 1 MiB at the least. */
-static int expect_staging(const struct dcpload_plan *plan, const struct dcpload_config *config)
+/* Not a byte more of staging than is allowed, 1 MiB at the least. */
+static int expect_little(const struct job *j, const struct dcpload_plan *plan,
+			 const struct dcpload_config *config, uint32_t ranks)
 {
 	struct dcpload_report report = { .size = sizeof(report) };
 	uint64_t most = config->staging ? DCP_MAX(config->staging, 1ull << 20) : 64ull << 20;
 
 	dcpload_plan_report(plan, &report);
+	/* Messages hold hardly more than what was asked for: its runs have 256 bytes or more. */
+	if (j->large && report.exchange == DCPLOAD_EXCHANGE_ALL && ranks <= 4 &&
+	    report.received * 8 > report.needed * 9 + 4096)
+		return expect(printf("received %llu, needed %llu\n",
+				     (unsigned long long)report.received,
+				     (unsigned long long)report.needed) < 0);
 	return expect(report.staging <= most);
 }
 
@@ -187,7 +195,8 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 		rc = dcpload_execute(plan, &err);
 	if (rc == 0)
 		bad += compare(plan, j, comm->rank, comm->ranks) +
-		       expect_staging(plan, &config);
+
+		       expect_little(j, plan, &config, comm->ranks);
 	if (rc == 0)
 		rc = dcpload_check(plan, &err);
 	if (rc < 0)
@@ -309,7 +318,8 @@ static void test_large(void **state)
 	t_dir_make(&d, "test_load");
 	put_large(&d);
 	for (size_t n = 0; n < 6; n++) /* dtypes */
-		load_version((struct job){ .source = d.root, .cache = "" }, n, n + 35, 3);
+		load_version((struct job){ .source = d.root, .cache = "", .large = true }, n,
+			     n + 35, 3);
 	t_dir_remove(&d);
 }
 
