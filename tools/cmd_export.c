@@ -12,6 +12,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/text.h"
+#include "core/store/layouts/layouts.h"
 #include "fs/fault.h"
 #include "fs/mounts.h"
 #include "tools/export/export.h"
@@ -24,6 +25,12 @@ static const struct opt opts[] = {
 	  .help = "safetensors, torch-dcp, torch-save, npz, ...: see the manual",
 	  .kind = OPT_TEXT,
 	  AT(as) },
+	{ .name = "layout",
+	  .arg = "L",
+	  .help = "cut for the ranks of L: torch-dcp; default: all is rank 0's",
+	  .kind = OPT_TEXT,
+	  .what = OPT_LAYOUT,
+	  AT(layout) },
 	{ .name = "keys",
 	  .arg = "KEY",
 	  .help = "only this key, all below it, or a glob; may be repeated",
@@ -51,10 +58,24 @@ static const struct opt opts[] = {
 	  .help = "threads; default: as processors, at most 8",
 	  .kind = OPT_UINT,
 	  AT(jobs),
-	  .max = SAVE_MAX_JOBS },
-	{ .name = "force", .help = "replace a checkpoint that is there", AT(force) },
-	{ .name = "resume", .help = "go on where an export was stopped", AT(resume) },
-	PICK_OPT_VERSION,
+	  .max = SAVE_MAX_JOBS,
+	  .hidden = true },
+	{ .name = "verify",
+	  .help = "read back and compare before it gets its name",
+	  AT(verify) },
+	{ .name = "force",
+	  .help = "replace a checkpoint that is there; --resume: go on",
+	  AT(force) },
+	{ .name = "resume",
+	  .help = "go on where an export was stopped",
+	  AT(resume),
+	  .hidden = true },
+	{ .name = "version",
+	  .arg = "V",
+	  .kind = OPT_OPERAND,
+	  .what = OPT_VERSION,
+	  .help = "VERSION: a name, the number in it, or latest (default)",
+	  .hidden = true },
 	{ .name = "index",
 	  .arg = "FILE",
 	  .kind = OPT_TEXT,
@@ -185,20 +206,30 @@ static int save(struct exporting *x)
 	export_close(reader);
 	if (rc == 0)
 		rc = save_seal(x->save, &x->err);
+	if (rc == 0 && x->opts->verify)
+		rc = export_verify(x);
 	progress_finish(&x->progress);
 	if (rc == 0)
 		rc = save_publish(x->save, &x->err);
 	return rc;
 }
 
-static enum cmd_exit export(struct exporting *x, const struct opt_args *args) {
-	enum cmd_exit code = choose_format(x); int rc;
+static enum cmd_exit write_version(struct exporting *x, const struct opt_args *args)
+{
+	enum cmd_exit code = choose_format(x);
+	int rc;
 
-	if (code == CMD_OK) code = pick_open(&x->pick, args, &x->opts->pick);
-	if (code == CMD_OK) code = check_place(x);
-	if (code != CMD_OK) return code;
+	if (code == CMD_OK)
+		code = pick_open(&x->pick, args, &x->opts->pick);
+	if (code == CMD_OK)
+		code = check_place(x);
+	if (code == CMD_OK)
+		code = export_layout(x);
+	if (code != CMD_OK)
+		return code;
 	rc = export_choose(x);
-	if (rc == 0) rc = save(x);
+	if (rc == 0)
+		rc = save(x);
 	return rc < 0 ? fail(x, rc) : export_report(x);
 }
 
@@ -212,8 +243,10 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	dcpfs_fault_install(); /* so that files may be mapped */
 	dcp_arena_init(&x.arena, (size_t)4 << 30);
 	progress_init(&x.progress, true);
-	code = export(&x, args);
+	code = write_version(&x, args);
 	save_destroy(x.save);
+	dcp_layouts_destroy(x.layouts);
+	free(x.held);
 	dcp_buf_finish(&x.tensors);
 	dcp_buf_finish(&x.from);
 	dcp_buf_finish(&x.objects);

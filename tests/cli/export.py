@@ -43,7 +43,7 @@ def same_files(a, b):
 def one(source, version, form, want, objects):
     out, again = SCRATCH / f"out{FORMATS[form]}", SCRATCH / f"again{FORMATS[form]}"
     said = f"{source} {' '.join(version)} as {form}"
-    report = data("export", "--as", form, "--json", source, *version, out)
+    report = data("export", "--as", form, "--json", "--verify", source, *version, out)
     if not report:
         return
     left = {(x["kind"], x["key"]): x["why"] for x in report["left_out"]}

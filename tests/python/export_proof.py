@@ -109,7 +109,7 @@ def load_safetensors(path):
 
 def version(source, v, scratch):
     want, objects = v["tensors"], v.get("objects", [])
-    for form, ending, *more in (("safetensors", ""), ("safetensors", "", "--max-shard-size", "2KiB"), ("torch-dcp", ""),
+    for form, ending, *more in (("safetensors", ""), ("safetensors", "", "--max-shard-size", "2KiB"), ("torch-dcp", ""), ("torch-dcp", "", "--layout", "fsdp3"),
                                 ("torch-dcp", "", "--layout", "fsdp3"), ("torch-save", ".pt")):
         out = pathlib.Path(tempfile.mkdtemp(dir=scratch)) / f"out{ending}"
         said = f"{source} {v['name']} as {form} {' '.join(more)}"

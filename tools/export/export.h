@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * export: one run of dcpfs export, shared by the verb (cmd_export.c), what it takes from the source
- * (set.c), how that is read (read.c), and the report (report.c).
+ * (set.c, parts.c), how that is read (read.c), and the report (report.c).
  */
 #pragma once
 #include <stdbool.h>
@@ -43,6 +43,9 @@ struct exporting {
 	struct dcp_arena arena;
 	struct dcp_write_set set;
 	struct dcp_buf tensors, from, objects, extras, extra_from, left;
+	struct dcp_layouts *layouts;
+	const struct dcp_layout *layout; /* NULL: everything is written whole, by rank 0 */
+	uint64_t *held;                  /* bytes that each rank writes */
 	struct save *save;
 	struct progress progress;
 	struct dcp_err err;
@@ -51,6 +54,11 @@ struct exporting {
 
 /* Names of --dtype; the first leaves tensors as they are. */
 extern const char *const export_dtypes[];
+
+/* Open the layout that is asked for. */
+enum cmd_exit export_layout(struct exporting *x);
+/* The parts of @t in the layout; @why: it cannot be cut so, or NULL. 0 or -errno. */
+int export_parts(struct exporting *x, struct dcp_write_tensor *t, const char **why);
 
 /* Fill the set with what is asked for and the format can hold; list the rest. 0 or -errno. */
 int export_choose(struct exporting *x);
@@ -61,6 +69,12 @@ struct export_reader;
 int export_reader(struct exporting *x, struct export_reader **out);
 struct save_source export_source(struct export_reader *r);
 void export_close(struct export_reader *r);
+/* [off, off + n) of all of a tensor, as it is written; one thread. */
+int export_read_whole(struct export_reader *r, size_t tensor, uint64_t off, void *buf, size_t n,
+		      struct dcp_err *err);
+
+/* Read back what was sealed and compare it. 0, -EBADMSG (it differs), or -errno. */
+int export_verify(struct exporting *x);
 
 /* What was written, and what was not. */
 enum cmd_exit export_report(const struct exporting *x);

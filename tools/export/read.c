@@ -11,6 +11,8 @@
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 
+#define ALL SIZE_MAX /* of a tensor, in place of a part */
+
 struct reading {
 	struct dcp_view *view;
 	size_t tensor, part; /* that it shows */
@@ -61,12 +63,12 @@ static int open_part(const struct exporting *x, struct reading *j, size_t tensor
 		     struct dcp_err *err)
 {
 	const struct dcp_write_tensor *t = &x->set.tensors[tensor];
-	const struct dcp_write_part *p = &t->parts[part];
+	const struct dcp_write_part *p = part == ALL ? NULL : &t->parts[part];
 	const struct export_from *from = &DCP_ITEMS(x->from, struct export_from)[tensor];
 	struct dcp_cut cut;
 	int rc;
 
-	if (dcp_write_is_whole(t, p))
+	if (!p || dcp_write_is_whole(t, p))
 		return dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, NULL, &j->view, err);
 	rc = dcp_cut_box(&cut, t->ndim, p->lo, p->shape, &j->arena);
 	return rc < 0 ? rc
@@ -138,6 +140,12 @@ static int read_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 				rc == -ESTALE ? "a file of the checkpoint was changed meanwhile"
 					      : strerror(-rc));
 	return 0;
+}
+
+int export_read_whole(struct export_reader *r, size_t tensor, uint64_t off, void *buf, size_t n,
+		      struct dcp_err *err)
+{
+	return read_piece(r, 0, tensor, ALL, off, buf, n, err);
 }
 
 struct save_source export_source(struct export_reader *r)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
 #include "core/store/version/assets.h"
 #include "core/store/view/view.h"
@@ -120,7 +121,10 @@ static int add_tensor(struct exporting *x, const struct dcp_row *row,
 		out.same_as = find_row(x, row->alias_of);
 	rc = copy_path(x, t->path, t->npath, &out.path);
 	if (rc == 0)
-		rc = add_whole(x, &out);
+		rc = row->nbytes && x->layout ? export_parts(x, &out, &why)
+					      : add_whole(x, &out);
+	if (rc == 0 && why)
+		return leave_out(x, "tensor", row->key, why);
 	if (rc < 0)
 		return rc;
 	dcp_buf_add(&x->tensors, &out, sizeof(out));
@@ -249,7 +253,7 @@ int export_choose(struct exporting *x)
 		.nobjects = DCP_NITEMS(x->objects, struct dcp_object),
 		.extras = DCP_ITEMS(x->extras, struct dcp_write_extra),
 		.nextras = DCP_NITEMS(x->extras, struct dcp_write_extra),
-		.ranks = 1,
+		.ranks = x->layout ? dcp_layout_ranks(x->layout) : 1,
 	};
 	return dcp_err_say(&x->err, rc);
 }
