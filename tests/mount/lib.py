@@ -485,6 +485,23 @@ def _terminated(number, frame):
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # or what a caller ignores would be ignored by what is started
 
 
+def directory_calls():
+    """opendir and its family of the C library, and a readdir that gives a name or None."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.opendir.restype = ctypes.c_void_p
+    libc.readdir64.restype = ctypes.c_void_p
+    libc.telldir.restype = ctypes.c_long
+    for f in (libc.readdir64, libc.telldir, libc.closedir, libc.rewinddir):
+        f.argtypes = [ctypes.c_void_p]
+    libc.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
+
+    def entry(d):
+        p = libc.readdir64(d)
+        return ctypes.string_at(p + 19) if p else None  # struct dirent64: u64, s64, u16, u8, name
+
+    return libc, entry
+
+
 def main(*tests):
     print(f"seed: DCPFS_TEST_SEED={SEED}", flush=True)
     signal.signal(signal.SIGTERM, _terminated)

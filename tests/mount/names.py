@@ -98,6 +98,14 @@ def tags_of_the_source():
         equal(os.readlink(at / "latest_checkpointed_iteration.txt"), "../iter_0000005", "a file of the source")
         equal(read(at / "best" / "raw" / "a.bin"), read(m.at / "iter_0000010" / "raw" / "a.bin"), "through a tag")
         fails("ENOENT", os.lstat, at / "worst")
+        libc, entry = lib.directory_calls()
+        d, order = libc.opendir(os.fsencode(at)), []
+        while (name := entry(d)) is not None:
+            order.append((libc.telldir(d), name))
+        for (place, _), (_, behind) in zip(order, order[1:]):
+            libc.seekdir(d, place)
+            equal(entry(d), behind, f"name behind position {place}")
+        libc.closedir(d)
         equal(m.versions(), ["iter_0000005", "iter_0000010"], "tags are no versions")
         case("a tag moves")
         (source / "latest_checkpointed_iteration.txt").write_text("10\n", encoding="ascii")

@@ -250,26 +250,9 @@ def copies():
     equal(os.readlink(out / "all" / "latest"), m.latest(), "latest in the copy")
 
 
-def directory_calls():
-    """opendir and its family of the C library, and a readdir that gives a name or None."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.opendir.restype = ctypes.c_void_p
-    libc.readdir64.restype = ctypes.c_void_p
-    libc.telldir.restype = ctypes.c_long
-    for f in (libc.readdir64, libc.telldir, libc.closedir, libc.rewinddir):
-        f.argtypes = [ctypes.c_void_p]
-    libc.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
-
-    def entry(d):
-        p = libc.readdir64(d)
-        return ctypes.string_at(p + 19) if p else None  # struct dirent64: u64, s64, u16, u8, name
-
-    return libc, entry
-
-
 def positions():
     """seekdir to any position that telldir gave continues there."""
-    libc, entry = directory_calls()
+    libc, entry = lib.directory_calls()
     m, rng = the_mount(), lib.rng("positions")
     for path in (m.at, m.at / "step-1" / "raw", m.at / "step-1" / "npy", m.at / "step-2" / "objects"):
         case(str(path))
@@ -292,7 +275,7 @@ def positions():
 
 def crowded():
     """A directory of thousands: each name once, and a position holds in another mount of it."""
-    libc, entry = directory_calls()
+    libc, entry = lib.directory_calls()
     source, rng = lib.fresh("source"), lib.rng("crowded")
     keys = {f"layers.{i}.{'x' * rng.randrange(120)}": ("U8", [3], [0], bytes(3)) for i in range(4000)}
     (source / "step-1").mkdir()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ground floor.
- * covers: arena, buf, bytes, ckd, err, jsonw, utf8
+ * covers: arena, buf, bytes, ckd, err, jsonw, number, text, utf8
  */
 #include "tests/unit/t.h"
 
@@ -116,6 +116,22 @@ static void elements_by_number(void **state)
 		assert_int_equal(DCP_ITEMS(b, uint32_t)[i], i >= 5 && i % 7 == 5 ? i : 0);
 }
 
+static void array_has_room_for_one_more(void **state)
+{
+	uint32_t *v = NULL;
+	size_t cap = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < 100; i++) {
+		assert_int_equal(dcp_array_grow((void **)&v, &cap, i, sizeof(*v)), 0);
+		assert_in_range(cap, i + 1, 2 * i + 16);
+		v[i] = i;
+	}
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(v[i], i);
+	free(v);
+}
+
 static void varint_round_trip(void **state)
 {
 	static const uint64_t values[] = { 0,        1,          127,        128,       300,
@@ -151,6 +167,9 @@ static void err_is_printable_and_prefixed(void **state)
 	assert_string_equal(e.msg, ".metadata: key \"a?b??\" is \xc3\xb6"
 				   "dd");
 	assert_int_equal(e.off, 5);
+	dcp_err_where(&e, -EBADMSG, "%s", ".meta"); /* one whose name only begins so */
+	assert_string_equal(e.msg, ".meta: .metadata: key \"a?b??\" is \xc3\xb6"
+				   "dd");
 	assert_int_equal(dcp_fail(NULL, -EIO, 0, "nobody listens"), -EIO);
 	t_case("there is always something to say");
 	e = (struct dcp_err){ 0 };
@@ -328,6 +347,7 @@ T_TESTS()
 		cmocka_unit_test(what_a_name_ends_with),
 		cmocka_unit_test(range_never_wraps),
 		cmocka_unit_test(elements_by_number),
+		cmocka_unit_test(array_has_room_for_one_more),
 		cmocka_unit_test(varint_round_trip),
 		cmocka_unit_test(err_is_printable_and_prefixed),
 		cmocka_unit_test(json_floats),

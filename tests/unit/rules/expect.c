@@ -78,6 +78,28 @@ static void every_family(void **state)
 	fclose(f);
 }
 
+static int find_head(void *ctx, const struct dcp_rules_expected *x)
+{
+	if (strcmp(x->key, "lm_head.weight") == 0)
+		*(int *)ctx = x->optional;
+	return 0;
+}
+
+/* The output layer of a model may be the embedding, unless its config.json says that it is not. */
+static void tied_embeddings(void **state)
+{
+	for (int tie = -1; tie <= 1; tie++) {
+		struct dcp_rules_config c = {
+			.model_type = "llama", .layers = 1, .hidden = 8, .tie = tie
+		};
+		int optional = -1;
+
+		(void)state;
+		assert_int_equal(dcp_rules_expect(&c, find_head, &optional), 1);
+		assert_int_equal(optional, tie != 0);
+	}
+}
+
 static int count(void *ctx, const struct dcp_rules_expected *x)
 {
 	++*(int *)ctx;
@@ -118,6 +140,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_family),
+		cmocka_unit_test(tied_embeddings),
 		cmocka_unit_test(unknown),
 	};
 

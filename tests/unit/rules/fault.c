@@ -15,6 +15,7 @@ static const struct {
 	uint32_t ndim;
 	uint64_t shape[2];
 	size_t keys;
+	uint64_t run_lo; /* of its piece */
 } failing[] = {
 	{ "a -> b : T", "line 1: T: a tensor of 1 dimension cannot be transposed", 1, { 4 }, 1 },
 	{ "a -> b : permute(0)", "line 1: permute: 1 numbers for 2 dimensions", 2, { 4, 4 }, 1 },
@@ -24,6 +25,8 @@ static const struct {
 	{ "a -> b : reshape(-1, -1)", "line 1: reshape: -1 stands once in a shape", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(layers, -1)", "line 1: reshape: it needs layers, which no config.json tells", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(vocab/heads)", "line 1: reshape: 7 is not a multiple of 4", 2, { 4, 4 }, 1 },
+	{ "a -> b : reshape(4294967296*4294967296, -1)", "line 1: reshape: its numbers leave 64 bits", 2, { 4, 4 }, 1 },
+	{ "a -> b : T", "its pieces are not possible", 2, { 4, 4 }, 1, 1 },
 	{ "a -> b : narrow(0, 2, 3)", "line 1: narrow: elements 2 to 5 of dimension 0, which has 4", 2, { 4, 4 }, 1 },
 	{ "a -> b : narrow(0, 18446744073709551615, 3)", "of dimension 0, which has 4", 2, { 4, 4 }, 1 },
 	{ "a -> b : unpad(vocab)", "line 1: unpad: dimension 0 has 4 elements, fewer than 7", 2, { 4, 4 }, 1 },
@@ -35,6 +38,7 @@ static const struct {
 	{ "a -> x.{e} : unstack(2, {e})", "line 1: unstack: dimension 2 of a tensor that has 2", 2, { 5, 4 }, 1 },
 	{ "a -> b : cast(bf16)", "line 1: cast: U32 cannot become BF16", 1, { 4 }, 1 },
 	{ "a, b -> c : concat(0)", "line 1: there is a, but no b", 2, { 5, 4 }, 1 },
+	{ "a -> x.{i}.{e} : unstack(0, {i}) unstack(0, {e})", "line 1: unstack: 300 elements cannot be as many tensors", 2, { 300, 300 }, 300 },
 	{ "a -> x.{e} : unstack(0, {e}) T", "line 1: T: a tensor of 1 dimension cannot be transposed", 2, { 3, 4 }, 3 },
 };
 /* clang-format on */
@@ -58,7 +62,9 @@ static int one_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 	(void)number;
 	(void)err;
 	assert_true(p && lo);
-	*p = (struct dcp_piece){ .lo = lo, .len = failing[c].shape };
+	*p = (struct dcp_piece){ .lo = lo,
+				 .len = failing[c].shape,
+				 .run_lo = failing[c].run_lo };
 	assert_true(dcp_shape_volume(failing[c].shape, failing[c].ndim, &p->run_n));
 	p->nbytes = 4 * p->run_n;
 	*out = (struct dcp_tensor){ .key = "a",

@@ -257,15 +257,16 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 					       : at * p->len[d] + i[d];
 			}
 			if (n >= p->run_lo && n < p->run_lo + p->run_n) {
+				assert_int_equal(seen[flat(a, in)]++, 0);
+				if (p->filter == DCP_FILTER_ZERO)
+					continue;
 				at = p->off / 4 + p->item_lo + at - p->run_lo;
 				assert_int_equal(p->off % 4, 0);
 				assert_true(p->item_n ? p->enc == DCP_ENC_TORCH && p->stride
 						      : at * 4 + 4 <= p->off + p->nbytes);
-				assert_int_equal(seen[flat(a, in)]++, 0);
 				memcpy(&a->at[flat(a, in)], g->s->bytes.p + at * 4, 4);
 			}
-			n++;
-		} while (step(p->len, t->ndim, i));
+		} while (n++, step(p->len, t->ndim, i));
 	}
 	for (uint64_t k = 0; k < volume(a); k++)
 		assert_int_equal(seen[k], 1);
@@ -339,6 +340,12 @@ static uint32_t narrowed(const struct store *s, size_t out, const uint64_t *i)
 static uint32_t unpadded(const struct store *s, size_t out, const uint64_t *i)
 {
 	return in2(s, out, i[0], i[1]);
+}
+
+/* Rows of zeros behind the last. */
+static uint32_t padded(const struct store *s, size_t out, const uint64_t *i)
+{
+	return i[0] < 4 ? in2(s, out, i[0], i[1]) : 0;
 }
 
 /* Meta's pairs in each of 4 heads of 6 rows to halves. */
@@ -455,6 +462,7 @@ static const struct {
 	  { { 2, { 15, 4 } } }, odd_shape },
 	{ "narrow", "a -> b : narrow(-1, 3, 5)", { "a" }, { { 2, { 6, 10 } } }, { "b" }, { { 2, { 6, 5 } } }, narrowed },
 	{ "unpad", "a -> b : unpad(vocab)", { "a" }, { { 2, { 10, 4 } } }, { "b" }, { { 2, { 7, 4 } } }, unpadded },
+	{ "pad", "a -> b : pad(vocab)", { "a" }, { { 2, { 4, 3 } } }, { "b" }, { { 2, { 7, 3 } } }, padded },
 	{ "unpad what has no padding", "a -> b : unpad(4, 1)", { "a" }, { { 2, { 7, 4 } } }, { "b" },
 	  { { 2, { 7, 4 } } }, unpadded },
 	{ "rope", "a -> b : rope(heads)", { "a" }, { { 2, { 24, 5 } } }, { "b" }, { { 2, { 24, 5 } } }, roped },

@@ -130,6 +130,8 @@ static const struct {
 	{ "words of the grammar are keys, too", "\\drop -> \\->", KEYS("drop"), "->=0" },
 	{ "a key made twice", "a -> x\nb -> x\n* -> *", KEYS("a", "b", "c"),
 	  "x!(both a (line 1) and b (line 2) become this key) c=2" },
+	{ "two keys for one part", "strip m.\na, b -> c : concat(0)", KEYS("a", "m.a", "b"),
+	  "c!(both a and m.a are its part)" },
 	{ "one tensor is broken", "* -> x.*", KEYS("a", "bad"), "x.a=0 x.bad!(a.bin: gone)" },
 };
 /* clang-format on */
@@ -340,6 +342,42 @@ static void detected(void **state)
 	}
 }
 
+static int float_of_key(void *ctx, uint64_t number, struct dcp_arena *arena,
+			struct dcp_tensor *out, struct dcp_err *err)
+{
+	int rc = tensor_of_key(ctx, number, arena, out, err);
+
+	out->dtype = DCP_DTYPE_F32;
+	out->dtype_name = "F32";
+	out->itemsize = 4;
+	((struct dcp_piece *)(uintptr_t)out->pieces)->nbytes = 4;
+	return rc;
+}
+
+/* What is asked of all tensors does not change what a rule says of one. */
+static void casts(void **state)
+{
+	static const char *const want[] = { "F16", "BF16" };
+	struct keys k = { KEYS("a", "b") };
+	struct dcp_rules_source from = { .list = list_keys,
+					 .tensor = float_of_key,
+					 .ctx = &k,
+					 .files = files,
+					 .nfiles = 2,
+					 .cast = DCP_DTYPE_BF16 };
+	struct dcp_rules *r = parse("a -> a : cast(f16)\nb -> b\n");
+	struct t_sink s;
+
+	(void)state;
+	t_sink_init(&s, NULL);
+	assert_int_equal(dcp_rules_map(r, &from, &s.sink, NULL, NULL), 0);
+	assert_int_equal(s.ntensors, 2);
+	for (size_t i = 0; i < 2; i++)
+		assert_string_equal(s.tensor[i].dtype_name, want[i]);
+	t_sink_finish(&s);
+	dcp_rules_free(r);
+}
+
 static void wrapped_model(void **state)
 {
 	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, said = DCP_BUF_INIT;
@@ -386,10 +424,11 @@ static void config(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_table),    cmocka_unit_test(what_is_said),
-		cmocka_unit_test(bad_texts),     cmocka_unit_test(limits),
-		cmocka_unit_test(presets),       cmocka_unit_test(detected),
-		cmocka_unit_test(wrapped_model), cmocka_unit_test(config),
+		cmocka_unit_test(keys_table), cmocka_unit_test(what_is_said),
+		cmocka_unit_test(bad_texts),  cmocka_unit_test(limits),
+		cmocka_unit_test(presets),    cmocka_unit_test(detected),
+		cmocka_unit_test(casts),      cmocka_unit_test(wrapped_model),
+		cmocka_unit_test(config),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

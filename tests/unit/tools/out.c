@@ -5,6 +5,9 @@
  */
 #include "tests/unit/t.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "core/base/buf.h"
 #include "fs/mounts.h"
 #include "tools/out.h"
@@ -149,6 +152,54 @@ static void wrapping(void **state)
 		out_wrap(&b, cases[i].col, cases[i].indent, cases[i].width, cases[i].text);
 		assert_string_equal(b.p ? b.p : "", cases[i].want);
 	}
+}
+
+static void set(const char *name, const char *value)
+{
+	if (value)
+		setenv(name, value, 1);
+	else
+		unsetenv(name);
+}
+
+/* Colours are for a terminal that has them, unless somebody wants none. */
+static void colours(void **state)
+{
+	static const struct {
+		const char *what, *term, *no_color;
+		bool tty, color;
+	} cases[] = {
+		{ "a terminal", "xterm", NULL, true, true },
+		{ "NO_COLOR", "xterm", "1", true, false },
+		{ "an empty NO_COLOR says nothing", "xterm", "", true, true },
+		{ "one without colours", "dumb", NULL, true, false },
+		{ "one of no name", NULL, NULL, true, false },
+		{ "a file", "xterm", NULL, false, false },
+	};
+	int before = dup(STDOUT_FILENO), pty = posix_openpt(O_RDWR | O_NOCTTY), fd[2];
+
+	(void)state;
+	assert_true(pty >= 0 && grantpt(pty) == 0 && unlockpt(pty) == 0);
+	fd[0] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	fd[1] = open(ptsname(pty), O_RDWR | O_NOCTTY | O_CLOEXEC);
+	assert_true(fd[0] >= 0 && fd[1] >= 0);
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		struct out o;
+
+		t_case(cases[i].what);
+		set("TERM", cases[i].term);
+		set("NO_COLOR", cases[i].no_color);
+		fflush(stdout);
+		dup2(fd[cases[i].tty], STDOUT_FILENO);
+		out_init(&o);
+		dup2(before, STDOUT_FILENO);
+		assert_int_equal(o.color, cases[i].color);
+		out_finish(&o);
+	}
+	close(fd[0]);
+	close(fd[1]);
+	close(pty);
+	close(before);
 }
 
 static void shapes(void **state)
@@ -339,17 +390,12 @@ static void progress_lines(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(size_table),
-		cmocka_unit_test(text_table),
-		cmocka_unit_test(wrapping),
-		cmocka_unit_test(shapes),
-		cmocka_unit_test(times),
-		cmocka_unit_test(tables),
-		cmocka_unit_test(columns_give_way),
-		cmocka_unit_test(an_empty_number),
-		cmocka_unit_test(every_line_fits),
-		cmocka_unit_test(mount_table),
-		cmocka_unit_test(progress_lines),
+		cmocka_unit_test(size_table),      cmocka_unit_test(text_table),
+		cmocka_unit_test(wrapping),        cmocka_unit_test(colours),
+		cmocka_unit_test(shapes),          cmocka_unit_test(times),
+		cmocka_unit_test(tables),          cmocka_unit_test(columns_give_way),
+		cmocka_unit_test(an_empty_number), cmocka_unit_test(every_line_fits),
+		cmocka_unit_test(mount_table),     cmocka_unit_test(progress_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

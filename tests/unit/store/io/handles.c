@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * covers: files
+ * covers: files, base/lru
  */
 #include "tests/unit/t.h"
 

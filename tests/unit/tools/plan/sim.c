@@ -71,6 +71,8 @@ static void words(void **state)
 	assert_int_equal(plan_sim_parse(&s, "nodes=9,gpus=4,disk=1,net=2,store=3", 20, NULL),
 			 0);
 	assert_true(s.nodes == 9 && s.gpus == 4 && s.disk == 1 && s.net == 2 && s.store == 3);
+	t_case("room for just as many");
+	assert_int_equal(plan_sim_parse(&s, "nodes=2", 16, NULL), 0);
 	for (size_t i = 0; i < DCP_LEN(bad); i++) {
 		struct dcp_err err = { 0 };
 
@@ -100,6 +102,12 @@ static void times(void **state)
 	assert_true(t[1].read == 30 && t[1].total == 30 && t[1].node == 1);
 	assert_true(t[2].read == 15 && t[2].send == 20 && t[2].total == 20 && t[2].node == 1);
 	assert_string_equal(t[2].limit, "network in");
+	t_case("a network as fast as the disks does not limit");
+	node[1].receives = 60;
+	assert_int_equal(plan_sim_times(&s, rank, 4, node, 2, true, t), 1);
+	assert_true(t[0].read == 15 && t[0].send == 15 && t[0].total == 15);
+	assert_string_equal(t[0].limit, "disk");
+	node[1].receives = 80;
 	t_case("all storage together is slower than any disk");
 	s.store = 5;
 	assert_int_equal(plan_sim_times(&s, rank, 4, node, 2, false, t), 3);
