@@ -3,10 +3,10 @@
 """Plant the faults of tests/mutants.txt, one at a time, and see which of them no test notices.
 
 The faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each the
-related tests run first (unit tests that cover the source, as lint/units.py knows; where fs/ and tools/ have none, the
-scripts of cli/ and mount/ that name it), then all others; the first that fails ends it. What is known stays in
-build/mutants/results.json: a run that was stopped goes on where it was, and a fault is tried again when its source
-has changed, or when it survived and anything has.
+related tests run first (unit tests that cover the source, as lint/units.py knows, then the others of their folders;
+where fs/ and tools/ have none, the scripts of cli/, mount/ and load/ that name it; of tools/python suite python), then
+all others; the first that fails ends it. What is known stays in build/mutants/results.json: a run that was stopped goes
+on where it was, and a fault is tried again when its source has changed, or when it survived unexplained and anything has.
 
 usage: mutate.py [WORD..] [--changed N] [--related] [--fresh] [--list] [--check]
 """
@@ -29,8 +29,8 @@ import units  # noqa: E402
 
 WORK = ROOT / "build/mutants"
 TREE, BUILD, RESULTS = WORK / "tree", WORK / "build", WORK / "results.json"
-SUITES = ("unit", "cli", "mount", "fuzz")
-SLOW = "4"  # a fault may make a test slow: what runs out of four times its time hangs
+SUITES = ("unit", "cli", "mount", "fuzz", "load", "python")
+SLOW = 4  # a fault may make a test slow: what runs out of four times its time hangs
 
 
 class Fault:
@@ -72,7 +72,7 @@ class Fault:
 
 @functools.cache
 def sources():
-    return tree.select(ROOT, ".c", ".h", under=tree.ROOMS)
+    return tree.select(ROOT, ".c", ".h", ".py", under=tree.ROOMS)
 
 
 def read_list():
@@ -141,54 +141,80 @@ def quiet(*argv):
     return subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
 
+def passes(test):
+    """Run one of meson's tests."""
+    try:
+        got = subprocess.run(test["cmd"], cwd=test["workdir"], env={**os.environ, **test["env"]}, timeout=SLOW * test["timeout"],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return False
+    return got.returncode in (0, tree.SKIP)
+
+
 class Tests:
     """Those of the copy's build, and what they are about."""
 
     def __init__(self):
         if not (BUILD / "build.ninja").is_file():
-            subprocess.run(["meson", "setup", BUILD, TREE], check=True, stdout=subprocess.DEVNULL)
+            # built often, run briefly
+            subprocess.run(["meson", "setup", BUILD, TREE, "-Doptimization=0", "-Ddebug=false"], check=True,
+                           stdout=subprocess.DEVNULL)
         else:
             subprocess.run(["ninja", "-C", BUILD, "build.ninja"], check=True, stdout=subprocess.DEVNULL)
-        got = subprocess.run(["meson", "introspect", "--tests", BUILD], check=True, capture_output=True)
-        self.suite, self.target, self.script = {}, {}, {}
-        for t in json.loads(got.stdout):
+        got = {what: json.loads(subprocess.run(["meson", "introspect", f"--{what}", BUILD], check=True, capture_output=True).stdout)
+               for what in ("tests", "targets")}
+        made = {t["id"]: [pathlib.Path(f).relative_to(BUILD).as_posix() for f in t["filename"]] for t in got["targets"]}
+        self.suite, self.targets, self.script, self.programs = {}, {}, {}, {}
+        for t in got["tests"]:
             suites = {s.rsplit(":", 1)[-1] for s in t["suite"]}
             if not suites & set(SUITES):
                 continue
             self.suite[t["name"]] = next(s for s in SUITES if s in suites)
-            exe = pathlib.Path(t["cmd"][0])
-            inside = exe.is_relative_to(BUILD)
-            self.target[t["name"]] = exe.relative_to(BUILD).as_posix() if inside else "tools/dcpfs"
-            self.script[t["name"]] = "" if inside else " ".join(
+            if self.suite[t["name"]] == "unit":
+                self.programs[t["name"]] = t
+            self.targets[t["name"]] = [f for id_ in t["depends"] for f in made[id_]]
+            self.script[t["name"]] = " ".join(
                 pathlib.Path(a).read_text(encoding="utf-8") for a in t["cmd"][1:2] if a.endswith(".py"))
         self.sound = set()
 
     def related(self, fault):
-        """Unit tests that cover its file; where there are none, scripts that call its command or have its name."""
+        """Unit tests that cover its file, then the others of their folders; where there are none, scripts that call
+        its command or have its name."""
+        if fault.name.endswith(".py"):
+            return [{name for name, suite in self.suite.items() if suite == "python"}]
         headers = set(tree.select(ROOT, ".h", under=tree.ROOMS))
         own = fault.name.rsplit(".", 1)[0]
         names = {own, units.module(own + ".c", headers)}
         stem = re.sub(r"^cmd_(.*)", r'"\1"', own.rsplit("/", 1)[-1])
-        return {name for name, suite in self.suite.items()
-                if suite == "unit" and names & units.covered(TREE, [f"tests/unit/{name}.c"])} or \
-            {name for name, suite in self.suite.items()
-             if suite in ("cli", "mount") and fault.room() in ("fs", "tools") and stem in self.script[name]}
+        near = {name for name, t in self.programs.items() if names & units.covered(TREE, [f"tests/unit/{t['cmd'][1]}.c"])}
+        if near:
+            folders = {name.rsplit("/", 1)[0] for name in near}
+            return [near, {name for name in self.programs if name.rsplit("/", 1)[0] in folders} - near]
+        return [{name for name, suite in self.suite.items()
+                 if suite in ("cli", "mount", "load") and fault.room() in ("fs", "tools") and stem in self.script[name]}]
 
     def build(self, names):
         """None, or that it cannot be."""
-        targets = sorted({self.target[n] for n in names})
+        targets = sorted({t for n in names for t in self.targets[n]})
         got = subprocess.run(["ninja", "-C", BUILD, *targets], capture_output=True, text=True)
         return None if got.returncode == 0 else next(
             (line for line in got.stdout.splitlines() if "error" in line), got.stdout[-200:])
 
     def run(self, names, most):
         """Those that fail; no more are begun behind @most."""
+        failed = []
+        for name in names:  # meson takes longer to start than most of these to run
+            if name in self.programs and not (most and len(failed) >= most) and not passes(self.programs[name]):
+                failed.append(name)
+        rest = [name for name in names if name not in self.programs]
+        if not rest or most and len(failed) >= most:
+            return failed
         log = BUILD / "meson-logs/testlog.json"
         log.unlink(missing_ok=True)
-        quiet("meson", "test", "-C", BUILD, "--no-rebuild", "-t", SLOW, "--maxfail", str(most), *names)
+        quiet("meson", "test", "-C", BUILD, "--no-rebuild", "-t", str(SLOW), "--maxfail", str(most), *rest)
         lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
-        return [t["name"].rsplit(" / ", 1)[-1] for t in map(json.loads, lines)
-                if t["result"] not in ("OK", "SKIP", "INTERRUPT")]
+        return failed + [t["name"].rsplit(" / ", 1)[-1] for t in map(json.loads, lines)
+                         if t["result"] not in ("OK", "SKIP", "INTERRUPT")]
 
     def check(self, names):
         """See that they pass without a fault; those that do not prove nothing."""
@@ -207,9 +233,9 @@ class Tests:
 def attempt(fault, tests, only_related):
     """What became of it: "killed by <test>", "survived", why it could not be planted; None: no test is related."""
     related = tests.related(fault)
-    if only_related and not related:
+    if only_related and not any(related):
         return None
-    for names in [related] if only_related else [related, set(tests.suite) - related]:
+    for names in related if only_related else [*related, set(tests.suite).difference(*related)]:
         tests.check(names)
         names &= set(tests.suite)
         if not names:
@@ -279,7 +305,7 @@ def main():
     tests = Tests()
     for number, f in enumerate(faults, 1):
         known = results.get(f.key())
-        if known and (known["what"].startswith("killed") or
+        if known and (known["what"].startswith("killed") or (f.why and known["what"] == "survived") or
                       (known["state"] == state and (args.related or not known["related"]))):
             continue
         began = time.monotonic()
