@@ -24,7 +24,7 @@ static const char *const dtypes[] = {
 	"stored", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", NULL
 };
 static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
-const char *const loading_ios[] = { "auto", "buffered", "direct", "mount", NULL };
+const char *const loading_ios[] = { "auto", "buffered", "direct", "mount", "gds", NULL };
 const char *const loading_exchanges[] = { "auto", "never", "node", "all", NULL };
 
 static const struct opt opts[] = {
@@ -48,7 +48,7 @@ static const struct opt opts[] = {
 	  AT(partial) },
 	{ 0, "comm", "HOW", "how ranks talk: auto, alone, mpi, env", OPT_CHOICE, AT(comm),
 	  .choices = comms },
-	{ 0, "io", "HOW", "auto, buffered, direct, mount", OPT_CHOICE, AT(io),
+	{ 0, "io", "HOW", "auto, buffered, direct, mount, gds", OPT_CHOICE, AT(io),
 	  .choices = loading_ios },
 	{ 0, "exchange", "WHO", "who reads for whom: auto, never, node, all", OPT_CHOICE,
 	  AT(exchange), .choices = loading_exchanges },

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is what tools/load/memory/cuda_abi.h declares what the toolkit's cuda.h says? Compiling it is the test. */
+/* Are the declarations of tools/load/memory those of the toolkit's cuda.h and cufile.h? Compiling it is the test. */
 #include <cuda.h>
 
 #define LOAD_CUDA_COPY CUDA_MEMCPY3D
@@ -60,6 +60,28 @@ MEMBER(width, WidthInBytes);
 MEMBER(height, Height);
 MEMBER(depth, Depth);
 NUMBER(sizeof(struct load_cuda_copy), sizeof(CUDA_MEMCPY3D));
+
+#if __has_include(<cufile.h>)
+#include <cufile.h>
+
+#define LOAD_CUFILE_ERROR CUfileError_t
+#define LOAD_CUFILE_DESCR CUfileDescr_t
+#include "tools/load/memory/cufile_abi.h"
+
+static struct load_cufile_calls file_calls;
+#define SAME_RESULT(result, name, arguments)                                                   \
+	_Static_assert(                                                                        \
+		__builtin_types_compatible_p(__typeof__(&name), __typeof__(file_calls.name)),  \
+		#name);
+LOAD_CUFILE_CALLS(SAME_RESULT)
+NUMBER(LOAD_CUFILE_SUCCESS, CU_FILE_SUCCESS);
+NUMBER(LOAD_CUFILE_FD, CU_FILE_HANDLE_TYPE_OPAQUE_FD);
+NUMBER(sizeof(struct load_cufile_error), sizeof(CUfileError_t));
+NUMBER(offsetof(struct load_cufile_error, cuda), offsetof(CUfileError_t, cu_err));
+NUMBER(sizeof(struct load_cufile_descr), sizeof(CUfileDescr_t));
+NUMBER(offsetof(struct load_cufile_descr, handle), offsetof(CUfileDescr_t, handle));
+NUMBER(offsetof(struct load_cufile_descr, fs_ops), offsetof(CUfileDescr_t, fs_ops));
+#endif
 
 int main(void)
 {

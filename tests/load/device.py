@@ -3,6 +3,7 @@
 """Loads into the memory of GPUs that are not there (fake/): in which order bytes get there, what is pinned, and what
 becomes of a job when any call of the driver fails.
 """
+import os
 import re
 
 import jobs
@@ -135,6 +136,44 @@ def staging():
                   f"pinned {got and got['pinned']}, on the device {got and got['device_staging']}")
 
 
+def gds():
+    """cuFile reads into the device: the same bytes, and what it refuses is read by the host, with the reason."""
+    source = checkpoint(2)
+    try:
+        os.close(os.open(next(source.rglob("*.safetensors")), os.O_RDONLY | os.O_DIRECT))
+    except OSError as e:
+        print(f"gds left out: O_DIRECT: {e}")
+        return
+    size = sum(p.stat().st_size for p in source.rglob("*.safetensors"))
+    argv = [source, "--io", "gds", "--json", "--check", "--staging", "2M"]
+    compat = "cuFile in its compatibility mode: nvidia-fs is not loaded"
+    for extra, env, io, says in (
+            ([], {}, "gds", compat),
+            (["--dtype", "F16"], {}, "gds", compat),
+            (["--layout", "dim1x3", "--rank", 1], {}, "gds", compat),
+            ([], {"FAKE_CUDA_FAIL": "cuFileDriverOpen:1:5001"}, "direct", "not gds: cuFileDriverOpen: error 5001"),
+            ([], {"FAKE_CUDA_FAIL": "cuFileBufRegister:1:5008"}, "gds", "; its memory is not registered"),
+            ([], {"FAKE_CUDA_FAIL": "cuFileHandleRegister:1:5008"}, "gds", "reads by the host, cuFileHandleRegister: 5008"),
+            ([], {"FAKE_CUDA_FAIL": "cuFileRead:2:5"}, "gds", "; 1 reads by the host, cuFileRead: -5"),
+            ([], {"FAKE_CUDA_FAIL": "cuFileRead:2:hang"}, "gds", "; 1 reads by the host, cuFileRead: "),
+            ([], {"FAKE_CUDA_FAIL": "cuModuleLoadData:1:222"}, "direct", "not gds: the host converts: cuModuleLoadData"),
+            (["--exchange", "node"], {}, "direct", "not gds: ranks exchange what they read")):
+        case(f"gds {extra} {env}")
+        log = lib.fresh("log") / "0"
+        got = one(*argv, "--device", "cuda", *extra, **env, FAKE_CUDA_LOG=str(log))
+        check(got and (got["io"], says in got["io_why"]) == (io, True), f"{got and (got['io'], got['io_why'])}")
+        read = sum(int(w[1]) for w in map(str.split, lib.read(log).decode().splitlines()) if w[0] == "file")
+        check(got and (read > 0) == (io == "gds" and "HandleRegister" not in says), f"{read} bytes of {size} by cuFile")
+        if io == "gds" and not extra and not env:
+            check(size - 4096 < read <= size, f"{read} of {size} bytes by cuFile")
+    case("gds without a device")
+    got = one(*argv)
+    check(got and (got["io"], got["io_why"]) == ("direct", "not gds: destinations are in the host's memory"), f"{got}")
+    case("gds, many ranks")
+    got = Job(3, *argv, "--device", "cuda").report()
+    check(got and (got["exchange"], got["io"]) == ("never", "gds"), f"{got}")
+
+
 def machines():
     """What a machine has decides what is said of it."""
     source = checkpoint(1)
@@ -152,4 +191,4 @@ def machines():
 
 lib.why_not = lambda: None
 jobs.DEVICE = []
-lib.main(calls, later, order, staging, machines)
+lib.main(calls, later, order, staging, gds, machines)

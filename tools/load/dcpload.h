@@ -101,6 +101,7 @@ enum dcpload_io {
 	DCPLOAD_IO_BUFFERED, /* through the page cache */
 	DCPLOAD_IO_DIRECT,   /* O_DIRECT, where the file system has it */
 	DCPLOAD_IO_MOUNT,    /* read through the mount; as AUTO when the source is not in one */
+	DCPLOAD_IO_GDS, /* straight into the memory of a GPU, by cuFile; what it refuses: DIRECT */
 };
 
 /* Who reads for whom? All ranks must ask for the same. */

@@ -11,6 +11,8 @@
 #include "core/store/io/files.h"
 #include "tools/load/chunk.h"
 #include "tools/load/execute.h"
+#include "tools/load/memory/gds.h"
+#include "tools/load/memory/memory.h"
 #include "tools/load/ship.h"
 
 enum {
@@ -31,7 +33,8 @@ struct finding {
 	uint32_t slack;        /* elements are converted */
 	uint32_t exchange;     /* as configured */
 	uint32_t views;        /* something must be decoded */
-	uint32_t device, zero; /* there is one */
+	uint32_t device;       /* there is one */
+	uint32_t gds;          /* as configured */
 };
 
 /* ---- looking ---- */
@@ -79,7 +82,7 @@ static void say(char *why, size_t size, const char *text)
 	snprintf(why, size, "%s", text);
 }
 
-static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote)
+static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote, bool gds)
 {
 	const struct dcpload *ck = p->ck;
 	uint32_t wanted = ck->config.exchange;
@@ -103,6 +106,10 @@ static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote)
 	}
 	if (ck->comm->ranks == 1) {
 		say(why, size, "there is one rank");
+		return DCPLOAD_EXCHANGE_NEVER;
+	}
+	if (gds) {
+		say(why, size, "each rank's GPU reads for itself");
 		return DCPLOAD_EXCHANGE_NEVER;
 	}
 	if (warm) {
@@ -153,6 +160,10 @@ static int by_place(const void *a, const void *b)
 void load_plan_drop_chunks(struct dcpload_plan *p)
 {
 	load_ship_free(p->ship); /* first: it has pinned the others */
+	load_gds_close(p->gds);
+	free(p->there);
+	p->gds = NULL;
+	p->there = NULL;
 	load_rounds_free(p->rounds);
 	load_window_free(p->window);
 	load_chunks_free(p->chunks);
@@ -289,6 +300,49 @@ static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 	return make_window(p, staging, err);
 }
 
+/* Why the device cannot read by itself; NULL: it may be tried. */
+static const char *not_by_gds(const struct dcpload_plan *p)
+{
+	if (!p->device)
+		return "destinations are in the host's memory";
+	if (!p->device->scatters)
+		return p->device->why;
+	if (p->report.exchange != DCPLOAD_EXCHANGE_NEVER)
+		return "ranks exchange what they read";
+	for (size_t i = 0; i < p->nwant; i++) {
+		const struct load_want *w = &p->want[i];
+
+		if (!w->id || !w->nbytes)
+			continue;
+		if (p->hooks.resolve ||
+		    (!w->owned && p->device->kind->kind_of(p->device, w->target.base) <
+					  DCPLOAD_MEMORY_DEVICE))
+			return "some destinations may be in the host's memory";
+		if (!load_ship_places(&w->target))
+			return "a destination has too many dimensions";
+	}
+	return NULL;
+}
+
+/* Where it cannot be used the host reads, past the page cache as well. -ENOMEM. */
+static int open_gds(struct dcpload_plan *p)
+{
+	const char *why = not_by_gds(p);
+	char text[120];
+	uint64_t bytes;
+
+	load_window_memory(p->window, &bytes);
+	if (!why && load_gds_open(p->device, bytes, &p->gds, text, sizeof(text)) < 0)
+		why = text;
+	if (why) {
+		p->report.io = DCPLOAD_IO_DIRECT;
+		snprintf(p->io_why, sizeof(p->io_why), "not gds: %.140s", why);
+		return 0;
+	}
+	p->there = calloc(p->chunks->nstretch + 1, sizeof(*p->there));
+	return p->there ? 0 : -ENOMEM;
+}
+
 /* The way to the device: half the slots of this rank may be on it at a time. */
 static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 		     struct dcpload_error *err)
@@ -296,8 +350,12 @@ static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 	uint32_t batches = DCP_MIN(slots_of(p, staging) / 2, (uint32_t)BATCHES_MOST);
 	uint64_t n, piece = DCP_MAX(p->chunks->slot, load_view_band(p->ck->config.staging));
 	void *memory;
-	int rc = load_ship_create(p, piece, batches, share, &p->ship, err);
+	int rc = p->report.io == DCPLOAD_IO_GDS ? open_gds(p) : 0;
 
+	if (rc == 0)
+		rc = load_ship_create(p, piece, batches, share, &p->ship, err);
+	else
+		load_fail(err, rc, "out of memory");
 	if (rc < 0)
 		return rc;
 	memory = load_window_memory(p->window, &n);
@@ -313,7 +371,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 {
 	const struct finding *first = b->at[0];
 	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
-	bool slack = false, remote = false, views = false, is_warm;
+	bool slack = false, remote = false, views = false, gds = false, is_warm;
 	uint64_t share;
 	int rc;
 
@@ -333,12 +391,17 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		remote |= f->remote != 0;
 		views |= f->views != 0;
 		p->devices |= f->device != 0;
+		gds |= f->gds != 0;
 	}
 	share = p->devices ? load_ship_share(staging) : 0;
 	staging -= share + (views ? load_view_band(staging) : 0);
 	is_warm = warm * 10 >= looked * 9;
-	p->report.exchange = decide_exchange(p, is_warm, remote);
+	p->report.exchange = decide_exchange(p, is_warm, remote, gds);
 	decide_io(p, is_warm);
+	if (p->report.io == DCPLOAD_IO_GDS && !p->device) {
+		p->report.io = DCPLOAD_IO_DIRECT;
+		snprintf(p->io_why, sizeof(p->io_why), "not gds: %s", not_by_gds(p));
+	}
 	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER && !p->device &&
 	    (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT))
 		return 0; /* every want for itself */
@@ -362,6 +425,7 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	find(p, &own);
 	own.staging = ck->config.staging;
 	own.exchange = ck->config.exchange;
+	own.gds = ck->config.io == DCPLOAD_IO_GDS;
 	rc = load_gather(ck->comm, &own, sizeof(own), &b, err, timeout);
 	if (rc == 0)
 		rc = take(p, &b, err);

@@ -17,6 +17,7 @@
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "core/store/view/view.h"
+#include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/ship.h"
 
@@ -60,6 +61,9 @@ static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
 	uint64_t before = p->took;
 	int rc = p->ship ? load_ship_begin(p->ship, slot, c) : 0;
 
+	for (size_t i = chunks->first[c]; p->gds && i < chunks->first[c + 1] && rc == 0; i++)
+		rc = load_ship_send(p->ship, slot + chunks->stretch[i].at + p->there[i].device,
+				    p->there[i].host);
 	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
 		const struct load_stretch *s = &chunks->stretch[i];
 
@@ -256,6 +260,9 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 				 d->name);
 	w->memory = (uint8_t)rc;
 	t->on_device = rc == DCPLOAD_MEMORY_DEVICE || rc == DCPLOAD_MEMORY_MANAGED;
+	if (p->gds && w->nbytes && !t->on_device)
+		return load_fail(err, -EINVAL, "%s: io gds cannot fill the memory of the host",
+				 w->key);
 	if (!w->padded || t->stride || !w->nbytes)
 		return 0;
 	d = t->on_device ? d : NULL;
@@ -385,10 +392,11 @@ int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out
 {
 	struct dcpload_report r = p->report;
 	uint32_t size = DCP_MIN(out->size, (uint32_t)sizeof(r));
+	uint64_t slots;
 
 	r.size = size;
 	r.open_ns = p->ck->open_ns;
-	r.io_why = p->io_why;
+	r.io_why = p->gds ? load_gds_why(p->gds) : p->io_why;
 	r.exchange_why = p->exchange_why;
 	r.again = p->again_why[0] ? p->again_why : NULL;
 	r.comm = p->ck->comm->name;
@@ -396,6 +404,8 @@ int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out
 	r.device_why = p->device && p->device->why[0] ? p->device->why : p->ck->device_why;
 	r.pinned = load_ship_pinned(p->ship);
 	r.device_staging = load_ship_device_bytes(p->ship);
+	if (p->gds && load_window_memory(p->window, &slots)) /* the same on the device */
+		r.device_staging += slots;
 	memcpy(out, &r, size);
 	return 0;
 }

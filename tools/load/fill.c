@@ -11,6 +11,7 @@
 #include "core/store/io/files.h"
 #include "core/store/io/queue.h"
 #include "tools/load/execute.h"
+#include "tools/load/memory/gds.h"
 
 enum { REQUEST = 1 << 20 }; /* bytes of one read */
 
@@ -118,10 +119,27 @@ static bool is_warm(int fd, const struct load_stretch *s, uint64_t n)
 	       load_is_cached(fd, s->lo + n / 2);
 }
 
+/* By cuFile to the device, what can be. Returns bytes that are there; the host reads the rest. */
+static uint32_t fill_device(struct filling *f, const struct load_stretch *s,
+			    const uint8_t *slot, uint64_t n)
+{
+	struct dcpload_plan *p = f->p;
+	uint64_t all,
+		at = (uint64_t)(slot - (uint8_t *)load_window_memory(p->window, &all)) + s->at;
+	struct load_there *there = &p->there[s - p->chunks->stretch];
+
+	*there = (struct load_there){ (uint32_t)(n - n % LOAD_BLOCK), (uint32_t)n };
+	if (there->device == 0 ||
+	    !load_gds_read(p->gds, s->file, direct_fd(f), s->lo, at, there->device))
+		there->device = 0;
+	there->host -= there->device;
+	return there->device;
+}
+
 static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t *slot,
 			struct dcp_err *err)
 {
-	uint32_t io = f->p->report.io;
+	uint32_t io = f->p->report.io, there;
 	uint64_t n, tail;
 	int rc = enter(f, s->file, err);
 
@@ -133,6 +151,9 @@ static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t
 				(unsigned long long)f->file->size);
 	n = DCP_MIN((uint64_t)s->n, f->file->size - s->lo);
 	__atomic_fetch_add(&f->p->report.read, n, __ATOMIC_RELAXED);
+	there = f->p->gds ? fill_device(f, s, slot, n) : 0;
+	if (there)
+		return add(f, f->file->fd, s->lo + there, slot + s->at + there, n - there);
 	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
 	    (io == DCPLOAD_IO_AUTO && is_warm(f->file->fd, s, n)))
 		return add(f, f->file->fd, s->lo, slot + s->at, n);

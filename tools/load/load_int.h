@@ -140,7 +140,13 @@ struct load_listed {
 	const char *key, *why;
 };
 
+/* Where the bytes of a stretch were read to: the first on the device, the rest to the host. */
+struct load_there {
+	uint32_t device, host;
+};
+
 struct load_chunks;
+struct load_gds;
 struct load_range;
 struct load_rounds;
 struct load_ship;
@@ -164,6 +170,8 @@ struct dcpload_plan {
 	struct load_window *window; /* slots for the chunks */
 	struct load_device *device; /* of @ck, which may be closed before the plan is freed */
 	struct load_ship *ship;     /* to the device; NULL: there is none */
+	struct load_gds *gds;       /* what reads into its memory; NULL: the host reads */
+	struct load_there *there;   /* of each stretch of the chunks, with @gds */
 	void *stream;               /* of the caller */
 	bool devices;               /* some rank has one */
 	struct load_range *mine;    /* what this rank needs of files, in order */

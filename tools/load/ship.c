@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "tools/load/execute.h"
+#include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
 
@@ -29,7 +30,8 @@ struct coming {
 struct batch {
 	struct load_job *jobs; /* pinned */
 	void *device_jobs;     /* the same on the device */
-	char *room;            /* on the device, for what is shipped */
+	char *own;             /* on the device, for what is shipped */
+	char *room;            /* that, or where the bytes are already */
 	uint32_t njobs;
 	uint64_t blocks;
 	struct coming *coming;
@@ -51,6 +53,7 @@ struct load_ship {
 	uint32_t nbatch, oldest, flying; /* a ring; the current one follows those in flight */
 	const uint8_t *src;              /* of the current batch */
 	size_t chunk;
+	bool resident;     /* its bytes are on the device already */
 	uint64_t lo, hi;   /* what of it is to be shipped next */
 	void *jobs, *room; /* memory of all batches */
 	uint64_t jobs_bytes, room_bytes;
@@ -103,8 +106,8 @@ static int make_batches(struct load_ship *s)
 		struct batch *b = &s->batch[i];
 
 		b->jobs = (struct load_job *)s->jobs + (uint64_t)i * s->most_jobs;
-		b->room = (char *)s->room + i * each;
-		b->device_jobs = b->room + (each - jobs);
+		b->own = (char *)s->room + i * each;
+		b->device_jobs = b->own + (each - jobs);
 		rc = d->kind->mark_open(d, &b->mark);
 	}
 	return rc;
@@ -276,6 +279,7 @@ int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk)
 {
 	int rc = reap(s, s->nbatch - 1);
 	struct batch *b = current(s);
+	uint64_t n;
 
 	if (rc < 0)
 		return rc;
@@ -289,6 +293,11 @@ int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk)
 	b->began = dcp_now_ns(CLOCK_MONOTONIC);
 	s->src = src;
 	s->chunk = chunk;
+	s->resident = s->p->gds && chunk != LOAD_SHIP_NO_CHUNK;
+	b->room = b->own;
+	if (s->resident) /* slots are the same there */
+		b->room = load_gds_memory(s->p->gds) +
+			  (src - (uint8_t *)load_window_memory(s->p->window, &n));
 	s->lo = s->hi = 0;
 	return 0;
 }
@@ -523,6 +532,22 @@ static bool is_long(const struct dcp_strided *r)
 	return r->run >= (r->ndim ? LONG_ROW : LONG);
 }
 
+int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n)
+{
+	if (n == 0)
+		return 0;
+	current(s)->bytes += n;
+	return s->d->kind->copy(s->d, lane(s), current(s)->room + (src - s->src), src, n);
+}
+
+bool load_ship_places(const struct load_target *t)
+{
+	struct load_job j;
+
+	return (t->plain || take_target(&j, t)) &&
+	       (t->dtype == t->shown || (number_of(t->dtype) && number_of(t->shown)));
+}
+
 int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,
 		  const uint8_t *src)
 {
@@ -534,10 +559,14 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 
 	if (rc < 0)
 		return rc;
-	if (!(t->plain && is_long(r)) && s->d->scatters && make_job(s, j, t, r, off)) {
-		rc = want_shipped(s, off, off + dcp_strided_extent(r));
+	if ((s->resident || !(t->plain && is_long(r))) && s->d->scatters &&
+	    make_job(s, j, t, r, off)) {
+		if (!s->resident)
+			rc = want_shipped(s, off, off + dcp_strided_extent(r));
 		b->njobs++;
 		b->blocks += (j->units + LOAD_SCATTER_UNITS - 1) / LOAD_SCATTER_UNITS;
+	} else if (s->resident) {
+		return -ENOTSUP; /* load_ship_places() has told */
 	} else if (t->plain) {
 		rc = s->d->kind->copy_runs(s->d, lane(s), t->base, src, r);
 		b->bytes += bytes;

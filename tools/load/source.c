@@ -415,7 +415,7 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	ck->store = (struct dcp_store_opts){ .cache_dir = ck->cache, .counts = &ck->counts };
 	if (dcp_queue_create(&ck->store.queue) < 0)
 		ck->store.queue = NULL; /* reads then go one by one */
-	return c->io > DCPLOAD_IO_MOUNT || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
+	return c->io > DCPLOAD_IO_GDS || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
 }
 
 int dcpload_open(const struct dcpload_comm *comm, const char *source,

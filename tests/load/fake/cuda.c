@@ -35,6 +35,11 @@ static __thread unsigned depth;
 	if (fake_broken)                                                                       \
 	return fake_broken
 
+bool fake_has_context(void)
+{
+	return depth > 0;
+}
+
 unsigned cuInit(unsigned flags)
 {
 	MAY_FAIL("cuInit");

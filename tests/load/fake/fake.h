@@ -27,17 +27,26 @@ enum { INVALID = 1, NOT_FOUND = 500, FAILED = 719, HANGS = -1 };
 /* The context failed: every call says so. */
 extern unsigned fake_broken;
 
+#pragma GCC visibility push(default) /* used by the fakes of other libraries */
+
 int fake_number(const char *name, int otherwise);
 /* Does FAKE_CUDA_FAIL want this call to fail? Its code; 0: no. */
 int fake_fails(const char *name);
 /* A line of the log. */
 void fake_tell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* Is a context current in this thread? */
+bool fake_has_context(void);
+/* -2: in no memory of a device, nor pinned. */
+int fake_device_of(const void *p);
+/* Write to a device's memory, as another device of the machine can. */
+void fake_write(void *dst, const void *src, size_t n);
+
+#pragma GCC visibility pop
+
 /* Memory of a device, or pinned memory of the host (-1). */
 unsigned fake_add(void *p, size_t n, int device);
 unsigned fake_forget(void *p, bool device);
-/* -2: in neither. */
-int fake_device_of(const void *p);
 
 struct CUevent_st {
 	uint64_t recorded, done; /* times */

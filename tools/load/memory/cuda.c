@@ -120,6 +120,18 @@ static int cuda_kind_of(struct load_device *d, const void *p)
 	return DCPLOAD_MEMORY_DEVICE;
 }
 
+static int cuda_enter(struct load_device *d)
+{
+	return of(d)->driver.call.cuCtxPushCurrent_v2(of(d)->context) ? -EREMOTEIO : 0;
+}
+
+static void cuda_leave(struct load_device *d)
+{
+	struct CUctx_st *was;
+
+	of(d)->driver.call.cuCtxPopCurrent_v2(&was);
+}
+
 static int cuda_pin(struct load_device *d, void *p, uint64_t n)
 {
 	return CALL(of(d), cuMemHostRegister_v2, p, n, LOAD_CUDA_PORTABLE);
@@ -283,6 +295,8 @@ static const struct load_memory kind = {
 	.zero = cuda_zero,
 	.fetch = cuda_fetch,
 	.close = cuda_close,
+	.enter = cuda_enter,
+	.leave = cuda_leave,
 	.kind_of = cuda_kind_of,
 	.pin = cuda_pin,
 	.unpin = cuda_unpin,

@@ -33,6 +33,9 @@ struct load_memory {
 
 	/* ---- devices ---- */
 	void (*close)(struct load_device *d);
+	/* Let other libraries use the device in this thread, and no longer. Any thread. */
+	int (*enter)(struct load_device *d);
+	void (*leave)(struct load_device *d);
 	/* What the caller's address @p points into: enum dcpload_memory. -EXDEV: another device's. */
 	int (*kind_of)(struct load_device *d, const void *p);
 	/* Let the device read host memory by itself: copies from it do not wait for the processor. */

@@ -17,7 +17,7 @@ from .objects import decode
 from .shard import Shard
 from .tensor import Tensor
 
-IO = ("auto", "buffered", "direct", "mount")
+IO = ("auto", "buffered", "direct", "mount", "gds")
 EXCHANGE = ("auto", "never", "node", "all")
 FACTS = ("format", "framework", "variant", "version", "inferred", "warning", "model_type", "names", "ranks", "parallel",
          "save_id", "replicas", "overlaps", "left_out", "broken_file", "unjoined", "safetensors")
@@ -265,7 +265,7 @@ def open(source: Union[str, os.PathLike[str]], version: Optional[str] = "latest"
     """Open one version of a checkpoint; no bytes of tensors are read.
 
     source: a checkpoint, a directory of them, a file, or a path in a mount of dcpfs. version: its name, the number in it, or
-    "latest". io: "auto", "buffered", "direct" or "mount"; cache: where indexes are kept ("": nowhere; None: as dcpfs(1) does);
+    "latest". io: "auto", "buffered", "direct", "mount" or "gds"; cache: where indexes are kept ("": nowhere; None: as dcpfs(1) does);
     threads, staging (bytes), timeout (seconds) as in dcpload.h. comm: open it together with other ranks (collective).
     DcpfsError: it cannot be opened, with why. ImportError: the library is not found.
     """

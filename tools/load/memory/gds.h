@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gds: reads of files straight into the memory of a GPU, by NVIDIA's cuFile.
+ *
+ * Where it has no driver of its own for that (nvidia-fs), cuFile reads by way of the host: its compatibility
+ * mode. Files that it refuses are read by the host, and the reason is kept.
+ */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/load/memory/memory.h"
+
+struct load_gds;
+
+/* Have @n bytes of @d's memory for reads. -ELIBACC, -ENODEV, ... with the reason in @why, of @size bytes: it
+ * cannot be used here. */
+int load_gds_open(struct load_device *d, uint64_t n, struct load_gds **out, char *why,
+		  size_t size);
+void load_gds_close(struct load_gds *g);
+char *load_gds_memory(const struct load_gds *g);
+
+/* Read @n bytes at @off of file number @file, open as @fd with O_DIRECT (negative: it cannot be), to byte @at of the memory. All
+ * or nothing: true, or false and the host has to read them. @off, @at and @n are multiples of 4 KiB.
+ * Any thread. */
+bool load_gds_read(struct load_gds *g, uint32_t file, int fd, uint64_t off, uint64_t at,
+		   uint64_t n);
+
+/* How it works here, and what it refused and why: a line. */
+const char *load_gds_why(struct load_gds *g);
