@@ -12,6 +12,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -48,6 +49,43 @@ class Header(unittest.TestCase):
 
 def step20():
     return dcpfs.open(golden("dcp-fsdp2")[0], "step-20")
+
+
+class Rules(unittest.TestCase):
+    """Keys as a Hugging Face model's: by a preset, and by a file that renames and joins."""
+
+    def test_preset(self):
+        stored = step20()
+        for rules in ("auto", "hf"):
+            with self.subTest(rules), dcpfs.open(stored.source, "step-20", rules=rules, cache="") as ck:
+                self.assertLess(len(ck), len(stored))  # without the optimizer
+                same = [key for key in ck if key in stored]
+                self.assertGreater(len(same), 10)
+                for key in same:
+                    self.assertEqual(ck[key].read().tobytes(), stored[key].read().tobytes(), key)
+
+    def test_file(self):
+        stored = step20()
+        with tempfile.TemporaryDirectory() as scratch:
+            text = pathlib.Path(scratch, "mine.rules")
+            text.write_text("model.layers.{i}.input_layernorm.weight -> norms.{i}\nmodel.embed_tokens.weight -> embed")
+            with dcpfs.open(stored.source, "step-20", rules=str(text), cache="") as ck:
+                old = stored["model.layers.0.input_layernorm.weight"]
+                self.assertEqual(ck["norms.0"].read().tobytes(), old.read().tobytes())
+                self.assertEqual(ck["norms.0"][1:3].tobytes(), old[1:3].tobytes())
+                self.assertNotIn("model.embed_tokens.weight", ck)
+            loaded = dcpfs.load(stored.source, "fsdp2", 1, version="step-20", comm=None, rules=str(text), cache="")
+            whole = stored["model.embed_tokens.weight"].read().tobytes()
+            self.assertEqual(loaded["embed"].tobytes(), whole[-loaded["embed"].nbytes:])
+            text.write_text("this is -> no {rule")
+            with self.assertRaisesRegex(dcpfs.DcpfsError, "rules:1"):
+                dcpfs.open(stored.source, rules=str(text), cache="")
+
+    def test_none(self):
+        with self.assertRaisesRegex(dcpfs.DcpfsError, "megatron"):
+            dcpfs.open(step20().source, rules="megatrn", cache="")
+        with self.assertRaises(FileNotFoundError):
+            dcpfs.open(step20().source, rules="./no.rules", cache="")
 
 
 class Keys(unittest.TestCase):

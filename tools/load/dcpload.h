@@ -128,6 +128,12 @@ struct dcpload_config {
 	 * or "host"; "cuda:0"; "cuda" or "cuda:LOCAL_RANK": a GPU of its own for each rank of a node,
 	 * as far as there are so many; "auto": as "cuda", or "host" where there is no GPU. */
 	const char *device;
+	/* Show the checkpoint as a Hugging Face model, without optimizers: "auto": by the rules that
+	 * fit, a preset's name, or the text of rules, which has a newline (core/rules/README.md);
+	 * NULL: as it is stored. */
+	const char *rules;
+	const char *
+		assets; /* with rules, a directory to look for config.json first; may be NULL */
 };
 
 /*

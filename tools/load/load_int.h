@@ -51,6 +51,7 @@ struct dcpload {
 	struct dcp_store_opts store;
 	struct dcp_io_counts counts;
 	struct dcp_version *v;
+	struct dcp_version *base; /* of which v shows other keys (config.rules), or NULL */
 	uint32_t opened; /* how often it was opened again, because its files had changed */
 	struct dcp_layouts *layouts; /* made when first asked for */
 	struct dcp_arena answer;     /* what the last call returned */

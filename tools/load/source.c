@@ -18,8 +18,10 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/number.h"
+#include "core/rules/rules.h"
 #include "core/store/io/queue.h"
 #include "core/store/layouts/layouts.h"
+#include "core/store/version/mapped.h"
 #include "fs/dcpfs_abi.h"
 
 #include "fs/mounts.h"
@@ -172,10 +174,40 @@ static int open_named(struct dcpload *ck, const struct dcp_found **out, struct d
 	return dcp_version_open(ck->source, *out, &ck->store, &ck->v, err);
 }
 
+/* By the rules of the configuration; they are given as text or by the name of a preset. */
+static int map(struct dcpload *ck, const struct dcp_found *found, struct dcp_err *err)
+{
+	const char *text = ck->config.rules;
+	struct dcp_map_opts how = { .assets = ck->config.assets,
+				    .cast = DCP_DTYPE_OTHER,
+				    .source = ck->source,
+				    .where = found->where };
+	struct dcp_rules *rules = NULL;
+	int rc = 0;
+
+	if (strchr(text, '\n'))
+		rc = dcp_rules_parse(text, strlen(text), "rules", &rules, err);
+	else if (strcmp(text, "auto") != 0)
+		rc = dcp_rules_preset(text, &rules, err);
+	how.rules = rules;
+	ck->base = ck->v;
+	ck->v = NULL;
+	if (rc == 0)
+		rc = dcp_version_map(ck->base, &how, &ck->store, &ck->v, err);
+	dcp_rules_free(rules);
+	return rc;
+}
+
+static uint64_t generation(const struct dcpload *ck)
+{
+	return dcp_version_generation(ck->base ? ck->base : ck->v);
+}
+
 static void forget(struct dcpload *ck)
 {
 	dcp_version_close(ck->v);
-	ck->v = NULL;
+	dcp_version_close(ck->base);
+	ck->v = ck->base = NULL;
 	dcp_scan_finish(&ck->scan);
 }
 
@@ -190,6 +222,8 @@ static int open_files(struct dcpload *ck, struct dcp_err *err)
 		rc = open_latest(ck, &found, err);
 	else
 		rc = open_named(ck, &found, err);
+	if (rc == 0 && ck->config.rules)
+		rc = map(ck, found, err);
 	if (rc == 0) {
 		ck->wanted = dcp_arena_strndup(&ck->arena, found->name, strlen(found->name));
 		rc = ck->wanted ? 0 : dcp_err_say(err, -ENOMEM);
@@ -247,7 +281,7 @@ static int open_any(struct dcpload *ck, struct dcp_err *err)
 		return open_through(ck, dcp_arena_strndup(&ck->arena, own.msg, strlen(own.msg)),
 				    err);
 	dcp_buf_printf(&dir, "%s/%s", ck->mount, ck->wanted);
-	if (dcp_buf_error(&dir) == 0 && is_generation(dir.p, dcp_version_generation(ck->v)))
+	if (dcp_buf_error(&dir) == 0 && is_generation(dir.p, generation(ck)))
 		return 0;
 	forget(ck);
 	return open_through(ck, "its files are not what is mounted, or not visible here", err);
@@ -259,7 +293,7 @@ static int open_any(struct dcpload *ck, struct dcp_err *err)
 static int put_told(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
 {
 	const char *layout = ck->layout ? ck->layout : "";
-	struct told told = { .generation = dcp_version_generation(ck->v),
+	struct told told = { .generation = generation(ck),
 			     .layout_rank = ck->layout_rank,
 			     .version = (uint32_t)strlen(ck->wanted) + 1,
 			     .layout = (uint32_t)strlen(layout) + 1 };
@@ -286,7 +320,7 @@ static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct 
 	if (!ck->wanted)
 		return dcp_err_say(err, -ENOMEM);
 	rc = open_any(ck, err);
-	if (rc == 0 && !ck->through && dcp_version_generation(ck->v) != told->generation)
+	if (rc == 0 && !ck->through && generation(ck) != told->generation)
 		return dcp_fail(
 			err, -ESTALE, DCP_ERR_NO_OFFSET,
 			"%s of %s has other content here than on rank 0: is it being written, "
@@ -367,12 +401,13 @@ int load_reopen(struct dcpload *ck, struct dcpload_error *err)
 	struct dcpload old = *ck;
 	int rc;
 
-	ck->v = NULL;
+	ck->v = ck->base = NULL;
 	ck->scan = (struct dcp_scan){ 0 };
 	rc = open_version(ck, err);
 	if (rc < 0) {
 		forget(ck);
 		ck->v = old.v;
+		ck->base = old.base;
 		ck->scan = old.scan;
 		ck->source = old.source;
 		ck->wanted = old.wanted;
@@ -382,6 +417,7 @@ int load_reopen(struct dcpload *ck, struct dcpload_error *err)
 	dcp_layouts_destroy(ck->layouts);
 	ck->layouts = NULL;
 	dcp_version_close(old.v);
+	dcp_version_close(old.base);
 	dcp_scan_finish(&old.scan);
 	ck->opened++;
 	return 0;
@@ -402,6 +438,11 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 		return -ENOMEM;
 	if (c->device &&
 	    !(c->device = dcp_arena_strndup(&ck->arena, c->device, strlen(c->device))))
+		return -ENOMEM;
+	if (c->rules && !(c->rules = dcp_arena_strndup(&ck->arena, c->rules, strlen(c->rules))))
+		return -ENOMEM;
+	if (c->assets &&
+	    !(c->assets = dcp_arena_strndup(&ck->arena, c->assets, strlen(c->assets))))
 		return -ENOMEM;
 	ck->wanted = c->version;
 	if (c->cache && *c->cache)

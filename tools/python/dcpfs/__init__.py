@@ -24,8 +24,8 @@ from .tensor import Tensor
 
 __version__ = "0.1.0"
 __all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "Loaded", "OwnComm", "Plan", "Shard", "Tensor", "Version", "composer",
-           "load", "open", "paddle", "safe_open", "torch"]
-FRAMEWORKS = ("composer", "paddle", "torch")
+           "load", "open", "paddle", "safe_open", "torch", "transformers"]
+FRAMEWORKS = ("composer", "paddle", "torch", "transformers")
 
 
 def __getattr__(name: str) -> Any:
