@@ -106,8 +106,17 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 
 static enum cmd_exit fail(const struct exporting *x, int rc)
 {
-	return cmd_fail(rc == -EEXIST || rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc),
-			"export: %s", x->err.msg);
+	char written[OUT_SIZE], all[OUT_SIZE];
+	struct save_counts c = { 0 };
+
+	if (x->save)
+		save_count(x->save, &c);
+	cmd_fail(rc == -EEXIST || rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc), "export: %s",
+		 x->err.msg);
+	if (c.data)
+		cmd_hint("%s of %s were written, and are removed again",
+			 out_size(written, c.written), out_size(all, c.data));
+	return rc == -EEXIST || rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc);
 }
 
 /* ---- which format ---- */
@@ -159,9 +168,9 @@ static enum cmd_exit check_place(const struct exporting *x)
 	if (slash)
 		slash[slash == copy] = '\0';
 	parent = realpath(slash ? copy : ".", NULL);
-	source = realpath(x->pick.source, NULL);
 	if (!parent)
 		return cmd_fail(CMD_ENV, "export: %s: %s", slash ? copy : ".", strerror(errno));
+	source = realpath(x->pick.source, NULL);
 	if (source && is_inside(parent, source))
 		return cmd_fail(CMD_USAGE,
 				"export: %s lies in %s, which is read; give another place",

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""An export that is killed, has no room, or would replace something: OUT is complete or not there, nothing else is taken
+for a checkpoint, and the next export goes on or begins anew.
+
+usage: export_crash.py DCPFS [KILLS]
+"""
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+from cli import BAD, DCPFS, ENV, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+
+SEED = int(os.environ.get("DCPFS_TEST_SEED", "0")) or random.randrange(1 << 30)
+KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
+MB = 1 << 20
+FORMATS = ("safetensors", "torch-dcp", "torch-save")
+
+
+def make_source(path, sizes):
+    """A safetensors file of tensors of bytes."""
+    path.mkdir()
+    header, at = {}, 0
+    for i, n in enumerate(sizes):
+        header[f"w.{i}"] = {"dtype": "U8", "shape": [n], "data_offsets": [at, at + n]}
+        at += n
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for i, n in enumerate(sizes):
+            f.write(random.Random(i).randbytes(n))
+
+
+def start(*args, **more):
+    env = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"))
+    return subprocess.Popen([DCPFS, "export", *map(str, args)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+
+def tree(path):
+    """Names and contents below a path, or of a file."""
+    if not path.exists():
+        return None
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return {str(p.relative_to(path.parent)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def hidden(place):
+    return sorted(p.name for p in place.iterdir() if p.name.startswith("."))
+
+
+def clear(place):
+    subprocess.run(["rm", "-rf", str(place)], check=True)
+    place.mkdir()
+
+
+def kills(source, place):
+    for form in FORMATS:
+        name = "out.pt" if form == "torch-save" else "out"
+        out = place / name
+        clear(place)
+        begin = time.monotonic()
+        equal(start("--as", form, source, out).wait(), OK, f"{form}: whole")
+        long, want = time.monotonic() - begin, tree(out)
+        resumed = 0
+        for i in range(KILLS):
+            clear(place)
+            p = start("--as", form, "--jobs", "1", source, out)
+            time.sleep(random.uniform(0, long * 1.2))
+            p.send_signal(signal.SIGKILL)
+            p.communicate()
+            got = tree(out)
+            check(got in (None, want), f"{form}: killed: something else stands at OUT")
+            check(all(n.startswith(".out") and ".dcpfs-" in n for n in hidden(place)), f"{form}: left {hidden(place)}")
+            listed = run("ls", "--versions", "--json", place)
+            names = [v["name"] for v in json.loads(listed.stdout)] if listed.returncode == OK else []
+            check(names in ([], ["out"], [name]) and (got or not names), f"{form}: killed: ls sees {names}")
+            if got:
+                continue
+            more = ["--resume"] if i % 2 else []
+            said = data("export", "--as", form, "--json", *more, source, out)
+            resumed += said["kept"] > 0 if said else 0
+            equal(tree(out), want, f"{form}: after a kill, {more}")
+            equal(hidden(place), [], f"{form}: what was left after that")
+        print(f"{form}: {KILLS} kills, {resumed} went on from what was there")
+
+
+def damaged_rest(source, place):
+    """Bytes of a killed export that changed meanwhile are written again; an export of something else begins anew."""
+    for what in ("bytes", "other"):
+        clear(place)
+        out = place / "out"
+        p = start("--as", "safetensors", "--jobs", "1", source, out)
+        part = place / ".out.dcpfs-part" / ".dcpfs-last"
+        while p.poll() is None and not (part.exists() and part.stat().st_blocks):
+            time.sleep(0.001)
+        p.send_signal(signal.SIGSTOP)
+        time.sleep(0.05)
+        p.kill()
+        p.communicate()
+        if out.exists():
+            continue
+        if what == "bytes":
+            with open(part, "r+b") as f:
+                f.seek(100000)
+                f.write(b"damage")
+            data("export", "--as", "safetensors", "--json", "--resume", "--verify", source, out)
+        else:
+            said = data("export", "--as", "safetensors", "--json", "--resume", "--skip", "w.0", "--verify", source, out)
+            check(said and said["kept"] == 0, "resumed an export of other keys")
+        equal(hidden(place), [], f"{what}: what was left")
+
+
+def no_room(source, place):
+    """Files may have so many bytes only: a full disk for those who cannot mount one."""
+    def limit(n):
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
+
+    for n in [0, 10, 5000, MB, 3 * MB, 7 * MB, 12 * MB]:
+        for form in FORMATS:
+            clear(place)
+            out = place / ("out.pt" if form == "torch-save" else "out")
+            p = start("--as", form, source, out, preexec_fn=lambda: limit(n))
+            said = p.communicate()[1].decode()
+            equal(p.returncode, ENV, f"{form}, files of {n} bytes: exit code ({said.strip()})")
+            check("File too large" in said and "out" in said, f"{form}, files of {n} bytes: {said!r}")
+            equal(list(place.iterdir()), [], f"{form}, files of {n} bytes: what is left")
+
+
+def full_disk(source, place):
+    clear(place)
+    for n in (1, 5, 12):
+        if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={n}m", "tmpfs", place], capture_output=True).returncode:
+            print("no tmpfs may be mounted here: limits of file sizes stand in for full disks")
+            return
+        try:
+            for form in FORMATS:
+                got = run("export", "--as", form, source, place / "out.pt" if form == "torch-save" else place / "out")
+                equal(got.returncode, ENV, f"{form}, {n} MiB of disk: exit code ({got.stderr.decode()})")
+                check(b"No space left" in got.stderr and b"removed again" in got.stderr, f"{form}, {n} MiB: {got.stderr.decode()}")
+                equal(list(place.iterdir()), [], f"{form}, {n} MiB of disk: what is left")
+        finally:
+            subprocess.run(["umount", place], check=True)
+
+
+def existing(source, place):
+    clear(place)
+    out, file = place / "out", place / "w.safetensors"
+    export = ("export", "--as", "safetensors", source)
+    out.mkdir()
+    equal(run(*export, out).returncode, OK, "an empty directory is taken")
+    want = tree(out)
+    fails(USAGE, "--force replaces it", *export, out)
+    equal(run(*export, out / "sub.safetensors").returncode, OK, "into a directory that is there")
+    equal(run(*export, "--force", "--skip", "w.1", out).returncode, OK, "--force")
+    check(tree(out) not in (None, want) and not (out / "sub.safetensors").exists(), "--force replaces all of it")
+    (out / "dir").mkdir()
+    fails(USAGE, "has directories in it", *export, "--force", out)
+    file.write_bytes(b"mine")
+    fails(USAGE, "--force replaces it", *export, file)
+    equal(file.read_bytes(), b"mine", "a file that is there")
+    equal(run(*export, "--force", file).returncode, OK, "--force of a file")
+    check(file.stat().st_size > 1000, "--force of a file: it is another")
+    (place / "d.pt").mkdir()
+    fails(USAGE, "is a directory", "export", "--as", "torch-save", source, place / "d.pt")
+    fails(USAGE, "which is read", *export, source / "inside")
+    fails(USAGE, "which is read", *export, source / "w.safetensors")
+    fails(ENV, "No such file", *export, place / "no" / "such")
+    fails(USAGE, "formats are", "export", "--as", "nonsense", source, place / "x")
+    fails(USAGE, "--as FORMAT is needed", "export", source, place / "x")
+    (place / ".theirs.dcpfs-part").mkdir()
+    (place / ".theirs.dcpfs-part" / "file").write_text("mine")
+    fails(USAGE, "was not left by dcpfs", *export, place / "theirs")
+    equal((place / ".theirs.dcpfs-part" / "file").read_text(), "mine", "a directory that is somebody else's")
+
+
+def two_at_once(source, place):
+    clear(place)
+    first = start("--as", "safetensors", source, place / "out")
+    while first.poll() is None and not (place / ".out.dcpfs-journal").exists():
+        time.sleep(0.001)
+    first.send_signal(signal.SIGSTOP)
+    if first.poll() is None and (place / ".out.dcpfs-journal").exists():
+        fails(ENV, "being written by another process", "export", "--as", "safetensors", source, place / "out")
+    first.send_signal(signal.SIGCONT)
+    first.communicate()
+    equal(first.returncode, OK, "the first of two")
+    equal(hidden(place), [], "what two left")
+
+
+def changed(source, place):
+    """A file of the source that is cut while it is read: an error, and nothing is left."""
+    clear(place)
+    copy = place / "copy"
+    subprocess.run(["cp", "-r", source, copy], check=True)
+    out = SCRATCH / "cut"
+    p = start("--as", "safetensors", "--jobs", "1", copy, out)
+    while p.poll() is None and not (SCRATCH / ".cut.dcpfs-journal").exists():
+        time.sleep(0.001)
+    os.truncate(copy / "model.safetensors", 100000)
+    said = p.communicate()[1].decode()
+    check(p.returncode in (OK, ENV, BAD) and (p.returncode == OK) == out.exists(), f"cut meanwhile: {p.returncode} {said}")
+    check(p.returncode == OK or said.startswith("dcpfs: "), f"cut meanwhile: {said!r}")
+    equal([n for n in hidden(SCRATCH) if "cut" in n], [], "cut meanwhile: what is left")
+
+
+def memory(source, place):
+    """Private memory does not grow with the checkpoint."""
+    clear(place)
+    most = {}
+    for form in FORMATS:
+        p = start("--as", form, "--jobs", "4", source, place / ("out.pt" if form == "torch-save" else "out"))
+        most[form] = 0
+        while p.poll() is None:
+            try:
+                status = open(f"/proc/{p.pid}/status").read()
+            except OSError:
+                break
+            for line in status.splitlines():
+                if line.startswith("RssAnon:"):
+                    most[form] = max(most[form], int(line.split()[1]) << 10)
+            time.sleep(0.002)
+        p.communicate()
+        clear(place)
+    print("private memory: " + ", ".join(f"{k} {v / MB:.1f} MiB" for k, v in most.items()))
+    if "Sanitizer" not in open(DCPFS, "rb").read().decode("latin1"):
+        check(max(most.values()) < 64 * MB, f"private memory: {most}")
+
+
+print(f"seed {SEED}")
+random.seed(SEED)
+big, place = SCRATCH / "source", SCRATCH / "place"
+place.mkdir()
+make_source(big, [5 * MB + 3, 1, 0, 9 * MB, 70000, 8 * MB + 1] + [1000] * 50)
+run("index", big)
+kills(big, place)
+damaged_rest(big, place)
+no_room(big, place)
+full_disk(big, place)
+existing(big, place)
+two_at_once(big, place)
+changed(big, place)
+memory(big, place)
+finish()
