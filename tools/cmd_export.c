@@ -27,7 +27,7 @@ static const struct opt opts[] = {
 	  AT(as) },
 	{ .name = "layout",
 	  .arg = "L",
-	  .help = "cut for the ranks of L: torch-dcp; default: all is rank 0's",
+	  .help = "cut for the ranks of L; default: one rank has all",
 	  .kind = OPT_TEXT,
 	  .what = OPT_LAYOUT,
 	  AT(layout) },
@@ -53,6 +53,12 @@ static const struct opt opts[] = {
 	  .kind = OPT_SIZE,
 	  AT(max_shard),
 	  .def = 5000000000u },
+	{ .name = "protocol",
+	  .arg = "N",
+	  .help = "of the pickle that paddle writes: 2, 3 or 4, the default",
+	  .kind = OPT_UINT,
+	  AT(protocol),
+	  .max = 4 },
 	{ .name = "jobs",
 	  .arg = "N",
 	  .help = "threads; default: as processors, at most 8",
@@ -205,9 +211,11 @@ static int save(struct exporting *x)
 	int rc = save_create(&how, &x->save, &x->err);
 
 	if (rc == 0)
-		rc = save_plan(x->save, x->format, &x->set, &opt, &x->err);
-	if (rc == 0)
 		rc = dcp_err_say(&x->err, export_reader(x, &reader));
+	x->set.high = export_high;
+	x->set.ctx = reader;
+	if (rc == 0)
+		rc = save_plan(x->save, x->format, &x->set, &opt, &x->err);
 	if (rc == 0) {
 		source = export_source(reader);
 		rc = save_data(x->save, &source, &x->err);
@@ -228,6 +236,8 @@ static enum cmd_exit write_version(struct exporting *x, const struct opt_args *a
 	enum cmd_exit code = choose_format(x);
 	int rc;
 
+	if (code == CMD_OK && x->opts->protocol && !(x->format->takes & DCP_WRITE_PROTOCOL))
+		code = cmd_fail(CMD_USAGE, "export: --protocol: %s has none", x->format->name);
 	if (code == CMD_OK)
 		code = pick_open(&x->pick, args, &x->opts->pick);
 	if (code == CMD_OK)

@@ -12,6 +12,7 @@ const struct dcp_write_format *const dcp_write_formats[] = {
 	&dcp_write_npz,
 	&dcp_write_paddle_binary,
 	&dcp_write_paddle_vars,
+	&dcp_write_paddle,
 	&dcp_write_paddle_dist,
 	&dcp_write_paddle_dist_31,
 	NULL,

@@ -10,6 +10,7 @@ extern const struct dcp_write_format dcp_write_npy;
 extern const struct dcp_write_format dcp_write_npz;
 extern const struct dcp_write_format dcp_write_paddle_binary;
 extern const struct dcp_write_format dcp_write_paddle_vars;
+extern const struct dcp_write_format dcp_write_paddle;
 extern const struct dcp_write_format dcp_write_paddle_dist;
 extern const struct dcp_write_format dcp_write_paddle_dist_31;
 extern const struct dcp_write_format dcp_write_torch_dcp;

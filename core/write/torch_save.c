@@ -122,7 +122,7 @@ static int put_file(struct saving *s, struct dcp_writer *w)
 	int rc;
 
 	dcp_pickler_init(&p, &pickle, 2);
-	rc = dcp_tree_put(s->tree, &p, put_item, s);
+	rc = dcp_tree_put(s->tree, &p, 0, put_item, s);
 	if (rc == 0)
 		rc = dcp_pickler_end(&p);
 	if (rc < 0)

@@ -255,7 +255,17 @@ static void put_name(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t n
 		dcp_pickler_str(p, name_of(t, node));
 }
 
-int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p,
+size_t dcp_tree_depth(const struct dcp_tree *t, size_t i)
+{
+	uint32_t node = t->of_item[i] == NONE ? 0 : t->of_item[i];
+	size_t n = 0;
+
+	for (; node; node = nodes(t)[node].parent)
+		n++;
+	return n;
+}
+
+int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx)
 {
 	uint32_t at = 0;
@@ -272,7 +282,7 @@ int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p,
 		else
 			dcp_pickler_open(
 				p, n->shape == SHAPE_LIST ? DCP_PICKLE_LIST : DCP_PICKLE_DICT,
-				n->n);
+				n->n + (at ? 0 : more));
 		if (rc < 0)
 			return rc;
 		if (n->first != NONE) {

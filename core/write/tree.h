@@ -20,9 +20,12 @@ struct dcp_tree;
 int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_tree **out);
 void dcp_tree_free(struct dcp_tree *t);
 
+/* How many dicts and lists item @i lies in; 0: in none, it was skipped or has no place. */
+size_t dcp_tree_depth(const struct dcp_tree *t, size_t i);
+
 /* Add it all to the pickle; @put adds item number @i of the set: a tensor, or from ntensors on an object. Its negative
- * return ends that and is returned. */
-int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p,
+ * return ends that and is returned. The outermost dict has room for @more pairs, which the caller adds then. */
+int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx);
 
 /* The path of item @i as a tuple: str, and int where it counts a list. */

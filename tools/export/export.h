@@ -68,6 +68,9 @@ bool export_is_asset(const struct exporting *x);
 struct export_reader;
 int export_reader(struct exporting *x, struct export_reader **out);
 struct save_source export_source(struct export_reader *r);
+/* For the set: counts bytes of parts. @ctx: the reader. */
+int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,
+		struct dcp_err *err);
 void export_close(struct export_reader *r);
 /* [off, off + n) of all of a tensor, as it is written; one thread. */
 int export_read_whole(struct export_reader *r, size_t tensor, uint64_t off, void *buf, size_t n,

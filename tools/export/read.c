@@ -148,6 +148,19 @@ int export_read_whole(struct export_reader *r, size_t tensor, uint64_t off, void
 	return read_piece(r, 0, tensor, ALL, off, buf, n, err);
 }
 
+int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,
+		struct dcp_err *err)
+{
+	unsigned char *buf = malloc(n);
+	int rc = buf ? read_piece(ctx, 0, tensor, part, off, buf, n, err) : -ENOMEM;
+
+	*count = 0;
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		*count += buf[i] >= 0x80;
+	free(buf);
+	return dcp_err_say(err, rc);
+}
+
 struct save_source export_source(struct export_reader *r)
 {
 	return (struct save_source){ .read = read_piece, .ctx = r };

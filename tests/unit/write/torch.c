@@ -182,7 +182,7 @@ static void nested(void **state)
 	(void)state;
 	assert_int_equal(dcp_tree_make(&set, NULL, &t), 0);
 	dcp_pickler_init(&p, &out, 2);
-	assert_int_equal(dcp_tree_put(t, &p, put_number, NULL), 0);
+	assert_int_equal(dcp_tree_put(t, &p, 0, put_number, NULL), 0);
 	assert_int_equal(dcp_pickler_end(&p), 0);
 	check_pickle(&out, "{\"model\":{\"a.b\":0},"
 			   "\"opt\":{\"param_groups\":[{\"lr\":2},{\"lr\":1}],"

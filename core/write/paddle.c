@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One file of paddle.save (.pdparams, .pdopt), as Paddle writes it:
+ *
+ *   a state dict        {key: array, ..., "StructuredToParameterName@@": {key: name}}
+ *   anything else       nested as the source has it, each tensor as tuple((name, array))
+ *
+ * A state dict is a dict whose values are tensors and dicts without tensors. Names of parameters are keys here. In a
+ * state dict of protocol 2 or 3 an array of 1 GiB or more stands in parts.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/write/formats.h"
+#include "core/write/ndarray.h"
+#include "core/write/tree.h"
+#include "core/write/value.h"
+
+enum { PART = (1 << 30) - 1 }; /* bytes an array of protocols 2 and 3 has at most */
+
+#define NAMES "StructuredToParameterName@@"
+#define BIG "UnpackBigParamInfor@@"
+
+struct saving {
+	const struct dcp_write_set *set;
+	struct dcp_tree *tree;
+	struct dcp_pickler p;
+	struct dcp_ndarrays arrays;
+	bool is_state;
+	bool *big;      /* of each tensor: it stands in parts */
+	uint32_t *memo; /* of its key, in a state dict */
+	struct dcp_err *err;
+};
+
+static const char *refuses(const struct dcp_write_tensor *t)
+{
+	/* An F8 would come back as I8. */
+	if (!dcp_ndarray_can(t->dtype) || t->dtype == DCP_DTYPE_F8_E4M3 ||
+	    t->dtype == DCP_DTYPE_F8_E5M2)
+		return "paddle.load has no such type: give --dtype";
+	return NULL;
+}
+
+static const char *refuses_object(const struct dcp_object *o)
+{
+	return dcp_value_refuses(o, false);
+}
+
+/* ---- arrays in parts ---- */
+
+static uint64_t part_of(const struct dcp_write_tensor *t)
+{
+	return t->itemsize ? PART / t->itemsize : PART;
+}
+
+static uint64_t parts_of(const struct dcp_write_tensor *t)
+{
+	uint64_t n = dcp_write_part_bytes(t, &t->parts[0]), one = part_of(t) * t->itemsize;
+
+	return one ? n / one + (n % one != 0) : 0;
+}
+
+static void put_part_name(struct saving *s, const struct dcp_write_tensor *t, uint64_t i)
+{
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+
+	dcp_buf_printf(&name, "%s@@.%llu", t->key, (unsigned long long)i);
+	if (dcp_buf_error(&name))
+		s->p.rc = -ENOMEM;
+	else
+		dcp_pickler_str(&s->p, name.p);
+}
+
+static int put_parts(struct saving *s, size_t tensor)
+{
+	const struct dcp_write_tensor *t = &s->set->tensors[tensor];
+	uint64_t left = dcp_write_part_bytes(t, &t->parts[0]), n = parts_of(t), shape;
+	struct dcp_ndarray_of of = {
+		.dtype = t->dtype, .ndim = 1, .shape = &shape, .tensor = tensor
+	};
+	int rc = 0;
+
+	for (uint64_t i = 0; rc == 0 && i < n; i++) {
+		of.nbytes = DCP_MIN(left, part_of(t) * t->itemsize);
+		shape = of.nbytes / t->itemsize;
+		put_part_name(s, t, i);
+		rc = dcp_ndarray_put(&s->arrays, &of, s->err);
+		of.off += of.nbytes;
+		left -= of.nbytes;
+	}
+	return rc;
+}
+
+/* {key: {"OriginShape": (...), "slices": [...]}} */
+static void put_table_of_parts(struct saving *s, size_t nbig)
+{
+	struct dcp_pickler *p = &s->p;
+
+	dcp_pickler_str(p, BIG);
+	dcp_pickler_open(p, DCP_PICKLE_DICT, nbig);
+	for (size_t i = 0; i < s->set->ntensors; i++) {
+		const struct dcp_write_tensor *t = &s->set->tensors[i];
+
+		if (!s->big[i])
+			continue;
+		dcp_pickler_str(p, t->key);
+		dcp_pickler_open(p, DCP_PICKLE_DICT, 2);
+		dcp_pickler_word(p, "OriginShape");
+		dcp_pickler_open(p, DCP_PICKLE_TUPLE, t->ndim);
+		for (uint32_t k = 0; k < t->ndim; k++)
+			dcp_pickler_u64(p, t->shape[k]);
+		dcp_pickler_word(p, "slices");
+		dcp_pickler_open(p, DCP_PICKLE_LIST, parts_of(t));
+		for (uint64_t k = 0; k < parts_of(t); k++)
+			put_part_name(s, t, k);
+	}
+}
+
+/* ---- a state dict ---- */
+
+static void put_names(struct saving *s)
+{
+	struct dcp_pickler *p = &s->p;
+
+	dcp_pickler_str(p, NAMES);
+	dcp_pickler_open(p, DCP_PICKLE_DICT, s->set->ntensors);
+	for (size_t i = 0; i < s->set->ntensors; i++) {
+		if (s->big[i])
+			dcp_pickler_str(p, s->set->tensors[i].key);
+		else
+			dcp_pickler_get(p, s->memo[i]);
+		dcp_pickler_str(p, s->set->tensors[i].key);
+	}
+}
+
+static size_t count_big(const struct saving *s, uint64_t *parts)
+{
+	size_t n = 0;
+
+	*parts = 0;
+	for (size_t i = 0; i < s->set->ntensors; i++)
+		if (s->big[i]) {
+			n++;
+			*parts += parts_of(&s->set->tensors[i]);
+		}
+	return n;
+}
+
+/* Are all tensors in the outermost dict, and nothing else? */
+static bool is_state(const struct saving *s)
+{
+	for (size_t i = 0; i < s->set->ntensors; i++)
+		if (dcp_tree_depth(s->tree, i) != 1)
+			return false;
+	for (size_t i = 0; i < s->set->nobjects; i++)
+		if (dcp_tree_depth(s->tree, s->set->ntensors + i) == 1)
+			return false;
+	return true;
+}
+
+/* ---- the file ---- */
+
+static int put_item(void *ctx, struct dcp_pickler *p, size_t i)
+{
+	struct saving *s = ctx;
+
+	if (i >= s->set->ntensors)
+		return dcp_value_put(p, &s->set->objects[i - s->set->ntensors], NULL);
+	if (s->is_state) {
+		s->memo[i] = dcp_pickler_last(p);
+	} else {
+		dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
+		dcp_pickler_global(p, "builtins", "tuple");
+		dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);
+		dcp_pickler_open(p, DCP_PICKLE_TUPLE, 2);
+		dcp_pickler_str(p, s->set->tensors[i].key);
+	}
+	return dcp_ndarray_put_part(&s->arrays, i, 0, s->err);
+}
+
+static int put_all(struct saving *s, struct dcp_buf *pickle, struct dcp_writer *w)
+{
+	uint64_t parts;
+	size_t nbig = count_big(s, &parts);
+	int rc = dcp_tree_put(s->tree, &s->p, s->is_state ? 1 + parts + (nbig > 0) : 0,
+			      put_item, s);
+
+	if (rc == 0 && s->is_state)
+		put_names(s);
+	for (size_t i = 0; rc == 0 && nbig && i < s->set->ntensors; i++)
+		if (s->big[i])
+			rc = put_parts(s, i);
+	if (rc == 0 && nbig)
+		put_table_of_parts(s, nbig);
+	if (rc == 0)
+		rc = dcp_pickler_end(&s->p);
+	if (rc == 0)
+		dcp_writer_bytes(w, pickle->p, pickle->n);
+	return rc;
+}
+
+/* Which tensors lie where: twice, since what is big is known only of a state dict. */
+static int arrange(struct saving *s)
+{
+	int rc = dcp_tree_make(s->set, NULL, &s->tree);
+	bool any = false;
+
+	if (rc < 0)
+		return rc;
+	s->is_state = is_state(s);
+	if (!s->is_state || s->p.protocol >= 4)
+		return 0;
+	for (size_t i = 0; i < s->set->ntensors; i++) {
+		s->big[i] = parts_of(&s->set->tensors[i]) > 1;
+		any |= s->big[i];
+	}
+	if (!any)
+		return 0;
+	dcp_tree_free(s->tree);
+	s->tree = NULL;
+	return dcp_tree_make(s->set, s->big, &s->tree);
+}
+
+static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
+		struct dcp_writer *w, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT;
+	struct saving s = { .set = set, .err = err };
+	int rc = -ENOMEM;
+
+	if (opts->protocol && (opts->protocol < 2 || opts->protocol > 4))
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"protocol %u: paddle.save has 2, 3 and 4", opts->protocol);
+	dcp_pickler_init(&s.p, &pickle, opts->protocol ? opts->protocol : 4);
+	s.arrays.p = &s.p;
+	s.arrays.w = w;
+	s.big = calloc(set->ntensors + 1, sizeof(*s.big));
+	s.memo = calloc(set->ntensors + 1, sizeof(*s.memo));
+	if (s.big && s.memo)
+		rc = arrange(&s);
+	if (rc == 0) {
+		dcp_writer_file(w, opts->name ? opts->name : "model.pdparams", true);
+		rc = put_all(&s, &pickle, w);
+	}
+	if (rc == -ENOTSUP)
+		rc = dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			      "protocol 2 is not possible here: give 3 or 4");
+	dcp_tree_free(s.tree);
+	free(s.big);
+	free(s.memo);
+	return rc;
+}
+
+static const char *const extensions[] = { ".pdparams", ".pdopt", ".pd", ".pdz", NULL };
+
+const struct dcp_write_format dcp_write_paddle = {
+	.name = "paddle",
+	.what = "one file of paddle.save",
+	.extensions = extensions,
+	.takes = DCP_WRITE_PROTOCOL | DCP_WRITE_OBJECTS,
+	.refuses = refuses,
+	.refuses_object = refuses_object,
+	.plan = plan,
+};
