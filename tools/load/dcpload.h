@@ -11,7 +11,7 @@
  *	dcpload_plan_create(ck, 0, &plan, &err);
  *	dcpload_want_layout(plan, "tp4:llama", rank, NULL, &err);    or dcpload_want(), key by key
  *	dcpload_plan_finish(plan, &err);
- *	dcpload_execute(plan, &err);
+ *	dcpload_execute(plan, &err);          or dcpload_start(), and later dcpload_wait()
  *	... dcpload_part(plan, i, &part) ...
  *	dcpload_plan_free(plan);  dcpload_close(ck);  dcpload_comm_close(comm);
  *
@@ -51,6 +51,9 @@ struct dcpload_error {
 
 /* ---- processes ---- */
 
+/* Its functions work only in the thread that opened it. */
+#define DCPLOAD_COMM_ONE_THREAD (1u << 0)
+
 /*
  * A communicator: how ranks talk. The library has some (dcpload_comm_open); a caller may fill in
  * its own. Its functions return 0 or a negative errno (-ETIMEDOUT, -ECONNRESET: a rank is gone).
@@ -59,7 +62,7 @@ struct dcpload_error {
 struct dcpload_comm {
 	uint32_t size; /* sizeof(struct dcpload_comm) */
 	uint32_t rank, ranks;
-	uint32_t reserved;
+	uint32_t flags;   /* DCPLOAD_COMM_ONE_THREAD */
 	const char *name; /* for reports: "alone", "mpi", "tcp", "torch" */
 	void *ctx;        /* the first argument of all functions */
 	/* Gather @n bytes of every rank (the same @n on all), by rank, into @all: ranks * n bytes. */
@@ -272,6 +275,14 @@ struct dcpload_hooks {
 	int (*commit)(void *ctx, uint64_t number, const struct dcpload_part *part);
 	/* Bytes of this rank in place and in all, as stored; each time that some have arrived. */
 	int (*progress)(void *ctx, uint64_t done, uint64_t total);
+	/* Before the first resolve(): bring up to date what is loaded into; state_dict(). */
+	int (*get_state)(void *ctx);
+	/* For each object that is stored, once all parts of this rank are complete. @json of @n bytes is valid during
+	 * the call; NULL: it cannot be decoded. @type: the Python class that was saved. */
+	int (*object)(void *ctx, const char *key, const char *type, const char *json,
+		      uint64_t n);
+	/* After everything else, and only when all ranks have succeeded; load_state_dict(). */
+	int (*set_state)(void *ctx);
 };
 /* Copies @hooks. Returns 0. */
 DCPLOAD_API int dcpload_plan_hooks(struct dcpload_plan *plan,
@@ -312,6 +323,16 @@ DCPLOAD_API int dcpload_plan_list(const struct dcpload_plan *plan, uint32_t list
  * report says why. What dcpload_fact() and the like returned is no longer valid.
  */
 DCPLOAD_API int dcpload_execute(struct dcpload_plan *plan, struct dcpload_error *err);
+
+/* Collective. Begin what dcpload_execute() does, in a thread of the library, and return at once. Until dcpload_wait()
+ * has given its result, no other function may be called with the plan, its checkpoint or its communicator. Hooks are
+ * called by that thread. With DCPLOAD_COMM_ONE_THREAD everything happens in dcpload_wait(). -EBUSY: it was begun
+ * already. */
+DCPLOAD_API int dcpload_start(struct dcpload_plan *plan, struct dcpload_error *err);
+/* Wait for at most @timeout_ms, negative: until it is done. -EAGAIN: it is not; -EINVAL: nothing was begun;
+ * otherwise what dcpload_execute() would have returned. */
+DCPLOAD_API int dcpload_wait(struct dcpload_plan *plan, int32_t timeout_ms,
+			     struct dcpload_error *err);
 
 /* Collective. For benchmarks: drop the files of the plan from the page cache, except pages that
  * some process has mapped. */

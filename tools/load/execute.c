@@ -290,6 +290,9 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 	p->report.read_ns = p->report.wait_ns = p->report.place_ns = 0;
 	p->report.staging = held(p);
 	p->ck->counts = (struct dcp_io_counts){ 0 };
+	rc = p->hooks.get_state ? p->hooks.get_state(p->hooks.ctx) : 0;
+	if (rc < 0)
+		return load_fail(err, rc, "the caller's get_state() failed: %s", strerror(-rc));
 	for (size_t i = 0; i < p->nwant; i++) {
 		struct load_want *w = &p->want[i];
 		struct dcpload_part part;
@@ -320,6 +323,40 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 	return rc < 0 ? load_device_said(p->device, rc, err) : 0;
 }
 
+/* Show the caller the objects. */
+static int show_objects(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	const char *key, *type, *json;
+	uint64_t next = 0;
+	int rc = 0;
+
+	while (p->hooks.object && rc == 0 &&
+	       (rc = dcpload_next_object(p->ck, &next, &key, err)) > 0) {
+		dcp_auto_free char *own = strdup(key); /* the next answer takes its place */
+		size_t n = 0;
+
+		if (!own)
+			return load_fail(err, -ENOMEM, "out of memory");
+		rc = dcpload_object(p->ck, own, &type, &json, &n, err);
+		if (rc < 0 && rc != -EBADMSG)
+			return rc;
+		rc = rc < 0 ? p->hooks.object(p->hooks.ctx, own, "", NULL, 0)
+			    : p->hooks.object(p->hooks.ctx, own, type, json, n);
+		if (rc < 0)
+			return load_fail(err, rc, "%s: the caller's object() failed: %s", own,
+					 strerror(-rc));
+	}
+	return rc;
+}
+
+static int set_state(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc = p->hooks.set_state ? p->hooks.set_state(p->hooks.ctx) : 0;
+
+	return rc < 0 ? load_fail(err, rc, "the caller's set_state() failed: %s", strerror(-rc))
+		      : 0;
+}
+
 /* Parts of which nothing is stored: empty ones, and padding alone. */
 static int complete_empty(struct dcpload_plan *p, struct dcpload_error *err)
 {
@@ -343,7 +380,9 @@ static int run(struct dcpload_plan *p, struct dcpload_error *err)
 		rc = load_by_wants(p, err);
 	if (rc == 0)
 		rc = load_views(p, err);
-	return rc < 0 ? rc : complete_empty(p, err);
+	if (rc == 0)
+		rc = complete_empty(p, err);
+	return rc < 0 ? rc : show_objects(p, err);
 }
 
 static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
@@ -359,6 +398,8 @@ static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 	load_trace_begin(p);
 	if (rc == 0)
 		rc = load_agree(p->ck->comm, run(p, err), err, timeout);
+	if (rc == 0)
+		rc = load_agree(p->ck->comm, set_state(p, err), err, timeout);
 	p->report.calls = p->ck->counts.calls;
 	if (p->window) {
 		p->report.wait_ns += load_window_waited(p->window);

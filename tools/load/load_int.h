@@ -165,7 +165,8 @@ struct dcpload_plan {
 	struct load_listed *list;
 	size_t nlist, cap_list;
 	struct dcpload_hooks hooks;
-	void *memory; /* the destinations that the library allocates */
+	struct load_running *running; /* begun, and not waited for; NULL: nothing is */
+	void *memory;                 /* the destinations that the library allocates */
 	uint64_t memory_bytes;
 	struct load_chunks *chunks; /* NULL: every want is read for itself */
 	struct load_window *window; /* slots for the chunks */
@@ -213,6 +214,11 @@ int load_again(struct dcpload_plan *plan, bool *renewed, struct dcpload_error *e
 int load_renew(struct dcpload_plan *plan, struct dcpload_error *err);
 /* Collective. Plan again if the files were opened again for another plan. */
 int load_keep_up(struct dcpload_plan *plan, struct dcpload_error *err);
+
+/* ---- start.c ---- */
+
+/* Wait for what was begun. */
+void load_stop(struct dcpload_plan *plan);
 
 /* ---- trace.c ---- */
 

@@ -32,6 +32,7 @@ void dcpload_plan_free(struct dcpload_plan *p)
 {
 	if (!p)
 		return;
+	load_stop(p);
 	load_plan_drop_chunks(p);
 	if (p->memory)
 		load_memory_of(p->device)->free(p->device, p->memory, p->memory_bytes);

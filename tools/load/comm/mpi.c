@@ -219,7 +219,7 @@ static int mpi_new(MPI_Comm c, bool own, int timeout_ms, struct dcpload_comm **o
 		   struct dcpload_error *err)
 {
 	struct mpi *t = calloc(1, sizeof(*t));
-	int rank = 0, ranks = 0, code, rc = 0;
+	int rank = 0, ranks = 0, level = 0, code, rc = 0;
 	MPI_Request req;
 
 	if (t)
@@ -230,10 +230,12 @@ static int mpi_new(MPI_Comm c, bool own, int timeout_ms, struct dcpload_comm **o
 	}
 	MPI_Comm_rank(c, &rank);
 	MPI_Comm_size(c, &ranks);
+	MPI_Query_thread(&level);
 	t->comm = (struct dcpload_comm){
 		.size = sizeof(t->comm),
 		.rank = (uint32_t)rank,
 		.ranks = (uint32_t)ranks,
+		.flags = level < MPI_THREAD_SERIALIZED ? DCPLOAD_COMM_ONE_THREAD : 0,
 		.name = "mpi",
 		.ctx = t,
 		.allgather = mpi_allgather,
@@ -295,7 +297,7 @@ static int mpi_world(uint32_t expect, int timeout_ms, struct dcpload_comm **out,
 
 	MPI_Initialized(&on);
 	if (!on)
-		code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+		code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
 	if (code != MPI_SUCCESS)
 		return load_fail(err, -EIO, "MPI_Init_thread failed with code %d", code);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);

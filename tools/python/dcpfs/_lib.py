@@ -48,7 +48,7 @@ SPLIT = CFUNCTYPE(c_int, c_void_p, c_uint32, c_uint32, POINTER(POINTER(CommStruc
 CLOSE = CFUNCTYPE(None, c_void_p)
 EXPLAIN = CFUNCTYPE(None, c_void_p, POINTER(Error))
 CommStruct._fields_ = [
-    ("size", c_uint32), ("rank", c_uint32), ("ranks", c_uint32), ("reserved", c_uint32), ("name", c_char_p),
+    ("size", c_uint32), ("rank", c_uint32), ("ranks", c_uint32), ("flags", c_uint32), ("name", c_char_p),
     ("ctx", c_void_p), ("allgather", ALLGATHER), ("alltoallv", ALLTOALLV), ("split", SPLIT), ("close", CLOSE),
     ("explain", EXPLAIN)]
 
