@@ -19,6 +19,8 @@
 
 #define AT(field) .off = offsetof(struct export_opts, field)
 
+static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
+
 static const struct opt opts[] = {
 	{ .name = "as",
 	  .arg = "FORMAT",
@@ -65,6 +67,13 @@ static const struct opt opts[] = {
 	  .kind = OPT_UINT,
 	  AT(jobs),
 	  .max = SAVE_MAX_JOBS,
+	  .hidden = true },
+	{ .name = "comm",
+	  .arg = "HOW",
+	  .help = "how processes that share the work talk: auto, alone, mpi, env",
+	  .kind = OPT_CHOICE,
+	  AT(comm),
+	  .choices = comms,
 	  .hidden = true },
 	{ .name = "verify",
 	  .help = "read back and compare before it gets its name",
@@ -191,50 +200,69 @@ static enum cmd_exit check_place(const struct exporting *x)
 
 /* ---- all of it ---- */
 
+static int write_data(struct exporting *x)
+{
+	const struct save_source source = export_source(x->reader);
+
+	return save_data(x->save, &source, &x->err);
+}
+
+static int complete(struct exporting *x)
+{
+	int rc = save_seal(x->save, &x->err);
+
+	if (rc == 0 && x->opts->verify)
+		rc = export_verify(x);
+	return rc < 0 ? rc : save_publish(x->save, &x->err);
+}
+
 static int save(struct exporting *x)
 {
 	const char *slash = strrchr(x->out, '/');
-	const struct save_opts how = { .out = x->out,
-				       .file = is_file_name(x),
-				       .force = x->opts->force,
-				       .resume = x->opts->resume,
-				       .jobs = (unsigned)x->opts->jobs,
-				       .identity = dcp_version_generation(x->pick.v),
-				       .progress = &x->progress.report };
+	bool leads = export_leads(x);
+	const struct save_opts how = {
+		.out = x->out,
+		.file = is_file_name(x),
+		.force = x->opts->force,
+		.resume = x->opts->resume,
+		.jobs = (unsigned)x->opts->jobs,
+		/* of this machine: others may count its files otherwise */
+		.identity = x->comm->ranks > 1 ? 0 : dcp_version_generation(x->pick.v),
+		.rank = x->comm->rank,
+		.ranks = x->comm->ranks,
+		.progress = leads ? &x->progress.report : NULL
+	};
 	const struct dcp_write_opts opt = { .name = !how.file ? NULL
 						    : slash   ? slash + 1
 							      : x->out,
 					    .max_shard = x->opts->max_shard,
 					    .protocol = (unsigned)x->opts->protocol };
-	struct export_reader *reader = NULL;
-	struct save_source source;
-	int rc = save_create(&how, &x->save, &x->err);
+	int rc = export_agree(x, leads ? save_create(&how, &x->save, &x->err) : 0);
 
+	if (rc == 0 && !leads)
+		rc = save_create(&how, &x->save, &x->err);
+	rc = export_agree(x, rc);
 	if (rc == 0)
-		rc = dcp_err_say(&x->err, export_reader(x, &reader));
+		rc = export_agree(x, dcp_err_say(&x->err, export_reader(x, &x->reader)));
 	x->set.high = export_high;
-	x->set.ctx = reader;
+	x->set.ctx = x->reader;
 	if (rc == 0)
-		rc = save_plan(x->save, x->format, &x->set, &opt, &x->err);
-	if (rc == 0) {
-		source = export_source(reader);
-		rc = save_data(x->save, &source, &x->err);
-	}
-	export_close(reader);
+		rc = export_agree(x, save_plan(x->save, x->format, &x->set, &opt, &x->err));
 	if (rc == 0)
-		rc = save_seal(x->save, &x->err);
-	if (rc == 0 && x->opts->verify)
-		rc = export_verify(x);
+		rc = export_agree(x, export_same_plan(x));
+	if (rc == 0)
+		rc = export_agree(x, write_data(x));
+	if (rc == 0)
+		rc = export_agree(x, export_share_sums(x));
+	if (rc == 0 && leads)
+		rc = complete(x);
 	progress_finish(&x->progress);
-	if (rc == 0)
-		rc = save_publish(x->save, &x->err);
-	return rc;
+	return export_agree(x, rc);
 }
 
-static enum cmd_exit write_version(struct exporting *x, const struct opt_args *args)
+static enum cmd_exit open_source(struct exporting *x, const struct opt_args *args)
 {
 	enum cmd_exit code = choose_format(x);
-	int rc;
 
 	if (code == CMD_OK && x->opts->protocol && !(x->format->takes & DCP_WRITE_PROTOCOL))
 		code = cmd_fail(CMD_USAGE, "export: --protocol: %s has none", x->format->name);
@@ -242,13 +270,28 @@ static enum cmd_exit write_version(struct exporting *x, const struct opt_args *a
 		code = pick_open(&x->pick, args, &x->opts->pick);
 	if (code == CMD_OK)
 		code = check_place(x);
-	if (code == CMD_OK)
-		code = export_layout(x);
+	return code == CMD_OK ? export_layout(x) : code;
+}
+
+static enum cmd_exit write_version(struct exporting *x, const struct opt_args *args)
+{
+	enum cmd_exit code = export_join(x, comms[x->opts->comm]);
+	int rc;
+
+	if (code == CMD_OK && x->comm->ranks > 1 && x->opts->resume)
+		return cmd_fail(CMD_USAGE, "export: --resume is for one process alone");
 	if (code != CMD_OK)
 		return code;
-	rc = export_choose(x);
+	code = open_source(x, args);
+	/* Those that cannot open it have said why. */
+	rc = export_agree(x, code == CMD_OK ? 0 : -ECANCELED);
+	if (code != CMD_OK || rc < 0)
+		return code == CMD_OK ? CMD_ENV : code;
+	rc = export_agree(x, export_choose(x));
 	if (rc == 0)
 		rc = save(x);
+	if (!export_leads(x))
+		return rc < 0 ? CMD_ENV : CMD_OK;
 	return rc < 0 ? fail(x, rc) : export_report(x);
 }
 
@@ -264,6 +307,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	progress_init(&x.progress, true);
 	code = write_version(&x, args);
 	save_destroy(x.save);
+	export_close(x.reader);
+	export_leave(&x);
 	dcp_layouts_destroy(x.layouts);
 	free(x.held);
 	dcp_buf_finish(&x.tensors);

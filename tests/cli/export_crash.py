@@ -11,6 +11,7 @@ import os
 import random
 import resource
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -39,8 +40,8 @@ def make_source(path, sizes):
             f.write(random.Random(i).randbytes(n))
 
 
-def start(*args, **more):
-    env = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"))
+def start(*args, ranks={}, **more):
+    env = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"), **ranks)
     return subprocess.Popen([DCPFS, "export", *map(str, args)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
 
 
@@ -212,6 +213,40 @@ def changed(source, place):
     equal([n for n in hidden(SCRATCH) if "cut" in n], [], "cut meanwhile: what is left")
 
 
+def ranks(source, place):
+    """Three processes write the same bytes as one; when one of them dies, the others end and nothing is left."""
+    def job(out, form):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        env = dict(WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        return [start("--as", form, "--jobs", "1", source, out, ranks=dict(env, RANK=str(r), LOCAL_RANK=str(r))) for r in range(3)]
+
+    for form in FORMATS:
+        clear(place)
+        name = "out.pt" if form == "torch-save" else "out"
+        equal(start("--as", form, source, place / name).wait(), OK, f"{form}: alone")
+        want = tree(place / name)
+        clear(place)
+        for r, p in enumerate(job(place / name, form)):
+            said = p.communicate()[1].decode()
+            equal(p.returncode, OK, f"{form}: rank {r} of 3: {said}")
+        equal(tree(place / name), want, f"{form}: by three")
+    for victim in (0, 1, 2):
+        clear(place)
+        all_ = job(place / "out", "safetensors")
+        while all_[0].poll() is None and not (place / ".out.dcpfs-journal").exists():
+            time.sleep(0.001)
+        all_[victim].kill()
+        for p in all_:
+            p.communicate(timeout=60)
+        check(victim == 0 or hidden(place) == [], f"rank {victim} killed: left {hidden(place)}")
+        if not (place / "out").exists():
+            check(all(p.returncode for p in all_), f"rank {victim} killed: {[p.returncode for p in all_]}")
+            equal(start("--as", "safetensors", source, place / "out").wait(), OK, f"after rank {victim} was killed")
+        equal(hidden(place), [], f"after rank {victim} was killed: what is left")
+
+
 def memory(source, place):
     """Private memory does not grow with the checkpoint."""
     clear(place)
@@ -248,5 +283,6 @@ full_disk(big, place)
 existing(big, place)
 two_at_once(big, place)
 changed(big, place)
+ranks(big, place)
 memory(big, place)
 finish()

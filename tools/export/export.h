@@ -11,13 +11,14 @@
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/write/write.h"
+#include "tools/load/dcpload.h"
 #include "tools/pick.h"
 #include "tools/save/save.h"
 
 struct export_opts {
 	const char *as, *layout;
 	struct opt_texts keys, skip;
-	int dtype, form;
+	int dtype, form, comm;
 	uint64_t jobs, max_shard, protocol;
 	bool verify, resume, force;
 	struct pick_opts pick;
@@ -46,6 +47,8 @@ struct exporting {
 	struct dcp_layouts *layouts;
 	const struct dcp_layout *layout; /* NULL: everything is written whole, by rank 0 */
 	uint64_t *held;                  /* bytes that each rank writes */
+	struct dcpload_comm *comm; /* of the processes that share the work, or this one alone */
+	struct export_reader *reader;
 	struct save *save;
 	struct progress progress;
 	struct dcp_err err;
@@ -78,6 +81,19 @@ int export_read_whole(struct export_reader *r, size_t tensor, uint64_t off, void
 
 /* Read back what was sealed and compare it. 0, -EBADMSG (it differs), or -errno. */
 int export_verify(struct exporting *x);
+
+/* ---- processes that share the work: collective, but for export_leads() ---- */
+
+enum cmd_exit export_join(struct exporting *x, const char *how);
+void export_leave(struct exporting *x);
+/* Is it the one that makes files and speaks? */
+bool export_leads(const struct exporting *x);
+/* The failure of any of them, on all: @rc and @x->err are this one's. */
+int export_agree(struct exporting *x, int rc);
+/* Do all see the same? -ESTALE. */
+int export_same_plan(struct exporting *x);
+/* What was written by each, to the one that leads. */
+int export_share_sums(struct exporting *x);
 
 /* What was written, and what was not. */
 enum cmd_exit export_report(const struct exporting *x);

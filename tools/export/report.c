@@ -76,13 +76,13 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 	const struct export_left *l = left(x, &n);
 
 	out_text(&o->buf, x->out);
-	dcp_buf_printf(&o->buf,
-		       ": %s, %s tensor%s, %s object%s, %s in %llu file%s, %.1f s, %s/s%s",
-		       x->format->name, out_count(a, x->set.ntensors), dcp_s(x->set.ntensors),
-		       out_count(b, x->set.nobjects), dcp_s(x->set.nobjects),
-		       out_size(size, c->bytes), (unsigned long long)c->files, dcp_s(c->files),
-		       seconds, out_size(rate, (uint64_t)((double)c->written / seconds)),
-		       x->opts->verify ? ", verified" : "");
+	dcp_buf_printf(
+		&o->buf, ": %s, %s tensor%s, %s object%s, %s in %llu file%s, %.1f s, %s/s%s",
+		x->format->name, out_count(a, x->set.ntensors), dcp_s(x->set.ntensors),
+		out_count(b, x->set.nobjects), dcp_s(x->set.nobjects), out_size(size, c->bytes),
+		(unsigned long long)c->files, dcp_s(c->files), seconds,
+		out_size(rate, (uint64_t)((double)(c->data - c->kept) / seconds)),
+		x->opts->verify ? ", verified" : "");
 	if (c->kept)
 		dcp_buf_printf(&o->buf, "; %s were there already", out_size(kept, c->kept));
 	dcp_buf_str(&o->buf, "\n");

@@ -421,11 +421,10 @@ const struct save_sum *save_sums(const struct save *s, size_t *n)
 	return s->sums;
 }
 
-void save_merge(struct save *s, const struct save_sum *of)
+void save_merge(struct save *s, uint64_t piece, const struct save_sum *sum)
 {
-	for (size_t i = 0; i < s->npieces; i++)
-		if (of[i].done)
-			s->sums[i] = of[i];
+	if (piece < s->npieces)
+		s->sums[piece] = *sum;
 }
 
 void save_count(const struct save *s, struct save_counts *out)
@@ -433,6 +432,7 @@ void save_count(const struct save *s, struct save_counts *out)
 	*out = (struct save_counts){ .files = save_nfiles(s),
 				     .bytes = s->bytes,
 				     .data = s->data,
+				     .plan = s->hash,
 				     .written = s->written,
 				     .kept = s->kept };
 }

@@ -81,9 +81,11 @@ struct save_sum {
 };
 /* Of all pieces, those of others zeroed. Valid until the save is destroyed. */
 const struct save_sum *save_sums(const struct save *s, size_t *n);
-void save_merge(struct save *s, const struct save_sum *of);
+/* Piece number @piece was written by another process. */
+void save_merge(struct save *s, uint64_t piece, const struct save_sum *sum);
 
 struct save_counts {
+	uint64_t plan;          /* a hash of it: equal in processes that share a save */
 	uint64_t files, bytes;  /* of the plan */
 	uint64_t data, written; /* bytes of tensors and extras: in the plan; by this process */
 	uint64_t kept;          /* of those, found done by save_data() when resuming */

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes that share an export: each writes an equal share of the bytes, and rank 0 makes the files,
+ * completes them and gives OUT its name.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/export/export.h"
+#include "tools/load/comm/comm.h"
+
+/* Writing takes as long as it takes; a rank that dies is noticed at once. */
+enum { TIMEOUT_MS = 24 * 3600 * 1000 };
+
+/* A piece that was written. */
+struct told {
+	uint64_t number;
+	struct save_sum sum;
+};
+
+enum cmd_exit export_join(struct exporting *x, const char *how)
+{
+	struct dcpload_error err = { 0 };
+
+	if (dcpload_comm_open(how, &x->comm, &err) < 0)
+		return cmd_fail(cmd_exit_of(err.code), "export: %s", err.text);
+	return CMD_OK;
+}
+
+void export_leave(struct exporting *x)
+{
+	dcpload_comm_close(x->comm);
+	x->comm = NULL;
+}
+
+bool export_leads(const struct exporting *x)
+{
+	return !x->comm || x->comm->rank == 0;
+}
+
+int export_agree(struct exporting *x, int rc)
+{
+	struct dcpload_error err = { 0 };
+
+	if (x->comm->ranks == 1)
+		return rc;
+	if (rc < 0)
+		load_fail_err(&err, rc, &x->err);
+	rc = load_agree(x->comm, rc, &err, TIMEOUT_MS);
+	if (rc < 0)
+		x->err.code = rc;
+	if (rc < 0 && err.rank >= 0)
+		snprintf(x->err.msg, sizeof(x->err.msg), "rank %d: %.480s", err.rank, err.text);
+	else if (rc < 0)
+		snprintf(x->err.msg, sizeof(x->err.msg), "%.500s", err.text);
+	return rc;
+}
+
+/* What @n bytes of every rank are, in the order of ranks. */
+static int gather(struct exporting *x, const void *p, uint64_t n, struct load_blobs *out)
+{
+	struct dcpload_error err = { 0 };
+	int rc = load_gather(x->comm, p, n, out, &err, TIMEOUT_MS);
+
+	return rc < 0 ? dcp_fail(&x->err, rc, DCP_ERR_NO_OFFSET, "%s", err.text) : 0;
+}
+
+int export_same_plan(struct exporting *x)
+{
+	struct save_counts c;
+	struct load_blobs b;
+	int rc;
+
+	if (x->comm->ranks == 1)
+		return 0;
+	save_count(x->save, &c);
+	rc = gather(x, &c.plan, sizeof(c.plan), &b);
+	if (rc < 0)
+		return rc;
+	for (uint32_t r = 0; r < x->comm->ranks; r++)
+		if (b.n[r] != sizeof(c.plan) || memcmp(b.at[r], &c.plan, sizeof(c.plan)) != 0)
+			rc = dcp_fail(
+				&x->err, -ESTALE, DCP_ERR_NO_OFFSET,
+				"rank %u sees another checkpoint in %s, or was given other "
+				"options",
+				r, x->pick.source);
+	load_blobs_free(&b);
+	return rc;
+}
+
+static int put_sums(const struct exporting *x, struct dcp_buf *out)
+{
+	size_t n;
+	const struct save_sum *sums = save_sums(x->save, &n);
+
+	for (size_t i = 0; i < n; i++) {
+		struct told t = { i, sums[i] };
+
+		if (t.sum.done)
+			dcp_buf_add(out, &t, sizeof(t));
+	}
+	return dcp_buf_error(out);
+}
+
+int export_share_sums(struct exporting *x)
+{
+	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
+	struct load_blobs b;
+	int rc;
+
+	if (x->comm->ranks == 1)
+		return 0;
+	rc = export_agree(x, dcp_err_say(&x->err, put_sums(x, &mine)));
+	if (rc == 0)
+		rc = gather(x, mine.p, mine.n, &b);
+	if (rc < 0)
+		return rc;
+	for (uint32_t r = 0; export_leads(x) && r < x->comm->ranks; r++) {
+		const struct told *t = b.at[r];
+
+		for (uint64_t i = 0; i < b.n[r] / sizeof(*t); i++)
+			save_merge(x->save, t[i].number, &t[i].sum);
+	}
+	load_blobs_free(&b);
+	return 0;
+}
