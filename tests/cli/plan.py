@@ -84,6 +84,7 @@ def against_reference(source, version, ranks, dim):
     equal([r["receives"] + r["keeps"] for r in plan["ranks"]], needs, f"{what}: receives")
     equal(plan["needed"], sum(needs), f"{what}: needed")
     equal(plan["sent"], sum(n for (a, b), n in sent.items() if a != b), f"{what}: sent")
+    equal(plan["staging"], max(0, *(r["reads"] - r["keeps"] for r in plan["ranks"])), f"{what}: staging")
     check(abs(plan["amplification"]["alone"] - sum(needs) / len(needed)) < 1e-9, f"{what}: alone")
     equal(plan["amplification"]["together"], 1, f"{what}: together")
     most = max(r["reads"] for r in plan["ranks"])
@@ -124,6 +125,9 @@ def form():
     equal(again["unique"], plan["unique"], "the same version as a source of its own")
     check(again["digest"] != plan["digest"], "another layout has the same digest")
     equal(data("plan", SOURCE, "tp", "--layout", "fsdp4", "--json")["digest"], plan["digest"], "the digest, again")
+    table = run("plan", SOURCE, "tp", "--layout", "fsdp4").stdout.decode().split("\nRANK ")[1].splitlines()[1:]
+    equal([re.split(" {2,}", line.strip())[5] for line in table],
+          [str(len({file for file, _, _ in r["part"]})) for r in plan["ranks"]], "FILES of each rank")
 
 
 def held():
@@ -187,6 +191,25 @@ def times():
                        ("gpus=0", "from 1 to"), ("nodes", "takes name=value"), ("nodes=1,gpus=2", "the layout has 4"),
                        ("net=-3GB/s", "bytes a second"), ("disk=5GB/h", "bytes a second"), ("disk=nan", "bytes a second")):
         fails(USAGE, says, "plan", SOURCE, "tp", "--layout", "fsdp4", "--simulate", word)
+
+
+def svg(source, rules, name):
+    """Titles of what is drawn, and all texts."""
+    root = ET.fromstring(run("plan", source, "--layout", layout(name, rules), "--svg", "--key", "w").stdout)
+    return ([x.text for x in root.iter("{http://www.w3.org/2000/svg}title")][1:],
+            " ".join(x.text for x in root.iter("{http://www.w3.org/2000/svg}text")))
+
+
+def slices():
+    """Of three dimensions that are cut, two are drawn where the other is 0; ranks are told as ranges."""
+    source = SCRATCH / "cube.safetensors"
+    header = json.dumps({"w": {"dtype": "U8", "shape": [2, 2, 2], "data_offsets": [0, 8]}}).encode()
+    source.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    titles, text = svg(source, "mesh a=2 b=2 c=2\n* shard(0)@a shard(1)@b shard(2)@c\n", "cube.dcpl")
+    equal(len(titles), 4, f"parts that are drawn: {titles}")
+    check("the slice at index 0 of other dimensions" in text, text)
+    titles, _ = svg(source, "mesh a=6\n* only(a=0|2-4) replicate\n", "some.dcpl")
+    equal([t.split(":")[0] for t in titles], ["ranks 0, 2-4"], "ranks that hold the same")
 
 
 def drawings():
@@ -343,6 +366,7 @@ whole_items()
 damaged()
 times()
 drawings()
+slices()
 golden()
 words()
 refusals()

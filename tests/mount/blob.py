@@ -182,6 +182,16 @@ def what_has_none():
             check(a["mount"] != b["mount"] and a["generation"] == b["generation"], f"{a} {b}")
 
 
+def what_is_broken():
+    """Where the kernel asks nobody before it reads, a broken tensor can be open: the call says what it is, and does not fail."""
+    with mount(lib.GOLDEN / "hostile/negative-rows", "--no-open") as m:
+        m.settled()
+        base = m.at / m.latest()
+        index = m.index(m.latest())["tensors"]
+        for key, flags in ("layer.weight", BROKEN), ("ids", 0):
+            equal(info(base / index[key]["files"]["raw"])["flags"], flags, key)
+
+
 def a_checkpoint_that_changes():
     """A blob that is out of date is refused by its reader; the next one is right."""
     source = lib.fresh("moves")
@@ -238,5 +248,5 @@ def sizes_are_those_of_the_page():
     equal(struct.calcsize("<4I15Q"), 136, "a descriptor")
 
 
-lib.main(all_golden_files, what_ranks_hold, model_directories, what_has_none, a_checkpoint_that_changes, blobs_that_were_tampered_with,
+lib.main(all_golden_files, what_ranks_hold, model_directories, what_has_none, what_is_broken, a_checkpoint_that_changes, blobs_that_were_tampered_with,
          sizes_are_those_of_the_page)

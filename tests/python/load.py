@@ -4,6 +4,7 @@
 
 usage: load.py [TestCase.test...]
 """
+import errno
 import gc
 import json
 import os
@@ -46,15 +47,15 @@ class Meeting:
 
 
 class ThreadComm(dcpfs.OwnComm):
-    def __init__(self, meeting, rank, ranks, fail_at=None):
+    def __init__(self, meeting, rank, ranks, fail_at=None, failure=ValueError("lost its notes")):
         super().__init__("threads", rank, ranks)
-        self.meeting, self.calls, self.fail_at = meeting, 0, fail_at
+        self.meeting, self.calls, self.fail_at, self.failure = meeting, 0, fail_at, failure
 
     def gather(self, mine, out, timeout):
         self.calls += 1
         if self.calls == self.fail_at:
             self.meeting.barrier.abort()
-            raise ValueError("lost its notes")
+            raise self.failure
         out[:] = b"".join(self.meeting.tell(self.rank, bytes(mine)))
 
     def exchange(self, send, receive, timeout):
@@ -115,7 +116,10 @@ class Alone(unittest.TestCase):
             self.assertIs(got[KEY], into[KEY])
             np.testing.assert_array_equal(into[KEY], t.numpy())
             self.assertEqual(bytes(into["model.norm.weight"]), ck["model.norm.weight"].read().tobytes())
-            for wrong in ({KEY: bytearray(3)}, {KEY: bytes(t.nbytes)}):
+            fixed = np.zeros(t.shape, "f4")
+            fixed.flags.writeable = False
+            for wrong in ({KEY: bytearray(3)}, {KEY: bytes(t.nbytes)}, {KEY: memoryview(bytearray(2 * t.nbytes))[::2]},
+                          {KEY: fixed}):
                 self.assertRaises(ValueError, dcpfs.load, SOURCE, comm=None, into=wrong)
             self.assertRaisesRegex(dcpfs.DcpfsError, "stored with shape", dcpfs.load, SOURCE, comm=None, into={KEY: np.zeros((3, 3), "f4")})
             self.assertRaisesRegex(dcpfs.DcpfsError, "nearest is", dcpfs.load, SOURCE, comm=None, into={KEY + "x": np.zeros(t.shape, "f4")})
@@ -166,6 +170,11 @@ class Together(unittest.TestCase):
             self.assertIn("ValueError: lost its notes", got[1].text)
             self.assertEqual(got[1].code, 5)
             self.assertIn("BrokenBarrierError", got[0].text)
+        for failure, code in ((TimeoutError("nobody"), errno.ETIMEDOUT), (ConnectionResetError("gone"), errno.ECONNRESET)):
+            meeting = Meeting(2)
+            got = job(2, lambda r: dcpfs.load(SOURCE, "fsdp2", timeout=20,
+                                              comm=ThreadComm(meeting, r, 2, 1 if r == 1 else None, failure)))
+            self.assertEqual(got[1].code, code)
 
     def test_own_failure(self):
         """What only one rank gives wrong fails on all."""

@@ -6,6 +6,7 @@ usage: package.py [TestCase.test...]
 """
 import gc
 import hashlib
+import json
 import pathlib
 import pickle
 import random
@@ -127,6 +128,9 @@ class Keys(unittest.TestCase):
         self.assertRaisesRegex(KeyError, "nearest is", lambda: ck.objects["train.los"])
         self.assertRaises(KeyError, lambda: ck["a\0b"])
         self.assertNotIn("nothing", ck)
+        broken = dcpfs.open(base.GOLDEN / "hostile/negative-rows")
+        self.assertIn("layer.weight", broken)
+        self.assertRaises(dcpfs.DcpfsError, lambda: broken["layer.weight"])
         self.assertNotIn(7, ck)
         with self.assertRaises(dcpfs.DcpfsError) as got:
             dcpfs.open("/no/such/place")
@@ -143,6 +147,10 @@ class Keys(unittest.TestCase):
         self.assertEqual((o["train.big"], o["train.loss"], o["train.dtype"]), (1180591620717411303424, 0.125, "bfloat16"))
         self.assertEqual(o["train.info"]["$class"], "trainer_types.RunInfo")
         self.assertEqual(len(o), len(list(o)))
+        array = {"data": {"$bytes": "AQIDBAUG"}, "dtype": "|u1", "shape": [2, 3]}
+        for fortran, want in (False, [[1, 2, 3], [4, 5, 6]]), (True, [[1, 3, 5], [2, 4, 6]]):
+            got = dcpfs.objects.decode(json.dumps({"$ndarray": {**array, "fortran_order": fortran}}), "numpy.ndarray")
+            self.assertEqual(got.tolist(), want)
 
     def test_life(self):
         ck = step20()
@@ -219,6 +227,9 @@ class Arrays(unittest.TestCase):
         self.assertEqual(bytes(buffer), t.read().tobytes())
         self.assertRaises(ValueError, t.read_into, bytearray(t.nbytes + 1))
         self.assertRaises(ValueError, t.read_into, bytes(t.nbytes))
+        a = t.read()
+        self.assertTrue(np.shares_memory(a.numpy(), a.__array__()))
+        self.assertFalse(np.shares_memory(a.numpy(), a.__array__(copy=True)))
 
     def test_dlpack(self):
         t = step20()["train.nested.0.t"]
