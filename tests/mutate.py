@@ -185,13 +185,15 @@ class Tests:
         headers = set(tree.select(ROOT, ".h", under=tree.ROOMS))
         own = fault.name.rsplit(".", 1)[0]
         names = {own, units.module(own + ".c", headers)}
-        stem = re.sub(r"^cmd_(.*)", r'"\1"', own.rsplit("/", 1)[-1])
+        room, *folders, stem = own.split("/")
+        is_command = room == "tools" and (folders or stem.startswith("cmd_"))
+        word = f'"{(folders or [stem.removeprefix("cmd_")])[0]}"' if is_command else rf"\b{stem}\b"
         near = {name for name, t in self.programs.items() if names & units.covered(TREE, [f"tests/unit/{t['cmd'][1]}.c"])}
         if near:
-            folders = {name.rsplit("/", 1)[0] for name in near}
-            return [near, {name for name in self.programs if name.rsplit("/", 1)[0] in folders} - near]
+            beside = {name.rsplit("/", 1)[0] for name in near}
+            return [near, {name for name in self.programs if name.rsplit("/", 1)[0] in beside} - near]
         return [{name for name, suite in self.suite.items()
-                 if suite in ("cli", "mount", "load") and fault.room() in ("fs", "tools") and stem in self.script[name]}]
+                 if suite in ("cli", "mount", "load") and room in ("fs", "tools") and re.search(word, self.script[name])}]
 
     def build(self, names):
         """None, or that it cannot be."""

@@ -409,6 +409,21 @@ def damage_stays_where_it_is():
             equal("user.dcpfs.error" in os.listxattr(here / "raw" / "w.bin"), not sound, "attribute")
 
 
+def tied():
+    """Tensors that share their bytes are one file of a version, but a rank may cut each in its own way."""
+    source, _ = golden("composer")
+    emb, out = (f"state.model.module.{n}.weight" for n in ("emb", "out"))
+    path = lib.fresh("layouts") / "apart.dcpl"
+    path.write_text("mesh tp=2\n*.out.weight shard(1)\n* shard(0, optional)\n", encoding="utf-8")
+    with mount(source, f"--layout={path}") as m:
+        version = next(v for v in m.versions() if m.index(v)["tensors"].get(out, {}).get("alias_of") == emb)
+        whole, parts = m.at / version / "raw", m.at / version / "shard" / "apart" / "1" / "raw"
+        equal(os.stat(whole / f"{out}.bin").st_ino, os.stat(whole / f"{emb}.bin").st_ino, "one file")
+        data = read(whole / f"{emb}.bin")
+        equal(read(parts / f"{emb}.bin"), data[6 * 24:], "the last rows of 11")
+        equal(read(parts / f"{out}.bin"), b"".join(data[24 * r + 12:24 * r + 24] for r in range(11)), "the last columns of 6")
+
+
 def files_that_are_wrong():
     source = lib.fresh("wrong")
     model(source, [("w", "F32", [12, 4], 0), ("b", "F32", [5], 0)])
@@ -504,4 +519,4 @@ def ranks_go_with_their_version():
 lib.main(the_frameworks_answers, random_layouts_put_together, fused_and_flat_cuts, names_of_layouts,
          many_ranks_are_listed, one_file_for_a_rank, plans_read_the_same_bytes, files_of_a_part, plans_of_what_is_packed,
          touched_is_counted, damage_stays_where_it_is,
-         files_that_are_wrong, beside_what_is_mounted, ranks_at_once, ranks_go_with_their_version)
+         tied, files_that_are_wrong, beside_what_is_mounted, ranks_at_once, ranks_go_with_their_version)
