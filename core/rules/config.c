@@ -58,7 +58,8 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 		.tie = -1,
 		.attention_bias = -1,
 		.mlp_bias = -1,
-		.quantized = dcp_json_is_object(dcp_json_get(root, "quantization_config")),
+		.quantized = dcp_json_is_object(dcp_json_get(root, "quantization_config")) ||
+			     dcp_json_is_object(dcp_json_get(root, "compression_config")),
 	};
 	if (!out->kv_heads)
 		out->kv_heads = out->heads;

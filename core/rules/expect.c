@@ -258,8 +258,7 @@ int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, 
 	     !strchr(c->model_type, ' ') && c->model_type[0] && i < DCP_LEN(families); i++)
 		if (strstr(families[i].models, name))
 			lines = families[i].lines;
-	if (!lines || c->quantized || !c->layers ||
-	    dcp_ckd_add(&most, c->layers, c->mtp_layers) ||
+	if (!lines || !c->layers || dcp_ckd_add(&most, c->layers, c->mtp_layers) ||
 	    dcp_ckd_mul(&most, most, DCP_MAX(c->experts, 1)) || most > MOST)
 		return 0;
 	for (; rc == 0 && *lines; lines = strchr(lines, '\n') + 1)

@@ -77,8 +77,8 @@ struct dcp_rules_expected {
 };
 typedef int dcp_rules_expect_fn(void *ctx, const struct dcp_rules_expected *x);
 
-/* Call @fn for every tensor that a model of @c has. 1, or 0: the model is not known here, or
- * quantized; a negative return of @fn is passed on. */
+/* Call @fn for every tensor that a model of @c has, were it not quantized. 1, or 0: the model is not known
+ * here; a negative return of @fn is passed on. */
 int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, void *ctx);
 
 /* Read it from @n bytes of config.json. What is missing is derived from the rest as the models

@@ -212,8 +212,15 @@ static void watch_assets(struct dcpfs_watch *w, const struct dcpfs_version *ver)
 		if (dcp_buf_error(&path))
 			continue;
 		w->blind |= !is_local(w, path.p, id->dev);
-		*strrchr(path.p, '/') = '\0';
-		watch(w, path.p, EVENTS | IN_ONLYDIR);
+	}
+	/* In which files may come and go. */
+	for (size_t i = 0; a && i < a->ndirs; i++) {
+		dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+
+		dcp_buf_printf(&path, "/proc/self/fd/%d/%s", a->root[a->dir[i].root].dirfd,
+			       a->dir[i].path);
+		if (!dcp_buf_error(&path))
+			watch(w, path.p, EVENTS | IN_ONLYDIR);
 	}
 	for (size_t i = 0; a && i < DCP_LEN(hf->hf->grants); i++)
 		watch_rights(w, hf->hf->grants[i]);

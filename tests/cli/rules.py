@@ -3,6 +3,7 @@
 """dcpfs rules, and tensors that rules made of checkpoints that frameworks wrote: of items of torch.save, of compressed
 ones, and of plain bytes, compared element by element with what the tensor is by its own name."""
 import json
+import math
 
 from cli import ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
@@ -122,9 +123,60 @@ def modelled():
     fails(ENV, "--config", "rules", "check", "identity", where, "--config", SCRATCH / "none.json")
 
 
+def model_of(name, tensors, config):
+    """A model directory with zeros: {key: (dtype, shape)}."""
+    at = SCRATCH / name
+    at.mkdir()
+    size = {"F16": 2, "BF16": 2, "F32": 4, "I32": 4, "I64": 8, "U8": 1, "F8_E4M3": 1}
+    header, end = {}, 0
+    for key, (dtype, shape) in tensors.items():
+        n = size[dtype] * math.prod(shape)
+        header[key] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + n]}
+        end += n
+    text = json.dumps(header).encode()
+    (at / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(end))
+    (at / "config.json").write_text(json.dumps(config))
+    return at
+
+
+def quantized():
+    """Weights that are several tensors, or in fewer bits: no false alarm, and still one where something is missing."""
+    lines = (GOLDEN / "hf-shapes.txt").read_text().splitlines()
+    config = {**json.loads(lines[0]), "dtype": "float16"}
+    shapes = {}
+    for line in lines[1:]:
+        if line.startswith("{"):
+            break
+        key, *shape = line.split()
+        shapes[key] = list(map(int, shape))
+    linear = [k[:-len(".weight")] for k in shapes if "_proj" in k]
+    rest = {k: ("F16", s) for k, s in shapes.items() if "_proj" not in k}
+    forms = {
+        "gptq": {"qweight": "I32", "qzeros": "I32", "scales": "F16", "g_idx": "I32"}, "awq": {"qweight": "I32", "qzeros": "I32", "scales": "F16"},
+        "fp8": {"weight": "F8_E4M3", "weight_scale_inv": "F32"}, "fp8-static": {"weight": "F8_E4M3", "weight_scale": "F32", "input_scale": "F32"},
+        "packed": {"weight_packed": "I32", "weight_scale": "BF16", "weight_shape": "I64", "weight_zero_point": "I32", "weight_g_idx": "I32"},
+        "bitsandbytes": {"weight": "U8", "weight.absmax": "F32", "weight.quant_map": "F32", "weight.quant_state.bitsandbytes__nf4": "U8"},
+        "mxfp4": {"weight_blocks": "U8", "weight_scales": "U8"},
+    }
+    for form, tensors in forms.items():
+        parts = {f"{k}.{part}": (dtype, shapes[k + ".weight"] if part == "weight" and dtype == "F8_E4M3" else [3, 4])
+                 for k in linear for part, dtype in tensors.items()}
+        said = {**config, "quantization_config": {"quant_method": form}}
+        got = run("rules", "check", "auto", model_of(form, rest | parts, said))
+        equal(got.returncode, OK, f"{form}: {got.stdout.decode()}")
+        check(", 0 missing, 0 of another shape, 0 that the model has not" in got.stdout.decode(), f"{form}: {got.stdout.decode()}")
+        if form not in ("bitsandbytes",):  # its bits are known by config.json alone
+            told = json.loads(run("rules", "check", "--json", "auto", model_of(form + "-unsaid", rest | parts, config)).stdout)["model"]
+            equal((told["missing"], told["foreign"]), (0, 0), f"{form}, config.json does not say so")
+        lacking = {k: v for k, v in parts.items() if not k.startswith(linear[3] + ".")} | {"model.layers.0.mlp.gate_prj.qweight": ("I32", [3, 4])}
+        told = json.loads(run("rules", "check", "--json", "auto", model_of(form + "-lacks", rest | lacking, said)).stdout)["model"]
+        equal((told["missing"], told["foreign"]), (1, 1), f"{form}, one is missing")
+
+
 presets()
 checked()
 modelled()
+quantized()
 for checkpoint in ("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
                    "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama"):
     turned(checkpoint)

@@ -27,7 +27,7 @@ static const char readme[] = "README.md"; /* we write one */
 struct looking {
 	struct dcp_assets *a;
 	struct dcp_asset_root *root;
-	struct dcp_buf ids, assets; /* of this root; of all */
+	struct dcp_buf ids, assets, dirs; /* of this root; of all; of all */
 };
 
 static size_t count(const struct looking *l)
@@ -73,11 +73,17 @@ static int take(struct looking *l, const char *path, const char *name)
 static int take_dir(struct looking *l, const char *below)
 {
 	const struct dcp_dir root = { .fd = l->root->dirfd, .path = l->root->path };
+	struct dcp_asset_dir seen = { .root = (uint32_t)(l->root - l->a->root) };
 	struct dcp_dir dir;
 	int code = 0;
 
 	if (dcp_dir_open_at(&root, *below ? below : ".", &dir, NULL) < 0)
 		return 0;
+	seen.path =
+		dcp_arena_strndup(&l->a->arena, *below ? below : ".", strlen(below) + !*below);
+	dcp_buf_add(&l->dirs, &seen, sizeof(seen));
+	if (!seen.path || dcp_buf_error(&l->dirs))
+		code = -ENOMEM;
 	for (size_t i = 0; code == 0 && i < dir.n; i++) {
 		const char *name = dir.entries[i].name;
 		char path[PATH_MAX];
@@ -105,14 +111,14 @@ static void read_config(int dirfd, const char *path, struct dcp_buf *out)
 		dcp_buf_reset(out);
 }
 
-/* Does the config.json of the root say which model it is of? Others have files called so. */
-static bool names_model(const struct dcp_asset_root *root)
+/* Does the config.json at @path say which model it is of? Others have files called so. */
+static bool names_model(const struct dcp_asset_root *root, const char *path)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	struct dcp_json *json = NULL;
 	bool yes;
 
-	read_config(root->dirfd, config_json, &text);
+	read_config(root->dirfd, path, &text);
 	if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
 		return false;
 	yes = dcp_json_str(dcp_json_get(json, "model_type")) ||
@@ -121,12 +127,34 @@ static bool names_model(const struct dcp_asset_root *root)
 	return yes;
 }
 
-/* @fd is taken. @all: whatever lies in the root itself. */
-static int look_in(struct looking *l, const char *path, int fd, bool all,
+/* The directory @n bytes of @path below the root, and those in it that trainers use. @all: whatever
+ * lies in it. */
+static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
+{
+	static const char *const below[] = { config_json, "huggingface", "hf_assets", "hf_ckpt",
+					     "actor/huggingface" };
+	char at[PATH_MAX];
+	int code = 0;
+
+	for (size_t i = 0; code == 0 && i < DCP_LEN(below); i++) {
+		if (snprintf(at, sizeof(at), "%.*s%s%s", (int)n, path, n ? "/" : "",
+			     below[i]) >= (int)sizeof(at))
+			continue;
+		if (i == 0 && !all && !names_model(l->root, at))
+			continue;
+		if (i == 0)
+			at[n] = '\0';
+		code = take_dir(l, at);
+	}
+	return code;
+}
+
+/* @fd is taken. @version: it is that of the version or the user's; else the path to the version
+ * from there on, whose directories are looked into from the last but one to the first. @how NULL:
+ * only look. */
+static int look_in(struct looking *l, const char *path, int fd, const char *version,
 		   const struct dcp_files_opts *how)
 {
-	static const char *const below[] = { "", "huggingface", "hf_assets", "hf_ckpt",
-					     "actor/huggingface" };
 	struct dcp_asset_root *root = &l->a->root[l->a->nroots++];
 	int code = 0;
 
@@ -136,16 +164,18 @@ static int look_in(struct looking *l, const char *path, int fd, bool all,
 	dcp_buf_reset(&l->ids);
 	if (!root->path)
 		return -ENOMEM;
-	for (size_t i = 0; code == 0 && i < DCP_LEN(below); i++)
-		if (i || all || names_model(root))
-			code = take_dir(l, below[i]);
+	for (size_t n = version ? strlen(version) : 0; version && code == 0 && n > 0; n--)
+		if (version[n] == '/')
+			code = take_dirs(l, version, n, false);
+	if (code == 0)
+		code = take_dirs(l, "", 0, !version);
 	root->n = l->ids.n / sizeof(*root->id);
 	root->id = dcp_arena_calloc(&l->a->arena, root->n + 1, sizeof(*root->id));
 	if (code < 0 || !root->id)
 		return -ENOMEM;
 	if (root->n)
 		memcpy(root->id, l->ids.p, l->ids.n);
-	return dcp_files_create(fd, root->id, root->n, how, &root->files);
+	return how ? dcp_files_create(fd, root->id, root->n, how, &root->files) : 0;
 }
 
 static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
@@ -160,17 +190,28 @@ static int look_everywhere(struct looking *l, const struct dcp_asset_from *from,
 		if (fd < 0)
 			return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s",
 					from->extra, strerror(errno));
-		code = look_in(l, from->extra, fd, true, how);
+		code = look_in(l, from->extra, fd, NULL, how);
 	}
 	if (code < 0 || stat(from->source, &st) < 0 || !S_ISDIR(st.st_mode))
 		return code;
 	snprintf(path, sizeof(path), "%s/%s", from->source, from->where);
 	fd = fcntl(from->dirfd, F_DUPFD_CLOEXEC, 3);
 	if (fd >= 0)
-		code = look_in(l, path, fd, true, how);
+		code = look_in(l, path, fd, NULL, how);
 	fd = code == 0 && *from->where ? open(from->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 				       : -1;
-	return fd < 0 ? code : look_in(l, from->source, fd, false, how);
+	return fd < 0 ? code : look_in(l, from->source, fd, from->where, how);
+}
+
+/* For looking again. The descriptor of the version's directory outlives this. */
+static int keep_from(struct dcp_assets *a, const struct dcp_asset_from *from)
+{
+	a->from = *from;
+	a->from.source = dcp_arena_strndup(&a->arena, from->source, strlen(from->source));
+	a->from.where = dcp_arena_strndup(&a->arena, from->where, strlen(from->where));
+	if (from->extra)
+		a->from.extra = dcp_arena_strndup(&a->arena, from->extra, strlen(from->extra));
+	return a->from.source && a->from.where && (a->from.extra || !from->extra) ? 0 : -ENOMEM;
 }
 
 int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_opts *how,
@@ -183,19 +224,26 @@ int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_op
 	dcp_arena_init(&out->arena, MEMORY);
 	code = look_everywhere(&l, from, how, err);
 	out->n = count(&l);
+	out->ndirs = DCP_NITEMS(l.dirs, struct dcp_asset_dir);
 	out->at = dcp_arena_calloc(&out->arena, out->n + 1, sizeof(*out->at));
-	if (!out->at)
-		out->n = 0;
-	if (code == 0 && !out->at)
-		code = -ENOMEM;
+	out->dir = dcp_arena_calloc(&out->arena, out->ndirs + 1, sizeof(*out->dir));
+	if (code == 0)
+		code = keep_from(out, from);
+	if (!out->at || !out->dir) {
+		out->n = out->ndirs = 0;
+		code = code ? code : -ENOMEM;
+	}
 	if (out->n)
 		memcpy(out->at, l.assets.p, l.assets.n);
+	if (out->ndirs)
+		memcpy(out->dir, l.dirs.p, l.dirs.n);
 	for (size_t i = 0; i < out->n; i++)
 		if (strcmp(out->at[i].name, config_json) == 0)
 			read_config(out->root[out->at[i].root].dirfd,
 				    dcp_asset_id(out, i)->name, &out->config);
 	dcp_buf_finish(&l.ids);
 	dcp_buf_finish(&l.assets);
+	dcp_buf_finish(&l.dirs);
 	return dcp_err_say(err, code);
 }
 
@@ -210,13 +258,30 @@ void dcp_assets_finish(struct dcp_assets *a)
 	*a = (struct dcp_assets){ 0 };
 }
 
+/* -ESTALE: others are found now. What cannot be looked for now is the next look's. */
+static int look_again(const struct dcp_assets *a, struct dcp_err *err)
+{
+	struct dcp_assets now;
+	int code = dcp_assets_find(&a->from, NULL, &now, NULL);
+	bool same = code < 0 || now.n == a->n;
+
+	for (size_t i = 0; same && code == 0 && i < a->n; i++)
+		same = strcmp(now.at[i].name, a->at[i].name) == 0 &&
+		       now.at[i].root == a->at[i].root &&
+		       strcmp(dcp_asset_id(&now, i)->name, dcp_asset_id(a, i)->name) == 0;
+	dcp_assets_finish(&now);
+	return same ? 0
+		    : dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
+			       "files beside the weights came or went");
+}
+
 int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err)
 {
 	int code = 0;
 
 	for (size_t i = 0; code == 0 && i < a->nroots; i++)
 		code = dcp_fresh_files(a->root[i].dirfd, a->root[i].id, a->root[i].n, err);
-	return code;
+	return code == 0 && a->from.source ? look_again(a, err) : code;
 }
 
 const struct dcp_file_id *dcp_asset_id(const struct dcp_assets *a, size_t i)

@@ -2,11 +2,11 @@
 /*
  * assets: the files that make weights a Hugging Face model: config.json, a tokenizer, code.
  *
- * They are looked for in a directory that the user names, in the version's, and in SOURCE: in
- * each itself, and in the directories below it that trainers use: huggingface/, hf_assets/,
- * hf_ckpt/, actor/huggingface/. Of several files of one name the first found counts. What lies
- * in SOURCE itself counts only beside a config.json that names a model. Nothing outside of these
- * directories is opened.
+ * They are looked for in a directory that the user names, in the version's, and in those above
+ * that up to SOURCE: in each itself, and in the directories below it that trainers use:
+ * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/. Of several files of one name the first
+ * found counts. What lies above the version counts only beside a config.json that names a
+ * model. Nothing outside of these directories is opened.
  */
 #pragma once
 #include <stddef.h>
@@ -51,6 +51,12 @@ struct dcp_assets {
 	struct dcp_asset *at;
 	size_t n;
 	struct dcp_buf config; /* the text of config.json; empty: there is no readable one */
+	struct dcp_asset_dir { /* those that were looked into */
+		uint32_t root;
+		const char *path; /* from the root on; "." is itself */
+	} * dir;
+	size_t ndirs;
+	struct dcp_asset_from from;
 	struct dcp_arena arena;
 };
 
@@ -60,7 +66,7 @@ int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_op
 		    struct dcp_assets *out, struct dcp_err *err);
 void dcp_assets_finish(struct dcp_assets *a);
 
-/* Are the files unchanged? 0 or -ESTALE. */
+/* Are the files unchanged, and none was added that would be one of them? 0 or -ESTALE. */
 int dcp_assets_check(const struct dcp_assets *a, struct dcp_err *err);
 
 const struct dcp_file_id *dcp_asset_id(const struct dcp_assets *a, size_t i);

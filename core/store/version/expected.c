@@ -30,6 +30,7 @@ struct comparing {
 	struct dcp_arena arena;
 	const char *foreign[NEAR_NAMES];
 	size_t nforeign;
+	bool quantized; /* says config.json */
 };
 
 static int note(void *ctx, const struct dcp_rules_expected *of)
@@ -58,13 +59,20 @@ static void put_shape(struct dcp_buf *b, const uint64_t *shape, uint32_t ndim)
 	dcp_buf_str(b, "]");
 }
 
+static bool is_float(enum dcp_dtype t)
+{
+	return t == DCP_DTYPE_F32 || t == DCP_DTYPE_F16 || t == DCP_DTYPE_BF16;
+}
+
 static void check_shape(const struct comparing *c, const struct dcp_row *row,
 			const struct dcp_rules_expected *of)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 
-	if (!of->ndim || (row->ndim == of->ndim &&
-			  memcmp(row->shape, of->shape, of->ndim * sizeof(*of->shape)) == 0))
+	/* Numbers of a few bits lie packed in larger ones. */
+	if (!of->ndim || (c->quantized && !is_float(row->dtype)) ||
+	    (row->ndim == of->ndim &&
+	     memcmp(row->shape, of->shape, of->ndim * sizeof(*of->shape)) == 0))
 		return;
 	c->x->misshaped++;
 	put_shape(&b, row->shape, row->ndim);
@@ -73,16 +81,71 @@ static void check_shape(const struct comparing *c, const struct dcp_row *row,
 	say(c, "shape", row->key, dcp_buf_error(&b) ? "" : b.p);
 }
 
-static bool is_float(enum dcp_dtype t)
+/* What stands for a weight, or beside it, once it is quantized: GPTQ and AWQ, compressed-tensors, fp8 with
+ * scales, bitsandbytes. */
+static const char *const parts[] = {
+	".qweight",
+	".qzeros",
+	".scales",
+	".g_idx",
+	".weight_packed",
+	".weight_scale",
+	".weight_scale_inv",
+	".weight_scale_2",
+	".weight_shape",
+	".weight_g_idx",
+	".weight_zero_point",
+	".weight_global_scale",
+	".input_scale",
+	".input_zero_point",
+	".input_global_scale",
+	".weight.absmax",
+	".weight.quant_map",
+	".weight.nested_absmax",
+};
+
+static struct entry *weight_of(struct comparing *c, const char *key, size_t n,
+			       const char *weight)
 {
-	return t == DCP_DTYPE_F32 || t == DCP_DTYPE_F16 || t == DCP_DTYPE_BF16;
+	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
+	uint32_t number;
+
+	dcp_buf_add(&name, key, n);
+	dcp_buf_str(&name, weight);
+	number = dcp_buf_error(&name) ? DCP_INTERN_NONE
+				      : dcp_intern_find(&c->keys, name.p, name.n);
+	return number == DCP_INTERN_NONE ? NULL : (struct entry *)(void *)c->entries.p + number;
+}
+
+/* Of which weight is it a part? Where config.json says that the model is quantized, whatever lies below a
+ * module that has one is; else by its name. NULL: of none. */
+static struct entry *part_of(struct comparing *c, const char *key)
+{
+	size_t n = strlen(key);
+	struct entry *found = NULL;
+
+	for (size_t i = 0; !found && i < DCP_LEN(parts); i++)
+		if (dcp_ends_with(key, n, parts[i]))
+			found = weight_of(c, key, n - strlen(parts[i]), ".weight");
+	if (!found && (dcp_ends_with(key, n, "_blocks") || dcp_ends_with(key, n, "_scales")))
+		found = weight_of(c, key, n - 7, ""); /* mxfp4 */
+	for (size_t i = n; c->quantized && !found && i > 0; i--)
+		if (key[i] == '.')
+			found = weight_of(c, key, i, ".weight");
+	return found;
 }
 
 static int look_at(struct comparing *c, const struct dcp_row *row)
 {
 	uint32_t number = dcp_intern_find(&c->keys, row->key, strlen(row->key));
-	struct entry *e = (struct entry *)(void *)c->entries.p;
+	struct entry *e = (struct entry *)(void *)c->entries.p, *of = NULL;
 
+	if (number == DCP_INTERN_NONE)
+		of = part_of(c, row->key);
+	if (of) {
+		of->seen = true;
+		return 0;
+	}
 	if (is_float(row->dtype) && c->x->dtype && row->dtype != c->x->dtype)
 		c->x->retyped++;
 	if (number != DCP_INTERN_NONE) {
@@ -91,8 +154,9 @@ static int look_at(struct comparing *c, const struct dcp_row *row)
 			check_shape(c, row, &e[number].of);
 		return 0;
 	}
-	if (dcp_ends_with(row->key, strlen(row->key),
-			  "inv_freq")) /* a buffer that older releases saved */
+	/* A buffer that older releases saved; what a quantized cache of keys and values is scaled by. */
+	if (dcp_ends_with(row->key, strlen(row->key), "inv_freq") ||
+	    (c->quantized && dcp_ends_with(row->key, strlen(row->key), "_scale")))
 		return 0;
 	c->x->foreign++;
 	say(c, "foreign", row->key, "the model of config.json has no such tensor");
@@ -154,6 +218,7 @@ int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp
 	if (!config)
 		return 0;
 	x->dtype = config->dtype;
+	c.quantized = config->quantized;
 	dcp_arena_init(&c.arena, 64 << 20);
 	rc = dcp_rules_expect(config, note, &c);
 	if (rc > 0)

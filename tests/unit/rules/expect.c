@@ -117,8 +117,6 @@ static void unknown(void **state)
 		"{\"model_type\": \"mixtral\", \"num_hidden_layers\": 4294967296, "
 		"\"num_experts\": "
 		"4294967296}",
-		"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, "
-		"\"quantization_config\": {}}",
 	};
 	struct dcp_rules_config c;
 	int n = 0;

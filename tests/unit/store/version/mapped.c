@@ -234,6 +234,10 @@ static void files_of_the_model(void **state)
 	assert_string_equal(find(a, "README.md"), "none");
 	assert_string_equal(find(a, "s.json"), "none");
 	assert_string_equal(find(a, "generation_config.json"), "none");
+	assert_int_equal(dcp_version_check(v, NULL), 0);
+	t_case("one more");
+	t_dir_text(&p->dir, "run/hf_ckpt/merges.txt", "{}");
+	assert_int_equal(dcp_version_check(v, NULL), -ESTALE);
 	dcp_version_close(v);
 	t_case("a model in SOURCE itself");
 	t_dir_text(&p->dir, "run/config.json", "{\"architectures\": [\"X\"]}");
