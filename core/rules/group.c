@@ -14,29 +14,45 @@ void dcp_rules_say(const struct map *m, enum dcp_rules_what what, const char *ke
 		m->report->say(m->report->ctx, what, key, line, text);
 }
 
+/* How many bytes of @s, which stands where a part of a key begins, are erased? */
+static size_t erased(const struct dcp_rules *r, const char *s)
+{
+	for (size_t i = 0; i < r->nerase; i++)
+		if (strncmp(s, r->erase[i].text, r->erase[i].n) == 0)
+			return r->erase[i].n;
+	return 0;
+}
+
+/* Most keys are bare: nothing is copied of them. */
+static const char *without_parts(const struct dcp_rules *r, const char *key,
+				 struct dcp_buf *text)
+{
+	const char *from = key; /* what comes before was copied */
+	size_t n;
+
+	dcp_buf_reset(text);
+	for (const char *s = key; s && *s && r->nerase;) {
+		n = erased(r, s);
+		if (n) {
+			dcp_buf_add(text, from, (size_t)(s - from));
+			from = s += n;
+			if (s[-1] == '.')
+				continue;
+		}
+		s = strchr(s, '.');
+		s += s != NULL;
+	}
+	if (from == key)
+		return key;
+	dcp_buf_str(text, from);
+	return text->p ? text->p : "";
+}
+
 const char *dcp_rules_bare_key(const struct dcp_rules *r, const char *key, struct dcp_buf *text)
 {
 	bool again = true;
 
-	dcp_buf_reset(text);
-	for (const char *s = key; *s;) {
-		size_t i = 0;
-
-		if (s == key || s[-1] == '.')
-			while (i < r->nerase &&
-			       strncmp(s, r->erase[i].text, r->erase[i].n) != 0)
-				i++;
-		else
-			i = r->nerase;
-		if (i < r->nerase) {
-			s += r->erase[i].n;
-		} else {
-			dcp_buf_add(text, s, 1);
-			s++;
-		}
-	}
-	dcp_buf_add(text, "", 0);
-	key = text->p ? text->p : "";
+	key = without_parts(r, key, text);
 	while (again) {
 		again = false;
 		for (size_t i = 0; i < r->nstrip; i++)

@@ -222,9 +222,14 @@ static bool match_slot(const struct pattern_op *op, const char *key, size_t n, s
 bool dcp_rules_match(const struct pattern *p, const char *key, size_t n,
 		     struct slot_value *value)
 {
+	const struct pattern_op *last = &p->op[p->nop - 1];
 	uint32_t i = 0, star = UINT32_MAX, set = 0, set_before = 0;
 	size_t at = 0, tried = 0;
 
+	/* Keys of one layer differ at their ends. */
+	if (last->kind == PATTERN_LITERAL &&
+	    (last->n > n || memcmp(key + n - last->n, last->text, last->n) != 0))
+		return false;
 	for (;;) {
 		if (i < p->nop && p->op[i].kind == PATTERN_STAR) {
 			star = i;
