@@ -173,10 +173,18 @@ def quantized():
         equal((told["missing"], told["foreign"]), (1, 1), f"{form}, one is missing")
 
 
+def planned():
+    """What a rule pads is needed, and plan says how much of it each rank does."""
+    at = model_of("padded", {"emb": ("F32", [5, 4]), "w": ("F32", [4, 4])}, {})
+    got = data("plan", "--json", "--hf", "--hf-rules", rules("pad.rules", "emb -> emb : pad(8)\nw -> w : T\n"), "--layout", "dim0x2", "--rank", "1", at)
+    equal((got["needs"], got["keeps"] + got["receives"], got["left_out"]), (96, 96, []), "rank 1: half of 8 and of 4 rows")
+
+
 presets()
 checked()
 modelled()
 quantized()
+planned()
 for checkpoint in ("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
                    "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama"):
     turned(checkpoint)

@@ -15,11 +15,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+enum { NDIM = 4 };
+
 /* The presets begin with such keys; a preset that is damaged is a good place to look. */
 static const struct {
 	const char *key;
 	uint32_t ndim;
-	uint64_t shape[3];
+	uint64_t shape[NDIM];
 } tensors[] = {
 	{ "a", 2, { 24, 5 } },
 	{ "b", 2, { 24, 5 } },
@@ -31,6 +33,7 @@ static const struct {
 	{ "layers.1.attention.wq.weight", 2, { 24, 5 } },
 	{ "layers.1.moe.experts.w1", 3, { 4, 3, 5 } },
 	{ "decoder.layers.self_attention.linear_qkv.weight", 3, { 4, 24, 5 } },
+	{ "decoder.layers.mlp.experts.experts.linear_fc1.weight", 4, { 2, 3, 4, 5 } },
 	{ "embedding.word_embeddings.weight", 2, { 24, 5 } },
 };
 
@@ -56,7 +59,7 @@ static int list(void *ctx, int (*fn)(void *, uint64_t, const char *), void *fn_c
 static int tensor(void *ctx, uint64_t number, struct dcp_arena *arena, struct dcp_tensor *out,
 		  struct dcp_err *err)
 {
-	uint64_t *dims = dcp_arena_calloc(arena, 12, sizeof(*dims)), all;
+	uint64_t *dims = dcp_arena_calloc(arena, 4 * NDIM, sizeof(*dims)), all;
 	struct dcp_piece *p = dcp_arena_calloc(arena, 2, sizeof(*p));
 	uint32_t ndim = tensors[number].ndim;
 	const uint64_t *shape = tensors[number].shape;
@@ -67,8 +70,10 @@ static int tensor(void *ctx, uint64_t number, struct dcp_arena *arena, struct dc
 		return -ENOMEM;
 	must(dcp_shape_volume(shape, ndim, &all));
 	memcpy(dims, shape, ndim * sizeof(*dims));
-	memcpy(dims + 3, shape, ndim * sizeof(*dims));
-	p[0] = (struct dcp_piece){ .lo = dims + 9, .len = dims, .run_n = all, .nbytes = all };
+	memcpy(dims + NDIM, shape, ndim * sizeof(*dims));
+	p[0] = (struct dcp_piece){
+		.lo = dims + 3 * NDIM, .len = dims, .run_n = all, .nbytes = all
+	};
 	p[1] = p[0];
 	*out = (struct dcp_tensor){ .key = tensors[number].key,
 				    .dtype = DCP_DTYPE_U8,
@@ -83,10 +88,10 @@ static int tensor(void *ctx, uint64_t number, struct dcp_arena *arena, struct dc
 		p[1].run_lo = p[1].off = p[0].run_n;
 		p[1].run_n = p[1].nbytes = all - p[0].run_n;
 	} else if (all > 1) { /* rows */
-		p[1].lo = dims + 6;
-		p[1].len = dims + 3;
-		dims[0] = dims[6] = shape[0] / 2 - 1;
-		dims[3] -= dims[0];
+		p[1].lo = dims + 2 * NDIM;
+		p[1].len = dims + NDIM;
+		dims[0] = dims[2 * NDIM] = shape[0] / 2 - 1;
+		dims[NDIM] -= dims[0];
 		p[0].run_n = p[0].nbytes = p[1].off = all / shape[0] * dims[0];
 		p[1].run_n = p[1].nbytes = all - p[0].run_n;
 		p[0].enc = p[1].enc = DCP_ENC_TORCH;

@@ -244,6 +244,32 @@ static void bad_texts(void **state)
 	}
 }
 
+/* Patterns made to try every way to match: each star is tried from one place on, not from all. */
+static void slow_patterns(void **state)
+{
+	static const char *const parts[] = { "*a", "*{i}a", "*.a", "*1a.a" };
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT, key = DCP_BUF_INIT, out = DCP_BUF_INIT,
+				    said = DCP_BUF_INIT;
+	const char *keys[2] = { NULL };
+	struct dcp_rules_report report;
+
+	(void)state;
+	for (int i = 0; i < 20000; i++)
+		dcp_buf_str(&key, i % 2 ? "1a" : ".a");
+	keys[0] = key.p;
+	for (size_t i = 0; i < DCP_LEN(parts); i++) {
+		struct keys k = { keys };
+
+		t_case(parts[i]);
+		dcp_buf_reset(&text);
+		for (int n = 0; n < (strchr(parts[i], '{') ? 1 : 6); n++)
+			dcp_buf_str(&text, parts[i]);
+		dcp_buf_str(&text, "*b*a -> x\n");
+		map(text.p, &k, &out, &said, &report);
+		assert_int_equal(report.unmatched, 1);
+	}
+}
+
 static void limits(void **state)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
@@ -424,11 +450,11 @@ static void config(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_table), cmocka_unit_test(what_is_said),
-		cmocka_unit_test(bad_texts),  cmocka_unit_test(limits),
-		cmocka_unit_test(presets),    cmocka_unit_test(detected),
-		cmocka_unit_test(casts),      cmocka_unit_test(wrapped_model),
-		cmocka_unit_test(config),
+		cmocka_unit_test(keys_table),    cmocka_unit_test(what_is_said),
+		cmocka_unit_test(slow_patterns), cmocka_unit_test(bad_texts),
+		cmocka_unit_test(limits),        cmocka_unit_test(presets),
+		cmocka_unit_test(detected),      cmocka_unit_test(casts),
+		cmocka_unit_test(wrapped_model), cmocka_unit_test(config),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
