@@ -5,16 +5,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
@@ -22,7 +19,7 @@
 #include "core/store/io/queue.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
-#include "tools/load/memory/memory.h"
+#include "tools/doctor.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 
@@ -39,21 +36,6 @@ static const struct opt opts[] = { PICK_OPT_JSON(struct doctor_opts),
 				   PICK_OPT_TSV(struct doctor_opts), OPT_END };
 
 static const struct opt_operand operands[] = { { "SOURCE", true, OPT_SOURCE }, { 0 } };
-
-enum state { GOOD, NOTE, BAD };
-
-struct finding {
-	enum state state;
-	char found[256];
-	const char *advice; /* NULL: nothing to do */
-};
-
-/* What several checks want to know. */
-struct machine {
-	bool root, sys_admin, barred, device, helper, container;
-	unsigned kernel[2];
-	const char *source; /* NULL: none was named */
-};
 
 /* Is CAP_SYS_ADMIN held, and may no process here ever hold it, fusermount3 neither? */
 static void find_capability(struct machine *m)
@@ -266,123 +248,6 @@ static void check_uring(struct machine *m, struct finding *f)
 		"slower, and equal";
 }
 
-/* ---- what the collective loader would use ---- */
-
-/* Can a process open what another one of the same user has in memory? */
-static int open_of_other(int fd)
-{
-	int ends[2], other;
-	char path[48], byte;
-	pid_t child;
-
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -errno;
-	child = fork();
-	if (child == 0) { /* there until the pipe is closed */
-		close(ends[1]);
-		_exit(read(ends[0], &byte, 1) != 0);
-	}
-	close(ends[0]);
-	snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)child, fd);
-	other = child < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
-	other = other < 0 ? -errno : other;
-	close(ends[1]);
-	if (child > 0)
-		waitpid(child, NULL, 0);
-	return other;
-}
-
-static void check_window(struct machine *m, struct finding *f)
-{
-	dcp_auto_fd int fd = memfd_create("dcpfs-doctor", MFD_CLOEXEC);
-	dcp_auto_fd int other = fd < 0 ? -errno : open_of_other(fd);
-
-	(void)m;
-	if (other >= 0) {
-		snprintf(f->found, sizeof(f->found),
-			 "ranks of one user on this machine can share a window");
-		return;
-	}
-	f->state = NOTE;
-	snprintf(f->found, sizeof(f->found), "%s: %s",
-		 fd < 0 ? "memfd_create" : "/proc/PID/fd of another process", strerror(-other));
-	f->advice = "each rank of dcpfs load reads for itself here: cold files are read once a "
-		    "rank, not once a node";
-}
-
-static int try_direct(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	int fd;
-
-	(void)ftw;
-	if (type != FTW_F || st->st_size == 0)
-		return 0;
-	fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-	if (fd < 0)
-		return errno == EINVAL ? 2 : 0;
-	close(fd);
-	return 1;
-}
-
-/* Of the file system of SOURCE, or of the cache: a file without a name tells. */
-static void check_direct(struct machine *m, struct finding *f)
-{
-	dcp_auto_free char *cache = m->source ? NULL : cache_dir();
-	const char *at = m->source ? m->source : cache;
-	int rc = -1;
-
-	if (m->source) {
-		rc = nftw(m->source, try_direct, 16, FTW_PHYS | FTW_MOUNT);
-	} else if (cache) {
-		dcp_auto_fd int fd =
-			open(cache, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
-
-		rc = fd >= 0 ? 1 : errno == EINVAL ? 2 : -1;
-	}
-	f->state = rc == 1 ? GOOD : NOTE;
-	snprintf(f->found, sizeof(f->found), "%s%.200s",
-		 rc == 1   ? "works at "
-		 : rc == 2 ? "is refused at "
-			   : "cannot be tried at ",
-		 at ? at : "the cache: there is none");
-	if (rc == 2)
-		f->advice = "dcpfs load reads through the page cache there";
-	else if (rc != 1)
-		f->advice = "dcpfs doctor SOURCE tries it where the checkpoint is";
-}
-
-static void check_huge(struct machine *m, struct finding *f)
-{
-	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
-	char line[80] = "";
-
-	(void)m;
-	if (file && !fgets(line, sizeof(line), file))
-		line[0] = '\0';
-	if (file)
-		fclose(file);
-	line[strcspn(line, "\n")] = '\0';
-	snprintf(f->found, sizeof(f->found), "%s", line[0] ? line : "none");
-	if (!line[0] || strstr(line, "[never]")) {
-		f->state = NOTE;
-		f->advice = "dcpfs load fills memory faster on them: echo madvise > "
-			    "/sys/kernel/mm/transparent_hugepage/enabled";
-	}
-}
-
-static void check_gpu(struct machine *m, struct finding *f)
-{
-	struct dcpload_error err;
-
-	(void)m;
-	if (load_cuda_probe(f->found, sizeof(f->found), &err) == 0)
-		return;
-	f->state = NOTE;
-	snprintf(f->found, sizeof(f->found), "%.250s", err.text);
-	f->advice = "dcpfs load fills the memory of the host; for --device cuda it needs "
-		    "NVIDIA's driver with its libcuda.so.1, of CUDA 11.0 or later";
-}
-
 static const struct {
 	const char *name;
 	void (*check)(struct machine *m, struct finding *f);
@@ -396,10 +261,11 @@ static const struct {
 	{ "cache", check_cache },
 	{ "open files", check_files },
 	{ "io_uring", check_uring },
-	{ "O_DIRECT", check_direct },
-	{ "window", check_window },
-	{ "huge pages", check_huge },
-	{ "GPU", check_gpu },
+	{ "O_DIRECT", doctor_direct },
+	{ "window", doctor_window },
+	{ "huge pages", doctor_huge },
+	{ "GPU", doctor_gpu },
+	{ "cuFile", doctor_cufile },
 };
 
 /* Libraries that were looked for when this was built. */
@@ -415,7 +281,8 @@ static const struct {
 	{ "cuda", DCPFS_WITH_CUDA,
 	  "dcpfs load --device fills the memory of GPUs; the driver is opened when it is "
 	  "asked for" },
-	{ "nccl", DCPFS_WITH_NCCL, "unused: GPUs get their bytes from the host" },
+	{ "nccl", DCPFS_WITH_NCCL,
+	  "unused: ranks exchange through the memory of hosts, also for GPUs" },
 	{ "curl", DCPFS_WITH_CURL, "unused: a SOURCE must be a path in this version" },
 };
 

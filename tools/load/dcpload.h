@@ -384,6 +384,13 @@ DCPLOAD_API int dcpload_part_memory(const struct dcpload_plan *plan, uint64_t i,
 DCPLOAD_API int dcpload_part_read(struct dcpload_plan *plan, uint64_t i, uint64_t at, void *dst,
 				  uint64_t n, struct dcpload_error *err);
 
+/* *@out: part @i as a DLManagedTensor of DLPack, on the CPU or the GPU; its consumer calls the deleter. Its
+ * memory, allocated by the library, is kept until then, also when the plan is gone. -EINVAL: the memory is the
+ * caller's; -ENOTSUP: DLPack has no such dtype. */
+struct DLManagedTensor;
+DCPLOAD_API int dcpload_part_dlpack(const struct dcpload_plan *plan, uint64_t i,
+				    struct DLManagedTensor **out, struct dcpload_error *err);
+
 /* What happened on this rank, in bytes and nanoseconds. */
 struct dcpload_report {
 	uint32_t size;     /* sizeof(struct dcpload_report) */

@@ -249,8 +249,7 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 {
 	struct load_device *d = p->device;
 	struct load_target *t = &w->target;
-	bool ours = w->owned && t->base >= (char *)p->memory &&
-		    t->base < (char *)p->memory + p->memory_bytes;
+	bool ours = w->owned && load_block_has(p->memory, t->base);
 	int rc = DCPLOAD_MEMORY_HOST;
 
 	if (d && w->nbytes)

@@ -146,6 +146,7 @@ struct load_there {
 	uint32_t device, host;
 };
 
+struct load_block;
 struct load_chunks;
 struct load_gds;
 struct load_range;
@@ -166,8 +167,7 @@ struct dcpload_plan {
 	size_t nlist, cap_list;
 	struct dcpload_hooks hooks;
 	struct load_running *running; /* begun, and not waited for; NULL: nothing is */
-	void *memory;                 /* the destinations that the library allocates */
-	uint64_t memory_bytes;
+	struct load_block *memory; /* the destinations that the library allocates; NULL: none */
 	struct load_chunks *chunks; /* NULL: every want is read for itself */
 	struct load_window *window; /* slots for the chunks */
 	struct load_device *device; /* of @ck, which may be closed before the plan is freed */

@@ -34,8 +34,7 @@ void dcpload_plan_free(struct dcpload_plan *p)
 		return;
 	load_stop(p);
 	load_plan_drop_chunks(p);
-	if (p->memory)
-		load_memory_of(p->device)->free(p->device, p->memory, p->memory_bytes);
+	load_block_drop(p->memory);
 	load_device_close(p->device);
 	free(p->want);
 	free(p->need);
@@ -417,19 +416,18 @@ static int allocate(struct dcpload_plan *p, struct dcpload_error *err)
 				 (p->want[i].nbytes + ALIGN - 1) % ALIGN;
 	if (total == 0)
 		return 0;
-	rc = load_memory_of(d)->alloc(d, total, &p->memory);
+	rc = load_block_create(d, total, &p->memory);
 	if (rc < 0)
 		return load_fail(err, rc, "no memory for %llu bytes of tensors%s%s%s%s",
 				 (unsigned long long)total, d ? " on " : "", d ? d->name : "",
 				 d ? ": " : "", d ? d->said : "");
-	p->memory_bytes = total;
 	total = 0;
 	for (size_t i = 0; i < p->nwant; i++) {
 		struct load_want *w = &p->want[i];
 
 		if (!w->owned || !w->id)
 			continue;
-		w->target.base = (char *)p->memory + total;
+		w->target.base = (char *)p->memory->p + total;
 		total += w->nbytes + ALIGN - 1 - (w->nbytes + ALIGN - 1) % ALIGN;
 	}
 	return 0;

@@ -61,3 +61,36 @@ void load_device_close(struct load_device *d)
 	if (d && atomic_fetch_sub(&d->users, 1) == 1)
 		d->kind->close(d);
 }
+
+/* ---- memory with several users ---- */
+
+int load_block_create(struct load_device *d, uint64_t n, struct load_block **out)
+{
+	struct load_block *b = calloc(1, sizeof(*b));
+	int rc = b ? load_memory_of(d)->alloc(d, n, &b->p) : -ENOMEM;
+
+	if (rc < 0) {
+		free(b);
+		return rc;
+	}
+	b->device = load_device_share(d);
+	b->n = n;
+	b->users = 1;
+	*out = b;
+	return 0;
+}
+
+struct load_block *load_block_share(struct load_block *b)
+{
+	b->users++;
+	return b;
+}
+
+void load_block_drop(struct load_block *b)
+{
+	if (!b || atomic_fetch_sub(&b->users, 1) != 1)
+		return;
+	load_memory_of(b->device)->free(b->device, b->p, b->n);
+	load_device_close(b->device);
+	free(b);
+}

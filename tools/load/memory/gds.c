@@ -90,27 +90,50 @@ static int open_driver(struct load_gds *g, char *why, size_t size)
 	return rc;
 }
 
+/* The library and its calls; *loaded: is nvidia-fs? */
+static int open_library(struct load_gds *g, bool *loaded, char *why, size_t size)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	const char *text = library ? NULL : dlerror();
+	int rc;
+
+	if (!library) {
+		snprintf(why, size, "%s", text ? text : LIBRARY " cannot be opened");
+		return -ELIBACC;
+	}
+	rc = find_calls(g, library, why, size);
+	dlclose(library);
+	return rc < 0 ? rc : find_driver(loaded, why, size);
+}
+
+int load_gds_probe(char *found, size_t size)
+{
+	struct load_gds *g = calloc(1, sizeof(*g));
+	bool loaded;
+	int rc = g ? open_library(g, &loaded, found, size) : -ENOMEM;
+
+	free(g);
+	if (rc == 0)
+		snprintf(found, size, LIBRARY "%s",
+			 loaded ? " and nvidia-fs"
+				: ", in its compatibility mode: nvidia-fs is not loaded");
+	return rc;
+}
+
 int load_gds_open(struct load_device *d, uint64_t n, struct load_gds **out, char *why,
 		  size_t size)
 {
 	struct load_gds *g = calloc(1, sizeof(*g));
-	void *library = g ? dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) : NULL;
-	const char *text = library ? NULL : dlerror();
 	bool loaded = false;
-	int rc = g ? 0 : -ENOMEM;
+	int rc;
 
-	snprintf(why, size, "%s", !g ? "out of memory" : text ? text : LIBRARY ": not here");
-	if (!library) {
-		free(g);
-		return rc < 0 ? rc : -ELIBACC;
-	}
+	if (!g)
+		return -ENOMEM;
 	pthread_mutex_init(&g->lock, NULL);
 	g->d = d;
 	g->bytes = n;
-	rc = find_calls(g, library, why, size);
-	dlclose(library);
-	if (rc == 0)
-		rc = find_driver(&loaded, why, size);
+	snprintf(why, size, "out of memory");
+	rc = open_library(g, &loaded, why, size);
 	if (rc == 0)
 		rc = open_driver(g, why, size);
 	if (rc < 0) {

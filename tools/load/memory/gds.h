@@ -18,6 +18,8 @@ struct load_gds;
 int load_gds_open(struct load_device *d, uint64_t n, struct load_gds **out, char *why,
 		  size_t size);
 void load_gds_close(struct load_gds *g);
+/* What there is of it on this machine, in a line; 0, or an error as above. */
+int load_gds_probe(char *found, size_t size);
 char *load_gds_memory(const struct load_gds *g);
 
 /* Read @n bytes at @off of file number @file, open as @fd with O_DIRECT (negative: it cannot be), to byte @at of the memory. All

@@ -92,6 +92,25 @@ static inline const struct load_memory *load_memory_of(const struct load_device 
 	return d ? d->kind : &load_host;
 }
 
+/* Memory for destinations that several users keep: plans, tensors that were given away. */
+struct load_block {
+	struct load_device *device; /* NULL: the host's */
+	void *p;
+	uint64_t n;
+	_Atomic uint32_t users;
+};
+/* -ENOMEM, or as alloc(). */
+int load_block_create(struct load_device *d, uint64_t n, struct load_block **out);
+struct load_block *load_block_share(struct load_block *b);
+/* The last user frees it. NULL: nothing happens. Any thread. */
+void load_block_drop(struct load_block *b);
+/* Is @at in it? NULL: no. */
+static inline bool load_block_has(const struct load_block *b, const void *at)
+{
+	return b && (const char *)at >= (const char *)b->p &&
+	       (const char *)at < (const char *)b->p + b->n;
+}
+
 /* Wait until @mark is passed. -ETIMEDOUT, or a failure of what was queued before it. */
 int load_device_wait(struct load_device *d, void *mark, int timeout_ms);
 

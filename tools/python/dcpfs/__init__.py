@@ -13,7 +13,7 @@ import importlib
 from typing import Any
 
 from ._lib import DcpfsError
-from .array import Array
+from .array import Array, DeviceArray
 from .checkpoint import Checkpoint, Version, open
 from .comm import Comm, OwnComm
 from .load import Loaded, load
@@ -23,8 +23,8 @@ from .shard import Shard
 from .tensor import Tensor
 
 __version__ = "0.1.0"
-__all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "Loaded", "OwnComm", "Plan", "Shard", "Tensor", "Version", "composer",
-           "load", "open", "paddle", "safe_open", "torch", "transformers"]
+__all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "DeviceArray", "Loaded", "OwnComm", "Plan", "Shard", "Tensor", "Version",
+           "composer", "load", "open", "paddle", "safe_open", "torch", "transformers"]
 FRAMEWORKS = ("composer", "paddle", "torch", "transformers")
 
 

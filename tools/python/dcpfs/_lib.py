@@ -114,6 +114,8 @@ FUNCTIONS: dict[str, Sequence[Any]] = {
     "execute": (c_void_p, ERR),
     "check": (c_void_p, ERR),
     "part": (c_void_p, c_uint64, POINTER(PartStruct)),
+    "part_memory": (c_void_p, c_uint64, POINTER(c_int32)),
+    "part_read": (c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, ERR),
     "plan_report": (c_void_p, POINTER(Report)),
 }
 # Functions that cannot fail: result, arguments.

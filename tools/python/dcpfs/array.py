@@ -143,3 +143,54 @@ class Array(Readable):
 
     def __repr__(self) -> str:
         return f"Array({self.dtype}{list(self.shape)}, {self.nbytes} bytes)"
+
+
+class DeviceArray(Readable):
+    """A tensor in the memory of a GPU: row-major. cupy, numba, torch and others use it where it is, by __cuda_array_interface__
+    or DLPack; numpy(), read() and the like copy it.
+
+    address, device: where it is; it lives as long as this object or a tensor made from it.
+    """
+
+    def __init__(self, dtype: str, shape: tuple[int, ...], itemsize: int, address: int, device: int,
+                 fetch: Callable[[], memoryview]) -> None:
+        self.dtype, self.shape, self.itemsize, self.address, self.device = dtype, shape, itemsize, address, device
+        self.nbytes = math.prod(shape) * itemsize
+        self._fetch = fetch  # keeps the memory, too
+
+    def read(self) -> Array:
+        return Array(self.dtype, self.shape, self.itemsize, self._fetch())
+
+    def torch(self, device: Any = None) -> Any:
+        """torch.Tensor on the GPU, without a copy. TypeError: torch has no such dtype."""
+        import torch
+
+        dtype = torch_dtype(self.dtype)
+        whole = DeviceArray("U8", (self.nbytes,), 1, self.address, self.device, self._fetch)
+        t = torch.from_dlpack(whole).view(dtype).reshape(self.shape)
+        return t if device is None else t.to(device)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Dtypes that numpy does not have are unsigned integers of the same size. Everything is written already."""
+        row = DTYPES.get(self.dtype)
+        if row is None or not (row.numpy or row.size in (1, 2, 4, 8)):
+            raise AttributeError(f"numpy has no dtype for {self.dtype}")
+        return {"shape": self.shape, "typestr": row.numpy or ("|u1" if row.size == 1 else f"<u{row.size}"),
+                "data": (self.address, False), "strides": None, "version": 3, "stream": None}
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
+        """A capsule; the memory lives as long as its consumer. BufferError: DLPack has no such dtype, or another device or a
+        copy is asked for."""
+        row = DTYPES.get(self.dtype)
+        if row is None or row.dlpack is None:
+            raise BufferError(f"DLPack has no dtype for {self.dtype}")
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError(f"the memory is that of cuda:{self.device}, and it is not copied")
+        return dlpack.capsule(self, self.address, row.dlpack, self.shape, self.__dlpack_device__())
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, self.device
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype}{list(self.shape)}, {self.nbytes} bytes on cuda:{self.device})"

@@ -55,17 +55,19 @@ class Checkpoint(Mapping[str, Tensor]):
     def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
                  io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = 60,
                  cache: Optional[str] = None, rules: Optional[str] = None,
-                 assets: Union[str, os.PathLike[str], None] = None) -> None:
+                 assets: Union[str, os.PathLike[str], None] = None, device: Optional[str] = None) -> None:
         self._handle = c_void_p()
         self._lock = threading.RLock()
         self.comm = comm
         self.source = os.fspath(source)
         self._how = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout, "cache": cache,
-                     "rules": rules, "assets": assets}
+                     "rules": rules, "assets": assets, "device": device}
+        self.device = device
         self._all: Optional[dict[str, Tensor]] = None
         config = Config(ctypes.sizeof(Config), choice(IO, io, "io"), choice(EXCHANGE, exchange, "exchange"), threads, staging,
                         max(1, int(timeout * 1000)), 0, None if version is None else encoded(str(version), "a version"),
-                        None if cache is None else encoded(cache, "a path"), None,
+                        None if cache is None else encoded(cache, "a path"),
+                        None if device is None else encoded(str(device), "a device"),
                         None if rules is None else encoded(text_of(rules), "rules"),
                         None if assets is None else encoded(os.fspath(assets), "a path"))
         call("open", comm.pointer if comm else None, encoded(self.source, "a path"), byref(config), byref(self._handle))
@@ -279,7 +281,8 @@ def open(source: Union[str, os.PathLike[str]], version: Optional[str] = "latest"
 
     source: a checkpoint, a directory of them, a file, or a path in a mount of dcpfs. version: its name, the number in it, or
     "latest". io: "auto", "buffered", "direct", "mount" or "gds"; cache: where indexes are kept ("": nowhere; None: as dcpfs(1) does);
-    threads, staging (bytes), timeout (seconds) as in dcpload.h. comm: open it together with other ranks (collective).
+    threads, staging (bytes), timeout (seconds) as in dcpload.h. device: where load() puts tensors: "cuda:0", "cuda" (a GPU for each
+    rank), "auto" (that, or "host" without one); None: "host". comm: open it together with other ranks (collective).
     rules: show it as a Hugging Face model, without optimizers: "auto", a preset (`dcpfs rules list`) or a file of rules;
     assets: a directory to look for its config.json first.
     DcpfsError: it cannot be opened, with why. ImportError: the library is not found.

@@ -8,6 +8,7 @@ from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64,
 from typing import Any, Sequence
 
 CPU = (1, 0)
+CUDA = 2  # with the number of the GPU
 
 
 class Managed(ctypes.Structure):
@@ -51,14 +52,15 @@ def _sweep() -> None:
             del _waiting[i]
 
 
-def capsule(owner: Any, address: int, dtype: tuple[int, int, int], shape: Sequence[int]) -> Any:
+def capsule(owner: Any, address: int, dtype: tuple[int, int, int], shape: Sequence[int],
+            device: tuple[int, int] = CPU) -> Any:
     """A capsule "dltensor" of row-major memory at @address, which lives as long as @owner is referenced."""
     ndim = len(shape)
     sizes, strides, step = (c_int64 * max(ndim, 1))(*shape), (c_int64 * max(ndim, 1))(), 1
     for d in reversed(range(ndim)):
         strides[d], step = step, step * shape[d]
     code, bits, lanes = dtype
-    m = Managed(data=address, device_type=CPU[0], device_id=CPU[1], ndim=ndim, code=code, bits=bits, lanes=lanes,
+    m = Managed(data=address, device_type=device[0], device_id=device[1], ndim=ndim, code=code, bits=bits, lanes=lanes,
                 shape=sizes, strides=strides, deleter=_delete)
     at = ctypes.addressof(m)
     _held[at] = (m, sizes, strides, owner)

@@ -34,15 +34,23 @@ class Target(NamedTuple):
     stride: Optional[tuple[int, ...]]
 
 
-def target(data: Any, key: str) -> Target:
-    """The Target of a numpy array, a torch tensor on the CPU, a dcpfs.Array or any writable buffer (filled as stored,
-    row-major). TypeError: none of these. ValueError: read-only, or the buffer is not contiguous."""
+def target(data: Any, key: str, device: bool = False) -> Target:
+    """The Target of a numpy array, a torch tensor, a dcpfs.Array or any writable buffer (filled as stored, row-major); of what has a
+    __cuda_array_interface__, in the memory of a GPU. With @device the library tells whose memory it is. TypeError: none of these. ValueError: read-only, or the buffer is not contiguous."""
     if isinstance(data, Array):
         return Target(address(data.buffer), data.dtype, data.shape, None)
     if hasattr(data, "data_ptr"):
-        if data.device.type != "cpu":
+        if data.device.type != "cpu" and not device:
             raise TypeError(f"{key}: memory of {data.device}; dcpfs.torch.load_state_dict() fills it")
         return Target(data.data_ptr(), dtypes.of_torch(data.dtype), tuple(data.shape), tuple(data.stride()))
+    if device and hasattr(data, "__cuda_array_interface__"):
+        how = data.__cuda_array_interface__
+        name = dtypes.BY_NUMPY.get(how["typestr"])
+        if how["data"][1] or name is None:
+            raise ValueError(f"{key}: read-only, or of a dtype that dcpfs does not have: {how['typestr']}")
+        steps = how.get("strides")
+        return Target(how["data"][0], name, tuple(how["shape"]),
+                      None if steps is None else tuple(s // int(how["typestr"][2:]) for s in steps))
     if hasattr(data, "__array_interface__"):
         if not data.flags.writeable:
             raise ValueError(f"{key}: the array is read-only")
@@ -76,7 +84,7 @@ def _add(plan: Plan, layout: Optional[str], rank: Optional[int], comm: Comm, int
     if layout:
         raise ValueError("memory for a rank of a layout is the library's; into= takes whole tensors")
     for key, data in into.items():
-        t = target(data, key)
+        t = target(data, key, bool(ck.device))
         if t.dtype is None and key in ck and memoryview(data).nbytes != ck[key].nbytes:
             raise ValueError(f"{key} has {ck[key].nbytes} bytes, the buffer {memoryview(data).nbytes}")
         plan.want(key, shape=t.shape, dtype=t.dtype, address=t.address, stride=t.stride, keep=data)
@@ -91,7 +99,8 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
     rank: of the layout; None: this process's. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
     process group of torch.distributed. keys, skip: select keys by names, prefixes or globs. dtype: convert
     floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
-    their dtypes. strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache (dcpfs.open).
+    their dtypes. strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache, device
+    (dcpfs.open); with device="cuda" tensors are dcpfs.DeviceArray, and into= may hold memory of that GPU.
 
     Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, whichever failed.
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_char_p, c_int64, c_ubyte, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
+from ctypes import byref, c_char_p, c_int32, c_int64, c_ubyte, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence, Union
 
 from ._lib import PartStruct, Report, Select, Want, bare, call, encoded, numbers, text
-from .array import Array
+from .array import Array, DeviceArray, address, room
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
@@ -29,6 +29,7 @@ class Part(NamedTuple):
     nbytes: int
     address: int
     complete: bool
+    device: int = -1  # number of the GPU; -1: the CPU's memory
 
 
 class Plan:
@@ -94,11 +95,25 @@ class Plan:
         p, i = PartStruct(), 0
         while bare("part", self._handle, i, byref(p)) == 0:
             yield Part(text(p.key), text(p.dtype), text(p.stored), p.itemsize, tuple(p.shape[:p.ndim]),
-                       tuple(p.global_shape[:p.global_ndim]), p.nbytes, p.data or 0, bool(p.complete))
+                       tuple(p.global_shape[:p.global_ndim]), p.nbytes, p.data or 0, bool(p.complete), self._device(i))
             i += 1
 
-    def array(self, part: Part) -> Array:
+    def _device(self, number: int) -> int:
+        device = c_int32(-1)
+        bare("part_memory", self._handle, number, byref(device))
+        return device.value
+
+    def fetch(self, part: Part) -> memoryview:
+        """The bytes of a part, copied from where it is."""
+        number = next(i for i, p in enumerate(self.parts()) if p.address == part.address)
+        own = room(part.nbytes)
+        call("part_read", self._handle, number, 0, address(own), part.nbytes)
+        return own
+
+    def array(self, part: Part) -> Union[Array, DeviceArray]:
         """The data of a part; the memory lives as long as the array."""
+        if part.device >= 0:
+            return DeviceArray(part.dtype, part.shape, part.itemsize, part.address, part.device, lambda: self.fetch(part))
         memory = (c_ubyte * part.nbytes).from_address(part.address) if part.nbytes else (c_ubyte * 0)()
         memory.owner = self  # type: ignore[attr-defined]
         return Array(part.dtype, part.shape, part.itemsize, memoryview(memory).cast("B"))

@@ -2,7 +2,7 @@
 /*
  * Destinations on a device: every conversion, strides, reversed bytes, by the kernel and by the host; memory
  * of the caller, and its stream. Without a device (DCPFS_DEVICE) there is nothing to test.
- * covers: tools/load/ship, tools/load/memory/device, tools/load/memory/cuda, tools/load/memory/memory
+ * covers: tools/load/ship, tools/load/dlpack, tools/load/memory/device, tools/load/memory/cuda, tools/load/memory/memory
  */
 #include "tests/unit/t.h"
 
@@ -335,6 +335,59 @@ static void test_swapped(void **state)
 	with_kernel(true);
 }
 
+/* ---- tensors that are given away ---- */
+
+/* As dlpack.h has it. */
+struct DLManagedTensor {
+	void *data;
+	int32_t device_type, device, ndim;
+	uint8_t code, bits;
+	uint16_t lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+	void *manager;
+	void (*deleter)(struct DLManagedTensor *self);
+};
+
+static void test_dlpack(void **state)
+{
+	struct t_dir *d = *state;
+	const char *name = getenv("DCPFS_DEVICE");
+	struct dcpload_error err = { 0 };
+	struct dcpload *ck = open_on(d, "step-1", name);
+	struct dcpload_want want = { .size = sizeof(want), .key = "BF16" };
+	struct DLManagedTensor *t, *other;
+	uint16_t *own = malloc(EACH * 2), *got = malloc(EACH * 2);
+	struct load_device *dev;
+	struct dcpload_plan *p;
+
+	assert_int_equal(dcpload_plan_create(ck, 0, &p, &err), 0);
+	assert_int_equal(dcpload_want(p, &want, &err), 0);
+	want.dst = own;
+	assert_int_equal(dcpload_want(p, &want, &err), 0);
+	assert_int_equal(dcpload_plan_finish(p, &err), 0);
+	assert_int_equal(dcpload_execute(p, &err), 0);
+	assert_int_equal(dcpload_part_dlpack(p, 0, &t, &err), 0);
+	assert_int_equal(dcpload_part_dlpack(p, 0, &other, &err), 0);
+	assert_int_equal(dcpload_part_dlpack(p, 1, &t, &err), -EINVAL);
+	assert_int_equal(dcpload_part_dlpack(p, 2, &t, &err), -EINVAL);
+	dev = load_device_share(ck->device);
+	dcpload_plan_free(p);
+	dcpload_close(ck);
+	other->deleter(other);
+	assert_int_equal(t->device_type, name ? 2 : 1);
+	assert_int_equal(t->device, 0);
+	assert_int_equal(t->ndim, 3);
+	assert_true(t->shape[0] == 8 && t->shape[1] == 16 && t->shape[2] == 32 && !t->strides);
+	assert_true(t->code == 4 && t->bits == 16 && t->lanes == 1 && t->byte_offset == 0);
+	assert_int_equal(load_memory_of(dev)->fetch(dev, got, t->data, EACH * 2), 0);
+	assert_memory_equal(got, own, EACH * 2);
+	t->deleter(t);
+	load_device_close(dev);
+	free(own);
+	free(got);
+}
+
 /* ---- names ---- */
 
 static void test_names(void **state)
@@ -378,6 +431,7 @@ T_TESTS()
 		cmocka_unit_test(test_conversions), cmocka_unit_test(test_strides),
 		cmocka_unit_test(test_kinds),       cmocka_unit_test(test_stream),
 		cmocka_unit_test(test_swapped),     cmocka_unit_test(test_names),
+		cmocka_unit_test(test_dlpack),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

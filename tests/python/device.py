@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs.load(device=...) into the memory of a GPU; without one, of the fake in tests/load/fake (LD_LIBRARY_PATH).
+
+usage: device.py [TestCase.test...]
+"""
+import ctypes
+import gc
+import unittest
+
+import base
+from base import dcpfs, golden, np
+
+SOURCE = golden("dcp-fsdp2")[0]
+CUDA = ctypes.CDLL("libcuda.so.1")
+
+
+class FakeArray:
+    """Memory of the GPU as cupy would show it: every second column of a larger array."""
+
+    def __init__(self, shape, itemsize, typestr):
+        ck = dcpfs.load(SOURCE, device="cuda:0")
+        self.owner = max(ck.values(), key=lambda a: a.nbytes)
+        assert self.owner.nbytes >= 2 * itemsize * shape[0] * shape[1]
+        self.__cuda_array_interface__ = {
+            "shape": shape, "typestr": typestr, "data": (self.owner.address, False), "version": 3,
+            "strides": (shape[1] * 2 * itemsize, 2 * itemsize)}
+
+
+class DeviceTest(unittest.TestCase):
+    def test_same(self):
+        host, there = dcpfs.load(SOURCE), dcpfs.load(SOURCE, device="cuda:1")
+        self.assertEqual(list(host), list(there))
+        self.assertRegex(there.report["device"], "^cuda:1, ")
+        self.assertEqual(host.report["device"], "")
+        for key, a in host.items():
+            b = there[key]
+            self.assertIsInstance(b, dcpfs.DeviceArray)
+            self.assertEqual((b.dtype, b.shape, b.nbytes, b.device), (a.dtype, a.shape, a.nbytes, 1))
+            self.assertEqual(b.read().tobytes(), a.tobytes(), key)
+            np.testing.assert_array_equal(b.numpy(), a.numpy())
+
+    def test_auto(self):
+        self.assertRegex(dcpfs.load(SOURCE, device="auto").report["device"], "^cuda:0, ")
+        with self.assertRaisesRegex(dcpfs.DcpfsError, "there is no cuda:7, only 0 to 1"):
+            dcpfs.load(SOURCE, device="cuda:7")
+
+    def test_converted(self):
+        a, b = (dcpfs.load(SOURCE, dtype="BF16", device=d) for d in (None, "cuda"))
+        for key in a:
+            self.assertEqual(a[key].tobytes(), b[key].read().tobytes(), key)
+
+    def test_interfaces(self):
+        got = dcpfs.load(SOURCE, device="cuda:0")
+        for a in got.values():
+            self.assertEqual(a.__dlpack_device__(), (2, 0))
+            face = a.__cuda_array_interface__
+            self.assertEqual((face["shape"], face["data"], face["strides"]), (a.shape, (a.address, False), None))
+            self.assertEqual(int(face["typestr"][2:]), a.itemsize)
+            self.assertIn("dltensor", repr(a.__dlpack__()))
+            with self.assertRaises(BufferError):
+                a.__dlpack__(dl_device=(1, 0))
+        last = next(iter(got.values()))
+        want = last.read().tobytes()
+        del got, a
+        gc.collect()
+        self.assertEqual(last.read().tobytes(), want)
+
+    def test_into(self):
+        """Converted, to memory of the caller with strides."""
+        key = "model.layers.0.self_attn.q_proj.weight"
+        into, want = FakeArray((22, 22), 4, "<f4"), dcpfs.load(SOURCE)[key].numpy()
+        dcpfs.load(SOURCE, into={key: into}, device="cuda:0")
+        rows = np.frombuffer(into.owner.read().tobytes()[:22 * 44 * 4], "<f4")
+        np.testing.assert_array_equal(rows.reshape(22, 44)[:, ::2], want)
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor: checks of this machine, each a function that says what it found and what to do.
+ */
+#pragma once
+#include <stdbool.h>
+
+enum state { GOOD, NOTE, BAD };
+
+struct finding {
+	enum state state;
+	char found[256];
+	const char *advice; /* NULL: nothing to do */
+};
+
+/* What several checks want to know. */
+struct machine {
+	bool root, sys_admin, barred, device, helper, container;
+	unsigned kernel[2];
+	const char *source; /* NULL: none was named */
+};
+
+/* ---- what the collective loader would use: doctor_load.c ---- */
+
+void doctor_window(struct machine *m, struct finding *f);
+void doctor_direct(struct machine *m, struct finding *f);
+void doctor_huge(struct machine *m, struct finding *f);
+void doctor_gpu(struct machine *m, struct finding *f);
+void doctor_cufile(struct machine *m, struct finding *f);
