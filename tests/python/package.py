@@ -20,7 +20,7 @@ import unittest
 import base
 from base import dcpfs, golden, np
 
-from dcpfs import _lib, dlpack
+from dcpfs import _lib, dlpack, tree
 from dcpfs.dtype import DTYPES
 
 sys.path.insert(0, str(base.ROOT / "tests/mount"))
@@ -50,6 +50,34 @@ class Header(unittest.TestCase):
 
 def step20():
     return dcpfs.open(golden("dcp-fsdp2")[0], "step-20")
+
+
+class Trees(unittest.TestCase):
+    """A checkpoint as what was saved: nested dicts, and lists where the paths can only be a list's."""
+
+    def test_composer(self):
+        with dcpfs.open(f"{golden('composer')[0]}/tiny-run/checkpoints/ep1-ba4-rank0.pt", cache="") as ck:
+            nodes = tree.skeleton(ck, ck.objects.__getitem__)
+        state, adam = nodes["state"], nodes["state"]["optimizers"]["Adam"]
+        self.assertEqual([g["lr"] for g in adam["param_groups"]], [0.01, 0.02])
+        self.assertEqual(adam["param_groups"][0]["params"][0], "module.emb.weight")
+        self.assertEqual(adam["state"]["module.emb.weight"]["step"], tree.Leaf("state.optimizers.Adam.state.module.emb.weight.step"))
+        self.assertEqual([name for name, _ in state["algorithms"]], ["LabelSmoothing", "GradientClipping", "EMA"])
+        self.assertEqual([set(r) for r in nodes["rng"]], [{"python", "numpy", "torch"}] * 2)
+        ema = state["algorithms"][2][1]["ema_model"]["named_parameters_dict"]  # tensors inside an object
+        self.assertIsInstance(ema["module.module.emb.weight"], tree.Leaf)
+        keys = list(tree.keys(nodes))
+        self.assertEqual(len(keys), len(set(keys)))
+        self.assertEqual(tree.filled({"a": [tree.Leaf("x"), (tree.Leaf("y"), 1)]}, str.upper), {"a": ["X", ("Y", 1)]})
+
+    def test_numbers(self):
+        """0, 1, 2 are a list; 0, 2 and what has other keys are not; an optimizer's state has integers."""
+        cases = [({"0": "a", "1": "b"}, ["a", "b"]), ({"1": "b", "0": "a"}, ["a", "b"]), ({"0": "a", "2": "b"}, {"0": "a", "2": "b"}),
+                 ({"0": "a", "x": "b"}, {"0": "a", "x": "b"}), ({"00": "a"}, {"00": "a"}), ({}, {}),
+                 ({"state": {"0": {"step": 1}, "3": {}}, "param_groups": {"0": {}}}, {"state": {0: {"step": 1}, 3: {}}, "param_groups": [{}]})]
+        for given, expected in cases:
+            with self.subTest(given):
+                self.assertEqual(tree._listed(given), expected)
 
 
 class Rules(unittest.TestCase):

@@ -72,13 +72,15 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
     return filled
 
 
-def load(path: Source, map_location: Any = None, *, version: Optional[str] = "latest", **how: Any) -> dict[str, Any]:
+def load(path: Source, map_location: Any = None, *, weights_only: bool = True, mmap: Optional[bool] = None,
+         version: Optional[str] = "latest", **how: Any) -> dict[str, Any]:
     """All of a checkpoint as torch.load() would give it: nested dicts and lists, with tensors and Python data; nothing is
     unpickled. Lists and dicts are told apart by their keys, and tuples become lists (dcpfs.tree.skeleton); objects of unknown
     classes become dicts with what is known of them.
 
     map_location: a device, or its name; a dict such as {"cpu": "cuda:0"}; a function of a storage and "cpu". How tensors
-    were placed when they were saved does not matter. DcpfsError: something cannot be read."""
+    were placed when they were saved does not matter. weights_only, mmap: accepted, they change nothing: classes are never
+    made, bytes are read at once. DcpfsError: something cannot be read."""
     with Checkpoint(path, version, **how) as ck:
         return dict(read(ck, tree.skeleton(ck, lambda key: _leaf(ck, key)), map_location))
 
