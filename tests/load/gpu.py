@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""On a machine with a GPU of NVIDIA: the jobs of jobs.py into its memory, reads by cuFile, and compute-sanitizer.
+Skips where there is none, and says what is missing.
+"""
+import json
+import shutil
+
+import jobs
+import lib
+from jobs import Job, checkpoint, goldens, ranks, shards
+from lib import case, check
+
+
+def gds():
+    """By cuFile, whatever it can do here: the same bytes, and the report says how they came."""
+    source = checkpoint(8)
+    for extra in ([], ["--dtype", "F16"], ["--layout", "dim1x3", "--rank", 1]):
+        case(f"gds {extra}")
+        got = Job(1, source, "--io", "gds", "--check", "--json", *extra, comm="alone").report()
+        if got:
+            print(f"gds: {got['io']}: {got['io_why']}")
+
+
+def sanitizer():
+    """Every kernel and copy, watched."""
+    program = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin:/usr/bin")
+    if not program:
+        print("compute-sanitizer is not here: left out")
+        return
+    source = checkpoint(1)
+    for tool in ("memcheck", "racecheck", "initcheck"):
+        for extra in (["--dtype", "F16"], ["--layout", "dim1x2", "--rank", "1"]):
+            case(f"{tool} {extra}")
+            done = lib.run(program, "--tool", tool, "--error-exitcode", "9", lib.PROGRAM, "load", str(source), "--device", "cuda",
+                           "--check", *extra, timeout=250, env=lib.environment())
+            check(done.returncode == 0, f"exit code {done.returncode}: {done.stdout[-3000:]}{done.stderr[-1000:]}")
+
+
+machine = {c["name"]: c for c in json.loads(lib.run(lib.PROGRAM, "doctor", "--json", env=lib.environment()).stdout)["checks"]}
+if machine["GPU"]["state"] != "ok":
+    lib.why_not = lambda: machine["GPU"]["found"]
+else:
+    lib.why_not = lambda: None
+    print("; ".join(machine[name]["found"] for name in ("GPU", "cuFile")))
+jobs.DEVICE = ["--device", "cuda"]
+lib.main(goldens, shards, ranks, gds, sanitizer)
