@@ -229,6 +229,8 @@ static const struct {
 	  "\"\\u0080\\u009f\xc2\xa0\"" },
 	{ "stray byte", "a\xff", 2, "\"a\\udcff\"" },
 	{ "overlong form is not UTF-8", "\xc0\x81", 2, "\"\\udcc0\\udc81\"" },
+	{ "nor are those of three and four bytes", "\xe0\x82\x80\xf0\x80\x80\x80", 7,
+	  "\"\\udce0\\udc82\\udc80\\udcf0\\udc80\\udc80\\udc80\"" },
 	{ "NUL of a key", "a\xc0\x80z", 4, "\"a\\u0000z\"" },
 };
 

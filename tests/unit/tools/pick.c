@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which version a person means by a word.
+ * covers: store/version/names
  */
 #include "tests/unit/t.h"
 

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Items that are not what the metadata of their checkpoint says. */
+/*
+ * Items that are not what the metadata of their checkpoint says, and tensors that are not shown as they are stored.
+ * covers: view
+ */
 #include "tests/unit/t.h"
 
+#include "core/rules/rules.h"
 #include "core/store/index/index.h"
+#include "core/store/version/mapped.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "tests/unit/t_dcp.h"
@@ -83,10 +88,56 @@ static void other_shapes(void **state)
 	}
 }
 
+static int one_run(void *ctx, const struct dcp_strided *d, uint32_t file)
+{
+	(void)d;
+	(void)file;
+	++*(int *)ctx;
+	return 0;
+}
+
+/* Bytes of a tensor that a rule casts lie nowhere as they are shown. */
+static void what_is_cast(void **state)
+{
+	static const char *const rules[] = { "layer.weight -> w\n",
+					     "layer.weight -> w : cast(f16)\n" };
+	static const char source[] = "tests/golden/hostile/base";
+	struct dcp_store_opts opts = { 0 };
+	struct dcp_version *base;
+	struct dcp_err err = { 0 };
+	struct dcp_scan scan;
+
+	(void)state;
+	assert_int_equal(dcp_scan(source, &scan, &err), 0);
+	assert_int_equal(dcp_version_open(source, &scan.found[0], &opts, &base, &err), 0);
+	dcp_scan_finish(&scan);
+	for (int cast = 0; cast < 2; cast++) {
+		struct dcp_map_opts how = { .source = source, .where = "base" };
+		struct dcp_rules *r;
+		struct dcp_version *v;
+		struct dcp_view *view;
+		int runs = 0;
+
+		t_case(rules[cast]);
+		assert_int_equal(
+			dcp_rules_parse(rules[cast], strlen(rules[cast]), "x", &r, &err), 0);
+		how.rules = r;
+		assert_int_equal(dcp_version_map(base, &how, &opts, &v, &err), 0);
+		assert_int_equal(dcp_view_open(v, 1, DCP_AS_RAW, NULL, &view, &err), 0);
+		assert_int_equal(dcp_view_strided(view, one_run, &runs), cast ? -ENOTSUP : 0);
+		assert_int_equal(runs > 0, !cast);
+		dcp_view_close(view);
+		dcp_version_close(v);
+		dcp_rules_free(r);
+	}
+	dcp_version_close(base);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(other_shapes),
+		cmocka_unit_test(what_is_cast),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
