@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State dicts of Paddle filled from any checkpoint, by all ranks together.
+"""State dicts of Paddle filled from any checkpoint, by all ranks together, and written as Paddle writes them.
 
     dcpfs.paddle.load_state_dict(state_dict, "/data/run1")     # in place of paddle.distributed.load_state_dict
+    dcpfs.paddle.save(state_dict, "run1.pdopt", gather_to=0, state_type="opt")    # of paddle.incubate.distributed.utils.io
 """
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .comm import OwnComm
 from .dtype import DTYPES, FLOATS, of_torch
+from .paddle_io import save
 from .plan import Plan
 
-__all__ = ["MissingKey", "NoCheckpoint", "load_state_dict"]
+__all__ = ["MissingKey", "NoCheckpoint", "load_state_dict", "save"]
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EBADMSG)
 MASTER, SUFFIX = "master_weights", "_fp32_master_0"
 
