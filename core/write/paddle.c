@@ -45,8 +45,19 @@ static const char *refuses(const struct dcp_write_tensor *t)
 	return NULL;
 }
 
+static bool has(const struct dcp_object *o, const char *word)
+{
+	return memmem(o->json, o->json_len, word, strlen(word)) != NULL;
+}
+
+/* paddle.load looks into all that is iterable, and knows only dict, list, tuple and str. */
 static const char *refuses_object(const struct dcp_object *o)
 {
+	if ((o->type && strncmp(o->type, "torch.", 6) == 0) ||
+	    (has(o, "\"$class\"") && has(o, "\"torch.")))
+		return "it is of a class of torch, which Paddle cannot unpickle";
+	if (has(o, "\"$bytes\"") || has(o, "\"$set\"") || has(o, "\"range\""))
+		return "paddle.load takes no bytes, sets and ranges";
 	return dcp_value_refuses(o, false);
 }
 

@@ -131,15 +131,20 @@ static void refused(void **state)
 	const struct dcp_write_set set = { .tensors = tensors, .ntensors = 1, .ranks = 1 };
 	struct dcp_write_opts opts = { .protocol = 5 };
 	struct dcp_write_tensor t = tensors[1];
+	struct dcp_object o = objects[1];
 	struct dcp_err err = { 0 };
 	struct t_write w;
 
 	(void)state;
 	assert_null(dcp_write_paddle.refuses(&t));
+	assert_null(dcp_write_paddle.refuses_object(&o));
 	t.dtype = DCP_DTYPE_F8_E4M3;
 	assert_non_null(dcp_write_paddle.refuses(&t));
 	assert_int_equal(t_write_run(&w, &dcp_write_paddle, &set, &opts, &err), -EINVAL);
 	t_assert_says(&err, "protocol 5");
+	o.json = "{\"$class\": \"torch.dtype\", \"args\": [\"float32\"]}";
+	o.json_len = strlen(o.json);
+	assert_non_null(dcp_write_paddle.refuses_object(&o));
 	opts.protocol = 2; /* nobody counts */
 	assert_int_equal(t_write_run(&w, &dcp_write_paddle, &set, &opts, &err), -EINVAL);
 	t_assert_says(&err, "give 3 or 4");
