@@ -2,7 +2,9 @@
 #include "core/write/torch.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "core/base/utf8.h"
 #include "core/model/dtype.h"
 
 /* Types that have a storage class; all others are bytes, and the tensor says its dtype. */
@@ -15,8 +17,28 @@ static const char *const classes[DCP_DTYPE_COUNT] = {
 	[DCP_DTYPE_C64] = "ComplexFloatStorage", [DCP_DTYPE_C128] = "ComplexDoubleStorage",
 };
 
+const char *dcp_torch_write_refuses_key(const char *key)
+{
+	size_t left = strlen(key), n;
+
+	for (; left; key += n, left -= n) {
+		n = dcp_utf8_len(key, left);
+		if (n == 0 && dcp_utf8_surrogate(key, left))
+			n = 3;
+		if (n == 0 && left >= 2 && memcmp(key, "\xc0\x80", 2) == 0)
+			n = 2;
+		if (n == 0)
+			return "its key is no text";
+	}
+	return NULL;
+}
+
 const char *dcp_torch_write_refuses(const struct dcp_write_tensor *t)
 {
+	const char *why = dcp_torch_write_refuses_key(t->key);
+
+	if (why)
+		return why;
 	return dcp_dtype_info(t->dtype)->torch && t->dtype != DCP_DTYPE_OTHER
 		       ? NULL
 		       : "torch has no dtype for it";

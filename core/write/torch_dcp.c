@@ -48,18 +48,14 @@ struct saving {
 
 static const char *refuses_object(const struct dcp_object *o)
 {
-	return dcp_value_refuses(o, false);
+	const char *why = dcp_torch_write_refuses_key(o->key);
+
+	return why ? why : dcp_value_refuses(o, false);
 }
 
 static size_t nitems(const struct saving *s)
 {
 	return s->set->ntensors + s->set->nobjects;
-}
-
-static const char *key_of(const struct dcp_write_set *set, size_t item)
-{
-	return item < set->ntensors ? set->tensors[item].key
-				    : set->objects[item - set->ntensors].key;
 }
 
 static size_t nparts_of(const struct dcp_write_set *set, size_t item)
@@ -70,7 +66,7 @@ static size_t nparts_of(const struct dcp_write_set *set, size_t item)
 static int by_key(const void *a, const void *b, void *ctx)
 {
 	const size_t *x = a, *y = b;
-	int order = dcp_name_compare(key_of(ctx, *x), key_of(ctx, *y));
+	int order = dcp_name_compare(dcp_write_key(ctx, *x), dcp_write_key(ctx, *y));
 
 	return order ? order : *x < *y ? -1 : 1;
 }
@@ -244,7 +240,7 @@ static void put_state(struct saving *s)
 	for (size_t i = 0; i < nitems(s); i++) {
 		size_t item = s->order[i];
 
-		dcp_pickler_str(&s->p, key_of(s->set, item));
+		dcp_pickler_str(&s->p, dcp_write_key(s->set, item));
 		s->memo[item] = dcp_pickler_last(&s->p);
 		if (item < s->set->ntensors)
 			put_tensor(s, &s->set->tensors[item]);

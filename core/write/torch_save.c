@@ -29,7 +29,9 @@ struct saving {
 
 static const char *refuses_object(const struct dcp_object *o)
 {
-	return dcp_value_refuses(o, true);
+	const char *why = dcp_torch_write_refuses_key(o->key);
+
+	return why ? why : dcp_value_refuses(o, true);
 }
 
 /* ---- tensors ---- */
@@ -148,6 +150,12 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 		rc = find_inside(&s);
 	if (rc == 0)
 		rc = dcp_tree_make(set, s.inside, &s.tree);
+	if (rc == 0 && dcp_tree_lost(s.tree))
+		rc = dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+			      "%s is a key, and other keys lie below it: one nested value "
+			      "cannot have "
+			      "both; --skip one",
+			      dcp_tree_lost(s.tree));
 	if (rc == 0) {
 		dcp_writer_file(w, opts->name ? opts->name : "model.pt", true);
 		rc = put_file(&s, w);

@@ -22,6 +22,8 @@ struct node {
 };
 
 struct dcp_tree {
+	const struct dcp_write_set *set;
+	size_t lost; /* an item for which there is no place; SIZE_MAX: none */
 	struct dcp_buf nodes;
 	struct dcp_intern names; /* number i: of node i + 1; node 0 is the outermost */
 	uint32_t *of_item;       /* its node; NONE: skipped */
@@ -136,8 +138,10 @@ static int add(struct dcp_tree *t, size_t item, const char *const *path, size_t 
 
 	if (rc == -EEXIST)
 		rc = place(t, &key, 1, &at);
-	if (rc == -EEXIST)
-		return 0; /* its key is the name of a container: no place is left */
+	if (rc == -EEXIST) { /* its key is the name of a container: no place is left */
+		t->lost = item;
+		return 0;
+	}
 	if (rc < 0)
 		return rc;
 	nodes(t)[at].item = item;
@@ -204,6 +208,8 @@ int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_
 
 	if (!t)
 		return -ENOMEM;
+	t->set = set;
+	t->lost = SIZE_MAX;
 	t->nitems = set->ntensors + set->nobjects;
 	t->of_item = malloc((t->nitems + 1) * sizeof(*t->of_item));
 	dcp_buf_add(&t->nodes, &root, sizeof(root));
@@ -228,6 +234,11 @@ int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_
 	else
 		*out = t;
 	return rc;
+}
+
+const char *dcp_tree_lost(const struct dcp_tree *t)
+{
+	return t->lost == SIZE_MAX ? NULL : dcp_write_key(t->set, t->lost);
 }
 
 void dcp_tree_free(struct dcp_tree *t)
@@ -270,6 +281,8 @@ int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 {
 	uint32_t at = 0;
 
+	if (t->lost != SIZE_MAX)
+		return -EEXIST;
 	/* Down to the first child, on to the next one, up where there is none. */
 	for (;;) {
 		const struct node *n = &nodes(t)[at];
@@ -311,5 +324,10 @@ static void put_components(const struct dcp_tree *t, struct dcp_pickler *p, uint
 
 void dcp_tree_put_path(const struct dcp_tree *t, struct dcp_pickler *p, size_t i)
 {
-	put_components(t, p, t->of_item[i] == NONE ? 0 : t->of_item[i]);
+	if (t->of_item[i] != NONE) {
+		put_components(t, p, t->of_item[i]);
+		return;
+	}
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);
+	dcp_pickler_str(p, dcp_write_key(t->set, i));
 }

@@ -23,6 +23,9 @@ void dcp_tree_free(struct dcp_tree *t);
 /* How many dicts and lists item @i lies in; 0: in none, it was skipped or has no place. */
 size_t dcp_tree_depth(const struct dcp_tree *t, size_t i);
 
+/* The key of an item that has no place, because its key is also the path of a container; NULL: all have. */
+const char *dcp_tree_lost(const struct dcp_tree *t);
+
 /* Add it all to the pickle; @put adds item number @i of the set: a tensor, or from ntensors on an object. Its negative
  * return ends that and is returned. The outermost dict has room for @more pairs, which the caller adds then. */
 int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,

@@ -78,6 +78,9 @@ uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,
 /* Is it all of the tensor? */
 bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write_part *part);
 
+/* The key of a tensor, or from ntensors on of an object. */
+const char *dcp_write_key(const struct dcp_write_set *set, size_t item);
+
 /* ---- where it goes ---- */
 
 /* Data in one run: [off, off + n) of a part of a tensor; or, tensor >= set->ntensors, all of an extra. */

@@ -24,6 +24,12 @@ bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write
 	       !memcmp(part->shape, t->shape, t->ndim * sizeof(*t->shape));
 }
 
+const char *dcp_write_key(const struct dcp_write_set *set, size_t item)
+{
+	return item < set->ntensors ? set->tensors[item].key
+				    : set->objects[item - set->ntensors].key;
+}
+
 /* Count @n bytes if nothing failed yet. Places are signed 64 bits in every file system. */
 static bool go_on(struct dcp_writer *w, uint64_t n)
 {

@@ -187,6 +187,7 @@ static int see_object(void *ctx, const struct dcp_row *row)
 {
 	struct exporting *x = ctx;
 	struct dcp_arena arena;
+	struct dcp_row tensor;
 	struct dcp_object o;
 	int rc;
 
@@ -195,6 +196,11 @@ static int see_object(void *ctx, const struct dcp_row *row)
 	if (!(x->format->takes & DCP_WRITE_OBJECTS) && !row->broken)
 		return leave_out(x, "object", row->key, "the format holds tensors only");
 	dcp_arena_init(&arena, (size_t)1 << 30);
+	if (dcp_index_by_key(dcp_version_index(x->pick.v), DCP_ROW_TENSOR, row->key, &arena,
+			     &tensor) == 0) {
+		dcp_arena_finish(&arena);
+		return leave_out(x, "object", row->key, "a tensor has the same key");
+	}
 	rc = dcp_index_object(dcp_version_index(x->pick.v), row->id, &arena, &o, &x->err);
 	if (rc == 0)
 		rc = o.json ? add_object(x, &o)

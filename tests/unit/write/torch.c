@@ -202,6 +202,46 @@ static void nested(void **state)
 
 /* ---- tensors ---- */
 
+/* A key that is also the path of a container: DCP's flat keys can have it, a nested value cannot. */
+static void no_place(void **state)
+{
+	const struct dcp_object objects[] = { ITEM("a.b", "a", "b"), ITEM("a", "a") };
+	const struct dcp_write_set set = { .objects = objects, .nobjects = 2, .ranks = 1 };
+	const struct dcp_write_opts opts = { 0 };
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+	struct dcp_err err = { 0 };
+	struct dcp_tree *t;
+	struct dcp_pickler p;
+	struct t_write w;
+
+	(void)state;
+	assert_int_equal(dcp_tree_make(&set, NULL, &t), 0);
+	assert_string_equal(dcp_tree_lost(t), "a");
+	dcp_pickler_init(&p, &out, 2);
+	assert_int_equal(dcp_tree_put(t, &p, 0, put_number, NULL), -EEXIST);
+	dcp_buf_reset(&out);
+	dcp_pickler_init(&p, &out, 2);
+	dcp_tree_put_path(t, &p, 1);
+	assert_int_equal(dcp_pickler_end(&p), 0);
+	check_pickle(&out, "[\"a\"]");
+	dcp_tree_free(t);
+	assert_int_equal(t_write_run(&w, dcp_write_format("torch-save"), &set, &opts, &err),
+			 -EINVAL);
+	t_assert_says(&err, "a is a key, and other keys lie below it");
+	t_write_finish(&w);
+	assert_int_equal(t_write_run(&w, dcp_write_format("torch-dcp"), &set, &opts, &err), 0);
+	t_write_finish(&w);
+}
+
+static void refused_keys(void **state)
+{
+	(void)state;
+	assert_null(dcp_torch_write_refuses_key("a.\xc3\xa9\xed\xb2\x80\xc0\x80"));
+	assert_null(dcp_torch_write_refuses_key(""));
+	assert_non_null(dcp_torch_write_refuses_key("a\xff"));
+	assert_non_null(dcp_torch_write_refuses_key("a\xc3"));
+}
+
 static void refused_dtypes(void **state)
 {
 	struct dcp_write_tensor t = T_WRITE_WHOLE("a", DCP_DTYPE_F8_E4M3, 1, 1, 0);
@@ -260,6 +300,7 @@ T_TESTS()
 		cmocka_unit_test(round_trip), cmocka_unit_test(refusals),
 		cmocka_unit_test(too_deep),   cmocka_unit_test(nested),
 		cmocka_unit_test(ranks),      cmocka_unit_test(refused_dtypes),
+		cmocka_unit_test(no_place),   cmocka_unit_test(refused_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
