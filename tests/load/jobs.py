@@ -28,10 +28,10 @@ def port():
 class Job:
     """dcpfs load by several processes; none is left behind."""
 
-    def __init__(self, ranks, *argv, each=lambda rank: (), env_of=lambda rank: {}, comm="env", patience=20):
+    def __init__(self, ranks, *argv, each=lambda rank: (), env_of=lambda rank: {}, by=lambda rank: [], comm="env", patience=20):
         env = {**lib.environment(), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                "MASTER_PORT": str(port()), "DCPLOAD_TIMEOUT": str(patience)}
-        self.ranks = [subprocess.Popen([lib.PROGRAM, "load", "--comm", comm, *DEVICE, *map(str, argv), *each(r)],
+        self.ranks = [subprocess.Popen([*by(r), os.path.abspath(lib.PROGRAM), "load", "--comm", comm, *DEVICE, *map(str, argv), *each(r)],
                                        env=env | {"RANK": str(r), "LOCAL_RANK": str(r)} | env_of(r), stdin=subprocess.DEVNULL,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                       for r in range(ranks)]
@@ -192,6 +192,41 @@ def mounts():
         equal(got and (got["layout"], got["needed"]), ("fsdp2", MIB // 4 + 40 * 64 * 65), "its part")
 
 
+def hidden():
+    """Ranks that see a mount and not its files, in a mount namespace of their own or as another user: through the mount."""
+    if NO_MOUNT or os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        print("files that are hidden left out: they take a mount, root and a mount namespace")
+        return
+    source = checkpoint(1)
+    blind = ["unshare", "-m", "--propagation", "private", "sh", "-c", f'mount -t tmpfs none "{source}" && exec "$@"', "sh"]
+    with lib.mount(source) as m:
+        for who in ({0, 1, 2}, {1}, {0}, {0, 2}):
+            for exchange in ("node", "never"):
+                case(f"ranks {who} do not see the files, {exchange}")
+                got = Job(3, m.at, "--layout", "fsdp3", "--exchange", exchange, "--check", "--json",
+                          by=lambda r, who=who: blind if r in who else []).report()
+                if got:
+                    equal((got["io"], got["checked"]), ("mount", True), f"io: {got['io_why']}")
+    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+    if subprocess.run([*other, os.path.abspath(lib.PROGRAM), "--version"], check=False, capture_output=True).returncode:
+        print("another user left out: nobody cannot run the program")
+        return
+    os.chmod(source, 0o700)
+    os.chmod(lib.WORK, 0o711)
+    cache = lib.fresh("cache-of-nobody")
+    os.chmod(cache, 0o777)
+    with lib.mount(source, "-o", "allow_other,uid=65534,gid=65534,umask=0222") as m:
+        case("nobody may not read the files")
+        got = Job(2, m.at, "--check", "--json", by=lambda r: other, env_of=lambda r: {"XDG_CACHE_HOME": str(cache)}).report()
+        if got:
+            equal((got["io"], got["checked"]), ("mount", True), f"io: {got['io_why']}")
+            check("ermission denied" in got["io_why"], f"io: {got['io_why']}")
+        case("one rank may, the other may not")
+        got = Job(2, m.at, "--check", "--json", by=lambda r: other if r else []).end()
+        check(len(set(got.codes)) == 1, f"exit codes {got.codes}: {got.said}")
+    os.chmod(source, 0o755)
+
+
 def dying():
     """One is killed, at any time: the others end, and say who it was."""
     source = checkpoint(2)
@@ -271,4 +306,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, counted, mounts, dying, hanging, differing)
+    lib.main(goldens, shards, ranks, counted, mounts, hidden, dying, hanging, differing)

@@ -2,7 +2,8 @@
 /*
  * load_int: what the files of the library share.
  *
- *	source   finding the version, opened the same on all ranks
+ *	source   finding the version
+ *	open     opening the same one on all ranks
  *	keys     its keys; reading one region without other ranks
  *	plan     wants, and what is wrong with them
  *	need     where the bytes of the wants are stored
@@ -68,6 +69,19 @@ struct dcpload {
 
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
 		struct dcp_err *err);
+
+/* What @path stands for: ck->backing, and what a path in a mount names. */
+int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err);
+/* Open ck->wanted, or the newest: its files, or through the mount. */
+int load_open_any(struct dcpload *ck, struct dcp_err *err);
+/* Through the mount; @why goes into the report. */
+int load_open_through(struct dcpload *ck, const char *why, struct dcp_err *err);
+/* Of what is open: the same on all ranks that see the same files. */
+uint64_t load_generation(const struct dcpload *ck);
+/* Close what is open. */
+void load_forget(struct dcpload *ck);
+
+/* ---- open.c ---- */
 
 /* Collective. Open the version again, whose files have changed. After a failure the one that is open stays. */
 int load_reopen(struct dcpload *ck, struct dcpload_error *err);
