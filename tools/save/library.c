@@ -138,6 +138,7 @@ int dcpsave_open(const struct dcpload_comm *comm, const char *path,
 	s = calloc(1, sizeof(*s));
 	if (s) {
 		s->comm = comm;
+		s->report.ranks = comm->ranks;
 		dcp_arena_init(&s->arena, MEMORY);
 		init_step(&s->step);
 	}

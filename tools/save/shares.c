@@ -53,21 +53,20 @@ static int take(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t of
 struct places {
 	const struct dcp_write_tensor *t;
 	const struct save_given *g;
-	uint64_t base, run; /* of the tensor in its file */
-	uint32_t k;         /* dimensions that count runs */
+	uint64_t run;
+	uint32_t k; /* dimensions that count runs */
 };
 
-static struct places places_of(const struct dcp_write_tensor *t, const struct save_given *g,
-			       uint64_t base)
+static struct places places_of(const struct dcp_write_tensor *t, const struct save_given *g)
 {
-	struct places p = { .t = t, .g = g, .base = base, .run = t->itemsize, .k = t->ndim };
+	struct places p = { .t = t, .g = g, .run = t->itemsize, .k = t->ndim };
 
 	while (p.k && (p.k == t->ndim || g->region.len[p.k] == t->shape[p.k]))
 		p.run *= g->region.len[--p.k];
 	return p;
 }
 
-/* The place of byte @off of the region, and how many follow it there. */
+/* The place of byte @off of the region in the tensor, and how many follow it there. */
 static uint64_t place_of(const struct places *p, uint64_t off, uint64_t *n)
 {
 	const uint64_t *len = p->g->region.len;
@@ -83,62 +82,103 @@ static uint64_t place_of(const struct places *p, uint64_t off, uint64_t *n)
 		}
 		at += i * step;
 	}
-	return p->base + at + off % p->run;
+	return at + off % p->run;
 }
 
-static int put_region(const struct dcpsave *s, const struct places *p, int fd, char *buf)
+/* The runs of tensors, and the file that was written to last. */
+struct putting {
+	const struct dcpsave *s;
+	size_t *first,
+		*next; /* by tensor: its first run; by run: another of that tensor. + 1, 0: none */
+	int fd;
+	uint32_t file;
+};
+
+static int list_runs(struct putting *p)
 {
-	uint64_t total = save_region_bytes(&p->g->region), n, run;
+	const struct save_run *r = save_runs(p->s->save);
+	size_t n = p->s->set.ntensors;
+
+	p->first = calloc(n + 1, sizeof(*p->first));
+	p->next = calloc(save_nruns(p->s->save) + 1, sizeof(*p->next));
+	if (!p->first || !p->next)
+		return -ENOMEM;
+	for (size_t i = save_nruns(p->s->save); i--;)
+		if (r[i].tensor < n) {
+			p->next[i] = p->first[r[i].tensor];
+			p->first[r[i].tensor] = i + 1;
+		}
+	return 0;
+}
+
+/* Bytes [at, at + n) of a tensor, wherever the format has them. */
+static int put_bytes(struct putting *p, size_t tensor, const char *from, uint64_t at,
+		     uint64_t n)
+{
+	const struct save *save = p->s->save;
+	int rc = save_step_is_stopped(p->s) ? -ECANCELED : 0;
+
+	for (size_t i = p->first[tensor]; rc == 0 && i; i = p->next[i - 1]) {
+		const struct save_run *r = &save_runs(save)[i - 1];
+		uint64_t lo = DCP_MAX(at, r->from), hi = DCP_MIN(at + n, r->from + r->raw);
+
+		if (lo >= hi)
+			continue;
+		if (p->fd < 0 || p->file != r->file) {
+			dcp_close_fd(&p->fd);
+			p->fd = save_open(save, r->file);
+			p->file = r->file;
+		}
+		rc = p->fd < 0 ? p->fd
+			       : save_pwrite(p->fd, from + (lo - at), hi - lo,
+					     r->off + (lo - r->from));
+	}
+	return rc;
+}
+
+static int put_region(struct putting *p, const struct save_placed *of, char *buf)
+{
+	const struct save_given *g = &save_given(p->s)[of->given];
+	const struct places places = places_of(&p->s->set.tensors[of->tensor], g);
+	uint64_t total = save_region_bytes(&g->region), n, run;
 	int rc = 0;
 
 	for (uint64_t off = 0; rc == 0 && off < total; off += n) {
 		n = DCP_MIN(total - off, (uint64_t)SAVE_PIECE);
-		save_region_take(&p->g->region, off, buf, n);
+		save_region_take(&g->region, off, buf, n);
 		for (uint64_t at = 0; rc == 0 && at < n; at += run) {
-			uint64_t to = place_of(p, off + at, &run);
+			uint64_t to = place_of(&places, off + at, &run);
 
 			run = DCP_MIN(run, n - at);
-			rc = save_step_is_stopped(s) ? -ECANCELED
-						     : save_pwrite(fd, buf + at, run, to);
+			rc = put_bytes(p, of->tensor, buf + at, to, run);
 		}
 	}
 	return rc;
 }
 
-/* By tensor: the number of its run, it is one. */
-static size_t *runs_of(const struct dcpsave *s)
-{
-	size_t *number = calloc(s->set.ntensors + 1, sizeof(*number));
-
-	for (size_t i = 0; number && i < save_nruns(s->save); i++)
-		if (save_runs(s->save)[i].tensor < s->set.ntensors)
-			number[save_runs(s->save)[i].tensor] = i;
-	return number;
-}
-
 static int put_placed(struct dcpsave *s, struct dcp_err *err)
 {
-	const struct save_placed *p = DCP_ITEMS(s->placed, struct save_placed);
+	const struct save_placed *of = DCP_ITEMS(s->placed, struct save_placed);
 	size_t n = DCP_NITEMS(s->placed, struct save_placed);
+	struct putting p = { .s = s, .fd = -1 };
 	dcp_auto_free char *buf = n ? malloc(SAVE_PIECE) : NULL;
-	dcp_auto_free size_t *runs = n ? runs_of(s) : NULL;
-	int rc = n && !(buf && runs) ? -ENOMEM : 0;
+	int rc = n ? list_runs(&p) : 0;
 
+	if (n && !buf)
+		rc = -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		const struct save_given *g = &save_given(s)[p[i].given];
-		const struct save_run *run = &save_runs(s->save)[runs[p[i].tensor]];
-		const struct places places =
-			places_of(&s->set.tensors[p[i].tensor], g, run->off);
-		dcp_auto_fd int fd = -1;
+		const struct save_given *g = &save_given(s)[of[i].given];
 
 		if (!is_due(s, g))
 			continue;
-		fd = save_open(s->save, run->file);
-		rc = fd < 0 ? fd : put_region(s, &places, fd, buf);
-		if (rc < 0)
-			return save_fail(s->save, rc, save_files(s->save)[run->file].name, err);
-		s->report.written += save_region_bytes(&g->region);
+		rc = put_region(&p, &of[i], buf);
+		if (rc < 0 && rc != -ECANCELED)
+			save_fail(s->save, rc, s->set.tensors[of[i].tensor].key, err);
+		s->report.written += rc == 0 ? save_region_bytes(&g->region) : 0;
 	}
+	dcp_close_fd(&p.fd);
+	free(p.first);
+	free(p.next);
 	return rc;
 }
 
