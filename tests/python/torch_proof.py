@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dcpfs.torch beside torch.distributed.checkpoint: saved by torch on one mesh, loaded on another by both, equal tensor by
+"""dcpfs.torch beside torch.distributed.checkpoint: saved by both on one mesh, loaded on another by both, equal tensor by
 tensor, optimizer state included. FSDP2, tensor parallel, both, HSDP, ShardedTensor, uneven sizes; gloo on the CPU.
 
 Needs torch; tests/run.sh --frameworks runs it. Data comes from a seed.
@@ -87,6 +87,9 @@ CASES = {
 }
 
 
+OURS = ("-ours", "-later", "-writer")  # the same, written by dcpfs
+
+
 class Counter:
     """Stateful, as trainers have them."""
 
@@ -142,6 +145,29 @@ def save(rank, world, way, path):
     net, optimizer = trained(way, world, 3, seed=1)
     net.seen += 5
     dcp.save(state(net, optimizer, 7), checkpoint_id=path)
+    dcpfs.torch.save_state_dict(state(net, optimizer, 7), path + "-ours")
+    later = state(net, optimizer, 7)
+    with dcpfs.torch.save_state_dict(later, path + "-later", asynchronous=True, staging=4000):
+        for _, leaf in leaves(later):
+            if isinstance(leaf, torch.Tensor):
+                leaf.zero_()
+    net, optimizer = trained(way, world, 3, seed=1)
+    net.seen += 5
+    dcp.save(state(net, optimizer, 7), checkpoint_id=path + "-writer", storage_writer=dcpfs.torch.Writer())
+    if rank == 0:
+        alike(path)
+    dist.barrier()
+
+
+def alike(path):
+    """What dcp.save() says of keys, shapes and boxes, ours do."""
+    def known(path):
+        meta = dcp.FileSystemReader(path).read_metadata()
+        return {k: (v.size, v.properties.dtype, sorted((tuple(c.offsets), tuple(c.sizes)) for c in v.chunks if c.sizes.numel()))
+                if hasattr(v, "chunks") else None for k, v in meta.state_dict_metadata.items()}
+
+    for ending in OURS:
+        assert known(path + ending) == known(path), ending
 
 
 def load(rank, world, way, path):
@@ -152,6 +178,10 @@ def load(rank, world, way, path):
     got = dcpfs.torch.load_state_dict(ours, path, cache="")
     assert not got.missing
     n = same(ours, theirs)
+    for ending in OURS:
+        saved = state(*trained(way, world, 1, seed=2), 0)
+        dcp.load(saved, checkpoint_id=path + ending)
+        same(saved, theirs)
     dcp.load(through, storage_reader=dcpfs.torch.Reader(path, cache=""))
     same(through, theirs)
     for exchange in ("never", "node", "all"):

@@ -6,7 +6,8 @@
     w = ckpt["model.layers.0.q_proj.weight"]   # shape, dtype
     w[:16, ::2].numpy()                        # reads that region
 
-dcpfs.load() loads many tensors at once, by all ranks of a job together; dcpfs.safe_open() has the interface of safetensors;
+dcpfs.load() loads many tensors at once, by all ranks of a job together, and dcpfs.save() writes them as a checkpoint of any format;
+dcpfs.safe_open() has the interface of safetensors;
 dcpfs.torch, dcpfs.paddle and dcpfs.composer (imported on first use) fill what these frameworks load.
 """
 import importlib
@@ -19,12 +20,13 @@ from .comm import Comm, OwnComm
 from .load import Loaded, load
 from .plan import Plan
 from .safetensors import safe_open
+from .save import Box, Saving, formats, save
 from .shard import Shard
 from .tensor import Tensor
 
 __version__ = "0.1.0"
-__all__ = ["Array", "Checkpoint", "Comm", "DcpfsError", "DeviceArray", "Loaded", "OwnComm", "Plan", "Shard", "Tensor", "Version",
-           "composer", "load", "open", "paddle", "safe_open", "torch", "transformers"]
+__all__ = ["Array", "Box", "Checkpoint", "Comm", "DcpfsError", "DeviceArray", "Loaded", "OwnComm", "Plan", "Saving", "Shard", "Tensor",
+           "Version", "composer", "formats", "load", "open", "paddle", "safe_open", "save", "torch", "transformers"]
 FRAMEWORKS = ("composer", "paddle", "torch", "transformers")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdcpload by ctypes: where it is, its structs and functions as dcpload.h declares them, its errors."""
+"""libdcpload and libdcpsave by ctypes: where they are, their structs and functions as the headers declare them, errors."""
 from __future__ import annotations
 
 import ctypes
@@ -13,7 +13,7 @@ from typing import Any, Iterator, Optional, Sequence
 
 ABI = 1
 MAX_NDIM = 64
-SONAME = "libdcpload.so.0"
+SONAME = "lib{}.so.0"
 
 
 class DcpfsError(OSError):
@@ -91,11 +91,34 @@ class Report(ctypes.Structure):
                 [(n, c_uint64) for n in ("pinned", "device_staging")] + [("again", c_char_p)])
 
 
+class SaveConfig(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("flags", c_uint32), ("threads", c_uint32), ("timeout_ms", c_uint32),
+                ("protocol", c_uint32), ("reserved", c_uint32), ("format", c_char_p), ("staging", c_uint64),
+                ("max_shard", c_uint64)]
+
+
+class SaveTensor(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("ndim", c_uint32), ("key", c_char_p), ("path", POINTER(c_char_p)), ("npath", c_uint64),
+                ("dtype", c_char_p), ("shape", POINTER(c_uint64)), ("lo", POINTER(c_uint64)), ("len", POINTER(c_uint64)),
+                ("stride", POINTER(c_int64)), ("data", c_void_p)]
+
+
+class SaveObject(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("reserved", c_uint32), ("key", c_char_p), ("path", POINTER(c_char_p)),
+                ("npath", c_uint64), ("type", c_char_p), ("json", c_char_p)]
+
+
+class SaveReport(ctypes.Structure):
+    _fields_ = ([("size", c_uint32), ("ranks", c_uint32)] +
+                [(n, c_uint64) for n in ("files", "bytes", "tensors", "objects", "given", "own", "written", "copied",
+                                         "plan_ns", "write_ns", "wait_ns")])
+
+
 ERR = POINTER(Error)
 OUT = POINTER(c_void_p)
 TEXT = POINTER(c_char_p)
-# Functions that return a negative errno: names without "dcpload_", arguments (ERR last where the function takes it).
-FUNCTIONS: dict[str, Sequence[Any]] = {
+# By library. Functions that return a negative errno: names without "dcpload_", arguments (ERR last where the function takes it).
+FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "comm_open": (c_char_p, POINTER(POINTER(CommStruct)), ERR),
     "open": (POINTER(CommStruct), c_char_p, POINTER(Config), OUT, ERR),
     "version_at": (c_void_p, c_uint64, TEXT, TEXT),
@@ -117,9 +140,20 @@ FUNCTIONS: dict[str, Sequence[Any]] = {
     "part_memory": (c_void_p, c_uint64, POINTER(c_int32)),
     "part_read": (c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, ERR),
     "plan_report": (c_void_p, POINTER(Report)),
-}
+}, "dcpsave": {
+    "format_at": (c_uint64, TEXT, TEXT),
+    "open": (POINTER(CommStruct), c_char_p, POINTER(SaveConfig), OUT, ERR),
+    "add": (c_void_p, POINTER(SaveTensor), ERR),
+    "add_object": (c_void_p, POINTER(SaveObject), ERR),
+    "plan": (c_void_p, ERR),
+    "left": (c_void_p, c_uint64, TEXT, TEXT),
+    "write": (c_void_p, ERR),
+    "wait": (c_void_p, ERR),
+    "poll": (c_void_p,),
+    "report": (c_void_p, POINTER(SaveReport)),
+}}
 # Functions that cannot fail: result, arguments.
-OTHERS: dict[str, tuple[Any, Sequence[Any]]] = {
+OTHERS: dict[str, dict[str, tuple[Any, Sequence[Any]]]] = {"dcpload": {
     "abi": (c_uint32, ()),
     "release": (c_char_p, ()),
     "comm_close": (None, (POINTER(CommStruct),)),
@@ -128,28 +162,35 @@ OTHERS: dict[str, tuple[Any, Sequence[Any]]] = {
     "source_layout": (c_char_p, (c_void_p, POINTER(c_uint32))),
     "fact": (c_char_p, (c_void_p, c_char_p)),
     "plan_free": (None, (c_void_p,)),
-}
+}, "dcpsave": {
+    "abi": (c_uint32, ()),
+    "close": (None, (c_void_p,)),
+}}
 
 
-def places() -> Iterator[str]:
+def places(name: str) -> Iterator[str]:
     """Places to look for the library, in order."""
     told = os.environ.get("DCPFS_LIBRARY")
-    if told:
+    file, folder = SONAME.format(name), name.removeprefix("dcp")
+    if told and name == "dcpload":
         yield told
         return
+    if told:
+        near = pathlib.Path(told).parent
+        yield from map(str, (near / file, near.parent / folder / file))
     here = pathlib.Path(__file__).resolve().parent
-    yield str(here / SONAME)
+    yield str(here / file)
     root = here.parents[2]
     for builds in ("build", "build*", "build/*"):
-        yield from sorted(glob.glob(str(root / builds / "tools" / "load" / SONAME)))
-    yield SONAME
+        yield from sorted(glob.glob(str(root / builds / "tools" / folder / file)))
+    yield file
 
 
 @functools.lru_cache(maxsize=None)
-def library() -> ctypes.CDLL:
+def library(name: str = "dcpload") -> ctypes.CDLL:
     """The library, loaded once. ImportError says where it was looked for."""
     why = []
-    for place in places():
+    for place in places(name):
         if "/" in place and not os.path.exists(place):
             why.append(f"{place}: not there")
             continue
@@ -159,32 +200,32 @@ def library() -> ctypes.CDLL:
         except OSError as e:
             why.append(str(e) if place in str(e) else f"{place}: {e}")
     else:
-        raise ImportError(f"{SONAME} is not found; build dcpfs, or say where it is in DCPFS_LIBRARY\n  " +
+        raise ImportError(f"{SONAME.format(name)} is not found; build dcpfs, or say where libdcpload.so.0 is in DCPFS_LIBRARY\n  " +
                           "\n  ".join(why))
-    lib.dcpload_abi.restype = c_uint32
-    if lib.dcpload_abi() != ABI:
-        raise ImportError(f"{lib._name} has ABI {lib.dcpload_abi()}, this package needs {ABI}")
-    for name, args in FUNCTIONS.items():
-        getattr(lib, "dcpload_" + name).argtypes = args
-        getattr(lib, "dcpload_" + name).restype = c_int
-    for name, (result, args) in OTHERS.items():
-        getattr(lib, "dcpload_" + name).argtypes = args
-        getattr(lib, "dcpload_" + name).restype = result
+    for word, args in FUNCTIONS[name].items():
+        function = getattr(lib, f"{name}_{word}")
+        function.argtypes, function.restype = args, c_int
+    for word, (result, args) in OTHERS[name].items():
+        function = getattr(lib, f"{name}_{word}")
+        function.argtypes, function.restype = args, result
+    abi = getattr(lib, name + "_abi")()
+    if abi != ABI:
+        raise ImportError(f"{lib._name} has ABI {abi}, this package needs {ABI}")
     return lib
 
 
-def call(name: str, *args: Any) -> int:
+def call(name: str, *args: Any, of: str = "dcpload") -> int:
     """dcpload_NAME(args..., err): its result, or DcpfsError."""
     err = Error(rank=-1)
-    rc: int = getattr(library(), "dcpload_" + name)(*args, byref(err))
+    rc: int = getattr(library(of), f"{of}_{name}")(*args, byref(err))
     if rc < 0:
         raise DcpfsError(-rc, text(err.text) or os.strerror(-rc), err.rank)
     return rc
 
 
-def bare(name: str, *args: Any) -> Any:
+def bare(name: str, *args: Any, of: str = "dcpload") -> Any:
     """dcpload_NAME(args...), which describes no error: its result."""
-    return getattr(library(), "dcpload_" + name)(*args)
+    return getattr(library(of), f"{of}_{name}")(*args)
 
 
 def text(raw: Optional[bytes]) -> str:

@@ -25,6 +25,7 @@ from . import tree
 from . import torch as ours
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
+from .group import group
 from .objects import foreign
 
 __all__ = ["load_checkpoint"]
@@ -101,7 +102,7 @@ def _fetched(path: str, object_store: Any, progress_bar: bool) -> Iterator[str]:
 
 def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, how: dict[str, Any]) -> dict[str, Any]:
     """What torch.load() would give, without what is ignored or not needed; {"state": ...} at least."""
-    comm = ours._group(None, False)
+    comm = group()
     with Checkpoint(file, comm=comm, **how) as ck:
         nodes: dict[str, Any] = _restored(tree.skeleton(ck, lambda key: ours._leaf(ck, key)))
         if callable(ignore_keys):

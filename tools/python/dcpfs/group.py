@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -43,3 +43,8 @@ class GroupComm(OwnComm):
                 works.append(dist.isend(torch.frombuffer(send[r], dtype=torch.uint8), peer, group=self._group))
         for work in works:
             work.wait(datetime.timedelta(seconds=timeout))
+
+
+def group(process_group: Any = None, no_dist: bool = False) -> Optional[GroupComm]:
+    """The group, the default one if it is None; None: this process alone, there is no group or none is wanted."""
+    return None if no_dist or not (dist.is_available() and dist.is_initialized()) else GroupComm(process_group)

@@ -62,8 +62,8 @@ def target(data: Any, key: str, device: bool = False) -> Target:
     return Target(address(view.cast("B")), None, None, None)
 
 
-def _as_comm(comm: Any) -> tuple[Comm, bool]:
-    """The communicator, and whether load() must close it."""
+def as_comm(comm: Any) -> tuple[Comm, bool]:
+    """The communicator, and whether it was opened here and has to be closed."""
     if isinstance(comm, Comm):
         return comm, False
     if comm is None or isinstance(comm, str):
@@ -104,7 +104,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
 
     Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, whichever failed.
     """
-    ranks, ours = _as_comm(comm)
+    ranks, ours = as_comm(comm)
     try:
         with Checkpoint(source, version, comm=ranks, **how) as ck:
             plan = Plan(ck, 0 if strict else PARTIAL)

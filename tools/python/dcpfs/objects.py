@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Non-tensor state: from the JSON of the library to Python data. No class is imported, nothing is executed.
+"""Non-tensor state: from the JSON of the library to Python data, and back. No class is imported, nothing is executed.
 
 Tuples, sets, bytes, complex numbers, ranges, dates and dicts with any keys are restored; so are numpy arrays if numpy is
 installed. torch's dtypes and devices become their names. An object of another class becomes a dict with what is known of it:
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import math
 from typing import Any, Callable
 
 CLASSES: dict[str, Callable[..., Any]] = {
@@ -70,3 +71,52 @@ def foreign(value: Any) -> str:
             return str(value["$class"])
         return next((f for v in value.values() if (f := foreign(v))), "")
     return next((f for v in value if (f := foreign(v))), "") if isinstance(value, (list, tuple)) else ""
+
+
+def encode(value: Any, key: str) -> tuple[str, str]:
+    """JSON of @value, and the name of its class, which decode() takes. TypeError, with @key: it is no plain data."""
+    return json.dumps(_plain(value, key), allow_nan=False), _class(value)
+
+
+def _class(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _plain(value: Any, key: str) -> Any:
+    """@value as json.dumps() takes it."""
+    def each(values: Any) -> list[Any]:
+        return [_plain(v, key) for v in values]
+
+    kind = _class(value)
+    if value is None or kind in ("bool", "int", "str"):
+        return value
+    if kind == "float":
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if kind in ("list", "tuple", "torch.Size"):
+        return each(value)
+    if kind in ("dict", "collections.OrderedDict"):
+        words = all(type(k) is str and not k.startswith("$") for k in value)
+        return {k: _plain(v, key) for k, v in value.items()} if words else {"$dict": [each(kv) for kv in value.items()]}
+    if kind in ("bytes", "bytearray"):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if kind in ("set", "frozenset"):
+        return {"$set": each(value)}
+    if kind in ("complex", "range", "slice"):
+        parts = {"complex": ("real", "imag")}.get(kind, ("start", "stop", "step"))
+        return {"$class": kind, "args": each(getattr(value, name) for name in parts)}
+    if kind == "datetime.timedelta":
+        return value.total_seconds()
+    if kind in ("datetime.datetime", "datetime.date", "datetime.time"):
+        return value.isoformat()
+    if kind == "torch.dtype":
+        return {"$class": kind, "args": [str(value).removeprefix("torch.")]}
+    if kind == "torch.device":
+        return {"$class": kind, "args": [value.type] + ([] if value.index is None else [value.index])}
+    if kind.startswith("numpy.") and hasattr(value, "item") and not getattr(value, "shape", (1,)):
+        return _plain(value.item(), key)
+    if kind == "numpy.ndarray" and value.dtype.kind in "biufc":
+        raw = value.astype(value.dtype.newbyteorder("<")).tobytes()
+        return {"$ndarray": {"dtype": value.dtype.newbyteorder("<").str, "shape": list(value.shape),
+                             "data": {"$bytes": base64.b64encode(raw).decode()}}}
+    raise TypeError(f"{key}: a {kind} is no plain data, which a checkpoint can hold without pickling code")

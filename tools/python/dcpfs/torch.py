@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State dicts of torch filled from any checkpoint: tensors, DTensors and ShardedTensors, by all ranks together.
+"""State dicts of torch filled from any checkpoint, and written as one: tensors, DTensors and ShardedTensors, by all ranks together.
 
     dcpfs.torch.load_state_dict(state_dict, "/data/run1")                  # in place of torch.distributed.checkpoint.load
     dcp.load(state_dict, storage_reader=dcpfs.torch.Reader("/data/run1"))  # through torch's own planner
     dcpfs.torch.load("/data/model.pt")                                     # in place of torch.load, without pickle
+    dcpfs.torch.save_state_dict(state_dict, "/data/run1/step-5")           # in place of torch.distributed.checkpoint.save
+    dcp.save(state_dict, storage_writer=dcpfs.torch.Writer(path))          # through torch's own planner
 """
 from __future__ import annotations
 
@@ -12,7 +14,6 @@ import os
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint._traverse import set_element
 from torch.distributed.checkpoint.stateful import Stateful
@@ -22,14 +23,17 @@ from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .comm import Comm
 from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
+from .group import group
 from .objects import foreign
 from .plan import Plan
 from .reader import Reader
 from .regions import regions
+from .save import Saving, save
+from .writer import Writer
 
 Source = Union[str, os.PathLike[str]]
 
-__all__ = ["Filled", "Reader", "load", "load_state_dict"]
+__all__ = ["Filled", "Reader", "Writer", "load", "load_state_dict", "save_state_dict"]
 
 
 class Filled(NamedTuple):
@@ -57,8 +61,8 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
 
     DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
     """
-    comm = _group(process_group, no_dist)
-    whole = {k: v.state_dict() if _is_stateful(v) else v for k, v in sorted(state_dict.items(), key=lambda kv: str(kv[0]))}
+    comm = group(process_group, no_dist)
+    whole = _whole(state_dict)
     flat, paths = flatten_state_dict(whole)
     with Checkpoint(source, version, comm=comm, **how) as ck:
         values, filled = _fill(ck, comm, flat, rename or str, strict)
@@ -70,6 +74,18 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
         else:
             state_dict[key] = whole[key]
     return filled
+
+
+def save_state_dict(state_dict: dict[str, Any], path: Source, process_group: Any = None, *, no_dist: bool = False,
+                    format: str = "torch-dcp", **how: Any) -> Saving:
+    """Collective over the group. Write @state_dict as torch.distributed.checkpoint.save() does, or in another format of
+    dcpfs.formats().
+
+    Tensors that are no DTensors or ShardedTensors are the same on all ranks that have them. Objects are plain data; nothing else
+    could be loaded without executing what a file says. how, and what is returned: dcpfs.save(); asynchronous=True copies tensors
+    first. DcpfsError: the same on all ranks; nothing is left then.
+    """
+    return save(_whole(state_dict), path, format, comm=group(process_group, no_dist), **how)
 
 
 def load(path: Source, map_location: Any = None, *, weights_only: bool = True, mmap: Optional[bool] = None,
@@ -91,7 +107,7 @@ def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, check
     """As torch's function of this name: a new state dict of whole tensors and objects, of the keys given and those below
     them; nested as the framework nests them."""
     wanted = None if keys is None else {keys} if isinstance(keys, str) else set(keys)
-    comm = _group(process_group, False)
+    comm = group(process_group)
     source = checkpoint_id if checkpoint_id is not None else storage_reader.path if storage_reader else ""
     with Checkpoint(source, comm=comm, **how) as ck:
         def asked(key: str) -> bool:
@@ -121,12 +137,8 @@ def _moved(tensor: torch.Tensor, to: Any) -> torch.Tensor:
     return tensor if to is None else tensor.to(to)
 
 
-def _group(process_group: Any, no_dist: bool) -> Optional[Comm]:
-    if no_dist or not (dist.is_available() and dist.is_initialized()):
-        return None
-    from .group import GroupComm
-
-    return GroupComm(process_group)
+def _whole(state_dict: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.state_dict() if _is_stateful(v) else v for k, v in sorted(state_dict.items(), key=lambda kv: str(kv[0]))}
 
 
 def _is_stateful(value: Any) -> bool:

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing checkpoints, by one process or the ranks of a job together."""
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+from collections.abc import Mapping
+from ctypes import byref, c_char_p, c_int64, c_void_p
+from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+
+from ._lib import SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
+from .array import Readable, address
+from .comm import Comm
+from .dtype import of_numpy, of_torch
+from .load import as_comm
+from .objects import encode
+
+Path = Union[str, os.PathLike[str]]
+REPLACE, ASYNC, PARTIAL, SAME_KEYS = 1, 2, 4, 8
+
+
+class Box(NamedTuple):
+    """A part of a tensor that this rank holds: @data stands at @lo of a tensor of @shape."""
+
+    data: Any
+    lo: Sequence[int]
+    shape: Sequence[int]
+
+
+class Piece(NamedTuple):
+    """A region in memory; lo None: the whole tensor; strides in elements, None: row-major."""
+
+    dtype: str
+    shape: Sequence[int]
+    lo: Optional[Sequence[int]]
+    len: Sequence[int]
+    address: int
+    stride: Optional[Sequence[int]]
+    keep: Any
+
+
+class Saving:
+    """A checkpoint that is written: dcpfs.save() makes it.
+
+    wait(): collective, returns when it is complete. done: wait() would not wait for this rank. left: {key: why} of what
+    the format cannot hold (empty if strict). report: what happened on this rank, in bytes and nanoseconds. Without wait() or when it
+    is closed before, nothing stays of the checkpoint. A context manager: leaving it waits.
+    """
+
+    def __init__(self, path: Path, format: str, comm: Optional[Comm] = None, *, flags: int = 0, threads: int = 0,
+                 staging: int = 0, timeout: float = 60, max_shard: int = 0, protocol: int = 0) -> None:
+        self._handle, self._keep, self.comm = c_void_p(), list[Any](), comm
+        self._ours: Optional[Comm] = None
+        self.path, self._flags, self._timeout = os.fspath(path), flags, timeout
+        config = SaveConfig(ctypes.sizeof(SaveConfig), flags, threads, max(1, int(timeout * 1000)), protocol, 0,
+                            encoded(format, "a format"), staging, max_shard)
+        call("open", comm.pointer if comm else None, encoded(self.path, "a path"), byref(config), byref(self._handle), of="dcpsave")
+
+    @property
+    def handle(self) -> c_void_p:
+        if not self._handle:
+            raise ValueError(f"{self.path} is closed")
+        return self._handle
+
+    def add(self, key: str, value: Any, path: Sequence[Any] = ()) -> None:
+        """A tensor, or the parts of it that this rank holds: of numpy, torch, a DTensor, dcpfs.Box, anything dcpfs has read."""
+        for p in pieces(value, key):
+            words = _words(path)
+            t = SaveTensor(ctypes.sizeof(SaveTensor), len(p.shape), encoded(key), words, len(path), encoded(p.dtype),
+                           numbers(p.shape), numbers(p.lo), None if p.lo is None else numbers(p.len),
+                           numbers(p.stride, c_int64), p.address)
+            self._keep.append(p.keep)
+            call("add", self.handle, byref(t), of="dcpsave")
+
+    def add_object(self, key: str, value: Any, path: Sequence[Any] = ()) -> None:
+        """Python data. TypeError: something in it has no form that can be read again without executing anything."""
+        json, kind = encode(value, key)
+        o = SaveObject(ctypes.sizeof(SaveObject), 0, encoded(key), _words(path), len(path), encoded(kind), json.encode())
+        call("add_object", self.handle, byref(o), of="dcpsave")
+
+    def agree(self, failure: Optional[BaseException]) -> None:
+        """Collective. If any rank has a failure, all raise."""
+        if self.comm:
+            self.comm.agree(failure, self._timeout)
+        elif failure:
+            raise failure
+
+    def write(self) -> Saving:
+        """Collective. Write what was added, or begin to."""
+        call("plan", self.handle, of="dcpsave")
+        call("write", self.handle, of="dcpsave")
+        self._keep.clear()
+        return self
+
+    @property
+    def done(self) -> bool:
+        return not self._handle or bool(bare("poll", self.handle, of="dcpsave"))
+
+    def wait(self) -> Saving:
+        """Collective. DcpfsError: the same on all ranks, whichever failed; nothing is left then."""
+        call("wait", self.handle, of="dcpsave")
+        return self
+
+    @property
+    def left(self) -> dict[str, str]:
+        key, why, out = c_char_p(), c_char_p(), dict[str, str]()
+        for i in itertools.count():
+            if bare("left", self.handle, i, byref(key), byref(why), of="dcpsave") < 0:
+                return out
+            out[text(key.value)] = text(why.value)
+        return out
+
+    @property
+    def report(self) -> dict[str, int]:
+        r = SaveReport(size=ctypes.sizeof(SaveReport))
+        bare("report", self.handle, byref(r), of="dcpsave")
+        return {name: int(getattr(r, name)) for name, *_ in SaveReport._fields_ if name != "size"}
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, c_void_p()
+        if handle:
+            bare("close", handle, of="dcpsave")
+        ours, self._ours = self._ours, None
+        if ours:
+            ours.close()
+
+    def __enter__(self) -> Saving:
+        return self
+
+    def __exit__(self, kind: Any, *exc: object) -> None:
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+def _words(path: Sequence[Any]) -> Any:
+    return (c_char_p * max(len(path), 1))(*(encoded(str(w)) for w in path))
+
+
+# ---- tensors ----
+
+def is_tensor(value: Any) -> bool:
+    """Is it written as a tensor, not as an object?"""
+    if isinstance(value, (Box, Readable)) or hasattr(value, "data_ptr") or hasattr(value, "local_shards"):
+        return True
+    if type(value).__name__ != "ndarray":
+        return False
+    try:
+        return bool(of_numpy(value.dtype))
+    except TypeError:
+        return False
+
+
+def pieces(value: Any, key: str) -> Iterator[Piece]:
+    """What this process holds of a tensor. TypeError: its dtype is none of a checkpoint. NotImplementedError: its layout."""
+    if isinstance(value, Box):
+        for p in pieces(value.data, key):
+            if len(p.shape) != len(value.shape) or len(value.lo) != len(value.shape):
+                raise ValueError(f"{key}: a box of {len(p.shape)} dimensions in a tensor of {len(value.shape)}")
+            yield p._replace(shape=tuple(value.shape), lo=tuple(value.lo))
+    elif isinstance(value, Readable):
+        got = value.read()
+        yield Piece(got.dtype, got.shape, None, got.shape, address(got.buffer), None, got)
+    elif hasattr(value, "data_ptr") or hasattr(value, "local_shards"):
+        yield from _of_torch(value, key)
+    else:
+        yield _of_numpy(value)
+
+
+def _of_numpy(a: Any) -> Piece:
+    if a.dtype.byteorder == ">" or any(s % a.itemsize for s in a.strides):
+        a = a.astype(a.dtype.newbyteorder("<")).copy()
+    stride = tuple(s // a.itemsize for s in a.strides)
+    return Piece(of_numpy(a.dtype), a.shape, None, a.shape, a.__array_interface__["data"][0], stride, a)
+
+
+def _of_torch(tensor: Any, key: str) -> Iterator[Piece]:
+    from .regions import regions
+
+    shape = tuple(tensor.size())
+    dtype = of_torch(tensor.dtype if hasattr(tensor, "dtype") else tensor.metadata().tensor_properties.dtype)
+    some = False
+    for local, lo in regions(tensor, key):
+        some = True
+        local = local.cpu().resolve_conj().resolve_neg()
+        yield Piece(dtype, shape, lo, tuple(local.shape), local.data_ptr(), tuple(local.stride()), local)
+    if not some and shape:  # others have it, or it is empty
+        yield Piece(dtype, shape, (0,) * len(shape), (0,) * len(shape), 0, None, None)
+
+
+# ---- state dicts ----
+
+def flat(state: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Leaves by their paths, as torch flattens state dicts: dicts are opened, and lists in which a dict or tensor lies."""
+    for word, value in state.items():
+        at = (*path, word)
+        if isinstance(value, Mapping):
+            yield from flat(value, at)
+        elif _is_opened(value):
+            yield from flat(dict(enumerate(value)), at)
+        else:
+            yield at, value
+
+
+def _is_opened(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(v, Mapping) or is_tensor(v) or _is_opened(v) for v in value)
+
+
+def fill(saving: Saving, state: Mapping[Any, Any], strict: bool) -> None:
+    """Add all of a state dict. ValueError: two leaves have one key."""
+    seen = set[str]()
+    for path, value in flat(state):
+        key = ".".join(map(str, path))
+        if key in seen:
+            raise ValueError(f"two leaves are called {key}")
+        seen.add(key)
+        if is_tensor(value):
+            saving.add(key, value, path)
+        elif strict or encodable(value):
+            saving.add_object(key, value, path)
+
+
+def encodable(value: Any) -> bool:
+    try:
+        encode(value, "")
+        return True
+    except TypeError:
+        return False
+
+
+def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *, comm: Any = "auto", replace: bool = False,
+         asynchronous: bool = False, strict: bool = True, same_keys: bool = False, **how: Any) -> Saving:
+    """Collective. Write @state_dict, what this rank holds of it, as a checkpoint of @format (dcpfs.formats()) at @path.
+
+    Nested dicts, and lists in which there are dicts or tensors, are flattened to keys joined by dots. Tensors are arrays of numpy,
+    tensors, DTensors and ShardedTensors of torch, what dcpfs.open() gives, and dcpfs.Box for a part of one; all
+    else is an object and must be plain data. Ranks may give the same (it is written once), parts of a tensor (together they
+    must be all of it) and keys of their own.
+
+    comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a process group of torch.distributed. replace: a
+    checkpoint that is there gives way when the new one is complete. asynchronous: memory is copied, at most how["staging"]
+    bytes (what does not fit is written at once), and wait() of the result, which is collective, completes the checkpoint; a
+    communicator of the caller must live until then. strict: what the format cannot hold is an error; otherwise it is left
+    out and listed. same_keys: keys that only some ranks give are an error. how: threads, staging, timeout, max_shard, protocol.
+
+    DcpfsError: the same on all ranks, whichever failed. Nothing is left then.
+    """
+    ranks, ours = as_comm(comm)
+    flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (not strict) | SAME_KEYS * same_keys)
+    saving: Optional[Saving] = None
+    try:
+        saving = Saving(path, format, ranks, flags=flags, **how)
+        failure: Optional[Exception] = None
+        try:
+            fill(saving, state_dict, strict)
+        except Exception as e:
+            failure = e
+        saving.agree(failure)
+        saving.write()
+    except BaseException:
+        if saving:
+            saving.close()
+        if ours:
+            ranks.close()
+        raise
+    if ours and asynchronous:
+        saving._ours = ranks
+    elif ours:
+        ranks.close()
+    return saving
+
+
+def formats() -> dict[str, str]:
+    """Names of formats that can be written, and what they are."""
+    name, what, out = c_char_p(), c_char_p(), dict[str, str]()
+    for i in itertools.count():
+        if bare("format_at", i, byref(name), byref(what), of="dcpsave") < 0:
+            return out
+        out[text(name.value)] = text(what.value)
+    return out
