@@ -214,12 +214,31 @@ static int put_all(struct saving *s, struct dcp_buf *pickle, struct dcp_writer *
 	return rc;
 }
 
+/* A key that is there twice, or that is also the name of a dict, has no place. */
+static int check_places(const struct saving *s)
+{
+	for (size_t i = 0; i < s->set->ntensors + s->set->nobjects; i++) {
+		const char *key = i < s->set->ntensors
+					  ? s->set->tensors[i].key
+					  : s->set->objects[i - s->set->ntensors].key;
+
+		if (dcp_tree_depth(s->tree, i) == 0)
+			return dcp_fail(
+				s->err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"two things are called %.200s, of which a dict can have one",
+				key);
+	}
+	return 0;
+}
+
 /* Which tensors lie where: twice, since what is big is known only of a state dict. */
 static int arrange(struct saving *s)
 {
 	int rc = dcp_tree_make(s->set, NULL, &s->tree);
 	bool any = false;
 
+	if (rc == 0)
+		rc = check_places(s);
 	if (rc < 0)
 		return rc;
 	s->is_state = is_state(s);

@@ -126,6 +126,21 @@ static void big(void **state)
 	assert_int_equal(s.nruns, 1);
 }
 
+/* Two of a key, of which one would be lost. */
+static void twice(void **state)
+{
+	const struct dcp_write_tensor two[] = { tensors[0], tensors[0] };
+	const struct dcp_write_set set = { .tensors = two, .ntensors = 2, .ranks = 1 };
+	const struct dcp_write_opts opts = { 0 };
+	struct dcp_err err = { 0 };
+	struct t_write w;
+
+	(void)state;
+	assert_int_equal(t_write_run(&w, &dcp_write_paddle, &set, &opts, &err), -EINVAL);
+	t_assert_says(&err, "two things are called w");
+	t_write_finish(&w);
+}
+
 static void refused(void **state)
 {
 	const struct dcp_write_set set = { .tensors = tensors, .ntensors = 1, .ranks = 1 };
@@ -156,6 +171,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(both),
 		cmocka_unit_test(big),
+		cmocka_unit_test(twice),
 		cmocka_unit_test(refused),
 	};
 
