@@ -17,6 +17,10 @@
 #include "core/format/format.h"
 #include "tools/save/save_int.h"
 
+enum {
+	FLUSH = 1 << 20
+}; /* shorter pieces are left to the kernel: each would be a write of its own */
+
 struct team {
 	struct save *s;
 	const struct save_source *source;
@@ -165,7 +169,8 @@ static int copy(struct job *j, const struct piece *p, struct dcp_err *err)
 	if (rc < 0)
 		return save_fail(s, rc, save_files(s)[p->run->file].name, err);
 	/* The disk gets busy now, not all at once at the end. */
-	sync_file_range(j->fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
+	if (p->n >= FLUSH)
+		sync_file_range(j->fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
 	sum->hash = dcp_hash64(j->buf, p->n);
 	if (p->run->crc32)
 		sum->crc32 = dcp_crc32(0, j->buf, p->n);
