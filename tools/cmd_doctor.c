@@ -20,6 +20,7 @@
 #include "tools/cache.h"
 #include "tools/cmd.h"
 #include "tools/doctor.h"
+#include "tools/load/comm/transport.h"
 #include "tools/out.h"
 #include "tools/pick.h"
 
@@ -328,10 +329,20 @@ static void print_text(struct out *o, const char *name, const struct finding *f)
 
 static void print_library(size_t i, struct finding *f)
 {
+	char why[512];
+
 	*f = (struct finding){ .state = GOOD };
 	snprintf(f->found, sizeof(f->found), "%s",
 		 libraries[i].found ? "built in" : "not built in");
 	f->advice = libraries[i].use;
+	if (strcmp(libraries[i].name, "mpi") == 0 && libraries[i].found &&
+	    !load_mpi_try(why, sizeof(why))) {
+		f->state = NOTE;
+		snprintf(f->found, sizeof(f->found), "its module cannot be opened: %.200s",
+			 why);
+		f->advice =
+			"install libdcpload-mpi.so beside dcpfs, and Open MPI (libopenmpi3)";
+	}
 }
 
 /* Is everything in @found there to be read, as far as its index tells? */

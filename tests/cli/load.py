@@ -243,6 +243,14 @@ def doctor():
     for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "cuda"):
         check(name in found, f"doctor says nothing of {name}")
     check(str(SOURCE) in found["O_DIRECT"]["found"], f"doctor: {found['O_DIRECT']}")
+    check(found["mpi"]["state"] == "ok", f"doctor: {found['mpi']}")
+    if found["mpi"]["found"] != "built in":
+        return
+    shutil.copy2(DCPFS, SCRATCH / "dcpfs")  # away from its module
+    said = subprocess.run([SCRATCH / "dcpfs", "doctor", "--json"], capture_output=True, check=False,
+                          env={k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"})
+    alone = {c["name"]: c for c in json.loads(said.stdout)["checks"]}["mpi"]
+    check(alone["state"] == "note" and "libdcpload-mpi.so" in alone["found"], f"doctor without the module: {alone}")
 
 
 def usages():

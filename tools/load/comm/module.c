@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens libdcpload-mpi.so: beside the library or program that this is part of, or where the system
- * looks for libraries.
+ * Opens libdcpload-mpi.so: beside the library or program that this is part of, in the folder load/ there (as it is
+ * built), or where the system looks for libraries.
  */
 #include "tools/load/comm/module.h"
 
@@ -20,8 +20,8 @@
 
 #define MODULE "libdcpload-mpi.so"
 
-/* The path of the module beside the file that this code is in; false: that file is not known. */
-static bool beside(char *out, size_t size)
+/* Is the module beside the file that this code is in, or in @folder there? */
+static bool beside(const char *folder, char *out, size_t size)
 {
 	struct link_map *map = NULL;
 	char exe[PATH_MAX] = "";
@@ -35,7 +35,10 @@ static bool beside(char *out, size_t size)
 	if (own == exe && readlink("/proc/self/exe", exe, sizeof(exe) - 1) < 0)
 		return false;
 	end = strrchr(own, '/');
-	return end && snprintf(out, size, "%.*s/" MODULE, (int)(end - own), own) < (int)size;
+	return end &&
+	       snprintf(out, size, "%.*s/%s" MODULE, (int)(end - own), own, folder) <
+		       (int)size &&
+	       access(out, F_OK) == 0;
 }
 
 /*
@@ -48,7 +51,7 @@ static void *open_module(char *why, size_t size)
 	char path[PATH_MAX];
 	void *module = NULL;
 
-	if (beside(path, sizeof(path)) && access(path, F_OK) == 0)
+	if (beside("", path, sizeof(path)) || beside("load/", path, sizeof(path)))
 		module = dlopen(path, flags);
 	else
 		module = dlopen(MODULE, flags);
@@ -58,6 +61,15 @@ static void *open_module(char *why, size_t size)
 		snprintf(why, size, "%s", text ? text : MODULE ": cannot be opened");
 	}
 	return module;
+}
+
+bool load_mpi_try(char *why, size_t size)
+{
+	void *module = open_module(why, size);
+
+	if (module)
+		dlclose(module);
+	return module != NULL;
 }
 
 int load_mpi_open(const void *mpi_comm, struct dcpload_comm **out, struct dcpload_error *err)
