@@ -16,7 +16,7 @@ build='build-essential meson ninja-build pkg-config libfuse3-dev fuse3 libsqlite
 # The unit tests are part of every build.
 build="$build libcmocka-dev"
 test="attr rsync jq git python3 python3-numpy python3-venv zstd sqlite3 clang clang-format
-	libclang-rt-dev man-db zsh fish"
+	libclang-rt-dev man-db valgrind zsh fish"
 optional='liburing-dev libopenmpi-dev openmpi-bin libcurl4-openssl-dev'
 
 say() {

@@ -6,6 +6,7 @@ read, and what becomes of the others when one of them dies.
 import json
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -227,6 +228,18 @@ def hidden():
     os.chmod(source, 0o755)
 
 
+def valgrind():
+    """One rank under Valgrind: no byte that was not set is looked at, none is lost."""
+    if not shutil.which("valgrind") or b"__asan_init" in lib.read(os.path.abspath(lib.PROGRAM)):
+        print("valgrind left out: it is not installed, or the build has sanitizers")
+        return
+    watched = ["valgrind", "-q", "--error-exitcode=99", "--leak-check=full"]
+    for ways in (("--io", "direct", "--dtype", "F32"), ("--io", "buffered")):
+        case(f"valgrind, {ways}")
+        Job(1, lib.GOLDEN / "dcp-fsdp2" / "ckpt", "step-20", "--layout", "fsdp2", "--rank", "1", "--check", "--json", *ways,
+            by=lambda r: watched, comm="alone").report()
+
+
 def dying():
     """One is killed, at any time: the others end, and say who it was."""
     source = checkpoint(2)
@@ -306,4 +319,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, counted, mounts, hidden, dying, hanging, differing)
+    lib.main(goldens, shards, ranks, counted, mounts, hidden, valgrind, dying, hanging, differing)
