@@ -17,14 +17,10 @@ import sys
 import tempfile
 import warnings
 
-try:
-    import composer
-except ImportError as why:
-    other = os.environ.pop("DCPFS_TEST_COMPOSER", "")
-    if other:
-        os.execv(other, [other, "-B", *sys.argv])
-    print(f"{why}; tests/run.sh --frameworks makes a python that has it", file=sys.stderr)
-    sys.exit(77)
+import needs
+
+needs.modules("DCPFS_TEST_COMPOSER", "composer")
+import composer
 import base
 from base import dcpfs, np
 import torch

@@ -15,16 +15,12 @@ import subprocess
 import sys
 import tempfile
 
-try:
-    import torch
-    import torch.distributed.checkpoint as dcp
-    from safetensors import safe_open
-except ImportError as why:
-    other = os.environ.pop("DCPFS_TEST_TORCH", "")
-    if other:
-        os.execv(other, [other, "-B", *sys.argv])
-    print(f"{why}; tests/run.sh --frameworks makes a python that has it", file=sys.stderr)
-    sys.exit(77)
+import needs
+
+needs.modules("DCPFS_TEST_TORCH", "torch", "safetensors")
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors import safe_open
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 

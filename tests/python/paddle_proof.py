@@ -11,14 +11,10 @@ import os
 import sys
 import tempfile
 
-try:
-    import paddle
-except ImportError as why:
-    other = os.environ.pop("DCPFS_TEST_PADDLE", "")
-    if other:
-        os.execv(other, [other, "-B", *sys.argv])
-    print(f"{why}; tests/run.sh --frameworks makes a python that has it", file=sys.stderr)
-    sys.exit(77)
+import needs
+
+needs.modules("DCPFS_TEST_PADDLE", "paddle")
+import paddle
 import base
 from base import dcpfs, np
 import paddle.distributed as dist

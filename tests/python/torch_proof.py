@@ -12,14 +12,10 @@ import os
 import sys
 import tempfile
 
-try:
-    import torch
-except ImportError as why:
-    other = os.environ.pop("DCPFS_TEST_TORCH", "")
-    if other:
-        os.execv(other, [other, "-B", *sys.argv])
-    print(f"{why}; tests/run.sh --frameworks makes a python that has it", file=sys.stderr)
-    sys.exit(77)
+import needs
+
+needs.modules("DCPFS_TEST_TORCH", "torch")
+import torch
 import base
 from base import dcpfs
 import torch.distributed as dist

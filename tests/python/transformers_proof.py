@@ -9,20 +9,15 @@ Needs torch, transformers and accelerate; lightning if it is there; tests/run.sh
 usage: transformers_proof.py [MODEL...]
 """
 import importlib.util
-import os
 import pathlib
 import sys
 import tempfile
 
-try:
-    import torch
-    import transformers
-except ImportError as why:
-    other = os.environ.pop("DCPFS_TEST_TORCH", "")
-    if other:
-        os.execv(other, [other, "-B", *sys.argv])
-    print(f"{why}; tests/run.sh --frameworks makes a python that has it", file=sys.stderr)
-    sys.exit(77)
+import needs
+
+needs.modules("DCPFS_TEST_TORCH", "torch", "transformers")
+import torch
+import transformers
 import base
 from base import dcpfs, np
 import torch.distributed.checkpoint as dcp
