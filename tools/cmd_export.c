@@ -121,17 +121,22 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 
 static enum cmd_exit fail(const struct exporting *x, int rc)
 {
+	static const int usage[] = { -EEXIST, -EISDIR, -ENOTDIR, -EINVAL };
+	enum cmd_exit code = cmd_exit_of(rc);
 	char written[OUT_SIZE], all[OUT_SIZE];
 	struct save_counts c = { 0 };
 
 	if (x->save)
 		save_count(x->save, &c);
-	cmd_fail(rc == -EEXIST || rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc), "export: %s",
-		 x->err.msg);
+	for (size_t i = 0; i < DCP_LEN(usage); i++)
+		code = rc == usage[i] ? CMD_USAGE : code;
+	cmd_fail(code, "export: %s", x->err.msg);
+	if (rc == -EEXIST && !x->opts->force)
+		cmd_hint("--force replaces it");
 	if (c.data)
 		cmd_hint("%s of %s were written, and are removed again",
 			 out_size(written, c.written), out_size(all, c.data));
-	return rc == -EEXIST || rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc);
+	return code;
 }
 
 /* ---- which format ---- */

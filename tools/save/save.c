@@ -173,22 +173,22 @@ static int check_free(const struct save *s, struct dcp_err *err)
 		return errno == ENOENT ? 0 : save_fail(s, -errno, s->name, err);
 	if (S_ISDIR(st.st_mode) == s->opts.file ||
 	    (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)))
-		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET, "%s/%s is there and is %s",
-				s->parent, s->name,
-				S_ISDIR(st.st_mode) ? "a directory" : "no directory");
+		return dcp_fail(err, S_ISDIR(st.st_mode) ? -EISDIR : -ENOTDIR,
+				DCP_ERR_NO_OFFSET, "%s/%s is there and is %s", s->parent,
+				s->name,
+				S_ISDIR(st.st_mode) ? "a directory" : "not a directory");
 	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name) : 1;
 	if (n == 0)
 		return 0;
 	if (n == -EISDIR && s->opts.force)
 		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
-				"%s/%s has directories in it, which --force does not remove",
+				"%s/%s has directories in it, which are never removed",
 				s->parent, s->name);
 	if (n < 0 && n != -EISDIR)
 		return save_fail(s, n, s->name, err);
 	return s->opts.force ? 0
 			     : dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
-					"%s/%s is there already; --force replaces it",
-					s->parent, s->name);
+					"%s/%s is there already", s->parent, s->name);
 }
 
 static int make_part(struct save *s, struct dcp_err *err)

@@ -56,7 +56,8 @@ struct save_source {
 	void *ctx;
 };
 
-/* Returns 0; -EEXIST (OUT is there, and @opts->force is not set or it is something that is never replaced),
+/* Returns 0; -EEXIST (OUT is there, and @opts->force is not set or it has directories in it), -EISDIR or
+ * -ENOTDIR (OUT is there, and is a directory where a file is to be written, or a file where a directory is),
  * -EBUSY (somebody is writing it), or what the file system said. What @opts points to must stay. */
 int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err);
 

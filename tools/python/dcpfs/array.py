@@ -167,7 +167,7 @@ class DeviceArray(Readable):
 
         dtype = torch_dtype(self.dtype)
         whole = DeviceArray("U8", (self.nbytes,), 1, self.address, self.device, self._fetch)
-        t = torch.from_dlpack(whole).view(dtype).reshape(self.shape)
+        t = torch.utils.dlpack.from_dlpack(whole).view(dtype).reshape(self.shape)
         return t if device is None else t.to(device)
 
     @property

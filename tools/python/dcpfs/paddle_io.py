@@ -142,7 +142,7 @@ class Stream:
     """The bytes of several arrays in a row."""
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self._left = [memoryview(a.reshape(-1).view(np.uint8)) for a in arrays if a.nbytes]
+        self._left = [a.reshape(-1).view(np.uint8).data for a in arrays if a.nbytes]
 
     def _some(self, n: int) -> Iterator[memoryview]:
         while n and self._left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Iterator
 
-from .array import Array, Readable
+from .array import Array, DeviceArray, Readable
 from .plan import PARTIAL, Part, Plan
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ class ShardTensor(Readable):
         plan = Plan(self._of.checkpoint)
         plan.want_layout(self._of.layout, self._of.rank, [self.key])
         plan.finish().execute()
-        return next(plan.array(p) for p in plan.parts() if p.key == self.key)
+        array = next(plan.array(p) for p in plan.parts() if p.key == self.key)
+        return array.read() if isinstance(array, DeviceArray) else array
 
     def __repr__(self) -> str:
         return f"ShardTensor({self.key!r}, {self.dtype}{list(self.shape)} of {list(self.global_shape)})"
