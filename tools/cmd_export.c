@@ -121,7 +121,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 
 static enum cmd_exit fail(const struct exporting *x, int rc)
 {
-	static const int usage[] = { -EEXIST, -EISDIR, -ENOTDIR, -EINVAL };
+	static const int usage[] = { -EEXIST, -ENOTEMPTY, -EISDIR, -ENOTDIR, -EINVAL };
 	enum cmd_exit code = cmd_exit_of(rc);
 	char written[OUT_SIZE], all[OUT_SIZE];
 	struct save_counts c = { 0 };

@@ -78,7 +78,8 @@ int save_journal_begin(struct save *s, struct dcp_err *err)
 	s->resumed = s->opts.resume && is_same(s, size);
 	if (s->opts.resume && !s->resumed)
 		return -ESTALE;
-	if (!s->resumed && ftruncate(s->journal_fd, 0) < 0)
+	/* Never empty: that would say that the directory beside it is not ours. */
+	if (!s->resumed && ftruncate(s->journal_fd, SAVE_MARK) < 0)
 		return save_fail(s, -errno, s->journal, err);
 	rc = -posix_fallocate(s->journal_fd, 0, (off_t)size);
 	if (rc < 0)

@@ -208,12 +208,12 @@ static int make_part(struct save *s, struct dcp_err *err)
 		rc = -errno;
 	if (rc == 0 && !ours && count_entries(s->parent_fd, s->part) != 0) {
 		s->made = false;
-		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+		return dcp_fail(err, -ENOTEMPTY, DCP_ERR_NO_OFFSET,
 				"%s/%s is there and was not left by dcpfs; remove it",
 				s->parent, s->part);
 	}
 	if (rc == 0 && !ours)
-		rc = save_pwrite(s->journal_fd, "dcpfs", 5, 0);
+		rc = save_pwrite(s->journal_fd, "dcpfs", SAVE_MARK, 0);
 	return rc < 0 ? save_fail(s, rc, s->part, err) : 0;
 }
 

@@ -12,6 +12,7 @@
 
 /* The name of the completing file until all else is on the disk. */
 #define SAVE_LAST ".dcpfs-last"
+#define SAVE_MARK 5 /* bytes of "dcpfs", with which a journal begins */
 
 struct save_file {
 	const char *name;
