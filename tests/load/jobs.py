@@ -79,13 +79,16 @@ def dumped(ranks, layout, *argv):
 
 
 def goldens():
-    """Every version, whole, by one process: the manifest's digests."""
-    seen = 0
+    """Every version, whole, by one process: the manifest's digests. On a GPU that is not there every fourth."""
+    seen = tried = 0
     for folder in sorted(p.name for p in lib.GOLDEN.iterdir() if (p / "ckpt").is_dir() and p.name != "hostile"):
         for source, versions in lib.golden_sources(folder):
             for name, v in versions.items():
                 case(f"{folder} {name}")
                 if not v["complete"] or v["refused"] or not v["tensors"] or not (source / name).is_dir():
+                    continue
+                tried += 1
+                if DEVICE and tried % 4:
                     continue
                 got = dumped(1, "fsdp1", source, name)
                 want = {k: t["sha256"] for k, t in v["tensors"].items() if "sha256" in t}
@@ -96,7 +99,7 @@ def goldens():
                 equal({k: got[0][k] for k in both}, {k: want[k] for k in both}, "digests")
                 seen += len(both)
     case("all goldens")
-    check(seen > 1000, f"{seen} tensors compared")
+    check(seen > (250 if DEVICE else 1000), f"{seen} tensors compared")
 
 
 def shards():
@@ -319,4 +322,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, counted, mounts, hidden, valgrind, dying, hanging, differing)
+    lib.main(goldens, shards, ranks, counted, mounts, hidden, *([] if DEVICE else [valgrind]), dying, hanging, differing)

@@ -309,7 +309,7 @@ static void put_large(const struct t_dir *d)
 		   "\"f\":\"model-00002-of-00002.safetensors\"}}");
 }
 
-/* Many chunks. */
+/* Many chunks. The GPU that is not there takes four times as long: fewer ways of each dtype. */
 static void test_large(void **state)
 {
 	struct t_dir d;
@@ -319,7 +319,7 @@ static void test_large(void **state)
 	put_large(&d);
 	for (size_t n = 0; n < 6; n++) /* dtypes */
 		load_version((struct job){ .source = d.root, .cache = "", .large = true }, n,
-			     n + 35, 3);
+			     n + (getenv("DCPFS_DEVICE") ? 12 : 35), 3);
 	t_dir_remove(&d);
 }
 
