@@ -17,12 +17,24 @@ int t_fault_shared;
 
 /* The function that this program's stands before: of libc, or of a sanitizer. */
 #define REAL(name)                                                                             \
-	static __typeof__(&name) real;                                                         \
+	static __typeof__(&name) found;                                                        \
+	__typeof__(&name) real = __atomic_load_n(&found, __ATOMIC_RELAXED);                    \
 	if (!real)                                                                             \
-	real = (__typeof__(real))dlsym(RTLD_NEXT, #name)
+	__atomic_store_n(&found, real = (__typeof__(real))dlsym(RTLD_NEXT, #name),             \
+			 __ATOMIC_RELAXED)
 
 /* ---- memory ---- */
 
+/* The thread sanitizer calls malloc() before anything instrumented may run. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define T_NO_MEMORY_FAULTS
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define T_NO_MEMORY_FAULTS
+#endif
+
+#ifndef T_NO_MEMORY_FAULTS
 static bool is_out(void)
 {
 	if (t_fault_memory == 0 || --t_fault_memory > 0)
@@ -55,6 +67,7 @@ PUBLIC void *aligned_alloc(size_t align, size_t n)
 	REAL(aligned_alloc);
 	return is_out() ? NULL : real(align, n);
 }
+#endif
 
 PUBLIC int posix_fallocate64(int fd, off64_t off, off64_t n);
 PUBLIC int posix_fallocate64(int fd, off64_t off, off64_t n)

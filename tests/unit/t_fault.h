@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * t_fault: memory that runs out, and files that cannot be read. A program that is linked with it gets its
- * malloc(), pread() and the like.
+ * malloc(), pread() and the like; with the thread sanitizer memory does not run out.
  */
 #pragma once
 #include <stdbool.h>
