@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 DCPFS = os.path.abspath(sys.argv[1])
 GOLDEN = pathlib.Path("tests/golden")
 FOLDERS = sys.argv[2:] or ["dcp-fsdp2", "dcp-plain", "dcp-tp-fsdp", "hf-llama", "hf-moe", "megatron-dist", "deepspeed-z3", "paddle-dist-32",
-                           "composer", "numpy", "torch-save"]
+                           "numpy", "torch-save"]
 wrong = checked = 0
 
 
@@ -47,7 +47,7 @@ def sha(t):
 def get(state, item):
     """By its path, below the name of the file where several have the same paths."""
     whole = ".".join(item["path"])
-    file = item["key"].removesuffix(whole).removesuffix(".")
+    file = item["key"].removesuffix(whole).removesuffix(".") if item["key"].endswith(whole) else ""
     for c in ([file] if file else []) + item["path"]:
         state = state[int(c)] if isinstance(state, list) or c not in state else state[c]
     return state
@@ -106,7 +106,7 @@ def load_safetensors(path):
 def version(source, v, scratch):
     want, objects = v["tensors"], v.get("objects", [])
     for form, ending, *more in (("safetensors", ""), ("safetensors", "", "--max-shard-size", "2KiB"), ("torch-dcp", ""), ("torch-dcp", "", "--layout", "fsdp3"),
-                                ("torch-dcp", "", "--layout", "fsdp3"), ("torch-save", ".pt")):
+                                ("torch-save", ".pt")):
         out = pathlib.Path(tempfile.mkdtemp(dir=scratch)) / f"out{ending}"
         said = f"{source} {v['name']} as {form} {' '.join(more)}"
         got = subprocess.run([DCPFS, "export", "--json", "--as", form, *more, source, v["name"], out], capture_output=True)
@@ -118,7 +118,11 @@ def version(source, v, scratch):
             state = load_safetensors(out)
             compare(said, want, left, lambda t: state[t["key"]])
         elif form == "torch-dcp":
-            state = load_dcp(out)
+            try:
+                state = load_dcp(out)
+            except RuntimeError as why:
+                check(False, f"{said}: {why}")
+                continue
             compare(said, want, left, lambda t: get(state, t))
             values(said, objects, left, lambda o: get(state, o))
             load_in_place(said, out, want, left)
