@@ -319,7 +319,7 @@ static void test_large(void **state)
 	put_large(&d);
 	for (size_t n = 0; n < 6; n++) /* dtypes */
 		load_version((struct job){ .source = d.root, .cache = "", .large = true }, n,
-			     n + (getenv("DCPFS_DEVICE") ? 12 : T_ROUNDS(36)), 3);
+			     n + T_ROUNDS(getenv("DCPFS_DEVICE") ? 12 : 36), 3);
 	t_dir_remove(&d);
 }
 
