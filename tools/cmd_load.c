@@ -15,7 +15,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "fs/fault.h"
-#include "tools/loading.h"
+#include "tools/loading/loading.h"
 #include "tools/out.h"
 
 #define AT(field) .off = offsetof(struct load_opts, field)
@@ -24,8 +24,6 @@ static const char *const dtypes[] = {
 	"stored", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", NULL
 };
 static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
-const char *const loading_ios[] = { "auto", "buffered", "direct", "mount", "gds", NULL };
-const char *const loading_exchanges[] = { "auto", "never", "node", "all", NULL };
 
 static const struct opt opts[] = {
 	{ 0, "layout", "L",
@@ -96,16 +94,6 @@ static const struct opt_operand operands[] = {
 	{ 0 },
 };
 
-enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code)
-{
-	/* All ranks know of it; one line is enough. */
-	if (l->comm && l->comm->rank != 0)
-		return code;
-	if (l->err.rank >= 0 && l->comm && l->comm->ranks > 1)
-		return cmd_fail(code, "rank %d: %s", l->err.rank, l->err.text);
-	return cmd_fail(code, "%s", l->err.text);
-}
-
 static enum cmd_exit fail(const struct loading *l)
 {
 	return loading_fail(l, cmd_exit_of(l->err.code));
@@ -121,11 +109,6 @@ static enum cmd_exit fail_read(const struct loading *l)
 static enum cmd_exit fail_dump(const struct loading *l)
 {
 	return loading_fail(l, l->err.code == -EEXIST ? CMD_USAGE : CMD_ENV);
-}
-
-int loading_timeout(const struct loading *l)
-{
-	return (int)(l->opts->timeout ? l->opts->timeout * 1000 : 60000);
 }
 
 static int agree(struct loading *l, int rc)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loading: one run of dcpfs load, shared by the verb (cmd_load.c) and its report (load_report.c).
+ * loading: one run of dcpfs load, shared by the verb (cmd_load.c), its report and its trace.
  */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "tools/cmd.h"
-#include "tools/dump.h"
 #include "tools/load/comm/comm.h"
 #include "tools/load/dcpload.h"
+#include "tools/loading/dump.h"
 #include "tools/opt.h"
 #include "tools/progress.h"
 

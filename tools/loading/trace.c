@@ -10,7 +10,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
 #include "tools/load/error.h"
-#include "tools/loading.h"
+#include "tools/loading/loading.h"
 #include "tools/out.h"
 #include "tools/svg.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "core/base/text.h"
-#include "tools/loading.h"
+#include "tools/loading/loading.h"
 #include "tools/out.h"
 
 /* What a rank tells rank 0. */

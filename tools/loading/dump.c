@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/dump.h"
+#include "tools/loading/dump.h"
 
 #include <errno.h>
 #include <fcntl.h>
