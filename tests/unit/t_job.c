@@ -92,6 +92,8 @@ static const char *want(struct t_job_ask *a, uint32_t rank, uint64_t e, const ui
 	(void)e;
 	if (!p)
 		return "reference: a hole";
+	if (p->filter == DCP_FILTER_ZERO)
+		return NULL;
 	n = a->t->itemsize;
 	if (is_whole_item(p)) {
 		off = p->off;
@@ -108,6 +110,8 @@ static const char *move(struct t_job_ask *a, uint32_t rank, uint64_t e, const ui
 	const uint32_t *owner = &a->w->owner[p->file][is_whole_item(p) ? p->off : off];
 
 	(void)e;
+	if (p->filter == DCP_FILTER_ZERO)
+		return NULL;
 	for (uint64_t b = 1; is_whole_item(p) && b < p->nbytes; b++)
 		if (owner[b] != owner[0])
 			return "an item that cannot be cut was cut";
@@ -140,6 +144,8 @@ static const char *move_in_groups(struct t_job_ask *a)
 		for (uint32_t d = a->t->ndim; d-- > 0; rest /= a->t->shape[d])
 			at[d] = rest % a->t->shape[d];
 		p = t_job_piece(w, a->t, at, &off);
+		if (p->filter == DCP_FILTER_ZERO)
+			continue;
 		for (uint32_t g = 0; g * w->opts.group < w->ranks; g++) {
 			bool needed = false;
 

@@ -76,7 +76,8 @@ const char *t_job_check_needs(struct t_job_ask *a, uint64_t number)
 			if (!t_cut_at(&a->cut[r], e, at))
 				continue;
 			p = t_job_piece(w, a->t, at, &off);
-			for (uint32_t b = 0; b < a->t->itemsize; b++)
+			for (uint32_t b = 0; p->filter != DCP_FILTER_ZERO && b < a->t->itemsize;
+			     b++)
 				x.place[e * a->t->itemsize + b] =
 					(struct t_place){ p, off + b };
 		}

@@ -21,6 +21,13 @@ static struct dcp_piece *add_copy(struct t_plan *t, size_t of)
 	return &t->pieces[i];
 }
 
+static void be_zeros(struct dcp_piece *p)
+{
+	p->filter = DCP_FILTER_ZERO;
+	p->stride = NULL;
+	p->off = p->nbytes = 0;
+}
+
 void t_job_random(struct t_job *w, struct t_choice *c, bool copies)
 {
 	uint64_t end[T_JOB_FILES] = { 0 };
@@ -49,6 +56,8 @@ void t_job_random(struct t_job *w, struct t_choice *c, bool copies)
 			t->pieces[p].off += base[t->pieces[p].file];
 			if (t_pick(c, 8) == 1)
 				t->pieces[p].enc = DCP_ENC_TORCH;
+			else if (t_pick(c, 8) == 1)
+				be_zeros(&t->pieces[p]);
 		}
 		for (size_t f = 0; f < T_JOB_FILES; f++)
 			end[f] = DCP_MAX(end[f], base[f] + t->used[f]);

@@ -12,8 +12,8 @@ static bool stored_bytes(const struct dcp_tensor *t, const struct dcp_piece *p, 
 {
 	uint64_t last = 0;
 
-	*out = p->nbytes;
-	if (dcp_job_is_opaque(p))
+	*out = dcp_job_is_zeros(p) ? 0 : p->nbytes;
+	if (dcp_job_is_opaque(p) || dcp_job_is_zeros(p))
 		return true;
 	for (uint32_t d = 0; p->stride && d < t->ndim; d++) {
 		uint64_t reach;
@@ -32,12 +32,14 @@ static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const stru
 {
 	const struct dcp_piece *p = &t->pieces[i];
 	struct job_item *item;
-	uint64_t n;
+	uint64_t n, off = p->off;
 
 	if (k->pattern_of[i] == JOB_NONE)
 		return 0;
+	if (dcp_job_is_zeros(p) && p->file < job->opts.nfiles)
+		off = dcp_job_file_size(job, p->file); /* behind every item that has bytes */
 	if (p->file >= job->opts.nfiles || !stored_bytes(t, p, &n) ||
-	    !dcp_range_ok(p->off, n, dcp_job_file_size(job, p->file)))
+	    !dcp_range_ok(off, n, dcp_job_file_size(job, p->file)))
 		return dcp_fail(err, -EBADMSG, p->off,
 				"%.160s: a piece ends after the end of its file, %.160s",
 				t->key,
@@ -50,9 +52,9 @@ static int add_piece(struct dcp_job *job, const struct dcp_tensor *t, const stru
 		if (dcp_job_room(job, &job->copy, 1, sizeof(struct job_copy)) < 0)
 			return dcp_job_no_memory(job, err);
 		*JOB_AT(job->copy, struct job_copy, job->copy.n++) =
-			(struct job_copy){ p->off, n, p->file, first + k->pattern_of[i] };
+			(struct job_copy){ off, n, p->file, first + k->pattern_of[i] };
 	}
-	*item = (struct job_item){ p->off, n, p->file, k->first + k->pattern_of[i] };
+	*item = (struct job_item){ off, n, p->file, k->first + k->pattern_of[i] };
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/model/geometry/meet.h"
 #include "core/model/job/job_int.h"
 
 struct flows {
@@ -34,6 +35,20 @@ static void add_needs(void *ctx, const struct dcp_spread_hit *hit)
 	dcp_spread_add(f->team->spread, hit, hit->n * f->each, f->needs);
 }
 
+/* Zeros that are stored nowhere: nobody needs them from anybody. */
+static void drop_zeros(struct flows *f, const struct job_kind *k, const struct dcp_piece *p)
+{
+	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM], pos = p->run_lo, n = p->run_n;
+	struct dcp_spread_box box = { lo, len };
+
+	while (n) {
+		dcp_run_box(k->t.ndim, p->len, &pos, &n, lo, len);
+		for (uint32_t d = 0; d < k->t.ndim; d++)
+			lo[d] += p->lo[d];
+		dcp_spread_meet(f->team->spread, &box, add_needs, f);
+	}
+}
+
 static void flow_begin(void *ctx, const struct job_sharing *x)
 {
 	struct dcp_spread_box whole = dcp_job_whole(x->k);
@@ -42,6 +57,10 @@ static void flow_begin(void *ctx, const struct job_sharing *x)
 	f->team = x->team;
 	f->each = x->k->ntensors * x->k->t.itemsize;
 	dcp_spread_meet(x->team->spread, &whole, add_needs, f);
+	f->each = -f->each;
+	for (size_t i = 0; i < x->k->t.npieces; i++)
+		if (dcp_job_is_zeros(&x->k->t.pieces[i]))
+			drop_zeros(f, x->k, &x->k->t.pieces[i]);
 }
 
 static void flow_end(void *ctx, const struct job_sharing *x)

@@ -17,6 +17,8 @@
  * cannot be cut, so no part has more than U / R + align + E + A bytes: the largest element,
  * and the largest such item (dcp_job_sum).
  *
+ * Zeros that are stored nowhere (DCP_FILTER_ZERO) are not read, sent, needed or counted.
+ *
  * An item that cannot be cut is a piece whose bytes have no known place in the item that
  * stores it (a torch.save stream not located yet, something compressed) or do not lie in
  * row-major order: its reader reads it whole, from its first byte to its last, and sends parts

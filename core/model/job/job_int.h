@@ -128,6 +128,11 @@ uint64_t dcp_job_file_size(const struct dcp_job *job, uint32_t file);
 bool dcp_job_is_opaque(const struct dcp_piece *p);
 /* Must an item of this piece be read by one rank, whole? */
 bool dcp_job_is_atom(const struct dcp_piece *p);
+/* Does nobody read it, because its elements are stored nowhere? Its items have no bytes. */
+static inline bool dcp_job_is_zeros(const struct dcp_piece *p)
+{
+	return p->filter == DCP_FILTER_ZERO;
+}
 
 /* kind.c: the kind of @t, made if it is new */
 int dcp_job_kind(struct dcp_job *job, const struct dcp_tensor *t, uint32_t *out,

@@ -25,7 +25,7 @@ static int describe(void *ctx, const struct dcp_strided *s)
 	bool whole = dcp_job_is_opaque(s->piece);
 	struct described *d;
 
-	if (whole && x->emitted[p])
+	if ((whole && x->emitted[p]) || dcp_job_is_zeros(s->piece))
 		return 0;
 	x->emitted[p] |= whole;
 	d = dcp_arena_alloc(x->arena, sizeof(*d));

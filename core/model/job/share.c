@@ -150,7 +150,8 @@ int dcp_job_share(struct job_sharing *x, struct dcp_err *err)
 		if (rc == 0 && x->begin)
 			x->begin(x->ctx, x);
 		for (uint32_t p = 0; rc == 0 && p < x->k->t.npieces; p++)
-			share_pattern(x, p);
+			if (!dcp_job_is_zeros(&x->k->t.pieces[p]))
+				share_pattern(x, p);
 	}
 	if (rc == 0)
 		leave_team(x);

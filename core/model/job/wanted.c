@@ -39,6 +39,8 @@ static int note_strided(void *ctx, const struct dcp_strided *s)
 	struct noting *x = ctx;
 	uint32_t d;
 
+	if (dcp_job_is_zeros(s->piece))
+		return 0;
 	if (dcp_job_is_atom(s->piece)) /* all of it or nothing */
 		return note(x, s->piece->file, 0, 0);
 	for (;;) {

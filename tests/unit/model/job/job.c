@@ -141,6 +141,7 @@ struct stored {
 	uint64_t lo, n, off;
 	bool whole;
 	uint64_t frame; /* bytes around its elements */
+	bool zeros;
 };
 
 struct small {
@@ -168,7 +169,9 @@ static int tell(struct small *x, uint32_t tensor, const struct stored *v, size_t
 					    .off = v[i].off,
 					    .nbytes = v[i].n + v[i].frame,
 					    .file = v[i].file,
-					    .enc = v[i].whole ? DCP_ENC_TORCH : DCP_ENC_PLAIN };
+					    .enc = v[i].whole ? DCP_ENC_TORCH : DCP_ENC_PLAIN,
+					    .filter = v[i].zeros ? DCP_FILTER_ZERO
+								 : DCP_FILTER_NONE };
 		shape = DCP_MAX(shape, v[i].lo + v[i].n);
 	}
 	return dcp_job_add(x->job,
@@ -276,6 +279,12 @@ static void parts(void **state)
 		  2,
 		  "| a0+50 | | a50+50 |",
 		  "0 0 0 0 | 50 50 50 50 | 0 0 0 0 | 50 50 50 50 |" },
+		{ "zeros that are stored nowhere are neither read nor sent",
+		  "mesh a=2\n* shard(0)\n",
+		  { { 0, 0, 0, 36, 0 }, { 0, 0, 36, 12, 0, false, 0, true } },
+		  2,
+		  " a0+18 | a18+18 |",
+		  "18 0 | 6 12 |" },
 		{ "copies: from the file that has least to give",
 		  "mesh a=1\n* replicate\n",
 		  { { 0, 0, 0, 30, 0 },
