@@ -3,7 +3,7 @@
  * cmd: one verb of the program, and the ways in which it may end.
  *
  * A verb is one file cmd_<verb>.c with one constant struct cmd, and one row of the table in
- * main.c. Parsing and --help happen before run() is called.
+ * verbs.c. Parsing and --help happen before run() is called.
  */
 #pragma once
 #include <stddef.h>
@@ -36,7 +36,7 @@ struct cmd {
 	const char *examples[CMD_MAX_EXAMPLES];
 };
 
-/* The table in main.c; NULL at the end. */
+/* The table in verbs.c; NULL at the end. */
 extern const struct cmd *const cmd_table[];
 
 const struct cmd *cmd_by_name(const char *name);

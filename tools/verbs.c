@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "core/base/near.h"
+#include "tools/cmd.h"
+
+/* A verb is one file and one row here; the order is that of the help page. */
+const struct cmd *const cmd_table[] = {
+	&cmd_mount, &cmd_umount, &cmd_index,   &cmd_ls,   &cmd_tree,
+	&cmd_show,  &cmd_cat,    &cmd_plan,    &cmd_load, &cmd_export,
+	&cmd_rules, &cmd_doctor, &cmd_version, &cmd_help, NULL,
+};
+
+const struct cmd *cmd_by_name(const char *name)
+{
+	for (size_t i = 0; cmd_table[i]; i++)
+		if (strcmp(cmd_table[i]->name, name) == 0)
+			return cmd_table[i];
+	return NULL;
+}
+
+const char *cmd_nearest(const char *word)
+{
+	const char *nearest = NULL;
+	size_t best = DCP_MIN(dcp_near_limit(word), (size_t)2);
+
+	for (size_t i = 0; cmd_table[i]; i++) {
+		size_t d = dcp_near_distance(word, cmd_table[i]->name, best);
+
+		if (d <= best && (!nearest || d < best)) {
+			best = d;
+			nearest = cmd_table[i]->name;
+		}
+	}
+	return nearest;
+}
