@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
@@ -129,15 +130,20 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 	return in & 1;
 }
 
-void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s)
+bool dcp_is_cached(int fd, uint64_t off)
 {
 	char byte;
 	struct iovec iov = { &byte, 1 };
 
+	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
+}
+
+void dcp_fetch_run(struct dcp_fetch *f, int fd, const struct dcp_strided *s)
+{
 	if (s->ndim || s->run < LONG_RUN)
 		return; /* many reads side by side do as well, and each would be a call */
 	f->io->calls++;
-	if (preadv2(fd, &iov, 1, (off_t)(s->off + s->run - 1), RWF_NOWAIT) == 1)
+	if (dcp_is_cached(fd, s->off + s->run - 1))
 		return;
 	for (uint64_t at = 0; at < s->run; at += ADVICE_BYTES) {
 		posix_fadvise(fd, (off_t)(s->off + at),

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
@@ -152,11 +151,8 @@ static int read_rest(const struct dcp_read *r, uint32_t done, struct dcp_io_coun
 /* Would it be answered without waiting? */
 static bool is_cached(const struct dcp_read *r, struct dcp_io_counts *io)
 {
-	char byte;
-	struct iovec iov = { &byte, 1 };
-
 	io->calls++;
-	return preadv2(r->fd, &iov, 1, (off_t)r->off, RWF_NOWAIT) == 1;
+	return dcp_is_cached(r->fd, r->off);
 }
 
 /* Tell the kernel of the next reads, so that it makes them side by side. */
