@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "core/base/clock.h"
-#include "tools/load/load_int.h"
+#include "tools/load/load.h"
 
 int dcpload_plan_trace(struct dcpload_plan *p, uint32_t events)
 {

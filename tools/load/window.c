@@ -17,7 +17,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
-#include "tools/load/load_int.h"
+#include "tools/load/load.h"
 
 enum { LOOK_MS = 100 }; /* between checks whether the others are alive */
 

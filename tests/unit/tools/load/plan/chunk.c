@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random needs of up to five ranks, against a map of blocks: the ranges of a rank are exactly what it touches, and
+ * chunks bring in the union of all, each block once, in order, in slots that hold them.
+ */
+#include "tests/unit/t.h"
+#include "tests/unit/t_random.h"
+
+#include "tools/load/plan/chunk.h"
+
+enum { FILES = 3, BLOCKS = 200, RANKS = 5 };
+
+static uint64_t seed;
+
+static uint64_t below(uint64_t n)
+{
+	return t_random(&seed, n);
+}
+
+/* Runs of one or two dimensions; those that lie close are one range, holes included. */
+static struct load_need random_need(uint8_t map[FILES][BLOCKS])
+{
+	struct load_need need = { .file = (uint32_t)below(FILES) };
+	struct dcp_strided *s = &need.s;
+	uint64_t extent;
+
+	s->run = 1 + below(below(2) ? 20000 : 300);
+	s->ndim = (uint32_t)below(3);
+	for (uint32_t k = s->ndim; k-- > 0;) {
+		uint64_t inner =
+			k + 1 < s->ndim ? s->count[k + 1] * s->file_stride[k + 1] : s->run;
+
+		s->count[k] = 2 + below(4);
+		s->file_stride[k] = inner + below(below(2) ? 60000 : 100);
+	}
+	extent = dcp_strided_extent(s);
+	if (extent > BLOCKS * LOAD_BLOCK) {
+		s->ndim = 0;
+		extent = s->run;
+	}
+	s->off = below(BLOCKS * LOAD_BLOCK - extent + 1);
+	for (uint64_t i = 0; i < (s->ndim > 0 ? s->count[0] : 1); i++)
+		for (uint64_t j = 0; j < (s->ndim > 1 ? s->count[1] : 1); j++) {
+			uint64_t at = s->off + (s->ndim > 0 ? i * s->file_stride[0] : 0) +
+				      (s->ndim > 1 ? j * s->file_stride[1] : 0);
+
+			for (uint64_t b = at / LOAD_BLOCK; b <= (at + s->run - 1) / LOAD_BLOCK;
+			     b++)
+				map[need.file][b] = 1;
+		}
+	return need;
+}
+
+/* All of @map lies in ranges, in order and apart; what else does is in a hole that is no longer than those that are
+ * read along. */
+static void check_ranges(const struct load_range *v, size_t n, uint8_t map[FILES][BLOCKS])
+{
+	static uint8_t got[FILES][BLOCKS];
+
+	memset(got, 0, sizeof(got));
+	for (size_t i = 0; i < n; i++) {
+		assert_true(v[i].lo < v[i].hi && v[i].lo % LOAD_BLOCK == 0 &&
+			    v[i].hi % LOAD_BLOCK == 0 && v[i].hi <= BLOCKS * LOAD_BLOCK);
+		assert_true(!i || v[i - 1].file < v[i].file ||
+			    (v[i - 1].file == v[i].file && v[i - 1].hi < v[i].lo));
+		for (uint64_t b = v[i].lo / LOAD_BLOCK; b < v[i].hi / LOAD_BLOCK; b++)
+			got[v[i].file][b] = 1;
+	}
+	for (uint32_t f = 0; f < FILES; f++)
+		for (uint64_t b = 0, hole = 0; b < BLOCKS; b++) {
+			assert_true(got[f][b] >= map[f][b]);
+			hole = got[f][b] && !map[f][b] ? hole + 1 : 0;
+			assert_true(hole <= DCP_FETCH_STRIDE / LOAD_BLOCK + 1);
+		}
+	memcpy(map, got, sizeof(got));
+}
+
+static void check_chunks(const struct load_chunks *c, uint64_t slot, bool slack,
+			 uint8_t map[FILES][BLOCKS])
+{
+	static uint8_t got[FILES][BLOCKS];
+	uint64_t unique = 0;
+
+	memset(got, 0, sizeof(got));
+	assert_true(c->n == 0 || (c->first[0] == 0 && c->first[c->n] == c->nstretch));
+	for (size_t k = 0; k < c->n; k++) {
+		uint64_t used = 0;
+
+		assert_true(c->first[k] < c->first[k + 1]);
+		for (size_t i = c->first[k]; i < c->first[k + 1]; i++) {
+			const struct load_stretch *s = &c->stretch[i];
+
+			assert_true(s->at >= used && s->at % LOAD_BLOCK == 0);
+			used = s->at + s->n;
+			assert_true(s->n == s->hi - s->lo ||
+				    (slack && s->n == s->hi - s->lo + LOAD_BLOCK));
+			assert_true(!i || c->stretch[i - 1].file < s->file ||
+				    c->stretch[i - 1].hi <= s->lo);
+			/* What goes on in the next has its slack. */
+			if (slack && i + 1 < c->nstretch && s[1].file == s->file &&
+			    s[1].lo == s->hi)
+				assert_true(s->n > s->hi - s->lo);
+			for (uint64_t b = s->lo / LOAD_BLOCK; b < s->hi / LOAD_BLOCK; b++)
+				assert_int_equal(got[s->file][b]++, 0);
+			unique += s->hi - s->lo;
+		}
+		assert_true(used <= slot);
+	}
+	assert_memory_equal(got, map, sizeof(got));
+	assert_int_equal(unique, c->unique);
+}
+
+/* For messages: all runs, and not much else. */
+static void check_exact(const struct load_need *need)
+{
+	uint64_t bytes = dcp_strided_bytes(&need->s), sum = 0, inside = 0;
+	struct load_range *v;
+	size_t n;
+
+	assert_int_equal(load_ranges(need, 1, true, &v, &n), 0);
+	for (size_t i = 0; i < n; i++) {
+		assert_true(v[i].file == need->file && (!i || v[i - 1].hi < v[i].lo));
+		sum += v[i].hi - v[i].lo;
+	}
+	for (uint64_t i = 0; i < (need->s.ndim > 0 ? need->s.count[0] : 1); i++)
+		for (uint64_t j = 0; j < (need->s.ndim > 1 ? need->s.count[1] : 1); j++) {
+			uint64_t at = need->s.off +
+				      (need->s.ndim > 0 ? i * need->s.file_stride[0] : 0) +
+				      (need->s.ndim > 1 ? j * need->s.file_stride[1] : 0);
+
+			for (size_t k = 0; k < n; k++)
+				inside += v[k].lo <= at && at + need->s.run <= v[k].hi;
+		}
+	assert_int_equal(inside * need->s.run, bytes);
+	if (need->s.run >= 256)
+		assert_true(sum <= bytes + bytes / 8);
+	free(v);
+}
+
+static void test_random(void **state)
+{
+	(void)state;
+	for (unsigned turn = 0; turn < 400; turn++) {
+		static uint8_t map[RANKS][FILES][BLOCKS], all[FILES][BLOCKS];
+		struct load_range *v[RANKS] = { NULL };
+		const struct load_range *of[RANKS];
+		size_t n[RANKS];
+		struct load_chunks *c;
+		uint32_t ranks;
+		uint64_t slot;
+		bool slack;
+
+		seed = turn;
+		ranks = 1 + (uint32_t)below(RANKS);
+		slot = (2 + below(30)) * LOAD_BLOCK;
+		slack = below(2);
+		memset(map, 0, sizeof(map));
+		memset(all, 0, sizeof(all));
+		for (uint32_t r = 0; r < ranks; r++) {
+			struct load_need need[40];
+			size_t count = below(DCP_LEN(need));
+
+			for (size_t i = 0; i < count; i++) {
+				need[i] = random_need(map[r]);
+				check_exact(&need[i]);
+			}
+			n[r] = 0;
+			assert_int_equal(load_ranges(need, count, false, &v[r], &n[r]), 0);
+			check_ranges(v[r], n[r], map[r]);
+			of[r] = v[r];
+			for (size_t i = 0; i < sizeof(all); i++)
+				((uint8_t *)all)[i] |= ((uint8_t *)map[r])[i];
+		}
+		assert_int_equal(load_chunks_create(of, n, ranks, slot, slack, &c), 0);
+		check_chunks(c, slot, slack, all);
+		load_chunks_free(c);
+		for (uint32_t r = 0; r < ranks; r++)
+			free(v[r]);
+	}
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_random),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compare the destinations with what views of the checkpoint show. A view reads each tensor without
+ * chunks, windows or messages.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/store/io/files.h"
+#include "core/store/view/view.h"
+#include "tools/load/load.h"
+#include "tools/load/memory/memory.h"
+
+enum { BAND = 1 << 20 };
+
+/* Compare @n bytes at @at of a destination. A device's are copied to @got, a buffer for BAND bytes, first. */
+static int differs(const struct dcpload_plan *p, const struct load_target *t, const char *at,
+		   const char *expected, uint64_t n, void *got)
+{
+	struct load_device *d = p->device;
+	int rc = 0;
+
+	if (!t->on_device)
+		return memcmp(at, expected, n) ? -EILSEQ : 0;
+	for (uint64_t i = 0, now; i < n && rc == 0; i += now) {
+		now = DCP_MIN(n - i, (uint64_t)BAND);
+		rc = d->kind->fetch(d, got, at + i, now);
+		if (rc == 0 && memcmp(got, expected + i, now))
+			rc = -EILSEQ;
+	}
+	return rc;
+}
+
+/* Rooms of BAND bytes, and one for what they are converted to. */
+struct rooms {
+	void *stored, *got, *expected;
+};
+
+/* Compare the part from element @e on with the @n bytes in room->stored. -EILSEQ. */
+static int compare(const struct dcpload_plan *p, const struct load_want *w, uint64_t e,
+		   uint64_t n, const struct rooms *room)
+{
+	const struct load_target *t = &w->target;
+	struct load_target own = *t;
+	uint64_t count = n / t->from;
+
+	own.swap = 0; /* the view has swapped bytes already */
+	own.stride = NULL;
+	own.base = room->expected;
+	own.plain = own.dtype == own.shown;
+	load_place_run(&own, 0, room->stored, n);
+	for (uint64_t i = 0; i < count;) {
+		uint64_t run = t->stride ? DCP_MIN(count - i, t->inner - (e + i) % t->inner)
+					 : count - i;
+
+		int rc = differs(p, t, load_address(t, e + i), own.base + i * t->to,
+				 run * t->to, room->got);
+
+		if (rc < 0)
+			return rc;
+		i += run;
+	}
+	return 0;
+}
+
+static int check(struct dcpload_plan *p, const struct load_want *w, const struct rooms *room,
+		 struct dcp_err *err)
+{
+	uint64_t step = BAND - BAND % w->target.from;
+	struct dcp_view *view = NULL;
+	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
+
+	for (uint64_t at = 0; rc == 0 && at < w->stored; at += step) {
+		uint64_t n = DCP_MIN(w->stored - at, step);
+
+		rc = dcp_view_read(view, at, room->stored, n);
+		if (rc == 0)
+			rc = compare(p, w, at / w->target.from, n, room);
+		if (rc == -EILSEQ)
+			dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+				 "%s: what was loaded differs from what is stored, within "
+				 "elements %llu to %llu of the part",
+				 w->key, (unsigned long long)(at / w->target.from),
+				 (unsigned long long)((at + n) / w->target.from));
+	}
+	dcp_view_close(view);
+	return rc;
+}
+
+int dcpload_check(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	dcp_auto_free void *stored = malloc(BAND), *got = malloc(BAND),
+			   *expected = malloc(BAND * 8);
+	const struct rooms room = { stored, got, expected };
+	struct dcpload_error unused;
+	struct dcp_err own = { 0 };
+	int rc = stored && got && expected ? 0 : -ENOMEM;
+
+	err = err ? err : &unused;
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (load_keep_up(p, err) < 0)
+		return err->code;
+	for (size_t i = 0; i < p->nwant && rc == 0; i++)
+		if (p->want[i].id)
+			rc = p->want[i].complete
+				     ? check(p, &p->want[i], &room, &own)
+				     : dcp_fail(&own, -ENODATA, DCP_ERR_NO_OFFSET,
+						"%s is not complete", p->want[i].key);
+	if (rc < 0 && !own.msg[0])
+		load_device_said(p->device, rc, err);
+	else
+		load_fail_err(err, rc, &own);
+	return load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
+}
+
+int dcpload_drop_caches(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	struct dcp_files *files = dcp_version_files(p->ck->v);
+	struct dcpload_error unused;
+	uint32_t last = UINT32_MAX;
+
+	err = err ? err : &unused;
+	*err = (struct dcpload_error){ .rank = -1 };
+	for (size_t i = 0; i < p->nneed; i++) {
+		const struct dcp_file *file;
+
+		if (p->need[i].file == last)
+			continue;
+		last = p->need[i].file;
+		if (dcp_files_hold(files, last, true, &file, NULL) < 0)
+			continue;
+		posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+		dcp_files_release(files, last);
+	}
+	return load_agree(p->ck->comm, 0, err, (int)p->ck->config.timeout_ms);
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One execution. With a window two threads work: one fills the slots of the chunks that this rank
+ * reads, the other, the caller's, takes what this rank needs from every slot.
+ */
+#include "tools/load/execute/execute_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/store/io/files.h"
+#include "core/store/io/queue.h"
+#include "core/store/view/view.h"
+#include "tools/load/memory/gds.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/place/ship.h"
+#include "tools/load/plan/schedule.h"
+
+enum { MOST_AGAIN = 16 /* attempts after the first */ };
+
+/* ---- through the window ---- */
+
+enum { MOST_FILLERS = 16 };
+
+/* Every @step-th chunk from @first on. */
+struct filler {
+	struct dcpload_plan *p;
+	size_t first, step;
+	pthread_t thread;
+	struct dcp_err err;
+	int rc;
+};
+
+static void *fill_slots(void *arg)
+{
+	struct filler *f = arg;
+	struct dcpload_plan *p = f->p;
+
+	for (size_t c = f->first; c < p->chunks->n && f->rc == 0; c += f->step) {
+		f->rc = load_window_claim(p->window, c);
+		if (f->rc == 0)
+			f->rc = load_fill(p, c, load_window_slot(p->window, c), &f->err);
+		if (f->rc == 0)
+			load_window_publish(p->window, c);
+	}
+	if (f->rc < 0)
+		load_window_fail(p->window);
+	return NULL;
+}
+
+static int take_chunk(struct dcpload_plan *p, struct load_active *a, size_t c)
+{
+	const struct load_chunks *chunks = p->chunks;
+	const uint8_t *slot = load_window_slot(p->window, c);
+	uint32_t self = chunks->members > 1 ? p->ck->self : 0;
+	uint64_t before = p->took;
+	int rc = p->ship ? load_ship_begin(p->ship, slot, c) : 0;
+
+	for (size_t i = chunks->first[c]; p->gds && i < chunks->first[c + 1] && rc == 0; i++)
+		rc = load_ship_send(p->ship, slot + chunks->stretch[i].at + p->there[i].device,
+				    p->there[i].host);
+	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
+		const struct load_stretch *s = &chunks->stretch[i];
+
+		rc = load_place_stretch(p, a, s->file, s->lo, s->hi, slot + s->at);
+	}
+	if (c % chunks->members != self)
+		p->report.received += p->took - before;
+	if (rc == 0 && p->ship)
+		return load_ship_end(p->ship); /* which is done with the chunk later */
+	if (rc == 0)
+		load_window_done(p->window, c);
+	return rc;
+}
+
+/* Describe @rc of the window. */
+static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *err)
+{
+	if (p->ship && p->device->said[0])
+		return load_device_said(p->device, rc, err);
+	if (rc == -EOWNERDEAD)
+		return load_fail(err, rc, "rank %u died while loading",
+				 load_window_dead(p->window));
+	if (rc == -ETIMEDOUT)
+		return load_fail(err, rc, "no rank of this node made progress for %u s",
+				 p->ck->config.timeout_ms / 1000);
+	return load_fail(err, rc, "%s",
+			 rc == -ECANCELED ? "another rank of this node failed" : strerror(-rc));
+}
+
+/* Threads that read: one keeps up with the copies of this thread, but not with those of a device. */
+static uint32_t fillers(const struct dcpload_plan *p)
+{
+	uint64_t bytes, slots;
+
+	if (!p->ship)
+		return 1;
+	load_window_memory(p->window, &bytes);
+	slots = bytes / p->chunks->slot / p->chunks->members;
+	slots = DCP_MIN(DCP_MAX(slots / 2, 1ull), (uint64_t)MOST_FILLERS);
+	return (uint32_t)DCP_MIN(load_threads(p), slots);
+}
+
+static uint32_t start_fillers(struct dcpload_plan *p, struct filler *f, int *rc)
+{
+	const struct load_chunks *chunks = p->chunks;
+	uint32_t self = chunks->members > 1 ? p->ck->self : 0, n = fillers(p), i = 0;
+
+	for (*rc = 0; i < n && *rc == 0; i += *rc == 0) {
+		f[i].p = p;
+		f[i].first = self + (size_t)i * chunks->members;
+		f[i].step = (size_t)n * chunks->members;
+		*rc = -pthread_create(&f[i].thread, NULL, fill_slots, &f[i]);
+	}
+	return i;
+}
+
+static int take_chunks(struct dcpload_plan *p)
+{
+	struct load_active a = { 0 };
+	int rc = 0;
+
+	for (size_t c = 0; c < p->chunks->n && rc == 0; c++) {
+		int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+
+		if (p->ship)
+			rc = load_ship_reap(p->ship, false);
+		if (rc == 0)
+			rc = load_window_await(p->window, c);
+		load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
+		if (rc == 0)
+			rc = take_chunk(p, &a, c);
+	}
+	if (rc == 0 && p->ship)
+		rc = load_ship_reap(p->ship, true);
+	free(a.need);
+	return rc;
+}
+
+int load_by_window(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	struct filler f[MOST_FILLERS] = { 0 };
+	uint32_t n;
+	int rc, failed = -1;
+
+	n = start_fillers(p, f, &rc);
+	if (rc < 0)
+		load_fail(err, rc, "cannot start a thread: %s", strerror(-rc));
+	else
+		rc = take_chunks(p);
+	if (rc < 0)
+		load_window_fail(p->window);
+	if (rc < 0 && p->ship)
+		load_ship_drop(p->ship);
+	for (uint32_t i = 0; i < n; i++) {
+		pthread_join(f[i].thread, NULL);
+		if (f[i].rc < 0 && (failed < 0 || f[i].err.msg[0]))
+			failed = (int)i;
+	}
+	if (rc < 0 && err->code)
+		return rc;
+	/* Prefer a failure of this rank to the fact that another rank failed. */
+	if (failed >= 0 && (f[failed].err.msg[0] || rc == 0 || rc == -ECANCELED))
+		return f[failed].err.msg[0] ? load_fail_err(err, f[failed].rc, &f[failed].err)
+					    : window_error(p, f[failed].rc, err);
+	return rc < 0 ? window_error(p, rc, err) : 0;
+}
+
+/* ---- what a view must decode ---- */
+
+/* Bytes [at, at + n) of the part, which are in @band. */
+static int place_band(struct dcpload_plan *p, uint32_t number, uint64_t at, const void *band,
+		      uint64_t n)
+{
+	const struct load_target *t = &p->want[number].target;
+	const struct dcp_strided run = { .dst = at, .run = n };
+	int rc;
+
+	if (!t->on_device) {
+		load_place_run(t, at, band, n);
+		return load_arrived(p, number, n);
+	}
+	rc = load_ship_begin(p->ship, band, LOAD_SHIP_NO_CHUNK);
+	if (rc == 0)
+		rc = load_ship_add(p->ship, number, &run, band);
+	if (rc == 0)
+		rc = load_ship_end(p->ship);
+	if (rc == 0)
+		rc = load_ship_reap(p->ship, true); /* the band is used again */
+	if (rc < 0)
+		load_ship_drop(p->ship);
+	return rc;
+}
+
+static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t number, void *band,
+		     struct dcp_err *err)
+{
+	struct dcp_view *view;
+	uint64_t size = load_view_band(p->ck->config.staging),
+		 step = size - size % w->target.from;
+	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
+
+	if (rc < 0)
+		return rc;
+	for (uint64_t at = 0; at < w->stored && rc == 0;) {
+		uint64_t n = DCP_MIN(w->stored - at, step);
+
+		rc = dcp_view_read(view, at, band, n);
+		if (rc < 0) {
+			dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s", w->key, strerror(-rc));
+			break;
+		}
+		__atomic_fetch_add(&p->report.read, n, __ATOMIC_RELAXED);
+		rc = place_band(p, number, at, band, n);
+		at += n;
+	}
+	dcp_view_close(view);
+	return rc;
+}
+
+static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	uint64_t size = load_view_band(p->ck->config.staging);
+	dcp_auto_free void *band = NULL;
+	struct dcp_err own = { 0 };
+	int rc = 0;
+
+	for (size_t i = 0; i < p->nwant && rc == 0; i++) {
+		if (!p->want[i].through_view)
+			continue;
+		p->report.staging += band ? 0 : size;
+		band = band ? band : malloc(size);
+		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
+	}
+	if (rc < 0 && !own.msg[0] && p->ship && p->device->said[0])
+		return load_device_said(p->device, rc, err);
+	return load_fail_err(err, rc, &own);
+}
+
+/* ---- all of it ---- */
+
+/* Find out what memory a destination is in, and clear the padding there. */
+static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_error *err)
+{
+	struct load_device *d = p->device;
+	struct load_target *t = &w->target;
+	bool ours = w->owned && load_block_has(p->memory, t->base);
+	int rc = DCPLOAD_MEMORY_HOST;
+
+	if (d && w->nbytes)
+		rc = ours ? (int)DCPLOAD_MEMORY_DEVICE : d->kind->kind_of(d, t->base);
+	if (rc < 0)
+		return load_fail(err, rc, "%s: %s, but loaded is to %s", w->key, d->said,
+				 d->name);
+	w->memory = (uint8_t)rc;
+	t->on_device = rc == DCPLOAD_MEMORY_DEVICE || rc == DCPLOAD_MEMORY_MANAGED;
+	if (p->gds && w->nbytes && !t->on_device)
+		return load_fail(err, -EINVAL, "%s: io gds cannot fill the memory of the host",
+				 w->key);
+	if (!w->padded || t->stride || !w->nbytes)
+		return 0;
+	d = t->on_device ? d : NULL;
+	rc = load_memory_of(d)->zero(d, t->base, w->nbytes);
+	return rc < 0 ? load_device_said(d, rc, err) : 0;
+}
+
+/* Memory of the plan beyond destinations; a node's window is divided among its ranks. */
+static uint64_t held(const struct dcpload_plan *p)
+{
+	bool shared = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
+	uint64_t window = p->window ? load_window_bytes(p->window) : 0;
+
+	return load_rounds_bytes(p->rounds) + load_ship_bytes(p->ship) +
+	       window / (shared ? p->ck->nlocal : 1);
+}
+
+/* Reset counters, ask resolve() for destinations, clear padding. */
+static int start(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc;
+
+	p->arrived = p->took = 0;
+	p->report.read = p->report.sent = p->report.received = 0;
+	p->report.read_ns = p->report.wait_ns = p->report.place_ns = 0;
+	p->report.staging = held(p);
+	p->ck->counts = (struct dcp_io_counts){ 0 };
+	rc = p->hooks.get_state ? p->hooks.get_state(p->hooks.ctx) : 0;
+	if (rc < 0)
+		return load_fail(err, rc, "the caller's get_state() failed: %s", strerror(-rc));
+	for (size_t i = 0; i < p->nwant; i++) {
+		struct load_want *w = &p->want[i];
+		struct dcpload_part part;
+
+		w->complete = 0;
+		w->left = w->through_view ? w->stored : 0;
+		if (!p->hooks.resolve || !w->id)
+			continue;
+		dcpload_part(p, i, &part);
+		rc = p->hooks.resolve(p->hooks.ctx, i, &part);
+		if (rc < 0)
+			return load_fail(err, rc, "%s: the caller's resolve() failed: %s",
+					 w->key, strerror(-rc));
+		w->target.base = part.data;
+	}
+	for (size_t i = 0; i < p->nneed; i++)
+		p->want[p->need[i].want].left += dcp_strided_bytes(&p->need[i].s);
+	for (size_t i = 0; i < p->nwant; i++) {
+		struct load_want *w = &p->want[i];
+
+		if (w->id && w->nbytes && !w->target.base)
+			return load_fail(err, -EFAULT, "%s has no destination", w->key);
+		rc = w->id ? prepare(p, w, err) : 0;
+		if (rc < 0)
+			return rc;
+	}
+	rc = p->ship ? load_ship_start(p->ship) : 0;
+	return rc < 0 ? load_device_said(p->device, rc, err) : 0;
+}
+
+/* Show the caller the objects. */
+static int show_objects(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	const char *key, *type, *json;
+	uint64_t next = 0;
+	int rc = 0;
+
+	while (p->hooks.object && rc == 0 &&
+	       (rc = dcpload_next_object(p->ck, &next, &key, err)) > 0) {
+		dcp_auto_free char *own = strdup(key); /* the next answer takes its place */
+		size_t n = 0;
+
+		if (!own)
+			return load_fail(err, -ENOMEM, "out of memory");
+		rc = dcpload_object(p->ck, own, &type, &json, &n, err);
+		if (rc < 0 && rc != -EBADMSG)
+			return rc;
+		rc = rc < 0 ? p->hooks.object(p->hooks.ctx, own, "", NULL, 0)
+			    : p->hooks.object(p->hooks.ctx, own, type, json, n);
+		if (rc < 0)
+			return load_fail(err, rc, "%s: the caller's object() failed: %s", own,
+					 strerror(-rc));
+	}
+	return rc;
+}
+
+static int set_state(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc = p->hooks.set_state ? p->hooks.set_state(p->hooks.ctx) : 0;
+
+	return rc < 0 ? load_fail(err, rc, "the caller's set_state() failed: %s", strerror(-rc))
+		      : 0;
+}
+
+/* Parts of which nothing is stored: empty ones, and padding alone. */
+static int complete_empty(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < p->nwant && rc == 0; i++)
+		if (p->want[i].id && !p->want[i].complete)
+			rc = load_arrived(p, (uint32_t)i, 0);
+	return load_fail_err(err, rc, NULL);
+}
+
+static int run(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc;
+
+	if (p->rounds)
+		rc = load_by_rounds(p, err);
+	else if (p->window)
+		rc = load_by_window(p, err);
+	else
+		rc = load_by_wants(p, err);
+	if (rc == 0)
+		rc = load_views(p, err);
+	if (rc == 0)
+		rc = complete_empty(p, err);
+	return rc < 0 ? rc : show_objects(p, err);
+}
+
+static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int rc, timeout = (int)p->ck->config.timeout_ms;
+
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (!p->finished)
+		rc = load_fail(err, -EINVAL, "the plan is not finished");
+	else
+		rc = start(p, err);
+	rc = load_agree(p->ck->comm, rc, err, timeout);
+	load_trace_begin(p);
+	if (rc == 0)
+		rc = load_agree(p->ck->comm, run(p, err), err, timeout);
+	if (rc == 0)
+		rc = load_agree(p->ck->comm, set_state(p, err), err, timeout);
+	p->report.calls = p->ck->counts.calls;
+	if (p->window) {
+		p->report.wait_ns += load_window_waited(p->window);
+		load_window_reset(p->window);
+	}
+	return rc;
+}
+
+int dcpload_execute(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int64_t begin = dcp_now_ns(CLOCK_MONOTONIC), cpu = dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID);
+	struct dcpload_error own;
+	bool renewed = false;
+	int rc;
+
+	err = err ? err : &own;
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (p->report.execute_ns) /* what is said of planning stays for the first time */
+		p->again_why[0] = '\0';
+	rc = load_keep_up(p, err);
+	if (rc == 0)
+		rc = attempt(p, err);
+	for (int i = 0; i < MOST_AGAIN && rc < 0 && load_again(p, &renewed, err) == 0; i++)
+		rc = attempt(p, err);
+	p->report.cpu_ns = (uint64_t)(dcp_now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu);
+	p->report.execute_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - begin);
+	return rc;
+}
+
+int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out)
+{
+	struct dcpload_report r = p->report;
+	uint32_t size = DCP_MIN(out->size, (uint32_t)sizeof(r));
+	uint64_t slots;
+
+	r.size = size;
+	r.open_ns = p->ck->open_ns;
+	r.io_why = p->gds ? load_gds_why(p->gds) : p->io_why;
+	r.exchange_why = p->exchange_why;
+	r.again = p->again_why[0] ? p->again_why : NULL;
+	r.comm = p->ck->comm->name;
+	r.device = p->device ? p->device->name : "";
+	r.device_why = p->device && p->device->why[0] ? p->device->why : p->ck->device_why;
+	r.pinned = load_ship_pinned(p->ship);
+	r.device_staging = load_ship_device_bytes(p->ship);
+	if (p->gds && load_window_memory(p->window, &slots)) /* the same on the device */
+		r.device_staging += slots;
+	memcpy(out, &r, size);
+	return 0;
+}

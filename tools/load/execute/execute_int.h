@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * execute: the three ways of the bytes, and what they share.
+ */
+#pragma once
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "tools/load/plan/chunk.h"
+#include "tools/load/window.h"
+
+/* Reading @file gave @rc: remember what that means for another attempt (again.c). Any thread. */
+static inline void load_trouble(struct dcpload_plan *p, uint32_t file, int rc)
+{
+	if (rc == -ESTALE || rc == -ENOENT)
+		atomic_store(&p->changed, 1);
+	else if (rc == -EIO)
+		atomic_store(&p->lost, file + 1);
+}
+
+/* Read chunk @c into @slot. */
+int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err);
+
+/* Threads of a rank, as configured; by default the CPUs of the node divided by its ranks. */
+uint32_t load_threads(const struct dcpload_plan *p);
+
+/* Load every chunk through the window; by messages; or every want for itself. */
+int load_by_window(struct dcpload_plan *p, struct dcpload_error *err);
+int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err);
+int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err);

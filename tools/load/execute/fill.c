@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading a chunk: past the page cache where it is not in there, and only from files that are unchanged. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "core/store/io/files.h"
+#include "core/store/io/queue.h"
+#include "tools/load/execute/execute_int.h"
+#include "tools/load/memory/gds.h"
+
+enum { REQUEST = 1 << 20 }; /* bytes of one read */
+
+/* Reads of one file, collected until they are flushed. */
+struct filling {
+	struct dcpload_plan *p;
+	struct dcp_files *files;
+	const struct dcp_file *file; /* held */
+	uint32_t number;
+	int direct; /* @file opened with O_DIRECT; -1: not opened yet, -2: it cannot be */
+	struct dcp_read read[DCP_QUEUE_READS];
+	size_t n;
+};
+
+static int flush(struct filling *f)
+{
+	struct dcp_io_counts counts = { 0 };
+	int rc = dcp_queue_read(f->p->ck->store.queue, f->read, f->n, &counts);
+
+	dcp_io_add(&f->p->ck->counts, &counts);
+	f->n = 0;
+	return rc;
+}
+
+static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
+{
+	int rc = 0;
+
+	for (; n && rc == 0;) {
+		uint32_t now = (uint32_t)DCP_MIN(n, (uint64_t)REQUEST);
+
+		f->read[f->n++] = (struct dcp_read){ fd, now, off, to };
+		if (f->n == DCP_QUEUE_READS)
+			rc = flush(f);
+		off += now;
+		to += now;
+		n -= now;
+	}
+	return rc;
+}
+
+/* Finish with the file: flush unless @rc is an error, and check that the file has not changed. */
+static int leave(struct filling *f, int rc, struct dcp_err *err)
+{
+	int seen;
+
+	if (!f->file)
+		return rc;
+	rc = rc < 0 ? rc : flush(f);
+	seen = dcp_files_check(f->files, f->number, false);
+	rc = rc == 0 || seen == -ESTALE ? seen : rc;
+	load_trouble(f->p, f->number, rc);
+	if (rc < 0 && !err->msg[0])
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s",
+			 dcp_files_name(f->files, f->number),
+			 seen < 0 ? "changed since it was planned" : strerror(-rc));
+	dcp_files_release(f->files, f->number);
+	f->file = NULL;
+	if (f->direct >= 0)
+		close(f->direct);
+	f->direct = -1;
+	return rc;
+}
+
+static int enter(struct filling *f, uint32_t number, struct dcp_err *err)
+{
+	int rc;
+
+	if (f->file && f->number == number)
+		return 0;
+	rc = leave(f, 0, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_files_hold(f->files, number, true, &f->file, err);
+	load_trouble(f->p, number, rc);
+	f->number = number;
+	return rc;
+}
+
+static int direct_fd(struct filling *f)
+{
+	char path[40];
+
+	if (f->direct == -1) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", f->file->fd);
+		f->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+		if (f->direct < 0)
+			f->direct = -2;
+	}
+	return f->direct;
+}
+
+/* Are the first, middle and last of @n bytes in the page cache? Taken as all of them. */
+static bool is_warm(int fd, const struct load_stretch *s, uint64_t n)
+{
+	return dcp_is_cached(fd, s->lo) && dcp_is_cached(fd, s->lo + n - 1) &&
+	       dcp_is_cached(fd, s->lo + n / 2);
+}
+
+/* By cuFile to the device, what can be. Returns bytes that are there; the host reads the rest. */
+static uint32_t fill_device(struct filling *f, const struct load_stretch *s,
+			    const uint8_t *slot, uint64_t n)
+{
+	struct dcpload_plan *p = f->p;
+	uint64_t all,
+		at = (uint64_t)(slot - (uint8_t *)load_window_memory(p->window, &all)) + s->at;
+	struct load_there *there = &p->there[s - p->chunks->stretch];
+
+	*there = (struct load_there){ (uint32_t)(n - n % LOAD_BLOCK), (uint32_t)n };
+	if (there->device == 0 ||
+	    !load_gds_read(p->gds, s->file, direct_fd(f), s->lo, at, there->device))
+		there->device = 0;
+	there->host -= there->device;
+	return there->device;
+}
+
+static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t *slot,
+			struct dcp_err *err)
+{
+	uint32_t io = f->p->report.io, there;
+	uint64_t n, tail;
+	int rc = enter(f, s->file, err);
+
+	if (rc < 0)
+		return rc;
+	if (s->lo >= f->file->size)
+		return dcp_fail(err, -EIO, s->lo, "%s ends at byte %llu",
+				dcp_files_name(f->files, s->file),
+				(unsigned long long)f->file->size);
+	n = DCP_MIN((uint64_t)s->n, f->file->size - s->lo);
+	__atomic_fetch_add(&f->p->report.read, n, __ATOMIC_RELAXED);
+	there = f->p->gds ? fill_device(f, s, slot, n) : 0;
+	if (there)
+		return add(f, f->file->fd, s->lo + there, slot + s->at + there, n - there);
+	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
+	    (io == DCPLOAD_IO_AUTO && is_warm(f->file->fd, s, n)))
+		return add(f, f->file->fd, s->lo, slot + s->at, n);
+	tail = n % LOAD_BLOCK; /* the end of the file, too short for O_DIRECT */
+	rc = add(f, f->direct, s->lo, slot + s->at, n - tail);
+	if (rc == 0 && tail)
+		rc = add(f, f->file->fd, s->lo + n - tail, slot + s->at + n - tail, tail);
+	return rc;
+}
+
+int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err)
+{
+	const struct load_chunks *chunks = p->chunks;
+	struct filling f = { .p = p, .files = dcp_version_files(p->ck->v), .direct = -1 };
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	uint64_t bytes = 0;
+	int rc = 0;
+
+	for (size_t i = chunks->first[c]; i < chunks->first[c + 1] && rc == 0; i++) {
+		rc = fill_stretch(&f, &chunks->stretch[i], slot, err);
+		bytes += chunks->stretch[i].n;
+	}
+	rc = leave(&f, rc, err);
+	load_trace(p, DCPLOAD_EVENT_READ, start, bytes);
+	__atomic_fetch_add(&p->report.read_ns, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start),
+			   __ATOMIC_RELAXED);
+	return rc;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every rank reads for itself, from the page cache: several threads read runs straight into the
+ * destinations. What must be converted passes through a small buffer.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "core/store/io/files.h"
+#include "core/store/io/gather.h"
+#include "core/store/io/guard.h"
+#include "tools/load/execute/execute_int.h"
+
+enum {
+	PART = 16 << 20,    /* bytes of a file that a thread takes at a time */
+	BUFFER = 256 << 10, /* bytes to be converted at a time */
+	MOST_THREADS = 64,
+};
+
+/* What the threads share. */
+struct shared {
+	struct dcpload_plan *p;
+	pthread_mutex_t lock;
+	size_t need; /* the next need, and the file offset to go on at; 0: its beginning */
+	uint64_t at;
+	int rc;
+	struct dcp_err err;
+};
+
+struct worker {
+	struct shared *shared;
+	struct dcp_gather gather;
+	struct dcp_io_counts io;
+	const struct load_need *need;
+	uint64_t lo, hi; /* current part of its file */
+	const struct dcp_file *file;
+	uint8_t *buffer; /* allocated when first needed */
+};
+
+/* Take the next part to read. false: none is left, or a thread failed. */
+static bool next_part(struct shared *s, const struct load_need **need, uint64_t *lo,
+		      uint64_t *hi)
+{
+	const struct dcpload_plan *p = s->p;
+	bool any;
+
+	pthread_mutex_lock(&s->lock);
+	any = s->rc == 0 && s->need < p->nneed;
+	if (any) {
+		const struct load_need *n = &p->need[s->need];
+		uint64_t end = n->s.off + dcp_strided_extent(&n->s);
+
+		*need = n;
+		*lo = DCP_MAX(s->at, n->s.off);
+		*hi = end - *lo > 2 * (uint64_t)PART ? *lo + PART : end;
+		s->at = *hi == end ? 0 : *hi;
+		s->need += *hi == end;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return any;
+}
+
+/* Strided runs are copied from the mapping if there is one; reads would also fetch the gaps between. */
+static int straight(void *ctx, const struct dcp_strided *s)
+{
+	struct worker *w = ctx;
+	char *base = w->shared->p->want[w->need->want].target.base;
+
+	if (!w->file->map || s->ndim == 0)
+		return dcp_gather_add(&w->gather, base, w->file->fd, s);
+	dcp_gather_copy(base, w->file->map + s->off, s);
+	w->io.mapped += dcp_strided_bytes(s);
+	return 0;
+}
+
+/* @s as it is in the buffer, where its runs follow each other. */
+static struct dcp_strided packed(const struct dcp_strided *s)
+{
+	struct dcp_strided out = *s;
+	uint64_t step = s->run;
+
+	for (uint32_t k = s->ndim; k-- > 0; step *= s->count[k])
+		out.file_stride[k] = step;
+	return out;
+}
+
+static int convert(void *ctx, const struct dcp_strided *s)
+{
+	struct worker *w = ctx;
+	const struct load_target *t = &w->shared->p->want[w->need->want].target;
+	uint64_t n = dcp_strided_bytes(s);
+	struct dcp_strided in = *s, lie;
+	int rc;
+
+	if (n > BUFFER) { /* too large: two parts, one after the other */
+		struct dcp_strided part = *s;
+		uint64_t half, skip;
+
+		if (s->ndim) {
+			half = s->count[0] / 2;
+			part.count[0] = half;
+			if (half == 1)
+				part = dcp_strided_without(s, 0);
+			rc = convert(w, &part);
+			part = s->count[0] - half == 1 ? dcp_strided_without(s, 0) : *s;
+			if (s->count[0] - half > 1)
+				part.count[0] = s->count[0] - half;
+			part.off += half * s->file_stride[0];
+			part.dst += half * s->dst_stride[0];
+			return rc < 0 ? rc : convert(w, &part);
+		}
+		skip = BUFFER - BUFFER % t->from;
+		part.run = skip;
+		rc = convert(w, &part);
+		part.off += skip;
+		part.dst += skip;
+		part.run = s->run - skip;
+		return rc < 0 ? rc : convert(w, &part);
+	}
+	lie = packed(s);
+	for (uint32_t k = 0; k < s->ndim; k++)
+		in.dst_stride[k] = lie.file_stride[k];
+	in.dst = 0;
+	rc = dcp_gather_add(&w->gather, (char *)w->buffer, w->file->fd, &in);
+	if (rc == 0)
+		rc = dcp_gather_end(&w->gather);
+	if (rc == 0)
+		load_place(t, &lie, w->buffer);
+	return rc;
+}
+
+/* Runs under dcp_guard_run(), which leaves it at once when a mapped page cannot be read. */
+static int copy_part(void *arg)
+{
+	struct worker *w = arg;
+	const struct load_target *t = &w->shared->p->want[w->need->want].target;
+	int rc = dcp_strided_clip(&w->need->s, w->lo, w->hi, t->plain ? 1 : t->from,
+				  t->plain ? straight : convert, w);
+
+	return rc < 0 ? rc : dcp_gather_end(&w->gather);
+}
+
+static uint64_t delivered(const struct worker *w)
+{
+	return w->io.read + w->io.mapped;
+}
+
+static int read_part(struct worker *w, struct dcp_err *err)
+{
+	struct dcpload_plan *p = w->shared->p;
+	struct dcp_files *files = dcp_version_files(p->ck->v);
+	const struct load_target *t = &p->want[w->need->want].target;
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	uint64_t before = delivered(w);
+	int seen, rc = dcp_files_hold(files, w->need->file, true, &w->file, err);
+
+	if (rc < 0) {
+		load_trouble(p, w->need->file, rc);
+		return rc;
+	}
+	if (!t->plain && !w->buffer)
+		w->buffer = malloc(BUFFER);
+	if (!t->plain && !w->buffer)
+		rc = -ENOMEM;
+	if (rc == 0)
+		rc = dcp_guard_run(copy_part, w);
+	seen = dcp_files_check(files, w->need->file, false);
+	rc = rc == 0 || seen == -ESTALE ? seen : rc;
+	load_trouble(p, w->need->file, rc);
+	if (rc < 0)
+		dcp_fail(err, rc, w->lo, "%s: %s: %s", p->want[w->need->want].key,
+			 dcp_files_name(files, w->need->file),
+			 seen < 0 ? "changed since it was planned" : strerror(-rc));
+	dcp_files_release(files, w->need->file);
+	load_trace(p, DCPLOAD_EVENT_READ, start, delivered(w) - before);
+	__atomic_fetch_add(&p->report.read, delivered(w) - before, __ATOMIC_RELAXED);
+	return rc < 0 ? rc : load_arrived(p, w->need->want, delivered(w) - before);
+}
+
+static void *work(void *arg)
+{
+	struct shared *s = arg;
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	struct worker w;
+	struct dcp_err err = { 0 };
+	uint64_t used;
+	int rc = 0;
+
+	w.shared = s;
+	w.buffer = NULL;
+	w.io = (struct dcp_io_counts){ 0 };
+	dcp_gather_begin(&w.gather, s->p->ck->store.queue, &w.io);
+	while (rc == 0 && next_part(s, &w.need, &w.lo, &w.hi))
+		rc = read_part(&w, &err);
+	used = sizeof(w) + (w.buffer ? BUFFER : 0) + (w.gather.span ? DCP_QUEUE_BUFFER : 0);
+	dcp_gather_finish(&w.gather);
+	dcp_io_add(&s->p->ck->counts, &w.io);
+	free(w.buffer);
+	pthread_mutex_lock(&s->lock);
+	s->p->report.staging += used;
+	if (rc < 0 && s->rc == 0) {
+		s->rc = rc;
+		s->err = err;
+	}
+	s->p->report.read_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+uint32_t load_threads(const struct dcpload_plan *p)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint32_t n = p->ck->config.threads;
+
+	if (n == 0)
+		n = (uint32_t)DCP_MAX(cpus, 1l) / p->ck->nlocal;
+	return DCP_MAX(n, 1u);
+}
+
+/* Not more than staging has room for, but one. */
+static uint32_t threads(const struct dcpload_plan *p)
+{
+	uint32_t n = load_threads(p);
+
+	n = (uint32_t)DCP_MIN(n, p->ck->config.staging / (BUFFER + DCP_QUEUE_BUFFER));
+	return DCP_MIN(DCP_MAX(n, 1u), (uint32_t)MOST_THREADS);
+}
+
+int load_by_wants(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	struct shared s = { .p = p, .lock = PTHREAD_MUTEX_INITIALIZER };
+	pthread_t thread[MOST_THREADS];
+	uint32_t n = threads(p), started = 0;
+
+	while (started + 1 < n && pthread_create(&thread[started], NULL, work, &s) == 0)
+		started++;
+	work(&s);
+	while (started)
+		pthread_join(thread[--started], NULL);
+	return load_fail_err(err, s.rc, &s.err);
+}

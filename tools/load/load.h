@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load: what the files of the library share.
+ *
+ *	open/     finding and opening the same version on all ranks; its keys
+ *	plan/     wants, where their bytes are stored, who reads for whom
+ *	window    memory that the ranks of a node share
+ *	memory/   the kinds of memory that destinations are in
+ *	place/    from a stretch of a file to the destinations
+ *	execute/  the threads that read and place
+ */
+#pragma once
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buf.h"
+#include "core/base/err.h"
+#include "core/model/geometry/cut.h"
+#include "core/model/geometry/strided.h"
+#include "core/store/index/index.h"
+#include "core/store/io/fetch.h"
+#include "core/store/version/version.h"
+#include "tools/load/comm/comm.h"
+#include "tools/load/dcpload.h"
+
+struct dcp_layout;
+struct dcp_layouts;
+struct load_device;
+
+#define LOAD_STAGING ((uint64_t)64 << 20)
+#define LOAD_TIMEOUT_MS 60000
+#define LOAD_BLOCK 4096 /* alignment of O_DIRECT reads */
+
+struct dcpload {
+	const struct dcpload_comm *comm; /* borrowed from the caller, or load_alone */
+	struct dcpload_config config;    /* defaults filled in */
+	struct dcp_arena arena;
+	char *backing;        /* what the source stands for: itself, or what is mounted there */
+	char *source;         /* the directory that is scanned: @backing, or one in the mount */
+	const char *wanted;   /* version that the caller or path names; once open: its name */
+	const char *layout;   /* of a rank's directory; NULL: the source is not one */
+	uint32_t layout_rank; /* the rank of that directory */
+	char *mount;          /* root of the mount that the path lies in, or NULL */
+	const char *through;  /* why the mount is read; NULL: the files are read */
+	char *cache;
+	struct dcp_scan scan;
+	struct dcp_store_opts store;
+	struct dcp_io_counts counts;
+	struct dcp_version *v;
+	struct dcp_version *base; /* of which v shows other keys (config.rules), or NULL */
+	uint32_t opened; /* how often it was opened again, because its files had changed */
+	struct dcp_layouts *layouts; /* made when first asked for */
+	struct dcp_arena answer;     /* what the last call returned */
+	uint32_t *node;              /* number of each rank's node */
+	uint32_t nnodes;
+	uint32_t *local;            /* ranks of this node, in order */
+	uint32_t nlocal, self;      /* size of @local; this rank's place in it */
+	struct load_device *device; /* NULL: the host */
+	char device_why[160];
+	uint64_t open_ns;
+};
+
+/* ---- open/source.c ---- */
+
+int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
+		struct dcp_err *err);
+
+/* What @path stands for: ck->backing, and what a path in a mount names. */
+int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err);
+/* Open ck->wanted, or the newest: its files, or through the mount. */
+int load_open_any(struct dcpload *ck, struct dcp_err *err);
+/* Through the mount; @why goes into the report. */
+int load_open_through(struct dcpload *ck, const char *why, struct dcp_err *err);
+/* Of what is open: the same on all ranks that see the same files. */
+uint64_t load_generation(const struct dcpload *ck);
+/* Close what is open. */
+void load_forget(struct dcpload *ck);
+
+/* ---- open/open.c ---- */
+
+/* Collective. Open the version again, whose files have changed. After a failure the one that is open stays. */
+int load_reopen(struct dcpload *ck, struct dcpload_error *err);
+
+/* ---- open/keys.c ---- */
+
+void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out);
+/* The row of a tensor. -ENOENT: @err names the nearest key. */
+int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
+	      struct dcp_err *err);
+/* Does @select select the key of @row? 1, 0, or a negative errno. */
+int load_selects(struct dcpload *ck, const struct dcpload_select *select,
+		 const struct dcp_row *row);
+
+/* ---- place/ ---- */
+
+/* The destination of an array of stored elements. */
+struct load_target {
+	char *base;        /* byte 0 of the destination */
+	uint32_t from, to; /* bytes per element, 16 at most: stored, in the destination */
+	uint32_t swap;     /* unit of bytes to reverse; 0: none */
+	bool plain;        /* row-major and not converted: bytes are copied */
+	enum dcp_dtype dtype, shown; /* stored, in the destination */
+	uint32_t ndim;
+	uint64_t inner;        /* elements that are contiguous in the destination */
+	const uint64_t *shape; /* of the array */
+	const int64_t *stride; /* of the destination, in elements; NULL: row-major */
+	bool on_device;        /* the processor must not touch it */
+};
+
+/* Place the runs of @s; @src holds the file from byte s->off on. */
+void load_place(const struct load_target *t, const struct dcp_strided *s, const uint8_t *src);
+/* Place @n bytes, whole elements, which begin at byte @at of the row-major stored array. */
+void load_place_run(const struct load_target *t, uint64_t at, const uint8_t *src, uint64_t n);
+
+/* Address of element @e of the array in the destination. */
+char *load_address(const struct load_target *t, uint64_t e);
+
+/* ---- plan/plan.c ---- */
+
+/* One want. */
+struct load_want {
+	const char *key;
+	int64_t id; /* row of the index; 0: nothing to load */
+	struct dcp_cut cut;
+	const char *dtype_name, *to_name; /* stored dtype, dtype in the destination */
+	uint32_t ndim, global_ndim;       /* of the part, of the tensor */
+	const uint64_t *shape, *global_shape;
+	struct load_target target;
+	uint32_t itemsize;       /* of the destination */
+	uint64_t stored, nbytes; /* bytes of the part as stored and in the destination */
+	bool owned;              /* the library allocates */
+	bool padded;             /* it contains zeros that are not stored */
+	bool through_view;       /* it must be decoded: a view reads it */
+	bool swap;
+	uint8_t memory;        /* enum dcpload_memory of the destination */
+	_Atomic uint64_t left; /* stored bytes that are not in place yet */
+	_Atomic uint32_t complete;
+	void *user;
+	size_t first, n; /* its needs, valid until they are sorted */
+};
+
+/* Stored bytes of a want: runs of a file. */
+struct load_need {
+	struct dcp_strided s; /* s.piece is NULL */
+	uint32_t file, want;
+};
+
+struct load_listed {
+	uint32_t list;
+	const char *key, *why;
+};
+
+/* Where the bytes of a stretch were read to: the first on the device, the rest to the host. */
+struct load_there {
+	uint32_t device, host;
+};
+
+struct load_block;
+struct load_chunks;
+struct load_gds;
+struct load_range;
+struct load_rounds;
+struct load_ship;
+struct load_window;
+
+struct dcpload_plan {
+	struct dcpload *ck;
+	uint32_t flags;
+	bool finished;
+	struct dcp_arena arena;
+	struct load_want *want;
+	size_t nwant, cap_want;
+	struct load_need *need; /* in order of wants; once finished of file and offset */
+	size_t nneed, cap_need;
+	struct load_listed *list;
+	size_t nlist, cap_list;
+	struct dcpload_hooks hooks;
+	struct load_running *running; /* begun, and not waited for; NULL: nothing is */
+	struct load_block *memory; /* the destinations that the library allocates; NULL: none */
+	struct load_chunks *chunks; /* NULL: every want is read for itself */
+	struct load_window *window; /* slots for the chunks */
+	struct load_device *device; /* of @ck, which may be closed before the plan is freed */
+	struct load_ship *ship;     /* to the device; NULL: there is none */
+	struct load_gds *gds;       /* what reads into its memory; NULL: the host reads */
+	struct load_there *there;   /* of each stretch of the chunks, with @gds */
+	void *stream;               /* of the caller */
+	bool devices;               /* some rank has one */
+	struct load_range *mine;    /* what this rank needs of files, in order */
+	size_t nmine;
+	struct load_rounds *rounds;  /* of messages; NULL: not used */
+	_Atomic uint64_t arrived;    /* bytes placed in this execution */
+	uint64_t took;               /* the same, and what is on its way to the device */
+	struct dcpload_event *event; /* events kept; NULL: no trace */
+	uint32_t cap_event;
+	_Atomic uint64_t nevent; /* events so far, kept or not */
+	int64_t began;           /* when the execution began, ns */
+	struct dcpload_report report;
+	char io_why[160], exchange_why[160], again_why[256];
+	uint32_t opened; /* ck->opened when it was planned */
+	_Atomic uint32_t lost,
+		changed; /* number of a file that cannot be read, plus 1; files have changed */
+};
+
+/* ---- plan/keyset.c ---- */
+
+/* Collective: compare the keys of all ranks with each other and with what is stored. */
+int load_check_keys(struct dcpload_plan *plan, struct dcpload_error *err);
+/* Add an entry to one of the lists of problems with keys. -ENOMEM. */
+int load_list(struct dcpload_plan *plan, uint32_t list, const char *key, const char *fmt, ...)
+	DCP_PRINTF(4, 5);
+
+/* ---- plan/need.c ---- */
+
+/* Find where the bytes of all wants are stored. */
+int load_locate(struct dcpload_plan *plan, struct dcpload_error *err);
+
+/* ---- plan/decide.c ---- */
+
+int load_decide(struct dcpload_plan *plan, struct dcpload_error *err); /* collective */
+void load_plan_drop_chunks(struct dcpload_plan *plan);
+
+/* Bytes of the buffer for what views decode, out of @staging. */
+static inline uint64_t load_view_band(uint64_t staging)
+{
+	return DCP_MIN(staging / 4, (uint64_t)4 << 20);
+}
+
+/* ---- plan/again.c ---- */
+
+/* Collective. All ranks have failed with *@err. Plan again, if that may help: once with the files as they are
+ * now (*@renewed), or without one that cannot be read. 0: try again. */
+int load_again(struct dcpload_plan *plan, bool *renewed, struct dcpload_error *err);
+/* Collective. Open the files as they are now, and locate the wants in them. *@err says why. */
+int load_renew(struct dcpload_plan *plan, struct dcpload_error *err);
+/* Collective. Plan again if the files were opened again for another plan. */
+int load_keep_up(struct dcpload_plan *plan, struct dcpload_error *err);
+
+/* ---- execute/start.c ---- */
+
+/* Wait for what was begun. */
+void load_stop(struct dcpload_plan *plan);
+
+/* ---- trace.c ---- */
+
+void load_trace_begin(struct dcpload_plan *plan);
+/* Record what began at @start and ends now. Any thread. */
+void load_trace(struct dcpload_plan *plan, uint32_t kind, int64_t start, uint64_t bytes);
+/* The same of a lane of a device. */
+void load_trace_as(struct dcpload_plan *plan, uint32_t kind, uint32_t lane, int64_t start,
+		   uint64_t bytes);
+
+/* ---- place/part.c ---- */
+
+/* @n bytes of a want are in place. After the last it is complete and commit() is called. A hook's
+ * error. Any thread. */
+int load_arrived(struct dcpload_plan *p, uint32_t want, uint64_t n);
+
+/* ---- place/stretch.c ---- */
+
+/* The needs that meet the current stretch; stretches come in order of file and offset. */
+struct load_active {
+	uint32_t *need; /* those that meet the stretch, or met an earlier one */
+	size_t n, cap, next;
+};
+
+/* Copy what the needs of @p use of bytes [@lo, @hi) of @file from @src, where more bytes may follow.
+ * Counts them with load_arrived(). */
+int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
+		       uint64_t lo, uint64_t hi, const uint8_t *src);

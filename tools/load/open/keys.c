@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The keys of a checkpoint, and reading one region without other ranks. */
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/ckd.h"
+#include "core/base/near.h"
+#include "core/store/view/view.h"
+#include "tools/load/load.h"
+#include "tools/pick.h"
+
+/* ---- one ---- */
+
+void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out)
+{
+	uint64_t n = 1;
+
+	out->key = row->key;
+	out->dtype = dcp_dtype_info(row->dtype)->name;
+	out->ndim = row->ndim;
+	out->nbytes = row->nbytes;
+	memcpy(out->shape, row->shape, row->ndim * sizeof(*out->shape));
+	for (uint32_t d = 0; d < row->ndim; d++)
+		n *= row->shape[d];
+	out->itemsize = dcp_dtype_info(row->dtype)->size;
+	if (out->itemsize == 0 && n)
+		out->itemsize = (uint32_t)(row->nbytes / n);
+}
+
+struct nearest {
+	const char *key;
+	struct dcp_arena arena;
+	char best[256];
+	size_t distance;
+};
+
+static void look_near(struct dcp_index *ix, enum dcp_row_kind kind, struct nearest *n)
+{
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+
+	if (dcp_index_scan(ix, kind, 0, kind == DCP_ROW_TENSOR, &scan) < 0)
+		return;
+	while (dcp_index_scan_next(scan, &row) > 0) {
+		size_t d = dcp_near_distance(n->key, row.key, n->distance);
+
+		if (d < n->distance && strlen(row.key) < sizeof(n->best)) {
+			n->distance = d;
+			strcpy(n->best, row.key);
+		}
+	}
+	dcp_index_scan_end(scan);
+}
+
+static int no_key(struct dcpload *ck, enum dcp_row_kind kind, const char *key,
+		  struct dcp_err *err)
+{
+	struct nearest n = { .key = key, .distance = dcp_near_limit(key) + 1 };
+
+	look_near(dcp_version_index(ck->v), kind, &n);
+	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "%s has no %s \"%s\"%s%s", ck->wanted,
+			kind == DCP_ROW_TENSOR ? "tensor" : "object", key,
+			n.best[0] ? "; nearest is " : "", n.best);
+}
+
+int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
+	      struct dcp_err *err)
+{
+	int rc = dcp_index_by_key(dcp_version_index(ck->v), DCP_ROW_TENSOR, key, arena, row);
+
+	if (rc == -ENOENT)
+		return no_key(ck, DCP_ROW_TENSOR, key, err);
+	return dcp_err_say(err, rc);
+}
+
+int dcpload_tensor(struct dcpload *ck, const char *key, struct dcpload_tensor *out,
+		   struct dcpload_error *err)
+{
+	struct dcp_err own = { 0 };
+	struct dcp_tensor t;
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_reset(&ck->answer);
+	rc = load_find(ck, key, &ck->answer, &row, &own);
+	if (rc == 0)
+		rc = dcp_index_tensor(dcp_version_index(ck->v), row.id, &ck->answer, &t, &own);
+	if (rc == 0 && t.error && !t.partly)
+		rc = dcp_fail(&own, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", key, t.error);
+	if (rc < 0)
+		return load_fail_err(err, rc, &own);
+	load_tensor_of(&row, out);
+	out->dtype = t.dtype_name;
+	out->itemsize = t.itemsize;
+	return 0;
+}
+
+int dcpload_object(struct dcpload *ck, const char *key, const char **type, const char **json,
+		   size_t *n, struct dcpload_error *err)
+{
+	struct dcp_index *ix = dcp_version_index(ck->v);
+	struct dcp_err own = { 0 };
+	struct dcp_object o;
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_reset(&ck->answer);
+	rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, key, &ck->answer, &row);
+	if (rc == -ENOENT)
+		rc = no_key(ck, DCP_ROW_OBJECT, key, &own);
+	if (rc == 0)
+		rc = dcp_index_object(ix, row.id, &ck->answer, &o, &own);
+	if (rc == 0 && !o.json)
+		rc = dcp_fail(&own, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", key,
+			      o.error ? o.error : "it cannot be decoded");
+	if (rc < 0)
+		return load_fail_err(err, rc, &own);
+	*json = dcp_arena_strndup(&ck->answer, o.json, o.json_len);
+	*n = o.json_len;
+	if (type)
+		*type = o.type;
+	return *json ? 0 : load_fail(err, -ENOMEM, "out of memory");
+}
+
+int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, size_t *n,
+		 struct dcpload_error *err)
+{
+	struct dcp_index *ix = dcp_version_index(ck->v);
+	struct dcp_err own = { 0 };
+	struct dcp_tensor t = { 0 };
+	struct dcp_object o = { 0 };
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_reset(&ck->answer);
+	rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, key, &ck->answer, &row);
+	if (rc == 0)
+		rc = dcp_index_object(ix, row.id, &ck->answer, &o, &own);
+	else if (rc == -ENOENT) {
+		rc = load_find(ck, key, &ck->answer, &row, &own);
+		if (rc == 0)
+			rc = dcp_index_tensor(ix, row.id, &ck->answer, &t, &own);
+	}
+	if (rc < 0)
+		return load_fail_err(err, rc, &own);
+	*path = o.path ? o.path : t.path;
+	*n = o.path ? o.npath : t.npath;
+	return 0;
+}
+
+/* ---- all ---- */
+
+/* The first row of @kind after number *next. 1 or 0. */
+static int next_row(struct dcpload *ck, enum dcp_row_kind kind, uint64_t *next,
+		    struct dcp_row *row)
+{
+	struct dcp_index_scan *scan;
+	int rc = dcp_index_scan(dcp_version_index(ck->v), kind, (int64_t)*next, false, &scan);
+
+	if (rc < 0)
+		return rc;
+	dcp_arena_reset(&ck->answer);
+	rc = dcp_index_scan_next(scan, row);
+	if (rc > 0) {
+		*next = (uint64_t)row->id;
+		row->key = dcp_arena_strndup(&ck->answer, row->key, strlen(row->key));
+		rc = row->key ? 1 : -ENOMEM;
+	}
+	dcp_index_scan_end(scan);
+	return rc;
+}
+
+int dcpload_next_tensor(struct dcpload *ck, uint64_t *next, struct dcpload_tensor *out,
+			struct dcpload_error *err)
+{
+	struct dcp_row row;
+	int rc = next_row(ck, DCP_ROW_TENSOR, next, &row);
+
+	if (rc > 0)
+		load_tensor_of(&row, out);
+	return rc < 0 ? load_fail_err(err, rc, NULL) : rc;
+}
+
+int dcpload_next_object(struct dcpload *ck, uint64_t *next, const char **key,
+			struct dcpload_error *err)
+{
+	struct dcp_row row;
+	int rc = next_row(ck, DCP_ROW_OBJECT, next, &row);
+
+	if (rc > 0)
+		*key = row.key;
+	return rc < 0 ? load_fail_err(err, rc, NULL) : rc;
+}
+
+/* ---- selecting ---- */
+
+/* Is @word the component @s, or what precedes its first dot or slash? Some frameworks nest that way. */
+static bool is_word(const char *s, const char *word)
+{
+	size_t n = strlen(word);
+
+	return strncmp(s, word, n) == 0 && (s[n] == '\0' || s[n] == '/' || s[n] == '.');
+}
+
+/* Is @s a common name of what is not the model? */
+static bool is_state(const char *s)
+{
+	static const char *const words[] = {
+		"optim",
+		"optimizer",
+		"optimizers",
+		"optimizer_states",
+		"optimizer_state",
+		"optimizer_state_dict",
+		"scheduler",
+		"schedulers",
+		"lr_scheduler",
+		"lr_schedulers",
+		"rng",
+		"rng_state",
+		"rng_states",
+		"opt_param_scheduler",
+		"train_state",
+		"dataloader",
+		"scaler",
+		"grad_scaler",
+	};
+
+	for (size_t i = 0; i < DCP_LEN(words); i++)
+		if (is_word(s, words[i]))
+			return true;
+	return false;
+}
+
+static bool is_weight(struct dcpload *ck, const struct dcp_tensor *t)
+{
+	const char *format = dcpload_fact(ck, "format");
+
+	if (t->npath == 0)
+		return true;
+	if (strcmp(t->path[0], "state") == 0 && t->npath > 1) /* Composer's, whoever wrote it */
+		return strcmp(t->path[1], "model") == 0;
+	if (format && strncmp(format, "deepspeed", 9) == 0)
+		return strcmp(t->path[0], "module") == 0 || strcmp(t->path[0], "fp32") == 0;
+	return !is_state(t->path[0]) && !(t->npath > 1 && is_state(t->path[1]));
+}
+
+/* Does @glob match the path of @t or a leading part of it? @path: scratch. */
+static bool ignores(const char *glob, const struct dcp_tensor *t, struct dcp_buf *path)
+{
+	dcp_buf_reset(path);
+	for (size_t i = 0; i < t->npath; i++) {
+		dcp_buf_printf(path, "%s%s", i ? "/" : "", t->path[i]);
+		if (!path->failed && fnmatch(glob, path->p, FNM_NOESCAPE) == 0)
+			return true;
+	}
+	return false;
+}
+
+int load_selects(struct dcpload *ck, const struct dcpload_select *select,
+		 const struct dcp_row *row)
+{
+	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+	struct dcp_tensor t;
+	bool selected;
+	int rc;
+
+	if (!select)
+		return 1;
+	selected = (!select->nkeys || pick_names(select->keys, select->nkeys, row->key)) &&
+		   !pick_names(select->skip, select->nskip, row->key);
+	if (!selected || (!select->nignore && !select->weights_only))
+		return selected;
+	dcp_arena_reset(&ck->answer);
+	rc = dcp_index_tensor(dcp_version_index(ck->v), row->id, &ck->answer, &t, NULL);
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < select->nignore; i++) {
+		bool named = ignores(select->ignore[i], &t, &path);
+
+		selected &= !named;
+		if (select->ignored)
+			select->ignored[i] += named;
+	}
+	if (dcp_buf_error(&path) < 0)
+		return -ENOMEM;
+	return selected && (!select->weights_only || is_weight(ck, &t));
+}
+
+/* ---- reading a region ---- */
+
+/* One span for step 1, otherwise one for each element. */
+static int make_axis(struct dcp_axis *axis, uint64_t lo, uint64_t len, uint64_t step,
+		     struct dcp_arena *arena)
+{
+	uint64_t n = len ? (len - 1) / step + 1 : 0;
+	size_t nspan = step == 1 ? len != 0 : n;
+	struct dcp_span *span = dcp_arena_calloc(arena, nspan + 1, sizeof(*span));
+
+	if (!span)
+		return -ENOMEM;
+	for (size_t i = 0; i < nspan; i++)
+		span[i] = step == 1 ? (struct dcp_span){ 0, lo, len }
+				    : (struct dcp_span){ i, lo + i * step, 1 };
+	*axis = (struct dcp_axis){ .span = span, .n = nspan, .len = n };
+	return 0;
+}
+
+static int make_cut(struct dcp_cut *cut, const struct dcp_row *row, const uint64_t *lo,
+		    const uint64_t *len, const uint64_t *step, struct dcp_arena *arena,
+		    struct dcp_err *err)
+{
+	struct dcp_axis *axis;
+	int rc = 0;
+
+	if (!lo)
+		return dcp_cut_whole(cut, row->ndim, row->shape, arena);
+	axis = dcp_arena_calloc(arena, row->ndim + 1, sizeof(*axis));
+	if (!axis)
+		return -ENOMEM;
+	for (uint32_t d = 0; d < row->ndim && rc == 0; d++) {
+		uint64_t by = step ? step[d] : 1;
+
+		if (by == 0 || lo[d] > row->shape[d] || len[d] > row->shape[d] - lo[d])
+			return dcp_fail(
+				err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%s: dimension %u has %llu elements; %llu from %llu on are "
+				"not inside",
+				row->key, d, (unsigned long long)row->shape[d],
+				(unsigned long long)len[d], (unsigned long long)lo[d]);
+		rc = make_axis(&axis[d], lo[d], len[d], by, arena);
+	}
+	*cut = (struct dcp_cut){ .ndim = row->ndim, .axis = axis };
+	return rc;
+}
+
+int dcpload_read(struct dcpload *ck, const char *key, const uint64_t *lo, const uint64_t *len,
+		 const uint64_t *step, void *dst, uint64_t n, struct dcpload_error *err)
+{
+	struct dcp_view *view = NULL;
+	struct dcp_err own = { 0 };
+	struct dcp_cut cut;
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_reset(&ck->answer);
+	rc = load_find(ck, key, &ck->answer, &row, &own);
+	if (rc == 0)
+		rc = make_cut(&cut, &row, lo, len, step, &ck->answer, &own);
+	if (rc == 0)
+		rc = dcp_view_open(ck->v, row.id, DCP_AS_RAW, lo ? &cut : NULL, &view, &own);
+	if (rc == 0 && dcp_view_size(view) != n)
+		rc = dcp_fail(&own, -EINVAL, DCP_ERR_NO_OFFSET,
+			      "%s: the region has %llu bytes, the buffer %llu", key,
+			      (unsigned long long)dcp_view_size(view), (unsigned long long)n);
+	if (rc == 0 && n)
+		rc = dcp_view_read(view, 0, dst, n);
+	if (rc < 0 && !own.msg[0])
+		dcp_fail(&own, rc, DCP_ERR_NO_OFFSET, "%s: %s", key, strerror(-rc));
+	dcp_view_close(view);
+	return load_fail_err(err, rc, &own);
+}

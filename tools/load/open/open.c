@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens the same version on all ranks, and again when its files have changed. Rank 0 opens it first, which
+ * builds the index once for all ranks, and tells the others its name and generation; they open the same one
+ * or fail.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/store/io/queue.h"
+#include "core/store/layouts/layouts.h"
+#include "tools/cache.h"
+#include "tools/load/comm/job.h"
+#include "tools/load/load.h"
+#include "tools/load/memory/memory.h"
+
+enum { MEMORY = 64 << 20 };
+
+/* What rank 0 tells the others; the texts follow. */
+struct told {
+	uint64_t generation;
+	uint32_t layout_rank;
+	uint32_t through;         /* it reads through the mount */
+	uint32_t version, layout; /* bytes of text, NUL included */
+};
+
+/* What rank 0 tells. */
+static int put_told(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
+{
+	const char *layout = ck->layout ? ck->layout : "";
+	struct told told = { .generation = load_generation(ck),
+			     .layout_rank = ck->layout_rank,
+			     .through = ck->through != NULL,
+			     .version = (uint32_t)strlen(ck->wanted) + 1,
+			     .layout = (uint32_t)strlen(layout) + 1 };
+
+	dcp_buf_add(b, &told, sizeof(told));
+	dcp_buf_add(b, ck->wanted, told.version);
+	dcp_buf_add(b, layout, told.layout);
+	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
+}
+
+/* Open what rank 0 opened. -ESTALE: its content differs here. */
+static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct dcp_err *err)
+{
+	const struct told *told = blobs->at[0];
+	const char *name = (const char *)(told + 1);
+	int rc;
+
+	if (blobs->n[0] < sizeof(*told) ||
+	    blobs->n[0] != sizeof(*told) + told->version + told->layout)
+		return dcp_fail(
+			err, -EPROTO, DCP_ERR_NO_OFFSET,
+			"rank 0 said what is not understood: are all ranks of one release?");
+	ck->wanted = dcp_arena_strndup(&ck->arena, name, told->version - 1);
+	if (!ck->wanted)
+		return dcp_err_say(err, -ENOMEM);
+	rc = told->through ? load_open_through(ck, "rank 0 does so", err)
+			   : load_open_any(ck, err);
+	if (rc == 0 && !ck->through && load_generation(ck) != told->generation)
+		return dcp_fail(
+			err, -ESTALE, DCP_ERR_NO_OFFSET,
+			"%s of %s has other content here than on rank 0: is it being written, "
+			"or a copy?",
+			ck->wanted, ck->source);
+	return rc;
+}
+
+static int find_nodes(struct dcpload *ck, struct dcpload_error *err)
+{
+	uint32_t n = ck->comm->ranks;
+	int rc;
+
+	ck->node = dcp_arena_calloc(&ck->arena, n, sizeof(*ck->node));
+	ck->local = dcp_arena_calloc(&ck->arena, n, sizeof(*ck->local));
+	rc = load_agree(ck->comm,
+			ck->node && ck->local ? 0 : load_fail(err, -ENOMEM, "out of memory"),
+			err, (int)ck->config.timeout_ms);
+	if (rc == 0)
+		rc = load_nodes(ck->comm, ck->node, &ck->nnodes, err,
+				(int)ck->config.timeout_ms);
+	for (uint32_t r = 0; r < n && rc == 0; r++) {
+		if (r == ck->comm->rank)
+			ck->self = ck->nlocal;
+		if (ck->node[r] == ck->node[ck->comm->rank])
+			ck->local[ck->nlocal++] = r;
+	}
+	return rc;
+}
+
+static int open_device(struct dcpload *ck, struct dcpload_error *err)
+{
+	int32_t local = load_job_local_rank();
+
+	return load_device_open(ck->config.device, local < 0 ? ck->self : (uint32_t)local,
+				&ck->device, ck->device_why, sizeof(ck->device_why), err);
+}
+
+/* Collective. Files of a mount and what it shows are numbered otherwise: if one rank reads through the mount,
+ * all do. */
+static int open_alike(struct dcpload *ck, struct dcpload_error *err)
+{
+	int rc, timeout = (int)ck->config.timeout_ms;
+	char through = ck->through != NULL;
+	struct load_blobs all;
+	struct dcp_err own = { 0 };
+	bool any = false;
+
+	rc = load_gather(ck->comm, &through, 1, &all, err, timeout);
+	if (rc < 0)
+		return rc;
+	for (uint32_t r = 0; r < ck->comm->ranks; r++)
+		any |= *(char *)all.at[r] != 0;
+	load_blobs_free(&all);
+	if (!any || ck->comm->ranks == 1)
+		return 0;
+	if (!through) {
+		load_forget(ck);
+		rc = load_fail_err(err, load_open_through(ck, "another rank does so", &own),
+				   &own);
+	}
+	return load_agree(ck->comm, rc, err, timeout);
+}
+
+/* Collective. */
+static int open_version(struct dcpload *ck, struct dcpload_error *err)
+{
+	int timeout = (int)ck->config.timeout_ms;
+	dcp_auto_buf struct dcp_buf told = DCP_BUF_INIT;
+	struct load_blobs blobs = { 0 };
+	struct dcp_err own = { 0 };
+	int rc = ck->comm->rank == 0 ? load_open_any(ck, &own) : 0;
+
+	if (rc == 0 && ck->comm->rank == 0)
+		rc = put_told(ck, &told, &own);
+	rc = load_agree(ck->comm, load_fail_err(err, rc, &own), err, timeout);
+	if (rc == 0)
+		rc = load_gather(ck->comm, told.p, told.n, &blobs, err, timeout);
+	if (rc < 0)
+		return rc;
+	if (ck->comm->rank != 0)
+		rc = load_fail_err(err, open_same(ck, &blobs, &own), &own);
+	load_blobs_free(&blobs);
+	rc = load_agree(ck->comm, rc, err, timeout);
+	return rc < 0 ? rc : open_alike(ck, err);
+}
+
+static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *err)
+{
+	struct dcp_err own = { 0 };
+	int rc = load_fail_err(err, load_find_source(ck, path, &own), &own);
+
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	if (rc == 0)
+		rc = open_version(ck, err);
+	if (rc == 0)
+		rc = find_nodes(ck, err);
+	return rc < 0 ? rc
+		      : load_agree(ck->comm, open_device(ck, err), err,
+				   (int)ck->config.timeout_ms);
+}
+
+int load_reopen(struct dcpload *ck, struct dcpload_error *err)
+{
+	struct dcpload old = *ck;
+	int rc;
+
+	ck->v = ck->base = NULL;
+	ck->scan = (struct dcp_scan){ 0 };
+	rc = open_version(ck, err);
+	if (rc < 0) {
+		load_forget(ck);
+		ck->v = old.v;
+		ck->base = old.base;
+		ck->scan = old.scan;
+		ck->source = old.source;
+		ck->wanted = old.wanted;
+		ck->through = old.through;
+		return rc;
+	}
+	dcp_layouts_destroy(ck->layouts);
+	ck->layouts = NULL;
+	dcp_version_close(old.v);
+	dcp_version_close(old.base);
+	dcp_scan_finish(&old.scan);
+	ck->opened++;
+	return 0;
+}
+
+static int take_config(struct dcpload *ck, const struct dcpload_config *config)
+{
+	struct dcpload_config *c = &ck->config;
+
+	if (config)
+		memcpy(c, config, DCP_MIN((size_t)config->size, sizeof(*c)));
+	c->size = sizeof(*c);
+	c->staging = c->staging ? DCP_MAX(c->staging, (uint64_t)1 << 20) : LOAD_STAGING;
+	c->timeout_ms =
+		c->timeout_ms ? DCP_MIN(c->timeout_ms, (uint32_t)INT32_MAX) : LOAD_TIMEOUT_MS;
+	if (c->version &&
+	    !(c->version = dcp_arena_strndup(&ck->arena, c->version, strlen(c->version))))
+		return -ENOMEM;
+	if (c->device &&
+	    !(c->device = dcp_arena_strndup(&ck->arena, c->device, strlen(c->device))))
+		return -ENOMEM;
+	if (c->rules && !(c->rules = dcp_arena_strndup(&ck->arena, c->rules, strlen(c->rules))))
+		return -ENOMEM;
+	if (c->assets &&
+	    !(c->assets = dcp_arena_strndup(&ck->arena, c->assets, strlen(c->assets))))
+		return -ENOMEM;
+	ck->wanted = c->version;
+	if (c->cache && *c->cache)
+		ck->cache = strdup(c->cache);
+	else if (!c->cache)
+		ck->cache = cache_dir();
+	if (ck->cache && cache_make(ck->cache) < 0) {
+		free(ck->cache);
+		ck->cache = NULL;
+	}
+	ck->store = (struct dcp_store_opts){ .cache_dir = ck->cache, .counts = &ck->counts };
+	if (dcp_queue_create(&ck->store.queue) < 0)
+		ck->store.queue = NULL; /* reads then go one by one */
+	return c->io > DCPLOAD_IO_GDS || c->exchange > DCPLOAD_EXCHANGE_ALL ? -EINVAL : 0;
+}
+
+int dcpload_open(const struct dcpload_comm *comm, const char *source,
+		 const struct dcpload_config *config, struct dcpload **out,
+		 struct dcpload_error *err)
+{
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	struct dcpload_error own = { 0 };
+	struct dcpload *ck = calloc(1, sizeof(*ck));
+	int rc = -ENOMEM;
+
+	comm = comm ? comm : &load_alone;
+	err = err ? err : &own;
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (load_comm_check(comm, err) < 0) { /* nobody can be told */
+		free(ck);
+		return err->code;
+	}
+	if (ck) {
+		ck->comm = comm;
+		dcp_arena_init(&ck->arena, MEMORY);
+		dcp_arena_init(&ck->answer, MEMORY);
+		rc = take_config(ck, config);
+	}
+	if (rc < 0)
+		load_fail(err, rc,
+			  rc == -EINVAL ? "dcpload_config: unknown io or exchange"
+					: "out of memory");
+	rc = load_agree(comm, rc, err, ck ? (int)ck->config.timeout_ms : LOAD_TIMEOUT_MS);
+	if (rc == 0)
+		rc = open_all(ck, source, err);
+	if (rc < 0) {
+		dcpload_close(ck);
+		return rc;
+	}
+	ck->open_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	*out = ck;
+	return 0;
+}
+
+void dcpload_close(struct dcpload *ck)
+{
+	if (!ck)
+		return;
+	load_device_close(ck->device);
+	dcp_layouts_destroy(ck->layouts);
+	load_forget(ck);
+	dcp_queue_destroy(ck->store.queue);
+	dcp_arena_finish(&ck->answer);
+	dcp_arena_finish(&ck->arena);
+	free(ck->cache);
+	free(ck);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finds the version.
+ *
+ * A path in a mount of dcpfs stands for what is mounted there: its files are opened, if that is
+ * permitted and they hold what the mount shows. Otherwise data is read through the mount, from
+ * shard/fsdp1/0, whose one file of all tensors is a checkpoint like any other.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/number.h"
+#include "core/rules/rules.h"
+#include "core/store/layouts/layouts.h"
+#include "core/store/version/mapped.h"
+#include "fs/dcpfs_abi.h"
+#include "fs/mounts.h"
+#include "tools/cache.h"
+#include "tools/load/load.h"
+
+/* ---- finding the source ---- */
+
+/* The next component of *path, which moves on past its slash. NULL: none, or out of memory. */
+static char *component(struct dcpload *ck, const char **path)
+{
+	size_t n = strcspn(*path, "/");
+	char *s = n ? dcp_arena_strndup(&ck->arena, *path, n) : NULL;
+
+	*path += n;
+	*path += **path == '/';
+	return s;
+}
+
+static bool is_generation(const char *dir, uint64_t generation)
+{
+	dcp_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dcpfs_info info;
+
+	return fd >= 0 && ioctl(fd, DCPFS_IOC_INFO, &info) == 0 &&
+	       memcmp(info.magic, DCPFS_INFO_MAGIC, sizeof(info.magic)) == 0 &&
+	       info.generation == generation;
+}
+
+/* Find the mount of dcpfs that @path is in; its root ends at *end. */
+static bool find_mount(char *path, struct dcpfs_mount *m, char **end)
+{
+	*end = path + strlen(path);
+	for (char *slash = *end; slash && slash != path;) {
+		char saved = *slash;
+		int rc;
+
+		*slash = '\0';
+		rc = dcpfs_mounts_find(path, m);
+		*slash = saved;
+		if (rc > 0) {
+			*end = slash;
+			return strcmp(m->fstype, DCPFS_FSTYPE) == 0;
+		}
+		do
+			slash--;
+		while (slash > path && *slash != '/');
+	}
+	return false;
+}
+
+int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
+{
+	dcp_auto_free char *real = realpath(path, NULL);
+	struct dcpfs_mount m;
+	const char *rest;
+	char *end, *word;
+	uint64_t rank;
+
+	ck->backing = dcp_arena_strndup(&ck->arena, path, strlen(path));
+	if (!ck->backing)
+		return dcp_err_say(err, -ENOMEM);
+	if (!real || !find_mount(real, &m, &end))
+		return 0;
+	rest = end + (*end == '/');
+	*end = '\0';
+	ck->mount = dcp_arena_strndup(&ck->arena, real, strlen(real));
+	word = component(ck, &rest);
+	if (word)
+		ck->wanted = word;
+	if (strncmp(rest, "shard/", 6) == 0) {
+		rest += 6;
+		ck->layout = component(ck, &rest);
+		if (ck->layout && dcp_take_number(&rest, NULL, 10, &rank) && rank < UINT32_MAX)
+			ck->layout_rank = (uint32_t)rank;
+		else
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"%s: a rank's directory is VERSION/shard/LAYOUT/RANK",
+					path);
+		rest = "";
+	}
+	if (*rest) { /* hf/ and the like: read as a directory of files */
+		ck->mount = NULL;
+		ck->wanted = ck->config.version;
+		return 0;
+	}
+	if (ck->config.version)
+		ck->wanted = ck->config.version;
+	ck->backing = dcp_arena_strndup(&ck->arena, m.source, strlen(m.source));
+	return ck->mount && ck->backing ? 0 : dcp_err_say(err, -ENOMEM);
+}
+
+/* ---- open it ---- */
+
+static int open_latest(struct dcpload *ck, const struct dcp_found **out, struct dcp_err *err)
+{
+	struct dcp_err why = { 0 };
+	int first = -ENOENT;
+
+	for (size_t i = ck->scan.n; i-- > 0;) {
+		const struct dcp_found *f = &ck->scan.found[i];
+		int rc;
+
+		if (!f->complete)
+			continue;
+		rc = dcp_version_open(ck->source, f, &ck->store, &ck->v, &why);
+		if (rc == 0) {
+			*out = f;
+			return 0;
+		}
+		if (first == -ENOENT) {
+			first = rc;
+			*err = why;
+		}
+	}
+	return first == -ENOENT ? dcp_fail(err, first, DCP_ERR_NO_OFFSET,
+					   "%s: no complete version", ck->source)
+				: first;
+}
+
+static int open_named(struct dcpload *ck, const struct dcp_found **out, struct dcp_err *err)
+{
+	size_t at;
+	int rc = dcp_found_match(ck->scan.found, ck->scan.n, ck->wanted, &at);
+
+	if (rc == -ENOTUNIQ)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+				"several versions of %s have the number %s; give a whole name",
+				ck->source, ck->wanted);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
+				"%s has no version \"%s\"; see: dcpfs ls --versions",
+				ck->source, ck->wanted);
+	*out = &ck->scan.found[at];
+	if (!(*out)->complete)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is incomplete: %s",
+				(*out)->name,
+				(*out)->why ? (*out)->why : "its commit mark is missing");
+	return dcp_version_open(ck->source, *out, &ck->store, &ck->v, err);
+}
+
+/* By the rules of the configuration; they are given as text or by the name of a preset. */
+static int map(struct dcpload *ck, const struct dcp_found *found, struct dcp_err *err)
+{
+	const char *text = ck->config.rules;
+	struct dcp_map_opts how = { .assets = ck->config.assets,
+				    .cast = DCP_DTYPE_OTHER,
+				    .source = ck->source,
+				    .where = found->where };
+	struct dcp_rules *rules = NULL;
+	int rc = 0;
+
+	if (strchr(text, '\n'))
+		rc = dcp_rules_parse(text, strlen(text), "rules", &rules, err);
+	else if (strcmp(text, "auto") != 0)
+		rc = dcp_rules_preset(text, &rules, err);
+	how.rules = rules;
+	ck->base = ck->v;
+	ck->v = NULL;
+	if (rc == 0)
+		rc = dcp_version_map(ck->base, &how, &ck->store, &ck->v, err);
+	dcp_rules_free(rules);
+	return rc;
+}
+
+uint64_t load_generation(const struct dcpload *ck)
+{
+	return dcp_version_generation(ck->base ? ck->base : ck->v);
+}
+
+void load_forget(struct dcpload *ck)
+{
+	dcp_version_close(ck->v);
+	dcp_version_close(ck->base);
+	ck->v = ck->base = NULL;
+	dcp_scan_finish(&ck->scan);
+}
+
+static int open_files(struct dcpload *ck, struct dcp_err *err)
+{
+	const struct dcp_found *found = NULL;
+	int rc = dcp_scan(ck->source, &ck->scan, err);
+
+	if (rc < 0)
+		return rc;
+	if (!ck->wanted || strcmp(ck->wanted, "latest") == 0)
+		rc = open_latest(ck, &found, err);
+	else
+		rc = open_named(ck, &found, err);
+	if (rc == 0 && ck->config.rules)
+		rc = map(ck, found, err);
+	if (rc == 0) {
+		ck->wanted = dcp_arena_strndup(&ck->arena, found->name, strlen(found->name));
+		rc = ck->wanted ? 0 : dcp_err_say(err, -ENOMEM);
+	}
+	if (rc < 0)
+		load_forget(ck);
+	return rc;
+}
+
+/* Open through the mount; @why goes into the report. */
+int load_open_through(struct dcpload *ck, const char *why, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf path = DCP_BUF_INIT;
+	dcp_auto_free char *dir = NULL;
+	const char *name;
+	int rc;
+
+	if (!ck->mount)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%s is in no mount here: %s",
+				ck->backing, why);
+	dcp_buf_printf(&path, "%s/%s", ck->mount, ck->wanted ? ck->wanted : "latest");
+	if (dcp_buf_error(&path))
+		return dcp_err_say(err, -ENOMEM);
+	dir = realpath(path.p, NULL);
+	if (!dir)
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %m", path.p);
+	name = strrchr(dir, '/') + 1;
+	name = dcp_arena_strndup(&ck->arena, name, strlen(name));
+	dcp_buf_reset(&path);
+	dcp_buf_printf(&path, "%s/shard/fsdp1/0", dir);
+	ck->source =
+		dcp_buf_error(&path) ? NULL : dcp_arena_strndup(&ck->arena, path.p, path.n);
+	if (!name || !ck->source)
+		return dcp_err_say(err, -ENOMEM);
+	ck->through = why;
+	ck->wanted = NULL;
+	ck->store.cache_dir = NULL;
+	rc = open_files(ck, err);
+	ck->wanted = name;
+	return rc;
+}
+
+int load_open_any(struct dcpload *ck, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf dir = DCP_BUF_INIT;
+	struct dcp_err own = { 0 };
+	int rc;
+
+	ck->source = ck->backing;
+	ck->through = NULL;
+	ck->store.cache_dir = ck->cache;
+	if (!ck->mount)
+		return open_files(ck, err);
+	if (ck->config.io == DCPLOAD_IO_MOUNT)
+		return load_open_through(ck, "asked for", err);
+	rc = open_files(ck, &own);
+	if (rc < 0)
+		return load_open_through(
+			ck, dcp_arena_strndup(&ck->arena, own.msg, strlen(own.msg)), err);
+	dcp_buf_printf(&dir, "%s/%s", ck->mount, ck->wanted);
+	if (dcp_buf_error(&dir) == 0 && is_generation(dir.p, load_generation(ck)))
+		return 0;
+	load_forget(ck);
+	return load_open_through(ck, "its files are not what is mounted, or not visible here",
+				 err);
+}
+
+/* ---- what it is ---- */
+
+uint32_t dcpload_abi(void)
+{
+	return DCPLOAD_ABI;
+}
+
+const char *dcpload_release(void)
+{
+	return DCP_RELEASE;
+}
+
+const char *dcpload_version(const struct dcpload *ck)
+{
+	return ck->wanted;
+}
+
+const char *dcpload_source_layout(const struct dcpload *ck, uint32_t *rank)
+{
+	if (rank)
+		*rank = ck->layout_rank;
+	return ck->layout;
+}
+
+const char *dcpload_fact(const struct dcpload *ck, const char *name)
+{
+	return dcp_index_meta(dcp_version_index(ck->v), name);
+}
+
+int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
+		       const char **why)
+{
+	const struct dcp_found *f;
+
+	if (i >= ck->scan.n)
+		return -ENOENT;
+	f = &ck->scan.found[i];
+	*name = ck->through ? ck->wanted
+			    : f->name; /* the only one; its directory is named otherwise */
+	*why = f->complete ? NULL : f->why ? f->why : "its commit mark is missing";
+	return 0;
+}
+
+int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
+		struct dcp_err *err)
+{
+	const struct dcp_named_layout *l;
+	int rc = 0;
+
+	if (!ck->layouts) {
+		dcp_auto_free char *config = config_dir();
+		const struct dcp_layouts_opts opts = { .source = ck->source,
+						       .scan = &ck->scan,
+						       .user_dir = config };
+
+		rc = dcp_layouts_create(&opts, &ck->layouts, err);
+	}
+	if (rc == 0)
+		rc = dcp_layouts_open(ck->layouts, name, &l, err);
+	if (rc == 0)
+		*out = l->l;
+	return rc;
+}
+
+int dcpload_layout_ranks(struct dcpload *ck, const char *layout, uint32_t *ranks,
+			 struct dcpload_error *err)
+{
+	const struct dcp_layout *l;
+	struct dcp_err own = { 0 };
+	int rc = load_layout(ck, layout, &l, &own);
+
+	if (rc == 0)
+		*ranks = dcp_layout_ranks(l);
+	return load_fail_err(err, rc, &own);
+}

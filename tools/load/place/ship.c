@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/load/place/ship.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "tools/load/load.h"
+#include "tools/load/memory/gds.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/memory/scatter.h"
+#include "tools/load/window.h"
+
+enum {
+	LANES = 4,
+	LONG = 64 << 10,    /* bytes of one run that is copied straight */
+	LONG_ROW = 2 << 10, /* the same of a run that is one of many */
+	NEAR = 16 << 10,    /* bytes between two jobs that are shipped as well */
+	SHARE = 2 << 20,    /* the most host memory that it takes */
+	PINNED = 4,         /* pieces of memory */
+};
+
+/* Bytes of a want that are on their way. */
+struct coming {
+	uint32_t want, zero;
+	uint64_t bytes;
+};
+
+struct batch {
+	struct load_job *jobs; /* pinned */
+	void *device_jobs;     /* the same on the device */
+	char *own;             /* on the device, for what is shipped */
+	char *room;            /* that, or where the bytes are already */
+	uint32_t njobs;
+	uint64_t blocks;
+	struct coming *coming;
+	size_t ncoming, cap_coming;
+	size_t chunk; /* LOAD_SHIP_NO_CHUNK: of none, or another batch of it follows */
+	void *mark;
+	int64_t began;
+	uint64_t bytes;
+	uint32_t lane;
+};
+
+struct load_ship {
+	struct dcpload_plan *p;
+	struct load_device *d;
+	int timeout_ms;
+	uint64_t piece;
+	void *lane[LANES], *before;
+	struct batch *batch;
+	uint32_t nbatch, oldest, flying; /* a ring; the current one follows those in flight */
+	const uint8_t *src;              /* of the current batch */
+	size_t chunk;
+	bool resident;     /* its bytes are on the device already */
+	uint64_t lo, hi;   /* what of it is to be shipped next */
+	void *jobs, *room; /* memory of all batches */
+	uint64_t jobs_bytes, room_bytes;
+	uint32_t most_jobs; /* of a batch */
+	uint8_t *bounce;    /* for what the host converts, allocated when first needed */
+	uint64_t bounce_bytes, bounced;
+	struct {
+		void *p;
+		uint64_t n;
+	} pinned[PINNED];
+	uint32_t npinned;
+};
+
+/* ---- making one ---- */
+
+void load_ship_pin(struct load_ship *s, void *p, uint64_t n)
+{
+	struct load_device *d = s->d;
+
+	if (s->npinned == PINNED || n == 0)
+		return;
+	if (d->kind->pin(d, p, n) < 0) {
+		if (!d->why[0])
+			snprintf(d->why, sizeof(d->why), "staging is not pinned: %.120s",
+				 d->said);
+		return;
+	}
+	s->pinned[s->npinned].p = p;
+	s->pinned[s->npinned++].n = n;
+}
+
+static int make_batches(struct load_ship *s)
+{
+	struct load_device *d = s->d;
+	uint64_t jobs = s->most_jobs * sizeof(struct load_job), each = s->piece + jobs;
+	int rc;
+
+	each += (256 - each % 256) % 256;
+	s->jobs_bytes = jobs * s->nbatch;
+	s->room_bytes = each * s->nbatch;
+	s->batch = calloc(s->nbatch, sizeof(*s->batch));
+	if (!s->batch)
+		return -ENOMEM;
+	rc = load_host.alloc(NULL, s->jobs_bytes, &s->jobs);
+	if (rc < 0)
+		return rc;
+	load_ship_pin(s, s->jobs, s->jobs_bytes);
+	rc = d->kind->alloc(d, s->room_bytes, &s->room);
+	for (uint32_t i = 0; i < s->nbatch && rc == 0; i++) {
+		struct batch *b = &s->batch[i];
+
+		b->jobs = (struct load_job *)s->jobs + (uint64_t)i * s->most_jobs;
+		b->own = (char *)s->room + i * each;
+		b->device_jobs = b->own + (each - jobs);
+		rc = d->kind->mark_open(d, &b->mark);
+	}
+	return rc;
+}
+
+uint64_t load_ship_share(uint64_t staging)
+{
+	return DCP_MIN(staging / 8, (uint64_t)SHARE);
+}
+
+int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, uint64_t share,
+		     struct load_ship **out, struct dcpload_error *err)
+{
+	struct load_ship *s = calloc(1, sizeof(*s));
+	struct load_device *d = p->device;
+	int rc = 0;
+
+	if (!s)
+		return load_fail(err, -ENOMEM, "out of memory");
+	s->p = p;
+	s->d = d;
+	s->piece = piece + (256 - piece % 256) % 256;
+	s->timeout_ms = (int)p->ck->config.timeout_ms;
+	s->nbatch = batches;
+	s->most_jobs = (uint32_t)DCP_MAX(share / 2 / batches / sizeof(struct load_job), 1u);
+	s->bounce_bytes = DCP_MAX(share / 2, (uint64_t)LOAD_BLOCK);
+	for (uint32_t i = 0; i < LANES && rc == 0; i++)
+		rc = d->kind->lane_open(d, &s->lane[i]);
+	if (rc == 0)
+		rc = d->kind->mark_open(d, &s->before);
+	if (rc == 0)
+		rc = make_batches(s);
+	if (rc < 0) {
+		load_device_said(d, rc, err);
+		load_ship_free(s);
+		return rc;
+	}
+	*out = s;
+	return 0;
+}
+
+void load_ship_free(struct load_ship *s)
+{
+	struct load_device *d = s ? s->d : NULL;
+
+	if (!s)
+		return;
+	load_ship_drop(s);
+	while (s->npinned)
+		d->kind->unpin(d, s->pinned[--s->npinned].p);
+	for (uint32_t i = 0; s->batch && i < s->nbatch; i++) {
+		free(s->batch[i].coming);
+		if (s->batch[i].mark)
+			d->kind->mark_close(d, s->batch[i].mark);
+	}
+	for (uint32_t i = 0; i < LANES; i++)
+		if (s->lane[i])
+			d->kind->lane_close(d, s->lane[i]);
+	if (s->before)
+		d->kind->mark_close(d, s->before);
+	if (s->room)
+		d->kind->free(d, s->room, s->room_bytes);
+	if (s->jobs)
+		load_host.free(NULL, s->jobs, s->jobs_bytes);
+	if (s->bounce)
+		load_host.free(NULL, s->bounce, s->bounce_bytes);
+	free(s->batch);
+	free(s);
+}
+
+uint64_t load_ship_bytes(const struct load_ship *s)
+{
+	return s ? s->jobs_bytes + (s->bounce ? s->bounce_bytes : 0) : 0;
+}
+
+uint64_t load_ship_device_bytes(const struct load_ship *s)
+{
+	return s ? s->room_bytes : 0;
+}
+
+uint64_t load_ship_pinned(const struct load_ship *s)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; s && i < s->npinned; i++)
+		n += s->pinned[i].n;
+	return n;
+}
+
+int load_ship_start(struct load_ship *s)
+{
+	struct load_device *d = s->d;
+	int rc = 0;
+
+	s->oldest = s->flying = 0;
+	d->said[0] = '\0';
+	if (!s->p->stream)
+		return 0;
+	rc = d->kind->mark(d, s->before, s->p->stream);
+	for (uint32_t i = 0; i < LANES && rc == 0; i++)
+		rc = d->kind->follow(d, s->lane[i], s->before);
+	return rc;
+}
+
+/* ---- batches ---- */
+
+static struct batch *current(struct load_ship *s)
+{
+	return &s->batch[(s->oldest + s->flying) % s->nbatch];
+}
+
+static void *lane(struct load_ship *s)
+{
+	return s->lane[current(s)->lane];
+}
+
+/* The oldest batch has arrived. */
+static int land(struct load_ship *s)
+{
+	struct batch *b = &s->batch[s->oldest];
+	int rc = 0;
+
+	load_trace_as(s->p, DCPLOAD_EVENT_COPY, b->lane, b->began, b->bytes);
+	s->oldest = (s->oldest + 1) % s->nbatch;
+	s->flying--;
+	for (size_t i = 0; i < b->ncoming && rc == 0; i++)
+		rc = load_arrived(s->p, b->coming[i].want, b->coming[i].bytes);
+	if (rc == 0 && b->chunk != LOAD_SHIP_NO_CHUNK)
+		load_window_done(s->p->window, b->chunk);
+	return rc;
+}
+
+/* Have at most @most batches in flight. */
+static int reap(struct load_ship *s, uint32_t most)
+{
+	struct load_device *d = s->d;
+	int rc = 0;
+
+	while (rc == 0 && s->flying) {
+		void *mark = s->batch[s->oldest].mark;
+
+		if (s->flying > most) {
+			rc = load_device_wait(d, mark, s->timeout_ms);
+		} else {
+			rc = d->kind->passed(d, mark);
+			if (rc == 0)
+				return 0;
+		}
+		if (rc >= 0)
+			rc = land(s);
+	}
+	return rc;
+}
+
+int load_ship_reap(struct load_ship *s, bool all)
+{
+	return reap(s, all ? 0 : s->nbatch);
+}
+
+void load_ship_drop(struct load_ship *s)
+{
+	for (uint32_t i = 0; i < LANES && s->before; i++)
+		if (s->lane[i] && s->d->kind->mark(s->d, s->before, s->lane[i]) == 0)
+			load_device_wait(s->d, s->before, s->timeout_ms);
+	s->oldest = s->flying = 0;
+}
+
+int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk)
+{
+	int rc = reap(s, s->nbatch - 1);
+	struct batch *b = current(s);
+	uint64_t n;
+
+	if (rc < 0)
+		return rc;
+	if (!s->flying)
+		s->bounced = 0;
+	b->lane = (uint32_t)(b - s->batch) % LANES;
+	b->njobs = 0;
+	b->blocks = b->bytes = 0;
+	b->ncoming = 0;
+	b->chunk = LOAD_SHIP_NO_CHUNK;
+	b->began = dcp_now_ns(CLOCK_MONOTONIC);
+	s->src = src;
+	s->chunk = chunk;
+	s->resident = s->p->gds && chunk != LOAD_SHIP_NO_CHUNK;
+	b->room = b->own;
+	if (s->resident) /* slots are the same there */
+		b->room = load_gds_memory(s->p->gds) +
+			  (src - (uint8_t *)load_window_memory(s->p->window, &n));
+	s->lo = s->hi = 0;
+	return 0;
+}
+
+/* Ship what the jobs so far read. */
+static int ship_stretch(struct load_ship *s)
+{
+	uint64_t n = s->hi - s->lo;
+	int rc = 0;
+
+	if (n)
+		rc = s->d->kind->copy(s->d, lane(s), current(s)->room + s->lo, s->src + s->lo,
+				      n);
+	current(s)->bytes += n;
+	s->lo = s->hi = 0;
+	return rc;
+}
+
+/* End the current batch; @last: of its chunk. */
+static int end(struct load_ship *s, bool last)
+{
+	struct load_device *d = s->d;
+	struct batch *b = current(s);
+	int rc = ship_stretch(s);
+
+	if (rc == 0 && b->njobs)
+		rc = d->kind->copy(d, lane(s), b->device_jobs, b->jobs,
+				   b->njobs * sizeof(*b->jobs));
+	if (rc == 0 && b->njobs)
+		rc = d->kind->scatter(d, lane(s), b->device_jobs, b->njobs, b->blocks);
+	if (rc == 0)
+		rc = d->kind->mark(d, b->mark, lane(s));
+	if (rc < 0)
+		return rc;
+	if (last)
+		b->chunk = s->chunk;
+	s->flying++;
+	return 0;
+}
+
+int load_ship_end(struct load_ship *s)
+{
+	return end(s, true);
+}
+
+/* Go on with the same piece of staging memory in another batch. */
+static int turn(struct load_ship *s)
+{
+	int rc = end(s, false);
+
+	return rc < 0 ? rc : load_ship_begin(s, s->src, s->chunk);
+}
+
+/* ---- by the kernel ---- */
+
+static enum load_number number_of(enum dcp_dtype t)
+{
+	/* clang-format off */
+	static const uint8_t numbers[DCP_DTYPE_COUNT] = {
+		[DCP_DTYPE_F64]         = LOAD_NUMBER_F64,
+		[DCP_DTYPE_F32]         = LOAD_NUMBER_F32,
+		[DCP_DTYPE_F16]         = LOAD_NUMBER_F16,
+		[DCP_DTYPE_BF16]        = LOAD_NUMBER_BF16,
+		[DCP_DTYPE_F8_E4M3]     = LOAD_NUMBER_F8_E4M3,
+		[DCP_DTYPE_F8_E5M2]     = LOAD_NUMBER_F8_E5M2,
+		[DCP_DTYPE_F8_E4M3FNUZ] = LOAD_NUMBER_F8_E4M3FNUZ,
+		[DCP_DTYPE_F8_E5M2FNUZ] = LOAD_NUMBER_F8_E5M2FNUZ,
+		[DCP_DTYPE_F8_E8M0]     = LOAD_NUMBER_F8_E8M0,
+	};
+	/* clang-format on */
+	return numbers[t];
+}
+
+/* The destination's dimensions, those that can be one merged. false: there are too many. */
+static bool take_target(struct load_job *j, const struct load_target *t)
+{
+	uint64_t shape[LOAD_SCATTER_TARGET + 1];
+	int64_t stride[LOAD_SCATTER_TARGET + 1];
+	uint32_t n = 0;
+
+	for (uint32_t d = 0; t->stride && d < t->ndim; d++) {
+		if (t->shape[d] == 1)
+			continue;
+		if (n && (uint64_t)stride[n - 1] == (uint64_t)t->stride[d] * t->shape[d]) {
+			shape[n - 1] *= t->shape[d];
+			stride[n - 1] = t->stride[d];
+			continue;
+		}
+		if (n == LOAD_SCATTER_TARGET)
+			return false;
+		shape[n] = t->shape[d];
+		stride[n++] = t->stride[d];
+	}
+	memcpy(j->shape, shape, n * sizeof(*shape));
+	memcpy(j->stride, stride, n * sizeof(*stride));
+	j->target_ndim = n;
+	return true;
+}
+
+/* The largest unit of bytes, up to 16, to which the runs are aligned on both sides. */
+static uint32_t unit_of(const struct load_job *j, uint64_t run)
+{
+	uint64_t all = j->src | (j->dst + j->at) | run | 16;
+
+	for (uint32_t k = 0; k < j->ndim; k++)
+		all |= j->src_stride[k] | j->dst_stride[k];
+	return (uint32_t)(all & -all);
+}
+
+/* Describe the runs of @r, at byte @off of the batch, for the kernel. false: it cannot place them. */
+static bool make_job(struct load_ship *s, struct load_job *j, const struct load_target *t,
+		     const struct dcp_strided *r, uint64_t off)
+{
+	*j = (struct load_job){ .first = current(s)->blocks,
+				.src = (uint64_t)(uintptr_t)(current(s)->room + off),
+				.dst = (uint64_t)(uintptr_t)t->base,
+				.at = r->dst,
+				.elements = !t->plain,
+				.from = t->from,
+				.to = t->to,
+				.swap = t->swap,
+				.ndim = r->ndim };
+	for (uint32_t k = 0; k < r->ndim; k++) {
+		j->count[k] = r->count[k];
+		j->src_stride[k] = r->file_stride[k];
+		j->dst_stride[k] = r->dst_stride[k];
+	}
+	if (!t->plain && t->dtype != t->shown) {
+		j->was = number_of(t->dtype);
+		j->is = number_of(t->shown);
+		if (!j->was || !j->is)
+			return false;
+	}
+	if (!t->plain && !take_target(j, t))
+		return false;
+	j->unit = t->plain ? unit_of(j, r->run) : t->from;
+	j->per_run = r->run / j->unit;
+	j->units = dcp_strided_bytes(r) / j->unit;
+	return true;
+}
+
+/* Have bytes [lo, hi) of the batch shipped. */
+static int want_shipped(struct load_ship *s, uint64_t lo, uint64_t hi)
+{
+	int rc = 0;
+
+	if (s->hi && (lo < s->lo || lo > s->hi + NEAR))
+		rc = ship_stretch(s);
+	if (!s->hi)
+		s->lo = lo;
+	s->hi = DCP_MAX(s->hi, hi);
+	return rc;
+}
+
+/* ---- by the host ---- */
+
+/* Convert a run of @n bytes, which begins at byte @at of the stored array, and copy it. */
+static int bounce_run(struct load_ship *s, const struct load_target *t, uint64_t at,
+		      const uint8_t *src, uint64_t n)
+{
+	struct load_target dense = *t;
+	uint64_t e = at / t->from;
+	int rc = 0;
+
+	dense.stride = NULL;
+	for (n /= t->from; n && rc == 0;) {
+		uint64_t now = DCP_MIN(n, s->bounce_bytes / t->to);
+
+		if (t->stride)
+			now = DCP_MIN(now, t->inner - e % t->inner);
+		if (s->bounced + now * t->to > s->bounce_bytes) {
+			rc = turn(s);
+			if (rc == 0)
+				rc = reap(s, 0);
+			s->bounced = 0;
+		}
+		if (rc < 0)
+			break;
+		dense.base = (char *)s->bounce + s->bounced;
+		load_place_run(&dense, 0, src, now * t->from);
+		rc = s->d->kind->copy(s->d, lane(s), load_address(t, e), dense.base,
+				      now * t->to);
+		s->bounced += now * t->to;
+		current(s)->bytes += now * t->to;
+		e += now;
+		src += now * t->from;
+		n -= now;
+	}
+	return rc;
+}
+
+static int bounce(struct load_ship *s, const struct load_target *t, const struct dcp_strided *r,
+		  uint32_t k, uint64_t at, const uint8_t *src)
+{
+	int rc = 0;
+
+	if (!s->bounce) {
+		void *p;
+
+		if (load_host.alloc(NULL, s->bounce_bytes, &p) < 0)
+			return -ENOMEM;
+		s->bounce = p;
+		load_ship_pin(s, p, s->bounce_bytes);
+	}
+	if (k == r->ndim)
+		return bounce_run(s, t, at, src, r->run);
+	for (uint64_t i = 0; i < r->count[k] && rc == 0; i++)
+		rc = bounce(s, t, r, k + 1, at + i * r->dst_stride[k],
+			    src + i * r->file_stride[k]);
+	return rc;
+}
+
+/* ---- adding ---- */
+
+static int note(struct batch *b, uint32_t number, uint64_t bytes)
+{
+	struct coming *last = b->ncoming ? &b->coming[b->ncoming - 1] : NULL;
+
+	if (last && last->want == number) {
+		last->bytes += bytes;
+		return 0;
+	}
+	if (dcp_array_grow((void **)&b->coming, &b->cap_coming, b->ncoming,
+			   sizeof(*b->coming)) < 0)
+		return -ENOMEM;
+	b->coming[b->ncoming++] = (struct coming){ number, 0, bytes };
+	return 0;
+}
+
+static bool is_long(const struct dcp_strided *r)
+{
+	return r->run >= (r->ndim ? LONG_ROW : LONG);
+}
+
+int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n)
+{
+	if (n == 0)
+		return 0;
+	current(s)->bytes += n;
+	return s->d->kind->copy(s->d, lane(s), current(s)->room + (src - s->src), src, n);
+}
+
+bool load_ship_places(const struct load_target *t)
+{
+	struct load_job j;
+
+	return (t->plain || take_target(&j, t)) &&
+	       (t->dtype == t->shown || (number_of(t->dtype) && number_of(t->shown)));
+}
+
+int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,
+		  const uint8_t *src)
+{
+	const struct load_target *t = &s->p->want[number].target;
+	uint64_t off = (uint64_t)(src - s->src), bytes = dcp_strided_bytes(r);
+	int rc = current(s)->njobs == s->most_jobs ? turn(s) : 0;
+	struct batch *b = current(s);
+	struct load_job *j = &b->jobs[b->njobs];
+
+	if (rc < 0)
+		return rc;
+	if ((s->resident || !(t->plain && is_long(r))) && s->d->scatters &&
+	    make_job(s, j, t, r, off)) {
+		if (!s->resident)
+			rc = want_shipped(s, off, off + dcp_strided_extent(r));
+		b->njobs++;
+		b->blocks += (j->units + LOAD_SCATTER_UNITS - 1) / LOAD_SCATTER_UNITS;
+	} else if (s->resident) {
+		return -ENOTSUP; /* load_ship_places() has told */
+	} else if (t->plain) {
+		rc = s->d->kind->copy_runs(s->d, lane(s), t->base, src, r);
+		b->bytes += bytes;
+	} else {
+		rc = bounce(s, t, r, 0, r->dst, src);
+	}
+	return rc < 0 ? rc : note(current(s), number, bytes);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places what parts need of a stretch of a file that was read: in the host's memory at once, on a device by its ship. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/clock.h"
+#include "tools/load/load.h"
+#include "tools/load/place/ship.h"
+
+struct placing {
+	struct dcpload_plan *p;
+	uint32_t want;
+	uint64_t lo; /* file offset of @src */
+	const uint8_t *src;
+};
+
+static int place_part(void *ctx, const struct dcp_strided *s)
+{
+	struct placing *pl = ctx;
+	const struct load_target *t = &pl->p->want[pl->want].target;
+	const uint8_t *src = pl->src + (s->off - pl->lo);
+	uint64_t n;
+
+	if (t->on_device) {
+		pl->p->took += dcp_strided_bytes(s);
+		return load_ship_add(pl->p->ship, pl->want, s, src);
+	}
+	load_place(t, s, src);
+	n = dcp_strided_bytes(s);
+	pl->p->took += n;
+	return load_arrived(pl->p, pl->want, n);
+}
+
+static uint64_t end_of(const struct load_need *need)
+{
+	return need->s.off + dcp_strided_extent(&need->s);
+}
+
+/* Move @a on to the needs that may meet [lo, hi) of @file. */
+static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file, uint64_t lo,
+		   uint64_t hi)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < a->n; i++)
+		if (p->need[a->need[i]].file == file && end_of(&p->need[a->need[i]]) > lo)
+			a->need[kept++] = a->need[i];
+	a->n = kept;
+	for (; a->next < p->nneed; a->next++) {
+		const struct load_need *need = &p->need[a->next];
+
+		if (need->file > file || (need->file == file && need->s.off >= hi))
+			break;
+		if (need->file < file || end_of(need) <= lo)
+			continue;
+		if (dcp_array_grow((void **)&a->need, &a->cap, a->n, sizeof(*a->need)) < 0)
+			return -ENOMEM;
+		a->need[a->n++] = (uint32_t)a->next;
+	}
+	return 0;
+}
+
+int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
+		       uint64_t lo, uint64_t hi, const uint8_t *src)
+{
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	uint64_t before = p->took;
+	int rc = advance(p, a, file, lo, hi);
+
+	for (size_t i = 0; i < a->n && rc == 0; i++) {
+		const struct load_need *need = &p->need[a->need[i]];
+		const struct load_target *t = &p->want[need->want].target;
+		struct placing pl = { p, need->want, lo, src };
+
+		rc = dcp_strided_clip(&need->s, lo, hi, t->plain ? 1 : t->from, place_part,
+				      &pl);
+	}
+	p->report.place_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	load_trace(p, DCPLOAD_EVENT_PLACE, start, p->took - before);
+	return rc;
+}

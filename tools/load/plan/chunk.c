@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stretches of files that a group of ranks needs, and in which order they are read.
+ *
+ * Every rank says which ranges of which files it needs, in whole blocks; the union of them, in order of
+ * file and offset, is cut into chunks that fit a slot of the staging memory. Chunk c is read by member c mod n
+ * of the group. All members compute the same list.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/base.h"
+#include "tools/load/plan/chunk.h"
+
+/* ---- what one rank needs ---- */
+
+enum { SHORT_RUN = 256 }; /* a range takes 24 bytes, its message 32 */
+
+struct ranges {
+	struct load_range *v;
+	size_t n, cap;
+	bool exact;
+};
+
+static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
+{
+	struct load_range *last = r->n ? &r->v[r->n - 1] : NULL;
+
+	if (!r->exact) {
+		lo -= lo % LOAD_BLOCK;
+		hi += (LOAD_BLOCK - hi % LOAD_BLOCK) % LOAD_BLOCK;
+	}
+	if (last && last->file == file && lo >= last->lo && lo <= last->hi) {
+		last->hi = DCP_MAX(last->hi, hi);
+		return 0;
+	}
+	if (dcp_array_grow((void **)&r->v, &r->cap, r->n, sizeof(*r->v)) < 0)
+		return -ENOMEM;
+	r->v[r->n++] = (struct load_range){ file, 0, lo, hi };
+	return 0;
+}
+
+/* Runs that are no further apart than this become one range. */
+static uint64_t together(const struct ranges *r, const struct dcp_strided *s)
+{
+	return r->exact && s->run >= SHORT_RUN ? s->run + s->run / 8 : DCP_FETCH_STRIDE;
+}
+
+/* Add the ranges of dimensions @k and up. Runs that are close together become one range. */
+static int add_each(struct ranges *r, uint32_t file, const struct dcp_strided *s, uint32_t k,
+		    uint64_t off, uint64_t extent)
+{
+	int rc = 0;
+
+	while (k < s->ndim && s->file_stride[k] <= together(r, s))
+		k++;
+	if (k == s->ndim)
+		return add_range(r, file, off, off + extent);
+	for (uint64_t i = 0; i < s->count[k] && rc == 0; i++)
+		rc = add_each(r, file, s, k + 1, off + i * s->file_stride[k], extent);
+	return rc;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct load_range *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+static size_t merge(struct load_range *v, size_t n)
+{
+	size_t out = 0;
+
+	qsort(v, n, sizeof(*v), by_place);
+	for (size_t i = 0; i < n; i++) {
+		struct load_range *last = out ? &v[out - 1] : NULL;
+
+		if (last && last->file == v[i].file && v[i].lo <= last->hi)
+			last->hi = DCP_MAX(last->hi, v[i].hi);
+		else
+			v[out++] = v[i];
+	}
+	return out;
+}
+
+int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_range **out,
+		size_t *nout)
+{
+	struct ranges r = { .exact = exact };
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		const struct dcp_strided *s = &need[i].s;
+		uint64_t extent = s->run;
+
+		for (uint32_t k = 0; k < s->ndim; k++)
+			if (s->file_stride[k] <= together(&r, s))
+				extent += (s->count[k] - 1) * s->file_stride[k];
+		rc = add_each(&r, need[i].file, s, 0, s->off, extent);
+	}
+	if (rc < 0) {
+		free(r.v);
+		return rc;
+	}
+	*nout = r.n ? merge(r.v, r.n) : 0;
+	*out = r.v;
+	return 0;
+}
+
+/* ---- what all of a group need ---- */
+
+static int add_stretch(struct load_chunks *c, uint32_t file, uint64_t lo, uint64_t hi,
+		       uint64_t more, uint64_t at)
+{
+	struct load_stretch *s;
+
+	if (dcp_array_grow((void **)&c->stretch, &c->cap_stretch, c->nstretch, sizeof(*s)) < 0)
+		return -ENOMEM;
+	s = &c->stretch[c->nstretch++];
+	*s = (struct load_stretch){ file, (uint32_t)(hi + more - lo), lo, hi, at };
+	return 0;
+}
+
+/* Begin a chunk with the stretch that is added next. */
+static int begin_chunk(struct load_chunks *c)
+{
+	if (dcp_array_grow((void **)&c->first, &c->cap_chunk, c->n + 1, sizeof(*c->first)) < 0)
+		return -ENOMEM;
+	c->first[c->n++] = c->nstretch;
+	return 0;
+}
+
+/*
+ * Cut the union into chunks. With @slack (elements are converted) a stretch that is continued in the
+ * next chunk is read one block further, because its last element may end there.
+ */
+static int cut(struct load_chunks *c, const struct load_range *v, size_t n, uint64_t slack)
+{
+	uint64_t used = c->slot; /* full, so that the first stretch begins a chunk */
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		uint64_t lo = v[i].lo;
+
+		while (lo < v[i].hi && rc == 0) {
+			uint64_t left = v[i].hi - lo, now;
+
+			if (c->slot - used < DCP_MIN(left, (uint64_t)LOAD_BLOCK) + slack) {
+				rc = begin_chunk(c);
+				used = 0;
+				if (rc < 0)
+					break;
+			}
+			now = DCP_MIN(left, c->slot - used - slack);
+			rc = add_stretch(c, v[i].file, lo, lo + now, now < left ? slack : 0,
+					 used);
+			used += now + slack;
+			c->unique += now;
+			lo += now;
+		}
+	}
+	if (rc == 0 &&
+	    dcp_array_grow((void **)&c->first, &c->cap_chunk, c->n, sizeof(*c->first)) < 0)
+		rc = -ENOMEM;
+	if (rc == 0)
+		c->first[c->n] = c->nstretch;
+	return rc;
+}
+
+int load_chunks_create(const struct load_range *const *of, const size_t *n, uint32_t members,
+		       uint64_t slot, bool slack, struct load_chunks **out)
+{
+	struct load_chunks *c = calloc(1, sizeof(*c));
+	struct load_range *all;
+	size_t total = 0;
+	int rc;
+
+	for (uint32_t m = 0; m < members; m++)
+		total += n[m];
+	all = malloc((total + 1) * sizeof(*all));
+	if (!c || !all) {
+		free(c);
+		free(all);
+		return -ENOMEM;
+	}
+	total = 0;
+	for (uint32_t m = 0; m < members; m++) {
+		if (n[m])
+			memcpy(all + total, of[m], n[m] * sizeof(*all));
+		total += n[m];
+	}
+	total = total ? merge(all, total) : 0;
+	c->members = members;
+	c->slot = slot;
+	rc = cut(c, all, total, slack ? LOAD_BLOCK : 0);
+	free(all);
+	if (rc < 0) {
+		load_chunks_free(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
+}
+
+void load_chunks_free(struct load_chunks *c)
+{
+	if (!c)
+		return;
+	free(c->stretch);
+	free(c->first);
+	free(c);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * chunk: the stretches of files that a group of ranks needs, cut into chunks that fit a slot of the
+ * staging memory. Pure: no I/O, no communication.
+ */
+#pragma once
+#include "tools/load/load.h"
+
+/* Bytes [lo, hi) of a file that a rank needs. Sent between ranks in this form. */
+struct load_range {
+	uint32_t file, zero;
+	uint64_t lo, hi;
+};
+
+/* The ranges of @n needs, sorted and merged; the caller frees them. They are whole blocks, and hold short
+ * gaps between runs; @exact: they are not, and hold gaps of an eighth of a run, but between runs of less than
+ * 256 bytes. -ENOMEM. */
+int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_range **out,
+		size_t *nout);
+
+/* Bytes [lo, hi) of a file. @n bytes are read from lo: more than hi - lo when the last element ends
+ * after hi. */
+struct load_stretch {
+	uint32_t file, n;
+	uint64_t lo, hi;
+	uint64_t at; /* offset in the slot */
+};
+
+/* Chunk c is stretches [first[c], first[c + 1]); member c % members reads it. */
+struct load_chunks {
+	uint32_t members;
+	uint64_t slot;   /* bytes */
+	uint64_t unique; /* bytes of the union */
+	struct load_stretch *stretch;
+	size_t nstretch, cap_stretch;
+	size_t *first, n, cap_chunk;
+};
+
+/* Chunks of the union of what @members ranks need: n[m] ranges at of[m]. @slack: elements are
+ * converted, so a stretch may be read one block beyond its end. -ENOMEM. */
+int load_chunks_create(const struct load_range *const *of, const size_t *n, uint32_t members,
+		       uint64_t slot, bool slack, struct load_chunks **out);
+void load_chunks_free(struct load_chunks *c);

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decides who reads for whom, and how. Each rank finds out about what it needs (how much, whether in the
+ * page cache, on which file system); all ranks get all findings and so come to the same decision.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/store/io/files.h"
+#include "tools/load/memory/gds.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/place/ship.h"
+#include "tools/load/plan/chunk.h"
+#include "tools/load/plan/schedule.h"
+#include "tools/load/window.h"
+
+enum {
+	LOOKS = 64,          /* samples of the page cache */
+	SLOTS = 4,           /* of a window, for each member */
+	SLOTS_MOST = 16,     /* the same where copies to a device are in flight */
+	BATCHES_MOST = 8,    /* of these */
+	SLOT_MOST = 4 << 20, /* bytes per slot */
+	SLOT_LEAST = 64 << 10,
+};
+
+/* What one rank found out. */
+struct finding {
+	uint64_t needed;       /* bytes */
+	uint64_t staging;      /* as configured */
+	uint32_t looked, warm; /* samples; those in the page cache */
+	uint32_t remote;       /* some file is on a file system that is not local */
+	uint32_t slack;        /* elements are converted */
+	uint32_t exchange;     /* as configured */
+	uint32_t views;        /* something must be decoded */
+	uint32_t device;       /* there is one */
+	uint32_t gds;          /* as configured */
+};
+
+/* ---- looking ---- */
+
+static void look(const struct dcpload_plan *p, struct finding *f)
+{
+	struct dcp_files *files = dcp_version_files(p->ck->v);
+	size_t step = p->nneed / LOOKS + 1;
+
+	for (size_t i = 0; i < p->nneed; i += step) {
+		const struct load_need *need = &p->need[i];
+		const struct dcp_file *file;
+
+		if (dcp_files_hold(files, need->file, true, &file, NULL) < 0)
+			continue;
+		f->looked++;
+		f->warm +=
+			dcp_is_cached(file->fd, need->s.off + dcp_strided_extent(&need->s) / 2);
+		f->remote |= !dcp_is_local(file->fd);
+		dcp_files_release(files, need->file);
+	}
+}
+
+static void find(const struct dcpload_plan *p, struct finding *f)
+{
+	for (size_t i = 0; i < p->nneed; i++)
+		f->needed += dcp_strided_bytes(&p->need[i].s);
+	for (size_t i = 0; i < p->nwant; i++) {
+		f->slack |= !p->want[i].target.plain;
+		f->needed += p->want[i].through_view ? p->want[i].stored : 0;
+		f->views |= p->want[i].through_view;
+	}
+	f->device = p->device != NULL;
+	look(p, f);
+}
+
+/* ---- deciding ---- */
+
+struct decision {
+	uint32_t io, exchange;
+};
+
+static void say(char *why, size_t size, const char *text)
+{
+	snprintf(why, size, "%s", text);
+}
+
+static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote, bool gds)
+{
+	const struct dcpload *ck = p->ck;
+	uint32_t wanted = ck->config.exchange;
+	bool bulk = ck->comm->alltoallv != NULL;
+	char *why = p->exchange_why;
+	size_t size = sizeof(p->exchange_why);
+
+	if (wanted == DCPLOAD_EXCHANGE_ALL && !bulk && ck->nnodes > 1) {
+		snprintf(why, size, "%s carries no bulk data: each node reads for itself",
+			 ck->comm->name);
+		return DCPLOAD_EXCHANGE_NODE;
+	}
+	if (wanted == DCPLOAD_EXCHANGE_ALL && !bulk) {
+		snprintf(why, size, "%s carries no bulk data, and one node needs none",
+			 ck->comm->name);
+		return DCPLOAD_EXCHANGE_NODE;
+	}
+	if (wanted != DCPLOAD_EXCHANGE_AUTO) {
+		say(why, size, "asked for");
+		return wanted;
+	}
+	if (ck->comm->ranks == 1) {
+		say(why, size, "there is one rank");
+		return DCPLOAD_EXCHANGE_NEVER;
+	}
+	if (gds) {
+		say(why, size, "each rank's GPU reads for itself");
+		return DCPLOAD_EXCHANGE_NEVER;
+	}
+	if (warm) {
+		say(why, size, "what is needed is in the page cache");
+		return DCPLOAD_EXCHANGE_NEVER;
+	}
+	if (ck->nnodes > 1 && remote && bulk) {
+		say(why, size, "cold files that all nodes see: each byte is read once");
+		return DCPLOAD_EXCHANGE_ALL;
+	}
+	say(why, size, "what is needed is not in the page cache");
+	return DCPLOAD_EXCHANGE_NODE;
+}
+
+static void decide_io(struct dcpload_plan *p, bool warm)
+{
+	const struct dcpload *ck = p->ck;
+	uint32_t wanted = ck->config.io;
+
+	p->report.io = wanted;
+	if (ck->through) {
+		p->report.io = DCPLOAD_IO_MOUNT;
+		snprintf(p->io_why, sizeof(p->io_why), "through the mount: %s", ck->through);
+	} else if (wanted == DCPLOAD_IO_MOUNT) {
+		p->report.io = DCPLOAD_IO_AUTO;
+		say(p->io_why, sizeof(p->io_why), "the source lies in no mount of dcpfs");
+	} else if (wanted != DCPLOAD_IO_AUTO) {
+		say(p->io_why, sizeof(p->io_why), "asked for");
+	} else {
+		say(p->io_why, sizeof(p->io_why),
+		    warm ? "what is needed is in the page cache"
+			 : "direct where it is not in the page cache");
+		p->report.io = warm ? DCPLOAD_IO_BUFFERED : DCPLOAD_IO_AUTO;
+	}
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct load_need *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return x->s.off < y->s.off ? -1 : x->s.off > y->s.off;
+}
+
+/* ---- chunks ---- */
+
+void load_plan_drop_chunks(struct dcpload_plan *p)
+{
+	load_ship_free(p->ship); /* first: it has pinned the others */
+	load_gds_close(p->gds);
+	free(p->there);
+	p->gds = NULL;
+	p->there = NULL;
+	load_rounds_free(p->rounds);
+	load_window_free(p->window);
+	load_chunks_free(p->chunks);
+	p->ship = NULL;
+	free(p->mine);
+	p->rounds = NULL;
+	p->window = NULL;
+	p->chunks = NULL;
+	p->mine = NULL;
+	p->nmine = 0;
+}
+
+/* Slots of a node's window, and a page of its head, count as @staging of its ranks. The same on all
+ * ranks. */
+static uint64_t slot_bytes(uint64_t staging)
+{
+	uint64_t n = DCP_MIN(DCP_MAX((staging - LOAD_BLOCK) / SLOTS, (uint64_t)SLOT_LEAST),
+			     (uint64_t)SLOT_MOST);
+
+	return n - n % LOAD_BLOCK;
+}
+
+/* Collective: gather what ranks need of files, of this node (*by_node) or of all. */
+static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *by_node,
+			 struct dcpload_error *err)
+{
+	const struct dcpload *ck = p->ck;
+	int timeout = (int)ck->config.timeout_ms;
+	struct dcpload_comm *node = NULL;
+	int rc;
+
+	*by_node = ck->nnodes > 1 && ck->comm->split;
+	if (!*by_node)
+		return load_gather(ck->comm, p->mine, p->nmine * sizeof(*p->mine), out, err,
+				   timeout);
+	rc = ck->comm->split(ck->comm->ctx, ck->node[ck->comm->rank], 0, &node, timeout);
+	if (rc < 0)
+		return load_comm_say(ck->comm, rc, err);
+	rc = load_gather(node, p->mine, p->nmine * sizeof(*p->mine), out, err, timeout);
+	if (rc < 0)
+		err->rank = -1; /* it is a rank of the node's */
+	dcpload_comm_close(node);
+	return rc;
+}
+
+/* Collective. Make the chunks of this node. */
+static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
+			struct dcpload_error *err)
+{
+	struct dcpload *ck = p->ck;
+	const struct load_range **of = calloc(ck->nlocal, sizeof(*of));
+	size_t *n = calloc(ck->nlocal, sizeof(*n));
+	struct load_blobs b = { 0 };
+	bool by_node;
+	int rc = of && n ? 0 : load_fail(err, -ENOMEM, "out of memory");
+
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	if (rc == 0)
+		rc = gather_ranges(p, &b, &by_node, err);
+	for (uint32_t m = 0; m < ck->nlocal && rc == 0; m++) {
+		uint32_t r = by_node ? m : ck->local[m];
+
+		of[m] = b.at[r];
+		n[m] = b.n[r] / sizeof(**of);
+	}
+	if (rc == 0 && load_chunks_create(of, n, ck->nlocal, slot, slack, &p->chunks) < 0)
+		rc = load_fail(err, -ENOMEM, "out of memory");
+	load_blobs_free(&b);
+	free(of);
+	free(n);
+	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+}
+
+/* Collective unless every rank reads for itself. */
+static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
+		       struct dcpload_error *err)
+{
+	uint32_t exchange = p->report.exchange;
+	uint64_t slot = slot_bytes(staging);
+	const struct load_range *mine;
+	int rc = load_ranges(p->need, p->nneed, exchange == DCPLOAD_EXCHANGE_ALL, &p->mine,
+			     &p->nmine);
+
+	if (rc < 0)
+		load_fail(err, rc, "out of memory");
+	if (exchange == DCPLOAD_EXCHANGE_NEVER) {
+		mine = p->mine;
+		if (rc == 0 &&
+		    load_chunks_create(&mine, &p->nmine, 1, slot, slack, &p->chunks) < 0)
+			rc = load_fail(err, -ENOMEM, "out of memory");
+		return rc;
+	}
+	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
+	if (rc < 0)
+		return rc;
+	return exchange == DCPLOAD_EXCHANGE_NODE ? share_chunks(p, slot, slack, err)
+						 : load_make_rounds(p, staging, slack, err);
+}
+
+/* Of a member. The same on all ranks. */
+static uint32_t slots_of(const struct dcpload_plan *p, uint64_t staging)
+{
+	uint64_t n = (staging - LOAD_BLOCK) / slot_bytes(staging);
+
+	return p->devices ? (uint32_t)DCP_MIN(DCP_MAX(n, (uint64_t)SLOTS), (uint64_t)SLOTS_MOST)
+			  : SLOTS;
+}
+
+static int make_window(struct dcpload_plan *p, uint64_t staging, struct dcpload_error *err)
+{
+	bool node = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
+	uint32_t slots = slots_of(p, staging) * (node ? p->ck->nlocal : 1);
+
+	if (p->report.exchange == DCPLOAD_EXCHANGE_ALL)
+		slots = 2;
+	else if (p->devices) /* all of it is pinned, used or not */
+		slots = (uint32_t)DCP_MIN(DCP_MAX(p->chunks->n, (size_t)2), (size_t)slots);
+	return load_window_create(p->ck, slots, p->chunks->slot, !node, &p->window, err);
+}
+
+/* The memory of a node cannot be shared: every rank reads for itself, unless NODE was asked for. */
+static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
+		     struct dcpload_error *err)
+{
+	if (p->report.exchange != DCPLOAD_EXCHANGE_NODE || err->code == -ETIMEDOUT ||
+	    err->code == -ECONNRESET || p->ck->config.exchange == DCPLOAD_EXCHANGE_NODE)
+		return err->code;
+	p->report.exchange = DCPLOAD_EXCHANGE_NEVER;
+	snprintf(p->exchange_why, sizeof(p->exchange_why), "%.120s", err->text);
+	load_plan_drop_chunks(p);
+	*err = (struct dcpload_error){ .rank = -1 };
+	if (make_chunks(p, staging, slack, err) < 0)
+		return err->code;
+	return make_window(p, staging, err);
+}
+
+/* Why the device cannot read by itself; NULL: it may be tried. */
+static const char *not_by_gds(const struct dcpload_plan *p)
+{
+	if (!p->device)
+		return "destinations are in the host's memory";
+	if (!p->device->scatters)
+		return p->device->why;
+	if (p->report.exchange != DCPLOAD_EXCHANGE_NEVER)
+		return "ranks exchange what they read";
+	for (size_t i = 0; i < p->nwant; i++) {
+		const struct load_want *w = &p->want[i];
+
+		if (!w->id || !w->nbytes)
+			continue;
+		if (p->hooks.resolve ||
+		    (!w->owned && p->device->kind->kind_of(p->device, w->target.base) <
+					  DCPLOAD_MEMORY_DEVICE))
+			return "some destinations may be in the host's memory";
+		if (!load_ship_places(&w->target))
+			return "a destination has too many dimensions";
+	}
+	return NULL;
+}
+
+/* Where it cannot be used the host reads, past the page cache as well. -ENOMEM. */
+static int open_gds(struct dcpload_plan *p)
+{
+	const char *why = not_by_gds(p);
+	char text[120];
+	uint64_t bytes;
+
+	load_window_memory(p->window, &bytes);
+	if (!why && load_gds_open(p->device, bytes, &p->gds, text, sizeof(text)) < 0)
+		why = text;
+	if (why) {
+		p->report.io = DCPLOAD_IO_DIRECT;
+		snprintf(p->io_why, sizeof(p->io_why), "not gds: %.140s", why);
+		return 0;
+	}
+	p->there = calloc(p->chunks->nstretch + 1, sizeof(*p->there));
+	return p->there ? 0 : -ENOMEM;
+}
+
+/* The way to the device: half the slots of this rank may be on it at a time. */
+static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
+		     struct dcpload_error *err)
+{
+	uint32_t batches = DCP_MIN(slots_of(p, staging) / 2, (uint32_t)BATCHES_MOST);
+	uint64_t n, piece = DCP_MAX(p->chunks->slot, load_view_band(p->ck->config.staging));
+	void *memory;
+	int rc = p->report.io == DCPLOAD_IO_GDS ? open_gds(p) : 0;
+
+	if (rc == 0)
+		rc = load_ship_create(p, piece, batches, share, &p->ship, err);
+	else
+		load_fail(err, rc, "out of memory");
+	if (rc < 0)
+		return rc;
+	memory = load_window_memory(p->window, &n);
+	load_ship_pin(p->ship, memory, n);
+	if (p->rounds)
+		load_ship_pin(p->ship, p->rounds->in, p->rounds->nin);
+	return 0;
+}
+
+static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcpload_error *err)
+{
+	const struct finding *first = b->at[0];
+	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
+	bool slack = false, remote = false, views = false, gds = false, is_warm;
+	uint64_t share;
+	int rc;
+
+	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
+		const struct finding *f = b->at[r];
+
+		if (b->n[r] != sizeof(*f))
+			return load_fail(err, -EPROTO, "rank %u runs another release", r);
+		if (f->exchange != first->exchange)
+			return load_fail(err, -EINVAL,
+					 "rank %u asks for another way to exchange than rank 0",
+					 r);
+		staging = DCP_MIN(staging, f->staging);
+		looked += f->looked;
+		warm += f->warm;
+		slack |= f->slack != 0;
+		remote |= f->remote != 0;
+		views |= f->views != 0;
+		p->devices |= f->device != 0;
+		gds |= f->gds != 0;
+	}
+	share = p->devices ? load_ship_share(staging) : 0;
+	staging -= share + (views ? load_view_band(staging) : 0);
+	is_warm = warm * 10 >= looked * 9;
+	p->report.exchange = decide_exchange(p, is_warm, remote, gds);
+	decide_io(p, is_warm);
+	if (p->report.io == DCPLOAD_IO_GDS && !p->device) {
+		p->report.io = DCPLOAD_IO_DIRECT;
+		snprintf(p->io_why, sizeof(p->io_why), "not gds: %s", not_by_gds(p));
+	}
+	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER && !p->device &&
+	    (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT))
+		return 0; /* every want for itself */
+	rc = make_chunks(p, staging, slack, err);
+	if (rc == 0)
+		rc = make_window(p, staging, err);
+	if (rc < 0)
+		rc = fall_back(p, staging, slack, err);
+	return rc == 0 && p->device ? make_ship(p, staging, share, err) : rc;
+}
+
+int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	const struct dcpload *ck = p->ck;
+	int rc, timeout = (int)ck->config.timeout_ms;
+	struct finding own = { 0 };
+	struct load_blobs b = { 0 };
+
+	if (p->nneed)
+		qsort(p->need, p->nneed, sizeof(*p->need), by_place);
+	find(p, &own);
+	own.staging = ck->config.staging;
+	own.exchange = ck->config.exchange;
+	own.gds = ck->config.io == DCPLOAD_IO_GDS;
+	rc = load_gather(ck->comm, &own, sizeof(own), &b, err, timeout);
+	if (rc == 0)
+		rc = take(p, &b, err);
+	load_blobs_free(&b);
+	p->report.needed = own.needed;
+	p->report.ranks = ck->comm->ranks;
+	p->report.local_ranks = ck->nlocal;
+	p->report.nodes = ck->nnodes;
+	p->report.parts = p->nwant;
+	p->report.unique = p->chunks ? p->chunks->unique : 0;
+	return load_agree(ck->comm, rc, err, timeout);
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/load/plan/schedule.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/load/plan/chunk.h"
+
+enum {
+	STRIPE_MOST = 4 << 20,
+	ELEMENT = 16, /* bytes of the largest */
+};
+
+void load_rounds_free(struct load_rounds *r)
+{
+	if (!r)
+		return;
+	free(r->base);
+	free(r->mine);
+	free(r->theirs);
+	free(r->ntheirs);
+	free(r->memory);
+	free(r->next);
+	free(r->send);
+	free(r->nsend);
+	free(r->nrecv);
+	free(r->recv);
+	free(r->pack);
+	free(r->in);
+	free(r);
+}
+
+uint64_t load_rounds_bytes(const struct load_rounds *r)
+{
+	return r ? r->npack + r->nin : 0;
+}
+
+/* ---- stripes ---- */
+
+static int number_stripes(struct load_rounds *r, const struct dcpload *ck)
+{
+	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(ck->v), &r->nfiles);
+	uint64_t n = 0;
+
+	r->base = calloc(r->nfiles + 1, sizeof(*r->base));
+	if (!r->base)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->nfiles; i++) {
+		r->base[i] = n;
+		n += files[i].size / r->stripe + (files[i].size % r->stripe != 0);
+	}
+	r->base[r->nfiles] = n;
+	return 0;
+}
+
+static uint64_t owner(const struct load_rounds *r, uint64_t stripe)
+{
+	return stripe % r->ranks;
+}
+
+/* Cut ranges of files into parts of stripes: r->mine. @slack: with the end of their last element. */
+static int split(struct load_rounds *r, const struct load_range *v, size_t n, bool slack)
+{
+	size_t cap = 0;
+
+	for (size_t i = 0; i < n; i++)
+		for (uint64_t lo = v[i].lo, hi; lo < v[i].hi; lo = hi) {
+			uint64_t number = lo / r->stripe;
+
+			hi = DCP_MIN((number + 1) * r->stripe, v[i].hi);
+			if (dcp_array_grow((void **)&r->mine, &cap, r->nmine,
+					   sizeof(*r->mine)) < 0)
+				return -ENOMEM;
+			r->mine[r->nmine++] = (struct load_round_part){
+				r->base[v[i].file] + number, lo,
+				slack ? DCP_MIN(hi + ELEMENT, v[i].hi) : hi, v[i].file, 0
+			};
+		}
+	return 0;
+}
+
+static int by_owner(const void *a, const void *b, void *arg)
+{
+	const struct load_round_part *x = a, *y = b;
+	uint64_t ox = owner(arg, x->stripe), oy = owner(arg, y->stripe);
+
+	if (ox != oy)
+		return ox < oy ? -1 : 1;
+	if (x->stripe != y->stripe)
+		return x->stripe < y->stripe ? -1 : 1;
+	return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+static int by_stripe(const void *a, const void *b)
+{
+	const struct load_round_part *x = a, *y = b;
+
+	if (x->stripe != y->stripe)
+		return x->stripe < y->stripe ? -1 : 1;
+	return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+int load_rounds_send(const struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
+{
+	int rc = ck->comm->alltoallv(ck->comm->ctx, r->send, r->nsend, r->recv, r->nrecv,
+				     (int)ck->config.timeout_ms);
+
+	return load_comm_say(ck->comm, rc, err);
+}
+
+/* Learn how many parts others need of this rank's stripes, and allocate them. */
+static int hear_sizes(struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
+{
+	uint64_t *own = calloc(r->ranks, sizeof(*own)),
+		 *others = calloc(r->ranks, sizeof(*others));
+	size_t total = 0;
+	int rc = own && others ? 0 : load_fail(err, -ENOMEM, "out of memory");
+
+	for (size_t i = 0; i < r->nmine && rc == 0; i++)
+		own[owner(r, r->mine[i].stripe)]++;
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
+		r->send[d] = &own[d];
+		r->recv[d] = &others[d];
+		r->nsend[d] = r->nrecv[d] = sizeof(*own);
+	}
+	if (rc == 0)
+		rc = load_rounds_send(ck, r, err);
+	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
+		r->nsend[d] = own[d] * sizeof(*r->mine);
+		r->ntheirs[d] = others[d];
+		total += others[d];
+		if (others[d] > SIZE_MAX / sizeof(*r->memory) / r->ranks)
+			rc = load_fail(err, -EPROTO, "rank %u asks for too much", d);
+	}
+	if (rc == 0) {
+		r->memory = calloc(total + 1, sizeof(*r->memory));
+		if (!r->memory)
+			rc = load_fail(err, -ENOMEM, "out of memory");
+	}
+	free(own);
+	free(others);
+	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+}
+
+/* Are these parts in this rank's stripes? Another release or a broken transport may send anything. */
+static bool is_sound(const struct load_rounds *r, const struct load_round_part *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t lo;
+
+		if (v[i].file >= r->nfiles || owner(r, v[i].stripe) != r->self ||
+		    v[i].stripe < r->base[v[i].file] || v[i].stripe >= r->base[v[i].file + 1] ||
+		    (i && by_stripe(&v[i - 1], &v[i]) > 0))
+			return false;
+		lo = (v[i].stripe - r->base[v[i].file]) * r->stripe;
+		if (v[i].lo < lo || v[i].lo >= v[i].hi || v[i].hi - lo > r->stripe + r->slack)
+			return false;
+	}
+	return true;
+}
+
+/* Tell owners what this rank needs of their stripes, and receive what others need of its own. */
+static int tell_owners(struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
+{
+	struct load_round_part *to = NULL, *from;
+	int rc;
+
+	if (r->nmine)
+		qsort_r(r->mine, r->nmine, sizeof(*r->mine), by_owner, r);
+	rc = hear_sizes(ck, r, err);
+	if (rc < 0)
+		return rc;
+	to = r->memory;
+	from = r->mine;
+	for (uint32_t d = 0; d < r->ranks; d++) {
+		r->send[d] = from;
+		r->recv[d] = to;
+		r->theirs[d] = to;
+		r->nrecv[d] = r->ntheirs[d] * sizeof(*to);
+		to += r->ntheirs[d];
+		from += r->nsend[d] / sizeof(*from);
+	}
+	rc = load_rounds_send(ck, r, err);
+	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
+		if (!is_sound(r, r->theirs[d], r->ntheirs[d]))
+			rc = load_fail(err, -EPROTO, "rank %u asks for what is in no file", d);
+	if (r->nmine)
+		qsort(r->mine, r->nmine, sizeof(*r->mine), by_stripe);
+	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+}
+
+/* ---- what this rank reads ---- */
+
+/* Chunks of what all ranks need of this rank's stripes: chunk k is from stripe k * ranks + self. */
+static int make_chunks(struct dcpload_plan *p, uint64_t slack)
+{
+	struct load_rounds *r = p->rounds;
+	struct load_chunks *c = calloc(1, sizeof(*c));
+	size_t total = 0, i = 0;
+	struct load_round_part *all;
+
+	if (!c)
+		return -ENOMEM;
+	p->chunks = c;
+	c->members = r->ranks;
+	c->slot = r->stripe + slack;
+	for (uint32_t d = 0; d < r->ranks; d++)
+		total += r->ntheirs[d];
+	c->n = r->base[r->nfiles] / r->ranks + (r->base[r->nfiles] % r->ranks > r->self);
+	c->first = calloc(c->n + 1, sizeof(*c->first));
+	c->stretch = calloc(total + 1, sizeof(*c->stretch));
+	all = malloc((total + 1) * sizeof(*all));
+	if (!c->first || !c->stretch || !all) {
+		free(all);
+		return -ENOMEM;
+	}
+	memcpy(all, r->memory, total * sizeof(*all));
+	qsort(all, total, sizeof(*all), by_stripe);
+	for (size_t k = 0; k < c->n; k++) {
+		uint64_t stripe = k * r->ranks + r->self;
+		size_t first = c->nstretch;
+
+		c->first[k] = first;
+		for (; i < total && all[i].stripe == stripe; i++) {
+			uint64_t from = (stripe - r->base[all[i].file]) * r->stripe,
+				 lo = all[i].lo - all[i].lo % LOAD_BLOCK,
+				 hi = all[i].hi +
+				      (LOAD_BLOCK - all[i].hi % LOAD_BLOCK) % LOAD_BLOCK;
+			struct load_stretch *s =
+				c->nstretch > first ? &c->stretch[c->nstretch - 1] : NULL;
+
+			if (s && lo <= s->hi + DCP_FETCH_STRIDE) {
+				s->hi = DCP_MAX(s->hi, hi);
+				s->n = (uint32_t)(s->hi - s->lo);
+				continue;
+			}
+			c->stretch[c->nstretch++] =
+				(struct load_stretch){ all[i].file, (uint32_t)(hi - lo), lo, hi,
+						       lo - from };
+		}
+	}
+	c->first[c->n] = c->nstretch;
+	for (size_t k = 0; k < c->nstretch; k++)
+		c->unique += c->stretch[k].n;
+	free(all);
+	return 0;
+}
+
+/* ---- buffers ---- */
+
+size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, uint64_t stripe,
+			uint64_t *bytes)
+{
+	size_t i = next;
+
+	*bytes = 0;
+	for (; i < n && v[i].stripe == stripe; i++)
+		*bytes += v[i].hi - v[i].lo;
+	return i - next;
+}
+
+/* Allocate buffers for the largest round. */
+static int make_buffers(struct load_rounds *r, size_t rounds)
+{
+	uint64_t bytes;
+
+	memset(r->next, 0, r->ranks * sizeof(*r->next));
+	r->next_mine = 0;
+	for (size_t k = 0; k < rounds; k++) {
+		uint64_t out = 0, in = 0;
+
+		for (uint32_t d = 0; d < r->ranks; d++) {
+			r->next[d] += load_round_parts(r->theirs[d], r->ntheirs[d], r->next[d],
+						       k * r->ranks + r->self, &bytes);
+			out += d == r->self ? 0 : bytes;
+			r->next_mine += load_round_parts(r->mine, r->nmine, r->next_mine,
+							 k * r->ranks + d, &bytes);
+			in += d == r->self ? 0 : bytes;
+		}
+		r->npack = DCP_MAX(r->npack, out);
+		r->nin = DCP_MAX(r->nin, in);
+	}
+	r->pack = malloc(r->npack + 1);
+	r->in = malloc(r->nin + 1);
+	return r->pack && r->in ? 0 : -ENOMEM;
+}
+
+size_t load_rounds_count(const struct load_rounds *r)
+{
+	return (r->base[r->nfiles] + r->ranks - 1) / r->ranks;
+}
+
+/* Sum over all ranks the distinct bytes that are needed of their stripes. */
+static int add_unique(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	struct load_blobs b;
+	int rc = load_gather(p->ck->comm, &p->chunks->unique, sizeof(p->chunks->unique), &b,
+			     err, (int)p->ck->config.timeout_ms);
+
+	if (rc < 0)
+		return rc;
+	p->chunks->unique = 0;
+	for (uint32_t d = 0; d < p->ck->comm->ranks; d++)
+		p->chunks->unique += *(const uint64_t *)b.at[d];
+	load_blobs_free(&b);
+	return 0;
+}
+
+int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
+		     struct dcpload_error *err)
+{
+	struct dcpload *ck = p->ck;
+	uint32_t n = ck->comm->ranks;
+	struct load_rounds *r = calloc(1, sizeof(*r));
+	/* Two slots, the window's head, and in the worst case @n stripes in each message buffer. */
+	uint64_t share = (staging - LOAD_BLOCK) / (2 * (uint64_t)n + 2),
+		 more = slack ? LOAD_BLOCK : 0, least = more + LOAD_BLOCK, stripe;
+	int rc = r ? 0 : -ENOMEM;
+
+	if (r) {
+		p->rounds = r;
+		r->ranks = n;
+		r->self = ck->comm->rank;
+		stripe = DCP_MIN(DCP_MAX(share, least) - more, (uint64_t)STRIPE_MOST);
+		r->stripe = stripe - stripe % LOAD_BLOCK;
+		r->slack = more;
+		r->theirs = calloc(n, sizeof(*r->theirs));
+		r->ntheirs = calloc(n, sizeof(*r->ntheirs));
+		r->next = calloc(n, sizeof(*r->next));
+		r->send = calloc(n, sizeof(*r->send));
+		r->nsend = calloc(n, sizeof(*r->nsend));
+		r->nrecv = calloc(n, sizeof(*r->nrecv));
+		r->recv = calloc(n, sizeof(*r->recv));
+		if (!r->theirs || !r->ntheirs || !r->next || !r->send || !r->nsend ||
+		    !r->nrecv || !r->recv)
+			rc = -ENOMEM;
+	}
+	if (rc == 0)
+		rc = number_stripes(r, ck);
+	if (rc == 0)
+		rc = split(r, p->mine, p->nmine, slack);
+	if (rc < 0)
+		load_fail(err, rc, "out of memory");
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	if (rc == 0)
+		rc = tell_owners(ck, r, err);
+	if (rc < 0)
+		return rc;
+	rc = make_chunks(p, more);
+	if (rc == 0)
+		rc = make_buffers(r, load_rounds_count(r));
+	if (rc < 0)
+		load_fail(err, rc, "no memory for messages of a round: %llu bytes",
+			  (unsigned long long)(r->npack + r->nin));
+	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	return rc < 0 ? rc : add_unique(p, err);
+}

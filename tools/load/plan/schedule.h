@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * schedule: which rank reads what, and sends it to whom, where each byte is read by one rank of the job.
+ *
+ * The files of the version, one after the other, are cut into stripes of one size; stripe s belongs to
+ * rank s mod ranks. When the plan is made, every rank tells each owner which bytes of the owner's
+ * stripes it needs. In round k, rank r reads the blocks of stripe k * ranks + r that any rank needs and
+ * sends each rank its bytes, in order. A rank stores only what it needs itself and what others need of its
+ * own stripes.
+ */
+#pragma once
+#include "tools/load/load.h"
+
+/* Bytes [lo, hi) of a file that a rank needs from a stripe. They may reach beyond it, where its last element may end.
+ * Sent between ranks in this form. */
+struct load_round_part {
+	uint64_t stripe, lo, hi;
+	uint32_t file, zero;
+};
+
+struct load_rounds {
+	uint32_t ranks, self;
+	uint64_t stripe; /* bytes */
+	uint64_t slack;  /* bytes that a part may reach beyond its stripe */
+	uint64_t *base;  /* first stripe of each file; base[nfiles]: number of stripes */
+	size_t nfiles;
+	struct load_round_part *mine; /* what this rank needs, in order */
+	size_t nmine;
+	struct load_round_part *
+		*theirs; /* what rank d needs of this rank's stripes, in order */
+	size_t *ntheirs;
+	struct load_round_part *memory; /* holds all of @theirs */
+	size_t *next;                   /* index in theirs[d] of the current round */
+	size_t next_mine;
+	const void **send;
+	uint64_t *nsend, *nrecv;
+	void **recv;
+	uint8_t *pack, *in; /* messages of a round: sent, received */
+	uint64_t npack, nin;
+};
+
+/* Collective: find which stripes of the files each rank reads, and what it sends of them. Sets
+ * p->rounds and p->chunks. */
+int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
+		     struct dcpload_error *err);
+void load_rounds_free(struct load_rounds *r);
+/* Bytes of message buffers; NULL: 0. */
+uint64_t load_rounds_bytes(const struct load_rounds *r);
+
+size_t load_rounds_count(const struct load_rounds *r);
+/* Number of the parts from v[next] on that are of @stripe; *bytes: their bytes. */
+size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, uint64_t stripe,
+			uint64_t *bytes);
+/* Collective: send and receive what r->send and r->recv describe. */
+int load_rounds_send(const struct dcpload *ck, struct load_rounds *r,
+		     struct dcpload_error *err);
