@@ -6,7 +6,8 @@
 #
 #   tests/run.sh           four builds: default, two with sanitizers, nothing optional
 #   tests/run.sh --fast    the default build only
-#   tests/run.sh --ci      four builds, and a skip that only a missing GPU explains is allowed
+#   tests/run.sh --ci      four builds, a skip that only a missing GPU explains is allowed; and one
+#                          test beside torch, if it can be downloaded (0.6 GB)
 #   tests/run.sh --keep    build on what the last run left, instead of from nothing
 #   tests/run.sh --frameworks  also beside real frameworks, which are downloaded (10 GB)
 #
@@ -24,7 +25,7 @@ for word in "$@"; do
 	--keep) keep=yes ;;
 	--frameworks) frameworks=yes ;;
 	*)
-		sed -n 's/^# \{0,1\}//; 3,13p' "$0" >&2
+		sed -n 's/^# \{0,1\}//; 3,14p' "$0" >&2
 		exit 2
 		;;
 	esac
@@ -123,10 +124,50 @@ beside_frameworks() {
 	meson test -C "$top/default" --no-rebuild --print-errorlogs --logbase frameworks --suite frameworks
 }
 
+# torch in the background, while others compile. On Linux its wheel needs libraries of CUDA, 3 GB,
+# that nobody calls without a GPU: empty ones of their names take their places.
+torch_alone() {
+	place=$top/frameworks/alone
+	[ ! -e "$place/complete" ] || return 0
+	rm -rf "$place"
+	mkdir -p "$top/frameworks"
+	step "$place.log" python3 -m venv "$place" &&
+		step "$place.log" timeout 900 "$place/bin/python" -m pip install -q --no-deps --no-compile torch==2.15.0 &&
+		step "$place.log" "$place/bin/python" -m pip install -q --no-compile numpy filelock \
+			typing-extensions sympy networkx jinja2 fsspec || return
+	wheel=$(echo "$place"/lib/python3*/site-packages/torch/lib)
+	nm -D --undefined-only "$wheel"/lib*.so 2>/dev/null |
+		sed -nE 's/^ +U ((cu|nv|nccl|__cuda)[A-Za-z0-9_]*)(@.*)?$/long \1(void) { return 0; }/p' |
+		sort -u >"$place/nothing.c"
+	gcc -w -shared -o "$wheel/libnothing.so" -Wl,-soname,libnothing.so "$place/nothing.c" || return
+	for name in $(readelf -d "$wheel"/lib*.so | sed -nE 's/.*NEEDED.*\[(lib(cu|nv|nccl).*)\]/\1/p' | sort -u); do
+		gcc -shared -o "$wheel/$name" "-Wl,-soname,$name,--no-as-needed,-rpath,\$ORIGIN" "$wheel/libnothing.so" || return
+	done
+	touch "$place/complete"
+}
+
+# What CI compares with torch itself.
+beside_torch() {
+	say 'beside torch'
+	wait "$alone"
+	[ -n "${DCPFS_TEST_TORCH:-}" ] || DCPFS_TEST_TORCH=$top/frameworks/alone/bin/python
+	export DCPFS_TEST_TORCH
+	if ! "$DCPFS_TEST_TORCH" -c 'import torch'; then
+		echo "torch cannot be had, nothing is compared with it; see $top/frameworks/alone.log"
+		return
+	fi
+	meson test -C "$top/default" --no-rebuild --print-errorlogs --timeout-multiplier 3 --logbase frameworks \
+		python-torch --test-args fsdp-tp
+}
+
 mkdir -p "$top"
 done="" cc="" targets=all
 packages
 venv
+if [ -n "$ci" ]; then
+	[ -n "${DCPFS_TEST_TORCH:-}" ] || torch_alone >/dev/null &
+	alone=$!
+fi
 build default '' -Dwerror=true
 [ -z "$frameworks" ] || beside_frameworks || bad=yes
 if [ -z "$fast" ]; then
@@ -136,6 +177,7 @@ if [ -z "$fast" ]; then
 	cc="" targets=minimal
 	build minimal minimal -Dwerror=true -Doptimization=0 -Dauto_features=disabled
 fi
+[ -z "$ci" ] || beside_torch || bad=yes
 say 'results'
 [ -z "$bad" ] || echo 'the tests beside frameworks failed'
 python3 -B "$root/tests/summary.py" ${ci:+--ci} "$top" $done && [ -z "$bad" ]

@@ -20,6 +20,7 @@ import base
 from base import dcpfs
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+import torch._dynamo  # FSDP and DTensor do; here once for all processes
 import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -264,7 +265,7 @@ def rank_main(rank, world, work, way, path, meet):
 
 def run(scratch, work, way, world, path):
     meet = tempfile.mktemp(dir=scratch)
-    mp.spawn(rank_main, args=(world, work, way, path, meet), nprocs=world)
+    mp.start_processes(rank_main, args=(world, work, way, path, meet), nprocs=world, start_method="fork")
 
 
 def main():
