@@ -53,8 +53,9 @@ static const struct opt opts[] = {
 	{ 0, "staging", "N", "bytes of memory beyond the tensors, a rank; default 64MiB",
 	  OPT_SIZE, AT(staging) },
 	{ 0, "device", "WHERE",
-	  "load into the memory of: host, cuda:0, cuda (a GPU for each rank), auto", OPT_TEXT,
-	  AT(device) },
+	  "load into the memory of: host, cuda:0, cuda (a GPU for each rank), auto; "
+	  "cuda,managed and cuda,pinned are the other kinds that CUDA has",
+	  OPT_TEXT, AT(device) },
 	{ 0, "threads", "N", "that read and copy, a rank", OPT_UINT, AT(threads), .max = 64 },
 	{ 0, "timeout", "S", "seconds without progress of another rank; default 60", OPT_UINT,
 	  AT(timeout), .max = 1000000 },

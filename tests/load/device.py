@@ -31,7 +31,7 @@ OUTCOMES = {
     "cuModuleLoadData": WITHOUT, "cuModuleGetFunction": WITHOUT, "cuMemHostRegister_v2": WITHOUT,
     "cuMemAlloc_v2": ERROR, "cuMemcpyHtoDAsync_v2": ERROR, "cuMemcpy3DAsync_v2": ERROR, "cuMemcpyDtoHAsync_v2": ERROR,
     "cuEventRecord": ERROR, "cuEventQuery": ERROR, "cuLaunchKernel": ERROR,
-    "cuPointerGetAttribute": UNUSED, "cuStreamWaitEvent": UNUSED, "cuMemsetD8Async": UNUSED,
+    "cuPointerGetAttribute": UNUSED, "cuStreamWaitEvent": UNUSED, "cuMemsetD8Async": UNUSED, "cuMemAllocManaged": UNUSED,
 }
 
 
@@ -64,6 +64,10 @@ def calls():
         if outcome == NONE:
             got = one(*argv, "--device", "auto", FAKE_CUDA_FAIL=fail)
             check(got and got["device"] is None, f"auto: {got and got['device_why']}")
+    for name, kind in (("cuMemAllocManaged", "managed"), ("cuMemHostRegister_v2", "pinned")):
+        case(f"{name} fails for {kind} destinations: {ERROR}")
+        said = one(*argv, "--device", f"cuda,{kind}", code=1, FAKE_CUDA_FAIL=f"{name}:1:2")
+        check("no memory for" in said and f"{name}: CUDA_ERROR_OUT_OF_MEMORY" in said, said)
 
 
 def later():
@@ -156,6 +160,8 @@ def gds():
             ([], {"FAKE_CUDA_FAIL": "cuFileHandleRegister:1:5008"}, "gds", "reads by the host, cuFileHandleRegister: 5008"),
             ([], {"FAKE_CUDA_FAIL": "cuFileRead:2:5"}, "gds", "; 1 reads by the host, cuFileRead: -5"),
             ([], {"FAKE_CUDA_FAIL": "cuFileRead:2:hang"}, "gds", "; 1 reads by the host, cuFileRead: "),
+            (["--device", "cuda,managed"], {}, "gds", compat),
+            (["--device", "cuda,pinned"], {}, "direct", "not gds: some destinations may be in the host's memory"),
             ([], {"FAKE_CUDA_FAIL": "cuModuleLoadData:1:222"}, "direct", "not gds: the host converts: cuModuleLoadData"),
             (["--exchange", "node"], {}, "direct", "not gds: ranks exchange what they read")):
         case(f"gds {extra} {env}")

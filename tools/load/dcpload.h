@@ -129,7 +129,9 @@ struct dcpload_config {
 	const char *cache;   /* directory of indexes; NULL: as dcpfs(1); "": keep none */
 	/* Where the library allocates destinations, and where those of the caller may be as well: NULL
 	 * or "host"; "cuda:0"; "cuda" or "cuda:LOCAL_RANK": a GPU of its own for each rank of a node,
-	 * as far as there are so many; "auto": as "cuda", or "host" where there is no GPU. */
+	 * as far as there are so many; "auto": as "cuda", or "host" where there is no GPU. Behind the name,
+	 * ",managed": the library allocates memory that CUDA moves between GPU and host; ",pinned": the host's,
+	 * which the GPU can read. */
 	const char *device;
 	/* Show the checkpoint as a Hugging Face model, without optimizers: "auto": by the rules that
 	 * fit, a preset's name, or the text of rules, which has a newline (core/rules/README.md);

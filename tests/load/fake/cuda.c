@@ -149,6 +149,19 @@ unsigned cuMemAlloc_v2(unsigned long long *p, size_t n)
 	return code;
 }
 
+unsigned cuMemAllocManaged(unsigned long long *p, size_t n, unsigned flags)
+{
+	void *m;
+
+	NEEDS_CONTEXT("cuMemAllocManaged");
+	m = n && flags == LOAD_CUDA_GLOBAL
+		    ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+		    : MAP_FAILED;
+	*p = (unsigned long long)(uintptr_t)m;
+	fake_tell("managed %zu\n", n);
+	return m == MAP_FAILED ? INVALID : fake_add(m, n, stack[depth - 1]->device + MANAGED);
+}
+
 unsigned cuMemFree_v2(unsigned long long p)
 {
 	NEEDS_CONTEXT("cuMemFree_v2");
@@ -183,8 +196,8 @@ unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned long lo
 		return INVALID;
 	*(int *)value = attribute == LOAD_CUDA_MEMORY_TYPE
 				? (device >= 0 ? LOAD_CUDA_DEVICE : LOAD_CUDA_HOST)
-			: attribute == LOAD_CUDA_ORDINAL ? device
-							 : 0;
+			: attribute == LOAD_CUDA_ORDINAL ? device % MANAGED
+							 : device >= MANAGED;
 	return 0;
 }
 

@@ -130,7 +130,7 @@ int fake_device_of(const void *p)
 static void allow(int permissions)
 {
 	for (size_t i = 0; i < nregions; i++)
-		if (regions[i].device >= 0)
+		if (regions[i].device >= 0 && regions[i].device < MANAGED)
 			mprotect(regions[i].p, regions[i].n, permissions);
 }
 

@@ -44,7 +44,8 @@ void fake_write(void *dst, const void *src, size_t n);
 
 #pragma GCC visibility pop
 
-/* Memory of a device, or pinned memory of the host (-1). */
+/* Memory of a device; managed memory of it (+ MANAGED), which anyone may touch; pinned memory of the host (-1). */
+enum { MANAGED = 1000 };
 unsigned fake_add(void *p, size_t n, int device);
 unsigned fake_forget(void *p, bool device);
 

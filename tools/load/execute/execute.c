@@ -250,11 +250,11 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 {
 	struct load_device *d = p->device;
 	struct load_target *t = &w->target;
-	bool ours = w->owned && load_block_has(p->memory, t->base);
+	bool ours = d && w->owned && load_block_has(p->memory, t->base);
 	int rc = DCPLOAD_MEMORY_HOST;
 
 	if (d && w->nbytes)
-		rc = ours ? (int)DCPLOAD_MEMORY_DEVICE : d->kind->kind_of(d, t->base);
+		rc = ours ? p->memory->kind : d->kind->kind_of(d, t->base);
 	if (rc < 0)
 		return load_fail(err, rc, "%s: %s, but loaded is to %s", w->key, d->said,
 				 d->name);

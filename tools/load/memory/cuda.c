@@ -86,6 +86,16 @@ static int cuda_alloc(struct load_device *d, uint64_t n, void **out)
 	return rc;
 }
 
+static int cuda_alloc_managed(struct load_device *d, uint64_t n, void **out)
+{
+	unsigned long long p;
+	int rc = CALL(of(d), cuMemAllocManaged, &p, n, LOAD_CUDA_GLOBAL);
+
+	if (rc == 0)
+		*out = (void *)(uintptr_t)p;
+	return rc;
+}
+
 static void cuda_free(struct load_device *d, void *p, uint64_t n)
 {
 	(void)n;
@@ -295,6 +305,7 @@ static const struct load_memory kind = {
 	.zero = cuda_zero,
 	.fetch = cuda_fetch,
 	.close = cuda_close,
+	.alloc_managed = cuda_alloc_managed,
 	.enter = cuda_enter,
 	.leave = cuda_leave,
 	.kind_of = cuda_kind_of,

@@ -34,6 +34,7 @@ enum {
 	LOAD_CUDA_NON_BLOCKING = 1,   /* CU_STREAM_ */
 	LOAD_CUDA_DISABLE_TIMING = 2, /* CU_EVENT_ */
 	LOAD_CUDA_PORTABLE = 1,       /* CU_MEMHOSTREGISTER_ */
+	LOAD_CUDA_GLOBAL = 1,         /* CU_MEM_ATTACH_ */
 
 	LOAD_CUDA_LEAST = 11000, /* the oldest driver: CUDA 11.0 */
 };
@@ -74,6 +75,7 @@ struct load_cuda_copy {
 	X(cuCtxPushCurrent_v2, (struct CUctx_st * context))                                    \
 	X(cuCtxPopCurrent_v2, (struct CUctx_st * *context))                                    \
 	X(cuMemAlloc_v2, (unsigned long long *p, size_t n))                                    \
+	X(cuMemAllocManaged, (unsigned long long *p, size_t n, unsigned flags))                \
 	X(cuMemFree_v2, (unsigned long long p))                                                \
 	X(cuMemHostRegister_v2, (void *p, size_t n, unsigned flags))                           \
 	X(cuMemHostUnregister, (void *p))                                                      \

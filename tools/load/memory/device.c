@@ -6,42 +6,63 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "tools/load/error.h"
 #include "tools/load/memory/memory.h"
 
-/* The number after the colon; -1: that of the local rank, -2: it makes no sense. */
-static int number_in(const char *which)
-{
-	const char *p = strchr(which, ':');
-	char *end;
-	long n;
+/* "cuda:0,managed" */
+struct name {
+	bool any;   /* auto */
+	int number; /* -1: that of the local rank */
+	uint8_t memory;
+};
 
-	if (!p || strcmp(p + 1, "LOCAL_RANK") == 0)
-		return -1;
-	n = strtol(p + 1, &end, 10);
-	return p[1] < '0' || p[1] > '9' || *end || n > 1023 ? -2 : (int)n;
+/* false: it makes no sense. */
+static bool parse(const char *which, struct name *out)
+{
+	size_t n = strcspn(which, ",");
+	const char *p = which + n;
+	char *end;
+
+	*out = (struct name){ strncmp(which, "auto", n) == 0 && n == 4, -1,
+			      DCPLOAD_MEMORY_DEVICE };
+	if (strcmp(p, ",pinned") == 0)
+		out->memory = DCPLOAD_MEMORY_PINNED;
+	else if (strcmp(p, ",managed") == 0)
+		out->memory = DCPLOAD_MEMORY_MANAGED;
+	else if (*p)
+		return false;
+	if (out->any)
+		return true;
+	if (n < 4 || strncmp(which, "cuda", 4) || (n > 4 && which[4] != ':'))
+		return false;
+	if (n == 4 || (n == 15 && strncmp(which + 5, "LOCAL_RANK", 10) == 0))
+		return true;
+	out->number = (int)DCP_MIN(strtoul(which + 5, &end, 10), 1024ul);
+	return which[5] >= '0' && which[5] <= '9' && end == p && out->number < 1024;
 }
 
 int load_device_open(const char *which, uint32_t local, struct load_device **out, char *why,
 		     size_t size, struct dcpload_error *err)
 {
-	bool any = which && strcmp(which, "auto") == 0;
-	int rc, number = which && !any ? number_in(which) : -1;
+	struct name name;
+	int rc;
 
 	*out = NULL;
 	snprintf(why, size, "asked for");
 	if (!which || strcmp(which, "host") == 0)
 		return 0;
-	if (number == -2 || (!any && strncmp(which, "cuda", 4)) ||
-	    (!any && which[4] && which[4] != ':'))
+	if (!parse(which, &name))
 		return load_fail(err, -EINVAL,
 				 "no device is called \"%s\": host, auto, cuda, cuda:0, "
-				 "cuda:LOCAL_RANK",
+				 "cuda:LOCAL_RANK; \",pinned\" or \",managed\" behind it",
 				 which);
-	rc = load_cuda_open(number, local, out, err);
-	if (rc == 0 && any)
+	rc = load_cuda_open(name.number, local, out, err);
+	if (rc == 0)
+		(*out)->memory = name.memory;
+	if (rc == 0 && name.any)
 		snprintf(why, size, "there is one");
-	if (rc < 0 && any) {
+	if (rc < 0 && name.any) {
 		snprintf(why, size, "%s", err->text);
 		*err = (struct dcpload_error){ .rank = -1 };
 		return 0;
@@ -64,16 +85,31 @@ void load_device_close(struct load_device *d)
 
 /* ---- memory with several users ---- */
 
+/* The table that allocates memory of @kind, if it is not managed. */
+static const struct load_memory *table_of(const struct load_device *d, uint8_t kind)
+{
+	return load_memory_of(kind == DCPLOAD_MEMORY_PINNED ? NULL : d);
+}
+
 int load_block_create(struct load_device *d, uint64_t n, struct load_block **out)
 {
+	uint8_t kind = d ? d->memory : DCPLOAD_MEMORY_HOST;
 	struct load_block *b = calloc(1, sizeof(*b));
-	int rc = b ? load_memory_of(d)->alloc(d, n, &b->p) : -ENOMEM;
+	int rc = !b                               ? -ENOMEM
+		 : kind == DCPLOAD_MEMORY_MANAGED ? d->kind->alloc_managed(d, n, &b->p)
+						  : table_of(d, kind)->alloc(d, n, &b->p);
 
+	if (rc == 0 && kind == DCPLOAD_MEMORY_PINNED) {
+		rc = d->kind->pin(d, b->p, n);
+		if (rc < 0)
+			load_host.free(NULL, b->p, n);
+	}
 	if (rc < 0) {
 		free(b);
 		return rc;
 	}
 	b->device = load_device_share(d);
+	b->kind = kind;
 	b->n = n;
 	b->users = 1;
 	*out = b;
@@ -90,7 +126,9 @@ void load_block_drop(struct load_block *b)
 {
 	if (!b || atomic_fetch_sub(&b->users, 1) != 1)
 		return;
-	load_memory_of(b->device)->free(b->device, b->p, b->n);
+	if (b->kind == DCPLOAD_MEMORY_PINNED)
+		b->device->kind->unpin(b->device, b->p);
+	table_of(b->device, b->kind)->free(b->device, b->p, b->n);
 	load_device_close(b->device);
 	free(b);
 }

@@ -33,6 +33,8 @@ struct load_memory {
 
 	/* ---- devices ---- */
 	void (*close)(struct load_device *d);
+	/* As alloc(), of memory that moves between device and host as either touches it. */
+	int (*alloc_managed)(struct load_device *d, uint64_t n, void **out);
 	/* Let other libraries use the device in this thread, and no longer. Any thread. */
 	int (*enter)(struct load_device *d);
 	void (*leave)(struct load_device *d);
@@ -67,6 +69,7 @@ struct load_device {
 	_Atomic uint32_t users;
 	uint32_t number;
 	bool scatters;  /* it has the kernel */
+	uint8_t memory; /* enum dcpload_memory: of the destinations that the library allocates */
 	int node;       /* of the host's memory that is near it; -1: not known */
 	char name[96];  /* "cuda:0, NVIDIA H200" */
 	char why[160];  /* what it does without, and why; "": nothing */
@@ -78,7 +81,7 @@ extern const struct load_memory load_host;
 /*
  * Open the device @which: "cuda" or "cuda:LOCAL_RANK", the one of place @local among the ranks of
  * this node; "cuda:0"; "auto": as "cuda", or none if there is none (0, *out NULL, and in @why, of
- * @size bytes, the reason). NULL and "host": none.
+ * @size bytes, the reason). NULL and "host": none. ",pinned" or ",managed" behind it: load_device.memory.
  */
 int load_device_open(const char *which, uint32_t local, struct load_device **out, char *why,
 		     size_t size, struct dcpload_error *err);
@@ -94,12 +97,13 @@ static inline const struct load_memory *load_memory_of(const struct load_device 
 
 /* Memory for destinations that several users keep: plans, tensors that were given away. */
 struct load_block {
-	struct load_device *device; /* NULL: the host's */
+	struct load_device *device; /* NULL: none */
+	uint8_t kind;               /* enum dcpload_memory */
 	void *p;
 	uint64_t n;
 	_Atomic uint32_t users;
 };
-/* -ENOMEM, or as alloc(). */
+/* In memory of d->memory. -ENOMEM, or as alloc(). */
 int load_block_create(struct load_device *d, uint64_t n, struct load_block **out);
 struct load_block *load_block_share(struct load_block *b);
 /* The last user frees it. NULL: nothing happens. Any thread. */

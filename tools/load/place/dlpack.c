@@ -6,7 +6,12 @@
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 
-enum { CPU = 1, CUDA = 2 };
+static const uint8_t device_types[] = {
+	[DCPLOAD_MEMORY_HOST] = 1,
+	[DCPLOAD_MEMORY_PINNED] = 3,
+	[DCPLOAD_MEMORY_DEVICE] = 2,
+	[DCPLOAD_MEMORY_MANAGED] = 13,
+};
 
 struct DLManagedTensor {
 	void *data;
@@ -82,7 +87,7 @@ int dcpload_part_dlpack(const struct dcpload_plan *p, uint64_t i, struct DLManag
 	g->block = load_block_share(p->memory);
 	g->tensor =
 		(struct DLManagedTensor){ .data = w->target.base,
-					  .device_type = p->device ? CUDA : CPU,
+					  .device_type = device_types[p->memory->kind],
 					  .device = p->device ? (int32_t)p->device->number : 0,
 					  .ndim = (int32_t)w->ndim,
 					  .code = type[0],

@@ -316,8 +316,9 @@ static const char *not_by_gds(const struct dcpload_plan *p)
 		if (!w->id || !w->nbytes)
 			continue;
 		if (p->hooks.resolve ||
-		    (!w->owned && p->device->kind->kind_of(p->device, w->target.base) <
-					  DCPLOAD_MEMORY_DEVICE))
+		    (w->owned ? p->device->memory
+			      : p->device->kind->kind_of(p->device, w->target.base)) <
+			    DCPLOAD_MEMORY_DEVICE)
 			return "some destinations may be in the host's memory";
 		if (!load_ship_places(&w->target))
 			return "a destination has too many dimensions";

@@ -259,6 +259,72 @@ static void test_kinds(void **state)
 	free(pinned);
 }
 
+/* As dlpack.h has it. */
+struct DLManagedTensor {
+	void *data;
+	int32_t device_type, device, ndim;
+	uint8_t code, bits;
+	uint16_t lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+	void *manager;
+	void (*deleter)(struct DLManagedTensor *self);
+};
+
+/* Destinations of every kind of memory, allocated by the library and given to it by a caller. */
+static void test_allocated(void **state)
+{
+	static const struct {
+		const char *name;
+		int memory, number, dlpack;
+	} rows[] = {
+		{ "cuda,pinned", DCPLOAD_MEMORY_PINNED, -1, 3 },
+		{ "cuda:1,managed", DCPLOAD_MEMORY_MANAGED, 1, 13 },
+		{ "auto,managed", DCPLOAD_MEMORY_MANAGED, 0, 13 },
+	};
+	struct t_dir *d = *state;
+	struct dcpload_error err = { 0 };
+	uint8_t *host = malloc(EACH * 4);
+
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcpload *ck = open_on(d, "step-1", rows[i].name);
+		struct dcpload_want want = { .size = sizeof(want), .key = "F32" };
+		struct dcpload_plan *p, *q;
+		struct dcpload_part part, copy;
+		struct DLManagedTensor *t;
+		int32_t number;
+
+		t_case(rows[i].name);
+		assert_int_equal(dcpload_plan_create(ck, 0, &p, &err), 0);
+		assert_int_equal(dcpload_want(p, &want, &err), 0);
+		assert_int_equal(dcpload_plan_finish(p, &err), 0);
+		if (dcpload_execute(p, &err) < 0 || dcpload_check(p, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_int_equal(dcpload_part(p, 0, &part), 0);
+		assert_int_equal(dcpload_part_memory(p, 0, &number), rows[i].memory);
+		assert_int_equal(number, rows[i].number);
+		assert_int_equal(dcpload_part_read(p, 0, 0, host, EACH * 4, &err), 0);
+		assert_memory_equal(host, part.data, EACH * 4);
+		memset(part.data, 0, EACH * 4); /* as the caller's */
+		want.dst = part.data;
+		assert_int_equal(dcpload_plan_create(ck, 0, &q, &err), 0);
+		assert_int_equal(dcpload_want(q, &want, &err), 0);
+		assert_int_equal(dcpload_plan_finish(q, &err), 0);
+		if (dcpload_execute(q, &err) < 0 || dcpload_check(q, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_int_equal(dcpload_part_memory(q, 0, NULL), rows[i].memory);
+		assert_int_equal(dcpload_part(q, 0, &copy), 0);
+		assert_memory_equal(host, copy.data, EACH * 4);
+		dcpload_plan_free(q);
+		assert_int_equal(dcpload_part_dlpack(p, 0, &t, &err), 0);
+		assert_int_equal(t->device_type, rows[i].dlpack);
+		t->deleter(t);
+		dcpload_plan_free(p);
+		dcpload_close(ck);
+	}
+	free(host);
+}
+
 /* What the caller has queued is done before its memory is written. */
 static void test_stream(void **state)
 {
@@ -336,18 +402,6 @@ static void test_swapped(void **state)
 
 /* ---- tensors that are given away ---- */
 
-/* As dlpack.h has it. */
-struct DLManagedTensor {
-	void *data;
-	int32_t device_type, device, ndim;
-	uint8_t code, bits;
-	uint16_t lanes;
-	int64_t *shape, *strides;
-	uint64_t byte_offset;
-	void *manager;
-	void (*deleter)(struct DLManagedTensor *self);
-};
-
 static void test_dlpack(void **state)
 {
 	struct t_dir *d = *state;
@@ -402,6 +456,11 @@ static void test_names(void **state)
 		{ "auto", "there is one", 0, 0, 0 },
 		{ "cuda:2", "there is no cuda:2, only 0 to 1", 0, 0, -ENODEV },
 		{ "cuda:x", "no device is called \"cuda:x\"", 0, 0, -EINVAL },
+		{ "cuda:1,managed", "asked for", 0, 1, 0 },
+		{ "auto,pinned", "there is one", 0, 0, 0 },
+		{ "cuda:4294967296", "no device is called", 0, 0, -EINVAL },
+		{ "cuda:1managed", "no device is called", 0, 0, -EINVAL },
+		{ "cuda,device", "no device is called", 0, 0, -EINVAL },
 		{ "cudas", "no device is called \"cudas\"", 0, 0, -EINVAL },
 		{ "hip", "no device is called \"hip\"", 0, 0, -EINVAL },
 	};
@@ -428,9 +487,9 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_conversions), cmocka_unit_test(test_strides),
-		cmocka_unit_test(test_kinds),       cmocka_unit_test(test_stream),
-		cmocka_unit_test(test_swapped),     cmocka_unit_test(test_names),
-		cmocka_unit_test(test_dlpack),
+		cmocka_unit_test(test_kinds),       cmocka_unit_test(test_allocated),
+		cmocka_unit_test(test_stream),      cmocka_unit_test(test_swapped),
+		cmocka_unit_test(test_names),       cmocka_unit_test(test_dlpack),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
