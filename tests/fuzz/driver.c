@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/random.h"
 
 #define MAX_FILE (64u << 20)
 #define MAX_DAMAGED (1u << 20) /* larger files are replayed whole, not damaged */

@@ -86,7 +86,7 @@ def lost_sources(root, sources):
 
 
 def check(root):
-    tests = [n for n in tree.select(root, ".c", under=("tests/unit",)) if "/t_" not in n]
+    tests = [n for n in tree.select(root, ".c", under=("tests/unit",)) if "/t/" not in n]
     fuzz = [n for n in tree.select(root, ".c", under=("tests/fuzz",)) if "/fuzz_" in n]
     sources = tree.select(root, ".c", under=tree.ROOMS)
     headers = set(tree.select(root, ".h", under=tree.ROOMS))

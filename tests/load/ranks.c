@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/t_fault.h"
+#include "tests/unit/t/fault.h"
 #include "tools/load/comm/comm.h"
 
 static int timeout_ms = 20000;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/random.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"

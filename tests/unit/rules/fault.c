@@ -7,7 +7,7 @@
 #include "core/base/arena.h"
 #include "core/rules/rules.h"
 #include "tests/unit/t.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/sink.h"
 
 /* clang-format off */
 static const struct {

@@ -9,7 +9,7 @@
 #include "core/base/buf.h"
 #include "core/rules/rules.h"
 #include "tests/unit/t.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/random.h"
 
 static uint64_t seed = 12;
 

@@ -7,7 +7,7 @@
 #include "core/base/buf.h"
 #include "core/rules/rules.h"
 #include "tests/unit/t.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/sink.h"
 
 /* "KEY 24 10": a line each, {i} and {e} for 0 and 1. */
 #define LLAMA_LAYER                                                                            \

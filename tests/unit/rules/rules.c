@@ -6,7 +6,7 @@
 
 #include "core/base/buf.h"
 #include "core/rules/rules.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/sink.h"
 
 static struct dcp_rules *parse(const char *text)
 {

@@ -6,7 +6,7 @@
 #include "core/parse/numpy/npy.h"
 #include "core/parse/source.h"
 #include "core/write/formats.h"
-#include "tests/unit/t_write.h"
+#include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {
 	T_WRITE_WHOLE("layer.1.w", DCP_DTYPE_F32, 4, 2, 3),

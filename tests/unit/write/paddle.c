@@ -7,7 +7,7 @@
 
 #include "core/base/crc32.h"
 #include "core/write/formats.h"
-#include "tests/unit/t_write.h"
+#include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {
 	T_WRITE_WHOLE("w", DCP_DTYPE_BF16, 2, 50, 2),

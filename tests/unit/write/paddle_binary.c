@@ -5,7 +5,7 @@
 #include "core/parse/paddle/program.h"
 #include "core/parse/source.h"
 #include "core/write/formats.h"
-#include "tests/unit/t_write.h"
+#include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {
 	T_WRITE_WHOLE("w_10", DCP_DTYPE_F32, 4, 2, 3),

@@ -8,7 +8,7 @@
 
 #include "core/base/crc32.h"
 #include "core/write/formats.h"
-#include "tests/unit/t_write.h"
+#include "tests/unit/t/write.h"
 
 /* Of rows 0 to 1, 2, and 3 to 4, the last ones also cut behind the first column. */
 static const struct dcp_write_part parts[] = {

@@ -9,7 +9,7 @@
 #include "core/parse/safetensors/safetensors.h"
 #include "core/parse/source.h"
 #include "core/write/formats.h"
-#include "tests/unit/t_write.h"
+#include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {
 	T_WRITE_WHOLE("layer.10.w", DCP_DTYPE_F32, 4, 2, 3),

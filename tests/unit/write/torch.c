@@ -14,7 +14,7 @@
 #include "core/write/torch.h"
 #include "core/write/tree.h"
 #include "core/write/value.h"
-#include "tests/unit/t_write.h"
+#include "tests/unit/t/write.h"
 
 static struct dcp_object object(const char *type, const char *json)
 {

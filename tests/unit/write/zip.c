@@ -10,7 +10,7 @@
 #include "core/parse/source.h"
 #include "core/write/write.h"
 #include "core/write/zip.h"
-#include "tests/unit/t_write.h"
+#include "tests/unit/t/write.h"
 
 static const struct dcp_write_tensor tensors[] = {
 	T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 25, 0),

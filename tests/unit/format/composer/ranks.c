@@ -8,9 +8,9 @@
 
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t_composer.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/composer.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/sink.h"
 
 struct opened {
 	struct t_sink s;

@@ -12,13 +12,13 @@
 #include "core/format/dcp/dcp.h"
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t_dcp.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_manifest.h"
-#include "tests/unit/t_sha256.h"
-#include "tests/unit/t_sink.h"
-#include "tests/unit/t_torch.h"
-#include "tests/unit/t_zip.h"
+#include "tests/unit/t/dcp.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/manifest.h"
+#include "tests/unit/t/sha256.h"
+#include "tests/unit/t/sink.h"
+#include "tests/unit/t/torch.h"
+#include "tests/unit/t/zip.h"
 
 /* ---- real checkpoints ---- */
 

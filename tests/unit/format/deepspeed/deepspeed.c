@@ -7,9 +7,9 @@
 #include "tests/unit/t.h"
 
 #include "core/format/deepspeed/deepspeed_int.h"
-#include "tests/unit/t_ds.h"
-#include "tests/unit/t_manifest.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/ds.h"
+#include "tests/unit/t/manifest.h"
+#include "tests/unit/t/random.h"
 
 static const struct t_ds_param few[] = {
 	{ "a", { 3, 5 }, 2, 0, false, NULL },

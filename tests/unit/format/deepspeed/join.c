@@ -6,8 +6,8 @@
  */
 #include "tests/unit/t.h"
 
-#include "tests/unit/t_ds.h"
-#include "tests/unit/t_torch.h"
+#include "tests/unit/t/ds.h"
+#include "tests/unit/t/torch.h"
 
 enum { TP = 2 };
 

@@ -3,7 +3,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/gather/copies.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/sink.h"
 
 static const char *name(void *ctx, uint32_t who)
 {

@@ -3,7 +3,7 @@
  * Random Megatron-LM jobs: what all ranks of a job wrote, put together, is what one rank alone
  * would have written.
  *
- * t_megatron_ref.h says what each holds. Which ranks there are, and who of them writes, is
+ * t/megatron_ref.h says what each holds. Which ranks there are, and who of them writes, is
  * counted rank by rank.
  *
  * covers: check, cut, grid
@@ -11,9 +11,9 @@
 #include "tests/unit/t.h"
 
 #include "core/base/base.h"
-#include "tests/unit/t_megatron.h"
-#include "tests/unit/t_megatron_ref.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/megatron.h"
+#include "tests/unit/t/megatron_ref.h"
+#include "tests/unit/t/random.h"
 
 enum { JOBS = 250 };
 

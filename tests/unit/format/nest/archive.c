@@ -14,12 +14,12 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_pack.h"
-#include "tests/unit/t_same.h"
-#include "tests/unit/t_sink.h"
-#include "tests/unit/t_source.h"
-#include "tests/unit/t_tar.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/pack.h"
+#include "tests/unit/t/same.h"
+#include "tests/unit/t/sink.h"
+#include "tests/unit/t/source.h"
+#include "tests/unit/t/tar.h"
 
 /* ---- the same through every container ---- */
 

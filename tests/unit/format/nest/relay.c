@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "core/format/nest/relay.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/sink.h"
 
 static int place(void *ctx, const char *name, struct dcp_place *out)
 {

@@ -12,12 +12,12 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_manifest.h"
-#include "tests/unit/t_pickle.h"
-#include "tests/unit/t_sink.h"
-#include "tests/unit/t_torch.h"
-#include "tests/unit/t_zip.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/manifest.h"
+#include "tests/unit/t/pickle.h"
+#include "tests/unit/t/sink.h"
+#include "tests/unit/t/torch.h"
+#include "tests/unit/t/zip.h"
 
 static void golden(void **state)
 {

@@ -4,9 +4,9 @@
 
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_manifest.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/manifest.h"
+#include "tests/unit/t/sink.h"
 
 static void a_file_is_a_version(void **state)
 {

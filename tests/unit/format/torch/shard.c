@@ -12,10 +12,10 @@
 #include "core/format/torch/state.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
-#include "tests/unit/t_shard.h"
-#include "tests/unit/t_sink.h"
-#include "tests/unit/t_torch.h"
-#include "tests/unit/t_zip.h"
+#include "tests/unit/t/shard.h"
+#include "tests/unit/t/sink.h"
+#include "tests/unit/t/torch.h"
+#include "tests/unit/t/zip.h"
 
 #define DIMS(...)                                                                              \
 	(const int64_t[])                                                                      \

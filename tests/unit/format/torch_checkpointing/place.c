@@ -5,9 +5,9 @@
 #include "tests/unit/t.h"
 
 #include "core/base/err.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_items.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/items.h"
+#include "tests/unit/t/random.h"
 
 static uint64_t seed = 1;
 

@@ -13,8 +13,8 @@
 #include "core/model/geometry/plan.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/pack.h"
-#include "tests/unit/t_plan.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/plan.h"
+#include "tests/unit/t/random.h"
 
 static void random_plans_agree(void **state)
 {

@@ -6,7 +6,7 @@
  * reference, by chance. Here: that they are few.
  */
 #include "tests/unit/t.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/random.h"
 
 #include "core/base/arena.h"
 #include "core/model/geometry/meet.h"

@@ -4,9 +4,9 @@
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
 #include "core/model/job/job.h"
-#include "tests/unit/t_job.h"
-#include "tests/unit/t_layout.h"
-#include "tests/unit/t_rule.h"
+#include "tests/unit/t/job.h"
+#include "tests/unit/t/layout.h"
+#include "tests/unit/t/rule.h"
 
 enum { ROUNDS = T_ROUNDS(400) };
 

@@ -4,8 +4,8 @@
  * what cannot be cut.
  * covers: layout
  */
-#include "tests/unit/t_layout.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/layout.h"
+#include "tests/unit/t/random.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"

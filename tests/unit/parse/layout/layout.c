@@ -3,8 +3,8 @@
  * Layouts as a thing: which rule a key finds, spellings, printing, meshes, the built-in ones,
  * limits.
  */
-#include "tests/unit/t_layout.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/layout.h"
+#include "tests/unit/t/random.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"

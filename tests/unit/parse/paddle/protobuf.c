@@ -3,7 +3,7 @@
 
 #include "core/parse/paddle/protobuf.h"
 #include "core/parse/source.h"
-#include "tests/unit/t_pdplain.h"
+#include "tests/unit/t/pdplain.h"
 
 /* clang-format off */
 static const struct {

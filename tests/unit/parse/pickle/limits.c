@@ -4,7 +4,7 @@
  * or change.
  * covers: pickle
  */
-#include "tests/unit/t_pickle.h"
+#include "tests/unit/t/pickle.h"
 
 #include "core/parse/pickle/pickle_int.h"
 

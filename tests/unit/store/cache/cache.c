@@ -16,7 +16,7 @@
 #include "core/base/cleanup.h"
 #include "core/store/cache/cache.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t_version.h"
+#include "tests/unit/t/version.h"
 
 static void opens_in_memory(struct t_version *p, const char *says)
 {

@@ -17,9 +17,9 @@
 #include "core/store/cache/unpack.h"
 #include "core/store/cache/unpack_int.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_pack.h"
-#include "tests/unit/t_source.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/pack.h"
+#include "tests/unit/t/source.h"
 
 enum { N = 200000 };
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/store/index/index.h"
-#include "tests/unit/t_index.h"
+#include "tests/unit/t/index.h"
 
 static const struct {
 	const char *what;

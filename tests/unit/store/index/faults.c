@@ -16,7 +16,7 @@
 #include "core/store/index/index.h"
 #include "core/store/index/index_int.h"
 #include "core/store/index/write_int.h"
-#include "tests/unit/t_index.h"
+#include "tests/unit/t/index.h"
 
 static void tell_some(const struct dcp_sink *s, uint32_t file, int n)
 {

@@ -13,7 +13,7 @@
 #include "core/base/arena.h"
 #include "core/model/name.h"
 #include "core/store/index/index.h"
-#include "tests/unit/t_index.h"
+#include "tests/unit/t/index.h"
 
 /* ---- round trip ---- */
 

@@ -6,7 +6,7 @@
  * runs gives; of a cold file exactly the pages that a descriptor needs are asked for.
  */
 #include "tests/unit/t.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/random.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

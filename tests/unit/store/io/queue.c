@@ -4,7 +4,7 @@
  * Whatever it does, a batch is delivered in full, or a file cannot be read.
  */
 #include "tests/unit/t.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/random.h"
 
 #include <fcntl.h>
 #include <pthread.h>

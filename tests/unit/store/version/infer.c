@@ -11,7 +11,7 @@
 #include "core/base/cleanup.h"
 #include "core/rules/rules.h"
 #include "core/store/version/infer.h"
-#include "tests/unit/t_index.h"
+#include "tests/unit/t/index.h"
 
 /* clang-format off */
 #define KNOWN "\"num_layers\": 2, \"hidden_size\": 16, \"num_attention_heads\": 4, \"kv_channels\": 6, " \

@@ -14,7 +14,7 @@
 #include "core/store/version/assets.h"
 #include "core/store/version/expected.h"
 #include "core/store/version/mapped.h"
-#include "tests/unit/t_version.h"
+#include "tests/unit/t/version.h"
 
 static struct dcp_rules *rules_of(const char *text)
 {

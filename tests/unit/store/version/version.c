@@ -14,7 +14,7 @@
 #include "core/base/cleanup.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t_version.h"
+#include "tests/unit/t/version.h"
 
 /* ---- taken from the cache, or not ---- */
 

@@ -9,9 +9,9 @@
 #include "core/store/version/version.h"
 #include "core/store/view/digest.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_torch.h"
-#include "tests/unit/t_zip.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/torch.h"
+#include "tests/unit/t/zip.h"
 
 /* As xxHash's own program tells them. */
 static const struct {

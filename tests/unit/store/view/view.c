@@ -26,10 +26,10 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
-#include "tests/unit/t_golden.h"
-#include "tests/unit/t_plan.h"
-#include "tests/unit/t_random.h"
-#include "tests/unit/t_sha256.h"
+#include "tests/unit/t/golden.h"
+#include "tests/unit/t/plan.h"
+#include "tests/unit/t/random.h"
+#include "tests/unit/t/sha256.h"
 
 static const char *const goldens[] = { "dcp-plain",   "dcp-async-dedup", "dcp-sharded-tensor",
 				       "dcp-hf",      "dcp-old-2.1.2",   "megatron-dist-012",

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/unit/t_comm.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/comm.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/random.h"
 #include "tools/save/dcpsave.h"
 
 enum { TENSORS = 5, CUTS = 6, RANKS = 5 };

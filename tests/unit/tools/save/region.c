@@ -5,7 +5,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/random.h"
 #include "tools/save/region.h"
 
 enum { ROOM = 1 << 16 };

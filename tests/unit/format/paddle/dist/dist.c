@@ -9,10 +9,10 @@
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_manifest.h"
-#include "tests/unit/t_paddle.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/manifest.h"
+#include "tests/unit/t/paddle.h"
+#include "tests/unit/t/sink.h"
 
 /* ---- goldens ---- */
 

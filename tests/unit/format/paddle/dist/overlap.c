@@ -9,9 +9,9 @@
 #include "core/base/buf.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_paddle.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/paddle.h"
+#include "tests/unit/t/sink.h"
 
 enum { MOST = 8, ELEMENTS = 5 * 5 * 5 };
 

@@ -11,9 +11,9 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_paddle_world.h"
-#include "tests/unit/t_sink.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/paddle_world.h"
+#include "tests/unit/t/sink.h"
 
 /* What cannot be done: text of protocol 2 must stay whole. */
 static bool may_fail(const struct t_paddle_world *w, const struct dcp_tensor *t)

@@ -7,11 +7,11 @@
 
 #include "core/base/buf.h"
 #include "core/format/formats.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_group.h"
-#include "tests/unit/t_pdplain.h"
-#include "tests/unit/t_random.h"
-#include "tests/unit/t_torch.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/group.h"
+#include "tests/unit/t/pdplain.h"
+#include "tests/unit/t/random.h"
+#include "tests/unit/t/torch.h"
 
 enum { MAX_NDIM = 3, MAX_MESH = 3, MAX_PLACES = 24 };
 

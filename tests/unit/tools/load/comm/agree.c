@@ -4,7 +4,7 @@
  */
 #include "core/base/base.h"
 #include "tests/unit/t.h"
-#include "tests/unit/t_comm.h"
+#include "tests/unit/t/comm.h"
 #include "tools/load/comm/comm.h"
 
 #define ANY 1000

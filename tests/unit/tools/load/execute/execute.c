@@ -7,9 +7,9 @@
 #include "tests/unit/t.h"
 
 #include "core/store/version/version.h"
-#include "tests/unit/t_comm.h"
-#include "tests/unit/t_dir.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/comm.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/random.h"
 #include "tools/load/dcpload.h"
 
 /* In a rank: a failure counts and is told. */

@@ -7,9 +7,9 @@
 
 #include <pthread.h>
 
-#include "tests/unit/t_comm.h"
-#include "tests/unit/t_golden.h"
-#include "tests/unit/t_load.h"
+#include "tests/unit/t/comm.h"
+#include "tests/unit/t/golden.h"
+#include "tests/unit/t/load.h"
 
 enum { RANKS = 3, MOST = 4096 };
 

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "tests/unit/t_load.h"
+#include "tests/unit/t/load.h"
 
 enum { GUARD = 0xa5 };
 

@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/model/dtype.h"
-#include "tests/unit/t_load.h"
+#include "tests/unit/t/load.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
 

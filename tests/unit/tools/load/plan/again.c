@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/unit/t_comm.h"
-#include "tests/unit/t_fault.h"
-#include "tests/unit/t_load.h"
+#include "tests/unit/t/comm.h"
+#include "tests/unit/t/fault.h"
+#include "tests/unit/t/load.h"
 #include "tools/load/comm/comm.h"
 
 enum { RANKS = 3, OPENED, PLANNED, BYTES = 1 << 16 };

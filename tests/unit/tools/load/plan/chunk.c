@@ -4,7 +4,7 @@
  * chunks bring in the union of all, each block once, in order, in slots that hold them.
  */
 #include "tests/unit/t.h"
-#include "tests/unit/t_random.h"
+#include "tests/unit/t/random.h"
 
 #include "tools/load/plan/chunk.h"
 

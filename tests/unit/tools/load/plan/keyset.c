@@ -7,8 +7,8 @@
 
 #include <unistd.h>
 
-#include "tests/unit/t_comm.h"
-#include "tests/unit/t_load.h"
+#include "tests/unit/t/comm.h"
+#include "tests/unit/t/load.h"
 
 /* ---- ranks that differ, and files that change ---- */
 

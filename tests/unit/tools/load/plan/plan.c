@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "core/base/cast.h"
-#include "tests/unit/t_load.h"
+#include "tests/unit/t/load.h"
 
 enum { GUARD = 0xa5, ROOM = 1 << 20 };
 

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/t/fault.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+
+_Thread_local long t_fault_memory;
+_Thread_local bool t_fault_for_good;
+t_fault_read_fn t_fault_read;
+int t_fault_shared;
+
+/* The function that this program's stands before: of libc, or of a sanitizer. */
+#define REAL(name)                                                                             \
+	static __typeof__(&name) found;                                                        \
+	__typeof__(&name) real = __atomic_load_n(&found, __ATOMIC_RELAXED);                    \
+	if (!real)                                                                             \
+	__atomic_store_n(&found, real = (__typeof__(real))dlsym(RTLD_NEXT, #name),             \
+			 __ATOMIC_RELAXED)
+
+/* ---- memory ---- */
+
+/* The thread sanitizer calls malloc() before anything instrumented may run. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define T_NO_MEMORY_FAULTS
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define T_NO_MEMORY_FAULTS
+#endif
+
+#ifndef T_NO_MEMORY_FAULTS
+static bool is_out(void)
+{
+	if (t_fault_memory == 0 || --t_fault_memory > 0)
+		return false;
+	t_fault_memory = t_fault_for_good;
+	errno = ENOMEM;
+	return true;
+}
+
+PUBLIC void *malloc(size_t n)
+{
+	REAL(malloc);
+	return is_out() ? NULL : real(n);
+}
+
+PUBLIC void *calloc(size_t k, size_t n)
+{
+	REAL(calloc);
+	return is_out() ? NULL : real(k, n);
+}
+
+PUBLIC void *realloc(void *p, size_t n)
+{
+	REAL(realloc);
+	return is_out() ? NULL : real(p, n);
+}
+
+PUBLIC void *aligned_alloc(size_t align, size_t n)
+{
+	REAL(aligned_alloc);
+	return is_out() ? NULL : real(align, n);
+}
+#endif
+
+PUBLIC int posix_fallocate64(int fd, off64_t off, off64_t n);
+PUBLIC int posix_fallocate64(int fd, off64_t off, off64_t n)
+{
+	REAL(posix_fallocate64);
+	return t_fault_shared ? t_fault_shared : real(fd, off, n);
+}
+
+/* ---- files ---- */
+
+static int ask(int fd, size_t *n, off_t off)
+{
+	t_fault_read_fn read = __atomic_load_n(&t_fault_read, __ATOMIC_ACQUIRE);
+
+	return read ? read(fd, n, off) : 0;
+}
+
+PUBLIC ssize_t pread64(int fd, void *to, size_t n, off64_t off);
+PUBLIC ssize_t pread64(int fd, void *to, size_t n, off64_t off)
+{
+	REAL(pread64);
+	errno = ask(fd, &n, off);
+	return errno ? -1 : real(fd, to, n, off);
+}
+
+PUBLIC int io_uring_queue_init(unsigned entries, void *ring, unsigned flags);
+PUBLIC int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)
+{
+	REAL(io_uring_queue_init);
+	return t_fault_read || !real ? -ENOSYS : real(entries, ring, flags);
+}
