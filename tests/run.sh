@@ -157,7 +157,7 @@ beside_torch() {
 		return
 	fi
 	meson test -C "$top/default" --no-rebuild --print-errorlogs --timeout-multiplier 3 --logbase frameworks \
-		python-torch --test-args fsdp-tp
+		--suite frameworks python-torch --test-args fsdp-tp
 }
 
 mkdir -p "$top"
