@@ -6,6 +6,8 @@ usage: device.py [TestCase.test...]
 """
 import ctypes
 import gc
+import os
+import pathlib
 import unittest
 
 import base
@@ -18,13 +20,13 @@ CUDA = ctypes.CDLL("libcuda.so.1")
 class FakeArray:
     """Memory of the GPU as cupy would show it: every second column of a larger array."""
 
-    def __init__(self, shape, itemsize, typestr):
+    def __init__(self, shape, itemsize, typestr, **more):
         ck = dcpfs.load(SOURCE, device="cuda:0")
         self.owner = max(ck.values(), key=lambda a: a.nbytes)
         assert self.owner.nbytes >= 2 * itemsize * shape[0] * shape[1]
         self.__cuda_array_interface__ = {
             "shape": shape, "typestr": typestr, "data": (self.owner.address, False), "version": 3,
-            "strides": (shape[1] * 2 * itemsize, 2 * itemsize)}
+            "strides": (shape[1] * 2 * itemsize, 2 * itemsize), **more}
 
 
 class DeviceTest(unittest.TestCase):
@@ -73,6 +75,25 @@ class DeviceTest(unittest.TestCase):
         dcpfs.load(SOURCE, into={key: into}, device="cuda:0")
         rows = np.frombuffer(into.owner.read().tobytes()[:22 * 44 * 4], "<f4")
         np.testing.assert_array_equal(rows.reshape(22, 44)[:, ::2], want)
+
+
+    def test_stream(self):
+        """What the consumer's array, or stream=, names is waited for by every lane; nothing else is."""
+        key, log = "model.layers.0.self_attn.q_proj.weight", pathlib.Path(base._cache.name) / "log"
+        for named, stream, waits in ((None, None, False), (1, None, True), (2, 1, True), (None, 2, True)):
+            into = FakeArray((22, 22), 4, "<f4", stream=named)
+            os.environ["FAKE_CUDA_LOG"] = str(log)
+            dcpfs.load(SOURCE, into={key: into}, stream=stream, device="cuda:0")
+            del os.environ["FAKE_CUDA_LOG"]
+            lines = [line.split() for line in log.read_text().splitlines()]
+            log.unlink()
+            lanes = {w[1] for w in lines if w[0] == "+" and w[2] in ("in", "box")}
+            waiting = {w[1] for w in lines if w[0] == "+" and w[2] == "wait"}
+            self.assertEqual(lanes <= waiting, waits, (named, stream))
+            self.assertEqual(bool(waiting), waits)
+        two = {k: FakeArray((22, 22), 4, "<f4", stream=n) for n, k in enumerate((key, key.replace("q_proj", "o_proj")), 1)}
+        with self.assertRaisesRegex(ValueError, "several streams"):
+            dcpfs.load(SOURCE, into=two, device="cuda:0")
 
 
 if __name__ == "__main__":

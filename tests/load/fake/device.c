@@ -243,10 +243,22 @@ static void *work(void *arg)
 	return NULL;
 }
 
+/* The default stream, which has a number in place of a handle: the legacy one, or that of a thread. */
+static struct CUstream_st *by_default;
+static void make_default(void)
+{
+	fake_stream(&by_default);
+}
+
 unsigned fake_queue(struct CUstream_st *s, struct fake_operation o)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct fake_operation *own;
 
+	if ((uintptr_t)s == 1 || (uintptr_t)s == 2) {
+		pthread_once(&once, make_default);
+		s = by_default;
+	}
 	if (!s)
 		return INVALID; /* the stream of a whole device */
 	own = malloc(sizeof(*own));

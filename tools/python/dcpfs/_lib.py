@@ -132,6 +132,7 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "plan_create": (c_void_p, c_uint32, OUT, ERR),
     "want": (c_void_p, POINTER(Want), ERR),
     "want_layout": (c_void_p, c_char_p, c_uint32, POINTER(Select), ERR),
+    "plan_stream": (c_void_p, c_void_p),
     "plan_finish": (c_void_p, ERR),
     "plan_list": (c_void_p, c_uint32, c_uint64, TEXT, TEXT),
     "execute": (c_void_p, ERR),

@@ -180,8 +180,8 @@ class DeviceArray(Readable):
                 "data": (self.address, False), "strides": None, "version": 3, "stream": None}
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
-        """A capsule; the memory lives as long as its consumer. BufferError: DLPack has no such dtype, or another device or a
-        copy is asked for."""
+        """A capsule; the memory lives as long as its consumer, whose @stream has nothing to wait for: everything is written
+        already. BufferError: DLPack has no such dtype, or another device or a copy is asked for."""
         row = DTYPES.get(self.dtype)
         if row is None or row.dlpack is None:
             raise BufferError(f"DLPack has no dtype for {self.dtype}")

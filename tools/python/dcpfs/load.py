@@ -26,12 +26,22 @@ class Loaded(dict[str, Any]):
 
 
 class Target(NamedTuple):
-    """Where a tensor goes; strides in elements, None: row-major; shape, dtype None: any."""
+    """Where a tensor goes; strides in elements, None: row-major; shape, dtype None: any; stream: work on it may be queued there."""
 
     address: int
     dtype: Optional[str]
     shape: Optional[tuple[int, ...]]
     stride: Optional[tuple[int, ...]]
+    stream: Optional[int] = None
+
+
+def _torch_stream(device: Any) -> Optional[int]:
+    """What torch queues work on now for a GPU: its default stream is number 0 there, 1 for everyone else."""
+    if device.type != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.current_stream(device).cuda_stream or 1
 
 
 def target(data: Any, key: str, device: bool = False) -> Target:
@@ -42,7 +52,8 @@ def target(data: Any, key: str, device: bool = False) -> Target:
     if hasattr(data, "data_ptr"):
         if data.device.type != "cpu" and not device:
             raise TypeError(f"{key}: memory of {data.device}; dcpfs.torch.load_state_dict() fills it")
-        return Target(data.data_ptr(), dtypes.of_torch(data.dtype), tuple(data.shape), tuple(data.stride()))
+        return Target(data.data_ptr(), dtypes.of_torch(data.dtype), tuple(data.shape), tuple(data.stride()),
+                      _torch_stream(data.device))
     if device and hasattr(data, "__cuda_array_interface__"):
         how = data.__cuda_array_interface__
         name = dtypes.BY_NUMPY.get(how["typestr"])
@@ -50,7 +61,7 @@ def target(data: Any, key: str, device: bool = False) -> Target:
             raise ValueError(f"{key}: read-only, or of a dtype that dcpfs does not have: {how['typestr']}")
         steps = how.get("strides")
         return Target(how["data"][0], name, tuple(how["shape"]),
-                      None if steps is None else tuple(s // int(how["typestr"][2:]) for s in steps))
+                      None if steps is None else tuple(s // int(how["typestr"][2:]) for s in steps), how.get("stream"))
     if hasattr(data, "__array_interface__"):
         if not data.flags.writeable:
             raise ValueError(f"{key}: the array is read-only")
@@ -74,25 +85,33 @@ def as_comm(comm: Any) -> tuple[Comm, bool]:
 
 
 def _add(plan: Plan, layout: Optional[str], rank: Optional[int], comm: Comm, into: Optional[Mapping[str, Any]],
-         keys: Sequence[str], skip: Sequence[str], dtype: Optional[str]) -> None:
+         keys: Sequence[str], skip: Sequence[str], dtype: Optional[str], stream: Any) -> None:
     ck = plan.checkpoint
+    streams = {getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)) or 1} if stream is not None else set()
     if layout is None and ck.layout:
         layout, rank = ck.layout[0], ck.layout[1] if rank is None else rank
     if into is None:
         plan.want_layout(layout or "fsdp1", (comm.rank if rank is None else rank) if layout else 0, keys, skip, dtype)
-        return
-    if layout:
+        into = {}
+    elif layout:
         raise ValueError("memory for a rank of a layout is the library's; into= takes whole tensors")
     for key, data in into.items():
         t = target(data, key, bool(ck.device))
         if t.dtype is None and key in ck and memoryview(data).nbytes != ck[key].nbytes:
             raise ValueError(f"{key} has {ck[key].nbytes} bytes, the buffer {memoryview(data).nbytes}")
         plan.want(key, shape=t.shape, dtype=t.dtype, address=t.address, stride=t.stride, keep=data)
+        if stream is None and t.stream is not None:
+            streams.add(t.stream)
+    if len(streams) > 1:
+        raise ValueError("the memory to be filled is used by several streams: have one wait for the others, and name it: stream=")
+    for handle in streams:
+        plan.stream(handle)
 
 
 def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, rank: Optional[int] = None, *,
          version: Optional[str] = "latest", comm: Any = "auto", keys: Sequence[str] = (), skip: Sequence[str] = (),
-         dtype: Optional[str] = None, into: Optional[Mapping[str, Any]] = None, strict: bool = True, **how: Any) -> Loaded:
+         dtype: Optional[str] = None, into: Optional[Mapping[str, Any]] = None, strict: bool = True,
+         stream: Any = None, **how: Any) -> Loaded:
     """Collective. Load what a rank holds of a checkpoint, each byte read once for all ranks where that is faster.
 
     layout: "fsdp8", "tp4:llama", a file; None: the one that the source names (a rank's directory), or whole tensors.
@@ -100,7 +119,9 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
     process group of torch.distributed. keys, skip: select keys by names, prefixes or globs. dtype: convert
     floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
     their dtypes. strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache, device
-    (dcpfs.open); with device="cuda" tensors are dcpfs.DeviceArray, and into= may hold memory of that GPU.
+    (dcpfs.open); with device="cuda" tensors are dcpfs.DeviceArray, and into= may hold memory of that GPU. stream: of torch, of cupy
+    or a number; memory of the GPU is written after what is queued there. None: the one that into= names (torch's current stream,
+    "stream" of __cuda_array_interface__). Everything is written when this returns, for all streams.
 
     Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, whichever failed.
     """
@@ -110,7 +131,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
             plan = Plan(ck, 0 if strict else PARTIAL)
             failure: Optional[Exception] = None
             try:
-                _add(plan, layout, rank, ranks, into, keys, skip, dtype)
+                _add(plan, layout, rank, ranks, into, keys, skip, dtype, stream)
             except Exception as e:
                 failure = e
             ranks.agree(failure)

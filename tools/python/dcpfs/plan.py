@@ -73,6 +73,11 @@ class Plan:
         with self.checkpoint._lock:
             call("want_layout", self._open(), encoded(layout, "a layout"), rank, byref(s))
 
+    def stream(self, handle: int) -> None:
+        """Memory of a GPU is written after what is queued on this stream (1: the default one) when an execution begins."""
+        with self.checkpoint._lock:
+            bare("plan_stream", self._open(), handle)
+
     def finish(self) -> Plan:
         """Collective. No wants can be added afterwards. DcpfsError, the same on all ranks; no destination was written to."""
         with self.checkpoint._lock:
