@@ -95,7 +95,7 @@ struct dcpfs_version {
 	uint32_t open;    /* atomic: its files that are in use, those of ranks among them */
 	struct dcp_grants *grants; /* NULL: nobody but the user who mounts gets in */
 	struct dcp_rights
-		common; /* before v: to read what tells of all keys (fs/versions/rights.h) */
+		common; /* before v: to read what shows all keys (fs/versions/rights.h) */
 	bool apart;     /* before v: each tensor has rights of its own */
 	struct dcpfs_version *of; /* what it is a part of, counted; NULL: it is the version */
 	const struct dcp_named_layout

@@ -40,7 +40,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 					       { "KEY", false, OPT_KEY },
 					       { 0 } };
 
-/* A write to stdout that fails is told apart from a read that does: @writing is true then. */
+/* A write to stdout that fails is distinguished from a read that does: @writing is true then. */
 static int copy(const struct dcp_view *view, bool *writing, uint64_t *done)
 {
 	dcp_auto_free char *chunk = malloc(CAT_CHUNK);
@@ -131,7 +131,7 @@ static int cat_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 	return c->code != CMD_OK;
 }
 
-/* Several go into one stream one behind the other, where a reader can tell them apart. */
+/* Several go into one stream one after the other, where a reader can separate them. */
 static enum cmd_exit check_keys(const struct pick_keys *keys, enum dcp_as as)
 {
 	if (keys->tensors && keys->objects)

@@ -345,7 +345,7 @@ static void print_library(size_t i, struct finding *f)
 	}
 }
 
-/* Is everything in @found there to be read, as far as its index tells? */
+/* Is everything in @found there to be read, as far as its index shows? */
 static void look_at(struct pick *p, const struct dcp_found *found, struct finding *f)
 {
 	const struct dcp_index_counts *n;

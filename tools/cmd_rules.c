@@ -12,7 +12,7 @@
 #include "tools/out.h"
 #include "tools/pick.h"
 
-enum { SHOWN = 20 }; /* keys of each kind that people are told */
+enum { SHOWN = 20 }; /* keys of each kind that are printed */
 
 struct rules_opts {
 	int form;
@@ -104,7 +104,7 @@ struct check {
 	int form;
 	struct dcp_arena arena;
 	uint64_t said, wrong;
-	const char *last; /* kind that was told */
+	const char *last; /* kind that was printed last */
 };
 
 static uint64_t fact(const struct check *c, const char *name)
@@ -171,7 +171,7 @@ static int on_tensor(void *ctx, const struct dcp_row *row)
 	return rc < 0 ? rc : 0;
 }
 
-/* How many more there are of a kind than were told. */
+/* How many more there are of a kind than were printed. */
 static void print_rest(struct check *c)
 {
 	if (c->said > SHOWN)

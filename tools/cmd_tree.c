@@ -343,7 +343,7 @@ static void tsv_node(const struct forest *f, size_t at, struct out *o, const cha
 	out_tsv_end(o);
 }
 
-/* One object a node, parents first; path tells where it hangs. */
+/* One object a node, parents first; path says where it belongs. */
 static void json_node(const struct forest *f, size_t at, struct dcp_jsonw *w, const char **path)
 {
 	const struct node *n = &f->nodes[at];

@@ -73,7 +73,7 @@ static int try_direct(const char *path, const struct stat *st, int type, struct 
 	return 1;
 }
 
-/* Of the file system of SOURCE, or of the cache: a file without a name tells. */
+/* Of the file system of SOURCE, or of the cache: by creating a file without a name. */
 void doctor_direct(struct machine *m, struct finding *f)
 {
 	dcp_auto_free char *cache = m->source ? NULL : cache_dir();

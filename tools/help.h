@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * help: the tables of verbs and options, told to people and to shells.
+ * help: the tables of verbs and options, for people and for shells.
  */
 #pragma once
 

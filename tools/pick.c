@@ -194,7 +194,7 @@ static int open_found(struct pick *p, const struct dcp_found *f, struct dcp_err 
 	return rc;
 }
 
-/* From the newest down; the first failure is the one worth telling. */
+/* From the newest down; the first failure is the one worth reporting. */
 static enum cmd_exit pick_latest(struct pick *p)
 {
 	const struct dcp_found *first = NULL, *incomplete = NULL;

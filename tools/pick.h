@@ -45,13 +45,13 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 			  bool rebuild);
 void pick_finish(struct pick *p);
 
-/* Is @source a path? CMD_USAGE for a URL, after telling how to mount what it names. */
+/* Is @source a path? CMD_USAGE for a URL, after saying how to mount what it names. */
 enum cmd_exit pick_path(const char *source);
 
 /* Say that one index file cannot hold several versions. */
 enum cmd_exit pick_one_index(const char *source);
 
-/* A @source that is not a checkpoint but lies in a mount of dcpfs: tell what is mounted there. */
+/* A @source that is not a checkpoint but lies in a mount of dcpfs: say what is mounted there. */
 void pick_hint_mount(const char *source);
 
 /*

@@ -91,7 +91,7 @@ static bool is_uuid(const char *p)
 }
 
 /* Characters of the digest that begins at @p, where a run of letters and digits does; 0: none.
- * A letter after a digit tells one from ba1200. */
+ * A letter after a digit distinguishes one from ba1200. */
 static size_t digest_at(const char *p)
 {
 	size_t n = strspn(p, HEX);

@@ -56,7 +56,7 @@ static bool lets(const struct dcp_rights *r, uint32_t uid, bool member)
 	return r->mode & (uid == r->uid ? OWNER : member ? GROUP : OTHER);
 }
 
-/* All users there are to tell apart: calls @fn for each. */
+/* All users whose rights may differ: calls @fn for each. */
 static void each_user(const struct dcp_rights *a, const struct dcp_rights *b, uint32_t uid,
 		      void (*fn)(void *ctx, const struct user *u), void *ctx)
 {

@@ -133,7 +133,7 @@ int dcp_rules_amount(const struct amount *a, const struct dcp_rules_config *conf
 			v = dcp_rules_word_value((size_t)f->word, config);
 			if (v == 0)
 				return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-						"it needs %s, which no config.json tells",
+						"it needs %s, which no config.json has",
 						words[f->word].name);
 		}
 		if (f->divide && (v == 0 || *out % v))

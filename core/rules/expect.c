@@ -125,14 +125,14 @@ static const struct {
 	  "ffn.down_proj.weight hidden 4*hidden\n" },
 };
 
-struct telling {
+struct expecting {
 	const struct dcp_rules_config *config;
 	dcp_rules_expect_fn *fn;
 	void *ctx;
 };
 
 /* The product at *@s, of words and numbers; 0: config.json does not say, or it is too large. */
-static uint64_t product(const struct telling *t, const char **s)
+static uint64_t product(const struct expecting *t, const char **s)
 {
 	uint64_t out = 1;
 
@@ -157,7 +157,7 @@ static uint64_t product(const struct telling *t, const char **s)
 }
 
 /* The lengths at @s; ndim 0 if one of them is not known. */
-static void lengths(const struct telling *t, const char *s, struct dcp_rules_expected *out)
+static void lengths(const struct expecting *t, const char *s, struct dcp_rules_expected *out)
 {
 	bool known = true;
 
@@ -201,7 +201,7 @@ static bool is_meant(const struct dcp_rules_config *c, const char *when, size_t 
 	return meant;
 }
 
-static int tell_line(const struct telling *t, const char *line)
+static int expect_line(const struct expecting *t, const char *line)
 {
 	const char *colon = strchr(line, ':'), *end = strchr(line, '\n'), *key = line, *blank;
 	const struct dcp_rules_config *c = t->config;
@@ -247,7 +247,7 @@ static int tell_line(const struct telling *t, const char *line)
 
 int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, void *ctx)
 {
-	const struct telling t = { c, fn, ctx };
+	const struct expecting t = { c, fn, ctx };
 	const char *lines = NULL;
 	char name[sizeof(c->model_type) + 2];
 	uint64_t most; /* layers, and times experts */
@@ -262,6 +262,6 @@ int dcp_rules_expect(const struct dcp_rules_config *c, dcp_rules_expect_fn *fn, 
 	    dcp_ckd_mul(&most, most, DCP_MAX(c->experts, 1)) || most > MOST)
 		return 0;
 	for (; rc == 0 && *lines; lines = strchr(lines, '\n') + 1)
-		rc = tell_line(&t, lines);
+		rc = expect_line(&t, lines);
 	return rc < 0 ? rc : 1;
 }

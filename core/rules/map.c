@@ -2,7 +2,7 @@
 /*
  * First all keys are matched, which needs nothing but their names, and those that become one tensor are
  * put in groups; then the keys that come out are collected, so that those made twice are known before
- * any is told; then each group is told.
+ * any is emitted; then each group is emitted.
  */
 #include <errno.h>
 #include <stdio.h>

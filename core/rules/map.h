@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map: the keys of a source being mapped: matched and grouped (map.c), made (group.c), emitted (tell.c). */
+/* map: the keys of a source being mapped: matched and grouped (map.c), made (group.c), emitted (emit.c). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ struct group {
 /* A key that comes out: the group that makes it, and another that would. */
 struct made {
 	uint32_t by, also; /* UINT32_MAX: nobody */
-	bool told;
+	bool emitted;
 };
 
 struct map {
@@ -66,5 +66,5 @@ uint64_t dcp_rules_members(const struct map *m, const struct group *g, const str
 int dcp_rules_key_made(struct map *m, const struct group *g, const struct flow *f, uint32_t dst,
 		       uint64_t member, const char **out);
 
-/* tell.c */
+/* emit.c */
 int dcp_rules_emit_group(struct map *m, uint32_t number);

@@ -13,7 +13,7 @@
  * What CPython memoizes is memoized, with the same numbers, and protocol 4 is cut into the same frames. Equal
  * bytes need that what is one object there is one word, one global or dcp_pickler_get() here.
  *
- * Errors stay (as those of a buffer), and dcp_pickler_end() tells them.
+ * Errors stay (as those of a buffer), and dcp_pickler_end() returns them.
  */
 #pragma once
 #include <stdbool.h>

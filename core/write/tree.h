@@ -2,7 +2,7 @@
 /*
  * tree: the tensors and objects of a set nested as their paths say, for formats that hold one nested value.
  *
- * A path does not tell lists from dicts: where components are 0, 1, ... without a gap it is a list, but below
+ * A path does not distinguish lists from dicts: where components are 0, 1, ... without a gap it is a list, but below
  * "state", where optimizers have dicts with integer keys. An item whose path goes through another item, or is not what
  * its key is made of, has its key in the outermost dict.
  */

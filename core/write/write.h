@@ -66,7 +66,7 @@ struct dcp_write_set {
 	size_t nextras;
 	uint32_t ranks; /* of the layout; 1: tensors are whole */
 	/* How many of the bytes [off, off + n) of a part are 0x80 or more: as text each is two. 0 or what reading
-	 * gave. NULL: nobody can tell, and no format can write data as text. */
+	 * gave. NULL: unknown, and no format can write data as text. */
 	int (*high)(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n,
 		    uint64_t *count, struct dcp_err *err);
 	void *ctx;

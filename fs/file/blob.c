@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the bytes of virtual files are stored, told to other programs (fs/ABI.md). */
+/* Where the bytes of virtual files are stored, for other programs (fs/ABI.md). */
 #include <endian.h>
 #include <errno.h>
 #include <limits.h>
@@ -27,7 +27,7 @@ struct writing {
 	const struct dcpfs_file *f; /* about it */
 	struct dcpfs_blob head;
 	uint32_t crc;
-	uint64_t base;         /* of the part told now, in the virtual file */
+	uint64_t base;         /* of the current part, in the virtual file */
 	uint32_t unit;         /* bytes to be reversed, should its file be big-endian */
 	struct dcp_buf number; /* uint32_t by file of the version: 1 + its number here */
 	struct dcp_buf used;   /* uint32_t: files of the version, in order of use */

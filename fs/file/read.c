@@ -48,7 +48,7 @@ static int view_iov(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t off, 
 {
 	int rc = dcp_view_iov(f->view, off, n, iov, max, &lent->files);
 
-	return rc == 0 ? 0 : judge(fs, f, off, n, rc); /* 0: read() will tell */
+	return rc == 0 ? 0 : judge(fs, f, off, n, rc); /* 0: read() will find out */
 }
 
 /* The file of one part of a model, counted. */

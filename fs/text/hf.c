@@ -172,14 +172,14 @@ static int put_all_failed(const struct dcpfs_version *ver, struct dcpfs_spool *s
 	return rc;
 }
 
-struct told {
+struct shown {
 	struct dcp_buf *out;
 	uint64_t n;
 };
 
 static void put_difference(void *ctx, const char *what, const char *key, const char *text)
 {
-	struct told *t = ctx;
+	struct shown *t = ctx;
 	char name[512];
 
 	snprintf(name, sizeof(name), "%s", key);
@@ -192,8 +192,8 @@ static void put_difference(void *ctx, const char *what, const char *key, const c
 static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
-	struct told told = { .out = &list };
-	struct dcp_expected x = { .say = put_difference, .ctx = &told };
+	struct shown shown = { .out = &list };
+	struct dcp_expected x = { .say = put_difference, .ctx = &shown };
 	int rc = dcp_version_expect(dcpfs_opened(ver), &x, err);
 
 	if (rc <= 0)

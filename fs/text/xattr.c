@@ -40,7 +40,7 @@ static int mark_piece(void *ctx, const struct dcp_meet *m)
 	return 0;
 }
 
-/* Which pieces @part has something of. What does not lie as it should is told whole. */
+/* Which pieces @part has something of. What does not lie as it should is listed whole. */
 static int find_needed(struct subject *s, const struct dcp_cut *part)
 {
 	struct dcp_tiling tiling;
@@ -58,7 +58,7 @@ static int find_needed(struct subject *s, const struct dcp_cut *part)
 	return n ? dcp_meet(&tiling, part, 0, n, mark_piece, s) : 0;
 }
 
-/* Of a rank's file the attributes tell its part, or why there is none. */
+/* Attributes of a rank's file: its part, or why there is none. */
 static int cut_subject(struct subject *s)
 {
 	struct dcp_err why = { 0 };

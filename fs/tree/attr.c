@@ -135,7 +135,7 @@ static int attr_of_node(const struct dcpfs_at *at, uint64_t ino, struct stat *st
 	char to[PATH_MAX];
 	int rc = 0;
 
-	/* An open version tells who may read what is in it; of one that cannot be opened only
+	/* An open version knows who may read what is in it; of one that cannot be opened only
 	 * the user who mounts may read why. */
 	if (at->ver && at->fs->opts.allow_other &&
 	    (node->kind != DCPFS_VERSION || dcpfs_is_hf(at->ver)))

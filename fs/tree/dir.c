@@ -27,7 +27,7 @@ static uint64_t parent_of(const struct dcpfs_at *at)
 		parent, kind == DCPFS_LAYOUT_JSON ? at->i.row : 0);
 }
 
-/* A fixed child's inode; 0: it is not there now. The link's tells where it leads, so that the
+/* A fixed child's inode; 0: it is not there now. The link's shows where it leads, so that the
  * kernel may keep what it read from it: when latest moves, it is another inode. */
 static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 {

@@ -12,7 +12,7 @@
 #include "fs/versions/ranks.h"
 #include "fs/versions/versions.h"
 
-/* One that no layout has is told in the log, where the user of a shell that says "No such file"
+/* One that no layout has is reported in the log, where the user of a shell that says "No such file"
  * finds the nearest. */
 int dcpfs_layouts_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs_entry *out)
 {

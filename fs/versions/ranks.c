@@ -58,7 +58,7 @@ static void mark(struct dcpfs_ranks *t, uint32_t slot)
 }
 
 /* All eight million were given: only what is there now counts. The kernel may still have inodes
- * of what went; another generation tells it that they are not those. */
+ * of what went; another generation shows it that they are not those. */
 static void start_over(struct dcpfs *fs)
 {
 	struct dcpfs_ranks *t = fs->ranks;

@@ -69,7 +69,7 @@ static bool same_commit(const struct dcpfs_version *ver, const struct dcp_found 
 	       ver->found.format == found->format && !strcmp(ver->found.where, found->where);
 }
 
-/* Another content under a name takes its place, or a listing would tell the name twice. */
+/* Another content under a name takes its place, or a listing would have the name twice. */
 static uint64_t place_of(struct dcpfs *fs, const char *name)
 {
 	for (size_t i = 0; i < fs->nversions; i++)

@@ -121,14 +121,14 @@ int dcpfs_rights_open(struct dcpfs_version *ver, struct dcp_version *v)
 
 /* ---- what a node shows ---- */
 
-/* Who may pass to the source, and read the versions that are open, if they are told of. */
-static struct dcp_rights of_versions(struct dcpfs *fs, bool told)
+/* Who may pass to the source, and read the versions that are open, if those are asked about. */
+static struct dcp_rights of_versions(struct dcpfs *fs, bool asked)
 {
 	struct dcp_rights r;
 
 	pthread_rwlock_rdlock(&fs->lock);
 	r = fs->grants->way;
-	for (size_t i = 0; told && i < fs->nversions; i++)
+	for (size_t i = 0; asked && i < fs->nversions; i++)
 		if (dcpfs_opened(fs->versions[i]))
 			r = dcp_rights_meet(r, fs->versions[i]->grants->data);
 	pthread_rwlock_unlock(&fs->lock);
@@ -143,7 +143,7 @@ static struct dcp_rights of_row(const struct dcpfs_version *ver, enum dcp_row_ki
 	return meet_pieces(ver->grants, dcpfs_opened(ver), (int64_t)row, NULL, ver->common);
 }
 
-/* Does it tell no more than that the version is there? */
+/* Does it show no more than that the version is there? */
 static bool is_bare(enum dcpfs_kind kind)
 {
 	return kind == DCPFS_SHARD_DIR || kind == DCPFS_LAYOUT;

@@ -9,7 +9,7 @@
  *	MNT, .dcpfs/, tags/, config.json, stats    the way to SOURCE, and listing it
  *	a version, shard/, a layout, a rank        the same of the version's directory
  *	a tensor                                   the files of its pieces, and those of none;
- *	                                           all, where files tell of each other's keys
+ *	                                           all, where files name each other's keys
  *	npy/ raw/ safetensors/                     listed as all data is read; entered as those
  *	                                           files of none are
  *	objects, what is written of all keys       all files of the version but sidecars
@@ -22,7 +22,7 @@
  *	blobs                                      as the file they are about
  *	by-key/, status.json                       all files of all versions that are open
  *	errors.json, incomplete.json               the user who mounts: what could not be read
- *	                                           tells nobody's rights
+ *	                                           says nothing about rights
  *
  * They are determined when a version is opened. When they change it becomes another version, with
  * inodes of its own, so that nothing the kernel cached applies to it; open files stay open.

@@ -2,7 +2,7 @@
 /*
  * A look lists the source and compares every file that was indexed. It is made
  *
- *	at once when inotify tells of a change, or somebody met one while reading,
+ *	at once when inotify reports a change, or somebody met one while reading,
  *	a minute after the last one, then two minutes, up to eight, while nothing changes:
  *	that finds what inotify has no word for.
  *
@@ -46,7 +46,7 @@
 enum {
 	POLL_MS = 3000,        /* between short looks */
 	WHOLE_MS = 60000,      /* from one whole look to the next, at first */
-	WHOLE_MAX_MS = 480000, /* and at last, where inotify tells of changes */
+	WHOLE_MAX_MS = 480000, /* and at last, where inotify reports changes */
 	SETTLE_MS = 200,       /* a writer is seldom done with one event */
 	SETTLE_MAX_MS =
 		2000,    /* while events change nothing: a log that grows beside versions */
@@ -75,7 +75,7 @@ struct dcpfs_watch {
 
 	struct dcp_buf list; /* struct watched, by wd */
 	unsigned looks;
-	bool blind;  /* not all changes are told */
+	bool blind;  /* not all changes are reported */
 	bool added;  /* watches, by the last look */
 	dev_t local; /* the last device found to be */
 	struct dcp_seen seen;
@@ -139,7 +139,7 @@ static bool is_local(struct dcpfs_watch *w, const char *path, uint64_t dev)
 	return true;
 }
 
-/* Files of @ver that the directory it was found in does not tell of. */
+/* Files of @ver that are outside of the directory it was found in. */
 static void watch_files(struct dcpfs_watch *w, struct dcpfs_version *ver)
 {
 	const struct dcp_version *v = dcpfs_opened(ver);
@@ -244,7 +244,7 @@ static void set_watches(struct dcpfs_watch *w)
 		const char *path = dcp_seen_path(&w->seen, i);
 		int rc = look->listed ? watch(w, path, EVENTS) : 0;
 
-		/* Of others the directory above tells. */
+		/* The directory above reports the others. */
 		w->blind |= (i == 0 && rc < 0) ||
 			    (look->id.ino && !is_local(w, path, look->id.dev));
 	}
@@ -286,7 +286,7 @@ static bool look(struct dcpfs_watch *w)
 	return rc > 0;
 }
 
-/* Does anything look otherwise than at the last look, as far as a few calls tell? */
+/* Does anything look otherwise than at the last look, as far as a few calls can show? */
 static bool looks_different(struct dcpfs_watch *w)
 {
 	struct dcpfs_stats *stats = &w->fs->stats;
@@ -309,7 +309,7 @@ static int by_wd(const void *wd, const void *watched)
 	return (a > b) - (a < b);
 }
 
-static bool tells(const struct dcpfs_watch *w, const struct inotify_event *e)
+static bool concerns(const struct dcpfs_watch *w, const struct inotify_event *e)
 {
 	const struct watched *from;
 	size_t n;
@@ -323,7 +323,7 @@ static bool tells(const struct dcpfs_watch *w, const struct inotify_event *e)
 	return !from || !from->above;
 }
 
-/* Take the events that came; true: some tell of a change. */
+/* Take the events that came; true: some report a change. */
 static bool drain(const struct dcpfs_watch *w)
 {
 	_Alignas(struct inotify_event) char events[4096];
@@ -338,7 +338,7 @@ static bool drain(const struct dcpfs_watch *w)
 			struct inotify_event e;
 
 			memcpy(&e, events + at, sizeof(e));
-			changed |= tells(w, &e);
+			changed |= concerns(w, &e);
 			at += (ssize_t)(sizeof(e) + e.len);
 		}
 	return changed;
@@ -382,7 +382,7 @@ static void *run(void *arg)
 					  ? WHOLE_MS
 					  : DCP_MIN(2 * idle_ms, WHOLE_MAX_MS);
 			whole_at = DCP_MIN(dcp_now_ms() + idle_ms, w->fs->due_ns / 1000000 + 1);
-			/* between the look and its watches no event was told */
+			/* between the look and its watches no event was reported */
 			if (w->added && !w->blind && looks_different(w))
 				whole_at = 0;
 		}

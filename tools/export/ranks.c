@@ -14,7 +14,7 @@
 enum { TIMEOUT_MS = 24 * 3600 * 1000 };
 
 /* A piece that was written. */
-struct told {
+struct notice {
 	uint64_t number;
 	struct save_sum sum;
 };
@@ -95,7 +95,7 @@ static int put_sums(const struct exporting *x, struct dcp_buf *out)
 	const struct save_sum *sums = save_sums(x->save, &n);
 
 	for (size_t i = 0; i < n; i++) {
-		struct told t = { i, sums[i] };
+		struct notice t = { i, sums[i] };
 
 		if (t.sum.done)
 			dcp_buf_add(out, &t, sizeof(t));
@@ -117,7 +117,7 @@ int export_share_sums(struct exporting *x)
 	if (rc < 0)
 		return rc;
 	for (uint32_t r = 0; export_leads(x) && r < x->comm->ranks; r++) {
-		const struct told *t = b.at[r];
+		const struct notice *t = b.at[r];
 
 		for (uint64_t i = 0; i < b.n[r] / sizeof(*t); i++)
 			save_merge(x->save, t[i].number, &t[i].sum);

@@ -32,7 +32,7 @@ struct head {
 };
 
 /* How the others find the memory of the first member. */
-struct told {
+struct notice {
 	int64_t pid;
 	int64_t fd; /* of that memory; -1: this is another member */
 	uint64_t dev, ino;
@@ -76,12 +76,12 @@ static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 
 /* Memory that other processes can open. It is allocated at once: if it were not and memory ran out,
  * touching it would raise SIGBUS. */
-static int make_shared(struct load_window *w, struct told *told, struct dcpload_error *err)
+static int make_shared(struct load_window *w, struct notice *notice, struct dcpload_error *err)
 {
 	int fd = memfd_create("dcpload-window", MFD_CLOEXEC), rc;
 	struct stat st;
 
-	told->fd = fd;
+	notice->fd = fd;
 	if (fd < 0)
 		return load_fail(err, -errno, "no shared memory for a window: %m");
 	rc = posix_fallocate(fd, 0, (off_t)w->bytes);
@@ -90,26 +90,26 @@ static int make_shared(struct load_window *w, struct told *told, struct dcpload_
 				 (unsigned long long)w->bytes, strerror(rc));
 	if (fstat(fd, &st) < 0)
 		return load_fail(err, -errno, "window: %m");
-	told->dev = st.st_dev;
-	told->ino = st.st_ino;
+	notice->dev = st.st_dev;
+	notice->ino = st.st_ino;
 	return map_memory(w, fd, err);
 }
 
 /* Open the first member's memory, through /proc and its descriptor. */
-static int open_shared(struct load_window *w, const struct told *told,
+static int open_shared(struct load_window *w, const struct notice *notice,
 		       struct dcpload_error *err)
 {
 	dcp_auto_fd int fd = -1;
 	struct stat st;
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)told->pid,
-		 (long long)told->fd);
+	snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)notice->pid,
+		 (long long)notice->fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return load_fail(err, -errno, "cannot open the window of rank %u (%s): %m",
 				 w->rank[0], path);
-	if (fstat(fd, &st) < 0 || st.st_dev != told->dev || st.st_ino != told->ino ||
+	if (fstat(fd, &st) < 0 || st.st_dev != notice->dev || st.st_ino != notice->ino ||
 	    (uint64_t)st.st_size < w->bytes)
 		return load_fail(err, -ESTALE, "%s is not the window of rank %u", path,
 				 w->rank[0]);
@@ -123,9 +123,9 @@ static int watch_members(struct load_window *w, const struct dcpload *ck,
 	if (!w->alive)
 		return -ENOMEM;
 	for (uint32_t m = 0; m < w->members; m++) {
-		const struct told *told = b->at[ck->local[m]];
+		const struct notice *notice = b->at[ck->local[m]];
 
-		w->alive[m] = m == w->self ? -1 : pidfd_open((pid_t)told->pid, 0);
+		w->alive[m] = m == w->self ? -1 : pidfd_open((pid_t)notice->pid, 0);
 	}
 	return 0;
 }
@@ -133,13 +133,13 @@ static int watch_members(struct load_window *w, const struct dcpload *ck,
 static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error *err)
 {
 	int timeout = (int)ck->config.timeout_ms;
-	struct told told = { .pid = getpid(), .fd = -1 };
+	struct notice notice = { .pid = getpid(), .fd = -1 };
 	struct load_blobs b = { 0 };
-	int rc = w->self == 0 ? make_shared(w, &told, err) : 0;
+	int rc = w->self == 0 ? make_shared(w, &notice, err) : 0;
 
 	rc = load_agree(ck->comm, rc, err, timeout);
 	if (rc == 0)
-		rc = load_gather(ck->comm, &told, sizeof(told), &b, err, timeout);
+		rc = load_gather(ck->comm, &notice, sizeof(notice), &b, err, timeout);
 	if (rc == 0) {
 		if (w->self)
 			rc = open_shared(w, b.at[ck->local[0]], err);
@@ -148,8 +148,8 @@ static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error
 		rc = load_agree(ck->comm, rc, err, timeout);
 	}
 	load_blobs_free(&b);
-	if (told.fd >= 0)
-		close((int)told.fd);
+	if (notice.fd >= 0)
+		close((int)notice.fd);
 	return rc;
 }
 

@@ -6,7 +6,7 @@
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 
-/* What a rank tells rank 0. */
+/* What a rank sends rank 0. */
 struct summary {
 	struct dcpload_report report;
 	uint64_t dumped, undumped, dump_ns; /* bytes; parts left out of the file */

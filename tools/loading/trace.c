@@ -114,7 +114,7 @@ static void put_json(const struct drawing *d, struct dcp_buf *out)
 
 /* ---- drawn ---- */
 
-/* Events of one kind in one lane; those that the eye could not tell apart are one box. */
+/* Events of one kind in one lane; those too close to be seen apart are one box. */
 static void draw_lane(const struct drawing *d, struct dcp_buf *out, uint32_t rank,
 		      uint32_t kind, double y)
 {

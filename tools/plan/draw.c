@@ -25,7 +25,7 @@ struct bars {
 	uint32_t *line; /* by file number: 1 + where it is drawn; 0: it is not */
 	double per_byte;
 	uint32_t rank;
-	/* of the file and rank that is being told */
+	/* of the file and rank that is being drawn */
 	uint32_t file;
 	uint64_t lo, hi, bytes;
 };
@@ -149,7 +149,7 @@ static int sum_blocks(const struct plan *p, uint32_t each, uint32_t cells, uint6
 	return 0;
 }
 
-/* Ranks by ranks, or blocks of them where there are more than can be told apart. */
+/* Ranks by ranks, or blocks of them where there are more than can be seen apart. */
 enum cmd_exit plan_draw_exchange(struct plan *p, struct dcp_buf *out)
 {
 	uint32_t each = (p->ranks + MAX_CELLS - 1) / MAX_CELLS;

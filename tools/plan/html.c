@@ -5,7 +5,7 @@
 #include "tools/plan/plan.h"
 #include "tools/svg.h"
 
-/* As for a terminal: the first ranks are told, drawings show all. */
+/* As for a terminal: the first ranks are listed, drawings show all. */
 enum { TEXT_WIDTH = 120 };
 
 static const char style[] =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan: what `dcpfs plan` knows, and the ways in which it tells it.
+ * plan: what `dcpfs plan` knows, and the forms in which it is printed.
  *
  * plan_load() reads the index of one version and plans the job (core/model/job); everything
  * else only shows it. Functions that return an exit code have said what is wrong.

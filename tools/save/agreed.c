@@ -439,27 +439,27 @@ static int make_tensors(struct agreed *a)
 
 /* ---- objects of the set ---- */
 
-/* What this rank has of the objects that it is to tell. */
+/* What this rank has of the objects that it is to send. */
 static int put_json(const struct agreed *a, struct dcp_buf *out)
 {
 	const struct save_given_object *mine =
 		DCP_ITEMS(a->s->objects, struct save_given_object);
 	size_t n = DCP_NITEMS(a->s->objects, struct save_given_object);
-	dcp_auto_free bool *told = calloc(DCP_NITEMS(a->objects, struct dcp_object) + 1, 1);
+	dcp_auto_free bool *sent = calloc(DCP_NITEMS(a->objects, struct dcp_object) + 1, 1);
 
-	for (size_t i = 0; told && i < n; i++) {
+	for (size_t i = 0; sent && i < n; i++) {
 		uint32_t at =
 			dcp_intern_find(&a->object_keys, mine[i].key, strlen(mine[i].key));
 
-		if (at == DCP_INTERN_NONE || told[at] ||
+		if (at == DCP_INTERN_NONE || sent[at] ||
 		    DCP_ITEMS(a->owner, uint32_t)[at] != a->s->comm->rank)
 			continue;
-		told[at] = true;
+		sent[at] = true;
 		dcp_buf_varint(out, at);
 		dcp_buf_varint(out, strlen(mine[i].json));
 		dcp_buf_str(out, mine[i].json);
 	}
-	return told ? dcp_buf_error(out) : -ENOMEM;
+	return sent ? dcp_buf_error(out) : -ENOMEM;
 }
 
 static int take_json(struct agreed *a, const void *p, uint64_t n)

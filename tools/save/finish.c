@@ -10,7 +10,7 @@
 #include "tools/save/save_int.h"
 
 /* A piece that was written. */
-struct told {
+struct notice {
 	uint64_t number;
 	struct save_sum sum;
 };
@@ -18,7 +18,7 @@ struct told {
 static int put_sums(const struct dcpsave *s, struct dcp_buf *out)
 {
 	for (size_t i = 0; i < s->save->npieces; i++) {
-		struct told t = { i, s->save->sums[i] };
+		struct notice t = { i, s->save->sums[i] };
 
 		if (t.sum.done)
 			dcp_buf_add(out, &t, sizeof(t));
@@ -28,7 +28,7 @@ static int put_sums(const struct dcpsave *s, struct dcp_buf *out)
 
 static int take_sums(struct dcpsave *s, const void *p, uint64_t n)
 {
-	const struct told *t = p;
+	const struct notice *t = p;
 
 	for (uint64_t i = 0; i < n / sizeof(*t); i++) {
 		if (t[i].number >= s->save->npieces)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this rank gives: regions and objects, checked one by one, and told to the others.
+ * What this rank gives: regions and objects, checked one by one, and sent to the others.
  */
 #include <errno.h>
 #include <stdlib.h>

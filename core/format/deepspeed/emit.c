@@ -118,7 +118,7 @@ int dcp_ds_emit_facts(struct dcp_ds *ds)
 	if (rc < 0 || !ds->unjoined)
 		return rc;
 	ds->unjoined = dcp_ds_text(ds,
-				   "%zu tensor%s, told of each tensor-parallel rank, as "
+				   "%zu tensor%s, given for each tensor-parallel rank, as "
 				   "mp_rank_<nn>.*; %s",
 				   ds->nunjoined, dcp_s(ds->nunjoined), ds->unjoined);
 	return ds->unjoined ? sink->meta(sink->ctx, "unjoined", ds->unjoined)

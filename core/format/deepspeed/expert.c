@@ -12,11 +12,11 @@
  *	experts not cut by it        all of a pipeline stage: data-parallel rank * tp + its
  *	                             tensor-parallel rank. So does AutoEP.
  *
- * shares * (ranks a group is cut over) tells the last two apart.
+ * shares * (ranks a group is cut over) distinguishes the last two.
  *
  * DeepSpeed's own layers have parameters of their own for each expert, and number those of a
  * share from 0: "....deepspeed_experts.0.fc.weight". AutoEP (since 0.18) has one tensor for all
- * experts of a share; ds_autoep_layers of model files tells which these are:
+ * experts of a share; ds_autoep_layers of model files says which these are:
  *
  *	{"expert_key_prefix": "model.layers.0.mlp.experts", "moe_layer_id": 0, "num_experts": 4,
  *	 "ep_size": 2, "expert_placement": {"ranks": [{"rank": 0, "experts": [0, 1]}, ...]}}

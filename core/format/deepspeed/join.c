@@ -124,7 +124,7 @@ static const char *even_shards(const struct dcp_ds_sub *sub, const struct dcp_ds
 	uint64_t all = 0;
 
 	if (sub->unequal)
-		return "no sub_param_shard_widths tell how its ranks share its parts";
+		return "no sub_param_shard_widths say how its ranks share its parts";
 	for (size_t i = 0; !sub->width && i < n; i++) {
 		if (sub->dim >= local[i].ndim ||
 		    dcp_ckd_add(&all, all, local[i].shape[sub->dim]))
@@ -264,7 +264,7 @@ static const char *join_map(const struct dcp_ds_map *map, const struct dcp_ds_lo
 
 		if (!dcp_shape_volume(local[i].shape, local[i].ndim, &has) ||
 		    !dcp_shape_volume(s->shape, map->ndim, &should) || has != should)
-			return "a rank's shape is not the one its affine_map tells";
+			return "a rank's shape is not the one in its affine_map";
 		for (size_t k = 0; *rc == 0 && k < s->n; k++)
 			*rc = dcp_ds_add_block(w, (uint32_t)i, s->shape, &s->block[k]);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Optimizer files. What they call things tells how they are cut:
+ * Optimizer files. The names in them show how they are cut:
  *
  *	single_partition_of_fp32_groups  stages 1 and 2: one slice of each parameter group
  *	  base_optimizer_state           {"state": {number: {name: ..}}, "param_groups": [..]},

@@ -375,7 +375,7 @@ const char *dcp_ds_rule(const struct dcp_ds *ds, const char *name, struct dcp_ds
 
 	*out = (struct dcp_ds_rule){ .cut = DCP_DS_CUT_ROWS, .by_default = true };
 	if (!ds->rules)
-		return "no file has a universal_checkpoint_info that tells how its "
+		return "no file has a universal_checkpoint_info that says how its "
 		       "tensor-parallel ranks share it";
 	if (ds->rules->why)
 		return ds->rules->why;

@@ -101,7 +101,7 @@ static void find_rule(struct dcp_mjoin *j)
 	if (!dcp_mrules_find(&m->rules, j->key, &j->rule)) {
 		dcp_fail(&j->why, -ENOTSUP, DCP_ERR_NO_OFFSET,
 			 "the files do not say how %u tensor-parallel ranks hold it, and its "
-			 "name does not tell: put a line \"%.120s shard(0)\" (or replicate) "
+			 "name does not show it: put a line \"%.120s shard(0)\" (or replicate) "
 			 "into " DCP_MEGATRON_RULES " beside %s",
 			 j->nparts, j->key, m->rank[0].dir);
 		return;

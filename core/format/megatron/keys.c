@@ -220,7 +220,7 @@ static int name_whole(const struct dcp_mlegacy *m, const struct numbering *all,
 	uint64_t n;
 
 	dcp_buf_reset(out);
-	/* Each expert-parallel rank has one, and no number tells them apart. */
+	/* Each expert-parallel rank has one, and no number distinguishes them. */
 	if (p->ep > 0 && !find_expert(at, &n, &end))
 		dcp_buf_printf(out, "%s.", m->rank[who].dir);
 	number = find_layer(p->key, &stack, &n, &end);

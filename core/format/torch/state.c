@@ -21,7 +21,7 @@ struct emitter {
 	const struct dcp_tstate *s;
 	struct dcp_err *err;
 	bool tensors_only;
-	int rc; /* what the sink returned last: tells its codes from the walk's own */
+	int rc; /* what the sink returned last, kept apart from the walk's own codes */
 	struct dcp_places places; /* of what was emitted so far */
 	struct dcp_buf scratch;
 	struct dcp_arena shards; /* of the tensor at hand */

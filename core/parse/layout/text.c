@@ -180,7 +180,7 @@ int dcp_layout_rule_end(struct layout_parse *ps)
 		if (l->glob[r->glob + i].nnumber < nstage)
 			return dcp_layout_bad(
 				ps, -EINVAL,
-				"glob %.60s: stage needs a {} that tells the number, as in "
+				"glob %.60s: stage needs a {} for the number, as in "
 				"*.layers.{*}.*",
 				l->glob[r->glob + i].text);
 	return 0;

@@ -93,7 +93,7 @@ static int resolve_alias(struct dcp_index_writer *w, struct draft *d)
 
 	if (code < 0 || !emitted.tensor) {
 		if (code == 0 && !d->t->npieces)
-			draft_fail(d, "an alias of a key that was not told: ", key);
+			draft_fail(d, "an alias of a key that is not stored: ", key);
 		return code;
 	}
 	for (root = emitted.tensor; root;) { /* at most two steps: roots have no alias */

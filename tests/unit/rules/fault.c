@@ -23,7 +23,7 @@ static const struct {
 	{ "a -> b : permute(0, 2)", "line 1: permute: dimension 2 of a tensor that has 2", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(3, -1)", "line 1: reshape: 16 elements do not fit a shape of 3", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(-1, -1)", "line 1: reshape: -1 stands once in a shape", 2, { 4, 4 }, 1 },
-	{ "a -> b : reshape(layers, -1)", "line 1: reshape: it needs layers, which no config.json tells", 2, { 4, 4 }, 1 },
+	{ "a -> b : reshape(layers, -1)", "line 1: reshape: it needs layers, which no config.json has", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(vocab/heads)", "line 1: reshape: 7 is not a multiple of 4", 2, { 4, 4 }, 1 },
 	{ "a -> b : reshape(4294967296*4294967296, -1)", "line 1: reshape: its numbers leave 64 bits", 2, { 4, 4 }, 1 },
 	{ "a -> b : T", "its pieces are not possible", 2, { 4, 4 }, 1, 1 },

@@ -135,26 +135,26 @@ static int on_event(const struct load_meeting *m, const struct hello *hello, str
 static int late(const struct load_meeting *m, const struct place *places, size_t n,
 		struct dcpload_error *err)
 {
-	const struct place *told = places;
+	const struct place *best = places;
 	char at[64];
 
 	/* Report the most useful finding: an answer, otherwise an error that is not ECONNREFUSED. */
 	for (size_t i = 0; i < n; i++) {
 		const struct place *p = &places[i];
 
-		if ((p->seen && !told->seen) ||
-		    (!p->seen && !told->seen && told->error == ECONNREFUSED && p->error))
-			told = p;
+		if ((p->seen && !best->seen) ||
+		    (!p->seen && !best->seen && best->error == ECONNREFUSED && p->error))
+			best = p;
 	}
-	load_address_text(&told->at, at, sizeof(at));
+	load_address_text(&best->at, at, sizeof(at));
 	return load_fail(
 		err, -ETIMEDOUT,
 		"rank %u did not find rank 0 at %s (%s), ports %u to %u, within %d s: %s%s",
 		m->rank, m->host, at, m->port, m->port + m->nports - 1, m->timeout_ms / 1000,
-		told->seen    ? "found "
-		: told->error ? strerror(told->error)
+		best->seen    ? "found "
+		: best->error ? strerror(best->error)
 			      : "no answer",
-		told->seen ? told->seen : "");
+		best->seen ? best->seen : "");
 }
 
 static int guest_loop(const struct load_meeting *m, const struct hello *hello,

@@ -383,7 +383,7 @@ struct wish {
 	uint32_t color, key;
 };
 
-/* What the leader of a sub-group tells its members: how to connect. */
+/* What the leader of a sub-group sends its members: how to connect. */
 struct invitation {
 	int32_t code;
 	uint32_t port;

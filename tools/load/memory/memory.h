@@ -5,7 +5,7 @@
  * The host's memory is what the processor reads and writes itself; of its table only the first
  * functions are set. Every other kind belongs to a device. The processor must not touch its memory:
  * bytes reach it by copies from host memory, which are queued on lanes. Work of one lane is done in
- * order, that of different lanes at the same time. A mark is put behind the work of a lane and tells
+ * order, that of different lanes at the same time. A mark is put behind the work of a lane and shows
  * when all of it is done; nothing ever waits for a whole device.
  *
  * Functions return 0 or a negative errno (-EREMOTEIO: the device failed), and then load_device_said()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scatter: what the device is told when it places bytes itself. Read by C and by the kernel.
+ * scatter: the arguments of the kernel that places bytes. Read by C and by the kernel.
  *
  * A job is one strided descriptor (core/model/geometry/strided.h) whose bytes are in device memory: its
  * units are numbered, and unit i of the job is copied, or converted, by thread i. The jobs of a

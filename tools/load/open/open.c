@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opens the same version on all ranks, and again when its files have changed. Rank 0 opens it first, which
- * builds the index once for all ranks, and tells the others its name and generation; they open the same one
+ * builds the index once for all ranks, and sends the others its name and generation; they open the same one
  * or fail.
  */
 #include <errno.h>
@@ -19,48 +19,48 @@
 
 enum { MEMORY = 64 << 20 };
 
-/* What rank 0 tells the others; the texts follow. */
-struct told {
+/* What rank 0 sends the others; the texts follow. */
+struct notice {
 	uint64_t generation;
 	uint32_t layout_rank;
 	uint32_t through;         /* it reads through the mount */
 	uint32_t version, layout; /* bytes of text, NUL included */
 };
 
-/* What rank 0 tells. */
-static int put_told(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
+/* What rank 0 sends. */
+static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
 {
 	const char *layout = ck->layout ? ck->layout : "";
-	struct told told = { .generation = load_generation(ck),
-			     .layout_rank = ck->layout_rank,
-			     .through = ck->through != NULL,
-			     .version = (uint32_t)strlen(ck->wanted) + 1,
-			     .layout = (uint32_t)strlen(layout) + 1 };
+	struct notice notice = { .generation = load_generation(ck),
+				 .layout_rank = ck->layout_rank,
+				 .through = ck->through != NULL,
+				 .version = (uint32_t)strlen(ck->wanted) + 1,
+				 .layout = (uint32_t)strlen(layout) + 1 };
 
-	dcp_buf_add(b, &told, sizeof(told));
-	dcp_buf_add(b, ck->wanted, told.version);
-	dcp_buf_add(b, layout, told.layout);
+	dcp_buf_add(b, &notice, sizeof(notice));
+	dcp_buf_add(b, ck->wanted, notice.version);
+	dcp_buf_add(b, layout, notice.layout);
 	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
 }
 
 /* Open what rank 0 opened. -ESTALE: its content differs here. */
 static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct dcp_err *err)
 {
-	const struct told *told = blobs->at[0];
-	const char *name = (const char *)(told + 1);
+	const struct notice *notice = blobs->at[0];
+	const char *name = (const char *)(notice + 1);
 	int rc;
 
-	if (blobs->n[0] < sizeof(*told) ||
-	    blobs->n[0] != sizeof(*told) + told->version + told->layout)
+	if (blobs->n[0] < sizeof(*notice) ||
+	    blobs->n[0] != sizeof(*notice) + notice->version + notice->layout)
 		return dcp_fail(
 			err, -EPROTO, DCP_ERR_NO_OFFSET,
 			"rank 0 said what is not understood: are all ranks of one release?");
-	ck->wanted = dcp_arena_strndup(&ck->arena, name, told->version - 1);
+	ck->wanted = dcp_arena_strndup(&ck->arena, name, notice->version - 1);
 	if (!ck->wanted)
 		return dcp_err_say(err, -ENOMEM);
-	rc = told->through ? load_open_through(ck, "rank 0 does so", err)
-			   : load_open_any(ck, err);
-	if (rc == 0 && !ck->through && load_generation(ck) != told->generation)
+	rc = notice->through ? load_open_through(ck, "rank 0 does so", err)
+			     : load_open_any(ck, err);
+	if (rc == 0 && !ck->through && load_generation(ck) != notice->generation)
 		return dcp_fail(
 			err, -ESTALE, DCP_ERR_NO_OFFSET,
 			"%s of %s has other content here than on rank 0: is it being written, "
@@ -129,16 +129,16 @@ static int open_alike(struct dcpload *ck, struct dcpload_error *err)
 static int open_version(struct dcpload *ck, struct dcpload_error *err)
 {
 	int timeout = (int)ck->config.timeout_ms;
-	dcp_auto_buf struct dcp_buf told = DCP_BUF_INIT;
+	dcp_auto_buf struct dcp_buf notice = DCP_BUF_INIT;
 	struct load_blobs blobs = { 0 };
 	struct dcp_err own = { 0 };
 	int rc = ck->comm->rank == 0 ? load_open_any(ck, &own) : 0;
 
 	if (rc == 0 && ck->comm->rank == 0)
-		rc = put_told(ck, &told, &own);
+		rc = put_notice(ck, &notice, &own);
 	rc = load_agree(ck->comm, load_fail_err(err, rc, &own), err, timeout);
 	if (rc == 0)
-		rc = load_gather(ck->comm, told.p, told.n, &blobs, err, timeout);
+		rc = load_gather(ck->comm, notice.p, notice.n, &blobs, err, timeout);
 	if (rc < 0)
 		return rc;
 	if (ck->comm->rank != 0)
@@ -238,7 +238,7 @@ int dcpload_open(const struct dcpload_comm *comm, const char *source,
 	comm = comm ? comm : &load_alone;
 	err = err ? err : &own;
 	*err = (struct dcpload_error){ .rank = -1 };
-	if (load_comm_check(comm, err) < 0) { /* nobody can be told */
+	if (load_comm_check(comm, err) < 0) { /* nobody can be notice */
 		free(ck);
 		return err->code;
 	}

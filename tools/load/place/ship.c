@@ -567,7 +567,7 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 		b->njobs++;
 		b->blocks += (j->units + LOAD_SCATTER_UNITS - 1) / LOAD_SCATTER_UNITS;
 	} else if (s->resident) {
-		return -ENOTSUP; /* load_ship_places() has told */
+		return -ENOTSUP; /* load_ship_places() has said so */
 	} else if (t->plain) {
 		rc = s->d->kind->copy_runs(s->d, lane(s), t->base, src, r);
 		b->bytes += bytes;

@@ -3,7 +3,7 @@
  * schedule: which rank reads what, and sends it to whom, where each byte is read by one rank of the job.
  *
  * The files of the version, one after the other, are cut into stripes of one size; stripe s belongs to
- * rank s mod ranks. When the plan is made, every rank tells each owner which bytes of the owner's
+ * rank s mod ranks. When the plan is made, every rank sends each owner which bytes of the owner's
  * stripes it needs. In round k, rank r reads the blocks of stripe k * ranks + r that any rank needs and
  * sends each rank its bytes, in order. A rank stores only what it needs itself and what others need of its
  * own stripes.

@@ -61,7 +61,8 @@ bool dcp_pdname_read(const char *file, struct dcp_pdname *out);
 /* How the keys of one file are emitted. */
 struct dcp_pdpart {
 	const char *file;
-	const char *label; /* what tells it from the version's other files: "pdopt", "rank1" */
+	const char *
+		label; /* what distinguishes it from the version's other files: "pdopt", "rank1" */
 	/*
 	 * Several files only: 0, the key is emitted as it is; 1, with the label in front; 2, not
 	 * at all, an equal object was emitted before.

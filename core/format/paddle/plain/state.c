@@ -48,8 +48,8 @@ struct emitter {
 	struct dcp_pystream stream;
 	struct dcp_pv root;
 	struct dcp_err *err;
-	int rc;                   /* what a callback gave: tells it from the walk's own codes */
-	bool pairs;               /* some tensor is a pair */
+	int rc;     /* what a callback returned, kept apart from the walk's own codes */
+	bool pairs; /* some tensor is a pair */
 	struct dcp_intern parts;  /* keys of parts of big arrays */
 	struct dcp_places places; /* of what was emitted so far */
 	struct dcp_buf scratch;

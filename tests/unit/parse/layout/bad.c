@@ -69,7 +69,7 @@ static const struct {
 	{ "shard-two-rules", -EINVAL, "shard-two-rules:2: shard(0, even, last): one rule is enough" },
 	{ "shard-without-dimension", -EINVAL, "shard-without-dimension:2: shard(even): which dimension? write shard(0)" },
 	{ "stage-without-layers", -EINVAL, "stage-without-layers:2: stage@pp: layers is missing" },
-	{ "stage-without-number", -EINVAL, "stage-without-number:2: glob *.layers.*.weight: stage needs a {} that tells the number, as in *.layers.{*}.*" },
+	{ "stage-without-number", -EINVAL, "stage-without-number:2: glob *.layers.*.weight: stage needs a {} for the number, as in *.layers.{*}.*" },
 	{ "strided-without-factor", -EINVAL, "strided-without-factor:2: strided(0): split_factor is missing" },
 	{ "torch-misspelt", -EINVAL, "torch-misspelt:2: Replicated() is none of torch's placements, nearest is \"Replicate\"" },
 	{ "torch-partial", -EINVAL, "torch-partial:2: Partial is a sum not yet taken; no rank holds a part of the tensor" },

@@ -346,7 +346,7 @@ static void aliases(void **state)
 	assert_string_equal(t_index_tensor(p, 5).error,
 			    "an alias whose dtype or shape is not that of root");
 	assert_string_equal(t_index_tensor(p, 6).error,
-			    "an alias of a key that was not told: never told");
+			    "an alias of a key that is not stored: never told");
 	assert_non_null(t_index_tensor(p, 7).error);
 	assert_string_equal(t_index_tensor(p, 9).error, t_index_tensor(p, 8).error);
 	row = t_index_row(p, DCP_ROW_TENSOR, "longer"); /* has pieces of its own: a tensor */

@@ -66,7 +66,7 @@ static int split_path(struct map *m, struct dcp_tensor *t)
 	return 0;
 }
 
-/* Is it one tensor under two names, both told as they are? Then what the other is called now. */
+/* Is it one tensor under two names, both emitted as they are? Then what the other is called now. */
 static const char *alias(struct map *m, const struct group *g, const struct dcp_tensor *t)
 {
 	const struct group *other;
@@ -82,7 +82,7 @@ static const char *alias(struct map *m, const struct group *g, const struct dcp_
 	if (m->r->rule[other->rule].nop || dcp_rules_key_made(m, other, NULL, 0, 0, &name) < 0)
 		return NULL;
 	number = dcp_intern_find(&m->out, name, strlen(name));
-	return number != DCP_INTERN_NONE && m->made[number].told &&
+	return number != DCP_INTERN_NONE && m->made[number].emitted &&
 			       m->made[number].also == UINT32_MAX
 		       ? dcp_intern_text(&m->out, number)
 		       : NULL;
@@ -121,9 +121,9 @@ static int tell_key(struct map *m, uint32_t number, const char *key, struct dcp_
 	char text[400];
 	int rc;
 
-	if (made->told)
+	if (made->emitted)
 		return 0;
-	made->told = true;
+	made->emitted = true;
 	t.key = dcp_intern_text(&m->out, out);
 	if (made->also != UINT32_MAX) {
 		const struct group *b = &m->group[made->also];
@@ -180,7 +180,7 @@ int dcp_rules_emit_group(struct map *m, uint32_t number)
 					rc == -ERANGE
 						? "the number of its new key would be negative"
 						: "the number of its new key needs what no "
-						  "config.json tells");
+						  "config.json has");
 				rc = 0;
 				continue;
 			}
