@@ -224,6 +224,16 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 	return rc;
 }
 
+/* Memory of the plan beyond destinations; a node's window is divided among its ranks. */
+static uint64_t held(const struct dcpload_plan *p)
+{
+	bool shared = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
+	uint64_t window = p->window ? load_window_bytes(p->window) : 0;
+
+	return load_rounds_bytes(p->rounds) + load_ship_bytes(p->ship) +
+	       window / (shared ? p->ck->nlocal : 1);
+}
+
 static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	uint64_t size = load_view_band(p->ck->config.staging);
@@ -234,7 +244,8 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 	for (size_t i = 0; i < p->nwant && rc == 0; i++) {
 		if (!p->want[i].through_view)
 			continue;
-		p->report.staging += band ? 0 : size;
+		/* What other ways to read held is gone, but not the window and the rounds. */
+		p->report.staging = DCP_MAX(p->report.staging, held(p) + size);
 		band = band ? band : malloc(size);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
 	}
@@ -268,16 +279,6 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 	d = t->on_device ? d : NULL;
 	rc = load_memory_of(d)->zero(d, t->base, w->nbytes);
 	return rc < 0 ? load_device_said(d, rc, err) : 0;
-}
-
-/* Memory of the plan beyond destinations; a node's window is divided among its ranks. */
-static uint64_t held(const struct dcpload_plan *p)
-{
-	bool shared = p->report.exchange == DCPLOAD_EXCHANGE_NODE;
-	uint64_t window = p->window ? load_window_bytes(p->window) : 0;
-
-	return load_rounds_bytes(p->rounds) + load_ship_bytes(p->ship) +
-	       window / (shared ? p->ck->nlocal : 1);
 }
 
 /* Reset counters, ask resolve() for destinations, clear padding. */
