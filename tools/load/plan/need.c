@@ -14,6 +14,7 @@
 struct locating {
 	struct dcpload_plan *plan;
 	struct load_want *want;
+	uint64_t found; /* bytes */
 	bool swap, decoded;
 };
 
@@ -34,6 +35,7 @@ static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
 	need = &p->need[p->nneed++];
 	*need = (struct load_need){ *s, file, (uint32_t)(l->want - p->want) };
 	need->s.piece = NULL;
+	l->found += dcp_strided_bytes(s);
 	return 0;
 }
 
@@ -47,6 +49,12 @@ static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *e
 	if (rc < 0)
 		return rc;
 	rc = dcp_view_strided(view, add_need, &l);
+	if (rc == 0 &&
+	    l.found <
+		    w->stored) { /* the rest is zeros, which only a view can put between strides */
+		w->padded = true;
+		l.decoded = w->target.stride != NULL;
+	}
 	if (l.decoded || rc == -ENOTSUP) {
 		w->through_view = true;
 		p->nneed = w->first;
