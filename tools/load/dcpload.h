@@ -214,8 +214,8 @@ struct dcpload_plan;
 #define DCPLOAD_PARTIAL (1u << 1)   /* wants that cannot be met are listed, not an error */
 #define DCPLOAD_SAME_KEYS (1u << 2) /* all ranks must want the same keys */
 
-/* @ck must outlive the use of the plan. Not collective, nor are the functions that add wants: a
- * rank of which one fails has to end the job or tell the others itself. */
+/* @ck must outlive the use of the plan; @flags are the same on all ranks. Not collective, nor are the
+ * functions that add wants: a rank of which one fails has to end the job or tell the others itself. */
 DCPLOAD_API int dcpload_plan_create(struct dcpload *ck, uint32_t flags,
 				    struct dcpload_plan **out, struct dcpload_error *err);
 DCPLOAD_API void dcpload_plan_free(struct dcpload_plan *plan);

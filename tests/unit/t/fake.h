@@ -15,8 +15,10 @@ extern const struct dcp_format t_fake_format;
 
 /* What load() did, and what it shall do. */
 extern struct t_fake {
-	unsigned loads;
-	int fail;                /* return this, with a message */
+	_Atomic unsigned loads;
+	int fail; /* return this, with a message */
+	int (*emit)(const struct dcp_sink
+			    *s); /* instead of what COMMIT says; its file is number 0 */
 	void (*during)(void *x); /* called while loading */
 	void *x;
 } t_fake;

@@ -1,13 +1,184 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements of any size, and regions that are read alone.
+ * Elements of any size, and regions that are read alone; placing at random, element by element.
  * covers: place, tools/load/open/keys
  */
 #include "tests/unit/t.h"
 
 #include "tests/unit/t/load.h"
+#include "tests/unit/t/random.h"
+#include "tools/load/load.h"
 
 enum { GUARD = 0xa5 };
+
+/* ---- by chance ---- */
+
+enum { DIMS = 4, SOURCE = 64 << 10, ROOM = 256 << 10, MARGIN = 64 };
+
+static uint64_t seed;
+
+static uint64_t pick(uint64_t below)
+{
+	return t_random(&seed, below);
+}
+
+/* A destination for elements of any kind, in rows that are anywhere. */
+struct target {
+	struct load_target t;
+	uint64_t shape[DIMS], n; /* elements */
+	int64_t stride[DIMS];
+	uint64_t span; /* elements from the first to behind the last */
+};
+
+static void random_target(struct target *x)
+{
+	static const uint32_t sizes[] = { 1, 2, 3, 4, 7, 8, 12, 16 };
+	struct load_target *t = &x->t;
+	uint32_t order[DIMS] = { 0, 1, 2, 3 }, d;
+	uint64_t step = 1 + pick(2), dense = 1;
+	bool row_major = pick(3) == 0;
+
+	*x = (struct target){ .n = 1, .span = 1 };
+	t->shape = x->shape;
+	t->dtype = t->shown = (enum dcp_dtype)pick(DCP_DTYPE_COUNT);
+	for (int i = 0; i < 8 && t->shown == t->dtype && pick(3); i++) {
+		enum dcp_dtype to = (enum dcp_dtype)pick(DCP_DTYPE_COUNT);
+
+		if (to != t->dtype && dcp_dtype_can_cast(t->dtype, to))
+			t->shown = to;
+	}
+	t->from = t->dtype ? dcp_dtype_info(t->dtype)->size : sizes[pick(DCP_LEN(sizes))];
+	t->to = t->dtype == t->shown ? t->from : dcp_dtype_info(t->shown)->size;
+	if (pick(3) == 0)
+		t->swap = dcp_dtype_swap_unit(t->dtype, t->from);
+	t->ndim = (uint32_t)pick(DIMS + 1);
+	for (d = 0; d < t->ndim; d++) {
+		x->shape[d] = 1 + pick(pick(3) ? 6 : t->ndim == 1 ? 3000 : 14);
+		x->n *= x->shape[d];
+	}
+	for (d = t->ndim; d > 1 && !row_major; d--) {
+		uint32_t j = (uint32_t)pick(d), was = order[d - 1];
+
+		order[d - 1] = order[j];
+		order[j] = was;
+	}
+	for (uint32_t k = t->ndim; k-- > 0;) {
+		d = order[k];
+		x->stride[d] = (int64_t)(row_major ? dense : step);
+		x->span += (x->shape[d] - 1) * (uint64_t)x->stride[d];
+		dense *= x->shape[d];
+		step = step * x->shape[d] + (pick(4) ? 0 : pick(9));
+	}
+	t->plain = row_major && t->dtype == t->shown && t->swap <= 1;
+	if (row_major && pick(2))
+		return;
+	if (t->plain)
+		t->plain = false; /* strides that say what is so without them */
+	t->stride = x->stride;
+	t->inner = 1;
+	dense = 1;
+	for (d = t->ndim; d-- > 0; dense *= x->shape[d]) {
+		if (x->shape[d] != 1 && (uint64_t)x->stride[d] != dense)
+			break;
+		t->inner *= x->shape[d];
+	}
+}
+
+/* Runs of whole elements of the array, none of them twice, from anywhere in the source. */
+static struct dcp_strided random_runs(const struct target *x)
+{
+	uint64_t run = pick(2) ? 2000 : 20;
+	struct dcp_strided s = { .run = 1 + pick(DCP_MIN(x->n, run)) };
+	uint64_t end = s.run, file = s.run, unit = x->t.from;
+
+	for (uint32_t k = DCP_STRIDED_DIMS; k-- > 0;) {
+		uint64_t step = end + (pick(2) ? pick(7) : 0), most = (x->n - end) / step + 1;
+
+		if (most < 2 || pick(3) == 0)
+			continue;
+		memmove(s.count + 1, s.count, s.ndim * sizeof(*s.count));
+		memmove(s.dst_stride + 1, s.dst_stride, s.ndim * sizeof(*s.count));
+		memmove(s.file_stride + 1, s.file_stride, s.ndim * sizeof(*s.count));
+		s.count[0] = 2 + pick(DCP_MIN(most - 1, 9u));
+		s.dst_stride[0] = step * unit;
+		s.file_stride[0] = (pick(4) ? file : 1) * unit + pick(3);
+		end += (s.count[0] - 1) * step;
+		file += (s.count[0] - 1) * s.file_stride[0] / unit + 1;
+		s.ndim++;
+	}
+	s.run *= unit;
+	s.dst = pick(x->n - end + 1) * unit;
+	return s;
+}
+
+/* The same by definition. */
+static void place_each(const struct target *x, const struct dcp_strided *s, const uint8_t *src,
+		       uint8_t *to)
+{
+	uint64_t runs = dcp_strided_bytes(s) / s->run;
+	uint32_t unit = x->t.swap > 1 ? x->t.swap : 1;
+
+	for (uint64_t i = 0; i < runs * s->run / x->t.from; i++) {
+		uint64_t rest = i / (s->run / x->t.from), place = 0, e;
+		uint64_t off = i % (s->run / x->t.from) * x->t.from, dst = s->dst + off;
+		uint8_t own[16];
+
+		for (uint32_t k = s->ndim; k-- > 0; rest /= s->count[k]) {
+			off += rest % s->count[k] * s->file_stride[k];
+			dst += rest % s->count[k] * s->dst_stride[k];
+		}
+		for (uint32_t b = 0; b < x->t.from; b++)
+			own[b] = src[off + b / unit * unit + (unit - 1 - b % unit)];
+		e = dst / x->t.from;
+		for (uint32_t d = x->t.ndim; d-- > 0; e /= x->shape[d])
+			place += e % x->shape[d] * (uint64_t)x->stride[d];
+		if (x->t.dtype == x->t.shown)
+			memcpy(to + place * x->t.to, own, x->t.to);
+		else
+			dcp_dtype_cast(x->t.dtype, x->t.shown, to + place * x->t.to, own, 1);
+	}
+}
+
+static void test_random(void **state)
+{
+	uint8_t *src = malloc(SOURCE + MARGIN), *got = malloc(ROOM), *want = malloc(ROOM);
+	uint64_t kinds[2] = { 0 };
+
+	(void)state;
+	assert_true(src && got && want);
+	seed = t_random_seed(7);
+	for (size_t i = 0; i < SOURCE; i++)
+		src[i] = (uint8_t)pick(256);
+	for (int round = 0; round < T_ROUNDS(20000); round++) {
+		uint64_t first = seed, all, at;
+		struct dcp_strided s;
+		struct target x;
+
+		random_target(&x);
+		s = random_runs(&x);
+		all = x.span * x.t.to + 2 * MARGIN;
+		if (all > ROOM || dcp_strided_extent(&s) > SOURCE / 2)
+			continue;
+		memset(got, GUARD, all);
+		memset(want, GUARD, all);
+		at = pick(SOURCE / 2);
+		x.t.base = (char *)got + MARGIN;
+		load_place(&x.t, &s, src + at);
+		place_each(&x, &s, src + at, want + MARGIN);
+		if (memcmp(got, want, all))
+			fail_msg("DCPFS_TEST_SEED=0x%llx: %s to %s, %u dimensions, swap %u, "
+				 "inner %llu, runs of %llu bytes over %u dimensions",
+				 (unsigned long long)first, dcp_dtype_info(x.t.dtype)->name,
+				 dcp_dtype_info(x.t.shown)->name, x.t.ndim, x.t.swap,
+				 (unsigned long long)x.t.inner, (unsigned long long)s.run,
+				 s.ndim);
+		kinds[x.t.plain]++;
+	}
+	assert_true(kinds[0] > T_ROUNDS(5000) && kinds[1] > T_ROUNDS(500));
+	free(src);
+	free(got);
+	free(want);
+}
 
 /* ---- alone ---- */
 
@@ -108,6 +279,7 @@ static void test_large_elements(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_random),
 		cmocka_unit_test_setup_teardown(test_read, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_large_elements, t_load_setup,
 						t_load_teardown),
