@@ -27,6 +27,7 @@ static void newline(struct dcp_jsonw *w)
 /* What must stand before a value or a key: a comma, a line break, or nothing. */
 static void before(struct dcp_jsonw *w)
 {
+	w->values++;
 	if (w->after_key) {
 		w->after_key = false;
 		return;
@@ -156,6 +157,7 @@ static void quoted(struct dcp_buf *b, const char *s, size_t n)
 void dcp_jsonw_key_n(struct dcp_jsonw *w, const char *key, size_t n)
 {
 	before(w);
+	w->values--; /* a key is none */
 	quoted(w->out, key, n);
 	dcp_buf_add(w->out, ": ", w->pretty ? 2 : 1);
 	w->after_key = true;

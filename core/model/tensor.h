@@ -99,6 +99,10 @@ struct dcp_object {
 	const char *type; /* Python's name of the class: "int", "list", "trainer.Info" */
 	const char *json; /* one JSON value; NULL when error says why it could not be decoded */
 	size_t json_len;
+	/* Classes of values inside that their JSON does not tell: "1:tuple 4 7:numpy.int64". Values count
+	 * from 0, all of it, in the order in which they begin; keys do not count. A number alone has the class of the
+	 * one before. NULL: none. */
+	const char *classes;
 	const char *error;
 };
 

@@ -24,33 +24,39 @@ bool dcp_ndarray_can(enum dcp_dtype dtype)
 }
 
 /* numpy.dtype('f4', False, True) and its state. */
-static void put_dtype(struct dcp_ndarrays *a, enum dcp_dtype dtype)
+uint32_t dcp_ndarray_put_dtype(struct dcp_pickler *p, char order, const char *code)
 {
-	struct dcp_pickler *p = a->p;
-	const char *code = code_of(dtype);
+	uint32_t memo;
 
-	if (a->dtype[dtype].known) {
-		dcp_pickler_get(p, a->dtype[dtype].memo);
-		return;
-	}
 	dcp_pickler_open(p, DCP_PICKLE_BUILD, 0);
 	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
 	dcp_pickler_global(p, "numpy", "dtype");
 	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 3);
-	dcp_pickler_word(p, code + 1);
+	dcp_pickler_word(p, code);
 	dcp_pickler_bool(p, false);
 	dcp_pickler_bool(p, true);
-	a->dtype[dtype].known = true;
-	a->dtype[dtype].memo = dcp_pickler_last(p);
+	memo = dcp_pickler_last(p);
 	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 8);
 	dcp_pickler_int(p, 3);
-	dcp_pickler_word(p, *code == '<' ? "<" : "|");
+	dcp_pickler_word(p, order == '<' ? "<" : order == '>' ? ">" : "|");
 	dcp_pickler_none(p);
 	dcp_pickler_none(p);
 	dcp_pickler_none(p);
 	dcp_pickler_int(p, -1);
 	dcp_pickler_int(p, -1);
 	dcp_pickler_int(p, 0);
+	return memo;
+}
+
+static void put_dtype(struct dcp_ndarrays *a, enum dcp_dtype dtype)
+{
+	const char *code = code_of(dtype);
+
+	if (a->dtype[dtype].known)
+		dcp_pickler_get(a->p, a->dtype[dtype].memo);
+	else
+		a->dtype[dtype].memo = dcp_ndarray_put_dtype(a->p, *code, code + 1);
+	a->dtype[dtype].known = true;
 }
 
 /* _reconstruct(ndarray, (0,), b'b') */
@@ -114,8 +120,7 @@ static int put_elements(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
 	return 0;
 }
 
-int dcp_ndarray_put(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
-		    struct dcp_err *err)
+void dcp_ndarray_open(struct dcp_ndarrays *a, uint32_t ndim, const uint64_t *shape)
 {
 	struct dcp_pickler *p = a->p;
 
@@ -123,11 +128,17 @@ int dcp_ndarray_put(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
 	put_empty(a);
 	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 5);
 	dcp_pickler_int(p, 1);
-	dcp_pickler_open(p, DCP_PICKLE_TUPLE, of->ndim);
-	for (uint32_t k = 0; k < of->ndim; k++)
-		dcp_pickler_u64(p, of->shape[k]);
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, ndim);
+	for (uint32_t k = 0; k < ndim; k++)
+		dcp_pickler_u64(p, shape[k]);
+}
+
+int dcp_ndarray_put(struct dcp_ndarrays *a, const struct dcp_ndarray_of *of,
+		    struct dcp_err *err)
+{
+	dcp_ndarray_open(a, of->ndim, of->shape);
 	put_dtype(a, of->dtype);
-	dcp_pickler_bool(p, false);
+	dcp_pickler_bool(a->p, false);
 	return put_elements(a, of, err);
 }
 

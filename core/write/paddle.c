@@ -58,6 +58,8 @@ static const char *refuses_object(const struct dcp_object *o)
 		return "it is of a class of torch, which Paddle cannot unpickle";
 	if (has(o, "\"$bytes\"") || has(o, "\"$set\"") || has(o, "\"range\""))
 		return "paddle.load takes no bytes, sets and ranges";
+	if (has(o, "\"$ndarray\""))
+		return "paddle.load makes tensors of numpy arrays";
 	return dcp_value_refuses(o, false);
 }
 

@@ -2,8 +2,9 @@
 /*
  * value: objects, which core holds as JSON (core/parse/pyjson/pyjson.h), as the plain Python data they are.
  *
- * Numbers, text, None, lists, dicts, tuples where the type of the whole object says so, sets, bytes, complex
- * numbers, torch.Size, torch.dtype and torch.device. What is an instance of anything else has no plain form.
+ * Numbers, text, None, lists, tuples, dicts, OrderedDict, sets, bytes, complex numbers, ranges, slices, dates and times,
+ * numbers and arrays of numpy, torch.Size, torch.dtype and torch.device. What is an instance of anything else has no plain
+ * form.
  */
 #pragma once
 #include "core/model/tensor.h"

@@ -176,8 +176,9 @@ static int add_object(struct exporting *x, const struct dcp_object *o)
 	out.key = copy(x, o->key);
 	out.type = copy(x, o->type ? o->type : "");
 	out.json = dcp_arena_strndup(&x->arena, o->json, o->json_len);
+	out.classes = o->classes ? copy(x, o->classes) : NULL;
 	rc = copy_path(x, o->path, o->npath, &out.path);
-	if (rc < 0 || !out.key || !out.type || !out.json)
+	if (rc < 0 || !out.key || !out.type || !out.json || (o->classes && !out.classes))
 		return -ENOMEM;
 	dcp_buf_add(&x->objects, &out, sizeof(out));
 	return dcp_buf_error(&x->objects);

@@ -108,23 +108,12 @@ struct resuming {
 static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 {
 	struct resuming *w = ctx;
-	struct dcp_object o = {
-		.key = leaf->key,
-		.path = leaf->path,
-		.npath = leaf->npath,
-		.type = dcp_pyjson_type(leaf->value),
-	};
-	int rc;
+	struct dcp_object o = { .key = leaf->key, .path = leaf->path, .npath = leaf->npath };
+	uint64_t left = UINT64_MAX;
+	int rc = dcp_pyjson_object(&w->json, NULL, leaf->value, leaf->path, leaf->npath, &left,
+				   &o);
 
-	dcp_buf_reset(&w->json);
-	rc = dcp_pyjson_write(&w->json, NULL, leaf->value, leaf->path, leaf->npath);
-	if (rc == 0) {
-		o.json = w->json.p;
-		o.json_len = w->json.n;
-	} else {
-		o.error = "nested too deep, or too long, to be shown as JSON";
-	}
-	w->rc = rc == -ENOMEM ? rc : w->in->sink->object(w->in->sink->ctx, &o);
+	w->rc = rc < 0 ? rc : w->in->sink->object(w->in->sink->ctx, &o);
 	return w->rc;
 }
 

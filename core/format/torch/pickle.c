@@ -96,7 +96,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	struct emitter *w = ctx;
 	struct dcp_leaf as = *leaf;
 	struct dcp_object o;
-	int rc = -E2BIG;
+	int rc;
 
 	if (leaf->npath == 0 && w->whole) {
 		as.key = w->whole;
@@ -105,22 +105,11 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	}
 	if (leaf->is_tensor)
 		return emit_array(w, &as);
-	o = (struct dcp_object){ .key = as.key,
-				 .path = as.path,
-				 .npath = as.npath,
-				 .type = dcp_pyjson_type(leaf->value) };
-	dcp_buf_reset(&w->json);
-	if (w->left > 0)
-		rc = dcp_pyjson_write(&w->json, NULL, leaf->value, leaf->path, leaf->npath);
-	if (rc == -ENOMEM || dcp_buf_error(&w->json))
-		return -ENOMEM;
-	if (rc == 0) {
-		o.json = w->json.p;
-		o.json_len = w->json.n;
-		w->left -= DCP_MIN(w->left, (uint64_t)w->json.n);
-	} else {
-		o.error = "nested too deep, or too long, to be shown as JSON";
-	}
+	o = (struct dcp_object){ .key = as.key, .path = as.path, .npath = as.npath };
+	rc = dcp_pyjson_object(&w->json, NULL, leaf->value, leaf->path, leaf->npath, &w->left,
+			       &o);
+	if (rc < 0)
+		return rc;
 	return w->sink->object(w->sink->ctx, &o);
 }
 

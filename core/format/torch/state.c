@@ -25,7 +25,7 @@ struct emitter {
 	struct dcp_places places; /* of what was emitted so far */
 	struct dcp_buf scratch;
 	struct dcp_arena shards; /* of the tensor at hand */
-	uint64_t written;        /* bytes of JSON emitted so far */
+	uint64_t left;           /* bytes of JSON that may still be emitted */
 };
 
 static void emitter_finish(struct emitter *w)
@@ -38,6 +38,12 @@ static void emitter_finish(struct emitter *w)
 static struct dcp_pv root_of(const struct dcp_tstate *s)
 {
 	return s->root ? *s->root : dcp_torch_root(s->t);
+}
+
+/* Bytes of JSON. */
+static uint64_t allowed(const struct dcp_tstate *s)
+{
+	return MAX_WRITTEN * (DCP_MIN(dcp_torch_pickle_size(s->t), (uint64_t)1 << 40) + 1);
 }
 
 static int no_memory(struct dcp_err *err)
@@ -160,27 +166,12 @@ static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char 
 		       size_t npath)
 {
 	const struct dcp_tstate *s = w->s;
-	struct dcp_object o = {
-		.key = as->key,
-		.path = as->path,
-		.npath = as->npath,
-		.type = dcp_pyjson_type(as->value),
-	};
-	int rc;
+	struct dcp_object o = { .key = as->key, .path = as->path, .npath = as->npath };
+	struct dcp_pystream stream;
 
-	dcp_buf_reset(&w->scratch);
-	rc = w->written / MAX_WRITTEN > dcp_torch_pickle_size(s->t)
-		     ? -E2BIG
-		     : dcp_pyjson_write(&w->scratch, s->t, as->value, path, npath);
-	if (rc == -ENOMEM || dcp_buf_error(&w->scratch))
+	if (dcp_pyjson_object(&w->scratch, dcp_pyjson_torch(s->t, &stream), as->value, path,
+			      npath, &w->left, &o) < 0)
 		return no_memory(w->err);
-	w->written += w->scratch.n;
-	if (rc == 0) {
-		o.json = w->scratch.p;
-		o.json_len = w->scratch.n;
-	} else {
-		o.error = "nested too deep, or too long, to be shown as JSON";
-	}
 	return s->sink->object(s->sink->ctx, &o);
 }
 
@@ -267,7 +258,7 @@ static int walk(struct emitter *w)
 
 int dcp_tstate_emit(const struct dcp_tstate *s, struct dcp_err *err)
 {
-	struct emitter w = { .s = s, .err = err };
+	struct emitter w = { .s = s, .err = err, .left = allowed(s) };
 	int rc;
 
 	dcp_arena_init(&w.shards, SHARDS_LIMIT);
@@ -280,7 +271,7 @@ int dcp_tstate_emit(const struct dcp_tstate *s, struct dcp_err *err)
 int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err)
 {
 	struct dcp_tstate own = *s;
-	struct emitter w = { .s = s, .err = err, .tensors_only = true };
+	struct emitter w = { .s = s, .err = err, .tensors_only = true, .left = allowed(s) };
 	struct dcp_leaf root = {
 		.path = s->prefix, .npath = s->nprefix, .key = key, .value = root_of(s)
 	};

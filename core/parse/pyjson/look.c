@@ -10,15 +10,10 @@
 
 static bool known_dtype(const char *code, size_t *size)
 {
-	static const char *const codes[] = { "b1", "i1", "i2", "i4", "i8", "u1", "u2",
-					     "u4", "u8", "f2", "f4", "f8", "c8", "c16" };
-
-	for (size_t i = 0; code && i < DCP_LEN(codes); i++)
-		if (strcmp(codes[i], code) == 0) {
-			*size = code[2] ? 16 : (size_t)(code[1] - '0');
-			return true;
-		}
-	return false;
+	if (!code || !dcp_pyjson_number(code, strlen(code)))
+		return false;
+	*size = code[2] ? 16 : (size_t)(code[1] - '0');
+	return true;
 }
 
 /* numpy.dtype("f4", False, True) with state (3, "<", None, None, None, -1, -1, 0). */

@@ -6,11 +6,50 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/base.h"
 #include "core/base/endian.h"
 #include "core/base/jsonw.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
 enum { MAX_NUMBERS = 1024, MAX_DIMS = 8 };
+
+static const struct {
+	const char *code, *type;
+} numbers[] = {
+	{ "b1", "numpy.bool" },      { "i1", "numpy.int8" },        { "i2", "numpy.int16" },
+	{ "i4", "numpy.int32" },     { "i8", "numpy.int64" },       { "u1", "numpy.uint8" },
+	{ "u2", "numpy.uint16" },    { "u4", "numpy.uint32" },      { "u8", "numpy.uint64" },
+	{ "f2", "numpy.float16" },   { "f4", "numpy.float32" },     { "f8", "numpy.float64" },
+	{ "c8", "numpy.complex64" }, { "c16", "numpy.complex128" },
+};
+
+const char *dcp_pyjson_scalar_of(const char *code)
+{
+	size_t i = 0;
+
+	while (strcmp(numbers[i].code, code) != 0)
+		i++;
+	return numbers[i].type;
+}
+
+const char *dcp_pyjson_number(const char *code, size_t n)
+{
+	for (size_t i = 0; i < DCP_LEN(numbers); i++)
+		if (strlen(numbers[i].code) == n && memcmp(numbers[i].code, code, n) == 0)
+			return numbers[i].code;
+	return NULL;
+}
+
+const char *dcp_pyjson_scalar(const char *type, size_t n, const char **code)
+{
+	for (size_t i = 0; i < DCP_LEN(numbers); i++)
+		if (strlen(numbers[i].type) == n && memcmp(numbers[i].type, type, n) == 0) {
+			if (code)
+				*code = numbers[i].code;
+			return numbers[i].type;
+		}
+	return NULL;
+}
 
 static double half(uint16_t h)
 {

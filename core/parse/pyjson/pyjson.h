@@ -40,6 +40,7 @@
 
 struct dcp_buf;
 struct dcp_err;
+struct dcp_object;
 struct dcp_torch;
 
 /*
@@ -54,10 +55,19 @@ struct dcp_pystream {
 	const void *ctx;
 };
 
+/* What dcp_torch functions say of @t; NULL for NULL. */
+const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
+					    struct dcp_pystream *out);
+
 /* Python's name of the value's class, as type(x) would give it without "builtins.": "int",
  * "NoneType", "collections.OrderedDict", "torch.Tensor", "trainer.Info". Valid while the value
  * is. */
 const char *dcp_pyjson_type(struct dcp_pv v);
+
+/* Numbers of numpy: the constant "f4", if @code is one; the constant "numpy.float32", if @type is the class of one, and its
+ * code, unless @code is NULL. Else NULL. */
+const char *dcp_pyjson_number(const char *code, size_t n);
+const char *dcp_pyjson_scalar(const char *type, size_t n, const char **code);
 
 /*
  * Walk nested state by torch >= 2.4's rule: mappings are opened; a list is opened when a
@@ -110,8 +120,19 @@ int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
  * {"$tensor": key} with the key that the walk gave. @s or @t may be NULL: then nothing
  * is a tensor. Returns 0, -E2BIG (nested too deep, or too long), -ENOMEM, or what reading long
  * bytes gave; then nothing was appended.
+ *
+ * Where JSON is the same for several classes (tuple, torch.Size and list; frozenset and set; bytearray and bytes;
+ * OrderedDict and dict; times, time spans and numpy scalars, which are text and numbers) @classes, unless NULL, gets
+ * what dcp_object.classes says of those inside.
  */
-int dcp_pyjson_write_in(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
-			const char *const *path, size_t npath);
+int dcp_pyjson_write_in(struct dcp_buf *out, struct dcp_buf *classes,
+			const struct dcp_pystream *s, struct dcp_pv v, const char *const *path,
+			size_t npath);
 int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_pv v,
 		     const char *const *path, size_t npath);
+
+/* Give @o what is known of the value @v at @path: type, json, classes, or an error. They lie in @out, which is emptied
+ * first. @left: bytes that it may have; what it has is taken off. 0, -ENOMEM. */
+int dcp_pyjson_object(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
+		      const char *const *path, size_t npath, uint64_t *left,
+		      struct dcp_object *o);

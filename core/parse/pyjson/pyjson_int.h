@@ -5,7 +5,7 @@
  *	look.c   what a value means: a list, a dict, bytes, an array, a class
  *	bytes.c  what Python pickles bytes as
  *	time.c   a date or time
- *	numbers.c  the numbers of an array
+ *	numbers.c  the types of numbers; those of an array
  *	path.c   key paths, how Python spells a key, which duplicate counts
  *	type.c   the name of its class
  *	walk.c   leaves of nested state
@@ -41,10 +41,6 @@ struct dcp_jsonw;
  */
 uint64_t dcp_pyjson_allowed(const struct dcp_pystream *s, uint64_t least, uint64_t each,
 			    uint64_t most);
-/* What dcp_torch functions say of @t; NULL for NULL. */
-const struct dcp_pystream *dcp_pyjson_torch(const struct dcp_torch *t,
-					    struct dcp_pystream *out);
-
 #define DCP_PYJSON_JSON_OF(s) dcp_pyjson_allowed(s, 16384, 32, DCP_PYJSON_MAX_JSON)
 #define DCP_PYJSON_CONTAINERS_OF(s) dcp_pyjson_allowed(s, 4096, 8, DCP_PYJSON_MAX_CONTAINERS)
 #define DCP_PYJSON_VISITS_OF(s) dcp_pyjson_allowed(s, 4096, 8, DCP_PYJSON_MAX_VISITS)
@@ -119,6 +115,9 @@ uint64_t dcp_pyjson_bytes_len(struct dcp_pv v);
  * false: nothing of the kind, or more than that says (fold, a named time zone). */
 bool dcp_pyjson_span(struct dcp_pv v, int64_t *us);
 bool dcp_pyjson_time(struct dcp_pv v, char iso[48]);
+
+/* The class of scalars of the type @code, which is known: "f4". */
+const char *dcp_pyjson_scalar_of(const char *code);
 
 /* Is it few enough numbers to be shown one by one? */
 bool dcp_pyjson_few(const struct dcp_pyjson_array *a);

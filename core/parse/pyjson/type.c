@@ -56,22 +56,7 @@ static const char *type_of_name(struct dcp_pv v)
 
 static const char *type_of_array(const struct dcp_pyjson_array *a)
 {
-	static const struct {
-		const char *code, *type;
-	} types[] = {
-		{ "b1", "numpy.bool" },      { "i1", "numpy.int8" },
-		{ "i2", "numpy.int16" },     { "i4", "numpy.int32" },
-		{ "i8", "numpy.int64" },     { "u1", "numpy.uint8" },
-		{ "u2", "numpy.uint16" },    { "u4", "numpy.uint32" },
-		{ "u8", "numpy.uint64" },    { "f2", "numpy.float16" },
-		{ "f4", "numpy.float32" },   { "f8", "numpy.float64" },
-		{ "c8", "numpy.complex64" }, { "c16", "numpy.complex128" },
-	};
-
-	for (size_t i = 0; a->scalar && i < DCP_LEN(types); i++)
-		if (strcmp(types[i].code, a->descr + 1) == 0)
-			return types[i].type;
-	return "numpy.ndarray";
+	return a->scalar ? dcp_pyjson_scalar_of(a->descr + 1) : "numpy.ndarray";
 }
 
 /* Functions that make something of another name than their own. */

@@ -6,11 +6,14 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/jsonw.h"
+#include "core/model/tensor.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
 struct writer {
 	struct dcp_jsonw w;
 	const struct dcp_pystream *s;
+	struct dcp_buf *classes; /* NULL: nobody asks */
+	const char *class;       /* the last in them */
 	struct dcp_pyjson_path path;
 	struct dcp_pyjson_trail trail;
 	size_t start;
@@ -21,9 +24,36 @@ static int write_value(struct writer *x, struct dcp_pv v);
 
 static int check(const struct writer *x)
 {
-	if (x->w.out->n - x->start > x->max_json)
+	if (x->w.out->n - x->start + (x->classes ? x->classes->n : 0) > x->max_json)
 		return -E2BIG;
 	return dcp_jsonw_error(&x->w);
+}
+
+/* The class of a value that is about to be written, if the JSON would be the same for another; of the outermost it is
+ * known. */
+static void tell_class(struct writer *x, struct dcp_pv v, const struct dcp_pyjson_look *l)
+{
+	static const char *const plain[] = {
+		[DCP_PYJSON_LIST] = "list",
+		[DCP_PYJSON_SET] = "set",
+		[DCP_PYJSON_BYTES] = "bytes",
+		[DCP_PYJSON_DICT] = "dict",
+	};
+	bool other = l->form == DCP_PYJSON_SECONDS || l->form == DCP_PYJSON_TIME ||
+		     (l->form == DCP_PYJSON_ARRAY && l->array.scalar);
+	const char *class;
+
+	if (!x->classes || x->w.values == 0 ||
+	    (!other && (l->form >= DCP_LEN(plain) || !plain[l->form])))
+		return;
+	class = dcp_pyjson_type(v);
+	if (!other && strcmp(class, plain[l->form]) == 0)
+		return;
+	dcp_buf_printf(x->classes, "%s%llu", x->class ? " " : "",
+		       (unsigned long long)x->w.values);
+	if (!x->class || strcmp(x->class, class) != 0)
+		dcp_buf_printf(x->classes, ":%s", class);
+	x->class = class;
 }
 
 /* Escaped, text grows sixfold: one that will not fit must not be written first. */
@@ -415,6 +445,7 @@ static int write_form(struct writer *x, struct dcp_pv v)
 	struct dcp_pyjson_look l;
 
 	dcp_pyjson_look(v, &l);
+	tell_class(x, v, &l);
 	switch (l.form) {
 	case DCP_PYJSON_SCALAR:
 		write_scalar(x, v);
@@ -476,8 +507,9 @@ static int write_value(struct writer *x, struct dcp_pv v)
 	return r;
 }
 
-int dcp_pyjson_write_in(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
-			const char *const *path, size_t npath)
+int dcp_pyjson_write_in(struct dcp_buf *out, struct dcp_buf *classes,
+			const struct dcp_pystream *s, struct dcp_pv v, const char *const *path,
+			size_t npath)
 {
 	struct writer *x = calloc(1, sizeof(*x));
 	int r;
@@ -486,6 +518,7 @@ int dcp_pyjson_write_in(struct dcp_buf *out, const struct dcp_pystream *s, struc
 		return -ENOMEM;
 	dcp_jsonw_init(&x->w, out, false);
 	x->s = s;
+	x->classes = classes;
 	x->start = out->n;
 	x->max_json = DCP_PYJSON_JSON_OF(s);
 	x->max_containers = DCP_PYJSON_CONTAINERS_OF(s);
@@ -494,6 +527,8 @@ int dcp_pyjson_write_in(struct dcp_buf *out, const struct dcp_pystream *s, struc
 		r = write_value(x, v);
 	if (r == 0)
 		r = check(x);
+	if (r == 0 && classes)
+		r = dcp_buf_error(classes);
 	if (r < 0 && out->p && !dcp_buf_error(out)) {
 		out->n = x->start;
 		out->p[out->n] = '\0';
@@ -508,5 +543,30 @@ int dcp_pyjson_write(struct dcp_buf *out, const struct dcp_torch *t, struct dcp_
 {
 	struct dcp_pystream s;
 
-	return dcp_pyjson_write_in(out, dcp_pyjson_torch(t, &s), v, path, npath);
+	return dcp_pyjson_write_in(out, NULL, dcp_pyjson_torch(t, &s), v, path, npath);
+}
+
+int dcp_pyjson_object(struct dcp_buf *out, const struct dcp_pystream *s, struct dcp_pv v,
+		      const char *const *path, size_t npath, uint64_t *left,
+		      struct dcp_object *o)
+{
+	dcp_auto_buf struct dcp_buf classes = DCP_BUF_INIT;
+	int rc = -E2BIG;
+
+	o->type = dcp_pyjson_type(v);
+	dcp_buf_reset(out);
+	if (*left)
+		rc = dcp_pyjson_write_in(out, &classes, s, v, path, npath);
+	o->json_len = rc == 0 ? out->n : 0;
+	if (rc == 0 && classes.n) { /* behind the JSON and its NUL */
+		dcp_buf_add(out, "", 1);
+		dcp_buf_add(out, classes.p, classes.n);
+	}
+	if (rc == -ENOMEM || dcp_buf_error(out))
+		return -ENOMEM;
+	*left -= DCP_MIN(*left, (uint64_t)out->n);
+	o->json = rc == 0 ? out->p : NULL;
+	o->classes = rc == 0 && classes.n ? out->p + o->json_len + 1 : NULL;
+	o->error = rc == 0 ? NULL : "nested too deep, or too long, to be shown as JSON";
+	return 0;
 }

@@ -17,7 +17,8 @@
  *           of the key between dots), pieces BLOB (core/model/pack.h), stored TEXT (the stored
  *           dtype of a tensor that is cast to dtype, else NULL)
  *   object  id INTEGER PRIMARY KEY, key TEXT, name TEXT or NULL, type TEXT, nbytes (of the JSON
- *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL
+ *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or NULL
+ *           (core/model/tensor.h)
  *
  * ids count from 1 in the order in which the adapter emits rows; inode numbers are made from
  * them. Stems are unique over tensors and objects together. People may query the file: the names
@@ -49,7 +50,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 9
+#define DCP_INDEX_SCHEMA 10
 
 /* ---- writing ---- */
 

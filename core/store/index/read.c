@@ -340,6 +340,8 @@ int dcp_index_object(struct dcp_index *ix, int64_t id, struct dcp_arena *arena,
 		code = get_text(&q, 3, true, arena, &o.json, &o.json_len);
 	if (code == 0)
 		code = get_text(&q, 4, true, arena, &o.error, &n);
+	if (code == 0)
+		code = get_text(&q, 6, true, arena, &o.classes, &n);
 	if (code == 0 &&
 	    (o.json ? sqlite3_column_int64(q.stmt, 5) != (int64_t)o.json_len + 1 : !o.error))
 		code = -EBADMSG;

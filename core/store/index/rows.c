@@ -309,7 +309,9 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
 			 const char *name, uint32_t number)
 {
-	bool fits = !o->json || o->json_len < DCP_INDEX_MAX_FIELD;
+	size_t told = o->classes ? strlen(o->classes) : 0;
+	bool fits =
+		!o->json || (o->json_len < DCP_INDEX_MAX_FIELD && told < DCP_INDEX_MAX_FIELD);
 	const char *json = fits ? o->json : NULL, *error = o->error;
 	sqlite3_stmt *s = w->stmt[DCP_ADD_OBJECT];
 	int code;
@@ -329,6 +331,7 @@ static int insert_object(struct dcp_index_writer *w, const struct dcp_object *o,
 		sqlite3_bind_text64(s, 8, json, o->json_len, SQLITE_STATIC, SQLITE_UTF8);
 	else
 		sqlite3_bind_null(s, 8);
+	dcp_index_put_text(s, 9, json ? o->classes : NULL);
 	code = dcp_index_run(w, DCP_ADD_OBJECT);
 	sqlite3_clear_bindings(s);
 	w->counts.broken += code == 0 && error;

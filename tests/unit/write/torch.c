@@ -7,6 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
+#include "core/model/tensor.h"
 #include "core/parse/pickle/pickle.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/source.h"
@@ -23,24 +24,34 @@ static struct dcp_object object(const char *type, const char *json)
 	};
 }
 
-/* What a finished pickle holds, as JSON. */
-static void check_pickle(const struct dcp_buf *pickle, const char *want)
+/* What a finished pickle holds: JSON, and unless NULL its type and the classes of values inside. */
+static void check_pickle(const struct dcp_buf *pickle, const char *want, const char *type,
+			 const char *classes)
 {
 	const struct dcp_source src = dcp_source_mem(pickle->p, pickle->n);
 	const struct dcp_pickle_opts opts = { 0 };
-	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
+	dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+	uint64_t left = UINT64_MAX;
+	struct dcp_object o = { 0 };
 	struct dcp_pickle *p;
 	struct dcp_err err = { 0 };
 
 	if (dcp_pickle_read(&src, &opts, &p, NULL, &err) < 0)
 		fail_msg("%s", err.msg);
-	assert_int_equal(dcp_pyjson_write(&json, NULL, dcp_pickle_root(p), NULL, 0), 0);
-	assert_string_equal(json.p, want);
+	assert_int_equal(dcp_pyjson_object(&out, NULL, dcp_pickle_root(p), NULL, 0, &left, &o),
+			 0);
+	assert_null(o.error);
+	assert_string_equal(o.json, want);
+	assert_int_equal(o.json_len, strlen(want));
+	if (type) {
+		assert_string_equal(o.type, type);
+		assert_string_equal(o.classes ? o.classes : "", classes ? classes : "");
+	}
 	dcp_pickle_free(p);
 }
 
 static const struct {
-	const char *type, *json;
+	const char *type, *json, *classes;
 } values[] = {
 	{ "NoneType", "null" },
 	{ "bool", "true" },
@@ -52,15 +63,42 @@ static const struct {
 	{ "list", "[{\"$float\":\"nan\"},{\"$float\":\"inf\"},{\"$float\":\"-inf\"}]" },
 	{ "str", "\"\"" },
 	{ "str", "\"a\\\"b\\\\c\\n\\u0001\\u0000\xc3\xa9\xf0\x9f\x98\x80\\udc80\"" },
-	{ "tuple", "[1,[2,3],[]]" },
+	{ "tuple", "[1,[2,3],[]]", NULL },
+	{ "tuple", "[1,[2,3],[]]", "2:tuple 5" },
+	{ "list", "[[\"a, \\\"b\",[]],[4],{\"a\":[[]]}]", "1:tuple 3:torch.Size 4:tuple 8" },
 	{ "tuple", "[]" },
 	{ "dict", "{}" },
 	{ "dict", "{\"a\":{\"b\":[{}]},\"\":null}" },
-	{ "dict", "{\"$dict\":[[1,\"x\"],[[2,3],null]]}" },
+	{ "dict", "{\"$dict\":[[1,\"x\"],[[2,3],null]]}", "6:tuple" },
+	{ "collections.OrderedDict", "{\"b\":{\"c\":{}},\"a\":{}}",
+	  "1:collections.OrderedDict 2" },
 	{ "dict", "{\"$dict\":[[\"$a\",1]]}" },
-	{ "set", "{\"$set\":[1,[2,3]]}" },
+	{ "set", "{\"$set\":[1,[2,3]]}", "3:tuple" },
+	{ "frozenset", "{\"$set\":[{\"$set\":[]}]}", "2:frozenset" },
+	{ "list", "[{\"$bytes\":\"AA==\"},{\"$bytes\":\"AA==\"},{\"$set\":[]},[]]",
+	  "3:bytearray 7:tuple" },
 	{ "bytes", "{\"$bytes\":\"AAH+/w==\"}" },
 	{ "bytes", "{\"$bytes\":\"\"}" },
+	{ "range", "{\"$class\":\"range\",\"args\":[0,3,1]}" },
+	{ "slice", "{\"$class\":\"slice\",\"args\":[null,[1],-1]}", "4:tuple" },
+	{ "datetime.timedelta", "-1e-06" },
+	{ "datetime.date", "\"2024-02-29\"" },
+	{ "datetime.datetime", "\"2024-01-02T03:04:05\"" },
+	{ "list", "[\"03:04:05.000006\",\"2024-01-02T03:04:05.100000-01:30\",90061.5]",
+	  "1:datetime.time 2:datetime.datetime 3:datetime.timedelta" },
+	{ "numpy.float16", "0.333251953125" },
+	{ "numpy.complex64", "{\"$class\":\"complex\",\"args\":[1.5,{\"$float\":\"nan\"}]}" },
+	{ "list",
+	  "[true,-128,18446744073709551615,-9223372036854775808,{\"$float\":\"-inf\"},0.1]",
+	  "1:numpy.bool 2:numpy.int8 3:numpy.uint64 4:numpy.int64 5:numpy.float32 "
+	  "7:numpy.float64" },
+	{ "numpy.ndarray",
+	  "{\"$ndarray\":{\"dtype\":\">f4\",\"shape\":[2,1],\"data\":[[0.5],[-2.0]]}}" },
+	{ "numpy.ndarray",
+	  "{\"$ndarray\":{\"dtype\":\"<c16\",\"shape\":[],\"data\":{\"$class\":\"complex\","
+	  "\"args\":[1.0,2.0]}}}" },
+	{ "tuple", "[{\"$ndarray\":{\"dtype\":\"|u1\",\"shape\":[2],\"data\":[0,255]}},[]]",
+	  "9:tuple" },
 	{ "complex", "{\"$class\":\"complex\",\"args\":[1.0,-2.0]}" },
 	{ "torch.dtype", "{\"$class\":\"torch.dtype\",\"args\":[\"bfloat16\"]}" },
 	{ "torch.device", "{\"$class\":\"torch.device\",\"args\":[\"cuda\",1]}" },
@@ -72,16 +110,17 @@ static void round_trip(void **state)
 	(void)state;
 	for (size_t i = 0; i < DCP_LEN(values); i++)
 		for (unsigned protocol = 2; protocol <= 4; protocol++) {
-			const struct dcp_object o = object(values[i].type, values[i].json);
+			struct dcp_object o = object(values[i].type, values[i].json);
 			dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
 			struct dcp_pickler p;
 
 			t_case(values[i].json);
+			o.classes = values[i].classes;
 			assert_null(dcp_value_refuses(&o, false));
 			dcp_pickler_init(&p, &out, protocol);
 			assert_int_equal(dcp_value_put(&p, &o, NULL), 0);
 			assert_int_equal(dcp_pickler_end(&p), 0);
-			check_pickle(&out, values[i].json);
+			check_pickle(&out, values[i].json, values[i].type, values[i].classes);
 		}
 }
 
@@ -89,9 +128,14 @@ static const struct {
 	const char *json, *says;
 } refused[] = {
 	{ "{\"$class\":\"trainer.Info\",\"state\":{}}", "instances of classes" },
-	{ "[{\"$class\":\"range\",\"args\":[0,1,2]}]", "instances of classes" },
 	{ "{\"$class\":\"torch.dtype\",\"args\":[\"float3\"]}", "dtype" },
-	{ "{\"a\":{\"$ndarray\":{}}}", "numpy" },
+	{ "{\"$ndarray\":{}}", "damaged" },
+	{ "{\"$ndarray\":{\"shape\":[1],\"data\":[1],\"dtype\":\"<f4\"}}", "damaged" },
+	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[2],\"data\":[1.0]}}", "damaged" },
+	{ "{\"$ndarray\":{\"dtype\":\"<f3\",\"shape\":[1],\"data\":[1.0]}}", "damaged" },
+	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[1],\"data\":{\"$bytes_at\":[0,4]}}}",
+	  "too long" },
+	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[-1],\"data\":[]}}", "damaged" },
 	{ "{\"$cycle\":\"a\"}", "not plain" },
 	{ "{\"$tensor\":\"a\"}", "tensors" },
 	{ "", "damaged" },
@@ -184,19 +228,23 @@ static void nested(void **state)
 	dcp_pickler_init(&p, &out, 2);
 	assert_int_equal(dcp_tree_put(t, &p, 0, put_number, NULL), 0);
 	assert_int_equal(dcp_pickler_end(&p), 0);
-	check_pickle(&out, "{\"model\":{\"a.b\":0},"
-			   "\"opt\":{\"param_groups\":[{\"lr\":2},{\"lr\":1}],"
-			   "\"state\":{\"$dict\":[[1,{\"step\":3}]]}},"
-			   "\"gap\":{\"0\":4,\"2\":5},\"leaf\":6,\"leaf.below\":7,"
-			   "\"file.pt\":{\"x\":8},\"other\":9,\"01\":{\"00\":10}}");
+	check_pickle(&out,
+		     "{\"model\":{\"a.b\":0},"
+		     "\"opt\":{\"param_groups\":[{\"lr\":2},{\"lr\":1}],"
+		     "\"state\":{\"$dict\":[[1,{\"step\":3}]]}},"
+		     "\"gap\":{\"0\":4,\"2\":5},\"leaf\":6,\"leaf.below\":7,"
+		     "\"file.pt\":{\"x\":8},\"other\":9,\"01\":{\"00\":10}}",
+		     NULL, NULL);
 	dcp_pickler_init(&p, &path, 2);
 	dcp_pickler_open(&p, DCP_PICKLE_TUPLE, 3);
 	dcp_tree_put_path(t, &p, 1);
 	dcp_tree_put_path(t, &p, 4);
 	dcp_tree_put_path(t, &p, 7);
 	assert_int_equal(dcp_pickler_end(&p), 0);
-	check_pickle(&path, "[[\"opt\",\"param_groups\",1,\"lr\"],[\"gap\",\"0\"],"
-			    "[\"leaf.below\"]]");
+	check_pickle(&path,
+		     "[[\"opt\",\"param_groups\",1,\"lr\"],[\"gap\",\"0\"],"
+		     "[\"leaf.below\"]]",
+		     NULL, NULL);
 	dcp_tree_free(t);
 }
 
@@ -223,7 +271,7 @@ static void no_place(void **state)
 	dcp_pickler_init(&p, &out, 2);
 	dcp_tree_put_path(t, &p, 1);
 	assert_int_equal(dcp_pickler_end(&p), 0);
-	check_pickle(&out, "[\"a\"]");
+	check_pickle(&out, "[\"a\"]", NULL, NULL);
 	dcp_tree_free(t);
 	assert_int_equal(t_write_run(&w, dcp_write_format("torch-save"), &set, &opts, &err),
 			 -EINVAL);

@@ -160,20 +160,13 @@ static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 	const struct dcp_sink *sink = d->in->sink;
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
 	struct dcp_object o = { .key = key, .path = &o.key, .npath = 1 };
+	uint64_t left = UINT64_MAX;
 	int rc = is_named(d, key) ? 0 : is_new(d, &d->objects, key);
 
 	if (rc != 1)
 		return rc;
-	o.type = dcp_pyjson_type(v);
-	rc = dcp_pyjson_write(&json, NULL, v, o.path, 1);
-	if (rc == -ENOMEM)
+	if (dcp_pyjson_object(&json, NULL, v, o.path, 1, &left, &o) < 0)
 		return dcp_pdist_no_memory(d);
-	if (rc < 0) {
-		o.error = "its value is too deep or too long to be shown";
-	} else {
-		o.json = json.p;
-		o.json_len = json.n;
-	}
 	return sink->object(sink->ctx, &o);
 }
 

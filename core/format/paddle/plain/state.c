@@ -53,7 +53,7 @@ struct emitter {
 	struct dcp_intern parts;  /* keys of parts of big arrays */
 	struct dcp_places places; /* of what was emitted so far */
 	struct dcp_buf scratch;
-	uint64_t written;
+	uint64_t left; /* bytes of JSON that may still be emitted */
 };
 
 static int no_memory(struct emitter *w)
@@ -126,27 +126,10 @@ static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_p
 
 static int emit_object(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
 {
-	struct dcp_object o = {
-		.key = k->key,
-		.path = k->path,
-		.npath = k->npath,
-		.type = dcp_pyjson_type(v),
-	};
-	int rc;
+	struct dcp_object o = { .key = k->key, .path = k->path, .npath = k->npath };
 
-	dcp_buf_reset(&w->scratch);
-	rc = w->written / MAX_WRITTEN > w->src->size
-		     ? -E2BIG
-		     : dcp_pyjson_write_in(&w->scratch, &w->stream, v, k->path, k->npath);
-	if (rc == -ENOMEM || dcp_buf_error(&w->scratch))
+	if (dcp_pyjson_object(&w->scratch, &w->stream, v, k->path, k->npath, &w->left, &o) < 0)
 		return no_memory(w);
-	w->written += w->scratch.n;
-	if (rc == 0) {
-		o.json = w->scratch.p;
-		o.json_len = w->scratch.n;
-	} else {
-		o.error = "nested too deep, or too long, to be shown as JSON";
-	}
 	return w->part->sink->object(w->part->sink->ctx, &o);
 }
 
@@ -292,7 +275,11 @@ int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src
 	struct dcp_pickle_opts opts = { .memory = MEMORY,
 					.far_bytes = DCP_NDARRAY_FAR_BYTES,
 					.far_text = FAR_TEXT };
-	struct emitter w = { .part = part, .src = src, .file = number, .err = err };
+	struct emitter w = { .part = part,
+			     .src = src,
+			     .file = number,
+			     .left = MAX_WRITTEN * (DCP_MIN(src->size, (uint64_t)1 << 40) + 1),
+			     .err = err };
 	struct dcp_pickle *pickle;
 	int rc = dcp_pickle_read(src, &opts, &pickle, NULL, err);
 

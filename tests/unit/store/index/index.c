@@ -69,7 +69,8 @@ static void tell_everything(struct t_index *p)
 				.npath = 0,
 				.type = "float",
 				.json = "0.5",
-				.json_len = 3 };
+				.json_len = 3,
+				.classes = "1:tuple 4" };
 
 	assert_int_equal(p->sink.tensor(p->sink.ctx, &t), 0);
 	t = (struct dcp_tensor){
@@ -132,6 +133,7 @@ static void check_rest(struct t_index *p)
 	assert_int_equal(dcp_index_object(p->ix, row.id, &p->arena, &o, &err), 0);
 	assert_string_equal(o.json, "0.5");
 	assert_int_equal(o.json_len, 3);
+	assert_string_equal(o.classes, "1:tuple 4");
 	assert_string_equal(o.type, "float");
 	assert_int_equal(o.npath, 0);
 	row = t_index_row(p, DCP_ROW_OBJECT, "opt.bad");
@@ -154,7 +156,7 @@ static void check_facts(struct t_index *p)
 	assert_int_equal(n->elements, 8 * 3 + 1);
 	assert_string_equal(dcp_index_meta(p->ix, "framework"),
 			    "torch 2"); /* the first stays */
-	assert_string_equal(dcp_index_meta(p->ix, "dcpfs_index"), "9");
+	assert_string_equal(dcp_index_meta(p->ix, "dcpfs_index"), "10");
 	assert_null(dcp_index_meta(p->ix, "nothing"));
 	files = dcp_index_files(p->ix, &nfiles);
 	assert_int_equal(nfiles, 1);

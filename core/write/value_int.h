@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * value_int: what these share:
+ *
+ *	value_text.c   JSON text, and the classes that it does not tell
+ *	value_numpy.c  numbers and arrays of numpy
+ *	value_time.c   dates and times
+ *	value.c        everything else
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buf.h"
+#include "core/write/value.h"
+
+/* JSON text on its way into a pickle, or (@p NULL) only looked at. */
+struct dcp_valuing {
+	const char *at, *end;
+	struct dcp_pickler *p;
+	const struct dcp_value_tensors *tensors;
+	unsigned depth;
+	uint64_t values;     /* that began */
+	const char *classes; /* behind the next one */
+	uint64_t next;       /* that has a class: number and class */
+	const char *class;
+	const char *why; /* it is not plain */
+};
+
+int dcp_valuing_damaged(struct dcp_valuing *w);
+int dcp_valuing_not_plain(struct dcp_valuing *w, const char *why);
+
+void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o);
+/* The name as a constant, if it is that of a class whose values JSON has as those of another; NULL. */
+const char *dcp_valuing_class(const char *name, size_t n);
+/* A value begins. Its class, if it is not what its JSON would be read as. */
+const char *dcp_valuing_begin(struct dcp_valuing *w);
+
+/* The next character behind spaces; NUL: there is none. */
+char dcp_valuing_peek(struct dcp_valuing *w);
+bool dcp_valuing_take(struct dcp_valuing *w, char c);
+/* 0, or that it is damaged. */
+int dcp_valuing_expect(struct dcp_valuing *w, char c);
+bool dcp_valuing_word(struct dcp_valuing *w, const char *word);
+/* A string with its quotes, a key or a value. -EBADMSG, -ENOMEM. */
+int dcp_valuing_key(struct dcp_valuing *w, struct dcp_buf *out);
+int dcp_valuing_string(struct dcp_valuing *w, struct dcp_buf *out);
+bool dcp_valuing_is(const struct dcp_buf *b, const char *text);
+/* Behind a value: where the next one begins. false: the container ends. */
+bool dcp_valuing_more(struct dcp_valuing *w, char close, int *rc);
+/* How many elements, or members, the container has whose first bracket was taken. */
+uint64_t dcp_valuing_count(const struct dcp_valuing *w);
+
+/* ,"args":[ of an object whose first member was read. */
+int dcp_valuing_args(struct dcp_valuing *w);
+/* A string of bytes. */
+int dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out);
+
+/* ---- value_numpy.c ---- */
+
+/* A number, or {"$float": "nan"}. */
+int dcp_valuing_float(struct dcp_valuing *w, double *out);
+/* A scalar of the type @code, "f4". It has begun. */
+int dcp_valuing_scalar(struct dcp_valuing *w, const char *code);
+/* Behind {"$ndarray": */
+int dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable);
+
+/* ---- value_time.c: they have begun ---- */
+
+int dcp_valuing_seconds(struct dcp_valuing *w);
+int dcp_valuing_time(struct dcp_valuing *w, const char *class);

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/parse/pyjson/pyjson.h"
+#include "core/write/value_int.h"
+
+int dcp_valuing_damaged(struct dcp_valuing *w)
+{
+	w->why = "its JSON is damaged";
+	return -EBADMSG;
+}
+
+int dcp_valuing_not_plain(struct dcp_valuing *w, const char *why)
+{
+	w->why = why;
+	return -EBADMSG;
+}
+
+/* ---- classes that the JSON does not tell ---- */
+
+const char *dcp_valuing_class(const char *name, size_t n)
+{
+	static const char *const classes[] = {
+		"tuple",
+		"torch.Size",
+		"frozenset",
+		"bytearray",
+		"collections.OrderedDict",
+		"datetime.timedelta",
+		"datetime.datetime",
+		"datetime.date",
+		"datetime.time",
+	};
+
+	for (size_t i = 0; i < DCP_LEN(classes); i++)
+		if (strlen(classes[i]) == n && memcmp(classes[i], name, n) == 0)
+			return classes[i];
+	return dcp_pyjson_scalar(name, n, NULL);
+}
+
+/* The next of "1:tuple 4 7:numpy.int64". One that nobody knows is as if it were not there. */
+static void find_class(struct dcp_valuing *w)
+{
+	char *end;
+
+	w->next = UINT64_MAX;
+	if (!w->classes || *w->classes < '0' || *w->classes > '9')
+		return;
+	w->next = strtoull(w->classes, &end, 10);
+	w->classes = end;
+	if (*end == ':') {
+		size_t n = strcspn(end + 1, " ");
+
+		w->class = dcp_valuing_class(end + 1, n);
+		w->classes += 1 + n;
+	}
+	w->classes += *w->classes == ' ';
+}
+
+const char *dcp_valuing_begin(struct dcp_valuing *w)
+{
+	const char *class = NULL;
+
+	if (w->values++ == w->next) {
+		class = w->class;
+		find_class(w);
+	}
+	return class;
+}
+
+/* ---- text ---- */
+
+char dcp_valuing_peek(struct dcp_valuing *w)
+{
+	while (w->at < w->end && strchr(" \t\r\n", *w->at) && *w->at)
+		w->at++;
+	return w->at < w->end ? *w->at : '\0';
+}
+
+bool dcp_valuing_take(struct dcp_valuing *w, char c)
+{
+	if (dcp_valuing_peek(w) != c)
+		return false;
+	w->at++;
+	return true;
+}
+
+int dcp_valuing_expect(struct dcp_valuing *w, char c)
+{
+	return dcp_valuing_take(w, c) ? 0 : dcp_valuing_damaged(w);
+}
+
+bool dcp_valuing_word(struct dcp_valuing *w, const char *word)
+{
+	size_t n = strlen(word);
+
+	if ((size_t)(w->end - w->at) < n || memcmp(w->at, word, n) != 0)
+		return false;
+	w->at += n;
+	return true;
+}
+
+static int hex4(struct dcp_valuing *w, uint32_t *out)
+{
+	*out = 0;
+	if (w->end - w->at < 4)
+		return dcp_valuing_damaged(w);
+	for (int i = 0; i < 4; i++) {
+		char c = *w->at++;
+		int digit = c >= '0' && c <= '9'   ? c - '0'
+			    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+			    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+						   : -1;
+
+		if (digit < 0)
+			return dcp_valuing_damaged(w);
+		*out = *out << 4 | (uint32_t)digit;
+	}
+	return 0;
+}
+
+/* UTF-8, lone surrogates as Python's surrogatepass has them. */
+static void put_utf8(struct dcp_buf *b, uint32_t c)
+{
+	char s[4];
+	size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+
+	for (size_t i = n; i-- > 1; c >>= 6)
+		s[i] = (char)(0x80 | (c & 0x3f));
+	s[0] = (char)(n == 1 ? c : (0xf00 >> n & 0xff) | c);
+	dcp_buf_add(b, s, n);
+}
+
+static int take_escape(struct dcp_valuing *w, struct dcp_buf *out)
+{
+	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+	char c = w->at < w->end ? *w->at++ : '\0';
+	const char *plain = c ? strchr(from, c) : NULL;
+	uint32_t high, low;
+
+	if (plain) {
+		dcp_buf_add(out, &to[plain - from], 1);
+		return 0;
+	}
+	if (c != 'u' || hex4(w, &high) < 0)
+		return dcp_valuing_damaged(w);
+	if (high >> 10 == 0xd800 >> 10 && w->end - w->at >= 6 && w->at[0] == '\\' &&
+	    w->at[1] == 'u') {
+		const char *before = w->at;
+
+		w->at += 2;
+		if (hex4(w, &low) < 0)
+			return -EBADMSG;
+		if (low >> 10 == 0xdc00 >> 10)
+			high = 0x10000 + ((high & 0x3ff) << 10 | (low & 0x3ff));
+		else
+			w->at = before;
+	}
+	put_utf8(out, high);
+	return 0;
+}
+
+int dcp_valuing_key(struct dcp_valuing *w, struct dcp_buf *out)
+{
+	int rc = 0;
+
+	if (!dcp_valuing_take(w, '"'))
+		return dcp_valuing_damaged(w);
+	while (rc == 0 && w->at < w->end && *w->at != '"') {
+		size_t n = 0;
+
+		while (w->at + n < w->end && w->at[n] != '"' && w->at[n] != '\\')
+			n++;
+		dcp_buf_add(out, w->at, n);
+		w->at += n;
+		if (w->at < w->end && *w->at == '\\') {
+			w->at++;
+			rc = take_escape(w, out);
+		}
+	}
+	if (rc == 0 && w->at == w->end)
+		rc = dcp_valuing_damaged(w);
+	w->at++;
+	dcp_buf_add(out, "", 1); /* it has a text even if it is empty */
+	if (dcp_buf_error(out))
+		return -ENOMEM;
+	out->n--;
+	return rc;
+}
+
+int dcp_valuing_string(struct dcp_valuing *w, struct dcp_buf *out)
+{
+	w->values++;
+	return dcp_valuing_key(w, out);
+}
+
+bool dcp_valuing_is(const struct dcp_buf *b, const char *text)
+{
+	return b->n == strlen(text) && memcmp(b->p, text, b->n) == 0;
+}
+
+bool dcp_valuing_more(struct dcp_valuing *w, char close, int *rc)
+{
+	if (dcp_valuing_take(w, ','))
+		return true;
+	if (!dcp_valuing_take(w, close))
+		*rc = dcp_valuing_damaged(w);
+	return false;
+}
+
+uint64_t dcp_valuing_count(const struct dcp_valuing *w)
+{
+	struct dcp_valuing c = *w;
+	unsigned depth = 0;
+	uint64_t n = 0;
+	char what = dcp_valuing_peek(&c);
+
+	if (what == ']' || what == '}')
+		return 0;
+	for (; c.at < c.end; c.at++) {
+		what = *c.at;
+		if (what == '"') {
+			for (c.at++; c.at < c.end && *c.at != '"'; c.at++)
+				c.at += *c.at == '\\';
+		} else if (what == '[' || what == '{') {
+			depth++;
+		} else if (what == ']' || what == '}') {
+			if (depth-- == 0)
+				break;
+		}
+		n += what == ',' && depth == 0;
+	}
+	return n + 1;
+}
+
+int dcp_valuing_args(struct dcp_valuing *w)
+{
+	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT;
+	int rc = dcp_valuing_expect(w, ',');
+
+	if (rc == 0)
+		rc = dcp_valuing_key(w, &key);
+	if (rc == 0 && !dcp_valuing_is(&key, "args"))
+		rc = dcp_valuing_damaged(w);
+	if (rc == 0)
+		rc = dcp_valuing_expect(w, ':');
+	w->values++;
+	return rc < 0 ? rc : dcp_valuing_expect(w, '[');
+}
+
+int dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	int rc = dcp_valuing_string(w, &text);
+	uint32_t bits = 0;
+	unsigned n = 0;
+
+	for (size_t i = 0; rc == 0 && i < text.n && text.p[i] != '='; i++) {
+		const char *digit = text.p[i] ? strchr(digits, text.p[i]) : NULL;
+
+		if (!digit)
+			return dcp_valuing_damaged(w);
+		bits = bits << 6 | (uint32_t)(digit - digits);
+		n += 6;
+		if (n >= 8) {
+			n -= 8;
+			dcp_buf_add(out, &(char){ (char)(bits >> n) }, 1);
+		}
+	}
+	return rc < 0 ? rc : dcp_buf_error(out);
+}
+
+void dcp_valuing_start(struct dcp_valuing *w, const struct dcp_object *o)
+{
+	w->at = o->json;
+	w->end = o->json + o->json_len;
+	w->classes = o->classes;
+	find_class(w);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Dates, times and time spans, from their text to what Python pickles: core/parse/pyjson/time.c has the form.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/write/value_int.h"
+
+static void put_span(struct dcp_pickler *p, int64_t us)
+{
+	int64_t day = 86400ll * 1000000, days = us / day - (us % day < 0);
+
+	us -= days * day;
+	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
+	dcp_pickler_global(p, "datetime", "timedelta");
+	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 3);
+	dcp_pickler_int(p, days);
+	dcp_pickler_int(p, us / 1000000);
+	dcp_pickler_int(p, us % 1000000);
+}
+
+int dcp_valuing_seconds(struct dcp_valuing *w)
+{
+	double v;
+	int rc;
+
+	w->values--; /* it has begun */
+	rc = dcp_valuing_float(w, &v);
+	if (rc == 0 && !(fabs(v) < 86400e9))
+		rc = dcp_valuing_damaged(w);
+	if (rc == 0 && w->p)
+		put_span(w->p, llround(v * 1e6));
+	return rc;
+}
+
+/* "2024-01-02T03:04:05.000006+01:00" into a packed state, and the zone in microseconds. */
+struct clock {
+	uint8_t state[10];
+	size_t n;
+	bool zone;
+	int64_t shift;
+};
+
+/* What scans of "%2u:%2u:%2u.%6u" give as microseconds; how long it is, 0: it is no time. */
+static int scan_clock(const char *s, unsigned *hms, unsigned *us)
+{
+	int n = 0, more = 0;
+
+	*us = 0;
+	hms[2] = 0;
+	if (sscanf(s, "%2u:%2u%n:%2u%n", &hms[0], &hms[1], &n, &hms[2], &n) < 2)
+		return 0;
+	if (s[n] == '.' && sscanf(s + n, ".%6u%n", us, &more) == 1)
+		n += more;
+	return n;
+}
+
+static bool parse_time(const char *class, const char *s, struct clock *c)
+{
+	bool is_time = strcmp(class, "datetime.time") == 0;
+	unsigned ymd[3], hms[3] = { 0 }, us;
+	int n = 0;
+
+	if (!is_time) {
+		if (sscanf(s, "%4u-%2u-%2u%n", &ymd[0], &ymd[1], &ymd[2], &n) != 3)
+			return false;
+		c->state[c->n++] = (uint8_t)(ymd[0] >> 8);
+		for (int i = 0; i < 3; i++)
+			c->state[c->n++] = (uint8_t)ymd[i];
+		s += n;
+		if (strcmp(class, "datetime.date") == 0)
+			return *s == '\0';
+		if (*s++ != 'T')
+			return false;
+	}
+	n = scan_clock(s, hms, &us);
+	for (int i = 0; i < 3; i++)
+		c->state[c->n++] = (uint8_t)hms[i];
+	for (int i = 16; i >= 0; i -= 8)
+		c->state[c->n++] = (uint8_t)(us >> i);
+	s += n;
+	c->zone = n && (*s == '+' || *s == '-');
+	if (c->zone) {
+		int sign = *s == '-' ? -1 : 1, len = scan_clock(s + 1, hms, &us);
+
+		c->shift = sign * ((hms[0] * 3600ll + hms[1] * 60 + hms[2]) * 1000000 + us);
+		s += len ? 1 + len : 0;
+	}
+	return n && *s == '\0';
+}
+
+int dcp_valuing_time(struct dcp_valuing *w, const char *class)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct clock c = { .n = 0 };
+	int rc = dcp_valuing_key(w, &text);
+
+	if (rc == 0 && !parse_time(class, text.p, &c))
+		rc = dcp_valuing_damaged(w);
+	if (rc < 0 || !w->p)
+		return rc;
+	dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
+	dcp_pickler_global(w->p, "datetime", strchr(class, '.') + 1);
+	dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, c.zone ? 2 : 1);
+	dcp_pickler_bytes(w->p, c.state, c.n);
+	if (!c.zone)
+		return 0;
+	dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
+	dcp_pickler_global(w->p, "datetime", "timezone");
+	dcp_pickler_open(w->p, DCP_PICKLE_TUPLE, 1);
+	put_span(w->p, c.shift);
+	return 0;
+}
