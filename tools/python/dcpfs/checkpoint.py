@@ -2,24 +2,19 @@
 """One version of a checkpoint: a mapping from keys to tensors that are read on access."""
 from __future__ import annotations
 
-import builtins
 import ctypes
-import errno
 import os
-import threading
 from collections.abc import Mapping
-from ctypes import byref, c_char_p, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_size_t, c_uint32, c_uint64
 from typing import Any, Iterator, NamedTuple, Optional, Union
 
 from . import view
-from ._lib import Config, DcpfsError, TensorStruct, bare, call, encoded, text
-from .comm import Comm
+from ._lib import DcpfsError, TensorStruct, bare, call, encoded, text
+from .handle import Handle
 from .objects import decode
 from .shard import Shard
 from .tensor import Tensor
 
-IO = ("auto", "buffered", "direct", "mount", "gds")
-EXCHANGE = ("auto", "never", "node", "all")
 FACTS = ("format", "framework", "variant", "version", "inferred", "warning", "model_type", "names", "ranks", "parallel",
          "save_id", "replicas", "overlaps", "left_out", "broken_file", "unjoined", "safetensors")
 
@@ -31,71 +26,22 @@ class Version(NamedTuple):
     why: Optional[str]
 
 
-def choice(words: tuple[str, ...], word: str, what: str) -> int:
-    if word not in words:
-        raise ValueError(f"{what}: {word!r} is none of {', '.join(words)}")
-    return words.index(word)
-
-
-def text_of(rules: str) -> str:
-    """Rules as the library takes them: the text of a file, or a name. OSError: the file cannot be read."""
-    if "/" not in rules and not os.path.exists(rules):
-        return rules
-    with builtins.open(rules, encoding="utf-8") as f:
-        return f.read() + "\n"
-
-
-class Checkpoint(Mapping[str, Tensor]):
+class Checkpoint(Handle, Mapping[str, Tensor]):
     """Keys to lazy tensors, in the order of the checkpoint; `dcpfs.open()` makes one.
 
     Any thread may use it, but calls are served one at a time: threads that should read in parallel each open their own. It can
     be pickled: the other process opens it again. Close it, use it in `with`, or leave it to the garbage collector.
     """
 
-    def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
-                 io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = 60,
-                 cache: Optional[str] = None, rules: Optional[str] = None,
-                 assets: Union[str, os.PathLike[str], None] = None, device: Optional[str] = None) -> None:
-        self._handle = c_void_p()
-        self._lock = threading.RLock()
-        self.comm = comm
-        self.source = os.fspath(source)
-        self._how = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout, "cache": cache,
-                     "rules": rules, "assets": assets, "device": device}
-        self.device = device
-        self._all: Optional[dict[str, Tensor]] = None
-        config = Config(ctypes.sizeof(Config), choice(IO, io, "io"), choice(EXCHANGE, exchange, "exchange"), threads, staging,
-                        max(1, int(timeout * 1000)), 0, None if version is None else encoded(str(version), "a version"),
-                        None if cache is None else encoded(cache, "a path"),
-                        None if device is None else encoded(str(device), "a device"),
-                        None if rules is None else encoded(text_of(rules), "rules"),
-                        None if assets is None else encoded(os.fspath(assets), "a path"))
-        call("open", comm.pointer if comm else None, encoded(self.source, "a path"), byref(config), byref(self._handle))
+    _all: Optional[dict[str, Tensor]] = None
 
     # ---- life ----
-
-    @property
-    def handle(self) -> c_void_p:
-        if not self._handle:
-            raise ValueError(f"{self.source} is closed")
-        return self._handle
-
-    def close(self) -> None:
-        """Arrays in memory stay valid; tensors cannot be read any more. A second call does nothing."""
-        with self._lock:
-            handle, self._handle = self._handle, c_void_p()
-            if handle:
-                bare("close", handle)
 
     def __enter__(self) -> Checkpoint:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.comm:
@@ -182,14 +128,14 @@ class Checkpoint(Mapping[str, Tensor]):
         """Reads nothing yet. KeyError names the nearest key; DcpfsError: the tensor exists but cannot be read."""
         t = TensorStruct()
         with self._lock:
-            found(self, "tensor", key, byref(t))
+            self.find("tensor", key, byref(t))
             return Tensor(self, key, text(t.dtype), tuple(t.shape[:t.ndim]), t.itemsize, t.nbytes)
 
     def path(self, key: str) -> tuple[str, ...]:
         """Components of the key of a tensor or object, as the framework nests them. KeyError names the nearest key."""
         words, n = ctypes.POINTER(c_char_p)(), c_size_t()
         with self._lock:
-            found(self, "path", key, byref(words), byref(n))
+            self.find("path", key, byref(words), byref(n))
             return tuple(text(words[i]) for i in range(n.value))
 
     @property
@@ -214,10 +160,17 @@ class Checkpoint(Mapping[str, Tensor]):
     # ---- looks ----
 
     def __repr__(self) -> str:
-        return view.as_text(self) if self._handle else f"<closed checkpoint {self.source}>"
+        return view.as_text(*self._look())
 
     def _repr_html_(self) -> str:
-        return view.as_html(self)
+        return view.as_html(*self._look())
+
+    def _look(self) -> tuple[str, list[Tensor]]:
+        if not self._handle:
+            return f"<closed checkpoint {self.source}>", []
+        tensors = list(self._scan().values())
+        return (f"{self.version} of {self.source}: {self.fact('format') or '?'}, {len(tensors)} tensors, "
+                f"{view.size(sum(t.nbytes for t in tensors))}, {len(self.objects)} objects"), tensors
 
 
 class Objects(Mapping[str, Any]):
@@ -241,7 +194,7 @@ class Objects(Mapping[str, Any]):
     def _get(self, key: str) -> tuple[str, str]:
         kind, raw, n = c_char_p(), c_char_p(), c_size_t()
         with self._of._lock:
-            found(self._of, "object", key, byref(kind), byref(raw), byref(n))
+            self._of.find("object", key, byref(kind), byref(raw), byref(n))
             return text(raw.value), text(kind.value)
 
     def __getitem__(self, key: str) -> Any:
@@ -258,18 +211,6 @@ class Objects(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Objects({list(self)!r})"
-
-
-def found(checkpoint: Checkpoint, name: str, key: str, *out: Any) -> None:
-    """Call dcpload_NAME, which looks up a key. KeyError: there is no such key."""
-    if not isinstance(key, str) or "\0" in key:
-        raise KeyError(key)
-    try:
-        call(name, checkpoint.handle, encoded(key), *out)
-    except DcpfsError as e:
-        if e.code == errno.ENOENT:
-            raise KeyError(e.text) from None
-        raise
 
 
 def _again(source: str, version: str, how: dict[str, Any]) -> Checkpoint:

@@ -84,9 +84,8 @@ def as_comm(comm: Any) -> tuple[Comm, bool]:
     return GroupComm(comm), True
 
 
-def _add(plan: Plan, layout: Optional[str], rank: Optional[int], comm: Comm, into: Optional[Mapping[str, Any]],
+def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int], comm: Comm, into: Optional[Mapping[str, Any]],
          keys: Sequence[str], skip: Sequence[str], dtype: Optional[str], stream: Any) -> None:
-    ck = plan.checkpoint
     streams = {getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)) or 1} if stream is not None else set()
     if layout is None and ck.layout:
         layout, rank = ck.layout[0], ck.layout[1] if rank is None else rank
@@ -131,7 +130,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
             plan = Plan(ck, 0 if strict else PARTIAL)
             failure: Optional[Exception] = None
             try:
-                _add(plan, layout, rank, ranks, into, keys, skip, dtype, stream)
+                _add(ck, plan, layout, rank, ranks, into, keys, skip, dtype, stream)
             except Exception as e:
                 failure = e
             ranks.agree(failure)

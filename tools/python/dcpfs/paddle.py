@@ -73,7 +73,7 @@ def load_state_dict(state_dict: dict[str, Any], path: Union[str, os.PathLike[str
         failure: Optional[Exception] = None
         try:
             for key, value in flat.items():
-                _want(plan, _name(ck, key, mw_name_compatibility), value, staged)
+                _want(ck, plan, _name(ck, key, mw_name_compatibility), value, staged)
         except KeyError as e:
             failure = MissingKey(errno.ENOENT, str(e.args[0]))
         except DcpfsError as e:
@@ -133,8 +133,8 @@ def _name(ck: Checkpoint, key: str, compatible: bool) -> str:
     return key
 
 
-def _want(plan: Plan, name: str, value: Any, staged: list[tuple[Any, Any]]) -> None:
-    stored = plan.checkpoint[name].dtype
+def _want(ck: Checkpoint, plan: Plan, name: str, value: Any, staged: list[tuple[Any, Any]]) -> None:
+    stored = ck[name].dtype
     if isinstance(value, paddle.Tensor):
         if not value._is_initialized():  # this rank is not in its mesh
             return
@@ -152,7 +152,7 @@ def _want(plan: Plan, name: str, value: Any, staged: list[tuple[Any, Any]]) -> N
         to = paddle.empty(local.shape, likeness).cpu()
         staged.append((local, to))
         dtype = stored
-    for piece in pieces(value, to, plan.checkpoint[name].itemsize if to is not local else DTYPES[dtype].size, name):
+    for piece in pieces(value, to, ck[name].itemsize if to is not local else DTYPES[dtype].size, name):
         plan.want(name, shape=shape, lo=piece.lo, length=piece.shape, dtype=dtype, address=piece.address, stride=piece.stride,
                   keep=to)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_char_p, c_int32, c_int64, c_ubyte, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
 
 from ._lib import PartStruct, Report, Select, Want, bare, call, encoded, numbers, text
 from .array import Array, DeviceArray, address, room
-
-if TYPE_CHECKING:
-    from .checkpoint import Checkpoint
+from .handle import Handle
 
 STRICT, PARTIAL, SAME_KEYS = 1, 2, 4
 LISTS = ("missing", "unexpected", "shape", "dtype", "broken")
@@ -36,7 +34,7 @@ class Plan:
     """Add wants, finish() and execute() (both collective), then use parts(). The plan owns the memory that the library
     allocates; arrays made by array() share that memory and keep the plan alive."""
 
-    def __init__(self, checkpoint: Checkpoint, flags: int = 0) -> None:
+    def __init__(self, checkpoint: Handle, flags: int = 0) -> None:
         self._handle, self.checkpoint = c_void_p(), checkpoint
         self._keep: list[Any] = []
         call("plan_create", checkpoint.handle, flags, byref(self._handle))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Iterator
+from ctypes import byref
+from typing import Iterator
 
+from ._lib import TensorStruct
 from .array import Array, DeviceArray, Readable
+from .handle import Handle
 from .plan import PARTIAL, Part, Plan
-
-if TYPE_CHECKING:
-    from .checkpoint import Checkpoint
 
 
 class ShardTensor(Readable):
@@ -38,7 +38,7 @@ class Shard(Mapping[str, ShardTensor]):
     errors: {key: why} of those that cannot be read. The checkpoint must be one that this process opened alone.
     """
 
-    def __init__(self, checkpoint: Checkpoint, layout: str, rank: int) -> None:
+    def __init__(self, checkpoint: Handle, layout: str, rank: int) -> None:
         if checkpoint.comm and checkpoint.comm.ranks > 1:
             raise ValueError("ranks opened this checkpoint together: dcpfs.load() loads a layout together")
         self.checkpoint, self.layout, self.rank = checkpoint, layout, rank
@@ -56,7 +56,7 @@ class Shard(Mapping[str, ShardTensor]):
     def __getitem__(self, key: str) -> ShardTensor:
         """Nothing is read yet. KeyError: the rank holds nothing of it, or there is no such key."""
         if key not in self._parts:
-            self.checkpoint[key]
+            self.checkpoint.find("tensor", key, byref(TensorStruct()))
             raise KeyError(f"rank {self.rank} of {self.layout} holds nothing of {key}")
         return self._parts[key]
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._lib import call, encoded, numbers
 from .array import Array, Readable, address, room
+from .handle import Handle
 from .region import flipped, region
-
-if TYPE_CHECKING:
-    from .checkpoint import Checkpoint
 
 
 class Tensor(Readable):
     """key, dtype ("BF16"; the framework's name when dcpfs has none), shape and nbytes are known without reading; data that
     is read is not cached. numpy(), torch(), memoryview(), numpy.asarray() and DLPack read all of it each time."""
 
-    def __init__(self, of: Checkpoint, key: str, dtype: str, shape: tuple[int, ...], itemsize: int, nbytes: int) -> None:
+    def __init__(self, of: Handle, key: str, dtype: str, shape: tuple[int, ...], itemsize: int, nbytes: int) -> None:
         self._of, self.key, self.dtype, self.shape = of, key, dtype, shape
         self.itemsize, self.nbytes = itemsize, nbytes
 

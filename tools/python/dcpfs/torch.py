@@ -165,7 +165,7 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
             name = rename(key)
             try:
                 if isinstance(old, torch.Tensor) or hasattr(old, "local_shards"):
-                    _want(plan, name, old, later)
+                    _want(ck, plan, name, old, later)
                 else:
                     values[key] = _object(ck, name, objects)
             except (KeyError, DcpfsError) as e:
@@ -188,8 +188,8 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
     return values, Filled(ck.version, missing, plan.report)
 
 
-def _want(plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    stored = plan.checkpoint[name].dtype
+def _want(ck: Checkpoint, plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    stored = ck[name].dtype
     for local, lo in regions(tensor, name):
         dtype = of_torch(local.dtype)
         straight = (local.device.type == "cpu" and (dtype == stored or {dtype, stored} <= FLOATS) and

@@ -2,10 +2,9 @@
 """All of a checkpoint as the nested dicts and lists that were saved."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
-if TYPE_CHECKING:
-    from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint
 
 
 class Leaf(NamedTuple):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Iterable, NamedTuple
+from typing import Iterable, NamedTuple
 
-if TYPE_CHECKING:
-    from .checkpoint import Checkpoint
-    from .tensor import Tensor
+from .tensor import Tensor
 
 ROWS = 20
 
@@ -27,7 +25,7 @@ def size(n: float) -> str:
 
 def split(row: Row) -> list[Row]:
     """The rows one level deeper, or the row itself if there are none."""
-    prefix, groups = row.name[:-1], dict[str, list["Tensor"]]()
+    prefix, groups = row.name[:-1], dict[str, list[Tensor]]()
     for t in row.tensors:
         head, dot, _ = t.key[len(prefix):].partition(".")
         groups.setdefault(prefix + head + dot, []).append(t)
@@ -40,7 +38,7 @@ def fold(tensors: Iterable[Tensor], limit: int = ROWS) -> list[Row]:
     while True:
         open_ = [r for r in rows if len(r.tensors) > 1 and r.name not in tried]
         if not open_:
-            return rows
+            return [r for r in rows if r.tensors]
         row = max(open_, key=lambda r: len(r.tensors))
         deeper = split(row)
         tried.add(row.name)
@@ -57,21 +55,13 @@ def cells(row: Row) -> tuple[str, str, str, str]:
     return row.name, " ".join(dtypes), what, size(sum(t.nbytes for t in row.tensors))
 
 
-def rows(ck: Checkpoint) -> tuple[str, list[tuple[str, str, str, str]]]:
-    tensors = list(ck._scan().values())
-    total = size(sum(t.nbytes for t in tensors))
-    head = f"{ck.version} of {ck.source}: {ck.fact('format') or '?'}, {len(tensors)} tensors, {total}, {len(ck.objects)} objects"
-    return head, [cells(r) for r in fold(tensors)] if tensors else []
-
-
-def as_text(ck: Checkpoint) -> str:
-    head, table = rows(ck)
+def as_text(head: str, tensors: list[Tensor]) -> str:
+    table = [cells(r) for r in fold(tensors)]
     wide = [max((len(r[i]) for r in table), default=0) for i in range(4)]
     return "\n".join([head] + [f"  {n:<{wide[0]}}  {d:<{wide[1]}}  {s:<{wide[2]}}  {b:>{wide[3]}}" for n, d, s, b in table])
 
 
-def as_html(ck: Checkpoint) -> str:
-    head, table = rows(ck)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in r) + "</tr>" for r in table)
+def as_html(head: str, tensors: list[Tensor]) -> str:
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells(r)) + "</tr>" for r in fold(tensors))
     return (f"<p>{html.escape(head)}</p><table><thead><tr><th>key</th><th>dtype</th><th>shape</th><th>size</th></tr></thead>"
             f"<tbody>{body}</tbody></table>")

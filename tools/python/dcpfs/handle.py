@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An open version of a checkpoint, as the functions of the library take it."""
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from ctypes import byref, c_void_p
+from typing import Any, Optional, Union
+
+from ._lib import Config, DcpfsError, bare, call, encoded
+from .comm import Comm
+
+IO = ("auto", "buffered", "direct", "mount", "gds")
+EXCHANGE = ("auto", "never", "node", "all")
+
+
+def choice(words: tuple[str, ...], word: str, what: str) -> int:
+    if word not in words:
+        raise ValueError(f"{what}: {word!r} is none of {', '.join(words)}")
+    return words.index(word)
+
+
+def text_of(rules: str) -> str:
+    """Rules as the library takes them: the text of a file, or a name. OSError: the file cannot be read."""
+    if "/" not in rules and not os.path.exists(rules):
+        return rules
+    with open(rules, encoding="utf-8") as f:
+        return f.read() + "\n"
+
+
+class Handle:
+    """What dcpload_open() gave; calls with it are made one at a time, under _lock. Arguments as dcpfs.open()."""
+
+    def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
+                 io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = 60,
+                 cache: Optional[str] = None, rules: Optional[str] = None,
+                 assets: Union[str, os.PathLike[str], None] = None, device: Optional[str] = None) -> None:
+        self._handle = c_void_p()
+        self._lock = threading.RLock()
+        self.comm = comm
+        self.source = os.fspath(source)
+        self._how = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout, "cache": cache,
+                     "rules": rules, "assets": assets, "device": device}
+        self.device = device
+        config = Config(ctypes.sizeof(Config), choice(IO, io, "io"), choice(EXCHANGE, exchange, "exchange"), threads, staging,
+                        max(1, int(timeout * 1000)), 0, None if version is None else encoded(str(version), "a version"),
+                        None if cache is None else encoded(cache, "a path"),
+                        None if device is None else encoded(str(device), "a device"),
+                        None if rules is None else encoded(text_of(rules), "rules"),
+                        None if assets is None else encoded(os.fspath(assets), "a path"))
+        call("open", comm.pointer if comm else None, encoded(self.source, "a path"), byref(config), byref(self._handle))
+
+    @property
+    def handle(self) -> c_void_p:
+        if not self._handle:
+            raise ValueError(f"{self.source} is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Arrays in memory stay valid; tensors cannot be read any more. A second call does nothing."""
+        with self._lock:
+            handle, self._handle = self._handle, c_void_p()
+            if handle:
+                bare("close", handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def find(self, name: str, key: str, *out: Any) -> None:
+        """Call dcpload_NAME, which looks up a key. KeyError names the nearest: there is no such key."""
+        if not isinstance(key, str) or "\0" in key:
+            raise KeyError(key)
+        try:
+            call(name, self.handle, encoded(key), *out)
+        except DcpfsError as e:
+            if e.code == errno.ENOENT:
+                raise KeyError(e.text) from None
+            raise
