@@ -57,4 +57,4 @@ char *cmd_open_cache(void);
 extern const struct dcp_log cmd_log;
 
 extern const struct cmd cmd_cat, cmd_doctor, cmd_export, cmd_help, cmd_index, cmd_load, cmd_ls,
-	cmd_mount, cmd_plan, cmd_rules, cmd_show, cmd_tree, cmd_umount, cmd_version;
+	cmd_mount, cmd_plan, cmd_rules, cmd_save, cmd_show, cmd_tree, cmd_umount, cmd_version;

@@ -12,7 +12,6 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/text.h"
-#include "core/store/layouts/layouts.h"
 #include "fs/fault.h"
 #include "fs/mounts.h"
 #include "tools/export/export.h"
@@ -173,15 +172,14 @@ static bool is_inside(const char *path, const char *dir)
 	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
 }
 
-/* Never into the source, nor into a mount of dcpfs. */
-static enum cmd_exit check_place(const struct exporting *x)
+enum cmd_exit export_check_place(const struct exporting *x)
 {
 	dcp_auto_free char *copy = strdup(x->out), *parent = NULL, *source = NULL;
 	struct dcpfs_mount m;
 	char *slash;
 
 	if (!copy)
-		return cmd_fail(CMD_ENV, "export: %s", strerror(ENOMEM));
+		return cmd_fail(CMD_ENV, "%s", strerror(ENOMEM));
 	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
 		copy[n - 1] = '\0';
 	slash = strrchr(copy, '/');
@@ -189,17 +187,15 @@ static enum cmd_exit check_place(const struct exporting *x)
 		slash[slash == copy] = '\0';
 	parent = realpath(slash ? copy : ".", NULL);
 	if (!parent)
-		return cmd_fail(CMD_ENV, "export: %s: %s", slash ? copy : ".", strerror(errno));
+		return cmd_fail(CMD_ENV, "%s: %s", slash ? copy : ".", strerror(errno));
 	source = realpath(x->pick.source, NULL);
 	if (source && is_inside(parent, source))
-		return cmd_fail(CMD_USAGE,
-				"export: %s lies in %s, which is read; give another place",
+		return cmd_fail(CMD_USAGE, "%s lies in %s, which is read; give another place",
 				x->out, x->pick.source);
 	if (dcpfs_mounts_find(parent, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
-		return cmd_fail(
-			CMD_USAGE,
-			"export: %s lies in a mount of dcpfs, which cannot be written to",
-			x->out);
+		return cmd_fail(CMD_USAGE,
+				"%s lies in a mount of dcpfs, which cannot be written to",
+				x->out);
 	return CMD_OK;
 }
 
@@ -274,7 +270,7 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 	if (code == CMD_OK)
 		code = pick_open(&x->pick, args, &x->opts->pick);
 	if (code == CMD_OK)
-		code = check_place(x);
+		code = export_check_place(x);
 	return code == CMD_OK ? export_layout(x) : code;
 }
 
@@ -311,19 +307,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	dcp_arena_init(&x.arena, (size_t)4 << 30);
 	progress_init(&x.progress, true);
 	code = write_version(&x, args);
-	save_destroy(x.save);
-	export_close(x.reader);
-	export_leave(&x);
-	dcp_layouts_destroy(x.layouts);
-	free(x.held);
-	dcp_buf_finish(&x.tensors);
-	dcp_buf_finish(&x.from);
-	dcp_buf_finish(&x.objects);
-	dcp_buf_finish(&x.extras);
-	dcp_buf_finish(&x.extra_from);
-	dcp_buf_finish(&x.left);
-	dcp_arena_finish(&x.arena);
-	pick_finish(&x.pick);
+	export_finish(&x);
 	return code;
 }
 

@@ -73,8 +73,7 @@ void help_program(struct dcp_buf *b, const struct cmd *const *table)
 	dcp_buf_str(b, "\nSOURCE is a checkpoint directory, or a directory of checkpoints.\n"
 		       "\nexamples:\n"
 		       "  dcpfs /data/run1 /mnt/run1      then look into /mnt/run1/latest/npy\n"
-		       "  dcpfs ls /data/run1 latest      what is in the newest checkpoint\n"
-		       "  dcpfs umount /mnt/run1\n");
+		       "  dcpfs ls /data/run1 latest      what is in the newest checkpoint\n");
 }
 
 static void json_opt(struct dcp_jsonw *w, const struct opt *o)

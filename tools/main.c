@@ -106,6 +106,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN); /* write() says EPIPE instead, and out.c keeps quiet */
 	if (is_called(argv[0], "dcpload"))
 		return (int)run_verb(&cmd_load, argc - 1, argv + 1);
+	if (is_called(argv[0], "dcpsave"))
+		return (int)run_verb(&cmd_save, argc - 1, argv + 1);
 	if (!word) {
 		cmd_fail(CMD_USAGE,
 			 "nothing to do: dcpfs SOURCE MNT mounts, dcpfs help explains");

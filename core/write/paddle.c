@@ -177,6 +177,12 @@ static bool is_state(const struct saving *s)
 
 /* ---- the file ---- */
 
+/* As Paddle's own gathering calls what it has in a dict of a dict. */
+static const char *name_of(const struct dcp_write_tensor *t)
+{
+	return t->npath ? t->path[t->npath - 1] : t->key;
+}
+
 static int put_item(void *ctx, struct dcp_pickler *p, size_t i)
 {
 	struct saving *s = ctx;
@@ -190,7 +196,7 @@ static int put_item(void *ctx, struct dcp_pickler *p, size_t i)
 		dcp_pickler_global(p, "builtins", "tuple");
 		dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);
 		dcp_pickler_open(p, DCP_PICKLE_TUPLE, 2);
-		dcp_pickler_str(p, s->set->tensors[i].key);
+		dcp_pickler_str(p, name_of(&s->set->tensors[i]));
 	}
 	return dcp_ndarray_put_part(&s->arrays, i, 0, s->err);
 }

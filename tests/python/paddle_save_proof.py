@@ -142,6 +142,7 @@ def ranks(path):
                 {"gather_to": 0, "state_type": "opt", "max_grouped_size": "3X"},
                 {"gather_to": 0, "state_type": "opt", "max_grouped_size": 2.5}, {"gather_to": 0, "state_type": "params"}):
         assert both(mine, path, **how) == 0, how
+    assert both(mine, path, gather_to=0, state_type="opt", use_binary_format=True) == 0
     assert both({**mine, "n": 3}, path, gather_to=0, state_type="opt") == 0
     if rank == 0:
         print(f"  {n} tensors equal", flush=True)

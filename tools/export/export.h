@@ -33,7 +33,8 @@ struct export_left {
 /* Where a tensor of the set comes from. */
 struct export_from {
 	int64_t row;
-	enum dcp_dtype dtype; /* of the view; the set's where it is not converted */
+	enum dcp_dtype dtype;      /* of the view; the set's where it is not converted */
+	const struct dcp_cut *cut; /* of this rank's array; NULL: the tensor, or boxes of it */
 };
 
 struct exporting {
@@ -47,6 +48,8 @@ struct exporting {
 	struct dcp_layouts *layouts;
 	const struct dcp_layout *layout; /* NULL: everything is written whole, by rank 0 */
 	uint64_t *held;                  /* bytes that each rank writes */
+	bool local; /* the set has what this process holds in the layout, as arrays of their own */
+	bool is_cut;               /* some of these are not all of their tensor */
 	struct dcpload_comm *comm; /* of the processes that share the work, or this one alone */
 	struct export_reader *reader;
 	struct save *save;
@@ -58,10 +61,17 @@ struct exporting {
 /* Names of --dtype; the first leaves tensors as they are. */
 extern const char *const export_dtypes[];
 
+/* Never into the source, nor into a mount of dcpfs. */
+enum cmd_exit export_check_place(const struct exporting *x);
 /* Open the layout that is asked for. */
+enum cmd_exit export_open_layout(struct exporting *x);
+/* The same, for a format that is to be cut by it. */
 enum cmd_exit export_layout(struct exporting *x);
 /* The parts of @t in the layout; @why: it cannot be cut so, or NULL. 0 or -errno. */
 int export_parts(struct exporting *x, struct dcp_write_tensor *t, const char **why);
+/* Make of @t the array that this process holds of it. 1; 0: it holds none. */
+int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct dcp_cut **cut,
+		 const char **why);
 
 /* Fill the set with what is asked for and the format can hold; list the rest. 0 or -errno. */
 int export_choose(struct exporting *x);
@@ -84,8 +94,12 @@ int export_verify(struct exporting *x);
 
 /* ---- processes that share the work: collective, but for export_leads() ---- */
 
+/* Writing takes as long as it takes; a rank that dies is noticed at once. */
+#define EXPORT_TIMEOUT_MS (24 * 3600 * 1000)
+
 enum cmd_exit export_join(struct exporting *x, const char *how);
-void export_leave(struct exporting *x);
+/* Leave them, and free all. */
+void export_finish(struct exporting *x);
 /* Is it the one that makes files and speaks? */
 bool export_leads(const struct exporting *x);
 /* The failure of any of them, on all: @rc and @x->err are this one's. */
@@ -95,5 +109,8 @@ int export_same_plan(struct exporting *x);
 /* What was written by each, to the one that leads. */
 int export_share_sums(struct exporting *x);
 
+/* What was left out, as lines and as the member left_out. */
+void export_put_left(const struct exporting *x, struct out *o);
+void export_put_left_json(const struct exporting *x, struct dcp_jsonw *w);
 /* What was written, and what was not. */
 enum cmd_exit export_report(const struct exporting *x);

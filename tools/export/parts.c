@@ -24,7 +24,7 @@ struct cutting {
 	const char *why;
 };
 
-enum cmd_exit export_layout(struct exporting *x)
+enum cmd_exit export_open_layout(struct exporting *x)
 {
 	dcp_auto_free char *config = config_dir();
 	const struct dcp_layouts_opts opts = { .source = x->pick.source,
@@ -36,8 +36,6 @@ enum cmd_exit export_layout(struct exporting *x)
 
 	if (!x->opts->layout)
 		return CMD_OK;
-	if (!(x->format->takes & DCP_WRITE_BOXES))
-		return cmd_fail(CMD_USAGE, "export: --layout is not for %s", x->format->name);
 	rc = dcp_layouts_create(&opts, &x->layouts, &x->err);
 	if (rc == 0)
 		rc = dcp_layouts_open(x->layouts, x->opts->layout, &l, &x->err);
@@ -45,6 +43,20 @@ enum cmd_exit export_layout(struct exporting *x)
 		return cmd_fail(rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc), "%s",
 				x->err.msg[0] ? x->err.msg : strerror(-rc));
 	x->layout = l->l;
+	return CMD_OK;
+}
+
+enum cmd_exit export_layout(struct exporting *x)
+{
+	enum cmd_exit code;
+
+	if (!x->opts->layout)
+		return CMD_OK;
+	if (!(x->format->takes & DCP_WRITE_BOXES))
+		return cmd_fail(CMD_USAGE, "export: --layout is not for %s", x->format->name);
+	code = export_open_layout(x);
+	if (code != CMD_OK)
+		return code;
 	x->held = calloc(dcp_layout_ranks(x->layout), sizeof(*x->held));
 	return x->held ? CMD_OK : cmd_fail(CMD_ENV, "export: %s", strerror(ENOMEM));
 }
@@ -226,4 +238,33 @@ int export_parts(struct exporting *x, struct dcp_write_tensor *t, const char **w
 	dcp_buf_finish(&c.parts);
 	dcp_arena_finish(&c.arena);
 	return rc;
+}
+
+/* ---- what one rank holds ---- */
+
+int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct dcp_cut **cut,
+		 const char **why)
+{
+	struct dcp_cut *own = dcp_arena_calloc(&x->arena, 1, sizeof(*own));
+	uint64_t *shape = dcp_arena_calloc(&x->arena, DCP_MAX_NDIM, sizeof(*shape));
+	int rc;
+
+	*why = NULL;
+	if (!x->layout)
+		return 1;
+	if (!own || !shape)
+		return -ENOMEM;
+	rc = dcp_layout_cut(x->layout, x->comm->rank, t->key, t->ndim, t->shape, &x->arena, own,
+			    &x->err);
+	if (rc == -EINVAL)
+		*why = dcp_arena_strndup(&x->arena, x->err.msg, strlen(x->err.msg));
+	if (rc <= 0)
+		return rc == -EINVAL && *why ? 1 : rc;
+	if (dcp_cut_is_whole(own, t->shape))
+		return 1;
+	x->is_cut = true;
+	*cut = own;
+	t->ndim = dcp_cut_shape(own, shape);
+	t->shape = shape;
+	return 1;
 }

@@ -5,13 +5,12 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/store/layouts/layouts.h"
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
-
-/* Writing takes as long as it takes; a rank that dies is noticed at once. */
-enum { TIMEOUT_MS = 24 * 3600 * 1000 };
 
 /* A piece that was written. */
 struct notice {
@@ -28,10 +27,21 @@ enum cmd_exit export_join(struct exporting *x, const char *how)
 	return CMD_OK;
 }
 
-void export_leave(struct exporting *x)
+void export_finish(struct exporting *x)
 {
+	save_destroy(x->save);
+	export_close(x->reader);
 	dcpload_comm_close(x->comm);
-	x->comm = NULL;
+	dcp_layouts_destroy(x->layouts);
+	free(x->held);
+	dcp_buf_finish(&x->tensors);
+	dcp_buf_finish(&x->from);
+	dcp_buf_finish(&x->objects);
+	dcp_buf_finish(&x->extras);
+	dcp_buf_finish(&x->extra_from);
+	dcp_buf_finish(&x->left);
+	dcp_arena_finish(&x->arena);
+	pick_finish(&x->pick);
 }
 
 bool export_leads(const struct exporting *x)
@@ -47,7 +57,7 @@ int export_agree(struct exporting *x, int rc)
 		return rc;
 	if (rc < 0)
 		load_fail_err(&err, rc, &x->err);
-	rc = load_agree(x->comm, rc, &err, TIMEOUT_MS);
+	rc = load_agree(x->comm, rc, &err, EXPORT_TIMEOUT_MS);
 	if (rc < 0)
 		x->err.code = rc;
 	if (rc < 0 && err.rank >= 0)
@@ -61,7 +71,7 @@ int export_agree(struct exporting *x, int rc)
 static int gather(struct exporting *x, const void *p, uint64_t n, struct load_blobs *out)
 {
 	struct dcpload_error err = { 0 };
-	int rc = load_gather(x->comm, p, n, out, &err, TIMEOUT_MS);
+	int rc = load_gather(x->comm, p, n, out, &err, EXPORT_TIMEOUT_MS);
 
 	return rc < 0 ? dcp_fail(&x->err, rc, DCP_ERR_NO_OFFSET, "%s", err.text) : 0;
 }

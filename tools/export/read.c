@@ -68,8 +68,9 @@ static int open_part(const struct exporting *x, struct reading *j, size_t tensor
 	struct dcp_cut cut;
 	int rc;
 
-	if (!p || dcp_write_is_whole(t, p))
-		return dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, NULL, &j->view, err);
+	if (!p || from->cut || dcp_write_is_whole(t, p))
+		return dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, from->cut, &j->view,
+				     err);
 	rc = dcp_cut_box(&cut, t->ndim, p->lo, p->shape, &j->arena);
 	return rc < 0 ? rc
 		      : dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, &cut, &j->view, err);

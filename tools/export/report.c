@@ -14,12 +14,27 @@ static const struct export_left *left(const struct exporting *x, size_t *n)
 	return DCP_ITEMS(x->left, struct export_left);
 }
 
+void export_put_left_json(const struct exporting *x, struct dcp_jsonw *w)
+{
+	size_t n;
+	const struct export_left *l = left(x, &n);
+
+	dcp_jsonw_key(w, "left_out");
+	dcp_jsonw_array(w);
+	for (size_t i = 0; i < n; i++) {
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "kind", l[i].what);
+		dcp_jsonw_put_str(w, "key", l[i].key);
+		dcp_jsonw_put_str(w, "why", l[i].why);
+		dcp_jsonw_end(w);
+	}
+	dcp_jsonw_end(w);
+}
+
 static void put_json(const struct exporting *x, const struct save_counts *c, double seconds,
 		     struct out *o)
 {
 	struct dcp_jsonw *w = &o->json;
-	size_t n;
-	const struct export_left *l = left(x, &n);
 
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "out", x->out);
@@ -34,22 +49,15 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 	dcp_jsonw_key(w, "seconds");
 	dcp_jsonw_f64(w, seconds);
 	dcp_jsonw_put_bool(w, "verified", x->opts->verify);
-	dcp_jsonw_key(w, "left_out");
-	dcp_jsonw_array(w);
-	for (size_t i = 0; i < n; i++) {
-		dcp_jsonw_object(w);
-		dcp_jsonw_put_str(w, "kind", l[i].what);
-		dcp_jsonw_put_str(w, "key", l[i].key);
-		dcp_jsonw_put_str(w, "why", l[i].why);
-		dcp_jsonw_end(w);
-	}
-	dcp_jsonw_end(w);
+	export_put_left_json(x, w);
 	dcp_jsonw_end(w);
 }
 
 /* Many are left out for one reason, next to each other. */
-static void put_left(const struct export_left *l, size_t n, struct out *o)
+void export_put_left(const struct exporting *x, struct out *o)
 {
+	size_t n;
+	const struct export_left *l = left(x, &n);
 	char count[32];
 
 	for (size_t i = 0, next; i < n; i = next) {
@@ -72,8 +80,6 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 		     struct out *o)
 {
 	char size[OUT_SIZE], rate[OUT_SIZE], kept[OUT_SIZE], a[32], b[32];
-	size_t n;
-	const struct export_left *l = left(x, &n);
 
 	out_text(&o->buf, x->out);
 	dcp_buf_printf(
@@ -86,7 +92,7 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 	if (c->kept)
 		dcp_buf_printf(&o->buf, "; %s were there already", out_size(kept, c->kept));
 	dcp_buf_str(&o->buf, "\n");
-	put_left(l, n, o);
+	export_put_left(x, o);
 }
 
 enum cmd_exit export_report(const struct exporting *x)

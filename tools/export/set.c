@@ -119,10 +119,15 @@ static int add_tensor(struct exporting *x, const struct dcp_row *row,
 		return leave_out(x, "tensor", row->key, why);
 	if (row->alias_of)
 		out.same_as = find_row(x, row->alias_of);
+	if (x->local) {
+		rc = export_local(x, &out, &from.cut, &why);
+		if (rc <= 0 || why)
+			return rc <= 0 ? rc : leave_out(x, "tensor", row->key, why);
+	}
 	rc = copy_path(x, t->path, t->npath, &out.path);
 	if (rc == 0)
-		rc = row->nbytes && x->layout ? export_parts(x, &out, &why)
-					      : add_whole(x, &out);
+		rc = row->nbytes && x->layout && !x->local ? export_parts(x, &out, &why)
+							   : add_whole(x, &out);
 	if (rc == 0 && why)
 		return leave_out(x, "tensor", row->key, why);
 	if (rc < 0)
@@ -192,7 +197,9 @@ static int see_object(void *ctx, const struct dcp_row *row)
 	struct dcp_object o;
 	int rc;
 
-	if (!is_wanted(x, row->key))
+	if (!is_wanted(x, row->key) ||
+	    (x->local && x->layout &&
+	     !dcp_layout_has_object(x->layout, x->comm->rank, row->key)))
 		return 0;
 	if (!(x->format->takes & DCP_WRITE_OBJECTS) && !row->broken)
 		return leave_out(x, "object", row->key, "the format holds tensors only");
@@ -260,7 +267,7 @@ int export_choose(struct exporting *x)
 		.nobjects = DCP_NITEMS(x->objects, struct dcp_object),
 		.extras = DCP_ITEMS(x->extras, struct dcp_write_extra),
 		.nextras = DCP_NITEMS(x->extras, struct dcp_write_extra),
-		.ranks = x->layout ? dcp_layout_ranks(x->layout) : 1,
+		.ranks = x->layout && !x->local ? dcp_layout_ranks(x->layout) : 1,
 	};
 	return dcp_err_say(&x->err, rc);
 }

@@ -232,7 +232,7 @@ static int by_size(const void *p, const void *q)
 	return x < y ? -1 : 1;
 }
 
-/* The largest first: each goes to the one of those that hold it that has least to write. */
+/* The largest first: to the holder that has least to write; what is gathered, to the last, as with Paddle. */
 static int choose_owners(struct agreed *a, struct region *r, size_t n)
 {
 	const struct dcp_write_tensor *t = DCP_ITEMS(a->tensors, struct dcp_write_tensor);
@@ -253,7 +253,7 @@ static int choose_owners(struct agreed *a, struct region *r, size_t n)
 		struct region *own = order[i], *best = own;
 
 		for (struct region *x = own + 1; x < r + n && x->first == own->first; x++)
-			if (load[x->rank] < load[best->rank])
+			if (a->s->gathers || load[x->rank] < load[best->rank])
 				best = x;
 		own->own_rank = best->rank;
 		own->own_number = best->number;
@@ -265,7 +265,8 @@ static int choose_owners(struct agreed *a, struct region *r, size_t n)
 /* Does every rank write its own array, equal or not? Otherwise elements are written once. */
 static bool wants_arrays(const struct dcpsave *s)
 {
-	return !(s->format->takes & DCP_WRITE_BOXES) && s->format->takes & DCP_WRITE_LAYOUT;
+	return !s->gathers && !(s->format->takes & DCP_WRITE_BOXES) &&
+	       s->format->takes & DCP_WRITE_LAYOUT;
 }
 
 /* Of the regions of a tensor, is r[i] to be written? By whom, if so: *@rank, as its number *@number. */
@@ -347,12 +348,20 @@ static int add_parts(struct agreed *a, size_t number, struct dcp_write_tensor *t
 	t->parts = part;
 	if (wants_arrays(s) || (t->nparts && s->format->takes & DCP_WRITE_BOXES))
 		return 0;
+	if (s->gathers && t->nparts > 1)
+		return dcp_fail(&a->err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"%.200s is given in parts: only whole tensors are gathered",
+				t->key);
+	s->sender[number] = part[0].rank;
+	if (s->gathers)
+		s->is_placed[number] = s->any_placed = true;
 	/* One part: who has all of it writes it, or several write into it. */
 	if (t->nparts > 1) {
 		s->is_placed[number] = s->any_placed = true;
 		part[0].rank = UINT32_MAX;
 	}
-	part[0] = (struct dcp_write_part){ part[0].rank, t->ndim, zeros, t->shape };
+	part[0] = (struct dcp_write_part){ s->gathers ? 0 : part[0].rank, t->ndim, zeros,
+					   t->shape };
 	t->nparts = 1;
 	return 0;
 }
@@ -373,7 +382,7 @@ static int add_own(struct agreed *a, size_t number, const struct dcp_write_tenso
 		if (rank == s->comm->rank) {
 			save_given(s)[p.given].own = true;
 			s->report.own += r[i].nbytes;
-			if (s->is_placed[number])
+			if (s->is_placed[number] && !s->gathers)
 				dcp_buf_add(&s->placed, &p, sizeof(p));
 			else
 				s->from[s->first[number] + part] = p.given;
@@ -405,7 +414,8 @@ static int make_tensors(struct agreed *a)
 	s->is_placed = dcp_arena_calloc(&s->arena, n + 1, sizeof(*s->is_placed));
 	s->first = dcp_arena_calloc(&s->arena, n + 1, sizeof(*s->first));
 	s->from = dcp_arena_calloc(&s->arena, nregions + n + 1, sizeof(*s->from));
-	if (!s->is_placed || !s->first || !s->from)
+	s->sender = dcp_arena_calloc(&s->arena, n + 1, sizeof(*s->sender));
+	if (!s->is_placed || !s->first || !s->from || !s->sender)
 		return -ENOMEM;
 	for (size_t i = 0; i < nregions + n; i++)
 		s->from[i] = SIZE_MAX;
@@ -575,7 +585,7 @@ int save_agree_set(struct dcpsave *s, struct dcpload_error *err)
 	rc = share_set(&a, err);
 	if (rc == 0)
 		rc = share_json(&a, err);
-	s->set.ranks = s->comm->ranks;
+	s->set.ranks = s->gathers ? 1 : s->comm->ranks;
 	s->tensors = a.tensors;
 	s->set_objects = a.objects;
 	s->set.tensors = DCP_ITEMS(s->tensors, struct dcp_write_tensor);

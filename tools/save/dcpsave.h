@@ -57,6 +57,7 @@ DCPSAVE_API int dcpsave_format_at(uint64_t i, const char **name, const char **wh
 #define DCPSAVE_ASYNC (1u << 1)     /* dcpsave_write() returns when memory may be changed */
 #define DCPSAVE_PARTIAL (1u << 2)   /* what the format cannot hold is listed, not an error */
 #define DCPSAVE_SAME_KEYS (1u << 3) /* all ranks must give the same tensors and objects */
+#define DCPSAVE_FILE (1u << 4)      /* @path is one file, whatever its name ends with */
 
 /* All ranks must give the same but for @threads, @staging and @timeout_ms. */
 struct dcpsave_config {
@@ -73,6 +74,13 @@ struct dcpsave_config {
 	uint64_t staging;
 	/* Bytes of tensors in a file, for formats of several files; 0: 5e9; UINT64_MAX: no limit. */
 	uint64_t max_shard;
+	/* Ranks that each write a file at their own @path, of all that the ranks gave: whole tensors,
+	 * of a key that several gave that of the highest rank. NULL: all write one checkpoint. */
+	const uint32_t *gather_to;
+	uint64_t ngather;
+	/* Bytes that one round of that gathering may bring along, from all ranks together; 0 or more
+	 * than 32 MiB: 32 MiB. */
+	uint64_t max_grouped;
 };
 
 /*
@@ -102,6 +110,12 @@ struct dcpsave_tensor {
 	/* Its first element; it may be freed or changed after dcpsave_wait(), with DCPSAVE_ASYNC after
 	 * dcpsave_write(). */
 	const void *data;
+	/* Instead of @data, which is NULL: bytes [off, off + n) of the region, as it is row-major,
+	 * into @to. Called until dcpsave_wait() by threads of the library, each with its own
+	 * @thread, less than 12. 0 or a negative errno. */
+	int (*read)(void *ctx, uint32_t thread, uint64_t off, void *to, uint64_t n,
+		    struct dcpload_error *err);
+	void *ctx;
 };
 /*
  * Not collective; a rank of which it fails has to end the job or tell the others itself. Several
@@ -158,6 +172,7 @@ struct dcpsave_report {
 	uint64_t written;          /* of these, what has been written */
 	uint64_t copied;           /* by DCPSAVE_ASYNC before dcpsave_write() returned */
 	uint64_t plan_ns, write_ns, wait_ns; /* in these functions */
+	uint64_t rounds, grouped; /* of gathering: how many, and the most bytes of one */
 };
 DCPSAVE_API int dcpsave_report(const struct dcpsave *s, struct dcpsave_report *out);
 

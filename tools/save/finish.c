@@ -58,16 +58,16 @@ static int share_sums(struct dcpsave *s, struct dcpload_error *err)
 
 static int complete(struct dcpsave *s, struct dcp_err *err)
 {
-	int rc = save_leads(s->save) ? save_seal(s->save, err) : 0;
+	int rc = save_makes_files(s) ? save_seal(s->save, err) : 0;
 
-	return rc == 0 && save_leads(s->save) ? save_publish(s->save, err) : rc;
+	return rc == 0 && save_makes_files(s) ? save_publish(s->save, err) : rc;
 }
 
 int save_finish(struct dcpsave *s, struct dcpload_error *err)
 {
 	int rc = s->any_placed ? save_step(s, save_check_placed, err) : 0;
 
-	if (rc == 0 && s->comm->ranks > 1)
+	if (rc == 0 && s->comm->ranks > 1 && !s->gathers)
 		rc = share_sums(s, err);
 	return rc == 0 ? save_step(s, complete, err) : rc;
 }

@@ -74,17 +74,21 @@ static int check_tensor(const struct dcpsave_tensor *t, enum dcp_dtype dtype,
 			return load_fail(err, -EINVAL, "%s has too many elements", t->key);
 		held *= len;
 	}
-	return held && !t->data ? load_fail(err, -EINVAL, "%s has no data", t->key) : 0;
+	return held && !t->data && !t->read ? load_fail(err, -EINVAL, "%s has no data", t->key)
+					    : 0;
 }
 
-int dcpsave_add(struct dcpsave *s, const struct dcpsave_tensor *t, struct dcpload_error *err)
+int dcpsave_add(struct dcpsave *s, const struct dcpsave_tensor *in, struct dcpload_error *err)
 {
+	const size_t least = offsetof(struct dcpsave_tensor, read);
+	struct dcpsave_tensor tensor = { 0 }, *t = &tensor;
 	struct save_given g = { 0 };
 	int rc = check_open(s, err);
 
-	if (rc == 0 && t->size < sizeof(*t))
-		rc = load_fail(err, -EINVAL, "the tensor's size is %u, expected %zu", t->size,
-			       sizeof(*t));
+	if (rc == 0 && in->size < least)
+		rc = load_fail(err, -EINVAL, "the tensor's size is %u, expected %zu", in->size,
+			       sizeof(*in));
+	memcpy(t, in, rc == 0 ? DCP_MIN(in->size, sizeof(*t)) : 0);
 	if (rc == 0) {
 		g.dtype = t->dtype ? dcp_dtype_from_name(t->dtype) : DCP_DTYPE_OTHER;
 		rc = check_tensor(t, g.dtype, err);
@@ -103,6 +107,8 @@ int dcpsave_add(struct dcpsave *s, const struct dcpsave_tensor *t, struct dcploa
 		.len = copy_numbers(s, t->lo ? t->len : t->shape, t->ndim),
 		.stride = t->stride ? copy_numbers(s, t->stride, t->ndim) : NULL,
 	};
+	g.read = t->data ? NULL : t->read;
+	g.ctx = t->ctx;
 	if (!g.path || !g.shape || !g.lo || !g.region.len || (t->stride && !g.region.stride))
 		return load_say(err, -ENOMEM);
 	dcp_buf_add(&s->given, &g, sizeof(g));
@@ -128,6 +134,21 @@ int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_object *o,
 		return load_say(err, -ENOMEM);
 	dcp_buf_add(&s->objects, &g, sizeof(g));
 	return load_say(err, dcp_buf_error(&s->objects));
+}
+
+int save_given_take(const struct save_given *g, unsigned thread, uint64_t off, void *to,
+		    uint64_t n, struct dcp_err *err)
+{
+	struct dcpload_error said = { 0 };
+	int rc = 0;
+
+	if (!g->read)
+		save_region_take(&g->region, off, to, n);
+	else
+		rc = g->read(g->ctx, thread, off, to, n, &said);
+	return rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%.400s",
+				 said.text[0] ? said.text : strerror(-rc))
+		      : 0;
 }
 
 /* ---- for the others ---- */

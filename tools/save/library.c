@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/base/text.h"
@@ -54,14 +56,16 @@ static int choose_format(struct dcpsave *s, struct dcpload_error *err)
 				 s->config.format ? s->config.format : "", names.p);
 	}
 	for (const char *const *e = s->format->extensions; e && *e; e++)
-		if (dcp_has_extension(s->path, *e))
+		if (s->config.flags & DCPSAVE_FILE || dcp_has_extension(s->path, *e))
 			s->file = slash ? slash + 1 : s->path;
+	if (s->config.flags & DCPSAVE_FILE && !s->file)
+		return load_fail(err, -EINVAL, "%s is no format of one file", s->format->name);
 	return 0;
 }
 
 /* What all ranks must give alike. */
 struct alike {
-	uint64_t release, format, file, max_shard;
+	uint64_t release, format, file, max_shard, gathers, max_grouped;
 	uint32_t flags, protocol;
 };
 
@@ -71,8 +75,10 @@ static int compare(const struct dcpsave *s, struct dcpload_error *err)
 	const struct alike mine = {
 		.release = dcp_hash64(DCP_RELEASE, strlen(DCP_RELEASE)),
 		.format = dcp_hash64(s->format->name, strlen(s->format->name)),
-		.file = s->file ? dcp_hash64(s->file, strlen(s->file)) : 0,
+		.file = s->file && !s->gathers ? dcp_hash64(s->file, strlen(s->file)) : 0,
 		.max_shard = s->config.max_shard,
+		.gathers = s->gathers ? dcp_hash64(s->gathers, ranks) : 0,
+		.max_grouped = s->config.max_grouped,
 		.flags = s->config.flags,
 		.protocol = s->config.protocol,
 	};
@@ -97,19 +103,47 @@ static int compare(const struct dcpsave *s, struct dcpload_error *err)
 	return rc;
 }
 
+static int choose_gathering(struct dcpsave *s, struct dcpload_error *err)
+{
+	const struct dcpsave_config *c = &s->config;
+	bool *gathers = dcp_arena_calloc(&s->arena, s->comm->ranks, sizeof(*gathers));
+
+	if (!c->gather_to || !c->ngather)
+		return 0;
+	if (!gathers)
+		return load_say(err, -ENOMEM);
+	for (uint64_t i = 0; i < c->ngather; i++) {
+		if (c->gather_to[i] >= s->comm->ranks)
+			return load_fail(err, -EINVAL,
+					 "there is no rank %u to gather to, only 0 to %u",
+					 c->gather_to[i], s->comm->ranks - 1);
+		gathers[c->gather_to[i]] = true;
+	}
+	if (!s->file || s->format->takes & DCP_WRITE_BOXES || c->flags & DCPSAVE_ASYNC)
+		return load_fail(err, -EINVAL,
+				 "only into one file, not %s, and not asynchronously can "
+				 "tensors be gathered",
+				 s->format->name);
+	s->gathers = gathers;
+	return 0;
+}
+
 static int fill(struct dcpsave *s, const char *path, const struct dcpsave_config *config,
 		struct dcpload_error *err)
 {
-	if (config->size < sizeof(*config))
+	int rc;
+
+	if (config->size < offsetof(struct dcpsave_config, gather_to))
 		return load_fail(err, -EINVAL, "the config's size is %u, expected %zu",
 				 config->size, sizeof(*config));
-	s->config = *config;
+	memcpy(&s->config, config, DCP_MIN(config->size, sizeof(*config)));
 	if (!s->config.timeout_ms)
 		s->config.timeout_ms = TIMEOUT_MS;
 	if (!s->config.max_shard)
 		s->config.max_shard = MAX_SHARD;
 	s->path = dcp_arena_strndup(&s->arena, path, strlen(path));
-	return s->path ? choose_format(s, err) : load_say(err, -ENOMEM);
+	rc = s->path ? choose_format(s, err) : load_say(err, -ENOMEM);
+	return rc == 0 ? choose_gathering(s, err) : rc;
 }
 
 static void init_step(struct save_step *step)
@@ -215,8 +249,8 @@ static int create(struct dcpsave *s, struct dcp_err *err)
 		.force = s->config.flags & DCPSAVE_REPLACE,
 		.jobs = s->config.threads ? s->config.threads
 					  : (unsigned)DCP_MIN(DCP_MAX(cpus / ranks, 1), 8),
-		.rank = s->comm->rank,
-		.ranks = ranks > 1 ? ranks : 0,
+		.rank = s->gathers ? 0 : s->comm->rank,
+		.ranks = ranks > 1 && !s->gathers ? ranks : 0,
 		.by_owner = true,
 	};
 
@@ -225,12 +259,27 @@ static int create(struct dcpsave *s, struct dcp_err *err)
 
 static int create_first(struct dcpsave *s, struct dcp_err *err)
 {
-	return s->comm->rank == 0 ? create(s, err) : 0;
+	return save_makes_files(s) ? create(s, err) : 0;
 }
 
 static int create_others(struct dcpsave *s, struct dcp_err *err)
 {
-	return s->comm->rank == 0 ? 0 : create(s, err);
+	return s->gathers || s->comm->rank == 0 ? 0 : create(s, err);
+}
+
+/* Of a process alone, which has all that is written. */
+static int count_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n,
+		      uint64_t *count, struct dcp_err *err)
+{
+	const struct dcpsave *s = ctx;
+	const struct save_given *g = &save_given(s)[s->from[s->first[tensor] + part]];
+	dcp_auto_free unsigned char *buf = malloc(n);
+	int rc = buf ? save_given_take(g, 0, off, buf, n, err) : -ENOMEM;
+
+	*count = 0;
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		*count += buf[i] >= 0x80;
+	return dcp_err_say(err, rc);
 }
 
 static int make_files(struct dcpsave *s, struct dcp_err *err)
@@ -241,12 +290,16 @@ static int make_files(struct dcpsave *s, struct dcp_err *err)
 		.protocol = s->config.protocol,
 	};
 
-	return save_plan(s->save, s->format, &s->set, &opt, err);
+	if (s->comm->ranks == 1) {
+		s->set.high = count_high;
+		s->set.ctx = s;
+	}
+	return s->save ? save_plan(s->save, s->format, &s->set, &opt, err) : 0;
 }
 
 static int plan(struct dcpsave *s, struct dcpload_error *err)
 {
-	struct save_counts counts;
+	struct save_counts counts = { 0 };
 	int rc = save_agree_set(s, err);
 
 	if (rc == 0)
@@ -257,7 +310,8 @@ static int plan(struct dcpsave *s, struct dcpload_error *err)
 		rc = save_step(s, make_files, err);
 	if (rc < 0)
 		return rc;
-	save_count(s->save, &counts);
+	if (s->save)
+		save_count(s->save, &counts);
 	s->report.files = counts.files;
 	s->report.bytes = counts.bytes;
 	s->report.tensors = s->set.ntensors;
@@ -279,9 +333,10 @@ int dcpsave_plan(struct dcpsave *s, struct dcpload_error *err)
 
 static void count_written(struct dcpsave *s)
 {
-	struct save_counts counts;
+	struct save_counts counts = { 0 };
 
-	save_count(s->save, &counts);
+	if (s->save)
+		save_count(s->save, &counts);
 	s->report.written += counts.written;
 }
 
@@ -302,11 +357,14 @@ int dcpsave_write(struct dcpsave *s, struct dcpload_error *err)
 	if (rc < 0)
 		return rc;
 	if (async) {
-		save_copy_shares(s);
 		s->early = true;
-		rc = save_step(s, save_shares, err);
+		rc = save_step(s, save_copy_shares, err);
+		if (rc == 0)
+			rc = save_step(s, save_shares, err);
 		s->early = false;
 	}
+	if (s->gathers)
+		rc = save_gather(s, err);
 	if (rc == 0) {
 		s->state = SAVE_WRITING;
 		save_step_start(s, save_shares);

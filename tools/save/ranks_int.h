@@ -7,6 +7,7 @@
  *	agreed    what all ranks gave, as a set; which of them writes what
  *	step      work that takes long, while the ranks stay in touch
  *	shares    this rank's share of the data
+ *	gather    all data to the ranks that write it
  *	finish    checksums, the name
  */
 #pragma once
@@ -35,6 +36,10 @@ struct save_given {
 	struct save_region region; /* of the caller's memory, or of the copy */
 	bool own;                  /* this rank writes it */
 	char *copy;                /* DCPSAVE_ASYNC; NULL: none */
+	/* Where its bytes come from when they are not in memory, or NULL. */
+	int (*read)(void *ctx, uint32_t thread, uint64_t off, void *to, uint64_t n,
+		    struct dcpload_error *err);
+	void *ctx;
 };
 
 /* An object of this rank. */
@@ -85,7 +90,9 @@ struct dcpsave {
 	struct dcp_buf placed; /* struct save_placed */
 	bool *is_placed;       /* by tensor: several regions, and the format wants it whole */
 	bool any_placed;
-	bool early; /* save_shares(): what has no copy */
+	bool early;          /* save_shares(): what has no copy */
+	const bool *gathers; /* by rank: it writes a file of all; NULL: nothing is gathered */
+	uint32_t *sender;    /* by tensor, when gathering: the rank that has it */
 	struct save *save;
 	struct save_step step;
 	struct dcpsave_report report;
@@ -106,6 +113,10 @@ static inline size_t save_ngiven(const struct dcpsave *s)
 {
 	return DCP_NITEMS(s->given, struct save_given);
 }
+
+/* Bytes [off, off + n) of what was given, as it is row-major. */
+int save_given_take(const struct save_given *g, unsigned thread, uint64_t off, void *to,
+		    uint64_t n, struct dcp_err *err);
 
 /* All that this rank gave but for data and JSON, for save_agree_set(). */
 int save_given_message(const struct dcpsave *s, struct dcp_buf *out);
@@ -130,14 +141,40 @@ static inline bool save_step_is_stopped(const struct dcpsave *s)
 	return __atomic_load_n(&s->step.stop, __ATOMIC_RELAXED);
 }
 
+/* Does this rank make files? */
+static inline bool save_makes_files(const struct dcpsave *s)
+{
+	return s->gathers ? s->gathers[s->comm->rank] : s->comm->rank == 0;
+}
+
 /* ---- shares.c ---- */
+
+/* Which runs each tensor has, and the file that was written to last. */
+struct save_putting {
+	const struct dcpsave *s;
+	size_t *first,
+		*next; /* by tensor: its first run; by run: another of that tensor. + 1, 0: none */
+	int fd;
+	uint32_t file;
+};
+
+/* Finish it with save_put_end(), also after -ENOMEM. */
+int save_put_begin(struct save_putting *p, const struct dcpsave *s);
+/* Bytes [at, at + n) of a tensor, wherever the format has them. */
+int save_put(struct save_putting *p, size_t tensor, const char *from, uint64_t at, uint64_t n);
+void save_put_end(struct save_putting *p);
 
 /* A step: write this rank's share, with s->early only what has no copy, otherwise the rest. */
 int save_shares(struct dcpsave *s, struct dcp_err *err);
 /* Copy what this rank writes, as much as fits. */
-int save_copy_shares(struct dcpsave *s);
+int save_copy_shares(struct dcpsave *s, struct dcp_err *err);
 /* May the file be written by several ranks? Then a step: read back what needs a checksum. */
 int save_check_placed(struct dcpsave *s, struct dcp_err *err);
+
+/* ---- gather.c, collective ---- */
+
+/* In rounds, all data to the ranks that write it, and into their files. */
+int save_gather(struct dcpsave *s, struct dcpload_error *err);
 
 /* ---- finish.c, collective ---- */
 

@@ -29,7 +29,7 @@ static bool is_due(const struct dcpsave *s, const struct save_given *g)
 static bool has(void *ctx, size_t tensor, size_t part)
 {
 	const struct dcpsave *s = ctx;
-	const struct save_given *g = given_of(s, tensor, part);
+	const struct save_given *g = s->gathers ? NULL : given_of(s, tensor, part);
 
 	return g && is_due(s, g);
 }
@@ -39,12 +39,10 @@ static int take(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t of
 {
 	struct dcpsave *s = ctx;
 
-	(void)job;
 	if (save_step_is_stopped(s))
 		return dcp_fail(err, -ECANCELED, DCP_ERR_NO_OFFSET,
 				"%s: stopped, another rank failed", s->path);
-	save_region_take(&given_of(s, tensor, part)->region, off, buf, n);
-	return 0;
+	return save_given_take(given_of(s, tensor, part), job, off, buf, n, err);
 }
 
 /* ---- regions at their places ---- */
@@ -85,20 +83,12 @@ static uint64_t place_of(const struct places *p, uint64_t off, uint64_t *n)
 	return at + off % p->run;
 }
 
-/* The runs of tensors, and the file that was written to last. */
-struct putting {
-	const struct dcpsave *s;
-	size_t *first,
-		*next; /* by tensor: its first run; by run: another of that tensor. + 1, 0: none */
-	int fd;
-	uint32_t file;
-};
-
-static int list_runs(struct putting *p)
+int save_put_begin(struct save_putting *p, const struct dcpsave *s)
 {
-	const struct save_run *r = save_runs(p->s->save);
-	size_t n = p->s->set.ntensors;
+	const struct save_run *r = save_runs(s->save);
+	size_t n = s->set.ntensors;
 
+	*p = (struct save_putting){ .s = s, .fd = -1 };
 	p->first = calloc(n + 1, sizeof(*p->first));
 	p->next = calloc(save_nruns(p->s->save) + 1, sizeof(*p->next));
 	if (!p->first || !p->next)
@@ -111,12 +101,10 @@ static int list_runs(struct putting *p)
 	return 0;
 }
 
-/* Bytes [at, at + n) of a tensor, wherever the format has them. */
-static int put_bytes(struct putting *p, size_t tensor, const char *from, uint64_t at,
-		     uint64_t n)
+int save_put(struct save_putting *p, size_t tensor, const char *from, uint64_t at, uint64_t n)
 {
 	const struct save *save = p->s->save;
-	int rc = save_step_is_stopped(p->s) ? -ECANCELED : 0;
+	int rc = 0;
 
 	for (size_t i = p->first[tensor]; rc == 0 && i; i = p->next[i - 1]) {
 		const struct save_run *r = &save_runs(save)[i - 1];
@@ -136,7 +124,15 @@ static int put_bytes(struct putting *p, size_t tensor, const char *from, uint64_
 	return rc;
 }
 
-static int put_region(struct putting *p, const struct save_placed *of, char *buf)
+void save_put_end(struct save_putting *p)
+{
+	dcp_close_fd(&p->fd);
+	free(p->first);
+	free(p->next);
+}
+
+static int put_region(struct save_putting *p, const struct save_placed *of, char *buf,
+		      struct dcp_err *err)
 {
 	const struct save_given *g = &save_given(p->s)[of->given];
 	const struct places places = places_of(&p->s->set.tensors[of->tensor], g);
@@ -145,12 +141,13 @@ static int put_region(struct putting *p, const struct save_placed *of, char *buf
 
 	for (uint64_t off = 0; rc == 0 && off < total; off += n) {
 		n = DCP_MIN(total - off, (uint64_t)SAVE_PIECE);
-		save_region_take(&g->region, off, buf, n);
+		rc = save_step_is_stopped(p->s) ? -ECANCELED
+						: save_given_take(g, 0, off, buf, n, err);
 		for (uint64_t at = 0; rc == 0 && at < n; at += run) {
 			uint64_t to = place_of(&places, off + at, &run);
 
 			run = DCP_MIN(run, n - at);
-			rc = put_bytes(p, of->tensor, buf + at, to, run);
+			rc = save_put(p, of->tensor, buf + at, to, run);
 		}
 	}
 	return rc;
@@ -160,43 +157,47 @@ static int put_placed(struct dcpsave *s, struct dcp_err *err)
 {
 	const struct save_placed *of = DCP_ITEMS(s->placed, struct save_placed);
 	size_t n = DCP_NITEMS(s->placed, struct save_placed);
-	struct putting p = { .s = s, .fd = -1 };
-	dcp_auto_free char *buf = n ? malloc(SAVE_PIECE) : NULL;
-	int rc = n ? list_runs(&p) : 0;
+	dcp_auto_free char *buf = malloc(SAVE_PIECE);
+	struct save_putting p;
+	int rc = n ? save_put_begin(&p, s) : 0;
 
-	if (n && !buf)
+	if (n == 0)
+		return 0;
+	if (!buf)
 		rc = -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const struct save_given *g = &save_given(s)[of[i].given];
 
 		if (!is_due(s, g))
 			continue;
-		rc = put_region(&p, &of[i], buf);
-		if (rc < 0 && rc != -ECANCELED)
+		rc = put_region(&p, &of[i], buf, err);
+		if (rc < 0 && rc != -ECANCELED && !err->msg[0])
 			save_fail(s->save, rc, s->set.tensors[of[i].tensor].key, err);
 		s->report.written += rc == 0 ? save_region_bytes(&g->region) : 0;
 	}
-	dcp_close_fd(&p.fd);
-	free(p.first);
-	free(p.next);
+	save_put_end(&p);
 	return rc;
 }
 
 int save_shares(struct dcpsave *s, struct dcp_err *err)
 {
 	const struct save_source source = { .read = take, .has = has, .ctx = s };
-	int rc = put_placed(s, err);
+	int rc = s->gathers ? 0 : put_placed(s, err);
 
+	if (!s->save)
+		return 0;
 	return rc == 0 ? save_data(s->save, &source, err) : rc;
 }
 
 int save_check_placed(struct dcpsave *s, struct dcp_err *err)
 {
 	struct save *save = s->save;
-	const struct save_run *run = save_runs(save);
+	const struct save_run *run = save ? save_runs(save) : NULL;
 	dcp_auto_free char *buf = malloc(SAVE_PIECE);
 	int rc = buf ? 0 : -ENOMEM;
 
+	if (!save)
+		return 0;
 	for (size_t i = 0; rc == 0 && i < save_nruns(save); i++, run++) {
 		dcp_auto_fd int fd = -1;
 
@@ -206,7 +207,7 @@ int save_check_placed(struct dcpsave *s, struct dcp_err *err)
 		     off += SAVE_PIECE, k++) {
 			uint64_t n = DCP_MIN(run->n - off, (uint64_t)SAVE_PIECE);
 
-			if (k % s->comm->ranks != s->comm->rank)
+			if (!s->gathers && k % s->comm->ranks != s->comm->rank)
 				continue;
 			if (run->crc32 && fd < 0)
 				fd = save_open(save, run->file);
@@ -224,12 +225,13 @@ int save_check_placed(struct dcpsave *s, struct dcp_err *err)
 
 /* ---- copies ---- */
 
-int save_copy_shares(struct dcpsave *s)
+int save_copy_shares(struct dcpsave *s, struct dcp_err *err)
 {
 	uint64_t left = s->config.staging ? s->config.staging : UINT64_MAX;
 	struct save_given *g = save_given(s);
+	int rc = 0;
 
-	for (size_t i = 0; i < save_ngiven(s); i++, g++) {
+	for (size_t i = 0; rc == 0 && i < save_ngiven(s); i++, g++) {
 		uint64_t n = save_region_bytes(&g->region);
 
 		if (!g->own || n > left)
@@ -237,11 +239,12 @@ int save_copy_shares(struct dcpsave *s)
 		g->copy = malloc(DCP_MAX(n, 1));
 		if (!g->copy)
 			continue; /* it is written before the program goes on */
-		save_region_take(&g->region, 0, g->copy, n);
+		rc = save_given_take(g, 0, 0, g->copy, n, err);
 		g->region.base = g->copy;
 		g->region.stride = NULL;
+		g->read = NULL;
 		s->report.copied += n;
 		left -= n;
 	}
-	return 0;
+	return rc;
 }

@@ -94,13 +94,13 @@ class Report(ctypes.Structure):
 class SaveConfig(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("threads", c_uint32), ("timeout_ms", c_uint32),
                 ("protocol", c_uint32), ("reserved", c_uint32), ("format", c_char_p), ("staging", c_uint64),
-                ("max_shard", c_uint64)]
+                ("max_shard", c_uint64), ("gather_to", POINTER(c_uint32)), ("ngather", c_uint64), ("max_grouped", c_uint64)]
 
 
 class SaveTensor(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("ndim", c_uint32), ("key", c_char_p), ("path", POINTER(c_char_p)), ("npath", c_uint64),
                 ("dtype", c_char_p), ("shape", POINTER(c_uint64)), ("lo", POINTER(c_uint64)), ("len", POINTER(c_uint64)),
-                ("stride", POINTER(c_int64)), ("data", c_void_p)]
+                ("stride", POINTER(c_int64)), ("data", c_void_p), ("read", c_void_p), ("ctx", c_void_p)]
 
 
 class SaveObject(ctypes.Structure):
@@ -111,7 +111,7 @@ class SaveObject(ctypes.Structure):
 class SaveReport(ctypes.Structure):
     _fields_ = ([("size", c_uint32), ("ranks", c_uint32)] +
                 [(n, c_uint64) for n in ("files", "bytes", "tensors", "objects", "given", "own", "written", "copied",
-                                         "plan_ns", "write_ns", "wait_ns")])
+                                         "plan_ns", "write_ns", "wait_ns", "rounds", "grouped")])
 
 
 ERR = POINTER(Error)

@@ -18,9 +18,8 @@ import paddle.distributed as dist
 
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
-from .comm import OwnComm
 from .dtype import DTYPES, FLOATS, of_torch
-from .paddle_io import save
+from .paddle_io import GroupComm, save
 from .plan import Plan
 
 __all__ = ["MissingKey", "NoCheckpoint", "load_state_dict", "save"]
@@ -223,20 +222,3 @@ def boxes(shape: Sequence[int], first: int, last: int) -> Iterator[tuple[tuple[i
         for lo, box, n in boxes(shape[1:], skip, end - row * inner):
             yield (row, *lo), (1, *box), n + row * inner
         at = end
-
-
-class GroupComm(OwnComm):
-    """A group of paddle.distributed; None: all ranks. Only small messages go through it (with gloo, Paddle numbers what it sends so
-    that all ranks must send equally often): ranks of a node share what one of them has read, each node reads for itself."""
-
-    def __init__(self, group: Any = None) -> None:
-        if not dist.is_initialized():
-            dist.init_parallel_env()
-        self._group = group if group is not None else dist.get_group(0)
-        self._place = paddle.CPUPlace() if str(dist.get_backend(self._group)).upper() == "GLOO" else None
-        super().__init__("paddle", self._group.rank, self._group.nranks, bulk=False)
-
-    def gather(self, mine: memoryview, out: memoryview, timeout: float) -> None:
-        parts: list[Any] = []
-        dist.all_gather(parts, paddle.to_tensor(np.frombuffer(mine, np.uint8), place=self._place), group=self._group)
-        out[:] = b"".join(part.numpy().tobytes() for part in parts)

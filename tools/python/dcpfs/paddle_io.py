@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import warnings
-from typing import Any, Iterator, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 import numpy as np
 import paddle
 import paddle.distributed as dist
 
-from .paddle_pickle import Named, write
+from .comm import OwnComm
+from .dtype import of_torch
+from .paddle_pickle import write
+from .save import FILE, REPLACE, Piece, Saving, flat
 
 MASTER, SCHEDULER = "master_weights", "LR_Scheduler"
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -24,7 +28,7 @@ def save(state_dict: Any, path: Union[str, io.BytesIO], **configs: Any) -> None:
     gather_to: None: every caller writes what it has to its own path. A rank or a list of them: with state_type "opt" and
     a sharded optimizer they write what all ranks of the sharding group have together; otherwise every rank writes, as with
     Paddle. state_type: "params" or "opt". max_grouped_size: bytes (or "3G", "10M", "2K") that one round of the gathering may
-    have in memory, all ranks' together. use_binary_format: one tensor as a stream. protocol: 2, 3 or 4 (Paddle's function ignores it).
+    have in memory, all ranks' together; more than 32 MiB are never used, and the file is written as it comes. use_binary_format: one tensor as a stream. protocol: 2, 3 or 4 (Paddle's function ignores it).
 
     The file gets its name when it is complete. Errors are of the classes that Paddle raises.
     """
@@ -48,9 +52,7 @@ def save(state_dict: Any, path: Union[str, io.BytesIO], **configs: Any) -> None:
     to = [gather_to] if isinstance(gather_to, int) else list(gather_to)
     limit = configs.get("max_grouped_size", "3G")
     try:
-        whole = gather(state_dict, dist.get_rank() in to, sharding, grouped_size(limit))
-        if whole is not None:
-            write(whole, path, **how)
+        gather(state_dict, path, [r for r in map(sharding.get_group_rank, to) if r >= 0], sharding, grouped_size(limit), **how)
     except Exception as e:
         raise RuntimeError(f"saving failed: {e}; a smaller max_grouped_size than {limit} needs less memory, and for sharding "
                            "stage 1 paddle.save() of each rank is enough") from e
@@ -65,6 +67,23 @@ def grouped_size(size: Union[int, str]) -> int:
 
 
 # ---- ranks ----
+
+class GroupComm(OwnComm):
+    """A group of paddle.distributed; None: all ranks. Only small messages go through it (with gloo, Paddle numbers what it sends so
+    that all ranks must send equally often): ranks of a node share what one of them has read, each node reads for itself."""
+
+    def __init__(self, group: Any = None) -> None:
+        if not dist.is_initialized():
+            dist.init_parallel_env()
+        self._group = group if group is not None else dist.get_group(0)
+        self._place = paddle.CPUPlace() if str(dist.get_backend(self._group)).upper() == "GLOO" else None
+        super().__init__("paddle", self._group.rank, self._group.nranks, bulk=False)
+
+    def gather(self, mine: memoryview, out: memoryview, timeout: float) -> None:
+        parts: list[Any] = []
+        dist.all_gather(parts, paddle.to_tensor(np.frombuffer(mine, np.uint8), place=self._place), group=self._group)
+        out[:] = b"".join(part.numpy().tobytes() for part in parts)
+
 
 def groups() -> tuple[Any, Any]:
     """Those of sharding and of data parallelism. Without fleet all ranks are one sharding group."""
@@ -105,57 +124,36 @@ def same_keys(state: Any, group: Any) -> bool:
 
 # ---- gathering ----
 
-def gather(state: dict[str, Any], here: bool, group: Any, limit: int) -> Optional[dict[str, Any]]:
-    """Collective. The tensors of all ranks of the group, where @here is set; of a key that several have that of the last one."""
-    mine: list[tuple[tuple[str, ...], Any]] = [((k,), v) for k, v in state.items() if k not in (MASTER, SCHEDULER)]
-    if state.get(MASTER) is not None:
-        assert isinstance(state[MASTER], dict), f"{MASTER} is no dict but {type(state[MASTER])}"
-        mine += [((MASTER, k), v) for k, v in state[MASTER].items()]
-    wrong = next((f"{k[-1]} is no tensor but {type(v)}" for k, v in mine if not isinstance(v, paddle.Tensor)), None)
-    arrays = [] if wrong else [np.ascontiguousarray(v.numpy()) for _, v in mine]
-    said = told([wrong, [[k, str(a.dtype), a.shape] for (k, _), a in zip(mine, arrays)]], group)
-    for r, (text, _) in enumerate(said):
-        if text:
-            raise TypeError(f"rank {r}: {text}")
-    whole = [[(tuple(k), np.empty(shape, dtype)) for k, dtype, shape in items if here] for _, items in said]
-    sizes = [sum(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize for _, dtype, shape in items) for _, items in said]
-    one = max(1, limit // group.nranks)
-    out = [Stream([a for _, a in items]) for items in whole]
-    own = Stream(arrays)
-    for at in range(0, max(sizes), one):
-        n = min(one, max(sizes) - at)
-        parts = every(own.read(n), group, n)
-        for s, size, part in zip(out, sizes, parts):
-            if here and at < size:
-                s.write(part[:size - at])
-    if not here:
-        return None
-    result: dict[str, Any] = {MASTER: {}} if any(k[0] == MASTER for items in whole for k, _ in items) or MASTER in state else {}
-    for path, a in (x for items in whole for x in items):
-        (result[MASTER] if path[:-1] else result)[path[-1]] = Named(path[-1], a)
-    if SCHEDULER in state:
-        result[SCHEDULER] = state[SCHEDULER]
-    return result
+def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limit: int, protocol: int = 4,
+           use_binary_format: bool = False) -> None:
+    """Collective. Ranks @to of the group write the tensors that all have; of a key that several have that of the last one."""
+    if use_binary_format:
+        raise NotImplementedError("with use_binary_format one tensor is saved, not a dict")
+    if not to:
+        return
+    if group.rank in to:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    items: list[tuple[tuple[str, ...], Any]] = [((k,), v) for k, v in state.items() if k not in (MASTER, SCHEDULER)]
+    with GroupComm(group) as comm, Saving(path, "paddle", comm, flags=FILE | REPLACE, protocol=protocol, gather_to=to,
+                                        max_grouped=max(1, limit)) as saving:
+        failure: Optional[Exception] = None
+        try:
+            if state.get(MASTER) is not None:
+                assert isinstance(state[MASTER], dict), f"{MASTER} is no dict but {type(state[MASTER])}"
+                items += [((MASTER, k), v) for k, v in state[MASTER].items()]
+            for words, value in items:
+                if not isinstance(value, paddle.Tensor):
+                    raise TypeError(f"{words[-1]} is no tensor but {type(value)}")
+                saving.add(".".join(words), piece_of(value), words)
+            for words, value in flat({SCHEDULER: state[SCHEDULER]} if SCHEDULER in state else {}):
+                saving.add_object(".".join(words), value, words)
+        except Exception as e:
+            failure = e
+        saving.agree(failure)
+        saving.write()
 
 
-class Stream:
-    """The bytes of several arrays in a row."""
-
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self._left = [a.reshape(-1).view(np.uint8).data for a in arrays if a.nbytes]
-
-    def _some(self, n: int) -> Iterator[memoryview]:
-        while n and self._left:
-            head = self._left[0]
-            yield head[:n]
-            self._left[:1] = [head[n:]] if len(head) > n else []
-            n -= min(n, len(head))
-
-    def read(self, n: int) -> bytes:
-        return b"".join(self._some(n))
-
-    def write(self, data: bytes) -> None:
-        at = 0
-        for part in self._some(len(data)):
-            part[:] = data[at:at + len(part)]
-            at += len(part)
+def piece_of(tensor: Any) -> Piece:
+    local = tensor.cpu()
+    shape = tuple(local.shape)
+    return Piece(of_torch(local.dtype), shape, None, shape, local.data_ptr(), tuple(local.strides), local)

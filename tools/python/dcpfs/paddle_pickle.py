@@ -16,13 +16,6 @@ NAMES, BIG = "StructuredToParameterName@@", "UnpackBigParamInfor@@"
 MOST = 2**30 - 1  # bytes of an array in protocols 2 and 3
 
 
-class Named(NamedTuple):
-    """An array that is written as the tensor of that name."""
-
-    name: str
-    array: np.ndarray
-
-
 def write(obj: Any, path: Union[str, io.BytesIO], protocol: int = 4, use_binary_format: bool = False) -> None:
     """What paddle.save() writes, one tensor at a time in memory."""
     if not isinstance(use_binary_format, bool):
@@ -72,15 +65,14 @@ def put(obj: Any, f: Any, protocol: int, binary: bool) -> None:
 def has_tensor(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(has_tensor, value.values()))
-    if isinstance(value, (list, tuple, set)) and not isinstance(value, Named):
+    if isinstance(value, (list, tuple, set)):
         return any(map(has_tensor, value))
-    return isinstance(value, (paddle.Tensor, Named))
+    return isinstance(value, paddle.Tensor)
 
 
 def is_state(obj: Any) -> bool:
     """Values are tensors, and dicts without any."""
-    return isinstance(obj, dict) and all(isinstance(v, (paddle.Tensor, Named)) or (isinstance(v, dict) and not has_tensor(v))
-                                         for v in obj.values())
+    return isinstance(obj, dict) and all(isinstance(v, paddle.Tensor) or (isinstance(v, dict) and not has_tensor(v)) for v in obj.values())
 
 
 class Late(NamedTuple):
@@ -96,8 +88,6 @@ class Late(NamedTuple):
 
 
 def array_of(value: Any) -> np.ndarray:
-    if isinstance(value, Named):
-        return value.array
     if not value.value().get_tensor()._is_initialized():
         raise ValueError(f"the tensor {value.name} has no memory; of group sharded models see save_group_sharded_model")
     return np.array(value.cpu())
@@ -114,9 +104,8 @@ def in_parts(state: dict[Any, Any], protocol: int) -> dict[Any, Any]:
     for k, v in list(state.items()):
         if protocol > 3 or not isinstance(v, Late):
             continue
-        a = v.value.array if isinstance(v.value, Named) else v.value
-        width = a.itemsize if isinstance(a, np.ndarray) else a.element_size()
-        n, one = int(np.prod(a.shape, dtype=np.int64)), MOST // width
+        a = v.value
+        n, one = int(np.prod(a.shape, dtype=np.int64)), MOST // a.element_size()
         if n > one:
             names = [f"{k}@@.{i}" for i in range(-(-n // one))]
             parts.update({name: Late(v.value, i * one, min(n, (i + 1) * one)) for i, name in enumerate(names)})
@@ -141,9 +130,7 @@ class Pickler(Base):  # type: ignore[misc]
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         if isinstance(obj, paddle.nn.Layer):
             raise ValueError("a paddle.nn.Layer cannot be saved: save its state_dict()")
-        if isinstance(obj, Named) and self.memo.get(id(obj)) is None:
-            self.save_reduce(tuple, ((obj.name, Late(obj)),), obj=obj)
-        elif isinstance(obj, Late):
+        if isinstance(obj, Late):
             self._inside += 1
             super().save(obj.array(), save_persistent_id)
             self._inside -= 1

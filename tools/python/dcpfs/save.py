@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import os
 from collections.abc import Mapping
-from ctypes import byref, c_char_p, c_int64, c_void_p
+from ctypes import byref, c_char_p, c_int64, c_uint32, c_void_p
 from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
 
 from ._lib import SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
@@ -17,7 +17,7 @@ from .load import as_comm
 from .objects import encode
 
 Path = Union[str, os.PathLike[str]]
-REPLACE, ASYNC, PARTIAL, SAME_KEYS = 1, 2, 4, 8
+REPLACE, ASYNC, PARTIAL, SAME_KEYS, FILE = 1, 2, 4, 8, 16
 
 
 class Box(NamedTuple):
@@ -44,17 +44,19 @@ class Saving:
     """A checkpoint that is written: dcpfs.save() makes it.
 
     wait(): collective, returns when it is complete. done: wait() would not wait for this rank. left: {key: why} of what
-    the format cannot hold (empty if strict). report: what happened on this rank, in bytes and nanoseconds. Without wait() or when it
+    the format cannot hold (empty if strict). gather_to: ranks that each write a file of all, in rounds of max_grouped bytes. report: what happened on this rank, in bytes and nanoseconds. Without wait() or when it
     is closed before, nothing stays of the checkpoint. A context manager: leaving it waits.
     """
 
     def __init__(self, path: Path, format: str, comm: Optional[Comm] = None, *, flags: int = 0, threads: int = 0,
-                 staging: int = 0, timeout: float = 60, max_shard: int = 0, protocol: int = 0) -> None:
+                 staging: int = 0, timeout: float = 60, max_shard: int = 0, protocol: int = 0,
+                 gather_to: Sequence[int] = (), max_grouped: int = 0) -> None:
         self._handle, self._keep, self.comm = c_void_p(), list[Any](), comm
         self._ours: Optional[Comm] = None
         self.path, self._flags, self._timeout = os.fspath(path), flags, timeout
         config = SaveConfig(ctypes.sizeof(SaveConfig), flags, threads, max(1, int(timeout * 1000)), protocol, 0,
-                            encoded(format, "a format"), staging, max_shard)
+                            encoded(format, "a format"), staging, max_shard, numbers(gather_to, c_uint32), len(gather_to),
+                            max_grouped)
         call("open", comm.pointer if comm else None, encoded(self.path, "a path"), byref(config), byref(self._handle), of="dcpsave")
 
     @property
@@ -160,7 +162,9 @@ def is_tensor(value: Any) -> bool:
 
 def pieces(value: Any, key: str) -> Iterator[Piece]:
     """What this process holds of a tensor. TypeError: its dtype is none of a checkpoint. NotImplementedError: its layout."""
-    if isinstance(value, Box):
+    if isinstance(value, Piece):
+        yield value
+    elif isinstance(value, Box):
         for p in pieces(value.data, key):
             if len(p.shape) != len(value.shape) or len(value.lo) != len(value.shape):
                 raise ValueError(f"{key}: a box of {len(p.shape)} dimensions in a tensor of {len(value.shape)}")

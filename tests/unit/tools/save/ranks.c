@@ -2,7 +2,8 @@
 /*
  * Checkpoints that the ranks of a job write together: tensors cut at random against what one process writes, and
  * ranks that do not agree, fail or are gone.
- * covers: tools/save/agreed, tools/save/given, tools/save/library, tools/save/step, tools/save/shares, tools/save/finish
+ * covers: tools/save/agreed, tools/save/given, tools/save/library, tools/save/step, tools/save/shares, tools/save/finish,
+ * tools/save/gather
  */
 #include "tests/unit/t.h"
 
@@ -284,6 +285,137 @@ static void test_bytes(void **state)
 	t_dir_remove(&d);
 }
 
+/* ---- gathering ---- */
+
+enum { GATHERED = 9 };
+
+struct gathered {
+	const char *root, *format, *file;
+	uint64_t limit;
+	uint32_t to[2];
+	bool bulk;
+	_Atomic uint64_t rounds, grouped;
+};
+
+static uint64_t gathered_size(size_t i)
+{
+	return i == 3 ? 0 : i * i * 37 + 1;
+}
+
+/* Some of the tensors have no memory of their own. */
+static int read_gathered(void *ctx, uint32_t thread, uint64_t off, void *to, uint64_t n,
+			 struct dcpload_error *err)
+{
+	size_t number = (size_t)(uintptr_t)ctx;
+
+	(void)thread, (void)err;
+	for (uint64_t i = 0; i < n; i++)
+		((unsigned char *)to)[i] = byte_of(number, off + i, 0);
+	return 0;
+}
+
+static int gather_rank(const struct dcpload_comm *given, void *arg)
+{
+	struct gathered *job = arg;
+	struct dcpload_comm comm = *given;
+	char path[300];
+	const struct dcpsave_config config = { .size = sizeof(config),
+					       .flags = DCPSAVE_FILE,
+					       .format = job->format,
+					       .timeout_ms = 20000,
+					       .gather_to = job->to,
+					       .ngather = given->ranks > 1 ? 2 : 0,
+					       .max_grouped = job->limit };
+	static const char zeros[4096];
+	struct dcpsave_report report = { .size = sizeof(report) };
+	struct dcpload_error err = { 0 };
+	struct dcpsave *s = NULL;
+	int rc;
+
+	if (!job->bulk)
+		comm.alltoallv = NULL;
+	snprintf(path, sizeof(path), "%s/%u-%u", job->root, comm.ranks, comm.rank);
+	mkdir(path, 0777);
+	snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", job->file);
+	rc = dcpsave_open(&comm, path, &config, &s, &err);
+	for (size_t i = 0; rc == 0 && i < GATHERED; i++) {
+		const uint64_t n = gathered_size(i);
+		uint32_t owner = (uint32_t)(i * comm.ranks / GATHERED);
+		char key[8];
+		const struct dcpsave_tensor t = { .size = sizeof(t),
+						  .ndim = 1,
+						  .key = key,
+						  .dtype = "U8",
+						  .shape = &n,
+						  .data = owner == comm.rank ? NULL : zeros,
+						  .read = read_gathered,
+						  .ctx = (void *)(uintptr_t)i };
+
+		snprintf(key, sizeof(key), "w%zu", i);
+		/* What a later rank gives, too, counts less. */
+		if (owner == comm.rank || owner == comm.rank + 1)
+			rc = dcpsave_add(s, &t, &err);
+	}
+	if (rc == 0)
+		rc = dcpsave_plan(s, &err);
+	if (rc == 0)
+		rc = dcpsave_write(s, &err);
+	if (rc == 0) {
+		dcpsave_report(s, &report);
+		job->rounds += report.rounds;
+		job->grouped = DCP_MAX(job->grouped, report.grouped);
+	}
+	dcpsave_close(s);
+	return rc < 0 ? wrong(given, "gathering", rc, &err) : 0;
+}
+
+/* The ranks that write make the file that one process makes, in rounds of no more than the limit. */
+static void test_gather(void **state)
+{
+	static const struct {
+		const char *format, *file;
+	} kinds[] = { { "safetensors", "w.safetensors" }, { "torch-save", "w.pt" } };
+	uint64_t seed = t_random_seed(12);
+	struct t_dir d;
+
+	(void)state;
+	t_dir_make(&d, "gather");
+	for (int round = 0; round < T_ROUNDS(16); round++) {
+		uint32_t ranks = 2 + (uint32_t)t_random(&seed, 4);
+		struct gathered job = { .root = d.root,
+					.format = kinds[round & 1].format,
+					.file = kinds[round & 1].file,
+					.limit = t_random(&seed, 4) ? 30 + t_random(&seed, 9000)
+								    : 0,
+					.to = { (uint32_t)t_random(&seed, ranks),
+						(uint32_t)t_random(&seed, ranks) },
+					.bulk = t_random(&seed, 2) };
+		size_t n, want;
+		char path[300], *whole, *got;
+
+		assert_int_equal(t_comm_run(1, gather_rank, &job), 0);
+		snprintf(path, sizeof(path), "%s/1-0/%s", d.root, job.file);
+		whole = slurp(path, &want);
+		assert_int_equal(unlink(path), 0);
+		assert_int_equal(t_comm_run(ranks, gather_rank, &job), 0);
+		assert_true(job.rounds && (!job.limit || job.grouped <= job.limit));
+		for (uint32_t r = 0; r < ranks; r++) {
+			snprintf(path, sizeof(path), "%s/%u-%u/%s", d.root, ranks, r, job.file);
+			if (r == job.to[0] || r == job.to[1]) {
+				got = slurp(path, &n);
+				assert_int_equal(n, want);
+				assert_memory_equal(got, whole, n);
+				free(got);
+				assert_int_equal(unlink(path), 0);
+			}
+			*strrchr(path, '/') = '\0';
+			assert_int_equal(rmdir(path), 0); /* there is nothing else */
+		}
+		free(whole);
+	}
+	t_dir_remove(&d);
+}
+
 /* ---- ranks that differ ---- */
 
 struct differing {
@@ -448,6 +580,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cuts),
 		cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_gather),
 		cmocka_unit_test(test_differing),
 	};
 

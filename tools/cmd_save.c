@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dcpfs save, also called dcpsave: what paddle.incubate.distributed.utils.io.save would write on each rank of a job
+ * that holds a version, with its options and its refusals.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "core/base/hash.h"
+#include "core/base/text.h"
+#include "core/model/layout/layout.h"
+#include "core/store/layouts/layouts.h"
+#include "fs/fault.h"
+#include "tools/export/export.h"
+#include "tools/load/comm/comm.h"
+#include "tools/save/dcpsave.h"
+
+struct saving_opts {
+	struct export_opts export;
+	struct opt_texts gather_to;
+	const char *max_grouped;
+	int state_type;
+	bool binary;
+};
+
+#define AT(field) .off = offsetof(struct saving_opts, field)
+#define LIMIT "3G" /* Paddle's default */
+
+static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
+enum { NO_TYPE, PARAMS, OPTIMIZER };
+static const char *const types[] = { "none", "params", "opt", NULL };
+
+static const struct opt opts[] = {
+	{ .name = "layout",
+	  .arg = "L",
+	  .help = "what each rank holds; default: all of it",
+	  .kind = OPT_TEXT,
+	  .what = OPT_LAYOUT,
+	  AT(export.layout) },
+	{ .name = "gather-to",
+	  .arg = "R",
+	  .help = "only these ranks write, what all have together: 0 or 0,1",
+	  .kind = OPT_TEXTS,
+	  AT(gather_to) },
+	{ .name = "state-type",
+	  .arg = "TYPE",
+	  .help = "with --gather-to: params or opt",
+	  .kind = OPT_CHOICE,
+	  AT(state_type),
+	  .choices = types },
+	{ .name = "max-grouped-size",
+	  .arg = "N",
+	  .help = "bytes of a round of gathering: 10K, 9M, 3G (default)",
+	  .kind = OPT_TEXT,
+	  AT(max_grouped) },
+	{ .name = "use-binary-format",
+	  .help = "one tensor alone, as a stream without a pickle",
+	  AT(binary) },
+	{ .name = "protocol",
+	  .arg = "N",
+	  .help = "of the pickle: 2, 3 or 4, the default",
+	  .kind = OPT_UINT,
+	  AT(export.protocol),
+	  .max = 4 },
+	{ .name = "keys",
+	  .arg = "KEY",
+	  .help = "only this key, all below it, or a glob; may be repeated",
+	  .kind = OPT_TEXTS,
+	  AT(export.keys) },
+	{ .name = "skip",
+	  .arg = "KEY",
+	  .help = "but for these; may be repeated",
+	  .kind = OPT_TEXTS,
+	  AT(export.skip) },
+	{ .name = "dtype",
+	  .arg = "TYPE",
+	  .help = "convert to F32, BF16, F16, F8_E4M3, F8_E5M2",
+	  .kind = OPT_CHOICE,
+	  AT(export.dtype),
+	  .choices = export_dtypes },
+	{ .name = "comm",
+	  .arg = "HOW",
+	  .help = "how ranks talk: auto, alone, mpi, env",
+	  .kind = OPT_CHOICE,
+	  AT(export.comm),
+	  .choices = comms },
+	{ .name = "force", .help = "replace a file that is there", AT(export.force) },
+	{ .name = "version",
+	  .arg = "V",
+	  .kind = OPT_OPERAND,
+	  .what = OPT_VERSION,
+	  .help = "VERSION: a name, the number in it, or latest (default)" },
+	{ .name = "json",
+	  .kind = OPT_FORM,
+	  AT(export.form),
+	  .def = OUT_JSON,
+	  .help = "print what was done as JSON" },
+	OPT_END
+};
+
+enum { OPERAND_SOURCE, OPERAND_VERSION, OPERAND_OUT };
+static const struct opt_operand operands[] = { PICK_OPERANDS,
+					       { "OUT", false, OPT_FILE },
+					       { 0 } };
+
+/* Where a tensor of the set is read. */
+struct reading_of {
+	struct save_source source;
+	size_t tensor;
+};
+
+struct saving {
+	const struct saving_opts *opts;
+	struct exporting x;
+	uint32_t gather_to[DCP_LAYOUT_MAX_DIMS * OPT_MAX_TEXTS];
+	uint64_t ngather, max_grouped;
+	bool gathers; /* what ranks have differs, and is brought together */
+	char *out;    /* of this rank */
+	struct reading_of *reading;
+	struct dcpsave *save;
+	struct dcpload_error err;
+};
+
+/* All ranks come to the same; rank 0 says it. */
+static enum cmd_exit usage(const struct saving *s, const char *fmt, ...) DCP_PRINTF(2, 3);
+static enum cmd_exit usage(const struct saving *s, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return export_leads(&s->x) ? cmd_fail(CMD_USAGE, "save: %s", text) : CMD_USAGE;
+}
+
+/* ---- options ---- */
+
+/* As Paddle: a number, or one with G, M or K. */
+static bool parse_size(const char *text, uint64_t *out)
+{
+	static const char units[] = "KMG";
+	size_t n = strlen(text);
+	const char *unit = n ? strchr(units, text[n - 1]) : NULL;
+	char digits[24];
+
+	if (n == 0 || n >= sizeof(digits))
+		return false;
+	snprintf(digits, sizeof(digits), "%.*s", (int)(n - (unit != NULL)), text);
+	return opt_number(digits, 10, out) &&
+	       (!unit ||
+		!__builtin_mul_overflow(*out, (uint64_t)1 << (10 * (unit - units + 1)), out));
+}
+
+/* "0", "0,1" */
+static bool parse_ranks(struct saving *s, const char *text)
+{
+	while (true) {
+		size_t n = strcspn(text, ",");
+		char word[16];
+		uint64_t rank;
+
+		if (n >= sizeof(word) || s->ngather == DCP_LEN(s->gather_to))
+			return false;
+		snprintf(word, sizeof(word), "%.*s", (int)n, text);
+		if (!opt_number(word, 10, &rank) || rank > UINT32_MAX)
+			return false;
+		s->gather_to[s->ngather++] = (uint32_t)rank;
+		if (!text[n])
+			return true;
+		text += n + 1;
+	}
+}
+
+static enum cmd_exit parse(struct saving *s)
+{
+	const struct saving_opts *o = s->opts;
+	const char *size = o->max_grouped ? o->max_grouped : LIMIT;
+
+	for (size_t i = 0; i < o->gather_to.n; i++)
+		if (!parse_ranks(s, o->gather_to.v[i]))
+			return usage(s, "--gather-to %s is no rank and no list of ranks",
+				     o->gather_to.v[i]);
+	if (!parse_size(size, &s->max_grouped))
+		return usage(s,
+			     "--max-grouped-size is a number or like 10K, 9M, 200G, not \"%s\"",
+			     size);
+	if (o->export.protocol == 1)
+		return usage(s, "--protocol is 2, 3 or 4, not 1");
+	return CMD_OK;
+}
+
+/* With several ranks, as Paddle asserts it. */
+static enum cmd_exit check_gathering(const struct saving *s)
+{
+	const char *type = types[s->opts->state_type];
+
+	if (s->opts->state_type == NO_TYPE)
+		return usage(s, "with --gather-to, --state-type must be params or opt");
+	for (uint64_t i = 0; i < s->ngather; i++)
+		if (s->gather_to[i] >= s->x.comm->ranks)
+			return usage(s, "there is no rank %u to gather to, only 0 to %u",
+				     s->gather_to[i], s->x.comm->ranks - 1);
+	if (!dcp_has_extension(s->x.out, type) && export_leads(&s->x))
+		cmd_fail(CMD_OK, "save: %s are saved as %s, which does not end with %s", type,
+			 s->x.out, type);
+	return CMD_OK;
+}
+
+/* OUT with {rank} as a number. */
+static int name_file(struct saving *s)
+{
+	static const char mark[] = "{rank}";
+	const char *at = strstr(s->x.out, mark);
+
+	if (!at)
+		s->out = strdup(s->x.out);
+	else if (asprintf(&s->out, "%.*s%u%s", (int)(at - s->x.out), s->x.out, s->x.comm->rank,
+			  at + sizeof(mark) - 1) < 0)
+		s->out = NULL;
+	return s->out ? 0 : -ENOMEM;
+}
+
+/* ---- what the ranks have ---- */
+
+static enum cmd_exit open_source(struct saving *s, const struct opt_args *args)
+{
+	struct exporting *x = &s->x;
+	enum cmd_exit code = pick_open(&x->pick, args, &x->opts->pick);
+
+	if (code == CMD_OK)
+		code = export_check_place(x);
+	if (code == CMD_OK)
+		code = export_open_layout(x);
+	if (code == CMD_OK && x->layout && dcp_layout_ranks(x->layout) != x->comm->ranks)
+		code = usage(s,
+			     "%s has %u ranks, %u %s running: start %u (mpirun -np %u "
+			     "dcpsave ...)",
+			     x->opts->layout, dcp_layout_ranks(x->layout), x->comm->ranks,
+			     x->comm->ranks == 1 ? "is" : "are", dcp_layout_ranks(x->layout),
+			     dcp_layout_ranks(x->layout));
+	return code;
+}
+
+/* Have all ranks the same keys? 1, 0, or -errno. */
+static int same_keys(struct saving *s)
+{
+	const struct dcp_write_set *set = &s->x.set;
+	uint64_t mine = set->ntensors;
+	struct load_blobs b;
+	int rc;
+
+	for (size_t i = 0; i < set->ntensors + set->nobjects; i++) {
+		const char *key = dcp_write_key(set, i);
+
+		mine = dcp_hash64_more(mine, key, strlen(key) + 1);
+	}
+	rc = load_gather(s->x.comm, &mine, sizeof(mine), &b, &s->err, EXPORT_TIMEOUT_MS);
+	if (rc < 0)
+		return rc;
+	rc = 1;
+	for (uint32_t r = 0; r < s->x.comm->ranks; r++)
+		if (memcmp(b.at[r], b.at[0], sizeof(mine)) != 0)
+			rc = 0;
+	load_blobs_free(&b);
+	return rc;
+}
+
+/* What Paddle gathers: tensors, those of master_weights, and what the scheduler has. */
+static bool is_gathered(const struct dcp_write_set *set, size_t i)
+{
+	size_t n = i < set->ntensors ? set->tensors[i].npath
+				     : set->objects[i - set->ntensors].npath;
+	const char *const *path =
+		i < set->ntensors ? set->tensors[i].path : set->objects[i - set->ntensors].path;
+
+	if (i >= set->ntensors)
+		return n && strcmp(path[0], "LR_Scheduler") == 0;
+	return n <= 1 || (n == 2 && strcmp(path[0], "master_weights") == 0);
+}
+
+static int check_gathered(struct saving *s)
+{
+	const struct dcp_write_set *set = &s->x.set;
+
+	if (s->x.is_cut)
+		return dcp_fail(
+			&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"the layout cuts tensors: only what data parallelism and sharding "
+			"give to ranks, whole tensors, can be gathered");
+	for (size_t i = 0; i < set->ntensors + set->nobjects; i++)
+		if (!is_gathered(set, i))
+			return dcp_fail(&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"%.200s is not a tensor of a state: with --gather-to "
+					"there are tensors, master_weights and LR_Scheduler; "
+					"--skip leaves it out",
+					dcp_write_key(set, i));
+	return 0;
+}
+
+/* Who writes what: 0, or -errno with a line in x.err. */
+static int choose(struct saving *s)
+{
+	const struct dcp_write_set *set = &s->x.set;
+	bool asked = s->ngather && s->x.comm->ranks > 1;
+	int rc = 0, same = asked ? same_keys(s) : 1;
+
+	if (same < 0)
+		return dcp_fail(&s->x.err, same, DCP_ERR_NO_OFFSET, "%.400s", s->err.text);
+	if (asked && s->opts->state_type == PARAMS && !same)
+		rc = dcp_fail(&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+			      "ranks have other keys: parameters can be saved with data "
+			      "parallelism and sharding stage 1 or 2");
+	s->gathers = rc == 0 && asked && !same;
+	if (s->gathers)
+		rc = check_gathered(s);
+	if (rc == 0 && s->opts->binary && (set->ntensors != 1 || set->nobjects || s->gathers))
+		rc = dcp_fail(&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+			      "--use-binary-format is for one tensor, not for a dict of %zu "
+			      "tensors and %zu objects; --keys chooses",
+			      set->ntensors, set->nobjects);
+	if (rc == 0 && s->x.comm->ranks > 1 && !strstr(s->x.out, "{rank}") &&
+	    (s->gathers ? s->ngather > 1 : true))
+		rc = dcp_fail(&s->x.err, -EINVAL, DCP_ERR_NO_OFFSET,
+			      "several ranks write %s%s: put {rank} into the name", s->x.out,
+			      asked && same ? ", since all have the same keys" : "");
+	return rc;
+}
+
+/* ---- writing ---- */
+
+static int read_tensor(void *ctx, uint32_t thread, uint64_t off, void *to, uint64_t n,
+		       struct dcpload_error *err)
+{
+	const struct reading_of *r = ctx;
+	struct dcp_err said = { 0 };
+	int rc = r->source.read(r->source.ctx, thread, r->tensor, 0, off, to, n, &said);
+
+	return load_fail_err(err, rc, &said);
+}
+
+static int add_all(struct saving *s)
+{
+	const struct dcp_write_set *set = &s->x.set;
+	struct save_source source = export_source(s->x.reader);
+	int rc = 0;
+
+	s->reading = calloc(set->ntensors + 1, sizeof(*s->reading));
+	if (!s->reading)
+		return load_say(&s->err, -ENOMEM);
+	for (size_t i = 0; rc == 0 && i < set->ntensors; i++) {
+		const struct dcp_write_tensor *t = &set->tensors[i];
+		const struct dcpsave_tensor tensor = { .size = sizeof(tensor),
+						       .ndim = t->ndim,
+						       .key = t->key,
+						       .path = t->path,
+						       .npath = t->npath,
+						       .dtype = dcp_dtype_info(t->dtype)->name,
+						       .shape = t->shape,
+						       .read = read_tensor,
+						       .ctx = &s->reading[i] };
+
+		s->reading[i] = (struct reading_of){ source, i };
+		rc = dcpsave_add(s->save, &tensor, &s->err);
+	}
+	for (size_t i = 0; rc == 0 && i < set->nobjects; i++) {
+		const struct dcp_object *o = &set->objects[i];
+		const struct dcpsave_object object = { .size = sizeof(object),
+						       .key = o->key,
+						       .path = o->path,
+						       .npath = o->npath,
+						       .type = o->type,
+						       .json = o->json };
+
+		rc = dcpsave_add_object(s->save, &object, &s->err);
+	}
+	return rc;
+}
+
+static int agree(struct saving *s, int rc)
+{
+	return load_agree(s->x.comm, rc, &s->err, EXPORT_TIMEOUT_MS);
+}
+
+static int write_file(struct saving *s)
+{
+	const struct dcpsave_config config = {
+		.size = sizeof(config),
+		.flags = DCPSAVE_FILE | (s->opts->export.force ? DCPSAVE_REPLACE : 0),
+		.protocol = (uint32_t)s->opts->export.protocol,
+		.format = s->x.format->name,
+		.gather_to = s->gathers ? s->gather_to : NULL,
+		.ngather = s->ngather,
+		.max_grouped = s->max_grouped,
+	};
+	int rc =
+		dcpsave_open(s->gathers ? s->x.comm : NULL, s->out, &config, &s->save, &s->err);
+
+	rc = agree(s, rc == 0 ? add_all(s) : rc);
+	if (rc == 0)
+		rc = agree(s, dcpsave_plan(s->save, &s->err));
+	if (rc == 0)
+		rc = agree(s, dcpsave_write(s->save, &s->err));
+	return rc;
+}
+
+/* ---- what was done ---- */
+
+static void put_report(struct saving *s, const struct load_blobs *b, struct out *o)
+{
+	double seconds = (double)(dcp_now_ns(CLOCK_MONOTONIC) - s->x.start_ns) / 1e9;
+	uint64_t files = 0, bytes = 0, given = 0, tensors = 0;
+	const struct dcpsave_report *mine = b->at[0];
+	char size[OUT_SIZE], most[OUT_SIZE], count[32];
+
+	for (uint32_t r = 0; r < s->x.comm->ranks; r++) {
+		const struct dcpsave_report *t = b->at[r];
+
+		files += t->files;
+		bytes += t->bytes;
+		given += t->given;
+		tensors = DCP_MAX(tensors, t->tensors);
+	}
+	if (s->opts->export.form == OUT_JSON) {
+		struct dcp_jsonw *w = &o->json;
+
+		dcp_jsonw_object(w);
+		dcp_jsonw_put_str(w, "out", s->x.out);
+		dcp_jsonw_put_str(w, "format", s->x.format->name);
+		dcp_jsonw_put_str(w, "version", s->x.pick.found->name);
+		dcp_jsonw_put_u64(w, "ranks", s->x.comm->ranks);
+		dcp_jsonw_put_bool(w, "gathered", s->gathers);
+		dcp_jsonw_put_u64(w, "tensors", tensors);
+		dcp_jsonw_put_u64(w, "files", files);
+		dcp_jsonw_put_u64(w, "bytes", bytes);
+		dcp_jsonw_put_u64(w, "given", given);
+		dcp_jsonw_put_u64(w, "rounds", mine->rounds);
+		dcp_jsonw_put_u64(w, "grouped", mine->grouped);
+		dcp_jsonw_key(w, "seconds");
+		dcp_jsonw_f64(w, seconds);
+		export_put_left_json(&s->x, w);
+		dcp_jsonw_end(w);
+		return;
+	}
+	out_text(&o->buf, s->x.out);
+	dcp_buf_printf(&o->buf, ": %s, %s tensor%s, %s in %" PRIu64 " file%s, %.1f s",
+		       s->x.format->name, out_count(count, tensors), dcp_s(tensors),
+		       out_size(size, bytes), files, dcp_s(files), seconds);
+	if (s->gathers)
+		dcp_buf_printf(&o->buf, ", gathered in %" PRIu64 " round%s of at most %s",
+			       mine->rounds, dcp_s(mine->rounds),
+			       out_size(most, mine->grouped));
+	dcp_buf_str(&o->buf, "\n");
+	export_put_left(&s->x, o);
+}
+
+static enum cmd_exit report(struct saving *s)
+{
+	struct dcpsave_report mine = { .size = sizeof(mine) };
+	enum cmd_exit code = CMD_OK;
+	struct load_blobs b;
+	struct out o;
+
+	dcpsave_report(s->save, &mine);
+	if (load_gather(s->x.comm, &mine, sizeof(mine), &b, &s->err, EXPORT_TIMEOUT_MS) < 0)
+		return cmd_fail(CMD_ENV, "save: %s", s->err.text);
+	if (export_leads(&s->x)) {
+		out_init(&o);
+		put_report(s, &b, &o);
+		code = s->opts->export.form == OUT_JSON ? out_json(&o) : out_flush(&o);
+		out_finish(&o);
+	}
+	load_blobs_free(&b);
+	return code;
+}
+
+/* ---- all of it ---- */
+
+static enum cmd_exit fail(const struct saving *s, int rc, const char *text)
+{
+	static const int wrong[] = { -EEXIST, -EISDIR, -ENOTDIR, -EINVAL };
+	enum cmd_exit code = cmd_exit_of(rc);
+
+	for (size_t i = 0; i < DCP_LEN(wrong); i++)
+		code = rc == wrong[i] ? CMD_USAGE : code;
+	if (!export_leads(&s->x))
+		return code;
+	cmd_fail(code, "save: %s", text);
+	if (rc == -EEXIST && !s->opts->export.force)
+		cmd_hint("--force replaces it");
+	return code;
+}
+
+static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
+{
+	struct exporting *x = &s->x;
+	enum cmd_exit code = export_join(x, comms[x->opts->comm]);
+	int rc;
+
+	if (code == CMD_OK)
+		code = parse(s);
+	if (code == CMD_OK && s->ngather && x->comm->ranks > 1)
+		code = check_gathering(s);
+	if (code != CMD_OK)
+		return code;
+	code = open_source(s, args);
+	/* Those that cannot open it have said why. */
+	rc = export_agree(x, code == CMD_OK ? 0 : -ECANCELED);
+	if (code != CMD_OK || rc < 0)
+		return code == CMD_OK ? CMD_ENV : code;
+	rc = export_agree(x, export_choose(x));
+	if (rc == 0)
+		rc = export_agree(x, choose(s));
+	if (rc == 0)
+		rc = export_agree(x, dcp_err_say(&x->err, name_file(s)));
+	if (rc == 0)
+		rc = export_agree(x, dcp_err_say(&x->err, export_reader(x, &x->reader)));
+	if (rc < 0)
+		return fail(s, rc, x->err.msg);
+	rc = write_file(s);
+	return rc < 0 ? fail(s, rc, s->err.text) : report(s);
+}
+
+static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
+{
+	const struct saving_opts *o = opts_in;
+	struct saving s = { .opts = o };
+	enum cmd_exit code;
+
+	s.x = (struct exporting){ .opts = &o->export,
+				  .out = args->operand[OPERAND_OUT],
+				  .start_ns = dcp_now_ns(CLOCK_MONOTONIC),
+				  .format = dcp_write_format(o->binary ? "paddle-binary"
+								       : "paddle"),
+				  .local = true };
+	dcpfs_fault_install(); /* so that files may be mapped */
+	dcp_arena_init(&s.x.arena, (size_t)4 << 30);
+	progress_init(&s.x.progress, true);
+	code = save_version(&s, args);
+	dcpsave_close(s.save);
+	free(s.reading);
+	free(s.out);
+	export_finish(&s.x);
+	return code;
+}
+
+const struct cmd cmd_save = {
+	.name = "save",
+	.what = "write what each rank of a job holds as Paddle's io.save does",
+	.about = "Write OUT as paddle.incubate.distributed.utils.io.save does, on each rank of "
+		 "a "
+		 "job that\nholds a version: a file of what the rank has, or of what all have "
+		 "together. {rank} in\nOUT is the rank's number. Also called dcpsave. Started "
+		 "by "
+		 "mpirun, torchrun or srun, or\nalone.",
+	.operands = operands,
+	.opts = opts,
+	.size = sizeof(struct saving_opts),
+	.run = run,
+	.examples = { "mpirun -np 4 dcpsave /data/run1 run1.pdopt --layout stages.dcpl "
+		      "--gather-to 0 --state-type opt",
+		      "mpirun -np 4 dcpsave /data/run1 'run1.{rank}.pdparams' --layout "
+		      "tp4:llama" },
+};
