@@ -285,6 +285,10 @@ struct dcpload_hooks {
 		      uint64_t n);
 	/* After everything else, and only when all ranks have succeeded; load_state_dict(). */
 	int (*set_state)(void *ctx);
+	/* All copies to a part on a device are on their way: before commit(), and if anything of it is stored. A stream
+	 * that is told in this call to wait for @event, a CUevent (cuStreamWaitEvent), finds the part in place, without
+	 * waiting for the host. Should the load fail later, or begin anew, the part is not what is stored. */
+	int (*queued)(void *ctx, uint64_t number, const struct dcpload_part *part, void *event);
 };
 /* Copies @hooks. Returns 0. */
 DCPLOAD_API int dcpload_plan_hooks(struct dcpload_plan *plan,

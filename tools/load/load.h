@@ -137,6 +137,7 @@ struct load_want {
 	bool swap;
 	uint8_t memory;        /* enum dcpload_memory of the destination */
 	_Atomic uint64_t left; /* stored bytes that are not in place yet */
+	uint64_t unqueued;     /* those that are not on their way to the device either */
 	_Atomic uint32_t complete;
 	void *user;
 	size_t first, n; /* its needs, valid until they are sorted */

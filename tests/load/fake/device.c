@@ -208,9 +208,18 @@ static bool run(struct CUstream_st *s, const struct fake_operation *o)
 	return true;
 }
 
+static void take_time(const struct fake_operation *o)
+{
+	bool large = (o->kind == COPY_IN || o->kind == COPY_BOX) && bytes_of(o) > 64 << 10;
+	const struct timespec moment = {
+		.tv_nsec = large ? 50000 + fake_number("FAKE_CUDA_SLOW", 0) * 1000000L : 50000
+	};
+
+	nanosleep(&moment, NULL);
+}
+
 static void *work(void *arg)
 {
-	const struct timespec moment = { .tv_nsec = 50000 };
 	struct CUstream_st *s = arg;
 
 	pthread_mutex_lock(&lock);
@@ -227,7 +236,7 @@ static void *work(void *arg)
 			s->last = &s->first;
 		s->busy = true;
 		pthread_mutex_unlock(&lock);
-		nanosleep(&moment, NULL);
+		take_time(o);
 		pthread_mutex_lock(&lock);
 		if (!run(s, o)) { /* nor does anything behind it */
 			s->first = NULL;

@@ -316,6 +316,7 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 
 		if (w->id && w->nbytes && !w->target.base)
 			return load_fail(err, -EFAULT, "%s has no destination", w->key);
+		w->unqueued = w->left;
 		rc = w->id ? prepare(p, w, err) : 0;
 		if (rc < 0)
 			return rc;

@@ -11,6 +11,7 @@
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
+#include "tools/load/place/job.h"
 #include "tools/load/window.h"
 
 enum {
@@ -24,7 +25,7 @@ enum {
 
 /* Bytes of a want that are on their way. */
 struct coming {
-	uint32_t want, zero;
+	uint32_t want, last; /* 1: nothing of it follows */
 	uint64_t bytes;
 };
 
@@ -317,11 +318,47 @@ static int ship_stretch(struct load_ship *s)
 	return rc;
 }
 
+/* Does the current batch bring the last of some part? Then its mark is to stand for the batches before it, too. */
+static int join(struct load_ship *s, bool *some)
+{
+	struct batch *b = current(s);
+	int rc = 0;
+
+	*some = false;
+	for (size_t i = 0; i < b->ncoming && s->p->hooks.queued; i++) {
+		struct load_want *w = &s->p->want[b->coming[i].want];
+
+		w->unqueued -= b->coming[i].bytes;
+		b->coming[i].last = w->unqueued == 0;
+		*some |= w->unqueued == 0;
+	}
+	for (uint32_t i = 0; i < s->flying && *some && rc == 0; i++)
+		rc = s->d->kind->follow(s->d, lane(s),
+					s->batch[(s->oldest + i) % s->nbatch].mark);
+	return rc;
+}
+
+static int tell_queued(struct load_ship *s, const struct batch *b)
+{
+	const struct dcpload_hooks *h = &s->p->hooks;
+	struct dcpload_part part;
+	int rc = 0;
+
+	for (size_t i = 0; i < b->ncoming && rc >= 0; i++) {
+		if (!b->coming[i].last)
+			continue;
+		dcpload_part(s->p, b->coming[i].want, &part);
+		rc = h->queued(h->ctx, b->coming[i].want, &part, b->mark);
+	}
+	return DCP_MIN(rc, 0);
+}
+
 /* End the current batch; @last: of its chunk. */
 static int end(struct load_ship *s, bool last)
 {
 	struct load_device *d = s->d;
 	struct batch *b = current(s);
+	bool some = false;
 	int rc = ship_stretch(s);
 
 	if (rc == 0 && b->njobs)
@@ -330,13 +367,15 @@ static int end(struct load_ship *s, bool last)
 	if (rc == 0 && b->njobs)
 		rc = d->kind->scatter(d, lane(s), b->device_jobs, b->njobs, b->blocks);
 	if (rc == 0)
+		rc = join(s, &some);
+	if (rc == 0)
 		rc = d->kind->mark(d, b->mark, lane(s));
 	if (rc < 0)
 		return rc;
 	if (last)
 		b->chunk = s->chunk;
 	s->flying++;
-	return 0;
+	return some ? tell_queued(s, b) : 0;
 }
 
 int load_ship_end(struct load_ship *s)
@@ -353,92 +392,6 @@ static int turn(struct load_ship *s)
 }
 
 /* ---- by the kernel ---- */
-
-static enum load_number number_of(enum dcp_dtype t)
-{
-	/* clang-format off */
-	static const uint8_t numbers[DCP_DTYPE_COUNT] = {
-		[DCP_DTYPE_F64]         = LOAD_NUMBER_F64,
-		[DCP_DTYPE_F32]         = LOAD_NUMBER_F32,
-		[DCP_DTYPE_F16]         = LOAD_NUMBER_F16,
-		[DCP_DTYPE_BF16]        = LOAD_NUMBER_BF16,
-		[DCP_DTYPE_F8_E4M3]     = LOAD_NUMBER_F8_E4M3,
-		[DCP_DTYPE_F8_E5M2]     = LOAD_NUMBER_F8_E5M2,
-		[DCP_DTYPE_F8_E4M3FNUZ] = LOAD_NUMBER_F8_E4M3FNUZ,
-		[DCP_DTYPE_F8_E5M2FNUZ] = LOAD_NUMBER_F8_E5M2FNUZ,
-		[DCP_DTYPE_F8_E8M0]     = LOAD_NUMBER_F8_E8M0,
-	};
-	/* clang-format on */
-	return numbers[t];
-}
-
-/* The destination's dimensions, those that can be one merged. false: there are too many. */
-static bool take_target(struct load_job *j, const struct load_target *t)
-{
-	uint64_t shape[LOAD_SCATTER_TARGET + 1];
-	int64_t stride[LOAD_SCATTER_TARGET + 1];
-	uint32_t n = 0;
-
-	for (uint32_t d = 0; t->stride && d < t->ndim; d++) {
-		if (t->shape[d] == 1)
-			continue;
-		if (n && (uint64_t)stride[n - 1] == (uint64_t)t->stride[d] * t->shape[d]) {
-			shape[n - 1] *= t->shape[d];
-			stride[n - 1] = t->stride[d];
-			continue;
-		}
-		if (n == LOAD_SCATTER_TARGET)
-			return false;
-		shape[n] = t->shape[d];
-		stride[n++] = t->stride[d];
-	}
-	memcpy(j->shape, shape, n * sizeof(*shape));
-	memcpy(j->stride, stride, n * sizeof(*stride));
-	j->target_ndim = n;
-	return true;
-}
-
-/* The largest unit of bytes, up to 16, to which the runs are aligned on both sides. */
-static uint32_t unit_of(const struct load_job *j, uint64_t run)
-{
-	uint64_t all = j->src | (j->dst + j->at) | run | 16;
-
-	for (uint32_t k = 0; k < j->ndim; k++)
-		all |= j->src_stride[k] | j->dst_stride[k];
-	return (uint32_t)(all & -all);
-}
-
-/* Describe the runs of @r, at byte @off of the batch, for the kernel. false: it cannot place them. */
-static bool make_job(struct load_ship *s, struct load_job *j, const struct load_target *t,
-		     const struct dcp_strided *r, uint64_t off)
-{
-	*j = (struct load_job){ .first = current(s)->blocks,
-				.src = (uint64_t)(uintptr_t)(current(s)->room + off),
-				.dst = (uint64_t)(uintptr_t)t->base,
-				.at = r->dst,
-				.elements = !t->plain,
-				.from = t->from,
-				.to = t->to,
-				.swap = t->swap,
-				.ndim = r->ndim };
-	for (uint32_t k = 0; k < r->ndim; k++) {
-		j->count[k] = r->count[k];
-		j->src_stride[k] = r->file_stride[k];
-		j->dst_stride[k] = r->dst_stride[k];
-	}
-	if (!t->plain && t->dtype != t->shown) {
-		j->was = number_of(t->dtype);
-		j->is = number_of(t->shown);
-		if (!j->was || !j->is)
-			return false;
-	}
-	if (!t->plain && !take_target(j, t))
-		return false;
-	j->unit = t->plain ? unit_of(j, r->run) : t->from;
-	j->per_run = r->run / j->unit;
-	j->units = dcp_strided_bytes(r) / j->unit;
-	return true;
-}
 
 /* Have bytes [lo, hi) of the batch shipped. */
 static int want_shipped(struct load_ship *s, uint64_t lo, uint64_t hi)
@@ -541,14 +494,6 @@ int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n)
 	return s->d->kind->copy(s->d, lane(s), current(s)->room + (src - s->src), src, n);
 }
 
-bool load_ship_places(const struct load_target *t)
-{
-	struct load_job j;
-
-	return (t->plain || take_target(&j, t)) &&
-	       (t->dtype == t->shown || (number_of(t->dtype) && number_of(t->shown)));
-}
-
 int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,
 		  const uint8_t *src)
 {
@@ -561,13 +506,14 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 	if (rc < 0)
 		return rc;
 	if ((s->resident || !(t->plain && is_long(r))) && s->d->scatters &&
-	    make_job(s, j, t, r, off)) {
+	    load_job_make(j, t, r, (uint64_t)(uintptr_t)(b->room + off))) {
 		if (!s->resident)
 			rc = want_shipped(s, off, off + dcp_strided_extent(r));
+		j->first = b->blocks;
 		b->njobs++;
 		b->blocks += (j->units + LOAD_SCATTER_UNITS - 1) / LOAD_SCATTER_UNITS;
 	} else if (s->resident) {
-		return -ENOTSUP; /* load_ship_places() has said so */
+		return -ENOTSUP; /* load_job_can() has told */
 	} else if (t->plain) {
 		rc = s->d->kind->copy_runs(s->d, lane(s), t->base, src, r);
 		b->bytes += bytes;

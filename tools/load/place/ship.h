@@ -41,8 +41,6 @@ int load_ship_start(struct load_ship *s);
 int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk);
 /* Of the current batch, whose bytes are on the device already (p->gds): copy these, which the host has. */
 int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n);
-/* Can the kernel place what goes to @t? */
-bool load_ship_places(const struct load_target *t);
 /* Add the runs of @r for want @number; its first byte is at @src. */
 int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,
 		  const uint8_t *src);

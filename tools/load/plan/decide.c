@@ -11,6 +11,7 @@
 #include "core/store/io/files.h"
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
+#include "tools/load/place/job.h"
 #include "tools/load/place/ship.h"
 #include "tools/load/plan/chunk.h"
 #include "tools/load/plan/schedule.h"
@@ -320,7 +321,7 @@ static const char *not_by_gds(const struct dcpload_plan *p)
 			      : p->device->kind->kind_of(p->device, w->target.base)) <
 			    DCPLOAD_MEMORY_DEVICE)
 			return "some destinations may be in the host's memory";
-		if (!load_ship_places(&w->target))
+		if (!load_job_can(&w->target))
 			return "a destination has too many dimensions";
 	}
 	return NULL;

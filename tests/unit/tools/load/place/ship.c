@@ -2,7 +2,7 @@
 /*
  * Destinations on a device: every conversion, strides, reversed bytes, by the kernel and by the host; memory
  * of the caller, and its stream. Without a device (DCPFS_DEVICE) there is nothing to test.
- * covers: tools/load/place/ship, tools/load/place/dlpack, tools/load/memory/device, tools/load/memory/cuda, tools/load/memory/memory
+ * covers: tools/load/place/ship, tools/load/place/job, tools/load/place/dlpack, tools/load/memory/device, tools/load/memory/cuda, tools/load/memory/memory
  */
 #include "tests/unit/t.h"
 
@@ -159,7 +159,7 @@ static void test_conversions(void **state)
 static void test_strides(void **state)
 {
 	static const int64_t stride[] = { 16 * 32 * 3, 32 * 3, 2 };
-	const uint64_t lo[] = { 1, 3, 5 }, len[] = { 6, 11, 20 };
+	const uint64_t lo[] = { 1, 3, 5 }, len[] = { 3, 5, 20 };
 	struct t_dir *d = *state;
 	const char *name = device();
 
@@ -196,7 +196,7 @@ static void test_strides(void **state)
 		assert_int_equal(dcpload_part_read(p, 0, 0, got, 1, &err), -EINVAL);
 		assert_int_equal(dev->kind->fetch(dev, got, want.dst, n), 0);
 		t = p->want[0].target;
-		for (uint64_t e = 0; e < 6 * 11 * 20; e++) {
+		for (uint64_t e = 0; e < 3 * 5 * 20; e++) {
 			uint64_t at = (uint64_t)(load_address(&t, e) - t.base);
 
 			memcpy(expected + at, got + at, t.to);
@@ -323,6 +323,103 @@ static void test_allocated(void **state)
 		dcpload_close(ck);
 	}
 	free(host);
+}
+
+/* ---- events ---- */
+
+enum {
+	BIG = 2948640
+}; /* bytes: 13 slots of 1 MiB of staging, and 20,000 that are copied soon */
+
+struct waiting {
+	struct load_device *dev;
+	void *lane, *mark;
+	uint8_t *got;
+	uint64_t queued, committed;
+	int rc;
+};
+
+/* What waits for the event, and for nothing else, finds all of the part. */
+static int on_queued(void *ctx, uint64_t number, const struct dcpload_part *part, void *event)
+{
+	struct waiting *w = ctx;
+
+	if (part->complete || number || w->committed)
+		return -EPROTO;
+	w->queued++;
+	if (w->rc || w->dev->kind->follow(w->dev, w->lane, event) < 0 ||
+	    w->dev->kind->mark(w->dev, w->mark, w->lane) < 0 ||
+	    load_device_wait(w->dev, w->mark, 10000) < 0 ||
+	    w->dev->kind->fetch(w->dev, w->got, part->data, part->nbytes) < 0)
+		return w->rc ? w->rc : -EIO;
+	for (uint64_t i = 0; i < BIG; i++)
+		if (w->got[i] != t_load_byte(i, 5))
+			return -EILSEQ;
+	return 0;
+}
+
+static int on_commit(void *ctx, uint64_t number, const struct dcpload_part *part)
+{
+	struct waiting *w = ctx;
+
+	(void)part;
+	w->committed += number == 0 && w->queued == 0; /* too early */
+	return 0;
+}
+
+static void test_queued(void **state)
+{
+	struct t_dir *d = *state;
+	static const char header[] =
+		"{\"big\":{\"dtype\":\"U8\",\"shape\":[2948640],\"data_offsets\":[0,2948640]}}";
+	const uint64_t n = sizeof(header) - 1;
+	uint8_t *file = malloc(8 + n + BIG), *host = malloc(BIG);
+	struct waiting w = { .got = malloc(BIG) };
+	struct dcpload_hooks hooks = {
+		.size = sizeof(hooks), .ctx = &w, .commit = on_commit, .queued = on_queued
+	};
+	struct dcpload_config config = { .size = sizeof(config),
+					 .device = device(),
+					 .io = DCPLOAD_IO_DIRECT,
+					 .staging = 1 << 20,
+					 .cache = "" };
+	struct dcpload_want want = { .size = sizeof(want), .key = "big" };
+	struct dcpload_error err = { 0 };
+	struct dcpload_plan *p;
+	struct dcpload *ck;
+
+	memcpy(file, &n, 8);
+	memcpy(file + 8, header, n);
+	for (uint64_t i = 0; i < BIG; i++)
+		file[8 + n + i] = t_load_byte(i, 5);
+	t_dir_put(d, "big/model.safetensors", file, 8 + n + BIG);
+	if (dcpload_open(NULL, t_dir_path(d, "big"), &config, &ck, &err) < 0)
+		fail_msg("%s", err.text);
+	setenv("FAKE_CUDA_SLOW", "8", 1);
+	w.dev = ck->device;
+	assert_int_equal(w.dev->kind->lane_open(w.dev, &w.lane), 0);
+	assert_int_equal(w.dev->kind->mark_open(w.dev, &w.mark), 0);
+	assert_int_equal(dcpload_plan_create(ck, 0, &p, &err), 0);
+	assert_int_equal(dcpload_plan_hooks(p, &hooks), 0);
+	assert_int_equal(dcpload_want(p, &want, &err), 0);
+	want.dst = host; /* the host's memory has no events */
+	assert_int_equal(dcpload_want(p, &want, &err), 0);
+	assert_int_equal(dcpload_plan_finish(p, &err), 0);
+	for (uint64_t i = 1; i < 4; i++) {
+		if (dcpload_execute(p, &err) < 0)
+			fail_msg("%s", err.text);
+		assert_true(w.queued == i && w.committed == 0);
+	}
+	w.rc = -ENODATA; /* of the caller's ends the load */
+	assert_int_equal(dcpload_execute(p, &err), -ENODATA);
+	unsetenv("FAKE_CUDA_SLOW");
+	dcpload_plan_free(p);
+	w.dev->kind->mark_close(w.dev, w.mark);
+	w.dev->kind->lane_close(w.dev, w.lane);
+	dcpload_close(ck);
+	free(w.got);
+	free(host);
+	free(file);
 }
 
 /* What the caller has queued is done before its memory is written. */
@@ -488,8 +585,9 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_conversions), cmocka_unit_test(test_strides),
 		cmocka_unit_test(test_kinds),       cmocka_unit_test(test_allocated),
-		cmocka_unit_test(test_stream),      cmocka_unit_test(test_swapped),
-		cmocka_unit_test(test_names),       cmocka_unit_test(test_dlpack),
+		cmocka_unit_test(test_queued),      cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_swapped),     cmocka_unit_test(test_names),
+		cmocka_unit_test(test_dlpack),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
