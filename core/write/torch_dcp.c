@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/buf.h"
 #include "core/model/name.h"
@@ -35,7 +36,9 @@ struct saving {
 	const struct dcp_write_set *set;
 	struct dcp_writer *w;
 	struct dcp_tree *tree;
-	size_t *order; /* of tensors and objects: natural order of keys */
+	size_t *order,
+		n; /* what has a key, a tensor, an object or the first of a list: natural order of keys */
+	char **key;    /* by item */
 	size_t *first; /* the first of a tensor's parts in places; objects follow */
 	struct place *places;
 	struct part *parts;      /* in the order of files */
@@ -66,7 +69,8 @@ static size_t nparts_of(const struct dcp_write_set *set, size_t item)
 static int by_key(const void *a, const void *b, void *ctx)
 {
 	const size_t *x = a, *y = b;
-	int order = dcp_name_compare(dcp_write_key(ctx, *x), dcp_write_key(ctx, *y));
+	char *const *key = ctx;
+	int order = dcp_name_compare(key[*x], key[*y]);
 
 	return order ? order : *x < *y ? -1 : 1;
 }
@@ -90,14 +94,21 @@ static int put_tensor_item(struct saving *s, size_t tensor, size_t part)
 	return dcp_torch_write_end(&z);
 }
 
-static int put_object_item(struct saving *s, const struct dcp_object *o)
+static int put_object(void *ctx, struct dcp_pickler *p, size_t item)
+{
+	const struct saving *s = ctx;
+
+	return dcp_value_put(p, &s->set->objects[item - s->set->ntensors], NULL);
+}
+
+static int put_object_item(struct saving *s, size_t item)
 {
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT;
 	struct dcp_zipper z;
 	int rc;
 
 	dcp_pickler_init(&s->p, &pickle, 2);
-	rc = dcp_value_put(&s->p, o, NULL);
+	rc = dcp_tree_put_item(s->tree, &s->p, item, put_object, s);
 	if (rc == 0)
 		rc = dcp_pickler_end(&s->p);
 	if (rc < 0)
@@ -114,8 +125,7 @@ static int put_item(struct saving *s, size_t item, size_t part)
 
 	dcp_writer_fill(s->w, '\0', -s->w->at & (ALIGN - 1));
 	place->off = s->w->at;
-	rc = item < set->ntensors ? put_tensor_item(s, item, part)
-				  : put_object_item(s, &set->objects[item - set->ntensors]);
+	rc = item < set->ntensors ? put_tensor_item(s, item, part) : put_object_item(s, item);
 	place->n = s->w->at - place->off;
 	return rc;
 }
@@ -129,17 +139,18 @@ static void file_name(uint32_t rank, char name[32])
 static void sort_parts(struct saving *s)
 {
 	const struct dcp_write_set *set = s->set;
-	size_t n = nitems(s), *next = s->rank_first + 1;
+	size_t *next = s->rank_first + 1;
 
 	for (size_t i = 0; i < set->ntensors; i++)
 		for (size_t k = 0; k < set->tensors[i].nparts; k++)
 			next[set->tensors[i].parts[k].rank]++;
-	next[0] += set->nobjects;
+	for (size_t i = 0; i < s->n; i++)
+		next[0] += s->order[i] >= set->ntensors;
 	for (uint32_t r = 1; r < set->ranks; r++)
 		next[r] += next[r - 1];
 	/* next[r] is where those of r end; rank_first[r] is taken as where its next one goes */
 	for (size_t pass = 0; pass < 2; pass++)
-		for (size_t i = 0; i < n; i++) {
+		for (size_t i = 0; i < s->n; i++) {
 			size_t item = s->order[i];
 
 			if ((item < set->ntensors) != pass)
@@ -236,11 +247,11 @@ static void put_tensor(struct saving *s, const struct dcp_write_tensor *t)
 
 static void put_state(struct saving *s)
 {
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, nitems(s));
-	for (size_t i = 0; i < nitems(s); i++) {
+	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, s->n);
+	for (size_t i = 0; i < s->n; i++) {
 		size_t item = s->order[i];
 
-		dcp_pickler_str(&s->p, dcp_write_key(s->set, item));
+		dcp_pickler_str(&s->p, s->key[item]);
 		s->memo[item] = dcp_pickler_last(&s->p);
 		if (item < s->set->ntensors)
 			put_tensor(s, &s->set->tensors[item]);
@@ -251,8 +262,8 @@ static void put_state(struct saving *s)
 
 static void put_paths(struct saving *s)
 {
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, nitems(s));
-	for (size_t i = 0; i < nitems(s); i++) {
+	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, s->n);
+	for (size_t i = 0; i < s->n; i++) {
 		dcp_pickler_get(&s->p, s->memo[s->order[i]]);
 		dcp_tree_put_path(s->tree, &s->p, s->order[i]);
 		if (s->p.out->n > FLUSH)
@@ -304,9 +315,11 @@ static void put_storage(struct saving *s, size_t item, size_t part)
 static int put_metadata(struct saving *s, unsigned protocol)
 {
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT;
-	size_t n = nitems(s);
+	size_t nplaces = 0;
 	int rc;
 
+	for (size_t i = 0; i < s->n; i++)
+		nplaces += nparts_of(s->set, s->order[i]);
 	dcp_writer_file(s->w, ".metadata", true);
 	dcp_pickler_init(&s->p, &pickle, protocol ? protocol : 4);
 	open_instance(s, METADATA, "Metadata", 3);
@@ -315,8 +328,8 @@ static int put_metadata(struct saving *s, unsigned protocol)
 	dcp_pickler_word(&s->p, "planner_data");
 	put_paths(s);
 	dcp_pickler_word(&s->p, "storage_data");
-	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, s->first[n]);
-	for (size_t i = 0; i < n; i++)
+	dcp_pickler_open(&s->p, DCP_PICKLE_DICT, nplaces);
+	for (size_t i = 0; i < s->n; i++)
 		for (size_t k = 0; k < nparts_of(s->set, s->order[i]); k++)
 			put_storage(s, s->order[i], k);
 	rc = dcp_pickler_end(&s->p);
@@ -326,31 +339,47 @@ static int put_metadata(struct saving *s, unsigned protocol)
 
 /* ---- all of it ---- */
 
+static int find_keys(struct saving *s)
+{
+	for (size_t i = 0; i < nitems(s); i++) {
+		if (dcp_tree_first(s->tree, i) != i)
+			continue;
+		s->order[s->n++] = i;
+		s->key[i] = strndup(dcp_write_key(s->set, i), dcp_tree_key(s->tree, i));
+		if (!s->key[i])
+			return -ENOMEM;
+	}
+	qsort_r(s->order, s->n, sizeof(*s->order), by_key, s->key);
+	return 0;
+}
+
 static int make(struct saving *s)
 {
 	size_t n = nitems(s), nplaces = 0;
+	int rc;
 
 	s->order = calloc(n + 1, sizeof(*s->order));
+	s->key = calloc(n + 1, sizeof(*s->key));
 	s->first = calloc(n + 1, sizeof(*s->first));
 	s->memo = calloc(n + 1, sizeof(*s->memo));
 	s->file_memo = calloc(s->set->ranks + 1, sizeof(*s->file_memo));
-	if (!s->order || !s->first || !s->memo || !s->file_memo)
+	if (!s->order || !s->key || !s->first || !s->memo || !s->file_memo)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
-		s->order[i] = i;
 		s->first[i] = nplaces;
 		nplaces += nparts_of(s->set, i);
 	}
-	s->first[n] = nplaces;
 	s->places = calloc(nplaces + 1, sizeof(*s->places));
 	s->parts = calloc(nplaces + 1, sizeof(*s->parts));
 	s->rank_first = calloc(s->set->ranks + 2, sizeof(*s->rank_first));
 	if (!s->places || !s->parts || !s->rank_first)
 		return -ENOMEM;
-	qsort_r(s->order, n, sizeof(*s->order), by_key,
-		(void *)(uintptr_t)s->set); /* it is only read */
-	sort_parts(s);
-	return dcp_tree_make(s->set, NULL, &s->tree);
+	rc = dcp_tree_make(s->set, NULL, &s->tree);
+	if (rc == 0)
+		rc = find_keys(s);
+	if (rc == 0)
+		sort_parts(s);
+	return rc;
 }
 
 static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
@@ -365,6 +394,9 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	if (rc == 0)
 		rc = put_metadata(&s, opts->protocol);
 	dcp_tree_free(s.tree);
+	for (size_t i = 0; s.key && i < nitems(&s); i++)
+		free(s.key[i]);
+	free(s.key);
 	free(s.order);
 	free(s.first);
 	free(s.places);

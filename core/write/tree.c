@@ -19,6 +19,7 @@ struct node {
 	uint32_t name; /* in names: the parent's number and the component */
 	size_t item;   /* SIZE_MAX: it is a container */
 	uint8_t shape;
+	bool holds; /* tensors or dicts */
 };
 
 struct dcp_tree {
@@ -176,7 +177,8 @@ static enum shape shape_of(const struct dcp_tree *t, uint32_t node)
 	}
 	if (strcmp(name_of(t, node), "state") == 0)
 		return SHAPE_NUMBERED;
-	return in_order ? SHAPE_LIST : SHAPE_DICT; /* names differ, so none is missing */
+	/* names differ, so none is missing */
+	return in_order && (n->holds || t->set->lists) ? SHAPE_LIST : SHAPE_DICT;
 }
 
 /* The children of a list in the order of their numbers. */
@@ -224,9 +226,16 @@ int dcp_tree_make(const struct dcp_write_set *set, const bool *skip, struct dcp_
 	for (size_t i = 0; rc == 0 && i < set->nobjects; i++)
 		rc = add(t, set->ntensors + i, set->objects[i].path, set->objects[i].npath,
 			 set->objects[i].key);
-	for (uint32_t i = 0; rc == 0 && i < DCP_NITEMS(t->nodes, struct node); i++) {
-		nodes(t)[i].shape = (uint8_t)shape_of(t, i);
-		if (nodes(t)[i].shape == SHAPE_LIST)
+	/* from the last on: children come before what they lie in */
+	for (uint32_t i = (uint32_t)DCP_NITEMS(t->nodes, struct node); rc == 0 && i-- > 0;) {
+		struct node *n = &nodes(t)[i];
+
+		n->shape = (uint8_t)shape_of(t, i);
+		if (n->item < set->ntensors || (n->item == SIZE_MAX && n->shape != SHAPE_LIST))
+			n->holds = true;
+		if (i)
+			nodes(t)[n->parent].holds |= n->holds;
+		if (n->shape == SHAPE_LIST)
 			rc = sort_list(t, i);
 	}
 	if (rc < 0)
@@ -276,19 +285,19 @@ size_t dcp_tree_depth(const struct dcp_tree *t, size_t i)
 	return n;
 }
 
-int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
-		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx)
+/* All from node @root on. */
+static int put_from(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t root,
+		    uint64_t more, int (*put)(void *ctx, struct dcp_pickler *p, size_t i),
+		    void *ctx)
 {
-	uint32_t at = 0;
+	uint32_t at = root;
 
-	if (t->lost != SIZE_MAX)
-		return -EEXIST;
 	/* Down to the first child, on to the next one, up where there is none. */
 	for (;;) {
 		const struct node *n = &nodes(t)[at];
 		int rc = 0;
 
-		if (at && nodes(t)[n->parent].shape != SHAPE_LIST)
+		if (at != root && nodes(t)[n->parent].shape != SHAPE_LIST)
 			put_name(t, p, at, false);
 		if (n->item != SIZE_MAX)
 			rc = put(ctx, p, n->item);
@@ -302,12 +311,60 @@ int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 			at = n->first;
 			continue;
 		}
-		while (at && nodes(t)[at].next == NONE)
+		while (at != root && nodes(t)[at].next == NONE)
 			at = nodes(t)[at].parent;
-		if (at == 0)
+		if (at == root)
 			return 0;
 		at = nodes(t)[at].next;
 	}
+}
+
+int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
+		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx)
+{
+	return t->lost == SIZE_MAX ? put_from(t, p, 0, more, put, ctx) : -EEXIST;
+}
+
+/* The outermost list of objects that the item lies in; its own node: it lies in none. */
+static uint32_t list_of(const struct dcp_tree *t, size_t i)
+{
+	uint32_t at = t->of_item[i], up = nodes(t)[at].parent;
+
+	while (nodes(t)[up].shape == SHAPE_LIST && !nodes(t)[up].holds) {
+		at = up;
+		up = nodes(t)[at].parent;
+	}
+	return at;
+}
+
+size_t dcp_tree_first(const struct dcp_tree *t, size_t i)
+{
+	uint32_t at = t->of_item[i] == NONE ? NONE : list_of(t, i);
+
+	if (at == NONE)
+		return i;
+	while (nodes(t)[at].first != NONE)
+		at = nodes(t)[at].first;
+	return nodes(t)[at].item;
+}
+
+size_t dcp_tree_key(const struct dcp_tree *t, size_t i)
+{
+	size_t n = strlen(dcp_write_key(t->set, i));
+
+	if (t->of_item[i] == NONE)
+		return n;
+	for (uint32_t at = t->of_item[i], end = list_of(t, i); at != end;
+	     at = nodes(t)[at].parent)
+		n -= 1 + strlen(name_of(t, at));
+	return n;
+}
+
+int dcp_tree_put_item(const struct dcp_tree *t, struct dcp_pickler *p, size_t i,
+		      int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx)
+{
+	return t->of_item[i] == NONE ? put(ctx, p, i)
+				     : put_from(t, p, list_of(t, i), 0, put, ctx);
 }
 
 static void put_components(const struct dcp_tree *t, struct dcp_pickler *p, uint32_t node)
@@ -325,7 +382,7 @@ static void put_components(const struct dcp_tree *t, struct dcp_pickler *p, uint
 void dcp_tree_put_path(const struct dcp_tree *t, struct dcp_pickler *p, size_t i)
 {
 	if (t->of_item[i] != NONE) {
-		put_components(t, p, t->of_item[i]);
+		put_components(t, p, list_of(t, i));
 		return;
 	}
 	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 1);

@@ -31,5 +31,15 @@ const char *dcp_tree_lost(const struct dcp_tree *t);
 int dcp_tree_put(const struct dcp_tree *t, struct dcp_pickler *p, uint64_t more,
 		 int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx);
 
-/* The path of item @i as a tuple: str, and int where it counts a list. */
+/*
+ * For formats that hold a list of objects as one object, as torch does: the first item of the outermost such list that item
+ * @i lies in; @i: it lies in none. And bytes of that first item's key that are the key of the list; all of it: there is
+ * none.
+ */
+size_t dcp_tree_first(const struct dcp_tree *t, size_t i);
+size_t dcp_tree_key(const struct dcp_tree *t, size_t i);
+
+/* That list, or item @i; returns as dcp_tree_put(). And the path of it as a tuple: str, and int where it counts a list. */
+int dcp_tree_put_item(const struct dcp_tree *t, struct dcp_pickler *p, size_t i,
+		      int (*put)(void *ctx, struct dcp_pickler *p, size_t i), void *ctx);
 void dcp_tree_put_path(const struct dcp_tree *t, struct dcp_pickler *p, size_t i);

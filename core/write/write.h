@@ -65,6 +65,9 @@ struct dcp_write_set {
 	const struct dcp_write_extra *extras;
 	size_t nextras;
 	uint32_t ranks; /* of the layout; 1: tensors are whole */
+	/* Paths go through lists of plain values, too; else only through those that have tensors or dicts in them, as
+	 * torch opens them. */
+	bool lists;
 	/* How many of the bytes [off, off + n) of a part are 0x80 or more: as text each is two. 0 or what reading
 	 * gave. NULL: unknown, and no format can write data as text. */
 	int (*high)(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n,

@@ -268,6 +268,7 @@ int export_choose(struct exporting *x)
 		.extras = DCP_ITEMS(x->extras, struct dcp_write_extra),
 		.nextras = DCP_NITEMS(x->extras, struct dcp_write_extra),
 		.ranks = x->layout && !x->local ? dcp_layout_ranks(x->layout) : 1,
+		.lists = dcp_index_meta(ix, "lists") != NULL,
 	};
 	return dcp_err_say(&x->err, rc);
 }

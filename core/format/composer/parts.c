@@ -170,6 +170,8 @@ int dcp_composer_emit_parts(const struct dcp_load *in, struct dcp_err *err)
 	size_t there = 0, broken = 0;
 	struct dcp_err why = { 0 };
 
+	if (rc == 0)
+		rc = in->sink->meta(in->sink->ctx, "lists", "opened");
 	for (size_t i = 0; rc >= 0 && i < DCP_LEN(parts); i++) {
 		const struct dcp_dirent *e = dcp_dir_find(in->dir, parts[i]);
 

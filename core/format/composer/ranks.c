@@ -71,7 +71,8 @@ static int emit_version(const struct emitter *w)
 	version = v ? dcp_pv_str(*v) : NULL;
 	snprintf(text, sizeof(text), "composer%s%.40s", version ? " " : "",
 		 version ? version : "");
-	return sink->meta(sink->ctx, "framework", text);
+	return sink->meta(sink->ctx, "framework", text) |
+	       sink->meta(sink->ctx, "lists", "opened");
 }
 
 /* @why says what is wrong with the file; @w->err what ends the load. */

@@ -116,6 +116,19 @@ static uint64_t count_ranks(const struct dcp_tmeta *m)
 	return most;
 }
 
+/* Composer saves its nested state, and names parts of it as if every list had been opened. */
+static bool is_composer(const struct dcp_tmeta *m)
+{
+	static const char *const keys[] = { "state.rank_zero_seed", "state.run_name",
+					    "state.timestamp.Timestamp.epoch",
+					    "state.metadata.torch_version" };
+
+	for (size_t i = 0; i < DCP_LEN(keys); i++)
+		if (dcp_intern_find(&m->names, keys[i], strlen(keys[i])) != DCP_INTERN_NONE)
+			return true;
+	return false;
+}
+
 static int emit_facts(const struct dcp_tdcp *d)
 {
 	const struct dcp_sink *sink = d->in->sink;
@@ -128,6 +141,8 @@ static int emit_facts(const struct dcp_tdcp *d)
 		rc = emit_count(sink, "ranks", ranks);
 	if (rc == 0)
 		rc = emit_fact(sink, "save_id", d->meta.save_id);
+	if (rc == 0 && is_composer(&d->meta))
+		rc = emit_fact(sink, "lists", "opened");
 	if (rc == 0)
 		rc = emit_fact(sink, "metadata_version", d->meta.version);
 	return rc;
@@ -156,19 +171,6 @@ static int emit_keys(struct dcp_tdcp_emitter *w)
 			progress->report(progress->ctx, k + 1, n, "keys");
 	}
 	return rc;
-}
-
-/* Composer saves its nested state, and names parts of it as if every list had been opened. */
-static bool is_composer(const struct dcp_tmeta *m)
-{
-	static const char *const keys[] = { "state.rank_zero_seed", "state.run_name",
-					    "state.timestamp.Timestamp.epoch",
-					    "state.metadata.torch_version" };
-
-	for (size_t i = 0; i < DCP_LEN(keys); i++)
-		if (dcp_intern_find(&m->names, keys[i], strlen(keys[i])) != DCP_INTERN_NONE)
-			return true;
-	return false;
 }
 
 int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)

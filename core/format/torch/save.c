@@ -84,7 +84,10 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_err
 		s.t = t;
 		s.lists = dcp_composer_is_state(t);
 		s.tuples = !s.lists;
-		rc = dcp_tstate_emit(&s, err);
+		if (s.lists)
+			rc = in->sink->meta(in->sink->ctx, "lists", "opened");
+		if (rc == 0)
+			rc = dcp_tstate_emit(&s, err);
 		dcp_torch_close(t);
 	} else {
 		dcp_err_where(err, rc, "%s", name);

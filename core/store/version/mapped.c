@@ -138,10 +138,9 @@ static int emit_report(struct mapping *m, const struct dcp_rules_report *r)
 /* Those of the base that people are shown, and what this was made by. */
 static int emit_facts(struct mapping *m)
 {
-	static const char *const kept[] = {
-		"dcpfs_version", "format",    "version", "source",
-		"commit_ns",     "framework", "variant", "inferred"
-	};
+	static const char *const kept[] = { "dcpfs_version", "format",    "version",
+					    "source",        "commit_ns", "framework",
+					    "variant",       "inferred",  "lists" };
 	const struct dcp_sink *sink = m->sink;
 	int code = sink->meta(sink->ctx, "map", m->id);
 

@@ -248,6 +248,64 @@ static void nested(void **state)
 	dcp_tree_free(t);
 }
 
+/* Lists of objects: of a source that opens them they are lists, and one object each where a format has them so. */
+static void lists(void **state)
+{
+	const struct dcp_object objects[] = {
+		ITEM("a.l.1", "a", "l", "1"),
+		ITEM("a.l.0.0", "a", "l", "0", "0"),
+		ITEM("a.d.0.x", "a", "d", "0", "x"),
+		ITEM("a.d.1.0", "a", "d", "1", "0"),
+		ITEM("s", "s"),
+	};
+	static const struct {
+		bool lists;
+		size_t first[5];
+		const char *key[5], *all, *paths;
+	} want[] = {
+		{ true,
+		  { 1, 1, 2, 3, 4 },
+		  { NULL, "a.l", "a.d.0.x", "a.d.1", "s" },
+		  "{\"a\":{\"l\":[[1],0],\"d\":[{\"x\":2},[3]]},\"s\":4}",
+		  "[[[1],0],[\"a\",\"l\"],[3],[\"a\",\"d\",1],4,[\"s\"]]" },
+		{ false,
+		  { 0, 1, 2, 3, 4 },
+		  { "a.l.1", "a.l.0.0", "a.d.0.x", "a.d.1.0", "s" },
+		  "{\"a\":{\"l\":[{\"0\":1},0],\"d\":[{\"x\":2},{\"0\":3}]},\"s\":4}",
+		  "[1,[\"a\",\"l\",0,\"0\"],3,[\"a\",\"d\",1,\"0\"],4,[\"s\"]]" },
+	};
+
+	(void)state;
+	for (size_t k = 0; k < DCP_LEN(want); k++) {
+		const struct dcp_write_set set = { .objects = objects,
+						   .nobjects = DCP_LEN(objects),
+						   .lists = want[k].lists };
+		dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT, paths = DCP_BUF_INIT;
+		struct dcp_tree *t;
+		struct dcp_pickler p;
+
+		assert_int_equal(dcp_tree_make(&set, NULL, &t), 0);
+		for (size_t i = 0; i < DCP_LEN(objects); i++) {
+			assert_int_equal(dcp_tree_first(t, i), want[k].first[i]);
+			if (want[k].key[i])
+				assert_int_equal(dcp_tree_key(t, i), strlen(want[k].key[i]));
+		}
+		dcp_pickler_init(&p, &out, 2);
+		assert_int_equal(dcp_tree_put(t, &p, 0, put_number, NULL), 0);
+		assert_int_equal(dcp_pickler_end(&p), 0);
+		check_pickle(&out, want[k].all, NULL, NULL);
+		dcp_pickler_init(&p, &paths, 2);
+		dcp_pickler_open(&p, DCP_PICKLE_LIST, 6);
+		for (size_t i = 1; i<DCP_LEN(objects); i += i> 2 ? 1 : 2) {
+			assert_int_equal(dcp_tree_put_item(t, &p, i, put_number, NULL), 0);
+			dcp_tree_put_path(t, &p, i);
+		}
+		assert_int_equal(dcp_pickler_end(&p), 0);
+		check_pickle(&paths, want[k].paths, NULL, NULL);
+		dcp_tree_free(t);
+	}
+}
+
 /* ---- tensors ---- */
 
 /* A key that is also the path of a container: DCP's flat keys can have it, a nested value cannot. */
@@ -345,10 +403,11 @@ static void ranks(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip), cmocka_unit_test(refusals),
-		cmocka_unit_test(too_deep),   cmocka_unit_test(nested),
-		cmocka_unit_test(ranks),      cmocka_unit_test(refused_dtypes),
-		cmocka_unit_test(no_place),   cmocka_unit_test(refused_keys),
+		cmocka_unit_test(round_trip),     cmocka_unit_test(refusals),
+		cmocka_unit_test(too_deep),       cmocka_unit_test(nested),
+		cmocka_unit_test(lists),          cmocka_unit_test(ranks),
+		cmocka_unit_test(refused_dtypes), cmocka_unit_test(no_place),
+		cmocka_unit_test(refused_keys),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
