@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One file of torch.save: the state nested as the source has it, tensors with the same bytes in one storage.
- * torch.load(weights_only=True) reads it.
+ * torch.load(weights_only=True) reads it, but for objects with dates, ranges, or numbers and arrays of numpy.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,6 +32,11 @@ static const char *refuses_object(const struct dcp_object *o)
 	const char *why = dcp_torch_write_refuses_key(o->key);
 
 	return why ? why : dcp_value_refuses(o, true);
+}
+
+static const char *asks(const struct dcp_object *o)
+{
+	return dcp_value_class(o) ? "torch.load reads it with weights_only=False" : NULL;
 }
 
 /* ---- tensors ---- */
@@ -177,5 +182,6 @@ const struct dcp_write_format dcp_write_torch_save = {
 	.takes = DCP_WRITE_OBJECTS,
 	.refuses = dcp_torch_write_refuses,
 	.refuses_object = refuses_object,
+	.asks = asks,
 	.plan = plan,
 };

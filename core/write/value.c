@@ -86,13 +86,16 @@ static int put_as(struct dcp_valuing *w, const char *class)
 {
 	const char *code;
 
-	if (dcp_pyjson_scalar(class, strlen(class), &code))
+	if (dcp_pyjson_scalar(class, strlen(class), &code)) {
+		w->code = class;
 		return dcp_valuing_scalar(w, code);
+	}
+	if (strncmp(class, "datetime.", 9) != 0)
+		return 1;
+	w->code = class;
 	if (strcmp(class, "datetime.timedelta") == 0)
 		return dcp_valuing_seconds(w);
-	return strncmp(class, "datetime.", 9) == 0 && dcp_valuing_peek(w) == '"'
-		       ? dcp_valuing_time(w, class)
-		       : 1;
+	return dcp_valuing_peek(w) == '"' ? dcp_valuing_time(w, class) : 1;
 }
 
 /* ---- objects whose first key begins with '$' ---- */
@@ -176,6 +179,7 @@ static int put_set(struct dcp_valuing *w, const char *class, bool hashable)
 	uint64_t n = rc < 0 ? 0 : dcp_valuing_count(w);
 
 	w->values++;
+	w->code = frozen ? "frozenset" : w->code;
 	if (w->p && frozen) {
 		dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
 		dcp_pickler_global(w->p, "builtins", "frozenset");
@@ -227,10 +231,13 @@ static int put_class(struct dcp_valuing *w, const char *class, bool hashable)
 {
 	static const struct {
 		const char *class, *module, *name;
+		bool code; /* for torch.load it is */
 	} calls[] = {
-		{ "complex", "builtins", "complex" }, { "range", "builtins", "range" },
-		{ "slice", "builtins", "slice" },     { "torch.device", "torch", "device" },
-		{ "torch.dtype", NULL, NULL },
+		{ "complex", "builtins", "complex", false },
+		{ "range", "builtins", "range", true },
+		{ "slice", "builtins", "slice", true },
+		{ "torch.device", "torch", "device", false },
+		{ "torch.dtype", NULL, NULL, false },
 	};
 	dcp_auto_buf struct dcp_buf name = DCP_BUF_INIT;
 	int rc = dcp_valuing_string(w, &name);
@@ -249,6 +256,8 @@ static int put_class(struct dcp_valuing *w, const char *class, bool hashable)
 	if (rc < 0 || !calls[i].name)
 		return rc < 0 ? rc : put_dtype(w);
 	n = dcp_valuing_count(w);
+	if (calls[i].code)
+		w->code = calls[i].class;
 	if (w->p) {
 		dcp_pickler_open(w->p, DCP_PICKLE_REDUCE, 0);
 		dcp_pickler_global(w->p, calls[i].module,
@@ -415,6 +424,14 @@ const char *dcp_value_refuses(const struct dcp_object *o, bool tensors)
 	int rc = put_all(&w, o);
 
 	return rc == 0 ? NULL : w.why ? w.why : "there is no memory for it";
+}
+
+const char *dcp_value_class(const struct dcp_object *o)
+{
+	static const struct dcp_value_tensors any = { 0 };
+	struct dcp_valuing w = { .tensors = &any };
+
+	return put_all(&w, o) == 0 ? w.code : NULL;
 }
 
 int dcp_value_put(struct dcp_pickler *p, const struct dcp_object *o,

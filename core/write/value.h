@@ -20,6 +20,9 @@ struct dcp_value_tensors {
 /* Why it cannot be pickled, or NULL. @tensors: it may have tensors in it. */
 const char *dcp_value_refuses(const struct dcp_object *o, bool tensors);
 
+/* A class in it for which torch.load wants weights_only=False, as it may execute any code then; NULL: none. */
+const char *dcp_value_class(const struct dcp_object *o);
+
 /* Add the value to the pickle. @tensors NULL: there are none in it. -EBADMSG (dcp_value_refuses() says why, or the
  * text is no JSON), -ENOMEM, or what tensors->put() gave. */
 int dcp_value_put(struct dcp_pickler *p, const struct dcp_object *o,

@@ -26,6 +26,8 @@ struct dcp_valuing {
 	uint64_t next;       /* that has a class: number and class */
 	const char *class;
 	const char *why; /* it is not plain */
+	const char *
+		code; /* a class in it that torch.load takes with weights_only=False alone; NULL: none */
 };
 
 int dcp_valuing_damaged(struct dcp_valuing *w);

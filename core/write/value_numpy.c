@@ -267,6 +267,7 @@ int dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable)
 	(void)class;
 	(void)hashable;
 	w->values++;
+	w->code = "numpy.ndarray";
 	if (rc == 0)
 		do
 			rc = take_member(w, &a);

@@ -141,6 +141,8 @@ struct dcp_write_format {
 	 * out before, and says so. NULL: all can. */
 	const char *(*refuses)(const struct dcp_write_tensor *t);
 	const char *(*refuses_object)(const struct dcp_object *o);
+	/* What whoever reads it has to allow for that object, or NULL. NULL: nothing for any. */
+	const char *(*asks)(const struct dcp_object *o);
 	/* -EINVAL (this set, these options), -E2BIG (beyond a limit of the format), -ENOMEM. */
 	int (*plan)(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		    struct dcp_writer *w, struct dcp_err *err);

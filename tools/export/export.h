@@ -24,7 +24,7 @@ struct export_opts {
 	struct pick_opts pick;
 };
 
-/* Something of the source that is not in the result, and why. */
+/* Something of the source that is not in the result, or that not everybody may read, and why. */
 struct export_left {
 	const char *what; /* "tensor", "object", "file" */
 	const char *key, *why;
@@ -44,7 +44,7 @@ struct exporting {
 	struct pick pick;
 	struct dcp_arena arena;
 	struct dcp_write_set set;
-	struct dcp_buf tensors, from, objects, extras, extra_from, left;
+	struct dcp_buf tensors, from, objects, extras, extra_from, left, asks;
 	struct dcp_layouts *layouts;
 	const struct dcp_layout *layout; /* NULL: everything is written whole, by rank 0 */
 	uint64_t *held;                  /* bytes that each rank writes */

@@ -40,6 +40,7 @@ void export_finish(struct exporting *x)
 	dcp_buf_finish(&x->extras);
 	dcp_buf_finish(&x->extra_from);
 	dcp_buf_finish(&x->left);
+	dcp_buf_finish(&x->asks);
 	dcp_arena_finish(&x->arena);
 	pick_finish(&x->pick);
 }

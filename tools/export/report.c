@@ -8,20 +8,13 @@
 
 enum { NAMED = 3 }; /* of those left out for one reason; JSON has all */
 
-static const struct export_left *left(const struct exporting *x, size_t *n)
+static void put_list(struct dcp_jsonw *w, const char *name, const struct dcp_buf *list)
 {
-	*n = DCP_NITEMS(x->left, struct export_left);
-	return DCP_ITEMS(x->left, struct export_left);
-}
+	const struct export_left *l = DCP_ITEMS(*list, struct export_left);
 
-void export_put_left_json(const struct exporting *x, struct dcp_jsonw *w)
-{
-	size_t n;
-	const struct export_left *l = left(x, &n);
-
-	dcp_jsonw_key(w, "left_out");
+	dcp_jsonw_key(w, name);
 	dcp_jsonw_array(w);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < DCP_NITEMS(*list, struct export_left); i++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "kind", l[i].what);
 		dcp_jsonw_put_str(w, "key", l[i].key);
@@ -29,6 +22,12 @@ void export_put_left_json(const struct exporting *x, struct dcp_jsonw *w)
 		dcp_jsonw_end(w);
 	}
 	dcp_jsonw_end(w);
+}
+
+void export_put_left_json(const struct exporting *x, struct dcp_jsonw *w)
+{
+	put_list(w, "left_out", &x->left);
+	put_list(w, "asks", &x->asks);
 }
 
 static void put_json(const struct exporting *x, const struct save_counts *c, double seconds,
@@ -54,17 +53,17 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 }
 
 /* Many are left out for one reason, next to each other. */
-void export_put_left(const struct exporting *x, struct out *o)
+static void put_left(const char *what, const struct dcp_buf *list, struct out *o)
 {
-	size_t n;
-	const struct export_left *l = left(x, &n);
+	const struct export_left *l = DCP_ITEMS(*list, struct export_left);
+	size_t n = DCP_NITEMS(*list, struct export_left);
 	char count[32];
 
 	for (size_t i = 0, next; i < n; i = next) {
 		for (next = i + 1; next < n && strcmp(l[next].why, l[i].why) == 0 &&
 				   strcmp(l[next].what, l[i].what) == 0;)
 			next++;
-		dcp_buf_printf(&o->buf, "left out: %s %s%s", out_count(count, next - i),
+		dcp_buf_printf(&o->buf, "%s: %s %s%s", what, out_count(count, next - i),
 			       l[i].what, dcp_s(next - i));
 		for (size_t k = i; k < next && k < i + NAMED; k++) {
 			dcp_buf_str(&o->buf, k > i ? ", " : " ");
@@ -74,6 +73,12 @@ void export_put_left(const struct exporting *x, struct out *o)
 		out_text(&o->buf, l[i].why);
 		dcp_buf_str(&o->buf, "\n");
 	}
+}
+
+void export_put_left(const struct exporting *x, struct out *o)
+{
+	put_left("left out", &x->left, o);
+	put_left("note", &x->asks, o);
 }
 
 static void put_text(const struct exporting *x, const struct save_counts *c, double seconds,

@@ -21,12 +21,18 @@ static const char *copy(struct exporting *x, const char *s)
 	return dcp_arena_strndup(&x->arena, s, strlen(s));
 }
 
-static int leave_out(struct exporting *x, const char *what, const char *key, const char *why)
+static int note(struct exporting *x, struct dcp_buf *list, const char *what, const char *key,
+		const char *why)
 {
 	struct export_left l = { what, copy(x, key), copy(x, why) };
 
-	dcp_buf_add(&x->left, &l, sizeof(l));
-	return l.key && l.why ? dcp_buf_error(&x->left) : -ENOMEM;
+	dcp_buf_add(list, &l, sizeof(l));
+	return l.key && l.why ? dcp_buf_error(list) : -ENOMEM;
+}
+
+static int leave_out(struct exporting *x, const char *what, const char *key, const char *why)
+{
+	return note(x, &x->left, what, key, why);
 }
 
 static bool is_wanted(const struct exporting *x, const char *key)
@@ -186,7 +192,9 @@ static int add_object(struct exporting *x, const struct dcp_object *o)
 	if (rc < 0 || !out.key || !out.type || !out.json || (o->classes && !out.classes))
 		return -ENOMEM;
 	dcp_buf_add(&x->objects, &out, sizeof(out));
-	return dcp_buf_error(&x->objects);
+	why = x->format->asks ? x->format->asks(o) : NULL;
+	rc = why ? note(x, &x->asks, "object", o->key, why) : 0;
+	return rc | dcp_buf_error(&x->objects);
 }
 
 static int see_object(void *ctx, const struct dcp_row *row)
