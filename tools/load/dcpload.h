@@ -192,6 +192,11 @@ DCPLOAD_API int dcpload_tensor(struct dcpload *ck, const char *key, struct dcplo
  * was saved. -ENOENT, -EBADMSG as above. */
 DCPLOAD_API int dcpload_object(struct dcpload *ck, const char *key, const char **type,
 			       const char **json, size_t *n, struct dcpload_error *err);
+/* Classes of values in that JSON which it does not tell: "1:tuple 4 7:numpy.int64". Values count from 0, all of it, in the
+ * order in which they begin; keys of objects do not count. A number alone has the class of the one before. NULL: there
+ * are none. -ENOENT as above. */
+DCPLOAD_API int dcpload_classes(struct dcpload *ck, const char *key, const char **classes,
+				struct dcpload_error *err);
 /* Components of the key of a tensor or object, as the framework nests them: @n strings. */
 DCPLOAD_API int dcpload_path(struct dcpload *ck, const char *key, const char *const **path,
 			     size_t *n, struct dcpload_error *err);

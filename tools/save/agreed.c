@@ -466,8 +466,8 @@ static int put_json(const struct agreed *a, struct dcp_buf *out)
 			continue;
 		sent[at] = true;
 		dcp_buf_varint(out, at);
-		dcp_buf_varint(out, strlen(mine[i].json));
-		dcp_buf_str(out, mine[i].json);
+		save_put_text(out, mine[i].json);
+		save_put_text(out, mine[i].classes);
 	}
 	return sent ? dcp_buf_error(out) : -ENOMEM;
 }
@@ -478,15 +478,15 @@ static int take_json(struct agreed *a, const void *p, uint64_t n)
 	struct dcp_cur c = dcp_cur(p, n);
 
 	while (dcp_cur_left(&c)) {
-		uint64_t at = dcp_cur_varint(&c), len = dcp_cur_varint(&c);
-		const uint8_t *text = dcp_cur_take(&c, len);
+		uint64_t at = dcp_cur_varint(&c);
 
-		if (!text || at >= DCP_NITEMS(a->objects, struct dcp_object))
+		if (at >= DCP_NITEMS(a->objects, struct dcp_object))
 			return -EPROTO;
-		o[at].json = dcp_arena_strndup(&a->s->arena, (const char *)text, len);
-		o[at].json_len = len;
-		if (!o[at].json)
-			return -ENOMEM;
+		o[at].json = take_text(a, &c);
+		o[at].classes = o[at].json ? take_text(a, &c) : NULL;
+		if (!o[at].classes)
+			return dcp_cur_ok(&c) ? -ENOMEM : -EPROTO;
+		o[at].json_len = strlen(o[at].json);
 	}
 	return 0;
 }

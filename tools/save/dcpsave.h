@@ -134,6 +134,7 @@ struct dcpsave_object {
 	uint64_t npath;
 	const char *type; /* Python's name of the class: "int", "dict"; NULL: not known */
 	const char *json;
+	const char *classes; /* as dcpload_classes() gives them, or NULL */
 };
 /* As dcpsave_add(). When several ranks give the same key, that of the lowest is written. */
 DCPSAVE_API int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_object *object,

@@ -3,6 +3,7 @@
  * What this rank gives: regions and objects, checked one by one, and sent to the others.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,7 +123,8 @@ int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_object *o,
 	struct save_given_object g = { .npath = o->npath };
 	int rc = check_open(s, err);
 
-	if (rc == 0 && (o->size < sizeof(*o) || !o->key || !o->json))
+	if (rc == 0 &&
+	    (o->size < offsetof(struct dcpsave_object, classes) || !o->key || !o->json))
 		rc = load_fail(err, -EINVAL, "an object without size, key or JSON");
 	if (rc < 0)
 		return rc;
@@ -130,7 +132,8 @@ int dcpsave_add_object(struct dcpsave *s, const struct dcpsave_object *o,
 	g.path = g.key ? copy_path(s, g.key, o->path, &g.npath) : NULL;
 	g.type = copy(s, o->type ? o->type : "");
 	g.json = copy(s, o->json);
-	if (!g.path || !g.type || !g.json)
+	g.classes = copy(s, o->size >= sizeof(*o) && o->classes ? o->classes : "");
+	if (!g.path || !g.type || !g.json || !g.classes)
 		return load_say(err, -ENOMEM);
 	dcp_buf_add(&s->objects, &g, sizeof(g));
 	return load_say(err, dcp_buf_error(&s->objects));
@@ -153,7 +156,7 @@ int save_given_take(const struct save_given *g, unsigned thread, uint64_t off, v
 
 /* ---- for the others ---- */
 
-static void put_text(struct dcp_buf *b, const char *text)
+void save_put_text(struct dcp_buf *b, const char *text)
 {
 	size_t n = strlen(text);
 
@@ -163,10 +166,10 @@ static void put_text(struct dcp_buf *b, const char *text)
 
 static void put_path(struct dcp_buf *b, const char *key, const char *const *path, size_t n)
 {
-	put_text(b, key);
+	save_put_text(b, key);
 	dcp_buf_varint(b, n);
 	for (size_t i = 0; i < n; i++)
-		put_text(b, path[i]);
+		save_put_text(b, path[i]);
 }
 
 int save_given_message(const struct dcpsave *s, struct dcp_buf *out)
@@ -189,7 +192,7 @@ int save_given_message(const struct dcpsave *s, struct dcp_buf *out)
 	dcp_buf_varint(out, n);
 	for (; n; n--, o++) {
 		put_path(out, o->key, o->path, o->npath);
-		put_text(out, o->type);
+		save_put_text(out, o->type);
 	}
 	return dcp_buf_error(out);
 }

@@ -44,7 +44,7 @@ struct save_given {
 
 /* An object of this rank. */
 struct save_given_object {
-	const char *key, *type, *json;
+	const char *key, *type, *json, *classes;
 	const char *const *path;
 	size_t npath;
 };
@@ -117,6 +117,9 @@ static inline size_t save_ngiven(const struct dcpsave *s)
 /* Bytes [off, off + n) of what was given, as it is row-major. */
 int save_given_take(const struct save_given *g, unsigned thread, uint64_t off, void *to,
 		    uint64_t n, struct dcp_err *err);
+
+/* Text with its length before it. */
+void save_put_text(struct dcp_buf *b, const char *text);
 
 /* All that this rank gave but for data and JSON, for save_agree_set(). */
 int save_given_message(const struct dcpsave *s, struct dcp_buf *out);

@@ -97,21 +97,27 @@ int dcpload_tensor(struct dcpload *ck, const char *key, struct dcpload_tensor *o
 	return 0;
 }
 
-int dcpload_object(struct dcpload *ck, const char *key, const char **type, const char **json,
-		   size_t *n, struct dcpload_error *err)
+static int find_object(struct dcpload *ck, const char *key, struct dcp_object *o,
+		       struct dcp_err *err)
 {
 	struct dcp_index *ix = dcp_version_index(ck->v);
-	struct dcp_err own = { 0 };
-	struct dcp_object o;
 	struct dcp_row row;
 	int rc;
 
 	dcp_arena_reset(&ck->answer);
 	rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, key, &ck->answer, &row);
 	if (rc == -ENOENT)
-		rc = no_key(ck, DCP_ROW_OBJECT, key, &own);
-	if (rc == 0)
-		rc = dcp_index_object(ix, row.id, &ck->answer, &o, &own);
+		rc = no_key(ck, DCP_ROW_OBJECT, key, err);
+	return rc < 0 ? rc : dcp_index_object(ix, row.id, &ck->answer, o, err);
+}
+
+int dcpload_object(struct dcpload *ck, const char *key, const char **type, const char **json,
+		   size_t *n, struct dcpload_error *err)
+{
+	struct dcp_err own = { 0 };
+	struct dcp_object o;
+	int rc = find_object(ck, key, &o, &own);
+
 	if (rc == 0 && !o.json)
 		rc = dcp_fail(&own, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", key,
 			      o.error ? o.error : "it cannot be decoded");
@@ -122,6 +128,19 @@ int dcpload_object(struct dcpload *ck, const char *key, const char **type, const
 	if (type)
 		*type = o.type;
 	return *json ? 0 : load_fail(err, -ENOMEM, "out of memory");
+}
+
+int dcpload_classes(struct dcpload *ck, const char *key, const char **classes,
+		    struct dcpload_error *err)
+{
+	struct dcp_err own = { 0 };
+	struct dcp_object o;
+	int rc = find_object(ck, key, &o, &own);
+
+	if (rc < 0)
+		return load_fail_err(err, rc, &own);
+	*classes = o.classes;
+	return 0;
 }
 
 int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, size_t *n,

@@ -105,7 +105,7 @@ class SaveTensor(ctypes.Structure):
 
 class SaveObject(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("reserved", c_uint32), ("key", c_char_p), ("path", POINTER(c_char_p)),
-                ("npath", c_uint64), ("type", c_char_p), ("json", c_char_p)]
+                ("npath", c_uint64), ("type", c_char_p), ("json", c_char_p), ("classes", c_char_p)]
 
 
 class SaveReport(ctypes.Structure):
@@ -127,6 +127,7 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "next_object": (c_void_p, POINTER(c_uint64), TEXT, ERR),
     "tensor": (c_void_p, c_char_p, POINTER(TensorStruct), ERR),
     "object": (c_void_p, c_char_p, TEXT, TEXT, POINTER(c_size_t), ERR),
+    "classes": (c_void_p, c_char_p, TEXT, ERR),
     "path": (c_void_p, c_char_p, POINTER(TEXT), POINTER(c_size_t), ERR),
     "read": (c_void_p, c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p, c_uint64, ERR),
     "plan_create": (c_void_p, c_uint32, OUT, ERR),

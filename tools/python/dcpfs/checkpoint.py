@@ -11,7 +11,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Union
 from . import view
 from ._lib import DcpfsError, TensorStruct, bare, call, encoded, text
 from .handle import Handle
-from .objects import decode
+from .objects import CALLED, NAMED, Makers, decode
 from .shard import Shard
 from .tensor import Tensor
 
@@ -191,15 +191,21 @@ class Objects(Mapping[str, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _get(self, key: str) -> tuple[str, str]:
-        kind, raw, n = c_char_p(), c_char_p(), c_size_t()
+    def _get(self, key: str) -> tuple[str, str, str]:
+        kind, raw, classes, n = c_char_p(), c_char_p(), c_char_p(), c_size_t()
         with self._of._lock:
             self._of.find("object", key, byref(kind), byref(raw), byref(n))
-            return text(raw.value), text(kind.value)
+            json, name = text(raw.value), text(kind.value)
+            self._of.find("classes", key, byref(classes))
+            return json, name, text(classes.value)
 
     def __getitem__(self, key: str) -> Any:
         """KeyError names the nearest key; DcpfsError: the object exists but cannot be decoded."""
         return decode(*self._get(key))
+
+    def made(self, key: str, named: Makers, called: Makers) -> Any:
+        """As [key], with functions for more classes (dcpfs.objects.NAMED, CALLED)."""
+        return decode(*self._get(key), {**NAMED, **named}, {**CALLED, **called})
 
     def json(self, key: str) -> str:
         """The JSON text of the object, as the library returns it."""

@@ -7,10 +7,8 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import errno
 import os
-import re
 import tempfile
 from typing import Any, Callable, Iterator, Optional, Union
 
@@ -27,6 +25,7 @@ from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .group import group
 from .objects import foreign
+from .reader import Reader, leaf
 
 __all__ = ["load_checkpoint"]
 Ignore = Union[list[str], Callable[[dict[str, Any]], None], None]
@@ -104,7 +103,7 @@ def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, 
     """What torch.load() would give, without what is ignored or not needed; {"state": ...} at least."""
     comm = group()
     with Checkpoint(file, comm=comm, **how) as ck:
-        nodes: dict[str, Any] = _restored(tree.skeleton(ck, lambda key: ours._leaf(ck, key)))
+        nodes = tree.skeleton(ck, lambda key: leaf(ck, key))
         if callable(ignore_keys):
             nodes = ours.read(ck, nodes)
             ignore_keys(nodes)
@@ -150,7 +149,7 @@ def _sharded(path: str, state: Any, logger: Any, object_store: Any, weights_only
     if ignore_keys:
         (ignore_keys if callable(ignore_keys) else glob_filter(ignore_keys))(wanted)
         wanted["state"] = wanted.get("state", {})
-    reader = ours.Reader(path, **how)
+    reader = Reader(path, **how)
     with torch.no_grad():
         if state.fsdp_config.load_planner is not None:
             dist_cp_load(wanted, reader, state.fsdp_config.load_planner)
@@ -160,7 +159,6 @@ def _sharded(path: str, state: Any, logger: Any, object_store: Any, weights_only
             wrong = [why for key, why in filled.missing.items() if not key.endswith(".decoupled_weight_decay")]
             if wrong:
                 raise DcpfsError(errno.ENOENT, wrong[0] + (f" (and {len(wrong) - 1} more keys cannot be had)" if len(wrong) > 1 else ""))
-        wanted = _restored(wanted)
         state.load_state_dict(wanted["state"], logger, strict=strict, exclude_algorithms=exclude_algorithms,
                               algorithm_passes=algorithm_passes)
         if at_root and not weights_only:
@@ -169,25 +167,6 @@ def _sharded(path: str, state: Any, logger: Any, object_store: Any, weights_only
             state._legacy_load_optim_state(load_sharded_optimizer_state_dict(
                 model_state_dict=state.state_dict()["model"], optimizer_key="optimizers", storage_reader=reader))
     return wanted.get("rng")
-
-
-def _restored(nodes: dict[str, Any]) -> dict[str, Any]:
-    """@nodes with the types that JSON does not have inside of objects: tuples in Python's random state, and durations."""
-    for one in nodes.get("rng") or []:
-        if "python" in one:
-            one["python"] = tuple(tuple(v) if isinstance(v, list) else v for v in one["python"])
-    inner = nodes.get("state")
-    if isinstance(inner, dict) and inner.get("callbacks"):
-        inner["callbacks"] = _timed(inner["callbacks"])
-    return nodes
-
-
-def _timed(node: Any) -> Any:
-    if isinstance(node, dict):
-        times = {"batch", "total_wct"} <= node.keys()
-        return {k: datetime.timedelta(seconds=v) if times and re.fullmatch(r".*_wct", str(k)) and isinstance(v, (int, float)) else
-                _timed(v) for k, v in node.items()}
-    return type(node)(map(_timed, node)) if type(node) in (list, tuple) else node
 
 
 def _strange(nodes: dict[str, Any]) -> Optional[Exception]:

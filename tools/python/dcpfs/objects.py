@@ -1,25 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Non-tensor state: from the JSON of the library to Python data, and back. No class is imported, nothing is executed.
 
-Tuples, sets, bytes, complex numbers, ranges, dates and dicts with any keys are restored; so are numpy arrays if numpy is
-installed. torch's dtypes and devices become their names. An object of another class becomes a dict with what is known of it:
-{"$class": "module.Name", "state": ...}. A tensor inside is {"$tensor": KEY}.
+Lists, tuples, sets, bytes, complex numbers, ranges, dates and dicts with any keys are restored as they were saved; so are arrays and
+scalars of numpy if it is installed (torch.Size is a tuple, torch's dtypes and devices are their names; in dcpfs.torch they are torch's).
+An object of another class becomes a dict with what is known of it: {"$class": "module.Name", "state": ...}. A tensor inside is
+{"$tensor": KEY}.
 """
 from __future__ import annotations
 
 import base64
+import collections
 import datetime
+import itertools
 import json
 import math
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
-CLASSES: dict[str, Callable[..., Any]] = {
-    "complex": complex, "range": range, "slice": slice, "torch.device": lambda *a: ":".join(map(str, a)),
-    "torch.dtype": lambda name: name}
-WHOLE: dict[str, Callable[[Any], Any]] = {
-    "tuple": tuple, "torch.Size": tuple, "frozenset": frozenset, "bytearray": bytearray,
+Makers = Mapping[str, Callable[..., Any]]
+
+
+def number(kind: str) -> Callable[[Any], Any]:
+    def make(value: Any) -> Any:
+        try:
+            import numpy as np
+        except ImportError:
+            return value
+        return np.dtype(kind).type(value)
+
+    return make
+
+
+# Of {"$class": name, "args": [...]}.
+CALLED: Makers = {"complex": complex, "range": range, "slice": slice, "torch.device": lambda *a: ":".join(map(str, a)),
+                  "torch.dtype": lambda name: name}
+# Of a value whose JSON has the form of another class's.
+NAMED: Makers = {
+    "tuple": tuple, "torch.Size": tuple, "frozenset": frozenset, "bytearray": bytearray, "collections.OrderedDict": collections.OrderedDict,
     "datetime.timedelta": lambda s: datetime.timedelta(seconds=s), "datetime.datetime": datetime.datetime.fromisoformat,
-    "datetime.date": datetime.date.fromisoformat, "datetime.time": datetime.time.fromisoformat}
+    "datetime.date": datetime.date.fromisoformat, "datetime.time": datetime.time.fromisoformat,
+    **{f"numpy.{kind}": number(kind) for kind in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+                                                  "float16", "float32", "float64", "complex64", "complex128")}}
 
 
 def hashable(value: Any) -> Any:
@@ -37,30 +57,55 @@ def ndarray(value: dict[str, Any]) -> Any:
     return np.frombuffer(data, value["dtype"]).reshape(shape, order="F" if value.get("fortran_order") else "C").copy()
 
 
-def special(value: dict[str, Any]) -> Any:
+def special(value: dict[str, Any], called: Makers) -> Any:
     """What a JSON object stands for; its values are decoded already."""
-    if "$bytes" in value:
-        return base64.b64decode(value["$bytes"])
-    if "$float" in value:
-        return float(value["$float"])
-    if "$dict" in value:
-        return {hashable(k): v for k, v in value["$dict"]}
-    if "$set" in value:
-        return set(map(hashable, value["$set"]))
-    if "$ndarray" in value:
-        return ndarray(value["$ndarray"])
-    make = CLASSES.get(value.get("$class", ""))
-    if make and value.keys() <= {"$class", "args"}:
-        return make(*value.get("args", ()))
-    return value
-
-
-def decode(text: str, kind: str) -> Any:
-    """The value of an object of the Python class @kind, from its JSON."""
-    value = json.loads(text, object_hook=special)
     try:
-        return WHOLE[kind](value) if kind in WHOLE else value
-    except (TypeError, ValueError):
+        if "$bytes" in value:
+            return base64.b64decode(value["$bytes"])
+        if "$float" in value:
+            return float(value["$float"])
+        if "$dict" in value:
+            return {hashable(k): v for k, v in value["$dict"]}
+        if "$set" in value:
+            return set(map(hashable, value["$set"]))
+        if "$ndarray" in value:
+            return ndarray(value["$ndarray"])
+        make = called.get(value.get("$class", ""))
+        return make(*value.get("args", ())) if make and value.keys() <= {"$class", "args"} else value
+    except (ArithmeticError, KeyError, TypeError, ValueError):
+        return value
+
+
+def numbered(classes: str) -> Iterator[tuple[int, str]]:
+    """(4, "tuple") and so on, of "4:tuple 9"."""
+    name = ""
+    for word in classes.split():
+        at, _, new = word.partition(":")
+        name = new or name
+        yield int(at), name
+
+
+def decode(text: str, kind: str, classes: str = "", named: Makers = NAMED, called: Makers = CALLED) -> Any:
+    """The value of an object of the Python class @kind, from its JSON, with the classes of values inside (dcpload_classes())."""
+    if not classes:
+        return _named(json.loads(text, object_hook=lambda value: special(value, called)), kind, named)
+    kinds, count = {**dict(numbered(classes)), 0: kind}, itertools.count()
+
+    def made(node: Any) -> Any:
+        kind = kinds.get(next(count), "")
+        if isinstance(node, list):
+            node = [made(v) for v in node]
+        elif isinstance(node, dict):
+            node = special({k: made(v) for k, v in node.items()}, called)
+        return _named(node, kind, named) if kind else node
+
+    return made(json.loads(text))
+
+
+def _named(value: Any, kind: str, named: Makers) -> Any:
+    try:
+        return named[kind](value) if kind in named else value
+    except (ArithmeticError, TypeError, ValueError):
         return value
 
 
@@ -73,22 +118,56 @@ def foreign(value: Any) -> str:
     return next((f for v in value if (f := foreign(v))), "") if isinstance(value, (list, tuple)) else ""
 
 
-def encode(value: Any, key: str) -> tuple[str, str]:
-    """JSON of @value, and the name of its class, which decode() takes. TypeError, with @key: it is no plain data."""
-    return json.dumps(_plain(value, key), allow_nan=False), _class(value)
+class Encoded(NamedTuple):
+    json: str
+    kind: str
+    classes: str
+
+
+class _Named(NamedTuple):
+    """JSON of a value, and its class, which that does not tell."""
+
+    kind: str
+    value: Any
+
+
+def encode(value: Any, key: str) -> Encoded:
+    """What decode() takes. TypeError, with @key: it is no plain data."""
+    classes, count, last = list[str](), itertools.count(), ""
+
+    def bare(node: Any) -> Any:
+        nonlocal last
+        at = next(count)
+        if isinstance(node, _Named):
+            kind, node = node
+            if at:
+                classes.append(str(at) if kind == last else f"{at}:{kind}")
+                last = kind
+        if isinstance(node, list):
+            return [bare(v) for v in node]
+        return {k: bare(v) for k, v in node.items()} if isinstance(node, dict) else node
+
+    return Encoded(json.dumps(bare(_plain(value, key)), allow_nan=False), _class(value), " ".join(classes))
+
+
+def _plain(value: Any, key: str) -> Any:
+    kind = _class(value)
+    plain = _json(value, kind, key)
+    return _Named(kind, plain) if kind in NAMED else plain
 
 
 def _class(value: Any) -> str:
     kind = type(value)
+    if kind.__name__ == "bool_":
+        return "numpy.bool"  # as numpy 2 has it
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _plain(value: Any, key: str) -> Any:
-    """@value as json.dumps() takes it."""
+def _json(value: Any, kind: str, key: str) -> Any:
+    """@value as json.dumps() takes it, but for what is _Named inside."""
     def each(values: Any) -> list[Any]:
         return [_plain(v, key) for v in values]
 
-    kind = _class(value)
     if value is None or kind in ("bool", "int", "str"):
         return value
     if kind == "float":

@@ -18,6 +18,15 @@ from .dtype import of_torch, torch_dtype
 from .plan import Plan
 
 
+NAMED = {"torch.Size": torch.Size}
+CALLED = {"torch.dtype": lambda name: getattr(torch, name, name), "torch.device": torch.device}
+
+
+def leaf(ck: Checkpoint, key: str) -> Any:
+    """An object as torch.load() would give it. KeyError, DcpfsError."""
+    return ck.objects.made(key, NAMED, CALLED)
+
+
 class Reader(StorageReader):
     """`dcp.load(state_dict, storage_reader=dcpfs.torch.Reader(path))`. Each rank reads what torch's planner asks of it;
     tensors are one chunk to the planner, however they are stored. Those of dtypes that torch does not have, and those
@@ -68,7 +77,7 @@ class Reader(StorageReader):
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 data = io.BytesIO()
-                torch.save(ck.objects[item.storage_index.fqn], data)
+                torch.save(leaf(ck, item.storage_index.fqn), data)
                 data.seek(0)
                 planner.load_bytes(item, data)
                 continue

@@ -77,8 +77,8 @@ class Saving:
 
     def add_object(self, key: str, value: Any, path: Sequence[Any] = ()) -> None:
         """Python data. TypeError: something in it has no form that can be read again without executing anything."""
-        json, kind = encode(value, key)
-        o = SaveObject(ctypes.sizeof(SaveObject), 0, encoded(key), _words(path), len(path), encoded(kind), json.encode())
+        json, kind, classes = encode(value, key)
+        o = SaveObject(ctypes.sizeof(SaveObject), 0, encoded(key), _words(path), len(path), encoded(kind), json.encode(), classes.encode())
         call("add_object", self.handle, byref(o), of="dcpsave")
 
     def agree(self, failure: Optional[BaseException]) -> None:

@@ -26,7 +26,7 @@ from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
 from .group import group
 from .objects import foreign
 from .plan import Plan
-from .reader import Reader
+from .reader import Reader, leaf
 from .regions import regions
 from .save import Saving, save
 from .writer import Writer
@@ -91,14 +91,14 @@ def save_state_dict(state_dict: dict[str, Any], path: Source, process_group: Any
 def load(path: Source, map_location: Any = None, *, weights_only: bool = True, mmap: Optional[bool] = None,
          version: Optional[str] = "latest", **how: Any) -> dict[str, Any]:
     """All of a checkpoint as torch.load() would give it: nested dicts and lists, with tensors and Python data; nothing is
-    unpickled. Lists and dicts are told apart by their keys, and tuples become lists (dcpfs.tree.skeleton); objects of unknown
-    classes become dicts with what is known of them.
+    unpickled. Lists and dicts that hold tensors are told apart by their keys (dcpfs.tree.skeleton); objects of unknown classes become dicts
+    with what is known of them.
 
     map_location: a device, or its name; a dict such as {"cpu": "cuda:0"}; a function of a storage and "cpu". How tensors
     were placed when they were saved does not matter. weights_only, mmap: accepted, they change nothing: classes are never
     made, bytes are read at once. DcpfsError: something cannot be read."""
     with Checkpoint(path, version, **how) as ck:
-        return dict(read(ck, tree.skeleton(ck, lambda key: _leaf(ck, key)), map_location))
+        return dict(read(ck, tree.skeleton(ck, lambda key: leaf(ck, key)), map_location))
 
 
 def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, checkpoint_id: Optional[Source] = None,
@@ -114,7 +114,7 @@ def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, check
             words = ck.path(key)
             return wanted is None or any(".".join(words[:i + 1]) in wanted for i in range(len(words)))
 
-        return dict(read(ck, tree.skeleton(ck, lambda key: _leaf(ck, key), asked)))
+        return dict(read(ck, tree.skeleton(ck, lambda key: leaf(ck, key), asked)))
 
 
 def read(ck: Checkpoint, node: Any, map_location: Any = None) -> Any:
@@ -143,13 +143,6 @@ def _whole(state_dict: dict[str, Any]) -> dict[str, Any]:
 
 def _is_stateful(value: Any) -> bool:
     return isinstance(value, Stateful) and not isinstance(value, (dict, torch.Tensor))
-
-
-def _leaf(ck: Checkpoint, key: str) -> Any:
-    value, kind = ck.objects[key], ck.objects.type(key)
-    if kind == "torch.dtype":
-        return getattr(torch, value, value)
-    return torch.device(value) if kind == "torch.device" else torch.Size(value) if kind == "torch.Size" else value
 
 
 def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Callable[[str], str],
@@ -209,10 +202,10 @@ def _object(ck: Checkpoint, name: str, objects: list[str]) -> Any:
             return ck[name].torch()
         if not objects:
             objects.extend(ck.objects)
-        items = tree.opened(ck, name, objects, lambda key: _leaf(ck, key))
+        items = tree.opened(ck, name, objects, lambda key: leaf(ck, key))
         if items is not None:
             return items
-    value = _leaf(ck, name)
+    value = leaf(ck, name)
     kind = foreign(value)
     if kind:
         raise DcpfsError(errno.EBADMSG, f"{name} is a {kind}, which only unpickling could make again")

@@ -16,8 +16,9 @@ class Leaf(NamedTuple):
 def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Callable[[str], bool] = lambda key: True) -> dict[Any, Any]:
     """The checkpoint, or the keys of it that are asked for, with Leafs for tensors and value(key) for objects.
 
-    Checkpoints keep the path of a key, not what its components index. What has the keys 0, 1, 2, ... becomes a list (a tuple,
-    too); the state of an optimizer keeps a dict, with integers. Empty dicts are there if the format stores them.
+    Checkpoints keep the path of a key, not what its components index. What has the keys 0, 1, 2, ... becomes a list, also if it
+    was a tuple with tensors or dicts in it; the state of an optimizer keeps a dict, with integers. Empty dicts are there if the
+    format stores them.
     """
     root: dict[Any, Any] = {}
     for key in filter(asked, ck.objects):
@@ -55,7 +56,7 @@ def filled(node: Any, get: Callable[[str], Any]) -> Any:
     if isinstance(node, Leaf):
         return get(node.key)
     if isinstance(node, dict):
-        return {k: filled(v, get) for k, v in node.items()}
+        return type(node)((k, filled(v, get)) for k, v in node.items())
     return type(node)(filled(v, get) for v in node) if type(node) in (list, tuple) else node
 
 
@@ -70,7 +71,7 @@ def _put(root: dict[Any, Any], path: tuple[str, ...], value: Any) -> None:
 
 def _leafs(value: Any) -> Any:
     if isinstance(value, dict):
-        return Leaf(value["$tensor"]) if value.keys() == {"$tensor"} else {k: _leafs(v) for k, v in value.items()}
+        return Leaf(value["$tensor"]) if value.keys() == {"$tensor"} else type(value)((k, _leafs(v)) for k, v in value.items())
     return type(value)(map(_leafs, value)) if type(value) in (list, tuple) else value
 
 
