@@ -5,6 +5,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/version/expected.h"
@@ -109,9 +110,7 @@ struct check {
 
 static uint64_t fact(const struct check *c, const char *name)
 {
-	const char *value = dcp_index_meta(dcp_version_index(c->p.v), name);
-
-	return value ? strtoull(value, NULL, 10) : 0;
+	return dcp_index_meta_number(dcp_version_index(c->p.v), name);
 }
 
 /* One key: left out, or broken. */
@@ -204,12 +203,9 @@ static void print_unused(struct check *c, const char *rules)
 		return;
 	dcp_jsonw_key(&c->o->json, "unused");
 	dcp_jsonw_array(&c->o->json);
-	while (lines && *lines) {
-		char *end;
-
-		dcp_jsonw_u64(&c->o->json, strtoull(lines, &end, 10));
-		lines = *end ? end + 1 : end;
-	}
+	for (uint64_t n; lines && dcp_take_number(&lines, NULL, DCP_ANY_DIGITS, &n);
+	     lines += *lines != '\0')
+		dcp_jsonw_u64(&c->o->json, n);
 	dcp_jsonw_end(&c->o->json);
 }
 

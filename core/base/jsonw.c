@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/number.h"
 #include "core/base/utf8.h"
 
 void dcp_jsonw_init(struct dcp_jsonw *w, struct dcp_buf *out, bool pretty)
@@ -215,7 +216,7 @@ void dcp_jsonw_i64(struct dcp_jsonw *w, int64_t v)
 
 void dcp_jsonw_f64(struct dcp_jsonw *w, double v)
 {
-	char text[40];
+	char text[DCP_FLOAT_CHARS + sizeof(".0")];
 
 	if (!isfinite(v)) {
 		dcp_jsonw_object(w);
@@ -224,11 +225,7 @@ void dcp_jsonw_f64(struct dcp_jsonw *w, double v)
 		dcp_jsonw_end(w);
 		return;
 	}
-	for (int digits = 15; digits <= 17; digits++) {
-		snprintf(text, sizeof(text), "%.*g", digits, v);
-		if (strtod(text, NULL) == v)
-			break;
-	}
+	dcp_print_float(text, v);
 	if (!strpbrk(text, ".e"))
 		strcat(text, ".0"); /* a float stays a float for the next reader */
 	dcp_jsonw_raw(w, text, strlen(text));

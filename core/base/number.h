@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * number: decimal numbers in foreign text. Digits only: no sign, no blank, no locale.
+ * number: numbers in text. Whole ones are digits only: no sign, no blank. Nothing here depends on the locale of the
+ * program that uses a library of dcpfs: where people write a decimal comma, JSON and pickles still have a point.
  */
 #pragma once
 #include <stdbool.h>
@@ -35,6 +36,19 @@ static inline bool dcp_take_number(const char **p, const char *end, size_t most,
 	*out = v;
 	return true;
 }
+
+/* The number that all of @s is. False: it is none, or more than 64 bits. */
+static inline bool dcp_is_number(const char *s, uint64_t *out)
+{
+	return dcp_take_number(&s, NULL, DCP_ANY_DIGITS, out) && *s == '\0';
+}
+
+/* strtod() of @s. */
+double dcp_read_float(const char *s, const char **end);
+
+#define DCP_FLOAT_CHARS 32
+/* The shortest text of 15 to 17 digits that reads back as @v, which is finite. */
+void dcp_print_float(char text[DCP_FLOAT_CHARS], double v);
 
 /* Where the digits begin that end before @end; @end: there are none. */
 static inline const char *dcp_digits_before(const char *start, const char *end)

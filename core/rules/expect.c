@@ -9,10 +9,10 @@
  *   p  layers of multi-token prediction, which stand behind the others and may be missing
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
+#include "core/base/number.h"
 #include "core/rules/rules_int.h"
 
 enum { MOST = 1 << 20 }; /* layers times experts */
@@ -142,7 +142,7 @@ static uint64_t product(const struct expecting *t, const char **s)
 		uint64_t v = 0;
 
 		one.f[0].word = -1;
-		one.f[0].value = strtoull(*s, NULL, 10);
+		dcp_take_number(&(const char *){ *s }, NULL, DCP_ANY_DIGITS, &one.f[0].value);
 		for (size_t i = 0; i < dcp_rules_nwords; i++)
 			if (strlen(dcp_rules_word(i)) == n &&
 			    memcmp(dcp_rules_word(i), *s, n) == 0)

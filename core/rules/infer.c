@@ -10,6 +10,7 @@
 #include "core/base/buf.h"
 #include "core/base/bytes.h"
 #include "core/base/jsonw.h"
+#include "core/base/number.h"
 #include "core/parse/json.h"
 #include "core/rules/rules.h"
 
@@ -138,12 +139,10 @@ static struct dcp_bytes number(struct dcp_bytes args, const char *name)
 static uint64_t count(struct dcp_bytes args, const char *name)
 {
 	struct dcp_bytes v = number(args, name);
-	char text[MAX_DIGITS] = "";
+	const char *s = (const char *)v.p, *end = s + v.n;
+	uint64_t n = 0;
 
-	if (!is_made_of(v, "0123456789"))
-		return 0;
-	memcpy(text, v.p, v.n);
-	return strtoull(text, NULL, 10);
+	return v.n && dcp_take_number(&s, end, DCP_ANY_DIGITS, &n) && s == end ? n : 0;
 }
 
 /* Which model has these arguments? 0: none that is known here, or one that transformers has not so. */

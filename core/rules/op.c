@@ -7,6 +7,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/near.h"
+#include "core/base/number.h"
 #include "core/rules/rules_int.h"
 
 enum { NAME = 24 };
@@ -65,13 +66,12 @@ static const char *op_name(size_t i)
 
 static int decimal(struct rules_parse *ps, struct word w, uint64_t *out)
 {
-	*out = 0;
-	for (size_t i = 0; i < w.n; i++)
-		if (w.s[i] < '0' || w.s[i] > '9' || dcp_ckd_mul(out, *out, 10) ||
-		    dcp_ckd_add(out, *out, (uint64_t)(w.s[i] - '0')))
-			return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is not a number",
-					     (int)DCP_MIN(w.n, (size_t)60), w.s);
-	return 0;
+	const char *s = w.s, *end = s + w.n;
+
+	if (dcp_take_number(&s, end, DCP_ANY_DIGITS, out) && s == end)
+		return 0;
+	return dcp_rules_bad(ps, w.s, -EINVAL, "%.*s is not a number",
+			     (int)DCP_MIN(w.n, (size_t)60), w.s);
 }
 
 static int factor(struct rules_parse *ps, const char **s, struct factor *out)
@@ -82,7 +82,7 @@ static int factor(struct rules_parse *ps, const char **s, struct factor *out)
 	if (w.n == 0)
 		return dcp_rules_bad(ps, w.s, -EINVAL, "a number stands here");
 	out->word = -1;
-	if (*w.s >= '0' && *w.s <= '9')
+	if (dcp_is_digit(*w.s))
 		return decimal(ps, w, &out->value);
 	for (size_t i = 0; i < dcp_rules_nwords; i++)
 		if (is(w, dcp_rules_word(i))) {

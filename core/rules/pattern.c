@@ -11,6 +11,7 @@
 #include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/rules/rules_int.h"
 
 enum { MAX_DIGITS = 18 };
@@ -25,11 +26,6 @@ int dcp_rules_bad(const struct rules_parse *ps, const char *at, int code, const 
 	va_end(ap);
 	return dcp_fail(ps->err, code, DCP_ERR_NO_OFFSET, "%.120s:%u:%u: %s", ps->r->name,
 			ps->line, (unsigned)(at - ps->line_text) + 1, what);
-}
-
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
 }
 
 static bool is_letter(char c)
@@ -82,7 +78,7 @@ static bool added(const char **s, const char *end, struct pattern_op *op)
 {
 	const char *from = *s;
 
-	while (*s < end && is_digit(**s) && *s - from < MAX_DIGITS)
+	while (*s < end && dcp_is_digit(**s) && *s - from < MAX_DIGITS)
 		op->add = op->add * 10 + (uint64_t)(*(*s)++ - '0');
 	if (*s > from)
 		return true;
@@ -102,7 +98,7 @@ static int number_op(struct rules_parse *ps, struct rule *rule, const char **s, 
 	const char *at = *s - 1, *name = *s, *p = name;
 	size_t n;
 
-	while (p < end && (is_letter(*p) || (p > name && is_digit(*p))))
+	while (p < end && (is_letter(*p) || (p > name && dcp_is_digit(*p))))
 		p++;
 	n = (size_t)(p - name);
 	if (!is_source && p < end && (*p == '+' || *p == '-')) {
@@ -181,10 +177,10 @@ static bool match_number(const char *key, size_t n, size_t *at, struct slot_valu
 {
 	size_t p = *at;
 
-	if (p > 0 && is_digit(key[p - 1]))
+	if (p > 0 && dcp_is_digit(key[p - 1]))
 		return false;
 	*out = (struct slot_value){ .s = key + p };
-	for (; p < n && is_digit(key[p]); p++, out->n++)
+	for (; p < n && dcp_is_digit(key[p]); p++, out->n++)
 		out->number = out->number * 10 + (uint64_t)(key[p] - '0');
 	*at = p;
 	return out->n > 0 && out->n <= MAX_DIGITS;

@@ -8,6 +8,7 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/intern.h"
+#include "core/base/number.h"
 
 #define NONE UINT32_MAX
 
@@ -153,13 +154,7 @@ static int add(struct dcp_tree *t, size_t item, const char *const *path, size_t 
 /* A decimal number as str() writes it. */
 static bool is_number(const char *s, uint64_t *out)
 {
-	char *end;
-
-	if (*s < '0' || *s > '9' || (*s == '0' && s[1]))
-		return false;
-	errno = 0;
-	*out = strtoull(s, &end, 10);
-	return *end == '\0' && errno == 0 && *out <= INT64_MAX;
+	return (*s != '0' || !s[1]) && dcp_is_number(s, out) && *out <= INT64_MAX;
 }
 
 static enum shape shape_of(const struct dcp_tree *t, uint32_t node)

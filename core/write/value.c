@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/number.h"
 #include "core/model/dtype.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/value_int.h"
@@ -55,6 +56,7 @@ static int put_number(struct dcp_valuing *w)
 {
 	const char *from = w->at;
 	char text[64];
+	const char *end;
 	bool is_float = false;
 	size_t n;
 
@@ -65,7 +67,7 @@ static int put_number(struct dcp_valuing *w)
 		memcpy(text, from, n);
 		text[n] = '\0';
 		if (w->p)
-			dcp_pickler_float(w->p, strtod(text, NULL));
+			dcp_pickler_float(w->p, dcp_read_float(text, &end));
 		return 0;
 	}
 	if (is_float || n == 0 || (n == 1 && *from == '-') || memchr(from + 1, '-', n - 1) ||

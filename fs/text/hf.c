@@ -235,20 +235,21 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		dcp_buf_printf(
 			b, "Those in floating point are cast to %s while they are read.\n\n",
 			cast);
-	dcp_buf_printf(b,
-		       "## Weights\n\n"
-		       "| | |\n| --- | --- |\n"
-		       "| rules | `%s` (`dcpfs rules show`) |\n"
-		       "| keys mapped | %s |\n"
-		       "| left out by the rules: optimizer state and the like | %s |\n"
-		       "| left out because no rule fits | %s |\n"
-		       "| wanted by two keys, or failed | %llu |\n"
-		       "| left out because tied to another | %zu |\n\n",
-		       fact(ver, "rules"), fact(ver, "mapped"), fact(ver, "dropped"),
-		       fact(ver, "unmatched"),
-		       strtoull(fact(ver, "collisions"), NULL, 10) +
-			       strtoull(fact(ver, "failed"), NULL, 10),
-		       tied);
+	dcp_buf_printf(
+		b,
+		"## Weights\n\n"
+		"| | |\n| --- | --- |\n"
+		"| rules | `%s` (`dcpfs rules show`) |\n"
+		"| keys mapped | %s |\n"
+		"| left out by the rules: optimizer state and the like | %s |\n"
+		"| left out because no rule fits | %s |\n"
+		"| wanted by two keys, or failed | %llu |\n"
+		"| left out because tied to another | %zu |\n\n",
+		fact(ver, "rules"), fact(ver, "mapped"), fact(ver, "dropped"),
+		fact(ver, "unmatched"),
+		(unsigned long long)(dcp_index_meta_number(dcpfs_index(ver), "collisions") +
+				     dcp_index_meta_number(dcpfs_index(ver), "failed")),
+		tied);
 	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
 		dcp_buf_printf(b, "Note: %s.\n\n", fact(ver, "inferred"));
 }

@@ -174,10 +174,10 @@ def quantized():
 
 
 def planned():
-    """What a rule pads is needed, and plan says how much of it each rank does."""
+    """What a rule pads is stored nowhere: plan counts the bytes of files only."""
     at = model_of("padded", {"emb": ("F32", [5, 4]), "w": ("F32", [4, 4])}, {})
     got = data("plan", "--json", "--hf", "--hf-rules", rules("pad.rules", "emb -> emb : pad(8)\nw -> w : T\n"), "--layout", "dim0x2", "--rank", "1", at)
-    equal((got["needs"], got["keeps"] + got["receives"], got["left_out"]), (96, 96, []), "rank 1: half of 8 and of 4 rows")
+    equal((got["needs"], got["keeps"] + got["receives"], got["left_out"]), (48, 48, []), "rank 1: one stored row of emb, half of w")
 
 
 presets()

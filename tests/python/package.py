@@ -9,6 +9,7 @@ import gc
 import graphlib
 import hashlib
 import json
+import os
 import pathlib
 import pickle
 import random
@@ -181,6 +182,21 @@ class Keys(unittest.TestCase):
         for fortran, want in (False, [[1, 2, 3], [4, 5, 6]]), (True, [[1, 3, 5], [2, 4, 6]]):
             got = dcpfs.objects.decode(json.dumps({"$ndarray": {**array, "fortran_order": fortran}}), "numpy.ndarray")
             self.assertEqual(got.tolist(), want)
+
+    def test_comma(self):
+        """Where the program writes a decimal comma, JSON still has a point."""
+        with tempfile.TemporaryDirectory() as where:
+            pathlib.Path(where, "comma").write_text('LC_NUMERIC\ndecimal_point "<U002C>"\nthousands_sep ""\n'
+                                                    "grouping -1\nEND LC_NUMERIC\n")
+            subprocess.run(["localedef", "-c", "-i", f"{where}/comma", f"{where}/comma_XX"], capture_output=True)
+            code = ("import locale, sys; locale.setlocale(locale.LC_NUMERIC, 'comma_XX')\n"
+                    "assert locale.str(0.5) == '0,5'\n"
+                    "import dcpfs; ck = dcpfs.open(sys.argv[1], 'step-20', cache='')\n"
+                    "assert ck.objects['train.loss'] == 0.125, ck.objects['train.loss']\n"
+                    "dcpfs.save({'x': 0.125}, sys.argv[2], format='torch-save')\n"
+                    "assert dcpfs.open(sys.argv[2], cache='').objects['x'] == 0.125")
+            subprocess.run([sys.executable, "-c", code, golden("dcp-fsdp2")[0], f"{where}/out"], check=True,
+                           env={**os.environ, "LOCPATH": where, "PYTHONPATH": str(base.ROOT / "tools/python")})
 
     def test_life(self):
         ck = step20()

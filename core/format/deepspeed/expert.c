@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/number.h"
 #include "core/format/deepspeed/deepspeed_int.h"
 
 enum { MAX_EXPERTS = 1 << 16, MAX_SHARES = 1 << 12 };
@@ -175,7 +176,11 @@ static bool is_numbered(const char *name)
 
 static uint64_t local_number(const char *name)
 {
-	return strtoull(strstr(name, numbered) + strlen(numbered), NULL, 10);
+	const char *s = strstr(name, numbered) + strlen(numbered);
+	uint64_t n = dcp_is_digit(*s) ? UINT64_MAX : 0; /* too large; none */
+
+	dcp_take_number(&s, NULL, DCP_ANY_DIGITS, &n);
+	return n;
 }
 
 /* Experts that a rank has: those its parameters number. */

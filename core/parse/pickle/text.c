@@ -4,7 +4,6 @@
  * is ASCII with rules of its own; the rules are those of CPython's unpickler, without
  * what no pickler writes (hexadecimal, underscores, leading zeros and plus signs).
  */
-#include <locale.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -116,11 +115,10 @@ bool dcp_pkl_index(const char *s, size_t n, uint64_t *out)
 	return dcp_take_number(&s, end, DCP_ANY_DIGITS, out) && s == end && *out <= INT64_MAX;
 }
 
-/* The C locale whatever the program set: a decimal comma must not change a checkpoint. */
 bool dcp_pkl_float(const char *s, size_t n, double *out)
 {
-	char text[512], *end;
-	locale_t c;
+	char text[512];
+	const char *end;
 
 	if (!n || n >= sizeof(text) || memchr(s, '\0', n))
 		return false;
@@ -130,11 +128,7 @@ bool dcp_pkl_float(const char *s, size_t n, double *out)
 	if (strcasecmp(end, "inf") && strcasecmp(end, "nan") &&
 	    end[strspn(end, "0123456789.eE+-")] != '\0')
 		return false;
-	c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-	if (!c)
-		return false;
-	*out = strtod_l(text, &end, c);
-	freelocale(c);
+	*out = dcp_read_float(text, &end);
 	return *end == '\0' && end != text;
 }
 

@@ -102,6 +102,8 @@ void dcp_index_close(struct dcp_index *ix);
 
 /* Value of a meta row, or NULL; valid until close. */
 const char *dcp_index_meta(const struct dcp_index *ix, const char *name);
+/* The same as a number; 0: there is none. */
+uint64_t dcp_index_meta_number(const struct dcp_index *ix, const char *name);
 
 /* The file table, by number as pieces refer to it; valid until close. */
 const struct dcp_file_id *dcp_index_files(const struct dcp_index *ix, size_t *n);

@@ -184,7 +184,7 @@ static int load_count(const struct dcp_index *ix, const char *name, uint64_t *ou
 	const char *text = dcp_index_meta(ix, name);
 
 	*out = 0;
-	if (!text || !dcp_take_number(&text, NULL, DCP_ANY_DIGITS, out) || *text)
+	if (!text || !dcp_is_number(text, out))
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "its meta table lacks \"%s\"",
 				name);
 	return 0;
@@ -321,6 +321,14 @@ const char *dcp_index_meta(const struct dcp_index *ix, const char *name)
 		if (strcmp(ix->facts[i].name, name) == 0)
 			return ix->facts[i].value;
 	return NULL;
+}
+
+uint64_t dcp_index_meta_number(const struct dcp_index *ix, const char *name)
+{
+	const char *text = dcp_index_meta(ix, name);
+	uint64_t v;
+
+	return text && dcp_is_number(text, &v) ? v : 0;
 }
 
 const struct dcp_file_id *dcp_index_files(const struct dcp_index *ix, size_t *n)

@@ -89,8 +89,7 @@ static int fact_is(const struct dcp_index *ix, const char *name, const char *wan
 static int check_racy(const struct dcp_index *ix, const struct dcp_file_id *ids, size_t n,
 		      struct dcp_err *err)
 {
-	const char *text = dcp_index_meta(ix, "created_ns");
-	long long created = text ? strtoll(text, NULL, 10) : 0;
+	int64_t created = (int64_t)dcp_index_meta_number(ix, "created_ns");
 
 	for (size_t i = 0; i < n; i++)
 		if (ids[i].ino && ids[i].ctime_ns > created - RACY_NS)

@@ -164,7 +164,7 @@ static void what_is_said(void **state)
 			    "unused - 4: no key fits this rule\n"
 			    "collision x 1: both a (line 1) and b (line 2) become this key\n"
 			    "failed m.1 5: the number of its new key needs what no config.json "
-			    "tells\n");
+			    "has\n");
 	assert_int_equal(report.mapped, 0);
 	assert_int_equal(report.dropped, 1);
 	assert_int_equal(report.unmatched, 1);
