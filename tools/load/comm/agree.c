@@ -70,6 +70,13 @@ static int share_text(const struct dcpload_comm *comm, uint32_t from, char *text
 	return rc;
 }
 
+/* From the cause: a rank with -ECANCELED only stopped because another failed, one with -ETIMEDOUT may have waited for
+ * it. */
+static int distance(int code)
+{
+	return code == 0 ? 3 : code == -ECANCELED ? 2 : code == -ETIMEDOUT;
+}
+
 int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *err,
 	       int timeout_ms)
 {
@@ -99,13 +106,10 @@ int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *er
 	failed = comm->allgather(comm->ctx, &mine, sizeof(mine), all, timeout_ms);
 	if (failed < 0)
 		return load_comm_say(comm, failed, err);
-	/* A rank with -ECANCELED only stopped because another failed. */
-	while (from < comm->ranks && (all[from].code == 0 || all[from].code == -ECANCELED))
-		from++;
-	for (uint32_t r = 0; from == comm->ranks && r < comm->ranks; r++)
-		if (all[r].code)
+	for (uint32_t r = 1; r < comm->ranks; r++)
+		if (distance(all[r].code) < distance(all[from].code))
 			from = r;
-	if (from == comm->ranks)
+	if (all[from].code == 0)
 		return 0;
 	mine = all[from];
 	mine.len = DCP_MIN(mine.len, (uint32_t)sizeof(text) - 1);

@@ -23,8 +23,8 @@ int load_comm_say(const struct dcpload_comm *comm, int rc, struct dcpload_error 
 
 /*
  * Collective: did the preceding step succeed on all ranks? @rc and @err are this rank's result;
- * afterwards @err is, on all ranks, that of the lowest rank that failed (-ECANCELED only if no rank has
- * another error), and err->rank that rank, or the one that an earlier agreement named. Returns its code, 0 when all succeeded, or an error of the transport. Allocates
+ * afterwards @err is, on all ranks, that of the lowest rank that failed (-ETIMEDOUT only if no rank has another error, -ECANCELED
+ * only if none has that), and err->rank that rank, or the one that an earlier agreement named. Returns its code, 0 when all succeeded, or an error of the transport. Allocates
  * nothing for up to 8192 ranks, so that it can report a lack of memory.
  */
 int load_agree(const struct dcpload_comm *comm, int rc, struct dcpload_error *err,

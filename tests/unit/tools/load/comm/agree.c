@@ -18,6 +18,7 @@ struct case_agree {
 	uint32_t ranks;
 	uint64_t failing; /* a bit a rank */
 	int rank, code;
+	uint64_t late, stopped; /* those with -ETIMEDOUT, -ECANCELED */
 };
 
 static int rank_agree(const struct dcpload_comm *comm, void *arg)
@@ -27,8 +28,12 @@ static int rank_agree(const struct dcpload_comm *comm, void *arg)
 	char text[64];
 	int rc = 0, bad = 0;
 
-	if (c->failing >> comm->rank & 1)
-		rc = load_fail(&err, -ENOENT - (int)comm->rank, "key of rank %u", comm->rank);
+	rc = c->failing >> comm->rank & 1   ? -ENOENT - (int)comm->rank
+	     : c->late >> comm->rank & 1    ? -ETIMEDOUT
+	     : c->stopped >> comm->rank & 1 ? -ECANCELED
+					    : 0;
+	if (rc < 0)
+		load_fail(&err, rc, "key of rank %u", comm->rank);
 	rc = load_agree(comm, rc, &err, ANY);
 	bad += expect(rc == c->code);
 	if (c->code < 0) {
@@ -46,6 +51,9 @@ static void test_agree(void **state)
 		{ "one rank fails", 3, 4, 2, -ENOENT - 2 },
 		{ "the lowest of those that fail is heard", 8, 0x88, 3, -ENOENT - 3 },
 		{ "all fail", 5, 0x1f, 0, -ENOENT },
+		{ "those that waited for it in vain are not", 4, 8, 3, -ENOENT - 3, 3, 4 },
+		{ "nor those that only stopped", 4, 0, 2, -ETIMEDOUT, 4, 3 },
+		{ "all stopped", 3, 0, 1, -ECANCELED, 0, 6 },
 		{ "more ranks than text fits at once", 64, 1u << 31, 31, -ENOENT - 31 },
 	};
 
