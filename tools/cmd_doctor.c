@@ -267,6 +267,7 @@ static const struct {
 	{ "huge pages", doctor_huge },
 	{ "GPU", doctor_gpu },
 	{ "cuFile", doctor_cufile },
+	{ "NCCL", doctor_nccl },
 };
 
 /* Libraries that were looked for when this was built. */

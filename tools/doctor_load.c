@@ -16,6 +16,7 @@
 #include "tools/doctor.h"
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
+#include "tools/load/memory/nccl.h"
 
 /* Can a process open what another one of the same user has in memory? */
 static int open_of_other(int fd)
@@ -130,6 +131,17 @@ void doctor_gpu(struct machine *m, struct finding *f)
 	snprintf(f->found, sizeof(f->found), "%.250s", err.text);
 	f->advice = "dcpfs load fills the memory of the host; for --device cuda it needs "
 		    "NVIDIA's driver with its libcuda.so.1, of CUDA 11.0 or later";
+}
+
+void doctor_nccl(struct machine *m, struct finding *f)
+{
+	(void)m;
+	if (load_nccl_probe(f->found, sizeof(f->found)) == 0)
+		return;
+	f->state = NOTE;
+	f->advice =
+		"ranks of dcpfs load --device cuda do not send each other what they read from "
+		"GPU to GPU; that needs NVIDIA's NCCL, 2.14 or later";
 }
 
 void doctor_cufile(struct machine *m, struct finding *f)

@@ -147,7 +147,7 @@ def dump_one():
 
 NUMBERS = ("parts needed read sent received staging calls open_s plan_s execute_s read_s wait_s place_s cpu_s dumped "
            "dump_s").split()
-MEMBERS = set("version format layout ranks nodes comm io io_why exchange exchange_why again device device_why parts needed read exchanged "
+MEMBERS = set("version format layout ranks nodes comm io io_why exchange exchange_why nccl again device device_why parts needed read exchanged "
               "unique amplification staging pinned device_staging open_s plan_s seconds checked dump ignored missing unexpected shape dtype broken "
               "per_rank".split())
 
@@ -240,7 +240,7 @@ def trace():
 
 def doctor():
     found = {c["name"]: c for c in json.loads(run("doctor", "--json", SOURCE).stdout)["checks"]}
-    for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "cuda"):
+    for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "NCCL", "cuda"):
         check(name in found, f"doctor says nothing of {name}")
     check(str(SOURCE) in found["O_DIRECT"]["found"], f"doctor: {found['O_DIRECT']}")
     check(found["mpi"]["state"] == "ok", f"doctor: {found['mpi']}")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Are the declarations of tools/load/memory those of the toolkit's cuda.h and cufile.h? Compiling it is the test. */
+/* Are the declarations of tools/load/memory those of the toolkit's cuda.h, cufile.h and nccl.h? Compiling it is the test. */
 #include <cuda.h>
 
 #define LOAD_CUDA_COPY CUDA_MEMCPY3D
@@ -82,6 +82,31 @@ NUMBER(offsetof(struct load_cufile_error, cuda), offsetof(CUfileError_t, cu_err)
 NUMBER(sizeof(struct load_cufile_descr), sizeof(CUfileDescr_t));
 NUMBER(offsetof(struct load_cufile_descr, handle), offsetof(CUfileDescr_t, handle));
 NUMBER(offsetof(struct load_cufile_descr, fs_ops), offsetof(CUfileDescr_t, fs_ops));
+#endif
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+
+#define LOAD_NCCL_ID ncclUniqueId
+#define LOAD_NCCL_CONFIG ncclConfig_t
+#define LOAD_NCCL_RESULT ncclResult_t
+#define LOAD_NCCL_TYPE ncclDataType_t
+#include "tools/load/memory/nccl_abi.h"
+
+static struct load_nccl_calls nccl_calls;
+#define SAME_NCCL(result, name, arguments)                                                     \
+	_Static_assert(                                                                        \
+		__builtin_types_compatible_p(__typeof__(&name), __typeof__(nccl_calls.name)),  \
+		#name);
+LOAD_NCCL_CALLS(SAME_NCCL)
+NUMBER(LOAD_NCCL_SUCCESS, ncclSuccess);
+NUMBER(LOAD_NCCL_IN_PROGRESS, ncclInProgress);
+NUMBER(LOAD_NCCL_UINT8, ncclUint8);
+NUMBER(LOAD_NCCL_LEAST, NCCL_VERSION(2, 14, 0));
+NUMBER(sizeof(struct load_nccl_id), sizeof(ncclUniqueId));
+NUMBER(offsetof(struct load_nccl_config, magic), offsetof(ncclConfig_t, magic));
+NUMBER(offsetof(struct load_nccl_config, version), offsetof(ncclConfig_t, version));
+NUMBER(offsetof(struct load_nccl_config, blocking), offsetof(ncclConfig_t, blocking));
 #endif
 
 int main(void)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""On a machine with a GPU of NVIDIA: the jobs of jobs.py into its memory, reads by cuFile, and compute-sanitizer.
+"""On a machine with a GPU of NVIDIA: the jobs of jobs.py into its memory, reads by cuFile, messages by NCCL, and compute-sanitizer.
 Skips where there is none, and says what is missing.
 """
 import json
@@ -20,6 +20,18 @@ def gds():
         got = Job(1, source, "--io", "gds", "--check", "--json", *extra, comm="alone").report()
         if got:
             print(f"gds: {got['io']}: {got['io_why']}")
+
+
+def nccl():
+    """What one rank reads goes from GPU to GPU, where NCCL takes the ranks; else the report says why not."""
+    source = checkpoint(2)
+    for n, layout in ((2, "dim1x2"), (2, "dim2x2"), (4, "fsdp4")):
+        case(f"nccl {n} {layout}")
+        got = Job(n, source, "--layout", layout, "--exchange", "all", "--check", "--json", "--dtype", "F32", "--timeout", 30,
+                  env_of=lambda r: {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}).report()
+        if got:
+            print(f"nccl: {got['exchange']}: {got['exchange_why']}")
+            check(got["nccl"] or "; not by NCCL: " in got["exchange_why"], got["exchange_why"])
 
 
 def sanitizer():
@@ -42,6 +54,6 @@ if machine["GPU"]["state"] != "ok":
     lib.why_not = lambda: machine["GPU"]["found"]
 else:
     lib.why_not = lambda: None
-    print("; ".join(machine[name]["found"] for name in ("GPU", "cuFile")))
+    print("; ".join(machine[name]["found"] for name in ("GPU", "cuFile", "NCCL")))
 jobs.DEVICE = ["--device", "cuda"]
-lib.main(goldens, shards, ranks, gds, sanitizer)
+lib.main(goldens, shards, ranks, gds, nccl, sanitizer)

@@ -59,6 +59,8 @@ struct dcpload {
 	uint32_t *local;            /* ranks of this node, in order */
 	uint32_t nlocal, self;      /* size of @local; this rank's place in it */
 	struct load_device *device; /* NULL: the host */
+	struct load_nccl
+		*nccl; /* between the devices of all ranks; NULL: not tried, or there is none */
 	char device_why[160];
 	uint64_t open_ns;
 };
@@ -162,6 +164,7 @@ struct load_there {
 struct load_block;
 struct load_chunks;
 struct load_gds;
+struct load_nccl;
 struct load_range;
 struct load_rounds;
 struct load_ship;
@@ -186,6 +189,7 @@ struct dcpload_plan {
 	struct load_device *device; /* of @ck, which may be closed before the plan is freed */
 	struct load_ship *ship;     /* to the device; NULL: there is none */
 	struct load_gds *gds;       /* what reads into its memory; NULL: the host reads */
+	struct load_nccl *nccl;     /* of @ck, where messages go by it */
 	struct load_there *there;   /* of each stretch of the chunks, with @gds */
 	void *stream;               /* of the caller */
 	bool devices;               /* some rank has one */
@@ -199,7 +203,7 @@ struct dcpload_plan {
 	_Atomic uint64_t nevent; /* events so far, kept or not */
 	int64_t began;           /* when the execution began, ns */
 	struct dcpload_report report;
-	char io_why[160], exchange_why[160], again_why[256];
+	char io_why[160], exchange_why[256], again_why[256];
 	uint32_t opened; /* ck->opened when it was planned */
 	_Atomic uint32_t lost,
 		changed; /* number of a file that cannot be read, plus 1; files have changed */

@@ -189,7 +189,10 @@ static enum cmd_exit print_json(struct report *t)
 {
 	const struct loading *l = t->l;
 	struct dcp_jsonw *w = &t->out.json;
+	uint32_t n = t->own->nccl;
+	char nccl[16];
 
+	snprintf(nccl, sizeof(nccl), "%u.%u.%u", n / 10000 % 100, n / 100 % 100, n % 100);
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "version", dcpload_version(l->ck));
 	dcp_jsonw_put_str_or_null(w, "format", dcpload_fact(l->ck, "format"));
@@ -201,6 +204,7 @@ static enum cmd_exit print_json(struct report *t)
 	dcp_jsonw_put_str(w, "io_why", t->own->io_why);
 	dcp_jsonw_put_str(w, "exchange", loading_exchanges[t->own->exchange]);
 	dcp_jsonw_put_str(w, "exchange_why", t->own->exchange_why);
+	dcp_jsonw_put_str_or_null(w, "nccl", t->own->nccl ? nccl : NULL);
 	dcp_jsonw_put_str_or_null(w, "device", *t->own->device ? t->own->device : NULL);
 	dcp_jsonw_put_str(w, "device_why", t->own->device_why);
 	dcp_jsonw_put_str_or_null(w, "again", t->own->again);

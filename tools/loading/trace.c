@@ -32,7 +32,7 @@ struct drawing {
 	uint64_t before, total; /* ns: until the execution begins, and until all have ended */
 };
 
-static const char *const kinds[] = { "read", "wait", "place", "copy" };
+static const char *const kinds[] = { "read", "wait", "place", "copy", "exchange" };
 
 static const struct span *span_of(const struct drawing *d, uint32_t rank)
 {
@@ -118,7 +118,8 @@ static void put_json(const struct drawing *d, struct dcp_buf *out)
 static void draw_lane(const struct drawing *d, struct dcp_buf *out, uint32_t rank,
 		      uint32_t kind, double y)
 {
-	static const char *const fill[] = { "#3b78b0", "#d9a441", "#5a9e5a", "#9a5fb4" };
+	static const char *const fill[] = { "#3b78b0", "#d9a441", "#5a9e5a", "#9a5fb4",
+					    "#c0504d" };
 	const struct dcpload_event *e = events_of(d, rank);
 	double scale = WIDTH / (double)DCP_MAX(d->total, (uint64_t)1), from = -1, to = -1;
 	uint64_t bytes = 0;
@@ -158,7 +159,7 @@ static void put_svg(const struct drawing *d, struct dcp_buf *out)
 	svg_begin(out, NAMES + WIDTH + 20, TOP + n * row + 10, "what each rank did when");
 	svg_text(out, NAMES, 16, SVG_LEFT, 12,
 		 "%.200s as %.200s: open, plan (grey); read (blue), wait (yellow), place "
-		 "(green), copy to a device (violet); %.3f s",
+		 "(green), copy to a device (violet), exchange between devices (red); %.3f s",
 		 dcpload_version(d->l->ck), d->l->layout, (double)d->total / 1e9);
 	for (uint32_t r = 0; r < n; r++) {
 		const struct span *s = span_of(d, r);

@@ -40,6 +40,11 @@ bool fake_has_context(void)
 	return depth > 0;
 }
 
+int fake_context_device(void)
+{
+	return depth ? stack[depth - 1]->device : -1;
+}
+
 unsigned cuInit(unsigned flags)
 {
 	MAY_FAIL("cuInit");

@@ -143,7 +143,8 @@ struct CUstream_st {
 	bool busy, ends;
 };
 
-static const char *const kinds[] = { "in", "out", "box", "set", "launch", "record", "wait" };
+static const char *const kinds[] = { "in",     "out",    "box",  "set",
+				     "launch", "record", "wait", "nccl" };
 static unsigned streams;
 
 static size_t bytes_of(const struct fake_operation *o)
@@ -186,6 +187,22 @@ static void perform(const struct fake_operation *o)
 	allow(PROT_NONE);
 }
 
+/* Not under the lock between two steps: other streams go on. */
+static void take_steps(struct CUstream_st *s, const struct fake_operation *o)
+{
+	const struct timespec moment = { .tv_nsec = 50000 };
+	bool done = false;
+
+	while (!done && !s->ends) {
+		allow(PROT_READ | PROT_WRITE);
+		done = o->step(o->arg);
+		allow(PROT_NONE);
+		pthread_mutex_unlock(&lock);
+		nanosleep(&moment, NULL);
+		pthread_mutex_lock(&lock);
+	}
+}
+
 /* Under the lock. false: it never ends. */
 static bool run(struct CUstream_st *s, const struct fake_operation *o)
 {
@@ -201,6 +218,8 @@ static bool run(struct CUstream_st *s, const struct fake_operation *o)
 	} else if (o->kind == WAIT) {
 		while (o->event->done < o->time && !s->ends)
 			pthread_cond_wait(&changed, &lock);
+	} else if (o->kind == STEPS) {
+		take_steps(s, o);
 	} else if (!fake_broken) {
 		perform(o);
 	}
@@ -245,6 +264,7 @@ static void *work(void *arg)
 				pthread_cond_wait(&changed, &lock);
 		}
 		s->busy = false;
+		free(o->arg);
 		free(o);
 		pthread_cond_broadcast(&changed);
 	}
@@ -286,6 +306,12 @@ unsigned fake_queue(struct CUstream_st *s, struct fake_operation o)
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 	return 0;
+}
+
+unsigned fake_queue_steps(struct CUstream_st *s, bool (*step)(void *), void *arg)
+{
+	return fake_queue(s,
+			  (struct fake_operation){ .kind = STEPS, .step = step, .arg = arg });
 }
 
 unsigned fake_stream(struct CUstream_st **out)

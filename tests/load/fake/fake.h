@@ -36,12 +36,16 @@ int fake_fails(const char *name);
 /* A line of the log. */
 void fake_tell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Is a context current in this thread? */
+/* Is a context current in this thread? Its device; -1: none is. */
 bool fake_has_context(void);
+int fake_context_device(void);
 /* -2: in no memory of a device, nor pinned. */
 int fake_device_of(const void *p);
 /* Write to a device's memory, as another device of the machine can. */
 void fake_write(void *dst, const void *src, size_t n);
+/* Queue what @step does, again and again until it returns true; memory of devices can be used in it. */
+struct CUstream_st;
+unsigned fake_queue_steps(struct CUstream_st *s, bool (*step)(void *), void *arg);
 
 #pragma GCC visibility pop
 
@@ -56,11 +60,13 @@ struct CUevent_st {
 
 struct fake_operation {
 	struct fake_operation *next;
-	enum { COPY_IN, COPY_OUT, COPY_BOX, SET, LAUNCH, RECORD, WAIT } kind;
+	enum { COPY_IN, COPY_OUT, COPY_BOX, SET, LAUNCH, RECORD, WAIT, STEPS } kind;
 	struct load_cuda_copy box;
 	const struct load_job *jobs;
 	struct CUevent_st *event;
 	uint64_t time; /* of the event */
+	bool (*step)(void *);
+	void *arg; /* freed */
 	uint32_t n, blocks;
 	char value;
 };

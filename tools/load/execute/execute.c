@@ -271,9 +271,9 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 				 d->name);
 	w->memory = (uint8_t)rc;
 	t->on_device = rc == DCPLOAD_MEMORY_DEVICE || rc == DCPLOAD_MEMORY_MANAGED;
-	if (p->gds && w->nbytes && !t->on_device)
-		return load_fail(err, -EINVAL, "%s: io gds cannot fill the memory of the host",
-				 w->key);
+	if ((p->gds || p->nccl) && w->nbytes && !t->on_device)
+		return load_fail(err, -EINVAL, "%s: %s cannot fill the memory of the host",
+				 w->key, p->gds ? "io gds" : "NCCL");
 	if (!w->padded || t->stride || !w->nbytes)
 		return 0;
 	d = t->on_device ? d : NULL;
@@ -446,7 +446,8 @@ int dcpload_plan_report(const struct dcpload_plan *p, struct dcpload_report *out
 	r.device = p->device ? p->device->name : "";
 	r.device_why = p->device && p->device->why[0] ? p->device->why : p->ck->device_why;
 	r.pinned = load_ship_pinned(p->ship);
-	r.device_staging = load_ship_device_bytes(p->ship);
+	r.device_staging =
+		load_ship_device_bytes(p->ship) + load_rounds_device_bytes(p->rounds);
 	if (p->gds && load_window_memory(p->window, &slots)) /* the same on the device */
 		r.device_staging += slots;
 	memcpy(out, &r, size);

@@ -10,32 +10,86 @@
 #include "core/base/clock.h"
 #include "tools/load/execute/execute_int.h"
 #include "tools/load/memory/memory.h"
+#include "tools/load/memory/nccl.h"
 #include "tools/load/place/ship.h"
 #include "tools/load/plan/schedule.h"
 
+enum { LONG = 16 << 10 /* bytes of a part that are not worth packing */ };
+
+/* With messages that go from device to device: copy what is packed at [@from, @to) to the device. */
+static int send_there(const struct dcpload_plan *p, const uint8_t *from, const uint8_t *to)
+{
+	const struct load_rounds *r = p->rounds;
+
+	return !r->device || from == to ? 0
+					: load_nccl_copy(p->nccl, r->there + (from - r->pack),
+							 from, (uint64_t)(to - from));
+}
+
+/* Prepare the message for rank @d, at @to: the parts @v of @stripe, which is in @slot. */
+static int pack_one(const struct dcpload_plan *p, const struct load_round_part *v, size_t n,
+		    uint64_t stripe, const uint8_t *slot, uint8_t *to)
+{
+	const struct load_rounds *r = p->rounds;
+	const uint8_t *from = to;
+	int rc = 0;
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		uint64_t lo = (stripe - r->base[v[i].file]) * r->stripe,
+			 bytes = v[i].hi - v[i].lo;
+		const uint8_t *at = slot + (v[i].lo - lo);
+
+		if (r->device && bytes >= LONG) {
+			rc = send_there(p, from, to);
+			if (rc == 0)
+				rc = load_nccl_copy(p->nccl, r->there + (to - r->pack), at,
+						    bytes);
+			from = to + bytes;
+		} else {
+			memcpy(to, at, bytes);
+		}
+		to += bytes;
+	}
+	return rc < 0 ? rc : send_there(p, from, to);
+}
+
 /* Prepare messages: what each other rank needs of @stripe, which is in @slot. */
-static void pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
+static int pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 {
 	struct load_rounds *r = p->rounds;
 	uint8_t *to = r->pack;
+	int rc = 0;
 
 	for (uint32_t d = 0; d < r->ranks; d++) {
-		const struct load_round_part *v = r->theirs[d];
-		size_t i = r->next[d];
+		const struct load_round_part *v = r->theirs[d] + r->next[d];
+		size_t n = load_round_parts(r->theirs[d], r->ntheirs[d], r->next[d], stripe,
+					    &r->nsend[d]);
 
-		r->send[d] = to;
-		for (; i < r->ntheirs[d] && v[i].stripe == stripe; i++) {
-			uint64_t lo = (stripe - r->base[v[i].file]) * r->stripe;
-
-			if (d == r->self)
-				continue;
-			memcpy(to, slot + (v[i].lo - lo), v[i].hi - v[i].lo);
-			to += v[i].hi - v[i].lo;
-		}
-		r->next[d] = i;
-		r->nsend[d] = (uint64_t)(to - (uint8_t *)(uintptr_t)r->send[d]);
+		r->next[d] += n;
+		if (d == r->self)
+			r->nsend[d] = 0;
 		p->report.sent += r->nsend[d];
+		if (r->same)
+			continue;
+		r->send[d] = r->device ? r->there + (to - r->pack) : (char *)to;
+		if (r->nsend[d] && rc == 0)
+			rc = pack_one(p, v, n, stripe, slot, to);
+		to += r->nsend[d];
 	}
+	return rc;
+}
+
+/* The same where every rank needs all of it: its stretches go to the device as they are. */
+static int send_whole(struct dcpload_plan *p, size_t k, const uint8_t *slot)
+{
+	const struct load_chunks *c = p->chunks;
+	uint8_t *to = p->rounds->in + p->rounds->self * c->slot;
+	int rc = 0;
+
+	for (size_t i = c->first[k]; i < c->first[k + 1] && rc == 0; i++)
+		rc = load_nccl_copy(p->nccl, to + c->stretch[i].at, slot + c->stretch[i].at,
+				    c->stretch[i].n);
+	return rc;
 }
 
 /* Prepare to receive this round's parts; its first stripe is @first. */
@@ -50,20 +104,21 @@ static void expect(struct dcpload_plan *p, uint64_t first)
 		if (d == r->self)
 			r->nrecv[d] = 0;
 		r->recv[d] = to;
-		to += r->nrecv[d];
+		to += r->same ? p->chunks->slot : r->nrecv[d];
 		p->report.received += r->nrecv[d];
 	}
 }
 
-/* Place what this rank needs of @stripe, from the message @from or from @slot if it is its own. With
- * @rc < 0 only skip it. */
+/* Place what this rank needs of @stripe, from the message @from or from @slot if it is whole; @there: on the
+ * device. With @rc < 0 only skip it. */
 static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
-		  const uint8_t *from, const uint8_t *slot, int rc)
+		  const uint8_t *from, const uint8_t *slot, bool there, int rc)
 {
 	struct load_rounds *r = p->rounds;
 
 	if (p->ship && rc == 0)
-		rc = load_ship_begin(p->ship, slot ? slot : from, LOAD_SHIP_NO_CHUNK);
+		rc = load_ship_begin(p->ship, slot ? slot : from,
+				     there ? LOAD_SHIP_THERE : LOAD_SHIP_NO_CHUNK);
 	for (; r->next_mine < r->nmine && r->mine[r->next_mine].stripe == stripe;
 	     r->next_mine++) {
 		const struct load_round_part *v = &r->mine[r->next_mine];
@@ -109,6 +164,38 @@ static void *fill_own(void *arg)
 	return NULL;
 }
 
+/* From device to device. First all ranks learn whether one has failed, which the others would wait for; what fails
+ * here they learn in the next round, or at the end. */
+static int send_between_devices(struct dcpload_plan *p, int *failed, struct dcpload_error *err)
+{
+	struct load_rounds *r = p->rounds;
+	uint64_t bytes = 0;
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc = load_agree(p->ck->comm,
+			    *failed < 0 ? load_device_said(p->device, *failed, err) : 0, err,
+			    (int)p->ck->config.timeout_ms);
+
+	load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
+	if (rc < 0)
+		return rc;
+	start = dcp_now_ns(CLOCK_MONOTONIC);
+	*failed = r->same ? load_nccl_gather(p->nccl, r->in, p->chunks->slot)
+			  : load_nccl_exchange(p->nccl, r->send, r->nsend, r->recv, r->nrecv);
+	for (uint32_t d = 0; d < r->ranks; d++)
+		bytes += r->nrecv[d];
+	load_trace(p, DCPLOAD_EVENT_EXCHANGE, start, bytes);
+	return 0;
+}
+
+static int send_between_hosts(struct dcpload_plan *p, struct dcpload_error *err)
+{
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc = load_rounds_send(p, err);
+
+	load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
+	return rc;
+}
+
 /* One round. After *failed nothing is placed, the others still get their messages. */
 static int round_of(struct filler *f, struct load_active *a, size_t k, int *failed,
 		    struct dcpload_error *err)
@@ -127,16 +214,21 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 		if (*failed == 0)
 			*failed = load_window_await(p->window, k);
 		slot = load_window_slot(p->window, k);
-		pack(p, first + r->self, slot);
+		rc = pack(p, first + r->self, slot);
+		if (rc == 0 && r->same)
+			rc = send_whole(p, k, slot);
+		*failed = *failed ? *failed : rc;
 	}
 	expect(p, first);
 	start = dcp_now_ns(CLOCK_MONOTONIC);
-	rc = load_rounds_send(p->ck, r, err);
+	rc = r->device ? send_between_devices(p, failed, err) : send_between_hosts(p, err);
 	p->report.wait_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
-	load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
-	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
-		*failed = unpack(p, a, first + d, r->recv[d], d == r->self ? slot : NULL,
-				 *failed);
+	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
+		bool there = r->device && (r->same || d != r->self);
+		const uint8_t *whole = r->same ? r->recv[d] : d == r->self ? slot : NULL;
+
+		*failed = unpack(p, a, first + d, r->recv[d], whole, there, *failed);
+	}
 	if (p->ship && rc == 0 && *failed == 0)
 		*failed =
 			load_ship_reap(p->ship, true); /* the messages' memory is used again */
@@ -152,7 +244,7 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	struct load_active a = { 0 };
 	size_t rounds = load_rounds_count(r);
 	pthread_t thread;
-	int rc = 0, failed = 0;
+	int rc = 0, failed = r->device ? load_nccl_ready(p->nccl) : 0;
 
 	memset(r->next, 0, r->ranks * sizeof(*r->next));
 	r->next_mine = 0;
@@ -166,6 +258,8 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	free(a.need);
 	if (p->ship && (rc < 0 || failed < 0))
 		load_ship_drop(p->ship);
+	if (r->device && (rc < 0 || failed < 0))
+		load_nccl_drop(p->nccl);
 	if (rc < 0)
 		return rc;
 	if (f.rc < 0)

@@ -16,6 +16,7 @@
 #include "tools/load/comm/job.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
+#include "tools/load/memory/nccl.h"
 
 enum { MEMORY = 64 << 20 };
 
@@ -268,6 +269,7 @@ void dcpload_close(struct dcpload *ck)
 {
 	if (!ck)
 		return;
+	load_nccl_close(ck->nccl);
 	load_device_close(ck->device);
 	dcp_layouts_destroy(ck->layouts);
 	load_forget(ck);

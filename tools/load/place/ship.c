@@ -38,7 +38,7 @@ struct batch {
 	uint64_t blocks;
 	struct coming *coming;
 	size_t ncoming, cap_coming;
-	size_t chunk; /* LOAD_SHIP_NO_CHUNK: of none, or another batch of it follows */
+	size_t chunk; /* from LOAD_SHIP_THERE on: of none, or another batch of it follows */
 	void *mark;
 	int64_t began;
 	uint64_t bytes;
@@ -237,7 +237,7 @@ static int land(struct load_ship *s)
 	s->flying--;
 	for (size_t i = 0; i < b->ncoming && rc == 0; i++)
 		rc = load_arrived(s->p, b->coming[i].want, b->coming[i].bytes);
-	if (rc == 0 && b->chunk != LOAD_SHIP_NO_CHUNK)
+	if (rc == 0 && b->chunk < LOAD_SHIP_THERE)
 		load_window_done(s->p->window, b->chunk);
 	return rc;
 }
@@ -295,9 +295,11 @@ int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk)
 	b->began = dcp_now_ns(CLOCK_MONOTONIC);
 	s->src = src;
 	s->chunk = chunk;
-	s->resident = s->p->gds && chunk != LOAD_SHIP_NO_CHUNK;
+	s->resident = chunk == LOAD_SHIP_THERE || (s->p->gds && chunk != LOAD_SHIP_NO_CHUNK);
 	b->room = b->own;
-	if (s->resident) /* slots are the same there */
+	if (chunk == LOAD_SHIP_THERE)
+		b->room = (char *)(uintptr_t)src;
+	else if (s->resident) /* slots are the same there */
 		b->room = load_gds_memory(s->p->gds) +
 			  (src - (uint8_t *)load_window_memory(s->p->window, &n));
 	s->lo = s->hi = 0;

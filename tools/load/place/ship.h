@@ -17,6 +17,7 @@
 struct load_ship;
 
 #define LOAD_SHIP_NO_CHUNK SIZE_MAX
+#define LOAD_SHIP_THERE (SIZE_MAX - 1) /* nor that, and the bytes are on the device already */
 
 /* Host memory that it takes out of @staging. */
 uint64_t load_ship_share(uint64_t staging);
@@ -37,9 +38,9 @@ void load_ship_pin(struct load_ship *s, void *p, uint64_t n);
 int load_ship_start(struct load_ship *s);
 
 /* Begin a batch of what lies at @src and on: chunk @chunk of the window, which is done with it after the
- * batch; or LOAD_SHIP_NO_CHUNK. Waits when too many are in flight. */
+ * batch; or LOAD_SHIP_NO_CHUNK, LOAD_SHIP_THERE. Waits when too many are in flight. */
 int load_ship_begin(struct load_ship *s, const uint8_t *src, size_t chunk);
-/* Of the current batch, whose bytes are on the device already (p->gds): copy these, which the host has. */
+/* Of the current batch, whose bytes are on the device already by p->gds: copy these, which the host has. */
 int load_ship_send(struct load_ship *s, const uint8_t *src, uint64_t n);
 /* Add the runs of @r for want @number; its first byte is at @src. */
 int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided *r,

@@ -11,6 +11,7 @@
 #include "core/store/io/files.h"
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
+#include "tools/load/memory/nccl.h"
 #include "tools/load/place/job.h"
 #include "tools/load/place/ship.h"
 #include "tools/load/plan/chunk.h"
@@ -88,7 +89,7 @@ static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote, 
 {
 	const struct dcpload *ck = p->ck;
 	uint32_t wanted = ck->config.exchange;
-	bool bulk = ck->comm->alltoallv != NULL;
+	bool bulk = ck->comm->alltoallv || p->nccl;
 	char *why = p->exchange_why;
 	size_t size = sizeof(p->exchange_why);
 
@@ -169,6 +170,7 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 	load_rounds_free(p->rounds);
 	load_window_free(p->window);
 	load_chunks_free(p->chunks);
+	p->nccl = NULL;
 	p->ship = NULL;
 	free(p->mine);
 	p->rounds = NULL;
@@ -302,15 +304,13 @@ static int fall_back(struct dcpload_plan *p, uint64_t staging, bool slack,
 	return make_window(p, staging, err);
 }
 
-/* Why the device cannot read by itself; NULL: it may be tried. */
-static const char *not_by_gds(const struct dcpload_plan *p)
+/* Why bytes that come to the device by themselves could not be placed there; NULL: they can. */
+static const char *not_there(const struct dcpload_plan *p)
 {
 	if (!p->device)
 		return "destinations are in the host's memory";
 	if (!p->device->scatters)
 		return p->device->why;
-	if (p->report.exchange != DCPLOAD_EXCHANGE_NEVER)
-		return "ranks exchange what they read";
 	for (size_t i = 0; i < p->nwant; i++) {
 		const struct load_want *w = &p->want[i];
 
@@ -330,7 +330,8 @@ static const char *not_by_gds(const struct dcpload_plan *p)
 /* Where it cannot be used the host reads, past the page cache as well. -ENOMEM. */
 static int open_gds(struct dcpload_plan *p)
 {
-	const char *why = not_by_gds(p);
+	bool never = p->report.exchange == DCPLOAD_EXCHANGE_NEVER;
+	const char *why = never ? not_there(p) : "ranks exchange what they read";
 	char text[120];
 	uint64_t bytes;
 
@@ -364,16 +365,39 @@ static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 	memory = load_window_memory(p->window, &n);
 	load_ship_pin(p->ship, memory, n);
 	if (p->rounds)
-		load_ship_pin(p->ship, p->rounds->in, p->rounds->nin);
+		load_ship_pin(p->ship, p->nccl ? p->rounds->pack : p->rounds->in,
+			      p->nccl ? p->rounds->npack : p->rounds->nin);
 	return 0;
+}
+
+/* Collective. Let devices send each other what one of them reads; *why: by what, or why they cannot. */
+static void open_nccl(struct dcpload_plan *p, char *why, size_t size)
+{
+	struct dcpload *ck = p->ck;
+	struct dcpload_error err = { .rank = -1 };
+	char rank[24] = "";
+
+	if (load_nccl_open(ck->comm, ck->device, not_there(p), (int)ck->config.timeout_ms,
+			   &ck->nccl, &err) == 0) {
+		p->nccl = ck->nccl;
+		p->report.nccl = load_nccl_version(p->nccl);
+		snprintf(why, size, "; by NCCL %u.%u.%u", p->report.nccl / 10000,
+			 p->report.nccl / 100 % 100, p->report.nccl % 100);
+		return;
+	}
+	if (err.rank >= 0)
+		snprintf(rank, sizeof(rank), "rank %d: ", err.rank);
+	snprintf(why, size, "; not by NCCL: %s%.120s", rank, err.text);
 }
 
 static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcpload_error *err)
 {
 	const struct finding *first = b->at[0];
 	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
-	bool slack = false, remote = false, views = false, gds = false, is_warm;
+	bool slack = false, remote = false, views = false, gds = false, is_warm, all;
+	char nccl[160] = "";
 	uint64_t share;
+	size_t n;
 	int rc;
 
 	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
@@ -397,11 +421,19 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	share = p->devices ? load_ship_share(staging) : 0;
 	staging -= share + (views ? load_view_band(staging) : 0);
 	is_warm = warm * 10 >= looked * 9;
+	all = first->exchange == DCPLOAD_EXCHANGE_ALL ||
+	      (first->exchange == DCPLOAD_EXCHANGE_AUTO && p->ck->nnodes > 1 && remote &&
+	       !is_warm && !gds);
+	p->report.nccl = 0;
+	if (all && p->devices && p->ck->comm->ranks > 1)
+		open_nccl(p, nccl, sizeof(nccl));
 	p->report.exchange = decide_exchange(p, is_warm, remote, gds);
+	n = strlen(p->exchange_why);
+	snprintf(p->exchange_why + n, sizeof(p->exchange_why) - n, "%s", nccl);
 	decide_io(p, is_warm);
 	if (p->report.io == DCPLOAD_IO_GDS && !p->device) {
 		p->report.io = DCPLOAD_IO_DIRECT;
-		snprintf(p->io_why, sizeof(p->io_why), "not gds: %s", not_by_gds(p));
+		snprintf(p->io_why, sizeof(p->io_why), "not gds: %s", not_there(p));
 	}
 	if (p->report.exchange == DCPLOAD_EXCHANGE_NEVER && !p->device &&
 	    (p->report.io == DCPLOAD_IO_BUFFERED || p->report.io == DCPLOAD_IO_MOUNT))

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
+#include "tools/load/memory/memory.h"
+#include "tools/load/memory/nccl.h"
 #include "tools/load/plan/chunk.h"
 
 enum {
@@ -27,13 +30,21 @@ void load_rounds_free(struct load_rounds *r)
 	free(r->nrecv);
 	free(r->recv);
 	free(r->pack);
-	free(r->in);
+	if (!r->device)
+		free(r->in);
+	else if (r->there)
+		r->device->kind->free(r->device, r->there, load_rounds_device_bytes(r));
 	free(r);
 }
 
 uint64_t load_rounds_bytes(const struct load_rounds *r)
 {
-	return r ? r->npack + r->nin : 0;
+	return !r ? 0 : r->device ? r->npack : r->npack + r->nin;
+}
+
+uint64_t load_rounds_device_bytes(const struct load_rounds *r)
+{
+	return r && r->device ? r->npack + r->nin : 0;
 }
 
 /* ---- stripes ---- */
@@ -101,17 +112,25 @@ static int by_stripe(const void *a, const void *b)
 	return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-int load_rounds_send(const struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
+int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err)
 {
-	int rc = ck->comm->alltoallv(ck->comm->ctx, r->send, r->nsend, r->recv, r->nrecv,
-				     (int)ck->config.timeout_ms);
+	const struct dcpload_comm *comm = p->ck->comm;
+	struct load_rounds *r = p->rounds;
+	int timeout = (int)p->ck->config.timeout_ms;
 
-	return load_comm_say(ck->comm, rc, err);
+	if (!comm->alltoallv)
+		return load_nccl_alltoallv(p->nccl, comm, r->send, r->nsend, r->recv, r->nrecv,
+					   timeout, err);
+	return load_comm_say(
+		comm, comm->alltoallv(comm->ctx, r->send, r->nsend, r->recv, r->nrecv, timeout),
+		err);
 }
 
 /* Learn how many parts others need of this rank's stripes, and allocate them. */
-static int hear_sizes(struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
+static int hear_sizes(struct dcpload_plan *p, struct dcpload_error *err)
 {
+	const struct dcpload *ck = p->ck;
+	struct load_rounds *r = p->rounds;
 	uint64_t *own = calloc(r->ranks, sizeof(*own)),
 		 *others = calloc(r->ranks, sizeof(*others));
 	size_t total = 0;
@@ -126,7 +145,7 @@ static int hear_sizes(struct dcpload *ck, struct load_rounds *r, struct dcpload_
 		r->nsend[d] = r->nrecv[d] = sizeof(*own);
 	}
 	if (rc == 0)
-		rc = load_rounds_send(ck, r, err);
+		rc = load_rounds_send(p, err);
 	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
 		r->nsend[d] = own[d] * sizeof(*r->mine);
 		r->ntheirs[d] = others[d];
@@ -162,14 +181,15 @@ static bool is_sound(const struct load_rounds *r, const struct load_round_part *
 }
 
 /* Tell owners what this rank needs of their stripes, and receive what others need of its own. */
-static int tell_owners(struct dcpload *ck, struct load_rounds *r, struct dcpload_error *err)
+static int tell_owners(struct dcpload_plan *p, struct dcpload_error *err)
 {
+	struct load_rounds *r = p->rounds;
 	struct load_round_part *to = NULL, *from;
 	int rc;
 
 	if (r->nmine)
 		qsort_r(r->mine, r->nmine, sizeof(*r->mine), by_owner, r);
-	rc = hear_sizes(ck, r, err);
+	rc = hear_sizes(p, err);
 	if (rc < 0)
 		return rc;
 	to = r->memory;
@@ -182,13 +202,13 @@ static int tell_owners(struct dcpload *ck, struct load_rounds *r, struct dcpload
 		to += r->ntheirs[d];
 		from += r->nsend[d] / sizeof(*from);
 	}
-	rc = load_rounds_send(ck, r, err);
+	rc = load_rounds_send(p, err);
 	for (uint32_t d = 0; d < r->ranks && rc == 0; d++)
 		if (!is_sound(r, r->theirs[d], r->ntheirs[d]))
 			rc = load_fail(err, -EPROTO, "rank %u asks for what is in no file", d);
 	if (r->nmine)
 		qsort(r->mine, r->nmine, sizeof(*r->mine), by_stripe);
-	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
+	return load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
 }
 
 /* ---- what this rank reads ---- */
@@ -261,8 +281,23 @@ size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, 
 	return i - next;
 }
 
-/* Allocate buffers for the largest round. */
-static int make_buffers(struct load_rounds *r, size_t rounds)
+/* Gaps between what is read are sent along when stripes are whole: they are zero. */
+static int make_there(struct load_rounds *r)
+{
+	struct load_device *d = r->device;
+	uint64_t n = load_rounds_device_bytes(r);
+	void *p;
+	int rc = n ? d->kind->alloc(d, n, &p) : 0;
+
+	if (rc < 0 || n == 0)
+		return rc;
+	r->there = p;
+	r->in = (uint8_t *)p + r->npack;
+	return r->same ? d->kind->zero(d, p, n) : 0;
+}
+
+/* Allocate buffers for the largest round. @slot: of a stripe, with what may reach beyond it. */
+static int make_buffers(struct load_rounds *r, size_t rounds, uint64_t slot)
 {
 	uint64_t bytes;
 
@@ -282,9 +317,18 @@ static int make_buffers(struct load_rounds *r, size_t rounds)
 		r->npack = DCP_MAX(r->npack, out);
 		r->nin = DCP_MAX(r->nin, in);
 	}
+	if (r->same) {
+		r->npack = 0;
+		r->nin = r->ranks * slot;
+	}
 	r->pack = malloc(r->npack + 1);
-	r->in = malloc(r->nin + 1);
-	return r->pack && r->in ? 0 : -ENOMEM;
+	if (!r->pack)
+		return -ENOMEM;
+	if (!r->device) {
+		r->in = malloc(r->nin + 1);
+		return r->in ? 0 : -ENOMEM;
+	}
+	return make_there(r);
 }
 
 size_t load_rounds_count(const struct load_rounds *r)
@@ -292,18 +336,35 @@ size_t load_rounds_count(const struct load_rounds *r)
 	return (r->base[r->nfiles] + r->ranks - 1) / r->ranks;
 }
 
-/* Sum over all ranks the distinct bytes that are needed of their stripes. */
-static int add_unique(struct dcpload_plan *p, struct dcpload_error *err)
+/* Collective: the distinct bytes that are needed of the stripes of all ranks; do all ranks need the same? */
+static int compare(struct dcpload_plan *p, struct dcpload_error *err)
 {
+	struct told {
+		uint64_t unique, hash[2];
+	} told = { .unique = p->chunks->unique };
+	struct load_rounds *r = p->rounds;
+	struct dcp_hash128 *h = dcp_hash128_new();
 	struct load_blobs b;
-	int rc = load_gather(p->ck->comm, &p->chunks->unique, sizeof(p->chunks->unique), &b,
-			     err, (int)p->ck->config.timeout_ms);
+	int rc = h ? 0 : load_fail(err, -ENOMEM, "out of memory");
 
+	if (h) {
+		dcp_hash128_add(h, r->mine, r->nmine * sizeof(*r->mine));
+		dcp_hash128_end(h, told.hash);
+	}
+	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
+	if (rc == 0)
+		rc = load_gather(p->ck->comm, &told, sizeof(told), &b, err,
+				 (int)p->ck->config.timeout_ms);
 	if (rc < 0)
 		return rc;
 	p->chunks->unique = 0;
-	for (uint32_t d = 0; d < p->ck->comm->ranks; d++)
-		p->chunks->unique += *(const uint64_t *)b.at[d];
+	r->same = r->device != NULL;
+	for (uint32_t d = 0; d < r->ranks; d++) {
+		const struct told *of = b.at[d];
+
+		p->chunks->unique += of->unique;
+		r->same = r->same && memcmp(of->hash, told.hash, sizeof(told.hash)) == 0;
+	}
 	load_blobs_free(&b);
 	return 0;
 }
@@ -323,6 +384,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		p->rounds = r;
 		r->ranks = n;
 		r->self = ck->comm->rank;
+		r->device = p->nccl ? p->device : NULL;
 		stripe = DCP_MIN(DCP_MAX(share, least) - more, (uint64_t)STRIPE_MOST);
 		r->stripe = stripe - stripe % LOAD_BLOCK;
 		r->slack = more;
@@ -345,15 +407,17 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 	if (rc == 0)
-		rc = tell_owners(ck, r, err);
+		rc = tell_owners(p, err);
 	if (rc < 0)
 		return rc;
-	rc = make_chunks(p, more);
+	rc = load_agree(ck->comm, make_chunks(p, more), err, (int)ck->config.timeout_ms);
 	if (rc == 0)
-		rc = make_buffers(r, load_rounds_count(r));
+		rc = compare(p, err);
+	if (rc < 0)
+		return rc;
+	rc = make_buffers(r, load_rounds_count(r), p->chunks->slot);
 	if (rc < 0)
 		load_fail(err, rc, "no memory for messages of a round: %llu bytes",
 			  (unsigned long long)(r->npack + r->nin));
-	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
-	return rc < 0 ? rc : add_unique(p, err);
+	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 }

@@ -37,6 +37,10 @@ struct load_rounds {
 	void **recv;
 	uint8_t *pack, *in; /* messages of a round: sent, received */
 	uint64_t npack, nin;
+	struct load_device *
+		device; /* whose memory @there and @in are; NULL: messages go from host to host */
+	char *there;    /* where @pack goes before it is sent */
+	bool same;      /* all ranks need the same, and devices gather whole stripes in @in */
 };
 
 /* Collective: find which stripes of the files each rank reads, and what it sends of them. Sets
@@ -44,13 +48,13 @@ struct load_rounds {
 int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err);
 void load_rounds_free(struct load_rounds *r);
-/* Bytes of message buffers; NULL: 0. */
+/* Bytes of message buffers, in the host's memory and a device's; NULL: 0. */
 uint64_t load_rounds_bytes(const struct load_rounds *r);
+uint64_t load_rounds_device_bytes(const struct load_rounds *r);
 
 size_t load_rounds_count(const struct load_rounds *r);
 /* Number of the parts from v[next] on that are of @stripe; *bytes: their bytes. */
 size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, uint64_t stripe,
 			uint64_t *bytes);
-/* Collective: send and receive what r->send and r->recv describe. */
-int load_rounds_send(const struct dcpload *ck, struct load_rounds *r,
-		     struct dcpload_error *err);
+/* Collective: send and receive what r->send and r->recv describe, in the host's memory. */
+int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err);

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that send each other what they read, from GPU to GPU, by an NCCL and GPUs that are not there (fake/): under
+TCP, which carries no bulk data, and under MPI; and what becomes of them when a call of NCCL fails or a rank is killed.
+
+usage: nccl.py [FUNCTION...]
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import jobs
+import lib
+from jobs import Job, busy, checkpoint
+from lib import case, check, equal
+
+CALLS = re.findall(r"\bX\([^,]*, (nccl\w+)", lib.read(lib.ROOT / "tools/load/memory/nccl_abi.h").decode())
+BY = "; by NCCL 2.28.9"
+ENV = {"FAKE_CUDA_GPUS": "8"}
+
+# What a failure of call N of each, on one of two ranks, leads to.
+WITHOUT = "messages do not go by NCCL, and the report says why"
+ERROR = "the load fails on all ranks, and says which call of which rank"
+GOES_ON = "it makes no difference"
+OUTCOMES = (
+    ("ncclGetVersion", 1, WITHOUT), ("ncclGetUniqueId", 1, WITHOUT), ("ncclCommInitRankConfig", 1, WITHOUT),
+    ("ncclCommGetAsyncError", 1, WITHOUT), ("ncclCommGetAsyncError", 12, ERROR), ("ncclCommAbort", 1, GOES_ON),
+    ("ncclGroupStart", 1, ERROR), ("ncclSend", 1, ERROR), ("ncclRecv", 1, ERROR), ("ncclGroupEnd", 1, ERROR),  # of the plan
+    ("ncclGroupStart", 4, ERROR), ("ncclSend", 4, ERROR), ("ncclRecv", 4, ERROR), ("ncclGroupEnd", 4, ERROR),  # of a round
+    ("ncclAllGather", 2, ERROR),
+)
+
+
+def several(ranks, *argv, env_of=lambda r: {}, **more):
+    return Job(ranks, *argv, "--exchange", "all", "--device", "cuda", "--staging", "1M", "--check", "--json",
+               env_of=lambda r: ENV | env_of(r), **more)
+
+
+def outcome(job, what, name, rank):
+    """Is that what became of a job of which a call failed?"""
+    who = f"rank {rank}"
+    if what == ERROR:
+        job.end()
+        check(len(set(job.codes)) == 1 and job.codes[0] > 0, f"exit codes {job.codes}: {job.said}")
+        check(f"{who}: cuda:" in job.said[0] and name in job.said[0], job.said[0])
+        return
+    got = job.report()
+    if got and what == WITHOUT:
+        check(got["exchange"] == "node" and got["nccl"] is None, f"{got['exchange']}, {got['nccl']}")
+        check(f"; not by NCCL: {who}: " in got["exchange_why"] and name in got["exchange_why"], got["exchange_why"])
+    elif got:
+        equal((got["exchange"], got["nccl"]), ("all", "2.28.9"), "the exchange")
+
+
+def calls():
+    """Each call of NCCL fails, or never ends."""
+    source = checkpoint(1)
+    equal({name for name, _, _ in OUTCOMES} | {"ncclGetErrorString", "ncclGetLastError"}, set(CALLS), "calls with an outcome")
+    running = []
+    for name, n, what in (*OUTCOMES, ("ncclCommInitRankConfig", "hang", WITHOUT), ("ncclGroupEnd", "hang", ERROR)):
+        where = 0 if name == "ncclGetUniqueId" else 1
+        fail = f"{name}:1:hang" if n == "hang" else f"{name}:{n}:3"
+        layout = "dim2x2" if name == "ncclAllGather" else "dim1x2"
+        told = name if "Async" not in name else "ncclCommInitRankConfig" if what == WITHOUT else "nccl"  # what it was asked about
+        running.append((f"call {n} of {name}: {what}", what, told, 0 if n == "hang" else where, several(
+            2, source, "--layout", layout, "--timeout", 2, env_of=lambda r, f=fail, k=where: {"FAKE_CUDA_FAIL": f} if r == k else {})))
+    for title, what, name, rank, job in running:
+        case(title)
+        outcome(job, what, name, rank)
+
+
+def machines():
+    """What a rank has decides for all."""
+    source = checkpoint(1)
+    for env, says in (({"FAKE_NCCL_VERSION": "21304"}, "libnccl.so.2 is of version 21304; 2.14.0, which is 21400, is the oldest"),
+                      ({"FAKE_CUDA_FAIL": "cuModuleLoadData:1:222"}, "the host converts: cuModuleLoadData"),
+                      ({"FAKE_CUDA_FAIL": "cuModuleGetFunction:1:222"}, "the host converts: cuModuleGetFunction"),
+                      ({"CUDA_DEVICE": "0"}, "Duplicate GPU detected")):
+        case(f"{env}")
+        got = several(2, source, "--timeout", 3, env_of=lambda r, e=env: e if r else {}, each=lambda r, e=env: [
+            "--device", "cuda:0"] if "CUDA_DEVICE" in e else []).report()
+        check(got and got["exchange"] == "node" and says in got["exchange_why"], f"{got and got['exchange_why']}")
+    for env, says in ((ENV, "libnccl.so.2, NCCL 2.28.9"), ({"FAKE_NCCL_VERSION": "21304"}, "libnccl.so.2 is of version 21304")):
+        case(f"doctor {env}")
+        page = lib.run(lib.PROGRAM, "doctor", env={**lib.environment(), **env}).stdout
+        check(says in " ".join(page.split()), page)
+
+
+def equal_bytes():
+    """Every rank has its bytes, whatever is needed of them by how many, and the trace shows when they came."""
+    seen = 0
+    for folder in ("dcp-tp-fsdp", "hf-llama"):
+        for n, layout in ((2, "dim1x2"), (3, "fsdp3"), (4, "dim1x4"), (3, "dim2x3")):
+            case(f"{folder}, {n} ranks, {layout}")
+            trace = lib.fresh("trace") / "t.json"
+            got = several(n, lib.GOLDEN / folder / "ckpt", "--layout", layout, "--partial",
+                          "--trace", trace, *(["--dtype", "F32"] if n == 3 else [])).report()
+            if got:
+                check(got["exchange"] == "all" and got["exchange_why"] == "asked for" + BY and got["checked"], f"{got['exchange_why']}")
+                check(got["device_staging"] <= 1.5 * jobs.MIB, f"{got['device_staging']} bytes on the device")
+                events = [e for e in json.loads(lib.read(trace))["traceEvents"] if e["name"] == "exchange"]
+                equal({e["pid"] for e in events}, set(range(n)), "ranks that exchange")
+                seen += 1
+    equal(seen, 8, "jobs")
+
+
+def order():
+    """Bytes go to the GPU from pinned memory, then to the others, and no kernel places them before they are there."""
+    source = checkpoint(1)
+    for layout in ("dim1x2", "dim2x2"):
+        case(layout)
+        logs = [lib.fresh("log") / str(r) for r in range(2)]
+        got = several(2, source, "--layout", layout, env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r])}).report()  # noqa: B023
+        for r, log in enumerate(logs if got else ()):
+            lines = [line.split() for line in lib.read(log).decode().splitlines()]
+            equal([w[1] for w in lines if w[0] == "context"], [str(r)], "contexts")
+            told = [i for i, w in enumerate(lines) if w[0] == "nccl"]
+            under_way, fed, launched = 0, set(), 0
+            planned = [i for i, w in enumerate(lines) if w[0] == "-" and w[2] == "nccl"][1]  # they told each other what they need
+            for w in lines[planned + 1:]:
+                if w[0] in "+-" and w[2] == "nccl":
+                    check(w[0] == "-" or w[1] in fed, "a message before its bytes are on the GPU")
+                    under_way += 1 if w[0] == "+" else -1
+                elif w[0] == "+" and w[2] in ("in", "box"):
+                    check("pageable" not in w, f"memory that is not pinned: {w}")
+                    fed.add(w[1])
+                elif w[0] == "+" and w[2] == "launch":
+                    launched += 1
+                    check(under_way == 0, "a kernel while messages are under way")
+            check(len(told) > 3 and launched, f"{len(told)} groups of messages, {launched} kernels")
+
+
+def mpi():
+    """The same where MPI starts the ranks and says who they are."""
+    if not shutil.which("mpirun"):
+        print("mpi left out: no mpirun")
+        return
+    env = {**lib.environment(), **ENV, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+           "OMPI_MCA_plm_rsh_agent": "sh", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+    for n, layout in ((3, "dim1x3"),):
+        case(f"mpirun, {n} ranks, {layout}")
+        done = subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n), os.path.abspath(lib.PROGRAM), "load",
+                               str(lib.GOLDEN / "hf-llama" / "ckpt"), "--comm", "mpi", "--layout", layout, "--exchange", "all",
+                               "--device", "cuda", "--check", "--json"], env=env, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode and "libdcpload-mpi.so" in done.stderr:
+            print("mpi left out: the module was not built")
+            return
+        got = json.loads(done.stdout) if check(done.returncode == 0, done.stderr) else None
+        check(got and (got["comm"], got["exchange_why"]) == ("mpi", "asked for" + BY), f"{got and got['exchange_why']}")
+
+
+def killed():
+    """A rank is killed, or stops, while it loads: the others end, within the timeout when it is dead."""
+    source = checkpoint(2)
+    for victim, sign in ((1, signal.SIGKILL), (0, signal.SIGKILL), (2, signal.SIGSTOP)):
+        case(f"rank {victim}, {sign.name}")
+        job = several(3, source, "--layout", "dim1x3", "--repeat", 1000000, "--timeout", 2)
+        while not busy(job.ranks[victim].pid):
+            time.sleep(0.02)
+        job.ranks[victim].send_signal(sign)
+        began = time.monotonic()
+        for r, p in enumerate(job.ranks):
+            if r != victim:
+                try:
+                    p.wait(15)
+                except subprocess.TimeoutExpired:
+                    lib.fail(f"rank {r} hangs\n{lib.stacks(p.pid)}")
+        took = time.monotonic() - began
+        check(took < (4 if sign == signal.SIGKILL else 10), f"they took {took:.1f} s")
+        job.ranks[victim].kill()
+        job.end()
+        check(0 not in job.codes, f"exit codes {job.codes}: {job.said}")
+        told = job.said[0 if victim else 1]
+        check(victim == 0 or f"rank {victim}" in told or "another rank did not answer" in told, f"does not say who: {told}")
+
+
+lib.why_not = lambda: None
+if __name__ == "__main__":
+    lib.main(calls, machines, equal_bytes, order, mpi, killed)

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/load/memory/nccl.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/base.h"
+#include "core/base/cleanup.h"
+#include "core/base/clock.h"
+#include "tools/load/memory/nccl_abi.h"
+
+#define LIBRARY "libnccl.so.2"
+
+enum { LOOK_NS = 20000 }; /* between looks at what was begun */
+
+struct load_nccl {
+	struct load_nccl_calls call;
+	struct load_device *d;
+	struct ncclComm *c; /* NULL: none yet, or it was aborted */
+	void *lane, *mark;
+	uint32_t ranks, self;
+	int version, timeout_ms;
+};
+
+/* ---- the library ---- */
+
+static int find_calls(struct load_nccl_calls *call, void *library, struct dcpload_error *err)
+{
+#define NAME(result, name, arguments) #name,
+	static const char *const names[] = { LOAD_NCCL_CALLS(NAME) };
+#undef NAME
+	void **at = (void **)call;
+
+	_Static_assert(sizeof(*call) == DCP_LEN(names) * sizeof(*at), "pointers alone");
+	for (size_t i = 0; i < DCP_LEN(names); i++) {
+		at[i] = dlsym(library, names[i]);
+		if (!at[i])
+			return load_fail(err, -ELIBBAD,
+					 LIBRARY " has no %s: 2.14 is the oldest that will do",
+					 names[i]);
+	}
+	return 0;
+}
+
+static int open_library(struct load_nccl_calls *call, int *version, struct dcpload_error *err)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	const char *text = library ? NULL : dlerror();
+	unsigned code;
+	int rc;
+
+	if (!library)
+		return load_fail(err, -ELIBACC, "%s",
+				 text ? text : LIBRARY " cannot be opened");
+	rc = find_calls(call, library, err);
+	dlclose(library);
+	if (rc < 0)
+		return rc;
+	code = call->ncclGetVersion(version);
+	if (code)
+		return load_fail(err, -ELIBBAD, "ncclGetVersion: %s",
+				 call->ncclGetErrorString(code));
+	if (*version < LOAD_NCCL_LEAST)
+		return load_fail(err, -ELIBBAD,
+				 LIBRARY " is of version %d; 2.14.0, which is %d, is the "
+					 "oldest that will do",
+				 *version, LOAD_NCCL_LEAST);
+	return 0;
+}
+
+int load_nccl_probe(char *found, size_t size)
+{
+	struct load_nccl_calls call;
+	struct dcpload_error err;
+	int version, rc = open_library(&call, &version, &err);
+
+	if (rc < 0)
+		snprintf(found, size, "%s", err.text);
+	else
+		snprintf(found, size, LIBRARY ", NCCL %d.%d.%d", version / 10000,
+			 version / 100 % 100, version % 100);
+	return rc;
+}
+
+uint32_t load_nccl_version(const struct load_nccl *n)
+{
+	return (uint32_t)n->version;
+}
+
+/* ---- failures ---- */
+
+static int give_up(struct load_nccl *n, int rc)
+{
+	if (n->c && n->d->kind->enter(n->d) == 0) {
+		n->call.ncclCommAbort(n->c);
+		n->d->kind->leave(n->d);
+	}
+	n->c = NULL;
+	return rc;
+}
+
+static int failed(struct load_nccl *n, unsigned code, const char *call)
+{
+	const char *more = n->call.ncclGetLastError(n->c);
+
+	snprintf(n->d->said, sizeof(n->d->said), "%s: %s%s%.100s", call,
+		 n->call.ncclGetErrorString(code), more && *more ? ": " : "", more ? more : "");
+	return give_up(n, -EREMOTEIO);
+}
+
+static bool is_fine(unsigned code)
+{
+	return code == LOAD_NCCL_SUCCESS || code == LOAD_NCCL_IN_PROGRESS;
+}
+
+/* Wait until NCCL has done what @call began; with @mark, until the device has. */
+static int settle(struct load_nccl *n, const char *call, void *mark, int timeout_ms)
+{
+	const struct timespec look = { .tv_nsec = LOOK_NS };
+	int64_t until = dcp_now_ns(CLOCK_MONOTONIC) + timeout_ms * DCP_NS_PER_MS;
+
+	for (;;) {
+		unsigned state = LOAD_NCCL_SUCCESS,
+			 code = n->call.ncclCommGetAsyncError(n->c, &state);
+		int rc;
+
+		if (code)
+			return failed(n, code, "ncclCommGetAsyncError");
+		if (!is_fine(state))
+			return failed(n, state, call);
+		rc = state ? 0 : mark ? n->d->kind->passed(n->d, mark) : 1;
+		if (rc)
+			return rc < 0 ? give_up(n, rc) : 0;
+		if (dcp_now_ns(CLOCK_MONOTONIC) > until) {
+			snprintf(n->d->said, sizeof(n->d->said),
+				 "%s: another rank did not answer within %.1f s", call,
+				 timeout_ms / 1000.0);
+			return give_up(n, -ETIMEDOUT);
+		}
+		nanosleep(&look, NULL);
+	}
+}
+
+/* ---- opening ---- */
+
+static int prepare(struct load_nccl *n, const struct dcpload_comm *comm, struct load_device *d,
+		   int timeout_ms, struct dcpload_error *err)
+{
+	int rc;
+
+	if (!n)
+		return load_fail(err, -ENOMEM, "out of memory");
+	n->ranks = comm->ranks;
+	n->self = comm->rank;
+	n->timeout_ms = timeout_ms;
+	rc = open_library(&n->call, &n->version, err);
+	if (rc < 0)
+		return rc;
+	n->d = d;
+	rc = d->kind->lane_open(d, &n->lane);
+	if (rc == 0)
+		rc = d->kind->mark_open(d, &n->mark);
+	return rc < 0 ? load_device_said(d, rc, err) : 0;
+}
+
+int load_nccl_ready(struct load_nccl *n)
+{
+	if (n->c)
+		return 0;
+	snprintf(n->d->said, sizeof(n->d->said), "NCCL failed before");
+	return -EREMOTEIO;
+}
+
+static int enter(struct load_nccl *n)
+{
+	int rc = n->d->kind->enter(n->d);
+
+	if (rc < 0)
+		snprintf(n->d->said, sizeof(n->d->said), "its context cannot be used");
+	return rc < 0 ? give_up(n, rc) : 0;
+}
+
+/* Collective: all ranks meet at what rank 0 says. */
+static int meet(struct load_nccl *n, const struct dcpload_comm *comm, struct dcpload_error *err)
+{
+	struct load_nccl_config config = { .size = sizeof(config),
+					   .magic = LOAD_NCCL_MAGIC,
+					   .version = LOAD_NCCL_LEAST };
+	struct load_nccl_id id = { "" };
+	struct load_blobs b;
+	unsigned code = n->self == 0 ? n->call.ncclGetUniqueId(&id) : 0;
+	int rc = code ? failed(n, code, "ncclGetUniqueId") : 0;
+
+	rc = load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err, n->timeout_ms);
+	if (rc == 0)
+		rc = load_gather(comm, &id, n->self ? 0 : sizeof(id), &b, err, n->timeout_ms);
+	if (rc < 0)
+		return rc;
+	if (b.n[0] == sizeof(id))
+		memcpy(&id, b.at[0], sizeof(id));
+	load_blobs_free(&b);
+	rc = enter(n);
+	if (rc == 0) {
+		code = n->call.ncclCommInitRankConfig(&n->c, (int)n->ranks, id, (int)n->self,
+						      &config);
+		rc = is_fine(code) ? settle(n, "ncclCommInitRankConfig", NULL, n->timeout_ms)
+				   : failed(n, code, "ncclCommInitRankConfig");
+		n->d->kind->leave(n->d);
+	}
+	return load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err,
+			  n->timeout_ms);
+}
+
+int load_nccl_open(const struct dcpload_comm *comm, struct load_device *d, const char *why_not,
+		   int timeout_ms, struct load_nccl **out, struct dcpload_error *err)
+{
+	struct load_nccl *n = *out;
+	int rc = 0;
+
+	if (why_not) {
+		rc = load_fail(err, -ENOTSUP, "%s", why_not);
+	} else if (n) {
+		rc = load_nccl_ready(n);
+		rc = rc < 0 ? load_device_said(n->d, rc, err) : 0;
+	} else {
+		n = calloc(1, sizeof(*n));
+		rc = prepare(n, comm, d, timeout_ms, err);
+	}
+	rc = load_agree(comm, rc, err, timeout_ms);
+	if (rc == 0 && !*out)
+		rc = meet(n, comm, err);
+	if (rc == 0)
+		*out = n;
+	else if (!*out)
+		load_nccl_close(n);
+	return rc;
+}
+
+void load_nccl_close(struct load_nccl *n)
+{
+	if (!n)
+		return;
+	give_up(n, 0);
+	if (n->mark)
+		n->d->kind->mark_close(n->d, n->mark);
+	if (n->lane)
+		n->d->kind->lane_close(n->d, n->lane);
+	free(n);
+}
+
+/* ---- messages ---- */
+
+int load_nccl_copy(struct load_nccl *n, void *dst, const void *src, uint64_t bytes)
+{
+	return n->d->kind->copy(n->d, n->lane, dst, src, bytes);
+}
+
+void load_nccl_drop(struct load_nccl *n)
+{
+	if (n->d->kind->mark(n->d, n->mark, n->lane) == 0)
+		load_device_wait(n->d, n->mark, n->timeout_ms);
+}
+
+/* @call, which returned @code, was the last of what was begun: wait until it is done. */
+static int finish(struct load_nccl *n, unsigned code, const char *call)
+{
+	int timeout = n->timeout_ms / 2,
+	    rc = is_fine(code) ? settle(n, call, NULL, timeout) : failed(n, code, call);
+
+	if (rc == 0) {
+		rc = n->d->kind->mark(n->d, n->mark, n->lane);
+		rc = rc < 0 ? give_up(n, rc) : settle(n, call, n->mark, timeout);
+	}
+	n->d->kind->leave(n->d);
+	return rc;
+}
+
+int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint64_t *nsend,
+		       void *const *recv, const uint64_t *nrecv)
+{
+	const char *call = "ncclGroupStart";
+	unsigned code, end;
+	int rc = enter(n);
+
+	if (rc < 0)
+		return rc;
+	code = n->call.ncclGroupStart();
+	if (!is_fine(code))
+		return finish(n, code, call);
+	for (uint32_t d = 0; d < n->ranks && is_fine(code); d++) {
+		call = "ncclSend";
+		if (nsend[d])
+			code = n->call.ncclSend(send[d], nsend[d], LOAD_NCCL_UINT8, (int)d,
+						n->c, n->lane);
+		if (!is_fine(code))
+			break;
+		call = "ncclRecv";
+		if (nrecv[d])
+			code = n->call.ncclRecv(recv[d], nrecv[d], LOAD_NCCL_UINT8, (int)d,
+						n->c, n->lane);
+	}
+	end = n->call.ncclGroupEnd();
+	return is_fine(code) ? finish(n, end, "ncclGroupEnd") : finish(n, code, call);
+}
+
+int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes)
+{
+	int rc = enter(n);
+
+	return rc < 0 ? rc
+		      : finish(n,
+			       n->call.ncclAllGather((char *)all + n->self * bytes, all, bytes,
+						     LOAD_NCCL_UINT8, n->c, n->lane),
+			       "ncclAllGather");
+}
+
+/* Have messages at @there on the device; those of this rank to itself stay where they are. */
+static int to_device(struct load_nccl *n, char *there, const void *const *send,
+		     const uint64_t *nsend, const uint64_t *nrecv, const void **from, void **to)
+{
+	int rc = 0;
+
+	for (uint32_t d = 0; d < n->ranks && rc == 0; d++) {
+		from[d] = there;
+		if (nsend[d])
+			rc = load_nccl_copy(n, there, send[d], nsend[d]);
+		there += nsend[d];
+		to[d] = there;
+		there += nrecv[d];
+	}
+	return rc;
+}
+
+int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
+			const void *const *send, const uint64_t *nsend, void *const *recv,
+			const uint64_t *nrecv, int timeout_ms, struct dcpload_error *err)
+{
+	dcp_auto_free const void **from = calloc(n->ranks, sizeof(*from));
+	dcp_auto_free void **to = calloc(n->ranks, sizeof(*to));
+	uint64_t bytes = 1;
+	void *there = NULL;
+	int rc = from && to ? 0 : -ENOMEM;
+
+	for (uint32_t d = 0; d < n->ranks; d++)
+		bytes += nsend[d] + nrecv[d];
+	if (rc == 0)
+		rc = n->d->kind->alloc(n->d, bytes, &there);
+	if (rc == 0)
+		rc = to_device(n, there, send, nsend, nrecv, from, to);
+	rc = load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err, timeout_ms);
+	if (rc == 0) {
+		rc = load_nccl_exchange(n, from, nsend, to, nrecv);
+		for (uint32_t d = 0; d < n->ranks && rc == 0; d++)
+			if (nrecv[d])
+				rc = n->d->kind->fetch(n->d, recv[d], to[d], nrecv[d]);
+		rc = load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err,
+				timeout_ms);
+	}
+	if (rc < 0)
+		load_nccl_drop(n);
+	if (there)
+		n->d->kind->free(n->d, there, bytes);
+	return rc;
+}
