@@ -3,10 +3,14 @@
  * One file, or a Hugging Face directory: model.safetensors, or files of at most max_shard bytes of
  * tensors and model.safetensors.index.json. Tensors are in natural order of their keys, as in hf/ of a mount;
  * within a file those with larger elements come first where they would not be aligned otherwise.
+ *
+ * Of several ranks each has a file rank-00003-of-00008.safetensors, as dcpload --dump calls it, with the shapes of the
+ * tensors that its arrays are cut from in __metadata__.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/buf.h"
 #include "core/base/endian.h"
@@ -20,6 +24,7 @@ enum { ALIGN = 64, NAME = 64 };
 
 struct entry {
 	const struct dcp_write_tensor *t;
+	const struct dcp_write_part *part;
 	size_t number;
 	uint64_t nbytes;
 };
@@ -28,6 +33,7 @@ struct entry {
 struct files {
 	struct entry *e;
 	size_t n, nfiles, *first;
+	bool ranks; /* file i is that of rank i */
 	uint64_t total;
 };
 
@@ -82,6 +88,10 @@ static void cut(struct files *f, uint64_t size)
 		f->total += n;
 	}
 	f->first[++f->nfiles] = f->n;
+}
+
+static void align(struct files *f)
+{
 	for (size_t i = 0; i < f->nfiles; i++) {
 		struct entry *of = f->e + f->first[i];
 		size_t nof = f->first[i + 1] - f->first[i];
@@ -91,29 +101,86 @@ static void cut(struct files *f, uint64_t size)
 	}
 }
 
+static void add(struct files *f, const struct dcp_write_set *set, size_t i, size_t part)
+{
+	const struct dcp_write_tensor *t = &set->tensors[i];
+	const struct dcp_write_part *p = &t->parts[part];
+
+	f->e[f->n++] = (struct entry){ t, p, i, dcp_write_part_bytes(t, p) };
+}
+
 static int choose(struct files *f, const struct dcp_write_set *set, uint64_t size)
 {
-	f->e = calloc(set->ntensors + 1, sizeof(*f->e));
-	f->first = calloc(set->ntensors + 2, sizeof(*f->first));
+	size_t n = 0;
+
+	f->ranks = set->arrays;
+	for (size_t i = 0; i < set->ntensors; i++)
+		n += set->tensors[i].nparts;
+	f->e = calloc(n + 1, sizeof(*f->e));
+	f->first = calloc(DCP_MAX(n, dcp_write_sets(set)) + 2, sizeof(*f->first));
 	if (!f->e || !f->first)
 		return -ENOMEM;
-	f->n = set->ntensors;
-	for (size_t i = 0; i < f->n; i++) {
-		const struct dcp_write_tensor *t = &set->tensors[i];
+	for (uint32_t rank = 0; rank < dcp_write_sets(set); rank++) {
+		for (size_t i = 0; i < set->ntensors; i++) {
+			size_t part = dcp_write_part_of(set, i, rank);
 
-		f->e[i] = (struct entry){ t, i, dcp_write_part_bytes(t, &t->parts[0]) };
+			if (part != SIZE_MAX)
+				add(f, set, i, part);
+		}
+		qsort(f->e + f->first[rank], f->n - f->first[rank], sizeof(*f->e), by_key);
+		if (f->ranks)
+			f->first[++f->nfiles] = f->n;
 	}
-	qsort(f->e, f->n, sizeof(*f->e), by_key);
-	cut(f, size);
+	if (!f->ranks)
+		cut(f, size);
+	align(f);
 	return 0;
 }
 
 static void file_name(const struct files *f, size_t i, char name[NAME])
 {
-	if (f->nfiles == 1)
+	if (f->ranks)
+		snprintf(name, NAME, "rank-%05zu-of-%05zu.safetensors", i, f->nfiles);
+	else if (f->nfiles == 1)
 		snprintf(name, NAME, "model.safetensors");
 	else
 		snprintf(name, NAME, "model-%05zu-of-%05zu.safetensors", i + 1, f->nfiles);
+}
+
+/* {"key": [16, 8]} as text: the tensors that arrays are cut from. */
+static int put_shapes(const struct files *f, size_t i, struct dcp_jsonw *w)
+{
+	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	struct dcp_jsonw inner;
+
+	dcp_jsonw_init(&inner, &text, false);
+	dcp_jsonw_object(&inner);
+	for (size_t k = f->first[i]; k < f->first[i + 1]; k++) {
+		const struct dcp_write_tensor *t = f->e[k].t;
+		const struct dcp_write_part *p = f->e[k].part;
+
+		if (p->ndim == t->ndim &&
+		    !memcmp(p->shape, t->shape, t->ndim * sizeof(*t->shape)))
+			continue;
+		dcp_jsonw_key(&inner, t->key);
+		dcp_jsonw_array(&inner);
+		for (uint32_t d = 0; d < t->ndim; d++)
+			dcp_jsonw_u64(&inner, t->shape[d]);
+		dcp_jsonw_end(&inner);
+	}
+	dcp_jsonw_end(&inner);
+	if (dcp_jsonw_error(&inner) < 0)
+		return dcp_jsonw_error(&inner);
+	dcp_jsonw_put_str(w, "dcpfs.global_shapes", text.p);
+	return 0;
+}
+
+static void put_number(struct dcp_jsonw *w, const char *key, size_t n)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%zu", n);
+	dcp_jsonw_put_str(w, key, text);
 }
 
 static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
@@ -121,6 +188,7 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 	dcp_auto_buf struct dcp_buf header = DCP_BUF_INIT;
 	struct dcp_jsonw json;
 	uint64_t at = 0;
+	int rc = 0;
 
 	dcp_buf_grow(&header, 8);
 	dcp_jsonw_init(&json, &header, false);
@@ -128,25 +196,30 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++) {
 		const struct entry *e = &f->e[k];
 
-		dcp_safetensors_put(&json, e->t->key, e->t->dtype, e->t->ndim, e->t->shape, at,
-				    at + e->nbytes);
+		dcp_safetensors_put(&json, e->t->key, e->t->dtype, e->part->ndim,
+				    e->part->shape, at, at + e->nbytes);
 		at += e->nbytes;
 	}
 	dcp_jsonw_key(&json, "__metadata__");
 	dcp_jsonw_object(&json);
 	dcp_jsonw_put_str(&json, "format", "pt");
+	if (f->ranks) {
+		put_number(&json, "dcpfs.rank", i);
+		put_number(&json, "dcpfs.ranks", f->nfiles);
+		rc = put_shapes(f, i, &json);
+	}
 	dcp_jsonw_end(&json);
 	dcp_jsonw_end(&json);
 	while (header.n % ALIGN && !header.failed)
 		dcp_buf_str(&header, " ");
-	if (dcp_buf_error(&header))
-		return -ENOMEM;
+	if (rc < 0 || dcp_buf_error(&header))
+		return rc < 0 ? rc : -ENOMEM;
 	if (header.n - 8 > DCP_SAFETENSORS_MAX_HEADER)
 		return -E2BIG;
 	dcp_store_le64(header.p, header.n - 8);
 	dcp_writer_bytes(w, header.p, header.n);
 	for (size_t k = f->first[i]; k < f->first[i + 1]; k++)
-		dcp_writer_part(w, f->e[k].number, 0);
+		dcp_writer_part(w, f->e[k].number, (size_t)(f->e[k].part - f->e[k].t->parts));
 	return 0;
 }
 
@@ -189,7 +262,9 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 		dcp_writer_extras(w);
 	for (size_t i = 0; rc == 0 && i < f->nfiles; i++) {
 		file_name(f, i, name);
-		dcp_writer_file(w, opts->name ? opts->name : name, f->nfiles == 1);
+		dcp_writer_file(w, opts->name ? opts->name : name,
+				(!f->ranks && f->nfiles == 1) ||
+					(f->ranks && i + 1 == f->nfiles));
 		rc = put_file(f, i, w);
 	}
 	if (rc == -E2BIG)
@@ -198,7 +273,7 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 			"the header of a safetensors file has at most %u bytes, and the "
 			"keys of %s need more: give --max-shard-size",
 			DCP_SAFETENSORS_MAX_HEADER, opts->name ? opts->name : name);
-	if (rc == 0 && f->nfiles > 1)
+	if (rc == 0 && f->nfiles > 1 && !f->ranks)
 		rc = put_index(f, w);
 	return rc;
 }
@@ -222,7 +297,7 @@ const struct dcp_write_format dcp_write_safetensors = {
 	.name = "safetensors",
 	.what = "safetensors: one file, or a Hugging Face directory of several with an index",
 	.extensions = extensions,
-	.takes = DCP_WRITE_SHARDS | DCP_WRITE_EXTRAS,
+	.takes = DCP_WRITE_SHARDS | DCP_WRITE_EXTRAS | DCP_WRITE_ARRAYS,
 	.refuses = refuses,
 	.plan = plan,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One file of torch.save: the state nested as the source has it, tensors with the same bytes in one storage.
+ * One file of torch.save, or one a rank, model_world_size_8_rank_3.pt: the state nested as the source has it, tensors with the same bytes in one storage.
  * torch.load(weights_only=True) reads it, but for objects with dates, ranges, or numbers and arrays of numpy.
  */
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/buf.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/write/formats.h"
@@ -21,6 +22,7 @@ struct saving {
 	struct dcp_tree *tree;
 	struct dcp_intern keys; /* of tensors, where objects have some in them */
 	bool *inside;           /* of each tensor: an object has it */
+	uint32_t rank;          /* whose file it is */
 	size_t *storage;        /* its number; SIZE_MAX: none yet */
 	size_t *tensors, n;     /* of the storages */
 	size_t key;             /* of the object at hand */
@@ -41,19 +43,32 @@ static const char *asks(const struct dcp_object *o)
 
 /* ---- tensors ---- */
 
+/* Of several ranks nobody says that what they cut from equal tensors is equal. */
+static size_t stored_with(const struct saving *s, size_t i)
+{
+	const struct dcp_write_tensor *t = &s->set->tensors[i];
+
+	return t->same_as != DCP_WRITE_ALONE && !s->set->arrays &&
+			       s->set->tensors[t->same_as].dtype == t->dtype
+		       ? t->same_as
+		       : i;
+}
+
 static int put_tensor(struct saving *s, struct dcp_pickler *p, size_t i)
 {
 	const struct dcp_write_tensor *t = &s->set->tensors[i];
-	size_t with =
-		t->same_as != DCP_WRITE_ALONE && s->set->tensors[t->same_as].dtype == t->dtype
-			? t->same_as
-			: i;
+	size_t with = stored_with(s, i), part = dcp_write_part_of(s->set, i, s->rank);
 
+	if (part == SIZE_MAX)
+		return dcp_fail(
+			s->err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"%s has the tensor %s in it, which rank %u has not: leave out both",
+			s->set->objects[s->key].key, t->key, s->rank);
 	if (s->storage[with] == SIZE_MAX) {
 		s->tensors[s->n] = with;
 		s->storage[with] = s->n++;
 	}
-	dcp_torch_write_tensor(p, t, &t->parts[0], s->storage[with]);
+	dcp_torch_write_tensor(p, t, &t->parts[part], s->storage[with]);
 	return 0;
 }
 
@@ -136,8 +151,43 @@ static int put_file(struct saving *s, struct dcp_writer *w)
 		return rc;
 	dcp_torch_write_begin(&z, w, &pickle);
 	for (size_t i = 0; i < s->n; i++)
-		dcp_torch_write_storage(&z, i, s->tensors[i], 0);
+		dcp_torch_write_storage(&z, i, s->tensors[i],
+					dcp_write_part_of(s->set, s->tensors[i], s->rank));
 	return dcp_torch_write_end(&z);
+}
+
+static int put_rank(struct saving *s, const struct dcp_write_opts *opts, struct dcp_writer *w)
+{
+	size_t n = s->set->ntensors;
+	dcp_auto_free bool *skip = calloc(n + 1, sizeof(*skip));
+	char name[64] = "model.pt";
+	int rc;
+
+	if (!skip)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		skip[i] = s->inside[i] || dcp_write_part_of(s->set, i, s->rank) == SIZE_MAX;
+		s->storage[i] = SIZE_MAX;
+	}
+	s->n = 0;
+	rc = dcp_tree_make(s->set, skip, &s->tree);
+	if (rc == 0 && dcp_tree_lost(s->tree))
+		rc = dcp_fail(s->err, -EINVAL, DCP_ERR_NO_OFFSET,
+			      "%s is a key, and other keys lie below it: one nested value "
+			      "cannot have "
+			      "both; --skip one",
+			      dcp_tree_lost(s->tree));
+	if (s->set->arrays)
+		snprintf(name, sizeof(name), "model_world_size_%u_rank_%u.pt", s->set->ranks,
+			 s->rank);
+	if (rc == 0) {
+		dcp_writer_file(w, opts->name ? opts->name : name,
+				s->rank + 1 == dcp_write_sets(s->set));
+		rc = put_file(s, w);
+	}
+	dcp_tree_free(s->tree);
+	s->tree = NULL;
+	return rc;
 }
 
 static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
@@ -147,25 +197,12 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 	int rc = -ENOMEM;
 
 	s.inside = calloc(set->ntensors + 1, sizeof(*s.inside));
-	s.storage = malloc((set->ntensors + 1) * sizeof(*s.storage));
+	s.storage = calloc(set->ntensors + 1, sizeof(*s.storage));
 	s.tensors = calloc(set->ntensors + 1, sizeof(*s.tensors));
-	for (size_t i = 0; s.storage && i < set->ntensors; i++)
-		s.storage[i] = SIZE_MAX;
 	if (s.inside && s.storage && s.tensors)
 		rc = find_inside(&s);
-	if (rc == 0)
-		rc = dcp_tree_make(set, s.inside, &s.tree);
-	if (rc == 0 && dcp_tree_lost(s.tree))
-		rc = dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-			      "%s is a key, and other keys lie below it: one nested value "
-			      "cannot have "
-			      "both; --skip one",
-			      dcp_tree_lost(s.tree));
-	if (rc == 0) {
-		dcp_writer_file(w, opts->name ? opts->name : "model.pt", true);
-		rc = put_file(&s, w);
-	}
-	dcp_tree_free(s.tree);
+	for (; rc == 0 && s.rank < dcp_write_sets(set); s.rank++)
+		rc = put_rank(&s, opts, w);
 	dcp_intern_finish(&s.keys);
 	free(s.inside);
 	free(s.storage);
@@ -177,9 +214,9 @@ static const char *const extensions[] = { ".pt", ".pth", ".bin", ".ckpt", NULL }
 
 const struct dcp_write_format dcp_write_torch_save = {
 	.name = "torch-save",
-	.what = "one file of torch.save",
+	.what = "one file of torch.save, or one a rank",
 	.extensions = extensions,
-	.takes = DCP_WRITE_OBJECTS,
+	.takes = DCP_WRITE_OBJECTS | DCP_WRITE_ARRAYS,
 	.refuses = dcp_torch_write_refuses,
 	.refuses_object = refuses_object,
 	.asks = asks,

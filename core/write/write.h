@@ -65,6 +65,8 @@ struct dcp_write_set {
 	const struct dcp_write_extra *extras;
 	size_t nextras;
 	uint32_t ranks; /* of the layout; 1: tensors are whole */
+	/* Parts are what each of several ranks holds, one of a rank at most, in their order. */
+	bool arrays;
 	/* Paths go through lists of plain values, too; else only through those that have tensors or dicts in them, as
 	 * torch opens them. */
 	bool lists;
@@ -80,6 +82,11 @@ uint64_t dcp_write_part_bytes(const struct dcp_write_tensor *t,
 			      const struct dcp_write_part *part);
 /* Is it all of the tensor? */
 bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write_part *part);
+
+/* The files that a format for whole tensors has: those of set->arrays, or 1. And the part that is in that of @rank;
+ * SIZE_MAX: none. */
+uint32_t dcp_write_sets(const struct dcp_write_set *set);
+size_t dcp_write_part_of(const struct dcp_write_set *set, size_t tensor, uint32_t rank);
 
 /* The key of a tensor, or from ntensors on of an object. */
 const char *dcp_write_key(const struct dcp_write_set *set, size_t item);
@@ -120,6 +127,8 @@ enum {
 	DCP_WRITE_PROTOCOL = 8, /* protocol */
 	DCP_WRITE_OBJECTS = 16, /* it can hold some objects */
 	DCP_WRITE_EXTRAS = 32,  /* and files that go along */
+	DCP_WRITE_ARRAYS =
+		64, /* instead of whole tensors a file for each of several ranks, with its own arrays */
 };
 
 struct dcp_write_opts {

@@ -24,6 +24,30 @@ bool dcp_write_is_whole(const struct dcp_write_tensor *t, const struct dcp_write
 	       !memcmp(part->shape, t->shape, t->ndim * sizeof(*t->shape));
 }
 
+uint32_t dcp_write_sets(const struct dcp_write_set *set)
+{
+	return set->arrays ? set->ranks : 1;
+}
+
+size_t dcp_write_part_of(const struct dcp_write_set *set, size_t tensor, uint32_t rank)
+{
+	const struct dcp_write_tensor *t = &set->tensors[tensor];
+	size_t lo = 0, hi = t->nparts;
+
+	if (!set->arrays)
+		return 0;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (t->parts[mid].rank < rank)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < t->nparts && t->parts[lo].rank == rank ? lo : SIZE_MAX;
+}
+
 const char *dcp_write_key(const struct dcp_write_set *set, size_t item)
 {
 	return item < set->ntensors ? set->tensors[item].key
@@ -146,7 +170,13 @@ int dcp_write_plan(const struct dcp_write_format *f, const struct dcp_write_set 
 		   struct dcp_err *err)
 {
 	struct dcp_writer w = { .sink = sink, .set = set };
-	int rc = f->plan(set, opts, &w, err);
+	int rc;
 
+	if (opts->name && set->arrays)
+		return dcp_fail(
+			err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"%s is the name of a file, and %u ranks have a directory of them",
+			opts->name, set->ranks);
+	rc = f->plan(set, opts, &w, err);
 	return dcp_err_say(err, rc < 0 ? rc : w.rc);
 }

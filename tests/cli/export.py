@@ -87,7 +87,27 @@ def folder(name):
                     shutil.rmtree(p) if p.is_dir() else p.unlink()
 
 
+def ranks(source, layout, n):
+    """With a layout a file a rank, of what load gives that rank."""
+    files, states, dumps = (SCRATCH / x for x in ("files", "states", "dumps"))
+    data("export", "--as", "safetensors", "--layout", layout, "--json", source, files)
+    left = data("export", "--as", "torch-save", "--layout", layout, "--json", source, states)["left_out"]
+    have, objects = contents(states)
+    for r in range(n):
+        check(run("load", "--layout", layout, "--rank", r, "--dump", dumps, source).returncode == OK, f"load rank {r}")
+        want, got = (contents((d / f"rank-{r:05}-of-{n:05}.safetensors").rename(d / f"{r}.safetensors"))[0] for d in (dumps, files))
+        equal(got, want, f"{source} {layout} rank {r}: safetensors")
+        equal({k.removeprefix(f"rank{r}."): v for k, v in have.items() if k.startswith(f"rank{r}.")}, want,
+              f"{source} {layout} rank {r}: torch-save")
+    n_objects = len(contents(source)[1]) - sum(x["kind"] == "object" for x in left)
+    equal(len(objects), n * n_objects, f"{source} {layout}: objects")
+    said = run("export", "--as", "torch-save", "--layout", layout, source, SCRATCH / "x.pt").stderr
+    check("x.pt is the name of a file, and 3 ranks have a directory" in str(said), f"a file for {n} ranks: {said}")
+
+
 for name in sys.argv[2:] or sorted(p.parent.name for p in GOLDEN.glob("*/ckpt")):
     folder(name)
+    if name == "dcp-fsdp2":
+        ranks(GOLDEN / name / "ckpt", "fsdp3", 3)
 check(not list(SCRATCH.glob(".*")), "something hidden was left behind")
 finish()

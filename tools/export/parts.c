@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a tensor that the ranks of a layout write: boxes, each element in one of them. What several
- * ranks hold is written by the one that has the least to write so far.
+ * The parts of a tensor that the ranks of a layout write. For some formats the array of each rank; for others
+ * boxes, each element in one of them: what several ranks hold is written by the one that has the least to write so far.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -52,8 +52,10 @@ enum cmd_exit export_layout(struct exporting *x)
 
 	if (!x->opts->layout)
 		return CMD_OK;
-	if (!(x->format->takes & DCP_WRITE_BOXES))
+	if (!(x->format->takes & (DCP_WRITE_BOXES | DCP_WRITE_ARRAYS)))
 		return cmd_fail(CMD_USAGE, "export: --layout is not for %s", x->format->name);
+	if (x->format->takes & DCP_WRITE_ARRAYS && x->opts->verify)
+		return cmd_fail(CMD_USAGE, "export: --verify is not for files of ranks");
 	code = export_open_layout(x);
 	if (code != CMD_OK)
 		return code;
@@ -129,6 +131,22 @@ static int add_run(struct cutting *c, uint32_t rank, const struct dcp_cut *cut)
 	return rc;
 }
 
+/* The array that the rank holds, whatever it consists of. */
+static int add_array(struct cutting *c, uint32_t rank, const struct dcp_cut *cut)
+{
+	struct dcp_write_part part = { .rank = rank };
+	uint64_t shape[DCP_MAX_NDIM], *copy;
+
+	part.ndim = dcp_cut_shape(cut, shape);
+	copy = dcp_arena_calloc(&c->x->arena, part.ndim + 1, sizeof(*copy));
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, shape, part.ndim * sizeof(*copy));
+	part.shape = copy;
+	dcp_buf_add(&c->parts, &part, sizeof(part));
+	return dcp_buf_error(&c->parts);
+}
+
 static int add_rank(struct cutting *c, const struct dcp_layout_rule *rule, uint32_t rank)
 {
 	struct dcp_cut cut;
@@ -143,6 +161,8 @@ static int add_rank(struct cutting *c, const struct dcp_layout_rule *rule, uint3
 	}
 	if (rc <= 0)
 		return rc;
+	if (!(c->x->format->takes & DCP_WRITE_BOXES))
+		return add_array(c, rank, &cut);
 	return cut.flat ? add_run(c, rank, &cut) : add_spans(c, rank, &cut);
 }
 
@@ -224,10 +244,12 @@ int export_parts(struct exporting *x, struct dcp_write_tensor *t, const char **w
 		rc = -EFBIG;
 	for (uint32_t rank = 0; rc == 0 && !c.why && rank < dcp_layout_ranks(x->layout); rank++)
 		rc = add_rank(&c, &rule, rank);
-	if (rc == 0 && !c.why)
+	if (rc == 0 && !c.why && x->format->takes & DCP_WRITE_BOXES) {
 		keep_one_each(&c);
-	if (rc == 0 && !c.why)
 		rc = check_cover(&c);
+	} else if (rc == 0 && !c.parts.n && !c.why) {
+		c.why = "no rank of the layout has it";
+	}
 	t->nparts = DCP_NITEMS(c.parts, struct dcp_write_part);
 	t->parts = dcp_arena_calloc(&x->arena, t->nparts + 1, sizeof(*t->parts));
 	if (!t->parts)

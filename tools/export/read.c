@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/model/geometry/cut.h"
+#include "core/model/layout/layout.h"
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 
@@ -71,7 +72,13 @@ static int open_part(const struct exporting *x, struct reading *j, size_t tensor
 	if (!p || from->cut || dcp_write_is_whole(t, p))
 		return dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, from->cut, &j->view,
 				     err);
-	rc = dcp_cut_box(&cut, t->ndim, p->lo, p->shape, &j->arena);
+	if (p->lo) {
+		rc = dcp_cut_box(&cut, t->ndim, p->lo, p->shape, &j->arena);
+	} else {
+		rc = dcp_layout_cut(x->layout, p->rank, t->key, t->ndim, t->shape, &j->arena,
+				    &cut, err);
+		rc = rc == 0 ? -ENOENT : rc; /* it had it when the set was chosen */
+	}
 	return rc < 0 ? rc
 		      : dcp_view_open(x->pick.v, from->row, DCP_AS_RAW, &cut, &j->view, err);
 }

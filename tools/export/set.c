@@ -132,8 +132,10 @@ static int add_tensor(struct exporting *x, const struct dcp_row *row,
 	}
 	rc = copy_path(x, t->path, t->npath, &out.path);
 	if (rc == 0)
-		rc = row->nbytes && x->layout && !x->local ? export_parts(x, &out, &why)
-							   : add_whole(x, &out);
+		rc = (row->nbytes || x->format->takes & DCP_WRITE_ARRAYS) && x->layout &&
+				     !x->local
+			     ? export_parts(x, &out, &why)
+			     : add_whole(x, &out);
 	if (rc == 0 && why)
 		return leave_out(x, "tensor", row->key, why);
 	if (rc < 0)
@@ -276,6 +278,8 @@ int export_choose(struct exporting *x)
 		.extras = DCP_ITEMS(x->extras, struct dcp_write_extra),
 		.nextras = DCP_NITEMS(x->extras, struct dcp_write_extra),
 		.ranks = x->layout && !x->local ? dcp_layout_ranks(x->layout) : 1,
+		.arrays = x->layout && !x->local && !(x->format->takes & DCP_WRITE_BOXES) &&
+			  dcp_layout_ranks(x->layout) > 1,
 		.lists = dcp_index_meta(ix, "lists") != NULL,
 	};
 	return dcp_err_say(&x->err, rc);
