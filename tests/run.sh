@@ -6,8 +6,8 @@
 #
 #   tests/run.sh           four builds: default, two with sanitizers, nothing optional
 #   tests/run.sh --fast    the default build only
-#   tests/run.sh --ci      four builds, a skip that only a missing GPU explains is allowed; and one
-#                          test beside torch, if it can be downloaded (0.6 GB)
+#   tests/run.sh --ci      four builds, a skip that only a missing GPU explains is allowed; and a
+#                          little beside torch, if it can be downloaded (0.6 GB)
 #   tests/run.sh --keep    build on what the last run left, instead of from nothing
 #   tests/run.sh --frameworks  also beside real frameworks, which are downloaded (10 GB)
 #
@@ -157,7 +157,7 @@ beside_torch() {
 		return
 	fi
 	meson test -C "$top/default" --no-rebuild --print-errorlogs --timeout-multiplier 3 --logbase frameworks \
-		--suite frameworks python-torch --test-args fsdp-tp
+		--suite frameworks python-torch --test-args 'fsdp-tp files'
 }
 
 mkdir -p "$top"

@@ -279,6 +279,37 @@ class Arrays(unittest.TestCase):
         self.assertTrue(np.shares_memory(a.numpy(), a.__array__()))
         self.assertFalse(np.shares_memory(a.numpy(), a.__array__(copy=True)))
 
+    def test_mapped(self):
+        """Pages of the file itself, private to this process; what is no run of bytes in a file is not mapped."""
+        for source, some in ((golden("hf-llama")[0], True), (step20().source, True),
+                             (base.GOLDEN / "composer/ckpt/containers/ep2-ba6-rank0.pt.gz", False)):
+            with dcpfs.open(source, cache="") as ck:
+                arrays = {key: a for key in ck if (a := ck[key].mapped()) is not None}
+                self.assertEqual(bool(arrays), some, source)
+                for key, a in arrays.items():
+                    self.assertEqual(a.tobytes(), ck[key].read().tobytes(), key)
+        with tempfile.TemporaryDirectory() as scratch:
+            file = pathlib.Path(scratch, "big.safetensors")
+            header = json.dumps({"w": {"dtype": "F32", "shape": [16 << 20], "data_offsets": [0, 64 << 20]}}).encode().ljust(128)
+            file.write_bytes(len(header).to_bytes(8, "little") + header)
+            os.truncate(file, 136 + (64 << 20))
+            ck = dcpfs.open(file, cache="")
+
+            def private():
+                return int(re.search(r"RssAnon:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+
+            before = private()
+            a = ck["w"].mapped().numpy()
+            ck.close()
+            a[5] = 7
+            self.assertEqual((a[4:7].tolist(), a.sum()), ([0, 7, 0], 7))
+            self.assertLess(private() - before, 8192)  # KiB; 65536 if it were copied
+            self.assertIn("big.safetensors", pathlib.Path("/proc/self/maps").read_text())
+            del a
+            gc.collect()
+            self.assertNotIn("big.safetensors", pathlib.Path("/proc/self/maps").read_text())
+            self.assertEqual(dcpfs.open(file, cache="")["w"][4:7].numpy().tolist(), [0, 0, 0])
+
     def test_dlpack(self):
         t = step20()["train.nested.0.t"]
         a = np.from_dlpack(t)

@@ -8,7 +8,10 @@ Needs torch; tests/run.sh --frameworks runs it. Data comes from a seed.
 usage: torch_proof.py [CASE...]
 """
 import copy
+import datetime
+import gc
 import os
+import random
 import sys
 import tempfile
 
@@ -17,7 +20,7 @@ import needs
 needs.modules("DCPFS_TEST_TORCH", "torch")
 import torch
 import base
-from base import dcpfs
+from base import dcpfs, np
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch._dynamo  # FSDP and DTensor do; here once for all processes
@@ -251,6 +254,41 @@ def sharded(rank, world, way, path):
     return 1
 
 
+def files(rank, world, way, path):
+    """What torch.load() gives of a file, read and mapped."""
+    torch.manual_seed(4)
+    state = {"w": torch.randn(300, 7), "t": torch.randn(5, 6).to(torch.bfloat16).t(), "list": [torch.arange(3), {"n": 1, "e": [(), 1]}],
+             "size": (torch.Size([4]), [torch.float16, torch.device("cuda", 1)]), "sets": ({3, (4, b"5")}, frozenset({"x"})), "plain": [(1, [2.5, (None, True)]), range(3), 1 - 2j, slice(1, None), "text", 2 ** 90],
+             "numpy": [np.float64(1.5), (np.int8(-3), np.bool_(True))], "array": (np.arange(4, dtype="f4").reshape(2, 2), bytearray(b"ab")),
+             "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}
+    torch.save(state, path)
+    for mmap in (False, True):
+        ours, theirs = dcpfs.torch.load(path, mmap=mmap, cache=""), torch.load(path, weights_only=False, mmap=mmap)
+        assert (path in open("/proc/self/maps").read()) == mmap
+        exactly(ours, theirs, "")
+        ours["w"][0] = 1  # memory of its own
+        exactly(ours["w"][1:], torch.load(path, weights_only=False)["w"][1:], "w")
+        del ours, theirs
+        gc.collect()
+    return len(state)
+
+
+def exactly(a, b, at):
+    assert type(a) is type(b), f"{at}: {type(a)} is not {type(b)}"
+    if isinstance(b, dict):
+        assert a.keys() == b.keys(), at
+        for k in b:
+            exactly(a[k], b[k], f"{at}.{k}")
+    elif isinstance(b, (list, tuple)):
+        assert len(a) == len(b), at
+        for i, (x, y) in enumerate(zip(a, b)):
+            exactly(x, y, f"{at}.{i}")
+    elif hasattr(b, "dtype") and getattr(b, "shape", ()):
+        assert a.dtype == b.dtype and a.shape == b.shape and (a == b).all(), at
+    else:
+        assert a == b, f"{at}: {a} is not {b}"
+
+
 def rank_main(rank, world, work, way, path, meet):
     os.environ |= {"LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
@@ -276,7 +314,7 @@ def main():
                 print(name, flush=True)
                 run(scratch, "save", way, world, f"{scratch}/{name}")
                 run(scratch, "load", other, ranks, f"{scratch}/{name}")
-        for work, world in (("boxes", 4), ("sharded", 3)):
+        for work, world in (("boxes", 4), ("sharded", 3), ("files", 1)):
             if not asked or work in asked:
                 print(work, flush=True)
                 run(scratch, work, work, world, f"{scratch}/{work}")

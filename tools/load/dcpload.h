@@ -211,6 +211,14 @@ DCPLOAD_API int dcpload_read(struct dcpload *ck, const char *key, const uint64_t
 			     const uint64_t *len, const uint64_t *step, void *dst, uint64_t n,
 			     struct dcpload_error *err);
 
+/*
+ * For those who map files: a descriptor, which the caller closes, of the file that holds a whole tensor as one run of bytes,
+ * row-major and little-endian, and the run's offset. It was the indexed file just now; what changes it later is seen in
+ * mappings. -ENOTSUP: there is no such run (several pieces, compressed, another byte order or dtype); dcpload_read() has it.
+ */
+DCPLOAD_API int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
+			    struct dcpload_error *err);
+
 /* ---- what a rank wants ---- */
 
 struct dcpload_plan;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of a checkpoint, and reading one region without other ranks. */
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
 #include "core/base/near.h"
+#include "core/model/geometry/strided.h"
+#include "core/store/io/files.h"
 #include "core/store/view/view.h"
 #include "tools/load/load.h"
 #include "tools/pick.h"
@@ -378,6 +381,70 @@ int dcpload_read(struct dcpload *ck, const char *key, const uint64_t *lo, const 
 		rc = dcp_view_read(view, 0, dst, n);
 	if (rc < 0 && !own.msg[0])
 		dcp_fail(&own, rc, DCP_ERR_NO_OFFSET, "%s: %s", key, strerror(-rc));
+	dcp_view_close(view);
+	return load_fail_err(err, rc, &own);
+}
+
+/* ---- for mappings ---- */
+
+struct whole {
+	uint64_t runs, n, off;
+	uint32_t file;
+};
+
+static int note_run(void *ctx, const struct dcp_strided *s, uint32_t file)
+{
+	struct whole *w = ctx;
+
+	w->runs++;
+	w->n = s->piece->swap || file == DCP_VIEW_NO_FILE ? 0 : s->run;
+	w->off = s->off;
+	w->file = file;
+	return 0;
+}
+
+static int open_again(struct dcp_files *files, uint32_t number, int *fd, struct dcp_err *err)
+{
+	const struct dcp_file *f;
+	int rc;
+
+	if (dcp_files_unpacked(files, number))
+		return -ENOTSUP;
+	rc = dcp_files_hold(files, number, true, &f, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_files_check(files, number, false);
+	*fd = rc < 0 ? -1 : fcntl(f->fd, F_DUPFD_CLOEXEC, 3);
+	if (rc == 0 && *fd < 0)
+		rc = -errno;
+	dcp_files_release(files, number);
+	return rc;
+}
+
+int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
+		struct dcpload_error *err)
+{
+	struct dcp_view *view = NULL;
+	struct dcp_err own = { 0 };
+	struct whole whole = { 0 };
+	struct dcp_row row;
+	int rc;
+
+	dcp_arena_reset(&ck->answer);
+	rc = load_find(ck, key, &ck->answer, &row, &own);
+	if (rc == 0)
+		rc = dcp_view_open(ck->v, row.id, DCP_AS_RAW, NULL, &view, &own);
+	if (rc == 0)
+		rc = dcp_view_strided(view, note_run, &whole);
+	if (rc == 0 && (whole.runs != 1 || whole.n != row.nbytes))
+		rc = -ENOTSUP;
+	if (rc == 0)
+		rc = open_again(dcp_view_files(view), whole.file, fd, &own);
+	*offset = whole.off;
+	if (rc < 0 && !own.msg[0])
+		dcp_fail(&own, rc, DCP_ERR_NO_OFFSET, "%s: %s", key,
+			 rc == -ENOTSUP ? "it is not one run of bytes in a file"
+					: strerror(-rc));
 	dcp_view_close(view);
 	return load_fail_err(err, rc, &own);
 }

@@ -130,6 +130,7 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "classes": (c_void_p, c_char_p, TEXT, ERR),
     "path": (c_void_p, c_char_p, POINTER(TEXT), POINTER(c_size_t), ERR),
     "read": (c_void_p, c_char_p, POINTER(c_uint64), POINTER(c_uint64), POINTER(c_uint64), c_void_p, c_uint64, ERR),
+    "run": (c_void_p, c_char_p, POINTER(c_int), POINTER(c_uint64), ERR),
     "plan_create": (c_void_p, c_uint32, OUT, ERR),
     "want": (c_void_p, POINTER(Want), ERR),
     "want_layout": (c_void_p, c_char_p, c_uint32, POINTER(Select), ERR),

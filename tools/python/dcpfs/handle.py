@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import threading
-from ctypes import byref, c_void_p
+from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any, Optional, Union
 
 from ._lib import Config, DcpfsError, bare, call, encoded
@@ -39,6 +40,7 @@ class Handle:
                  assets: Union[str, os.PathLike[str], None] = None, device: Optional[str] = None) -> None:
         self._handle = c_void_p()
         self._lock = threading.RLock()
+        self._maps: dict[tuple[int, int], memoryview] = {}
         self.comm = comm
         self.source = os.fspath(source)
         self._how = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout, "cache": cache,
@@ -62,12 +64,39 @@ class Handle:
         """Arrays in memory stay valid; tensors cannot be read any more. A second call does nothing."""
         with self._lock:
             handle, self._handle = self._handle, c_void_p()
+            self._maps.clear()
             if handle:
                 bare("close", handle)
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self.close()
+
+    def mapped(self, key: str, nbytes: int, itemsize: int) -> Optional[memoryview]:
+        """The bytes of a tensor as private pages of the file that holds them as one run; each file is mapped once. None: none does.
+        DcpfsError: it cannot be read."""
+        number, at = c_int(-1), c_uint64()
+        with self._lock:
+            try:
+                call("run", self.handle, encoded(key), byref(number), byref(at))
+            except DcpfsError as e:
+                if e.code == errno.ENOTSUP:
+                    return None
+                raise
+            fd, start = number.value, at.value
+            try:
+                of = os.fstat(fd)
+                if start % max(itemsize, 1) or start + nbytes > of.st_size:
+                    return None
+                file = self._maps.get((of.st_dev, of.st_ino))
+                if file is None or len(file) != of.st_size:
+                    file = memoryview(mmap.mmap(fd, of.st_size, access=mmap.ACCESS_COPY))
+                    self._maps[of.st_dev, of.st_ino] = file
+                return file[start:start + nbytes]
+            except OSError:  # a file system without mappings, or too little memory to promise
+                return None
+            finally:
+                os.close(fd)
 
     def find(self, name: str, key: str, *out: Any) -> None:
         """Call dcpload_NAME, which looks up a key. KeyError names the nearest: there is no such key."""

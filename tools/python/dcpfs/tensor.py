@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Optional
 
 from ._lib import call, encoded, numbers
 from .array import Array, Readable, address, room
@@ -24,6 +24,13 @@ class Tensor(Readable):
         buffer = room(self.nbytes)
         self.read_into(buffer)
         return Array(self.dtype, self.shape, self.itemsize, buffer)
+
+    def mapped(self) -> Optional[Array]:
+        """All of it, as memory-mapped pages of the file in which its bytes lie: nothing is read before it is used, and what is
+        written to it stays in this process. None: no file has it as one run (compressed, in several pieces, another byte order,
+        not aligned). A file that is changed meanwhile changes the array; one that is truncated ends the process (SIGBUS)."""
+        buffer = self._of.mapped(self.key, self.nbytes, self.itemsize)
+        return None if buffer is None else Array(self.dtype, self.shape, self.itemsize, buffer)
 
     def read_into(self, buffer: Any) -> None:
         """Fill a writable buffer of nbytes bytes, row-major. ValueError: it has another size. DcpfsError."""

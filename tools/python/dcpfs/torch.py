@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from . import tree
 from ._lib import DcpfsError
+from .array import Readable
 from .checkpoint import Checkpoint
 from .comm import Comm
 from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
@@ -95,10 +96,11 @@ def load(path: Source, map_location: Any = None, *, weights_only: bool = True, m
     with what is known of them.
 
     map_location: a device, or its name; a dict such as {"cpu": "cuda:0"}; a function of a storage and "cpu". How tensors
-    were placed when they were saved does not matter. weights_only, mmap: accepted, they change nothing: classes are never
-    made, bytes are read at once. DcpfsError: something cannot be read."""
+    were placed when they were saved does not matter. mmap: True maps tensors whose bytes are one aligned run in a file, as Tensor.mapped()
+    does, and reads the others; memory grows with what is used. weights_only changes nothing: classes are never made.
+    DcpfsError: something cannot be read."""
     with Checkpoint(path, version, **how) as ck:
-        return dict(read(ck, tree.skeleton(ck, lambda key: leaf(ck, key)), map_location))
+        return dict(read(ck, tree.skeleton(ck, lambda key: leaf(ck, key)), map_location, bool(mmap)))
 
 
 def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, checkpoint_id: Optional[Source] = None,
@@ -117,13 +119,18 @@ def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, check
         return dict(read(ck, tree.skeleton(ck, lambda key: leaf(ck, key), asked)))
 
 
-def read(ck: Checkpoint, node: Any, map_location: Any = None) -> Any:
+def read(ck: Checkpoint, node: Any, map_location: Any = None, mmap: bool = False) -> Any:
     """Collective if ranks opened @ck together. @node (dcpfs.tree) with tensors in the places of its Leafs."""
-    plan = Plan(ck)
+    plan, arrays = Plan(ck), dict[str, Readable]()
     for key in tree.keys(node):
-        plan.want(key)
+        mapped = ck[key].mapped() if mmap else None
+        if mapped is None:
+            plan.want(key)
+        else:
+            arrays[key] = mapped
     plan.finish().execute()
-    tensors = {part.key: _moved(plan.array(part).torch(), map_location) for part in plan.parts()}
+    arrays.update((part.key, plan.array(part)) for part in plan.parts())
+    tensors = {key: _moved(a.torch(), map_location) for key, a in arrays.items()}
     return tree.filled(node, tensors.__getitem__)
 
 
