@@ -67,6 +67,9 @@ NUMBER(sizeof(struct load_cuda_copy), sizeof(CUDA_MEMCPY3D));
 
 #define LOAD_CUFILE_ERROR CUfileError_t
 #define LOAD_CUFILE_DESCR CUfileDescr_t
+#define LOAD_CUFILE_PROPERTIES CUfileDrvProps_t
+#define LOAD_CUFILE_REQUEST CUfileIOParams_t
+#define LOAD_CUFILE_EVENT CUfileIOEvents_t
 #include "tools/load/memory/cufile_abi.h"
 
 static struct load_cufile_calls file_calls;
@@ -75,6 +78,32 @@ static struct load_cufile_calls file_calls;
 		__builtin_types_compatible_p(__typeof__(&name), __typeof__(file_calls.name)),  \
 		#name);
 LOAD_CUFILE_CALLS(SAME_RESULT)
+LOAD_CUFILE_MORE(SAME_RESULT)
+NUMBER(LOAD_CUFILE_BATCH, CUFILE_BATCH);
+NUMBER(LOAD_CUFILE_READ, CUFILE_READ);
+NUMBER(LOAD_CUFILE_WAITING, CUFILE_WAITING);
+NUMBER(LOAD_CUFILE_PENDING, CUFILE_PENDING);
+NUMBER(LOAD_CUFILE_COMPLETE, CUFILE_COMPLETE);
+NUMBER(LOAD_CUFILE_COMPAT, CU_FILE_ALLOW_COMPAT_MODE);
+NUMBER(sizeof(struct load_cufile_properties), sizeof(CUfileDrvProps_t));
+NUMBER(offsetof(struct load_cufile_properties, control),
+       offsetof(CUfileDrvProps_t, nvfs.dcontrolflags));
+NUMBER(offsetof(struct load_cufile_properties, batch),
+       offsetof(CUfileDrvProps_t, max_batch_io_size));
+NUMBER(sizeof(struct load_cufile_request), sizeof(CUfileIOParams_t));
+NUMBER(offsetof(struct load_cufile_request, base),
+       offsetof(CUfileIOParams_t, u.batch.devPtr_base));
+NUMBER(offsetof(struct load_cufile_request, off),
+       offsetof(CUfileIOParams_t, u.batch.file_offset));
+NUMBER(offsetof(struct load_cufile_request, at),
+       offsetof(CUfileIOParams_t, u.batch.devPtr_offset));
+NUMBER(offsetof(struct load_cufile_request, n), offsetof(CUfileIOParams_t, u.batch.size));
+NUMBER(offsetof(struct load_cufile_request, handle), offsetof(CUfileIOParams_t, fh));
+NUMBER(offsetof(struct load_cufile_request, opcode), offsetof(CUfileIOParams_t, opcode));
+NUMBER(offsetof(struct load_cufile_request, cookie), offsetof(CUfileIOParams_t, cookie));
+NUMBER(sizeof(struct load_cufile_event), sizeof(CUfileIOEvents_t));
+NUMBER(offsetof(struct load_cufile_event, status), offsetof(CUfileIOEvents_t, status));
+NUMBER(offsetof(struct load_cufile_event, got), offsetof(CUfileIOEvents_t, ret));
 NUMBER(LOAD_CUFILE_SUCCESS, CU_FILE_SUCCESS);
 NUMBER(LOAD_CUFILE_FD, CU_FILE_HANDLE_TYPE_OPAQUE_FD);
 NUMBER(sizeof(struct load_cufile_error), sizeof(CUfileError_t));

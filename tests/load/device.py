@@ -3,8 +3,11 @@
 """Loads into the memory of GPUs that are not there (fake/): in which order bytes get there, what is pinned, and what
 becomes of a job when any call of the driver fails.
 """
+import json
 import os
+import pathlib
 import re
+import struct
 
 import jobs
 import lib
@@ -140,6 +143,19 @@ def staging():
                   f"pinned {got and got['pinned']}, on the device {got and got['device_staging']}")
 
 
+def apart():
+    """A source of which every second tensor is far from the next one that is wanted."""
+    source, n = lib.fresh("apart"), 50000
+    text = json.dumps({f"t{i}": {"dtype": "BF16", "shape": [n], "data_offsets": [2 * i * n, 2 * (i + 1) * n]}
+                       for i in range(60)}).encode()
+    (source / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + lib.rng("apart").randbytes(120 * n))
+    return source
+
+
+COMPAT = "cuFile in its compatibility mode, by way of the host: nvidia-fs is not loaded"
+HOST = " reads by the host, "
+
+
 def gds():
     """cuFile reads into the device: the same bytes, and what it refuses is read by the host, with the reason."""
     source = checkpoint(2)
@@ -150,17 +166,18 @@ def gds():
         return
     size = sum(p.stat().st_size for p in source.rglob("*.safetensors"))
     argv = [source, "--io", "gds", "--json", "--check", "--staging", "2M"]
-    compat = "cuFile in its compatibility mode: nvidia-fs is not loaded"
     for extra, env, io, says in (
-            ([], {}, "gds", compat),
-            (["--dtype", "F16"], {}, "gds", compat),
-            (["--layout", "dim1x3", "--rank", 1], {}, "gds", compat),
+            ([], {}, "gds", COMPAT),
+            (["--dtype", "F16"], {}, "gds", COMPAT),
+            ([], {"FAKE_CUFILE_NVFS": "2"}, "gds", "cuFile with nvidia-fs, or in its compatibility mode on a file system that"),
+            ([], {"FAKE_CUFILE_NVFS": "3"}, "gds", "cuFile with nvidia-fs"),
             ([], {"FAKE_CUDA_FAIL": "cuFileDriverOpen:1:5001"}, "direct", "not gds: cuFileDriverOpen: error 5001"),
             ([], {"FAKE_CUDA_FAIL": "cuFileBufRegister:1:5008"}, "gds", "; its memory is not registered"),
-            ([], {"FAKE_CUDA_FAIL": "cuFileHandleRegister:1:5008"}, "gds", "reads by the host, cuFileHandleRegister: 5008"),
-            ([], {"FAKE_CUDA_FAIL": "cuFileRead:2:5"}, "gds", "; 1 reads by the host, cuFileRead: -5"),
-            ([], {"FAKE_CUDA_FAIL": "cuFileRead:2:hang"}, "gds", "; 1 reads by the host, cuFileRead: "),
-            (["--device", "cuda,managed"], {}, "gds", compat),
+            ([], {"FAKE_CUDA_FAIL": "cuFileDriverGetProperties:1:5008"}, "gds", COMPAT),
+            ([], {"FAKE_CUDA_FAIL": "cuFileHandleRegister:1:5008"}, "gds", HOST + "cuFileHandleRegister: 5008"),
+            ([], {"FAKE_CUDA_FAIL": "cuFileRead:2:5"}, "gds", "; 1" + HOST + "cuFileRead: -5"),
+            ([], {"FAKE_CUDA_FAIL": "cuFileRead:2:hang"}, "gds", "; 1" + HOST + "cuFileRead: "),
+            (["--device", "cuda,managed"], {}, "gds", COMPAT),
             (["--device", "cuda,pinned"], {}, "direct", "not gds: some destinations may be in the host's memory"),
             ([], {"FAKE_CUDA_FAIL": "cuModuleLoadData:1:222"}, "direct", "not gds: the host converts: cuModuleLoadData"),
             (["--exchange", "node"], {}, "direct", "not gds: ranks exchange what they read")):
@@ -178,6 +195,43 @@ def gds():
     case("gds, many ranks")
     got = Job(3, *argv, "--device", "cuda").report()
     check(got and (got["exchange"], got["io"]) == ("never", "gds"), f"{got}")
+    batches(["--io", "gds", "--json", "--check", "--staging", "8M", "--keys", "t*[02468]", "--device", "cuda", apart()])
+
+
+def batches(argv):
+    """Reads far from each other are a batch, as large as cuFile lets it be; what fails of it is read singly."""
+    folder = lib.fresh("older")
+    for name in ("cuFileBatchIOSubmit", "cuFileDriverGetProperties", "cuFileBufRegister"):
+        (folder / name).mkdir()
+        own = pathlib.Path(os.environ["LD_LIBRARY_PATH"].partition(":")[0]) / "libcufile.so.0"
+        (folder / name / own.name).write_bytes(own.read_bytes().replace(f"\0{name}\0".encode(), f"\0{name[:-1]}_\0".encode()))
+    for fails, says, most in (
+            (None, COMPAT, 8),
+            ("cuFileBatchIOSetUp:1:5", "; not in batches, cuFileBatchIOSetUp: 5", 0),
+            ("cuFileBatchIOSubmit:1:5", "; not in batches, cuFileBatchIOSubmit: 5", 0),
+            ("batch:2:5", "; not in batches, a read of a batch: 64", 8),
+            ("batched:2:hang", "; not in batches, a read of a batch: 16", 8),
+            ("cuFileBatchIOGetStatus:1:5", None, 8), ("batch:2:hang", None, 8),
+            ("/cuFileBatchIOSubmit", "; not in batches, libcufile.so.0 has no cuFileBatchIOSubmit", 0),
+            ("/cuFileDriverGetProperties", "; not in batches, cuFileBatchIOSetUp: 5008", 0),  # 128 are too many for the fake
+            ("/cuFileBufRegister", "not gds: libcufile.so.0 has no cuFileBufRegister", 0)):
+        case(f"gds, batches, {fails}")
+        log = lib.fresh("log") / "0"
+        env = {"FAKE_CUDA_LOG": str(log)}
+        if fails and fails[0] == "/":
+            env["LD_LIBRARY_PATH"] = f"{folder}{fails}:{os.environ['LD_LIBRARY_PATH']}"
+        elif fails:
+            env["FAKE_CUDA_FAIL"] = fails
+        if says is None:  # nobody knows what of the memory is still written to
+            said = one(*argv, "--timeout", 1, code=1, **env)
+            check("cuFileBatchIOGetStatus: error 5" in said or "a batch of cuFile did not end in 1 s" in said, said)
+            continue
+        got = one(*argv, **env)
+        check(got and says in got["io_why"] and HOST not in got["io_why"], f"{got and got['io_why']}")
+        lines = [w.split() for w in lib.read(log).decode().splitlines()]
+        sizes = [int(w[1]) for w in lines if w[0] == "batch"]
+        equal(max(sizes, default=0), most, "reads of a batch")
+        check(bool(got) and sum(w[0] == "file" for w in lines) >= (0 if "not gds" in says else 30), "reads")
 
 
 def machines():

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A libcufile.so.0 whose reads go into the memory of the fake libcuda.so.1 beside it. FAKE_CUDA_FAIL names its
- * calls, too; a read may fail with a code, or with 0 come short.
+ * calls, too; a read may fail with a code, or with "hang" come short; so may "batch", a read of a batch, which with "hang"
+ * never ends. FAKE_CUFILE_NVFS: the major version of nvidia-fs.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #define DECLARE(result, name, arguments)                                                       \
 	__attribute__((visibility("default"))) result name arguments;
 LOAD_CUFILE_CALLS(DECLARE)
+LOAD_CUFILE_MORE(DECLARE)
 
 enum { NOT_SUPPORTED = 5008 };
 
@@ -71,9 +73,10 @@ struct load_cufile_error cuFileBufDeregister(const void *base)
 	return done("cuFileBufDeregister");
 }
 
-ssize_t cuFileRead(void *handle, void *base, size_t n, off_t off, off_t at)
+static ssize_t read_as(const char *name, void *handle, void *base, size_t n, off_t off,
+		       off_t at)
 {
-	int code = fake_fails("cuFileRead");
+	int code = fake_fails(name);
 	ssize_t got;
 	void *own;
 
@@ -89,4 +92,99 @@ ssize_t cuFileRead(void *handle, void *base, size_t n, off_t off, off_t at)
 		fake_write((char *)base + at, own, (size_t)got);
 	free(own);
 	return got < 0 ? -errno : got;
+}
+
+ssize_t cuFileRead(void *handle, void *base, size_t n, off_t off, off_t at)
+{
+	return read_as("cuFileRead", handle, base, n, off, at);
+}
+
+struct load_cufile_error cuFileDriverGetProperties(struct load_cufile_properties *p)
+{
+	int major = fake_number("FAKE_CUFILE_NVFS", 0);
+
+	*p = (struct load_cufile_properties){ .major = (unsigned)major,
+					      .control = major < 3 ? 2 : 0,
+					      .batch = 8 };
+	return done("cuFileDriverGetProperties");
+}
+
+/* ---- batches: done when somebody asks, some at a time, the last first ---- */
+
+struct batch {
+	struct load_cufile_request request[8];
+	unsigned most, n;
+};
+
+struct load_cufile_error cuFileBatchIOSetUp(void **batch, unsigned n)
+{
+	struct load_cufile_error e = done("cuFileBatchIOSetUp");
+	struct batch *b = calloc(1, sizeof(*b));
+
+	if (n > 8 || !b)
+		e.code = NOT_SUPPORTED;
+	if (b)
+		b->most = n;
+	*batch = b;
+	if (e.code)
+		free(b);
+	return e;
+}
+
+struct load_cufile_error cuFileBatchIOSubmit(void *batch, unsigned n,
+					     struct load_cufile_request *requests,
+					     unsigned flags)
+{
+	struct load_cufile_error e = done("cuFileBatchIOSubmit");
+	struct batch *b = batch;
+
+	if (b->n || n == 0 || n > b->most || flags)
+		e.code = NOT_SUPPORTED;
+	for (unsigned i = 0; i < n && !e.code; i++) {
+		if (requests[i].mode != LOAD_CUFILE_BATCH || requests[i].opcode)
+			e.code = NOT_SUPPORTED;
+		b->request[i] = requests[i];
+	}
+	b->n = e.code ? 0 : n;
+	fake_tell("batch %u\n", b->n);
+	return e;
+}
+
+struct load_cufile_error cuFileBatchIOGetStatus(void *batch, unsigned least, unsigned *n,
+						struct load_cufile_event *events,
+						struct timespec *timeout)
+{
+	struct load_cufile_error e = done("cuFileBatchIOGetStatus");
+	unsigned most = *n < 3 ? *n : 3;
+	struct batch *b = batch;
+
+	for (*n = 0; *n < most && b->n && !e.code;) {
+		struct load_cufile_request *r = &b->request[b->n - 1];
+		int code = fake_fails("batch");
+		ssize_t got;
+
+		if (code == HANGS) {
+			nanosleep(timeout, NULL);
+			break;
+		}
+		got = code ? -code
+			   : read_as("batched", r->handle, r->base, r->n, r->off, r->at);
+		events[(*n)++] = (struct load_cufile_event){
+			r->cookie, got < 0 ? 0x40 : LOAD_CUFILE_COMPLETE, (size_t)got
+		};
+		b->n--;
+	}
+	(void)least;
+	return e;
+}
+
+struct load_cufile_error cuFileBatchIOCancel(void *batch)
+{
+	((struct batch *)batch)->n = 0;
+	return done("cuFileBatchIOCancel");
+}
+
+void cuFileBatchIODestroy(void *batch)
+{
+	free(batch);
 }

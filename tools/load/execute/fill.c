@@ -24,6 +24,11 @@ struct filling {
 	int direct; /* @file opened with O_DIRECT; -1: not opened yet, -2: it cannot be */
 	struct dcp_read read[DCP_QUEUE_READS];
 	size_t n;
+	/* What the device is to read, to @slot. */
+	struct load_gds_read asked[DCP_QUEUE_READS];
+	const struct load_stretch *of[DCP_QUEUE_READS];
+	size_t nasked;
+	uint8_t *slot;
 };
 
 static int flush(struct filling *f)
@@ -53,6 +58,68 @@ static int add(struct filling *f, int fd, uint64_t off, uint8_t *to, uint64_t n)
 	return rc;
 }
 
+static int direct_fd(struct filling *f)
+{
+	char path[40];
+
+	if (f->direct == -1) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", f->file->fd);
+		f->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+		if (f->direct < 0)
+			f->direct = -2;
+	}
+	return f->direct;
+}
+
+/* Are the first, middle and last of @n bytes in the page cache? Taken as all of them. */
+static bool is_warm(int fd, const struct load_stretch *s, uint64_t n)
+{
+	return dcp_is_cached(fd, s->lo) && dcp_is_cached(fd, s->lo + n - 1) &&
+	       dcp_is_cached(fd, s->lo + n / 2);
+}
+
+/* By the host, past the page cache where that is asked for: @n bytes at the beginning of @s. */
+static int fill_host(struct filling *f, const struct load_stretch *s, uint8_t *to, uint64_t n)
+{
+	uint32_t io = f->p->report.io;
+	uint64_t tail = n % LOAD_BLOCK; /* the end of the file, too short for O_DIRECT */
+	int rc;
+
+	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
+	    (io == DCPLOAD_IO_AUTO && is_warm(f->file->fd, s, n)))
+		return add(f, f->file->fd, s->lo, to, n);
+	rc = add(f, f->direct, s->lo, to, n - tail);
+	if (rc == 0 && tail)
+		rc = add(f, f->file->fd, s->lo + n - tail, to + n - tail, tail);
+	return rc;
+}
+
+/* Have the device read what it was asked to, and the host what it refuses. */
+static int flush_device(struct filling *f, struct dcp_err *err)
+{
+	struct dcpload_plan *p = f->p;
+	char why[80] = "";
+	int rc = f->nasked ? load_gds_read(p->gds, f->number, direct_fd(f), f->asked, f->nasked,
+					   why, sizeof(why))
+			   : 0;
+
+	if (rc < 0)
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s",
+			 dcp_files_name(f->files, f->number), why);
+	for (size_t i = 0; i < f->nasked && rc == 0; i++) {
+		const struct load_stretch *s = f->of[i];
+		struct load_there *there = &p->there[s - p->chunks->stretch];
+
+		if (f->asked[i].there)
+			continue;
+		there->host += there->device;
+		there->device = 0;
+		rc = fill_host(f, s, f->slot + s->at, f->asked[i].n);
+	}
+	f->nasked = 0;
+	return rc;
+}
+
 /* Finish with the file: flush unless @rc is an error, and check that the file has not changed. */
 static int leave(struct filling *f, int rc, struct dcp_err *err)
 {
@@ -60,6 +127,7 @@ static int leave(struct filling *f, int rc, struct dcp_err *err)
 
 	if (!f->file)
 		return rc;
+	rc = rc < 0 ? rc : flush_device(f, err);
 	rc = rc < 0 ? rc : flush(f);
 	seen = dcp_files_check(f->files, f->number, false);
 	rc = rc == 0 || seen == -ESTALE ? seen : rc;
@@ -91,48 +159,11 @@ static int enter(struct filling *f, uint32_t number, struct dcp_err *err)
 	return rc;
 }
 
-static int direct_fd(struct filling *f)
-{
-	char path[40];
-
-	if (f->direct == -1) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", f->file->fd);
-		f->direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-		if (f->direct < 0)
-			f->direct = -2;
-	}
-	return f->direct;
-}
-
-/* Are the first, middle and last of @n bytes in the page cache? Taken as all of them. */
-static bool is_warm(int fd, const struct load_stretch *s, uint64_t n)
-{
-	return dcp_is_cached(fd, s->lo) && dcp_is_cached(fd, s->lo + n - 1) &&
-	       dcp_is_cached(fd, s->lo + n / 2);
-}
-
-/* By cuFile to the device, what can be. Returns bytes that are there; the host reads the rest. */
-static uint32_t fill_device(struct filling *f, const struct load_stretch *s,
-			    const uint8_t *slot, uint64_t n)
-{
-	struct dcpload_plan *p = f->p;
-	uint64_t all,
-		at = (uint64_t)(slot - (uint8_t *)load_window_memory(p->window, &all)) + s->at;
-	struct load_there *there = &p->there[s - p->chunks->stretch];
-
-	*there = (struct load_there){ (uint32_t)(n - n % LOAD_BLOCK), (uint32_t)n };
-	if (there->device == 0 ||
-	    !load_gds_read(p->gds, s->file, direct_fd(f), s->lo, at, there->device))
-		there->device = 0;
-	there->host -= there->device;
-	return there->device;
-}
-
 static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t *slot,
 			struct dcp_err *err)
 {
-	uint32_t io = f->p->report.io, there;
-	uint64_t n, tail;
+	struct dcpload_plan *p = f->p;
+	uint64_t n, tail, all;
 	int rc = enter(f, s->file, err);
 
 	if (rc < 0)
@@ -142,18 +173,27 @@ static int fill_stretch(struct filling *f, const struct load_stretch *s, uint8_t
 				dcp_files_name(f->files, s->file),
 				(unsigned long long)f->file->size);
 	n = DCP_MIN((uint64_t)s->n, f->file->size - s->lo);
-	__atomic_fetch_add(&f->p->report.read, n, __ATOMIC_RELAXED);
-	there = f->p->gds ? fill_device(f, s, slot, n) : 0;
-	if (there)
-		return add(f, f->file->fd, s->lo + there, slot + s->at + there, n - there);
-	if (io == DCPLOAD_IO_BUFFERED || io == DCPLOAD_IO_MOUNT || direct_fd(f) < 0 ||
-	    (io == DCPLOAD_IO_AUTO && is_warm(f->file->fd, s, n)))
-		return add(f, f->file->fd, s->lo, slot + s->at, n);
-	tail = n % LOAD_BLOCK; /* the end of the file, too short for O_DIRECT */
-	rc = add(f, f->direct, s->lo, slot + s->at, n - tail);
-	if (rc == 0 && tail)
-		rc = add(f, f->file->fd, s->lo + n - tail, slot + s->at + n - tail, tail);
-	return rc;
+	__atomic_fetch_add(&p->report.read, n, __ATOMIC_RELAXED);
+	tail = n % LOAD_BLOCK;
+	if (!p->gds)
+		return fill_host(f, s, slot + s->at, n);
+	p->there[s - p->chunks->stretch] =
+		(struct load_there){ (uint32_t)(n - tail), (uint32_t)tail };
+	if (n > tail) { /* whole blocks, with the others of the file */
+		if (f->nasked == DCP_QUEUE_READS)
+			rc = flush_device(f, err);
+		f->slot = slot;
+		f->of[f->nasked] = s;
+		f->asked[f->nasked++] = (struct load_gds_read){
+			.off = s->lo,
+			.at = (uint64_t)(slot -
+					 (uint8_t *)load_window_memory(p->window, &all)) +
+			      s->at,
+			.n = n - tail,
+		};
+	}
+	return rc < 0 ? rc
+		      : add(f, f->file->fd, s->lo + n - tail, slot + s->at + n - tail, tail);
 }
 
 int load_fill(struct dcpload_plan *p, size_t c, uint8_t *slot, struct dcp_err *err)

@@ -11,11 +11,16 @@
 #include <unistd.h>
 
 #include "core/base/base.h"
+#include "core/base/clock.h"
 #include "tools/load/memory/cufile_abi.h"
 
 #define LIBRARY "libcufile.so.0"
 
-enum { MOST_FILES = 1024 }; /* that are kept open */
+enum {
+	MOST_FILES = 1024, /* that are kept open */
+	MOST_BATCH = 128,  /* reads of a batch, also cuFile's default */
+	IDLE = 16,         /* batches that are kept; more threads do not read */
+};
 
 struct file {
 	void *handle;
@@ -29,27 +34,40 @@ struct load_gds {
 	void *base;
 	uint64_t bytes;
 	bool opened, registered;
+	uint32_t timeout_ms;
+	char how[160];        /* it works */
 	pthread_mutex_t lock; /* of what follows */
 	struct file file[MOST_FILES];
+	uint32_t batch; /* reads of one; 0: there are none */
+	void *idle[IDLE];
+	uint32_t nidle;
+	char alone[80];   /* why a read was made without a batch; "": none was */
 	uint64_t refused; /* reads that the host made */
 	char first[80];   /* why the first of them was */
-	char why[160];
+	char why[400];
 };
 
 static int find_calls(struct load_gds *g, void *library, char *why, size_t size)
 {
 #define NAME(result, name, arguments) #name,
-	static const char *const names[] = { LOAD_CUFILE_CALLS(NAME) };
+	static const char *const names[] = { LOAD_CUFILE_CALLS(NAME) LOAD_CUFILE_MORE(NAME) },
+				 *const more[] = { LOAD_CUFILE_MORE(NAME) };
 #undef NAME
 	void **at = (void **)&g->call;
 
 	_Static_assert(sizeof(g->call) == DCP_LEN(names) * sizeof(*at), "pointers alone");
+	g->batch = MOST_BATCH;
 	for (size_t i = 0; i < DCP_LEN(names); i++) {
 		at[i] = dlsym(library, names[i]);
-		if (!at[i]) {
-			snprintf(why, size, LIBRARY " has no %s", names[i]);
+		if (at[i])
+			continue;
+		snprintf(why, size, LIBRARY " has no %s", names[i]);
+		if (i < DCP_LEN(names) - DCP_LEN(more))
 			return -ELIBBAD;
-		}
+		if (at + i == (void **)&g->call.cuFileDriverGetProperties)
+			continue;
+		g->batch = 0;
+		snprintf(g->alone, sizeof(g->alone), "%.79s", why);
 	}
 	return 0;
 }
@@ -65,7 +83,28 @@ static int find_driver(bool *loaded, char *why, size_t size)
 	return -ENODEV;
 }
 
-static int open_driver(struct load_gds *g, char *why, size_t size)
+/* Tell how files are read: what the driver says of itself, or else what is there. */
+static void describe(struct load_gds *g, bool loaded)
+{
+	struct load_cufile_properties has = { .major = loaded,
+					      .control = 1u << LOAD_CUFILE_COMPAT };
+
+	if (g->call.cuFileDriverGetProperties &&
+	    g->call.cuFileDriverGetProperties(&has).code == LOAD_CUFILE_SUCCESS)
+		g->batch = DCP_MIN(g->batch, DCP_MAX(has.batch, 1u));
+	if (!has.major)
+		snprintf(g->how, sizeof(g->how),
+			 "cuFile in its compatibility mode, by way of the host: nvidia-fs is "
+			 "not loaded");
+	else
+		snprintf(g->how, sizeof(g->how), "cuFile with nvidia-fs%s",
+			 has.control & 1u << LOAD_CUFILE_COMPAT
+				 ? ", or in its compatibility mode on a file system that "
+				   "nvidia-fs does not know"
+				 : "");
+}
+
+static int open_driver(struct load_gds *g, bool loaded, char *why, size_t size)
 {
 	struct load_cufile_error e;
 	int rc = g->d->kind->alloc(g->d, g->bytes, &g->base);
@@ -80,6 +119,7 @@ static int open_driver(struct load_gds *g, char *why, size_t size)
 	e = g->call.cuFileDriverOpen();
 	g->opened = e.code == LOAD_CUFILE_SUCCESS;
 	if (g->opened) {
+		describe(g, loaded);
 		g->registered = g->call.cuFileBufRegister(g->base, g->bytes, 0).code ==
 				LOAD_CUFILE_SUCCESS;
 	} else {
@@ -120,8 +160,8 @@ int load_gds_probe(char *found, size_t size)
 	return rc;
 }
 
-int load_gds_open(struct load_device *d, uint64_t n, struct load_gds **out, char *why,
-		  size_t size)
+int load_gds_open(struct load_device *d, uint64_t n, uint32_t timeout_ms, struct load_gds **out,
+		  char *why, size_t size)
 {
 	struct load_gds *g = calloc(1, sizeof(*g));
 	bool loaded = false;
@@ -132,18 +172,15 @@ int load_gds_open(struct load_device *d, uint64_t n, struct load_gds **out, char
 	pthread_mutex_init(&g->lock, NULL);
 	g->d = d;
 	g->bytes = n;
+	g->timeout_ms = timeout_ms;
 	snprintf(why, size, "out of memory");
 	rc = open_library(g, &loaded, why, size);
 	if (rc == 0)
-		rc = open_driver(g, why, size);
+		rc = open_driver(g, loaded, why, size);
 	if (rc < 0) {
 		load_gds_close(g);
 		return rc;
 	}
-	snprintf(g->why, sizeof(g->why), "%s%s",
-		 loaded ? "cuFile with nvidia-fs"
-			: "cuFile in its compatibility mode: nvidia-fs is not loaded",
-		 g->registered ? "" : "; its memory is not registered");
 	*out = g;
 	return 0;
 }
@@ -159,6 +196,8 @@ void load_gds_close(struct load_gds *g)
 			g->call.cuFileHandleDeregister(g->file[i].handle);
 			close(g->file[i].fd);
 		}
+		while (g->nidle)
+			g->call.cuFileBatchIODestroy(g->idle[--g->nidle]);
 		if (g->registered)
 			g->call.cuFileBufDeregister(g->base);
 		g->call.cuFileDriverClose();
@@ -175,23 +214,41 @@ char *load_gds_memory(const struct load_gds *g)
 	return g->base;
 }
 
-/* Under the lock. */
-static void refuse(struct load_gds *g, const char *call, long code)
+/* The host has to make @n reads. */
+static void refuse(struct load_gds *g, size_t n, const char *call, long code)
 {
-	if (g->refused++ == 0)
+	pthread_mutex_lock(&g->lock);
+	if (g->refused == 0)
 		snprintf(g->first, sizeof(g->first), "%s: %ld", call, code);
+	g->refused += n;
+	pthread_mutex_unlock(&g->lock);
+}
+
+/* Reads are made without a batch; @all: from now on. */
+static void leave_batch(struct load_gds *g, bool all, const char *call, long code)
+{
+	pthread_mutex_lock(&g->lock);
+	if (!g->alone[0])
+		snprintf(g->alone, sizeof(g->alone), "%s: %ld", call, code);
+	if (all)
+		g->batch = 0;
+	pthread_mutex_unlock(&g->lock);
 }
 
 /* The handle of a file, registered when it is first read; NULL: it is refused. */
-static void *handle_of(struct load_gds *g, uint32_t number, int fd)
+static void *handle_of(struct load_gds *g, uint32_t number, int fd, size_t n)
 {
 	struct file *f = number < MOST_FILES ? &g->file[number] : NULL;
 	struct load_cufile_descr descr = { .type = LOAD_CUFILE_FD };
-	struct load_cufile_error e;
+	struct load_cufile_error e = { 0 };
 	void *handle = NULL;
 
+	if (!f) {
+		refuse(g, n, "more files than are kept open", MOST_FILES);
+		return NULL;
+	}
 	pthread_mutex_lock(&g->lock);
-	if (f && f->state == NEW) {
+	if (f->state == NEW) {
 		f->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 		descr.handle.fd = f->fd;
 		e = f->fd < 0 ? (struct load_cufile_error){ (unsigned)errno, 0 }
@@ -199,51 +256,174 @@ static void *handle_of(struct load_gds *g, uint32_t number, int fd)
 		f->state = e.code == LOAD_CUFILE_SUCCESS ? GOOD : REFUSED;
 		if (f->state == REFUSED && f->fd >= 0)
 			close(f->fd);
-		if (f->state == REFUSED)
-			refuse(g, "cuFileHandleRegister", e.code);
-	} else if (!f || f->state == REFUSED) {
-		refuse(g, "more files than are kept open", MOST_FILES);
 	}
-	if (f && f->state == GOOD)
+	if (f->state == GOOD)
 		handle = f->handle;
 	pthread_mutex_unlock(&g->lock);
+	if (!handle)
+		refuse(g, n, "cuFileHandleRegister", e.code);
 	return handle;
 }
 
-bool load_gds_read(struct load_gds *g, uint32_t file, int fd, uint64_t off, uint64_t at,
-		   uint64_t n)
-{
-	void *handle;
-	ssize_t got = -1;
+/* ---- batches ---- */
 
-	if (fd < 0) {
-		pthread_mutex_lock(&g->lock);
-		refuse(g, "no O_DIRECT", fd);
-		pthread_mutex_unlock(&g->lock);
-		return false;
+/* A batch that no thread uses, for *@most reads; NULL: there is none to be had. */
+static void *take_batch(struct load_gds *g, uint32_t *most)
+{
+	struct load_cufile_error e = { 0 };
+	void *id = NULL;
+
+	pthread_mutex_lock(&g->lock);
+	*most = g->batch;
+	if (g->batch && g->nidle)
+		id = g->idle[--g->nidle];
+	pthread_mutex_unlock(&g->lock);
+	if (id || !*most)
+		return id;
+	e = g->call.cuFileBatchIOSetUp(&id, *most);
+	if (e.code == LOAD_CUFILE_SUCCESS)
+		return id;
+	leave_batch(g, true, "cuFileBatchIOSetUp", e.code);
+	return NULL;
+}
+
+static void give_batch(struct load_gds *g, void *id)
+{
+	pthread_mutex_lock(&g->lock);
+	if (g->nidle < IDLE) {
+		g->idle[g->nidle++] = id;
+		id = NULL;
 	}
-	if (g->d->kind->enter(g->d) < 0)
-		return false;
-	handle = handle_of(g, file, fd);
-	if (handle) {
-		got = g->call.cuFileRead(handle, g->base, n, (off_t)off, (off_t)at);
-		if (got != (ssize_t)n) {
-			pthread_mutex_lock(&g->lock);
-			refuse(g, "cuFileRead", got);
-			pthread_mutex_unlock(&g->lock);
+	pthread_mutex_unlock(&g->lock);
+	if (id)
+		g->call.cuFileBatchIODestroy(id);
+}
+
+/* Wait for the @n reads of a batch that was submitted. */
+static int await_batch(struct load_gds *g, void *id, struct load_gds_read *r, uint32_t n,
+		       char *why, size_t size)
+{
+	int64_t until = dcp_now_ns(CLOCK_MONOTONIC) + g->timeout_ms * DCP_NS_PER_MS;
+	struct load_cufile_event event[MOST_BATCH];
+	bool ended[MOST_BATCH] = { false };
+
+	for (uint32_t left = n, got; left;) {
+		struct timespec look = { .tv_sec = 1 };
+		struct load_cufile_error e;
+
+		got = left;
+		e = g->call.cuFileBatchIOGetStatus(id, 1, &got, event, &look);
+		if (e.code != LOAD_CUFILE_SUCCESS) {
+			snprintf(why, size, "cuFileBatchIOGetStatus: error %u", e.code);
+			return -EREMOTEIO;
+		}
+		for (uint32_t i = 0; i < DCP_MIN(got, n); i++) {
+			size_t k = (size_t)(uintptr_t)event[i].cookie;
+
+			if (event[i].status <= LOAD_CUFILE_PENDING || k >= n || ended[k])
+				continue;
+			ended[k] = true;
+			left--;
+			r[k].there = event[i].status == LOAD_CUFILE_COMPLETE &&
+				     event[i].got == r[k].n;
+			if (!r[k].there)
+				leave_batch(g, false, "a read of a batch",
+					    (long)event[i].status);
+		}
+		if (left && dcp_now_ns(CLOCK_MONOTONIC) > until) {
+			snprintf(why, size, "a batch of cuFile did not end in %u s",
+				 g->timeout_ms / 1000);
+			return -ETIMEDOUT;
 		}
 	}
+	return 0;
+}
+
+/* Make the reads that batches can make. */
+static int read_batches(struct load_gds *g, void *handle, struct load_gds_read *r, size_t n,
+			char *why, size_t size)
+{
+	struct load_cufile_request request[MOST_BATCH];
+	uint32_t most, now;
+	void *id = take_batch(g, &most);
+	int rc = 0;
+
+	for (size_t from = 0; id && from < n; from += now) {
+		struct load_cufile_error e;
+
+		now = (uint32_t)DCP_MIN(n - from, (size_t)most);
+		for (uint32_t k = 0; k < now; k++)
+			request[k] = (struct load_cufile_request){
+				.mode = LOAD_CUFILE_BATCH,
+				.base = g->base,
+				.off = (off_t)r[from + k].off,
+				.at = (off_t)r[from + k].at,
+				.n = r[from + k].n,
+				.handle = handle,
+				.opcode = LOAD_CUFILE_READ,
+				.cookie = (void *)(uintptr_t)k,
+			};
+		e = g->call.cuFileBatchIOSubmit(id, now, request, 0);
+		if (e.code != LOAD_CUFILE_SUCCESS) {
+			leave_batch(g, true, "cuFileBatchIOSubmit", e.code);
+			break;
+		}
+		rc = await_batch(g, id, r + from, now, why, size);
+		if (rc < 0) {
+			g->call.cuFileBatchIOCancel(id);
+			g->call.cuFileBatchIODestroy(id);
+			return rc;
+		}
+	}
+	if (id)
+		give_batch(g, id);
+	return 0;
+}
+
+int load_gds_read(struct load_gds *g, uint32_t file, int fd, struct load_gds_read *r, size_t n,
+		  char *why, size_t size)
+{
+	void *handle = NULL;
+	int rc = 0;
+
+	for (size_t i = 0; i < n; i++)
+		r[i].there = false;
+	if (fd < 0) {
+		refuse(g, n, "no O_DIRECT", fd);
+		return 0;
+	}
+	if (g->d->kind->enter(g->d) < 0) {
+		refuse(g, n, "no context", 0);
+		return 0;
+	}
+	handle = handle_of(g, file, fd, n);
+	if (handle && n > 1)
+		rc = read_batches(g, handle, r, n, why, size);
+	for (size_t i = 0; i < n && handle && rc == 0; i++) {
+		ssize_t got;
+
+		if (r[i].there)
+			continue;
+		got = g->call.cuFileRead(handle, g->base, r[i].n, (off_t)r[i].off,
+					 (off_t)r[i].at);
+		r[i].there = got == (ssize_t)r[i].n;
+		if (!r[i].there)
+			refuse(g, 1, "cuFileRead", got);
+	}
 	g->d->kind->leave(g->d);
-	return handle && got == (ssize_t)n;
+	return rc;
 }
 
 const char *load_gds_why(struct load_gds *g)
 {
-	size_t n = strcspn(g->why, ";");
+	int n;
 
 	pthread_mutex_lock(&g->lock);
+	n = snprintf(g->why, sizeof(g->why), "%s%s%s%s", g->how,
+		     g->registered ? "" : "; its memory is not registered",
+		     g->alone[0] ? "; not in batches, " : "", g->alone);
 	if (g->refused)
-		snprintf(g->why + n, sizeof(g->why) - n, "; %llu reads by the host, %s",
+		snprintf(g->why + n, sizeof(g->why) - (size_t)n, "; %llu reads by the host, %s",
 			 (unsigned long long)g->refused, g->first);
 	pthread_mutex_unlock(&g->lock);
 	return g->why;

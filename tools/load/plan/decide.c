@@ -336,7 +336,8 @@ static int open_gds(struct dcpload_plan *p)
 	uint64_t bytes;
 
 	load_window_memory(p->window, &bytes);
-	if (!why && load_gds_open(p->device, bytes, &p->gds, text, sizeof(text)) < 0)
+	if (!why && load_gds_open(p->device, bytes, p->ck->config.timeout_ms, &p->gds, text,
+				  sizeof(text)) < 0)
 		why = text;
 	if (why) {
 		p->report.io = DCPLOAD_IO_DIRECT;
