@@ -3,14 +3,17 @@
 """Plant the faults of tests/mutants.txt, one at a time, and see which of them no test notices.
 
 The faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each the
-related tests run first (unit tests that cover the source, as lint/units.py knows, then the others of their folders;
-where fs/ and tools/ have none, the scripts of cli/, mount/ and load/ that name it; of tools/python suite python), then
-all others; the first that fails ends it. What is known stays in build/mutants/results.json: a run that was stopped goes
-on where it was, and a fault is tried again when its source has changed, or when it survived unexplained and anything has.
+related tests run first (unit tests that cover the source, as lint/units.py knows, or a source that includes the header,
+then the others of their folders; where fs/ and tools/ have none, the scripts of cli/, mount/ and load/ that name it; of
+tools/python suite python), then all others; those that saw most faults before go first, and the first that fails ends it.
+What is known stays in build/mutants/results.json: a run that was stopped goes on where it was, and a fault is tried again
+when its source has changed, or when it survived unexplained and anything has.
 
-usage: mutate.py [WORD..] [--changed N] [--related] [--fresh] [--list] [--check]
+usage: mutate.py [WORD..] [--changed N] [--related] [-j N] [--fresh] [--list] [--check]
 """
 import argparse
+import collections
+import concurrent.futures
 import functools
 import hashlib
 import json
@@ -18,6 +21,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -63,8 +67,11 @@ class Fault:
         return hashlib.sha256("\0".join((self.old, self.new, self.text)).encode()).hexdigest()[:16]
 
     def room(self):
-        parts = self.name.split("/")
-        return parts[1] if parts[0] == "core" else parts[0]
+        """core/base, fs, tools/load/memory; what lies right in tools/ is tools."""
+        folders = self.name.split("/")[:-1]
+        if folders[0] == "fs":
+            return "fs"
+        return "/".join(folders[:3] if folders[1:3] == ["load", "memory"] else folders[:2])
 
     def __str__(self):
         return f"{self.name}:{self.lines()[0]}: {self.old[:60]} -> {self.new[:60] or '(nothing)'}"
@@ -73,6 +80,23 @@ class Fault:
 @functools.cache
 def sources():
     return tree.select(ROOT, ".c", ".h", ".py", under=tree.ROOMS)
+
+
+@functools.cache
+def includes(header):
+    """The sources that include it themselves."""
+    line = re.compile(rf'^#include "{re.escape(header)}"', re.M)
+    return [n for n in sources() if n.endswith(".c") and line.search((ROOT / n).read_text(encoding="utf-8"))]
+
+
+@functools.cache
+def headers():
+    return set(tree.select(ROOT, ".h", under=tree.ROOMS))
+
+
+def units_of(own):
+    """What a unit test may say it covers that has to do with @own.c."""
+    return {own, units.module(own + ".c", headers())}
 
 
 def read_list():
@@ -137,24 +161,25 @@ def copy_tree():
     return sum_.hexdigest()[:16]
 
 
-def quiet(*argv):
-    return subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-
-
 def passes(test):
-    """Run one of meson's tests."""
+    """Run one of meson's tests; of one that hangs its children end, too."""
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    child = subprocess.Popen(test["cmd"], cwd=test["workdir"], env={**os.environ, **test["env"]}, start_new_session=True, **quiet)
     try:
-        got = subprocess.run(test["cmd"], cwd=test["workdir"], env={**os.environ, **test["env"]}, timeout=SLOW * test["timeout"],
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        return child.wait(SLOW * test["timeout"] or None) in (0, tree.SKIP)
     except subprocess.TimeoutExpired:
         return False
-    return got.returncode in (0, tree.SKIP)
+    finally:
+        if child.returncode is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
 
 class Tests:
     """Those of the copy's build, and what they are about."""
 
-    def __init__(self):
+    def __init__(self, jobs):
+        self.jobs, self.kills = jobs, collections.Counter()  # those that killed most go first
         if not (BUILD / "build.ninja").is_file():
             # built often, run briefly
             subprocess.run(["meson", "setup", BUILD, TREE, "-Doptimization=0", "-Ddebug=false"], check=True,
@@ -164,59 +189,60 @@ class Tests:
         got = {what: json.loads(subprocess.run(["meson", "introspect", f"--{what}", BUILD], check=True, capture_output=True).stdout)
                for what in ("tests", "targets")}
         made = {t["id"]: [pathlib.Path(f).relative_to(BUILD).as_posix() for f in t["filename"]] for t in got["targets"]}
-        self.suite, self.targets, self.script, self.programs = {}, {}, {}, {}
+        self.tests, self.suite, self.targets, self.script = {}, {}, {}, {}
         for t in got["tests"]:
             suites = {s.rsplit(":", 1)[-1] for s in t["suite"]}
             if not suites & set(SUITES):
                 continue
-            self.suite[t["name"]] = next(s for s in SUITES if s in suites)
-            if self.suite[t["name"]] == "unit":
-                self.programs[t["name"]] = t
+            self.tests[t["name"]], self.suite[t["name"]] = t, next(s for s in SUITES if s in suites)
             self.targets[t["name"]] = [f for id_ in t["depends"] for f in made[id_]]
             self.script[t["name"]] = " ".join(
                 pathlib.Path(a).read_text(encoding="utf-8") for a in t["cmd"][1:2] if a.endswith(".py"))
         self.sound = set()
+
+    def covering(self, names):
+        return {name for name in self.units() if names & units.covered(TREE, [f"tests/unit/{self.tests[name]['cmd'][1]}.c"])}
+
+    def units(self):
+        return {name for name, suite in self.suite.items() if suite == "unit"}
 
     def related(self, fault):
         """Unit tests that cover its file, then the others of their folders; where there are none, scripts that call
         its command or have its name."""
         if fault.name.endswith(".py"):
             return [{name for name, suite in self.suite.items() if suite == "python"}]
-        headers = set(tree.select(ROOT, ".h", under=tree.ROOMS))
         own = fault.name.rsplit(".", 1)[0]
-        names = {own, units.module(own + ".c", headers)}
+        names = units_of(own)
         room, *folders, stem = own.split("/")
         is_command = room == "tools" and (folders or stem.startswith("cmd_"))
         word = f'"{(folders or [stem.removeprefix("cmd_")])[0]}"' if is_command else rf"\b{stem}\b"
-        near = {name for name, t in self.programs.items() if names & units.covered(TREE, [f"tests/unit/{t['cmd'][1]}.c"])}
+        near = self.covering(names)
+        if not near and fault.name.endswith(".h"):  # a header that no test names: the sources that include it
+            near = self.covering(set().union(*(units_of(n.removesuffix(".c")) for n in includes(fault.name))))
         if near:
             beside = {name.rsplit("/", 1)[0] for name in near}
-            return [near, {name for name in self.programs if name.rsplit("/", 1)[0] in beside} - near]
+            return [near, {name for name in self.units() if name.rsplit("/", 1)[0] in beside} - near]
         return [{name for name, suite in self.suite.items()
                  if suite in ("cli", "mount", "load") and room in ("fs", "tools") and re.search(word, self.script[name])}]
 
     def build(self, names):
         """None, or that it cannot be."""
         targets = sorted({t for n in names for t in self.targets[n]})
-        got = subprocess.run(["ninja", "-C", BUILD, *targets], capture_output=True, text=True)
+        got = subprocess.run(["ninja", "-C", BUILD, "-j", str(self.jobs), *targets], capture_output=True, text=True)
         return None if got.returncode == 0 else next(
             (line for line in got.stdout.splitlines() if "error" in line), got.stdout[-200:])
 
-    def run(self, names, most):
-        """Those that fail; no more are begun behind @most."""
+    def run(self, names, first_only):
+        """Those that fail, unit tests looked at first; with @first_only no more are begun behind the first."""
         failed = []
-        for name in names:  # meson takes longer to start than most of these to run
-            if name in self.programs and not (most and len(failed) >= most) and not passes(self.programs[name]):
+
+        def one(name):
+            if not (first_only and failed) and not passes(self.tests[name]):
                 failed.append(name)
-        rest = [name for name in names if name not in self.programs]
-        if not rest or most and len(failed) >= most:
-            return failed
-        log = BUILD / "meson-logs/testlog.json"
-        log.unlink(missing_ok=True)
-        quiet("meson", "test", "-C", BUILD, "--no-rebuild", "-t", str(SLOW), "--maxfail", str(most), *rest)
-        lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
-        return failed + [t["name"].rsplit(" / ", 1)[-1] for t in map(json.loads, lines)
-                         if t["result"] not in ("OK", "SKIP", "INTERRUPT")]
+
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(one, sorted(names, key=lambda n: (self.suite[n] != "unit", -self.kills[n], n))))
+        return failed
 
     def check(self, names):
         """See that they pass without a fault; those that do not prove nothing."""
@@ -226,7 +252,7 @@ class Tests:
         broken = self.build(new)
         if broken:
             sys.exit(f"without any fault: {broken}")
-        for n in self.run(new, 0):
+        for n in self.run(new, False):
             print(f"{n} fails without any fault: left out")
             self.suite.pop(n, None)
         self.sound.update(n for n in new if n in self.suite)
@@ -247,10 +273,11 @@ def attempt(fault, tests, only_related):
             broken = tests.build(names)
             if broken:
                 return f"does not compile: {broken}"
-            failed = tests.run(sorted(names), 1)
+            failed = tests.run(names, True)
         finally:
             put(fault.name, fault.text.encode())
         if failed:
+            tests.kills[failed[0]] += 1
             return f"killed by {failed[0]}"
     return "survived"
 
@@ -258,23 +285,24 @@ def attempt(fault, tests, only_related):
 # ---- the report ----
 
 def report(faults, results):
-    rooms, bad = {}, 0
+    """Rates are of the faults that can be seen; returns the number of survivors that nobody has explained."""
+    rooms, bad = {}, []
     for f in faults:
-        known = results.get(f.key())
-        if known:
-            killed, all_ = rooms.get(f.room(), (0, 0))
-            rooms[f.room()] = (killed + known["what"].startswith("killed"), all_ + 1)
-    print()
-    for room, (killed, all_) in sorted(rooms.items()):
-        print(f"{room:8} {killed:4} of {all_:4} killed, {100 * killed // all_} %")
-    print(f"{'all':8} {sum(k for k, _ in rooms.values()):4} of {sum(n for _, n in rooms.values()):4} killed, "
-          f"{sum(f.key() not in results for f in faults)} not tried yet")
-    for f in faults:
-        known = results.get(f.key())
-        if known and not known["what"].startswith("killed"):
-            bad += not f.why
-            print(f"{known['what']}: {f}" + (f"\n    {f.why}" if f.why else ""))
-    return bad
+        known = results.get(f.key(), {}).get("what")
+        explained = known == "survived" and f.why
+        if known and not known.startswith("killed"):
+            bad += [] if explained else [f]
+            print(f"{known}: {f}" + (f"\n    {f.why}" if f.why else ""))
+        for room in (f.room(), "all"):
+            n = rooms.setdefault(room, [0] * 4)
+            for i, counts in enumerate((True, known, (known or "").startswith("killed"), explained)):
+                n[i] += bool(counts)
+    width = max(map(len, rooms), default=0)
+    print(f"\n{'room':{width}} listed planted killed explained  rate")
+    for room, (listed, planted, killed, explained) in sorted(rooms.items(), key=lambda r: (r[0] == "all", r)):
+        rate = f"{100 * killed / (planted - explained):.1f} %" if planted > explained else "-"
+        print(f"{room:{width}} {listed:6} {planted:7} {killed:6} {explained:9} {rate:>7}")
+    return len(bad)
 
 
 def main():
@@ -282,6 +310,7 @@ def main():
     p.add_argument("words", nargs="*", help="only faults in files whose names have one of these in them")
     p.add_argument("--changed", type=int, metavar="N", help="only faults in lines that the last N commits wrote")
     p.add_argument("--related", action="store_true", help="run the related tests only")
+    p.add_argument("-j", "--jobs", type=int, default=os.cpu_count(), metavar="N", help="tests at a time; default: as processors")
     p.add_argument("--fresh", action="store_true", help="forget what is known")
     p.add_argument("--list", action="store_true", help="say which faults there are, and end")
     p.add_argument("--check", action="store_true", help="say which faults cannot be planted any more, and end")
@@ -304,7 +333,8 @@ def main():
     WORK.mkdir(parents=True, exist_ok=True)
     state = copy_tree()
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() and not args.fresh else {}
-    tests = Tests()
+    tests = Tests(args.jobs)
+    tests.kills.update(r["what"].removeprefix("killed by ") for r in results.values())
     for number, f in enumerate(faults, 1):
         known = results.get(f.key())
         if known and (known["what"].startswith("killed") or (f.why and known["what"] == "survived") or
