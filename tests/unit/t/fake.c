@@ -44,28 +44,68 @@ static const char *commit_file(const struct dcp_dir *dir)
 	return "COMMIT";
 }
 
-static int tell(const struct dcp_sink *s, const char *key, const char *name, uint64_t off,
-		uint64_t n)
-{
-	uint64_t zero = 0;
-	struct dcp_piece p = { .lo = &zero, .len = &n, .run_n = n, .off = off, .nbytes = n };
-	struct dcp_tensor t = { .key = key,
-				.path = &key,
-				.npath = 1,
-				.dtype = DCP_DTYPE_U8,
-				.itemsize = 1,
-				.ndim = 1,
-				.shape = &n,
-				.pieces = &p,
-				.npieces = 1 };
-	int code = s->file(s->ctx, name, &p.file);
+enum { MOST = 8 };
 
-	return code < 0 ? code : s->tensor(s->ctx, &t);
+/* The tensor that is being read. */
+struct telling {
+	char key[64];
+	uint64_t n; /* its bytes so far */
+	struct dcp_piece piece[MOST], copy[MOST];
+	size_t npieces, ncopies;
+};
+
+static int tell(const struct dcp_sink *s, struct telling *w)
+{
+	static const uint64_t zero;
+	const char *key = w->key;
+	const struct dcp_tensor t = { .key = key,
+				      .path = &key,
+				      .npath = 1,
+				      .dtype = DCP_DTYPE_U8,
+				      .itemsize = 1,
+				      .ndim = 1,
+				      .shape = &w->n,
+				      .pieces = w->piece,
+				      .npieces = w->npieces,
+				      .copies = w->copy,
+				      .ncopies = w->ncopies };
+	int code;
+
+	for (size_t i = 0; i < w->npieces; i++)
+		w->piece[i].lo = &zero, w->piece[i].len = &w->n;
+	for (size_t i = 0; i < w->ncopies; i++)
+		w->copy[i].lo = &zero, w->copy[i].len = &w->n;
+	code = w->npieces ? s->tensor(s->ctx, &t) : 0;
+	w->n = w->npieces = w->ncopies = 0;
+	return code;
+}
+
+static int add_line(const struct dcp_sink *s, struct telling *w, const char *key,
+		    const char *name, uint64_t off, uint64_t n)
+{
+	struct dcp_piece p = { .run_lo = w->n, .run_n = n, .off = off, .nbytes = n };
+	int code = strchr("+=", *key) ? 0 : tell(s, w);
+
+	if (code == 0)
+		code = s->file(s->ctx, name, &p.file);
+	if (*key == '=') {
+		p.run_lo -= n;
+		w->copy[w->ncopies++] = p;
+		return code;
+	}
+	if (*key != '+') {
+		p.run_lo = 0;
+		snprintf(w->key, sizeof(w->key), "%s", key);
+	}
+	w->piece[w->npieces++] = p;
+	w->n += n;
+	return code;
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
 	char text[4096] = "", key[64], name[64];
+	struct telling w = { .n = 0 };
 	unsigned long long off, n;
 	dcp_auto_fd int fd = -1;
 	uint32_t number;
@@ -81,7 +121,9 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	for (char *p = text;
 	     code == 0 && sscanf(p, "%63s %63s %llu %llu\n%n", key, name, &off, &n, &used) == 4;
 	     p += used)
-		code = tell(in->sink, key, name, off, n);
+		code = add_line(in->sink, &w, key, name, off, n);
+	if (code == 0)
+		code = tell(in->sink, &w);
 	if (code == 0) /* facts about the version are not the adapter's to change */
 		code = in->sink->meta(in->sink->ctx, "format", "evil");
 	if (in->progress)

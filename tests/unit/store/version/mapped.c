@@ -26,11 +26,12 @@ static struct dcp_rules *rules_of(const char *text)
 	return r;
 }
 
-static struct dcp_version *map(struct t_version *p, struct dcp_version *base,
-			       const struct dcp_rules *rules, const char *assets)
+static struct dcp_version *map_from(struct t_version *p, struct dcp_version *base,
+				    const struct dcp_rules *rules, const char *assets,
+				    const char *source, const char *where)
 {
 	const struct dcp_map_opts how = {
-		.rules = rules, .assets = assets, .source = p->source, .where = "step-1"
+		.rules = rules, .assets = assets, .source = source, .where = where
 	};
 	struct dcp_version *v = NULL;
 	struct dcp_err err = { 0 };
@@ -38,6 +39,12 @@ static struct dcp_version *map(struct t_version *p, struct dcp_version *base,
 	if (dcp_version_map(base, &how, &p->opts, &v, &err) < 0)
 		fail_msg("%s", err.msg);
 	return v;
+}
+
+static struct dcp_version *map(struct t_version *p, struct dcp_version *base,
+			       const struct dcp_rules *rules, const char *assets)
+{
+	return map_from(p, base, rules, assets, p->source, "step-1");
 }
 
 static const char *error_of(struct dcp_version *v, enum dcp_row_kind kind, const char *key)
@@ -125,6 +132,15 @@ static void against_the_model(void **state)
 	assert_non_null(strstr(told.p, "missing model.norm.weight: it is not there, nearest is "
 				       "model.norn.weight\n"));
 	assert_non_null(strstr(told.p, " where config.json wants [7, 3]\n"));
+	dcp_version_close(v);
+	t_case("whose numbers lie packed in others");
+	t_dir_text(&p->dir, "run/step-1/config.json",
+		   "{\"model_type\": \"llama\", \"num_hidden_layers\": 1, \"hidden_size\": 3, "
+		   "\"vocab_size\": 7, \"quantization_config\": {}}");
+	v = map(p, base, r, NULL);
+	x.misshaped = 0;
+	assert_int_equal(dcp_version_expect(v, &x, NULL), 1);
+	assert_int_equal(x.misshaped, 0);
 	dcp_version_close(v);
 	dcp_version_close(base);
 	dcp_rules_free(r);
@@ -235,6 +251,13 @@ static void files_of_the_model(void **state)
 	assert_string_equal(find(a, "s.json"), "none");
 	assert_string_equal(find(a, "generation_config.json"), "none");
 	assert_int_equal(dcp_version_check(v, NULL), 0);
+	dcp_version_close(v);
+	t_case("in a directory between SOURCE and the version");
+	v = map_from(p, base, NULL, NULL, p->dir.root, "run/step-1");
+	assert_string_equal(find(dcp_version_assets(v), "tokenizer.json"),
+			    "run/huggingface/tokenizer.json");
+	dcp_version_close(v);
+	v = map(p, base, NULL, NULL);
 	t_case("one more");
 	t_dir_text(&p->dir, "run/hf_ckpt/merges.txt", "{}");
 	assert_int_equal(dcp_version_check(v, NULL), -ESTALE);

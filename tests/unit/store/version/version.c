@@ -2,7 +2,7 @@
 /*
  * A version is opened from the cache when that is true, and indexed otherwise.
  *
- * covers: open, fresh, stop
+ * covers: open, fresh, stop, store/view/locate
  */
 #include "tests/unit/t.h"
 
@@ -14,6 +14,7 @@
 #include "core/base/cleanup.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
+#include "core/store/view/view.h"
 #include "tests/unit/t/version.h"
 
 /* ---- taken from the cache, or not ---- */
@@ -486,6 +487,33 @@ static void called_off_while_another_builds(void **state)
 	close(fd);
 }
 
+/* Of two runs of the same length in one box, the copy that is read is of the run that is lost. */
+static void the_copy_of_a_run(void **state)
+{
+	struct t_version *p = *state;
+	char runs[100], got[100];
+	struct dcp_version *v;
+	struct dcp_view *view;
+	struct dcp_err err = { 0 };
+
+	memset(runs, 'a', 50);
+	memset(runs + 50, 'b', 50);
+	t_dir_put(&p->dir, "run/step-1/a.shard", runs, 50);
+	t_dir_put(&p->dir, "run/step-1/b.shard", runs + 50, 50);
+	t_dir_put(&p->dir, "run/step-1/c.shard", runs, 100);
+	t_dir_text(&p->dir, "run/step-1/COMMIT",
+		   "x a.shard 0 50\n= c.shard 0 50\n+ b.shard 0 50\n= c.shard 50 50\n");
+	v = t_version_open(p);
+	t_dir_put(&p->dir, "run/step-1/b.shard", runs, 10);
+	if (dcp_view_open(v, 1, DCP_AS_RAW, NULL, &view, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(dcp_view_size(view), 100);
+	assert_int_equal(dcp_view_read(view, 0, got, 100), 0);
+	assert_memory_equal(got, runs, 100);
+	dcp_view_close(view);
+	dcp_version_close(v);
+}
+
 T_TESTS()
 {
 #define AT_PLACE(f) cmocka_unit_test_setup_teardown(f, t_version_setup, t_version_teardown)
@@ -505,6 +533,7 @@ T_TESTS()
 		AT_PLACE(only_what_is_cached),
 		AT_PLACE(called_off),
 		AT_PLACE(called_off_while_another_builds),
+		AT_PLACE(the_copy_of_a_run),
 	};
 	return cmocka_run_group_tests_name("version", tests, NULL, NULL);
 }
