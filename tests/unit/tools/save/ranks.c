@@ -7,6 +7,7 @@
  */
 #include "tests/unit/t.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -178,6 +179,9 @@ static int save_rank(const struct dcpload_comm *comm, void *arg)
 		job->given += report.given;
 		bad += report.written != report.own
 			       ? wrong(comm, "not all its own was written", 0, &err)
+			       : 0;
+		bad += job->staging && report.copied > job->staging
+			       ? wrong(comm, "more was copied than is allowed", 0, &err)
 			       : 0;
 	}
 	dcpsave_close(s);
@@ -546,6 +550,12 @@ static void test_differing(void **state)
 		  { DCPSAVE_PARTIAL, DCPSAVE_PARTIAL, DCPSAVE_PARTIAL },
 		  { HALF("w"), { "w", "F32", 8, 4, 4 } },
 		  "step" },
+		{ "an object with a tensor's key",
+		  "w is a tensor and an object",
+		  -EINVAL,
+		  { DCPSAVE_PARTIAL, DCPSAVE_PARTIAL, DCPSAVE_PARTIAL },
+		  { HALF("w"), { "w", "F32", 8, 4, 4 } },
+		  "w" },
 		{ "a rank that is gone",
 		  "",
 		  -ECONNRESET,
