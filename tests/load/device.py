@@ -247,6 +247,9 @@ def machines():
         check(got and got["device"] == device and says in got["device_why"], f"{got and got['device_why']}")
         page = lib.run(lib.PROGRAM, "doctor", env={**lib.environment(), **env}).stdout
         check(("Fake 0" if device else says) in " ".join(page.split()), page)
+    case("no unified addresses")
+    got = one(source, "--device", "auto", "--json", FAKE_CUDA_UNIFIED="0")
+    check(got and got["device"] is None and "it has no unified addresses" in got["device_why"], f"{got}")
 
 
 lib.why_not = lambda: None

@@ -92,7 +92,7 @@ unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 {
 	(void)device;
 	MAY_FAIL("cuDeviceGetAttribute");
-	*value = attribute == LOAD_CUDA_UNIFIED;
+	*value = attribute == LOAD_CUDA_UNIFIED && fake_number("FAKE_CUDA_UNIFIED", 1);
 	return 0;
 }
 

@@ -11,6 +11,7 @@
  *			operation on a stream, and all after it; CODE "hang": it never ends
  *	FAKE_CUDA_SLOW	milliseconds that a copy of more than 64 KiB to a device takes
  *	FAKE_CUDA_VERSION	of the driver, 13000 by default
+ *	FAKE_CUDA_UNIFIED	0: devices have addresses of their own
  */
 #pragma once
 #include <stdbool.h>
