@@ -213,14 +213,41 @@ def changed(source, place):
     equal([n for n in hidden(SCRATCH) if "cut" in n], [], "cut meanwhile: what is left")
 
 
+def verified(source, place):
+    """What was written is changed before it is read back."""
+    for _ in range(20):
+        clear(place)
+        p = start("--as", "safetensors", "--verify", source, place / "out")
+        part = place / ".out.dcpfs-part" / "model.safetensors"
+        while p.poll() is None and not part.exists():
+            pass
+        p.send_signal(signal.SIGSTOP)
+        if part.exists():
+            was = part.stat().st_mtime_ns
+            with open(part, "r+b") as f:
+                f.seek(-1, 2)
+                last = f.read(1)
+                f.seek(-1, 2)
+                f.write(bytes([last[0] ^ 1]))
+            os.utime(part, ns=(was, was))  # or it would be another file, not another content
+        p.send_signal(signal.SIGCONT)
+        said = p.communicate()[1].decode()
+        if p.returncode != OK:
+            check("what was written is not what was read: bytes from " in said, f"changed before it was verified: {said!r}")
+            equal(list(place.iterdir()), [], "changed before it was verified: what is left")
+            return
+    check(False, "never changed in time")
+
+
 def ranks(source, place):
     """Three processes write the same bytes as one; when one of them dies, the others end and nothing is left."""
-    def job(out, form):
+    def job(out, form, more=lambda r: ()):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         env = dict(WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        return [start("--as", form, "--jobs", "1", source, out, ranks=dict(env, RANK=str(r), LOCAL_RANK=str(r))) for r in range(3)]
+        return [start("--as", form, "--jobs", "1", *more(r), source, out, ranks=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
+                for r in range(3)]
 
     for form in FORMATS:
         clear(place)
@@ -232,6 +259,12 @@ def ranks(source, place):
             said = p.communicate()[1].decode()
             equal(p.returncode, OK, f"{form}: rank {r} of 3: {said}")
         equal(tree(place / name), want, f"{form}: by three")
+    for more, says in ((lambda r: ["--skip", "w.0"] if r == 1 else [], "rank 1 sees another checkpoint in"),
+                       (lambda r: ["--resume"], "--resume is for one process alone")):
+        clear(place)
+        said = [p.communicate()[1].decode() for p in job(place / "out", "safetensors", more)]
+        check(says in said[0], f"{says}: {said}")
+        equal(list(place.iterdir()), [], f"{says}: what is left")
     for victim in (0, 1, 2):
         clear(place)
         all_ = job(place / "out", "safetensors")
@@ -283,6 +316,7 @@ full_disk(big, place)
 existing(big, place)
 two_at_once(big, place)
 changed(big, place)
+verified(big, place)
 ranks(big, place)
 memory(big, place)
 finish()

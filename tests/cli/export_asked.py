@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dcpfs export: keys, dtypes and layouts that are asked for, what is left out, and what is refused.
+
+usage: export_asked.py DCPFS
+"""
+import array
+import json
+import struct
+
+from cli import GOLDEN, SCRATCH, USAGE, check, data, equal, fails, finish, run
+
+N = 70000  # elements: more than are converted at once
+SOURCE = SCRATCH / "source"
+GPT2 = GOLDEN / "hf-llama" / "ckpt" / "gpt2-tied"
+
+
+def write(path, tensors):
+    """A safetensors file: {key: (dtype, shape, bytes)}."""
+    header, at = {}, 0
+    for key, (dtype, shape, body) in tensors.items():
+        header[key] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(body)]}
+        at += len(body)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(body for _, _, body in tensors.values()))
+
+
+def read(path):
+    """{key: (dtype, bytes)} of such a file."""
+    body = path.read_bytes()
+    n = struct.unpack_from("<Q", body)[0]
+    return {k: (e["dtype"], body[8 + n + e["data_offsets"][0]:8 + n + e["data_offsets"][1]])
+            for k, e in json.loads(body[8:8 + n]).items() if k != "__metadata__"}
+
+
+def export(form, *options, source=SOURCE, ending=""):
+    """The report, with the path of what was written."""
+    out = SCRATCH / f"out-{len(list(SCRATCH.iterdir()))}{ending}"
+    return data("export", "--as", form, "--json", *options, source, out) | {"out": out}
+
+
+def left(report):
+    return {x["key"]: x["why"] for x in report["left_out"]}
+
+
+def dtypes():
+    values = array.array("f", (float(i % 251) for i in range(N)))
+    write(SOURCE / "model.safetensors", {
+        "a.w": ("F32", [N], values.tobytes()), "a.n": ("I32", [3], bytes(12)), "b.w": ("F32", [2, 2], bytes(range(16))),
+        **{f"f.{i}": ("F8_E4M3", [2], b"01") for i in range(3)}})
+    got = read(export("safetensors", "--dtype", "BF16", "--verify", "--keys", "a", ending=".safetensors")["out"])
+    upper = b"".join(values.tobytes()[i + 2:i + 4] for i in range(0, 4 * N, 4))
+    check(got["a.w"] == ("BF16", upper), "--dtype BF16: numbers that fit are not their upper halves")
+    equal(got["a.n"], ("I32", bytes(12)), "--dtype BF16: integers stay")
+    equal(sorted(got), ["a.n", "a.w"], "--keys a")
+    got = read(export("safetensors", "--keys", "a", "--skip", "a.n", ending=".safetensors")["out"])
+    equal(sorted(got), ["a.w"], "--keys a --skip a.n")
+    said = run("export", "--as", "npz", SOURCE, SCRATCH / "three.npz").stdout.decode()
+    check("left out: 3 tensors f.0, f.1, f.2: numpy has no such numbers" in said, f"three are left out: {said}")
+
+
+def layouts():
+    half = SCRATCH / "half.dcpl"
+    half.write_text("mesh a=2\na.* shard(0)\n* only(a=0) shard(0)\n")
+    got = export("torch-dcp", "--layout", half, "--keys", "a", "--keys", "b")
+    equal(left(got), {"b.w": "in this layout its parts overlap, or some of it no rank has"}, "half of b.w is nobody's")
+    export("torch-dcp", "--layout", "fsdp3", "--verify", source=GPT2)  # several parts of each tensor
+    fails(USAGE, "--layout is not for safetensors", "export", "--as", "safetensors", "--layout", "fsdp2", SOURCE, SCRATCH / "x")
+    fails(USAGE, "--protocol: safetensors has none", "export", "--as", "safetensors", "--protocol", "2", SOURCE, SCRATCH / "x")
+
+
+def shared():
+    """Tensors with the same bytes, of which one is not exported."""
+    bare = GOLDEN / "hf-bin" / "ckpt" / "gpt2-tied"
+    got = export("torch-save", "--skip", "transformer.wte.weight", "--verify", source=bare, ending=".pt")
+    want = data("show", "--digest", "--json", bare, "lm_head.weight")
+    equal(data("show", "--digest", "--json", got["out"], "lm_head.weight"), want, "without the one it shares bytes with")
+    (SCRATCH / "tie.rules").write_text("* -> *\ntie model.lm_head.weight = model.embed.weight\n")
+    (SCRATCH / "assets").mkdir()
+    (SCRATCH / "assets" / "config.json").write_text('{"tie_word_embeddings": true}')
+    got = export("torch-save", "--hf", "--hf-rules", SCRATCH / "tie.rules", "--hf-assets", SCRATCH / "assets",
+                 source=GOLDEN / "torch-save" / "ckpt" / "zip.pt", ending=".pt")
+    equal(left(got), {"model.lm_head.weight": "it is tied to another"}, "tied")
+
+
+dtypes()
+layouts()
+shared()
+finish()
