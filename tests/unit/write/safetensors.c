@@ -5,6 +5,8 @@
  */
 #include "tests/unit/t.h"
 
+#include <limits.h>
+
 #include "core/base/arena.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "core/parse/source.h"
@@ -164,6 +166,34 @@ static void sink_fails(void **state)
 	assert_int_equal(f.at, 12);
 }
 
+/* More than a file, and than a header, may have. */
+static void too_much(void **state)
+{
+	static const uint64_t half = (uint64_t)1 << 62;
+	const struct dcp_write_tensor two[] = { T_WRITE_WHOLE("a", DCP_DTYPE_U8, 1, half, 0),
+						T_WRITE_WHOLE("b", DCP_DTYPE_U8, 1, half, 0) };
+	const struct dcp_write_opts opts = { .name = "w.safetensors" };
+	struct dcp_write_set of = { .tensors = two, .ntensors = 2, .ranks = 1 };
+	struct failing f = { .at = INT_MAX };
+	const struct dcp_write_sink sink = { fail_file, fail_bytes, fail_data, fail_crc32, &f };
+	char *key = malloc(DCP_SAFETENSORS_MAX_HEADER + 1);
+	struct dcp_write_tensor long_key = tensors[0];
+	struct dcp_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(dcp_write_plan(&dcp_write_safetensors, &of, &opts, &sink, NULL),
+			 -EFBIG);
+	memset(key, 'k', DCP_SAFETENSORS_MAX_HEADER);
+	key[DCP_SAFETENSORS_MAX_HEADER] = '\0';
+	long_key.key = key;
+	of.tensors = &long_key;
+	of.ntensors = 1;
+	assert_int_equal(dcp_write_plan(&dcp_write_safetensors, &of, &opts, &sink, &err),
+			 -E2BIG);
+	t_assert_says(&err, "give --max-shard-size");
+	free(key);
+}
+
 /* Part of a tensor as text, and its last two bytes as they are. */
 static int plan_text(const struct dcp_write_set *of, const struct dcp_write_opts *opts,
 		     struct dcp_writer *w, struct dcp_err *err)
@@ -219,7 +249,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_file), cmocka_unit_test(several),
 		cmocka_unit_test(refused),  cmocka_unit_test(sink_fails),
-		cmocka_unit_test(text),
+		cmocka_unit_test(text),     cmocka_unit_test(too_much),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/crc32.h"
+#include "core/base/endian.h"
 #include "core/parse/archive/zip.h"
 #include "core/parse/source.h"
 #include "core/write/write.h"
@@ -83,6 +84,78 @@ static void check(int (*plan)(const struct dcp_write_set *, const struct dcp_wri
 	t_write_finish(&w);
 }
 
+/* An archive of which only the bytes around the data are kept. */
+struct around {
+	char bytes[4096];
+	size_t n;
+	uint64_t data; /* bytes of it */
+};
+
+static int no_file(void *ctx, const char *name, bool last)
+{
+	(void)ctx, (void)name, (void)last;
+	return 0;
+}
+
+static int keep(void *ctx, const void *p, size_t n)
+{
+	struct around *a = ctx;
+
+	assert_true(n <= sizeof(a->bytes) - a->n);
+	memcpy(a->bytes + a->n, p, n);
+	a->n += n;
+	return 0;
+}
+
+static int count(void *ctx, const struct dcp_write_run *run)
+{
+	((struct around *)ctx)->data += run->length;
+	return 0;
+}
+
+static int no_sum(void *ctx, uint32_t crc, size_t run)
+{
+	(void)crc, (void)run;
+	return keep(ctx, "\0\0\0", 4);
+}
+
+static const char *find(const struct around *a, const char *from, const char *signature)
+{
+	const char *p = memmem(from, (size_t)(a->bytes + a->n - from), signature, 4);
+
+	assert_non_null(p);
+	return p;
+}
+
+/* 5 GiB: numbers that do not fit stand in fields of 64 bits. */
+static void large(void **state)
+{
+	const struct dcp_write_tensor t[] = { T_WRITE_WHOLE("a", DCP_DTYPE_U8, 1, 5ull << 30,
+							    0) };
+	const struct dcp_write_set of = { .tensors = t, .ntensors = 1, .ranks = 1 };
+
+	(void)state;
+	for (int torch = 0; torch < 2; torch++) {
+		const struct dcp_write_format f = { .plan = torch ? plan_torch : plan_python };
+		struct around a = { .n = 0 };
+		const struct dcp_write_sink sink = { no_file, keep, count, no_sum, &a };
+		const char *p = a.bytes, *end;
+
+		t_case(torch ? "torch" : "python");
+		assert_int_equal(
+			dcp_write_plan(&f, &of, &(struct dcp_write_opts){ 0 }, &sink, NULL), 0);
+		for (int i = 0; i < 3; i++)
+			p = find(&a, p, "PK\1\2") + 4;
+		assert_int_equal(dcp_load_le32(p + 16), 0xffffffff);
+		assert_int_equal(dcp_load_le32(p + 20), 0xffffffff);
+		assert_memory_equal(p + 42, "x/data\1\0\20\0", 10);
+		assert_int_equal(dcp_load_le64(p + 52), 4 + (5ull << 30));
+		end = find(&a, p, "PK\6\6");
+		assert_int_equal(dcp_load_le64(find(&a, end, "PK\6\7") + 8),
+				 a.data + (uint64_t)(end - a.bytes) - strlen("before"));
+	}
+}
+
 static void python(void **state)
 {
 	(void)state;
@@ -100,6 +173,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(python),
 		cmocka_unit_test(torch),
+		cmocka_unit_test(large),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,6 +135,12 @@ static void rewrite(const struct job *j)
 	t_dir_touch(&j->f->d, MODEL, 1700000000000000000);
 }
 
+static void move(const struct job *j)
+{
+	t_load_put(&j->f->d, MODEL, T_LOAD_HEADER "                ", 5);
+	t_dir_touch(&j->f->d, MODEL, 1700000000000000000);
+}
+
 static void reshape(const struct job *j)
 {
 	t_load_put(
@@ -165,6 +171,7 @@ static void test_files(void **state)
 		const char *says;
 	} cases[] = {
 		{ "rewritten", rewrite, 0, "" },
+		{ "rewritten, at other places", move, 0, "" },
 		{ "another shape", reshape, -ESTALE, "model.f has another shape or dtype" },
 		{ "cut", cut_short, -EIO, "" },
 		{ "gone", forget_it, 1, "" }, /* or not, as long as somebody has it open */
