@@ -197,11 +197,12 @@ class Alone(unittest.TestCase):
 
     def test_nested(self):
         state = {"model": {"w": np.arange(6.0).reshape(2, 3)[::-1].T, "list": [np.ones(2, "u1"), {"x": 1}], 3: np.array(2, "i2")},
-                 "big": np.arange(3, dtype=">i4"), "empty": np.zeros((0, 2), "f4"), "rng": b"\1\2", "none": None}
+                 "big": np.arange(3, dtype=">i4"), "empty": np.zeros((0, 2), "f4"),
+                 "field": np.array([(1.5, 1), (2.5, 2)], [("a", "f4"), ("b", "u1")])["a"], "rng": b"\1\2", "none": None}
         dcpfs.save(state, self.path, comm=None)
         with dcpfs.open(self.path) as ck:
             for key, value in (("model.w", state["model"]["w"]), ("model.list.0", np.ones(2, "u1")), ("model.3", np.array(2, "i2")),
-                               ("big", np.arange(3)), ("empty", state["empty"])):
+                               ("big", np.arange(3)), ("empty", state["empty"]), ("field", state["field"])):
                 np.testing.assert_array_equal(ck[key].numpy(), value, key)
                 self.assertEqual(ck[key].numpy().shape, value.shape, key)
             self.assertEqual({k: ck.objects[k] for k in ck.objects}, {"model.list.1.x": 1, "rng": b"\1\2", "none": None})

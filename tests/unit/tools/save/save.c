@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One process that writes a plan: what is refused, what is missing, and what a process that died has left.
+ * covers: tools/save/save, tools/save/data, tools/save/journal, tools/save/planned, tools/save/files
+ */
+#include "tests/unit/t.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/arena.h"
+#include "core/base/crc32.h"
+#include "core/parse/archive/zip.h"
+#include "core/parse/source.h"
+#include "core/write/write.h"
+#include "tests/unit/t/dir.h"
+#include "tests/unit/t/write.h"
+#include "tools/save/save.h"
+
+#define PIECE ((uint64_t)SAVE_PIECE)
+
+static const struct dcp_write_tensor tensors[] = {
+	T_WRITE_WHOLE("a", DCP_DTYPE_U8, 1, 1000, 0),
+	T_WRITE_WHOLE("b", DCP_DTYPE_U8, 1, PIECE + 2000, 0),
+	T_WRITE_WHOLE("c", DCP_DTYPE_U8, 1, 0, 0),
+	T_WRITE_WHOLE("d", DCP_DTYPE_U8, 1, 3000, 0),
+};
+
+static const struct dcp_write_set set = { .tensors = tensors, .ntensors = 4, .ranks = 1 };
+static const struct dcp_write_set fewer = { .tensors = tensors, .ntensors = 3, .ranks = 1 };
+
+static int read_bytes(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
+		      void *buf, size_t n, struct dcp_err *err)
+{
+	(void)ctx, (void)job, (void)err;
+	for (size_t i = 0; i < n; i++)
+		((unsigned char *)buf)[i] = t_write_byte(tensor, part, off + i);
+	return 0;
+}
+
+static const struct save_source source = { .read = read_bytes };
+
+/* OUT is w.safetensors or w.npz in @d. */
+static struct save *begin(const struct t_dir *d, const char *format,
+			  const struct dcp_write_set *of, bool resume)
+{
+	static char path[200], name[32];
+	const struct save_opts how = { .out = path, .file = true, .resume = resume };
+	const struct dcp_write_opts opts = { .name = name };
+	struct dcp_err err = { 0 };
+	struct save *s;
+
+	snprintf(name, sizeof(name), "w.%s", format);
+	snprintf(path, sizeof(path), "%s/%s", d->root, name);
+	if (save_create(&how, &s, &err) < 0 ||
+	    save_plan(s, dcp_write_format(format), of, &opts, &err) < 0)
+		fail_msg("%s", err.msg);
+	return s;
+}
+
+/* A process that wrote everything, and died. */
+static void die(const struct t_dir *d)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		_exit(save_data(begin(d, "safetensors", &set, false), &source, NULL) != 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void resumed(void **state)
+{
+	static const struct {
+		const char *what;
+		const struct dcp_write_set *of;
+		off_t damaged; /* bytes from the end; 0: none */
+		uint64_t kept;
+		bool resume;
+	} rows[] = {
+		{ "all of it", &set, 0, PIECE + 6000, true },
+		{ "the second piece of b was changed", &set, 4000, PIECE + 4000, true },
+		{ "other tensors", &fewer, 0, 0, true },
+		{ "not asked for", &set, 0, 0, false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct save_counts c;
+		struct dcp_err err = { 0 };
+		struct t_dir d;
+		struct save *s;
+		char byte;
+		int fd;
+
+		t_case(rows[i].what);
+		t_dir_make(&d, "save");
+		die(&d);
+		fd = open(t_dir_path(&d, ".w.safetensors.dcpfs-part/.dcpfs-last"),
+			  O_RDWR | O_CLOEXEC);
+		assert_true(fd >= 0);
+		if (rows[i].damaged)
+			assert_int_equal(
+				pwrite(fd, "", 1, lseek(fd, 0, SEEK_END) - rows[i].damaged), 1);
+		close(fd);
+		s = begin(&d, "safetensors", rows[i].of, rows[i].resume);
+		assert_int_equal(save_data(s, &source, &err), 0);
+		save_count(s, &c);
+		assert_int_equal(c.kept, rows[i].kept);
+		assert_int_equal(c.kept + c.written, c.data);
+		if (save_seal(s, &err) < 0 || save_publish(s, &err) < 0)
+			fail_msg("%s", err.msg);
+		save_destroy(s);
+		assert_int_equal(t_dir_count(&d, "."), 1);
+		fd = open(t_dir_path(&d, "w.safetensors"), O_RDONLY | O_CLOEXEC);
+		for (uint64_t k = 0; rows[i].of == &set && k < 3000; k++) {
+			assert_int_equal(
+				pread(fd, &byte, 1, lseek(fd, 0, SEEK_END) - 3000 + (off_t)k),
+				1);
+			assert_int_equal((unsigned char)byte, t_write_byte(3, 0, k));
+		}
+		close(fd);
+		t_dir_remove(&d);
+	}
+}
+
+static bool only_b(void *ctx, size_t tensor, size_t part)
+{
+	(void)ctx, (void)part;
+	return tensor == 1;
+}
+
+/* Nothing is completed of which pieces are missing. */
+static void missing(void **state)
+{
+	const struct save_source some = { .read = read_bytes, .has = only_b };
+	struct dcp_err err = { 0 };
+	struct t_dir d;
+	struct save *s;
+
+	(void)state;
+	t_dir_make(&d, "save");
+	s = begin(&d, "safetensors", &set, false);
+	assert_int_equal(save_data(s, &some, &err), 0);
+	assert_int_equal(save_seal(s, &err), -ENODATA);
+	t_assert_says(&err, "piece 0 of 4 was not written");
+	save_destroy(s);
+	assert_int_equal(t_dir_count(&d, "."), 0);
+	t_dir_remove(&d);
+}
+
+/* A directory of that name that no save has made is not touched. */
+static void somebodys(void **state)
+{
+	const struct save_opts how = { .out = "out", .file = false };
+	struct dcp_err err = { 0 };
+	struct save *s;
+	struct t_dir d;
+	int was = open(".", O_RDONLY | O_CLOEXEC);
+
+	(void)state;
+	t_dir_make(&d, "save");
+	t_dir_text(&d, ".out.dcpfs-part/mine", "mine");
+	assert_int_equal(fchdir(d.fd), 0);
+	assert_int_equal(save_create(&how, &s, &err), -ENOTEMPTY);
+	assert_int_equal(fchdir(was), 0);
+	t_assert_says(&err, "was not left by dcpfs");
+	assert_int_equal(t_dir_count(&d, ".out.dcpfs-part"), 1);
+	close(was);
+	t_dir_remove(&d);
+}
+
+/* Checksums of an archive, over several pieces. */
+static void checksums(void **state)
+{
+	struct dcp_zip_member *m;
+	struct dcp_arena arena;
+	struct dcp_source src;
+	struct dcp_err err = { 0 };
+	struct t_dir d;
+	struct save *s;
+	uint64_t off;
+	size_t n;
+	char *p;
+	int fd;
+
+	(void)state;
+	t_dir_make(&d, "save");
+	s = begin(&d, "npz", &set, false);
+	assert_int_equal(save_data(s, &source, &err), 0);
+	assert_int_equal(save_seal(s, &err), 0);
+	assert_int_equal(save_publish(s, &err), 0);
+	save_destroy(s);
+	fd = open(t_dir_path(&d, "w.npz"), O_RDONLY | O_CLOEXEC);
+	n = (size_t)lseek(fd, 0, SEEK_END);
+	p = malloc(n);
+	assert_int_equal(pread(fd, p, n, 0), n);
+	close(fd);
+	src = dcp_source_mem(p, n);
+	dcp_arena_init(&arena, 1 << 20);
+	if (dcp_zip_list(&src, &arena, &m, &n, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(n, 4);
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(dcp_zip_data(&src, &m[i], &off, &err), 0);
+		assert_int_equal(m[i].crc32, dcp_crc32(0, p + off, m[i].size));
+	}
+	dcp_arena_finish(&arena);
+	free(p);
+	t_dir_remove(&d);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(resumed),
+		cmocka_unit_test(missing),
+		cmocka_unit_test(somebodys),
+		cmocka_unit_test(checksums),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
