@@ -67,7 +67,7 @@ def layouts():
     got = export("torch-dcp", "--layout", half, "--keys", "a", "--keys", "b")
     equal(left(got), {"b.w": "in this layout its parts overlap, or some of it no rank has"}, "half of b.w is nobody's")
     export("torch-dcp", "--layout", "fsdp3", "--verify", source=GPT2)  # several parts of each tensor
-    fails(USAGE, "--layout is not for safetensors", "export", "--as", "safetensors", "--layout", "fsdp2", SOURCE, SCRATCH / "x")
+    fails(USAGE, "--layout is not for npz", "export", "--as", "npz", "--layout", "fsdp2", SOURCE, SCRATCH / "x")
     fails(USAGE, "--protocol: safetensors has none", "export", "--as", "safetensors", "--protocol", "2", SOURCE, SCRATCH / "x")
 
 
