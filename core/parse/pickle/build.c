@@ -4,6 +4,7 @@
  * into what has items, state only onto objects, calls only of what could be called.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "core/parse/pickle/vm.h"
 

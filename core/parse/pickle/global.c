@@ -5,6 +5,7 @@
  * collide cost memory, which is limited, and not time.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "core/parse/pickle/vm.h"
 

@@ -5,8 +5,9 @@
  * needs no collector.
  */
 #include <stdlib.h>
+#include <string.h>
 
-#include "core/parse/pickle/pickle_int.h"
+#include "core/parse/pickle/mem.h"
 
 enum {
 	CHUNK_MIN = 4096,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "core/parse/pickle/pickle_int.h"
+#include "core/parse/pickle/memo.h"
 
 /* Small indices are always dense; so is any number that has been counted up to. */
 enum { DENSE_MIN = 1024 };

@@ -9,6 +9,8 @@
  * (dcp_pkl_own). The tables are small and forgetful: a miss costs memory, never
  * correctness, and colliding hashes cannot make a lookup long.
  */
+#include <string.h>
+
 #include "core/parse/pickle/pickle_int.h"
 
 enum {

@@ -4,6 +4,7 @@
  * with a length in front.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/parse/pickle/vm.h"

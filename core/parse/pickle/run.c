@@ -6,7 +6,9 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
+#include "core/base/endian.h"
 #include "core/parse/pickle/vm.h"
 
 enum { MARKS_MIN = 16 };

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/parse/pickle/pickle_int.h"
 

@@ -5,12 +5,14 @@
  * what no pickler writes (hexadecimal, underscores, leading zeros and plus signs).
  */
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 #include "core/base/buf.h"
+#include "core/base/endian.h"
 #include "core/base/number.h"
 #include "core/base/utf8.h"
-#include "core/parse/pickle/pickle_int.h"
+#include "core/parse/pickle/text.h"
 
 #define ASCII_ONLY 0x8080808080808080ull
 

@@ -9,10 +9,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/parse/pickle/pickle_int.h"
+#include "core/parse/pickle/ops.h"
+#include "core/parse/pickle/window.h"
 #include "core/parse/source.h"
 
 #define ARG_OF(name, code, arg) [code] = PICKLE_ARG_##arg,

@@ -4,6 +4,7 @@
  * or change.
  * covers: pickle
  */
+#include "core/base/endian.h"
 #include "tests/unit/t/pickle.h"
 
 #include "core/parse/pickle/pickle_int.h"
