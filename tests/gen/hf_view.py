@@ -9,7 +9,6 @@ torch.compile wrap them, and by save_pretrained in parts; under the names of eve
 the names that torchtune's and torchtitan's own converters give it, where those packages are there (seen well with torchtune 0.6.1 and torchtitan 0.3.0).
 Each is mounted, and loaded from its hf/ directory.
 """
-import argparse
 import importlib.util
 import os
 import pathlib
@@ -99,33 +98,6 @@ def by_another_name(preset, form, convert):
     return save
 
 
-def megatron_args(c):
-    """What Megatron would have been told to train a model of this config."""
-    moe, mla = getattr(c, "num_experts", None) or getattr(c, "num_local_experts", None) or getattr(c, "n_routed_experts", None), hasattr(c, "kv_lora_rank")
-    out = dict(num_layers=c.num_hidden_layers, hidden_size=c.hidden_size, num_attention_heads=c.num_attention_heads, max_position_embeddings=c.max_position_embeddings,
-               ffn_hidden_size=getattr(c, "intermediate_size", None) or 4 * c.hidden_size, padded_vocab_size=c.vocab_size + renamed.PAD, vocab_size=c.vocab_size,
-               kv_channels=getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads, norm_epsilon=getattr(c, "rms_norm_eps", 1e-5),
-               untie_embeddings_and_output_weights=not c.tie_word_embeddings, params_dtype=torch.bfloat16, position_embedding_type="rope", swiglu=True,
-               normalization="RMSNorm", add_bias_linear=False, rotary_percent=1.0, rotary_base=10000, group_query_attention=not mla,
-               num_query_groups=getattr(c, "num_key_value_heads", c.num_attention_heads), qk_layernorm="qwen3" in c.model_type or mla,
-               add_qkv_bias="qwen2" in c.model_type, multi_latent_attention=mla, num_experts=moe)
-    if c.model_type == "gpt2":
-        out |= dict(position_embedding_type="learned_absolute", swiglu=False, normalization="LayerNorm", add_bias_linear=True, openai_gelu=True,
-                    norm_epsilon=c.layer_norm_epsilon)
-    else:
-        out["rotary_base"] = c.rope_parameters["rope_theta"]
-    if moe:
-        out |= dict(moe_ffn_hidden_size=getattr(c, "moe_intermediate_size", None) or c.intermediate_size, moe_router_topk=c.num_experts_per_tok, moe_layer_freq=1,
-                    moe_router_pre_softmax=not getattr(c, "norm_topk_prob", True), moe_shared_expert_intermediate_size=getattr(c, "shared_expert_intermediate_size", None),
-                    moe_shared_expert_gate=c.model_type == "qwen2_moe")
-    if mla:
-        out |= dict(q_lora_rank=c.q_lora_rank, kv_lora_rank=c.kv_lora_rank, qk_head_dim=c.qk_nope_head_dim, qk_pos_emb_head_dim=c.qk_rope_head_dim,
-                    v_head_dim=c.v_head_dim, rope_type="rope", moe_layer_freq=[0] * c.first_k_dense_replace + [1] * (c.num_hidden_layers - c.first_k_dense_replace),
-                    moe_shared_expert_intermediate_size=c.n_shared_experts * c.moe_intermediate_size, moe_router_num_groups=c.n_group, moe_router_group_topk=c.topk_group,
-                    moe_router_topk_scaling_factor=c.routed_scaling_factor, moe_router_score_function="sigmoid" if c.model_type == "deepseek_v3" else "softmax")
-    return argparse.Namespace(**out)
-
-
 def without_config(preset, form, convert):
     """The same without a config.json, which is inferred from what Megatron keeps of its arguments."""
     save_it = by_another_name(preset, form, convert)
@@ -133,7 +105,7 @@ def without_config(preset, form, convert):
     def save(model, at):
         save_it(model, at)
         (at / "step-10" / "config.json").unlink()
-        torch.save({"args": megatron_args(model.config), "iteration": 10}, at / "step-10" / "common.pt")
+        torch.save({"args": renamed.megatron_args(model.config, torch.bfloat16), "iteration": 10}, at / "step-10" / "common.pt")
         (at / "step-10" / "metadata.json").write_text('{"sharded_backend": "torch_dist", "sharded_backend_version": 1}')
     save.__name__ = f"{preset}-{form}-args"
     return save
