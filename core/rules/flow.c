@@ -195,15 +195,13 @@ static bool rows_as(const struct work *w, uint64_t a, uint64_t b, uint64_t c, ui
 }
 
 /* In each head, rows of pairs (x0 y0 x1 y1 ...) become halves (x0 x1 ... y0 y1 ...), or back. */
-static int turn_heads(struct run *r, const struct op *op, struct work *w, bool back)
+static int turn_heads(struct run *r, struct work *w, uint64_t heads, bool back)
 {
-	uint64_t shape[DCP_MAX_NDIM], was[DCP_MAX_NDIM], heads, half;
+	uint64_t shape[DCP_MAX_NDIM], was[DCP_MAX_NDIM], half;
 	uint32_t order[DCP_MAX_NDIM], ndim, was_ndim = w->ndim;
 	struct work from;
-	int rc = number(r, op, 0, &heads);
+	int rc;
 
-	if (rc < 0)
-		return rc;
 	if (w->ndim == 0 || heads == 0 || heads > UINT64_MAX / 2 || w->shape[0] % (2 * heads))
 		return bad(r, "%llu rows are not %llu heads of an even size",
 			   w->ndim ? (unsigned long long)w->shape[0] : 1ull,
@@ -224,14 +222,29 @@ static int turn_heads(struct run *r, const struct op *op, struct work *w, bool b
 	return rc < 0 ? rc : to_shape(r, w, was_ndim, was);
 }
 
-static int rope(struct run *r, const struct op *op, struct work *w)
+/* One number of heads is that of every tensor; of several, 0 leaves a tensor as it is. */
+static int turn_all(struct run *r, const struct op *op, struct flow *f, bool back)
 {
-	return turn_heads(r, op, w, false);
+	int rc = 0;
+
+	for (size_t j = 0; rc == 0 && j < f->k * f->e; j++) {
+		uint64_t heads;
+
+		rc = number(r, op, op->narg > 1 ? (uint32_t)(j / f->e) : 0, &heads);
+		if (rc == 0 && (heads || op->narg == 1))
+			rc = turn_heads(r, &f->w[j], heads, back);
+	}
+	return rc;
 }
 
-static int unrope(struct run *r, const struct op *op, struct work *w)
+static int rope(struct run *r, const struct op *op, struct flow *f)
 {
-	return turn_heads(r, op, w, true);
+	return turn_all(r, op, f, false);
+}
+
+static int unrope(struct run *r, const struct op *op, struct flow *f)
+{
+	return turn_all(r, op, f, true);
 }
 
 static int cast(struct run *r, const struct op *op, struct work *w)
@@ -550,8 +563,8 @@ const struct op_def dcp_rules_op_defs[] = {
 	{ "narrow", "narrow(dimension, from, length)", 3, 3, 1, .each = narrow },
 	{ "pad", "pad(vocab)", 1, 2, 1 << 1, .each = pad },
 	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad },
-	{ "rope", "rope(heads)", 1, 1, .each = rope },
-	{ "unrope", "unrope(heads)", 1, 1, .each = unrope },
+	{ "rope", "rope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = rope },
+	{ "unrope", "unrope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = unrope },
 	{ "cast", "cast(bf16)", .dtype = true, .each = cast },
 	{ "qkv", "qkv(heads, kv_heads)", 2, 2, .of = 1, .to = 3, .all = qkv },
 	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = fuse_qkv },

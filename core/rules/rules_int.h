@@ -103,6 +103,7 @@ struct op_def {
 	enum op_slot slot;
 	bool list;      /* a list as its last argument, too: sizes of parts */
 	bool dtype;     /* its one argument is a type */
+	bool per;       /* several numbers are one for each tensor */
 	uint8_t of, to; /* tensors; 0: any, and as many as there were */
 	int (*each)(struct run *r, const struct op *op, struct work *w); /* or */
 	int (*all)(struct run *r, const struct op *op, struct flow *f);

@@ -252,13 +252,16 @@ TITAN_MOE = {"layers.{i}.moe.router.gate.weight": "model.layers.{i}.mlp.gate.wei
              "layers.{i}.moe.shared_experts.w3.weight": "model.layers.{i}.mlp.shared_experts.up_proj.weight"}
 
 
-def titan_layer(hf, c, i, to, rope, names, new):
+def titan_layer(hf, c, i, to, rope, names, new, fuse=False):
     heads, groups, _ = numbers(c)
     out = rename(hf, TITAN | TITAN_FFN | TITAN_MOE | names, i=i)
     if "layers.{i}.attention.wkv_a.weight" not in names:
         for x, n in (("q", heads), ("k", groups), ("v", groups)):
             a = hf[f"model.layers.{i}.self_attn.{x}_proj.weight"]
             out[f"layers.{i}.attention.{'qkv_linear.' if new else ''}w{x}.weight"] = interleaved(a, n) if rope and x != "v" else a
+        if fuse:
+            at = f"layers.{i}.attention.qkv_linear"
+            out[f"{at}.wqkv.weight"] = fused(*(out.pop(f"{at}.w{x}.weight") for x in "qkv"), heads, groups)
     for w, x in (("w1", "gate"), ("w2", "down"), ("w3", "up")):
         parts, e = [], 0
         while f"model.layers.{i}.mlp.experts.{e}.{x}_proj.weight" in hf:
@@ -270,13 +273,13 @@ def titan_layer(hf, c, i, to, rope, names, new):
     return {to + k[len(f"layers.{i}"):]: a for k, a in out.items()}
 
 
-def titan(rope=False, names=None, new=True):
+def titan(rope=False, names=None, new=True, fuse=False):
     def convert(hf, c):
         layers = numbers(c)[2]
         out = {"tok_embeddings.weight": hf["model.embed_tokens.weight"], "norm.weight": hf["model.norm.weight"],
                "lm_head.weight" if new else "output.weight": hf["lm_head.weight"]}
         for i in range(layers):
-            out |= titan_layer(hf, c, i, f"layers.{i}", rope, names or {}, new)
+            out |= titan_layer(hf, c, i, f"layers.{i}", rope, names or {}, new, fuse)
         if f"model.layers.{layers}.enorm.weight" in hf:
             out |= titan_layer(hf, c, layers, "mtp_layers.0", rope, names | TITAN_MTP, new)
         return out
@@ -318,10 +321,10 @@ def of(preset, **forms):
 DENSE = of("megatron", numbers=megatron("numbers"), local=megatron("local"), stacked=megatron("stacked"), halves=megatron("halves"))
 ALL = {k: megatron(k) for k in ("numbers", "local", "experts", "halves", "grouped")}
 FORMS = {
-    "llama": DENSE + of("megatron", before_core=megatron_lm) + of("torchtitan-llama3", titan=titan(rope=True)) + of("meta", meta=titan(rope=True, new=False))
+    "llama": DENSE + of("megatron", before_core=megatron_lm) + of("torchtitan-llama3", titan=titan(rope=True), fused=titan(rope=True, fuse=True)) + of("meta", meta=titan(rope=True, new=False))
     + of("paddle", paddle=paddle),
     "mistral": DENSE, "qwen2": DENSE,
-    "qwen3": DENSE + of("torchtitan-qwen3", titan=titan()),
+    "qwen3": DENSE + of("torchtitan-qwen3", titan=titan(), fused=titan(fuse=True)),
     "mixtral": of("megatron-mixtral", stacked=megatron("stacked"), **ALL),
     "qwen2_moe": of("megatron-moe", **ALL),
     "qwen3_moe": of("megatron-moe", stacked=megatron("stacked"), **ALL) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),

@@ -356,6 +356,11 @@ static uint32_t roped(const struct store *s, size_t out, const uint64_t *i)
 	return in2(s, out, head * 6 + (r < 3 ? 2 * r : 2 * (r - 3) + 1), i[1]);
 }
 
+static uint32_t first_roped(const struct store *s, size_t out, const uint64_t *i)
+{
+	return out ? in2(s, out, i[0], i[1]) : roped(s, out, i);
+}
+
 static uint32_t unroped(const struct store *s, size_t out, const uint64_t *i)
 {
 	uint64_t head = i[0] / 6, r = i[0] % 6;
@@ -467,6 +472,8 @@ static const struct {
 	  { { 2, { 7, 4 } } }, unpadded },
 	{ "rope", "a -> b : rope(heads)", { "a" }, { { 2, { 24, 5 } } }, { "b" }, { { 2, { 24, 5 } } }, roped },
 	{ "unrope", "a -> b : unrope(heads)", { "a" }, { { 2, { 24, 5 } } }, { "b" }, { { 2, { 24, 5 } } }, unroped },
+	{ "rope of some", "a, b -> c, d : rope(heads, 0)", { "a", "b" }, { { 2, { 24, 5 } }, { 2, { 23, 5 } } },
+	  { "c", "d" }, { { 2, { 24, 5 } }, { 2, { 23, 5 } } }, first_roped },
 	{ "rope and back", "a -> b : rope(4) unrope(4)", { "a" }, { { 2, { 24, 3 } } }, { "b" },
 	  { { 2, { 24, 3 } } }, unpadded },
 	{ "qkv", "a -> q, k, v : qkv(heads, kv_heads)", { "a" }, { { 2, { 24, 5 } } }, { "q", "k", "v" },
