@@ -43,11 +43,14 @@ static int transpose(struct run *r, const struct op *op, struct work *w)
 {
 	uint32_t order[DCP_MAX_NDIM];
 	struct work from = *w;
+	uint64_t last;
+	int rc = op->narg ? number(r, op, 0, &last) : 0;
 
-	(void)op;
 	if (w->ndim < 2)
 		return bad(r, "a tensor of %u dimension%s cannot be transposed", w->ndim,
 			   w->ndim == 1 ? "" : "s");
+	if (rc < 0 || (op->narg && w->shape[w->ndim - 1] == last))
+		return rc;
 	for (uint32_t d = 0; d < w->ndim; d++)
 		order[d] = d;
 	order[w->ndim - 1] = w->ndim - 2;
@@ -223,8 +226,9 @@ static int turn_heads(struct run *r, struct work *w, uint64_t heads, bool back)
 }
 
 /* One number of heads is that of every tensor; of several, 0 leaves a tensor as it is. */
-static int turn_all(struct run *r, const struct op *op, struct flow *f, bool back)
+static int rope(struct run *r, const struct op *op, struct flow *f)
 {
+	bool back = *op->def->name == 'u';
 	int rc = 0;
 
 	for (size_t j = 0; rc == 0 && j < f->k * f->e; j++) {
@@ -235,16 +239,6 @@ static int turn_all(struct run *r, const struct op *op, struct flow *f, bool bac
 			rc = turn_heads(r, &f->w[j], heads, back);
 	}
 	return rc;
-}
-
-static int rope(struct run *r, const struct op *op, struct flow *f)
-{
-	return turn_all(r, op, f, false);
-}
-
-static int unrope(struct run *r, const struct op *op, struct flow *f)
-{
-	return turn_all(r, op, f, true);
 }
 
 static int cast(struct run *r, const struct op *op, struct work *w)
@@ -557,14 +551,14 @@ static int fuse_qkv(struct run *r, const struct op *op, struct flow *f)
 
 /* clang-format off */
 const struct op_def dcp_rules_op_defs[] = {
-	{ "T", "T", .each = transpose },
+	{ "T", "T or T(hidden)", 0, 1, .each = transpose },
 	{ "permute", "permute(1, 0)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = permute },
 	{ "reshape", "reshape(heads, -1, hidden)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = reshape },
 	{ "narrow", "narrow(dimension, from, length)", 3, 3, 1, .each = narrow },
 	{ "pad", "pad(vocab)", 1, 2, 1 << 1, .each = pad },
 	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad },
 	{ "rope", "rope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = rope },
-	{ "unrope", "unrope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = unrope },
+	{ "unrope", "unrope(heads)", 1, RULES_MAX_ARGS, .per = true, .all = rope },
 	{ "cast", "cast(bf16)", .dtype = true, .each = cast },
 	{ "qkv", "qkv(heads, kv_heads)", 2, 2, .of = 1, .to = 3, .all = qkv },
 	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = fuse_qkv },

@@ -306,12 +306,44 @@ def llama4(hf, c):
                   "lm_head.weight": hf["language_model.lm_head.weight"]}
 
 
-def paddle(hf, c):
-    out = {}
-    for key, a in hf.items():
-        turned = key.endswith("_proj.weight") or key == "lm_head.weight"
-        out[key.replace("model.", "llama.", 1) if key.startswith("model.") else key] = np.ascontiguousarray(a.T) if turned else a
-    return out
+def paddle(name, fuse=False, former=False):
+    """Linear weights as [inputs, outputs]. PaddleFormers fuses in experts too, and turns neither lm_head nor routers."""
+    def convert(hf, c):
+        out, (heads, groups, _) = {}, numbers(c)
+        turned = ("_proj.weight", ".w1.weight", ".w2.weight", ".w3.weight") + (() if former else ("lm_head.weight", ".gate.weight", "_gate.weight"))
+        for key, a in hf.items():
+            at, part = key.rsplit(".", 2)[0], key.rsplit(".", 2)[1:]
+            if fuse and part[0] in ("q_proj", "k_proj", "v_proj"):
+                a = fused(*(hf[f"{at}.{x}_proj.{part[1]}"] for x in "qkv"), heads, groups)
+                key = f"{at}.qkv_proj.{part[1]}"
+            elif fuse and part[0] in ("gate_proj", "up_proj") and (former or ".experts." not in key):
+                a, key = gated(hf, at), f"{at}.{'up_gate_proj' if former else 'gate_up_fused_proj'}.weight"
+            out[key.replace("model.", name + ".", 1) if key.startswith("model.") else key] = np.ascontiguousarray(a.T) if key.endswith(turned) else a
+        if c.get("tie_word_embeddings"):
+            out["lm_head.weight"] = hf["model.embed_tokens.weight"]
+        return out
+    return convert
+
+
+PADDLE_GPT = {"ln_1": "norm1", "ln_2": "norm2", "mlp.c_fc": "linear1", "mlp.c_proj": "linear2", "attn.c_proj": "self_attn.out_proj"}
+
+
+def paddle_gpt(fuse):
+    def convert(hf, c):
+        heads, _, layers = numbers(c)
+        out = {"gpt.embeddings.word_embeddings.weight": hf["transformer.wte.weight"], "gpt.embeddings.position_embeddings.weight": hf["transformer.wpe.weight"]}
+        for kind in ("weight", "bias"):
+            out[f"gpt.decoder.norm.{kind}"] = hf[f"transformer.ln_f.{kind}"]
+            for i in range(layers):
+                at, to = f"transformer.h.{i}", f"gpt.decoder.layers.{i}"
+                out |= {f"{to}.{new}.{kind}": hf[f"{at}.{old}.{kind}"] for old, new in PADDLE_GPT.items()}
+                parts = np.split(hf[f"{at}.attn.c_attn.{kind}"], 3, -1)
+                if fuse:
+                    out[f"{to}.self_attn.qkv_proj.{kind}"] = np.ascontiguousarray(fused(*(p.T for p in parts), heads, heads).T)
+                else:
+                    out |= {f"{to}.self_attn.{x}_proj.{kind}": np.ascontiguousarray(p) for x, p in zip("qkv", parts)}
+        return out
+    return convert
 
 
 def of(preset, **forms):
@@ -322,14 +354,15 @@ DENSE = of("megatron", numbers=megatron("numbers"), local=megatron("local"), sta
 ALL = {k: megatron(k) for k in ("numbers", "local", "experts", "halves", "grouped")}
 FORMS = {
     "llama": DENSE + of("megatron", before_core=megatron_lm) + of("torchtitan-llama3", titan=titan(rope=True), fused=titan(rope=True, fuse=True)) + of("meta", meta=titan(rope=True, new=False))
-    + of("paddle", paddle=paddle),
-    "mistral": DENSE, "qwen2": DENSE,
-    "qwen3": DENSE + of("torchtitan-qwen3", titan=titan(), fused=titan(fuse=True)),
-    "mixtral": of("megatron-mixtral", stacked=megatron("stacked"), **ALL),
-    "qwen2_moe": of("megatron-moe", **ALL),
-    "qwen3_moe": of("megatron-moe", stacked=megatron("stacked"), **ALL) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),
+    + of("paddle", paddle=paddle("llama"), paddle_fused=paddle("llama", fuse=True)),
+    "mistral": DENSE, "qwen2": DENSE + of("paddle", paddle=paddle("qwen2"), paddle_fused=paddle("qwen2", fuse=True), paddleformers=paddle("model", True, True)),
+    "qwen3": DENSE + of("paddle", paddle=paddle("qwen3"), paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), fused=titan(fuse=True)),
+    "mixtral": of("megatron-mixtral", stacked=megatron("stacked"), **ALL) + of("paddle", paddle=paddle("mixtral")),
+    "qwen2_moe": of("megatron-moe", **ALL) + of("paddle", paddle=paddle("qwen2_moe", fuse=True)),
+    "qwen3_moe": of("megatron-moe", stacked=megatron("stacked"), **ALL) + of("paddle", paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),
     "deepseek_v2": of("megatron-deepseek", **ALL),
     "deepseek_v3": of("megatron-deepseek", **ALL) + of("torchtitan-deepseek-v3", titan=titan(names=TITAN_MLA), titan_2025=titan(names=TITAN_MLA, new=False)),
-    "gpt2": of("megatron-gpt2", core=gpt2("decoder", GPT_CORE), stacked=gpt2("decoder", GPT_CORE, True), before_core=gpt2("transformer", GPT_OLD)),
+    "gpt2": of("megatron-gpt2", core=gpt2("decoder", GPT_CORE), stacked=gpt2("decoder", GPT_CORE, True), before_core=gpt2("transformer", GPT_OLD))
+    + of("paddle-gpt", paddle=paddle_gpt(False), paddle_fused=paddle_gpt(True)),
     "llama4_text": of("torchtitan-llama4", titan=llama4),
 }

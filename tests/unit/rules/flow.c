@@ -454,6 +454,8 @@ static const struct {
 	expect_fn *fn;
 } cases[] = {
 	{ "T", "* -> * : T", { "a" }, { { 2, { 5, 7 } } }, { "a" }, { { 2, { 7, 5 } } }, turned },
+	{ "T of what is not turned yet", "* -> * : T(5)", { "a" }, { { 2, { 5, 7 } } }, { "a" }, { { 2, { 7, 5 } } }, turned },
+	{ "T of what is turned already", "* -> * : T(4)", { "a" }, { { 2, { 7, 4 } } }, { "a" }, { { 2, { 7, 4 } } }, unpadded },
 	{ "T of a row", "* -> * : T", { "a" }, { { 2, { 1, 7 } } }, { "a" }, { { 2, { 7, 1 } } }, turned },
 	{ "permute", "a -> b : permute(2, 0, -2)", { "a" }, { { 3, { 4, 3, 5 } } }, { "b" },
 	  { { 3, { 5, 4, 3 } } }, permuted },
