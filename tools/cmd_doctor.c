@@ -279,12 +279,10 @@ static const struct {
 	{ "mpi", DCPFS_WITH_MPI,
 	  "ranks of dcpfs load exchange bytes between nodes by it; without it they meet by "
 	  "TCP, "
-	  "and each node reads for itself" },
+	  "and each node reads for itself, but where GPUs exchange by NCCL" },
 	{ "cuda", DCPFS_WITH_CUDA,
 	  "dcpfs load --device fills the memory of GPUs; the driver is opened when it is "
 	  "asked for" },
-	{ "nccl", DCPFS_WITH_NCCL,
-	  "unused: ranks exchange through the memory of hosts, also for GPUs" },
 	{ "curl", DCPFS_WITH_CURL, "unused: a SOURCE must be a path in this version" },
 };
 

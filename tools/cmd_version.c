@@ -38,8 +38,9 @@ static const struct {
 	const char *name;
 	bool built;
 } features[] = {
-	{ "io_uring", DCPFS_WITH_URING }, { "mpi", DCPFS_WITH_MPI },
-	{ "cuda", DCPFS_WITH_CUDA },      { "nccl", DCPFS_WITH_NCCL },
+	{ "io_uring", DCPFS_WITH_URING },
+	{ "mpi", DCPFS_WITH_MPI },
+	{ "cuda", DCPFS_WITH_CUDA },
 	{ "curl", DCPFS_WITH_CURL },
 };
 
