@@ -121,12 +121,12 @@ def shards():
     check(seen > 100, f"{seen} shards compared")
 
 
-def checkpoint(mib=8, versions=(1,)):
-    """A source of safetensors files with one large and many small tensors."""
+def checkpoint(mib=8, versions=(1,), shapes=None):
+    """A source of safetensors files with one large and many small tensors, or those of @shapes."""
     source = lib.fresh("source")
     for v in versions:
         header, off = {}, 0
-        for k, shape in {"big": [64 * mib, 4096], **{f"layer.{i}": [64, 65] for i in range(40)}}.items():
+        for k, shape in (shapes or {"big": [64 * mib, 4096], **{f"layer.{i}": [64, 65] for i in range(40)}}).items():
             n = 2 * shape[0] * shape[1]
             header[k] = {"dtype": "BF16", "shape": shape, "data_offsets": [off, off + n]}
             off += n

@@ -40,13 +40,14 @@ def several(ranks, *argv, env_of=lambda r: {}, **more):
                env_of=lambda r: ENV | env_of(r), **more)
 
 
-def outcome(job, what, name, rank):
+def outcome(job, what, name, rank, hangs):
     """Is that what became of a job of which a call failed?"""
     who = f"rank {rank}"
     if what == ERROR:
         job.end()
         check(len(set(job.codes)) == 1 and job.codes[0] > 0, f"exit codes {job.codes}: {job.said}")
         check(f"{who}: cuda:" in job.said[0] and name in job.said[0], job.said[0])
+        check(hangs or "did not answer" not in job.said[0], job.said[0])
         return
     got = job.report()
     if got and what == WITHOUT:
@@ -66,11 +67,11 @@ def calls():
         fail = f"{name}:1:hang" if n == "hang" else f"{name}:{n}:3"
         layout = "dim2x2" if name == "ncclAllGather" else "dim1x2"
         told = name if "Async" not in name else "ncclCommInitRankConfig" if what == WITHOUT else "nccl"  # what it was asked about
-        running.append((f"call {n} of {name}: {what}", what, told, 0 if n == "hang" else where, several(
+        running.append((f"call {n} of {name}: {what}", what, told, 0 if n == "hang" else where, n == "hang", several(
             2, source, "--layout", layout, "--timeout", 2, env_of=lambda r, f=fail, k=where: {"FAKE_CUDA_FAIL": f} if r == k else {})))
-    for title, what, name, rank, job in running:
+    for title, what, name, rank, hangs, job in running:
         case(title)
-        outcome(job, what, name, rank)
+        outcome(job, what, name, rank, hangs)
 
 
 def machines():
@@ -93,11 +94,12 @@ def machines():
 def equal_bytes():
     """Every rank has its bytes, whatever is needed of them by how many, and the trace shows when they came."""
     seen = 0
-    for folder in ("dcp-tp-fsdp", "hf-llama"):
+    mixed = checkpoint(shapes={f"{i}": [8, [128, 8192][i % 2]] for i in range(12)})  # parts to be packed, and not
+    for source in (lib.GOLDEN / "dcp-tp-fsdp" / "ckpt", lib.GOLDEN / "hf-llama" / "ckpt", mixed):
         for n, layout in ((2, "dim1x2"), (3, "fsdp3"), (4, "dim1x4"), (3, "dim2x3")):
-            case(f"{folder}, {n} ranks, {layout}")
+            case(f"{source}, {n} ranks, {layout}")
             trace = lib.fresh("trace") / "t.json"
-            got = several(n, lib.GOLDEN / folder / "ckpt", "--layout", layout, "--partial",
+            got = several(n, source, "--layout", layout, "--partial",
                           "--trace", trace, *(["--dtype", "F32"] if n == 3 else [])).report()
             if got:
                 check(got["exchange"] == "all" and got["exchange_why"] == "asked for" + BY and got["checked"], f"{got['exchange_why']}")
@@ -105,7 +107,7 @@ def equal_bytes():
                 events = [e for e in json.loads(lib.read(trace))["traceEvents"] if e["name"] == "exchange"]
                 equal({e["pid"] for e in events}, set(range(n)), "ranks that exchange")
                 seen += 1
-    equal(seen, 8, "jobs")
+    equal(seen, 12, "jobs")
 
 
 def order():
