@@ -6,12 +6,13 @@ containers, sharded directories (FSDP), ignore_keys, weights only; 1 and 2 proce
 
 Needs mosaicml; tests/run.sh --frameworks runs it. Data comes from a seed.
 
-usage: composer_proof.py [sharded|monolithic]
+usage: composer_proof.py [sharded|nodes|monolithic]
 """
 import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from composer import Callback, Trainer
 from composer.algorithms import EMA, LabelSmoothing
 from composer.models import ComposerClassifier
 from composer.utils import dist
+from composer.utils.object_store import ObjectStore
 from torch.utils.data import DataLoader, TensorDataset
 
 import dcpfs.composer  # noqa: E402
@@ -45,6 +47,16 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         return self.out(self.drop(torch.relu(self.mid(self.norm(self.emb(x)).mean(1)))))
+
+
+class Store(ObjectStore):
+    """Of files in a directory."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def download_object(self, object_name, filename, overwrite=False, callback=None):
+        shutil.copyfile(f"{self.folder}/{object_name}", filename)
 
 
 class Losses(Callback):
@@ -160,13 +172,28 @@ def sharded(folder):
     resume(folder, True, "weights", load_path=f"{folder}/ep1-ba6", load_weights_only=True)
     resume(folder, True, "ignored", load_path=f"{folder}/ep1-ba6", load_ignore_keys=["state/optimizers*", "rng"])
     resume(folder, True, "a file", load_path=f"{folder}/ep1-ba6/.metadata")
+    store(folder, whole)
+
+
+def nodes(folder):
+    torch.cuda.current_device = lambda: torch.device("cpu")
+    store(folder, run("save", folder, True, 3, {"save_interval": "3ba"}))
+
+
+def store(folder, whole):
+    with open(f"{folder}/latest.symlink", "w") as f:
+        f.write("ep1-ba6")
+    for path in ("ep1-ba6", "latest.symlink", "none"):
+        resume(folder, True, f"a store's {path}", whole if path != "none" else None, load_path=path, load_object_store=Store(folder))
 
 
 def job(scratch, work, ranks):
     print(f"{work} x {ranks}", flush=True)
+    alone = work == "nodes"  # each rank on a node of its own
     port, processes = free_ports(1)[0], []
     for r in range(ranks):
-        env = os.environ | {"RANK": str(r), "LOCAL_RANK": str(r), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "NODE_RANK": "0",
+        env = os.environ | {"RANK": str(r), "LOCAL_RANK": str(0 if alone else r), "WORLD_SIZE": str(ranks),
+                            "LOCAL_WORLD_SIZE": str(1 if alone else ranks), "NODE_RANK": str(r if alone else 0),
                             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         log = open(f"{scratch}/log.{r}", "w")
         processes.append(subprocess.Popen([sys.executable, "-B", __file__, work, f"{scratch}/{work}{ranks}"], env=env,
@@ -182,9 +209,9 @@ def main():
     if len(sys.argv) > 2:
         globals()[sys.argv[1]](sys.argv[2])
         return
-    asked = [a for a in sys.argv[1:] if a in ("sharded", "monolithic")]
+    asked = [a for a in sys.argv[1:] if a in ("sharded", "nodes", "monolithic")]
     with tempfile.TemporaryDirectory(prefix="dcpfs-composer-") as scratch:
-        for work, ranks in (("sharded", 2), ("monolithic", 2), ("monolithic", 1)):
+        for work, ranks in (("sharded", 2), ("nodes", 2), ("monolithic", 2), ("monolithic", 1)):
             if asked and work not in asked:
                 continue
             job(scratch, work, ranks)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pickletools
+import re
 import tempfile
 from typing import Any, Callable, Iterator, Optional, Union
 
 import torch
 import torch.distributed
 from composer.utils import dist, reproducibility
-from composer.utils.checkpoint import dist_cp_load, glob_filter
-from composer.utils.file_helpers import get_file
+from composer.utils.checkpoint import dist_cp_load, download_object_or_file, glob_filter
+from composer.utils.file_helpers import extract_path_from_symlink, get_file
 from composer.utils.misc import partial_format
 
 from . import tree
@@ -39,8 +41,8 @@ def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None
     the states of random generators by rank (None: there are none, or load_weights_only).
 
     path: a file, or with sharded state dicts of FSDP a directory; {run_name}, and {rank}, {local_rank}, {node_rank} as rank
-    0's; a name that ends with ".symlink", or has a neighbour with that ending, is followed; URLs and objects of a store are
-    downloaded by Composer. Where state dicts are not sharded, any checkpoint with Composer's keys will do, a sharded one too. ignore_keys: globs over
+    0's; a name that ends with ".symlink", or has a neighbour with that ending, is followed; Composer downloads URLs, and
+    files of an object store, of sharded directories all of them to each node. Where state dicts are not sharded, any checkpoint with Composer's keys will do, a sharded one too. ignore_keys: globs over
     paths ("state/model/layer1.*"), of which the bytes are not read, or a function that changes the dict. how: io,
     exchange, threads, staging, timeout, cache.
 
@@ -49,8 +51,15 @@ def load_checkpoint(path: str, state: Any, logger: Any, object_store: Any = None
     """
     path = partial_format(path, run_name=state.run_name)
     if state.fsdp_sharded_state_dict_enabled:
-        rng = _sharded(path, state, logger, object_store, load_weights_only, strict_model_weights, ignore_keys,
-                       exclude_algorithms, algorithm_passes, how)
+        if state.fsdp_config is None:
+            raise ValueError("Loading a sharded checkpoint requires passing an FSDP config to Trainer.")
+        with _directory(path, object_store) as folder:
+            node = None
+            if object_store is not None:  # each node has files of its own
+                how = {"cache": "", **how}
+                node = torch.distributed.new_subgroups(dist.get_local_world_size())[0]
+            rng = _sharded(folder, node, state, logger, load_weights_only, strict_model_weights, ignore_keys,
+                           exclude_algorithms, algorithm_passes, how)
     else:
         with _fetched(path, object_store, progress_bar) as file:
             tree_ = _monolithic(file, state, load_weights_only, ignore_keys, how)
@@ -75,11 +84,57 @@ def _same_step(state: Any) -> None:
 
 
 @contextlib.contextmanager
+def _folder() -> Iterator[str]:
+    """A directory for each node, which its ranks share."""
+    with tempfile.TemporaryDirectory() if dist.get_local_rank() == 0 else contextlib.nullcontext("") as mine:
+        try:
+            yield dist.all_gather_object(mine)[dist.get_global_rank() - dist.get_local_rank()]
+        finally:
+            dist.barrier()
+
+
+def _together(work: Callable[[], Any]) -> None:
+    """Do it; what fails on one rank, all raise."""
+    failure: Optional[Exception] = None
+    try:
+        work()
+    except Exception as e:
+        failure = e
+    for known in [failure, *dist.all_gather_object(failure)]:
+        if known is not None:
+            raise known
+
+
+@contextlib.contextmanager
+def _directory(path: str, object_store: Any) -> Iterator[str]:
+    """The local directory of @path: itself, or its files as the ranks of each node have downloaded them."""
+    if object_store is None:
+        path = os.path.realpath(path)
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"{path} not found!")
+        if not os.path.isdir(path):
+            raise ValueError(f"load_path must be a directory when using sharded state dict. Got {path}")
+        yield path
+        return
+    if path.endswith(".symlink"):
+        path = extract_path_from_symlink(path, object_store=object_store)
+    with _folder() as folder:
+        def download(names: list[str]) -> None:
+            for name in names:
+                download_object_or_file(os.path.join(path, name), os.path.join(folder, name), object_store)
+
+        _together(lambda: download([".metadata"] if dist.get_local_rank() == 0 else []))
+        with open(os.path.join(folder, ".metadata"), "rb") as f:  # a pickle; its texts without executing it
+            names = {word for _, word, _ in pickletools.genops(f) if isinstance(word, str) and re.fullmatch(r"[^/]+\.distcp", word)}
+        _together(lambda: download(sorted(names)[dist.get_local_rank()::dist.get_local_world_size()]))
+        yield folder
+
+
+@contextlib.contextmanager
 def _fetched(path: str, object_store: Any, progress_bar: bool) -> Iterator[str]:
     """The local file of @path: the file itself, or one that each node has downloaded."""
     path = path.format(rank=0, local_rank=0, node_rank=0)
-    with tempfile.TemporaryDirectory() if dist.get_local_rank() == 0 else contextlib.nullcontext("") as mine:
-        folder = dist.all_gather_object(mine)[dist.get_global_rank() - dist.get_local_rank()]
+    with _folder() as folder:
         place, signal = os.path.join(folder, os.path.basename(path.rstrip("/"))), os.path.join(folder, ".done")
         failure: Optional[Exception] = None
         if dist.get_local_rank() == 0:
@@ -90,13 +145,10 @@ def _fetched(path: str, object_store: Any, progress_bar: bool) -> Iterator[str]:
             open(signal, "wb").close()
         with dist.local_rank_zero_download_and_wait(signal):
             every = dist.all_gather_object(failure)
-        try:
-            for known in [failure, *every]:
-                if known is not None:
-                    raise known
-            yield os.path.realpath(place)
-        finally:
-            dist.barrier()
+        for known in [failure, *every]:
+            if known is not None:
+                raise known
+        yield os.path.realpath(place)
 
 
 def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, how: dict[str, Any]) -> dict[str, Any]:
@@ -122,18 +174,10 @@ def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, 
         return nodes if callable(ignore_keys) else dict(ours.read(ck, nodes))
 
 
-def _sharded(path: str, state: Any, logger: Any, object_store: Any, weights_only: bool, strict: bool, ignore_keys: Ignore,
+def _sharded(path: str, ranks: Any, state: Any, logger: Any, weights_only: bool, strict: bool, ignore_keys: Ignore,
              exclude_algorithms: Optional[list[str]], algorithm_passes: Optional[list[Any]],
              how: dict[str, Any]) -> Optional[list[dict[str, Any]]]:
-    if state.fsdp_config is None:
-        raise ValueError("Loading a sharded checkpoint requires passing an FSDP config to Trainer.")
-    if object_store is not None:
-        raise NotImplementedError("a sharded checkpoint in an object store: mount the store, or load with Composer")
-    path = os.path.realpath(path)
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{path} not found!")
-    if not os.path.isdir(path):
-        raise ValueError(f"load_path must be a directory when using sharded state dict. Got {path}")
+    """From the directory @path; @ranks, a process group (None: all), load its tensors together."""
     with Checkpoint(path, **how) as ck:
         words = [ck.path(key) for keys in (ck, ck.objects) for key in keys]
         seeds = {w[1]: ck[f"rng.{w[1]}.cuda"].shape for w in words if w[0] == "rng" and w[2:] == ("cuda",)}
@@ -154,7 +198,7 @@ def _sharded(path: str, state: Any, logger: Any, object_store: Any, weights_only
         if state.fsdp_config.load_planner is not None:
             dist_cp_load(wanted, reader, state.fsdp_config.load_planner)
         else:
-            filled = ours.load_state_dict(wanted, path, strict=False, **how)
+            filled = ours.load_state_dict(wanted, path, process_group=ranks, strict=False, **how)
             # which torch 2.7 added
             wrong = [why for key, why in filled.missing.items() if not key.endswith(".decoupled_weight_decay")]
             if wrong:
