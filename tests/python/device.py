@@ -8,7 +8,10 @@ import ctypes
 import gc
 import os
 import pathlib
+import sys
+import types
 import unittest
+from unittest import mock
 
 import base
 from base import dcpfs, golden, np
@@ -94,6 +97,25 @@ class DeviceTest(unittest.TestCase):
         two = {k: FakeArray((22, 22), 4, "<f4", stream=n) for n, k in enumerate((key, key.replace("q_proj", "o_proj")), 1)}
         with self.assertRaisesRegex(ValueError, "several streams"):
             dcpfs.load(SOURCE, into=two, device="cuda:0")
+    def test_torch(self):
+        """A tensor of torch: its data_ptr(), dtype and strides, after what its current stream has queued."""
+        key, log = "model.layers.0.self_attn.q_proj.weight", pathlib.Path(base._cache.name) / "log"
+        asked, face = [], FakeArray((22, 22), 4, "<f4")
+        stream = types.SimpleNamespace(cuda_stream=0)
+        fake = types.SimpleNamespace(cuda=types.SimpleNamespace(current_stream=lambda device: asked.append(device) or stream))
+        tensor = types.SimpleNamespace(
+            data_ptr=lambda: face.owner.address, device=types.SimpleNamespace(type="cuda", index=0), dtype="torch.float32", shape=(22, 22),
+            stride=lambda: (44, 2))
+        with self.assertRaisesRegex(TypeError, "memory of"):
+            dcpfs.load(SOURCE, into={key: tensor})
+        os.environ["FAKE_CUDA_LOG"] = str(log)
+        with mock.patch.dict(sys.modules, {"torch": fake}):
+            dcpfs.load(SOURCE, into={key: tensor}, device="cuda:0")
+        del os.environ["FAKE_CUDA_LOG"]
+        self.assertEqual(asked, [tensor.device])
+        self.assertIn(" wait ", log.read_text())
+        rows = np.frombuffer(face.owner.read().tobytes()[:22 * 44 * 4], "<f4").reshape(22, 44)
+        np.testing.assert_array_equal(rows[:, ::2], dcpfs.load(SOURCE)[key].numpy())
 
 
 if __name__ == "__main__":

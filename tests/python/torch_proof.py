@@ -5,7 +5,7 @@ tensor, optimizer state included. FSDP2, tensor parallel, both, HSDP, ShardedTen
 
 Needs torch; tests/run.sh --frameworks runs it. Data comes from a seed.
 
-usage: torch_proof.py [CASE...]
+usage: torch_proof.py [CASE...|device]
 """
 import copy
 import datetime
@@ -273,6 +273,38 @@ def files(rank, world, way, path):
     return len(state)
 
 
+def device():
+    """Tensors on a GPU, filled through the host and straight, while kernels of torch still use them."""
+    if not torch.cuda.is_available():
+        print("torch sees no CUDA device", file=sys.stderr)
+        sys.exit(77)
+    torch.manual_seed(6)
+    whole = {"w": torch.randn(700, 300), "b": torch.randn(300).to(torch.bfloat16), "d": torch.randn(40, 9, dtype=torch.float64),
+             "n": torch.arange(1000), "t": torch.randn(64, 33).half()}
+    with tempfile.TemporaryDirectory(prefix="dcpfs-torch-") as path:
+        dcp.save({"m": whole, "step": 5}, checkpoint_id=path)
+        for where in (None, "cuda:0", "auto"):
+            for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+                with torch.cuda.stream(stream):
+                    got = {k: torch.ones_like(v, device="cuda") for k, v in whole.items()}
+                    got["t"] = torch.ones(33, 64, device="cuda").t()  # strides, and another dtype
+                    busy = torch.ones(4000, 4000, device="cuda")
+                    for _ in range(20):
+                        busy = busy @ busy * 0
+                    for v in got.values():  # queued behind
+                        v.zero_()
+                    state = {"m": got, "step": 0}
+                    filled = dcpfs.torch.load_state_dict(state, path, cache="", device=where)
+                for k, v in whole.items():
+                    assert state["m"][k] is got[k] and torch.equal(got[k].cpu(), v.to(got[k].dtype)), (where, k)
+                assert state["step"] == 5 and bool(filled.report["device"]) == (where is not None), filled.report
+        loaded = dcpfs.torch.load(path, map_location="cuda", cache="")["m"]
+        straight = dcpfs.load(path, device="cuda:0", comm=None, cache="")
+        for k, v in whole.items():
+            assert torch.equal(loaded[k].cpu(), v) and torch.equal(straight[f"m.{k}"].torch().cpu(), v), k
+    print("all equal")
+
+
 def exactly(a, b, at):
     assert type(a) is type(b), f"{at}: {type(a)} is not {type(b)}"
     if isinstance(b, dict):
@@ -308,6 +340,8 @@ def run(scratch, work, way, world, path):
 
 def main():
     asked = sys.argv[1:]
+    if asked == ["device"]:
+        return device()
     with tempfile.TemporaryDirectory(prefix="dcpfs-torch-") as scratch:
         for name, ((way, world), (other, ranks)) in CASES.items():
             if not asked or name in asked:

@@ -73,6 +73,14 @@ def target(data: Any, key: str, device: bool = False) -> Target:
     return Target(address(view.cast("B")), None, None, None)
 
 
+def after(plan: Plan, streams: set[int]) -> None:
+    """What is queued in the streams comes before what the plan writes. ValueError: there is more than one."""
+    if len(streams) > 1:
+        raise ValueError("the memory to be filled is used by several streams: have one wait for the others, and name it: stream=")
+    for handle in streams:
+        plan.stream(handle)
+
+
 def as_comm(comm: Any) -> tuple[Comm, bool]:
     """The communicator, and whether it was opened here and has to be closed."""
     if isinstance(comm, Comm):
@@ -101,10 +109,7 @@ def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int],
         plan.want(key, shape=t.shape, dtype=t.dtype, address=t.address, stride=t.stride, keep=data)
         if stream is None and t.stream is not None:
             streams.add(t.stream)
-    if len(streams) > 1:
-        raise ValueError("the memory to be filled is used by several streams: have one wait for the others, and name it: stream=")
-    for handle in streams:
-        plan.stream(handle)
+    after(plan, streams)
 
 
 def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, rank: Optional[int] = None, *,

@@ -25,6 +25,7 @@ from .checkpoint import Checkpoint
 from .comm import Comm
 from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
 from .group import group
+from .load import after, target
 from .objects import foreign
 from .plan import Plan
 from .reader import Reader, leaf
@@ -58,7 +59,9 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
 
     process_group: None is the default group, or this process alone if there is none or with no_dist. rename: from
     a key of the state dict to that of the checkpoint. strict: a key that is missing, or an object that only
-    unpickling could restore, is an error; otherwise it keeps its value. how: io, exchange, threads, staging, timeout, cache.
+    unpickling could restore, is an error; otherwise it keeps its value. how: io, exchange, threads, staging, timeout, cache,
+    device: "cuda:0" or the like (dcpfs.open) fills tensors on that GPU where they are, after what is queued in torch's current
+    stream; without it they are loaded into the host's memory and copied.
 
     DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
     """
@@ -155,7 +158,7 @@ def _is_stateful(value: Any) -> bool:
 def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Callable[[str], str],
           strict: bool) -> tuple[dict[str, Any], Filled]:
     """Fill tensors in place; return the values of the other leaves, and what to report."""
-    plan, missing = Plan(ck), dict[str, str]()
+    plan, missing, streams = Plan(ck), dict[str, str](), set[int]()
     later: list[tuple[torch.Tensor, torch.Tensor]] = []
     values: dict[str, Any] = {}
     failure: Optional[Exception] = None
@@ -165,7 +168,7 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
             name = rename(key)
             try:
                 if isinstance(old, torch.Tensor) or hasattr(old, "local_shards"):
-                    _want(ck, plan, name, old, later)
+                    streams |= _want(ck, plan, name, old, later)
                 else:
                     values[key] = _object(ck, name, objects)
             except (KeyError, DcpfsError) as e:
@@ -173,6 +176,7 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
                 if code not in (errno.ENOENT, errno.EBADMSG):
                     raise
                 missing[key] = e.text if isinstance(e, DcpfsError) else str(e.args[0])
+        after(plan, streams)
         if missing and strict:
             raise DcpfsError(errno.ENOENT, next(iter(missing.values())) +
                              (f" (and {len(missing) - 1} more keys cannot be had)" if len(missing) > 1 else ""))
@@ -188,18 +192,22 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
     return values, Filled(ck.version, missing, plan.report)
 
 
-def _want(ck: Checkpoint, plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    stored = ck[name].dtype
+def _want(ck: Checkpoint, plan: Plan, name: str, tensor: Any, later: list[tuple[torch.Tensor, torch.Tensor]]) -> set[int]:
+    """Streams of CUDA that may still use the memory that the plan is to fill."""
+    stored, streams = ck[name].dtype, set[int]()
     for local, lo in regions(tensor, name):
         dtype = of_torch(local.dtype)
-        straight = (local.device.type == "cpu" and (dtype == stored or {dtype, stored} <= FLOATS) and
-                    not local.is_conj() and not local.is_neg())
+        straight = ((local.device.type == "cpu" or local.device.type == "cuda" and bool(ck.device)) and
+                    (dtype == stored or {dtype, stored} <= FLOATS) and not local.is_conj() and not local.is_neg())
         to = local if straight else torch.empty(local.shape, dtype=torch_dtype(stored if stored in DTYPES else dtype))
         if not straight:
             later.append((local, to))
+        t = target(to, name, bool(ck.device))
         plan.want(name, shape=tuple(tensor.shape) if not hasattr(tensor, "local_shards") else tuple(tensor.size()),
-                  lo=lo, length=None if lo is None else tuple(local.shape), dtype=of_torch(to.dtype), address=to.data_ptr(),
-                  stride=tuple(to.stride()), keep=to)
+                  lo=lo, length=None if lo is None else tuple(local.shape), dtype=t.dtype, address=t.address, stride=t.stride, keep=to)
+        if t.stream is not None:
+            streams.add(t.stream)
+    return streams
 
 
 def _object(ck: Checkpoint, name: str, objects: list[str]) -> Any:
