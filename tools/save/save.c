@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ static int choose_names(struct save *s, struct dcp_err *err)
 				out);
 	beside(s, ".dcpfs-part", s->part);
 	beside(s, ".dcpfs-journal", s->journal);
+	beside(s, ".dcpfs-old", s->old);
 	s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return s->parent_fd < 0 ? dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %s", s->parent,
 					   strerror(errno))
@@ -119,6 +121,19 @@ static int check_free(const struct save *s, struct dcp_err *err)
 					"%s/%s is there already", s->parent, s->name);
 }
 
+/* A save that was killed while the old directory had stepped aside: it comes back. */
+static void recover(const struct save *s)
+{
+	struct stat st;
+	dcp_auto_fd int fd =
+		openat(s->parent_fd, s->journal, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	/* Not while its process lives. */
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+	    fstatat(s->parent_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		renameat(s->parent_fd, s->old, s->parent_fd, s->name);
+}
+
 static int make_part(struct save *s, struct dcp_err *err)
 {
 	struct stat st;
@@ -132,6 +147,8 @@ static int make_part(struct save *s, struct dcp_err *err)
 	s->made = true;
 	if (ours && !s->opts.resume)
 		rc = save_remove_tree(s->parent_fd, s->part);
+	if (ours && rc == 0)
+		rc = save_remove_tree(s->parent_fd, s->old);
 	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0 && errno != EEXIST)
 		rc = -errno;
 	if (rc == 0 && !ours && count_entries(s->parent_fd, s->part) != 0) {
@@ -173,8 +190,10 @@ int save_create(const struct save_opts *opts, struct save **out, struct dcp_err 
 	s->parent_fd = s->dir = s->journal_fd = -1;
 	dcp_arena_init(&s->arena, PLAN_MEMORY);
 	rc = choose_names(s, err);
-	if (rc == 0 && save_leads(s))
+	if (rc == 0 && save_leads(s)) {
+		recover(s);
 		rc = check_free(s, err);
+	}
 	if (rc == 0 && save_leads(s))
 		rc = make_part(s, err);
 	if (rc == 0)
@@ -303,27 +322,66 @@ const char *save_sealed(const struct save *s)
 	return s->sealed;
 }
 
+/* May another way do what a file system does not know? */
+static bool is_unknown(int error)
+{
+	return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+}
+
+/* A file takes a name that nothing has. Where there are no links either, it has been looked for. */
+static int take_free_name(const struct save *s, const char *file)
+{
+	if (renameat2(s->dir, file, s->parent_fd, s->name, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (!is_unknown(errno))
+		return -errno;
+	if (linkat(s->dir, file, s->parent_fd, s->name, 0) == 0)
+		return 0;
+	if (errno == EEXIST || faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return -EEXIST;
+	return renameat(s->dir, file, s->parent_fd, s->name) < 0 ? -errno : 0;
+}
+
+/*
+ * Where two directories cannot change names: the old one steps aside, and comes back if the new one cannot take its
+ * name. Killed in between, both are there, complete, under names with a dot; the next save to that name brings the
+ * old one back (recover()).
+ */
+static int take_name_in_turn(struct save *s)
+{
+	int rc;
+
+	if (renameat(s->parent_fd, s->name, s->parent_fd, s->old) < 0)
+		return -errno;
+	s->aside = true;
+	if (renameat(s->parent_fd, s->part, s->parent_fd, s->name) == 0)
+		return 0;
+	rc = -errno;
+	renameat(s->parent_fd, s->old, s->parent_fd, s->name);
+	return rc;
+}
+
 /* The new one takes the name; what had it is removed. */
-static int take_name(const struct save *s)
+static int take_name(struct save *s)
 {
 	const char *file = s->opts.file ? save_files(s)[0].name : NULL;
-	int from = file ? s->dir : s->parent_fd;
-	const char *name = file ? file : s->part;
 
+	if (file && !s->opts.force)
+		return take_free_name(s, file);
+	if (file)
+		return renameat(s->dir, file, s->parent_fd, s->name) < 0 ? -errno : 0;
 	/* A directory takes the place of an empty one. */
-	if (!file && renameat(from, name, s->parent_fd, s->name) == 0)
+	if (renameat(s->parent_fd, s->part, s->parent_fd, s->name) == 0)
 		return 0;
-	if (!file && errno != ENOTEMPTY && errno != EEXIST)
+	if (errno != ENOTEMPTY && errno != EEXIST)
 		return -errno;
 	if (!s->opts.force)
-		return renameat2(from, name, s->parent_fd, s->name, RENAME_NOREPLACE) < 0
-			       ? -errno
-			       : 0;
-	if (file)
-		return renameat(from, name, s->parent_fd, s->name) < 0 ? -errno : 0;
+		return -EEXIST;
 	if (count_entries(s->parent_fd, s->name) == -EISDIR)
 		return -ENOTEMPTY;
-	return renameat2(from, name, s->parent_fd, s->name, RENAME_EXCHANGE) < 0 ? -errno : 0;
+	if (renameat2(s->parent_fd, s->part, s->parent_fd, s->name, RENAME_EXCHANGE) == 0)
+		return 0;
+	return is_unknown(errno) ? take_name_in_turn(s) : -errno;
 }
 
 int save_publish(struct save *s, struct dcp_err *err)
@@ -336,6 +394,8 @@ int save_publish(struct save *s, struct dcp_err *err)
 		return save_fail(s, rc, s->name, err);
 	s->published = true;
 	rc = save_remove_tree(s->parent_fd, s->part);
+	if (rc == 0 && s->aside)
+		rc = save_remove_tree(s->parent_fd, s->old);
 	if (rc == 0 && unlinkat(s->parent_fd, s->journal, 0) < 0)
 		rc = -errno;
 	return rc < 0 ? save_fail(s, rc, s->part, err) : 0;

@@ -9,6 +9,8 @@
  *	save_publish()   one rename gives it the name OUT
  *	save_destroy()   what was not published is removed
  *
+ * Where a file system cannot exchange two names, an OUT that is replaced is called .NAME.dcpfs-old for a moment.
+ *
  * OUT/.. gets .NAME.dcpfs-part, a directory, and .NAME.dcpfs-journal, which says which pieces are done and
  * what their hashes are. Both begin with a dot and the first has no completing file before the end, so
  * whenever the process is killed, nothing there is taken for a checkpoint. The next save_create() of

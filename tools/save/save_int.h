@@ -44,10 +44,11 @@ struct save {
 	const struct dcp_write_set *set;
 	struct dcp_arena arena;
 	char parent[PATH_MAX], name[NAME_MAX + 1]; /* OUT is parent/name */
-	char part[NAME_MAX + 1], journal[NAME_MAX + 1];
+	char part[NAME_MAX + 1], journal[NAME_MAX + 1], old[NAME_MAX + 1];
 	char sealed[PATH_MAX + NAME_MAX + 2];
 	int parent_fd, dir, journal_fd;
 	bool made, published;
+	bool aside; /* what had the name is called @old */
 	/* of the plan */
 	struct dcp_buf files, runs, patches;
 	uint64_t hash, bytes, data;

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A checkpoint gets its name, or takes that of another, on file systems that can do more or less, and in processes
+ * that end at any step of it.
+ * covers: tools/save/save, tools/save/files
+ */
+#include "tests/unit/t.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/t/dir.h"
+#include "tools/load/dcpload.h"
+#include "tools/save/dcpsave.h"
+
+/* What the file system cannot do, and the change of names at which the process ends. */
+static struct {
+	bool no_flags, no_links;
+	int calls, last;
+} fault;
+
+static void step(void)
+{
+	if (++fault.calls == fault.last)
+		_exit(9);
+}
+
+int renameat2(int from, const char *a, int to, const char *b, unsigned flags)
+{
+	step();
+	errno = EINVAL;
+	return flags && fault.no_flags ? -1
+				       : (int)syscall(SYS_renameat2, from, a, to, b, flags);
+}
+
+int renameat(int from, const char *a, int to, const char *b)
+{
+	step();
+	return (int)syscall(SYS_renameat2, from, a, to, b, 0);
+}
+
+int linkat(int from, const char *a, int to, const char *b, int flags)
+{
+	step();
+	errno = EPERM;
+	return fault.no_links ? -1 : (int)syscall(SYS_linkat, from, a, to, b, flags);
+}
+
+int unlinkat(int dir, const char *name, int flags)
+{
+	step();
+	return (int)syscall(SYS_unlinkat, dir, name, flags);
+}
+
+/* Save one byte; @meanwhile: a file that somebody makes before it is complete. */
+static int save(const char *path, char byte, uint32_t flags, const char *meanwhile)
+{
+	const struct dcpsave_config config = { .size = sizeof(config),
+					       .flags = flags,
+					       .format = "safetensors" };
+	const uint64_t shape[] = { 1 };
+	const struct dcpsave_tensor t = { .size = sizeof(t),
+					  .ndim = 1,
+					  .key = "w",
+					  .dtype = "U8",
+					  .shape = shape,
+					  .data = &byte };
+	struct dcpload_error err = { 0 };
+	struct dcpsave *s = NULL;
+	int rc = dcpsave_open(NULL, path, &config, &s, &err);
+
+	if (rc == 0)
+		rc = dcpsave_add(s, &t, &err);
+	if (rc == 0)
+		rc = dcpsave_plan(s, &err);
+	if (rc == 0 && meanwhile)
+		close(open(meanwhile, O_WRONLY | O_CREAT, 0666));
+	if (rc == 0)
+		rc = dcpsave_write(s, &err);
+	dcpsave_close(s);
+	return rc;
+}
+
+/* The byte of a checkpoint, a directory or a file. -1: there is none; -2: it is not complete. */
+static int saved(const char *path)
+{
+	char file[200];
+	struct stat st;
+	char byte = 0;
+	int fd;
+
+	if (stat(path, &st) < 0)
+		return -1;
+	snprintf(file, sizeof(file), "%s%s", path,
+		 S_ISDIR(st.st_mode) ? "/model.safetensors" : "");
+	fd = open(file, O_RDONLY);
+	if (fd < 0 || lseek(fd, -1, SEEK_END) <= 8 || read(fd, &byte, 1) != 1)
+		byte = -2;
+	close(fd);
+	return byte;
+}
+
+/* Is the save that ends at that call? */
+static bool ends(const char *path, int last, bool no_flags)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		fault.calls = 0;
+		fault.last = last;
+		fault.no_flags = no_flags;
+		_exit(save(path, 2, DCPSAVE_REPLACE, NULL) == 0 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 1);
+	return WEXITSTATUS(status) == 9;
+}
+
+/* One directory in place of another: one of them is there, or both are kept and the old one comes back. */
+static void test_replaced(void **state)
+{
+	char path[128], old[128];
+	struct t_dir d;
+
+	(void)state;
+	for (int no_flags = 0; no_flags < 2; no_flags++)
+		for (int last = 1, ended = 1; ended; last++) {
+			int got;
+
+			t_dir_make(&d, "publish");
+			snprintf(path, sizeof(path), "%s/out", d.root);
+			snprintf(old, sizeof(old), "%s/.out.dcpfs-old", d.root);
+			assert_int_equal(save(path, 1, 0, NULL), 0);
+			ended = ends(path, last, no_flags);
+			got = saved(path);
+			assert_true(ended ? got == 1 || got == 2 || got == -1 : got == 2);
+			if (got == -1) {
+				assert_true(no_flags);
+				assert_int_equal(saved(old), 1);
+				got = 1;
+			}
+			assert_int_equal(save(path, 3, 0, NULL), -EEXIST);
+			assert_int_equal(saved(path), got);
+			assert_int_equal(save(path, 3, DCPSAVE_REPLACE, NULL), 0);
+			assert_int_equal(saved(path), 3);
+			assert_int_equal(t_dir_count(&d, "."), 1);
+			t_dir_remove(&d);
+		}
+}
+
+/* What somebody else makes meanwhile stays, whatever the file system can do. */
+static void test_meanwhile(void **state)
+{
+	char file[128], dir[128], in[160];
+	struct t_dir d;
+
+	(void)state;
+	t_dir_make(&d, "publish");
+	snprintf(file, sizeof(file), "%s/w.safetensors", d.root);
+	snprintf(dir, sizeof(dir), "%s/out", d.root);
+	snprintf(in, sizeof(in), "%s/mine", dir);
+	for (int i = 0; i < 3; i++) {
+		fault.no_flags = i > 0;
+		fault.no_links = i > 1;
+		assert_int_equal(save(file, 1, 0, file), -EEXIST);
+		assert_int_equal(saved(file), -2);
+		assert_int_equal(unlink(file), 0);
+		assert_int_equal(save(file, 1, 0, NULL), 0);
+		assert_int_equal(saved(file), 1);
+		assert_int_equal(save(file, 2, DCPSAVE_REPLACE, NULL), 0);
+		assert_int_equal(saved(file), 2);
+		assert_int_equal(unlink(file), 0);
+		assert_int_equal(mkdir(dir, 0777), 0);
+		assert_int_equal(save(dir, 1, 0, in), -EEXIST);
+		assert_int_equal(unlink(in), 0);
+		assert_int_equal(save(dir, 1, 0, NULL), 0); /* an empty one gives way */
+		assert_int_equal(saved(dir), 1);
+		t_dir_delete(&d, "out/model.safetensors");
+		assert_int_equal(rmdir(dir), 0);
+	}
+	fault.no_flags = fault.no_links = false;
+	assert_int_equal(t_dir_count(&d, "."), 0);
+	t_dir_remove(&d);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_replaced),
+		cmocka_unit_test(test_meanwhile),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
