@@ -67,6 +67,10 @@ static const struct opt opts[] = {
 	  AT(jobs),
 	  .max = SAVE_MAX_JOBS,
 	  .hidden = true },
+	{ .name = "direct",
+	  .help = "write past the page cache (O_DIRECT)",
+	  AT(direct),
+	  .hidden = true },
 	{ .name = "comm",
 	  .arg = "HOW",
 	  .help = "how processes that share the work talk: auto, alone, mpi, env",
@@ -217,38 +221,44 @@ static int complete(struct exporting *x)
 	return rc < 0 ? rc : save_publish(x->save, &x->err);
 }
 
+static int begin(struct exporting *x, int rc, const struct save_opts *how,
+		 const struct dcp_write_opts *opt)
+{
+	if (rc == 0)
+		rc = save_create(how, &x->save, &x->err);
+	return rc == 0 ? save_plan(x->save, x->format, &x->set, opt, &x->err) : rc;
+}
+
 static int save(struct exporting *x)
 {
 	const char *slash = strrchr(x->out, '/');
 	bool leads = export_leads(x);
-	const struct save_opts how = {
-		.out = x->out,
-		.file = is_file_name(x),
-		.force = x->opts->force,
-		.resume = x->opts->resume,
-		.jobs = (unsigned)x->opts->jobs,
-		/* of this machine: others may count its files otherwise */
-		.identity = x->comm->ranks > 1 ? 0 : dcp_version_generation(x->pick.v),
-		.rank = x->comm->rank,
-		.ranks = x->comm->ranks,
-		.progress = leads ? &x->progress.report : NULL
-	};
+	uint64_t identity = 0;
+	int rc = export_identity(x, &identity);
+	const struct save_opts how = { .out = x->out,
+				       .file = is_file_name(x),
+				       .force = x->opts->force,
+				       .resume = x->opts->resume,
+				       .jobs = (unsigned)x->opts->jobs,
+				       .identity = identity,
+				       .direct = x->opts->direct,
+				       .rank = x->comm->rank,
+				       .ranks = x->comm->ranks,
+				       .progress = leads ? &x->progress.report : NULL };
 	const struct dcp_write_opts opt = { .name = !how.file ? NULL
 						    : slash   ? slash + 1
 							      : x->out,
 					    .max_shard = x->opts->max_shard,
 					    .protocol = (unsigned)x->opts->protocol };
-	int rc = export_agree(x, leads ? save_create(&how, &x->save, &x->err) : 0);
 
-	if (rc == 0 && !leads)
-		rc = save_create(&how, &x->save, &x->err);
-	rc = export_agree(x, rc);
 	if (rc == 0)
-		rc = export_agree(x, dcp_err_say(&x->err, export_reader(x, &x->reader)));
+		rc = dcp_err_say(&x->err, export_reader(x, &x->reader));
 	x->set.high = export_high;
 	x->set.ctx = x->reader;
+	/* The one that leads goes first: it may clear what is there. */
+	rc = export_agree(x, leads ? begin(x, rc, &how, &opt) : rc);
 	if (rc == 0)
-		rc = export_agree(x, save_plan(x->save, x->format, &x->set, &opt, &x->err));
+		rc = export_agree(x, leads ? rc : begin(x, rc, &how, &opt));
 	if (rc == 0)
 		rc = export_agree(x, export_same_plan(x));
 	if (rc == 0)
@@ -279,8 +289,6 @@ static enum cmd_exit write_version(struct exporting *x, const struct opt_args *a
 	enum cmd_exit code = export_join(x, comms[x->opts->comm]);
 	int rc;
 
-	if (code == CMD_OK && x->comm->ranks > 1 && x->opts->resume)
-		return cmd_fail(CMD_USAGE, "export: --resume is for one process alone");
 	if (code != CMD_OK)
 		return code;
 	code = open_source(x, args);

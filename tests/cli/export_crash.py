@@ -186,7 +186,7 @@ def existing(source, place):
 def two_at_once(source, place):
     clear(place)
     first = start("--as", "safetensors", source, place / "out")
-    while first.poll() is None and not (place / ".out.dcpfs-journal").exists():
+    while first.poll() is None and not (place / ".out.dcpfs-part").exists():  # made when the journal is locked
         time.sleep(0.001)
     first.send_signal(signal.SIGSTOP)
     if first.poll() is None and (place / ".out.dcpfs-journal").exists():
@@ -239,35 +239,91 @@ def verified(source, place):
     check(False, "never changed in time")
 
 
+def job(source, out, form, *more, n=3, each=lambda r: ()):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = dict(WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    return [start("--as", form, "--jobs", "1", *more, *each(r), source, out, ranks=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
+            for r in range(n)]
+
+
+def noted(place):
+    """Pieces that a journal has as done."""
+    for p in place.glob(".*.dcpfs-journal"):
+        return sum(struct.unpack_from("<QII", p.read_bytes()[24 + at:])[2] != 0 for at in range(0, p.stat().st_size - 39, 16))
+    return 0
+
+
+def killed_ranks(source, place):
+    """Three processes, all killed at any time: as many as there are then go on, each with what is its own to write."""
+    resumed = 0
+    for i in range(max(3, KILLS // 2)):
+        form = FORMATS[i % 3]
+        out = place / ("out.pt" if form == "torch-save" else "out")
+        clear(place)
+        equal(start("--as", form, source, out).wait(), OK, f"{form}: whole")
+        want = tree(out)
+        clear(place)
+        all_, enough = job(source, out, form), random.randrange(4)
+        while any(p.poll() is None for p in all_) and noted(place) < enough:
+            time.sleep(0.001)
+        for p in random.sample(all_, 3):
+            p.kill()
+        for p in all_:
+            p.communicate()
+        got, before = tree(out), noted(place)
+        check(got in (None, want), f"{form}: three killed: something else stands at OUT")
+        if got:
+            continue
+        n = 1 + i % 4
+        again = job(source, out, form, "--resume", "--json", n=n)
+        said = [p.communicate() for p in again]
+        equal([p.returncode for p in again], [OK] * n, f"{form}: {n} go on: {said}")
+        equal(tree(out), want, f"{form}: {n} went on after three were killed")
+        equal(hidden(place), [], f"{form}: what was left after that")
+        kept = json.loads(said[0][0])["kept"]
+        check((kept > 0) == (before > 0), f"{form}: {before} pieces were noted, {kept} bytes kept by {n}")
+        resumed += kept > 0
+    print(f"three processes: {resumed} times others went on")
+
+
+def ways(source, place):
+    """What the kernel copies from file to file, or what goes past the page cache, is the same."""
+    for form in FORMATS:
+        out = place / ("out.pt" if form == "torch-save" else "out")
+        clear(place)
+        said = data("export", "--as", form, "--json", source, out)
+        want = tree(out)
+        equal(said["copied"], 0 if form != "safetensors" else said["bytes"] - head_of(out), f"{form}: copied by the kernel")
+        said = data("export", "--as", form, "--json", "--direct", "--verify", "--force", source, out)
+        equal((tree(out), said["copied"]), (want, 0), f"{form}: --direct")
+        check(said["direct"] == 0 or 22 * MB - 20 * 4096 < said["direct"] <= 22 * MB + 70004, f"{form}: {said['direct']} bytes past the page cache")
+
+
+def head_of(path):
+    return 8 + int.from_bytes((path / "model.safetensors").read_bytes()[:8], "little")
+
+
 def ranks(source, place):
     """Three processes write the same bytes as one; when one of them dies, the others end and nothing is left."""
-    def job(out, form, more=lambda r: ()):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        env = dict(WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        return [start("--as", form, "--jobs", "1", *more(r), source, out, ranks=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
-                for r in range(3)]
-
     for form in FORMATS:
         clear(place)
         name = "out.pt" if form == "torch-save" else "out"
         equal(start("--as", form, source, place / name).wait(), OK, f"{form}: alone")
         want = tree(place / name)
         clear(place)
-        for r, p in enumerate(job(place / name, form)):
+        for r, p in enumerate(job(source, place / name, form)):
             said = p.communicate()[1].decode()
             equal(p.returncode, OK, f"{form}: rank {r} of 3: {said}")
         equal(tree(place / name), want, f"{form}: by three")
-    for more, says in ((lambda r: ["--skip", "w.0"] if r == 1 else [], "rank 1 sees another checkpoint in"),
-                       (lambda r: ["--resume"], "--resume is for one process alone")):
-        clear(place)
-        said = [p.communicate()[1].decode() for p in job(place / "out", "safetensors", more)]
-        check(says in said[0], f"{says}: {said}")
-        equal(list(place.iterdir()), [], f"{says}: what is left")
+    clear(place)
+    said = [p.communicate()[1].decode() for p in job(source, place / "out", "safetensors", each=lambda r: ["--skip", "w.0"] if r == 1 else [])]
+    check("rank 1 sees another checkpoint in" in said[0], f"other options: {said}")
+    equal(list(place.iterdir()), [], "other options: what is left")
     for victim in (0, 1, 2):
         clear(place)
-        all_ = job(place / "out", "safetensors")
+        all_ = job(source, place / "out", "safetensors")
         while all_[0].poll() is None and not (place / ".out.dcpfs-journal").exists():
             time.sleep(0.001)
         all_[victim].kill()
@@ -318,5 +374,7 @@ two_at_once(big, place)
 changed(big, place)
 verified(big, place)
 ranks(big, place)
+killed_ranks(big, place)
+ways(big, place)
 memory(big, place)
 finish()

@@ -20,7 +20,7 @@ struct export_opts {
 	struct opt_texts keys, skip;
 	int dtype, form, comm;
 	uint64_t jobs, max_shard, protocol;
-	bool verify, resume, force;
+	bool verify, resume, force, direct;
 	struct pick_opts pick;
 };
 
@@ -53,6 +53,7 @@ struct exporting {
 	struct dcpload_comm *comm; /* of the processes that share the work, or this one alone */
 	struct export_reader *reader;
 	struct save *save;
+	uint64_t kept, copied, direct; /* as save_counts, of all processes */
 	struct progress progress;
 	struct dcp_err err;
 	int64_t start_ns;
@@ -104,6 +105,8 @@ void export_finish(struct exporting *x);
 bool export_leads(const struct exporting *x);
 /* The failure of any of them, on all: @rc and @x->err are this one's. */
 int export_agree(struct exporting *x, int rc);
+/* A number of what is read, from the one that leads. */
+int export_identity(struct exporting *x, uint64_t *out);
 /* Do all see the same? -ESTALE. */
 int export_same_plan(struct exporting *x);
 /* What was written by each, to the one that leads. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/store/layouts/layouts.h"
+#include "core/store/version/version.h"
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
 
@@ -77,6 +78,22 @@ static int gather(struct exporting *x, const void *p, uint64_t n, struct load_bl
 	return rc < 0 ? dcp_fail(&x->err, rc, DCP_ERR_NO_OFFSET, "%s", err.text) : 0;
 }
 
+int export_identity(struct exporting *x, uint64_t *out)
+{
+	struct load_blobs b;
+	int rc;
+
+	*out = dcp_version_generation(x->pick.v);
+	if (x->comm->ranks == 1)
+		return 0;
+	rc = gather(x, out, sizeof(*out), &b);
+	if (rc < 0)
+		return rc;
+	memcpy(out, b.at[0], sizeof(*out));
+	load_blobs_free(&b);
+	return 0;
+}
+
 int export_same_plan(struct exporting *x)
 {
 	struct save_counts c;
@@ -100,11 +117,19 @@ int export_same_plan(struct exporting *x)
 	return rc;
 }
 
-static int put_sums(const struct exporting *x, struct dcp_buf *out)
+static void count(struct exporting *x, const struct save_counts *c)
+{
+	x->kept += c->kept;
+	x->copied += c->copied;
+	x->direct += c->direct;
+}
+
+static int put_sums(const struct exporting *x, const struct save_counts *c, struct dcp_buf *out)
 {
 	size_t n;
 	const struct save_sum *sums = save_sums(x->save, &n);
 
+	dcp_buf_add(out, c, sizeof(*c));
 	for (size_t i = 0; i < n; i++) {
 		struct notice t = { i, sums[i] };
 
@@ -117,20 +142,26 @@ static int put_sums(const struct exporting *x, struct dcp_buf *out)
 int export_share_sums(struct exporting *x)
 {
 	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
+	struct save_counts c;
 	struct load_blobs b;
 	int rc;
 
-	if (x->comm->ranks == 1)
+	save_count(x->save, &c);
+	if (x->comm->ranks == 1) {
+		count(x, &c);
 		return 0;
-	rc = export_agree(x, dcp_err_say(&x->err, put_sums(x, &mine)));
+	}
+	rc = export_agree(x, dcp_err_say(&x->err, put_sums(x, &c, &mine)));
 	if (rc == 0)
 		rc = gather(x, mine.p, mine.n, &b);
 	if (rc < 0)
 		return rc;
 	for (uint32_t r = 0; export_leads(x) && r < x->comm->ranks; r++) {
-		const struct notice *t = b.at[r];
+		const struct save_counts *of = b.at[r];
+		const struct notice *t = (const void *)(of + 1);
 
-		for (uint64_t i = 0; i < b.n[r] / sizeof(*t); i++)
+		count(x, of);
+		for (uint64_t i = 0; i < (b.n[r] - sizeof(*of)) / sizeof(*t); i++)
 			save_merge(x->save, t[i].number, &t[i].sum);
 	}
 	load_blobs_free(&b);

@@ -123,31 +123,52 @@ static int read_cast(struct reading *j, enum dcp_dtype from, enum dcp_dtype to, 
 	return 0;
 }
 
+static bool is_cast(const struct exporting *x, size_t tensor)
+{
+	return tensor < x->set.ntensors &&
+	       DCP_ITEMS(x->from, struct export_from)[tensor].dtype !=
+		       x->set.tensors[tensor].dtype;
+}
+
+static int fail(const struct exporting *x, int rc, size_t tensor, struct dcp_err *err)
+{
+	const char *name = tensor < x->set.ntensors
+				   ? x->set.tensors[tensor].key
+				   : x->set.extras[tensor - x->set.ntensors].name;
+
+	return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s: %s", x->pick.found->name, name,
+			rc == -ESTALE ? "a file of the checkpoint was changed meanwhile"
+				      : strerror(-rc));
+}
+
 static int read_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
 		      void *buf, size_t n, struct dcp_err *err)
 {
 	struct export_reader *r = ctx;
 	const struct exporting *x = r->x;
 	struct reading *j = &r->job[job];
-	const char *name = tensor < x->set.ntensors
-				   ? x->set.tensors[tensor].key
-				   : x->set.extras[tensor - x->set.ntensors].name;
 	int rc = get_view(x, j, tensor, part, err);
 
 	if (rc < 0)
 		return rc;
-	if (tensor < x->set.ntensors && DCP_ITEMS(x->from, struct export_from)[tensor].dtype !=
-						x->set.tensors[tensor].dtype)
+	if (is_cast(x, tensor))
 		rc = read_cast(j, DCP_ITEMS(x->from, struct export_from)[tensor].dtype,
 			       x->set.tensors[tensor].dtype, off, buf, n);
 	else
 		rc = dcp_view_read(j->view, off, buf, n);
-	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: %s: %s", x->pick.found->name,
-				name,
-				rc == -ESTALE ? "a file of the checkpoint was changed meanwhile"
-					      : strerror(-rc));
-	return 0;
+	return rc < 0 ? fail(x, rc, tensor, err) : 0;
+}
+
+static int copy_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
+		      uint64_t n, int fd, uint64_t to, struct dcp_err *err)
+{
+	struct export_reader *r = ctx;
+	int rc = is_cast(r->x, tensor) ? 0 : get_view(r->x, &r->job[job], tensor, part, err);
+
+	if (rc < 0 || is_cast(r->x, tensor))
+		return rc;
+	rc = dcp_view_copy(r->job[job].view, off, n, fd, to);
+	return rc < 0 ? fail(r->x, rc, tensor, err) : rc;
 }
 
 int export_read_whole(struct export_reader *r, size_t tensor, uint64_t off, void *buf, size_t n,
@@ -171,5 +192,5 @@ int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, u
 
 struct save_source export_source(struct export_reader *r)
 {
-	return (struct save_source){ .read = read_piece, .ctx = r };
+	return (struct save_source){ .read = read_piece, .copy = copy_piece, .ctx = r };
 }

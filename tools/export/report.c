@@ -44,7 +44,9 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 	dcp_jsonw_put_u64(w, "extras", x->set.nextras);
 	dcp_jsonw_put_u64(w, "files", c->files);
 	dcp_jsonw_put_u64(w, "bytes", c->bytes);
-	dcp_jsonw_put_u64(w, "kept", c->kept);
+	dcp_jsonw_put_u64(w, "kept", x->kept);
+	dcp_jsonw_put_u64(w, "copied", x->copied);
+	dcp_jsonw_put_u64(w, "direct", x->direct);
 	dcp_jsonw_key(w, "seconds");
 	dcp_jsonw_f64(w, seconds);
 	dcp_jsonw_put_bool(w, "verified", x->opts->verify);
@@ -92,10 +94,12 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 		x->format->name, out_count(a, x->set.ntensors), dcp_s(x->set.ntensors),
 		out_count(b, x->set.nobjects), dcp_s(x->set.nobjects), out_size(size, c->bytes),
 		(unsigned long long)c->files, dcp_s(c->files), seconds,
-		out_size(rate, (uint64_t)((double)(c->data - c->kept) / seconds)),
+		out_size(rate, (uint64_t)((double)(c->data - x->kept) / seconds)),
 		x->opts->verify ? ", verified" : "");
-	if (c->kept)
-		dcp_buf_printf(&o->buf, "; %s were there already", out_size(kept, c->kept));
+	if (x->kept)
+		dcp_buf_printf(&o->buf, "; %s were there already", out_size(kept, x->kept));
+	if (x->copied)
+		dcp_buf_printf(&o->buf, "; %s copied by the kernel", out_size(kept, x->copied));
 	dcp_buf_str(&o->buf, "\n");
 	export_put_left(x, o);
 }

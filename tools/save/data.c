@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads that each take the next piece, read it from the source and write it to its place, so that
- * reading and writing overlap. At the end the files that this process wrote are on the disk.
+ * reading and writing overlap; or have the kernel copy it. At the end the files that this process wrote are on the disk.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +18,10 @@
 #include "tools/save/save_int.h"
 
 enum {
-	FLUSH = 1 << 20
-}; /* shorter pieces are left to the kernel: each would be a write of its own */
+	FLUSH = 1
+		<< 20, /* shorter pieces are left to the kernel: each would be a write of its own */
+	PAGE = 4096, /* what O_DIRECT wants places and memory to be multiples of */
+};
 
 struct team {
 	struct save *s;
@@ -35,9 +37,10 @@ struct job {
 	struct team *team;
 	unsigned number;
 	pthread_t thread;
-	int fd;
-	uint32_t file; /* that fd is */
-	char *buf;
+	int fd, direct; /* @direct: the same file by O_DIRECT; -1: not so */
+	uint32_t file;  /* that fd is */
+	char *page;     /* a page and a piece */
+	char *buf; /* in it, as far behind a page's beginning as the piece is in the file */
 };
 
 struct piece {
@@ -89,25 +92,57 @@ static bool is_mine(const struct team *t, const struct piece *p)
 
 /* ---- one piece ---- */
 
+static void close_file(struct job *j)
+{
+	dcp_close_fd(&j->fd);
+	dcp_close_fd(&j->direct);
+}
+
 static int pick_file(struct job *j, uint32_t file)
 {
 	if (j->fd >= 0 && j->file == file)
 		return 0;
-	if (j->fd >= 0)
-		close(j->fd);
+	close_file(j);
 	j->fd = save_open(j->team->s, file);
 	j->file = file;
+	if (j->fd >= 0 && j->team->s->opts.direct)
+		j->direct = save_open_direct(j->team->s, file);
 	return j->fd < 0 ? j->fd : 0;
+}
+
+/* What the kernel has copied nobody has a hash of: is it what the source has? */
+static bool is_copy(struct job *j, const struct piece *p)
+{
+	const struct save_source *from = j->team->source;
+	const struct save_run *r = p->run;
+	char *a = j->buf, *b = j->buf + SAVE_PIECE / 2;
+	struct dcp_err err;
+
+	for (uint64_t at = p->off, n; at < p->off + p->n; at += n) {
+		n = DCP_MIN(p->off + p->n - at, (uint64_t)SAVE_PIECE / 2);
+		if (from->read(from->ctx, j->number, r->tensor, r->part, r->from + at, a, n,
+			       &err) < 0 ||
+		    save_pread(j->fd, b, n, r->off + at) < 0 || memcmp(a, b, n) != 0)
+			return false;
+	}
+	return true;
 }
 
 /* Is it there already, from a save that was stopped? */
 static bool is_kept(struct job *j, const struct piece *p)
 {
-	const struct save *s = j->team->s;
+	struct save *s = j->team->s;
+	const struct save_sum *noted = s->resumed ? &s->noted[p->number] : NULL;
 
-	return s->resumed && s->sums[p->number].done &&
-	       save_pread(j->fd, j->buf, p->n, p->run->off + p->off) == 0 &&
-	       dcp_hash64(j->buf, p->n) == s->sums[p->number].hash;
+	if (!noted || !noted->done)
+		return false;
+	if (noted->done != 1 ? !is_copy(j, p)
+			     : save_pread(j->fd, j->buf, p->n, p->run->off + p->off) < 0 ||
+				       dcp_hash64(j->buf, p->n) != noted->hash)
+		return false;
+	s->sums[p->number] = *noted;
+	__atomic_fetch_add(&s->kept, p->n, __ATOMIC_RELAXED);
+	return true;
 }
 
 static int changed(struct dcp_err *err)
@@ -149,32 +184,92 @@ static int read_piece(struct job *j, const struct piece *p, struct dcp_err *err)
 				    j->buf, p->n, err);
 }
 
-static int copy(struct job *j, const struct piece *p, struct dcp_err *err)
+/* Whole pages of the file by O_DIRECT, what is left over at both ends as always. */
+static int write_piece(struct job *j, const struct piece *p)
 {
-	struct save *s = j->team->s;
-	struct save_sum *sum = &s->sums[p->number];
-	uint64_t at = p->run->off + p->off;
-	int rc = pick_file(j, p->run->file);
+	uint64_t at = p->run->off + p->off, end = at + p->n;
+	uint64_t lo = dcp_div_up(at, PAGE) * PAGE, hi = end - end % PAGE;
+	int rc;
 
-	if (rc < 0)
-		return save_fail(s, rc, save_files(s)[p->run->file].name, err);
-	if (is_kept(j, p)) {
-		__atomic_fetch_add(&s->kept, p->n, __ATOMIC_RELAXED);
-		return 0;
+	if (j->direct < 0 || lo >= hi)
+		return save_pwrite(j->fd, j->buf, p->n, at);
+	rc = save_pwrite(j->direct, j->buf + (lo - at), hi - lo, lo);
+	if (rc == -EINVAL) { /* larger pages are asked for */
+		dcp_close_fd(&j->direct);
+		return save_pwrite(j->fd, j->buf, p->n, at);
 	}
+	if (rc == 0)
+		__atomic_fetch_add(&j->team->s->direct, hi - lo, __ATOMIC_RELAXED);
+	if (rc == 0)
+		rc = save_pwrite(j->fd, j->buf, lo - at, at);
+	return rc == 0 ? save_pwrite(j->fd, j->buf + (hi - at), end - hi, hi) : rc;
+}
+
+/* Bytes that the format asks nothing about go from file to file in the kernel, if it can do that: 1. */
+static int let_copy(struct job *j, const struct piece *p, struct dcp_err *err)
+{
+	const struct save_source *from = j->team->source;
+	struct save *s = j->team->s;
+	const struct save_run *r = p->run;
+	int rc;
+
+	if (!from->copy || r->crc32 || r->text || s->opts.direct)
+		return 0;
+	rc = from->copy(from->ctx, j->number, r->tensor, r->part, r->from + p->off, p->n, j->fd,
+			r->off + p->off, err);
+	if (rc > 0)
+		__atomic_fetch_add(&s->copied, p->n, __ATOMIC_RELAXED);
+	return rc;
+}
+
+static int put(struct job *j, const struct piece *p, struct save_sum *sum, struct dcp_err *err)
+{
+	int rc = let_copy(j, p, err);
+
+	sum->done = rc > 0 ? 2 : 1;
+	if (rc != 0)
+		return rc < 0 ? dcp_err_say(err, rc) : 0;
 	rc = read_piece(j, p, err);
 	if (rc < 0)
 		return dcp_err_say(err, rc);
-	rc = save_pwrite(j->fd, j->buf, p->n, at);
-	if (rc < 0)
-		return save_fail(s, rc, save_files(s)[p->run->file].name, err);
-	/* The disk gets busy now, not all at once at the end. */
-	if (p->n >= FLUSH)
-		sync_file_range(j->fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
+	rc = write_piece(j, p);
 	sum->hash = dcp_hash64(j->buf, p->n);
 	if (p->run->crc32)
 		sum->crc32 = dcp_crc32(0, j->buf, p->n);
-	__atomic_store_n(&sum->done, 1, __ATOMIC_RELEASE);
+	return rc < 0 ? save_fail(j->team->s, rc, save_files(j->team->s)[p->run->file].name,
+				  err)
+		      : 0;
+}
+
+static void note(const struct save *s, size_t piece, const struct save_sum *sum)
+{
+	s->sums[piece] = *sum;
+	if (!s->noted)
+		return;
+	s->noted[piece].hash = sum->hash;
+	s->noted[piece].crc32 = sum->crc32;
+	__atomic_store_n(&s->noted[piece].done, sum->done, __ATOMIC_RELEASE);
+}
+
+static int bring(struct job *j, const struct piece *p, struct dcp_err *err)
+{
+	struct save *s = j->team->s;
+	uint64_t at = p->run->off + p->off;
+	struct save_sum sum = { 0 };
+	int rc = pick_file(j, p->run->file);
+
+	j->buf = j->page + at % PAGE;
+	if (rc < 0)
+		return save_fail(s, rc, save_files(s)[p->run->file].name, err);
+	if (is_kept(j, p))
+		return 0;
+	rc = put(j, p, &sum, err);
+	if (rc < 0)
+		return rc;
+	/* The disk gets busy now, not all at once at the end. */
+	if (p->n >= FLUSH && j->direct < 0)
+		sync_file_range(j->fd, (off_t)at, (off_t)p->n, SYNC_FILE_RANGE_WRITE);
+	note(s, p->number, &sum);
 	__atomic_fetch_add(&s->written, p->n, __ATOMIC_RELAXED);
 	return 0;
 }
@@ -209,16 +304,14 @@ static void *work(void *ctx)
 	while (!__atomic_load_n(&t->failed, __ATOMIC_RELAXED) &&
 	       (number = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->s->npieces) {
 		struct piece p = get_piece(t->s, number);
-		int rc = is_mine(t, &p) ? copy(j, &p, &err) : 0;
+		int rc = is_mine(t, &p) ? bring(j, &p, &err) : 0;
 
 		if (rc < 0)
 			fail(t, rc, &err);
 		else
 			report(j, &p);
 	}
-	if (j->fd >= 0)
-		close(j->fd);
-	j->fd = -1;
+	close_file(j);
 	return NULL;
 }
 
@@ -236,15 +329,17 @@ static unsigned count_jobs(const struct save *s)
 static int run_jobs(struct team *t, unsigned n)
 {
 	struct job jobs[SAVE_MAX_JOBS] = { 0 };
-	char *bufs = malloc(n * SAVE_PIECE);
+	char *bufs = aligned_alloc(PAGE, n * (SAVE_PIECE + PAGE));
 	unsigned started = 1;
 
 	if (!bufs)
 		return -ENOMEM;
 	for (unsigned i = 0; i < n; i++)
-		jobs[i] = (struct job){
-			.team = t, .number = i, .fd = -1, .buf = bufs + i * SAVE_PIECE
-		};
+		jobs[i] = (struct job){ .team = t,
+					.number = i,
+					.fd = -1,
+					.direct = -1,
+					.page = bufs + i * (SAVE_PIECE + PAGE) };
 	while (started < n &&
 	       pthread_create(&jobs[started].thread, NULL, work, &jobs[started]) == 0)
 		started++;

@@ -14,12 +14,23 @@ int save_fail(const struct save *s, int code, const char *file, struct dcp_err *
 			s->name, file, strerror(-code));
 }
 
-int save_open(const struct save *s, uint32_t file)
+static int open_file(const struct save *s, uint32_t file, int flags)
 {
 	const struct save_file *f = &save_files(s)[file];
-	int fd = openat(s->dir, f->last ? SAVE_LAST : f->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	int fd = openat(s->dir, f->last ? SAVE_LAST : f->name,
+			flags | O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 
 	return fd < 0 ? -errno : fd;
+}
+
+int save_open(const struct save *s, uint32_t file)
+{
+	return open_file(s, file, 0);
+}
+
+int save_open_direct(const struct save *s, uint32_t file)
+{
+	return open_file(s, file, O_DIRECT);
 }
 
 int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * .NAME.dcpfs-journal: a head, then struct save_sum of each piece, mapped, so that what a killed process
- * has noted is there. It is locked as long as its process lives.
+ * .NAME.dcpfs-journal: a head, then struct save_sum of each piece, mapped by all processes that share the save, so
+ * that what a killed one has noted is there. Rank 0 has it locked as long as it lives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -61,50 +61,72 @@ static bool is_same(const struct save *s, size_t size)
 	       head.npieces == s->npieces;
 }
 
-static int begin_alone(struct save *s)
+static int map_journal(struct save *s, size_t size)
 {
-	s->sums = calloc(s->npieces + 1, sizeof(*s->sums));
-	return s->sums ? 0 : -ENOMEM;
+	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, s->journal_fd, 0);
+
+	if (map == MAP_FAILED)
+		return -errno;
+	s->map = map;
+	s->mapped = size;
+	s->noted = (struct save_sum *)(void *)((char *)map + sizeof(struct head));
+	return 0;
 }
 
-int save_journal_begin(struct save *s, struct dcp_err *err)
+/* As rank 0 has begun it. Without it all is written, and nothing noted. */
+static int join(struct save *s, size_t size)
 {
-	size_t size = sizeof(struct head) + s->npieces * sizeof(struct save_sum);
+	s->journal_fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (s->journal_fd >= 0 && is_same(s, size))
+		s->resumed = map_journal(s, size) == 0 && s->opts.resume;
+	return 0;
+}
+
+static int begin(struct save *s, size_t size)
+{
 	struct head head = { .plan = s->hash, .npieces = s->npieces };
 	int rc;
 
-	if (s->journal_fd < 0 || s->opts.ranks > 1)
-		return dcp_err_say(err, begin_alone(s));
 	s->resumed = s->opts.resume && is_same(s, size);
 	if (s->opts.resume && !s->resumed)
 		return -ESTALE;
 	/* Never empty: that would say that the directory beside it is not ours. */
 	if (!s->resumed && ftruncate(s->journal_fd, SAVE_MARK) < 0)
-		return save_fail(s, -errno, s->journal, err);
+		return -errno;
 	rc = -posix_fallocate(s->journal_fd, 0, (off_t)size);
+	if (rc == 0)
+		rc = map_journal(s, size);
+	if (rc == 0) {
+		memcpy(head.magic, magic, sizeof(magic));
+		memcpy(s->map, &head, sizeof(head));
+	}
+	return rc;
+}
+
+int save_journal_begin(struct save *s, struct dcp_err *err)
+{
+	size_t size = sizeof(struct head) + s->npieces * sizeof(struct save_sum);
+	int rc = 0;
+
+	/* Ranks that write what they hold in memory have nothing to go on with. */
+	if (s->opts.ranks <= 1 || !s->opts.by_owner)
+		rc = save_leads(s) ? begin(s, size) : join(s, size);
+	if (rc == -ESTALE)
+		return rc;
 	if (rc < 0)
 		return save_fail(s, rc, s->journal, err);
-	s->map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, s->journal_fd, 0);
-	if (s->map == MAP_FAILED) {
-		s->map = NULL;
-		return save_fail(s, -errno, s->journal, err);
-	}
-	s->mapped = size;
-	s->sums = (struct save_sum *)(void *)((char *)s->map + sizeof(head));
-	memcpy(head.magic, magic, sizeof(magic));
-	memcpy(s->map, &head, sizeof(head));
-	return 0;
+	s->sums = calloc(s->npieces + 1, sizeof(*s->sums));
+	return s->sums ? 0 : dcp_err_say(err, -ENOMEM);
 }
 
 void save_journal_close(struct save *s)
 {
 	if (s->map)
 		munmap(s->map, s->mapped);
-	else
-		free(s->sums);
+	free(s->sums);
 	if (s->journal_fd >= 0)
 		close(s->journal_fd); /* unlocks it */
 	s->map = NULL;
-	s->sums = NULL;
+	s->sums = s->noted = NULL;
 	s->journal_fd = -1;
 }

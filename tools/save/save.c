@@ -422,5 +422,7 @@ void save_count(const struct save *s, struct save_counts *out)
 				     .data = s->data,
 				     .plan = s->hash,
 				     .written = s->written,
-				     .kept = s->kept };
+				     .kept = s->kept,
+				     .copied = s->copied,
+				     .direct = s->direct };
 }

@@ -16,11 +16,11 @@
  * whenever the process is killed, nothing there is taken for a checkpoint. The next save_create() of
  * that OUT removes them, or with resume goes on: pieces whose bytes still have their hash stay.
  *
- * Memory: SAVE_PIECE a thread, and what the plan needs: some 50 bytes for each part of a tensor.
+ * Memory: SAVE_PIECE and a page a thread, and what the plan needs: some 50 bytes for each part of a tensor.
  *
- * Several processes share a save when each gives its rank and does the steps in order, all ranks each step
- * before any does the next: rank 0 creates, plans, seals and publishes the files themselves; between
- * save_data() and save_seal() rank 0 gets the others' sums with save_sums() and save_merge().
+ * Several processes share a save when each gives its rank: rank 0 creates and plans, then the others do; all save_data();
+ * rank 0 gets the others' sums with save_sums() and save_merge(), seals and publishes. To resume, each looks at what is its
+ * own to write; there may be another number of them than before. With by_owner the others may plan with rank 0.
  */
 #pragma once
 #include <stdbool.h>
@@ -45,6 +45,7 @@ struct save_opts {
 	uint64_t identity;    /* of what is read: another number, and nothing is resumed */
 	uint32_t rank, ranks; /* of the processes that share it; ranks 0: alone */
 	bool by_owner;        /* each writes the parts of its own rank; else equal shares */
+	bool direct;          /* O_DIRECT, where the file system has it */
 	const struct dcp_progress *progress; /* called by the thread that calls save_data() */
 };
 
@@ -55,6 +56,10 @@ struct save_source {
 		    void *buf, size_t n, struct dcp_err *err);
 	/* Is it to be read now? What is not must come by another save_data(). NULL: all is. */
 	bool (*has)(void *ctx, size_t tensor, size_t part);
+	/* Have the kernel copy [off, off + n) of a part to @to of the file @fd: 1; 0: not so, read it. NULL: never.
+	 * Not asked for what needs a CRC-32, and not with opts.direct. */
+	int (*copy)(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
+		    uint64_t n, int fd, uint64_t to, struct dcp_err *err);
 	void *ctx;
 };
 
@@ -80,7 +85,7 @@ const char *save_sealed(const struct save *s);
 struct save_sum {
 	uint64_t hash;
 	uint32_t crc32; /* where the plan asked for that of its run */
-	uint32_t done;
+	uint32_t done;  /* 2: the kernel has copied it, and there is no hash */
 };
 /* Of all pieces, those of others zeroed. Valid until the save is destroyed. */
 const struct save_sum *save_sums(const struct save *s, size_t *n);
@@ -92,5 +97,7 @@ struct save_counts {
 	uint64_t files, bytes;  /* of the plan */
 	uint64_t data, written; /* bytes of tensors and extras: in the plan; by this process */
 	uint64_t kept;          /* of those, found done by save_data() when resuming */
+	uint64_t copied;        /* of those, by the kernel from file to file */
+	uint64_t direct;        /* of those, by O_DIRECT */
 };
 void save_count(const struct save *s, struct save_counts *out);

@@ -56,9 +56,11 @@ struct save {
 	/* the journal */
 	void *map;
 	size_t mapped;
-	struct save_sum *sums;
+	struct save_sum *sums; /* of all pieces, as far as this process knows */
+	struct save_sum
+		*noted; /* the same in the journal, by all processes; NULL: it has none */
 	bool resumed;
-	uint64_t written, kept;
+	uint64_t written, kept, copied, direct;
 };
 
 static inline struct save_file *save_files(const struct save *s)
@@ -92,6 +94,8 @@ int save_fail(const struct save *s, int code, const char *file, struct dcp_err *
 
 /* Open file number @file to be read and written. Negative: -errno. */
 int save_open(const struct save *s, uint32_t file);
+/* The same to be written past the page cache. */
+int save_open_direct(const struct save *s, uint32_t file);
 int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off);
 /* -EIO: the file is shorter. */
 int save_pread(int fd, void *p, uint64_t n, uint64_t off);
@@ -101,7 +105,7 @@ int save_pread(int fd, void *p, uint64_t n, uint64_t off);
 /* Make or open it, and lock it. -EBUSY: another process has it. */
 int save_journal_open(struct save *s, struct dcp_err *err);
 /* The plan is known: room for its pieces, those of an earlier save of the same kept when that is to be
- * resumed. -ESTALE: the earlier one is of another plan. */
+ * resumed. -ESTALE: the earlier one is of another plan. Rank 0 first. */
 int save_journal_begin(struct save *s, struct dcp_err *err);
 void save_journal_close(struct save *s);
 

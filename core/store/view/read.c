@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/base.h"
 #include "core/model/geometry/plan.h"
@@ -522,4 +523,65 @@ void dcp_view_return(const struct dcp_view *view, struct dcp_lent *lent)
 {
 	while (lent->n)
 		dcp_files_release(view->files, lent->file[--lent->n]);
+}
+
+/* ---- from file to file ---- */
+
+/* 1; 0: the kernel does not, and reading says why if there is a reason. */
+static int copy_range(int from, uint64_t off, int fd, uint64_t to, uint64_t n)
+{
+	while (n) {
+		off64_t in = (off64_t)off, out = (off64_t)to;
+		ssize_t got = copy_file_range(from, &in, fd, &out, n, 0);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return 0;
+		off += (uint64_t)got;
+		to += (uint64_t)got;
+		n -= (uint64_t)got;
+	}
+	return 1;
+}
+
+static int copy_runs(struct request *r, int fd, uint64_t to)
+{
+	const struct dcp_view *view = r->view;
+	struct dcp_plan_iter it;
+	struct dcp_seg s;
+
+	dcp_plan_start(&it, &view->tiling, &view->cut, r->off, r->n);
+	while (dcp_plan_next(&it, &s)) {
+		const struct dcp_backing *b = s.piece ? backing_of(view, s.piece) : NULL;
+		const struct dcp_file *file;
+		int rc;
+
+		if (!b || b->number == DCP_VIEW_NO_FILE ||
+		    (s.run < IOV_MIN_RUN && s.run < r->n))
+			return 0;
+		rc = hold_more(r, b, &file);
+		for (uint64_t i = 0; rc > 0 && i < s.count; i++, to += s.run)
+			rc = copy_range(file->fd, s.off + i * s.stride, fd, to, s.run);
+		if (rc <= 0)
+			return rc;
+	}
+	return 1;
+}
+
+int dcp_view_copy(const struct dcp_view *view, uint64_t off, uint64_t n, int fd, uint64_t to)
+{
+	struct request r;
+	int rc, same;
+
+	if (view->convert || off < view->header.n)
+		return 0;
+	start(&r, view);
+	r.off = off - view->header.n;
+	r.n = n;
+	rc = copy_runs(&r, fd, to);
+	same = rc > 0 ? check_touched(&r) : 0;
+	release_touched(&r, 0);
+	dcp_io_add(dcp_files_opts(view->files)->counts, &r.io);
+	return same < 0 ? same : rc;
 }
