@@ -416,6 +416,11 @@ def dtypes():
         equal({k: got[k][:2] for k in ("w", "f64")}, {"w": ("BF16", [70, 300]), "f64": ("F32", [9, 5])}, "types")
         equal(got["f64"][2], f64.astype("f4").tobytes(), "f64")
         equal(got["bf16"][2], (b16.astype("u4") << 16).tobytes(), "bf16")
+    case("a quantized model")
+    (source / "step-1" / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "fp8"}}))
+    with mount(source, "--hf-rules", "identity", "--hf-dtype", "bf16") as m:
+        equal({t[0] for t in tensors_of(m.at / "step-1" / "hf").values()}, {"F32", "F64", "F16", "BF16", "I64", "F8_E4M3"}, "as it is stored")
+        check("Not cast to BF16" in read(m.at / "step-1" / "hf" / "README.md").decode(), "README.md says so")
 
 
 def of_a_part():

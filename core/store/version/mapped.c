@@ -37,6 +37,12 @@ struct mapping {
 	struct dcp_buf unused;       /* rules that no key fits */
 };
 
+/* Scales of quantized weights mean something in their own type alone. */
+static bool is_kept(const struct mapping *m)
+{
+	return m->has_config && m->config.quantized;
+}
+
 /* ---- the source of the rules ---- */
 
 static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
@@ -85,7 +91,7 @@ static struct dcp_rules_source source_of(struct mapping *m)
 					 .tensor = get_tensor,
 					 .ctx = m,
 					 .config = m->has_config ? &m->config : NULL,
-					 .cast = m->cast };
+					 .cast = is_kept(m) ? DCP_DTYPE_OTHER : m->cast };
 
 	from.files = dcp_index_files(m->base->index, &from.nfiles);
 	return from;
@@ -153,7 +159,8 @@ static int emit_facts(struct mapping *m)
 	if (code == 0 && m->part)
 		code = sink->meta(sink->ctx, "part", m->part);
 	if (code == 0 && m->cast)
-		code = sink->meta(sink->ctx, "cast", dcp_dtype_info(m->cast)->name);
+		code = sink->meta(sink->ctx, is_kept(m) ? "kept" : "cast",
+				  dcp_dtype_info(m->cast)->name);
 	return code < 0 ? code : sink->meta(sink->ctx, "rules", dcp_rules_name(m->rules));
 }
 
