@@ -153,6 +153,7 @@ static int make_part(struct save *s, struct dcp_err *err)
 		rc = -errno;
 	if (rc == 0 && !ours && count_entries(s->parent_fd, s->part) != 0) {
 		s->made = false;
+		unlinkat(s->parent_fd, s->journal, 0); /* it is empty */
 		return dcp_fail(err, -ENOTEMPTY, DCP_ERR_NO_OFFSET,
 				"%s/%s is there and was not left by dcpfs; remove it",
 				s->parent, s->part);

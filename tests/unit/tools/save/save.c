@@ -153,12 +153,12 @@ static void missing(void **state)
 	t_dir_remove(&d);
 }
 
-/* A directory of that name that no save has made is not touched. */
+/* What no save has made is not touched, nor what another is at. */
 static void somebodys(void **state)
 {
-	const struct save_opts how = { .out = "out", .file = false };
+	struct save_opts how = { .out = "out" };
 	struct dcp_err err = { 0 };
-	struct save *s;
+	struct save *s, *other;
 	struct t_dir d;
 	int was = open(".", O_RDONLY | O_CLOEXEC);
 
@@ -167,9 +167,19 @@ static void somebodys(void **state)
 	t_dir_text(&d, ".out.dcpfs-part/mine", "mine");
 	assert_int_equal(fchdir(d.fd), 0);
 	assert_int_equal(save_create(&how, &s, &err), -ENOTEMPTY);
-	assert_int_equal(fchdir(was), 0);
 	t_assert_says(&err, "was not left by dcpfs");
 	assert_int_equal(t_dir_count(&d, ".out.dcpfs-part"), 1);
+	how.out = "full";
+	how.force = true;
+	t_dir_sub(&d, "full/below");
+	assert_int_equal(save_create(&how, &s, &err), -EEXIST);
+	t_assert_says(&err, "has directories in it");
+	how.out = "two";
+	assert_int_equal(save_create(&how, &s, &err), 0);
+	assert_int_equal(save_create(&how, &other, &err), -EBUSY);
+	save_destroy(s);
+	assert_int_equal(fchdir(was), 0);
+	assert_int_equal(t_dir_count(&d, "."), 2);
 	close(was);
 	t_dir_remove(&d);
 }
