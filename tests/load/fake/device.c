@@ -168,8 +168,23 @@ static void copy_box(const struct fake_operation *o)
 			       src + (z * b->src_height + y) * b->src_pitch, b->width);
 }
 
+/* Units lie at multiples of themselves, as a GPU wants them. */
+static bool is_aligned(const struct load_job *j)
+{
+	uint64_t all = j->src | (j->dst + j->at);
+
+	for (uint32_t k = 0; k < j->ndim; k++)
+		all |= j->src_stride[k] | j->dst_stride[k];
+	return j->elements || all % j->unit == 0;
+}
+
 static void launch(const struct fake_operation *o)
 {
+	for (uint32_t i = 0; i < o->n; i++)
+		if (!is_aligned(&o->jobs[i]) && !fake_broken)
+			fake_broken = MISALIGNED;
+	if (fake_broken)
+		return;
 	for (block_now = 0; block_now < o->blocks; block_now++)
 		for (thread_now = 0; thread_now < LOAD_SCATTER_THREADS; thread_now++)
 			dcpload_scatter(o->jobs, o->n);

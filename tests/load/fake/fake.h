@@ -22,7 +22,7 @@
 
 struct load_job;
 
-enum { INVALID = 1, NOT_FOUND = 500, FAILED = 719, HANGS = -1 };
+enum { INVALID = 1, NOT_FOUND = 500, MISALIGNED = 716, FAILED = 719, HANGS = -1 };
 
 /* ---- device.c ---- */
 

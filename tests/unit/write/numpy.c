@@ -88,11 +88,17 @@ static void archive(void **state)
 static void refused(void **state)
 {
 	struct dcp_write_tensor t = tensors[1];
+	char key[300] = "";
 
 	(void)state;
 	assert_null(dcp_write_npy.refuses(&t));
 	t.dtype = DCP_DTYPE_F8_E4M3;
 	assert_non_null(dcp_write_npy.refuses(&t));
+	memset(key, 'k', sizeof(key) - 1);
+	t = tensors[1];
+	t.key = key;
+	assert_string_equal(dcp_write_npy.refuses(&t), "its key is too long for a file's name");
+	assert_null(dcp_write_npz.refuses(&t));
 }
 
 T_TESTS()

@@ -132,6 +132,21 @@ static void big(void **state)
 	assert_int_equal(s.nruns, 1);
 }
 
+/* numpy's byte order of what has one byte. */
+static void one_byte(void **state)
+{
+	const struct dcp_write_tensor t[] = { T_WRITE_WHOLE("u", DCP_DTYPE_U8, 1, 3, 0) };
+	const struct dcp_write_set set = { .tensors = t, .ntensors = 1, .ranks = 1 };
+	struct t_write w;
+
+	(void)state;
+	assert_int_equal(t_write_run(&w, &dcp_write_paddle, &set,
+				     &(struct dcp_write_opts){ .protocol = 3 }, NULL),
+			 0);
+	assert_non_null(memmem(w.file[0].bytes.p, w.file[0].bytes.n, "X\1\0\0\0|", 6));
+	t_write_finish(&w);
+}
+
 /* Two of a key, of which one would be lost. */
 static void twice(void **state)
 {
@@ -175,10 +190,8 @@ static void refused(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(both),
-		cmocka_unit_test(big),
-		cmocka_unit_test(twice),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(both),  cmocka_unit_test(big),     cmocka_unit_test(one_byte),
+		cmocka_unit_test(twice), cmocka_unit_test(refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,12 @@ static void ints_of(struct dcp_pickler *p, size_t from, size_t n)
 		dcp_pickler_u64(p, i);
 }
 
+static void nothing(struct dcp_pickler *p, size_t n)
+{
+	(void)n;
+	dcp_pickler_none(p);
+}
+
 static void scalars(struct dcp_pickler *p, size_t n)
 {
 	static const int64_t v[] = { 0,  255,       256,       65535,     65536,
@@ -196,6 +202,7 @@ static const struct {
 	size_t n;
 	struct { size_t n; uint32_t crc; } want[3]; /* protocols 2, 3, 4 */
 } cases[] = {
+	{ "nothing", nothing, 0, { { 4, 0x7db5d20d }, { 4, 0x7c77b83a }, { 4, 0x7938aebf } } },
 	{ "scalars", scalars, 0, { { 85, 0xddb42ab3 }, { 85, 0x87b78a7c }, { 93, 0xf82c6561 } } },
 	{ "tuples", tuples, 0, { { 42, 0xbff2d7a9 }, { 42, 0x57e54708 }, { 46, 0x8e36808b } } },
 	{ "strings", strings, 0, { { 553, 0xbf7e5fcd }, { 553, 0x9af88cf9 }, { 548, 0x13ae5606 } } },

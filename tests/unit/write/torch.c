@@ -339,6 +339,24 @@ static void no_place(void **state)
 	t_write_finish(&w);
 }
 
+/* Tensors with the same bytes are one storage, but for those that are shown as another dtype. */
+static void shared(void **state)
+{
+	struct dcp_write_tensor t[] = { T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 6, 0),
+					T_WRITE_WHOLE("b", DCP_DTYPE_F32, 4, 6, 0),
+					T_WRITE_WHOLE("c", DCP_DTYPE_I32, 4, 6, 0) };
+	const struct dcp_write_set set = { .tensors = t, .ntensors = 3, .ranks = 1 };
+	struct t_write w;
+
+	(void)state;
+	t[1].same_as = t[2].same_as = 0;
+	assert_int_equal(t_write_run(&w, dcp_write_format("torch-save"), &set,
+				     &(struct dcp_write_opts){ 0 }, NULL),
+			 0);
+	assert_int_equal(w.nruns, 2);
+	t_write_finish(&w);
+}
+
 static void refused_keys(void **state)
 {
 	(void)state;
@@ -380,7 +398,8 @@ static void ranks(void **state)
 	const struct dcp_write_set set = {
 		.tensors = &t, .ntensors = 1, .objects = &o, .nobjects = 1, .ranks = 3
 	};
-	const char *data;
+	const char *data, *end;
+	int items = 0;
 	struct t_write w;
 
 	(void)state;
@@ -394,6 +413,13 @@ static void ranks(void **state)
 	/* the object, and behind it the second part */
 	data = t_write_file(&w, "__0_0.distcp")->bytes.p;
 	assert_memory_equal(data, "PK\3\4", 4);
+	end = data + t_write_file(&w, "__0_0.distcp")->bytes.n;
+	for (const char *p = data; (p = memmem(p, (size_t)(end - p), "PK\3\4", 4)); p += 4)
+		if (memcmp(p + 30, "archive/data.pkl", 16) == 0) {
+			assert_int_equal((p - data) % 64, 0);
+			items++;
+		}
+	assert_int_equal(items, 2);
 	data = t_write_file(&w, "__2_0.distcp")->bytes.p;
 	for (size_t i = 0; i < 36; i++)
 		assert_int_equal((unsigned char)data[448 + i], t_write_byte(0, 0, i));
@@ -407,7 +433,7 @@ T_TESTS()
 		cmocka_unit_test(too_deep),       cmocka_unit_test(nested),
 		cmocka_unit_test(lists),          cmocka_unit_test(ranks),
 		cmocka_unit_test(refused_dtypes), cmocka_unit_test(no_place),
-		cmocka_unit_test(refused_keys),
+		cmocka_unit_test(refused_keys),   cmocka_unit_test(shared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,8 +15,9 @@
 
 static const struct dcp_write_tensor tensors[] = {
 	T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 25, 0),
+	T_WRITE_WHOLE("b", DCP_DTYPE_U8, 1, 9, 0),
 };
-static const struct dcp_write_set set = { .tensors = tensors, .ntensors = 1, .ranks = 1 };
+static const struct dcp_write_set set = { .tensors = tensors, .ntensors = 2, .ranks = 1 };
 
 static int plan_way(struct dcp_writer *w, enum dcp_zip_way way)
 {
@@ -27,6 +28,8 @@ static int plan_way(struct dcp_writer *w, enum dcp_zip_way way)
 	dcp_zipper_begin(&z, w, way);
 	dcp_zipper_bytes(&z, "x/empty", NULL, 0);
 	dcp_zipper_bytes(&z, "x/text", "hello", 5);
+	if (w->set->ntensors > 1)
+		dcp_zipper_part(&z, "x/b", NULL, 0, 1, 0);
 	dcp_zipper_part(&z, "x/data", "head", 4, 0, 0);
 	return dcp_zipper_end(&z);
 }
@@ -56,7 +59,7 @@ static void check(int (*plan)(const struct dcp_write_set *, const struct dcp_wri
 	struct dcp_err err = { 0 };
 	struct t_write w;
 	const char *p;
-	uint64_t off[3];
+	uint64_t off[4];
 	size_t n;
 
 	assert_int_equal(t_write_run(&w, &f, &set, &(struct dcp_write_opts){ 0 }, NULL), 0);
@@ -65,17 +68,18 @@ static void check(int (*plan)(const struct dcp_write_set *, const struct dcp_wri
 	dcp_arena_init(&arena, 1 << 20);
 	if (dcp_zip_list(&src, &arena, &m, &n, &err) < 0)
 		fail_msg("%s", err.msg);
-	assert_int_equal(n, 3);
+	assert_int_equal(n, 4);
 	for (size_t i = 0; i < n; i++)
 		assert_int_equal(dcp_zip_data(&src, &m[i], &off[i], &err), 0);
 	assert_string_equal(m[0].name, "x/empty");
 	assert_string_equal(m[1].name, "x/text");
 	assert_memory_equal(p + off[1], "hello", 5);
-	assert_string_equal(m[2].name, "x/data");
-	assert_int_equal(m[2].size, 104);
-	assert_memory_equal(p + off[2], "head", 4);
+	assert_string_equal(m[2].name, "x/b");
+	assert_string_equal(m[3].name, "x/data");
+	assert_int_equal(m[3].size, 104);
+	assert_memory_equal(p + off[3], "head", 4);
 	for (size_t i = 0; i < 100; i++)
-		assert_int_equal((unsigned char)p[off[2] + 4 + i], t_write_byte(0, 0, i));
+		assert_int_equal((unsigned char)p[off[3] + 4 + i], t_write_byte(0, 0, i));
 	for (size_t i = 0; i < n; i++) {
 		assert_int_equal(off[i] % align, 0);
 		assert_int_equal(m[i].crc32, dcp_crc32(0, p + off[i], m[i].size));

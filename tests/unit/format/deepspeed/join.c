@@ -389,6 +389,31 @@ static void joined(void **state)
 	t_ds_unload(&l);
 }
 
+/* A rank's part of another height is not joined by columns. */
+static void unlike(void **state)
+{
+	dcp_auto_buf struct dcp_buf rules = DCP_BUF_INIT;
+	struct t_ds_param other[DCP_LEN(local)];
+	struct t_ds_loaded l;
+	const struct dcp_tensor *t;
+	struct t_ds second;
+
+	(void)state;
+	memcpy(other, local, sizeof(other));
+	other[1].shape[0] = 2; /* col.w */
+	other[1].shape[1] = 6;
+	push_rules(&rules);
+	make(&l, &rules, 1);
+	second = part(1, &rules);
+	second.param = other;
+	t_ds_write(&second, &l.tree, "");
+	load(&l);
+	t = t_sink_tensor(&l.s, "fp32.col.w");
+	assert_true(!t || t->error);
+	check_whole(&l, "fp32", 0);
+	t_ds_unload(&l);
+}
+
 static void no_rules(void **state)
 {
 	struct t_ds_loaded l;
@@ -533,7 +558,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(joined),   cmocka_unit_test(no_rules),
 		cmocka_unit_test(odd_maps), cmocka_unit_test(missing_rank),
-		cmocka_unit_test(stages),
+		cmocka_unit_test(stages),   cmocka_unit_test(unlike),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

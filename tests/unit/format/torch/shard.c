@@ -129,6 +129,8 @@ static const struct {
 	  .mesh = DIMS(2, 2), .at = DIMS(1, 0), .placed = PLACED("S0", "S0"), .nmesh = 2, .order = "01" }, "4:6,0:2" },
 	{ "strided by itself: two boxes", { .storage = "0", .shape = DIMS(8, 2), .ndim = 2, .local = DIMS(4, 2), .nlocal = 2,
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("T0/2"), .nmesh = 1 }, "2:4,0:2 6:8,0:2" },
+	{ "an order that names one dimension twice is none", { .storage = "0", .shape = DIMS(8, 2), .ndim = 2, .local = DIMS(2, 2), .nlocal = 2,
+	  .mesh = DIMS(2, 2), .at = DIMS(1, 0), .placed = PLACED("S0", "S0"), .nmesh = 2, .order = "00" }, "4:6,0:2" },
 	{ "a parameter", { .storage = "0", .shape = DIMS(4), .ndim = 1, .local = DIMS(2), .nlocal = 1,
 	  .mesh = DIMS(2), .at = DIMS(1), .placed = PLACED("S0"), .nmesh = 1, .parameter = true }, "2:4" },
 };

@@ -41,11 +41,13 @@ struct layout {
 	const char *placed[NMESH];
 	int64_t dim[NMESH];     /* -1: replicate */
 	bool last_first[NMESH]; /* strided: cut after those behind it */
+	int64_t split;          /* of the first, strided by itself; 0: it is not */
 };
 
 /* FSDP over tensor parallel: the first of two cuts of one dimension may be the strided one. */
 static void random_layout(struct layout *l)
 {
+	l->split = 0;
 	l->ndim = 1 + (size_t)rnd(NDIM);
 	l->nmesh = 1 + (size_t)rnd(NMESH);
 	l->world = 1;
@@ -81,6 +83,21 @@ static void random_layout(struct layout *l)
 	}
 }
 
+/* Each of @split parts is cut. */
+static struct held strided(const struct held *h, int64_t split, int64_t n, int64_t at)
+{
+	struct held out = { .n = 0 };
+
+	for (int64_t s = 0; s < split; s++) {
+		struct held part = chunk(h, split, s);
+
+		part = chunk(&part, n, at);
+		memcpy(out.i + out.n, part.i, (size_t)part.n * sizeof(*part.i));
+		out.n += part.n;
+	}
+	return out;
+}
+
 static void hold(const struct layout *l, int64_t place, struct held held[NDIM])
 {
 	int64_t at[NMESH];
@@ -93,7 +110,10 @@ static void hold(const struct layout *l, int64_t place, struct held held[NDIM])
 			held[k].i[i] = i;
 		for (size_t i = 0; i < l->nmesh; i++)
 			if (l->dim[i] == (int64_t)k && !l->last_first[i])
-				held[k] = chunk(&held[k], l->mesh[i], at[i]);
+				held[k] =
+					i == 0 && l->split
+						? strided(&held[k], l->split, l->mesh[i], at[i])
+						: chunk(&held[k], l->mesh[i], at[i]);
 		for (size_t i = l->nmesh; i-- > 0;)
 			if (l->dim[i] == (int64_t)k && l->last_first[i])
 				held[k] = chunk(&held[k], l->mesh[i], at[i]);
@@ -208,9 +228,34 @@ static void random_cuts(void **state)
 	t_dir_remove(&tree);
 }
 
+/* Of rows, and of columns: a rank holds two boxes, which lie between each other in its file. */
+static void several_boxes(void **state)
+{
+	struct t_dir tree;
+
+	(void)state;
+	t_dir_make(&tree, "torch_items");
+	for (int i = 0; i < 4; i++) {
+		struct layout l = { .shape = { 6, 6 },
+				    .mesh = { 2 },
+				    .ranks = { 0, 1 },
+				    .world = 2,
+				    .ndim = 2,
+				    .nmesh = 1,
+				    .dim = { i / 2 },
+				    .split = 3 };
+
+		snprintf(l.text[0], sizeof(l.text[0]), "T%d/3", i / 2);
+		l.placed[0] = l.text[0];
+		check_random(&tree, &l, i & 1, false);
+	}
+	t_dir_remove(&tree);
+}
+
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(random_cuts) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(random_cuts),
+					    cmocka_unit_test(several_boxes) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

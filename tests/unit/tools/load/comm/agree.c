@@ -84,6 +84,13 @@ static int rank_texts(const struct dcpload_comm *comm, void *arg)
 	bad += expect(load_agree(comm, comm->rank == 0 ? -EPERM : 0, &err, ANY) == -EPERM);
 	bad += expect(strcmp(err.text, strerror(EPERM)) == 0);
 	bad += expect(load_agree(comm, comm->rank == 0 ? -EPERM : 0, NULL, ANY) == -EPERM);
+	/* One rank says that another is at fault. */
+	if (comm->rank == 2) {
+		load_fail(&err, -EIO, "not by me");
+		err.rank = 3;
+	}
+	bad += expect(load_agree(comm, comm->rank == 2 ? -EIO : 0, &err, ANY) == -EIO);
+	bad += expect(err.rank == 3);
 	return bad;
 }
 

@@ -323,11 +323,37 @@ static void test_large(void **state)
 	t_dir_remove(&d);
 }
 
+/* A byte that is not as it is stored. */
+static void test_check(void **state)
+{
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .version = "llama",
+					       .cache = "" };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload_part part;
+	struct dcpload_error err;
+	struct dcpload *ck;
+
+	(void)state;
+	assert_int_equal(dcpload_open(NULL, "tests/golden/hf-llama/ckpt", &config, &ck, &err),
+			 0);
+	assert_int_equal(plan_all(ck, "fsdp1", 0, NULL, &plan, &err), 0);
+	assert_int_equal(dcpload_execute(plan, &err), 0);
+	assert_int_equal(dcpload_check(plan, &err), 0);
+	assert_int_equal(dcpload_part(plan, 1, &part), 0);
+	((char *)part.data)[part.nbytes - 1] ^= 1;
+	assert_int_equal(dcpload_check(plan, &err), -EILSEQ);
+	assert_non_null(strstr(err.text, "what was loaded differs from what is stored"));
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_goldens),
 		cmocka_unit_test(test_large),
+		cmocka_unit_test(test_check),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

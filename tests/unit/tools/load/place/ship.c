@@ -156,10 +156,12 @@ static void test_conversions(void **state)
 
 /* ---- memory of the caller ---- */
 
-/* A region into every second column of a larger array, and what is between stays zero. */
+/* A region into every second column of a larger array, or into rows of it, and what is between stays zero. */
 static void test_strides(void **state)
 {
-	static const int64_t stride[] = { 16 * 32 * 3, 32 * 3, 2 };
+	static const int64_t strides[][3] = { { 16 * 32 * 3, 32 * 3, 2 },
+					      { 16 * 32 * 3, 32 * 3, 1 },
+					      { 16 * 32 * 3 + 8, 32 * 3, 1 } };
 	const uint64_t lo[] = { 1, 3, 5 }, len[] = { 3, 5, 20 };
 	struct t_dir *d = *state;
 	const char *name = device();
@@ -177,7 +179,7 @@ static void test_strides(void **state)
 					     .key = key,
 					     .lo = lo,
 					     .len = len,
-					     .stride = stride };
+					     .stride = strides[i / 4 % DCP_LEN(strides)] };
 		struct load_target t;
 
 		t_case(key);

@@ -203,6 +203,34 @@ static void test_files(void **state)
 		}
 }
 
+/* What has to be looked into when it is planned was changed before. */
+static void test_planned_late(void **state)
+{
+	static const char from[] = "tests/golden/torch-save/ckpt/many.pt";
+	const struct dcpload_config config = { .size = sizeof(config), .cache = "" };
+	static char bytes[1 << 20];
+	struct t_load *f = *state;
+	struct dcpload_plan *plan = NULL;
+	struct dcpload_error err = { 0 };
+	struct dcpload *ck;
+	int fd = open(from, O_RDONLY | O_CLOEXEC);
+	ssize_t n = read(fd, bytes, sizeof(bytes));
+
+	close(fd);
+	assert_true(n > 0 && n < (ssize_t)sizeof(bytes));
+	t_dir_put(&f->d, "pt/many.pt", bytes, (size_t)n);
+	assert_int_equal(
+		dcpload_open(NULL, t_dir_path(&f->d, "pt/many.pt"), &config, &ck, &err), 0);
+	t_dir_touch(&f->d, "pt/many.pt", 1700000000000000000);
+	assert_int_equal(dcpload_plan_create(ck, 0, &plan, &err), 0);
+	assert_int_equal(dcpload_want_layout(plan, "fsdp1", 0, NULL, &err), 0);
+	if (dcpload_plan_finish(plan, &err) < 0 || dcpload_execute(plan, &err) < 0 ||
+	    dcpload_check(plan, &err) < 0)
+		fail_msg("%s", err.text);
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+}
+
 /* ---- reads ---- */
 
 static struct stat bad; /* the file that has a bad block */
@@ -357,6 +385,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_files, t_load_setup, t_load_teardown),
+		cmocka_unit_test_setup_teardown(test_planned_late, t_load_setup,
+						t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_reads, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_shared_memory, t_load_setup,
 						t_load_teardown),
