@@ -4,6 +4,7 @@
  *
  *	job rank [REPS]     what one rank of 64 reads of 100,000 tensors in 8 pieces each
  *	job whole [REPS]    who reads and sends what: 1,024 ranks, 100,000 tensors
+ *	job rounds [REPS]   the messages of 4,096 ranks that load 100,000 tensors, each byte read once
  *
  * A JSON line each: {"what", "n", "wall", "cpu", "peak"}; n counts reads, or ranks that need
  * anything; peak is the most memory the process had, in bytes. Tensors are told from memory, as
@@ -21,6 +22,7 @@
 #include "core/model/job/job.h"
 #include "core/model/layout/layout.h"
 #include "core/parse/layout/layout.h"
+#include "tests/unit/t/rounds.h"
 
 enum { KEYS = 100000, WRITERS = 8 };
 
@@ -56,6 +58,13 @@ struct model {
 	"*.layers.{*}.*.q.* *.layers.{*}.*.up.* stage(10000)@pp shard(0)@tp shard(0)@dp\n"     \
 	"*.layers.{*}.*.o.* *.layers.{*}.*.down.* stage(10000)@pp shard(1)@tp shard(0)@dp\n"   \
 	"*.layers.{*}.* stage(10000)@pp replicate\n"                                           \
+	"* replicate\n"
+
+#define LARGE                                                                                  \
+	"mesh dp=32 pp=16 tp=8\n"                                                              \
+	"*.layers.{*}.*.router.* stage(10000)@pp shard(1)@tp shard(0)@dp\n"                    \
+	"*.layers.{*}.*norm*.* stage(10000)@pp replicate\n"                                    \
+	"*.layers.{*}.* stage(10000)@pp shard(0)@tp shard(0)@dp\n"                             \
 	"* replicate\n"
 
 #define DISTINCT(what, l)                                                                      \
@@ -254,6 +263,68 @@ static void whole(int reps)
 	}
 }
 
+static const struct model large[] = {
+	{ .name = "dense, 32 x 16 x 8 ranks",
+	  .layout = LARGE,
+	  .keys = KEYS,
+	  .layers = KEYS / 10,
+	  .of_layer = { { "m.layers.", ".attn.q.weight", 4096, 512 },
+			{ "m.layers.", ".attn.k.weight", 1024, 512 },
+			{ "m.layers.", ".attn.v.weight", 1024, 512 },
+			{ "m.layers.", ".attn.o.weight", 4096, 512 },
+			{ "m.layers.", ".mlp.up.weight", 14336, 512 },
+			{ "m.layers.", ".mlp.gate.weight", 14336, 512 },
+			{ "m.layers.", ".mlp.down.weight", 4096, 1792 },
+			{ "m.layers.", ".norm1.weight", 4096, 1 },
+			{ "m.layers.", ".norm2.weight", 4096, 1 },
+			{ "m.layers.", ".router.weight", 128, 512 } } },
+};
+
+static void rounds(int reps)
+{
+	enum { RANKS = 4096 };
+	static struct dcp_job_flow rank[RANKS], group[RANKS / 8];
+	struct dcp_err err = { 0 };
+
+	for (size_t m = 0; m < DCP_LEN(large); m++) {
+		struct t_rounds x = { .ranks = RANKS, .staging = 64 << 20 };
+		struct dcp_layout *l;
+		struct told told;
+		char what[192];
+
+		make(&told, &large[m]);
+		must(dcp_layout_parse("bench", large[m].layout, strlen(large[m].layout), &l,
+				      &err) == 0,
+		     "layout", &err);
+		for (int r = 0; r < reps; r++) {
+			double wall = seconds(CLOCK_MONOTONIC);
+			double cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			struct dcp_job *job = add_all(&told, l);
+
+			must(dcp_job_finish(job, &err) == 0, "finish", &err);
+			must(dcp_job_flows(job, rank, group, &err) == 0, "flows", &err);
+			snprintf(what, sizeof(what), "plan: %s", large[m].name);
+			say(what, RANKS, wall, cpu);
+
+			wall = seconds(CLOCK_MONOTONIC);
+			cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+			must(t_rounds_predict(&x, job, told.files, WRITERS) == 0, "rounds",
+			     &err);
+			snprintf(what, sizeof(what),
+				 "%llu rounds, stripe %llu, %llu messages, %llu bytes, at most "
+				 "%llu at once: %s",
+				 (unsigned long long)x.rounds, (unsigned long long)x.stripe,
+				 (unsigned long long)x.messages, (unsigned long long)x.bytes,
+				 (unsigned long long)x.most, large[m].name);
+			say(what, x.tries, wall, cpu);
+			t_rounds_free(&x);
+			dcp_job_free(job);
+		}
+		dcp_layout_free(l);
+		dcp_arena_finish(&told.arena);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	int reps = argc > 2 ? atoi(argv[2]) : 3;
@@ -262,7 +333,9 @@ int main(int argc, char **argv)
 		one_rank(reps);
 	else if (argc > 1 && !strcmp(argv[1], "whole"))
 		whole(reps);
+	else if (argc > 1 && !strcmp(argv[1], "rounds"))
+		rounds(argc > 2 ? reps : 1);
 	else
-		must(false, "usage: job rank|whole [REPS]", NULL);
+		must(false, "usage: job rank|whole|rounds [REPS]", NULL);
 	return 0;
 }

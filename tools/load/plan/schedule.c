@@ -281,6 +281,74 @@ size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, 
 	return i - next;
 }
 
+/* Find out how large messages are in the largest round. */
+static void measure(struct load_rounds *r, size_t rounds)
+{
+	uint64_t bytes;
+
+	memset(r->next, 0, r->ranks * sizeof(*r->next));
+	r->next_mine = 0;
+	r->npack = r->nin = 0;
+	for (size_t k = 0; k < rounds; k++) {
+		uint64_t out = 0, in = 0;
+
+		for (uint32_t d = 0; d < r->ranks; d++) {
+			r->next[d] += load_round_parts(r->theirs[d], r->ntheirs[d], r->next[d],
+						       k * r->ranks + r->self, &bytes);
+			out += d == r->self ? 0 : bytes;
+			r->next_mine += load_round_parts(r->mine, r->nmine, r->next_mine,
+							 k * r->ranks + d, &bytes);
+			in += d == r->self ? 0 : bytes;
+		}
+		r->npack = DCP_MAX(r->npack, out);
+		r->nin = DCP_MAX(r->nin, in);
+	}
+}
+
+size_t load_rounds_count(const struct load_rounds *r)
+{
+	return (r->base[r->nfiles] + r->ranks - 1) / r->ranks;
+}
+
+/* Collective: the distinct bytes that are needed of the stripes of all ranks; do all ranks need the same? *@most: bytes
+ * of messages of the rank that has most. */
+static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error *err)
+{
+	struct load_rounds *r = p->rounds;
+	struct told {
+		uint64_t unique, messages, hash[2];
+	} told = { .unique = p->chunks->unique, .messages = r->npack + r->nin };
+	struct dcp_hash128 *h = dcp_hash128_new();
+	struct load_blobs b;
+	int rc = h ? 0 : load_fail(err, -ENOMEM, "out of memory");
+
+	if (h) {
+		dcp_hash128_add(h, r->mine, r->nmine * sizeof(*r->mine));
+		dcp_hash128_end(h, told.hash);
+	}
+	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
+	if (rc == 0)
+		rc = load_gather(p->ck->comm, &told, sizeof(told), &b, err,
+				 (int)p->ck->config.timeout_ms);
+	if (rc < 0)
+		return rc;
+	p->chunks->unique = *most = 0;
+	r->same = r->device != NULL;
+	for (uint32_t d = 0; d < r->ranks; d++) {
+		const struct told *of = b.at[d];
+
+		p->chunks->unique += of->unique;
+		*most = DCP_MAX(*most, of->messages);
+		r->same = r->same && memcmp(of->hash, told.hash, sizeof(told.hash)) == 0;
+	}
+	load_blobs_free(&b);
+	if (r->same) {
+		r->npack = 0;
+		*most = r->nin = r->ranks * p->chunks->slot;
+	}
+	return 0;
+}
+
 /* Gaps between what is read are sent along when stripes are whole: they are zero. */
 static int make_there(struct load_rounds *r)
 {
@@ -296,31 +364,9 @@ static int make_there(struct load_rounds *r)
 	return r->same ? d->kind->zero(d, p, n) : 0;
 }
 
-/* Allocate buffers for the largest round. @slot: of a stripe, with what may reach beyond it. */
-static int make_buffers(struct load_rounds *r, size_t rounds, uint64_t slot)
+/* Allocate buffers for the largest round. */
+static int make_buffers(struct load_rounds *r)
 {
-	uint64_t bytes;
-
-	memset(r->next, 0, r->ranks * sizeof(*r->next));
-	r->next_mine = 0;
-	for (size_t k = 0; k < rounds; k++) {
-		uint64_t out = 0, in = 0;
-
-		for (uint32_t d = 0; d < r->ranks; d++) {
-			r->next[d] += load_round_parts(r->theirs[d], r->ntheirs[d], r->next[d],
-						       k * r->ranks + r->self, &bytes);
-			out += d == r->self ? 0 : bytes;
-			r->next_mine += load_round_parts(r->mine, r->nmine, r->next_mine,
-							 k * r->ranks + d, &bytes);
-			in += d == r->self ? 0 : bytes;
-		}
-		r->npack = DCP_MAX(r->npack, out);
-		r->nin = DCP_MAX(r->nin, in);
-	}
-	if (r->same) {
-		r->npack = 0;
-		r->nin = r->ranks * slot;
-	}
 	r->pack = malloc(r->npack + 1);
 	if (!r->pack)
 		return -ENOMEM;
@@ -331,42 +377,60 @@ static int make_buffers(struct load_rounds *r, size_t rounds, uint64_t slot)
 	return make_there(r);
 }
 
-size_t load_rounds_count(const struct load_rounds *r)
+uint64_t load_rounds_stripe(uint64_t staging, uint32_t ranks, uint64_t slack, uint64_t tried,
+			    uint64_t most)
 {
-	return (r->base[r->nfiles] + r->ranks - 1) / r->ranks;
+	/* Two slots, the window's head, and in the worst case @ranks stripes in each message buffer. */
+	uint64_t room = DCP_MIN(staging - LOAD_BLOCK, (uint64_t)1 << 40),
+		 share = room / (2 * (uint64_t)ranks + 2), least = slack + LOAD_BLOCK,
+		 worst = DCP_MIN(DCP_MAX(share, least) - slack, (uint64_t)STRIPE_MOST),
+		 used = 2 * (tried + slack) + most, next;
+
+	worst -= worst % LOAD_BLOCK;
+	if (tried && (tried <= worst || used <= room))
+		return tried;
+	next = tried ? DCP_MIN(tried / 2, tried * room / used)
+		     : DCP_MIN(room / 4 - slack, (uint64_t)STRIPE_MOST);
+	return DCP_MAX(next - next % LOAD_BLOCK, worst);
 }
 
-/* Collective: the distinct bytes that are needed of the stripes of all ranks; do all ranks need the same? */
-static int compare(struct dcpload_plan *p, struct dcpload_error *err)
+/* Collective: the schedule for stripes of r->stripe bytes. */
+static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
+			 struct dcpload_error *err)
 {
-	struct told {
-		uint64_t unique, hash[2];
-	} told = { .unique = p->chunks->unique };
 	struct load_rounds *r = p->rounds;
-	struct dcp_hash128 *h = dcp_hash128_new();
-	struct load_blobs b;
-	int rc = h ? 0 : load_fail(err, -ENOMEM, "out of memory");
+	int rc = number_stripes(r, p->ck), timeout = (int)p->ck->config.timeout_ms;
 
-	if (h) {
-		dcp_hash128_add(h, r->mine, r->nmine * sizeof(*r->mine));
-		dcp_hash128_end(h, told.hash);
-	}
-	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
 	if (rc == 0)
-		rc = load_gather(p->ck->comm, &told, sizeof(told), &b, err,
-				 (int)p->ck->config.timeout_ms);
+		rc = split(r, p->mine, p->nmine, slack);
+	if (rc < 0)
+		load_fail(err, rc, "out of memory");
+	rc = load_agree(p->ck->comm, rc, err, timeout);
+	if (rc == 0)
+		rc = tell_owners(p, err);
 	if (rc < 0)
 		return rc;
-	p->chunks->unique = 0;
-	r->same = r->device != NULL;
-	for (uint32_t d = 0; d < r->ranks; d++) {
-		const struct told *of = b.at[d];
+	rc = make_chunks(p, r->slack);
+	if (rc == 0)
+		measure(r, load_rounds_count(r));
+	else
+		load_fail(err, rc, "out of memory");
+	rc = load_agree(p->ck->comm, rc, err, timeout);
+	return rc < 0 ? rc : compare(p, most, err);
+}
 
-		p->chunks->unique += of->unique;
-		r->same = r->same && memcmp(of->hash, told.hash, sizeof(told.hash)) == 0;
-	}
-	load_blobs_free(&b);
-	return 0;
+static void forget_schedule(struct dcpload_plan *p)
+{
+	struct load_rounds *r = p->rounds;
+
+	load_chunks_free(p->chunks);
+	free(r->base);
+	free(r->mine);
+	free(r->memory);
+	p->chunks = NULL;
+	r->base = NULL;
+	r->mine = r->memory = NULL;
+	r->nmine = 0;
 }
 
 int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
@@ -375,9 +439,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 	struct dcpload *ck = p->ck;
 	uint32_t n = ck->comm->ranks;
 	struct load_rounds *r = calloc(1, sizeof(*r));
-	/* Two slots, the window's head, and in the worst case @n stripes in each message buffer. */
-	uint64_t share = (staging - LOAD_BLOCK) / (2 * (uint64_t)n + 2),
-		 more = slack ? LOAD_BLOCK : 0, least = more + LOAD_BLOCK, stripe;
+	uint64_t most = 0, next = 0;
 	int rc = r ? 0 : -ENOMEM;
 
 	if (r) {
@@ -385,9 +447,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		r->ranks = n;
 		r->self = ck->comm->rank;
 		r->device = p->nccl ? p->device : NULL;
-		stripe = DCP_MIN(DCP_MAX(share, least) - more, (uint64_t)STRIPE_MOST);
-		r->stripe = stripe - stripe % LOAD_BLOCK;
-		r->slack = more;
+		r->slack = slack ? LOAD_BLOCK : 0;
 		r->theirs = calloc(n, sizeof(*r->theirs));
 		r->ntheirs = calloc(n, sizeof(*r->ntheirs));
 		r->next = calloc(n, sizeof(*r->next));
@@ -399,23 +459,18 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		    !r->nrecv || !r->recv)
 			rc = -ENOMEM;
 	}
-	if (rc == 0)
-		rc = number_stripes(r, ck);
-	if (rc == 0)
-		rc = split(r, p->mine, p->nmine, slack);
 	if (rc < 0)
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
-	if (rc == 0)
-		rc = tell_owners(p, err);
+	while (rc == 0 &&
+	       (next = load_rounds_stripe(staging, n, r->slack, next, most)) != r->stripe) {
+		forget_schedule(p);
+		r->stripe = next;
+		rc = make_schedule(p, slack, &most, err);
+	}
 	if (rc < 0)
 		return rc;
-	rc = load_agree(ck->comm, make_chunks(p, more), err, (int)ck->config.timeout_ms);
-	if (rc == 0)
-		rc = compare(p, err);
-	if (rc < 0)
-		return rc;
-	rc = make_buffers(r, load_rounds_count(r), p->chunks->slot);
+	rc = make_buffers(r);
 	if (rc < 0)
 		load_fail(err, rc, "no memory for messages of a round: %llu bytes",
 			  (unsigned long long)(r->npack + r->nin));

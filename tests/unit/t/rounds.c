@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/unit/t/rounds.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/model/job/job.h"
+#include "tools/load/plan/chunk.h"
+#include "tools/load/plan/schedule.h"
+
+struct needing {
+	struct load_need *v;
+	size_t n, cap;
+};
+
+static int add_need(void *ctx, const struct dcp_job_need *need)
+{
+	struct needing *all = ctx;
+
+	if (dcp_array_grow((void **)&all->v, &all->cap, all->n, sizeof(*all->v)) < 0)
+		return -ENOMEM;
+	all->v[all->n++] = (struct load_need){ need->s, need->file, 0 };
+	return 0;
+}
+
+/* Of one size of stripes. */
+struct trying {
+	struct t_rounds *r;
+	uint64_t *base; /* first stripe of each file, and how many there are */
+	uint64_t *out;  /* bytes that are sent of each stripe */
+	uint64_t *in;   /* bytes that the rank receives in each round */
+	uint64_t *most; /* of each rank, received in one */
+};
+
+/* Bytes [lo, hi) of a stripe go to @rank. @last: the stripe it got the last message from. */
+static void send(struct trying *t, uint64_t stripe, uint32_t rank, uint64_t n, uint64_t *last)
+{
+	struct t_rounds *r = t->r;
+	uint32_t owner = (uint32_t)(stripe % r->ranks);
+	uint64_t round = stripe / r->ranks;
+
+	if (owner == rank)
+		return;
+	if (stripe != *last) {
+		r->messages++;
+		r->of[owner].messages_out++;
+		r->of[rank].messages_in++;
+	}
+	*last = stripe;
+	r->bytes += n;
+	r->of[owner].bytes_out += n;
+	r->of[rank].bytes_in += n;
+	t->out[stripe] += n;
+	t->in[round] += n;
+	t->most[rank] = DCP_MAX(t->most[rank], t->in[round]);
+}
+
+static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
+		    struct needing *all)
+{
+	struct load_range *v = NULL;
+	uint64_t last = UINT64_MAX;
+	size_t n = 0;
+	int rc;
+
+	all->n = 0;
+	rc = dcp_job_needs(job, rank, add_need, all, NULL);
+	if (rc == 0)
+		rc = load_ranges(all->v, all->n, true, &v, &n);
+	memset(t->in, 0, (t->r->rounds + 1) * sizeof(*t->in));
+	for (size_t i = 0; i < n && rc == 0; i++)
+		for (uint64_t lo = v[i].lo, hi; lo < v[i].hi; lo = hi) {
+			uint64_t number = lo / t->r->stripe;
+
+			hi = DCP_MIN((number + 1) * t->r->stripe, v[i].hi);
+			send(t, t->base[v[i].file] + number, rank, hi - lo, &last);
+		}
+	free(v);
+	return rc;
+}
+
+/* Once, with r->stripe. */
+static int count(struct t_rounds *r, const struct dcp_job *job, const struct dcp_file_id *files,
+		 size_t nfiles, struct needing *all)
+{
+	struct trying t = { .r = r, .base = calloc(nfiles + 1, sizeof(*t.base)) };
+	uint64_t n = 0;
+	int rc = -ENOMEM;
+
+	for (size_t i = 0; t.base && i < nfiles; i++) {
+		t.base[i] = n;
+		n += (files[i].size + r->stripe - 1) / r->stripe;
+	}
+	r->tries++;
+	r->rounds = (n + r->ranks - 1) / r->ranks;
+	r->messages = r->bytes = r->most = 0;
+	memset(r->of, 0, r->ranks * sizeof(*r->of));
+	t.out = calloc(n + 1, sizeof(*t.out));
+	t.in = calloc(r->rounds + 1, sizeof(*t.in));
+	t.most = calloc(r->ranks, sizeof(*t.most));
+	if (t.base && t.out && t.in && t.most)
+		rc = 0;
+	for (uint32_t rank = 0; rank < r->ranks && rc == 0; rank++)
+		rc = add_rank(&t, job, rank, all);
+	for (uint32_t rank = 0; rank < r->ranks && rc == 0; rank++) {
+		uint64_t most = 0;
+
+		for (uint64_t s = rank; s < n; s += r->ranks)
+			most = DCP_MAX(most, t.out[s]);
+		r->most = DCP_MAX(r->most, most + t.most[rank]);
+	}
+	free(t.base);
+	free(t.out);
+	free(t.in);
+	free(t.most);
+	return rc;
+}
+
+int t_rounds_predict(struct t_rounds *r, const struct dcp_job *job,
+		     const struct dcp_file_id *files, size_t nfiles)
+{
+	struct needing all = { 0 };
+	uint64_t next = 0;
+	int rc = 0;
+
+	r->tries = r->stripe = r->most = 0;
+	r->of = calloc(r->ranks, sizeof(*r->of));
+	if (!r->of)
+		return -ENOMEM;
+	while (rc == 0 && (next = load_rounds_stripe(r->staging, r->ranks, 0, next, r->most)) !=
+				  r->stripe) {
+		r->stripe = next;
+		rc = count(r, job, files, nfiles, &all);
+	}
+	free(all.v);
+	return rc;
+}
+
+void t_rounds_free(struct t_rounds *r)
+{
+	free(r->of);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* 64 ranks carry out the rounds of a job with real messages: as many, and with as many bytes, as the planner says. */
+#include "tests/unit/t.h"
+
+#include "core/model/job/job.h"
+#include "core/model/layout/layout.h"
+#include "tests/unit/t/comm.h"
+#include "tests/unit/t/layout.h"
+#include "tests/unit/t/load.h"
+#include "tests/unit/t/rounds.h"
+#include "tools/load/load.h"
+#include "tools/load/plan/schedule.h"
+
+enum { RANKS = 64, LAYERS = 8, STAGING = 1 << 20 };
+
+/* ---- sizes of stripes ---- */
+
+static void test_stripe(void **state)
+{
+	static const struct {
+		uint64_t staging, ranks, slack, tried, most, want;
+	} cases[] = {
+		{ 64 << 20, 8, 0, 0, 0, 4 << 20 },
+		{ 64 << 20, 8, 0, 4 << 20, 8 << 20, 4 << 20 },        /* it fits */
+		{ 64 << 20, 4096, 0, 4 << 20, 504 << 20, 508 << 10 }, /* a part of it would */
+		{ 64 << 20, 4096, 0, 4 << 20, 57 << 20, 2 << 20 },    /* hardly too large */
+		{ 64 << 20, 4096, 0, 4096, 1 << 30, 4096 },           /* none is smaller */
+		{ 64 << 20, 8, 0, 4 << 20, 64 << 20, 3727360 },       /* this always fits */
+		{ 1 << 20, 4096, 4096, 0, 0, 253952 },
+		{ 1 << 20, 4096, 4096, 253952, 1 << 30, 4096 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(cases); i++)
+		assert_int_equal(load_rounds_stripe(cases[i].staging, (uint32_t)cases[i].ranks,
+						    cases[i].slack, cases[i].tried,
+						    cases[i].most),
+				 cases[i].want);
+}
+
+/* ---- a job ---- */
+
+struct world {
+	struct t_dir d;
+	const char *layout;
+	struct t_rounds want;
+	struct counted {
+		const struct dcpload_comm *comm;
+		uint64_t rounds;
+		struct t_rounds_of of;
+	} got[RANKS];
+};
+
+/* A file for every second layer. */
+static void put_layers(const struct t_dir *d)
+{
+	static char header[8192];
+	uint64_t off = 0;
+	size_t n = 1;
+
+	for (int i = 0; i < LAYERS; i++) {
+		const struct {
+			const char *name, *dtype;
+			uint64_t rows, cols, size;
+		} tensors[] = { { "q", "F32", 256, 128, 4 },
+				{ "o", "BF16", 192, 256, 2 },
+				{ "norm", "F32", 1, 200, 4 } };
+
+		for (size_t k = 0; k < DCP_LEN(tensors); k++) {
+			uint64_t end =
+				off + tensors[k].rows * tensors[k].cols * tensors[k].size;
+
+			n += (size_t)snprintf(header + n, sizeof(header) - n,
+					      "\"layers.%d.%s.weight\":{\"dtype\":\"%s\","
+					      "\"shape\":[%llu,%llu],"
+					      "\"data_offsets\":[%llu,%llu]},",
+					      i, tensors[k].name, tensors[k].dtype,
+					      (unsigned long long)tensors[k].rows,
+					      (unsigned long long)tensors[k].cols,
+					      (unsigned long long)off, (unsigned long long)end);
+			off = end;
+		}
+		if (i % 2) {
+			uint64_t size = n;
+			uint8_t *p = malloc(8 + n + off);
+			char name[64];
+
+			header[0] = '{';
+			header[n - 1] = '}';
+			memcpy(p, &size, 8);
+			memcpy(p + 8, header, n);
+			for (uint64_t b = 0; b < off; b++)
+				p[8 + n + b] = t_load_byte(b, (unsigned)i);
+			snprintf(name, sizeof(name), "model-%05d-of-%05d.safetensors",
+				 i / 2 + 1, LAYERS / 2);
+			t_dir_put(d, name, p, 8 + n + off);
+			free(p);
+			off = 0;
+			n = 1;
+		}
+	}
+}
+
+static int add_tensor(struct dcpload *ck, const struct dcp_row *row, struct dcp_job *job)
+{
+	struct dcp_arena arena;
+	struct dcp_tensor t;
+	int rc;
+
+	dcp_arena_init(&arena, 1 << 20);
+	rc = dcp_index_tensor(dcp_version_index(ck->v), row->id, &arena, &t, NULL);
+	if (rc == 0)
+		rc = dcp_job_add(job, &t, NULL);
+	dcp_arena_finish(&arena);
+	return rc;
+}
+
+static void predict(struct world *w)
+{
+	const struct dcpload_config config = { .size = sizeof(config), .cache = "" };
+	struct dcp_job_opts opts = { .group = 8 };
+	struct dcp_index_scan *scan;
+	struct dcpload_error err;
+	struct dcp_layout *layout = t_layout(w->layout);
+	struct dcp_job *job;
+	struct dcpload *ck;
+	struct dcp_row row;
+
+	assert_int_equal(dcp_layout_ranks(layout), RANKS);
+	if (dcpload_open(NULL, w->d.root, &config, &ck, &err) < 0)
+		fail_msg("%s", err.text);
+	opts.to = layout;
+	opts.files = dcp_index_files(dcp_version_index(ck->v), &opts.nfiles);
+	assert_int_equal(dcp_job_create(&opts, &job, NULL), 0);
+	assert_int_equal(
+		dcp_index_scan(dcp_version_index(ck->v), DCP_ROW_TENSOR, 0, false, &scan), 0);
+	while (dcp_index_scan_next(scan, &row) > 0)
+		assert_int_equal(add_tensor(ck, &row, job), 0);
+	dcp_index_scan_end(scan);
+	assert_int_equal(dcp_job_finish(job, NULL), 0);
+	w->want = (struct t_rounds){ .ranks = RANKS, .staging = STAGING };
+	assert_int_equal(t_rounds_predict(&w->want, job, opts.files, opts.nfiles), 0);
+	dcp_job_free(job);
+	dcpload_close(ck);
+	dcp_layout_free(layout);
+}
+
+/* ---- ranks that count ---- */
+
+static int allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
+{
+	const struct counted *c = ctx;
+
+	return c->comm->allgather(c->comm->ctx, mine, n, all, timeout_ms);
+}
+
+static int alltoallv(void *ctx, const void *const *send, const uint64_t *nsend,
+		     void *const *recv, const uint64_t *nrecv, int timeout_ms)
+{
+	struct counted *c = ctx;
+
+	c->rounds++;
+	for (uint32_t r = 0; r < c->comm->ranks; r++) {
+		if (r == c->comm->rank)
+			continue;
+		c->of.messages_out += nsend[r] != 0;
+		c->of.messages_in += nrecv[r] != 0;
+		c->of.bytes_out += nsend[r];
+		c->of.bytes_in += nrecv[r];
+	}
+	return c->comm->alltoallv(c->comm->ctx, send, nsend, recv, nrecv, timeout_ms);
+}
+
+static int rank_load(const struct dcpload_comm *comm, void *arg)
+{
+	struct world *w = arg;
+	struct counted *c = &w->got[comm->rank];
+	const struct t_rounds_of *want = &w->want.of[comm->rank];
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = DCPLOAD_IO_BUFFERED,
+					       .exchange = DCPLOAD_EXCHANGE_ALL,
+					       .staging = STAGING,
+					       .cache = "" };
+	struct dcpload_report report = { .size = sizeof(report) };
+	struct dcpload_comm own = *comm;
+	struct dcpload_error err = { 0 };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload *ck = NULL;
+	int bad = 0, rc;
+
+	own.ctx = c;
+	own.allgather = allgather;
+	own.alltoallv = alltoallv;
+	*c = (struct counted){ .comm = comm };
+	rc = dcpload_open(&own, w->d.root, &config, &ck, &err);
+	if (rc == 0)
+		rc = dcpload_plan_create(ck, 0, &plan, &err);
+	if (rc == 0)
+		rc = dcpload_want_layout(plan, "job", comm->rank, NULL, &err);
+	if (rc == 0)
+		rc = dcpload_plan_finish(plan, &err);
+	*c = (struct counted){ .comm = comm }; /* what planning sent does not count */
+	if (rc == 0)
+		rc = dcpload_execute(plan, &err);
+	bad += expect(c->rounds == w->want.rounds);
+	bad += expect(!memcmp(&c->of, want, sizeof(*want)));
+	if (rc == 0) {
+		dcpload_plan_report(plan, &report);
+		bad += expect(report.sent == want->bytes_out &&
+			      report.received == want->bytes_in);
+		bad += expect(report.staging <= STAGING);
+		rc = dcpload_check(plan, &err);
+	}
+	if (rc < 0)
+		bad += expect(fprintf(stderr, "%s\n", err.text) < 0);
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return bad;
+}
+
+static void test_as_predicted(void **state)
+{
+	static const char *const layouts[] = {
+		"mesh dp=4 pp=4 tp=4\n"
+		"*.{*}.q.* stage(8)@pp shard(0)@tp shard(0)@dp\n"
+		"*.{*}.o.* stage(8)@pp shard(1)@tp shard(0)@dp\n"
+		"*.{*}.* stage(8)@pp replicate\n",
+		"mesh fsdp=64\n* shard(0, optional)\n",
+		"mesh tp=64\n* shard(1, optional)\n",
+	};
+	static struct world w;
+
+	(void)state;
+	t_dir_make(&w.d, "test_load");
+	put_layers(&w.d);
+	for (size_t i = 0; i < DCP_LEN(layouts); i++) {
+		w.layout = layouts[i];
+		t_dir_text(&w.d, "job.dcpl", w.layout);
+		predict(&w);
+		print_message(
+			"           %llu rounds of stripes of %llu bytes (tried %llu): "
+			"%llu messages, %llu bytes\n",
+			(unsigned long long)w.want.rounds, (unsigned long long)w.want.stripe,
+			(unsigned long long)w.want.tries, (unsigned long long)w.want.messages,
+			(unsigned long long)w.want.bytes);
+		assert_true(w.want.messages > RANKS);
+		assert_int_equal(t_comm_run(RANKS, rank_load, &w), 0);
+		t_rounds_free(&w.want);
+	}
+	t_dir_remove(&w.d);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stripe),
+		cmocka_unit_test(test_as_predicted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
