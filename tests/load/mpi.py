@@ -2,19 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that mpirun starts: with the loader's MPI module, and without it.
 
-usage: mpi.py RANKS FROM_MPI MODULE     the programs of ranks.c and from_mpi.c; libdcpload-mpi.so
+usage: mpi.py RANKS FROM_MPI MODULE DCPFS     the programs of ranks.c and from_mpi.c; libdcpload-mpi.so; dcpfs
 """
 import concurrent.futures
 import errno
 import json
 import os
 import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 
-RANKS, FROM_MPI, MODULE = map(os.path.abspath, sys.argv[1:4])
+RANKS, FROM_MPI, MODULE, PROGRAM = map(os.path.abspath, sys.argv[1:5])
 # Nor is the module to be found by what meson sets.
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD", "LD_LIB")
 BASE = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)} | {
@@ -93,6 +95,53 @@ def killed():
     check(rc != 0 and took < 30, f"a rank dies: exit {rc} after {took:.1f} s: {said}")
 
 
+def loading():
+    """Of ranks that load and send each other what they read, one is killed: mpirun ends the others; where it lets them go on,
+    they give up at the timeout."""
+    with tempfile.TemporaryDirectory() as source:
+        header = json.dumps({"a": {"dtype": "U8", "shape": [4096, 1024], "data_offsets": [0, 4 << 20]}}).encode()
+        with open(os.path.join(source, "model.safetensors"), "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header + bytes(4 << 20))
+        for options in ([], ["--enable-recovery"]):
+            p = subprocess.Popen(["mpirun", *options, "--oversubscribe", "--bind-to", "none", "-np", "3", PROGRAM, "load", source, "--comm",
+                                  "mpi", "--exchange", "all", "--staging", "1M", "--timeout", "2", "--repeat", "1000000"],
+                                 env=dict(WITH, DCPFS_CACHE=source), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            deadline, ranks = time.monotonic() + 30, []
+            while time.monotonic() < deadline and not (len(ranks) == 3 and all(busy(r) for r in ranks)):
+                time.sleep(0.02)
+                ranks = children(p.pid)
+            began = time.monotonic()
+            if check(len(ranks) == 3, f"a loading rank is killed: {len(ranks)} ranks of 3 have begun"):
+                os.kill(ranks[1], signal.SIGKILL)
+            try:
+                said = p.communicate(timeout=30)[1]
+            except subprocess.TimeoutExpired:
+                p.terminate()
+                said = p.communicate()[1]
+                check(False, "a loading rank is killed: the others hang")
+            took = time.monotonic() - began
+            check(p.returncode != 0 or options, f"a loading rank is killed: {said}")  # the code of jobs that recover is 0
+            check(not options or (took > 1 and "did not answer within 2.0 s" in said), f"a loading rank is killed, after {took} s: {said}")
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+            return [int(c) for c in f.read().split()]
+    except OSError:
+        return []
+
+
+def busy(pid):
+    """Has it loaded for a while?"""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+            fields = f.read().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12]) > 20  # clock ticks
+    except OSError:
+        return True
+
+
 def missing():
     p = subprocess.run([RANKS, "mpi"], env=BASE, capture_output=True, text=True, timeout=60)
     a = json.loads(p.stdout)
@@ -117,7 +166,7 @@ if not shutil.which("mpirun"):
     print("mpi: no mpirun (Debian: openmpi-bin)", file=sys.stderr)
     sys.exit(77)
 with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    for result in [pool.submit(test) for test in (talk, talk_without, own, failure, late, killed, missing, beside)]:
+    for result in [pool.submit(test) for test in (talk, talk_without, own, failure, late, killed, loading, missing, beside)]:
         result.result()
 print(f"{len(wrong)} wrong")
 sys.exit(1 if wrong else 0)

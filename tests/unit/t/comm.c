@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/base/base.h"
 #include "tests/unit/t.h"
@@ -27,11 +28,18 @@ struct member {
 	int got;
 };
 
-/* All ranks meet; -ECONNRESET when they cannot any more. */
-static int meet(struct job *j)
+/* All ranks meet; -ECONNRESET when they cannot any more, -ETIMEDOUT. */
+static int meet(struct job *j, int timeout_ms)
 {
+	struct timespec until;
 	uint64_t turn;
 	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += timeout_ms / 1000;
+	until.tv_nsec += timeout_ms % 1000 * 1000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
 
 	pthread_mutex_lock(&j->lock);
 	turn = j->turn;
@@ -40,10 +48,13 @@ static int meet(struct job *j)
 		j->turn++;
 		pthread_cond_broadcast(&j->turned);
 	}
-	while (j->turn == turn && !j->gone)
-		pthread_cond_wait(&j->turned, &j->lock);
-	if (j->turn == turn)
+	while (j->turn == turn && !j->gone && rc == 0)
+		rc = -pthread_cond_timedwait(&j->turned, &j->lock, &until);
+	if (j->turn != turn)
+		rc = 0;
+	else if (j->gone)
 		rc = -ECONNRESET;
+	j->gone += rc != 0; /* what others would copy may be gone with it */
 	pthread_mutex_unlock(&j->lock);
 	return rc;
 }
@@ -54,12 +65,14 @@ static int allgather(void *ctx, const void *mine, size_t n, void *all, int timeo
 	struct job *j = m->job;
 	int rc;
 
-	(void)timeout_ms;
 	j->mine[m->comm.rank] = mine;
-	rc = meet(j);
+	rc = meet(j, timeout_ms);
+	pthread_mutex_lock(&j->lock);
+	rc = rc == 0 && j->gone ? -ECONNRESET : rc;
 	for (uint32_t r = 0; r < j->ranks && rc == 0; r++)
 		memcpy((char *)all + r * n, j->mine[r], n);
-	return rc ? rc : meet(j);
+	pthread_mutex_unlock(&j->lock);
+	return rc ? rc : meet(j, timeout_ms);
 }
 
 static int alltoallv(void *ctx, const void *const *send, const uint64_t *nsend,
@@ -70,17 +83,19 @@ static int alltoallv(void *ctx, const void *const *send, const uint64_t *nsend,
 	uint32_t self = m->comm.rank;
 	int rc;
 
-	(void)timeout_ms;
 	j->mine[self] = send;
 	j->bytes[self] = nsend;
-	rc = meet(j);
+	rc = meet(j, timeout_ms);
+	pthread_mutex_lock(&j->lock);
+	rc = rc == 0 && j->gone ? -ECONNRESET : rc;
 	for (uint32_t r = 0; r < j->ranks && rc == 0; r++) {
 		if (j->bytes[r][self] != nrecv[r])
 			rc = -EPROTO;
 		else if (nrecv[r])
 			memcpy(recv[r], ((const void *const *)j->mine[r])[self], nrecv[r]);
 	}
-	return rc ? rc : meet(j);
+	pthread_mutex_unlock(&j->lock);
+	return rc ? rc : meet(j, timeout_ms);
 }
 
 static void *run(void *arg)

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where each byte is read by one rank of the job: a rank that is gone, or says nothing any more, at each step; and
+ * that no byte is read twice, by a job or by a node.
+ */
+#include "tests/unit/t.h"
+
+#include <unistd.h>
+
+#include "tests/unit/t/comm.h"
+#include "tests/unit/t/load.h"
+#include "tools/load/load.h"
+
+enum { RANKS = 3, VICTIM = 1 };
+
+/* ---- a rank that is lost ---- */
+
+struct lost {
+	const struct t_load *f;
+	uint64_t after;     /* calls of the transport by the victim */
+	uint32_t silent_ms; /* it sleeps, and is gone only then; 0: at once */
+	uint32_t timeout_ms;
+	struct losing {
+		const struct dcpload_comm *comm;
+		struct lost *job;
+		uint64_t calls;
+		int code;
+	} rank[RANKS];
+};
+
+static int lose(struct losing *l)
+{
+	const struct lost *job = l->job;
+
+	if (l->comm->rank != VICTIM || l->calls++ < job->after)
+		return 0;
+	if (l->calls == job->after + 1)
+		usleep(job->silent_ms * 1000);
+	return -ECONNRESET;
+}
+
+static int allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
+{
+	struct losing *l = ctx;
+	int rc = lose(l);
+
+	return rc ? rc : l->comm->allgather(l->comm->ctx, mine, n, all, timeout_ms);
+}
+
+static int alltoallv(void *ctx, const void *const *send, const uint64_t *nsend,
+		     void *const *recv, const uint64_t *nrecv, int timeout_ms)
+{
+	struct losing *l = ctx;
+	int rc = lose(l);
+
+	return rc ? rc : l->comm->alltoallv(l->comm->ctx, send, nsend, recv, nrecv, timeout_ms);
+}
+
+static int rank_load(const struct dcpload_comm *comm, void *arg)
+{
+	struct lost *job = arg;
+	struct losing *l = &job->rank[comm->rank];
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = DCPLOAD_IO_DIRECT,
+					       .exchange = DCPLOAD_EXCHANGE_ALL,
+					       .staging = 1,
+					       .timeout_ms = job->timeout_ms,
+					       .version = "1",
+					       .cache = "" };
+	struct dcpload_error err = { 0 };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload *ck = NULL;
+	struct dcpload_comm own = *comm;
+
+	own.ctx = l;
+	own.allgather = allgather;
+	own.alltoallv = alltoallv;
+	*l = (struct losing){ .comm = comm, .job = job };
+	l->code = dcpload_open(&own, job->f->d.root, &config, &ck, &err);
+	if (l->code == 0)
+		l->code = dcpload_plan_create(ck, 0, &plan, &err);
+	if (l->code == 0)
+		l->code = dcpload_want_layout(plan, "fsdp3", comm->rank, NULL, &err);
+	if (l->code == 0)
+		l->code = dcpload_plan_finish(plan, &err);
+	if (l->code == 0)
+		l->code = dcpload_execute(plan, &err);
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return l->code < 0 && err.text[0] == '\0';
+}
+
+/* Losing it after @after calls, the others fail, or the job was over; and did the victim get so far? */
+static bool lose_after(struct lost *job, uint64_t after)
+{
+	bool lost;
+
+	job->after = after;
+	assert_int_equal(t_comm_run(RANKS, rank_load, job), 0);
+	lost = job->rank[VICTIM].calls > after;
+	for (uint32_t r = 0; r < RANKS; r++)
+		if ((job->rank[r].code < 0) != lost)
+			fail_msg("call %llu: rank %u returns %d", (unsigned long long)after, r,
+				 job->rank[r].code);
+	return lost;
+}
+
+static void test_gone(void **state)
+{
+	struct lost job = { .f = *state, .timeout_ms = 20000 };
+	uint64_t after = 0;
+
+	while (lose_after(&job, after))
+		after++;
+	print_message("           %llu steps\n", (unsigned long long)after);
+	assert_true(after > 20);
+	job.timeout_ms = 100;
+	job.silent_ms = 300;
+	for (after = 1; lose_after(&job, after);)
+		after += after < 20 ? 9 : 7;
+}
+
+/* ---- once ---- */
+
+struct once {
+	struct t_dir d;
+	uint32_t exchange, nodes;
+	uint64_t read[4], unique;
+};
+
+/* Ranks take turns on @nodes machines. */
+static int rank_once(const struct dcpload_comm *comm, void *arg)
+{
+	struct once *o = arg;
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = DCPLOAD_IO_DIRECT,
+					       .exchange = o->exchange,
+					       .staging = 1,
+					       .cache = "" };
+	struct dcpload_report report = { .size = sizeof(report) };
+	struct dcpload_error err = { 0 };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload *ck = NULL;
+	int rc = dcpload_open(comm, o->d.root, &config, &ck, &err);
+
+	if (rc == 0) {
+		ck->nnodes = o->nodes;
+		ck->nlocal = 0;
+		for (uint32_t r = 0; r < comm->ranks; r++) {
+			ck->node[r] = r % o->nodes;
+			if (r == comm->rank)
+				ck->self = ck->nlocal;
+			if (r % o->nodes == comm->rank % o->nodes)
+				ck->local[ck->nlocal++] = r;
+		}
+		rc = dcpload_plan_create(ck, 0, &plan, &err);
+	}
+	if (rc == 0) /* rows of one half of the ranks are those of the other */
+		rc = dcpload_want_layout(plan, "fsdp2", comm->rank / 2, NULL, &err);
+	if (rc == 0)
+		rc = dcpload_plan_finish(plan, &err);
+	if (rc == 0)
+		rc = dcpload_execute(plan, &err);
+	if (rc == 0)
+		rc = dcpload_check(plan, &err);
+	if (rc == 0)
+		dcpload_plan_report(plan, &report);
+	o->read[comm->rank] = report.read;
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return expect(rc == 0);
+}
+
+/* Of 2 MiB, of which every rank needs a half, by 4 ranks on as many nodes. */
+static void test_once(void **state)
+{
+	static const struct {
+		uint32_t exchange, nodes, times;
+	} cases[] = {
+		{ DCPLOAD_EXCHANGE_ALL, 1, 2 },   { DCPLOAD_EXCHANGE_ALL, 2, 2 },
+		{ DCPLOAD_EXCHANGE_ALL, 4, 2 },   { DCPLOAD_EXCHANGE_NODE, 1, 2 },
+		{ DCPLOAD_EXCHANGE_NODE, 2, 4 },  { DCPLOAD_EXCHANGE_NODE, 4, 4 },
+		{ DCPLOAD_EXCHANGE_NEVER, 1, 4 },
+	};
+	static const char header[] =
+		"{\"a\":{\"dtype\":\"U8\",\"shape\":[2048,1024],\"data_offsets\":[0,2097152]}}";
+	static uint8_t file[8 + sizeof(header) - 1 + (2 << 20)];
+	uint64_t n = sizeof(header) - 1;
+	struct once o;
+
+	(void)state;
+	t_dir_make(&o.d, "test_load");
+	memcpy(file, &n, 8);
+	memcpy(file + 8, header, n);
+	for (size_t i = 8 + n; i < sizeof(file); i++)
+		file[i] = t_load_byte(i, 3);
+	t_dir_put(&o.d, "model.safetensors", file, sizeof(file));
+	for (size_t i = 0; i < DCP_LEN(cases); i++) {
+		uint64_t all = 0, want = (uint64_t)cases[i].times << 20;
+
+		o.exchange = cases[i].exchange;
+		o.nodes = cases[i].nodes;
+		assert_int_equal(t_comm_run(4, rank_once, &o), 0);
+		for (uint32_t r = 0; r < 4; r++)
+			all += o.read[r];
+		if (all < want || all > want + want / 50)
+			fail_msg("exchange %u on %u nodes: %llu bytes were read, not %llu",
+				 o.exchange, o.nodes, (unsigned long long)all,
+				 (unsigned long long)want);
+	}
+	t_dir_remove(&o.d);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_gone, t_load_setup, t_load_teardown),
+		cmocka_unit_test(test_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
