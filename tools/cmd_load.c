@@ -3,6 +3,7 @@
  * dcpfs load, also called dcpload: the collective loader as a program. Every rank loads its part and keeps
  * it until the end; rank 0 reports.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
+#include "core/model/order.h"
 #include "fs/fault.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
@@ -169,23 +171,104 @@ static char *expand(const char *source, uint32_t ranks)
 	return dcp_buf_take(&out);
 }
 
+/* Length of a field of Composer's time at @t, "{batch}", for which the name of a save has its number; 0: none. */
+static size_t time_field(const char *t)
+{
+	static const char *const names[] = {
+		"epoch",
+		"epoch_in_iteration",
+		"epoch_wct",
+		"iteration",
+		"iteration_wct",
+		"batch",
+		"batch_wct",
+		"batch_in_epoch",
+		"sample",
+		"sample_in_epoch",
+		"token",
+		"token_in_epoch",
+		"token_in_iteration",
+		"total_wct",
+		NULL,
+	};
+	size_t n = *t == '{' ? strcspn(t, "}") : 0;
+
+	for (size_t i = 0; n && t[n] && names[i]; i++)
+		if (strlen(names[i]) == n - 1 && strncmp(t + 1, names[i], n - 1) == 0)
+			return n + 1;
+	return 0;
+}
+
+static bool fits(const char *t, const char *name)
+{
+	size_t field = time_field(t);
+
+	if (!field)
+		return *t == *name && (!*t || fits(t + 1, name + 1));
+	for (size_t n = strspn(name, "0123456789."); n; n--)
+		if (fits(t + field, name + n))
+			return true;
+	return false;
+}
+
+/* With fields of time in the last component of *path, the newest save that is called so. -ENOMEM. */
+static int find_newest(char **path)
+{
+	dcp_auto_free char *newest = NULL;
+	char *last = strrchr(*path, '/'), *found;
+	const struct dirent *e;
+	DIR *d;
+
+	last = last ? last + 1 : *path;
+	if (!strchr(last, '{'))
+		return 0;
+	found = last == *path ? strdup(".") : strndup(*path, (size_t)(last - *path));
+	d = found ? opendir(found) : NULL;
+	free(found);
+	while (d && (e = readdir(d)) != NULL) {
+		if (!fits(last, e->d_name) ||
+		    (newest && dcp_order_compare(e->d_name, 0, newest, 0) < 0))
+			continue;
+		free(newest);
+		newest = strdup(e->d_name);
+	}
+	if (d)
+		closedir(d);
+	if (!newest)
+		return 0;
+	if (asprintf(&found, "%.*s%s", (int)(last - *path), *path, newest) < 0)
+		return -ENOMEM;
+	free(*path);
+	*path = found;
+	return 0;
+}
+
+/* Is it a link, or a text in place of one ("latest-rank0.pt", "latest-rank0.pt.symlink")? */
+static bool leads_on(const char *path)
+{
+	const char *name = strrchr(path, '/') + 1, *end = strstr(name, ".symlink");
+	char byte;
+
+	return readlink(path, &byte, 1) > 0 || access(path, F_OK) < 0 ||
+	       strncmp(name, "latest", 6) == 0 || (end && !end[8]);
+}
+
 /* What is to be opened: SOURCE as it is, if it is there. With {rank} in the name of a file the directory
  * is, for all files of a save together are one version of it. -ENOMEM. */
 static int locate(const char *source, uint32_t ranks, char **path, const char **version)
 {
 	const char *last = strrchr(source, '/');
-	char *slash, byte;
+	char *slash;
 
 	if (access(source, F_OK) == 0) {
 		*path = strdup(source);
 		return *path ? 0 : -ENOMEM;
 	}
 	*path = expand(source, ranks);
-	if (!*path)
+	if (!*path || find_newest(path) < 0)
 		return -ENOMEM;
 	slash = strrchr(*path, '/');
-	if (*version || !last || !strstr(last, "{rank}") || slash == *path ||
-	    readlink(*path, &byte, 1) > 0) /* "latest-rank0.pt" */
+	if (*version || !last || !strstr(last, "{rank}") || slash == *path || leads_on(*path))
 		return 0;
 	*slash = '\0';
 	*version = slash + 1;

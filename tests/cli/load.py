@@ -300,7 +300,20 @@ def templates():
     (SCRATCH / "w2-of-2").symlink_to(SOURCE.resolve())
     got = job_data(2, f"{SCRATCH}/w{{world_size}}-of-{{local_world_size}}", "tp", LOCAL_WORLD_SIZE="2")
     equal(got["version"], "tp", "{world_size}")
-    fails(ENV, "{epoch}", "load", SCRATCH / "{epoch}")
+    for name in ("{epochs}", "none-{epoch}"):
+        fails(ENV, name, "load", SCRATCH / name)
+    for name, want in (("ep{epoch}-ba{batch}-rank{rank}.pt", "ep1-ba4-rank0.pt"), ("ep{epoch}-ba2-rank{rank}.pt", "ep1-ba2-rank0.pt")):
+        equal(data("load", f"{GOLDEN}/composer-ranks/ckpt/{name}", "--json")["version"], want, name)
+    saves = SCRATCH / "saves"
+    saves.mkdir()
+    for name in ("ep1-ba9", "ep1-ba10-old", "ep2-bax", "ep2-ba"):
+        (saves / name).mkdir()
+    (saves / "ep1-ba10").symlink_to((SOURCE / "tp").resolve())
+    equal(data("load", f"{saves}/ep{{epoch}}-ba{{batch}}", "--json")["version"], "tp", "directories")
+    shutil.copy(GOLDEN / "composer/ckpt/tiny-run/checkpoints/ep1-ba6-rank0.pt", saves)
+    (saves / "latest-rank0.pt.symlink").write_text("run-7/ep1-ba6-rank0.pt\n")
+    for name in ("latest-rank{rank}.pt", "latest-rank{rank}.pt.symlink"):
+        equal(data("load", f"{saves}/{name}", "--json")["version"], "ep1-ba6-rank0.pt", f"the text of {name}")
 
 
 for count, dimension in ((1, 0), (2, 0), (3, 1), (4, 0)):
