@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import struct
+import tempfile
 
 import jobs
 import lib
@@ -252,6 +253,30 @@ def machines():
     check(got and got["device"] is None and "it has no unified addresses" in got["device_why"], f"{got}")
 
 
+def near():
+    """Staging is on the node of memory that the GPU's place on the bus names: of each rank what it reads to."""
+    source = checkpoint(2)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        pathlib.Path(folder, "numa_node").write_text("0\n")
+        env = {"FAKE_CUDA_PCI": "../../../.." + folder}
+        if not os.path.exists(f"/sys/bus/pci/devices/{env['FAKE_CUDA_PCI']}/numa_node"):
+            print("near memory left out: no PCI bus here")
+            return
+        page = lib.run(lib.PROGRAM, "doctor", env={**lib.environment(), **env}).stdout
+        check("the first: Fake 0, near memory node 0" in " ".join(page.split()), page)
+        for exchange, how in (("never", env), ("node", env), ("node", {})):
+            case(f"near memory, {exchange}, {how}")
+            logs = [lib.fresh("log") / str(r) for r in range(2)]
+            got = Job(2, source, "--exchange", exchange, "--io", "direct", "--device", "cuda", "--json",
+                      env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r]), **how}).report()
+            if got and "mbind" in got["device_why"]:
+                print(f"near memory left out: {got['device_why']}")
+                return
+            for log in logs if got else ():
+                nodes = {w[3] for w in map(str.split, lib.read(log).decode().splitlines()) if w[0] == "pin"}
+                equal(nodes, {"0" if how else "-1"}, "nodes of what is pinned")
+
+
 lib.why_not = lambda: None
 jobs.DEVICE = []
-lib.main(calls, later, order, staging, gds, machines)
+lib.main(calls, later, order, staging, gds, machines, near)

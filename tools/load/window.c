@@ -18,6 +18,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "tools/load/load.h"
+#include "tools/load/memory/memory.h"
 
 enum { LOOK_MS = 100 }; /* between checks whether the others are alive */
 
@@ -74,30 +75,43 @@ static int map_memory(struct load_window *w, int fd, struct dcpload_error *err)
 	return 0;
 }
 
-/* Memory that other processes can open. It is allocated at once: if it were not and memory ran out,
- * touching it would raise SIGBUS. */
-static int make_shared(struct load_window *w, struct notice *notice, struct dcpload_error *err)
+/* Allocate the slots that this member fills, near its device, and the first member the head: if that were not done at once
+ * and memory ran out, touching it would raise SIGBUS. */
+static int take_slots(struct load_window *w, int fd, struct load_device *d,
+		      struct dcpload_error *err)
 {
-	int fd = memfd_create("dcpload-window", MFD_CLOEXEC), rc;
+	uint64_t head = head_bytes(w->slots);
+	int rc = w->self == 0 ? posix_fallocate(fd, 0, (off_t)head) : 0;
+
+	for (uint32_t s = w->self; s < w->slots && rc == 0; s += w->members) {
+		load_device_near(d, w->data + s * w->slot, w->slot);
+		rc = posix_fallocate(fd, (off_t)(head + s * w->slot), (off_t)w->slot);
+	}
+	return rc ? load_fail(err, -rc, "no shared memory for a window of %llu bytes: %s",
+			      (unsigned long long)w->bytes, strerror(rc))
+		  : 0;
+}
+
+/* Memory that other processes can open. */
+static int make_shared(struct load_window *w, struct load_device *d, struct notice *notice,
+		       struct dcpload_error *err)
+{
+	int fd = memfd_create("dcpload-window", MFD_CLOEXEC);
 	struct stat st;
 
 	notice->fd = fd;
 	if (fd < 0)
 		return load_fail(err, -errno, "no shared memory for a window: %m");
-	rc = posix_fallocate(fd, 0, (off_t)w->bytes);
-	if (rc)
-		return load_fail(err, -rc, "no shared memory for a window of %llu bytes: %s",
-				 (unsigned long long)w->bytes, strerror(rc));
-	if (fstat(fd, &st) < 0)
+	if (ftruncate(fd, (off_t)w->bytes) < 0 || fstat(fd, &st) < 0)
 		return load_fail(err, -errno, "window: %m");
 	notice->dev = st.st_dev;
 	notice->ino = st.st_ino;
-	return map_memory(w, fd, err);
+	return map_memory(w, fd, err) < 0 ? err->code : take_slots(w, fd, d, err);
 }
 
 /* Open the first member's memory, through /proc and its descriptor. */
-static int open_shared(struct load_window *w, const struct notice *notice,
-		       struct dcpload_error *err)
+static int open_shared(struct load_window *w, struct load_device *d,
+		       const struct notice *notice, struct dcpload_error *err)
 {
 	dcp_auto_fd int fd = -1;
 	struct stat st;
@@ -113,7 +127,7 @@ static int open_shared(struct load_window *w, const struct notice *notice,
 	    (uint64_t)st.st_size < w->bytes)
 		return load_fail(err, -ESTALE, "%s is not the window of rank %u", path,
 				 w->rank[0]);
-	return map_memory(w, fd, err);
+	return map_memory(w, fd, err) < 0 ? err->code : take_slots(w, fd, d, err);
 }
 
 static int watch_members(struct load_window *w, const struct dcpload *ck,
@@ -135,14 +149,14 @@ static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error
 	int timeout = (int)ck->config.timeout_ms;
 	struct notice notice = { .pid = getpid(), .fd = -1 };
 	struct load_blobs b = { 0 };
-	int rc = w->self == 0 ? make_shared(w, &notice, err) : 0;
+	int rc = w->self == 0 ? make_shared(w, ck->device, &notice, err) : 0;
 
 	rc = load_agree(ck->comm, rc, err, timeout);
 	if (rc == 0)
 		rc = load_gather(ck->comm, &notice, sizeof(notice), &b, err, timeout);
 	if (rc == 0) {
 		if (w->self)
-			rc = open_shared(w, b.at[ck->local[0]], err);
+			rc = open_shared(w, ck->device, b.at[ck->local[0]], err);
 		if (rc == 0 && watch_members(w, ck, &b) < 0)
 			rc = load_fail(err, -ENOMEM, "out of memory");
 		rc = load_agree(ck->comm, rc, err, timeout);

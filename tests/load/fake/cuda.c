@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of libcuda.so.1. */
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "tests/load/fake/fake.h"
 #include "tools/load/memory/scatter.h"
@@ -99,7 +102,10 @@ unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 unsigned cuDeviceGetPCIBusId(char *id, int size, int device)
 {
 	MAY_FAIL("cuDeviceGetPCIBusId");
-	snprintf(id, (size_t)size, "FFFF:%02X:00.0", device);
+	if (getenv("FAKE_CUDA_PCI"))
+		snprintf(id, (size_t)size, "%s", getenv("FAKE_CUDA_PCI"));
+	else
+		snprintf(id, (size_t)size, "FFFF:%02X:00.0", device);
 	return 0;
 }
 
@@ -174,6 +180,21 @@ unsigned cuMemFree_v2(unsigned long long p)
 	return fake_forget((void *)(uintptr_t)p, true);
 }
 
+/* The node that memory is to be taken from; -1: any. */
+static int preferred(void *p)
+{
+	unsigned long nodes[16] = { 0 };
+	int mode = 0;
+
+	if (syscall(SYS_get_mempolicy, &mode, nodes, 1025, p, MPOL_F_ADDR) < 0 ||
+	    mode != MPOL_PREFERRED)
+		return -1;
+	for (int i = 0; i < 1024; i++)
+		if (nodes[i / 64] >> i % 64 & 1)
+			return i;
+	return -1;
+}
+
 unsigned cuMemHostRegister_v2(void *p, size_t n, unsigned flags)
 {
 	unsigned code;
@@ -181,7 +202,7 @@ unsigned cuMemHostRegister_v2(void *p, size_t n, unsigned flags)
 	(void)flags;
 	NEEDS_CONTEXT("cuMemHostRegister_v2");
 	code = fake_add(p, n, -1);
-	fake_tell("pin %zu\n", n);
+	fake_tell("pin %zu node %d\n", n, preferred(p));
 	return code;
 }
 

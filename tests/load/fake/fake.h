@@ -10,6 +10,7 @@
  *	FAKE_CUDA_FAIL	NAME:N:CODE, the N-th call of NAME (0: each) fails with CODE; "run:N:CODE": the N-th
  *			operation on a stream, and all after it; CODE "hang": it never ends
  *	FAKE_CUDA_SLOW	milliseconds that a copy of more than 64 KiB to a device takes
+ *	FAKE_CUDA_PCI	of each device, its folder in /sys/bus/pci/devices
  *	FAKE_CUDA_VERSION	of the driver, 13000 by default
  *	FAKE_CUDA_UNIFIED	0: devices have addresses of their own
  */

@@ -336,26 +336,6 @@ static void load_kernel(struct cuda *c)
 			 c->base.said);
 }
 
-/* The host's memory that is nearest, as the kernel knows it. */
-static int near_node(struct cuda *c)
-{
-	char id[32] = "", path[80];
-	int node = -1;
-	FILE *f;
-
-	if (c->driver.call.cuDeviceGetPCIBusId(id, sizeof(id), c->device))
-		return -1;
-	for (char *p = id; *p; p++)
-		*p = (char)(*p >= 'A' && *p <= 'F' ? *p - 'A' + 'a' : *p);
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
-	f = fopen(path, "re");
-	if (f && fscanf(f, "%d", &node) != 1)
-		node = -1;
-	if (f)
-		fclose(f);
-	return node;
-}
-
 static int begin(struct cuda *c)
 {
 	struct load_device *d = &c->base;
@@ -382,7 +362,7 @@ static int begin(struct cuda *c)
 		rc = cuda_mark_open(d, &c->mark);
 	if (rc == 0)
 		load_kernel(c);
-	d->node = near_node(c);
+	d->node = load_cuda_node(&c->driver, c->device);
 	return rc;
 }
 

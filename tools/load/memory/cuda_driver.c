@@ -81,17 +81,41 @@ int load_cuda_driver(struct load_cuda_driver *d, struct dcpload_error *err)
 	return d->gpus > 0 ? 0 : load_fail(err, -ENODEV, "no GPU: the driver shows none");
 }
 
+int load_cuda_node(const struct load_cuda_driver *d, int device)
+{
+	char id[32] = "", path[80];
+	int node = -1;
+	FILE *f;
+
+	if (d->call.cuDeviceGetPCIBusId(id, sizeof(id), device))
+		return -1;
+	for (char *p = id; *p; p++)
+		*p = (char)(*p >= 'A' && *p <= 'F' ? *p - 'A' + 'a' : *p);
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", id);
+	f = fopen(path, "re");
+	if (f && fscanf(f, "%d", &node) != 1)
+		node = -1;
+	if (f)
+		fclose(f);
+	return node;
+}
+
 int load_cuda_probe(char *found, size_t size, struct dcpload_error *err)
 {
 	struct load_cuda_driver d;
-	char name[80] = "";
-	int device, rc = load_cuda_driver(&d, err);
+	char name[80] = "", near[40] = "";
+	int device, node = -1, rc = load_cuda_driver(&d, err);
 
 	if (rc < 0)
 		return rc;
-	if (d.call.cuDeviceGet(&device, 0) == LOAD_CUDA_SUCCESS)
+	if (d.call.cuDeviceGet(&device, 0) == LOAD_CUDA_SUCCESS) {
 		d.call.cuDeviceGetName(name, sizeof(name), device);
-	snprintf(found, size, "driver of CUDA %d.%d; %d GPU%s, the first: %s", d.version / 1000,
-		 d.version % 1000 / 10, d.gpus, dcp_s((uint64_t)d.gpus), name);
+		node = load_cuda_node(&d, device);
+	}
+	if (node >= 0)
+		snprintf(near, sizeof(near), ", near memory node %d", node);
+	snprintf(found, size, "driver of CUDA %d.%d; %d GPU%s, the first: %s%s",
+		 d.version / 1000, d.version % 1000 / 10, d.gpus, dcp_s((uint64_t)d.gpus), name,
+		 near);
 	return 0;
 }

@@ -2,11 +2,15 @@
 #include "tools/load/memory/memory.h"
 
 #include <errno.h>
+#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "core/base/base.h"
 #include "core/base/clock.h"
 #include "tools/load/error.h"
 
@@ -57,6 +61,24 @@ const struct load_memory load_host = {
 };
 
 /* ---- devices ---- */
+
+void load_device_near(struct load_device *d, void *p, uint64_t n)
+{
+	unsigned long nodes[16] = { 0 };
+	const uint64_t bits = 8 * sizeof(*nodes), most = bits * DCP_LEN(nodes),
+		       page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uintptr_t at = ((uintptr_t)p + page - 1) / page * page,
+		  end = ((uintptr_t)p + n) / page * page;
+
+	if (!d || d->node < 0 || (uint64_t)d->node >= most || end <= at)
+		return;
+	nodes[(uint64_t)d->node / bits] = 1ul << (uint64_t)d->node % bits;
+	/* Other nodes serve when this one is full. */
+	if (syscall(SYS_mbind, at, end - at, MPOL_PREFERRED, nodes, most + 1, 0) < 0 &&
+	    !d->why[0])
+		snprintf(d->why, sizeof(d->why), "staging may be far from it: mbind: %s",
+			 strerror(errno));
+}
 
 int load_device_wait(struct load_device *d, void *mark, int timeout_ms)
 {

@@ -77,6 +77,7 @@ void load_ship_pin(struct load_ship *s, void *p, uint64_t n)
 
 	if (s->npinned == PINNED || n == 0)
 		return;
+	load_device_near(d, p, n);
 	if (d->kind->pin(d, p, n) < 0) {
 		if (!d->why[0])
 			snprintf(d->why, sizeof(d->why), "staging is not pinned: %.120s",

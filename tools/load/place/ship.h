@@ -31,7 +31,7 @@ uint64_t load_ship_bytes(const struct load_ship *s);
 uint64_t load_ship_device_bytes(const struct load_ship *s);
 uint64_t load_ship_pinned(const struct load_ship *s);
 
-/* Pin staging memory, until the end of @s. A device that cannot is slower, and load_device.why says so. */
+/* Pin staging memory, near the device if it is not touched yet, until the end of @s. A device that cannot is slower, and load_device.why says so. */
 void load_ship_pin(struct load_ship *s, void *p, uint64_t n);
 
 /* Begin an execution: after what is queued on p->stream now. */

@@ -567,6 +567,7 @@ static void test_names(void **state)
 
 	(void)state;
 	device();
+	setenv("FAKE_CUDA_GPUS", "2", 1);
 	for (size_t i = 0; i < DCP_LEN(rows); i++) {
 		struct dcpload_error err = { 0 };
 		struct load_device *dev = NULL;
