@@ -28,7 +28,8 @@ CASES = {
     "torch-dcp": ("torch", 1, "torch `dcp.load`"),
     "torch-reshard": ("torch", 2, "torch `dcp.load`, 2 ranks, rows to columns"),
     "torch-load": ("torch", 1, "`torch.load`"),
-    "safetensors": ("torch", 1, "safetensors `load_file`"),
+    "torch-mmap": ("torch", 1, "`torch.load(mmap=True)`, and all is changed"),
+    "safetensors": ("torch", 1, "safetensors `load_file`, and all is changed"),
     "paddle": ("paddle", 1, "`paddle.distributed.load_state_dict`"),
     "composer": ("composer", 1, "Composer `load_checkpoint`"),
 }
@@ -77,11 +78,15 @@ def torch_case(name, path, rows, rank, ranks):
     if name == "torch-load":
         import dcpfs.torch
         return lambda: torch.save(state(), path), lambda: torch.load(path, weights_only=True), lambda: dcpfs.torch.load(path)
+    # What is mapped is read when it is used.
+    if name == "torch-mmap":
+        import dcpfs.torch
+        return (lambda: torch.save(state(), path), *(lambda load=load: [v.add_(0) for v in load(path, mmap=True).values()]
+                                                     for load in (torch.load, dcpfs.torch.load)))
     import dcpfs
     from safetensors.torch import load_file, save_file
-    # load_file() maps the file: it is read when it is used
     return (lambda: save_file(state(), path), lambda: [v.add_(0) for v in load_file(path).values()],
-            lambda: [a.torch().add_(0) for a in dcpfs.load(path, comm=None).values()])
+            lambda: [t.mapped().torch().add_(0) for t in dcpfs.open(path).values()])
 
 
 def paddle_case(name, path, rows, rank, ranks):
@@ -147,7 +152,7 @@ def main():
         if f"DCPFS_TEST_{CASES[name][0].upper()}" not in os.environ:
             continue
         with tempfile.TemporaryDirectory(prefix="dcpfs-frameworks-") as scratch:
-            path = f"{scratch}/ck" + (".safetensors" if name == "safetensors" else ".pt" if name == "torch-load" else "")
+            path = f"{scratch}/ck" + (".safetensors" if name == "safetensors" else ".pt" if name in ("torch-load", "torch-mmap") else "")
             rounds = run(name, path, rows, asked.runs)
         cells = []
         for i, unit in enumerate((gb, gb, gb * 1e9)):
