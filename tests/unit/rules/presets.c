@@ -140,7 +140,10 @@ static const struct {
 	  "lm_head.weight 20 10\n" },
 	{ "deepspeed-fp32", "llama", "fp32.lm_head.weight 20 10\nexp_avg.lm_head.weight 20 10\nstep.lm_head.weight 1\n",
 	  "lm_head.weight 20 10\n" },
-	{ "hf", "llama", "model.model.layers.{i}.mlp.w 3\noptimizer.state.x 3\n", "model.layers.{i}.mlp.w 3\n" },
+	{ "verl", "qwen2",
+	  "actor.lm_head.weight 20 10\nactor.extra_state.rank0.rng 16\nactor.optim.state.0.exp_avg 3\ncritic.model.norm.weight 10\ndata 3\n",
+	  "lm_head.weight 20 10\n" },
+	{ "hf", "llama", "model.model.layers.{i}.mlp.w 3\noptimizer.state.x 3\nextra_state.rank0.rng.cpu 8\n", "model.layers.{i}.mlp.w 3\n" },
 };
 /* clang-format on */
 

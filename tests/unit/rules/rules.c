@@ -353,6 +353,8 @@ static const struct {
 	{ KEYS("gpt.embeddings.word_embeddings.weight", "gpt.decoder.layers.0.norm1.weight"), "", "paddle-gpt" },
 	{ KEYS("state_dict.model.lm_head.weight", "epoch"), "", "lightning" },
 	{ KEYS("state/model/model.lm_head.weight"), "mpt", "composer" },
+	{ KEYS("actor.model.layers.0.w", "critic.model.layers.0.w"), "", "verl" },
+	{ KEYS("actor.w", "critic.w"), "", "hf" },
 	{ KEYS("fp32.model.norm.weight", "module.model.norm.weight"), "", "deepspeed" },
 	{ KEYS("fp32.model.norm.weight", "exp_avg.model.norm.weight"), "", "deepspeed-fp32" },
 };
