@@ -131,6 +131,23 @@ def order():
                 check(len(done) >= 2, "a kernel that ran before bytes and jobs were there")
 
 
+def overlap():
+    """Files are read while copies are under way, and the other way round: by the trace, while copies take their time."""
+    source, trace = checkpoint(8), lib.fresh("trace") / "trace.json"
+    for io in ("direct", "buffered"):
+        case(f"overlap, {io}")
+        one(source, "--io", io, "--staging", "1M", "--trace", trace, "--device", "cuda", "--json", FAKE_CUDA_SLOW="3")
+        spans = {"read": [], "copy": []}
+        for e in json.loads(lib.read(trace))["traceEvents"]:
+            if e["name"] in spans:
+                spans[e["name"]].append((e["ts"], e["ts"] + e["dur"]))
+        reads, copies = spans["read"], spans["copy"]
+        during = sum(any(lo < at < hi for lo, hi in copies) for at, _ in reads)
+        check(len(reads) > 10 and during * 2 > len(reads), f"{during} of {len(reads)} reads began during a copy")
+        two = sum(sum(lo < at < hi for lo, hi in copies) > 0 for at, _ in copies)
+        check(two * 2 > len(copies), f"{two} of {len(copies)} copies began during another")
+
+
 def staging():
     """Not more than is allowed is used, nor pinned; the rest of it is the device's."""
     source = checkpoint(2)
@@ -279,4 +296,4 @@ def near():
 
 lib.why_not = lambda: None
 jobs.DEVICE = []
-lib.main(calls, later, order, staging, gds, machines, near)
+lib.main(calls, later, order, overlap, staging, gds, machines, near)

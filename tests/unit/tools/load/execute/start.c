@@ -94,9 +94,11 @@ static int run_rank(const struct dcpload_comm *comm, void *arg)
 	const struct job *j = arg;
 	struct dcpload_comm own = *comm;
 	struct seen s = { .want = j->objects };
-	const struct dcpload_config config = {
-		.size = sizeof(config), .io = DCPLOAD_IO_BUFFERED, .version = "20", .cache = ""
-	};
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .io = DCPLOAD_IO_BUFFERED,
+					       .version = "20",
+					       .cache = "",
+					       .device = getenv("DCPFS_DEVICE") };
 	const struct dcpload_hooks hooks = { .size = sizeof(hooks),
 					     .ctx = &s,
 					     .resolve = resolve,

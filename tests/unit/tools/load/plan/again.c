@@ -19,6 +19,7 @@ enum { RANKS = 3, OPENED, PLANNED, BYTES = 1 << 16 };
 
 /* One job. Ranks put down here how it ended. */
 struct job {
+	const char *device;
 	const char *what, *source, *version;
 	uint32_t exchange, io;
 	int when; /* OPENED, PLANNED: then rank 0 does @act */
@@ -53,7 +54,7 @@ static int plan_layout(struct dcpload *ck, const struct dcpload_comm *comm,
 	return rc < 0 ? rc : dcpload_plan_finish(*plan, err);
 }
 
-static void put_down(struct job *j, uint32_t rank, const struct dcpload_plan *plan)
+static void put_down(struct job *j, uint32_t rank, struct dcpload_plan *plan)
 {
 	struct dcpload_report report = { .size = sizeof(report) };
 	struct dcpload_part part;
@@ -63,7 +64,7 @@ static void put_down(struct job *j, uint32_t rank, const struct dcpload_plan *pl
 	j->used[rank] = report.exchange;
 	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++)
 		if (strcmp(part.key, "model.f") == 0)
-			memcpy(&j->first[rank], part.data, sizeof(float));
+			dcpload_part_read(plan, i, 0, &j->first[rank], sizeof(float), NULL);
 }
 
 static int run_rank(const struct dcpload_comm *comm, void *arg)
@@ -75,7 +76,8 @@ static int run_rank(const struct dcpload_comm *comm, void *arg)
 					       .staging = 1,
 					       .threads = 1,
 					       .version = j->version,
-					       .cache = "" };
+					       .cache = "",
+					       .device = j->device };
 	struct dcpload_error *err = &j->err[comm->rank];
 	struct dcpload_plan *plan = NULL, *other = NULL;
 	struct dcpload *ck = NULL;
@@ -186,6 +188,7 @@ static void test_files(void **state)
 					 .exchange = ways[w / 2].exchange,
 					 .io = ways[w / 2].io,
 					 .when = w % 2 ? OPENED : PLANNED,
+					 .device = w % 2 ? getenv("DCPFS_DEVICE") : NULL,
 					 .act = cases[i].act,
 					 .f = f };
 
