@@ -66,7 +66,11 @@ def layouts():
     half.write_text("mesh a=2\na.* shard(0)\n* only(a=0) shard(0)\n")
     got = export("torch-dcp", "--layout", half, "--keys", "a", "--keys", "b")
     equal(left(got), {"b.w": "in this layout its parts overlap, or some of it no rank has"}, "half of b.w is nobody's")
-    export("torch-dcp", "--layout", "fsdp3", "--verify", source=GPT2)  # several parts of each tensor
+    export("torch-dcp", "--layout", "fsdp3", "--verify", source=GPT2)
+    export("torch-dcp", "--layout", "fsdp3", "--verify", "--jobs", "1", "--keys", "a.w")  # one part after the other
+    (SCRATCH / "both.dcpl").write_text("mesh a=2\n* replicate\n")
+    got = export("torch-dcp", "--layout", SCRATCH / "both.dcpl")
+    check(all((got["out"] / f"__{r}_0.distcp").stat().st_size for r in range(2)), "what both have one rank writes alone")
     fails(USAGE, "--layout is not for npz", "export", "--as", "npz", "--layout", "fsdp2", SOURCE, SCRATCH / "x")
     fails(USAGE, "--protocol: safetensors has none", "export", "--as", "safetensors", "--protocol", "2", SOURCE, SCRATCH / "x")
 
