@@ -30,6 +30,14 @@ static const struct dcp_write_tensor tensors[] = {
 };
 
 static const struct dcp_write_set set = { .tensors = tensors, .ntensors = 4, .ranks = 1 };
+/* Of the same sizes. */
+static const struct dcp_write_tensor others[] = {
+	T_WRITE_WHOLE("a", DCP_DTYPE_U8, 1, 1000, 0),
+	T_WRITE_WHOLE("b", DCP_DTYPE_U8, 1, PIECE + 2000, 0),
+	T_WRITE_WHOLE("c", DCP_DTYPE_U8, 1, 0, 0),
+	T_WRITE_WHOLE("e", DCP_DTYPE_U8, 1, 3000, 0),
+};
+static const struct dcp_write_set renamed = { .tensors = others, .ntensors = 4, .ranks = 1 };
 static const struct dcp_write_set fewer = { .tensors = tensors, .ntensors = 3, .ranks = 1 };
 
 static int read_bytes(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
@@ -85,6 +93,7 @@ static void resumed(void **state)
 		{ "all of it", &set, 0, PIECE + 6000, true },
 		{ "the second piece of b was changed", &set, 4000, PIECE + 4000, true },
 		{ "other tensors", &fewer, 0, 0, true },
+		{ "one with another name", &renamed, 0, 0, true },
 		{ "not asked for", &set, 0, 0, false },
 	};
 
