@@ -277,6 +277,11 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 
 	if (code == CMD_OK && x->opts->protocol && !(x->format->takes & DCP_WRITE_PROTOCOL))
 		code = cmd_fail(CMD_USAGE, "export: --protocol: %s has none", x->format->name);
+	if (code == CMD_OK && x->opts->verify &&
+	    (x->format->takes & DCP_WRITE_RENAMES ||
+	     (x->format->takes & DCP_WRITE_ARRAYS && x->opts->layout)))
+		code = cmd_fail(CMD_USAGE, "export: --verify: %s has other keys then",
+				x->format->name);
 	if (code == CMD_OK)
 		code = pick_open(&x->pick, args, &x->opts->pick);
 	if (code == CMD_OK)

@@ -15,6 +15,7 @@ const struct dcp_write_format *const dcp_write_formats[] = {
 	&dcp_write_paddle,
 	&dcp_write_paddle_dist,
 	&dcp_write_paddle_dist_31,
+	&dcp_write_deepspeed_universal,
 	NULL,
 };
 

@@ -13,5 +13,6 @@ extern const struct dcp_write_format dcp_write_paddle_vars;
 extern const struct dcp_write_format dcp_write_paddle;
 extern const struct dcp_write_format dcp_write_paddle_dist;
 extern const struct dcp_write_format dcp_write_paddle_dist_31;
+extern const struct dcp_write_format dcp_write_deepspeed_universal;
 extern const struct dcp_write_format dcp_write_torch_dcp;
 extern const struct dcp_write_format dcp_write_torch_save;

@@ -105,8 +105,22 @@ def ranks(source, layout, n):
     check("x.pt is the name of a file, and 3 ranks have a directory" in str(said), f"a file for {n} ranks: {said}")
 
 
+def universal(source, *more):
+    """DeepSpeed's universal checkpoint has every state of every parameter."""
+    out = SCRATCH / "universal"
+    report = data("export", "--as", "deepspeed-universal", "--json", *more, source, out)
+    left = {x["key"] for x in report["left_out"]}
+    want, got = contents(source)[0], contents(out)[0]
+    check(not data("ls", "--versions", "--json", out)[0].get("why"), f"{source}: something is broken")
+    for key in want.keys() - left:
+        name = key.removeprefix("model.") if key.startswith("model.") else key
+        equal(got.get(key) or got.get(f"fp32.{name}") or got.get(f"module.{name}"), want[key], f"{source} as universal: {key}")
+
+
 for name in sys.argv[2:] or sorted(p.parent.name for p in GOLDEN.glob("*/ckpt")):
     folder(name)
+    if name == "deepspeed-z3":
+        universal(GOLDEN / name / "ckpt")
     if name == "dcp-fsdp2":
         ranks(GOLDEN / name / "ckpt", "fsdp3", 3)
 check(not list(SCRATCH.glob(".*")), "something hidden was left behind")

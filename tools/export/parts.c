@@ -54,8 +54,6 @@ enum cmd_exit export_layout(struct exporting *x)
 		return CMD_OK;
 	if (!(x->format->takes & (DCP_WRITE_BOXES | DCP_WRITE_ARRAYS)))
 		return cmd_fail(CMD_USAGE, "export: --layout is not for %s", x->format->name);
-	if (x->format->takes & DCP_WRITE_ARRAYS && x->opts->verify)
-		return cmd_fail(CMD_USAGE, "export: --verify is not for files of ranks");
 	code = export_open_layout(x);
 	if (code != CMD_OK)
 		return code;

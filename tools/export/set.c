@@ -108,6 +108,7 @@ static int add_tensor(struct exporting *x, const struct dcp_row *row,
 	struct dcp_write_tensor out = { .key = copy(x, row->key),
 					.dtype = dtype_of(x, row->dtype),
 					.ndim = row->ndim,
+					.path = t->path,
 					.npath = t->npath,
 					.same_as = DCP_WRITE_ALONE };
 	uint64_t *shape = dcp_arena_calloc(&x->arena, row->ndim + 1, sizeof(*shape));
