@@ -122,9 +122,9 @@ int32_t load_job_local_rank(void)
 					     "SLURM_LOCALID" };
 
 	for (size_t i = 0; i < DCP_LEN(names); i++) {
-		uint64_t n = UINT64_MAX;
+		uint64_t n;
 
-		if (env(names[i]) && number(names[i], 0, MAX_RANKS, &n, NULL) == 0)
+		if (number(names[i], 0, MAX_RANKS, &n, NULL) == 1)
 			return (int32_t)n;
 	}
 	return -1;

@@ -42,6 +42,9 @@ static void set(const char *row)
 {
 	static const char *const all[] = {
 		"RANK",
+		"LOCAL_RANK",
+		"OMPI_COMM_WORLD_LOCAL_RANK",
+		"SLURM_LOCALID",
 		"WORLD_SIZE",
 		"MASTER_ADDR",
 		"MASTER_PORT",
@@ -189,13 +192,26 @@ static void ranks_of_mpi(void **state)
 	set("");
 }
 
+static void local_ranks(void **state)
+{
+	(void)state;
+	set("");
+	assert_int_equal(load_job_local_rank(), -1);
+	set("LOCAL_RANK=5");
+	assert_int_equal(load_job_local_rank(), 5);
+	set("LOCAL_RANK=many SLURM_LOCALID=3");
+	assert_int_equal(load_job_local_rank(), 3);
+	set("OMPI_COMM_WORLD_LOCAL_RANK=0 SLURM_LOCALID=3");
+	assert_int_equal(load_job_local_rank(), 0);
+	set("");
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(first_hosts),
-		cmocka_unit_test(launchers),
-		cmocka_unit_test(ports),
-		cmocka_unit_test(ranks_of_mpi),
+		cmocka_unit_test(first_hosts), cmocka_unit_test(launchers),
+		cmocka_unit_test(ports),       cmocka_unit_test(ranks_of_mpi),
+		cmocka_unit_test(local_ranks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
