@@ -183,7 +183,7 @@ def mpi():
 def killed():
     """A rank is killed, or stops, while it loads: the others end, within the timeout when it is dead."""
     source = checkpoint(2)
-    for victim, sign in ((1, signal.SIGKILL), (0, signal.SIGKILL), (2, signal.SIGSTOP)):
+    for victim, sign in ((1, signal.SIGKILL), (2, signal.SIGSTOP)):
         case(f"rank {victim}, {sign.name}")
         job = several(3, source, "--layout", "dim1x3", "--repeat", 1000000, "--timeout", 2)
         while not busy(job.ranks[victim].pid):

@@ -205,7 +205,7 @@ static void perform(const struct fake_operation *o)
 /* Not under the lock between two steps: other streams go on. */
 static void take_steps(struct CUstream_st *s, const struct fake_operation *o)
 {
-	const struct timespec moment = { .tv_nsec = 50000 };
+	const struct timespec moment = { .tv_nsec = 200000 };
 	bool done = false;
 
 	while (!done && !s->ends) {
