@@ -137,9 +137,10 @@ def nodes():
 
 def order():
     """Bytes go to the GPU from pinned memory, then to the others, and no kernel places them before they are there."""
-    source = checkpoint(1)
+    source = checkpoint(shapes={"big": [128, 4096]})
     for layout in ("dim1x2", "dim2x2"):
         case(layout)
+        sent = 0
         logs = [lib.fresh("log") / str(r) for r in range(2)]
         got = several(2, source, "--layout", layout, env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r])}).report()  # noqa: B023
         for r, log in enumerate(logs if got else ()):
@@ -154,11 +155,13 @@ def order():
                     under_way += 1 if w[0] == "+" else -1
                 elif w[0] == "+" and w[2] in ("in", "box"):
                     check("pageable" not in w, f"memory that is not pinned: {w}")
+                    sent += int(w[3])
                     fed.add(w[1])
                 elif w[0] == "+" and w[2] == "launch":
                     launched += 1
                     check(under_way == 0, "a kernel while messages are under way")
             check(len(told) > 3 and launched, f"{len(told)} groups of messages, {launched} kernels")
+        check(got and sent < got["unique"] * 1.1, f"{sent} bytes went to GPUs of {got and got['unique']} that are needed")
 
 
 def mpi():

@@ -66,9 +66,9 @@ static int pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 					    &r->nsend[d]);
 
 		r->next[d] += n;
-		if (d == r->self)
+		if (d == r->self && !r->device)
 			r->nsend[d] = 0;
-		p->report.sent += r->nsend[d];
+		p->report.sent += d == r->self ? 0 : r->nsend[d];
 		if (r->same)
 			continue;
 		r->send[d] = r->device ? r->there + (to - r->pack) : (char *)to;
@@ -101,24 +101,26 @@ static void expect(struct dcpload_plan *p, uint64_t first)
 
 	for (uint32_t d = 0; d < r->ranks; d++) {
 		next += load_round_parts(r->mine, r->nmine, next, first + d, &r->nrecv[d]);
-		if (d == r->self)
-			r->nrecv[d] = 0;
 		r->recv[d] = to;
+		if (d == r->self && r->device && !r->same)
+			r->recv[d] = (void *)(uintptr_t)r->send[d];
+		if (d == r->self)
+			r->nsend[d] = r->nrecv[d] = 0;
 		to += r->same ? p->chunks->slot : r->nrecv[d];
 		p->report.received += r->nrecv[d];
 	}
 }
 
-/* Place what this rank needs of @stripe, from the message @from or from @slot if it is whole; @there: on the
- * device. With @rc < 0 only skip it. */
+/* Place what this rank needs of @stripe, from the message @from or from @slot if it is whole. With @rc < 0 only
+ * skip it. */
 static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe,
-		  const uint8_t *from, const uint8_t *slot, bool there, int rc)
+		  const uint8_t *from, const uint8_t *slot, int rc)
 {
 	struct load_rounds *r = p->rounds;
 
 	if (p->ship && rc == 0)
 		rc = load_ship_begin(p->ship, slot ? slot : from,
-				     there ? LOAD_SHIP_THERE : LOAD_SHIP_NO_CHUNK);
+				     r->device ? LOAD_SHIP_THERE : LOAD_SHIP_NO_CHUNK);
 	for (; r->next_mine < r->nmine && r->mine[r->next_mine].stripe == stripe;
 	     r->next_mine++) {
 		const struct load_round_part *v = &r->mine[r->next_mine];
@@ -224,10 +226,11 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 	rc = r->device ? send_between_devices(p, failed, err) : send_between_hosts(p, err);
 	p->report.wait_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
 	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
-		bool there = r->device && (r->same || d != r->self);
-		const uint8_t *whole = r->same ? r->recv[d] : d == r->self ? slot : NULL;
+		const uint8_t *whole = r->same                      ? r->recv[d]
+				       : d == r->self && !r->device ? slot
+								    : NULL;
 
-		*failed = unpack(p, a, first + d, r->recv[d], whole, there, *failed);
+		*failed = unpack(p, a, first + d, r->recv[d], whole, *failed);
 	}
 	if (p->ship && rc == 0 && *failed == 0)
 		*failed =

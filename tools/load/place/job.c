@@ -87,6 +87,20 @@ bool load_job_make(struct load_job *j, const struct load_target *t, const struct
 	return true;
 }
 
+bool load_job_extend(struct load_job *j, const struct load_target *t,
+		     const struct dcp_strided *r, uint64_t src)
+{
+	uint64_t n = j->units * j->unit, first = j->first;
+	struct dcp_strided both = { .dst = j->at, .run = n + r->run };
+
+	if (j->ndim || r->ndim || j->dst != (uint64_t)(uintptr_t)t->base || src != j->src + n ||
+	    r->dst != j->at + n)
+		return false;
+	load_job_make(j, t, &both, j->src);
+	j->first = first;
+	return true;
+}
+
 bool load_job_can(const struct load_target *t)
 {
 	struct load_job j;

@@ -505,16 +505,24 @@ int load_ship_add(struct load_ship *s, uint32_t number, const struct dcp_strided
 	int rc = current(s)->njobs == s->most_jobs ? turn(s) : 0;
 	struct batch *b = current(s);
 	struct load_job *j = &b->jobs[b->njobs];
+	uint64_t at = (uint64_t)(uintptr_t)(b->room + off);
+	bool by_kernel = (s->resident || !(t->plain && is_long(r))) && s->d->scatters;
 
 	if (rc < 0)
 		return rc;
-	if ((s->resident || !(t->plain && is_long(r))) && s->d->scatters &&
-	    load_job_make(j, t, r, (uint64_t)(uintptr_t)(b->room + off))) {
-		if (!s->resident)
-			rc = want_shipped(s, off, off + dcp_strided_extent(r));
+	if (by_kernel && b->njobs && b->coming[b->ncoming - 1].want == number &&
+	    load_job_extend(j - 1, t, r, at)) { /* rows of a message */
+		j--;
+	} else if (by_kernel && load_job_make(j, t, r, at)) {
 		j->first = b->blocks;
 		b->njobs++;
-		b->blocks += (j->units + LOAD_SCATTER_UNITS - 1) / LOAD_SCATTER_UNITS;
+	} else {
+		j = NULL;
+	}
+	if (j) {
+		if (!s->resident)
+			rc = want_shipped(s, off, off + dcp_strided_extent(r));
+		b->blocks = j->first + (j->units + LOAD_SCATTER_UNITS - 1) / LOAD_SCATTER_UNITS;
 	} else if (s->resident) {
 		return -ENOTSUP; /* load_job_can() has told */
 	} else if (t->plain) {

@@ -295,7 +295,7 @@ static void measure(struct load_rounds *r, size_t rounds)
 		for (uint32_t d = 0; d < r->ranks; d++) {
 			r->next[d] += load_round_parts(r->theirs[d], r->ntheirs[d], r->next[d],
 						       k * r->ranks + r->self, &bytes);
-			out += d == r->self ? 0 : bytes;
+			out += d == r->self && !r->device ? 0 : bytes;
 			r->next_mine += load_round_parts(r->mine, r->nmine, r->next_mine,
 							 k * r->ranks + d, &bytes);
 			in += d == r->self ? 0 : bytes;

@@ -39,8 +39,8 @@ struct load_rounds {
 	uint64_t npack, nin;
 	struct load_device *
 		device; /* whose memory @there and @in are; NULL: messages go from host to host */
-	char *there;    /* where @pack goes before it is sent */
-	bool same;      /* all ranks need the same, and devices gather whole stripes in @in */
+	char *there; /* where @pack goes before it is sent, with what this rank itself needs of its stripe */
+	bool same; /* all ranks need the same, and devices gather whole stripes in @in */
 };
 
 /* Collective: find which stripes of the files each rank reads, and what it sends of them. Sets
