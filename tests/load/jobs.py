@@ -137,6 +137,15 @@ def checkpoint(mib=8, versions=(1,), shapes=None):
     return source
 
 
+def apart():
+    """A source of which every second tensor is far from the next one that is wanted."""
+    source, n = lib.fresh("apart"), 50000
+    text = json.dumps({f"t{i}": {"dtype": "BF16", "shape": [n], "data_offsets": [2 * i * n, 2 * (i + 1) * n]}
+                       for i in range(60)}).encode()
+    (source / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + lib.rng("apart").randbytes(120 * n))
+    return source
+
+
 def ranks():
     """1 to 8 of them: the same bytes in every way, and of a node each byte read once."""
     source = checkpoint()
