@@ -25,6 +25,7 @@ static const struct opt opts[] = {
 	  .arg = "FORMAT",
 	  .help = "safetensors, torch-dcp, torch-save, npz, ...: see the manual",
 	  .kind = OPT_TEXT,
+	  .what = OPT_FORMAT,
 	  AT(as) },
 	{ .name = "layout",
 	  .arg = "L",

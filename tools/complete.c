@@ -21,6 +21,7 @@
 #include "core/parse/layout/layout.h"
 #include "core/rules/rules.h"
 #include "core/store/layouts/layouts.h"
+#include "core/write/write.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
@@ -258,6 +259,10 @@ static void offer_what(struct cursor *c, enum opt_what what)
 		break;
 	case OPT_RULES:
 		offer_rules(c);
+		break;
+	case OPT_FORMAT:
+		for (size_t i = 0; dcp_write_formats[i]; i++)
+			offer(c, "", dcp_write_formats[i]->name, dcp_write_formats[i]->what);
 		break;
 	}
 }

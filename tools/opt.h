@@ -41,6 +41,7 @@ enum opt_what {
 	OPT_DCPL,   /* a file of a layout */
 	OPT_MOUNT,  /* a mount point of dcpfs */
 	OPT_RULES,  /* a preset or a file */
+	OPT_FORMAT, /* of checkpoints that are written */
 };
 
 struct opt {

@@ -66,6 +66,7 @@ def program():
     check(not [k for k in ask("show", "odd", "") if k.startswith("bad")], "what cannot be typed is left out")
     equal(ask("cat", "--as", ""), ["raw", "npy", "safetensors"], "values of an option")
     equal(ask("cat", "--as=n"), ["--as=npy"], "attached")
+    equal(ask("export", "--as", "torch-"), ["torch-dcp", "torch-save"], "formats that are written")
     equal(ask("mount", "-o", "ro,allow"), ["ro,allow_other"], "words of -o")
     check("uid=" in ask("mount", "-o", "u"), "with their =")
     check({"fsdp8", "tp4:", "mine.dcpl"} <= set(ask("plan", "run 1", "--layout", "")), "layouts")
