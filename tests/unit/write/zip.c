@@ -31,6 +31,8 @@ static int plan_way(struct dcp_writer *w, enum dcp_zip_way way)
 	if (w->set->ntensors > 1)
 		dcp_zipper_part(&z, "x/b", NULL, 0, 1, 0);
 	dcp_zipper_part(&z, "x/data", "head", 4, 0, 0);
+	if (w->set->ntensors == 1)
+		dcp_zipper_bytes(&z, "x/late", "bye", 3);
 	return dcp_zipper_end(&z);
 }
 
@@ -143,7 +145,7 @@ static void large(void **state)
 		const struct dcp_write_format f = { .plan = torch ? plan_torch : plan_python };
 		struct around a = { .n = 0 };
 		const struct dcp_write_sink sink = { no_file, keep, count, no_sum, &a };
-		const char *p = a.bytes, *end;
+		const char *p = a.bytes, *late, *end;
 
 		t_case(torch ? "torch" : "python");
 		assert_int_equal(
@@ -154,6 +156,14 @@ static void large(void **state)
 		assert_int_equal(dcp_load_le32(p + 20), 0xffffffff);
 		assert_memory_equal(p + 42, "x/data\1\0\20\0", 10);
 		assert_int_equal(dcp_load_le64(p + 52), 4 + (5ull << 30));
+		/* what comes behind it has its place in such a field */
+		late = find(&a, a.bytes, "x/late");
+		p = find(&a, p, "PK\1\2") + 4;
+		assert_int_equal(dcp_load_le32(p + 16), 3);
+		assert_int_equal(dcp_load_le32(p + 38), 0xffffffff);
+		assert_memory_equal(p + 42, "x/late\1\0\10\0", 10);
+		assert_int_equal(dcp_load_le64(p + 52),
+				 a.data + (uint64_t)(late - 30 - a.bytes) - strlen("before"));
 		end = find(&a, p, "PK\6\6");
 		assert_int_equal(dcp_load_le64(find(&a, end, "PK\6\7") + 8),
 				 a.data + (uint64_t)(end - a.bytes) - strlen("before"));
