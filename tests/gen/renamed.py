@@ -142,6 +142,11 @@ def megatron(form):
     return convert
 
 
+def local_dist(hf, c):
+    """torch_dist of the local layers, whose norm in front of experts has the name that it has in front of one MLP."""
+    return {k.replace("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"): a for k, a in megatron("stacked")(hf, c).items()}
+
+
 def mtp(hf, c, form):
     """Layers of multi-token prediction come behind the others in a Hugging Face model, and are a list of their own here."""
     out, n, below = {}, 0, "transformer_layer" if form == "experts" else "mtp_model_layer"
@@ -202,7 +207,7 @@ def megatron_args(c, dtype):
         out |= dict(q_lora_rank=c.q_lora_rank, kv_lora_rank=c.kv_lora_rank, qk_head_dim=c.qk_nope_head_dim, qk_pos_emb_head_dim=c.qk_rope_head_dim,
                     v_head_dim=c.v_head_dim, rope_type="rope", moe_layer_freq=[0] * c.first_k_dense_replace + [1] * (c.num_hidden_layers - c.first_k_dense_replace),
                     moe_shared_expert_intermediate_size=c.n_shared_experts * c.moe_intermediate_size, moe_router_num_groups=c.n_group, moe_router_group_topk=c.topk_group,
-                    moe_router_topk_scaling_factor=c.routed_scaling_factor, moe_router_score_function="sigmoid" if c.model_type == "deepseek_v3" else "softmax")
+                    moe_router_topk_scaling_factor=c.routed_scaling_factor, moe_router_score_function="sigmoid" if c.model_type == "deepseek_v3" else "softmax", moe_router_enable_expert_bias=c.model_type == "deepseek_v3")
     return argparse.Namespace(**out)
 
 
@@ -357,9 +362,9 @@ FORMS = {
     + of("paddle", paddle=paddle("llama"), paddle_fused=paddle("llama", fuse=True)),
     "mistral": DENSE, "qwen2": DENSE + of("paddle", paddle=paddle("qwen2"), paddle_fused=paddle("qwen2", fuse=True), paddleformers=paddle("model", True, True)),
     "qwen3": DENSE + of("paddle", paddle=paddle("qwen3"), paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), fused=titan(fuse=True)),
-    "mixtral": of("megatron-mixtral", stacked=megatron("stacked"), **ALL) + of("paddle", paddle=paddle("mixtral")),
+    "mixtral": of("megatron-mixtral", stacked=megatron("stacked"), local_dist=local_dist, **ALL) + of("paddle", paddle=paddle("mixtral")),
     "qwen2_moe": of("megatron-moe", **ALL) + of("paddle", paddle=paddle("qwen2_moe", fuse=True)),
-    "qwen3_moe": of("megatron-moe", stacked=megatron("stacked"), **ALL) + of("paddle", paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),
+    "qwen3_moe": of("megatron-moe", stacked=megatron("stacked"), local_dist=local_dist, **ALL) + of("paddle", paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),
     "deepseek_v2": of("megatron-deepseek", **ALL),
     "deepseek_v3": of("megatron-deepseek", **ALL) + of("torchtitan-deepseek-v3", titan=titan(names=TITAN_MLA), titan_2025=titan(names=TITAN_MLA, new=False)),
     "gpt2": of("megatron-gpt2", core=gpt2("decoder", GPT_CORE), stacked=gpt2("decoder", GPT_CORE, True), before_core=gpt2("transformer", GPT_OLD))
