@@ -351,6 +351,21 @@ def presets():
                 equal((got[key][1], got[key][2]), (list(a.shape), a.tobytes()), key)
 
 
+def megatron():
+    """What Megatron-Core itself saved of a model with the weights of a Hugging Face model: those, byte for byte."""
+    presets = {"llama": "megatron", "deepseek_v3": "megatron-deepseek"}
+    for source in sorted((lib.GOLDEN / "megatron-models").iterdir()):
+        want = arrays.parse_safetensors(read(source / "model.safetensors"))[0]
+        with mount(source / "ckpt") as m:
+            case(source.name)
+            at = m.at / "latest" / "hf"
+            got, page = tensors_of(at), read(at / "README.md").decode()
+            check(f"| rules | `{presets[source.name]}`" in page and "; 0 missing, 0 of another shape, 0 that the model has not." in page, f"README.md: {page}")
+            equal(set(got), set(want), "keys")
+            for key, t in want.items():
+                check(got[key][:2] == t[:2] and bytes(got[key][2]) == bytes(t[2]), f"{key}: {got[key][:2]}")
+
+
 def config_is_checked(page):
     return "## Against config.json" in page
 
@@ -502,4 +517,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, failing_keys, operations, presets, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, failing_keys, operations, presets, megatron, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)
