@@ -97,6 +97,7 @@ class DeviceTest(unittest.TestCase):
         two = {k: FakeArray((22, 22), 4, "<f4", stream=n) for n, k in enumerate((key, key.replace("q_proj", "o_proj")), 1)}
         with self.assertRaisesRegex(ValueError, "several streams"):
             dcpfs.load(SOURCE, into=two, device="cuda:0")
+
     def test_torch(self):
         """A tensor of torch: its data_ptr(), dtype and strides, after what its current stream has queued."""
         key, log = "model.layers.0.self_attn.q_proj.weight", pathlib.Path(base._cache.name) / "log"
@@ -116,6 +117,31 @@ class DeviceTest(unittest.TestCase):
         self.assertIn(" wait ", log.read_text())
         rows = np.frombuffer(face.owner.read().tobytes()[:22 * 44 * 4], "<f4").reshape(22, 44)
         np.testing.assert_array_equal(rows[:, ::2], dcpfs.load(SOURCE)[key].numpy())
+
+    def test_save(self):
+        """Out of the memory of a GPU, now or copied before the program goes on, the same file as out of host memory."""
+        scratch = pathlib.Path(base._cache.name)
+        dcpfs.save(dict(dcpfs.load(SOURCE)), scratch / "host.safetensors", "safetensors", comm=None)
+        want = (scratch / "host.safetensors").read_bytes()
+        for device in (0, 1):
+            got = dict(dcpfs.load(SOURCE, device=f"cuda:{device}"))
+            for how in ({}, {"asynchronous": True}, {"asynchronous": True, "staging": 4000}):
+                saving = dcpfs.save(got, scratch / "there.safetensors", "safetensors", comm=None, replace=True, **how).wait()
+                self.assertEqual((scratch / "there.safetensors").read_bytes(), want)
+                self.assertEqual(saving.report["on_device"], saving.report["given"])
+        # of another GPU: through the host
+        saving = dcpfs.save(got, scratch / "there.safetensors", "safetensors", comm=None, replace=True, device="cuda:0")
+        self.assertEqual((scratch / "there.safetensors").read_bytes(), want)
+        self.assertEqual(saving.report["on_device"], 0)
+        with self.assertRaisesRegex(dcpfs.DcpfsError, "there is no cuda:7, only 0 to 1"):
+            dcpfs.save({}, scratch / "no.safetensors", "safetensors", comm=None, device="cuda:7")
+        with dcpfs.Saving(scratch / "no.safetensors", "safetensors", device="cuda:0") as saving:
+            a = max(dcpfs.load(SOURCE, device="cuda:0").values(), key=lambda a: a.nbytes)
+            piece = sys.modules["dcpfs.piece"].Piece("U8", (2, 3), None, (2, 3), a.address, (1, 2), a)
+            with self.assertRaisesRegex(dcpfs.DcpfsError, "w is not row-major in the memory of the GPU"):
+                saving.add("w", piece)
+            saving.add("w", a)
+            saving.write()
 
 
 if __name__ == "__main__":

@@ -81,6 +81,9 @@ struct dcpsave_config {
 	/* Bytes that one round of that gathering may bring along, from all ranks together; 0 or more
 	 * than 32 MiB: 32 MiB. */
 	uint64_t max_grouped;
+	/* "cuda:0", or "cuda": the GPU of this rank: @data may point into its memory, too. NULL: host memory only.
+	 * Need not be the same on all ranks. */
+	const char *device;
 };
 
 /*
@@ -107,7 +110,8 @@ struct dcpsave_tensor {
 	const uint64_t *lo;    /* first element of the region; NULL: it is the whole tensor */
 	const uint64_t *len;   /* elements of the region; ignored without @lo */
 	const int64_t *stride; /* of @data, in elements; NULL: row-major */
-	/* Its first element; it may be freed or changed after dcpsave_wait(), with DCPSAVE_ASYNC after
+	/* Its first element, in host memory, or row-major in that of config.device, where all work that writes it
+	 * has ended; it may be freed or changed after dcpsave_wait(), with DCPSAVE_ASYNC after
 	 * dcpsave_write(). */
 	const void *data;
 	/* Instead of @data, which is NULL: bytes [off, off + n) of the region, as it is row-major,
@@ -174,6 +178,7 @@ struct dcpsave_report {
 	uint64_t copied;           /* by DCPSAVE_ASYNC before dcpsave_write() returned */
 	uint64_t plan_ns, write_ns, wait_ns; /* in these functions */
 	uint64_t rounds, grouped; /* of gathering: how many, and the most bytes of one */
+	uint64_t on_device;       /* of @given, in the memory of config.device */
 };
 DCPSAVE_API int dcpsave_report(const struct dcpsave *s, struct dcpsave_report *out);
 

@@ -112,6 +112,16 @@ int dcpsave_add(struct dcpsave *s, const struct dcpsave_tensor *in, struct dcplo
 	g.ctx = t->ctx;
 	if (!g.path || !g.shape || !g.lo || !g.region.len || (t->stride && !g.region.stride))
 		return load_say(err, -ENOMEM);
+	rc = t->data && save_region_bytes(&g.region) ? save_device_has(s->device, t->data, err)
+						     : 0;
+	if (rc < 0)
+		return rc;
+	g.device = rc ? s->device : NULL;
+	if (rc && !save_region_is_dense(&g.region))
+		return load_fail(err, -EINVAL,
+				 "%s is not row-major in the memory of the GPU: make it so",
+				 t->key);
+	s->report.on_device += rc ? save_region_bytes(&g.region) : 0;
 	dcp_buf_add(&s->given, &g, sizeof(g));
 	s->report.given += save_region_bytes(&g.region);
 	return load_say(err, dcp_buf_error(&s->given));
@@ -145,6 +155,8 @@ int save_given_take(const struct save_given *g, unsigned thread, uint64_t off, v
 	struct dcpload_error said = { 0 };
 	int rc = 0;
 
+	if (g->device)
+		return save_device_take(g->device, g->region.base + off, to, n, err);
 	if (!g->read)
 		save_region_take(&g->region, off, to, n);
 	else

@@ -143,6 +143,8 @@ static int fill(struct dcpsave *s, const char *path, const struct dcpsave_config
 		s->config.max_shard = MAX_SHARD;
 	s->path = dcp_arena_strndup(&s->arena, path, strlen(path));
 	rc = s->path ? choose_format(s, err) : load_say(err, -ENOMEM);
+	if (rc == 0)
+		rc = save_device_open(s->config.device, &s->device, err);
 	return rc == 0 ? choose_gathering(s, err) : rc;
 }
 
@@ -206,6 +208,7 @@ void dcpsave_close(struct dcpsave *s)
 	if (!s)
 		return;
 	drop(s);
+	save_device_close(s->device);
 	dcp_buf_finish(&s->tensors);
 	dcp_buf_finish(&s->set_objects);
 	dcp_buf_finish(&s->given);

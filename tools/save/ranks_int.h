@@ -5,6 +5,7 @@
  *	library   the handle
  *	given     what this rank gives
  *	agreed    what all ranks gave, as a set; which of them writes what
+ *	device    what is in the memory of a GPU
  *	step      work that takes long, while the ranks stay in touch
  *	shares    this rank's share of the data
  *	gather    all data to the ranks that write it
@@ -33,9 +34,10 @@ struct save_given {
 	size_t npath;
 	enum dcp_dtype dtype;
 	const uint64_t *shape, *lo;
-	struct save_region region; /* of the caller's memory, or of the copy */
-	bool own;                  /* this rank writes it */
-	char *copy;                /* DCPSAVE_ASYNC; NULL: none */
+	struct save_region region;  /* of the caller's memory, or of the copy */
+	bool own;                   /* this rank writes it */
+	struct save_device *device; /* in whose memory the region is; NULL: the host's */
+	char *copy;                 /* DCPSAVE_ASYNC; NULL: none */
 	/* Where its bytes come from when they are not in memory, or NULL. */
 	int (*read)(void *ctx, uint32_t thread, uint64_t off, void *to, uint64_t n,
 		    struct dcpload_error *err);
@@ -55,6 +57,7 @@ struct save_placed {
 };
 
 struct dcpsave;
+struct save_device;
 typedef int (*save_step_fn)(struct dcpsave *s, struct dcp_err *err);
 
 /* What a thread of this rank does. */
@@ -80,6 +83,7 @@ struct dcpsave {
 	enum save_state state;
 	struct dcp_arena arena;
 	struct dcp_buf given, objects;
+	struct save_device *device; /* NULL: none */
 	/* agreed, the same on all ranks */
 	struct dcp_write_set set;
 	struct dcp_buf tensors, set_objects; /* its */
@@ -123,6 +127,17 @@ void save_put_text(struct dcp_buf *b, const char *text);
 
 /* All that this rank gave but for data and JSON, for save_agree_set(). */
 int save_given_message(const struct dcpsave *s, struct dcp_buf *out);
+
+/* ---- device.c ---- */
+
+/* *@out stays NULL when @which is the host. */
+int save_device_open(const char *which, struct save_device **out, struct dcpload_error *err);
+void save_device_close(struct save_device *v);
+/* Is @p in its memory? 1, 0, or why that cannot be said. @v may be NULL. */
+int save_device_has(struct save_device *v, const void *p, struct dcpload_error *err);
+/* Any thread. */
+int save_device_take(struct save_device *v, const char *from, char *to, uint64_t n,
+		     struct dcp_err *err);
 
 /* ---- agreed.c, collective ---- */
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/save/region.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "core/base/base.h"
@@ -25,6 +24,13 @@ static uint32_t counted(const struct save_region *r, uint64_t *run)
 		     r->stride[k - 1] * (int64_t)r->itemsize == (int64_t)*run))
 		*run *= r->len[--k];
 	return k;
+}
+
+bool save_region_is_dense(const struct save_region *r)
+{
+	uint64_t run;
+
+	return counted(r, &run) == 0;
 }
 
 /* Runs @q, @q + 1, ... of the innermost counted dimension, at most @n: the first, and bytes between two. */

@@ -3,6 +3,7 @@
  * region: an array in memory, with strides, as the bytes it has when it is row-major.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 struct save_region {
@@ -13,6 +14,9 @@ struct save_region {
 };
 
 uint64_t save_region_bytes(const struct save_region *r);
+
+/* Do its bytes lie in memory as they are taken? */
+bool save_region_is_dense(const struct save_region *r);
 
 /* Bytes [off, off + n) of it. */
 void save_region_take(const struct save_region *r, uint64_t off, void *to, uint64_t n);

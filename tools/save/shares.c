@@ -243,6 +243,7 @@ int save_copy_shares(struct dcpsave *s, struct dcp_err *err)
 		g->region.base = g->copy;
 		g->region.stride = NULL;
 		g->read = NULL;
+		g->device = NULL;
 		s->report.copied += n;
 		left -= n;
 	}

@@ -18,9 +18,10 @@ from .array import Array, DeviceArray
 from .checkpoint import Checkpoint, Version, open
 from .comm import Comm, OwnComm
 from .load import Loaded, load
+from .piece import Box
 from .plan import Plan
 from .safetensors import safe_open
-from .save import Box, Saving, formats, save
+from .save import Saving, formats, save
 from .shard import Shard
 from .tensor import Tensor
 

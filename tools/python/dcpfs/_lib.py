@@ -94,7 +94,8 @@ class Report(ctypes.Structure):
 class SaveConfig(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("flags", c_uint32), ("threads", c_uint32), ("timeout_ms", c_uint32),
                 ("protocol", c_uint32), ("reserved", c_uint32), ("format", c_char_p), ("staging", c_uint64),
-                ("max_shard", c_uint64), ("gather_to", POINTER(c_uint32)), ("ngather", c_uint64), ("max_grouped", c_uint64)]
+                ("max_shard", c_uint64), ("gather_to", POINTER(c_uint32)), ("ngather", c_uint64), ("max_grouped", c_uint64),
+                ("device", c_char_p)]
 
 
 class SaveTensor(ctypes.Structure):
@@ -111,7 +112,7 @@ class SaveObject(ctypes.Structure):
 class SaveReport(ctypes.Structure):
     _fields_ = ([("size", c_uint32), ("ranks", c_uint32)] +
                 [(n, c_uint64) for n in ("files", "bytes", "tensors", "objects", "given", "own", "written", "copied",
-                                         "plan_ns", "write_ns", "wait_ns", "rounds", "grouped")])
+                                         "plan_ns", "write_ns", "wait_ns", "rounds", "grouped", "on_device")])
 
 
 ERR = POINTER(Error)

@@ -16,7 +16,8 @@ import paddle.distributed as dist
 from .comm import OwnComm
 from .dtype import of_torch
 from .paddle_pickle import write
-from .save import FILE, REPLACE, Piece, Saving, flat
+from .piece import Piece
+from .save import FILE, REPLACE, Saving, flat
 
 MASTER, SCHEDULER = "master_weights", "LR_Scheduler"
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

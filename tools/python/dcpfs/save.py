@@ -7,37 +7,16 @@ import itertools
 import os
 from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int64, c_uint32, c_void_p
-from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterator, Optional, Sequence, Union
 
 from ._lib import SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
-from .array import Readable, address
 from .comm import Comm
-from .dtype import of_numpy, of_torch
 from .load import as_comm
 from .objects import encode
+from .piece import device_of, is_tensor, pieces
 
 Path = Union[str, os.PathLike[str]]
 REPLACE, ASYNC, PARTIAL, SAME_KEYS, FILE = 1, 2, 4, 8, 16
-
-
-class Box(NamedTuple):
-    """A part of a tensor that this rank holds: @data stands at @lo of a tensor of @shape."""
-
-    data: Any
-    lo: Sequence[int]
-    shape: Sequence[int]
-
-
-class Piece(NamedTuple):
-    """A region in memory; lo None: the whole tensor; strides in elements, None: row-major."""
-
-    dtype: str
-    shape: Sequence[int]
-    lo: Optional[Sequence[int]]
-    len: Sequence[int]
-    address: int
-    stride: Optional[Sequence[int]]
-    keep: Any
 
 
 class Saving:
@@ -50,13 +29,13 @@ class Saving:
 
     def __init__(self, path: Path, format: str, comm: Optional[Comm] = None, *, flags: int = 0, threads: int = 0,
                  staging: int = 0, timeout: float = 60, max_shard: int = 0, protocol: int = 0,
-                 gather_to: Sequence[int] = (), max_grouped: int = 0) -> None:
+                 gather_to: Sequence[int] = (), max_grouped: int = 0, device: Optional[str] = None) -> None:
         self._handle, self._keep, self.comm = c_void_p(), list[Any](), comm
         self._ours: Optional[Comm] = None
-        self.path, self._flags, self._timeout = os.fspath(path), flags, timeout
+        self.path, self._flags, self._timeout, self._device = os.fspath(path), flags, timeout, device
         config = SaveConfig(ctypes.sizeof(SaveConfig), flags, threads, max(1, int(timeout * 1000)), protocol, 0,
                             encoded(format, "a format"), staging, max_shard, numbers(gather_to, c_uint32), len(gather_to),
-                            max_grouped)
+                            max_grouped, encoded(device, "a device") if device else None)
         call("open", comm.pointer if comm else None, encoded(self.path, "a path"), byref(config), byref(self._handle), of="dcpsave")
 
     @property
@@ -67,7 +46,7 @@ class Saving:
 
     def add(self, key: str, value: Any, path: Sequence[Any] = ()) -> None:
         """A tensor, or the parts of it that this rank holds: of numpy, torch, a DTensor, dcpfs.Box, anything dcpfs has read."""
-        for p in pieces(value, key):
+        for p in pieces(value, key, self._device):
             words = _words(path)
             t = SaveTensor(ctypes.sizeof(SaveTensor), len(p.shape), encoded(key), words, len(path), encoded(p.dtype),
                            numbers(p.shape), numbers(p.lo), None if p.lo is None else numbers(p.len),
@@ -146,59 +125,6 @@ def _words(path: Sequence[Any]) -> Any:
     return (c_char_p * max(len(path), 1))(*(encoded(str(w)) for w in path))
 
 
-# ---- tensors ----
-
-def is_tensor(value: Any) -> bool:
-    """Is it written as a tensor, not as an object?"""
-    if isinstance(value, (Box, Readable)) or hasattr(value, "data_ptr") or hasattr(value, "local_shards"):
-        return True
-    if type(value).__name__ != "ndarray":
-        return False
-    try:
-        return bool(of_numpy(value.dtype))
-    except TypeError:
-        return False
-
-
-def pieces(value: Any, key: str) -> Iterator[Piece]:
-    """What this process holds of a tensor. TypeError: its dtype is none of a checkpoint. NotImplementedError: its layout."""
-    if isinstance(value, Piece):
-        yield value
-    elif isinstance(value, Box):
-        for p in pieces(value.data, key):
-            if len(p.shape) != len(value.shape) or len(value.lo) != len(value.shape):
-                raise ValueError(f"{key}: a box of {len(p.shape)} dimensions in a tensor of {len(value.shape)}")
-            yield p._replace(shape=tuple(value.shape), lo=tuple(value.lo))
-    elif isinstance(value, Readable):
-        got = value.read()
-        yield Piece(got.dtype, got.shape, None, got.shape, address(got.buffer), None, got)
-    elif hasattr(value, "data_ptr") or hasattr(value, "local_shards"):
-        yield from _of_torch(value, key)
-    else:
-        yield _of_numpy(value)
-
-
-def _of_numpy(a: Any) -> Piece:
-    if a.dtype.byteorder == ">" or any(s % a.itemsize for s in a.strides):
-        a = a.astype(a.dtype.newbyteorder("<")).copy()
-    stride = tuple(s // a.itemsize for s in a.strides)
-    return Piece(of_numpy(a.dtype), a.shape, None, a.shape, a.__array_interface__["data"][0], stride, a)
-
-
-def _of_torch(tensor: Any, key: str) -> Iterator[Piece]:
-    from .regions import regions
-
-    shape = tuple(tensor.size())
-    dtype = of_torch(tensor.dtype if hasattr(tensor, "dtype") else tensor.metadata().tensor_properties.dtype)
-    some = False
-    for local, lo in regions(tensor, key):
-        some = True
-        local = local.cpu().resolve_conj().resolve_neg()
-        yield Piece(dtype, shape, lo, tuple(local.shape), local.data_ptr(), tuple(local.stride()), local)
-    if not some and shape:  # others have it, or it is empty
-        yield Piece(dtype, shape, (0,) * len(shape), (0,) * len(shape), 0, None, None)
-
-
 # ---- state dicts ----
 
 def flat(state: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -252,7 +178,9 @@ def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *
     checkpoint that is there gives way when the new one is complete. asynchronous: memory is copied, at most how["staging"]
     bytes (what does not fit is written at once), and wait() of the result, which is collective, completes the checkpoint; a
     communicator of the caller must live until then. strict: what the format cannot hold is an error; otherwise it is left
-    out and listed. same_keys: keys that only some ranks give are an error. how: threads, staging, timeout, max_shard, protocol.
+    out and listed. same_keys: keys that only some ranks give are an error. device: the GPU
+    whose memory is read where it is, "cuda:0"; default: that of the first tensor that is on one. how: threads, staging, timeout,
+    max_shard, protocol.
 
     DcpfsError: the same on all ranks, whichever failed. Nothing is left then.
     """
@@ -260,6 +188,7 @@ def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *
     flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (not strict) | SAME_KEYS * same_keys)
     saving: Optional[Saving] = None
     try:
+        how.setdefault("device", next(filter(None, (device_of(v) for _, v in flat(state_dict))), None))
         saving = Saving(path, format, ranks, flags=flags, **how)
         failure: Optional[Exception] = None
         try:

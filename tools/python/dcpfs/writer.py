@@ -13,7 +13,8 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from .group import group
-from .save import PARTIAL, REPLACE, Box, Saving
+from .piece import Box
+from .save import PARTIAL, REPLACE, Saving
 
 
 class Writer(StorageWriter):
