@@ -6,6 +6,8 @@ usage: gen.py DIR [SET...]          with a python that has torch and numpy
 
   model     torch.distributed.checkpoint of 1 GiB of bf16, row-sharded by 8 gloo ranks: one tensor of
             512 MiB, the rest layers of a transformer
+  model2    the same by 2 ranks
+  giant     one tensor of 1 GiB in one chunk
   keys10k   10,000 keys of 4 KiB in 8 chunks each, all of them real
   whole10k  10,000 keys of 4 KiB in 1 chunk each, all of them real
   keys100k  100,000 keys of 1 KiB in 8 chunks each; the chunks of every 1000th key are real, the others
@@ -14,7 +16,8 @@ usage: gen.py DIR [SET...]          with a python that has torch and numpy
   zero3, paddle, many-FAMILY   1.5 GiB, 1 GiB, and 10,000 keys, of families.py
   names     100,000 empty files named as the files that show keys100k, and 10,000 files of 4 KiB
 
-Every value of `model` follows from key and position (bits()), so anybody can check any part of it.
+Every value of `model` follows from key and position (bits()), so anybody can check any part of it. DCPFS_BENCH_SCALE=8
+makes `model`, `model2` and `giant` an eighth as large: to see that everything runs.
 """
 import io
 import json
@@ -26,6 +29,7 @@ import time
 import zlib
 
 RANKS = 8
+SCALE = int(os.environ.get("DCPFS_BENCH_SCALE", "1"))
 HIDDEN = 2048
 BIG = "embed_tokens.weight"
 WIDE = (16384, 16384)
@@ -34,8 +38,8 @@ ROWS = 64                               # of every key in SETS; the third number
 
 
 def model_shapes():
-    shapes = {BIG: (131072, HIDDEN)}
-    for layer in range(8):
+    shapes = {BIG: (131072 // SCALE, HIDDEN)}
+    for layer in range(max(1, 8 // SCALE)):
         at = f"layers.{layer}."
         for name in ("q", "k", "v", "o"):
             shapes[f"{at}attn.{name}_proj.weight"] = (HIDDEN, HIDDEN)
@@ -68,19 +72,19 @@ def cut(n, parts, i):
 
 # ---- model: saved by real ranks ----
 
-def save_rank(rank, out, meeting):
+def save_rank(rank, ranks, out, meeting):
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=RANKS)
-    mesh = init_device_mesh("cpu", (RANKS,))
+    dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=ranks)
+    mesh = init_device_mesh("cpu", (ranks,))
     state = {}
     for key, shape in model_shapes().items():
         width = shape[1] if len(shape) > 1 else 1
-        a, b = cut(shape[0], RANKS, rank)
+        a, b = cut(shape[0], ranks, rank)
         local = torch.from_numpy(bits(key, a * width, (b - a) * width)).view(torch.bfloat16)
         state[key] = DTensor.from_local(local.reshape(b - a, *shape[1:]), mesh, [Shard(0)], run_check=False,
                                         shape=torch.Size(shape), stride=(width, 1)[-len(shape):])
@@ -89,19 +93,26 @@ def save_rank(rank, out, meeting):
     dist.destroy_process_group()
 
 
-def make_model(out):
+def make_model(out, ranks=RANKS):
     import multiprocessing
     import torch.distributed.checkpoint  # noqa: F401  imported once, before the ranks are forked
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as tmp:
         fork = multiprocessing.get_context("fork")
-        ranks = [fork.Process(target=save_rank, args=(r, out, tmp + "/meeting")) for r in range(RANKS)]
-        for p in ranks:
+        jobs = [fork.Process(target=save_rank, args=(r, ranks, out, tmp + "/meeting")) for r in range(ranks)]
+        for p in jobs:
             p.start()
-        for p in ranks:
+        for p in jobs:
             p.join()
-    if any(p.exitcode for p in ranks):
+    if any(p.exitcode for p in jobs):
         raise SystemExit("a rank failed")
+
+
+def make_giant(out):
+    import torch
+    import torch.distributed.checkpoint as dcp
+    rows = (1 << 19) // SCALE
+    dcp.save({"w": torch.from_numpy(bits("w", 0, rows << 10)).view(torch.bfloat16).reshape(rows, 1 << 10)}, checkpoint_id=out)
 
 
 # ---- keys: the metadata as torch's own planner and writer leave it, without a rank's time per key ----
@@ -189,15 +200,17 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         raise SystemExit(__doc__)
     import families
-    top, wanted = sys.argv[1], sys.argv[2:] or ["model", *SETS, "names", "wide", *families.SETS]
+    top, wanted = sys.argv[1], sys.argv[2:] or ["model", "model2", "giant", *SETS, "names", "wide", *families.SETS]
     os.makedirs(top, exist_ok=True)
     for name in wanted:
         out, began = os.path.join(top, name), time.time()
         if os.path.isdir(out):
             continue
         shutil.rmtree(out + ".part", ignore_errors=True)
-        if name == "model":
-            make_model(out + ".part")
+        if name in ("model", "model2"):
+            make_model(out + ".part", RANKS if name == "model" else 2)
+        elif name == "giant":
+            make_giant(out + ".part")
         elif name == "names":
             make_names(out + ".part")
         elif name == "wide":

@@ -15,7 +15,8 @@ usage: peers.py [--reps N] VERB ARG...          with a python that has torch, sa
   local-plan                create_default_local_load_plan: what rank 21 of 64 reads of 100,000 DTensors, each
                             stored in 8 chunks; metadata and tensors are made before, not timed
   reshard SOURCE DIM RANKS  dcp.load into DTensors cut along DIM by so many gloo ranks, memory there before;
-                            wall of the slowest, CPU of all
+                            wall of the slowest, CPU of all, bytes that all have read, memory of the largest
+                            beyond what it had before, digests of what each has (loader.py)
   check DIR                 every tensor of safetensors/ copied from `model` has the values gen.py gave it
 
 A line "ready" comes before anything is measured: whoever watches this process's memory starts there.
@@ -182,12 +183,18 @@ def local_plan(reps):
     dist.destroy_process_group()
 
 
+def said(what, name):
+    with open(f"/proc/self/{what}", encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith(name + ":"))
+
+
 def reshard_rank(rank, ranks, dim, source, reps, store, out):
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
+    import loader
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=ranks)
     mesh = init_device_mesh("cpu", (ranks,))
@@ -199,12 +206,17 @@ def reshard_rank(rank, ranks, dim, source, reps, store, out):
         local[cut] //= ranks
         state[key] = DTensor.from_local(torch.ones(local, dtype=md.properties.dtype), mesh, [Shard(cut)], run_check=False)
     gc.freeze()
-    for _ in range(reps):
+    for rep in range(reps):
         dist.barrier()
+        with open("/proc/self/clear_refs", "w") as f:
+            f.write("5")            # VmHWM begins anew
+        before, held = said("io", "rchar"), said("status", "VmRSS")
         wall, used = time.perf_counter(), cpu()
         dcp.load(state, checkpoint_id=source)
-        out.put((rank, time.perf_counter() - wall, cpu() - used,
-                 sum(t.to_local().nbytes for t in state.values())))
+        wall, used = time.perf_counter() - wall, cpu() - used
+        parts = {key: (t.shape, t.to_local().view(torch.uint8).numpy()) for key, t in state.items()}
+        out.put((rank, wall, used, sum(data.nbytes for _, data in parts.values()), said("io", "rchar") - before,
+                 (said("status", "VmHWM") - held) << 10, loader.digest(parts, dim) if rep == reps - 1 else ""))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -224,7 +236,8 @@ def reshard(reps, source, dim, ranks):
     for rep in range(reps):
         now = [by_rank[r][rep] for r in range(ranks)]
         print(json.dumps({"rep": rep, "what": "reshard", "wall": max(n[1] for n in now), "cpu": sum(n[2] for n in now),
-                          "bytes": sum(n[3] for n in now)}), flush=True)
+                          "bytes": sum(n[3] for n in now), "read": sum(n[4] for n in now), "memory": max(n[5] for n in now),
+                          "digests": [n[6] for n in now]}), flush=True)
 
 
 def check(reps, where):

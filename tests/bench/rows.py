@@ -8,13 +8,13 @@ import functools
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 
 import convert
 import gen
+import loader
 import meter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -86,49 +86,6 @@ class Bench:
                 sample = measure(side)
                 if rep >= 0:
                     self.report.add(row, what, side, sample)
-
-
-# ---- the loader ----
-
-def load(b, ranks, *words, reps=3):
-    """One job of dcpload, its ranks found by the environment: the last of several loads into the same memory."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = str(s.getsockname()[1])
-    env = dict(b.env, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    jobs = [subprocess.Popen([b.programs["dcpfs"], "load", b.set("model"), "--json", "--repeat", str(reps), *words],
-                             env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=subprocess.PIPE, text=True)
-            for r in range(ranks)]
-    said = [j.communicate()[0] for j in jobs]
-    if any(j.returncode for j in jobs):
-        raise meter.Failed(f"dcpfs load {' '.join(words)}: {[j.returncode for j in jobs]}")
-    told = json.loads(said[0])
-    return {"wall": told["seconds"], "cpu": sum(r["cpu_s"] for r in told["per_rank"]), "bytes": told["needed"]}
-
-
-def resharded(b, row, dim, ranks, bounds):
-    what = f"8 -> {ranks}, {'rows' if dim == 0 else 'columns'}"
-    b.warm("model")
-    for rep in range(b.reps):
-        for sample in b.peers("reshard", b.set("model"), str(dim), str(ranks)) if rep < b.peer_reps else []:
-            b.report.add(row, what, "torch", sample)
-        for exchange in ("never", "node"):
-            b.report.add(row, f"{what}, {exchange}", "dcpfs",
-                         load(b, ranks, "--layout", f"dim{dim}x{ranks}", "--exchange", exchange))
-    for exchange in ("never", "node"):
-        b.report.ratio(row, f"{what}, {exchange}", "torch", bounds if exchange == "never" else None, "cpu", per="bytes",
-                       like=(row, what))
-
-
-def row1(b):
-    """A checkpoint of 8 ranks loaded by 2, rows: dcp.load into DTensors, and dcpload. CPU of all ranks."""
-    resharded(b, 1, 0, 2, (3, 5))
-
-
-def row2(b):
-    """The same by 8 ranks, and its columns by 2."""
-    resharded(b, 2, 0, 8, (6, 15))
-    resharded(b, 2, 1, 2, (4, 7))
 
 
 # ---- metadata ----
@@ -470,11 +427,11 @@ def memory(b):
         b.report.most("mem", what, "memory", bounds, "B")
 
 
-ROWS = {"1": row1, "2": row2, "5": row5, "6": row6, "7": row7, "8": row8, "9": row9, "10": row10, "11": row11, "12": row12, "15": row15,
+ROWS = {**loader.ROWS, "5": row5, "6": row6, "7": row7, "8": row8, "9": row9, "10": row10, "11": row11, "12": row12, "15": row15,
         "16": row16, "17": row17, "job": row_job, "19": row19, **convert.ROWS, "mem": memory}
 # The sets of gen.py that a row reads, if not only `model`.
 NEEDS = {"5": KEY, "6": ["keys100k"], "7": ["keys100k", "model"], "8": ["keys100k", "names"],
-         "9": ["names", "whole10k", "keys10k"], "11": ["wide"], "17": [], "job": [], "mem": ["keys100k", "model"], **convert.NEEDS}
+         "9": ["names", "whole10k", "keys10k"], "11": ["wide"], "17": [], "job": [], "mem": ["keys100k", "model"], **convert.NEEDS, **loader.NEEDS}
 
 
 def measure(b, wanted):
