@@ -257,7 +257,8 @@ def sharded(rank, world, way, path):
 def files(rank, world, way, path):
     """What torch.load() gives of a file, read and mapped."""
     torch.manual_seed(4)
-    state = {"w": torch.randn(300, 7), "t": torch.randn(5, 6).to(torch.bfloat16).t(), "list": [torch.arange(3), {"n": 1, "e": [(), 1]}],
+    state = {"w": torch.randn(300, 7), "t": torch.randn(5, 6).to(torch.bfloat16).t(), "pair": (torch.ones(2), [{"x": (torch.zeros(1), "y")}, ({"z": 1},)]),
+             "list": [torch.arange(3), {"n": 1, "e": [(), 1]}],
              "size": (torch.Size([4]), [torch.float16, torch.device("cuda", 1)]), "sets": ({3, (4, b"5")}, frozenset({"x"})), "plain": [(1, [2.5, (None, True)]), range(3), 1 - 2j, slice(1, None), "text", 2 ** 90],
              "numpy": [np.float64(1.5), (np.int8(-3), np.bool_(True))], "array": (np.arange(4, dtype="f4").reshape(2, 2), bytearray(b"ab")),
              "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}

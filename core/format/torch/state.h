@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct dcp_buf;
 struct dcp_err;
 struct dcp_leaf;
 struct dcp_pv;
@@ -37,7 +38,8 @@ struct dcp_tstate {
 	const char *sealed;
 	/* The key of a stream that is one value, with no mapping around it; NULL: "". */
 	const char *whole;
-	bool tuples; /* tuples are opened like lists, not only looked into */
+	bool tuples;                /* tuples are opened like lists, not only looked into */
+	struct dcp_buf *tuple_keys; /* may be NULL: gets the keys of those, a line each */
 	/* Open every list (core/parse/pyjson/pyjson.h). */
 	bool lists;
 	/* May be NULL. Called with each leaf first; 1: emitted elsewhere; 0: not; negative: stop. */

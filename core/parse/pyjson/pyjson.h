@@ -111,6 +111,9 @@ struct dcp_walk {
 	/* May be NULL. Called with each leaf before it is examined; is_tensor is not set. 1: the
 	 * leaf is handled; 0: go on as usual; negative: stop. */
 	dcp_leaf_fn take;
+	/* May be NULL. Gets the key of each tuple that was opened, a line each; not those with a newline in them,
+	 * nor those after the first MiB. */
+	struct dcp_buf *tuples;
 };
 int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
 			 const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx);

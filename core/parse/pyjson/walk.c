@@ -8,6 +8,8 @@
 #include "core/parse/pyjson/pyjson_int.h"
 #include "core/parse/torch/torch.h"
 
+enum { MAX_TUPLES = 1 << 20 }; /* bytes of their keys; those after are not noted */
+
 struct walk {
 	const struct dcp_pystream *s;
 	struct dcp_pyjson_path path;
@@ -15,6 +17,7 @@ struct walk {
 	uint64_t visits, max_visits;
 	unsigned how;
 	dcp_leaf_fn take;
+	struct dcp_buf *tuples;
 	dcp_leaf_fn fn;
 	void *ctx;
 };
@@ -360,6 +363,22 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 	return r ? r : emit(w, v, false, false);
 }
 
+static int note_tuple(struct walk *w)
+{
+	const char *key;
+
+	if (w->tuples->n >= MAX_TUPLES)
+		return 0;
+	key = dcp_pyjson_path_key(&w->path, w->path.n);
+	if (!key)
+		return -ENOMEM;
+	if (*key && !strchr(key, '\n')) {
+		dcp_buf_str(w->tuples, key);
+		dcp_buf_add(w->tuples, "\n", 1);
+	}
+	return dcp_buf_error(w->tuples);
+}
+
 static int walk(struct walk *w, struct dcp_pv v)
 {
 	const struct dcp_pv *in = NULL;
@@ -384,6 +403,10 @@ static int walk(struct walk *w, struct dcp_pv v)
 		return walk_leaf(w, v);
 	if (w->trail.n == DCP_PYJSON_MAX_DEPTH)
 		return -E2BIG;
+	if (v.type == DCP_PV_TUPLE && w->tuples)
+		r = note_tuple(w);
+	if (r < 0)
+		return r;
 	enter(w, v);
 	if (mapping) {
 		r = walk_pairs(w, in, n);
@@ -407,6 +430,7 @@ static int walk_stream(const struct dcp_pystream *s, struct dcp_pv root,
 	w->max_visits = DCP_PYJSON_VISITS_OF(s);
 	w->how = how->how;
 	w->take = how->take;
+	w->tuples = how->tuples;
 	w->fn = fn;
 	w->ctx = ctx;
 	r = dcp_pyjson_path_init(&w->path, how->prefix, how->nprefix);

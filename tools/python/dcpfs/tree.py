@@ -16,16 +16,17 @@ class Leaf(NamedTuple):
 def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Callable[[str], bool] = lambda key: True) -> dict[Any, Any]:
     """The checkpoint, or the keys of it that are asked for, with Leafs for tensors and value(key) for objects.
 
-    Checkpoints keep the path of a key, not what its components index. What has the keys 0, 1, 2, ... becomes a list, also if it
-    was a tuple with tensors or dicts in it; the state of an optimizer keeps a dict, with integers. Empty dicts are there if the
+    Checkpoints keep the path of a key, not what its components index. What has the keys 0, 1, 2, ... becomes a list, or, of a file of
+    torch.save(), the tuple that it was; the state of an optimizer keeps a dict, with integers. Empty dicts are there if the
     format stores them.
     """
+    tuples = frozenset((ck.fact("tuples") or "").splitlines())
     root: dict[Any, Any] = {}
     for key in filter(asked, ck.objects):
         _put(root, ck.path(key), _leafs(value(key)))
     for key in filter(asked, ck):
         _put(root, ck.path(key), Leaf(key))
-    return {k: _listed(v) for k, v in root.items()}
+    return {k: _listed(v, k, tuples) for k, v in root.items()}
 
 
 def opened(ck: Checkpoint, name: str, objects: list[str], value: Callable[[str], Any]) -> Any:
@@ -75,14 +76,15 @@ def _leafs(value: Any) -> Any:
     return type(value)(map(_leafs, value)) if type(value) in (list, tuple) else value
 
 
-def _listed(node: Any, indexed: bool = True) -> Any:
+def _listed(node: Any, at: str = "", tuples: frozenset[str] = frozenset(), indexed: bool = True) -> Any:
+    """@at: its key; tuples: keys of those."""
     if not isinstance(node, dict) or not node:
         return node
     optimizer = "param_groups" in node
-    made = {k: _listed(v, not (optimizer and k == "state")) for k, v in node.items()}
+    made = {k: _listed(v, f"{at}.{k}", tuples, not (optimizer and k == "state")) for k, v in node.items()}
     if not all(isinstance(k, str) and k.isdecimal() and str(int(k)) == k for k in made):
         return made
     numbered = {int(k): v for k, v in made.items()}
     if not indexed or set(numbered) != set(range(len(numbered))):
         return numbered if not indexed else made
-    return [numbered[i] for i in range(len(numbered))]
+    return (tuple if at in tuples else list)(numbered[i] for i in range(len(numbered)))

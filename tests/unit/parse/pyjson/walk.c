@@ -146,14 +146,18 @@ static void tuples_can_be_opened(void **state)
 	struct dcp_source src;
 	struct t_zip z;
 	struct dcp_torch *t = t_torch_stream(&z, &src, text, sizeof(text) - 1);
+	struct dcp_buf tuples = DCP_BUF_INIT;
 	struct told told = { .t = t };
 
 	(void)state;
 	assert_int_equal(dcp_pyjson_walk_with(
 				 t, dcp_torch_root(t),
-				 &(struct dcp_walk){ .how = DCP_WALK_INSIDE | DCP_WALK_TUPLES },
+				 &(struct dcp_walk){ .how = DCP_WALK_INSIDE | DCP_WALK_TUPLES,
+						     .tuples = &tuples },
 				 tell, &told),
 			 0);
+	assert_string_equal(tuples.p, "a\nc.0\n");
+	dcp_buf_finish(&tuples);
 	assert_string_equal(told.text.p, "a.0! a.1=\"x\" a.2=[1,2] b=[1] c.0.0.d=null ");
 	dcp_buf_finish(&told.text);
 	dcp_torch_close(t);
