@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pathlib
+import pickle
 import random
 import signal
 import socket
@@ -263,6 +264,17 @@ class Alone(unittest.TestCase):
         saving = dcpfs.save({"step": 1, "x": object(), "w": np.zeros(2)}, self.path, "safetensors", comm=None, strict=False)
         self.assertEqual(saving.left, {"step": "the format holds tensors only"})
         self.assertIn("safetensors", dcpfs.formats())
+
+    def test_protocol_2(self):
+        """Arrays as text, which Python itself makes bytes again, in runs that are longer than one read."""
+        state = {"a": np.arange(3 * 2**20, dtype="f4"), "b": np.arange(256, dtype="u1"), "n": {"t": (1, 2)}}
+        dcpfs.save(state, self.path, "paddle", comm=None, protocol=2)
+        raw = (self.path / "model.pdparams").read_bytes()
+        self.assertEqual(raw[:2], b"\x80\2")
+        got = pickle.loads(raw)
+        for key in ("a", "b"):
+            np.testing.assert_array_equal(got[key], state[key], key)
+        self.assertEqual(got["n"], state["n"])
 
     def test_given_up(self):
         saving = dcpfs.save({"w": np.zeros(2)}, self.path, comm=None, asynchronous=True)

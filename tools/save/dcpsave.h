@@ -66,7 +66,9 @@ struct dcpsave_config {
 	uint32_t threads; /* per rank, to copy and write; 0: CPUs / ranks, at most 8 */
 	uint32_t
 		timeout_ms; /* give up when another rank is not heard of for this time; 0: 60 s */
-	uint32_t protocol; /* of pickles; 0: the format's own */
+	/* Of pickles; 0: the format's own. Protocol 2 has arrays as text, whose length is known to whoever has read them: a rank
+	 * that is alone. With several ranks it is -EINVAL for formats with arrays in pickles (paddle): give 3 or 4. */
+	uint32_t protocol;
 	uint32_t reserved;
 	const char *format; /* "torch-dcp", "safetensors", ... */
 	/* Bytes that DCPSAVE_ASYNC may copy, per rank; 0: all that this rank writes. What does not
