@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies of planes to a device that runs no kernel.
+ * covers: tools/load/memory/cuda
+ */
+#include "tests/unit/t.h"
+
+#include "tests/unit/t/load.h"
+#include "tests/unit/t/torch.h"
+#include "tests/unit/t/zip.h"
+
+static struct dcpload *open_on(const struct t_dir *d, const char *name)
+{
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .device = getenv("DCPFS_DEVICE"),
+					       .cache = "" };
+	struct dcpload_error err;
+	struct dcpload *ck;
+
+	if (dcpload_open(NULL, t_dir_path(d, name), &config, &ck, &err) < 0)
+		fail_msg("%s", err.text);
+	return ck;
+}
+
+/* A view of a storage whose planes are not whole rows. */
+static void put_view(const struct t_dir *d)
+{
+	static const int64_t shape[] = { 3, 4, 2 }, stride[] = { 101, 24, 1 };
+	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT;
+	struct t_zip z = { .torch = true };
+	float data[400];
+
+	for (size_t i = 0; i < DCP_LEN(data); i++)
+		data[i] = (float)i;
+	t_pk_start(&pickle);
+	t_pk_tensor(&pickle, "FloatStorage", "0", DCP_LEN(data), 0, shape, stride, 3);
+	t_pk_stop(&pickle);
+	t_zip_add(&z, "archive/data.pkl", pickle.p, pickle.n);
+	t_zip_add(&z, "archive/data/0", data, sizeof(data));
+	t_zip_end(&z);
+	t_dir_put(d, "view.pt", z.b.p, z.b.n);
+	t_zip_free(&z);
+}
+
+/* Planes of a file as an array of their own: where there is no kernel they are one copy, if they can be. */
+static void test_planes(void **state)
+{
+	const uint64_t lo[] = { 1, 3, 2 }, len[] = { 3, 5, 4 };
+	const struct dcpload_want want = {
+		.size = sizeof(want), .ndim = 3, .key = "model.f", .lo = lo, .len = len
+	};
+	struct t_dir d;
+
+	(void)state;
+
+	t_dir_make(&d, "test_planes");
+	put_view(&d);
+	t_load_put(
+		&d, "model.safetensors",
+		"{\"model.f\":{\"dtype\":\"F32\",\"shape\":[8,16,8],\"data_offsets\":[0,4096]},"
+		"\"model.b\":{\"dtype\":\"U8\",\"shape\":[64,64],\"data_offsets\":[4096,8192]}}"
+		"  ",
+		3);
+	assert_int_equal(setenv("FAKE_CUDA_FAIL", "cuModuleLoadData:0:222", 1), 0);
+	for (int view = 0; view < 2; view++) {
+		struct dcpload *ck = open_on(&d, view ? "view.pt" : "model.safetensors");
+		struct dcpload_error err = { 0 };
+		struct dcpload_plan *p;
+
+		assert_int_equal(dcpload_plan_create(ck, 0, &p, &err), 0);
+		assert_int_equal(view ? dcpload_want_layout(p, "fsdp1", 0, NULL, &err)
+				      : dcpload_want(p, &want, &err),
+				 0);
+		assert_int_equal(dcpload_plan_finish(p, &err), 0);
+		if (dcpload_execute(p, &err) < 0 || dcpload_check(p, &err) < 0)
+			fail_msg("%s", err.text);
+		dcpload_plan_free(p);
+		dcpload_close(ck);
+	}
+	unsetenv("FAKE_CUDA_FAIL");
+	t_dir_remove(&d);
+}
+
+T_TESTS()
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_planes) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
