@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""torchtitan's own small models, and hf/ against what its state-dict adapters make of them: every tensor byte for byte.
+
+usage: torchtitan_models.py DCPFS        with a python that has torchtitan (0.3.0) and torch (2.15.0)
+
+Their state dicts are saved by torch.distributed.checkpoint, as torchtitan does; config.json has the numbers that the rules ask for.
+Llama 3 and Qwen 3 train queries, keys and values as one matrix, which is also saved as such, as releases did that had no hook to cut it.
+"""
+import importlib
+import inspect
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors import safe_open
+
+MODELS = {"llama3": ("debugmodel",), "qwen3": ("debugmodel", "debugmodel_moe"), "deepseek_v3": ("debugmodel",)}
+TYPES = {"llama3": "llama", "qwen3": "qwen3", "deepseek_v3": "deepseek_v3"}
+
+
+def made(module, flavor):
+    """The configuration of a flavor: what attention and communication it is to use does not change its weights."""
+    make = {k: v for name, v in vars(module).items() if name.endswith("_configs") and isinstance(v, dict) for k, v in v.items()}[flavor]
+    wanted = {"attn_backend": "flex", "moe_comm_backend": "standard"}
+    return make(**{k: v for k, v in wanted.items() if k in inspect.signature(make).parameters}) if callable(make) else make
+
+
+def config_json(kind, config, state):
+    first = config.layers[0].attention
+    heads = first.n_heads
+    out = {"model_type": TYPES[kind] + ("_moe" if kind == "qwen3" and any("moe." in k for k in state) else ""), "num_attention_heads": heads,
+           "hidden_size": config.dim, "num_hidden_layers": len(config.layers), "vocab_size": config.vocab_size,
+           "num_key_value_heads": getattr(first, "n_kv_heads", None) or heads, "tie_word_embeddings": bool(getattr(config, "enable_weight_tying", False))}
+    if getattr(first, "head_dim", None):
+        out["head_dim"] = first.head_dim
+    return out
+
+
+def uncut(state):
+    """Queries, keys and values of a layer in one matrix, by groups, as FusedQKVLinear holds them."""
+    out = dict(state)
+    for key in [k for k in state if k.endswith("qkv_linear.wq.weight")]:
+        at = key[:-len("wq.weight")]
+        q, k, v = (out.pop(f"{at}w{x}.weight") for x in "qkv")
+        groups = len(k) // HEAD[0]
+        parts = [x.reshape(groups, -1, HEAD[0], x.shape[1]) for x in (q, k, v)]
+        out[f"{at}wqkv.weight"] = torch.cat(parts, 1).reshape(-1, q.shape[1])
+    return out
+
+
+HEAD = [0]
+
+
+def check(program, top, name, state, config, want):
+    source, at = top / name, top / f"{name}-mnt"
+    dcp.save(state, checkpoint_id=str(source / "step-10"))
+    (source / "step-10" / "config.json").write_text(json.dumps(config))
+    at.mkdir()
+    subprocess.run([program, "mount", source, at], check=True)
+    try:
+        got = {}
+        for part in (at / "latest" / "hf").glob("*.safetensors"):
+            with safe_open(part, "pt") as f:
+                got |= {k: f.get_tensor(k) for k in f.keys()}
+        page = (at / "latest" / "hf" / "README.md").read_text()
+    finally:
+        subprocess.run([program, "umount", "-z", at], check=True)
+    wrong = [k for k in sorted(set(got) ^ set(want)) if not (k == "lm_head.weight" and config["tie_word_embeddings"])]
+    wrong += [k for k in sorted(set(got) & set(want)) if not torch.equal(got[k], want[k])]
+    print(name, "equal" if not wrong else f"NOT EQUAL: {wrong[:6]}", len(got), [l for l in page.splitlines() if "| rules |" in l or "no rule fits" in l], flush=True)
+    return not wrong
+
+
+def main(program):
+    top, bad = pathlib.Path(tempfile.mkdtemp()), 0
+    os.environ["DCPFS_CACHE"] = str(top / "cache")
+    for kind, flavors in MODELS.items():
+        module = importlib.import_module(f"torchtitan.models.{kind}")
+        adapter = next(v for k, v in vars(importlib.import_module(f"torchtitan.models.{kind}.state_dict_adapter")).items()
+                       if k.lower() == f"{kind.replace('_', '')}statedictadapter")
+        for flavor in flavors:
+            config = made(module, flavor)
+            torch.manual_seed(3)
+            model = config.build()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.copy_(torch.randn(p.shape))
+            state = model.state_dict()
+            HEAD[0] = getattr(config.layers[0].attention, "head_dim", None) or config.dim // config.layers[0].attention.n_heads
+            want = {k: v.contiguous() for k, v in adapter(config, None).to_hf({k: v for k, v in state.items() if "tokens_per_expert" not in k}).items()}
+            said = config_json(kind, config, state)
+            bad += not check(program, top, f"{kind}-{flavor}", state, said, want)
+            if any("qkv_linear.wq" in k for k in state):
+                bad += not check(program, top, f"{kind}-{flavor}-wqkv", uncut(state), said, want)
+    shutil.rmtree(top)
+    sys.exit(bad != 0)
+
+
+main(os.path.abspath(sys.argv[1]))
