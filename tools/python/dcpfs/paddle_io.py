@@ -128,9 +128,9 @@ def same_keys(state: Any, group: Any) -> bool:
 def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limit: int, protocol: int = 4,
            use_binary_format: bool = False) -> None:
     """Collective. Ranks @to of the group write the tensors that all have; of a key that several have that of the last one."""
-    if use_binary_format:
+    if use_binary_format and group.rank in to:
         raise NotImplementedError("with use_binary_format one tensor is saved, not a dict")
-    if not to:
+    if use_binary_format or not to:
         return
     if group.rank in to:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
