@@ -276,6 +276,15 @@ class Alone(unittest.TestCase):
             np.testing.assert_array_equal(got[key], state[key], key)
         self.assertEqual(got["n"], state["n"])
 
+    def test_direct(self):
+        """Past the page cache or not, the same bytes: a piece of many pages at no page's beginning, and short ones."""
+        state, wrote = {"w": np.random.default_rng(3).bytes(5000001), "v": b"short"}, []
+        state = {k: np.frombuffer(v, "u1") for k, v in state.items()}
+        for direct in (False, True):
+            dcpfs.save(state, self.path, "safetensors", comm=None, direct=direct, replace=True)
+            wrote.append(pathlib.Path(self.path, "model.safetensors").read_bytes())
+        self.assertEqual(wrote[0], wrote[1])
+
     def test_given_up(self):
         saving = dcpfs.save({"w": np.zeros(2)}, self.path, comm=None, asynchronous=True)
         saving.close()

@@ -233,7 +233,8 @@ static int put(struct job *j, const struct piece *p, struct save_sum *sum, struc
 	if (rc < 0)
 		return dcp_err_say(err, rc);
 	rc = write_piece(j, p);
-	sum->hash = dcp_hash64(j->buf, p->n);
+	if (j->team->s->noted)
+		sum->hash = dcp_hash64(j->buf, p->n);
 	if (p->run->crc32)
 		sum->crc32 = dcp_crc32(0, j->buf, p->n);
 	return rc < 0 ? save_fail(j->team->s, rc, save_files(j->team->s)[p->run->file].name,

@@ -58,6 +58,7 @@ DCPSAVE_API int dcpsave_format_at(uint64_t i, const char **name, const char **wh
 #define DCPSAVE_PARTIAL (1u << 2)   /* what the format cannot hold is listed, not an error */
 #define DCPSAVE_SAME_KEYS (1u << 3) /* all ranks must give the same tensors and objects */
 #define DCPSAVE_FILE (1u << 4)      /* @path is one file, whatever its name ends with */
+#define DCPSAVE_DIRECT (1u << 5)    /* O_DIRECT, where the file system has it */
 
 /* All ranks must give the same but for @threads, @staging and @timeout_ms. */
 struct dcpsave_config {

@@ -108,8 +108,8 @@ int save_journal_begin(struct save *s, struct dcp_err *err)
 	size_t size = sizeof(struct head) + s->npieces * sizeof(struct save_sum);
 	int rc = 0;
 
-	/* Ranks that write what they hold in memory have nothing to go on with. */
-	if (s->opts.ranks <= 1 || !s->opts.by_owner)
+	/* Who writes what is in memory has nothing to go on with. */
+	if (!s->opts.by_owner)
 		rc = save_leads(s) ? begin(s, size) : join(s, size);
 	if (rc == -ESTALE)
 		return rc;

@@ -255,6 +255,7 @@ static int create(struct dcpsave *s, struct dcp_err *err)
 		.rank = s->gathers ? 0 : s->comm->rank,
 		.ranks = ranks > 1 && !s->gathers ? ranks : 0,
 		.by_owner = true,
+		.direct = s->config.flags & DCPSAVE_DIRECT,
 	};
 
 	return save_create(&how, &s->save, err);

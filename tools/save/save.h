@@ -44,8 +44,8 @@ struct save_opts {
 	unsigned jobs;        /* threads; 0: as many as processors, at most 8 */
 	uint64_t identity;    /* of what is read: another number, and nothing is resumed */
 	uint32_t rank, ranks; /* of the processes that share it; ranks 0: alone */
-	bool by_owner;        /* each writes the parts of its own rank; else equal shares */
-	bool direct;          /* O_DIRECT, where the file system has it */
+	bool by_owner; /* each writes the parts of its own rank, and nothing is resumed; else equal shares */
+	bool direct;                         /* O_DIRECT, where the file system has it */
 	const struct dcp_progress *progress; /* called by the thread that calls save_data() */
 };
 

@@ -16,7 +16,7 @@ from .objects import encode
 from .piece import device_of, is_tensor, pieces
 
 Path = Union[str, os.PathLike[str]]
-REPLACE, ASYNC, PARTIAL, SAME_KEYS, FILE = 1, 2, 4, 8, 16
+REPLACE, ASYNC, PARTIAL, SAME_KEYS, FILE, DIRECT = 1, 2, 4, 8, 16, 32
 
 
 class Saving:
@@ -166,7 +166,7 @@ def encodable(value: Any) -> bool:
 
 
 def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *, comm: Any = "auto", replace: bool = False,
-         asynchronous: bool = False, strict: bool = True, same_keys: bool = False, **how: Any) -> Saving:
+         asynchronous: bool = False, strict: bool = True, same_keys: bool = False, direct: bool = False, **how: Any) -> Saving:
     """Collective. Write @state_dict, what this rank holds of it, as a checkpoint of @format (dcpfs.formats()) at @path.
 
     Nested dicts, and lists in which there are dicts or tensors, are flattened to keys joined by dots. Tensors are arrays of numpy,
@@ -178,14 +178,15 @@ def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *
     checkpoint that is there gives way when the new one is complete. asynchronous: memory is copied, at most how["staging"]
     bytes (what does not fit is written at once), and wait() of the result, which is collective, completes the checkpoint; a
     communicator of the caller must live until then. strict: what the format cannot hold is an error; otherwise it is left
-    out and listed. same_keys: keys that only some ranks give are an error. device: the GPU
+    out and listed. same_keys: keys that only some ranks give are an error.
+    direct: write past the page cache, which takes less CPU time; who loads next reads from the disk. device: the GPU
     whose memory is read where it is, "cuda:0"; default: that of the first tensor that is on one. how: threads, staging, timeout,
     max_shard, protocol.
 
     DcpfsError: the same on all ranks, whichever failed. Nothing is left then.
     """
     ranks, ours = as_comm(comm)
-    flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (not strict) | SAME_KEYS * same_keys)
+    flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (not strict) | SAME_KEYS * same_keys | DIRECT * direct)
     saving: Optional[Saving] = None
     try:
         how.setdefault("device", next(filter(None, (device_of(v) for _, v in flat(state_dict))), None))
