@@ -28,7 +28,7 @@ int dcp_valuing_seconds(struct dcp_valuing *w)
 
 	w->values--; /* it has begun */
 	rc = dcp_valuing_float(w, &v);
-	if (rc == 0 && !(fabs(v) < 86400e9))
+	if (rc == 0 && !(fabs(v) < 9e12))
 		rc = dcp_valuing_damaged(w);
 	if (rc == 0 && w->p)
 		put_span(w->p, llround(v * 1e6));
@@ -52,6 +52,8 @@ static int scan_clock(const char *s, unsigned *hms, unsigned *us)
 	hms[2] = 0;
 	if (sscanf(s, "%2u:%2u%n:%2u%n", &hms[0], &hms[1], &n, &hms[2], &n) < 2)
 		return 0;
+	if (hms[0] > 23 || hms[1] > 59 || hms[2] > 59)
+		return 0;
 	if (s[n] == '.' && sscanf(s + n, ".%6u%n", us, &more) == 1)
 		n += more;
 	return n;
@@ -64,7 +66,8 @@ static bool parse_time(const char *class, const char *s, struct clock *c)
 	int n = 0;
 
 	if (!is_time) {
-		if (sscanf(s, "%4u-%2u-%2u%n", &ymd[0], &ymd[1], &ymd[2], &n) != 3)
+		if (sscanf(s, "%4u-%2u-%2u%n", &ymd[0], &ymd[1], &ymd[2], &n) != 3 ||
+		    ymd[0] > 9999 || ymd[1] > 12 || ymd[2] > 31)
 			return false;
 		c->state[c->n++] = (uint8_t)(ymd[0] >> 8);
 		for (int i = 0; i < 3; i++)

@@ -175,6 +175,26 @@ static void refusals(void **state)
 	}
 }
 
+/* Numbers and text that an index may hold for a class that cannot have them. */
+static void no_such_time(void **state)
+{
+	const struct dcp_object o[] = {
+		object("datetime.timedelta", "1e300"),
+		object("datetime.timedelta", "9.1e12"),
+		object("datetime.time", "\"24:00:00\""),
+		object("datetime.date", "\"-999-01-01\""),
+		object("datetime.datetime", "\"2024-01-02T03:04:05+-1:00\""),
+		object("datetime.datetime", "\"2024-01-02 03:04:05\""),
+		object("numpy.float32", "\"1\""),
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(o); i++) {
+		t_case(o[i].json);
+		assert_string_equal(dcp_value_refuses(&o[i], false), "its JSON is damaged");
+	}
+}
+
 static void too_deep(void **state)
 {
 	char json[601];
@@ -429,11 +449,12 @@ static void ranks(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip),     cmocka_unit_test(refusals),
-		cmocka_unit_test(too_deep),       cmocka_unit_test(nested),
-		cmocka_unit_test(lists),          cmocka_unit_test(ranks),
-		cmocka_unit_test(refused_dtypes), cmocka_unit_test(no_place),
-		cmocka_unit_test(refused_keys),   cmocka_unit_test(shared),
+		cmocka_unit_test(round_trip), cmocka_unit_test(refusals),
+		cmocka_unit_test(too_deep),   cmocka_unit_test(no_such_time),
+		cmocka_unit_test(nested),     cmocka_unit_test(lists),
+		cmocka_unit_test(ranks),      cmocka_unit_test(refused_dtypes),
+		cmocka_unit_test(no_place),   cmocka_unit_test(refused_keys),
+		cmocka_unit_test(shared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
