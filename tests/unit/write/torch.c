@@ -197,7 +197,7 @@ static void no_such_time(void **state)
 
 static void too_deep(void **state)
 {
-	char json[601];
+	char json[601] = "";
 	struct dcp_object o = object("list", json);
 
 	(void)state;
