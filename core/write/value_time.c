@@ -88,8 +88,10 @@ static bool parse_time(const char *class, const char *s, struct clock *c)
 	if (c->zone) {
 		int sign = *s == '-' ? -1 : 1, len = scan_clock(s + 1, hms, &us);
 
+		if (len == 0)
+			return false;
 		c->shift = sign * ((hms[0] * 3600ll + hms[1] * 60 + hms[2]) * 1000000 + us);
-		s += len ? 1 + len : 0;
+		s += 1 + len;
 	}
 	return n && *s == '\0';
 }
