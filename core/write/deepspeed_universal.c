@@ -24,8 +24,8 @@
 #include "core/base/intern.h"
 #include "core/model/dtype.h"
 #include "core/write/formats.h"
-#include "core/write/torch.h"
-#include "core/write/value.h"
+#include "core/write/torch/torch.h"
+#include "core/write/value/value.h"
 
 #define TAG "universal"
 

@@ -13,9 +13,9 @@
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/write/formats.h"
-#include "core/write/torch.h"
+#include "core/write/torch/torch.h"
 #include "core/write/tree.h"
-#include "core/write/value.h"
+#include "core/write/value/value.h"
 
 struct saving {
 	const struct dcp_write_set *set;

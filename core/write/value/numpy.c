@@ -11,7 +11,7 @@
 #include "core/model/dtype.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/ndarray.h"
-#include "core/write/value_int.h"
+#include "core/write/value/value_int.h"
 
 /* ---- numbers of numpy ---- */
 

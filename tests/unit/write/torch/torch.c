@@ -2,7 +2,7 @@
 /*
  * Objects as values and sets as nested values: written as pickles, and read by core's own reader. The
  * files of torch are tests/cli/export.py's.
- * covers: value, tree, torch_save, torch_dcp
+ * covers: torch, save, dcp, write/value/value, write/tree
  */
 #include "tests/unit/t.h"
 
@@ -12,9 +12,9 @@
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/source.h"
 #include "core/write/formats.h"
-#include "core/write/torch.h"
+#include "core/write/torch/torch.h"
 #include "core/write/tree.h"
-#include "core/write/value.h"
+#include "core/write/value/value.h"
 #include "tests/unit/t/write.h"
 
 static struct dcp_object object(const char *type, const char *json)

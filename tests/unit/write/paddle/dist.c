@@ -2,7 +2,7 @@
 /*
  * A set of two ranks. The bytes, told by their CRC-32, are those that CPython unpickled to the right values;
  * tests/cli/export_paddle reads such files back.
- * covers: paddle_dist, ndarray
+ * covers: dist, write/ndarray
  */
 #include "tests/unit/t.h"
 

@@ -18,7 +18,7 @@
 #include "core/write/formats.h"
 #include "core/write/ndarray.h"
 #include "core/write/tree.h"
-#include "core/write/value.h"
+#include "core/write/value/value.h"
 
 enum { PART = (1 << 30) - 1 }; /* bytes an array of protocols 2 and 3 has at most */
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/write/value_int.h"
+#include "core/write/value/value_int.h"
 
 static void put_span(struct dcp_pickler *p, int64_t us)
 {

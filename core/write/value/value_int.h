@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * value_int: what these share:
+ * value_int: what the files of this folder share:
  *
- *	value_text.c   JSON text, and the classes that it does not tell
- *	value_numpy.c  numbers and arrays of numpy
- *	value_time.c   dates and times
- *	value.c        everything else
+ *	text.c   JSON text, and the classes that it does not say
+ *	numpy.c  numbers and arrays of numpy
+ *	time.c   dates and times
+ *	value.c  everything else
  */
 #pragma once
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "core/base/buf.h"
-#include "core/write/value.h"
+#include "core/write/value/value.h"
 
 /* JSON text on its way into a pickle, or (@p NULL) only looked at. */
 struct dcp_valuing {

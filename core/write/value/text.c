@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/parse/pyjson/pyjson.h"
-#include "core/write/value_int.h"
+#include "core/write/value/value_int.h"
 
 int dcp_valuing_damaged(struct dcp_valuing *w)
 {

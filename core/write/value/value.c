@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/write/value.h"
+#include "core/write/value/value.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "core/base/number.h"
 #include "core/model/dtype.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/write/value_int.h"
+#include "core/write/value/value_int.h"
 
 enum { MAX_DEPTH = 128, MAX_DIGITS = 10000 };
 

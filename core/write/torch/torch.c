@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/write/torch.h"
+#include "core/write/torch/torch.h"
 
 #include <stdio.h>
 #include <string.h>
