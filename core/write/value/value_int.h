@@ -59,7 +59,7 @@ int dcp_valuing_args(struct dcp_valuing *w);
 /* A string of bytes. */
 int dcp_valuing_base64(struct dcp_valuing *w, struct dcp_buf *out);
 
-/* ---- value_numpy.c ---- */
+/* ---- numpy.c ---- */
 
 /* A number, or {"$float": "nan"}. */
 int dcp_valuing_float(struct dcp_valuing *w, double *out);
