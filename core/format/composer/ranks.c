@@ -64,6 +64,7 @@ static int emit_version(const struct emitter *w)
 	const struct dcp_pv *v = dcp_pv_get(dcp_torch_root(w->t), "state");
 	const char *version = NULL;
 	char text[64];
+	int rc;
 
 	v = v ? dcp_pv_get(*v, "metadata") : NULL;
 	v = v ? dcp_pv_get(*v, "composer_env_info") : NULL;
@@ -71,8 +72,8 @@ static int emit_version(const struct emitter *w)
 	version = v ? dcp_pv_str(*v) : NULL;
 	snprintf(text, sizeof(text), "composer%s%.40s", version ? " " : "",
 		 version ? version : "");
-	return sink->meta(sink->ctx, "framework", text) |
-	       sink->meta(sink->ctx, "lists", "opened");
+	rc = sink->meta(sink->ctx, "framework", text);
+	return rc < 0 ? rc : sink->meta(sink->ctx, "lists", "opened");
 }
 
 /* @why says what is wrong with the file; @w->err what ends the load. */

@@ -68,7 +68,7 @@ int dcp_valuing_scalar(struct dcp_valuing *w, const char *code);
 /* Behind {"$ndarray": */
 int dcp_valuing_array(struct dcp_valuing *w, const char *class, bool hashable);
 
-/* ---- value_time.c: they have begun ---- */
+/* ---- time.c: they have begun ---- */
 
 int dcp_valuing_seconds(struct dcp_valuing *w);
 int dcp_valuing_time(struct dcp_valuing *w, const char *class);
