@@ -79,7 +79,7 @@ def machines():
     """What a rank has decides for all."""
     source = checkpoint(1)
     without, other = lib.fresh("lib"), lib.fresh("lib")
-    fakes = pathlib.Path(os.environ["LD_LIBRARY_PATH"].split(":")[0]).resolve()
+    fakes = next(p.parent.resolve() for w in os.environ["LD_LIBRARY_PATH"].split(":") if (p := pathlib.Path(w, "libcuda.so.1")).exists())
     for folder in (without, other):
         (folder / "libcuda.so.1").symlink_to(fakes / "libcuda.so.1")
     (without / "libnccl.so.2").touch()  # one that the machine may have is not opened

@@ -54,7 +54,7 @@ static int rank_differ(const struct dcpload_comm *comm, void *arg)
 		bad += expect(rc == 0);
 		if (comm->rank == 0)
 			r->spoil(r->d);
-		bad += expect(comm->allgather(comm->ctx, word, 8, all, 0) == 0);
+		bad += expect(comm->allgather(comm->ctx, word, 8, all, 10000) == 0);
 		rc = dcpload_execute(p, &err);
 	}
 	if (rc != r->rc || (rc && (err.code != rc || !strstr(err.text, r->says)))) {
