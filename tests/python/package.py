@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import base
 from base import dcpfs, golden, np
@@ -362,6 +363,11 @@ class Package(unittest.TestCase):
                               str(base.ROOT / "tools/python")], capture_output=True, text=True,
                              env={"DCPFS_LIBRARY": "/nowhere/libdcpload.so.0"})
         self.assertIn("ImportError: libdcpload.so.0 is not found", got.stderr)
+
+    def test_old_library(self):
+        with unittest.mock.patch.dict(_lib.FUNCTIONS["dcpload"], tomorrow=()):
+            with self.assertRaisesRegex(ImportError, r"libdcpload\S* is older than this package \(no dcpload_tomorrow\): build again, or set DCPFS_LIB"):
+                _lib.library.__wrapped__()
 
     def test_files(self):
         """Every file of the package is short, and imports only files that do not import it in turn, for types neither."""

@@ -206,11 +206,12 @@ def library(name: str = "dcpload") -> ctypes.CDLL:
     else:
         raise ImportError(f"{SONAME.format(name)} is not found; build dcpfs, or say where libdcpload.so.0 is in DCPFS_LIBRARY\n  " +
                           "\n  ".join(why))
-    for word, args in FUNCTIONS[name].items():
-        function = getattr(lib, f"{name}_{word}")
-        function.argtypes, function.restype = args, c_int
-    for word, (result, args) in OTHERS[name].items():
-        function = getattr(lib, f"{name}_{word}")
+    results = {word: (c_int, args) for word, args in FUNCTIONS[name].items()}
+    for word, (result, args) in {**results, **OTHERS[name]}.items():
+        try:
+            function = getattr(lib, f"{name}_{word}")
+        except AttributeError:
+            raise ImportError(f"{place} is older than this package (no {name}_{word}): build again, or set DCPFS_LIBRARY") from None
         function.argtypes, function.restype = args, result
     abi = getattr(lib, name + "_abi")()
     if abi != ABI:
