@@ -108,6 +108,21 @@ class Alone(unittest.TestCase):
         np.testing.assert_array_equal(got[KEY].numpy(), dcpfs.open(SOURCE)[KEY].numpy())
         self.assertEqual(got[KEY].dtype, "F32")
 
+    def test_no_key(self):
+        self.assertEqual(list(dcpfs.load(SOURCE, comm=None, keys=KEY)), [KEY])
+        self.assertNotIn(KEY, dcpfs.load(SOURCE, comm=None, skip=KEY))
+        for layout in (None, "fsdp1"):
+            with self.assertRaisesRegex(KeyError, "model.norm.weigh.*nearest is model.norm.weight"):
+                dcpfs.load(SOURCE, layout, comm=None, keys=["model.*", "model.norm.weigh"])
+        got = dcpfs.load(SOURCE, comm=None, keys=[KEY, "nosuch.*"], strict=False)
+        self.assertEqual((list(got), list(got.missing)), ([KEY], ["nosuch.*"]))
+
+    def test_ranks(self):
+        """One process is not eight, unless it says which."""
+        with self.assertRaisesRegex(ValueError, "^fsdp8 has 8 ranks, 1 is running: start 8 .* rank=R$"):
+            dcpfs.load(SOURCE, "fsdp8", comm=None)
+        self.assertIn(KEY, dcpfs.load(SOURCE, "fsdp8", 0, comm=None))
+
     def test_into(self):
         with dcpfs.open(SOURCE) as ck:
             t = ck[KEY]

@@ -92,11 +92,30 @@ def as_comm(comm: Any) -> tuple[Comm, bool]:
     return GroupComm(comm), True
 
 
+def _unknown(ck: Checkpoint, keys: Sequence[str]) -> dict[str, str]:
+    """{word: why} of those that are no key, prefix or glob of any tensor."""
+    missing = dict[str, str]()
+    for word in keys:
+        try:
+            if word in ck:  # also one that cannot be read
+                continue
+            every = Plan(ck)
+            every.want_layout("fsdp1", 0, [word])
+            if next(every.parts(), None) is None:
+                ck[word]
+        except KeyError as e:
+            missing[word] = e.args[0]
+    return missing
+
+
 def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int], comm: Comm, into: Optional[Mapping[str, Any]],
          keys: Sequence[str], skip: Sequence[str], dtype: Optional[str], stream: Any) -> None:
     streams = {getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)) or 1} if stream is not None else set()
     if layout is None and ck.layout:
         layout, rank = ck.layout[0], ck.layout[1] if rank is None else rank
+    if layout and rank is None and (n := ck.ranks(layout)) != comm.ranks:
+        raise ValueError(f"{layout} has {n} ranks, {comm.ranks} {'is' if comm.ranks == 1 else 'are'} running: start {n} "
+                         f"(torchrun --nproc-per-node {n}, mpirun -np {n}), or load one rank alone with rank=R")
     if into is None:
         plan.want_layout(layout or "fsdp1", (comm.rank if rank is None else rank) if layout else 0, keys, skip, dtype)
         into = {}
@@ -113,15 +132,15 @@ def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int],
 
 
 def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, rank: Optional[int] = None, *,
-         version: Optional[str] = "latest", comm: Any = "auto", keys: Sequence[str] = (), skip: Sequence[str] = (),
-         dtype: Optional[str] = None, into: Optional[Mapping[str, Any]] = None, strict: bool = True,
+         version: Optional[str] = "latest", comm: Any = "auto", keys: Union[str, Sequence[str]] = (),
+         skip: Union[str, Sequence[str]] = (), dtype: Optional[str] = None, into: Optional[Mapping[str, Any]] = None, strict: bool = True,
          stream: Any = None, **how: Any) -> Loaded:
     """Collective. Load what a rank holds of a checkpoint, each byte read once for all ranks where that is faster.
 
     layout: "fsdp8", "tp4:llama", a file; None: the one that the source names (a rank's directory), or whole tensors.
-    rank: of the layout; None: this process's. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
-    process group of torch.distributed. keys, skip: select keys by names, prefixes or globs. dtype: convert
-    floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
+    rank: of the layout; None: this process's, of as many as the layout has. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
+    process group of torch.distributed. keys, skip: select keys by names, prefixes or globs, one or
+    several; KeyError: one of keys fits no tensor. dtype: convert floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
     their dtypes. strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache, device
     (dcpfs.open); with device="cuda" tensors are dcpfs.DeviceArray, and into= may hold memory of that GPU. stream: of torch, of cupy
     or a number; memory of the GPU is written after what is queued there. None: the one that into= names (torch's current stream,
@@ -129,12 +148,17 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
 
     Arrays share memory that is freed with the last of them. DcpfsError: the same on all ranks, whichever failed.
     """
+    keys, skip = ([keys] if isinstance(keys, str) else keys), ([skip] if isinstance(skip, str) else skip)
     ranks, ours = as_comm(comm)
     try:
         with Checkpoint(source, version, comm=ranks, **how) as ck:
             plan = Plan(ck, 0 if strict else PARTIAL)
             failure: Optional[Exception] = None
+            unknown = dict[str, str]()
             try:
+                unknown = _unknown(ck, keys)
+                if unknown and strict:
+                    raise KeyError(next(iter(unknown.values())))
                 _add(ck, plan, layout, rank, ranks, into, keys, skip, dtype, stream)
             except Exception as e:
                 failure = e
@@ -142,7 +166,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
             plan.finish().execute()
             got = Loaded(into if into is not None else {p.key: plan.array(p) for p in plan.parts()})
             got.version, got.report = ck.version, plan.report
-            got.missing = {k: why for name, found in plan.problems.items() if name != "unexpected" for k, why in found.items()}
+            got.missing = unknown | {k: why for name, found in plan.problems.items() if name != "unexpected" for k, why in found.items()}
             return got
     finally:
         if ours:
