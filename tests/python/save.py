@@ -252,10 +252,12 @@ class Alone(unittest.TestCase):
     def test_refused(self):
         with self.assertRaisesRegex(TypeError, "^x: a object is no plain data"):
             dcpfs.save({"x": object()}, self.path, comm=None)
-        with self.assertRaisesRegex(dcpfs.DcpfsError, "^step: the format holds tensors only"):
+        with self.assertRaisesRegex(dcpfs.DcpfsError, "^step: the format holds tensors only; strict=False leaves it out$"):
             dcpfs.save({"step": 1}, self.path, "safetensors", comm=None)
         with self.assertRaisesRegex(dcpfs.DcpfsError, 'no format is called "zip"; there are .*safetensors'):
             dcpfs.save({"step": 1}, self.path, "zip", comm=None)
+        with self.assertRaisesRegex(TypeError, "^state_dict is a list, not a dict$"):
+            dcpfs.save([np.zeros(2)], self.path, comm=None)
         with self.assertRaisesRegex(ValueError, "two leaves are called a.b"):
             dcpfs.save({"a": {"b": 1}, "a.b": 2}, self.path, comm=None)
         with self.assertRaisesRegex(dcpfs.DcpfsError, r"^w: elements .* stored nowhere"):
@@ -263,6 +265,8 @@ class Alone(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder.name), [])
         saving = dcpfs.save({"step": 1, "x": object(), "w": np.zeros(2)}, self.path, "safetensors", comm=None, strict=False)
         self.assertEqual(saving.left, {"step": "the format holds tensors only"})
+        with self.assertRaisesRegex(dcpfs.DcpfsError, "is there already; replace=True replaces it$"):
+            dcpfs.save({"step": 1}, self.path, comm=None)
         self.assertIn("safetensors", dcpfs.formats())
 
     def test_protocol_2(self):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import itertools
 import os
 from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int64, c_uint32, c_void_p
 from typing import Any, Iterator, Optional, Sequence, Union
 
-from ._lib import SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
+from ._lib import DcpfsError, SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
 from .comm import Comm
 from .load import as_comm
 from .objects import encode
@@ -36,7 +37,16 @@ class Saving:
         config = SaveConfig(ctypes.sizeof(SaveConfig), flags, threads, max(1, int(timeout * 1000)), protocol, 0,
                             encoded(format, "a format"), staging, max_shard, numbers(gather_to, c_uint32), len(gather_to),
                             max_grouped, encoded(device, "a device") if device else None)
-        call("open", comm.pointer if comm else None, encoded(self.path, "a path"), byref(config), byref(self._handle), of="dcpsave")
+        self._call("open", comm.pointer if comm else None, encoded(self.path, "a path"), byref(config), byref(self._handle))
+
+    def _call(self, name: str, *args: Any) -> None:
+        """call(), and its error says which option helps."""
+        try:
+            call(name, *args, of="dcpsave")
+        except DcpfsError as e:
+            hint = ("replace=True replaces it" if e.code == errno.EEXIST and not self._flags & REPLACE else
+                    "strict=False leaves it out" if e.code == errno.ENOTSUP and not self._flags & (PARTIAL | FILE) else "")
+            raise (DcpfsError(e.code, f"{e.text}; {hint}", e.rank) if hint else e) from None
 
     @property
     def handle(self) -> c_void_p:
@@ -69,8 +79,8 @@ class Saving:
 
     def write(self) -> Saving:
         """Collective. Write what was added, or begin to."""
-        call("plan", self.handle, of="dcpsave")
-        call("write", self.handle, of="dcpsave")
+        self._call("plan", self.handle)
+        self._call("write", self.handle)
         self._keep.clear()
         return self
 
@@ -144,7 +154,9 @@ def _is_opened(value: Any) -> bool:
 
 
 def fill(saving: Saving, state: Mapping[Any, Any], strict: bool) -> None:
-    """Add all of a state dict. ValueError: two leaves have one key."""
+    """Add all of a state dict. TypeError: it is none. ValueError: two leaves have one key."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state_dict is a {type(state).__name__}, not a dict")
     seen = set[str]()
     for path, value in flat(state):
         key = ".".join(map(str, path))
@@ -189,7 +201,8 @@ def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *
     flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (not strict) | SAME_KEYS * same_keys | DIRECT * direct)
     saving: Optional[Saving] = None
     try:
-        how.setdefault("device", next(filter(None, (device_of(v) for _, v in flat(state_dict))), None))
+        leaves = flat(state_dict) if isinstance(state_dict, Mapping) else ()
+        how.setdefault("device", next(filter(None, (device_of(v) for _, v in leaves)), None))
         saving = Saving(path, format, ranks, flags=flags, **how)
         failure: Optional[Exception] = None
         try:
