@@ -82,6 +82,10 @@ static const struct opt opts[] = {
 	{ .name = "verify",
 	  .help = "read back and compare before it gets its name",
 	  AT(verify) },
+	{ .name = "partial",
+	  .help = "leave out what cannot be read; default: refuse",
+	  AT(partial),
+	  .hidden = true },
 	{ .name = "force",
 	  .help = "replace a checkpoint that is there; --resume: go on",
 	  AT(force) },
@@ -287,6 +291,8 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 		code = pick_open(&x->pick, args, &x->opts->pick);
 	if (code == CMD_OK)
 		code = export_check_place(x);
+	if (code == CMD_OK)
+		code = export_check_keys(x);
 	return code == CMD_OK ? export_layout(x) : code;
 }
 

@@ -91,6 +91,9 @@ static const struct opt opts[] = {
 	  .kind = OPT_CHOICE,
 	  AT(export.comm),
 	  .choices = comms },
+	{ .name = "partial",
+	  .help = "leave out what cannot be read; default: refuse",
+	  AT(export.partial) },
 	{ .name = "force", .help = "replace a file that is there", AT(export.force) },
 	{ .name = "version",
 	  .arg = "V",
@@ -237,6 +240,8 @@ static enum cmd_exit open_source(struct saving *s, const struct opt_args *args)
 
 	if (code == CMD_OK)
 		code = export_check_place(x);
+	if (code == CMD_OK)
+		code = export_check_keys(x);
 	if (code == CMD_OK)
 		code = export_open_layout(x);
 	if (code == CMD_OK && x->layout && dcp_layout_ranks(x->layout) != x->comm->ranks)

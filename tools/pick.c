@@ -447,6 +447,17 @@ bool pick_names(const char *const *list, size_t n, const char *key)
 	return false;
 }
 
+enum cmd_exit pick_no_key(struct pick *p, const char *word)
+{
+	struct dcp_arena arena;
+	enum cmd_exit code;
+
+	dcp_arena_init(&arena, (size_t)1 << 30);
+	code = no_key(p, word, &arena);
+	dcp_arena_finish(&arena);
+	return code;
+}
+
 enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const char *what)
 {
 	return cmd_fail(CMD_NO, "no %s of %s matches \"%s\"", what, p->found->name, pattern);

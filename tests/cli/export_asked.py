@@ -6,9 +6,10 @@ usage: export_asked.py DCPFS
 """
 import array
 import json
+import shutil
 import struct
 
-from cli import GOLDEN, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import BAD, GOLDEN, NO, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 N = 70000  # elements: more than are converted at once
 SOURCE = SCRATCH / "source"
@@ -61,6 +62,22 @@ def dtypes():
     check("left out: 3 tensors f.0, f.1, f.2: numpy has no such numbers" in said, f"three are left out: {said}")
 
 
+def damaged():
+    """What cannot be read, or is not there, is no success."""
+    source, out = SCRATCH / "torn", SCRATCH / "torn.pt"
+    shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20", source)
+    (source / "__1_0.distcp").unlink()
+    for verb in (("export", "--as", "torch-save"), ("save",)):
+        fails(BAD, "__1_0.distcp: No such file", *verb, source, out)
+        check(not out.exists(), f"{verb[0]}: a damaged source leaves nothing")
+    check(left(export("torch-save", "--partial", source=source, ending=".pt")), "--partial lists what it leaves out")
+    for verb in (("export", "--as", "safetensors"), ("save",)):
+        fails(NO, 'no key "nosuch"', *verb, "--keys", "a", "--keys", "nosuch", SOURCE, out)
+        fails(NO, "is left to write", *verb, "--skip", "*", SOURCE, out)
+    (SCRATCH / "some.dcpl").write_text("mesh a=2\na.* shard(0)\n")
+    fails(BAD, "no rule matches", "export", "--as", "torch-dcp", "--layout", SCRATCH / "some.dcpl", SOURCE, out)
+
+
 def layouts():
     half = SCRATCH / "half.dcpl"
     half.write_text("mesh a=2\na.* shard(0)\n* only(a=0) shard(0)\n")
@@ -90,6 +107,7 @@ def shared():
 
 
 dtypes()
+damaged()
 layouts()
 shared()
 finish()

@@ -20,7 +20,7 @@ struct export_opts {
 	struct opt_texts keys, skip;
 	int dtype, form, comm;
 	uint64_t jobs, max_shard, protocol;
-	bool verify, resume, force, direct;
+	bool verify, resume, force, direct, partial;
 	struct pick_opts pick;
 };
 
@@ -45,6 +45,8 @@ struct exporting {
 	struct dcp_arena arena;
 	struct dcp_write_set set;
 	struct dcp_buf tensors, from, objects, extras, extra_from, left, asks;
+	struct export_left damaged; /* the first that cannot be read */
+	uint64_t ndamaged;
 	struct dcp_layouts *layouts;
 	const struct dcp_layout *layout; /* NULL: everything is written whole, by rank 0 */
 	uint64_t *held;                  /* bytes that each rank writes */
@@ -64,6 +66,8 @@ extern const char *const export_dtypes[];
 
 /* Never into the source, nor into a mount of dcpfs. */
 enum cmd_exit export_check_place(const struct exporting *x);
+/* Does each word of --keys name a key, and is anything left of them? */
+enum cmd_exit export_check_keys(struct exporting *x);
 /* Open the layout that is asked for. */
 enum cmd_exit export_open_layout(struct exporting *x);
 /* The same, for a format that is to be cut by it. */
@@ -74,7 +78,10 @@ int export_parts(struct exporting *x, struct dcp_write_tensor *t, const char **w
 int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct dcp_cut **cut,
 		 const char **why);
 
-/* Fill the set with what is asked for and the format can hold; list the rest. 0 or -errno. */
+/*
+ * Fill the set with what is asked for and the format can hold; list the rest. 0 or -errno; without --partial
+ * also for what cannot be read.
+ */
 int export_choose(struct exporting *x);
 bool export_is_asset(const struct exporting *x);
 

@@ -153,12 +153,8 @@ static int add_rank(struct cutting *c, const struct dcp_layout_rule *rule, uint3
 	dcp_arena_reset(&c->arena);
 	rc = dcp_layout_cut_by_rule(c->x->layout, rule, rank, c->t->ndim, c->t->shape,
 				    &c->arena, &cut, &c->x->err);
-	if (rc == -EINVAL) {
-		c->why = c->x->err.msg;
-		return 0;
-	}
 	if (rc <= 0)
-		return rc;
+		return rc == -EINVAL ? -EBADMSG : rc; /* as plan refuses it */
 	if (!(c->x->format->takes & DCP_WRITE_BOXES))
 		return add_array(c, rank, &cut);
 	return cut.flat ? add_run(c, rank, &cut) : add_spans(c, rank, &cut);
@@ -276,10 +272,8 @@ int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct d
 		return -ENOMEM;
 	rc = dcp_layout_cut(x->layout, x->comm->rank, t->key, t->ndim, t->shape, &x->arena, own,
 			    &x->err);
-	if (rc == -EINVAL)
-		*why = dcp_arena_strndup(&x->arena, x->err.msg, strlen(x->err.msg));
 	if (rc <= 0)
-		return rc == -EINVAL && *why ? 1 : rc;
+		return rc == -EINVAL ? -EBADMSG : rc;
 	if (dcp_cut_is_whole(own, t->shape))
 		return 1;
 	x->is_cut = true;

@@ -4,6 +4,7 @@
  * can hold.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/model/layout/layout.h"
@@ -35,6 +36,33 @@ static int leave_out(struct exporting *x, const char *what, const char *key, con
 	return note(x, &x->left, what, key, why);
 }
 
+/* It cannot be read, which only --partial takes. */
+static int leave_damaged(struct exporting *x, const char *what, const char *key,
+			 const char *why)
+{
+	int rc = leave_out(x, what, key, why);
+
+	if (rc == 0 && x->ndamaged++ == 0)
+		x->damaged = DCP_ITEMS(
+			x->left,
+			struct export_left)[DCP_NITEMS(x->left, struct export_left) - 1];
+	return rc;
+}
+
+static int refuse_damaged(struct exporting *x)
+{
+	const struct export_left *l = &x->damaged;
+	char more[64] = "", n[32];
+
+	if (!x->ndamaged || x->opts->partial)
+		return 0;
+	if (x->ndamaged > 1)
+		snprintf(more, sizeof(more), " (and %s more)", out_count(n, x->ndamaged - 1));
+	return dcp_fail(&x->err, strstr(l->why, strerror(EACCES)) ? -EACCES : -EBADMSG,
+			DCP_ERR_NO_OFFSET, "%s cannot be read: %s%s; --partial writes the rest",
+			l->key, l->why, more);
+}
+
 static bool is_wanted(const struct exporting *x, const char *key)
 {
 	const struct export_opts *o = x->opts;
@@ -55,6 +83,40 @@ static int copy_path(struct exporting *x, const char *const *path, size_t n,
 	}
 	*out = to;
 	return to ? 0 : -ENOMEM;
+}
+
+struct seeking {
+	const struct exporting *x;
+	const char *word; /* NULL: any that is wanted */
+};
+
+static int seek_row(void *ctx, const struct dcp_row *row)
+{
+	const struct seeking *s = ctx;
+
+	return s->word ? pick_names(&s->word, 1, row->key) : is_wanted(s->x, row->key);
+}
+
+static bool has_row(struct exporting *x, const char *word)
+{
+	struct dcp_index *ix = dcp_version_index(x->pick.v);
+	struct seeking s = { x, word };
+
+	return pick_each(ix, DCP_ROW_TENSOR, seek_row, &s) != 0 ||
+	       pick_each(ix, DCP_ROW_OBJECT, seek_row, &s) != 0;
+}
+
+enum cmd_exit export_check_keys(struct exporting *x)
+{
+	const struct export_opts *o = x->opts;
+
+	for (size_t i = 0; i < o->keys.n; i++)
+		if (!has_row(x, o->keys.v[i]))
+			return pick_no_key(&x->pick, o->keys.v[i]);
+	if ((o->keys.n || o->skip.n) && !has_row(x, NULL))
+		return cmd_fail(CMD_NO, "nothing of %s is left to write: --skip takes all",
+				x->pick.found->name);
+	return CMD_OK;
 }
 
 /* ---- tensors ---- */
@@ -171,7 +233,7 @@ static int see_tensor(void *ctx, const struct dcp_row *row)
 	dcp_arena_init(&arena, (size_t)1 << 30);
 	rc = dcp_index_tensor(dcp_version_index(x->pick.v), row->id, &arena, &t, &x->err);
 	if (rc == 0)
-		rc = t.error ? leave_out(x, "tensor", row->key, t.error)
+		rc = t.error ? leave_damaged(x, "tensor", row->key, t.error)
 			     : add_tensor(x, row, &t);
 	dcp_arena_finish(&arena);
 	return rc;
@@ -222,9 +284,9 @@ static int see_object(void *ctx, const struct dcp_row *row)
 	}
 	rc = dcp_index_object(dcp_version_index(x->pick.v), row->id, &arena, &o, &x->err);
 	if (rc == 0)
-		rc = o.json ? add_object(x, &o)
-			    : leave_out(x, "object", row->key,
-					o.error ? o.error : "it has no JSON form");
+		rc = o.json    ? add_object(x, &o)
+		     : o.error ? leave_damaged(x, "object", row->key, o.error)
+			       : leave_out(x, "object", row->key, "it has no JSON form");
 	dcp_arena_finish(&arena);
 	return rc;
 }
@@ -269,6 +331,8 @@ int export_choose(struct exporting *x)
 
 	if (rc == 0)
 		rc = pick_each(ix, DCP_ROW_OBJECT, see_object, x);
+	if (rc == 0)
+		rc = refuse_damaged(x);
 	if (rc == 0)
 		rc = add_extras(x);
 	x->set = (struct dcp_write_set){
