@@ -181,31 +181,46 @@ static bool is_inside(const char *path, const char *dir)
 	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
 }
 
-enum cmd_exit export_check_place(const struct exporting *x)
+/* The directory that @path lies in, or would; NULL: there is none. */
+static char *real_parent(const char *path)
 {
-	dcp_auto_free char *copy = strdup(x->out), *parent = NULL, *source = NULL;
-	struct dcpfs_mount m;
+	dcp_auto_free char *copy = strdup(path);
 	char *slash;
 
-	if (!copy)
-		return cmd_fail(CMD_ENV, "%s", strerror(ENOMEM));
-	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
+	for (size_t n = copy ? strlen(copy) : 0; n > 1 && copy[n - 1] == '/'; n--)
 		copy[n - 1] = '\0';
-	slash = strrchr(copy, '/');
+	slash = copy ? strrchr(copy, '/') : NULL;
 	if (slash)
 		slash[slash == copy] = '\0';
-	parent = realpath(slash ? copy : ".", NULL);
-	if (!parent)
-		return cmd_fail(CMD_ENV, "%s: %s", slash ? copy : ".", strerror(errno));
-	source = realpath(x->pick.source, NULL);
-	if (source && is_inside(parent, source))
+	return copy ? realpath(slash ? copy : ".", NULL) : NULL;
+}
+
+enum cmd_exit export_check_apart(const char *out, const char *from)
+{
+	dcp_auto_free char *parent = real_parent(out), *real = realpath(out, NULL);
+	dcp_auto_free char *source = realpath(from, NULL);
+
+	if (source &&
+	    ((parent && is_inside(parent, source)) || (real && is_inside(real, source))))
 		return cmd_fail(CMD_USAGE, "%s lies in %s, which is read; give another place",
-				x->out, x->pick.source);
+				out, from);
+	if (source && real && is_inside(source, real))
+		return cmd_fail(CMD_USAGE, "%s holds %s, which is read; give another place",
+				out, from);
+	return CMD_OK;
+}
+
+enum cmd_exit export_check_place(const char *out, const char *from)
+{
+	dcp_auto_free char *parent = real_parent(out);
+	struct dcpfs_mount m;
+
+	if (!parent)
+		return cmd_fail(CMD_ENV, "the directory of %s: %s", out, strerror(errno));
 	if (dcpfs_mounts_find(parent, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
 		return cmd_fail(CMD_USAGE,
-				"%s lies in a mount of dcpfs, which cannot be written to",
-				x->out);
-	return CMD_OK;
+				"%s lies in a mount of dcpfs, which cannot be written to", out);
+	return export_check_apart(out, from);
 }
 
 /* ---- all of it ---- */
@@ -290,7 +305,7 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 	if (code == CMD_OK)
 		code = pick_open(&x->pick, args, &x->opts->pick);
 	if (code == CMD_OK)
-		code = export_check_place(x);
+		code = export_check_place(x->out, x->pick.source);
 	if (code == CMD_OK)
 		code = export_check_keys(x);
 	return code == CMD_OK ? export_layout(x) : code;

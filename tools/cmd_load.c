@@ -17,6 +17,7 @@
 #include "core/base/clock.h"
 #include "core/model/order.h"
 #include "fs/fault.h"
+#include "tools/export/export.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 
@@ -464,10 +465,18 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	struct loading l = { .opts = opts_in, .dump = DUMP_INIT };
+	const char *const written[] = { l.opts->dump, l.opts->trace };
 	enum cmd_exit code;
 
 	if (l.opts->strict && l.opts->partial)
 		return cmd_fail(CMD_USAGE, "load: --strict and --partial exclude each other");
+	for (size_t i = 0; i < DCP_LEN(written); i++) {
+		code = written[i] && args->operand[0]
+			       ? export_check_apart(written[i], args->operand[0])
+			       : CMD_OK;
+		if (code != CMD_OK)
+			return code;
+	}
 	dcpfs_fault_install(); /* so that files may be mapped */
 	code = load(&l, args);
 	dump_end(&l.dump);

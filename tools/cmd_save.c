@@ -94,7 +94,9 @@ static const struct opt opts[] = {
 	{ .name = "partial",
 	  .help = "leave out what cannot be read; default: refuse",
 	  AT(export.partial) },
-	{ .name = "force", .help = "replace a file that is there", AT(export.force) },
+	{ .name = "force",
+	  .help = "replace a checkpoint file that is there",
+	  AT(export.force) },
 	{ .name = "version",
 	  .arg = "V",
 	  .kind = OPT_OPERAND,
@@ -239,7 +241,7 @@ static enum cmd_exit open_source(struct saving *s, const struct opt_args *args)
 	enum cmd_exit code = pick_open(&x->pick, args, &x->opts->pick);
 
 	if (code == CMD_OK)
-		code = export_check_place(x);
+		code = export_check_place(x->out, x->pick.source);
 	if (code == CMD_OK)
 		code = export_check_keys(x);
 	if (code == CMD_OK)

@@ -140,14 +140,16 @@ static const char *refuses(const struct dcp_write_tensor *t)
 		return why;
 	if (is_of_file(t->key))
 		return "it belongs to a rank's own file";
-	place_tensor(t, true, &p);
-	if (!p.name)
-		return "there is no memory for it";
-	if (p.where == STATE &&
-	    (!*p.name || strchr(p.name, '/') || *p.name == '.' || strlen(p.name) > 255 ||
-	     strchr(p.state, '/') || strlen(p.state) > 64))
-		why = "it cannot be the name of a file";
-	free(p.name);
+	for (int deepspeed = 0; deepspeed < 2 && !why; deepspeed++) {
+		place_tensor(t, deepspeed, &p);
+		if (!p.name)
+			return "there is no memory for it";
+		if (p.where == STATE &&
+		    (!*p.name || strchr(p.name, '/') || *p.name == '.' ||
+		     strlen(p.name) > 255 || strchr(p.state, '/') || strlen(p.state) > 64))
+			why = "it cannot be the name of a file";
+		free(p.name);
+	}
 	return why;
 }
 

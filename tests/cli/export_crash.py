@@ -10,6 +10,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -170,6 +171,20 @@ def existing(source, place):
     equal(file.read_bytes(), b"mine", "a file that is there")
     equal(run(*export, "--force", file).returncode, OK, "--force of a file")
     check(file.stat().st_size > 1000, "--force of a file: it is another")
+    before = tree(source)
+    fails(USAGE, "which is read", *export, "--force", source)
+    (place / "link").symlink_to(source)
+    fails(USAGE, "which is read", *export, "--force", place / "link" / "w.safetensors")
+    fails(USAGE, "which is read", "load", source, "--dump", source / "ranks")
+    fails(USAGE, "which is read", "load", source, "--trace", source / "t.svg")
+    equal(tree(source), before, "the source")
+    (place / "above").mkdir()
+    shutil.copy(file, place / "above" / "w.safetensors")
+    fails(USAGE, "holds", "export", "--as", "safetensors", "--force", place / "above" / "w.safetensors", place / "above")
+    (place / "notes").mkdir()
+    (place / "notes" / "thesis.txt").write_text("mine")
+    fails(USAGE, "is not a checkpoint", *export, "--force", place / "notes")
+    equal((place / "notes" / "thesis.txt").read_text(), "mine", "what is not a checkpoint")
     (place / "d.pt").mkdir()
     fails(USAGE, "is a directory", "export", "--as", "torch-save", source, place / "d.pt")
     fails(USAGE, "which is read", *export, source / "inside")

@@ -64,8 +64,10 @@ struct exporting {
 /* Names of --dtype; the first leaves tensors as they are. */
 extern const char *const export_dtypes[];
 
-/* Never into the source, nor into a mount of dcpfs. */
-enum cmd_exit export_check_place(const struct exporting *x);
+/* Never over or into the source. */
+enum cmd_exit export_check_apart(const char *out, const char *from);
+/* The same, nor into a mount of dcpfs or where no directory is. */
+enum cmd_exit export_check_place(const char *out, const char *from);
 /* Does each word of --keys name a key, and is anything left of them? */
 enum cmd_exit export_check_keys(struct exporting *x);
 /* Open the layout that is asked for. */

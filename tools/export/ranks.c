@@ -91,7 +91,7 @@ int export_identity(struct exporting *x, uint64_t *out)
 		return rc;
 	memcpy(out, b.at[0], sizeof(*out));
 	load_blobs_free(&b);
-	return 0;
+	return export_agree(x, rc);
 }
 
 int export_same_plan(struct exporting *x)
@@ -160,6 +160,11 @@ int export_share_sums(struct exporting *x)
 		const struct save_counts *of = b.at[r];
 		const struct notice *t = (const void *)(of + 1);
 
+		if (b.n[r] < sizeof(*of)) {
+			rc = dcp_fail(&x->err, -EPROTO, DCP_ERR_NO_OFFSET,
+				      "rank %u runs another release", r);
+			break;
+		}
 		count(x, of);
 		for (uint64_t i = 0; i < (b.n[r] - sizeof(*of)) / sizeof(*t); i++)
 			save_merge(x->save, t[i].number, &t[i].sum);

@@ -144,7 +144,7 @@ static int prepare(struct gathering *g, uint64_t *rounds)
 	most = measure(g);
 	g->one = DCP_MAX((limit && limit < MOST ? limit : MOST) / ranks, 1);
 	*rounds = dcp_div_up(most, g->one);
-	g->mine = malloc(g->one);
+	g->mine = calloc(1, g->one);
 	g->all = malloc(g->one * ranks);
 	if (!g->mine || !g->all)
 		rc = -ENOMEM;

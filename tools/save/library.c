@@ -276,11 +276,15 @@ static int count_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_
 		      uint64_t *count, struct dcp_err *err)
 {
 	const struct dcpsave *s = ctx;
-	const struct save_given *g = &save_given(s)[s->from[s->first[tensor] + part]];
+	size_t number = s->from[s->first[tensor] + part];
 	dcp_auto_free unsigned char *buf = malloc(n);
-	int rc = buf ? save_given_take(g, 0, off, buf, n, err) : -ENOMEM;
+	int rc;
 
 	*count = 0;
+	if (number == SIZE_MAX) /* given in several regions */
+		return dcp_fail(err, -ENOTSUP, DCP_ERR_NO_OFFSET,
+				"protocol 2 needs each tensor in one region: give 3 or 4");
+	rc = buf ? save_given_take(&save_given(s)[number], 0, off, buf, n, err) : -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		*count += buf[i] >= 0x80;
 	return dcp_err_say(err, rc);

@@ -85,6 +85,20 @@ static int make_parents(const struct save *s, const char *name)
 	return 0;
 }
 
+/* Formats take names from keys: none leads out of the directory. */
+static bool is_below(const char *name)
+{
+	for (const char *s = name;; s++) {
+		size_t n = strcspn(s, "/");
+
+		if (n == 0 || (n <= 2 && strncmp(s, "..", n) == 0))
+			return false;
+		s += n;
+		if (!*s)
+			return true;
+	}
+}
+
 static int on_file(void *ctx, const char *name, bool last)
 {
 	struct planning *p = ctx;
@@ -92,6 +106,9 @@ static int on_file(void *ctx, const char *name, bool last)
 	struct save_file f = { .last = last };
 	int rc = end_file(p);
 
+	if (rc == 0 && !is_below(name))
+		rc = dcp_fail(p->err, -EINVAL, DCP_ERR_NO_OFFSET, "%s cannot be a file's name",
+			      name);
 	if (rc < 0)
 		return rc;
 	f.name = dcp_arena_strndup(&s->arena, name, strlen(name));

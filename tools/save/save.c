@@ -16,6 +16,7 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/store/version/version.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -94,6 +95,21 @@ static int count_entries(int parent, const char *name)
 	return n;
 }
 
+/* Complete or not: other files are not replaced. */
+static bool is_checkpoint(const struct save *s)
+{
+	dcp_auto_free char *path = NULL;
+	struct dcp_scan scan;
+	bool found;
+
+	if (asprintf(&path, "%s/%s", s->parent, s->name) < 0)
+		return false;
+	found = dcp_scan(path, &scan, NULL) == 0;
+	if (found)
+		dcp_scan_finish(&scan);
+	return found;
+}
+
 static int check_free(const struct save *s, struct dcp_err *err)
 {
 	struct stat st;
@@ -116,22 +132,33 @@ static int check_free(const struct save *s, struct dcp_err *err)
 				s->parent, s->name);
 	if (n < 0 && n != -EISDIR)
 		return save_fail(s, n, s->name, err);
-	return s->opts.force ? 0
-			     : dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
-					"%s/%s is there already", s->parent, s->name);
+	if (!s->opts.force)
+		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET, "%s/%s is there already",
+				s->parent, s->name);
+	return is_checkpoint(s) ? 0
+				: dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+					   "%s/%s is not a checkpoint, and only one is "
+					   "replaced; remove it first",
+					   s->parent, s->name);
 }
 
 /* A save that was killed while the old directory had stepped aside: it comes back. */
 static void recover(const struct save *s)
 {
 	struct stat st;
-	dcp_auto_fd int fd =
-		openat(s->parent_fd, s->journal, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	dcp_auto_fd int fd = openat(s->parent_fd, s->journal, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 
-	/* Not while its process lives. */
+	/* Not while its process lives. On NFS only a file that can be written is locked. */
 	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
 	    fstatat(s->parent_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
 		renameat(s->parent_fd, s->old, s->parent_fd, s->name);
+}
+
+static int not_ours(const struct save *s, struct dcp_err *err)
+{
+	return dcp_fail(err, -ENOTEMPTY, DCP_ERR_NO_OFFSET,
+			"%s/%s is there and was not left by dcpfs; remove it", s->parent,
+			s->part);
 }
 
 static int make_part(struct save *s, struct dcp_err *err)
@@ -142,21 +169,28 @@ static int make_part(struct save *s, struct dcp_err *err)
 
 	if (rc < 0)
 		return rc;
-	/* Only what stands beside a journal was made here. */
+	/* Only what stands beside a journal of this user was made here. */
 	ours = fstat(s->journal_fd, &st) == 0 && st.st_size > 0;
+	if (ours && st.st_uid != geteuid())
+		return not_ours(s, err);
 	s->made = true;
 	if (ours && !s->opts.resume)
 		rc = save_remove_tree(s->parent_fd, s->part);
-	if (ours && rc == 0)
+	/* What stepped aside may be the only one: it goes when its name is taken. */
+	if (ours && rc == 0 && faccessat(s->parent_fd, s->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		rc = save_remove_tree(s->parent_fd, s->old);
+	else if (ours && rc == 0 && renameat(s->parent_fd, s->old, s->parent_fd, s->name) == 0)
+		rc = s->opts.force ? 0 : -EEXIST;
 	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0 && errno != EEXIST)
 		rc = -errno;
-	if (rc == 0 && !ours && count_entries(s->parent_fd, s->part) != 0) {
+	/* In a directory that others may write to, one of theirs would be a trap. */
+	if (rc == 0 &&
+	    (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	     st.st_uid != geteuid() || (!ours && count_entries(s->parent_fd, s->part) != 0))) {
 		s->made = false;
-		unlinkat(s->parent_fd, s->journal, 0); /* it is empty */
-		return dcp_fail(err, -ENOTEMPTY, DCP_ERR_NO_OFFSET,
-				"%s/%s is there and was not left by dcpfs; remove it",
-				s->parent, s->part);
+		if (!ours)
+			unlinkat(s->parent_fd, s->journal, 0); /* it is empty */
+		return not_ours(s, err);
 	}
 	if (rc == 0 && !ours)
 		rc = save_pwrite(s->journal_fd, "dcpfs", SAVE_MARK, 0);
@@ -213,7 +247,8 @@ void save_destroy(struct save *s)
 		return;
 	if (s->made && !s->published) {
 		save_remove_tree(s->parent_fd, s->part);
-		unlinkat(s->parent_fd, s->journal, 0);
+		if (!s->aside) /* else the next save brings the old one back */
+			unlinkat(s->parent_fd, s->journal, 0);
 	}
 	save_journal_close(s);
 	if (s->dir >= 0)
@@ -358,7 +393,7 @@ static int take_name_in_turn(struct save *s)
 	if (renameat(s->parent_fd, s->part, s->parent_fd, s->name) == 0)
 		return 0;
 	rc = -errno;
-	renameat(s->parent_fd, s->old, s->parent_fd, s->name);
+	s->aside = renameat(s->parent_fd, s->old, s->parent_fd, s->name) < 0;
 	return rc;
 }
 

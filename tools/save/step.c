@@ -37,6 +37,7 @@ void save_step_start(struct dcpsave *s, save_step_fn fn)
 	step->err = (struct dcp_err){ 0 };
 	/* Signals are the program's: SIGXFSZ, too, so that a limit of file sizes is an error. */
 	sigfillset(&all);
+	sigdelset(&all, SIGBUS); /* of the thread that reads a mapped file which was cut */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&step->thread, NULL, run, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

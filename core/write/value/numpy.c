@@ -8,6 +8,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/endian.h"
+#include "core/base/number.h"
 #include "core/model/dtype.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/write/ndarray.h"
@@ -19,6 +20,7 @@ int dcp_valuing_float(struct dcp_valuing *w, double *out)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
 	char number[64];
+	const char *end;
 	size_t n = 0;
 	int rc;
 
@@ -40,8 +42,8 @@ int dcp_valuing_float(struct dcp_valuing *w, double *out)
 	       strchr("+-0123456789.eE", *w->at))
 		number[n++] = *w->at++;
 	number[n] = '\0';
-	*out = strtod(number, NULL);
-	return n ? 0 : dcp_valuing_damaged(w);
+	*out = dcp_read_float(number, &end);
+	return n && !*end ? 0 : dcp_valuing_damaged(w);
 }
 
 static void store_float(uint8_t *to, double v, size_t size)

@@ -93,7 +93,7 @@ class Handle:
                     file = memoryview(mmap.mmap(fd, of.st_size, access=mmap.ACCESS_COPY))
                     self._maps[of.st_dev, of.st_ino] = file
                 return file[start:start + nbytes]
-            except OSError:  # a file system without mappings, or too little memory to promise
+            except (OSError, ValueError):  # a file system without mappings, or too little memory to promise
                 return None
             finally:
                 os.close(fd)

@@ -394,6 +394,11 @@ static void refused_dtypes(void **state)
 	assert_null(dcp_torch_write_refuses(&t));
 	t.dtype = DCP_DTYPE_F6_E2M3;
 	assert_non_null(dcp_torch_write_refuses(&t));
+	t = (struct dcp_write_tensor){ .key = "module.../x",
+				       .path = (const char *const[]){ "module", "../x" },
+				       .npath = 2,
+				       .dtype = DCP_DTYPE_F32 };
+	assert_non_null(dcp_write_deepspeed_universal.refuses(&t)); /* it would be a folder */
 	t.dtype = DCP_DTYPE_OTHER;
 	assert_non_null(dcp_torch_write_refuses(&t));
 }
