@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/clock.h"
@@ -54,27 +55,45 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 	dcp_jsonw_end(w);
 }
 
-/* Many are left out for one reason, next to each other. */
+static int by_cause(const void *a, const void *b)
+{
+	const struct export_left *const *x = a, *const *y = b;
+	int rc = strcmp((*y)->what, (*x)->what);
+
+	if (rc == 0)
+		rc = strcmp((*x)->why, (*y)->why);
+	return rc ? rc : (*x > *y) - (*x < *y);
+}
+
+/* Many are left out for one reason: a line for each reason, tensors first. */
 static void put_left(const char *what, const struct dcp_buf *list, struct out *o)
 {
-	const struct export_left *l = DCP_ITEMS(*list, struct export_left);
+	const struct export_left *all = DCP_ITEMS(*list, struct export_left);
 	size_t n = DCP_NITEMS(*list, struct export_left);
+	const struct export_left **l = calloc(n + 1, sizeof(*l));
 	char count[32];
 
-	for (size_t i = 0, next; i < n; i = next) {
-		for (next = i + 1; next < n && strcmp(l[next].why, l[i].why) == 0 &&
-				   strcmp(l[next].what, l[i].what) == 0;)
+	for (size_t i = 0; l && i < n; i++)
+		l[i] = &all[i];
+	if (l)
+		qsort(l, n, sizeof(*l), by_cause);
+	for (size_t i = 0, next; l && i < n; i = next) {
+		for (next = i + 1; next < n && strcmp(l[next]->why, l[i]->why) == 0 &&
+				   strcmp(l[next]->what, l[i]->what) == 0;)
 			next++;
 		dcp_buf_printf(&o->buf, "%s: %s %s%s", what, out_count(count, next - i),
-			       l[i].what, dcp_s(next - i));
+			       l[i]->what, dcp_s(next - i));
 		for (size_t k = i; k < next && k < i + NAMED; k++) {
 			dcp_buf_str(&o->buf, k > i ? ", " : " ");
-			out_text(&o->buf, l[k].key);
+			out_text(&o->buf, l[k]->key);
 		}
 		dcp_buf_printf(&o->buf, "%s: ", next - i > NAMED ? ", ..." : "");
-		out_text(&o->buf, l[i].why);
+		out_text(&o->buf, l[i]->why);
 		dcp_buf_str(&o->buf, "\n");
 	}
+	if (!l)
+		dcp_buf_printf(&o->buf, "%s: %s in all\n", what, out_count(count, n));
+	free((void *)l);
 }
 
 void export_put_left(const struct exporting *x, struct out *o)
