@@ -11,6 +11,7 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
+#include "core/base/near.h"
 #include "core/base/text.h"
 #include "fs/fault.h"
 #include "fs/mounts.h"
@@ -151,15 +152,26 @@ static enum cmd_exit fail(const struct exporting *x, int rc)
 
 static enum cmd_exit choose_format(struct exporting *x)
 {
+	size_t limit = x->opts->as ? dcp_near_limit(x->opts->as) : 0;
+	const char *near = NULL;
 	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
 
 	x->format = x->opts->as ? dcp_write_format(x->opts->as) : NULL;
 	if (x->format)
 		return CMD_OK;
-	for (size_t i = 0; dcp_write_formats[i]; i++)
-		dcp_buf_printf(&names, "%s%s", i ? ", " : "", dcp_write_formats[i]->name);
-	return x->opts->as ? cmd_fail(CMD_USAGE, "export: --as %s: formats are %s", x->opts->as,
-				      names.p)
+	for (size_t i = 0; dcp_write_formats[i]; i++) {
+		const char *name = dcp_write_formats[i]->name;
+		size_t d = x->opts->as ? dcp_near_distance(x->opts->as, name, limit) : 0;
+
+		dcp_buf_printf(&names, "%s%s", i ? ", " : "", name);
+		if (x->opts->as && d <= limit && (!near || d < limit)) {
+			near = name;
+			limit = d;
+		}
+	}
+	return x->opts->as ? cmd_fail(CMD_USAGE, "export: --as %s: %s%s%sformats are %s",
+				      x->opts->as, near ? "nearest is " : "", near ? near : "",
+				      near ? "; " : "", names.p)
 			   : cmd_fail(CMD_USAGE, "export: --as FORMAT is needed: %s", names.p);
 }
 

@@ -89,6 +89,7 @@ def layouts():
     got = export("torch-dcp", "--layout", SCRATCH / "both.dcpl")
     check(all((got["out"] / f"__{r}_0.distcp").stat().st_size for r in range(2)), "what both have one rank writes alone")
     fails(USAGE, "--layout is not for npz; it is for safetensors, ", "export", "--as", "npz", "--layout", "fsdp2", SOURCE, SCRATCH / "x")
+    fails(USAGE, "--as safetensor: nearest is safetensors; formats are ", "export", "--as", "safetensor", SOURCE, SCRATCH / "x")
     fails(USAGE, "--protocol: safetensors has none", "export", "--as", "safetensors", "--protocol", "2", SOURCE, SCRATCH / "x")
 
 
