@@ -17,7 +17,7 @@ struct dcp_log;
 enum cmd_exit {
 	CMD_OK,    /* 0 */
 	CMD_NO,    /* 1: the answer is no: no such key, this machine cannot mount */
-	CMD_USAGE, /* 2: the command line makes no sense */
+	CMD_USAGE, /* 2: the command line is wrong */
 	CMD_ENV,   /* 3: the environment: cannot open, cannot mount, no permission, disk full */
 	CMD_BAD,   /* 4: damaged or refused input */
 };

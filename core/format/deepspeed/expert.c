@@ -139,7 +139,7 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 	return rc < 0 ? dcp_ds_no_memory(ds) : 0;
 }
 
-/* A layer that makes no sense is left out: nothing is known of its parameters then. */
+/* A layer whose counts contradict each other is left out: nothing is known of its parameters then. */
 int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root)
 {
 	const struct dcp_pv *all = dcp_pv_get(root, "ds_autoep_layers"), *item;

@@ -72,7 +72,7 @@ struct dcp_index_seen {
  * Bytes of @t, and whether it can be read: size, pieces in their files, tiling. A reason why
  * not goes to @err: with -ENODATA when nothing is wrong but that files of some pieces are
  * missing or end early, else with -EBADMSG or what the scratch arena gave. @nbytes is always
- * set: 0 when the size itself makes no sense.
+ * set: 0 when the size itself is invalid.
  */
 int dcp_index_check(const struct dcp_tensor *t, const struct dcp_index_seen *files, size_t n,
 		    struct dcp_arena *scratch, uint64_t *nbytes, struct dcp_err *err);

@@ -54,7 +54,7 @@ int dcp_layouts_find(struct dcp_layouts *t, const char *name,
 /*
  * What a person calls a layout: a file by its path, "mesh:dp2,tp4:PATH", or any name that
  * dcp_layouts_find() takes. A word is a path if it contains a slash, ends in .dcpl, or is not a
- * layout's name but that of an existing file. -EINVAL: the word makes no sense; -EBADMSG: the
+ * layout's name but that of an existing file. -EINVAL: the word is not a layout; -EBADMSG: the
  * file is not a layout; -ENOENT and the like: it cannot be opened; -E2BIG, -ENOMEM.
  */
 int dcp_layouts_open(struct dcp_layouts *t, const char *word,

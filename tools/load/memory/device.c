@@ -17,7 +17,7 @@ struct name {
 	uint8_t memory;
 };
 
-/* false: it makes no sense. */
+/* false: it is not the name of one. */
 static bool parse(const char *which, struct name *out)
 {
 	size_t n = strcspn(which, ",");
