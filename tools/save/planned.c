@@ -218,6 +218,8 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 	int rc = run_plan(s, f, set, opts, err);
 
 	if (rc == 0)
+		rc = save_check_replaced(s, err);
+	if (rc == 0)
 		rc = save_journal_begin(s, err);
 	if (rc != -ESTALE)
 		return rc;

@@ -110,7 +110,14 @@ static bool is_checkpoint(const struct save *s)
 	return found;
 }
 
-static int check_free(const struct save *s, struct dcp_err *err)
+static int refuse_foreign(const struct save *s, struct dcp_err *err)
+{
+	return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+			"%s/%s is not a checkpoint, and only one is replaced; remove it first",
+			s->parent, s->name);
+}
+
+static int check_free(struct save *s, struct dcp_err *err)
 {
 	struct stat st;
 	int n;
@@ -135,11 +142,32 @@ static int check_free(const struct save *s, struct dcp_err *err)
 	if (!s->opts.force)
 		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET, "%s/%s is there already",
 				s->parent, s->name);
-	return is_checkpoint(s) ? 0
-				: dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
-					   "%s/%s is not a checkpoint, and only one is "
-					   "replaced; remove it first",
-					   s->parent, s->name);
+	s->foreign = !is_checkpoint(s);
+	return s->foreign && s->opts.file ? refuse_foreign(s, err) : 0;
+}
+
+int save_check_replaced(const struct save *s, struct dcp_err *err)
+{
+	const struct save_file *files = save_files(s);
+	DIR *dir = NULL;
+	struct dirent *e;
+	int fd = -1;
+	bool ours = true;
+
+	if (!s->foreign)
+		return 0;
+	fd = openat(s->parent_fd, s->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	while (dir && ours && (e = readdir(dir))) {
+		ours = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+		for (size_t i = 0; i < DCP_NITEMS(s->files, struct save_file) && !ours; i++)
+			ours = strcmp(files[i].name, e->d_name) == 0;
+	}
+	if (dir)
+		closedir(dir);
+	else if (fd >= 0)
+		close(fd);
+	return dir && ours ? 0 : refuse_foreign(s, err);
 }
 
 /* A save that was killed while the old directory had stepped aside: it comes back. */

@@ -48,7 +48,8 @@ struct save {
 	char sealed[PATH_MAX + NAME_MAX + 2];
 	int parent_fd, dir, journal_fd;
 	bool made, published;
-	bool aside; /* what had the name is called @old */
+	bool aside;   /* what had the name is called @old */
+	bool foreign; /* what has the name is not known as a checkpoint */
 	/* of the plan */
 	struct dcp_buf files, runs, patches;
 	uint64_t hash, bytes, data;
@@ -115,3 +116,6 @@ void save_journal_close(struct save *s);
 int save_remove_tree(int parent, const char *name);
 /* Remove all that was written. */
 int save_clear(struct save *s, struct dcp_err *err);
+/* After planning: what has the name is a checkpoint, or has only files that are written now (a format without a
+ * completing file, which nobody knows by itself). */
+int save_check_replaced(const struct save *s, struct dcp_err *err);
