@@ -70,8 +70,16 @@ static int choose_names(struct save *s, struct dcp_err *err)
 
 /* ---- may OUT be written? ---- */
 
-/* How many entries it has; -EISDIR: a directory is one of them. */
-static int count_entries(int parent, const char *name)
+static bool is_written(const struct save *s, const char *name)
+{
+	for (size_t i = 0; s && i < DCP_NITEMS(s->files, struct save_file); i++)
+		if (strcmp(save_files(s)[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* How many entries it has beside the files of @but, if not NULL; -EISDIR: a directory is one of them. */
+static int count_entries(int parent, const char *name, const struct save *but)
 {
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n = 0;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -85,7 +93,8 @@ static int count_entries(int parent, const char *name)
 		return n;
 	}
 	while (n >= 0 && (e = readdir(dir))) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+		    is_written(but, e->d_name))
 			continue;
 		n = fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno
 		    : S_ISDIR(st.st_mode)                                ? -EISDIR
@@ -130,7 +139,7 @@ static int check_free(struct save *s, struct dcp_err *err)
 				DCP_ERR_NO_OFFSET, "%s/%s is there and is %s", s->parent,
 				s->name,
 				S_ISDIR(st.st_mode) ? "a directory" : "not a directory");
-	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name) : 1;
+	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name, NULL) : 1;
 	if (n == 0)
 		return 0;
 	if (n == -EISDIR && s->opts.force)
@@ -148,26 +157,9 @@ static int check_free(struct save *s, struct dcp_err *err)
 
 int save_check_replaced(const struct save *s, struct dcp_err *err)
 {
-	const struct save_file *files = save_files(s);
-	DIR *dir = NULL;
-	struct dirent *e;
-	int fd = -1;
-	bool ours = true;
-
-	if (!s->foreign)
-		return 0;
-	fd = openat(s->parent_fd, s->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	while (dir && ours && (e = readdir(dir))) {
-		ours = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
-		for (size_t i = 0; i < DCP_NITEMS(s->files, struct save_file) && !ours; i++)
-			ours = strcmp(files[i].name, e->d_name) == 0;
-	}
-	if (dir)
-		closedir(dir);
-	else if (fd >= 0)
-		close(fd);
-	return dir && ours ? 0 : refuse_foreign(s, err);
+	return s->foreign && count_entries(s->parent_fd, s->name, s) != 0
+		       ? refuse_foreign(s, err)
+		       : 0;
 }
 
 /* A save that was killed while the old directory had stepped aside: it comes back. */
@@ -212,9 +204,9 @@ static int make_part(struct save *s, struct dcp_err *err)
 	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0 && errno != EEXIST)
 		rc = -errno;
 	/* In a directory that others may write to, one of theirs would be a trap. */
-	if (rc == 0 &&
-	    (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	     st.st_uid != geteuid() || (!ours && count_entries(s->parent_fd, s->part) != 0))) {
+	if (rc == 0 && (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+			st.st_uid != geteuid() ||
+			(!ours && count_entries(s->parent_fd, s->part, NULL) != 0))) {
 		s->made = false;
 		if (!ours)
 			unlinkat(s->parent_fd, s->journal, 0); /* it is empty */
@@ -441,7 +433,7 @@ static int take_name(struct save *s)
 		return -errno;
 	if (!s->opts.force)
 		return -EEXIST;
-	if (count_entries(s->parent_fd, s->name) == -EISDIR)
+	if (count_entries(s->parent_fd, s->name, NULL) == -EISDIR)
 		return -ENOTEMPTY;
 	if (renameat2(s->parent_fd, s->part, s->parent_fd, s->name, RENAME_EXCHANGE) == 0)
 		return 0;
