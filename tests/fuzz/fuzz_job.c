@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes choose a checkpoint and one layout or two (tests/unit/t/job.h, rule.h): everything
+ * Bytes choose a checkpoint and one layout or two (tests/unit/t/model/job.h, rule.h): everything
  * the plan of the whole job tells must be what the slow reference says, and the plan the same
  * when tensors are told the other way round.
  */
@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "core/parse/layout/layout.h"
-#include "tests/unit/t/job.h"
-#include "tests/unit/t/rule.h"
+#include "tests/unit/t/model/job.h"
+#include "tests/unit/t/model/rule.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

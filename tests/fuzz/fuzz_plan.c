@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes choose a tensor, its pieces, a cut and ranges of it (tests/unit/t/plan.h); planner,
+ * Bytes choose a tensor, its pieces, a cut and ranges of it (tests/unit/t/model/plan.h); planner,
  * strided descriptors and meetings must say of every byte what the slow reference says.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/unit/t/plan.h"
+#include "tests/unit/t/model/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

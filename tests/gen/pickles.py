@@ -4,7 +4,7 @@
 
 Run by hand: python3 tests/gen/pickles.py [DIRECTORY]. What stands in a .txt comes from CPython's
 own unpickler written in Python, with calls replaced by notes of them; the notation is explained
-in tests/unit/t/pickle.h.
+in tests/unit/t/parse/pickle.h.
 """
 import collections, datetime, decimal, enum, io, os, pathlib, pickle, random, struct, sys, types
 

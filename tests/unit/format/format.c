@@ -7,7 +7,7 @@
 
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 enum { MAX_NAMES = 8 };
 

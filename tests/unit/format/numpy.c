@@ -10,10 +10,10 @@
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/dir.h"
 #include "tests/unit/t/manifest.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/zip.h"
 
 static int load(const char *path, struct dcp_dir *dir, struct t_sink *s, struct dcp_err *err)
 {

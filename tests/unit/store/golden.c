@@ -7,7 +7,7 @@
 #include "core/base/arena.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 /* clang-format off */
 static const struct {

@@ -7,7 +7,7 @@
 
 #include "core/base/arena.h"
 #include "core/store/index/index.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 #define U64S(...)                                                                              \
 	(const uint64_t[])                                                                     \

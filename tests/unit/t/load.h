@@ -3,7 +3,7 @@
  * t_load: a small checkpoint to be loaded, in three versions, and ranks that say what they found.
  */
 #pragma once
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tools/load/dcpload.h"
 
 /* In a rank, where cmocka's assertions do not work: a failure counts and is told. */

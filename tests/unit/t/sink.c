@@ -16,7 +16,7 @@
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 enum { MOST = 1 << 20 };
 

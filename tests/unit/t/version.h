@@ -7,9 +7,9 @@
 
 #include "core/base/log.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/dir.h"
 #include "tests/unit/t/fake.h"
 #include "tests/unit/t/index.h"
+#include "tests/unit/t/parse/dir.h"
 
 struct t_version {
 	struct t_dir dir; /* run/step-1 is the checkpoint, cache/ the cache */

@@ -11,15 +11,15 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/torch/torch.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/composer.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/format/composer.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"
-#include "tests/unit/t/same.h"
+#include "tests/unit/t/model/same.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/source.h"
+#include "tests/unit/t/parse/tar.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/source.h"
-#include "tests/unit/t/tar.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
 
 /* ---- names ---- */
 

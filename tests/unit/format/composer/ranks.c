@@ -8,8 +8,8 @@
 
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/composer.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/format/composer.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
 
 struct opened {

@@ -12,13 +12,13 @@
 #include "core/format/dcp/dcp.h"
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dcp.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/format/dcp.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sha256.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
 
 /* ---- real checkpoints ---- */
 

@@ -8,9 +8,9 @@
 
 #include "core/format/dcp/dcp.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/dcp.h"
+#include "tests/unit/t/format/dcp.h"
+#include "tests/unit/t/parse/source.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/source.h"
 
 static int tell_all(struct dcp_tdcp *d, struct t_sink *s, const void *p, size_t n,
 		    struct dcp_err *err)

@@ -5,11 +5,11 @@
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
 #include "tests/unit/t.h"
-#include "tests/unit/t/dcp.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/format/dcp.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
 
 /* torch.save of a tensor of 3 bytes, or of one of a class that keeps its elements in that. */
 static void save_bytes(struct dcp_buf *out, bool wrapped)

@@ -7,7 +7,7 @@
 #include "tests/unit/t.h"
 
 #include "core/format/deepspeed/deepspeed_int.h"
-#include "tests/unit/t/ds.h"
+#include "tests/unit/t/format/ds.h"
 #include "tests/unit/t/manifest.h"
 #include "tests/unit/t/random.h"
 

@@ -8,8 +8,8 @@
 #include "core/format/formats.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/ds.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/format/ds.h"
+#include "tests/unit/t/format/torch.h"
 
 #define OPTIM(r) "zero_pp_rank_" #r "_mp_rank_00_optim_states.pt"
 #define MODEL(r) "zero_pp_rank_" #r "_mp_rank_00_model_states.pt"

@@ -6,8 +6,8 @@
  */
 #include "tests/unit/t.h"
 
-#include "tests/unit/t/ds.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/format/ds.h"
+#include "tests/unit/t/format/torch.h"
 
 enum { TP = 2 };
 

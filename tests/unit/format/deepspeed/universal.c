@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "core/format/formats.h"
-#include "tests/unit/t/ds.h"
+#include "tests/unit/t/format/ds.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"
-#include "tests/unit/t/torch.h"
 
 static void load(struct t_ds_loaded *l, const char *path)
 {

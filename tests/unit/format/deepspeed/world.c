@@ -5,8 +5,8 @@
  */
 #include "tests/unit/t.h"
 
-#include "tests/unit/t/ds_world.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/format/ds_world.h"
+#include "tests/unit/t/format/torch.h"
 
 /* ---- reading it back ---- */
 

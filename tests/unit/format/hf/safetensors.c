@@ -8,8 +8,8 @@
 #include "core/base/buf.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
 #include "tests/unit/t/manifest.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
 
 static int load(const char *path, struct dcp_dir *dir, struct t_sink *s, struct dcp_err *err)

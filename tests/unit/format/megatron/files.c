@@ -5,7 +5,7 @@
  */
 #include "tests/unit/t.h"
 
-#include "tests/unit/t/megatron.h"
+#include "tests/unit/t/format/megatron.h"
 
 /* clang-format off */
 static const struct t_megatron_job three = { "", 3, 1, 1, NULL, {

@@ -11,8 +11,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/base.h"
-#include "tests/unit/t/megatron.h"
-#include "tests/unit/t/megatron_ref.h"
+#include "tests/unit/t/format/megatron.h"
+#include "tests/unit/t/format/megatron_ref.h"
 #include "tests/unit/t/random.h"
 
 enum { JOBS = 250 };

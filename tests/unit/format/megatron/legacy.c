@@ -6,8 +6,8 @@
  */
 #include "tests/unit/t.h"
 
+#include "tests/unit/t/format/megatron.h"
 #include "tests/unit/t/manifest.h"
-#include "tests/unit/t/megatron.h"
 
 static void golden(void **state)
 {

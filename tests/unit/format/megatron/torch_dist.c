@@ -5,11 +5,11 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t/dcp.h"
+#include "tests/unit/t/format/dcp.h"
+#include "tests/unit/t/format/megatron.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"
-#include "tests/unit/t/megatron.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
+#include "tests/unit/t/parse/zip.h"
 
 static void golden_version(const char *folder, const char *name, int complete)
 {

@@ -14,12 +14,12 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/pack.h"
-#include "tests/unit/t/same.h"
+#include "tests/unit/t/model/pack.h"
+#include "tests/unit/t/model/same.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/source.h"
+#include "tests/unit/t/parse/tar.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/source.h"
-#include "tests/unit/t/tar.h"
 
 /* ---- the same through every container ---- */
 

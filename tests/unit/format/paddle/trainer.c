@@ -3,8 +3,8 @@
 
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/paddle.h"
+#include "tests/unit/t/format/paddle.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
 
 static void load_dir(const struct t_dir *tree, struct dcp_dir *dir, struct t_sink *s,

@@ -12,11 +12,11 @@
 #include "core/format/format.h"
 #include "core/format/parts/parts.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
 
 static void golden_version(const char *folder, const char *name, int complete)
 {

@@ -6,10 +6,10 @@
 
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
 
 /* Load the one file @name of those bytes; the code of load(). */
 static int load(struct t_sink *s, const char *name, const void *p, size_t n,

@@ -12,12 +12,12 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"
-#include "tests/unit/t/pickle.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/pickle.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
 
 static void golden(void **state)
 {

@@ -4,8 +4,8 @@
 
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
 #include "tests/unit/t/manifest.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
 
 static void a_file_is_a_version(void **state)

@@ -12,10 +12,10 @@
 #include "core/format/torch/state.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
-#include "tests/unit/t/shard.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/model/shard.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
 
 #define DIMS(...)                                                                              \
 	(const int64_t[])                                                                      \

@@ -8,11 +8,11 @@
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/items.h"
-#include "tests/unit/t/shard.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
+#include "tests/unit/t/format/items.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/model/shard.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 
 static const int64_t shape[] = { 5, 2 }, mesh[] = { 2 }, first[] = { 3, 2 },
 		     second[] = { 2, 2 };

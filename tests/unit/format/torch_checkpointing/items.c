@@ -10,12 +10,12 @@
 #include "core/format/format.h"
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/items.h"
+#include "tests/unit/t/format/items.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
 
 /* ---- golden ---- */
 

@@ -8,9 +8,9 @@
 #include "core/format/torch_checkpointing/meta.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/items.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/format/items.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
 
 static const int64_t shape[] = { 5, 2 }, mesh[] = { 2, 2 }, ranks[] = { 6, 4, 5, 7 };
 static const char *const placed[] = { "T0/2", "S0" };

@@ -5,8 +5,8 @@
 #include "tests/unit/t.h"
 
 #include "core/base/err.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/items.h"
+#include "tests/unit/t/format/items.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/random.h"
 
 static uint64_t seed = 1;

@@ -13,7 +13,7 @@
 #include "core/model/geometry/plan.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/pack.h"
-#include "tests/unit/t/plan.h"
+#include "tests/unit/t/model/plan.h"
 #include "tests/unit/t/random.h"
 
 static void random_plans_agree(void **state)

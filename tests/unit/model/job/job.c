@@ -4,9 +4,9 @@
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
 #include "core/model/job/job.h"
-#include "tests/unit/t/job.h"
-#include "tests/unit/t/layout.h"
-#include "tests/unit/t/rule.h"
+#include "tests/unit/t/model/job.h"
+#include "tests/unit/t/model/layout.h"
+#include "tests/unit/t/model/rule.h"
 
 enum { ROUNDS = T_ROUNDS(400) };
 

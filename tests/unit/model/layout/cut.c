@@ -4,7 +4,7 @@
  * what cannot be cut.
  * covers: layout
  */
-#include "tests/unit/t/layout.h"
+#include "tests/unit/t/model/layout.h"
 #include "tests/unit/t/random.h"
 
 #include "core/base/arena.h"

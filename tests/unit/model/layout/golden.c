@@ -4,7 +4,7 @@
  * models by their plans (golden/tp_plans.txt): a plan read as a layout, and the presets.
  * covers: layout
  */
-#include "tests/unit/t/layout.h"
+#include "tests/unit/t/model/layout.h"
 
 #include "core/base/arena.h"
 #include "core/base/buf.h"

@@ -10,8 +10,8 @@
 #include "core/base/err.h"
 #include "core/model/layout/layout.h"
 #include "core/model/layout/spread.h"
-#include "tests/unit/t/layout.h"
-#include "tests/unit/t/rule.h"
+#include "tests/unit/t/model/layout.h"
+#include "tests/unit/t/model/rule.h"
 
 enum { RANKS = 60, ELEMENTS = 1024, DIMS = 4, ROUNDS = T_ROUNDS(1500), BOXES = 12 };
 

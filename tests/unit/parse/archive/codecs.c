@@ -12,7 +12,7 @@
 #include "core/base/cleanup.h"
 #include "core/parse/archive/inflate.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/pack.h"
+#include "tests/unit/t/model/pack.h"
 
 static const enum dcp_codec all[] = { DCP_CODEC_GZIP, DCP_CODEC_BZIP2, DCP_CODEC_XZ,
 				      DCP_CODEC_LZMA, DCP_CODEC_ZSTD,  DCP_CODEC_LZ4 };

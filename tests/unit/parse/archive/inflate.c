@@ -10,7 +10,7 @@
 #include "core/base/cleanup.h"
 #include "core/parse/archive/inflate.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/source.h"
+#include "tests/unit/t/parse/source.h"
 
 /* RFC 8878: magic, descriptor without content size or checksum, window of 1 MiB. */
 static void frame(struct dcp_buf *b)

@@ -5,8 +5,8 @@
 #include "core/base/arena.h"
 #include "core/parse/archive/tar.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/source.h"
-#include "tests/unit/t/tar.h"
+#include "tests/unit/t/parse/source.h"
+#include "tests/unit/t/parse/tar.h"
 
 struct listing {
 	struct dcp_arena arena;

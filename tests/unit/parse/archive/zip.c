@@ -5,8 +5,8 @@
 #include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/parse/archive/zip.h"
-#include "tests/unit/t/source.h"
-#include "tests/unit/t/zip.h"
+#include "tests/unit/t/parse/source.h"
+#include "tests/unit/t/parse/zip.h"
 
 static int list(const struct dcp_source *src, struct dcp_arena *arena,
 		struct dcp_zip_member **m, size_t *n, struct dcp_err *err)

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/tar.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/tar.h"
 
 struct fixture {
 	struct t_dir tree;

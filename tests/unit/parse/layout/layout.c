@@ -3,7 +3,7 @@
  * Layouts as a thing: which rule a key finds, spellings, printing, meshes, the built-in ones,
  * limits.
  */
-#include "tests/unit/t/layout.h"
+#include "tests/unit/t/model/layout.h"
 #include "tests/unit/t/random.h"
 
 #include "core/base/arena.h"

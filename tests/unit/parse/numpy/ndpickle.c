@@ -8,7 +8,7 @@
 #include "core/parse/latin1.h"
 #include "core/parse/numpy/ndpickle.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/pickle.h"
+#include "tests/unit/t/parse/pickle.h"
 
 static struct dcp_pickle *parse(const struct dcp_source *src)
 {

@@ -4,7 +4,7 @@
 #include "core/base/endian.h"
 #include "core/parse/paddle/lodtensor.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/pdplain.h"
+#include "tests/unit/t/format/pdplain.h"
 
 /* clang-format off */
 static const struct {

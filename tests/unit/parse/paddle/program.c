@@ -4,7 +4,7 @@
 #include "core/base/cleanup.h"
 #include "core/parse/paddle/program.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/pdplain.h"
+#include "tests/unit/t/format/pdplain.h"
 
 #include <fcntl.h>
 

@@ -3,7 +3,7 @@
 
 #include "core/parse/paddle/protobuf.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/pdplain.h"
+#include "tests/unit/t/format/pdplain.h"
 
 /* clang-format off */
 static const struct {

@@ -3,7 +3,7 @@
  * Pickles as files: what CPython wrote and reads back, what torch wrote, and malformed ones.
  * covers: pickle
  */
-#include "tests/unit/t/pickle.h"
+#include "tests/unit/t/parse/pickle.h"
 
 #include <dirent.h>
 

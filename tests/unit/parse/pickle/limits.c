@@ -5,7 +5,7 @@
  * covers: pickle
  */
 #include "core/base/endian.h"
-#include "tests/unit/t/pickle.h"
+#include "tests/unit/t/parse/pickle.h"
 
 #include "core/parse/pickle/pickle_int.h"
 

@@ -3,7 +3,7 @@
  * Every opcode: a row with what it makes, whatever the window; and all cut versions of it.
  * covers: vm, mem, memo, node, text, window
  */
-#include "tests/unit/t/pickle.h"
+#include "tests/unit/t/parse/pickle.h"
 
 #include "core/parse/pickle/pickle_int.h"
 

@@ -4,7 +4,7 @@
 #include "core/base/buf.h"
 #include "core/parse/pickle/sections.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/format/torch.h"
 
 /* What was handed over, as text: "first:a=1 second:b=2 " */
 struct seen {

@@ -3,7 +3,7 @@
  * What a reader of values sees: batches through a hook, and the accessors.
  * covers: pickle
  */
-#include "tests/unit/t/pickle.h"
+#include "tests/unit/t/parse/pickle.h"
 
 #include "core/parse/pickle/pickle_int.h"
 

@@ -4,10 +4,10 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/parse/source.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/golden.h"
-#include "tests/unit/t/source.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
+#include "tests/unit/t/parse/source.h"
+#include "tests/unit/t/parse/zip.h"
 
 /* ---- objects of real files against what the framework loaded ---- */
 

@@ -10,8 +10,8 @@
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/zip.h"
 
 #define TENSOR                                                                                 \
 	"ctorch._utils\n_rebuild_tensor_v2\n(("                                                \

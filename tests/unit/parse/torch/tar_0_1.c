@@ -9,8 +9,8 @@
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/golden.h"
-#include "tests/unit/t/torch.h"
 
 static void put_i64(struct dcp_buf *b, int64_t v)
 {

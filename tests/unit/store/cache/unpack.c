@@ -17,9 +17,9 @@
 #include "core/store/cache/unpack.h"
 #include "core/store/cache/unpack_int.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/pack.h"
-#include "tests/unit/t/source.h"
+#include "tests/unit/t/model/pack.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/source.h"
 
 enum { N = 200000 };
 

@@ -15,7 +15,7 @@
 #include "core/parse/dir/dir.h"
 #include "core/store/io/files.h"
 #include "core/store/io/guard.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 enum { FILES = 200, LIMIT = 64, THREADS = 8, ROUNDS = 2000 };
 

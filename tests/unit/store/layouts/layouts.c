@@ -7,7 +7,7 @@
 #include "core/base/log.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 #define RANKS(n) "mesh dp=" #n "\n* shard(0, optional)\n"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/t.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -11,8 +11,8 @@
 
 #include "core/parse/dir/seen.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/dir.h"
 #include "tests/unit/t/fake.h"
+#include "tests/unit/t/parse/dir.h"
 
 /* clang-format off */
 static const struct {

@@ -18,7 +18,7 @@
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
 #include "fs/fault.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 enum { LONG_BYTES = 56 << 20, STEP = 1 << 20, HEADER_BYTES = 4096 };
 

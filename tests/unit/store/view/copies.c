@@ -13,7 +13,7 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 
 #define GOLDEN "tests/golden/torch-ranks/ckpt/2-hsdp/"
 #define NAME "model_world_size_4_rank_%d.pt"

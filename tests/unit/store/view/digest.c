@@ -9,9 +9,9 @@
 #include "core/store/version/version.h"
 #include "core/store/view/digest.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 
 /* As xxHash's own program tells them. */
 static const struct {

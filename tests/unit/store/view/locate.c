@@ -10,10 +10,10 @@
 #include "core/store/version/mapped.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t/dcp.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
+#include "tests/unit/t/format/dcp.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
+#include "tests/unit/t/parse/zip.h"
 
 /* A torch.save of six bytes in the shape @shape, and metadata that says [2, 3]. */
 static void put_item(const struct t_dir *tree, const int64_t *shape, size_t ndim)

@@ -27,7 +27,7 @@
 #include "core/store/view/view.h"
 #include "fs/fault.h"
 #include "tests/unit/t/golden.h"
-#include "tests/unit/t/plan.h"
+#include "tests/unit/t/model/plan.h"
 #include "tests/unit/t/random.h"
 #include "tests/unit/t/sha256.h"
 

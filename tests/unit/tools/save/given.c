@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "tests/unit/t/comm.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tools/save/dcpsave.h"
 
 /* What is refused, and what comes after a failure. */

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tools/load/dcpload.h"
 #include "tools/save/dcpsave.h"
 

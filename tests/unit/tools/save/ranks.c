@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "tests/unit/t/comm.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/random.h"
 #include "tools/save/dcpsave.h"
 

@@ -16,7 +16,7 @@
 #include "core/parse/archive/zip.h"
 #include "core/parse/source.h"
 #include "core/write/write.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/write.h"
 #include "tools/save/save.h"
 

@@ -9,9 +9,9 @@
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/version/version.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/format/paddle.h"
 #include "tests/unit/t/manifest.h"
-#include "tests/unit/t/paddle.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
 
 /* ---- goldens ---- */

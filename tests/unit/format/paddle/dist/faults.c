@@ -11,10 +11,10 @@
 #include "core/base/buf.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/paddle.h"
+#include "tests/unit/t/format/paddle.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
-#include "tests/unit/t/torch.h"
 
 /*
  * "w" is 4x3, rows 0-1 in 0_0.distcp and 2-3 in 1_0.distcp; "b" is a vector in 0_0.distcp, "c"

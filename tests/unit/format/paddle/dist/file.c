@@ -3,8 +3,8 @@
 
 #include "core/format/paddle/dist/file.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/paddle.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/format/paddle.h"
+#include "tests/unit/t/format/torch.h"
 
 static const float values[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };
 

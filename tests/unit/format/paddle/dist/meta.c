@@ -5,8 +5,8 @@
 
 #include "core/format/paddle/dist/meta.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/paddle.h"
-#include "tests/unit/t/pickle.h"
+#include "tests/unit/t/format/paddle.h"
+#include "tests/unit/t/parse/pickle.h"
 
 static int read_meta(struct dcp_pmeta *m, const void *p, size_t n, struct dcp_err *err)
 {

@@ -9,8 +9,8 @@
 #include "core/base/buf.h"
 #include "core/format/formats.h"
 #include "core/parse/dir/dir.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/paddle.h"
+#include "tests/unit/t/format/paddle.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
 
 enum { MOST = 8, ELEMENTS = 5 * 5 * 5 };

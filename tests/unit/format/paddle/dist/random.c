@@ -11,8 +11,8 @@
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/paddle_world.h"
+#include "tests/unit/t/format/paddle_world.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/sink.h"
 
 /* What cannot be done: text of protocol 2 must stay whole. */

@@ -7,11 +7,11 @@
 
 #include "core/base/buf.h"
 #include "core/format/formats.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/group.h"
-#include "tests/unit/t/pdplain.h"
+#include "tests/unit/t/format/group.h"
+#include "tests/unit/t/format/pdplain.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/random.h"
-#include "tests/unit/t/torch.h"
 
 enum { MAX_NDIM = 3, MAX_MESH = 3, MAX_PLACES = 24 };
 

@@ -10,10 +10,10 @@
 #include "core/format/formats.h"
 #include "core/format/paddle/plain/plain_int.h"
 #include "core/parse/source.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/group.h"
-#include "tests/unit/t/pdplain.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/format/group.h"
+#include "tests/unit/t/format/pdplain.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
 
 #define format (&dcp_format_paddle_plain)
 

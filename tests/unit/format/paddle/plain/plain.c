@@ -6,11 +6,11 @@
 #include "tests/unit/t.h"
 
 #include "core/format/formats.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/group.h"
+#include "tests/unit/t/format/group.h"
+#include "tests/unit/t/format/pdplain.h"
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/manifest.h"
-#include "tests/unit/t/pdplain.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/parse/dir.h"
 
 static const struct dcp_format *const format = &dcp_format_paddle_plain;
 

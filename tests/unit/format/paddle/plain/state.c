@@ -8,10 +8,10 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/format/formats.h"
-#include "tests/unit/t/dir.h"
-#include "tests/unit/t/group.h"
-#include "tests/unit/t/pdplain.h"
-#include "tests/unit/t/torch.h"
+#include "tests/unit/t/format/group.h"
+#include "tests/unit/t/format/pdplain.h"
+#include "tests/unit/t/format/torch.h"
+#include "tests/unit/t/parse/dir.h"
 
 /* A dict being written, and then loaded. */
 struct file {

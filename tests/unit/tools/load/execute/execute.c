@@ -8,7 +8,7 @@
 
 #include "core/store/version/version.h"
 #include "tests/unit/t/comm.h"
-#include "tests/unit/t/dir.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/random.h"
 #include "tools/load/dcpload.h"
 

@@ -10,12 +10,12 @@
 #include "core/base/clock.h"
 #include "core/model/layout/layout.h"
 #include "tests/unit/t/comm.h"
-#include "tests/unit/t/dir.h"
 #include "tests/unit/t/fake.h"
-#include "tests/unit/t/layout.h"
 #include "tests/unit/t/load.h"
+#include "tests/unit/t/model/layout.h"
+#include "tests/unit/t/model/rule.h"
+#include "tests/unit/t/parse/dir.h"
 #include "tests/unit/t/random.h"
-#include "tests/unit/t/rule.h"
 #include "tools/load/load.h"
 
 enum { RANKS = 5, FILES = 3, TENSORS = 40, WANTS = 10, GUARD = 0xa5, MARGIN = 64 };

@@ -5,9 +5,9 @@
  */
 #include "tests/unit/t.h"
 
+#include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/load.h"
-#include "tests/unit/t/torch.h"
-#include "tests/unit/t/zip.h"
+#include "tests/unit/t/parse/zip.h"
 
 static struct dcpload *open_on(const struct t_dir *d, const char *name)
 {
