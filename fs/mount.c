@@ -27,7 +27,7 @@
 #include "fs/versions/versions.h"
 
 enum {
-	IDLE_CONNECTIONS = 256, /* to indexes */
+	IDLE_CONNECTIONS = 64, /* to indexes */
 	GRACE_MS = 300,         /* in which a source that is broken altogether is found out */
 };
 
