@@ -75,21 +75,13 @@ static enum cmd_exit list(struct out *o, int form)
 	return form == OUT_JSON ? out_json(o) : out_flush(o);
 }
 
-static bool is_preset(const char *name, struct dcp_rules_preset *out)
-{
-	for (size_t i = 0; dcp_rules_preset_at(i, out); i++)
-		if (strcmp(out->name, name) == 0)
-			return true;
-	return false;
-}
-
 static enum cmd_exit show(struct out *o, const char *name)
 {
 	struct dcp_rules_preset p;
 	struct dcp_rules *r;
 	struct dcp_err err = { 0 };
 
-	if (!is_preset(name, &p)) {
+	if (!dcp_rules_preset_named(name, &p)) {
 		dcp_rules_preset(name, &r, &err);
 		return cmd_fail(CMD_NO, "%s (see: dcpfs rules list)", err.msg);
 	}
@@ -195,7 +187,7 @@ static void print_unused(struct check *c, const char *rules)
 	struct dcp_rules_preset p;
 
 	/* A preset has rules for more than one model. */
-	if (lines && c->form == OUT_TEXT && !is_preset(rules, &p))
+	if (lines && c->form == OUT_TEXT && !dcp_rules_preset_named(rules, &p))
 		dcp_buf_printf(&c->o->buf, "no key fits the rule%s in line%s %s\n",
 			       strchr(lines, ' ') ? "s" : "", strchr(lines, ' ') ? "s" : "",
 			       lines);

@@ -44,6 +44,10 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
 			rc = dcp_rules_parse(file.p ? file.p : "", file.n, text, out, &err);
 	} else {
 		rc = dcp_rules_preset(text, out, &err);
+		if (rc == -ENOENT)
+			return cmd_fail(CMD_USAGE,
+					"%s, nor is it a file (see: dcpfs rules list)",
+					err.msg);
 	}
 	if (rc == 0)
 		return CMD_OK;

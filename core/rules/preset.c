@@ -14,22 +14,42 @@ bool dcp_rules_preset_at(size_t i, struct dcp_rules_preset *out)
 	return true;
 }
 
+bool dcp_rules_preset_named(const char *name, struct dcp_rules_preset *out)
+{
+	for (size_t i = 0; dcp_rules_preset_at(i, out); i++)
+		if (strcmp(out->name, name) == 0)
+			return true;
+	return false;
+}
+
+/* Is @name part of the preset's name, or that of it? "llama", "megatron-llama". */
+static bool overlaps(const char *name, const char *preset)
+{
+	return strlen(name) > 2 && (strstr(preset, name) || strstr(name, preset));
+}
+
 int dcp_rules_preset(const char *name, struct dcp_rules **out, struct dcp_err *err)
 {
 	size_t best = dcp_near_limit(name) + 1;
 	const char *nearest = NULL;
+	struct dcp_rules_preset p;
+	char near[256] = "";
 
-	for (size_t i = 0; i < dcp_rules_npresets; i++) {
-		const struct dcp_rules_preset *p = &dcp_rules_presets[i];
-		size_t d = dcp_near_distance(name, p->name, best);
+	if (dcp_rules_preset_named(name, &p))
+		return dcp_rules_parse(p.text, strlen(p.text), name, out, err);
+	for (size_t i = 0; dcp_rules_preset_at(i, &p); i++) {
+		size_t d = dcp_near_distance(name, p.name, best), n = strlen(near);
 
-		if (strcmp(p->name, name) == 0)
-			return dcp_rules_parse(p->text, strlen(p->text), name, out, err);
 		if (d < best) {
 			best = d;
-			nearest = p->name;
+			nearest = p.name;
 		}
+		if (overlaps(name, p.name) && n + strlen(p.name) + 2 < sizeof(near))
+			snprintf(near + n, sizeof(near) - n, "%s%s", n ? ", " : "", p.name);
 	}
+	if (*near && (!nearest || best > 2))
+		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no preset %.60s, near are %s",
+				name, near);
 	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no preset %.60s%s%s%s", name,
 			nearest ? ", nearest is \"" : "", nearest ? nearest : "",
 			nearest ? "\"" : "");

@@ -46,6 +46,7 @@ struct dcp_rules_preset {
 	const char *text;  /* the file as it ships */
 };
 bool dcp_rules_preset_at(size_t i, struct dcp_rules_preset *out);
+bool dcp_rules_preset_named(const char *name, struct dcp_rules_preset *out);
 
 /*
  * `tie A = B`, the @i-th: the tensors that come out as @key and @of are one where the model ties

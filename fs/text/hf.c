@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/base/text.h"
+#include "core/rules/rules.h"
 #include "core/store/index/index.h"
 #include "core/store/version/expected.h"
 #include "core/store/version/version.h"
@@ -188,6 +189,18 @@ static void put_difference(void *ctx, const char *what, const char *key, const c
 		dcp_buf_printf(t->out, "- %s: `%s`: %s\n", what, name, text);
 }
 
+/* Lines of the user's own rules: a preset has rules for more than one model. */
+static void put_unused(const struct dcpfs_version *ver, struct dcp_buf *b)
+{
+	const char *lines = dcp_index_meta(dcpfs_index(ver), "unused");
+	struct dcp_rules_preset p;
+
+	if (lines && !dcp_rules_preset_named(fact(ver, "rules"), &p))
+		dcp_buf_printf(b, "No key fits the rule%s in line%s %s.\n\n",
+			       strchr(lines, ' ') ? "s" : "", strchr(lines, ' ') ? "s" : "",
+			       lines);
+}
+
 /* Does it have what the model of config.json has? */
 static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct dcp_err *err)
 {
@@ -254,6 +267,7 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		(unsigned long long)(dcp_index_meta_number(dcpfs_index(ver), "collisions") +
 				     dcp_index_meta_number(dcpfs_index(ver), "failed")),
 		tied);
+	put_unused(ver, b);
 	if (dcp_index_meta(dcpfs_index(ver), "inferred"))
 		dcp_buf_printf(b, "Note: %s.\n\n", fact(ver, "inferred"));
 }

@@ -64,7 +64,9 @@ def as_a_model():
     check("optim" not in run("tree", "--hf", FSDP2, "10").stdout.decode(), "tree")
     rules.write_text("a -> b\nnonsense\n")
     fails(USAGE, "x.rules", "ls", "--hf-rules", rules, top)
-    fails(USAGE, "nearest", "ls", "--hf-rules", "identify", top)
+    fails(USAGE, 'nearest is "identity"', "ls", "--hf-rules", "identify", top)
+    fails(USAGE, "near are torchtitan-llama3, torchtitan-llama4", "ls", "--hf-rules", "llama", top)
+    fails(USAGE, "nor is it a file (see: dcpfs rules list)", "ls", "--hf-rules", "nosuch", top)
     fails(ENV, "No such file", "ls", "--hf-assets", SCRATCH / "none", top)
 
 

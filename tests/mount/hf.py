@@ -249,13 +249,15 @@ def failing_keys():
     source, rules = lib.fresh("source"), lib.fresh("rules") / "x.rules"
     tensors = {k: u8(20, k) for k in ("a.w", "b.w", "c", "d")}
     checkpoint(source / "step-1", tensors)
-    rules.write_text("a.w -> same\nb.w -> same\nc -> new.c\n")
+    rules.write_text("a.w -> same\nb.w -> same\nnone -> n\nc -> new.c\nnor.{i} -> n.{i}\n")
     with mount(source, "--hf-rules", rules) as m:
         at = m.at / "step-1" / "hf"
         got = tensors_of(at)
         equal({k: v[2] for k, v in got.items()}, {"new.c": tensors["c"][3]}, "what can be mapped")
         page = read(at / "README.md").decode()
         check("`same`" in page and "`d`" in page, f"README.md names them: {page}")
+        line = "o key fits the rules in lines 3 5"
+        check(line in page and line in lib.run(lib.PROGRAM, "rules", "check", rules, source).stdout, f"rules that are not used: {page}")
         told = {e["key"]: e["error"] for e in m.control("errors.json") if e["version"] == "step-1/hf"}
         equal(set(told), {"same", "d"}, "errors.json")
         check(all(told.values()), f"reasons: {told}")
