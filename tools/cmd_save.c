@@ -269,7 +269,7 @@ static int same_keys(struct saving *s)
 
 		mine = dcp_hash64_more(mine, key, strlen(key) + 1);
 	}
-	rc = load_gather(s->x.comm, &mine, sizeof(mine), &b, &s->err, EXPORT_TIMEOUT_MS);
+	rc = load_gather_same(s->x.comm, &mine, sizeof(mine), &b, &s->err, EXPORT_TIMEOUT_MS);
 	if (rc < 0)
 		return rc;
 	rc = 1;
@@ -476,7 +476,8 @@ static enum cmd_exit report(struct saving *s)
 	struct out o;
 
 	dcpsave_report(s->save, &mine);
-	if (load_gather(s->x.comm, &mine, sizeof(mine), &b, &s->err, EXPORT_TIMEOUT_MS) < 0)
+	if (load_gather_same(s->x.comm, &mine, sizeof(mine), &b, &s->err, EXPORT_TIMEOUT_MS) <
+	    0)
 		return cmd_fail(CMD_ENV, "save: %s", s->err.text);
 	if (export_leads(&s->x)) {
 		out_init(&o);

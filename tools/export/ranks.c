@@ -69,11 +69,13 @@ int export_agree(struct exporting *x, int rc)
 	return rc;
 }
 
-/* What @n bytes of every rank are, in the order of ranks. */
-static int gather(struct exporting *x, const void *p, uint64_t n, struct load_blobs *out)
+/* What @n bytes of every rank are, in the order of ranks; @same: a record, which has @n bytes on all. */
+static int gather(struct exporting *x, const void *p, uint64_t n, bool same,
+		  struct load_blobs *out)
 {
 	struct dcpload_error err = { 0 };
-	int rc = load_gather(x->comm, p, n, out, &err, EXPORT_TIMEOUT_MS);
+	int rc = (same ? load_gather_same : load_gather)(x->comm, p, n, out, &err,
+							 EXPORT_TIMEOUT_MS);
 
 	return rc < 0 ? dcp_fail(&x->err, rc, DCP_ERR_NO_OFFSET, "%s", err.text) : 0;
 }
@@ -86,7 +88,7 @@ int export_identity(struct exporting *x, uint64_t *out)
 	*out = dcp_version_generation(x->pick.v);
 	if (x->comm->ranks == 1)
 		return 0;
-	rc = gather(x, out, sizeof(*out), &b);
+	rc = gather(x, out, sizeof(*out), true, &b);
 	if (rc < 0)
 		return rc;
 	memcpy(out, b.at[0], sizeof(*out));
@@ -103,11 +105,11 @@ int export_same_plan(struct exporting *x)
 	if (x->comm->ranks == 1)
 		return 0;
 	save_count(x->save, &c);
-	rc = gather(x, &c.plan, sizeof(c.plan), &b);
+	rc = gather(x, &c.plan, sizeof(c.plan), true, &b);
 	if (rc < 0)
 		return rc;
 	for (uint32_t r = 0; r < x->comm->ranks; r++)
-		if (b.n[r] != sizeof(c.plan) || memcmp(b.at[r], &c.plan, sizeof(c.plan)) != 0)
+		if (memcmp(b.at[r], &c.plan, sizeof(c.plan)) != 0)
 			rc = dcp_fail(
 				&x->err, -ESTALE, DCP_ERR_NO_OFFSET,
 				"rank %u sees another checkpoint in %s, or was given other "
@@ -153,7 +155,7 @@ int export_share_sums(struct exporting *x)
 	}
 	rc = export_agree(x, dcp_err_say(&x->err, put_sums(x, &c, &mine)));
 	if (rc == 0)
-		rc = gather(x, mine.p, mine.n, &b);
+		rc = gather(x, mine.p, mine.n, false, &b);
 	if (rc < 0)
 		return rc;
 	for (uint32_t r = 0; export_leads(x) && r < x->comm->ranks; r++) {
@@ -162,7 +164,7 @@ int export_share_sums(struct exporting *x)
 
 		if (b.n[r] < sizeof(*of)) {
 			rc = dcp_fail(&x->err, -EPROTO, DCP_ERR_NO_OFFSET,
-				      "rank %u runs another release", r);
+				      "ranks 0 and %u run different releases of dcpfs", r);
 			break;
 		}
 		count(x, of);
@@ -170,5 +172,5 @@ int export_share_sums(struct exporting *x)
 			save_merge(x->save, t[i].number, &t[i].sum);
 	}
 	load_blobs_free(&b);
-	return 0;
+	return rc;
 }

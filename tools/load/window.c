@@ -153,7 +153,7 @@ static int share(struct load_window *w, struct dcpload *ck, struct dcpload_error
 
 	rc = load_agree(ck->comm, rc, err, timeout);
 	if (rc == 0)
-		rc = load_gather(ck->comm, &notice, sizeof(notice), &b, err, timeout);
+		rc = load_gather_same(ck->comm, &notice, sizeof(notice), &b, err, timeout);
 	if (rc == 0) {
 		if (w->self)
 			rc = open_shared(w, ck->device, b.at[ck->local[0]], err);

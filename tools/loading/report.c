@@ -427,7 +427,8 @@ enum cmd_exit loading_report(struct loading *l)
 	enum cmd_exit code = CMD_OK;
 
 	dcpload_plan_report(l->plan, &own.report);
-	if (load_gather(l->comm, &own, sizeof(own), &t.all, &l->err, loading_timeout(l)) < 0)
+	if (load_gather_same(l->comm, &own, sizeof(own), &t.all, &l->err, loading_timeout(l)) <
+	    0)
 		return loading_fail(l, cmd_exit_of(l->err.code));
 	t.own = &own.report;
 	add_up(&t);

@@ -214,6 +214,20 @@ failed:
 	return rc;
 }
 
+int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,
+		     struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
+{
+	int rc = load_gather(comm, mine, n, out, err, timeout_ms);
+
+	for (uint32_t r = 0; r < comm->ranks && rc == 0; r++)
+		if (out->n[r] != out->n[0] || (r == comm->rank && out->n[r] != n))
+			rc = load_fail(err, -EPROTO,
+				       "ranks 0 and %u run different releases of dcpfs", r);
+	if (rc < 0)
+		load_blobs_free(out);
+	return rc;
+}
+
 /* A hash that identifies the node of this process. What cannot be found out is left out. */
 static int machine(uint64_t out[2])
 {

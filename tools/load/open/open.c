@@ -110,7 +110,7 @@ static int open_alike(struct dcpload *ck, struct dcpload_error *err)
 	struct dcp_err own = { 0 };
 	bool any = false;
 
-	rc = load_gather(ck->comm, &through, 1, &all, err, timeout);
+	rc = load_gather_same(ck->comm, &through, 1, &all, err, timeout);
 	if (rc < 0)
 		return rc;
 	for (uint32_t r = 0; r < ck->comm->ranks; r++)

@@ -119,9 +119,7 @@ struct trouble {
 
 static struct trouble trouble_of(const struct load_blobs *b, uint32_t rank)
 {
-	static const struct trouble none;
-
-	return b->n[rank] == sizeof(none) ? *(const struct trouble *)b->at[rank] : none;
+	return *(const struct trouble *)b->at[rank];
 }
 
 static bool needs(const struct dcpload_plan *p, uint32_t file)
@@ -179,7 +177,8 @@ int load_again(struct dcpload_plan *p, bool *renewed, struct dcpload_error *err)
 
 	if (first.code != -EIO && first.code != -ESTALE && first.code != -ENOENT)
 		return first.code;
-	if (load_gather(comm, &own, sizeof(own), &b, NULL, (int)p->ck->config.timeout_ms) < 0)
+	if (load_gather_same(comm, &own, sizeof(own), &b, NULL, (int)p->ck->config.timeout_ms) <
+	    0)
 		return first.code;
 	for (uint32_t r = 0; r < comm->ranks; r++) {
 		changed |= trouble_of(&b, r).changed != 0;

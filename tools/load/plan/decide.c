@@ -404,8 +404,6 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
 		const struct finding *f = b->at[r];
 
-		if (b->n[r] != sizeof(*f))
-			return load_fail(err, -EPROTO, "rank %u runs another release", r);
 		if (f->exchange != first->exchange)
 			return load_fail(err, -EINVAL,
 					 "rank %u asks for another way to exchange than rank 0",
@@ -460,7 +458,7 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	own.staging = ck->config.staging;
 	own.exchange = ck->config.exchange;
 	own.gds = ck->config.io == DCPLOAD_IO_GDS;
-	rc = load_gather(ck->comm, &own, sizeof(own), &b, err, timeout);
+	rc = load_gather_same(ck->comm, &own, sizeof(own), &b, err, timeout);
 	if (rc == 0)
 		rc = take(p, &b, err);
 	load_blobs_free(&b);

@@ -107,9 +107,9 @@ static int differ(struct dcpload_plan *p, uint32_t r, struct lacking more, struc
 			 (int)p->ck->config.timeout_ms);
 	if (rc < 0)
 		return rc;
-	if (b.n[0])
+	if (b.n[0] && !((char *)b.at[0])[b.n[0] - 1])
 		first = b.at[0];
-	if (b.n[r])
+	if (b.n[r] && !((char *)b.at[r])[b.n[r] - 1])
 		other = b.at[r];
 	rc = load_fail(
 		err, -EINVAL,

@@ -328,8 +328,8 @@ static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error 
 	}
 	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
 	if (rc == 0)
-		rc = load_gather(p->ck->comm, &told, sizeof(told), &b, err,
-				 (int)p->ck->config.timeout_ms);
+		rc = load_gather_same(p->ck->comm, &told, sizeof(told), &b, err,
+				      (int)p->ck->config.timeout_ms);
 	if (rc < 0)
 		return rc;
 	p->chunks->unique = *most = 0;

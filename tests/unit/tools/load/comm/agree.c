@@ -143,6 +143,37 @@ static void test_gather(void **state)
 	}
 }
 
+/* A record that is longer on one rank: *@arg, or on none. */
+static int rank_same(const struct dcpload_comm *comm, void *arg)
+{
+	const uint32_t *other = arg;
+	struct dcpload_error err = { 0 };
+	struct load_blobs all;
+	uint64_t mine[2] = { comm->rank, 0 };
+	char text[64];
+	int bad = 0;
+
+	if (*other < comm->ranks) {
+		snprintf(text, sizeof(text), "ranks 0 and %u run different releases of dcpfs",
+			 *other ? *other : 1);
+		bad += expect(load_gather_same(comm, mine, comm->rank == *other ? 16 : 8, &all,
+					       &err, ANY) == -EPROTO);
+		return bad + expect(strcmp(err.text, text) == 0) + expect(!all.memory);
+	}
+	bad += expect(load_gather_same(comm, mine, 8, &all, &err, ANY) == 0);
+	for (uint32_t r = 0; r < comm->ranks && !bad; r++)
+		bad += expect(*(uint64_t *)all.at[r] == r);
+	load_blobs_free(&all);
+	return bad;
+}
+
+static void test_same(void **state)
+{
+	(void)state;
+	for (uint32_t other = 0; other < 4; other++)
+		assert_int_equal(t_comm_run(3, rank_same, &other), 0);
+}
+
 /* Rank 2 ends after as many calls of its own as @arg says. */
 static int rank_leaves(const struct dcpload_comm *comm, void *arg)
 {
@@ -302,9 +333,10 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_agree),  cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_gather), cmocka_unit_test(test_leaves),
-		cmocka_unit_test(test_nodes),  cmocka_unit_test(test_told),
-		cmocka_unit_test(test_check),  cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_gather), cmocka_unit_test(test_same),
+		cmocka_unit_test(test_leaves), cmocka_unit_test(test_nodes),
+		cmocka_unit_test(test_told),   cmocka_unit_test(test_check),
+		cmocka_unit_test(test_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
