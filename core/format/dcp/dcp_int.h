@@ -17,6 +17,7 @@ struct dcp_tdcp_chunk {
 	uint64_t *lo;
 	uint64_t volume;
 	uint32_t rank_file;
+	bool copy; /* of the chunk of another rank */
 };
 
 /* A record of the key at hand: which offsets it is for, and its number in by_key. */
@@ -45,10 +46,10 @@ struct dcp_tdcp_join {
 	struct dcp_tensor t; /* dtype, itemsize (0: not known), ndim, shape */
 	uint64_t shape[DCP_MAX_NDIM];
 	char dtype_name[64];
-	struct dcp_err why; /* not empty: the key is broken */
-	struct dcp_tdcp_chunk *chunk;
+	struct dcp_err why;           /* not empty: the key is broken */
+	struct dcp_tdcp_chunk *chunk; /* behind them copies */
 	struct dcp_tdcp_place *place;
-	size_t nchunks, nplaces;
+	size_t nchunks, ncopies, nplaces;
 };
 
 static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)

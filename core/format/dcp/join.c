@@ -177,12 +177,14 @@ static int compare_places(const void *pa, const void *pb, void *ndim)
 	return compare_dims(a->lo, b->lo, *(const uint32_t *)ndim);
 }
 
-/* Boxes in order, and of equal ones the first rank's in front. */
+/* Boxes in order, and of equal ones the first rank's in front; then copies. */
 static int compare_chunks(const void *pa, const void *pb, void *ndim)
 {
 	const struct dcp_tdcp_chunk *a = pa, *b = pb;
-	int way = compare_dims(a->lo, b->lo, 2 * *(const uint32_t *)ndim);
+	int way = a->copy - b->copy;
 
+	if (!way)
+		way = compare_dims(a->lo, b->lo, 2 * *(const uint32_t *)ndim);
 	return way ? way : (a->rank_file > b->rank_file) - (a->rank_file < b->rank_file);
 }
 
@@ -196,17 +198,27 @@ static void sort_places(struct dcp_tdcp_join *j)
 		}
 }
 
-/* Ranks that hold the same box keep one copy: the first rank's. */
+/* Of ranks that hold the same box the first counts, and the second is a copy. */
 static void drop_replicas(struct dcp_tdcp_join *j)
 {
-	size_t kept = 0;
+	size_t kept = 0, n = 0;
 
 	if (j->nchunks)
 		qsort_r(j->chunk, j->nchunks, sizeof(*j->chunk), compare_chunks, &j->t.ndim);
-	for (size_t i = 0; i < j->nchunks; i++)
-		if (!kept || compare_dims(j->chunk[kept - 1].lo, j->chunk[i].lo, 2 * j->t.ndim))
-			j->chunk[kept++] = j->chunk[i];
+	for (size_t i = 0; i < j->nchunks; i++) {
+		bool again =
+			n && !compare_dims(j->chunk[n - 1].lo, j->chunk[i].lo, 2 * j->t.ndim);
+
+		if (again && j->chunk[n - 1].copy)
+			continue;
+		kept += !again;
+		j->chunk[n] = j->chunk[i];
+		j->chunk[n++].copy = again;
+	}
+	if (kept < n)
+		qsort_r(j->chunk, n, sizeof(*j->chunk), compare_chunks, &j->t.ndim);
 	j->nchunks = kept;
+	j->ncopies = n - kept;
 }
 
 /* The last of equal ones: a later pair replaces an earlier one in a dict. */

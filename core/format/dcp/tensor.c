@@ -175,9 +175,28 @@ static int add_piece(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 	return rc;
 }
 
-static int make_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
+/* Where else pieces are stored; what is wrong with a copy is no matter of the tensor. */
+static int make_copies(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 {
 	size_t hint = 0;
+	int rc = 0;
+
+	for (size_t i = j->nchunks; i < j->nchunks + j->ncopies && rc == 0; i++) {
+		const struct dcp_tdcp_place *at = dcp_tdcp_find_place(j, &j->chunk[i], &hint);
+		size_t before = w->pieces.n;
+
+		rc = at ? add_piece(w, j, &j->chunk[i], at) : 0;
+		if (dcp_tdcp_is_broken(j)) {
+			w->pieces.n = before;
+			j->why = (struct dcp_err){ 0 };
+		}
+	}
+	return rc;
+}
+
+static int make_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
+{
+	size_t hint = 0, n;
 	int rc = 0;
 
 	dcp_buf_reset(&w->pieces);
@@ -193,10 +212,15 @@ static int make_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
 			 "storage_data has no entry for its chunk at [%s]", text);
 	}
+	n = DCP_NITEMS(w->pieces, struct dcp_piece);
+	if (rc == 0 && !dcp_tdcp_is_broken(j))
+		rc = make_copies(w, j);
 	if (rc == 0 && dcp_buf_error(&w->pieces))
 		rc = dcp_tdcp_no_memory(w);
 	j->t.pieces = DCP_ITEMS(w->pieces, struct dcp_piece);
-	j->t.npieces = DCP_NITEMS(w->pieces, struct dcp_piece);
+	j->t.npieces = n;
+	j->t.copies = j->t.pieces + n;
+	j->t.ncopies = DCP_NITEMS(w->pieces, struct dcp_piece) - n;
 	return rc;
 }
 
@@ -281,7 +305,7 @@ int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 		return dcp_tdcp_no_memory(w);
 	if (dcp_tdcp_is_broken(&j)) {
 		j.t.error = j.why.msg;
-		j.t.npieces = 0;
+		j.t.npieces = j.t.ncopies = 0;
 	}
 	return w->sink->tensor(w->sink->ctx, &j.t);
 }

@@ -77,6 +77,7 @@ void dcp_tdcp_unfold(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, const 
 		return;
 	}
 	j->t.ndim = ndim;
+	j->t.ncopies = 0; /* their boxes are those of the grid */
 	for (uint32_t k = 0; k < ndim; k++)
 		j->shape[k] = shape[k];
 }

@@ -191,6 +191,7 @@ static void finish(struct dcp_pdist *d)
 	dcp_buf_finish(&d->numbers);
 	dcp_buf_finish(&d->found);
 	dcp_buf_finish(&d->pieces);
+	dcp_buf_finish(&d->copies);
 	dcp_intern_finish(&d->dtypes);
 	dcp_intern_finish(&d->errors);
 	dcp_intern_finish(&d->strays);

@@ -65,7 +65,8 @@ struct dcp_pdist {
 	bool late;          /* a data file newer than its metadata was mentioned */
 	char overlaps[256]; /* the key of the first */
 	/* of the key at hand, kept for the next one */
-	struct dcp_buf found, pieces;
+	struct dcp_buf found, pieces,
+		copies; /* of each piece one: without elements if there is none */
 	struct dcp_arena arena;
 	struct dcp_err *err;
 };

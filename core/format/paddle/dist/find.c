@@ -2,7 +2,7 @@
 /*
  * From an entry, which says what a piece is, to a record of storage_metadata whose array is
  * that piece. Copies of a piece (replicas, files of several ranks) are tried one after the
- * other.
+ * other; the next one after that is what is read when its file cannot be.
  */
 #include <stdlib.h>
 
@@ -102,14 +102,15 @@ static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmet
 	return true;
 }
 
-/* Number of the record whose array is the piece, or DCP_PMETA_NONE. */
 uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
-			const struct dcp_pmeta_entry *e, size_t n)
+			const struct dcp_pmeta_entry *e, size_t n, uint32_t *other)
 {
+	uint32_t first = DCP_PMETA_NONE;
 	const uint32_t *found = DCP_ITEMS(d->found, uint32_t);
 	size_t lo = 0, hi = n;
 	char at[200];
 
+	*other = DCP_PMETA_NONE;
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
 
@@ -124,9 +125,19 @@ uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 
 		if (compare_boxes(&d->meta, &r->box, &e->box) != 0)
 			break;
-		if (fits(d, j, e, r, dcp_pdist_loc(d, found[lo])))
-			return found[lo];
+		if (first != DCP_PMETA_NONE &&
+		    r->file == dcp_pmeta_record(&d->meta, first)->file)
+			continue;
+		if (!fits(d, j, e, r, dcp_pdist_loc(d, found[lo])))
+			continue;
+		if (first != DCP_PMETA_NONE) {
+			*other = found[lo];
+			break;
+		}
+		first = found[lo];
 	}
+	if (first != DCP_PMETA_NONE)
+		return first;
 	dcp_pjoin_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
 			   dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim);
 	dcp_pjoin_lose(j, "storage_metadata of %.100s names no file for its piece %s",

@@ -57,7 +57,7 @@ int dcp_pdist_emit_key(struct dcp_pdist *d, uint32_t key)
 		return dcp_pdist_no_memory(d);
 	if (dcp_pjoin_broken(&j)) {
 		j.t.error = j.why.msg;
-		j.t.npieces = 0;
+		j.t.npieces = j.t.ncopies = 0;
 	}
 	return sink->tensor(sink->ctx, &j.t);
 }

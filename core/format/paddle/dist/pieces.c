@@ -14,39 +14,59 @@
 #include "core/format/paddle/dist/key.h"
 #include "core/model/geometry/cover.h"
 
-static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
-		     uint32_t record)
+/* The piece @e, or a part of it from element @run on, as @record holds it. */
+static struct dcp_piece piece_of(const struct dcp_pdist *d, const struct dcp_pjoin *j,
+				 const struct dcp_pmeta_entry *e, uint32_t record, uint32_t i,
+				 uint64_t run)
 {
 	const struct dcp_ploc *loc = dcp_pdist_loc(d, record);
-	const struct dcp_ppart *part = DCP_ITEMS(d->parts, struct dcp_ppart) + loc->part;
+	const struct dcp_ppart *part = DCP_ITEMS(d->parts, struct dcp_ppart) + loc->part + i;
+	struct dcp_piece p = {
+		.lo = dcp_pmeta_dims(&d->meta, e->box.lo),
+		.len = j->len,
+		.run_lo = run,
+		.run_n = part->n,
+		.off = part->off,
+		.nbytes = part->nbytes,
+		.filter = part->filter,
+		.swap = part->swap,
+	};
+
+	memcpy(&p.file,
+	       d->numbers.p + dcp_pmeta_record(&d->meta, record)->file * sizeof(p.file),
+	       sizeof(p.file));
+	if (loc->stride != DCP_PMETA_NO_DIMS && !e->box.flat)
+		p.stride = DCP_ITEMS(d->dims, uint64_t) + loc->stride;
+	return p;
+}
+
+/* The parts of @record, and beside each the one of @other that holds the same, or nothing. */
+static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmeta_entry *e,
+		     uint32_t record, uint32_t other)
+{
+	const struct dcp_ploc *loc = dcp_pdist_loc(d, record);
 	uint64_t run = e->box.flat ? e->box.run_lo : 0;
+	bool twice = other != DCP_PMETA_NONE && dcp_pdist_loc(d, other)->nparts == loc->nparts;
 
 	if (e->dtype == DCP_PMETA_NONE)
 		dcp_pjoin_stored_dtype(d, j, loc);
 	if (j->t.dtype == DCP_DTYPE_OTHER)
 		j->t.itemsize = loc->itemsize;
 	for (uint32_t i = 0; i < loc->nparts; i++) {
-		struct dcp_piece p = {
-			.lo = dcp_pmeta_dims(&d->meta, e->box.lo),
-			.len = j->len,
-			.run_lo = run,
-			.run_n = part[i].n,
-			.off = part[i].off,
-			.nbytes = part[i].nbytes,
-			.filter = part[i].filter,
-			.swap = part[i].swap,
-		};
+		struct dcp_piece p = piece_of(d, j, e, record, i, run), copy = { 0 };
 
-		memcpy(&p.file,
-		       d->numbers.p + dcp_pmeta_record(&d->meta, record)->file * sizeof(p.file),
-		       sizeof(p.file));
-		if (loc->stride != DCP_PMETA_NO_DIMS && !e->box.flat)
-			p.stride = DCP_ITEMS(d->dims, uint64_t) + loc->stride;
+		if (twice)
+			copy = piece_of(d, j, e, other, i, run);
+		if (copy.run_n != p.run_n)
+			copy.run_n = 0;
 		run += p.run_n;
-		if (p.run_n)
-			dcp_buf_add(&d->pieces, &p, sizeof(p));
+		if (!p.run_n)
+			continue;
+		dcp_buf_add(&d->pieces, &p, sizeof(p));
+		dcp_buf_add(&d->copies, &copy, sizeof(copy));
 	}
-	return dcp_buf_error(&d->pieces) ? dcp_pdist_no_memory(d) : 0;
+	return dcp_buf_error(&d->pieces) || dcp_buf_error(&d->copies) ? dcp_pdist_no_memory(d)
+								      : 0;
 }
 
 static void fail_outside(struct dcp_pdist *d, struct dcp_pjoin *j,
@@ -114,18 +134,19 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 	int rc = dcp_pjoin_sort(d, k, &n);
 
 	dcp_buf_reset(&d->pieces);
+	dcp_buf_reset(&d->copies);
 	for (uint32_t i = k->entry; rc == 0 && i != DCP_PMETA_NONE && !dcp_pjoin_broken(j);) {
 		const struct dcp_pmeta_entry *e = dcp_pmeta_entry(&d->meta, i);
 		bool clipped = clip(d, j, e);
 		uint64_t volume;
-		uint32_t record;
+		uint32_t record, other;
 
 		i = e->next;
 		if (!check_entry(d, j, e, &volume) || volume == 0)
 			continue;
-		record = dcp_pjoin_find(d, j, e, n);
+		record = dcp_pjoin_find(d, j, e, n, &other);
 		if (record != DCP_PMETA_NONE)
-			rc = add_parts(d, j, e, record);
+			rc = add_parts(d, j, e, record, other);
 		else if (clipped)
 			fail_outside(d, j, e);
 	}
@@ -188,17 +209,24 @@ static size_t emit_apart(struct dcp_pjoin *j, uint32_t *order, uint64_t *sum)
 	return kept;
 }
 
-/* The pieces @order names, in that order, in place of those of @j. */
+/* The pieces @order names, in that order, in place of those of @j, and where they are stored again. */
 static int take(struct dcp_pdist *d, struct dcp_pjoin *j, const uint32_t *order, size_t n)
 {
-	struct dcp_piece *p = dcp_arena_calloc(&d->arena, n + 1, sizeof(*p));
+	const struct dcp_piece *copies = DCP_ITEMS(d->copies, struct dcp_piece);
+	struct dcp_piece *p = dcp_arena_calloc(&d->arena, 2 * n + 1, sizeof(*p));
+	size_t ncopies = 0;
 
 	if (!p)
 		return dcp_pdist_no_memory(d);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		p[i] = j->t.pieces[order[i]];
+		if (copies[order[i]].run_n)
+			p[n + ncopies++] = copies[order[i]];
+	}
 	j->t.pieces = p;
 	j->t.npieces = n;
+	j->t.copies = p + n;
+	j->t.ncopies = ncopies;
 	return 0;
 }
 
