@@ -19,7 +19,7 @@
 #include "core/store/io/queue.h"
 #include "tools/cache.h"
 #include "tools/cmd.h"
-#include "tools/doctor.h"
+#include "tools/doctor/doctor.h"
 #include "tools/load/comm/transport.h"
 #include "tools/out.h"
 #include "tools/pick.h"

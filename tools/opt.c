@@ -21,7 +21,8 @@ static void put_number(const struct opt *o, void *into, uint64_t v)
 		*(uint64_t *)slot(into, o) = v;
 }
 
-void opt_defaults(const struct opt *opts, void *into)
+/* Put the defaults of @opts, and of its sub tables, into @into. */
+static void set_defaults(const struct opt *opts, void *into)
 {
 	for (; opts->name; opts++) {
 		if (opts->kind == OPT_UINT || opts->kind == OPT_OCTAL || opts->kind == OPT_SIZE)
@@ -29,7 +30,7 @@ void opt_defaults(const struct opt *opts, void *into)
 		if (opts->kind == OPT_CHOICE)
 			*(int *)slot(into, opts) = (int)opts->def;
 		if (opts->kind == OPT_LIST)
-			opt_defaults(opts->sub, into);
+			set_defaults(opts->sub, into);
 	}
 }
 
@@ -55,7 +56,8 @@ bool opt_number(const char *s, unsigned base, uint64_t *out)
 	return digits(s, strlen(s), base, out);
 }
 
-bool opt_size(const char *s, uint64_t *out)
+/* Bytes: "1000", "500MB" (of 1000), "32GiB" or "32G" (of 1024), up to P. */
+static bool parse_size(const char *s, uint64_t *out)
 {
 	static const char units[] = "KMGTP";
 	size_t n = strspn(s, "0123456789");
@@ -126,6 +128,8 @@ static int add_text(const struct opt *o, const char *dashes, const char *value,
 	return 0;
 }
 
+static int parse_list(const struct opt *sub, char *text, void *into, struct dcp_err *err);
+
 static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	       struct dcp_err *err)
 {
@@ -142,7 +146,7 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	case OPT_OCTAL:
 		return set_number(o, dashes, value, into, err);
 	case OPT_SIZE:
-		if (opt_size(value, slot(into, o)))
+		if (parse_size(value, slot(into, o)))
 			return 0;
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%s%s takes bytes, like 500MB or 32GiB, not \"%s\"", dashes,
@@ -150,7 +154,7 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	case OPT_CHOICE:
 		return set_choice(o, value, into, err);
 	case OPT_LIST:
-		return opt_parse_list(o->sub, value, into, err);
+		return parse_list(o->sub, value, into, err);
 	case OPT_PASS:
 	case OPT_FORM:
 	case OPT_OPERAND: /* see set_option() */
@@ -206,7 +210,8 @@ static int unknown(const struct opt *opts, const char *dashes, const char *name,
 	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "no option %s%s", dashes, name);
 }
 
-int opt_parse_list(const struct opt *sub, char *text, void *into, struct dcp_err *err)
+/* One comma-separated list against its table. @text is cut apart. */
+static int parse_list(const struct opt *sub, char *text, void *into, struct dcp_err *err)
 {
 	char *rest = text, *item;
 
@@ -371,7 +376,7 @@ int opt_parse(const struct opt *opts, const struct opt_operand *operands, int ar
 	bool only_operands = false;
 
 	*args = (struct opt_args){ 0 };
-	opt_defaults(opts, into);
+	set_defaults(opts, into);
 	while (p.at < argc) {
 		char *word = argv[p.at++];
 		int rc = 0;

@@ -93,9 +93,6 @@ struct opt_args {
 	bool help; /* -h or --help was said: nothing else was checked behind it */
 };
 
-/* Put the defaults of @opts, and of its sub tables, into @into. */
-void opt_defaults(const struct opt *opts, void *into);
-
 /*
  * Parse argv[0..argc) (no program name in it). Options and operands may be mixed; "--" ends
  * the options; a bundle of letters and "--name=value" are understood; "-h" and "--help" are in
@@ -105,10 +102,5 @@ void opt_defaults(const struct opt *opts, void *into);
 int opt_parse(const struct opt *opts, const struct opt_operand *operands, int argc, char **argv,
 	      void *into, struct opt_args *args, struct dcp_err *err);
 
-/* One comma-separated list against its table: what OPT_LIST does. @text is cut apart. */
-int opt_parse_list(const struct opt *sub, char *text, void *into, struct dcp_err *err);
-
 /* A decimal number and nothing else. */
 bool opt_number(const char *s, unsigned base, uint64_t *out);
-/* Bytes: "1000", "500MB" (of 1000), "32GiB" or "32G" (of 1024), up to P. */
-bool opt_size(const char *s, uint64_t *out);

@@ -185,7 +185,6 @@ void dcp_writer_fill(struct dcp_writer *w, char c, size_t n);
 size_t dcp_writer_part(struct dcp_writer *w, size_t tensor, size_t part);
 size_t dcp_writer_slice(struct dcp_writer *w, size_t tensor, size_t part, uint64_t off,
 			uint64_t n);
-size_t dcp_writer_extra(struct dcp_writer *w, size_t extra);
 void dcp_writer_crc32(struct dcp_writer *w, uint32_t crc, size_t run);
 /* All extras of the set, each a file. */
 void dcp_writer_extras(struct dcp_writer *w);

@@ -106,7 +106,7 @@ size_t dcp_writer_part(struct dcp_writer *w, size_t tensor, size_t part)
 	return dcp_writer_slice(w, tensor, part, 0, dcp_write_part_bytes(t, &t->parts[part]));
 }
 
-size_t dcp_writer_extra(struct dcp_writer *w, size_t extra)
+static size_t write_extra(struct dcp_writer *w, size_t extra)
 {
 	return dcp_writer_slice(w, w->set->ntensors + extra, 0, 0,
 				w->set->extras[extra].nbytes);
@@ -161,7 +161,7 @@ void dcp_writer_extras(struct dcp_writer *w)
 {
 	for (size_t i = 0; i < w->set->nextras; i++) {
 		dcp_writer_file(w, w->set->extras[i].name, false);
-		dcp_writer_extra(w, i);
+		write_extra(w, i);
 	}
 }
 

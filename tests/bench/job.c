@@ -22,6 +22,7 @@
 #include "core/model/job/job.h"
 #include "core/model/layout/layout.h"
 #include "core/parse/layout/layout.h"
+#include "tests/unit/t/model/needs.h"
 #include "tests/unit/t/rounds.h"
 
 enum { KEYS = 100000, WRITERS = 8 };
@@ -189,7 +190,7 @@ static struct dcp_job *add_all(const struct told *x, const struct dcp_layout *l)
 	return job;
 }
 
-static int count(void *ctx, const struct dcp_job_need *need)
+static int count(void *ctx, const struct t_job_need *need)
 {
 	(void)need;
 	++*(uint64_t *)ctx;
@@ -209,7 +210,7 @@ static void one_rank(int reps)
 		struct dcp_job *job = add_all(&x, l);
 		uint64_t n = 0;
 
-		must(dcp_job_needs(job, 64 / 3, count, &n, &err) == 0, "needs", &err);
+		must(t_job_needs(job, 64 / 3, count, &n, &err) == 0, "needs", &err);
 		say("one rank's plan, 100k keys", n, wall, cpu);
 		dcp_job_free(job);
 	}

@@ -134,24 +134,6 @@ int dcp_job_receives(const struct dcp_job *job, uint32_t rank, uint64_t *from,
 typedef int (*dcp_job_read_fn)(void *ctx, uint32_t file, uint64_t off, uint64_t n);
 int dcp_job_reads(const struct dcp_job *job, uint32_t rank, dcp_job_read_fn fn, void *ctx);
 
-/* Who reads byte @off of @file, if anybody does. */
-uint32_t dcp_job_owner(const struct dcp_job *job, uint32_t file, uint64_t off);
-
-/*
- * What @rank needs, tensor by tensor in the order they were added: descriptors as of
- * model/strided with offsets in the file; s->piece is of no use. @whole: bytes [s->off, s->off
- * + s->run) are an item whose inside is not known, and s->dst means nothing.
- */
-struct dcp_job_need {
-	uint64_t tensor;
-	uint32_t file;
-	bool whole;
-	struct dcp_strided s;
-};
-typedef int (*dcp_job_need_fn)(void *ctx, const struct dcp_job_need *need);
-int dcp_job_needs(const struct dcp_job *job, uint32_t rank, dcp_job_need_fn fn, void *ctx,
-		  struct dcp_err *err);
-
 /*
  * The plan as members of the object that is open in @w (dcpfs(1), FOR PROGRAMS, has the form):
  * files, sums, every rank's part and flow, and, with up to DCP_JOB_JSON_RANKS ranks, who sends

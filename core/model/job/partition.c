@@ -231,21 +231,6 @@ static int find_cuts(struct dcp_job *job)
 	return 0;
 }
 
-uint32_t dcp_job_owner(const struct dcp_job *job, uint32_t file, uint64_t off)
-{
-	uint32_t lo = 0, hi = job->ranks;
-
-	while (hi - lo > 1) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (reached(&job->cut[mid], file, off))
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
 static int find_owners(struct dcp_job *job)
 {
 	const struct job_item *items = job->item.p;

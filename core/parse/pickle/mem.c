@@ -55,7 +55,8 @@ void dcp_pkl_mem_finish(struct dcp_pkl_mem *m)
 	*m = (struct dcp_pkl_mem){ 0 };
 }
 
-bool dcp_pkl_charge(struct dcp_pkl_mem *m, size_t n)
+/* Count @n bytes against the limit; false (and over) when they do not fit. */
+static bool charge(struct dcp_pkl_mem *m, size_t n)
 {
 	m->over = n > m->limit - m->used;
 	if (!m->over)
@@ -63,7 +64,7 @@ bool dcp_pkl_charge(struct dcp_pkl_mem *m, size_t n)
 	return !m->over;
 }
 
-void dcp_pkl_uncharge(struct dcp_pkl_mem *m, size_t n)
+static void uncharge(struct dcp_pkl_mem *m, size_t n)
 {
 	m->used -= n;
 }
@@ -74,13 +75,13 @@ void *dcp_pkl_resize(struct dcp_pkl_mem *m, void *p, size_t old, size_t n)
 
 	if (n == 0) {
 		free(p);
-		dcp_pkl_uncharge(m, old);
+		uncharge(m, old);
 		return NULL;
 	}
-	if (!dcp_pkl_charge(m, n))
+	if (!charge(m, n))
 		return NULL;
 	q = realloc(p, n);
-	dcp_pkl_uncharge(m, q ? old : n);
+	uncharge(m, q ? old : n);
 	return q;
 }
 
@@ -88,13 +89,13 @@ static void *alloc_large(struct dcp_pkl_mem *m, size_t n)
 {
 	struct dcp_pkl_large *b;
 
-	if (n > m->limit || !dcp_pkl_charge(m, sizeof(*b) + n)) {
+	if (n > m->limit || !charge(m, sizeof(*b) + n)) {
 		m->over = true;
 		return NULL;
 	}
 	b = malloc(sizeof(*b) + n);
 	if (!b) {
-		dcp_pkl_uncharge(m, sizeof(*b) + n);
+		uncharge(m, sizeof(*b) + n);
 		return NULL;
 	}
 	*b = (struct dcp_pkl_large){ .next = m->large, .size = n };
@@ -120,7 +121,7 @@ void dcp_pkl_free_large(struct dcp_pkl_mem *m, void *p)
 		b->prev->next = b->next;
 	else
 		m->large = b->next;
-	dcp_pkl_uncharge(m, sizeof(*b) + b->size);
+	uncharge(m, sizeof(*b) + b->size);
 	free(b);
 }
 
@@ -129,13 +130,13 @@ static void *regrow_large(struct dcp_pkl_mem *m, void *p, size_t n)
 	struct dcp_pkl_large *b = large_of(p), *q;
 	size_t more = n - b->size;
 
-	if (n > m->limit || !dcp_pkl_charge(m, more)) {
+	if (n > m->limit || !charge(m, more)) {
 		m->over = true;
 		return NULL;
 	}
 	q = realloc(b, sizeof(*b) + n);
 	if (!q) {
-		dcp_pkl_uncharge(m, more);
+		uncharge(m, more);
 		return NULL;
 	}
 	q->size = n;
@@ -184,14 +185,14 @@ void *dcp_pkl_alloc_slow(struct dcp_pkl_mem *m, size_t n)
 	if (n > (size_t)SLAB_MAX)
 		return alloc_large(m, n);
 	n = (n + DCP_PKL_GRAIN - 1) & ~(size_t)(DCP_PKL_GRAIN - 1);
-	if (!dcp_pkl_charge(m, size)) {
+	if (!charge(m, size)) {
 		size = CHUNK_MIN;
-		if (!dcp_pkl_charge(m, size))
+		if (!charge(m, size))
 			return NULL;
 	}
 	c = malloc(sizeof(*c) + size);
 	if (!c) {
-		dcp_pkl_uncharge(m, size);
+		uncharge(m, size);
 		return NULL;
 	}
 	retire_chunk(m);

@@ -52,10 +52,6 @@ void __asan_unpoison_memory_region(const volatile void *p, size_t n);
 void dcp_pkl_mem_init(struct dcp_pkl_mem *m, size_t limit);
 void dcp_pkl_mem_finish(struct dcp_pkl_mem *m);
 
-/* Count @n bytes against the limit; false (and over) when they do not fit. */
-bool dcp_pkl_charge(struct dcp_pkl_mem *m, size_t n);
-void dcp_pkl_uncharge(struct dcp_pkl_mem *m, size_t n);
-
 /* realloc() of plain memory of @old bytes that counts; NULL leaves @p as it was. */
 void *dcp_pkl_resize(struct dcp_pkl_mem *m, void *p, size_t old, size_t n);
 

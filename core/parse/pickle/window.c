@@ -22,7 +22,7 @@
 const uint8_t dcp_pkl_arg[256] = { PICKLE_OPS(ARG_OF) };
 #undef ARG_OF
 
-const char *dcp_pkl_name(uint8_t op)
+static const char *name_of(uint8_t op)
 {
 #define NAME_OF(name, code, arg) [code] = #name,
 	static const char *const names[256] = { PICKLE_OPS(NAME_OF) };
@@ -212,7 +212,7 @@ int dcp_pkl_win_line(struct dcp_pkl_win *w, const uint8_t **p, size_t skip, size
 int dcp_pkl_win_fail(const struct dcp_pkl_win *w, const uint8_t *p, int code, const char *fmt,
 		     ...)
 {
-	const char *name = dcp_pkl_name(*p);
+	const char *name = name_of(*p);
 	uint64_t off = dcp_pkl_off(w, p);
 	char what[256];
 	va_list ap;

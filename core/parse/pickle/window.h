@@ -63,6 +63,5 @@ int dcp_pkl_win_refuse(const struct dcp_pkl_win *w, const uint8_t *p);
 int dcp_pkl_win_proto(const struct dcp_pkl_win *w, const uint8_t *p);
 int dcp_pkl_win_frame(const struct dcp_pkl_win *w, const uint8_t *p);
 
-/* By opcode: enum pickle_arg, and the name. */
+/* By opcode: enum pickle_arg. */
 extern const uint8_t dcp_pkl_arg[256];
-const char *dcp_pkl_name(uint8_t op);

@@ -6,7 +6,8 @@
 
 #include "core/parse/pyjson/pyjson_int.h"
 
-bool dcp_pyjson_latin1(struct dcp_pv str, uint64_t *n)
+/* Length of bytes kept as Latin-1 text; false: other characters are in it. */
+static bool latin1_length(struct dcp_pv str, uint64_t *n)
 {
 	const uint8_t *p, *end;
 	uint64_t count = 0;
@@ -33,7 +34,7 @@ uint64_t dcp_pyjson_bytes_len(struct dcp_pv v)
 
 	if (v.type == DCP_PV_BYTES || v.type == DCP_PV_BYTEARRAY)
 		return v.node->n;
-	return dcp_pyjson_latin1(v, &n) ? n : 0;
+	return latin1_length(v, &n) ? n : 0;
 }
 
 static bool is_latin1_name(struct dcp_pv v)
@@ -70,7 +71,7 @@ static bool look_bytes(struct dcp_pv v, struct dcp_pv *out, bool inner)
 	if ((array || bytes) && n == 1 && !inner)
 		return look_bytes(arg[0], out, true);
 	if ((array || bytes || encode) && n == 2 && is_latin1_name(arg[1]) &&
-	    dcp_pyjson_latin1(arg[0], &len)) {
+	    latin1_length(arg[0], &len)) {
 		*out = arg[0];
 		return true;
 	}

@@ -105,9 +105,6 @@ bool dcp_pyjson_look_bytes(struct dcp_pv v, struct dcp_pv *out);
 /* Latin-1 text as the bytes it stands for. It was checked before. */
 void dcp_pyjson_narrow(uint8_t *to, const struct dcp_pnode *str);
 
-/* Length of bytes kept as Latin-1 text; false: other characters are in it. */
-bool dcp_pyjson_latin1(struct dcp_pv str, uint64_t *n);
-
 /* Number of bytes in the text of DCP_PYJSON_BYTES. */
 uint64_t dcp_pyjson_bytes_len(struct dcp_pv v);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/model/job/job.h"
+#include "tests/unit/t/model/needs.h"
 #include "tools/load/plan/chunk.h"
 #include "tools/load/plan/schedule.h"
 
@@ -14,7 +15,7 @@ struct needing {
 	size_t n, cap;
 };
 
-static int add_need(void *ctx, const struct dcp_job_need *need)
+static int add_need(void *ctx, const struct t_job_need *need)
 {
 	struct needing *all = ctx;
 
@@ -65,7 +66,7 @@ static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
 	int rc;
 
 	all->n = 0;
-	rc = dcp_job_needs(job, rank, add_need, all, NULL);
+	rc = t_job_needs(job, rank, add_need, all, NULL);
 	if (rc == 0)
 		rc = load_ranges(all->v, all->n, true, &v, &n);
 	memset(t->in, 0, (t->r->rounds + 1) * sizeof(*t->in));

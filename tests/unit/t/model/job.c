@@ -226,16 +226,13 @@ static const char *check_reads(struct t_job *w, const struct dcp_job *job)
 	return NULL;
 }
 
-static const char *check_union(const struct t_job *w, const struct dcp_job *job)
+static const char *check_union(const struct t_job *w)
 {
 	for (size_t f = 0; f < T_JOB_FILES; f++)
 		for (uint64_t b = 0; b < w->files[f].size; b++) {
 			if (w->wanted[f][b] != (w->owner[f][b] != NOBODY))
 				return w->wanted[f][b] ? "union: a byte is missing"
 						       : "union: a byte too many";
-			if (w->wanted[f][b] &&
-			    dcp_job_owner(job, (uint32_t)f, b) != w->owner[f][b])
-				return "owner: another rank";
 		}
 	return NULL;
 }
@@ -305,7 +302,7 @@ static const char *check_tensors(struct t_job *w, const struct dcp_job *job,
 				wrong = t_job_check_needs(a, i);
 		}
 		if (!pass && !wrong)
-			wrong = check_union(w, job);
+			wrong = check_union(w);
 	}
 	return wrong ? wrong : check_flows(w, job);
 }

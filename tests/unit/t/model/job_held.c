@@ -6,6 +6,7 @@
 #include "core/base/arena.h"
 #include "core/base/base.h"
 #include "tests/unit/t/model/job_int.h"
+#include "tests/unit/t/model/needs.h"
 
 /* ---- what a rank needs ---- */
 
@@ -16,7 +17,7 @@ struct needing {
 };
 
 /* Every byte of the destination comes from the byte that the definitions say. */
-static void see_bytes(struct needing *x, const struct dcp_job_need *need, uint64_t off,
+static void see_bytes(struct needing *x, const struct t_job_need *need, uint64_t off,
 		      uint64_t dst)
 {
 	for (uint64_t b = 0; b < need->s.run; b++) {
@@ -28,7 +29,7 @@ static void see_bytes(struct needing *x, const struct dcp_job_need *need, uint64
 	}
 }
 
-static int see_need(void *ctx, const struct dcp_job_need *need)
+static int see_need(void *ctx, const struct t_job_need *need)
 {
 	struct needing *x = ctx;
 	uint64_t total = 1;
@@ -81,7 +82,7 @@ const char *t_job_check_needs(struct t_job_ask *a, uint64_t number)
 				x.place[e * a->t->itemsize + b] =
 					(struct t_place){ p, off + b };
 		}
-		if (dcp_job_needs(a->job, r, see_need, &x, NULL) < 0)
+		if (t_job_needs(a->job, r, see_need, &x, NULL) < 0)
 			return "needs: refused";
 		for (uint64_t b = 0; !x.wrong && b < T_PLAN_BYTES; b++)
 			if (x.place[b].piece)

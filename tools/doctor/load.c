@@ -13,7 +13,7 @@
 
 #include "core/base/cleanup.h"
 #include "tools/cache.h"
-#include "tools/doctor.h"
+#include "tools/doctor/doctor.h"
 #include "tools/load/memory/gds.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank needs: descriptors of a kind are made once, and emitted for each of its tensors. */
+/* Descriptors of a kind are made once, and emitted for each of its tensors. */
+#include "tests/unit/t/model/needs.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -63,10 +65,10 @@ static int describe_kind(const struct dcp_job *job, const struct job_kind *k, ui
 }
 
 static int emit(const struct dcp_job *job, uint64_t number, const struct described *d,
-		dcp_job_need_fn fn, void *ctx)
+		t_job_need_fn fn, void *ctx)
 {
 	const struct job_tensor *t = JOB_AT(job->tensor, struct job_tensor, number);
-	struct dcp_job_need need = { .tensor = number };
+	struct t_job_need need = { .tensor = number };
 	int rc = 0;
 
 	for (; d && rc >= 0; d = d->next) {
@@ -84,8 +86,8 @@ static int emit(const struct dcp_job *job, uint64_t number, const struct describ
 	return rc;
 }
 
-int dcp_job_needs(const struct dcp_job *job, uint32_t rank, dcp_job_need_fn fn, void *ctx,
-		  struct dcp_err *err)
+int t_job_needs(const struct dcp_job *job, uint32_t rank, t_job_need_fn fn, void *ctx,
+		struct dcp_err *err)
 {
 	struct dcp_arena arena, scratch;
 	struct described **of;

@@ -20,7 +20,7 @@ struct machine {
 	const char *source; /* NULL: none was named */
 };
 
-/* ---- what the collective loader would use: doctor_load.c ---- */
+/* ---- what the collective loader would use: load.c ---- */
 
 void doctor_window(struct machine *m, struct finding *f);
 void doctor_direct(struct machine *m, struct finding *f);
