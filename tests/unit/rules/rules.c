@@ -126,6 +126,7 @@ static const struct {
 	{ "strip, again and again", "strip module. model.\n* -> *", KEYS("module.model.module.a", "a.module."),
 	  "a=0 a.module.=1" },
 	{ "erase where a part begins", "erase _o.\n* -> *", KEYS("_o.a._o._o.b", "a_o.b"), "a.b=0 a_o.b=1" },
+	{ "erase once where no dot follows", "erase _o\n* -> *", KEYS("_o_oa", "_ob._o.c"), "_oa=0 b..c=1" },
 	{ "comments", "# a -> b\n\n  a -> c # d\n#* -> *", KEYS("a", "b"), "c=0" },
 	{ "words of the grammar are keys, too", "\\drop -> \\->", KEYS("drop"), "->=0" },
 	{ "a key made twice", "a -> x\nb -> x\n* -> *", KEYS("a", "b", "c"),
