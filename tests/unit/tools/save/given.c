@@ -44,6 +44,42 @@ static void test_refused(void **state)
 	t_dir_remove(&d);
 }
 
+/* Text is counted where it is given, which protocol 2 of Paddle asks for: in one region. */
+static void test_regions(void **state)
+{
+	struct dcpsave_config config = { .size = sizeof(config), .format = "paddle" };
+	const uint64_t shape = 4, lo[] = { 0, 2 }, len = 2;
+	struct dcpload_error err = { 0 };
+	struct dcpsave *s;
+	struct t_dir d;
+	char path[200];
+
+	(void)state;
+	t_dir_make(&d, "save");
+	snprintf(path, sizeof(path), "%s/x.pdparams", d.root);
+	config.flags = DCPSAVE_FILE;
+	for (config.protocol = 2; config.protocol < 4; config.protocol++) {
+		assert_int_equal(dcpsave_open(NULL, path, &config, &s, &err), 0);
+		for (int i = 0; i < 2; i++) {
+			const struct dcpsave_tensor t = { .size = sizeof(t),
+							  .ndim = 1,
+							  .key = "w",
+							  .dtype = "U8",
+							  .shape = &shape,
+							  .lo = &lo[i],
+							  .len = &len,
+							  .data = "\377\1" };
+
+			assert_int_equal(dcpsave_add(s, &t, &err), 0);
+		}
+		assert_int_equal(dcpsave_plan(s, &err), config.protocol == 2 ? -EINVAL : 0);
+		if (config.protocol == 2)
+			assert_non_null(strstr(err.text, "in one region"));
+		dcpsave_close(s);
+	}
+	t_dir_remove(&d);
+}
+
 /* What all have is written by all: the largest first, each by the one that has least to write. */
 static int balance_rank(const struct dcpload_comm *comm, void *arg)
 {
@@ -97,6 +133,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_regions),
 		cmocka_unit_test(test_balance),
 	};
 

@@ -7,6 +7,7 @@
 #include "tests/unit/t.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -16,10 +17,14 @@
 #include "tools/load/dcpload.h"
 #include "tools/save/dcpsave.h"
 
-/* What the file system cannot do, and the change of names at which the process ends. */
+/* What the file system cannot do, the change of names at which the process ends, and what others do meanwhile. */
 static struct {
 	bool no_flags, no_links;
 	int calls, last;
+	int stuck; /* 1: the new directory cannot take a free name; 2: nor can the old one */
+	bool busy; /* whoever asks for a lock next does not get it */
+	const char *gone; /* what is removed before the next lock is taken */
+	bool other_user;
 } fault;
 
 static void step(void)
@@ -40,7 +45,29 @@ int renameat2(int from, const char *a, int to, const char *b, unsigned flags)
 int renameat(int from, const char *a, int to, const char *b)
 {
 	step();
+	if (fault.stuck && strcmp(b, "out") == 0 && (fault.stuck > 1 || strstr(a, "-part")) &&
+	    syscall(SYS_faccessat, to, b, F_OK) < 0) {
+		errno = EIO;
+		return -1;
+	}
 	return (int)syscall(SYS_renameat2, from, a, to, b, 0);
+}
+
+int flock(int fd, int how)
+{
+	bool busy = fault.busy;
+
+	fault.busy = false;
+	if (fault.gone && !busy)
+		assert_int_equal(unlink(fault.gone), 0);
+	fault.gone = NULL;
+	errno = EWOULDBLOCK;
+	return busy ? -1 : (int)syscall(SYS_flock, fd, how);
+}
+
+uid_t geteuid(void)
+{
+	return (uid_t)syscall(SYS_geteuid) + fault.other_user;
 }
 
 int linkat(int from, const char *a, int to, const char *b, int flags)
@@ -56,7 +83,7 @@ int unlinkat(int dir, const char *name, int flags)
 	return (int)syscall(SYS_unlinkat, dir, name, flags);
 }
 
-/* Save one byte; @meanwhile: a file that somebody makes before it is complete. */
+/* Save one byte; @meanwhile: a file or, with a slash at the end, a directory that somebody makes before it is complete. */
 static int save(const char *path, char byte, uint32_t flags, const char *meanwhile)
 {
 	const struct dcpsave_config config = { .size = sizeof(config),
@@ -77,7 +104,9 @@ static int save(const char *path, char byte, uint32_t flags, const char *meanwhi
 		rc = dcpsave_add(s, &t, &err);
 	if (rc == 0)
 		rc = dcpsave_plan(s, &err);
-	if (rc == 0 && meanwhile)
+	if (rc == 0 && meanwhile && meanwhile[strlen(meanwhile) - 1] == '/')
+		assert_int_equal(mkdir(meanwhile, 0777), 0);
+	else if (rc == 0 && meanwhile)
 		close(open(meanwhile, O_WRONLY | O_CREAT, 0666));
 	if (rc == 0)
 		rc = dcpsave_write(s, &err);
@@ -128,7 +157,7 @@ static void test_replaced(void **state)
 	struct t_dir d;
 
 	(void)state;
-	for (int no_flags = 0; no_flags < 2; no_flags++)
+	for (int way = 0; way < 3; way++)
 		for (int last = 1, ended = 1; ended; last++) {
 			int got;
 
@@ -136,13 +165,14 @@ static void test_replaced(void **state)
 			snprintf(path, sizeof(path), "%s/out", d.root);
 			snprintf(old, sizeof(old), "%s/.out.dcpfs-old", d.root);
 			assert_int_equal(save(path, 1, 0, NULL), 0);
-			ended = ends(path, last, no_flags);
+			ended = ends(path, last, way > 0);
 			got = saved(path);
 			assert_true(ended ? got == 1 || got == 2 || got == -1 : got == 2);
 			if (got == -1) {
-				assert_true(no_flags);
+				assert_true(way > 0);
 				assert_int_equal(saved(old), 1);
 				got = 1;
+				fault.busy = way > 1; /* it ends only after it was looked for */
 			}
 			assert_int_equal(save(path, 3, 0, NULL), -EEXIST);
 			assert_int_equal(saved(path), got);
@@ -153,10 +183,61 @@ static void test_replaced(void **state)
 		}
 }
 
+/* The name cannot be taken: the old one has it again, now or at the next save. */
+static void test_stuck(void **state)
+{
+	char path[128];
+	struct t_dir d;
+
+	(void)state;
+	t_dir_make(&d, "publish");
+	snprintf(path, sizeof(path), "%s/out", d.root);
+	assert_int_equal(save(path, 1, 0, NULL), 0);
+	fault.no_flags = true;
+	fault.stuck = 1;
+	assert_int_equal(save(path, 2, DCPSAVE_REPLACE, NULL), -EIO);
+	assert_int_equal(saved(path), 1);
+	assert_int_equal(t_dir_count(&d, "."), 1);
+	fault.stuck = 2;
+	assert_int_equal(save(path, 2, DCPSAVE_REPLACE, NULL), -EIO);
+	assert_int_equal(saved(path), -1);
+	fault.stuck = 0;
+	assert_int_equal(save(path, 3, 0, NULL), -EEXIST);
+	assert_int_equal(saved(path), 1);
+	fault.no_flags = false;
+	t_dir_remove(&d);
+}
+
+/* What a process of another user has left stays, and a journal that is removed before it is locked is no journal. */
+static void test_left(void **state)
+{
+	char path[128], journal[160];
+	struct t_dir d;
+
+	(void)state;
+	t_dir_make(&d, "publish");
+	snprintf(path, sizeof(path), "%s/out", d.root);
+	snprintf(journal, sizeof(journal), "%s/.out.dcpfs-journal", d.root);
+	assert_true(ends(path, 1, false));
+	assert_int_equal(t_dir_count(&d, ".out.dcpfs-part"), 1);
+	fault.other_user = true;
+	assert_int_equal(save(path, 3, 0, NULL), -ENOTEMPTY);
+	fault.other_user = false;
+	assert_int_equal(t_dir_count(&d, ".out.dcpfs-part"), 1);
+	assert_int_equal(save(path, 3, 0, NULL), 0);
+	assert_int_equal(unlink(t_dir_path(&d, "out/model.safetensors")), 0);
+	fault.gone = journal;
+	assert_int_equal(save(path, 3, 0, NULL), 0);
+	assert_null(fault.gone);
+	assert_int_equal(saved(path), 3);
+	assert_int_equal(t_dir_count(&d, "."), 1);
+	t_dir_remove(&d);
+}
+
 /* What somebody else makes meanwhile stays, whatever the file system can do. */
 static void test_meanwhile(void **state)
 {
-	char file[128], dir[128], in[160];
+	char file[128], dir[128], in[160], sub[160];
 	struct t_dir d;
 
 	(void)state;
@@ -164,6 +245,7 @@ static void test_meanwhile(void **state)
 	snprintf(file, sizeof(file), "%s/w.safetensors", d.root);
 	snprintf(dir, sizeof(dir), "%s/out", d.root);
 	snprintf(in, sizeof(in), "%s/mine", dir);
+	snprintf(sub, sizeof(sub), "%s/sub/", dir);
 	for (int i = 0; i < 3; i++) {
 		fault.no_flags = i > 0;
 		fault.no_links = i > 1;
@@ -180,6 +262,9 @@ static void test_meanwhile(void **state)
 		assert_int_equal(unlink(in), 0);
 		assert_int_equal(save(dir, 1, 0, NULL), 0); /* an empty one gives way */
 		assert_int_equal(saved(dir), 1);
+		assert_int_equal(save(dir, 2, DCPSAVE_REPLACE, sub), -ENOTEMPTY);
+		assert_int_equal(saved(dir), 1);
+		assert_int_equal(rmdir(sub), 0);
 		t_dir_delete(&d, "out/model.safetensors");
 		assert_int_equal(rmdir(dir), 0);
 	}
@@ -192,6 +277,8 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_replaced),
+		cmocka_unit_test(test_stuck),
+		cmocka_unit_test(test_left),
 		cmocka_unit_test(test_meanwhile),
 	};
 

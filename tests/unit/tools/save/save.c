@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -193,6 +194,133 @@ static void somebodys(void **state)
 	t_dir_remove(&d);
 }
 
+static const char *made_of_a_key;
+
+static int plan_named(const struct dcp_write_set *of, const struct dcp_write_opts *opts,
+		      struct dcp_writer *w, struct dcp_err *err)
+{
+	(void)of, (void)opts, (void)err;
+	dcp_writer_file(w, made_of_a_key, true);
+	return 0;
+}
+
+/* Whatever key a format makes the name of a file of, the file is in the directory. */
+static void names(void **state)
+{
+	static const struct {
+		const char *name;
+		int rc;
+	} rows[] = { { "..", -EINVAL },   { ".", -EINVAL },
+		     { "../x", -EINVAL }, { "a/../../x", -EINVAL },
+		     { "a/..", -EINVAL }, { "/x", -EINVAL },
+		     { "a//x", -EINVAL }, { "", -EINVAL },
+		     { "a/", -EINVAL },   { "..a", 0 },
+		     { "a/...", 0 } };
+	const struct dcp_write_format f = { .name = "named", .plan = plan_named };
+	const struct dcp_write_opts opts = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		char path[200];
+		const struct save_opts how = { .out = path };
+		struct dcp_err err = { 0 };
+		struct t_dir d;
+		struct save *s;
+
+		t_case(rows[i].name);
+		made_of_a_key = rows[i].name;
+		t_dir_make(&d, "save");
+		snprintf(path, sizeof(path), "%s/out", d.root);
+		assert_int_equal(save_create(&how, &s, &err), 0);
+		assert_int_equal(save_plan(s, &f, &set, &opts, &err), rows[i].rc);
+		save_destroy(s);
+		assert_int_equal(t_dir_count(&d, "."), 0);
+		t_dir_remove(&d);
+	}
+}
+
+static unsigned char all_are;
+
+static int read_same(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
+		     void *buf, size_t n, struct dcp_err *err)
+{
+	(void)ctx, (void)job, (void)tensor, (void)part, (void)off, (void)err;
+	memset(buf, all_are, n);
+	return 0;
+}
+
+/* Text is as long as the bytes are high; they were counted before. */
+static void text(void **state)
+{
+	const struct dcp_write_set counted = {
+		.tensors = tensors, .ntensors = 1, .ranks = 1, .high = t_write_high
+	};
+	const struct dcp_write_opts opts = { .name = "w.pdparams", .protocol = 2 };
+	const struct save_source changed = { .read = read_same };
+
+	(void)state;
+	for (int high = 0; high < 2; high++) {
+		char path[200];
+		const struct save_opts how = { .out = path, .file = true };
+		struct dcp_err err = { 0 };
+		struct t_dir d;
+		struct save *s;
+
+		all_are = high ? 0xff : 0;
+		t_dir_make(&d, "save");
+		snprintf(path, sizeof(path), "%s/w.pdparams", d.root);
+		assert_int_equal(save_create(&how, &s, &err), 0);
+		if (save_plan(s, dcp_write_format("paddle"), &counted, &opts, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(save_data(s, &changed, &err), -ESTALE);
+		save_destroy(s);
+		t_dir_remove(&d);
+	}
+}
+
+/* A file system that wants larger pages for O_DIRECT than we have. */
+static bool large_pages;
+
+ssize_t pwrite(int fd, const void *p, size_t n, off_t off)
+{
+	if (large_pages && (fcntl(fd, F_GETFL) & O_DIRECT)) {
+		errno = EINVAL;
+		return -1;
+	}
+	return syscall(SYS_pwrite64, fd, p, n, off);
+}
+
+static void direct(void **state)
+{
+	char path[200], byte;
+	const struct save_opts how = { .out = path, .file = true, .direct = true };
+	const struct dcp_write_opts opts = { .name = "w.safetensors" };
+	struct save_counts c;
+	struct dcp_err err = { 0 };
+	struct t_dir d;
+	struct save *s;
+	int fd;
+
+	(void)state;
+	large_pages = true;
+	t_dir_make(&d, "save");
+	snprintf(path, sizeof(path), "%s/w.safetensors", d.root);
+	assert_int_equal(save_create(&how, &s, &err), 0);
+	assert_int_equal(save_plan(s, dcp_write_format("safetensors"), &set, &opts, &err), 0);
+	if (save_data(s, &source, &err) < 0 || save_seal(s, &err) < 0 ||
+	    save_publish(s, &err) < 0)
+		fail_msg("%s", err.msg);
+	save_count(s, &c);
+	assert_int_equal(c.direct, 0);
+	save_destroy(s);
+	large_pages = false;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(pread(fd, &byte, 1, lseek(fd, 0, SEEK_END) - 3000 - 1), 1);
+	assert_int_equal((unsigned char)byte, t_write_byte(1, 0, PIECE + 1999));
+	close(fd);
+	t_dir_remove(&d);
+}
+
 /* Checksums of an archive, over several pieces. */
 static void checksums(void **state)
 {
@@ -236,9 +364,9 @@ static void checksums(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(resumed),
-		cmocka_unit_test(missing),
-		cmocka_unit_test(somebodys),
+		cmocka_unit_test(resumed),   cmocka_unit_test(missing),
+		cmocka_unit_test(somebodys), cmocka_unit_test(names),
+		cmocka_unit_test(text),      cmocka_unit_test(direct),
 		cmocka_unit_test(checksums),
 	};
 
