@@ -4,8 +4,9 @@
 
 The faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each the
 related tests run first (unit tests that cover the source, as lint/units.py knows, or a source that includes the header,
-then the others of their folders; where fs/ and tools/ have none, the scripts of cli/, mount/ and load/ that name it; of
-tools/python suite python), then all others; those that saw most faults before go first, and the first that fails ends it.
+then the others of their folders; of tools/ the scripts that call its command or are about it; of fs/, where there are
+none, scripts that name it; of tools/python suite python), then all others; those that saw most faults before go first, and
+the first that fails ends it.
 What is known stays in build/mutants/results.json: a run that was stopped goes on where it was, and a fault is tried again
 when its source has changed, or when it survived unexplained and anything has.
 
@@ -34,6 +35,8 @@ import units  # noqa: E402
 WORK = ROOT / "build/mutants"
 TREE, BUILD, RESULTS = WORK / "tree", WORK / "build", WORK / "results.json"
 SUITES = ("unit", "cli", "mount", "fuzz", "load", "python")
+SCRIPTS = ("cli", "mount", "load")
+BUILT_ON = {"save": ("export",), "export": ("save",)}  # commands that work by what is in a folder of another
 SLOW = 4  # a fault may make a test slow: what runs out of four times its time hangs
 
 
@@ -207,23 +210,28 @@ class Tests:
         return {name for name, suite in self.suite.items() if suite == "unit"}
 
     def related(self, fault):
-        """Unit tests that cover its file, then the others of their folders; where there are none, scripts that call
-        its command or have its name."""
+        """Unit tests that cover its file, then the others of their folders, then scripts that call its command or a
+        command built on its folder, or have its name."""
         if fault.name.endswith(".py"):
             return [{name for name, suite in self.suite.items() if suite == "python"}]
         own = fault.name.rsplit(".", 1)[0]
         names = units_of(own)
         room, *folders, stem = own.split("/")
-        is_command = room == "tools" and (folders or stem.startswith("cmd_"))
-        word = f'"{(folders or [stem.removeprefix("cmd_")])[0]}"' if is_command else rf"\b{stem}\b"
         near = self.covering(names)
         if not near and fault.name.endswith(".h"):  # a header that no test names: the sources that include it
             near = self.covering(set().union(*(units_of(n.removesuffix(".c")) for n in includes(fault.name))))
-        if near:
-            beside = {name.rsplit("/", 1)[0] for name in near}
-            return [near, {name for name in self.units() if name.rsplit("/", 1)[0] in beside} - near]
-        return [{name for name, suite in self.suite.items()
-                 if suite in ("cli", "mount", "load") and room in ("fs", "tools") and re.search(word, self.script[name])}]
+        beside = {name.rsplit("/", 1)[0] for name in near}
+        related = [near, {name for name in self.units() if name.rsplit("/", 1)[0] in beside} - near] if near else []
+        if room == "tools" and (folders or stem.startswith("cmd_")):
+            verb = (folders or [stem.removeprefix("cmd_")])[0]
+            words = "|".join([verb, *BUILT_ON.get(verb, ())])
+            related.append({name for name, suite in self.suite.items() if
+                            suite in SCRIPTS and re.search(f'"({words})"', self.script[name]) or
+                            suite in ("load", "python") and re.search(rf"\b({words})\b", name)})
+        elif room in ("fs", "tools") and not near:
+            related.append({name for name, suite in self.suite.items()
+                            if suite in SCRIPTS and re.search(rf"\b{stem}\b", self.script[name])})
+        return related
 
     def build(self, names):
         """None, or that it cannot be."""
