@@ -28,7 +28,7 @@
 
 enum {
 	IDLE_CONNECTIONS = 64, /* to indexes */
-	GRACE_MS = 300,         /* in which a source that is broken altogether is found out */
+	GRACE_MS = 300,        /* in which a source that is broken altogether is found out */
 };
 
 /* What everything shows while nobody but the user who mounts gets in: who owns the source. */
