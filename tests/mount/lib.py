@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import errno
 import faulthandler
+import glob
 import hashlib
 import json
 import os
@@ -36,9 +37,9 @@ GOLDEN = ROOT / "tests" / "golden"
 PROGRAM = os.environ.get("DCPFS_PROGRAM", "dcpfs")
 PROGRAM = os.path.abspath(PROGRAM) if "/" in PROGRAM else PROGRAM  # programs run in directories of their own
 SKIP = 77
-PATIENCE = 30        # seconds until a predicate must hold; sanitizers and busy machines are slow
-APPEARS = 5          # seconds in which the mount promises to notice a change of its source
-WATCHDOG = 300       # seconds until a test that hangs loses its daemons
+PATIENCE = 120       # seconds until a predicate must hold; sanitizers and busy machines are slow
+APPEARS = 5          # idle seconds (Idle) in which the mount promises to notice a change of its source
+WATCHDOG = 300       # seconds until a function that hangs loses its daemons
 MAX_TOLD = 40        # failures that are printed
 
 SEED = int(os.environ.get("DCPFS_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -92,14 +93,40 @@ def fails(names, call, *args, **kwargs):
     return got in names.split() or fail(f"{call.__name__}{short(args)}: got {got}, want {names}")
 
 
+class Idle:
+    """Seconds that mounts let pass: without those in which a thread of theirs ran or waited for a core, so that how slow or
+    busy the machine is makes no difference."""
+
+    def __init__(self):
+        self.began, self.known, self.worked = time.monotonic(), self.threads(), 0.0
+
+    @staticmethod
+    def threads():
+        """{thread: seconds that it ran or could have}"""
+        found = {}
+        for m in filter(Mount.running, _mounts):
+            for path in glob.glob(f"/proc/{m.pid}/task/*/schedstat"):
+                with contextlib.suppress(OSError), open(path, encoding="ascii") as f:
+                    found[path] = sum(map(int, f.read().split()[:2])) / 1e9
+        return found
+
+    def seconds(self):
+        now = self.threads()
+        self.worked += sum(n - self.known.get(thread, 0) for thread, n in now.items())
+        self.known.update(now)
+        return time.monotonic() - self.began - self.worked
+
+
 def wait(predicate, what, seconds=PATIENCE):
-    """Ask until it is so, then return what it said; a failure when the deadline passes."""
-    end = time.monotonic() + seconds
+    """Ask until it is so, then return what it said; a failure after so many seconds, which a short deadline counts as Idle does."""
+    end = time.monotonic() + max(seconds, PATIENCE)
+    idle = Idle() if seconds < PATIENCE else None
     while True:
+        late = time.monotonic() > end or idle and idle.seconds() > seconds
         got = predicate()
         if got:
             return got
-        if time.monotonic() > end:
+        if late:
             fail(f"not within {seconds} s: {what}")
             return got
         time.sleep(0.02)
@@ -288,7 +315,7 @@ def alive(pid):
         return False
 
 
-def run(*argv, timeout=60, **kwargs):
+def run(*argv, timeout=PATIENCE, **kwargs):
     """Run a program to its end: a CompletedProcess with text."""
     kwargs.setdefault("stdin", subprocess.DEVNULL)
     return subprocess.run([str(a) for a in argv], capture_output=True, text=True, errors="surrogateescape",
@@ -363,7 +390,8 @@ class Mount:
         return sorted(n for n in os.listdir(self.at) if n not in (".dcpfs", "by-key", "latest", "tags"))
 
     def latest(self):
-        return os.readlink(self.at / "latest") if os.path.lexists(self.at / "latest") else None
+        with contextlib.suppress(FileNotFoundError):
+            return os.readlink(self.at / "latest")
 
     def index(self, version="latest"):
         """index.json with the entries by key."""
@@ -511,12 +539,12 @@ def main(*tests):
     why = why_not()
     if why:
         skip(why)
-    dog = threading.Timer(WATCHDOG, _watchdog)
-    dog.daemon = True
-    dog.start()
     for test in tests:
         if wanted and test.__name__ not in wanted:
             continue
+        dog = threading.Timer(WATCHDOG, _watchdog)
+        dog.daemon = True
+        dog.start()
         before, began = len(failures), time.monotonic()
         case(test.__name__)
         try:
@@ -528,7 +556,7 @@ def main(*tests):
                 m.destroy()
         print(f"{'ok  ' if len(failures) == before else 'FAIL'} {test.__name__} "
               f"({time.monotonic() - began:.1f} s)", flush=True)
-    dog.cancel()
+        dog.cancel()
     if len(failures) > MAX_TOLD:
         print(f"... and {len(failures) - MAX_TOLD} more")
     print(f"{len(failures)} failures" if failures else "all well")
