@@ -31,7 +31,7 @@ def run(*args, stdin=None, stdout=subprocess.PIPE, cwd=None, **env):
         if value is not None:
             full[name] = str(value)
     got = subprocess.run([DCPFS, *map(str, args)], stdin=stdin or subprocess.DEVNULL, stdout=stdout,
-                         stderr=subprocess.PIPE, env=full, cwd=cwd, timeout=120)
+                         stderr=subprocess.PIPE, env=full, cwd=cwd, timeout=240)
     if SANITIZER.search(got.stderr) or got.returncode < 0:
         check(False, f"dcpfs {' '.join(map(str, args))}: died: {got.returncode} {got.stderr.decode()}")
     return got

@@ -84,7 +84,7 @@ def talk(argv, setup, line, want):
     if pid == 0:
         os.chdir(PLACE)
         os.execvpe(argv[0], argv, ENV)
-    said, until = b"", time.monotonic() + 60
+    said, until = b"", time.monotonic() + 240
 
     def wait(mark):
         nonlocal said

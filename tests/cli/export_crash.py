@@ -260,7 +260,8 @@ def job(source, out, form, *more, n=3, each=lambda r: ()):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    env = dict(WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    env = dict(WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), DCPLOAD_TIMEOUT="120",
+               TORCHELASTIC_RESTART_COUNT=os.urandom(8).hex())  # another job may have the same port
     return [start("--as", form, "--jobs", "1", *more, *each(r), source, out, ranks=dict(env, RANK=str(r), LOCAL_RANK=str(r)))
             for r in range(n)]
 
@@ -349,7 +350,7 @@ def ranks(source, place):
             time.sleep(0.001)
         all_[victim].kill()
         for p in all_:
-            p.communicate(timeout=60)
+            p.communicate(timeout=240)
         check(victim == 0 or hidden(place) == [], f"rank {victim} killed: left {hidden(place)}")
         if not (place / "out").exists():
             check(all(p.returncode for p in all_), f"rank {victim} killed: {[p.returncode for p in all_]}")

@@ -25,10 +25,11 @@ def job(ranks, *args, **env):
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     base = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"), TERM="dumb", WORLD_SIZE=str(ranks),
-                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), DCPLOAD_TIMEOUT="60", **env)
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), DCPLOAD_TIMEOUT="120",
+                TORCHELASTIC_RESTART_COUNT=os.urandom(8).hex(), **env)  # another job may have the same port
     running = [subprocess.Popen([DCPFS, "load", *map(str, args)], env=dict(base, RANK=str(r), LOCAL_RANK=str(r)),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(ranks)]
-    return [(p.returncode, out, err) for p in running for out, err in [p.communicate(timeout=120)]]
+    return [(p.returncode, out, err) for p in running for out, err in [p.communicate(timeout=240)]]
 
 
 def job_data(ranks, *args, **env):
@@ -127,7 +128,7 @@ def full_disk():
     inner = (f"mount -t tmpfs -o size=4k none {where} || exit 77; "
              f"{DCPFS} load {SOURCE} --dump {where}; code=$?; ls -A {where}; exit $code")
     try:
-        got = subprocess.run(["unshare", "-rm", "sh", "-c", inner], capture_output=True, text=True, timeout=60,
+        got = subprocess.run(["unshare", "-rm", "sh", "-c", inner], capture_output=True, text=True, timeout=240,
                              env=dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache")))
     except FileNotFoundError:
         return

@@ -42,12 +42,12 @@ def there_and_back(*args, mnt, cwd=None):
 def foreground(mnt):
     env = dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache"))
     daemon = subprocess.Popen([DCPFS, "mount", "-f", str(SOURCE), str(mnt)], env=env, stderr=subprocess.PIPE)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while not mounted(mnt) and daemon.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
     check(mounted(mnt), "mount -f mounts")
     equal(run("umount", mnt).returncode, OK, "umount of a foreground mount")
-    equal(daemon.wait(timeout=60), OK, f"mount -f ends with the mount: {daemon.stderr.read().decode()}")
+    equal(daemon.wait(timeout=240), OK, f"mount -f ends with the mount: {daemon.stderr.read().decode()}")
 
 
 def busy(mnt):

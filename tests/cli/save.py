@@ -23,14 +23,15 @@ def start(ranks, *args):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     env = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
-               MASTER_PORT=str(port), DCPLOAD_TIMEOUT="20")
+               MASTER_PORT=str(port), DCPLOAD_TIMEOUT="120",
+               TORCHELASTIC_RESTART_COUNT=os.urandom(8).hex())  # another job may have the same port
     return [subprocess.Popen([DCPFS, "save", *map(str, args)], env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(ranks)]
 
 
 def end(job):
     """Exit codes, what rank 0 printed, what all said."""
-    said = [p.communicate(timeout=60) for p in job]
+    said = [p.communicate(timeout=240) for p in job]
     text = b"".join(err for _, err in said)
     check(not SANITIZER.search(text), text.decode())
     return [p.returncode for p in job], said[0][0], text.decode()

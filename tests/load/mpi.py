@@ -28,6 +28,7 @@ BASE = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)} | {
 WITH = dict(BASE, LD_LIBRARY_PATH=os.path.dirname(MODULE))
 ALL = ["nodes", "agree", "gather=0", "gather=100000", "bulk=0", "bulk=3000000", "split=2", "gather=3", "bulk=5", "agree",
        "back", "agree"]
+PATIENCE = 240  # seconds for what should take one
 wrong = []
 
 
@@ -38,7 +39,7 @@ def check(good, what):
     return good
 
 
-def mpirun(n, env, *command, limit=60):
+def mpirun(n, env, *command, limit=PATIENCE):
     """Exit code, answers, seconds, and all that was said."""
     began = time.monotonic()
     p = subprocess.Popen(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n), *command], env=env,
@@ -83,16 +84,16 @@ def failure():
 
 def late():
     # mpirun ends the rest when the first rank has given up.
-    rc, answers, took, said = mpirun(4, WITH, RANKS, "mpi", "timeout=800", "agree", "hang=2", "agree")
-    check(rc != 0 and took < 30, f"a rank hangs: exit {rc} after {took:.1f} s: {said}")
+    rc, answers, took, said = mpirun(4, WITH, RANKS, "mpi", "agree", "timeout=4000", "hang=2", "agree")
+    check(rc != 0 and took < 100, f"a rank hangs: exit {rc} after {took:.1f} s: {said}")
     check(answers, f"a rank hangs: {said}")
     for a in answers:
-        check(a["code"] == -errno.ETIMEDOUT and "did not answer within 0.8 s" in a["text"], f"a rank hangs: {a}")
+        check(a["code"] == -errno.ETIMEDOUT and "did not answer within 4.0 s" in a["text"], f"a rank hangs: {a}")
 
 
 def killed():
     rc, _, took, said = mpirun(4, WITH, RANKS, "mpi", "agree", "die=1", "agree")
-    check(rc != 0 and took < 30, f"a rank dies: exit {rc} after {took:.1f} s: {said}")
+    check(rc != 0 and took < 100, f"a rank dies: exit {rc} after {took:.1f} s: {said}")
 
 
 def loading():
@@ -104,9 +105,9 @@ def loading():
             f.write(struct.pack("<Q", len(header)) + header + bytes(4 << 20))
         for options in ([], ["--enable-recovery"]):
             p = subprocess.Popen(["mpirun", *options, "--oversubscribe", "--bind-to", "none", "-np", "3", PROGRAM, "load", source, "--comm",
-                                  "mpi", "--exchange", "all", "--staging", "1M", "--timeout", "2", "--repeat", "1000000"],
+                                  "mpi", "--exchange", "all", "--staging", "1M", "--timeout", "5", "--repeat", "1000000"],
                                  env=dict(WITH, DCPFS_CACHE=source), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            deadline, ranks = time.monotonic() + 30, []
+            deadline, ranks = time.monotonic() + PATIENCE, []
             while time.monotonic() < deadline and not (len(ranks) == 3 and all(busy(r) for r in ranks)):
                 time.sleep(0.02)
                 ranks = children(p.pid)
@@ -114,14 +115,14 @@ def loading():
             if check(len(ranks) == 3, f"a loading rank is killed: {len(ranks)} ranks of 3 have begun"):
                 os.kill(ranks[1], signal.SIGKILL)
             try:
-                said = p.communicate(timeout=30)[1]
+                said = p.communicate(timeout=PATIENCE)[1]
             except subprocess.TimeoutExpired:
                 p.terminate()
                 said = p.communicate()[1]
                 check(False, "a loading rank is killed: the others hang")
             took = time.monotonic() - began
             check(p.returncode != 0 or options, f"a loading rank is killed: {said}")  # the code of jobs that recover is 0
-            check(not options or (took > 1 and "did not answer within 2.0 s" in said), f"a loading rank is killed, after {took} s: {said}")
+            check(not options or (took > 2.5 and "did not answer within 5.0 s" in said), f"a loading rank is killed, after {took} s: {said}")
 
 
 def children(pid):
@@ -143,12 +144,12 @@ def busy(pid):
 
 
 def missing():
-    p = subprocess.run([RANKS, "mpi"], env=BASE, capture_output=True, text=True, timeout=60)
+    p = subprocess.run([RANKS, "mpi"], env=BASE, capture_output=True, text=True, timeout=PATIENCE)
     a = json.loads(p.stdout)
     check(a["code"] == -errno.ELIBACC and "libdcpload-mpi.so" in a["text"] and "torchrun" in a["text"], str(a))
     # A launcher of another MPI, as Open MPI sees it: each process is alone.
     p = subprocess.run([RANKS, "auto"], env=dict(WITH, PMI_RANK="1", PMI_SIZE="3"), capture_output=True, text=True,
-                       timeout=60)
+                       timeout=PATIENCE)
     a = json.loads(p.stdout)
     check(a["code"] == -errno.EPROTO and "sees 1 ranks, the launcher started 3" in a["text"], str(a))
 
@@ -157,7 +158,7 @@ def beside():
     with tempfile.TemporaryDirectory() as where:
         program = shutil.copy(RANKS, where)
         shutil.copy(MODULE, where)
-        p = subprocess.run([program, "mpi", *ALL[:3]], env=BASE, capture_output=True, text=True, timeout=60)
+        p = subprocess.run([program, "mpi", *ALL[:3]], env=BASE, capture_output=True, text=True, timeout=PATIENCE)
         a = json.loads(p.stdout)
         check(a["code"] == 0 and a["comm"] == "mpi", f"the module beside the program: {a}")
 

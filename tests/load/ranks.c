@@ -24,7 +24,7 @@
 #include "tests/unit/t/fault.h"
 #include "tools/load/comm/comm.h"
 
-static int timeout_ms = 20000;
+static int timeout_ms = 120000;
 static uint32_t nodes_seen;
 
 static int gather(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *err)

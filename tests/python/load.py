@@ -25,7 +25,7 @@ import hashlib, json, sys
 sys.path.insert(0, sys.argv[1])
 import dcpfs
 try:
-    got = dcpfs.load(sys.argv[2], sys.argv[3], comm="env", timeout=20, exchange=sys.argv[4])
+    got = dcpfs.load(sys.argv[2], sys.argv[3], comm="env", timeout=120, exchange=sys.argv[4])
     print(json.dumps({k: [list(a.shape), hashlib.sha256(a.buffer).hexdigest()] for k, a in got.items()}))
 except dcpfs.DcpfsError as e:
     print(json.dumps({"code": e.code, "rank": e.rank, "text": e.text}))
@@ -36,7 +36,7 @@ class Meeting:
     """Where the ranks of a job of threads put what they have to say."""
 
     def __init__(self, n):
-        self.barrier, self.said = threading.Barrier(n, timeout=20), [None] * n
+        self.barrier, self.said = threading.Barrier(n, timeout=120), [None] * n
 
     def tell(self, rank, what):
         self.said[rank] = what
@@ -148,10 +148,11 @@ class Together(unittest.TestCase):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
-        env = dict(os.environ, WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        env = dict(os.environ, WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                   DCPLOAD_TIMEOUT="120", TORCHELASTIC_RESTART_COUNT=os.urandom(8).hex())  # another job may have the same port
         ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(base.ROOT / "tools/python"), source[r], layout, exchange],
                                   env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=subprocess.PIPE, text=True) for r in range(3)]
-        return [json.loads(p.communicate(timeout=60)[0]) for p in ranks]
+        return [json.loads(p.communicate(timeout=240)[0]) for p in ranks]
 
     def test_processes(self):
         import hashlib
@@ -170,7 +171,7 @@ class Together(unittest.TestCase):
     def test_threads(self):
         for exchange in ("never", "all"):
             meeting = Meeting(3)
-            got = job(3, lambda r: dcpfs.load(SOURCE, "fsdp3", comm=ThreadComm(meeting, r, 3), exchange=exchange, timeout=20))
+            got = job(3, lambda r: dcpfs.load(SOURCE, "fsdp3", comm=ThreadComm(meeting, r, 3), exchange=exchange, timeout=120))
             with dcpfs.open(SOURCE) as ck:
                 for rank in range(3):
                     self.assertIsInstance(got[rank], dcpfs.Loaded, repr(got[rank]))
@@ -180,14 +181,14 @@ class Together(unittest.TestCase):
         """What a callback raises is the text of the error."""
         for at in (1, 5, 9):
             meeting = Meeting(2)
-            got = job(2, lambda r: dcpfs.load(SOURCE, "fsdp2", comm=ThreadComm(meeting, r, 2, at if r == 1 else None), timeout=20))
+            got = job(2, lambda r: dcpfs.load(SOURCE, "fsdp2", comm=ThreadComm(meeting, r, 2, at if r == 1 else None), timeout=120))
             self.assertIsInstance(got[1], dcpfs.DcpfsError)
             self.assertIn("ValueError: lost its notes", got[1].text)
             self.assertEqual(got[1].code, 5)
             self.assertIn("BrokenBarrierError", got[0].text)
         for failure, code in ((TimeoutError("nobody"), errno.ETIMEDOUT), (ConnectionResetError("gone"), errno.ECONNRESET)):
             meeting = Meeting(2)
-            got = job(2, lambda r: dcpfs.load(SOURCE, "fsdp2", timeout=20,
+            got = job(2, lambda r: dcpfs.load(SOURCE, "fsdp2", timeout=120,
                                               comm=ThreadComm(meeting, r, 2, 1 if r == 1 else None, failure)))
             self.assertEqual(got[1].code, code)
 
@@ -195,7 +196,7 @@ class Together(unittest.TestCase):
         """What only one rank gives wrong fails on all."""
         meeting = Meeting(2)
         into = [{KEY: np.zeros((131, 22), "f4")}, {KEY: 7}]
-        got = job(2, lambda r: dcpfs.load(SOURCE, comm=ThreadComm(meeting, r, 2), into=into[r], timeout=20))
+        got = job(2, lambda r: dcpfs.load(SOURCE, comm=ThreadComm(meeting, r, 2), into=into[r], timeout=120))
         self.assertIsInstance(got[1], TypeError)
         self.assertEqual((got[0].rank, got[0].code), (1, 5))
 

@@ -44,7 +44,7 @@ if rank == how.get("limited"):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20000, resource.RLIM_INFINITY))
 try:
     with dcpfs.Comm("env") as comm:
-        saving = dcpfs.Saving(how["path"], how["format"], comm, flags=flags, timeout=how.get("timeout", 20), staging=how.get("staging", 0))
+        saving = dcpfs.Saving(how["path"], how["format"], comm, flags=flags, timeout=120, staging=how.get("staging", 0))
         for key, parts in mine.items():
             for part in parts:
                 saving.add(key, part, key.split("."))
@@ -94,14 +94,15 @@ def job(ranks, **how):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DCPLOAD_TIMEOUT": "20"}
+    env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DCPLOAD_TIMEOUT": "120",
+           "TORCHELASTIC_RESTART_COUNT": os.urandom(8).hex()}  # another job may have the same port
     all_ranks = [subprocess.Popen([sys.executable, "-B", "-c", RANK, str(base.ROOT / "tools/python"), str(base.ROOT / "tests/python"),
                                    json.dumps(how)], env=env | {"RANK": str(r), "LOCAL_RANK": str(r)},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(ranks)]
     said = []
     for p in all_ranks:
         try:
-            out, err = p.communicate(timeout=100)
+            out, err = p.communicate(timeout=240)
         except subprocess.TimeoutExpired:
             for q in all_ranks:
                 q.kill()
@@ -158,7 +159,7 @@ class Saves(unittest.TestCase):
             for when in ("dies_first", "dies"):
                 with self.subTest(victim=victim, when=when):
                     self.path = os.path.join(self.folder.name, "step-1")
-                    said = job(3, seed=1, path=self.path, format="torch-dcp", asynchronous=True, timeout=5, **{when: victim})
+                    said = job(3, seed=1, path=self.path, format="torch-dcp", asynchronous=True, **{when: victim})
                     self.assertIsNone(said[victim])
                     for r, s in enumerate(said):
                         self.assertTrue(r == victim or s["code"], said)
