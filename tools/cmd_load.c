@@ -18,6 +18,7 @@
 #include "core/model/order.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"
+#include "tools/load/memory/memory.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 
@@ -101,6 +102,17 @@ static const struct opt_operand operands[] = {
 static enum cmd_exit fail(const struct loading *l)
 {
 	return loading_fail(l, cmd_exit_of(l->err.code));
+}
+
+static enum cmd_exit fail_open(const struct loading *l, const char *source)
+{
+	const char *device = l->opts->device;
+
+	if (l->err.code == -ENOENT && access(source, F_OK) == 0)
+		return loading_fail(l, CMD_NO); /* of its versions */
+	return l->err.code == -EINVAL && device && !load_device_is_name(device)
+		       ? loading_fail(l, CMD_USAGE)
+		       : fail(l);
 }
 
 /* Once it is open, what is not there is damage. */
@@ -317,7 +329,7 @@ static enum cmd_exit choose(struct loading *l)
 		l->layout = l->named;
 	}
 	if (agree(l, dcpload_layout_ranks(l->ck, l->layout, &l->ranks, &l->err)) < 0)
-		return fail(l);
+		return l->err.code == -EINVAL ? loading_fail(l, CMD_USAGE) : fail(l);
 	/* A rank's directory says which; nothing else to be asked. */
 	alone = n == 1 && !l->opts->layout;
 	l->rank = alone ? own : l->comm->rank;
@@ -445,9 +457,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	if (agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
 		return fail(l);
 	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
-		return l->err.code == -ENOENT && access(source, F_OK) == 0
-			       ? loading_fail(l, CMD_NO) /* of its versions */
-			       : fail(l);
+		return fail_open(l, source);
 	code = choose(l);
 	if (code == CMD_OK)
 		code = plan(l);

@@ -260,10 +260,13 @@ def usages():
                         (["--staging", "much"], "much"), (["--threads", "65"], "65"), (["--comm", "pigeon"], "pigeon"),
                         (["--layout", "fsdp4", "--rank", "4"], "there is no rank 4 of fsdp4, only 0 to 3"),
                         (["--layout", "fsdp4", "--rank", "-1"], "there is no rank -1"),
-                        (["--layout", "fsdp4"], "fsdp4 has 4 ranks, 1 is running")):
+                        (["--layout", "fsdp4"], "fsdp4 has 4 ranks, 1 is running"),
+                        (["--layout", "none"], 'no built-in layout "none"'), (["--device", "gpu"], 'no device is called "gpu"'),
+                        (["--layout", "tp4:none"], 'no preset "none"')):
         fails(USAGE, says, "load", SOURCE, *words)
     job_fails(2, USAGE, "fsdp3 has 3 ranks, 2 are running: start 3", SOURCE, "--layout", "fsdp3")
     job_fails(2, USAGE, "--rank is for one process alone", SOURCE, "--layout", "fsdp2", "--rank", "0")
+    fails(ENV, f"layout {SCRATCH}/none.dcpl: No such file", "load", SOURCE, "--layout", SCRATCH / "none.dcpl")
     for source, code in ((SCRATCH / "nothing", ENV), (GOLDEN / "README.md", BAD)):
         fails(code, source.name, "load", source)
     fails(NO, 'no version "no-such"', "load", SOURCE, "no-such")

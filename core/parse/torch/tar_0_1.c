@@ -20,6 +20,7 @@
 #include "core/base/ckd.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/base/number.h"
 #include "core/parse/torch/torch_int.h"
 
 enum { BLOCK = 512, MEMBERS_MAX = 64 };
@@ -311,7 +312,7 @@ int dcp_torch_open_tar(struct dcp_torch *t, struct dcp_err *err)
 int dcp_torch_tar_tensor(const struct dcp_torch *t, const char *number,
 			 struct dcp_torch_tensor *out, struct dcp_err *err)
 {
-	struct dcp_torch_tar_tensor key = { .id = strtoull(number, NULL, 10) };
+	struct dcp_torch_tar_tensor key;
 	const struct dcp_torch_tar_tensor *x = NULL;
 	const struct dcp_torch_tar_storage *s;
 	struct dcp_torch_storage view = { .key = number };
@@ -319,7 +320,7 @@ int dcp_torch_tar_tensor(const struct dcp_torch *t, const char *number,
 	struct cursor c = { .t = (struct dcp_torch *)(uintptr_t)t, .err = err };
 	int r;
 
-	if (t->tar.ntensors)
+	if (t->tar.ntensors && dcp_is_number(number, &key.id))
 		x = bsearch(&key, t->tar.tensors, t->tar.ntensors, sizeof(key), by_number);
 	s = x && !x->empty ? find_storage(t, x->storage) : NULL;
 	if (!s)

@@ -48,7 +48,7 @@ static int no_file(const char *path, struct dcp_err *err)
 	}
 	if (d)
 		closedir(d);
-	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "%.300s: %s%s%.80s%s", path,
+	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "layout %.300s: %s%s%.80s%s", path,
 			strerror(ENOENT), *near ? ", nearest is \"" : "", near,
 			*near ? "\"" : "");
 }
@@ -117,7 +117,7 @@ static int parse_path(const char *path, const char *name, struct dcp_layout **ou
 	if (fd < 0 && errno == ENOENT)
 		return no_file(path, err);
 	if (fd < 0)
-		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%.300s: %s", path,
+		return dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "layout %.300s: %s", path,
 				strerror(errno));
 	return parse_file(fd, path, name, out, err);
 }

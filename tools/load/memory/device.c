@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/number.h"
 #include "tools/load/error.h"
 #include "tools/load/memory/memory.h"
 
@@ -21,8 +22,8 @@ struct name {
 static bool parse(const char *which, struct name *out)
 {
 	size_t n = strcspn(which, ",");
-	const char *p = which + n;
-	char *end;
+	const char *p = which + n, *at = which + 5;
+	uint64_t number;
 
 	*out = (struct name){ strncmp(which, "auto", n) == 0 && n == 4, -1,
 			      DCPLOAD_MEMORY_DEVICE };
@@ -38,8 +39,17 @@ static bool parse(const char *which, struct name *out)
 		return false;
 	if (n == 4 || (n == 15 && strncmp(which + 5, "LOCAL_RANK", 10) == 0))
 		return true;
-	out->number = (int)DCP_MIN(strtoul(which + 5, &end, 10), 1024ul);
-	return which[5] >= '0' && which[5] <= '9' && end == p && out->number < 1024;
+	if (!dcp_take_number(&at, p, DCP_ANY_DIGITS, &number) || at != p || number >= 1024)
+		return false;
+	out->number = (int)number;
+	return true;
+}
+
+bool load_device_is_name(const char *which)
+{
+	struct name name;
+
+	return strcmp(which, "host") == 0 || parse(which, &name);
 }
 
 int load_device_open(const char *which, uint32_t local, struct load_device **out, char *why,

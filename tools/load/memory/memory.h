@@ -78,6 +78,9 @@ struct load_device {
 
 extern const struct load_memory load_host;
 
+/* May a device be called so? It need not be there. */
+bool load_device_is_name(const char *which);
+
 /*
  * Open the device @which: "cuda" or "cuda:LOCAL_RANK", the one of place @local among the ranks of
  * this node; "cuda:0"; "auto": as "cuda", or none if there is none (0, *out NULL, and in @why, of

@@ -107,13 +107,13 @@ static void put_tensors(struct dcp_buf *b)
 
 static void put_object(struct dcp_buf *b)
 {
-	static const char *const ids[] = { "10", "20", "30", "40" };
-	static const char *const names[] = { "w", "l", "v", "z" };
+	static const char *const ids[] = { "10", "20", "30", "40", "10x" };
+	static const char *const names[] = { "w", "l", "v", "z", "none" };
 
 	t_pk_start(b);
 	t_pk_dict(b);
 	t_pk_mark(b);
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		t_pk_str(b, names[i]);
 		t_pk_str(b, ids[i]);
 		t_pk_persid(b);
@@ -191,7 +191,7 @@ static void every_tensor(void **state)
 	if (dcp_torch_open(&src, 0, &t, &err) < 0)
 		fail_msg("%s", err.msg);
 	t_leaves_collect(&leaves, t, DCP_WALK_INSIDE);
-	assert_int_equal(leaves.n, DCP_LEN(wants) + 1);
+	assert_int_equal(leaves.n, DCP_LEN(wants) + 2);
 	assert_string_equal(t_leaves_find(&leaves, "epoch")->json, "3");
 	for (size_t i = 0; i < DCP_LEN(wants); i++) {
 		uint64_t volume;
@@ -208,6 +208,11 @@ static void every_tensor(void **state)
 		for (uint64_t k = 0; k < volume; k++)
 			assert_true(element(&src, &x[i], k) == wants[i].want[k]);
 	}
+	t_case("a name that only begins as one of a tensor");
+	assert_int_equal(
+		dcp_torch_tensor(t, t_leaves_find(&leaves, "none")->value, &x[0], &err),
+		-EBADMSG);
+	assert_string_equal(err.msg, "the stream has no tensor 10x");
 	t_leaves_free(&leaves);
 	dcp_torch_close(t);
 }
