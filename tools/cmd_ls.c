@@ -127,7 +127,8 @@ static void version_row(struct out_table *table, const struct opened *t, bool le
 }
 
 /* What is wrong with a version stands below the table: reasons need their room. */
-static void version_note(struct dcp_buf *notes, const struct out *o, const struct opened *t)
+static void version_note(struct dcp_buf *notes, const struct out *o, const char *source,
+			 const struct opened *t)
 {
 	dcp_auto_buf struct dcp_buf line = DCP_BUF_INIT;
 	char n[32];
@@ -136,11 +137,16 @@ static void version_note(struct dcp_buf *notes, const struct out *o, const struc
 	dcp_buf_str(&line, ": ");
 	if (t->counts && t->counts->broken == 0)
 		return;
-	if (t->counts)
-		dcp_buf_printf(&line, "%s key%s cannot be read; ls -l SOURCE VERSION says why",
+	if (t->counts) {
+		dcp_buf_printf(&line, "%s key%s cannot be read; dcpfs ls -l ",
 			       out_count(n, t->counts->broken), dcp_s(t->counts->broken));
-	else
+		out_text(&line, source);
+		dcp_buf_str(&line, " ");
+		out_text(&line, t->f->name);
+		dcp_buf_str(&line, " says why");
+	} else {
 		out_text(&line, why_not(t));
+	}
 	out_wrap(notes, 0, 2, o->width, line.p ? line.p : "");
 	dcp_buf_str(notes, "\n");
 }
@@ -165,7 +171,7 @@ static void print_versions(struct pick *p, const struct ls_opts *ls, struct out 
 			version_tsv(o, &t);
 		} else {
 			version_row(table, &t, ls->lengthy);
-			version_note(notes, o, &t);
+			version_note(notes, o, p->source, &t);
 		}
 		dcp_version_close(v);
 	}

@@ -123,6 +123,20 @@ def contents():
     fails(BAD, "is one file of a checkpoint", "ls", FSDP2 / "step-10" / "__0_0.distcp")
 
 
+def not_permitted():
+    """What one may not look into is no "not a checkpoint"."""
+    top = SCRATCH / "shut"
+    (top / "run" / "step-5").mkdir(parents=True)
+    (top / "weights").write_bytes(b"PK")
+    (top / "weights").chmod(0)
+    (top / "run" / "step-5").chmod(0)
+    drop = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"] if os.geteuid() == 0 else []
+    for source, shut in (("weights", "weights"), ("run", "run/step-5")):
+        got = subprocess.run([*drop, DCPFS, "ls", top / source], capture_output=True, check=False)
+        equal((got.returncode, got.stderr.decode()), (ENV, f"dcpfs: {top / shut}: Permission denied\n"), f"ls of {source}")
+    (top / "run" / "step-5").chmod(0o700)
+
+
 def sources():
     empty = SCRATCH / "empty"
     empty.mkdir()
@@ -132,6 +146,10 @@ def sources():
     deep = SCRATCH / "deep"
     shutil.copytree(FSDP2, deep / "a" / "b")
     fails(BAD, "not a checkpoint", "ls", deep)
+    (deep / "a" / "b" / "step-20" / "__3_0.distcp").unlink()
+    told = run("ls", "--versions", deep / "a" / "b").stdout.decode()
+    check(f"keys cannot be read; dcpfs ls -l {deep / 'a' / 'b'} step-20 says why" in told, told)
+    not_permitted()
 
 
 def keys():

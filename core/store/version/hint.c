@@ -135,15 +135,19 @@ static const struct {
 	{ 4, 4, "ET12", "an ExecuTorch program, which dcpfs does not read" },
 };
 
-/* What the one file that was named begins like; NULL. */
-static const char *beginning_of(const struct dcp_dir *dir)
+/* What the one file that was named begins like; NULL. *@shut: one may not read it. */
+static const char *beginning_of(const struct dcp_dir *dir, bool *shut)
 {
 	struct dcp_input input;
 	char head[16] = { 0 };
 	int rc;
 
-	if (dir->n != 1 || dir->entries[0].is_dir ||
-	    dcp_dir_input(dir, dir->entries[0].name, &input, NULL) < 0)
+	*shut = false;
+	if (dir->n != 1 || dir->entries[0].is_dir)
+		return NULL;
+	rc = dcp_dir_input(dir, dir->entries[0].name, &input, NULL);
+	*shut = rc == -EACCES;
+	if (rc < 0)
 		return NULL;
 	rc = dcp_source_read(&input.src, 0, head, DCP_MIN(sizeof(head), input.src.size));
 	dcp_input_close(&input);
@@ -161,6 +165,7 @@ struct hunt {
 	const struct dcp_format *format;
 	char *other; /* of a directory of another family */
 	const struct family *family;
+	char *shut; /* the first directory that one may not read */
 };
 
 static void note(struct hunt *h, const struct dcp_dir *dir, const char *name)
@@ -189,9 +194,14 @@ static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 	for (size_t i = dir->n; i-- > 0 && h->looked_at < MAX_LOOKED_AT;) {
 		const struct dcp_dirent *e = &dir->entries[i];
 		struct dcp_dir child;
+		int rc = !e->is_dir || *e->name == '.'
+				 ? -ENOTDIR
+				 : dcp_dir_open_at(dir, e->name, &child, NULL);
 
-		if (!e->is_dir || *e->name == '.' ||
-		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
+		if (rc == -EACCES && !h->shut &&
+		    asprintf(&h->shut, "%s/%s", dir->path, e->name) < 0)
+			h->shut = NULL;
+		if (rc < 0)
 			continue;
 		h->looked_at++;
 		note(h, &child, e->name);
@@ -285,12 +295,20 @@ int dcp_scan_explain_part(const struct dcp_dir *dir, struct dcp_err *err)
 	return 0;
 }
 
+static int fail_shut(const char *path, struct dcp_err *err)
+{
+	return dcp_fail(err, -EACCES, DCP_ERR_NO_OFFSET, "%.300s: %s", path, strerror(EACCES));
+}
+
 static int explain_file(const struct dcp_dir *dir, struct dcp_err *err)
 {
-	const char *beginning = beginning_of(dir);
+	bool shut;
+	const char *beginning = beginning_of(dir, &shut);
 
 	if (dcp_scan_explain_part(dir, err) < 0)
 		return -EINVAL;
+	if (shut)
+		return fail_shut(dir->path, err);
 	if (beginning)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%.200s is not a checkpoint by its name, but begins like %s",
@@ -304,15 +322,21 @@ int dcp_scan_explain(const struct dcp_dir *dir, struct dcp_err *err)
 {
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	struct hunt h = { 0 };
+	int rc;
 
 	if (dir->is_file)
 		return explain_file(dir, err);
 	hunt_below(&h, dir, 3); /* run/checkpoints/step-5 */
 	explain(&b, dir, &h);
+	if (dcp_buf_error(&b))
+		rc = dcp_err_say(err, -ENOMEM);
+	else if (h.shut && !h.path && !h.other && !dcp_scan_family(dir, NULL, 0))
+		rc = fail_shut(h.shut, err);
+	else
+		rc = dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s %s", dir->path, b.p);
 	free(h.path);
 	free(h.name);
 	free(h.other);
-	if (dcp_buf_error(&b))
-		return dcp_err_say(err, -ENOMEM);
-	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, "%.120s %s", dir->path, b.p);
+	free(h.shut);
+	return rc;
 }
