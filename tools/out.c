@@ -42,7 +42,9 @@ void out_init(struct out *o)
 	*o = (struct out){ 0 };
 	dcp_jsonw_init(&o->json, &o->buf, true);
 	o->width = terminal_width(tty);
-	o->color = tty && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+	o->color =
+		tty && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0 &&
+		!getenv("OMPI_COMM_WORLD_SIZE"); /* mpirun's own, wherever it copies that to */
 	o->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
@@ -272,6 +274,56 @@ void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const 
 		fresh = false;
 		text += bytes;
 	}
+}
+
+enum { NAMED = 3 }; /* of those with one reason; JSON has all */
+
+/* Of the pieces of a file that cannot be read the first stands for all. */
+static int compare_causes(const char *a, const char *b)
+{
+	const char *x = strstr(a, ": piece at ["), *y = strstr(b, ": piece at [");
+
+	if (x && y && x - a == y - b)
+		return strncmp(a, b, (size_t)(x - a));
+	return strcmp(a, b);
+}
+
+static int by_cause(const void *a, const void *b)
+{
+	const struct out_left *const *x = a, *const *y = b;
+	int rc = strcmp((*y)->what, (*x)->what);
+
+	if (rc == 0)
+		rc = compare_causes((*x)->why, (*y)->why);
+	return rc ? rc : (*x > *y) - (*x < *y);
+}
+
+void out_causes(struct out *o, const char *head, const struct out_left *all, size_t n)
+{
+	const struct out_left **l = calloc(n + 1, sizeof(*l));
+	char count[32];
+
+	for (size_t i = 0; l && i < n; i++)
+		l[i] = &all[i];
+	if (l)
+		qsort(l, n, sizeof(*l), by_cause);
+	for (size_t i = 0, next; l && i < n; i = next) {
+		for (next = i + 1; next < n && strcmp(l[next]->what, l[i]->what) == 0 &&
+				   compare_causes(l[next]->why, l[i]->why) == 0;)
+			next++;
+		dcp_buf_printf(&o->buf, "%s %s %s%s", head, out_count(count, next - i),
+			       l[i]->what, dcp_s(next - i));
+		for (size_t k = i; k < next && k < i + NAMED; k++) {
+			dcp_buf_str(&o->buf, k > i ? ", " : " ");
+			out_text(&o->buf, l[k]->key);
+		}
+		dcp_buf_printf(&o->buf, "%s: ", next - i > NAMED ? ", ..." : "");
+		out_text(&o->buf, l[i]->why);
+		dcp_buf_str(&o->buf, "\n");
+	}
+	if (!l)
+		dcp_buf_printf(&o->buf, "%s %s in all\n", head, out_count(count, n));
+	free((void *)l);
 }
 
 void out_table_init(struct out_table *t, const struct out_col *cols, size_t ncols)

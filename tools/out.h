@@ -24,7 +24,7 @@ struct out {
 	struct dcp_buf buf;
 	struct dcp_jsonw json; /* writes into buf */
 	unsigned width;        /* columns to fit; 0: no limit */
-	bool color;            /* a terminal, and NO_COLOR is not set */
+	bool color;            /* a terminal that is not mpirun's, and NO_COLOR is not set */
 	bool utf8;             /* lines may be drawn */
 	bool in_line;          /* of TSV: a cell stands on it already */
 };
@@ -72,6 +72,15 @@ void out_elide(struct dcp_buf *b, const char *s, size_t max);
  * starting at column @indent. No newline at the end; every run of blanks becomes one.
  */
 void out_wrap(struct dcp_buf *b, size_t col, size_t indent, size_t width, const char *text);
+
+/* Something that is not in a result, and why. */
+struct out_left {
+	const char *what; /* "tensor", "object", "file" */
+	const char *key, *why;
+};
+
+/* A line for each reason, or for each file whose pieces cannot be read, tensors first: "@head 12 tensors a, b, c, ...: why". */
+void out_causes(struct out *o, const char *head, const struct out_left *all, size_t n);
 
 /*
  * One cell of tab-separated values, in the order of the names that the first line has. As

@@ -149,7 +149,7 @@ def dump_one():
 NUMBERS = ("parts needed read sent received staging calls open_s plan_s execute_s read_s wait_s place_s cpu_s dumped "
            "dump_s").split()
 MEMBERS = set("version format layout ranks nodes comm io io_why exchange exchange_why nccl again device device_why parts needed read exchanged "
-              "unique amplification staging pinned device_staging open_s plan_s seconds checked dump ignored missing unexpected shape dtype broken "
+              "unique amplification staging pinned device_staging open_s plan_s seconds checked dump ignored missing unexpected shape dtype broken unlisted "
               "per_rank".split())
 
 
@@ -288,6 +288,17 @@ def partial():
     stored = {t["key"] for t in data("ls", "--json", SOURCE, "tp")["tensors"]}
     equal((set(tensors), set(meta["dcpfs.left_out"].split())), (stored - lost, lost), "--partial: the dump")
     equal(got["dump"]["left_out"], len(lost), "--partial: left out")
+    equal(got["parts"], len(stored - lost), "--partial: parts that are loaded")
+    check(all(b["why"] == "__1_0.distcp: No such file or directory" for b in got["broken"]), f"--partial: {got['broken']}")
+    said = [line for line in run("load", broken, "--partial").stdout.decode().splitlines() if line.startswith("  broken ")]
+    check(len(said) == 1 and f" {len(lost)} tensors " in said[0] and ", ...: __1_0.distcp: No such" in said[0],
+          f"--partial: a line for each cause: {said}")
+    late = SCRATCH / "late"  # what only rank 1 needs is lost
+    shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20", late)
+    (late / "__3_0.distcp").unlink()
+    whole = data("load", late, "--partial", "--json")
+    got = job_data(2, late, "--partial", "--layout", "fsdp2")
+    equal([b["key"] for b in got["broken"]], [b["key"] for b in whole["broken"]], "--partial: keys of all ranks")
 
 
 def templates():

@@ -270,7 +270,8 @@ def terminal():
     """Bytes of a tensor are not thrown at a terminal; colours only there, and not against NO_COLOR."""
     for args, env, code, painted in ((("cat", FSDP2, KEY), {}, USAGE, False),
                                      (("ls", FSDP2), {}, OK, True),
-                                     (("ls", FSDP2), {"NO_COLOR": "1"}, OK, False)):
+                                     (("ls", FSDP2), {"NO_COLOR": "1"}, OK, False),
+                                     (("ls", FSDP2), {"OMPI_COMM_WORLD_SIZE": "2"}, OK, False)):  # mpirun makes terminals
         master, slave = pty.openpty()
         full = dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache"), TERM="xterm", **env)
         got = subprocess.run([DCPFS, *map(str, args)], stdout=slave, stderr=subprocess.PIPE, env=full)

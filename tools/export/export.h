@@ -24,12 +24,6 @@ struct export_opts {
 	struct pick_opts pick;
 };
 
-/* Something of the source that is not in the result, or that not everybody may read, and why. */
-struct export_left {
-	const char *what; /* "tensor", "object", "file" */
-	const char *key, *why;
-};
-
 /* Where a tensor of the set comes from. */
 struct export_from {
 	int64_t row;
@@ -45,7 +39,7 @@ struct exporting {
 	struct dcp_arena arena;
 	struct dcp_write_set set;
 	struct dcp_buf tensors, from, objects, extras, extra_from, left, asks;
-	struct export_left damaged; /* the first that cannot be read */
+	struct out_left damaged; /* the first that cannot be read */
 	uint64_t ndamaged;
 	struct dcp_layouts *layouts;
 	const struct dcp_layout *layout; /* NULL: everything is written whole, by rank 0 */

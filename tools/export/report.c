@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/base/clock.h"
 #include "core/base/text.h"
 #include "tools/export/export.h"
 #include "tools/out.h"
 
-enum { NAMED = 3 }; /* of those left out for one reason; JSON has all */
-
 static void put_list(struct dcp_jsonw *w, const char *name, const struct dcp_buf *list)
 {
-	const struct export_left *l = DCP_ITEMS(*list, struct export_left);
+	const struct out_left *l = DCP_ITEMS(*list, struct out_left);
 
 	dcp_jsonw_key(w, name);
 	dcp_jsonw_array(w);
-	for (size_t i = 0; i < DCP_NITEMS(*list, struct export_left); i++) {
+	for (size_t i = 0; i < DCP_NITEMS(*list, struct out_left); i++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "kind", l[i].what);
 		dcp_jsonw_put_str(w, "key", l[i].key);
@@ -55,51 +50,12 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 	dcp_jsonw_end(w);
 }
 
-static int by_cause(const void *a, const void *b)
-{
-	const struct export_left *const *x = a, *const *y = b;
-	int rc = strcmp((*y)->what, (*x)->what);
-
-	if (rc == 0)
-		rc = strcmp((*x)->why, (*y)->why);
-	return rc ? rc : (*x > *y) - (*x < *y);
-}
-
-/* Many are left out for one reason: a line for each reason, tensors first. */
-static void put_left(const char *what, const struct dcp_buf *list, struct out *o)
-{
-	const struct export_left *all = DCP_ITEMS(*list, struct export_left);
-	size_t n = DCP_NITEMS(*list, struct export_left);
-	const struct export_left **l = calloc(n + 1, sizeof(*l));
-	char count[32];
-
-	for (size_t i = 0; l && i < n; i++)
-		l[i] = &all[i];
-	if (l)
-		qsort(l, n, sizeof(*l), by_cause);
-	for (size_t i = 0, next; l && i < n; i = next) {
-		for (next = i + 1; next < n && strcmp(l[next]->why, l[i]->why) == 0 &&
-				   strcmp(l[next]->what, l[i]->what) == 0;)
-			next++;
-		dcp_buf_printf(&o->buf, "%s: %s %s%s", what, out_count(count, next - i),
-			       l[i]->what, dcp_s(next - i));
-		for (size_t k = i; k < next && k < i + NAMED; k++) {
-			dcp_buf_str(&o->buf, k > i ? ", " : " ");
-			out_text(&o->buf, l[k]->key);
-		}
-		dcp_buf_printf(&o->buf, "%s: ", next - i > NAMED ? ", ..." : "");
-		out_text(&o->buf, l[i]->why);
-		dcp_buf_str(&o->buf, "\n");
-	}
-	if (!l)
-		dcp_buf_printf(&o->buf, "%s: %s in all\n", what, out_count(count, n));
-	free((void *)l);
-}
-
 void export_put_left(const struct exporting *x, struct out *o)
 {
-	put_left("left out", &x->left, o);
-	put_left("note", &x->asks, o);
+	out_causes(o, "left out:", DCP_ITEMS(x->left, struct out_left),
+		   DCP_NITEMS(x->left, struct out_left));
+	out_causes(o, "note:", DCP_ITEMS(x->asks, struct out_left),
+		   DCP_NITEMS(x->asks, struct out_left));
 }
 
 static void put_text(const struct exporting *x, const struct save_counts *c, double seconds,

@@ -25,7 +25,7 @@ static const char *copy(struct exporting *x, const char *s)
 static int note(struct exporting *x, struct dcp_buf *list, const char *what, const char *key,
 		const char *why)
 {
-	struct export_left l = { what, copy(x, key), copy(x, why) };
+	struct out_left l = { what, copy(x, key), copy(x, why) };
 
 	dcp_buf_add(list, &l, sizeof(l));
 	return l.key && l.why ? dcp_buf_error(list) : -ENOMEM;
@@ -44,14 +44,13 @@ static int leave_damaged(struct exporting *x, const char *what, const char *key,
 
 	if (rc == 0 && x->ndamaged++ == 0)
 		x->damaged = DCP_ITEMS(
-			x->left,
-			struct export_left)[DCP_NITEMS(x->left, struct export_left) - 1];
+			x->left, struct out_left)[DCP_NITEMS(x->left, struct out_left) - 1];
 	return rc;
 }
 
 static int refuse_damaged(struct exporting *x)
 {
-	const struct export_left *l = &x->damaged;
+	const struct out_left *l = &x->damaged;
 	char more[64] = "", n[32];
 
 	if (!x->ndamaged || x->opts->partial)

@@ -152,7 +152,6 @@ struct load_need {
 };
 
 struct load_listed {
-	uint32_t list;
 	const char *key, *why;
 };
 
@@ -179,8 +178,10 @@ struct dcpload_plan {
 	size_t nwant, cap_want;
 	struct load_need *need; /* in order of wants; once finished of file and offset */
 	size_t nneed, cap_need;
-	struct load_listed *list;
-	size_t nlist, cap_list;
+	struct {
+		struct load_listed *v;
+		size_t n, cap;
+	} list[DCPLOAD_BROKEN + 1];
 	struct dcpload_hooks hooks;
 	struct load_running *running; /* begun, and not waited for; NULL: nothing is */
 	struct load_block *memory; /* the destinations that the library allocates; NULL: none */

@@ -1,16 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What dcpfs load has to say at the end: of the job, and of each rank. */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "core/base/buf.h"
 #include "core/base/text.h"
 #include "tools/loading/loading.h"
 #include "tools/out.h"
 
-/* What a rank sends rank 0. */
+/* What a rank sends rank 0; its lists are a message of their own. */
 struct summary {
 	struct dcpload_report report;
 	uint64_t dumped, undumped, dump_ns; /* bytes; parts left out of the file */
+	uint64_t left;                      /* keys of its lists that it wants */
+	uint64_t unlisted;                  /* entries of lists that are too many to send */
 };
+
+/* Of a list; key and why follow, each with its NUL. */
+struct entry {
+	uint32_t list, n, nwhy;
+};
+
+enum { LISTS = DCPLOAD_BROKEN + 1 };
+
+#define LISTS_ROOM ((uint64_t)256 << 20) /* bytes of entries of all ranks */
 
 struct totals {
 	uint64_t parts, needed, read, exchanged, dumped, undumped;
@@ -20,13 +35,17 @@ struct totals {
 
 struct report {
 	struct loading *l;
-	struct load_blobs all; /* struct summary of each rank */
+	struct load_blobs all;     /* struct summary of each rank */
+	struct load_blobs entries; /* struct entry of each rank */
+	/* struct out_left, by key: what any rank has in each list */
+	struct dcp_buf left[LISTS];
+	uint64_t nleft, unlisted;
 	struct totals total;
 	const struct dcpload_report *own;
 	struct out out;
 };
 
-static const char *const lists[] = { "missing", "unexpected", "shape", "dtype", "broken" };
+static const char *const lists[LISTS] = { "missing", "unexpected", "shape", "dtype", "broken" };
 
 static const struct summary *summary_of(const struct report *t, uint32_t rank)
 {
@@ -46,6 +65,8 @@ static void add_up(struct report *t)
 		sum->needed += rep->needed;
 		sum->read += rep->read;
 		sum->exchanged += rep->received;
+		t->nleft += s->left;
+		t->unlisted += s->unlisted;
 		sum->dumped += s->dumped;
 		sum->undumped += s->undumped;
 		sum->dump_ns = DCP_MAX(sum->dump_ns, s->dump_ns);
@@ -56,6 +77,95 @@ static void add_up(struct report *t)
 	}
 	unique = t->own->unique ? t->own->unique : sum->needed;
 	sum->amplification = unique ? (double)sum->read / (double)unique : 0;
+}
+
+/* ---- what is not loaded ---- */
+
+/* What this rank has in its lists. What no rank wants is the same for all: rank 0 tells it. */
+static int put_entries(const struct loading *l, struct dcp_buf *b, struct summary *own)
+{
+	uint64_t room = LISTS_ROOM / l->comm->ranks;
+	const char *key, *why;
+
+	for (uint32_t list = 0; list < LISTS; list++) {
+		if (list == DCPLOAD_UNEXPECTED && l->comm->rank)
+			continue;
+		for (uint64_t i = 0; dcpload_plan_list(l->plan, list, i, &key, &why) == 0;
+		     i++) {
+			struct entry e = { list, (uint32_t)strlen(key) + 1,
+					   (uint32_t)strlen(why) + 1 };
+
+			own->left += list != DCPLOAD_UNEXPECTED;
+			if (b->n + sizeof(e) + e.n + e.nwhy > room) {
+				own->unlisted++;
+				continue;
+			}
+			dcp_buf_add(b, &e, sizeof(e));
+			dcp_buf_add(b, key, e.n);
+			dcp_buf_add(b, why, e.nwhy);
+		}
+	}
+	return dcp_buf_error(b);
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const struct out_left *x = a, *y = b;
+	int rc = strcmp(x->key, y->key);
+
+	return rc ? rc : (x->why > y->why) - (x->why < y->why);
+}
+
+/* Each key once, with what the lowest rank says of it. */
+static void sort_left(struct dcp_buf *b)
+{
+	struct out_left *v = DCP_ITEMS(*b, struct out_left);
+	size_t n = DCP_NITEMS(*b, struct out_left), kept = 0;
+
+	if (n)
+		qsort(v, n, sizeof(*v), by_key);
+	for (size_t i = 0; i < n; i++)
+		if (!kept || strcmp(v[kept - 1].key, v[i].key) != 0)
+			v[kept++] = v[i];
+	b->n = kept * sizeof(*v);
+}
+
+static int take_entries(struct report *t, uint32_t rank)
+{
+	const char *p = t->entries.at[rank], *end = p + t->entries.n[rank];
+	struct entry e;
+
+	for (; (size_t)(end - p) >= sizeof(e); p += e.n + e.nwhy) {
+		struct out_left left = { .what = "tensor" };
+
+		memcpy(&e, p, sizeof(e));
+		p += sizeof(e);
+		left.key = p;
+		left.why = p + e.n;
+		if (e.list >= LISTS || !e.n || !e.nwhy ||
+		    (uint64_t)e.n + e.nwhy > (uint64_t)(end - p) || p[e.n - 1] ||
+		    left.why[e.nwhy - 1])
+			return -EPROTO;
+		dcp_buf_add(&t->left[e.list], &left, sizeof(left));
+	}
+	return p == end ? 0 : -EPROTO;
+}
+
+/* What all ranks sent, at rank 0. */
+static int take_lists(struct report *t)
+{
+	struct loading *l = t->l;
+	int rc = 0;
+
+	for (uint32_t r = 0; r < l->comm->ranks && rc == 0; r++)
+		if (take_entries(t, r) < 0)
+			rc = load_fail(&l->err, -EPROTO,
+				       "ranks 0 and %u run different releases of dcpfs", r);
+	for (uint32_t list = 0; list < LISTS && rc == 0; list++) {
+		rc = load_say(&l->err, dcp_buf_error(&t->left[list]));
+		sort_left(&t->left[list]);
+	}
+	return rc;
 }
 
 static double seconds(uint64_t ns)
@@ -142,23 +252,22 @@ static void put_ranks(const struct report *t, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
-/* Of this rank: what was left out. */
-static void put_lists(const struct loading *l, struct dcp_jsonw *w)
+static void put_lists(const struct report *t, struct dcp_jsonw *w)
 {
-	const char *key, *why;
+	for (uint32_t list = 0; list < LISTS; list++) {
+		const struct out_left *left = DCP_ITEMS(t->left[list], struct out_left);
 
-	for (uint32_t list = 0; list < DCP_LEN(lists); list++) {
 		dcp_jsonw_key(w, lists[list]);
 		dcp_jsonw_array(w);
-		for (uint64_t i = 0; dcpload_plan_list(l->plan, list, i, &key, &why) == 0;
-		     i++) {
+		for (size_t i = 0; i < DCP_NITEMS(t->left[list], struct out_left); i++) {
 			dcp_jsonw_object(w);
-			dcp_jsonw_put_str(w, "key", key);
-			dcp_jsonw_put_str(w, "why", why);
+			dcp_jsonw_put_str(w, "key", left[i].key);
+			dcp_jsonw_put_str(w, "why", left[i].why);
 			dcp_jsonw_end(w);
 		}
 		dcp_jsonw_end(w);
 	}
+	dcp_jsonw_put_u64(w, "unlisted", t->unlisted);
 }
 
 static void put_ignored(const struct loading *l, struct dcp_jsonw *w)
@@ -227,7 +336,7 @@ static enum cmd_exit print_json(struct report *t)
 	dcp_jsonw_put_bool(w, "checked", l->opts->check);
 	put_dump(t, w);
 	put_ignored(l, w);
-	put_lists(l, w);
+	put_lists(t, w);
 	put_ranks(t, w);
 	dcp_jsonw_end(w);
 	return out_json(&t->out);
@@ -312,17 +421,17 @@ static void print_ranks(struct report *t)
 
 static void print_lists(struct report *t)
 {
-	const char *key, *why;
+	char head[16], count[32];
 
-	for (uint32_t list = 0; list < DCP_LEN(lists); list++) {
-		for (uint64_t i = 0; list != DCPLOAD_UNEXPECTED &&
-				     dcpload_plan_list(t->l->plan, list, i, &key, &why) == 0;
-		     i++) {
-			dcp_buf_printf(&t->out.buf, "  %-9s ", lists[list]);
-			out_text(&t->out.buf, why);
-			dcp_buf_str(&t->out.buf, "\n");
-		}
+	for (uint32_t list = 0; list < LISTS; list++) {
+		snprintf(head, sizeof(head), "  %-9s", lists[list]);
+		if (list != DCPLOAD_UNEXPECTED)
+			out_causes(&t->out, head, DCP_ITEMS(t->left[list], struct out_left),
+				   DCP_NITEMS(t->left[list], struct out_left));
 	}
+	if (t->unlisted)
+		dcp_buf_printf(&t->out.buf, "  and       %s more of these\n",
+			       out_count(count, t->unlisted));
 }
 
 static void print_ignored(struct report *t)
@@ -389,7 +498,7 @@ static enum cmd_exit print_text(struct report *t)
 		       dcp_s(own->ranks), own->nodes, dcp_s(own->nodes));
 	dcp_buf_printf(b, "  before    open %.3f s, plan %.3f s\n", seconds(t->total.open_ns),
 		       seconds(t->total.plan_ns));
-	dcp_buf_printf(b, "  read      %s, %.2f of %s; exchanged ",
+	dcp_buf_printf(b, "  read      %s, %.2f times %s; exchanged ",
 		       out_size(size, t->total.read), t->total.amplification,
 		       own->unique ? "the distinct bytes that ranks need"
 				   : "what each rank needs");
@@ -397,8 +506,12 @@ static enum cmd_exit print_text(struct report *t)
 	dcp_buf_printf(b, "  io        %s: %s\n", loading_ios[own->io], own->io_why);
 	dcp_buf_printf(b, "  exchange  %s: %s\n", loading_exchanges[own->exchange],
 		       own->exchange_why);
-	dcp_buf_printf(b, "  staging   %s a rank; ranks talk by %s\n",
-		       out_size(size, t->total.staging), own->comm);
+	dcp_buf_printf(b, "  staging   %s a rank\n", out_size(size, t->total.staging));
+	if (own->ranks > 1)
+		dcp_buf_printf(b, "  messages  by %s\n",
+			       strcmp(own->comm, "mpi") == 0   ? "MPI"
+			       : strcmp(own->comm, "tcp") == 0 ? "TCP"
+							       : own->comm);
 	if (l->opts->device)
 		print_device(t);
 	if (own->again) {
@@ -407,7 +520,7 @@ static enum cmd_exit print_text(struct report *t)
 		dcp_buf_str(b, "\n");
 	}
 	if (l->opts->check)
-		dcp_buf_str(b, "  checked   every part is what views show\n");
+		dcp_buf_str(b, "  checked   every part is the same when read another way\n");
 	if (l->opts->dump)
 		print_dump(t);
 	print_ignored(t);
@@ -415,6 +528,35 @@ static enum cmd_exit print_text(struct report *t)
 	if (own->ranks > 1)
 		print_ranks(t);
 	return out_flush(&t->out);
+}
+
+/* Collective. */
+static int gather(struct report *t, struct summary *own)
+{
+	struct loading *l = t->l;
+	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
+	int rc = load_say(&l->err, put_entries(l, &mine, own));
+
+	rc = load_agree(l->comm, rc, &l->err, loading_timeout(l));
+	if (rc == 0)
+		rc = load_gather_same(l->comm, own, sizeof(*own), &t->all, &l->err,
+				      loading_timeout(l));
+	if (rc == 0)
+		rc = load_gather(l->comm, mine.p, mine.n, &t->entries, &l->err,
+				 loading_timeout(l));
+	return rc == 0 && l->comm->rank == 0 ? take_lists(t) : rc;
+}
+
+static enum cmd_exit print(struct report *t)
+{
+	enum cmd_exit code;
+
+	out_init(&t->out);
+	code = t->l->opts->form == OUT_JSON  ? print_json(t)
+	       : t->l->opts->form == OUT_TSV ? print_tsv(t)
+					     : print_text(t);
+	out_finish(&t->out);
+	return code;
 }
 
 enum cmd_exit loading_report(struct loading *l)
@@ -425,24 +567,29 @@ enum cmd_exit loading_report(struct loading *l)
 			       .undumped = l->dump.left_out,
 			       .dump_ns = l->dump_ns };
 	enum cmd_exit code = CMD_OK;
+	struct dcpload_part part;
 
 	dcpload_plan_report(l->plan, &own.report);
-	if (load_gather_same(l->comm, &own, sizeof(own), &t.all, &l->err, loading_timeout(l)) <
-	    0)
-		return loading_fail(l, cmd_exit_of(l->err.code));
+	own.report.parts = 0;
+	for (uint64_t i = 0; dcpload_part(l->plan, i, &part) == 0; i++)
+		own.report.parts += part.complete;
 	t.own = &own.report;
-	add_up(&t);
-	if (t.total.parts == 0 && l->opts->keys.n) {
-		load_fail(&l->err, -ENOENT, "--keys names no tensor of %s that is loaded",
-			  dcpload_version(l->ck));
-		code = loading_fail(l, CMD_NO);
-	} else if (l->comm->rank == 0) {
-		out_init(&t.out);
-		code = l->opts->form == OUT_JSON  ? print_json(&t)
-		       : l->opts->form == OUT_TSV ? print_tsv(&t)
-						  : print_text(&t);
-		out_finish(&t.out);
+	if (gather(&t, &own) < 0) {
+		code = loading_fail(l, cmd_exit_of(l->err.code));
+	} else {
+		add_up(&t);
+		if (t.total.parts == 0 && !t.nleft && l->opts->keys.n) {
+			load_fail(&l->err, -ENOENT,
+				  "--keys names no tensor of %s that is loaded",
+				  dcpload_version(l->ck));
+			code = loading_fail(l, CMD_NO);
+		} else if (l->comm->rank == 0) {
+			code = print(&t);
+		}
 	}
+	for (size_t i = 0; i < LISTS; i++)
+		dcp_buf_finish(&t.left[i]);
+	load_blobs_free(&t.entries);
 	load_blobs_free(&t.all);
 	return code;
 }

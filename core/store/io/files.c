@@ -157,10 +157,10 @@ static int open_origin(const struct dcp_files *f, const struct dcp_file_id *id, 
 	rc = same_content(&st, id);
 	if (rc == -EIO)
 		dcp_fail(err, rc, (uint64_t)st.st_size,
-			 "%s is %lld bytes; it was %llu when it was indexed", id->name,
+			 "%s: it is %lld bytes, and was %llu when it was indexed", id->name,
 			 (long long)st.st_size, (unsigned long long)id->size);
 	else if (rc < 0)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s changed since it was indexed",
+		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s: it changed since it was indexed",
 			 id->name);
 	return rc;
 }
@@ -182,7 +182,7 @@ static int open_decoded(const struct dcp_files *f, const struct dcp_file_id *id,
 	if (size != id->unpacked || now.size != id->size || now.ino != id->ino ||
 	    now.dev != id->dev || now.mtime_ns != id->mtime_ns)
 		return dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
-				"%s changed since it was indexed", id->name);
+				"%s: it changed since it was indexed", id->name);
 	return 0;
 }
 

@@ -370,8 +370,9 @@ static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 			struct dcp_err *err)
 {
 	struct dcp_piece *p = (struct dcp_piece *)(uintptr_t)&view->t.pieces[i];
-	uint32_t number = p->file;
+	uint32_t number = p->file, ndim = view->t.ndim;
 	const struct dcp_file *file;
+	char at[128];
 	int rc;
 
 	if (p->filter == DCP_FILTER_ZERO) {
@@ -384,6 +385,9 @@ static int locate_piece(struct dcp_view *view, size_t i, struct opened *last,
 		return rc;
 	rc = locate_in(view, i, file, last, err);
 	dcp_files_release(view->files, number);
+	if (rc < 0 && ndim)
+		dcp_err_where(err, rc, "piece at [%s]",
+			      numbers_text(at, sizeof(at), p->lo, ndim));
 	return rc;
 }
 
@@ -498,7 +502,6 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 	struct dcp_tensor *t = &view->t;
 	struct opened last = { .is_set = false };
 	struct dcp_piece *pieces;
-	char at[128];
 	int rc;
 
 	*t = view->emitted;
@@ -520,10 +523,8 @@ int dcp_view_locate(struct dcp_view *view, struct dcp_err *err)
 		view->backing[i].number = DCP_VIEW_NO_FILE;
 		rc = view->backing[i].needed ? locate_any(view, i, &last, err) : 0;
 		if (rc < 0)
-			return dcp_err_where(
-				err, rc, "%s: piece at [%s]",
-				dcp_files_name(view->files, pieces[i].file),
-				numbers_text(at, sizeof(at), pieces[i].lo, t->ndim));
+			return dcp_err_where(err, rc, "%s",
+					     dcp_files_name(view->files, pieces[i].file));
 	}
 	return 0;
 }

@@ -20,10 +20,10 @@ int load_list(struct dcpload_plan *p, uint32_t list, const char *key, const char
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	if (dcp_array_grow((void **)&p->list, &p->cap_list, p->nlist, sizeof(*p->list)) < 0)
+	if (dcp_array_grow((void **)&p->list[list].v, &p->list[list].cap, p->list[list].n,
+			   sizeof(*l)) < 0)
 		return -ENOMEM;
-	l = &p->list[p->nlist++];
-	l->list = list;
+	l = &p->list[list].v[p->list[list].n++];
 	l->key = dcp_arena_strndup(&p->arena, key, strlen(key));
 	l->why = dcp_arena_strndup(&p->arena, why, strlen(why));
 	return l->key && l->why ? 0 : -ENOMEM;
@@ -32,14 +32,12 @@ int load_list(struct dcpload_plan *p, uint32_t list, const char *key, const char
 int dcpload_plan_list(const struct dcpload_plan *p, uint32_t list, uint64_t i, const char **key,
 		      const char **why)
 {
-	for (size_t k = 0; k < p->nlist; k++)
-		if (p->list[k].list == list && i-- == 0) {
-			*key = p->list[k].key;
-			if (why)
-				*why = p->list[k].why;
-			return 0;
-		}
-	return -ENOENT;
+	if (list >= DCP_LEN(p->list) || i >= p->list[list].n)
+		return -ENOENT;
+	*key = p->list[list].v[i].key;
+	if (why)
+		*why = p->list[list].v[i].why;
+	return 0;
 }
 
 /* ---- all ranks ---- */
@@ -156,12 +154,9 @@ static int find_unexpected(struct dcpload_plan *p, const struct load_blobs *b,
 				       "stored, and wanted by no rank");
 	}
 	dcp_index_scan_end(scan);
-	if (rc == 0 && p->flags & DCPLOAD_STRICT)
-		for (size_t i = 0; i < p->nlist; i++)
-			if (p->list[i].list == DCPLOAD_UNEXPECTED)
-				return load_fail(err, -EINVAL,
-						 "%s is stored, and no rank wants it",
-						 p->list[i].key);
+	if (rc == 0 && p->flags & DCPLOAD_STRICT && p->list[DCPLOAD_UNEXPECTED].n)
+		return load_fail(err, -EINVAL, "%s is stored, and no rank wants it",
+				 p->list[DCPLOAD_UNEXPECTED].v[0].key);
 	return rc < 0 ? load_fail_err(err, rc, NULL) : 0;
 }
 

@@ -5,6 +5,7 @@
  * items, negated elements) are not in any file as they are wanted, so the view reads them itself.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,19 @@ static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *e
 	return rc < 0 ? dcp_err_say(err, rc) : 0;
 }
 
+/* What a view says, without the version and the key in front of it. */
+static const char *cause(const struct dcpload_plan *p, const char *key,
+			 const struct dcp_err *said)
+{
+	char where[sizeof(said->msg)];
+	size_t n;
+
+	snprintf(where, sizeof(where), "%s: %s: ", dcp_version_name(p->ck->v), key);
+	dcp_printable(where);
+	n = strlen(where);
+	return strncmp(said->msg, where, n) ? said->msg : said->msg + n;
+}
+
 int load_locate(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	int rc = 0;
@@ -87,7 +101,7 @@ int load_locate(struct dcpload_plan *p, struct dcpload_error *err)
 		w->id = 0;
 		p->nneed = w->first;
 		w->n = 0;
-		rc = load_list(p, DCPLOAD_BROKEN, w->key, "%s", own.msg);
+		rc = load_list(p, DCPLOAD_BROKEN, w->key, "%s", cause(p, w->key, &own));
 	}
 	return rc < 0 ? load_fail(err, rc, "out of memory") : 0;
 }

@@ -38,7 +38,8 @@ void dcpload_plan_free(struct dcpload_plan *p)
 	load_device_close(p->device);
 	free(p->want);
 	free(p->need);
-	free(p->list);
+	for (size_t i = 0; i < DCP_LEN(p->list); i++)
+		free(p->list[i].v);
 	free(p->event);
 	dcp_arena_finish(&p->arena);
 	free(p);
