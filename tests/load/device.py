@@ -85,7 +85,7 @@ def later():
             check(job.said[0].startswith("dcpfs: rank 1: cuda:1, Fake 1: ") and "LAUNCH_FAILED" in job.said[0], job.said[0])
     case("a copy that never ends")
     said = one(source, "--device", "cuda", "--timeout", 1, code=1, FAKE_CUDA_FAIL="run:3:hang")
-    check("cuda:0, Fake 0: a copy did not end in 1 s" in said, said)
+    check("cuda:0, Fake 0: a copy did not end in 0.5 s" in said, said)
     case("no memory on one device")
     job = Job(2, source, "--device", "cuda",
               env_of=lambda r: {"FAKE_CUDA_FAIL": "cuMemAlloc_v2:1:2"} if r == 1 else {}).end()
@@ -232,7 +232,7 @@ def batches(argv):
             env["FAKE_CUDA_FAIL"] = fails
         if says is None:  # nobody knows what of the memory is still written to
             said = one(*argv, "--timeout", 1, code=1, **env)
-            check("cuFileBatchIOGetStatus: error 5" in said or "a batch of cuFile did not end in 1 s" in said, said)
+            check("cuFileBatchIOGetStatus: error 5" in said or "a batch of cuFile did not end in 0.5 s" in said, said)
             continue
         got = one(*argv, **env)
         check(got and says in got["io_why"] and HOST not in got["io_why"], f"{got and got['io_why']}")

@@ -62,19 +62,21 @@ def calls():
     source = checkpoint(1)
     equal({name for name, _, _ in OUTCOMES} | {"ncclGetErrorString", "ncclGetLastError"}, set(CALLS), "calls with an outcome")
     fail_calls(source, OUTCOMES, 120)
-    fail_calls(source, (("ncclCommInitRankConfig", "hang", WITHOUT), ("ncclGroupEnd", "hang", ERROR)), 4)
+    fail_calls(source, (("ncclCommInitRankConfig", "on rank 0", WITHOUT), ("ncclCommInitRankConfig", "hang", WITHOUT),
+                         ("ncclGroupEnd", "hang", ERROR)), 4)
 
 
 def fail_calls(source, outcomes, timeout):
     """Jobs side by side, in each of which a call fails."""
     running = []
     for name, n, what in outcomes:
-        where = 0 if name == "ncclGetUniqueId" else 1
-        fail = f"{name}:1:hang" if n == "hang" else f"{name}:{n}:3"
+        where = 0 if name == "ncclGetUniqueId" or n == "on rank 0" else 1
+        fail = f"{name}:1:hang" if n == "hang" else f"{name}:{n if isinstance(n, int) else 1}:3"
         layout = "dim2x2" if name == "ncclAllGather" else "dim1x2"
         told = name if "Async" not in name else "ncclCommInitRankConfig" if what == WITHOUT else "nccl"  # what it was asked about
         running.append((f"call {n} of {name}: {what}", what, told, 0 if n == "hang" else where, n == "hang", several(
-            2, source, "--layout", layout, "--timeout", timeout, env_of=lambda r, f=fail, k=where: {"FAKE_CUDA_FAIL": f} if r == k else {})))
+            2, source, "--layout", layout, "--timeout", timeout, env_of=lambda r, f=fail, k=where, late=n == "on rank 0": {
+                "FAKE_CUDA_FAIL": f} if r == k else {"FAKE_NCCL_SLOW": "500"} if late else {})))
     for title, what, name, rank, hangs, job in running:
         case(title)
         outcome(job, what, name, rank, hangs)

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@ LOAD_CUFILE_CALLS(DECLARE)
 LOAD_CUFILE_MORE(DECLARE)
 
 enum { NOT_SUPPORTED = 5008 };
+
+static _Atomic bool lost; /* a read never ends, cancelled or not */
 
 static struct load_cufile_error done(const char *name)
 {
@@ -70,6 +73,10 @@ struct load_cufile_error cuFileBufRegister(const void *base, size_t n, int flags
 struct load_cufile_error cuFileBufDeregister(const void *base)
 {
 	(void)base;
+	if (lost) {
+		fprintf(stderr, "cuFileBufDeregister: a read still writes to it\n");
+		abort();
+	}
 	return done("cuFileBufDeregister");
 }
 
@@ -114,6 +121,7 @@ struct load_cufile_error cuFileDriverGetProperties(struct load_cufile_properties
 struct batch {
 	struct load_cufile_request request[8];
 	unsigned most, n;
+	bool hangs;
 };
 
 struct load_cufile_error cuFileBatchIOSetUp(void **batch, unsigned n)
@@ -160,10 +168,11 @@ struct load_cufile_error cuFileBatchIOGetStatus(void *batch, unsigned least, uns
 
 	for (*n = 0; *n < most && b->n && !e.code;) {
 		struct load_cufile_request *r = &b->request[b->n - 1];
-		int code = fake_fails("batch");
+		int code = b->hangs ? HANGS : fake_fails("batch");
 		ssize_t got;
 
 		if (code == HANGS) {
+			lost = b->hangs = true;
 			nanosleep(timeout, NULL);
 			break;
 		}
@@ -180,7 +189,7 @@ struct load_cufile_error cuFileBatchIOGetStatus(void *batch, unsigned least, uns
 
 struct load_cufile_error cuFileBatchIOCancel(void *batch)
 {
-	((struct batch *)batch)->n = 0;
+	((struct batch *)batch)->n = ((struct batch *)batch)->hangs;
 	return done("cuFileBatchIOCancel");
 }
 

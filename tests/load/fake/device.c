@@ -273,10 +273,10 @@ static void *work(void *arg)
 		take_time(o);
 		pthread_mutex_lock(&lock);
 		if (!run(s, o)) { /* nor does anything behind it */
-			s->first = NULL;
-			s->last = &s->first;
 			while (!s->ends)
 				pthread_cond_wait(&changed, &lock);
+			s->first = NULL;
+			s->last = &s->first;
 		}
 		s->busy = false;
 		free(o->arg);

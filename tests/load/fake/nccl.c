@@ -6,7 +6,8 @@
  * device (unless NCCL_MULTI_RANK_GPU_ENABLE is set).
  *
  * FAKE_CUDA_FAIL names its calls, too. "hang": what it begins never ends. A code of ncclCommGetAsyncError is what it
- * answers: the communicator failed. FAKE_NCCL_VERSION: 22809 by default.
+ * answers: the communicator failed. FAKE_NCCL_VERSION: 22809 by default. FAKE_NCCL_SLOW: milliseconds until a rank begins to
+ * meet the others.
  */
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -127,6 +128,7 @@ unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, struct load_nc
 	    config->version != LOAD_NCCL_LEAST || config->blocking || rank < 0 ||
 	    rank >= ranks || ranks > MOST_RANKS || fake_context_device() < 0)
 		return WRONG_ARGUMENT;
+	usleep((unsigned)fake_number("FAKE_NCCL_SLOW", 0) * 1000);
 	c = calloc(1, sizeof(*c));
 	fd = open(id.bytes, O_RDWR | O_CLOEXEC);
 	if (!c || fd < 0)

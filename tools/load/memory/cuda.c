@@ -15,7 +15,7 @@
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
 
-enum { TIMEOUT_MS = 60000 }; /* of zero() and fetch() */
+enum { TIMEOUT_MS = 60000 }; /* unless the opener says otherwise */
 
 /* The kernel, as text that the driver compiles for the GPU. */
 static const char ptx[] =
@@ -264,7 +264,7 @@ static int finish(struct cuda *c, int rc)
 {
 	if (rc == 0)
 		rc = cuda_mark(&c->base, c->mark, c->lane);
-	return rc < 0 ? rc : load_device_wait(&c->base, c->mark, TIMEOUT_MS);
+	return rc < 0 ? rc : load_device_wait(&c->base, c->mark, c->base.timeout_ms);
 }
 
 static int cuda_zero(struct load_device *d, void *p, uint64_t n)
@@ -382,6 +382,7 @@ int load_cuda_open(int number, uint32_t local, struct load_device **out,
 	}
 	c->base.kind = &kind;
 	c->base.users = 1;
+	c->base.timeout_ms = TIMEOUT_MS;
 	c->base.number = number < 0 ? local % (uint32_t)c->driver.gpus : (uint32_t)number;
 	snprintf(c->base.name, sizeof(c->base.name), "cuda:%u", c->base.number);
 	rc = begin(c);

@@ -17,9 +17,10 @@
 #define LIBRARY "libcufile.so.0"
 
 enum {
-	MOST_FILES = 1024, /* that are kept open */
-	MOST_BATCH = 128,  /* reads of a batch, also cuFile's default */
-	IDLE = 16,         /* batches that are kept; more threads do not read */
+	MOST_FILES = 1024,   /* that are kept open */
+	MOST_BATCH = 128,    /* reads of a batch, also cuFile's default */
+	IDLE = 16,           /* batches that are kept; more threads do not read */
+	LOOK_NS = 100000000, /* between looks at the clock */
 };
 
 struct file {
@@ -34,6 +35,8 @@ struct load_gds {
 	void *base;
 	uint64_t bytes;
 	bool opened, registered;
+	_Atomic bool
+		lost; /* a batch may still read: all that it uses is kept until the process ends */
 	uint32_t timeout_ms;
 	char how[160];        /* it works */
 	pthread_mutex_t lock; /* of what follows */
@@ -189,7 +192,9 @@ void load_gds_close(struct load_gds *g)
 {
 	if (!g)
 		return;
-	if (g->opened && g->d->kind->enter(g->d) == 0) {
+	if (g->lost) /* and with it the context that the memory is of */
+		load_device_share(g->d);
+	if (g->opened && !g->lost && g->d->kind->enter(g->d) == 0) {
 		for (size_t i = 0; i < MOST_FILES; i++) {
 			if (g->file[i].state != GOOD)
 				continue;
@@ -203,7 +208,7 @@ void load_gds_close(struct load_gds *g)
 		g->call.cuFileDriverClose();
 		g->d->kind->leave(g->d);
 	}
-	if (g->base)
+	if (g->base && !g->lost)
 		g->d->kind->free(g->d, g->base, g->bytes);
 	pthread_mutex_destroy(&g->lock);
 	free(g);
@@ -299,16 +304,17 @@ static void give_batch(struct load_gds *g, void *id)
 		g->call.cuFileBatchIODestroy(id);
 }
 
-/* Wait for the @n reads of a batch that was submitted. */
+/* Wait for the @n reads of a batch that was submitted: half the job's timeout, so that the other ranks still wait for what
+ * this one says. */
 static int await_batch(struct load_gds *g, void *id, struct load_gds_read *r, uint32_t n,
 		       char *why, size_t size)
 {
-	int64_t until = dcp_now_ns(CLOCK_MONOTONIC) + g->timeout_ms * DCP_NS_PER_MS;
+	int64_t until = dcp_now_ns(CLOCK_MONOTONIC) + g->timeout_ms / 2 * DCP_NS_PER_MS;
 	struct load_cufile_event event[MOST_BATCH];
 	bool ended[MOST_BATCH] = { false };
 
 	for (uint32_t left = n, got; left;) {
-		struct timespec look = { .tv_sec = 1 };
+		struct timespec look = { .tv_nsec = LOOK_NS };
 		struct load_cufile_error e;
 
 		got = left;
@@ -331,8 +337,8 @@ static int await_batch(struct load_gds *g, void *id, struct load_gds_read *r, ui
 					    (long)event[i].status);
 		}
 		if (left && dcp_now_ns(CLOCK_MONOTONIC) > until) {
-			snprintf(why, size, "a batch of cuFile did not end in %u s",
-				 g->timeout_ms / 1000);
+			snprintf(why, size, "a batch of cuFile did not end in %.1f s",
+				 g->timeout_ms / 2000.0);
 			return -ETIMEDOUT;
 		}
 	}
@@ -369,9 +375,9 @@ static int read_batches(struct load_gds *g, void *handle, struct load_gds_read *
 			break;
 		}
 		rc = await_batch(g, id, r + from, now, why, size);
-		if (rc < 0) {
+		if (rc < 0) { /* which cancels what it can, and does not say what that was */
 			g->call.cuFileBatchIOCancel(id);
-			g->call.cuFileBatchIODestroy(id);
+			g->lost = true;
 			return rc;
 		}
 	}
@@ -388,6 +394,10 @@ int load_gds_read(struct load_gds *g, uint32_t file, int fd, struct load_gds_rea
 
 	for (size_t i = 0; i < n; i++)
 		r[i].there = false;
+	if (g->lost) {
+		snprintf(why, size, "a batch of cuFile that did not end may still write");
+		return -EREMOTEIO;
+	}
 	if (fd < 0) {
 		refuse(g, n, "no O_DIRECT", fd);
 		return 0;
@@ -419,9 +429,12 @@ const char *load_gds_why(struct load_gds *g)
 	int n;
 
 	pthread_mutex_lock(&g->lock);
-	n = snprintf(g->why, sizeof(g->why), "%s%s%s%s", g->how,
-		     g->registered ? "" : "; its memory is not registered",
-		     g->alone[0] ? "; not in batches, " : "", g->alone);
+	n = snprintf(
+		g->why, sizeof(g->why), "%s%s%s%s%s", g->how,
+		g->registered ? "" : "; its memory is not registered",
+		g->lost ? "; a batch did not end: its memory is kept until the process ends"
+			: "",
+		g->alone[0] ? "; not in batches, " : "", g->alone);
 	if (g->refused)
 		snprintf(g->why + n, sizeof(g->why) - (size_t)n, "; %llu reads by the host, %s",
 			 (unsigned long long)g->refused, g->first);

@@ -88,8 +88,8 @@ int load_device_wait(struct load_device *d, void *mark, int timeout_ms)
 
 	while ((rc = d->kind->passed(d, mark)) == 0) {
 		if (dcp_now_ns(CLOCK_MONOTONIC) > until) {
-			snprintf(d->said, sizeof(d->said), "a copy did not end in %d s",
-				 timeout_ms / 1000);
+			snprintf(d->said, sizeof(d->said), "a copy did not end in %.1f s",
+				 timeout_ms / 1000.0);
 			return -ETIMEDOUT;
 		}
 		nanosleep(&look, NULL);

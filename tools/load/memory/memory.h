@@ -68,6 +68,7 @@ struct load_device {
 	const struct load_memory *kind;
 	_Atomic uint32_t users;
 	uint32_t number;
+	int timeout_ms; /* of zero() and fetch(); half of a job's, so that the others still wait for what this rank says */
 	bool scatters;  /* it has the kernel */
 	uint8_t memory; /* enum dcpload_memory: of the destinations that the library allocates */
 	int node;       /* of the host's memory that is near it; -1: not known */

@@ -207,8 +207,9 @@ static int meet(struct load_nccl *n, const struct dcpload_comm *comm, struct dcp
 	if (rc == 0) {
 		code = n->call.ncclCommInitRankConfig(&n->c, (int)n->ranks, id, (int)n->self,
 						      &config);
-		rc = is_fine(code) ? settle(n, "ncclCommInitRankConfig", NULL, n->timeout_ms)
-				   : failed(n, code, "ncclCommInitRankConfig");
+		rc = is_fine(code)
+			     ? settle(n, "ncclCommInitRankConfig", NULL, n->timeout_ms / 2)
+			     : failed(n, code, "ncclCommInitRankConfig");
 		n->d->kind->leave(n->d);
 	}
 	return load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err,

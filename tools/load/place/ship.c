@@ -133,7 +133,8 @@ int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, u
 	s->p = p;
 	s->d = d;
 	s->piece = piece + (256 - piece % 256) % 256;
-	s->timeout_ms = (int)p->ck->config.timeout_ms;
+	/* Half of it: the others still wait for what this rank says. */
+	s->timeout_ms = (int)p->ck->config.timeout_ms / 2;
 	s->nbatch = batches;
 	s->most_jobs = (uint32_t)DCP_MAX(share / 2 / batches / sizeof(struct load_job), 1u);
 	s->bounce_bytes = DCP_MAX(share / 2, (uint64_t)LOAD_BLOCK);
