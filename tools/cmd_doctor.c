@@ -268,6 +268,7 @@ static const struct {
 	{ "GPU", doctor_gpu },
 	{ "cuFile", doctor_cufile },
 	{ "NCCL", doctor_nccl },
+	{ "CUDA IPC", doctor_ipc },
 };
 
 /* Libraries that were looked for when this was built. */

@@ -241,7 +241,7 @@ def trace():
 
 def doctor():
     found = {c["name"]: c for c in json.loads(run("doctor", "--json", SOURCE).stdout)["checks"]}
-    for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "NCCL", "cuda"):
+    for name in ("io_uring", "O_DIRECT", "window", "huge pages", "mpi", "GPU", "cuFile", "NCCL", "CUDA IPC", "cuda"):
         check(name in found, f"doctor says nothing of {name}")
     check(str(SOURCE) in found["O_DIRECT"]["found"], f"doctor: {found['O_DIRECT']}")
     check(found["mpi"]["state"] == "ok", f"doctor: {found['mpi']}")

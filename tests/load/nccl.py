@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that send each other what they read, from GPU to GPU, by an NCCL and GPUs that are not there (fake/): under
 TCP, which carries no bulk data, and under MPI; and what becomes of them when a call of NCCL fails or a rank is killed.
+Where NCCL does not start, messages go by CUDA IPC (ipc.py).
 
 usage: nccl.py [FUNCTION...]
 """
@@ -20,6 +21,7 @@ from lib import case, check, equal
 
 CALLS = re.findall(r"\bX\([^,]*, (nccl\w+)", lib.read(lib.ROOT / "tools/load/memory/nccl_abi.h").decode())
 BY = "; by NCCL 2.28.9"
+IPC = "; by CUDA IPC"
 ENV = {"FAKE_CUDA_GPUS": "8"}
 
 # What a failure of call N of each, on one of two ranks, leads to.
@@ -36,7 +38,7 @@ OUTCOMES = (
 
 
 def several(ranks, *argv, env_of=lambda r: {}, **more):
-    return Job(ranks, *argv, "--exchange", "all", "--device", "cuda", "--staging", "1M", "--check", "--json",
+    return Job(ranks, "--exchange", "all", "--device", "cuda", "--staging", "1M", "--check", "--json", *argv,
                env_of=lambda r: ENV | env_of(r), **more)
 
 
@@ -51,8 +53,9 @@ def outcome(job, what, name, rank, hangs):
         return
     got = job.report()
     if got and what == WITHOUT:
-        check(got["exchange"] == "node" and got["nccl"] is None, f"{got['exchange']}, {got['nccl']}")
-        check(f"; not by NCCL: {who}: " in got["exchange_why"] and name in got["exchange_why"], got["exchange_why"])
+        why = got["exchange_why"]
+        check(got["exchange"] == "all" and got["nccl"] is None and why.endswith(IPC), f"{got['exchange']}, {got['nccl']}: {why}")
+        check(f"; not by NCCL: {who}: " in why and name in why, why)
     elif got:
         equal((got["exchange"], got["nccl"]), ("all", "2.28.9"), "the exchange")
 
@@ -99,7 +102,9 @@ def machines():
         case(f"{env}")
         got = several(2, source, env_of=lambda r, e=env: e if r else {}, each=lambda r, e=env: [
             "--device", "cuda:0"] if "CUDA_DEVICE" in e else []).report()
-        check(got and got["exchange"] == "node" and says in got["exchange_why"], f"{got and got['exchange_why']}")
+        host = "host converts" in says
+        check(got and got["exchange"] == ("node" if host else "all") and says in got["exchange_why"] and
+              (IPC in got["exchange_why"]) != host, f"{got and got['exchange_why']}")
     for env, says in ((ENV, "libnccl.so.2, NCCL 2.28.9"), ({"FAKE_NCCL_VERSION": "21304"}, "libnccl.so.2 is of version 21304")):
         case(f"doctor {env}")
         page = lib.run(lib.PROGRAM, "doctor", env={**lib.environment(), **env}).stdout
@@ -178,24 +183,24 @@ def mpi():
         return
     env = {**lib.environment(), **ENV, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
            "OMPI_MCA_plm_rsh_agent": "sh", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-    for n, layout in ((3, "dim1x3"),):
-        case(f"mpirun, {n} ranks, {layout}")
+    for n, layout, device, by in ((3, "dim1x3", "cuda", BY), (2, "dim1x2", "cuda:0", IPC)):
+        case(f"mpirun, {n} ranks, {layout}{by}")
         done = subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n), os.path.abspath(lib.PROGRAM), "load",
                                str(lib.GOLDEN / "hf-llama" / "ckpt"), "--comm", "mpi", "--layout", layout, "--exchange", "all",
-                               "--device", "cuda", "--check", "--json"], env=env, capture_output=True, text=True, timeout=lib.PATIENCE, check=False)
+                               "--device", device, "--check", "--json"], env=env, capture_output=True, text=True, timeout=lib.PATIENCE, check=False)
         if done.returncode and "libdcpload-mpi.so" in done.stderr:
             print("mpi left out: the module was not built")
             return
         got = json.loads(done.stdout) if check(done.returncode == 0, done.stderr) else None
-        check(got and (got["comm"], got["exchange_why"]) == ("mpi", "asked for" + BY), f"{got and got['exchange_why']}")
+        check(got and got["comm"] == "mpi" and got["exchange_why"].endswith(by), f"{got and got['exchange_why']}")
 
 
-def killed():
+def killed(device="cuda"):
     """A rank is killed, or stops, while it loads: the others end, long before the timeout when it is dead."""
     source = checkpoint(2)
     for victim, sign, timeout in ((1, signal.SIGKILL, 10 * lib.PATIENCE), (2, signal.SIGSTOP, 3)):
         case(f"rank {victim}, {sign.name}")
-        job = several(3, source, "--layout", "dim1x3", "--repeat", 1000000, "--timeout", timeout)
+        job = several(3, source, "--layout", "dim1x3", "--repeat", 1000000, "--timeout", timeout, "--device", device)
         lib.wait(lambda j=job, v=victim: busy(j.ranks[v]), "it is loading")
         job.ranks[victim].send_signal(sign)
         for r, p in enumerate(job.ranks):
@@ -206,7 +211,7 @@ def killed():
                     lib.fail(f"rank {r} hangs\n{lib.stacks(p.pid)}")
         job.ranks[victim].kill()
         job.end()
-        check(0 not in job.codes, f"exit codes {job.codes}: {job.said}")
+        check(all(c > 0 for r, c in enumerate(job.codes) if r != victim), f"exit codes {job.codes}: {job.said}")
         told = job.said[0 if victim else 1]
         check(victim == 0 or f"rank {victim}" in told or "another rank did not answer" in told, f"does not say who: {told}")
 

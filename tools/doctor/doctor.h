@@ -26,5 +26,6 @@ void doctor_window(struct machine *m, struct finding *f);
 void doctor_direct(struct machine *m, struct finding *f);
 void doctor_huge(struct machine *m, struct finding *f);
 void doctor_gpu(struct machine *m, struct finding *f);
+void doctor_ipc(struct machine *m, struct finding *f);
 void doctor_nccl(struct machine *m, struct finding *f);
 void doctor_cufile(struct machine *m, struct finding *f);

@@ -133,6 +133,23 @@ void doctor_gpu(struct machine *m, struct finding *f)
 		    "NVIDIA's driver with its libcuda.so.1, of CUDA 11.0 or later";
 }
 
+void doctor_ipc(struct machine *m, struct finding *f)
+{
+	struct dcpload_error err;
+	int rc = load_cuda_probe_sharing(f->found, sizeof(f->found), &err);
+
+	(void)m;
+	if (rc == 1)
+		return;
+	f->state = NOTE;
+	if (rc < 0)
+		snprintf(f->found, sizeof(f->found), "%.250s", err.text);
+	f->advice = "without NCCL, ranks of a node that load into such GPUs with --exchange "
+		    "all send each other "
+		    "what they read by way of the host, or read for themselves; the report of "
+		    "a load says why";
+}
+
 void doctor_nccl(struct machine *m, struct finding *f)
 {
 	(void)m;

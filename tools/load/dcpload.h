@@ -68,7 +68,7 @@ struct dcpload_comm {
 	/* Gather @n bytes of every rank (the same @n on all), by rank, into @all: ranks * n bytes. */
 	int (*allgather)(void *ctx, const void *mine, size_t n, void *all, int timeout_ms);
 	/* Bulk: send[r] (nsend[r] bytes) goes to rank r, recv[r] (nrecv[r] bytes) comes from it.
-	 * NULL: bulk data is exchanged by NCCL between GPUs, if at all. */
+	 * NULL: bulk data is exchanged by NCCL or CUDA IPC between GPUs, if at all. */
 	int (*alltoallv)(void *ctx, const void *const *send, const uint64_t *nsend,
 			 void *const *recv, const uint64_t *nrecv, int timeout_ms);
 	/* Make a communicator of the ranks that give the same @color, ordered by @key, then rank;
@@ -113,7 +113,8 @@ enum dcpload_exchange {
 	DCPLOAD_EXCHANGE_NEVER, /* every rank reads what it needs */
 	DCPLOAD_EXCHANGE_NODE,  /* each byte is read once per node and shared by its ranks */
 	DCPLOAD_EXCHANGE_ALL,   /* each byte is read once and sent to the ranks that need it;
-				 * NODE where neither NCCL nor the communicator's alltoallv can */
+				 * NODE where neither NCCL nor CUDA IPC nor the communicator's
+				 * alltoallv can */
 };
 
 struct dcpload_config {
@@ -436,8 +437,7 @@ struct dcpload_report {
 	uint64_t pinned;         /* bytes of @staging that the device reads by itself */
 	uint64_t device_staging; /* bytes of its memory beyond destinations */
 	const char *again; /* what failed before it was planned again; NULL: nothing did */
-	uint32_t
-		nccl; /* 22809: messages went from GPU to GPU by NCCL 2.28.9; 0: they did not */
+	uint32_t nccl; /* 22809: messages went from GPU to GPU by NCCL 2.28.9; 0: not by it */
 	uint32_t reserved;
 };
 DCPLOAD_API int dcpload_plan_report(const struct dcpload_plan *plan,

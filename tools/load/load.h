@@ -61,6 +61,7 @@ struct dcpload {
 	struct load_device *device; /* NULL: the host */
 	struct load_nccl
 		*nccl; /* between the devices of all ranks; NULL: not tried, or there is none */
+	struct load_ipc *ipc; /* the same between those of a node */
 	char device_why[160];
 	uint64_t open_ns;
 };
@@ -163,6 +164,7 @@ struct load_there {
 struct load_block;
 struct load_chunks;
 struct load_gds;
+struct load_ipc;
 struct load_nccl;
 struct load_range;
 struct load_rounds;
@@ -191,6 +193,7 @@ struct dcpload_plan {
 	struct load_ship *ship;     /* to the device; NULL: there is none */
 	struct load_gds *gds;       /* what reads into its memory; NULL: the host reads */
 	struct load_nccl *nccl;     /* of @ck, where messages go by it */
+	struct load_ipc *ipc;       /* the same; never both */
 	struct load_there *there;   /* of each stretch of the chunks, with @gds */
 	void *stream;               /* of the caller */
 	bool devices;               /* some rank has one */
@@ -204,7 +207,7 @@ struct dcpload_plan {
 	_Atomic uint64_t nevent; /* events so far, kept or not */
 	int64_t began;           /* when the execution began, ns */
 	struct dcpload_report report;
-	char io_why[160], exchange_why[256], again_why[256];
+	char io_why[160], exchange_why[400], again_why[256];
 	uint32_t opened; /* ck->opened when it was planned */
 	_Atomic uint32_t lost,
 		changed; /* number of a file that cannot be read, plus 1; files have changed */

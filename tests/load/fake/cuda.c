@@ -34,7 +34,7 @@ static __thread unsigned depth;
 #define NEEDS_CONTEXT(name)                                                                    \
 	MAY_FAIL(name);                                                                        \
 	if (!depth)                                                                            \
-		return 201;                                                                    \
+		return INVALID_CONTEXT;                                                        \
 	if (fake_broken)                                                                       \
 	return fake_broken
 
@@ -95,7 +95,17 @@ unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 {
 	(void)device;
 	MAY_FAIL("cuDeviceGetAttribute");
-	*value = attribute == LOAD_CUDA_UNIFIED && fake_number("FAKE_CUDA_UNIFIED", 1);
+	*value =
+		attribute == LOAD_CUDA_MODE
+			? fake_number("FAKE_CUDA_MODE", LOAD_CUDA_MODE_DEFAULT)
+			: attribute == LOAD_CUDA_UNIFIED && fake_number("FAKE_CUDA_UNIFIED", 1);
+	return 0;
+}
+
+unsigned cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+	MAY_FAIL("cuDeviceCanAccessPeer");
+	*can = device != peer;
 	return 0;
 }
 
@@ -178,6 +188,31 @@ unsigned cuMemFree_v2(unsigned long long p)
 	NEEDS_CONTEXT("cuMemFree_v2");
 	fake_tell("free\n");
 	return fake_forget((void *)(uintptr_t)p, true);
+}
+
+unsigned cuIpcGetMemHandle(struct load_cuda_ipc_handle *handle, unsigned long long p)
+{
+	NEEDS_CONTEXT("cuIpcGetMemHandle");
+	return fake_share((void *)(uintptr_t)p, handle);
+}
+
+unsigned cuIpcOpenMemHandle_v2(unsigned long long *p, struct load_cuda_ipc_handle handle,
+			       unsigned flags)
+{
+	void *m = NULL;
+	unsigned code;
+
+	NEEDS_CONTEXT("cuIpcOpenMemHandle_v2");
+	code = flags == LOAD_CUDA_LAZY_PEER ? fake_map(&handle, stack[depth - 1]->device, &m)
+					    : INVALID;
+	*p = (unsigned long long)(uintptr_t)m;
+	return code;
+}
+
+unsigned cuIpcCloseMemHandle(unsigned long long p)
+{
+	NEEDS_CONTEXT("cuIpcCloseMemHandle");
+	return fake_unmap((void *)(uintptr_t)p);
 }
 
 /* The node that memory is to be taken from; -1: any. */

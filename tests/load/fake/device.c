@@ -2,8 +2,11 @@
 /* Memory that is out of reach, and streams. */
 #include "tests/load/fake/fake.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,10 +70,18 @@ void fake_tell(const char *fmt, ...)
 
 enum { MAX_REGIONS = 4096 };
 
+/* Behind the bytes of a file: the processes that have it mapped. */
+struct users {
+	_Atomic int pid[64];
+};
+
 static struct region {
 	char *p;
 	size_t n;
 	int device; /* -1: pinned memory of the host */
+	int fd;     /* of what other processes may map; 0: none */
+	bool foreign;
+	struct users *users; /* of the file; NULL: it is not one */
 } regions[MAX_REGIONS];
 static size_t nregions;
 
@@ -93,9 +104,24 @@ unsigned fake_add(void *p, size_t n, int device)
 	else if (nregions == MAX_REGIONS)
 		code = LOAD_CUDA_OUT_OF_MEMORY;
 	else
-		regions[nregions++] = (struct region){ p, n, device };
+		regions[nregions++] = (struct region){ .p = p, .n = n, .device = device };
 	pthread_mutex_unlock(&lock);
 	return code;
+}
+
+/* Of memory that is freed. */
+static void forbid_use(struct region *r)
+{
+	for (size_t i = 0; r->users && i < sizeof(r->users->pid) / sizeof(int); i++) {
+		if (!r->users->pid[i] || kill(r->users->pid[i], 0) < 0)
+			continue;
+		fprintf(stderr, "cuMemFree: process %d has it mapped\n", r->users->pid[i]);
+		abort();
+	}
+	if (r->users)
+		munmap(r->users, sizeof(*r->users));
+	if (r->fd)
+		close(r->fd);
 }
 
 unsigned fake_forget(void *p, bool device)
@@ -105,10 +131,125 @@ unsigned fake_forget(void *p, bool device)
 
 	pthread_mutex_lock(&lock);
 	r = find(p);
-	if (r && r->p == p && (r->device >= 0) == device) {
+	if (r && r->p == p && (r->device >= 0) == device && !r->foreign) {
+		forbid_use(r);
 		if (device)
 			munmap(r->p, r->n);
 		*r = regions[--nregions];
+		code = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/* ---- memory that processes share ---- */
+
+struct ticket {
+	int pid, fd, device;
+	size_t n, at; /* bytes; where its users are */
+};
+
+static struct users *users_of(int fd, size_t at)
+{
+	void *p = mmap(NULL, sizeof(struct users), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+		       (off_t)at);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* Make a region a file. */
+static bool become_file(struct region *r, size_t at)
+{
+	int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+	bool fine = fd > 0 && ftruncate(fd, (off_t)(at + sizeof(struct users))) == 0;
+
+	mprotect(r->p, r->n, PROT_READ);
+	fine = fine && pwrite(fd, r->p, r->n, 0) == (ssize_t)r->n &&
+	       mmap(r->p, r->n, PROT_NONE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+	r->users = fine ? users_of(fd, at) : NULL;
+	r->fd = fd;
+	return r->users;
+}
+
+unsigned fake_share(void *p, struct load_cuda_ipc_handle *handle)
+{
+	unsigned code = INVALID;
+	struct region *r;
+
+	pthread_mutex_lock(&lock);
+	r = find(p);
+	if (r && r->p == p && r->device >= 0 && r->device < MANAGED && !r->foreign) {
+		size_t at = (r->n + 4095) / 4096 * 4096;
+
+		if (r->users || become_file(r, at)) {
+			struct ticket t = { getpid(), r->fd, r->device, r->n, at };
+
+			memcpy(handle, &t, sizeof(t));
+			code = 0;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return code;
+}
+
+/* Is @old among the users? It becomes @new. */
+static bool replace_user(struct users *u, int old, int new)
+{
+	for (size_t i = 0; i < sizeof(u->pid) / sizeof(int); i++) {
+		int was = old;
+
+		if (atomic_compare_exchange_strong(&u->pid[i], &was, new))
+			return true;
+	}
+	return false;
+}
+
+unsigned fake_map(const struct load_cuda_ipc_handle *handle, int device, void **out)
+{
+	struct ticket t;
+	struct users *u = NULL;
+	char path[64];
+	void *p = MAP_FAILED;
+	unsigned code = INVALID;
+	int fd;
+
+	memcpy(&t, handle, sizeof(t));
+	if (t.pid == getpid())
+		return INVALID_CONTEXT;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", t.pid, t.fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0) {
+		u = users_of(fd, t.at);
+		p = mmap(NULL, t.n, PROT_NONE, MAP_SHARED, fd, 0);
+		close(fd);
+	}
+	pthread_mutex_lock(&lock);
+	if (u && p != MAP_FAILED && nregions < MAX_REGIONS && replace_user(u, 0, getpid())) {
+		regions[nregions++] = (struct region){
+			.p = p, .n = t.n, .device = device, .foreign = true, .users = u
+		};
+		*out = p;
+		code = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	if (code == 0)
+		fake_tell("map %zu of %d\n", t.n, t.device);
+	return code;
+}
+
+unsigned fake_unmap(void *p)
+{
+	unsigned code = INVALID;
+	struct region *r;
+
+	pthread_mutex_lock(&lock);
+	r = find(p);
+	if (r && r->p == p && r->foreign) {
+		replace_user(r->users, getpid(), 0);
+		munmap(r->users, sizeof(*r->users));
+		munmap(r->p, r->n);
+		*r = regions[--nregions];
+		fake_tell("unmap\n");
 		code = 0;
 	}
 	pthread_mutex_unlock(&lock);
@@ -245,9 +386,10 @@ static bool run(struct CUstream_st *s, const struct fake_operation *o)
 static void take_time(const struct fake_operation *o)
 {
 	bool large = (o->kind == COPY_IN || o->kind == COPY_BOX) && bytes_of(o) > 64 << 10;
-	const struct timespec moment = {
-		.tv_nsec = large ? 50000 + fake_number("FAKE_CUDA_SLOW", 0) * 1000000L : 50000
-	};
+	int ms = large               ? fake_number("FAKE_CUDA_SLOW", 0)
+		 : o->kind == LAUNCH ? fake_number("FAKE_CUDA_SLOW_KERNEL", 0)
+				     : 0;
+	const struct timespec moment = { .tv_nsec = 50000 + ms * 1000000L };
 
 	nanosleep(&moment, NULL);
 }

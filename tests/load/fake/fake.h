@@ -10,9 +10,14 @@
  *	FAKE_CUDA_FAIL	NAME:N:CODE, the N-th call of NAME (0: each) fails with CODE; "run:N:CODE": the N-th
  *			operation on a stream, and all after it; CODE "hang": it never ends
  *	FAKE_CUDA_SLOW	milliseconds that a copy of more than 64 KiB to a device takes
+ *	FAKE_CUDA_SLOW_KERNEL	the same of a kernel
  *	FAKE_CUDA_PCI	of each device, its folder in /sys/bus/pci/devices
  *	FAKE_CUDA_VERSION	of the driver, 13000 by default
  *	FAKE_CUDA_UNIFIED	0: devices have addresses of their own
+ *	FAKE_CUDA_MODE	compute mode
+ *
+ * What other processes are to map becomes a file in memory, which they open at /proc. The process that it is of cannot map it;
+ * freeing it while another has it mapped is the end of a process.
  */
 #pragma once
 #include <stdbool.h>
@@ -23,7 +28,14 @@
 
 struct load_job;
 
-enum { INVALID = 1, NOT_FOUND = 500, MISALIGNED = 716, FAILED = 719, HANGS = -1 };
+enum {
+	INVALID = 1,
+	INVALID_CONTEXT = 201,
+	NOT_FOUND = 500,
+	MISALIGNED = 716,
+	FAILED = 719,
+	HANGS = -1
+};
 
 /* ---- device.c ---- */
 
@@ -55,6 +67,9 @@ unsigned fake_queue_steps(struct CUstream_st *s, bool (*step)(void *), void *arg
 enum { MANAGED = 1000 };
 unsigned fake_add(void *p, size_t n, int device);
 unsigned fake_forget(void *p, bool device);
+unsigned fake_share(void *p, struct load_cuda_ipc_handle *handle);
+unsigned fake_map(const struct load_cuda_ipc_handle *handle, int device, void **out);
+unsigned fake_unmap(void *p);
 
 struct CUevent_st {
 	uint64_t recorded, done; /* times */

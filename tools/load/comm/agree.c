@@ -228,6 +228,44 @@ int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t
 	return rc;
 }
 
+int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
+		     const uint64_t *nsend, void *const *recv, const uint64_t *nrecv,
+		     struct dcpload_error *err, int timeout_ms)
+{
+	uint64_t lengths = comm->ranks * sizeof(*nsend), n = lengths;
+	dcp_auto_free char *all = NULL;
+	struct load_blobs b;
+	int rc;
+
+	for (uint32_t r = 0; r < comm->ranks; r++)
+		n += nsend[r];
+	all = malloc(n);
+	rc = load_agree(comm, all ? 0 : -ENOMEM, err, timeout_ms);
+	if (rc < 0)
+		return rc;
+	memcpy(all, nsend, lengths);
+	n = lengths;
+	for (uint32_t r = 0; r < comm->ranks; n += nsend[r++])
+		if (nsend[r])
+			memcpy(all + n, send[r], nsend[r]);
+	rc = load_gather(comm, all, n, &b, err, timeout_ms);
+	for (uint32_t r = 0; r < comm->ranks && rc == 0; r++) {
+		const uint64_t *theirs = b.at[r];
+		uint64_t at = lengths;
+
+		for (uint32_t d = 0; d < comm->rank && b.n[r] >= lengths; d++)
+			if (dcp_ckd_add(&at, at, theirs[d]))
+				at = UINT64_MAX;
+		if (b.n[r] < lengths || theirs[comm->rank] != nrecv[r] || at > b.n[r] ||
+		    nrecv[r] > b.n[r] - at)
+			rc = load_fail(err, -EPROTO, "rank %u does not send what it said", r);
+		else if (nrecv[r])
+			memcpy(recv[r], (char *)b.at[r] + at, nrecv[r]);
+	}
+	load_blobs_free(&b);
+	return rc;
+}
+
 /* A hash that identifies the node of this process. What cannot be found out is left out. */
 static int machine(uint64_t out[2])
 {

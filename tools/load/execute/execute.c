@@ -271,9 +271,9 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 				 d->name);
 	w->memory = (uint8_t)rc;
 	t->on_device = rc == DCPLOAD_MEMORY_DEVICE || rc == DCPLOAD_MEMORY_MANAGED;
-	if ((p->gds || p->nccl) && w->nbytes && !t->on_device)
+	if ((p->gds || (p->rounds && p->rounds->device)) && w->nbytes && !t->on_device)
 		return load_fail(err, -EINVAL, "%s: %s cannot fill the memory of the host",
-				 w->key, p->gds ? "io gds" : "NCCL");
+				 w->key, p->gds ? "io gds" : "the exchange between devices");
 	if (!w->padded || t->stride || !w->nbytes)
 		return 0;
 	d = t->on_device ? d : NULL;

@@ -4,11 +4,13 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/clock.h"
 #include "tools/load/execute/execute_int.h"
+#include "tools/load/memory/ipc.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
 #include "tools/load/place/ship.h"
@@ -16,14 +18,21 @@
 
 enum { LONG = 16 << 10 /* bytes of a part that are not worth packing */ };
 
+/* Queue a copy to where the device sends it from, or others read it. */
+static int copy_there(const struct dcpload_plan *p, void *dst, const void *src, uint64_t n)
+{
+	return p->ipc ? load_ipc_copy(p->ipc, dst, src, n)
+		      : load_nccl_copy(p->nccl, dst, src, n);
+}
+
 /* With messages that go from device to device: copy what is packed at [@from, @to) to the device. */
 static int send_there(const struct dcpload_plan *p, const uint8_t *from, const uint8_t *to)
 {
 	const struct load_rounds *r = p->rounds;
 
-	return !r->device || from == to ? 0
-					: load_nccl_copy(p->nccl, r->there + (from - r->pack),
-							 from, (uint64_t)(to - from));
+	return !r->device || from == to
+		       ? 0
+		       : copy_there(p, r->now + (from - r->pack), from, (uint64_t)(to - from));
 }
 
 /* Prepare the message for rank @d, at @to: the parts @v of @stripe, which is in @slot. */
@@ -42,8 +51,7 @@ static int pack_one(const struct dcpload_plan *p, const struct load_round_part *
 		if (r->device && bytes >= LONG) {
 			rc = send_there(p, from, to);
 			if (rc == 0)
-				rc = load_nccl_copy(p->nccl, r->there + (to - r->pack), at,
-						    bytes);
+				rc = copy_there(p, r->now + (to - r->pack), at, bytes);
 			from = to + bytes;
 		} else {
 			memcpy(to, at, bytes);
@@ -71,7 +79,7 @@ static int pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 		p->report.sent += d == r->self ? 0 : r->nsend[d];
 		if (r->same)
 			continue;
-		r->send[d] = r->device ? r->there + (to - r->pack) : (char *)to;
+		r->send[d] = r->device ? r->now + (to - r->pack) : (char *)to;
 		if (r->nsend[d] && rc == 0)
 			rc = pack_one(p, v, n, stripe, slot, to);
 		to += r->nsend[d];
@@ -83,12 +91,12 @@ static int pack(struct dcpload_plan *p, uint64_t stripe, const uint8_t *slot)
 static int send_whole(struct dcpload_plan *p, size_t k, const uint8_t *slot)
 {
 	const struct load_chunks *c = p->chunks;
-	uint8_t *to = p->rounds->in + p->rounds->self * c->slot;
+	char *to = p->ipc ? p->rounds->now : (char *)p->rounds->in + p->rounds->self * c->slot;
 	int rc = 0;
 
 	for (size_t i = c->first[k]; i < c->first[k + 1] && rc == 0; i++)
-		rc = load_nccl_copy(p->nccl, to + c->stretch[i].at, slot + c->stretch[i].at,
-				    c->stretch[i].n);
+		rc = copy_there(p, to + c->stretch[i].at, slot + c->stretch[i].at,
+				c->stretch[i].n);
 	return rc;
 }
 
@@ -104,9 +112,13 @@ static void expect(struct dcpload_plan *p, uint64_t first)
 		r->recv[d] = to;
 		if (d == r->self && r->device && !r->same)
 			r->recv[d] = (void *)(uintptr_t)r->send[d];
+		if (p->ipc && r->same) {
+			r->send[d] = r->now;
+			r->recv[d] = r->now;
+		}
 		if (d == r->self)
 			r->nsend[d] = r->nrecv[d] = 0;
-		to += r->same ? p->chunks->slot : r->nrecv[d];
+		to += p->ipc ? 0 : r->same ? p->chunks->slot : r->nrecv[d];
 		p->report.received += r->nrecv[d];
 	}
 }
@@ -173,12 +185,15 @@ static int send_between_devices(struct dcpload_plan *p, int *failed, struct dcpl
 	struct load_rounds *r = p->rounds;
 	uint64_t bytes = 0;
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
-	int rc = load_agree(p->ck->comm,
-			    *failed < 0 ? load_device_said(p->device, *failed, err) : 0, err,
-			    (int)p->ck->config.timeout_ms);
+	int rc =
+		p->ipc ? load_ipc_meet(p->ipc, r->send, r->nsend, r->recv, r->nrecv, failed,
+				       err)
+		       : load_agree(p->ck->comm,
+				    *failed < 0 ? load_device_said(p->device, *failed, err) : 0,
+				    err, (int)p->ck->config.timeout_ms);
 
 	load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
-	if (rc < 0)
+	if (rc < 0 || p->ipc)
 		return rc;
 	start = dcp_now_ns(CLOCK_MONOTONIC);
 	*failed = r->same ? load_nccl_gather(p->nccl, r->in, p->chunks->slot)
@@ -204,11 +219,12 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 {
 	struct dcpload_plan *p = f->p;
 	struct load_rounds *r = p->rounds;
-	uint64_t first = (uint64_t)k * r->ranks;
+	uint64_t first = (uint64_t)k * r->ranks, received = p->report.received;
 	const uint8_t *slot = NULL;
 	int64_t start;
 	int rc = 0;
 
+	r->now = r->there + k % 2 * r->half;
 	memset(r->nsend, 0, r->ranks * sizeof(*r->nsend));
 	if (k < p->chunks->n) {
 		if (!f->has_thread)
@@ -222,9 +238,11 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 		*failed = *failed ? *failed : rc;
 	}
 	expect(p, first);
+	received = p->report.received - received;
 	start = dcp_now_ns(CLOCK_MONOTONIC);
 	rc = r->device ? send_between_devices(p, failed, err) : send_between_hosts(p, err);
 	p->report.wait_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	start = dcp_now_ns(CLOCK_MONOTONIC);
 	for (uint32_t d = 0; d < r->ranks && rc == 0; d++) {
 		const uint8_t *whole = r->same                      ? r->recv[d]
 				       : d == r->self && !r->device ? slot
@@ -235,9 +253,26 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 	if (p->ship && rc == 0 && *failed == 0)
 		*failed =
 			load_ship_reap(p->ship, true); /* the messages' memory is used again */
+	if (p->ipc)
+		load_trace(p, DCPLOAD_EVENT_EXCHANGE, start, received);
 	if (slot)
 		load_window_done(p->window, k);
 	return rc;
+}
+
+/* Others may still read what this rank's device holds for them. */
+static void keep(struct dcpload_plan *p)
+{
+	struct load_device *d = p->device;
+
+	if (!p->rounds->kept) /* and with them the context that they are of */
+		load_device_share(d);
+	p->rounds->kept = true;
+	if (!d->why[0])
+		snprintf(d->why, sizeof(d->why),
+			 "%llu bytes of it are kept until the process ends: other ranks may "
+			 "have them mapped",
+			 (unsigned long long)load_rounds_device_bytes(p->rounds));
 }
 
 int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
@@ -247,11 +282,12 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	struct load_active a = { 0 };
 	size_t rounds = load_rounds_count(r);
 	pthread_t thread;
-	int rc = 0, failed = r->device ? load_nccl_ready(p->nccl) : 0;
+	int rc = p->ipc ? load_ipc_map(p->ipc, r->there, load_rounds_device_bytes(r), err) : 0,
+	    failed = p->nccl ? load_nccl_ready(p->nccl) : 0;
 
 	memset(r->next, 0, r->ranks * sizeof(*r->next));
 	r->next_mine = 0;
-	f.has_thread = pthread_create(&thread, NULL, fill_own, &f) == 0;
+	f.has_thread = rc == 0 && pthread_create(&thread, NULL, fill_own, &f) == 0;
 	for (size_t k = 0; k < rounds && rc == 0; k++)
 		rc = round_of(&f, &a, k, &failed, err);
 	if (rc < 0)
@@ -259,13 +295,15 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 	if (f.has_thread)
 		pthread_join(thread, NULL);
 	free(a.need);
-	if (p->ship && (rc < 0 || failed < 0))
+	if (rc == 0 && f.rc < 0)
+		rc = load_fail_err(err, f.rc, &f.err);
+	else if (rc == 0 && failed < 0)
+		rc = load_device_said(p->device, failed, err);
+	if (p->ship && rc < 0)
 		load_ship_drop(p->ship);
-	if (r->device && (rc < 0 || failed < 0))
+	if (p->nccl && rc < 0)
 		load_nccl_drop(p->nccl);
-	if (rc < 0)
-		return rc;
-	if (f.rc < 0)
-		return load_fail_err(err, f.rc, &f.err);
-	return failed < 0 ? load_device_said(p->device, failed, err) : 0;
+	if (p->ipc && !load_ipc_unmap(p->ipc))
+		keep(p);
+	return rc;
 }

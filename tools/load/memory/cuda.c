@@ -102,6 +102,30 @@ static void cuda_free(struct load_device *d, void *p, uint64_t n)
 	CALL(of(d), cuMemFree_v2, address(p));
 }
 
+static int cuda_share(struct load_device *d, void *p, struct load_shared *out)
+{
+	_Static_assert(sizeof(*out) == sizeof(LOAD_CUDA_IPC_HANDLE), "as the driver's");
+	return CALL(of(d), cuIpcGetMemHandle, (LOAD_CUDA_IPC_HANDLE *)out, address(p));
+}
+
+static int cuda_map(struct load_device *d, const struct load_shared *shared, void **out)
+{
+	LOAD_CUDA_IPC_HANDLE handle;
+	unsigned long long p;
+	int rc;
+
+	memcpy(&handle, shared, sizeof(handle));
+	rc = CALL(of(d), cuIpcOpenMemHandle_v2, &p, handle, LOAD_CUDA_LAZY_PEER);
+	if (rc == 0)
+		*out = (void *)(uintptr_t)p;
+	return rc;
+}
+
+static int cuda_unmap(struct load_device *d, void *p)
+{
+	return CALL(of(d), cuIpcCloseMemHandle, address(p));
+}
+
 static int cuda_kind_of(struct load_device *d, const void *p)
 {
 	struct cuda *c = of(d);
@@ -306,6 +330,9 @@ static const struct load_memory kind = {
 	.fetch = cuda_fetch,
 	.close = cuda_close,
 	.alloc_managed = cuda_alloc_managed,
+	.share = cuda_share,
+	.map = cuda_map,
+	.unmap = cuda_unmap,
 	.enter = cuda_enter,
 	.leave = cuda_leave,
 	.kind_of = cuda_kind_of,

@@ -29,12 +29,15 @@ enum {
 	LOAD_CUDA_IS_MANAGED = 8,
 	LOAD_CUDA_ORDINAL = 9,
 
-	LOAD_CUDA_UNIFIED = 41, /* CU_DEVICE_ATTRIBUTE_ */
+	LOAD_CUDA_MODE = 20, /* CU_DEVICE_ATTRIBUTE_ */
+	LOAD_CUDA_UNIFIED = 41,
+	LOAD_CUDA_MODE_DEFAULT = 0, /* CU_COMPUTEMODE_ */
 
 	LOAD_CUDA_NON_BLOCKING = 1,   /* CU_STREAM_ */
 	LOAD_CUDA_DISABLE_TIMING = 2, /* CU_EVENT_ */
 	LOAD_CUDA_PORTABLE = 1,       /* CU_MEMHOSTREGISTER_ */
 	LOAD_CUDA_GLOBAL = 1,         /* CU_MEM_ATTACH_ */
+	LOAD_CUDA_LAZY_PEER = 1,      /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */
 
 	LOAD_CUDA_LEAST = 11000, /* the oldest driver: CUDA 11.0 */
 };
@@ -56,8 +59,14 @@ struct load_cuda_copy {
 	size_t width, height, depth;
 };
 
+/* CUipcMemHandle */
+struct load_cuda_ipc_handle {
+	char bytes[64];
+};
+
 #ifndef LOAD_CUDA_COPY /* tests/load/abi.c has cuda.h's */
 #define LOAD_CUDA_COPY struct load_cuda_copy
+#define LOAD_CUDA_IPC_HANDLE struct load_cuda_ipc_handle
 #endif
 
 /* X(name, arguments): each returns a CUresult. */
@@ -70,6 +79,7 @@ struct load_cuda_copy {
 	X(cuDeviceGetName, (char *name, int size, int device))                                 \
 	X(cuDeviceGetAttribute, (int *value, unsigned attribute, int device))                  \
 	X(cuDeviceGetPCIBusId, (char *id, int size, int device))                               \
+	X(cuDeviceCanAccessPeer, (int *can, int device, int peer))                             \
 	X(cuDevicePrimaryCtxRetain, (struct CUctx_st * *context, int device))                  \
 	X(cuDevicePrimaryCtxRelease_v2, (int device))                                          \
 	X(cuCtxPushCurrent_v2, (struct CUctx_st * context))                                    \
@@ -77,6 +87,10 @@ struct load_cuda_copy {
 	X(cuMemAlloc_v2, (unsigned long long *p, size_t n))                                    \
 	X(cuMemAllocManaged, (unsigned long long *p, size_t n, unsigned flags))                \
 	X(cuMemFree_v2, (unsigned long long p))                                                \
+	X(cuIpcGetMemHandle, (LOAD_CUDA_IPC_HANDLE * handle, unsigned long long p))            \
+	X(cuIpcOpenMemHandle_v2,                                                               \
+	  (unsigned long long *p, LOAD_CUDA_IPC_HANDLE handle, unsigned flags))                \
+	X(cuIpcCloseMemHandle, (unsigned long long p))                                         \
 	X(cuMemHostRegister_v2, (void *p, size_t n, unsigned flags))                           \
 	X(cuMemHostUnregister, (void *p))                                                      \
 	X(cuPointerGetAttribute, (void *value, unsigned attribute, unsigned long long p))      \

@@ -100,6 +100,29 @@ int load_cuda_node(const struct load_cuda_driver *d, int device)
 	return node;
 }
 
+int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err)
+{
+	struct load_cuda_driver d;
+	int mode = LOAD_CUDA_MODE_DEFAULT, reached = 0, can, first, other,
+	    rc = load_cuda_driver(&d, err);
+
+	if (rc < 0)
+		return rc;
+	if (d.call.cuDeviceGet(&first, 0) ||
+	    d.call.cuDeviceGetAttribute(&mode, LOAD_CUDA_MODE, first))
+		return load_fail(err, -EREMOTEIO, "the first GPU does not tell");
+	for (int i = 1; i < d.gpus; i++)
+		reached += !d.call.cuDeviceGet(&other, i) &&
+			   !d.call.cuDeviceCanAccessPeer(&can, first, other) && can;
+	snprintf(found, size,
+		 "the first GPU takes %s; it reaches the memory of %d of %d others",
+		 mode == LOAD_CUDA_MODE_DEFAULT
+			 ? "several processes"
+			 : "one process at a time, or none (compute mode)",
+		 reached, d.gpus - 1);
+	return mode == LOAD_CUDA_MODE_DEFAULT && reached == d.gpus - 1;
+}
+
 int load_cuda_probe(char *found, size_t size, struct dcpload_error *err)
 {
 	struct load_cuda_driver d;

@@ -22,6 +22,11 @@ struct dcp_strided;
 struct load_device;
 struct load_job;
 
+/* By which other processes map memory. */
+struct load_shared {
+	char bytes[64];
+};
+
 struct load_memory {
 	const char *name; /* "host", "cuda" */
 	/* @n bytes for destinations. -ENOMEM. */
@@ -35,6 +40,11 @@ struct load_memory {
 	void (*close)(struct load_device *d);
 	/* As alloc(), of memory that moves between device and host as either touches it. */
 	int (*alloc_managed)(struct load_device *d, uint64_t n, void **out);
+	/* What alloc() returned, for other processes, and as one of these map it, until unmap(). While any has it mapped it must
+	 * not be freed. */
+	int (*share)(struct load_device *d, void *p, struct load_shared *out);
+	int (*map)(struct load_device *d, const struct load_shared *shared, void **out);
+	int (*unmap)(struct load_device *d, void *p);
 	/* Let other libraries use the device in this thread, and no longer. Any thread. */
 	int (*enter)(struct load_device *d);
 	void (*leave)(struct load_device *d);
@@ -136,3 +146,5 @@ int load_cuda_open(int number, uint32_t local, struct load_device **out,
 		   struct dcpload_error *err);
 /* Describe driver and GPUs of this machine in a line, without using any: 0, or errors as above. */
 int load_cuda_probe(char *found, size_t size, struct dcpload_error *err);
+/* The same of what several processes can do with the first: 1 if they can use it and each other's memory. */
+int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err);

@@ -13,6 +13,11 @@ int load_cuda_probe(char *found, size_t size, struct dcpload_error *err)
 			 "no GPU: dcpfs was built without CUDA (-Dcuda=disabled)");
 }
 
+int load_cuda_probe_sharing(char *found, size_t size, struct dcpload_error *err)
+{
+	return load_cuda_probe(found, size, err);
+}
+
 int load_cuda_open(int number, uint32_t local, struct load_device **out,
 		   struct dcpload_error *err)
 {

@@ -15,6 +15,7 @@
 #include "tools/cache.h"
 #include "tools/load/comm/job.h"
 #include "tools/load/load.h"
+#include "tools/load/memory/ipc.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
 
@@ -273,6 +274,7 @@ void dcpload_close(struct dcpload *ck)
 	if (!ck)
 		return;
 	load_nccl_close(ck->nccl);
+	load_ipc_close(ck->ipc);
 	load_device_close(ck->device);
 	dcp_layouts_destroy(ck->layouts);
 	load_forget(ck);

@@ -10,6 +10,7 @@
 
 #include "core/store/io/files.h"
 #include "tools/load/memory/gds.h"
+#include "tools/load/memory/ipc.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
 #include "tools/load/place/job.h"
@@ -89,7 +90,7 @@ static uint32_t decide_exchange(struct dcpload_plan *p, bool warm, bool remote, 
 {
 	const struct dcpload *ck = p->ck;
 	uint32_t wanted = ck->config.exchange;
-	bool bulk = ck->comm->alltoallv || p->nccl;
+	bool bulk = ck->comm->alltoallv || p->nccl || p->ipc;
 	char *why = p->exchange_why;
 	size_t size = sizeof(p->exchange_why);
 
@@ -171,6 +172,7 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 	load_window_free(p->window);
 	load_chunks_free(p->chunks);
 	p->nccl = NULL;
+	p->ipc = NULL;
 	p->ship = NULL;
 	free(p->mine);
 	p->rounds = NULL;
@@ -366,17 +368,29 @@ static int make_ship(struct dcpload_plan *p, uint64_t staging, uint64_t share,
 	memory = load_window_memory(p->window, &n);
 	load_ship_pin(p->ship, memory, n);
 	if (p->rounds)
-		load_ship_pin(p->ship, p->nccl ? p->rounds->pack : p->rounds->in,
-			      p->nccl ? p->rounds->npack : p->rounds->nin);
+		load_ship_pin(p->ship, p->rounds->device ? p->rounds->pack : p->rounds->in,
+			      p->rounds->device ? p->rounds->npack : p->rounds->nin);
 	return 0;
 }
 
-/* Collective. Let devices send each other what one of them reads; *why: by what, or why they cannot. */
-static void open_nccl(struct dcpload_plan *p, char *why, size_t size)
+/* Behind what is said of NCCL. */
+static void say_not(char *why, size_t size, const char *way, const struct dcpload_error *err)
+{
+	size_t n = strlen(why);
+	char rank[24] = "";
+
+	if (err->rank >= 0)
+		snprintf(rank, sizeof(rank), "rank %d: ", err->rank);
+	snprintf(why + n, size - n, "; not by %s: %s%.120s", way, rank, err->text);
+}
+
+/* Collective. Let devices send each other what one of them reads: by NCCL, or else, on one node, by CUDA IPC. *why: by
+ * what, or why they cannot. */
+static void join_devices(struct dcpload_plan *p, char *why, size_t size)
 {
 	struct dcpload *ck = p->ck;
 	struct dcpload_error err = { .rank = -1 };
-	char rank[24] = "";
+	size_t n;
 
 	if (load_nccl_open(ck->comm, ck->device, not_there(p), (int)ck->config.timeout_ms,
 			   &ck->nccl, &err) == 0) {
@@ -386,9 +400,18 @@ static void open_nccl(struct dcpload_plan *p, char *why, size_t size)
 			 p->report.nccl / 100 % 100, p->report.nccl % 100);
 		return;
 	}
-	if (err.rank >= 0)
-		snprintf(rank, sizeof(rank), "rank %d: ", err.rank);
-	snprintf(why, size, "; not by NCCL: %s%.120s", rank, err.text);
+	say_not(why, size, "NCCL", &err);
+	if (ck->nnodes > 1)
+		return;
+	err = (struct dcpload_error){ .rank = -1 };
+	if (load_ipc_open(ck->comm, ck->device, not_there(p), (int)ck->config.timeout_ms,
+			  &ck->ipc, &err) < 0) {
+		say_not(why, size, "CUDA IPC", &err);
+		return;
+	}
+	p->ipc = ck->ipc;
+	n = strlen(why);
+	snprintf(why + n, size - n, "; by CUDA IPC");
 }
 
 static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcpload_error *err)
@@ -396,7 +419,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	const struct finding *first = b->at[0];
 	uint64_t looked = 0, warm = 0, staging = UINT64_MAX;
 	bool slack = false, remote = false, views = false, gds = false, is_warm, all;
-	char nccl[160] = "";
+	char devices[320] = "";
 	uint64_t share;
 	size_t n;
 	int rc;
@@ -425,10 +448,10 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	       !is_warm && !gds);
 	p->report.nccl = 0;
 	if (all && p->devices && p->ck->comm->ranks > 1)
-		open_nccl(p, nccl, sizeof(nccl));
+		join_devices(p, devices, sizeof(devices));
 	p->report.exchange = decide_exchange(p, is_warm, remote, gds);
 	n = strlen(p->exchange_why);
-	snprintf(p->exchange_why + n, sizeof(p->exchange_why) - n, "%s", nccl);
+	snprintf(p->exchange_why + n, sizeof(p->exchange_why) - n, "%s", devices);
 	decide_io(p, is_warm);
 	if (p->report.io == DCPLOAD_IO_GDS && !p->device) {
 		p->report.io = DCPLOAD_IO_DIRECT;

@@ -32,7 +32,7 @@ void load_rounds_free(struct load_rounds *r)
 	free(r->pack);
 	if (!r->device)
 		free(r->in);
-	else if (r->there)
+	else if (r->there && !r->kept)
 		r->device->kind->free(r->device, r->there, load_rounds_device_bytes(r));
 	free(r);
 }
@@ -118,9 +118,12 @@ int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err)
 	struct load_rounds *r = p->rounds;
 	int timeout = (int)p->ck->config.timeout_ms;
 
-	if (!comm->alltoallv)
+	if (!comm->alltoallv && p->nccl)
 		return load_nccl_alltoallv(p->nccl, comm, r->send, r->nsend, r->recv, r->nrecv,
 					   timeout, err);
+	if (!comm->alltoallv)
+		return load_gather_mine(comm, r->send, r->nsend, r->recv, r->nrecv, err,
+					timeout);
 	return load_comm_say(
 		comm, comm->alltoallv(comm->ctx, r->send, r->nsend, r->recv, r->nrecv, timeout),
 		err);
@@ -281,8 +284,8 @@ size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, 
 	return i - next;
 }
 
-/* Find out how large messages are in the largest round. */
-static void measure(struct load_rounds *r, size_t rounds)
+/* Find out how large messages are in the largest round. @stay: others read them where they are. */
+static void measure(struct load_rounds *r, size_t rounds, bool stay)
 {
 	uint64_t bytes;
 
@@ -303,6 +306,8 @@ static void measure(struct load_rounds *r, size_t rounds)
 		r->npack = DCP_MAX(r->npack, out);
 		r->nin = DCP_MAX(r->nin, in);
 	}
+	r->half = stay ? r->npack : 0;
+	r->nin = stay ? r->npack : r->nin;
 }
 
 size_t load_rounds_count(const struct load_rounds *r)
@@ -344,7 +349,8 @@ static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error 
 	load_blobs_free(&b);
 	if (r->same) {
 		r->npack = 0;
-		*most = r->nin = r->ranks * p->chunks->slot;
+		r->half = p->ipc ? p->chunks->slot : 0;
+		*most = r->nin = (p->ipc ? 2 : r->ranks) * p->chunks->slot;
 	}
 	return 0;
 }
@@ -412,7 +418,7 @@ static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
 		return rc;
 	rc = make_chunks(p, r->slack);
 	if (rc == 0)
-		measure(r, load_rounds_count(r));
+		measure(r, load_rounds_count(r), p->ipc != NULL);
 	else
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(p->ck->comm, rc, err, timeout);
@@ -446,7 +452,7 @@ int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		p->rounds = r;
 		r->ranks = n;
 		r->self = ck->comm->rank;
-		r->device = p->nccl ? p->device : NULL;
+		r->device = p->nccl || p->ipc ? p->device : NULL;
 		r->slack = slack ? LOAD_BLOCK : 0;
 		r->theirs = calloc(n, sizeof(*r->theirs));
 		r->ntheirs = calloc(n, sizeof(*r->ntheirs));

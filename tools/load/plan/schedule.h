@@ -41,6 +41,11 @@ struct load_rounds {
 		device; /* whose memory @there and @in are; NULL: messages go from host to host */
 	char *there; /* where @pack goes before it is sent, with what this rank itself needs of its stripe */
 	bool same; /* all ranks need the same, and devices gather whole stripes in @in */
+	/* By CUDA IPC others read where it is what goes to @there: a half of it and @in, in turns, as the last round's may
+	 * still be read. */
+	uint64_t half; /* bytes; 0: they do not */
+	char *now;     /* the half of this round, or @there */
+	bool kept;     /* others may have it mapped, so it must not be freed */
 };
 
 /* Collective: find which stripes of the files each rank reads, and what it sends of them. Sets

@@ -13,7 +13,8 @@ from .comm import OwnComm
 
 class GroupComm(OwnComm):
     """group None: the default group. With gloo or MPI, ranks also exchange bytes of tensors; with other backends (NCCL) only
-    small messages go through the group, in memory of the device: each node reads for itself, or the library opens NCCL."""
+    small messages go through the group, in memory of the device: each node reads for itself, or GPUs exchange by NCCL or
+    CUDA IPC."""
 
     def __init__(self, group: Any = None) -> None:
         self._group = group if group is not None else dist.group.WORLD
