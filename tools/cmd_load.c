@@ -54,7 +54,7 @@ static const struct opt opts[] = {
 	  .choices = loading_ios },
 	{ 0, "exchange", "WHO", "who reads for whom: auto, never, node, all", OPT_CHOICE,
 	  AT(exchange), .choices = loading_exchanges },
-	{ 0, "staging", "N", "bytes of memory beyond the tensors, a rank; default 64MiB",
+	{ 0, "staging", "N", "most bytes of memory beyond the tensors, a rank; default 64MiB",
 	  OPT_SIZE, AT(staging) },
 	{ 0, "device", "WHERE",
 	  "load into the memory of: host, cuda:0, cuda (a GPU for each rank), auto; "

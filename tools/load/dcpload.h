@@ -122,7 +122,8 @@ struct dcpload_config {
 	uint32_t io;       /* enum dcpload_io */
 	uint32_t exchange; /* enum dcpload_exchange */
 	uint32_t threads;  /* per rank, to read and copy from the page cache; 0: CPUs / ranks */
-	uint64_t staging;  /* bytes of memory beyond the destinations, per rank; 0: 64 MiB,
+	uint64_t staging;  /* most bytes of memory beyond the destinations, per rank; 0: 64 MiB,
+			    * of which slots for reads take 6 MiB at most, elsewhere 16 MiB;
 			    * the least: 1 MiB, or 1.3 MiB when every rank reads for itself */
 	uint32_t timeout_ms; /* give up after this time without progress of others; 0: 60 s */
 	uint32_t reserved;

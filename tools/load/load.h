@@ -37,6 +37,7 @@ struct load_device;
 struct dcpload {
 	const struct dcpload_comm *comm; /* borrowed from the caller, or load_alone */
 	struct dcpload_config config;    /* defaults filled in */
+	bool roomy; /* config.staging is the caller's: a window may take all of it */
 	struct dcp_arena arena;
 	char *backing;        /* what the source stands for: itself, or what is mounted there */
 	char *source;         /* the directory that is scanned: @backing, or one in the mount */
@@ -197,6 +198,7 @@ struct dcpload_plan {
 	struct load_there *there;   /* of each stretch of the chunks, with @gds */
 	void *stream;               /* of the caller */
 	bool devices;               /* some rank has one */
+	bool roomy;                 /* on every rank staging is asked for */
 	struct load_range *mine;    /* what this rank needs of files, in order */
 	size_t nmine;
 	struct load_rounds *rounds;  /* of messages; NULL: not used */

@@ -48,7 +48,7 @@ struct load_window {
 	int *alive;            /* a pidfd of each member, -1: none */
 	_Atomic uint32_t dead; /* a rank; UINT32_MAX: nobody */
 	int64_t timeout_ms;
-	_Atomic uint64_t waited_ns;
+	uint64_t waited_ns; /* for chunks */
 };
 
 /* ---- making one ---- */
@@ -236,13 +236,10 @@ static bool somebody_died(struct load_window *w)
 static int wait_for(struct load_window *w, _Atomic uint32_t *word, uint32_t want)
 {
 	const struct timespec look = { .tv_nsec = LOOK_MS * DCP_NS_PER_MS };
-	uint32_t now = atomic_load_explicit(word, memory_order_acquire);
-	int64_t start, progress;
+	uint32_t now;
+	int64_t progress = dcp_now_ns(CLOCK_MONOTONIC);
 	int rc = 0;
 
-	if (now >= want)
-		return 0;
-	start = progress = dcp_now_ns(CLOCK_MONOTONIC);
 	while (rc == 0 && (now = atomic_load_explicit(word, memory_order_acquire)) < want) {
 		if (atomic_load(&w->head->failed)) {
 			rc = -ECANCELED;
@@ -257,7 +254,6 @@ static int wait_for(struct load_window *w, _Atomic uint32_t *word, uint32_t want
 			progress = dcp_now_ns(CLOCK_MONOTONIC);
 		}
 	}
-	atomic_fetch_add(&w->waited_ns, (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start));
 	return rc;
 }
 
@@ -290,7 +286,11 @@ void load_window_publish(struct load_window *w, size_t c)
 
 int load_window_await(struct load_window *w, size_t c)
 {
-	return wait_for(w, &w->head->slot[c % w->slots].ready, (uint32_t)(c + 1));
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	int rc = wait_for(w, &w->head->slot[c % w->slots].ready, (uint32_t)(c + 1));
+
+	w->waited_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	return rc;
 }
 
 void load_window_done(struct load_window *w, size_t c)
@@ -317,7 +317,7 @@ uint32_t load_window_dead(const struct load_window *w)
 
 void load_window_reset(struct load_window *w)
 {
-	atomic_store(&w->waited_ns, 0);
+	w->waited_ns = 0;
 	if (w->self)
 		return;
 	atomic_store(&w->head->failed, 0);
@@ -329,7 +329,7 @@ void load_window_reset(struct load_window *w)
 
 uint64_t load_window_waited(const struct load_window *w)
 {
-	return atomic_load(&w->waited_ns);
+	return w->waited_ns;
 }
 
 uint64_t load_window_bytes(const struct load_window *w)

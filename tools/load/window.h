@@ -49,6 +49,6 @@ uint32_t load_window_dead(const struct load_window *w);
 /* Begin again with chunk 0. No member may be using the window: the caller synchronizes all members
  * before and after. */
 void load_window_reset(struct load_window *w);
-/* Nanoseconds that this member has waited since the window was made; its bytes of memory. */
+/* Nanoseconds that this member has waited for chunks since the window was made; its bytes of memory. */
 uint64_t load_window_waited(const struct load_window *w);
 uint64_t load_window_bytes(const struct load_window *w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One execution. With a window two threads work: one fills the slots of the chunks that this rank
- * reads, the other, the caller's, takes what this rank needs from every slot.
+ * One execution. With a window threads fill the slots of the chunks that this rank reads, and the
+ * caller's takes what this rank needs from every slot.
  */
 #include "tools/load/execute/execute_int.h"
 
@@ -94,17 +94,16 @@ static int window_error(struct dcpload_plan *p, int rc, struct dcpload_error *er
 			 rc == -ECANCELED ? "another rank of this node failed" : strerror(-rc));
 }
 
-/* Threads that read: one keeps up with the copies of this thread, but not with those of a device. */
+/* Threads that read: one for each slot, which waits for the disk most of the time; with a device, whose slots wait for
+ * copies, for half of them. */
 static uint32_t fillers(const struct dcpload_plan *p)
 {
 	uint64_t bytes, slots;
+	uint32_t most = p->ship || p->ck->config.threads ? load_threads(p) : MOST_FILLERS;
 
-	if (!p->ship)
-		return 1;
 	load_window_memory(p->window, &bytes);
-	slots = bytes / p->chunks->slot / p->chunks->members;
-	slots = DCP_MIN(DCP_MAX(slots / 2, 1ull), (uint64_t)MOST_FILLERS);
-	return (uint32_t)DCP_MIN(load_threads(p), slots);
+	slots = bytes / p->chunks->slot / p->chunks->members / (p->ship ? 2 : 1);
+	return (uint32_t)DCP_MIN(DCP_MAX(slots, 1ull), DCP_MIN((uint64_t)most, MOST_FILLERS));
 }
 
 static uint32_t start_fillers(struct dcpload_plan *p, struct filler *f, int *rc)

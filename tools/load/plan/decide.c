@@ -21,11 +21,14 @@
 
 enum {
 	LOOKS = 64,          /* samples of the page cache */
-	SLOTS = 4,           /* of a window, for each member */
-	SLOTS_MOST = 16,     /* the same where copies to a device are in flight */
-	BATCHES_MOST = 8,    /* of these */
-	SLOT_MOST = 4 << 20, /* bytes per slot */
+	SLOTS = 3,           /* of a window, for each member, unless staging is asked for */
+	SLOTS_ALONE = 6,     /* of a rank that reads for itself */
+	SLOTS_MOST = 16,     /* where it is asked for, or copies to a device are in flight */
+	SLOT_MOST = 1 << 20, /* bytes per slot: one read, and each slot has its thread */
 	SLOT_LEAST = 64 << 10,
+	DEVICE_SLOTS = 4,
+	DEVICE_SLOT_MOST = 4 << 20,
+	BATCHES_MOST = 8, /* of slots, on their way to a device */
 };
 
 /* What one rank found out. */
@@ -39,6 +42,7 @@ struct finding {
 	uint32_t views;        /* something must be decoded */
 	uint32_t device;       /* there is one */
 	uint32_t gds;          /* as configured */
+	uint32_t roomy;        /* staging is asked for */
 };
 
 /* ---- looking ---- */
@@ -182,12 +186,21 @@ void load_plan_drop_chunks(struct dcpload_plan *p)
 	p->nmine = 0;
 }
 
-/* Slots of a node's window, and a page of its head, count as @staging of its ranks. The same on all
- * ranks. */
-static uint64_t slot_bytes(uint64_t staging)
+/* Of a member, at least. The same on all ranks, as what follows is. */
+static uint32_t slots_least(const struct dcpload_plan *p)
 {
-	uint64_t n = DCP_MIN(DCP_MAX((staging - LOAD_BLOCK) / SLOTS, (uint64_t)SLOT_LEAST),
-			     (uint64_t)SLOT_MOST);
+	return p->devices                                    ? DEVICE_SLOTS
+	       : p->report.exchange == DCPLOAD_EXCHANGE_NODE ? SLOTS
+							     : SLOTS_ALONE;
+}
+
+/* Slots of a node's window, and a page of its head, count as @staging of its ranks. */
+static uint64_t slot_bytes(const struct dcpload_plan *p, uint64_t staging)
+{
+	uint64_t most = p->devices ? DEVICE_SLOT_MOST : SLOT_MOST,
+		 n = DCP_MIN(
+			 DCP_MAX((staging - LOAD_BLOCK) / slots_least(p), (uint64_t)SLOT_LEAST),
+			 most);
 
 	return n - n % LOAD_BLOCK;
 }
@@ -248,7 +261,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 		       struct dcpload_error *err)
 {
 	uint32_t exchange = p->report.exchange;
-	uint64_t slot = slot_bytes(staging);
+	uint64_t slot = slot_bytes(p, staging);
 	const struct load_range *mine;
 	int rc = load_ranges(p->need, p->nneed, exchange == DCPLOAD_EXCHANGE_ALL, &p->mine,
 			     &p->nmine);
@@ -269,13 +282,14 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 						 : load_make_rounds(p, staging, slack, err);
 }
 
-/* Of a member. The same on all ranks. */
+/* Of a member. */
 static uint32_t slots_of(const struct dcpload_plan *p, uint64_t staging)
 {
-	uint64_t n = (staging - LOAD_BLOCK) / slot_bytes(staging);
+	uint64_t n = (staging - LOAD_BLOCK) / slot_bytes(p, staging), least = slots_least(p);
 
-	return p->devices ? (uint32_t)DCP_MIN(DCP_MAX(n, (uint64_t)SLOTS), (uint64_t)SLOTS_MOST)
-			  : SLOTS;
+	return (uint32_t)(p->devices || p->roomy
+				  ? DCP_MIN(DCP_MAX(n, least), (uint64_t)SLOTS_MOST)
+				  : least);
 }
 
 static int make_window(struct dcpload_plan *p, uint64_t staging, struct dcpload_error *err)
@@ -424,6 +438,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 	size_t n;
 	int rc;
 
+	p->roomy = true;
 	for (uint32_t r = 0; r < p->ck->comm->ranks; r++) {
 		const struct finding *f = b->at[r];
 
@@ -438,6 +453,7 @@ static int take(struct dcpload_plan *p, const struct load_blobs *b, struct dcplo
 		remote |= f->remote != 0;
 		views |= f->views != 0;
 		p->devices |= f->device != 0;
+		p->roomy &= f->roomy != 0;
 		gds |= f->gds != 0;
 	}
 	share = p->devices ? load_ship_share(staging) : 0;
@@ -480,6 +496,7 @@ int load_decide(struct dcpload_plan *p, struct dcpload_error *err)
 	find(p, &own);
 	own.staging = ck->config.staging;
 	own.exchange = ck->config.exchange;
+	own.roomy = ck->roomy;
 	own.gds = ck->config.io == DCPLOAD_IO_GDS;
 	rc = load_gather_same(ck->comm, &own, sizeof(own), &b, err, timeout);
 	if (rc == 0)
