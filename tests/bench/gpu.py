@@ -192,10 +192,10 @@ class Bench:
     def late(self):
         return time.monotonic() > self.until
 
-    def load(self, *argv, ranks=1):
+    def load(self, *argv, ranks=1, env=()):
         """The fastest of some loads; its rate is bytes needed by the time of the slowest rank. None: it failed."""
         best = None
-        env = dict(os.environ, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1")
+        env = dict(os.environ, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", **dict(env))
         for n in range(REPEAT):
             if best and self.late():
                 break
@@ -231,13 +231,17 @@ class Bench:
     def together(self):
         """Several processes on one GPU: each byte read once, and who carries it."""
         n = self.o.ranks
-        each = self.load("--layout", f"dim1x{n}", "--exchange", "never", ranks=n)
-        for exchange in ("node", "all"):
-            got = None if self.late() else self.load("--layout", f"dim1x{n}", "--exchange", exchange, ranks=n)
-            if each and got:
-                self.row("22", f"{n} processes, {exchange}: times fewer bytes read", each["read"] / got["read"], 0.80 * n, 0.98 * n,
-                         rate=got["rate"], why=f"{got['rate'] / 1e9:.2f} GB/s, beside {each['rate'] / 1e9:.2f}; {got['exchange_why']}"
-                                               f"{'; ' + got['nccl'] if got.get('nccl') else ''}")
+        ways = (("by the host", "node", {}), ("by CUDA IPC", "all", {"NCCL_MULTI_RANK_GPU_ENABLE": "0"}),
+                ("by NCCL", "all", {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}))
+        for layout, needs in ((f"dim1x{n}", "columns"), (f"dim2x{n}", "the same")):
+            each = None if self.late() else self.load("--layout", layout, "--exchange", "never", ranks=n)
+            for by, exchange, env in ways:
+                got = None if self.late() else self.load("--layout", layout, "--exchange", exchange, ranks=n, env=env)
+                if each and got:
+                    taken = exchange == "node" or by in got["exchange_why"]
+                    self.row("22", f"{n} processes, {needs}, {by}: times fewer bytes read", each["read"] / got["read"] if taken else None,
+                             0.80 * n, 0.98 * n, rate=got["rate"],
+                             why=f"{got['rate'] / 1e9:.2f} GB/s, beside {each['rate'] / 1e9:.2f} alone; {got['exchange_why']}")
 
     def gds(self):
         for cold in ([], ["--cold"]):
@@ -291,7 +295,7 @@ def main():
             o.source = make(folder / "checkpoint", int(o.gib * (1 << 30)))
         checks = {c["name"]: c["found"] for c in json.loads(subprocess.run(
             [o.dcpfs, "doctor", "--json"], capture_output=True, text=True, check=False).stdout)["checks"]}
-        facts = {"gpu": checks["GPU"], "cufile": checks["cuFile"], "nccl": checks.get("NCCL"),
+        facts = {"gpu": checks["GPU"], "cufile": checks["cuFile"], "nccl": checks.get("NCCL"), "ipc": checks.get("CUDA IPC"),
                  "driver": output("nvidia-smi", "--query-gpu=name,driver_version,pcie.link.gen.max,pcie.link.width.max", "--format=csv,noheader"),
                  "file_system": output("stat", "-f", "-c", "%T", str(o.source)), "kernel": platform.release(), "cpus": os.cpu_count(),
                  "bytes": sum(f.stat().st_size for f in o.source.rglob("*") if f.is_file()), "dcpfs": output(o.dcpfs, "--version")}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""On a machine with a GPU of NVIDIA: the jobs of jobs.py into its memory, reads by cuFile, messages by NCCL, and compute-sanitizer.
+"""On a machine with a GPU of NVIDIA: the jobs of jobs.py into its memory, reads by cuFile, messages by NCCL and CUDA IPC, and
+compute-sanitizer.
 Skips where there is none, and says what is missing.
 """
 import json
@@ -9,7 +10,7 @@ import shutil
 
 import jobs
 import lib
-from jobs import Job, apart, checkpoint, goldens, ranks, shards
+from jobs import Job, apart, busy, checkpoint, goldens, ranks, shards
 from lib import case, check
 
 
@@ -45,6 +46,27 @@ def nccl():
             check(got["nccl"] or "; not by NCCL: " in got["exchange_why"], got["exchange_why"])
 
 
+def ipc():
+    """The same of several processes on one GPU that read from each other's memory; else the report says why not. The last is killed
+    while it loads: the others end, and the GPU serves the next load."""
+    source = checkpoint(64)
+    one = ("--device", "cuda:0", "--exchange", "all", "--timeout", 30, "--json")
+    for n, layout in ((2, "dim1x2"), (4, "dim2x4"), (4, "fsdp4")):
+        case(f"ipc {n} {layout}")
+        got = Job(n, source, *one, "--layout", layout, "--check", "--staging", "8M").report()
+        if got:
+            why = got["exchange_why"]
+            print(f"ipc: {got['exchange']}: {why}")
+            check(got["nccl"] or why.endswith("; by CUDA IPC") or "; not by CUDA IPC: " in why, why)
+    case("ipc, one of three is killed")
+    job = Job(3, source, *one, "--layout", "dim2x3", "--repeat", 1000000)
+    lib.wait(lambda: busy(job.ranks[2]), "it is loading")
+    job.ranks[2].kill()
+    job.end()
+    check(all(c > 0 for c in job.codes[:2]), f"exit codes {job.codes}: {job.said}")
+    Job(2, source, *one, "--layout", "dim1x2", "--check").report()
+
+
 def sanitizer():
     """Every kernel and copy, watched."""
     program = shutil.which("compute-sanitizer", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
@@ -61,6 +83,10 @@ def sanitizer():
                 print(f"{tool}: {done.stdout[-300:]}: left out")
                 return
             check(done.returncode == 0, f"exit code {done.returncode}: {done.stdout[-3000:]}{done.stderr[-1000:]}")
+    case("memcheck, two processes on one GPU")
+    job = Job(2, source, "--device", "cuda:0", "--exchange", "all", "--layout", "dim2x2", "--check", "--timeout", 120, patience=120,
+              by=lambda r: [program, "--tool", "memcheck", "--error-exitcode", "9"]).end()
+    check(job.codes == [0, 0], f"exit codes {job.codes}: {job.out[-3000:]}{job.said}")
 
 
 machine = {c["name"]: c for c in json.loads(lib.run(lib.PROGRAM, "doctor", "--json", env=lib.environment()).stdout)["checks"]}
@@ -68,6 +94,6 @@ if machine["GPU"]["state"] != "ok":
     lib.why_not = lambda: machine["GPU"]["found"]
 else:
     lib.why_not = lambda: None
-    print("; ".join(machine[name]["found"] for name in ("GPU", "cuFile", "NCCL")))
+    print("; ".join(machine[name]["found"] for name in ("GPU", "cuFile", "NCCL", "CUDA IPC")))
 jobs.DEVICE = ["--device", "cuda"]
-lib.main(goldens, shards, ranks, kinds, gds, nccl, sanitizer)
+lib.main(goldens, shards, ranks, kinds, gds, nccl, ipc, sanitizer)

@@ -155,7 +155,7 @@ static bool is_duplicate(const struct ncclComm *c)
 	for (unsigned r = 0; r < c->ranks; r++)
 		for (unsigned q = 0; q < r; q++)
 			if (c->shared->device[q] == c->shared->device[r])
-				return !getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+				return !fake_number("NCCL_MULTI_RANK_GPU_ENABLE", 0);
 	return false;
 }
 
