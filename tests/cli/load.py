@@ -168,6 +168,7 @@ def report():
         check(0 < got["staging"] <= (1 << 20) + 4096, f"{what}: staging is {got['staging']}")
         unique = got["unique"] or got["needed"]
         equal(got["amplification"], got["read"] / unique, f"{what}: amplification")
+        check(exchange == "never" or got["read"] == got["unique"], f"{what}: {got['read']} bytes read of {got['unique']}")
         check((got["unique"] is None) == (exchange == "never"), f"{what}: unique is {got['unique']}")
         check((got["exchanged"] > 0) == (exchange == "node"), f"{what}: exchanged {got['exchanged']}")
         check(all(r["wait_s"] <= r["execute_s"] for r in got["per_rank"]), f"{what}: {got['per_rank']}")

@@ -206,6 +206,18 @@ int load_chunks_create(const struct load_range *const *of, const size_t *n, uint
 	return 0;
 }
 
+void load_chunks_trim(struct load_chunks *c, const struct dcp_file_id *files, size_t n)
+{
+	for (size_t i = 0; i < c->nstretch; i++) {
+		const struct load_stretch *s = &c->stretch[i];
+		const struct dcp_file_id *f = s->file < n ? &files[s->file] : NULL;
+		uint64_t size = !f ? UINT64_MAX : f->unpacked ? f->unpacked : f->size;
+
+		if (s->hi > size)
+			c->unique -= s->hi - DCP_MAX(size, s->lo);
+	}
+}
+
 void load_chunks_free(struct load_chunks *c)
 {
 	if (!c)

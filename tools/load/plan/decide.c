@@ -228,6 +228,14 @@ static int gather_ranges(struct dcpload_plan *p, struct load_blobs *out, bool *b
 	return rc;
 }
 
+static void trim(struct dcpload_plan *p)
+{
+	size_t n;
+	const struct dcp_file_id *files = dcp_index_files(dcp_version_index(p->ck->v), &n);
+
+	load_chunks_trim(p->chunks, files, n);
+}
+
 /* Collective. Make the chunks of this node. */
 static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 			struct dcpload_error *err)
@@ -250,6 +258,8 @@ static int share_chunks(struct dcpload_plan *p, uint64_t slot, bool slack,
 	}
 	if (rc == 0 && load_chunks_create(of, n, ck->nlocal, slot, slack, &p->chunks) < 0)
 		rc = load_fail(err, -ENOMEM, "out of memory");
+	if (rc == 0)
+		trim(p);
 	load_blobs_free(&b);
 	free(of);
 	free(n);
@@ -273,6 +283,8 @@ static int make_chunks(struct dcpload_plan *p, uint64_t staging, bool slack,
 		if (rc == 0 &&
 		    load_chunks_create(&mine, &p->nmine, 1, slot, slack, &p->chunks) < 0)
 			rc = load_fail(err, -ENOMEM, "out of memory");
+		if (rc == 0)
+			trim(p);
 		return rc;
 	}
 	rc = load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);

@@ -223,6 +223,8 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 	struct load_chunks *c = calloc(1, sizeof(*c));
 	size_t total = 0, i = 0;
 	struct load_round_part *all;
+	const struct dcp_file_id *files =
+		dcp_index_files(dcp_version_index(p->ck->v), &r->nfiles);
 
 	if (!c)
 		return -ENOMEM;
@@ -267,6 +269,7 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 	c->first[c->n] = c->nstretch;
 	for (size_t k = 0; k < c->nstretch; k++)
 		c->unique += c->stretch[k].n;
+	load_chunks_trim(c, files, r->nfiles);
 	free(all);
 	return 0;
 }
