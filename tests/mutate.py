@@ -4,9 +4,9 @@
 
 The faults go into a copy of the tree (build/mutants/tree), built there; the checkout stays as it is. For each the
 related tests run first (unit tests that cover the source, as lint/units.py knows, or a source that includes the header,
-then the others of their folders; of tools/ the scripts that call its command or are about it; of fs/, where there are
-none, scripts that name it; of tools/python suite python), then all others; those that saw most faults before go first, and
-the first that fails ends it.
+then the others of their rooms; of fs/ suite mount, of tools/ the scripts that call its command or are about it, of
+tools/python suite python), then all others; those that saw most faults of the folder go first, and
+the first that fails, and passes without the fault, ends it.
 What is known stays in build/mutants/results.json: a run that was stopped goes on where it was, and a fault is tried again
 when its source has changed, or when it survived unexplained and anything has.
 
@@ -76,6 +76,9 @@ class Fault:
             return "fs"
         return "/".join(folders[:3] if folders[1:3] == ["load", "memory"] else folders[:2])
 
+    def folder(self):
+        return self.name.rsplit("/", 1)[0]
+
     def __str__(self):
         return f"{self.name}:{self.lines()[0]}: {self.old[:60]} -> {self.new[:60] or '(nothing)'}"
 
@@ -95,6 +98,11 @@ def includes(header):
 @functools.cache
 def headers():
     return set(tree.select(ROOT, ".h", under=tree.ROOMS))
+
+
+def room_of(test):
+    """tools/load of tools/load/place/ship, rules of rules/flow."""
+    return "/".join(test.rsplit("/", 1)[0].split("/")[:2])
 
 
 def units_of(own):
@@ -182,7 +190,7 @@ class Tests:
     """Those of the copy's build, and what they are about."""
 
     def __init__(self, jobs):
-        self.jobs, self.kills = jobs, collections.Counter()  # those that killed most go first
+        self.jobs, self.kills = jobs, collections.Counter()  # by folder and test: those that killed most go first
         if not (BUILD / "build.ninja").is_file():
             # built often, run briefly
             subprocess.run(["meson", "setup", BUILD, TREE, "-Doptimization=0", "-Ddebug=false"], check=True,
@@ -210,8 +218,8 @@ class Tests:
         return {name for name, suite in self.suite.items() if suite == "unit"}
 
     def related(self, fault):
-        """Unit tests that cover its file, then the others of their folders, then scripts that call its command or a
-        command built on its folder, or have its name."""
+        """Unit tests that cover its file, then the others of their rooms, then scripts: of fs/ those with a mount, of
+        tools/ those that call its command or one built on its folder, or have its name."""
         if fault.name.endswith(".py"):
             return [{name for name, suite in self.suite.items() if suite == "python"}]
         own = fault.name.rsplit(".", 1)[0]
@@ -220,15 +228,17 @@ class Tests:
         near = self.covering(names)
         if not near and fault.name.endswith(".h"):  # a header that no test names: the sources that include it
             near = self.covering(set().union(*(units_of(n.removesuffix(".c")) for n in includes(fault.name))))
-        beside = {name.rsplit("/", 1)[0] for name in near}
-        related = [near, {name for name in self.units() if name.rsplit("/", 1)[0] in beside} - near] if near else []
+        beside = {room_of(name) for name in near}
+        related = [near, {name for name in self.units() if room_of(name) in beside} - near] if near else []
         if room == "tools" and (folders or stem.startswith("cmd_")):
             verb = (folders or [stem.removeprefix("cmd_")])[0]
             words = "|".join([verb, *BUILT_ON.get(verb, ())])
             related.append({name for name, suite in self.suite.items() if
                             suite in SCRIPTS and re.search(f'"({words})"', self.script[name]) or
                             suite in ("load", "python") and re.search(rf"\b({words})\b", name)})
-        elif room in ("fs", "tools") and not near:
+        elif room == "fs":
+            related.append({name for name, suite in self.suite.items() if suite == "mount"})
+        elif room == "tools" and not near:
             related.append({name for name, suite in self.suite.items()
                             if suite in SCRIPTS and re.search(rf"\b{stem}\b", self.script[name])})
         return related
@@ -240,30 +250,30 @@ class Tests:
         return None if got.returncode == 0 else next(
             (line for line in got.stdout.splitlines() if "error" in line), got.stdout[-200:])
 
-    def run(self, names, first_only):
-        """Those that fail, unit tests looked at first; with @first_only no more are begun behind the first."""
+    def run(self, names, folder):
+        """The first that fails, unit tests and those that saw most faults of @folder looked at first; None: all pass."""
         failed = []
 
         def one(name):
-            if not (first_only and failed) and not passes(self.tests[name]):
+            if not failed and not passes(self.tests[name]):
                 failed.append(name)
 
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            list(pool.map(one, sorted(names, key=lambda n: (self.suite[n] != "unit", -self.kills[n], n))))
-        return failed
+            list(pool.map(one, sorted(names, key=lambda n: (self.suite[n] != "unit", -self.kills[folder, n], n))))
+        return failed[0] if failed else None
 
-    def check(self, names):
-        """See that they pass without a fault; those that do not prove nothing."""
-        new = [n for n in names if n not in self.sound and n in self.suite]
-        if not new:
-            return
-        broken = self.build(new)
-        if broken:
-            sys.exit(f"without any fault: {broken}")
-        for n in self.run(new, False):
-            print(f"{n} fails without any fault: left out")
-            self.suite.pop(n, None)
-        self.sound.update(n for n in new if n in self.suite)
+    def is_sound(self, name):
+        """Does it pass without a fault? One that does not proves nothing."""
+        if name not in self.sound:
+            broken = self.build([name])
+            if broken:
+                sys.exit(f"without any fault: {broken}")
+            if not passes(self.tests[name]):
+                print(f"{name} fails without any fault: left out")
+                del self.suite[name]
+                return False
+            self.sound.add(name)
+        return True
 
 
 def attempt(fault, tests, only_related):
@@ -272,21 +282,21 @@ def attempt(fault, tests, only_related):
     if only_related and not any(related):
         return None
     for names in related if only_related else [*related, set(tests.suite).difference(*related)]:
-        tests.check(names)
-        names &= set(tests.suite)
-        if not names:
-            continue
-        put(fault.name, fault.planted().encode())
-        try:
-            broken = tests.build(names)
-            if broken:
-                return f"does not compile: {broken}"
-            failed = tests.run(names, True)
-        finally:
-            put(fault.name, fault.text.encode())
-        if failed:
-            tests.kills[failed[0]] += 1
-            return f"killed by {failed[0]}"
+        while names & set(tests.suite):
+            names &= set(tests.suite)
+            put(fault.name, fault.planted().encode())
+            try:
+                broken = tests.build(names)
+                if broken:
+                    return f"does not compile: {broken}"
+                failed = tests.run(names, fault.folder())
+            finally:
+                put(fault.name, fault.text.encode())
+            if not failed:
+                break
+            if tests.is_sound(failed):
+                tests.kills[fault.folder(), failed] += 1
+                return f"killed by {failed}"
     return "survived"
 
 
@@ -342,7 +352,7 @@ def main():
     state = copy_tree()
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() and not args.fresh else {}
     tests = Tests(args.jobs)
-    tests.kills.update(r["what"].removeprefix("killed by ") for r in results.values())
+    tests.kills.update((r["fault"].split(":")[0].rsplit("/", 1)[0], r["what"].removeprefix("killed by ")) for r in results.values())
     for number, f in enumerate(faults, 1):
         known = results.get(f.key())
         if known and (known["what"].startswith("killed") or (f.why and known["what"] == "survived") or
