@@ -6,10 +6,12 @@ usage: export_asked.py DCPFS
 """
 import array
 import json
+import os
 import shutil
 import struct
+import subprocess
 
-from cli import BAD, GOLDEN, NO, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import BAD, DCPFS, ENV, GOLDEN, NO, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 N = 70000  # elements: more than are converted at once
 SOURCE = SCRATCH / "source"
@@ -71,6 +73,13 @@ def damaged():
         fails(BAD, "__1_0.distcp: No such file", *verb, source, out)
         check(not out.exists(), f"{verb[0]}: a damaged source leaves nothing")
     check(left(export("torch-save", "--partial", source=source, ending=".pt")), "--partial lists what it leaves out")
+    shutil.copy(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20" / "__1_0.distcp", source)
+    (source / "__1_0.distcp").chmod(0)
+    bound = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]  # or root reads everything
+    if os.geteuid() or subprocess.run([*bound, "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        got = subprocess.run([*([] if os.geteuid() else bound), DCPFS, "export", "--as", "torch-save", source, out],
+                             env=dict(os.environ, DCPFS_CACHE=""), capture_output=True)
+        equal(got.returncode, ENV, f"a file that may not be read: {got.stderr}")
     for verb in (("export", "--as", "safetensors"), ("save",)):
         fails(NO, 'no key "nosuch"', *verb, "--keys", "a", "--keys", "nosuch", SOURCE, out)
         fails(NO, "is left to write", *verb, "--skip", "*", SOURCE, out)

@@ -78,6 +78,9 @@ class DeviceTest(unittest.TestCase):
         dcpfs.load(SOURCE, into={key: into}, device="cuda:0")
         rows = np.frombuffer(into.owner.read().tobytes()[:22 * 44 * 4], "<f4")
         np.testing.assert_array_equal(rows.reshape(22, 44)[:, ::2], want)
+        into.__cuda_array_interface__["data"] = (into.owner.address, True)
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            dcpfs.load(SOURCE, into={key: into}, device="cuda:0")
 
 
     def test_stream(self):

@@ -133,7 +133,7 @@ class Alone(unittest.TestCase):
             self.assertEqual(bytes(into["model.norm.weight"]), ck["model.norm.weight"].read().tobytes())
             fixed = np.zeros(t.shape, "f4")
             fixed.flags.writeable = False
-            for wrong in ({KEY: bytearray(3)}, {KEY: bytes(t.nbytes)}, {KEY: memoryview(bytearray(2 * t.nbytes))[::2]},
+            for wrong in ({KEY: bytearray(3)}, {KEY: bytearray(t.nbytes + 1)}, {KEY: bytes(t.nbytes)}, {KEY: memoryview(bytearray(2 * t.nbytes))[::2]},
                           {KEY: fixed}):
                 self.assertRaises(ValueError, dcpfs.load, SOURCE, comm=None, into=wrong)
             self.assertRaisesRegex(dcpfs.DcpfsError, "stored with shape", dcpfs.load, SOURCE, comm=None, into={KEY: np.zeros((3, 3), "f4")})

@@ -310,6 +310,13 @@ class Arrays(unittest.TestCase):
             gc.collect()
             self.assertNotIn("big.safetensors", pathlib.Path("/proc/self/maps").read_text())
             self.assertEqual(dcpfs.open(file, cache="")["w"][4:7].numpy().tolist(), [0, 0, 0])
+            with unittest.mock.patch("mmap.mmap", side_effect=ValueError("mmap length is greater than file size")):
+                self.assertIsNone(dcpfs.open(file, cache="")["w"].mapped())
+            parts = {"b": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "w": {"dtype": "F32", "shape": [2], "data_offsets": [1, 9]}}
+            header = json.dumps(parts).encode().ljust(256)
+            file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(9))
+            ck = dcpfs.open(file, cache="")
+            self.assertEqual([ck[k].mapped() is None for k in "bw"], [False, True])  # no array of F32 begins at an odd address
 
     def test_dlpack(self):
         t = step20()["train.nested.0.t"]

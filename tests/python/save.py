@@ -268,6 +268,10 @@ class Alone(unittest.TestCase):
         self.assertEqual(saving.left, {"step": "the format holds tensors only"})
         with self.assertRaisesRegex(dcpfs.DcpfsError, "is there already; replace=True replaces it$"):
             dcpfs.save({"step": 1}, self.path, comm=None)
+        pathlib.Path(self.folder.name, "notes").mkdir()
+        pathlib.Path(self.folder.name, "notes", "thesis.txt").write_text("mine")
+        with self.assertRaisesRegex(dcpfs.DcpfsError, "remove it first$"):
+            dcpfs.save({"w": np.zeros(2)}, pathlib.Path(self.folder.name, "notes"), comm=None, replace=True)
         self.assertIn("safetensors", dcpfs.formats())
 
     def test_protocol_2(self):
@@ -296,6 +300,9 @@ class Alone(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder.name), [])
         with self.assertRaisesRegex(ValueError, "closed"):
             saving.wait()
+        with self.assertRaises(KeyError), dcpfs.save({"w": np.zeros(2)}, self.path, comm=None, asynchronous=True):
+            raise KeyError
+        self.assertEqual(os.listdir(self.folder.name), [])
 
 
 if __name__ == "__main__":

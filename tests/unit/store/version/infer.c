@@ -39,6 +39,7 @@ static const struct {
 	{ "norms of queries", ROPE ", \"qk_layernorm\": true", { "\"model_type\": \"qwen3\"" } },
 	{ "experts", MOE, { "\"model_type\": \"mixtral\"", "\"intermediate_size\": 10", "\"num_experts_per_tok\": 2", "\"num_local_experts\": 8" } },
 	{ "experts, norms", MOE ", \"qk_layernorm\": true", { "\"model_type\": \"qwen3_moe\"", "\"moe_intermediate_size\": 10", "\"norm_topk_prob\": true" } },
+	{ "half an expert more", ROPE ", \"num_experts\": 8.5", { "\"model_type\": \"llama\"" } },
 	{ "experts and a shared one", MOE ", \"add_qkv_bias\": true, \"moe_shared_expert_intermediate_size\": 14, \"moe_shared_expert_gate\": true, "
 	  "\"moe_router_pre_softmax\": true", { "\"model_type\": \"qwen2_moe\"", "\"shared_expert_intermediate_size\": 14", "\"norm_topk_prob\": false" } },
 	{ "low ranks", MLA ", \"moe_layer_freq\": [0, 1]", { "\"model_type\": \"deepseek_v2\"", "\"first_k_dense_replace\": 1", "\"n_shared_experts\": 2",

@@ -50,7 +50,20 @@ static int read_bytes(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 	return 0;
 }
 
-static const struct save_source source = { .read = read_bytes };
+/* As the kernel would. */
+static int copy_bytes(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
+		      uint64_t n, int fd, uint64_t to, struct dcp_err *err)
+{
+	char *p = malloc(n);
+	int rc = read_bytes(ctx, job, tensor, part, off, p, n, err);
+
+	assert_int_equal(pwrite(fd, p, n, (off_t)to), n);
+	free(p);
+	return rc < 0 ? rc : 1;
+}
+
+static const struct save_source source = { .read = read_bytes },
+				copied = { .read = read_bytes, .copy = copy_bytes };
 
 /* OUT is w.safetensors or w.npz in @d. */
 static struct save *begin(const struct t_dir *d, const char *format,
@@ -71,13 +84,13 @@ static struct save *begin(const struct t_dir *d, const char *format,
 }
 
 /* A process that wrote everything, and died. */
-static void die(const struct t_dir *d)
+static void die(const struct t_dir *d, const struct save_source *from)
 {
 	pid_t pid = fork();
 	int status;
 
 	if (pid == 0)
-		_exit(save_data(begin(d, "safetensors", &set, false), &source, NULL) != 0);
+		_exit(save_data(begin(d, "safetensors", &set, false), from, NULL) != 0);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 }
@@ -90,12 +103,16 @@ static void resumed(void **state)
 		off_t damaged; /* bytes from the end; 0: none */
 		uint64_t kept;
 		bool resume;
+		const struct save_source *from;
 	} rows[] = {
-		{ "all of it", &set, 0, PIECE + 6000, true },
-		{ "the second piece of b was changed", &set, 4000, PIECE + 4000, true },
-		{ "other tensors", &fewer, 0, 0, true },
-		{ "one with another name", &renamed, 0, 0, true },
-		{ "not asked for", &set, 0, 0, false },
+		{ "all of it", &set, 0, PIECE + 6000, true, &source },
+		{ "the second piece of b was changed", &set, 4000, PIECE + 4000, true,
+		  &source },
+		{ "all that the kernel copied", &set, 0, PIECE + 6000, true, &copied },
+		{ "the same piece of it", &set, 4000, PIECE + 4000, true, &copied },
+		{ "other tensors", &fewer, 0, 0, true, &source },
+		{ "one with another name", &renamed, 0, 0, true, &source },
+		{ "not asked for", &set, 0, 0, false, &source },
 	};
 
 	(void)state;
@@ -109,7 +126,7 @@ static void resumed(void **state)
 
 		t_case(rows[i].what);
 		t_dir_make(&d, "save");
-		die(&d);
+		die(&d, rows[i].from);
 		fd = open(t_dir_path(&d, ".w.safetensors.dcpfs-part/.dcpfs-last"),
 			  O_RDWR | O_CLOEXEC);
 		assert_true(fd >= 0);
