@@ -46,7 +46,7 @@ enum cmd_exit hf_rules(const char *text, struct dcp_rules **out)
 		rc = dcp_rules_preset(text, out, &err);
 		if (rc == -ENOENT)
 			return cmd_fail(CMD_USAGE,
-					"%s, nor is it a file (see: dcpfs rules list)",
+					"no file %.60s, and %s (see: dcpfs rules list)", text,
 					err.msg);
 	}
 	if (rc == 0)

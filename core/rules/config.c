@@ -23,7 +23,7 @@ static uint64_t number(const struct dcp_json *o, const char *const *names)
 int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *out,
 			   struct dcp_err *err)
 {
-	const struct dcp_json *o, *inner;
+	const struct dcp_json *o, *inner, *vision;
 	struct dcp_json *root;
 	const char *type;
 	int rc = dcp_json_parse(text, n, &root, err);
@@ -33,6 +33,7 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 	/* Models of text and pictures have that of the text inside. */
 	inner = dcp_json_get(root, "text_config");
 	o = dcp_json_is_object(inner) ? inner : root;
+	vision = dcp_json_get(root, "vision_config");
 	*out = (struct dcp_rules_config){
 		.heads = NUMBER(o, "num_attention_heads", "n_head", "n_heads", "num_heads"),
 		.kv_heads = NUMBER(o, "num_key_value_heads", "multi_query_group_num",
@@ -55,6 +56,8 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 		.nope_dim = NUMBER(o, "qk_nope_head_dim"),
 		.rope_dim = NUMBER(o, "qk_rope_head_dim"),
 		.v_dim = NUMBER(o, "v_head_dim"),
+		.vision_heads = NUMBER(vision, "num_heads", "num_attention_heads"),
+		.vision_patch = NUMBER(vision, "patch_size"),
 		.tie = -1,
 		.attention_bias = -1,
 		.mlp_bias = -1,
@@ -103,6 +106,8 @@ static const struct {
 	{ "nope_dim", offsetof(struct dcp_rules_config, nope_dim) },
 	{ "rope_dim", offsetof(struct dcp_rules_config, rope_dim) },
 	{ "v_dim", offsetof(struct dcp_rules_config, v_dim) },
+	{ "vision_heads", offsetof(struct dcp_rules_config, vision_heads) },
+	{ "vision_patch", offsetof(struct dcp_rules_config, vision_patch) },
 };
 
 const size_t dcp_rules_nwords = DCP_LEN(words);

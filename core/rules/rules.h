@@ -63,6 +63,7 @@ struct dcp_rules_config {
 		moe_step;    /* the first dense_layers have no experts; every moe_step-th has */
 	uint64_t mtp_layers; /* of multi-token prediction, behind the others */
 	uint64_t q_rank, kv_rank, nope_dim, rope_dim, v_dim; /* of attention with low ranks */
+	uint64_t vision_heads, vision_patch;                 /* of the encoder of pictures */
 	/* tie_word_embeddings, attention_bias, mlp_bias: 1, 0; -1 where it does not say */
 	int tie, attention_bias, mlp_bias;
 	bool quantized;

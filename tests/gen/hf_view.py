@@ -31,6 +31,7 @@ SIZES = dict(vocab_size=96, hidden_size=64, intermediate_size=112, num_hidden_la
 GROUPED = dict(**SIZES, num_key_value_heads=2)
 MLA = dict(**SIZES, num_key_value_heads=4, first_k_dense_replace=1, n_routed_experts=4, n_shared_experts=2, moe_intermediate_size=48, kv_lora_rank=20,
            qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_group=2, topk_group=1, num_experts_per_tok=2)
+LINEAR = dict(head_dim=16, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16)
 ONLY = sys.argv[2:]
 CONFIGS = {
     "llama": transformers.LlamaConfig(**GROUPED),
@@ -43,6 +44,13 @@ CONFIGS = {
     "deepseek_v2": transformers.DeepseekV2Config(**MLA, q_lora_rank=None),
     "deepseek_v3": transformers.DeepseekV3Config(**MLA, q_lora_rank=24),
     "gpt2": transformers.GPT2Config(vocab_size=96, n_embd=64, n_layer=3, n_head=4, n_positions=64),
+    "gpt_oss": transformers.GptOssConfig(**GROUPED, head_dim=16, num_local_experts=4, num_experts_per_tok=2, pad_token_id=None),
+    "qwen3_5_text": transformers.Qwen3_5TextConfig(**GROUPED | LINEAR),
+    "qwen3_5_moe_text": transformers.Qwen3_5MoeTextConfig(**GROUPED | LINEAR, num_experts=4, moe_intermediate_size=48, shared_expert_intermediate_size=80, num_experts_per_tok=2),
+    "gemma2": transformers.Gemma2Config(**GROUPED, head_dim=16),
+    "gemma3_text": transformers.Gemma3TextConfig(**GROUPED, head_dim=16),
+    "phi3": transformers.Phi3Config(**GROUPED, pad_token_id=0),
+    "glm4": transformers.Glm4Config(**GROUPED, head_dim=16, pad_token_id=0),
     "llama4_text": transformers.Llama4TextConfig(**GROUPED, head_dim=16, intermediate_size_mlp=80, num_local_experts=4, interleave_moe_layer_step=2),
 }
 

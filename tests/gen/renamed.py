@@ -311,6 +311,54 @@ def llama4(hf, c):
                   "lm_head.weight": hf["language_model.lm_head.weight"]}
 
 
+def gpt_oss(new):
+    """Experts are [outputs, inputs], in transformers [inputs, outputs]."""
+    def convert(hf, c):
+        out = {"tok_embeddings.weight": hf["model.embed_tokens.weight"], "norm.weight": hf["model.norm.weight"],
+               "lm_head.weight" if new else "output.weight": hf["lm_head.weight"]}
+        names = {"attention.sinks": "self_attn.sinks", "attention_norm.weight": "input_layernorm.weight", "ffn_norm.weight": "post_attention_layernorm.weight"}
+        for kind in ("weight", "bias"):
+            names |= {f"moe.router.gate.{kind}": f"mlp.router.{kind}", f"attention.wo.{kind}": f"self_attn.o_proj.{kind}"}
+            names |= {f"attention.{'qkv_linear.' if new else ''}w{x}.{kind}": f"self_attn.{x}_proj.{kind}" for x in "qkv"}
+        for i in range(numbers(c)[2]):
+            at = f"model.layers.{i}.mlp.experts."
+            out |= {f"layers.{i}.{k}": hf[f"model.layers.{i}.{v}"] for k, v in names.items()}
+            for own, name, axes in (("mlp1", "gate_up_proj", "EGD EG"), ("mlp2", "down_proj", "EDF ED")):
+                for kind, a, dims in zip(("weight", "bias"), (hf[at + name].swapaxes(1, 2), hf[at + name + "_bias"]), axes.split()):
+                    out[f"layers.{i}.moe.{'routed_experts.inner_' if new else ''}experts.{own}_{kind}{'_' + dims if new else ''}"] = a
+        return out
+    return convert
+
+
+QWEN35 = {"attn.wo.weight": "self_attn.o_proj.weight", "attention_norm.weight": "input_layernorm.weight", "ffn_norm.weight": "post_attention_layernorm.weight",
+          "moe.router.gate.weight": "mlp.gate.weight", "moe.shared_experts.gate.weight": "mlp.shared_expert_gate.weight"}
+
+
+def qwen3_5(hf, c):
+    """Queries, keys and values of linear attention apart, experts in one tensor; the text alone."""
+    keys = c["linear_num_key_heads"] * c["linear_key_head_dim"]
+    out = {"tok_embeddings.weight": hf["model.embed_tokens.weight"], "norm.weight": hf["model.norm.weight"], "lm_head.weight": hf["lm_head.weight"]}
+    names = QWEN35 | {f"attn.w{x}.weight": f"self_attn.{x}_proj.weight" for x in "qkv"} | {f"attn.{x}_norm.weight": f"self_attn.{x}_norm.weight" for x in "qk"}
+    for w, x in (("w1", "gate"), ("w2", "down"), ("w3", "up")):
+        names |= {f"feed_forward.{w}.weight": f"mlp.{x}_proj.weight", f"moe.shared_experts.{w}.weight": f"mlp.shared_expert.{x}_proj.weight"}
+    for i in range(numbers(c)[2]):
+        at, to = f"model.layers.{i}.", f"layers.{i}."
+        out |= {to + k: hf[at + v] for k, v in names.items() if at + v in hf}
+        for key, a in hf.items():
+            if key.startswith(at + "linear_attn."):
+                name = key[len(at + "linear_attn."):]
+                if name in ("in_proj_qkv.weight", "conv1d.weight"):
+                    for x, part in zip("qkv", np.split(a, [keys, 2 * keys])):
+                        out[f"{to}attn.{'conv' if 'conv' in name else 'in_proj'}_{x}.weight"] = part
+                else:
+                    out[f"{to}attn.{name}"] = a
+        for w, x in (("w1_EFD", "gate"), ("w2_EDF", "down"), ("w3_EFD", "up")):
+            parts = [hf[k] for e in range(c.get("num_experts") or 0) if (k := f"{at}mlp.experts.{e}.{x}_proj.weight") in hf]
+            if parts:
+                out[f"{to}moe.routed_experts.inner_experts.{w}"] = np.stack(parts)
+    return out
+
+
 def paddle(name, fuse=False, former=False):
     """Linear weights as [inputs, outputs]. PaddleFormers fuses in experts too, and turns neither lm_head nor routers."""
     def convert(hf, c):
@@ -370,4 +418,7 @@ FORMS = {
     "gpt2": of("megatron-gpt2", core=gpt2("decoder", GPT_CORE), stacked=gpt2("decoder", GPT_CORE, True), before_core=gpt2("transformer", GPT_OLD))
     + of("paddle-gpt", paddle=paddle_gpt(False), paddle_fused=paddle_gpt(True)),
     "llama4_text": of("torchtitan-llama4", titan=llama4),
+    "gpt_oss": of("torchtitan-gpt-oss", titan=gpt_oss(True), titan_2025=gpt_oss(False)),
+    "qwen3_5_text": of("torchtitan-qwen3-5", titan=qwen3_5),
+    "qwen3_5_moe_text": of("torchtitan-qwen3-5", titan=qwen3_5),
 }

@@ -84,6 +84,61 @@ static const struct {
 	  "model.layers.{i}.mlp.shared_experts.gate_proj.weight 8 10\n"
 	  "model.layers.{i}.mlp.shared_experts.up_proj.weight 8 10\n"
 	  "model.layers.{i}.mlp.shared_experts.down_proj.weight 10 8\n" },
+	{ "torchtitan-gpt-oss", "gpt_oss",
+	  TITAN_ENDS "lm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.") TITAN_NORMS "layers.{i}.attention.sinks 4\n"
+	  "layers.{i}.attention.qkv_linear.wk.bias 12\nlayers.{i}.moe.expert_bias_E 2\n"
+	  "layers.{i}.moe.router.gate.weight 2 10\nlayers.{i}.moe.router.gate.bias 2\n"
+	  "layers.{i}.moe.routed_experts.inner_experts.mlp1_weight_EGD 2 16 10\n"
+	  "layers.{i}.moe.routed_experts.inner_experts.mlp1_bias_EG 2 16\n"
+	  "layers.{i}.moe.routed_experts.inner_experts.mlp2_weight_EDF 2 10 8\n"
+	  "layers.{i}.moe.routed_experts.inner_experts.mlp2_bias_ED 2 10\n",
+	  LLAMA_ENDS LLAMA_LAYER "model.layers.{i}.self_attn.k_proj.bias 12\nmodel.layers.{i}.self_attn.sinks 4\n"
+	  "model.layers.{i}.mlp.router.weight 2 10\nmodel.layers.{i}.mlp.router.bias 2\n"
+	  "model.layers.{i}.mlp.experts.gate_up_proj 2 10 16\nmodel.layers.{i}.mlp.experts.gate_up_proj_bias 2 16\n"
+	  "model.layers.{i}.mlp.experts.down_proj 2 8 10\nmodel.layers.{i}.mlp.experts.down_proj_bias 2 10\n" },
+	{ "torchtitan-qwen3-5", "qwen3_5_moe",
+	  TITAN_ENDS "lm_head.weight 20 10\nlayers.0.attn.A_log 4\nlayers.0.attn.in_proj_z.weight 8 10\n"
+	  "layers.0.attn.in_proj_q.weight 6 10\nlayers.0.attn.in_proj_k.weight 6 10\nlayers.0.attn.in_proj_v.weight 8 10\n"
+	  "layers.0.attn.conv_q.weight 6 1 4\nlayers.0.attn.conv_k.weight 6 1 4\nlayers.0.attn.conv_v.weight 8 1 4\n"
+	  "layers.1.attn.wq.weight 48 10\nlayers.1.attn.q_norm.weight 6\nlayers.1.moe.shared_experts.gate.weight 1 10\n"
+	  TITAN_EXPERTS("routed_experts.inner_experts.", "w1_EFD", "w3_EFD", "w2_EDF")
+	  "vision_encoder.patch_embed.weight 9 24\nvision_encoder.pos_embed 7 9\nvision_encoder.layers.{i}.attn.wq.bias 9\n"
+	  "vision_encoder.layers.{i}.attn.wk.bias 9\nvision_encoder.layers.{i}.attn.wv.bias 9\nvision_encoder.layers.{i}.norm1.bias 9\n"
+	  "vision_encoder.merger.norm.weight 9\n",
+	  "model.language_model.embed_tokens.weight 20 10\nmodel.language_model.norm.weight 10\nlm_head.weight 20 10\n"
+	  "model.language_model.layers.0.linear_attn.A_log 4\nmodel.language_model.layers.0.linear_attn.in_proj_z.weight 8 10\n"
+	  "model.language_model.layers.0.linear_attn.in_proj_qkv.weight 20 10\nmodel.language_model.layers.0.linear_attn.conv1d.weight 20 1 4\n"
+	  "model.language_model.layers.1.self_attn.q_proj.weight 48 10\nmodel.language_model.layers.1.self_attn.q_norm.weight 6\n"
+	  "model.language_model.layers.1.mlp.shared_expert_gate.weight 1 10\nmodel.language_model.layers.{i}.mlp.gate.weight 2 10\n"
+	  "model.language_model.layers.{i}.mlp.experts.gate_up_proj 2 16 10\nmodel.language_model.layers.{i}.mlp.experts.down_proj 2 10 8\n"
+	  "model.visual.patch_embed.proj.weight 9 3 2 2 2\nmodel.visual.pos_embed.weight 7 9\nmodel.visual.blocks.{i}.attn.qkv.bias 27\n"
+	  "model.visual.blocks.{i}.norm1.bias 9\nmodel.visual.merger.norm.weight 9\n" },
+	{ "torchtitan-kimi", "kimi_k25",
+	  TITAN_ENDS "layers.{i}.attention.wkv_a.weight 5 10\nlayers.{i}.moe.expert_bias_E 2\nlm_head.weight 20 10\n"
+	  TITAN_EXPERTS("routed_experts.inner_experts.", "w1_EFD", "w3_EFD", "w2_EDF")
+	  "vision_encoder.patch_embed.weight 9 12\nvision_encoder.layers.{i}.norm1.weight 9\nvision_encoder.layers.{i}.norm2.weight 8\n"
+	  "vision_encoder.layers.{i}.attn.wq.weight 9 9\nvision_encoder.layers.{i}.attn.wk.weight 9 9\n"
+	  "vision_encoder.layers.{i}.attn.wv.weight 9 9\nvision_encoder.projector.pre_norm.weight 9\n"
+	  "vision_encoder.projector.linear_2.bias 10\n",
+	  "language_model.model.embed_tokens.weight 20 10\nlanguage_model.model.norm.weight 10\nlanguage_model.lm_head.weight 20 10\n"
+	  "language_model.model.layers.{i}.self_attn.kv_a_proj_with_mqa.weight 5 10\nlanguage_model.model.layers.{i}.mlp.gate.weight 2 10\n"
+	  "language_model.model.layers.{i}.mlp.gate.e_score_correction_bias 2\n"
+	  "language_model.model.layers.{i}.mlp.experts.{e}.gate_proj.weight 8 10\n"
+	  "language_model.model.layers.{i}.mlp.experts.{e}.up_proj.weight 8 10\n"
+	  "language_model.model.layers.{i}.mlp.experts.{e}.down_proj.weight 10 8\n"
+	  "vision_tower.patch_embed.proj.weight 9 3 2 2\nvision_tower.encoder.blocks.{i}.norm0.weight 9\n"
+	  "vision_tower.encoder.blocks.{i}.norm1.weight 8\nvision_tower.encoder.blocks.{i}.wqkv.weight 27 9\n"
+	  "mm_projector.pre_norm.weight 9\nmm_projector.proj.2.bias 10\n" },
+	{ "torchtitan-muse-glimmer", "muse_glimmer",
+	  "tok_embeddings.embedding.weight 20 10\nnorm.weight 10\nlm_head.weight 20 10\n" TITAN_ATTENTION("qkv_linear.")
+	  "layers.{i}.attention.o_gate.weight 24 10\nlayers.{i}.post_ffn_norm.weight 10\n"
+	  "vision_encoder.layers.{i}.attn.wq.bias 8\nvision_encoder.layers.{i}.mlp.linear_fc1.weight 5 8\n",
+	  "model.language_model.embed_tokens.weight 20 10\nmodel.language_model.norm.weight 10\nlm_head.weight 20 10\n"
+	  "model.language_model.layers.{i}.self_attn.q_proj.weight 24 10\nmodel.language_model.layers.{i}.self_attn.k_proj.weight 12 10\n"
+	  "model.language_model.layers.{i}.self_attn.v_proj.weight 12 10\nmodel.language_model.layers.{i}.self_attn.o_proj.weight 10 24\n"
+	  "model.language_model.layers.{i}.self_attn.gate_proj.weight 24 10\n"
+	  "model.language_model.layers.{i}.post_feedforward_layernorm.weight 10\n"
+	  "model.vision_tower.layers.{i}.attn.q_proj.bias 8\nmodel.vision_tower.layers.{i}.mlp.fc1.weight 5 8\n" },
 	{ "torchtune", "llama",
 	  "tok_embeddings.weight 20 10\nnorm.scale 10\noutput.weight 20 10\n"
 	  "layers.{i}.attn.q_proj.weight 24 10\nlayers.{i}.attn.k_proj.weight 12 10\n"
@@ -150,7 +205,7 @@ static const struct {
 struct entry {
 	char key[128];
 	uint32_t ndim;
-	uint64_t shape[4];
+	uint64_t shape[5];
 };
 
 struct list {
@@ -216,7 +271,7 @@ static int one_tensor(void *ctx, uint64_t number, struct dcp_arena *arena,
 {
 	const struct entry *e = &((const struct list *)ctx)->e[number];
 	struct dcp_piece *p = dcp_arena_calloc(arena, 1, sizeof(*p));
-	uint64_t *lo = dcp_arena_calloc(arena, 4, sizeof(*lo));
+	uint64_t *lo = dcp_arena_calloc(arena, 5, sizeof(*lo));
 
 	(void)err;
 	assert_true(p && lo);
@@ -265,9 +320,13 @@ static void every_preset(void **state)
 
 	(void)state;
 	for (size_t c = 0; c < DCP_LEN(cases); c++) {
-		struct dcp_rules_config config = {
-			.heads = 4, .kv_heads = 2, .head_dim = 6, .hidden = 10, .vocab = 20
-		};
+		struct dcp_rules_config config = { .heads = 4,
+						   .vision_heads = 2,
+						   .vision_patch = 2,
+						   .kv_heads = 2,
+						   .head_dim = 6,
+						   .hidden = 10,
+						   .vocab = 20 };
 		struct dcp_rules_source from = { .list = list_keys,
 						 .tensor = one_tensor,
 						 .ctx = &source,
