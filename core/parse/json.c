@@ -227,6 +227,14 @@ bool dcp_json_u64(const struct dcp_json *v, uint64_t *out)
 	return true;
 }
 
+bool dcp_json_f64(const struct dcp_json *v, double *out)
+{
+	if (!json_is_number(value_of(v)))
+		return false;
+	*out = json_number_value(value_of(v));
+	return true;
+}
+
 bool dcp_json_bool(const struct dcp_json *v, int *out)
 {
 	if (!json_is_boolean(value_of(v)))

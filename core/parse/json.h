@@ -44,6 +44,8 @@ const struct dcp_json *dcp_json_at(const struct dcp_json *array, size_t i);
 const char *dcp_json_str(const struct dcp_json *v);
 /* Non-negative integer. */
 bool dcp_json_u64(const struct dcp_json *v, uint64_t *out);
+/* Any number. */
+bool dcp_json_f64(const struct dcp_json *v, double *out);
 /* true and false as 1 and 0; what is neither leaves @out alone. */
 bool dcp_json_bool(const struct dcp_json *v, int *out);
 

@@ -95,6 +95,8 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
  */
 struct dcp_buf;
 int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out);
+/* The same from a job config that torchtitan wrote. */
+int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out);
 
 /* What is mapped: tensors by number, as their index has them. */
 struct dcp_rules_source {

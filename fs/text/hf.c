@@ -103,9 +103,10 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 	if (from)
 		dcp_buf_printf(
 			b,
-			"- `config.json`: no file, but inferred from what the checkpoint "
-			"keeps of its model: `objects/%s*`. Compare it.\n",
-			from);
+			"- `config.json`: no file, but inferred from %s: `%s%s`. Compare it.\n",
+			from == a->job ? "torchtitan's job config"
+				       : "what the checkpoint keeps of its model",
+			from == a->job ? "" : "objects/", from);
 	if (!config)
 		dcp_buf_str(b, "- missing: `config.json`. Without it transformers and vLLM "
 			       "cannot load this.\n");

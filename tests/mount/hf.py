@@ -242,6 +242,25 @@ def inferred():
         equal(json.loads(read(m.at / "file" / "hf" / "config.json"))["vocab_size"], 9, "config.json")
     got = lib.run(lib.PROGRAM, "rules", "check", "auto", source, "known").stdout
     check("inferred from args" in got, f"rules check: {got}")
+    case("torchtitan's job config")
+    top = lib.fresh("titan")
+    checkpoint(top / "checkpoint" / "step-1", {"tok_embeddings.weight": ("U8", [20, 6], 0, bytes(120))})
+    job, layer = top / "config.json", {"attention": {"n_heads": 3, "qkv_linear": {"n_kv_heads": 1, "head_dim": 2}, "rope": {"theta": 10000.0, "max_seq_len": 64}},
+                                       "feed_forward": {"w1": {"out_features": 5}}}
+    spec = {"name": "llama3", "model": {"dim": 6, "vocab_size": 20, "norm": {"eps": 1e-5}, "enable_weight_tying": True, "layers": [layer]}}
+    (top / "checkpoint" / "step-1" / "other.json").write_text("{}")
+    job.write_text(json.dumps({"model_spec": spec, "training": {}}, indent=2))
+    with mount(top, "--hf-rules", "meta") as m:
+        (name,) = m.settled().versions()
+        at = m.at / name / "hf"
+        got, page = json.loads(read(at / "config.json")), read(at / "README.md").decode()
+        check(got["inferred_by_dcpfs"] and (got["num_key_value_heads"], got["hidden_size"], got["rope_theta"]) == (1, 6, 10000), f"config.json: {got}")
+        check("torchtitan's job config: `config.json`" in page, f"README.md says so: {page}")
+        spec["model"]["vocab_size"] = 21
+        job.write_text(json.dumps({"model_spec": spec, "training": {}}, indent=2))
+        lib.wait(lambda: b'"vocab_size": 21' in (lib.outcome(at / "config.json")[0] or b""), "another job config", lib.APPEARS)
+        job.unlink()
+        lib.wait(lambda: errno_of(os.stat, at / "config.json") == "ENOENT", "it goes", lib.APPEARS)
 
 
 def failing_keys():

@@ -12,13 +12,21 @@
 #include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/base/text.h"
 #include "core/format/hf/extras.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/store/io/files.h"
 #include "core/store/version/version_int.h"
 
-enum { MAX_ASSETS = 1000, MAX_SIZE = 256 << 20, MAX_CONFIG = 1 << 20, MEMORY = 16 << 20 };
+enum {
+	MAX_ASSETS = 1000,
+	MAX_SIZE = 256 << 20,
+	MAX_CONFIG = 1 << 20,
+	MAX_JOB = 16 << 20,
+	MAX_LOOKED = 200,
+	MEMORY = 16 << 20
+};
 
 static const char config_json[] = "config.json";
 static const char readme[] = "README.md"; /* we write one */
@@ -27,7 +35,8 @@ static const char readme[] = "README.md"; /* we write one */
 struct looking {
 	struct dcp_assets *a;
 	struct dcp_asset_root *root;
-	struct dcp_buf ids, assets, dirs; /* of this root; of all; of all */
+	const struct dcp_asset_root *job_root; /* of the job config, if there is one */
+	struct dcp_buf ids, assets, dirs;      /* of this root; of all; of all */
 };
 
 static size_t count(const struct looking *l)
@@ -45,28 +54,92 @@ static bool is_taken(const struct looking *l, const char *name)
 	return false;
 }
 
+/* @path below the root is one of its files from now on. */
+static int add_id(struct looking *l, const char *path, const struct stat *st)
+{
+	struct dcp_file_id id = { 0 };
+
+	dcp_file_id_from_stat(st, &id);
+	id.shown = true;
+	id.name = dcp_arena_strndup(&l->a->arena, path, strlen(path));
+	dcp_buf_add(&l->ids, &id, sizeof(id));
+	return id.name && !dcp_buf_error(&l->ids) ? 0 : -ENOMEM;
+}
+
 /* A file at @path below the root. 0 also when it is not there, or leads out. */
 static int take(struct looking *l, const char *path, const char *name)
 {
 	struct dcp_asset asset = { .root = (uint32_t)(l->root - l->a->root),
 				   .number =
 					   (uint32_t)(DCP_NITEMS(l->ids, struct dcp_file_id)) };
-	struct dcp_file_id id = { 0 };
 	dcp_auto_fd int fd = -1;
 	struct stat st;
 
 	if (is_taken(l, name) || count(l) == MAX_ASSETS ||
 	    dcp_open_beneath(l->root->dirfd, path, &fd, &st, NULL) < 0 || st.st_size > MAX_SIZE)
 		return 0;
-	dcp_file_id_from_stat(&st, &id);
-	id.shown = true;
-	id.name = dcp_arena_strndup(&l->a->arena, path, strlen(path));
 	asset.name = dcp_arena_strndup(&l->a->arena, name, strlen(name));
-	dcp_buf_add(&l->ids, &id, sizeof(id));
 	dcp_buf_add(&l->assets, &asset, sizeof(asset));
-	if (!id.name || !asset.name || dcp_buf_error(&l->ids) || dcp_buf_error(&l->assets))
+	if (!asset.name || dcp_buf_error(&l->assets))
 		return -ENOMEM;
-	return 0;
+	return add_id(l, path, &st);
+}
+
+/* The text of torchtitan's job config at @path, whatever it is called: its model comes first. */
+static bool read_job(const struct looking *l, const char *path, struct stat *st,
+		     struct dcp_buf *out)
+{
+	static const char mark[] = "\"model_spec\"";
+	dcp_auto_fd int fd = -1;
+	char head[256];
+	ssize_t n;
+	void *p;
+
+	if (dcp_open_beneath(l->root->dirfd, path, &fd, st, NULL) < 0 || st->st_size > MAX_JOB)
+		return false;
+	n = pread(fd, head, sizeof(head), 0);
+	if (n <= 0 || !memmem(head, (size_t)n, mark, strlen(mark)))
+		return false;
+	p = dcp_buf_grow(out, (size_t)st->st_size);
+	if (p && pread(fd, p, (size_t)st->st_size, 0) == st->st_size)
+		return true;
+	dcp_buf_reset(out);
+	return false;
+}
+
+/* The job config in the directory @below the root, unless there is one already. */
+static int take_job(struct looking *l, const char *below)
+{
+	const struct dcp_dir root = { .fd = l->root->dirfd, .path = l->root->path };
+	size_t looked = 0;
+	struct dcp_dir dir;
+	int code = 0;
+
+	if (l->a->job || dcp_dir_open_at(&root, *below ? below : ".", &dir, NULL) < 0)
+		return 0;
+	for (size_t i = 0; code == 0 && i < dir.n && !l->a->job && looked < MAX_LOOKED; i++) {
+		const char *name = dir.entries[i].name;
+		char path[PATH_MAX];
+		struct stat st;
+
+		if (dir.entries[i].is_dir || !dcp_ends_with(name, strlen(name), ".json"))
+			continue;
+		looked++;
+		if (snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name) >=
+			    (int)sizeof(path) ||
+		    !read_job(l, path, &st, &l->a->job_text))
+			continue;
+		l->a->job = dcp_arena_strndup(&l->a->arena, path, strlen(path));
+		l->job_root = l->root;
+		code = l->a->job ? add_id(l, path, &st) : -ENOMEM;
+	}
+	dcp_dir_close(&dir);
+	return code;
+}
+
+static bool is_job(const struct looking *l, const char *path)
+{
+	return l->a->job && l->job_root == l->root && strcmp(path, l->a->job) == 0;
 }
 
 /* All that belongs to a model in the directory @below the root ("": itself). */
@@ -92,7 +165,7 @@ static int take_dir(struct looking *l, const char *below)
 		    strcmp(name, readme) == 0)
 			continue;
 		snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name);
-		code = take(l, path, name);
+		code = is_job(l, path) ? 0 : take(l, path, name);
 	}
 	dcp_dir_close(&dir);
 	return code;
@@ -134,7 +207,9 @@ static int take_dirs(struct looking *l, const char *path, size_t n, bool all)
 	static const char *const below[] = { config_json, "huggingface", "hf_assets", "hf_ckpt",
 					     "actor/huggingface" };
 	char at[PATH_MAX];
-	int code = 0;
+	int code = snprintf(at, sizeof(at), "%.*s", (int)n, path) < (int)sizeof(at)
+			   ? take_job(l, at)
+			   : 0;
 
 	for (size_t i = 0; code == 0 && i < DCP_LEN(below); i++) {
 		if (snprintf(at, sizeof(at), "%.*s%s%s", (int)n, path, n ? "/" : "",
@@ -254,6 +329,7 @@ void dcp_assets_finish(struct dcp_assets *a)
 		dcp_close_fd(&a->root[i].dirfd);
 	}
 	dcp_buf_finish(&a->config);
+	dcp_buf_finish(&a->job_text);
 	dcp_arena_finish(&a->arena);
 	*a = (struct dcp_assets){ 0 };
 }
@@ -263,7 +339,8 @@ static int look_again(const struct dcp_assets *a, struct dcp_err *err)
 {
 	struct dcp_assets now;
 	int code = dcp_assets_find(&a->from, NULL, &now, NULL);
-	bool same = code < 0 || now.n == a->n;
+	bool same = code < 0 || (now.n == a->n && !now.job == !a->job &&
+				 (!a->job || strcmp(now.job, a->job) == 0));
 
 	for (size_t i = 0; same && code == 0 && i < a->n; i++)
 		same = strcmp(now.at[i].name, a->at[i].name) == 0 &&

@@ -6,7 +6,7 @@
  * that up to SOURCE: in each itself, and in the directories below it that trainers use:
  * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/. Of several files of one name the first
  * found counts. What lies above the version counts only beside a config.json that names a
- * model. Nothing outside of these directories is opened.
+ * model. torchtitan's job config is looked for in the directories themselves. Nothing outside of these directories is opened.
  */
 #pragma once
 #include <stddef.h>
@@ -51,6 +51,8 @@ struct dcp_assets {
 	struct dcp_asset *at;
 	size_t n;
 	struct dcp_buf config; /* the text of config.json; empty: there is no readable one */
+	const char *job;       /* a job config of torchtitan, from its root on; or NULL */
+	struct dcp_buf job_text;
 	struct dcp_asset_dir { /* those that were looked into */
 		uint32_t root;
 		const char *path; /* from the root on; "." is itself */

@@ -237,6 +237,13 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 			   ? 0
 			   : dcp_config_infer(m->base->index, &a->config, &mapped->inferred);
 
+	if (code == 0 && !a->config.n && a->job) {
+		code = dcp_rules_infer_job(a->job_text.p, a->job_text.n, &a->config);
+		if (code == 1)
+			mapped->inferred = a->job;
+		else
+			dcp_buf_reset(&a->config);
+	}
 	if (code < 0)
 		return code;
 	m->has_config = given != NULL;

@@ -152,8 +152,8 @@ int dcp_version_check(const struct dcp_version *v, struct dcp_err *err);
 /* The files beside the weights; NULL: @v is not mapped. */
 const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
 
-/* Its config.json where no file is one: the text, made from the objects whose keys begin with *@from.
- * NULL: there is a file, or nothing to make it from. */
+/* Its config.json where no file is one: the text, made from the objects whose keys begin with *@from,
+ * or from the job config that it is the path of. NULL: there is a file, or nothing to make it from. */
 struct dcp_buf;
 const struct dcp_buf *dcp_version_inferred(const struct dcp_version *v, const char **from);
 

@@ -27,7 +27,7 @@ struct dcp_mapped {
 	struct dcp_buf tied;             /* int64_t: ids */
 	struct dcp_rules_config *config; /* NULL: there is none */
 	const char *
-		inferred; /* assets.config is not a file's, but made from this object; or NULL */
+		inferred; /* assets.config is not a file's, but made from this object, or is assets.job; or NULL */
 };
 
 struct dcp_version {

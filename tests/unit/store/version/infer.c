@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A config.json from what a checkpoint keeps of its model: Megatron's arguments, Composer's metadata.
+ * A config.json from what a checkpoint keeps of its model: Megatron's arguments, Composer's metadata; from
+ * torchtitan's job config.
  *
- * covers: rules/infer
+ * covers: rules/infer rules/job
  */
 #include "tests/unit/t.h"
 
@@ -120,6 +121,69 @@ static void damaged_arguments(void **state)
 	}
 }
 
+/* clang-format off */
+#define ROPE_OF(how) "\"rope\": {\"theta\": 500000, \"max_seq_len\": 131072, \"scaling\": \"" how "\", \"scaling_factor\": 8.0, " \
+	"\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192, \"rope_factor\": 32, " \
+	"\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"original_seq_len\": 4096, \"truncate\": false}"
+#define QKV "\"attention\": {\"n_heads\": 4, \"qkv_linear\": {\"head_dim\": 6, \"n_kv_heads\": 2}, "
+#define FFN "\"moe\": null, \"feed_forward\": {\"w1\": {\"out_features\": 24}}"
+#define JOB_MOE(how) "\"moe\": {\"num_experts\": 8, \"routed_experts\": {\"inner_experts\": {\"hidden_dim\": 10, \"swiglu_limit\": 7.0}}, " \
+	"\"router\": {\"top_k\": 2, \"score_func\": \"" how "\", \"route_norm\": true, \"route_scale\": 2.5, \"num_expert_groups\": null}, " \
+	"\"shared_experts\": {\"w1\": {\"out_features\": 20}}}"
+#define LOW "{\"attention\": {\"n_heads\": 4, \"q_lora_rank\": 0, \"kv_lora_rank\": 6, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 2, " \
+	"\"v_head_dim\": 5, \"mscale\": 0.7, " ROPE_OF("yarn") "}, "
+#define DENSE "{" QKV ROPE_OF("none") "}, " FFN "}"
+#define EXPERTS "{" QKV ROPE_OF("none") "}, " JOB_MOE("softmax") "}"
+#define JOB(name, layers) "{\"model_spec\": {\"name\": \"" name "\", \"model\": {\"dim\": 16, \"vocab_size\": 40, \"norm\": {\"eps\": 1e-05}, " \
+	"\"enable_weight_tying\": true, \"mtp_layers\": [{}], \"layers\": [" layers "]}}, \"training\": {\"dtype\": \"float32\"}}"
+
+static const struct {
+	const char *what, *job, *want[7];
+} jobs[] = {
+	{ "llama", JOB("llama3", "{" QKV ROPE_OF("llama") "}, " FFN "}, " DENSE), { "\"model_type\": \"llama\"", "\"num_hidden_layers\": 2", "\"head_dim\": 6",
+	  "\"num_key_value_heads\": 2", "\"rope_type\": \"llama3\"", "\"intermediate_size\": 24", "\"rms_norm_eps\": 1e-05" } },
+	{ "qwen", JOB("qwen3", DENSE), { "\"model_type\": \"qwen3\"", "\"tie_word_embeddings\": true", "\"torch_dtype\": \"float32\"", "\"rope_theta\": 500000" } },
+	{ "qwen with experts", JOB("qwen3", EXPERTS), { "\"model_type\": \"qwen3_moe\"", "\"num_experts\": 8", "\"moe_intermediate_size\": 10",
+	  "\"num_experts_per_tok\": 2", "\"norm_topk_prob\": true" } },
+	{ "gpt-oss", JOB("gpt_oss", "{" QKV "\"sliding_window_size\": 128, " ROPE_OF("yarn") "}, " JOB_MOE("softmax") "}, " EXPERTS),
+	  { "\"num_local_experts\": 8", "\"sliding_window\": 128", "\"sliding_attention\"", "\"full_attention\"", "\"truncate\": false",
+	    "\"swiglu_limit\": 7.0", "\"factor\": 32.0" } },
+	{ "deepseek", JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("sigmoid") "}"), { "\"model_type\": \"deepseek_v3\"", "\"first_k_dense_replace\": 1",
+	  "\"n_shared_experts\": 2", "\"q_lora_rank\": null", "\"mscale_all_dim\": 0.7", "\"num_nextn_predict_layers\": 1", "\"n_group\": 1" } },
+	{ "deepseek with softmax", JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("softmax") "}"), { NULL } },
+	{ "a dense layer behind one with experts", JOB("deepseek_v3", LOW JOB_MOE("sigmoid") "}, " LOW FFN "}"), { NULL } },
+	{ "llama with experts", JOB("llama3", EXPERTS), { NULL } },
+	{ "no layers", JOB("llama3", ""), { NULL } },
+	{ "another model", JOB("flux", DENSE), { NULL } },
+	{ "no heads", JOB("llama3", "{" FFN "}"), { NULL } },
+	{ "no model", "{\"model_spec\": 1}", { NULL } },
+	{ "no JSON", "{\"model_spec\":", { NULL } },
+};
+/* clang-format on */
+
+static void by_job(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(jobs); i++) {
+		dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
+		size_t n = strlen(jobs[i].job);
+		char *exact = exact_copy(jobs[i].job, n);
+		struct dcp_rules_config c;
+
+		t_case(jobs[i].what);
+		assert_int_equal(dcp_rules_infer_job(exact, n, &out), jobs[i].want[0] != NULL);
+		free(exact);
+		if (!jobs[i].want[0])
+			continue;
+		assert_int_equal(dcp_rules_config_parse(out.p, out.n, &c, NULL), 0);
+		assert_true(strstr(out.p, "inferred_by_dcpfs") && c.heads == 4 && c.layers &&
+			    c.vocab == 40);
+		for (size_t k = 0; k < DCP_LEN(jobs[i].want) && jobs[i].want[k]; k++)
+			if (!strstr(out.p, jobs[i].want[k]))
+				fail_msg("%s is not in %s", jobs[i].want[k], out.p);
+	}
+}
+
 static void from_composer(void **state)
 {
 	static const char *const leaves[][2] = {
@@ -177,6 +241,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(by_arguments),
 		cmocka_unit_test(damaged_arguments),
+		cmocka_unit_test(by_job),
 		cmocka_unit_test_setup_teardown(from_composer, t_index_setup, t_index_teardown),
 		cmocka_unit_test_setup_teardown(from_nothing, t_index_setup, t_index_teardown),
 	};
