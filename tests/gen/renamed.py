@@ -360,10 +360,10 @@ def qwen3_5(hf, c):
 
 
 def paddle(name, fuse=False, former=False):
-    """Linear weights as [inputs, outputs]. PaddleFormers fuses in experts too, and turns neither lm_head nor routers."""
+    """Linear weights as [inputs, outputs], also those of DeepSeek. PaddleFormers fuses in experts too, and turns neither lm_head nor routers."""
     def convert(hf, c):
         out, (heads, groups, _) = {}, numbers(c)
-        turned = ("_proj.weight", ".w1.weight", ".w2.weight", ".w3.weight") + (() if former else ("lm_head.weight", ".gate.weight", "_gate.weight"))
+        turned = ("_proj.weight", "_with_mqa.weight", ".w1.weight", ".w2.weight", ".w3.weight") + (() if former else ("lm_head.weight", ".gate.weight", "_gate.weight"))
         for key, a in hf.items():
             at, part = key.rsplit(".", 2)[0], key.rsplit(".", 2)[1:]
             if fuse and part[0] in ("q_proj", "k_proj", "v_proj"):
@@ -413,8 +413,8 @@ FORMS = {
     "mixtral": of("megatron-mixtral", stacked=megatron("stacked"), local_dist=local_dist, **ALL) + of("paddle", paddle=paddle("mixtral")),
     "qwen2_moe": of("megatron-moe", **ALL) + of("paddle", paddle=paddle("qwen2_moe", fuse=True)),
     "qwen3_moe": of("megatron-moe", stacked=megatron("stacked"), local_dist=local_dist, **ALL) + of("paddle", paddleformers=paddle("model", True, True)) + of("torchtitan-qwen3", titan=titan(), titan_2025=titan(new=False)),
-    "deepseek_v2": of("megatron-deepseek", **ALL),
-    "deepseek_v3": of("megatron-deepseek", **ALL) + of("torchtitan-deepseek-v3", titan=titan(names=TITAN_MLA), titan_2025=titan(names=TITAN_MLA, new=False)),
+    "deepseek_v2": of("megatron-deepseek", **ALL) + of("paddle", paddle=paddle("deepseek_v2")),
+    "deepseek_v3": of("megatron-deepseek", **ALL) + of("paddle", paddle=paddle("deepseek_v3")) + of("torchtitan-deepseek-v3", titan=titan(names=TITAN_MLA), titan_2025=titan(names=TITAN_MLA, new=False)),
     "gpt2": of("megatron-gpt2", core=gpt2("decoder", GPT_CORE), stacked=gpt2("decoder", GPT_CORE, True), before_core=gpt2("transformer", GPT_OLD))
     + of("paddle-gpt", paddle=paddle_gpt(False), paddle_fused=paddle_gpt(True)),
     "llama4_text": of("torchtitan-llama4", titan=llama4),
