@@ -177,22 +177,23 @@ def order():
 
 
 def mpi():
-    """The same where MPI starts the ranks and says who they are."""
+    """The same where MPI starts the ranks and says who they are; it carries the messages where devices do not."""
     if not shutil.which("mpirun"):
         print("mpi left out: no mpirun")
         return
     env = {**lib.environment(), **ENV, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
            "OMPI_MCA_plm_rsh_agent": "sh", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-    for n, layout, device, by in ((3, "dim1x3", "cuda", BY), (2, "dim1x2", "cuda:0", IPC)):
+    for n, layout, device, by, fails in ((3, "dim1x3", "cuda", BY, ""), (2, "dim1x2", "cuda:0", IPC, ""),
+                                         (2, "dim1x2", "cuda:0", "cuIpcGetMemHandle: CUDA_ERROR_LAUNCH_FAILED", "cuIpcGetMemHandle:0:719")):
         case(f"mpirun, {n} ranks, {layout}{by}")
         done = subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n), os.path.abspath(lib.PROGRAM), "load",
                                str(lib.GOLDEN / "hf-llama" / "ckpt"), "--comm", "mpi", "--layout", layout, "--exchange", "all",
-                               "--device", device, "--check", "--json"], env=env, capture_output=True, text=True, timeout=lib.PATIENCE, check=False)
+                               "--device", device, "--check", "--json"], env={**env, "FAKE_CUDA_FAIL": fails}, capture_output=True, text=True, timeout=lib.PATIENCE, check=False)
         if done.returncode and "libdcpload-mpi.so" in done.stderr:
             print("mpi left out: the module was not built")
             return
         got = json.loads(done.stdout) if check(done.returncode == 0, done.stderr) else None
-        check(got and got["comm"] == "mpi" and got["exchange_why"].endswith(by), f"{got and got['exchange_why']}")
+        check(got and (got["comm"], got["exchange"]) == ("mpi", "all") and got["exchange_why"].endswith(by), f"{got and got['exchange_why']}")
 
 
 def killed(device="cuda"):

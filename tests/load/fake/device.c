@@ -145,7 +145,7 @@ unsigned fake_forget(void *p, bool device)
 /* ---- memory that processes share ---- */
 
 struct ticket {
-	int pid, fd, device;
+	int pid, fd, device, zero;
 	size_t n, at; /* bytes; where its users are */
 };
 
@@ -182,7 +182,7 @@ unsigned fake_share(void *p, struct load_cuda_ipc_handle *handle)
 		size_t at = (r->n + 4095) / 4096 * 4096;
 
 		if (r->users || become_file(r, at)) {
-			struct ticket t = { getpid(), r->fd, r->device, r->n, at };
+			struct ticket t = { getpid(), r->fd, r->device, 0, r->n, at };
 
 			memcpy(handle, &t, sizeof(t));
 			code = 0;
