@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -213,7 +214,27 @@ class SafeOpen(unittest.TestCase):
             self.assertEqual((s.get_shape(), s.get_dtype()), ([131, 22], "BF16"))
             np.testing.assert_array_equal(s[3:9, ::-2], f.get_tensor(KEY)[3:9, ::-2])
             self.assertRaises(KeyError, f.get_tensor, "nothing")
+            for index in ([5, -1], (slice(2), np.array([3, 0]))):
+                np.testing.assert_array_equal(s[index], f.get_tensor(KEY)[index])
+            every = f.get_tensors()
+            self.assertEqual(list(every), f.offset_keys())
+            np.testing.assert_array_equal(every[KEY], f.get_tensor(KEY))
+        for closed in (f.keys, f.offset_keys, f.get_tensors, f.metadata, lambda: f.get_tensor(KEY), lambda: s[0]):
+            self.assertRaisesRegex(ValueError, "is closed", closed)
         self.assertRaises(ValueError, dcpfs.safe_open, SOURCE, framework="tf")
+        self.assertRaises(ValueError, dcpfs.safe_open, SOURCE, "np", backend="zip")
+        self.assertRaises(FileNotFoundError, dcpfs.safe_open, "/no/such/file", "np", backend="pread")
+
+    def test_metadata(self):
+        """What a file of safetensors says of itself."""
+        with tempfile.TemporaryDirectory() as scratch:
+            own = {"format": "pt", "q": 'a "quoted" \u00e9', "n": ""}
+            header = json.dumps({"__metadata__": own, "w": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}).encode()
+            file = f"{scratch}/x.safetensors"
+            with open(file, "wb") as f:
+                f.write(len(header).to_bytes(8, "little") + header)
+            with dcpfs.safe_open(file, "np", cache="") as f:
+                self.assertEqual(f.metadata(), own)
 
     def test_original(self):
         """The same as safetensors itself gives."""
@@ -231,6 +252,8 @@ class SafeOpen(unittest.TestCase):
                 continue
             with theirs, dcpfs.safe_open(path) as ours:
                 self.assertEqual(ours.keys(), sorted(theirs.keys()))
+                if theirs.metadata():
+                    self.assertEqual(ours.metadata(), theirs.metadata())
                 for key in ours.keys():
                     a, b = theirs.get_slice(key), ours.get_slice(key)
                     self.assertEqual((a.get_shape(), a.get_dtype()), (b.get_shape(), b.get_dtype()))

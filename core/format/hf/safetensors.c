@@ -22,7 +22,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/base/err.h"
+#include "core/base/jsonw.h"
 #include "core/base/log.h"
 #include "core/format/formats.h"
 #include "core/format/hf/extras.h"
@@ -125,6 +127,27 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 
 /* ---- load ---- */
 
+/* __metadata__ of the first file that has any, as JSON. */
+static int emit_metadata(struct dcp_hf *h)
+{
+	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
+	const struct dcp_safetensors *st = NULL;
+	struct dcp_jsonw w;
+
+	for (size_t i = 0; !st && i < h->nfiles; i++)
+		st = h->files[i].header.nmeta ? &h->files[i].header : NULL;
+	if (!st)
+		return 0;
+	dcp_jsonw_init(&w, &json, false);
+	dcp_jsonw_object(&w);
+	for (size_t i = 0; i < st->nmeta; i++)
+		dcp_jsonw_put_str(&w, st->meta[2 * i], st->meta[2 * i + 1]);
+	dcp_jsonw_end(&w);
+	return dcp_jsonw_error(&w) < 0
+		       ? dcp_jsonw_error(&w)
+		       : h->in->sink->meta(h->in->sink->ctx, "metadata", json.p);
+}
+
 static int emit_facts(struct dcp_hf *h)
 {
 	const struct dcp_sink *sink = h->in->sink;
@@ -134,6 +157,8 @@ static int emit_facts(struct dcp_hf *h)
 	snprintf(text, sizeof(text), "%zu", h->nfiles);
 	if (rc == 0)
 		rc = sink->meta(sink->ctx, "world_files", text);
+	if (rc == 0)
+		rc = emit_metadata(h);
 	for (size_t i = 0; i < h->nsets && rc == 0; i++)
 		if (dcp_hf_variant(h->sets[i].name))
 			rc = sink->meta(sink->ctx, "variant", dcp_hf_variant(h->sets[i].name));

@@ -31,6 +31,10 @@ def text_of(rules: str) -> str:
         return f.read() + "\n"
 
 
+class NotThere(DcpfsError, FileNotFoundError):
+    """There is no such checkpoint, or not that version of it."""
+
+
 class Handle:
     """What dcpload_open() gave; calls with it are made one at a time, under _lock. Arguments as dcpfs.open()."""
 
@@ -52,7 +56,10 @@ class Handle:
                         None if device is None else encoded(str(device), "a device"),
                         None if rules is None else encoded(text_of(rules), "rules"),
                         None if assets is None else encoded(os.fspath(assets), "a path"))
-        call("open", comm.pointer if comm else None, encoded(self.source, "a path"), byref(config), byref(self._handle))
+        try:
+            call("open", comm.pointer if comm else None, encoded(self.source, "a path"), byref(config), byref(self._handle))
+        except DcpfsError as e:
+            raise (NotThere(e.code, e.text, e.rank) if e.code == errno.ENOENT else e) from None
 
     @property
     def handle(self) -> c_void_p:

@@ -39,8 +39,8 @@ def region(index: Any, shape: tuple[int, ...]) -> Region:
                 first, step = (every[-1] if count else 0), -step
             out.append(count)
         else:
-            if isinstance(w, bool):
-                raise TypeError("a tensor of a checkpoint is indexed by integers, slices, ... and None, not by truth")
+            if isinstance(w, bool) or bool(getattr(w, "shape", False)):
+                raise TypeError("a tensor of a checkpoint is indexed by integers, slices, ... and None, not by truth or arrays")
             i = operator.index(w)
             if not -n <= i < n:
                 raise IndexError(f"index {i} is outside of dimension {d}, which has {n} elements")
