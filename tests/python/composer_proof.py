@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import pprint
 import shutil
 import subprocess
 import sys
@@ -61,7 +62,13 @@ class Store(ObjectStore):
 
 class Losses(Callback):
     def __init__(self):
-        self.seen = []
+        self.seen, self.held = [], ""
+
+    def state_dict(self):
+        return {"pair": (torch.full((2,), float(len(self.seen))), 1), "ints": {3: torch.ones(1), 0: (5, torch.zeros(1))}, "none": {}}
+
+    def load_state_dict(self, state):
+        self.held = pprint.pformat(state)
 
     def batch_end(self, state, logger):
         self.seen.append(float(state.loss.detach()))
@@ -116,7 +123,7 @@ def run(by, folder, sharded, seed, how):
         t.save_checkpoint(f"{folder}/mid.{ext}")
     dist.barrier()
     t.close()
-    return {"losses": losses.seen, "at load": at_load, "end": digest(t.state), "said": said}
+    return {"losses": losses.seen, "at load": at_load, "end": digest(t.state), "said": said, "held": losses.held}
 
 
 def load_memory(f, *args, **kwargs):

@@ -57,7 +57,7 @@ def step20():
 
 
 class Trees(unittest.TestCase):
-    """A checkpoint as what was saved: nested dicts, and lists where the paths can only be a list's."""
+    """A checkpoint as what was saved: nested dicts and lists, as the format says, or where the paths can only be a list's."""
 
     def test_composer(self):
         with dcpfs.open(f"{golden('composer')[0]}/tiny-run/checkpoints/ep1-ba4-rank0.pt", cache="") as ck:
@@ -81,7 +81,28 @@ class Trees(unittest.TestCase):
                  ({"state": {"0": {"step": 1}, "3": {}}, "param_groups": {"0": {}}}, {"state": {0: {"step": 1}, 3: {}}, "param_groups": [{}]})]
         for given, expected in cases:
             with self.subTest(given):
-                self.assertEqual(tree._listed(given), expected)
+                self.assertEqual(tree._shaped(self.nodes(given), (), {}, True), expected)
+
+    def test_known(self):
+        """What the format says of a container, which paths do not."""
+        two, state = {"0": "a", "1": "b"}, {"0": {"step": 1}}
+        cases = [({"x": two}, "list\tx", {"x": ["a", "b"]}), ({"x": two}, "tuple\tx", {"x": ("a", "b")}), ({"x": two}, "dict\tx", {"x": two}),
+                 ({"x": two}, "keys\tx", {"x": {0: "a", 1: "b"}}), ({"x": {"1": "b"}}, "list\tx", {"x": [None, "b"]}),
+                 ({"x": {"1000000000": "b"}}, "list\tx", {"x": {"1000000000": "b"}}), (two, "keys", {0: "a", 1: "b"}), (two, "tuple", ("a", "b")),
+                 ({"(0, 'a')": 1, "None": 2, "w": 3, "(" * 4000: 4}, "keys", {(0, "a"): 1, None: 2, "w": 3, "(" * 4000: 4}),
+                 ({"state": state, "param_groups": {}}, "dict\tstate", {"state": {0: {"step": 1}}, "param_groups": {}})]
+        for given, line, expected in cases:
+            with self.subTest(line, given=given):
+                ck = unittest.mock.Mock(fact=lambda name: line + "\n")
+                self.assertEqual(tree._shaped(self.nodes(given), (), tree.classes(ck), True), expected)
+
+        with step20() as ck:
+            path = tree.indexed(ck)
+            self.assertEqual([path(k) for k in ("train.nested.0.t", "optimizer.param_groups.0.betas")],
+                             [("train", "nested", 0, "t"), ("optimizer", "param_groups", 0, "betas")])
+
+    def nodes(self, value):
+        return tree.Node((k, self.nodes(v)) for k, v in value.items()) if isinstance(value, dict) else value
 
 
 class Rules(unittest.TestCase):

@@ -261,7 +261,8 @@ def files(rank, world, way, path):
              "list": [torch.arange(3), {"n": 1, "e": [(), 1]}],
              "size": (torch.Size([4]), [torch.float16, torch.device("cuda", 1)]), "sets": ({3, (4, b"5")}, frozenset({"x"})), "plain": [(1, [2.5, (None, True)]), range(3), 1 - 2j, slice(1, None), "text", 2 ** 90],
              "numpy": [np.float64(1.5), (np.int8(-3), np.bool_(True))], "array": (np.arange(4, dtype="f4").reshape(2, 2), bytearray(b"ab")),
-             "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}
+             "ints": {0: {"e": torch.ones(1)}, 5: 2}, "texts": {"0": torch.ones(1), "1": 3}, "keys": {(0, "a"): torch.ones(1), None: 1, "w": 2, -1: 3},
+             "none": {}, "sgd": torch.optim.SGD([torch.ones(1)]).state_dict(), "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}
     torch.save(state, path)
     for mmap in (False, True):
         ours, theirs = dcpfs.torch.load(path, mmap=mmap, cache=""), torch.load(path, weights_only=False, mmap=mmap)
@@ -271,7 +272,33 @@ def files(rank, world, way, path):
         exactly(ours["w"][1:], torch.load(path, weights_only=False)["w"][1:], "w")
         del ours, theirs
         gc.collect()
+    for root in [torch.ones(2), {"x": 1}], (torch.ones(1), 2), torch.ones(3), 5, {}, {3: torch.ones(1)}:
+        torch.save(root, path)
+        exactly(dcpfs.torch.load(path, cache=""), torch.load(path), str(root))
+    nested(path + "-dcp")
     return len(state)
+
+
+def nested(path):
+    """Tuples that hold tensors; dicts whose keys look like indices; parts of a list."""
+    def saved(n):
+        return {"pair": (torch.full((2,), n), 3 * n), "list": [torch.full((1,), n), [torch.full((2,), n), n]], "texts": {"0": torch.full((2,), n)},
+                "optim": {"state": {0: {"e": torch.full((1,), n)}}, "param_groups": [{"params": [0], "lr": n}]}}
+
+    dcp.save(saved(2), checkpoint_id=path)
+    for reader in {"checkpoint_id": path}, {"storage_reader": dcpfs.torch.Reader(path, cache="")}:
+        theirs = saved(0)
+        dcp.load(theirs, **reader)
+        exactly(theirs, saved(2), str(reader))
+        for keys in None, "texts", {"optim.state.0", "pair"}:
+            theirs = dcp.state_dict_loader._load_state_dict_from_keys(keys, checkpoint_id=path)
+            exactly(dcp.state_dict_loader._load_state_dict_from_keys(keys, **reader), theirs, str(keys))
+            exactly(dcpfs.torch._load_state_dict_from_keys(keys, cache="", **reader), theirs, str(keys))
+    ours = saved(0)
+    dcpfs.torch.load_state_dict(ours, path, cache="")
+    exactly(ours, saved(2), "ours")
+    exactly(dcpfs.torch.load(path, cache=""), saved(2), "loaded")
+    exactly(dcpfs.torch._load_state_dict_from_keys("list.1", checkpoint_id=path, cache=""), {"list": [None, saved(2)["list"][1]]}, "part")
 
 
 def device():

@@ -28,6 +28,7 @@ struct emitter {
 	const struct dcp_torch *t;
 	struct dcp_copies shards;
 	struct dcp_intern emitted; /* keys, when there are several files */
+	struct dcp_buf containers; /* the first file's */
 	size_t nbroken;
 	struct dcp_err broken; /* of the first file that cannot be read */
 	struct dcp_err *err;
@@ -81,7 +82,12 @@ static int emit_file(struct emitter *w, struct dcp_err *why)
 {
 	const struct dcp_load *in = w->in;
 	struct dcp_tstate s = {
-		.sink = in->sink, .lists = true, .take = on_take, .shard = on_shard, .ctx = w
+		.sink = in->sink,
+		.lists = true,
+		.take = on_take,
+		.shard = on_shard,
+		.ctx = w,
+		.containers = w->at ? NULL : &w->containers,
 	};
 	struct dcp_torch *t = NULL;
 	struct dcp_input input;
@@ -192,6 +198,9 @@ int dcp_composer_emit_files(const struct dcp_load *in, const struct dcp_composer
 	snprintf(count, sizeof(count), "%zu", n);
 	if (rc == 0 && n > 1)
 		rc = in->sink->meta(in->sink->ctx, "ranks", count);
+	if (rc == 0 && w.containers.n)
+		rc = in->sink->meta(in->sink->ctx, "containers", w.containers.p);
+	dcp_buf_finish(&w.containers);
 	dcp_copies_finish(&w.shards);
 	dcp_intern_finish(&w.emitted);
 	return rc;

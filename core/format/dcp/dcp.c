@@ -148,6 +148,17 @@ static int emit_facts(const struct dcp_tdcp *d)
 	return rc;
 }
 
+static int emit_containers(struct dcp_tdcp_emitter *w)
+{
+	struct dcp_buf *b = &w->containers;
+
+	for (uint32_t i = 0; i < w->m->containers.n; i++)
+		dcp_buf_printf(b, "%s\n", dcp_intern_text(&w->m->containers, i));
+	if (dcp_buf_error(b))
+		return dcp_tdcp_no_memory(w);
+	return b->n ? emit_fact(w->sink, "containers", b->p) : 0;
+}
+
 static int emit_key(struct dcp_tdcp_emitter *w, uint32_t key)
 {
 	uint32_t at = w->m->keys[key].entry;
@@ -196,6 +207,8 @@ int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 			rc = dcp_tdcp_emit_lost_shards(&w);
 		if (rc == 0)
 			rc = emit_facts(d);
+		if (rc == 0)
+			rc = emit_containers(&w);
 	} else {
 		rc = dcp_tdcp_no_memory(&w);
 	}

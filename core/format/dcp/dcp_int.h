@@ -37,6 +37,7 @@ struct dcp_tdcp_emitter {
 	uint64_t plain[512]; /* kinds of items that were found to be tensors; by hash */
 	unsigned misses;     /* items that were to be looked at and could not */
 	struct dcp_buf path_text, path_ptrs;
+	struct dcp_buf containers; /* of byte items */
 	/* of the key at hand, kept for the next one */
 	struct dcp_buf dims, chunks, places, pieces, blocks;
 };

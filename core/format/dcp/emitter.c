@@ -35,6 +35,7 @@ void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w)
 	free(w->emitted);
 	dcp_buf_finish(&w->path_text);
 	dcp_buf_finish(&w->path_ptrs);
+	dcp_buf_finish(&w->containers);
 	dcp_buf_finish(&w->dims);
 	dcp_buf_finish(&w->chunks);
 	dcp_buf_finish(&w->places);

@@ -26,6 +26,7 @@ void dcp_tmeta_finish(struct dcp_tmeta *m)
 	dcp_intern_finish(&m->files);
 	dcp_intern_finish(&m->dtypes);
 	dcp_intern_finish(&m->errors);
+	dcp_intern_finish(&m->containers);
 	dcp_buf_finish(&m->entries);
 	dcp_buf_finish(&m->records);
 	dcp_buf_finish(&m->paths);

@@ -52,7 +52,8 @@ struct dcp_tmeta {
 	struct dcp_buf entries, records, paths; /* first byte unused, so that 0 is nowhere */
 	uint32_t *by_key;                       /* where each record starts, by key, stable */
 	uint64_t nrecords, norphans;            /* orphans: records of keys without entry */
-	struct dcp_buf ends; /* uint64_t per file read: records.n when it was done */
+	struct dcp_intern containers; /* lines as struct dcp_walk has them; 64 KiB or so */
+	struct dcp_buf ends;          /* uint64_t per file read: records.n when it was done */
 	uint32_t nread;
 	char save_id[64], version[32]; /* "": not said */
 

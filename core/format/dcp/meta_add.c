@@ -24,6 +24,7 @@
  * bytes.
  */
 enum { PER_BYTE = 2, TEXT = 16, SPARE = 1 << 20 };
+enum { MAX_CONTAINERS = 1 << 16, MAX_DEPTH = 16, MAX_LINE = 1024 };
 
 void dcp_tmeta_begin(struct dcp_tmeta *m, uint64_t size)
 {
@@ -346,6 +347,36 @@ static bool pay_path(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
 	return pay(m, cost);
 }
 
+/* Component @n is a key of the mapping, or the index of the list, at @item[0..n): a line as struct dcp_walk has them. */
+static int add_container(struct dcp_tmeta *m, const struct dcp_pv *item, size_t n)
+{
+	struct dcp_buf *b = &m->scratch;
+	const struct dcp_pv *key = &item[n];
+	bool list = key->type == DCP_PV_INT;
+	uint32_t number;
+
+	if (m->containers.text.n > MAX_CONTAINERS ||
+	    !(list || (key->type == DCP_PV_STR && key->node->n && key->node->data[0] >= '0' &&
+		       key->node->data[0] <= '9')))
+		return 0;
+	dcp_buf_reset(b);
+	dcp_buf_str(b, list ? "list" : "dict");
+	for (size_t i = 0; i < n && b->n <= MAX_LINE; i++) {
+		size_t at = b->n + 1;
+
+		dcp_buf_str(b, "\t");
+		if (!dcp_tfield_component(b, item[i]) ||
+		    (b->n > at && (memchr(b->p + at, '\t', b->n - at) ||
+				   memchr(b->p + at, '\n', b->n - at))))
+			return 0;
+	}
+	if (dcp_buf_error(b))
+		return -ENOMEM;
+	if (b->n > MAX_LINE)
+		return 0;
+	return dcp_intern_add(&m->containers, b->p, b->n, m->containers.n - 1, &number);
+}
+
 /* Both forms are built behind each other in scratch; the short one is kept if it holds. */
 int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dcp_err *err)
 {
@@ -366,6 +397,10 @@ int dcp_tmeta_add_path(void *meta, struct dcp_pv key, struct dcp_pv v, struct dc
 		return 0; /* its own path, or none worth the name */
 	if (!pay_path(m, item, n))
 		return too_dear(err);
+	for (size_t i = 1; i < DCP_MIN(n, (size_t)MAX_DEPTH) && rc >= 0; i++)
+		rc = add_container(m, item, i);
+	if (rc < 0)
+		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for planner_data");
 	text = dcp_intern_text(&m->names, number);
 	dcp_buf_varint(&m->paths, 1 + (uint64_t)n);
 	for (size_t i = 0; i < n && joined; i++) {

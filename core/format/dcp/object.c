@@ -93,6 +93,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 		.nprefix = npath,
 		.base = r->off,
 		.skip = leaf ? NULL : is_stored, /* the stored key is its own */
+		.containers = &w->containers,
 		.ctx = w,
 	};
 	const char *name = w->m->files.n ? dcp_intern_text(&w->m->files, r->file) : "";

@@ -67,8 +67,8 @@ static bool begins(const uint8_t *head, size_t n)
 	       (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "\x80\2\x8a\nl\xfc", 6) == 0);
 }
 
-/* @tuples: keys of those that are opened are added. */
-static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf *tuples,
+/* @containers: gets the classes of those that are opened. */
+static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf *containers,
 		     struct dcp_err *err)
 {
 	char stem[DCP_GROUP_MAX];
@@ -87,7 +87,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 		s.t = t;
 		s.lists = dcp_composer_is_state(t);
 		s.tuples = !s.lists;
-		s.tuple_keys = tuples;
+		s.containers = containers;
 		if (s.lists)
 			rc = in->sink->meta(in->sink->ctx, "lists", "opened");
 		if (rc == 0)
@@ -102,14 +102,14 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
-	dcp_auto_buf struct dcp_buf tuples = DCP_BUF_INIT;
+	dcp_auto_buf struct dcp_buf containers = DCP_BUF_INIT;
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < in->dir->n; i++)
 		if (!in->dir->entries[i].is_dir && is_ours(in->dir, in->dir->entries[i].name))
-			rc = emit_file(in, in->dir->entries[i].name, &tuples, err);
-	if (rc == 0 && tuples.n && !in->is_part)
-		rc = in->sink->meta(in->sink->ctx, "tuples", tuples.p);
+			rc = emit_file(in, in->dir->entries[i].name, &containers, err);
+	if (rc == 0 && containers.n && !in->is_part)
+		rc = in->sink->meta(in->sink->ctx, "containers", containers.p);
 	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "torch");
 }
 

@@ -246,7 +246,7 @@ static int walk(struct emitter *w)
 		.how = DCP_WALK_INSIDE | (s->tuples ? DCP_WALK_TUPLES : 0) |
 		       (s->lists ? DCP_WALK_LISTS : 0),
 		.take = on_take,
-		.tuples = s->tuple_keys,
+		.containers = w->tensors_only ? NULL : s->containers,
 	};
 	int rc = dcp_pyjson_walk_with(s->t, root_of(s), &how, on_leaf, w);
 

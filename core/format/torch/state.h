@@ -39,7 +39,7 @@ struct dcp_tstate {
 	/* The key of a stream that is one value, with no mapping around it; NULL: "". */
 	const char *whole;
 	bool tuples;                /* tuples are opened like lists, not only looked into */
-	struct dcp_buf *tuple_keys; /* may be NULL: gets the keys of those, a line each */
+	struct dcp_buf *containers; /* may be NULL: gets their classes (struct dcp_walk) */
 	/* Open every list (core/parse/pyjson/pyjson.h). */
 	bool lists;
 	/* May be NULL. Called with each leaf first; 1: emitted elsewhere; 0: not; negative: stop. */

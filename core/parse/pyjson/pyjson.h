@@ -111,9 +111,18 @@ struct dcp_walk {
 	/* May be NULL. Called with each leaf before it is examined; is_tensor is not set. 1: the
 	 * leaf is handled; 0: go on as usual; negative: stop. */
 	dcp_leaf_fn take;
-	/* May be NULL. Gets the key of each tuple that was opened, a line each; not those with a newline in them,
-	 * nor those after the first MiB. */
-	struct dcp_buf *tuples;
+	/*
+	 * May be NULL. Gets a line for each opened container of which paths do not tell the class: its class and the
+	 * components of its path, with tabs between; none of those with a tab or newline in them. After 64 KiB there
+	 * are no more, and they are too long for a fact.
+	 *
+	 *	list	optim	param_groups
+	 *	tuple	pair
+	 *	dict	model		an empty mapping, or keys that are text begin with digits
+	 *	keys	optim	state	keys are not text: as Python's str() spells them; those that are are words
+	 *	leaf			the root is not opened
+	 */
+	struct dcp_buf *containers;
 };
 int dcp_pyjson_walk_with(const struct dcp_torch *t, struct dcp_pv root,
 			 const struct dcp_walk *how, dcp_leaf_fn fn, void *ctx);

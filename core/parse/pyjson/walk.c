@@ -8,7 +8,7 @@
 #include "core/parse/pyjson/pyjson_int.h"
 #include "core/parse/torch/torch.h"
 
-enum { MAX_TUPLES = 1 << 20 }; /* bytes of their keys; those after are not noted */
+enum { MAX_NOTED = 1 << 16 }; /* bytes of notes, as a fact may have; those after are not made */
 
 struct walk {
 	const struct dcp_pystream *s;
@@ -17,7 +17,7 @@ struct walk {
 	uint64_t visits, max_visits;
 	unsigned how;
 	dcp_leaf_fn take;
-	struct dcp_buf *tuples;
+	struct dcp_buf *containers;
 	dcp_leaf_fn fn;
 	void *ctx;
 };
@@ -363,20 +363,40 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 	return r ? r : emit(w, v, false, false);
 }
 
-static int note_tuple(struct walk *w)
+/* What the path of its values does not tell of a mapping with @n keys; NULL: nothing. */
+static const char *mapping_class(const struct dcp_pv *kv, size_t n)
 {
-	const char *key;
+	size_t others = 0, digits = 0, words = 0;
 
-	if (w->tuples->n >= MAX_TUPLES)
-		return 0;
-	key = dcp_pyjson_path_key(&w->path, w->path.n);
-	if (!key)
-		return -ENOMEM;
-	if (*key && !strchr(key, '\n')) {
-		dcp_buf_str(w->tuples, key);
-		dcp_buf_add(w->tuples, "\n", 1);
+	for (size_t i = 0; i < n; i++) {
+		const struct dcp_pv *key = &kv[2 * i];
+		char c = '0';
+
+		if (key->type == DCP_PV_STR)
+			c = key->node->n ? key->node->data[0] : ' ';
+		others += key->type != DCP_PV_STR;
+		digits += key->type == DCP_PV_STR && c >= '0' && c <= '9';
+		words += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 	}
-	return dcp_buf_error(w->tuples);
+	if (others)
+		return others + words == n ? "keys" : NULL;
+	return digits == n ? "dict" : NULL;
+}
+
+static int note(struct walk *w, const char *what)
+{
+	struct dcp_buf *b = w->containers;
+
+	if (!b || !what || b->n > MAX_NOTED)
+		return 0;
+	for (size_t i = 0; i < w->path.n; i++)
+		if (strpbrk(w->path.part[i], "\t\n"))
+			return 0;
+	dcp_buf_str(b, what);
+	for (size_t i = 0; i < w->path.n; i++)
+		dcp_buf_printf(b, "\t%s", w->path.part[i]);
+	dcp_buf_str(b, "\n");
+	return dcp_buf_error(b);
 }
 
 static int walk(struct walk *w, struct dcp_pv v)
@@ -399,12 +419,16 @@ static int walk(struct walk *w, struct dcp_pv v)
 		open = list_is_open(w, v, 0);
 	if (open < 0)
 		return open;
-	if (!open)
-		return walk_leaf(w, v);
+	if (!open) {
+		r = w->path.n ? 0 : note(w, "leaf");
+		return r < 0 ? r : walk_leaf(w, v);
+	}
 	if (w->trail.n == DCP_PYJSON_MAX_DEPTH)
 		return -E2BIG;
-	if (v.type == DCP_PV_TUPLE && w->tuples)
-		r = note_tuple(w);
+	if (w->containers)
+		r = note(w, mapping                 ? mapping_class(in, n)
+			    : v.type == DCP_PV_LIST ? "list"
+						    : "tuple");
 	if (r < 0)
 		return r;
 	enter(w, v);
@@ -430,7 +454,7 @@ static int walk_stream(const struct dcp_pystream *s, struct dcp_pv root,
 	w->max_visits = DCP_PYJSON_VISITS_OF(s);
 	w->how = how->how;
 	w->take = how->take;
-	w->tuples = how->tuples;
+	w->containers = how->containers;
 	w->fn = fn;
 	w->ctx = ctx;
 	r = dcp_pyjson_path_init(&w->path, how->prefix, how->nprefix);

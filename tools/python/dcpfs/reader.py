@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from . import tree
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
 from .dtype import of_torch, torch_dtype
@@ -23,8 +24,13 @@ CALLED = {"torch.dtype": lambda name: getattr(torch, name, name), "torch.device"
 
 
 def leaf(ck: Checkpoint, key: str) -> Any:
-    """An object as torch.load() would give it. KeyError, DcpfsError."""
+    """An object as torch.load() would give it, but for tensors in it. KeyError, DcpfsError."""
     return ck.objects.made(key, NAMED, CALLED)
+
+
+def whole(ck: Checkpoint, key: str) -> Any:
+    """An object as torch.load() would give it; tensors in it are read, by this process alone. KeyError, DcpfsError."""
+    return tree.filled(tree.leafs(leaf(ck, key)), lambda inside: ck[inside].torch())
 
 
 class Reader(StorageReader):
@@ -34,13 +40,13 @@ class Reader(StorageReader):
 
     def __init__(self, path: Union[str, os.PathLike[str]], version: Optional[str] = "latest", **how: Any) -> None:
         super().__init__()
-        self.path, self._version, self._how = path, version, how
+        self.path, self.version, self.how = path, version, how
         self._ck: Optional[Checkpoint] = None
 
     @property
     def checkpoint(self) -> Checkpoint:
         if self._ck is None:
-            self._ck = Checkpoint(self.path, self._version, **self._how)
+            self._ck = Checkpoint(self.path, self.version, **self.how)
         return self._ck
 
     def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
@@ -49,8 +55,12 @@ class Reader(StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> md.Metadata:
         """Tensors and objects. DcpfsError: the checkpoint cannot be opened."""
-        ck, entries = self.checkpoint, dict[str, md.STORAGE_TYPES]()
+        ck, entries, path = self.checkpoint, dict[str, md.STORAGE_TYPES](), tree.indexed(self.checkpoint)
+        objects = {ck.path(key) for key in ck.objects}
         for key in ck:
+            words = ck.path(key)
+            if any(words[:n] in objects for n in range(1, len(words))):
+                continue  # a part of an object
             try:
                 t = ck[key]
                 properties = md.TensorProperties(dtype=torch_dtype(t.dtype))
@@ -61,7 +71,7 @@ class Reader(StorageReader):
             entries[key] = md.TensorStorageMetadata(properties=properties, size=size, chunks=[chunk])
         for key in ck.objects:
             entries.setdefault(key, md.BytesStorageMetadata())
-        return md.Metadata(state_dict_metadata=entries, planner_data={key: ck.path(key) for key in entries})
+        return md.Metadata(state_dict_metadata=entries, planner_data={key: path(key) for key in entries})
 
     def set_up_storage_reader(self, metadata: md.Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         pass
@@ -77,7 +87,7 @@ class Reader(StorageReader):
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 data = io.BytesIO()
-                torch.save(leaf(ck, item.storage_index.fqn), data)
+                torch.save(whole(ck, item.storage_index.fqn), data)
                 data.seek(0)
                 planner.load_bytes(item, data)
                 continue

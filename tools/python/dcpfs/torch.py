@@ -28,7 +28,7 @@ from .group import group
 from .load import after, target
 from .objects import foreign
 from .plan import Plan
-from .reader import Reader, leaf
+from .reader import Reader, leaf, whole
 from .regions import regions
 from .save import Saving, save
 from .writer import Writer
@@ -93,27 +93,30 @@ def save_state_dict(state_dict: dict[str, Any], path: Source, process_group: Any
 
 
 def load(path: Source, map_location: Any = None, *, weights_only: bool = True, mmap: Optional[bool] = None,
-         version: Optional[str] = "latest", **how: Any) -> dict[str, Any]:
-    """All of a checkpoint as torch.load() would give it: nested dicts and lists, with tensors and Python data; nothing is
-    unpickled. Lists and dicts that hold tensors are told apart by their keys (dcpfs.tree.skeleton); objects of unknown classes become dicts
-    with what is known of them.
+         version: Optional[str] = "latest", **how: Any) -> Any:
+    """All of a checkpoint as torch.load() would give it: nested dicts and lists (dcpfs.tree.skeleton), with tensors and Python
+    data; nothing is unpickled. Objects of unknown classes become dicts with what is known of them.
 
     map_location: a device, or its name; a dict such as {"cpu": "cuda:0"}; a function of a storage and "cpu". How tensors
     were placed when they were saved does not matter. mmap: True maps tensors whose bytes are one aligned run in a file, as Tensor.mapped()
     does, and reads the others; memory grows with what is used. weights_only changes nothing: classes are never made.
     DcpfsError: something cannot be read."""
     with Checkpoint(path, version, **how) as ck:
-        return dict(read(ck, tree.skeleton(ck, lambda key: leaf(ck, key)), map_location, bool(mmap)))
+        return read(ck, tree.skeleton(ck, lambda key: leaf(ck, key)), map_location, bool(mmap))
 
 
 def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, checkpoint_id: Optional[Source] = None,
-                               storage_reader: Optional[Reader] = None, process_group: Any = None,
-                               **how: Any) -> dict[str, Any]:
+                               storage_reader: Any = None, process_group: Any = None, **how: Any) -> dict[str, Any]:
     """As torch's function of this name: a new state dict of whole tensors and objects, of the keys given and those below
-    them; nested as the framework nests them."""
+    them; nested as the framework nests them. storage_reader: a Reader, or torch's FileSystemReader. RuntimeError: neither it nor
+    checkpoint_id is given. DcpfsError."""
     wanted = None if keys is None else {keys} if isinstance(keys, str) else set(keys)
     comm = group(process_group)
-    source = checkpoint_id if checkpoint_id is not None else storage_reader.path if storage_reader else ""
+    if checkpoint_id is None and storage_reader is None:
+        raise RuntimeError("checkpoint_id or storage_reader must say where the checkpoint is")
+    source = checkpoint_id if checkpoint_id is not None else storage_reader.path
+    if isinstance(storage_reader, Reader):
+        how = {"version": storage_reader.version, **storage_reader.how, **how}
     with Checkpoint(source, comm=comm, **how) as ck:
         def asked(key: str) -> bool:
             words = ck.path(key)
@@ -217,10 +220,10 @@ def _object(ck: Checkpoint, name: str, objects: list[str]) -> Any:
             return ck[name].torch()
         if not objects:
             objects.extend(ck.objects)
-        items = tree.opened(ck, name, objects, lambda key: leaf(ck, key))
+        items = tree.opened(ck, name, objects, lambda key: whole(ck, key))
         if items is not None:
             return items
-    value = leaf(ck, name)
+    value = whole(ck, name)
     kind = foreign(value)
     if kind:
         raise DcpfsError(errno.EBADMSG, f"{name} is a {kind}, which only unpickling could make again")

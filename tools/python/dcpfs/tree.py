@@ -2,9 +2,12 @@
 """All of a checkpoint as the nested dicts and lists that were saved."""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, NamedTuple
+import ast
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
 
 from .checkpoint import Checkpoint
+
+MISSING = 1 << 16  # items of a list that may be absent: they become None
 
 
 class Leaf(NamedTuple):
@@ -13,31 +16,60 @@ class Leaf(NamedTuple):
     key: str
 
 
-def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Callable[[str], bool] = lambda key: True) -> dict[Any, Any]:
+class Node(dict[Any, Any]):
+    """A container that the checkpoint has as its items, by the components of their paths; a dict that is a leaf is none."""
+
+
+Classes = dict[tuple[str, ...], str]
+
+
+def classes(ck: Checkpoint) -> Classes:
+    """What the format says of containers, by path: "list", "tuple", "dict", "keys" (a dict whose keys are no text), "leaf"."""
+    lines = (line.split("\t") for line in (ck.fact("containers") or "").split("\n") if line)
+    return {tuple(words): kind for kind, *words in lines}
+
+
+def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callable[[str], bool]] = None) -> Any:
     """The checkpoint, or the keys of it that are asked for, with Leafs for tensors and value(key) for objects.
 
-    Checkpoints keep the path of a key, not what its components index. What has the keys 0, 1, 2, ... becomes a list, or, of a file of
-    torch.save(), the tuple that it was; the state of an optimizer keeps a dict, with integers. Empty dicts are there if the
-    format stores them.
+    Files of torch.save() say what containers were. Elsewhere what has the keys 0, 1, 2, ... becomes a list;
+    torch.distributed.checkpoint tells lists from dicts, whose keys it made text. The state of an optimizer, beside param_groups,
+    is a dict with integers if its keys are some; but if keys are asked for it is as torch gives them.
     """
-    tuples = frozenset((ck.fact("tuples") or "").splitlines())
-    root: dict[Any, Any] = {}
+    known, root = classes(ck), Node()
     for key in filter(asked, ck.objects):
-        _put(root, ck.path(key), _leafs(value(key)))
+        _put(root, ck.path(key), leafs(value(key)))
     for key in filter(asked, ck):
         _put(root, ck.path(key), Leaf(key))
-    return {k: _listed(v, k, tuples) for k, v in root.items()}
+    for path in () if asked else [path for path, kind in known.items() if kind == "dict" and path]:
+        _put(root, path, Node(), empty=True)
+    if known.get(()) == "leaf" and len(root) == 1:
+        return next(iter(root.values()))
+    known.setdefault((), "dict")
+    return _shaped(root, (), known, asked is None)
 
 
 def opened(ck: Checkpoint, name: str, objects: list[str], value: Callable[[str], Any]) -> Any:
     """The object @name that the checkpoint has only as its items (name.0, ...; Composer's lists); None: nor that. objects: keys."""
-    root: dict[Any, Any] = {}
+    root, above = Node(), tuple[str, ...]()
     for key in objects:
         words = ck.path(key) if key.startswith(name + ".") else ()
         at = next((i for i in range(1, len(words)) if ".".join(words[:i]) == name), 0)
         if at:
+            above = words[:at]
             _put(root, words[at:], value(key))
-    return _listed(root) if root else None
+    return _shaped(root, above, classes(ck), True) if root else None
+
+
+def indexed(ck: Checkpoint) -> Callable[[str], tuple[Union[str, int], ...]]:
+    """A function that gives the path of a key as torch has it: with integers where they are indices of lists."""
+    known = classes(ck)
+
+    def path(key: str) -> tuple[Union[str, int], ...]:
+        words = ck.path(key)
+        return tuple(int(w) if i and known.get(words[:i]) in ("list", "tuple") and w.isdecimal() else w for i, w in enumerate(words))
+
+    return path
 
 
 def keys(node: Any) -> Iterator[str]:
@@ -61,30 +93,43 @@ def filled(node: Any, get: Callable[[str], Any]) -> Any:
     return type(node)(filled(v, get) for v in node) if type(node) in (list, tuple) else node
 
 
-def _put(root: dict[Any, Any], path: tuple[str, ...], value: Any) -> None:
+def _put(root: Node, path: tuple[str, ...], value: Any, empty: bool = False) -> None:
+    """empty: what is there stays."""
     node = root
     for word in path[:-1]:
-        node = node.setdefault(word, {})
-        if not isinstance(node, dict):  # an object whose tensors are Leafs in it
+        node = node.setdefault(word, Node())
+        if not isinstance(node, Node):  # an object whose tensors are Leafs in it
             return
-    node[path[-1]] = value
+    if not empty or path[-1] not in node:
+        node[path[-1]] = value
 
 
-def _leafs(value: Any) -> Any:
+def leafs(value: Any) -> Any:
+    """An object with Leafs for the tensors in it."""
     if isinstance(value, dict):
-        return Leaf(value["$tensor"]) if value.keys() == {"$tensor"} else type(value)((k, _leafs(v)) for k, v in value.items())
-    return type(value)(map(_leafs, value)) if type(value) in (list, tuple) else value
+        return Leaf(value["$tensor"]) if value.keys() == {"$tensor"} else type(value)((k, leafs(v)) for k, v in value.items())
+    return type(value)(map(leafs, value)) if type(value) in (list, tuple) else value
 
 
-def _listed(node: Any, at: str = "", tuples: frozenset[str] = frozenset(), indexed: bool = True) -> Any:
-    """@at: its key; tuples: keys of those."""
-    if not isinstance(node, dict) or not node:
+def _shaped(node: Any, path: tuple[str, ...], known: Classes, optimizers: bool, numbered: bool = False) -> Any:
+    """Nodes as what they were. numbered: keys that can be integers are."""
+    if not isinstance(node, Node):
         return node
-    optimizer = "param_groups" in node
-    made = {k: _listed(v, f"{at}.{k}", tuples, not (optimizer and k == "state")) for k, v in node.items()}
-    if not all(isinstance(k, str) and k.isdecimal() and str(int(k)) == k for k in made):
-        return made
-    numbered = {int(k): v for k, v in made.items()}
-    if not indexed or set(numbered) != set(range(len(numbered))):
-        return numbered if not indexed else made
-    return (tuple if at in tuples else list)(numbered[i] for i in range(len(numbered)))
+    made = {k: _shaped(v, (*path, k), known, optimizers, optimizers and k == "state" and "param_groups" in node) for k, v in node.items()}
+    numbers = {int(k): v for k, v in made.items() if k.isdecimal() and str(int(k)) == k} if made else {}
+    kind = known.get(path)
+    if len(numbers) == len(made) > 0 and (kind is None or numbered):
+        kind = "keys" if numbered else "list" if max(numbers) < len(made) else None
+    if kind in ("list", "tuple") and len(numbers) == len(made) and max(numbers, default=0) < 2 * len(made) + MISSING:
+        return (tuple if kind == "tuple" else list)(numbers.get(i) for i in range(max(numbers, default=-1) + 1))
+    return {_literal(k): v for k, v in made.items()} if kind == "keys" else made
+
+
+def _literal(word: str) -> Any:
+    """The key that str() spelled so."""
+    try:
+        key = ast.literal_eval(word)
+        hash(key)
+        return key
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return word

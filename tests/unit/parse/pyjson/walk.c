@@ -142,23 +142,28 @@ static void walk_table(void **state)
 static void tuples_can_be_opened(void **state)
 {
 	static const char text[] =
-		"(dVa\n(" TENSOR "Vx\n(I1\nI2\nttsVb\n(I1\ntsVc\n(((dVd\nNstls.";
+		"(dVa\n(" TENSOR "Vx\n(I1\nI2\nttsVb\n(I1\ntsVc\n(((dVd\nNstls"
+		"Ve\n(dsVf\n(dI0\nNsVw\nNssVg\n(dI0\nNsV1\nNssVh\n(dV0\nNssVt\tb\n(dI0\nNss.";
 	struct dcp_source src;
 	struct t_zip z;
 	struct dcp_torch *t = t_torch_stream(&z, &src, text, sizeof(text) - 1);
-	struct dcp_buf tuples = DCP_BUF_INIT;
+	struct dcp_buf containers = DCP_BUF_INIT;
 	struct told told = { .t = t };
 
 	(void)state;
 	assert_int_equal(dcp_pyjson_walk_with(
 				 t, dcp_torch_root(t),
 				 &(struct dcp_walk){ .how = DCP_WALK_INSIDE | DCP_WALK_TUPLES,
-						     .tuples = &tuples },
+						     .containers = &containers },
 				 tell, &told),
 			 0);
-	assert_string_equal(tuples.p, "a\nc.0\n");
-	dcp_buf_finish(&tuples);
-	assert_string_equal(told.text.p, "a.0! a.1=\"x\" a.2=[1,2] b=[1] c.0.0.d=null ");
+	assert_string_equal(containers.p,
+			    "tuple\ta\nlist\tc\ntuple\tc\t0\ndict\te\nkeys\tf\ndict\th\n");
+	dcp_buf_finish(&containers);
+	assert_string_equal(
+		told.text.p,
+		"a.0! a.1=\"x\" a.2=[1,2] b=[1] c.0.0.d=null f.0=null f.w=null g.0=null "
+		"g.1=null h.0=null t\tb.0=null ");
 	dcp_buf_finish(&told.text);
 	dcp_torch_close(t);
 	t_zip_free(&z);
