@@ -148,6 +148,13 @@ def ranks(path):
         assert both(mine, path, **how) == 0, how
     assert both(mine, path, gather_to=0, state_type="opt", use_binary_format=True) == 0
     assert both({**mine, "n": 3}, path, gather_to=0, state_type="opt") == 0
+    open(f"{path}/file", "a").close()
+    try:  # a directory that only one rank needs, and cannot make
+        save(mine, f"{path}/file/opt", gather_to=0, state_type="opt")
+        raise AssertionError("it is saved below a file")
+    except RuntimeError as e:
+        assert f"{path}/file" in str(e), e
+    dist.barrier()
     if rank == 0:
         print(f"  {n} tensors equal", flush=True)
 

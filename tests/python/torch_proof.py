@@ -7,6 +7,7 @@ Needs torch; tests/run.sh --frameworks runs it. Data comes from a seed.
 
 usage: torch_proof.py [CASE...|device]
 """
+import contextlib
 import copy
 import datetime
 import gc
@@ -14,6 +15,7 @@ import os
 import random
 import sys
 import tempfile
+from unittest import mock
 
 import needs
 
@@ -193,6 +195,7 @@ def load(rank, world, way, path):
         same(again, theirs)
     set_state_dict(net, optimizer, model_state_dict=ours["model"], optim_state_dict=ours["optim"])
     missing(rank, path, ours)
+    alone(rank, path, ours)
     by_key(path)
     return n
 
@@ -209,6 +212,26 @@ def missing(rank, path, tree):
         assert e.code == 2 and "nearest is model.norm.weight" in e.text, e
     got = dcpfs.torch.load_state_dict(want, path, strict=False, cache="")
     assert list(got.missing) == (["model.norm.weigth"] if rank == 0 else []), got
+
+
+def alone(rank, path, tree):
+    """What fails on one rank alone fails on all, and none waits."""
+    def fails(kind, said, work):
+        try:
+            work()
+        except Exception as e:
+            assert isinstance(e, kind if rank == 0 else dcpfs.DcpfsError) and said in str(e), repr(e)
+        else:
+            raise AssertionError(f"{said}: nothing failed")
+
+    def lost(tensor):
+        raise dcpfs.DcpfsError(5, "no pages")
+
+    given = [torch.zeros(2)] if rank == 0 else {"model": tree["model"]}
+    fails(TypeError, "state_dict is a list, not a dict", lambda: dcpfs.torch.load_state_dict(given, path, cache=""))
+    fails(TypeError, "state_dict is a list, not a dict", lambda: dcpfs.torch.save_state_dict(given, path + "-none"))
+    with mock.patch.object(dcpfs.Tensor, "mapped", lost) if rank == 0 else contextlib.nullcontext():
+        fails(dcpfs.DcpfsError, "no pages", lambda: dcpfs.torch.load(path, mmap=True, comm=dcpfs.torch.group(), cache=""))
 
 
 def by_key(path):

@@ -2,10 +2,11 @@
 """Communicators: how the ranks of a job talk, by a transport of the library or by the caller's own functions."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 from ctypes import byref, c_ubyte
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 from ._lib import (ALLGATHER, ALLTOALLV, CLOSE, EXPLAIN, SPLIT, CommStruct, DcpfsError, Error, bare, call, encoded, text)
 
@@ -68,6 +69,20 @@ class Comm:
 
     def __repr__(self) -> str:
         return f"Comm({self.name!r}: rank {self.rank} of {self.ranks})" if self._pointer else "Comm(closed)"
+
+
+@contextlib.contextmanager
+def together(comm: Optional[Comm], timeout: float = 60) -> Iterator[None]:
+    """Collective. What fails inside on one rank fails on all at the end, so that none waits for it later. None: this process alone."""
+    failure: Optional[Exception] = None
+    try:
+        yield
+    except Exception as e:
+        failure = e
+    if comm:
+        comm.agree(failure, timeout)
+    elif failure:
+        raise failure
 
 
 class OwnComm(Comm):

@@ -25,6 +25,7 @@ from . import tree
 from . import torch as ours
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
+from .comm import together
 from .group import group
 from .objects import foreign
 from .reader import Reader, leaf
@@ -155,22 +156,19 @@ def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, 
     """What torch.load() would give, without what is ignored or not needed; {"state": ...} at least."""
     comm = group()
     with Checkpoint(file, comm=comm, **how) as ck:
-        nodes = tree.skeleton(ck, lambda key: leaf(ck, key))
+        with together(comm):
+            nodes = tree.skeleton(ck, lambda key: leaf(ck, key))
         if callable(ignore_keys):
             nodes = ours.read(ck, nodes)
-            ignore_keys(nodes)
-        elif ignore_keys:
-            glob_filter(ignore_keys)(nodes)
-        nodes["state"] = nodes.get("state", {})
-        if weights_only:
-            nodes = {"state": {k: v for k, v in nodes["state"].items() if k in ("model", "algorithms", "is_model_ddp")}}
-        if state.load_monolith_rank0_only and dist.get_global_rank() != 0:
-            nodes["state"] |= {k: None for k in ("model", "optimizers") if k in nodes["state"]}
-        failure = _strange(nodes["state"])
-        if comm:
-            comm.agree(failure)
-        elif failure:
-            raise failure
+        with together(comm):
+            if ignore_keys:
+                (ignore_keys if callable(ignore_keys) else glob_filter(ignore_keys))(nodes)
+            nodes["state"] = nodes.get("state", {})
+            if weights_only:
+                nodes = {"state": {k: v for k, v in nodes["state"].items() if k in ("model", "algorithms", "is_model_ddp")}}
+            if state.load_monolith_rank0_only and dist.get_global_rank() != 0:
+                nodes["state"] |= {k: None for k in ("model", "optimizers") if k in nodes["state"]}
+            _check(nodes["state"])
         return nodes if callable(ignore_keys) else dict(ours.read(ck, nodes))
 
 
@@ -213,12 +211,11 @@ def _sharded(path: str, ranks: Any, state: Any, logger: Any, weights_only: bool,
     return wanted.get("rng")
 
 
-def _strange(nodes: dict[str, Any]) -> Optional[Exception]:
-    """The error for the first object that was not restored."""
+def _check(nodes: dict[str, Any]) -> None:
+    """DcpfsError: an object was not restored."""
     for attribute, value in nodes.items():
         for name, one in value.items() if isinstance(value, dict) else ():
             kind = foreign(one)
             if kind:
-                return DcpfsError(errno.EBADMSG, f"state/{attribute}/{name} has a {kind}, which only unpickling could make again; "
-                                  f'ignore_keys=["state/{attribute}/{name}"] leaves it out')
-    return None
+                raise DcpfsError(errno.EBADMSG, f"state/{attribute}/{name} has a {kind}, which only unpickling could make again; "
+                                 f'ignore_keys=["state/{attribute}/{name}"] leaves it out')

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 from . import dtype as dtypes
 from .array import Array, address
 from .checkpoint import Checkpoint
-from .comm import Comm
+from .comm import Comm, together
 from .plan import PARTIAL, Plan
 
 
@@ -153,16 +153,11 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
     try:
         with Checkpoint(source, version, comm=ranks, **how) as ck:
             plan = Plan(ck, 0 if strict else PARTIAL)
-            failure: Optional[Exception] = None
-            unknown = dict[str, str]()
-            try:
+            with together(ranks):
                 unknown = _unknown(ck, keys)
                 if unknown and strict:
                     raise KeyError(next(iter(unknown.values())))
                 _add(ck, plan, layout, rank, ranks, into, keys, skip, dtype, stream)
-            except Exception as e:
-                failure = e
-            ranks.agree(failure)
             plan.finish().execute()
             got = Loaded(into if into is not None else {p.key: plan.array(p) for p in plan.parts()})
             got.version, got.report = ck.version, plan.report

@@ -18,6 +18,7 @@ import paddle.distributed as dist
 
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
+from .comm import together
 from .dtype import DTYPES, FLOATS, of_torch
 from .paddle_io import GroupComm, save
 from .plan import Plan
@@ -65,24 +66,19 @@ def load_state_dict(state_dict: dict[str, Any], path: Union[str, os.PathLike[str
         raise NotImplementedError("aoa_config: convert names by a rule file of dcpfs, or load with Paddle")
     assert isinstance(state_dict, dict), f"The state_dict should be a dictionary.But now the type is {type(state_dict)}."
     assert unique_id is None or unique_id >= 0, f"{unique_id} should be >= 0"
-    flat = dict(_leaves((), state_dict))
     comm = GroupComm(process_group) if dist.get_world_size() > 1 else None
+    with together(comm):
+        flat = dict(_leaves((), state_dict))
     with _opened(path, unique_id, comm, how) as ck:
         plan, staged = Plan(ck), list[tuple[Any, Any]]()
-        failure: Optional[Exception] = None
-        try:
-            for key, value in flat.items():
-                _want(ck, plan, _name(ck, key, mw_name_compatibility), value, staged)
-        except KeyError as e:
-            failure = MissingKey(errno.ENOENT, str(e.args[0]))
-        except DcpfsError as e:
-            failure = NoCheckpoint(e.code, e.text, e.rank) if e.code in ABSENT else e
-        except Exception as e:
-            failure = e
-        if comm:
-            comm.agree(failure)
-        elif failure:
-            raise failure
+        with together(comm):
+            try:
+                for key, value in flat.items():
+                    _want(ck, plan, _name(ck, key, mw_name_compatibility), value, staged)
+            except KeyError as e:
+                raise MissingKey(errno.ENOENT, str(e.args[0])) from None
+            except DcpfsError as e:
+                raise (NoCheckpoint(e.code, e.text, e.rank) if e.code in ABSENT else e) from None
         plan.finish().execute()
         for local, data in staged:
             paddle.assign(data.astype(local.dtype).to(local.place), local)

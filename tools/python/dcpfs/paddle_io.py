@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
-from .comm import OwnComm
+from .comm import OwnComm, together
 from .dtype import of_torch
 from .paddle_pickle import write
 from .piece import Piece
@@ -132,13 +132,13 @@ def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limi
         raise NotImplementedError("with use_binary_format one tensor is saved, not a dict")
     if use_binary_format or not to:
         return
-    if group.rank in to:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     items: list[tuple[tuple[str, ...], Any]] = [((k,), v) for k, v in state.items() if k not in (MASTER, SCHEDULER)]
-    with GroupComm(group) as comm, Saving(path, "paddle", comm, flags=FILE | REPLACE, protocol=protocol, gather_to=to,
-                                        max_grouped=max(1, limit)) as saving:
-        failure: Optional[Exception] = None
-        try:
+    comm = GroupComm(group)
+    with together(comm):
+        if group.rank in to:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with comm, Saving(path, "paddle", comm, flags=FILE | REPLACE, protocol=protocol, gather_to=to, max_grouped=max(1, limit)) as saving:
+        with saving.together():
             if state.get(MASTER) is not None:
                 assert isinstance(state[MASTER], dict), f"{MASTER} is no dict but {type(state[MASTER])}"
                 items += [((MASTER, k), v) for k, v in state[MASTER].items()]
@@ -148,9 +148,6 @@ def gather(state: dict[str, Any], path: Any, to: Sequence[int], group: Any, limi
                 saving.add(".".join(words), piece_of(value), words)
             for words, value in flat({SCHEDULER: state[SCHEDULER]} if SCHEDULER in state else {}):
                 saving.add_object(".".join(words), value, words)
-        except Exception as e:
-            failure = e
-        saving.agree(failure)
         saving.write()
 
 

@@ -8,10 +8,10 @@ import itertools
 import os
 from collections.abc import Mapping
 from ctypes import byref, c_char_p, c_int64, c_uint32, c_void_p
-from typing import Any, Iterator, Optional, Sequence, Union
+from typing import Any, ContextManager, Iterator, Optional, Sequence, Union
 
 from ._lib import DcpfsError, SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
-from .comm import Comm
+from .comm import Comm, together
 from .load import as_comm
 from .objects import encode
 from .piece import device_of, is_tensor, pieces
@@ -70,12 +70,9 @@ class Saving:
         o = SaveObject(ctypes.sizeof(SaveObject), 0, encoded(key), _words(path), len(path), encoded(kind), json.encode(), classes.encode())
         call("add_object", self.handle, byref(o), of="dcpsave")
 
-    def agree(self, failure: Optional[BaseException]) -> None:
-        """Collective. If any rank has a failure, all raise."""
-        if self.comm:
-            self.comm.agree(failure, self._timeout)
-        elif failure:
-            raise failure
+    def together(self) -> ContextManager[None]:
+        """Collective. What fails inside on one rank fails on all."""
+        return together(self.comm, self._timeout)
 
     def write(self) -> Saving:
         """Collective. Write what was added, or begin to."""
@@ -204,12 +201,8 @@ def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *
         leaves = flat(state_dict) if isinstance(state_dict, Mapping) else ()
         how.setdefault("device", next(filter(None, (device_of(v) for _, v in leaves)), None))
         saving = Saving(path, format, ranks, flags=flags, **how)
-        failure: Optional[Exception] = None
-        try:
+        with saving.together():
             fill(saving, state_dict, strict)
-        except Exception as e:
-            failure = e
-        saving.agree(failure)
         saving.write()
     except BaseException:
         if saving:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 import torch
@@ -22,7 +23,7 @@ from . import tree
 from ._lib import DcpfsError
 from .array import Readable
 from .checkpoint import Checkpoint
-from .comm import Comm
+from .comm import Comm, together
 from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
 from .group import group
 from .load import after, target
@@ -63,11 +64,12 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
     device: "cuda:0" or the like (dcpfs.open) fills tensors on that GPU where they are, after what is queued in torch's current
     stream; without it they are loaded into the host's memory and copied.
 
-    DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
+    TypeError: state_dict is no dict. DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
     """
     comm = group(process_group, no_dist)
-    whole = _whole(state_dict)
-    flat, paths = flatten_state_dict(whole)
+    with together(comm):
+        whole = _whole(state_dict)
+        flat, paths = flatten_state_dict(whole)
     with Checkpoint(source, version, comm=comm, **how) as ck:
         values, filled = _fill(ck, comm, flat, rename or str, strict)
     for key, value in values.items():
@@ -87,9 +89,12 @@ def save_state_dict(state_dict: dict[str, Any], path: Source, process_group: Any
 
     Tensors that are no DTensors or ShardedTensors are the same on all ranks that have them. Objects are plain data; nothing else
     could be loaded without executing what a file says. how, and what is returned: dcpfs.save(); asynchronous=True copies tensors
-    first. DcpfsError: the same on all ranks; nothing is left then.
+    first. TypeError: state_dict is no dict, or holds what is no plain data. DcpfsError: the same on all ranks; nothing is left then.
     """
-    return save(_whole(state_dict), path, format, comm=group(process_group, no_dist), **how)
+    comm = group(process_group, no_dist)
+    with together(comm):
+        whole = _whole(state_dict)
+    return save(whole, path, format, comm=comm, **how)
 
 
 def load(path: Source, map_location: Any = None, *, weights_only: bool = True, mmap: Optional[bool] = None,
@@ -102,7 +107,9 @@ def load(path: Source, map_location: Any = None, *, weights_only: bool = True, m
     does, and reads the others; memory grows with what is used. weights_only changes nothing: classes are never made.
     DcpfsError: something cannot be read."""
     with Checkpoint(path, version, **how) as ck:
-        return read(ck, tree.skeleton(ck, lambda key: leaf(ck, key)), map_location, bool(mmap))
+        with together(ck.comm):
+            nodes = tree.skeleton(ck, lambda key: leaf(ck, key))
+        return read(ck, nodes, map_location, bool(mmap))
 
 
 def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, checkpoint_id: Optional[Source] = None,
@@ -122,18 +129,21 @@ def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, check
             words = ck.path(key)
             return wanted is None or any(".".join(words[:i + 1]) in wanted for i in range(len(words)))
 
-        return dict(read(ck, tree.skeleton(ck, lambda key: leaf(ck, key), asked)))
+        with together(comm):
+            nodes = tree.skeleton(ck, lambda key: leaf(ck, key), asked)
+        return dict(read(ck, nodes))
 
 
 def read(ck: Checkpoint, node: Any, map_location: Any = None, mmap: bool = False) -> Any:
     """Collective if ranks opened @ck together. @node (dcpfs.tree) with tensors in the places of its Leafs."""
     plan, arrays = Plan(ck), dict[str, Readable]()
-    for key in tree.keys(node):
-        mapped = ck[key].mapped() if mmap else None
-        if mapped is None:
-            plan.want(key)
-        else:
-            arrays[key] = mapped
+    with together(ck.comm):
+        for key in tree.keys(node):
+            mapped = ck[key].mapped() if mmap else None
+            if mapped is None:
+                plan.want(key)
+            else:
+                arrays[key] = mapped
     plan.finish().execute()
     arrays.update((part.key, plan.array(part)) for part in plan.parts())
     tensors = {key: _moved(a.torch(), map_location) for key, a in arrays.items()}
@@ -151,6 +161,8 @@ def _moved(tensor: torch.Tensor, to: Any) -> torch.Tensor:
 
 
 def _whole(state_dict: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"state_dict is a {type(state_dict).__name__}, not a dict")
     return {k: v.state_dict() if _is_stateful(v) else v for k, v in sorted(state_dict.items(), key=lambda kv: str(kv[0]))}
 
 
@@ -164,9 +176,8 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
     plan, missing, streams = Plan(ck), dict[str, str](), set[int]()
     later: list[tuple[torch.Tensor, torch.Tensor]] = []
     values: dict[str, Any] = {}
-    failure: Optional[Exception] = None
     objects: list[str] = []
-    try:
+    with together(comm):
         for key, old in flat.items():
             name = rename(key)
             try:
@@ -183,12 +194,6 @@ def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Ca
         if missing and strict:
             raise DcpfsError(errno.ENOENT, next(iter(missing.values())) +
                              (f" (and {len(missing) - 1} more keys cannot be had)" if len(missing) > 1 else ""))
-    except Exception as e:
-        failure = e
-    if comm:
-        comm.agree(failure)
-    elif failure:
-        raise failure
     plan.finish().execute()
     for local, staged in later:
         local.copy_(staged)

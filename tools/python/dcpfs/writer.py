@@ -49,13 +49,9 @@ class Writer(StorageWriter):
         assert self.path is not None
         comm = group(self._group, self._no_dist)
         with Saving(self.path, self.format, comm, flags=self._flags, **self._how) as saving:
-            failure: Optional[Exception] = None
-            try:
+            with saving.together():
                 for item in plan.items:
                     _add(saving, item, planner)
-            except Exception as e:
-                failure = e
-            saving.agree(failure)
             self.left = saving.write().left
         done: Future[list[WriteResult]] = Future()
         done.set_result([WriteResult(index=i.index, size_in_bytes=i.tensor_storage_size() or 0, storage_data=None)
