@@ -15,6 +15,7 @@
 #include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
+#include "core/base/hash.h"
 #include "core/model/order.h"
 #include "fs/fault.h"
 #include "tools/export/export.h"
@@ -303,6 +304,22 @@ static enum cmd_exit usage(struct loading *l, const char *fmt, ...)
 	return loading_fail(l, CMD_USAGE);
 }
 
+/* Collective: is the layout the same on all ranks? */
+static enum cmd_exit check_layout(struct loading *l)
+{
+	uint64_t own = dcp_hash64(l->layout, strlen(l->layout));
+	enum cmd_exit code = CMD_OK;
+	struct load_blobs b;
+
+	if (load_gather_same(l->comm, &own, sizeof(own), &b, &l->err, loading_timeout(l)) < 0)
+		return fail(l);
+	for (uint32_t r = 1; r < l->comm->ranks && code == CMD_OK; r++)
+		if (memcmp(b.at[r], b.at[0], sizeof(own)) != 0)
+			code = usage(l, "load: rank %u is given another layout than rank 0", r);
+	load_blobs_free(&b);
+	return code;
+}
+
 static enum cmd_exit choose_rank(struct loading *l)
 {
 	uint64_t rank;
@@ -321,6 +338,7 @@ static enum cmd_exit choose_rank(struct loading *l)
 static enum cmd_exit choose(struct loading *l)
 {
 	uint32_t n = l->comm->ranks, own = 0;
+	enum cmd_exit code;
 	bool alone;
 
 	l->layout = l->opts->layout ? l->opts->layout : dcpload_source_layout(l->ck, &own);
@@ -328,6 +346,9 @@ static enum cmd_exit choose(struct loading *l)
 		snprintf(l->named, sizeof(l->named), "fsdp%u", n);
 		l->layout = l->named;
 	}
+	code = check_layout(l);
+	if (code != CMD_OK)
+		return code;
 	if (agree(l, dcpload_layout_ranks(l->ck, l->layout, &l->ranks, &l->err)) < 0)
 		return l->err.code == -EINVAL ? loading_fail(l, CMD_USAGE) : fail(l);
 	/* A rank's directory says which; nothing else to be asked. */

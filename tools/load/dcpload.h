@@ -127,8 +127,9 @@ struct dcpload_config {
 			    * the least: 1 MiB, or 1.3 MiB when every rank reads for itself */
 	uint32_t timeout_ms; /* give up after this time without progress of others; 0: 60 s */
 	uint32_t reserved;
-	const char *version; /* its name or the number in it; NULL or "latest": the newest */
-	const char *cache;   /* directory of indexes; NULL: as dcpfs(1); "": keep none */
+	/* Its name or the number in it, as rank 0 says it; NULL or "latest": the newest, of rank 0's. */
+	const char *version;
+	const char *cache; /* directory of indexes; NULL: as dcpfs(1); "": keep none */
 	/* Where the library allocates destinations, and where those of the caller may be as well: NULL
 	 * or "host"; "cuda:0"; "cuda" or "cuda:LOCAL_RANK": a GPU of its own for each rank of a node,
 	 * as far as there are so many; "auto": as "cuda", or "host" where there is no GPU. Behind the name,

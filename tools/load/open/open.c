@@ -25,23 +25,26 @@ enum { MEMORY = 64 << 20 };
 struct notice {
 	uint64_t generation;
 	uint32_t layout_rank;
-	uint32_t through;         /* it reads through the mount */
-	uint32_t version, layout; /* bytes of text, NUL included */
+	uint32_t through;                /* it reads through the mount */
+	uint32_t version, layout, asked; /* bytes of text, NUL included */
+	uint32_t zero;
 };
 
 /* What rank 0 sends. */
 static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_err *err)
 {
-	const char *layout = ck->layout ? ck->layout : "";
+	const char *layout = ck->layout ? ck->layout : "", *asked = ck->asked ? ck->asked : "";
 	struct notice notice = { .generation = load_generation(ck),
 				 .layout_rank = ck->layout_rank,
 				 .through = ck->through != NULL,
 				 .version = (uint32_t)strlen(ck->wanted) + 1,
-				 .layout = (uint32_t)strlen(layout) + 1 };
+				 .layout = (uint32_t)strlen(layout) + 1,
+				 .asked = (uint32_t)strlen(asked) + 1 };
 
 	dcp_buf_add(b, &notice, sizeof(notice));
 	dcp_buf_add(b, ck->wanted, notice.version);
 	dcp_buf_add(b, layout, notice.layout);
+	dcp_buf_add(b, asked, notice.asked);
 	return dcp_buf_error(b) ? dcp_err_say(err, -ENOMEM) : 0;
 }
 
@@ -49,14 +52,22 @@ static int put_notice(const struct dcpload *ck, struct dcp_buf *b, struct dcp_er
 static int open_same(struct dcpload *ck, const struct load_blobs *blobs, struct dcp_err *err)
 {
 	const struct notice *notice = blobs->at[0];
-	const char *name = (const char *)(notice + 1);
+	const char *name = (const char *)(notice + 1), *asked;
 	int rc;
 
 	if (blobs->n[0] < sizeof(*notice) ||
-	    blobs->n[0] != sizeof(*notice) + notice->version + notice->layout)
+	    blobs->n[0] != sizeof(*notice) + notice->version + notice->layout + notice->asked ||
+	    !notice->version || !notice->layout || !notice->asked ||
+	    name[blobs->n[0] - sizeof(*notice) - 1] || name[notice->version - 1])
 		return dcp_fail(
 			err, -EPROTO, DCP_ERR_NO_OFFSET,
 			"rank 0 said what is not understood: are all ranks of one release?");
+	asked = name + notice->version + notice->layout;
+	if (ck->asked && strcmp(ck->asked, asked) != 0 && strcmp(ck->asked, name) != 0 &&
+	    (*asked || strcmp(ck->asked, "latest") != 0))
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"rank 0 opens version %s, and this rank is to open %s", name,
+				ck->asked);
 	ck->wanted = dcp_arena_strndup(&ck->arena, name, notice->version - 1);
 	if (!ck->wanted)
 		return dcp_err_say(err, -ENOMEM);
@@ -158,6 +169,7 @@ static int open_all(struct dcpload *ck, const char *path, struct dcpload_error *
 	struct dcp_err own = { 0 };
 	int rc = load_fail_err(err, load_find_source(ck, path, &own), &own);
 
+	ck->asked = ck->wanted;
 	rc = load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 	if (rc == 0)
 		rc = open_version(ck, err);
