@@ -122,6 +122,8 @@ unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, struct load_nc
 	struct ncclComm *c;
 	int fd, code = fake_fails("ncclCommInitRankConfig");
 
+	if (code > 0 && rank == 0)
+		unlink(id.bytes);
 	if (code > 0)
 		return (unsigned)code;
 	if (config->size != sizeof(*config) || config->magic != LOAD_NCCL_MAGIC ||
