@@ -26,6 +26,7 @@ enum cmd_exit {
 
 struct cmd {
 	const char *name;
+	const char *also; /* a program that is this verb, "dcpload"; or NULL */
 	const char *what; /* one line for the list of verbs */
 	const char
 		*about; /* what it does, lines of at most 78 columns; NULL: what says it all */
@@ -39,6 +40,7 @@ struct cmd {
 /* The table in verbs.c; NULL at the end. */
 extern const struct cmd *const cmd_table[];
 
+/* The verb called so, or that the program called so is; NULL: none. */
 const struct cmd *cmd_by_name(const char *name);
 /* The verb that @word may have been meant to be; NULL: none is near. */
 const char *cmd_nearest(const char *word);

@@ -519,11 +519,11 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_load = {
 	.name = "load",
+	.also = "dcpload",
 	.what = "load a checkpoint into the memory of a parallel job",
-	.about = "Load what each rank of a layout holds into memory, all ranks together, and "
-		 "report how\nthat went. Also called dcpload. Started by mpirun, torchrun or "
-		 "srun, or "
-		 "alone.",
+	.about = "Load what each rank of a layout holds into memory, all ranks together, and\n"
+		 "report how that went. Also called dcpload. Started by mpirun, torchrun or\n"
+		 "srun, or alone.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct load_opts),

@@ -561,19 +561,18 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 const struct cmd cmd_save = {
 	.name = "save",
+	.also = "dcpsave",
 	.what = "write what each rank of a job holds as Paddle's io.save does",
-	.about = "Write OUT as paddle.incubate.distributed.utils.io.save does, on each rank of "
-		 "a "
-		 "job that\nholds a version: a file of what the rank has, or of what all have "
-		 "together. {rank} in\nOUT is the rank's number. Also called dcpsave. Started "
-		 "by "
-		 "mpirun, torchrun or srun, or\nalone.",
+	.about = "Write OUT as paddle.incubate.distributed.utils.io.save does, on each rank\n"
+		 "of a job that holds a version: a file of what the rank has, or of what all\n"
+		 "have together. {rank} in OUT is the rank's number. Also called dcpsave.\n"
+		 "Started by mpirun, torchrun or srun, or alone.",
 	.operands = operands,
 	.opts = opts,
 	.size = sizeof(struct saving_opts),
 	.run = run,
-	.examples = { "mpirun -np 4 dcpsave /data/run1 run1.pdopt --layout stages.dcpl "
-		      "--gather-to 0 --state-type opt",
+	.examples = { "srun dcpsave run1 a.pdopt --layout l.dcpl --gather-to 0 "
+		      "--state-type opt",
 		      "mpirun -np 4 dcpsave /data/run1 'run1.{rank}.pdparams' --layout "
 		      "tp4:llama" },
 };

@@ -87,27 +87,27 @@ static void fill_descriptors(void)
 		close(fd);
 }
 
-/* By this name, as a link: the verb it stands for. */
-static bool is_called(const char *program, const char *name)
+/* The verb whose program this is, by its name as a link: dcpload. */
+static const struct cmd *called(const char *program)
 {
 	const char *slash = program ? strrchr(program, '/') : NULL;
+	const char *name = slash ? slash + 1 : program;
+	const struct cmd *cmd = name ? cmd_by_name(name) : NULL;
 
-	return program && strcmp(slash ? slash + 1 : program, name) == 0;
+	return cmd && strcmp(cmd->name, name) != 0 ? cmd : NULL;
 }
 
 int main(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : NULL;
-	const struct cmd *cmd;
+	const struct cmd *cmd = called(argv[0]);
 	enum cmd_exit code;
 
 	fill_descriptors();
 	setlocale(LC_CTYPE, "");
 	signal(SIGPIPE, SIG_IGN); /* write() says EPIPE instead, and out.c keeps quiet */
-	if (is_called(argv[0], "dcpload"))
-		return (int)run_verb(&cmd_load, argc - 1, argv + 1);
-	if (is_called(argv[0], "dcpsave"))
-		return (int)run_verb(&cmd_save, argc - 1, argv + 1);
+	if (cmd)
+		return (int)run_verb(cmd, argc - 1, argv + 1);
 	if (!word) {
 		cmd_fail(CMD_USAGE,
 			 "nothing to do: dcpfs SOURCE MNT mounts, dcpfs help explains");

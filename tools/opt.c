@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/base.h"
 #include "core/base/err.h"
@@ -104,7 +105,7 @@ static int set_choice(const struct opt *o, const char *value, void *into, struct
 	for (int i = 0; o->choices[i]; i++) {
 		size_t used = strlen(all);
 
-		if (strcmp(o->choices[i], value) == 0) {
+		if (strcasecmp(o->choices[i], value) == 0) {
 			*(int *)slot(into, o) = i;
 			return 0;
 		}

@@ -14,7 +14,8 @@ const struct cmd *const cmd_table[] = {
 const struct cmd *cmd_by_name(const char *name)
 {
 	for (size_t i = 0; cmd_table[i]; i++)
-		if (strcmp(cmd_table[i]->name, name) == 0)
+		if (strcmp(cmd_table[i]->name, name) == 0 ||
+		    (cmd_table[i]->also && strcmp(cmd_table[i]->also, name) == 0))
 			return cmd_table[i];
 	return NULL;
 }

