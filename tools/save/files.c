@@ -2,7 +2,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -10,27 +12,59 @@
 
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err)
 {
+	/* Names that nobody gave say nothing to anybody. */
+	if (strcmp(file, s->journal) == 0 || strcmp(file, s->part) == 0)
+		return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s/%s: %s", s->parent, s->name,
+				strerror(-code));
 	return dcp_fail(err, code, DCP_ERR_NO_OFFSET, "%s/%s: writing %s: %s", s->parent,
 			s->name, file, strerror(-code));
 }
 
-static int open_file(const struct save *s, uint32_t file, int flags)
+int save_open_parent(const struct save *s, const char **name, bool make)
 {
-	const struct save_file *f = &save_files(s)[file];
-	int fd = openat(s->dir, f->last ? SAVE_LAST : f->name,
-			flags | O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	int dir = fcntl(s->dir, F_DUPFD_CLOEXEC, 0);
+	char part[NAME_MAX + 1];
 
-	return fd < 0 ? -errno : fd;
+	for (const char *slash; dir >= 0 && (slash = strchr(*name, '/')); *name = slash + 1) {
+		int up = dir;
+
+		if (slash - *name > NAME_MAX) {
+			close(up);
+			return -ENAMETOOLONG;
+		}
+		snprintf(part, sizeof(part), "%.*s", (int)(slash - *name), *name);
+		dir = make && mkdirat(up, part, 0777) < 0 && errno != EEXIST
+			      ? -1
+			      : openat(up, part,
+				       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (dir < 0)
+			dir = -errno;
+		close(up);
+	}
+	return dir;
+}
+
+int save_open_at(const struct save *s, const struct save_file *f, int flags)
+{
+	const char *name = f->last ? SAVE_LAST : f->name;
+	int dir = save_open_parent(s, &name, flags & O_CREAT), fd;
+
+	if (dir < 0)
+		return dir;
+	fd = openat(dir, name, flags | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666);
+	fd = fd < 0 ? -errno : fd;
+	close(dir);
+	return fd;
 }
 
 int save_open(const struct save *s, uint32_t file)
 {
-	return open_file(s, file, 0);
+	return save_open_at(s, &save_files(s)[file], 0);
 }
 
 int save_open_direct(const struct save *s, uint32_t file)
 {
-	return open_file(s, file, O_DIRECT);
+	return save_open_at(s, &save_files(s)[file], O_DIRECT);
 }
 
 int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off)

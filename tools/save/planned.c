@@ -40,7 +40,7 @@ static int flush(struct planning *p)
 {
 	int rc = 0;
 
-	if (p->own.n && save_leads(p->s))
+	if (p->own.n && save_makes(p->s))
 		rc = save_pwrite(p->fd, p->own.p, p->own.n, p->own_off);
 	dcp_buf_reset(&p->own);
 	return rc < 0 ? save_fail(p->s, rc, file_name(p), p->err) : 0;
@@ -69,25 +69,11 @@ static int end_file(struct planning *p)
 	return rc < 0 ? save_fail(p->s, rc, file_name(p), p->err) : 0;
 }
 
-/* The directories that @name lies in. */
-static int make_parents(const struct save *s, const char *name)
-{
-	char path[PATH_MAX];
-
-	if (strlen(name) >= sizeof(path))
-		return -ENAMETOOLONG;
-	strcpy(path, name);
-	for (char *slash = path; (slash = strchr(slash, '/')); *slash++ = '/') {
-		*slash = '\0';
-		if (mkdirat(s->dir, path, 0777) < 0 && errno != EEXIST)
-			return -errno;
-	}
-	return 0;
-}
-
 /* Formats take names from keys: none leads out of the directory. */
 static bool is_below(const char *name)
 {
+	if (strlen(name) >= PATH_MAX)
+		return false;
 	for (const char *s = name;; s++) {
 		size_t n = strcspn(s, "/");
 
@@ -117,15 +103,11 @@ static int on_file(void *ctx, const char *name, bool last)
 		return -ENOMEM;
 	mix(p, 'f', name, strlen(name));
 	p->at = 0;
-	if (!save_leads(s))
+	if (!save_makes(s))
 		return 0;
-	rc = make_parents(s, name);
-	if (rc == 0) {
-		p->fd = openat(s->dir, last ? SAVE_LAST : name,
-			       O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-		rc = p->fd < 0 ? -errno : 0;
-	}
-	return rc < 0 ? save_fail(s, rc, name, p->err) : 0;
+	/* One that is there already is of the save that is resumed. */
+	p->fd = save_open_at(s, &f, O_CREAT | (s->opts.resume ? 0 : O_EXCL));
+	return p->fd < 0 ? save_fail(s, p->fd, name, p->err) : 0;
 }
 
 static int on_bytes(void *ctx, const void *q, size_t n)
@@ -217,6 +199,8 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 {
 	int rc = run_plan(s, f, set, opts, err);
 
+	if (rc == 0 && s->compares)
+		return save_compare(s, err);
 	if (rc == 0)
 		rc = save_check_replaced(s, err);
 	if (rc == 0)

@@ -140,7 +140,8 @@ static int check_free(struct save *s, struct dcp_err *err)
 				s->name,
 				S_ISDIR(st.st_mode) ? "a directory" : "not a directory");
 	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name, NULL) : 1;
-	if (n == 0)
+	s->compares = n != 0 && s->opts.resume && !s->opts.force;
+	if (n == 0 || s->compares)
 		return 0;
 	if (n == -EISDIR && s->opts.force)
 		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
@@ -160,6 +161,27 @@ int save_check_replaced(const struct save *s, struct dcp_err *err)
 	return s->foreign && count_entries(s->parent_fd, s->name, s) != 0
 		       ? refuse_foreign(s, err)
 		       : 0;
+}
+
+int save_compare(struct save *s, struct dcp_err *err)
+{
+	char path[PATH_MAX + NAME_MAX + 2];
+	struct stat st;
+
+	for (size_t i = 0; i < save_nfiles(s); i++) {
+		const struct save_file *f = &save_files(s)[i];
+
+		snprintf(path, sizeof(path), "%s%s%s", s->name, s->opts.file ? "" : "/",
+			 s->opts.file ? "" : f->name);
+		if (fstatat(s->parent_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->size)
+			return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+					"%s/%s is there already, and is something else",
+					s->parent, s->name);
+	}
+	snprintf(s->sealed, sizeof(s->sealed), "%s/%s", s->parent, s->name);
+	return dcp_fail(err, -EALREADY, DCP_ERR_NO_OFFSET,
+			"nothing to resume: %s/%s is complete", s->parent, s->name);
 }
 
 /* A save that was killed while the old directory had stepped aside: it comes back. */
@@ -249,9 +271,9 @@ int save_create(const struct save_opts *opts, struct save **out, struct dcp_err 
 		recover(s);
 		rc = check_free(s, err);
 	}
-	if (rc == 0 && save_leads(s))
+	if (rc == 0 && save_makes(s))
 		rc = make_part(s, err);
-	if (rc == 0)
+	if (rc == 0 && !s->compares)
 		rc = open_part(s, err);
 	if (rc < 0) {
 		save_destroy(s);
@@ -332,17 +354,31 @@ static int sync_directories(const struct save *s)
 
 		for (const char *slash = name; (slash = strchr(slash, '/')); slash++) {
 			dcp_auto_fd int fd = -1;
+			const char *at = path;
 
-			snprintf(path, sizeof(path), "%.*s", (int)(slash - name), name);
+			snprintf(path, sizeof(path), "%.*s", (int)(slash - name) + 1, name);
 			if (strcmp(path, before) == 0)
 				continue;
 			strcpy(before, path);
-			fd = openat(s->dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-			if (fd < 0 || fsync(fd) < 0)
+			fd = save_open_parent(s, &at, false);
+			if (fd < 0)
+				return fd;
+			if (fsync(fd) < 0)
 				return -errno;
 		}
 	}
 	return fsync(s->dir) < 0 ? -errno : 0;
+}
+
+/* The completing file gets its name. */
+static int name_last(const struct save *s, const struct save_file *f)
+{
+	const char *name = f->name;
+	dcp_auto_fd int dir = save_open_parent(s, &name, true);
+
+	if (dir < 0)
+		return dir;
+	return renameat(s->dir, SAVE_LAST, dir, name) < 0 ? -errno : 0;
 }
 
 int save_seal(struct save *s, struct dcp_err *err)
@@ -361,8 +397,8 @@ int save_seal(struct save *s, struct dcp_err *err)
 	for (size_t i = 0; rc == 0 && i < save_nfiles(s); i++) {
 		const struct save_file *f = &save_files(s)[i];
 
-		if (f->last && renameat(s->dir, SAVE_LAST, s->dir, f->name) < 0)
-			rc = -errno;
+		if (f->last)
+			rc = name_last(s, f);
 		if (rc == 0 && f->last)
 			rc = sync_directories(s);
 	}

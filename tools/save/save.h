@@ -68,7 +68,8 @@ struct save_source {
  * -EBUSY (somebody is writing it), or what the file system said. What @opts points to must stay. */
 int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err);
 
-/* @set must stay until the save is destroyed. */
+/* @set must stay until the save is destroyed. -EALREADY: it was to be resumed, and OUT is there with all its files,
+ * as long as they would be; save_sealed() is its path. */
 int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp_write_set *set,
 	      const struct dcp_write_opts *opts, struct dcp_err *err);
 

@@ -48,8 +48,9 @@ struct save {
 	char sealed[PATH_MAX + NAME_MAX + 2];
 	int parent_fd, dir, journal_fd;
 	bool made, published;
-	bool aside;   /* what had the name is called @old */
-	bool foreign; /* what has the name is not known as a checkpoint */
+	bool aside;    /* what had the name is called @old */
+	bool compares; /* to be resumed, but OUT is there: only noted, to be compared with it */
+	bool foreign;  /* what has the name is not known as a checkpoint */
 	/* of the plan */
 	struct dcp_buf files, runs, patches;
 	uint64_t hash, bytes, data;
@@ -90,9 +91,22 @@ static inline bool save_leads(const struct save *s)
 	return s->opts.rank == 0;
 }
 
-/* "OUT: No space left on device" with what was being done. @code: as dcp_fail(). */
+/* Does this process make files? */
+static inline bool save_makes(const struct save *s)
+{
+	return save_leads(s) && !s->compares;
+}
+
+/* "OUT: writing FILE: No space left on device". @code: as dcp_fail(). */
 int save_fail(const struct save *s, int code, const char *file, struct dcp_err *err);
 
+/*
+ * Below the directory that all goes into others may write, too, where the umask lets them: no link in it is followed.
+ * Open the directory that *name, which moves on to its last component, lies in; @make it where it is not there.
+ */
+int save_open_parent(const struct save *s, const char **name, bool make);
+/* Open a file there, to be read and written; O_CREAT makes its directories, too. */
+int save_open_at(const struct save *s, const struct save_file *f, int flags);
 /* Open file number @file to be read and written. Negative: -errno. */
 int save_open(const struct save *s, uint32_t file);
 /* The same to be written past the page cache. */
@@ -109,6 +123,8 @@ int save_journal_open(struct save *s, struct dcp_err *err);
  * resumed. -ESTALE: the earlier one is of another plan. Rank 0 first. */
 int save_journal_begin(struct save *s, struct dcp_err *err);
 void save_journal_close(struct save *s);
+/* OUT is there. -EALREADY: with the files of the plan, and those as long as planned; -EEXIST. */
+int save_compare(struct save *s, struct dcp_err *err);
 
 /* ---- files and directories ---- */
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -256,6 +257,68 @@ static void names(void **state)
 	}
 }
 
+/* Two files, one of them in a directory. */
+static int plan_two(const struct dcp_write_set *of, const struct dcp_write_opts *opts,
+		    struct dcp_writer *w, struct dcp_err *err)
+{
+	(void)of, (void)opts, (void)err;
+	dcp_writer_file(w, "sub/x", false);
+	dcp_writer_part(w, 0, 0);
+	dcp_writer_file(w, "y", false);
+	dcp_writer_part(w, 3, 0);
+	return 0;
+}
+
+/* What another user plants in the directory that is written into leads nowhere. */
+static void planted(void **state)
+{
+	static const struct dcp_write_format two = { .name = "two", .plan = plan_two };
+	static const struct dcp_write_opts opts = { 0 };
+	static const struct {
+		const char *what, *name;
+		bool later; /* when all is planned */
+		int rc;
+	} rows[] = {
+		{ "a directory, before", "sub", false, -ENOTDIR },
+		{ "a directory, later", "sub", true, -ENOTDIR },
+		{ "a file, before", "y", false, -EEXIST },
+		{ "a file, later", "y", true, -ELOOP },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcp_err err = { 0 };
+		char path[200], at[64];
+		const struct save_opts how = { .out = path };
+		struct stat st;
+		struct t_dir d;
+		struct save *s;
+		int rc;
+
+		t_case(rows[i].what);
+		t_dir_make(&d, "save");
+		t_dir_text(&d, "mine/x", "mine");
+		snprintf(path, sizeof(path), "%s/out", d.root);
+		snprintf(at, sizeof(at), ".out.dcpfs-part/%s", rows[i].name);
+		assert_int_equal(save_create(&how, &s, &err), 0);
+		if (rows[i].later) {
+			assert_int_equal(save_plan(s, &two, &set, &opts, &err), 0);
+			renameat(d.fd, at, d.fd, "gone");
+		}
+		assert_int_equal(symlinkat(strcmp(rows[i].name, "y") ? "../mine" : "../mine/x",
+					   d.fd, at),
+				 0);
+		rc = rows[i].later ? save_data(s, &source, &err)
+				   : save_plan(s, &two, &set, &opts, &err);
+		assert_int_equal(rc, rows[i].rc);
+		save_destroy(s);
+		assert_int_equal(t_dir_count(&d, "mine"), 1);
+		assert_int_equal(stat(t_dir_path(&d, "mine/x"), &st), 0);
+		assert_int_equal(st.st_size, 4);
+		t_dir_remove(&d);
+	}
+}
+
 static unsigned char all_are;
 
 static int read_same(void *ctx, unsigned job, size_t tensor, size_t part, uint64_t off,
@@ -384,7 +447,7 @@ T_TESTS()
 		cmocka_unit_test(resumed),   cmocka_unit_test(missing),
 		cmocka_unit_test(somebodys), cmocka_unit_test(names),
 		cmocka_unit_test(text),      cmocka_unit_test(direct),
-		cmocka_unit_test(checksums),
+		cmocka_unit_test(planted),   cmocka_unit_test(checksums),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
