@@ -2,11 +2,13 @@
 #include "fs/mounts.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 
 #include "core/base/cleanup.h"
+#include "fs/dcpfs_abi.h"
 
 /* The kernel writes space, tab, newline and backslash as \ooo; undone in place. */
 static void unescape(char *s)
@@ -94,6 +96,41 @@ void dcpfs_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcp
 		fn(ctx, point, &m);
 	if (f)
 		fclose(f);
+}
+
+bool dcpfs_mounts_around(char *path, struct dcpfs_mount *out, const char **rest)
+{
+	char *end = path + strlen(path);
+
+	*rest = end;
+	for (char *slash = end; slash > path;) {
+		char saved = *slash;
+		int rc;
+
+		*slash = '\0';
+		rc = dcpfs_mounts_find(path, out);
+		if (rc > 0 && strcmp(out->fstype, DCPFS_FSTYPE) == 0) {
+			*rest = slash < end ? slash + 1 : end;
+			return true;
+		}
+		*slash = saved;
+		if (rc > 0)
+			return false;
+		do
+			slash--;
+		while (slash > path && *slash != '/');
+	}
+	return false;
+}
+
+bool dcpfs_mounts_shows(const char *dir, uint64_t generation)
+{
+	dcp_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dcpfs_info info;
+
+	return fd >= 0 && ioctl(fd, DCPFS_IOC_INFO, &info) == 0 &&
+	       memcmp(info.magic, DCPFS_INFO_MAGIC, sizeof(info.magic)) == 0 &&
+	       info.generation == generation;
 }
 
 int dcpfs_mounts_find(const char *path, struct dcpfs_mount *out)

@@ -4,6 +4,8 @@
  * mounted file systems, so it cannot hang on one.
  */
 #pragma once
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -23,6 +25,15 @@ int dcpfs_mounts_read(FILE *mountinfo, const char *path, struct dcpfs_mount *out
 
 /* The same from /proc/self/mountinfo; a negative errno when it cannot be opened. */
 int dcpfs_mounts_find(const char *path, struct dcpfs_mount *out);
+
+/*
+ * Is the nearest mount around @path, which realpath() gave, one of dcpfs? Then @path ends at its mount point, and *rest
+ * is what stood below that, without a slash before it.
+ */
+bool dcpfs_mounts_around(char *path, struct dcpfs_mount *out, const char **rest);
+
+/* Is @dir, of a mount of dcpfs, the version whose files have that generation (dcp_version_generation())? */
+bool dcpfs_mounts_shows(const char *dir, uint64_t generation);
 
 /* Everything that is mounted; nothing when that cannot be read. */
 void dcpfs_mounts_each(void (*fn)(void *ctx, const char *point, const struct dcpfs_mount *m),

@@ -183,7 +183,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		if (w.opts->form == OUT_TSV)
 			out_tsv_head(&w.o, "version path built tensors objects broken elements "
 					   "nbytes seconds");
-		code = index_all(&w, args->operand[PICK_VERSION]);
+		code = index_all(&w, args->operand[PICK_VERSION] ? args->operand[PICK_VERSION]
+								 : w.p.wanted);
 		if (w.opts->form == OUT_JSON) {
 			dcp_jsonw_end(&w.o.json);
 			written = out_json(&w.o);

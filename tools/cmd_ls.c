@@ -485,10 +485,11 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct ls_opts *ls = opts_in;
-	const char *version = args->operand[PICK_VERSION];
 	struct pick p;
 	struct out o;
 	enum cmd_exit code = pick_source(&p, args->operand[PICK_SOURCE], &ls->pick, false);
+	const char *version =
+		args->operand[PICK_VERSION] ? args->operand[PICK_VERSION] : p.wanted;
 
 	out_init(&o);
 	if (code == CMD_OK && (ls->versions || (!p.scan.single && !version && !ls->keys &&

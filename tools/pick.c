@@ -76,15 +76,25 @@ void pick_hint_mount(const char *source)
 {
 	dcp_auto_free char *path = realpath(source, NULL);
 	struct dcpfs_mount m;
+	const char *rest;
 
-	for (char *slash = path; path && *path; *slash = '\0') {
-		if (dcpfs_mounts_find(path, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0) {
-			cmd_hint("%s is a mount of dcpfs; give what is mounted there: %s", path,
-				 m.source);
-			return;
-		}
-		slash = strrchr(path, '/');
-	}
+	if (path && dcpfs_mounts_around(path, &m, &rest))
+		cmd_hint("%s is a mount of dcpfs; give what is mounted there: %s", path,
+			 m.source);
+}
+
+/* What is mounted where @p->source is, if it can be seen from here. */
+static void look_behind(struct pick *p)
+{
+	dcp_auto_free char *path = realpath(p->source, NULL);
+	struct dcpfs_mount m;
+	const char *rest;
+
+	if (!path || !dcpfs_mounts_around(path, &m, &rest) || strchr(rest, '/') ||
+	    access(m.source, F_OK) < 0 || asprintf(&p->mount, "%s%c%s", path, 0, m.source) < 0)
+		return;
+	p->wanted = *rest ? strdup(rest) : NULL;
+	p->source = p->mount + strlen(path) + 1;
 }
 
 enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
@@ -100,6 +110,8 @@ enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_
 		return CMD_ENV;
 	if (hf_rules(opts->hf.rules, &p->rules) != CMD_OK)
 		return CMD_USAGE;
+	look_behind(p);
+	source = p->source;
 	rc = dcp_scan(source, &p->scan, &err);
 	if (rc < 0) {
 		cmd_fail(CMD_OK, "%s", err.msg);
@@ -134,6 +146,8 @@ void pick_finish(struct pick *p)
 	dcp_queue_destroy(p->store.queue);
 	dcp_scan_finish(&p->scan);
 	free(p->cache);
+	free(p->mount);
+	free(p->wanted);
 	*p = (struct pick){ 0 };
 }
 
@@ -182,10 +196,28 @@ static int map(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
 	return rc;
 }
 
+/* Another checkpoint may be called like what is mounted, where that was done elsewhere. */
+static int check_mounted(const struct pick *p, const struct dcp_found *f, struct dcp_err *err)
+{
+	dcp_auto_free char *dir = NULL;
+
+	if (p->mount && asprintf(&dir, "%s/%s", p->mount, f->name) < 0)
+		return dcp_err_say(err, -ENOMEM);
+	return !dir || dcpfs_mounts_shows(dir, dcp_version_generation(p->v))
+		       ? 0
+		       : dcp_fail(err, -ESTALE, DCP_ERR_NO_OFFSET,
+				  "%s: the files in %s are not those that are mounted", dir,
+				  p->source);
+}
+
 static int open_found(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
 {
 	int rc = dcp_version_open(p->source, f, &p->store, &p->v, err);
 
+	if (rc == 0 && (rc = check_mounted(p, f, err)) < 0) {
+		dcp_version_close(p->v);
+		p->v = NULL;
+	}
 	if (rc == 0 && hf_is_wanted(&p->hf))
 		rc = map(p, f, err);
 	progress_finish(&p->progress);
@@ -236,6 +268,7 @@ enum cmd_exit pick_version(struct pick *p, const char *name)
 	size_t at;
 	int rc;
 
+	name = name ? name : p->wanted;
 	if (!name)
 		return pick_latest(p);
 	rc = dcp_found_match(p->scan.found, p->scan.n, name, &at);

@@ -28,6 +28,8 @@ struct pick_opts {
 
 struct pick {
 	const char *source;
+	char *mount; /* SOURCE is in a mount of dcpfs: its root, then, in one piece, what is mounted there */
+	char *wanted; /* and the version that SOURCE is; NULL: all of them */
 	struct dcp_scan scan;
 	struct dcp_store_opts store;
 	struct progress progress;
@@ -40,7 +42,10 @@ struct pick {
 	struct dcp_version *base;        /* with --hf: what v is mapped from */
 };
 
-/* Scan @source and make ready to open its versions. @rebuild as in store. */
+/*
+ * Scan @source and make ready to open its versions; the root or a version of a mount of dcpfs stands for what is mounted.
+ * @rebuild as in store.
+ */
 enum cmd_exit pick_source(struct pick *p, const char *source, const struct pick_opts *opts,
 			  bool rebuild);
 void pick_finish(struct pick *p);

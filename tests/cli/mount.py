@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from cli import BAD, DCPFS, ENV, GOLDEN, OK, SCRATCH, USAGE, check, equal, fails, finish, run
+from cli import BAD, DCPFS, ENV, GOLDEN, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 SOURCE = GOLDEN / "dcp-fsdp2" / "ckpt"
 TENSOR = json.loads((GOLDEN / "dcp-fsdp2" / "manifest.json").read_text())["versions"][1]["tensors"][0]
@@ -68,9 +68,36 @@ def linked(mnt):
     link.symlink_to(mnt)
     equal(run("mount", SOURCE, link).returncode, OK, "mount on a link")
     check(mounted(mnt), "the link is followed")
-    fails(BAD, f"give what is mounted there: {os.path.abspath(SOURCE)}", "ls", mnt)
+    fails(BAD, f"give what is mounted there: {os.path.abspath(SOURCE)}", "ls", mnt / "step-20" / "objects")
     equal(run("umount", link).returncode, OK, "umount of a link")
     check(not mounted(mnt), "the link is followed at the end, too")
+
+
+def behind(mnt):
+    """The root and versions of a mount stand for what is mounted, which is not written into."""
+    source = SCRATCH / "behind"
+    shutil.copytree(SOURCE, source)
+    before = sorted(source.rglob("*"))
+    equal(run("mount", source, mnt).returncode, OK, "mount")
+    want = {v: data("show", "--digest", "--json", source, v, "*") for v in ("step-10", "step-20")}
+    for at, args, version in ((mnt, ("10",), "step-10"), (mnt, (), "step-20"), (mnt / "step-10", (), "step-10"), (mnt / "latest", (), "step-20")):
+        got = data("export", "--as", "torch-dcp", "--json", at, *args, SCRATCH / "out", "--force")
+        check((got["version"], data("show", "--digest", "--json", SCRATCH / "out", "*")) == (version, want[version]), f"export of {at} {args}: {got}")
+        equal(run("ls", "--json", at, *args).stdout, run("ls", "--json", source, *args or ([version] if at != mnt else [])).stdout, f"ls {at} {args}")
+    check(data("save", "--json", mnt / "step-10", SCRATCH / "out.pdparams")["tensors"] > 0, "save")
+    for verb in (("export", "--as", "torch-dcp"), ("save",)):
+        for at in (mnt, mnt / "step-10"):
+            fails(USAGE, "which is read", *verb, at, source / "new")
+            fails(USAGE, "lies in a mount of dcpfs", *verb, at, mnt / "new")
+            fails(USAGE, "lies in a mount of dcpfs", *verb, source, "step-20", mnt / "step-10" / "new")
+    fails(USAGE, "which is read", "load", mnt / "step-10", "--dump", source / "ranks")
+    equal(sorted(source.rglob("*")), before, "what is mounted")
+    other = SCRATCH / "other"
+    shutil.copytree(SOURCE / "step-20", other / "step-10")
+    hide = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" "$2" 2>/dev/null || exit 77; shift 2; exec "$@"', "sh", other, source]
+    got = subprocess.run([*hide, DCPFS, "export", "--as", "npz", mnt / "step-10", SCRATCH / "hidden"], capture_output=True, check=False)
+    check(got.returncode in (77, 1) and b"unshare:" in got.stderr or b"are not those that are mounted" in got.stderr, f"others of that name: {got}")
+    equal(run("umount", mnt).returncode, OK, "umount")
 
 
 def told(mnt):
@@ -109,6 +136,7 @@ def main():
     foreground(mnt)
     busy(mnt)
     linked(mnt)
+    behind(mnt)
     told(mnt)
     passed_through(mnt)
     (mnt / "something").write_text("")

@@ -7,18 +7,15 @@
  * shard/fsdp1/0, whose one file of all tensors is a checkpoint like any other.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 #include "core/base/cleanup.h"
 #include "core/base/number.h"
 #include "core/rules/rules.h"
 #include "core/store/layouts/layouts.h"
 #include "core/store/version/mapped.h"
-#include "fs/dcpfs_abi.h"
 #include "fs/mounts.h"
 #include "tools/cache.h"
 #include "tools/load/load.h"
@@ -36,53 +33,19 @@ static char *component(struct dcpload *ck, const char **path)
 	return s;
 }
 
-static bool is_generation(const char *dir, uint64_t generation)
-{
-	dcp_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct dcpfs_info info;
-
-	return fd >= 0 && ioctl(fd, DCPFS_IOC_INFO, &info) == 0 &&
-	       memcmp(info.magic, DCPFS_INFO_MAGIC, sizeof(info.magic)) == 0 &&
-	       info.generation == generation;
-}
-
-/* Find the mount of dcpfs that @path is in; its root ends at *end. */
-static bool find_mount(char *path, struct dcpfs_mount *m, char **end)
-{
-	*end = path + strlen(path);
-	for (char *slash = *end; slash && slash != path;) {
-		char saved = *slash;
-		int rc;
-
-		*slash = '\0';
-		rc = dcpfs_mounts_find(path, m);
-		*slash = saved;
-		if (rc > 0) {
-			*end = slash;
-			return strcmp(m->fstype, DCPFS_FSTYPE) == 0;
-		}
-		do
-			slash--;
-		while (slash > path && *slash != '/');
-	}
-	return false;
-}
-
 int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err)
 {
 	dcp_auto_free char *real = realpath(path, NULL);
 	struct dcpfs_mount m;
 	const char *rest;
-	char *end, *word;
+	char *word;
 	uint64_t rank;
 
 	ck->backing = dcp_arena_strndup(&ck->arena, path, strlen(path));
 	if (!ck->backing)
 		return dcp_err_say(err, -ENOMEM);
-	if (!real || !find_mount(real, &m, &end))
+	if (!real || !dcpfs_mounts_around(real, &m, &rest))
 		return 0;
-	rest = end + (*end == '/');
-	*end = '\0';
 	ck->mount = dcp_arena_strndup(&ck->arena, real, strlen(real));
 	word = component(ck, &rest);
 	if (word)
@@ -268,7 +231,7 @@ int load_open_any(struct dcpload *ck, struct dcp_err *err)
 		return load_open_through(
 			ck, dcp_arena_strndup(&ck->arena, own.msg, strlen(own.msg)), err);
 	dcp_buf_printf(&dir, "%s/%s", ck->mount, ck->wanted);
-	if (dcp_buf_error(&dir) == 0 && is_generation(dir.p, load_generation(ck)))
+	if (dcp_buf_error(&dir) == 0 && dcpfs_mounts_shows(dir.p, load_generation(ck)))
 		return 0;
 	load_forget(ck);
 	return load_open_through(ck, "its files are not what is mounted, or not visible here",
