@@ -16,10 +16,11 @@
 #include "fs/fault.h"
 #include "fs/mounts.h"
 #include "tools/export/export.h"
+#include "tools/resolve.h"
 
 #define AT(field) .off = offsetof(struct export_opts, field)
 
-static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
+#define MAX_SHARD 5000000000u
 
 static const struct opt opts[] = {
 	{ .name = "as",
@@ -55,13 +56,14 @@ static const struct opt opts[] = {
 	  .help = "bytes of a file; default 5GB, 0: all in one",
 	  .kind = OPT_SIZE,
 	  AT(max_shard),
-	  .def = 5000000000u },
+	  .def = MAX_SHARD },
 	{ .name = "protocol",
 	  .arg = "N",
-	  .help = "of the pickle that paddle writes: 2, 3 or 4, the default",
-	  .kind = OPT_UINT,
+	  .help = "of the pickle in paddle or torch-dcp: 2, 3 or 4, the default",
+	  .kind = OPT_CHOICE,
 	  AT(protocol),
-	  .max = 4 },
+	  .choices = export_protocols,
+	  .def = EXPORT_NO_PROTOCOL },
 	{ .name = "jobs",
 	  .arg = "N",
 	  .help = "threads; default: as processors, at most 8",
@@ -74,7 +76,7 @@ static const struct opt opts[] = {
 	  .help = "how processes that share the work talk: auto, alone, mpi, env",
 	  .kind = OPT_CHOICE,
 	  AT(comm),
-	  .choices = comms },
+	  .choices = export_comms },
 	{ .name = "verify",
 	  .help = "read back and compare before it gets its name",
 	  AT(verify) },
@@ -131,13 +133,21 @@ static enum cmd_exit fail(const struct exporting *x, int rc)
 	cmd_fail(code, "export: %s", x->err.msg);
 	if (rc == -EEXIST && !x->opts->force)
 		cmd_hint("--force replaces it");
-	if (c.data)
+	if (c.data && rc != -EEXIST)
 		cmd_hint("%s of %s were written, and are removed again",
 			 out_size(written, c.written), out_size(all, c.data));
 	return code;
 }
 
 /* ---- which format ---- */
+
+static bool is_file_of(const struct dcp_write_format *f, const char *out)
+{
+	for (const char *const *e = f->extensions; e && *e; e++)
+		if (dcp_has_extension(out, *e))
+			return true;
+	return false;
+}
 
 static enum cmd_exit choose_format(struct exporting *x)
 {
@@ -146,6 +156,7 @@ static enum cmd_exit choose_format(struct exporting *x)
 	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
 
 	x->format = x->opts->as ? dcp_write_format(x->opts->as) : NULL;
+	x->is_file = x->format && is_file_of(x->format, x->out);
 	if (x->format)
 		return CMD_OK;
 	for (size_t i = 0; dcp_write_formats[i]; i++) {
@@ -164,12 +175,56 @@ static enum cmd_exit choose_format(struct exporting *x)
 			   : cmd_fail(CMD_USAGE, "export: --as FORMAT is needed: %s", names.p);
 }
 
-static bool is_file_name(const struct exporting *x)
+/* What is called like a file of another format would be a directory. */
+static enum cmd_exit check_name(const struct exporting *x)
 {
-	for (const char *const *e = x->format->extensions; e && *e; e++)
-		if (dcp_has_extension(x->out, *e))
-			return true;
-	return false;
+	const char *own = x->format->extensions ? x->format->extensions[0] : NULL;
+
+	for (size_t i = 0; dcp_write_formats[i] && !x->is_file; i++)
+		if (is_file_of(dcp_write_formats[i], x->out))
+			return cmd_fail(CMD_USAGE,
+					"export: %s is called like a file of %s; %s writes a "
+					"directory%s%s (%s/ makes one of that name)",
+					x->out, dcp_write_formats[i]->name, x->format->name,
+					own ? ", or a file called " : "", own ? own : "",
+					x->out);
+	return CMD_OK;
+}
+
+/* Options that the format has no use for are refused. */
+static enum cmd_exit check_options(const struct exporting *x)
+{
+	const struct export_opts *o = x->opts;
+	const struct {
+		const char *name;
+		bool given;
+		unsigned by; /* a format that takes one of these */
+	} uses[] = {
+		{ "layout", o->layout, DCP_WRITE_BOXES | DCP_WRITE_ARRAYS },
+		{ "max-shard-size", o->max_shard != MAX_SHARD, DCP_WRITE_SHARDS },
+		{ "protocol", o->protocol >= 0, DCP_WRITE_PROTOCOL },
+	};
+	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
+
+	for (size_t i = 0; i < DCP_LEN(uses); i++) {
+		if (!uses[i].given || x->format->takes & uses[i].by)
+			continue;
+		for (size_t k = 0; dcp_write_formats[k]; k++)
+			if (dcp_write_formats[k]->takes & uses[i].by)
+				dcp_buf_printf(&names, "%s%s", names.n ? ", " : "",
+					       dcp_write_formats[k]->name);
+		return cmd_fail(CMD_USAGE, "export: --%s is not for %s; it is for %s",
+				uses[i].name, x->format->name, names.p ? names.p : "none");
+	}
+	if (o->max_shard != MAX_SHARD && (x->is_file || o->layout))
+		return cmd_fail(CMD_USAGE, "export: --max-shard-size is not for %s",
+				o->layout ? "--layout, which has a file for each rank"
+					  : "one file; give a directory");
+	if (o->verify && (x->format->takes & DCP_WRITE_RENAMES ||
+			  (x->format->takes & DCP_WRITE_ARRAYS && o->layout)))
+		return cmd_fail(CMD_USAGE, "export: --verify: %s has other keys then",
+				x->format->name);
+	return CMD_OK;
 }
 
 /* ---- where ---- */
@@ -182,27 +237,19 @@ static bool is_inside(const char *path, const char *dir)
 	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
 }
 
-/* The directory that @path lies in, or would; NULL: there is none. */
-static char *real_parent(const char *path)
-{
-	dcp_auto_free char *copy = strdup(path);
-	char *slash;
-
-	for (size_t n = copy ? strlen(copy) : 0; n > 1 && copy[n - 1] == '/'; n--)
-		copy[n - 1] = '\0';
-	slash = copy ? strrchr(copy, '/') : NULL;
-	if (slash)
-		slash[slash == copy] = '\0';
-	return copy ? realpath(slash ? copy : ".", NULL) : NULL;
-}
-
 enum cmd_exit export_check_apart(const char *out, const char *from)
 {
-	dcp_auto_free char *parent = real_parent(out), *real = realpath(out, NULL);
+	dcp_auto_free char *place = cmd_resolve(out), *real = realpath(out, NULL);
 	dcp_auto_free char *source = realpath(from, NULL);
+	struct dcpfs_mount m;
+	const char *rest;
 
+	if (source && dcpfs_mounts_around(source, &m, &rest)) {
+		free(source);
+		source = realpath(m.source, NULL);
+	}
 	if (source &&
-	    ((parent && is_inside(parent, source)) || (real && is_inside(real, source))))
+	    ((place && is_inside(place, source)) || (real && is_inside(real, source))))
 		return cmd_fail(CMD_USAGE, "%s lies in %s, which is read; give another place",
 				out, from);
 	if (source && real && is_inside(source, real))
@@ -213,12 +260,13 @@ enum cmd_exit export_check_apart(const char *out, const char *from)
 
 enum cmd_exit export_check_place(const char *out, const char *from)
 {
-	dcp_auto_free char *parent = real_parent(out);
+	dcp_auto_free char *place = cmd_resolve(out);
 	struct dcpfs_mount m;
+	const char *rest;
 
-	if (!parent)
+	if (!place)
 		return cmd_fail(CMD_ENV, "the directory of %s: %s", out, strerror(errno));
-	if (dcpfs_mounts_find(parent, &m) > 0 && strcmp(m.fstype, DCPFS_FSTYPE) == 0)
+	if (dcpfs_mounts_around(place, &m, &rest))
 		return cmd_fail(CMD_USAGE,
 				"%s lies in a mount of dcpfs, which cannot be written to", out);
 	return export_check_apart(out, from);
@@ -250,6 +298,22 @@ static int begin(struct exporting *x, int rc, const struct save_opts *how,
 	return rc == 0 ? save_plan(x->save, x->format, &x->set, opt, &x->err) : rc;
 }
 
+/* OUT is what would be written, as far as that is known. */
+static int find_complete(struct exporting *x)
+{
+	struct save_counts c;
+	int rc = x->opts->verify ? export_verify(x) : 0;
+
+	save_count(x->save, &c);
+	x->kept = c.data;
+	if (rc == 0)
+		cmd_fail(CMD_OK, "export: %s%s", x->err.msg,
+			 x->opts->verify
+				 ? ""
+				 : " by the lengths of its files; --verify compares tensors");
+	return rc;
+}
+
 static int save(struct exporting *x)
 {
 	const char *slash = strrchr(x->out, '/');
@@ -257,7 +321,7 @@ static int save(struct exporting *x)
 	uint64_t identity = 0;
 	int rc = export_identity(x, &identity);
 	const struct save_opts how = { .out = x->out,
-				       .file = is_file_name(x),
+				       .file = x->is_file,
 				       .force = x->opts->force,
 				       .resume = x->opts->resume,
 				       .jobs = (unsigned)x->opts->jobs,
@@ -270,7 +334,7 @@ static int save(struct exporting *x)
 						    : slash   ? slash + 1
 							      : x->out,
 					    .max_shard = x->opts->max_shard,
-					    .protocol = (unsigned)x->opts->protocol };
+					    .protocol = export_protocol(x->opts) };
 
 	if (rc == 0)
 		rc = dcp_err_say(&x->err, export_reader(x, &x->reader));
@@ -278,6 +342,8 @@ static int save(struct exporting *x)
 	x->set.ctx = x->reader;
 	/* The one that leads goes first: it may clear what is there. */
 	rc = export_agree(x, leads ? begin(x, rc, &how, &opt) : rc);
+	if (rc == -EALREADY)
+		return export_agree(x, leads ? find_complete(x) : 0);
 	if (rc == 0)
 		rc = export_agree(x, leads ? rc : begin(x, rc, &how, &opt));
 	if (rc == 0)
@@ -296,13 +362,10 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 {
 	enum cmd_exit code = choose_format(x);
 
-	if (code == CMD_OK && x->opts->protocol && !(x->format->takes & DCP_WRITE_PROTOCOL))
-		code = cmd_fail(CMD_USAGE, "export: --protocol: %s has none", x->format->name);
-	if (code == CMD_OK && x->opts->verify &&
-	    (x->format->takes & DCP_WRITE_RENAMES ||
-	     (x->format->takes & DCP_WRITE_ARRAYS && x->opts->layout)))
-		code = cmd_fail(CMD_USAGE, "export: --verify: %s has other keys then",
-				x->format->name);
+	if (code == CMD_OK)
+		code = check_name(x);
+	if (code == CMD_OK)
+		code = check_options(x);
 	if (code == CMD_OK)
 		code = pick_open(&x->pick, args, &x->opts->pick);
 	if (code == CMD_OK)
@@ -314,7 +377,7 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 
 static enum cmd_exit write_version(struct exporting *x, const struct opt_args *args)
 {
-	enum cmd_exit code = export_join(x, comms[x->opts->comm]);
+	enum cmd_exit code = export_join(x, export_comms[x->opts->comm]);
 	int rc;
 
 	if (code != CMD_OK)

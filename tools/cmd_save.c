@@ -33,7 +33,6 @@ struct saving_opts {
 #define AT(field) .off = offsetof(struct saving_opts, field)
 #define LIMIT "3G" /* Paddle's default */
 
-static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
 enum { NO_TYPE, PARAMS, OPTIMIZER };
 static const char *const types[] = { "none", "params", "opt", NULL };
 
@@ -66,9 +65,10 @@ static const struct opt opts[] = {
 	{ .name = "protocol",
 	  .arg = "N",
 	  .help = "of the pickle: 2, 3 or 4, the default",
-	  .kind = OPT_UINT,
+	  .kind = OPT_CHOICE,
 	  AT(export.protocol),
-	  .max = 4 },
+	  .choices = export_protocols,
+	  .def = EXPORT_NO_PROTOCOL },
 	{ .name = "keys",
 	  .arg = "KEY",
 	  .help = "only this key, all below it, or a glob; may be repeated",
@@ -90,7 +90,7 @@ static const struct opt opts[] = {
 	  .help = "how ranks talk: auto, alone, mpi, env",
 	  .kind = OPT_CHOICE,
 	  AT(export.comm),
-	  .choices = comms },
+	  .choices = export_comms },
 	{ .name = "partial",
 	  .help = "leave out what cannot be read; default: refuse",
 	  AT(export.partial) },
@@ -197,8 +197,6 @@ static enum cmd_exit parse(struct saving *s)
 		return usage(s,
 			     "--max-grouped-size is a number or like 10K, 9M, 200G, not \"%s\"",
 			     size);
-	if (o->export.protocol == 1)
-		return usage(s, "--protocol is 2, 3 or 4, not 1");
 	return CMD_OK;
 }
 
@@ -241,7 +239,7 @@ static enum cmd_exit open_source(struct saving *s, const struct opt_args *args)
 	enum cmd_exit code = pick_open(&x->pick, args, &x->opts->pick);
 
 	if (code == CMD_OK)
-		code = export_check_place(x->out, x->pick.source);
+		code = export_check_place(s->out, x->pick.source);
 	if (code == CMD_OK)
 		code = export_check_keys(x);
 	if (code == CMD_OK)
@@ -401,7 +399,7 @@ static int write_file(struct saving *s)
 	const struct dcpsave_config config = {
 		.size = sizeof(config),
 		.flags = DCPSAVE_FILE | (s->opts->export.force ? DCPSAVE_REPLACE : 0),
-		.protocol = (uint32_t)s->opts->export.protocol,
+		.protocol = export_protocol(&s->opts->export),
 		.format = s->x.format->name,
 		.gather_to = s->gathers ? s->gather_to : NULL,
 		.ngather = s->ngather,
@@ -509,13 +507,15 @@ static enum cmd_exit fail(const struct saving *s, int rc, const char *text)
 static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 {
 	struct exporting *x = &s->x;
-	enum cmd_exit code = export_join(x, comms[x->opts->comm]);
+	enum cmd_exit code = export_join(x, export_comms[x->opts->comm]);
 	int rc;
 
 	if (code == CMD_OK)
 		code = parse(s);
 	if (code == CMD_OK && s->ngather && x->comm->ranks > 1)
 		code = check_gathering(s);
+	if (code == CMD_OK && name_file(s) < 0)
+		code = cmd_fail(CMD_ENV, "out of memory");
 	if (code != CMD_OK)
 		return code;
 	code = open_source(s, args);
@@ -526,8 +526,6 @@ static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 	rc = export_agree(x, export_choose(x));
 	if (rc == 0)
 		rc = export_agree(x, choose(s));
-	if (rc == 0)
-		rc = export_agree(x, dcp_err_say(&x->err, name_file(s)));
 	if (rc == 0)
 		rc = export_agree(x, dcp_err_say(&x->err, export_reader(x, &x->reader)));
 	if (rc < 0)

@@ -11,7 +11,7 @@ import shutil
 import struct
 import subprocess
 
-from cli import BAD, DCPFS, ENV, GOLDEN, NO, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import BAD, DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 N = 70000  # elements: more than are converted at once
 SOURCE = SCRATCH / "source"
@@ -80,11 +80,11 @@ def damaged():
         got = subprocess.run([*([] if os.geteuid() else bound), DCPFS, "export", "--as", "torch-save", source, out],
                              env=dict(os.environ, DCPFS_CACHE=""), capture_output=True)
         equal(got.returncode, ENV, f"a file that may not be read: {got.stderr}")
-    for verb in (("export", "--as", "safetensors"), ("save",)):
+    for verb in (("export", "--as", "torch-save"), ("save",)):
         fails(NO, 'no key "nosuch"', *verb, "--keys", "a", "--keys", "nosuch", SOURCE, out)
         fails(NO, "is left to write", *verb, "--skip", "*", SOURCE, out)
     (SCRATCH / "some.dcpl").write_text("mesh a=2\na.* shard(0)\n")
-    fails(BAD, "no rule matches", "export", "--as", "torch-dcp", "--layout", SCRATCH / "some.dcpl", SOURCE, out)
+    fails(BAD, "no rule matches", "export", "--as", "torch-dcp", "--layout", SCRATCH / "some.dcpl", SOURCE, SCRATCH / "some")
 
 
 def layouts():
@@ -97,9 +97,44 @@ def layouts():
     (SCRATCH / "both.dcpl").write_text("mesh a=2\n* replicate\n")
     got = export("torch-dcp", "--layout", SCRATCH / "both.dcpl")
     check(all((got["out"] / f"__{r}_0.distcp").stat().st_size for r in range(2)), "what both have one rank writes alone")
-    fails(USAGE, "--layout is not for npz; it is for safetensors, ", "export", "--as", "npz", "--layout", "fsdp2", SOURCE, SCRATCH / "x")
-    fails(USAGE, "--as safetensor: nearest is safetensors; formats are ", "export", "--as", "safetensor", SOURCE, SCRATCH / "x")
-    fails(USAGE, "--protocol: safetensors has none", "export", "--as", "safetensors", "--protocol", "2", SOURCE, SCRATCH / "x")
+
+
+def refused():
+    """Options that the format has no use for, and names that promise something else."""
+    for form, says, *options in (("npz", "--layout is not for npz; it is for safetensors, torch-dcp, ", "--layout", "fsdp2"),
+                                 ("safetensors", "--protocol is not for safetensors; it is for torch-dcp, paddle", "--protocol", "2"),
+                                 ("paddle", 'takes one of 2, 3, 4, not "5"', "--protocol", "5"),
+                                 ("torch-save", "--max-shard-size is not for torch-save; it is for safetensors", "--max-shard-size", "1M"),
+                                 ("safetensors", "is not for --layout", "--max-shard-size", "1M", "--layout", "fsdp2"),
+                                 ("safetensor", "nearest is safetensors; formats are "),
+                                 ("safetensors", "--dtype takes one of stored, F32, BF16", "--dtype", "half")):
+        fails(USAGE, says, "export", "--as", form, *options, SOURCE, SCRATCH / "x")
+    fails(USAGE, "is not for one file", "export", "--as", "safetensors", "--max-shard-size", "1M", SOURCE, SCRATCH / "x.safetensors")
+    for form, name, says in (("torch-dcp", "x.safetensors", "a file of safetensors; torch-dcp writes a directory (/"),
+                             ("safetensors", "x.pt", "a file of torch-save; safetensors writes a directory, or a file called .safetensors"),
+                             ("paddle", "x.npz", "a file of npz; paddle writes a directory, or a file called .pdparams")):
+        fails(USAGE, says, "export", "--as", form, SOURCE, SCRATCH / name)
+    equal(run("export", "--as", "torch-dcp", SOURCE, f"{SCRATCH}/dir.safetensors/").returncode, OK, "a slash makes a directory")
+    check((SCRATCH / "dir.safetensors" / ".metadata").exists(), "a directory of that name")
+    export("safetensors", "--dtype", "bf16", "--keys", "a.w")
+
+
+def forbidden():
+    """What may not be read or written is a matter of the environment, and named as it was given."""
+    source, place = SCRATCH / "theirs", SCRATCH / "locked"
+    if os.geteuid():
+        return
+    shutil.copytree(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20", source)
+    os.chmod(source / "__1_0.distcp", 0)
+    place.mkdir()
+    os.chmod(SCRATCH, 0o755)
+    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", f"DCPFS_CACHE={SCRATCH}/none", "LC_ALL=C.UTF-8", DCPFS]
+    for at, to, says in ((source, SCRATCH / "x", "__1_0.distcp: Permission denied"), (GPT2.absolute(), place / "x", f"{place}: no file can be made there: Permission denied")):
+        if at != source and subprocess.run([*other, "ls", at], capture_output=True, check=False).returncode:
+            continue  # nobody may look into this tree
+        got = subprocess.run([*other, "export", "--as", "torch-save", at, to], capture_output=True, check=False)
+        equal(got.returncode, ENV, f"{to}: {got.stderr}")
+        check(says in got.stderr.decode() and "journal" not in got.stderr.decode(), f"{to}: {got.stderr}")
 
 
 def shared():
@@ -119,5 +154,7 @@ def shared():
 dtypes()
 damaged()
 layouts()
+refused()
+forbidden()
 shared()
 finish()

@@ -200,6 +200,29 @@ def existing(source, place):
     equal((place / ".theirs.dcpfs-part" / "file").read_text(), "mine", "a directory that is somebody else's")
 
 
+def complete(source, place):
+    """What is complete is not resumed, and no error; what is something else is one."""
+    clear(place)
+    out = place / "out"
+    export = ("export", "--as", "safetensors", "--resume", source, out)
+    whole = data(*export, "--json")
+    want = tree(out)
+    for n in (1, 3):
+        all_ = job(source, out, "safetensors", "--resume", "--json", n=n)
+        said = [p.communicate() for p in all_]
+        check([p.returncode for p in all_] == [OK] * n and b"nothing to resume" in said[0][1], f"{n} resume what is complete: {said}")
+        equal(json.loads(said[0][0])["kept"], sum([5 * MB + 3, 1, 0, 9 * MB, 70000, 8 * MB + 1] + [1000] * 50), f"{n}: all was there")
+    check(b"out is complete\n" in run(*export, "--verify").stderr, "verified")
+    equal((whole["kept"], tree(out), hidden(place)), (0, want, []), "what is complete")
+    fails(USAGE, "is something else", *export, "--skip", "w.1")
+    with open(out / "model.safetensors", "r+b") as f:
+        f.seek(-1, 2)
+        f.write(b"?")
+    fails(BAD, "is not what was read", *export, "--verify")
+    equal(run(*export, "--force").returncode, OK, "--force --resume")
+    equal(tree(out), want, "--force --resume")
+
+
 def two_at_once(source, place):
     clear(place)
     first = start("--as", "safetensors", source, place / "out")
@@ -392,6 +415,7 @@ damaged_rest(big, place)
 no_room(big, place)
 full_disk(big, place)
 existing(big, place)
+complete(big, place)
 two_at_once(big, place)
 changed(big, place)
 verified(big, place)

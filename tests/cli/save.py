@@ -141,8 +141,12 @@ def rounds(sizes):
         bytes_ = min(32 << 20, limit if isinstance(limit, int) else int(limit[:-1]) << {"K": 10, "M": 20, "G": 30}[limit[-1]])
         equal(got["rounds"], -(-most // (bytes_ // ranks)) if ranks > 1 else 0, f"{ranks} ranks, {limit}: rounds")
         check(got["grouped"] <= bytes_, f"{ranks} ranks, {limit}: {got['grouped']} bytes in a round")
+    for r in range(3):
+        (SCRATCH / f"at{r}").mkdir()
+    save(3, STATE, SCRATCH / "at{rank}" / "w.pdparams", "--layout", "fsdp3")
     save(3, STATE, SCRATCH / "cut{rank}.pdparams", "--layout", "fsdp3")
     for r in range(3):
+        equal((SCRATCH / f"at{r}" / "w.pdparams").read_bytes(), (SCRATCH / f"cut{r}.pdparams").read_bytes(), "{rank} in a directory's name")
         data("load", STATE, "--layout", "fsdp3", "--rank", r, "--dump", SCRATCH / "dump", "--json")
         dumped = (SCRATCH / "dump" / f"rank-{r:05}-of-00003.safetensors").rename(SCRATCH / "dump.safetensors")
         equal(digests(SCRATCH / f"cut{r}.pdparams"), digests(dumped), f"cut: rank {r}")
@@ -161,7 +165,9 @@ def misuse():
     refused("put {rank} into the name", 2, STATE, out, "--layout", "fsdp2")
     refused("since all have the same keys", 2, STATE, out, *opt)
     refused("is for one tensor, not for a dict", 1, STATE, out, "--use-binary-format")
-    refused("--protocol is 2, 3 or 4, not 1", 1, STATE, out, "--protocol", 1)
+    for protocol in (1, 5):
+        refused(f'--protocol takes one of 2, 3, 4, not "{protocol}"', 1, STATE, out, "--protocol", protocol)
+    refused("protocol 2 cannot be written by several ranks together", 2, STATE, out, "--layout", deal, *opt, "--protocol", 2)
     refused("fsdp3 has 3 ranks, 2 are running", 2, STATE, out, "--layout", "fsdp3")
     out.write_bytes(b"mine")
     refused("--force replaces it", 2, STATE, out, "--layout", deal, *opt)

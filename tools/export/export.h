@@ -18,8 +18,8 @@
 struct export_opts {
 	const char *as, *layout;
 	struct opt_texts keys, skip;
-	int dtype, form, comm;
-	uint64_t jobs, max_shard, protocol;
+	int dtype, form, comm, protocol;
+	uint64_t jobs, max_shard;
 	bool verify, resume, force, direct, partial;
 	struct pick_opts pick;
 };
@@ -44,6 +44,7 @@ struct exporting {
 	struct dcp_layouts *layouts;
 	const struct dcp_layout *layout; /* NULL: everything is written whole, by rank 0 */
 	uint64_t *held;                  /* bytes that each rank writes */
+	bool is_file;                    /* OUT is one file, by its name */
 	bool local; /* the set has what this process holds in the layout, as arrays of their own */
 	bool is_cut;               /* some of these are not all of their tensor */
 	struct dcpload_comm *comm; /* of the processes that share the work, or this one alone */
@@ -55,8 +56,11 @@ struct exporting {
 	int64_t start_ns;
 };
 
-/* Names of --dtype; the first leaves tensors as they are. */
-extern const char *const export_dtypes[];
+/* Names of --dtype; the first leaves tensors as they are. Of --protocol; none of them is the format's own. Of --comm. */
+extern const char *const export_dtypes[], *const export_protocols[], *const export_comms[];
+#define EXPORT_NO_PROTOCOL UINT64_MAX
+/* The number; 0: the format's own. */
+unsigned export_protocol(const struct export_opts *o);
 
 /* Never over or into the source. */
 enum cmd_exit export_check_apart(const char *out, const char *from);
@@ -66,7 +70,7 @@ enum cmd_exit export_check_place(const char *out, const char *from);
 enum cmd_exit export_check_keys(struct exporting *x);
 /* Open the layout that is asked for. */
 enum cmd_exit export_open_layout(struct exporting *x);
-/* The same, for a format that is to be cut by it. */
+/* The same, to cut what is written by it. */
 enum cmd_exit export_layout(struct exporting *x);
 /* The parts of @t in the layout; @why: it cannot be cut so, or NULL. 0 or -errno. */
 int export_parts(struct exporting *x, struct dcp_write_tensor *t, const char **why);
@@ -80,6 +84,8 @@ int export_local(struct exporting *x, struct dcp_write_tensor *t, const struct d
  */
 int export_choose(struct exporting *x);
 bool export_is_asset(const struct exporting *x);
+/* In place of an asset's number: config.json that is made from the checkpoint. */
+#define EXPORT_INFERRED UINT64_MAX
 
 /* The source of a save, for @x->opts->jobs threads. Finish it with export_close(). */
 struct export_reader;

@@ -46,26 +46,12 @@ enum cmd_exit export_open_layout(struct exporting *x)
 	return CMD_OK;
 }
 
-static enum cmd_exit refuse_layout(const struct exporting *x)
-{
-	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
-
-	for (size_t i = 0; dcp_write_formats[i]; i++)
-		if (dcp_write_formats[i]->takes & (DCP_WRITE_BOXES | DCP_WRITE_ARRAYS))
-			dcp_buf_printf(&names, "%s%s", names.n ? ", " : "",
-				       dcp_write_formats[i]->name);
-	return cmd_fail(CMD_USAGE, "export: --layout is not for %s; it is for %s",
-			x->format->name, names.p ? names.p : "none");
-}
-
 enum cmd_exit export_layout(struct exporting *x)
 {
 	enum cmd_exit code;
 
 	if (!x->opts->layout)
 		return CMD_OK;
-	if (!(x->format->takes & (DCP_WRITE_BOXES | DCP_WRITE_ARRAYS)))
-		return refuse_layout(x);
 	code = export_open_layout(x);
 	if (code != CMD_OK)
 		return code;

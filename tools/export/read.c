@@ -130,6 +130,13 @@ static bool is_cast(const struct exporting *x, size_t tensor)
 		       x->set.tensors[tensor].dtype;
 }
 
+/* config.json that no file is. */
+static bool is_inferred(const struct exporting *x, size_t tensor)
+{
+	return tensor >= x->set.ntensors &&
+	       DCP_ITEMS(x->extra_from, uint64_t)[tensor - x->set.ntensors] == EXPORT_INFERRED;
+}
+
 static int fail(const struct exporting *x, int rc, size_t tensor, struct dcp_err *err)
 {
 	const char *name = tensor < x->set.ntensors
@@ -147,8 +154,14 @@ static int read_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 	struct export_reader *r = ctx;
 	const struct exporting *x = r->x;
 	struct reading *j = &r->job[job];
-	int rc = get_view(x, j, tensor, part, err);
+	int rc;
 
+	if (is_inferred(x, tensor)) {
+		memcpy(buf, dcp_version_inferred(x->pick.v, &(const char *){ NULL })->p + off,
+		       n);
+		return 0;
+	}
+	rc = get_view(x, j, tensor, part, err);
 	if (rc < 0)
 		return rc;
 	if (is_cast(x, tensor))
@@ -163,9 +176,10 @@ static int copy_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 		      uint64_t n, int fd, uint64_t to, struct dcp_err *err)
 {
 	struct export_reader *r = ctx;
-	int rc = is_cast(r->x, tensor) ? 0 : get_view(r->x, &r->job[job], tensor, part, err);
+	bool made = is_cast(r->x, tensor) || is_inferred(r->x, tensor);
+	int rc = made ? 0 : get_view(r->x, &r->job[job], tensor, part, err);
 
-	if (rc < 0 || is_cast(r->x, tensor))
+	if (rc < 0 || made)
 		return rc;
 	rc = dcp_view_copy(r->job[job].view, off, n, fd, to);
 	return rc < 0 ? fail(r->x, rc, tensor, err) : rc;

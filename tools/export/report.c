@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/clock.h"
 #include "core/base/text.h"
+#include "core/store/index/index.h"
 #include "tools/export/export.h"
 #include "tools/out.h"
+
+/* Of a version that rules have mapped. */
+static const char *const counted[] = { "mapped", "dropped" };
 
 static void put_list(struct dcp_jsonw *w, const char *name, const struct dcp_buf *list)
 {
@@ -30,6 +34,8 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 		     struct out *o)
 {
 	struct dcp_jsonw *w = &o->json;
+	const struct dcp_index *ix = dcp_version_index(x->pick.v);
+	const char *rules = dcp_index_meta(ix, "rules");
 
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "out", x->out);
@@ -46,6 +52,10 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 	dcp_jsonw_key(w, "seconds");
 	dcp_jsonw_f64(w, seconds);
 	dcp_jsonw_put_bool(w, "verified", x->opts->verify);
+	if (rules)
+		dcp_jsonw_put_str(w, "rules", rules);
+	for (size_t i = 0; rules && i < DCP_LEN(counted); i++)
+		dcp_jsonw_put_u64(w, counted[i], dcp_index_meta_number(ix, counted[i]));
 	export_put_left_json(x, w);
 	dcp_jsonw_end(w);
 }
@@ -62,6 +72,8 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 		     struct out *o)
 {
 	char size[OUT_SIZE], rate[OUT_SIZE], kept[OUT_SIZE], a[32], b[32];
+	const struct dcp_index *ix = dcp_version_index(x->pick.v);
+	const char *rules = dcp_index_meta(ix, "rules");
 
 	out_text(&o->buf, x->out);
 	dcp_buf_printf(
@@ -76,6 +88,11 @@ static void put_text(const struct exporting *x, const struct save_counts *c, dou
 	if (x->copied)
 		dcp_buf_printf(&o->buf, "; %s copied by the kernel", out_size(kept, x->copied));
 	dcp_buf_str(&o->buf, "\n");
+	if (rules)
+		dcp_buf_printf(&o->buf,
+			       "rules: by %s %s keys come out, %s are left out as no weights\n",
+			       rules, out_count(a, dcp_index_meta_number(ix, counted[0])),
+			       out_count(b, dcp_index_meta_number(ix, counted[1])));
 	export_put_left(x, o);
 }
 

@@ -4,8 +4,10 @@
  * can hold.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
@@ -13,9 +15,19 @@
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 
+#define CONFIG "config.json"
+
 const char *const export_dtypes[] = {
 	"stored", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", NULL
 };
+
+const char *const export_protocols[] = { "2", "3", "4", NULL };
+const char *const export_comms[] = { "auto", "alone", "mpi", "env", NULL };
+
+unsigned export_protocol(const struct export_opts *o)
+{
+	return o->protocol < 0 ? 0 : (unsigned)o->protocol + 2;
+}
 
 static const char *copy(struct exporting *x, const char *s)
 {
@@ -48,6 +60,20 @@ static int leave_damaged(struct exporting *x, const char *what, const char *key,
 	return rc;
 }
 
+/* Has it a file that is there, and that this user may not read? */
+static bool is_forbidden(const struct exporting *x)
+{
+	size_t n;
+	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.v), &n);
+	int dir = dcp_version_dirfd(x->pick.v);
+
+	for (size_t i = 0; i < n; i++) /* one that could not be opened has no number */
+		if (!id[i].ino && faccessat(dir, id[i].name, R_OK, AT_EACCESS) < 0 &&
+		    errno == EACCES)
+			return true;
+	return false;
+}
+
 static int refuse_damaged(struct exporting *x)
 {
 	const struct out_left *l = &x->damaged;
@@ -57,9 +83,9 @@ static int refuse_damaged(struct exporting *x)
 		return 0;
 	if (x->ndamaged > 1)
 		snprintf(more, sizeof(more), " (and %s more)", out_count(n, x->ndamaged - 1));
-	return dcp_fail(&x->err, strstr(l->why, strerror(EACCES)) ? -EACCES : -EBADMSG,
-			DCP_ERR_NO_OFFSET, "%s cannot be read: %s%s; --partial writes the rest",
-			l->key, l->why, more);
+	return dcp_fail(&x->err, is_forbidden(x) ? -EACCES : -EBADMSG, DCP_ERR_NO_OFFSET,
+			"%s cannot be read: %s%s; --partial writes the rest", l->key, l->why,
+			more);
 }
 
 static bool is_wanted(const struct exporting *x, const char *key)
@@ -306,17 +332,36 @@ bool export_is_asset(const struct exporting *x)
 	return dcp_version_assets(x->pick.v) != NULL;
 }
 
+/* Without a file, it is as hf/ of a mount has it: made from what the checkpoint keeps of its model. */
+static int infer_config(struct exporting *x)
+{
+	const char *from;
+	const struct dcp_buf *text = dcp_version_inferred(x->pick.v, &from);
+	int rc =
+		note(x, &x->asks, "file", CONFIG,
+		     text ? "it is made from what the checkpoint keeps of its model; compare it"
+			  : "there is none, and transformers cannot load this without it; "
+			    "--hf-assets DIR takes it from there");
+
+	return rc == 0 && text ? add_extra(x, CONFIG, text->n, EXPORT_INFERRED) : rc;
+}
+
 static int add_extras(struct exporting *x)
 {
 	const struct dcp_assets *a = dcp_version_assets(x->pick.v);
 	size_t n = 0;
 	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.v), &n);
+	bool has_config = false;
 	int rc = 0;
 
-	if (!(x->format->takes & DCP_WRITE_EXTRAS))
+	if (!(x->format->takes & DCP_WRITE_EXTRAS) || x->is_file)
 		return 0;
-	for (size_t i = 0; a && rc == 0 && i < a->n; i++)
+	for (size_t i = 0; a && rc == 0 && i < a->n; i++) {
 		rc = add_extra(x, a->at[i].name, dcp_asset_id(a, i)->size, i);
+		has_config |= strcmp(a->at[i].name, CONFIG) == 0;
+	}
+	if (a && rc == 0 && !has_config)
+		rc = infer_config(x);
 	for (size_t i = 0; !a && rc == 0 && i < n; i++)
 		if (id[i].shown)
 			rc = add_extra(x, id[i].name, id[i].size, i);

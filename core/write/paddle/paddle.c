@@ -285,8 +285,9 @@ static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *op
 		rc = put_all(&s, &pickle, w);
 	}
 	if (rc == -ENOTSUP)
-		rc = dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
-			      "protocol 2 is not possible here: give 3 or 4");
+		rc = dcp_fail(
+			err, -EINVAL, DCP_ERR_NO_OFFSET,
+			"protocol 2 cannot be written by several ranks together: give 3 or 4");
 	dcp_tree_free(s.tree);
 	free(s.big);
 	free(s.memo);
