@@ -25,11 +25,6 @@
 
 #define AT(field) .off = offsetof(struct load_opts, field)
 
-static const char *const dtypes[] = {
-	"stored", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", NULL
-};
-static const char *const comms[] = { "auto", "alone", "mpi", "env", NULL };
-
 static const struct opt opts[] = {
 	{ 0, "layout", "L",
 	  "what each rank is to hold: FILE, fsdp8, tp4:llama; default fsdp<ranks>", OPT_TEXT,
@@ -45,12 +40,12 @@ static const struct opt opts[] = {
 	  OPT_FLAG, AT(weights_only) },
 	{ 0, "dtype", "TYPE",
 	  "convert floating-point tensors: F32, BF16, F16, F8_E4M3, F8_E5M2", OPT_CHOICE,
-	  AT(dtype), .choices = dtypes },
+	  AT(dtype), .choices = export_dtypes },
 	{ 0, "strict", NULL, "keys that are left out are an error", OPT_FLAG, AT(strict) },
 	{ 0, "partial", NULL, "leave out what cannot be read, and list it", OPT_FLAG,
 	  AT(partial) },
 	{ 0, "comm", "HOW", "how ranks talk: auto, alone, mpi, env", OPT_CHOICE, AT(comm),
-	  .choices = comms },
+	  .choices = export_comms },
 	{ 0, "io", "HOW", "auto, buffered, direct, mount, gds", OPT_CHOICE, AT(io),
 	  .choices = loading_ios },
 	{ 0, "exchange", "WHO", "who reads for whom: auto, never, node, all", OPT_CHOICE,
@@ -378,7 +373,8 @@ static enum cmd_exit plan(struct loading *l)
 					       .keys = o->keys.v,
 					       .nskip = (uint32_t)o->skip.n,
 					       .skip = o->skip.v,
-					       .dtype = o->dtype ? dtypes[o->dtype] : NULL,
+					       .dtype = o->dtype ? export_dtypes[o->dtype]
+								 : NULL,
 					       .nignore = (uint32_t)o->ignore.n,
 					       .ignore = o->ignore.v,
 					       .ignored = l->ignored,
@@ -471,12 +467,15 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	enum cmd_exit code;
 	int rc;
 
-	if (dcpload_comm_open(comms[o->comm], &l->comm, &l->err) < 0)
+	if (dcpload_comm_open(export_comms[o->comm], &l->comm, &l->err) < 0)
 		return fail(l);
 	progress_init(&l->progress, true);
 	rc = locate(args->operand[0], l->comm->ranks, &source, &config.version);
 	if (agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
 		return fail(l);
+	code = loading_check_trace(l);
+	if (code != CMD_OK)
+		return code;
 	if (dcpload_open(l->comm, source, &config, &l->ck, &l->err) < 0)
 		return fail_open(l, source);
 	code = choose(l);

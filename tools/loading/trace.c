@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/cleanup.h"
@@ -16,6 +17,9 @@
 
 enum { MAX_DRAWN = 256 }; /* ranks */
 
+/* What both forms begin with. */
+#define CHROME "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["
+#define TITLE "what each rank did when"
 #define NAMES 70.0
 #define WIDTH 900.0
 #define LANE 7.0
@@ -156,7 +160,7 @@ static void put_svg(const struct drawing *d, struct dcp_buf *out)
 	double row = DCP_LEN(kinds) * LANE + 5,
 	       scale = WIDTH / (double)DCP_MAX(d->total, (uint64_t)1);
 
-	svg_begin(out, NAMES + WIDTH + 20, TOP + n * row + 10, "what each rank did when");
+	svg_begin(out, NAMES + WIDTH + 20, TOP + n * row + 10, TITLE);
 	svg_text(out, NAMES, 16, SVG_LEFT, 12,
 		 "%.200s as %.200s: open, plan (grey); read (blue), wait (yellow), place "
 		 "(green), copy to a device (violet), exchange between devices (red); %.3f s",
@@ -176,6 +180,31 @@ static void put_svg(const struct drawing *d, struct dcp_buf *out)
 }
 
 /* ---- all of it ---- */
+
+/* Only a trace is replaced. */
+static int check_replaced(const char *path, struct dcpload_error *err)
+{
+	dcp_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	char head[256] = "";
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+		return 0;
+	if (pread(fd, head, sizeof(head) - 1, 0) > 0 &&
+	    (strncmp(head, CHROME, strlen(CHROME)) == 0 ||
+	     (strncmp(head, "<svg", 4) == 0 && strstr(head, "<title>" TITLE))))
+		return 0;
+	return load_fail(err, -EEXIST, "%s is there and is no trace; it is not replaced", path);
+}
+
+enum cmd_exit loading_check_trace(struct loading *l)
+{
+	int rc = l->opts->trace && l->comm->rank == 0 ? check_replaced(l->opts->trace, &l->err)
+						      : 0;
+
+	rc = load_agree(l->comm, rc, &l->err, loading_timeout(l));
+	return rc < 0 ? loading_fail(l, CMD_USAGE) : CMD_OK;
+}
 
 static int write_file(const char *path, const struct dcp_buf *b, struct dcpload_error *err)
 {
