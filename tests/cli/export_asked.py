@@ -73,6 +73,7 @@ def damaged():
         fails(BAD, "__1_0.distcp: No such file", *verb, source, out)
         check(not out.exists(), f"{verb[0]}: a damaged source leaves nothing")
     check(left(export("torch-save", "--partial", source=source, ending=".pt")), "--partial lists what it leaves out")
+    data("export", "--as", "torch-save", "--json", "--keys", "dataloader.rank0.epoch", GOLDEN / "dcp-fsdp2" / "ckpt", "step-20", SCRATCH / "epoch.pt")
     shutil.copy(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20" / "__1_0.distcp", source)
     (source / "__1_0.distcp").chmod(0)
     bound = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]  # or root reads everything

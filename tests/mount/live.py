@@ -284,6 +284,13 @@ def the_place_of_a_run():
         os.rename(place / "new", place / "best")
         wait(lambda: os.readlink(m.at / "tags" / "best") == "../step-20", "it moves", APPEARS)
         equal(sha(lib.read(m.at / "tags" / "best" / "raw" / f"{KEY}.bin")), digest_of("step-20"), "through it")
+        libc, entry = lib.directory_calls()
+        d, names = libc.opendir(os.fsencode(m.at / "tags")), []
+        while (name := entry(d)) is not None:
+            names.append(name.decode())
+            libc.seekdir(d, libc.telldir(d))  # the next is asked for by its position
+        libc.closedir(d)
+        equal(sorted(names), [".", "..", "best", "latest"], "one by one")
         os.unlink(place / "best")
         wait(lambda: not os.path.lexists(m.at / "tags" / "best"), "it goes", APPEARS)
         case("its version goes first")

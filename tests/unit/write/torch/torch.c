@@ -132,6 +132,7 @@ static const struct {
 	{ "{\"$ndarray\":{}}", "damaged" },
 	{ "{\"$ndarray\":{\"shape\":[1],\"data\":[1],\"dtype\":\"<f4\"}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[2],\"data\":[1.0]}}", "damaged" },
+	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[1],\"data\":[1.0-2]}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f3\",\"shape\":[1],\"data\":[1.0]}}", "damaged" },
 	{ "{\"$ndarray\":{\"dtype\":\"<f4\",\"shape\":[1],\"data\":{\"$bytes_at\":[0,4]}}}",
 	  "too long" },
