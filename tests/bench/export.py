@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing checkpoints: dcpfs export and dcpfs.save() beside what torch, safetensors and Paddle have for it, in turns.
 
-usage: export.py DCPFS --torch PYTHON [--paddle PYTHON] [--mb N] [--reps N] [--only WORDS]
+usage: export.py DCPFS --torch PYTHON [--paddle PYTHON] [--deepspeed PYTHON] [--mb N] [--reps N] [--only WORDS]
 
-PYTHON --torch has torch and safetensors, --paddle Paddle and numpy. Each piece of work is a process of its own; imports, and making
+PYTHON --torch has torch and safetensors, --paddle Paddle and numpy, --deepspeed DeepSpeed, whose ds_to_universal has one
+process here, for its weights and moments of ZeRO 3 by 8 ranks. Each piece of work is a process of its own; imports, and making
 what is saved, come before it is measured. A table at the end: CPU seconds a GB, the most private memory beyond what there was
 before, bytes that went through read() and write() and copies in the kernel (/proc/PID/io), bytes sent to the disk, and the ratio
 of wall times (worth something on a quiet machine only). dcpfs waits until all is on the disk; of the others, dcp.save() does. What was written is read back by dcpfs and compared once.
@@ -51,6 +52,18 @@ def work_of(name, mb, source, out):
         import torch.distributed.checkpoint as dcp
 
         return lambda state=state_of("torch", mb): dcp.save(state, checkpoint_id=out, no_dist=True)
+    if name == "zero3":
+        import families
+
+        layers = {f"layers.{i}.w": (1024, 2048) for i in range(max(1, mb // 24))}  # 12 bytes an element
+        os.makedirs(f"{out}/global_step10")
+        return lambda: families.make_zero3(out, {**layers, **{k.replace("w", "norm"): (2048,) for k in layers}})
+    if name == "ds_to_universal":
+        from deepspeed.checkpoint import ds_to_universal
+
+        sys.argv = ["ds_to_universal", "--input_folder", f"{source}/global_step10", "--output_folder", f"{out}/universal",
+                    "--num_extract_workers", "1", "--num_merge_workers", "1"]
+        return lambda how=ds_to_universal.parse_arguments(): ds_to_universal.main(how)
     if name == "dcp_to_torch_save":
         from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
@@ -95,7 +108,7 @@ def counted():
 
 
 def measure(mb, name, source, out):
-    if "dcp_to" not in name:  # what is imported and opened at the first time
+    if name.split("_")[0] not in ("dcp", "ds", "zero3"):  # what is imported and opened at the first time
         work_of(name, 8, source, f"{os.path.dirname(out)}/first-{os.path.basename(out)}")()
     work = work_of(name, mb, source, out)
     before = counted()
@@ -135,6 +148,8 @@ def rows(a, at):
     yield "save as DCP, direct", (a.torch, "dcp.save"), (a.torch, "dcpfs. torch-dcp direct"), "out", source
     yield "save as torch.save", (a.torch, "torch.save"), (a.torch, "dcpfs. torch-save"), "out.pt", source
     yield "save as safetensors", (a.torch, "save_file"), (a.torch, "dcpfs. safetensors"), "out.safetensors", source
+    if a.deepspeed:
+        yield "ZeRO 3 to universal", (a.deepspeed, "ds_to_universal"), ["--as", "deepspeed-universal"], "universal", f"{at}/zero3"
     if a.paddle:
         yield "save as pdparams", (a.paddle, "paddle.save"), (a.paddle, "dcpfs.paddle.save"), "out.pdparams", None
 
@@ -151,7 +166,8 @@ def side(a, how, source, out):
 
 def digests(a, path):
     got = subprocess.run([a.dcpfs, "show", "--digest", "--json", path], stdout=subprocess.PIPE, check=True)
-    return json.loads(got.stdout)
+    # Beside the states of parameters ds_to_universal leaves those of rank 0 as it found them; dcpfs has steps and weights.
+    return {k: v for k, v in json.loads(got.stdout).items() if not k.startswith(("optimizer_state.", "module.", "step."))}
 
 
 def cells(samples, gb):
@@ -166,6 +182,8 @@ def table(a, at):
     import meter
 
     side(a, (a.torch, "make"), "-", f"{at}/source")
+    if a.deepspeed:
+        side(a, (a.torch, "zero3"), "-", f"{at}/zero3")
     gb, lines = a.mb * (1 << 20) / 1e9, []
     for what, theirs, ours, ending, source in (r for r in rows(a, at) if a.only in r[0]):
         samples = {"theirs": [], "ours": []}
@@ -192,7 +210,7 @@ def table(a, at):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("dcpfs", type=os.path.abspath)
-    for name in ("torch", "paddle"):
+    for name in ("torch", "paddle", "deepspeed"):
         p.add_argument(f"--{name}")
     p.add_argument("--only", default="", help="rows with these words")
     p.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
