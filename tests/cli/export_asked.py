@@ -72,6 +72,8 @@ def damaged():
     for verb in (("export", "--as", "torch-save"), ("save",)):
         fails(BAD, "__1_0.distcp: No such file", *verb, source, out)
         check(not out.exists(), f"{verb[0]}: a damaged source leaves nothing")
+    for form in ("torch-save", "safetensors"):  # an object that is damaged, where there is a place for it and where there is none
+        fails(BAD, "epoch cannot be read", "export", "--as", form, "--keys", "dataloader.rank1.epoch", source, SCRATCH / "none")
     check(left(export("torch-save", "--partial", source=source, ending=".pt")), "--partial lists what it leaves out")
     data("export", "--as", "torch-save", "--json", "--keys", "dataloader.rank0.epoch", GOLDEN / "dcp-fsdp2" / "ckpt", "step-20", SCRATCH / "epoch.pt")
     shutil.copy(GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20" / "__1_0.distcp", source)

@@ -210,6 +210,7 @@ static const struct {
 	{ "a, b -> c, d : rope(4, 4, 4)", "x:1:16: 3 numbers of heads for 2 tensors" },
 	{ "a -> b : rope(4, 4)", "x:1:10: 2 numbers of heads for 1 tensor" },
 	{ "a -> b : rope(4)T", "x:1:17: a blank stands between operations" },
+	{ "a -> b : rope(4x)", "x:1:15: 4x is not a number" },
 	{ "a -> b : rope(99999999999999999999)", "x:1:15: 99999999999999999999 is not a number" },
 	{ "a -> b : rope(1*2*3*4*5)", "x:1:23: more than 4 factors" },
 	{ "a -> b : split(0, 2)", "x:1:6: 2 tensors, and 1 key for what comes out" },

@@ -218,6 +218,29 @@ static void shapes(void **state)
 	assert_null(strstr(large, "..."));
 }
 
+static void causes(void **state)
+{
+	static const struct out_left left[] = {
+		{ "object", "o", "no text" },
+		{ "tensor", "a", "x.pt: piece at [0]: cut" },
+		{ "tensor", "b", "no such numbers" },
+		{ "tensor", "c", "x.pt: piece at [4]: gone" },
+		{ "tensor", "d", "no such numbers" },
+		{ "tensor", "e", "no such numbers" },
+		{ "tensor", "f", "no such numbers" },
+		{ "tensor", "g", "x.pt: piece at [8]: gone" },
+	};
+	struct out o = { 0 };
+
+	(void)state;
+	t_case("tensors first, those with one cause together, three of them by name");
+	out_causes(&o, "out:", left, DCP_LEN(left));
+	assert_string_equal(o.buf.p, "out: 4 tensors b, d, e, ...: no such numbers\n"
+				     "out: 3 tensors a, c, g: x.pt: piece at [0]: cut\n"
+				     "out: 1 object o: no text\n");
+	out_finish(&o);
+}
+
 static void times(void **state)
 {
 	char buf[32];
@@ -390,12 +413,13 @@ static void progress_lines(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(size_table),      cmocka_unit_test(text_table),
-		cmocka_unit_test(wrapping),        cmocka_unit_test(colours),
-		cmocka_unit_test(shapes),          cmocka_unit_test(times),
-		cmocka_unit_test(tables),          cmocka_unit_test(columns_give_way),
-		cmocka_unit_test(an_empty_number), cmocka_unit_test(every_line_fits),
-		cmocka_unit_test(mount_table),     cmocka_unit_test(progress_lines),
+		cmocka_unit_test(size_table),       cmocka_unit_test(text_table),
+		cmocka_unit_test(wrapping),         cmocka_unit_test(colours),
+		cmocka_unit_test(shapes),           cmocka_unit_test(times),
+		cmocka_unit_test(causes),           cmocka_unit_test(tables),
+		cmocka_unit_test(columns_give_way), cmocka_unit_test(an_empty_number),
+		cmocka_unit_test(every_line_fits),  cmocka_unit_test(mount_table),
+		cmocka_unit_test(progress_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

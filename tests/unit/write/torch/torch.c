@@ -183,6 +183,7 @@ static void no_such_time(void **state)
 		object("datetime.timedelta", "1e300"),
 		object("datetime.timedelta", "9.1e12"),
 		object("datetime.time", "\"24:00:00\""),
+		object("datetime.time", "\"03:04:05x\""),
 		object("datetime.date", "\"-999-01-01\""),
 		object("datetime.datetime", "\"2024-01-02T03:04:05+-1:00\""),
 		object("datetime.datetime", "\"2024-01-02 03:04:05\""),
@@ -404,6 +405,35 @@ static void refused_dtypes(void **state)
 	assert_non_null(dcp_torch_write_refuses(&t));
 }
 
+/* A state of a parameter is one file; a module with entries of its own takes no master copies. */
+static void universal(void **state)
+{
+	struct dcp_write_tensor t[] = { T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 6, 0),
+					T_WRITE_WHOLE("n", DCP_DTYPE_I64, 8, 6, 0),
+					T_WRITE_WHOLE("a", DCP_DTYPE_F32, 4, 6, 0) };
+	const struct dcp_write_opts opts = { 0 };
+	struct dcp_err err = { 0 };
+	struct dcp_write_set set = { .tensors = t, .ranks = 1 };
+	struct t_write w;
+
+	(void)state;
+	for (set.ntensors = 1; set.ntensors <= 2;
+	     set.ntensors++) { /* a and its copy; a and n */
+		assert_int_equal(
+			t_write_run(&w, &dcp_write_deepspeed_universal, &set, &opts, &err), 0);
+		assert_int_equal(w.nruns, 2);
+		t_write_finish(&w);
+	}
+	assert_int_equal(t_write_run(&w, &dcp_write_deepspeed_universal, &set, &opts, &err),
+			 -EINVAL);
+	t_assert_says(&err, "a is state fp32 of a, and so is another: --skip one");
+	t_write_finish(&w);
+	t[0].path = (const char *const[]){ "fp32", ".a" };
+	t[0].npath = 2;
+	assert_non_null(
+		dcp_write_deepspeed_universal.refuses(&t[0])); /* hidden, of DeepSpeed's */
+}
+
 /* A rank without parts has an empty file; items begin at multiples of 64. */
 static void ranks(void **state)
 {
@@ -460,7 +490,7 @@ T_TESTS()
 		cmocka_unit_test(nested),     cmocka_unit_test(lists),
 		cmocka_unit_test(ranks),      cmocka_unit_test(refused_dtypes),
 		cmocka_unit_test(no_place),   cmocka_unit_test(refused_keys),
-		cmocka_unit_test(shared),
+		cmocka_unit_test(shared),     cmocka_unit_test(universal),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
