@@ -141,7 +141,11 @@ def forbidden():
 
 
 def shared():
-    """Tensors with the same bytes, of which one is not exported."""
+    """Tensors with the same bytes, of which one is not exported; a tensor and an object with the same key."""
+    packed = (b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85U\1b\x87R(K\1K\4\x85cnumpy\ndtype\nU\2u1K\0K\1\x87R"
+              b"(K\3U\1|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb\x89U\4abcdtb")
+    (SCRATCH / "same.pdparams").write_bytes(b"\x80\2}(U\1a}U\1b" + packed + b"sU\3a.bK\5u.")
+    equal(left(export("torch-save", source=SCRATCH / "same.pdparams", ending=".pt")), {"a.b": "a tensor has the same key"}, "one key twice")
     bare = GOLDEN / "hf-bin" / "ckpt" / "gpt2-tied"
     got = export("torch-save", "--skip", "transformer.wte.weight", "--verify", source=bare, ending=".pt")
     want = data("show", "--digest", "--json", bare, "lm_head.weight")

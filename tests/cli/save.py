@@ -116,6 +116,8 @@ def as_paddle():
     save(2, PADDLE, "not_gathered@opt", SCRATCH / "own{rank}.pdopt", "--layout", ranks)
     for r in (0, 1):
         equal(arrays(load(SCRATCH / f"own{r}.pdopt")), arrays(of[r]), f"not gathered: rank {r}")
+    save(2, PADDLE, "not_gathered@opt", SCRATCH / "one{rank}.pdopt", "--layout", layout("one", "s=2", ["LR_Scheduler.* only(s=0) replicate", "* replicate"]))
+    equal(["LR_Scheduler" in load(SCRATCH / f"one{r}.pdopt") for r in (0, 1)], [True, False], "an object that one rank has")
     for protocol in (2, 3, 4):
         data("save", "--json", "--force", "--protocol", protocol, PADDLE, "gathered01@opt_g0", SCRATCH / "p.pdopt")
         equal(load(SCRATCH / "p.pdopt"), load(PADDLE / "gathered01" / "opt_g0.pdopt"), f"alone, protocol {protocol}")
