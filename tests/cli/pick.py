@@ -66,7 +66,7 @@ def as_a_model():
     fails(USAGE, "x.rules", "ls", "--hf-rules", rules, top)
     fails(USAGE, 'nearest is "identity"', "ls", "--hf-rules", "identify", top)
     fails(USAGE, "near are torchtitan-llama3, torchtitan-llama4", "ls", "--hf-rules", "llama", top)
-    fails(USAGE, "nor is it a file (see: dcpfs rules list)", "ls", "--hf-rules", "nosuch", top)
+    fails(USAGE, "no file nosuch, and no preset nosuch (see: dcpfs rules list)", "ls", "--hf-rules", "nosuch", top)
     fails(ENV, "No such file", "ls", "--hf-assets", SCRATCH / "none", top)
 
 
