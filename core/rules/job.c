@@ -39,42 +39,51 @@ static const struct {
 /* Where a value stands: in the model, its first layer, or its last. */
 enum base { OF_MODEL, OF_FIRST, OF_LAST };
 
-/* @must: without it nothing is inferred. */
+enum kind { COUNT, REAL, FLAG }; /* numbers above zero, true or false */
+
+/* @must: without it nothing is inferred, nor where it is of another kind. */
 static const struct {
 	unsigned of;
 	const char *name;
 	enum base base;
 	const char *path;
+	enum kind kind;
 	bool must;
 } values[] = {
-	{ ALL, "hidden_size", OF_MODEL, "dim", true },
-	{ ALL, "vocab_size", OF_MODEL, "vocab_size", true },
-	{ ALL, "rms_norm_eps", OF_MODEL, "norm.eps", true },
-	{ ALL, "tie_word_embeddings", OF_MODEL, "enable_weight_tying", true },
-	{ ALL, "num_attention_heads", OF_FIRST, "attention.n_heads", true },
-	{ GROUPED, "num_key_value_heads", OF_FIRST, "attention.qkv_linear.n_kv_heads", true },
-	{ DEEPSEEK_V3, "num_key_value_heads", OF_FIRST, "attention.n_heads", true },
-	{ GROUPED, "head_dim", OF_FIRST, "attention.qkv_linear.head_dim", true },
-	{ ALL, "rope_theta", OF_FIRST, "attention.rope.theta", true },
-	{ ALL, "max_position_embeddings", OF_FIRST, "attention.rope.max_seq_len", true },
-	{ LLAMA | QWEN3, "intermediate_size", OF_FIRST, "feed_forward.w1.out_features", true },
-	{ DEEPSEEK_V3, "intermediate_size", OF_FIRST, "feed_forward.w1.out_features", false },
-	{ GPT_OSS, "intermediate_size", OF_LAST, "moe.routed_experts.inner_experts.hidden_dim",
+	{ ALL, "hidden_size", OF_MODEL, "dim", COUNT, true },
+	{ ALL, "vocab_size", OF_MODEL, "vocab_size", COUNT, true },
+	{ ALL, "rms_norm_eps", OF_MODEL, "norm.eps", REAL, true },
+	{ ALL, "tie_word_embeddings", OF_MODEL, "enable_weight_tying", FLAG, true },
+	{ ALL, "num_attention_heads", OF_FIRST, "attention.n_heads", COUNT, true },
+	{ GROUPED, "num_key_value_heads", OF_FIRST, "attention.qkv_linear.n_kv_heads", COUNT,
 	  true },
-	{ GPT_OSS, "swiglu_limit", OF_LAST, "moe.routed_experts.inner_experts.swiglu_limit",
+	{ DEEPSEEK_V3, "num_key_value_heads", OF_FIRST, "attention.n_heads", COUNT, true },
+	{ GROUPED, "head_dim", OF_FIRST, "attention.qkv_linear.head_dim", COUNT, true },
+	{ ALL, "rope_theta", OF_FIRST, "attention.rope.theta", REAL, true },
+	{ ALL, "max_position_embeddings", OF_FIRST, "attention.rope.max_seq_len", COUNT, true },
+	{ LLAMA | QWEN3, "intermediate_size", OF_FIRST, "feed_forward.w1.out_features", COUNT,
+	  true },
+	{ DEEPSEEK_V3, "intermediate_size", OF_FIRST, "feed_forward.w1.out_features", COUNT,
 	  false },
-	{ GPT_OSS, "num_local_experts", OF_LAST, "moe.num_experts", true },
-	{ QWEN3_MOE, "num_experts", OF_LAST, "moe.num_experts", true },
-	{ DEEPSEEK_V3, "n_routed_experts", OF_LAST, "moe.num_experts", true },
+	{ GPT_OSS, "intermediate_size", OF_LAST, "moe.routed_experts.inner_experts.hidden_dim",
+	  COUNT, true },
+	{ GPT_OSS, "swiglu_limit", OF_LAST, "moe.routed_experts.inner_experts.swiglu_limit",
+	  REAL, false },
+	{ GPT_OSS, "num_local_experts", OF_LAST, "moe.num_experts", COUNT, true },
+	{ QWEN3_MOE, "num_experts", OF_LAST, "moe.num_experts", COUNT, true },
+	{ DEEPSEEK_V3, "n_routed_experts", OF_LAST, "moe.num_experts", COUNT, true },
 	{ QWEN3_MOE | DEEPSEEK_V3, "moe_intermediate_size", OF_LAST,
-	  "moe.routed_experts.inner_experts.hidden_dim", true },
-	{ MOE, "num_experts_per_tok", OF_LAST, "moe.router.top_k", true },
-	{ QWEN3_MOE | DEEPSEEK_V3, "norm_topk_prob", OF_LAST, "moe.router.route_norm", true },
-	{ DEEPSEEK_V3, "routed_scaling_factor", OF_LAST, "moe.router.route_scale", true },
-	{ DEEPSEEK_V3, "kv_lora_rank", OF_FIRST, "attention.kv_lora_rank", true },
-	{ DEEPSEEK_V3, "qk_nope_head_dim", OF_FIRST, "attention.qk_nope_head_dim", true },
-	{ DEEPSEEK_V3, "qk_rope_head_dim", OF_FIRST, "attention.qk_rope_head_dim", true },
-	{ DEEPSEEK_V3, "v_head_dim", OF_FIRST, "attention.v_head_dim", true },
+	  "moe.routed_experts.inner_experts.hidden_dim", COUNT, true },
+	{ MOE, "num_experts_per_tok", OF_LAST, "moe.router.top_k", COUNT, true },
+	{ QWEN3_MOE | DEEPSEEK_V3, "norm_topk_prob", OF_LAST, "moe.router.route_norm", FLAG,
+	  true },
+	{ DEEPSEEK_V3, "routed_scaling_factor", OF_LAST, "moe.router.route_scale", REAL, true },
+	{ DEEPSEEK_V3, "kv_lora_rank", OF_FIRST, "attention.kv_lora_rank", COUNT, true },
+	{ DEEPSEEK_V3, "qk_nope_head_dim", OF_FIRST, "attention.qk_nope_head_dim", COUNT,
+	  true },
+	{ DEEPSEEK_V3, "qk_rope_head_dim", OF_FIRST, "attention.qk_rope_head_dim", COUNT,
+	  true },
+	{ DEEPSEEK_V3, "v_head_dim", OF_FIRST, "attention.v_head_dim", COUNT, true },
 };
 
 struct job {
@@ -105,13 +114,6 @@ static uint64_t count(const struct dcp_json *o, const char *path)
 	uint64_t n = 0;
 
 	return dcp_json_u64(at(o, path), &n) ? n : 0;
-}
-
-static double real(const struct dcp_json *o, const char *path)
-{
-	double x = 0;
-
-	return dcp_json_f64(at(o, path), &x) ? x : 0;
 }
 
 static bool says(const struct dcp_json *o, const char *path, const char *text)
@@ -156,60 +158,58 @@ static unsigned model_of(const struct job *j, const char *name)
 	return 0;
 }
 
-/* A number, true, or false. */
-static bool put_value(struct job *j, const char *name, const struct dcp_json *v)
+static bool put_value(struct job *j, const char *name, enum kind kind, const struct dcp_json *v)
 {
 	uint64_t n;
 	double x;
 	int yes = -1;
 
 	dcp_json_bool(v, &yes);
-	if (yes < 0 && !dcp_json_u64(v, &n) && !dcp_json_f64(v, &x))
+	if (kind == COUNT  ? !dcp_json_u64(v, &n) || !n
+	    : kind == REAL ? !dcp_json_f64(v, &x) || !(x > 0)
+			   : yes < 0)
 		return false;
 	dcp_jsonw_key(&j->w, name);
-	if (yes >= 0)
-		dcp_jsonw_bool(&j->w, yes);
-	else if (dcp_json_u64(v, &n))
+	if (kind == COUNT)
 		dcp_jsonw_u64(&j->w, n);
-	else
+	else if (kind == REAL)
 		dcp_jsonw_f64(&j->w, x);
+	else
+		dcp_jsonw_bool(&j->w, yes);
 	return true;
 }
 
-static void put_real(struct job *j, const char *name, double x)
+/* Positions beyond those of the first training. False: it does not say how. */
+static bool put_rope(struct job *j)
 {
-	dcp_jsonw_key(&j->w, name);
-	dcp_jsonw_f64(&j->w, x);
-}
+	static const char *const names[2][4] = {
+		{ "rope_factor", "beta_slow", "beta_fast", "original_seq_len" },
+		{ "scaling_factor", "low_freq_factor", "high_freq_factor",
+		  "original_max_position_embeddings" }
+	};
+	const struct dcp_json *first = j->base[OF_FIRST], *rope = at(first, "attention.rope");
+	bool llama = says(rope, "scaling", "llama"), ok;
+	const char *const *name = names[llama];
+	double factor = 0;
 
-/* Positions beyond those of the first training. */
-static void put_rope(struct job *j)
-{
-	const struct dcp_json *rope = at(j->base[OF_FIRST], "attention.rope");
-	bool llama = says(rope, "scaling", "llama"),
-	     yarn = says(rope, "scaling", "yarn") && real(rope, "rope_factor") > 1;
-	double mscale = real(j->base[OF_FIRST], "attention.mscale");
-
-	if (!llama && !yarn)
-		return;
+	if (!llama && !says(rope, "scaling", "yarn"))
+		return !at(rope, "scaling") || says(rope, "scaling", "none");
+	if (!llama && dcp_json_f64(at(rope, name[0]), &factor) && factor <= 1)
+		return true;
 	dcp_jsonw_key(&j->w, "rope_scaling");
 	dcp_jsonw_object(&j->w);
 	dcp_jsonw_put_str(&j->w, "rope_type", llama ? "llama3" : "yarn");
-	put_real(j, "factor", real(rope, llama ? "scaling_factor" : "rope_factor"));
-	put_real(j, llama ? "low_freq_factor" : "beta_slow",
-		 real(rope, llama ? "low_freq_factor" : "beta_slow"));
-	put_real(j, llama ? "high_freq_factor" : "beta_fast",
-		 real(rope, llama ? "high_freq_factor" : "beta_fast"));
-	if (j->model == DEEPSEEK_V3) {
-		put_real(j, "mscale", mscale);
-		put_real(j, "mscale_all_dim", mscale);
-	}
-	if (yarn)
-		put_value(j, "truncate", at(rope, "truncate"));
-	dcp_jsonw_put_u64(
-		&j->w, "original_max_position_embeddings",
-		count(rope, llama ? "original_max_position_embeddings" : "original_seq_len"));
+	ok = put_value(j, "factor", REAL, at(rope, name[0])) &&
+	     put_value(j, name[1], REAL, at(rope, name[1])) &&
+	     put_value(j, name[2], REAL, at(rope, name[2])) &&
+	     put_value(j, "original_max_position_embeddings", COUNT, at(rope, name[3]));
+	if (j->model == DEEPSEEK_V3)
+		ok &= put_value(j, "mscale", REAL, at(first, "attention.mscale")) &&
+		      put_value(j, "mscale_all_dim", REAL, at(first, "attention.mscale"));
+	if (!llama)
+		put_value(j, "truncate", FLAG, at(rope, "truncate"));
 	dcp_jsonw_end(&j->w);
+	return ok;
 }
 
 static bool put_deepseek(struct job *j)
@@ -270,16 +270,17 @@ static bool put_all(struct job *j, const struct dcp_json *root)
 	dcp_jsonw_put_u64(&j->w, "num_hidden_layers", dcp_json_len(j->layers));
 	for (size_t i = 0; i < DCP_LEN(values); i++)
 		if (values[i].of & j->model &&
-		    !put_value(j, values[i].name,
+		    !put_value(j, values[i].name, values[i].kind,
 			       at(j->base[values[i].base], values[i].path)) &&
 		    values[i].must)
 			return false;
-	put_rope(j);
+	if (!put_rope(j))
+		return false;
 	if (j->model == GPT_OSS)
 		put_windows(j);
 	else
 		dcp_jsonw_put_str(&j->w, "hidden_act", "silu");
-	if (dtype)
+	if (dtype && dcp_dtype_from_torch(dtype, strlen(dtype)))
 		dcp_jsonw_put_str(&j->w, "torch_dtype", dtype);
 	return j->model != DEEPSEEK_V3 || put_deepseek(j);
 }

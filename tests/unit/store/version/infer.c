@@ -101,44 +101,53 @@ static void by_arguments(void **state)
 }
 
 /* Any part of it, and any byte of it another: refused or not, it is read within its bounds. */
-static void damaged_arguments(void **state)
+static void damage(const char *text, size_t n,
+		   int (*infer)(const char *json, size_t n, struct dcp_buf *out))
 {
-	static const char text[] = "{\"state\":{" MLA ", \"moe_layer_freq\": [0, 1]}}";
-	size_t n = sizeof(text) - 1;
-
-	(void)state;
 	for (size_t i = 0; i < n; i++) {
 		dcp_auto_buf struct dcp_buf out = DCP_BUF_INIT;
 		char *exact = exact_copy(text, i);
 
-		dcp_rules_infer(exact, i, &out);
+		infer(exact, i, &out);
 		free(exact);
 		dcp_buf_reset(&out);
 		exact = exact_copy(text, n);
 		exact[i] ^= 0x15;
-		dcp_rules_infer(exact, n, &out);
+		infer(exact, n, &out);
 		free(exact);
 	}
 }
 
+static void damaged_arguments(void **state)
+{
+	static const char text[] = "{\"state\":{" MLA ", \"moe_layer_freq\": [0, 1]}}";
+
+	(void)state;
+	damage(text, sizeof(text) - 1, dcp_rules_infer);
+}
+
 /* clang-format off */
-#define ROPE_OF(how) "\"rope\": {\"theta\": 500000, \"max_seq_len\": 131072, \"scaling\": \"" how "\", \"scaling_factor\": 8.0, " \
-	"\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192, \"rope_factor\": 32, " \
+#define ROPE_BY(how, factor) "\"rope\": {\"theta\": 500000, \"max_seq_len\": 131072, \"scaling\": \"" how "\", \"scaling_factor\": 8.0, " \
+	"\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192, \"rope_factor\": " factor ", " \
 	"\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"original_seq_len\": 4096, \"truncate\": false}"
-#define QKV "\"attention\": {\"n_heads\": 4, \"qkv_linear\": {\"head_dim\": 6, \"n_kv_heads\": 2}, "
+#define ROPE_OF(how) ROPE_BY(how, "32")
+#define QKV_OF(heads) "\"attention\": {\"n_heads\": " heads ", \"qkv_linear\": {\"head_dim\": 6, \"n_kv_heads\": 2}, "
+#define QKV QKV_OF("4")
 #define FFN "\"moe\": null, \"feed_forward\": {\"w1\": {\"out_features\": 24}}"
-#define JOB_MOE(how) "\"moe\": {\"num_experts\": 8, \"routed_experts\": {\"inner_experts\": {\"hidden_dim\": 10, \"swiglu_limit\": 7.0}}, " \
+#define JOB_MOE_OF(how, shared) "\"moe\": {\"num_experts\": 8, \"routed_experts\": {\"inner_experts\": {\"hidden_dim\": 10, \"swiglu_limit\": 7.0}}, " \
 	"\"router\": {\"top_k\": 2, \"score_func\": \"" how "\", \"route_norm\": true, \"route_scale\": 2.5, \"num_expert_groups\": null}, " \
-	"\"shared_experts\": {\"w1\": {\"out_features\": 20}}}"
+	"\"shared_experts\": {\"w1\": {\"out_features\": " shared "}}}"
+#define JOB_MOE(how) JOB_MOE_OF(how, "20")
 #define LOW "{\"attention\": {\"n_heads\": 4, \"q_lora_rank\": 0, \"kv_lora_rank\": 6, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 2, " \
 	"\"v_head_dim\": 5, \"mscale\": 0.7, " ROPE_OF("yarn") "}, "
 #define DENSE "{" QKV ROPE_OF("none") "}, " FFN "}"
 #define EXPERTS "{" QKV ROPE_OF("none") "}, " JOB_MOE("softmax") "}"
-#define JOB(name, layers) "{\"model_spec\": {\"name\": \"" name "\", \"model\": {\"dim\": 16, \"vocab_size\": 40, \"norm\": {\"eps\": 1e-05}, " \
-	"\"enable_weight_tying\": true, \"mtp_layers\": [{}], \"layers\": [" layers "]}}, \"training\": {\"dtype\": \"float32\"}}"
+#define JOB_AS(name, layers, dtype) "{\"model_spec\": {\"name\": \"" name "\", \"model\": {\"dim\": 16, \"vocab_size\": 40, \"norm\": {\"eps\": 1e-05}, " \
+	"\"enable_weight_tying\": true, \"mtp_layers\": [{}], \"layers\": [" layers "]}}, \"training\": {\"dtype\": \"" dtype "\"}}"
+#define JOB(name, layers) JOB_AS(name, layers, "float32")
 
 static const struct {
-	const char *what, *job, *want[7];
+	const char *what, *job, *want[7], *not;
 } jobs[] = {
 	{ "llama", JOB("llama3", "{" QKV ROPE_OF("llama") "}, " FFN "}, " DENSE), { "\"model_type\": \"llama\"", "\"num_hidden_layers\": 2", "\"head_dim\": 6",
 	  "\"num_key_value_heads\": 2", "\"rope_type\": \"llama3\"", "\"intermediate_size\": 24", "\"rms_norm_eps\": 1e-05" } },
@@ -151,13 +160,22 @@ static const struct {
 	{ "deepseek", JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("sigmoid") "}"), { "\"model_type\": \"deepseek_v3\"", "\"first_k_dense_replace\": 1",
 	  "\"n_shared_experts\": 2", "\"q_lora_rank\": null", "\"mscale_all_dim\": 0.7", "\"num_nextn_predict_layers\": 1", "\"n_group\": 1" } },
 	{ "deepseek with softmax", JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("softmax") "}"), { NULL } },
-	{ "a dense layer behind one with experts", JOB("deepseek_v3", LOW JOB_MOE("sigmoid") "}, " LOW FFN "}"), { NULL } },
+	{ "a dense layer behind one with experts", JOB("deepseek_v3", LOW JOB_MOE("sigmoid") "}, " LOW FFN "}, " LOW JOB_MOE("sigmoid") "}"), { NULL } },
 	{ "llama with experts", JOB("llama3", EXPERTS), { NULL } },
 	{ "no layers", JOB("llama3", ""), { NULL } },
 	{ "another model", JOB("flux", DENSE), { NULL } },
 	{ "no heads", JOB("llama3", "{" FFN "}"), { NULL } },
 	{ "no model", "{\"model_spec\": 1}", { NULL } },
 	{ "no JSON", "{\"model_spec\":", { NULL } },
+	{ "half a head", JOB("llama3", "{" QKV_OF("4.5") ROPE_OF("none") "}, " FFN "}"), { NULL } },
+	{ "heads that are true", JOB("llama3", "{" QKV_OF("true") ROPE_OF("none") "}, " FFN "}"), { NULL } },
+	{ "fewer heads than none", JOB("llama3", "{" QKV_OF("-4") ROPE_OF("none") "}, " FFN "}"), { NULL } },
+	{ "no head at all", JOB("llama3", "{" QKV_OF("0") ROPE_OF("none") "}, " FFN "}"), { NULL } },
+	{ "positions in a way of their own", JOB("llama3", "{" QKV ROPE_OF("ntk") "}, " FFN "}"), { NULL } },
+	{ "longer positions, nothing of how", JOB("llama3", "{" QKV "\"rope\": {\"theta\": 500000, \"max_seq_len\": 64, \"scaling\": \"llama\"}}, " FFN "}"), { NULL } },
+	{ "yarn by nothing", JOB("qwen3", "{" QKV ROPE_BY("yarn", "1") "}, " FFN "}"), { "\"hidden_act\": \"silu\"" }, "rope_scaling" },
+	{ "a dtype that is none", JOB_AS("qwen3", DENSE, "no/dtype"), { "\"hidden_act\": \"silu\"" }, "torch_dtype" },
+	{ "half a shared expert", JOB("deepseek_v3", LOW JOB_MOE_OF("sigmoid", "25") "}"), { NULL } },
 };
 /* clang-format on */
 
@@ -181,7 +199,18 @@ static void by_job(void **state)
 		for (size_t k = 0; k < DCP_LEN(jobs[i].want) && jobs[i].want[k]; k++)
 			if (!strstr(out.p, jobs[i].want[k]))
 				fail_msg("%s is not in %s", jobs[i].want[k], out.p);
+		if (jobs[i].not )
+			assert_null(strstr(out.p, jobs[i].not ));
 	}
+}
+
+/* As damaged_arguments(), with all that a job config may have. */
+static void damaged_job(void **state)
+{
+	static const char text[] = JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("sigmoid") "}");
+
+	(void)state;
+	damage(text, sizeof(text) - 1, dcp_rules_infer_job);
 }
 
 static void from_composer(void **state)
@@ -242,6 +271,7 @@ T_TESTS()
 		cmocka_unit_test(by_arguments),
 		cmocka_unit_test(damaged_arguments),
 		cmocka_unit_test(by_job),
+		cmocka_unit_test(damaged_job),
 		cmocka_unit_test_setup_teardown(from_composer, t_index_setup, t_index_teardown),
 		cmocka_unit_test_setup_teardown(from_nothing, t_index_setup, t_index_teardown),
 	};
