@@ -139,6 +139,7 @@ class Array(Readable):
         return self
 
     def tobytes(self) -> bytes:
+        """A copy of its bytes, row-major."""
         return self.buffer.tobytes()
 
     def __repr__(self) -> str:

@@ -21,20 +21,24 @@ class Comm:
 
     @property
     def pointer(self) -> Any:
+        """struct dcpload_comm. ValueError: it is closed."""
         if not self._pointer:
             raise ValueError("the communicator is closed")
         return self._pointer
 
     @property
     def name(self) -> str:
+        """Of the transport: "alone", "mpi", "torch"."""
         return text(self.pointer.contents.name)
 
     @property
     def rank(self) -> int:
+        """This process's number, from 0."""
         return int(self.pointer.contents.rank)
 
     @property
     def ranks(self) -> int:
+        """How many there are."""
         return int(self.pointer.contents.ranks)
 
     def agree(self, failure: Optional[BaseException], timeout: float = 60) -> None:
@@ -57,6 +61,7 @@ class Comm:
                 raise DcpfsError(e.code, text(e.text), e.rank)
 
     def close(self) -> None:
+        """A second call does nothing."""
         pointer, self._pointer = self._pointer, None
         if pointer:
             bare("comm_close", pointer)

@@ -45,6 +45,7 @@ class Reader(StorageReader):
 
     @property
     def checkpoint(self) -> Checkpoint:
+        """Opened when it is first asked for. DcpfsError: it cannot be opened."""
         if self._ck is None:
             self._ck = Checkpoint(self.path, self.version, **self.how)
         return self._ck

@@ -50,6 +50,7 @@ class Saving:
 
     @property
     def handle(self) -> c_void_p:
+        """struct dcpsave. ValueError: it is closed."""
         if not self._handle:
             raise ValueError(f"{self.path} is closed")
         return self._handle
@@ -83,6 +84,7 @@ class Saving:
 
     @property
     def done(self) -> bool:
+        """wait() would not wait for this rank."""
         return not self._handle or bool(bare("poll", self.handle, of="dcpsave"))
 
     def wait(self) -> Saving:
@@ -92,6 +94,7 @@ class Saving:
 
     @property
     def left(self) -> dict[str, str]:
+        """{key: why} of what the format cannot hold."""
         key, why, out = c_char_p(), c_char_p(), dict[str, str]()
         for i in itertools.count():
             if bare("left", self.handle, i, byref(key), byref(why), of="dcpsave") < 0:
@@ -101,11 +104,13 @@ class Saving:
 
     @property
     def report(self) -> dict[str, int]:
+        """What happened on this rank, in bytes and nanoseconds; the names are those of struct dcpsave_report."""
         r = SaveReport(size=ctypes.sizeof(SaveReport))
         bare("report", self.handle, byref(r), of="dcpsave")
         return {name: int(getattr(r, name)) for name, *_ in SaveReport._fields_ if name != "size"}
 
     def close(self) -> None:
+        """Nothing stays of what is not complete. A second call does nothing."""
         handle, self._handle = self._handle, c_void_p()
         if handle:
             bare("close", handle, of="dcpsave")
