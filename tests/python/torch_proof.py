@@ -315,8 +315,15 @@ def nested(path):
         exactly(theirs, saved(2), str(reader))
         for keys in None, "texts", {"optim.state.0", "pair"}:
             theirs = dcp.state_dict_loader._load_state_dict_from_keys(keys, checkpoint_id=path)
-            exactly(dcp.state_dict_loader._load_state_dict_from_keys(keys, **reader), theirs, str(keys))
+            read = dcp.state_dict_loader._load_state_dict_from_keys(keys, **reader)
+            for i in range(2):  # tensors in an object are keys, too
+                inside = read.pop(f"pair.{i}", None)
+                assert inside is None or i == 0 and torch.equal(inside, saved(2)["pair"][0]), inside
+            exactly(read, theirs, str(keys))
             exactly(dcpfs.torch._load_state_dict_from_keys(keys, cache="", **reader), theirs, str(keys))
+    inside = {"pair.0": torch.zeros_like(saved(0)["pair"][0])}
+    dcp.load(inside, storage_reader=dcpfs.torch.Reader(path, cache=""))
+    exactly(inside["pair.0"], saved(2)["pair"][0], "a tensor in an object")
     ours = saved(0)
     dcpfs.torch.load_state_dict(ours, path, cache="")
     exactly(ours, saved(2), "ours")

@@ -57,11 +57,11 @@ class Reader(StorageReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> md.Metadata:
         """Tensors and objects. DcpfsError: the checkpoint cannot be opened."""
         ck, entries, path = self.checkpoint, dict[str, md.STORAGE_TYPES](), tree.indexed(self.checkpoint)
-        objects = {ck.path(key) for key in ck.objects}
+        objects, inside = {ck.path(key) for key in ck.objects}, set[str]()
         for key in ck:
             words = ck.path(key)
             if any(words[:n] in objects for n in range(1, len(words))):
-                continue  # a part of an object
+                inside.add(key)  # its path is the object's
             try:
                 t = ck[key]
                 properties = md.TensorProperties(dtype=torch_dtype(t.dtype))
@@ -72,7 +72,7 @@ class Reader(StorageReader):
             entries[key] = md.TensorStorageMetadata(properties=properties, size=size, chunks=[chunk])
         for key in ck.objects:
             entries.setdefault(key, md.BytesStorageMetadata())
-        return md.Metadata(state_dict_metadata=entries, planner_data={key: path(key) for key in entries})
+        return md.Metadata(state_dict_metadata=entries, planner_data={key: (key,) if key in inside else path(key) for key in entries})
 
     def set_up_storage_reader(self, metadata: md.Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         pass
