@@ -8,6 +8,10 @@
 
 #include "core/format/paddle/dist/key.h"
 
+/* How many records behind the one that fits are looked at for another copy of the piece: a bound for
+ * metadata that repeats the same ones for ever. */
+enum { OTHERS = 16 };
+
 /* By what an entry is looked up with: offset and run. */
 static int compare_boxes(const struct dcp_pmeta *m, const struct dcp_pmeta_box *a,
 			 const struct dcp_pmeta_box *b)
@@ -102,12 +106,17 @@ static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmet
 	return true;
 }
 
+static bool same_dtype(const struct dcp_ploc *a, const struct dcp_ploc *b)
+{
+	return a->dtype == b->dtype && a->dtype_name == b->dtype_name;
+}
+
 uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 			const struct dcp_pmeta_entry *e, size_t n, uint32_t *other)
 {
 	uint32_t first = DCP_PMETA_NONE;
 	const uint32_t *found = DCP_ITEMS(d->found, uint32_t);
-	size_t lo = 0, hi = n;
+	size_t lo = 0, hi = n, tried = 0;
 	char at[200];
 
 	*other = DCP_PMETA_NONE;
@@ -125,16 +134,19 @@ uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 
 		if (compare_boxes(&d->meta, &r->box, &e->box) != 0)
 			break;
-		if (first != DCP_PMETA_NONE &&
-		    r->file == dcp_pmeta_record(&d->meta, first)->file)
+		if (first == DCP_PMETA_NONE) {
+			if (fits(d, j, e, r, dcp_pdist_loc(d, found[lo])))
+				first = found[lo];
 			continue;
-		if (!fits(d, j, e, r, dcp_pdist_loc(d, found[lo])))
-			continue;
-		if (first != DCP_PMETA_NONE) {
-			*other = found[lo];
-			break;
 		}
-		first = found[lo];
+		if (tried++ == OTHERS)
+			break;
+		if (r->file == dcp_pmeta_record(&d->meta, first)->file ||
+		    !same_dtype(dcp_pdist_loc(d, first), dcp_pdist_loc(d, found[lo])) ||
+		    !fits(d, j, e, r, dcp_pdist_loc(d, found[lo])))
+			continue;
+		*other = found[lo];
+		break;
 	}
 	if (first != DCP_PMETA_NONE)
 		return first;
