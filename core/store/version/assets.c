@@ -22,8 +22,7 @@
 enum {
 	MAX_ASSETS = 1000,
 	MAX_SIZE = 256 << 20,
-	MAX_CONFIG = 1 << 20,
-	MAX_JOB = 16 << 20,
+	MAX_CONFIG = 4 << 20,
 	MAX_LOOKED = 200,
 	MEMORY = 16 << 20
 };
@@ -35,8 +34,7 @@ static const char readme[] = "README.md"; /* we write one */
 struct looking {
 	struct dcp_assets *a;
 	struct dcp_asset_root *root;
-	const struct dcp_asset_root *job_root; /* of the job config, if there is one */
-	struct dcp_buf ids, assets, dirs;      /* of this root; of all; of all */
+	struct dcp_buf ids, assets, dirs; /* of this root; of all; of all */
 };
 
 static size_t count(const struct looking *l)
@@ -85,26 +83,19 @@ static int take(struct looking *l, const char *path, const char *name)
 	return add_id(l, path, &st);
 }
 
-/* The text of torchtitan's job config at @path, whatever it is called: its model comes first. */
-static bool read_job(const struct looking *l, const char *path, struct stat *st,
-		     struct dcp_buf *out)
+/* Is that torchtitan's job config, whatever it is called? Its model comes first. */
+static bool names_job(const struct looking *l, const char *path, struct stat *st)
 {
 	static const char mark[] = "\"model_spec\"";
 	dcp_auto_fd int fd = -1;
 	char head[256];
 	ssize_t n;
-	void *p;
 
-	if (dcp_open_beneath(l->root->dirfd, path, &fd, st, NULL) < 0 || st->st_size > MAX_JOB)
+	if (dcp_open_beneath(l->root->dirfd, path, &fd, st, NULL) < 0 ||
+	    st->st_size > MAX_CONFIG)
 		return false;
 	n = pread(fd, head, sizeof(head), 0);
-	if (n <= 0 || !memmem(head, (size_t)n, mark, strlen(mark)))
-		return false;
-	p = dcp_buf_grow(out, (size_t)st->st_size);
-	if (p && pread(fd, p, (size_t)st->st_size, 0) == st->st_size)
-		return true;
-	dcp_buf_reset(out);
-	return false;
+	return n > 0 && memmem(head, (size_t)n, mark, strlen(mark));
 }
 
 /* The job config in the directory @below the root, unless there is one already. */
@@ -127,10 +118,10 @@ static int take_job(struct looking *l, const char *below)
 		looked++;
 		if (snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name) >=
 			    (int)sizeof(path) ||
-		    !read_job(l, path, &st, &l->a->job_text))
+		    !names_job(l, path, &st))
 			continue;
 		l->a->job = dcp_arena_strndup(&l->a->arena, path, strlen(path));
-		l->job_root = l->root;
+		l->a->job_root = (uint32_t)(l->root - l->a->root);
 		code = l->a->job ? add_id(l, path, &st) : -ENOMEM;
 	}
 	dcp_dir_close(&dir);
@@ -139,7 +130,8 @@ static int take_job(struct looking *l, const char *below)
 
 static bool is_job(const struct looking *l, const char *path)
 {
-	return l->a->job && l->job_root == l->root && strcmp(path, l->a->job) == 0;
+	return l->a->job && &l->a->root[l->a->job_root] == l->root &&
+	       strcmp(path, l->a->job) == 0;
 }
 
 /* All that belongs to a model in the directory @below the root ("": itself). */
@@ -322,6 +314,12 @@ int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_op
 	return dcp_err_say(err, code);
 }
 
+void dcp_assets_read_job(const struct dcp_assets *a, struct dcp_buf *out)
+{
+	if (a->job)
+		read_config(a->root[a->job_root].dirfd, a->job, out);
+}
+
 void dcp_assets_finish(struct dcp_assets *a)
 {
 	for (size_t i = 0; i < a->nroots; i++) {
@@ -329,7 +327,6 @@ void dcp_assets_finish(struct dcp_assets *a)
 		dcp_close_fd(&a->root[i].dirfd);
 	}
 	dcp_buf_finish(&a->config);
-	dcp_buf_finish(&a->job_text);
 	dcp_arena_finish(&a->arena);
 	*a = (struct dcp_assets){ 0 };
 }
@@ -339,8 +336,10 @@ static int look_again(const struct dcp_assets *a, struct dcp_err *err)
 {
 	struct dcp_assets now;
 	int code = dcp_assets_find(&a->from, NULL, &now, NULL);
-	bool same = code < 0 || (now.n == a->n && !now.job == !a->job &&
-				 (!a->job || strcmp(now.job, a->job) == 0));
+	bool same =
+		code < 0 ||
+		(now.n == a->n && !now.job == !a->job &&
+		 (!a->job || (now.job_root == a->job_root && strcmp(now.job, a->job) == 0)));
 
 	for (size_t i = 0; same && code == 0 && i < a->n; i++)
 		same = strcmp(now.at[i].name, a->at[i].name) == 0 &&

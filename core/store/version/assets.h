@@ -6,7 +6,8 @@
  * that up to SOURCE: in each itself, and in the directories below it that trainers use:
  * huggingface/, hf_assets/, hf_ckpt/, actor/huggingface/. Of several files of one name the first
  * found counts. What lies above the version counts only beside a config.json that names a
- * model. torchtitan's job config is looked for in the directories themselves. Nothing outside of these directories is opened.
+ * model. torchtitan's job config is looked for in the directories themselves. Nothing outside of
+ * these directories is opened.
  */
 #pragma once
 #include <stddef.h>
@@ -51,8 +52,8 @@ struct dcp_assets {
 	struct dcp_asset *at;
 	size_t n;
 	struct dcp_buf config; /* the text of config.json; empty: there is no readable one */
-	const char *job;       /* a job config of torchtitan, from its root on; or NULL */
-	struct dcp_buf job_text;
+	const char *job;       /* a job config of torchtitan, from root[job_root] on; or NULL */
+	uint32_t job_root;
 	struct dcp_asset_dir { /* those that were looked into */
 		uint32_t root;
 		const char *path; /* from the root on; "." is itself */
@@ -66,6 +67,8 @@ struct dcp_assets {
  * opened; the others may be missing. */
 int dcp_assets_find(const struct dcp_asset_from *from, const struct dcp_files_opts *how,
 		    struct dcp_assets *out, struct dcp_err *err);
+/* Append the text of the job config; nothing: there is none that can be read. */
+void dcp_assets_read_job(const struct dcp_assets *a, struct dcp_buf *out);
 void dcp_assets_finish(struct dcp_assets *a);
 
 /* Are the files unchanged, and none was added that would be one of them? 0 or -ESTALE. */

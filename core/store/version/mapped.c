@@ -238,7 +238,10 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 			   : dcp_config_infer(m->base->index, &a->config, &mapped->inferred);
 
 	if (code == 0 && !a->config.n && a->job) {
-		code = dcp_rules_infer_job(a->job_text.p, a->job_text.n, &a->config);
+		dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+
+		dcp_assets_read_job(a, &text);
+		code = text.n ? dcp_rules_infer_job(text.p, text.n, &a->config) : 0;
 		if (code == 1)
 			mapped->inferred = a->job;
 		else
