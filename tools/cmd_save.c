@@ -514,11 +514,9 @@ static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 		code = parse(s);
 	if (code == CMD_OK && s->ngather && x->comm->ranks > 1)
 		code = check_gathering(s);
-	if (code == CMD_OK && name_file(s) < 0)
-		code = cmd_fail(CMD_ENV, "out of memory");
 	if (code != CMD_OK)
 		return code;
-	code = open_source(s, args);
+	code = name_file(s) < 0 ? cmd_fail(CMD_ENV, "out of memory") : open_source(s, args);
 	/* Those that cannot open it have said why. */
 	rc = export_agree(x, code == CMD_OK ? 0 : -ECANCELED);
 	if (code != CMD_OK || rc < 0)

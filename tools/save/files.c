@@ -25,6 +25,8 @@ int save_open_parent(const struct save *s, const char **name, bool make)
 	int dir = fcntl(s->dir, F_DUPFD_CLOEXEC, 0);
 	char part[NAME_MAX + 1];
 
+	if (dir < 0)
+		return -errno;
 	for (const char *slash; dir >= 0 && (slash = strchr(*name, '/')); *name = slash + 1) {
 		int up = dir;
 
