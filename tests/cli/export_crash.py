@@ -169,6 +169,17 @@ def existing(source, place):
     file.write_bytes(b"mine")
     fails(USAGE, "--force replaces it", *export, file)
     equal(file.read_bytes(), b"mine", "a file that is there")
+    for form, name in (("safetensors", "w.safetensors"), ("torch-save", "n.pt"), ("npz", "n.npz"), ("paddle", "n.pdparams"), ("paddle-binary", "n.pdiparams")):
+        one = place / name
+        one.write_bytes(b"my notes\n" * 20)
+        fails(USAGE, "is not a checkpoint", "export", "--as", form, "--force", source, one)
+        equal(one.read_bytes(), b"my notes\n" * 20, f"{form}: a file of that name that is no checkpoint")
+        one.unlink()
+        for _ in range(2):
+            equal(run("export", "--as", form, "--force", "--keys", "w.4", source, one).returncode, OK, f"{form}: --force of what it wrote")
+    shutil.copy(source / "model.safetensors", place / "n.pt")
+    equal(run("export", "--as", "torch-save", "--force", source, place / "n.pt").returncode, OK, "of another format than its name says")
+    os.truncate(file, 10000)  # torn
     equal(run(*export, "--force", file).returncode, OK, "--force of a file")
     check(file.stat().st_size > 1000, "--force of a file: it is another")
     before = tree(source)
@@ -184,6 +195,19 @@ def existing(source, place):
     (place / "notes").mkdir()
     (place / "notes" / "thesis.txt").write_text("mine")
     fails(USAGE, "is not a checkpoint", *export, "--force", place / "notes")
+    own = place / "own"
+    equal(run("export", "--as", "torch-save", source, own).returncode, OK, "a directory with one file")
+    (own / "train.py").write_text("mine")
+    fails(USAGE, '"train.py" is no file of one', *export, "--force", own)
+    (own / "train.py").unlink()
+    (own / "model.pt").write_text("x")
+    (own / "config.json").write_text("{}")
+    fails(USAGE, '"model.pt" is no file of one', *export, "--force", own)
+    (own / "model.pt").unlink()
+    fails(USAGE, "is not a checkpoint", *export, "--force", own)
+    for form in ("torch-dcp", "paddle-dist", "paddle-binary", "npy", "npz", "safetensors", "paddle"):
+        for to in (form, "paddle-vars"):
+            equal(run("export", "--as", to, "--force", "--keys", "w.4", source, place / form).returncode, OK, f"--force of {form} by {to}")
     for _ in range(2):  # of a format that has no completing file, its own files are replaced
         equal(run("export", "--as", "paddle-vars", "--force", source, place / "vars").returncode, OK, "--force of variables")
     equal((place / "notes" / "thesis.txt").read_text(), "mine", "what is not a checkpoint")

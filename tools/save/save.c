@@ -16,7 +16,6 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/store/version/version.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -70,16 +69,8 @@ static int choose_names(struct save *s, struct dcp_err *err)
 
 /* ---- may OUT be written? ---- */
 
-static bool is_written(const struct save *s, const char *name)
-{
-	for (size_t i = 0; s && i < DCP_NITEMS(s->files, struct save_file); i++)
-		if (strcmp(save_files(s)[i].name, name) == 0)
-			return true;
-	return false;
-}
-
-/* How many entries it has beside the files of @but, if not NULL; -EISDIR: a directory is one of them. */
-static int count_entries(int parent, const char *name, const struct save *but)
+/* How many entries it has; -EISDIR: a directory is one of them. */
+static int count_entries(int parent, const char *name)
 {
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n = 0;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -93,8 +84,7 @@ static int count_entries(int parent, const char *name, const struct save *but)
 		return n;
 	}
 	while (n >= 0 && (e = readdir(dir))) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-		    is_written(but, e->d_name))
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
 			continue;
 		n = fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno
 		    : S_ISDIR(st.st_mode)                                ? -EISDIR
@@ -102,28 +92,6 @@ static int count_entries(int parent, const char *name, const struct save *but)
 	}
 	closedir(dir);
 	return n;
-}
-
-/* Complete or not: other files are not replaced. */
-static bool is_checkpoint(const struct save *s)
-{
-	dcp_auto_free char *path = NULL;
-	struct dcp_scan scan;
-	bool found;
-
-	if (asprintf(&path, "%s/%s", s->parent, s->name) < 0)
-		return false;
-	found = dcp_scan(path, &scan, NULL) == 0;
-	if (found)
-		dcp_scan_finish(&scan);
-	return found;
-}
-
-static int refuse_foreign(const struct save *s, struct dcp_err *err)
-{
-	return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
-			"%s/%s is not a checkpoint, and only one is replaced; remove it first",
-			s->parent, s->name);
 }
 
 static int check_free(struct save *s, struct dcp_err *err)
@@ -139,7 +107,7 @@ static int check_free(struct save *s, struct dcp_err *err)
 				DCP_ERR_NO_OFFSET, "%s/%s is there and is %s", s->parent,
 				s->name,
 				S_ISDIR(st.st_mode) ? "a directory" : "not a directory");
-	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name, NULL) : 1;
+	n = S_ISDIR(st.st_mode) ? count_entries(s->parent_fd, s->name) : 1;
 	s->compares = n != 0 && s->opts.resume && !s->opts.force;
 	if (n == 0 || s->compares)
 		return 0;
@@ -152,15 +120,9 @@ static int check_free(struct save *s, struct dcp_err *err)
 	if (!s->opts.force)
 		return dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET, "%s/%s is there already",
 				s->parent, s->name);
-	s->foreign = !is_checkpoint(s);
-	return s->foreign && s->opts.file ? refuse_foreign(s, err) : 0;
-}
-
-int save_check_replaced(const struct save *s, struct dcp_err *err)
-{
-	return s->foreign && count_entries(s->parent_fd, s->name, s) != 0
-		       ? refuse_foreign(s, err)
-		       : 0;
+	s->replaces = true;
+	/* A directory is judged when it is known what is written into it. */
+	return s->opts.file ? save_check_replaced(s, err) : 0;
 }
 
 int save_compare(struct save *s, struct dcp_err *err)
@@ -226,9 +188,9 @@ static int make_part(struct save *s, struct dcp_err *err)
 	if (rc == 0 && mkdirat(s->parent_fd, s->part, 0777) < 0 && errno != EEXIST)
 		rc = -errno;
 	/* In a directory that others may write to, one of theirs would be a trap. */
-	if (rc == 0 && (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-			st.st_uid != geteuid() ||
-			(!ours && count_entries(s->parent_fd, s->part, NULL) != 0))) {
+	if (rc == 0 &&
+	    (fstatat(s->parent_fd, s->part, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	     st.st_uid != geteuid() || (!ours && count_entries(s->parent_fd, s->part) != 0))) {
 		s->made = false;
 		if (!ours)
 			unlinkat(s->parent_fd, s->journal, 0); /* it is empty */
@@ -469,7 +431,7 @@ static int take_name(struct save *s)
 		return -errno;
 	if (!s->opts.force)
 		return -EEXIST;
-	if (count_entries(s->parent_fd, s->name, NULL) == -EISDIR)
+	if (count_entries(s->parent_fd, s->name) == -EISDIR)
 		return -ENOTEMPTY;
 	if (renameat2(s->parent_fd, s->part, s->parent_fd, s->name, RENAME_EXCHANGE) == 0)
 		return 0;

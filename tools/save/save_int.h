@@ -50,7 +50,7 @@ struct save {
 	bool made, published;
 	bool aside;    /* what had the name is called @old */
 	bool compares; /* to be resumed, but OUT is there: only noted, to be compared with it */
-	bool foreign;  /* what has the name is not known as a checkpoint */
+	bool replaces; /* OUT is there, and gives way if it is a checkpoint */
 	/* of the plan */
 	struct dcp_buf files, runs, patches;
 	uint64_t hash, bytes, data;
@@ -132,6 +132,5 @@ int save_compare(struct save *s, struct dcp_err *err);
 int save_remove_tree(int parent, const char *name);
 /* Remove all that was written. */
 int save_clear(struct save *s, struct dcp_err *err);
-/* After planning: what has the name is a checkpoint, or has only files that are written now (a format without a
- * completing file, which nobody knows by itself). */
+/* After planning: what has the name, if it is to be replaced, is a checkpoint and nothing else. */
 int save_check_replaced(const struct save *s, struct dcp_err *err);

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * May what has the name be replaced? Only a checkpoint, complete or not, and each of its files is judged by what is in it.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/cleanup.h"
+#include "core/base/endian.h"
+#include "core/base/err.h"
+#include "core/base/text.h"
+#include "core/format/hf/extras.h"
+#include "core/parse/magic.h"
+#include "tools/save/save_int.h"
+
+enum { HEAD = 512, ZIP_NAME = 30, MAX_DESC = 1024 };
+
+/* A zip archive whose first member is one of torch.save or of numpy.savez. */
+static bool is_zip(const uint8_t *p, size_t n)
+{
+	size_t len = n > ZIP_NAME && memcmp(p, "PK\3\4", 4) == 0 ? dcp_load_le16(p + 26) : 0;
+	const char *name = (const char *)p + ZIP_NAME;
+
+	return len && len <= n - ZIP_NAME &&
+	       (dcp_ends_with(name, len, "/data.pkl") || dcp_ends_with(name, len, ".npy"));
+}
+
+/* A tensor stream of Paddle: two versions and no levels, the length of a description, its first field. */
+static bool is_stream(const uint8_t *p, size_t n)
+{
+	static const uint8_t zeros[16];
+
+	return n > 20 && memcmp(p, zeros, 16) == 0 && dcp_load_le32(p + 16) <= MAX_DESC &&
+	       p[20] == 8;
+}
+
+/* Does it begin as a file of weights does? One that is empty has nothing to lose. */
+static bool is_weights(int dir, const char *name)
+{
+	dcp_auto_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	uint8_t p[HEAD];
+	struct stat st;
+	ssize_t got;
+	size_t n;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+	    (got = pread(fd, p, sizeof(p), 0)) < 0)
+		return false;
+	n = (size_t)got;
+	return n == 0 ||
+	       (dcp_magic_is_safetensors(p, n) &&
+		dcp_load_le64(p) <= (uint64_t)st.st_size - 8) ||
+	       (n > 2 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5) ||
+	       (n > 6 && memcmp(p, "\x93NUMPY", 6) == 0) || is_zip(p, n) || is_stream(p, n);
+}
+
+/* Does it go along with weights, by its name? What else has such a name only if it is written anew. */
+static bool goes_along(const struct save *s, const char *name)
+{
+	static const char *const globs[] = { "*config.json",     "*.index.json", "*token*.json",
+					     "tokenizer.*",      "vocab.*",      "merges.txt",
+					     "chat_template.*",  "*.tiktoken",   "spiece.model",
+					     "latest_universal", "model.pdmodel" };
+
+	for (size_t i = 0; i < DCP_LEN(globs); i++)
+		if (fnmatch(globs[i], name, 0) == 0)
+			return true;
+	for (size_t i = 0; dcp_hf_is_sidecar(name) && i < save_nfiles(s); i++)
+		if (strcmp(save_files(s)[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* The first file of the directory that is not of a checkpoint, into @foreign; "": none. @any: some are of one. */
+static int look(const struct save *s, char foreign[NAME_MAX + 1], bool *any)
+{
+	int fd = openat(s->parent_fd, s->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (!dir) {
+		int rc = -errno;
+
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	while (!*foreign && (e = readdir(dir))) {
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		if (is_weights(fd, e->d_name))
+			*any = true;
+		else if (!goes_along(s, e->d_name))
+			snprintf(foreign, NAME_MAX + 1, "%s", e->d_name);
+	}
+	closedir(dir);
+	return 0;
+}
+
+int save_check_replaced(const struct save *s, struct dcp_err *err)
+{
+	char foreign[NAME_MAX + 1] = "";
+	bool any = false;
+	int rc;
+
+	if (!s->replaces)
+		return 0;
+	if (s->opts.file)
+		any = is_weights(s->parent_fd, s->name);
+	rc = s->opts.file ? 0 : look(s, foreign, &any);
+	if (rc < 0)
+		return save_fail(s, rc, s->name, err);
+	if (*foreign)
+		return dcp_fail(
+			err, -EEXIST, DCP_ERR_NO_OFFSET,
+			"%s/%s is not a checkpoint alone: \"%s\" is no file of one, and "
+			"would be lost; remove it first",
+			s->parent, s->name, foreign);
+	return any ? 0
+		   : dcp_fail(err, -EEXIST, DCP_ERR_NO_OFFSET,
+			      "%s/%s is not a checkpoint, and only one is replaced; remove it "
+			      "first",
+			      s->parent, s->name);
+}
