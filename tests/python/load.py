@@ -4,6 +4,7 @@
 
 usage: load.py [TestCase.test...]
 """
+import ctypes
 import errno
 import gc
 import json
@@ -50,10 +51,11 @@ class Meeting:
 class ThreadComm(dcpfs.OwnComm):
     def __init__(self, meeting, rank, ranks, fail_at=None, failure=ValueError("lost its notes")):
         super().__init__("threads", rank, ranks)
-        self.meeting, self.calls, self.fail_at, self.failure = meeting, 0, fail_at, failure
+        self.meeting, self.calls, self.fail_at, self.failure, self.timeouts = meeting, 0, fail_at, failure, set()
 
     def gather(self, mine, out, timeout):
         self.calls += 1
+        self.timeouts.add(timeout)
         if self.calls == self.fail_at:
             self.meeting.barrier.abort()
             raise self.failure
@@ -200,6 +202,42 @@ class Together(unittest.TestCase):
         got = job(2, lambda r: dcpfs.load(SOURCE, comm=ThreadComm(meeting, r, 2), into=into[r], timeout=120))
         self.assertIsInstance(got[1], TypeError)
         self.assertEqual((got[0].rank, got[0].code), (1, 5))
+
+
+    def test_arguments(self):
+        """So does what only one rank gives wrong to open and save with, before the library is called."""
+        wrong = [{"rules": "/no/such/rules"}, {"io": "fast"}, {"device": "a\0"}, {"assets": 5}, {"timeout": "long"}, {"timeout": float("inf")},
+                 {"version": "\0"}, {"source": 5}]
+        into = [{"protocol": "new"}, {"format": "a\0"}, {"timeout": None}, {"path": 5}, {"state_dict": [1]}, {"state_dict": Mapping()}]
+        with tempfile.TemporaryDirectory() as scratch:
+            state = {"w": np.zeros(3, "f4")}
+            for call, base_, one in [(dcpfs.open, {"source": SOURCE, "timeout": 9}, w) for w in wrong] + [
+                    (dcpfs.save, {"state_dict": state, "path": f"{scratch}/x", "timeout": 9}, w) for w in into]:
+                with self.subTest(one):
+                    meeting = Meeting(2)
+                    got = job(2, lambda r: call(comm=ThreadComm(meeting, r, 2), **{**base_, **(one if r else {})}))
+                    self.assertIsInstance(got[1], (OSError, TypeError, ValueError, OverflowError, ctypes.ArgumentError))
+                    self.assertEqual((type(got[0]), got[0].rank), (dcpfs.DcpfsError, 1))
+                    self.assertIn(type(got[1]).__name__, got[0].text)
+            self.assertEqual(os.listdir(scratch), [])
+
+    def test_timeout(self):
+        """Every call that is collective waits as long as the caller says."""
+        with tempfile.TemporaryDirectory() as scratch:
+            for work in (lambda c: dcpfs.load(SOURCE, "fsdp2", comm=c, timeout=99),
+                         lambda c: dcpfs.save({"w": np.zeros(3, "f4")}, f"{scratch}/x", comm=c, timeout=99)):
+                meeting = Meeting(2)
+                comms = [ThreadComm(meeting, r, 2) for r in range(2)]
+                got = job(2, lambda r: work(comms[r]))
+                self.assertFalse([e for e in got if isinstance(e, Exception)])
+                self.assertEqual([c.timeouts for c in comms], [{99}] * 2)
+
+
+class Mapping(dict):
+    """One that fails when it is looked at."""
+
+    def items(self):
+        raise ValueError("no items")
 
 
 class SafeOpen(unittest.TestCase):

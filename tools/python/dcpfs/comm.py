@@ -10,6 +10,8 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 
 from ._lib import (ALLGATHER, ALLTOALLV, CLOSE, EXPLAIN, SPLIT, CommStruct, DcpfsError, Error, bare, call, encoded, text)
 
+TIMEOUT = 60.0  # seconds that a collective call waits for other ranks, unless the caller says
+
 
 class Comm:
     """A communicator of the library: "alone", "mpi" (mpirun, srun), "env" (torchrun), or "auto": chosen by the
@@ -41,15 +43,19 @@ class Comm:
         """How many there are."""
         return int(self.pointer.contents.ranks)
 
-    def agree(self, failure: Optional[BaseException], timeout: float = 60) -> None:
+    def agree(self, failure: Optional[BaseException], timeout: float = TIMEOUT) -> None:
         """Collective. If any rank has a failure, all raise: such a rank its own, the others DcpfsError with the text of the
-        first one."""
+        first one. A timeout that is no number of seconds is a failure too."""
+        try:
+            ms = milliseconds(timeout)
+        except Exception as wrong:
+            failure, ms = failure or wrong, milliseconds(TIMEOUT)
         c, mine = self.pointer.contents, Error(rank=self.rank)
         if failure is not None:
             mine.code = (isinstance(failure, OSError) and failure.errno) or errno.EIO
             mine.text = said(failure)
         every = (Error * self.ranks)()
-        rc = c.allgather(c.ctx, ctypes.addressof(mine), ctypes.sizeof(Error), ctypes.addressof(every), int(timeout * 1000))
+        rc = c.allgather(c.ctx, ctypes.addressof(mine), ctypes.sizeof(Error), ctypes.addressof(every), ms)
         if failure is not None:
             raise failure
         if rc < 0:
@@ -77,7 +83,7 @@ class Comm:
 
 
 @contextlib.contextmanager
-def together(comm: Optional[Comm], timeout: float = 60) -> Iterator[None]:
+def together(comm: Optional[Comm], timeout: float = TIMEOUT) -> Iterator[None]:
     """Collective. What fails inside on one rank fails on all at the end, so that none waits for it later. None: this process alone."""
     failure: Optional[Exception] = None
     try:
@@ -135,6 +141,11 @@ class OwnComm(Comm):
 
     def close(self) -> None:
         self._pointer = None
+
+
+def milliseconds(timeout: float) -> int:
+    """As the library takes it. An exception: it is no number of seconds."""
+    return min(max(1, int(timeout * 1000)), (1 << 31) - 1)
 
 
 def at(address: Optional[int], n: int) -> memoryview:

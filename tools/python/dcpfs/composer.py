@@ -25,7 +25,6 @@ from . import tree
 from . import torch as ours
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
-from .comm import together
 from .group import group
 from .objects import foreign
 from .reader import Reader, leaf
@@ -154,13 +153,12 @@ def _fetched(path: str, object_store: Any, progress_bar: bool) -> Iterator[str]:
 
 def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, how: dict[str, Any]) -> dict[str, Any]:
     """What torch.load() would give, without what is ignored or not needed; {"state": ...} at least."""
-    comm = group()
-    with Checkpoint(file, comm=comm, **how) as ck:
-        with together(comm):
+    with Checkpoint(file, comm=group(), **how) as ck:
+        with ck.together():
             nodes = tree.skeleton(ck, lambda key: leaf(ck, key))
         if callable(ignore_keys):
             nodes = ours.read(ck, nodes)
-        with together(comm):
+        with ck.together():
             if ignore_keys:
                 (ignore_keys if callable(ignore_keys) else glob_filter(ignore_keys))(nodes)
             nodes["state"] = nodes.get("state", {})

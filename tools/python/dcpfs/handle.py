@@ -8,10 +8,10 @@ import mmap
 import os
 import threading
 from ctypes import byref, c_int, c_uint64, c_void_p
-from typing import Any, Optional, Union
+from typing import Any, ContextManager, Optional, Union
 
 from ._lib import Config, DcpfsError, bare, call, encoded
-from .comm import Comm
+from .comm import TIMEOUT, Comm, milliseconds, together
 
 IO = ("auto", "buffered", "direct", "mount", "gds")
 EXCHANGE = ("auto", "never", "node", "all")
@@ -39,25 +39,27 @@ class Handle:
     """What dcpload_open() gave; calls with it are made one at a time, under _lock. Arguments as dcpfs.open()."""
 
     def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
-                 io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = 60,
+                 io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = TIMEOUT,
                  cache: Optional[str] = None, rules: Optional[str] = None,
                  assets: Union[str, os.PathLike[str], None] = None, device: Optional[str] = None) -> None:
         self._handle = c_void_p()
         self._lock = threading.RLock()
         self._maps: dict[tuple[int, int], memoryview] = {}
         self.comm = comm
-        self.source = os.fspath(source)
-        self._how = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout, "cache": cache,
-                     "rules": rules, "assets": assets, "device": device}
+        self._how: dict[str, Any] = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout,
+                                     "cache": cache, "rules": rules, "assets": assets, "device": device}
         self.device = device
-        config = Config(ctypes.sizeof(Config), choice(IO, io, "io"), choice(EXCHANGE, exchange, "exchange"), threads, staging,
-                        max(1, int(timeout * 1000)), 0, None if version is None else encoded(str(version), "a version"),
-                        None if cache is None else encoded(cache, "a path"),
-                        None if device is None else encoded(str(device), "a device"),
-                        None if rules is None else encoded(text_of(rules), "rules"),
-                        None if assets is None else encoded(os.fspath(assets), "a path"))
+        with self.together():
+            self.source = os.fspath(source)
+            path = encoded(self.source, "a path")
+            config = Config(ctypes.sizeof(Config), choice(IO, io, "io"), choice(EXCHANGE, exchange, "exchange"), threads, staging,
+                            milliseconds(timeout), 0, None if version is None else encoded(str(version), "a version"),
+                            None if cache is None else encoded(cache, "a path"),
+                            None if device is None else encoded(str(device), "a device"),
+                            None if rules is None else encoded(text_of(rules), "rules"),
+                            None if assets is None else encoded(os.fspath(assets), "a path"))
         try:
-            call("open", comm.pointer if comm else None, encoded(self.source, "a path"), byref(config), byref(self._handle))
+            call("open", comm.pointer if comm else None, path, byref(config), byref(self._handle))
         except DcpfsError as e:
             raise (NotThere(e.code, e.text, e.rank) if e.code == errno.ENOENT else e) from None
 
@@ -66,6 +68,10 @@ class Handle:
         if not self._handle:
             raise ValueError(f"{self.source} is closed")
         return self._handle
+
+    def together(self) -> ContextManager[None]:
+        """Collective if ranks opened it together. What fails inside on one rank fails on all."""
+        return together(self.comm, self._how["timeout"])
 
     def close(self) -> None:
         """Arrays in memory stay valid; tensors cannot be read any more. A second call does nothing."""

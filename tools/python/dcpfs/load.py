@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 from . import dtype as dtypes
 from .array import Array, address
 from .checkpoint import Checkpoint
-from .comm import Comm, together
+from .comm import Comm
 from .plan import PARTIAL, Plan
 
 
@@ -153,7 +153,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
     try:
         with Checkpoint(source, version, comm=ranks, **how) as ck:
             plan = Plan(ck, 0 if strict else PARTIAL)
-            with together(ranks):
+            with ck.together():
                 unknown = _unknown(ck, keys)
                 if unknown and strict:
                     raise KeyError(next(iter(unknown.values())))

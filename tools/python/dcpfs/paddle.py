@@ -18,7 +18,7 @@ import paddle.distributed as dist
 
 from ._lib import DcpfsError
 from .checkpoint import Checkpoint
-from .comm import together
+from .comm import TIMEOUT, together
 from .dtype import DTYPES, FLOATS, of_torch
 from .paddle_io import GroupComm, save
 from .plan import Plan
@@ -62,16 +62,16 @@ def load_state_dict(state_dict: dict[str, Any], path: Union[str, os.PathLike[str
     AssertionError, ValueError: for arguments that Paddle refuses. NoCheckpoint, MissingKey (names the nearest key),
     other DcpfsErrors (a shape that differs, too): before data moves, on all ranks. NotImplementedError: aoa_config, Partial.
     """
-    if aoa_config is not None:
-        raise NotImplementedError("aoa_config: convert names by a rule file of dcpfs, or load with Paddle")
-    assert isinstance(state_dict, dict), f"The state_dict should be a dictionary.But now the type is {type(state_dict)}."
-    assert unique_id is None or unique_id >= 0, f"{unique_id} should be >= 0"
     comm = GroupComm(process_group) if dist.get_world_size() > 1 else None
-    with together(comm):
+    with together(comm, how.get("timeout", TIMEOUT)):
+        if aoa_config is not None:
+            raise NotImplementedError("aoa_config: convert names by a rule file of dcpfs, or load with Paddle")
+        assert isinstance(state_dict, dict), f"The state_dict should be a dictionary.But now the type is {type(state_dict)}."
+        assert unique_id is None or unique_id >= 0, f"{unique_id} should be >= 0"
         flat = dict(_leaves((), state_dict))
     with _opened(path, unique_id, comm, how) as ck:
         plan, staged = Plan(ck), list[tuple[Any, Any]]()
-        with together(comm):
+        with ck.together():
             try:
                 for key, value in flat.items():
                     _want(ck, plan, _name(ck, key, mw_name_compatibility), value, staged)

@@ -11,7 +11,7 @@ from ctypes import byref, c_char_p, c_int64, c_uint32, c_void_p
 from typing import Any, ContextManager, Iterator, Optional, Sequence, Union
 
 from ._lib import DcpfsError, SaveConfig, SaveObject, SaveReport, SaveTensor, bare, call, encoded, numbers, text
-from .comm import Comm, together
+from .comm import TIMEOUT, Comm, milliseconds, together
 from .load import as_comm
 from .objects import encode
 from .piece import device_of, is_tensor, pieces
@@ -29,15 +29,18 @@ class Saving:
     """
 
     def __init__(self, path: Path, format: str, comm: Optional[Comm] = None, *, flags: int = 0, threads: int = 0,
-                 staging: int = 0, timeout: float = 60, max_shard: int = 0, protocol: int = 0,
+                 staging: int = 0, timeout: float = TIMEOUT, max_shard: int = 0, protocol: int = 0,
                  gather_to: Sequence[int] = (), max_grouped: int = 0, device: Optional[str] = None) -> None:
         self._handle, self._keep, self.comm = c_void_p(), list[Any](), comm
         self._ours: Optional[Comm] = None
-        self.path, self._flags, self._timeout, self._device = os.fspath(path), flags, timeout, device
-        config = SaveConfig(ctypes.sizeof(SaveConfig), flags, threads, max(1, int(timeout * 1000)), protocol, 0,
-                            encoded(format, "a format"), staging, max_shard, numbers(gather_to, c_uint32), len(gather_to),
-                            max_grouped, encoded(device, "a device") if device else None)
-        self._call("open", comm.pointer if comm else None, encoded(self.path, "a path"), byref(config), byref(self._handle))
+        self._flags, self._timeout, self._device = flags, timeout, device
+        with self.together():
+            self.path = os.fspath(path)
+            place = encoded(self.path, "a path")
+            config = SaveConfig(ctypes.sizeof(SaveConfig), flags, threads, milliseconds(timeout), protocol, 0,
+                                encoded(format, "a format"), staging, max_shard, numbers(gather_to, c_uint32), len(gather_to),
+                                max_grouped, encoded(device, "a device") if device else None)
+        self._call("open", comm.pointer if comm else None, place, byref(config), byref(self._handle))
 
     def _call(self, name: str, *args: Any) -> None:
         """call(), and its error says which option helps."""
@@ -203,8 +206,9 @@ def save(state_dict: Mapping[Any, Any], path: Path, format: str = "torch-dcp", *
     flags = (REPLACE * replace | ASYNC * asynchronous | PARTIAL * (not strict) | SAME_KEYS * same_keys | DIRECT * direct)
     saving: Optional[Saving] = None
     try:
-        leaves = flat(state_dict) if isinstance(state_dict, Mapping) else ()
-        how.setdefault("device", next(filter(None, (device_of(v) for _, v in leaves)), None))
+        with together(ranks, how.get("timeout", TIMEOUT)):
+            leaves = flat(state_dict) if isinstance(state_dict, Mapping) else ()
+            how.setdefault("device", next(filter(None, (device_of(v) for _, v in leaves)), None))
         saving = Saving(path, format, ranks, flags=flags, **how)
         with saving.together():
             fill(saving, state_dict, strict)

@@ -23,7 +23,7 @@ from . import tree
 from ._lib import DcpfsError
 from .array import Readable
 from .checkpoint import Checkpoint
-from .comm import Comm, together
+from .comm import TIMEOUT, together
 from .dtype import DTYPES, FLOATS, of_torch, torch_dtype
 from .group import group
 from .load import after, target
@@ -67,11 +67,11 @@ def load_state_dict(state_dict: dict[str, Any], source: Source, version: Optiona
     TypeError: state_dict is no dict. DcpfsError: the same on all ranks; before data moves when keys, shapes or dtypes do not fit.
     """
     comm = group(process_group, no_dist)
-    with together(comm):
+    with together(comm, how.get("timeout", TIMEOUT)):
         whole = _whole(state_dict)
         flat, paths = flatten_state_dict(whole)
     with Checkpoint(source, version, comm=comm, **how) as ck:
-        values, filled = _fill(ck, comm, flat, rename or str, strict)
+        values, filled = _fill(ck, flat, rename or str, strict)
     for key, value in values.items():
         set_element(whole, paths[key], value)
     for key, old in state_dict.items():
@@ -92,7 +92,7 @@ def save_state_dict(state_dict: dict[str, Any], path: Source, process_group: Any
     first. TypeError: state_dict is no dict, or holds what is no plain data. DcpfsError: the same on all ranks; nothing is left then.
     """
     comm = group(process_group, no_dist)
-    with together(comm):
+    with together(comm, how.get("timeout", TIMEOUT)):
         whole = _whole(state_dict)
     return save(whole, path, format, comm=comm, **how)
 
@@ -107,7 +107,7 @@ def load(path: Source, map_location: Any = None, *, weights_only: bool = True, m
     does, and reads the others; memory grows with what is used. weights_only changes nothing: classes are never made.
     DcpfsError: something cannot be read."""
     with Checkpoint(path, version, **how) as ck:
-        with together(ck.comm):
+        with ck.together():
             nodes = tree.skeleton(ck, lambda key: leaf(ck, key))
         return read(ck, nodes, map_location, bool(mmap))
 
@@ -129,7 +129,7 @@ def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, check
             words = ck.path(key)
             return wanted is None or any(".".join(words[:i + 1]) in wanted for i in range(len(words)))
 
-        with together(comm):
+        with ck.together():
             nodes = tree.skeleton(ck, lambda key: leaf(ck, key), asked)
         return dict(read(ck, nodes))
 
@@ -137,7 +137,7 @@ def _load_state_dict_from_keys(keys: Union[set[str], str, None] = None, *, check
 def read(ck: Checkpoint, node: Any, map_location: Any = None, mmap: bool = False) -> Any:
     """Collective if ranks opened @ck together. @node (dcpfs.tree) with tensors in the places of its Leafs."""
     plan, arrays = Plan(ck), dict[str, Readable]()
-    with together(ck.comm):
+    with ck.together():
         for key in tree.keys(node):
             mapped = ck[key].mapped() if mmap else None
             if mapped is None:
@@ -170,14 +170,13 @@ def _is_stateful(value: Any) -> bool:
     return isinstance(value, Stateful) and not isinstance(value, (dict, torch.Tensor))
 
 
-def _fill(ck: Checkpoint, comm: Optional[Comm], flat: dict[str, Any], rename: Callable[[str], str],
-          strict: bool) -> tuple[dict[str, Any], Filled]:
+def _fill(ck: Checkpoint, flat: dict[str, Any], rename: Callable[[str], str], strict: bool) -> tuple[dict[str, Any], Filled]:
     """Fill tensors in place; return the values of the other leaves, and what to report."""
     plan, missing, streams = Plan(ck), dict[str, str](), set[int]()
     later: list[tuple[torch.Tensor, torch.Tensor]] = []
     values: dict[str, Any] = {}
     objects: list[str] = []
-    with together(comm):
+    with ck.together():
         for key, old in flat.items():
             name = rename(key)
             try:
