@@ -20,6 +20,7 @@ import tempfile
 import threading
 import unittest
 import unittest.mock
+import zipfile
 
 import base
 from base import dcpfs, golden, np
@@ -90,6 +91,7 @@ class Trees(unittest.TestCase):
                  ({"x": two}, "keys\tx", {"x": {0: "a", 1: "b"}}), ({"x": {"1": "b"}}, "list\tx", {"x": [None, "b"]}),
                  ({"x": {"1000000000": "b"}}, "list\tx", {"x": {"1000000000": "b"}}), (two, "keys", {0: "a", 1: "b"}), (two, "tuple", ("a", "b")),
                  ({"(0, 'a')": 1, "None": 2, "w": 3, "(" * 4000: 4}, "keys", {(0, "a"): 1, None: 2, "w": 3, "(" * 4000: 4}),
+                 ({"1": "a", "True": "b"}, "keys", {"1": "a", "True": "b"}),
                  ({"state": state, "param_groups": {}}, "dict\tstate", {"state": {0: {"step": 1}}, "param_groups": {}})]
         for given, line, expected in cases:
             with self.subTest(line, given=given):
@@ -100,6 +102,17 @@ class Trees(unittest.TestCase):
             path = tree.indexed(ck)
             self.assertEqual([path(k) for k in ("train.nested.0.t", "optimizer.param_groups.0.betas")],
                              [("train", "nested", 0, "t"), ("optimizer", "param_groups", 0, "betas")])
+
+    def test_literals(self):
+        """Text that Python would take for another key leaves the keys of its dict text; nothing is lost."""
+        saved = {"none": {0: "a", "None": "b"}, "true": {1: "a", "True": "b"}, "bytes": {1: "a", "b'x'": "b"}, "words": {1: "a", "Nonesuch": "b"}}
+        with tempfile.TemporaryDirectory() as scratch:
+            with zipfile.ZipFile(f"{scratch}/a.pt", "w") as z:
+                z.writestr("a/data.pkl", pickle.dumps(saved, 2))
+                z.writestr("a/version", "3\n")
+            with dcpfs.open(f"{scratch}/a.pt", cache="") as ck:
+                got = tree.skeleton(ck, ck.objects.__getitem__)
+        self.assertEqual(got, {k: v if k == "words" else {str(w): x for w, x in v.items()} for k, v in saved.items()})
 
     def nodes(self, value):
         return tree.Node((k, self.nodes(v)) for k, v in value.items()) if isinstance(value, dict) else value

@@ -119,7 +119,7 @@ struct dcp_walk {
 	 *	list	optim	param_groups
 	 *	tuple	pair
 	 *	dict	model		an empty mapping, or keys that are text begin with digits
-	 *	keys	optim	state	keys are not text: as Python's str() spells them; those that are are words
+	 *	keys	optim	state	keys are not text: as Python's str() spells them; those that are are words, no literals
 	 *	leaf			the root is not opened
 	 */
 	struct dcp_buf *containers;

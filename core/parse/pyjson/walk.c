@@ -363,6 +363,20 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 	return r ? r : emit(w, v, false, false);
 }
 
+/* Text that Python's literal_eval() takes for no other key: it begins with a name that is no
+ * constant's, and has no quotes. */
+static bool is_word(const struct dcp_pv *key)
+{
+	static const char *const constants[] = { "None", "True", "False" };
+	const char *s = key->node->data;
+	size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz0123456789");
+
+	for (size_t i = 0; i < DCP_LEN(constants); i++)
+		if (n == strlen(constants[i]) && memcmp(s, constants[i], n) == 0)
+			return false;
+	return n && s[0] > '9' && !strpbrk(s, "'\"");
+}
+
 /* What the path of its values does not tell of a mapping with @n keys; NULL: nothing. */
 static const char *mapping_class(const struct dcp_pv *kv, size_t n)
 {
@@ -370,13 +384,13 @@ static const char *mapping_class(const struct dcp_pv *kv, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		const struct dcp_pv *key = &kv[2 * i];
-		char c = '0';
 
-		if (key->type == DCP_PV_STR)
-			c = key->node->n ? key->node->data[0] : ' ';
-		others += key->type != DCP_PV_STR;
-		digits += key->type == DCP_PV_STR && c >= '0' && c <= '9';
-		words += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+		if (key->type != DCP_PV_STR) {
+			others++;
+			continue;
+		}
+		digits += key->node->data[0] >= '0' && key->node->data[0] <= '9';
+		words += is_word(key);
 	}
 	if (others)
 		return others + words == n ? "keys" : NULL;

@@ -50,7 +50,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 13
+#define DCP_INDEX_SCHEMA 14
 
 /* ---- writing ---- */
 

@@ -122,7 +122,8 @@ def _shaped(node: Any, path: tuple[str, ...], known: Classes, optimizers: bool, 
         kind = "keys" if numbered else "list" if max(numbers) < len(made) else None
     if kind in ("list", "tuple") and len(numbers) == len(made) and max(numbers, default=0) < 2 * len(made) + MISSING:
         return (tuple if kind == "tuple" else list)(numbers.get(i) for i in range(max(numbers, default=-1) + 1))
-    return {_literal(k): v for k, v in made.items()} if kind == "keys" else made
+    spelled = {_literal(k): v for k, v in made.items()} if kind == "keys" else made
+    return spelled if len(spelled) == len(made) else made  # 1 and True are one key
 
 
 def _literal(word: str) -> Any:
