@@ -63,6 +63,10 @@ static void take_args(struct dcp_margs *a, struct dcp_pv args)
 	a->value_channels = a->kv_channels;
 	if (is_true(args, "multi_latent_attention"))
 		a->value_channels = number_of(args, "v_head_dim");
+	a->q_rank = number_of(args, "q_lora_rank");
+	a->kv_rank = number_of(args, "kv_lora_rank");
+	if (a->kv_rank)
+		a->kv_rank += number_of(args, "qk_pos_emb_head_dim");
 	a->qkv_heads = count_qkv_heads(args, a->heads);
 }
 

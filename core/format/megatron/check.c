@@ -111,11 +111,32 @@ static uint64_t expected_size(const struct dcp_mjoin *j)
 	if (strstr(key, "linear_fc") || strstr(key, "dense_h_to_4h") ||
 	    strstr(key, "dense_4h_to_h"))
 		return a->ffn * j->rule.groups;
+	if (strstr(key, "linear_q_down_proj."))
+		return a->q_rank;
+	if (strstr(key, "linear_kv_down_proj."))
+		return a->kv_rank;
+	if (strstr(key, "linear_qkv_down_proj."))
+		return a->q_rank + a->kv_rank;
 	if (strstr(key, "linear_proj.") || strstr(key, "attention.dense."))
 		return a->value_channels * a->heads;
 	if (strstr(key, "linear_qkv.") || strstr(key, ".query_key_value."))
 		return a->kv_channels * a->qkv_heads;
 	return 0;
+}
+
+void dcp_mjoin_see_latent(struct dcp_mjoin *j)
+{
+	uint64_t want = expected_size(j);
+
+	for (uint32_t i = 0; i < j->nparts && want; i++) {
+		const struct dcp_copy *c = j->copy[i];
+
+		if (!c || c->t.error || !c->t.ndim)
+			continue;
+		if (c->t.shape[0] != want)
+			j->rule = (struct dcp_mrule){ .dim = 0, .groups = 1 };
+		return;
+	}
 }
 
 void dcp_mjoin_check_args(struct dcp_mjoin *j)

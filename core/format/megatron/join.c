@@ -150,6 +150,8 @@ static void join(struct dcp_mjoin *j)
 	find_rule(j);
 	if (j->why.code)
 		return;
+	if (j->rule.replicate && !j->rule.line && strstr(j->key, "_down_proj."))
+		dcp_mjoin_see_latent(j);
 	if (j->rule.replicate && j->nstacks == 1) {
 		take_one(j);
 		return;

@@ -34,8 +34,9 @@ struct dcp_margs {
 	uint64_t tp, pp, ep, etp; /* degrees; etp: tensor parallel ranks of an expert */
 	uint64_t layers, hidden, ffn, heads, vocab, experts;
 	uint64_t kv_channels, value_channels;
-	uint64_t qkv_heads; /* rows of fused query, key and value, in heads */
-	bool varied;        /* layers differ in size */
+	uint64_t qkv_heads;       /* rows of fused query, key and value, in heads */
+	uint64_t q_rank, kv_rank; /* of latent attention; kv_rank with the rows for positions */
+	bool varied;              /* layers differ in size */
 };
 
 struct dcp_mlegacy {
@@ -144,6 +145,9 @@ int dcp_mlegacy_join(struct dcp_mlegacy *m, uint32_t number, const struct dcp_mp
 
 /* The rule says that a layer may be gated: see whether it is by its second layer. */
 void dcp_mjoin_see_gate(struct dcp_mjoin *j);
+/* The first projection of latent attention, which Transformer Engine's layers hold whole on every rank: Megatron's own
+ * cut its outputs, which the arguments tell. */
+void dcp_mjoin_see_latent(struct dcp_mjoin *j);
 
 /* Are the sizes those that the arguments of the run give? */
 void dcp_mjoin_check_args(struct dcp_mjoin *j);

@@ -57,7 +57,7 @@ static const struct {
 	{ "*pooler.*", REPLICATE },
 	{ "*binary_head.*", REPLICATE },
 	{ "*lm_head.dense.*", REPLICATE },
-	{ "*_down_proj.*", REPLICATE }, /* multi-latent attention */
+	{ "*_down_proj.*", REPLICATE }, /* multi-latent attention; but see dcp_mjoin_see_latent() */
 	{ "*_latent_proj.*", REPLICATE }, /* experts in a smaller space */
 	/* column-parallel */
 	{ "*word_embeddings.weight", CUT(0) },

@@ -267,6 +267,51 @@ static void order_of_rows(void **state)
 	}
 }
 
+/* The first projections of latent attention: Transformer Engine's are whole on each rank, Megatron's own are cut, and
+ * the arguments say how many rows there are in all. */
+static void latent_attention(void **state)
+{
+	static const struct t_megatron_arg args[] = {
+		{ "tensor_model_parallel_size", 2 },
+		{ "multi_latent_attention", 1 },
+		{ "q_lora_rank", 4 },
+		{ "kv_lora_rank", 2 },
+		{ "qk_pos_emb_head_dim", 1 },
+		{ NULL, 0 },
+	};
+	static const char q[] = "decoder.layers.0.self_attention.linear_q_down_proj.weight",
+			  kv[] = "decoder.layers.0.self_attention.linear_kv_down_proj.weight";
+	static const float v[8] = { 0 };
+
+	(void)state;
+	for (int64_t rows = 1; rows <= 4; rows++) { /* of q on a rank; kv is whole */
+		const int64_t shape[] = { rows, 2 }, whole[] = { 3, 2 };
+		struct t_megatron_file f;
+		struct t_dir tree;
+		struct t_megatron m;
+
+		t_dir_make(&tree, "megatron");
+		for (int rank = 0; rank < 2; rank++) {
+			t_megatron_begin(&f, args, 3);
+			t_megatron_model(&f, "model");
+			t_megatron_param(&f, q, v, shape, 2);
+			t_megatron_param(&f, kv, v, whole, 2);
+			t_megatron_end(&f, &tree,
+				       rank ? "mp_rank_01/model_optim_rng.pt"
+					    : "mp_rank_00/model_optim_rng.pt");
+		}
+		assert_int_equal(load(&tree, &m), 0);
+		assert_int_equal(t_sink_tensor(&m.s, kv)->shape[0], 3);
+		if (rows == 2 || rows == 4)
+			assert_int_equal(t_sink_tensor(&m.s, q)->shape[0], 4);
+		else
+			assert_non_null(strstr(t_megatron_error(&m, q),
+					       "the arguments of the run say 4"));
+		t_megatron_close(&m);
+		t_dir_remove(&tree);
+	}
+}
+
 /* Arguments that claim a million ranks cost nothing. */
 static void claims(void **state)
 {
@@ -308,7 +353,8 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(golden),        cmocka_unit_test(whole_models),
 		cmocka_unit_test(broken_keys),   cmocka_unit_test(other_dimensions),
-		cmocka_unit_test(order_of_rows), cmocka_unit_test(claims),
+		cmocka_unit_test(order_of_rows), cmocka_unit_test(latent_attention),
+		cmocka_unit_test(claims),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
