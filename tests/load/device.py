@@ -87,6 +87,10 @@ def later():
     case("a copy that never ends")
     said = one(source, "--device", "cuda", "--timeout", 1, code=1, FAKE_CUDA_FAIL="run:3:hang")
     check("cuda:0, Fake 0: a copy did not end in 0.5 s" in said, said)
+    case("the same on one of two ranks, with the copies of all lanes under way")
+    job = Job(2, source, "--exchange", "node", "--layout", "dim1x2", "--device", "cuda", "--staging", "1M", "--timeout", 3,
+              env_of=lambda r: {"FAKE_CUDA_FAIL": "run:5:hang"} if r == 1 else {}).end()
+    check("rank 1: cuda:1, Fake 1: a copy did not end in 1.5 s" in job.said[0], job.said[0])
     case("no memory on one device")
     job = Job(2, source, "--device", "cuda",
               env_of=lambda r: {"FAKE_CUDA_FAIL": "cuMemAlloc_v2:1:2"} if r == 1 else {}).end()

@@ -391,6 +391,8 @@ static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 	int rc, timeout = (int)p->ck->config.timeout_ms;
 
 	*err = (struct dcpload_error){ .rank = -1 };
+	if (p->device)
+		p->device->late = false;
 	if (!p->finished)
 		rc = load_fail(err, -EINVAL, "the plan is not finished");
 	else

@@ -80,6 +80,7 @@ struct load_device {
 	uint32_t number;
 	int timeout_ms; /* of zero() and fetch(); half of a job's, so that the others still wait for what this rank says */
 	bool scatters;  /* it has the kernel */
+	bool late; /* a wait has taken its time: until the next execution, or plan, others do not wait but look */
 	uint8_t memory; /* enum dcpload_memory: of the destinations that the library allocates */
 	int node;       /* of the host's memory that is near it; -1: not known */
 	char name[96];  /* "cuda:0, NVIDIA H200" */
@@ -132,7 +133,7 @@ static inline bool load_block_has(const struct load_block *b, const void *at)
 /* Have whole pages of @p that nobody has touched yet be memory that is near @d, where that is known. NULL: nothing happens. */
 void load_device_near(struct load_device *d, void *p, uint64_t n);
 
-/* Wait until @mark is passed. -ETIMEDOUT, or a failure of what was queued before it. */
+/* Wait until @mark is passed; when d->late, only look. -ETIMEDOUT, or a failure of what was queued before it. */
 int load_device_wait(struct load_device *d, void *mark, int timeout_ms);
 
 /* Describe @rc of a function of the table. Returns it. */

@@ -263,7 +263,7 @@ int load_nccl_copy(struct load_nccl *n, void *dst, const void *src, uint64_t byt
 void load_nccl_drop(struct load_nccl *n)
 {
 	if (n->d->kind->mark(n->d, n->mark, n->lane) == 0)
-		load_device_wait(n->d, n->mark, n->timeout_ms);
+		load_device_wait(n->d, n->mark, n->timeout_ms / 2);
 }
 
 /* @call, which returned @code, was the last of what was begun: wait until it is done. */
@@ -277,6 +277,7 @@ static int finish(struct load_nccl *n, unsigned code, const char *call)
 		rc = rc < 0 ? give_up(n, rc) : settle(n, call, n->mark, timeout);
 	}
 	n->d->kind->leave(n->d);
+	n->d->late |= rc == -ETIMEDOUT;
 	return rc;
 }
 

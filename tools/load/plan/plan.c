@@ -445,6 +445,8 @@ int dcpload_plan_finish(struct dcpload_plan *p, struct dcpload_error *err)
 	if (p->finished)
 		rc = load_fail(err, -EINVAL, "the plan is finished already");
 	p->opened = p->ck->opened;
+	if (p->ck->device)
+		p->ck->device->late = false;
 	if (rc == 0)
 		rc = load_locate(p, err);
 	rc = load_agree(p->ck->comm, rc, err, timeout);
