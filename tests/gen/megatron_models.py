@@ -49,8 +49,8 @@ MODELS = {
     "gpt2": transformers.GPT2Config(vocab_size=96, n_embd=64, n_layer=4, n_head=4, n_positions=64),
 }
 MOE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3")
-LAYOUTS = {False: [(1, 1, 1), (2, 2, 1)], True: [(1, 1, 1), (1, 2, 2)]}  # tensor, pipeline, expert parallel; of models with experts, for which
-# Megatron wants sequence parallelism where they are tensor parallel
+LAYOUTS = {False: [(1, 1, 1, 1), (2, 2, 1, 1)], True: [(1, 1, 1, 1), (1, 2, 2, 1), (2, 1, 2, 1), (2, 1, 2, 2)]}
+# tensor, pipeline, expert and expert tensor parallel, of models with experts
 transformers.utils.logging.disable_progress_bar()
 TOKENS = torch.arange(20).reshape(2, 10) * 3 % (SIZES["vocab_size"] - 3)
 
@@ -78,14 +78,14 @@ def tensors_of(at):
 
 # ---- in each rank ----
 
-def initialize(tp, pp, ep):
+def initialize(tp, pp, ep, etp):
     from megatron.core import parallel_state
     torch.distributed.init_process_group("gloo")
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.cuda.synchronize = lambda *a: None
     torch.Tensor.cuda = lambda self, *a, **k: self
     torch.cuda.get_rng_state = lambda *a: torch.arange(8, dtype=torch.uint8)
-    parallel_state.initialize_model_parallel(tp, pp, expert_model_parallel_size=ep, expert_tensor_parallel_size=1 if ep > 1 else None)
+    parallel_state.initialize_model_parallel(tp, pp, expert_model_parallel_size=ep, expert_tensor_parallel_size=etp)
     # dropout is off, but attention asks for the generator of its ranks
     from contextlib import nullcontext
     from megatron.core import tensor_parallel
@@ -128,10 +128,12 @@ def build(args):
                  tensor_model_parallel_size=ps.get_tensor_model_parallel_world_size(), pipeline_model_parallel_size=ps.get_pipeline_model_parallel_world_size(),
                  expert_model_parallel_size=ps.get_expert_model_parallel_world_size(), expert_tensor_parallel_size=ps.get_expert_tensor_parallel_world_size(),
                  pipeline_dtype=torch.float32, activation_func=torch.nn.functional.silu if args.swiglu else partial(torch.nn.functional.gelu, approximate="tanh"),
-                 moe_token_dispatcher_type="allgather", moe_router_load_balancing_type="none", sequence_parallel=False)
+                 moe_token_dispatcher_type="allgather", moe_router_load_balancing_type="none",
+                 sequence_parallel=bool(args.num_experts) and ps.get_tensor_model_parallel_world_size() > 1)
     if not args.group_query_attention:
         said["num_query_groups"] = None
     config = kind(**said)
+    config.sequence_parallel = False  # Megatron wants it where models with experts are tensor parallel; Torch's norms have it not, and weights are cut the same
     if isinstance(args.__dict__.get("moe_layer_freq"), list):
         spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.normalization)
     else:
@@ -193,22 +195,23 @@ def renumbered(name, at, more):
     return f"{head}{at}{int(number) + more}.{rest}"
 
 
-def rank_main(tp, pp, ep, top, *kinds):
-    initialize(tp, pp, ep)
+def rank_main(tp, pp, ep, etp, top, *kinds):
+    initialize(tp, pp, ep, etp)
     for kind in kinds:
-        save(kind, top / kind / "own", top / kind / layout_name(tp, pp, ep), tp, pp, ep)
+        save(kind, top / kind / "own", top / kind / layout_name(tp, pp, ep, etp), tp, pp, ep, etp)
 
 
-def layout_name(tp, pp, ep):
-    return f"tp{tp}-pp{pp}-ep{ep}"
+def layout_name(tp, pp, ep, etp):
+    return f"tp{tp}-pp{pp}-ep{ep}-etp{etp}"
 
 
-def save(kind, own, at, tp, pp, ep):
+def save(kind, own, at, tp, pp, ep, etp):
     from megatron.core import dist_checkpointing, parallel_state as ps
     config = MODELS[kind]
     hf = tensors_of(own)
     args = renamed.megatron_args(config, torch.float32)
-    args.__dict__.update(tensor_model_parallel_size=tp, pipeline_model_parallel_size=pp, expert_model_parallel_size=ep, ckpt_format="torch_dist")
+    args.__dict__.update(tensor_model_parallel_size=tp, pipeline_model_parallel_size=pp, expert_model_parallel_size=ep, expert_tensor_parallel_size=etp,
+                         ckpt_format="torch_dist")
     model = build(args)
     fill(model, hf, config, args)
     rank = torch.distributed.get_rank()
@@ -221,7 +224,7 @@ def save(kind, own, at, tp, pp, ep):
     metadata = {"dp_cp_group": ps.get_data_parallel_group(with_context_parallel=True)}
     dist_checkpointing.save(state | {"model": model.sharded_state_dict(metadata=metadata)}, str(dist))
     part = f"mp_rank_{ps.get_tensor_model_parallel_rank():02d}"
-    if pp > 1 or ep > 1:
+    if pp > 1:
         part += f"_{ps.get_pipeline_model_parallel_rank():03d}"
     if ep > 1:
         part += f"_{ps.get_expert_model_parallel_rank():03d}"
@@ -280,7 +283,7 @@ def main(program, *kinds):
     for moe in (False, True):
         those = [k for k in kinds if moe == (k in MOE)]
         for layout in LAYOUTS[moe][bool(GOLDEN):] if those else []:
-            torch_ranks.run(math.prod(layout), [os.path.abspath(__file__), "--rank", *map(str, layout), str(top), *those], f"{top}/log")
+            torch_ranks.run(math.prod(layout[:3]), [os.path.abspath(__file__), "--rank", *map(str, layout), str(top), *those], f"{top}/log")
             print("".join(l for l in open(f"{top}/log.0") if "logits differ" in l), end="")
             for at in [top / kind / layout_name(*layout) / form for kind in those for form in ("dist", "legacy")]:
                 own = at.parent.parent / "own"
@@ -298,6 +301,6 @@ def main(program, *kinds):
 
 if __name__ == "__main__":
     if sys.argv[1] == "--rank":
-        rank_main(*map(int, sys.argv[2:5]), pathlib.Path(sys.argv[5]), *sys.argv[6:])
+        rank_main(*map(int, sys.argv[2:6]), pathlib.Path(sys.argv[6]), *sys.argv[7:])
     else:
         main(os.path.abspath(sys.argv[1]), *sys.argv[2:])
