@@ -237,9 +237,23 @@ static bool is_inside(const char *path, const char *dir)
 	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0' || n == 1);
 }
 
+/* Where @out is, or the nearest that is there of the directories above it, which are made later. */
+static char *resolve_above(const char *out)
+{
+	dcp_auto_free char *path = strdup(out);
+	char *place = path ? cmd_resolve(path) : NULL, *slash;
+
+	while (!place && errno == ENOENT && path && (slash = strrchr(path, '/')) &&
+	       slash != path && strcmp(slash, "/..") != 0) {
+		*slash = '\0';
+		place = cmd_resolve(path);
+	}
+	return place;
+}
+
 enum cmd_exit export_check_apart(const char *out, const char *from)
 {
-	dcp_auto_free char *place = cmd_resolve(out), *real = realpath(out, NULL);
+	dcp_auto_free char *place = resolve_above(out), *real = realpath(out, NULL);
 	dcp_auto_free char *source = realpath(from, NULL);
 	struct dcpfs_mount m;
 	const char *rest;
@@ -260,7 +274,7 @@ enum cmd_exit export_check_apart(const char *out, const char *from)
 
 enum cmd_exit export_check_place(const char *out, const char *from)
 {
-	dcp_auto_free char *place = cmd_resolve(out);
+	dcp_auto_free char *place = resolve_above(out);
 	struct dcpfs_mount m;
 	const char *rest;
 

@@ -250,6 +250,13 @@ class Alone(unittest.TestCase):
                     self.assertEqual(again[key].read().tobytes(), ck[key].read().tobytes(), key)
                     self.assertEqual(again[key].dtype, ck[key].dtype, key)
 
+    def test_above(self):
+        """Directories above that are missing are made."""
+        at = f"{self.path}-new/run/step-1"
+        dcpfs.save({"a": np.zeros(3)}, at, comm=None)
+        with dcpfs.open(at) as ck:
+            self.assertEqual(list(ck), ["a"])
+
     def test_refused(self):
         with self.assertRaisesRegex(TypeError, "^x: a object is no plain data"):
             dcpfs.save({"x": object()}, self.path, comm=None)

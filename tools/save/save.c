@@ -36,11 +36,40 @@ static void beside(const struct save *s, const char *ending, char out[NAME_MAX +
 			 (unsigned long long)dcp_hash64(s->name, strlen(s->name)), ending);
 }
 
+/* What is missing of the directories to @path, on the disk. What fails only counts for the last. */
+static int make_parents(char *path)
+{
+	char above[PATH_MAX + 4];
+	bool made;
+	int rc;
+
+	for (char *p = path + 1;; p++) {
+		char c = *p;
+
+		if (c && c != '/')
+			continue;
+		*p = '\0';
+		made = mkdir(path, 0777) == 0;
+		rc = made || errno == EEXIST ? 0 : -errno;
+		if (made) {
+			dcp_auto_fd int fd = -1;
+
+			snprintf(above, sizeof(above), "%s/..", path);
+			fd = open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+			rc = fd < 0 || fsync(fd) < 0 ? -errno : 0;
+		}
+		*p = c;
+		if (!c)
+			return rc;
+	}
+}
+
 static int choose_names(struct save *s, struct dcp_err *err)
 {
 	const char *out = s->opts.out;
 	size_t n = strlen(out);
 	const char *slash;
+	int rc;
 
 	while (n > 1 && out[n - 1] == '/')
 		n--;
@@ -62,6 +91,12 @@ static int choose_names(struct save *s, struct dcp_err *err)
 	beside(s, ".dcpfs-journal", s->journal);
 	beside(s, ".dcpfs-old", s->old);
 	s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (s->parent_fd < 0 && errno == ENOENT) {
+		rc = make_parents(s->parent);
+		errno = -rc;
+		if (rc == 0)
+			s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
 	return s->parent_fd < 0 ? dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "%s: %s", s->parent,
 					   strerror(errno))
 				: 0;
