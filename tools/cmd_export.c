@@ -221,8 +221,16 @@ static enum cmd_exit check_options(const struct exporting *x)
 				o->layout ? "--layout, which has a file for each rank"
 					  : "one file; give a directory");
 	if (o->verify && (x->format->takes & DCP_WRITE_RENAMES ||
-			  (x->format->takes & DCP_WRITE_ARRAYS && o->layout)))
-		return cmd_fail(CMD_USAGE, "export: --verify: %s has other keys then",
+			  (x->is_file && x->format == dcp_write_format("paddle-binary"))))
+		return cmd_fail(
+			CMD_USAGE,
+			"export: cannot --verify: %s does not keep the keys, so what is "
+			"read back cannot be compared",
+			x->format->name);
+	if (o->verify && x->format->takes & DCP_WRITE_ARRAYS && o->layout)
+		return cmd_fail(CMD_USAGE,
+				"export: cannot --verify: with --layout each rank's file of %s "
+				"holds parts under keys of its own",
 				x->format->name);
 	return CMD_OK;
 }

@@ -129,7 +129,7 @@ enum {
 	DCP_WRITE_EXTRAS = 32,  /* and files that go along */
 	DCP_WRITE_ARRAYS =
 		64, /* instead of whole tensors a file for each of several ranks, with its own arrays */
-	DCP_WRITE_RENAMES = 128, /* keys are others when they are read back */
+	DCP_WRITE_RENAMES = 128, /* keys are others, or lost, when they are read back */
 };
 
 struct dcp_write_opts {

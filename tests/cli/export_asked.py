@@ -108,6 +108,8 @@ def refused():
                                  ("safetensors", "--protocol is not for safetensors; it is for torch-dcp, paddle", "--protocol", "2"),
                                  ("paddle", 'takes one of 2, 3, 4, not "5"', "--protocol", "5"),
                                  ("torch-save", "--max-shard-size is not for torch-save; it is for safetensors", "--max-shard-size", "1M"),
+                                 ("paddle-vars", "cannot --verify: paddle-vars does not keep the keys", "--verify"),
+                                 ("safetensors", "cannot --verify: with --layout each rank's file", "--verify", "--layout", "fsdp2"),
                                  ("safetensors", "is not for --layout", "--max-shard-size", "1M", "--layout", "fsdp2"),
                                  ("safetensor", "nearest is safetensors; formats are "),
                                  ("safetensors", "--dtype takes one of stored, F32, BF16", "--dtype", "half")):

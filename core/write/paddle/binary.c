@@ -160,6 +160,7 @@ const struct dcp_write_format dcp_write_paddle_binary = {
 const struct dcp_write_format dcp_write_paddle_vars = {
 	.name = "paddle-vars",
 	.what = "Paddle's tensor streams: a directory with a file for each variable",
+	.takes = DCP_WRITE_RENAMES, /* without a program nothing says that it is a checkpoint */
 	.refuses = refuses,
 	.plan = plan_vars,
 };

@@ -38,7 +38,9 @@ static const char *refuses_object(const struct dcp_object *o)
 
 static const char *asks(const struct dcp_object *o)
 {
-	return dcp_value_class(o) ? "torch.load reads it with weights_only=False" : NULL;
+	return dcp_value_class(o) ? "torch.load(FILE) refuses the whole file because of it: "
+				    "give weights_only=False, or leave it out with --skip"
+				  : NULL;
 }
 
 /* ---- tensors ---- */
