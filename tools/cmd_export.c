@@ -336,6 +336,15 @@ static int find_complete(struct exporting *x)
 	return rc;
 }
 
+static void say_anew(const char *out)
+{
+	cmd_fail(
+		CMD_OK,
+		"export: --resume: what was left of %s is of other options, another version or "
+		"changed files; it is removed, and all is written anew",
+		out);
+}
+
 static int save(struct exporting *x)
 {
 	const char *slash = strrchr(x->out, '/');
@@ -346,6 +355,7 @@ static int save(struct exporting *x)
 				       .file = x->is_file,
 				       .force = x->opts->force,
 				       .resume = x->opts->resume,
+				       .anew = say_anew,
 				       .jobs = (unsigned)x->opts->jobs,
 				       .identity = identity,
 				       .direct = x->opts->direct,

@@ -37,10 +37,12 @@ struct save;
 #define SAVE_MAX_JOBS 12             /* so all buffers have less than 64 MiB */
 
 struct save_opts {
-	const char *out;      /* path of the checkpoint to be */
-	bool file;            /* it is one file, not a directory */
-	bool force;           /* a checkpoint that is there is replaced */
-	bool resume;          /* go on where a save of the same was stopped */
+	const char *out; /* path of the checkpoint to be */
+	bool file;       /* it is one file, not a directory */
+	bool force;      /* a checkpoint that is there is replaced */
+	bool resume;     /* go on where a save of the same was stopped */
+	/* To be resumed, but what is there is of something else, and is removed now; may be NULL. */
+	void (*anew)(const char *out);
 	unsigned jobs;        /* threads; 0: as many as processors, at most 8 */
 	uint64_t identity;    /* of what is read: another number, and nothing is resumed */
 	uint32_t rank, ranks; /* of the processes that share it; ranks 0: alone */
