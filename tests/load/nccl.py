@@ -197,9 +197,9 @@ def mpi():
 
 
 def killed(device="cuda"):
-    """A rank is killed, or stops, while it loads: the others end, long before the timeout when it is dead."""
+    """A rank is killed, or stops, while it loads: the others end, within the timeout."""
     source = checkpoint(2)
-    for victim, sign, timeout in ((1, signal.SIGKILL, 10 * lib.PATIENCE), (2, signal.SIGSTOP, 3)):
+    for victim, sign, timeout in ((1, signal.SIGKILL, 40), (2, signal.SIGSTOP, 3)):
         case(f"rank {victim}, {sign.name}")
         job = several(3, source, "--layout", "dim1x3", "--repeat", 1000000, "--timeout", timeout, "--device", device)
         lib.wait(lambda j=job, v=victim: busy(j.ranks[v]), "it is loading")
