@@ -266,6 +266,17 @@ void load_nccl_drop(struct load_nccl *n)
 		load_device_wait(n->d, n->mark, n->timeout_ms / 2);
 }
 
+/* What was given up ends soon, and then nothing uses its memory; if it does not, nobody waits for it again. */
+static void await_end(struct load_nccl *n, int timeout)
+{
+	char said[sizeof(n->d->said)];
+
+	memcpy(said, n->d->said, sizeof(said));
+	if (n->d->kind->mark(n->d, n->mark, n->lane) == 0)
+		load_device_wait(n->d, n->mark, timeout);
+	memcpy(n->d->said, said, sizeof(said));
+}
+
 /* @call, which returned @code, was the last of what was begun: wait until it is done. */
 static int finish(struct load_nccl *n, unsigned code, const char *call)
 {
@@ -277,7 +288,8 @@ static int finish(struct load_nccl *n, unsigned code, const char *call)
 		rc = rc < 0 ? give_up(n, rc) : settle(n, call, n->mark, timeout);
 	}
 	n->d->kind->leave(n->d);
-	n->d->late |= rc == -ETIMEDOUT;
+	if (rc == -ETIMEDOUT)
+		await_end(n, timeout / 2);
 	return rc;
 }
 
