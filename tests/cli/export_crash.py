@@ -94,21 +94,31 @@ def kills(source, place):
         print(f"{form}: {KILLS} kills, {resumed} went on from what was there")
 
 
+def planned(journal):
+    """Has it more than the mark that is written before a plan is there?"""
+    try:
+        return journal.stat().st_size > 24
+    except FileNotFoundError:
+        return False
+
+
 def damaged_rest(source, place):
     """Bytes of a killed export that changed meanwhile are written again; an export of something else begins anew."""
     for what in ("bytes", "other"):
-        clear(place)
         out = place / "out"
-        p = start("--as", "safetensors", "--jobs", "1", source, out)
-        part = place / ".out.dcpfs-part" / ".dcpfs-last"
-        while p.poll() is None and not (part.exists() and part.stat().st_blocks):
-            time.sleep(0.001)
-        p.send_signal(signal.SIGSTOP)
-        time.sleep(0.05)
-        p.kill()
-        p.communicate()
-        if out.exists():
-            continue
+        part, journal = place / ".out.dcpfs-part" / ".dcpfs-last", place / ".out.dcpfs-journal"
+        for _ in range(20):
+            clear(place)
+            p = start("--as", "safetensors", "--jobs", "1", source, out)
+            while p.poll() is None and not planned(journal):
+                time.sleep(0.001)
+            p.send_signal(signal.SIGSTOP)
+            time.sleep(0.05)
+            p.kill()
+            p.communicate()
+            if part.exists():
+                break
+        check(part.exists(), f"{what}: never killed in time")
         if what == "bytes":
             with open(part, "r+b") as f:
                 f.seek(100000)
