@@ -23,10 +23,10 @@ ERROR = "the load fails on all ranks, and says which call of which rank"
 KEPT = "it makes no difference, and memory that may be mapped is not freed"
 OUTCOMES = (
     ("cuIpcGetMemHandle", 1, NODE), ("cuIpcGetMemHandle", 2, ERROR), ("cuIpcOpenMemHandle_v2", 1, NODE),
-    ("cuIpcOpenMemHandle_v2", 2, ERROR), ("cuIpcCloseMemHandle", 1, KEPT), ("cuIpcCloseMemHandle", 2, KEPT),
+    ("cuIpcOpenMemHandle_v2", 2, ERROR), ("cuIpcCloseMemHandle", 1, NODE), ("cuIpcCloseMemHandle", 2, KEPT),
     ("cuMemcpyDtoHAsync_v2", 1, NODE), ("cuMemcpyHtoDAsync_v2", 1, NODE), ("cuMemcpyHtoDAsync_v2", 2, ERROR),
     ("cuMemcpyHtoDAsync_v2", 9, ERROR), ("cuLaunchKernel", 2, ERROR), ("run", 4, ERROR), ("run", "5:hang", ERROR),
-    ("run", "20:hang", ERROR),  # of the last round
+    ("run", "20:hang", ERROR), ("launch", "1:hang", ERROR), ("in", "1:hang", NODE), ("in", "2:hang", ERROR),
 )
 
 

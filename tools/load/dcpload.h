@@ -337,7 +337,9 @@ DCPLOAD_API int dcpload_plan_list(const struct dcpload_plan *plan, uint32_t list
 
 /*
  * Collective. Fill all destinations; a second call fills them again. On an error the contents of
- * destinations are undefined, except those of parts that are complete.
+ * destinations are undefined, except those of parts that are complete. When a GPU did not end its copies
+ * in time (-ETIMEDOUT, -EREMOTEIO), they may still write there: the library keeps memory of its own until the
+ * process ends, and the caller should keep his.
  *
  * When files have changed since they were opened (-ESTALE, or -ENOENT: one is gone), the version is
  * opened again and planned again, once; when a file cannot be read (-EIO) and other files hold the

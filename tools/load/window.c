@@ -192,18 +192,18 @@ int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool a
 			rc = share(w, ck, err);
 	}
 	if (rc < 0) {
-		load_window_free(w);
+		load_window_free(w, false);
 		return rc;
 	}
 	*out = w;
 	return 0;
 }
 
-void load_window_free(struct load_window *w)
+void load_window_free(struct load_window *w, bool keep)
 {
 	if (!w)
 		return;
-	if (w->head)
+	if (w->head && !keep)
 		munmap(w->head, w->bytes);
 	for (uint32_t m = 0; w->alive && m < w->members; m++)
 		if (w->alive[m] >= 0)

@@ -25,7 +25,8 @@ struct dcpload;
  */
 int load_window_create(struct dcpload *ck, uint32_t slots, uint64_t slot, bool alone,
 		       struct load_window **out, struct dcpload_error *err);
-void load_window_free(struct load_window *w);
+/* @keep: the slots stay until the process ends, as a device may still read them. */
+void load_window_free(struct load_window *w, bool keep);
 
 /* All slots. */
 void *load_window_memory(const struct load_window *w, uint64_t *n);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of libcuda.so.1. */
 #include <linux/mempolicy.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,51 @@
 
 #include "tests/load/fake/fake.h"
 #include "tools/load/memory/scatter.h"
+
+/* ---- what was asked for ---- */
+
+static uint64_t nth[4]; /* calls so far of what is to fail */
+
+int fake_number(const char *name, int otherwise)
+{
+	const char *s = getenv(name);
+
+	return s && *s ? atoi(s) : otherwise;
+}
+
+int fake_fails(const char *name)
+{
+	const char *s = getenv("FAKE_CUDA_FAIL");
+	size_t n = strlen(name);
+
+	for (unsigned i = 0; s && i < 4; i++, s = strchr(s, ' ') ? strchr(s, ' ') + 1 : NULL) {
+		char *end;
+		uint64_t at;
+
+		if (strncmp(s, name, n) || s[n] != ':')
+			continue;
+		at = strtoull(s + n + 1, &end, 10);
+		if (__atomic_add_fetch(&nth[i], 1, __ATOMIC_RELAXED) == at || !at)
+			return strncmp(end, ":hang", 5) == 0 ? HANGS : atoi(end + 1);
+	}
+	return 0;
+}
+
+void fake_tell(const char *fmt, ...)
+{
+	const char *path = getenv("FAKE_CUDA_LOG");
+	FILE *f = path ? fopen(path, "ae") : NULL;
+	va_list ap;
+
+	if (!f)
+		return;
+	va_start(ap, fmt);
+	vfprintf(f, fmt, ap);
+	va_end(ap);
+	fclose(f);
+}
+
+/* ---- calls ---- */
 
 #define DECLARE(name, arguments) __attribute__((visibility("default"))) unsigned name arguments;
 LOAD_CUDA_CALLS(DECLARE)
@@ -132,6 +178,10 @@ unsigned cuDevicePrimaryCtxRetain(struct CUctx_st **context, int device)
 unsigned cuDevicePrimaryCtxRelease_v2(int device)
 {
 	MAY_FAIL("cuDevicePrimaryCtxRelease_v2");
+	if (contexts[device].retained == 1 && fake_hangs()) {
+		fprintf(stderr, "a context ends while an operation of it runs\n");
+		abort();
+	}
 	return contexts[device].retained-- > 0 ? 0 : INVALID;
 }
 
@@ -329,6 +379,12 @@ unsigned cuStreamDestroy_v2(struct CUstream_st *stream)
 	NEEDS_CONTEXT("cuStreamDestroy_v2");
 	fake_stream_end(stream);
 	return 0;
+}
+
+unsigned cuStreamQuery(struct CUstream_st *stream)
+{
+	NEEDS_CONTEXT("cuStreamQuery");
+	return fake_stream_is_idle(stream) ? 0 : LOAD_CUDA_NOT_READY;
 }
 
 unsigned cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, unsigned flags)

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,48 +22,9 @@ static __thread unsigned block_now, thread_now;
 #define THREAD thread_now
 #include "tools/load/memory/scatter.cu"
 
-/* ---- what was asked for ---- */
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 unsigned fake_broken;
-static uint64_t nth; /* calls so far of what is to fail */
-
-int fake_number(const char *name, int otherwise)
-{
-	const char *s = getenv(name);
-
-	return s && *s ? atoi(s) : otherwise;
-}
-
-int fake_fails(const char *name)
-{
-	const char *s = getenv("FAKE_CUDA_FAIL");
-	size_t n = strlen(name);
-	char *end;
-	uint64_t at;
-
-	if (!s || strncmp(s, name, n) || s[n] != ':')
-		return 0;
-	at = strtoull(s + n + 1, &end, 10);
-	if (__atomic_add_fetch(&nth, 1, __ATOMIC_RELAXED) != at && at)
-		return 0;
-	return strcmp(end, ":hang") == 0 ? HANGS : atoi(end + 1);
-}
-
-void fake_tell(const char *fmt, ...)
-{
-	const char *path = getenv("FAKE_CUDA_LOG");
-	FILE *f = path ? fopen(path, "ae") : NULL;
-	va_list ap;
-
-	if (!f)
-		return;
-	va_start(ap, fmt);
-	vfprintf(f, fmt, ap);
-	va_end(ap);
-	fclose(f);
-}
 
 /* ---- memory ---- */
 
@@ -109,9 +69,74 @@ unsigned fake_add(void *p, size_t n, int device)
 	return code;
 }
 
+static void allow(int permissions)
+{
+	for (size_t i = 0; i < nregions; i++)
+		if (regions[i].device >= 0 && regions[i].device < MANAGED)
+			mprotect(regions[i].p, regions[i].n, permissions);
+}
+
+/* ---- what streams use ---- */
+
+struct CUstream_st {
+	struct CUstream_st *next;
+	pthread_t thread;
+	struct fake_operation *now, *first, **last;
+	unsigned number;
+	bool hangs, ends;
+};
+
+static const char *const kinds[] = { "in",     "out",    "box",  "set",
+				     "launch", "record", "wait", "nccl" };
+static struct CUstream_st *streams;
+static unsigned nstreams;
+
+static bool is_in(const struct region *r, const void *p)
+{
+	return (const char *)p >= r->p && (const char *)p < r->p + r->n;
+}
+
+static bool uses(const struct fake_operation *o, bool begun, const struct region *r)
+{
+	bool found = o->kind == LAUNCH && is_in(r, o->jobs);
+
+	if (o->kind == STEPS)
+		return o->uses(o->arg, r->p, r->n);
+	if (o->kind <= SET)
+		return is_in(r, o->box.src_host) || is_in(r, o->box.dst_host) ||
+		       is_in(r, (void *)(uintptr_t)o->box.src_device) ||
+		       is_in(r, (void *)(uintptr_t)o->box.dst_device);
+	if (o->kind != LAUNCH || !begun)
+		return found;
+	allow(PROT_READ | PROT_WRITE);
+	for (uint32_t i = 0; i < o->n && !found; i++)
+		found = is_in(r, (void *)(uintptr_t)o->jobs[i].src) ||
+			is_in(r, (void *)(uintptr_t)(o->jobs[i].dst + o->jobs[i].at));
+	allow(PROT_NONE);
+	return found;
+}
+
+/* Of memory that is freed, unpinned, or unmapped. */
+static void forbid_pending(const struct region *r)
+{
+	for (struct CUstream_st *s = streams; s; s = s->next) {
+		const struct fake_operation *o =
+			s->now && uses(s->now, true, r) ? s->now : NULL;
+
+		for (const struct fake_operation *f = s->first; f && !o; f = f->next)
+			o = uses(f, false, r) ? f : NULL;
+		if (!o)
+			continue;
+		fprintf(stderr, "memory is freed that an operation uses: %s, device %d\n",
+			kinds[o->kind], r->device);
+		abort();
+	}
+}
+
 /* Of memory that is freed. */
 static void forbid_use(struct region *r)
 {
+	forbid_pending(r);
 	for (size_t i = 0; r->users && i < sizeof(r->users->pid) / sizeof(int); i++) {
 		if (!r->users->pid[i] || kill(r->users->pid[i], 0) < 0)
 			continue;
@@ -245,6 +270,7 @@ unsigned fake_unmap(void *p)
 	pthread_mutex_lock(&lock);
 	r = find(p);
 	if (r && r->p == p && r->foreign) {
+		forbid_pending(r);
 		replace_user(r->users, getpid(), 0);
 		munmap(r->users, sizeof(*r->users));
 		munmap(r->p, r->n);
@@ -268,25 +294,7 @@ int fake_device_of(const void *p)
 	return device;
 }
 
-static void allow(int permissions)
-{
-	for (size_t i = 0; i < nregions; i++)
-		if (regions[i].device >= 0 && regions[i].device < MANAGED)
-			mprotect(regions[i].p, regions[i].n, permissions);
-}
-
 /* ---- streams ---- */
-
-struct CUstream_st {
-	pthread_t thread;
-	struct fake_operation *first, **last;
-	unsigned number;
-	bool busy, ends;
-};
-
-static const char *const kinds[] = { "in",     "out",    "box",  "set",
-				     "launch", "record", "wait", "nccl" };
-static unsigned streams;
 
 static size_t bytes_of(const struct fake_operation *o)
 {
@@ -364,6 +372,7 @@ static bool run(struct CUstream_st *s, const struct fake_operation *o)
 {
 	int code = o->kind == RECORD || o->kind == WAIT ? 0 : fake_fails("run");
 
+	code = code ? code : fake_fails(kinds[o->kind]);
 	if (code == HANGS)
 		return false;
 	if (code)
@@ -410,17 +419,18 @@ static void *work(void *arg)
 		s->first = o->next;
 		if (!s->first)
 			s->last = &s->first;
-		s->busy = true;
+		s->now = o;
 		pthread_mutex_unlock(&lock);
 		take_time(o);
 		pthread_mutex_lock(&lock);
 		if (!run(s, o)) { /* nor does anything behind it */
+			s->hangs = true;
 			while (!s->ends)
 				pthread_cond_wait(&changed, &lock);
 			s->first = NULL;
 			s->last = &s->first;
 		}
-		s->busy = false;
+		s->now = NULL;
 		free(o->arg);
 		free(o);
 		pthread_cond_broadcast(&changed);
@@ -465,10 +475,11 @@ unsigned fake_queue(struct CUstream_st *s, struct fake_operation o)
 	return 0;
 }
 
-unsigned fake_queue_steps(struct CUstream_st *s, bool (*step)(void *), void *arg)
+unsigned fake_queue_steps(struct CUstream_st *s, bool (*step)(void *),
+			  bool (*of)(const void *, const char *, size_t), void *arg)
 {
-	return fake_queue(s,
-			  (struct fake_operation){ .kind = STEPS, .step = step, .arg = arg });
+	return fake_queue(s, (struct fake_operation){
+				     .kind = STEPS, .step = step, .uses = of, .arg = arg });
 }
 
 unsigned fake_stream(struct CUstream_st **out)
@@ -478,7 +489,11 @@ unsigned fake_stream(struct CUstream_st **out)
 	if (!s)
 		return LOAD_CUDA_OUT_OF_MEMORY;
 	s->last = &s->first;
-	s->number = __atomic_add_fetch(&streams, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&lock);
+	s->number = ++nstreams;
+	s->next = streams;
+	streams = s;
+	pthread_mutex_unlock(&lock);
 	*out = s;
 	return pthread_create(&s->thread, NULL, work, s) ? LOAD_CUDA_OUT_OF_MEMORY : 0;
 }
@@ -490,7 +505,35 @@ void fake_stream_end(struct CUstream_st *s)
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 	pthread_join(s->thread, NULL);
+	pthread_mutex_lock(&lock);
+	for (struct CUstream_st **p = &streams; *p; p = &(*p)->next)
+		if (*p == s) {
+			*p = s->next;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
 	free(s);
+}
+
+bool fake_stream_is_idle(struct CUstream_st *s)
+{
+	bool idle;
+
+	pthread_mutex_lock(&lock);
+	idle = !s->first && !s->now;
+	pthread_mutex_unlock(&lock);
+	return idle;
+}
+
+bool fake_hangs(void)
+{
+	bool hangs = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct CUstream_st *s = streams; s; s = s->next)
+		hangs |= s->hangs;
+	pthread_mutex_unlock(&lock);
+	return hangs;
 }
 
 uint64_t fake_record(struct CUevent_st *event)

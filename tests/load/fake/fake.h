@@ -8,7 +8,8 @@
  *	FAKE_CUDA_GPUS	number of devices, 2 by default
  *	FAKE_CUDA_LOG	file that tells what was queued (+) and done (-), in order
  *	FAKE_CUDA_FAIL	NAME:N:CODE, the N-th call of NAME (0: each) fails with CODE; "run:N:CODE": the N-th
- *			operation on a stream, and all after it; CODE "hang": it never ends
+ *			operation on a stream, and all after it; so of one kind, as the log names them: "launch:N:CODE"; CODE
+ *			"hang": it never ends. Up to four, with spaces between
  *	FAKE_CUDA_SLOW	milliseconds that a copy of more than 64 KiB to a device takes
  *	FAKE_CUDA_SLOW_KERNEL	the same of a kernel
  *	FAKE_CUDA_PCI	of each device, its folder in /sys/bus/pci/devices
@@ -16,6 +17,7 @@
  *	FAKE_CUDA_UNIFIED	0: devices have addresses of their own
  *	FAKE_CUDA_MODE	compute mode
  *
+ * Freeing, unpinning or unmapping what an operation still uses, one that never ends above all, is the end of a process.
  * What other processes are to map becomes a file in memory, which they open at /proc. The process that it is of cannot map it;
  * freeing it while another has it mapped is the end of a process.
  */
@@ -59,7 +61,8 @@ int fake_device_of(const void *p);
 void fake_write(void *dst, const void *src, size_t n);
 /* Queue what @step does, again and again until it returns true; memory of devices can be used in it. */
 struct CUstream_st;
-unsigned fake_queue_steps(struct CUstream_st *s, bool (*step)(void *), void *arg);
+unsigned fake_queue_steps(struct CUstream_st *s, bool (*step)(void *),
+			  bool (*uses)(const void *, const char *p, size_t n), void *arg);
 
 #pragma GCC visibility pop
 
@@ -83,7 +86,8 @@ struct fake_operation {
 	struct CUevent_st *event;
 	uint64_t time; /* of the event */
 	bool (*step)(void *);
-	void *arg; /* freed */
+	bool (*uses)(const void *, const char *p, size_t n); /* does it use of these bytes? */
+	void *arg;                                           /* freed */
 	uint32_t n, blocks;
 	char value;
 };
@@ -91,5 +95,8 @@ struct fake_operation {
 unsigned fake_stream(struct CUstream_st **out);
 void fake_stream_end(struct CUstream_st *s);
 unsigned fake_queue(struct CUstream_st *s, struct fake_operation o);
+bool fake_stream_is_idle(struct CUstream_st *s);
+/* Does an operation on a stream never end? */
+bool fake_hangs(void);
 uint64_t fake_record(struct CUevent_st *event);
 bool fake_is_done(struct CUevent_st *event);

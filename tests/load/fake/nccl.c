@@ -244,6 +244,17 @@ static bool step(void *arg)
 	return done;
 }
 
+/* Does it use of these bytes? */
+static bool uses(const void *arg, const char *p, size_t n)
+{
+	const struct group *g = arg;
+	bool found = false;
+
+	for (unsigned i = 0; i < g->n && !g->comm->ends; i++)
+		found |= g->message[i].p >= p && g->message[i].p < p + n;
+	return found;
+}
+
 unsigned ncclCommGetAsyncError(struct ncclComm *c, unsigned *state)
 {
 	int code = fake_fails("ncclCommGetAsyncError");
@@ -252,7 +263,7 @@ unsigned ncclCommGetAsyncError(struct ncclComm *c, unsigned *state)
 		c->state = (unsigned)code;
 	if (c->state == LOAD_NCCL_IN_PROGRESS && !c->hangs && c->slow++ >= SLOW) {
 		if (begun && begun->comm == c) {
-			c->state = fake_queue_steps(begun->stream, step, begun);
+			c->state = fake_queue_steps(begun->stream, step, uses, begun);
 			begun = NULL;
 		} else if (c->shared->joined == c->ranks) {
 			c->state = is_duplicate(c) ? WRONG_USAGE : 0;

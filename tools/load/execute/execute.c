@@ -248,6 +248,8 @@ static int load_views(struct dcpload_plan *p, struct dcpload_error *err)
 		band = band ? band : malloc(size);
 		rc = band ? read_view(p, &p->want[i], (uint32_t)i, band, &own) : -ENOMEM;
 	}
+	if (load_device_runs(p->device))
+		band = NULL; /* a copy may still read it */
 	if (rc < 0 && !own.msg[0] && p->ship && p->device->said[0])
 		return load_device_said(p->device, rc, err);
 	return load_fail_err(err, rc, &own);

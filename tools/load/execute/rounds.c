@@ -263,13 +263,8 @@ static int round_of(struct filler *f, struct load_active *a, size_t k, int *fail
 /* Others may still read what this rank's device holds for them. */
 static void keep(struct dcpload_plan *p)
 {
-	struct load_device *d = p->device;
-
-	if (!p->rounds->kept) /* and with them the context that they are of */
-		load_device_share(d);
-	p->rounds->kept = true;
-	if (!d->why[0])
-		snprintf(d->why, sizeof(d->why),
+	p->rounds->mapped = true;
+	load_device_keep(p->device,
 			 "%llu bytes of it are kept until the process ends: other ranks may "
 			 "have them mapped",
 			 (unsigned long long)load_rounds_device_bytes(p->rounds));
@@ -303,7 +298,7 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 		load_ship_drop(p->ship);
 	if (p->nccl && rc < 0)
 		load_nccl_drop(p->nccl);
-	if (p->ipc && !load_ipc_unmap(p->ipc))
+	if (p->ipc && load_ipc_unmap(p->ipc, NULL) < 0)
 		keep(p);
 	return rc;
 }

@@ -9,13 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buf.h"
 #include "core/model/geometry/strided.h"
 #include "tools/load/error.h"
 #include "tools/load/memory/cuda_driver.h"
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/scatter.h"
 
-enum { TIMEOUT_MS = 60000 }; /* unless the opener says otherwise */
+enum {
+	TIMEOUT_MS = 60000, /* unless the opener says otherwise */
+	BOUNCE = 256 << 10,
+};
 
 /* The kernel, as text that the driver compiles for the GPU. */
 static const char ptx[] =
@@ -29,7 +33,11 @@ struct cuda {
 	struct CUctx_st *context;
 	struct CUmod_st *module;
 	struct CUfunc_st *scatter;
+	void **lanes; /* all of them */
+	size_t nlanes, cap_lanes;
 	void *lane, *mark; /* of zero() and fetch() */
+	void *bounce;      /* pinned, what fetch() copies to; NULL: not yet */
+	bool pinned;       /* it is */
 };
 
 static unsigned long long address(const void *p)
@@ -180,12 +188,44 @@ static void cuda_unpin(struct load_device *d, void *p)
 
 static int cuda_lane_open(struct load_device *d, void **lane)
 {
-	return CALL(of(d), cuStreamCreate, (struct CUstream_st **)lane, LOAD_CUDA_NON_BLOCKING);
+	struct cuda *c = of(d);
+	int rc;
+
+	if (dcp_array_grow((void **)&c->lanes, &c->cap_lanes, c->nlanes, sizeof(*c->lanes)) < 0)
+		return -ENOMEM;
+	rc = CALL(c, cuStreamCreate, (struct CUstream_st **)lane, LOAD_CUDA_NON_BLOCKING);
+	if (rc == 0)
+		c->lanes[c->nlanes++] = *lane;
+	return rc;
 }
 
+/* A failure ends all that is queued. */
+static bool runs(struct cuda *c, void *lane)
+{
+	return CODE(c, cuStreamQuery, lane) == LOAD_CUDA_NOT_READY;
+}
+
+/* One that has not ended is kept, for cuda_ended(). */
 static void cuda_lane_close(struct load_device *d, void *lane)
 {
-	CALL(of(d), cuStreamDestroy_v2, lane);
+	struct cuda *c = of(d);
+
+	for (size_t i = 0; i < c->nlanes && !runs(c, lane); i++) {
+		if (c->lanes[i] != lane)
+			continue;
+		c->lanes[i] = c->lanes[--c->nlanes];
+		CALL(c, cuStreamDestroy_v2, lane);
+		return;
+	}
+}
+
+static bool cuda_ended(struct load_device *d)
+{
+	bool ended = true;
+
+	for (size_t i = 0; i < of(d)->nlanes && ended; i++)
+		ended = !runs(of(d), of(d)->lanes[i]);
+	return ended;
 }
 
 static int cuda_mark_open(struct load_device *d, void **mark)
@@ -286,9 +326,7 @@ static int cuda_scatter(struct load_device *d, void *lane, const struct load_job
 
 static int finish(struct cuda *c, int rc)
 {
-	if (rc == 0)
-		rc = cuda_mark(&c->base, c->mark, c->lane);
-	return rc < 0 ? rc : load_device_wait(&c->base, c->mark, c->base.timeout_ms);
+	return rc < 0 ? rc : load_device_settle(&c->base, c->mark, c->lane, c->base.timeout_ms);
 }
 
 static int cuda_zero(struct load_device *d, void *p, uint64_t n)
@@ -298,11 +336,23 @@ static int cuda_zero(struct load_device *d, void *p, uint64_t n)
 	return finish(c, CALL(c, cuMemsetD8Async, address(p), 0, n, c->lane));
 }
 
+/* By way of memory that stays: copies to it do not wait in the driver, where no timeout holds, and one that is given up
+ * writes nowhere else. */
 static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_t n)
 {
 	struct cuda *c = of(d);
+	int rc = c->bounce ? 0 : load_host.alloc(NULL, BOUNCE, &c->bounce);
 
-	return finish(c, CALL(c, cuMemcpyDtoHAsync_v2, dst, address(src), n, c->lane));
+	if (rc == 0 && !c->pinned)
+		c->pinned = cuda_pin(d, c->bounce, BOUNCE) == 0;
+	for (uint64_t at = 0, now; at < n && rc == 0; at += now) {
+		now = DCP_MIN(n - at, (uint64_t)BOUNCE);
+		rc = finish(c, CALL(c, cuMemcpyDtoHAsync_v2, c->bounce,
+				    address((const char *)src + at), now, c->lane));
+		if (rc == 0)
+			memcpy((char *)dst + at, c->bounce, now);
+	}
+	return rc;
 }
 
 /* ---- opening one ---- */
@@ -310,15 +360,21 @@ static int cuda_fetch(struct load_device *d, void *dst, const void *src, uint64_
 static void cuda_close(struct load_device *d)
 {
 	struct cuda *c = of(d);
+	bool keep = d->kept || load_device_runs(d);
 
+	if (c->pinned && !keep)
+		cuda_unpin(d, c->bounce);
+	if (c->bounce && !keep)
+		load_host.free(NULL, c->bounce, BOUNCE);
 	if (c->mark)
 		cuda_mark_close(d, c->mark);
 	if (c->lane)
 		cuda_lane_close(d, c->lane);
-	if (c->module)
+	if (c->module && !keep)
 		CALL(c, cuModuleUnload, c->module);
-	if (c->context)
+	if (c->context && !keep)
 		c->driver.call.cuDevicePrimaryCtxRelease_v2(c->device);
+	free(c->lanes);
 	free(c);
 }
 
@@ -340,6 +396,7 @@ static const struct load_memory kind = {
 	.unpin = cuda_unpin,
 	.lane_open = cuda_lane_open,
 	.lane_close = cuda_lane_close,
+	.ended = cuda_ended,
 	.mark_open = cuda_mark_open,
 	.mark_close = cuda_mark_close,
 	.mark = cuda_mark,

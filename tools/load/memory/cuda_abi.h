@@ -103,6 +103,7 @@ struct load_cuda_ipc_handle {
 	  (unsigned long long p, unsigned char value, size_t n, struct CUstream_st *stream))   \
 	X(cuStreamCreate, (struct CUstream_st * *stream, unsigned flags))                      \
 	X(cuStreamDestroy_v2, (struct CUstream_st * stream))                                   \
+	X(cuStreamQuery, (struct CUstream_st * stream))                                        \
 	X(cuStreamWaitEvent,                                                                   \
 	  (struct CUstream_st * stream, struct CUevent_st * event, unsigned flags))            \
 	X(cuEventCreate, (struct CUevent_st * *event, unsigned flags))                         \

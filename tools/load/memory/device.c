@@ -136,9 +136,10 @@ void load_block_drop(struct load_block *b)
 {
 	if (!b || atomic_fetch_sub(&b->users, 1) != 1)
 		return;
-	if (b->kind == DCPLOAD_MEMORY_PINNED)
+	if (b->kind == DCPLOAD_MEMORY_PINNED && !b->kept)
 		b->device->kind->unpin(b->device, b->p);
-	table_of(b->device, b->kind)->free(b->device, b->p, b->n);
+	if (!b->kept)
+		table_of(b->device, b->kind)->free(b->device, b->p, b->n);
 	load_device_close(b->device);
 	free(b);
 }

@@ -181,19 +181,22 @@ int load_gds_open(struct load_device *d, uint64_t n, uint32_t timeout_ms, struct
 	if (rc == 0)
 		rc = open_driver(g, loaded, why, size);
 	if (rc < 0) {
-		load_gds_close(g);
+		load_gds_close(g, false);
 		return rc;
 	}
 	*out = g;
 	return 0;
 }
 
-void load_gds_close(struct load_gds *g)
+void load_gds_close(struct load_gds *g, bool keep)
 {
 	if (!g)
 		return;
-	if (g->lost) /* and with it the context that the memory is of */
-		load_device_share(g->d);
+	if (g->lost || keep)
+		load_device_keep(g->d,
+				 "a batch of cuFile did not end: its memory is kept until "
+				 "the process ends");
+	g->lost |= keep;
 	if (g->opened && !g->lost && g->d->kind->enter(g->d) == 0) {
 		for (size_t i = 0; i < MOST_FILES; i++) {
 			if (g->file[i].state != GOOD)

@@ -63,21 +63,21 @@ int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_
 /* Until no copy is under way: half of the timeout, so that the others still wait for what this rank says. */
 static int settle(struct load_ipc *n)
 {
-	int rc = n->d->kind->mark(n->d, n->mark, n->lane);
-
-	return rc < 0 ? rc : load_device_wait(n->d, n->mark, n->timeout_ms / 2);
+	return load_device_settle(n->d, n->mark, n->lane, n->timeout_ms / 2);
 }
 
-bool load_ipc_unmap(struct load_ipc *n)
+int load_ipc_unmap(struct load_ipc *n, struct dcpload_error *err)
 {
 	int rc = settle(n);
 
 	for (uint32_t r = 0; r < n->comm->ranks; r++) {
-		if (n->at[r] && n->d->kind->unmap(n->d, n->at[r]) < 0)
+		if (n->at[r] && load_device_runs(n->d)) /* and may read it */
+			rc = -ETIMEDOUT;
+		else if (n->at[r] && n->d->kind->unmap(n->d, n->at[r]) < 0)
 			rc = -EREMOTEIO;
 		n->at[r] = NULL;
 	}
-	return load_agree(n->comm, rc, NULL, n->timeout_ms) == 0;
+	return agree(n, rc, err);
 }
 
 int load_ipc_copy(struct load_ipc *n, void *dst, const void *src, uint64_t bytes)
@@ -167,8 +167,7 @@ static int probe(struct load_ipc *n, struct dcpload_error *err)
 {
 	struct load_device *d = n->d;
 	void *p = NULL;
-	bool closed = true;
-	int rc = d->kind->alloc(d, PROBE, &p);
+	int unmapped = 0, rc = d->kind->alloc(d, PROBE, &p);
 
 	if (rc == 0)
 		rc = load_ipc_copy(n, p, &n->comm->rank, sizeof(n->comm->rank));
@@ -179,11 +178,16 @@ static int probe(struct load_ipc *n, struct dcpload_error *err)
 		rc = load_ipc_map(n, p, PROBE, err);
 		if (rc == 0)
 			rc = agree(n, read_each(n), err);
-		closed = load_ipc_unmap(n);
+		unmapped = load_ipc_unmap(n, rc < 0 ? NULL : err);
 	}
-	if (p && closed)
+	if (unmapped < 0 || load_device_runs(d))
+		load_device_keep(d,
+				 "%d bytes of it are kept until the process ends: other "
+				 "ranks may have them mapped",
+				 PROBE);
+	else if (p)
 		d->kind->free(d, p, PROBE);
-	return rc;
+	return rc < 0 ? rc : unmapped;
 }
 
 int load_ipc_open(const struct dcpload_comm *comm, struct load_device *d, const char *why_not,

@@ -29,8 +29,9 @@ void load_ipc_close(struct load_ipc *n);
 /* Map the windows of all ranks; this one's is @bytes at @mine, as it was allocated. Whatever comes of it,
  * load_ipc_unmap() follows. */
 int load_ipc_map(struct load_ipc *n, void *mine, uint64_t bytes, struct dcpload_error *err);
-/* Collective. May the window be freed, has every rank unmapped it? Also waits until no copy is under way. */
-bool load_ipc_unmap(struct load_ipc *n);
+/* Collective. Wait until no copy is under way, and unmap the others' windows. A failure of any rank, also to end its copies: this
+ * rank's window must not be freed. */
+int load_ipc_unmap(struct load_ipc *n, struct dcpload_error *err);
 
 /* Queue a copy of @bytes from host memory to the window. */
 int load_ipc_copy(struct load_ipc *n, void *dst, const void *src, uint64_t bytes);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/mempolicy.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -91,7 +92,7 @@ int load_device_wait(struct load_device *d, void *mark, int timeout_ms)
 			if (!d->late)
 				snprintf(d->said, sizeof(d->said),
 					 "a copy did not end in %.1f s", timeout_ms / 1000.0);
-			d->late = true;
+			d->late = d->given_up = true;
 			return -ETIMEDOUT;
 		}
 		nanosleep(&look, NULL);
@@ -99,9 +100,38 @@ int load_device_wait(struct load_device *d, void *mark, int timeout_ms)
 	return rc < 0 ? rc : 0;
 }
 
-int load_device_said(const struct load_device *d, int rc, struct dcpload_error *err)
+int load_device_settle(struct load_device *d, void *mark, void *lane, int timeout_ms)
+{
+	int rc = d->kind->mark(d, mark, lane);
+
+	d->given_up |= rc < 0;
+	return rc < 0 ? rc : load_device_wait(d, mark, timeout_ms);
+}
+
+bool load_device_runs(struct load_device *d)
+{
+	if (d && d->given_up)
+		d->given_up = !d->kind->ended(d);
+	return d && d->given_up;
+}
+
+void load_device_keep(struct load_device *d, const char *fmt, ...)
+{
+	va_list ap;
+
+	d->kept = true;
+	va_start(ap, fmt);
+	if (!d->why[0])
+		vsnprintf(d->why, sizeof(d->why), fmt, ap);
+	va_end(ap);
+}
+
+int load_device_said(struct load_device *d, int rc, struct dcpload_error *err)
 {
 	if (!d || !d->said[0])
 		return load_fail(err, rc, "%s", strerror(-rc));
-	return load_fail(err, rc, "%s: %s", d->name, d->said);
+	return load_fail(err, rc, "%s: %s%s", d->name, d->said,
+			 load_device_runs(d) ? "; memory that copies may still use is kept "
+					       "until the process ends"
+					     : "");
 }

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/base.h"
 #include "tools/load/dcpload.h"
 
 struct dcp_strided;
@@ -55,6 +56,8 @@ struct load_memory {
 	void (*unpin)(struct load_device *d, void *p);
 	int (*lane_open)(struct load_device *d, void **lane);
 	void (*lane_close)(struct load_device *d, void *lane);
+	/* Is all done that was ever queued on a lane? */
+	bool (*ended)(struct load_device *d);
 	int (*mark_open)(struct load_device *d, void **mark);
 	void (*mark_close)(struct load_device *d, void *mark);
 	/* Put @mark behind the work of @lane; have @lane wait for it. */
@@ -81,6 +84,8 @@ struct load_device {
 	int timeout_ms; /* of zero() and fetch(); half of a job's, so that the others still wait for what this rank says */
 	bool scatters;  /* it has the kernel */
 	bool late; /* a wait has taken its time: until the next execution, or plan, others do not wait but look */
+	bool given_up; /* what is queued may still run: load_device_runs() */
+	bool kept; /* memory of it is kept until the process ends, and the context with it */
 	uint8_t memory; /* enum dcpload_memory: of the destinations that the library allocates */
 	int node;       /* of the host's memory that is near it; -1: not known */
 	char name[96];  /* "cuda:0, NVIDIA H200" */
@@ -116,6 +121,7 @@ struct load_block {
 	uint8_t kind;               /* enum dcpload_memory */
 	void *p;
 	uint64_t n;
+	bool kept; /* until the process ends: copies that were given up may still write to it */
 	_Atomic uint32_t users;
 };
 /* In memory of d->memory. -ENOMEM, or as alloc(). */
@@ -135,9 +141,16 @@ void load_device_near(struct load_device *d, void *p, uint64_t n);
 
 /* Wait until @mark is passed; when d->late, only look. -ETIMEDOUT, or a failure of what was queued before it. */
 int load_device_wait(struct load_device *d, void *mark, int timeout_ms);
+/* The same for all that is queued on @lane. */
+int load_device_settle(struct load_device *d, void *mark, void *lane, int timeout_ms);
 
-/* Describe @rc of a function of the table. Returns it. */
-int load_device_said(const struct load_device *d, int rc, struct dcpload_error *err);
+/* May copies and kernels that were given up still run? Memory that they use must not be freed then. NULL: no. */
+bool load_device_runs(struct load_device *d);
+/* Memory of @d is kept until the process ends; the first @why is told in the report. */
+void load_device_keep(struct load_device *d, const char *fmt, ...) DCP_PRINTF(2, 3);
+
+/* Describe @rc of a function of the table, and that memory is kept, when load_device_runs(). Returns it. */
+int load_device_said(struct load_device *d, int rc, struct dcpload_error *err);
 
 /* ---- each kind ---- */
 

@@ -15,7 +15,10 @@
 
 #define LIBRARY "libnccl.so.2"
 
-enum { LOOK_NS = 20000 }; /* between looks at what was begun */
+enum {
+	LOOK_NS = 20000, /* between looks at what was begun */
+	MOST_NAMED = 6,  /* ranks in a message */
+};
 
 struct load_nccl {
 	struct load_nccl_calls call;
@@ -24,6 +27,8 @@ struct load_nccl {
 	void *lane, *mark;
 	uint32_t ranks, self;
 	int version, timeout_ms;
+	const uint64_t *nsend,
+		*nrecv; /* bytes to and from each rank that are under way; NULL: all ranks take part */
 };
 
 /* ---- the library ---- */
@@ -117,6 +122,24 @@ static bool is_fine(unsigned code)
 	return code == LOAD_NCCL_SUCCESS || code == LOAD_NCCL_IN_PROGRESS;
 }
 
+/* Whom this rank waits for, as far as it can know. */
+static const char *others(const struct load_nccl *n, char *text, size_t size)
+{
+	uint32_t count = 0;
+	size_t at = 0;
+
+	for (uint32_t r = 0; r < n->ranks; r++) {
+		if (r == n->self || (n->nsend && !n->nsend[r] && !n->nrecv[r]))
+			continue;
+		if (count++ < MOST_NAMED)
+			at += (size_t)snprintf(text + at, size - at, "%s%u",
+					       count > 1 ? ", " : "", r);
+	}
+	if (count > MOST_NAMED)
+		snprintf(text + at, size - at, " and %u more", count - MOST_NAMED);
+	return count == 1 ? "rank " : "one of the ranks ";
+}
+
 /* Wait until NCCL has done what @call began; with @mark, until the device has. */
 static int settle(struct load_nccl *n, const char *call, void *mark, int timeout_ms)
 {
@@ -136,8 +159,11 @@ static int settle(struct load_nccl *n, const char *call, void *mark, int timeout
 		if (rc)
 			return rc < 0 ? give_up(n, rc) : 0;
 		if (dcp_now_ns(CLOCK_MONOTONIC) > until) {
+			char ranks[12 * MOST_NAMED + 24];
+			const char *who = others(n, ranks, sizeof(ranks));
+
 			snprintf(n->d->said, sizeof(n->d->said),
-				 "%s: another rank did not answer within %.1f s", call,
+				 "%s: %s%.100s did not answer within %.1f s", call, who, ranks,
 				 timeout_ms / 1000.0);
 			return give_up(n, -ETIMEDOUT);
 		}
@@ -262,19 +288,23 @@ int load_nccl_copy(struct load_nccl *n, void *dst, const void *src, uint64_t byt
 
 void load_nccl_drop(struct load_nccl *n)
 {
-	if (n->d->kind->mark(n->d, n->mark, n->lane) == 0)
-		load_device_wait(n->d, n->mark, n->timeout_ms / 2);
+	load_device_settle(n->d, n->mark, n->lane, n->timeout_ms / 2);
 }
 
-/* What was given up ends soon, and then nothing uses its memory; if it does not, nobody waits for it again. */
-static void await_end(struct load_nccl *n, int timeout)
+/* What was given up ends soon, and then nothing uses its memory. If it does not, it is this rank's device that others waited for. */
+static int await_end(struct load_nccl *n, const char *call, int rc)
 {
 	char said[sizeof(n->d->said)];
 
 	memcpy(said, n->d->said, sizeof(said));
-	if (n->d->kind->mark(n->d, n->mark, n->lane) == 0)
-		load_device_wait(n->d, n->mark, timeout);
+	load_device_settle(n->d, n->mark, n->lane, n->timeout_ms / 4);
 	memcpy(n->d->said, said, sizeof(said));
+	if (!load_device_runs(n->d))
+		return rc;
+	snprintf(n->d->said, sizeof(n->d->said),
+		 "%s: what is queued did not end within %.1f s, nor when it was given up", call,
+		 n->timeout_ms / 2000.0);
+	return -EREMOTEIO;
 }
 
 /* @call, which returned @code, was the last of what was begun: wait until it is done. */
@@ -288,9 +318,8 @@ static int finish(struct load_nccl *n, unsigned code, const char *call)
 		rc = rc < 0 ? give_up(n, rc) : settle(n, call, n->mark, timeout);
 	}
 	n->d->kind->leave(n->d);
-	if (rc == -ETIMEDOUT)
-		await_end(n, timeout / 2);
-	return rc;
+	n->nsend = n->nrecv = NULL;
+	return rc == -ETIMEDOUT ? await_end(n, call, rc) : rc;
 }
 
 int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint64_t *nsend,
@@ -305,6 +334,8 @@ int load_nccl_exchange(struct load_nccl *n, const void *const *send, const uint6
 	code = n->call.ncclGroupStart();
 	if (!is_fine(code))
 		return finish(n, code, call);
+	n->nsend = nsend;
+	n->nrecv = nrecv;
 	for (uint32_t d = 0; d < n->ranks && is_fine(code); d++) {
 		call = "ncclSend";
 		if (nsend[d])
@@ -332,21 +363,22 @@ int load_nccl_gather(struct load_nccl *n, void *all, uint64_t bytes)
 			       "ncclAllGather");
 }
 
-/* Have messages at @there on the device; those of this rank to itself stay where they are. */
-static int to_device(struct load_nccl *n, char *there, const void *const *send,
-		     const uint64_t *nsend, const uint64_t *nrecv, const void **from, void **to)
+/* Have the @bytes of all messages at @there on the device, by way of @here; those of this rank to itself stay where they are. */
+static int to_device(struct load_nccl *n, char *there, char *here, uint64_t bytes,
+		     const void *const *send, const uint64_t *nsend, const uint64_t *nrecv,
+		     const void **from, void **to)
 {
-	int rc = 0;
+	uint64_t at = 0;
 
-	for (uint32_t d = 0; d < n->ranks && rc == 0; d++) {
-		from[d] = there;
+	for (uint32_t d = 0; d < n->ranks; d++) {
+		from[d] = there + at;
 		if (nsend[d])
-			rc = load_nccl_copy(n, there, send[d], nsend[d]);
-		there += nsend[d];
-		to[d] = there;
-		there += nrecv[d];
+			memcpy(here + at, send[d], nsend[d]);
+		at += nsend[d];
+		to[d] = there + at;
+		at += nrecv[d];
 	}
-	return rc;
+	return load_nccl_copy(n, there, here, bytes);
 }
 
 int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
@@ -356,15 +388,17 @@ int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
 	dcp_auto_free const void **from = calloc(n->ranks, sizeof(*from));
 	dcp_auto_free void **to = calloc(n->ranks, sizeof(*to));
 	uint64_t bytes = 1;
-	void *there = NULL;
+	void *there = NULL, *here = NULL;
 	int rc = from && to ? 0 : -ENOMEM;
 
 	for (uint32_t d = 0; d < n->ranks; d++)
 		bytes += nsend[d] + nrecv[d];
 	if (rc == 0)
+		rc = load_host.alloc(NULL, bytes, &here);
+	if (rc == 0)
 		rc = n->d->kind->alloc(n->d, bytes, &there);
 	if (rc == 0)
-		rc = to_device(n, there, send, nsend, nrecv, from, to);
+		rc = to_device(n, there, here, bytes, send, nsend, nrecv, from, to);
 	rc = load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err, timeout_ms);
 	if (rc == 0) {
 		rc = load_nccl_exchange(n, from, nsend, to, nrecv);
@@ -376,7 +410,9 @@ int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
 	}
 	if (rc < 0)
 		load_nccl_drop(n);
-	if (there)
+	if (there && !load_device_runs(n->d))
 		n->d->kind->free(n->d, there, bytes);
+	if (here && !load_device_runs(n->d))
+		load_host.free(NULL, here, bytes);
 	return rc;
 }

@@ -146,27 +146,23 @@ int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, u
 		rc = make_batches(s);
 	if (rc < 0) {
 		load_device_said(d, rc, err);
-		load_ship_free(s);
+		load_ship_free(s, false);
 		return rc;
 	}
 	*out = s;
 	return 0;
 }
 
-void load_ship_free(struct load_ship *s)
+/* All that the device uses. */
+static void free_there(struct load_ship *s)
 {
-	struct load_device *d = s ? s->d : NULL;
+	struct load_device *d = s->d;
 
-	if (!s)
-		return;
-	load_ship_drop(s);
 	while (s->npinned)
 		d->kind->unpin(d, s->pinned[--s->npinned].p);
-	for (uint32_t i = 0; s->batch && i < s->nbatch; i++) {
-		free(s->batch[i].coming);
+	for (uint32_t i = 0; s->batch && i < s->nbatch; i++)
 		if (s->batch[i].mark)
 			d->kind->mark_close(d, s->batch[i].mark);
-	}
 	for (uint32_t i = 0; i < LANES; i++)
 		if (s->lane[i])
 			d->kind->lane_close(d, s->lane[i]);
@@ -178,6 +174,16 @@ void load_ship_free(struct load_ship *s)
 		load_host.free(NULL, s->jobs, s->jobs_bytes);
 	if (s->bounce)
 		load_host.free(NULL, s->bounce, s->bounce_bytes);
+}
+
+void load_ship_free(struct load_ship *s, bool keep)
+{
+	if (!s)
+		return;
+	if (!keep)
+		free_there(s);
+	for (uint32_t i = 0; s->batch && i < s->nbatch; i++)
+		free(s->batch[i].coming);
 	free(s->batch);
 	free(s);
 }
@@ -274,8 +280,8 @@ int load_ship_reap(struct load_ship *s, bool all)
 void load_ship_drop(struct load_ship *s)
 {
 	for (uint32_t i = 0; i < LANES && s->before; i++)
-		if (s->lane[i] && s->d->kind->mark(s->d, s->before, s->lane[i]) == 0)
-			load_device_wait(s->d, s->before, s->timeout_ms);
+		if (s->lane[i])
+			load_device_settle(s->d, s->before, s->lane[i], s->timeout_ms);
 	s->oldest = s->flying = 0;
 }
 

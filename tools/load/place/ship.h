@@ -24,7 +24,8 @@ uint64_t load_ship_share(uint64_t staging);
 /* For pieces of at most @piece bytes, @batches of them in flight; @share: bytes of host memory. */
 int load_ship_create(struct dcpload_plan *p, uint64_t piece, uint32_t batches, uint64_t share,
 		     struct load_ship **out, struct dcpload_error *err);
-void load_ship_free(struct load_ship *s);
+/* After load_ship_drop(). @keep: copies may still run, so all that they use is kept until the process ends. */
+void load_ship_free(struct load_ship *s, bool keep);
 
 /* Bytes of host memory that it has beyond the window; of device memory; bytes that are pinned. */
 uint64_t load_ship_bytes(const struct load_ship *s);

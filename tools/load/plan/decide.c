@@ -167,13 +167,23 @@ static int by_place(const void *a, const void *b)
 
 void load_plan_drop_chunks(struct dcpload_plan *p)
 {
-	load_ship_free(p->ship); /* first: it has pinned the others */
-	load_gds_close(p->gds);
+	bool keep;
+
+	if (p->ship)
+		load_ship_drop(p->ship);
+	keep = load_device_runs(p->device);
+	if (keep)
+		load_device_keep(p->device, "memory that copies of a failed load may still use "
+					    "is kept until the process ends");
+	if (p->memory)
+		p->memory->kept |= keep;
+	load_ship_free(p->ship, keep); /* first: it has pinned the others */
+	load_gds_close(p->gds, keep);
 	free(p->there);
 	p->gds = NULL;
 	p->there = NULL;
-	load_rounds_free(p->rounds);
-	load_window_free(p->window);
+	load_rounds_free(p->rounds, keep);
+	load_window_free(p->window, keep);
 	load_chunks_free(p->chunks);
 	p->nccl = NULL;
 	p->ipc = NULL;

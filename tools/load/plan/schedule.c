@@ -15,7 +15,7 @@ enum {
 	ELEMENT = 16, /* bytes of the largest */
 };
 
-void load_rounds_free(struct load_rounds *r)
+void load_rounds_free(struct load_rounds *r, bool keep)
 {
 	if (!r)
 		return;
@@ -29,10 +29,11 @@ void load_rounds_free(struct load_rounds *r)
 	free(r->nsend);
 	free(r->nrecv);
 	free(r->recv);
-	free(r->pack);
-	if (!r->device)
-		free(r->in);
-	else if (r->there && !r->kept)
+	if (r->pack && !keep)
+		load_host.free(NULL, r->pack, r->npack + 1);
+	if (r->in && !r->device && !keep)
+		load_host.free(NULL, r->in, r->nin + 1);
+	if (r->there && !r->mapped && !keep)
 		r->device->kind->free(r->device, r->there, load_rounds_device_bytes(r));
 	free(r);
 }
@@ -378,14 +379,17 @@ static int make_there(struct load_rounds *r)
 /* Allocate buffers for the largest round. */
 static int make_buffers(struct load_rounds *r)
 {
-	r->pack = malloc(r->npack + 1);
-	if (!r->pack)
+	void *pack, *in;
+
+	if (load_host.alloc(NULL, r->npack + 1, &pack) < 0)
 		return -ENOMEM;
-	if (!r->device) {
-		r->in = malloc(r->nin + 1);
-		return r->in ? 0 : -ENOMEM;
-	}
-	return make_there(r);
+	r->pack = pack;
+	if (r->device)
+		return make_there(r);
+	if (load_host.alloc(NULL, r->nin + 1, &in) < 0)
+		return -ENOMEM;
+	r->in = in;
+	return 0;
 }
 
 uint64_t load_rounds_stripe(uint64_t staging, uint32_t ranks, uint64_t slack, uint64_t tried,

@@ -45,14 +45,15 @@ struct load_rounds {
 	 * still be read. */
 	uint64_t half; /* bytes; 0: they do not */
 	char *now;     /* the half of this round, or @there */
-	bool kept;     /* others may have it mapped, so it must not be freed */
+	bool mapped;   /* by others, perhaps: it must not be freed */
 };
 
 /* Collective: find which stripes of the files each rank reads, and what it sends of them. Sets
  * p->rounds and p->chunks. */
 int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,
 		     struct dcpload_error *err);
-void load_rounds_free(struct load_rounds *r);
+/* @keep: buffers of messages stay until the process ends, as a device may still use them. */
+void load_rounds_free(struct load_rounds *r, bool keep);
 /* Bytes of message buffers, in the host's memory and a device's; NULL: 0. */
 uint64_t load_rounds_bytes(const struct load_rounds *r);
 uint64_t load_rounds_device_bytes(const struct load_rounds *r);
