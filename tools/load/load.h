@@ -274,6 +274,7 @@ int load_arrived(struct dcpload_plan *p, uint32_t want, uint64_t n);
 
 /* The needs that meet the current stretch; stretches come in order of file and offset. */
 struct load_active {
+	bool rounds;    /* without those that are packed: they come by load_place_need() */
 	uint32_t *need; /* those that meet the stretch, or met an earlier one */
 	size_t n, cap, next;
 };
@@ -282,3 +283,6 @@ struct load_active {
  * Counts them with load_arrived(). */
 int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 		       uint64_t lo, uint64_t hi, const uint8_t *src);
+/* The same of what need @number uses of them. @packed: its bytes were sent one after the other, and @src is the first. */
+int load_place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64_t hi,
+		    const uint8_t *src, bool packed);

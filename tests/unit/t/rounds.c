@@ -8,6 +8,7 @@
 #include "core/model/job/job.h"
 #include "tests/unit/t/model/needs.h"
 #include "tools/load/plan/chunk.h"
+#include "tools/load/plan/pack.h"
 #include "tools/load/plan/schedule.h"
 
 struct needing {
@@ -32,10 +33,11 @@ struct trying {
 	uint64_t *out;  /* bytes that are sent of each stripe */
 	uint64_t *in;   /* bytes that the rank receives in each round */
 	uint64_t *most; /* of each rank, received in one */
+	uint32_t *to;   /* of each stripe, the last rank that gets a message; counted from 1 */
 };
 
-/* Bytes [lo, hi) of a stripe go to @rank. @last: the stripe it got the last message from. */
-static void send(struct trying *t, uint64_t stripe, uint32_t rank, uint64_t n, uint64_t *last)
+/* @n bytes of a stripe go to @rank. */
+static void send(struct trying *t, uint64_t stripe, uint32_t rank, uint64_t n)
 {
 	struct t_rounds *r = t->r;
 	uint32_t owner = (uint32_t)(stripe % r->ranks);
@@ -43,12 +45,12 @@ static void send(struct trying *t, uint64_t stripe, uint32_t rank, uint64_t n, u
 
 	if (owner == rank)
 		return;
-	if (stripe != *last) {
+	if (t->to[stripe] != rank + 1) {
 		r->messages++;
 		r->of[owner].messages_out++;
 		r->of[rank].messages_in++;
 	}
-	*last = stripe;
+	t->to[stripe] = rank + 1;
 	r->bytes += n;
 	r->of[owner].bytes_out += n;
 	r->of[rank].bytes_in += n;
@@ -57,11 +59,33 @@ static void send(struct trying *t, uint64_t stripe, uint32_t rank, uint64_t n, u
 	t->most[rank] = DCP_MAX(t->most[rank], t->in[round]);
 }
 
+static int add_bytes(void *ctx, const struct dcp_strided *s)
+{
+	*(uint64_t *)ctx += dcp_strided_bytes(s);
+	return 0;
+}
+
+/* Of runs that lie apart, those bytes alone. */
+static void add_packed(struct trying *t, uint32_t rank, const struct needing *all)
+{
+	for (size_t i = 0; i < all->n; i++) {
+		const struct dcp_strided *s = &all->v[i].s;
+		uint64_t end = s->off + dcp_strided_extent(s), stripe = t->r->stripe;
+
+		for (uint64_t k = s->off / stripe; load_is_packed(s) && k * stripe < end; k++) {
+			uint64_t n = 0;
+
+			dcp_strided_clip(s, k * stripe, (k + 1) * stripe, 1, add_bytes, &n);
+			if (n)
+				send(t, t->base[all->v[i].file] + k, rank, n);
+		}
+	}
+}
+
 static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
 		    struct needing *all)
 {
 	struct load_range *v = NULL;
-	uint64_t last = UINT64_MAX;
 	size_t n = 0;
 	int rc;
 
@@ -75,9 +99,11 @@ static int add_rank(struct trying *t, const struct dcp_job *job, uint32_t rank,
 			uint64_t number = lo / t->r->stripe;
 
 			hi = DCP_MIN((number + 1) * t->r->stripe, v[i].hi);
-			send(t, t->base[v[i].file] + number, rank, hi - lo, &last);
+			send(t, t->base[v[i].file] + number, rank, hi - lo);
 		}
 	free(v);
+	if (rc == 0)
+		add_packed(t, rank, all);
 	return rc;
 }
 
@@ -100,7 +126,8 @@ static int count(struct t_rounds *r, const struct dcp_job *job, const struct dcp
 	t.out = calloc(n + 1, sizeof(*t.out));
 	t.in = calloc(r->rounds + 1, sizeof(*t.in));
 	t.most = calloc(r->ranks, sizeof(*t.most));
-	if (t.base && t.out && t.in && t.most)
+	t.to = calloc(n + 1, sizeof(*t.to));
+	if (t.base && t.out && t.in && t.most && t.to)
 		rc = 0;
 	for (uint32_t rank = 0; rank < r->ranks && rc == 0; rank++)
 		rc = add_rank(&t, job, rank, all);
@@ -115,6 +142,7 @@ static int count(struct t_rounds *r, const struct dcp_job *job, const struct dcp
 	free(t.out);
 	free(t.in);
 	free(t.most);
+	free(t.to);
 	return rc;
 }
 

@@ -43,20 +43,21 @@ static int pack_one(const struct dcpload_plan *p, const struct load_round_part *
 	const uint8_t *from = to;
 	int rc = 0;
 
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		uint64_t lo = (stripe - r->base[v[i].file]) * r->stripe,
-			 bytes = v[i].hi - v[i].lo;
-		const uint8_t *at = slot + (v[i].lo - lo);
+	for (; n && rc == 0; n--, v++) {
+		const uint8_t *at = slot + (v->lo - (stripe - r->base[v->file]) * r->stripe);
 
-		if (r->device && bytes >= LONG) {
-			rc = send_there(p, from, to);
-			if (rc == 0)
-				rc = copy_there(p, r->now + (to - r->pack), at, bytes);
-			from = to + bytes;
-		} else {
-			memcpy(to, at, bytes);
+		for (uint32_t i = 0; i < v->count && rc == 0; i++) {
+			if (r->device && v->run >= LONG) {
+				rc = send_there(p, from, to);
+				if (rc == 0)
+					rc = copy_there(p, r->now + (to - r->pack), at, v->run);
+				from = to + v->run;
+			} else {
+				memcpy(to, at, v->run);
+			}
+			to += v->run;
+			at += v->step;
 		}
-		to += bytes;
 	}
 	return rc < 0 ? rc : send_there(p, from, to);
 }
@@ -133,16 +134,21 @@ static int unpack(struct dcpload_plan *p, struct load_active *a, uint64_t stripe
 	if (p->ship && rc == 0)
 		rc = load_ship_begin(p->ship, slot ? slot : from,
 				     r->device ? LOAD_SHIP_THERE : LOAD_SHIP_NO_CHUNK);
-	for (; r->next_mine < r->nmine && r->mine[r->next_mine].stripe == stripe;
+	for (uint32_t need = 0;
+	     r->next_mine < r->nmine && r->mine[r->next_mine].stripe == stripe;
 	     r->next_mine++) {
 		const struct load_round_part *v = &r->mine[r->next_mine];
 		uint64_t lo = (stripe - r->base[v->file]) * r->stripe;
 
-		if (rc == 0)
+		if (rc == 0 && v->need == 0)
 			rc = load_place_stretch(p, a, v->file, v->lo,
-						DCP_MIN(v->hi, lo + r->stripe),
+						DCP_MIN(v->lo + v->run, lo + r->stripe),
 						slot ? slot + (v->lo - lo) : from);
-		from += v->hi - v->lo;
+		else if (rc == 0 && v->need != need) /* all its parts of the stripe */
+			rc = load_place_need(p, v->need - 1, lo, lo + r->stripe,
+					     slot ? slot : from, !slot);
+		need = v->need;
+		from += (uint64_t)v->run * v->count;
 	}
 	return p->ship && rc == 0 ? load_ship_end(p->ship) : rc;
 }
@@ -274,7 +280,7 @@ int load_by_rounds(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	struct load_rounds *r = p->rounds;
 	struct filler f = { .p = p };
-	struct load_active a = { 0 };
+	struct load_active a = { .rounds = true };
 	size_t rounds = load_rounds_count(r);
 	pthread_t thread;
 	int rc = p->ipc ? load_ipc_map(p->ipc, r->there, load_rounds_device_bytes(r), err) : 0,

@@ -6,28 +6,33 @@
 #include "core/base/clock.h"
 #include "tools/load/load.h"
 #include "tools/load/place/ship.h"
+#include "tools/load/plan/pack.h"
 
 struct placing {
 	struct dcpload_plan *p;
 	uint32_t want;
-	uint64_t lo; /* file offset of @src */
-	const uint8_t *src;
+	bool packed;
+	uint64_t lo;        /* file offset of @src */
+	const uint8_t *src; /* @packed: of the next bytes that were sent */
 };
 
 static int place_part(void *ctx, const struct dcp_strided *s)
 {
 	struct placing *pl = ctx;
 	const struct load_target *t = &pl->p->want[pl->want].target;
-	const uint8_t *src = pl->src + (s->off - pl->lo);
-	uint64_t n;
+	const uint8_t *src = pl->packed ? pl->src : pl->src + (s->off - pl->lo);
+	uint64_t n = dcp_strided_bytes(s);
+	struct dcp_strided sent;
 
-	if (t->on_device) {
-		pl->p->took += dcp_strided_bytes(s);
-		return load_ship_add(pl->p->ship, pl->want, s, src);
+	if (pl->packed) {
+		sent = load_packed(s);
+		s = &sent;
+		pl->src += n;
 	}
-	load_place(t, s, src);
-	n = dcp_strided_bytes(s);
 	pl->p->took += n;
+	if (t->on_device)
+		return load_ship_add(pl->p->ship, pl->want, s, src);
+	load_place(t, s, src);
 	return load_arrived(pl->p, pl->want, n);
 }
 
@@ -51,13 +56,42 @@ static int advance(struct dcpload_plan *p, struct load_active *a, uint32_t file,
 
 		if (need->file > file || (need->file == file && need->s.off >= hi))
 			break;
-		if (need->file < file || end_of(need) <= lo)
+		if (need->file < file || end_of(need) <= lo ||
+		    (a->rounds && load_is_packed(&need->s)))
 			continue;
 		if (dcp_array_grow((void **)&a->need, &a->cap, a->n, sizeof(*a->need)) < 0)
 			return -ENOMEM;
 		a->need[a->n++] = (uint32_t)a->next;
 	}
 	return 0;
+}
+
+static int place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64_t hi,
+		      const uint8_t *src, bool packed)
+{
+	const struct load_need *need = &p->need[number];
+	const struct load_target *t = &p->want[need->want].target;
+	struct placing pl = { p, need->want, packed, lo, src };
+
+	return dcp_strided_clip(&need->s, lo, hi, t->plain ? 1 : t->from, place_part, &pl);
+}
+
+/* What began at @start, with @before bytes, is placed. */
+static void took(struct dcpload_plan *p, int64_t start, uint64_t before)
+{
+	p->report.place_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
+	load_trace(p, DCPLOAD_EVENT_PLACE, start, p->took - before);
+}
+
+int load_place_need(struct dcpload_plan *p, uint32_t number, uint64_t lo, uint64_t hi,
+		    const uint8_t *src, bool packed)
+{
+	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
+	uint64_t before = p->took;
+	int rc = place_need(p, number, lo, hi, src, packed);
+
+	took(p, start, before);
+	return rc;
 }
 
 int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t file,
@@ -67,15 +101,8 @@ int load_place_stretch(struct dcpload_plan *p, struct load_active *a, uint32_t f
 	uint64_t before = p->took;
 	int rc = advance(p, a, file, lo, hi);
 
-	for (size_t i = 0; i < a->n && rc == 0; i++) {
-		const struct load_need *need = &p->need[a->need[i]];
-		const struct load_target *t = &p->want[need->want].target;
-		struct placing pl = { p, need->want, lo, src };
-
-		rc = dcp_strided_clip(&need->s, lo, hi, t->plain ? 1 : t->from, place_part,
-				      &pl);
-	}
-	p->report.place_ns += (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
-	load_trace(p, DCPLOAD_EVENT_PLACE, start, p->took - before);
+	for (size_t i = 0; i < a->n && rc == 0; i++)
+		rc = place_need(p, a->need[i], lo, hi, src, false);
+	took(p, start, before);
 	return rc;
 }

@@ -12,10 +12,9 @@
 
 #include "core/base/base.h"
 #include "tools/load/plan/chunk.h"
+#include "tools/load/plan/pack.h"
 
 /* ---- what one rank needs ---- */
-
-enum { SHORT_RUN = 256 }; /* a range takes 24 bytes, its message 32 */
 
 struct ranges {
 	struct load_range *v;
@@ -44,7 +43,7 @@ static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
 /* Runs that are no further apart than this become one range. */
 static uint64_t together(const struct ranges *r, const struct dcp_strided *s)
 {
-	return r->exact && s->run >= SHORT_RUN ? s->run + s->run / 8 : DCP_FETCH_STRIDE;
+	return r->exact ? s->run + s->run / 8 : DCP_FETCH_STRIDE;
 }
 
 /* Add the ranges of dimensions @k and up. Runs that are close together become one range. */
@@ -97,6 +96,8 @@ int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_
 		const struct dcp_strided *s = &need[i].s;
 		uint64_t extent = s->run;
 
+		if (exact && load_is_packed(s))
+			continue;
 		for (uint32_t k = 0; k < s->ndim; k++)
 			if (s->file_stride[k] <= together(&r, s))
 				extent += (s->count[k] - 1) * s->file_stride[k];

@@ -9,6 +9,7 @@
 #include "tools/load/memory/memory.h"
 #include "tools/load/memory/nccl.h"
 #include "tools/load/plan/chunk.h"
+#include "tools/load/plan/pack.h"
 
 enum {
 	STRIPE_MOST = 4 << 20,
@@ -71,25 +72,97 @@ static uint64_t owner(const struct load_rounds *r, uint64_t stripe)
 	return stripe % r->ranks;
 }
 
+static int add_part(struct load_rounds *r, const struct load_round_part *v)
+{
+	if (dcp_array_grow((void **)&r->mine, &r->cap_mine, r->nmine, sizeof(*v)) < 0)
+		return -ENOMEM;
+	r->mine[r->nmine] = *v;
+	r->mine[r->nmine].number = (uint32_t)r->nmine;
+	r->nmine++;
+	return 0;
+}
+
 /* Cut ranges of files into parts of stripes: r->mine. @slack: with the end of their last element. */
 static int split(struct load_rounds *r, const struct load_range *v, size_t n, bool slack)
 {
-	size_t cap = 0;
+	int rc = 0;
 
 	for (size_t i = 0; i < n; i++)
-		for (uint64_t lo = v[i].lo, hi; lo < v[i].hi; lo = hi) {
-			uint64_t number = lo / r->stripe;
+		for (uint64_t lo = v[i].lo, hi; lo < v[i].hi && rc == 0; lo = hi) {
+			uint64_t number = lo / r->stripe, end;
 
 			hi = DCP_MIN((number + 1) * r->stripe, v[i].hi);
-			if (dcp_array_grow((void **)&r->mine, &cap, r->nmine,
-					   sizeof(*r->mine)) < 0)
-				return -ENOMEM;
-			r->mine[r->nmine++] = (struct load_round_part){
-				r->base[v[i].file] + number, lo,
-				slack ? DCP_MIN(hi + ELEMENT, v[i].hi) : hi, v[i].file, 0
-			};
+			end = slack ? DCP_MIN(hi + ELEMENT, v[i].hi) : hi;
+			rc = add_part(r, &(struct load_round_part){
+						 .stripe = r->base[v[i].file] + number,
+						 .lo = lo,
+						 .run = (uint32_t)(end - lo),
+						 .count = 1,
+						 .file = v[i].file });
 		}
-	return 0;
+	return rc;
+}
+
+struct splitting {
+	struct load_rounds *r;
+	struct load_round_part part; /* what those of a need in a stripe have in common */
+};
+
+static int split_series(void *ctx, const struct load_series *s)
+{
+	struct splitting *sp = ctx;
+
+	sp->part.lo = s->off;
+	sp->part.run = (uint32_t)s->run;
+	sp->part.step = (uint32_t)s->step;
+	sp->part.count = (uint32_t)s->count;
+	return add_part(sp->r, &sp->part);
+}
+
+static int split_piece(void *ctx, const struct dcp_strided *s)
+{
+	return load_pack(s, split_series, ctx);
+}
+
+/* The same of needs that are packed. */
+static int split_packed(struct load_rounds *r, const struct dcpload_plan *p)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < p->nneed; i++) {
+		const struct load_need *need = &p->need[i];
+		const struct load_target *t = &p->want[need->want].target;
+		uint64_t end = need->s.off + dcp_strided_extent(&need->s);
+		struct splitting sp = { r, { .file = need->file, .need = (uint32_t)i + 1 } };
+
+		if (!load_is_packed(&need->s))
+			continue;
+		for (uint64_t lo = need->s.off - need->s.off % r->stripe; lo < end && rc == 0;
+		     lo += r->stripe) {
+			sp.part.stripe = r->base[need->file] + lo / r->stripe;
+			rc = dcp_strided_clip(&need->s, lo, lo + r->stripe,
+					      t->plain ? 1 : t->from, split_piece, &sp);
+		}
+	}
+	return rc;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const struct load_round_part *x = a, *y = b;
+
+	if (x->stripe != y->stripe)
+		return x->stripe < y->stripe ? -1 : 1;
+	return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct load_round_part *x = a, *y = b;
+
+	if (x->stripe != y->stripe)
+		return x->stripe < y->stripe ? -1 : 1;
+	return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
 static int by_owner(const void *a, const void *b, void *arg)
@@ -99,18 +172,7 @@ static int by_owner(const void *a, const void *b, void *arg)
 
 	if (ox != oy)
 		return ox < oy ? -1 : 1;
-	if (x->stripe != y->stripe)
-		return x->stripe < y->stripe ? -1 : 1;
-	return x->lo < y->lo ? -1 : x->lo > y->lo;
-}
-
-static int by_stripe(const void *a, const void *b)
-{
-	const struct load_round_part *x = a, *y = b;
-
-	if (x->stripe != y->stripe)
-		return x->stripe < y->stripe ? -1 : 1;
-	return x->lo < y->lo ? -1 : x->lo > y->lo;
+	return by_number(a, b);
 }
 
 int load_rounds_send(const struct dcpload_plan *p, struct dcpload_error *err)
@@ -167,6 +229,12 @@ static int hear_sizes(struct dcpload_plan *p, struct dcpload_error *err)
 	return load_agree(ck->comm, rc, err, (int)ck->config.timeout_ms);
 }
 
+/* Bytes of the file from its first to the end of its last. */
+static uint64_t extent(const struct load_round_part *v)
+{
+	return (uint64_t)(v->count - 1) * v->step + v->run;
+}
+
 /* Are these parts in this rank's stripes? Another release or a broken transport may send anything. */
 static bool is_sound(const struct load_rounds *r, const struct load_round_part *v, size_t n)
 {
@@ -175,10 +243,11 @@ static bool is_sound(const struct load_rounds *r, const struct load_round_part *
 
 		if (v[i].file >= r->nfiles || owner(r, v[i].stripe) != r->self ||
 		    v[i].stripe < r->base[v[i].file] || v[i].stripe >= r->base[v[i].file + 1] ||
-		    (i && by_stripe(&v[i - 1], &v[i]) > 0))
+		    (i && v[i - 1].stripe > v[i].stripe))
 			return false;
 		lo = (v[i].stripe - r->base[v[i].file]) * r->stripe;
-		if (v[i].lo < lo || v[i].lo >= v[i].hi || v[i].hi - lo > r->stripe + r->slack)
+		if (v[i].lo < lo || v[i].run == 0 || v[i].count == 0 ||
+		    v[i].lo - lo + extent(&v[i]) > r->stripe + r->slack)
 			return false;
 	}
 	return true;
@@ -211,18 +280,31 @@ static int tell_owners(struct dcpload_plan *p, struct dcpload_error *err)
 		if (!is_sound(r, r->theirs[d], r->ntheirs[d]))
 			rc = load_fail(err, -EPROTO, "rank %u asks for what is in no file", d);
 	if (r->nmine)
-		qsort(r->mine, r->nmine, sizeof(*r->mine), by_stripe);
+		qsort(r->mine, r->nmine, sizeof(*r->mine), by_number);
 	return load_agree(p->ck->comm, rc, err, (int)p->ck->config.timeout_ms);
 }
 
 /* ---- what this rank reads ---- */
+
+/* What is read of @v: runs that are far from each other one by one. Their number; @out: NULL, or room for them. */
+static uint32_t pieces(const struct load_round_part *v, struct load_round_part *out)
+{
+	uint32_t n = v->step > DCP_FETCH_STRIDE ? v->count : 1;
+
+	for (uint32_t i = 0; i < n && out; i++) {
+		out[i] = *v;
+		out[i].lo += (uint64_t)i * v->step;
+		out[i].run = n == 1 ? (uint32_t)extent(v) : v->run;
+	}
+	return n;
+}
 
 /* Chunks of what all ranks need of this rank's stripes: chunk k is from stripe k * ranks + self. */
 static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 {
 	struct load_rounds *r = p->rounds;
 	struct load_chunks *c = calloc(1, sizeof(*c));
-	size_t total = 0, i = 0;
+	size_t parts = 0, total = 0, i = 0;
 	struct load_round_part *all;
 	const struct dcp_file_id *files =
 		dcp_index_files(dcp_version_index(p->ck->v), &r->nfiles);
@@ -233,7 +315,9 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 	c->members = r->ranks;
 	c->slot = r->stripe + slack;
 	for (uint32_t d = 0; d < r->ranks; d++)
-		total += r->ntheirs[d];
+		parts += r->ntheirs[d];
+	for (size_t k = 0; k < parts; k++)
+		total += pieces(&r->memory[k], NULL);
 	c->n = r->base[r->nfiles] / r->ranks + (r->base[r->nfiles] % r->ranks > r->self);
 	c->first = calloc(c->n + 1, sizeof(*c->first));
 	c->stretch = calloc(total + 1, sizeof(*c->stretch));
@@ -242,8 +326,9 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 		free(all);
 		return -ENOMEM;
 	}
-	memcpy(all, r->memory, total * sizeof(*all));
-	qsort(all, total, sizeof(*all), by_stripe);
+	for (size_t k = 0, n = 0; k < parts; k++)
+		n += pieces(&r->memory[k], all + n);
+	qsort(all, total, sizeof(*all), by_place);
 	for (size_t k = 0; k < c->n; k++) {
 		uint64_t stripe = k * r->ranks + r->self;
 		size_t first = c->nstretch;
@@ -252,11 +337,11 @@ static int make_chunks(struct dcpload_plan *p, uint64_t slack)
 		for (; i < total && all[i].stripe == stripe; i++) {
 			uint64_t from = (stripe - r->base[all[i].file]) * r->stripe,
 				 lo = all[i].lo - all[i].lo % LOAD_BLOCK,
-				 hi = all[i].hi +
-				      (LOAD_BLOCK - all[i].hi % LOAD_BLOCK) % LOAD_BLOCK;
+				 hi = all[i].lo + all[i].run;
 			struct load_stretch *s =
 				c->nstretch > first ? &c->stretch[c->nstretch - 1] : NULL;
 
+			hi += (LOAD_BLOCK - hi % LOAD_BLOCK) % LOAD_BLOCK;
 			if (s && lo <= s->hi + DCP_FETCH_STRIDE) {
 				s->hi = DCP_MAX(s->hi, hi);
 				s->n = (uint32_t)(s->hi - s->lo);
@@ -284,7 +369,7 @@ size_t load_round_parts(const struct load_round_part *v, size_t n, size_t next, 
 
 	*bytes = 0;
 	for (; i < n && v[i].stripe == stripe; i++)
-		*bytes += v[i].hi - v[i].lo;
+		*bytes += (uint64_t)v[i].run * v[i].count;
 	return i - next;
 }
 
@@ -331,6 +416,7 @@ static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error 
 	} told = { .unique = p->chunks->unique, .messages = r->npack + r->nin };
 	struct dcp_hash128 *h = dcp_hash128_new();
 	struct load_blobs b;
+	uint64_t needed = 0;
 	int rc = h ? 0 : load_fail(err, -ENOMEM, "out of memory");
 
 	if (h) {
@@ -353,6 +439,9 @@ static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error 
 		r->same = r->same && memcmp(of->hash, told.hash, sizeof(told.hash)) == 0;
 	}
 	load_blobs_free(&b);
+	for (size_t i = 0; i < r->nmine; i++)
+		needed += (uint64_t)r->mine[i].run * r->mine[i].count;
+	r->same = r->same && needed + needed / 8 >= p->chunks->unique;
 	if (r->same) {
 		r->npack = 0;
 		r->half = p->ipc ? p->chunks->slot : 0;
@@ -418,6 +507,8 @@ static int make_schedule(struct dcpload_plan *p, bool slack, uint64_t *most,
 
 	if (rc == 0)
 		rc = split(r, p->mine, p->nmine, slack);
+	if (rc == 0)
+		rc = split_packed(r, p);
 	if (rc < 0)
 		load_fail(err, rc, "out of memory");
 	rc = load_agree(p->ck->comm, rc, err, timeout);
@@ -445,7 +536,7 @@ static void forget_schedule(struct dcpload_plan *p)
 	p->chunks = NULL;
 	r->base = NULL;
 	r->mine = r->memory = NULL;
-	r->nmine = 0;
+	r->nmine = r->cap_mine = 0;
 }
 
 int load_make_rounds(struct dcpload_plan *p, uint64_t staging, bool slack,

@@ -11,11 +11,14 @@
 #pragma once
 #include "tools/load/load.h"
 
-/* Bytes [lo, hi) of a file that a rank needs from a stripe. They may reach beyond it, where its last element may end.
- * Sent between ranks in this form. */
+/* What a rank needs from a stripe: @count times @run bytes, every @step bytes of the file from @lo on. They may reach beyond
+ * it, where its last element may end. Sent between ranks in this form. */
 struct load_round_part {
-	uint64_t stripe, lo, hi;
-	uint32_t file, zero;
+	uint64_t stripe, lo;
+	uint32_t run, step, count, file;
+	uint32_t number; /* place in the order in which parts of a stripe are sent */
+	uint32_t
+		need; /* the one that is packed, counted from 1; 0: bytes as they lie in the file */
 };
 
 struct load_rounds {
@@ -25,7 +28,7 @@ struct load_rounds {
 	uint64_t *base;  /* first stripe of each file; base[nfiles]: number of stripes */
 	size_t nfiles;
 	struct load_round_part *mine; /* what this rank needs, in order */
-	size_t nmine;
+	size_t nmine, cap_mine;
 	struct load_round_part *
 		*theirs; /* what rank d needs of this rank's stripes, in order */
 	size_t *ntheirs;
@@ -40,7 +43,7 @@ struct load_rounds {
 	struct load_device *
 		device; /* whose memory @there and @in are; NULL: messages go from host to host */
 	char *there; /* where @pack goes before it is sent, with what this rank itself needs of its stripe */
-	bool same; /* all ranks need the same, and devices gather whole stripes in @in */
+	bool same; /* all ranks need the same, most of what is read, and devices gather whole stripes in @in */
 	/* By CUDA IPC others read where it is what goes to @there: a half of it and @in, in turns, as the last round's may
 	 * still be read. */
 	uint64_t half; /* bytes; 0: they do not */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where each byte is read by one rank of the job: a rank that is gone, or says nothing any more, at each step; and
- * that no byte is read twice, by a job or by a node.
+ * Where each byte is read by one rank of the job: a rank that is gone, or says nothing any more, at each step;
+ * that no byte is read twice, by a job or by a node; and that messages bring hardly more than is needed.
  */
 #include "tests/unit/t.h"
 
@@ -214,11 +214,112 @@ static void test_once(void **state)
 	t_dir_remove(&o.d);
 }
 
+/* ---- hardly more than is needed ---- */
+
+enum { COLUMNS = 5 }; /* tensors */
+
+static const uint64_t columns[COLUMNS] = { 1, 12, 250, 260, 5000 }; /* of a rank */
+
+struct narrow {
+	struct t_dir d;
+	const char *dtype; /* to convert to */
+	uint64_t needed[COLUMNS], received[COLUMNS];
+};
+
+/* Each of 4 ranks has its columns of one tensor. */
+static int rank_narrow(const struct dcpload_comm *comm, void *arg)
+{
+	struct narrow *w = arg;
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .exchange = DCPLOAD_EXCHANGE_ALL,
+					       .cache = "" };
+	struct dcpload_error err = { 0 };
+	struct dcpload *ck = NULL;
+	int rc = dcpload_open(comm, w->d.root, &config, &ck, &err);
+
+	for (size_t i = 0; i < COLUMNS && rc == 0; i++) {
+		const char key[] = { (char)('a' + i), 0 }, *keys[] = { key };
+		const struct dcpload_select only = {
+			.size = sizeof(only), .nkeys = 1, .keys = keys, .dtype = w->dtype
+		};
+		struct dcpload_report report = { .size = sizeof(report) };
+		struct dcpload_plan *plan = NULL;
+
+		rc = dcpload_plan_create(ck, 0, &plan, &err);
+		if (rc == 0)
+			rc = dcpload_want_layout(plan, "dim1x4", comm->rank, &only, &err);
+		if (rc == 0)
+			rc = dcpload_plan_finish(plan, &err);
+		if (rc == 0)
+			rc = dcpload_execute(plan, &err);
+		if (rc == 0)
+			rc = dcpload_check(plan, &err);
+		if (rc == 0 && dcpload_plan_report(plan, &report) == 0) {
+			__atomic_add_fetch(&w->needed[i], report.needed, __ATOMIC_RELAXED);
+			__atomic_add_fetch(&w->received[i], report.received, __ATOMIC_RELAXED);
+		}
+		dcpload_plan_free(plan);
+	}
+	dcpload_close(ck);
+	return rc < 0 ? expect(fprintf(stderr, "%s\n", err.text) < 0) : 0;
+}
+
+/* Columns of 1 MiB each. */
+static void put_narrow(const struct t_dir *d)
+{
+	static char header[1024];
+	static uint8_t file[8 + sizeof(header) + (COLUMNS << 20)];
+	uint64_t n = (uint64_t)snprintf(header, sizeof(header), "{"), off = 0;
+
+	for (size_t i = 0; i < COLUMNS; i++) {
+		uint64_t width = 4 * columns[i], rows = (1 << 20) / width / 2, end;
+
+		end = off + rows * width * 2;
+		n += (uint64_t)snprintf(header + n, sizeof(header) - n,
+					"%s\"%c\":{\"dtype\":\"BF16\",\"shape\":[%llu,%llu],"
+					"\"data_offsets\":[%llu,%llu]}",
+					i ? "," : "", (char)('a' + i), (unsigned long long)rows,
+					(unsigned long long)width, (unsigned long long)off,
+					(unsigned long long)end);
+		off = end;
+	}
+	header[n++] = '}';
+	memcpy(file, &n, 8);
+	memcpy(file + 8, header, n);
+	for (size_t i = 8 + n; i < 8 + n + off; i++)
+		file[i] = t_load_byte(i, 3);
+	t_dir_put(d, "model.safetensors", file, 8 + n + off);
+}
+
+static void test_narrow(void **state)
+{
+	static struct narrow w;
+
+	(void)state;
+	t_dir_make(&w.d, "test_load");
+	put_narrow(&w.d);
+	for (int cast = 0; cast < 2; cast++) {
+		memset(w.needed, 0, sizeof(w.needed));
+		memset(w.received, 0, sizeof(w.received));
+		w.dtype = cast ? "F32" : NULL;
+		assert_int_equal(t_comm_run(4, rank_narrow, &w), 0);
+		for (size_t i = 0; i < COLUMNS; i++)
+			if (w.needed[i] < 1000000 ||
+			    w.received[i] > w.needed[i] + w.needed[i] / 8)
+				fail_msg("%llu columns: %llu bytes for %llu",
+					 (unsigned long long)columns[i],
+					 (unsigned long long)w.received[i],
+					 (unsigned long long)w.needed[i]);
+	}
+	t_dir_remove(&w.d);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_gone, t_load_setup, t_load_teardown),
 		cmocka_unit_test(test_once),
+		cmocka_unit_test(test_narrow),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

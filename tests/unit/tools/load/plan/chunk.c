@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random needs of up to five ranks, against a map of blocks: the ranges of a rank are exactly what it touches, and
- * chunks bring in the union of all, each block once, in order, in slots that hold them.
+ * chunks bring in the union of all, each block once, in order, in slots that hold them; messages bring hardly more than runs.
+ * covers: chunk, tools/load/plan/pack
  */
 #include "tests/unit/t.h"
 #include "tests/unit/t/random.h"
 
 #include "tools/load/plan/chunk.h"
+#include "tools/load/plan/pack.h"
 
 enum { FILES = 3, BLOCKS = 200, RANKS = 5 };
 
@@ -33,6 +35,12 @@ static struct load_need random_need(uint8_t map[FILES][BLOCKS])
 		s->count[k] = 2 + below(4);
 		s->file_stride[k] = inner + below(below(2) ? 60000 : 100);
 	}
+	if (s->ndim == 2 && below(2)) /* the file's order is not that of the destination */
+		*s = (struct dcp_strided){ .run = s->run,
+					   .ndim = 2,
+					   .count = { s->count[1], s->count[0] },
+					   .file_stride = { s->file_stride[1],
+							    s->file_stride[0] } };
 	extent = dcp_strided_extent(s);
 	if (extent > BLOCKS * LOAD_BLOCK) {
 		s->ndim = 0;
@@ -131,10 +139,51 @@ static void check_exact(const struct load_need *need)
 			for (size_t k = 0; k < n; k++)
 				inside += v[k].lo <= at && at + need->s.run <= v[k].hi;
 		}
-	assert_int_equal(inside * need->s.run, bytes);
-	if (need->s.run >= 256)
-		assert_true(sum <= bytes + bytes / 8);
+	assert_int_equal(inside * need->s.run, n ? bytes : 0);
+	assert_true(sum <= bytes + bytes / 8);
 	free(v);
+}
+
+/* Bytes of files, in the order in which they are sent. */
+struct sent {
+	uint64_t at[1 << 13];
+	uint64_t n;
+};
+
+static int send(void *ctx, const struct load_series *s)
+{
+	struct sent *sent = ctx;
+
+	assert_true(s->count && s->run && (s->count == 1 || s->step > s->run));
+	for (uint64_t i = 0; i < s->count; i++)
+		for (uint64_t b = 0; b < s->run && sent->n < DCP_LEN(sent->at); b++)
+			sent->at[sent->n++] = s->off + i * s->step + b;
+	return 0;
+}
+
+/* All of the runs of dimensions @k and up are where @in says: byte @at of what was sent. */
+static void check_sent(const struct sent *sent, const struct dcp_strided *s,
+		       const struct dcp_strided *in, uint32_t k, uint64_t off, uint64_t at)
+{
+	for (uint64_t i = 0; k < s->ndim && i < s->count[k]; i++)
+		check_sent(sent, s, in, k + 1, off + i * s->file_stride[k],
+			   at + i * in->file_stride[k]);
+	for (uint64_t b = 0; k == s->ndim && b < s->run; b++)
+		assert_int_equal(sent->at[at + b], off + b);
+}
+
+/* Packed or not: what is sent of runs is no more than they are, and where it is looked for. */
+static void check_packed(const struct dcp_strided *s)
+{
+	static struct sent sent;
+	struct dcp_strided in = load_packed(s);
+
+	if (dcp_strided_bytes(s) > DCP_LEN(sent.at))
+		return;
+	sent.n = 0;
+	assert_int_equal(load_pack(s, send, &sent), 0);
+	assert_int_equal(sent.n, dcp_strided_bytes(s));
+	check_sent(&sent, s, &in, 0, s->off, 0);
 }
 
 static void test_random(void **state)
@@ -163,6 +212,7 @@ static void test_random(void **state)
 			for (size_t i = 0; i < count; i++) {
 				need[i] = random_need(map[r]);
 				check_exact(&need[i]);
+				check_packed(&need[i].s);
 			}
 			n[r] = 0;
 			assert_int_equal(load_ranges(need, count, false, &v[r], &n[r]), 0);
