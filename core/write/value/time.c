@@ -8,16 +8,16 @@
 
 #include "core/write/value/value_int.h"
 
+/* Days, seconds and microseconds, each with the sign of @us: Python takes them so. */
 static void put_span(struct dcp_pickler *p, int64_t us)
 {
-	int64_t day = 86400ll * 1000000, days = us / day - (us % day < 0);
+	int64_t day = 86400ll * 1000000;
 
-	us -= days * day;
 	dcp_pickler_open(p, DCP_PICKLE_REDUCE, 0);
 	dcp_pickler_global(p, "datetime", "timedelta");
 	dcp_pickler_open(p, DCP_PICKLE_TUPLE, 3);
-	dcp_pickler_int(p, days);
-	dcp_pickler_int(p, us / 1000000);
+	dcp_pickler_int(p, us / day);
+	dcp_pickler_int(p, us % day / 1000000);
 	dcp_pickler_int(p, us % 1000000);
 }
 
