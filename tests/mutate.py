@@ -36,7 +36,7 @@ WORK = ROOT / "build/mutants"
 TREE, BUILD, RESULTS = WORK / "tree", WORK / "build", WORK / "results.json"
 SUITES = ("unit", "cli", "mount", "fuzz", "load", "python")
 SCRIPTS = ("cli", "mount", "load")
-BUILT_ON = {"save": ("export",), "export": ("save",)}  # commands that work by what is in a folder of another
+BUILT_ON = {"save": ("export",), "export": ("save",), "loading": ("load",)}  # commands that work by what is in a folder of another
 
 
 class Fault:

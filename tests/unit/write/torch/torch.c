@@ -2,7 +2,7 @@
 /*
  * Objects as values and sets as nested values: written as pickles, and read by core's own reader. The
  * files of torch are tests/cli/export.py's.
- * covers: torch, save, dcp, write/value/value, write/tree
+ * covers: torch, save, dcp, write/value/value, write/tree, write/deepspeed_universal
  */
 #include "tests/unit/t.h"
 
