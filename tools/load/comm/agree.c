@@ -228,41 +228,76 @@ int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t
 	return rc;
 }
 
+/* Copy what two stretches of a message have in common: @n bytes from its byte @at on, and @m from @from on. */
+static void copy_common(char *to, uint64_t at, uint64_t n, const char *src, uint64_t from,
+			uint64_t m)
+{
+	uint64_t lo = DCP_MAX(at, from), hi = DCP_MIN(at + n, from + m);
+
+	if (lo < hi)
+		memcpy(to + (lo - at), src + (lo - from), hi - lo);
+}
+
+/* Where this rank's bytes begin in the message of each, its messages one after the other; *@most: the longest. */
+static int find_mine(const struct dcpload_comm *comm, const uint64_t *bytes,
+		     const uint64_t *nrecv, uint64_t *at, uint64_t *most,
+		     struct dcpload_error *err)
+{
+	*most = 0;
+	for (uint32_t r = 0; r < comm->ranks; r++) {
+		const uint64_t *theirs = bytes + (size_t)r * comm->ranks;
+		uint64_t n = 0;
+
+		for (uint32_t d = 0; d < comm->ranks; d++) {
+			if (d == comm->rank)
+				at[r] = n;
+			if (dcp_ckd_add(&n, n, theirs[d]) || n > GATHER_MOST)
+				return load_fail(err, -EOVERFLOW, "rank %u sends too much", r);
+		}
+		if (theirs[comm->rank] != nrecv[r])
+			return load_fail(err, -EPROTO, "rank %u does not send what it said", r);
+		*most = DCP_MAX(*most, n);
+	}
+	return 0;
+}
+
 int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 		     const uint64_t *nsend, void *const *recv, const uint64_t *nrecv,
 		     struct dcpload_error *err, int timeout_ms)
 {
-	uint64_t lengths = comm->ranks * sizeof(*nsend), n = lengths;
-	dcp_auto_free char *all = NULL;
-	struct load_blobs b;
-	int rc;
+	size_t ranks = comm->ranks;
+	uint64_t most = 0, step, now;
+	dcp_auto_free uint64_t *bytes = calloc(ranks * ranks, sizeof(*bytes)),
+			       *at = calloc(ranks, sizeof(*at));
+	dcp_auto_free char *mine = NULL, *all = NULL;
+	int rc = load_agree(comm, bytes && at ? 0 : -ENOMEM, err, timeout_ms);
 
-	for (uint32_t r = 0; r < comm->ranks; r++)
-		n += nsend[r];
-	all = malloc(n);
-	rc = load_agree(comm, all ? 0 : -ENOMEM, err, timeout_ms);
+	if (rc == 0)
+		rc = load_comm_say(comm,
+				   comm->allgather(comm->ctx, nsend, ranks * sizeof(*nsend),
+						   bytes, timeout_ms),
+				   err);
 	if (rc < 0)
 		return rc;
-	memcpy(all, nsend, lengths);
-	n = lengths;
-	for (uint32_t r = 0; r < comm->ranks; n += nsend[r++])
-		if (nsend[r])
-			memcpy(all + n, send[r], nsend[r]);
-	rc = load_gather(comm, all, n, &b, err, timeout_ms);
-	for (uint32_t r = 0; r < comm->ranks && rc == 0; r++) {
-		const uint64_t *theirs = b.at[r];
-		uint64_t at = lengths;
+	rc = find_mine(comm, bytes, nrecv, at, &most, err);
+	step = DCP_MIN(most, DCP_MAX(GATHER_ROOM / ranks, 4096));
+	mine = rc < 0 ? NULL : malloc(step + 1);
+	all = rc < 0 ? NULL : malloc(step * ranks + 1);
+	if (rc == 0 && (!mine || !all))
+		rc = load_fail(err, -ENOMEM, "out of memory");
+	rc = load_agree(comm, rc, err, timeout_ms);
+	for (uint64_t done = 0; done < most && rc == 0; done += now) {
+		uint64_t from = 0;
 
-		for (uint32_t d = 0; d < comm->rank && b.n[r] >= lengths; d++)
-			if (dcp_ckd_add(&at, at, theirs[d]))
-				at = UINT64_MAX;
-		if (b.n[r] < lengths || theirs[comm->rank] != nrecv[r] || at > b.n[r] ||
-		    nrecv[r] > b.n[r] - at)
-			rc = load_fail(err, -EPROTO, "rank %u does not send what it said", r);
-		else if (nrecv[r])
-			memcpy(recv[r], (char *)b.at[r] + at, nrecv[r]);
+		now = DCP_MIN(step, most - done);
+		memset(mine, 0, now);
+		for (uint32_t d = 0; d < ranks; from += nsend[d++])
+			copy_common(mine, done, now, send[d], from, nsend[d]);
+		rc = load_comm_say(comm, comm->allgather(comm->ctx, mine, now, all, timeout_ms),
+				   err);
+		for (uint32_t r = 0; r < ranks && rc == 0; r++)
+			copy_common(recv[r], at[r], nrecv[r], all + r * now, done, now);
 	}
-	load_blobs_free(&b);
 	return rc;
 }
 

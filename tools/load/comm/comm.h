@@ -44,8 +44,8 @@ int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		     struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 void load_blobs_free(struct load_blobs *b);
-/* Collective. The same as alltoallv() of @comm, by gathering what every rank sends: for ranks of one node, and little. -EPROTO is
- * not known to the others. */
+/* Collective. The same as alltoallv() of @comm, by gathering what every rank sends, in turns of 16 MiB: for ranks of one
+ * node, and little. */
 int load_gather_mine(const struct dcpload_comm *comm, const void *const *send,
 		     const uint64_t *nsend, void *const *recv, const uint64_t *nrecv,
 		     struct dcpload_error *err, int timeout_ms);

@@ -2,6 +2,9 @@
 /*
  * What ranks agree on, over ranks that are threads; and the transport of one process.
  */
+#include <malloc.h>
+#include <stdatomic.h>
+
 #include "core/base/base.h"
 #include "tests/unit/t.h"
 #include "tests/unit/t/comm.h"
@@ -140,6 +143,84 @@ static void test_gather(void **state)
 	for (size_t i = 0; i < DCP_LEN(most); i++) {
 		assert_int_equal(t_comm_run(1, rank_gather, &most[i]), 0);
 		assert_int_equal(t_comm_run(5, rank_gather, &most[i]), 0);
+	}
+}
+
+/* Bytes from rank to rank; *@arg: the most. */
+static uint64_t sent(uint32_t from, uint32_t to, uint64_t most)
+{
+	return (from + to) % 3 ? most / (1 + from) + to : 0;
+}
+
+/* Memory while all ranks exchange. */
+static struct {
+	int (*allgather)(void *ctx, const void *mine, size_t n, void *all, int timeout_ms);
+	_Atomic size_t most;
+} watched;
+
+static int watch(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
+{
+	const struct mallinfo2 now = mallinfo2();
+
+	if (now.uordblks + now.hblkhd > watched.most)
+		watched.most = now.uordblks + now.hblkhd;
+	return watched.allgather(ctx, mine, n, all, timeout_ms);
+}
+
+static int rank_mine(const struct dcpload_comm *comm, void *arg)
+{
+	const uint64_t *most = arg;
+	struct dcpload_comm own = *comm;
+	struct dcpload_error err = { 0 };
+	void *send[8], *recv[8];
+	uint64_t nsend[8], nrecv[8];
+	int bad = 0;
+
+	watched.allgather = comm->allgather;
+	own.allgather = watch;
+	for (uint32_t r = 0; r < comm->ranks; r++) {
+		nsend[r] = sent(comm->rank, r, *most);
+		nrecv[r] = sent(r, comm->rank, *most);
+		send[r] = malloc(nsend[r] + 1);
+		recv[r] = malloc(nrecv[r] + 1);
+		memset(send[r], (int)(16 * comm->rank + r), nsend[r]);
+	}
+	bad += expect(load_gather_mine(&own, (const void *const *)send, nsend, recv, nrecv,
+				       &err, ANY) == 0);
+	for (uint32_t r = 0; r < comm->ranks; r++) {
+		uint64_t wrong = 0;
+
+		for (uint64_t i = 0; i < nrecv[r]; i++)
+			wrong += ((uint8_t *)recv[r])[i] != 16 * r + comm->rank;
+		bad += expect(wrong == 0);
+	}
+	nrecv[0] += comm->rank == 1; /* which all hear of */
+	bad += expect(load_gather_mine(&own, (const void *const *)send, nsend, recv, nrecv,
+				       &err, ANY) == (comm->ranks > 1 ? -EPROTO : 0));
+	for (uint32_t r = 0; r < comm->ranks; r++) {
+		free(send[r]);
+		free(recv[r]);
+	}
+	return bad;
+}
+
+static void test_mine(void **state)
+{
+	static uint64_t most[] = { 0, 5, 100000, 12 << 20 };
+	const size_t turn = 21 << 20; /* of all ranks, and of its own, in each */
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(most); i++) {
+		size_t own = 0;
+
+		for (uint32_t r = 0; r < 4; r++)
+			for (uint32_t d = 0; d < 4; d++)
+				own += 2 * sent(r, d, most[i]);
+		watched.most = 0;
+		assert_int_equal(t_comm_run(1, rank_mine, &most[i]), 0);
+		assert_int_equal(t_comm_run(4, rank_mine, &most[i]), 0);
+		if (watched.most > own + 4 * turn)
+			fail_msg("%zu bytes to exchange %zu", watched.most, own);
 	}
 }
 
@@ -334,9 +415,9 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_agree),  cmocka_unit_test(test_texts),
 		cmocka_unit_test(test_gather), cmocka_unit_test(test_same),
-		cmocka_unit_test(test_leaves), cmocka_unit_test(test_nodes),
-		cmocka_unit_test(test_told),   cmocka_unit_test(test_check),
-		cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_mine),   cmocka_unit_test(test_leaves),
+		cmocka_unit_test(test_nodes),  cmocka_unit_test(test_told),
+		cmocka_unit_test(test_check),  cmocka_unit_test(test_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
