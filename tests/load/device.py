@@ -272,8 +272,10 @@ def machines():
         case(f"{env}")
         got = one(source, "--device", "auto", "--json", **env)
         check(got and got["device"] == device and says in got["device_why"], f"{got and got['device_why']}")
-        page = lib.run(lib.PROGRAM, "doctor", env={**lib.environment(), **env}).stdout
+        log = lib.fresh("log") / "0"
+        page = lib.run(lib.PROGRAM, "doctor", env={**lib.environment(), "FAKE_CUDA_LOG": str(log), **env}).stdout
         check(("Fake 0" if device else says) in " ".join(page.split()), page)
+        check(not log.exists(), "to say what there is, a context was made")
     case("no unified addresses")
     got = one(source, "--device", "auto", "--json", FAKE_CUDA_UNIFIED="0")
     check(got and got["device"] is None and "it has no unified addresses" in got["device_why"], f"{got}")

@@ -195,12 +195,13 @@ def mounts():
     with lib.mount(source) as m:
         for path, version, layout in (("", "step-2", None), ("latest", "step-2", None), ("step-1", "step-1", None),
                                       ("step-1/shard/fsdp2/1", "step-1", "fsdp2")):
-            for io in ("auto", "mount", "direct"):
+            for io in ("auto", "mount", "direct", *(["gds"] if DEVICE and not path else [])):  # the fake cuFile refuses files of FUSE
                 case(f"mount, {path or 'root'}, {io}")
                 got = Job(2, m.at / path, "--io", io, "--check", "--json").report()
                 if got:
                     equal((got["version"], got["layout"]), (version, layout or "fsdp2"), "what is loaded")
                     equal(got["io"] == "mount", io == "mount", f"io: {got['io_why']}")
+                    check(io != "gds" or "cuFileHandleRegister" not in got["io_why"], got["io_why"])
         case("mount, a rank's directory alone")
         got = Job(1, m.at / "step-2/shard/fsdp2/1", "--json", comm="alone").report()
         equal(got and (got["layout"], got["needed"]), ("fsdp2", MIB // 4 + 40 * 64 * 65), "its part")
@@ -217,7 +218,8 @@ def hidden():
         for who in ({0, 1, 2}, {1}, {0}, {0, 2}):
             for exchange in ("node", "never"):
                 case(f"ranks {who} do not see the files, {exchange}")
-                got = Job(3, m.at, "--layout", "fsdp3", "--exchange", exchange, "--check", "--json",
+                gds = ["--io", "gds"] if DEVICE and exchange == "never" else []
+                got = Job(3, m.at, "--layout", "fsdp3", "--exchange", exchange, "--check", "--json", *gds,
                           by=lambda r, who=who: blind if r in who else []).report()
                 if got:
                     equal((got["io"], got["checked"]), ("mount", True), f"io: {got['io_why']}")

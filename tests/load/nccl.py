@@ -169,7 +169,11 @@ def order():
         case(layout)
         sent = 0
         logs = [lib.fresh("log") / str(r) for r in range(2)]
-        got = several(2, source, "--layout", layout, env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r])}).report()  # noqa: B023
+        trace = lib.fresh("trace") / "t.json"
+        got = several(2, source, "--layout", layout, "--trace", trace, env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r])}).report()  # noqa: B023
+        spans = sorted((e["ts"], e["ts"] + e["dur"], e["name"]) for e in json.loads(lib.read(trace))["traceEvents"] if e["ph"] == "X" and e["pid"] == 0) if got else []
+        reads, sends = ([s for s in spans if s[2] == name] for name in ("read", "exchange"))
+        check(any(r[0] < s[1] for r, s in zip(reads[1:], sends)), "nothing is read while messages travel")
         for r, log in enumerate(logs if got else ()):
             lines = [line.split() for line in lib.read(log).decode().splitlines()]
             equal([w[1] for w in lines if w[0] == "context"], [str(r)], "contexts")

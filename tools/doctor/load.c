@@ -156,9 +156,11 @@ void doctor_nccl(struct machine *m, struct finding *f)
 	if (load_nccl_probe(f->found, sizeof(f->found)) == 0)
 		return;
 	f->state = NOTE;
-	f->advice =
-		"ranks of dcpfs load --device cuda do not send each other what they read from "
-		"GPU to GPU; that needs NVIDIA's NCCL, 2.14 or later";
+	f->advice = "ranks of dcpfs load --device cuda --exchange all send each other what "
+		    "they read "
+		    "by CUDA IPC inside a node, and between nodes by way of the host; from GPU "
+		    "to GPU "
+		    "there needs NVIDIA's NCCL, 2.14 or later";
 }
 
 void doctor_cufile(struct machine *m, struct finding *f)

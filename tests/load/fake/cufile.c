@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libcufile.so.0 whose reads go into the memory of the fake libcuda.so.1 beside it. FAKE_CUDA_FAIL names its
+ * A libcufile.so.0 whose reads go into the memory of the fake libcuda.so.1 beside it, of files that are not in FUSE. FAKE_CUDA_FAIL names its
  * calls, too; a read may fail with a code, or with "hang" come short; so may "batch", a read of a batch, which with "hang"
  * never ends. FAKE_CUFILE_NVFS: the major version of nvidia-fs.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "tests/load/fake/fake.h"
@@ -43,9 +45,10 @@ struct load_cufile_error cuFileHandleRegister(void **handle, struct load_cufile_
 {
 	struct load_cufile_error e = done("cuFileHandleRegister");
 	int *fd = malloc(sizeof(*fd));
+	struct statfs fs;
 
 	if (descr->type != LOAD_CUFILE_FD || !(fcntl(descr->handle.fd, F_GETFL) & O_DIRECT) ||
-	    !fd)
+	    fstatfs(descr->handle.fd, &fs) < 0 || fs.f_type == FUSE_SUPER_MAGIC || !fd)
 		e.code = NOT_SUPPORTED;
 	if (e.code) {
 		free(fd);
