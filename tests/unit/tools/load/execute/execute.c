@@ -348,12 +348,62 @@ static void test_check(void **state)
 	dcpload_close(ck);
 }
 
+/* Of two ranks, the bits of those that say how much staging they may take. */
+struct asking {
+	uint32_t who;
+	uint64_t staging; /* what each took */
+};
+
+static int rank_asking(const struct dcpload_comm *comm, void *arg)
+{
+	struct asking *a = arg;
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .exchange = DCPLOAD_EXCHANGE_NODE,
+					       .staging =
+						       (a->who >> comm->rank & 1) * (8 << 20),
+					       .cache = "" };
+	struct dcpload_report report = { .size = sizeof(report) };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload_error err;
+	struct dcpload *ck = NULL;
+	int rc = dcpload_open(comm, "tests/golden/hf-llama/ckpt", &config, &ck, &err);
+
+	if (rc == 0)
+		rc = plan_all(ck, "fsdp2", comm->rank, NULL, &plan, &err);
+	if (rc == 0)
+		rc = dcpload_execute(plan, &err);
+	if (rc == 0)
+		dcpload_plan_report(plan, &report);
+	if (comm->rank == 0)
+		a->staging = report.staging;
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return expect(rc == 0);
+}
+
+/* A window has more slots than it needs where every rank asks for staging. */
+static void test_room(void **state)
+{
+	uint64_t least = 0;
+
+	(void)state;
+	for (uint32_t who = 0; who < 4; who++) {
+		struct asking a = { .who = who };
+
+		assert_int_equal(t_comm_run(2, rank_asking, &a), 0);
+		least = who ? least : a.staging;
+		assert_true(a.staging > 0 && a.staging <= 8 << 20);
+		assert_int_equal(a.staging > least, who == 3);
+	}
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_goldens),
 		cmocka_unit_test(test_large),
 		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,8 @@ enum { RANKS = 3, VICTIM = 1 };
 /* ---- a rank that is lost ---- */
 
 struct lost {
-	const struct t_load *f;
+	const char *root;
+	uint32_t timeout_ms;
 	uint64_t after; /* calls of the transport before the one where the victim is lost */
 	bool silent;    /* it sleeps while the others give up, and is gone only then */
 	struct losing {
@@ -68,7 +69,7 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 					       .io = DCPLOAD_IO_DIRECT,
 					       .exchange = DCPLOAD_EXCHANGE_ALL,
 					       .staging = 1,
-					       .timeout_ms = 20000,
+					       .timeout_ms = job->timeout_ms,
 					       .version = "1",
 					       .cache = "" };
 	struct dcpload_error err = { 0 };
@@ -80,7 +81,7 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 	own.allgather = allgather;
 	own.alltoallv = alltoallv;
 	*l = (struct losing){ .comm = comm, .job = job };
-	l->code = dcpload_open(&own, job->f->d.root, &config, &ck, &err);
+	l->code = dcpload_open(&own, job->root, &config, &ck, &err);
 	if (l->code == 0)
 		l->code = dcpload_plan_create(ck, 0, &plan, &err);
 	if (l->code == 0)
@@ -111,7 +112,8 @@ static bool lose_after(struct lost *job, uint64_t after)
 
 static void test_gone(void **state)
 {
-	struct lost job = { .f = *state };
+	const struct t_load *f = *state;
+	struct lost job = { .root = f->d.root, .timeout_ms = 20000 };
 	uint64_t after = 0;
 
 	while (lose_after(&job, after))
@@ -121,6 +123,43 @@ static void test_gone(void **state)
 	job.silent = true;
 	for (after = 1; lose_after(&job, after);)
 		after += after < 20 ? 9 : 7;
+}
+
+/* A tensor of @mib MiB. */
+static void put_large(const struct t_dir *d, const char *name, size_t mib)
+{
+	char header[128];
+	uint64_t bytes = (uint64_t)mib << 20,
+		 n = (uint64_t)snprintf(header, sizeof(header),
+					"{\"a\":{\"dtype\":\"U8\",\"shape\":[%zu,1024],"
+					"\"data_offsets\":[0,%zu]}}",
+					mib << 10, mib << 20);
+	uint8_t *file = malloc(8 + n + bytes);
+
+	assert_non_null(file);
+	memcpy(file, &n, 8);
+	memcpy(file + 8, header, n);
+	for (size_t i = 8 + n; i < 8 + n + bytes; i++)
+		file[i] = t_load_byte(i, 3);
+	t_dir_put(d, name, file, 8 + n + bytes);
+	free(file);
+}
+
+/* The threads that read for later rounds end with the round that fails: they do not wait out the timeout. */
+static void test_gone_while_reading(void **state)
+{
+	struct t_dir d;
+	struct lost job = { .root = d.root, .timeout_ms = INT32_MAX };
+	uint64_t calls;
+
+	(void)state;
+	t_dir_make(&d, "test_load");
+	put_large(&d, "step-1/model.safetensors", 6);
+	assert_false(lose_after(&job, UINT64_MAX));
+	calls = job.rank[VICTIM].calls;
+	/* The last are to agree, twice; before them are nine rounds, or more. */
+	assert_true(lose_after(&job, calls - 8));
+	t_dir_remove(&d);
 }
 
 /* ---- once ---- */
@@ -185,19 +224,11 @@ static void test_once(void **state)
 		{ DCPLOAD_EXCHANGE_NODE, 2, 4 },  { DCPLOAD_EXCHANGE_NODE, 4, 4 },
 		{ DCPLOAD_EXCHANGE_NEVER, 1, 4 },
 	};
-	static const char header[] =
-		"{\"a\":{\"dtype\":\"U8\",\"shape\":[2048,1024],\"data_offsets\":[0,2097152]}}";
-	static uint8_t file[8 + sizeof(header) - 1 + (2 << 20)];
-	uint64_t n = sizeof(header) - 1;
 	struct once o;
 
 	(void)state;
 	t_dir_make(&o.d, "test_load");
-	memcpy(file, &n, 8);
-	memcpy(file + 8, header, n);
-	for (size_t i = 8 + n; i < sizeof(file); i++)
-		file[i] = t_load_byte(i, 3);
-	t_dir_put(&o.d, "model.safetensors", file, sizeof(file));
+	put_large(&o.d, "model.safetensors", 2);
 	for (size_t i = 0; i < DCP_LEN(cases); i++) {
 		uint64_t all = 0, want = (uint64_t)cases[i].times << 20;
 
@@ -318,6 +349,7 @@ T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_gone, t_load_setup, t_load_teardown),
+		cmocka_unit_test(test_gone_while_reading),
 		cmocka_unit_test(test_once),
 		cmocka_unit_test(test_narrow),
 	};

@@ -5,6 +5,8 @@
  */
 #include "tests/unit/t.h"
 
+#include <unistd.h>
+
 #include "tests/unit/t/load.h"
 #include "tests/unit/t/random.h"
 #include "tools/load/load.h"
@@ -214,6 +216,46 @@ static void test_read(void **state)
 	assert_int_equal(t.nbytes, 4096);
 }
 
+/* Where it is one run of bytes in a file: that file and place. */
+static void test_run(void **state)
+{
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .version = "20",
+					       .cache = "" };
+	static char want[1 << 20], got[1 << 20];
+	struct t_load *f = *state;
+	struct dcpload_tensor t;
+	struct dcpload *ck;
+	uint64_t next = 0, at;
+	int fd, rc, found[2] = { 0 };
+
+	ok(f, dcpload_open(NULL, "tests/golden/dcp-fsdp2/ckpt", &config, &ck, &f->err));
+	while (dcpload_next_tensor(ck, &next, &t, &f->err) > 0) {
+		char key[256];
+
+		snprintf(key, sizeof(key), "%s", t.key); /* the next answer takes its place */
+		assert_true(t.nbytes <= sizeof(want));
+		ok(f, dcpload_read(ck, key, NULL, NULL, NULL, want, t.nbytes, &f->err));
+		rc = dcpload_run(ck, key, &fd, &at, &f->err);
+		found[rc == 0]++;
+		if (rc < 0) {
+			assert_int_equal(rc, -ENOTSUP);
+			continue;
+		}
+		assert_int_equal(pread(fd, got, t.nbytes, (off_t)at), t.nbytes);
+		assert_memory_equal(got, want, t.nbytes);
+		close(fd);
+	}
+	assert_true(found[0] > 5 && found[1] > 5);
+	dcpload_close(ck);
+	t_case("a file that has changed since it was opened");
+	ok(f, dcpload_run(f->ck, "model.b", &fd, &at, &f->err));
+	close(fd);
+	t_load_put(&f->d, "step-1/model.safetensors", T_LOAD_HEADER, 2);
+	t_dir_touch(&f->d, "step-1/model.safetensors", 1700000000000000000);
+	fails(f, dcpload_run(f->ck, "model.b", &fd, &at, &f->err), -ESTALE, "model.b");
+}
+
 /* ---- large elements ---- */
 
 /* Of 5,000 bytes, which no chunk's end spares, and of more than any buffer. */
@@ -281,6 +323,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random),
 		cmocka_unit_test_setup_teardown(test_read, t_load_setup, t_load_teardown),
+		cmocka_unit_test_setup_teardown(test_run, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_large_elements, t_load_setup,
 						t_load_teardown),
 	};

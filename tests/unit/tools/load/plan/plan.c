@@ -378,6 +378,45 @@ static void test_rebase(void **state)
 	dcpload_close(third);
 }
 
+/* Which version is opened, and what is said where none can be. */
+static void test_versions(void **state)
+{
+	struct t_load *f = *state;
+	struct dcpload_config config = { .size = sizeof(config), .cache = "" };
+	struct dcpload *ck;
+	const char *odd = NULL;
+
+	t_case("none is complete");
+	t_dir_text(&f->d, "odd/step-1/__0_0.distcp", "x");
+	odd = t_dir_path(&f->d, "odd");
+	fails(f, dcpload_open(NULL, odd, &config, &ck, &f->err), -ENOENT,
+	      "no complete version");
+	config.version = "1";
+	fails(f, dcpload_open(NULL, odd, &config, &ck, &f->err), -EINVAL,
+	      "step-1 is incomplete: ");
+	config.version = "2";
+	fails(f, dcpload_open(NULL, odd, &config, &ck, &f->err), -ENOENT,
+	      "has no version \"2\"");
+	config.version = NULL;
+	t_case("of two that cannot be opened the later is heard");
+	t_dir_text(&f->d, "odd/step-2/model.safetensors", "none");
+	t_dir_text(&f->d, "odd/step-3/model.safetensors", "none");
+	fails(f, dcpload_open(NULL, odd, &config, &ck, &f->err), -EBADMSG, "step-3");
+	t_case("an earlier one that can");
+	t_load_put(&f->d, "odd/step-0/model.safetensors", T_LOAD_HEADER, 1);
+	ok(f, dcpload_open(NULL, odd, &config, &ck, &f->err));
+	assert_string_equal(dcpload_version(ck), "step-0");
+	dcpload_close(ck);
+	t_case("unknown ways");
+	config.io = DCPLOAD_IO_GDS + 1;
+	fails(f, dcpload_open(NULL, odd, &config, &ck, &f->err), -EINVAL,
+	      "unknown io or exchange");
+	config.io = DCPLOAD_IO_GDS;
+	config.exchange = DCPLOAD_EXCHANGE_ALL + 1;
+	fails(f, dcpload_open(NULL, odd, &config, &ck, &f->err), -EINVAL,
+	      "unknown io or exchange");
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -385,6 +424,7 @@ T_TESTS()
 		cmocka_unit_test_setup_teardown(test_refused, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_hooks, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_rebase, t_load_setup, t_load_teardown),
+		cmocka_unit_test_setup_teardown(test_versions, t_load_setup, t_load_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
