@@ -238,6 +238,9 @@ static uint64_t extent(const struct load_round_part *v)
 /* Are these parts in this rank's stripes? Another release or a broken transport may send anything. */
 static bool is_sound(const struct load_rounds *r, const struct load_round_part *v, size_t n)
 {
+	const uint64_t most = r->stripe + r->slack;
+	uint64_t bytes = 0;
+
 	for (size_t i = 0; i < n; i++) {
 		uint64_t lo;
 
@@ -246,8 +249,11 @@ static bool is_sound(const struct load_rounds *r, const struct load_round_part *
 		    (i && v[i - 1].stripe > v[i].stripe))
 			return false;
 		lo = (v[i].stripe - r->base[v[i].file]) * r->stripe;
-		if (v[i].lo < lo || v[i].run == 0 || v[i].count == 0 ||
-		    v[i].lo - lo + extent(&v[i]) > r->stripe + r->slack)
+		if (v[i].lo < lo || v[i].lo - lo > most || v[i].run == 0 || v[i].count == 0 ||
+		    extent(&v[i]) > most - (v[i].lo - lo))
+			return false;
+		bytes += (uint64_t)v[i].run * v[i].count; /* runs may lie on each other */
+		if (bytes >> 48)
 			return false;
 	}
 	return true;

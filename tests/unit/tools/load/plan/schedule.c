@@ -250,11 +250,131 @@ static void test_as_predicted(void **state)
 	t_dir_remove(&w.d);
 }
 
+/* ---- a rank that asks for what is in no file ---- */
+
+/* The parts that rank 0 hears rank 1 ask for, otherwise than it did. */
+static void beyond_files(struct load_round_part *v)
+{
+	v->file = UINT32_MAX;
+}
+
+static void of_another_rank(struct load_round_part *v)
+{
+	v->stripe++;
+}
+
+static void beyond_its_file(struct load_round_part *v)
+{
+	v->stripe += 2;
+}
+
+static void empty(struct load_round_part *v)
+{
+	v->run = 0;
+}
+
+static void none(struct load_round_part *v)
+{
+	v->count = 0;
+}
+
+static void too_long(struct load_round_part *v)
+{
+	v->run += 1 << 20;
+}
+
+static void far_away(struct load_round_part *v)
+{
+	v->lo = UINT64_MAX - v->run / 2;
+}
+
+static void too_often(struct load_round_part *v)
+{
+	v->run = 1 << 17;
+	v->step = 0;
+	v->count = UINT32_MAX;
+}
+
+struct telling {
+	const struct dcpload_comm *comm;
+	const char *source;
+	void (*spoil)(struct load_round_part *v);
+	int calls;
+};
+
+static int tell(void *ctx, const void *const *send, const uint64_t *nsend, void *const *recv,
+		const uint64_t *nrecv, int timeout_ms)
+{
+	struct telling *t = ctx;
+	int rc = t->comm->alltoallv(t->comm->ctx, send, nsend, recv, nrecv, timeout_ms);
+
+	if (rc == 0 && t->comm->rank == 0 && ++t->calls == 2) { /* first come their numbers */
+		if (nrecv[1] != 2 * sizeof(struct load_round_part))
+			return -EBADMSG;
+		t->spoil(recv[1]);
+	}
+	return rc;
+}
+
+static int tell_same(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
+{
+	const struct telling *t = ctx;
+
+	return t->comm->allgather(t->comm->ctx, mine, n, all, timeout_ms);
+}
+
+static int rank_told(const struct dcpload_comm *comm, void *arg)
+{
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .exchange = DCPLOAD_EXCHANGE_ALL,
+					       .staging = STAGING,
+					       .version = "1",
+					       .cache = "" };
+	struct telling t = *(const struct telling *)arg;
+	struct dcpload_comm own = *comm;
+	struct dcpload_error err = { 0 };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload *ck = NULL;
+	int rc;
+
+	t.comm = comm;
+	own.ctx = &t;
+	own.alltoallv = tell;
+	own.allgather = tell_same;
+	rc = dcpload_open(&own, t.source, &config, &ck, &err);
+	if (rc == 0)
+		rc = dcpload_plan_create(ck, 0, &plan, &err);
+	if (rc == 0)
+		rc = dcpload_want_layout(plan, "fsdp2", comm->rank, NULL, &err);
+	if (rc == 0)
+		rc = dcpload_plan_finish(plan, &err);
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return expect(rc == -EPROTO) +
+	       expect(strstr(err.text, "rank 1 asks for what is in no file"));
+}
+
+static void test_told(void **state)
+{
+	static void (*const spoil[])(struct load_round_part *) = {
+		beyond_files, of_another_rank, beyond_its_file, empty,
+		none,         too_long,        far_away,        too_often,
+	};
+	const struct t_load *f = *state;
+
+	for (size_t i = 0; i < DCP_LEN(spoil); i++) {
+		struct telling t = { .source = f->d.root, .spoil = spoil[i] };
+
+		assert_int_equal(t_comm_run(2, rank_told, &t), 0);
+	}
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_stripe),
 		cmocka_unit_test(test_as_predicted),
+		cmocka_unit_test_setup_teardown(test_told, t_load_setup, t_load_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
