@@ -51,6 +51,8 @@ enum cmd_exit cmd_exit_of(int rc)
 	switch (-rc) {
 	case 0:
 		return CMD_OK;
+	case ENOKEY: /* --hf-from, --hf-rules */
+		return CMD_NO;
 	case EEXIST: /* --index names a file that is something else */
 		return CMD_USAGE;
 	case EINVAL:

@@ -248,12 +248,15 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 		return;
 	if (dcp_version_inferred(c->p.v, &from))
 		dcp_buf_printf(b, "no file is its config.json: inferred from %s\n", from);
-	if (!known) {
-		dcp_buf_str(b,
-			    "not checked against a model: no config.json of a family that is "
-			    "known\n");
-		return;
+	if (!known && x->family) {
+		dcp_buf_str(b, "shapes of ");
+		out_text(b, x->family);
+		dcp_buf_str(b, " are not known: not checked\n");
+	} else if (!known) {
+		dcp_buf_str(b, "no config.json of a model: not checked\n");
 	}
+	if (!known)
+		return;
 	dcp_buf_printf(
 		b,
 		"config.json: %llu tensors, %llu missing, %llu of another shape, %llu that "
@@ -300,6 +303,8 @@ static enum cmd_exit report(struct check *c)
 		dcp_jsonw_end(w);
 	print_unused(c, rules);
 	if (c->form == OUT_TEXT) {
+		out_text(&c->o->buf, dcp_version_name(c->p.v));
+		dcp_buf_str(&c->o->buf, " by ");
 		out_text(&c->o->buf, rules);
 		dcp_buf_printf(
 			&c->o->buf,
@@ -323,7 +328,7 @@ static enum cmd_exit check(struct out *o, const struct rules_opts *ro, const cha
 	struct check c = { .o = o, .form = ro->form };
 	enum cmd_exit code;
 
-	pick.hf.on = true;
+	pick.hf.on = pick.hf.even_none = true;
 	pick.hf.rules = strcmp(rules, "auto") == 0 ? NULL : rules;
 	pick.cache_limit = DCP_UNPACK_CACHE;
 	code = pick_path(source);

@@ -183,7 +183,8 @@ static int map(struct pick *p, const struct dcp_found *f, struct dcp_err *err)
 					  .config = p->config,
 					  .cast = hf_dtype(&p->hf),
 					  .source = p->source,
-					  .where = f->where };
+					  .where = f->where,
+					  .even_none = p->hf.even_none };
 	int rc;
 
 	p->base = p->v;
@@ -253,6 +254,8 @@ static enum cmd_exit pick_latest(struct pick *p)
 			why = err;
 			code = rc;
 		}
+		if (rc == -ENOKEY) /* what was asked for is wrong, not this version */
+			break;
 	}
 	if (first)
 		return cmd_fail(cmd_exit_of(code), "%s", why.msg);

@@ -210,6 +210,11 @@ static int put_model(const struct dcpfs_version *ver, struct dcp_buf *b, struct 
 	struct dcp_expected x = { .say = put_difference, .ctx = &shown };
 	int rc = dcp_version_expect(dcpfs_opened(ver), &x, err);
 
+	if (rc == 0 && x.family)
+		dcp_buf_printf(b,
+			       "Shapes of `%s` are not known: not checked against "
+			       "config.json.\n\n",
+			       x.family);
 	if (rc <= 0)
 		return rc;
 	dcp_buf_printf(b,
@@ -229,6 +234,9 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 {
 	const struct dcpfs_hf *hf = ver->hf;
 	const char *cast = dcp_index_meta(dcpfs_index(ver), "cast");
+	const char *rules = fact(ver, "rules");
+	struct dcp_rules_preset preset;
+	bool ships = dcp_rules_preset_named(rules, &preset);
 	size_t tied;
 	unsigned long long n = hf->first[hf->nfiles];
 
@@ -257,13 +265,14 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		b,
 		"## Weights\n\n"
 		"| | |\n| --- | --- |\n"
-		"| rules | `%s` (`dcpfs rules show`) |\n"
+		"| rules | `%s`%s%s%s |\n"
 		"| keys mapped | %s |\n"
 		"| left out by the rules: optimizer state and the like | %s |\n"
 		"| left out because no rule fits | %s |\n"
 		"| wanted by two keys, or failed | %llu |\n"
 		"| left out because tied to another | %zu |\n\n",
-		fact(ver, "rules"), fact(ver, "mapped"), fact(ver, "dropped"),
+		rules, ships ? ": `dcpfs rules show " : "", ships ? rules : "",
+		ships ? "`" : "", fact(ver, "mapped"), fact(ver, "dropped"),
 		fact(ver, "unmatched"),
 		(unsigned long long)(dcp_index_meta_number(dcpfs_index(ver), "collisions") +
 				     dcp_index_meta_number(dcpfs_index(ver), "failed")),

@@ -342,7 +342,8 @@ int dcpfs_hf_open(struct dcpfs *fs, struct dcpfs_version *ver, bool (*stop)(void
 					  .assets = fs->opts.hf_assets,
 					  .cast = fs->opts.hf_dtype,
 					  .source = fs->opts.source,
-					  .where = ver->found.where };
+					  .where = ver->found.where,
+					  .even_none = true };
 	struct dcp_store_opts opts = fs->opts.store;
 	struct dcpfs_hf *hf = calloc(1, sizeof(*hf));
 	struct dcp_version *v = NULL;

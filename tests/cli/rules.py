@@ -95,9 +95,25 @@ def checked():
     got = json.loads(run("rules", "check", "--json", mine, where).stdout)
     equal((got["mapped"], got["failed"], got["unused"]), (1, 1, [3]), "rules check --json")
     check(all(k["what"] in ("left out", "broken") and k["error"] for k in got["keys"]), "keys and why")
-    equal(run("rules", "check", "identity", where).returncode, OK, "every key comes out as it is")
+    got = run("rules", "check", "identity", where)
+    equal(got.returncode, OK, "every key comes out as it is")
+    check(b"step-10 by identity: 77 keys come out" in got.stdout and b"no config.json of a model: not checked" in got.stdout, got.stdout.decode())
     equal(data("rules", "check", "--json", "auto", where)["rules"], "hf", "auto")
     fails(USAGE, "mine.rules:1:2: ", "rules", "check", rules("mine.rules", "a"), where)
+
+
+def empty():
+    """Rules that fit no key, and parts that none begins with, are no empty model."""
+    where, _ = matrices("dcp-fsdp2")
+    mine = rules("typo.rules", "modl.layers.{i}.input_layernorm.weight -> n.{i}\n")
+    for verb in (["ls"], ["plan", "--layout", "dim0x2"], ["tree"]):
+        fails(NO, "no key comes out (rules: torchtune): 56 dropped, 21 left out: model.layers.0.self_attn.q_proj.weight: no rule fits it, nearest is "
+              "layers.{i}.attn.q_proj.weight in line", *verb, "--hf-rules", "torchtune", where)
+    fails(NO, "need the preset hf (auto)", "export", "--as", "safetensors", "--partial", "--hf-rules", "torchtune", where, SCRATCH / "none")
+    fails(NO, "typo.rules): 0 dropped, 77 left out: model.layers.0.input_layernorm.weight: no rule fits it, nearest is modl.", "ls", "--hf-rules", mine, where)
+    fails(NO, "0 left out", "ls", "--hf-rules", rules("drop.rules", "drop *\n"), where)
+    equal(run("rules", "check", "torchtune", where).returncode, NO, "check reports them")
+    fails(NO, 'no key begins with "ema."; they begin with "model.", "optimizer.", ', "ls", "--hf-from", "ema", where)
 
 
 def modelled():
@@ -119,7 +135,7 @@ def modelled():
     check("foreign: model.layers.0.self_attn.q_prj.weight: " in text, f"foreign: {text}")
     other.write_text('{"model_type": "nobody"}')
     got = run("rules", "check", "identity", where, "--config", other)
-    check(got.returncode == OK and b"not checked against a model" in got.stdout, got.stdout.decode())
+    check(got.returncode == OK and b"shapes of nobody are not known: not checked" in got.stdout, got.stdout.decode())
     fails(ENV, "--config", "rules", "check", "identity", where, "--config", SCRATCH / "none.json")
 
 
@@ -182,6 +198,7 @@ def planned():
 
 presets()
 checked()
+empty()
 modelled()
 quantized()
 planned()

@@ -108,6 +108,7 @@ def preset():
         check(any("optim" in k for k in all_keys), "the version has optimizer state")
         page = read(at / "README.md").decode()
         check(f"| {len(all_keys) - len(keys)} |" in page, f"how many were left out: {page}")
+        check("| rules | `hf`: `dcpfs rules show hf` |" in page, f"how to see the rules: {page}")
         check("missing: `config.json`" in page and "missing: a tokenizer" in page, f"what is missing: {page}")
 
 
@@ -280,6 +281,7 @@ def failing_keys():
         equal({k: v[2] for k, v in got.items()}, {"new.c": tensors["c"][3]}, "what can be mapped")
         page = read(at / "README.md").decode()
         check("`same`" in page and "`d`" in page, f"README.md names them: {page}")
+        check(f"| rules | `{rules}` |" in page, f"rules of a file are no preset: {page}")
         line = "o key fits the rules in lines 3 5"
         check(line in page and line in lib.run(lib.PROGRAM, "rules", "check", rules, source).stdout, f"rules that are not used: {page}")
         told = {e["key"]: e["error"] for e in m.control("errors.json") if e["version"] == "step-1/hf"}

@@ -5,6 +5,7 @@
 usage: package.py [TestCase.test...]
 """
 import ast
+import errno
 import gc
 import graphlib
 import hashlib
@@ -153,6 +154,9 @@ class Rules(unittest.TestCase):
             dcpfs.open(step20().source, rules="megatrn", cache="")
         with self.assertRaises(FileNotFoundError):
             dcpfs.open(step20().source, rules="./no.rules", cache="")
+        with self.assertRaisesRegex(dcpfs.DcpfsError, r"no key comes out \(rules: torchtune\).* need the preset hf") as e:
+            dcpfs.open(step20().source, "step-20", rules="torchtune", cache="")
+        self.assertEqual(e.exception.code, errno.ENOKEY)
 
 
 class Keys(unittest.TestCase):

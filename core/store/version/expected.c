@@ -215,6 +215,7 @@ int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp
 	struct comparing c = { .x = x };
 	int rc = 0;
 
+	x->family = config && config->model_type[0] ? config->model_type : NULL;
 	if (!config)
 		return 0;
 	x->dtype = config->dtype;

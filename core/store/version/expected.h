@@ -13,13 +13,14 @@ struct dcp_expected {
 	uint64_t missing, misshaped, foreign; /* foreign: the model has no such tensor */
 	uint64_t retyped;     /* floating-point, but of another type than config.json says */
 	enum dcp_dtype dtype; /* the type config.json says; OTHER: it says none */
+	const char *family;   /* model_type of config.json, of @v; NULL: there is none */
 	/* Called for each but the retyped: @what is "missing", "shape" or "foreign". May be NULL. */
 	void (*say)(void *ctx, const char *what, const char *key, const char *text);
 	void *ctx;
 };
 
 /*
- * 1: compared. 0: there is no config.json, its model is not known here, or it is quantized. A
- * tensor that is there but cannot be read does not count as missing.
+ * 1: compared. 0: there is no config.json, or its family is not known here. A tensor that is there
+ * but cannot be read does not count as missing.
  */
 int dcp_version_expect(struct dcp_version *v, struct dcp_expected *x, struct dcp_err *err);

@@ -45,6 +45,33 @@ static bool is_kept(const struct mapping *m)
 
 /* ---- the source of the rules ---- */
 
+/* How keys begin, where none does with the part that was asked for. */
+static int no_part(const struct mapping *m, struct dcp_err *err)
+{
+	dcp_auto_buf struct dcp_buf list = DCP_BUF_INIT;
+	struct dcp_index_scan *scan;
+	struct dcp_row row;
+	char part[5][68];
+	size_t n = 0, i;
+
+	if (dcp_index_scan(m->base->index, DCP_ROW_TENSOR, 0, false, &scan) < 0)
+		return dcp_err_say(err, -EIO);
+	while (n < DCP_LEN(part) && dcp_index_scan_next(scan, &row) > 0) {
+		snprintf(part[n], sizeof(part[n]), "\"%.*s.\"",
+			 (int)DCP_MIN(strcspn(row.key, "."), 64), row.key);
+		for (i = 0; strcmp(part[i], part[n]) != 0; i++)
+			;
+		if (i < n)
+			continue;
+		dcp_buf_printf(&list, "%s%s", n ? ", " : "", part[n]);
+		n++;
+	}
+	dcp_index_scan_end(scan);
+	return dcp_fail(err, -ENOKEY, DCP_ERR_NO_OFFSET,
+			"no key begins with \"%.100s.\"; they begin with %s%s", m->part,
+			list.p ? list.p : "nothing", n == DCP_LEN(part) ? ", ..." : "");
+}
+
 static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const char *key),
 		     void *fn_ctx, struct dcp_err *err)
 {
@@ -72,8 +99,7 @@ static int list_keys(void *ctx, int (*fn)(void *fn_ctx, uint64_t number, const c
 	}
 	dcp_index_scan_end(scan);
 	if (rc == 0 && !any)
-		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET,
-				"no key begins with \"%.100s.\"", m->part);
+		return no_part(m, err);
 	return dcp_err_say(err, rc);
 }
 
@@ -319,6 +345,52 @@ static int find_rules(struct mapping *m, struct dcp_rules **out, struct dcp_err 
 	return code < 0 ? code : dcp_rules_preset(preset.name, out, err);
 }
 
+/* Rules that fit no key are a mistake, and an empty model would not say so: name a key, the rule that is
+ * nearest to it, and the preset that its keys need. */
+static int check_any(struct mapping *m, struct dcp_index *ix, struct dcp_err *err)
+{
+	uint64_t left = dcp_index_meta_number(ix, "unmatched"),
+		 dropped = dcp_index_meta_number(ix, "dropped");
+	struct dcp_rules_source from = source_of(m);
+	struct dcp_rules_preset preset;
+	char why[600] = "", other[100] = "";
+	struct dcp_index_scan *scan;
+	struct dcp_arena arena;
+	struct dcp_object o;
+	struct dcp_row row;
+	bool near = false;
+	int code;
+
+	if (dcp_index_meta_number(ix, "mapped") + dcp_index_meta_number(ix, "collisions") +
+		    dcp_index_meta_number(ix, "failed") ||
+	    left + dropped == 0)
+		return 0;
+	code = dcp_rules_detect(&from, &preset, err);
+	if (code == 0)
+		code = dcp_index_scan(ix, DCP_ROW_OBJECT, 0, false, &scan);
+	if (code < 0)
+		return dcp_err_say(err, code);
+	dcp_arena_init(&arena, ROW_MEMORY);
+	while (!near && dcp_index_scan_next(scan, &row) > 0) {
+		if (dcp_index_object(ix, row.id, &arena, &o, NULL) == 0 && o.error) {
+			near = strstr(o.error, "nearest") != NULL;
+			if (near || !*why)
+				snprintf(why, sizeof(why), ": %.250s: %.300s", row.key,
+					 o.error);
+		}
+		dcp_arena_reset(&arena);
+	}
+	dcp_index_scan_end(scan);
+	dcp_arena_finish(&arena);
+	if (strcmp(preset.name, dcp_rules_name(m->rules)) != 0)
+		snprintf(other, sizeof(other), "; its keys need the preset %s (auto)",
+			 preset.name);
+	return dcp_fail(err, -ENOKEY, DCP_ERR_NO_OFFSET,
+			"no key comes out (rules: %.200s): %llu dropped, %llu left out%s%s",
+			dcp_rules_name(m->rules), (unsigned long long)dropped,
+			(unsigned long long)left, why, other);
+}
+
 static int map_with(struct mapping *m, const struct dcp_store_opts *opts, struct dcp_version *v,
 		    struct dcp_err *err)
 {
@@ -401,6 +473,8 @@ int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 	}
 	if (code == 0)
 		code = map_with(&m, opts, v, err);
+	if (code == 0 && !how->even_none)
+		code = check_any(&m, v->index, err);
 	dcp_rules_free(found);
 	dcp_buf_finish(&m.unused);
 	if (code < 0) {

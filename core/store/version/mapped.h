@@ -9,6 +9,7 @@
  * keys of the source were "mapped", "dropped", "unmatched", "collisions" and "failed".
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,9 +27,10 @@ struct dcp_map_opts {
 	const struct dcp_rules_config *config; /* instead of what assets say, or NULL */
 	enum dcp_dtype cast;                   /* as dcp_rules_source */
 	const char *source, *where;            /* of the version, as it was found */
+	bool even_none;                        /* also where no key comes out */
 };
 
-/* Returns as dcp_version_open(). @base must outlive the result; @how and @opts only the call. */
+/* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make nothing of any. @base must outlive the result; @how and @opts only the call. */
 int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		    const struct dcp_store_opts *opts, struct dcp_version **out,
 		    struct dcp_err *err);
