@@ -80,6 +80,14 @@ static const struct {
 			    "block_sparse_moe.experts.{e}.w1.weight intermediate hidden\n" L
 			    "block_sparse_moe.experts.{e}.w2.weight hidden intermediate\n" L
 			    "block_sparse_moe.experts.{e}.w3.weight intermediate hidden\n" },
+	{ " gpt_oss ",
+	  ENDS NORMS ATTN QKV_BIAS(
+		  "b:") "b:" L "self_attn.o_proj.bias hidden\n" L "self_attn.sinks heads\n" L
+			"mlp.router.weight experts hidden\n" L "mlp.router.bias experts\n" L
+			"mlp.experts.gate_up_proj experts hidden 2*intermediate\n" L
+			"mlp.experts.gate_up_proj_bias experts 2*intermediate\n" L
+			"mlp.experts.down_proj experts intermediate hidden\n" L
+			"mlp.experts.down_proj_bias experts hidden\n" },
 	{ " deepseek_v2 ", ENDS NORMS MLA DENSE EXPERTS SHARED },
 	{ " deepseek_v3 kimi_k2 ", ENDS NORMS MLA DENSE EXPERTS SHARED PREDICTION
 	  "m:" L "mlp.gate.e_score_correction_bias experts\n" },

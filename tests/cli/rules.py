@@ -4,6 +4,7 @@
 ones, and of plain bytes, compared element by element with what the tensor is by its own name."""
 import json
 import math
+import random
 
 from cli import ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
@@ -140,7 +141,7 @@ def modelled():
 
 
 def model_of(name, tensors, config):
-    """A model directory with zeros: {key: (dtype, shape)}."""
+    """A model directory: {key: (dtype, shape)}."""
     at = SCRATCH / name
     at.mkdir()
     size = {"F16": 2, "BF16": 2, "F32": 4, "I32": 4, "I64": 8, "U8": 1, "F8_E4M3": 1}
@@ -150,7 +151,7 @@ def model_of(name, tensors, config):
         header[key] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + n]}
         end += n
     text = json.dumps(header).encode()
-    (at / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(end))
+    (at / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + random.Random(name).randbytes(end))
     (at / "config.json").write_text(json.dumps(config))
     return at
 
@@ -189,6 +190,30 @@ def quantized():
         equal((told["missing"], told["foreign"]), (1, 1), f"{form}, one is missing")
 
 
+def mxfp4():
+    """GPT-OSS as it was published: its experts in blocks of four bits and their scales, by their own names."""
+    blocks = [line for line in (GOLDEN / "hf-shapes.txt").read_text().split("{") if '"model_type": "gpt_oss"' in line]
+    first, *lines = ("{" + blocks[0]).splitlines()
+    config = {**json.loads(first), "dtype": "bfloat16", "quantization_config": {"quant_method": "mxfp4"}}
+    tensors = {k: ("BF16", list(map(int, shape))) for k, *shape in map(str.split, lines)}
+    experts = [k for k in tensors if k.endswith("up_proj") or k.endswith("experts.down_proj")]
+    for k in experts:
+        n, inputs, outputs = tensors.pop(k)[1]
+        tensors |= {k + "_blocks": ("U8", [n, outputs, inputs // 8, 4]), k + "_scales": ("U8", [n, outputs, inputs // 8])}
+    at = model_of("gpt-oss", tensors, config)
+    got = run("rules", "check", "auto", at)
+    equal(got.returncode, OK, got.stdout.decode())
+    check("config.json: 37 tensors, 0 missing, 0 of another shape, 0 that the model has not" in got.stdout.decode() and len(experts) == 4, got.stdout.decode())
+    rows = {r["key"]: (r["dtype"], r["shape"]) for r in data("ls", "--json", "--hf", "--hf-dtype", "f32", at)["tensors"]}
+    equal(rows, {k: (t, shape) for k, (t, shape) in tensors.items()}, "as stored, --hf-dtype or not")
+    for key in (experts[-1] + "_blocks", experts[-1] + "_scales"):
+        raw = [run("cat", "--as", "raw", *options, at, key).stdout for options in ((), ("--hf", "--hf-dtype", "f32"))]
+        check(raw[0] == raw[1] and len(raw[0]) == math.prod(tensors[key][1]), f"{key}: {len(raw[0])} bytes")
+    kept = {k: v for k, v in tensors.items() if k != experts[0] + "_blocks" and k != experts[0] + "_scales"}
+    told = json.loads(run("rules", "check", "--json", "auto", model_of("gpt-oss-lacks", kept, config)).stdout)["model"]
+    equal((told["missing"], told["foreign"]), (1, 0), "experts are missing")
+
+
 def planned():
     """What a rule pads is stored nowhere: plan counts the bytes of files only."""
     at = model_of("padded", {"emb": ("F32", [5, 4]), "w": ("F32", [4, 4])}, {})
@@ -201,6 +226,7 @@ checked()
 empty()
 modelled()
 quantized()
+mxfp4()
 planned()
 for checkpoint in ("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
                    "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama"):

@@ -24,6 +24,7 @@ NEOX = {k: v for k, v in COMMON.items() if k not in ("num_key_value_heads", "hea
 MODELS = [(t, COMMON) for t in ("llama", "mistral", "smollm3", "granite", "gemma", "gemma2", "gemma3_text", "qwen2", "qwen3", "phi3", "olmo2")] + [
     ("llama", dict(COMMON, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
     ("gpt_neox", NEOX), ("gpt_neox", dict(NEOX, attention_bias=False)),
+    ("gpt_oss", dict(COMMON, num_local_experts=2, num_experts_per_tok=1)), ("gpt_oss", dict(COMMON, num_local_experts=2, num_hidden_layers=1, attention_bias=False)),
     ("mixtral", dict(COMMON, num_local_experts=2, num_experts_per_tok=1)),
     ("qwen2_moe", dict(MOE, shared_expert_intermediate_size=14, num_hidden_layers=3, decoder_sparse_step=2)), ("qwen3_moe", MOE),
     ("deepseek_v2", dict(DEEPSEEK, q_lora_rank=None)), ("deepseek_v3", DEEPSEEK),

@@ -322,7 +322,7 @@ def gpt_oss(new):
             names |= {f"attention.{'qkv_linear.' if new else ''}w{x}.{kind}": f"self_attn.{x}_proj.{kind}" for x in "qkv"}
         for i in range(numbers(c)[2]):
             at = f"model.layers.{i}.mlp.experts."
-            out |= {f"layers.{i}.{k}": hf[f"model.layers.{i}.{v}"] for k, v in names.items()}
+            out |= {f"layers.{i}.{k}": hf[f"model.layers.{i}.{v}"] for k, v in names.items() if f"model.layers.{i}.{v}" in hf}
             for own, name, axes in (("mlp1", "gate_up_proj", "EGD EG"), ("mlp2", "down_proj", "EDF ED")):
                 for kind, a, dims in zip(("weight", "bias"), (hf[at + name].swapaxes(1, 2), hf[at + name + "_bias"]), axes.split()):
                     out[f"layers.{i}.moe.{'routed_experts.inner_' if new else ''}experts.{own}_{kind}{'_' + dims if new else ''}"] = a
