@@ -4,6 +4,7 @@
  * torchtitan, models/common and models/MODEL/__init__.py; names in config.json: transformers, models/.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/base.h"
@@ -36,8 +37,8 @@ static const struct {
 	{ DEEPSEEK_V3, "deepseek_v3", "deepseek_v3", "DeepseekV3ForCausalLM" },
 };
 
-/* Where a value stands: in the model, its first layer, or its last. */
-enum base { OF_MODEL, OF_FIRST, OF_LAST };
+/* Where a value stands: in the model, or in its layers, which must agree. */
+enum base { OF_MODEL, OF_LAYERS };
 
 enum kind { COUNT, REAL, FLAG }; /* numbers above zero, true or false */
 
@@ -54,42 +55,44 @@ static const struct {
 	{ ALL, "vocab_size", OF_MODEL, "vocab_size", COUNT, true },
 	{ ALL, "rms_norm_eps", OF_MODEL, "norm.eps", REAL, true },
 	{ ALL, "tie_word_embeddings", OF_MODEL, "enable_weight_tying", FLAG, true },
-	{ ALL, "num_attention_heads", OF_FIRST, "attention.n_heads", COUNT, true },
-	{ GROUPED, "num_key_value_heads", OF_FIRST, "attention.qkv_linear.n_kv_heads", COUNT,
+	{ ALL, "num_attention_heads", OF_LAYERS, "attention.n_heads", COUNT, true },
+	{ GROUPED, "num_key_value_heads", OF_LAYERS, "attention.qkv_linear.n_kv_heads", COUNT,
 	  true },
-	{ DEEPSEEK_V3, "num_key_value_heads", OF_FIRST, "attention.n_heads", COUNT, true },
-	{ GROUPED, "head_dim", OF_FIRST, "attention.qkv_linear.head_dim", COUNT, true },
-	{ ALL, "rope_theta", OF_FIRST, "attention.rope.theta", REAL, true },
-	{ ALL, "max_position_embeddings", OF_FIRST, "attention.rope.max_seq_len", COUNT, true },
-	{ LLAMA | QWEN3, "intermediate_size", OF_FIRST, "feed_forward.w1.out_features", COUNT,
+	{ DEEPSEEK_V3, "num_key_value_heads", OF_LAYERS, "attention.n_heads", COUNT, true },
+	{ GROUPED, "head_dim", OF_LAYERS, "attention.qkv_linear.head_dim", COUNT, true },
+	{ ALL, "rope_theta", OF_LAYERS, "attention.rope.theta", REAL, true },
+	{ ALL, "max_position_embeddings", OF_LAYERS, "attention.rope.max_seq_len", COUNT,
 	  true },
-	{ DEEPSEEK_V3, "intermediate_size", OF_FIRST, "feed_forward.w1.out_features", COUNT,
+	{ LLAMA | QWEN3, "intermediate_size", OF_LAYERS, "feed_forward.w1.out_features", COUNT,
+	  true },
+	{ DEEPSEEK_V3, "intermediate_size", OF_LAYERS, "feed_forward.w1.out_features", COUNT,
 	  false },
-	{ GPT_OSS, "intermediate_size", OF_LAST, "moe.routed_experts.inner_experts.hidden_dim",
-	  COUNT, true },
-	{ GPT_OSS, "swiglu_limit", OF_LAST, "moe.routed_experts.inner_experts.swiglu_limit",
-	  REAL, false },
-	{ GPT_OSS, "num_local_experts", OF_LAST, "moe.num_experts", COUNT, true },
-	{ QWEN3_MOE, "num_experts", OF_LAST, "moe.num_experts", COUNT, true },
-	{ DEEPSEEK_V3, "n_routed_experts", OF_LAST, "moe.num_experts", COUNT, true },
-	{ QWEN3_MOE | DEEPSEEK_V3, "moe_intermediate_size", OF_LAST,
+	{ GPT_OSS, "intermediate_size", OF_LAYERS,
 	  "moe.routed_experts.inner_experts.hidden_dim", COUNT, true },
-	{ MOE, "num_experts_per_tok", OF_LAST, "moe.router.top_k", COUNT, true },
-	{ QWEN3_MOE | DEEPSEEK_V3, "norm_topk_prob", OF_LAST, "moe.router.route_norm", FLAG,
+	{ GPT_OSS, "swiglu_limit", OF_LAYERS, "moe.routed_experts.inner_experts.swiglu_limit",
+	  REAL, false },
+	{ GPT_OSS, "num_local_experts", OF_LAYERS, "moe.num_experts", COUNT, true },
+	{ QWEN3_MOE, "num_experts", OF_LAYERS, "moe.num_experts", COUNT, true },
+	{ DEEPSEEK_V3, "n_routed_experts", OF_LAYERS, "moe.num_experts", COUNT, true },
+	{ QWEN3_MOE | DEEPSEEK_V3, "moe_intermediate_size", OF_LAYERS,
+	  "moe.routed_experts.inner_experts.hidden_dim", COUNT, true },
+	{ MOE, "num_experts_per_tok", OF_LAYERS, "moe.router.top_k", COUNT, true },
+	{ QWEN3_MOE | DEEPSEEK_V3, "norm_topk_prob", OF_LAYERS, "moe.router.route_norm", FLAG,
 	  true },
-	{ DEEPSEEK_V3, "routed_scaling_factor", OF_LAST, "moe.router.route_scale", REAL, true },
-	{ DEEPSEEK_V3, "kv_lora_rank", OF_FIRST, "attention.kv_lora_rank", COUNT, true },
-	{ DEEPSEEK_V3, "qk_nope_head_dim", OF_FIRST, "attention.qk_nope_head_dim", COUNT,
+	{ DEEPSEEK_V3, "routed_scaling_factor", OF_LAYERS, "moe.router.route_scale", REAL,
 	  true },
-	{ DEEPSEEK_V3, "qk_rope_head_dim", OF_FIRST, "attention.qk_rope_head_dim", COUNT,
+	{ DEEPSEEK_V3, "kv_lora_rank", OF_LAYERS, "attention.kv_lora_rank", COUNT, true },
+	{ DEEPSEEK_V3, "qk_nope_head_dim", OF_LAYERS, "attention.qk_nope_head_dim", COUNT,
 	  true },
-	{ DEEPSEEK_V3, "v_head_dim", OF_FIRST, "attention.v_head_dim", COUNT, true },
+	{ DEEPSEEK_V3, "qk_rope_head_dim", OF_LAYERS, "attention.qk_rope_head_dim", COUNT,
+	  true },
+	{ DEEPSEEK_V3, "v_head_dim", OF_LAYERS, "attention.v_head_dim", COUNT, true },
 };
 
 struct job {
-	const struct dcp_json *base[3]; /* by enum base */
-	const struct dcp_json *layers;
+	const struct dcp_json *of, *layers; /* the model */
 	unsigned model;
+	bool differ; /* layers, in what a config.json says of all of them */
 	struct dcp_jsonw w;
 };
 
@@ -109,16 +112,52 @@ static const struct dcp_json *at(const struct dcp_json *o, const char *path)
 	return o;
 }
 
-static uint64_t count(const struct dcp_json *o, const char *path)
+static bool is_same(const struct dcp_json *a, const struct dcp_json *b)
+{
+	const char *s = dcp_json_str(a), *t = dcp_json_str(b);
+	double x = 0, y = 0;
+	int p = -1, q = -1;
+
+	dcp_json_bool(a, &p);
+	dcp_json_bool(b, &q);
+	return (s && t ? strcmp(s, t) == 0 : !s && !t) && p == q &&
+	       dcp_json_f64(a, &x) == dcp_json_f64(b, &y) && x == y;
+}
+
+/* What all layers say that have the first member of @path: attention, as all have, feed_forward or moe. */
+static const struct dcp_json *of_layers(struct job *j, const char *path)
+{
+	const struct dcp_json *v = NULL;
+	char part[16];
+	bool any = false;
+
+	snprintf(part, sizeof(part), "%.*s", (int)strcspn(path, "."), path);
+	for (size_t i = 0, n = dcp_json_len(j->layers); i < n; i++) {
+		const struct dcp_json *layer = dcp_json_at(j->layers, i);
+
+		if (!dcp_json_is_object(at(layer, part))) {
+			j->differ |= *part == 'a';
+			continue;
+		}
+		if (any)
+			j->differ |= !is_same(v, at(layer, path));
+		else
+			v = at(layer, path);
+		any = true;
+	}
+	return v;
+}
+
+static uint64_t count(const struct dcp_json *v)
 {
 	uint64_t n = 0;
 
-	return dcp_json_u64(at(o, path), &n) ? n : 0;
+	return dcp_json_u64(v, &n) ? n : 0;
 }
 
-static bool says(const struct dcp_json *o, const char *path, const char *text)
+static bool says(struct job *j, const char *path, const char *text)
 {
-	const char *s = dcp_json_str(at(o, path));
+	const char *s = dcp_json_str(of_layers(j, path));
 
 	return s && strcmp(s, text) == 0;
 }
@@ -138,23 +177,23 @@ static size_t dense_layers(const struct job *j)
 }
 
 /* Which model is it? 0: none that is known here, or one that transformers has not so. */
-static unsigned model_of(const struct job *j, const char *name)
+static unsigned model_of(struct job *j, const char *name)
 {
 	size_t n = dcp_json_len(j->layers), dense = dense_layers(j);
-	const struct dcp_json *router = at(j->base[OF_LAST], "moe.router");
 
 	if (!n || dense == SIZE_MAX)
 		return 0;
 	if (strcmp(name, "llama3") == 0)
 		return dense == n ? LLAMA : 0;
 	if (strcmp(name, "qwen3") == 0)
-		return dense == n                                            ? QWEN3
-		       : dense == 0 && says(router, "score_func", "softmax") ? QWEN3_MOE
-									     : 0;
+		return dense == n                                                  ? QWEN3
+		       : dense == 0 && says(j, "moe.router.score_func", "softmax") ? QWEN3_MOE
+										   : 0;
 	if (strcmp(name, "gpt_oss") == 0)
 		return dense == 0 ? GPT_OSS : 0;
 	if (strcmp(name, "deepseek_v3") == 0) /* with softmax it is no model of transformers */
-		return dense < n && says(router, "score_func", "sigmoid") ? DEEPSEEK_V3 : 0;
+		return dense < n && says(j, "moe.router.score_func", "sigmoid") ? DEEPSEEK_V3
+										: 0;
 	return 0;
 }
 
@@ -179,54 +218,60 @@ static bool put_value(struct job *j, const char *name, enum kind kind, const str
 	return true;
 }
 
+static bool put_layers(struct job *j, const char *name, enum kind kind, const char *path)
+{
+	return put_value(j, name, kind, of_layers(j, path));
+}
+
+#define ROPE "attention.rope."
+
 /* Positions beyond those of the first training. False: it does not say how. */
 static bool put_rope(struct job *j)
 {
 	static const char *const names[2][4] = {
-		{ "rope_factor", "beta_slow", "beta_fast", "original_seq_len" },
-		{ "scaling_factor", "low_freq_factor", "high_freq_factor",
-		  "original_max_position_embeddings" }
+		{ ROPE "rope_factor", ROPE "beta_slow", ROPE "beta_fast",
+		  ROPE "original_seq_len" },
+		{ ROPE "scaling_factor", ROPE "low_freq_factor", ROPE "high_freq_factor",
+		  ROPE "original_max_position_embeddings" }
 	};
-	const struct dcp_json *first = j->base[OF_FIRST], *rope = at(first, "attention.rope");
-	bool llama = says(rope, "scaling", "llama"), ok;
+	bool llama = says(j, ROPE "scaling", "llama"), ok;
 	const char *const *name = names[llama];
 	double factor = 0;
 
-	if (!llama && !says(rope, "scaling", "yarn"))
-		return !at(rope, "scaling") || says(rope, "scaling", "none");
-	if (!llama && dcp_json_f64(at(rope, name[0]), &factor) && factor <= 1)
+	if (!llama && !says(j, ROPE "scaling", "yarn"))
+		return !of_layers(j, ROPE "scaling") || says(j, ROPE "scaling", "none");
+	if (!llama && dcp_json_f64(of_layers(j, name[0]), &factor) && factor <= 1)
 		return true;
 	dcp_jsonw_key(&j->w, "rope_scaling");
 	dcp_jsonw_object(&j->w);
 	dcp_jsonw_put_str(&j->w, "rope_type", llama ? "llama3" : "yarn");
-	ok = put_value(j, "factor", REAL, at(rope, name[0])) &&
-	     put_value(j, name[1], REAL, at(rope, name[1])) &&
-	     put_value(j, name[2], REAL, at(rope, name[2])) &&
-	     put_value(j, "original_max_position_embeddings", COUNT, at(rope, name[3]));
+	ok = put_layers(j, "factor", REAL, name[0]) &&
+	     put_layers(j, strrchr(name[1], '.') + 1, REAL, name[1]) &&
+	     put_layers(j, strrchr(name[2], '.') + 1, REAL, name[2]) &&
+	     put_layers(j, "original_max_position_embeddings", COUNT, name[3]);
 	if (j->model == DEEPSEEK_V3)
-		ok &= put_value(j, "mscale", REAL, at(first, "attention.mscale")) &&
-		      put_value(j, "mscale_all_dim", REAL, at(first, "attention.mscale"));
+		ok &= put_layers(j, "mscale", REAL, "attention.mscale") &&
+		      put_layers(j, "mscale_all_dim", REAL, "attention.mscale");
 	if (!llama)
-		put_value(j, "truncate", FLAG, at(rope, "truncate"));
+		put_layers(j, "truncate", FLAG, ROPE "truncate");
 	dcp_jsonw_end(&j->w);
 	return ok;
 }
 
 static bool put_deepseek(struct job *j)
 {
-	const struct dcp_json *first = j->base[OF_FIRST], *last = j->base[OF_LAST];
-	uint64_t each = count(last, "moe.routed_experts.inner_experts.hidden_dim"),
-		 shared = count(last, "moe.shared_experts.w1.out_features"),
-		 rank = count(first, "attention.q_lora_rank"),
-		 groups = count(last, "moe.router.num_expert_groups"),
-		 taken = count(last, "moe.router.num_limited_groups");
+	uint64_t each = count(of_layers(j, "moe.routed_experts.inner_experts.hidden_dim")),
+		 shared = count(of_layers(j, "moe.shared_experts.w1.out_features")),
+		 rank = count(of_layers(j, "attention.q_lora_rank")),
+		 groups = count(of_layers(j, "moe.router.num_expert_groups")),
+		 taken = count(of_layers(j, "moe.router.num_limited_groups"));
 
 	if (!each || shared % each)
 		return false;
 	dcp_jsonw_put_u64(&j->w, "n_shared_experts", shared / each);
 	dcp_jsonw_put_u64(&j->w, "first_k_dense_replace", dense_layers(j));
 	dcp_jsonw_put_u64(&j->w, "num_nextn_predict_layers",
-			  dcp_json_len(at(j->base[OF_MODEL], "mtp_layers")));
+			  dcp_json_len(at(j->of, "mtp_layers")));
 	dcp_jsonw_put_u64(&j->w, "n_group", groups ? groups : 1);
 	dcp_jsonw_put_u64(&j->w, "topk_group", taken ? taken : 1);
 	dcp_jsonw_key(&j->w, "q_lora_rank");
@@ -245,8 +290,10 @@ static void put_windows(struct job *j)
 	dcp_jsonw_key(&j->w, "layer_types");
 	dcp_jsonw_array(&j->w);
 	for (size_t i = 0; i < dcp_json_len(j->layers); i++) {
-		uint64_t n = count(dcp_json_at(j->layers, i), "attention.sliding_window_size");
+		uint64_t n =
+			count(at(dcp_json_at(j->layers, i), "attention.sliding_window_size"));
 
+		j->differ |= n && window && n != window;
 		dcp_jsonw_str(&j->w, n ? "sliding_attention" : "full_attention");
 		window = n ? n : window;
 	}
@@ -271,7 +318,8 @@ static bool put_all(struct job *j, const struct dcp_json *root)
 	for (size_t i = 0; i < DCP_LEN(values); i++)
 		if (values[i].of & j->model &&
 		    !put_value(j, values[i].name, values[i].kind,
-			       at(j->base[values[i].base], values[i].path)) &&
+			       values[i].base == OF_MODEL ? at(j->of, values[i].path)
+							  : of_layers(j, values[i].path)) &&
 		    values[i].must)
 			return false;
 	if (!put_rope(j))
@@ -296,10 +344,8 @@ int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out)
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 0;
 	name = dcp_json_str(at(root, "model_spec.name"));
-	j.base[OF_MODEL] = at(root, "model_spec.model");
-	j.layers = at(j.base[OF_MODEL], "layers");
-	j.base[OF_FIRST] = dcp_json_at(j.layers, 0);
-	j.base[OF_LAST] = dcp_json_at(j.layers, dcp_json_len(j.layers) - 1);
+	j.of = at(root, "model_spec.model");
+	j.layers = at(j.of, "layers");
 	j.model = name ? model_of(&j, name) : 0;
 	if (j.model) {
 		dcp_jsonw_init(&j.w, out, true);
@@ -307,7 +353,7 @@ int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out)
 		dcp_jsonw_put_str(&j.w, "inferred_by_dcpfs",
 				  "from the job config of torchtitan; what it does not say has "
 				  "the defaults of transformers");
-		ok = put_all(&j, root);
+		ok = put_all(&j, root) && !j.differ;
 		dcp_jsonw_end(&j.w);
 		dcp_buf_str(out, "\n");
 		rc = dcp_jsonw_error(&j.w);

@@ -140,6 +140,7 @@ static void damaged_arguments(void **state)
 #define JOB_MOE(how) JOB_MOE_OF(how, "20")
 #define LOW "{\"attention\": {\"n_heads\": 4, \"q_lora_rank\": 0, \"kv_lora_rank\": 6, \"qk_nope_head_dim\": 4, \"qk_rope_head_dim\": 2, " \
 	"\"v_head_dim\": 5, \"mscale\": 0.7, " ROPE_OF("yarn") "}, "
+#define LLAMA "{" QKV ROPE_OF("llama") "}, " FFN "}"
 #define DENSE "{" QKV ROPE_OF("none") "}, " FFN "}"
 #define EXPERTS "{" QKV ROPE_OF("none") "}, " JOB_MOE("softmax") "}"
 #define JOB_AS(name, layers, dtype) "{\"model_spec\": {\"name\": \"" name "\", \"model\": {\"dim\": 16, \"vocab_size\": 40, \"norm\": {\"eps\": 1e-05}, " \
@@ -149,18 +150,26 @@ static void damaged_arguments(void **state)
 static const struct {
 	const char *what, *job, *want[7], *not;
 } jobs[] = {
-	{ "llama", JOB("llama3", "{" QKV ROPE_OF("llama") "}, " FFN "}, " DENSE), { "\"model_type\": \"llama\"", "\"num_hidden_layers\": 2", "\"head_dim\": 6",
+	{ "llama", JOB("llama3", LLAMA ", " LLAMA), { "\"model_type\": \"llama\"", "\"num_hidden_layers\": 2", "\"head_dim\": 6",
 	  "\"num_key_value_heads\": 2", "\"rope_type\": \"llama3\"", "\"intermediate_size\": 24", "\"rms_norm_eps\": 1e-05" } },
 	{ "qwen", JOB("qwen3", DENSE), { "\"model_type\": \"qwen3\"", "\"tie_word_embeddings\": true", "\"torch_dtype\": \"float32\"", "\"rope_theta\": 500000" } },
 	{ "qwen with experts", JOB("qwen3", EXPERTS), { "\"model_type\": \"qwen3_moe\"", "\"num_experts\": 8", "\"moe_intermediate_size\": 10",
 	  "\"num_experts_per_tok\": 2", "\"norm_topk_prob\": true" } },
-	{ "gpt-oss", JOB("gpt_oss", "{" QKV "\"sliding_window_size\": 128, " ROPE_OF("yarn") "}, " JOB_MOE("softmax") "}, " EXPERTS),
+	{ "gpt-oss", JOB("gpt_oss", "{" QKV "\"sliding_window_size\": 128, " ROPE_OF("yarn") "}, " JOB_MOE("softmax") "}, {" QKV ROPE_OF("yarn") "}, " JOB_MOE("softmax") "}"),
 	  { "\"num_local_experts\": 8", "\"sliding_window\": 128", "\"sliding_attention\"", "\"full_attention\"", "\"truncate\": false",
 	    "\"swiglu_limit\": 7.0", "\"factor\": 32.0" } },
 	{ "deepseek", JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("sigmoid") "}"), { "\"model_type\": \"deepseek_v3\"", "\"first_k_dense_replace\": 1",
 	  "\"n_shared_experts\": 2", "\"q_lora_rank\": null", "\"mscale_all_dim\": 0.7", "\"num_nextn_predict_layers\": 1", "\"n_group\": 1" } },
 	{ "deepseek with softmax", JOB("deepseek_v3", LOW FFN "}, " LOW JOB_MOE("softmax") "}"), { NULL } },
 	{ "a dense layer behind one with experts", JOB("deepseek_v3", LOW JOB_MOE("sigmoid") "}, " LOW FFN "}, " LOW JOB_MOE("sigmoid") "}"), { NULL } },
+	{ "layers whose positions differ", JOB("llama3", LLAMA ", " DENSE ", " LLAMA), { NULL } },
+	{ "layers with other heads", JOB("qwen3", DENSE ", {" QKV_OF("8") ROPE_OF("none") "}, " FFN "}, " DENSE), { NULL } },
+	{ "layers with other shared experts", JOB("deepseek_v3", LOW JOB_MOE("sigmoid") "}, " LOW JOB_MOE_OF("sigmoid", "30") "}, " LOW JOB_MOE("sigmoid") "}"), { NULL } },
+	{ "layers that score otherwise", JOB("qwen3", EXPERTS ", {" QKV ROPE_OF("none") "}, " JOB_MOE("sigmoid") "}"), { NULL } },
+	{ "layers without a value that others have", JOB("qwen3", DENSE ", {\"attention\": {}, " FFN "}"), { NULL } },
+	{ "a layer without attention", JOB("qwen3", DENSE ", {" FFN "}"), { NULL } },
+	{ "windows of two widths", JOB("gpt_oss", "{" QKV "\"sliding_window_size\": 128, " ROPE_OF("yarn") "}, " JOB_MOE("softmax") "}, {" QKV
+	  "\"sliding_window_size\": 64, " ROPE_OF("yarn") "}, " JOB_MOE("softmax") "}"), { NULL } },
 	{ "llama with experts", JOB("llama3", EXPERTS), { NULL } },
 	{ "no layers", JOB("llama3", ""), { NULL } },
 	{ "another model", JOB("flux", DENSE), { NULL } },
