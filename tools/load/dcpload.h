@@ -359,7 +359,7 @@ DCPLOAD_API int dcpload_wait(struct dcpload_plan *plan, int32_t timeout_ms,
 			     struct dcpload_error *err);
 
 /* Collective. For benchmarks: drop the files of the plan from the page cache, except pages that
- * some process has mapped. */
+ * some process has mapped. What is not written to disk yet is written first. */
 DCPLOAD_API int dcpload_drop_caches(struct dcpload_plan *plan, struct dcpload_error *err);
 
 /* Collective. Read every part again, without the other ranks and by other code, and compare.

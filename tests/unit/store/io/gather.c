@@ -372,6 +372,23 @@ static void only_needed_pages_come(void **state)
 	free(there);
 }
 
+static void looking_reads_nothing(void **state)
+{
+	struct file *f = *state;
+	unsigned char *there = malloc(PAGES);
+	bool cold = make_cold(f, there);
+	char byte;
+
+	if (!cold)
+		print_message("           (files here are never cold)\n");
+	for (int i = 0; i < 2000 && cold; i++)
+		if (dcp_is_cached(f->fd, FILE_BYTES / 2) || pages_there(f, there))
+			fail_msg("pages have come at look %d", i);
+	assert_int_equal(pread(f->fd, &byte, 1, FILE_BYTES / 2), 1);
+	assert_true(dcp_is_cached(f->fd, FILE_BYTES / 2));
+	free(there);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -381,6 +398,7 @@ T_TESTS()
 		cmocka_unit_test(runs_close_together_are_few_reads),
 		cmocka_unit_test(runs_far_apart_are_few_calls),
 		cmocka_unit_test(only_needed_pages_come),
+		cmocka_unit_test(looking_reads_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, make_file, drop_file);
