@@ -452,6 +452,17 @@ static enum cmd_exit dump(struct loading *l)
 
 /* ---- all of it ---- */
 
+/* Ranks also find each other in this time, unless the environment gives them another. */
+static void set_timeout(uint64_t seconds)
+{
+	const char *set = getenv("DCPLOAD_TIMEOUT");
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)seconds);
+	if (seconds && (!set || !*set))
+		setenv("DCPLOAD_TIMEOUT", text, 1);
+}
+
 static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 {
 	const struct load_opts *o = l->opts;
@@ -467,6 +478,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	enum cmd_exit code;
 	int rc;
 
+	set_timeout(o->timeout);
 	if (dcpload_comm_open(export_comms[o->comm], &l->comm, &l->err) < 0)
 		return fail(l);
 	progress_init(&l->progress, true);

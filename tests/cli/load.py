@@ -264,6 +264,9 @@ def doctor():
 
 
 def usages():
+    alone = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 10000}
+    fails(ENV, "rank 1 of 2 did not come to rank 0 within 1 s", "load", SOURCE, "--timeout", 1, **alone)
+    fails(ENV, "rank 1 of 2 did not come to rank 0 within 1 s", "load", SOURCE, "--timeout", 100, DCPLOAD_TIMEOUT=1, **alone)
     fails(USAGE, "--strict and --partial exclude each other", "load", SOURCE, "--strict", "--partial")
     for words, says in ((["--dtype", "F31"], "F31"), (["--io", "fast"], "fast"), (["--exchange", "us"], "us"),
                         (["--staging", "much"], "much"), (["--threads", "65"], "65"), (["--comm", "pigeon"], "pigeon"),

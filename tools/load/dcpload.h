@@ -84,7 +84,8 @@ struct dcpload_comm {
 /*
  * Collective. @how: "alone", "mpi" (started by mpirun, or by srun with PMI), "env" (TCP; ranks as
  * torchrun says in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or as mpirun or srun say), or
- * "auto": chosen by the variables that the launcher has set. Close it after everything that was
+ * "auto": chosen by the variables that the launcher has set. Ranks have DCPLOAD_TIMEOUT seconds to come, 60 where that
+ * variable is not set. Close it after everything that was
  * opened with it.
  */
 DCPLOAD_API int dcpload_comm_open(const char *how, struct dcpload_comm **out,
