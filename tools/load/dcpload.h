@@ -429,9 +429,11 @@ struct dcpload_report {
 	uint64_t read;     /* bytes this rank read from files, alignment included */
 	uint64_t sent;     /* to other ranks, in messages */
 	uint64_t received; /* from other ranks, in messages or through shared memory */
-	uint64_t unique;   /* distinct bytes that the ranks which exchange need; 0: not known */
-	uint64_t staging;  /* peak memory beyond destinations */
-	uint64_t calls;    /* system calls to read */
+	uint64_t
+		unique; /* bytes of the distinct pages (4 KiB) that the ranks which exchange need, and of short gaps
+			    * between them; 0: not known */
+	uint64_t staging; /* peak memory beyond destinations */
+	uint64_t calls;   /* system calls to read */
 	uint64_t open_ns, plan_ns, execute_ns;
 	uint64_t read_ns, wait_ns, place_ns; /* of the execution, summed over threads */
 	const char *io_why, *exchange_why;   /* one line each: why it was chosen */

@@ -500,7 +500,7 @@ static enum cmd_exit print_text(struct report *t)
 		       seconds(t->total.plan_ns));
 	dcp_buf_printf(b, "  read      %s, %.2f times %s; exchanged ",
 		       out_size(size, t->total.read), t->total.amplification,
-		       own->unique ? "the distinct bytes that ranks need"
+		       own->unique ? "the distinct pages that ranks need"
 				   : "what each rank needs");
 	dcp_buf_printf(b, "%s\n", out_size(size, t->total.exchanged));
 	dcp_buf_printf(b, "  io        %s: %s\n", loading_ios[own->io], own->io_why);

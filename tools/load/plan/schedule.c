@@ -412,7 +412,7 @@ size_t load_rounds_count(const struct load_rounds *r)
 	return (r->base[r->nfiles] + r->ranks - 1) / r->ranks;
 }
 
-/* Collective: the distinct bytes that are needed of the stripes of all ranks; do all ranks need the same? *@most: bytes
+/* Collective: the bytes that are read of the stripes of all ranks; do all ranks need the same? *@most: bytes
  * of messages of the rank that has most. */
 static int compare(struct dcpload_plan *p, uint64_t *most, struct dcpload_error *err)
 {
