@@ -25,7 +25,7 @@ struct entry {
 
 enum { LISTS = DCPLOAD_BROKEN + 1 };
 
-#define LISTS_ROOM ((uint64_t)256 << 20) /* bytes of entries of all ranks */
+#define LISTS_ROOM ((uint64_t)64 << 20) /* bytes of entries of all ranks, at rank 0 */
 
 struct totals {
 	uint64_t parts, needed, read, exchanged, dumped, undumped;
@@ -542,8 +542,8 @@ static int gather(struct report *t, struct summary *own)
 		rc = load_gather_same(l->comm, own, sizeof(*own), &t->all, &l->err,
 				      loading_timeout(l));
 	if (rc == 0)
-		rc = load_gather(l->comm, mine.p, mine.n, &t->entries, &l->err,
-				 loading_timeout(l));
+		rc = load_gather_first(l->comm, mine.p, mine.n, &t->entries, &l->err,
+				       loading_timeout(l));
 	return rc == 0 && l->comm->rank == 0 ? take_lists(t) : rc;
 }
 

@@ -266,7 +266,8 @@ enum cmd_exit loading_trace(struct loading *l)
 	rc = dcp_buf_error(&own) < 0 ? load_fail(&l->err, -ENOMEM, "out of memory") : 0;
 	rc = load_agree(l->comm, rc, &l->err, loading_timeout(l));
 	if (rc == 0)
-		rc = load_gather(l->comm, own.p, own.n, &d.all, &l->err, loading_timeout(l));
+		rc = load_gather_first(l->comm, own.p, own.n, &d.all, &l->err,
+				       loading_timeout(l));
 	if (rc == 0)
 		rc = load_agree(l->comm, l->comm->rank == 0 ? write_trace(&d, &l->err) : 0,
 				&l->err, loading_timeout(l));

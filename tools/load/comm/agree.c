@@ -131,8 +131,9 @@ void load_blobs_free(struct load_blobs *b)
 	memset(b, 0, sizeof(*b));
 }
 
-/* Allocate blobs of b->n bytes, and *round for @step bytes per rank. */
-static int blobs_alloc(struct load_blobs *b, uint32_t ranks, uint64_t step, void **round)
+/* Allocate blobs of b->n bytes, if this rank keeps them (@kept), and *round for @step bytes per rank. */
+static int blobs_alloc(struct load_blobs *b, uint32_t ranks, bool kept, uint64_t step,
+		       void **round)
 {
 	uint64_t total = 0, n;
 
@@ -140,12 +141,12 @@ static int blobs_alloc(struct load_blobs *b, uint32_t ranks, uint64_t step, void
 		if (dcp_ckd_align(&n, b->n[r], 16) || dcp_ckd_add(&total, total, n) ||
 		    total > GATHER_MOST)
 			return -EOVERFLOW;
-	b->memory = aligned_alloc(16, DCP_MAX(total, 16));
+	b->memory = kept ? aligned_alloc(16, DCP_MAX(total, 16)) : NULL;
 	*round = malloc(DCP_MAX(step * ranks, 1));
-	if (!b->memory || !*round)
+	if ((kept && !b->memory) || !*round)
 		return -ENOMEM;
 	total = 0;
-	for (uint32_t r = 0; r < ranks; r++) {
+	for (uint32_t r = 0; r < ranks && kept; r++) {
 		b->at[r] = (char *)b->memory + total;
 		total += (b->n[r] + 15) & ~15ull;
 	}
@@ -169,15 +170,15 @@ static int gather_rounds(const struct dcpload_comm *comm, const void *mine, uint
 		if (rc < 0)
 			return rc;
 		for (uint32_t r = 0; r < comm->ranks; r++)
-			if (at < b->n[r])
+			if (b->at[r] && at < b->n[r])
 				memcpy((char *)b->at[r] + at, round + r * now,
 				       DCP_MIN(now, b->n[r] - at));
 	}
 	return 0;
 }
 
-int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
-		struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
+static int gather(const struct dcpload_comm *comm, const void *mine, uint64_t n, bool kept,
+		  struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
 {
 	uint64_t step, most = 0;
 	dcp_auto_free void *round = NULL;
@@ -197,7 +198,7 @@ int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 	for (uint32_t r = 0; r < comm->ranks; r++)
 		most = DCP_MAX(most, out->n[r]);
 	step = DCP_MIN(most, DCP_MAX(GATHER_ROOM / comm->ranks, 4096));
-	rc = blobs_alloc(out, comm->ranks, step, &round);
+	rc = blobs_alloc(out, comm->ranks, kept, step, &round);
 	pad = malloc(DCP_MAX(step, 1));
 	if (rc == 0 && !pad)
 		rc = -ENOMEM;
@@ -212,6 +213,18 @@ int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 failed:
 	load_blobs_free(out);
 	return rc;
+}
+
+int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
+		struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
+{
+	return gather(comm, mine, n, true, out, err, timeout_ms);
+}
+
+int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_t n,
+		      struct load_blobs *out, struct dcpload_error *err, int timeout_ms)
+{
+	return gather(comm, mine, n, comm->rank == 0, out, err, timeout_ms);
 }
 
 int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,

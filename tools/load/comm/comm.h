@@ -40,7 +40,10 @@ struct load_blobs {
  * same on all ranks and leaves @out empty. -EOVERFLOW: more than 64 GiB. */
 int load_gather(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
-/* The same with a record that has @n bytes on every rank. -EPROTO: it has not, so ranks run different releases. */
+/* The same for rank 0 alone: others only learn out->n, and hold no more than a part of the messages at a time. */
+int load_gather_first(const struct dcpload_comm *comm, const void *mine, uint64_t n,
+		      struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
+/* The same as load_gather() with a record that has @n bytes on every rank. -EPROTO: it has not, so ranks run different releases. */
 int load_gather_same(const struct dcpload_comm *comm, const void *mine, uint64_t n,
 		     struct load_blobs *out, struct dcpload_error *err, int timeout_ms);
 void load_blobs_free(struct load_blobs *b);

@@ -131,6 +131,16 @@ static int rank_gather(const struct dcpload_comm *comm, void *arg)
 	}
 	if (!bad)
 		load_blobs_free(&all);
+	bad += expect(load_gather_first(comm, mine, n, &all, &err, ANY) == 0);
+	bad += expect(!all.memory == (comm->rank != 0));
+	for (uint32_t r = 0; r < comm->ranks && !bad; r++) {
+		uint64_t len = blob_len(r, *most);
+		const char *p = all.at[r];
+
+		bad += expect(all.n[r] == len) + expect(!p == (comm->rank != 0));
+		bad += expect(!p || !len || (p[0] == (char)('a' + r) && p[len - 1] == p[0]));
+	}
+	load_blobs_free(&all);
 	free(mine);
 	return bad;
 }
