@@ -37,7 +37,7 @@ FOLDERS = ("dcp-plain", "dcp-fsdp2", "hf-llama", "paddle-dist", "megatron-dist",
 
 class Header(unittest.TestCase):
     STRUCTS = {"error": _lib.Error, "comm": _lib.CommStruct, "config": _lib.Config, "tensor": _lib.TensorStruct,
-               "want": _lib.Want, "select": _lib.Select, "part": _lib.PartStruct, "report": _lib.Report}
+               "want": _lib.Want, "select": _lib.Select, "part": _lib.PartStruct, "report": _lib.ReportStruct}
 
     def test_structs(self):
         """Members stand in the order of dcpload.h; structs that say their size may lack the last ones."""
@@ -105,15 +105,29 @@ class Trees(unittest.TestCase):
                              [("train", "nested", 0, "t"), ("optimizer", "param_groups", 0, "betas")])
 
     def test_literals(self):
-        """Text that Python would take for another key leaves the keys of its dict text; nothing is lost."""
-        saved = {"none": {0: "a", "None": "b"}, "true": {1: "a", "True": "b"}, "bytes": {1: "a", "b'x'": "b"}, "words": {1: "a", "Nonesuch": "b"}}
+        """Text that Python would take for another key stays text beside keys that are none."""
+        saved = {"none": {0: "a", "None": "b"}, "true": {1: "a", "True": "b"}, "bytes": {1: "a", "b'x'": "b"}, "words": {1: "a", "Nonesuch": "b"},
+                 "digits": {"1": "a", 2: "b", (3,): {"4": "c", "": "d", None: "e"}}, "all": {0: "a", "1": "b", "text": {"1": "c"}}, "line": {0: "a", "\t": "b"}}
         with tempfile.TemporaryDirectory() as scratch:
             with zipfile.ZipFile(f"{scratch}/a.pt", "w") as z:
                 z.writestr("a/data.pkl", pickle.dumps(saved, 2))
                 z.writestr("a/version", "3\n")
             with dcpfs.open(f"{scratch}/a.pt", cache="") as ck:
                 got = tree.skeleton(ck, ck.objects.__getitem__)
-        self.assertEqual(got, {k: v if k == "words" else {str(w): x for w, x in v.items()} for k, v in saved.items()})
+        self.assertEqual(got, {**saved, "line": {"0": "a", "\t": "b"}})
+
+    def test_order(self):
+        """Keys stand as they were saved, tensors and objects among each other."""
+        tensor = "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\nctorch\nFloatStorage\nV0\nVcpu\nI1\ntQI0\n(I1\nt(I1\ntI00\nNtR"
+        with tempfile.TemporaryDirectory() as scratch:
+            with zipfile.ZipFile(f"{scratch}/a.pt", "w") as z:
+                z.writestr("a/data.pkl", f"(dVm\n(dVz\n{tensor}sVb\nI1\nsVa\n{tensor}ssVstep\nI7\nsV0\n{tensor}sVin\n({tensor}I1\ntsVend\nI1\ns.")
+                z.writestr("a/version", "3\n")
+                z.writestr("a/data/0", bytes(4))
+            with dcpfs.open(f"{scratch}/a.pt", cache="") as ck:
+                got = tree.skeleton(ck, ck.objects.__getitem__)
+        self.assertEqual([list(got), list(got["m"])], [["m", "step", "0", "in", "end"], ["z", "b", "a"]])
+        self.assertEqual(got["in"], (tree.Leaf("in.0"), 1))
 
     def nodes(self, value):
         return tree.Node((k, self.nodes(v)) for k, v in value.items()) if isinstance(value, dict) else value

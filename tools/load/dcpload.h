@@ -184,7 +184,8 @@ struct dcpload_tensor {
  * until the next call with @ck or a plan made from it. */
 
 /* Iterate over keys in the order of the checkpoint. *@next is a position: 0 at first, moved on by
- * each call. Returns 1 and a key, or 0 after the last. */
+ * each call; tensors and objects have theirs in the order in which they stand together. Returns 1 and a key, or 0 after
+ * the last. */
 DCPLOAD_API int dcpload_next_tensor(struct dcpload *ck, uint64_t *next,
 				    struct dcpload_tensor *out, struct dcpload_error *err);
 DCPLOAD_API int dcpload_next_object(struct dcpload *ck, uint64_t *next, const char **key,

@@ -114,12 +114,13 @@ struct dcp_walk {
 	/*
 	 * May be NULL. Gets a line for each opened container of which paths do not tell the class: its class and the
 	 * components of its path, with tabs between; none of those with a tab or newline in them. After 64 KiB there
-	 * are no more, and they are too long for a fact.
+	 * are no more, and they are too long for a fact. Lines of its keys stand before it.
 	 *
 	 *	list	optim	param_groups
 	 *	tuple	pair
 	 *	dict	model		an empty mapping, or keys that are text begin with digits
-	 *	keys	optim	state	keys are not text: as Python's str() spells them; those that are are words, no literals
+	 *	keys	optim	state	keys are not text: as Python's str() spells them
+	 *	text	optim	state	1	but this one is text, though it looks like another key
 	 *	leaf			the root is not opened
 	 */
 	struct dcp_buf *containers;

@@ -377,31 +377,12 @@ static bool is_word(const struct dcp_pv *key)
 	return n && s[0] > '9' && !strpbrk(s, "'\"");
 }
 
-/* What the path of its values does not tell of a mapping with @n keys; NULL: nothing. */
-static const char *mapping_class(const struct dcp_pv *kv, size_t n)
-{
-	size_t others = 0, digits = 0, words = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct dcp_pv *key = &kv[2 * i];
-
-		if (key->type != DCP_PV_STR) {
-			others++;
-			continue;
-		}
-		digits += key->node->data[0] >= '0' && key->node->data[0] <= '9';
-		words += is_word(key);
-	}
-	if (others)
-		return others + words == n ? "keys" : NULL;
-	return digits == n ? "dict" : NULL;
-}
-
+/* 1; 0: there is no room, or the path is no line; or -ENOMEM. */
 static int note(struct walk *w, const char *what)
 {
 	struct dcp_buf *b = w->containers;
 
-	if (!b || !what || b->n > MAX_NOTED)
+	if (!b || b->n > MAX_NOTED)
 		return 0;
 	for (size_t i = 0; i < w->path.n; i++)
 		if (strpbrk(w->path.part[i], "\t\n"))
@@ -410,7 +391,36 @@ static int note(struct walk *w, const char *what)
 	for (size_t i = 0; i < w->path.n; i++)
 		dcp_buf_printf(b, "\t%s", w->path.part[i]);
 	dcp_buf_str(b, "\n");
-	return dcp_buf_error(b);
+	return dcp_buf_error(b) < 0 ? dcp_buf_error(b) : 1;
+}
+
+/* A mapping with @n keys, whose classes the paths of its values do not tell. */
+static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
+{
+	size_t others = 0, digits = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct dcp_pv *key = &kv[2 * i];
+
+		others += key->type != DCP_PV_STR;
+		digits += key->type == DCP_PV_STR && key->node->data[0] >= '0' &&
+			  key->node->data[0] <= '9';
+	}
+	if (!others)
+		return digits == n ? note(w, "dict") : 0;
+	for (size_t i = 0; r >= 0 && i < n; i++) {
+		if (kv[2 * i].type != DCP_PV_STR || is_word(&kv[2 * i]))
+			continue;
+		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
+		if (r < 0)
+			return r;
+		r = note(w, "text");
+		dcp_pyjson_pop(&w->path);
+		if (r == 0) /* no room, or it is no line: then the others are text, too */
+			return 0;
+	}
+	return r < 0 ? r : note(w, "keys");
 }
 
 static int walk(struct walk *w, struct dcp_pv v)
@@ -440,9 +450,8 @@ static int walk(struct walk *w, struct dcp_pv v)
 	if (w->trail.n == DCP_PYJSON_MAX_DEPTH)
 		return -E2BIG;
 	if (w->containers)
-		r = note(w, mapping                 ? mapping_class(in, n)
-			    : v.type == DCP_PV_LIST ? "list"
-						    : "tuple");
+		r = mapping ? note_mapping(w, in, n)
+			    : note(w, v.type == DCP_PV_LIST ? "list" : "tuple");
 	if (r < 0)
 		return r;
 	enter(w, v);

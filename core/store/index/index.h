@@ -20,8 +20,8 @@
  *           and a newline), error TEXT or NULL, path TEXT, json TEXT or NULL, classes TEXT or NULL
  *           (core/model/tensor.h)
  *
- * ids count from 1 in the order in which the adapter emits rows; inode numbers are made from
- * them. Stems are unique over tensors and objects together. People may query the file: the names
+ * ids count from 1 in the order in which the adapter emits tensors and objects; inode numbers are
+ * made from them. Stems are unique over tensors and objects together. People may query the file: the names
  * above are stable for a given dcpfs_index number.
  *
  * Written once (a temporary file beside the target, one transaction, fsync, rename), then
@@ -50,7 +50,7 @@ struct dcp_err;
 struct dcp_index;
 struct dcp_index_writer;
 
-#define DCP_INDEX_SCHEMA 14
+#define DCP_INDEX_SCHEMA 15
 
 /* ---- writing ---- */
 

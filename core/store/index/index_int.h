@@ -20,7 +20,7 @@
 #define DCP_INDEX_MAX_FIELD (128u << 20) /* one text or blob: 4 million pieces */
 #define DCP_INDEX_MAX_KEY (1u << 20)     /* bytes; SQLite keeps keys twice, in row and index */
 #define DCP_INDEX_MAX_PATH (8u << 20)    /* bytes of its components together */
-#define DCP_INDEX_MAX_ROWS 0x7fffffffu   /* of one kind */
+#define DCP_INDEX_MAX_ROWS 0x7fffffffu   /* of both kinds */
 
 /* SQLite's code as ours, with its message in @err: "<what>: ...". */
 int dcp_index_sql_fail(sqlite3 *db, int rc, const char *what, struct dcp_err *err);

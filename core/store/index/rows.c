@@ -258,12 +258,18 @@ static int prepare(struct dcp_index_writer *w, const struct dcp_tensor *t, struc
 	return prepare_copies(w, t);
 }
 
+/* Tensors and objects are numbered together: that keeps their order. */
+static uint32_t next_number(const struct dcp_index_writer *w)
+{
+	return (uint32_t)(w->counts.tensors + w->counts.objects) + 1;
+}
+
 int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 {
 	struct dcp_index_writer *w = ctx;
 	struct dcp_tensor t = *emitted;
 	struct draft d = { .t = &t, .error = emitted->error };
-	uint32_t number = (uint32_t)w->counts.tensors + 1;
+	uint32_t number = next_number(w);
 	uint64_t elements;
 	struct shortened s;
 	int code = w->err.code;
@@ -280,7 +286,7 @@ int dcp_index_emit_tensor(void *ctx, const struct dcp_tensor *emitted)
 	if (!t.dtype_name || t.dtype != DCP_DTYPE_OTHER)
 		t.dtype_name = dcp_dtype_info(dcp_tensor_shown(&t))->name;
 	if (number >= DCP_INDEX_MAX_ROWS)
-		return dcp_index_give_up(w, -E2BIG, "too many tensors");
+		return dcp_index_give_up(w, -E2BIG, "too many rows");
 	code = prepare(w, &t, &d);
 	if (code == 0)
 		code = check_key(w, &d, number);
@@ -344,7 +350,7 @@ int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted)
 	struct dcp_object o = *emitted;
 	struct shortened s;
 	uint64_t hash;
-	uint32_t number = (uint32_t)w->counts.objects + 1;
+	uint32_t number = next_number(w);
 	char name[DCP_NAME_MAX + 1];
 	struct dcp_index_emitted earlier;
 	int code = w->err.code;
@@ -361,7 +367,7 @@ int dcp_index_emit_object(void *ctx, const struct dcp_object *emitted)
 	if (dcp_buf_error(&w->path_json))
 		return dcp_index_no_memory(w);
 	if (number >= DCP_INDEX_MAX_ROWS)
-		return dcp_index_give_up(w, -E2BIG, "too many objects");
+		return dcp_index_give_up(w, -E2BIG, "too many rows");
 	code = dcp_index_find_key(w, o.key, hash, &earlier);
 	if (code < 0)
 		return code;

@@ -34,6 +34,7 @@ class Checkpoint(Handle, Mapping[str, Tensor]):
     """
 
     _all: Optional[dict[str, Tensor]] = None
+    _rows: list[tuple[int, str, bool]]
 
     # ---- life ----
 
@@ -103,11 +104,12 @@ class Checkpoint(Handle, Mapping[str, Tensor]):
     def _scan(self) -> dict[str, Tensor]:
         with self._lock:
             if self._all is None:
-                at, t, tensors = c_uint64(), TensorStruct(), {}
+                at, t, tensors, rows = c_uint64(), TensorStruct(), {}, []
                 while call("next_tensor", self.handle, byref(at), byref(t)):
                     key = text(t.key)
+                    rows.append((at.value, key, True))
                     tensors[key] = Tensor(self, key, text(t.dtype), tuple(t.shape[:t.ndim]), t.itemsize, t.nbytes)
-                self._all = tensors
+                self._all, self._rows = tensors, rows
             return self._all
 
     def __iter__(self) -> Iterator[str]:
@@ -115,6 +117,12 @@ class Checkpoint(Handle, Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._scan())
+
+    def ordered(self) -> list[tuple[str, bool]]:
+        """Keys of tensors and objects in the order of the checkpoint, and whether each is a tensor's."""
+        self._scan()
+        rows = [*self._rows, *((at, key, False) for at, key in self.objects.rows())]
+        return [(key, is_tensor) for _, key, is_tensor in sorted(rows)]
 
     def __contains__(self, key: object) -> bool:
         try:
@@ -180,13 +188,17 @@ class Objects(Mapping[str, Any]):
         self._of = checkpoint
 
     def __iter__(self) -> Iterator[str]:
+        return (key for _, key in self.rows())
+
+    def rows(self) -> Iterator[tuple[int, str]]:
+        """Their positions in the checkpoint, and keys."""
         at, key = c_uint64(), c_char_p()
         while True:
             with self._of._lock:
                 if not call("next_object", self._of.handle, byref(at), byref(key)):
                     return
-                word = text(key.value)
-            yield word
+                row = at.value, text(key.value)
+            yield row
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

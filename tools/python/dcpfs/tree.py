@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
 
 from .checkpoint import Checkpoint
 
+TEXT = "\t"  # which the format says of no path
 MISSING = 1 << 16  # items of a list that may be absent: they become None
 
 
@@ -24,9 +25,10 @@ Classes = dict[tuple[str, ...], str]
 
 
 def classes(ck: Checkpoint) -> Classes:
-    """What the format says of containers, by path: "list", "tuple", "dict", "keys" (a dict whose keys are no text), "leaf"."""
+    """What the format says of containers, by path: "list", "tuple", "dict", "keys" (a dict whose keys are no text), "leaf"; and by TEXT
+    and the path of a key of such a dict: that it is text."""
     lines = (line.split("\t") for line in (ck.fact("containers") or "").split("\n") if line)
-    return {tuple(words): kind for kind, *words in lines}
+    return {(TEXT, *words) if kind == "text" else tuple(words): kind for kind, *words in lines}
 
 
 def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callable[[str], bool]] = None) -> Any:
@@ -37,10 +39,9 @@ def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callab
     is a dict with integers if its keys are some; but if keys are asked for it is as torch gives them.
     """
     known, root = classes(ck), Node()
-    for key in filter(asked, ck.objects):
-        _put(root, ck.path(key), leafs(value(key)))
-    for key in filter(asked, ck):
-        _put(root, ck.path(key), Leaf(key))
+    for key, is_tensor in ck.ordered():
+        if not asked or asked(key):
+            _put(root, ck.path(key), Leaf(key) if is_tensor else leafs(value(key)))
     for path in () if asked else [path for path, kind in known.items() if kind == "dict" and path]:
         _put(root, path, Node(), empty=True)
     if known.get(()) == "leaf" and len(root) == 1:
@@ -100,7 +101,7 @@ def _put(root: Node, path: tuple[str, ...], value: Any, empty: bool = False) -> 
         node = node.setdefault(word, Node())
         if not isinstance(node, Node):  # an object whose tensors are Leafs in it
             return
-    if not empty or path[-1] not in node:
+    if path[-1] not in node or not (empty or isinstance(node[path[-1]], Leaf)):
         node[path[-1]] = value
 
 
@@ -122,7 +123,7 @@ def _shaped(node: Any, path: tuple[str, ...], known: Classes, optimizers: bool, 
         kind = "keys" if numbered else "list" if max(numbers) < len(made) else None
     if kind in ("list", "tuple") and len(numbers) == len(made) and max(numbers, default=0) < 2 * len(made) + MISSING:
         return (tuple if kind == "tuple" else list)(numbers.get(i) for i in range(max(numbers, default=-1) + 1))
-    spelled = {_literal(k): v for k, v in made.items()} if kind == "keys" else made
+    spelled = {k if (TEXT, *path, k) in known else _literal(k): v for k, v in made.items()} if kind == "keys" else made
     return spelled if len(spelled) == len(made) else made  # 1 and True are one key
 
 

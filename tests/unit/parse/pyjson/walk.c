@@ -159,9 +159,10 @@ static void tuples_can_be_opened(void **state)
 						     .containers = &containers },
 				 tell, &told),
 			 0);
-	assert_string_equal(
-		containers.p,
-		"tuple\ta\nlist\tc\ntuple\tc\t0\ndict\te\nkeys\tf\ndict\th\nkeys\tl\n");
+	assert_string_equal(containers.p, "tuple\ta\nlist\tc\ntuple\tc\t0\ndict\te\nkeys\tf\nte"
+					  "xt\tg\t1\nkeys\tg\ndict\th\n"
+					  "text\ti\tNone\nkeys\ti\ntext\tj\tb'x'"
+					  "\nkeys\tj\ntext\tk\tTrue, 1\nkeys\tk\nkeys\tl\n");
 	dcp_buf_finish(&containers);
 	assert_string_equal(
 		told.text.p,

@@ -244,10 +244,10 @@ static void clashing_keys(void **state)
 	assert_string_equal(t_index_tensor(p, 2).error,
 			    "the key appears twice in the checkpoint: same");
 	row = t_index_row(p, DCP_ROW_OBJECT, "same"); /* the first told is meant */
-	assert_int_equal(row.id, 1);
+	assert_int_equal(row.id, 5); /* in the order of tensors and objects together */
 	assert_false(row.broken);
 	assert_int_equal(strncmp(row.name, "same%~", 6), 0);
-	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_OBJECT, 2, &p->arena, &row), 0);
+	assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_OBJECT, 6, &p->arena, &row), 0);
 	assert_true(row.broken);
 	row = t_index_row(p, DCP_ROW_TENSOR, "o"); /* a tensor may be called as an object is */
 	assert_false(row.broken);
@@ -275,11 +275,16 @@ static void no_key_takes_others_down(void **state)
 			t_tell_object(&p->sink, keys[i], "1");
 		}
 		t_tell_vector(&p->sink, unwritten, p->file, 0, 4, NULL);
-		n += 6;
+		n += 10;
 	}
 	t_index_reopen(p);
 	for (uint32_t i = 1; i <= n; i++) {
-		assert_int_equal(dcp_index_by_id(p->ix, DCP_ROW_TENSOR, i, &p->arena, &row), 0);
+		int rc = dcp_index_by_id(p->ix, DCP_ROW_TENSOR, i, &p->arena, &row);
+
+		if (rc == -ENOENT &&
+		    dcp_index_by_id(p->ix, DCP_ROW_OBJECT, i, &p->arena, &row) == 0)
+			continue;
+		assert_int_equal(rc, 0);
 		assert_true(strlen(row.name) <= DCP_NAME_MAX);
 		assert_int_equal(
 			dcp_index_by_name(p->ix, DCP_ROW_TENSOR, row.name, &p->arena, &row), 0);
@@ -374,7 +379,7 @@ static void tell_many(struct t_index *p)
 	}
 }
 
-/* Rows of one kind from @after on; every one is the one expected there. */
+/* Rows of one kind behind row @after; every one is the one expected there: tensors and objects stand in turn. */
 static int scan_all(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after)
 {
 	struct dcp_index_scan *s, *names;
@@ -385,7 +390,7 @@ static int scan_all(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after)
 	assert_int_equal(dcp_index_scan(ix, kind, after, false, &s), 0);
 	assert_int_equal(dcp_index_scan(ix, kind, after, true, &names), 0);
 	while ((rc = dcp_index_scan_next(s, &row)) == 1) {
-		int64_t id = after + ++n;
+		int64_t at = after / 2 + n++, id = 2 * at + (kind == DCP_ROW_OBJECT ? 2 : 1);
 
 		assert_int_equal(row.id, id);
 		assert_int_equal(dcp_index_scan_next(names, &name), 1);
@@ -394,10 +399,10 @@ static int scan_all(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after)
 		assert_int_equal(name.alias_of, row.alias_of);
 		if (kind == DCP_ROW_TENSOR)
 			assert_int_equal(name.dtype, row.dtype);
-		snprintf(want, sizeof(want), "layer.%lld/weight", (long long)id - 1);
+		snprintf(want, sizeof(want), "layer.%lld/weight", (long long)at);
 		assert_string_equal(row.key, want);
 		if (kind == DCP_ROW_TENSOR)
-			assert_int_equal(row.nbytes, 1 + (id - 1) % 50);
+			assert_int_equal(row.nbytes, 1 + at % 50);
 		else
 			assert_int_equal(row.nbytes, 5);
 	}
@@ -417,8 +422,8 @@ static void scans(void **state)
 	t_index_reopen(p);
 	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, 0), MANY);
 	assert_int_equal(scan_all(p->ix, DCP_ROW_OBJECT, 0), MANY);
-	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, 1234), MANY - 1234);
-	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, MANY), 0);
+	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, 1234), MANY - 1234 / 2);
+	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, 2 * MANY), 0);
 	assert_int_equal(scan_all(p->ix, DCP_ROW_TENSOR, INT64_MAX), 0);
 }
 
@@ -438,8 +443,8 @@ static void *reading_thread(void *ctx)
 		dcp_arena_reset(&arena);
 		snprintf(name, sizeof(name), "layer.%d%%2Fweight", k);
 		bad += dcp_index_by_name(ix, DCP_ROW_TENSOR, name, &arena, &row) != 0 ||
-		       row.id != k + 1;
-		bad += dcp_index_tensor(ix, k + 1, &arena, &t, NULL) != 0 ||
+		       row.id != 2 * k + 1;
+		bad += dcp_index_tensor(ix, 2 * k + 1, &arena, &t, NULL) != 0 ||
 		       t.pieces[0].off != (uint64_t)k % 4000;
 	}
 	dcp_arena_finish(&arena);

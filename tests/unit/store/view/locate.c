@@ -116,6 +116,8 @@ static void what_is_cast(void **state)
 		struct dcp_rules *r;
 		struct dcp_version *v;
 		struct dcp_view *view;
+		struct dcp_arena arena;
+		struct dcp_row row;
 		int runs = 0;
 
 		t_case(rules[cast]);
@@ -123,7 +125,12 @@ static void what_is_cast(void **state)
 			dcp_rules_parse(rules[cast], strlen(rules[cast]), "x", &r, &err), 0);
 		how.rules = r;
 		assert_int_equal(dcp_version_map(base, &how, &opts, &v, &err), 0);
-		assert_int_equal(dcp_view_open(v, 1, DCP_AS_RAW, NULL, &view, &err), 0);
+		dcp_arena_init(&arena, 1 << 20);
+		assert_int_equal(dcp_index_by_key(dcp_version_index(v), DCP_ROW_TENSOR, "w",
+						  &arena, &row),
+				 0);
+		assert_int_equal(dcp_view_open(v, row.id, DCP_AS_RAW, NULL, &view, &err), 0);
+		dcp_arena_finish(&arena);
 		assert_int_equal(dcp_view_strided(view, one_run, &runs), cast ? -ENOTSUP : 0);
 		assert_int_equal(runs > 0, !cast);
 		dcp_view_close(view);
