@@ -179,6 +179,9 @@ def sharded(folder):
     resume(folder, True, "weights", load_path=f"{folder}/ep1-ba6", load_weights_only=True)
     resume(folder, True, "ignored", load_path=f"{folder}/ep1-ba6", load_ignore_keys=["state/optimizers*", "rng"])
     resume(folder, True, "a file", load_path=f"{folder}/ep1-ba6/.metadata")
+    for there in "ep1-ba6/.metadata", "none":  # on one rank alone: Composer's others wait for it
+        how = {"load_path": f"{folder}/{there if dist.get_global_rank() else 'ep1-ba6'}"}
+        assert "error" in run("dcpfs", None, True, 9, how)
     store(folder, whole)
 
 

@@ -12,7 +12,7 @@ import os
 import pickletools
 import re
 import tempfile
-from typing import Any, Callable, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional, TypeVar, Union
 
 import torch
 import torch.distributed
@@ -30,6 +30,7 @@ from .objects import foreign
 from .reader import Reader, leaf
 
 __all__ = ["load_checkpoint"]
+T = TypeVar("T")
 Ignore = Union[list[str], Callable[[dict[str, Any]], None], None]
 
 
@@ -93,39 +94,49 @@ def _folder() -> Iterator[str]:
             dist.barrier()
 
 
-def _together(work: Callable[[], Any]) -> None:
+def _together(work: Callable[[], T]) -> T:
     """Do it; what fails on one rank, all raise."""
     failure: Optional[Exception] = None
     try:
-        work()
+        done = work()
     except Exception as e:
         failure = e
     for known in [failure, *dist.all_gather_object(failure)]:
         if known is not None:
             raise known
+    return done
+
+
+def _local(path: str) -> str:
+    path = os.path.realpath(path)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path} not found!")
+    if not os.path.isdir(path):
+        raise ValueError(f"load_path must be a directory when using sharded state dict. Got {path}")
+    return path
+
+
+def _files(metadata: str) -> set[str]:
+    """Names of the files of a sharded checkpoint; the pickle that says them is not executed."""
+    with open(metadata, "rb") as f:
+        return {word for _, word, _ in pickletools.genops(f) if isinstance(word, str) and re.fullmatch(r"[^/]+\.distcp", word)}
 
 
 @contextlib.contextmanager
 def _directory(path: str, object_store: Any) -> Iterator[str]:
     """The local directory of @path: itself, or its files as the ranks of each node have downloaded them."""
     if object_store is None:
-        path = os.path.realpath(path)
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"{path} not found!")
-        if not os.path.isdir(path):
-            raise ValueError(f"load_path must be a directory when using sharded state dict. Got {path}")
-        yield path
+        yield _together(lambda: _local(path))
         return
     if path.endswith(".symlink"):
-        path = extract_path_from_symlink(path, object_store=object_store)
+        path = _together(lambda: extract_path_from_symlink(path, object_store=object_store))
     with _folder() as folder:
         def download(names: list[str]) -> None:
             for name in names:
                 download_object_or_file(os.path.join(path, name), os.path.join(folder, name), object_store)
 
         _together(lambda: download([".metadata"] if dist.get_local_rank() == 0 else []))
-        with open(os.path.join(folder, ".metadata"), "rb") as f:  # a pickle; its texts without executing it
-            names = {word for _, word, _ in pickletools.genops(f) if isinstance(word, str) and re.fullmatch(r"[^/]+\.distcp", word)}
+        names = _together(lambda: _files(os.path.join(folder, ".metadata")))
         _together(lambda: download(sorted(names)[dist.get_local_rank()::dist.get_local_world_size()]))
         yield folder
 
@@ -170,13 +181,18 @@ def _monolithic(file: str, state: Any, weights_only: bool, ignore_keys: Ignore, 
         return nodes if callable(ignore_keys) else dict(ours.read(ck, nodes))
 
 
+def _look(path: str, how: dict[str, Any]) -> tuple[list[tuple[str, ...]], dict[str, tuple[int, ...]]]:
+    """Paths of all keys, and shapes of the states of random generators of CUDA by their ranks."""
+    with Checkpoint(path, **how) as ck:
+        words = [ck.path(key) for keys in (ck, ck.objects) for key in keys]
+        return words, {w[1]: ck[f"rng.{w[1]}.cuda"].shape for w in words if w[0] == "rng" and w[2:] == ("cuda",)}
+
+
 def _sharded(path: str, ranks: Any, state: Any, logger: Any, weights_only: bool, strict: bool, ignore_keys: Ignore,
              exclude_algorithms: Optional[list[str]], algorithm_passes: Optional[list[Any]],
              how: dict[str, Any]) -> Optional[list[dict[str, Any]]]:
     """From the directory @path; @ranks, a process group (None: all), load its tensors together."""
-    with Checkpoint(path, **how) as ck:
-        words = [ck.path(key) for keys in (ck, ck.objects) for key in keys]
-        seeds = {w[1]: ck[f"rng.{w[1]}.cuda"].shape for w in words if w[0] == "rng" and w[2:] == ("cuda",)}
+    words, seeds = _together(lambda: _look(path, how))
     at_root = any(w[0] == "optimizers" for w in words)
     wanted: dict[str, Any] = {"state": {"model": state.get_model_state_dict()}} if weights_only else {"state": state.state_dict()}
     if not weights_only:
