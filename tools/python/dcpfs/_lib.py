@@ -82,7 +82,7 @@ class PartStruct(ctypes.Structure):
                 ("user", c_void_p)]
 
 
-class Report(ctypes.Structure):
+class ReportStruct(ctypes.Structure):
     _fields_ = ([(n, c_uint32) for n in ("size", "io", "exchange", "ranks", "local_ranks", "nodes")] +
                 [(n, c_uint64) for n in ("parts", "needed", "read", "sent", "received", "unique", "staging", "calls",
                                          "open_ns", "plan_ns", "execute_ns", "read_ns", "wait_ns", "place_ns")] +
@@ -143,7 +143,7 @@ FUNCTIONS: dict[str, dict[str, Sequence[Any]]] = {"dcpload": {
     "part": (c_void_p, c_uint64, POINTER(PartStruct)),
     "part_memory": (c_void_p, c_uint64, POINTER(c_int32)),
     "part_read": (c_void_p, c_uint64, c_uint64, c_void_p, c_uint64, ERR),
-    "plan_report": (c_void_p, POINTER(Report)),
+    "plan_report": (c_void_p, POINTER(ReportStruct)),
 }, "dcpsave": {
     "format_at": (c_uint64, TEXT, TEXT),
     "open": (POINTER(CommStruct), c_char_p, POINTER(SaveConfig), OUT, ERR),

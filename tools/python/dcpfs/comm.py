@@ -13,6 +13,22 @@ from ._lib import (ALLGATHER, ALLTOALLV, CLOSE, EXPLAIN, SPLIT, CommStruct, Dcpf
 TIMEOUT = 60.0  # seconds that a collective call waits for other ranks, unless the caller says
 
 
+def _mixed(kind: type[Exception]) -> type[DcpfsError]:
+    name = f"Dcpfs{kind.__name__}"
+    made: type[DcpfsError] = type(name, (DcpfsError, kind), {"__module__": __name__, "__doc__": f"A {kind.__name__} on one of several ranks."})
+    globals()[name] = made  # where pickle looks for it
+    return made
+
+
+KINDS = (NotImplementedError, TypeError, ValueError, KeyError, AssertionError, FileNotFoundError)
+FAILED: list[type[DcpfsError]] = [*map(_mixed, KINDS), DcpfsError]  # what all ranks raise
+
+
+def _failed(e: Error) -> DcpfsError:
+    code = int(e.code)
+    return FAILED[code >> 16](code & 0xffff, text(e.text), e.rank)
+
+
 class Comm:
     """A communicator of the library: "alone", "mpi" (mpirun, srun), "env" (torchrun), or "auto": chosen by the
     environment. Opening it is collective. Close it after everything that was opened with it."""
@@ -44,27 +60,30 @@ class Comm:
         return int(self.pointer.contents.ranks)
 
     def agree(self, failure: Optional[BaseException], timeout: float = TIMEOUT) -> None:
-        """Collective. If any rank has a failure, all raise: such a rank its own, the others DcpfsError with the text of the
-        first one. A timeout that is no number of seconds is a failure too."""
+        """Collective. If any rank has a failure, all raise: alone its own, several a DcpfsError that also is of the failure's class
+        (TypeError and the like) and has the text of the first one. A timeout that is no number of seconds is a failure too."""
         try:
             ms = milliseconds(timeout)
         except Exception as wrong:
             failure, ms = failure or wrong, milliseconds(TIMEOUT)
         c, mine = self.pointer.contents, Error(rank=self.rank)
         if failure is not None:
-            mine.code = (isinstance(failure, OSError) and failure.errno) or errno.EIO
+            kind = next((i for i, k in enumerate(KINDS) if isinstance(failure, k)), len(KINDS))
+            mine.code = kind << 16 | ((isinstance(failure, OSError) and failure.errno) or errno.EIO)
             mine.text = said(failure)
         every = (Error * self.ranks)()
         rc = c.allgather(c.ctx, ctypes.addressof(mine), ctypes.sizeof(Error), ctypes.addressof(every), ms)
-        if failure is not None:
+        if isinstance(failure, DcpfsError) or failure and self.ranks == 1:
             raise failure
+        if failure:
+            raise _failed(mine) from failure
         if rc < 0:
             if c.explain:
                 c.explain(c.ctx, byref(mine))
             raise DcpfsError(-rc, text(mine.text) or f"{self.name}: another rank does not answer", mine.rank)
         for e in every:
             if e.code:
-                raise DcpfsError(e.code, text(e.text), e.rank)
+                raise _failed(e)
 
     def close(self) -> None:
         """A second call does nothing."""

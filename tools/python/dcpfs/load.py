@@ -10,7 +10,8 @@ from . import dtype as dtypes
 from .array import Array, address
 from .checkpoint import Checkpoint
 from .comm import Comm
-from .plan import PARTIAL, Plan
+from .plan import PARTIAL, Part, Plan
+from .view import Report
 
 
 class Loaded(dict[str, Any]):
@@ -22,7 +23,10 @@ class Loaded(dict[str, Any]):
 
     version: str
     missing: dict[str, str]
-    report: dict[str, Any]
+    report: Report
+
+    def __repr__(self) -> str:
+        return f"Loaded({self.version}: {len(self)} tensors, {len(self.missing)} missing, {self.report})"
 
 
 class Target(NamedTuple):
@@ -108,8 +112,33 @@ def _unknown(ck: Checkpoint, keys: Sequence[str]) -> dict[str, str]:
     return missing
 
 
+def _is_cast(ck: Checkpoint, key: str, t: Target, data: Any) -> bool:
+    """Does numpy or torch convert what is stored to the dtype of @data? The library converts FLOATS into each other."""
+    stored = ck[key].dtype if t.dtype and key in ck else None
+    if stored in (None, t.dtype, "F4") or stored not in dtypes.DTYPES or {stored, t.dtype} <= dtypes.FLOATS:
+        return False
+    if hasattr(data, "data_ptr"):
+        import torch
+
+        return data.device.type == "cpu" and torch.can_cast(dtypes.torch_dtype(stored), data.dtype)
+    if not hasattr(data, "__array_interface__"):
+        return False
+    import numpy as np
+
+    return np.can_cast(dtypes.DTYPES[stored].numpy or ("<c8" if stored == "C32" else "<f4"), data.dtype, "same_kind")
+
+
+def _cast(plan: Plan, part: Part, data: Any) -> None:
+    if hasattr(data, "data_ptr"):
+        data.copy_(plan.array(part).torch())
+    else:
+        data[...] = plan.array(part).numpy()
+
+
 def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int], comm: Comm, into: Optional[Mapping[str, Any]],
-         keys: Sequence[str], skip: Sequence[str], dtype: Optional[str], stream: Any) -> None:
+         keys: Sequence[str], skip: Sequence[str], dtype: Optional[str], stream: Any) -> set[str]:
+    """Keys whose data is to be converted afterwards."""
+    later = set[str]()
     streams = {getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)) or 1} if stream is not None else set()
     if layout is None and ck.layout:
         layout, rank = ck.layout[0], ck.layout[1] if rank is None else rank
@@ -125,10 +154,15 @@ def _add(ck: Checkpoint, plan: Plan, layout: Optional[str], rank: Optional[int],
         t = target(data, key, bool(ck.device))
         if t.dtype is None and key in ck and memoryview(data).nbytes != ck[key].nbytes:
             raise ValueError(f"{key} has {ck[key].nbytes} bytes, the buffer {memoryview(data).nbytes}")
-        plan.want(key, shape=t.shape, dtype=t.dtype, address=t.address, stride=t.stride, keep=data)
+        if _is_cast(ck, key, t, data):
+            later.add(key)
+            plan.want(key, shape=t.shape)
+        else:
+            plan.want(key, shape=t.shape, dtype=t.dtype, address=t.address, stride=t.stride, keep=data)
         if stream is None and t.stream is not None:
             streams.add(t.stream)
     after(plan, streams)
+    return later
 
 
 def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, rank: Optional[int] = None, *,
@@ -141,7 +175,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
     rank: of the layout; None: this process's, of as many as the layout has. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
     process group of torch.distributed. keys, skip: select keys by names, prefixes or globs, one or
     several; KeyError: one of keys fits no tensor. dtype: convert floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
-    their dtypes. strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache, device
+    their dtypes (floating-point ones into each other as they are read; in the host's memory also what numpy and torch convert, from a copy). strict: a key that cannot be loaded is an error. how: io, exchange, threads, staging, timeout, cache, device
     (dcpfs.open); with device="cuda" tensors are dcpfs.DeviceArray, and into= may hold memory of that GPU. stream: of torch, of cupy
     or a number; memory of the GPU is written after what is queued there. None: the one that into= names (torch's current stream,
     "stream" of __cuda_array_interface__). Everything is written when this returns, for all streams.
@@ -157,9 +191,15 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
                 unknown = _unknown(ck, keys)
                 if unknown and strict:
                     raise KeyError(next(iter(unknown.values())))
-                _add(ck, plan, layout, rank, ranks, into, keys, skip, dtype, stream)
+                later = _add(ck, plan, layout, rank, ranks, into, keys, skip, dtype, stream)
             plan.finish().execute()
-            got = Loaded(into if into is not None else {p.key: plan.array(p) for p in plan.parts()})
+            if into is None:
+                into = {p.key: plan.array(p) for p in plan.parts()}
+            else:
+                for part in plan.parts() if later else ():
+                    if part.key in later and part.complete:
+                        _cast(plan, part, into[part.key])
+            got = Loaded(into)
             got.version, got.report = ck.version, plan.report
             got.missing = unknown | {k: why for name, found in plan.problems.items() if name != "unexpected" for k, why in found.items()}
             return got

@@ -6,9 +6,10 @@ import ctypes
 from ctypes import byref, c_char_p, c_int32, c_int64, c_ubyte, c_uint64, c_void_p
 from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
 
-from ._lib import PartStruct, Report, Select, Want, bare, call, encoded, numbers, text
+from ._lib import PartStruct, ReportStruct, Select, Want, bare, call, encoded, numbers, text
 from .array import Array, DeviceArray, address, room
 from .handle import Handle
+from .view import Report
 
 STRICT, PARTIAL, SAME_KEYS = 1, 2, 4
 LISTS = ("missing", "unexpected", "shape", "dtype", "broken")
@@ -134,9 +135,9 @@ class Plan:
         return lists
 
     @property
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Report:
         """What happened on this rank, in bytes and nanoseconds; the names are those of struct dcpload_report."""
-        r = Report(size=ctypes.sizeof(Report))
+        r = ReportStruct(size=ctypes.sizeof(ReportStruct))
         bare("plan_report", self._handle, byref(r))
-        values = {name: getattr(r, name) for name in (f[0] for f in Report._fields_[1:])}
-        return {name: text(v) if isinstance(v, bytes) else v for name, v in values.items()}
+        values = {name: getattr(r, name) for name in (f[0] for f in ReportStruct._fields_[1:]) if name != "reserved"}
+        return Report((name, text(v) if isinstance(v, bytes) else v) for name, v in values.items())

@@ -15,6 +15,7 @@ from .comm import TIMEOUT, Comm, milliseconds, together
 from .load import as_comm
 from .objects import encode
 from .piece import device_of, is_tensor, pieces
+from .view import Report
 
 Path = Union[str, os.PathLike[str]]
 REPLACE, ASYNC, PARTIAL, SAME_KEYS, FILE, DIRECT = 1, 2, 4, 8, 16, 32
@@ -34,6 +35,7 @@ class Saving:
         self._handle, self._keep, self.comm = c_void_p(), list[Any](), comm
         self._ours: Optional[Comm] = None
         self._flags, self._timeout, self._device = flags, timeout, device
+        self._name = f"{path}, {format}"
         with self.together():
             self.path = os.fspath(path)
             place = encoded(self.path, "a path")
@@ -106,11 +108,11 @@ class Saving:
         return out
 
     @property
-    def report(self) -> dict[str, int]:
+    def report(self) -> Report:
         """What happened on this rank, in bytes and nanoseconds; the names are those of struct dcpsave_report."""
         r = SaveReport(size=ctypes.sizeof(SaveReport))
         bare("report", self.handle, byref(r), of="dcpsave")
-        return {name: int(getattr(r, name)) for name, *_ in SaveReport._fields_ if name != "size"}
+        return Report((name, int(getattr(r, name))) for name, *_ in SaveReport._fields_ if name != "size")
 
     def close(self) -> None:
         """Nothing stays of what is not complete. A second call does nothing."""
@@ -120,6 +122,9 @@ class Saving:
         ours, self._ours = self._ours, None
         if ours:
             ours.close()
+
+    def __repr__(self) -> str:
+        return f"Saving({self._name}: {'closed' if not self._handle else self.report if self.done else 'being written'})"
 
     def __enter__(self) -> Saving:
         return self

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint as text or HTML: one row per prefix, at most ROWS of them."""
+"""A checkpoint as text or HTML: one row per prefix, at most ROWS of them. What was done, as one line."""
 from __future__ import annotations
 
 import html
-from typing import Iterable, NamedTuple
+from typing import Any, Iterable, NamedTuple
 
 from .tensor import Tensor
 
 ROWS = 20
+WAYS = ("io", "exchange")  # numbers of dcpload.h
+COUNTS = {"ranks", "local_ranks", "nodes", "parts", "calls", "nccl", "files", "tensors", "objects", "rounds"}  # others are bytes
 
 
 class Row(NamedTuple):
@@ -21,6 +23,19 @@ def size(n: float) -> str:
             return f"{n:.0f} {unit}" if unit == "B" or n >= 100 else f"{n:.1f} {unit}"
         n /= 1000
     return ""
+
+
+class Report(dict[str, Any]):
+    """What happened, by name: bytes, nanoseconds (_ns), counts, words. It is seen as what is not 0, without ways and reasons (_why)."""
+
+    def __repr__(self) -> str:
+        return f"Report({', '.join(self._line(k, v) for k, v in self.items() if v and k not in WAYS and not k.endswith('_why'))})"
+
+    @staticmethod
+    def _line(name: str, value: Any) -> str:
+        if name.endswith("_ns"):
+            return f"{name[:-3]} {value / 1e9:.3g} s"
+        return f"{name} {value if name in COUNTS or isinstance(value, str) else size(value)}"
 
 
 def split(row: Row) -> list[Row]:
