@@ -302,6 +302,7 @@ def partial():
     equal(got["dump"]["left_out"], len(lost), "--partial: left out")
     equal(got["parts"], len(stored - lost), "--partial: parts that are loaded")
     check(all(b["why"] == "__1_0.distcp: No such file or directory" for b in got["broken"]), f"--partial: {got['broken']}")
+    equal(data("load", broken, "--partial", "--keys", min(lost), "--json")["parts"], 0, "--partial: nothing of what --keys names")
     said = [line for line in run("load", broken, "--partial").stdout.decode().splitlines() if line.startswith("  broken ")]
     check(len(said) == 1 and f" {len(lost)} tensors " in said[0] and ", ...: __1_0.distcp: No such" in said[0],
           f"--partial: a line for each cause: {said}")
