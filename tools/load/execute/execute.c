@@ -277,8 +277,8 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 				 w->key, p->gds ? "io gds" : "the exchange between devices");
 	if (!w->padded || t->stride || !w->nbytes)
 		return 0;
-	d = t->on_device ? d : NULL;
-	rc = load_memory_of(d)->zero(d, t->base, w->nbytes);
+	rc = t->on_device ? load_ship_clear(p->ship, t->base, w->nbytes)
+			  : load_host.zero(NULL, t->base, w->nbytes);
 	return rc < 0 ? load_device_said(d, rc, err) : 0;
 }
 
@@ -312,6 +312,9 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 	}
 	for (size_t i = 0; i < p->nneed; i++)
 		p->want[p->need[i].want].left += dcp_strided_bytes(&p->need[i].s);
+	rc = p->ship ? load_ship_start(p->ship) : 0;
+	if (rc < 0)
+		return load_device_said(p->device, rc, err);
 	for (size_t i = 0; i < p->nwant; i++) {
 		struct load_want *w = &p->want[i];
 
@@ -322,8 +325,7 @@ static int start(struct dcpload_plan *p, struct dcpload_error *err)
 		if (rc < 0)
 			return rc;
 	}
-	rc = p->ship ? load_ship_start(p->ship) : 0;
-	return rc < 0 ? load_device_said(p->device, rc, err) : 0;
+	return 0;
 }
 
 /* Show the caller the objects. */
@@ -400,6 +402,8 @@ static int attempt(struct dcpload_plan *p, struct dcpload_error *err)
 	else
 		rc = start(p, err);
 	rc = load_agree(p->ck->comm, rc, err, timeout);
+	if (rc < 0 && p->ship) /* padding may be being cleared */
+		load_ship_drop(p->ship);
 	load_trace_begin(p);
 	if (rc == 0)
 		rc = load_agree(p->ck->comm, run(p, err), err, timeout);

@@ -260,6 +260,11 @@ static int cuda_passed(struct load_device *d, void *mark)
 
 /* ---- copies ---- */
 
+static int cuda_clear(struct load_device *d, void *lane, void *p, uint64_t n)
+{
+	return CALL(of(d), cuMemsetD8Async, address(p), 0, n, lane);
+}
+
 static int cuda_copy(struct load_device *d, void *lane, void *dst, const void *src, uint64_t n)
 {
 	return CALL(of(d), cuMemcpyHtoDAsync_v2, address(dst), src, n, lane);
@@ -331,9 +336,7 @@ static int finish(struct cuda *c, int rc)
 
 static int cuda_zero(struct load_device *d, void *p, uint64_t n)
 {
-	struct cuda *c = of(d);
-
-	return finish(c, CALL(c, cuMemsetD8Async, address(p), 0, n, c->lane));
+	return finish(of(d), cuda_clear(d, of(d)->lane, p, n));
 }
 
 /* By way of memory that stays: copies to it do not wait in the driver, where no timeout holds, and one that is given up
@@ -402,6 +405,7 @@ static const struct load_memory kind = {
 	.mark = cuda_mark,
 	.follow = cuda_follow,
 	.passed = cuda_passed,
+	.clear = cuda_clear,
 	.copy = cuda_copy,
 	.copy_runs = cuda_copy_runs,
 	.scatter = cuda_scatter,

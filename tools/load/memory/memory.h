@@ -65,6 +65,8 @@ struct load_memory {
 	int (*follow)(struct load_device *d, void *lane, void *mark);
 	/* Is what was before the mark done? 1, 0, or its failure. */
 	int (*passed)(struct load_device *d, void *mark);
+	/* Queue the setting of @n bytes to zero. */
+	int (*clear)(struct load_device *d, void *lane, void *p, uint64_t n);
 	/* Queue a copy of @n bytes of host memory; of the runs of @s, which begin at @src, to @dst +
 	 * s->dst and on. */
 	int (*copy)(struct load_device *d, void *lane, void *dst, const void *src, uint64_t n);

@@ -207,19 +207,29 @@ uint64_t load_ship_pinned(const struct load_ship *s)
 	return n;
 }
 
-int load_ship_start(struct load_ship *s)
+/* Have all lanes wait for what is queued on @stream. */
+static int follow(struct load_ship *s, void *stream)
 {
 	struct load_device *d = s->d;
-	int rc = 0;
+	int rc = d->kind->mark(d, s->before, stream);
 
-	s->oldest = s->flying = 0;
-	d->said[0] = '\0';
-	if (!s->p->stream)
-		return 0;
-	rc = d->kind->mark(d, s->before, s->p->stream);
 	for (uint32_t i = 0; i < LANES && rc == 0; i++)
 		rc = d->kind->follow(d, s->lane[i], s->before);
 	return rc;
+}
+
+int load_ship_start(struct load_ship *s)
+{
+	s->oldest = s->flying = 0;
+	s->d->said[0] = '\0';
+	return s->p->stream ? follow(s, s->p->stream) : 0;
+}
+
+int load_ship_clear(struct load_ship *s, void *p, uint64_t n)
+{
+	int rc = s->d->kind->clear(s->d, s->lane[0], p, n);
+
+	return rc < 0 ? rc : follow(s, s->lane[0]);
 }
 
 /* ---- batches ---- */

@@ -37,6 +37,8 @@ void load_ship_pin(struct load_ship *s, void *p, uint64_t n);
 
 /* Begin an execution: after what is queued on p->stream now. */
 int load_ship_start(struct load_ship *s);
+/* Set a destination to zero before anything else. */
+int load_ship_clear(struct load_ship *s, void *p, uint64_t n);
 
 /* Begin a batch of what lies at @src and on: chunk @chunk of the window, which is done with it after the
  * batch; or LOAD_SHIP_NO_CHUNK, LOAD_SHIP_THERE. Waits when too many are in flight. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of planes to a device that runs no kernel.
- * covers: tools/load/memory/cuda
+ * Devices by name, and copies of planes to one that runs no kernel.
+ * covers: tools/load/memory/cuda, tools/load/memory/device
  */
 #include "tests/unit/t.h"
 
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/load.h"
 #include "tests/unit/t/parse/zip.h"
+#include "tools/load/memory/memory.h"
 
 static struct dcpload *open_on(const struct t_dir *d, const char *name)
 {
@@ -81,9 +82,52 @@ static void test_planes(void **state)
 	t_dir_remove(&d);
 }
 
+/* ---- names ---- */
+
+static void test_names(void **state)
+{
+	static const struct {
+		const char *name, *says;
+		uint32_t local, number;
+		int rc;
+	} rows[] = {
+		{ "cuda", "asked for", 1, 1, 0 },
+		{ "cuda:LOCAL_RANK", "asked for", 3, 1, 0 }, /* of two */
+		{ "cuda:1", "asked for", 0, 1, 0 },
+		{ "auto", "there is one", 0, 0, 0 },
+		{ "cuda:2", "there is no cuda:2, only 0 to 1", 0, 0, -ENODEV },
+		{ "cuda:x", "no device is called \"cuda:x\"", 0, 0, -EINVAL },
+		{ "cuda:1,managed", "asked for", 0, 1, 0 },
+		{ "auto,pinned", "there is one", 0, 0, 0 },
+		{ "cuda:4294967296", "no device is called", 0, 0, -EINVAL },
+		{ "cuda:1managed", "no device is called", 0, 0, -EINVAL },
+		{ "cuda,device", "no device is called", 0, 0, -EINVAL },
+		{ "cudas", "no device is called \"cudas\"", 0, 0, -EINVAL },
+		{ "hip", "no device is called \"hip\"", 0, 0, -EINVAL },
+	};
+
+	(void)state;
+	setenv("FAKE_CUDA_GPUS", "2", 1);
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		struct dcpload_error err = { 0 };
+		struct load_device *dev = NULL;
+		char why[160];
+
+		t_case(rows[i].name);
+		assert_int_equal(load_device_open(rows[i].name, rows[i].local, &dev, why,
+						  sizeof(why), &err),
+				 rows[i].rc);
+		assert_non_null(strstr(rows[i].rc ? err.text : why, rows[i].says));
+		if (rows[i].rc == 0)
+			assert_int_equal(dev->number, rows[i].number);
+		load_device_close(dev);
+	}
+}
+
 T_TESTS()
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_planes) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_planes),
+					    cmocka_unit_test(test_names) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
