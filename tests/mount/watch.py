@@ -61,6 +61,13 @@ def idle():
                 made = {k: n - before[k] for k, n in blind.stats().items()}
                 files = len(os.listdir(source / "step-3"))
                 check(made["look_calls"] <= made["looks"] * (2 * VERSIONS + 1 + files), f"{made['look_calls']} calls")
+            case("an open that meets a change")  # of a file that is remembered: the version is looked at at once
+            tensor = next(t for t in blind.index("step-5")["tensors"].values() if t["nbytes"])
+
+            def meet():
+                rewrite(source / "step-5" / tensor["pieces"][0]["file"])
+                lib.outcome(blind.at / "step-5" / tensor["files"]["raw"])
+            reindexed(blind, "step-5", meet)
 
 
 def a_log_that_grows():
@@ -113,7 +120,6 @@ def overflow():
 def reindexed(m, version, change):
     """After the change the version comes back as another one."""
     before = os.stat(m.at / version).st_ino
-    quiet(m)
     change()
 
     def new():
@@ -139,6 +145,7 @@ def deep_and_linked():
     with lib.mount(source) as m:
         version = m.settled().versions()[0]
         case("a directory below")
+        quiet(m)
         reindexed(m, version, lambda: rewrite(next(source.glob("iter_*/mp_rank_01*/*.pt"))))
         case("the directory above the source")
         before = source.parent
@@ -155,6 +162,7 @@ def deep_and_linked():
         m.settled()
         case("behind a link")
         os.link(f"{shard}.real", lib.WORK / "same")  # no directory that is watched tells of it
+        quiet(m)
         reindexed(m, "step-2", lambda: rewrite(lib.WORK / "same"))
 
 

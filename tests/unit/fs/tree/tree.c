@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* covers: fs/ino, fs/stats, fs/errors, fs/slabs */
+/* covers: fs/ino, fs/stats, fs/errors, fs/slabs, fs/mounts */
 #include "tests/unit/t.h"
 
 #include "core/base/buf.h"
@@ -7,6 +7,7 @@
 #include "core/model/name.h"
 #include "fs/errors.h"
 #include "fs/fs.h"
+#include "fs/mounts.h"
 #include "fs/slabs.h"
 #include "fs/stats.h"
 #include "fs/tree/tree.h"
@@ -247,6 +248,20 @@ static void stats_name_every_counter(void **state)
 	assert_null(strstr(b.p, "(null)"));
 }
 
+/* What lies below another file system's mount is in none of ours. */
+static void mounts_of_others(void **state)
+{
+	char path[] = "/proc/self/fd";
+	struct dcpfs_mount m;
+	const char *rest;
+
+	(void)state;
+	assert_false(dcpfs_mounts_around(path, &m, &rest));
+	assert_string_equal(path, "/proc/self/fd");
+	assert_int_equal(dcpfs_mounts_find("/proc", &m), 1);
+	assert_string_equal(m.fstype, "proc");
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +274,7 @@ T_TESTS()
 		cmocka_unit_test(errors_are_forgotten),
 		cmocka_unit_test(slabs_come_back),
 		cmocka_unit_test(stats_name_every_counter),
+		cmocka_unit_test(mounts_of_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
