@@ -111,7 +111,7 @@ def refused():
                                  ("paddle-vars", "cannot --verify: paddle-vars does not keep the keys", "--verify"),
                                  ("safetensors", "cannot --verify: with --layout each rank's file", "--verify", "--layout", "fsdp2"),
                                  ("safetensors", "is not for --layout", "--max-shard-size", "1M", "--layout", "fsdp2"),
-                                 ("safetensor", "nearest is safetensors; formats are "),
+                                 ("safetensor", "nearest is safetensors; formats are "), ("npx", "nearest is npy; "),
                                  ("safetensors", "--dtype takes one of stored, F32, BF16", "--dtype", "half")):
         fails(USAGE, says, "export", "--as", form, *options, SOURCE, SCRATCH / "x")
     fails(USAGE, "is not for one file", "export", "--as", "safetensors", "--max-shard-size", "1M", SOURCE, SCRATCH / "x.safetensors")

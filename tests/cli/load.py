@@ -334,7 +334,7 @@ def templates():
         equal(data("load", f"{GOLDEN}/composer-ranks/ckpt/{name}", "--json")["version"], want, name)
     saves = SCRATCH / "saves"
     saves.mkdir()
-    for name in ("ep1-ba9", "ep1-ba10-old", "ep2-bax", "ep2-ba"):
+    for name in ("ep1-ba9", "ep1-ba11-old", "ep2-bax", "ep2-ba"):
         (saves / name).mkdir()
     (saves / "ep1-ba10").symlink_to((SOURCE / "tp").resolve())
     equal(data("load", f"{saves}/ep{{epoch}}-ba{{batch}}", "--json")["version"], "tp", "directories")

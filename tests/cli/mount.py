@@ -146,7 +146,9 @@ def main():
     check((mnt / "something").exists(), "what was hidden is there again")
     (mnt / "something").unlink()
     fails(BAD, "damaged", "mount", GOLDEN / "hostile" / "cut-metadata", mnt)
-    fails(BAD, "not a checkpoint", "mount", SCRATCH / "cache", mnt)
+    (SCRATCH / "cache of another name").mkdir()
+    for at in mnt, SCRATCH / "cache of another name":  # which is not inside of it
+        fails(BAD, "not a checkpoint", "mount", SCRATCH / "cache", at)
     check(not mounted(mnt), "nothing stays mounted")
 
 
