@@ -155,12 +155,14 @@ def missing():
 
 
 def beside():
-    with tempfile.TemporaryDirectory() as where:
-        program = shutil.copy(RANKS, where)
-        shutil.copy(MODULE, where)
-        p = subprocess.run([program, "mpi", *ALL[:3]], env=BASE, capture_output=True, text=True, timeout=PATIENCE)
-        a = json.loads(p.stdout)
-        check(a["code"] == 0 and a["comm"] == "mpi", f"the module beside the program: {a}")
+    for folder in ("", "load"):  # as it is installed, as it is built
+        with tempfile.TemporaryDirectory() as where:
+            program = shutil.copy(RANKS, where)
+            os.makedirs(os.path.join(where, folder), exist_ok=True)
+            shutil.copy(MODULE, os.path.join(where, folder))
+            p = subprocess.run([program, "mpi", *ALL[:3]], env=BASE, capture_output=True, text=True, timeout=PATIENCE)
+            a = json.loads(p.stdout)
+            check(a["code"] == 0 and a["comm"] == "mpi", f"the module beside the program, {folder}: {a}")
 
 
 if not shutil.which("mpirun"):

@@ -65,9 +65,9 @@ def calls():
     """Each call of NCCL fails, or never ends."""
     source = checkpoint(1)
     equal({name for name, _, _ in OUTCOMES} | {"ncclGetErrorString", "ncclGetLastError"}, set(CALLS), "calls with an outcome")
-    fail_calls(source, OUTCOMES, 40)  # where rank 1 fails alone, rank 0 waits half of it
-    fail_calls(source, (("ncclCommInitRankConfig", "on rank 0", WITHOUT), ("ncclCommInitRankConfig", "hang", WITHOUT),
-                         ("ncclGroupEnd", "hang", ERROR)), 4)
+    # Where one rank fails alone, the other waits half of it.
+    fail_calls(source, (*OUTCOMES, ("ncclCommInitRankConfig", "on rank 0", WITHOUT)), 40)
+    fail_calls(source, (("ncclCommInitRankConfig", "hang", WITHOUT), ("ncclGroupEnd", "hang", ERROR)), 4)
     hangs(source)
 
 

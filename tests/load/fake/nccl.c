@@ -70,6 +70,8 @@ struct group {
 	unsigned n;
 };
 
+static struct load_nccl_id
+	left; /* by rank 0, which did not begin: others may wait there for it */
 static struct ncclComm *_Atomic all; /* never freed: what is queued may look at them */
 static __thread struct group *group, *begun;
 static __thread unsigned depth;
@@ -116,6 +118,12 @@ unsigned ncclGetUniqueId(struct load_nccl_id *id)
 	return 0;
 }
 
+static void __attribute__((destructor)) remove_left(void)
+{
+	if (left.bytes[0])
+		unlink(left.bytes);
+}
+
 unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, struct load_nccl_id id,
 				int rank, struct load_nccl_config *config)
 {
@@ -123,7 +131,7 @@ unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, struct load_nc
 	int fd, code = fake_fails("ncclCommInitRankConfig");
 
 	if (code > 0 && rank == 0)
-		unlink(id.bytes);
+		left = id;
 	if (code > 0)
 		return (unsigned)code;
 	if (config->size != sizeof(*config) || config->magic != LOAD_NCCL_MAGIC ||
