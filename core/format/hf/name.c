@@ -96,7 +96,9 @@ enum dcp_hf_kind dcp_hf_name(const char *file, struct dcp_hf_name *out)
 		else if (cut_index(set, containers[i].suffix))
 			out->kind = containers[i].index;
 	}
-	if (cut_part(set, &out->part, &out->nparts) && strncmp(set, "shard-", 6) == 0 &&
+	/* rank-00000-of-00002 is all that a rank has, and counts from 0. */
+	if (strncmp(set, "rank-", 5) != 0 && cut_part(set, &out->part, &out->nparts) &&
+	    strncmp(set, "shard-", 6) == 0 &&
 	    dcp_take_number(&model, NULL, DCP_ANY_DIGITS, &rank) && *model == '-')
 		memmove(set, model + 1, strlen(model));
 	return out->kind;

@@ -5,6 +5,7 @@
  *	model.safetensors                       set "model"
  *	model-00001-of-00003.safetensors        part 1 of 3 of it
  *	shard-00002-model-00001-of-00003...     the same, of one rank of DCP's writer
+ *	rank-00000-of-00002.safetensors         what one rank of dcpfs's writer has, a set by itself
  *	model.safetensors.index.json            its index: which part holds which key
  *	model.fp16.safetensors                  set "model.fp16", a variant; diffusers also writes
  *	                                        model-00001-of-00002.fp16.safetensors

@@ -75,6 +75,7 @@ static const struct {
 	{ "one safetensors file", { "config.json", "model.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
 	{ "all of three parts", { "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
 	{ "the second of three is missing", { "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00003.safetensors is missing (2 of 3 are there)" },
+	{ "what each of two ranks has", { "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_MANY, NULL },
 	{ "ranks need not hold a piece of every part", { "shard-00001-model-00001-of-00002.safetensors", "shard-00002-model-00001-of-00002.safetensors", "shard-00002-model-00002-of-00002.safetensors" }, "safetensors", DCP_MATCH_YES, NULL },
 	{ "but somebody must", { "shard-00001-model-00001-of-00002.safetensors", "shard-00002-model-00001-of-00002.safetensors" }, "safetensors", DCP_MATCH_INCOMPLETE, "model-00002-of-00002.safetensors is missing" },
 	{ "an index without files", { "model.safetensors.index.json" }, "safetensors", DCP_MATCH_INCOMPLETE, "no safetensors file" },
