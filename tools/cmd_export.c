@@ -227,11 +227,6 @@ static enum cmd_exit check_options(const struct exporting *x)
 			"export: cannot --verify: %s does not keep the keys, so what is "
 			"read back cannot be compared",
 			x->format->name);
-	if (o->verify && x->format->takes & DCP_WRITE_ARRAYS && o->layout)
-		return cmd_fail(CMD_USAGE,
-				"export: cannot --verify: with --layout each rank's file of %s "
-				"holds parts under keys of its own",
-				x->format->name);
 	return CMD_OK;
 }
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import struct
 import subprocess
+import zipfile
 
 from cli import BAD, DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
@@ -97,6 +98,20 @@ def layouts():
     equal(left(got), {"b.w": "in this layout its parts overlap, or some of it no rank has"}, "half of b.w is nobody's")
     export("torch-dcp", "--layout", "fsdp3", "--verify", source=GPT2)
     export("torch-dcp", "--layout", "fsdp3", "--verify", "--jobs", "1", "--keys", "a.w")  # one part after the other
+    for form in "safetensors", "torch-save":
+        out = export(form, "--layout", "fsdp2", "--verify")["out"]
+        if form == "safetensors":
+            equal([v["name"] for v in data("ls", "--versions", "--json", out)], sorted(os.listdir(out)), "what each rank has is a version")
+        last = sorted(out.iterdir())[-1]
+        body = bytearray(last.read_bytes())
+        at = -1
+        if form == "torch-save":
+            with zipfile.ZipFile(last) as z:
+                at = max((one for one in z.infolist() if "/data/" in one.filename), key=lambda one: one.file_size).header_offset
+            at += 30 + sum(struct.unpack_from("<HH", body, at + 26))
+        body[at] ^= 1
+        last.write_bytes(body)
+        fails(BAD, "is not what was read: bytes from", "export", "--as", form, "--layout", "fsdp2", "--resume", "--verify", SOURCE, out)
     (SCRATCH / "both.dcpl").write_text("mesh a=2\n* replicate\n")
     got = export("torch-dcp", "--layout", SCRATCH / "both.dcpl")
     check(all((got["out"] / f"__{r}_0.distcp").stat().st_size for r in range(2)), "what both have one rank writes alone")
@@ -109,7 +124,6 @@ def refused():
                                  ("paddle", 'takes one of 2, 3, 4, not "5"', "--protocol", "5"),
                                  ("torch-save", "--max-shard-size is not for torch-save; it is for safetensors", "--max-shard-size", "1M"),
                                  ("paddle-vars", "cannot --verify: paddle-vars does not keep the keys", "--verify"),
-                                 ("safetensors", "cannot --verify: with --layout each rank's file", "--verify", "--layout", "fsdp2"),
                                  ("safetensors", "is not for --layout", "--max-shard-size", "1M", "--layout", "fsdp2"),
                                  ("safetensor", "nearest is safetensors; formats are "), ("npx", "nearest is npy; "),
                                  ("safetensors", "--dtype takes one of stored, F32, BF16", "--dtype", "half")):

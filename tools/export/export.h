@@ -95,9 +95,10 @@ struct save_source export_source(struct export_reader *r);
 int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,
 		struct dcp_err *err);
 void export_close(struct export_reader *r);
-/* [off, off + n) of all of a tensor, as it is written; one thread. */
-int export_read_whole(struct export_reader *r, size_t tensor, uint64_t off, void *buf, size_t n,
-		      struct dcp_err *err);
+/* [off, off + n) of a part of a tensor, or of all of it, as it is written; one thread. */
+#define EXPORT_WHOLE SIZE_MAX
+int export_read(struct export_reader *r, size_t tensor, size_t part, uint64_t off, void *buf,
+		size_t n, struct dcp_err *err);
 
 /* Read back what was sealed and compare it. 0, -EBADMSG (it differs), or -errno. */
 int export_verify(struct exporting *x);

@@ -12,8 +12,6 @@
 #include "core/store/view/view.h"
 #include "tools/export/export.h"
 
-#define ALL SIZE_MAX /* of a tensor, in place of a part */
-
 struct reading {
 	struct dcp_view *view;
 	size_t tensor, part; /* that it shows */
@@ -64,7 +62,7 @@ static int open_part(const struct exporting *x, struct reading *j, size_t tensor
 		     struct dcp_err *err)
 {
 	const struct dcp_write_tensor *t = &x->set.tensors[tensor];
-	const struct dcp_write_part *p = part == ALL ? NULL : &t->parts[part];
+	const struct dcp_write_part *p = part == EXPORT_WHOLE ? NULL : &t->parts[part];
 	const struct export_from *from = &DCP_ITEMS(x->from, struct export_from)[tensor];
 	struct dcp_cut cut;
 	int rc;
@@ -185,10 +183,10 @@ static int copy_piece(void *ctx, unsigned job, size_t tensor, size_t part, uint6
 	return rc < 0 ? fail(r->x, rc, tensor, err) : rc;
 }
 
-int export_read_whole(struct export_reader *r, size_t tensor, uint64_t off, void *buf, size_t n,
-		      struct dcp_err *err)
+int export_read(struct export_reader *r, size_t tensor, size_t part, uint64_t off, void *buf,
+		size_t n, struct dcp_err *err)
 {
-	return read_piece(r, 0, tensor, ALL, off, buf, n, err);
+	return read_piece(r, 0, tensor, part, off, buf, n, err);
 }
 
 int export_high(void *ctx, size_t tensor, size_t part, uint64_t off, size_t n, uint64_t *count,

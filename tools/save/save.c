@@ -492,6 +492,17 @@ int save_publish(struct save *s, struct dcp_err *err)
 
 /* ---- what others ask ---- */
 
+const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *part)
+{
+	const struct save_run *run = &save_runs(s)[i];
+
+	if (i >= save_nruns(s))
+		return NULL;
+	*tensor = run->tensor;
+	*part = run->part;
+	return save_files(s)[run->file].name;
+}
+
 const struct save_sum *save_sums(const struct save *s, size_t *n)
 {
 	*n = s->npieces;

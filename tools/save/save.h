@@ -84,6 +84,9 @@ void save_destroy(struct save *s);
 /* The path of what was sealed, before it is published: a directory or a file. */
 const char *save_sealed(const struct save *s);
 
+/* Run number @i of the plan is of what tensor and part, and the name of its file; NULL: there are no more. */
+const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *part);
+
 /* What is known of a piece that was written. */
 struct save_sum {
 	uint64_t hash;
