@@ -382,7 +382,8 @@ static int add_all(struct saving *s)
 						       .path = o->path,
 						       .npath = o->npath,
 						       .type = o->type,
-						       .json = o->json };
+						       .json = o->json,
+						       .classes = o->classes };
 
 		rc = dcpsave_add_object(s->save, &object, &s->err);
 	}

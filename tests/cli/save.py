@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import time
+import zipfile
 
 from cli import DCPFS, GOLDEN, OK, SANITIZER, SCRATCH, USAGE, check, data, equal, finish
 
@@ -97,6 +98,16 @@ def layout(name, mesh, rules):
 
 def digests(path):
     return data("show", "--digest", "--json", path)
+
+
+def objects():
+    """Tuples inside an object stay tuples."""
+    saved = {"pair": [(1, 2), {"a": (3,)}]}
+    with zipfile.ZipFile(SCRATCH / "pair.pt", "w") as z:
+        z.writestr("a/data.pkl", pickle.dumps(saved, 2))
+        z.writestr("a/version", "3\n")
+    save(1, SCRATCH / "pair.pt", SCRATCH / "pair.pdparams")
+    equal(load(SCRATCH / "pair.pdparams")["pair"], saved["pair"], "classes of values in an object")
 
 
 def as_paddle():
@@ -200,6 +211,6 @@ def killed():
 
 SIZES = [300000, 1, 0, 40000, 70000, 5, 200001, 8, 100]
 make_state(SIZES)
-for test in (as_paddle, lambda: rounds(SIZES), misuse, killed):
+for test in (objects, as_paddle, lambda: rounds(SIZES), misuse, killed):
     test()
 finish()
