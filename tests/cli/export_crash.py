@@ -6,8 +6,10 @@ for a checkpoint, and the next export goes on or begins anew.
 usage: export_crash.py DCPFS [KILLS]
 """
 import hashlib
+import io
 import json
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -17,6 +19,7 @@ import struct
 import subprocess
 import sys
 import time
+import zipfile
 
 from cli import BAD, DCPFS, ENV, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
@@ -188,6 +191,17 @@ def existing(source, place):
         one.unlink()
         for _ in range(2):
             equal(run("export", "--as", form, "--force", "--keys", "w.4", source, one).returncode, OK, f"{form}: --force of what it wrote")
+    stream = struct.pack("<IQQQQI", 0, 1, 16, 0, 2, 0) + struct.pack("<i", 4) + bytes((8, 0, 16, 2)) + bytes(2)  # rows in sequences
+    script = io.BytesIO()
+    with zipfile.ZipFile(script, "w") as z:
+        for name in ("s/version", "s/code/__torch__.py", "s/data.pkl"):
+            z.writestr(name, "x")
+    for what, body in (("protocol 0", pickle.dumps({"w": [1.5]}, 0)), ("protocol 1", pickle.dumps([{"w": 1}], 1)), ("LoD", stream),
+                       ("TorchScript", script.getvalue())):
+        one.write_bytes(body)
+        equal(run("export", "--as", "paddle-binary", "--force", "--keys", "w.4", source, one).returncode, OK, f"--force of {what}")
+        one.write_bytes(body[:-1] if what != "TorchScript" else body.replace(b"data.pkl", b"page.xml"))
+        fails(USAGE, "is not a checkpoint", "export", "--as", "paddle-binary", "--force", "--keys", "w.4", source, one)
     shutil.copy(source / "model.safetensors", place / "n.pt")
     equal(run("export", "--as", "torch-save", "--force", source, place / "n.pt").returncode, OK, "of another format than its name says")
     os.truncate(file, 10000)  # torn

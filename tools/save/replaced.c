@@ -11,15 +11,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/arena.h"
 #include "core/base/cleanup.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/hf/extras.h"
+#include "core/parse/archive/zip.h"
 #include "core/parse/magic.h"
+#include "core/parse/paddle/lodtensor.h"
+#include "core/parse/pickle/pickle.h"
+#include "core/parse/source.h"
 #include "tools/save/save_int.h"
 
-enum { HEAD = 512, ZIP_NAME = 30, MAX_DESC = 1024 };
+enum { HEAD = 512, ZIP_NAME = 30, MAX_DESC = 1024, MEMORY = 32 << 20 };
 
 /* A zip archive whose first member is one of torch.save or of numpy.savez. */
 static bool is_zip(const uint8_t *p, size_t n)
@@ -40,6 +45,63 @@ static bool is_stream(const uint8_t *p, size_t n)
 	       p[20] == 8;
 }
 
+/* A zip archive with such a member anywhere, as TorchScript writes them. */
+static bool is_archive(const struct dcp_source *src)
+{
+	struct dcp_zip_member *member;
+	struct dcp_arena arena;
+	struct dcp_err err;
+	bool found = false;
+	size_t n;
+
+	dcp_arena_init(&arena, MEMORY);
+	if (dcp_zip_list(src, &arena, &member, &n, &err) == 0)
+		for (size_t i = 0; i < n && !found; i++)
+			found = dcp_ends_with(member[i].name, strlen(member[i].name),
+					      "/data.pkl") ||
+				dcp_ends_with(member[i].name, strlen(member[i].name), ".npy");
+	dcp_arena_finish(&arena);
+	return found;
+}
+
+/* A pickle of protocol 0 or 1 that can be read to its end, with a container in it. */
+static bool is_old_pickle(const struct dcp_source *src)
+{
+	const struct dcp_pickle_opts opts = { .memory = MEMORY };
+	struct dcp_pickle *p = NULL;
+	struct dcp_err err;
+	uint64_t end;
+	bool found = dcp_pickle_read(src, &opts, &p, &end, &err) == 0 && end == src->size &&
+		     dcp_pickle_root(p).type >= DCP_PV_TUPLE;
+
+	dcp_pickle_free(p);
+	return found;
+}
+
+/* Do our readers know it? */
+static bool is_read(int fd, uint8_t first)
+{
+	struct dcp_lodtensor tensor;
+	struct dcp_source src;
+	struct dcp_err err;
+
+	if (dcp_source_fd(fd, &src) < 0)
+		return false;
+	switch (first) {
+	case 0:
+		return dcp_lodtensor_read(&src, 0, &tensor, &err) == 0;
+	case 'P':
+		return is_archive(&src);
+	case '(':
+	case ']':
+	case '}':
+	case 'c':
+		return is_old_pickle(&src);
+	default:
+		return false;
+	}
+}
+
 /* Does it begin as a file of weights does? One that is empty has nothing to lose. */
 static bool is_weights(int dir, const char *name)
 {
@@ -57,7 +119,8 @@ static bool is_weights(int dir, const char *name)
 	       (dcp_magic_is_safetensors(p, n) &&
 		dcp_load_le64(p) <= (uint64_t)st.st_size - 8) ||
 	       (n > 2 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5) ||
-	       (n > 6 && memcmp(p, "\x93NUMPY", 6) == 0) || is_zip(p, n) || is_stream(p, n);
+	       (n > 6 && memcmp(p, "\x93NUMPY", 6) == 0) || is_zip(p, n) || is_stream(p, n) ||
+	       is_read(fd, p[0]);
 }
 
 /* Does it go along with weights, by its name? What else has such a name only if it is written anew. */
