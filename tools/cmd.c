@@ -2,10 +2,13 @@
 #include "tools/cmd.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
@@ -43,6 +46,45 @@ void cmd_hint(const char *fmt, ...)
 	va_start(ap, fmt);
 	say("  ", fmt, ap);
 	va_end(ap);
+}
+
+/* ---- stopped ---- */
+
+static struct {
+	char part[2 * PATH_MAX], left[2 * PATH_MAX], nothing[64];
+} stop;
+
+static void on_stop(int sig)
+{
+	const char *line = access(stop.part, F_OK) == 0 ? stop.left : stop.nothing;
+	ssize_t n = write(STDERR_FILENO, line, strlen(line));
+
+	(void)n;
+	raise(sig); /* its action is the default one again */
+}
+
+void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads)
+{
+	const struct sigaction how = { .sa_handler = part ? on_stop : SIG_DFL,
+				       .sa_flags = (int)SA_RESETHAND };
+	const char *over = isatty(STDERR_FILENO) ? "\r\033[K" : ""; /* the bar */
+	dcp_auto_buf struct dcp_buf safe = DCP_BUF_INIT;
+	static const int signals[] = { SIGINT, SIGTERM };
+	struct sigaction was;
+
+	if (part) {
+		snprintf(stop.part, sizeof(stop.part), "%s", part);
+		out_text(&safe, part);
+		snprintf(stop.left, sizeof(stop.left),
+			 "%sdcpfs: %s: stopped: %.4000s is left; %s\n", over, verb,
+			 safe.p ? safe.p : "?", then);
+		if (leads)
+			snprintf(stop.nothing, sizeof(stop.nothing),
+				 "%sdcpfs: %s: stopped: nothing is left\n", over, verb);
+	}
+	for (size_t i = 0; i < DCP_LEN(signals); i++)
+		if (sigaction(signals[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+			sigaction(signals[i], &how, NULL);
 }
 
 /* What comes from the machine is CMD_ENV; what comes from the bytes found is CMD_BAD. */

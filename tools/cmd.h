@@ -6,6 +6,7 @@
  * verbs.c. Parsing and --help happen before run() is called.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/base/base.h"
@@ -48,6 +49,12 @@ const char *cmd_nearest(const char *word);
 /* "dcpfs: ..." on stderr, one line; returns @code. Hints follow with cmd_hint(), indented. */
 enum cmd_exit cmd_fail(enum cmd_exit code, const char *fmt, ...) DCP_PRINTF(2, 3);
 void cmd_hint(const char *fmt, ...) DCP_PRINTF(1, 2);
+
+/*
+ * SIGINT and SIGTERM end the program as ever, after a line: that @part is left, and @then; or, if it is not there and @leads,
+ * that nothing is. A verb that calls this keeps what was written so that the next run finds it. NULL: without a line again.
+ */
+void cmd_on_stop(const char *verb, const char *part, const char *then, bool leads);
 
 /* The exit code that fits what a function of core returned. */
 enum cmd_exit cmd_exit_of(int rc);

@@ -304,6 +304,7 @@ static int complete(struct exporting *x)
 
 	if (rc == 0 && x->opts->verify)
 		rc = export_verify(x);
+	cmd_on_stop(NULL, NULL, NULL, false);
 	return rc < 0 ? rc : save_publish(x->save, &x->err);
 }
 
@@ -405,10 +406,15 @@ static enum cmd_exit open_source(struct exporting *x, const struct opt_args *arg
 static enum cmd_exit write_version(struct exporting *x, const struct opt_args *args)
 {
 	enum cmd_exit code = export_join(x, export_comms[x->opts->comm]);
+	char part[SAVE_PATH];
 	int rc;
 
 	if (code != CMD_OK)
 		return code;
+	if (export_leads(x) && save_part(x->out, part) == 0)
+		cmd_on_stop("export", part,
+			    "--resume goes on with it, another export to that name removes it",
+			    true);
 	code = open_source(x, args);
 	/* Those that cannot open it have said why. */
 	rc = export_agree(x, code == CMD_OK ? 0 : -ECANCELED);

@@ -509,6 +509,7 @@ static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 {
 	struct exporting *x = &s->x;
 	enum cmd_exit code = export_join(x, export_comms[x->opts->comm]);
+	char part[SAVE_PATH];
 	int rc;
 
 	if (code == CMD_OK)
@@ -517,7 +518,12 @@ static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 		code = check_gathering(s);
 	if (code != CMD_OK)
 		return code;
-	code = name_file(s) < 0 ? cmd_fail(CMD_ENV, "out of memory") : open_source(s, args);
+	if (name_file(s) < 0)
+		code = cmd_fail(CMD_ENV, "out of memory");
+	else if (save_part(s->out, part) == 0)
+		cmd_on_stop("save", part, "another save to that name removes it",
+			    export_leads(x));
+	code = code == CMD_OK ? open_source(s, args) : code;
 	/* Those that cannot open it have said why. */
 	rc = export_agree(x, code == CMD_OK ? 0 : -ECANCELED);
 	if (code != CMD_OK || rc < 0)
@@ -530,6 +536,7 @@ static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 	if (rc < 0)
 		return fail(s, rc, x->err.msg);
 	rc = write_file(s);
+	cmd_on_stop(NULL, NULL, NULL, false);
 	return rc < 0 ? fail(s, rc, s->err.text) : report(s);
 }
 

@@ -134,6 +134,31 @@ def damaged_rest(source, place):
         equal(hidden(place), [], f"{what}: what was left")
 
 
+def stopped(source, place):
+    """Ctrl-C and SIGTERM: the exit code that shells expect, and a line that says what is left."""
+    left, out = place / ".out.dcpfs-part", place / "out"
+    for sig in signal.SIGINT, signal.SIGTERM:
+        for _ in range(20):
+            clear(place)
+            p = start("--as", "safetensors", "--jobs", "1", source, out)
+            while p.poll() is None and not planned(place / ".out.dcpfs-journal"):
+                time.sleep(0.001)
+            p.send_signal(sig)
+            said = p.communicate()[1].decode()
+            if left.exists():
+                break
+        equal((p.returncode, said), (-sig, f"dcpfs: export: stopped: {left} is left; --resume goes on with it, another export to that name "
+                                           "removes it\n"), f"stopped by {sig.name}")
+        data("export", "--as", "safetensors", "--json", "--resume", source, out)
+        equal(hidden(place), [], "resumed after that")
+    p = start("--as", "safetensors", source, place / "early")
+    while p.poll() is None and not int(open(f"/proc/{p.pid}/status").read().split("SigCgt:")[1].split()[0], 16) & 2:
+        pass
+    p.send_signal(signal.SIGINT)
+    said = p.communicate()[1].decode()
+    check(p.returncode == -signal.SIGINT and ("stopped: nothing is left\n" in said) != (place / ".early.dcpfs-part").exists(), f"early: {said!r}")
+
+
 def no_room(source, place):
     """Files may have so many bytes only: a full disk for those who cannot mount one."""
     def limit(n):
@@ -464,6 +489,7 @@ make_source(big, [5 * MB + 3, 1, 0, 9 * MB, 70000, 8 * MB + 1] + [1000] * 50)
 run("index", big)
 kills(big, place)
 damaged_rest(big, place)
+stopped(big, place)
 no_room(big, place)
 full_disk(big, place)
 existing(big, place)

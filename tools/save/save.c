@@ -69,7 +69,6 @@ static int choose_names(struct save *s, struct dcp_err *err)
 	const char *out = s->opts.out;
 	size_t n = strlen(out);
 	const char *slash;
-	int rc;
 
 	while (n > 1 && out[n - 1] == '/')
 		n--;
@@ -90,6 +89,28 @@ static int choose_names(struct save *s, struct dcp_err *err)
 	beside(s, ".dcpfs-part", s->part);
 	beside(s, ".dcpfs-journal", s->journal);
 	beside(s, ".dcpfs-old", s->old);
+	return 0;
+}
+
+int save_part(const char *out, char path[SAVE_PATH])
+{
+	dcp_auto_free struct save *s = calloc(1, sizeof(*s));
+	struct dcp_err err;
+	int rc;
+
+	if (!s)
+		return -ENOMEM;
+	s->opts.out = out;
+	rc = choose_names(s, &err);
+	if (rc == 0)
+		snprintf(path, SAVE_PATH, "%s/%s", s->parent, s->part);
+	return rc;
+}
+
+static int open_parent(struct save *s, struct dcp_err *err)
+{
+	int rc;
+
 	s->parent_fd = open(s->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->parent_fd < 0 && errno == ENOENT) {
 		rc = make_parents(s->parent);
@@ -264,6 +285,8 @@ int save_create(const struct save_opts *opts, struct save **out, struct dcp_err 
 	s->parent_fd = s->dir = s->journal_fd = -1;
 	dcp_arena_init(&s->arena, PLAN_MEMORY);
 	rc = choose_names(s, err);
+	if (rc == 0)
+		rc = open_parent(s, err);
 	if (rc == 0 && save_leads(s)) {
 		recover(s);
 		rc = check_free(s, err);

@@ -23,6 +23,7 @@
  * own to write; there may be another number of them than before. With by_owner the others may plan with rank 0.
  */
 #pragma once
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -69,6 +70,10 @@ struct save_source {
  * -ENOTDIR (OUT is there, and is a directory where a file is to be written, or a file where a directory is),
  * -EBUSY (somebody is writing it), or what the file system said. What @opts points to must stay. */
 int save_create(const struct save_opts *opts, struct save **out, struct dcp_err *err);
+
+/* The directory beside @out that all goes into, in @path; -ENAMETOOLONG, -EINVAL, -ENOMEM. */
+#define SAVE_PATH (PATH_MAX + NAME_MAX + 2)
+int save_part(const char *out, char path[SAVE_PATH]);
 
 /* @set must stay until the save is destroyed. -EALREADY: it was to be resumed, and OUT is there with all its files,
  * as long as they would be; save_sealed() is its path. */
