@@ -4,6 +4,7 @@
 in the same run. Runs unattended, in ten minutes at most: what there is no time for, or no package, is told. Prints a table, and JSON.
 
 usage: gpu.py DCPFS [--source DIR] [--gib N] [--ranks N] [--python PYTHON] [--seconds N] [--json FILE]
+The file is written after each step, so that a run which is cut short leaves what it has.
 """
 import argparse
 import ctypes
@@ -23,7 +24,7 @@ PEERS = r'''
 import json, pathlib, sys, time
 import torch
 
-name, source, repeat = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+name, source, repeat, folder = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), pathlib.Path(sys.argv[4])
 if not torch.cuda.is_available():
     sys.exit("torch sees no GPU")
 there = torch.device("cuda:0")
@@ -38,7 +39,7 @@ def safetensors():
 
 def dcp():
     import torch.distributed.checkpoint as dcp
-    where = source.parent / "dcp"
+    where = folder / "dcp"
     meta = dcp.FileSystemReader(where).read_metadata() if where.exists() else None
     if meta is None:
         from safetensors.torch import load_file
@@ -53,7 +54,10 @@ def dcp():
 
 def fastsafetensors():
     from fastsafetensors import SafeTensorsFileLoader, SingleGroup
-    loader = SafeTensorsFileLoader(SingleGroup(), there, nogds=True)
+    try:
+        loader = SafeTensorsFileLoader(SingleGroup(), str(there), nogds=True)
+    except (AttributeError, TypeError):  # before 0.2
+        loader = SafeTensorsFileLoader(SingleGroup(), there, nogds=True)
     loader.add_filenames({0: files})
     got = loader.copy_files_to_device()
     tensors = [got.get_tensor(k).clone() for k in got.key_to_rank_lidx]
@@ -68,7 +72,10 @@ def runai():
     tensors = []
     with SafetensorsStreamer() as streamer:
         for f in files:
-            streamer.stream_file(f)
+            try:
+                streamer.stream_file(f, device=str(there))
+            except TypeError:
+                streamer.stream_file(f)
             tensors += [t.to(there) for _, t in streamer.get_tensors()]
     return tensors
 
@@ -161,6 +168,12 @@ def output(*argv):
         return ""
 
 
+def add_libraries(python):
+    """Have dcpfs find what comes as packages of @python, NCCL and cuFile, behind what the machine has."""
+    found = output(python, "-c", 'import glob, sys; print(":".join(d for p in sys.path for d in glob.glob(p + "/nvidia/*/lib")))')
+    os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, (os.environ.get("LD_LIBRARY_PATH"), found)))
+
+
 def overlap(trace):
     """Of the time in which copies are under way, the part in which files are read as well; or the other way round, if less
     time goes there."""
@@ -179,8 +192,8 @@ def overlap(trace):
 
 
 class Bench:
-    def __init__(self, o, folder):
-        self.o, self.folder, self.until = o, folder, time.monotonic() + o.seconds
+    def __init__(self, o, folder, until):
+        self.o, self.folder, self.until = o, folder, until
         self.rows, self.failed = [], 0
 
     def row(self, name, what, value=None, floor=None, goal=None, **more):
@@ -203,10 +216,19 @@ class Bench:
             running = [subprocess.Popen([self.o.dcpfs, "load", str(self.o.source), "--device", "cuda:0", "--repeat", "2", "--json",
                                          "--comm", "alone" if ranks == 1 else "env", *argv], env=env | {"RANK": str(r)},
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(ranks)]
-            out = [p.communicate(timeout=300) for p in running]
+            out, why = [], ""
+            for p in running:
+                try:
+                    out.append(p.communicate(timeout=max(20, self.until - time.monotonic())))
+                except subprocess.TimeoutExpired:
+                    why = "it did not end"
+                    for q in running:
+                        q.kill()
+                    out.append(p.communicate())
             if any(p.returncode for p in running):
                 self.failed += 1
-                self.row("", f"dcpfs load {' '.join(argv)}", why=f"failed: {out[0][1].strip()[-300:]}")
+                why = why or next(e.strip()[-300:] for p, (_, e) in zip(running, out) if p.returncode)
+                self.row("", f"dcpfs load {' '.join(argv)}, {ranks} ranks", why=f"failed: {why}")
                 return None
             got = json.loads(out[0][0])
             if best is None or got["seconds"] < best["seconds"]:
@@ -238,7 +260,7 @@ class Bench:
             for by, exchange, env in ways:
                 got = None if self.late() else self.load("--layout", layout, "--exchange", exchange, ranks=n, env=env)
                 if each and got:
-                    taken = exchange == "node" or by in got["exchange_why"]
+                    taken = exchange == "node" or f"; {by}" in got["exchange_why"]  # not "; not by NCCL: ..."
                     self.row("22", f"{n} processes, {needs}, {by}: times fewer bytes read", each["read"] / got["read"] if taken else None,
                              0.80 * n, 0.98 * n, rate=got["rate"],
                              why=f"{got['rate'] / 1e9:.2f} GB/s, beside {each['rate'] / 1e9:.2f} alone; {got['exchange_why']}")
@@ -263,7 +285,7 @@ class Bench:
                 self.row("", what, why="left out: no time is left")
                 continue
             try:
-                done = subprocess.run([self.o.python, "-c", PEERS, name, str(self.o.source), str(REPEAT)], env=env, text=True,
+                done = subprocess.run([self.o.python, "-c", PEERS, name, str(self.o.source), str(REPEAT), str(self.folder)], env=env, text=True,
                                       capture_output=True, timeout=max(30, self.until - time.monotonic()), check=False)
             except (OSError, subprocess.TimeoutExpired) as e:
                 self.row("", what, why=f"left out: {type(e).__name__}")
@@ -287,21 +309,26 @@ def main():
     p.add_argument("--seconds", type=float, default=540, help="begin nothing after so many")
     p.add_argument("--json", type=pathlib.Path, help="write it there; default: behind the table")
     o = p.parse_args()
+    until = time.monotonic() + o.seconds
+    add_libraries(o.python)
+    checks = {c["name"]: c for c in json.loads(subprocess.run(
+        [o.dcpfs, "doctor", "--json"], capture_output=True, text=True, check=False).stdout)["checks"]}
+    if checks["GPU"]["state"] != "ok":
+        sys.exit(checks["GPU"]["found"])
+    checks = {name: c["found"] for name, c in checks.items()}
     with tempfile.TemporaryDirectory(prefix="dcpfs-gpu-") as folder:
         folder = pathlib.Path(folder)
         os.environ.setdefault("DCPFS_CACHE", str(folder / "cache"))
         if o.source is None:
             (folder / "checkpoint").mkdir()
             o.source = make(folder / "checkpoint", int(o.gib * (1 << 30)))
-        checks = {c["name"]: c["found"] for c in json.loads(subprocess.run(
-            [o.dcpfs, "doctor", "--json"], capture_output=True, text=True, check=False).stdout)["checks"]}
         facts = {"gpu": checks["GPU"], "cufile": checks["cuFile"], "nccl": checks.get("NCCL"), "ipc": checks.get("CUDA IPC"),
                  "driver": output("nvidia-smi", "--query-gpu=name,driver_version,pcie.link.gen.max,pcie.link.width.max", "--format=csv,noheader"),
                  "file_system": output("stat", "-f", "-c", "%T", str(o.source)), "kernel": platform.release(), "cpus": os.cpu_count(),
                  "bytes": sum(f.stat().st_size for f in o.source.rglob("*") if f.is_file()), "dcpfs": output(o.dcpfs, "--version")}
         for name, value in facts.items():
-            print(f"{name}: {value}")
-        b = Bench(o, folder)
+            print(f"{name}: {value}", flush=True)
+        b = Bench(o, folder, until)
         sweep = Cuda().sweep(min(facts["bytes"], 4 << 30))
         for block, rate in sweep.items():
             b.row("", f"pinned copies of {block >> 20} MiB, bytes a second", rate)
@@ -310,10 +337,10 @@ def main():
                 b.row("", step.__name__, why="left out: no time is left")
             else:
                 step(*args)
-        text = json.dumps({"facts": facts, "pinned": sweep, "rows": b.rows}, indent=1)
-        if o.json:
-            o.json.write_text(text + "\n")
-        else:
+            text = json.dumps({"facts": facts, "pinned": sweep, "rows": b.rows}, indent=1)
+            if o.json:
+                o.json.write_text(text + "\n", encoding="utf-8")
+        if not o.json:
             print(text)
     sys.exit(1 if b.failed else 0)
 
