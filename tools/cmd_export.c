@@ -119,6 +119,7 @@ static const struct opt_operand operands[] = { PICK_OPERANDS,
 					       { "OUT", false, OPT_DIR },
 					       { 0 } };
 
+/* All ranks end with the same code; the one that leads says why. */
 static enum cmd_exit fail(const struct exporting *x, int rc)
 {
 	static const int usage[] = { -EEXIST, -ENOTEMPTY, -EISDIR, -ENOTDIR, -EINVAL };
@@ -130,6 +131,8 @@ static enum cmd_exit fail(const struct exporting *x, int rc)
 		save_count(x->save, &c);
 	for (size_t i = 0; i < DCP_LEN(usage); i++)
 		code = rc == usage[i] ? CMD_USAGE : code;
+	if (!export_leads(x))
+		return code;
 	cmd_fail(code, "export: %s", x->err.msg);
 	if (rc == -EEXIST && !x->opts->force)
 		cmd_hint("--force replaces it");
@@ -380,10 +383,10 @@ static int save(struct exporting *x)
 		rc = export_agree(x, write_data(x));
 	if (rc == 0)
 		rc = export_agree(x, export_share_sums(x));
-	if (rc == 0 && leads)
-		rc = complete(x);
+	if (rc == 0)
+		rc = export_agree(x, leads ? complete(x) : 0);
 	progress_finish(&x->progress);
-	return export_agree(x, rc);
+	return rc;
 }
 
 static enum cmd_exit open_source(struct exporting *x, const struct opt_args *args)
@@ -415,17 +418,15 @@ static enum cmd_exit write_version(struct exporting *x, const struct opt_args *a
 		cmd_on_stop("export", part,
 			    "--resume goes on with it, another export to that name removes it",
 			    true);
-	code = open_source(x, args);
-	/* Those that cannot open it have said why. */
-	rc = export_agree(x, code == CMD_OK ? 0 : -ECANCELED);
-	if (code != CMD_OK || rc < 0)
-		return code == CMD_OK ? CMD_ENV : code;
+	code = export_agree_code(x, open_source(x, args));
+	if (code != CMD_OK)
+		return code;
 	rc = export_agree(x, export_choose(x));
 	if (rc == 0)
 		rc = save(x);
-	if (!export_leads(x))
-		return rc < 0 ? CMD_ENV : CMD_OK;
-	return rc < 0 ? fail(x, rc) : export_report(x);
+	if (rc < 0)
+		return fail(x, rc);
+	return export_leads(x) ? export_report(x) : CMD_OK;
 }
 
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)

@@ -524,10 +524,9 @@ static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 		cmd_on_stop("save", part, "another save to that name removes it",
 			    export_leads(x));
 	code = code == CMD_OK ? open_source(s, args) : code;
-	/* Those that cannot open it have said why. */
-	rc = export_agree(x, code == CMD_OK ? 0 : -ECANCELED);
-	if (code != CMD_OK || rc < 0)
-		return code == CMD_OK ? CMD_ENV : code;
+	code = export_agree_code(x, code);
+	if (code != CMD_OK)
+		return code;
 	rc = export_agree(x, export_choose(x));
 	if (rc == 0)
 		rc = export_agree(x, choose(s));

@@ -443,6 +443,15 @@ def ranks(source, place):
     said = [p.communicate()[1].decode() for p in job(source, place / "out", "safetensors", each=lambda r: ["--skip", "w.0"] if r == 1 else [])]
     check("rank 1 sees another checkpoint in" in said[0], f"other options: {said}")
     equal(list(place.iterdir()), [], "other options: what is left")
+    (place / "out").mkdir()
+    (place / "out" / "kept").touch()
+    for words, says in (([], f"rank 0: {place}/out is there already"), (["--keys", "("], "")):
+        ended = [(p.communicate()[1].decode(), p.returncode) for p in job(source, place / "out", "safetensors", *words)]
+        alone = start("--as", "safetensors", *words, source, place / "out")
+        alone.communicate()
+        equal([code for _, code in ended], [alone.returncode] * 3, f"{words}: exit codes of three, and of one: {ended}")
+        check(ended[0][0].count("rank 0") == bool(says) and says in ended[0][0] and not any(said for said, _ in ended[1:] if says),
+              f"{words}: {ended}")
     for victim in (0, 1, 2):
         clear(place)
         all_ = job(source, place / "out", "safetensors")

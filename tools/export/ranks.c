@@ -69,6 +69,15 @@ int export_agree(struct exporting *x, int rc)
 	return rc;
 }
 
+enum cmd_exit export_agree_code(struct exporting *x, enum cmd_exit code)
+{
+	int rc = export_agree(x, -(int)code);
+
+	if (code != CMD_OK || rc == 0)
+		return code;
+	return rc >= -CMD_BAD ? (enum cmd_exit) - rc : CMD_ENV;
+}
+
 /* What @n bytes of every rank are, in the order of ranks; @same: a record, which has @n bytes on all. */
 static int gather(struct exporting *x, const void *p, uint64_t n, bool same,
 		  struct load_blobs *out)
