@@ -148,6 +148,10 @@ def forbidden():
     place.mkdir()
     os.chmod(SCRATCH, 0o755)
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", f"DCPFS_CACHE={SCRATCH}/none", "LC_ALL=C.UTF-8", DCPFS]
+    for words in (["cat", source, "model.norm.weight"], ["load", source], ["export", "--as", "torch-save", source, SCRATCH / "x"]):
+        got = subprocess.run([*other, *words], capture_output=True, check=False)
+        equal(got.returncode, ENV, f"{words}: {got.stderr}")
+        check(b"Permission denied" in got.stderr, f"{words}: {got.stderr}")
     for at, to, says in ((source, SCRATCH / "x", "__1_0.distcp: Permission denied"), (GPT2.absolute(), place / "x", f"{place}: no file can be made there: Permission denied")):
         if at != source and subprocess.run([*other, "ls", at], capture_output=True, check=False).returncode:
             continue  # nobody may look into this tree

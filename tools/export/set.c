@@ -4,10 +4,8 @@
  * can hold.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/model/layout/layout.h"
 #include "core/store/index/index.h"
@@ -60,20 +58,6 @@ static int leave_damaged(struct exporting *x, const char *what, const char *key,
 	return rc;
 }
 
-/* Has it a file that is there, and that this user may not read? */
-static bool is_forbidden(const struct exporting *x)
-{
-	size_t n;
-	const struct dcp_file_id *id = dcp_index_files(dcp_version_index(x->pick.v), &n);
-	int dir = dcp_version_dirfd(x->pick.v);
-
-	for (size_t i = 0; i < n; i++) /* one that could not be opened has no number */
-		if (!id[i].ino && faccessat(dir, id[i].name, R_OK, AT_EACCESS) < 0 &&
-		    errno == EACCES)
-			return true;
-	return false;
-}
-
 static int refuse_damaged(struct exporting *x)
 {
 	const struct out_left *l = &x->damaged;
@@ -83,9 +67,9 @@ static int refuse_damaged(struct exporting *x)
 		return 0;
 	if (x->ndamaged > 1)
 		snprintf(more, sizeof(more), " (and %s more)", out_count(n, x->ndamaged - 1));
-	return dcp_fail(&x->err, is_forbidden(x) ? -EACCES : -EBADMSG, DCP_ERR_NO_OFFSET,
-			"%s cannot be read: %s%s; --partial writes the rest", l->key, l->why,
-			more);
+	return dcp_fail(&x->err, dcp_version_is_barred(x->pick.v) ? -EACCES : -EBADMSG,
+			DCP_ERR_NO_OFFSET, "%s cannot be read: %s%s; --partial writes the rest",
+			l->key, l->why, more);
 }
 
 static bool is_wanted(const struct exporting *x, const char *key)

@@ -369,7 +369,8 @@ static int add_row(struct adding *a, const struct dcp_row *row)
 	if (rc < 0)
 		return rc;
 	if (!(p->flags & DCPLOAD_PARTIAL))
-		return dcp_fail(&a->err, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", row->key,
+		return dcp_fail(&a->err, dcp_version_is_barred(p->ck->v) ? -EACCES : -EBADMSG,
+				DCP_ERR_NO_OFFSET, "%s: %s", row->key,
 				t.error ? t.error : "it cannot be read");
 	return load_list(p, DCPLOAD_BROKEN, row->key, "%s", t.error ? t.error : "");
 }
