@@ -306,7 +306,7 @@ def refusals():
     fails(NO, "Nearest:", "plan", SOURCE, "tp", "--layout", "fsdp4", "--svg", "--key", "model.tok.weigh")
     fails(NO, "no version", "plan", SOURCE, "nine", "--layout", "fsdp4")
     bad = layout("bad.dcpl", "mesh a=2\n*.bias replicate\n* shrad(0)\n")
-    fails(BAD, 'bad:3: ', "plan", SOURCE, "tp", "--layout", bad)
+    fails(BAD, 'bad.dcpl:3: ', "plan", SOURCE, "tp", "--layout", bad)
     fails(BAD, "shard", "plan", SOURCE, "tp", "--layout", bad)
     cannot = layout("cannot.dcpl", "mesh a=4 b=2\n* shard(7)@b\n")
     fails(BAD, "cannot:2: key ", "plan", SOURCE, "tp", "--layout", cannot)
@@ -321,7 +321,7 @@ def refusals():
 def same_fault_same_code():
     """A layout file that is missing, or is none, ends mount and plan alike."""
     for code, says, path in ((ENV, 'No such file or directory, nearest is "wrong.dcpl"', SCRATCH / "worng.dcpl"),
-                             (BAD, "wrong:2: ", layout("wrong.dcpl", "mesh a=2\n* shrad(0)\n")),
+                             (BAD, f"{SCRATCH}/wrong.dcpl:2: ", layout("wrong.dcpl", "mesh a=2\n* shrad(0)\n")),
                              (BAD, "not a file", SCRATCH / "mnt"), (BAD, "no name", SCRATCH / ".dcpl")):
         (SCRATCH / "mnt").mkdir(exist_ok=True)
         fails(code, says, "plan", SOURCE, "tp", "--layout", path)

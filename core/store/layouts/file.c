@@ -95,7 +95,17 @@ static int stem_of(const char *path, char stem[NAME_MAX + 1], struct dcp_err *er
 	return 0;
 }
 
-/* The layout that @fd, which is closed, holds; called @name in messages. */
+/* "llama:2: ..." is in the file @path. */
+static void say_path(const char *path, const char *name, struct dcp_err *err)
+{
+	size_t n = strlen(name);
+	struct dcp_err said = *err;
+
+	if (strncmp(said.msg, name, n) == 0)
+		dcp_fail(err, said.code, said.off, "%.300s%s", path, said.msg + n);
+}
+
+/* The layout that @fd, which is closed, holds; its name is @name. */
 static int parse_file(int fd, const char *path, const char *name, struct dcp_layout **out,
 		      struct dcp_err *err)
 {
@@ -103,8 +113,11 @@ static int parse_file(int fd, const char *path, const char *name, struct dcp_lay
 	int rc = read_all(fd, path, &text, err);
 
 	close(fd);
-	if (rc == 0)
-		rc = dcp_layout_parse(name, text.p ? text.p : "", text.n, out, err);
+	if (rc < 0)
+		return rc;
+	rc = dcp_layout_parse(name, text.p ? text.p : "", text.n, out, err);
+	if (rc < 0 && err)
+		say_path(path, name, err);
 	return rc == -EINVAL ? -EBADMSG : rc; /* bytes are wrong, no argument */
 }
 
