@@ -111,9 +111,14 @@ static enum cmd_exit fail_open(const struct loading *l, const char *source)
 		       : fail(l);
 }
 
-/* Once it is open, what is not there is damage. */
+/* Once it is open, what is not there is damage; what --strict finds is not. */
 static enum cmd_exit fail_read(const struct loading *l)
 {
+	const char *key;
+
+	if (l->err.code == -EINVAL && l->opts->strict && l->plan &&
+	    dcpload_plan_list(l->plan, DCPLOAD_UNEXPECTED, 0, &key, NULL) == 0)
+		return loading_fail(l, CMD_NO);
 	return loading_fail(l, l->err.code == -ENOENT ? CMD_BAD : cmd_exit_of(l->err.code));
 }
 
