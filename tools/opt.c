@@ -57,12 +57,12 @@ bool opt_number(const char *s, unsigned base, uint64_t *out)
 	return digits(s, strlen(s), base, out);
 }
 
-/* Bytes: "1000", "500MB" (of 1000), "32GiB" or "32G" (of 1024), up to P. */
+/* Bytes: "1000", "500MB" (of 1000), "32GiB" or "32G" (of 1024), up to P; kB and KB are the same. */
 static bool parse_size(const char *s, uint64_t *out)
 {
 	static const char units[] = "KMGTP";
 	size_t n = strspn(s, "0123456789");
-	const char *unit = s[n] ? strchr(units, s[n]) : NULL;
+	const char *unit = s[n] == 'k' ? units : s[n] ? strchr(units, s[n]) : NULL;
 	const char *rest = s + n + (unit != NULL);
 	uint64_t v, base = 1024;
 

@@ -285,6 +285,8 @@ def usages():
     job_fails(2, NO, "--keys names no tensor of tp", SOURCE, "--keys", "no.such.key")
     got = run("load", SOURCE, "--strict", "--keys", "model")
     check(got.returncode == NO and b"no rank wants it" in got.stderr, f"--strict: {got}")
+    for size in ("1024kB", "1024KB", "1000K", "1000k", "1000KiB", "1MB"):
+        check(data("load", SOURCE, "--staging", size, "--json")["version"] == "tp", size)
 
 
 def partial():
