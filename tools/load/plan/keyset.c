@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the keys of all ranks with each other and with what is stored. Ranks exchange hashes of keys. */
+/* Compares the keys of all ranks with each other and with what is stored. Ranks exchange hashes of keys, and bits. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +8,8 @@
 
 #include "core/base/hash.h"
 #include "tools/load/load.h"
+
+enum { TURN = 4096 }; /* bytes of each rank, of what all want */
 
 /* ---- lists ---- */
 
@@ -49,16 +51,26 @@ static int by_hash(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Sorted hashes of the keys of this rank; NULL: out of memory. */
-static uint64_t *hash_keys(const struct dcpload_plan *p)
+/* The keys that a rank wants: their hashes, sorted, each once. */
+struct keyset {
+	uint64_t *hash;
+	size_t n;
+};
+
+static int hash_keys(const struct dcpload_plan *p, struct keyset *out)
 {
 	uint64_t *hash = calloc(p->nwant + 1, sizeof(*hash));
 
-	for (size_t i = 0; hash && i < p->nwant; i++)
+	*out = (struct keyset){ hash, 0 };
+	if (!hash)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->nwant; i++)
 		hash[i] = dcp_hash64(p->want[i].key, strlen(p->want[i].key));
-	if (hash)
-		qsort(hash, p->nwant, sizeof(*hash), by_hash);
-	return hash;
+	qsort(hash, p->nwant, sizeof(*hash), by_hash);
+	for (size_t i = 0; i < p->nwant; i++)
+		if (out->n == 0 || hash[out->n - 1] != hash[i])
+			hash[out->n++] = hash[i];
+	return 0;
 }
 
 static const char *key_of(const struct dcpload_plan *p, uint64_t hash)
@@ -80,8 +92,7 @@ static struct lacking lacking(const struct load_blobs *b, uint32_t wanted_by, ui
 	struct lacking l = { 0 };
 
 	for (uint64_t i = 0; i < b->n[wanted_by] / sizeof(*h); i++) {
-		if ((i && h[i] == h[i - 1]) ||
-		    bsearch(&h[i], b->at[not_by], b->n[not_by] / sizeof(*h), sizeof(*h),
+		if (bsearch(&h[i], b->at[not_by], b->n[not_by] / sizeof(*h), sizeof(*h),
 			    by_hash))
 			continue;
 		l.hash = l.n++ ? l.hash : h[i];
@@ -119,66 +130,161 @@ static int differ(struct dcpload_plan *p, uint32_t r, struct lacking more, struc
 	return rc;
 }
 
-/* -EINVAL if ranks want different keys. All ranks get the same result. */
-static int compare_keys(struct dcpload_plan *p, const struct load_blobs *b,
-			struct dcpload_error *err)
-{
-	for (uint32_t r = 1; r < p->ck->comm->ranks; r++) {
-		struct lacking more = lacking(b, 0, r), less = lacking(b, r, 0);
+/* Of each rank. */
+struct told {
+	uint64_t n, hash, stored; /* keys that it wants, hash of theirs, tensors that it sees */
+};
 
-		if (more.n || less.n)
-			return differ(p, r, more, less, err);
-	}
+/* -EINVAL if ranks want different keys: only rank 0 and the first that differs tell theirs. All ranks get the same
+ * result. */
+static int compare_keys(struct dcpload_plan *p, const struct keyset *mine,
+			const struct load_blobs *told, struct dcpload_error *err)
+{
+	const struct dcpload_comm *comm = p->ck->comm;
+	struct lacking more, less;
+	struct load_blobs b;
+	uint32_t r = 1;
+	int rc;
+
+	while (r < comm->ranks && memcmp(told->at[r], told->at[0], sizeof(struct told)) == 0)
+		r++;
+	if (r >= comm->ranks)
+		return 0;
+	rc = load_gather(comm, mine->hash,
+			 comm->rank == 0 || comm->rank == r ? mine->n * sizeof(*mine->hash) : 0,
+			 &b, err, (int)p->ck->config.timeout_ms);
+	if (rc < 0)
+		return rc;
+	more = lacking(&b, 0, r);
+	less = lacking(&b, r, 0);
+	load_blobs_free(&b);
+	return differ(p, r, more, less, err);
+}
+
+/* ---- what is stored ---- */
+
+/* A bit for each stored tensor: is it wanted? */
+struct stored {
+	struct dcpload_plan *p;
+	const struct keyset *mine;
+	uint8_t *wanted;
+	uint64_t n;
+};
+
+static int mark(struct stored *st, uint64_t i, const char *key)
+{
+	uint64_t hash = dcp_hash64(key, strlen(key));
+
+	if (bsearch(&hash, st->mine->hash, st->mine->n, sizeof(hash), by_hash))
+		st->wanted[i / 8] |= (uint8_t)(1 << i % 8);
 	return 0;
 }
 
-/* List what is stored and no rank wants; with DCPLOAD_STRICT it is an error. */
-static int find_unexpected(struct dcpload_plan *p, const struct load_blobs *b,
-			   struct dcpload_error *err)
+static int list_unwanted(struct stored *st, uint64_t i, const char *key)
+{
+	return st->wanted[i / 8] >> i % 8 & 1 ? 0
+					      : load_list(st->p, DCPLOAD_UNEXPECTED, key,
+							  "stored, and wanted by no rank");
+}
+
+static int each_stored(struct stored *st,
+		       int (*fn)(struct stored *st, uint64_t i, const char *key))
 {
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
-	int rc = dcp_index_scan(dcp_version_index(p->ck->v), DCP_ROW_TENSOR, 0, true, &scan);
+	int rc =
+		dcp_index_scan(dcp_version_index(st->p->ck->v), DCP_ROW_TENSOR, 0, true, &scan);
 
 	if (rc < 0)
-		return load_fail_err(err, rc, NULL);
-	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
-		uint64_t hash = dcp_hash64(row.key, strlen(row.key));
-		bool found = false;
-
-		for (uint32_t r = 0; r < p->ck->comm->ranks && !found; r++)
-			found = bsearch(&hash, b->at[r], b->n[r] / sizeof(hash), sizeof(hash),
-					by_hash) != NULL;
-		rc = found ? 0
-			   : load_list(p, DCPLOAD_UNEXPECTED, row.key,
-				       "stored, and wanted by no rank");
+		return rc;
+	for (uint64_t i = 0; rc == 0 && i < st->n; i++) {
+		rc = dcp_index_scan_next(scan, &row);
+		if (rc > 0)
+			rc = fn(st, i, row.key);
+		else if (rc == 0)
+			break;
 	}
 	dcp_index_scan_end(scan);
+	return rc;
+}
+
+/* Collective: what any rank wants, in turns of which none takes much memory. */
+static int join_wanted(struct stored *st, struct dcpload_error *err)
+{
+	const struct dcpload_comm *comm = st->p->ck->comm;
+	int timeout = (int)st->p->ck->config.timeout_ms;
+	uint8_t *all = malloc((uint64_t)comm->ranks * TURN);
+	uint64_t bytes = (st->n + 7) / 8, now;
+	int rc = load_agree(comm, all ? 0 : load_fail(err, -ENOMEM, "out of memory"), err,
+			    timeout);
+
+	for (uint64_t at = 0; at < bytes && rc == 0; at += now) {
+		now = DCP_MIN(bytes - at, (uint64_t)TURN);
+		rc = load_comm_say(
+			comm, comm->allgather(comm->ctx, st->wanted + at, now, all, timeout),
+			err);
+		for (uint64_t i = 0; i < comm->ranks * now && rc == 0; i++)
+			st->wanted[at + i % now] |= all[i];
+	}
+	free(all);
+	return rc;
+}
+
+/* List what is stored and no rank wants; with DCPLOAD_STRICT it is an error. */
+static int find_unexpected(struct stored *st, struct dcpload_error *err)
+{
+	struct dcpload_plan *p = st->p;
+	int rc = each_stored(st, list_unwanted);
+
 	if (rc == 0 && p->flags & DCPLOAD_STRICT && p->list[DCPLOAD_UNEXPECTED].n)
 		return load_fail(err, -EINVAL, "%s is stored, and no rank wants it",
 				 p->list[DCPLOAD_UNEXPECTED].v[0].key);
 	return rc < 0 ? load_fail_err(err, rc, NULL) : 0;
 }
 
+/* Collective: what ranks say of their keys. */
+static int tell(struct stored *st, struct load_blobs *out, struct dcpload_error *err)
+{
+	const struct keyset *mine = st->mine;
+	const struct told own = { mine->n,
+				  dcp_hash64(mine->hash, mine->n * sizeof(*mine->hash)),
+				  st->n };
+	const struct dcpload_comm *comm = st->p->ck->comm;
+	int rc = load_gather_same(comm, &own, sizeof(own), out, err,
+				  (int)st->p->ck->config.timeout_ms);
+
+	for (uint32_t r = 1; r < comm->ranks && rc == 0; r++)
+		if (((const struct told *)out->at[r])->stored !=
+		    ((const struct told *)out->at[0])->stored)
+			rc = load_fail(err, -ESTALE, "ranks 0 and %u see other keys stored", r);
+	return rc;
+}
+
 int load_check_keys(struct dcpload_plan *p, struct dcpload_error *err)
 {
 	const struct dcpload_comm *comm = p->ck->comm;
 	int timeout = (int)p->ck->config.timeout_ms;
-	uint64_t *mine = hash_keys(p);
-	struct load_blobs b = { 0 };
-	int rc = load_agree(comm, mine ? 0 : load_fail(err, -ENOMEM, "out of memory"), err,
-			    timeout);
+	struct keyset mine;
+	struct stored st = { .p = p,
+			     .mine = &mine,
+			     .n = dcp_index_counts(dcp_version_index(p->ck->v))->tensors };
+	struct load_blobs told = { 0 };
+	int rc = hash_keys(p, &mine);
 
+	st.wanted = calloc(st.n / 8 + 1, 1);
 	if (rc == 0)
-		rc = load_gather(comm, mine, p->nwant * sizeof(*mine), &b, err, timeout);
-	if (rc == 0) {
-		if (p->flags & DCPLOAD_SAME_KEYS)
-			rc = compare_keys(p, &b, err);
-		if (rc == 0)
-			rc = find_unexpected(p, &b, err);
-		rc = load_agree(comm, rc, err, timeout);
-	}
-	load_blobs_free(&b);
-	free(mine);
+		rc = st.wanted ? each_stored(&st, mark) : -ENOMEM;
+	rc = load_agree(comm, rc < 0 ? load_fail_err(err, rc, NULL) : 0, err, timeout);
+	if (rc == 0)
+		rc = tell(&st, &told, err);
+	if (rc == 0 && p->flags & DCPLOAD_SAME_KEYS)
+		rc = compare_keys(p, &mine, &told, err);
+	if (rc == 0)
+		rc = join_wanted(&st, err);
+	if (rc == 0)
+		rc = load_agree(comm, find_unexpected(&st, err), err, timeout);
+	load_blobs_free(&told);
+	free(st.wanted);
+	free(mine.hash);
 	return rc;
 }

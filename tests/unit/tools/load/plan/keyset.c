@@ -113,6 +113,62 @@ static void test_differing_ranks(void **state)
 	}
 }
 
+/* ---- many wants ---- */
+
+struct counted {
+	const struct dcpload_comm *comm;
+	size_t most; /* bytes that a rank has gathered at once */
+};
+
+static int allgather(void *ctx, const void *mine, size_t n, void *all, int timeout_ms)
+{
+	struct counted *c = ctx;
+
+	c->most = DCP_MAX(c->most, n);
+	return c->comm->allgather(c->comm->ctx, mine, n, all, timeout_ms);
+}
+
+static int rank_many(const struct dcpload_comm *comm, void *arg)
+{
+	const struct dcpload_config config = { .size = sizeof(config), .cache = "" };
+	const struct dcpload_want want = { .size = sizeof(want), .key = "model.f" };
+	struct dcpload_comm own = *comm;
+	struct counted c = { comm, 0 };
+	struct dcpload_error err = { 0 };
+	struct dcpload_plan *p = NULL;
+	const char *key = "";
+	struct dcpload *ck;
+	int bad, rc;
+
+	own.ctx = &c;
+	own.allgather = allgather;
+	own.split = NULL;
+	rc = dcpload_open(&own, arg, &config, &ck, &err);
+	if (rc == 0)
+		rc = dcpload_plan_create(ck, DCPLOAD_PARTIAL | DCPLOAD_SAME_KEYS, &p, &err);
+	for (int i = 0; i < 2000 && rc == 0; i++)
+		rc = dcpload_want(p, &want, &err);
+	c.most = 0;
+	if (rc == 0)
+		rc = dcpload_plan_finish(p, &err);
+	bad = expect(rc == 0) + expect(c.most < 4096);
+	bad += expect(dcpload_plan_list(p, DCPLOAD_UNEXPECTED, 0, &key, NULL) == 0);
+	bad += expect(strcmp(key, "model.b") == 0);
+	dcpload_plan_free(p);
+	dcpload_close(ck);
+	return bad;
+}
+
+/* Ranks that want the same tell each other no keys. */
+static void test_many(void **state)
+{
+	struct t_load *f = *state;
+	char *source = strdup(t_dir_path(&f->d, "step-2"));
+
+	assert_int_equal(t_comm_run(3, rank_many, source), 0);
+	free(source);
+}
+
 static void cut_file(const struct t_dir *d)
 {
 	assert_int_equal(truncate(t_dir_path(d, "model.safetensors"), 6000), 0);
@@ -155,6 +211,7 @@ static void test_spoiled_files(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_many, t_load_setup, t_load_teardown),
 		cmocka_unit_test_setup_teardown(test_differing_ranks, t_load_setup,
 						t_load_teardown),
 		cmocka_unit_test(test_spoiled_files),
