@@ -145,6 +145,16 @@ def equal_bytes():
     equal(seen, 12, "jobs")
 
 
+def little():
+    """All need the same, a little of each block that is read: that is sent, and not the blocks."""
+    source = checkpoint(shapes={f"{k}.{i}": shape for i in range(8) for k, shape in (("big", [64, 4096]), ("small", [16, 16]))})
+    logs = [lib.fresh("log") / str(r) for r in range(2)]
+    got = several(2, source, "--layout", "dim2x2", "--keys", "small.*", env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r])}).report()
+    lines = [line.split() for log in logs for line in lib.read(log).decode().splitlines()] if got else []
+    sent = sum(int(w[3]) for w in lines if w[0] == "+" and w[2] in ("in", "box"))
+    check(got and sent < got["read"], f"{sent} bytes went to GPUs of {got and got['read']} that are read")
+
+
 def nodes():
     """Between nodes, where ranks meet by TCP: each byte is read once all the same."""
     other = ["unshare", "--uts", "sh", "-c", 'echo elsewhere > /proc/sys/kernel/hostname && exec "$@"', "sh"]
@@ -246,4 +256,4 @@ def killed(device="cuda"):
 
 lib.why_not = lambda: None
 if __name__ == "__main__":
-    lib.main(calls, machines, equal_bytes, nodes, order, mpi, killed)
+    lib.main(calls, machines, equal_bytes, little, nodes, order, mpi, killed)

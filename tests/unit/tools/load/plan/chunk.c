@@ -126,6 +126,7 @@ static void check_exact(const struct load_need *need)
 	size_t n;
 
 	assert_int_equal(load_ranges(need, 1, true, &v, &n), 0);
+	assert_int_equal(n == 0, dcp_strided_extent(&need->s) > bytes + bytes / 8);
 	for (size_t i = 0; i < n; i++) {
 		assert_true(v[i].file == need->file && (!i || v[i - 1].hi < v[i].lo));
 		sum += v[i].hi - v[i].lo;
