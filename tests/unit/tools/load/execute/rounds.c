@@ -345,6 +345,60 @@ static void test_narrow(void **state)
 	t_dir_remove(&w.d);
 }
 
+/* ---- what is wanted more than once ---- */
+
+/* Four bands of columns, whose runs lie between each other, and all of them again. */
+static int rank_bands(const struct dcpload_comm *comm, void *arg)
+{
+	const struct t_dir *d = arg;
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .exchange = DCPLOAD_EXCHANGE_ALL,
+					       .staging = 1,
+					       .cache = "" };
+	struct dcpload_error err = { 0 };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload *ck = NULL;
+	struct dcpload_tensor b;
+	int rc = dcpload_open(comm, d->root, &config, &ck, &err);
+
+	if (rc == 0)
+		rc = dcpload_tensor(ck, "b", &b, &err);
+	if (rc == 0)
+		rc = dcpload_plan_create(ck, 0, &plan, &err);
+	for (uint64_t i = 0; i < 5 && rc == 0; i++) {
+		const uint64_t n = b.shape[1] / 4, lo[] = { 0, i < 4 ? i * n : 0 },
+			       len[] = { b.shape[0], i < 4 ? n : b.shape[1] };
+
+		rc = dcpload_want(plan,
+				  &(struct dcpload_want){ .size = sizeof(struct dcpload_want),
+							  .key = "b",
+							  .ndim = 2,
+							  .lo = lo,
+							  .len = len },
+				  &err);
+	}
+	if (rc == 0)
+		rc = dcpload_plan_finish(plan, &err);
+	if (rc == 0)
+		rc = dcpload_execute(plan, &err);
+	if (rc == 0)
+		rc = dcpload_check(plan, &err);
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return rc < 0 ? expect(fprintf(stderr, "%s\n", err.text) < 0) : 0;
+}
+
+static void test_bands(void **state)
+{
+	struct t_dir d;
+
+	(void)state;
+	t_dir_make(&d, "test_load");
+	put_narrow(&d);
+	assert_int_equal(t_comm_run(2, rank_bands, &d), 0);
+	t_dir_remove(&d);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +406,7 @@ T_TESTS()
 		cmocka_unit_test(test_gone_while_reading),
 		cmocka_unit_test(test_once),
 		cmocka_unit_test(test_narrow),
+		cmocka_unit_test(test_bands),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
