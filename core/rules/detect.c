@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which preset do the keys of a checkpoint need? Each says itself what it is known by. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,6 +75,7 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 {
 	struct detection d = { .n = dcp_rules_npresets };
 	size_t found = SIZE_MAX;
+	char writer[64];
 	int rc = 0;
 
 	d.c = calloc(d.n, sizeof(*d.c));
@@ -88,6 +90,9 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 	}
 	if (rc == 0)
 		rc = from->list(from->ctx, look_at_key, &d, err);
+	snprintf(writer, sizeof(writer), "@%s", from->framework ? from->framework : "");
+	if (rc == 0)
+		rc = look_at_key(&d, 0, writer);
 	for (size_t i = 0; rc == 0 && i < d.n && found == SIZE_MAX; i++)
 		if (is_it(&d.c[i]) || strcmp(dcp_rules_presets[i].name, last_resort) == 0)
 			found = i;

@@ -178,6 +178,15 @@ static int pad(struct run *r, const struct op *op, struct work *w)
 	return rc < 0 ? rc : dcp_work_pad(&from, d, n, r->arena, w, r->err);
 }
 
+static int shares(struct run *r, const struct op *op, struct work *w)
+{
+	struct work from = *w;
+	uint32_t d;
+	int rc = dimension(r, op, 0, w->ndim, &d);
+
+	return rc < 0 ? rc : dcp_work_shares(&from, d, r->arena, w, r->err);
+}
+
 /*
  * The first dimension as (a, b, c), or only (a, b) where @c is 0, the others behind it. False:
  * there is none, or no room.
@@ -278,24 +287,6 @@ static int join(struct run *r, struct work *w, size_t n, uint32_t d, struct work
 	return dcp_work_concat(w, n, d, r->arena, out, r->err);
 }
 
-/* A new dimension of one element before dimension @d of each. */
-static int insert(struct run *r, struct work *w, size_t n, uint32_t d)
-{
-	int rc = 0;
-
-	for (size_t i = 0; rc == 0 && i < n; i++) {
-		uint64_t shape[DCP_MAX_NDIM + 1];
-
-		if (w[i].ndim == DCP_MAX_NDIM || w[i].ndim < d)
-			return bad(r, "no dimension can be added to one of %u", w[i].ndim);
-		memcpy(shape, w[i].shape, d * sizeof(*shape));
-		shape[d] = 1;
-		memcpy(shape + d + 1, w[i].shape + d, (w[i].ndim - d) * sizeof(*shape));
-		rc = to_shape(r, &w[i], w[i].ndim + 1, shape);
-	}
-	return rc;
-}
-
 /*
  * What is joined into one: @n tensors, @step apart in the list of all, the axis of the slot that is
  * joined over, or the lists. The axis goes.
@@ -337,10 +328,14 @@ static int join_lists(struct run *r, const struct op *op, struct flow *f, bool a
 	if (!out || !in)
 		return -ENOMEM;
 	for (size_t j = 0; rc == 0 && j < lists; j++) {
-		for (size_t i = 0; i < n; i++)
+		for (size_t i = 0; rc == 0 && i < n; i++) {
+			struct work from;
+
 			in[i] = f->w[(j / step * n + i) * step + j % step];
-		if (added)
-			rc = insert(r, in, n, d);
+			from = in[i];
+			if (added)
+				rc = dcp_work_insert(&from, d, r->arena, &in[i], r->err);
+		}
 		if (rc == 0)
 			rc = join(r, in, n, d, &out[j]);
 	}
@@ -554,6 +549,7 @@ const struct op_def dcp_rules_op_defs[] = {
 	{ "T", "T or T(hidden)", 0, 1, .each = transpose },
 	{ "permute", "permute(1, 0)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = permute },
 	{ "reshape", "reshape(heads, -1, hidden)", 1, RULES_MAX_ARGS, OP_DIMS_ALL, .each = reshape },
+	{ "shares", "shares(0)", 1, 1, 1, .each = shares },
 	{ "narrow", "narrow(dimension, from, length)", 3, 3, 1, .each = narrow },
 	{ "pad", "pad(vocab)", 1, 2, 1 << 1, .each = pad },
 	{ "unpad", "unpad(vocab)", 1, 2, 1 << 1, .each = unpad },

@@ -110,6 +110,7 @@ struct dcp_rules_source {
 	const struct dcp_file_id *files; /* what pieces refer to, by number */
 	size_t nfiles;
 	const struct dcp_rules_config *config; /* NULL: there is none */
+	const char *framework;                 /* that wrote it, "paddle"; NULL: nobody knows */
 	enum dcp_dtype cast; /* F64, F32, F16 and BF16 come out as this; OTHER: as they are */
 };
 

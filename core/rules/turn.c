@@ -341,3 +341,43 @@ int dcp_work_reshape(const struct work *w, uint32_t ndim, const uint64_t *shape,
 			rc = insert_one(out, d, arena, err);
 	return rc;
 }
+
+/* ---- a dimension more ---- */
+
+/* @n of them in front of dimension @d, which has as many times fewer elements. */
+static int add_dimension(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
+			 struct work *out, struct dcp_err *err)
+{
+	uint64_t shape[DCP_MAX_NDIM + 1];
+
+	if (w->ndim == DCP_MAX_NDIM || w->ndim < d)
+		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+				"no dimension can be added to one of %u", w->ndim);
+	memcpy(shape, w->shape, d * sizeof(*shape));
+	memcpy(shape + d + 1, w->shape + d, (w->ndim - d) * sizeof(*shape));
+	shape[d] = n;
+	if (d < w->ndim)
+		shape[d + 1] /= n;
+	return dcp_work_reshape(w, w->ndim + 1, shape, arena, out, err);
+}
+
+int dcp_work_insert(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
+		    struct dcp_err *err)
+{
+	return add_dimension(w, d, 1, arena, out, err);
+}
+
+int dcp_work_shares(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
+		    struct dcp_err *err)
+{
+	uint64_t n = DCP_MAX(w->shape[d], 1u);
+
+	/* As long as the first, which ends where another begins. */
+	for (size_t i = 0; i < w->n; i++)
+		n = w->bit[i].dim[d].lo ? DCP_MIN(n, w->bit[i].dim[d].lo) : n;
+	for (size_t i = 0; i < w->n; i++)
+		if (w->bit[i].dim[d].lo % n || w->bit[i].dim[d].len > n || w->shape[d] % n)
+			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
+					"the shares of dimension %u are not equally long", d);
+	return add_dimension(w, d, DCP_MAX(w->shape[d] / n, 1u), arena, out, err);
+}

@@ -55,6 +55,12 @@ int dcp_work_narrow(const struct work *w, uint32_t d, uint64_t lo, uint64_t n,
 /* Dimension @d extended with zeros at its end to @n elements, no fewer than it has. */
 int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena *arena,
 		 struct work *out, struct dcp_err *err);
+/* A new dimension of one element before dimension @d. */
+int dcp_work_insert(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
+		    struct dcp_err *err);
+/* Dimension @d as two: the shares it was stored in, each for itself and all equally long, and what is in each. */
+int dcp_work_shares(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
+		    struct dcp_err *err);
 /* @k tensors end to end along dimension @d. */
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
 		    struct work *out, struct dcp_err *err);

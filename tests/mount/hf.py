@@ -352,7 +352,10 @@ def presets():
     """Models under the names of their trainers come back byte for byte, by the preset that is found."""
     source, want, rng = lib.fresh("source"), {}, numpy.random.default_rng(lib.SEED)
     for config, shapes in small_models():
-        for preset, form, convert in renamed.FORMS.get(config["model_type"], []):
+        forms = renamed.FORMS.get(config["model_type"], [])
+        if config["model_type"] in ("llama", "gpt_oss", "deepseek_v3"):  # of transformers' names, known by who wrote them
+            forms = forms + [("paddle", "pdparams", renamed.paddle("model", former=True))]
+        for preset, form, convert in forms:
             if config.get("mlp_bias") or (form == "stacked" and config.get("first_k_dense_replace")):
                 continue  # no trainer here has them
             hf = {k: rng.random(shape, "f4") for k, shape in shapes.items()}
@@ -360,9 +363,13 @@ def presets():
                 hf = renamed.with_mtp(hf, config)
             name = f"{len(want)}-{config['model_type']}-{form}"
             stored = {k: numpy.ascontiguousarray(a) for k, a in convert(hf, config).items()}
-            checkpoint(source / name, {k: ("F32" if a.dtype == "f4" else "U8", list(a.shape), 0, a.tobytes()) for k, a in stored.items()})
+            if form == "pdparams":
+                (source / name).mkdir(parents=True)
+                (source / name / "model_state.pdparams").write_bytes(pickle.dumps(stored, protocol=4))
+            else:
+                checkpoint(source / name, {k: ("F32" if a.dtype == "f4" else "U8", list(a.shape), 0, a.tobytes()) for k, a in stored.items()})
             (source / name / "config.json").write_text(json.dumps(config))
-            want[name] = preset, hf
+            want[name + ("@model_state" if form == "pdparams" else "")] = preset, hf
     check(len(want) > 50, f"{len(want)} models")
     with mount(source) as m:
         equal(set(m.settled().versions()), set(want), "versions")

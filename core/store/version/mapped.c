@@ -117,6 +117,8 @@ static struct dcp_rules_source source_of(struct mapping *m)
 					 .tensor = get_tensor,
 					 .ctx = m,
 					 .config = m->has_config ? &m->config : NULL,
+					 .framework =
+						 dcp_index_meta(m->base->index, "framework"),
 					 .cast = is_kept(m) ? DCP_DTYPE_OTHER : m->cast };
 
 	from.files = dcp_index_files(m->base->index, &from.nfiles);

@@ -63,6 +63,7 @@ struct store {
 	const char *key[7];
 	struct dcp_tensor tensor[6];
 	bool items; /* some pieces are items */
+	bool whole; /* each is one piece */
 };
 
 struct cut {
@@ -87,7 +88,7 @@ static void store_box(struct cut *c, const uint64_t *lo, const uint64_t *len)
 	uint64_t *stride = take(c->s, ndim), *los = take(c->s, ndim), *lens = take(c->s, ndim),
 		 n = 1, i[NDIM] = { 0 }, at;
 	struct dcp_piece *p = &c->p[c->n++];
-	uint32_t kind = (uint32_t)any(4);
+	uint32_t kind = (uint32_t)any(c->s->whole ? 2 : 4);
 	uint32_t *file;
 
 	for (uint32_t d = 0; d < ndim; d++) {
@@ -175,7 +176,7 @@ static void store_array(struct store *s, size_t i)
 	assert_non_null(c.p);
 	memcpy(shape, a->shape, a->ndim * sizeof(*shape));
 	memcpy(len, a->shape, a->ndim * sizeof(*len));
-	cut_box(&c, zero, len, (uint32_t)any(5));
+	cut_box(&c, zero, len, s->whole ? 0 : (uint32_t)any(5));
 	s->tensor[i] = (struct dcp_tensor){ .key = s->key[i],
 					    .dtype = DCP_DTYPE_U32,
 					    .dtype_name = "U32",
@@ -439,6 +440,12 @@ static uint32_t apart_and_together(const struct store *s, size_t out, const uint
 	return in2(s, 1 - i[1], out, i[0]); /* x.1 is told first */
 }
 
+/* Two ranks had columns of x and of y, two of each. */
+static uint32_t of_shares(const struct store *s, size_t out, const uint64_t *i)
+{
+	return in2(s, i[0] / 2, i[1], i[0] % 2 + out * 2);
+}
+
 struct shape {
 	uint32_t ndim;
 	uint64_t at[NDIM];
@@ -452,6 +459,7 @@ static const struct {
 	const char *out[7];
 	struct shape want[6];
 	expect_fn *fn;
+	bool whole;
 } cases[] = {
 	{ "T", "* -> * : T", { "a" }, { { 2, { 5, 7 } } }, { "a" }, { { 2, { 7, 5 } } }, turned },
 	{ "T of what is not turned yet", "* -> * : T(5)", { "a" }, { { 2, { 5, 7 } } }, { "a" }, { { 2, { 7, 5 } } }, turned },
@@ -490,6 +498,9 @@ static const struct {
 	  { { 2, { 4, 4 } }, { 2, { 2, 4 } }, { 2, { 3, 4 } } }, parted },
 	{ "split by ratios", "a -> x, y, z : split(0, [heads, kv_heads, 2])", { "a" }, { { 2, { 8, 4 } } },
 	  { "x", "y", "z" }, { { 2, { 4, 4 } }, { 2, { 2, 4 } }, { 2, { 2, 4 } } }, parted },
+	{ "shares", "a, b -> x, y : concat(1) T shares(0) split(1, [2, 2]) reshape(-1, 3)", { "a", "b" },
+	  { { 2, { 3, 4 } }, { 2, { 3, 4 } } }, { "x", "y" }, { { 2, { 4, 3 } }, { 2, { 4, 3 } } }, of_shares, true },
+	{ "one share", "* -> * : shares(0) reshape(-1, 4)", { "a" }, { { 2, { 7, 4 } } }, { "a" }, { { 2, { 7, 4 } } }, unpadded, true },
 	{ "stack over a slot", "e.{e}.w -> w : stack(1, {e})", { "e.2.w", "e.0.w", "e.1.w" },
 	  { { 2, { 4, 5 } }, { 2, { 4, 5 } }, { 2, { 4, 5 } } }, { "w" }, { { 3, { 4, 3, 5 } } }, stacked },
 	{ "unstack", "w -> e.{e}.w : unstack(1, {e})", { "w" }, { { 3, { 4, 3, 5 } } },
@@ -538,6 +549,7 @@ static void check_case(size_t c, bool items)
 
 	begin(&s, &g);
 	s->items = items;
+	s->whole = cases[c].whole;
 	for (size_t k = 0; cases[c].key[k]; k++) {
 		s->key[k] = cases[c].key[k];
 		s->array[k].ndim = cases[c].in[k].ndim;

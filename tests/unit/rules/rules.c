@@ -133,6 +133,10 @@ static const struct {
 	  "x!(both a (line 1) and b (line 2) become this key) c=2" },
 	{ "two keys for one part", "strip m.\na, b -> c : concat(0)", KEYS("a", "m.a", "b"),
 	  "c!(both a and m.a are its part)" },
+	{ "the last share is longer", "a, b -> x : reshape(1) concat(0) pad(4) shares(0)", KEYS("a", "b"),
+	  "x!(line 1: shares: the shares of dimension 0 are not equally long)" },
+	{ "the last share is shorter", "a, b -> x : reshape(1) pad(3) narrow(0, 1, 2) concat(0) pad(5) shares(0)", KEYS("a", "b"),
+	  "x!(line 1: shares: the shares of dimension 0 are not equally long)" },
 	{ "one tensor is broken", "* -> x.*", KEYS("a", "bad"), "x.a=0 x.bad!(a.bin: gone)" },
 };
 /* clang-format on */
@@ -326,7 +330,7 @@ static void presets(void **state)
 /* clang-format off */
 static const struct {
 	const char *const *keys;
-	const char *model, *want;
+	const char *model, *want, *by;
 } detections[] = {
 	{ KEYS("model.embed_tokens.weight", "lm_head.weight"), "", "hf" },
 	{ KEYS("w", "optimizer.state"), "", "hf" },
@@ -352,6 +356,10 @@ static const struct {
 	{ KEYS("llama.embed_tokens.weight", "llama.layers.0.self_attn.o_proj.weight"), "llama", "paddle" },
 	{ KEYS("model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.up_gate_proj.weight"), "qwen2", "paddle" },
 	{ KEYS("model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"), "phi3", "hf" },
+	{ KEYS("model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.self_attn.o_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"),
+	  "phi3", "paddle-phi3", "paddle" },
+	{ KEYS("model.layers.0.self_attn.o_proj.weight", "lm_head.weight"), "llama", "paddle", "paddle" },
+	{ KEYS("model.layers.0.self_attn.o_proj.weight", "lm_head.weight"), "llama", "hf", "torch" },
 	{ KEYS("gpt.embeddings.word_embeddings.weight", "gpt.decoder.layers.0.norm1.weight"), "", "paddle-gpt" },
 	{ KEYS("state_dict.model.lm_head.weight", "epoch"), "", "lightning" },
 	{ KEYS("state/model/model.lm_head.weight"), "mpt", "composer" },
@@ -368,7 +376,10 @@ static void detected(void **state)
 	for (size_t i = 0; i < DCP_LEN(detections); i++) {
 		struct keys k = { detections[i].keys };
 		struct dcp_rules_config c = { .tie = -1 };
-		struct dcp_rules_source from = { .list = list_keys, .ctx = &k, .config = &c };
+		struct dcp_rules_source from = { .list = list_keys,
+						 .ctx = &k,
+						 .config = &c,
+						 .framework = detections[i].by };
 		struct dcp_rules_preset p;
 		struct dcp_err err = { 0 };
 
