@@ -6,13 +6,15 @@ usage: megatron_models.py DCPFS [MODEL ...]   (GOLDEN=../golden/megatron-models 
 
 Each rank builds its part of a GPTModel on the CPU (gloo, the local layers: Transformer Engine needs a GPU) and fills it with what renamed.py says,
 cut by what Megatron says of each parameter (partition_dim). On one rank the logits are those of transformers within 1e-5: so renamed.py is right.
-Then dist_checkpointing.save (torch_dist), and torch.save of mp_rank_XX/model_optim_rng.pt as megatron/training/checkpointing.py does.
+Then dist_checkpointing.save (torch_dist), and torch.save of mp_rank_XX/model_optim_rng.pt as megatron/training/checkpointing.py does,
+also by the names that Transformer Engine's layers have.
 hf/ of each must have the tensors of the Hugging Face model byte for byte, and from_pretrained its logits.
 """
 import argparse
 import math
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -49,7 +51,7 @@ MODELS = {
     "gpt2": transformers.GPT2Config(vocab_size=96, n_embd=64, n_layer=4, n_head=4, n_positions=64),
 }
 MOE = ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3")
-LAYOUTS = {False: [(1, 1, 1, 1), (2, 2, 1, 1)], True: [(1, 1, 1, 1), (1, 2, 2, 1), (2, 1, 2, 1), (2, 1, 2, 2)]}
+LAYOUTS = {False: [(1, 1, 1, 1), (2, 2, 1, 2)], True: [(1, 1, 1, 1), (1, 2, 2, 1), (2, 1, 2, 1), (2, 1, 2, 2)]}
 # tensor, pipeline, expert and expert tensor parallel, of models with experts
 transformers.utils.logging.disable_progress_bar()
 TOKENS = torch.arange(20).reshape(2, 10) * 3 % (SIZES["vocab_size"] - 3)
@@ -205,6 +207,24 @@ def layout_name(tp, pp, ep, etp):
     return f"tp{tp}-pp{pp}-ep{ep}-etp{etp}"
 
 
+def engine_names(state, args):
+    """The same by the names of Transformer Engine's layers, which have norms inside and keep state of their own (bytes, or none)."""
+    out = {}
+    for key, t in state.items():
+        key = re.sub(r"local_experts\.(\d+)\.(linear_fc\d)\.(weight|bias)$", r"\2.\3\1", key)
+        if not args.multi_latent_attention:
+            key = key.replace(".input_layernorm.", ".self_attention.linear_qkv.layer_norm_")
+        if f"{key.split('.pre_mlp_layernorm.')[0]}.mlp.router.weight" not in state:
+            key = key.replace(".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_")
+        if args.multi_latent_attention:
+            key = re.sub(r"\.(q|kv)_layernorm\.", r".linear_\1_up_proj.layer_norm_", key)
+        out[key] = t
+        if re.search(r"linear_|core_attention|layernorm", key) and t is not None:
+            name = re.sub(r"\.(layer_norm_)?(weight|bias)\d*$", "._extra_state", key)
+            out[name] = None if "layernorm" in name else torch.arange(3 + torch.distributed.get_rank(), dtype=torch.uint8)
+    return out
+
+
 def save(kind, own, at, tp, pp, ep, etp):
     from megatron.core import dist_checkpointing, parallel_state as ps
     config = MODELS[kind]
@@ -228,12 +248,14 @@ def save(kind, own, at, tp, pp, ep, etp):
         part += f"_{ps.get_pipeline_model_parallel_rank():03d}"
     if ep > 1:
         part += f"_{ps.get_expert_model_parallel_rank():03d}"
-    legacy = at / "legacy" / "iter_0000010" / part
     if ps.get_expert_data_parallel_rank() == 0:
-        legacy.mkdir(parents=True, exist_ok=True)
         args.ckpt_format = "torch"
-        torch.save(state | {"model": model.state_dict_for_save_checkpoint()}, legacy / "model_optim_rng.pt")
-        (at / "legacy" / "latest_checkpointed_iteration.txt").write_text("10")
+        tensors = model.state_dict_for_save_checkpoint()
+        for form, held in {"legacy": tensors, "te": engine_names(tensors, args)}.items():
+            legacy = at / form / "iter_0000010" / part
+            legacy.mkdir(parents=True, exist_ok=True)
+            torch.save(state | {"model": held}, legacy / "model_optim_rng.pt")
+            (at / form / "latest_checkpointed_iteration.txt").write_text("10")
     torch.distributed.barrier()
     if torch.distributed.get_world_size() == 1:
         positions = torch.arange(TOKENS.shape[1]).expand_as(TOKENS)
@@ -285,7 +307,7 @@ def main(program, *kinds):
         for layout in LAYOUTS[moe][bool(GOLDEN):] if those else []:
             torch_ranks.run(math.prod(layout[:3]), [os.path.abspath(__file__), "--rank", *map(str, layout), str(top), *those], f"{top}/log")
             print("".join(l for l in open(f"{top}/log.0") if "logits differ" in l), end="")
-            for at in [top / kind / layout_name(*layout) / form for kind in those for form in ("dist", "legacy")]:
+            for at in [top / kind / layout_name(*layout) / form for kind in those for form in ("dist", "legacy", "te")]:
                 own = at.parent.parent / "own"
                 (at / "config.json").write_text((own / "config.json").read_text())
                 wrong += not check(program, at, own, at.relative_to(top))
