@@ -120,7 +120,8 @@ framework() {
 # Tests that compare with a framework itself. Beside the closing line: it counts what always runs.
 beside_frameworks() {
 	say 'frameworks'
-	framework torch torch numpy transformers safetensors accelerate lightning && framework paddle paddlepaddle numpy && framework composer mosaicml || return
+	framework torch torch numpy transformers safetensors accelerate lightning && framework paddle paddlepaddle numpy && framework composer mosaicml &&
+		framework deepspeed torch numpy deepspeed || return
 	meson test -C "$top/default" --no-rebuild --print-errorlogs --logbase frameworks --suite frameworks
 }
 
