@@ -44,24 +44,18 @@ struct load_cufile_error cuFileDriverClose(void)
 struct load_cufile_error cuFileHandleRegister(void **handle, struct load_cufile_descr *descr)
 {
 	struct load_cufile_error e = done("cuFileHandleRegister");
-	int *fd = malloc(sizeof(*fd));
 	struct statfs fs;
 
 	if (descr->type != LOAD_CUFILE_FD || !(fcntl(descr->handle.fd, F_GETFL) & O_DIRECT) ||
-	    fstatfs(descr->handle.fd, &fs) < 0 || fs.f_type == FUSE_SUPER_MAGIC || !fd)
+	    fstatfs(descr->handle.fd, &fs) < 0 || fs.f_type == FUSE_SUPER_MAGIC)
 		e.code = NOT_SUPPORTED;
-	if (e.code) {
-		free(fd);
-		return e;
-	}
-	*fd = descr->handle.fd;
-	*handle = fd;
+	*handle = (void *)(uintptr_t)descr->handle.fd;
 	return e;
 }
 
 void cuFileHandleDeregister(void *handle)
 {
-	free(handle);
+	(void)handle;
 }
 
 struct load_cufile_error cuFileBufRegister(const void *base, size_t n, int flags)
@@ -97,7 +91,7 @@ static ssize_t read_as(const char *name, void *handle, void *base, size_t n, off
 	if (n % 4096 || off % 4096 || at % 4096 || fake_device_of((char *)base + at) < 0 ||
 	    posix_memalign(&own, 4096, n))
 		return -NOT_SUPPORTED;
-	got = pread(*(int *)handle, own, n, off);
+	got = pread((int)(uintptr_t)handle, own, n, off);
 	if (got > 0)
 		fake_write((char *)base + at, own, (size_t)got);
 	free(own);

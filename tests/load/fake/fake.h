@@ -75,6 +75,7 @@ unsigned fake_map(const struct load_cuda_ipc_handle *handle, int device, void **
 unsigned fake_unmap(void *p);
 
 struct CUevent_st {
+	struct CUevent_st *next;
 	uint64_t recorded, done; /* times */
 };
 

@@ -141,8 +141,10 @@ unsigned ncclCommInitRankConfig(struct ncclComm **out, int ranks, struct load_nc
 	usleep((unsigned)fake_number("FAKE_NCCL_SLOW", 0) * 1000);
 	c = calloc(1, sizeof(*c));
 	fd = open(id.bytes, O_RDWR | O_CLOEXEC);
-	if (!c || fd < 0)
+	if (!c || fd < 0) {
+		free(c);
 		return UNHANDLED;
+	}
 	c->shared = mmap(NULL, sizeof(*c->shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (c->shared == MAP_FAILED)
