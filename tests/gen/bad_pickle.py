@@ -24,7 +24,7 @@ OBJ = b"cm\nC\n)\x81"
 put("empty-file", b"")
 put("no-stop", b"\x80\x04N")
 put("protocol-without-number", b"\x80")
-put("protocol-9", b"\x80\x09N.")
+put("protocol-6", b"\x80\x06N.")
 put("frame-past-end", b"\x80\x04\x95" + le64(3) + b"N.")
 put("frame-longest", b"\x95" + le64(2**64 - 1) + b"N.")
 put("short-unicode-past-end", b"\x8c\xc8" + b"a" * 10 + b".")

@@ -454,6 +454,7 @@ static const struct {
 	{ "snapshots/r1", "vae/wrong-level", "../../blobs/ab12", false },
 	{ "snapshots/r1", "linked/w.safetensors", "../../../blobs/ab12", false },
 	{ "snapshots/r1", "not-a-hash", "../../blobs/../secret", false },
+	{ "snapshots/r1", "behind-a-hash", "../../blobs/dd/../../secret", false },
 	{ "snapshots/r1", "elsewhere", "../../secret", false },
 	{ "snapshots/r1", "other-name", "../../blob/ab12", false },
 	{ "snapshots/r1", "too-low", "../blobs/ab12", false },
@@ -469,7 +470,7 @@ static void put_hub(const struct place *p)
 					    "snapshots/r1", "snapshots/r1/unet",
 					    "elsewhere",    "elsewhere/r1",
 					    "blob",         "snapshots/r1/vae",
-					    "else" };
+					    "else",         "blobs/dd" };
 
 	for (size_t i = 0; i < DCP_LEN(dirs); i++)
 		assert_int_equal(mkdirat(p->fd, dirs[i], 0755), 0);

@@ -149,6 +149,7 @@ static void numpys_own(void **state)
 #define BUFFER "cnumpy.core.numeric\n_frombuffer\n("
 #define ENCODED(op) "c_codecs\nencode\n(" op "Vlatin1\ntR"
 #define FOUR "C\x04wxyz"
+#define ONES "I1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\n"
 #define ROW(what, bytes, says)                                                                 \
 	{                                                                                      \
 		what, bytes, sizeof(bytes) - 1, says                                           \
@@ -171,6 +172,12 @@ static void refused(void **state)
 		    ARRAY("(I9223372036854775807\nI9223372036854775807\nt", DT_STATE("f4", "<"),
 			  "I00\n", FOUR),
 		    "overflows"),
+		ROW("more bytes than a file has",
+		    ARRAY("(I4611686018427387904\nt", DT_STATE("i2", "<"), "I00\n", FOUR),
+		    "overflows"),
+		ROW("65 dimensions",
+		    ARRAY("(" ONES ONES ONES ONES "I1\nt", DT_STATE("i1", "|"), "I00\n", FOUR),
+		    "array of 65 dimensions"),
 		ROW("zeros that hide an overflow",
 		    ARRAY("(I9223372036854775807\nI9223372036854775807\nI0\nt",
 			  DT_STATE("f4", "<"), "I00\n", "C\x00"),

@@ -90,11 +90,14 @@ static int read_text(const char *text, size_t n, struct dcp_paddle_program *p,
 	"{\"base_code\":{\"magic\":\"pir\"},\"program\":{\"regions\":[{\"blocks\":[{"          \
 	"\"ops\":[" ops "]}]}]}}"
 
+#define ONES "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+
 static void pir(void **state)
 {
 	static const char ok[] =
 		PIR("{\"#\":\"p\",\"A\":[0,1,1,\"z\"],\"O\":{\"TT\":{\"D\":[{},[-1,2]]}}},"
-		    "{\"#\":\"1.add\"},{\"#\":\"p\",\"A\":[0,1,1,\"b\"]}");
+		    "{\"#\":\"1.add\"},{\"#\":\"p\",\"A\":[0,1,1,\"b\"],\"O\":{\"TT\":{\"D\":[{"
+		    "},[" ONES ONES ONES ONES "1]]}}}");
 	static const char nameless[] = PIR("{\"#\":\"p\",\"A\":[0]}");
 	static const char config[] = "{\"architectures\":[\"x\"]}";
 	static const char torn[] = "{\"base_code\":{\"magic\":\"pi";
@@ -105,7 +108,7 @@ static void pir(void **state)
 	assert_int_equal(read_text(ok, sizeof(ok) - 1, &p, &err), 0);
 	assert_int_equal(p.n, 2);
 	assert_string_equal(p.vars[0].name, "b");
-	assert_null(p.vars[0].dims);
+	assert_null(p.vars[0].dims); /* more than a tensor has */
 	assert_string_equal(p.vars[1].name, "z");
 	assert_int_equal(p.vars[1].dims[0], -1);
 	assert_int_equal(p.vars[1].dims[1], 2);
@@ -136,7 +139,7 @@ static void cut(void **state)
 
 static void names_that_cannot_be(void **state)
 {
-	static char longest[65537];
+	static char longest[65538];
 	static const char nul[] = "\x0a\x0b\x1a\x09\x0a\x03"
 				  "a\0b"
 				  "\x18\x01\x12\x00";
@@ -145,17 +148,20 @@ static void names_that_cannot_be(void **state)
 	struct dcp_err err;
 
 	(void)state;
-	memset(longest, 'w', sizeof(longest) - 1);
+	memset(longest, 'w', sizeof(longest) - 2);
 	t_pd_var(&block, longest, T_PD_LOD_TENSOR, true, 5, NULL, 0);
 	t_pb_bytes(&b, 1, block.p, block.n);
 	assert_int_equal(read_text(b.p, b.n, &p, &err), 0);
 	dcp_paddle_program_finish(&p);
-	dcp_buf_reset(&b);
-	dcp_buf_reset(&block);
-	t_pd_var(&block, "", T_PD_LOD_TENSOR, true, 5, NULL, 0);
-	t_pb_bytes(&b, 1, block.p, block.n);
-	assert_int_equal(read_text(b.p, b.n, &p, &err), -EBADMSG);
-	t_assert_says(&err, "a name of 0 bytes");
+	longest[sizeof(longest) - 2] = 'w';
+	for (size_t i = 0; i < 2; i++) {
+		dcp_buf_reset(&b);
+		dcp_buf_reset(&block);
+		t_pd_var(&block, i ? longest : "", T_PD_LOD_TENSOR, true, 5, NULL, 0);
+		t_pb_bytes(&b, 1, block.p, block.n);
+		assert_int_equal(read_text(b.p, b.n, &p, &err), -EBADMSG);
+		t_assert_says(&err, i ? "a name of 65537 bytes" : "a name of 0 bytes");
+	}
 	assert_int_equal(read_text(nul, sizeof(nul) - 1, &p, &err), -EBADMSG);
 	t_assert_says(&err, "holds a NUL");
 }

@@ -245,7 +245,13 @@ static const struct {
 	{ "datetime with its zone",   P("cdatetime\ndatetime\n(C\12\7\350\1\2\3\4\5\0\0\0cdatetime\ntimezone\n(cdatetime\ntimedelta\n(I-1\nI81000\nI0\ntRtRtR."), "datetime.datetime", "\"2024-01-02T03:04:05-01:30\"" },
 	{ "date",                     P("cdatetime\ndate\n(C\4\7\350\14\37tR."), "datetime.date", "\"2024-12-31\"" },
 	{ "time of a day",            P("cdatetime\ntime\n(C\6\27\73\0\0\0\0tR."), "datetime.time", "\"23:59:00\"" },
+	{ "date of day 0",            P("cdatetime\ndate\n(C\4\7\350\14\0tR."), "datetime.date", "{\"$class\":\"datetime.date\",\"args\":[{\"$bytes\":\"B+gMAA==\"}]}" },
+	{ "datetime, a day from UTC", P("cdatetime\ndatetime\n(C\12\7\350\1\2\3\4\5\0\0\0cdatetime\ntimezone\n(cdatetime\ntimedelta\n(I1\nI0\nI0\ntRtRtR."), "datetime.datetime",
+	  "{\"$class\":\"datetime.datetime\",\"args\":[{\"$bytes\":\"B+gBAgMEBQAAAA==\"},{\"$class\":\"datetime.timezone\",\"args\":[86400.0]}]}" },
 	{ "datetime, second of two",  P("cdatetime\ndate\n(C\4\7\350\201\37tR."), "datetime.date", "{\"$class\":\"datetime.date\",\"args\":[{\"$bytes\":\"B+iBHw==\"}]}" },
+	{ "numpy array, overflowing", P(NDARRAY "(I1\n(I4294967296\nI4294967296\nt" DTYPE("u1", "|") "I00\nC\0tb."), "numpy.ndarray",
+	  "{\"$class\":\"numpy.core.multiarray._reconstruct\",\"args\":[{\"$class\":\"type\",\"args\":[\"numpy.ndarray\"]},[0],{\"$bytes\":\"Yg==\"}],"
+	  "\"state\":[1,[4294967296,4294967296],{\"$class\":\"numpy.dtype\",\"args\":[\"u1\",0,1],\"state\":[3,\"|\",null,null,null,-1,-1,0]},false,{\"$bytes\":\"\"}]}" },
 	{ "numpy array too short",    P("cnumpy.core.numeric\n_frombuffer\n(C\1a" DTYPE("i1", "|") "(I2\ntVC\ntR."), "numpy.ndarray",
 	  "{\"$class\":\"numpy.core.numeric._frombuffer\",\"args\":[{\"$bytes\":\"YQ==\"},{\"$class\":\"numpy.dtype\",\"args\":[\"i1\",0,1],"
 	  "\"state\":[3,\"|\",null,null,null,-1,-1,0]},[2],\"C\"]}" },
@@ -369,6 +375,32 @@ static void shared_parts_do_not_explode(void **state)
 	dcp_pickle_free(p);
 }
 
+/* A short stream may show fewer containers than a long one: the last list has the one before so often. */
+static void containers_are_held_to_the_stream(void **state)
+{
+	(void)state;
+	for (int often = 8; often <= 9; often++) {
+		dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT, out = DCP_BUF_INIT;
+		struct dcp_source src;
+		struct t_zip z;
+		struct dcp_torch *t;
+
+		dcp_buf_str(&pickle, "]p0\n");
+		for (int i = 0; i < 4; i++) {
+			dcp_buf_str(&pickle, "0](");
+			for (int k = 0; k < (i < 3 ? 8 : often); k++)
+				dcp_buf_printf(&pickle, "g%d\n", i);
+			dcp_buf_printf(&pickle, "ep%d\n", i + 1);
+		}
+		dcp_buf_str(&pickle, ".");
+		t = t_torch_stream(&z, &src, pickle.p, pickle.n);
+		assert_int_equal(dcp_pyjson_write(&out, t, dcp_torch_root(t), NULL, 0),
+				 often == 8 ? 0 : -E2BIG);
+		dcp_torch_close(t);
+		t_zip_free(&z);
+	}
+}
+
 static void many_keys_with_duplicates(void **state)
 {
 	dcp_auto_buf struct dcp_buf pickle = DCP_BUF_INIT, out = DCP_BUF_INIT;
@@ -422,6 +454,7 @@ T_TESTS()
 		cmocka_unit_test(caller_stops_the_walk),
 		cmocka_unit_test(depth_is_limited),
 		cmocka_unit_test(shared_parts_do_not_explode),
+		cmocka_unit_test(containers_are_held_to_the_stream),
 		cmocka_unit_test(many_keys_with_duplicates),
 		cmocka_unit_test(long_bytes),
 	};

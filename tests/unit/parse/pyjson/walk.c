@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which leaves nested state has, and under which keys.
- * covers: pyjson
+ * covers: pyjson, parse/torch/composite
  */
 #include "tests/unit/t.h"
 
@@ -62,6 +62,9 @@ static const struct {
 	  "s.indices? s.values? s={\"$class\":\"torch.Tensor (torch.sparse_coo)\",\"shape\":[3,3],\"indices\":{\"$tensor\":\"s.indices\"},\"values\":{\"$tensor\":\"s.values\"}} ", NULL },
 	{ "compressed columns",       P("ctorch._utils\n_rebuild_sparse_tensor\n(" LAYOUT("bsc") "(" TENSOR TENSOR TENSOR "(I3\nI3\ntttR."),
 	  "ccol_indices? row_indices? values? ={\"$class\":\"torch.Tensor (torch.sparse_bsc)\",\"shape\":[3,3],\"ccol_indices\":{\"$tensor\":\"ccol_indices\"},\"row_indices\":{\"$tensor\":\"row_indices\"},\"values\":{\"$tensor\":\"values\"}} ", NULL },
+	{ "sparse tensor, no shape",  P("ctorch._utils\n_rebuild_sparse_tensor\n(" LAYOUT("coo") "(" TENSOR TENSOR "ttR."),
+	  "args.1.0? args.1.1? ={\"$class\":\"torch._utils._rebuild_sparse_tensor\",\"args\":[{\"$class\":\"torch.serialization._get_layout\",\"args\":[\"torch.sparse_coo\"]},[{\"$tensor\":\"args.1.0\"},{\"$tensor\":\"args.1.1\"}]]} ", NULL },
+	{ "tuples deep in a key",     P("(d((((((((((((I1\ntttttttttttt" TENSOR "s."), "(((((((((...,),),),),),),),),)! ", NULL },
 	{ "damaged sparse tensor",    P("ctorch._utils\n_rebuild_sparse_tensor\n(NNtR."), "={\"$class\":\"torch._utils._rebuild_sparse_tensor\",\"args\":[null,null]} ", NULL },
 	{ "sparse in a list opens it", P("(ctorch._utils\n_rebuild_sparse_tensor\n(" LAYOUT("csr") "(" TENSOR TENSOR TENSOR "(I3\nI3\ntttRI5\nl."),
 	  "0.crow_indices? 0.col_indices? 0.values? 0={\"$class\":\"torch.Tensor (torch.sparse_csr)\",\"shape\":[3,3],\"crow_indices\":{\"$tensor\":\"0.crow_indices\"},\"col_indices\":{\"$tensor\":\"0.col_indices\"},\"values\":{\"$tensor\":\"0.values\"}} 1=5 ", NULL },
@@ -145,7 +148,8 @@ static void tuples_can_be_opened(void **state)
 		"(dVa\n(" TENSOR "Vx\n(I1\nI2\nttsVb\n(I1\ntsVc\n(((dVd\nNstls"
 		"Ve\n(dsVf\n(dI0\nNsVw\nNssVg\n(dI0\nNsV1\nNssVh\n(dV0\nNssVt\tb\n(dI0\nNss"
 		"Vi\n(dI0\nNsVNone\nNssVj\n(dI0\nNsVb'x'\nNss"
-		"Vk\n(dI0\nNsVTrue, 1\nNssVl\n(dI0\nNsVNone_\nNss.";
+		"Vk\n(dI0\nNsVTrue, 1\nNssVl\n(dI0\nNsVNone_\nNss"
+		"Vm\n(dI0\nNsV1\tx\nNss.";
 	struct dcp_source src;
 	struct t_zip z;
 	struct dcp_torch *t = t_torch_stream(&z, &src, text, sizeof(text) - 1);
@@ -168,7 +172,7 @@ static void tuples_can_be_opened(void **state)
 		told.text.p,
 		"a.0! a.1=\"x\" a.2=[1,2] b=[1] c.0.0.d=null f.0=null f.w=null g.0=null "
 		"g.1=null h.0=null t\tb.0=null i.0=null i.None=null j.0=null j.b'x'=null "
-		"k.0=null k.True, 1=null l.0=null l.None_=null ");
+		"k.0=null k.True, 1=null l.0=null l.None_=null m.0=null m.1\tx=null ");
 	dcp_buf_finish(&told.text);
 	dcp_torch_close(t);
 	t_zip_free(&z);

@@ -6,6 +6,7 @@
  */
 #include "tests/unit/t.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -488,6 +489,36 @@ static void what_a_look_depends_on(void **state)
 	}
 }
 
+/* What could not be opened for want of something may be there; more is not noted than a limit. */
+static void looks_have_limits(void **state)
+{
+	static const struct {
+		int code;
+		bool lacks;
+	} rows[] = { { -EMFILE, true },  { -ENFILE, true },  { -ENOMEM, true },
+		     { -ENOENT, false }, { -EACCES, false }, { 3, false } };
+	struct dcp_seen seen = { 0 };
+	uint64_t calls = 0;
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(rows); i++) {
+		seen.shortage = 0;
+		assert_int_equal(dcp_seen_opening(&seen, rows[i].code), rows[i].code);
+		assert_int_equal(seen.shortage, rows[i].lacks ? rows[i].code : 0);
+	}
+	for (int i = 0; i <= DCP_SEEN_MAX; i++) {
+		char name[32];
+
+		assert_false(seen.failed);
+		snprintf(name, sizeof(name), "none/%d", i);
+		dcp_seen_note(&seen, AT_FDCWD, NULL, name, false);
+	}
+	assert_true(seen.failed);
+	assert_int_equal(dcp_seen_count(&seen), DCP_SEEN_MAX);
+	assert_false(dcp_seen_same(&seen, &calls));
+	dcp_seen_finish(&seen);
+}
+
 /* A source that is not there, or a file. */
 static void looks_at_other_sources(void **state)
 {
@@ -520,6 +551,7 @@ T_TESTS()
 		cmocka_unit_test(scan_table),
 		cmocka_unit_test(tags_of_a_source),
 		cmocka_unit_test(what_a_look_depends_on),
+		cmocka_unit_test(looks_have_limits),
 		cmocka_unit_test(looks_at_other_sources),
 		cmocka_unit_test(beginnings),
 		cmocka_unit_test(places_of_a_run),
