@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/vfs.h>
@@ -115,11 +116,13 @@ struct load_cufile_error cuFileDriverGetProperties(struct load_cufile_properties
 
 /* ---- batches: done when somebody asks, some at a time, the last first ---- */
 
-struct batch {
+/* None is freed: one that never ends is kept. */
+static struct batch {
+	struct batch *next;
 	struct load_cufile_request request[8];
 	unsigned most, n;
 	bool hangs;
-};
+} * _Atomic batches;
 
 struct load_cufile_error cuFileBatchIOSetUp(void **batch, unsigned n)
 {
@@ -128,11 +131,11 @@ struct load_cufile_error cuFileBatchIOSetUp(void **batch, unsigned n)
 
 	if (n > 8 || !b)
 		e.code = NOT_SUPPORTED;
-	if (b)
+	if (b) {
 		b->most = n;
+		b->next = atomic_exchange(&batches, b);
+	}
 	*batch = b;
-	if (e.code)
-		free(b);
 	return e;
 }
 
@@ -192,5 +195,5 @@ struct load_cufile_error cuFileBatchIOCancel(void *batch)
 
 void cuFileBatchIODestroy(void *batch)
 {
-	free(batch);
+	(void)batch;
 }
