@@ -266,27 +266,6 @@ static int cast(struct run *r, const struct op *op, struct work *w)
 
 /* ---- several ---- */
 
-static int join(struct run *r, struct work *w, size_t n, uint32_t d, struct work *out)
-{
-	for (size_t i = 1; i < n; i++) {
-		if (w[i].dtype != w[0].dtype || w[i].cast != w[0].cast ||
-		    w[i].itemsize != w[0].itemsize ||
-		    strcmp(w[i].dtype_name, w[0].dtype_name) != 0)
-			return bad(r, "%s and %s cannot be one tensor%s", w[0].dtype_name,
-				   w[i].dtype_name,
-				   w[0].cast || w[i].cast ? " once they are cast" : "");
-		if (w[i].ndim != w[0].ndim)
-			return bad(r, "tensors of %u and %u dimensions cannot be one",
-				   w[0].ndim, w[i].ndim);
-		for (uint32_t k = 0; k < w[0].ndim; k++)
-			if (k != d && w[i].shape[k] != w[0].shape[k])
-				return bad(r, "dimension %u is %llu here and %llu there", k,
-					   (unsigned long long)w[0].shape[k],
-					   (unsigned long long)w[i].shape[k]);
-	}
-	return dcp_work_concat(w, n, d, r->arena, out, r->err);
-}
-
 /*
  * What is joined into one: @n tensors, @step apart in the list of all, the axis of the slot that is
  * joined over, or the lists. The axis goes.
@@ -313,9 +292,10 @@ static void take_axis(struct flow *f, uint8_t slot, size_t *n, size_t *step)
 	f->e /= *n;
 }
 
-/* Each list over its slot, or the lists; along dimension @d, or one that is @added. */
-static int join_lists(struct run *r, const struct op *op, struct flow *f, bool added)
+/* concat, stack: each list over its slot, or the lists; along dimension d, or one that is added. */
+static int join_lists(struct run *r, const struct op *op, struct flow *f)
 {
+	bool added = *op->def->name == 's';
 	size_t all = f->k * f->e, n, step, lists;
 	struct work *out, *in;
 	uint32_t d;
@@ -337,20 +317,33 @@ static int join_lists(struct run *r, const struct op *op, struct flow *f, bool a
 				rc = dcp_work_insert(&from, d, r->arena, &in[i], r->err);
 		}
 		if (rc == 0)
-			rc = join(r, in, n, d, &out[j]);
+			rc = dcp_work_concat(in, n, d, r->arena, &out[j], r->err);
 	}
 	f->w = out;
 	return rc;
 }
 
-static int concat(struct run *r, const struct op *op, struct flow *f)
+/* List i becomes what the i-th number says. */
+static int order(struct run *r, const struct op *op, struct flow *f)
 {
-	return join_lists(r, op, f, false);
-}
+	struct work *out = works(r, f->k * f->e);
+	uint64_t from, seen = 0;
+	int rc = 0;
 
-static int stack(struct run *r, const struct op *op, struct flow *f)
-{
-	return join_lists(r, op, f, true);
+	if (!out)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < op->narg; i++) {
+		rc = number(r, op, i, &from);
+		if (rc < 0)
+			return rc;
+		if (op->narg != f->k || from >= f->k || seen >> from & 1)
+			return bad(r, "%zu tensors have the numbers from 0 on, each once",
+				   f->k);
+		seen |= 1ull << from;
+		memcpy(&out[i * f->e], &f->w[from * f->e], f->e * sizeof(*out));
+	}
+	f->w = out;
+	return 0;
 }
 
 /* The sizes of the parts, in @size: as they are, or as ratios. */
@@ -532,7 +525,7 @@ static int fuse_qkv(struct run *r, const struct op *op, struct flow *f)
 			rc = to_shape(r, &part[i], ndim, shape);
 		}
 		if (rc == 0)
-			rc = join(r, part, 3, 1, &out[j]);
+			rc = dcp_work_concat(part, 3, 1, r->arena, &out[j], r->err);
 		if (rc < 0)
 			return rc;
 		shape[0] = out[j].shape[0] * out[j].shape[1] * out[j].shape[2];
@@ -558,8 +551,9 @@ const struct op_def dcp_rules_op_defs[] = {
 	{ "cast", "cast(bf16)", .dtype = true, .each = cast },
 	{ "qkv", "qkv(heads, kv_heads)", 2, 2, .of = 1, .to = 3, .all = qkv },
 	{ "fuse_qkv", "fuse_qkv(heads, kv_heads)", 2, 2, .of = 3, .to = 1, .all = fuse_qkv },
-	{ "concat", "concat(0)", 1, 1, 1, OP_SLOT_JOINS, .all = concat },
-	{ "stack", "stack(0) or stack(0, {e})", 1, 1, 1, OP_SLOT_JOINS, .all = stack },
+	{ "concat", "concat(0)", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
+	{ "stack", "stack(0) or stack(0, {e})", 1, 1, 1, OP_SLOT_JOINS, .all = join_lists },
+	{ "order", "order(1, 0)", 1, RULES_MAX_ARGS, .all = order },
 	{ "split", "split(0, 2) or split(0, [2, 1, 1])", 2, 2, 1, .list = true, .all = split },
 	{ "unstack", "unstack(0, {e})", 1, 1, 1, OP_SLOT_COUNTS, .all = unstack },
 };

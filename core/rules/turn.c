@@ -87,6 +87,27 @@ int dcp_work_pad(const struct work *w, uint32_t d, uint64_t n, struct dcp_arena 
 	return rc;
 }
 
+#define bad(...) dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET, __VA_ARGS__)
+
+/* Can it be one tensor with @first, along dimension @d? */
+static int check_alike(const struct work *first, const struct work *w, uint32_t d,
+		       struct dcp_err *err)
+{
+	if (w->dtype != first->dtype || w->cast != first->cast ||
+	    w->itemsize != first->itemsize || strcmp(w->dtype_name, first->dtype_name) != 0)
+		return bad("%s and %s cannot be one tensor%s", first->dtype_name, w->dtype_name,
+			   first->cast || w->cast ? " once they are cast" : "");
+	if (w->ndim != first->ndim)
+		return bad("tensors of %u and %u dimensions cannot be one", first->ndim,
+			   w->ndim);
+	for (uint32_t k = 0; k < first->ndim; k++)
+		if (k != d && w->shape[k] != first->shape[k])
+			return bad("dimension %u is %llu here and %llu there", k,
+				   (unsigned long long)first->shape[k],
+				   (unsigned long long)w->shape[k]);
+	return 0;
+}
+
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
 		    struct work *out, struct dcp_err *err)
 {
@@ -94,8 +115,10 @@ int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena
 	struct bit *b;
 	int rc = 0;
 
+	for (size_t j = 1; rc == 0 && j < k; j++)
+		rc = check_alike(&w[0], &w[j], d, err);
 	out->shape[d] = 0;
-	for (size_t j = 0; j < k; j++) {
+	for (size_t j = 0; rc == 0 && j < k; j++) {
 		for (size_t i = 0; i < w[j].n; i++) {
 			rc = dcp_work_add(&m, &w[j].bit[i], &b);
 			if (rc < 0)
@@ -107,7 +130,7 @@ int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena
 			return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 					"its shape would not fit in 64 bits");
 	}
-	return 0;
+	return rc;
 }
 
 /* ---- reshape ---- */

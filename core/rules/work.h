@@ -61,7 +61,7 @@ int dcp_work_insert(const struct work *w, uint32_t d, struct dcp_arena *arena, s
 /* Dimension @d as two: the shares it was stored in, each for itself and all equally long, and what is in each. */
 int dcp_work_shares(const struct work *w, uint32_t d, struct dcp_arena *arena, struct work *out,
 		    struct dcp_err *err);
-/* @k tensors end to end along dimension @d. */
+/* @k tensors end to end along dimension @d; -EINVAL where they differ in more than that. */
 int dcp_work_concat(const struct work *w, size_t k, uint32_t d, struct dcp_arena *arena,
 		    struct work *out, struct dcp_err *err);
 

@@ -29,7 +29,7 @@ import torch.nn.attention.flex_attention
 from safetensors import safe_open
 
 MODELS = {"llama3": ("debugmodel",), "qwen3": ("debugmodel", "debugmodel_moe"), "deepseek_v3": ("debugmodel",), "gpt_oss": ("debugmodel",),
-          "kimi_k2_7": ("debugmodel",), "muse_glimmer": ("debugmodel", "debugmodel_mm"), "qwen3_5": ("debugmodel", "debugmodel_moe")}
+          "kimi_k2_7": ("debugmodel",), "muse_glimmer": ("debugmodel", "debugmodel_mm"), "qwen3_5": ("debugmodel", "debugmodel_moe"), "flux": ("flux-debug",)}
 TYPES = {"llama3": "llama", "kimi_k2_7": "kimi_k25"}  # others are called the same there
 if not importlib.util.find_spec("fla"):
     for name in ("fla", "fla.modules", "fla.modules.conv", "fla.modules.conv.triton", "fla.modules.conv.triton.ops", "fla.ops", "fla.ops.gated_delta_rule",
@@ -45,6 +45,8 @@ def made(module, flavor):
 
 
 def config_json(kind, config, state):
+    if kind == "flux":
+        return {"_class_name": "FluxTransformer2DModel"}
     first = next(a for a in map(attention, config.layers) if a)
     heads = first.n_heads
     out = {"model_type": TYPES.get(kind, kind) + ("_moe" if kind.startswith("qwen3") and any("moe." in k for k in state) else ""), "num_attention_heads": heads,
@@ -104,7 +106,7 @@ def check(program, top, name, state, config, want):
         page = (at / "latest" / "hf" / "README.md").read_text()
     finally:
         subprocess.run([program, "umount", "-z", at], check=True)
-    wrong = [k for k in sorted(set(got) ^ set(want)) if not (k == "lm_head.weight" and config["tie_word_embeddings"])]
+    wrong = [k for k in sorted(set(got) ^ set(want)) if not (k == "lm_head.weight" and config.get("tie_word_embeddings"))]
     wrong += [k for k in sorted(set(got) & set(want)) if not torch.equal(got[k], want[k])]
     print(name, "equal" if not wrong else f"NOT EQUAL: {wrong[:6]}", len(got), [l for l in page.splitlines() if "| rules |" in l or "no rule fits" in l], flush=True)
     return not wrong
@@ -142,8 +144,8 @@ def main(program, *kinds):
         if kinds and kind not in kinds:
             continue
         module = importlib.import_module(f"torchtitan.models.{kind}")
-        adapter = next(v for k, v in vars(importlib.import_module(f"torchtitan.models.{kind}.state_dict_adapter")).items()
-                       if k.lower().endswith("statedictadapter") and v.__module__ == f"torchtitan.models.{kind}.state_dict_adapter")
+        where = f"torchtitan.models.{kind}{'.model' if kind == 'flux' else ''}.state_dict_adapter"
+        adapter = next(v for k, v in vars(importlib.import_module(where)).items() if k.lower().endswith("statedictadapter") and v.__module__ == where)
         for flavor in flavors:
             config = made(module, flavor)
             torch.manual_seed(3)
@@ -152,8 +154,9 @@ def main(program, *kinds):
                 for p in model.parameters():
                     p.copy_(torch.randn(p.shape))
             state = model.state_dict()
-            first = next(a for a in map(attention, config.layers) if a)
-            HEAD[0] = getattr(first, "head_dim", None) or config.dim // first.n_heads
+            if kind != "flux":
+                first = next(a for a in map(attention, config.layers) if a)
+                HEAD[0] = getattr(first, "head_dim", None) or config.dim // first.n_heads
             want = {k: v.contiguous() for k, v in adapter(config, None).to_hf({k: v for k, v in state.items() if "tokens_per_expert" not in k}).items()}
             want = as_transformers_has(kind, want, state)
             said = config_json(kind, config, state)
