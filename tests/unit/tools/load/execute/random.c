@@ -142,6 +142,8 @@ static void random_world(struct world *w, uint64_t seed)
 		.cache = "",
 	};
 	w->dtype = dtypes[t_pick(&c, DCP_LEN(dtypes))];
+	if (getenv("DCPFS_DEVICE") && t_pick(&c, 4)) /* what the processor can compare */
+		w->config.device = "cuda,managed";
 	w->layout = NULL;
 	if (t_pick(&c, 2)) {
 		t_rule_layout(w->text, 12, &c);
