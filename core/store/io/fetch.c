@@ -2,10 +2,12 @@
 #include "core/store/io/fetch.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "core/base/base.h"
@@ -135,6 +137,26 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 	return in & 1;
 }
 
+/* Files of overlayfs have their pages in those below: neither call of dcp_is_cached() sees them. A mapping does. */
+static bool is_overlay(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) == 0 && (uint32_t)fs.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+static bool is_mapped(int fd, uint64_t off)
+{
+	unsigned char in = 0;
+	void *map = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, (off_t)(off - off % page_size()));
+
+	if (map == MAP_FAILED)
+		return false;
+	mincore(map, 1, &in);
+	munmap(map, 1);
+	return in & 1;
+}
+
 bool dcp_is_cached(int fd, uint64_t off)
 {
 	const uint64_t range[] = { off, 1 };
@@ -144,7 +166,7 @@ bool dcp_is_cached(int fd, uint64_t off)
 
 	/* Where preadv2() begins to read what is not there (Linux 6.3), nearly always there is a call that does not. */
 	if (syscall(SYS_cachestat, fd, range, counts, 0) == 0)
-		return counts[0] != 0;
+		return counts[0] != 0 || (is_overlay(fd) && is_mapped(fd, off));
 	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
 }
 
