@@ -510,11 +510,12 @@ def _terminated(number, frame):
     sys.exit(f"ended by signal {number}")
 
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # or what a caller ignores would be ignored by what is started
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # or what a caller (nohup, sh with &) ignores would be ignored by what is started
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def directory_calls():
-    """opendir and its family of the C library, and a readdir that gives a name or None."""
+    """opendir and its family of the C library, and a readdir that gives a name, or name and inode, or None."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.opendir.restype = ctypes.c_void_p
     libc.readdir64.restype = ctypes.c_void_p
@@ -523,9 +524,10 @@ def directory_calls():
         f.argtypes = [ctypes.c_void_p]
     libc.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
 
-    def entry(d):
+    def entry(d, inode=False):
         p = libc.readdir64(d)
-        return ctypes.string_at(p + 19) if p else None  # struct dirent64: u64, s64, u16, u8, name
+        name = ctypes.string_at(p + 19) if p else None  # struct dirent64: u64, s64, u16, u8, name
+        return (name, ctypes.c_uint64.from_address(p).value) if inode and p else name
 
     return libc, entry
 
