@@ -419,6 +419,7 @@ def tied():
         version = next(v for v in m.versions() if m.index(v)["tensors"].get(out, {}).get("alias_of") == emb)
         whole, parts = m.at / version / "raw", m.at / version / "shard" / "apart" / "1" / "raw"
         equal(os.stat(whole / f"{out}.bin").st_ino, os.stat(whole / f"{emb}.bin").st_ino, "one file")
+        equal([os.stat(at / f"{emb}.bin").st_nlink for at in (whole, parts)], [2, 1], "its names: of the version, of the rank")
         data = read(whole / f"{emb}.bin")
         equal(read(parts / f"{emb}.bin"), data[6 * 24:], "the last rows of 11")
         equal(read(parts / f"{out}.bin"), b"".join(data[24 * r + 12:24 * r + 24] for r in range(11)), "the last columns of 6")

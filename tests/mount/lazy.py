@@ -113,6 +113,23 @@ def one_waits_for_one():
     m.unmount()
 
 
+def latest_follows():
+    """A version that comes is shown at once, but latest waits until it can be read, also when it is saved over meanwhile."""
+    source, cache, paths = several("step-1", "step-2")
+    os.rename(source / "step-2", away := lib.fresh("away") / "step-2")
+    with lib.mount(source, cache=cache) as m:
+        m.settled()
+        with held_back(paths["step-2"]):
+            os.rename(away, source / "step-2")
+            wait(lambda: m.versions() == ["step-1", "step-2"], "it is shown", APPEARS)
+            equal(m.control("status.json")["latest"], "step-1", "latest")  # the link is kept for a second
+            before = os.stat(m.at / "step-2").st_ino
+            os.utime(source / "step-2" / ".metadata")
+            wait(lambda: os.stat(m.at / "step-2").st_ino != before, "it is another", APPEARS)
+            equal(m.control("status.json")["latest"], "step-1", "latest then")
+        wait(lambda: m.latest() == "step-2", "latest follows")
+
+
 def newest_first():
     """The background takes the newest first, and goes on when somebody enters an old one."""
     source, cache, paths = several(*(f"step-{n}" for n in range(1, 31)))
@@ -212,4 +229,4 @@ def what_the_dead_left():
     shutil.rmtree(cache)
 
 
-lib.main(nothing_is_opened, one_waits_for_one, newest_first, nothing_to_show, stays_small, what_the_dead_left)
+lib.main(nothing_is_opened, one_waits_for_one, latest_follows, newest_first, nothing_to_show, stays_small, what_the_dead_left)

@@ -255,6 +255,7 @@ def control_files():
         check(after["read"] > before["read"] and after["read_bytes"] >= before["read_bytes"] + len(data),
               f"counters count: {before} {after}")
         equal(m.control("status.json")["pid"], m.pid, "pid in status.json")
+        check(os.stat(m.at / ".dcpfs" / "stats").st_mtime_ns > os.stat(m.at).st_mtime_ns, "they were made after the mount")
 
 
 def strange_places():

@@ -68,7 +68,7 @@ class Held:
         for what, fd in self.fds.items():
             wait(lambda: outcome(None, fd)[1] == "ESTALE", f"{what} held open answers ESTALE, {outcome(None, fd)[1]}",
                  APPEARS)
-            equal(errno_of(os.pread, fd, 1, 0), "ESTALE", f"{what}, a byte that the kernel knew")
+            wait(lambda: errno_of(os.pread, fd, 1, 0) == "ESTALE", f"{what}, a byte that the kernel knew", APPEARS)
         self.dirs_gone()
         wait(self.faults, "the mapping faults", APPEARS)
 
@@ -159,6 +159,11 @@ def held_open():
                     wait(lambda: errno_of(os.stat, path) == "ENOENT", "its path leads nowhere", APPEARS)
                     wait(lambda: errno_of(os.lstat, held.link) in ("ENOENT", "ESTALE"), "nor does by-key/", APPEARS)
                 equal(sha(outcome(m.at / "step-7" / "raw" / f"{KEY}.bin")[0]), digest_of("step-10"), "another version")
+                if change is rename:  # and damaged under the new name: an error of no version that is there
+                    for shard in source.glob("step-99/*.distcp"):
+                        os.truncate(shard, 0)
+                    check(outcome(None, held.fds["npy"])[1] in ("ESTALE", "EIO"), "what is damaged reads")
+                    equal([e for e in m.control("errors.json") if e["version"] == "step-10"], [], "errors.json")
                 held.close()
 
 
@@ -174,7 +179,7 @@ def deleted(m):
 
 
 def room():
-    """The room of a removed version comes free when the last of its files is closed."""
+    """The room of a removed version comes free when the last file that needs its shards is closed."""
     for options in ((), ("--io", "pread")):
         case(f"room {options}")
         source = lib.fresh("source")
@@ -186,8 +191,17 @@ def room():
             remove(source, "step-10", None)
             held.served()
             check(deleted(m), "its shards are held")
+            text = held.fds.pop("index.json")
             held.close()
             wait(lambda: not deleted(m), f"they are let go: {deleted(m)}", APPEARS)
+            os.close(text)
+            case(f"a rank's model, with nothing else open {options}")
+            fd = os.open(m.at / "step-7" / "shard" / "fsdp2" / "1" / "model.safetensors", os.O_RDONLY)
+            before = outcome(None, fd)
+            remove(source, "step-7", None)
+            wait(lambda: not m.versions(), "its version goes", APPEARS)
+            equal(outcome(None, fd), before, "what is open")
+            os.close(fd)
 
 
 def loose_files():

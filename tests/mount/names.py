@@ -176,6 +176,12 @@ def sidecars_of_all():
               ["1_Pooling", "1_Pooling/config.json", "1_Pooling/deep", "1_Pooling/deep/a.txt", "1_Pooling/deep/b.txt",
                "config.json"], "all of them")
         equal(os.stat(files / "1_Pooling" / "deep" / "..").st_ino, os.stat(files / "1_Pooling").st_ino, "the way back")
+        libc, entry = lib.directory_calls()
+        for at in (m.at / "step-10", files, files / "1_Pooling", files / "1_Pooling" / "deep"):
+            d = libc.opendir(os.fsencode(at))
+            equal([entry(d, inode=True) for _ in range(2)], [(b".", os.stat(at).st_ino), (b"..", os.stat(at.parent).st_ino)],
+                  f"what {at.name} lists first")
+            libc.closedir(d)
         fails("ENOENT", os.stat, files / "1_Pooling" / "gone.json")
 
 
