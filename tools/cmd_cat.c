@@ -67,7 +67,7 @@ static int copy(const struct dcp_view *view, bool *writing, uint64_t *done)
 
 static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum dcp_as as)
 {
-	struct dcp_view *view;
+	dcp_auto_view struct dcp_view *view = NULL;
 	struct dcp_err err = { 0 };
 	bool writing = false;
 	uint64_t done = 0;
@@ -84,7 +84,6 @@ static enum cmd_exit cat_tensor(struct pick *p, const struct dcp_row *row, enum 
 	if (rc < 0)
 		return cmd_fail(cmd_exit_of(rc), "%s", err.msg);
 	rc = copy(view, &writing, &done);
-	dcp_view_close(view);
 	if (rc == 0 || (writing && rc == -EPIPE))
 		return CMD_OK;
 	if (writing)
@@ -124,12 +123,10 @@ struct catting {
 static int cat_key(void *ctx, enum dcp_row_kind kind, const struct dcp_row *row)
 {
 	struct catting *c = ctx;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 
-	dcp_arena_init(&arena, (size_t)1 << 30);
 	c->code = kind == DCP_ROW_TENSOR ? cat_tensor(c->p, row, c->as)
 					 : cat_object(c->p, row, &arena);
-	dcp_arena_finish(&arena);
 	return c->code != CMD_OK;
 }
 
@@ -152,14 +149,13 @@ static enum cmd_exit check_keys(const struct pick_keys *keys, enum dcp_as as)
 static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 {
 	const struct cat_opts *opt = opts_in;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct pick_keys keys;
 	struct pick p;
 	struct catting c = { .p = &p, .as = (enum dcp_as)opt->as };
 	enum cmd_exit code = pick_open(&p, args, &opt->pick);
 	int rc;
 
-	dcp_arena_init(&arena, (size_t)1 << 30);
 	if (code == CMD_OK)
 		code = pick_keys(&p, args->operand[PICK_KEY], &arena, &keys);
 	if (code == CMD_OK)
@@ -170,7 +166,6 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 					 strerror(-rc))
 			      : c.code;
 	}
-	dcp_arena_finish(&arena);
 	pick_finish(&p);
 	return code;
 }

@@ -99,7 +99,7 @@ struct work {
 /* One version; a refusal is kept for the end and does not stop the others. */
 static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 {
-	struct dcp_version *v;
+	dcp_auto_version struct dcp_version *v = NULL;
 	struct dcp_err err = { 0 };
 	double start = now();
 	enum cmd_exit code = CMD_OK;
@@ -126,7 +126,6 @@ static enum cmd_exit index_one(struct work *w, const struct dcp_found *f)
 	} else {
 		print_row(&w->table, v, now() - start);
 	}
-	dcp_version_close(v);
 	return code;
 }
 

@@ -157,7 +157,7 @@ static void print_versions(struct pick *p, const struct ls_opts *ls, struct out 
 {
 	for (size_t i = 0; i < p->scan.n; i++) {
 		struct opened t = { .f = &p->scan.found[i] };
-		struct dcp_version *v = NULL;
+		dcp_auto_version struct dcp_version *v = NULL;
 		struct dcp_err err = { 0 };
 
 		if (t.f->complete && dcp_version_open(p->source, t.f, &p->store, &v, &err) < 0)
@@ -173,7 +173,6 @@ static void print_versions(struct pick *p, const struct ls_opts *ls, struct out 
 			version_row(table, &t, ls->lengthy);
 			version_note(notes, o, p->source, &t);
 		}
-		dcp_version_close(v);
 	}
 }
 
@@ -351,7 +350,7 @@ static void key_row(struct keys *k, const struct dcp_row *row, const struct dcp_
 static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
 {
 	struct keys *k = ctx;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct dcp_tensor t = { 0 };
 	struct dcp_object ob = { 0 };
 	int rc;
@@ -364,7 +363,6 @@ static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
 		dcp_buf_str(&k->o->buf, "\n");
 		return 0;
 	}
-	dcp_arena_init(&arena, (size_t)1 << 30);
 	rc = kind == DCP_ROW_TENSOR ? dcp_index_tensor(k->ix, row->id, &arena, &t, NULL)
 				    : dcp_index_object(k->ix, row->id, &arena, &ob, NULL);
 	if (rc == 0) {
@@ -378,7 +376,6 @@ static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
 		else
 			key_row(k, row, is, &ob);
 	}
-	dcp_arena_finish(&arena);
 	return rc;
 }
 

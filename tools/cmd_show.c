@@ -183,7 +183,7 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 {
 	struct dcp_index *ix = dcp_version_index(p->v);
 	struct shown s = { .row = row };
-	struct dcp_view *view = NULL;
+	dcp_auto_view struct dcp_view *view = NULL;
 	struct dcp_tensor t;
 	struct dcp_err err = { 0 };
 	enum cmd_exit code;
@@ -207,7 +207,6 @@ static enum cmd_exit show_tensor(struct pick *p, const struct dcp_row *row,
 		code = cmd_fail(CMD_BAD, "%s: %s: %s", p->found->name, row->key, s.error);
 	else
 		code = tsv ? tensor_tsv(&s, o) : tensor_text(&s, o);
-	dcp_view_close(view);
 	return code;
 }
 
@@ -315,17 +314,15 @@ static enum cmd_exit put_text(struct showing *w, enum dcp_row_kind kind,
 			      const struct dcp_row *row)
 {
 	bool tsv = w->s->form == OUT_TSV;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	enum cmd_exit code = CMD_OK;
 
 	if (w->n++ && !tsv)
 		dcp_buf_str(&w->o->buf, "\n");
-	dcp_arena_init(&arena, (size_t)1 << 30);
 	if (kind == DCP_ROW_TENSOR)
 		code = show_tensor(w->p, row, &arena, tsv, w->o);
 	else if (!tsv)
 		code = show_object(w->p, row, &arena, w->o);
-	dcp_arena_finish(&arena);
 	return code;
 }
 
@@ -382,14 +379,13 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	const struct show_opts *s = opts_in;
 	const char *word = args->operand[PICK_KEY];
 	struct pick_keys keys = { .pattern = "*" };
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct pick p;
 	struct out o;
 	struct showing w = { .p = &p, .s = s, .o = &o, .digest = s->digest || s->sha256 };
 	enum cmd_exit code = pick_open(&p, args, &s->pick);
 
 	out_init(&o);
-	dcp_arena_init(&arena, (size_t)1 << 30);
 	if (code == CMD_OK && !word && !w.digest)
 		code = cmd_fail(CMD_USAGE, "show: which KEY? \"dcpfs ls\" lists them");
 	else if (code == CMD_OK && word)
@@ -398,7 +394,6 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 		keys.tensors = dcp_index_counts(dcp_version_index(p.v))->tensors;
 	if (code == CMD_OK)
 		code = show(&w, &keys);
-	dcp_arena_finish(&arena);
 	out_finish(&o);
 	pick_finish(&p);
 	return code;

@@ -305,7 +305,7 @@ enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
 int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
 	      int (*fn)(void *ctx, const struct dcp_row *row), void *ctx)
 {
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(ix, kind, 0, false, &scan);
 
@@ -316,7 +316,6 @@ int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,
 		if (rc != 0)
 			break;
 	}
-	dcp_index_scan_end(scan);
 	return rc;
 }
 
@@ -485,13 +484,9 @@ bool pick_names(const char *const *list, size_t n, const char *key)
 
 enum cmd_exit pick_no_key(struct pick *p, const char *word)
 {
-	struct dcp_arena arena;
-	enum cmd_exit code;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 
-	dcp_arena_init(&arena, (size_t)1 << 30);
-	code = no_key(p, word, &arena);
-	dcp_arena_finish(&arena);
-	return code;
+	return no_key(p, word, &arena);
 }
 
 enum cmd_exit pick_no_match(const struct pick *p, const char *pattern, const char *what)

@@ -23,6 +23,10 @@ void dcp_arena_init(struct dcp_arena *a, size_t limit);
 /* Free everything; the arena is empty and usable again. Accepts a zeroed arena. */
 void dcp_arena_finish(struct dcp_arena *a);
 
+/* dcp_auto_arena struct dcp_arena a = DCP_ARENA_INIT(limit): finished at the end of scope. */
+#define DCP_ARENA_INIT(max) ((struct dcp_arena){ .limit = (max) })
+#define dcp_auto_arena __attribute__((cleanup(dcp_arena_finish)))
+
 /* Take back everything handed out, but keep the newest block for the next user. */
 void dcp_arena_reset(struct dcp_arena *a);
 

@@ -16,6 +16,13 @@
 #define DCP_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DCP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+/* For the dcp_auto_ of a noun that is a pointer: @release##_ptr, which calls @release. */
+#define DCP_AUTO_PTR(type, release)                                                            \
+	static inline void release##_ptr(type **p)                                             \
+	{                                                                                      \
+		release(*p);                                                                   \
+	}
+
 /* n / by, rounded up. */
 static inline uint64_t dcp_div_up(uint64_t n, uint64_t by)
 {

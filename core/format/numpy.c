@@ -285,15 +285,12 @@ static int emit_member(struct loading *l, const struct dcp_zip_member *m,
 static int emit_npz(struct loading *l, const struct dcp_source *src, struct dcp_err *err)
 {
 	struct dcp_zip_member *m = NULL;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(arena_limit);
 	size_t n = 0;
-	int rc;
+	int rc = dcp_zip_list(src, &arena, &m, &n, err);
 
-	dcp_arena_init(&arena, arena_limit);
-	rc = dcp_zip_list(src, &arena, &m, &n, err);
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = emit_member(l, &m[i], src, err);
-	dcp_arena_finish(&arena);
 	return rc;
 }
 
@@ -301,7 +298,7 @@ static int emit_file(struct loading *l, struct dcp_err *err)
 {
 	struct array a = { .name = l->name, .n = strlen(l->name) - strlen(".npy") };
 	struct dcp_err why = { 0 };
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	int rc = l->in->sink->file(l->in->sink->ctx, l->name, &l->file);
 
 	if (rc < 0)
@@ -311,7 +308,6 @@ static int emit_file(struct loading *l, struct dcp_err *err)
 		a.size = a.nbytes = input.src.size;
 		rc = is_npz(l->name) ? emit_npz(l, &input.src, &why)
 				     : emit_npy(l, &a, &input.src, &why);
-		dcp_input_close(&input);
 	}
 	if (rc == -ENOMEM || (rc < 0 && why.code != rc)) /* the sink's own */
 		return rc;

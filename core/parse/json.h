@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/base.h"
 #include "core/base/bytes.h"
 
 struct dcp_arena;
@@ -35,6 +36,8 @@ int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dc
 int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const char **out,
 		  struct dcp_err *err);
 void dcp_json_free(struct dcp_json *root);
+DCP_AUTO_PTR(struct dcp_json, dcp_json_free)
+#define dcp_auto_json __attribute__((cleanup(dcp_json_free_ptr)))
 
 const struct dcp_json *dcp_json_get(const struct dcp_json *object, const char *key);
 bool dcp_json_is_object(const struct dcp_json *v);

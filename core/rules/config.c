@@ -24,7 +24,7 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 			   struct dcp_err *err)
 {
 	const struct dcp_json *o, *inner, *vision;
-	struct dcp_json *root;
+	dcp_auto_json struct dcp_json *root = NULL;
 	const char *type;
 	int rc = dcp_json_parse(text, n, &root, err);
 
@@ -79,7 +79,6 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 	dcp_json_bool(dcp_json_get(root, "tie_word_embeddings"), &out->tie);
 	dcp_json_bool(dcp_json_get(o, "attention_bias"), &out->attention_bias);
 	dcp_json_bool(dcp_json_get(o, "mlp_bias"), &out->mlp_bias);
-	dcp_json_free(root);
 	return 0;
 }
 

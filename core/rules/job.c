@@ -336,7 +336,7 @@ static bool put_all(struct job *j, const struct dcp_json *root)
 int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out)
 {
 	struct job j = { 0 };
-	struct dcp_json *root;
+	dcp_auto_json struct dcp_json *root = NULL;
 	const char *name;
 	bool ok = false;
 	int rc = dcp_json_parse(json, n, &root, NULL);
@@ -358,6 +358,5 @@ int dcp_rules_infer_job(const char *json, size_t n, struct dcp_buf *out)
 		dcp_buf_str(out, "\n");
 		rc = dcp_jsonw_error(&j.w);
 	}
-	dcp_json_free(root);
 	return rc < 0 ? rc : ok;
 }

@@ -23,11 +23,9 @@
 static int open_object(struct dcpfs_file *f, int64_t id, struct dcp_err *err)
 {
 	struct dcp_object o = { 0 };
-	struct dcp_arena arena;
-	int rc;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(512 << 20);
+	int rc = dcp_index_object(dcpfs_index(f->ver), id, &arena, &o, err);
 
-	dcp_arena_init(&arena, 512 << 20);
-	rc = dcp_index_object(dcpfs_index(f->ver), id, &arena, &o, err);
 	if (rc == 0 && (o.error || !o.json))
 		rc = dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "%s: %s: %s", f->ver->name, o.key,
 			      o.error ? o.error : "no value");
@@ -38,7 +36,6 @@ static int open_object(struct dcpfs_file *f, int64_t id, struct dcp_err *err)
 		dcp_buf_str(&b, "\n");
 		rc = dcpfs_text_from_buf(&f->text, &b);
 	}
-	dcp_arena_finish(&arena);
 	return rc;
 }
 

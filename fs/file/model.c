@@ -63,7 +63,7 @@ static int add_row(void *ctx, struct dcp_row *row)
 
 static int add_rows(struct making *m)
 {
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(dcpfs_index(m->ver), DCP_ROW_TENSOR, 0, false, &scan);
 
@@ -74,7 +74,6 @@ static int add_rows(struct making *m)
 		if (rc < 0)
 			break;
 	}
-	dcp_index_scan_end(scan);
 	return rc;
 }
 

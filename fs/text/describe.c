@@ -133,33 +133,28 @@ int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row, stru
 			  struct dcp_err *err)
 {
 	struct dcp_err why = { .msg = "" };
-	struct dcp_view *view = NULL;
-	struct dcp_arena arena;
+	dcp_auto_view struct dcp_view *view = NULL;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(512 << 20);
 	struct dcp_tensor t;
 	int rc;
 
 	if (dcp_view_open(v, row->id, DCP_AS_RAW, NULL, &view, &why) == 0) {
 		put_tensor(v, row, dcp_view_tensor(view), NULL, w);
-		dcp_view_close(view);
 		return 0;
 	}
-	dcp_arena_init(&arena, 512 << 20);
 	rc = dcp_index_tensor(dcp_version_index(v), row->id, &arena, &t, err);
 	if (rc == 0)
 		put_tensor(v, row, &t, t.error ? t.error : why.msg, w);
-	dcp_arena_finish(&arena);
 	return rc;
 }
 
 int dcpfs_describe_object(struct dcp_version *v, const struct dcp_row *row, bool value,
 			  struct dcp_jsonw *w, struct dcp_err *err)
 {
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(512 << 20);
 	struct dcp_object o;
-	int rc;
+	int rc = dcp_index_object(dcp_version_index(v), row->id, &arena, &o, err);
 
-	dcp_arena_init(&arena, 512 << 20);
-	rc = dcp_index_object(dcp_version_index(v), row->id, &arena, &o, err);
 	if (rc == 0) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "key", o.key);
@@ -167,16 +162,14 @@ int dcpfs_describe_object(struct dcp_version *v, const struct dcp_row *row, bool
 		dcp_jsonw_put_str(w, "type", o.type);
 		dcp_jsonw_key(w, "file");
 		put_file(w, dcpfs_rows_in(DCPFS_OBJECTS_DIR), row->name);
-		if (o.error) {
+		if (o.error)
 			dcp_jsonw_put_str(w, "error", o.error);
-		}
 		if (value && o.json) {
 			dcp_jsonw_key(w, "value");
 			dcp_jsonw_raw(w, o.json, o.json_len);
 		}
 		dcp_jsonw_end(w);
 	}
-	dcp_arena_finish(&arena);
 	return rc;
 }
 

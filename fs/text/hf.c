@@ -124,7 +124,7 @@ static void put_assets(const struct dcpfs_version *ver, struct dcp_buf *b)
 static int put_failed(const struct dcpfs_version *ver, enum dcp_row_kind kind, uint64_t *named,
 		      struct dcpfs_spool *s)
 {
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(dcpfs_index(ver), kind, 0, false, &scan);
 
@@ -152,7 +152,6 @@ static int put_failed(const struct dcpfs_version *ver, enum dcp_row_kind kind, u
 		dcp_arena_finish(&arena);
 		++*named;
 	}
-	dcp_index_scan_end(scan);
 	return DCP_MIN(rc, 0);
 }
 

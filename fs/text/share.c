@@ -19,7 +19,7 @@
 int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct dcpfs_spool *s,
 		     int (*fn)(void *ctx, struct dcp_row *row), void *ctx)
 {
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(dcpfs_index(ver), kind, 0, false, &scan);
 
@@ -32,7 +32,6 @@ int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct d
 		if (rc < 0)
 			break;
 	}
-	dcp_index_scan_end(scan);
 	return rc;
 }
 

@@ -32,7 +32,7 @@
 static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines,
 		    struct dcpfs_spool *s, struct dcp_jsonw *w, struct dcp_err *err)
 {
-	struct dcp_index_scan *scan = NULL;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = dcp_index_scan(dcp_version_index(v), kind, 0, false, &scan);
 
@@ -44,7 +44,6 @@ static int put_rows(struct dcp_version *v, enum dcp_row_kind kind, bool lines,
 		if (rc == 0)
 			rc = dcpfs_spool_flush(s, false);
 	}
-	dcp_index_scan_end(scan);
 	return rc;
 }
 
@@ -198,13 +197,12 @@ static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct
 	if (dcp_index_scan(ix, kind, 0, false, &scan) < 0)
 		return;
 	while (dcp_index_scan_next(scan, &row) > 0) {
-		struct dcp_arena arena;
+		dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(512 << 20);
 		struct dcp_tensor t = { 0 };
 		struct dcp_object o = { 0 };
 
 		if (!row.broken)
 			continue;
-		dcp_arena_init(&arena, 512 << 20);
 		if (kind == DCP_ROW_TENSOR)
 			dcp_index_tensor(ix, row.id, &arena, &t, NULL);
 		else
@@ -216,7 +214,6 @@ static void put_broken(struct dcpfs_version *ver, enum dcp_row_kind kind, struct
 					  kind == DCP_ROW_TENSOR ? t.error : o.error);
 		dcp_jsonw_put_u64(w, "count", 0);
 		dcp_jsonw_end(w);
-		dcp_arena_finish(&arena);
 	}
 	dcp_index_scan_end(scan);
 }

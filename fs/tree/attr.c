@@ -85,20 +85,18 @@ int dcpfs_index_asked(struct dcpfs *fs, const struct dcpfs_version *ver, int rc)
 static int attr_of_row(const struct dcpfs_at *at, const struct dcpfs_rows *r, uint64_t ino,
 		       struct stat *st)
 {
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
 	struct dcp_row row;
 	int rc = dcpfs_version_open(at->fs, at->ver, NULL);
 
 	if (rc < 0)
 		return rc;
-	dcp_arena_init(&arena, 1 << 20);
 	rc = dcp_index_by_id(dcpfs_index(at->ver), r->rows, (int64_t)at->i.row, &arena, &row);
 	dcpfs_index_asked(at->fs, at->ver, rc);
 	if (rc == 0 && r->rows == DCP_ROW_TENSOR)
 		rc = dcpfs_rank_cut(at->ver, &row, &arena, NULL, NULL) == 0 ? -ENOENT : 0;
 	if (rc == 0)
 		dcpfs_attr_of_row(at->fs, at->ver, ino, &row, st);
-	dcp_arena_finish(&arena);
 	return rc;
 }
 

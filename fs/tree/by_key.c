@@ -19,15 +19,13 @@
 static const struct dcpfs_rows *form_in(const struct dcpfs_version *ver, const char *stem)
 {
 	const struct dcpfs_rows *npy = dcpfs_rows_in(DCPFS_NPY_DIR);
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
 	struct dcp_row row;
 	int rc;
 
 	if (!dcpfs_opened(ver))
 		return NULL;
-	dcp_arena_init(&arena, 1 << 20);
 	rc = dcp_index_by_name(dcpfs_index(ver), DCP_ROW_TENSOR, stem, &arena, &row);
-	dcp_arena_finish(&arena);
 	if (rc < 0)
 		return NULL;
 	return dcp_view_can_show(row.key, row.dtype, DCP_AS_NPY) ? npy

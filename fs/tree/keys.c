@@ -240,7 +240,7 @@ int dcpfs_keys_next(struct dcpfs *fs, uint64_t *number, char stem[DCP_NAME_MAX +
 {
 	struct dcpfs_keys *k = fs->keys;
 	struct dcpfs_version *ver = NULL;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
 	struct dcp_row row;
 	struct key key = { 0 };
 	int rc;
@@ -260,13 +260,11 @@ int dcpfs_keys_next(struct dcpfs *fs, uint64_t *number, char stem[DCP_NAME_MAX +
 	pthread_mutex_unlock(&k->lock);
 	if (rc < 0)
 		return rc;
-	dcp_arena_init(&arena, 1 << 20);
 	rc = dcp_index_by_id(dcpfs_index(ver), DCP_ROW_TENSOR, key.row, &arena, &row);
 	if (rc == 0) {
 		stpcpy(stem, row.name);
 		*number = key.number;
 	}
-	dcp_arena_finish(&arena);
 	dcpfs_version_put(ver);
 	return rc;
 }

@@ -50,7 +50,7 @@ int dcpfs_rows_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs
 	const struct dcpfs_rows *r = dcpfs_rows_in(dir->i.kind);
 	struct dcpfs_version *ver = dir->ver;
 	char stem[DCP_NAME_MAX + 1];
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(1 << 20);
 	struct dcp_row row;
 	int rc;
 
@@ -59,7 +59,6 @@ int dcpfs_rows_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs
 	rc = dcpfs_version_open(dir->fs, ver, NULL);
 	if (rc < 0)
 		return rc;
-	dcp_arena_init(&arena, 1 << 20);
 	rc = dcp_index_by_name(dcpfs_index(ver), r->rows, stem, &arena, &row);
 	dcpfs_index_asked(dir->fs, ver, rc);
 	if (rc == 0 && !is_shown(ver, r, &row, &arena))
@@ -70,7 +69,6 @@ int dcpfs_rows_lookup(const struct dcpfs_at *dir, const char *name, struct dcpfs
 		if (out->st)
 			rc = attr_of_row(dir->fs, ver, out->ino, &row, out->st);
 	}
-	dcp_arena_finish(&arena);
 	return rc;
 }
 
@@ -79,8 +77,8 @@ int dcpfs_rows_list(const struct dcpfs_listing *l, uint64_t first)
 	const struct dcpfs_rows *r = dcpfs_rows_in(l->dir.i.kind);
 	struct dcpfs_version *ver = l->dir.ver;
 	struct dcpfs *fs = l->dir.fs;
-	struct dcp_index_scan *scan;
-	struct dcp_arena arena;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(16 << 20);
 	struct dcp_row row;
 	bool more = true;
 	int rc = dcpfs_version_open(fs, ver, NULL);
@@ -90,7 +88,6 @@ int dcpfs_rows_list(const struct dcpfs_listing *l, uint64_t first)
 				    !l->attrs && !dcpfs_is_rank(ver), &scan);
 	if (rc < 0) /* C libraries take ENOENT for the end of a listing */
 		return rc == -ENOENT ? -ESTALE : rc;
-	dcp_arena_init(&arena, 16 << 20);
 	while (more && (rc = dcp_index_scan_next(scan, &row)) > 0) {
 		uint64_t ino = ino_of_row(ver, r, &row);
 		struct stat st = { .st_ino = ino, .st_mode = S_IFREG, .st_size = -1 };
@@ -105,7 +102,5 @@ int dcpfs_rows_list(const struct dcpfs_listing *l, uint64_t first)
 			continue;
 		more = l->fn(l->ctx, name, &st, DCPFS_FIRST_ROW + (uint64_t)row.id);
 	}
-	dcp_arena_finish(&arena);
-	dcp_index_scan_end(scan);
 	return rc < 0 ? dcpfs_index_asked(fs, ver, rc) : 0;
 }

@@ -180,7 +180,7 @@ static int by_id(const void *a, const void *b)
 static int keep_rows(struct dcp_index *ix, const struct placed *p, size_t n,
 		     struct kept_row *out, struct dcp_arena *arena)
 {
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	size_t i = 0;
 	int rc = dcp_index_scan(ix, DCP_ROW_TENSOR, p[0].id - 1, false, &scan);
@@ -207,7 +207,6 @@ static int keep_rows(struct dcp_index *ix, const struct placed *p, size_t n,
 		}
 		memcpy(to->shape, row.shape, row.ndim * sizeof(*to->shape));
 	}
-	dcp_index_scan_end(scan);
 	return rc < 0 ? rc : i < n ? -EBADMSG : 0;
 }
 
@@ -216,7 +215,7 @@ int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
 {
 	const struct dcpfs_hf *hf = ver->hf;
 	size_t first, count;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(PLAN_MEMORY);
 	struct kept_row *rows;
 	struct placed *p;
 	int rc = -ENOMEM;
@@ -227,7 +226,6 @@ int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
 	count = hf->first[n + 1] - first;
 	if (count == 0)
 		return 0;
-	dcp_arena_init(&arena, PLAN_MEMORY);
 	p = dcp_arena_calloc(&arena, count, sizeof(*p));
 	rows = dcp_arena_calloc(&arena, count, sizeof(*rows));
 	if (p && rows) {
@@ -247,7 +245,6 @@ int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
 		memcpy(row.shape, rows[i].shape, row.ndim * sizeof(*row.shape));
 		rc = fn(ctx, &row);
 	}
-	dcp_arena_finish(&arena);
 	return rc;
 }
 

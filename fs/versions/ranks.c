@@ -405,14 +405,13 @@ int dcpfs_rank_cut(const struct dcpfs_version *ver, struct dcp_row *row,
 int dcpfs_rank_view(const struct dcpfs_version *ver, int64_t id, enum dcp_as as,
 		    struct dcp_view **out, struct dcp_err *err)
 {
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(64 << 20);
 	struct dcp_cut cut;
 	struct dcp_row row;
 	int rc;
 
 	if (!dcpfs_is_rank(ver))
 		return dcp_view_open(dcpfs_opened(ver), id, as, NULL, out, err);
-	dcp_arena_init(&arena, 64 << 20);
 	rc = dcp_index_by_id(dcpfs_index(ver), DCP_ROW_TENSOR, id, &arena, &row);
 	if (rc == 0)
 		rc = dcpfs_rank_cut(ver, &row, &arena, &cut, err);
@@ -420,23 +419,19 @@ int dcpfs_rank_view(const struct dcpfs_version *ver, int64_t id, enum dcp_as as,
 		rc = -ENOENT;
 	if (rc > 0)
 		rc = dcp_view_open(dcpfs_opened(ver), id, as, &cut, out, err);
-	dcp_arena_finish(&arena);
 	return rc;
 }
 
 int dcpfs_rank_can_read(const struct dcpfs_version *ver, const struct dcp_row *row,
 			const struct dcp_cut *cut, struct dcp_err *err)
 {
-	struct dcp_view *view = NULL;
-	int rc;
+	dcp_auto_view struct dcp_view *view = NULL;
 
 	if (!row->broken)
 		return 0;
 	if (!dcpfs_is_rank(ver) || !row->partly)
 		return dcp_fail(err, -EIO, DCP_ERR_NO_OFFSET, "see the version's index.json");
-	rc = dcp_view_open(dcpfs_opened(ver), row->id, DCP_AS_RAW, cut, &view, err);
-	dcp_view_close(view);
-	return rc;
+	return dcp_view_open(dcpfs_opened(ver), row->id, DCP_AS_RAW, cut, &view, err);
 }
 
 bool dcpfs_rank_has_object(const struct dcpfs_version *ver, const char *key)

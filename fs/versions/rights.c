@@ -56,12 +56,10 @@ static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_vers
 				     int64_t id, bool *used, struct dcp_rights r)
 {
 	uint32_t last = UINT32_MAX;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(ROW_MEMORY);
 	struct dcp_tensor t;
-	int rc;
+	int rc = dcp_index_tensor(dcp_version_index(v), id, &arena, &t, NULL);
 
-	dcp_arena_init(&arena, ROW_MEMORY);
-	rc = dcp_index_tensor(dcp_version_index(v), id, &arena, &t, NULL);
 	for (size_t i = 0; rc == 0 && i < t.npieces; i++) {
 		uint32_t file = t.pieces[i].file;
 
@@ -74,7 +72,6 @@ static struct dcp_rights meet_pieces(const struct dcp_grants *g, struct dcp_vers
 	}
 	if (rc < 0 || !t.npieces)
 		r = g->data;
-	dcp_arena_finish(&arena);
 	return r;
 }
 

@@ -231,7 +231,7 @@ static bool is_tied(const struct exporting *x, int64_t id)
 static int see_tensor(void *ctx, const struct dcp_row *row)
 {
 	struct exporting *x = ctx;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct dcp_tensor t;
 	int rc;
 
@@ -239,12 +239,10 @@ static int see_tensor(void *ctx, const struct dcp_row *row)
 		return 0;
 	if (is_tied(x, row->id))
 		return leave_out(x, "tensor", row->key, "it is tied to another");
-	dcp_arena_init(&arena, (size_t)1 << 30);
 	rc = dcp_index_tensor(dcp_version_index(x->pick.v), row->id, &arena, &t, &x->err);
 	if (rc == 0)
 		rc = t.error ? leave_damaged(x, "tensor", row->key, t.error)
 			     : add_tensor(x, row, &t);
-	dcp_arena_finish(&arena);
 	return rc;
 }
 
@@ -274,7 +272,7 @@ static int add_object(struct exporting *x, const struct dcp_object *o)
 static int see_object(void *ctx, const struct dcp_row *row)
 {
 	struct exporting *x = ctx;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 30);
 	struct dcp_row tensor;
 	struct dcp_object o;
 	int rc;
@@ -285,18 +283,14 @@ static int see_object(void *ctx, const struct dcp_row *row)
 		return 0;
 	if (!(x->format->takes & DCP_WRITE_OBJECTS) && !row->broken)
 		return leave_out(x, "object", row->key, "the format holds tensors only");
-	dcp_arena_init(&arena, (size_t)1 << 30);
 	if (dcp_index_by_key(dcp_version_index(x->pick.v), DCP_ROW_TENSOR, row->key, &arena,
-			     &tensor) == 0) {
-		dcp_arena_finish(&arena);
+			     &tensor) == 0)
 		return leave_out(x, "object", row->key, "a tensor has the same key");
-	}
 	rc = dcp_index_object(dcp_version_index(x->pick.v), row->id, &arena, &o, &x->err);
 	if (rc == 0)
 		rc = o.json    ? add_object(x, &o)
 		     : o.error ? leave_damaged(x, "object", row->key, o.error)
 			       : leave_out(x, "object", row->key, "it has no JSON form");
-	dcp_arena_finish(&arena);
 	return rc;
 }
 

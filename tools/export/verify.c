@@ -66,13 +66,12 @@ static int compare_tensor(struct verifying *w, size_t i, size_t part)
 	const struct dcp_write_part *p = part == EXPORT_WHOLE ? NULL : &t->parts[part];
 	uint32_t ndim = p ? p->ndim : t->ndim;
 	const uint64_t *shape = p ? p->shape : t->shape;
-	struct dcp_view *view = NULL;
-	struct dcp_arena arena;
+	dcp_auto_view struct dcp_view *view = NULL;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT((size_t)1 << 24);
 	struct dcp_row row;
-	int rc;
+	int rc =
+		dcp_index_by_key(dcp_version_index(w->v), DCP_ROW_TENSOR, t->key, &arena, &row);
 
-	dcp_arena_init(&arena, (size_t)1 << 24);
-	rc = dcp_index_by_key(dcp_version_index(w->v), DCP_ROW_TENSOR, t->key, &arena, &row);
 	if (rc == -ENOENT)
 		rc = differs(w, t, "it has no such key");
 	else if (rc == 0 && (row.dtype != t->dtype || row.ndim != ndim ||
@@ -82,8 +81,6 @@ static int compare_tensor(struct verifying *w, size_t i, size_t part)
 		rc = dcp_view_open(w->v, row.id, DCP_AS_RAW, NULL, &view, &w->x->err);
 	if (rc == 0)
 		rc = compare_bytes(w, i, part, view);
-	dcp_view_close(view);
-	dcp_arena_finish(&arena);
 	return rc;
 }
 

@@ -78,7 +78,7 @@ struct adding {
 static int add_located(struct adding *a, const struct dcp_row *row)
 {
 	struct plan *p = a->p;
-	struct dcp_view *view = NULL;
+	dcp_auto_view struct dcp_view *view = NULL;
 	struct dcp_err why = { 0 };
 	int rc = dcp_view_open(p->pick.v, row->id, DCP_AS_RAW, NULL, &view, &why);
 
@@ -86,9 +86,7 @@ static int add_located(struct adding *a, const struct dcp_row *row)
 		return rc;
 	if (rc < 0)
 		return leave_out(p, row->key, why.msg);
-	rc = dcp_job_add(p->job, dcp_view_tensor(view), &a->err);
-	dcp_view_close(view);
-	return rc;
+	return dcp_job_add(p->job, dcp_view_tensor(view), &a->err);
 }
 
 static int add_row(void *ctx, const struct dcp_row *row)

@@ -47,8 +47,8 @@ static bool is_damage(int rc)
 
 static int read_metadata(const struct dcp_load *in, char **text, size_t *n, struct dcp_err *why)
 {
-	struct dcp_json *root = NULL;
-	struct dcp_input input;
+	dcp_auto_json struct dcp_json *root = NULL;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	int rc = dcp_dir_input(in->dir, DCP_COMPOSER_METADATA, &input, why);
 
 	if (rc < 0)
@@ -64,11 +64,8 @@ static int read_metadata(const struct dcp_load *in, char **text, size_t *n, stru
 		rc = dcp_source_read(&input.src, 0, *text, *n);
 	if (*text)
 		(*text)[*n] = '\0'; /* room was made for it */
-	dcp_input_close(&input);
-	if (rc == 0) {
+	if (rc == 0)
 		rc = dcp_json_parse(*text, *n, &root, why);
-		dcp_json_free(root);
-	}
 	return rc;
 }
 
@@ -123,9 +120,9 @@ static int emit_resumption(const struct dcp_load *in, struct dcp_err *err)
 	struct dcp_walk how = { .prefix = &prefix, .nprefix = 1, .how = DCP_WALK_LISTS };
 	struct dcp_pickle_opts opts = { 0 };
 	struct resuming w = { .in = in };
-	struct dcp_pickle *p = NULL;
+	dcp_auto_pickle struct dcp_pickle *p = NULL;
 	struct dcp_err why = { 0 };
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
 	int rc;
 
@@ -139,8 +136,6 @@ static int emit_resumption(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_pickle_read(&input.src, &opts, &p, NULL, &why);
 		if (rc == 0)
 			rc = dcp_pyjson_walk_with(NULL, dcp_pickle_root(p), &how, on_leaf, &w);
-		dcp_pickle_free(p);
-		dcp_input_close(&input);
 	}
 	dcp_buf_finish(&w.json);
 	if (rc == -ENOMEM)

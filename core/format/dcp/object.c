@@ -98,7 +98,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 	};
 	const char *name = w->m->files.n ? dcp_intern_text(&w->m->files, r->file) : "";
 	struct dcp_titem item = { 0 };
-	struct dcp_torch *t = NULL;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_err why = { 0 };
 	int rc = 0;
 
@@ -128,8 +128,6 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 			s.sealed = "lies inside an object that is stored compressed";
 		rc = leaf ? dcp_tstate_emit(&s, w->err) : emit_value(w, &s, key);
 	}
-	if (t)
-		dcp_torch_close(t);
 	dcp_titem_finish(&item);
 	return rc;
 }

@@ -99,7 +99,7 @@ static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 	uint64_t kind = kind_of_item(j, len, r);
 	uint64_t *known = &w->plain[kind % DCP_LEN(w->plain)];
 	enum look found = PLAIN;
-	struct dcp_torch *t = NULL;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_titem item;
 	const char *name; /* r->file is one only where the record has no error for a filter */
 
@@ -115,8 +115,6 @@ static enum look look(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join *j,
 	w->misses += !t;
 	if (found != PLAIN)
 		dcp_err_where(why, -ENOTSUP, "%s, item at byte %" PRIu64, name, r->off);
-	if (t)
-		dcp_torch_close(t);
 	dcp_titem_finish(&item);
 	return found;
 }
@@ -230,7 +228,7 @@ static int learn_itemsize(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 	const struct dcp_tdcp_place *at;
 	struct dcp_titem item;
 	struct dcp_torch_tensor tt;
-	struct dcp_torch *t = NULL;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	struct dcp_tmeta_record r;
 	uint64_t dims[DCP_MAX_NDIM];
 	size_t hint = 0;
@@ -255,8 +253,6 @@ static int learn_itemsize(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 		dcp_fail(&j->why, -ENOTSUP, DCP_ERR_NO_OFFSET,
 			 "torch dtype %s: the size of its elements is not known",
 			 j->t.dtype_name);
-	if (t)
-		dcp_torch_close(t);
 	dcp_titem_finish(&item);
 	return rc == -ENOMEM ? dcp_tdcp_no_memory(w) : 0;
 }

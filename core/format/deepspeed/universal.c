@@ -155,7 +155,7 @@ static int emit_state(struct universal *u, const char *state, const char *name)
 
 static int emit_param(struct universal *u, const char *name)
 {
-	struct dcp_dir dir;
+	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 	struct dcp_err why = { 0 };
 	char state[64];
 	int rc = dcp_dir_open_at(&u->zero, name, &dir, &why);
@@ -167,7 +167,6 @@ static int emit_param(struct universal *u, const char *name)
 	for (size_t i = 0; rc == 0 && i < dir.n; i++)
 		if (state_of(&dir.entries[i], state))
 			rc = emit_state(u, state, name);
-	dcp_dir_close(&dir);
 	return rc;
 }
 
@@ -291,16 +290,14 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	const struct dcp_dirent *zero = dcp_dir_find(dir, "zero");
 	const struct dcp_dirent *tmp = dcp_dir_find(dir, "tmp");
-	struct dcp_dir below;
+	dcp_auto_dir struct dcp_dir below = { .fd = -1 };
 	bool ours;
 
 	if (!zero || !zero->is_dir)
 		return DCP_MATCH_NO;
 	ours = has_model_file(dir);
-	if (!ours && dcp_dir_open_at(dir, "zero", &below, NULL) == 0) {
+	if (!ours && dcp_dir_open_at(dir, "zero", &below, NULL) == 0)
 		ours = dcp_dir_find(&below, "optimizer_state.pt") != NULL;
-		dcp_dir_close(&below);
-	}
 	if (!ours)
 		return DCP_MATCH_NO;
 	if (!tmp || !tmp->is_dir)

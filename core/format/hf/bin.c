@@ -45,7 +45,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 {
 	enum dcp_match match = DCP_MATCH_NO;
 	const char *index;
-	struct dcp_dir ours;
+	dcp_auto_dir struct dcp_dir ours = { .fd = -1 };
 
 	if (dcp_dir_only(dir, keep_ours, NULL, &ours) < 0)
 		return DCP_MATCH_NO;
@@ -55,7 +55,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 		snprintf(why, n, "%s is there, but no file of weights", index);
 		match = DCP_MATCH_INCOMPLETE;
 	}
-	dcp_dir_close(&ours);
 	return match;
 }
 
@@ -83,7 +82,7 @@ static int no_memory(struct bin *b)
 
 static int list_files(struct bin *b)
 {
-	struct dcp_dir ours;
+	dcp_auto_dir struct dcp_dir ours = { .fd = -1 };
 	int rc = dcp_dir_only(b->h.in->dir, keep_ours, NULL, &ours);
 
 	if (rc < 0)
@@ -91,10 +90,8 @@ static int list_files(struct bin *b)
 	rc = dcp_hf_add_files(&b->h, &ours, "", DCP_HF_TORCH);
 	if (rc == 0)
 		rc = dcp_hf_make_sets(&b->h);
-	rc = rc < 0 ? no_memory(b)
-		    : dcp_hf_read_indexes(&b->h, &ours, DCP_HF_TORCH_INDEX, false, b->err);
-	dcp_dir_close(&ours);
-	return rc;
+	return rc < 0 ? no_memory(b)
+		      : dcp_hf_read_indexes(&b->h, &ours, DCP_HF_TORCH_INDEX, false, b->err);
 }
 
 /* The key as it stands in the file. */
@@ -174,7 +171,7 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 		.ctx = b,
 	};
 	struct dcp_err why = { 0 };
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	struct dcp_torch *t;
 	int rc = on_file(b, f->name, &s.file);
 
@@ -195,7 +192,6 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 		dcp_err_where(&why, rc, "%s", f->name);
 		rc = keep_error(b, f, &why);
 	}
-	dcp_input_close(&input);
 	return rc;
 }
 

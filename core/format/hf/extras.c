@@ -99,7 +99,7 @@ static int emit_state(const struct rest *r, const char *name, bool sure)
 	};
 	struct dcp_err why = { 0 };
 	struct dcp_input input;
-	struct dcp_torch *t = NULL;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc = r->in->sink->file(r->in->sink->ctx, name, &s.file);
 
 	if (rc < 0)
@@ -120,7 +120,6 @@ static int emit_state(const struct rest *r, const char *name, bool sure)
 	}
 	s.t = t;
 	rc = dcp_tstate_emit(&s, r->err);
-	dcp_torch_close(t);
 	dcp_input_close(&input);
 	return rc;
 }

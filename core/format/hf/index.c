@@ -41,7 +41,7 @@ static int parse(const struct dcp_source *src, struct dcp_hf_index *ix, struct d
 int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, const char *name,
 		      struct dcp_hf_index *out, struct dcp_err *err)
 {
-	struct dcp_input in;
+	dcp_auto_input struct dcp_input in = { .fd = -1 };
 	uint32_t number;
 	int rc = sink->file(sink->ctx, name, &number);
 
@@ -51,7 +51,6 @@ int dcp_hf_index_read(const struct dcp_dir *dir, const struct dcp_sink *sink, co
 	if (rc < 0)
 		return rc;
 	rc = parse(&in.src, out, err);
-	dcp_input_close(&in);
 	if (rc < 0)
 		dcp_hf_index_finish(out);
 	return rc;

@@ -47,7 +47,7 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	const struct dcp_dirent *below = dcp_dir_find(dir, "sharded");
 	const char *index = dcp_hf_index_name(dir, DCP_HF_SAFETENSORS_INDEX);
 	enum dcp_match match, sharded_match;
-	struct dcp_dir sharded;
+	dcp_auto_dir struct dcp_dir sharded = { .fd = -1 };
 
 	match = dcp_hf_check_parts(dir, DCP_HF_SAFETENSORS, why, n);
 	if (match != DCP_MATCH_NO)
@@ -59,7 +59,6 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	if (!below || !below->is_dir || dcp_dir_open_at(dir, "sharded", &sharded, NULL) < 0)
 		return match;
 	sharded_match = dcp_hf_check_parts(&sharded, DCP_HF_SAFETENSORS, why, n);
-	dcp_dir_close(&sharded);
 	return sharded_match == DCP_MATCH_NO ? match : sharded_match;
 }
 
@@ -89,7 +88,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 
 static int list_files(struct dcp_hf *h, struct dcp_err *err)
 {
-	struct dcp_dir sharded;
+	dcp_auto_dir struct dcp_dir sharded = { .fd = -1 };
 	int rc = dcp_hf_add_files(h, h->in->dir, "", DCP_HF_SAFETENSORS);
 
 	if (rc == 0 && h->nfiles == 0) {
@@ -97,7 +96,6 @@ static int list_files(struct dcp_hf *h, struct dcp_err *err)
 		if (rc < 0)
 			return rc;
 		rc = dcp_hf_add_files(h, &sharded, "sharded/", DCP_HF_SAFETENSORS);
-		dcp_dir_close(&sharded);
 	}
 	if (rc < 0)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for file names");

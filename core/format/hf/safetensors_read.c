@@ -74,7 +74,7 @@ static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensor
 {
 	const char *text = dcp_safetensors_meta(st, "DCP_SHARDING_INFO");
 	const char *broken = NULL;
-	struct dcp_json *info = NULL;
+	dcp_auto_json struct dcp_json *info = NULL;
 	int rc = 0;
 
 	if (text) {
@@ -99,7 +99,6 @@ static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensor
 		if (rc == 0)
 			rc = add_shard(h, &s, err);
 	}
-	dcp_json_free(info);
 	return rc;
 }
 
@@ -108,7 +107,7 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 	struct dcp_hf_file *f = &h->files[i];
 	const struct dcp_sink *sink = h->in->sink;
 	struct dcp_err why = { 0 };
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	int rc = sink->file(sink->ctx, f->name, &f->number);
 
 	if (rc < 0)
@@ -118,7 +117,6 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 		rc = dcp_safetensors_read(&input.src, &h->arena, &f->header, &why);
 		if (rc < 0 && rc != -ENOMEM)
 			dcp_err_where(&why, rc, "%s", f->name);
-		dcp_input_close(&input);
 	}
 	if (rc == -ENOMEM)
 		return no_memory(err);

@@ -116,7 +116,7 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 						  : 1 };
 	char path[512];
 	struct dcp_input input;
-	struct dcp_torch *t;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
 
 	snprintf(path, sizeof(path), "%.250s/%.250s", dir, name);
@@ -138,7 +138,6 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 				     : 1;
 	s.t = t;
 	rc = dcp_tstate_emit(&s, err);
-	dcp_torch_close(t);
 	dcp_input_close(&input);
 	return rc;
 }
@@ -163,7 +162,7 @@ static int emit_broken(struct emitter *w, const char *dir, const char *stem, con
  */
 static int emit_others(struct emitter *w, const struct dcp_mrank *r, struct dcp_err *err)
 {
-	struct dcp_dir below;
+	dcp_auto_dir struct dcp_dir below = { .fd = -1 };
 	int rc = 0;
 
 	if (dcp_dir_open_at(w->m->in->dir, r->dir, &below, NULL) < 0)
@@ -181,7 +180,6 @@ static int emit_others(struct emitter *w, const struct dcp_mrank *r, struct dcp_
 		if (rc == 1)
 			rc = emit_broken(w, r->dir, stem, why.msg);
 	}
-	dcp_dir_close(&below);
 	return rc;
 }
 

@@ -39,14 +39,13 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 	(void)why;
 	(void)n;
 	for (size_t i = 0; i < dir->n; i++) {
-		struct dcp_dir below;
+		dcp_auto_dir struct dcp_dir below = { .fd = -1 };
 		bool found;
 
 		if (!dir->entries[i].is_dir || !dcp_mrank_parse(dir->entries[i].name, &r) ||
 		    dcp_dir_open_at(dir, dir->entries[i].name, &below, NULL) < 0)
 			continue;
 		found = dcp_mrank_file(&below) != NULL;
-		dcp_dir_close(&below);
 		if (found)
 			return DCP_MATCH_YES;
 	}
@@ -57,8 +56,8 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dcp_err *why,
 		     struct dcp_err *err)
 {
-	struct dcp_input input;
-	struct dcp_torch *t;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	char path[512];
 	int rc;
 
@@ -68,14 +67,12 @@ static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dc
 		rc = dcp_torch_open(&input.src, 0, &t, why);
 		if (rc < 0)
 			dcp_err_where(why, rc, "%s", path);
-		dcp_input_close(&input);
 	}
 	if (rc == -ENOMEM)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading %s", path);
 	if (rc < 0)
 		return 1;
 	dcp_mlegacy_read_args(m, dcp_torch_root(t));
-	dcp_torch_close(t);
 	return 0;
 }
 
@@ -107,7 +104,7 @@ static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
 static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
 {
 	dcp_auto_free char *text = NULL;
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
 	int rc;
 
@@ -128,7 +125,6 @@ static int read_rules(struct dcp_mlegacy *m, struct dcp_err *err)
 			  : -ENOMEM;
 	if (rc == 0)
 		rc = dcp_mrules_parse(&m->rules, text, (size_t)input.src.size, err);
-	dcp_input_close(&input);
 	return rc;
 }
 

@@ -74,7 +74,7 @@ static const char *commit_file(const struct dcp_dir *dir)
 static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct dcp_err *err)
 {
 	dcp_auto_free char *text = NULL;
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
 	int rc = in->sink->file(in->sink->ctx, MARK, &number);
 
@@ -96,7 +96,6 @@ static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct d
 		if (rc < 0)
 			dcp_err_where(err, rc, MARK);
 	}
-	dcp_input_close(&input);
 	return rc;
 }
 
@@ -154,7 +153,7 @@ static int emit(const struct dcp_load *in, struct dcp_err *err)
 
 static int load(const struct dcp_load *in, struct dcp_err *err)
 {
-	struct dcp_json *root = NULL;
+	dcp_auto_json struct dcp_json *root = NULL;
 	int rc = read_mark(in, &root, err);
 	const char *backend;
 
@@ -165,7 +164,6 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 		rc = in->sink->meta(in->sink->ctx, "framework", "megatron-core");
 	if (rc == 0 && backend)
 		rc = in->sink->meta(in->sink->ctx, "sharded_backend", backend);
-	dcp_json_free(root);
 	return rc < 0 ? rc : emit(in, err);
 }
 

@@ -57,7 +57,7 @@ static int load_group(const struct dcp_load *in, const struct dcp_format *format
 	struct below b = { .prefix = group };
 	struct dcp_relay r = { .to = in->sink, .place = place, .prefix = prefix_of, .ctx = &b };
 	struct dcp_sink sink = dcp_relay_sink(&r);
-	struct dcp_dir part;
+	dcp_auto_dir struct dcp_dir part = { .fd = -1 };
 	struct dcp_load sub;
 	int rc = dcp_format_group(format, in->dir, group, &part);
 
@@ -66,7 +66,6 @@ static int load_group(const struct dcp_load *in, const struct dcp_format *format
 				strerror(-rc));
 	sub = moved(in, &part, alone ? in->sink : &sink);
 	rc = format->load(&sub, err);
-	dcp_dir_close(&part);
 	dcp_relay_finish(&r);
 	return rc;
 }
@@ -115,7 +114,7 @@ static int load_below(const struct dcp_load *in, const char *name, const char *p
 	struct below b = { .dir = name, .prefix = prefix };
 	struct dcp_relay r = { .to = in->sink, .place = place, .prefix = prefix_of, .ctx = &b };
 	struct dcp_sink sink = dcp_relay_sink(&r);
-	struct dcp_dir dir;
+	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 	struct dcp_load sub;
 	int rc = dcp_dir_open_at(in->dir, name, &dir, err);
 
@@ -123,7 +122,6 @@ static int load_below(const struct dcp_load *in, const char *name, const char *p
 		return rc;
 	sub = moved(in, &dir, &sink);
 	rc = load_deep(&sub, deep, err);
-	dcp_dir_close(&dir);
 	dcp_relay_finish(&r);
 	return rc;
 }

@@ -100,7 +100,7 @@ static int put_alias(struct dcp_relay *r, const char **alias)
  */
 static size_t take_string(struct dcp_relay *r, const char *text, size_t at, size_t n)
 {
-	struct dcp_json *v = NULL;
+	dcp_auto_json struct dcp_json *v = NULL;
 	size_t end = at + 1;
 
 	while (end < n && text[end] != '"')
@@ -110,7 +110,6 @@ static size_t take_string(struct dcp_relay *r, const char *text, size_t at, size
 	dcp_buf_reset(&r->alias);
 	dcp_buf_str(&r->alias, dcp_json_str(v) ? dcp_json_str(v) : "");
 	dcp_buf_add(&r->alias, "", 0);
-	dcp_json_free(v);
 	return end + 1 - at;
 }
 

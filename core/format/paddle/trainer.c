@@ -119,7 +119,7 @@ static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_er
 	struct dcp_relay relay = { .to = in->sink, .place = place, .prefix = prefix, .ctx = l };
 	struct dcp_sink sink = dcp_relay_sink(&relay);
 	struct dcp_load inner = *in;
-	struct dcp_dir dir;
+	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 	int rc = dcp_dir_open_at(in->dir, l->part, &dir, err);
 
 	if (rc < 0)
@@ -131,7 +131,6 @@ static int load_part(const struct dcp_load *in, struct loading *l, struct dcp_er
 	if (rc < 0)
 		dcp_err_where(err, rc, "%s", l->part);
 	dcp_relay_finish(&relay);
-	dcp_dir_close(&dir);
 	return rc;
 }
 
@@ -145,14 +144,13 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	int rc = 0;
 
 	for (size_t i = 0; i < DCP_LEN(parts) && rc == 0; i++) {
-		struct dcp_dir dir;
+		dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 		enum dcp_match m;
 
 		if (!find_part(in->dir, i) ||
 		    dcp_dir_open_at(in->dir, parts[i], &dir, NULL) < 0)
 			continue;
 		m = dcp_format_paddle_dist.probe(&dir, why, sizeof(why));
-		dcp_dir_close(&dir);
 		if (m == DCP_MATCH_NO)
 			continue;
 		l.part = parts[i];

@@ -105,7 +105,7 @@ static int emit_json(const struct dcp_load *in, const char *name, const struct d
 		     struct dcp_err *err)
 {
 	dcp_auto_free char *text = src->size <= MAX_JSON ? malloc((size_t)src->size + 1) : NULL;
-	struct dcp_json *root = NULL;
+	dcp_auto_json struct dcp_json *root = NULL;
 	struct dcp_object o = { .key = "", .json = text, .json_len = (size_t)src->size };
 	int rc;
 
@@ -121,14 +121,13 @@ static int emit_json(const struct dcp_load *in, const char *name, const struct d
 		return rc == -ENOMEM ? rc : in->sink->sidecar(in->sink->ctx, name);
 	o.type = dcp_json_is_object(root) ? "dict" : dcp_json_is_array(root) ? "list" : "value";
 	o.json_len = squeeze(text, o.json_len);
-	dcp_json_free(root);
 	return in->sink->object(in->sink->ctx, &o);
 }
 
 static int load_json(const struct dcp_load *in, struct dcp_err *err)
 {
 	const char *name = in->dir->entries[0].name;
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
 	int rc = in->sink->file(in->sink->ctx, name, &number);
 
@@ -136,9 +135,7 @@ static int load_json(const struct dcp_load *in, struct dcp_err *err)
 		rc = dcp_dir_input(in->dir, name, &input, err);
 	if (rc < 0)
 		return rc;
-	rc = emit_json(in, name, &input.src, err);
-	dcp_input_close(&input);
-	return rc;
+	return emit_json(in, name, &input.src, err);
 }
 
 const struct dcp_format dcp_part_json = {

@@ -428,7 +428,7 @@ static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 	for (size_t i = 0; home == DCP_HOME_PIPELINE && rc == 0 && i < in->dir->n; i++) {
 		const struct dcp_dirent *e = &in->dir->entries[i];
 		char below[NAME_MAX + 2];
-		struct dcp_dir sub;
+		dcp_auto_dir struct dcp_dir sub = { .fd = -1 };
 
 		snprintf(below, sizeof(below), "%s/", e->name);
 		if (!e->is_dir || *e->name == '.' || is_below(parts, below) ||
@@ -436,7 +436,6 @@ static int emit_rest(const struct dcp_load *in, const struct dcp_parts *parts)
 		    dcp_dir_open_at(in->dir, e->name, &sub, NULL) < 0)
 			continue;
 		rc = emit_sidecars(in, &sub, below);
-		dcp_dir_close(&sub);
 	}
 	return rc;
 }

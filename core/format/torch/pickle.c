@@ -123,7 +123,7 @@ static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *who
 				     (DCP_MIN(src->size, (uint64_t)1 << 40) + 1) };
 	const struct dcp_pickle_opts opts = { 0 };
 	const struct dcp_pystream stream = { .size = src->size, .is_tensor = is_array };
-	struct dcp_pickle *p;
+	dcp_auto_pickle struct dcp_pickle *p = NULL;
 	int rc = dcp_pickle_read(src, &opts, &p, NULL, err);
 
 	if (rc < 0)
@@ -134,7 +134,6 @@ static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *who
 	if (rc == -ENOMEM)
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading a pickle");
 	dcp_buf_finish(&w.json);
-	dcp_pickle_free(p);
 	return rc;
 }
 
@@ -145,7 +144,7 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 	char stem[DCP_GROUP_MAX];
 	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
 	struct dcp_err why = { 0 };
-	struct dcp_torch *t;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	unsigned char head[4] = { 0 };
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
@@ -155,9 +154,7 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 	rc = dcp_torch_open(src, 0, &t, &why);
 	if (rc == 0) {
 		s.t = t;
-		rc = dcp_tstate_emit(&s, err);
-		dcp_torch_close(t);
-		return rc;
+		return dcp_tstate_emit(&s, err);
 	}
 	if (rc == -ENOMEM ||
 	    (src->size >= sizeof(head) && dcp_source_read(src, 0, head, sizeof(head)) == 0 &&

@@ -272,8 +272,8 @@ static int emit_rank(struct ranks *r, struct dcp_err *why, struct dcp_err *err)
 	char component[40];
 	const char *prefix = component;
 	struct dcp_tstate s = { .sink = in->sink, .shard = on_shard, .ctx = r };
-	struct dcp_input input;
-	struct dcp_torch *t;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
 
 	snprintf(component, sizeof(component), "rank%" PRIu64, f->name.rank);
@@ -291,16 +291,11 @@ static int emit_rank(struct ranks *r, struct dcp_err *why, struct dcp_err *err)
 				 f->file);
 		else if (rc < 0)
 			dcp_err_where(why, rc, "%s", f->file);
-		if (rc < 0)
-			dcp_input_close(&input);
 	}
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
 	s.t = t;
-	rc = dcp_tstate_emit(&s, err);
-	dcp_torch_close(t);
-	dcp_input_close(&input);
-	return rc;
+	return dcp_tstate_emit(&s, err);
 }
 
 static int emit_broken(const struct ranks *r, const char *why)

@@ -73,7 +73,7 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 {
 	char stem[DCP_GROUP_MAX];
 	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	struct dcp_torch *t;
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
@@ -96,7 +96,6 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 	} else {
 		dcp_err_where(err, rc, "%s", name);
 	}
-	dcp_input_close(&input);
 	return rc;
 }
 

@@ -193,7 +193,7 @@ static int add_loose(struct listing *l, const char *below, const char *file,
 
 static int add_rank_dir(struct listing *l, const char *name, uint32_t rank)
 {
-	struct dcp_dir below;
+	dcp_auto_dir struct dcp_dir below = { .fd = -1 };
 	char path[300];
 	int rc = 0;
 
@@ -203,7 +203,6 @@ static int add_rank_dir(struct listing *l, const char *name, uint32_t rank)
 	for (size_t i = 0; i < below.n && rc >= 0; i++)
 		if (!below.entries[i].is_dir)
 			rc = add_loose(l, path, below.entries[i].name, &rank);
-	dcp_dir_close(&below);
 	return rc;
 }
 

@@ -72,12 +72,11 @@ static int keep_text(struct dcp_titems_meta *m, const char *text, struct dcp_tit
 
 static int read_path(struct dcp_titems_meta *m, const char *text, struct dcp_titems_entry *e)
 {
-	struct dcp_json *list = NULL;
+	dcp_auto_json struct dcp_json *list = NULL;
 	int rc = dcp_json_parse(text, strlen(text), &list, NULL);
 
 	if (rc == 0)
 		rc = dcp_json_is_array(list) ? split_path(m, list, e) : -EBADMSG;
-	dcp_json_free(list);
 	return rc == 0 || rc == -ENOMEM ? rc : keep_text(m, text, e);
 }
 

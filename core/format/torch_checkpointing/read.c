@@ -87,7 +87,7 @@ static int on_part(void *ctx, const struct dcp_tensor *t)
 
 static int read_torch(struct reading *w, const struct dcp_source *src, struct dcp_err *why)
 {
-	struct dcp_torch *t;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc = dcp_torch_open(src, 0, &t, why);
 
 	if (rc < 0)
@@ -102,9 +102,7 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 		.shard = on_part,
 		.ctx = w,
 	};
-	rc = dcp_tstate_emit(&w->state, w->err);
-	dcp_torch_close(t);
-	return rc;
+	return dcp_tstate_emit(&w->state, w->err);
 }
 
 /* ---- safetensors ---- */
@@ -150,18 +148,13 @@ static int read_safetensors(struct reading *w, const struct dcp_source *src,
 			    struct dcp_err *why)
 {
 	struct dcp_safetensors st;
-	struct dcp_arena arena;
-	int rc;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(HEADER_MEMORY);
+	int rc = dcp_safetensors_read(src, &arena, &st, why);
 
-	dcp_arena_init(&arena, HEADER_MEMORY);
-	rc = dcp_safetensors_read(src, &arena, &st, why);
-	if (rc < 0 && rc != -ENOMEM) {
-		dcp_arena_finish(&arena);
+	if (rc < 0 && rc != -ENOMEM)
 		return 1;
-	}
 	for (size_t i = 0; rc == 0 && i < st.n; i++)
 		rc = emit_entry(w, &st.entries[i]);
-	dcp_arena_finish(&arena);
 	return rc;
 }
 
@@ -216,7 +209,7 @@ static int emit_json(struct members *m, struct dcp_bytes v);
 static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_bytes v)
 {
 	size_t before = m->key.n;
-	struct dcp_json *text = NULL;
+	dcp_auto_json struct dcp_json *text = NULL;
 	int rc = dcp_json_parse((const char *)name.p, name.n, &text, NULL);
 
 	if (rc < 0)
@@ -228,7 +221,6 @@ static int emit_member(struct members *m, struct dcp_bytes name, struct dcp_byte
 		rc = emit_json(m, trimmed(v.p, v.n));
 	m->npath--;
 	m->key.n = before;
-	dcp_json_free(text);
 	return rc;
 }
 
@@ -371,7 +363,7 @@ int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why, struct dcp_err *e
 {
 	struct dcp_titems_file *f = dcp_titems_file(r, r->at);
 	struct reading w = { .r = r, .f = f, .err = err };
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	int rc;
 
 	w.sink = (struct dcp_sink){ .tensor = dcp_titems_on_tensor,
@@ -389,6 +381,5 @@ int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why, struct dcp_err *e
 		rc = read_opened(&w, &input.src, why);
 	if (rc == 1)
 		dcp_err_where(why, why->code, "%s", f->name);
-	dcp_input_close(&input);
 	return rc;
 }

@@ -212,13 +212,10 @@ static int take_pieces(struct dcp_job *job, struct job_kind *k, const struct dcp
 static int check_pieces(const struct dcp_job *job, const struct job_kind *k,
 			struct dcp_err *err)
 {
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(job->opts.memory);
 	struct dcp_tiling tl;
-	int rc;
+	int rc = dcp_tiling_init(&tl, &k->t, &arena, err);
 
-	dcp_arena_init(&arena, job->opts.memory);
-	rc = dcp_tiling_init(&tl, &k->t, &arena, err);
-	dcp_arena_finish(&arena);
 	if (rc == -ENOMEM)
 		return dcp_job_no_memory(job, err);
 	return rc < 0 ? dcp_err_where(err, rc, "%.160s", k->t.key) : 0;

@@ -184,10 +184,9 @@ static int move_all(const struct dcp_job *job, bool groups, job_move_fn fn, void
 		    struct dcp_err *err)
 {
 	struct moving m = { .job = job, .groups = groups, .fn = fn, .ctx = ctx };
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(job->opts.memory);
 	int rc = 0;
 
-	dcp_arena_init(&arena, job->opts.memory);
 	dcp_arena_init(&m.arena, job->opts.memory);
 	dcp_job_teams_init(&m.of_has, job, job->opts.from);
 	dcp_job_teams_init(&m.of_needs, job, job->opts.to);
@@ -204,7 +203,6 @@ static int move_all(const struct dcp_job *job, bool groups, job_move_fn fn, void
 	dcp_job_teams_finish(&m.of_has);
 	dcp_job_teams_finish(&m.of_needs);
 	dcp_arena_finish(&m.arena);
-	dcp_arena_finish(&arena);
 	return rc == -ENOMEM ? dcp_job_no_memory(job, err) : rc;
 }
 

@@ -285,18 +285,16 @@ static int ask(const struct dcp_spread *s, const char *key, const uint64_t *shap
 	       struct dcp_err *err)
 {
 	struct dcp_layout_rule rule = s->rule;
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(CUT_MEMORY);
 	int rc = 0;
 
 	rule.key = key;
-	dcp_arena_init(&arena, CUT_MEMORY);
 	for (uint32_t r = 0; rc >= 0 && r < s->l->nranks; r++) {
 		struct dcp_cut cut;
 
 		dcp_arena_reset(&arena);
 		rc = dcp_layout_cut_by_rule(s->l, &rule, r, s->ndim, shape, &arena, &cut, err);
 	}
-	dcp_arena_finish(&arena);
 	return DCP_MIN(rc, 0);
 }
 

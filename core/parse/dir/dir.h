@@ -59,6 +59,7 @@ int dcp_dir_open_at(const struct dcp_dir *parent, const char *name, struct dcp_d
 int dcp_dir_only(const struct dcp_dir *d, bool (*keep)(void *ctx, const struct dcp_dirent *e),
 		 void *ctx, struct dcp_dir *out);
 void dcp_dir_close(struct dcp_dir *d);
+#define dcp_auto_dir __attribute__((cleanup(dcp_dir_close)))
 
 /* Record in d->seen that the result depends on the identity of the file @name. */
 void dcp_dir_note(const struct dcp_dir *d, const char *name);
@@ -87,6 +88,7 @@ struct dcp_input {
 int dcp_dir_input(const struct dcp_dir *d, const char *name, struct dcp_input *out,
 		  struct dcp_err *err);
 void dcp_input_close(struct dcp_input *in);
+#define dcp_auto_input __attribute__((cleanup(dcp_input_close)))
 
 /*
  * Files inside other files, as a directory: members of tar archives, or what one compressed file

@@ -224,7 +224,7 @@ static int read_ops(struct reading *r, const struct dcp_json *root)
 static int read_pir(struct reading *r, const struct dcp_source *src)
 {
 	dcp_auto_free char *text = NULL;
-	struct dcp_json *root;
+	dcp_auto_json struct dcp_json *root = NULL;
 	int rc;
 
 	if (src->size > MAX_JSON)
@@ -239,9 +239,7 @@ static int read_pir(struct reading *r, const struct dcp_source *src)
 	rc = dcp_json_parse(text, (size_t)src->size, &root, r->err);
 	if (rc < 0)
 		return rc;
-	rc = read_ops(r, root);
-	dcp_json_free(root);
-	return rc;
+	return read_ops(r, root);
 }
 
 /* ---- both ---- */

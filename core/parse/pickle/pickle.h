@@ -33,6 +33,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/base.h"
+
 struct dcp_err;
 struct dcp_source;
 
@@ -147,6 +149,8 @@ int dcp_pickle_read(const struct dcp_source *src, const struct dcp_pickle_opts *
 		    struct dcp_pickle **out, uint64_t *end, struct dcp_err *err);
 struct dcp_pv dcp_pickle_root(const struct dcp_pickle *p);
 void dcp_pickle_free(struct dcp_pickle *p);
+DCP_AUTO_PTR(struct dcp_pickle, dcp_pickle_free)
+#define dcp_auto_pickle __attribute__((cleanup(dcp_pickle_free_ptr)))
 
 /* ---- looking at values; all of them accept any value ---- */
 

@@ -79,7 +79,7 @@ int dcp_sections_read(const struct dcp_sections *s, const struct dcp_source *src
 	struct reading r = { .s = s };
 	const struct dcp_pickle_hook hook = { on_pairs, &r };
 	const struct dcp_pickle_opts opts = { .hook = &hook };
-	struct dcp_pickle *pickle;
+	dcp_auto_pickle struct dcp_pickle *pickle = NULL;
 	int rc;
 
 	assert(s->n <= DCP_SECTIONS_MAX);
@@ -89,7 +89,6 @@ int dcp_sections_read(const struct dcp_sections *s, const struct dcp_source *src
 	rc = s->root(s->ctx, dcp_pickle_root(pickle), err);
 	if (rc == 0)
 		rc = read_rest(s, dcp_pickle_root(pickle), err);
-	dcp_pickle_free(pickle);
 	return rc;
 }
 

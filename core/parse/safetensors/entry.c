@@ -245,7 +245,7 @@ static int fill_entry(const struct dcp_st_reader *r, struct dcp_safetensors_entr
 int dcp_st_entry(const struct dcp_st_reader *r, struct dcp_bytes name, struct dcp_bytes value,
 		 struct dcp_safetensors_entry *e)
 {
-	struct dcp_json *root = NULL;
+	dcp_auto_json struct dcp_json *root = NULL;
 	struct dcp_err why = { 0 };
 	int code = dcp_st_text(r, name, "a name", &e->name);
 
@@ -263,7 +263,5 @@ int dcp_st_entry(const struct dcp_st_reader *r, struct dcp_bytes name, struct dc
 		fail_piece(r, value, &why);
 		return dcp_err_where(r->err, code, DCP_ST_NAME, e->name);
 	}
-	code = fill_entry(r, e, root, dcp_st_at(r, value));
-	dcp_json_free(root);
-	return code;
+	return fill_entry(r, e, root, dcp_st_at(r, value));
 }

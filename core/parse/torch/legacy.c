@@ -297,12 +297,11 @@ static int skip_preamble(struct dcp_torch *t, uint64_t *off, struct dcp_err *err
 	for (size_t i = 0; i < DCP_LEN(parts); i++) {
 		struct dcp_pickle_opts opts = { .memory = t->memory, .off = *off };
 		uint64_t at = *off;
-		struct dcp_pickle *p = NULL;
+		dcp_auto_pickle struct dcp_pickle *p = NULL;
 		int r = dcp_pickle_read(&t->src, &opts, &p, off, err);
 
 		if (r == 0 && !parts[i].is(dcp_pickle_root(p)))
 			r = dcp_fail(err, parts[i].code, at, "%s", parts[i].says);
-		dcp_pickle_free(p);
 		if (r < 0)
 			return r;
 	}
@@ -312,7 +311,7 @@ static int skip_preamble(struct dcp_torch *t, uint64_t *off, struct dcp_err *err
 int dcp_torch_open_legacy(struct dcp_torch *t, struct dcp_err *err)
 {
 	struct dcp_pickle_opts opts = { .memory = t->memory };
-	struct dcp_pickle *keys = NULL;
+	dcp_auto_pickle struct dcp_pickle *keys = NULL;
 	struct search s = { 0 };
 	int r = skip_preamble(t, &opts.off, err);
 
@@ -331,6 +330,5 @@ int dcp_torch_open_legacy(struct dcp_torch *t, struct dcp_err *err)
 	if (r == 0)
 		r = take_storages(t, dcp_pickle_root(keys), opts.off, &s, err);
 	search_finish(&s);
-	dcp_pickle_free(keys);
 	return r;
 }

@@ -98,7 +98,7 @@ static int next_i64s(struct cursor *c, uint64_t *to, size_t n)
 static int next_count(struct cursor *c, uint64_t each, uint64_t *n)
 {
 	uint64_t at = c->m.at;
-	struct dcp_pickle *p;
+	dcp_auto_pickle struct dcp_pickle *p = NULL;
 	int r = next_pickle(c, &p);
 
 	if (r < 0)
@@ -106,7 +106,6 @@ static int next_count(struct cursor *c, uint64_t each, uint64_t *n)
 	if (!dcp_pv_u64(dcp_pickle_root(p), n) || *n > (c->m.end - c->m.at) / each)
 		r = dcp_fail(c->err, -EBADMSG, at,
 			     "tar container says it has more parts than it has room for");
-	dcp_pickle_free(p);
 	return r;
 }
 
@@ -188,7 +187,7 @@ static int read_storages(struct cursor *c)
 {
 	struct dcp_torch_tar *tar = &c->t->tar;
 	struct dcp_torch_tar_storage *all;
-	struct dcp_pickle *views = NULL;
+	dcp_auto_pickle struct dcp_pickle *views = NULL;
 	uint64_t n;
 	size_t nviews = 0;
 	int r = next_count(c, 16, &n);
@@ -210,7 +209,6 @@ static int read_storages(struct cursor *c)
 		r = dcp_fail(c->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for storages");
 	if (r == 0)
 		r = take_views(c, dcp_pickle_root(views), all + n, &nviews);
-	dcp_pickle_free(views);
 	if (r < 0)
 		return r;
 	memcpy(all, tar->storages, n * sizeof(*all));

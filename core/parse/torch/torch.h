@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/base.h"
 #include "core/model/tensor.h"
 #include "core/parse/pickle/pickle.h"
 
@@ -45,6 +46,8 @@ struct dcp_torch_tensor {
 int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch **out,
 		   struct dcp_err *err);
 void dcp_torch_close(struct dcp_torch *t);
+DCP_AUTO_PTR(struct dcp_torch, dcp_torch_close)
+#define dcp_auto_torch __attribute__((cleanup(dcp_torch_close_ptr)))
 
 /* Bytes that were parsed for the object, or a few more. */
 uint64_t dcp_torch_pickle_size(const struct dcp_torch *t);

@@ -42,6 +42,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/base.h"
 #include "core/model/tensor.h"
 
 struct dcp_arena;
@@ -157,6 +158,8 @@ int dcp_index_scan(struct dcp_index *ix, enum dcp_row_kind kind, int64_t after, 
 		   struct dcp_index_scan **out);
 int dcp_index_scan_next(struct dcp_index_scan *s, struct dcp_row *row);
 void dcp_index_scan_end(struct dcp_index_scan *s);
+DCP_AUTO_PTR(struct dcp_index_scan, dcp_index_scan_end)
+#define dcp_auto_scan __attribute__((cleanup(dcp_index_scan_end_ptr)))
 
 /* The file it was opened from, for fstat(); -1: it is in memory. */
 int dcp_index_fd(const struct dcp_index *ix);

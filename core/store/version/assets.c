@@ -103,7 +103,7 @@ static int take_job(struct looking *l, const char *below)
 {
 	const struct dcp_dir root = { .fd = l->root->dirfd, .path = l->root->path };
 	size_t looked = 0;
-	struct dcp_dir dir;
+	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 	int code = 0;
 
 	if (l->a->job || dcp_dir_open_at(&root, *below ? below : ".", &dir, NULL) < 0)
@@ -124,7 +124,6 @@ static int take_job(struct looking *l, const char *below)
 		l->a->job_root = (uint32_t)(l->root - l->a->root);
 		code = l->a->job ? add_id(l, path, &st) : -ENOMEM;
 	}
-	dcp_dir_close(&dir);
 	return code;
 }
 
@@ -139,7 +138,7 @@ static int take_dir(struct looking *l, const char *below)
 {
 	const struct dcp_dir root = { .fd = l->root->dirfd, .path = l->root->path };
 	struct dcp_asset_dir seen = { .root = (uint32_t)(l->root - l->a->root) };
-	struct dcp_dir dir;
+	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 	int code = 0;
 
 	if (dcp_dir_open_at(&root, *below ? below : ".", &dir, NULL) < 0)
@@ -159,7 +158,6 @@ static int take_dir(struct looking *l, const char *below)
 		snprintf(path, sizeof(path), "%s%s%s", below, *below ? "/" : "", name);
 		code = is_job(l, path) ? 0 : take(l, path, name);
 	}
-	dcp_dir_close(&dir);
 	return code;
 }
 
@@ -180,7 +178,7 @@ static void read_config(int dirfd, const char *path, struct dcp_buf *out)
 static bool names_model(const struct dcp_asset_root *root, const char *path)
 {
 	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
-	struct dcp_json *json = NULL;
+	dcp_auto_json struct dcp_json *json = NULL;
 	bool yes;
 
 	read_config(root->dirfd, path, &text);
@@ -188,7 +186,6 @@ static bool names_model(const struct dcp_asset_root *root, const char *path)
 		return false;
 	yes = dcp_json_str(dcp_json_get(json, "model_type")) ||
 	      dcp_json_is_array(dcp_json_get(json, "architectures"));
-	dcp_json_free(json);
 	return yes;
 }
 

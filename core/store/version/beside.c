@@ -40,7 +40,7 @@ static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *
 	for (size_t i = 0; code == 0 && i < dir->n && t->n < MAX_FILES; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
 		char name[PATH_MAX];
-		struct dcp_dir child;
+		dcp_auto_dir struct dcp_dir child = { .fd = -1 };
 		int n = snprintf(name, sizeof(name), "%s%s%s", below, e->name,
 				 e->is_dir ? "/" : "");
 
@@ -56,7 +56,6 @@ static int emit_below(struct emitter *t, const struct dcp_dir *dir, const char *
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
 		code = emit_below(t, &child, name, depth + 1);
-		dcp_dir_close(&child);
 	}
 	return code;
 }

@@ -193,7 +193,7 @@ static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 {
 	for (size_t i = dir->n; i-- > 0 && h->looked_at < MAX_LOOKED_AT;) {
 		const struct dcp_dirent *e = &dir->entries[i];
-		struct dcp_dir child;
+		dcp_auto_dir struct dcp_dir child = { .fd = -1 };
 		int rc = !e->is_dir || *e->name == '.'
 				 ? -ENOTDIR
 				 : dcp_dir_open_at(dir, e->name, &child, NULL);
@@ -207,7 +207,6 @@ static void hunt_below(struct hunt *h, const struct dcp_dir *dir, int levels)
 		note(h, &child, e->name);
 		if (levels > 1)
 			hunt_below(h, &child, levels - 1);
-		dcp_dir_close(&child);
 	}
 }
 

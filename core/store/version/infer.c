@@ -28,15 +28,12 @@ static int object(struct dcp_index *ix, const char *key, struct dcp_arena *arena
 
 static int from_megatron(struct dcp_index *ix, struct dcp_buf *out)
 {
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(MEMORY);
 	struct dcp_object o;
-	int rc;
+	int rc = object(ix, "args", &arena, &o);
 
-	dcp_arena_init(&arena, MEMORY);
-	rc = object(ix, "args", &arena, &o);
 	if (rc > 0)
 		rc = dcp_rules_infer(o.json, o.json_len, out);
-	dcp_arena_finish(&arena);
 	return rc;
 }
 
@@ -113,19 +110,15 @@ static int add_leaf(struct rebuilding *r, const char *path, const struct dcp_obj
 static int from_composer(struct dcp_index *ix, struct dcp_buf *out)
 {
 	struct rebuilding r = { 0 };
-	struct dcp_index_scan *scan;
-	struct dcp_arena arena;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(MEMORY);
 	struct dcp_row row;
-	int rc;
+	int rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, has_model, &arena, &row);
 
-	dcp_arena_init(&arena, MEMORY);
-	rc = dcp_index_by_key(ix, DCP_ROW_OBJECT, has_model, &arena, &row);
 	if (rc == 0)
 		rc = dcp_index_scan(ix, DCP_ROW_OBJECT, 0, false, &scan);
-	if (rc < 0) {
-		dcp_arena_finish(&arena);
+	if (rc < 0)
 		return rc == -ENOENT ? 0 : rc;
-	}
 	dcp_jsonw_init(&r.w, out, true);
 	dcp_jsonw_object(&r.w);
 	while (rc >= 0 && (rc = dcp_index_scan_next(scan, &row)) > 0) {
@@ -143,8 +136,6 @@ static int from_composer(struct dcp_index *ix, struct dcp_buf *out)
 	close_to(&r, "");
 	dcp_jsonw_end(&r.w);
 	dcp_buf_str(out, "\n");
-	dcp_index_scan_end(scan);
-	dcp_arena_finish(&arena);
 	if (rc == 0)
 		rc = dcp_jsonw_error(&r.w);
 	return rc == -E2BIG ? 0 : rc < 0 ? rc : 1;

@@ -43,7 +43,7 @@ static bool take_name(char *text, size_t n, char name[NAME_MAX + 1])
 static bool read_name(const struct dcp_dir *dir, const char *file, char name[NAME_MAX + 1])
 {
 	char text[MAX_TEXT + 1];
-	struct dcp_input in;
+	dcp_auto_input struct dcp_input in = { .fd = -1 };
 	bool ok;
 
 	if (dcp_dir_input(dir, file, &in, NULL) < 0)
@@ -51,7 +51,6 @@ static bool read_name(const struct dcp_dir *dir, const char *file, char name[NAM
 	ok = in.src.size > 0 && in.src.size <= MAX_TEXT &&
 	     dcp_source_read(&in.src, 0, text, (size_t)in.src.size) == 0 &&
 	     take_name(text, (size_t)in.src.size, name);
-	dcp_input_close(&in);
 	return ok;
 }
 

@@ -293,12 +293,11 @@ static int read_config(struct mapping *m, struct dcp_mapped *mapped,
 /* Everything about where the bytes of @key are, and as what; false: there is no such key. */
 static bool pack(struct dcp_index *ix, const char *key, int64_t *id, struct dcp_buf *out)
 {
-	struct dcp_arena arena;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(ROW_MEMORY);
 	struct dcp_tensor t;
 	struct dcp_row row;
 	bool there;
 
-	dcp_arena_init(&arena, ROW_MEMORY);
 	there = dcp_index_by_key(ix, DCP_ROW_TENSOR, key, &arena, &row) == 0 && !row.broken &&
 		dcp_index_tensor(ix, row.id, &arena, &t, NULL) == 0;
 	if (there) {
@@ -308,7 +307,6 @@ static bool pack(struct dcp_index *ix, const char *key, int64_t *id, struct dcp_
 		dcp_buf_add(out, t.shape, t.ndim * sizeof(*t.shape));
 		dcp_pack_pieces(out, &t);
 	}
-	dcp_arena_finish(&arena);
 	return there && !dcp_buf_error(out);
 }
 

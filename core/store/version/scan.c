@@ -142,15 +142,13 @@ static int add_group(struct scanning *s, const struct dcp_dir *dir, const char *
 		     const char *where, const struct dcp_format *format, const char *group)
 {
 	struct verdict v = { .format = format, .group = group };
-	struct dcp_dir part;
+	dcp_auto_dir struct dcp_dir part = { .fd = -1 };
 	int code = dcp_format_group(format, dir, group, &part);
 
 	if (code < 0)
 		return code == -ENOMEM ? code : 0;
 	v.match = format->probe(&part, v.why, sizeof(v.why));
-	code = v.match == DCP_MATCH_NO ? 0 : add(s, &part, name, where, &v);
-	dcp_dir_close(&part);
-	return code;
+	return v.match == DCP_MATCH_NO ? 0 : add(s, &part, name, where, &v);
 }
 
 /* Is a group called as the model of its directory? Others may come beside it. */
@@ -257,7 +255,7 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 
 	for (size_t i = 0; code >= 0 && i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
-		struct dcp_dir child;
+		dcp_auto_dir struct dcp_dir child = { .fd = -1 };
 		int opened;
 
 		if (!e->is_dir || *e->name == '.' || e->name == place ||
@@ -272,7 +270,6 @@ static int consider_links(struct scanning *s, const struct dcp_dir *dir, const c
 			continue;
 		if ((!links && !s->run) || !was_found(s, &child))
 			code = consider(s, dir, &child, e->name, e->name);
-		dcp_dir_close(&child);
 	}
 	return code < 0 ? code : 0;
 }
@@ -301,7 +298,7 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 {
 	const char *above = s->below;
 	size_t before = s->n;
-	struct dcp_dir there;
+	dcp_auto_dir struct dcp_dir there = { .fd = -1 };
 	int code;
 
 	if (dcp_dir_open_at(dir, place, &there, NULL) < 0)
@@ -318,7 +315,6 @@ static int consider_place(struct scanning *s, const struct dcp_dir *dir, const c
 	s->below = above;
 	if (!s->run)
 		s->placed = s->n > before ? place : NULL;
-	dcp_dir_close(&there);
 	return code < 0 ? code : 0;
 }
 
@@ -365,14 +361,13 @@ static int consider_runs(struct scanning *s, const struct dcp_dir *dir, const ch
 
 	for (size_t i = 0; code >= 0 && i < dir->n; i++) {
 		const struct dcp_dirent *e = &dir->entries[i];
-		struct dcp_dir child;
+		dcp_auto_dir struct dcp_dir child = { .fd = -1 };
 
 		if (!e->is_dir || *e->name == '.' || e->name == place ||
 		    holds_found(s, e->name) || dcp_is_link(dir->fd, e->name) ||
 		    dcp_dir_open_at(dir, e->name, &child, NULL) < 0)
 			continue;
 		code = consider_run(s, &child, e->name);
-		dcp_dir_close(&child);
 	}
 	return code < 0 ? code : 0;
 }
@@ -535,14 +530,11 @@ static int hand_over(struct scanning *s)
 /* They stand beside the versions. */
 static int find_tags(struct scanning *s, const struct dcp_dir *dir)
 {
-	struct dcp_dir there;
-	int code;
+	dcp_auto_dir struct dcp_dir there = { .fd = -1 };
 
 	if (!s->placed || dcp_dir_open_at(dir, s->placed, &there, NULL) < 0)
 		return dcp_scan_tags(s->scan, dir);
-	code = dcp_scan_tags(s->scan, &there);
-	dcp_dir_close(&there);
-	return code;
+	return dcp_scan_tags(s->scan, &there);
 }
 
 int dcp_scan(const char *source, struct dcp_scan *out, struct dcp_err *err)
@@ -557,7 +549,7 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 	struct scanning s = { .scan = &scan, .below = "" };
 	struct dcp_seen shortage_only = { .failed = true };
 	dcp_auto_free char *real = NULL;
-	struct dcp_dir dir;
+	dcp_auto_dir struct dcp_dir dir = { .fd = -1 };
 	int code;
 
 	if (!seen)
@@ -577,7 +569,6 @@ int dcp_scan_seen(const char *source, struct dcp_seen *seen, struct dcp_scan *ou
 	if (seen->shortage && code != -ENOMEM)
 		code = dcp_fail(err, seen->shortage, DCP_ERR_NO_OFFSET, "%.300s: %s", dir.path,
 				strerror(-seen->shortage));
-	dcp_dir_close(&dir);
 	dcp_buf_finish(&s.list);
 	dcp_buf_finish(&s.skipped);
 	if (code < 0) {

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "core/base/arena.h"
+#include "core/base/base.h"
 #include "core/format/format.h"
 
 struct dcp_assets;
@@ -129,6 +130,8 @@ int dcp_version_open(const char *source, const struct dcp_found *found,
 		     const struct dcp_store_opts *opts, struct dcp_version **out,
 		     struct dcp_err *err);
 void dcp_version_close(struct dcp_version *v);
+DCP_AUTO_PTR(struct dcp_version, dcp_version_close)
+#define dcp_auto_version __attribute__((cleanup(dcp_version_close_ptr)))
 
 const char *dcp_version_name(const struct dcp_version *v);
 const struct dcp_format *dcp_version_format(const struct dcp_version *v);

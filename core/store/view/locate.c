@@ -90,13 +90,12 @@ static int check_stored(const struct dcp_view *view, const struct dcp_piece *p,
 static int open_torch(const struct dcp_source *item, uint64_t base, struct dcp_torch_tensor *tt,
 		      struct dcp_err *err)
 {
-	struct dcp_torch *torch;
+	dcp_auto_torch struct dcp_torch *torch = NULL;
 	int rc = dcp_torch_open(item, 1 << 20, &torch, err);
 
 	if (rc < 0)
 		return rc;
 	rc = dcp_torch_tensor(torch, dcp_torch_root(torch), tt, err);
-	dcp_torch_close(torch);
 	if (rc == 0)
 		return dcp_fail(err, -EBADMSG, base, "the stored item is not a tensor");
 	return rc < 0 ? rc : 0;

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "core/base/base.h"
 #include "core/model/geometry/cut.h"
 #include "core/model/tensor.h"
 
@@ -64,6 +65,8 @@ int dcp_view_open_file(struct dcp_version *v, uint32_t number, struct dcp_view *
 int dcp_view_open_asset(struct dcp_version *v, size_t i, struct dcp_view **out,
 			struct dcp_err *err);
 void dcp_view_close(struct dcp_view *view);
+DCP_AUTO_PTR(struct dcp_view, dcp_view_close)
+#define dcp_auto_view __attribute__((cleanup(dcp_view_close_ptr)))
 
 /* The file table that it reads from. */
 struct dcp_files *dcp_view_files(const struct dcp_view *view);

@@ -71,7 +71,7 @@ static int check(struct dcpload_plan *p, const struct load_want *w, const struct
 		 struct dcp_err *err)
 {
 	uint64_t step = BAND - BAND % w->target.from;
-	struct dcp_view *view = NULL;
+	dcp_auto_view struct dcp_view *view = NULL;
 	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
 	for (uint64_t at = 0; rc == 0 && at < w->stored; at += step) {
@@ -87,7 +87,6 @@ static int check(struct dcpload_plan *p, const struct load_want *w, const struct
 				 w->key, (unsigned long long)(at / w->target.from),
 				 (unsigned long long)((at + n) / w->target.from));
 	}
-	dcp_view_close(view);
 	return rc;
 }
 

@@ -200,7 +200,7 @@ static int place_band(struct dcpload_plan *p, uint32_t number, uint64_t at, cons
 static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t number, void *band,
 		     struct dcp_err *err)
 {
-	struct dcp_view *view;
+	dcp_auto_view struct dcp_view *view = NULL;
 	uint64_t size = load_view_band(p->ck->config.staging),
 		 step = size - size % w->target.from;
 	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
@@ -219,7 +219,6 @@ static int read_view(struct dcpload_plan *p, struct load_want *w, uint32_t numbe
 		rc = place_band(p, number, at, band, n);
 		at += n;
 	}
-	dcp_view_close(view);
 	return rc;
 }
 

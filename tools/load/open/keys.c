@@ -178,7 +178,7 @@ int dcpload_path(struct dcpload *ck, const char *key, const char *const **path, 
 static int next_row(struct dcpload *ck, enum dcp_row_kind kind, uint64_t *next,
 		    struct dcp_row *row)
 {
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	int rc = dcp_index_scan(dcp_version_index(ck->v), kind, (int64_t)*next, false, &scan);
 
 	if (rc < 0)
@@ -190,7 +190,6 @@ static int next_row(struct dcpload *ck, enum dcp_row_kind kind, uint64_t *next,
 		row->key = dcp_arena_strndup(&ck->answer, row->key, strlen(row->key));
 		rc = row->key ? 1 : -ENOMEM;
 	}
-	dcp_index_scan_end(scan);
 	return rc;
 }
 
@@ -361,7 +360,7 @@ static int make_cut(struct dcp_cut *cut, const struct dcp_row *row, const uint64
 int dcpload_read(struct dcpload *ck, const char *key, const uint64_t *lo, const uint64_t *len,
 		 const uint64_t *step, void *dst, uint64_t n, struct dcpload_error *err)
 {
-	struct dcp_view *view = NULL;
+	dcp_auto_view struct dcp_view *view = NULL;
 	struct dcp_err own = { 0 };
 	struct dcp_cut cut;
 	struct dcp_row row;
@@ -381,7 +380,6 @@ int dcpload_read(struct dcpload *ck, const char *key, const uint64_t *lo, const 
 		rc = dcp_view_read(view, 0, dst, n);
 	if (rc < 0 && !own.msg[0])
 		dcp_fail(&own, rc, DCP_ERR_NO_OFFSET, "%s: %s", key, strerror(-rc));
-	dcp_view_close(view);
 	return load_fail_err(err, rc, &own);
 }
 
@@ -424,7 +422,7 @@ static int open_again(struct dcp_files *files, uint32_t number, int *fd, struct 
 int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
 		struct dcpload_error *err)
 {
-	struct dcp_view *view = NULL;
+	dcp_auto_view struct dcp_view *view = NULL;
 	struct dcp_err own = { 0 };
 	struct whole whole = { 0 };
 	struct dcp_row row;
@@ -445,6 +443,5 @@ int dcpload_run(struct dcpload *ck, const char *key, int *fd, uint64_t *offset,
 		dcp_fail(&own, rc, DCP_ERR_NO_OFFSET, "%s: %s", key,
 			 rc == -ENOTSUP ? "it is not one run of bytes in a file"
 					: strerror(-rc));
-	dcp_view_close(view);
 	return load_fail_err(err, rc, &own);
 }

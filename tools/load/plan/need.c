@@ -43,7 +43,7 @@ static int add_need(void *ctx, const struct dcp_strided *s, uint32_t file)
 static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *err)
 {
 	struct locating l = { .plan = p, .want = w };
-	struct dcp_view *view;
+	dcp_auto_view struct dcp_view *view = NULL;
 	int rc = dcp_view_open(p->ck->v, w->id, DCP_AS_RAW, &w->cut, &view, err);
 
 	w->first = p->nneed;
@@ -66,7 +66,6 @@ static int locate(struct dcpload_plan *p, struct load_want *w, struct dcp_err *e
 		w->target.plain &= w->target.swap <= 1;
 	}
 	w->n = p->nneed - w->first;
-	dcp_view_close(view);
 	return rc < 0 ? dcp_err_say(err, rc) : 0;
 }
 

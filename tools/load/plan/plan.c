@@ -380,7 +380,7 @@ int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t ran
 {
 	struct dcpload_select selected = { 0 };
 	struct adding a = { .plan = p, .rank = rank, .select = select ? &selected : NULL };
-	struct dcp_index_scan *scan;
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
 	struct dcp_row row;
 	int rc = load_layout(p->ck, layout, &a.layout, &a.err);
 
@@ -399,7 +399,6 @@ int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t ran
 		return load_fail_err(err, rc, &a.err);
 	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
 		rc = add_row(&a, &row);
-	dcp_index_scan_end(scan);
 	return load_fail_err(err, rc, &a.err);
 }
 

@@ -271,7 +271,7 @@ static int read_pickle(struct dcp_pfile *f, const struct dcp_source *src, struct
 	const struct dcp_pickle_opts opts = { .hook = &hook,
 					      .far_bytes = DCP_NDARRAY_FAR_BYTES,
 					      .far_text = DCP_NDARRAY_FAR_TEXT };
-	struct dcp_pickle *pickle;
+	dcp_auto_pickle struct dcp_pickle *pickle = NULL;
 	const struct dcp_pv *kv;
 	struct dcp_pv root;
 	size_t n = 0;
@@ -287,7 +287,6 @@ static int read_pickle(struct dcp_pfile *f, const struct dcp_source *src, struct
 	kv = dcp_pv_pairs(root, &n);
 	for (size_t i = 0; i < n && rc == 0; i++) /* an OrderedDict: the hook saw none */
 		rc = add_pair(f, kv[2 * i], kv[2 * i + 1], err);
-	dcp_pickle_free(pickle);
 	return rc < 0 ? rc : join_all(f, err);
 }
 

@@ -178,7 +178,7 @@ static int compare_times(struct dcp_pdist *d, const struct dcp_input *data, cons
 {
 	const struct dcp_sink *sink = d->in->sink;
 	struct stat meta, st;
-	struct dcp_input in;
+	dcp_auto_input struct dcp_input in = { .fd = -1 };
 	char text[512];
 	bool late;
 
@@ -186,7 +186,6 @@ static int compare_times(struct dcp_pdist *d, const struct dcp_input *data, cons
 		return 0;
 	late = fstat(in.fd, &meta) == 0 && fstat(data->fd, &st) == 0 &&
 	       st.st_mtim.tv_sec - meta.st_mtim.tv_sec > 600;
-	dcp_input_close(&in);
 	if (!late || d->late)
 		return 0;
 	d->late = true;
@@ -203,7 +202,7 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 	const char *name = dcp_intern_text(&d->meta.files, file);
 	struct dcp_pfile f = { .other = emit_other, .ctx = d };
 	struct dcp_err why = { 0 };
-	struct dcp_input in;
+	dcp_auto_input struct dcp_input in = { .fd = -1 };
 	uint32_t number;
 	uint64_t rank, uid;
 	int rc = sink->file(sink->ctx, name, &number);
@@ -228,7 +227,6 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 	if (rc == 0)
 		rc = compare_times(d, &in, name);
 	dcp_pfile_finish(&f);
-	dcp_input_close(&in);
 	return rc;
 }
 

@@ -210,7 +210,7 @@ static int read_attr(struct dcp_pdjoin *j)
 {
 	struct dcp_pdrank *r = &j->ranks[j->at];
 	char file[DCP_GROUP_MAX + 8];
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	struct dcp_err why = { 0 };
 	uint32_t number;
 	int rc;
@@ -222,10 +222,8 @@ static int read_attr(struct dcp_pdjoin *j)
 	if (rc < 0)
 		return rc;
 	rc = dcp_dir_input(j->in->dir, file, &input, &why);
-	if (rc == 0) {
+	if (rc == 0)
 		rc = dcp_pickle_read(&input.src, NULL, &r->attr, NULL, &why);
-		dcp_input_close(&input);
-	}
 	if (rc == -ENOMEM)
 		return dcp_pdjoin_no_memory(j);
 	if (rc == 0)

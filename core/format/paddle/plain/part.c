@@ -117,7 +117,7 @@ static int emit_content(const struct dcp_dir *dir, const struct dcp_pdpart *part
 int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 		    struct dcp_err *err)
 {
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
 	int rc = part->sink->file(part->sink->ctx, part->file, &number);
 
@@ -131,7 +131,6 @@ int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 	rc = emit_content(dir, part, &input.src, number, err);
 	if (rc < 0 && err && err->code)
 		dcp_err_where(err, rc, "%s", part->file);
-	dcp_input_close(&input);
 	return rc;
 }
 

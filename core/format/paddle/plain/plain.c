@@ -65,14 +65,13 @@ struct version {
 /* A program is no part; a file that is called like one and is a pickle is. */
 static bool is_program(const struct dcp_dir *dir, const char *file)
 {
-	struct dcp_input input;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint8_t first = 0;
 
 	if (dcp_dir_input(dir, file, &input, NULL) < 0)
 		return false;
 	if (input.src.size > 0 && dcp_source_read(&input.src, 0, &first, 1) < 0)
 		first = 0x80;
-	dcp_input_close(&input);
 	return first != 0x80;
 }
 

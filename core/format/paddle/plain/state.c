@@ -280,7 +280,7 @@ int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src
 			     .file = number,
 			     .left = MAX_WRITTEN * (DCP_MIN(src->size, (uint64_t)1 << 40) + 1),
 			     .err = err };
-	struct dcp_pickle *pickle;
+	dcp_auto_pickle struct dcp_pickle *pickle = NULL;
 	int rc = dcp_pickle_read(src, &opts, &pickle, NULL, err);
 
 	if (rc < 0)
@@ -291,7 +291,6 @@ int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src
 					  .read = read_far,
 					  .ctx = &w };
 	rc = emit(&w);
-	dcp_pickle_free(pickle);
 	dcp_intern_finish(&w.parts);
 	dcp_places_finish(&w.places);
 	dcp_buf_finish(&w.scratch);
