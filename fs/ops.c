@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fuse_lowlevel.h>
 #include <limits.h>
-#include <string.h>
 #include <sys/statvfs.h>
 
 #include "core/base/buf.h"

@@ -12,7 +12,6 @@
 #include "core/base/base.h"
 #include "tools/opt.h"
 
-struct dcp_err;
 struct dcp_log;
 
 enum cmd_exit {

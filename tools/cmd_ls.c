@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/store/view/view.h"
 #include "tools/cmd.h"
 #include "tools/out.h"
 #include "tools/pick.h"

@@ -2,12 +2,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/rules/rules.h"
 #include "fs/fs.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
-#include <string.h>
 
 #include "tools/cmd.h"
 #include "tools/out.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/ckd.h"

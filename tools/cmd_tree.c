@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
-#include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/model/name.h"
 #include "tools/cmd.h"

@@ -6,17 +6,14 @@
  * out.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/base/arena.h"
 #include "core/base/cleanup.h"
 #include "core/base/text.h"
 #include "core/format/format.h"
-#include "core/model/layout/layout.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/layout/layout.h"
 #include "core/rules/rules.h"

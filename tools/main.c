@@ -5,7 +5,6 @@
  * "dcpfs SOURCE MNT -o ..." without a verb mounts: that is also how mount(8) calls it for
  * the type fuse.dcpfs. A directory that is called like a verb is written ./ls.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
 #include <signal.h>

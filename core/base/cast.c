@@ -5,7 +5,6 @@
  */
 #include "core/base/cast.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 

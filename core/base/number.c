@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static locale_t c_locale; /* (locale_t)0: out of memory, then the program's is used */
 

@@ -2,7 +2,6 @@
 #include "core/model/order.h"
 
 #include <ctype.h>
-#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/ckd.h"
 #include "core/base/near.h"
 #include "core/base/number.h"
 #include "core/rules/rules_int.h"

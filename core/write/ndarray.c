@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/write/ndarray.h"
 
-#include <errno.h>
-
 #include "core/base/buf.h"
 
 /* "<f4" */

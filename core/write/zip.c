@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/base/crc32.h"
-#include "core/base/endian.h"
 #include "core/write/write.h"
 
 enum {

@@ -5,7 +5,6 @@
 #include "fs/file/file_int.h"
 #include "fs/fs.h"
 #include "fs/ino.h"
-#include "fs/versions/versions.h"
 
 enum { BUCKETS = 2048 };
 

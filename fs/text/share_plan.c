@@ -4,7 +4,6 @@
 
 #include "core/base/err.h"
 #include "core/model/geometry/strided.h"
-#include "core/model/layout/layout.h"
 #include "core/store/io/files.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/hash.h"
 #include "core/store/index/index.h"
 #include "fs/fs.h"

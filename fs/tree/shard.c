@@ -2,7 +2,6 @@
 /* shard/: layouts by name, and their ranks. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"

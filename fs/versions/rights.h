@@ -35,7 +35,6 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-struct dcp_err;
 struct dcp_version;
 struct dcpfs;
 struct dcpfs_version;

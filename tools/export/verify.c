@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/store/index/index.h"
 #include "core/store/version/version.h"
 #include "core/store/view/view.h"

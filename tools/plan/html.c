@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plan as one page: what plan_text() says, and the drawings. Nothing is fetched. */
-#include <string.h>
 
 #include "tools/plan/plan.h"
 #include "tools/svg.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plan for programs; dcpfs.1 has the form, under FOR PROGRAMS. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"

@@ -11,7 +11,6 @@
 
 #include "core/base/cleanup.h"
 #include "core/base/crc32.h"
-#include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/format/format.h"

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/bytes.h"
 #include "tools/save/ranks_int.h"
 #include "tools/save/save_int.h"
 

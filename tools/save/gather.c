@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/base/cleanup.h"
 #include "tools/save/ranks_int.h"
 #include "tools/save/save_int.h"
 

@@ -28,8 +28,6 @@
 #include "core/format/nest/inner.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
-#include "core/parse/pyjson/pyjson.h"
-#include "core/parse/torch/torch.h"
 
 static const char states[] = "composer_states.pt", deepspeed[] = "deepspeed";
 

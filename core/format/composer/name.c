@@ -12,8 +12,6 @@
 #include "core/base/number.h"
 #include "core/format/composer/composer_int.h"
 #include "core/format/format.h"
-#include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
 #include "core/parse/torch/torch.h"
 
 /* Behind "<word><digits>", the word not being the end of a longer one; NULL: it is not there.

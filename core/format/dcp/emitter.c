@@ -4,10 +4,8 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/format/dcp/dcp_int.h"
 
 int dcp_tdcp_no_memory(struct dcp_tdcp_emitter *w)

@@ -2,7 +2,6 @@
 #include "core/format/dcp/item.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "core/base/ckd.h"
 #include "core/base/err.h"

@@ -12,7 +12,6 @@
 
 #include "core/base/err.h"
 #include "core/format/dcp/dcp_int.h"
-#include "core/format/torch/field.h"
 #include "core/parse/torch/torch.h"
 
 static void set_dtype(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint32_t dtype,

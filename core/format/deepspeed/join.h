@@ -19,7 +19,6 @@
 
 struct dcp_arena;
 struct dcp_ds;
-struct dcp_ds_rules;
 
 enum dcp_ds_cut {
 	DCP_DS_CUT_ROWS,

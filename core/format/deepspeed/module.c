@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/format/deepspeed/emit.h"
 #include "core/format/torch/state.h"

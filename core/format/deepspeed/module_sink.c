@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/format/deepspeed/emit.h"
-#include "core/format/torch/state.h"
 
 bool dcp_ds_is_fp32(const struct dcp_ds *ds, uint8_t kind, const char *name)
 {

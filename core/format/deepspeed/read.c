@@ -3,7 +3,6 @@
  * read: a checkpoint's model and optimizer files, from the first to the last.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/format/deepspeed/deepspeed_int.h"
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 

@@ -15,8 +15,6 @@
 #include "core/base/intern.h"
 #include "core/model/tensor.h"
 
-struct dcp_err;
-
 /* What one file holds of a key. Everything lies in the arena. */
 struct dcp_copy {
 	struct dcp_copy *next; /* in the order of dcp_copies_add() */

@@ -11,7 +11,6 @@
 #pragma once
 #include <stdbool.h>
 
-struct dcp_dir;
 struct dcp_err;
 struct dcp_load;
 

@@ -20,7 +20,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/base/buf.h"
 #include "core/base/err.h"

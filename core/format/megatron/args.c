@@ -2,7 +2,6 @@
 /*
  * The arguments of a Megatron-LM run, as each of its files has them: an argparse.Namespace.
  */
-#include "core/base/base.h"
 #include "core/format/megatron/megatron_int.h"
 #include "core/parse/pickle/pickle.h"
 

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/text.h"
 #include "core/format/megatron/megatron_int.h"

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/format/formats.h"

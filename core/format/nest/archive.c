@@ -19,9 +19,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/buf.h"
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/format/composer/composer.h"
 #include "core/format/formats.h"

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/base/arena.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"

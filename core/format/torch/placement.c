@@ -10,7 +10,6 @@
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/model/tensor.h"
 
 enum { MAX_SPANS = 1024 };
 

@@ -9,8 +9,6 @@
 #include "core/base/base.h"
 #include "core/base/number.h"
 #include "core/format/hf/name.h"
-#include "core/format/torch/ranks.h"
-#include "core/parse/dir/dir.h"
 
 static bool known_extension(const char *dot, enum dcp_titems_coding *out)
 {

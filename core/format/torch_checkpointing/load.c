@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/base/err.h"
 #include "core/format/torch_checkpointing/items_int.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/parse/json.h"
 
 int dcp_titems_no_memory(struct dcp_err *err)
 {

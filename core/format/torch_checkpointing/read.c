@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/format/torch/shard.h"

@@ -10,7 +10,6 @@
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/format/torch_checkpointing/place.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
 
 struct dcp_titems_file *dcp_titems_file(const struct dcp_titems *r, size_t i)
 {

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/model/geometry/meet.h"
 #include "core/model/job/job_int.h"
 
 struct flows {

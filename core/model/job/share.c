@@ -5,7 +5,6 @@
  * that a boundary cuts are taken apart, fewer than there are ranks.
  */
 
-#include "core/model/geometry/meet.h"
 #include "core/model/job/job_int.h"
 
 static bool is_asked(const struct job_sharing *x, uint32_t reader)

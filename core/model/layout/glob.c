@@ -5,7 +5,6 @@
  * literal is searched for, and only the latest star is ever tried again (what an earlier one
  * could give, the later one gives too).
  */
-#include <errno.h>
 #include <string.h>
 
 #include "core/base/number.h"

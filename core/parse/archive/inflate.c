@@ -6,7 +6,6 @@
 #include "core/parse/archive/inflate.h"
 
 #include <archive.h>
-#include <archive_entry.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

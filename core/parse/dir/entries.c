@@ -4,15 +4,12 @@
  */
 #include "core/parse/dir/dir.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/buf.h"
 #include "core/base/cleanup.h"
 #include "core/base/clock.h"
 #include "core/parse/dir/dir_int.h"
-#include "core/parse/dir/seen.h"
 
 size_t dcp_dir_memory(const char *path)
 {

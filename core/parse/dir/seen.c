@@ -8,7 +8,6 @@
 #include <sys/sysmacros.h>
 
 #include "core/base/base.h"
-#include "core/base/cleanup.h"
 #include "core/parse/dir/dir.h"
 
 void dcp_seen_finish(struct dcp_seen *s)

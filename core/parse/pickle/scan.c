@@ -6,7 +6,6 @@
 #include <errno.h>
 
 #include "core/base/endian.h"
-#include "core/base/err.h"
 #include "core/parse/pickle/pickle_int.h"
 
 static int skip_payload(struct dcp_pkl_win *w, const uint8_t **p)

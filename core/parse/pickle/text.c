@@ -4,7 +4,6 @@
  * is ASCII with rules of its own; the rules are those of CPython's unpickler, without
  * what no pickler writes (hexadecimal, underscores, leading zeros and plus signs).
  */
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

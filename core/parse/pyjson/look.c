@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/parse/pyjson/pyjson_int.h"
 

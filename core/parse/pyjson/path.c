@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/jsonw.h"
 #include "core/parse/pyjson/pyjson_int.h"
 

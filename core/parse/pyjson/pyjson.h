@@ -39,7 +39,6 @@
 #include "core/parse/pickle/pickle.h"
 
 struct dcp_buf;
-struct dcp_err;
 struct dcp_object;
 struct dcp_torch;
 

@@ -11,7 +11,6 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/parse/pyjson/pyjson_int.h"

@@ -14,11 +14,9 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
-#include "core/model/tensor.h"
 #include "core/parse/json.h"
 #include "core/parse/magic.h"
 #include "core/parse/source.h"

@@ -4,7 +4,6 @@
 
 #include "core/base/buf.h"
 #include "core/base/endian.h"
-#include "core/base/err.h"
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
 

@@ -11,7 +11,6 @@
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
-#include "core/parse/archive/zip.h"
 #include "core/parse/torch/torch_int.h"
 
 /* Those that the table of dtypes does not know: bytes without a number. */

@@ -3,7 +3,6 @@
  * sql: what SQLite's errors mean here.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "core/store/index/index_int.h"
 

@@ -3,8 +3,6 @@
  * writer: what all that write an index need: errors, texts, one statement run.
  */
 #include <errno.h>
-#include <libgen.h>
-#include <string.h>
 
 #include "core/store/index/write_int.h"
 

@@ -10,7 +10,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/base/near.h"
 #include "core/base/text.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/jsonw.h"
 #include "core/rules/rules.h"

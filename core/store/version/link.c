@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 
 #include "core/base/cleanup.h"
-#include "core/base/err.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/version/version_int.h"
 

@@ -5,12 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "core/parse/dir/dir.h"
 #include "core/store/cache/cache.h"
 #include "core/store/cache/unpack.h"

@@ -9,10 +9,8 @@
  *	latest-rank0.pt                           its link, kept as a file with a name
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/base.h"

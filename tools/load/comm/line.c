@@ -2,7 +2,6 @@
 #include "tools/load/comm/line.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "tools/load/comm/meet.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/number.h"
 #include "tools/load/error.h"
 #include "tools/load/memory/memory.h"

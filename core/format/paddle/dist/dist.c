@@ -16,9 +16,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/format/formats.h"
 #include "core/format/paddle/dist/dist_int.h"

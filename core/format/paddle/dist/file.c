@@ -8,8 +8,6 @@
 #include "core/format/paddle/dist/file.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/ckd.h"

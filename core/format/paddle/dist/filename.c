@@ -6,7 +6,6 @@
 
 #include "core/base/number.h"
 #include "core/format/paddle/dist/dist_int.h"
-#include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
 
 bool dcp_pdist_is_meta(const char *name, uint64_t *uid)

@@ -12,7 +12,6 @@
 #include "core/base/base.h"
 #include "core/base/err.h"
 #include "core/format/paddle/dist/meta_int.h"
-#include "core/parse/pickle/sections.h"
 #include "core/parse/pyjson/pyjson.h"
 
 bool dcp_pmeta_is(struct dcp_pv v, const char *name)

@@ -23,7 +23,6 @@
 #include "core/model/tensor.h"
 
 struct dcp_err;
-struct dcp_pv;
 struct dcp_source;
 
 #define DCP_PMETA_NONE UINT32_MAX

@@ -8,8 +8,6 @@
 #include <string.h>
 
 #include "core/format/paddle/plain/plain_int.h"
-#include "core/model/tensor.h"
-#include "core/parse/paddle/program.h"
 
 int dcp_pdkey_init(struct dcp_pdkey *k, const struct dcp_pdpart *part, const char *key,
 		   const char *const *path, size_t npath)

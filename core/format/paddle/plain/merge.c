@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/base.h"
 #include "core/base/buf.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/arena.h"
 #include "core/base/base.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"

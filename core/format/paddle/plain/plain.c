@@ -22,7 +22,6 @@
 #include "core/format/formats.h"
 #include "core/format/paddle/plain/plain_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/paddle/program.h"
 
 enum {
 	MEMORY = 256 << 20, /* labels of a million files */

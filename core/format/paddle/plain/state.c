@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "core/base/buf.h"
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/base/intern.h"
 #include "core/format/gather/places.h"
