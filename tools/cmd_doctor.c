@@ -422,8 +422,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	out_init(&o);
 	if (d->form == OUT_JSON) {
 		dcp_jsonw_object(&o.json);
-		dcp_jsonw_key(&o.json, "checks");
-		dcp_jsonw_array(&o.json);
+		dcp_jsonw_put_array(&o.json, "checks");
 	}
 	if (d->form == OUT_TSV)
 		out_tsv_head(&o, "name state found advice");

@@ -47,8 +47,7 @@ static void print_json(struct dcp_jsonw *w, const struct dcp_version *v, double 
 	dcp_jsonw_put_u64(w, "broken", c->broken);
 	dcp_jsonw_put_u64(w, "nbytes", c->bytes);
 	dcp_jsonw_put_u64(w, "elements", c->elements);
-	dcp_jsonw_key(w, "seconds");
-	dcp_jsonw_f64(w, seconds);
+	dcp_jsonw_put_f64(w, "seconds", seconds);
 	dcp_jsonw_end(w);
 }
 

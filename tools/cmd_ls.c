@@ -301,11 +301,7 @@ static void key_json(struct keys *k, const struct dcp_row *row, const struct dcp
 	dcp_jsonw_put_str(w, "name", row->name);
 	if (t) {
 		dcp_jsonw_put_str(w, "dtype", t->dtype_name);
-		dcp_jsonw_key(w, "shape");
-		dcp_jsonw_array(w);
-		for (uint32_t d = 0; d < t->ndim; d++)
-			dcp_jsonw_u64(w, t->shape[d]);
-		dcp_jsonw_end(w);
+		dcp_jsonw_put_u64s(w, "shape", t->shape, t->ndim);
 		dcp_jsonw_put_u64(w, "elements", elements_of(t));
 		dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
 		dcp_jsonw_put_u64(w, "pieces", t->npieces);
@@ -391,14 +387,12 @@ static int each_key(struct keys *k)
 	int rc;
 
 	if (k->ls->form == OUT_JSON) {
-		dcp_jsonw_key(&k->o->json, "tensors");
-		dcp_jsonw_array(&k->o->json);
+		dcp_jsonw_put_array(&k->o->json, "tensors");
 	}
 	rc = pick_each(k->ix, DCP_ROW_TENSOR, one_tensor, k);
 	if (k->ls->form == OUT_JSON) {
 		dcp_jsonw_end(&k->o->json);
-		dcp_jsonw_key(&k->o->json, "objects");
-		dcp_jsonw_array(&k->o->json);
+		dcp_jsonw_put_array(&k->o->json, "objects");
 	}
 	if (rc == 0)
 		rc = pick_each(k->ix, DCP_ROW_OBJECT, one_object, k);

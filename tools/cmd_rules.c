@@ -192,8 +192,7 @@ static void print_unused(struct check *c, const char *rules)
 			       lines);
 	if (c->form != OUT_JSON)
 		return;
-	dcp_jsonw_key(&c->o->json, "unused");
-	dcp_jsonw_array(&c->o->json);
+	dcp_jsonw_put_array(&c->o->json, "unused");
 	for (uint64_t n; lines && dcp_take_number(&lines, NULL, DCP_ANY_DIGITS, &n);
 	     lines += *lines != '\0')
 		dcp_jsonw_u64(&c->o->json, n);
@@ -234,8 +233,7 @@ static void print_model(struct check *c, const struct dcp_expected *x, int known
 	if (c->form == OUT_JSON && dcp_version_inferred(c->p.v, &from))
 		dcp_jsonw_put_str(w, "config_from", from);
 	if (c->form == OUT_JSON && known) {
-		dcp_jsonw_key(w, "model");
-		dcp_jsonw_object(w);
+		dcp_jsonw_put_object(w, "model");
 		dcp_jsonw_put_u64(w, "tensors", x->tensors);
 		dcp_jsonw_put_u64(w, "missing", x->missing);
 		dcp_jsonw_put_u64(w, "misshaped", x->misshaped);
@@ -286,8 +284,7 @@ static enum cmd_exit report(struct check *c)
 		dcp_jsonw_put_str(w, "version", dcp_version_name(c->p.v));
 		for (size_t i = 0; i < DCP_LEN(facts); i++)
 			dcp_jsonw_put_u64(w, facts[i], fact(c, facts[i]));
-		dcp_jsonw_key(w, "keys");
-		dcp_jsonw_array(w);
+		dcp_jsonw_put_array(w, "keys");
 	} else if (c->form == OUT_TSV) {
 		out_tsv_head(c->o, "what key error");
 	}

@@ -449,8 +449,7 @@ static void put_report(struct saving *s, const struct load_blobs *b, struct out 
 		dcp_jsonw_put_u64(w, "given", given);
 		dcp_jsonw_put_u64(w, "rounds", mine->rounds);
 		dcp_jsonw_put_u64(w, "grouped", mine->grouped);
-		dcp_jsonw_key(w, "seconds");
-		dcp_jsonw_f64(w, seconds);
+		dcp_jsonw_put_f64(w, "seconds", seconds);
 		export_put_left_json(&s->x, w);
 		dcp_jsonw_end(w);
 		return;

@@ -373,8 +373,7 @@ static enum cmd_exit print(const struct forest *f, const struct tree_opts *t,
 	if (t->form == OUT_JSON) {
 		dcp_jsonw_object(&o->json);
 		dcp_jsonw_put_str(&o->json, "version", p->found->name);
-		dcp_jsonw_key(&o->json, "nodes");
-		dcp_jsonw_array(&o->json);
+		dcp_jsonw_put_array(&o->json, "nodes");
 	}
 	for (size_t i = 0; i < f->nnodes; i++) {
 		if (t->depth && f->nodes[i].depth > t->depth)

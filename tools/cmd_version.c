@@ -51,14 +51,12 @@ static enum cmd_exit print_json(struct out *o)
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "dcpfs", DCP_RELEASE);
 	dcp_jsonw_put_u64(w, "index_schema", DCP_INDEX_SCHEMA);
-	dcp_jsonw_key(w, "libraries");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "libraries");
 	for (size_t i = 0; i < DCP_LEN(libraries); i++) {
 		dcp_jsonw_put_str(w, libraries[i].name, libraries[i].version());
 	}
 	dcp_jsonw_end(w);
-	dcp_jsonw_key(w, "features");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "features");
 	for (size_t i = 0; i < DCP_LEN(features); i++) {
 		dcp_jsonw_put_bool(w, features[i].name, features[i].built);
 	}

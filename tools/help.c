@@ -89,8 +89,7 @@ static void json_opt(struct dcp_jsonw *w, const struct opt *o)
 		dcp_jsonw_put_bool(w, "refused", true);
 	}
 	if (o->choices) {
-		dcp_jsonw_key(w, "choices");
-		dcp_jsonw_array(w);
+		dcp_jsonw_put_array(w, "choices");
 		for (size_t i = 0; o->choices[i]; i++)
 			dcp_jsonw_str(w, o->choices[i]);
 		dcp_jsonw_end(w);
@@ -103,8 +102,7 @@ static void json_opts(struct dcp_jsonw *w, const struct opt *opts)
 	for (const struct opt *o = opts; o->name; o++) {
 		json_opt(w, o);
 		if (o->sub) {
-			dcp_jsonw_key(w, "list");
-			dcp_jsonw_array(w);
+			dcp_jsonw_put_array(w, "list");
 			for (const struct opt *s = o->sub; s->name; s++) {
 				json_opt(w, s);
 				dcp_jsonw_end(w);
@@ -121,8 +119,7 @@ static void json_cmd(struct dcp_jsonw *w, const struct cmd *cmd)
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "name", cmd->name);
 	dcp_jsonw_put_str(w, "what", cmd->what);
-	dcp_jsonw_key(w, "operands");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "operands");
 	for (const struct opt_operand *o = cmd->operands; o->name; o++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "name", o->name);
@@ -132,8 +129,7 @@ static void json_cmd(struct dcp_jsonw *w, const struct cmd *cmd)
 	dcp_jsonw_end(w);
 	dcp_jsonw_key(w, "options");
 	json_opts(w, cmd->opts);
-	dcp_jsonw_key(w, "examples");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "examples");
 	for (size_t i = 0; i < CMD_MAX_EXAMPLES && cmd->examples[i]; i++)
 		dcp_jsonw_str(w, cmd->examples[i]);
 	dcp_jsonw_end(w);
@@ -143,8 +139,7 @@ static void json_cmd(struct dcp_jsonw *w, const struct cmd *cmd)
 void help_json(struct dcp_jsonw *w, const struct cmd *const *table)
 {
 	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "verbs");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "verbs");
 	for (; *table; table++)
 		json_cmd(w, *table);
 	dcp_jsonw_end(w);

@@ -321,6 +321,40 @@ void dcp_jsonw_put_bool(struct dcp_jsonw *w, const char *key, bool v)
 	dcp_jsonw_bool(w, v);
 }
 
+void dcp_jsonw_put_f64(struct dcp_jsonw *w, const char *key, double v)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_f64(w, v);
+}
+
+void dcp_jsonw_put_object(struct dcp_jsonw *w, const char *key)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_object(w);
+}
+
+void dcp_jsonw_put_array(struct dcp_jsonw *w, const char *key)
+{
+	dcp_jsonw_key(w, key);
+	dcp_jsonw_array(w);
+}
+
+void dcp_jsonw_put_u64s(struct dcp_jsonw *w, const char *key, const uint64_t *v, size_t n)
+{
+	dcp_jsonw_put_array(w, key);
+	for (size_t i = 0; i < n; i++)
+		dcp_jsonw_u64(w, v[i]);
+	dcp_jsonw_end(w);
+}
+
+void dcp_jsonw_put_strs(struct dcp_jsonw *w, const char *key, const char *const *v, size_t n)
+{
+	dcp_jsonw_put_array(w, key);
+	for (size_t i = 0; i < n; i++)
+		dcp_jsonw_str(w, v[i]);
+	dcp_jsonw_end(w);
+}
+
 int dcp_jsonw_error(const struct dcp_jsonw *w)
 {
 	return w->failed ? -E2BIG : dcp_buf_error(w->out);

@@ -66,6 +66,13 @@ void dcp_jsonw_put_str(struct dcp_jsonw *w, const char *key, const char *v);
 void dcp_jsonw_put_str_or_null(struct dcp_jsonw *w, const char *key, const char *v);
 void dcp_jsonw_put_u64(struct dcp_jsonw *w, const char *key, uint64_t v);
 void dcp_jsonw_put_bool(struct dcp_jsonw *w, const char *key, bool v);
+void dcp_jsonw_put_f64(struct dcp_jsonw *w, const char *key, double v);
+/* An array of @n values. */
+void dcp_jsonw_put_u64s(struct dcp_jsonw *w, const char *key, const uint64_t *v, size_t n);
+void dcp_jsonw_put_strs(struct dcp_jsonw *w, const char *key, const char *const *v, size_t n);
+/* The value is what follows, to dcp_jsonw_end(). */
+void dcp_jsonw_put_object(struct dcp_jsonw *w, const char *key);
+void dcp_jsonw_put_array(struct dcp_jsonw *w, const char *key);
 
 /* 0, -ENOMEM, or -E2BIG (nested too deep). */
 int dcp_jsonw_error(const struct dcp_jsonw *w);

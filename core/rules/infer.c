@@ -253,8 +253,7 @@ static void put_rope(struct dcp_bytes args, unsigned model, struct dcp_jsonw *w)
 
 	if (!yarn && !llama)
 		return;
-	dcp_jsonw_key(w, "rope_scaling");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "rope_scaling");
 	dcp_jsonw_put_str(w, "rope_type", yarn ? "yarn" : "llama3");
 	put_factor(args, yarn ? "rotary_scaling_factor" : "rope_scaling_factor", "factor", w);
 	if (yarn) {
@@ -331,8 +330,7 @@ int dcp_rules_infer(const char *json, size_t n, struct dcp_buf *out)
 		"of transformers");
 	for (size_t i = 0; i < DCP_LEN(models); i++)
 		if (models[i].of == model) {
-			dcp_jsonw_key(&w, "architectures");
-			dcp_jsonw_array(&w);
+			dcp_jsonw_put_array(&w, "architectures");
 			dcp_jsonw_str(&w, models[i].class);
 			dcp_jsonw_end(&w);
 			dcp_jsonw_put_str(&w, "model_type", models[i].type);

@@ -242,8 +242,7 @@ static bool put_rope(struct job *j)
 		return !of_layers(j, ROPE "scaling") || says(j, ROPE "scaling", "none");
 	if (!llama && dcp_json_f64(of_layers(j, name[0]), &factor) && factor <= 1)
 		return true;
-	dcp_jsonw_key(&j->w, "rope_scaling");
-	dcp_jsonw_object(&j->w);
+	dcp_jsonw_put_object(&j->w, "rope_scaling");
 	dcp_jsonw_put_str(&j->w, "rope_type", llama ? "llama3" : "yarn");
 	ok = put_layers(j, "factor", REAL, name[0]) &&
 	     put_layers(j, strrchr(name[1], '.') + 1, REAL, name[1]) &&
@@ -287,8 +286,7 @@ static void put_windows(struct job *j)
 {
 	uint64_t window = 0;
 
-	dcp_jsonw_key(&j->w, "layer_types");
-	dcp_jsonw_array(&j->w);
+	dcp_jsonw_put_array(&j->w, "layer_types");
 	for (size_t i = 0; i < dcp_json_len(j->layers); i++) {
 		uint64_t n =
 			count(at(dcp_json_at(j->layers, i), "attention.sliding_window_size"));
@@ -308,8 +306,7 @@ static bool put_all(struct job *j, const struct dcp_json *root)
 
 	for (size_t i = 0; i < DCP_LEN(models); i++)
 		if (models[i].of == j->model) {
-			dcp_jsonw_key(&j->w, "architectures");
-			dcp_jsonw_array(&j->w);
+			dcp_jsonw_put_array(&j->w, "architectures");
 			dcp_jsonw_str(&j->w, models[i].class);
 			dcp_jsonw_end(&j->w);
 			dcp_jsonw_put_str(&j->w, "model_type", models[i].type);

@@ -162,11 +162,7 @@ static int put_shapes(const struct files *f, size_t i, struct dcp_jsonw *w)
 		if (p->ndim == t->ndim &&
 		    !memcmp(p->shape, t->shape, t->ndim * sizeof(*t->shape)))
 			continue;
-		dcp_jsonw_key(&inner, t->key);
-		dcp_jsonw_array(&inner);
-		for (uint32_t d = 0; d < t->ndim; d++)
-			dcp_jsonw_u64(&inner, t->shape[d]);
-		dcp_jsonw_end(&inner);
+		dcp_jsonw_put_u64s(&inner, t->key, t->shape, t->ndim);
 	}
 	dcp_jsonw_end(&inner);
 	if (dcp_jsonw_error(&inner) < 0)
@@ -200,8 +196,7 @@ static int put_file(const struct files *f, size_t i, struct dcp_writer *w)
 				    e->part->shape, at, at + e->nbytes);
 		at += e->nbytes;
 	}
-	dcp_jsonw_key(&json, "__metadata__");
-	dcp_jsonw_object(&json);
+	dcp_jsonw_put_object(&json, "__metadata__");
 	dcp_jsonw_put_str(&json, "format", "pt");
 	if (f->ranks) {
 		put_number(&json, "dcpfs.rank", i);
@@ -231,12 +226,10 @@ static int put_index(const struct files *f, struct dcp_writer *w)
 
 	dcp_jsonw_init(&json, &text, true);
 	dcp_jsonw_object(&json);
-	dcp_jsonw_key(&json, "metadata");
-	dcp_jsonw_object(&json);
+	dcp_jsonw_put_object(&json, "metadata");
 	dcp_jsonw_put_u64(&json, "total_size", f->total);
 	dcp_jsonw_end(&json);
-	dcp_jsonw_key(&json, "weight_map");
-	dcp_jsonw_object(&json);
+	dcp_jsonw_put_object(&json, "weight_map");
 	for (size_t i = 0; i < f->nfiles; i++) {
 		file_name(f, i, name);
 		for (size_t k = f->first[i]; k < f->first[i + 1]; k++)

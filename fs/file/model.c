@@ -80,8 +80,7 @@ static int add_rows(struct making *m)
 /* The readers that there are take metadata first, last, or in between. */
 static void put_metadata(struct making *m)
 {
-	dcp_jsonw_key(&m->w, "__metadata__");
-	dcp_jsonw_object(&m->w);
+	dcp_jsonw_put_object(&m->w, "__metadata__");
 	dcp_jsonw_put_str(&m->w, "format", "pt");
 	if (m->nleft_out) {
 		if (m->nleft_out > MAX_NAMED)

@@ -14,23 +14,6 @@
 #include "core/store/view/view.h"
 #include "fs/tree/tree.h"
 
-static void put_path(struct dcp_jsonw *w, const char *const *path, size_t n)
-{
-	dcp_jsonw_key(w, "path");
-	dcp_jsonw_array(w);
-	for (size_t i = 0; i < n; i++)
-		dcp_jsonw_str(w, path[i]);
-	dcp_jsonw_end(w);
-}
-
-static void put_dims(struct dcp_jsonw *w, const uint64_t *v, uint32_t n)
-{
-	dcp_jsonw_array(w);
-	for (uint32_t d = 0; d < n; d++)
-		dcp_jsonw_u64(w, v[d]);
-	dcp_jsonw_end(w);
-}
-
 /* "npy/<stem>.npy", as seen from the version's directory. */
 static void put_file(struct dcp_jsonw *w, const struct dcpfs_rows *r, const char *stem)
 {
@@ -45,8 +28,7 @@ static void put_files(struct dcp_jsonw *w, const struct dcp_row *row, enum dcp_d
 	static const enum dcpfs_kind dirs[] = { DCPFS_NPY_DIR, DCPFS_RAW_DIR,
 						DCPFS_SAFETENSORS_DIR };
 
-	dcp_jsonw_key(w, "files");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "files");
 	for (size_t i = 0; i < DCP_LEN(dirs); i++) {
 		const struct dcpfs_rows *r = dcpfs_rows_in(dirs[i]);
 
@@ -71,29 +53,25 @@ static void put_piece(struct dcp_jsonw *w, const struct dcp_files *files,
 	dcp_jsonw_put_str(w, "file", dcp_files_name(files, p->file));
 	dcp_jsonw_put_u64(w, "offset", p->off);
 	dcp_jsonw_put_u64(w, "nbytes", nbytes);
-	dcp_jsonw_key(w, "region");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "region");
 	for (uint32_t d = 0; d < ndim; d++) {
-		uint64_t ends[2] = { p->lo[d], p->lo[d] + p->len[d] };
-
-		put_dims(w, ends, 2);
+		dcp_jsonw_array(w);
+		dcp_jsonw_u64(w, p->lo[d]);
+		dcp_jsonw_u64(w, p->lo[d] + p->len[d]);
+		dcp_jsonw_end(w);
 	}
 	dcp_jsonw_end(w);
 	if (p->run_lo || !dcp_shape_volume(p->len, ndim, &volume) || p->run_n != volume) {
 		uint64_t run[2] = { p->run_lo, p->run_lo + p->run_n };
 
-		dcp_jsonw_key(w, "run");
-		put_dims(w, run, 2);
+		dcp_jsonw_put_u64s(w, "run", run, 2);
 	}
-	if (p->stride) {
-		dcp_jsonw_key(w, "strides");
-		put_dims(w, p->stride, ndim);
-	}
+	if (p->stride)
+		dcp_jsonw_put_u64s(w, "strides", p->stride, ndim);
 	if (p->item_n) {
 		uint64_t item[2] = { p->item_lo, p->item_n };
 
-		dcp_jsonw_key(w, "item");
-		put_dims(w, item, 2);
+		dcp_jsonw_put_u64s(w, "item", item, 2);
 	}
 	if (p->swap)
 		dcp_jsonw_put_str(w, "byteorder", "big");
@@ -109,17 +87,15 @@ static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
 {
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "key", t->key);
-	put_path(w, t->path, t->npath);
+	dcp_jsonw_put_strs(w, "path", t->path, t->npath);
 	dcp_jsonw_put_str(w, "dtype", t->dtype_name);
-	dcp_jsonw_key(w, "shape");
-	put_dims(w, t->shape, t->ndim);
+	dcp_jsonw_put_u64s(w, "shape", t->shape, t->ndim);
 	dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
 	if (t->cast)
 		dcp_jsonw_put_str(w, "stored_dtype", dcp_dtype_info(t->dtype)->name);
 	put_files(w, row, dcp_tensor_shown(t));
 	dcp_jsonw_put_str_or_null(w, "alias_of", t->alias_of);
-	dcp_jsonw_key(w, "pieces");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "pieces");
 	for (size_t i = 0; i < t->npieces; i++)
 		put_piece(w, dcp_version_files(v), &t->pieces[i], t->ndim, t->itemsize);
 	dcp_jsonw_end(w);
@@ -156,7 +132,7 @@ int dcpfs_describe_object(struct dcp_version *v, const struct dcp_row *row, bool
 	if (rc == 0) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "key", o.key);
-		put_path(w, o.path, o.npath);
+		dcp_jsonw_put_strs(w, "path", o.path, o.npath);
 		dcp_jsonw_put_str(w, "type", o.type);
 		dcp_jsonw_key(w, "file");
 		put_file(w, dcpfs_rows_in(DCPFS_OBJECTS_DIR), row->name);
@@ -181,8 +157,7 @@ void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w)
 	dcp_jsonw_put_str(w, "version", dcp_version_name(v));
 	dcp_jsonw_put_str(w, "format", dcp_version_format(v)->name);
 	dcp_jsonw_put_bool(w, "complete", true);
-	dcp_jsonw_key(w, "frameworks");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "frameworks");
 	if (framework)
 		dcp_jsonw_str(w, framework);
 	dcp_jsonw_end(w);

@@ -44,12 +44,10 @@ int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 
 	dcp_jsonw_init(&l.w, &s->buf, true);
 	dcp_jsonw_object(&l.w);
-	dcp_jsonw_key(&l.w, "metadata");
-	dcp_jsonw_object(&l.w);
+	dcp_jsonw_put_object(&l.w, "metadata");
 	dcp_jsonw_put_u64(&l.w, "total_size", ver->hf->nbytes);
 	dcp_jsonw_end(&l.w);
-	dcp_jsonw_key(&l.w, "weight_map");
-	dcp_jsonw_object(&l.w);
+	dcp_jsonw_put_object(&l.w, "weight_map");
 	for (size_t n = 0; rc == 0 && n < ver->hf->nfiles; n++) {
 		dcpfs_hf_name(ver->hf, n, l.file);
 		rc = dcpfs_hf_rows(ver, n, put_key, &l);

@@ -37,19 +37,9 @@ int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct d
 
 static void put_mesh(struct dcp_jsonw *w, const struct dcp_mesh *mesh)
 {
-	dcp_jsonw_key(w, "mesh");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "mesh");
 	for (uint32_t i = 0; i < mesh->ndim; i++)
 		dcp_jsonw_put_u64(w, mesh->dim[i], mesh->size[i]);
-	dcp_jsonw_end(w);
-}
-
-void dcpfs_share_dims(struct dcp_jsonw *w, const char *name, const uint64_t *v, uint32_t n)
-{
-	dcp_jsonw_key(w, name);
-	dcp_jsonw_array(w);
-	for (uint32_t d = 0; d < n; d++)
-		dcp_jsonw_u64(w, v[d]);
 	dcp_jsonw_end(w);
 }
 
@@ -66,8 +56,7 @@ static int put_placement(void *ctx, struct dcp_row *row)
 	dcp_buf_add(&x->text, "", 1);
 	if (dcp_buf_error(&x->text))
 		return -ENOMEM;
-	dcp_jsonw_key(&x->w, row->key);
-	dcp_jsonw_object(&x->w);
+	dcp_jsonw_put_object(&x->w, row->key);
 	dcp_jsonw_put_str_or_null(&x->w, "placement", rc == 0 ? x->text.p : NULL);
 	dcp_jsonw_put_u64(&x->w, "line", line);
 	dcp_jsonw_end(&x->w);
@@ -78,8 +67,7 @@ static void put_rules(struct dcpfs_writing *x)
 {
 	char *save = NULL;
 
-	dcp_jsonw_key(&x->w, "rules");
-	dcp_jsonw_array(&x->w);
+	dcp_jsonw_put_array(&x->w, "rules");
 	dcp_layout_print(x->layout->l, &x->text);
 	dcp_buf_add(&x->text, "", 1);
 	if (!dcp_buf_error(&x->text))
@@ -105,8 +93,7 @@ int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
 	dcp_jsonw_put_u64(&x.w, "ranks", dcp_layout_ranks(x.layout->l));
 	put_mesh(&x.w, dcp_layout_mesh(x.layout->l));
 	put_rules(&x);
-	dcp_jsonw_key(&x.w, "keys");
-	dcp_jsonw_object(&x.w);
+	dcp_jsonw_put_object(&x.w, "keys");
 	rc = dcpfs_share_rows(ver, DCP_ROW_TENSOR, s, put_placement, &x);
 	dcp_jsonw_end(&x.w);
 	dcp_jsonw_end(&x.w);
@@ -123,8 +110,7 @@ static void put_files(struct dcp_jsonw *w, const struct dcp_row *row)
 						DCPFS_SAFETENSORS_DIR };
 	char name[NAME_MAX + 32];
 
-	dcp_jsonw_key(w, "files");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "files");
 	for (size_t i = 0; i < DCP_LEN(dirs); i++) {
 		const struct dcpfs_rows *r = dcpfs_rows_in(dirs[i]);
 
@@ -140,8 +126,7 @@ static void put_files(struct dcp_jsonw *w, const struct dcp_row *row)
  * of their flattening. */
 static void put_cut(struct dcp_jsonw *w, const struct dcp_cut *cut)
 {
-	dcp_jsonw_key(w, "spans");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "spans");
 	for (uint32_t d = 0; d < cut->ndim; d++) {
 		dcp_jsonw_array(w);
 		for (size_t i = 0; i < cut->axis[d].n; i++) {
@@ -158,7 +143,7 @@ static void put_cut(struct dcp_jsonw *w, const struct dcp_cut *cut)
 	if (cut->flat) {
 		uint64_t ends[2] = { cut->flat_lo, cut->flat_lo + cut->flat_n };
 
-		dcpfs_share_dims(w, "flat", ends, 2);
+		dcp_jsonw_put_u64s(w, "flat", ends, 2);
 		dcp_jsonw_put_u64(w, "padding", cut->pad);
 	}
 }
@@ -180,9 +165,9 @@ static int put_share(void *ctx, struct dcp_row *row)
 	dcp_jsonw_object(&x->w);
 	dcp_jsonw_put_str(&x->w, "key", row->key);
 	dcp_jsonw_put_str(&x->w, "dtype", dcp_dtype_info(row->dtype)->name);
-	dcpfs_share_dims(&x->w, "shape", row->shape, row->ndim);
+	dcp_jsonw_put_u64s(&x->w, "shape", row->shape, row->ndim);
 	dcp_jsonw_put_u64(&x->w, "nbytes", row->nbytes);
-	dcpfs_share_dims(&x->w, "global_shape", whole, ndim);
+	dcp_jsonw_put_u64s(&x->w, "global_shape", whole, ndim);
 	if (rc > 0) {
 		put_cut(&x->w, &cut);
 		rc = dcpfs_rank_can_read(x->ver, row, &cut, &why);
@@ -219,8 +204,7 @@ void dcpfs_share_begin(struct dcpfs_writing *x)
 	dcp_jsonw_put_str(&x->w, "layout", x->layout->name);
 	dcp_jsonw_put_u64(&x->w, "rank", x->ver->rank);
 	dcp_layout_coords(x->layout->l, x->ver->rank, at);
-	dcp_jsonw_key(&x->w, "coordinates");
-	dcp_jsonw_object(&x->w);
+	dcp_jsonw_put_object(&x->w, "coordinates");
 	for (uint32_t i = 0; i < mesh->ndim; i++)
 		dcp_jsonw_put_u64(&x->w, mesh->dim[i], at[i]);
 	dcp_jsonw_end(&x->w);
@@ -236,12 +220,10 @@ int dcpfs_share_index(struct dcpfs_version *ver, struct dcpfs_spool *s, struct d
 	dcp_arena_init(&x.arena, DCPFS_ROW_MEMORY);
 	dcp_jsonw_init(&x.w, &s->buf, false);
 	dcpfs_share_begin(&x);
-	dcp_jsonw_key(&x.w, "tensors");
-	dcp_jsonw_array(&x.w);
+	dcp_jsonw_put_array(&x.w, "tensors");
 	rc = dcpfs_share_rows(ver, DCP_ROW_TENSOR, s, put_share, &x);
 	dcp_jsonw_end(&x.w);
-	dcp_jsonw_key(&x.w, "objects");
-	dcp_jsonw_array(&x.w);
+	dcp_jsonw_put_array(&x.w, "objects");
 	if (rc >= 0)
 		rc = dcpfs_share_rows(ver, DCP_ROW_OBJECT, s, put_object, &x);
 	dcp_jsonw_end(&x.w);

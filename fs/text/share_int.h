@@ -30,4 +30,3 @@ int dcpfs_share_rows(struct dcpfs_version *ver, enum dcp_row_kind kind, struct d
 
 /* Open the object, with the members that say which rank it is about. */
 void dcpfs_share_begin(struct dcpfs_writing *x);
-void dcpfs_share_dims(struct dcp_jsonw *w, const char *name, const uint64_t *v, uint32_t n);

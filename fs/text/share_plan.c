@@ -98,8 +98,7 @@ static int put_stored(struct planning *p, const struct dcp_stored *now)
 		touched = pages_under(NULL, 0, now->off, now->n);
 	p->stored = *now;
 	p->all.touched += touched;
-	dcp_jsonw_key(&p->x.w, "decoded");
-	dcp_jsonw_object(&p->x.w);
+	dcp_jsonw_put_object(&p->x.w, "decoded");
 	dcp_jsonw_put_str(&p->x.w, "codec", now->codec);
 	dcp_jsonw_put_u64(&p->x.w, "offset", now->off);
 	dcp_jsonw_put_u64(&p->x.w, "nbytes", now->n);
@@ -125,9 +124,9 @@ static int put_read(void *ctx, const struct dcp_strided *s, uint32_t file)
 	dcp_jsonw_put_u64(w, "offset", s->off);
 	dcp_jsonw_put_u64(w, "run", s->run);
 	if (s->ndim) {
-		dcpfs_share_dims(w, "count", s->count, s->ndim);
-		dcpfs_share_dims(w, "stride", s->file_stride, s->ndim);
-		dcpfs_share_dims(w, "to_stride", s->dst_stride, s->ndim);
+		dcp_jsonw_put_u64s(w, "count", s->count, s->ndim);
+		dcp_jsonw_put_u64s(w, "stride", s->file_stride, s->ndim);
+		dcp_jsonw_put_u64s(w, "to_stride", s->dst_stride, s->ndim);
 	}
 	dcp_jsonw_put_u64(w, "to", s->dst);
 	if (decoded)
@@ -162,8 +161,7 @@ static int put_reads(void *ctx, struct dcp_row *row)
 		rc = dcp_view_open(dcpfs_opened(p->x.ver), row->id, DCP_AS_RAW, &cut, &view,
 				   &why);
 	p->view = view;
-	dcp_jsonw_key(&p->x.w, "reads");
-	dcp_jsonw_array(&p->x.w);
+	dcp_jsonw_put_array(&p->x.w, "reads");
 	if (rc == 0)
 		rc = dcp_view_strided(view, put_read, p);
 	if (rc == -ENOTSUP && !*why.msg)
@@ -181,8 +179,7 @@ static void put_needs(struct planning *p)
 	const struct need *n = DCP_ITEMS(p->needs, struct need);
 	struct dcp_jsonw *w = &p->x.w;
 
-	dcp_jsonw_key(w, "files");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "files");
 	for (uint32_t i = 0; i < p->needs.n / sizeof(*n); i++) {
 		if (!n[i].reads)
 			continue;
@@ -198,8 +195,8 @@ static void put_needs(struct planning *p)
 	dcp_jsonw_put_u64(w, "nbytes", p->all.bytes);
 	dcp_jsonw_put_u64(w, "touched", p->all.touched);
 	dcp_jsonw_put_u64(w, "reads", p->all.reads);
-	dcp_jsonw_key(w, "amplification");
-	dcp_jsonw_f64(w, p->all.bytes ? (double)p->all.touched / (double)p->all.bytes : 1);
+	dcp_jsonw_put_f64(w, "amplification",
+			  p->all.bytes ? (double)p->all.touched / (double)p->all.bytes : 1);
 }
 
 int dcpfs_share_plan(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dcp_err *err)
@@ -211,8 +208,7 @@ int dcpfs_share_plan(struct dcpfs_version *ver, struct dcpfs_spool *s, struct dc
 	dcp_arena_init(&p.x.arena, DCPFS_ROW_MEMORY);
 	dcp_jsonw_init(&p.x.w, &s->buf, false);
 	dcpfs_share_begin(&p.x);
-	dcp_jsonw_key(&p.x.w, "tensors");
-	dcp_jsonw_array(&p.x.w);
+	dcp_jsonw_put_array(&p.x.w, "tensors");
 	rc = dcpfs_share_rows(ver, DCP_ROW_TENSOR, s, put_reads, &p);
 	dcp_jsonw_end(&p.x.w);
 	put_needs(&p);

@@ -58,12 +58,10 @@ static int make_index(struct dcp_version *v, bool lines, struct dcpfs_spool *s,
 	}
 	dcp_jsonw_object(&w);
 	dcpfs_describe_version(v, &w);
-	dcp_jsonw_key(&w, "tensors");
-	dcp_jsonw_array(&w);
+	dcp_jsonw_put_array(&w, "tensors");
 	rc = put_rows(v, DCP_ROW_TENSOR, false, s, &w, err);
 	dcp_jsonw_end(&w);
-	dcp_jsonw_key(&w, "objects");
-	dcp_jsonw_array(&w);
+	dcp_jsonw_put_array(&w, "objects");
 	if (rc == 0)
 		rc = put_rows(v, DCP_ROW_OBJECT, false, s, &w, err);
 	dcp_jsonw_end(&w);
@@ -144,10 +142,10 @@ static void put_version(struct dcp_jsonw *w, const struct dcpfs_version *ver)
 	dcp_jsonw_put_str(w, "version", ver->name);
 	dcp_jsonw_put_str(w, "format", ver->found.format->name);
 	put_time(w, "committed", ver->found.commit_ns);
-	dcp_jsonw_key(w, "state");
-	dcp_jsonw_str(w, v                            ? "ready"
-			 : dcpfs_version_refusal(ver) ? "refused"
-						      : "not opened yet");
+	dcp_jsonw_put_str(w, "state",
+			  v                            ? "ready"
+			  : dcpfs_version_refusal(ver) ? "refused"
+						       : "not opened yet");
 	if (v) {
 		const struct dcp_index_counts *n = dcp_index_counts(dcp_version_index(v));
 
@@ -170,12 +168,11 @@ static void make_status(struct dcpfs *fs, struct dcp_jsonw *w)
 	dcp_jsonw_put_str(w, "source", fs->opts.source);
 	dcp_jsonw_put_u64(w, "pid", (uint64_t)getpid());
 	put_time(w, "mounted", (int64_t)fs->started.tv_sec * 1000000000);
-	dcp_jsonw_key(w, "latest");
-	dcp_jsonw_str_or_null(
-		w, dcpfs_slot_name(fs, dcpfs_latest(fs), latest, sizeof(latest)) == 0 ? latest
-										      : NULL);
-	dcp_jsonw_key(w, "versions");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_str_or_null(
+		w, "latest",
+		dcpfs_slot_name(fs, dcpfs_latest(fs), latest, sizeof(latest)) == 0 ? latest
+										   : NULL);
+	dcp_jsonw_put_array(w, "versions");
 	for (uint64_t place = 0; (ver = dcpfs_version_behind(fs, place));) {
 		place = ver->place;
 		put_version(w, ver);
@@ -275,8 +272,7 @@ static void put_layouts(const struct dcpfs *fs, struct dcp_jsonw *w)
 {
 	const struct dcp_named_layout *l;
 
-	dcp_jsonw_key(w, "layouts");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "layouts");
 	for (size_t i = 0; (l = dcp_layouts_at(fs->layouts, i)); i++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "name", l->name);

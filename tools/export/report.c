@@ -12,8 +12,7 @@ static void put_list(struct dcp_jsonw *w, const char *name, const struct dcp_buf
 {
 	const struct out_left *l = DCP_ITEMS(*list, struct out_left);
 
-	dcp_jsonw_key(w, name);
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, name);
 	for (size_t i = 0; i < DCP_NITEMS(*list, struct out_left); i++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "kind", l[i].what);
@@ -49,8 +48,7 @@ static void put_json(const struct exporting *x, const struct save_counts *c, dou
 	dcp_jsonw_put_u64(w, "kept", x->kept);
 	dcp_jsonw_put_u64(w, "copied", x->copied);
 	dcp_jsonw_put_u64(w, "direct", x->direct);
-	dcp_jsonw_key(w, "seconds");
-	dcp_jsonw_f64(w, seconds);
+	dcp_jsonw_put_f64(w, "seconds", seconds);
 	dcp_jsonw_put_bool(w, "verified", x->opts->verify);
 	if (rules)
 		dcp_jsonw_put_str(w, "rules", rules);

@@ -49,11 +49,7 @@ static void put_shapes(struct dcp_jsonw *w, const struct dcpload_plan *plan)
 	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++) {
 		if (!can_show(&part) || is_whole(&part))
 			continue;
-		dcp_jsonw_key(w, part.key);
-		dcp_jsonw_array(w);
-		for (uint32_t d = 0; d < part.global_ndim; d++)
-			dcp_jsonw_u64(w, part.global_shape[d]);
-		dcp_jsonw_end(w);
+		dcp_jsonw_put_u64s(w, part.key, part.global_shape, part.global_ndim);
 	}
 	dcp_jsonw_end(w);
 }
@@ -82,8 +78,7 @@ static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_o
 				       dcp_json_can_say(part.key) ? part.key : "?");
 	if (dcp_jsonw_error(&inner) < 0 || dcp_buf_error(&out) < 0)
 		return -ENOMEM;
-	dcp_jsonw_key(w, "__metadata__");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "__metadata__");
 	dcp_jsonw_put_str(w, "format", "pt");
 	dcp_jsonw_put_str(w, "dcpfs.version", of->version);
 	dcp_jsonw_put_str(w, "dcpfs.layout", of->layout);

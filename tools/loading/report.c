@@ -227,16 +227,9 @@ static uint64_t number_of(const struct summary *s, size_t i)
 
 /* ---- JSON, TSV ---- */
 
-static void put_f64(struct dcp_jsonw *w, const char *key, double v)
-{
-	dcp_jsonw_key(w, key);
-	dcp_jsonw_f64(w, v);
-}
-
 static void put_ranks(const struct report *t, struct dcp_jsonw *w)
 {
-	dcp_jsonw_key(w, "per_rank");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "per_rank");
 	for (uint32_t r = 0; r < t->l->comm->ranks; r++) {
 		const struct summary *s = summary_of(t, r);
 
@@ -244,7 +237,7 @@ static void put_ranks(const struct report *t, struct dcp_jsonw *w)
 		dcp_jsonw_put_u64(w, "rank", r);
 		for (size_t i = 0; i < DCP_LEN(numbers); i++)
 			if (numbers[i].time)
-				put_f64(w, numbers[i].name, seconds(number_of(s, i)));
+				dcp_jsonw_put_f64(w, numbers[i].name, seconds(number_of(s, i)));
 			else
 				dcp_jsonw_put_u64(w, numbers[i].name, number_of(s, i));
 		dcp_jsonw_end(w);
@@ -257,8 +250,7 @@ static void put_lists(const struct report *t, struct dcp_jsonw *w)
 	for (uint32_t list = 0; list < LISTS; list++) {
 		const struct out_left *left = DCP_ITEMS(t->left[list], struct out_left);
 
-		dcp_jsonw_key(w, lists[list]);
-		dcp_jsonw_array(w);
+		dcp_jsonw_put_array(w, lists[list]);
 		for (size_t i = 0; i < DCP_NITEMS(t->left[list], struct out_left); i++) {
 			dcp_jsonw_object(w);
 			dcp_jsonw_put_str(w, "key", left[i].key);
@@ -272,8 +264,7 @@ static void put_lists(const struct report *t, struct dcp_jsonw *w)
 
 static void put_ignored(const struct loading *l, struct dcp_jsonw *w)
 {
-	dcp_jsonw_key(w, "ignored");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "ignored");
 	for (size_t i = 0; i < l->opts->ignore.n; i++)
 		dcp_jsonw_put_u64(w, l->opts->ignore.v[i], l->ignored[i]);
 	dcp_jsonw_end(w);
@@ -290,7 +281,7 @@ static void put_dump(const struct report *t, struct dcp_jsonw *w)
 	dcp_jsonw_put_str(w, "dir", t->l->opts->dump);
 	dcp_jsonw_put_u64(w, "bytes", t->total.dumped);
 	dcp_jsonw_put_u64(w, "left_out", t->total.undumped);
-	put_f64(w, "seconds", seconds(t->total.dump_ns));
+	dcp_jsonw_put_f64(w, "seconds", seconds(t->total.dump_ns));
 	dcp_jsonw_end(w);
 }
 
@@ -326,13 +317,13 @@ static enum cmd_exit print_json(struct report *t)
 		dcp_jsonw_u64(w, t->own->unique);
 	else
 		dcp_jsonw_null(w);
-	put_f64(w, "amplification", t->total.amplification);
+	dcp_jsonw_put_f64(w, "amplification", t->total.amplification);
 	dcp_jsonw_put_u64(w, "staging", t->total.staging);
 	dcp_jsonw_put_u64(w, "pinned", t->own->pinned);
 	dcp_jsonw_put_u64(w, "device_staging", t->own->device_staging);
-	put_f64(w, "open_s", seconds(t->total.open_ns));
-	put_f64(w, "plan_s", seconds(t->total.plan_ns));
-	put_f64(w, "seconds", seconds(t->total.execute_ns));
+	dcp_jsonw_put_f64(w, "open_s", seconds(t->total.open_ns));
+	dcp_jsonw_put_f64(w, "plan_s", seconds(t->total.plan_ns));
+	dcp_jsonw_put_f64(w, "seconds", seconds(t->total.execute_ns));
 	dcp_jsonw_put_bool(w, "checked", l->opts->check);
 	put_dump(t, w);
 	put_ignored(l, w);

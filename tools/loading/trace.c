@@ -51,8 +51,7 @@ static const struct dcpload_event *events_of(const struct drawing *d, uint32_t r
 
 static void put_us(struct dcp_jsonw *w, const char *key, uint64_t ns)
 {
-	dcp_jsonw_key(w, key);
-	dcp_jsonw_f64(w, (double)ns / 1e3);
+	dcp_jsonw_put_f64(w, key, (double)ns / 1e3);
 }
 
 static void put_event(struct dcp_jsonw *w, const char *name, uint32_t rank, uint32_t thread,
@@ -66,8 +65,7 @@ static void put_event(struct dcp_jsonw *w, const char *name, uint32_t rank, uint
 	put_us(w, "ts", start);
 	put_us(w, "dur", end - start);
 	if (bytes) {
-		dcp_jsonw_key(w, "args");
-		dcp_jsonw_object(w);
+		dcp_jsonw_put_object(w, "args");
 		dcp_jsonw_put_u64(w, "bytes", bytes);
 		dcp_jsonw_end(w);
 	}
@@ -86,8 +84,7 @@ static void put_rank(const struct drawing *d, struct dcp_jsonw *w, uint32_t rank
 	dcp_jsonw_put_str(w, "name", "process_name");
 	dcp_jsonw_put_str(w, "ph", "M");
 	dcp_jsonw_put_u64(w, "pid", rank);
-	dcp_jsonw_key(w, "args");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "args");
 	dcp_jsonw_put_str(w, "name", name);
 	dcp_jsonw_end(w);
 	dcp_jsonw_end(w);
@@ -106,8 +103,7 @@ static void put_json(const struct drawing *d, struct dcp_buf *out)
 	dcp_jsonw_init(&w, out, false);
 	dcp_jsonw_object(&w);
 	dcp_jsonw_put_str(&w, "displayTimeUnit", "ms");
-	dcp_jsonw_key(&w, "traceEvents");
-	dcp_jsonw_array(&w);
+	dcp_jsonw_put_array(&w, "traceEvents");
 	for (uint32_t r = 0; r < d->l->comm->ranks; r++)
 		put_rank(d, &w, r);
 	dcp_jsonw_end(&w);

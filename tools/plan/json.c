@@ -20,8 +20,7 @@ static void put_layout(struct dcp_jsonw *w, const char *name, const struct dcp_l
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "name", dcp_layout_name(l));
 	dcp_jsonw_put_u64(w, "ranks", dcp_layout_ranks(l));
-	dcp_jsonw_key(w, "mesh");
-	dcp_jsonw_object(w);
+	dcp_jsonw_put_object(w, "mesh");
 	for (uint32_t d = 0; d < mesh->ndim; d++)
 		dcp_jsonw_put_u64(w, mesh->dim[d], mesh->size[d]);
 	dcp_jsonw_end(w);
@@ -41,8 +40,7 @@ static void put_lost(const struct plan *p, struct dcp_jsonw *w)
 {
 	const struct plan_lost *v = DCP_ITEMS(p->lost, struct plan_lost);
 
-	dcp_jsonw_key(w, "left_out");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "left_out");
 	for (size_t i = 0; i < p->lost.n / sizeof(*v); i++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "key", v[i].key);
@@ -52,20 +50,13 @@ static void put_lost(const struct plan *p, struct dcp_jsonw *w)
 	dcp_jsonw_end(w);
 }
 
-static void put_f64(struct dcp_jsonw *w, const char *name, double v)
-{
-	dcp_jsonw_key(w, name);
-	dcp_jsonw_f64(w, v);
-}
-
 static void put_amplification(const struct plan *p, struct dcp_jsonw *w)
 {
 	uint32_t rank;
 
-	dcp_jsonw_key(w, "amplification");
-	dcp_jsonw_object(w);
-	put_f64(w, "alone", plan_alone(p));
-	put_f64(w, "together", plan_together(p));
+	dcp_jsonw_put_object(w, "amplification");
+	dcp_jsonw_put_f64(w, "alone", plan_alone(p));
+	dcp_jsonw_put_f64(w, "together", plan_together(p));
 	dcp_jsonw_end(w);
 	dcp_jsonw_put_u64(w, "needed", plan_range(p, PLAN_NEEDS).sum);
 	dcp_jsonw_put_u64(w, "sent", plan_range(p, PLAN_SENDS).sum);
@@ -87,18 +78,17 @@ static void put_simulated(const struct plan *p, struct dcp_jsonw *w)
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_u64(w, "nodes", p->sim.nodes);
 	dcp_jsonw_put_u64(w, "gpus", p->sim.gpus);
-	put_f64(w, "disk", p->sim.disk);
-	put_f64(w, "store", p->sim.store);
-	put_f64(w, "net", p->sim.net);
-	dcp_jsonw_key(w, "ways");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_f64(w, "disk", p->sim.disk);
+	dcp_jsonw_put_f64(w, "store", p->sim.store);
+	dcp_jsonw_put_f64(w, "net", p->sim.net);
+	dcp_jsonw_put_array(w, "ways");
 	for (uint32_t i = 0; i < n; i++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "way", times[i].way);
-		put_f64(w, "reading", times[i].read);
-		put_f64(w, "exchange", times[i].send);
-		put_f64(w, "both_at_once", times[i].total);
-		put_f64(w, "one_by_one", times[i].read + times[i].send);
+		dcp_jsonw_put_f64(w, "reading", times[i].read);
+		dcp_jsonw_put_f64(w, "exchange", times[i].send);
+		dcp_jsonw_put_f64(w, "both_at_once", times[i].total);
+		dcp_jsonw_put_f64(w, "one_by_one", times[i].read + times[i].send);
 		dcp_jsonw_put_str(w, "limit", times[i].limit);
 		dcp_jsonw_put_u64(w, "node", times[i].node);
 		dcp_jsonw_end(w);
@@ -142,8 +132,7 @@ static int put_stretch(void *ctx, uint32_t file, uint64_t off, uint64_t n)
 static void put_peers(struct dcp_jsonw *w, const char *name, const uint64_t *bytes, uint32_t n,
 		      uint32_t self)
 {
-	dcp_jsonw_key(w, name);
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, name);
 	for (uint32_t r = 0; r < n; r++) {
 		if (r == self || !bytes[r])
 			continue;
@@ -172,8 +161,7 @@ enum cmd_exit plan_rank_json(struct plan *p, uint32_t rank, struct out *o)
 	for (int n = 0; n < PLAN_NUMBERS; n++)
 		dcp_jsonw_put_u64(w, plan_number_name[n],
 				  plan_number(&p->rank[rank], (enum plan_number)n));
-	dcp_jsonw_key(w, "part");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "part");
 	dcp_job_reads(p->job, rank, put_stretch, ctx);
 	dcp_jsonw_end(w);
 	put_peers(w, "sends_to", to, p->ranks, rank);

@@ -36,8 +36,7 @@ static int put_files(const struct dcp_job *job, struct dcp_jsonw *w)
 		return -ENOMEM;
 	for (size_t i = 0; i < job->extent.n; i++)
 		read[e[i].file] += e[i].n;
-	dcp_jsonw_key(w, "files");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "files");
 	for (size_t i = 0; i < job->opts.nfiles; i++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_str(w, "file", job->opts.files[i].name);
@@ -77,14 +76,12 @@ static int put_ranks(const struct dcp_job *job, struct dcp_jsonw *w, struct dcp_
 
 	if (rc < 0)
 		return rc;
-	dcp_jsonw_key(w, "ranks");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "ranks");
 	for (uint32_t r = 0; r < job->ranks; r++) {
 		dcp_jsonw_object(w);
 		dcp_jsonw_put_u64(w, "rank", r);
 		put_flow(w, &f[r]);
-		dcp_jsonw_key(w, "part");
-		dcp_jsonw_array(w);
+		dcp_jsonw_put_array(w, "part");
 		dcp_job_reads(job, r, put_read, w);
 		dcp_jsonw_end(w);
 		dcp_jsonw_end(w);

@@ -85,8 +85,7 @@ static void put_complex(struct dcp_jsonw *w, const uint8_t *p, size_t size)
 {
 	dcp_jsonw_object(w);
 	dcp_jsonw_put_str(w, "$class", "complex");
-	dcp_jsonw_key(w, "args");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "args");
 	dcp_jsonw_f64(w, real(p, size / 2));
 	dcp_jsonw_f64(w, real(p + size / 2, size / 2));
 	dcp_jsonw_end(w);

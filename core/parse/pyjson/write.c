@@ -145,10 +145,8 @@ static int write_array(struct writer *x, const struct dcp_pyjson_array *a)
 	}
 	open_named(x, "$ndarray");
 	dcp_jsonw_object(&x->w);
-	dcp_jsonw_key(&x->w, "dtype");
-	dcp_jsonw_str(&x->w, a->descr);
-	dcp_jsonw_key(&x->w, "shape");
-	dcp_jsonw_array(&x->w);
+	dcp_jsonw_put_str(&x->w, "dtype", a->descr);
+	dcp_jsonw_put_array(&x->w, "shape");
 	for (size_t i = 0; i < a->ndim; i++) {
 		uint64_t dim = 0;
 
@@ -157,8 +155,7 @@ static int write_array(struct writer *x, const struct dcp_pyjson_array *a)
 	}
 	dcp_jsonw_end(&x->w);
 	if (!few && a->fortran && a->ndim > 1) {
-		dcp_jsonw_key(&x->w, "fortran_order");
-		dcp_jsonw_bool(&x->w, true);
+		dcp_jsonw_put_bool(&x->w, "fortran_order", true);
 	}
 	dcp_jsonw_key(&x->w, "data");
 	r = 0;
@@ -270,8 +267,7 @@ static int write_simple(struct writer *x, const char *class, const char *arg)
 {
 	open_named(x, "$class");
 	dcp_jsonw_str(&x->w, class);
-	dcp_jsonw_key(&x->w, "args");
-	dcp_jsonw_array(&x->w);
+	dcp_jsonw_put_array(&x->w, "args");
 	dcp_jsonw_str(&x->w, arg);
 	dcp_jsonw_end(&x->w);
 	dcp_jsonw_end(&x->w);
@@ -330,8 +326,7 @@ static int write_module(struct writer *x, struct dcp_pv state)
 	int r = 0;
 
 	kv = dcp_pv_pairs(state, &n);
-	dcp_jsonw_key(&x->w, "state");
-	dcp_jsonw_object(&x->w);
+	dcp_jsonw_put_object(&x->w, "state");
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		struct dcp_pv key = kv[2 * i], value = kv[2 * i + 1];
 

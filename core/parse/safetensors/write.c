@@ -23,14 +23,11 @@ static void write_shape(struct dcp_jsonw *w, enum dcp_dtype dtype, uint32_t ndim
 void dcp_safetensors_put(struct dcp_jsonw *w, const char *name, enum dcp_dtype dtype,
 			 uint32_t ndim, const uint64_t *shape, uint64_t begin, uint64_t end)
 {
-	dcp_jsonw_key(w, name);
-	dcp_jsonw_object(w);
-	dcp_jsonw_key(w, "dtype");
-	dcp_jsonw_str(w, dcp_dtype_info(dtype)->safetensors);
+	dcp_jsonw_put_object(w, name);
+	dcp_jsonw_put_str(w, "dtype", dcp_dtype_info(dtype)->safetensors);
 	dcp_jsonw_key(w, "shape");
 	write_shape(w, dtype, ndim, shape);
-	dcp_jsonw_key(w, "data_offsets");
-	dcp_jsonw_array(w);
+	dcp_jsonw_put_array(w, "data_offsets");
 	dcp_jsonw_u64(w, begin);
 	dcp_jsonw_u64(w, end);
 	dcp_jsonw_end(w);
@@ -54,10 +51,8 @@ int dcp_safetensors_header(struct dcp_buf *out, const char *name, enum dcp_dtype
 	dcp_buf_grow(out, 8);
 	dcp_jsonw_init(&w, out, false);
 	dcp_jsonw_object(&w);
-	dcp_jsonw_key(&w, "__metadata__");
-	dcp_jsonw_object(&w);
-	dcp_jsonw_key(&w, "format");
-	dcp_jsonw_str(&w, "pt");
+	dcp_jsonw_put_object(&w, "__metadata__");
+	dcp_jsonw_put_str(&w, "format", "pt");
 	dcp_jsonw_end(&w);
 	dcp_safetensors_put(&w, name, dtype, ndim, shape, 0, nbytes);
 	dcp_jsonw_end(&w);
