@@ -98,6 +98,11 @@ def passed_over():
     equal(got.returncode, OK, "ls of versions lists the damaged one")
     check(b"refused" in got.stdout, "as refused")
     fails(BAD, "step-2: ", "index", runs)
+    shutil.copytree(FSDP2 / "step-10", runs / "step-3")
+    fails(BAD, "step-2: ", "index", runs)  # though the last is sound
+    for v in ("step-1", "step-2", "step-3"):
+        (runs / v / ".metadata").unlink()
+    fails(BAD, "no complete version", "index", runs)
 
 
 def contents():
