@@ -340,8 +340,8 @@ DCPLOAD_API int dcpload_plan_list(const struct dcpload_plan *plan, uint32_t list
 /*
  * Collective. Fill all destinations; a second call fills them again. On an error the contents of
  * destinations are undefined, except those of parts that are complete. When a GPU did not end its copies
- * in time (-ETIMEDOUT, -EREMOTEIO), they may still write there: the library keeps memory of its own until the
- * process ends, and the caller should keep his.
+ * in time (-ETIMEDOUT, -EREMOTEIO), they may still write there: the library keeps its own memory until the
+ * process ends, and callers should keep theirs.
  *
  * When files have changed since they were opened (-ESTALE, or -ENOENT: one is gone), the version is
  * opened again and planned again, once; when a file cannot be read (-EIO) and other files hold the
@@ -430,9 +430,8 @@ struct dcpload_report {
 	uint64_t read;     /* bytes this rank read from files, alignment included */
 	uint64_t sent;     /* to other ranks, in messages */
 	uint64_t received; /* from other ranks, in messages or through shared memory */
-	uint64_t
-		unique; /* bytes of the distinct pages (4 KiB) that the ranks which exchange need, and of short gaps
-			    * between them; 0: not known */
+	/* Bytes of the distinct pages (4 KiB) that the ranks which exchange need, and of short gaps between them; 0: not known. */
+	uint64_t unique;
 	uint64_t staging; /* peak memory beyond destinations */
 	uint64_t calls;   /* system calls to read */
 	uint64_t open_ns, plan_ns, execute_ns;

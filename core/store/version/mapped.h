@@ -30,7 +30,8 @@ struct dcp_map_opts {
 	bool even_none;                        /* also where no key comes out */
 };
 
-/* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make nothing of any. @base must outlive the result; @how and @opts only the call. */
+/* Returns as dcp_version_open(); -ENOKEY: no key begins with the part, or the rules make nothing of any. @base must
+ * outlive the result; @how and @opts only the call. */
 int dcp_version_map(struct dcp_version *base, const struct dcp_map_opts *how,
 		    const struct dcp_store_opts *opts, struct dcp_version **out,
 		    struct dcp_err *err);
