@@ -136,7 +136,7 @@ static enum cmd_exit fail(const struct exporting *x, int rc)
 	cmd_fail(code, "export: %s", x->err.msg);
 	if (rc == -EEXIST && !x->opts->force)
 		cmd_hint("--force replaces it");
-	if (c.data && rc != -EEXIST)
+	if (c.data > x->kept && rc != -EEXIST) /* else all was there before */
 		cmd_hint("%s of %s were written, and are removed again",
 			 out_size(written, c.written), out_size(all, c.data));
 	return code;

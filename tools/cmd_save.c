@@ -520,8 +520,7 @@ static enum cmd_exit save_version(struct saving *s, const struct opt_args *args)
 	if (name_file(s) < 0)
 		code = cmd_fail(CMD_ENV, "out of memory");
 	else if (save_part(s->out, part) == 0)
-		cmd_on_stop("save", part, "another save to that name removes it",
-			    export_leads(x));
+		cmd_on_stop("save", part, "another save to that name removes it", false);
 	code = code == CMD_OK ? open_source(s, args) : code;
 	code = export_agree_code(x, code);
 	if (code != CMD_OK)

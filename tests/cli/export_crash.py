@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import zipfile
+import zipfile
 
 from cli import BAD, DCPFS, ENV, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
@@ -254,6 +255,11 @@ def existing(source, place):
     (own / "config.json").write_text("{}")
     fails(USAGE, '"model.pt" is no file of one', *export, "--force", own)
     (own / "model.pt").unlink()
+    with zipfile.ZipFile(own / "backup.zip", "w") as z:
+        for name in ("thesis/chapter.tex", "thesis/data.npy", "thesis/data.pkl"):
+            z.writestr(name, "mine")
+    fails(USAGE, '"backup.zip" is no file of one', *export, "--force", own)
+    (own / "backup.zip").unlink()
     fails(USAGE, "is not a checkpoint", *export, "--force", own)
     for form in ("torch-dcp", "paddle-dist", "paddle-binary", "npy", "npz", "safetensors", "paddle"):
         for to in (form, "paddle-vars"):

@@ -5,6 +5,7 @@ ones, and of plain bytes, compared element by element with what the tensor is by
 import json
 import math
 import random
+import struct
 
 from cli import ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
@@ -214,6 +215,23 @@ def mxfp4():
     equal((told["missing"], told["foreign"]), (1, 0), "experts are missing")
 
 
+def fused_by_paddle():
+    """gate and up in one matrix that two ranks share: PaddleNLP's is cut as a whole, in PaddleFormers' each has gate and up of its share."""
+    gate, up = range(6), range(100, 106)
+    for name, columns in (("gate_up_fused_proj", [*gate, *up]), ("up_gate_proj", [*gate[:3], *up[:3], *gate[3:], *up[3:]])):
+        key = f"llama.layers.0.mlp.{name}.weight"
+        shapes = {key: [4, 12], "llama.embed_tokens.weight": [8, 4], "llama.layers.0.self_attn.o_proj.weight": [4, 4]}
+        at, dist = model_of(name, {k: ("F32", shape) for k, shape in shapes.items()}, {"model_type": "llama", "hidden_size": 4}), SCRATCH / f"{name}-dist"
+        body = (at / "model.safetensors").read_bytes()  # of which it is the first
+        begin = 8 + int.from_bytes(body[:8], "little")
+        (at / "model.safetensors").write_bytes(body[:begin] + struct.pack("<12f", *columns) * 4 + body[begin + 4 * 48:])
+        equal(run("export", "--as", "paddle-dist", "--layout", "dim1x2", at, dist).returncode, OK, name)
+        (dist / "config.json").write_text((at / "config.json").read_text())
+        for part, want in (("gate", gate), ("up", up)):
+            got = run("cat", "--as", "raw", "--hf", "--hf-rules", "paddle", dist, f"model.layers.0.mlp.{part}_proj.weight")
+            equal(list(struct.unpack(f"<{len(got.stdout) // 4}f", got.stdout)), [x for x in want for _ in range(4)], f"{name}: {part} {got.stderr.decode()}")
+
+
 def planned():
     """What a rule pads is stored nowhere: plan counts the bytes of files only."""
     at = model_of("padded", {"emb": ("F32", [5, 4]), "w": ("F32", [4, 4])}, {})
@@ -227,6 +245,7 @@ empty()
 modelled()
 quantized()
 mxfp4()
+fused_by_paddle()
 planned()
 for checkpoint in ("dcp-fsdp2", "dcp-tp-fsdp", "dcp-old-2.4.1", "dcp-hf", "dcp-async-dedup",
                    "deepspeed-z1", "megatron-dist", "torch-ranks", "numpy", "hf-llama"):

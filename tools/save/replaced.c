@@ -45,23 +45,27 @@ static bool is_stream(const uint8_t *p, size_t n)
 	       p[20] == 8;
 }
 
-/* A zip archive with such a member anywhere, as TorchScript writes them. */
+/* A zip archive as TorchScript writes them: all members are in one directory, data.pkl and version among them. */
 static bool is_archive(const struct dcp_source *src)
 {
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(MEMORY);
 	struct dcp_zip_member *member;
-	struct dcp_arena arena;
+	bool data = false, version = false;
 	struct dcp_err err;
-	bool found = false;
-	size_t n;
+	size_t n, dir;
 
-	dcp_arena_init(&arena, MEMORY);
-	if (dcp_zip_list(src, &arena, &member, &n, &err) == 0)
-		for (size_t i = 0; i < n && !found; i++)
-			found = dcp_ends_with(member[i].name, strlen(member[i].name),
-					      "/data.pkl") ||
-				dcp_ends_with(member[i].name, strlen(member[i].name), ".npy");
-	dcp_arena_finish(&arena);
-	return found;
+	if (dcp_zip_list(src, &arena, &member, &n, &err) < 0 || n == 0)
+		return false;
+	dir = strcspn(member[0].name, "/");
+	for (size_t i = 0; i < n; i++) {
+		const char *name = member[i].name;
+
+		if (strcspn(name, "/") != dir || strncmp(name, member[0].name, dir) != 0)
+			return false;
+		data |= strcmp(name + dir, "/data.pkl") == 0;
+		version |= strcmp(name + dir, "/version") == 0;
+	}
+	return data && version;
 }
 
 /* A pickle of protocol 0 or 1 that can be read to its end, with a container in it. */

@@ -5,6 +5,7 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -137,12 +138,15 @@ static bool is_there(struct dcp_fetch *f, const uint8_t *map, uint64_t at)
 	return in & 1;
 }
 
-/* Files of overlayfs have their pages in those below: neither call of dcp_is_cached() sees them. A mapping does. */
-static bool is_overlay(int fd)
+/* Files of overlayfs have their pages in those below: neither call of dcp_is_cached() sees them. A mapping does, of a
+ * file of one's own. */
+static bool is_own_of_overlay(int fd)
 {
 	struct statfs fs;
+	struct stat st;
 
-	return fstatfs(fd, &fs) == 0 && (uint32_t)fs.f_type == OVERLAYFS_SUPER_MAGIC;
+	return fstatfs(fd, &fs) == 0 && (uint32_t)fs.f_type == OVERLAYFS_SUPER_MAGIC &&
+	       fstat(fd, &st) == 0 && (geteuid() == 0 || st.st_uid == geteuid());
 }
 
 static bool is_mapped(int fd, uint64_t off)
@@ -166,7 +170,7 @@ bool dcp_is_cached(int fd, uint64_t off)
 
 	/* Where preadv2() begins to read what is not there (Linux 6.3), nearly always there is a call that does not. */
 	if (syscall(SYS_cachestat, fd, range, counts, 0) == 0)
-		return counts[0] != 0 || (is_overlay(fd) && is_mapped(fd, off));
+		return counts[0] != 0 || (is_own_of_overlay(fd) && is_mapped(fd, off));
 	return preadv2(fd, &iov, 1, (off_t)off, RWF_NOWAIT) == 1;
 }
 

@@ -128,6 +128,7 @@ static const char *others(const struct load_nccl *n, char *text, size_t size)
 	uint32_t count = 0;
 	size_t at = 0;
 
+	*text = '\0';
 	for (uint32_t r = 0; r < n->ranks; r++) {
 		if (r == n->self || (n->nsend && !n->nsend[r] && !n->nrecv[r]))
 			continue;
@@ -137,7 +138,7 @@ static const char *others(const struct load_nccl *n, char *text, size_t size)
 	}
 	if (count > MOST_NAMED)
 		snprintf(text + at, size - at, " and %u more", count - MOST_NAMED);
-	return count == 1 ? "rank " : "one of the ranks ";
+	return count == 0 ? "the GPU" : count == 1 ? "rank " : "one of the ranks ";
 }
 
 /* Wait until NCCL has done what @call began; with @mark, until the device has. */

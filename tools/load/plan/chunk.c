@@ -40,19 +40,13 @@ static int add_range(struct ranges *r, uint32_t file, uint64_t lo, uint64_t hi)
 	return 0;
 }
 
-/* Runs that are no further apart than this become one range. */
-static uint64_t together(const struct ranges *r, const struct dcp_strided *s)
-{
-	return r->exact ? s->run + s->run / 8 : DCP_FETCH_STRIDE;
-}
-
 /* Add the ranges of dimensions @k and up. Runs that are close together become one range. */
 static int add_each(struct ranges *r, uint32_t file, const struct dcp_strided *s, uint32_t k,
 		    uint64_t off, uint64_t extent)
 {
 	int rc = 0;
 
-	while (k < s->ndim && s->file_stride[k] <= together(r, s))
+	while (k < s->ndim && s->file_stride[k] <= DCP_FETCH_STRIDE)
 		k++;
 	if (k == s->ndim)
 		return add_range(r, file, off, off + extent);
@@ -96,10 +90,14 @@ int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_
 		const struct dcp_strided *s = &need[i].s;
 		uint64_t extent = s->run;
 
-		if (exact && load_is_packed(s))
+		if (exact) { /* what is not packed has small gaps, if any */
+			if (!load_is_packed(s))
+				rc = add_range(&r, need[i].file, s->off,
+					       s->off + dcp_strided_extent(s));
 			continue;
+		}
 		for (uint32_t k = 0; k < s->ndim; k++)
-			if (s->file_stride[k] <= together(&r, s))
+			if (s->file_stride[k] <= DCP_FETCH_STRIDE)
 				extent += (s->count[k] - 1) * s->file_stride[k];
 		rc = add_each(&r, need[i].file, s, 0, s->off, extent);
 	}

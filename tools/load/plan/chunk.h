@@ -13,7 +13,7 @@ struct load_range {
 };
 
 /* The ranges of @n needs, sorted and merged; the caller frees them. They are whole blocks, and hold short
- * gaps between runs; @exact: they are not, hold gaps of up to an eighth of a run, and nothing of what is packed. -ENOMEM. */
+ * gaps between runs; @exact: they are not; one for each need that is not packed, whose gaps are an eighth of it at most. -ENOMEM. */
 int load_ranges(const struct load_need *need, size_t n, bool exact, struct load_range **out,
 		size_t *nout);
 

@@ -162,9 +162,11 @@ static uint64_t sent(uint32_t from, uint32_t to, uint64_t most)
 	return (from + to) % 3 ? most / (1 + from) + to : 0;
 }
 
-/* Memory while all ranks exchange. */
+typedef int gather_fn(void *ctx, const void *mine, size_t n, void *all, int timeout_ms);
+
+/* Memory while all ranks, which are threads, exchange. */
 static struct {
-	int (*allgather)(void *ctx, const void *mine, size_t n, void *all, int timeout_ms);
+	gather_fn *_Atomic allgather;
 	_Atomic size_t most;
 } watched;
 

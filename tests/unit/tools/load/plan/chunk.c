@@ -187,6 +187,26 @@ static void check_packed(const struct dcp_strided *s)
 	check_sent(&sent, s, &in, 0, s->off, 0);
 }
 
+/* What is dense in an order that is not the file's is one range, not one of each of its 2^36 runs. */
+static void test_dense(void **state)
+{
+	const uint64_t n = 1 << 18;
+	const struct load_need need = { .s = { .off = 8,
+					       .run = 2,
+					       .ndim = 3,
+					       .count = { n, 2, n },
+					       .file_stride = { 4, 2, 4 * n } } };
+	struct load_range *v;
+	size_t ranges;
+
+	(void)state;
+	assert_int_equal(load_ranges(&need, 1, true, &v, &ranges), 0);
+	assert_int_equal(ranges, 1);
+	assert_int_equal(v->lo, 8);
+	assert_int_equal(v->hi, 8 + 4 * n * n);
+	free(v);
+}
+
 static void test_random(void **state)
 {
 	(void)state;
@@ -233,6 +253,7 @@ static void test_random(void **state)
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_dense),
 		cmocka_unit_test(test_random),
 	};
 
