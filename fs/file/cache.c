@@ -14,6 +14,8 @@ struct dcpfs_cache {
 	/* Those that nobody else holds: plain ones, and ones with text. Only they are evicted,
 	 * so what is open costs an insert nothing. */
 	struct dcp_lru idle[2];
+	/* Those that are not in the table: live ones, and of versions that are gone. */
+	struct dcp_lru loose;
 	uint64_t uses; /* that ended */
 	unsigned n;
 	size_t text; /* bytes */
@@ -42,16 +44,20 @@ void dcpfs_cache_destroy(struct dcpfs *fs)
 
 	if (!c)
 		return;
+	/* Also what is open: no RELEASE comes. */
 	for (size_t i = 0; i < BUCKETS; i++)
 		while (c->bucket[i]) {
 			struct dcpfs_file *f = c->bucket[i];
 
 			c->bucket[i] = f->next;
-			dcpfs_file_destroy(fs, f); /* also what is open: no RELEASE comes */
+			dcpfs_file_destroy(fs, f);
 		}
-	for (size_t i = 0; i < DCPFS_KIND_COUNT; i++)
-		if (c->live[i])
-			dcpfs_file_put(fs, c->live[i]);
+	while (c->loose.oldest) {
+		struct dcpfs_file *f = (struct dcpfs_file *)c->loose.oldest;
+
+		dcp_lru_remove(&c->loose, &f->use);
+		dcpfs_file_destroy(fs, f);
+	}
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -101,6 +107,7 @@ static void remove_file(struct dcpfs_cache *c, struct dcpfs_file *f)
 		set_idle(c, f, false);
 	count_open(f, -1);
 	f->cached = false;
+	dcp_lru_add(&c->loose, &f->use);
 	c->n--;
 	c->text -= text_of(f);
 }
@@ -212,9 +219,18 @@ void dcpfs_file_put(struct dcpfs *fs, struct dcpfs_file *f)
 	refs = __atomic_sub_fetch(&f->refs, 1, __ATOMIC_ACQ_REL);
 	if (refs == 1 && f->cached)
 		set_idle(c, f, true);
+	else if (refs == 0)
+		dcp_lru_remove(&c->loose, &f->use);
 	pthread_mutex_unlock(&c->lock);
 	if (refs == 0)
 		dcpfs_file_destroy(fs, f);
+}
+
+void dcpfs_cache_begin(struct dcpfs *fs, struct dcpfs_file *f)
+{
+	pthread_mutex_lock(&fs->files->lock);
+	dcp_lru_add(&fs->files->loose, &f->use);
+	pthread_mutex_unlock(&fs->files->lock);
 }
 
 struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
@@ -234,6 +250,7 @@ struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f)
 		f->next = *b;
 		*b = f;
 		dcpfs_file_hold(f);
+		dcp_lru_remove(&c->loose, &f->use);
 		f->cached = true;
 		count_open(f, 1);
 		c->n++;

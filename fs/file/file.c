@@ -120,6 +120,7 @@ static int make_file(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t ino,
 		return rc;
 	}
 	dcpfs_count(&fs->stats, DCPFS_STAT_FILES_OPENED, 1);
+	dcpfs_cache_begin(fs, f);
 	*out = f;
 	return 0;
 }

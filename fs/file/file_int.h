@@ -19,7 +19,7 @@
 enum dcpfs_content { DCPFS_TEXT, DCPFS_VIEW, DCPFS_PARTS };
 
 struct dcpfs_file {
-	struct dcp_lru_link use; /* while idle in the cache, whose lock guards it */
+	struct dcp_lru_link use; /* while idle or loose in the cache, whose lock guards it */
 	uint64_t ino;
 	struct dcpfs_version *ver; /* counted; NULL for live files */
 	enum dcpfs_content content;
@@ -64,6 +64,9 @@ void dcpfs_file_healed(struct dcpfs *fs, const struct dcpfs_file *f, uint64_t of
 
 /* The file of inode @ino, counted; NULL: it was not open lately. */
 struct dcpfs_file *dcpfs_cache_find(struct dcpfs *fs, uint64_t ino);
+
+/* A new file, which is in no table yet. */
+void dcpfs_cache_begin(struct dcpfs *fs, struct dcpfs_file *f);
 
 /* Put a new file into the cache; if another thread was faster, take its file instead. */
 struct dcpfs_file *dcpfs_cache_insert(struct dcpfs *fs, struct dcpfs_file *f);

@@ -99,9 +99,9 @@ def kills(source, place):
 
 
 def planned(journal):
-    """Has it more than the mark that is written before a plan is there?"""
+    """Has it more than the mark and the room that are there before its plan?"""
     try:
-        return journal.stat().st_size > 24
+        return journal.read_bytes()[:8] == b"dcpfsSV1"
     except FileNotFoundError:
         return False
 

@@ -201,6 +201,8 @@ def room():
             remove(source, "step-7", None)
             wait(lambda: not m.versions(), "its version goes", APPEARS)
             equal(outcome(None, fd), before, "what is open")
+            m.process.send_signal(signal.SIGTERM)  # which ends with all memory freed, too
+            m.ends(0)
             os.close(fd)
 
 

@@ -51,6 +51,14 @@ int save_journal_open(struct save *s, struct dcp_err *err)
 	}
 }
 
+bool save_journal_has_plan(const struct save *s)
+{
+	char found[sizeof(magic)];
+
+	return pread(s->journal_fd, found, sizeof(found), 0) == sizeof(found) &&
+	       memcmp(found, magic, sizeof(magic)) == 0;
+}
+
 /* Is it the journal of this plan? */
 static bool is_same(const struct save *s, size_t size)
 {

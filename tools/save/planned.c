@@ -198,7 +198,6 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 	      const struct dcp_write_opts *opts, struct dcp_err *err)
 {
 	int rc = run_plan(s, f, set, opts, err);
-	struct stat st;
 
 	if (rc == 0 && s->compares)
 		return save_compare(s, err);
@@ -209,7 +208,7 @@ int save_plan(struct save *s, const struct dcp_write_format *f, const struct dcp
 	if (rc != -ESTALE)
 		return rc;
 	/* What is there is of another save: begin anew. Without a plan in the journal nothing was. */
-	if (s->opts.anew && fstat(s->journal_fd, &st) == 0 && st.st_size > SAVE_MARK)
+	if (s->opts.anew && save_journal_has_plan(s))
 		s->opts.anew(s->opts.out);
 	s->opts.resume = false;
 	rc = save_clear(s, err);

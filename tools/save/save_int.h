@@ -122,6 +122,8 @@ int save_journal_open(struct save *s, struct dcp_err *err);
 /* The plan is known: room for its pieces, those of an earlier save of the same kept when that is to be
  * resumed. -ESTALE: the earlier one is of another plan. Rank 0 first. */
 int save_journal_begin(struct save *s, struct dcp_err *err);
+/* Is there a plan in it? Else what stands beside it is nothing to go on with. */
+bool save_journal_has_plan(const struct save *s);
 void save_journal_close(struct save *s);
 /* OUT is there. -EALREADY: with the files of the plan, and those as long as planned; -EEXIST. */
 int save_compare(struct save *s, struct dcp_err *err);

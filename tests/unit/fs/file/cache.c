@@ -29,6 +29,7 @@ static struct dcpfs_file *insert_text(uint64_t ino, struct dcpfs_version *ver, s
 	f->ver = ver;
 	if (ver)
 		ver->refs++;
+	dcpfs_cache_begin(&fs, f);
 	return dcpfs_cache_insert(&fs, f);
 }
 
