@@ -26,6 +26,7 @@ struct file {
 	void *handle;
 	int fd;
 	enum { NEW, GOOD, REFUSED } state;
+	unsigned code; /* why it was refused */
 };
 
 struct load_gds {
@@ -249,6 +250,7 @@ static void *handle_of(struct load_gds *g, uint32_t number, int fd, size_t n)
 	struct load_cufile_descr descr = { .type = LOAD_CUFILE_FD };
 	struct load_cufile_error e = { 0 };
 	void *handle = NULL;
+	unsigned code;
 
 	if (!f) {
 		refuse(g, n, "more files than are kept open", MOST_FILES);
@@ -261,14 +263,16 @@ static void *handle_of(struct load_gds *g, uint32_t number, int fd, size_t n)
 		e = f->fd < 0 ? (struct load_cufile_error){ (unsigned)errno, 0 }
 			      : g->call.cuFileHandleRegister(&f->handle, &descr);
 		f->state = e.code == LOAD_CUFILE_SUCCESS ? GOOD : REFUSED;
+		f->code = e.code;
 		if (f->state == REFUSED && f->fd >= 0)
 			close(f->fd);
 	}
 	if (f->state == GOOD)
 		handle = f->handle;
+	code = f->code;
 	pthread_mutex_unlock(&g->lock);
 	if (!handle)
-		refuse(g, n, "cuFileHandleRegister", e.code);
+		refuse(g, n, "cuFileHandleRegister", code);
 	return handle;
 }
 
