@@ -130,7 +130,7 @@ def order():
         case(f"{layout}, {exchange}")
         logs = [lib.fresh("log") / str(r) for r in range(ranks)]
         got = Job(ranks, source, "--layout", layout, "--exchange", exchange, "--device", "cuda", "--staging", "4M", "--json",
-                  env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r])}).report()
+                  env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r]), "FAKE_CUDA_SLOW": "5"}).report()
         for r, log in enumerate(map(Log, logs) if got else ()):
             equal(log.contexts, [r % 2], "contexts: on its own device alone")
             check(all(e[4] for e in log.events), "copies from memory that is not pinned")
