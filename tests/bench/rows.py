@@ -80,9 +80,9 @@ class Bench:
         meter.warm(self.set(name))
 
     def turns(self, row, what, sides, measure, reps):
-        """measure(side) for every side in turns; one round before that is not counted."""
+        """measure(side) for every side in turns, each time beginning with another; one round before that is not counted."""
         for rep in range(-1, reps):
-            for side in sides:
+            for side in sides[rep % len(sides):] + sides[:rep % len(sides)]:
                 sample = measure(side)
                 if rep >= 0:
                     self.report.add(row, what, side, sample)
