@@ -102,7 +102,7 @@ def digests(path):
 
 def objects():
     """Tuples inside an object stay tuples."""
-    saved = {"pair": [(1, 2), {"a": (3,)}]}
+    saved = {"pair": ((1, 2), [3, (4,)])}  # a tuple is one object, the items of a list would be many
     with zipfile.ZipFile(SCRATCH / "pair.pt", "w") as z:
         z.writestr("a/data.pkl", pickle.dumps(saved, 2))
         z.writestr("a/version", "3\n")
