@@ -154,28 +154,25 @@ static bool is_file_of(const struct dcp_write_format *f, const char *out)
 
 static enum cmd_exit choose_format(struct exporting *x)
 {
-	size_t limit = x->opts->as ? dcp_near_limit(x->opts->as) : 0;
-	const char *near = NULL;
+	const char *as = x->opts->as, *near = NULL;
+	struct dcp_near nearness = dcp_near_to(as ? as : "");
 	dcp_auto_buf struct dcp_buf names = DCP_BUF_INIT;
 
-	x->format = x->opts->as ? dcp_write_format(x->opts->as) : NULL;
+	x->format = as ? dcp_write_format(as) : NULL;
 	x->is_file = x->format && is_file_of(x->format, x->out);
 	if (x->format)
 		return CMD_OK;
 	for (size_t i = 0; dcp_write_formats[i]; i++) {
 		const char *name = dcp_write_formats[i]->name;
-		size_t d = x->opts->as ? dcp_near_distance(x->opts->as, name, limit) : 0;
 
 		dcp_buf_printf(&names, "%s%s", i ? ", " : "", name);
-		if (x->opts->as && d <= limit && (!near || d < limit)) {
+		if (as && dcp_near_take(&nearness, name))
 			near = name;
-			limit = d;
-		}
 	}
-	return x->opts->as ? cmd_fail(CMD_USAGE, "export: --as %s: %s%s%sformats are %s",
-				      x->opts->as, near ? "nearest is " : "", near ? near : "",
-				      near ? "; " : "", names.p)
-			   : cmd_fail(CMD_USAGE, "export: --as FORMAT is needed: %s", names.p);
+	return as ? cmd_fail(CMD_USAGE, "export: --as %s: %s%s%sformats are %s", as,
+			     near ? "nearest is " : "", near ? near : "", near ? "; " : "",
+			     names.p)
+		  : cmd_fail(CMD_USAGE, "export: --as FORMAT is needed: %s", names.p);
 }
 
 /* What is called like a file of another format would be a directory. */

@@ -193,17 +193,12 @@ static const struct opt *find_letter(const struct opt *opts, char letter)
 static int unknown(const struct opt *opts, const char *dashes, const char *name,
 		   struct dcp_err *err)
 {
-	size_t best = dcp_near_limit(name);
+	struct dcp_near near = dcp_near_to(name);
 	const char *nearest = NULL;
 
-	for (; opts->name; opts++) {
-		size_t d = dcp_near_distance(name, opts->name, best);
-
-		if (d <= best && (!nearest || d < best)) {
-			best = d;
+	for (; opts->name; opts++)
+		if (dcp_near_take(&near, opts->name))
 			nearest = opts->name;
-		}
-	}
 	if (nearest)
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"no option %s%s; nearest is %s%s", dashes, name, dashes,

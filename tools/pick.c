@@ -152,16 +152,12 @@ void pick_finish(struct pick *p)
 
 static enum cmd_exit no_version(const struct pick *p, const char *name)
 {
-	size_t best = dcp_near_limit(name), at = p->scan.n;
+	struct dcp_near near = dcp_near_to(name);
+	size_t at = p->scan.n;
 
-	for (size_t i = 0; i < p->scan.n; i++) {
-		size_t d = dcp_near_distance(name, p->scan.found[i].name, best);
-
-		if (d <= best && (at == p->scan.n || d < best)) {
-			best = d;
+	for (size_t i = 0; i < p->scan.n; i++)
+		if (dcp_near_take(&near, p->scan.found[i].name))
 			at = i;
-		}
-	}
 	if (at < p->scan.n)
 		return cmd_fail(
 			CMD_NO,

@@ -23,15 +23,11 @@ const struct cmd *cmd_by_name(const char *name)
 const char *cmd_nearest(const char *word)
 {
 	const char *nearest = NULL;
-	size_t best = DCP_MIN(dcp_near_limit(word), (size_t)2);
+	struct dcp_near near = dcp_near_to(word);
 
-	for (size_t i = 0; cmd_table[i]; i++) {
-		size_t d = dcp_near_distance(word, cmd_table[i]->name, best);
-
-		if (d <= best && (!nearest || d < best)) {
-			best = d;
+	near.best = DCP_MIN(near.best, (size_t)3);
+	for (size_t i = 0; cmd_table[i]; i++)
+		if (dcp_near_take(&near, cmd_table[i]->name))
 			nearest = cmd_table[i]->name;
-		}
-	}
 	return nearest;
 }

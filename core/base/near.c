@@ -48,3 +48,12 @@ size_t dcp_near_limit(const char *name)
 
 	return n < 5 ? 1 : 1 + n / 3;
 }
+
+bool dcp_near_take(struct dcp_near *near, const char *name)
+{
+	size_t d = dcp_near_distance(near->word, name, near->best);
+	bool nearer = d < near->best;
+
+	near->best = nearer ? d : near->best;
+	return nearer;
+}

@@ -102,21 +102,17 @@ static void nearest(const struct map *m, const char *key, char *why, size_t size
 	char a[DCP_NEAR_MAX], b[DCP_NEAR_MAX];
 	const struct rule *rule = m->r->rule, *found = NULL;
 	const struct pattern *pattern = NULL;
-	size_t best;
+	struct dcp_near near;
 
 	snprintf(why, size, "no rule fits it");
 	if (m->report->unmatched >= NEAR_KEYS || m->r->nrule > NEAR_RULES)
 		return;
 	outline(key, a, sizeof(a));
-	best = dcp_near_limit(a) + 1;
+	near = dcp_near_to(a);
 	for (size_t i = 0; i < m->r->nrule; i++)
 		for (uint32_t k = 0; k < rule[i].nsrc; k++) {
-			size_t d;
-
 			outline(rule[i].src[k].text, b, sizeof(b));
-			d = dcp_near_distance(a, b, best);
-			if (d < best) {
-				best = d;
+			if (dcp_near_take(&near, b)) {
 				found = &rule[i];
 				pattern = &found->src[k];
 			}

@@ -40,18 +40,13 @@ static const char *nearest(struct word w, const char *(*name)(size_t i), size_t 
 {
 	char text[NAME] = "";
 	const char *found = NULL;
-	size_t best;
+	struct dcp_near near;
 
 	memcpy(text, w.s, DCP_MIN(w.n, sizeof(text) - 1));
-	best = dcp_near_limit(text) + 1;
-	for (size_t i = 0; i < n; i++) {
-		size_t d = dcp_near_distance(text, name(i), best);
-
-		if (d < best) {
-			best = d;
+	near = dcp_near_to(text);
+	for (size_t i = 0; i < n; i++)
+		if (dcp_near_take(&near, name(i)))
 			found = name(i);
-		}
-	}
 	*out = '\0';
 	if (found)
 		snprintf(out, 64, ", nearest is \"%s\"", found);

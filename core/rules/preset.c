@@ -30,7 +30,7 @@ static bool overlaps(const char *name, const char *preset)
 
 int dcp_rules_preset(const char *name, struct dcp_rules **out, struct dcp_err *err)
 {
-	size_t best = dcp_near_limit(name) + 1;
+	struct dcp_near nearness = dcp_near_to(name);
 	const char *nearest = NULL;
 	struct dcp_rules_preset p;
 	char near[256] = "";
@@ -38,16 +38,14 @@ int dcp_rules_preset(const char *name, struct dcp_rules **out, struct dcp_err *e
 	if (dcp_rules_preset_named(name, &p))
 		return dcp_rules_parse(p.text, strlen(p.text), name, out, err);
 	for (size_t i = 0; dcp_rules_preset_at(i, &p); i++) {
-		size_t d = dcp_near_distance(name, p.name, best), n = strlen(near);
+		size_t n = strlen(near);
 
-		if (d < best) {
-			best = d;
+		if (dcp_near_take(&nearness, p.name))
 			nearest = p.name;
-		}
 		if (overlaps(name, p.name) && n + strlen(p.name) + 2 < sizeof(near))
 			snprintf(near + n, sizeof(near) - n, "%s%s", n ? ", " : "", p.name);
 	}
-	if (*near && (!nearest || best > 2))
+	if (*near && (!nearest || nearness.best > 2))
 		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no preset %.60s, near are %s",
 				name, near);
 	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no preset %.60s%s%s%s", name,

@@ -45,17 +45,12 @@ bool plan_sim_rate(const char *text, double *out)
 static int unknown(const char *word, struct dcp_err *err)
 {
 	static const char *const known[] = { "nodes", "gpus", "disk", "store", "net" };
-	size_t best = dcp_near_limit(word);
+	struct dcp_near nearness = dcp_near_to(word);
 	const char *near = NULL;
 
-	for (size_t i = 0; i < DCP_LEN(known); i++) {
-		size_t d = dcp_near_distance(word, known[i], best);
-
-		if (d <= best && (!near || d < best)) {
+	for (size_t i = 0; i < DCP_LEN(known); i++)
+		if (dcp_near_take(&nearness, known[i]))
 			near = known[i];
-			best = d;
-		}
-	}
 	return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 			"--simulate knows no \"%.40s\"%s%s; there are nodes, gpus, disk, store "
 			"and net",

@@ -28,17 +28,12 @@ int dcp_layout_bad(const struct layout_parse *ps, int code, const char *fmt, ...
 
 void dcp_layout_nearest(char *out, size_t size, const char *word, const char *const *known)
 {
-	size_t best = dcp_near_limit(word) + 1;
+	struct dcp_near near = dcp_near_to(word);
 	const char *nearest = NULL;
 
-	for (size_t i = 0; known[i]; i++) {
-		size_t d = dcp_near_distance(word, known[i], best);
-
-		if (d < best) {
-			best = d;
+	for (size_t i = 0; known[i]; i++)
+		if (dcp_near_take(&near, known[i]))
 			nearest = known[i];
-		}
-	}
 	out[0] = '\0';
 	if (nearest)
 		snprintf(out, size, ", nearest is \"%s\"", nearest);

@@ -30,7 +30,7 @@ enum { MAX_FILE = 4 << 20 };
 static int no_file(const char *path, struct dcp_err *err)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-	size_t best = dcp_near_limit(base);
+	struct dcp_near nearness = dcp_near_to(base);
 	char dir[PATH_MAX], near[NAME_MAX + 1] = "";
 	struct dirent *e;
 	DIR *d;
@@ -38,14 +38,9 @@ static int no_file(const char *path, struct dcp_err *err)
 	snprintf(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path) + 1 : 1,
 		 slash ? path : ".");
 	d = opendir(dir);
-	while (d && (e = readdir(d))) {
-		size_t far = dcp_near_distance(base, e->d_name, best);
-
-		if (far > best || (*near && far == best) || e->d_name[0] == '.')
-			continue;
-		strcpy(near, e->d_name);
-		best = far;
-	}
+	while (d && (e = readdir(d)))
+		if (e->d_name[0] != '.' && dcp_near_take(&nearness, e->d_name))
+			strcpy(near, e->d_name);
 	if (d)
 		closedir(d);
 	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "layout %.300s: %s%s%.80s%s", path,

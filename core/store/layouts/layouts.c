@@ -78,21 +78,20 @@ static const char *nearest(const struct dcp_layouts *t, const char *name)
 		   (dcp_has_extension(name, DCP_LAYOUT_EXT) ? strlen(DCP_LAYOUT_EXT) : 0);
 	const char *near = NULL;
 	char stem[NAME_MAX + 1];
-	size_t best;
+	struct dcp_near nearness;
 
 	if (n > NAME_MAX)
 		return NULL;
 	memcpy(stem, name, n);
 	stem[n] = '\0';
-	best = dcp_near_limit(stem);
+	nearness = dcp_near_to(stem);
 	for (size_t i = 0; i < t->nlisted; i++) {
 		const char *other = t->listed[i]->name;
-		size_t d = strcasecmp(stem, other) ? dcp_near_distance(stem, other, best) : 0;
 
-		if (d <= best && (!near || d < best)) {
+		if (strcasecmp(stem, other) == 0)
+			return other;
+		if (dcp_near_take(&nearness, other))
 			near = other;
-			best = d;
-		}
 	}
 	return near;
 }

@@ -167,18 +167,13 @@ static int look_at(struct comparing *c, const struct dcp_row *row)
 
 static void say_missing(const struct comparing *c, const char *key)
 {
-	size_t best = dcp_near_limit(key) + 1;
+	struct dcp_near near = dcp_near_to(key);
 	const char *found = NULL;
 	char text[300] = "it is not there";
 
-	for (size_t i = 0; c->x->missing <= NEAR_NAMES && i < c->nforeign; i++) {
-		size_t d = dcp_near_distance(key, c->foreign[i], best);
-
-		if (d < best) {
-			best = d;
+	for (size_t i = 0; c->x->missing <= NEAR_NAMES && i < c->nforeign; i++)
+		if (dcp_near_take(&near, c->foreign[i]))
 			found = c->foreign[i];
-		}
-	}
 	if (found)
 		snprintf(text, sizeof(text), "it is not there, nearest is %.200s", found);
 	say(c, "missing", key, text);

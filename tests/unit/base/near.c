@@ -50,11 +50,29 @@ static void long_names_are_clipped(void **state)
 	assert_int_equal(dcp_near_distance(a, b, 3), 1);
 }
 
+static void first_of_the_nearest(void **state)
+{
+	static const char *const names[] = { "safetensor5", "pickle", "safetensors",
+					     "safetensorz" };
+	struct dcp_near near = dcp_near_to("safetensors_"), far = dcp_near_to("zip");
+	size_t last = DCP_LEN(names);
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(names); i++) {
+		last = dcp_near_take(&near, names[i]) ? i : last;
+		assert_false(dcp_near_take(&far, names[i]));
+	}
+	assert_int_equal(last, 2);
+	assert_int_equal(near.best, 1);
+	assert_false(dcp_near_take(&near, "safetensorsx"));
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(distance_table),
 		cmocka_unit_test(long_names_are_clipped),
+		cmocka_unit_test(first_of_the_nearest),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,40 +32,30 @@ void load_tensor_of(const struct dcp_row *row, struct dcpload_tensor *out)
 		out->itemsize = (uint32_t)(row->nbytes / n);
 }
 
-struct nearest {
-	const char *key;
-	struct dcp_arena arena;
-	char best[256];
-	size_t distance;
-};
-
-static void look_near(struct dcp_index *ix, enum dcp_row_kind kind, struct nearest *n)
+static void look_near(struct dcp_index *ix, enum dcp_row_kind kind, const char *key,
+		      char nearest[256])
 {
+	struct dcp_near near = dcp_near_to(key);
 	struct dcp_index_scan *scan;
 	struct dcp_row row;
 
 	if (dcp_index_scan(ix, kind, 0, kind == DCP_ROW_TENSOR, &scan) < 0)
 		return;
-	while (dcp_index_scan_next(scan, &row) > 0) {
-		size_t d = dcp_near_distance(n->key, row.key, n->distance);
-
-		if (d < n->distance && strlen(row.key) < sizeof(n->best)) {
-			n->distance = d;
-			strcpy(n->best, row.key);
-		}
-	}
+	while (dcp_index_scan_next(scan, &row) > 0)
+		if (strlen(row.key) < 256 && dcp_near_take(&near, row.key))
+			strcpy(nearest, row.key);
 	dcp_index_scan_end(scan);
 }
 
 static int no_key(struct dcpload *ck, enum dcp_row_kind kind, const char *key,
 		  struct dcp_err *err)
 {
-	struct nearest n = { .key = key, .distance = dcp_near_limit(key) + 1 };
+	char nearest[256] = "";
 
-	look_near(dcp_version_index(ck->v), kind, &n);
+	look_near(dcp_version_index(ck->v), kind, key, nearest);
 	return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "%s has no %s \"%s\"%s%s", ck->wanted,
 			kind == DCP_ROW_TENSOR ? "tensor" : "object", key,
-			n.best[0] ? "; nearest is " : "", n.best);
+			nearest[0] ? "; nearest is " : "", nearest);
 }
 
 int load_find(struct dcpload *ck, const char *key, struct dcp_arena *arena, struct dcp_row *row,
