@@ -27,8 +27,9 @@
 
 static const struct opt opts[] = {
 	{ 0, "layout", "L",
-	  "what each rank is to hold: FILE, fsdp8, tp4:llama; default fsdp<ranks>", OPT_TEXT,
-	  OPT_LAYOUT, AT(layout) },
+	  "what each rank is to hold: fsdp8, tp4:llama, FILE, FILE.regions; default "
+	  "fsdp<ranks>",
+	  OPT_TEXT, OPT_LAYOUT, AT(layout) },
 	{ 0, "rank", "R", "alone: load what rank R of the layout holds", OPT_TEXT, AT(rank) },
 	{ 0, "keys", "KEY", "only this key, all below it, or a glob; may be repeated",
 	  OPT_TEXTS, AT(keys) },

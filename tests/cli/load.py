@@ -289,6 +289,38 @@ def usages():
         check(data("load", SOURCE, "--staging", size, "--json")["version"] == "tp", size)
 
 
+def regions():
+    """Files of regions that are wrong, and a key that is missing."""
+    at, key = SCRATCH / "wrong.regions", min(t["key"] for t in data("ls", "--json", SOURCE, "tp")["tensors"] if len(t["shape"]) == 2)
+    for body, line in ((f"0 {key} [0]", 1), (f"0 {key}\n{key}", 2), (f"0 {key} [0:1 1:2]", 1), (f"0 {key} [0:1,]", 1), ("0 [0:1]", 1),
+                       (f"1048576 {key}", 1), (f"0 {key}\0", 1), (f"0 {key} [0:99999999999999999999]", 1)):
+        at.write_text(f"# a comment\n\n{body}")
+        fails(BAD, f"{at}:{line + 2}: expected RANK KEY [LO:HI, ...], found ", "load", SOURCE, "tp", "--layout", at)
+    for body, code, says in (("", BAD, "wrong.regions names no rank"), (f"0 {key}\n2", USAGE, "wrong.regions has 3 ranks, 1 is running"),
+                             ("0 no.such.key [:]", BAD, f'{at}:1: tp has no tensor "no.such.key"'),
+                             *((f"0 {key} [{box}]", BAD, "is not inside of its shape [") for box in ("", ":, :, :, :, :", "2:1, :", ":9999, :"))):
+        at.write_text(body)
+        fails(code, says, "load", SOURCE, "tp", "--layout", at)
+    fails(ENV, "none.regions: No such file", "load", SOURCE, "tp", "--layout", SCRATCH / "none.regions")
+    at.write_text(f"1 {key}\n1 no.such.key [0:1]")
+    got = data("load", SOURCE, "tp", "--layout", at, "--rank", 1, "--partial", "--json")
+    equal((got["parts"], [m["key"] for m in got["missing"]]), (1, ["no.such.key"]), "--partial: a region of a key that is missing")
+    equal(data("load", SOURCE, "tp", "--layout", at, "--rank", 0, "--partial", "--json")["parts"], 0, "a rank without regions")
+
+
+def launchers():
+    """What srun sets is enough."""
+    base = dict(os.environ) | {
+        "LC_ALL": "C.UTF-8", "DCPFS_CACHE": str(SCRATCH / "cache"), "SLURM_JOB_ID": str(int.from_bytes(os.urandom(3), "little")),
+        "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_NTASKS": "7", "SLURM_STEP_NODELIST": "localhost", "DCPLOAD_TIMEOUT": "120"}
+    ranks = [subprocess.Popen([DCPFS, "load", SOURCE, "tp", "--json"], env=base | {"SLURM_PROCID": str(r), "SLURM_LOCALID": str(r)},
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(3)]
+    said = [(*p.communicate(timeout=240), p.returncode) for p in ranks]
+    if check(all(code == OK and not err for _, err, code in said), f"srun: {said}"):
+        got = json.loads(said[0][0])
+        equal((got["ranks"], got["comm"], got["layout"]), (3, "tcp", "fsdp3"), "srun")
+
+
 def partial():
     broken = SCRATCH / "broken"
     shutil.copytree(SOURCE / "tp", broken)
@@ -357,6 +389,8 @@ select()
 trace()
 doctor()
 usages()
+regions()
+launchers()
 partial()
 templates()
 finish()

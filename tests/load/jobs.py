@@ -167,6 +167,26 @@ def ranks():
                     equal(got["read"], sum(r["read"] for r in got["per_rank"]), "what ranks read")
 
 
+def regions():
+    """Layouts at random, as lists of regions: the bytes that each line names."""
+    shapes = {"a": [211, 96], "b [0]": [64, 1000], "c": [1, 7]}
+    source, layout = checkpoint(shapes=shapes), lib.WORK / "some.regions"
+    whole = parts(source / "step-1" / "model.safetensors")
+    for n, exchange, io in ((1, "never", "direct"), (2, "never", "buffered"), (4, "node", "direct")):
+        case(f"regions of {n} ranks, {exchange}, {io}")
+        rng, want = lib.rng("regions", n), [{} for _ in range(n)]
+        for rank in range(n):
+            for key, (rows, columns) in rng.choices(sorted(shapes.items()), k=rng.randrange(9)):
+                top, end = sorted(rng.choices(range(rows + 1), k=2))
+                left, right = sorted(rng.choices(range(columns + 1), k=2))
+                line = f"{key} [{top or ''}:{end}, {left}:{'' if right == columns else right}]"
+                want[rank][line] = sha(b"".join(whole[key][2 * (row * columns + left):2 * (row * columns + right)] for row in range(top, end)))
+            if rank % 2:
+                want[rank]["c"] = sha(whole["c"])
+        layout.write_text("# at random\n" + "".join(f" {r}\n" + "".join(f"{r}\t{line} \n" for line in w) for r, w in enumerate(want)))
+        equal(dumped(n, layout, source, "--exchange", exchange, "--io", io, "--check"), want, layout.read_text())
+
+
 def counted():
     """The kernel says so, too: bytes that come from the disk, of a job that shares what it reads past the page cache."""
     source = checkpoint()
@@ -336,4 +356,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, counted, mounts, hidden, *([] if DEVICE else [valgrind]), dying, hanging, differing)
+    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [valgrind]), dying, hanging, differing)

@@ -277,7 +277,8 @@ struct dcpload_select {
 };
 
 /* Add what rank @rank of a layout holds of every tensor that @select (NULL: all) selects; the
- * library allocates the memory. @layout: as in dcpfs(1): "fsdp8", "tp4:llama", a file. */
+ * library allocates the memory. @layout: as in dcpfs(1): "fsdp8", "tp4:llama", a file. Of a file of regions (*.regions)
+ * dcpload_part.user is what the line says behind the rank, as a string: a rank may hold several regions of one tensor. */
 DCPLOAD_API int dcpload_want_layout(struct dcpload_plan *plan, const char *layout,
 				    uint32_t rank, const struct dcpload_select *select,
 				    struct dcpload_error *err);

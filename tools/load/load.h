@@ -70,8 +70,9 @@ struct dcpload {
 
 /* ---- open/source.c ---- */
 
+/* *@out NULL: it is a file of regions. */
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
-		struct dcp_err *err);
+		uint32_t *ranks, struct dcp_err *err);
 
 /* What @path stands for: ck->backing, and what a path in a mount names. */
 int load_find_source(struct dcpload *ck, const char *path, struct dcp_err *err);
@@ -215,6 +216,27 @@ struct dcpload_plan {
 	_Atomic uint32_t lost,
 		changed; /* number of a file that cannot be read, plus 1; files have changed */
 };
+
+/* ---- plan/regions.c ---- */
+
+/* A line of a file of regions: "3 model.embed.weight [0:64, :]". */
+struct load_region {
+	uint32_t rank, ndim;
+	const char *text; /* the line behind the rank; the key is its beginning */
+	size_t nkey;
+	bool box;                                            /* otherwise the whole tensor */
+	uint64_t lo[DCPLOAD_MAX_NDIM], hi[DCPLOAD_MAX_NDIM]; /* UINT64_MAX: to the end */
+};
+
+/* Is a layout called so such a file? */
+bool load_is_regions(const char *layout);
+/* Call @add (may be NULL) with each, up to the first failure, which @err describes; *@ranks: how many ranks it has. */
+int load_regions(const char *path, uint32_t *ranks,
+		 int (*add)(void *ctx, const struct load_region *r), void *ctx,
+		 struct dcp_err *err);
+/* What it takes of the tensor @row. 1, as dcp_layout_cut(). */
+int load_cut_region(const struct load_region *r, const struct dcp_row *row,
+		    struct dcp_arena *arena, struct dcp_cut *out, struct dcp_err *err);
 
 /* ---- plan/keyset.c ---- */
 

@@ -25,13 +25,19 @@ static int fail(const struct dump *d, int rc, struct dcpload_error *err)
 
 /* ---- header ---- */
 
+/* Of a file of regions what its line says: a rank may hold several of one tensor. */
+static const char *name_of(const struct dcpload_part *part)
+{
+	return part->user ? part->user : part->key;
+}
+
 /* What cannot be read (--partial) has no place in memory. */
 static bool can_show(const struct dcpload_part *part)
 {
 	enum dcp_dtype dtype = dcp_dtype_from_name(part->dtype);
 
 	return (part->data || part->nbytes == 0) && dtype != DCP_DTYPE_OTHER &&
-	       dcp_dtype_info(dtype)->safetensors && dcp_safetensors_can_name(part->key);
+	       dcp_dtype_info(dtype)->safetensors && dcp_safetensors_can_name(name_of(part));
 }
 
 static bool is_whole(const struct dcpload_part *p)
@@ -49,7 +55,7 @@ static void put_shapes(struct dcp_jsonw *w, const struct dcpload_plan *plan)
 	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++) {
 		if (!can_show(&part) || is_whole(&part))
 			continue;
-		dcp_jsonw_put_u64s(w, part.key, part.global_shape, part.global_ndim);
+		dcp_jsonw_put_u64s(w, name_of(&part), part.global_shape, part.global_ndim);
 	}
 	dcp_jsonw_end(w);
 }
@@ -75,7 +81,7 @@ static int put_metadata(struct dump *d, struct dcp_jsonw *w, const struct dump_o
 	for (uint64_t i = 0; dcpload_part(plan, i, &part) == 0; i++)
 		if (!can_show(&part) && d->left_out++ < MAX_NAMED)
 			dcp_buf_printf(&out, "%s%s", out.n ? " " : "",
-				       dcp_json_can_say(part.key) ? part.key : "?");
+				       dcp_json_can_say(name_of(&part)) ? name_of(&part) : "?");
 	if (dcp_jsonw_error(&inner) < 0 || dcp_buf_error(&out) < 0)
 		return -ENOMEM;
 	dcp_jsonw_put_object(w, "__metadata__");
@@ -106,8 +112,8 @@ static int make_header(struct dump *d, const struct dump_of *of,
 	for (uint64_t i = 0; rc == 0 && dcpload_part(plan, i, &part) == 0; i++) {
 		if (!can_show(&part))
 			continue;
-		dcp_safetensors_put(&w, part.key, dcp_dtype_from_name(part.dtype), part.ndim,
-				    part.shape, end, end + part.nbytes);
+		dcp_safetensors_put(&w, name_of(&part), dcp_dtype_from_name(part.dtype),
+				    part.ndim, part.shape, end, end + part.nbytes);
 		end += part.nbytes;
 	}
 	dcp_jsonw_end(&w);

@@ -282,11 +282,14 @@ int dcpload_version_at(const struct dcpload *ck, uint64_t i, const char **name,
 }
 
 int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **out,
-		struct dcp_err *err)
+		uint32_t *ranks, struct dcp_err *err)
 {
 	const struct dcp_named_layout *l;
 	int rc = 0;
 
+	*out = NULL;
+	if (load_is_regions(name))
+		return load_regions(name, ranks, NULL, NULL, err);
 	if (!ck->layouts) {
 		dcp_auto_free char *config = config_dir();
 		const struct dcp_layouts_opts opts = { .source = ck->source,
@@ -297,9 +300,11 @@ int load_layout(struct dcpload *ck, const char *name, const struct dcp_layout **
 	}
 	if (rc == 0)
 		rc = dcp_layouts_open(ck->layouts, name, &l, err);
-	if (rc == 0)
-		*out = l->l;
-	return rc;
+	if (rc < 0)
+		return rc;
+	*out = l->l;
+	*ranks = dcp_layout_ranks(l->l);
+	return 0;
 }
 
 int dcpload_layout_ranks(struct dcpload *ck, const char *layout, uint32_t *ranks,
@@ -307,9 +312,7 @@ int dcpload_layout_ranks(struct dcpload *ck, const char *layout, uint32_t *ranks
 {
 	const struct dcp_layout *l;
 	struct dcp_err own = { 0 };
-	int rc = load_layout(ck, layout, &l, &own);
+	int rc = load_layout(ck, layout, &l, ranks, &own);
 
-	if (rc == 0)
-		*ranks = dcp_layout_ranks(l);
 	return load_fail_err(err, rc, &own);
 }

@@ -215,18 +215,6 @@ static bool is_shape(const struct dcpload_want *want, const struct dcp_row *row)
 		!memcmp(want->shape, row->shape, row->ndim * sizeof(*row->shape)));
 }
 
-static const char *shape_text(char *buf, size_t size, uint32_t ndim, const uint64_t *shape)
-{
-	size_t n = (size_t)snprintf(buf, size, "[");
-
-	for (uint32_t d = 0; d < ndim && n < size; d++)
-		n += (size_t)snprintf(buf + n, size - n, "%s%llu", d ? ", " : "",
-				      (unsigned long long)shape[d]);
-	if (n < size)
-		snprintf(buf + n, size - n, "]");
-	return buf;
-}
-
 static int make_cut(struct load_want *w, const struct dcpload_want *want,
 		    const struct dcp_row *row, struct dcp_arena *arena, struct dcp_err *err)
 {
@@ -244,9 +232,10 @@ static int make_cut(struct load_want *w, const struct dcpload_want *want,
 
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%s: %s elements from %s on are not inside of its shape %s",
-				row->key, shape_text(len, sizeof(len), want->ndim, want->len),
-				shape_text(lo, sizeof(lo), want->ndim, want->lo),
-				shape_text(shape, sizeof(shape), row->ndim, row->shape));
+				row->key,
+				load_shape_text(len, sizeof(len), want->ndim, want->len),
+				load_shape_text(lo, sizeof(lo), want->ndim, want->lo),
+				load_shape_text(shape, sizeof(shape), row->ndim, row->shape));
 	}
 	return rc;
 }
@@ -267,8 +256,8 @@ static int add_want(struct dcpload_plan *p, struct load_want *w,
 
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%s is stored with shape %s, wanted with %s", row.key,
-				shape_text(a, sizeof(a), row.ndim, row.shape),
-				shape_text(b, sizeof(b), want->ndim, want->shape));
+				load_shape_text(a, sizeof(a), row.ndim, row.shape),
+				load_shape_text(b, sizeof(b), want->ndim, want->shape));
 	}
 	rc = make_cut(w, want, &row, &p->arena, err);
 	if (rc < 0)
@@ -322,7 +311,8 @@ int dcpload_want(struct dcpload_plan *p, const struct dcpload_want *in,
 
 struct adding {
 	struct dcpload_plan *plan;
-	const struct dcp_layout *layout;
+	const struct dcp_layout *layout; /* or, where it is a file of regions, one of those */
+	const struct load_region *region;
 	uint32_t rank;
 	const struct dcpload_select *select;
 	struct dcp_err err;
@@ -343,8 +333,14 @@ static int add_held(struct adding *a, const struct dcp_row *row)
 	if (!w)
 		return -ENOMEM;
 	w->owned = true;
-	rc = dcp_layout_cut(a->layout, a->rank, row->key, row->ndim, row->shape, &p->arena,
-			    &w->cut, &a->err);
+	if (a->region) {
+		w->user =
+			dcp_arena_strndup(&p->arena, a->region->text, strlen(a->region->text));
+		rc = w->user ? load_cut_region(a->region, row, &p->arena, &w->cut, &a->err)
+			     : -ENOMEM;
+	} else
+		rc = dcp_layout_cut(a->layout, a->rank, row->key, row->ndim, row->shape,
+				    &p->arena, &w->cut, &a->err);
 	if (rc <= 0)
 		return rc;
 	rc = take_row(p, w, row, to, &a->err);
@@ -375,30 +371,56 @@ static int add_row(struct adding *a, const struct dcp_row *row)
 	return load_list(p, DCPLOAD_BROKEN, row->key, "%s", t.error ? t.error : "");
 }
 
+static int add_region(void *ctx, const struct load_region *r)
+{
+	struct adding *a = ctx;
+	struct dcpload_plan *p = a->plan;
+	struct dcp_row row;
+	const char *key;
+	int rc;
+
+	if (r->rank != a->rank)
+		return 0;
+	a->region = r;
+	key = dcp_arena_strndup(&p->arena, r->text, r->nkey);
+	rc = key ? load_find(p->ck, key, &p->arena, &row, &a->err)
+		 : dcp_err_say(&a->err, -ENOMEM);
+	if (rc == -ENOENT && p->flags & DCPLOAD_PARTIAL)
+		return load_list(p, DCPLOAD_MISSING, key, "%s", a->err.msg);
+	return rc < 0 ? rc : add_row(a, &row);
+}
+
+static int add_layout(struct adding *a)
+{
+	dcp_auto_scan struct dcp_index_scan *scan = NULL;
+	struct dcp_row row;
+	int rc = dcp_index_scan(dcp_version_index(a->plan->ck->v), DCP_ROW_TENSOR, 0, false,
+				&scan);
+
+	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
+		rc = add_row(a, &row);
+	return rc;
+}
+
 int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t rank,
 			const struct dcpload_select *select, struct dcpload_error *err)
 {
 	struct dcpload_select selected = { 0 };
 	struct adding a = { .plan = p, .rank = rank, .select = select ? &selected : NULL };
-	dcp_auto_scan struct dcp_index_scan *scan = NULL;
-	struct dcp_row row;
-	int rc = load_layout(p->ck, layout, &a.layout, &a.err);
+	uint32_t ranks;
+	int rc = load_layout(p->ck, layout, &a.layout, &ranks, &a.err);
 
 	if (select)
 		memcpy(&selected, select, DCP_MIN((size_t)select->size, sizeof(selected)));
 	if (p->finished)
 		return load_fail(err, -EINVAL, "%s: the plan is finished", layout);
-	if (rc == 0 && rank >= dcp_layout_ranks(a.layout))
+	if (rc == 0 && rank >= ranks)
 		rc = dcp_fail(&a.err, -EINVAL, DCP_ERR_NO_OFFSET,
 			      "there is no rank %u of %s, only 0 to %u", rank, layout,
-			      dcp_layout_ranks(a.layout) - 1);
+			      ranks - 1);
 	if (rc == 0)
-		rc = dcp_index_scan(dcp_version_index(p->ck->v), DCP_ROW_TENSOR, 0, false,
-				    &scan);
-	if (rc < 0)
-		return load_fail_err(err, rc, &a.err);
-	while (rc == 0 && (rc = dcp_index_scan_next(scan, &row)) > 0)
-		rc = add_row(&a, &row);
+		rc = a.layout ? add_layout(&a)
+			      : load_regions(layout, &ranks, add_region, &a, &a.err);
 	return load_fail_err(err, rc, &a.err);
 }
 
