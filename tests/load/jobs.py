@@ -206,6 +206,33 @@ def counted():
     check(disk > size * 0.9, f"{disk} bytes came from the disk of {size}: not past the page cache")
 
 
+def choices():
+    """Who reads for whom, if nobody says so; what was chosen, and why."""
+    source = checkpoint(1)
+    size = os.path.getsize(source / "step-1" / "model.safetensors")
+    cold, cached = "what is needed is not in the page cache", "what is needed is in the page cache"
+    direct, dry = "direct where it is not in the page cache", "the source lies in no mount of dcpfs"
+    other = ["unshare", "--uts", "sh", "-c", 'echo elsewhere > /proc/sys/kernel/hostname && exec "$@"', "sh"]
+    nodes = not subprocess.run([*other, "true"], check=False, capture_output=True).returncode
+    Job(2, source, "--io", "buffered", "--json").report()
+    for n, words, away, want in ((1, [], 0, ("never", "there is one rank", "buffered", cached)), (2, [], 0, ("never", cached, "buffered", cached)),
+                                 (2, ["--io", "mount"], 0, ("never", cached, "auto", dry)),
+                                 (2, ["--exchange", "all"], 0, ("node", "tcp carries no bulk data, and one node needs none", "buffered", cached)),
+                                 (3, ["--exchange", "all"], 1, ("node", "tcp carries no bulk data: each node reads for itself", "buffered", cached)),
+                                 (3, ["--cold"], 1, ("node", cold, "auto", direct)), (2, ["--cold"], 0, ("node", cold, "auto", direct))):
+        case(f"{n} ranks, {words}, {away} elsewhere")
+        if away and not nodes:
+            print("two nodes left out: no other host name can be had")
+            continue
+        got = Job(n, source, "--layout", f"dim1x{n}", "--check", "--json", *words, by=lambda r, away=away: other if r < away else []).report()
+        if got and words == ["--cold"] and got["exchange"] == "never":
+            print("cold files left out: they stay in memory")
+            continue
+        equal(got and (got["exchange"], got["exchange_why"], got["io"], got["io_why"]), want, "what is chosen")
+        once = size * (1 + (away > 0))
+        check(not got or want[0] == "never" or once * 0.98 < got["read"] < once * 1.02, f"read {got and got['read']} of {size}, {1 + (away > 0)} nodes")
+
+
 def mounts():
     """Whatever path in a mount: the same version; its files, or what the mount reads of them."""
     if NO_MOUNT:
@@ -356,4 +383,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [valgrind]), dying, hanging, differing)
+    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [choices, valgrind]), dying, hanging, differing)
