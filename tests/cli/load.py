@@ -7,10 +7,13 @@ What lies in memory is the business of tests/load; here a dump shows it.
 import json
 import math
 import os
+import pty
+import re
 import shutil
 import socket
 import subprocess
 import xml.etree.ElementTree as ET
+from select import poll
 
 from cli import BAD, DCPFS, ENV, GOLDEN, NO, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
@@ -321,6 +324,22 @@ def launchers():
         equal((got["ranks"], got["comm"], got["layout"]), (3, "tcp", "fsdp3"), "srun")
 
 
+def progress():
+    """On a terminal rank 0 draws how far it is."""
+    master, slave = pty.openpty()
+    p = subprocess.Popen([DCPFS, "load", SOURCE, "tp", "--repeat", "1000000"], stdout=subprocess.DEVNULL, stderr=slave,
+                         env=dict(os.environ, DCPFS_CACHE=str(SCRATCH / "cache"), TERM="xterm"))
+    os.close(slave)
+    text, drawn = b"", poll()
+    drawn.register(master)
+    while drawn.poll(120000) and not re.search(rb"loading .*% .*B of .*B/s \d:\d\d left", text) and len(text) < 1 << 20:
+        text += os.read(master, 4096)
+    p.kill()
+    p.wait()
+    os.close(master)
+    check(b" left" in text, f"drawn: {text[-300:]!r}")
+
+
 def partial():
     broken = SCRATCH / "broken"
     shutil.copytree(SOURCE / "tp", broken)
@@ -391,6 +410,7 @@ doctor()
 usages()
 regions()
 launchers()
+progress()
 partial()
 templates()
 finish()

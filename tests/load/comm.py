@@ -19,6 +19,7 @@ import time
 PROGRAM = os.path.abspath(sys.argv[1])
 PATIENCE = 240  # seconds for what should take one
 ALL = ["nodes", "agree", "gather=0", "gather=100000", "split=2", "gather=3", "agree", "back", "agree"]
+SOURCE = "tests/golden/dcp-fsdp2/ckpt"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM", "OMPI", "PMI", "DCPLOAD")
 BASE = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
 wrong = []
@@ -116,6 +117,11 @@ def talk():
         Job().start_all(world, *ALL).good(world, f"{world} ranks", comm="tcp", nodes=1)
     Job("auto").start_all(2, "agree").good(2, "auto", comm="tcp")
     Job("auto").start(0, 1, "agree", torchrun=False).good(1, "auto without a launcher", comm="alone")
+
+
+def groups():
+    """Groups of a job load beside each other, what was rank 0 being another of them, and all of it after them."""
+    Job(LOAD_SOURCE=SOURCE).start_all(4, "split=2", "load", "back", "load").good(4, "sub-groups that load")
 
 
 def late_ranks():
@@ -357,7 +363,7 @@ def strangers_connect():
         c.close()
 
 
-TESTS = [talk, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, nobody,
+TESTS = [talk, groups, late_ranks, large, hosts, launchers, two_jobs, failures, no_memory, killed, killed_while_they_meet, hangs, nobody,
          disagree, environment, secrets, strangers_listen, strangers_connect]
 
 

@@ -66,6 +66,10 @@ def talk():
         good(n, WITH, "mpi", "auto", *ALL)
 
 
+def groups():
+    good(4, WITH | {"LOAD_SOURCE": "tests/golden/dcp-fsdp2/ckpt"}, "mpi", "mpi", "split=2", "load", "back", "load")
+
+
 def talk_without():
     good(3, BASE, "tcp", "auto", "nodes", "agree", "gather=1000")
 
@@ -169,7 +173,7 @@ if not shutil.which("mpirun"):
     print("mpi: no mpirun (Debian: openmpi-bin)", file=sys.stderr)
     sys.exit(77)
 with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    for result in [pool.submit(test) for test in (talk, talk_without, own, failure, late, killed, loading, missing, beside)]:
+    for result in [pool.submit(test) for test in (talk, groups, talk_without, own, failure, late, killed, loading, missing, beside)]:
         result.result()
 print(f"{len(wrong)} wrong")
 sys.exit(1 if wrong else 0)

@@ -12,6 +12,7 @@
  *	die=R, hang=R, late=R    rank R ends without a word; sleeps for ever; sleeps half a second
  *	memory=N, memory=0    the N-th allocation from now on fails on rank 1, and all after it; none does
  *	bulk=N        N + sender bytes from each to each
+ *	load          the group loads LOAD_SOURCE, each byte read once, and checks it
  * Prints a line of JSON: {"rank", "ranks", "comm", "nodes", "step", "code", "error_rank", "text"}.
  */
 #include <errno.h>
@@ -85,6 +86,33 @@ static int bulk(const struct dcpload_comm *c, uint64_t n, struct dcpload_error *
 	return rc;
 }
 
+static int load(const struct dcpload_comm *c, struct dcpload_error *err)
+{
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .exchange = DCPLOAD_EXCHANGE_ALL,
+					       .timeout_ms = (uint32_t)timeout_ms,
+					       .cache = "" };
+	struct dcpload_plan *plan = NULL;
+	struct dcpload *ck = NULL;
+	char layout[16];
+	int rc = dcpload_open(c, getenv("LOAD_SOURCE"), &config, &ck, err);
+
+	snprintf(layout, sizeof(layout), "fsdp%u", c->ranks);
+	if (rc == 0)
+		rc = dcpload_plan_create(ck, 0, &plan, err);
+	if (rc == 0)
+		rc = dcpload_want_layout(plan, layout, c->rank, NULL, err);
+	if (rc == 0)
+		rc = dcpload_plan_finish(plan, err);
+	if (rc == 0)
+		rc = dcpload_execute(plan, err);
+	if (rc == 0)
+		rc = dcpload_check(plan, err);
+	dcpload_plan_free(plan);
+	dcpload_close(ck);
+	return rc;
+}
+
 static int step(const struct dcpload_comm *c, const char *name, uint64_t value, int given,
 		struct dcpload_error *err)
 {
@@ -105,6 +133,8 @@ static int step(const struct dcpload_comm *c, const char *name, uint64_t value, 
 		t_fault_for_good = value != 0;
 	} else if (strcmp(name, "bulk") == 0)
 		rc = bulk(c, value, err);
+	else if (strcmp(name, "load") == 0)
+		rc = load(c, err);
 	else if (strcmp(name, "nodes") == 0) {
 		node = calloc(c->ranks, sizeof(*node));
 		rc = load_nodes(c, node, &nodes_seen, err, timeout_ms);
