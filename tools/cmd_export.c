@@ -326,9 +326,9 @@ static int find_complete(struct exporting *x)
 	x->kept = c.data;
 	if (rc == 0)
 		cmd_fail(CMD_OK, "export: %s%s", x->err.msg,
-			 x->opts->verify
-				 ? ""
-				 : " by the lengths of its files; --verify compares tensors");
+			 x->opts->verify ? ""
+					 : " by the lengths of its files; --verify compares "
+					   "what is in them");
 	return rc;
 }
 

@@ -7,6 +7,7 @@ usage: export_asked.py DCPFS
 import array
 import json
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -63,6 +64,35 @@ def dtypes():
     equal(sorted(got), ["a.w"], "--keys a --skip a.n")
     said = run("export", "--as", "npz", SOURCE, SCRATCH / "three.npz").stdout.decode()
     check("left out: 3 tensors f.0, f.1, f.2: numpy has no such numbers" in said, f"three are left out: {said}")
+
+
+def is_changed(form, source, out, says, was, *options):
+    """One byte of these in what was written is another, which --verify sees."""
+    files = [p for p in ([out] if out.is_file() else out.iterdir()) if was in p.read_bytes()]
+    equal(len(files), 1, f"{form}: files with {was}")
+    body = files[0].read_bytes()
+    files[0].write_bytes(body.replace(was, was[:-1] + bytes([was[-1] ^ 1])))
+    fails(BAD, says, "export", "--as", form, *options, "--resume", "--verify", source, out)
+    files[0].write_bytes(body)
+
+
+def verified():
+    """--verify compares objects and files that go along, also where what was one object is several that are read back."""
+    with zipfile.ZipFile(SCRATCH / "objects.pt", "w") as z:
+        z.writestr("a/data.pkl", pickle.dumps({"step": 20041, "pair": (20042, [20043]), "text": "before", "flat": [20044, [20045]]}, 2))
+        z.writestr("a/version", "3\n")
+    for form, ending in (("torch-save", ".pt"), ("torch-dcp", ""), ("paddle", ".pdparams")):
+        out = export(form, "--verify", source=SCRATCH / "objects.pt", ending=ending)["out"]
+        for n, key in zip(range(20041, 20046), ("step", "pair", "pair", "flat", "flat")):
+            is_changed(form, SCRATCH / "objects.pt", out, key + ": what was written is not what was read: another value", struct.pack("<H", n))
+    source, opened = GOLDEN / "dcp-plain" / "ckpt" / "all", SCRATCH / "opened.pt"
+    data("export", "--as", "torch-save", "--json", "--verify", "--keys", "obj", "--skip", "obj.true", source, opened)
+    at = opened.read_bytes().index(b"K\x01", opened.read_bytes().index(b"tuple_with_tensor"))
+    is_changed("torch-save", source, opened, "obj.tuple_with_tensor", opened.read_bytes()[at - 20:at + 2], "--keys", "obj", "--skip", "obj.true")
+    (SOURCE / "config.json").write_text('{"model_type": "none"}')
+    out = export("safetensors", "--verify")["out"]
+    is_changed("safetensors", SOURCE, out, "config.json: what was written is not what was read: bytes from", b"one")
+    (SOURCE / "config.json").unlink()
 
 
 def damaged():
@@ -179,6 +209,7 @@ def shared():
 
 
 dtypes()
+verified()
 damaged()
 layouts()
 refused()
