@@ -24,12 +24,8 @@ struct cat_opts {
 static const char *const forms[] = { "raw", "npy", "safetensors", NULL };
 
 static const struct opt opts[] = {
-	{ .name = "as",
-	  .arg = "FORM",
-	  .help = "raw (default), npy or safetensors; objects always come as JSON",
-	  .kind = OPT_CHOICE,
-	  .off = offsetof(struct cat_opts, as),
-	  .choices = forms },
+	{ 0, "as", "FORM", "raw (default), npy or safetensors; objects always come as JSON",
+	  OPT_CHOICE, .off = offsetof(struct cat_opts, as), .choices = forms },
 	PICK_OPT_VERSION,
 	PICK_OPTS(struct cat_opts),
 	PICK_OPTS_HF(struct cat_opts),

@@ -14,19 +14,13 @@ struct help_opts {
 
 static const char *const shells[] = { "bash", "zsh", "fish", NULL };
 
-static const struct opt opts[] = {
-	{ .name = "completion",
-	  .arg = "SHELL",
-	  .help = "print the completion script for bash, zsh or fish",
-	  .kind = OPT_CHOICE,
-	  .off = offsetof(struct help_opts, shell),
-	  .choices = shells,
-	  .def = SHELL_NONE },
-	{ .name = "json",
-	  .help = "print every verb and option as JSON",
-	  .off = offsetof(struct help_opts, json) },
-	OPT_END
-};
+static const struct opt opts[] = { { 0, "completion", "SHELL",
+				     "print the completion script for bash, zsh or fish",
+				     OPT_CHOICE, .off = offsetof(struct help_opts, shell),
+				     .choices = shells, .def = SHELL_NONE },
+				   { 0, "json", NULL, "print every verb and option as JSON",
+				     OPT_FLAG, .off = offsetof(struct help_opts, json) },
+				   OPT_END };
 
 static const struct opt_operand operands[] = { { "VERB", true, OPT_VERB }, { 0 } };
 

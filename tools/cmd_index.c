@@ -15,12 +15,10 @@ struct index_opts {
 	struct pick_opts pick;
 };
 
-static const struct opt opts[] = { { .name = "path",
-				     .help = "print only where each index is",
-				     .off = offsetof(struct index_opts, path) },
-				   { .name = "rebuild",
-				     .help = "build anew, even what is current",
-				     .off = offsetof(struct index_opts, rebuild) },
+static const struct opt opts[] = { { 0, "path", NULL, "print only where each index is",
+				     OPT_FLAG, .off = offsetof(struct index_opts, path) },
+				   { 0, "rebuild", NULL, "build anew, even what is current",
+				     OPT_FLAG, .off = offsetof(struct index_opts, rebuild) },
 				   PICK_OPT_VERSION,
 				   PICK_OPTS(struct index_opts),
 				   PICK_OPT_JSON(struct index_opts),

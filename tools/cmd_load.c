@@ -72,29 +72,14 @@ static const struct opt opts[] = {
 	{ 0, "trace", "FILE",
 	  "write when each rank read, waited and placed: for Chrome, or FILE.svg drawn",
 	  OPT_TEXT, OPT_FILE, AT(trace) },
-	{ .name = "version",
-	  .arg = "V",
-	  .kind = OPT_OPERAND,
-	  .what = OPT_VERSION,
-	  .help = "VERSION: a name, the number in it, or latest (default)" },
-	{ .name = "json",
-	  .kind = OPT_FORM,
-	  AT(form),
-	  .def = OUT_JSON,
-	  .help = "print the report as JSON" },
-	{ .name = "tsv",
-	  .kind = OPT_FORM,
-	  AT(form),
-	  .def = OUT_TSV,
-	  .help = "print what each rank did as tab-separated values, with their names" },
+	PICK_OPT_VERSION,
+	PICK_OPT_FORM(struct load_opts, "json", OUT_JSON, "print the report as JSON"),
+	PICK_OPT_FORM(struct load_opts, "tsv", OUT_TSV,
+		      "print what each rank did as tab-separated values, with their names"),
 	OPT_END
 };
 
-static const struct opt_operand operands[] = {
-	{ "SOURCE", false, OPT_SOURCE },
-	{ "VERSION", true, OPT_VERSION },
-	{ 0 },
-};
+static const struct opt_operand operands[] = { PICK_OPERANDS, { 0 } };
 
 static enum cmd_exit fail(const struct loading *l)
 {
@@ -478,7 +463,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 					 .threads = (uint32_t)o->threads,
 					 .staging = o->staging,
 					 .timeout_ms = (uint32_t)(o->timeout * 1000),
-					 .version = args->operand[1],
+					 .version = args->operand[PICK_VERSION],
 					 .device = o->device };
 	dcp_auto_free char *source = NULL;
 	enum cmd_exit code;
@@ -488,7 +473,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 	if (dcpload_comm_open(export_comms[o->comm], &l->comm, &l->err) < 0)
 		return fail(l);
 	progress_init(&l->progress, true);
-	rc = locate(args->operand[0], l->comm->ranks, &source, &config.version);
+	rc = locate(args->operand[PICK_SOURCE], l->comm->ranks, &source, &config.version);
 	if (agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
 		return fail(l);
 	code = loading_check_trace(l);
@@ -519,8 +504,8 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 	if (l.opts->strict && l.opts->partial)
 		return cmd_fail(CMD_USAGE, "load: --strict and --partial exclude each other");
 	for (size_t i = 0; i < DCP_LEN(written); i++) {
-		code = written[i] && args->operand[0]
-			       ? export_check_apart(written[i], args->operand[0])
+		code = written[i] && args->operand[PICK_SOURCE]
+			       ? export_check_apart(written[i], args->operand[PICK_SOURCE])
 			       : CMD_OK;
 		if (code != CMD_OK)
 			return code;

@@ -21,12 +21,8 @@ struct rules_opts {
 
 static const struct opt opts[] = {
 	{ HF_OPT_ASSETS(struct rules_opts, pick.hf) },
-	{ .name = "config",
-	  .arg = "FILE",
-	  .kind = OPT_TEXT,
-	  .what = OPT_FILE,
-	  .off = offsetof(struct rules_opts, pick.hf.config),
-	  .help = "a config.json; default: found beside the weights" },
+	{ 0, "config", "FILE", "a config.json; default: found beside the weights", OPT_TEXT,
+	  OPT_FILE, .off = offsetof(struct rules_opts, pick.hf.config) },
 	PICK_OPT_JSON(struct rules_opts),
 	PICK_OPT_TSV(struct rules_opts),
 	OPT_END

@@ -116,24 +116,27 @@ enum { PICK_SOURCE, PICK_VERSION, PICK_KEY };
 	{                                                                                      \
 		"VERSION", true, OPT_VERSION                                                   \
 	}
+#define PICK_VERSION_ROW                                                                       \
+	.name = "version", .arg = "V", .kind = OPT_OPERAND, .what = OPT_VERSION,               \
+	.help = "VERSION: a name, the number in it, or latest (default)"
 #define PICK_OPT_VERSION                                                                       \
 	{                                                                                      \
-		.name = "version", .arg = "V", .kind = OPT_OPERAND, .what = OPT_VERSION,       \
-		.help = "VERSION: a name, the number in it, or latest (default)"               \
+		PICK_VERSION_ROW                                                               \
 	}
 
 /* Rows of the option tables of verbs that read. @type has the member. */
+#define PICK_INDEX_ROW(type)                                                                   \
+	.name = "index", .arg = "FILE", .kind = OPT_TEXT, .what = OPT_FILE,                    \
+	.off = offsetof(type, pick.index),                                                     \
+	.help = "keep the index of a single checkpoint in FILE"
+#define PICK_CACHE_ROW(type)                                                                   \
+	.name = "cache-limit", .arg = "N", .kind = OPT_SIZE,                                   \
+	.off = offsetof(type, pick.cache_limit), .def = DCP_UNPACK_CACHE,                      \
+	.help = "bytes of the cache for decoded archives; default 32GiB"
 #define PICK_OPTS(type)                                                                        \
-	{ .name = "index",                                                                     \
-	  .arg = "FILE",                                                                       \
-	  .kind = OPT_TEXT,                                                                    \
-	  .what = OPT_FILE,                                                                    \
-	  .off = offsetof(type, pick.index),                                                   \
-	  .help = "keep the index of a single checkpoint in FILE" },                           \
+	{ PICK_INDEX_ROW(type) },                                                              \
 	{                                                                                      \
-		.name = "cache-limit", .arg = "N", .kind = OPT_SIZE,                           \
-		.off = offsetof(type, pick.cache_limit), .def = DCP_UNPACK_CACHE,              \
-		.help = "bytes of the cache for decoded archives; default 32GiB"               \
+		PICK_CACHE_ROW(type)                                                           \
 	}
 /* And of those that show a version as hf/ of a mount does. */
 #define PICK_OPTS_HF(type)                                                                     \
