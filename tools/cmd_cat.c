@@ -53,7 +53,7 @@ static int copy(const struct dcp_view *view, bool *writing, uint64_t *done)
 		if (rc < 0)
 			return rc;
 		*writing = true;
-		rc = out_write(chunk, n);
+		rc = out_write(STDOUT_FILENO, chunk, n);
 		if (rc < 0)
 			return rc;
 		*done += n;

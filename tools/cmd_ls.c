@@ -460,8 +460,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 	free(k.seen);
 	if (rc < 0) {
 		out_finish(o);
-		return cmd_fail(cmd_exit_of(rc), "%s: the index cannot be read: %s",
-				p->found->name, strerror(-rc));
+		return pick_unreadable(p, rc);
 	}
 	if (ls->keys && k.shown == 0) {
 		out_finish(o);

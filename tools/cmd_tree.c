@@ -65,22 +65,6 @@ struct forest {
 	size_t nnodes, node_cap;
 };
 
-static bool grow(void *array, size_t n, size_t *cap, size_t size)
-{
-	void **p = array;
-	size_t more = *cap ? *cap * 2 : 256;
-	void *bigger;
-
-	if (n < *cap)
-		return true;
-	bigger = reallocarray(*p, more, size);
-	if (!bigger)
-		return false;
-	*p = bigger;
-	*cap = more;
-	return true;
-}
-
 /* Parts that dots cut @s into; 1 when one would be empty: such a dot is no separator. */
 static size_t count_parts(const char *s)
 {
@@ -131,7 +115,8 @@ static int add_leaf(struct forest *f, struct leaf leaf, const char *what)
 	if (split_path(f, &leaf) < 0)
 		return -ENOMEM;
 	leaf.what = dcp_arena_strndup(&f->arena, what, strlen(what));
-	if (!leaf.what || !grow(&f->leaves, f->nleaves, &f->leaf_cap, sizeof(leaf)))
+	if (!leaf.what ||
+	    dcp_array_grow((void **)&f->leaves, &f->leaf_cap, f->nleaves, sizeof(leaf)) < 0)
 		return -ENOMEM;
 	f->leaves[f->nleaves++] = leaf;
 	return 0;
@@ -191,7 +176,7 @@ static size_t new_node(struct forest *f, const char *name, size_t parent)
 {
 	size_t at = f->nnodes;
 
-	if (!grow(&f->nodes, f->nnodes, &f->node_cap, sizeof(*f->nodes)))
+	if (dcp_array_grow((void **)&f->nodes, &f->node_cap, f->nnodes, sizeof(*f->nodes)) < 0)
 		return NOBODY;
 	f->nodes[f->nnodes++] = (struct node){
 		.name = name,
@@ -408,9 +393,7 @@ static enum cmd_exit run(const void *opts_in, const struct opt_args *args)
 
 		f.ix = dcp_version_index(p.v);
 		rc = build(&f, p.found->name);
-		code = rc < 0 ? cmd_fail(cmd_exit_of(rc), "%s: the index cannot be read: %s",
-					 p.found->name, strerror(-rc))
-			      : print(&f, t, &p, &o);
+		code = rc < 0 ? pick_unreadable(&p, rc) : print(&f, t, &p, &o);
 	}
 	dcp_arena_finish(&f.arena);
 	free(f.leaves);

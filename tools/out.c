@@ -53,12 +53,12 @@ void out_finish(struct out *o)
 	dcp_buf_finish(&o->buf);
 }
 
-int out_write(const void *p, size_t n)
+int out_write(int fd, const void *p, size_t n)
 {
 	const char *at = p;
 
 	while (n) {
-		ssize_t k = write(STDOUT_FILENO, at, n);
+		ssize_t k = write(fd, at, n);
 
 		if (k < 0 && errno == EINTR)
 			continue;
@@ -75,7 +75,7 @@ enum cmd_exit out_flush(struct out *o)
 	int rc = dcp_buf_error(&o->buf);
 
 	if (rc == 0)
-		rc = out_write(o->buf.p, o->buf.n);
+		rc = out_write(STDOUT_FILENO, o->buf.p, o->buf.n);
 	dcp_buf_finish(&o->buf);
 	if (rc == 0 || rc == -EPIPE)
 		return CMD_OK;
@@ -344,20 +344,10 @@ void out_table_cell(struct out_table *t, const char *s)
 	dcp_auto_buf struct dcp_buf b = DCP_BUF_INIT;
 	char *copy;
 
-	if (t->ncells == t->cap) {
-		size_t cap = t->cap ? t->cap * 2 : 256;
-		const char **cells = reallocarray(t->cells, cap, sizeof(*cells));
-
-		if (!cells) {
-			t->failed = true;
-			return;
-		}
-		t->cells = cells;
-		t->cap = cap;
-	}
 	out_text(&b, s);
 	copy = dcp_arena_strndup(&t->arena, b.p ? b.p : "", b.n);
-	if (!copy || dcp_buf_error(&b))
+	if (!copy || dcp_buf_error(&b) ||
+	    dcp_array_grow((void **)&t->cells, &t->cap, t->ncells, sizeof(*t->cells)) < 0)
 		t->failed = true;
 	else
 		t->cells[t->ncells++] = copy;

@@ -41,8 +41,8 @@ enum cmd_exit out_flush(struct out *o);
 /* End the JSON text with a newline and flush. */
 enum cmd_exit out_json(struct out *o);
 
-/* All @n bytes to stdout. 0, -EPIPE, or another negative errno. */
-int out_write(const void *p, size_t n);
+/* All @n bytes to a file, as to stdout. 0, -EPIPE, or another negative errno. */
+int out_write(int fd, const void *p, size_t n);
 
 /* "512 B", "1.02 kB", "12.3 GB": powers of 1000, three digits. */
 #define OUT_SIZE 24

@@ -435,7 +435,7 @@ static int find_key(struct pick *p, const char *word, struct dcp_arena *arena,
 	return rc;
 }
 
-static enum cmd_exit unreadable(const struct pick *p, int rc)
+enum cmd_exit pick_unreadable(const struct pick *p, int rc)
 {
 	return cmd_fail(cmd_exit_of(rc), "%s: the index cannot be read: %s", p->found->name,
 			strerror(-rc));
@@ -448,7 +448,7 @@ enum cmd_exit pick_key(struct pick *p, const char *word, struct dcp_arena *arena
 
 	if (rc == -ENOENT)
 		return no_key(p, word, arena);
-	return rc < 0 ? unreadable(p, rc) : CMD_OK;
+	return rc < 0 ? pick_unreadable(p, rc) : CMD_OK;
 }
 
 /* ---- patterns ---- */
@@ -539,6 +539,6 @@ enum cmd_exit pick_keys(struct pick *p, const char *word, struct dcp_arena *aren
 	if (rc == 0 || out->pattern)
 		rc = pick_keys_each(p, out, count_row, out);
 	if (rc < 0)
-		return unreadable(p, rc);
+		return pick_unreadable(p, rc);
 	return out->tensors + out->objects ? CMD_OK : pick_no_match(p, word, "key");
 }

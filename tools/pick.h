@@ -53,6 +53,9 @@ void pick_finish(struct pick *p);
 /* Is @source a path? CMD_USAGE for a URL, after saying how to mount what it names. */
 enum cmd_exit pick_path(const char *source);
 
+/* Say that the index of the version cannot be read, which gave @rc. */
+enum cmd_exit pick_unreadable(const struct pick *p, int rc);
+
 /* Say that one index file cannot hold several versions. */
 enum cmd_exit pick_one_index(const char *source);
 

@@ -15,8 +15,9 @@
 #include "core/base/jsonw.h"
 #include "core/parse/safetensors/safetensors.h"
 #include "tools/load/error.h"
+#include "tools/save/save.h"
 
-enum { ALIGN = 64, MAX_NAMED = 64, WRITE = 1 << 30, BAND = 4 << 20 };
+enum { ALIGN = 64, MAX_NAMED = 64, BAND = 4 << 20 };
 
 static int fail(const struct dump *d, int rc, struct dcpload_error *err)
 {
@@ -184,22 +185,6 @@ int dump_begin(struct dump *d, const struct dump_of *of, const struct dcpload_pl
 	return open_file(d, err);
 }
 
-static int write_at(int fd, const void *p, uint64_t n, uint64_t at)
-{
-	while (n) {
-		ssize_t got = pwrite(fd, p, DCP_MIN(n, (uint64_t)WRITE), (off_t)at);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EIO;
-		p = (const char *)p + got;
-		at += (uint64_t)got;
-		n -= (uint64_t)got;
-	}
-	return 0;
-}
-
 /* Part @i of a device, by way of a buffer. */
 static int write_fetched(struct dump *d, struct dcpload_plan *plan, uint64_t i, uint64_t n,
 			 uint64_t at, struct dcpload_error *err)
@@ -211,7 +196,7 @@ static int write_fetched(struct dump *d, struct dcpload_plan *plan, uint64_t i, 
 		now = DCP_MIN(n - done, (uint64_t)BAND);
 		rc = dcpload_part_read(plan, i, done, band, now, err);
 		if (rc == 0)
-			rc = write_at(d->file, band, now, at + done);
+			rc = save_pwrite(d->file, band, now, at + done);
 	}
 	return rc;
 }
@@ -220,13 +205,13 @@ int dump_write(struct dump *d, struct dcpload_plan *plan, struct dcpload_error *
 {
 	struct dcpload_part part;
 	uint64_t at = d->header.n;
-	int rc = write_at(d->file, d->header.p, d->header.n, 0);
+	int rc = save_pwrite(d->file, d->header.p, d->header.n, 0);
 
 	for (uint64_t i = 0; rc == 0 && dcpload_part(plan, i, &part) == 0; i++) {
 		if (!can_show(&part))
 			continue;
 		rc = dcpload_part_memory(plan, i, NULL) == DCPLOAD_MEMORY_HOST
-			     ? write_at(d->file, part.data, part.nbytes, at)
+			     ? save_pwrite(d->file, part.data, part.nbytes, at)
 			     : write_fetched(d, plan, i, part.nbytes, at, err);
 		at += part.nbytes;
 	}

@@ -204,18 +204,9 @@ enum cmd_exit loading_check_trace(struct loading *l)
 static int write_file(const char *path, const struct dcp_buf *b, struct dcpload_error *err)
 {
 	dcp_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	size_t at = 0;
+	int rc = fd < 0 ? -errno : out_write(fd, b->p, b->n);
 
-	while (fd >= 0 && at < b->n) {
-		ssize_t n = write(fd, b->p + at, b->n - at);
-
-		if (n < 0 && errno != EINTR)
-			break;
-		at += n > 0 ? (size_t)n : 0;
-	}
-	if (fd < 0 || at < b->n)
-		return load_fail(err, -errno, "%s: %s", path, strerror(errno));
-	return 0;
+	return rc < 0 ? load_fail(err, rc, "%s: %s", path, strerror(-rc)) : 0;
 }
 
 static int write_trace(struct drawing *d, struct dcpload_error *err)

@@ -112,3 +112,6 @@ struct save_counts {
 	uint64_t direct;        /* of those, by O_DIRECT */
 };
 void save_count(const struct save *s, struct save_counts *out);
+
+/* All of @n bytes at @off of a file. A negative errno. */
+int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off);

@@ -111,7 +111,6 @@ int save_open_at(const struct save *s, const struct save_file *f, int flags);
 int save_open(const struct save *s, uint32_t file);
 /* The same to be written past the page cache. */
 int save_open_direct(const struct save *s, uint32_t file);
-int save_pwrite(int fd, const void *p, uint64_t n, uint64_t off);
 /* -EIO: the file is shorter. */
 int save_pread(int fd, void *p, uint64_t n, uint64_t off);
 
