@@ -11,7 +11,7 @@
 #include "tools/pick.h"
 
 struct ls_opts {
-	bool lengthy, names, versions;
+	bool lengthy, versions;
 	int form;
 	const char *keys;
 	struct pick_opts pick;
@@ -20,8 +20,8 @@ struct ls_opts {
 static const struct opt opts[] = {
 	{ 'l', "long", .help = "also exact bytes, pieces, and what is wrong",
 	  .off = offsetof(struct ls_opts, lengthy) },
-	{ '1', "names", .help = "only names, one a line",
-	  .off = offsetof(struct ls_opts, names) },
+	{ '1', "names", .help = "only names, one a line", .kind = OPT_FORM,
+	  .off = offsetof(struct ls_opts, form), .def = OUT_NAMES },
 	{ 0, "keys", "GLOB", .help = "only keys that match; * also matches dots and slashes",
 	  .kind = OPT_TEXT, .off = offsetof(struct ls_opts, keys) },
 	{ 0, "versions", .help = "list versions, even if there is only one",
@@ -197,7 +197,7 @@ static enum cmd_exit ls_versions(struct pick *p, const struct ls_opts *ls, struc
 	dcp_auto_buf struct dcp_buf notes = DCP_BUF_INIT;
 	struct out_table table;
 
-	if (ls->names)
+	if (ls->form == OUT_NAMES)
 		return ls_version_names(p, o);
 	out_table_init(&table, ls->lengthy ? lengthy : brief,
 		       ls->lengthy ? DCP_LEN(lengthy) : DCP_LEN(brief));
@@ -351,7 +351,7 @@ static int one_key(void *ctx, const struct dcp_row *row, enum dcp_row_kind kind)
 	if (k->ls->keys && !pick_matches(k->ls->keys, row->key))
 		return 0;
 	k->shown++;
-	if (k->ls->names) {
+	if (k->ls->form == OUT_NAMES) {
 		out_text(&k->o->buf, row->key);
 		dcp_buf_str(&k->o->buf, "\n");
 		return 0;
@@ -440,7 +440,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		dcp_jsonw_object(&o->json);
 		dcp_jsonw_put_str(&o->json, "version", p->found->name);
 		dcp_jsonw_put_str(&o->json, "format", p->found->format->name);
-	} else if (ls->form == OUT_TSV && !ls->names) {
+	} else if (ls->form == OUT_TSV) {
 		out_tsv_head(o, "kind key name dtype shape elements nbytes pieces files "
 				"alias_of error");
 	}
@@ -449,7 +449,7 @@ static enum cmd_exit ls_keys(struct pick *p, const struct ls_opts *ls, struct ou
 		dcp_jsonw_put_u64(&o->json, "elements", k.elements);
 		dcp_jsonw_put_u64(&o->json, "nbytes", k.bytes);
 		dcp_jsonw_end(&o->json);
-	} else if (ls->form == OUT_TEXT && !ls->names) {
+	} else if (ls->form == OUT_TEXT) {
 		out_table_print(&k.table, o, 0);
 		put_total(&k);
 	}

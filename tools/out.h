@@ -18,7 +18,7 @@
 #include "tools/cmd.h"
 
 /* The values of options that choose one; see OPT_FORM. */
-enum out_form { OUT_TEXT, OUT_JSON, OUT_TSV, OUT_SVG, OUT_HTML };
+enum out_form { OUT_TEXT, OUT_JSON, OUT_TSV, OUT_SVG, OUT_HTML, OUT_NAMES };
 
 struct out {
 	struct dcp_buf buf;

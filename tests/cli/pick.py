@@ -219,8 +219,9 @@ def tables():
     equal([[int(r[c]) for c in ("rank", "needs", "reads", "receives")] for r in rows("plan", "--layout", "fsdp4", FSDP2)],
           [[r[c] for c in ("rank", "needs", "reads", "receives")] for r in ranks], "plan")
     fails(USAGE, "--json and --tsv do not go together", "ls", "--json", "--tsv", FSDP2)
-    odd = SCRATCH / "odd-keys"
-    odd.mkdir()
+    fails(USAGE, "--names and --json do not go together", "ls", "-1", "--json", FSDP2, "latest")
+    odd = SCRATCH / "odd-keys" / "step-\x1b[31m"
+    odd.mkdir(parents=True)
     names = ["a\tb", "c\nd", "e\\x41", "\x1b[0m", "\u0085", "plain"]
     head = {k: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, k in enumerate(names)}
     text = json.dumps(head).encode()
