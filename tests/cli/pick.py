@@ -228,6 +228,9 @@ def tables():
     (odd / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"123456")
     got = [r["key"] for r in rows("ls", odd)]
     equal(sorted(k.encode("latin-1").decode() for k in got), sorted(names), "text comes back exactly")
+    for args in (("ls",), ("tree",), ("index",), ("load",), ("plan", "--layout", "fsdp2"), ("plan", "--layout", "fsdp2", "--rank", "1")):
+        text = run(*args, odd.parent).stdout
+        check(b"step-\\x1b[31m" in text and b"\x1b" not in text, f"{args}: a name that moves the cursor: {text[:100]}")
 
 
 def patterns():

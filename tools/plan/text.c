@@ -47,8 +47,10 @@ static void sums(const struct plan *p, struct out *o)
 	dcp_buf_printf(&o->buf, "%s by all ranks together\n", out_size(a, needs.sum));
 	if (p->from) {
 		line(o, "held");
-		dcp_buf_printf(&o->buf, "by the ranks of %s: nothing is read, %s are sent\n",
-			       dcp_layout_name(p->from), out_size(a, sends.sum));
+		dcp_buf_str(&o->buf, "by the ranks of ");
+		out_text(&o->buf, dcp_layout_name(p->from));
+		dcp_buf_printf(&o->buf, ": nothing is read, %s are sent\n",
+			       out_size(a, sends.sum));
 		return;
 	}
 	line(o, "stored");
@@ -251,8 +253,8 @@ enum cmd_exit plan_tsv(const struct plan *p, struct out *o)
 
 void plan_write(const struct plan *p, struct out *o)
 {
-	dcp_buf_printf(&o->buf, "%s on the %" PRIu32 " rank%s of ", p->pick.found->name,
-		       p->ranks, dcp_s(p->ranks));
+	out_text(&o->buf, p->pick.found->name);
+	dcp_buf_printf(&o->buf, " on the %" PRIu32 " rank%s of ", p->ranks, dcp_s(p->ranks));
 	out_text(&o->buf, dcp_layout_name(p->to));
 	dcp_buf_str(&o->buf, "\n\n");
 	sums(p, o);
@@ -362,7 +364,9 @@ enum cmd_exit plan_rank_text(struct plan *p, uint32_t rank, struct out *o)
 		dcp_buf_printf(&o->buf, "%s%s=%" PRIu32, d ? " " : "", mesh->dim[d], at[d]);
 	dcp_buf_str(&o->buf, rank < dcp_layout_ranks(p->to) ? ") of " : "none) of ");
 	out_text(&o->buf, dcp_layout_name(p->to));
-	dcp_buf_printf(&o->buf, ", %s\n\n", p->pick.found->name);
+	dcp_buf_str(&o->buf, ", ");
+	out_text(&o->buf, p->pick.found->name);
+	dcp_buf_str(&o->buf, "\n\n");
 	for (int n = 0; n < PLAN_NUMBERS; n++) {
 		line(o, plan_number_name[n]);
 		dcp_buf_printf(&o->buf, "%s\n",
