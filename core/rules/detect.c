@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/text.h"
 #include "core/rules/map.h"
+
+enum { TENSOR_MEMORY = 512 << 20 };
 
 static const char last_resort[] = "hf";
 
@@ -18,6 +21,7 @@ struct detection {
 	struct candidate *c;
 	size_t n;
 	struct dcp_buf text;
+	uint64_t down; /* number + 1 of a linear weight; config.json says its shape */
 };
 
 static bool is_of_model(const struct dcp_rules *r, const struct dcp_rules_config *config)
@@ -34,7 +38,8 @@ static int look_at_key(void *ctx, uint64_t number, const char *key)
 {
 	struct detection *d = ctx;
 
-	(void)number;
+	if (!d->down && dcp_ends_with(key, strlen(key), ".mlp.down_proj.weight"))
+		d->down = number + 1;
 	for (size_t i = 0; i < d->n; i++) {
 		struct candidate *c = &d->c[i];
 		const char *bare = c->r ? dcp_rules_bare_key(c->r, key, &d->text) : NULL;
@@ -70,12 +75,32 @@ static bool is_it(const struct candidate *c)
 	return has;
 }
 
+/*
+ * Did Paddle write it, whose linear weights are [inputs, outputs]? Where one of them tells by its shape that is
+ * certain: safetensors do not name their writer, and Paddle also exports them as transformers has them.
+ */
+static bool is_paddle(const struct dcp_rules_source *from, const struct detection *d)
+{
+	const struct dcp_rules_config *c = from->config;
+	dcp_auto_arena struct dcp_arena arena = DCP_ARENA_INIT(TENSOR_MEMORY);
+	struct dcp_tensor t;
+	bool paddle = from->framework && strcmp(from->framework, "paddle") == 0;
+
+	if (d->down && c && c->hidden != c->intermediate &&
+	    from->tensor(from->ctx, d->down - 1, &arena, &t, NULL) == 0 && t.ndim == 2) {
+		if (t.shape[0] == c->intermediate && t.shape[1] == c->hidden)
+			paddle = true;
+		if (t.shape[0] == c->hidden && t.shape[1] == c->intermediate)
+			paddle = false;
+	}
+	return paddle;
+}
+
 int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_preset *out,
 		     struct dcp_err *err)
 {
 	struct detection d = { .n = dcp_rules_npresets };
 	size_t found = SIZE_MAX;
-	char writer[64];
 	int rc = 0;
 
 	d.c = calloc(d.n, sizeof(*d.c));
@@ -90,9 +115,8 @@ int dcp_rules_detect(const struct dcp_rules_source *from, struct dcp_rules_prese
 	}
 	if (rc == 0)
 		rc = from->list(from->ctx, look_at_key, &d, err);
-	snprintf(writer, sizeof(writer), "@%s", from->framework ? from->framework : "");
-	if (rc == 0)
-		rc = look_at_key(&d, 0, writer);
+	if (rc == 0 && is_paddle(from, &d))
+		rc = look_at_key(&d, 0, "@paddle");
 	for (size_t i = 0; rc == 0 && i < d.n && found == SIZE_MAX; i++)
 		if (is_it(&d.c[i]) || strcmp(dcp_rules_presets[i].name, last_resort) == 0)
 			found = i;

@@ -104,8 +104,8 @@ static void nearest(const struct map *m, const char *key, char *why, size_t size
 	const struct pattern *pattern = NULL;
 	struct dcp_near near;
 
-	snprintf(why, size, "no rule fits it");
-	if (m->report->unmatched >= NEAR_KEYS || m->r->nrule > NEAR_RULES)
+	snprintf(why, size, "%s", m->r->other ? m->r->other : "no rule fits it");
+	if (m->r->other || m->report->unmatched >= NEAR_KEYS || m->r->nrule > NEAR_RULES)
 		return;
 	outline(key, a, sizeof(a));
 	near = dcp_near_to(a);
@@ -134,7 +134,7 @@ static int on_key(void *ctx, uint64_t number, const char *key)
 	if (dcp_buf_error(&m->text))
 		return -ENOMEM;
 	if (!rule) {
-		char why[200];
+		char why[320];
 
 		nearest(m, bare, why, sizeof(why));
 		m->report->unmatched++;

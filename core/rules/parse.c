@@ -211,6 +211,21 @@ static int tie_line(struct rules_parse *ps, const char *s)
 	return rc;
 }
 
+/* What is said of keys that no rule fits: the rest of the line. */
+static int else_line(struct rules_parse *ps, const char *s)
+{
+	const char *end = ps->end;
+
+	while (s < end && (*s == ' ' || *s == '\t'))
+		s++;
+	while (s < end && strchr(" \t\r", end[-1]))
+		end--;
+	if (s == end || *s == '#')
+		return dcp_rules_bad(ps, s, -EINVAL, "what is said of other keys stands here");
+	ps->r->other = dcp_arena_strndup(&ps->r->arena, s, (size_t)(end - s));
+	return ps->r->other ? 0 : -ENOMEM;
+}
+
 static int one_line(struct rules_parse *ps)
 {
 	struct dcp_rules *r = ps->r;
@@ -236,6 +251,8 @@ static int one_line(struct rules_parse *ps)
 				  "types of models stand here: models llama");
 	if (is(w, "has") || is(w, "lacks"))
 		return mark_line(ps, s, *w.s == 'l');
+	if (is(w, "else"))
+		return else_line(ps, s);
 	if (is(w, "tie"))
 		return tie_line(ps, s);
 	return rename_line(ps, w.s);

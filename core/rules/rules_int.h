@@ -143,6 +143,7 @@ struct mark {
 struct dcp_rules {
 	struct dcp_arena arena;
 	const char *name;
+	const char *other; /* else: what is said of keys that no rule fits; may be NULL */
 	uint64_t hash;
 	struct rule *rule;
 	struct affix *strip, *erase;

@@ -113,7 +113,8 @@ static int cut(struct dcpfs_hf *hf, struct entry *e, size_t n, uint64_t size)
 		in_file += e[i].nbytes;
 		hf->nbytes += e[i].nbytes;
 	}
-	hf->first[++hf->nfiles] = n;
+	if (n)
+		hf->first[++hf->nfiles] = n;
 	for (size_t i = 0; i < hf->nfiles; i++) {
 		struct entry *of = e + hf->first[i];
 		size_t nof = hf->first[i + 1] - hf->first[i];

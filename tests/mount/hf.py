@@ -15,7 +15,7 @@ from lib import case, check, equal, errno_of, fails, mount, read, sha
 
 try:
     import numpy
-    import safetensors
+    import safetensors.numpy
     sys.path.append(str(lib.GOLDEN.parent / "gen"))
     import renamed
 except ImportError as why:
@@ -354,7 +354,9 @@ def presets():
     for config, shapes in small_models():
         forms = renamed.FORMS.get(config["model_type"], [])
         if config["model_type"] in ("llama", "gpt_oss", "deepseek_v3"):  # of transformers' names, known by who wrote them
-            forms = forms + [("paddle", "pdparams", renamed.paddle("model", former=True))]
+            forms = forms + [("paddle", form, renamed.paddle("model", former=True)) for form in ("pdparams", "np", "bare")[:3 if config["model_type"] == "llama" else 1]]
+        if config["model_type"] == "llama":  # not turned, whoever wrote it: the shapes say so
+            forms = forms + [("hf", "np", lambda hf, config: hf)]
         for preset, form, convert in forms:
             if config.get("mlp_bias") or (form == "stacked" and config.get("first_k_dense_replace")):
                 continue  # no trainer here has them
@@ -366,6 +368,9 @@ def presets():
             if form == "pdparams":
                 (source / name).mkdir(parents=True)
                 (source / name / "model_state.pdparams").write_bytes(pickle.dumps(stored, protocol=4))
+            elif form in ("np", "bare"):  # as PaddleNLP's save_pretrained() and Paddle's merge_sharded_state_dict() write it
+                (source / name).mkdir(parents=True)
+                safetensors.numpy.save_file(stored, source / name / "model.safetensors", {"format": "np"} if form == "np" else None)
             else:
                 checkpoint(source / name, {k: ("F32" if a.dtype == "f4" else "U8", list(a.shape), 0, a.tobytes()) for k, a in stored.items()})
             (source / name / "config.json").write_text(json.dumps(config))
@@ -384,6 +389,25 @@ def presets():
             equal(set(got), set(hf), "keys")
             for key, a in hf.items():
                 equal((got[key][1], got[key][2]), (list(a.shape), a.tobytes()), key)
+
+
+def unknown_paddle():
+    """Paddle does not say which weights are [inputs, outputs]: under keys that no preset knows, none is shown as torch has it."""
+    source, w = lib.fresh("source"), numpy.arange(16, dtype="f4").reshape(4, 4)
+    (source / "a").mkdir(parents=True)
+    (source / "a" / "model_state.pdparams").write_bytes(pickle.dumps({"encoder.fc.weight": w, "encoder.fc.bias": w[0]}, protocol=4))
+    checkpoint(source / "b", {"encoder.fc.weight": ("F32", [4, 4], 0, w.tobytes())})
+    why = "Paddle keeps linear weights as [inputs, outputs] and does not say which are: give --hf-rules FILE"
+    with mount(source) as m:
+        a, b = sorted(m.settled().versions())
+        equal(model_files(m.at / a / "hf"), [], "no model file")
+        page = read(m.at / a / "hf" / "README.md").decode()
+        check("| rules | `paddle-unknown`" in page and f"`encoder.fc.weight`: {why}" in page, f"README.md: {page}")
+        equal(tensors_of(m.at / b / "hf")["encoder.fc.weight"][2], w.tobytes(), "what torch wrote")
+    done = lib.run(lib.PROGRAM, "ls", "--hf", source, a)
+    check(done.returncode == 1 and why in done.stderr, f"ls --hf: {done.returncode} {done.stderr}")
+    with mount(source, "--hf-rules", "hf") as m:
+        equal(tensors_of(m.at / a / "hf")["encoder.fc.weight"][2], w.tobytes(), "asked for as stored")
 
 
 def megatron():
@@ -552,4 +576,4 @@ def removed():
         check(m.running(), "the daemon lives")
 
 
-lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, failing_keys, operations, presets, megatron, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)
+lib.main(every_tensor, every_family, preset, shards, aligned, sidecars, inferred, failing_keys, operations, presets, unknown_paddle, megatron, dtypes, of_a_part, ranks, mapped_and_direct, kept, removed)

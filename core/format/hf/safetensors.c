@@ -20,6 +20,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/buf.h"
 #include "core/base/err.h"
@@ -124,15 +125,33 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 
 /* ---- load ---- */
 
-/* __metadata__ of the first file that has any, as JSON. */
+/* Of the first file that has __metadata__; or NULL. */
+static const struct dcp_safetensors *with_metadata(const struct dcp_hf *h)
+{
+	for (size_t i = 0; i < h->nfiles; i++)
+		if (h->files[i].header.nmeta)
+			return &h->files[i].header;
+	return NULL;
+}
+
+/* PaddleNLP and PaddleFormers say format pt where they turned linear weights as torch has them, else np. */
+static const char *framework(const struct dcp_hf *h)
+{
+	const struct dcp_safetensors *st = with_metadata(h);
+	const char *format = st ? dcp_safetensors_meta(st, "format") : NULL;
+
+	if (format && (strcmp(format, "np") == 0 || strcmp(format, "pd") == 0))
+		return "paddle";
+	return h->dcp ? "torch" : "safetensors";
+}
+
+/* __metadata__ as JSON. */
 static int emit_metadata(struct dcp_hf *h)
 {
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
-	const struct dcp_safetensors *st = NULL;
+	const struct dcp_safetensors *st = with_metadata(h);
 	struct dcp_jsonw w;
 
-	for (size_t i = 0; !st && i < h->nfiles; i++)
-		st = h->files[i].header.nmeta ? &h->files[i].header : NULL;
 	if (!st)
 		return 0;
 	dcp_jsonw_init(&w, &json, false);
@@ -149,7 +168,7 @@ static int emit_facts(struct dcp_hf *h)
 {
 	const struct dcp_sink *sink = h->in->sink;
 	char text[24];
-	int rc = sink->meta(sink->ctx, "framework", h->dcp ? "torch" : "safetensors");
+	int rc = sink->meta(sink->ctx, "framework", framework(h));
 
 	snprintf(text, sizeof(text), "%zu", h->nfiles);
 	if (rc == 0)
