@@ -54,6 +54,13 @@ class Header(unittest.TestCase):
                 self.assertTrue(len(ours) == len(names) or ours[0] == "size", names)
 
 
+    def test_exports(self):
+        """The library gives others the names of the header, and no others."""
+        header = (base.ROOT / "tools/load/dcpload.h").read_text()
+        said = subprocess.run(["nm", "-D", "--defined-only", os.environ["DCPFS_LIBRARY"]], capture_output=True, text=True, check=True).stdout
+        self.assertEqual({line.split()[-1] for line in said.splitlines()}, set(re.findall(r"^DCPLOAD_API [^;(]*\b(dcpload_\w+)\(", header, re.M)))
+
+
 def step20():
     return dcpfs.open(golden("dcp-fsdp2")[0], "step-20")
 
