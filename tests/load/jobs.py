@@ -187,23 +187,56 @@ def regions():
         equal(dumped(n, layout, source, "--exchange", exchange, "--io", io, "--check"), want, layout.read_text())
 
 
+def from_disk(job):
+    """Bytes that its ranks read from a disk. What they say is short: it fits a pipe, so they end without being heard."""
+    disk = 0
+    for p in job.ranks:
+        os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+        disk += int(dict(x.split(": ") for x in lib.read(f"/proc/{p.pid}/io").decode().splitlines())["read_bytes"])
+    return disk
+
+
 def counted():
     """The kernel says so, too: bytes that come from the disk, of a job that shares what it reads past the page cache."""
     source = checkpoint()
     size = os.path.getsize(source / "step-1" / "model.safetensors")
     Job(2, source, "--json").report()  # makes the index
     job = Job(4, source, "--layout", "dim1x4", "--exchange", "node", "--io", "direct", "--json")
-    disk = 0
-    for p in job.ranks:
-        # stderr and stdout are short: they fit a pipe, so it ends without being read.
-        os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
-        disk += int(dict(x.split(": ") for x in lib.read(f"/proc/{p.pid}/io").decode().splitlines())["read_bytes"])
-    got = job.report()
-    if not got or disk == 0:
+    disk = from_disk(job)
+    if not job.report() or disk == 0:
         print("what the disk gave is not counted here: a file system in memory")
         return
     check(disk < size * 1.02 + MIB, f"{disk} bytes came from the disk of {size}")
     check(disk > size * 0.9, f"{disk} bytes came from the disk of {size}: not past the page cache")
+    case("half of the file is in the page cache")
+    with open(source / "step-1" / "model.safetensors", "rb") as f:
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
+        f.read(size // 2)
+        job = Job(2, source, "--layout", "dim1x2", "--json")
+        disk = from_disk(job)
+        try:
+            os.preadv(f.fileno(), [bytearray(1)], size * 3 // 4, os.RWF_NOWAIT)
+            lib.fail("what was not in the page cache is there afterwards")
+        except OSError:
+            pass  # it is not, or this cannot be asked here
+    got = job.report()
+    equal(got and (got["io"], got["exchange"]), ("auto", "node"), "what is chosen")
+    check(size * 0.4 < disk < size * 0.6 + MIB, f"{disk} bytes came from the disk of {size}, of which half was cached")
+
+
+def overlap():
+    """Files are read while what was read before is placed, by the trace."""
+    source, trace = checkpoint(32), lib.WORK / "trace.json"
+    for exchange in ("node", "never"):
+        case(f"overlap, {exchange}")
+        if not Job(2, source, "--layout", "dim1x2", "--exchange", exchange, "--io", "direct", "--trace", trace, "--json").report():
+            continue
+        spans = [{name: [(e["ts"], e["ts"] + e["dur"]) for e in json.loads(trace.read_text())["traceEvents"] if (e["name"], e["pid"]) == (name, rank)]
+                  for name in ("read", "place")} for rank in range(2)]
+        both = sum(any(a < end and start < b for a, b in s["read"]) for s in spans for start, end in s["place"])
+        check(both * 5 > sum(len(s["place"]) for s in spans) > 10, f"{both} parts were placed during a read: {spans}")
 
 
 def choices():
@@ -213,6 +246,7 @@ def choices():
     cold, cached = "what is needed is not in the page cache", "what is needed is in the page cache"
     direct, dry = "direct where it is not in the page cache", "the source lies in no mount of dcpfs"
     other = ["unshare", "--uts", "sh", "-c", 'echo elsewhere > /proc/sys/kernel/hostname && exec "$@"', "sh"]
+    kind = subprocess.run(["stat", "-f", "-c", "%T", source], check=True, capture_output=True).stdout.strip()
     nodes = not subprocess.run([*other, "true"], check=False, capture_output=True).returncode
     Job(2, source, "--io", "buffered", "--json").report()
     for n, words, away, want in ((1, [], 0, ("never", "there is one rank", "buffered", cached)), (2, [], 0, ("never", cached, "buffered", cached)),
@@ -224,10 +258,10 @@ def choices():
         if away and not nodes:
             print("two nodes left out: no other host name can be had")
             continue
-        got = Job(n, source, "--layout", f"dim1x{n}", "--check", "--json", *words, by=lambda r, away=away: other if r < away else []).report()
-        if got and words == ["--cold"] and got["exchange"] == "never":
+        if words == ["--cold"] and kind in (b"tmpfs", b"ramfs"):
             print("cold files left out: they stay in memory")
             continue
+        got = Job(n, source, "--layout", f"dim1x{n}", "--check", "--json", *words, by=lambda r, away=away: other if r < away else []).report()
         equal(got and (got["exchange"], got["exchange_why"], got["io"], got["io_why"]), want, "what is chosen")
         once = size * (1 + (away > 0))
         check(not got or want[0] == "never" or once * 0.98 < got["read"] < once * 1.02, f"read {got and got['read']} of {size}, {1 + (away > 0)} nodes")
@@ -383,4 +417,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [choices, valgrind]), dying, hanging, differing)
+    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [choices, overlap, valgrind]), dying, hanging, differing)
