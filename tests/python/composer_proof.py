@@ -28,7 +28,7 @@ from base import dcpfs, np
 import torch
 import composer.utils.checkpoint as theirs
 from composer import Callback, Trainer
-from composer.algorithms import EMA, LabelSmoothing
+from composer.algorithms import EMA, Factorize, LabelSmoothing
 from composer.models import ComposerClassifier
 from composer.utils import dist
 from composer.utils.object_store import ObjectStore
@@ -81,7 +81,7 @@ def trainer(folder, sharded, seed, **how):
     data = TensorDataset(torch.randint(0, 11, (32, 5)), torch.randint(0, 11, (32,)))
     groups = list(model.parameters())
     optimizer = torch.optim.AdamW(groups if sharded else [{"params": groups[:3]}, {"params": groups[3:], "weight_decay": 0.1}], lr=0.01)
-    algorithms = [LabelSmoothing(0.1)] + ([] if sharded else [EMA(half_life="2ba", update_interval="1ba")])
+    algorithms = [LabelSmoothing(0.1)] + ([] if sharded else [EMA(half_life="2ba", update_interval="1ba")]) + how.pop("surgery", [])
     if sharded:
         how["parallelism_config"] = {"fsdp": {"state_dict_type": "sharded", "sharding_strategy": "FULL_SHARD", "mixed_precision": "PURE"}}
     losses = Losses()
@@ -116,7 +116,8 @@ def run(by, folder, sharded, seed, how):
         except Exception as e:
             print(f"{by}: {e}", file=sys.stderr)
             return {"error": type(e).__name__}
-    said = sorted(str(w.message) for w in caught if "ignored by load_ignore_key" in str(w.message) or "not be restored" in str(w.message))
+    said = sorted(str(w.message) for w in caught if any(
+        word in str(w.message) for word in ("ignored by load_ignore_key", "not be restored", "Automatically adding")))
     at_load = digest(t.state)
     t.fit()
     for ext in EXTENSIONS if by == "save" and not sharded else ():
@@ -167,6 +168,10 @@ def monolithic(folder):
     resume(folder, False, "no random state", load_path=mid, load_ignore_keys=["rng", "state/rank_zero_seed"])
     resume(folder, False, "by a function", load_path=mid, load_ignore_keys=lambda d: d["state"]["model"].pop("module.mid.bias"))
     resume(folder, False, "not there", load_path=mid + "x")
+    cut = f"{folder}-cut"
+    run("save", cut, False, 3, {"max_duration": "3ba", "save_interval": "3ba", "surgery": [Factorize(min_features=4, latent_features=2)]})
+    for way, how in (("with what was done to its model", {}), ("without that", {"load_exclude_algorithms": ["Factorize"], "load_strict_model_weights": False})):
+        resume(cut, False, f"a checkpoint {way}", load_path=f"{cut}/ep0-ba3-rank0.pt", load_weights_only=True, **how)
     run("save", folder, False, 3, {"max_duration": "9ba", "save_overwrite": True})
     for ext in EXTENSIONS:
         resume(folder, False, ext, load_path=f"{folder}/mid.{ext}")
