@@ -135,7 +135,7 @@ static const char *value_of(const char *name, size_t n, const char *ranks)
 	static const char *const run[] = { "DCPLOAD_RUN_NAME", "COMPOSER_RUN_NAME", "RUN_NAME",
 					   NULL };
 	static const char *const local[] = { "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-					     NULL };
+					     "SLURM_STEP_TASKS_PER_NODE", NULL };
 	static const char *const zero[] = { "rank", "local_rank", "node_rank", NULL };
 
 	for (size_t i = 0; zero[i]; i++)
@@ -162,7 +162,9 @@ static char *expand(const char *source, uint32_t ranks)
 		size_t n = *p == '{' ? strcspn(p, "}") : 0;
 		const char *value = n && p[n] ? value_of(p + 1, n - 1, number) : NULL;
 
-		if (value)
+		if (value && strncmp(p, "{local_", 7) == 0)
+			dcp_buf_add(&out, value, strspn(value, "0123456789")); /* "2(x3),1" */
+		else if (value)
 			dcp_buf_str(&out, value);
 		else
 			dcp_buf_add(&out, p, 1);

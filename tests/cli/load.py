@@ -381,6 +381,8 @@ def templates():
     (SCRATCH / "w2-of-2").symlink_to(SOURCE.resolve())
     got = job_data(2, f"{SCRATCH}/w{{world_size}}-of-{{local_world_size}}", "tp", LOCAL_WORLD_SIZE="2")
     equal(got["version"], "tp", "{world_size}")
+    got = data("load", f"{SCRATCH}/w{{local_world_size}}-of-{{local_world_size}}", "tp", "--json", SLURM_STEP_TASKS_PER_NODE="2(x3),1")
+    equal(got["version"], "tp", "{local_world_size} of srun")
     for name in ("{epochs}", "none-{epoch}"):
         fails(ENV, name, "load", SCRATCH / name)
     for name, want in (("ep{epoch}-ba{batch}-rank{rank}.pt", "ep1-ba4-rank0.pt"), ("ep{epoch}-ba2-rank{rank}.pt", "ep1-ba2-rank0.pt")):
