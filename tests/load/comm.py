@@ -223,19 +223,19 @@ def killed_while_they_meet():
 
 
 def hangs():
-    jobs = [(r, Job().start_all(4, "agree", "timeout=4000", f"hang={r}", step)) for r in (0, 2) for step in ("agree", "split=2")]
+    jobs = [(r, Job().start_all(4, "agree", "timeout=10000", f"hang={r}", step)) for r in (0, 2) for step in ("agree", "split=2")]
     for victim, job in jobs:
         p = job.ranks.pop(victim)
-        job.bad(f"rank {victim} hangs", errno.ETIMEDOUT, victim, "did not answer within 4.0 s")
+        job.bad(f"rank {victim} hangs", errno.ETIMEDOUT, victim, "did not answer within 10.0 s")
         p.kill()
         p.communicate()
 
 
 def nobody():
-    a = Job(DCPLOAD_TIMEOUT="5").start(0, 5).start(3, 5)
+    a = Job(DCPLOAD_TIMEOUT="10").start(0, 5).start(3, 5)
     b = Job(DCPLOAD_TIMEOUT="1").start(1, 2)
     c = Job(DCPLOAD_TIMEOUT="1", host="no-such-host.invalid").start(1, 2)
-    a.bad("ranks 1, 2 and 4 do not come", errno.ETIMEDOUT, says="ranks 1-2, 4 of 5 did not come to rank 0 within 5 s")
+    a.bad("ranks 1, 2 and 4 do not come", errno.ETIMEDOUT, says="ranks 1-2, 4 of 5 did not come to rank 0 within 10 s")
     b.bad("no rank 0", errno.ETIMEDOUT, says="rank 1 did not find rank 0 at 127.0.0.1")
     c.bad("no such host", errno.EHOSTUNREACH, says="no-such-host.invalid, where rank 0 should be: ")
 
@@ -272,7 +272,7 @@ def secrets():
     Job(DCPLOAD_SECRET=secret).start_all(3, *ALL).good(3, "a secret")
     jobs = []
     for other in ("closed", None, ""):
-        job = Job(DCPLOAD_SECRET=secret, DCPLOAD_TIMEOUT="6").start(0, 3).start(1, 3)
+        job = Job(DCPLOAD_SECRET=secret, DCPLOAD_TIMEOUT="10").start(0, 3).start(1, 3)
         jobs.append((other, job.start(2, 3, DCPLOAD_SECRET=other)))
     for other, job in jobs:
         job.bad(f"rank 2 has the secret {other}", errno.ETIMEDOUT, says="DCPLOAD_SECRET", alike=False)
@@ -337,7 +337,7 @@ def strangers_listen():
         check(s.manner == "close" or b"dcpload?" in s.heard, f"nobody came to the stranger ({s.manner})")
         s.end()
     s = Stranger(port + 1, "mimic")
-    Job(port=port, DCPLOAD_TIMEOUT="4").start(1, 2).bad("only a stranger", errno.ETIMEDOUT, says="another DCPLOAD_SECRET")
+    Job(port=port, DCPLOAD_TIMEOUT="10").start(1, 2).bad("only a stranger", errno.ETIMEDOUT, says="another DCPLOAD_SECRET")
     s.end()
 
 

