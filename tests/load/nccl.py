@@ -16,7 +16,7 @@ import subprocess
 
 import jobs
 import lib
-from jobs import Job, busy, checkpoint
+from jobs import HANGS, Job, busy, checkpoint
 from lib import case, check, equal
 
 CALLS = re.findall(r"\bX\([^,]*, (nccl\w+)", lib.read(lib.ROOT / "tools/load/memory/nccl_abi.h").decode())
@@ -49,7 +49,7 @@ def outcome(job, what, name, rank, hangs):
         job.end()
         check(len(set(job.codes)) == 1 and job.codes[0] > 0, f"exit codes {job.codes}: {job.said}")
         check(f"{who}: cuda:" in job.said[0] and name in job.said[0], job.said[0])
-        check(("ncclGroupEnd: rank 1 did not answer within 2.0 s" if hangs else name) in job.said[0], job.said[0])
+        check((f"ncclGroupEnd: rank 1 did not answer within {HANGS / 2} s" if hangs else name) in job.said[0], job.said[0])
         check(hangs or "did not answer" not in job.said[0], job.said[0])
         return
     got = job.report()
@@ -67,13 +67,13 @@ def calls():
     equal({name for name, _, _ in OUTCOMES} | {"ncclGetErrorString", "ncclGetLastError"}, set(CALLS), "calls with an outcome")
     # Where one rank fails alone, the other waits half of it.
     fail_calls(source, (*OUTCOMES, ("ncclCommInitRankConfig", "on rank 0", WITHOUT)), 40)
-    fail_calls(source, (("ncclCommInitRankConfig", "hang", WITHOUT), ("ncclGroupEnd", "hang", ERROR)), 4)
+    fail_calls(source, (("ncclCommInitRankConfig", "hang", WITHOUT), ("ncclGroupEnd", "hang", ERROR)), HANGS)
     hangs(source)
 
 
 def hangs(source):
     """What a GPU never ends it goes on using, so that is not freed; and the message names its rank, not one that waited for it."""
-    running = [(fail, rank, several(2, source, "--layout", layout, "--timeout", 3, env_of=lambda r, f=fail, k=rank: {
+    running = [(fail, rank, several(2, source, "--layout", layout, "--timeout", HANGS, env_of=lambda r, f=fail, k=rank: {
         "FAKE_CUDA_FAIL": f} if r == k else {})) for fail, layout, rank in (
             ("nccl:1:hang", "dim1x2", 0), ("nccl:4:hang", "dim1x2", 1), ("in:1:hang", "dim1x2", 1), ("in:6:hang", "dim1x2", 1),
             ("in:6:hang", "dim2x2", 0), ("launch:2:hang", "dim2x2", 1))]
@@ -180,7 +180,8 @@ def order():
         sent = 0
         logs = [lib.fresh("log") / str(r) for r in range(2)]
         trace = lib.fresh("trace") / "t.json"
-        got = several(2, source, "--layout", layout, "--trace", trace, env_of=lambda r: {"FAKE_CUDA_LOG": str(logs[r])}).report()  # noqa: B023
+        got = several(2, source, "--layout", layout, "--trace", trace, env_of=lambda r: {
+            "FAKE_CUDA_LOG": str(logs[r]), "FAKE_CUDA_SLOW": "200"}).report()  # noqa: B023
         spans = sorted((e["ts"], e["ts"] + e["dur"], e["name"]) for e in json.loads(lib.read(trace))["traceEvents"] if e["ph"] == "X" and e["pid"] == 0) if got else []
         reads, sends = ([s for s in spans if s[2] == name] for name in ("read", "exchange"))
         check(any(r[0] < s[1] for r, s in zip(reads[1:], sends)), "nothing is read while messages travel")
@@ -229,14 +230,14 @@ def mpi():
         got = json.loads(done.stdout) if check(done.returncode == 0, done.stderr) else None
         check(got and (got["comm"], got["exchange"]) == ("mpi", "all") and got["exchange_why"].endswith(by), f"{got and got['exchange_why']}")
     case("mpirun, a copy of what a message brought never ends")
-    said = run(2, "dim1x2", "cuda:0", "cuIpcGetMemHandle:0:719 in:3:hang", "--timeout", "2").stderr
+    said = run(2, "dim1x2", "cuda:0", "cuIpcGetMemHandle:0:719 in:3:hang", "--timeout", str(HANGS)).stderr
     check("a copy did not end" in said and "kept until the process ends" in said and "memory is freed" not in said, said)
 
 
 def killed(device="cuda"):
     """A rank is killed, or stops, while it loads: the others end, within the timeout."""
     source = checkpoint(2)
-    for victim, sign, timeout in ((1, signal.SIGKILL, 40), (2, signal.SIGSTOP, 3)):
+    for victim, sign, timeout in ((1, signal.SIGKILL, 40), (2, signal.SIGSTOP, HANGS)):
         case(f"rank {victim}, {sign.name}")
         job = several(3, source, "--layout", "dim1x3", "--repeat", 1000000, "--timeout", timeout, "--device", device)
         lib.wait(lambda j=job, v=victim: busy(j.ranks[v]), "it is loading")
