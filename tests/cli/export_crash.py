@@ -5,6 +5,7 @@ for a checkpoint, and the next export goes on or begins anew.
 
 usage: export_crash.py DCPFS [KILLS]
 """
+import fcntl
 import hashlib
 import io
 import json
@@ -46,8 +47,15 @@ def make_source(path, sizes):
 
 
 def start(*args, ranks={}, **more):
-    env = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache"), **ranks)
+    env = dict(os.environ, LC_ALL="C.UTF-8", DCPFS_CACHE=str(SCRATCH / "cache")) | ranks
     return subprocess.Popen([DCPFS, "export", *map(str, args)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+
+def halt(p):
+    """Stop it. When this returns no thread of it runs any more, or it has ended."""
+    if p.poll() is None:
+        os.kill(p.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, p.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def tree(path):
@@ -116,8 +124,7 @@ def damaged_rest(source, place):
             p = start("--as", "safetensors", "--jobs", "1", source, out)
             while p.poll() is None and not planned(journal):
                 time.sleep(0.001)
-            p.send_signal(signal.SIGSTOP)
-            time.sleep(0.05)
+            halt(p)
             p.kill()
             p.communicate()
             if part.exists():
@@ -152,12 +159,17 @@ def stopped(source, place):
                                            "removes it\n"), f"stopped by {sig.name}")
         data("export", "--as", "safetensors", "--json", "--resume", source, out)
         equal(hidden(place), [], "resumed after that")
-    p = start("--as", "safetensors", source, place / "early")
-    while p.poll() is None and not int(open(f"/proc/{p.pid}/status").read().split("SigCgt:")[1].split()[0], 16) & 2:
-        pass
-    p.send_signal(signal.SIGINT)
-    said = p.communicate()[1].decode()
-    check(p.returncode == -signal.SIGINT and ("stopped: nothing is left\n" in said) != (place / ".early.dcpfs-part").exists(), f"early: {said!r}")
+    run("index", source, DCPFS_CACHE=place / "cache")
+    index = next((place / "cache").glob("*.dcpx"))
+    index.unlink()
+    with open(f"{index}.lock", "w") as lock:  # as another process that builds the index: it is waited for
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        p = start("--as", "safetensors", source, place / "early", ranks={"DCPFS_CACHE": str(place / "cache")})
+        while p.poll() is None and not int(open(f"/proc/{p.pid}/status").read().split("SigCgt:")[1].split()[0], 16) & 2:
+            time.sleep(0.001)
+        p.send_signal(signal.SIGINT)
+        said = p.communicate()[1].decode()
+    equal((p.returncode, said), (-signal.SIGINT, "dcpfs: export: stopped: nothing is left\n"), "early")
 
 
 def no_room(source, place):
@@ -311,7 +323,7 @@ def two_at_once(source, place):
     first = start("--as", "safetensors", source, place / "out")
     while first.poll() is None and not (place / ".out.dcpfs-part").exists():  # made when the journal is locked
         time.sleep(0.001)
-    first.send_signal(signal.SIGSTOP)
+    halt(first)
     if first.poll() is None and (place / ".out.dcpfs-journal").exists():
         fails(ENV, "being written by another process", "export", "--as", "safetensors", source, place / "out")
     first.send_signal(signal.SIGCONT)
@@ -344,7 +356,7 @@ def verified(source, place):
         part = place / ".out.dcpfs-part" / "model.safetensors"
         while p.poll() is None and not part.exists():
             pass
-        p.send_signal(signal.SIGSTOP)
+        halt(p)
         if part.exists():
             was = part.stat().st_mtime_ns
             with open(part, "r+b") as f:
@@ -469,7 +481,7 @@ def ranks(source, place):
         check(victim == 0 or hidden(place) == [], f"rank {victim} killed: left {hidden(place)}")
         if not (place / "out").exists():
             check(all(p.returncode for p in all_), f"rank {victim} killed: {[p.returncode for p in all_]}")
-            equal(start("--as", "safetensors", source, place / "out").wait(), OK, f"after rank {victim} was killed")
+        equal(start("--as", "safetensors", "--force", source, place / "out").wait(), OK, f"after rank {victim} was killed")
         equal(hidden(place), [], f"after rank {victim} was killed: what is left")
 
 
