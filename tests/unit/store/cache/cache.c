@@ -4,6 +4,7 @@
  */
 #include "tests/unit/t.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -96,34 +97,44 @@ static void another_builds_for_too_long(void **state)
 	opens_in_memory(p, "another process is still building it");
 }
 
-/* Say that the index is being built, and take a while. */
+/* Say that the index is being built, and go on when another process waits for it. */
 static void build_slowly(void *x)
 {
-	assert_int_equal(write(*(int *)x, ".", 1), 1);
-	usleep(200000);
+	const int *pipes = x;
+	char c;
+
+	assert_int_equal(write(pipes[1], ".", 1), 1);
+	assert_int_equal(read(pipes[2], &c, 1), 1);
 }
+
+/* Where in this process a flock() that finds another has the lock says so; 0: nowhere. */
+static int refused;
 
 static void another_builds_meanwhile(void **state)
 {
 	struct t_version *p = *state;
-	int begun[2], status;
+	int pipes[4], status; /* begun, waited for */
 	char c;
 	pid_t pid;
 
-	assert_int_equal(pipe(begun), 0);
+	assert_int_equal(pipe(pipes), 0);
+	assert_int_equal(pipe(pipes + 2), 0);
 	pid = fork();
 	if (pid == 0) {
+		close(pipes[3]); /* whose end the parent's would be */
 		t_fake.during = build_slowly;
-		t_fake.x = &begun[1];
+		t_fake.x = pipes;
 		_exit(t_version_opens_built(p) ? 0 : 2);
 	}
-	assert_int_equal(read(begun[0], &c, 1), 1);
+	assert_int_equal(read(pipes[0], &c, 1), 1);
+	refused = pipes[3];
 	assert_false(t_version_opens_built(p)); /* waited, and took what the other made */
 	assert_int_equal(t_fake.loads, 0);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	close(begun[0]);
-	close(begun[1]);
+	assert_int_equal(refused, 0);
+	for (size_t i = 0; i < DCP_LEN(pipes); i++)
+		close(pipes[i]);
 	assert_int_equal(t_dir_count(&p->dir, "cache/dcpfs"), 1);
 }
 
@@ -133,11 +144,19 @@ static char *done_before_flock;
 
 int flock(int fd, int operation)
 {
+	int rc;
+
 	if (done_before_flock) {
 		assert_int_equal(unlink(done_before_flock), 0);
 		done_before_flock = NULL;
 	}
-	return (int)syscall(SYS_flock, fd, operation);
+	rc = (int)syscall(SYS_flock, fd, operation);
+	if (rc < 0 && errno == EWOULDBLOCK && refused) {
+		assert_int_equal(write(refused, ".", 1), 1);
+		refused = 0;
+		errno = EWOULDBLOCK;
+	}
+	return rc;
 }
 
 /* A lock on a file that has no name any more keeps nobody out. */

@@ -145,7 +145,7 @@ static int save_rank(const struct dcpload_comm *comm, void *arg)
 					       .flags = job->flags,
 					       .format = "safetensors",
 					       .staging = job->staging,
-					       .timeout_ms = 20000 };
+					       .timeout_ms = 60000 };
 	char *memory[TENSORS][CUTS] = { 0 };
 	struct dcpsave_report report = { .size = sizeof(report) };
 	struct dcpload_error err = { 0 };
@@ -326,7 +326,7 @@ static int gather_rank(const struct dcpload_comm *given, void *arg)
 	const struct dcpsave_config config = { .size = sizeof(config),
 					       .flags = DCPSAVE_FILE,
 					       .format = job->format,
-					       .timeout_ms = 20000,
+					       .timeout_ms = 60000,
 					       .gather_to = job->to,
 					       .ngather = given->ranks > 1 ? 2 : 0,
 					       .max_grouped = job->limit };
@@ -441,7 +441,7 @@ static int differ_rank(const struct dcpload_comm *comm, void *arg)
 	const struct dcpsave_config config = { .size = sizeof(config),
 					       .flags = row->flags[comm->rank],
 					       .format = "safetensors",
-					       .timeout_ms = 5000 };
+					       .timeout_ms = 60000 };
 	static const char memory[64];
 	const struct dcpsave_tensor t = { .size = sizeof(t),
 					  .ndim = 1,

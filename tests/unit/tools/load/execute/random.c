@@ -138,7 +138,7 @@ static void random_world(struct world *w, uint64_t seed)
 		.exchange = ways[t_pick(&c, DCP_LEN(ways))],
 		.threads = (uint32_t)t_pick(&c, 3),
 		.staging = t_pick(&c, 4) ? 1 : 0,
-		.timeout_ms = 30000,
+		.timeout_ms = 60000,
 		.cache = "",
 	};
 	w->dtype = dtypes[t_pick(&c, DCP_LEN(dtypes))];

@@ -30,7 +30,7 @@ static int rank_differ(const struct dcpload_comm *comm, void *arg)
 					       .io = r->io,
 					       .exchange = r->exchange,
 					       .staging = 1,
-					       .timeout_ms = 10000,
+					       .timeout_ms = 60000,
 					       .cache = "" };
 	struct dcpload_error err = { 0 };
 	struct dcpload *ck;
@@ -54,7 +54,7 @@ static int rank_differ(const struct dcpload_comm *comm, void *arg)
 		bad += expect(rc == 0);
 		if (comm->rank == 0)
 			r->spoil(r->d);
-		bad += expect(comm->allgather(comm->ctx, word, 8, all, 10000) == 0);
+		bad += expect(comm->allgather(comm->ctx, word, 8, all, 60000) == 0);
 		rc = dcpload_execute(p, &err);
 	}
 	if (rc != r->rc || (rc && (err.code != rc || !strstr(err.text, r->says)))) {
