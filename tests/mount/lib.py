@@ -165,9 +165,10 @@ def fresh(name):
 
 
 def copy(src, dst):
-    """A copy that may be damaged, with the times of the original."""
-    shutil.copytree(src, dst, symlinks=True)
-    return pathlib.Path(dst)
+    """A copy that may be damaged, with the times of the original. A mount sees all of it at once, however slowly it is made."""
+    dst = pathlib.Path(dst)
+    dst.parent.mkdir(parents=True, exist_ok=True)
+    return pathlib.Path(shutil.copytree(src, fresh("copy") / dst.name, symlinks=True)).rename(dst)
 
 
 def joined(entry):
