@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
 #include "core/parse/magic.h"
 
@@ -56,6 +57,15 @@ const struct dcp_format *dcp_format_by_content(dcp_families all, const struct dc
 		if (all[i]->begins && all[i]->begins(head, n))
 			return all[i];
 	return NULL;
+}
+
+int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *why)
+{
+	struct dcp_object o = {
+		.key = name, .path = &name, .npath = 1, .type = "", .error = why
+	};
+
+	return sink->object(sink->ctx, &o);
 }
 
 /* ---- files that go together ---- */

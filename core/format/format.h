@@ -108,10 +108,14 @@ struct dcp_format {
 
 	/*
 	 * Emit everything to the sink. A tensor or object that is broken is emitted with its
-	 * error; a negative return means that nothing of the checkpoint can be shown.
+	 * error; a negative return means that nothing of the checkpoint can be shown. -ENOMEM
+	 * says itself: @err need not.
 	 */
 	int (*load)(const struct dcp_load *in, struct dcp_err *err);
 };
+
+/* Emit the object @name with an error in place of a value: a file or a part that cannot be read. */
+int dcp_emit_broken(const struct dcp_sink *sink, const char *name, const char *why);
 
 /* In probe order, NULL at the end. */
 extern const struct dcp_format *const dcp_formats[];

@@ -357,9 +357,7 @@ int dcp_numpy_load(const struct dcp_load *in, struct dcp_err *err)
 			in->progress->report(in->progress->ctx, i + 1, in->dir->n, "files");
 	}
 	dcp_buf_finish(&l.key);
-	if (rc == -ENOMEM)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading arrays");
 	if (rc == 0)
-		rc = dcp_hf_emit_rest(in, is_array, NULL, err);
+		rc = dcp_hf_emit_rest(in, is_array, NULL);
 	return rc < 0 ? rc : in->sink->meta(in->sink->ctx, "framework", "numpy");
 }

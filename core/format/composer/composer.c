@@ -76,8 +76,6 @@ static const char *commit_file(const struct dcp_dir *dir)
 	return has(dir, DCP_COMPOSER_METADATA, false) ? DCP_COMPOSER_METADATA : NULL;
 }
 
-/* ---- states ---- */
-
 /* ---- loading ---- */
 
 /* The state out of an archive, and what DeepSpeed put beside it. */
@@ -85,17 +83,13 @@ static int load_states(const struct dcp_load *in, struct dcp_err *err)
 {
 	struct dcp_composer_file file = { .name = states };
 	struct dcp_err why = { 0 };
-	const char *key = deepspeed;
-	struct dcp_object broken = {
-		.key = key, .path = &key, .npath = 1, .type = "", .error = why.msg
-	};
 	int rc = dcp_composer_emit_files(in, &file, 1, err);
 
 	if (rc < 0 || !has(in->dir, deepspeed, true))
 		return rc;
 	rc = dcp_inner_load_at(in, deepspeed, deepspeed, &why);
 	if (rc == -EINVAL || rc == -EBADMSG || rc == -ENOTSUP)
-		return in->sink->object(in->sink->ctx, &broken);
+		return dcp_emit_broken(in->sink, deepspeed, why.msg);
 	if (rc < 0 && err)
 		*err = why;
 	return rc;
@@ -117,7 +111,7 @@ static int load_ranks(const struct dcp_load *in, struct dcp_err *err)
 	int rc;
 
 	if (!files)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
+		return -ENOMEM;
 	for (size_t i = 0; i < in->dir->n; i++) {
 		files[n].name = in->dir->entries[i].name;
 		n += !in->dir->entries[i].is_dir && is_rank_file(files[n].name, &files[n].rank);

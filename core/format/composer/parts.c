@@ -27,15 +27,6 @@
 
 enum { MAX_METADATA = 16 << 20 };
 
-static int emit_broken(const struct dcp_load *in, const char *key, const char *why)
-{
-	struct dcp_object o = {
-		.key = key, .path = &key, .npath = 1, .type = "", .error = why
-	};
-
-	return in->sink->object(in->sink->ctx, &o);
-}
-
 /* Did it fail for a reason that concerns this part alone? */
 static bool is_damage(int rc)
 {
@@ -69,7 +60,7 @@ static int read_metadata(const struct dcp_load *in, char **text, size_t *n, stru
 	return rc;
 }
 
-static int emit_metadata(const struct dcp_load *in, struct dcp_err *err)
+static int emit_metadata(const struct dcp_load *in)
 {
 	static const char *const key = "composer_metadata";
 	struct dcp_object o = { .key = key, .path = &key, .npath = 1, .type = "dict" };
@@ -83,9 +74,9 @@ static int emit_metadata(const struct dcp_load *in, struct dcp_err *err)
 		return rc;
 	rc = read_metadata(in, &text, &o.json_len, &why);
 	if (rc == -ENOMEM)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
+		return rc;
 	if (rc < 0)
-		return emit_broken(in, key, why.msg);
+		return dcp_emit_broken(sink, key, why.msg);
 	/* the spaces around it are not part of the value */
 	o.json = text + strspn(text, " \t\r\n");
 	o.json_len -= (size_t)(o.json - text);
@@ -114,7 +105,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	return w->rc;
 }
 
-static int emit_resumption(const struct dcp_load *in, struct dcp_err *err)
+static int emit_resumption(const struct dcp_load *in)
 {
 	static const char *const prefix = "resumption";
 	struct dcp_walk how = { .prefix = &prefix, .nprefix = 1, .how = DCP_WALK_LISTS };
@@ -138,11 +129,10 @@ static int emit_resumption(const struct dcp_load *in, struct dcp_err *err)
 			rc = dcp_pyjson_walk_with(NULL, dcp_pickle_root(p), &how, on_leaf, &w);
 	}
 	dcp_buf_finish(&w.json);
-	if (rc == -ENOMEM)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
-	if (rc == 0 || w.rc < 0)
+	if (rc == 0 || w.rc < 0 || rc == -ENOMEM)
 		return rc;
-	return emit_broken(in, prefix, why.code ? why.msg : "nested too deep to be walked");
+	return dcp_emit_broken(in->sink, prefix,
+			       why.code ? why.msg : "nested too deep to be walked");
 }
 
 /* ---- all of it ---- */
@@ -154,7 +144,7 @@ static int emit_part(const struct dcp_load *in, const char *name, struct dcp_err
 
 	if (rc == 0 || !is_damage(rc) || !why->code)
 		return rc;
-	rc = emit_broken(in, name, why->msg);
+	rc = dcp_emit_broken(in->sink, name, why->msg);
 	return rc < 0 ? rc : 1;
 }
 
@@ -178,12 +168,12 @@ int dcp_composer_emit_parts(const struct dcp_load *in, struct dcp_err *err)
 		broken += rc == 1;
 	}
 	if (rc >= 0)
-		rc = emit_metadata(in, err);
+		rc = emit_metadata(in);
 	if (rc >= 0)
-		rc = emit_resumption(in, err);
-	if ((rc < 0 || (there && broken == there)) && why.code && err && !err->code)
-		*err = why;
+		rc = emit_resumption(in);
 	if (rc >= 0 && there && broken == there)
-		return why.code;
-	return rc < 0 ? rc : 0;
+		rc = why.code;
+	if (rc < 0 && rc == why.code && err)
+		*err = why;
+	return DCP_MIN(rc, 0);
 }

@@ -16,7 +16,6 @@
 #include "core/format/torch/shard.h"
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
-#include "core/parse/dir/dir.h"
 #include "core/parse/pyjson/pyjson.h"
 #include "core/parse/torch/torch.h"
 
@@ -24,8 +23,6 @@ struct emitter {
 	const struct dcp_load *in;
 	const struct dcp_composer_file *files;
 	size_t n, at; /* the file at hand */
-	uint32_t file;
-	const struct dcp_torch *t;
 	struct dcp_copies shards;
 	struct dcp_intern emitted; /* keys, when there are several files */
 	struct dcp_buf containers; /* the first file's */
@@ -40,9 +37,7 @@ static int seen(struct emitter *w, const char *key)
 	uint32_t number;
 	int rc = dcp_intern_add(&w->emitted, key, strlen(key), DCP_INTERN_NONE, &number);
 
-	if (rc < 0)
-		return dcp_fail(w->err, rc, DCP_ERR_NO_OFFSET, "out of memory for keys");
-	return rc == 0;
+	return rc < 0 ? rc : rc == 0;
 }
 
 static int on_take(void *ctx, const struct dcp_leaf *leaf)
@@ -59,10 +54,9 @@ static int on_shard(void *ctx, const struct dcp_tensor *t)
 	return dcp_copies_add(&w->shards, t, (uint32_t)w->at);
 }
 
-static int emit_version(const struct emitter *w)
+static int emit_version(const struct dcp_sink *sink, const struct dcp_torch *t)
 {
-	const struct dcp_sink *sink = w->in->sink;
-	const struct dcp_pv *v = dcp_pv_get(dcp_torch_root(w->t), "state");
+	const struct dcp_pv *v = dcp_pv_get(dcp_torch_root(t), "state");
 	const char *version = NULL;
 	char text[64];
 	int rc;
@@ -89,29 +83,18 @@ static int emit_file(struct emitter *w, struct dcp_err *why)
 		.ctx = w,
 		.containers = w->at ? NULL : &w->containers,
 	};
-	struct dcp_torch *t = NULL;
-	struct dcp_input input;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	const char *name = w->files[w->at].name;
-	int rc = in->sink->file(in->sink->ctx, name, &w->file);
+	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
+	if (rc == 0)
+		rc = dcp_torch_open_file(in->dir, name, &t, why);
 	if (rc < 0)
 		return rc;
-	rc = dcp_dir_input(in->dir, name, &input, why);
-	if (rc < 0)
-		return rc;
-	rc = dcp_torch_open(&input.src, 0, &t, why);
-	if (rc == 0) {
-		w->t = s.t = t;
-		s.file = w->file;
-		rc = w->at == 0 ? emit_version(w) : 0;
-		if (rc == 0)
-			rc = dcp_tstate_emit(&s, w->err);
-		dcp_torch_close(t);
-	} else {
-		dcp_err_where(why, rc, "%s", name);
-	}
-	dcp_input_close(&input);
-	return rc;
+	s.t = t;
+	if (w->at == 0)
+		rc = emit_version(in->sink, t);
+	return rc < 0 ? rc : dcp_tstate_emit(&s);
 }
 
 /* The name of the first rank's file that is not there, in @out. */
@@ -134,11 +117,6 @@ static void name_missing(const struct emitter *w, char *out, size_t n)
 /* A file that cannot be read is emitted by its name; nothing is left when that is all. */
 static int note_broken(struct emitter *w, const struct dcp_err *why)
 {
-	const char *name = w->files[w->at].name;
-	struct dcp_object o = {
-		.key = name, .path = &name, .npath = 1, .type = "", .error = why->msg
-	};
-
 	if (w->nbroken++ == 0)
 		w->broken = *why;
 	if (w->nbroken == w->n) {
@@ -146,7 +124,7 @@ static int note_broken(struct emitter *w, const struct dcp_err *why)
 			*w->err = *why;
 		return why->code;
 	}
-	return w->in->sink->object(w->in->sink->ctx, &o);
+	return dcp_emit_broken(w->in->sink, w->files[w->at].name, why->msg);
 }
 
 static int emit_all(struct emitter *w)

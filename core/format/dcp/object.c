@@ -77,10 +77,10 @@ static int emit_value(struct dcp_tdcp_emitter *w, struct dcp_tstate *s, const ch
 	if (n == 1 && strncmp(key, "common_state/", shard.nkey + 1) == 0 &&
 	    dcp_pv_is_mapping(root)) {
 		s->nprefix = 0;
-		return dcp_tstate_emit(s, w->err);
+		return dcp_tstate_emit(s);
 	}
 	s->lists = w->lists && opens(root);
-	return s->lists ? dcp_tstate_emit(s, w->err) : dcp_tstate_emit_whole(s, key, w->err);
+	return s->lists ? dcp_tstate_emit(s) : dcp_tstate_emit_whole(s, key);
 }
 
 /* @leaf: as a leaf of torch.save's streams, what is not a plain tensor as its parts. */
@@ -126,7 +126,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 		s.t = t;
 		if (r->filter != DCP_FILTER_NONE)
 			s.sealed = "lies inside an object that is stored compressed";
-		rc = leaf ? dcp_tstate_emit(&s, w->err) : emit_value(w, &s, key);
+		rc = leaf ? dcp_tstate_emit(&s) : emit_value(w, &s, key);
 	}
 	dcp_titem_finish(&item);
 	return rc;

@@ -65,7 +65,7 @@ int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct d
 		dcp_buf_printf(&key, "%s%s", i ? "." : "", path[i]);
 	if (dcp_buf_error(&key))
 		return dcp_ds_no_memory(ds);
-	return dcp_tstate_emit_whole(&s, key.p, ds->err);
+	return dcp_tstate_emit_whole(&s, key.p);
 }
 
 static int no_object(void *ctx, const struct dcp_object *o)
@@ -89,7 +89,7 @@ int dcp_ds_emit_raw(struct dcp_ds *ds, const char *file, bool tensors_only)
 	s.file = in.file;
 	if (tensors_only)
 		sink.object = no_object;
-	rc = dcp_tstate_emit(&s, ds->err);
+	rc = dcp_tstate_emit(&s);
 	dcp_ds_close(&in);
 	return rc;
 }

@@ -42,7 +42,7 @@ static int emit_file(struct dcp_ds *ds, const struct dcp_ds_name *name)
 		s.nprefix = 2;
 	}
 	if (s.root && s.root->type != DCP_PV_NONE)
-		rc = dcp_tstate_emit(&s, ds->err);
+		rc = dcp_tstate_emit(&s);
 	dcp_ds_close(&in);
 	return rc;
 }
@@ -149,7 +149,7 @@ static int emit_optimizer(struct dcp_ds *ds, const struct dcp_ds_part *part)
 	s.file = in.file;
 	s.root = dcp_pv_get(dcp_torch_root(in.t), "optimizer");
 	if (s.root)
-		rc = dcp_tstate_emit(&s, ds->err);
+		rc = dcp_tstate_emit(&s);
 	dcp_ds_close(&in);
 	return rc;
 }

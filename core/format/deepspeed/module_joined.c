@@ -217,7 +217,7 @@ static int emit_other(struct unit *u, const char *key, uint32_t at)
 				.nprefix = 2,
 				.file = u->in->file };
 
-	return name ? dcp_tstate_emit(&s, u->ds->err) : dcp_ds_no_memory(u->ds);
+	return name ? dcp_tstate_emit(&s) : dcp_ds_no_memory(u->ds);
 }
 
 /* Do all ranks hold the same bytes? Of what is small enough to be looked at. */

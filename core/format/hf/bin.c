@@ -75,22 +75,16 @@ struct bin {
 	struct dcp_intern shown; /* keys emitted so far */
 };
 
-static int no_memory(struct bin *b)
-{
-	return dcp_fail(b->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for keys");
-}
-
 static int list_files(struct bin *b)
 {
 	dcp_auto_dir struct dcp_dir ours = { .fd = -1 };
 	int rc = dcp_dir_only(b->h.in->dir, keep_ours, NULL, &ours);
 
-	if (rc < 0)
-		return no_memory(b);
-	rc = dcp_hf_add_files(&b->h, &ours, "", DCP_HF_TORCH);
+	if (rc == 0)
+		rc = dcp_hf_add_files(&b->h, &ours, "", DCP_HF_TORCH);
 	if (rc == 0)
 		rc = dcp_hf_make_sets(&b->h);
-	return rc < 0 ? no_memory(b)
+	return rc < 0 ? rc
 		      : dcp_hf_read_indexes(&b->h, &ours, DCP_HF_TORCH_INDEX, false, b->err);
 }
 
@@ -115,9 +109,7 @@ static int note_key(struct bin *b, const char *key)
 {
 	uint32_t number;
 
-	return dcp_intern_add(&b->shown, key, strlen(key), DCP_INTERN_NONE, &number) < 0
-		       ? no_memory(b)
-		       : 0;
+	return dcp_intern_add(&b->shown, key, strlen(key), DCP_INTERN_NONE, &number);
 }
 
 static int on_file(void *ctx, const char *name, uint32_t *number)
@@ -149,7 +141,7 @@ static int keep_error(struct bin *b, struct dcp_hf_file *f, const struct dcp_err
 {
 	f->error = dcp_arena_strndup(&b->h.arena, why->msg, strlen(why->msg));
 	if (!f->error)
-		return no_memory(b);
+		return -ENOMEM;
 	if (++b->h.nbroken < b->h.nfiles)
 		return 0;
 	if (b->err) /* nothing is left to show */
@@ -171,40 +163,26 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 		.ctx = b,
 	};
 	struct dcp_err why = { 0 };
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
-	struct dcp_torch *t;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc = on_file(b, f->name, &s.file);
 
 	if (rc < 0)
 		return rc;
 	b->at = f;
-	rc = dcp_dir_input(b->h.in->dir, f->name, &input, &why);
+	rc = dcp_torch_open_file(b->h.in->dir, f->name, &t, &why);
 	if (rc < 0)
-		return keep_error(b, f, &why);
-	rc = dcp_torch_open(&input.src, 0, &t, &why);
-	if (rc == 0) {
-		s.t = t;
-		rc = dcp_tstate_emit(&s, b->err);
-		dcp_torch_close(t);
-	} else if (rc == -ENOMEM) {
-		rc = no_memory(b);
-	} else {
-		dcp_err_where(&why, rc, "%s", f->name);
-		rc = keep_error(b, f, &why);
-	}
-	return rc;
+		return rc == -ENOMEM ? rc : keep_error(b, f, &why);
+	s.t = t;
+	return dcp_tstate_emit(&s);
 }
 
 /* Without an index nobody knows which keys a broken file held: the file stands for them. */
 static int emit_broken(struct bin *b, const struct dcp_hf_file *f)
 {
-	struct dcp_object o = {
-		.key = f->name, .path = &f->name, .npath = 1, .type = "", .error = f->error
-	};
 	const struct dcp_sink *sink = b->h.in->sink;
 	int rc = sink->meta(sink->ctx, "broken_file", f->error);
 
-	return rc < 0 || b->set->index.name ? rc : sink->object(sink->ctx, &o);
+	return rc < 0 || b->set->index.name ? rc : dcp_emit_broken(sink, f->name, f->error);
 }
 
 /* ---- sets ---- */
@@ -227,7 +205,7 @@ static int emit_promised(struct bin *b)
 		dcp_buf_printf(&shown, "%s%s%s", b->prefix ? b->prefix : "",
 			       b->prefix ? "." : "", key);
 		if (dcp_buf_error(&shown))
-			return no_memory(b);
+			return -ENOMEM;
 		if (dcp_intern_find(&b->shown, shown.p, shown.n) != DCP_INTERN_NONE)
 			continue;
 		t.key = shown.p;
@@ -290,7 +268,7 @@ static int load_all(struct bin *b)
 	for (size_t i = 0; rc == 0 && i < b->h.nsets; i++)
 		rc = emit_set(b, &b->h.sets[i]);
 	if (rc == 0)
-		rc = dcp_hf_emit_rest(b->h.in, is_shown, b, b->err);
+		rc = dcp_hf_emit_rest(b->h.in, is_shown, b);
 	if (rc == 0)
 		rc = sink->meta(sink->ctx, "framework", "torch");
 	snprintf(text, sizeof(text), "%zu", b->h.nfiles);

@@ -70,82 +70,56 @@ static bool is_twin(const char *name)
 	return dcp_hf_name(name, &n) != DCP_HF_OTHER && dcp_hf_is_weights(n.set);
 }
 
-struct rest {
-	const struct dcp_load *in;
-	struct dcp_err *err;
-};
-
-static int leave_out(const struct rest *r, const char *name)
+static int leave_out(const struct dcp_load *in, const char *name)
 {
-	return r->in->sink->meta(r->in->sink->ctx, "left_out", name);
-}
-
-static int emit_broken(const struct rest *r, const char *stem, const char *why)
-{
-	struct dcp_object o = {
-		.key = stem, .path = &stem, .npath = 1, .type = "", .error = why
-	};
-
-	return r->in->sink->object(r->in->sink->ctx, &o);
+	return in->sink->meta(in->sink->ctx, "left_out", name);
 }
 
 /* All that a file of torch.save holds, below its name. */
-static int emit_state(const struct rest *r, const char *name, bool sure)
+static int emit_state(const struct dcp_load *in, const char *name, bool sure)
 {
 	char stem[DCP_GROUP_MAX];
 	const char *prefix = stem;
 	struct dcp_tstate s = {
-		.sink = r->in->sink, .prefix = &prefix, .nprefix = 1, .tuples = true
+		.sink = in->sink, .prefix = &prefix, .nprefix = 1, .tuples = true
 	};
 	struct dcp_err why = { 0 };
-	struct dcp_input input;
 	dcp_auto_torch struct dcp_torch *t = NULL;
-	int rc = r->in->sink->file(r->in->sink->ctx, name, &s.file);
+	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
 	if (rc < 0)
 		return rc;
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
-	rc = dcp_dir_input(r->in->dir, name, &input, &why);
-	if (rc == 0) {
-		rc = dcp_torch_open(&input.src, 0, &t, &why);
-		if (rc < 0)
-			dcp_input_close(&input);
-	}
+	rc = dcp_torch_open_file(in->dir, name, &t, &why);
 	if (rc == -ENOMEM)
-		return dcp_fail(r->err, rc, DCP_ERR_NO_OFFSET, "out of memory reading %s",
-				name);
-	if (rc < 0) {
-		dcp_err_where(&why, rc, "%s", name);
-		return sure ? emit_broken(r, stem, why.msg) : leave_out(r, name);
-	}
+		return rc;
+	if (rc < 0)
+		return sure ? dcp_emit_broken(in->sink, stem, why.msg) : leave_out(in, name);
 	s.t = t;
-	rc = dcp_tstate_emit(&s, r->err);
-	dcp_input_close(&input);
-	return rc;
+	return dcp_tstate_emit(&s);
 }
 
-static int emit_one(const struct rest *r, const char *name)
+static int emit_one(const struct dcp_load *in, const char *name)
 {
 	bool sure;
 
 	if (dcp_hf_is_sidecar(name))
-		return r->in->sink->sidecar(r->in->sink->ctx, name);
+		return in->sink->sidecar(in->sink->ctx, name);
 	if (!is_twin(name) && may_be_state(name, &sure) && strlen(name) < DCP_GROUP_MAX)
-		return emit_state(r, name, sure);
-	return is_weights(name) ? leave_out(r, name) : 0;
+		return emit_state(in, name, sure);
+	return is_weights(name) ? leave_out(in, name) : 0;
 }
 
 int dcp_hf_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
-		     void *ctx, struct dcp_err *err)
+		     void *ctx)
 {
-	struct rest r = { in, err };
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < in->dir->n; i++) {
 		const struct dcp_dirent *e = &in->dir->entries[i];
 
 		if (!e->is_dir && *e->name != '.' && !shown(ctx, e->name))
-			rc = emit_one(&r, e->name);
+			rc = emit_one(in, e->name);
 	}
 	return rc;
 }

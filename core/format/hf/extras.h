@@ -11,7 +11,6 @@
 #pragma once
 #include <stdbool.h>
 
-struct dcp_err;
 struct dcp_load;
 
 /* Is it a file that belongs to a model but holds no weights? By name. */
@@ -22,4 +21,4 @@ bool dcp_hf_is_sidecar(const char *name);
  * gave: a file that is broken is emitted as an object with its error.
  */
 int dcp_hf_emit_rest(const struct dcp_load *in, bool (*shown)(void *ctx, const char *name),
-		     void *ctx, struct dcp_err *err);
+		     void *ctx);

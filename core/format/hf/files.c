@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/format/format.h"
 #include "core/parse/dir/dir.h"
 
@@ -105,10 +104,8 @@ static int read_index(struct dcp_hf *h, struct dcp_hf_set *set, const char *name
 {
 	const char *kept = dcp_arena_strndup(&h->arena, name, strlen(name));
 
-	if (!kept)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-				"out of memory for file names");
-	return dcp_hf_index_read(h->in->dir, h->in->sink, kept, &set->index, err);
+	return kept ? dcp_hf_index_read(h->in->dir, h->in->sink, kept, &set->index, err)
+		    : -ENOMEM;
 }
 
 int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf_kind kind,

@@ -97,11 +97,9 @@ static int list_files(struct dcp_hf *h, struct dcp_err *err)
 			return rc;
 		rc = dcp_hf_add_files(h, &sharded, "sharded/", DCP_HF_SAFETENSORS);
 	}
-	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for file names");
-	if (h->nfiles == 0)
+	if (rc == 0 && h->nfiles == 0)
 		return dcp_fail(err, -ENOENT, DCP_ERR_NO_OFFSET, "no safetensors file");
-	return 0;
+	return rc;
 }
 
 static int read_all(struct dcp_hf *h, struct dcp_err *err)
@@ -109,8 +107,8 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 	const struct dcp_progress *progress = h->in->progress;
 	int rc = list_files(h, err);
 
-	if (rc == 0 && dcp_hf_make_sets(h) < 0)
-		rc = dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for file names");
+	if (rc == 0)
+		rc = dcp_hf_make_sets(h);
 	if (rc == 0)
 		rc = dcp_hf_read_indexes(h, h->in->dir, DCP_HF_SAFETENSORS_INDEX, true, err);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++) {
@@ -119,7 +117,7 @@ static int read_all(struct dcp_hf *h, struct dcp_err *err)
 			progress->report(progress->ctx, i + 1, h->nfiles, "files");
 	}
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
-		rc = dcp_hf_add_set(h, i, err);
+		rc = dcp_hf_add_set(h, i);
 	return rc;
 }
 
@@ -203,9 +201,9 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	dcp_arena_init(&h.arena, DCP_HF_MEMORY);
 	rc = read_all(&h, err);
 	if (rc == 0)
-		rc = dcp_hf_emit(&h, err);
+		rc = dcp_hf_emit(&h);
 	if (rc == 0)
-		rc = dcp_hf_emit_rest(in, is_shown, &h, err);
+		rc = dcp_hf_emit_rest(in, is_shown, &h);
 	if (rc == 0)
 		rc = emit_facts(&h);
 	dcp_hf_finish(&h);

@@ -10,11 +10,6 @@
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
 
-static int no_memory(struct dcp_err *err)
-{
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for headers");
-}
-
 static const struct dcp_hf_set *set_of(const struct dcp_hf *h, const struct dcp_hf_shard *s)
 {
 	return &h->sets[h->files[s->file].set];
@@ -208,7 +203,7 @@ static const char *lost_shard(const struct dcp_hf *h, const struct dcp_hf_shard 
 	return NULL;
 }
 
-static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
+static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 {
 	uint64_t shape[DCP_MAX_NDIM];
 	struct dcp_tensor t = { 0 };
@@ -230,22 +225,22 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp
 		dcp_buf_add(&h->pieces, &p, sizeof(p));
 	}
 	if (dcp_buf_error(&h->pieces))
-		return no_memory(err);
+		return -ENOMEM;
 	if (!error) {
 		t.shape = shape;
 		if (drop_replicas(h, &t) < 0)
-			return no_memory(err);
+			return -ENOMEM;
 		if (t.npieces && !t.itemsize)
 			error = "a dtype whose element size is not known";
 	}
 	return emit(h, set_of(h, shard_at(h, k->first)), &t, error);
 }
 
-static int emit_key(struct dcp_hf *h, const struct dcp_hf_key *k, struct dcp_err *err)
+static int emit_key(struct dcp_hf *h, const struct dcp_hf_key *k)
 {
 	for (uint32_t i = k->first; i != DCP_INTERN_NONE; i = next_shard(h, i))
 		if (h->files[shard_at(h, i)->file].placed)
-			return emit_sharded(h, k, err);
+			return emit_sharded(h, k);
 	return emit_single(h, k);
 }
 
@@ -280,7 +275,7 @@ static int emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
  * dropped the one that it kept.
  */
 static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char *dropped,
-		     const char *kept, struct dcp_err *err)
+		     const char *kept)
 {
 	const char *shown = dcp_hf_key(h, set, dropped);
 	struct dcp_tensor t = { 0 };
@@ -289,15 +284,15 @@ static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char 
 	int rc;
 
 	if (!shown)
-		return no_memory(err);
+		return -ENOMEM;
 	if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
 		return 0;
 	rc = dcp_intern_add(&h->aliases, shown, strlen(shown), DCP_INTERN_NONE, &number);
 	if (rc < 0)
-		return no_memory(err);
+		return -ENOMEM;
 	shown = dcp_hf_key(h, set, kept);
 	if (!shown)
-		return no_memory(err);
+		return -ENOMEM;
 	number = rc ? dcp_intern_find(&h->names, shown, strlen(shown)) : DCP_INTERN_NONE;
 	if (number == DCP_INTERN_NONE)
 		return 0; /* any other fact */
@@ -307,25 +302,25 @@ static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char 
 	return emit(h, set, &t, NULL);
 }
 
-static int emit_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f, struct dcp_err *err)
+static int emit_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f)
 {
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && !f->placed && i < f->header.nmeta; i++)
 		rc = emit_tied(h, &h->sets[f->set], f->header.meta[2 * i],
-			       f->header.meta[2 * i + 1], err);
+			       f->header.meta[2 * i + 1]);
 	return rc;
 }
 
-int dcp_hf_emit(struct dcp_hf *h, struct dcp_err *err)
+int dcp_hf_emit(struct dcp_hf *h)
 {
 	const struct dcp_hf_key *keys = DCP_ITEMS(h->keys, struct dcp_hf_key);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < h->names.n && rc == 0; i++)
-		rc = emit_key(h, &keys[i], err);
+		rc = emit_key(h, &keys[i]);
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++)
-		rc = emit_all_tied(h, &h->files[i], err);
+		rc = emit_all_tied(h, &h->files[i]);
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
 		rc = emit_promised(h, &h->sets[i]);
 	return rc;

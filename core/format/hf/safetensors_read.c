@@ -9,11 +9,6 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
 
-static int no_memory(struct dcp_err *err)
-{
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for headers");
-}
-
 const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key)
 {
 	if (!set->component)
@@ -23,7 +18,7 @@ const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const cha
 	return dcp_buf_error(&h->num) ? NULL : h->num.p;
 }
 
-static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s, struct dcp_err *err)
+static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s)
 {
 	uint32_t at = (uint32_t)(h->shards.n / sizeof(*s)), number;
 	struct dcp_hf_key *k, fresh = { at, at, 0 };
@@ -32,12 +27,12 @@ static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s, struct dcp_
 		     : -ENOMEM;
 
 	if (rc < 0)
-		return no_memory(err);
+		return -ENOMEM;
 	if (rc == 1)
 		dcp_buf_add(&h->keys, &fresh, sizeof(fresh));
 	dcp_buf_add(&h->shards, s, sizeof(*s));
 	if (dcp_buf_error(&h->keys) || dcp_buf_error(&h->shards))
-		return no_memory(err);
+		return -ENOMEM;
 	k = DCP_ITEMS(h->keys, struct dcp_hf_key) + number;
 	if (k->n > 0)
 		DCP_ITEMS(h->shards, struct dcp_hf_shard)[k->last].next = at;
@@ -69,8 +64,7 @@ static int read_offsets(struct dcp_hf *h, const struct dcp_json *info, struct dc
 	return 0;
 }
 
-static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensors *st,
-		       struct dcp_err *err)
+static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensors *st)
 {
 	const char *text = dcp_safetensors_meta(st, "DCP_SHARDING_INFO");
 	const char *broken = NULL;
@@ -94,10 +88,10 @@ static int add_entries(struct dcp_hf *h, uint32_t i, const struct dcp_safetensor
 			.next = DCP_INTERN_NONE,
 		};
 
-		if (info && read_offsets(h, info, &s) < 0)
-			rc = no_memory(err);
+		if (info)
+			rc = read_offsets(h, info, &s);
 		if (rc == 0)
-			rc = add_shard(h, &s, err);
+			rc = add_shard(h, &s);
 	}
 	return rc;
 }
@@ -115,17 +109,15 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 	rc = dcp_dir_input(h->in->dir, f->name, &input, &why);
 	if (rc == 0) {
 		rc = dcp_safetensors_read(&input.src, &h->arena, &f->header, &why);
-		if (rc < 0 && rc != -ENOMEM)
+		if (rc < 0)
 			dcp_err_where(&why, rc, "%s", f->name);
 	}
-	if (rc == -ENOMEM)
-		return no_memory(err);
-	if (rc == 0)
-		return 0;
+	if (rc == 0 || rc == -ENOMEM)
+		return rc;
 	*(rc == -ENODATA ? &f->cut : &f->error) =
 		dcp_arena_strndup(&h->arena, why.msg, strlen(why.msg));
 	if (!f->cut && !f->error)
-		return no_memory(err);
+		return -ENOMEM;
 	*(f->cut ? &h->ncut : &h->nbroken) += 1;
 	if (h->nbroken + h->ncut == h->nfiles) { /* none is whole: it may still be written */
 		if (err)
@@ -135,7 +127,7 @@ int dcp_hf_read(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 	return 0;
 }
 
-int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
+int dcp_hf_add_set(struct dcp_hf *h, uint32_t i)
 {
 	struct dcp_hf_set *set = &h->sets[i];
 	int rc = 0;
@@ -144,9 +136,9 @@ int dcp_hf_add_set(struct dcp_hf *h, uint32_t i, struct dcp_err *err)
 		set->component =
 			dcp_arena_strndup(&h->arena, set->name, dcp_hf_component(set->name));
 		if (!set->component)
-			return no_memory(err);
+			return -ENOMEM;
 	}
 	for (uint32_t k = set->first; rc == 0 && k < set->first + set->n; k++)
-		rc = add_entries(h, k, &h->files[k].header, err);
+		rc = add_entries(h, k, &h->files[k].header);
 	return rc;
 }

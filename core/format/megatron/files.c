@@ -102,7 +102,7 @@ static int on_file(void *ctx, const char *name, uint32_t *number)
 /* Returns 1 when the file cannot be read: @why says it. @first: its keys get no prefix, and its
  * arguments are those of the run. */
 static int emit_file(struct emitter *w, const char *dir, const char *name, const char *stem,
-		     bool first, struct dcp_err *why, struct dcp_err *err)
+		     bool first, struct dcp_err *why)
 {
 	const struct dcp_load *in = w->m->in;
 	const char *prefix[] = { dir, stem };
@@ -115,7 +115,6 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 					   : stem ? 2
 						  : 1 };
 	char path[512];
-	struct dcp_input input;
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
 
@@ -124,22 +123,11 @@ static int emit_file(struct emitter *w, const char *dir, const char *name, const
 	rc = in->sink->file(in->sink->ctx, path, &s.file);
 	if (rc < 0)
 		return rc;
-	rc = dcp_dir_input(in->dir, path, &input, why);
-	if (rc == 0) {
-		rc = dcp_torch_open(&input.src, 0, &t, why);
-		if (rc < 0 && rc != -ENOMEM)
-			dcp_err_where(why, rc, "%s", path);
-		if (rc < 0)
-			dcp_input_close(&input);
-	}
+	rc = dcp_torch_open_file(in->dir, path, &t, why);
 	if (rc < 0)
-		return rc == -ENOMEM ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
-						"out of memory reading %s", path)
-				     : 1;
+		return rc == -ENOMEM ? rc : 1;
 	s.t = t;
-	rc = dcp_tstate_emit(&s, err);
-	dcp_input_close(&input);
-	return rc;
+	return dcp_tstate_emit(&s);
 }
 
 /* "<dir>.<stem>", a file that cannot be read. */
@@ -160,7 +148,7 @@ static int emit_broken(struct emitter *w, const char *dir, const char *stem, con
 /* distrib_optim.pt, optim.pt, layer_wise_optimizer_0.pt and whatever else lies beside the
  * state, below the directory's name: flat buffers and lists whose order only the program knew.
  */
-static int emit_others(struct emitter *w, const struct dcp_mrank *r, struct dcp_err *err)
+static int emit_others(struct emitter *w, const struct dcp_mrank *r)
 {
 	dcp_auto_dir struct dcp_dir below = { .fd = -1 };
 	int rc = 0;
@@ -176,21 +164,11 @@ static int emit_others(struct emitter *w, const struct dcp_mrank *r, struct dcp_
 		    (r->file && strcmp(name, r->file) == 0))
 			continue;
 		snprintf(stem, sizeof(stem), "%.*s", (int)(dot - name), name);
-		rc = emit_file(w, r->dir, name, stem, false, &why, err);
+		rc = emit_file(w, r->dir, name, stem, false, &why);
 		if (rc == 1)
 			rc = emit_broken(w, r->dir, stem, why.msg);
 	}
 	return rc;
-}
-
-static int emit_lost(const struct dcp_mlegacy *m, const char *dir, const char *why)
-{
-	const struct dcp_sink *sink = m->in->sink;
-	struct dcp_object o = {
-		.key = dir, .path = &dir, .npath = 1, .type = "", .error = why
-	};
-
-	return sink->object(sink->ctx, &o);
 }
 
 /* A directory that is not there, and should be. */
@@ -203,7 +181,7 @@ static int emit_missing(const struct dcp_mlegacy *m, uint32_t tp, uint32_t pp, u
 		 "%s/%s is missing: expected %u tensor, %u pipeline and %u expert parallel "
 		 "ranks",
 		 dir, m->file, m->tp, m->pp, m->ep);
-	return emit_lost(m, dir, why);
+	return dcp_emit_broken(m->in->sink, dir, why);
 }
 
 /* Ranks whose state is not there: what else of the model they held, nobody knows. */
@@ -215,7 +193,7 @@ static int emit_all_lost(const struct dcp_mlegacy *m)
 
 	for (size_t i = 0; i < m->n && rc == 0; i++)
 		if (m->rank[i].error)
-			rc = emit_lost(m, m->rank[i].dir, m->rank[i].error);
+			rc = dcp_emit_broken(m->in->sink, m->rank[i].dir, m->rank[i].error);
 	for (uint32_t t = 0; t < m->tp && left > 0 && rc == 0; t++) {
 		dcp_mlegacy_expected(m, t, &first, &step);
 		for (uint32_t p = 0; p < m->pp && left > 0 && rc == 0; p++)
@@ -230,7 +208,7 @@ static int emit_all_lost(const struct dcp_mlegacy *m)
 }
 
 /* The state of rank number @i. What is wrong with its file is kept. */
-static int emit_state(struct emitter *w, size_t i, bool first, struct dcp_err *err)
+static int emit_state(struct emitter *w, size_t i, bool first)
 {
 	struct dcp_mlegacy *m = w->m;
 	struct dcp_mrank *r = &m->rank[i];
@@ -238,14 +216,14 @@ static int emit_state(struct emitter *w, size_t i, bool first, struct dcp_err *e
 	int rc;
 
 	w->who = (uint32_t)i;
-	rc = emit_file(w, r->dir, r->file, NULL, first, &why, err);
+	rc = emit_file(w, r->dir, r->file, NULL, first, &why);
 	if (rc != 1)
 		return rc;
 	r->error = dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
 	return r->error ? 0 : -ENOMEM;
 }
 
-int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err)
+int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first)
 {
 	struct dcp_intern known = { 0 };
 	struct emitter w = { .m = m, .known = &known };
@@ -254,9 +232,9 @@ int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *
 	/* The first comes first: the others are compared with it. */
 	for (size_t i = 0; i < m->n && rc == 0; i++) {
 		if (i >= first && m->rank[i].file)
-			rc = emit_state(&w, i, i == first, err);
+			rc = emit_state(&w, i, i == first);
 		if (rc == 0)
-			rc = emit_others(&w, &m->rank[i], err);
+			rc = emit_others(&w, &m->rank[i]);
 	}
 	if (rc == 0)
 		rc = emit_all_lost(m);

@@ -52,25 +52,16 @@ static enum dcp_match probe(const struct dcp_dir *dir, char *why, size_t n)
 }
 
 /* Returns 1 when the file of rank @r cannot be read: @why says it. */
-static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dcp_err *why,
-		     struct dcp_err *err)
+static int read_args(struct dcp_mlegacy *m, const struct dcp_mrank *r, struct dcp_err *why)
 {
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	char path[512];
 	int rc;
 
 	snprintf(path, sizeof(path), "%.250s/%.250s", r->dir, r->file);
-	rc = dcp_dir_input(m->in->dir, path, &input, why);
-	if (rc == 0) {
-		rc = dcp_torch_open(&input.src, 0, &t, why);
-		if (rc < 0)
-			dcp_err_where(why, rc, "%s", path);
-	}
-	if (rc == -ENOMEM)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading %s", path);
+	rc = dcp_torch_open_file(m->in->dir, path, &t, why);
 	if (rc < 0)
-		return 1;
+		return rc == -ENOMEM ? rc : 1;
 	dcp_mlegacy_read_args(m, dcp_torch_root(t));
 	return 0;
 }
@@ -87,7 +78,7 @@ static int find_args(struct dcp_mlegacy *m, size_t *first, struct dcp_err *err)
 
 		if (!r->file)
 			continue;
-		rc = read_args(m, r, &why, err);
+		rc = read_args(m, r, &why);
 		if (rc <= 0)
 			return rc;
 		r->error = dcp_arena_strndup(&m->model.arena, why.msg, strlen(why.msg));
@@ -170,7 +161,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = dcp_mlegacy_place(&m, err);
 	if (rc == 0)
-		rc = dcp_mlegacy_emit_ranks(&m, first, err);
+		rc = dcp_mlegacy_emit_ranks(&m, first);
 	if (rc == 0)
 		rc = dcp_mlegacy_emit_model(&m, err);
 	if (rc == 0)

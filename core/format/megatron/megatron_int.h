@@ -107,7 +107,7 @@ int dcp_mplace_print(const struct dcp_mplace *p, struct dcp_buf *out);
 /* ---- files.c ---- */
 
 /* Read the files of all ranks; those in front of number @first cannot be. */
-int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first, struct dcp_err *err);
+int dcp_mlegacy_emit_ranks(struct dcp_mlegacy *m, size_t first);
 
 /* ---- keys.c ---- */
 

@@ -188,15 +188,6 @@ static int add_part(struct loading *l, struct part *p, struct dcp_err *err)
 	return rc < 0 ? dcp_err_where(err, rc, "%.300s", p->name) : 0;
 }
 
-static int emit_broken(const struct loading *l, const struct part *p, const char *why)
-{
-	struct dcp_object o = {
-		.key = p->name, .path = &p->name, .npath = 1, .type = "", .error = why
-	};
-
-	return l->in->sink->object(l->in->sink->ctx, &o);
-}
-
 /* A rank's archive that is damaged is emitted by its name, and the others are read. */
 static int add_parts(struct loading *l, struct dcp_err *err)
 {
@@ -220,7 +211,7 @@ static int add_parts(struct loading *l, struct dcp_err *err)
 		/* recorded, so that its repair is seen */
 		rc = sink->file(sink->ctx, l->parts[i].name, &number);
 		if (rc == 0)
-			rc = emit_broken(l, &l->parts[i], why.msg);
+			rc = dcp_emit_broken(sink, l->parts[i].name, why.msg);
 	}
 	if (rc == 0 && good == 0)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
@@ -269,8 +260,6 @@ int dcp_archive_load(const struct dcp_load *in, struct dcp_err *err)
 
 	if (rc == 0)
 		rc = dcp_archive_create(&l.archive);
-	if (rc < 0)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
 	if (rc == 0)
 		rc = add_parts(&l, err);
 	if (rc == 0)

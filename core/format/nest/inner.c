@@ -85,8 +85,6 @@ static int load_groups(const struct dcp_load *in, const struct dcp_format *forma
 			rc = dcp_intern_add(&groups, group, strlen(group) + 1, DCP_INTERN_NONE,
 					    &number);
 	}
-	if (rc < 0)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory");
 	for (uint32_t i = 0; rc >= 0 && i < groups.n; i++)
 		rc = load_group(in, format, dcp_intern_text(&groups, i), groups.n == 1, err);
 	dcp_intern_finish(&groups);

@@ -62,14 +62,8 @@ static const char *prefix(void *ctx, const char *key)
 
 static int emit_broken(const struct emitter *w, const char *why)
 {
-	const struct dcp_sink *sink = w->in->sink;
-	const char *name = w->part->name;
-	struct dcp_object o = {
-		.key = name, .path = &name, .npath = 1, .type = "", .error = why
-	};
-
 	dcp_log(w->in->log, DCP_LOG_WARN, "%s%s", w->part->below, why);
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_broken(w->in->sink, w->part->name, why);
 }
 
 static int emit_part(struct emitter *w, struct dcp_err *err)

@@ -131,8 +131,6 @@ static int emit_pickle(const struct dcp_load *in, uint32_t file, const char *who
 	rc = dcp_pyjson_walk_in(&stream, dcp_pickle_root(p), NULL, 0, 0, on_leaf, &w);
 	if (rc == -E2BIG)
 		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "nested too deep to be walked");
-	if (rc == -ENOMEM)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading a pickle");
 	dcp_buf_finish(&w.json);
 	return rc;
 }
@@ -154,7 +152,7 @@ static int emit(const struct dcp_load *in, const char *name, const struct dcp_so
 	rc = dcp_torch_open(src, 0, &t, &why);
 	if (rc == 0) {
 		s.t = t;
-		return dcp_tstate_emit(&s, err);
+		return dcp_tstate_emit(&s);
 	}
 	if (rc == -ENOMEM ||
 	    (src->size >= sizeof(head) && dcp_source_read(src, 0, head, sizeof(head)) == 0 &&

@@ -265,14 +265,13 @@ static int on_shard(void *ctx, const struct dcp_tensor *emitted)
 }
 
 /* Returns 1 when the rank's file cannot be read: @why says it. */
-static int emit_rank(struct ranks *r, struct dcp_err *why, struct dcp_err *err)
+static int emit_rank(struct ranks *r, struct dcp_err *why)
 {
 	const struct dcp_load *in = r->in;
 	const struct rank_file *f = &r->file[r->at];
 	char component[40];
 	const char *prefix = component;
 	struct dcp_tstate s = { .sink = in->sink, .shard = on_shard, .ctx = r };
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc;
 
@@ -283,32 +282,19 @@ static int emit_rank(struct ranks *r, struct dcp_err *why, struct dcp_err *err)
 	rc = in->sink->file(in->sink->ctx, f->file, &s.file);
 	if (rc < 0)
 		return rc;
-	rc = dcp_dir_input(in->dir, f->file, &input, why);
-	if (rc == 0) {
-		rc = dcp_torch_open(&input.src, 0, &t, why);
-		if (rc == -ENOMEM)
-			dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory reading %s",
-				 f->file);
-		else if (rc < 0)
-			dcp_err_where(why, rc, "%s", f->file);
-	}
+	rc = dcp_torch_open_file(in->dir, f->file, &t, why);
 	if (rc < 0)
 		return rc == -ENOMEM ? rc : 1;
 	s.t = t;
-	return dcp_tstate_emit(&s, err);
+	return dcp_tstate_emit(&s);
 }
 
 static int emit_broken(const struct ranks *r, const char *why)
 {
-	const struct dcp_sink *sink = r->in->sink;
 	char component[40];
-	const char *path = component;
-	struct dcp_object o = {
-		.key = component, .path = &path, .npath = 1, .type = "", .error = why
-	};
 
 	snprintf(component, sizeof(component), "rank%" PRIu64, r->file[r->at].name.rank);
-	return sink->object(sink->ctx, &o);
+	return dcp_emit_broken(r->in->sink, component, why);
 }
 
 static int emit_files(struct ranks *r, struct dcp_err *err)
@@ -319,7 +305,7 @@ static int emit_files(struct ranks *r, struct dcp_err *err)
 	for (r->at = 0; r->at < r->n && rc == 0; r->at++) {
 		struct dcp_err why = { 0 };
 
-		rc = emit_rank(r, &why, err);
+		rc = emit_rank(r, &why);
 		if (progress)
 			progress->report(progress->ctx, r->at + 1, r->n, "files");
 		if (rc != 1)
@@ -366,8 +352,6 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 				     file_name, &r);
 	if (rc == 0)
 		rc = emit_facts(&r);
-	if (rc == -ENOMEM)
-		dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "out of memory for the parts of tensors");
 	dcp_copies_finish(&r.shards);
 	free(r.file);
 	return rc;

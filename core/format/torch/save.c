@@ -13,7 +13,6 @@
 
 #include "core/base/base.h"
 #include "core/base/buf.h"
-#include "core/base/err.h"
 #include "core/base/text.h"
 #include "core/format/composer/composer.h"
 #include "core/format/formats.h"
@@ -73,30 +72,21 @@ static int emit_file(const struct dcp_load *in, const char *name, struct dcp_buf
 {
 	char stem[DCP_GROUP_MAX];
 	struct dcp_tstate s = { .sink = in->sink, .whole = in->is_part ? NULL : stem };
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
-	struct dcp_torch *t;
+	dcp_auto_torch struct dcp_torch *t = NULL;
 	int rc = in->sink->file(in->sink->ctx, name, &s.file);
 
 	snprintf(stem, sizeof(stem), "%.*s", (int)dcp_stem(name), name);
 	if (rc == 0)
-		rc = dcp_dir_input(in->dir, name, &input, err);
+		rc = dcp_torch_open_file(in->dir, name, &t, err);
 	if (rc < 0)
 		return rc;
-	rc = dcp_torch_open(&input.src, 0, &t, err);
-	if (rc == 0) {
-		s.t = t;
-		s.lists = dcp_composer_is_state(t);
-		s.tuples = !s.lists;
-		s.containers = containers;
-		if (s.lists)
-			rc = in->sink->meta(in->sink->ctx, "lists", "opened");
-		if (rc == 0)
-			rc = dcp_tstate_emit(&s, err);
-		dcp_torch_close(t);
-	} else {
-		dcp_err_where(err, rc, "%s", name);
-	}
-	return rc;
+	s.t = t;
+	s.lists = dcp_composer_is_state(t);
+	s.tuples = !s.lists;
+	s.containers = containers;
+	if (s.lists)
+		rc = in->sink->meta(in->sink->ctx, "lists", "opened");
+	return rc < 0 ? rc : dcp_tstate_emit(&s);
 }
 
 static int load(const struct dcp_load *in, struct dcp_err *err)

@@ -19,7 +19,6 @@ enum { MAX_WRITTEN = 64, SHARDS_LIMIT = 256 << 20 };
 
 struct emitter {
 	const struct dcp_tstate *s;
-	struct dcp_err *err;
 	bool tensors_only;
 	int rc; /* what the sink returned last, kept apart from the walk's own codes */
 	struct dcp_places places; /* of what was emitted so far */
@@ -44,11 +43,6 @@ static struct dcp_pv root_of(const struct dcp_tstate *s)
 static uint64_t allowed(const struct dcp_tstate *s)
 {
 	return MAX_WRITTEN * (DCP_MIN(dcp_torch_pickle_size(s->t), (uint64_t)1 << 40) + 1);
-}
-
-static int no_memory(struct dcp_err *err)
-{
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading a stream");
 }
 
 /* The key of an earlier tensor at the same place, if there is one. */
@@ -122,7 +116,7 @@ static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const ch
 			t.error = "its place in the file does not fit in 64 bits";
 		rc = find_alias(w, tt, key, &t.alias_of);
 		if (rc < 0)
-			return no_memory(w->err);
+			return rc;
 	}
 	if (t.error)
 		t.npieces = 0;
@@ -146,7 +140,7 @@ static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const cha
 	if (s->skip && s->skip(s->ctx, key))
 		return 0;
 	if (dcp_tshard_is(leaf->value))
-		return dcp_tstate_shard(s, leaf, key, &w->shards, w->err);
+		return dcp_tstate_shard(s, leaf, key, &w->shards);
 	if (dcp_tstate_flat(leaf)) {
 		broken.error = dcp_tstate_flat(leaf);
 		return s->sink->tensor(s->sink->ctx, &broken);
@@ -154,7 +148,7 @@ static int emit_tensor(struct emitter *w, const struct dcp_leaf *leaf, const cha
 	if (dcp_torch_tensor(s->t, leaf->value, &tt, &why) == 1)
 		return emit_located(w, leaf, key, &tt);
 	if (why.code == -ENOMEM)
-		return no_memory(w->err);
+		return -ENOMEM;
 	if (!why.msg[0])
 		dcp_fail(&why, -EBADMSG, DCP_ERR_NO_OFFSET, "not a tensor that can be read");
 	return s->sink->tensor(s->sink->ctx, &broken);
@@ -171,7 +165,7 @@ static int emit_object(struct emitter *w, const struct dcp_leaf *as, const char 
 
 	if (dcp_pyjson_object(&w->scratch, dcp_pyjson_torch(s->t, &stream), as->value, path,
 			      npath, &w->left, &o) < 0)
-		return no_memory(w->err);
+		return -ENOMEM;
 	return s->sink->object(s->sink->ctx, &o);
 }
 
@@ -232,7 +226,7 @@ static int emit_too_deep(struct emitter *w)
 		dcp_buf_printf(&w->scratch, "%s%s", i ? "." : "", s->prefix[i]);
 	dcp_buf_add(&w->scratch, "", 0);
 	if (dcp_buf_error(&w->scratch))
-		return no_memory(w->err);
+		return -ENOMEM;
 	o.key = w->scratch.p;
 	return s->sink->object(s->sink->ctx, &o);
 }
@@ -250,16 +244,14 @@ static int walk(struct emitter *w)
 	};
 	int rc = dcp_pyjson_walk_with(s->t, root_of(s), &how, on_leaf, w);
 
-	if (rc == 0 || w->rc < 0)
+	if (rc == 0 || w->rc < 0 || rc == -ENOMEM)
 		return rc;
-	if (rc == -ENOMEM)
-		return no_memory(w->err);
 	return w->tensors_only ? 0 : emit_too_deep(w);
 }
 
-int dcp_tstate_emit(const struct dcp_tstate *s, struct dcp_err *err)
+int dcp_tstate_emit(const struct dcp_tstate *s)
 {
-	struct emitter w = { .s = s, .err = err, .left = allowed(s) };
+	struct emitter w = { .s = s, .left = allowed(s) };
 	int rc;
 
 	dcp_arena_init(&w.shards, SHARDS_LIMIT);
@@ -269,10 +261,10 @@ int dcp_tstate_emit(const struct dcp_tstate *s, struct dcp_err *err)
 	return rc;
 }
 
-int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err)
+int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key)
 {
 	struct dcp_tstate own = *s;
-	struct emitter w = { .s = s, .err = err, .tensors_only = true, .left = allowed(s) };
+	struct emitter w = { .s = s, .tensors_only = true, .left = allowed(s) };
 	struct dcp_leaf root = {
 		.path = s->prefix, .npath = s->nprefix, .key = key, .value = root_of(s)
 	};

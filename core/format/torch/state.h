@@ -18,7 +18,6 @@
 #include <stdint.h>
 
 struct dcp_buf;
-struct dcp_err;
 struct dcp_leaf;
 struct dcp_pv;
 struct dcp_sink;
@@ -56,10 +55,10 @@ struct dcp_tstate {
  * Emit every leaf by itself: nested mappings are opened as dcp_pyjson_walk_in() says.
  * A leaf that is broken is emitted with its error. Returns 0, -ENOMEM or what the sink gave.
  */
-int dcp_tstate_emit(const struct dcp_tstate *s, struct dcp_err *err);
+int dcp_tstate_emit(const struct dcp_tstate *s);
 
 /*
  * Emit the whole value as one object under @key, whose path is the prefix, and the tensors
  * inside it by themselves. A value that is a tensor is emitted as a tensor.
  */
-int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key, struct dcp_err *err);
+int dcp_tstate_emit_whole(const struct dcp_tstate *s, const char *key);

@@ -13,11 +13,6 @@
 #include "core/format/torch/state_int.h"
 #include "core/model/tensor.h"
 
-static int no_memory(struct dcp_err *err)
-{
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading a stream");
-}
-
 const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
 {
 	const char *name = leaf->npath ? leaf->path[leaf->npath - 1] : "";
@@ -33,7 +28,7 @@ const char *dcp_tstate_flat(const struct dcp_leaf *leaf)
 
 /* The part that piece @p is, as a tensor of its own beside the whole. */
 static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
-		     const struct dcp_piece *piece, const char *region, struct dcp_err *err)
+		     const struct dcp_piece *piece, const char *region)
 {
 	static const uint64_t origin[DCP_MAX_NDIM];
 	dcp_auto_buf struct dcp_buf key = DCP_BUF_INIT, path = DCP_BUF_INIT;
@@ -44,11 +39,11 @@ static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 	dcp_buf_printf(&key, "%s.@%s", whole->key, region);
 	dcp_buf_add(&path, whole->path, whole->npath * sizeof(*whole->path));
 	if (dcp_buf_error(&key))
-		return no_memory(err);
+		return -ENOMEM;
 	last = key.p + strlen(whole->key) + 1;
 	dcp_buf_add(&path, &last, sizeof(last));
 	if (dcp_buf_error(&path))
-		return no_memory(err);
+		return -ENOMEM;
 	p.lo = origin;
 	t.key = key.p;
 	t.path = DCP_ITEMS(path, const char *);
@@ -69,8 +64,7 @@ static void say_shape(char *buf, size_t n, const struct dcp_tensor *t)
 				       (unsigned long long)t->shape[k]);
 }
 
-static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh,
-		      struct dcp_err *err)
+static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 {
 	const struct dcp_sink *sink = s->sink;
 	struct dcp_tensor whole = sh->t;
@@ -92,13 +86,13 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh,
 	rc = sink->tensor(sink->ctx, &whole);
 	for (size_t i = 0; rc == 0 && !s->sealed && i < sh->t.npieces; i++) {
 		dcp_tshard_region(region, sizeof(region), &sh->t.pieces[i], sh->t.ndim);
-		rc = emit_part(s, &sh->t, &sh->t.pieces[i], region, err);
+		rc = emit_part(s, &sh->t, &sh->t.pieces[i], region);
 	}
 	return rc;
 }
 
 int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, const char *key,
-		     struct dcp_arena *arena, struct dcp_err *err)
+		     struct dcp_arena *arena)
 {
 	struct dcp_tshard sh;
 	struct dcp_err why = { 0 };
@@ -107,7 +101,7 @@ int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, co
 	dcp_arena_reset(arena);
 	rc = dcp_tshard_read(s->t, leaf->value, s->file, s->base, arena, &sh, &why);
 	if (rc == -ENOMEM)
-		return no_memory(err);
+		return -ENOMEM;
 	sh.t.key = key;
 	sh.t.path = leaf->path;
 	sh.t.npath = leaf->npath;
@@ -126,5 +120,5 @@ int dcp_tstate_shard(const struct dcp_tstate *s, const struct dcp_leaf *leaf, co
 	if (s->shard)
 		return s->shard(s->ctx, &sh.t);
 	return sh.t.error || sh.whole ? s->sink->tensor(s->sink->ctx, &sh.t)
-				      : emit_parts(s, &sh, err);
+				      : emit_parts(s, &sh);
 }

@@ -68,7 +68,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	inside.tuples = true;
 	inside.take = NULL;
 	inside.ctx = w->r;
-	rc = dcp_tstate_emit(&inside, w->err);
+	rc = dcp_tstate_emit(&inside);
 	return rc < 0 ? rc : 1;
 }
 
@@ -101,7 +101,7 @@ static int read_torch(struct reading *w, const struct dcp_source *src, struct dc
 		.shard = on_part,
 		.ctx = w,
 	};
-	return dcp_tstate_emit(&w->state, w->err);
+	return dcp_tstate_emit(&w->state);
 }
 
 /* ---- safetensors ---- */

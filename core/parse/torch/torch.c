@@ -260,6 +260,7 @@ int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch
 	memset(t, 0, offsetof(struct dcp_torch, head));
 	t->src = (struct dcp_source){ .read = read_headed, .size = src->size, .fd = -1 };
 	t->under = src;
+	t->file.fd = -1;
 	t->memory = memory ? memory : MEMORY_DEFAULT;
 	dcp_arena_init(&t->arena, t->memory);
 	t->head_n = (size_t)DCP_MIN(src->size, (uint64_t)sizeof(t->head));
@@ -278,10 +279,29 @@ int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch
 	return 0;
 }
 
+int dcp_torch_open_file(const struct dcp_dir *dir, const char *name, struct dcp_torch **out,
+			struct dcp_err *err)
+{
+	struct dcp_input input;
+	int r = dcp_dir_input(dir, name, &input, err);
+
+	if (r < 0)
+		return r;
+	r = dcp_torch_open(&input.src, 0, out, err);
+	if (r < 0) {
+		dcp_input_close(&input);
+		return dcp_err_where(err, r, "%s", name);
+	}
+	(*out)->file = input;
+	(*out)->under = &(*out)->file.src;
+	return 0;
+}
+
 void dcp_torch_close(struct dcp_torch *t)
 {
 	if (!t)
 		return;
+	dcp_input_close(&t->file);
 	dcp_pickle_free(t->pickle);
 	dcp_arena_finish(&t->arena);
 	free(t);

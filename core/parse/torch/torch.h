@@ -17,6 +17,7 @@
 #include "core/model/tensor.h"
 #include "core/parse/pickle/pickle.h"
 
+struct dcp_dir;
 struct dcp_err;
 struct dcp_source;
 struct dcp_torch;
@@ -45,6 +46,9 @@ struct dcp_torch_tensor {
  */
 int dcp_torch_open(const struct dcp_source *src, size_t memory, struct dcp_torch **out,
 		   struct dcp_err *err);
+/* The file @name of @dir, whose name is in the message. As above, or what opening it gave. */
+int dcp_torch_open_file(const struct dcp_dir *dir, const char *name, struct dcp_torch **out,
+			struct dcp_err *err);
 void dcp_torch_close(struct dcp_torch *t);
 DCP_AUTO_PTR(struct dcp_torch, dcp_torch_close)
 #define dcp_auto_torch __attribute__((cleanup(dcp_torch_close_ptr)))

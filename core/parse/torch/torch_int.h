@@ -9,6 +9,7 @@
  */
 #pragma once
 #include "core/base/arena.h"
+#include "core/parse/dir/dir.h"
 #include "core/parse/source.h"
 #include "core/parse/torch/torch.h"
 
@@ -49,6 +50,7 @@ struct dcp_torch_tar {
 struct dcp_torch {
 	struct dcp_source src; /* first member: the stream, its head from memory */
 	const struct dcp_source *under;
+	struct dcp_input file; /* that it is, if it was opened by name */
 	size_t head_n;
 	struct dcp_source window;            /* data.pkl in a zip archive */
 	const struct dcp_source *pickle_src; /* what src_off of a value counts in */
