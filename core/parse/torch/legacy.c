@@ -13,9 +13,11 @@
 #include <string.h>
 
 #include "core/base/base.h"
+#include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
+#include "core/base/intern.h"
 #include "core/parse/torch/torch_int.h"
 
 enum { VERSION = 1001 };
@@ -25,76 +27,24 @@ static const uint8_t magic[] = { 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8,
 /* ---- every persistent id in an object, each node visited once ---- */
 
 struct search {
-	const struct dcp_pnode **seen; /* open addressing; a power of two */
-	size_t seen_cap, nseen;
-	struct dcp_pv *stack;
-	size_t nstack, stack_cap;
-	struct dcp_torch_storage *found;
-	size_t nfound, found_cap;
+	struct dcp_intern seen; /* nodes, by where they are */
+	struct dcp_buf stack;   /* struct dcp_pv */
+	struct dcp_buf found;   /* struct dcp_torch_storage */
 };
-
-static void *grow(void *p, size_t *cap, size_t size)
-{
-	size_t n = *cap ? *cap * 2 : 64;
-	void *q = n > SIZE_MAX / 2 / size ? NULL : realloc(p, n * size);
-
-	if (q)
-		*cap = n;
-	return q;
-}
-
-static size_t slot_of(const struct search *s, const struct dcp_pnode *node)
-{
-	uint64_t h = (uintptr_t)node * 0x9e3779b97f4a7c15u;
-	size_t i = (size_t)(h >> 20) & (s->seen_cap - 1);
-
-	while (s->seen[i] && s->seen[i] != node)
-		i = (i + 1) & (s->seen_cap - 1);
-	return i;
-}
-
-static int rehash(struct search *s)
-{
-	struct search wider = { .seen_cap = s->seen_cap ? s->seen_cap * 2 : 256 };
-
-	wider.seen = calloc(wider.seen_cap, sizeof(*wider.seen));
-	if (!wider.seen)
-		return -ENOMEM;
-	for (size_t i = 0; i < s->seen_cap; i++)
-		if (s->seen[i])
-			wider.seen[slot_of(&wider, s->seen[i])] = s->seen[i];
-	free(s->seen);
-	s->seen = wider.seen;
-	s->seen_cap = wider.seen_cap;
-	return 0;
-}
 
 /* Put @v on the stack unless it is a leaf or was there before. */
 static int push(struct search *s, struct dcp_pv v)
 {
-	size_t i;
-	int r = 0;
+	uint32_t number;
+	int r;
 
 	if (v.type < DCP_PV_TUPLE || v.type == DCP_PV_GLOBAL)
 		return 0;
-	if (s->nseen * 2 >= s->seen_cap)
-		r = rehash(s);
-	if (r < 0)
+	r = dcp_intern_add(&s->seen, &v.node, sizeof(v.node), DCP_INTERN_NONE, &number);
+	if (r <= 0)
 		return r;
-	i = slot_of(s, v.node);
-	if (s->seen[i])
-		return 0;
-	s->seen[i] = v.node;
-	s->nseen++;
-	if (s->nstack == s->stack_cap) {
-		struct dcp_pv *p = grow(s->stack, &s->stack_cap, sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		s->stack = p;
-	}
-	s->stack[s->nstack++] = v;
-	return 0;
+	dcp_buf_add(&s->stack, &v, sizeof(v));
+	return dcp_buf_error(&s->stack);
 }
 
 static int push_parts(struct search *s, struct dcp_pv v)
@@ -126,45 +76,34 @@ static bool is_storage_id(struct dcp_pv v)
 	return n > 0 && dcp_pv_is_str(id[0], "storage");
 }
 
-static int note(struct search *s, struct dcp_pv id, struct dcp_err *err)
-{
-	int r;
-
-	if (s->nfound == s->found_cap) {
-		struct dcp_torch_storage *p = grow(s->found, &s->found_cap, sizeof(*p));
-
-		if (!p)
-			return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory");
-		s->found = p;
-	}
-	r = dcp_torch_storage_id(id, &s->found[s->nfound], err);
-	if (r == 0)
-		s->nfound++;
-	return r;
-}
-
 static int find_ids(struct search *s, struct dcp_pv root, struct dcp_err *err)
 {
 	int r = push(s, root);
 
-	while (r == 0 && s->nstack) {
-		struct dcp_pv v = s->stack[--s->nstack];
+	while (r == 0 && s->stack.n) {
+		struct dcp_torch_storage found;
+		struct dcp_pv v;
 
+		s->stack.n -= sizeof(v);
+		memcpy(&v, s->stack.p + s->stack.n, sizeof(v));
 		if (is_storage_id(v)) {
-			r = note(s, v, err);
+			r = dcp_torch_storage_id(v, &found, err);
 			if (r < 0)
 				return r;
+			dcp_buf_add(&s->found, &found, sizeof(found));
 		}
 		r = push_parts(s, v);
 	}
+	if (r == 0)
+		r = dcp_buf_error(&s->found);
 	return r < 0 ? dcp_fail(err, r, DCP_ERR_NO_OFFSET, "out of memory") : 0;
 }
 
 static void search_finish(struct search *s)
 {
-	free(s->seen);
-	free(s->stack);
-	free(s->found);
+	dcp_intern_finish(&s->seen);
+	dcp_buf_finish(&s->stack);
+	dcp_buf_finish(&s->found);
 }
 
 /* ---- the storages behind the pickles ---- */
@@ -179,21 +118,21 @@ static int compare_found(const void *a, const void *b)
 /* One entry a key; tensors that share a storage must agree about it. */
 static int merge_found(struct search *s, struct dcp_err *err)
 {
-	size_t n = 0;
+	struct dcp_torch_storage *found = DCP_ITEMS(s->found, struct dcp_torch_storage);
+	size_t n = 0, all = DCP_NITEMS(s->found, struct dcp_torch_storage);
 
-	if (s->nfound)
-		qsort(s->found, s->nfound, sizeof(*s->found), compare_found);
-	for (size_t i = 0; i < s->nfound; i++) {
-		struct dcp_torch_storage *last = n ? &s->found[n - 1] : NULL;
+	if (all)
+		qsort(found, all, sizeof(*found), compare_found);
+	for (size_t i = 0; i < all; i++) {
+		struct dcp_torch_storage *last = n ? &found[n - 1] : NULL;
 
-		if (!last || strcmp(last->key, s->found[i].key) != 0)
-			s->found[n++] = s->found[i];
-		else if (last->numel != s->found[i].numel ||
-			 last->itemsize != s->found[i].itemsize)
+		if (!last || strcmp(last->key, found[i].key) != 0)
+			found[n++] = found[i];
+		else if (last->numel != found[i].numel || last->itemsize != found[i].itemsize)
 			return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 					"storage \"%s\" is described in two ways", last->key);
 	}
-	s->nfound = n;
+	s->found.n = n * sizeof(*found);
 	return 0;
 }
 
@@ -247,9 +186,9 @@ static int take_storages(struct dcp_torch *t, struct dcp_pv keys, uint64_t off,
 		const struct dcp_torch_storage *found = NULL;
 		int r;
 
-		if (want.key && s->nfound)
-			found = bsearch(&want, s->found, s->nfound, sizeof(want),
-					compare_found);
+		if (want.key && s->found.n)
+			found = bsearch(&want, s->found.p, s->found.n / sizeof(want),
+					sizeof(want), compare_found);
 		if (!found)
 			return dcp_fail(err, -EBADMSG, off,
 					"storage %zu of %zu belongs to no tensor, so its size "

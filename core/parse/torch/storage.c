@@ -230,3 +230,11 @@ int dcp_torch_sort_records(struct dcp_torch *t, struct dcp_err *err)
 					"two storages with key \"%s\"", t->records[i].key);
 	return 0;
 }
+
+struct dcp_torch_record *dcp_torch_find_record(const struct dcp_torch *t, const char *key)
+{
+	struct dcp_torch_record want = { .key = key };
+
+	return t->nrecords ? bsearch(&want, t->records, t->nrecords, sizeof(want), compare_keys)
+			   : NULL;
+}

@@ -56,22 +56,10 @@ static const struct rebuild *rebuild_of(struct dcp_pv callable)
 static int locate_record(const struct dcp_torch *t, const struct dcp_torch_storage *s,
 			 uint64_t *off, struct dcp_err *err)
 {
-	struct dcp_torch_record *rec = NULL;
-	size_t lo = 0, hi = t->nrecords;
+	struct dcp_torch_record *rec = dcp_torch_find_record(t, s->key);
 	uint64_t size;
 	int r;
 
-	while (lo < hi && !rec) {
-		size_t mid = lo + (hi - lo) / 2;
-		int c = strcmp(t->records[mid].key, s->key);
-
-		if (c == 0)
-			rec = &t->records[mid];
-		else if (c < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
 	if (!rec)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "storage \"%s\" is missing",
 				s->key);

@@ -127,5 +127,6 @@ int dcp_torch_take_dtype(struct dcp_torch_tensor *x, const char *name, struct dc
 int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *s,
 		    uint64_t first, uint64_t base, struct dcp_err *err);
 
-/* Sort the records by key; two of one key are refused. */
+/* Sort the records by key; two of one key are refused. Then find one; NULL: there is none. */
 int dcp_torch_sort_records(struct dcp_torch *t, struct dcp_err *err);
+struct dcp_torch_record *dcp_torch_find_record(const struct dcp_torch *t, const char *key);
