@@ -21,49 +21,14 @@
 #include "core/base/endian.h"
 #include "core/base/err.h"
 #include "core/base/number.h"
+#include "core/parse/archive/tar.h"
 #include "core/parse/torch/torch_int.h"
-
-enum { BLOCK = 512, MEMBERS_MAX = 64 };
 
 struct member {
 	uint64_t at, end; /* in the stream; end 0: not there */
 };
 
-/* ---- the archive ---- */
-
-static bool octal(const uint8_t *p, size_t n, uint64_t *out)
-{
-	*out = 0;
-	while (n && *p == ' ')
-		p++, n--;
-	for (; n && *p >= '0' && *p <= '7'; p++, n--)
-		*out = *out << 3 | (uint64_t)(*p - '0');
-	return !n || !*p || *p == ' ';
-}
-
-static int list_members(const struct dcp_torch *t, const char *const *names, struct member *m,
-			size_t n, struct dcp_err *err)
-{
-	uint64_t off = 0, size;
-
-	for (int k = 0; k < MEMBERS_MAX; k++) {
-		uint8_t head[BLOCK];
-
-		if (dcp_source_read(&t->src, off, head, sizeof(head)) < 0 || !head[0])
-			return 0; /* the end, marked or not */
-		if (memcmp(head + 257, "ustar", 5) != 0 || !octal(head + 124, 12, &size) ||
-		    !dcp_range_ok(off + BLOCK, size, t->src.size))
-			return dcp_fail(err, -EBADMSG, off,
-					"tar member of the container is damaged or cut short");
-		for (size_t i = 0; i < n; i++)
-			if (strncmp((const char *)head, names[i], 100) == 0)
-				m[i] = (struct member){ off + BLOCK, off + BLOCK + size };
-		off += BLOCK + (size + BLOCK - 1) / BLOCK * BLOCK;
-	}
-	return 0;
-}
-
-/* ---- its members: pickles and numbers in a row ---- */
+/* ---- members: pickles and numbers in a row ---- */
 
 struct cursor {
 	struct dcp_torch *t;
@@ -284,13 +249,19 @@ int dcp_torch_open_tar(struct dcp_torch *t, struct dcp_err *err)
 	static const char *const names[] = { "storages", "tensors", "pickle" };
 	struct member m[DCP_LEN(names)] = { { 0 } };
 	struct cursor c = { .t = t, .err = err };
-	int r = list_members(t, names, m, DCP_LEN(names), err);
+	struct dcp_tar_member *in;
+	size_t n = 0;
+	int r = dcp_tar_list(&t->src, &t->arena, &in, &n, err);
 
-	for (size_t i = 0; r == 0 && i < DCP_LEN(names); i++)
+	for (size_t i = 0; r == 0 && i < DCP_LEN(names); i++) {
+		for (size_t k = 0; k < n; k++)
+			if (strcmp(in[k].name, names[i]) == 0)
+				m[i] = (struct member){ in[k].off, in[k].off + in[k].size };
 		if (!m[i].end)
 			r = dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				     "a tar archive, but not of torch 0.1: no member \"%s\"",
 				     names[i]);
+	}
 	if (r < 0)
 		return r;
 	c.m = m[0];

@@ -11,6 +11,7 @@
 #include "core/parse/torch/torch.h"
 #include "tests/unit/t/format/torch.h"
 #include "tests/unit/t/golden.h"
+#include "tests/unit/t/parse/tar.h"
 
 static void put_i64(struct dcp_buf *b, int64_t v)
 {
@@ -53,21 +54,6 @@ static void put_tensor(struct dcp_buf *b, int64_t id, int64_t storage, const int
 	for (uint32_t d = 0; d < ndim; d++)
 		put_i64(b, stride[d]);
 	put_i64(b, first);
-}
-
-static void put_member(struct dcp_buf *tar, const char *name, const struct dcp_buf *data)
-{
-	char head[512] = "";
-
-	snprintf(head, 100, "%s", name);
-	snprintf(head + 124, 12, "%011zo", data->n);
-	memcpy(head + 257,
-	       "ustar\0"
-	       "00",
-	       8);
-	dcp_buf_add(tar, head, sizeof(head));
-	dcp_buf_add(tar, data->p, data->n);
-	memset(dcp_buf_grow(tar, -data->n % 512), 0, -data->n % 512);
 }
 
 /* Storage 7 of floats 0 .. 11, storage 9 of longs 0 .. 5, storage 8 a view of 7 from 4 on. */
@@ -124,7 +110,8 @@ static void put_object(struct dcp_buf *b)
 	t_pk_stop(b);
 }
 
-static void put_all(struct dcp_buf *tar)
+/* Returns where the end mark is. */
+static size_t put_all(struct t_tar *tar)
 {
 	static const struct {
 		const char *name;
@@ -132,15 +119,17 @@ static void put_all(struct dcp_buf *tar)
 	} members[] = { { "pickle", put_object },
 			{ "tensors", put_tensors },
 			{ "storages", put_storages } };
-	static const char end[1024];
+	size_t end;
 
 	for (size_t i = 0; i < DCP_LEN(members); i++) {
 		dcp_auto_buf struct dcp_buf data = DCP_BUF_INIT;
 
 		members[i].put(&data);
-		put_member(tar, members[i].name, &data);
+		t_tar_add(tar, members[i].name, data.p, data.n);
 	}
-	dcp_buf_add(tar, end, sizeof(end));
+	end = tar->b.n;
+	t_tar_end(tar);
+	return end;
 }
 
 /* clang-format off */
@@ -178,7 +167,7 @@ static double element(const struct dcp_source *src, const struct dcp_torch_tenso
 
 static void every_tensor(void **state)
 {
-	dcp_auto_buf struct dcp_buf tar = DCP_BUF_INIT;
+	struct t_tar tar = { 0 };
 	struct dcp_torch_tensor x[DCP_LEN(wants)];
 	struct dcp_torch *t;
 	struct dcp_err err = { 0 };
@@ -187,7 +176,7 @@ static void every_tensor(void **state)
 
 	(void)state;
 	put_all(&tar);
-	src = dcp_source_mem(tar.p, tar.n);
+	src = dcp_source_mem(tar.b.p, tar.b.n);
 	if (dcp_torch_open(&src, 0, &t, &err) < 0)
 		fail_msg("%s", err.msg);
 	t_leaves_collect(&leaves, t, DCP_WALK_INSIDE);
@@ -215,30 +204,28 @@ static void every_tensor(void **state)
 	assert_string_equal(err.msg, "the stream has no tensor 10x");
 	t_leaves_free(&leaves);
 	dcp_torch_close(t);
+	dcp_buf_finish(&tar.b);
 }
 
-/* Cut anywhere it is refused, or nothing of it is missing. */
+/* Cut anywhere in front of its end, or in the end mark, it is refused. */
 static void cut_anywhere(void **state)
 {
-	dcp_auto_buf struct dcp_buf tar = DCP_BUF_INIT;
+	struct t_tar tar = { 0 };
+	size_t end = put_all(&tar) + 512;
 
 	(void)state;
-	put_all(&tar);
-	for (size_t n = 0; n < tar.n - 1024; n += 7) {
+	for (size_t n = 0; n < end; n += 7) {
 		char *exact = malloc(n ? n : 1);
 		struct dcp_source src = dcp_source_mem(exact, n);
 		struct dcp_err err = { 0 };
 		struct dcp_torch *t;
 
-		memcpy(exact, tar.p, n);
-		if (dcp_torch_open(&src, 0, &t, &err) == 0) {
-			assert_true(tar.n - 1024 - n < 512); /* padding */
-			dcp_torch_close(t);
-		} else {
-			assert_true(err.msg[0]);
-		}
+		memcpy(exact, tar.b.p, n);
+		assert_true(dcp_torch_open(&src, 0, &t, &err) < 0);
+		assert_true(err.msg[0]);
 		free(exact);
 	}
+	dcp_buf_finish(&tar.b);
 }
 
 T_TESTS()
