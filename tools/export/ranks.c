@@ -13,12 +13,6 @@
 #include "tools/export/export.h"
 #include "tools/load/comm/comm.h"
 
-/* A piece that was written. */
-struct notice {
-	uint64_t number;
-	struct save_sum sum;
-};
-
 enum cmd_exit export_join(struct exporting *x, const char *how)
 {
 	struct dcpload_error err = { 0 };
@@ -135,21 +129,6 @@ static void count(struct exporting *x, const struct save_counts *c)
 	x->direct += c->direct;
 }
 
-static int put_sums(const struct exporting *x, const struct save_counts *c, struct dcp_buf *out)
-{
-	size_t n;
-	const struct save_sum *sums = save_sums(x->save, &n);
-
-	dcp_buf_add(out, c, sizeof(*c));
-	for (size_t i = 0; i < n; i++) {
-		struct notice t = { i, sums[i] };
-
-		if (t.sum.done)
-			dcp_buf_add(out, &t, sizeof(t));
-	}
-	return dcp_buf_error(out);
-}
-
 int export_share_sums(struct exporting *x)
 {
 	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
@@ -162,23 +141,21 @@ int export_share_sums(struct exporting *x)
 		count(x, &c);
 		return 0;
 	}
-	rc = export_agree(x, dcp_err_say(&x->err, put_sums(x, &c, &mine)));
+	dcp_buf_add(&mine, &c, sizeof(c));
+	rc = export_agree(x, dcp_err_say(&x->err, save_put_sums(x->save, &mine)));
 	if (rc == 0)
 		rc = gather(x, mine.p, mine.n, false, &b);
 	if (rc < 0)
 		return rc;
-	for (uint32_t r = 0; export_leads(x) && r < x->comm->ranks; r++) {
+	for (uint32_t r = 0; rc == 0 && export_leads(x) && r < x->comm->ranks; r++) {
 		const struct save_counts *of = b.at[r];
-		const struct notice *t = (const void *)(of + 1);
 
-		if (b.n[r] < sizeof(*of)) {
+		if (b.n[r] < sizeof(*of) ||
+		    save_take_sums(x->save, of + 1, b.n[r] - sizeof(*of)) < 0)
 			rc = dcp_fail(&x->err, -EPROTO, DCP_ERR_NO_OFFSET,
 				      "ranks 0 and %u run different releases of dcpfs", r);
-			break;
-		}
-		count(x, of);
-		for (uint64_t i = 0; i < (b.n[r] - sizeof(*of)) / sizeof(*t); i++)
-			save_merge(x->save, t[i].number, &t[i].sum);
+		else
+			count(x, of);
 	}
 	load_blobs_free(&b);
 	return rc;

@@ -516,7 +516,21 @@ static int make_objects(struct agreed *a)
 	return rc;
 }
 
+static int take_objects(struct agreed *a, const struct load_blobs *b)
+{
+	int rc = 0;
+
+	for (uint32_t rank = 0; rc == 0 && rank < a->s->comm->ranks; rank++)
+		rc = take_json(a, b->at[rank], b->n[rank]);
+	return rc == 0 ? make_objects(a) : rc;
+}
+
 /* ---- all of it ---- */
+
+static int put_given(const struct agreed *a, struct dcp_buf *out)
+{
+	return save_given_message(a->s, out);
+}
 
 static int take_all(struct agreed *a, const struct load_blobs *b)
 {
@@ -541,39 +555,23 @@ static int agree(struct agreed *a, int rc, struct dcpload_error *err)
 	return load_agree(a->s->comm, rc, err, (int)a->s->config.timeout_ms);
 }
 
-static int share_set(struct agreed *a, struct dcpload_error *err)
+/* What @put makes of this rank, to all; what @take makes of those of all. */
+static int share(struct agreed *a, int (*put)(const struct agreed *a, struct dcp_buf *out),
+		 int (*take)(struct agreed *a, const struct load_blobs *b),
+		 struct dcpload_error *err)
 {
-	int timeout = (int)a->s->config.timeout_ms;
 	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
 	struct load_blobs b = { 0 };
-	int rc = agree(a, save_given_message(a->s, &mine), err);
+	int rc = agree(a, put(a, &mine), err);
 
 	if (rc == 0)
-		rc = load_gather(a->s->comm, mine.p, mine.n, &b, err, timeout);
+		rc = load_gather(a->s->comm, mine.p, mine.n, &b, err,
+				 (int)a->s->config.timeout_ms);
 	if (rc < 0)
 		return rc;
-	rc = agree(a, take_all(a, &b), err);
+	rc = agree(a, take(a, &b), err);
 	load_blobs_free(&b);
 	return rc;
-}
-
-static int share_json(struct agreed *a, struct dcpload_error *err)
-{
-	int timeout = (int)a->s->config.timeout_ms;
-	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
-	struct load_blobs b = { 0 };
-	int rc = agree(a, put_json(a, &mine), err);
-
-	if (rc == 0)
-		rc = load_gather(a->s->comm, mine.p, mine.n, &b, err, timeout);
-	if (rc < 0)
-		return rc;
-	for (uint32_t rank = 0; rc == 0 && rank < a->s->comm->ranks; rank++)
-		rc = take_json(a, b.at[rank], b.n[rank]);
-	if (rc == 0)
-		rc = make_objects(a);
-	load_blobs_free(&b);
-	return agree(a, rc, err);
 }
 
 int save_agree_set(struct dcpsave *s, struct dcpload_error *err)
@@ -582,9 +580,9 @@ int save_agree_set(struct dcpsave *s, struct dcpload_error *err)
 	int rc;
 
 	dcp_arena_init(&a.scratch, (size_t)1 << 30);
-	rc = share_set(&a, err);
+	rc = share(&a, put_given, take_all, err);
 	if (rc == 0)
-		rc = share_json(&a, err);
+		rc = share(&a, put_json, take_objects, err);
 	s->set.ranks = s->gathers ? 1 : s->comm->ranks;
 	s->tensors = a.tensors;
 	s->set_objects = a.objects;

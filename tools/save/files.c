@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "tools/save/save_int.h"
 
@@ -101,26 +101,40 @@ int save_pread(int fd, void *p, uint64_t n, uint64_t off)
 	return 0;
 }
 
+DIR *save_open_dir(int parent, const char *name)
+{
+	dcp_auto_fd int fd =
+		openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (dir)
+		dcp_take_fd(&fd);
+	return dir;
+}
+
+const char *save_next_name(DIR *dir)
+{
+	const struct dirent *e;
+
+	while ((e = readdir(dir)))
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			return e->d_name;
+	return NULL;
+}
+
 int save_remove_tree(int parent, const char *name)
 {
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
+	DIR *dir = save_open_dir(parent, name);
+	const char *in;
 	int rc = 0;
 
-	if (!dir) {
-		rc = -errno;
-		if (fd >= 0)
-			close(fd);
-		return rc == -ENOENT ? 0 : rc;
-	}
-	while (rc == 0 && (e = readdir(dir))) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
-		if (unlinkat(fd, e->d_name, 0) < 0)
-			rc = errno == EISDIR || errno == EPERM ? save_remove_tree(fd, e->d_name)
-							       : -errno;
-	}
+	if (!dir)
+		return errno == ENOENT ? 0 : -errno;
+	while (rc == 0 && (in = save_next_name(dir)))
+		if (unlinkat(dirfd(dir), in, 0) < 0)
+			rc = errno == EISDIR || errno == EPERM
+				     ? save_remove_tree(dirfd(dir), in)
+				     : -errno;
 	closedir(dir);
 	if (rc == 0 && unlinkat(parent, name, AT_REMOVEDIR) < 0)
 		rc = -errno;

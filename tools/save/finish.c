@@ -8,49 +8,21 @@
 #include "tools/save/ranks_int.h"
 #include "tools/save/save_int.h"
 
-/* A piece that was written. */
-struct notice {
-	uint64_t number;
-	struct save_sum sum;
-};
-
-static int put_sums(const struct dcpsave *s, struct dcp_buf *out)
-{
-	for (size_t i = 0; i < s->save->npieces; i++) {
-		struct notice t = { i, s->save->sums[i] };
-
-		if (t.sum.done)
-			dcp_buf_add(out, &t, sizeof(t));
-	}
-	return dcp_buf_error(out);
-}
-
-static int take_sums(struct dcpsave *s, const void *p, uint64_t n)
-{
-	const struct notice *t = p;
-
-	for (uint64_t i = 0; i < n / sizeof(*t); i++) {
-		if (t[i].number >= s->save->npieces)
-			return -EPROTO;
-		s->save->sums[t[i].number] = t[i].sum;
-	}
-	return 0;
-}
-
 /* To all ranks, since that is what communicators can. */
 static int share_sums(struct dcpsave *s, struct dcpload_error *err)
 {
 	int timeout = (int)s->config.timeout_ms;
 	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
 	struct load_blobs b;
-	int rc = load_agree(s->comm, load_say(err, put_sums(s, &mine)), err, timeout);
+	int rc =
+		load_agree(s->comm, load_say(err, save_put_sums(s->save, &mine)), err, timeout);
 
 	if (rc == 0)
 		rc = load_gather(s->comm, mine.p, mine.n, &b, err, timeout);
 	if (rc < 0)
 		return rc;
 	for (uint32_t r = 0; rc == 0 && save_leads(s->save) && r < s->comm->ranks; r++)
-		rc = take_sums(s, b.at[r], b.n[r]);
+		rc = save_take_sums(s->save, b.at[r], b.n[r]);
 	load_blobs_free(&b);
 	return load_agree(s->comm, load_say(err, rc), err, timeout);
 }

@@ -2,7 +2,6 @@
 /*
  * May what has the name be replaced? Only a checkpoint, complete or not, and each of its files is judged by what is in it.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -147,24 +146,16 @@ static bool goes_along(const struct save *s, const char *name)
 /* The first file of the directory that is not of a checkpoint, into @foreign; "": none. @any: some are of one. */
 static int look(const struct save *s, char foreign[NAME_MAX + 1], bool *any)
 {
-	int fd = openat(s->parent_fd, s->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
+	DIR *dir = save_open_dir(s->parent_fd, s->name);
+	const char *in;
 
-	if (!dir) {
-		int rc = -errno;
-
-		if (fd >= 0)
-			close(fd);
-		return rc;
-	}
-	while (!*foreign && (e = readdir(dir))) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
-		if (is_weights(fd, e->d_name))
+	if (!dir)
+		return -errno;
+	while (!*foreign && (in = save_next_name(dir))) {
+		if (is_weights(dirfd(dir), in))
 			*any = true;
-		else if (!goes_along(s, e->d_name))
-			snprintf(foreign, NAME_MAX + 1, "%s", e->d_name);
+		else if (!goes_along(s, in))
+			snprintf(foreign, NAME_MAX + 1, "%s", in);
 	}
 	closedir(dir);
 	return 0;

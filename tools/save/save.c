@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/save/save_int.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -128,24 +127,17 @@ static int open_parent(struct save *s, struct dcp_err *err)
 /* How many entries it has; -EISDIR: a directory is one of them. */
 static int count_entries(int parent, const char *name)
 {
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), n = 0;
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
+	DIR *dir = save_open_dir(parent, name);
+	const char *in;
 	struct stat st;
+	int n = 0;
 
-	if (!dir) {
-		n = -errno;
-		if (fd >= 0)
-			close(fd);
-		return n;
-	}
-	while (n >= 0 && (e = readdir(dir))) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
-		n = fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno
-		    : S_ISDIR(st.st_mode)                                ? -EISDIR
-									 : n + 1;
-	}
+	if (!dir)
+		return -errno;
+	while (n >= 0 && (in = save_next_name(dir)))
+		n = fstatat(dirfd(dir), in, &st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno
+		    : S_ISDIR(st.st_mode)                                 ? -EISDIR
+									  : n + 1;
 	closedir(dir);
 	return n;
 }
@@ -526,16 +518,33 @@ const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *
 	return save_files(s)[run->file].name;
 }
 
-const struct save_sum *save_sums(const struct save *s, size_t *n)
+/* A piece that was written. */
+struct notice {
+	uint64_t number;
+	struct save_sum sum;
+};
+
+int save_put_sums(const struct save *s, struct dcp_buf *out)
 {
-	*n = s->npieces;
-	return s->sums;
+	for (size_t i = 0; i < s->npieces; i++) {
+		struct notice t = { i, s->sums[i] };
+
+		if (t.sum.done)
+			dcp_buf_add(out, &t, sizeof(t));
+	}
+	return dcp_buf_error(out);
 }
 
-void save_merge(struct save *s, uint64_t piece, const struct save_sum *sum)
+int save_take_sums(struct save *s, const void *p, uint64_t n)
 {
-	if (piece < s->npieces)
-		s->sums[piece] = *sum;
+	const struct notice *t = p;
+
+	for (uint64_t i = 0; i < n / sizeof(*t); i++) {
+		if (t[i].number >= s->npieces)
+			return -EPROTO;
+		s->sums[t[i].number] = t[i].sum;
+	}
+	return 0;
 }
 
 void save_count(const struct save *s, struct save_counts *out)

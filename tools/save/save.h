@@ -19,7 +19,7 @@
  * Memory: SAVE_PIECE and a page a thread, and what the plan needs: some 50 bytes for each part of a tensor.
  *
  * Several processes share a save when each gives its rank: rank 0 creates and plans, then the others do; all save_data();
- * rank 0 gets the others' sums with save_sums() and save_merge(), seals and publishes. To resume, each looks at what is its
+ * rank 0 gets the others' sums by save_put_sums() and save_take_sums(), seals and publishes. To resume, each looks at what is its
  * own to write; there may be another number of them than before. With by_owner the others may plan with rank 0.
  */
 #pragma once
@@ -30,6 +30,7 @@
 
 #include "core/write/write.h"
 
+struct dcp_buf;
 struct dcp_err;
 struct dcp_progress;
 struct save;
@@ -92,16 +93,10 @@ const char *save_sealed(const struct save *s);
 /* Run number @i of the plan is of what tensor and part, and the name of its file; NULL: there are no more. */
 const char *save_run_at(const struct save *s, size_t i, size_t *tensor, size_t *part);
 
-/* What is known of a piece that was written. */
-struct save_sum {
-	uint64_t hash;
-	uint32_t crc32; /* where the plan asked for that of its run */
-	uint32_t done;  /* 2: the kernel has copied it, and there is no hash */
-};
-/* Of all pieces, those of others zeroed. Valid until the save is destroyed. */
-const struct save_sum *save_sums(const struct save *s, size_t *n);
-/* Piece number @piece was written by another process. */
-void save_merge(struct save *s, uint64_t piece, const struct save_sum *sum);
+/* Append what is known of the pieces that this process wrote, for the one that seals. -ENOMEM. */
+int save_put_sums(const struct save *s, struct dcp_buf *out);
+/* Take what another process has put. -EPROTO: there is no such piece. */
+int save_take_sums(struct save *s, const void *p, uint64_t n);
 
 struct save_counts {
 	uint64_t plan;          /* a hash of it: equal in processes that share a save */

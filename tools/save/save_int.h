@@ -3,6 +3,7 @@
  * save_int: what the files of a save share.
  */
 #pragma once
+#include <dirent.h>
 #include <limits.h>
 #include <pthread.h>
 
@@ -18,6 +19,13 @@ struct save_file {
 	const char *name;
 	uint64_t size;
 	bool last;
+};
+
+/* What is known of a piece that was written. */
+struct save_sum {
+	uint64_t hash;
+	uint32_t crc32; /* where the plan asked for that of its run */
+	uint32_t done;  /* 2: the kernel has copied it, and there is no hash */
 };
 
 /* Data that stands at [off, off + n) of a file. */
@@ -129,6 +137,10 @@ int save_compare(struct save *s, struct dcp_err *err);
 
 /* ---- files and directories ---- */
 
+/* A directory that is no link; NULL: errno. */
+DIR *save_open_dir(int parent, const char *name);
+/* The name of its next entry but "." and ".."; NULL: there is none. */
+const char *save_next_name(DIR *dir);
 /* Remove all that is in the directory, and it. 0 when there is none. */
 int save_remove_tree(int parent, const char *name);
 /* Remove all that was written. */
