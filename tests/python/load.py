@@ -129,6 +129,19 @@ class Alone(unittest.TestCase):
             dcpfs.load(SOURCE, "fsdp8", comm=None)
         self.assertIn(KEY, dcpfs.load(SOURCE, "fsdp8", 0, comm=None))
 
+    def test_regions(self):
+        """A rank that holds several regions of a tensor, by the names that its layout gives them."""
+        with tempfile.TemporaryDirectory() as scratch, dcpfs.open(SOURCE) as ck:
+            layout, whole = f"{scratch}/some.regions", ck[KEY].numpy()
+            with open(layout, "w") as f:
+                f.write(f"0\n1 {KEY} [2:5, :]\n1 {KEY} [4:,1:3]\n1 model.norm.weight\n")
+            want = {f"{KEY} [2:5, :]": whole[2:5], f"{KEY} [4:,1:3]": whole[4:, 1:3], "model.norm.weight": ck["model.norm.weight"].numpy()}
+            for got in dcpfs.load(SOURCE, layout, 1, comm=None), ck.shard(layout, 1):
+                self.assertEqual(list(got), list(want))
+                for name, array in want.items():
+                    np.testing.assert_array_equal(got[name].numpy(), array)
+            self.assertEqual((ck.ranks(layout), len(ck.shard(layout, 0))), (2, 0))
+
     def test_into(self):
         with dcpfs.open(SOURCE) as ck:
             t = ck[KEY]

@@ -171,7 +171,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
          stream: Any = None, **how: Any) -> Loaded:
     """Collective. Load what a rank holds of a checkpoint, each byte read once for all ranks where that is faster.
 
-    layout: "fsdp8", "tp4:llama", a file; None: the one that the source names (a rank's directory), or whole tensors.
+    layout: "fsdp8", "tp4:llama", a file (of regions, *.regions: arrays have the names that its lines give); None: the one that the source names (a rank's directory), or whole tensors.
     rank: of the layout; None: this process's, of as many as the layout has. comm: "auto", "env" (torchrun), "mpi", "alone" (or None), a dcpfs.Comm, or a
     process group of torch.distributed. keys, skip: select keys by names, prefixes or globs, one or
     several; KeyError: one of keys fits no tensor. dtype: convert floating-point tensors to it ("BF16"). into: {key: array of numpy or torch, or a buffer}, filled with whole tensors, converted to
@@ -194,7 +194,7 @@ def load(source: Union[str, os.PathLike[str]], layout: Optional[str] = None, ran
                 later = _add(ck, plan, layout, rank, ranks, into, keys, skip, dtype, stream)
             plan.finish().execute()
             if into is None:
-                into = {p.key: plan.array(p) for p in plan.parts()}
+                into = {p.name: plan.array(p) for p in plan.parts()}
             else:
                 for part in plan.parts() if later else ():
                     if part.key in later and part.complete:

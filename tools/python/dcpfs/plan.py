@@ -17,7 +17,8 @@ LISTS = ("missing", "unexpected", "shape", "dtype", "broken")
 
 class Part(NamedTuple):
     """One want as the plan has it: shape of the part, global_shape of the tensor, dtype of the data, stored in the
-    checkpoint; address of the data, 0 before it is known; complete once all its bytes are there."""
+    checkpoint; address of the data, 0 before it is known; complete once all its bytes are there; name is the key, or of a layout
+    that is a file of regions what the line says, as a rank may hold several of one tensor."""
 
     key: str
     dtype: str
@@ -29,6 +30,7 @@ class Part(NamedTuple):
     address: int
     complete: bool
     device: int = -1  # number of the GPU; -1: the CPU's memory
+    name: str = ""
 
 
 class Plan:
@@ -99,7 +101,8 @@ class Plan:
         p, i = PartStruct(), 0
         while bare("part", self._handle, i, byref(p)) == 0:
             yield Part(text(p.key), text(p.dtype), text(p.stored), p.itemsize, tuple(p.shape[:p.ndim]),
-                       tuple(p.global_shape[:p.global_ndim]), p.nbytes, p.data or 0, bool(p.complete), self._device(i))
+                       tuple(p.global_shape[:p.global_ndim]), p.nbytes, p.data or 0, bool(p.complete), self._device(i),
+                       text(ctypes.string_at(p.user) if p.user else p.key))
             i += 1
 
     def _device(self, number: int) -> int:

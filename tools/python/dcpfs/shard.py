@@ -16,7 +16,7 @@ class ShardTensor(Readable):
     """A rank's part of a tensor: shape is the part's, global_shape the tensor's. The part is read as a whole, on each access."""
 
     def __init__(self, of: Shard, part: Part) -> None:
-        self._of, self.key, self.dtype = of, part.key, part.dtype
+        self._of, self._name, self.key, self.dtype = of, part.name, part.key, part.dtype
         self.shape, self.global_shape = part.shape, part.global_shape
         self.itemsize, self.nbytes = part.itemsize, part.nbytes
 
@@ -25,15 +25,16 @@ class ShardTensor(Readable):
         plan = Plan(self._of.checkpoint)
         plan.want_layout(self._of.layout, self._of.rank, [self.key])
         plan.finish().execute()
-        array = next(plan.array(p) for p in plan.parts() if p.key == self.key)
+        array = next(plan.array(p) for p in plan.parts() if p.name == self._name)
         return array.read() if isinstance(array, DeviceArray) else array
 
     def __repr__(self) -> str:
-        return f"ShardTensor({self.key!r}, {self.dtype}{list(self.shape)} of {list(self.global_shape)})"
+        return f"ShardTensor({self._name!r}, {self.dtype}{list(self.shape)} of {list(self.global_shape)})"
 
 
 class Shard(Mapping[str, ShardTensor]):
-    """Keys to a rank's parts of tensors, in the order of the checkpoint.
+    """Keys to a rank's parts of tensors, in the order of the checkpoint; of a layout that is a file of regions, what its lines
+    say to those parts.
 
     errors: {key: why} of those that cannot be read. The checkpoint must be one that this process opened alone.
     """
@@ -44,7 +45,7 @@ class Shard(Mapping[str, ShardTensor]):
         self.checkpoint, self.layout, self.rank = checkpoint, layout, rank
         plan = Plan(checkpoint, PARTIAL)
         plan.want_layout(layout, rank)
-        self._parts = {p.key: ShardTensor(self, p) for p in plan.parts()}
+        self._parts = {p.name: ShardTensor(self, p) for p in plan.parts()}
         self.errors = plan.problems["broken"]
 
     def __iter__(self) -> Iterator[str]:
