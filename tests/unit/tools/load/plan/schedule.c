@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 64 ranks carry out the rounds of a job with real messages: as many, and with as many bytes, as the planner says. */
+/*
+ * 64 ranks carry out the rounds of a job with real messages: as many, and with as many bytes, as the planner says.
+ * With DCPFS_TEST_LAYERS=33334 of 100,000 small tensors.
+ */
 #include "tests/unit/t.h"
 
+#include "core/base/buf.h"
 #include "core/model/job/job.h"
 #include "core/model/layout/layout.h"
 #include "tests/unit/t/comm.h"
@@ -11,7 +15,9 @@
 #include "tools/load/load.h"
 #include "tools/load/plan/schedule.h"
 
-enum { RANKS = 64, LAYERS = 8, STAGING = 1 << 20 };
+enum { RANKS = 64, FILES = 4, STAGING = 1 << 20 };
+
+static uint32_t layers = 8;
 
 /* ---- sizes of stripes ---- */
 
@@ -51,54 +57,54 @@ struct world {
 	} got[RANKS];
 };
 
-/* A file for every second layer. */
+/* A quarter of the layers to a file; of more than a few, small ones. */
 static void put_layers(const struct t_dir *d)
 {
-	static char header[8192];
-	uint64_t off = 0;
-	size_t n = 1;
+	uint64_t off = 0, by = layers > 8 ? 4 : 1;
+	struct dcp_buf header = DCP_BUF_INIT;
 
-	for (int i = 0; i < LAYERS; i++) {
+	for (uint32_t i = 0; i < layers; i++) {
 		const struct {
 			const char *name, *dtype;
 			uint64_t rows, cols, size;
-		} tensors[] = { { "q", "F32", 256, 128, 4 },
-				{ "o", "BF16", 192, 256, 2 },
-				{ "norm", "F32", 1, 200, 4 } };
+		} tensors[] = { { "q", "F32", 256 / by, 128 / by / by, 4 },
+				{ "o", "BF16", 192 / by, 256 / by / by, 2 },
+				{ "norm", "F32", 1, 200 / by / by, 4 } };
 
 		for (size_t k = 0; k < DCP_LEN(tensors); k++) {
 			uint64_t end =
 				off + tensors[k].rows * tensors[k].cols * tensors[k].size;
 
-			n += (size_t)snprintf(header + n, sizeof(header) - n,
-					      "\"layers.%d.%s.weight\":{\"dtype\":\"%s\","
-					      "\"shape\":[%llu,%llu],"
-					      "\"data_offsets\":[%llu,%llu]},",
-					      i, tensors[k].name, tensors[k].dtype,
-					      (unsigned long long)tensors[k].rows,
-					      (unsigned long long)tensors[k].cols,
-					      (unsigned long long)off, (unsigned long long)end);
+			dcp_buf_printf(&header,
+				       "%c\"layers.%u.%s.weight\":{\"dtype\":\"%s\","
+				       "\"shape\":[%llu,%llu],\"data_offsets\":[%llu,%llu]}",
+				       header.n ? ',' : '{', i, tensors[k].name,
+				       tensors[k].dtype, (unsigned long long)tensors[k].rows,
+				       (unsigned long long)tensors[k].cols,
+				       (unsigned long long)off, (unsigned long long)end);
 			off = end;
 		}
-		if (i % 2) {
-			uint64_t size = n;
-			uint8_t *p = malloc(8 + n + off);
+		if ((i + 1) * FILES / layers != i * FILES / layers) {
+			uint64_t size;
+			uint8_t *p;
 			char name[64];
 
-			header[0] = '{';
-			header[n - 1] = '}';
+			dcp_buf_str(&header, "}");
+			size = header.n;
+			p = malloc(8 + size + off);
 			memcpy(p, &size, 8);
-			memcpy(p + 8, header, n);
+			memcpy(p + 8, header.p, size);
 			for (uint64_t b = 0; b < off; b++)
-				p[8 + n + b] = t_load_byte(b, (unsigned)i);
+				p[8 + size + b] = t_load_byte(b, i);
 			snprintf(name, sizeof(name), "model-%05d-of-%05d.safetensors",
-				 i / 2 + 1, LAYERS / 2);
-			t_dir_put(d, name, p, 8 + n + off);
+				 (int)((i + 1) * FILES / layers), FILES);
+			t_dir_put(d, name, p, 8 + size + off);
 			free(p);
+			dcp_buf_reset(&header);
 			off = 0;
-			n = 1;
 		}
 	}
+	dcp_buf_finish(&header);
 }
 
 static int add_tensor(struct dcpload *ck, const struct dcp_row *row, struct dcp_job *job)
@@ -117,7 +123,8 @@ static int add_tensor(struct dcpload *ck, const struct dcp_row *row, struct dcp_
 
 static void predict(struct world *w)
 {
-	const struct dcpload_config config = { .size = sizeof(config), .cache = "" };
+	const struct dcpload_config config = { .size = sizeof(config),
+					       .cache = layers > 8 ? NULL : "" };
 	struct dcp_job_opts opts = { .group = 8 };
 	struct dcp_index_scan *scan;
 	struct dcpload_error err;
@@ -180,7 +187,8 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 					       .io = DCPLOAD_IO_BUFFERED,
 					       .exchange = DCPLOAD_EXCHANGE_ALL,
 					       .staging = STAGING,
-					       .cache = "" };
+					       .timeout_ms = 600000,
+					       .cache = layers > 8 ? NULL : "" };
 	struct dcpload_report report = { .size = sizeof(report) };
 	struct dcpload_comm own = *comm;
 	struct dcpload_error err = { 0 };
@@ -220,18 +228,24 @@ static int rank_load(const struct dcpload_comm *comm, void *arg)
 
 static void test_as_predicted(void **state)
 {
-	static const char *const layouts[] = {
-		"mesh dp=4 pp=4 tp=4\n"
-		"*.{*}.q.* stage(8)@pp shard(0)@tp shard(0)@dp\n"
-		"*.{*}.o.* stage(8)@pp shard(1)@tp shard(0)@dp\n"
-		"*.{*}.* stage(8)@pp replicate\n",
-		"mesh fsdp=64\n* shard(0, optional)\n", "mesh tp=64\n* shard(1, optional)\n",
+	char stages[256];
+	const char *const layouts[] = {
+		stages, "mesh fsdp=64\n* shard(0, optional)\n",
+		"mesh tp=64\n* shard(1, optional)\n",
 		"mesh fsdp=16 dp=4\n* shard(0, optional)@fsdp\n", /* messages of some ranks are too large at first */
 	};
+	const char *large = getenv("DCPFS_TEST_LAYERS");
 	static struct world w;
 	uint64_t tries = 0;
 
 	(void)state;
+	layers = large ? (uint32_t)atoi(large) : layers;
+	snprintf(stages, sizeof(stages),
+		 "mesh dp=4 pp=4 tp=4\n"
+		 "*.{*}.q.* stage(%1$u)@pp shard(0)@tp shard(0)@dp\n"
+		 "*.{*}.o.* stage(%1$u)@pp shard(1)@tp shard(0)@dp\n"
+		 "*.{*}.* stage(%1$u)@pp replicate\n",
+		 layers);
 	t_dir_make(&w.d, "test_load");
 	put_layers(&w.d);
 	for (size_t i = 0; i < DCP_LEN(layouts); i++) {
