@@ -305,6 +305,18 @@ def hidden():
                           by=lambda r, who=who: blind if r in who else []).report()
                 if got:
                     equal((got["io"], got["checked"]), ("mount", True), f"io: {got['io_why']}")
+    over = {name: lib.fresh(name) for name in ("upper", "work", "over")}
+    with lib.mount(source) as m:
+        case("a file system above the mount, which is not dcpfs")
+        way = f"lowerdir={m.at},upperdir={over['upper']},workdir={over['work']}"
+        if subprocess.run(["mount", "-t", "overlay", "none", "-o", way, over["over"]], check=False, capture_output=True).returncode:
+            print("an overlay left out: it cannot be mounted here")
+        else:
+            try:
+                got = Job(2, over["over"] / "step-1/shard/fsdp2/1/model.safetensors", "--exchange", "node", "--check", "--json").report()
+            finally:
+                subprocess.run(["umount", over["over"]], check=True)
+            equal(got and (got["format"], got["needed"], got["checked"]), ("safetensors", MIB // 4 + 40 * 64 * 65, True), "the file of a rank")
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
     if subprocess.run([*other, os.path.abspath(lib.PROGRAM), "--version"], check=False, capture_output=True).returncode:
         print("another user left out: nobody cannot run the program")
@@ -323,6 +335,21 @@ def hidden():
         got = Job(2, m.at, "--check", "--json", by=lambda r: other if r else []).end()
         check(len(set(got.codes)) == 1, f"exit codes {got.codes}: {got.said}")
     os.chmod(source, 0o755)
+
+
+def pages():
+    """Destinations ask for huge pages."""
+    if not os.path.exists("/sys/kernel/mm/transparent_hugepage"):
+        print("huge pages left out: this kernel has none")
+        return
+    source = checkpoint()
+    job = Job(1, source, "--repeat", 1000000, comm="alone")
+    lib.wait(lambda: busy(job.ranks[0]), "it is loading")
+    maps = lib.read(f"/proc/{job.ranks[0].pid}/smaps").decode().split("VmFlags:")
+    job.ranks[0].kill()
+    job.end()
+    asked = [int(a.split("Size:")[1].split()[0]) for a, b in zip(maps, maps[1:]) if " hg" in b.split("\n")[0]]
+    check(any(kib * 1024 >= os.path.getsize(source / "step-1" / "model.safetensors") - 4096 for kib in asked), f"KiB of huge pages: {asked}")
 
 
 def valgrind():
@@ -420,4 +447,4 @@ def differing():
 NO_MOUNT = lib.why_not()
 lib.why_not = lambda: None  # most of this needs none
 if __name__ == "__main__":
-    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [choices, overlap, valgrind]), dying, hanging, differing)
+    lib.main(goldens, shards, ranks, regions, counted, mounts, hidden, *([] if DEVICE else [choices, overlap, pages, valgrind]), dying, hanging, differing)

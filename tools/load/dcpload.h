@@ -149,7 +149,8 @@ struct dcpload_config {
  * Collective. @comm NULL: this process alone; otherwise it must outlive *@out. @source: a
  * checkpoint, a directory of them, or a path in a mount of dcpfs: its root, a version, or a rank's
  * directory shard/LAYOUT/RANK. @config may be NULL. -ESTALE: the files of the version differ
- * between ranks.
+ * between ranks. Rank 0 coordinates; to have another rank do it, or some ranks load by themselves, open it with
+ * what split() makes of the communicator.
  */
 DCPLOAD_API int dcpload_open(const struct dcpload_comm *comm, const char *source,
 			     const struct dcpload_config *config, struct dcpload **out,
