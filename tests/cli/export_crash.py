@@ -21,9 +21,8 @@ import subprocess
 import sys
 import time
 import zipfile
-import zipfile
 
-from cli import BAD, DCPFS, ENV, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
+from cli import BAD, DCPFS, ENV, GOLDEN, OK, SCRATCH, USAGE, check, data, equal, fails, finish, run
 
 SEED = int(os.environ.get("DCPFS_TEST_SEED", "0")) or random.randrange(1 << 30)
 KILLS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
@@ -446,17 +445,18 @@ def head_of(path):
 
 
 def ranks(source, place):
-    """Three processes write the same bytes as one; when one of them dies, the others end and nothing is left."""
-    for form in FORMATS:
+    """Up to eight processes write the same bytes as one; when one of them dies, the others end and nothing is left."""
+    few = GOLDEN / "dcp-fsdp2" / "ckpt" / "step-20"
+    for n, form, what in [(n, (*FORMATS, "paddle-dist", "paddle")[n % 5], few) for n in range(1, 9)] + [(3, form, source) for form in FORMATS]:
         clear(place)
         name = "out.pt" if form == "torch-save" else "out"
-        equal(start("--as", form, source, place / name).wait(), OK, f"{form}: alone")
+        equal(start("--as", form, what, place / name).wait(), OK, f"{form}: alone")
         want = tree(place / name)
         clear(place)
-        for r, p in enumerate(job(source, place / name, form)):
+        for r, p in enumerate(job(what, place / name, form, n=n)):
             said = p.communicate()[1].decode()
-            equal(p.returncode, OK, f"{form}: rank {r} of 3: {said}")
-        equal(tree(place / name), want, f"{form}: by three")
+            equal(p.returncode, OK, f"{form}: rank {r} of {n}: {said}")
+        check(want and tree(place / name) == want, f"{form}: {what} by {n}")
     clear(place)
     said = [p.communicate()[1].decode() for p in job(source, place / "out", "safetensors", each=lambda r: ["--skip", "w.0"] if r == 1 else [])]
     check("rank 1 sees another checkpoint in" in said[0], f"other options: {said}")
