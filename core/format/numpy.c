@@ -5,7 +5,8 @@
  *	step_100.npz             np.savez: a ZIP archive of arrays; a version by itself
  *	weights.npz config.json  a model by that name in its directory: one version, with all
  *	                         .npz and .npy beside it; weights.00.npz, ... are parts of one
- *	a.npy b.npy              np.save, one array each: all in a directory are one version
+ *	a.npy b%2Fw.npy          np.save, one array each: all in a directory are one version; keys
+ *	                         with a slash as a mount names them
  *
  * Stored members are read where they lie, deflated ones (np.savez_compressed) are decoded when
  * they are opened. Arrays of Python objects and of records are emitted as errors: nothing is
@@ -27,6 +28,7 @@
 #include "core/format/formats.h"
 #include "core/format/hf/extras.h"
 #include "core/format/hf/name.h"
+#include "core/model/name.h"
 #include "core/model/order.h"
 #include "core/model/tensor.h"
 #include "core/parse/archive/inflate.h"
@@ -296,13 +298,16 @@ static int emit_npz(struct loading *l, const struct dcp_source *src, struct dcp_
 
 static int emit_file(struct loading *l, struct dcp_err *err)
 {
-	struct array a = { .name = l->name, .n = strlen(l->name) - strlen(".npy") };
+	char key[DCP_GROUP_MAX];
+	struct array a = { .name = key };
 	struct dcp_err why = { 0 };
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	int rc = l->in->sink->file(l->in->sink->ctx, l->name, &l->file);
 
 	if (rc < 0)
 		return rc;
+	dcp_name_to_key(l->name, strlen(l->name) - strlen(".npy"), key);
+	a.n = strlen(key);
 	rc = dcp_dir_input(l->in->dir, l->name, &input, &why);
 	if (rc == 0) {
 		a.size = a.nbytes = input.src.size;

@@ -64,6 +64,32 @@ void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1])
 		 (unsigned long long)dcp_hash64(key, klen));
 }
 
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+void dcp_name_to_key(const char *name, size_t n, char *out)
+{
+	char back[DCP_NAME_MAX + 1];
+	size_t m = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (name[i] == '%' && n - i > 2 && digit(name[i + 1]) >= 0 &&
+		    digit(name[i + 2]) >= 0) {
+			out[m++] = (char)(digit(name[i + 1]) << 4 | digit(name[i + 2]));
+			i += 2;
+		} else if (name[i] != '%' || n != 1) {
+			out[m++] = name[i];
+		}
+	out[m] = '\0';
+	dcp_name_from_key(out, false, back);
+	if (strlen(back) == n && memcmp(back, name, n) == 0)
+		return;
+	memcpy(out, name, n);
+	out[n] = '\0';
+}
+
 /* Compare the digit runs at *a and *b as numbers of any length; moves both behind them. */
 static int compare_runs(const char **a, const char **b)
 {

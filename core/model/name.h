@@ -26,5 +26,8 @@
 /* Writes at most DCP_NAME_MAX bytes and a NUL. @hashed: with the hash, however short. */
 void dcp_name_from_key(const char *key, bool hashed, char out[DCP_NAME_MAX + 1]);
 
+/* The key that the first @n bytes of @name stand for: undone, unless no key has that name. @out has room for n + 1. */
+void dcp_name_to_key(const char *name, size_t n, char *out);
+
 /* Order of version names: digit runs compare as numbers, everything else bytewise. */
 int dcp_name_compare(const char *a, const char *b);

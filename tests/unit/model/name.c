@@ -39,21 +39,6 @@ static const struct {
 };
 /* clang-format on */
 
-/* What a name stands for: %XX is a byte, % alone nothing. */
-static void unescape(const char *name, char *key)
-{
-	for (; *name && strcmp(name, "%") != 0; name++) {
-		unsigned byte = (unsigned char)*name;
-
-		if (byte == '%') {
-			assert_int_equal(sscanf(name, "%%%2X", &byte), 1);
-			name += 2;
-		}
-		*key++ = (char)byte;
-	}
-	*key = '\0';
-}
-
 static void escapes_and_back(void **state)
 {
 	(void)state;
@@ -64,9 +49,25 @@ static void escapes_and_back(void **state)
 		dcp_name_from_key(reversible[i].key, false, name);
 		assert_string_equal(name, reversible[i].name);
 		assert_null(strchr(name, '/'));
-		unescape(name, key);
+		dcp_name_to_key(name, strlen(name), key);
 		assert_string_equal(key, reversible[i].key);
 	}
+}
+
+static void names_of_others_are_keys(void **state)
+{
+	static const char *const names[] = { "100%", "a%2", "a%2f", "a%41", "%%",
+					     "%00",  "a%",  ".",    "a/b" };
+	char key[64];
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(names); i++) {
+		t_case(names[i]);
+		dcp_name_to_key(names[i], strlen(names[i]), key);
+		assert_string_equal(key, names[i]);
+	}
+	dcp_name_to_key("a%2Fb.npy", 5, key);
+	assert_string_equal(key, "a/b");
 }
 
 static void long_keys_are_cut_between_characters(void **state)
@@ -151,6 +152,7 @@ T_TESTS()
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(escapes_and_back),
+		cmocka_unit_test(names_of_others_are_keys),
 		cmocka_unit_test(long_keys_are_cut_between_characters),
 		cmocka_unit_test(the_limit_itself),
 		cmocka_unit_test(versions_sort_by_number),
