@@ -209,8 +209,33 @@ def killed():
             check(victim == 0 and all(n.startswith(".k.pdopt.dcpfs-") for n in names) or not names, f"rank {victim} killed: left {names}")
 
 
+def stopped():
+    """Ctrl-C and SIGTERM: the exit code that shells expect, a line that says what is left, and the next save removes that."""
+    deal = layout("deal4", "s=2", ["w.{*} stage(9)@s"])
+    for sig in signal.SIGINT, signal.SIGTERM:
+        out = SCRATCH / sig.name / "k.pdopt"
+        args = (STATE, out, "--layout", deal, "--gather-to", 0, "--state-type", "opt", "--max-grouped-size", 600, "--force")
+        part = out.parent / ".k.pdopt.dcpfs-part"
+        out.parent.mkdir()
+        for _ in range(20):
+            job = start(2, *args)
+            while job[0].poll() is None and not part.exists():
+                time.sleep(0.001)
+            job[1].send_signal(signal.SIGSTOP)  # so the other waits for it
+            there = part.exists()
+            job[0].send_signal(sig)
+            said = job[0].communicate()[1].decode()
+            job[1].send_signal(signal.SIGCONT)
+            job[1].communicate()
+            if there and part.exists():
+                break
+        equal((job[0].returncode, said), (-sig, f"dcpfs: save: stopped: {part} is left; another save to that name removes it\n"), sig.name)
+        save(2, *args)
+        equal(os.listdir(out.parent), ["k.pdopt"], f"after {sig.name}: what is left")
+
+
 SIZES = [300000, 1, 0, 40000, 70000, 5, 200001, 8, 100]
 make_state(SIZES)
-for test in (objects, as_paddle, lambda: rounds(SIZES), misuse, killed):
+for test in (objects, as_paddle, lambda: rounds(SIZES), misuse, killed, stopped):
     test()
 finish()
