@@ -93,16 +93,23 @@ static bool copy_tensor(struct dcp_copies *g, struct dcp_tensor *t,
 	       (!t->alias_of || copy_str(g, &t->alias_of)) && copy_pieces(g, t);
 }
 
-int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who)
+int dcp_copies_number(struct dcp_copies *g, const char *key, uint32_t *number)
 {
-	struct dcp_copy *c = dcp_arena_alloc(&g->arena, sizeof(*c));
-	struct dcp_copies_key fresh = { 0 }, *k;
-	uint32_t number;
-	int rc = dcp_intern_add(&g->names, t->key, strlen(t->key), DCP_INTERN_NONE, &number);
+	struct dcp_copies_key fresh = { 0 };
+	int rc = dcp_intern_add(&g->names, key, strlen(key), DCP_INTERN_NONE, number);
 
 	if (rc == 1)
 		dcp_buf_add(&g->keys, &fresh, sizeof(fresh));
-	if (rc < 0 || !c || dcp_buf_error(&g->keys))
+	return rc < 0 || dcp_buf_error(&g->keys) ? -ENOMEM : 0;
+}
+
+int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who)
+{
+	struct dcp_copy *c = dcp_arena_alloc(&g->arena, sizeof(*c));
+	struct dcp_copies_key *k;
+	uint32_t number;
+
+	if (dcp_copies_number(g, t->key, &number) < 0 || !c)
 		return -ENOMEM;
 	k = dcp_copies_at(g, number);
 	*c = (struct dcp_copy){ .who = who, .t = *t };

@@ -39,7 +39,9 @@ void dcp_copies_finish(struct dcp_copies *g);
 /* Copy @t, which file @who holds, with all it points at. -ENOMEM. */
 int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who);
 
-/* Keys are numbered 0 to g->names.n - 1, in the order they came. */
+/* Keys are numbered 0 to g->names.n - 1, in the order they came. Number of @key, which may be
+ * one that no file holds. -ENOMEM. */
+int dcp_copies_number(struct dcp_copies *g, const char *key, uint32_t *number);
 struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key);
 
 /* How a file is called in messages. */

@@ -17,93 +17,13 @@
 #include "core/base/err.h"
 #include "core/format/paddle/plain/auto_int.h"
 
-enum { MEMORY = 1 << 30 }; /* ten thousand parameters on a thousand ranks */
-
-static struct dcp_pdentry *find_entry(struct dcp_pdjoin *j, const char *key)
-{
-	struct dcp_pdentry fresh = { 0 };
-	uint32_t number;
-	int rc = dcp_intern_add(&j->keys, key, strlen(key), DCP_INTERN_NONE, &number);
-
-	if (rc == 1)
-		dcp_buf_add(&j->entries, &fresh, sizeof(fresh));
-	return rc < 0 || dcp_buf_error(&j->entries)
-		       ? NULL
-		       : DCP_ITEMS(j->entries, struct dcp_pdentry) + number;
-}
-
 /* ---- reading ---- */
-
-static const uint64_t *keep_dims(struct dcp_pdjoin *j, const uint64_t *dims, uint32_t n)
-{
-	uint64_t *copy = dcp_arena_calloc(&j->arena, (size_t)n + 1, sizeof(*copy));
-
-	if (copy && n)
-		memcpy(copy, dims, n * sizeof(*copy));
-	return copy;
-}
-
-static const char *keep_text(struct dcp_pdjoin *j, const char *s)
-{
-	return dcp_arena_strndup(&j->arena, s, strlen(s));
-}
-
-static bool keep_pieces(struct dcp_pdjoin *j, struct dcp_tensor *to, const struct dcp_tensor *t)
-{
-	struct dcp_piece *p = dcp_arena_calloc(&j->arena, t->npieces + 1, sizeof(*p));
-
-	to->pieces = p;
-	for (size_t i = 0; p && i < t->npieces; i++) {
-		const struct dcp_piece *from = &t->pieces[i];
-
-		p[i] = *from;
-		p[i].lo = keep_dims(j, from->lo, t->ndim);
-		p[i].len = keep_dims(j, from->len, t->ndim);
-		if (from->stride)
-			p[i].stride = keep_dims(j, from->stride, t->ndim);
-		if (!p[i].lo || !p[i].len || (from->stride && !p[i].stride))
-			return false;
-	}
-	return p;
-}
-
-/* Tied parameters share their bytes in one file only: what is joined is no alias. */
-static bool keep_tensor(struct dcp_pdjoin *j, struct dcp_tensor *to, const struct dcp_tensor *t)
-{
-	const char **path = dcp_arena_calloc(&j->arena, t->npath + 1, sizeof(*path));
-
-	*to = *t;
-	to->alias_of = NULL;
-	to->key = keep_text(j, t->key);
-	to->dtype_name = keep_text(j, t->dtype_name);
-	if (t->error)
-		to->error = keep_text(j, t->error);
-	to->shape = keep_dims(j, t->shape, t->ndim);
-	to->path = path;
-	for (size_t i = 0; path && i < t->npath; i++) {
-		path[i] = keep_text(j, t->path[i]);
-		if (!path[i])
-			return false;
-	}
-	return path && to->key && to->dtype_name && to->shape && (!t->error || to->error) &&
-	       keep_pieces(j, to, t);
-}
 
 static int on_tensor(void *ctx, const struct dcp_tensor *t)
 {
 	struct dcp_pdjoin *j = ctx;
-	struct dcp_pdheld *h = dcp_arena_calloc(&j->arena, 1, sizeof(*h));
-	struct dcp_pdentry *e = find_entry(j, t->key);
 
-	if (!h || !e || !keep_tensor(j, &h->t, t))
-		return dcp_pdjoin_no_memory(j);
-	h->rank = j->at;
-	if (e->last_held)
-		e->last_held->next = h;
-	else
-		e->held = h;
-	e->last_held = h;
-	return 0;
+	return dcp_copies_add(&j->copies, t, j->at) < 0 ? dcp_pdjoin_no_memory(j) : 0;
 }
 
 static int always_labelled(void *ctx, const char *key)
@@ -166,7 +86,7 @@ static int read_params(struct dcp_pdjoin *j)
 	rc = dcp_pdpart_emit(j->in->dir, &part, &why);
 	if (rc == 0 || rc == -ENOMEM || rc == -ENOSPC || !why.code)
 		return rc == -ENOMEM ? dcp_pdjoin_no_memory(j) : rc;
-	r->why = keep_text(j, why.msg);
+	r->why = dcp_arena_strndup(&j->copies.arena, why.msg, strlen(why.msg));
 	return r->why ? dcp_pdpart_broken(r->part, why.msg) : dcp_pdjoin_no_memory(j);
 }
 
@@ -187,20 +107,23 @@ static int add_said(struct dcp_pdjoin *j, struct dcp_pv root)
 
 	for (size_t i = 0; i < n; i++) {
 		const char *key = dcp_pv_str(kv[2 * i]);
-		struct dcp_pdsaid *s = dcp_arena_calloc(&j->arena, 1, sizeof(*s));
-		struct dcp_pdentry *e = key ? find_entry(j, key) : NULL;
+		struct dcp_pdsaid *s = dcp_arena_calloc(&j->copies.arena, 1, sizeof(*s));
+		struct dcp_pdentry *e = NULL;
+		uint32_t number;
 
 		if (!key)
 			continue;
+		if (dcp_copies_number(&j->copies, key, &number) == 0)
+			e = dcp_buf_at(&j->entries, number, sizeof(*e));
 		if (!s || !e)
 			return dcp_pdjoin_no_memory(j);
 		s->rank = j->at;
 		s->v = kv[2 * i + 1];
-		if (e->last_said)
-			e->last_said->next = s;
+		if (e->last)
+			e->last->next = s;
 		else
 			e->said = s;
-		e->last_said = s;
+		e->last = s;
 	}
 	return 0;
 }
@@ -256,7 +179,7 @@ static int read_ranks(struct dcp_pdjoin *j, const struct dcp_pdpart *parts,
 	int rc = 0;
 
 	j->nranks = n;
-	j->ranks = dcp_arena_calloc(&j->arena, n, sizeof(*j->ranks));
+	j->ranks = dcp_arena_calloc(&j->copies.arena, n, sizeof(*j->ranks));
 	if (!j->ranks)
 		return dcp_pdjoin_no_memory(j);
 	for (size_t i = 0; i < n; i++) {
@@ -281,14 +204,13 @@ int dcp_pdauto(const struct dcp_load *in, const struct dcp_pdpart *parts,
 	struct dcp_pdjoin j = { .in = in, .err = err };
 	int rc;
 
-	dcp_arena_init(&j.arena, MEMORY);
+	dcp_copies_init(&j.copies);
 	rc = read_ranks(&j, parts, names, n);
 	if (rc == 0)
 		rc = dcp_pdjoin_emit(&j);
 	for (size_t i = 0; j.ranks && i < j.nranks; i++)
 		dcp_pickle_free(j.ranks[i].attr);
-	dcp_intern_finish(&j.keys);
 	dcp_buf_finish(&j.entries);
-	dcp_arena_finish(&j.arena);
+	dcp_copies_finish(&j.copies);
 	return rc;
 }

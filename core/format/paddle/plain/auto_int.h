@@ -12,49 +12,39 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/arena.h"
 #include "core/base/buf.h"
-#include "core/base/intern.h"
+#include "core/format/gather/copies.h"
 #include "core/format/paddle/plain/plain_int.h"
 #include "core/model/tensor.h"
 #include "core/parse/pickle/pickle.h"
 
-/* What one rank holds under a key. */
-struct dcp_pdheld {
-	uint32_t rank; /* index in ranks */
-	struct dcp_tensor t;
-	struct dcp_pdheld *next;
-};
-
-/* What one rank's .pdattr says of it. */
+/* What one rank's .pdattr says of a key. */
 struct dcp_pdsaid {
-	uint32_t rank;
+	uint32_t rank; /* index in ranks */
 	struct dcp_pv v;
 	struct dcp_pdsaid *next;
 };
 
-/* By number of the key: those of each rank, in the order of ranks. */
+/* By number of the key: what each rank says, in the order of ranks. */
 struct dcp_pdentry {
-	struct dcp_pdheld *held, *last_held;
-	struct dcp_pdsaid *said, *last_said;
+	struct dcp_pdsaid *said, *last;
 };
 
 struct dcp_pdrank {
 	const struct dcp_pdpart *part;
 	uint64_t number;
 	struct dcp_pickle *attr;
-	const char *why;               /* not NULL: its tensors cannot be read */
-	const struct dcp_pdheld *held; /* of the key at hand */
+	const char *why;             /* not NULL: its tensors cannot be read */
+	const struct dcp_copy *held; /* of the key at hand */
 };
 
 struct dcp_pdjoin {
 	const struct dcp_load *in;
-	struct dcp_arena arena;
 	struct dcp_pdrank *ranks; /* sorted by number */
 	size_t nranks;
-	struct dcp_intern keys;
-	struct dcp_buf entries; /* struct dcp_pdentry */
-	uint32_t at;            /* the rank whose files are being read */
+	struct dcp_copies copies; /* by index of the rank */
+	struct dcp_buf entries;   /* struct dcp_pdentry, by number of the key */
+	uint32_t at;              /* the rank whose files are being read */
 	struct dcp_err *err;
 };
 

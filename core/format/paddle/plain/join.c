@@ -17,12 +17,12 @@ int dcp_pdjoin_no_memory(struct dcp_pdjoin *j)
 /* The key at hand. */
 struct joined {
 	struct dcp_pdjoin *j;
-	const struct dcp_pdheld *like; /* a part that can be read: all others must be like it */
+	const struct dcp_copy *like; /* a part that can be read: all others must be like it */
 	struct dcp_tensor t;
 	uint64_t shape[DCP_MAX_NDIM];
-	struct dcp_buf pieces, dims;    /* dims: the lo of each piece */
-	uint64_t nparts;                /* counting each set of copies once */
-	const struct dcp_pdheld **part; /* by number */
+	struct dcp_piece *pieces;
+	uint64_t nparts;              /* counting each set of copies once */
+	const struct dcp_copy **part; /* by number */
 	struct dcp_err why;
 };
 
@@ -52,7 +52,7 @@ static int agree(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut
 
 /* ---- who holds which part ---- */
 
-static int same_form(struct joined *x, const struct dcp_pdheld *h)
+static int same_form(struct joined *x, const struct dcp_copy *h)
 {
 	const struct dcp_tensor *a = &x->like->t, *b = &h->t;
 	bool same = a->ndim == b->ndim && strcmp(a->dtype_name, b->dtype_name) == 0;
@@ -64,7 +64,7 @@ static int same_form(struct joined *x, const struct dcp_pdheld *h)
 	return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
 			"%.120s and %.120s have parts of different shape or dtype, expected "
 			"equal ones",
-			x->j->ranks[x->like->rank].part->file, x->j->ranks[h->rank].part->file);
+			x->j->ranks[x->like->who].part->file, x->j->ranks[h->who].part->file);
 }
 
 static int rank_compare(const void *key, const void *rank)
@@ -107,7 +107,7 @@ static int place_parts(struct joined *x, const struct dcp_pdcut *c)
 	uint64_t number = 0;
 
 	for (uint64_t place = 0; place < c->nplaces; place++) {
-		const struct dcp_pdheld **part = &x->part[dcp_pdcut_part(c, x->t.ndim, place)];
+		const struct dcp_copy **part = &x->part[dcp_pdcut_part(c, x->t.ndim, place)];
 		const struct dcp_pdrank *r;
 
 		if (!dcp_pv_u64(c->group[place], &number))
@@ -118,7 +118,7 @@ static int place_parts(struct joined *x, const struct dcp_pdcut *c)
 			continue;
 		if (same_form(x, r->held) < 0)
 			return -EBADMSG;
-		if (!*part || number < ranks[(*part)->rank].number)
+		if (!*part || number < ranks[(*part)->who].number)
 			*part = r->held;
 	}
 	for (uint64_t place = 0; place < c->nplaces; place++)
@@ -131,10 +131,11 @@ static int place_parts(struct joined *x, const struct dcp_pdcut *c)
 
 /* ---- the whole ---- */
 
-/* The pieces of part @number, moved to its place in the whole. */
-static int add_pieces(struct joined *x, const struct dcp_pdcut *c, uint64_t number)
+/* The pieces of part @number, moved to its place in the whole, to @p. */
+static int add_pieces(struct joined *x, const struct dcp_pdcut *c, uint64_t number,
+		      struct dcp_piece *p)
 {
-	const struct dcp_pdheld *h = x->part[number];
+	const struct dcp_copy *h = x->part[number];
 	uint64_t first[DCP_MAX_NDIM] = { 0 };
 
 	for (uint32_t d = x->t.ndim; d-- > 0;) {
@@ -144,16 +145,17 @@ static int add_pieces(struct joined *x, const struct dcp_pdcut *c, uint64_t numb
 		number /= c->mesh[c->by[d]];
 	}
 	for (size_t i = 0; i < h->t.npieces; i++) {
-		struct dcp_piece p = h->t.pieces[i];
+		uint64_t *lo =
+			dcp_arena_calloc(&x->j->copies.arena, x->t.ndim + 1u, sizeof(*lo));
 
-		for (uint32_t d = 0; d < x->t.ndim; d++) {
-			uint64_t lo = first[d] + p.lo[d];
-
-			dcp_buf_add(&x->dims, &lo, sizeof(lo));
-		}
-		dcp_buf_add(&x->pieces, &p, sizeof(p));
+		if (!lo)
+			return -ENOMEM;
+		for (uint32_t d = 0; d < x->t.ndim; d++)
+			lo[d] = first[d] + h->t.pieces[i].lo[d];
+		p[i] = h->t.pieces[i];
+		p[i].lo = lo;
 	}
-	return dcp_buf_error(&x->dims) || dcp_buf_error(&x->pieces) ? -ENOMEM : 0;
+	return 0;
 }
 
 /* Shape of the whole, and of how many parts it is: at most the places of the mesh. */
@@ -169,47 +171,51 @@ static int measure(struct joined *x, const struct dcp_pdcut *c)
 					"its parts together have a size over 64 bits");
 	}
 	x->t.shape = x->shape;
-	x->part = calloc((size_t)x->nparts, sizeof(struct dcp_pdheld *));
+	x->part = calloc((size_t)x->nparts, sizeof(struct dcp_copy *));
 	return x->part ? 0 : -ENOMEM;
 }
 
 static int assemble(struct joined *x, const struct dcp_pdcut *c)
 {
 	struct dcp_piece *p;
+	size_t n = 0;
 	int rc = measure(x, c);
 
 	if (rc == 0)
 		rc = place_parts(x, c);
-	for (uint64_t i = 0; rc == 0 && i < x->nparts; i++)
-		rc = add_pieces(x, c, i);
 	if (rc < 0)
 		return rc;
-	p = DCP_ITEMS(x->pieces, struct dcp_piece);
+	for (uint64_t i = 0; i < x->nparts; i++)
+		n += x->part[i]->t.npieces;
+	p = dcp_arena_calloc(&x->j->copies.arena, n + 1, sizeof(*p));
 	x->t.pieces = p;
-	x->t.npieces = x->pieces.n / sizeof(*p);
-	for (size_t i = 0; x->t.ndim && i < x->t.npieces; i++)
-		p[i].lo = DCP_ITEMS(x->dims, uint64_t) + i * x->t.ndim;
-	return 0;
+	x->t.npieces = n;
+	for (uint64_t i = 0; p && rc == 0 && i < x->nparts; i++) {
+		rc = add_pieces(x, c, i, p);
+		p += x->part[i]->t.npieces;
+	}
+	return p ? rc : -ENOMEM;
 }
 
-static int emit(struct joined *x, const struct dcp_pdentry *e)
+static int emit(struct joined *x, const struct dcp_copies_key *k, const struct dcp_pdentry *e)
 {
 	struct dcp_pdcut cut;
 	int rc;
 
-	x->like = e->held;
-	for (const struct dcp_pdheld *h = e->held; h; h = h->next) {
-		x->j->ranks[h->rank].held = h;
+	x->like = k->first;
+	for (const struct dcp_copy *h = k->first; h; h = h->next) {
+		x->j->ranks[h->who].held = h;
 		if (x->like->t.error)
 			x->like = h;
 	}
 	x->t = x->like->t;
-	if (x->t.error) /* nobody's can be read */
+	x->t.alias_of = NULL; /* tied parameters share their bytes in one file only */
+	if (x->t.error)       /* nobody's can be read */
 		return x->j->in->sink->tensor(x->j->in->sink->ctx, &x->t);
 	rc = agree(x, e, &cut);
 	if (rc == 0)
 		rc = assemble(x, &cut);
-	else if (rc == -ENOENT && !e->held->next)
+	else if (rc == -ENOENT && !k->first->next)
 		rc = 0; /* one rank's own */
 	if (rc == -ENOMEM)
 		return dcp_pdjoin_no_memory(x->j);
@@ -220,23 +226,21 @@ static int emit(struct joined *x, const struct dcp_pdentry *e)
 	return x->j->in->sink->tensor(x->j->in->sink->ctx, &x->t);
 }
 
-static int emit_key(struct dcp_pdjoin *j, const struct dcp_pdentry *e)
+static int emit_key(struct dcp_pdjoin *j, const struct dcp_copies_key *k,
+		    const struct dcp_pdentry *e)
 {
 	struct joined x = { .j = j };
-	int rc = emit(&x, e);
+	int rc = emit(&x, k, e);
 
-	for (const struct dcp_pdheld *h = e->held; h; h = h->next)
-		j->ranks[h->rank].held = NULL;
+	for (const struct dcp_copy *h = k->first; h; h = h->next)
+		j->ranks[h->who].held = NULL;
 	free(x.part);
-	dcp_buf_finish(&x.pieces);
-	dcp_buf_finish(&x.dims);
 	return rc;
 }
 
 /* A key that only attributes have: its rank's tensors could not be read. */
-static int emit_absent(struct dcp_pdjoin *j, uint32_t number, const struct dcp_pdentry *e)
+static int emit_absent(struct dcp_pdjoin *j, const char *key, const struct dcp_pdentry *e)
 {
-	const char *key = dcp_intern_text(&j->keys, number);
 	const struct dcp_pdrank *r = &j->ranks[e->said->rank];
 	struct dcp_tensor t = {
 		.key = key,
@@ -251,10 +255,16 @@ static int emit_absent(struct dcp_pdjoin *j, uint32_t number, const struct dcp_p
 
 int dcp_pdjoin_emit(struct dcp_pdjoin *j)
 {
-	const struct dcp_pdentry *e = DCP_ITEMS(j->entries, struct dcp_pdentry);
 	int rc = 0;
 
-	for (uint32_t i = 0; rc == 0 && i < j->keys.n; i++)
-		rc = e[i].held ? emit_key(j, &e[i]) : emit_absent(j, i, &e[i]);
+	for (uint32_t i = 0; rc == 0 && i < j->copies.names.n; i++) {
+		const struct dcp_copies_key *k = dcp_copies_at(&j->copies, i);
+		const struct dcp_pdentry *e = dcp_buf_at(&j->entries, i, sizeof(*e));
+
+		if (!e)
+			return dcp_pdjoin_no_memory(j);
+		rc = k->first ? emit_key(j, k, e)
+			      : emit_absent(j, dcp_intern_text(&j->copies.names, i), e);
+	}
 	return rc;
 }
