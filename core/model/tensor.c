@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/model/tensor.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "core/base/base.h"
 #include "core/base/ckd.h"
 
@@ -38,6 +41,36 @@ bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out)
 			return false;
 	*out = volume;
 	return true;
+}
+
+int dcp_dims_compare(const uint64_t *a, const uint64_t *b, uint32_t n)
+{
+	for (uint32_t k = 0; k < n; k++)
+		if (a[k] != b[k])
+			return a[k] < b[k] ? -1 : 1;
+	return 0;
+}
+
+const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim)
+{
+	size_t n = (size_t)snprintf(buf, size, "[");
+
+	for (uint32_t d = 0; d < ndim && n + 24 < size; d++)
+		n += (size_t)snprintf(buf + n, size - n, "%s%" PRIu64, d ? ", " : "", dims[d]);
+	snprintf(buf + n, size - n, "]");
+	return buf;
+}
+
+const char *dcp_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
+			 uint32_t ndim)
+{
+	size_t n = (size_t)snprintf(buf, size, "[");
+
+	for (uint32_t d = 0; d < ndim && n + 48 < size; d++)
+		n += (size_t)snprintf(buf + n, size - n, "%s%" PRIu64 ":%" PRIu64,
+				      d ? ", " : "", lo[d], lo[d] + len[d]);
+	snprintf(buf + n, size - n, "]");
+	return buf;
 }
 
 static uint64_t end_of(uint64_t lo, uint64_t len)

@@ -142,6 +142,16 @@ const char *dcp_filter_name(uint8_t filter);
 /* Are the bytes of a piece something other than its elements? */
 bool dcp_filter_encodes(uint8_t filter);
 
+/* Less than, equal to, or more than zero: which of two lists of @n numbers comes first? */
+int dcp_dims_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
+
+/* "[4, 3]" for messages, cut short where @buf is; returns @buf. */
+const char *dcp_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim);
+
+/* The same of a box: "[0:4, 2:8]". */
+const char *dcp_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
+			 uint32_t ndim);
+
 /* A box of a tensor: half-open, lo to lo + len. */
 struct dcp_box {
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];

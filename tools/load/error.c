@@ -40,15 +40,3 @@ int load_say(struct dcpload_error *err, int code)
 		load_fail(err, code, "%s", strerror(-code));
 	return code;
 }
-
-const char *load_shape_text(char *buf, size_t size, uint32_t ndim, const uint64_t *shape)
-{
-	size_t n = (size_t)snprintf(buf, size, "[");
-
-	for (uint32_t d = 0; d < ndim && n < size; d++)
-		n += (size_t)snprintf(buf + n, size - n, "%s%llu", d ? ", " : "",
-				      (unsigned long long)shape[d]);
-	if (n < size)
-		snprintf(buf + n, size - n, "]");
-	return buf;
-}

@@ -22,6 +22,3 @@ int load_fail_err(struct dcpload_error *err, int code, const struct dcp_err *fro
 
 /* Describe by its errno a failure that has no text yet. @code >= 0: does nothing. */
 int load_say(struct dcpload_error *err, int code);
-
-/* "[4, 3]", in @buf. */
-const char *load_shape_text(char *buf, size_t size, uint32_t ndim, const uint64_t *shape);

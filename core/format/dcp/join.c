@@ -159,21 +159,13 @@ static void point_at_dims(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 			(const uint64_t *)(const void *)(dims + (uintptr_t)j->place[i].lo);
 }
 
-static int compare_dims(const uint64_t *a, const uint64_t *b, uint32_t n)
-{
-	for (uint32_t k = 0; k < n; k++)
-		if (a[k] != b[k])
-			return a[k] < b[k] ? -1 : 1;
-	return 0;
-}
-
 static int compare_places(const void *pa, const void *pb, void *ndim)
 {
 	const struct dcp_tdcp_place *a = pa, *b = pb;
 
 	if (a->rank_file != b->rank_file)
 		return a->rank_file < b->rank_file ? -1 : 1;
-	return compare_dims(a->lo, b->lo, *(const uint32_t *)ndim);
+	return dcp_dims_compare(a->lo, b->lo, *(const uint32_t *)ndim);
 }
 
 /* Boxes in order, and of equal ones the first rank's in front; then copies. */
@@ -183,7 +175,7 @@ static int compare_chunks(const void *pa, const void *pb, void *ndim)
 	int way = a->copy - b->copy;
 
 	if (!way)
-		way = compare_dims(a->lo, b->lo, 2 * *(const uint32_t *)ndim);
+		way = dcp_dims_compare(a->lo, b->lo, 2 * *(const uint32_t *)ndim);
 	return way ? way : (a->rank_file > b->rank_file) - (a->rank_file < b->rank_file);
 }
 
@@ -205,8 +197,8 @@ static void drop_replicas(struct dcp_tdcp_join *j)
 	if (j->nchunks)
 		qsort_r(j->chunk, j->nchunks, sizeof(*j->chunk), compare_chunks, &j->t.ndim);
 	for (size_t i = 0; i < j->nchunks; i++) {
-		bool again =
-			n && !compare_dims(j->chunk[n - 1].lo, j->chunk[i].lo, 2 * j->t.ndim);
+		bool again = n && !dcp_dims_compare(j->chunk[n - 1].lo, j->chunk[i].lo,
+						    2 * j->t.ndim);
 
 		if (again && j->chunk[n - 1].copy)
 			continue;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/ckd.h"
@@ -10,16 +9,6 @@
 #include "core/base/hash.h"
 #include "core/format/dcp/dcp_int.h"
 #include "core/parse/torch/torch.h"
-
-static void say_dims(char *buf, size_t n, const uint64_t *dims, uint32_t ndim)
-{
-	size_t at = 0;
-
-	buf[0] = '\0';
-	for (uint32_t k = 0; k < ndim && at + 24 < n; k++)
-		at += (size_t)snprintf(buf + at, n - at, k ? ", %" PRIu64 : "%" PRIu64,
-				       dims[k]);
-}
 
 /*
  * A torch.save stream is longer than the tensor in it. One that is exactly as long as its
@@ -206,9 +195,9 @@ static int make_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 			rc = add_piece(w, j, &j->chunk[i], at);
 			continue;
 		}
-		say_dims(text, sizeof(text), j->chunk[i].lo, j->t.ndim);
 		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "storage_data has no entry for its chunk at [%s]", text);
+			 "storage_data has no entry for its chunk at %s",
+			 dcp_dims_text(text, sizeof(text), j->chunk[i].lo, j->t.ndim));
 	}
 	n = DCP_NITEMS(w->pieces, struct dcp_piece);
 	if (rc == 0 && !dcp_tdcp_is_broken(j))

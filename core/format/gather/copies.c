@@ -136,13 +136,12 @@ static bool alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
 /* Boxes in order, then runs; of equal ones the first emitted stays in front. */
 static int compare_places(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t n)
 {
-	for (uint32_t k = 0; k < 2 * n; k++) {
-		uint64_t x = k < n ? a->lo[k] : a->len[k - n];
-		uint64_t y = k < n ? b->lo[k] : b->len[k - n];
+	int way = dcp_dims_compare(a->lo, b->lo, n);
 
-		if (x != y)
-			return x < y ? -1 : 1;
-	}
+	if (!way)
+		way = dcp_dims_compare(a->len, b->len, n);
+	if (way)
+		return way;
 	if (a->run_lo != b->run_lo)
 		return a->run_lo < b->run_lo ? -1 : 1;
 	return (a->run_n > b->run_n) - (a->run_n < b->run_n);

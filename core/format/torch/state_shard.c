@@ -3,7 +3,6 @@
  * Leaves of a torch.save stream of which other files hold the rest.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/arena.h"
@@ -54,16 +53,6 @@ static int emit_part(const struct dcp_tstate *s, const struct dcp_tensor *whole,
 	return s->sink->tensor(s->sink->ctx, &t);
 }
 
-static void say_shape(char *buf, size_t n, const struct dcp_tensor *t)
-{
-	size_t at = 0;
-
-	buf[0] = '\0';
-	for (uint32_t k = 0; k < t->ndim && at + 24 < n; k++)
-		at += (size_t)snprintf(buf + at, n - at, "%s%llu", k ? ", " : "",
-				       (unsigned long long)t->shape[k]);
-}
-
 static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 {
 	const struct dcp_sink *sink = s->sink;
@@ -72,14 +61,14 @@ static int emit_parts(const struct dcp_tstate *s, const struct dcp_tshard *sh)
 	struct dcp_err why = { 0 };
 	int rc;
 
-	say_shape(shape, sizeof(shape), &whole);
 	if (whole.npieces)
 		dcp_tshard_region(region, sizeof(region), &whole.pieces[0], whole.ndim);
 	dcp_fail(&why, -ENOTSUP, DCP_ERR_NO_OFFSET,
-		 "a %s of which only [%s]%s of [%s] is in this file: give the directory with "
+		 "a %s of which only [%s]%s of %s is in this file: give the directory with "
 		 "the "
 		 "files of all ranks%s",
-		 sh->what, region, whole.npieces > 1 ? " and more" : "", shape,
+		 sh->what, region, whole.npieces > 1 ? " and more" : "",
+		 dcp_dims_text(shape, sizeof(shape), whole.shape, whole.ndim),
 		 whole.npieces ? ", or read the part" : "");
 	whole.error = why.msg;
 	whole.npieces = 0;

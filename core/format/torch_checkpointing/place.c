@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/arena.h"
@@ -23,17 +22,6 @@ struct part {
 static int no_memory(struct dcp_err *err)
 {
 	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for its parts");
-}
-
-/* "[3, 10]" */
-static const char *say_shape(char *buf, size_t n, const uint64_t *shape, uint32_t ndim)
-{
-	size_t at = (size_t)snprintf(buf, n, "[");
-
-	for (uint32_t k = 0; k < ndim && at + 26 < n; k++)
-		at += (size_t)snprintf(buf + at, n - at, "%s%" PRIu64, k ? ", " : "", shape[k]);
-	snprintf(buf + at, n - at, "]");
-	return buf;
 }
 
 /* ---- which boxes ---- */
@@ -141,8 +129,8 @@ static int check_shape(const struct dcp_tensor *t, const uint64_t *want, uint32_
 		return 0;
 	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 			"found a tensor of %s, expected %s by metadata.pkl",
-			say_shape(found, sizeof(found), t->shape, t->ndim),
-			say_shape(expected, sizeof(expected), want, ndim));
+			dcp_dims_text(found, sizeof(found), t->shape, t->ndim),
+			dcp_dims_text(expected, sizeof(expected), want, ndim));
 }
 
 /* Boxes that ranks describe themselves lie somewhere in the local tensor. */
@@ -159,7 +147,8 @@ static int check_inside(const struct dcp_tensor *t, const struct part *p, uint32
 					err, -EBADMSG, DCP_ERR_NO_OFFSET,
 					"found a tensor of %s, expected one that holds shard "
 					"%zu of metadata.pkl",
-					say_shape(found, sizeof(found), t->shape, t->ndim), i);
+					dcp_dims_text(found, sizeof(found), t->shape, t->ndim),
+					i);
 	return 0;
 }
 

@@ -6,24 +6,10 @@
 #include <string.h>
 
 #include "core/base/arena.h"
-#include "core/base/buf.h"
 #include "core/base/ckd.h"
 #include "core/base/err.h"
 
 #define NO_GROUP UINT32_MAX
-
-/* "[0:4, 2:8]" for messages. */
-static const char *box_text(struct dcp_buf *b, uint32_t ndim, const uint64_t *lo,
-			    const uint64_t *len)
-{
-	dcp_buf_reset(b);
-	dcp_buf_str(b, "[");
-	for (uint32_t d = 0; d < ndim; d++)
-		dcp_buf_printf(b, "%s%llu:%llu", d ? ", " : "", (unsigned long long)lo[d],
-			       (unsigned long long)(lo[d] + len[d]));
-	dcp_buf_str(b, "]");
-	return b->failed ? "(a box)" : b->p;
-}
 
 static int check_piece(const struct dcp_tensor *t, const struct dcp_piece *p,
 		       struct dcp_err *err)
@@ -162,7 +148,7 @@ static int check_runs(const struct dcp_tensor *t, const uint32_t *group, uint32_
 		      struct dcp_err *err)
 {
 	const struct dcp_piece *first = &t->pieces[group[0]];
-	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	char text[200];
 	uint64_t volume = 1, next = 0;
 
 	for (uint32_t d = 0; d < t->ndim; d++)
@@ -173,13 +159,15 @@ static int check_runs(const struct dcp_tensor *t, const uint32_t *group, uint32_
 		if (lo < next && first->run_n == volume)
 			return dcp_fail(err, -EBADMSG, t->pieces[group[i]].off,
 					"two pieces hold the same box %s",
-					box_text(&text, t->ndim, first->lo, first->len));
+					dcp_box_text(text, sizeof(text), first->lo, first->len,
+						     t->ndim));
 		if (lo != next)
 			return dcp_fail(err, -EBADMSG, first->off,
 					"elements %llu to %llu of box %s are stored %s",
 					(unsigned long long)DCP_MIN(lo, next),
 					(unsigned long long)DCP_MAX(lo, next),
-					box_text(&text, t->ndim, first->lo, first->len),
+					dcp_box_text(text, sizeof(text), first->lo, first->len,
+						     t->ndim),
 					lo < next ? "twice" : "nowhere");
 		if (i < n)
 			next = lo + t->pieces[group[i]].run_n;
@@ -224,11 +212,11 @@ static int fill_cells(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t
 			linear = linear * tl->ncell[d] + at[d];
 		if (tl->cell[linear] != NO_GROUP) {
 			const struct dcp_piece *q = &t->pieces[tl->order[tl->cell[linear]]];
-			dcp_auto_buf struct dcp_buf a = DCP_BUF_INIT, b = DCP_BUF_INIT;
+			char a[200], b[200];
 
 			return dcp_fail(err, -EBADMSG, p->off, "pieces %s and %s overlap",
-					box_text(&a, t->ndim, q->lo, q->len),
-					box_text(&b, t->ndim, p->lo, p->len));
+					dcp_box_text(a, sizeof(a), q->lo, q->len, t->ndim),
+					dcp_box_text(b, sizeof(b), p->lo, p->len, t->ndim));
 		}
 		tl->cell[linear] = group;
 		for (d = t->ndim; d-- > 0;) {
@@ -243,7 +231,7 @@ static int fill_cells(struct dcp_tiling *tl, const struct dcp_box *box, uint32_t
 
 static int report_hole(const struct dcp_tiling *tl, uint64_t linear, struct dcp_err *err)
 {
-	dcp_auto_buf struct dcp_buf text = DCP_BUF_INIT;
+	char text[200];
 	uint64_t lo[DCP_MAX_NDIM], len[DCP_MAX_NDIM];
 
 	for (uint32_t d = tl->t->ndim; d-- > 0; linear /= tl->ncell[d]) {
@@ -253,7 +241,7 @@ static int report_hole(const struct dcp_tiling *tl, uint64_t linear, struct dcp_
 		len[d] = cut[1] - cut[0];
 	}
 	return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET, "elements %s are stored nowhere",
-			box_text(&text, tl->t->ndim, lo, len));
+			dcp_box_text(text, sizeof(text), lo, len, tl->t->ndim));
 }
 
 /* Distinct non-empty pieces that meet @box in order, groups counted; returns how many pieces.

@@ -46,10 +46,25 @@ static void volume_and_bytes(void **state)
 	}
 }
 
+static void dims_and_boxes(void **state)
+{
+	static const uint64_t lo[] = { 0, 2 }, len[] = { 4, 6 };
+	char text[32], little[40];
+
+	(void)state;
+	assert_string_equal(dcp_dims_text(text, sizeof(text), len, 0), "[]");
+	assert_string_equal(dcp_dims_text(text, sizeof(text), len, 1), "[4]");
+	assert_string_equal(dcp_dims_text(text, sizeof(text), len, 2), "[4, 6]");
+	assert_string_equal(dcp_box_text(little, sizeof(little), lo, len, 2), "[]");
+	assert_int_equal(dcp_dims_compare(lo, len, 0), 0);
+	assert_true(dcp_dims_compare(lo, len, 2) < 0 && dcp_dims_compare(len, lo, 2) > 0);
+}
+
 T_TESTS()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(volume_and_bytes),
+		cmocka_unit_test(dims_and_boxes),
 	};
 	return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
 }

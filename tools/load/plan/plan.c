@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank wants, and what is wrong with its wants. Data moves in execute.c. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,9 +232,9 @@ static int make_cut(struct load_want *w, const struct dcpload_want *want,
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%s: %s elements from %s on are not inside of its shape %s",
 				row->key,
-				load_shape_text(len, sizeof(len), want->ndim, want->len),
-				load_shape_text(lo, sizeof(lo), want->ndim, want->lo),
-				load_shape_text(shape, sizeof(shape), row->ndim, row->shape));
+				dcp_dims_text(len, sizeof(len), want->len, want->ndim),
+				dcp_dims_text(lo, sizeof(lo), want->lo, want->ndim),
+				dcp_dims_text(shape, sizeof(shape), row->shape, row->ndim));
 	}
 	return rc;
 }
@@ -256,8 +255,8 @@ static int add_want(struct dcpload_plan *p, struct load_want *w,
 
 		return dcp_fail(err, -EINVAL, DCP_ERR_NO_OFFSET,
 				"%s is stored with shape %s, wanted with %s", row.key,
-				load_shape_text(a, sizeof(a), row.ndim, row.shape),
-				load_shape_text(b, sizeof(b), want->ndim, want->shape));
+				dcp_dims_text(a, sizeof(a), row.shape, row.ndim),
+				dcp_dims_text(b, sizeof(b), want->shape, want->ndim));
 	}
 	rc = make_cut(w, want, &row, &p->arena, err);
 	if (rc < 0)

@@ -136,7 +136,7 @@ int load_cut_region(const struct load_region *r, const struct dcp_row *row,
 	if (r->box && !fits)
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"%.200s is not inside of its shape %s", r->text,
-				load_shape_text(shape, sizeof(shape), row->ndim, row->shape));
+				dcp_dims_text(shape, sizeof(shape), row->shape, row->ndim));
 	rc = r->box ? dcp_cut_box(out, row->ndim, r->lo, len, arena)
 		    : dcp_cut_whole(out, row->ndim, row->shape, arena);
 	return rc < 0 ? dcp_err_say(err, rc) : 1;

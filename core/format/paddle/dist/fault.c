@@ -27,9 +27,9 @@ static bool meant_by_other(const struct dcp_pdist *d, const struct dcp_pjoin *j,
 
 		i = o->next;
 		if (o != e && o->box.ndim == e->box.ndim &&
-		    dcp_pjoin_compare(dcp_pmeta_dims(m, o->box.lo),
-				      dcp_pmeta_dims(m, e->box.lo), e->box.ndim) == 0 &&
-		    dcp_pjoin_compare(dcp_pmeta_dims(m, o->box.len), shape, e->box.ndim) == 0)
+		    dcp_dims_compare(dcp_pmeta_dims(m, o->box.lo), dcp_pmeta_dims(m, e->box.lo),
+				     e->box.ndim) == 0 &&
+		    dcp_dims_compare(dcp_pmeta_dims(m, o->box.len), shape, e->box.ndim) == 0)
 			return true;
 	}
 	return false;
@@ -89,11 +89,10 @@ void dcp_pjoin_misfit(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 
 	if (j->lost.msg[0])
 		return;
-	dcp_pjoin_dims_text(is, sizeof(is), shape, loc->ndim);
-	dcp_pjoin_dims_text(said, sizeof(said), e->box.flat ? &run : len,
-			    e->box.flat ? 1 : e->box.ndim);
-	dcp_pjoin_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo), len,
-			   e->box.ndim);
+	dcp_dims_text(is, sizeof(is), shape, loc->ndim);
+	dcp_dims_text(said, sizeof(said), e->box.flat ? &run : len,
+		      e->box.flat ? 1 : e->box.ndim);
+	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo), len, e->box.ndim);
 	say_why(why, sizeof(why), d, j, e, loc);
 	dcp_pjoin_lose(
 		j, "%.100s says its piece %s is an array of shape %s, %.100s holds %s: %s",

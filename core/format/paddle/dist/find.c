@@ -20,7 +20,7 @@ static int compare_boxes(const struct dcp_pmeta *m, const struct dcp_pmeta_box *
 
 	if (a->ndim != b->ndim)
 		return a->ndim < b->ndim ? -1 : 1;
-	way = dcp_pjoin_compare(dcp_pmeta_dims(m, a->lo), dcp_pmeta_dims(m, b->lo), a->ndim);
+	way = dcp_dims_compare(dcp_pmeta_dims(m, a->lo), dcp_pmeta_dims(m, b->lo), a->ndim);
 	if (way)
 		return way;
 	if (a->flat != b->flat)
@@ -86,14 +86,14 @@ static bool fits(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_pmet
 	uint32_t nwant = e->box.flat ? 1 : e->box.ndim;
 
 	if (r->box.len != DCP_PMETA_NO_DIMS &&
-	    dcp_pjoin_compare(dcp_pmeta_dims(&d->meta, r->box.len),
-			      dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim) != 0)
+	    dcp_dims_compare(dcp_pmeta_dims(&d->meta, r->box.len),
+			     dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim) != 0)
 		return false; /* of another cut of the same tensor */
 	if (loc->error != DCP_PMETA_NONE) {
 		dcp_pjoin_lose(j, "%s", dcp_intern_text(&d->errors, loc->error));
 		return false;
 	}
-	if (loc->ndim != nwant || dcp_pjoin_compare(shape, want, nwant) != 0) {
+	if (loc->ndim != nwant || dcp_dims_compare(shape, want, nwant) != 0) {
 		dcp_pjoin_misfit(d, j, e, r, loc);
 		return false;
 	}
@@ -150,8 +150,8 @@ uint32_t dcp_pjoin_find(struct dcp_pdist *d, struct dcp_pjoin *j,
 	}
 	if (first != DCP_PMETA_NONE)
 		return first;
-	dcp_pjoin_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
-			   dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim);
+	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
+		     dcp_pmeta_dims(&d->meta, e->box.len), e->box.ndim);
 	dcp_pjoin_lose(j, "storage_metadata of %.100s names no file for its piece %s",
 		       d->meta_name, at);
 	return DCP_PMETA_NONE;

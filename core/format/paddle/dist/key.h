@@ -7,7 +7,6 @@
  *	head.c                what its entries have in common: dtype and shape
  *	find.c                the array that an entry means
  *	fault.c               why an array is not the one that an entry means
- *	dims.c                boxes and shapes: compared, as text
  *	pieces.c              the pieces, and which of those that overlap counts
  */
 #pragma once
@@ -76,15 +75,3 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 
 /* Make them pieces that do not overlap; a missing one then shows as missing elements. */
 int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j);
-
-/* ---- dims.c ---- */
-
-/* Less than, equal to, or more than zero. */
-int dcp_pjoin_compare(const uint64_t *a, const uint64_t *b, uint32_t n);
-
-/* "[0:4, 2:8]" */
-void dcp_pjoin_box_text(char *buf, size_t size, const uint64_t *lo, const uint64_t *len,
-			uint32_t ndim);
-
-/* "[4, 3]" */
-void dcp_pjoin_dims_text(char *buf, size_t size, const uint64_t *dims, uint32_t ndim);

@@ -74,9 +74,9 @@ static void fail_outside(struct dcp_pdist *d, struct dcp_pjoin *j,
 {
 	char at[200], is[200];
 
-	dcp_pjoin_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
-			   dcp_pmeta_dims(&d->meta, e->box.len), j->t.ndim);
-	dcp_pjoin_dims_text(is, sizeof(is), j->shape, j->t.ndim);
+	dcp_box_text(at, sizeof(at), dcp_pmeta_dims(&d->meta, e->box.lo),
+		     dcp_pmeta_dims(&d->meta, e->box.len), j->t.ndim);
+	dcp_dims_text(is, sizeof(is), j->shape, j->t.ndim);
 	dcp_pjoin_fail(j, "its piece %s does not lie inside its shape %s", at, is);
 }
 
@@ -96,7 +96,7 @@ static bool check_entry(struct dcp_pdist *d, struct dcp_pjoin *j,
 		fail_outside(d, j, e);
 		return false;
 	}
-	dcp_pjoin_box_text(at, sizeof(at), lo, j->len, j->t.ndim);
+	dcp_box_text(at, sizeof(at), lo, j->len, j->t.ndim);
 	dcp_pjoin_fail(j, "its piece %s has a flattened_range that ends at %" PRIu64, at,
 		       e->box.run_hi);
 	return false;
@@ -155,10 +155,10 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 
 static int compare_places(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
 {
-	int way = dcp_pjoin_compare(a->lo, b->lo, ndim);
+	int way = dcp_dims_compare(a->lo, b->lo, ndim);
 
 	if (!way)
-		way = dcp_pjoin_compare(a->len, b->len, ndim);
+		way = dcp_dims_compare(a->len, b->len, ndim);
 	if (way)
 		return way;
 	if (a->run_lo != b->run_lo)
