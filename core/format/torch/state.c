@@ -45,25 +45,6 @@ static uint64_t allowed(const struct dcp_tstate *s)
 	return MAX_WRITTEN * (DCP_MIN(dcp_torch_pickle_size(s->t), (uint64_t)1 << 40) + 1);
 }
 
-/* The key of an earlier tensor at the same place, if there is one. */
-static int find_alias(struct emitter *w, const struct dcp_torch_tensor *tt, const char *key,
-		      const char **alias)
-{
-	struct dcp_buf *place = &w->places.place;
-
-	dcp_buf_reset(place);
-	dcp_buf_varint(place, tt->storage_off);
-	dcp_buf_varint(place, tt->off);
-	dcp_buf_str(place, tt->dtype_name);
-	dcp_buf_varint(place, tt->filter);
-	dcp_buf_varint(place, tt->ndim);
-	for (uint32_t k = 0; k < tt->ndim; k++) {
-		dcp_buf_varint(place, tt->shape[k]);
-		dcp_buf_varint(place, tt->stride[k]);
-	}
-	return dcp_places_find(&w->places, key, alias);
-}
-
 /* Bytes from the first to the last element; dcp_torch_tensor() has checked that they lie in
  * their storage. */
 static bool span_of(const struct dcp_torch_tensor *tt, uint64_t *nbytes)
@@ -114,7 +95,7 @@ static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const ch
 		t.npieces = 1;
 		if (!span_of(tt, &p.nbytes) || dcp_ckd_add(&p.off, s->base, tt->off))
 			t.error = "its place in the file does not fit in 64 bits";
-		rc = find_alias(w, tt, key, &t.alias_of);
+		rc = dcp_places_find(&w->places, &t);
 		if (rc < 0)
 			return rc;
 	}

@@ -19,31 +19,6 @@ struct joined {
 	const char *fault;
 };
 
-/* Tied tensors have all their pieces in common. */
-static int find_alias(struct dcp_titems *r, struct dcp_tensor *t)
-{
-	struct dcp_buf *place = &r->places.place;
-
-	dcp_buf_reset(place);
-	dcp_buf_str(place, t->dtype_name);
-	dcp_buf_varint(place, t->ndim);
-	for (uint32_t k = 0; k < t->ndim; k++)
-		dcp_buf_varint(place, t->shape[k]);
-	for (size_t i = 0; i < t->npieces; i++) {
-		const struct dcp_piece *p = &t->pieces[i];
-
-		dcp_buf_varint(place, p->file);
-		dcp_buf_varint(place, p->off);
-		dcp_buf_varint(place, p->filter);
-		for (uint32_t k = 0; k < t->ndim; k++) {
-			dcp_buf_varint(place, p->lo[k]);
-			dcp_buf_varint(place, p->len[k]);
-			dcp_buf_varint(place, p->stride ? p->stride[k] : 0);
-		}
-	}
-	return dcp_places_find(&r->places, t->key, &t->alias_of);
-}
-
 static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 {
 	const struct joined *j = ctx;
@@ -55,8 +30,8 @@ static int on_joined(void *ctx, const struct dcp_tensor *emitted)
 		t.error = j->fault;
 		t.npieces = 0;
 	}
-	if (!t.error && t.npieces)
-		rc = find_alias(j->r, &t);
+	if (!t.error && t.npieces) /* tied tensors have all their pieces in common */
+		rc = dcp_places_find(&j->r->places, &t);
 	return rc < 0 ? rc : sink->tensor(sink->ctx, &t);
 }
 

@@ -70,23 +70,6 @@ static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, s
 
 /* ---- emitting one ---- */
 
-/* The key of an earlier tensor at the same place, if there is one. */
-static int find_alias(struct emitter *w, const struct dcp_ndarray *a, const char *key,
-		      const char **alias)
-{
-	struct dcp_buf *place = &w->places.place;
-
-	dcp_buf_reset(place);
-	dcp_buf_varint(place, a->off);
-	dcp_buf_varint(place, a->dtype);
-	dcp_buf_varint(place, a->ndim);
-	for (uint32_t k = 0; k < a->ndim; k++) {
-		dcp_buf_varint(place, a->shape[k]);
-		dcp_buf_varint(place, a->stride[k]);
-	}
-	return dcp_places_find(&w->places, key, alias) < 0 ? no_memory(w) : 0;
-}
-
 static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_pv v)
 {
 	static const uint64_t origin[DCP_MAX_NDIM];
@@ -116,9 +99,8 @@ static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_p
 		p.swap = a.swap;
 		t.pieces = &p;
 		t.npieces = 1;
-		rc = find_alias(w, &a, k->key, &t.alias_of);
-		if (rc < 0)
-			return rc;
+		if (dcp_places_find(&w->places, &t) < 0)
+			return no_memory(w);
 	}
 	return w->part->sink->tensor(w->part->sink->ctx, &t);
 }

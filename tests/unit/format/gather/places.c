@@ -3,16 +3,49 @@
 #include "tests/unit/t.h"
 
 #include "core/format/gather/places.h"
+#include "core/model/tensor.h"
+
+static const uint64_t lo[2], shape[] = { 2, 3 }, stride[] = { 1, 2 };
+
+static const char *look(struct dcp_places *p, const struct dcp_piece *piece, const char *dtype,
+			const char *key)
+{
+	struct dcp_tensor t = { .key = key,
+				.dtype_name = dtype,
+				.ndim = 2,
+				.shape = shape,
+				.pieces = piece,
+				.npieces = 1 };
+
+	assert_int_equal(dcp_places_find(p, &t), 0);
+	return t.alias_of;
+}
 
 static const char *find(struct dcp_places *p, uint64_t off, const char *dtype, const char *key)
 {
-	const char *alias = NULL;
+	const struct dcp_piece piece = { .lo = lo, .len = shape, .off = off };
 
-	dcp_buf_reset(&p->place);
-	dcp_buf_varint(&p->place, off);
-	dcp_buf_str(&p->place, dtype);
-	assert_int_equal(dcp_places_find(p, key, &alias), 0);
-	return alias;
+	return look(p, &piece, dtype, key);
+}
+
+static void every_difference(void **state)
+{
+	const struct dcp_piece pieces[] = {
+		{ .lo = lo, .len = shape, .off = 8 },
+		{ .lo = lo, .len = shape, .off = 8, .file = 1 },
+		{ .lo = lo, .len = shape, .off = 8, .stride = stride },
+		{ .lo = lo, .len = shape, .off = 8, .filter = DCP_FILTER_NEG },
+		{ .lo = lo, .len = stride, .off = 8 },
+		{ .lo = stride, .len = shape, .off = 8 },
+	};
+	struct dcp_places p = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < DCP_LEN(pieces); i++)
+		assert_null(look(&p, &pieces[i], "F32", "first"));
+	for (size_t i = 0; i < DCP_LEN(pieces); i++)
+		assert_string_equal(look(&p, &pieces[i], "F32", "again"), "first");
+	dcp_places_finish(&p);
 }
 
 static void the_first_is_remembered(void **state)
@@ -52,6 +85,7 @@ T_TESTS()
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_first_is_remembered),
 		cmocka_unit_test(many),
+		cmocka_unit_test(every_difference),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
