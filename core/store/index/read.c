@@ -81,53 +81,43 @@ int dcp_index_by_id(struct dcp_index *ix, enum dcp_row_kind kind, int64_t id,
 	return code;
 }
 
+/* A damaged index may lead from a text to any row: what was found must be what was asked. */
 static int by_text(struct dcp_index *ix, enum dcp_row_kind kind, enum dcp_index_stmt which,
-		   const char *text, struct dcp_arena *arena, struct dcp_row *row)
+		   bool by_name, const char *text, struct dcp_arena *arena, struct dcp_row *row)
 {
 	struct query q;
+	struct dcp_row got;
 	int code = query_begin(&q, ix, which);
 
 	if (code == 0) {
 		if (sqlite3_bind_text(q.stmt, 1, text, -1, SQLITE_STATIC) == SQLITE_OK)
-			code = query_row(&q, kind, arena, row);
+			code = query_row(&q, kind, arena, &got);
 		else
 			code = -ENOENT; /* longer than any text in the index */
 	}
 	query_end(&q);
-	return code;
-}
-
-/* A damaged index may lead from a name to any row: what was found must be what was asked. */
-int dcp_index_by_name(struct dcp_index *ix, enum dcp_row_kind kind, const char *name,
-		      struct dcp_arena *arena, struct dcp_row *row)
-{
-	struct dcp_row got;
-	int code = by_text(ix, kind,
-			   kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_NAME
-						  : DCP_STMT_OBJECT_BY_NAME,
-			   name, arena, &got);
-
-	if (code == 0 && strcmp(got.name, name) != 0)
+	if (code == 0 && strcmp(by_name ? got.name : got.key, text) != 0)
 		code = -EBADMSG;
 	if (code == 0)
 		*row = got;
 	return code;
+}
+
+int dcp_index_by_name(struct dcp_index *ix, enum dcp_row_kind kind, const char *name,
+		      struct dcp_arena *arena, struct dcp_row *row)
+{
+	return by_text(ix, kind,
+		       kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_NAME
+					      : DCP_STMT_OBJECT_BY_NAME,
+		       true, name, arena, row);
 }
 
 int dcp_index_by_key(struct dcp_index *ix, enum dcp_row_kind kind, const char *key,
 		     struct dcp_arena *arena, struct dcp_row *row)
 {
-	struct dcp_row got;
-	int code = by_text(ix, kind,
-			   kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_KEY
-						  : DCP_STMT_OBJECT_BY_KEY,
-			   key, arena, &got);
-
-	if (code == 0 && strcmp(got.key, key) != 0)
-		code = -EBADMSG;
-	if (code == 0)
-		*row = got;
-	return code;
+	return by_text(ix, kind,
+		       kind == DCP_ROW_TENSOR ? DCP_STMT_TENSOR_BY_KEY : DCP_STMT_OBJECT_BY_KEY,
+		       false, key, arena, row);
 }
 
 /* Column @i copied; NULL for SQL's NULL when that is @allowed. */
