@@ -25,8 +25,7 @@ struct universal {
 	struct dcp_dir zero;
 	struct dcp_intern shaped; /* names of parameters whose shape is known ... */
 	struct dcp_buf shapes;    /* ... and const struct dcp_ds_param * of each */
-	struct dcp_buf file, key;
-	size_t nread, nbroken;
+	struct dcp_buf file;
 };
 
 /* "fp32.pt" -> "fp32" into @out; false for other names. */
@@ -101,7 +100,6 @@ static int emit_broken(struct universal *u, const char *state, const char *name,
 {
 	struct dcp_tensor t = { .dtype = DCP_DTYPE_F32, .shape = origin, .error = why };
 
-	u->nbroken++;
 	return dcp_ds_emit_tensor(&u->ds, NULL, state, name, &t);
 }
 
@@ -134,7 +132,6 @@ static int emit_state(struct universal *u, const char *state, const char *name)
 	rc = dcp_ds_open(&u->ds, u->file.p, &in, &why);
 	if (rc != 0)
 		return rc < 0 ? rc : emit_broken(u, state, name, why.msg);
-	u->nread++;
 	v = dcp_torch_root(in.t);
 	param = dcp_pv_is_mapping(v) ? dcp_pv_get(v, "param") : NULL;
 	v = param ? *param : v;
@@ -266,7 +263,6 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	dcp_intern_finish(&u.shaped);
 	dcp_buf_finish(&u.shapes);
 	dcp_buf_finish(&u.file);
-	dcp_buf_finish(&u.key);
 	dcp_ds_end(&u.ds);
 	return rc;
 }

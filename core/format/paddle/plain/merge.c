@@ -122,13 +122,6 @@ static int ignore_fact(void *ctx, const char *name, const char *value)
 	return 0;
 }
 
-static int ignore_sidecar(void *ctx, const char *name)
-{
-	(void)ctx;
-	(void)name;
-	return 0;
-}
-
 /* ---- between them ---- */
 
 /* The object that the tensor @key is inside of, or NULL. */
@@ -227,8 +220,6 @@ static int emit_part(struct merge *m, const struct dcp_load *in, const struct dc
 		.tensor = note_tensor,
 		.object = note_object,
 		.meta = ignore_fact,
-		.unpacked = ignore_file,
-		.sidecar = ignore_sidecar,
 		.ctx = m,
 	};
 	struct dcp_pdpart p = *part;
