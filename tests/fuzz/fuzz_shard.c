@@ -62,7 +62,7 @@ static int on_shard(void *ctx, const struct dcp_tensor *t)
 	struct seen *s = ctx;
 	int rc = on_tensor(ctx, t);
 
-	return rc < 0 ? rc : dcp_copies_add(&s->copies, t, (uint32_t)s->told);
+	return rc < 0 ? rc : dcp_copies_add(&s->copies, t, (uint32_t)s->told, "a file");
 }
 
 static int on_object(void *ctx, const struct dcp_object *o)
@@ -71,13 +71,6 @@ static int on_object(void *ctx, const struct dcp_object *o)
 
 	must(o->key && o->type && !o->json == !!o->error);
 	return ++s->told > MOST ? -E2BIG : 0;
-}
-
-static const char *name(void *ctx, uint32_t who)
-{
-	(void)ctx;
-	(void)who;
-	return "a file";
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -101,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	}
 	for (uint32_t k = 0; k < s.copies.names.n; k++) {
 		s.told = 0;
-		must(dcp_copies_emit(&s.copies, k, &sink, NULL, name, NULL) == 0);
+		must(dcp_copies_emit(&s.copies, k, &sink, NULL) == 0);
 	}
 	dcp_copies_finish(&s.copies);
 	dcp_torch_close(t);

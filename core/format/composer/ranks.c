@@ -51,7 +51,7 @@ static int on_shard(void *ctx, const struct dcp_tensor *t)
 {
 	struct emitter *w = ctx;
 
-	return dcp_copies_add(&w->shards, t, (uint32_t)w->at);
+	return dcp_copies_add(&w->shards, t, (uint32_t)w->at, w->files[w->at].name);
 }
 
 static int emit_version(const struct dcp_sink *sink, const struct dcp_torch *t)
@@ -143,13 +143,6 @@ static int emit_all(struct emitter *w)
 	return rc;
 }
 
-static const char *file_name(void *ctx, uint32_t who)
-{
-	const struct emitter *w = ctx;
-
-	return w->files[who].name;
-}
-
 static int emit_shards(struct emitter *w)
 {
 	char missing[512];
@@ -158,7 +151,7 @@ static int emit_shards(struct emitter *w)
 	name_missing(w, missing, sizeof(missing));
 	for (uint32_t k = 0; rc == 0 && k < w->shards.names.n; k++)
 		rc = dcp_copies_emit(&w->shards, k, w->in->sink,
-				     w->nbroken ? w->broken.msg : missing, file_name, w);
+				     w->nbroken ? w->broken.msg : missing);
 	return rc;
 }
 

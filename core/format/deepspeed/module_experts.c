@@ -20,7 +20,6 @@ struct stack {
 	struct dcp_ds *ds;
 	const struct dcp_ds_experts *layer;
 	struct dcp_copies weights; /* by number of the expert */
-	const char **file;         /* of each expert */
 };
 
 bool dcp_ds_is_stacked(const struct dcp_ds *ds, const struct dcp_ds_name *file)
@@ -44,12 +43,12 @@ static size_t weight_in(const struct stack *s, const char *key, uint32_t expert)
 	return all - tail;
 }
 
-/* Keep the tensor @v, called @name, as row @expert of the tensor of all experts. */
-static int take_tensor(struct stack *s, uint32_t expert, const struct dcp_ds_input *in,
-		       struct dcp_pv v, const char *name)
+/* Keep the tensor @v, called @name, as a row of the tensor of all experts. */
+static int take_tensor(struct stack *s, const struct dcp_ds_name *file,
+		       const struct dcp_ds_input *in, struct dcp_pv v, const char *name)
 {
 	static const uint64_t none[DCP_MAX_NDIM];
-	uint64_t shape[DCP_MAX_NDIM], lo[DCP_MAX_NDIM] = { expert }, len[DCP_MAX_NDIM];
+	uint64_t shape[DCP_MAX_NDIM], lo[DCP_MAX_NDIM] = { file->expert }, len[DCP_MAX_NDIM];
 	struct dcp_piece p = { .lo = lo, .len = len };
 	struct dcp_tensor t = { .key = name, .dtype_name = "", .shape = none, .pieces = &p };
 	struct dcp_torch_tensor tt;
@@ -82,7 +81,7 @@ static int take_tensor(struct stack *s, uint32_t expert, const struct dcp_ds_inp
 		p.swap = place.swap && tt.itemsize > 1;
 	}
 	if (rc != -ENOMEM)
-		rc = dcp_copies_add(&s->weights, &t, expert);
+		rc = dcp_copies_add(&s->weights, &t, file->expert, file->name);
 	return rc < 0 ? dcp_ds_no_memory(s->ds) : 0;
 }
 
@@ -105,7 +104,7 @@ static int take_file(struct stack *s, const struct dcp_ds_name *file)
 		len = path[1] ? weight_in(s, path[1], file->expert) : 0;
 		name = len ? strndup(path[1], len) : NULL;
 		if (name)
-			rc = take_tensor(s, file->expert, &in, kv[2 * i + 1], name);
+			rc = take_tensor(s, file, &in, kv[2 * i + 1], name);
 		else if (len)
 			rc = dcp_ds_no_memory(s->ds);
 		else if (path[1])
@@ -113,11 +112,6 @@ static int take_file(struct stack *s, const struct dcp_ds_name *file)
 	}
 	dcp_ds_close(&in);
 	return rc;
-}
-
-static const char *file_name(void *ctx, uint32_t expert)
-{
-	return ((const struct stack *)ctx)->file[expert];
 }
 
 static int on_whole(void *ctx, const struct dcp_tensor *t)
@@ -139,7 +133,7 @@ static int emit_weight(struct stack *s, uint32_t number)
 		 "_mp_rank_*_model_states.pt is missing or damaged: expert %" PRIu32
 		 " of %" PRIu32 " is there",
 		 s->layer->layer, lost, lost, s->layer->total);
-	return dcp_copies_emit(&s->weights, number, &sink, missing, file_name, s);
+	return dcp_copies_emit(&s->weights, number, &sink, missing);
 }
 
 static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
@@ -151,16 +145,12 @@ static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
 	int rc = 0;
 
 	dcp_copies_init(&s.weights);
-	s.file = dcp_arena_calloc(&s.weights.arena, layer->total, sizeof(*s.file));
-	if (!s.file)
-		rc = -ENOMEM;
 	f = dcp_ds_files(ds, DCP_DS_EXPERT, &n);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		if (f[i].layer != layer->layer || f[i].expert >= layer->total ||
 		    f[i].expert == last)
 			continue; /* of copies the first */
 		last = f[i].expert;
-		s.file[last] = f[i].name;
 		rc = take_file(&s, &f[i]);
 	}
 	for (uint32_t k = 0; rc == 0 && k < s.weights.names.n; k++)

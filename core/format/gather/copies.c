@@ -103,7 +103,8 @@ int dcp_copies_number(struct dcp_copies *g, const char *key, uint32_t *number)
 	return rc < 0 || dcp_buf_error(&g->keys) ? -ENOMEM : 0;
 }
 
-int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who)
+int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who,
+		   const char *file)
 {
 	struct dcp_copy *c = dcp_arena_alloc(&g->arena, sizeof(*c));
 	struct dcp_copies_key *k;
@@ -112,7 +113,7 @@ int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t wh
 	if (dcp_copies_number(g, t->key, &number) < 0 || !c)
 		return -ENOMEM;
 	k = dcp_copies_at(g, number);
-	*c = (struct dcp_copy){ .who = who, .t = *t };
+	*c = (struct dcp_copy){ .who = who, .file = file, .t = *t };
 	if (!copy_tensor(g, &c->t, k))
 		return -ENOMEM;
 	if (k->last)
@@ -126,20 +127,19 @@ int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t wh
 
 /* ---- joining ---- */
 
-static bool alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
+bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
 {
 	return a->ndim == b->ndim && a->dtype == b->dtype && a->itemsize == b->itemsize &&
 	       strcmp(a->dtype_name, b->dtype_name) == 0 &&
 	       memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape)) == 0;
 }
 
-/* Boxes in order, then runs; of equal ones the first emitted stays in front. */
-static int compare_places(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t n)
+int dcp_copies_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
 {
-	int way = dcp_dims_compare(a->lo, b->lo, n);
+	int way = dcp_dims_compare(a->lo, b->lo, ndim);
 
 	if (!way)
-		way = dcp_dims_compare(a->len, b->len, n);
+		way = dcp_dims_compare(a->len, b->len, ndim);
 	if (way)
 		return way;
 	if (a->run_lo != b->run_lo)
@@ -152,10 +152,11 @@ struct numbered {
 	size_t i;
 };
 
+/* Of equal ones the first emitted stays in front. */
 static int compare(const void *pa, const void *pb, void *ndim)
 {
 	const struct numbered *a = pa, *b = pb;
-	int way = compare_places(&a->p, &b->p, *(const uint32_t *)ndim);
+	int way = dcp_copies_compare(&a->p, &b->p, *(const uint32_t *)ndim);
 
 	return way ? way : (a->i > b->i) - (a->i < b->i);
 }
@@ -182,7 +183,7 @@ static struct dcp_piece *unite(struct dcp_copies *g, const struct dcp_copies_key
 			all[n] = (struct numbered){ c->t.pieces[i], n };
 	qsort_r(all, n, sizeof(*all), compare, &t->ndim);
 	for (size_t i = 0; i < n; i++)
-		if (!kept || compare_places(&to[kept - 1], &all[i].p, t->ndim) != 0) {
+		if (!kept || dcp_copies_compare(&to[kept - 1], &all[i].p, t->ndim) != 0) {
 			to[kept++] = all[i].p;
 			again = false;
 		} else if (!again && to[kept - 1].file != all[i].p.file) {
@@ -209,16 +210,6 @@ static uint64_t count_missing(const struct dcp_tensor *t, uint64_t *volume)
 	return sum < *volume ? *volume - sum : 0;
 }
 
-struct naming {
-	dcp_copies_name name;
-	void *ctx;
-};
-
-static const char *name_of(const struct naming *n, const struct dcp_copy *c)
-{
-	return n->name(n->ctx, c->who);
-}
-
 /* The first good copy, or the first of all. @bad: the first that is broken. */
 static const struct dcp_copy *choose(const struct dcp_copies_key *k,
 				     const struct dcp_copy **bad)
@@ -236,23 +227,21 @@ static const struct dcp_copy *choose(const struct dcp_copies_key *k,
 }
 
 static void join(struct dcp_copies *g, const struct dcp_copies_key *k, struct dcp_tensor *t,
-		 const char *missing, const struct naming *names, struct dcp_err *why)
+		 const char *missing, struct dcp_err *why)
 {
 	const struct dcp_copy *bad, *head = choose(k, &bad);
 	uint64_t volume = 0, lost;
 
 	*t = head->t;
 	if (t->error) {
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", name_of(names, head),
-			 t->error);
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", head->file, t->error);
 		return;
 	}
 	for (const struct dcp_copy *c = head->next; c; c = c->next) {
-		if (c->t.error || alike(&head->t, &c->t))
+		if (c->t.error || dcp_copies_alike(&head->t, &c->t))
 			continue;
 		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
-			 "%s and %s disagree about its dtype or shape", name_of(names, head),
-			 name_of(names, c));
+			 "%s and %s disagree about its dtype or shape", head->file, c->file);
 		return;
 	}
 	if (!unite(g, k, t)) {
@@ -261,8 +250,7 @@ static void join(struct dcp_copies *g, const struct dcp_copies_key *k, struct dc
 	}
 	lost = count_missing(t, &volume);
 	if (lost && bad)
-		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", name_of(names, bad),
-			 bad->t.error);
+		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET, "%s: %s", bad->file, bad->t.error);
 	else if (lost)
 		dcp_fail(why, -EBADMSG, DCP_ERR_NO_OFFSET,
 			 "%" PRIu64 " of %" PRIu64 " element%s missing: %s", lost, volume,
@@ -271,13 +259,12 @@ static void join(struct dcp_copies *g, const struct dcp_copies_key *k, struct dc
 }
 
 int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
-		    const char *missing, dcp_copies_name name, void *ctx)
+		    const char *missing)
 {
-	const struct naming names = { name, ctx };
 	struct dcp_err why = { 0 };
 	struct dcp_tensor t;
 
-	join(g, dcp_copies_at(g, key), &t, missing, &names, &why);
+	join(g, dcp_copies_at(g, key), &t, missing, &why);
 	if (why.code == -ENOMEM)
 		return -ENOMEM;
 	t.error = why.code ? why.msg : NULL;

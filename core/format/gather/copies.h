@@ -18,7 +18,8 @@
 /* What one file holds of a key. Everything lies in the arena. */
 struct dcp_copy {
 	struct dcp_copy *next; /* in the order of dcp_copies_add() */
-	uint32_t who;          /* the caller's number of the file */
+	uint32_t who;          /* the caller's number of the file, */
+	const char *file;      /* and what messages call it: borrowed */
 	struct dcp_tensor t;
 };
 
@@ -36,16 +37,14 @@ struct dcp_copies {
 void dcp_copies_init(struct dcp_copies *g);
 void dcp_copies_finish(struct dcp_copies *g);
 
-/* Copy @t, which file @who holds, with all it points at. -ENOMEM. */
-int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who);
+/* Copy @t, which file @who, called @file, holds, with all it points at. -ENOMEM. */
+int dcp_copies_add(struct dcp_copies *g, const struct dcp_tensor *t, uint32_t who,
+		   const char *file);
 
 /* Keys are numbered 0 to g->names.n - 1, in the order they came. Number of @key, which may be
  * one that no file holds. -ENOMEM. */
 int dcp_copies_number(struct dcp_copies *g, const char *key, uint32_t *number);
 struct dcp_copies_key *dcp_copies_at(const struct dcp_copies *g, uint32_t key);
-
-/* How a file is called in messages. */
-typedef const char *(*dcp_copies_name)(void *ctx, uint32_t who);
 
 /*
  * Emit key number @key as one tensor made of the pieces of all copies; of equal ones the first
@@ -53,4 +52,10 @@ typedef const char *(*dcp_copies_name)(void *ctx, uint32_t who);
  * says why elements may be missing, or is NULL. Returns 0, -ENOMEM or what the sink gave.
  */
 int dcp_copies_emit(struct dcp_copies *g, uint32_t key, const struct dcp_sink *sink,
-		    const char *missing, dcp_copies_name name, void *ctx);
+		    const char *missing);
+
+/* Have they one dtype and shape? */
+bool dcp_copies_alike(const struct dcp_tensor *a, const struct dcp_tensor *b);
+
+/* Boxes in order, then runs: less than, equal to, or more than zero. */
+int dcp_copies_compare(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim);

@@ -98,11 +98,6 @@ static uint64_t section(const struct dcp_mrule *r, uint32_t i, uint64_t n)
 	return n / sum * (r->nsizes ? r->size[i] : 1);
 }
 
-static const char *dir_of(const struct dcp_mjoin *j, size_t i)
-{
-	return j->m->rank[j->copy[i]->who].dir;
-}
-
 /* Do views @a and @b agree but for the cut? */
 static bool fit(const struct dcp_mjoin *j, const struct dcp_mview *a, const struct dcp_mview *b)
 {
@@ -136,7 +131,7 @@ static bool add_part(struct dcp_mjoin *j, size_t i, const struct dcp_mview *firs
 		dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
 			 "the parts of %s and %s do not fit together along dimension %u: say "
 			 "how it is cut in " DCP_MEGATRON_RULES,
-			 dir_of(j, 0), dir_of(j, i), d);
+			 j->copy[0]->file, j->copy[i]->file, d);
 		return false;
 	}
 	return true;

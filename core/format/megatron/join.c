@@ -59,12 +59,6 @@ static void fail_missing(struct dcp_mjoin *j, size_t i)
 			 j->nstacks * j->nparts);
 }
 
-static bool alike(const struct dcp_tensor *a, const struct dcp_tensor *b)
-{
-	return a->ndim == b->ndim && strcmp(a->dtype_name, b->dtype_name) == 0 &&
-	       memcmp(a->shape, b->shape, a->ndim * sizeof(*a->shape)) == 0;
-}
-
 /* One copy as it is: all ranks hold the same, or there is one rank. */
 static void take_one(struct dcp_mjoin *j)
 {
@@ -75,11 +69,11 @@ static void take_one(struct dcp_mjoin *j)
 
 		if (!c || c->t.error)
 			continue;
-		if (first && !alike(&first->t, &c->t)) {
+		if (first && !dcp_copies_alike(&first->t, &c->t)) {
 			dcp_fail(&j->why, -EBADMSG, DCP_ERR_NO_OFFSET,
 				 "%s and %s hold it in different shapes, and all ranks should "
 				 "hold the same: say how it is cut in " DCP_MEGATRON_RULES,
-				 j->m->rank[first->who].dir, j->m->rank[c->who].dir);
+				 first->file, c->file);
 			return;
 		}
 		first = first ? first : c;

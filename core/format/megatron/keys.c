@@ -99,7 +99,7 @@ int dcp_mlegacy_keep(struct dcp_mlegacy *m, const struct dcp_tensor *t, const ch
 	copy.path = &path;
 	copy.npath = 1;
 	copy.alias_of = NULL;
-	return dcp_copies_add(&m->model, &copy, who);
+	return dcp_copies_add(&m->model, &copy, who, r->dir);
 }
 
 /* ---- numbers ---- */

@@ -261,7 +261,7 @@ static int on_shard(void *ctx, const struct dcp_tensor *emitted)
 		t.npath = emitted->npath;
 		t.key = emitted->key;
 	}
-	return dcp_copies_add(&r->shards, &t, (uint32_t)r->at);
+	return dcp_copies_add(&r->shards, &t, (uint32_t)r->at, r->file[r->at].file);
 }
 
 /* Returns 1 when the rank's file cannot be read: @why says it. */
@@ -322,13 +322,6 @@ static int emit_files(struct ranks *r, struct dcp_err *err)
 	return rc;
 }
 
-static const char *file_name(void *ctx, uint32_t who)
-{
-	const struct ranks *r = ctx;
-
-	return r->file[who].file;
-}
-
 static int emit_facts(const struct ranks *r)
 {
 	const struct dcp_sink *sink = r->in->sink;
@@ -348,8 +341,7 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 	if (rc == 0)
 		rc = emit_files(&r, err);
 	for (uint32_t k = 0; k < r.shards.names.n && rc == 0; k++)
-		rc = dcp_copies_emit(&r.shards, k, in->sink, r.nbroken ? r.broken.msg : NULL,
-				     file_name, &r);
+		rc = dcp_copies_emit(&r.shards, k, in->sink, r.nbroken ? r.broken.msg : NULL);
 	if (rc == 0)
 		rc = emit_facts(&r);
 	dcp_copies_finish(&r.shards);

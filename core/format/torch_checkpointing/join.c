@@ -9,11 +9,6 @@
 #include "core/format/torch_checkpointing/items_int.h"
 #include "core/model/tensor.h"
 
-static const char *file_name(void *ctx, uint32_t who)
-{
-	return dcp_titems_file(ctx, who)->name;
-}
-
 struct joined {
 	struct dcp_titems *r;
 	const char *fault;
@@ -109,7 +104,7 @@ static int emit_joined(struct dcp_titems *r, uint32_t number)
 		j.fault = e->error;
 	if (e)
 		missing = say_missing(r, e, k, &why);
-	return dcp_copies_emit(&r->copies, number, &sink, missing, file_name, r);
+	return dcp_copies_emit(&r->copies, number, &sink, missing);
 }
 
 /* What metadata.pkl lists and nobody holds. */

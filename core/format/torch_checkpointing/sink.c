@@ -48,7 +48,8 @@ static int note_fault(struct dcp_titems *r, uint32_t k, const struct dcp_err *wh
 
 static int keep(struct dcp_titems *r, const struct dcp_tensor *t, const struct dcp_err *fault)
 {
-	int rc = dcp_copies_add(&r->copies, t, (uint32_t)r->at);
+	int rc =
+		dcp_copies_add(&r->copies, t, (uint32_t)r->at, dcp_titems_file(r, r->at)->name);
 
 	if (rc < 0 || !fault)
 		return rc;

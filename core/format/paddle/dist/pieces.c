@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/ckd.h"
+#include "core/format/gather/copies.h"
 #include "core/format/paddle/dist/key.h"
 #include "core/model/geometry/cover.h"
 
@@ -153,25 +154,12 @@ int dcp_pjoin_collect(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp
 	return rc;
 }
 
-static int compare_places(const struct dcp_piece *a, const struct dcp_piece *b, uint32_t ndim)
-{
-	int way = dcp_dims_compare(a->lo, b->lo, ndim);
-
-	if (!way)
-		way = dcp_dims_compare(a->len, b->len, ndim);
-	if (way)
-		return way;
-	if (a->run_lo != b->run_lo)
-		return a->run_lo < b->run_lo ? -1 : 1;
-	return (a->run_n < b->run_n) - (a->run_n > b->run_n);
-}
-
 /* Where they lie in the tensor; of equal ones the last that was listed first. */
 static int by_place(const void *pa, const void *pb, void *join)
 {
 	const struct dcp_pjoin *j = join;
 	uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-	int way = compare_places(&j->t.pieces[a], &j->t.pieces[b], j->t.ndim);
+	int way = dcp_copies_compare(&j->t.pieces[a], &j->t.pieces[b], j->t.ndim);
 
 	return way ? way : (a < b) - (a > b);
 }
@@ -200,7 +188,7 @@ static size_t emit_apart(struct dcp_pjoin *j, uint32_t *order, uint64_t *sum)
 	for (size_t i = 0; i < j->t.npieces; i++) {
 		const struct dcp_piece *at = &p[order[i]];
 
-		if (kept && compare_places(&p[order[kept - 1]], at, j->t.ndim) == 0)
+		if (kept && dcp_copies_compare(&p[order[kept - 1]], at, j->t.ndim) == 0)
 			continue;
 		if (dcp_ckd_add(sum, *sum, at->run_n))
 			*sum = UINT64_MAX;

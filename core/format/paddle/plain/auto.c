@@ -23,7 +23,9 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 {
 	struct dcp_pdjoin *j = ctx;
 
-	return dcp_copies_add(&j->copies, t, j->at) < 0 ? dcp_pdjoin_no_memory(j) : 0;
+	const char *file = j->ranks[j->at].part->file;
+
+	return dcp_copies_add(&j->copies, t, j->at, file) < 0 ? dcp_pdjoin_no_memory(j) : 0;
 }
 
 static int always_labelled(void *ctx, const char *key)

@@ -54,17 +54,12 @@ static int agree(struct joined *x, const struct dcp_pdentry *e, struct dcp_pdcut
 
 static int same_form(struct joined *x, const struct dcp_copy *h)
 {
-	const struct dcp_tensor *a = &x->like->t, *b = &h->t;
-	bool same = a->ndim == b->ndim && strcmp(a->dtype_name, b->dtype_name) == 0;
-
-	for (uint32_t d = 0; same && d < a->ndim; d++)
-		same = a->shape[d] == b->shape[d];
-	if (same)
+	if (dcp_copies_alike(&x->like->t, &h->t))
 		return 0;
 	return dcp_fail(&x->why, -EBADMSG, DCP_ERR_NO_OFFSET,
 			"%.120s and %.120s have parts of different shape or dtype, expected "
 			"equal ones",
-			x->j->ranks[x->like->who].part->file, x->j->ranks[h->who].part->file);
+			x->like->file, h->file);
 }
 
 static int rank_compare(const void *key, const void *rank)

@@ -5,18 +5,11 @@
 #include "core/format/gather/copies.h"
 #include "tests/unit/t/sink.h"
 
-static const char *name(void *ctx, uint32_t who)
-{
-	static const char *const names[] = { "a.pt", "b.pt", "c.pt" };
-
-	(void)ctx;
-	return names[who];
-}
-
 /* Rows [lo, lo + n) of @key, of shape [rows, 2], as file @who tells them. */
 static void add(struct dcp_copies *g, const char *key, uint64_t rows, uint64_t lo, uint64_t n,
 		uint32_t who, const char *error)
 {
+	static const char *const names[] = { "a.pt", "b.pt", "c.pt" };
 	uint64_t at[2] = { lo, 0 }, len[2] = { n, 2 }, shape[2] = { rows, 2 };
 	struct dcp_piece p = {
 		.lo = at, .len = len, .run_n = 2 * n, .file = who, .nbytes = 8 * n
@@ -33,7 +26,7 @@ static void add(struct dcp_copies *g, const char *key, uint64_t rows, uint64_t l
 				.npieces = n && !error,
 				.error = error };
 
-	assert_int_equal(dcp_copies_add(g, &t, who), 0);
+	assert_int_equal(dcp_copies_add(g, &t, who, names[who]), 0);
 	memset(at, 0xff, sizeof(at)); /* everything was copied */
 	memset(len, 0xff, sizeof(len));
 	memset(shape, 0xff, sizeof(shape));
@@ -64,7 +57,7 @@ static void joining(void **state)
 	assert_int_equal(g.names.n, DCP_LEN(keys));
 	t_sink_init(&s, NULL);
 	for (uint32_t k = 0; k < g.names.n; k++)
-		assert_int_equal(dcp_copies_emit(&g, k, &s.sink, NULL, name, NULL), 0);
+		assert_int_equal(dcp_copies_emit(&g, k, &s.sink, NULL), 0);
 	for (size_t i = 0; i < DCP_LEN(keys); i++)
 		assert_non_null(t_sink_tensor(&s, keys[i]));
 	t = t_sink_tensor(&s, "parts");
@@ -84,11 +77,11 @@ static void joining(void **state)
 	assert_string_equal(t_sink_tensor(&s, "other shape")->error,
 			    "a.pt and c.pt disagree about its dtype or shape");
 	assert_null(t_sink_tensor(&s, "nothing")->error);
-	assert_int_equal(dcp_copies_emit(&g, 2, &s.sink, "c.pt: is gone", name, NULL), 0);
+	assert_int_equal(dcp_copies_emit(&g, 2, &s.sink, "c.pt: is gone"), 0);
 	assert_string_equal(t_sink_tensor(&s, "hole")->error,
 			    "4 of 10 elements are missing: c.pt: is gone");
 	s.fail_at = s.calls + 1;
-	assert_int_equal(dcp_copies_emit(&g, 0, &s.sink, NULL, name, NULL), -ENOSPC);
+	assert_int_equal(dcp_copies_emit(&g, 0, &s.sink, NULL), -ENOSPC);
 	t_sink_finish(&s);
 	dcp_copies_finish(&g);
 }
