@@ -155,7 +155,7 @@ static int emit_containers(struct dcp_tdcp_emitter *w)
 	for (uint32_t i = 0; i < w->m->containers.n; i++)
 		dcp_buf_printf(b, "%s\n", dcp_intern_text(&w->m->containers, i));
 	if (dcp_buf_error(b))
-		return dcp_tdcp_no_memory(w);
+		return -ENOMEM;
 	return b->n ? emit_fact(w->sink, "containers", b->p) : 0;
 }
 
@@ -186,7 +186,7 @@ static int emit_keys(struct dcp_tdcp_emitter *w)
 
 int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 {
-	struct dcp_tdcp_emitter w = { .d = d, .m = &d->meta, .sink = d->in->sink, .err = err };
+	struct dcp_tdcp_emitter w = { .d = d, .m = &d->meta, .sink = d->in->sink };
 	uint32_t n = d->meta.files.n;
 	int rc = dcp_tmeta_join(&d->meta, err);
 
@@ -210,7 +210,7 @@ int dcp_tdcp_emit(struct dcp_tdcp *d, struct dcp_err *err)
 		if (rc == 0)
 			rc = emit_containers(&w);
 	} else {
-		rc = dcp_tdcp_no_memory(&w);
+		rc = -ENOMEM;
 	}
 	dcp_tdcp_emitter_finish(&w);
 	return rc;

@@ -30,7 +30,6 @@ struct dcp_tdcp_emitter {
 	struct dcp_tdcp *d;
 	const struct dcp_tmeta *m;
 	const struct dcp_sink *sink;
-	struct dcp_err *err;
 	struct dcp_titem_files files;
 	bool lists;        /* open lists in byte items: the state is Composer's */
 	uint32_t *emitted; /* per data file: its number at the sink, or DCP_TDCP_NOT_EMITTED */
@@ -59,7 +58,6 @@ static inline bool dcp_tdcp_is_broken(const struct dcp_tdcp_join *j)
 }
 
 /* emitter.c */
-int dcp_tdcp_no_memory(struct dcp_tdcp_emitter *w);
 /* The sink's number of data file @file. */
 int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number);
 void dcp_tdcp_emitter_finish(struct dcp_tdcp_emitter *w);

@@ -5,13 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "core/base/err.h"
 #include "core/format/dcp/dcp_int.h"
-
-int dcp_tdcp_no_memory(struct dcp_tdcp_emitter *w)
-{
-	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
-}
 
 int dcp_tdcp_file_number(struct dcp_tdcp_emitter *w, uint32_t file, uint32_t *number)
 {

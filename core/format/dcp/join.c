@@ -77,7 +77,7 @@ static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		uint64_t *d = dcp_buf_grow(&w->dims, 2 * sizeof(uint64_t) * ndim);
 
 		if (!d && ndim)
-			return dcp_tdcp_no_memory(w);
+			return -ENOMEM;
 		for (uint32_t k = 0; k < 2 * ndim; k++)
 			d[k] = dcp_cur_varint(&e->c);
 		if (!dcp_shape_volume(d + ndim, ndim, &c.volume)) {
@@ -92,7 +92,7 @@ static int read_chunks(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j,
 		c.lo = (uint64_t *)at;
 		dcp_buf_add(&w->chunks, &c, sizeof(c));
 	}
-	return dcp_buf_error(&w->chunks) ? dcp_tdcp_no_memory(w) : 0;
+	return dcp_buf_error(&w->chunks);
 }
 
 /* Entries of a key from the first rank file to the last; they are chained the other way. */
@@ -106,7 +106,7 @@ static int read_entries(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uin
 	for (; at; at = dcp_tmeta_entry(w->m, at).before)
 		dcp_buf_add(order, &at, sizeof(at));
 	if (dcp_buf_error(order))
-		return dcp_tdcp_no_memory(w);
+		return -ENOMEM;
 	for (size_t i = order->n / sizeof(at); i-- > 0 && rc == 0 && !dcp_tdcp_is_broken(j);) {
 		struct dcp_tmeta_entry e;
 
@@ -140,7 +140,7 @@ static int read_places(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j, uint
 		dcp_buf_add(&w->places, &p, sizeof(p));
 	}
 	if (dcp_buf_error(&w->dims) || dcp_buf_error(&w->places))
-		return dcp_tdcp_no_memory(w);
+		return -ENOMEM;
 	return 0;
 }
 

@@ -119,7 +119,7 @@ static int emit_stream(struct dcp_tdcp_emitter *w, const char *key, const char *
 				      (unsigned long long)r->off);
 	}
 	if (rc == -ENOMEM) {
-		rc = dcp_tdcp_no_memory(w);
+		rc = -ENOMEM;
 	} else if (rc < 0) {
 		rc = emit_broken(w, key, path, npath, why.msg);
 	} else {
@@ -179,11 +179,11 @@ static int emit_variant(struct dcp_tdcp_emitter *w, const char *key, const char 
 	dcp_buf_printf(&text, "%s.@%s", key, w->d->rank[r->rank_file]);
 	dcp_buf_add(&longer, path, npath * sizeof(*path));
 	if (dcp_buf_error(&text))
-		return dcp_tdcp_no_memory(w);
+		return -ENOMEM;
 	component = text.p + n;
 	dcp_buf_add(&longer, &component, sizeof(component));
 	if (dcp_buf_error(&longer))
-		return dcp_tdcp_no_memory(w);
+		return -ENOMEM;
 	return emit_item(w, text.p, DCP_ITEMS(longer, const char *), npath + 1, r);
 }
 
@@ -198,7 +198,7 @@ int dcp_tdcp_emit_bytes(struct dcp_tdcp_emitter *w, uint32_t key)
 	int rc = 0;
 
 	if (!npath)
-		return dcp_tdcp_no_memory(w);
+		return -ENOMEM;
 	for (uint32_t i = w->m->keys[key].first; i < w->m->keys[key + 1].first && rc == 0;
 	     i++) {
 		struct dcp_tmeta_record r = dcp_tmeta_record(w->m, i, dims);

@@ -98,7 +98,7 @@ static int emit_parts(struct dcp_tdcp_emitter *w, const char *key,
 		char why[160];
 
 		if (name_part(key, s, at, &name))
-			return dcp_tdcp_no_memory(w);
+			return -ENOMEM;
 		if (is_emitted(w->m, name.p, name.n))
 			continue;
 		snprintf(why, sizeof(why),
@@ -137,7 +137,7 @@ int dcp_tdcp_emit_lost_shards(struct dcp_tdcp_emitter *w)
 					    : dcp_intern_add(&seen, object.p, object.n,
 							     DCP_INTERN_NONE, &number);
 		if (rc < 0)
-			rc = dcp_tdcp_no_memory(w);
+			rc = -ENOMEM;
 		else if (rc == 1)
 			rc = emit_parts(w, key, &s, &left);
 	}

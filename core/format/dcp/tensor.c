@@ -128,7 +128,7 @@ static int emit_subclass(struct dcp_tdcp_emitter *w, const struct dcp_tdcp_join 
 		return 0;
 	npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &path);
 	if (!npath)
-		return dcp_tdcp_no_memory(w);
+		return -ENOMEM;
 	rc = dcp_tdcp_emit_parts(w, dcp_intern_text(&w->m->names, key), path, npath, &r);
 	return rc < 0 ? rc : 1;
 }
@@ -203,7 +203,7 @@ static int make_pieces(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 	if (rc == 0 && !dcp_tdcp_is_broken(j))
 		rc = make_copies(w, j);
 	if (rc == 0 && dcp_buf_error(&w->pieces))
-		rc = dcp_tdcp_no_memory(w);
+		rc = -ENOMEM;
 	j->t.pieces = DCP_ITEMS(w->pieces, struct dcp_piece);
 	j->t.npieces = n;
 	j->t.copies = j->t.pieces + n;
@@ -243,7 +243,7 @@ static int learn_itemsize(struct dcp_tdcp_emitter *w, struct dcp_tdcp_join *j)
 			 "torch dtype %s: the size of its elements is not known",
 			 j->t.dtype_name);
 	dcp_titem_finish(&item);
-	return rc == -ENOMEM ? dcp_tdcp_no_memory(w) : 0;
+	return rc == -ENOMEM ? -ENOMEM : 0;
 }
 
 /* Where ranks wrote their own metadata, one that is missing leaves a hole. */
@@ -287,7 +287,7 @@ int dcp_tdcp_emit_tensor(struct dcp_tdcp_emitter *w, uint32_t key)
 	j.t.key = dcp_intern_text(&w->m->names, key);
 	j.t.npath = dcp_tmeta_path(w->m, key, &w->path_text, &w->path_ptrs, &j.t.path);
 	if (!j.t.npath)
-		return dcp_tdcp_no_memory(w);
+		return -ENOMEM;
 	if (dcp_tdcp_is_broken(&j)) {
 		j.t.error = j.why.msg;
 		j.t.npieces = j.t.ncopies = 0;

@@ -40,7 +40,7 @@ static int take_dims(struct reading *r, const struct dcp_pv *v, const uint64_t *
 		return refuse(r, senseless);
 	kept = dcp_arena_calloc(&r->ds->arena, (size_t)n + 1, sizeof(*kept));
 	if (!kept)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	memcpy(kept, dims, n * sizeof(*dims));
 	*out = kept;
 	if (ndim)
@@ -65,7 +65,7 @@ static int take_corner(struct reading *r, const struct dcp_pv *v, const uint64_t
 		return rc;
 	at = dcp_arena_calloc(&r->ds->arena, (size_t)r->map->ndim + 1, sizeof(*at));
 	if (!at)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	*out = at;
 	for (uint32_t d = r->map->ndim; d-- > 0; step *= shape[d]) {
 		if (shape[d] == 0)
@@ -133,7 +133,7 @@ static int take_rank(struct reading *r, uint64_t rank, struct dcp_pv v,
 		return refuse(r, senseless);
 	block = dcp_arena_calloc(&r->ds->arena, n + 1, sizeof(*block));
 	if (!block)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	out->block = block;
 	for (size_t i = 0; rc == 0 && !r->why && i < n; i++)
 		rc = take_piece(r, item[i], out->shape, rank, block, &out->n);
@@ -155,7 +155,7 @@ int dcp_ds_read_map(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_map *out,
 		r.why = senseless;
 	shard = dcp_arena_calloc(&ds->arena, n + 1, sizeof(*shard));
 	if (!shard)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	out->shard = shard;
 	out->n = n;
 	for (size_t i = 0; rc == 0 && !r.why && i < n; i++) {

@@ -14,9 +14,9 @@ static int add_alias(struct dcp_ds *ds, const char *name, const char *real)
 	struct dcp_ds_alias a = { dcp_ds_keep(ds, name), dcp_ds_keep(ds, real) };
 
 	if (!a.name || !a.real)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	dcp_buf_add(&ds->alias, &a, sizeof(a));
-	return dcp_buf_error(&ds->alias) ? dcp_ds_no_memory(ds) : 0;
+	return dcp_buf_error(&ds->alias);
 }
 
 /* What may be tied to: trained, or frozen in stage 3, where the model file has neither. */
@@ -84,7 +84,7 @@ static int infer_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
 		}
 	dcp_intern_finish(&names);
 	dcp_intern_finish(&views);
-	return rc < 0 || dcp_buf_error(&owner) ? dcp_ds_no_memory(ds) : 0;
+	return rc < 0 || dcp_buf_error(&owner) ? -ENOMEM : 0;
 }
 
 int dcp_ds_read_aliases(struct dcp_ds *ds, struct dcp_ds_part *part,
@@ -140,7 +140,7 @@ static int sort_aliases(struct dcp_ds *ds)
 			dcp_buf_add(&ds->real_at, &at, sizeof(at));
 	}
 	ds->alias.n = kept * sizeof(*a);
-	return rc < 0 || dcp_buf_error(&ds->real_at) ? dcp_ds_no_memory(ds) : 0;
+	return rc < 0 || dcp_buf_error(&ds->real_at) ? -ENOMEM : 0;
 }
 
 static int add_name(struct dcp_intern *in, const char *name)
@@ -172,7 +172,7 @@ int dcp_ds_name_all(struct dcp_ds *ds)
 		else if (dcp_ds_knows(&ds->frozen, a[i].real))
 			rc = add_name(&ds->frozen, a[i].name);
 	}
-	return rc < 0 ? dcp_ds_no_memory(ds) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 const struct dcp_ds_alias *dcp_ds_aliases(const struct dcp_ds *ds, const char *name, size_t *n)

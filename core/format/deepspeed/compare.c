@@ -133,5 +133,5 @@ int dcp_ds_all_same(struct dcp_ds_emitter *t, const struct dcp_ds_shared *s)
 		return 0;
 	for (size_t k = 1; rc == 1 && k < s->n; k++)
 		rc = same_as_first(t, s, k);
-	return rc == -ENOMEM ? dcp_ds_no_memory(t->ds) : rc;
+	return rc;
 }

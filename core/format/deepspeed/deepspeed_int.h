@@ -220,8 +220,6 @@ struct dcp_ds {
 
 /* ---- load.c ---- */
 
-/* Out of memory, with its message. */
-int dcp_ds_no_memory(struct dcp_ds *ds);
 /* Text in the arena; NULL when memory is out. */
 const char *dcp_ds_text(struct dcp_ds *ds, const char *fmt, ...) DCP_PRINTF(2, 3);
 const char *dcp_ds_keep(struct dcp_ds *ds, const char *text);

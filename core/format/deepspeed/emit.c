@@ -25,7 +25,7 @@ static int emit_as(struct dcp_ds *ds, const char *rank, const char *role, const 
 
 	spell(key, rank, role, name);
 	if (dcp_buf_error(key))
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	t->key = key->p;
 	t->path = rank ? path : path + 1;
 	t->npath = rank ? 3 : 2;
@@ -78,7 +78,7 @@ int dcp_ds_emit_object(struct dcp_ds *ds, const char *rank, const char *role, co
 		path[2] = i == 0 ? name : alias[i - 1].name;
 		spell(&key, rank, role, path[2]);
 		o.key = key.p;
-		rc = dcp_buf_error(&key) ? dcp_ds_no_memory(ds)
+		rc = dcp_buf_error(&key) ? -ENOMEM
 					 : ds->in->sink->object(ds->in->sink->ctx, &o);
 	}
 	return rc;
@@ -94,7 +94,7 @@ int dcp_ds_note_unjoined(struct dcp_ds *ds, const char *name, const char *why,
 		dcp_ds_text(ds, "the first is %.200s: %s%s%.200s%s", name, why,
 			    rule->pattern ? " (pattern \"" : "",
 			    rule->pattern ? rule->pattern : "", rule->pattern ? "\")" : "");
-	return ds->unjoined ? 0 : dcp_ds_no_memory(ds);
+	return ds->unjoined ? 0 : -ENOMEM;
 }
 
 int dcp_ds_emit_facts(struct dcp_ds *ds)
@@ -121,6 +121,5 @@ int dcp_ds_emit_facts(struct dcp_ds *ds)
 				   "%zu tensor%s, given for each tensor-parallel rank, as "
 				   "mp_rank_<nn>.*; %s",
 				   ds->nunjoined, dcp_s(ds->nunjoined), ds->unjoined);
-	return ds->unjoined ? sink->meta(sink->ctx, "unjoined", ds->unjoined)
-			    : dcp_ds_no_memory(ds);
+	return ds->unjoined ? sink->meta(sink->ctx, "unjoined", ds->unjoined) : -ENOMEM;
 }

@@ -56,7 +56,7 @@ static int take_list(struct dcp_ds *ds, const struct dcp_ds_experts *e, struct d
 	uint64_t number;
 
 	if (!out)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		if (!dcp_pv_u64(item[i], &number) || number >= e->total)
 			return -EINVAL;
@@ -95,7 +95,7 @@ static int deal(struct dcp_ds *ds, const struct dcp_ds_experts *e, const uint32_
 	uint32_t *all = dcp_arena_calloc(&ds->arena, e->total, sizeof(*all));
 
 	if (!all)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	if (e->total % e->shares)
 		return -EINVAL;
 	for (uint32_t i = 0; i < e->total; i++)
@@ -125,7 +125,7 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 	has = dcp_arena_calloc(&ds->arena, e->shares, sizeof(*has));
 	nhas = dcp_arena_calloc(&ds->arena, e->shares, sizeof(*nhas));
 	if (!e->prefix || !has || !nhas)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	rc = placement && dcp_pv_is_mapping(*placement)
 		     ? take_placement(ds, e, placement, has, nhas)
 		     : deal(ds, e, has, nhas);
@@ -136,7 +136,7 @@ static int take_layer(struct dcp_ds *ds, struct dcp_pv v)
 	rc = dcp_intern_add(&ds->expert_layers, e->prefix, strlen(e->prefix), DCP_INTERN_NONE,
 			    &number);
 	ds->nexperts += rc == 1;
-	return rc < 0 ? dcp_ds_no_memory(ds) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 /* A layer whose counts contradict each other is left out: nothing is known of its parameters then. */
@@ -152,7 +152,7 @@ int dcp_ds_take_experts(struct dcp_ds *ds, struct dcp_pv root)
 		return 0;
 	ds->experts = dcp_arena_calloc(&ds->arena, n, sizeof(*ds->experts));
 	if (!ds->experts)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	for (size_t i = 0; (rc == 0 || rc == -EINVAL) && i < n; i++)
 		rc = take_layer(ds, item[i]);
 	return rc == -EINVAL ? 0 : rc;

@@ -64,7 +64,7 @@ int dcp_ds_emit_value(struct dcp_ds *ds, const struct dcp_ds_input *in, struct d
 	for (size_t i = 0; i < n; i++)
 		dcp_buf_printf(&key, "%s%s", i ? "." : "", path[i]);
 	if (dcp_buf_error(&key))
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	return dcp_tstate_emit_whole(&s, key.p);
 }
 
@@ -106,7 +106,7 @@ static int seen(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_input *in, 
 	int rc = dcp_pyjson_write(&b, in->t, v, path + 1, n - 1);
 
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	hash = dcp_hash64(b.n ? b.p : "", b.n);
 	dcp_buf_reset(&b);
 	dcp_buf_printf(&b, "%u", kind);
@@ -117,7 +117,7 @@ static int seen(struct dcp_ds *ds, uint8_t kind, const struct dcp_ds_input *in, 
 	if (rc == 1)
 		dcp_buf_add(&ds->seen_hash, &hash, sizeof(hash));
 	if (rc < 0 || dcp_buf_error(&ds->seen_hash))
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	if (rc == 1)
 		return 0;
 	memcpy(&first, ds->seen_hash.p + number * sizeof(first), sizeof(first));

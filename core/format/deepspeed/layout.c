@@ -147,5 +147,5 @@ int dcp_ds_lay_out(struct dcp_ds *ds, struct dcp_ds_part *part)
 	}
 	dcp_buf_finish(&l.params);
 	dcp_buf_finish(&l.groups);
-	return rc < 0 ? dcp_ds_no_memory(ds) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }

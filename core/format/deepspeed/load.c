@@ -9,12 +9,6 @@
 
 #include "core/format/deepspeed/emit.h"
 
-int dcp_ds_no_memory(struct dcp_ds *ds)
-{
-	return dcp_fail(ds->err, -ENOMEM, DCP_ERR_NO_OFFSET,
-			"out of memory reading a DeepSpeed checkpoint");
-}
-
 const char *dcp_ds_keep(struct dcp_ds *ds, const char *text)
 {
 	return dcp_arena_strndup(&ds->arena, text, strlen(text));
@@ -68,7 +62,7 @@ int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 
 	out->t = NULL;
 	if (rc < 0 || note_name(ds, out->file, name) < 0)
-		return rc < 0 ? rc : dcp_ds_no_memory(ds);
+		return rc < 0 ? rc : -ENOMEM;
 	rc = dcp_dir_input(ds->in->dir, name, &out->in, why);
 	if (rc == 0) {
 		rc = dcp_torch_open(&out->in.src, 0, &out->t, why);
@@ -81,7 +75,7 @@ int dcp_ds_open(struct dcp_ds *ds, const char *name, struct dcp_ds_input *out,
 		dcp_err_where(why, rc, "%s", name);
 	}
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	if (!ds->damage.code)
 		ds->damage = *why;
 	return 1;
@@ -130,5 +124,5 @@ int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why)
 		.key = file, .path = &file, .npath = 1, .type = "", .error = why
 	};
 
-	return why ? ds->in->sink->object(ds->in->sink->ctx, &o) : dcp_ds_no_memory(ds);
+	return why ? ds->in->sink->object(ds->in->sink->ctx, &o) : -ENOMEM;
 }

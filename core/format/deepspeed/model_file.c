@@ -34,11 +34,11 @@ static int take_shape(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_param *p
 	    p->numel > INT64_MAX / 16) {
 		p->ndim = 0;
 		p->why = dcp_ds_text(ds, "its shape in param_shapes is invalid");
-		return p->why ? 0 : dcp_ds_no_memory(ds);
+		return p->why ? 0 : -ENOMEM;
 	}
 	shape = dcp_arena_calloc(&ds->arena, p->ndim + 1, sizeof(*shape));
 	if (!shape)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	memcpy(shape, dims, p->ndim * sizeof(*shape));
 	p->shape = shape;
 	return 0;
@@ -49,7 +49,7 @@ static int take_param(struct dcp_ds *ds, const struct dcp_pv *kv, struct dcp_ds_
 	const char *name = dcp_pv_str(kv[0]);
 
 	p->name = dcp_ds_keep(ds, name ? name : "");
-	return p->name ? take_shape(ds, kv[1], p) : dcp_ds_no_memory(ds);
+	return p->name ? take_shape(ds, kv[1], p) : -ENOMEM;
 }
 
 static int take_params(struct dcp_ds *ds, struct dcp_ds_part *part, const struct dcp_pv *list,
@@ -65,7 +65,7 @@ static int take_params(struct dcp_ds *ds, struct dcp_ds_part *part, const struct
 	part->param = dcp_arena_calloc(&ds->arena, total, sizeof(*part->param));
 	part->group_n = dcp_arena_calloc(&ds->arena, n, sizeof(*part->group_n));
 	if (!part->param || !part->group_n)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	part->nlisted = (uint32_t)n;
 	for (size_t g = 0; g < n; g++) {
 		const struct dcp_pv *kv = dcp_pv_pairs(list[g], &npairs);
@@ -124,7 +124,7 @@ static int compare(struct dcp_ds *ds, struct dcp_ds_part *part, const struct dcp
 		"save?",
 		part->named->name, name->name, part->param[same].name);
 	if (!why)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	for (size_t i = same; i < part->nparams; i++)
 		if (!part->param[i].why)
 			part->param[i].why = why;
@@ -160,7 +160,7 @@ static int read_frozen_shapes(struct dcp_ds *ds, struct dcp_ds_part *part, struc
 	kv = dcp_pv_pairs(*shapes, &n);
 	part->frozen = dcp_arena_calloc(&ds->arena, n, sizeof(*part->frozen));
 	if (!part->frozen)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		struct dcp_ds_frozen *f = &part->frozen[part->nfrozen];
 		struct dcp_ds_param p = { 0 };
@@ -174,14 +174,13 @@ static int read_frozen_shapes(struct dcp_ds *ds, struct dcp_ds_part *part, struc
 		f->numel = p.numel;
 		f->fragment = dcp_arena_calloc(&ds->arena, part->nmodels, sizeof(*f->fragment));
 		if (!f->fragment)
-			return dcp_ds_no_memory(ds);
+			return -ENOMEM;
 		part->nfrozen++;
 	}
 	return rc;
 }
 
-static int read_fragments(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
-			  const struct dcp_ds_input *in)
+static int read_fragments(struct dcp_ds_part *part, size_t at, const struct dcp_ds_input *in)
 {
 	const struct dcp_pv *all = dcp_pv_get(dcp_torch_root(in->t), "frozen_param_fragments");
 	const struct dcp_pv *kv = NULL;
@@ -195,7 +194,7 @@ static int read_fragments(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at
 
 		if (i < n && dcp_pv_is_str(kv[2 * i], f->name) &&
 		    dcp_ds_take_place(in, kv[2 * i + 1], &f->fragment[at]) < 0)
-			return dcp_ds_no_memory(ds);
+			return -ENOMEM;
 	}
 	return 0;
 }
@@ -243,7 +242,7 @@ static int read_buffers(struct dcp_ds *ds, struct dcp_pv root)
 			rc = dcp_intern_add(&ds->buffers, name, strlen(name), DCP_INTERN_NONE,
 					    &number);
 	}
-	return rc < 0 ? dcp_ds_no_memory(ds) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 static int read_one(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
@@ -269,7 +268,7 @@ static int read_one(struct dcp_ds *ds, struct dcp_ds_part *part, size_t at,
 	if (rc == 0 && first && part->named)
 		rc = dcp_ds_read_aliases(ds, part, in);
 	if (rc == 0 && name->sharded)
-		rc = read_fragments(ds, part, at, in);
+		rc = read_fragments(part, at, in);
 	if (rc == 0)
 		rc = dcp_ds_take_rules(ds, root);
 	return rc == 0 ? dcp_ds_emit_rest(ds, name, in) : rc;

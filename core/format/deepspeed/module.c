@@ -96,7 +96,7 @@ static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	int rc = dcp_ds_frozen_runs(ds, part, f, &runs, &dtype, &why);
 
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	if (rc < 0)
 		t.error = why.msg;
 	run = DCP_ITEMS(runs, struct dcp_ds_run);
@@ -115,7 +115,7 @@ static int emit_frozen(struct dcp_ds *ds, const struct dcp_ds_part *part,
 	}
 	dcp_buf_printf(&key, "module.%s", f->name);
 	if (dcp_buf_error(&pieces) || dcp_buf_error(&key))
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	t.dtype = (enum dcp_dtype)dtype;
 	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
 	t.npieces = t.error ? 0 : DCP_NITEMS(pieces, struct dcp_piece);
@@ -171,7 +171,7 @@ static int emit_models(struct dcp_ds *ds)
 	int rc = 0;
 
 	if (!one)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	for (size_t i = 0; i < ds->nparts; i++)
 		if (ds->part[i].nmodels)
 			one[n++] = ds->part[i].named ? *ds->part[i].named : *ds->part[i].model;

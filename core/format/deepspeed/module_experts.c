@@ -82,7 +82,7 @@ static int take_tensor(struct stack *s, const struct dcp_ds_name *file,
 	}
 	if (rc != -ENOMEM)
 		rc = dcp_copies_add(&s->weights, &t, file->expert, file->name);
-	return rc < 0 ? dcp_ds_no_memory(s->ds) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 static int take_file(struct stack *s, const struct dcp_ds_name *file)
@@ -106,7 +106,7 @@ static int take_file(struct stack *s, const struct dcp_ds_name *file)
 		if (name)
 			rc = take_tensor(s, file, &in, kv[2 * i + 1], name);
 		else if (len)
-			rc = dcp_ds_no_memory(s->ds);
+			rc = -ENOMEM;
 		else if (path[1])
 			rc = dcp_ds_emit_entry(s->ds, file, &in, kv[2 * i + 1], path, 2);
 	}
@@ -156,7 +156,7 @@ static int emit_layer(struct dcp_ds *ds, const struct dcp_ds_experts *layer)
 	for (uint32_t k = 0; rc == 0 && k < s.weights.names.n; k++)
 		rc = emit_weight(&s, k);
 	dcp_copies_finish(&s.weights);
-	return rc == -ENOMEM ? dcp_ds_no_memory(ds) : rc;
+	return rc;
 }
 
 int dcp_ds_emit_stacks(struct dcp_ds *ds)

@@ -53,7 +53,7 @@ static int number_names(struct unit *u, size_t k)
 					    &number);
 		}
 	}
-	return rc < 0 ? dcp_ds_no_memory(u->ds) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 static int open_unit(struct unit *u)
@@ -130,7 +130,7 @@ static int emit_local(struct unit *u, size_t k, const char *key)
 	char rank[24];
 
 	if (!name || !dcp_shape_volume(tt->shape, tt->ndim, &box.n))
-		return dcp_ds_no_memory(u->ds);
+		return -ENOMEM;
 	if (box.n && box_piece(tt, &box, u->in[k].file, tt->ndim, &piece))
 		t.npieces = 1;
 	snprintf(rank, sizeof(rank), "mp_rank_%02" PRIu32, u->file[k].mp);
@@ -161,7 +161,7 @@ static int emit_whole(struct unit *u, const char *name, const struct dcp_ds_whol
 		dcp_buf_add(&pieces, &p, sizeof(p));
 	}
 	if (dcp_buf_error(&pieces))
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	t.pieces = DCP_ITEMS(pieces, struct dcp_piece);
 	t.npieces = t.error ? 0 : pieces.n / sizeof(p);
 	rc = dcp_ds_emit_one(ds, NULL, "module", name, &t);
@@ -217,7 +217,7 @@ static int emit_other(struct unit *u, const char *key, uint32_t at)
 				.nprefix = 2,
 				.file = u->in->file };
 
-	return name ? dcp_tstate_emit(&s) : dcp_ds_no_memory(u->ds);
+	return name ? dcp_tstate_emit(&s) : -ENOMEM;
 }
 
 /* Do all ranks hold the same bytes? Of what is small enough to be looked at. */
@@ -324,7 +324,7 @@ static int emit_key(struct unit *u, uint32_t at)
 	why = local ? gather(u, key, at) : "out of memory";
 	name = full_name(u, key);
 	if (!name)
-		return dcp_ds_no_memory(u->ds);
+		return -ENOMEM;
 	if (is_placeholder(u, name, u->tt))
 		return 0;
 	for (size_t k = 0; !why && k < u->n; k++)
@@ -359,7 +359,7 @@ static int emit_holed(struct unit *u, const char *why)
 				continue;
 			none.ndim = u->tt->ndim;
 			memcpy(none.shape, u->tt->shape, sizeof(none.shape));
-			rc = name ? emit_whole(u, name, &none, why) : dcp_ds_no_memory(u->ds);
+			rc = name ? emit_whole(u, name, &none, why) : -ENOMEM;
 		}
 		break;
 	}
@@ -396,7 +396,7 @@ int dcp_ds_emit_unit(struct dcp_ds *ds, const struct dcp_ds_name *file, size_t n
 	u.pairs = calloc(n, sizeof(*u.pairs));
 	u.tt = calloc(n, sizeof(*u.tt));
 	dcp_arena_init(&u.scratch, 256u << 20);
-	rc = u.in && u.names && u.pairs && u.tt ? emit_unit_files(&u) : dcp_ds_no_memory(ds);
+	rc = u.in && u.names && u.pairs && u.tt ? emit_unit_files(&u) : -ENOMEM;
 	for (size_t k = 0; u.in && u.names && k < n; k++) {
 		dcp_ds_close(&u.in[k]);
 		dcp_intern_finish(&u.names[k]);

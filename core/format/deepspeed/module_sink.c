@@ -40,7 +40,7 @@ static int front_tensor(void *ctx, const struct dcp_tensor *emitted)
 		return rc;
 	dcp_buf_printf(&fp32, "fp32.%s", name);
 	if (dcp_buf_error(&fp32))
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	path[0] = "fp32";
 	t.alias_of = t.npieces ? emitted->key : NULL;
 	t.key = fp32.p;

@@ -20,7 +20,7 @@
 static int useless(struct dcp_ds_reading *r, const char *why)
 {
 	r->rank->why = why;
-	return why ? 0 : dcp_ds_no_memory(r->ds);
+	return why ? 0 : -ENOMEM;
 }
 
 /* ---- what is where ---- */
@@ -40,7 +40,7 @@ static int flatten(struct dcp_ds_reading *r, struct dcp_pv v)
 	flat = dcp_arena_calloc(&r->ds->arena, total + 1, sizeof(*flat));
 	waves = dcp_arena_calloc(&r->ds->arena, r->nlists + 1, sizeof(*waves));
 	if (!flat || !waves)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	for (size_t g = 0; g < r->nlists; g++) {
 		item = dcp_pv_items(group[g], &n);
 		waves[g] = item ? (uint32_t)n : 0;
@@ -120,7 +120,7 @@ static int take_gaps(struct dcp_ds_reading *r, struct dcp_ds_list *list)
 		item = dcp_pv_items(of[g], &m);
 		to = dcp_arena_calloc(&r->ds->arena, m + 1, sizeof(*to));
 		if (!to)
-			return dcp_ds_no_memory(r->ds);
+			return -ENOMEM;
 		for (size_t i = 0; i < m; i++)
 			if (!dcp_pv_u64(item[i], &to[i]) || to[i] > INT32_MAX)
 				to[i] = UINT64_MAX / 4; /* cannot fit: the group is broken */
@@ -171,7 +171,7 @@ static int take_first(struct dcp_ds_reading *r)
 	uint32_t flat = 0;
 
 	if (!list)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	part->stage = r->stage;
 	part->nflat = (uint32_t)r->nflat;
 	part->first = r->rank->name;
@@ -200,7 +200,7 @@ static int take_slices(struct dcp_ds_reading *r)
 		return 0;
 	r->rank->slice = dcp_arena_calloc(&r->ds->arena, r->nflat, sizeof(*r->rank->slice));
 	if (!r->rank->slice)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	for (size_t i = 0; i < r->nflat; i++) {
 		const struct dcp_pv *v = own_words(r, i, "partition_rank");
 

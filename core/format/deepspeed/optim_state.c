@@ -41,7 +41,7 @@ static int flatten(struct dcp_ds_reading *r, struct entries *e)
 	}
 	all = dcp_arena_calloc(&r->ds->arena, total + 1, sizeof(*all));
 	if (!all)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	for (size_t i = 0; i < e->n; i++) {
 		const struct dcp_pv *item = dcp_pv_items(e->item[i], &m);
 
@@ -119,13 +119,13 @@ static int number_states(struct dcp_ds_reading *r, const struct entries *e)
 						    DCP_INTERN_NONE, &number);
 		}
 	}
-	return rc < 0 ? dcp_ds_no_memory(r->ds) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 static int add_common(struct dcp_ds_reading *r, const struct dcp_ds_common *c)
 {
 	dcp_buf_add(&r->part->common, c, sizeof(*c));
-	return dcp_buf_error(&r->part->common) ? dcp_ds_no_memory(r->ds) : 0;
+	return dcp_buf_error(&r->part->common);
 }
 
 static int add_value(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, struct dcp_pv v)
@@ -135,12 +135,12 @@ static int add_value(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, st
 	int rc = dcp_pyjson_write(&json, NULL, v, NULL, 0);
 
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	if (rc < 0)
 		return 0;
 	c.type = dcp_ds_keep(r->ds, dcp_pyjson_type(v));
 	c.json = dcp_ds_keep(r->ds, json.p);
-	return c.type && c.json ? add_common(r, &c) : dcp_ds_no_memory(r->ds);
+	return c.type && c.json ? add_common(r, &c) : -ENOMEM;
 }
 
 /* No value for each element (scales of quantized moments, factors): emitted as it stands. */
@@ -168,7 +168,7 @@ static int take_state(struct dcp_ds_reading *r, uint32_t flat, uint32_t state, s
 	int rc = dcp_torch_tensor(r->in->t, v, &tt, &why);
 
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	if (rc == 0)
 		return first ? add_value(r, flat, state, v) : 0;
 	if (rc < 0)
@@ -212,7 +212,7 @@ static int add_step(struct dcp_ds_reading *r, struct dcp_pv step, uint32_t *flat
 	int rc = 0;
 
 	if (dcp_intern_add(&r->ds->states, "step", 4, DCP_INTERN_NONE, &state) < 0)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	for (; rc == 0 && n > 0 && *flat < r->nflat; n--, ++*flat)
 		rc = add_value(r, *flat, state, step);
 	return rc;
@@ -252,7 +252,7 @@ static int take_master(struct dcp_ds_reading *r)
 	for (size_t i = 0; i < r->nflat; i++)
 		if (dcp_ds_take_place(r->in, r->flat[i],
 				      &r->rank->place[i * r->rank->nstates]) < 0)
-			return dcp_ds_no_memory(r->ds);
+			return -ENOMEM;
 	return 0;
 }
 
@@ -269,7 +269,7 @@ int dcp_ds_read_moments(struct dcp_ds_reading *r)
 	r->rank->place = dcp_arena_calloc(&r->ds->arena, r->nflat * (size_t)r->ds->states.n,
 					  sizeof(*r->rank->place));
 	if (!r->rank->place)
-		return dcp_ds_no_memory(r->ds);
+		return -ENOMEM;
 	rc = take_master(r);
 	if (rc == 0)
 		rc = take_states(r, &e);

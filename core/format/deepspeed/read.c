@@ -28,7 +28,7 @@ static int make_parts(struct dcp_ds *ds)
 
 	ds->part = dcp_arena_calloc(&ds->arena, ds->nfiles + 1, sizeof(*ds->part));
 	if (!ds->part)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	while (nmodels || noptims) {
 		struct dcp_ds_part *p = &ds->part[ds->nparts++];
 		const struct dcp_ds_name *first = optims;
@@ -40,7 +40,7 @@ static int make_parts(struct dcp_ds *ds)
 		p->nranks = pass_over(&optims, &noptims, p->mp);
 		p->rank = dcp_arena_calloc(&ds->arena, p->nranks + 1, sizeof(*p->rank));
 		if (!p->rank)
-			return dcp_ds_no_memory(ds);
+			return -ENOMEM;
 		for (size_t r = 0; r < p->nranks; r++)
 			p->rank[r].name = &first[r];
 	}
@@ -83,7 +83,7 @@ int dcp_ds_begin(struct dcp_ds *ds, const struct dcp_load *in, struct dcp_err *e
 	dcp_arena_init(&ds->arena, arena_limit);
 	if (dcp_ds_list_files(in->dir, &ds->file, &ds->nfiles) < 0 ||
 	    dcp_intern_add(&ds->states, "fp32", 4, DCP_INTERN_NONE, &number) < 0)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	rc = make_parts(ds);
 	if (rc == 0 && ds->nparts)
 		ds->tp = guess_tp(ds);

@@ -75,7 +75,7 @@ static int add_exact(struct dcp_ds *ds, const struct pattern *p, const struct dc
 
 	if (rc == 1)
 		dcp_buf_add(&rules->exact, p, sizeof(*p));
-	return rc < 0 || dcp_buf_error(&rules->exact) ? dcp_ds_no_memory(ds) : 0;
+	return rc < 0 || dcp_buf_error(&rules->exact) ? -ENOMEM : 0;
 }
 
 static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
@@ -89,7 +89,7 @@ static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
 		return 0;
 	p.text = dcp_ds_keep(ds, dcp_pv_str(v));
 	if (!p.text)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	if (is_exact(dcp_pv_str(v), p.list, &name))
 		return add_exact(ds, &p, &name);
 	if (rules->n == MAX_PATTERNS) {
@@ -98,14 +98,14 @@ static int add_pattern(struct dcp_ds *ds, struct dcp_pv v, struct pattern p)
 	}
 	rc = dcp_regex_compile(dcp_pv_str(v), &ds->arena, &p.re, &why);
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	if (rc < 0) {
 		rules->why = dcp_ds_keep(ds, why.msg);
-		return rules->why ? 0 : dcp_ds_no_memory(ds);
+		return rules->why ? 0 : -ENOMEM;
 	}
 	dcp_buf_add(&rules->patterns, &p, sizeof(p));
 	rules->n++;
-	return dcp_buf_error(&rules->patterns) ? dcp_ds_no_memory(ds) : 0;
+	return dcp_buf_error(&rules->patterns);
 }
 
 static int add_patterns(struct dcp_ds *ds, const struct dcp_pv *list, uint8_t kind)
@@ -128,7 +128,7 @@ static int take_widths(struct dcp_ds *ds, struct dcp_pv v, uint64_t **out, uint3
 
 	*out = dcp_arena_calloc(&ds->arena, len + 1, sizeof(**out));
 	if (!*out)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	for (size_t i = 0; i < len; i++)
 		if (!dcp_pv_u64(item[i], &(*out)[i]) || (*out)[i] > INT64_MAX)
 			return -EINVAL;
@@ -163,7 +163,7 @@ static int take_sub(struct dcp_ds *ds, struct dcp_pv v, struct dcp_ds_sub *sub)
 	sub->dim = (uint32_t)at;
 	sub->shape = dcp_arena_calloc(&ds->arena, n, sizeof(*sub->shape));
 	if (!sub->shape)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		uint64_t *widths = NULL, len;
 		uint32_t nwidths = 0;
@@ -203,7 +203,7 @@ static int take_shards(struct dcp_ds *ds, struct dcp_pv info, struct dcp_pv patt
 		return -EINVAL;
 	sub->shard = dcp_arena_calloc(&ds->arena, n, sizeof(*sub->shard));
 	if (!sub->shard)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		uint32_t len = 0;
 
@@ -232,7 +232,7 @@ static int take_subs(struct dcp_ds *ds, struct dcp_pv info)
 			struct dcp_ds_sub *sub = dcp_arena_calloc(&ds->arena, 1, sizeof(*sub));
 
 			if (!sub)
-				return dcp_ds_no_memory(ds);
+				return -ENOMEM;
 			rc = take_sub(ds, item[i], sub);
 			if (rc == 0)
 				rc = take_shards(ds, info, p[k], sub);
@@ -255,7 +255,7 @@ static int take_map(struct dcp_ds *ds, struct dcp_pv pattern, struct dcp_pv v)
 {
 	struct dcp_ds_map *map = dcp_arena_calloc(&ds->arena, 1, sizeof(*map));
 	struct pattern p = { .list = DCP_DS_CUT_MAP, .map = map };
-	int rc = map ? dcp_ds_read_map(ds, v, map, &p.why) : dcp_ds_no_memory(ds);
+	int rc = map ? dcp_ds_read_map(ds, v, map, &p.why) : -ENOMEM;
 
 	return rc == 0 ? add_pattern(ds, pattern, p) : rc;
 }
@@ -296,7 +296,7 @@ static int take_refused(struct dcp_ds *ds, struct dcp_pv info)
 				  why ? why : "no reason is given");
 		rc = why ? add_pattern(ds, kv[2 * i],
 				       (struct pattern){ .list = LIST_REFUSED, .why = why })
-			 : dcp_ds_no_memory(ds);
+			 : -ENOMEM;
 	}
 	return rc;
 }
@@ -318,7 +318,7 @@ int dcp_ds_take_rules(struct dcp_ds *ds, struct dcp_pv from)
 		return 0;
 	ds->rules = dcp_arena_calloc(&ds->arena, 1, sizeof(*ds->rules));
 	if (!ds->rules)
-		return dcp_ds_no_memory(ds);
+		return -ENOMEM;
 	ds->rules->widths = needs_widths(*info);
 	v = dcp_pv_get(*info, "original_vocab_size");
 	if (v)

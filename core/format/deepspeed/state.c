@@ -33,7 +33,7 @@ static int emit_alone(struct dcp_ds_emitter *t, const char *rank,
 	if (rc == 1)
 		rc = dcp_ds_add_pieces(t, &whole, dtype);
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(t->ds);
+		return -ENOMEM;
 	if (rc < 0)
 		return dcp_ds_emit_error(t, rank, p->name, p->ndim, p->shape, dtype, why.msg);
 	return dcp_ds_emit_pieces(t, rank, p->name, p->ndim, p->shape, dtype);
@@ -195,7 +195,7 @@ static int add_holder(struct names *n, uint32_t part, uint32_t param)
 		dcp_buf_add(&n->head, ends, sizeof(ends));
 	}
 	if (rc < 0 || dcp_buf_error(&n->holders) || dcp_buf_error(&n->head))
-		return dcp_ds_no_memory(n->t->ds);
+		return -ENOMEM;
 	if (rc == 0) {
 		last = DCP_ITEMS(n->head, uint32_t) + 2 * (size_t)number + 1;
 		DCP_ITEMS(n->holders, struct holder)[*last - 1].next = at;

@@ -86,7 +86,7 @@ int dcp_ds_emit_common(struct dcp_ds_emitter *t, const char *rank,
 		c->first = rank ? dcp_ds_text(t->ds, "%s.%s.%s", rank, role, p->name)
 				: dcp_ds_text(t->ds, "%s.%s", role, p->name);
 		if (!c->first)
-			return dcp_ds_no_memory(t->ds);
+			return -ENOMEM;
 	}
 	return emit(t, rank, p->name, &x);
 }
@@ -132,5 +132,5 @@ int dcp_ds_add_pieces(struct dcp_ds_emitter *t, const struct dcp_ds_box *box, ui
 		if (lo < hi)
 			dcp_buf_add(&t->pieces, &p, sizeof(p));
 	}
-	return dcp_buf_error(&t->pieces) ? -ENOMEM : 0;
+	return dcp_buf_error(&t->pieces);
 }

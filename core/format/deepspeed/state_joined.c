@@ -14,7 +14,7 @@ int dcp_ds_room_for_shared(struct dcp_ds_emitter *t, struct dcp_ds_shared *s, si
 	s->param = dcp_arena_calloc(&t->scratch, n, sizeof(*s->param));
 	s->local = dcp_arena_calloc(&t->scratch, n, sizeof(*s->local));
 	s->n = n;
-	return s->part && s->param && s->local ? 0 : dcp_ds_no_memory(t->ds);
+	return s->part && s->param && s->local ? 0 : -ENOMEM;
 }
 
 /* ---- joined ---- */
@@ -86,7 +86,7 @@ int dcp_ds_emit_joined(struct dcp_ds_emitter *t, const char *rank,
 	if (rc == 1)
 		rc = add_boxes(t, s, w, dtype, &why);
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(t->ds);
+		return -ENOMEM;
 	if (rc < 0)
 		return dcp_ds_emit_error(t, rank, name, w->ndim, w->shape, dtype, why.msg);
 	return dcp_ds_emit_pieces(t, rank, name, w->ndim, w->shape, dtype);
@@ -119,7 +119,7 @@ static int map_share(struct dcp_ds_emitter *t, const struct dcp_ds_param *p, uin
 	shard->shape = p[(size_t)s * p->next].shape;
 	shard->block = dcp_arena_calloc(&t->scratch, n + 1, sizeof(*shard->block));
 	if (!dims || !shard->block)
-		return dcp_ds_no_memory(t->ds);
+		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i = end) {
 		end = i + 1;
 		if (seen[has[i]])
@@ -154,7 +154,7 @@ int dcp_ds_emit_shares(struct dcp_ds_emitter *t, const char *rank,
 	seen = dcp_arena_calloc(&t->scratch, p->experts->total, sizeof(*seen));
 	rc = dcp_ds_room_for_shared(t, &s, n);
 	if (rc < 0 || !shard || !seen)
-		return dcp_ds_no_memory(t->ds);
+		return -ENOMEM;
 	map.shard = shard;
 	for (uint32_t k = 0; rc == 0 && k < n; k++) {
 		s.part[k] = part;

@@ -47,7 +47,7 @@ static int note_shape(struct universal *u, const struct dcp_ds_param *p)
 
 	if (rc == 1)
 		dcp_buf_add(&u->shapes, &p, sizeof(p));
-	return rc < 0 || dcp_buf_error(&u->shapes) ? dcp_ds_no_memory(&u->ds) : 0;
+	return rc < 0 || dcp_buf_error(&u->shapes) ? -ENOMEM : 0;
 }
 
 static const struct dcp_ds_param *shape_of(const struct universal *u, const char *name)
@@ -110,7 +110,7 @@ static int emit_value(struct universal *u, const char *state, const char *name,
 	int rc = dcp_pyjson_write(&json, in->t, v, NULL, 0);
 
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(&u->ds);
+		return -ENOMEM;
 	if (rc < 0)
 		return emit_broken(u, state, name, "too long to be shown as JSON");
 	return dcp_ds_emit_object(&u->ds, NULL, state, name, dcp_pyjson_type(v), json.p);
@@ -128,7 +128,7 @@ static int emit_state(struct universal *u, const char *state, const char *name)
 	dcp_buf_reset(&u->file);
 	dcp_buf_printf(&u->file, "zero/%s/%s.pt", name, state);
 	if (dcp_buf_error(&u->file))
-		return dcp_ds_no_memory(&u->ds);
+		return -ENOMEM;
 	rc = dcp_ds_open(&u->ds, u->file.p, &in, &why);
 	if (rc != 0)
 		return rc < 0 ? rc : emit_broken(u, state, name, why.msg);
@@ -141,7 +141,7 @@ static int emit_state(struct universal *u, const char *state, const char *name)
 	else if (rc == 0)
 		rc = emit_value(u, state, name, &in, v);
 	else if (rc == -ENOMEM)
-		rc = dcp_ds_no_memory(&u->ds);
+		rc = -ENOMEM;
 	else
 		rc = emit_broken(u, state, name, why.msg);
 	dcp_ds_close(&in);
@@ -158,7 +158,7 @@ static int emit_param(struct universal *u, const char *name)
 	int rc = dcp_dir_open_at(&u->zero, name, &dir, &why);
 
 	if (rc == -ENOMEM)
-		return dcp_ds_no_memory(&u->ds);
+		return -ENOMEM;
 	if (rc < 0)
 		return emit_broken(u, "fp32", name, why.msg);
 	for (size_t i = 0; rc == 0 && i < dir.n; i++)
@@ -213,7 +213,7 @@ static int note_emitted(struct universal *u)
 			rc = dcp_intern_add(&u->ds.emitted, u->zero.entries[i].name,
 					    strlen(u->zero.entries[i].name), DCP_INTERN_NONE,
 					    &number);
-	return rc < 0 ? dcp_ds_no_memory(&u->ds) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 /* Shapes of whole parameters: those of ranks that hold pieces of them are of no use. */

@@ -88,4 +88,4 @@ int dcp_titems_join(struct dcp_titems *r);
 /* ---- read.c: what is in one file ---- */
 
 /* Tell the file at hand. Returns 1 when it cannot be read: @why says it. */
-int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why, struct dcp_err *err);
+int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why);

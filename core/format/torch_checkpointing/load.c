@@ -51,14 +51,14 @@ static int emit_broken(const struct dcp_titems *r, const char *why)
 	return sink->object(sink->ctx, &o);
 }
 
-static int emit_file(struct dcp_titems *r, struct dcp_err *err)
+static int emit_file(struct dcp_titems *r)
 {
 	struct dcp_titems_file *f = dcp_titems_file(r, r->at);
 	struct dcp_err why = { 0 };
 	int rc;
 
 	set_front(r, f);
-	rc = dcp_titems_read(r, &why, err);
+	rc = dcp_titems_read(r, &why);
 	if (rc != 1)
 		return rc;
 	/* What only a rule named need not be there. */
@@ -76,7 +76,7 @@ static int emit_files(struct dcp_titems *r, struct dcp_err *err)
 	int rc = 0;
 
 	for (r->at = 0; r->at < r->nfiles && rc == 0; r->at++) {
-		rc = emit_file(r, err);
+		rc = emit_file(r);
 		if (progress)
 			progress->report(progress->ctx, r->at + 1, r->nfiles, "files");
 	}

@@ -7,11 +7,6 @@
 
 #include "core/base/err.h"
 
-int dcp_titems_no_memory(struct dcp_err *err)
-{
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
-}
-
 int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err)
 {
 	m->work += n;

@@ -91,7 +91,7 @@ static int read_list(const struct reading *r, const struct dcp_pv *v,
 	if (rc == 1)
 		rc = make_list(m, DCP_ITEMS(m->scratch, uint32_t), n);
 	if (rc < 0)
-		return dcp_titems_no_memory(r->err);
+		return -ENOMEM;
 	l = DCP_ITEMS(m->shared, struct dcp_titems_list *)[number];
 	if (has_twice(l))
 		return damaged(r, "its list of ranks holds one of them twice");
@@ -125,7 +125,7 @@ static int read_whole(const struct reading *r, struct dcp_pv data)
 		return rc;
 	r->g->shape = keep_dims(r, dims, r->g->ndim);
 	r->g->dtype = dcp_arena_strndup(&r->m->arena, name + 6, strlen(name + 6));
-	return r->g->shape && r->g->dtype ? 0 : dcp_titems_no_memory(r->err);
+	return r->g->shape && r->g->dtype ? 0 : -ENOMEM;
 }
 
 /* ---- DTensorShardingMetadata ---- */
@@ -198,7 +198,7 @@ static int read_dtensor(const struct reading *r, struct dcp_pv data)
 		return damaged(r, "its placements are too many");
 	place = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*place));
 	if (!place)
-		return dcp_titems_no_memory(r->err);
+		return -ENOMEM;
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = read_place(r, item[i], &place[i]);
 	r->g->place = place;
@@ -230,7 +230,7 @@ static int read_corner(const struct reading *r, struct dcp_pv data, const char *
 				"its %s have %u dimension%s, expected %u", name, ndim,
 				dcp_s(ndim), r->g->ndim);
 	*out = keep_dims(r, dims, ndim);
-	return *out ? 0 : dcp_titems_no_memory(r->err);
+	return *out ? 0 : -ENOMEM;
 }
 
 static int read_box(const struct reading *r, struct dcp_pv data, size_t i,
@@ -264,7 +264,7 @@ static int read_boxes(const struct reading *r, struct dcp_pv data)
 		return damaged(r, "its global_offsets are missing or too many");
 	box = dcp_arena_calloc(&r->m->arena, n + 1, sizeof(*box));
 	if (!box)
-		return dcp_titems_no_memory(r->err);
+		return -ENOMEM;
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = read_box(r, data, i, &box[i]);
 	r->g->box = box;
@@ -310,7 +310,7 @@ int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
 	for (size_t i = 0; i < n; i++, last = &(*last)->next) {
 		struct dcp_err why = { 0 };
 		struct reading r = { m, dcp_arena_calloc(&m->arena, 1, sizeof(**last)), &why };
-		int rc = r.g ? read_group(&r, item[i]) : dcp_titems_no_memory(&why);
+		int rc = r.g ? read_group(&r, item[i]) : -ENOMEM;
 
 		if (rc == -ENOMEM || m->exhausted) {
 			if (err)
@@ -320,7 +320,7 @@ int dcp_titems_read_groups(struct dcp_titems_meta *m, struct dcp_pv v,
 		if (rc < 0)
 			r.g->error = dcp_arena_strndup(&m->arena, why.msg, strlen(why.msg));
 		if (rc < 0 && !r.g->error)
-			return dcp_titems_no_memory(err);
+			return -ENOMEM;
 		*last = r.g;
 	}
 	return 0;

@@ -6,8 +6,6 @@
 #include "core/format/torch_checkpointing/meta.h"
 #include "core/parse/pickle/pickle.h"
 
-int dcp_titems_no_memory(struct dcp_err *err);
-
 /* Count @n more; -E2BIG when it is more than any real file says. */
 int dcp_titems_work(struct dcp_titems_meta *m, uint64_t n, struct dcp_err *err);
 

@@ -84,12 +84,12 @@ int dcp_titems_read_layouts(struct dcp_titems_meta *m, uint32_t number, struct d
 	kv = dcp_pv_pairs(v, &n);
 	all = dcp_arena_calloc(&m->arena, n + 1, sizeof(*all));
 	if (!all)
-		return dcp_titems_no_memory(err);
+		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		if (!read_rank(kv[2 * i], &all[i].rank))
 			return wrong_rank(err);
 		if (read_layout(m, kv[2 * i + 1], &all[i]) < 0)
-			return dcp_titems_no_memory(err);
+			return -ENOMEM;
 	}
 	qsort(all, n, sizeof(*all), compare_layouts);
 	dcp_titems_items(m)[number].layout = all;
@@ -110,21 +110,21 @@ static int add_layout(struct dcp_titems_meta *m, uint32_t rank, struct dcp_pv na
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"a file belongs to an item that is not a str");
 	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
-		return dcp_titems_no_memory(err);
+		return -ENOMEM;
 	item = &dcp_titems_items(m)[number];
 	n = item->nlayouts;
 	all = (struct dcp_titems_layout *)(uintptr_t)item->layout;
 	if ((n & (n - 1)) == 0) { /* full: a power of two, or nothing */
 		all = dcp_arena_calloc(&m->arena, n ? 2 * n : 1, sizeof(*all));
 		if (!all)
-			return dcp_titems_no_memory(err);
+			return -ENOMEM;
 		if (n)
 			memcpy(all, item->layout, n * sizeof(*all));
 		item->layout = all;
 	}
 	all[n].rank = rank;
 	item->nlayouts++;
-	return read_layout(m, v, &all[n]) < 0 ? dcp_titems_no_memory(err) : 0;
+	return read_layout(m, v, &all[n]) < 0 ? -ENOMEM : 0;
 }
 
 int dcp_titems_read_flat_layouts(struct dcp_titems_meta *m, struct dcp_pv root,

@@ -140,8 +140,7 @@ static int read_pair(struct dcp_titems_meta *m, struct dcp_pv path, struct dcp_p
 	if (rc < 0)
 		return rc;
 	rc = text ? read_path(m, text, e) : keep_text(m, "(not a str)", e);
-	return rc < 0 ? dcp_titems_no_memory(err)
-		      : dcp_titems_read_groups(m, groups, &e->first, err);
+	return rc < 0 ? -ENOMEM : dcp_titems_read_groups(m, groups, &e->first, err);
 }
 
 static int add_pairs(struct dcp_titems_meta *m, const struct dcp_pv *kv, size_t npairs,
@@ -156,7 +155,7 @@ static int add_pairs(struct dcp_titems_meta *m, const struct dcp_pv *kv, size_t 
 		if (rc < 0)
 			return rc;
 		if (add(m, &e, item) < 0)
-			return dcp_titems_no_memory(err);
+			return -ENOMEM;
 	}
 	return 0;
 }
@@ -194,7 +193,7 @@ static bool are_lists(const struct dcp_pv *kv, size_t npairs)
 
 /* The entries that wait are of the item @where when its dict gets them. */
 static int settle(struct dcp_titems_meta *m, struct dcp_pv where, const struct dcp_pv *kv,
-		  size_t npairs, struct dcp_err *err)
+		  size_t npairs)
 {
 	size_t n = DCP_NITEMS(m->pending, struct dcp_titems_entry);
 	const char *name = dcp_pv_str(where);
@@ -206,10 +205,10 @@ static int settle(struct dcp_titems_meta *m, struct dcp_pv where, const struct d
 	if (!mine || !name || n == 0)
 		return 0;
 	if (dcp_titems_get_item(m, name, &item) < 0)
-		return dcp_titems_no_memory(err);
+		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		if (give_item(m, DCP_ITEMS(m->pending, struct dcp_titems_entry) + i, item) < 0)
-			return dcp_titems_no_memory(err);
+			return -ENOMEM;
 	dcp_buf_reset(&m->pending);
 	return 0;
 }
@@ -223,7 +222,7 @@ static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct d
 
 	(void)depth;
 	if ((!flat && !dcp_pv_is_str(where, nested)) || !are_lists(kv, npairs))
-		return settle(m, where, kv, npairs, err);
+		return settle(m, where, kv, npairs);
 	rc = add_pairs(m, kv, npairs, flat ? add_of_path : add_later, 0, err);
 	return rc < 0 ? rc : 1;
 }
@@ -241,7 +240,7 @@ static int read_item(struct dcp_titems_meta *m, struct dcp_pv name, struct dcp_p
 				"what it says of item %.60s is not a dict",
 				dcp_pv_str(name) ? dcp_pv_str(name) : "(not a str)");
 	if (dcp_titems_get_item(m, dcp_pv_str(name), &number) < 0)
-		return dcp_titems_no_memory(err);
+		return -ENOMEM;
 	if (part) {
 		kv = dcp_pv_pairs(*part, &n);
 		rc = add_pairs(m, kv, n, add_of_item, number, err);

@@ -19,11 +19,6 @@ struct part {
 	uint64_t local[DCP_MAX_NDIM]; /* the shape of its local tensor, by placements */
 };
 
-static int no_memory(struct dcp_err *err)
-{
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for its parts");
-}
-
 /* ---- which boxes ---- */
 
 /* Each span of each dimension with each of the others. */
@@ -41,13 +36,13 @@ static int boxes_of_cut(const struct dcp_cut *cut, struct dcp_arena *arena, stru
 					DCP_TITEMS_MAX_BOXES);
 	box = dcp_arena_calloc(arena, n + 1, sizeof(*box));
 	if (!box)
-		return no_memory(err);
+		return -ENOMEM;
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t *dims = dcp_arena_calloc(arena, 3 * (size_t)ndim + 1, sizeof(*dims));
 		uint64_t rest = i;
 
 		if (!dims)
-			return no_memory(err);
+			return -ENOMEM;
 		for (uint32_t k = ndim; k-- > 0; rest /= cut->axis[k].n) {
 			const struct dcp_span *s = &cut->axis[k].span[rest % cut->axis[k].n];
 
@@ -221,7 +216,7 @@ int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
 		return rc;
 	to = dcp_arena_calloc(arena, p.n + 1, sizeof(*to));
 	if (!to)
-		return no_memory(err);
+		return -ENOMEM;
 	*out = *local;
 	out->alias_of = NULL;
 	out->ndim = g->ndim;
@@ -232,7 +227,7 @@ int dcp_titems_place(const struct dcp_titems_group *g, uint32_t rank,
 		if (!is_empty(&p.box[i], g->ndim))
 			rc = make_piece(local, &p.box[i], arena, &to[out->npieces++]);
 	if (rc == -ENOMEM)
-		return no_memory(err);
+		return -ENOMEM;
 	return rc < 0 ? dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
 				 "its place in the file does not fit in 64 bits")
 		      : 0;

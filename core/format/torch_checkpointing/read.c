@@ -33,7 +33,6 @@ struct reading {
 	const struct dcp_titems_file *f;
 	struct dcp_sink sink; /* tensors come to us */
 	struct dcp_tstate state;
-	struct dcp_err *err;
 };
 
 /* ---- torch.save ---- */
@@ -358,10 +357,10 @@ static int read_opened(struct reading *w, const struct dcp_source *src, struct d
 	return 1;
 }
 
-int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why, struct dcp_err *err)
+int dcp_titems_read(struct dcp_titems *r, struct dcp_err *why)
 {
 	struct dcp_titems_file *f = dcp_titems_file(r, r->at);
-	struct reading w = { .r = r, .f = f, .err = err };
+	struct reading w = { .r = r, .f = f };
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	int rc;
 

@@ -76,11 +76,6 @@ static inline struct dcp_ploc *dcp_pdist_loc(const struct dcp_pdist *d, uint32_t
 	return DCP_ITEMS(d->locs, struct dcp_ploc) + record;
 }
 
-static inline int dcp_pdist_no_memory(struct dcp_pdist *d)
-{
-	return dcp_fail(d->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for pieces");
-}
-
 /* Read all data files that metadata names, and find the arrays of its records. */
 int dcp_pdist_read_files(struct dcp_pdist *d);
 

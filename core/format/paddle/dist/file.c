@@ -29,11 +29,6 @@ struct cut {
 	uint32_t ndim;
 };
 
-static int no_memory(struct dcp_err *err)
-{
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for arrays");
-}
-
 static struct dcp_parray *array_at(const struct dcp_pfile *f, uint32_t i)
 {
 	return DCP_ITEMS(f->arrays, struct dcp_parray) + i;
@@ -47,19 +42,18 @@ const struct dcp_parray *dcp_pfile_find(const struct dcp_pfile *f, const char *k
 }
 
 /* The last of equal keys counts, as in a dict. */
-static int put(struct dcp_pfile *f, const char *key, size_t n, const struct dcp_parray *a,
-	       struct dcp_err *err)
+static int put(struct dcp_pfile *f, const char *key, size_t n, const struct dcp_parray *a)
 {
 	uint32_t i;
 	int rc = dcp_intern_add(&f->names, key, n, DCP_INTERN_NONE, &i);
 
 	if (rc < 0)
-		return no_memory(err);
+		return -ENOMEM;
 	if (rc == 0)
 		*array_at(f, i) = *a;
 	else
 		dcp_buf_add(&f->arrays, a, sizeof(*a));
-	return dcp_buf_error(&f->arrays) ? no_memory(err) : 0;
+	return dcp_buf_error(&f->arrays);
 }
 
 static const uint64_t *copy_dims(struct dcp_pfile *f, const uint64_t *dims, uint32_t ndim)
@@ -92,8 +86,7 @@ static struct dcp_pv unwrap(struct dcp_pv v)
 	return v;
 }
 
-static int take_array(struct dcp_pfile *f, struct dcp_pv v, struct dcp_parray *a,
-		      struct dcp_err *err)
+static int take_array(struct dcp_pfile *f, struct dcp_pv v, struct dcp_parray *a)
 {
 	struct dcp_err why = { 0 };
 	struct dcp_ppart *part;
@@ -102,13 +95,13 @@ static int take_array(struct dcp_pfile *f, struct dcp_pv v, struct dcp_parray *a
 	*a = (struct dcp_parray){ .dtype_name = "" };
 	if (dcp_ndarray_read(v, &nd, &why) < 0) {
 		a->error = dcp_arena_strndup(&f->arena, why.msg, strlen(why.msg));
-		return a->error ? 0 : no_memory(err);
+		return a->error ? 0 : -ENOMEM;
 	}
 	part = dcp_arena_calloc(&f->arena, 1, sizeof(*part));
 	a->shape = copy_dims(f, nd.shape, nd.ndim);
 	a->stride = nd.row_major ? NULL : copy_dims(f, nd.stride, nd.ndim);
 	if (!part || !a->shape || (!nd.row_major && !a->stride))
-		return no_memory(err);
+		return -ENOMEM;
 	*part = (struct dcp_ppart){ nd.off, nd.nbytes, 0, (uint8_t)nd.filter, nd.swap };
 	dcp_shape_volume(nd.shape, nd.ndim, &part->n); /* fits, or it was no array */
 	a->dtype = nd.dtype;
@@ -170,7 +163,7 @@ static int take_cuts(struct dcp_pfile *f, struct dcp_pv v, struct dcp_err *err)
 	if (rc == -EBADMSG)
 		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET,
 				"UnpackBigParamInfor@@ does not say how its arrays were cut");
-	return rc < 0 ? no_memory(err) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 static int add_pair(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v,
@@ -189,8 +182,8 @@ static int add_pair(struct dcp_pfile *f, struct dcp_pv key, struct dcp_pv v,
 	v = unwrap(v);
 	if (!dcp_ndarray_is(v))
 		return f->other ? f->other(f->ctx, key.node->data, v) : 0;
-	rc = take_array(f, v, &a, err);
-	return rc < 0 ? rc : put(f, key.node->data, key.node->n, &a, err);
+	rc = take_array(f, v, &a);
+	return rc < 0 ? rc : put(f, key.node->data, key.node->n, &a);
 }
 
 static int on_pairs(void *ctx, struct dcp_pv where, size_t depth, const struct dcp_pv *kv,
@@ -248,7 +241,7 @@ static const char *join(struct dcp_pfile *f, const struct cut *c, struct dcp_par
 	return NULL;
 }
 
-static int join_all(struct dcp_pfile *f, struct dcp_err *err)
+static int join_all(struct dcp_pfile *f)
 {
 	size_t n = DCP_NITEMS(f->cuts, struct cut);
 	int rc = 0;
@@ -258,7 +251,7 @@ static int join_all(struct dcp_pfile *f, struct dcp_err *err)
 		struct dcp_parray a = { .dtype_name = "" };
 
 		a.error = join(f, c, &a);
-		rc = put(f, c->key, strlen(c->key), &a, err);
+		rc = put(f, c->key, strlen(c->key), &a);
 	}
 	return rc;
 }
@@ -285,7 +278,7 @@ static int read_pickle(struct dcp_pfile *f, const struct dcp_source *src, struct
 	kv = dcp_pv_pairs(root, &n);
 	for (size_t i = 0; i < n && rc == 0; i++) /* an OrderedDict: the hook saw none */
 		rc = add_pair(f, kv[2 * i], kv[2 * i + 1], err);
-	return rc < 0 ? rc : join_all(f, err);
+	return rc < 0 ? rc : join_all(f);
 }
 
 /* ---- safetensors ---- */
@@ -312,11 +305,11 @@ static int read_safetensors(struct dcp_pfile *f, const struct dcp_source *src,
 		};
 
 		if (!part)
-			return no_memory(err);
+			return -ENOMEM;
 		part->off = e->off;
 		part->nbytes = e->nbytes;
 		dcp_shape_volume(e->shape, e->ndim, &part->n);
-		rc = put(f, e->name, strlen(e->name), &a, err);
+		rc = put(f, e->name, strlen(e->name), &a);
 	}
 	return rc;
 }

@@ -23,7 +23,7 @@ static int error_number(struct dcp_pdist *d, const char *text, uint32_t *number)
 {
 	int rc = dcp_intern_add(&d->errors, text, strlen(text), 0, number);
 
-	return rc < 0 ? dcp_pdist_no_memory(d) : 0;
+	return rc < 0 ? -ENOMEM : 0;
 }
 
 static uint64_t put_dims(struct dcp_pdist *d, const uint64_t *dims, uint32_t ndim)
@@ -56,7 +56,7 @@ static int note_array(struct dcp_pdist *d, const char *file, const struct dcp_pa
 	loc->nparts = (uint32_t)a->nparts;
 	dcp_buf_add(&d->parts, a->part, a->nparts * sizeof(*a->part));
 	if (rc < 0 || dcp_buf_error(&d->dims) || dcp_buf_error(&d->parts))
-		return dcp_pdist_no_memory(d);
+		return -ENOMEM;
 	return 0;
 }
 
@@ -107,12 +107,12 @@ static bool is_named(const struct dcp_pdist *d, const char *key)
 }
 
 /* 1: nobody emitted it before. */
-static int is_new(struct dcp_pdist *d, struct dcp_intern *emitted, const char *key)
+static int is_new(struct dcp_intern *emitted, const char *key)
 {
 	uint32_t number;
 	int rc = dcp_intern_add(emitted, key, strlen(key), DCP_INTERN_NONE, &number);
 
-	return rc < 0 ? dcp_pdist_no_memory(d) : rc;
+	return rc < 0 ? -ENOMEM : rc;
 }
 
 static int emit_stray(struct dcp_pdist *d, const char *key, const char *file,
@@ -130,7 +130,7 @@ static int emit_stray(struct dcp_pdist *d, const char *key, const char *file,
 		.shape = a->shape,
 	};
 	char why[512];
-	int rc = is_named(d, key) ? 0 : is_new(d, &d->strays, key);
+	int rc = is_named(d, key) ? 0 : is_new(&d->strays, key);
 
 	if (rc != 1)
 		return rc;
@@ -161,12 +161,12 @@ static int emit_other(void *ctx, const char *key, struct dcp_pv v)
 	dcp_auto_buf struct dcp_buf json = DCP_BUF_INIT;
 	struct dcp_object o = { .key = key, .path = &o.key, .npath = 1 };
 	uint64_t left = UINT64_MAX;
-	int rc = is_named(d, key) ? 0 : is_new(d, &d->objects, key);
+	int rc = is_named(d, key) ? 0 : is_new(&d->objects, key);
 
 	if (rc != 1)
 		return rc;
 	if (dcp_pyjson_object(&json, NULL, v, o.path, 1, &left, &o) < 0)
-		return dcp_pdist_no_memory(d);
+		return -ENOMEM;
 	return sink->object(sink->ctx, &o);
 }
 
@@ -211,12 +211,12 @@ static int read_file(struct dcp_pdist *d, uint32_t file)
 		return rc;
 	dcp_buf_add(&d->numbers, &number, sizeof(number));
 	if (dcp_buf_error(&d->numbers))
-		return dcp_pdist_no_memory(d);
+		return -ENOMEM;
 	if (dcp_pdist_is_data(name, &rank, &uid) && rank >= d->ranks)
 		d->ranks = rank + 1;
 	rc = dcp_dir_input(d->in->dir, name, &in, &why);
 	if (rc < 0)
-		return rc == -ENOMEM ? dcp_pdist_no_memory(d) : fail_records(d, file, why.msg);
+		return rc == -ENOMEM ? -ENOMEM : fail_records(d, file, why.msg);
 	rc = dcp_pfile_read(&f, &in.src, &why);
 	if (rc == 0)
 		rc = find_records(d, file, &f);
@@ -240,7 +240,7 @@ int dcp_pdist_read_files(struct dcp_pdist *d)
 
 	dcp_buf_add(&d->dims, &zero, sizeof(zero)); /* for arrays without dimensions */
 	if (!locs && n)
-		return dcp_pdist_no_memory(d);
+		return -ENOMEM;
 	if (n)
 		memset(locs, 0, n * sizeof(struct dcp_ploc));
 	for (uint32_t i = 0; i < d->meta.files.n && rc == 0; i++) {

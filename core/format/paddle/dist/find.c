@@ -52,7 +52,7 @@ int dcp_pjoin_sort(struct dcp_pdist *d, const struct dcp_pmeta_key *k, size_t *n
 	     i = dcp_pmeta_record(&d->meta, i)->next)
 		dcp_buf_add(&d->found, &i, sizeof(i));
 	if (dcp_buf_error(&d->found))
-		return dcp_pdist_no_memory(d);
+		return -ENOMEM;
 	*n = DCP_NITEMS(d->found, uint32_t);
 	if (*n > 1)
 		qsort_r(d->found.p, *n, sizeof(uint32_t), compare_records, &d->meta);

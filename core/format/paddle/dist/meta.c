@@ -20,11 +20,6 @@ bool dcp_pmeta_is(struct dcp_pv v, const char *name)
 	       dcp_pv_is_object(v, "paddle.distributed.checkpoint.metadata", name);
 }
 
-int dcp_pmeta_no_memory(struct dcp_err *err)
-{
-	return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for metadata");
-}
-
 /* Shared values make little text mean a lot: no honest file says more than this. */
 int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err)
 {
@@ -35,7 +30,7 @@ int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err)
 
 	for (size_t i = 0; i < DCP_LEN(all); i++) {
 		if (dcp_buf_error(all[i]))
-			return dcp_pmeta_no_memory(err);
+			return -ENOMEM;
 		sum += all[i]->n;
 	}
 	if (sum > m->limit)
@@ -68,7 +63,7 @@ int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 		dcp_buf_reset(&m->scratch);
 		dcp_pmeta_put_text(&m->scratch, v.node);
 		if (dcp_buf_error(&m->scratch))
-			return dcp_pmeta_no_memory(err);
+			return -ENOMEM;
 		rc = dcp_intern_add(&m->names, m->scratch.p, m->scratch.n, m->guess, number);
 	} else {
 		rc = dcp_intern_add(&m->names, v.node->data, v.node->n, m->guess, number);
@@ -78,7 +73,7 @@ int dcp_pmeta_key_number(struct dcp_pmeta *m, struct dcp_pv v, uint32_t *number,
 	m->guess = *number + 1;
 	if (rc == 1)
 		dcp_buf_add(&m->keys, &fresh, sizeof(fresh));
-	return dcp_buf_error(&m->keys) ? dcp_pmeta_no_memory(err) : 0;
+	return dcp_buf_error(&m->keys);
 }
 
 int dcp_pmeta_spoil(struct dcp_pmeta *m, uint32_t key, const struct dcp_err *why,
@@ -91,7 +86,7 @@ int dcp_pmeta_spoil(struct dcp_pmeta *m, uint32_t key, const struct dcp_err *why
 		return dcp_pmeta_check_size(m, err);
 	rc = dcp_intern_add(&m->errors, why->msg, strlen(why->msg), 0, &number);
 	if (rc < 0)
-		return dcp_pmeta_no_memory(err);
+		return -ENOMEM;
 	dcp_pmeta_key(m, key)->error = number;
 	return dcp_pmeta_check_size(m, err);
 }

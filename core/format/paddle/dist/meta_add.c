@@ -94,7 +94,7 @@ int dcp_pmeta_add_state(void *meta, struct dcp_pv key, struct dcp_pv value, stru
 
 		rc = take_entry(m, item[i], &e, &why);
 		if (rc == -ENOMEM)
-			return dcp_pmeta_no_memory(err);
+			return -ENOMEM;
 		if (rc < 0)
 			return dcp_pmeta_spoil(m, k, &why, err);
 		if (rc == 0)
@@ -174,7 +174,7 @@ int dcp_pmeta_add_record(void *meta, struct dcp_pv index, struct dcp_pv file,
 	if (rc == 0)
 		rc = file_number(m, file, &r.file, &why);
 	if (rc == -ENOMEM || rc == -E2BIG)
-		return dcp_pmeta_no_memory(err);
+		return -ENOMEM;
 	if (rc < 0)
 		return dcp_pmeta_spoil(m, r.key, &why, err);
 	chain_record(m, &r);

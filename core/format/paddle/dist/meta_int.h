@@ -26,8 +26,6 @@ static inline bool dcp_pmeta_absent(const struct dcp_pv *v)
 	return !v || v->type == DCP_PV_NONE;
 }
 
-int dcp_pmeta_no_memory(struct dcp_err *err);
-
 /* -E2BIG when it takes more memory than a file of its size can mean to say; -ENOMEM. */
 int dcp_pmeta_check_size(const struct dcp_pmeta *m, struct dcp_err *err);
 

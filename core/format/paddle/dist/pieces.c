@@ -66,8 +66,7 @@ static int add_parts(struct dcp_pdist *d, struct dcp_pjoin *j, const struct dcp_
 		dcp_buf_add(&d->pieces, &p, sizeof(p));
 		dcp_buf_add(&d->copies, &copy, sizeof(copy));
 	}
-	return dcp_buf_error(&d->pieces) || dcp_buf_error(&d->copies) ? dcp_pdist_no_memory(d)
-								      : 0;
+	return dcp_buf_error(&d->pieces) || dcp_buf_error(&d->copies) ? -ENOMEM : 0;
 }
 
 static void fail_outside(struct dcp_pdist *d, struct dcp_pjoin *j,
@@ -205,7 +204,7 @@ static int take(struct dcp_pdist *d, struct dcp_pjoin *j, const uint32_t *order,
 	size_t ncopies = 0;
 
 	if (!p)
-		return dcp_pdist_no_memory(d);
+		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		p[i] = j->t.pieces[order[i]];
 		if (copies[order[i]].run_n)
@@ -226,7 +225,7 @@ static int cut_overlaps(struct dcp_pdist *d, struct dcp_pjoin *j, uint64_t *sum)
 	int rc = dcp_cover(&j->t, &d->arena, &cut, &n, &j->why);
 
 	if (rc < 0)
-		return rc == -ENOMEM ? dcp_pdist_no_memory(d) : 0;
+		return rc == -ENOMEM ? -ENOMEM : 0;
 	j->t.pieces = cut;
 	j->t.npieces = n;
 	*sum = 0;
@@ -248,7 +247,7 @@ int dcp_pjoin_settle(struct dcp_pdist *d, struct dcp_pjoin *j)
 	j->t.npieces = d->pieces.n / sizeof(*j->t.pieces);
 	order = dcp_arena_calloc(&d->arena, j->t.npieces + 1, sizeof(*order));
 	if (!order)
-		return dcp_pdist_no_memory(d);
+		return -ENOMEM;
 	n = emit_apart(j, order, &sum);
 	if (sum > j->volume && n > 1)
 		qsort(order, n, sizeof(*order), by_number);

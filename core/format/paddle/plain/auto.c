@@ -25,7 +25,7 @@ static int on_tensor(void *ctx, const struct dcp_tensor *t)
 
 	const char *file = j->ranks[j->at].part->file;
 
-	return dcp_copies_add(&j->copies, t, j->at, file) < 0 ? dcp_pdjoin_no_memory(j) : 0;
+	return dcp_copies_add(&j->copies, t, j->at, file) < 0 ? -ENOMEM : 0;
 }
 
 static int always_labelled(void *ctx, const char *key)
@@ -87,9 +87,9 @@ static int read_params(struct dcp_pdjoin *j)
 	part.sink = &sink;
 	rc = dcp_pdpart_emit(j->in->dir, &part, &why);
 	if (rc == 0 || rc == -ENOMEM || rc == -ENOSPC || !why.code)
-		return rc == -ENOMEM ? dcp_pdjoin_no_memory(j) : rc;
+		return rc;
 	r->why = dcp_arena_strndup(&j->copies.arena, why.msg, strlen(why.msg));
-	return r->why ? dcp_pdpart_broken(r->part, why.msg) : dcp_pdjoin_no_memory(j);
+	return r->why ? dcp_pdpart_broken(r->part, why.msg) : -ENOMEM;
 }
 
 /* "w_dist1.pdparams" -> "w_dist1.pdattr" */
@@ -118,7 +118,7 @@ static int add_said(struct dcp_pdjoin *j, struct dcp_pv root)
 		if (dcp_copies_number(&j->copies, key, &number) == 0)
 			e = dcp_buf_at(&j->entries, number, sizeof(*e));
 		if (!s || !e)
-			return dcp_pdjoin_no_memory(j);
+			return -ENOMEM;
 		s->rank = j->at;
 		s->v = kv[2 * i + 1];
 		if (e->last)
@@ -150,7 +150,7 @@ static int read_attr(struct dcp_pdjoin *j)
 	if (rc == 0)
 		rc = dcp_pickle_read(&input.src, NULL, &r->attr, NULL, &why);
 	if (rc == -ENOMEM)
-		return dcp_pdjoin_no_memory(j);
+		return -ENOMEM;
 	if (rc == 0)
 		return add_said(j, dcp_pickle_root(r->attr));
 	dcp_err_where(&why, rc, "%s", file);
@@ -183,7 +183,7 @@ static int read_ranks(struct dcp_pdjoin *j, const struct dcp_pdpart *parts,
 	j->nranks = n;
 	j->ranks = dcp_arena_calloc(&j->copies.arena, n, sizeof(*j->ranks));
 	if (!j->ranks)
-		return dcp_pdjoin_no_memory(j);
+		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		j->ranks[i].part = &parts[i];
 		j->ranks[i].number = rank_number(&names[i], i, n);

@@ -48,8 +48,6 @@ struct dcp_pdjoin {
 	struct dcp_err *err;
 };
 
-int dcp_pdjoin_no_memory(struct dcp_pdjoin *j);
-
 /* Tell every key; after all ranks were read. */
 int dcp_pdjoin_emit(struct dcp_pdjoin *j);
 

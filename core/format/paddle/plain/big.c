@@ -64,7 +64,7 @@ static int take_part(struct dcp_pdbig *b, const char *name, uint64_t *at)
 		return dcp_fail(&b->why, -EBADMSG, DCP_ERR_NO_OFFSET, "its parts are too long");
 	if (p.run_n > 0)
 		dcp_buf_add(&b->pieces, &p, sizeof(p));
-	return dcp_buf_error(&b->pieces) ? -ENOMEM : 0;
+	return dcp_buf_error(&b->pieces);
 }
 
 static int join(struct dcp_pdbig *b, struct dcp_pv info)

@@ -8,12 +8,6 @@
 #include "core/base/err.h"
 #include "core/format/paddle/plain/auto_int.h"
 
-int dcp_pdjoin_no_memory(struct dcp_pdjoin *j)
-{
-	return dcp_fail(j->err, -ENOMEM, DCP_ERR_NO_OFFSET,
-			"out of memory for the parts of %zu ranks", j->nranks);
-}
-
 /* The key at hand. */
 struct joined {
 	struct dcp_pdjoin *j;
@@ -213,7 +207,7 @@ static int emit(struct joined *x, const struct dcp_copies_key *k, const struct d
 	else if (rc == -ENOENT && !k->first->next)
 		rc = 0; /* one rank's own */
 	if (rc == -ENOMEM)
-		return dcp_pdjoin_no_memory(x->j);
+		return -ENOMEM;
 	if (rc < 0) {
 		x->t.error = x->why.msg;
 		x->t.npieces = 0;
@@ -257,7 +251,7 @@ int dcp_pdjoin_emit(struct dcp_pdjoin *j)
 		const struct dcp_pdentry *e = dcp_buf_at(&j->entries, i, sizeof(*e));
 
 		if (!e)
-			return dcp_pdjoin_no_memory(j);
+			return -ENOMEM;
 		rc = k->first ? emit_key(j, k, e)
 			      : emit_absent(j, dcp_intern_text(&j->copies.names, i), e);
 	}

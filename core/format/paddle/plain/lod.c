@@ -25,12 +25,6 @@ struct emitter {
 
 static const uint64_t origin[DCP_MAX_NDIM];
 
-static int no_memory(const struct emitter *w)
-{
-	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading %s",
-			w->part->file);
-}
-
 /* @npath is 0 for a value that has no key of its own. */
 static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 		       const struct dcp_lodtensor *x, const char *why)
@@ -48,7 +42,7 @@ static int emit_tensor(const struct emitter *w, const char *key, size_t npath,
 	int rc = dcp_pdkey_init(&k, w->part, key, &key, npath);
 
 	if (rc < 0)
-		return no_memory(w);
+		return -ENOMEM;
 	if (rc == 1) {
 		t.key = k.key;
 		t.path = k.path;
@@ -98,7 +92,7 @@ static int emit_named(const struct emitter *w, const struct dcp_paddle_var *v,
 		return emit_tensor(w, v->name, 1, x, NULL);
 	put_shape(&shape, v);
 	if (dcp_buf_error(&shape))
-		return no_memory(w);
+		return -ENOMEM;
 	dcp_fail(&why, -EBADMSG, x->off,
 		 "%.100s says that its shape is %.80s, the tensor in its place in %.100s has "
 		 "another: they do not belong together",
@@ -185,7 +179,7 @@ static int emit_selected_rows(const struct emitter *w, const struct dcp_selected
 		return rc;
 	rc = dcp_pdkey_init(&k, w->part, key, &key, 1);
 	if (rc < 0)
-		return no_memory(w);
+		return -ENOMEM;
 	if (rc == 1) {
 		o.key = k.key;
 		o.path = k.path;

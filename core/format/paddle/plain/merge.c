@@ -69,7 +69,7 @@ static int note(struct merge *m, const char *key, struct seen s)
 	if (rc == 1)
 		dcp_buf_add(&m->seen, &s, sizeof(s));
 	if (rc < 0 || dcp_buf_error(&m->seen))
-		return dcp_fail(m->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for keys");
+		return -ENOMEM;
 	if (rc == 1)
 		return 0;
 	old = seen_of(m, number);
@@ -90,7 +90,7 @@ static int note_tensor(void *ctx, const struct dcp_tensor *t)
 	struct seen s = { .value = DCP_INTERN_NONE, .tensor = true };
 
 	if (dcp_pdsame_read(m->src, t, &m->budget, &s.same) < 0)
-		return dcp_fail(m->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for values");
+		return -ENOMEM;
 	return note(m, t->key, s);
 }
 
@@ -101,7 +101,7 @@ static int note_object(void *ctx, const struct dcp_object *o)
 
 	if (o->json &&
 	    dcp_intern_add(&m->values, o->json, o->json_len, DCP_INTERN_NONE, &s.value) < 0)
-		return dcp_fail(m->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for values");
+		return -ENOMEM;
 	s.holds_tensors = o->json && memmem(o->json, o->json_len, "\"$tensor\":", 10);
 	return note(m, o->key, s);
 }

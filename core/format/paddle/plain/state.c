@@ -46,7 +46,6 @@ struct emitter {
 	uint32_t file;
 	struct dcp_pystream stream;
 	struct dcp_pv root;
-	struct dcp_err *err;
 	int rc;     /* what a callback returned, kept apart from the walk's own codes */
 	bool pairs; /* some tensor is a pair */
 	struct dcp_intern parts;  /* keys of parts of big arrays */
@@ -54,12 +53,6 @@ struct emitter {
 	struct dcp_buf scratch;
 	uint64_t left; /* bytes of JSON that may still be emitted */
 };
-
-static int no_memory(struct emitter *w)
-{
-	return dcp_fail(w->err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading %s",
-			w->part->file);
-}
 
 static int read_far(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n)
 {
@@ -100,7 +93,7 @@ static int emit_array(struct emitter *w, const struct dcp_pdkey *k, struct dcp_p
 		t.pieces = &p;
 		t.npieces = 1;
 		if (dcp_places_find(&w->places, &t) < 0)
-			return no_memory(w);
+			return -ENOMEM;
 	}
 	return w->part->sink->tensor(w->part->sink->ctx, &t);
 }
@@ -110,7 +103,7 @@ static int emit_object(struct emitter *w, const struct dcp_pdkey *k, struct dcp_
 	struct dcp_object o = { .key = k->key, .path = k->path, .npath = k->npath };
 
 	if (dcp_pyjson_object(&w->scratch, &w->stream, v, k->path, k->npath, &w->left, &o) < 0)
-		return no_memory(w);
+		return -ENOMEM;
 	return w->part->sink->object(w->part->sink->ctx, &o);
 }
 
@@ -135,7 +128,7 @@ static int on_leaf(void *ctx, const struct dcp_leaf *leaf)
 	w->rc = dcp_pdkey_init(&k, w->part, leaf->npath ? leaf->key : "value", leaf->path,
 			       leaf->npath);
 	if (w->rc < 0)
-		return no_memory(w);
+		return -ENOMEM;
 	if (w->rc == 1)
 		w->rc = leaf->is_tensor ? emit_array(w, &k, leaf->value)
 					: emit_object(w, &k, leaf->value);
@@ -175,7 +168,7 @@ static int emit_big(struct emitter *w, struct dcp_pdbig *b, const char *key, str
 			rc = w->part->sink->tensor(w->part->sink->ctx, &b->t);
 	}
 	dcp_pdkey_finish(&k);
-	return rc == -ENOMEM ? no_memory(w) : rc;
+	return rc;
 }
 
 /* Remember the parts' keys, which are nobody's. */
@@ -192,7 +185,7 @@ static int note_parts(struct emitter *w, struct dcp_pv info)
 
 		if (key &&
 		    dcp_intern_add(&w->parts, key, strlen(key), DCP_INTERN_NONE, &number) < 0)
-			return no_memory(w);
+			return -ENOMEM;
 	}
 	return 0;
 }
@@ -242,12 +235,12 @@ static int emit(struct emitter *w)
 	if (rc != -ENOMEM)
 		rc = emit_bigs(w);
 	if (rc < 0)
-		return rc == -ENOMEM ? no_memory(w) : rc;
+		return rc;
 	w->rc = 0;
 	rc = dcp_pyjson_walk_in(&w->stream, w->root, NULL, 0, true, on_leaf, w);
 	if (rc == 0 || w->rc < 0)
 		return rc;
-	return rc == -ENOMEM ? no_memory(w) : emit_too_deep(w);
+	return rc == -ENOMEM ? -ENOMEM : emit_too_deep(w);
 }
 
 int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src,
@@ -259,8 +252,8 @@ int dcp_pdstate_emit(const struct dcp_pdpart *part, const struct dcp_source *src
 	struct emitter w = { .part = part,
 			     .src = src,
 			     .file = number,
-			     .left = MAX_WRITTEN * (DCP_MIN(src->size, (uint64_t)1 << 40) + 1),
-			     .err = err };
+			     .left = MAX_WRITTEN *
+				     (DCP_MIN(src->size, (uint64_t)1 << 40) + 1) };
 	dcp_auto_pickle struct dcp_pickle *pickle = NULL;
 	int rc = dcp_pickle_read(src, &opts, &pickle, NULL, err);
 
