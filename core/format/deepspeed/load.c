@@ -120,9 +120,5 @@ int dcp_ds_take_place(const struct dcp_ds_input *in, struct dcp_pv v, struct dcp
 
 int dcp_ds_emit_broken(struct dcp_ds *ds, const char *file, const char *why)
 {
-	struct dcp_object o = {
-		.key = file, .path = &file, .npath = 1, .type = "", .error = why
-	};
-
-	return why ? ds->in->sink->object(ds->in->sink->ctx, &o) : -ENOMEM;
+	return why ? dcp_emit_broken(ds->in->sink, file, why) : -ENOMEM;
 }

@@ -135,9 +135,5 @@ int dcp_pdpart_emit(const struct dcp_dir *dir, const struct dcp_pdpart *part,
 
 int dcp_pdpart_broken(const struct dcp_pdpart *part, const char *why)
 {
-	struct dcp_object o = {
-		.key = part->label, .path = &part->label, .npath = 1, .type = "", .error = why
-	};
-
-	return part->sink->object(part->sink->ctx, &o);
+	return dcp_emit_broken(part->sink, part->label, why);
 }
