@@ -4,8 +4,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define PUBLIC __attribute__((visibility("default")))
@@ -14,6 +16,7 @@ _Thread_local long t_fault_memory;
 _Thread_local bool t_fault_for_good;
 t_fault_read_fn t_fault_read;
 int t_fault_shared;
+bool t_fault_remote;
 
 /* The function that this program's stands before: of libc, or of a sanitizer. */
 #define REAL(name)                                                                             \
@@ -98,4 +101,15 @@ PUBLIC int io_uring_queue_init(unsigned entries, void *ring, unsigned flags)
 {
 	REAL(io_uring_queue_init);
 	return t_fault_read || !real ? -ENOSYS : real(entries, ring, flags);
+}
+
+PUBLIC int fstatfs64(int fd, struct statfs64 *out);
+PUBLIC int fstatfs64(int fd, struct statfs64 *out)
+{
+	REAL(fstatfs64);
+	int rc = real(fd, out);
+
+	if (t_fault_remote)
+		out->f_type = NFS_SUPER_MAGIC;
+	return rc;
 }

@@ -23,3 +23,6 @@ extern t_fault_read_fn t_fault_read;
 
 /* Not 0: shared memory is full, and an allocation of it gives this errno. */
 extern int t_fault_shared;
+
+/* Are all files on a file system of the network? */
+extern bool t_fault_remote;
