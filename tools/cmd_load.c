@@ -114,11 +114,6 @@ static enum cmd_exit fail_dump(const struct loading *l)
 	return loading_fail(l, l->err.code == -EEXIST ? CMD_USAGE : CMD_ENV);
 }
 
-static int agree(struct loading *l, int rc)
-{
-	return load_agree(l->comm, rc, &l->err, loading_timeout(l));
-}
-
 /* ---- which checkpoint ---- */
 
 static const char *first_set(const char *const names[])
@@ -337,7 +332,7 @@ static enum cmd_exit choose(struct loading *l)
 	code = check_layout(l);
 	if (code != CMD_OK)
 		return code;
-	if (agree(l, dcpload_layout_ranks(l->ck, l->layout, &l->ranks, &l->err)) < 0)
+	if (loading_agree(l, dcpload_layout_ranks(l->ck, l->layout, &l->ranks, &l->err)) < 0)
 		return l->err.code == -EINVAL ? loading_fail(l, CMD_USAGE) : fail(l);
 	/* A rank's directory says which; nothing else to be asked. */
 	alone = n == 1 && !l->opts->layout;
@@ -384,7 +379,7 @@ static enum cmd_exit plan(struct loading *l)
 		rc = dcpload_want_layout(l->plan, l->layout, l->rank, &select, &l->err);
 	if (rc == 0 && o->trace)
 		rc = load_say(&l->err, dcpload_plan_trace(l->plan, LOADING_EVENTS));
-	rc = agree(l, rc);
+	rc = loading_agree(l, rc);
 	if (rc == 0)
 		rc = dcpload_plan_finish(l->plan, &l->err);
 	/* Who reads for whom depends on what is cached when it is decided. */
@@ -425,8 +420,8 @@ static enum cmd_exit begin_dump(struct loading *l)
 
 	if (!of.dir)
 		return CMD_OK;
-	return agree(l, dump_begin(&l->dump, &of, l->plan, &l->err)) < 0 ? fail_dump(l)
-									 : CMD_OK;
+	return loading_agree(l, dump_begin(&l->dump, &of, l->plan, &l->err)) < 0 ? fail_dump(l)
+										 : CMD_OK;
 }
 
 static enum cmd_exit dump(struct loading *l)
@@ -436,9 +431,9 @@ static enum cmd_exit dump(struct loading *l)
 
 	if (!l->opts->dump)
 		return CMD_OK;
-	rc = agree(l, dump_write(&l->dump, l->plan, &l->err));
+	rc = loading_agree(l, dump_write(&l->dump, l->plan, &l->err));
 	if (rc == 0)
-		rc = agree(l, dump_publish(&l->dump, &l->err));
+		rc = loading_agree(l, dump_publish(&l->dump, &l->err));
 	l->dump_ns = (uint64_t)(dcp_now_ns(CLOCK_MONOTONIC) - start);
 	return rc < 0 ? fail_dump(l) : CMD_OK;
 }
@@ -476,7 +471,7 @@ static enum cmd_exit load(struct loading *l, const struct opt_args *args)
 		return fail(l);
 	progress_init(&l->progress, true);
 	rc = locate(args->operand[PICK_SOURCE], l->comm->ranks, &source, &config.version);
-	if (agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
+	if (loading_agree(l, rc < 0 ? load_fail(&l->err, rc, "out of memory") : 0) < 0)
 		return fail(l);
 	code = loading_check_trace(l);
 	if (code != CMD_OK)

@@ -91,6 +91,7 @@ struct check {
 	struct out *o;
 	int form;
 	struct dcp_arena arena;
+	enum dcp_row_kind kind; /* that is printed */
 	uint64_t said, wrong;
 	const char *last; /* kind that was printed last */
 };
@@ -129,32 +130,25 @@ static void print_key(struct check *c, const char *what, const char *key, const 
 	}
 }
 
-static int on_object(void *ctx, const struct dcp_row *row)
+static int on_row(void *ctx, const struct dcp_row *row)
 {
 	struct check *c = ctx;
-	struct dcp_object o;
-	int rc = row->broken ? dcp_index_object(dcp_version_index(c->p.v), row->id, &c->arena,
-						&o, NULL)
-			     : 1;
+	struct dcp_index *ix = dcp_version_index(c->p.v);
+	bool tensor = c->kind == DCP_ROW_TENSOR;
+	struct dcp_object o = { 0 };
+	struct dcp_tensor t = { 0 };
+	const char *why;
+	int rc;
 
+	if (!row->broken)
+		return 0;
+	rc = tensor ? dcp_index_tensor(ix, row->id, &c->arena, &t, NULL)
+		    : dcp_index_object(ix, row->id, &c->arena, &o, NULL);
+	why = tensor ? t.error : o.error;
 	if (rc == 0)
-		print_key(c, "left out", row->key, o.error ? o.error : "");
+		print_key(c, tensor ? "broken" : "left out", row->key, why ? why : "");
 	dcp_arena_reset(&c->arena);
-	return rc < 0 ? rc : 0;
-}
-
-static int on_tensor(void *ctx, const struct dcp_row *row)
-{
-	struct check *c = ctx;
-	struct dcp_tensor t;
-	int rc = row->broken ? dcp_index_tensor(dcp_version_index(c->p.v), row->id, &c->arena,
-						&t, NULL)
-			     : 1;
-
-	if (rc == 0)
-		print_key(c, "broken", row->key, t.error ? t.error : "");
-	dcp_arena_reset(&c->arena);
-	return rc < 0 ? rc : 0;
+	return rc;
 }
 
 /* How many more there are of a kind than were printed. */
@@ -165,13 +159,13 @@ static void print_rest(struct check *c)
 			       (unsigned long long)(c->said - SHOWN));
 }
 
-static int print_all(struct check *c, enum dcp_row_kind kind,
-		     int (*fn)(void *ctx, const struct dcp_row *row))
+static int print_all(struct check *c, enum dcp_row_kind kind)
 {
 	int rc;
 
 	c->said = 0;
-	rc = pick_each(dcp_version_index(c->p.v), kind, fn, c);
+	c->kind = kind;
+	rc = pick_each(dcp_version_index(c->p.v), kind, on_row, c);
 	print_rest(c);
 	return rc;
 }
@@ -284,9 +278,9 @@ static enum cmd_exit report(struct check *c)
 	} else if (c->form == OUT_TSV) {
 		out_tsv_head(c->o, "what key error");
 	}
-	rc = print_all(c, DCP_ROW_OBJECT, on_object);
+	rc = print_all(c, DCP_ROW_OBJECT);
 	if (rc == 0)
-		rc = print_all(c, DCP_ROW_TENSOR, on_tensor);
+		rc = print_all(c, DCP_ROW_TENSOR);
 	broken = c->wrong - fact(c, "unmatched");
 	known = rc < 0 ? rc : expect(c, &x);
 	if (known < 0)

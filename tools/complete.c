@@ -312,24 +312,16 @@ static void offer_operand(struct cursor *c, const struct cmd *cmd, size_t n)
 
 /* ---- the line ---- */
 
-static const struct opt *find(const struct opt *o, const char *name, size_t n, char letter)
-{
-	for (; o->name; o++)
-		if (letter ? o->letter == letter
-			   : strlen(o->name) == n && memcmp(o->name, name, n) == 0)
-			return o;
-	return NULL;
-}
-
 /* The option whose value is the word behind @word; NULL: none is. */
 static const struct opt *wants(const struct cmd *cmd, const char *word)
 {
 	const struct opt *o = NULL;
 
 	if (strncmp(word, "--", 2) == 0)
-		o = strchr(word, '=') ? NULL : find(cmd->opts, word + 2, strlen(word + 2), 0);
+		o = strchr(word, '=') ? NULL
+				      : opt_by_name(cmd->opts, word + 2, strlen(word + 2));
 	else if (word[0] == '-' && word[1])
-		o = find(cmd->opts, NULL, 0, word[strlen(word) - 1]);
+		o = opt_by_letter(cmd->opts, word[strlen(word) - 1]);
 	return o && o->arg ? o : NULL;
 }
 
@@ -364,7 +356,7 @@ static void complete_verb(struct cursor *c, const struct cmd *cmd, int argc, cha
 	if (!value && equals && !only_operands) {
 		size_t lead = (size_t)(equals + 1 - c->word);
 
-		value = find(cmd->opts, c->word + 2, lead - 3, 0);
+		value = opt_by_name(cmd->opts, c->word + 2, lead - 3);
 		if (!value || !value->arg || lead >= sizeof(c->lead))
 			return;
 		memcpy(c->lead, c->word, lead);

@@ -167,8 +167,7 @@ static int set(const struct opt *o, const char *dashes, char *value, void *into,
 	return -EINVAL;
 }
 
-/* The row called exactly so, or one that ends in '*' and begins so. */
-static const struct opt *find_name(const struct opt *opts, const char *name, size_t n)
+const struct opt *opt_by_name(const struct opt *opts, const char *name, size_t n)
 {
 	for (; opts->name; opts++) {
 		size_t have = strlen(opts->name);
@@ -182,7 +181,7 @@ static const struct opt *find_name(const struct opt *opts, const char *name, siz
 	return NULL;
 }
 
-static const struct opt *find_letter(const struct opt *opts, char letter)
+const struct opt *opt_by_letter(const struct opt *opts, char letter)
 {
 	for (; opts->name; opts++)
 		if (opts->letter == letter)
@@ -218,7 +217,7 @@ static int parse_list(const struct opt *sub, char *text, void *into, struct dcp_
 
 		if (!*item)
 			continue;
-		o = find_name(sub, item, value ? (size_t)(value - item) : strlen(item));
+		o = opt_by_name(sub, item, value ? (size_t)(value - item) : strlen(item));
 		if (!o)
 			return unknown(sub, "-o ", item, err);
 		if (o->arg && !value)
@@ -276,7 +275,7 @@ static int parse_long(struct parse *p, char *word)
 {
 	char *value = strchr(word, '=');
 	const struct opt *o =
-		find_name(p->opts, word, value ? (size_t)(value++ - word) : strlen(word));
+		opt_by_name(p->opts, word, value ? (size_t)(value++ - word) : strlen(word));
 
 	if (!o)
 		return unknown(p->opts, "--", word, p->err);
@@ -296,7 +295,7 @@ static int parse_long(struct parse *p, char *word)
 static int parse_letters(struct parse *p, char *word, bool *help)
 {
 	for (; *word; word++) {
-		const struct opt *o = find_letter(p->opts, *word);
+		const struct opt *o = opt_by_letter(p->opts, *word);
 		char *value = NULL;
 		int rc;
 

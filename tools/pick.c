@@ -16,9 +16,11 @@
 #include "core/base/text.h"
 #include "core/rules/rules.h"
 #include "core/store/io/queue.h"
+#include "core/store/layouts/layouts.h"
 #include "core/store/version/mapped.h"
 #include "core/store/view/view.h"
 #include "fs/mounts.h"
+#include "tools/cache.h"
 #include "tools/out.h"
 
 /* How what a URL names gets a path: @ is its host or bucket, # what stands behind that. */
@@ -295,6 +297,31 @@ enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
 	enum cmd_exit code = pick_source(p, args->operand[PICK_SOURCE], opts, false);
 
 	return code == CMD_OK ? pick_version(p, args->operand[PICK_VERSION]) : code;
+}
+
+enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_layouts **all,
+			  const struct dcp_layout **out)
+{
+	dcp_auto_free char *config = config_dir();
+	const struct dcp_layouts_opts opts = {
+		.source = p->source, .scan = &p->scan, .user_dir = config, .log = &cmd_log
+	};
+	const struct dcp_named_layout *l = NULL;
+	struct dcp_err err = { 0 };
+	int rc = 0;
+
+	*out = NULL;
+	if (!word)
+		return CMD_OK;
+	if (!*all)
+		rc = dcp_layouts_create(&opts, all, &err);
+	if (rc == 0)
+		rc = dcp_layouts_open(*all, word, &l, &err);
+	if (rc < 0)
+		return cmd_fail(rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc), "%s",
+				err.msg[0] ? err.msg : strerror(-rc));
+	*out = l->l;
+	return CMD_OK;
 }
 
 int pick_each(struct dcp_index *ix, enum dcp_row_kind kind,

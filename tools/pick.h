@@ -19,6 +19,9 @@
 #include "tools/out.h"
 #include "tools/progress.h"
 
+struct dcp_layout;
+struct dcp_layouts;
+
 /* What its options say; verbs have it as their member pick. */
 struct pick_opts {
 	const char *index;
@@ -71,6 +74,13 @@ enum cmd_exit pick_version(struct pick *p, const char *name);
 /* Both in one, of operands that PICK_OPERANDS has described. */
 enum cmd_exit pick_open(struct pick *p, const struct opt_args *args,
 			const struct pick_opts *opts);
+
+/*
+ * The layout that a person calls @word: a file, one that lies beside SOURCE or in the user's directory, or a built-in one. *@all are
+ * those that there are, NULL at first; they hold what was opened. @word NULL: none.
+ */
+enum cmd_exit pick_layout(const struct pick *p, const char *word, struct dcp_layouts **all,
+			  const struct dcp_layout **out);
 
 /*
  * The row a person calls @word: a key, a file's stem, or a file's name with its extension.

@@ -10,8 +10,6 @@
 #include "core/base/cleanup.h"
 #include "core/model/geometry/tiling.h"
 #include "core/model/layout/layout.h"
-#include "core/store/layouts/layouts.h"
-#include "tools/cache.h"
 #include "tools/export/export.h"
 
 enum { MAX_PARTS = 1 << 20 }; /* of one tensor */
@@ -26,34 +24,14 @@ struct cutting {
 
 enum cmd_exit export_open_layout(struct exporting *x)
 {
-	dcp_auto_free char *config = config_dir();
-	const struct dcp_layouts_opts opts = { .source = x->pick.source,
-					       .scan = &x->pick.scan,
-					       .user_dir = config,
-					       .log = &cmd_log };
-	const struct dcp_named_layout *l = NULL;
-	int rc;
-
-	if (!x->opts->layout)
-		return CMD_OK;
-	rc = dcp_layouts_create(&opts, &x->layouts, &x->err);
-	if (rc == 0)
-		rc = dcp_layouts_open(x->layouts, x->opts->layout, &l, &x->err);
-	if (rc < 0)
-		return cmd_fail(rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc), "%s",
-				x->err.msg[0] ? x->err.msg : strerror(-rc));
-	x->layout = l->l;
-	return CMD_OK;
+	return pick_layout(&x->pick, x->opts->layout, &x->layouts, &x->layout);
 }
 
 enum cmd_exit export_layout(struct exporting *x)
 {
-	enum cmd_exit code;
+	enum cmd_exit code = export_open_layout(x);
 
-	if (!x->opts->layout)
-		return CMD_OK;
-	code = export_open_layout(x);
-	if (code != CMD_OK)
+	if (code != CMD_OK || !x->layout)
 		return code;
 	x->held = calloc(dcp_layout_ranks(x->layout), sizeof(*x->held));
 	return x->held ? CMD_OK : cmd_fail(CMD_ENV, "export: %s", strerror(ENOMEM));

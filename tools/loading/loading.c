@@ -18,3 +18,8 @@ int loading_timeout(const struct loading *l)
 {
 	return (int)(l->opts->timeout ? l->opts->timeout * 1000 : 60000);
 }
+
+int loading_agree(struct loading *l, int rc)
+{
+	return load_agree(l->comm, rc, &l->err, loading_timeout(l));
+}

@@ -41,6 +41,8 @@ extern const char *const loading_ios[], *const loading_exchanges[];
 
 /* Collective: milliseconds that ranks wait for each other. */
 int loading_timeout(const struct loading *l);
+/* Collective: load_agree() on @rc and @l->err. */
+int loading_agree(struct loading *l, int rc);
 /* What @l->err says, by rank 0. */
 enum cmd_exit loading_fail(const struct loading *l, enum cmd_exit code);
 

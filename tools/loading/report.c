@@ -529,9 +529,8 @@ static int gather(struct report *t, struct summary *own)
 {
 	struct loading *l = t->l;
 	dcp_auto_buf struct dcp_buf mine = DCP_BUF_INIT;
-	int rc = load_say(&l->err, put_entries(l, &mine, own));
+	int rc = loading_agree(l, load_say(&l->err, put_entries(l, &mine, own)));
 
-	rc = load_agree(l->comm, rc, &l->err, loading_timeout(l));
 	if (rc == 0)
 		rc = load_gather_same(l->comm, own, sizeof(*own), &t->all, &l->err,
 				      loading_timeout(l));

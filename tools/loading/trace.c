@@ -197,8 +197,7 @@ enum cmd_exit loading_check_trace(struct loading *l)
 	int rc = l->opts->trace && l->comm->rank == 0 ? check_replaced(l->opts->trace, &l->err)
 						      : 0;
 
-	rc = load_agree(l->comm, rc, &l->err, loading_timeout(l));
-	return rc < 0 ? loading_fail(l, CMD_USAGE) : CMD_OK;
+	return loading_agree(l, rc) < 0 ? loading_fail(l, CMD_USAGE) : CMD_OK;
 }
 
 static int write_file(const char *path, const struct dcp_buf *b, struct dcpload_error *err)
@@ -250,13 +249,12 @@ enum cmd_exit loading_trace(struct loading *l)
 	for (uint64_t i = 0; i < s.n && dcpload_plan_event(l->plan, i, &e) == 0; i++)
 		dcp_buf_add(&own, &e, sizeof(e));
 	rc = dcp_buf_error(&own) < 0 ? load_fail(&l->err, -ENOMEM, "out of memory") : 0;
-	rc = load_agree(l->comm, rc, &l->err, loading_timeout(l));
+	rc = loading_agree(l, rc);
 	if (rc == 0)
 		rc = load_gather_first(l->comm, own.p, own.n, &d.all, &l->err,
 				       loading_timeout(l));
 	if (rc == 0)
-		rc = load_agree(l->comm, l->comm->rank == 0 ? write_trace(&d, &l->err) : 0,
-				&l->err, loading_timeout(l));
+		rc = loading_agree(l, l->comm->rank == 0 ? write_trace(&d, &l->err) : 0);
 	load_blobs_free(&d.all);
 	return rc < 0 ? loading_fail(l, CMD_ENV) : CMD_OK;
 }

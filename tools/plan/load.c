@@ -8,42 +8,19 @@
 #include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/store/view/view.h"
-#include "tools/cache.h"
 #include "tools/plan/plan.h"
 
 enum { LOST_MEMORY = 64 << 20 };
 
 /* ---- layouts ---- */
 
-static enum cmd_exit open_layout(struct plan *p, const char *word,
-				 const struct dcp_layout **out)
-{
-	const struct dcp_named_layout *l = NULL;
-	struct dcp_err err = { 0 };
-	int rc = dcp_layouts_open(p->layouts, word, &l, &err);
-
-	if (rc < 0)
-		return cmd_fail(rc == -EINVAL ? CMD_USAGE : cmd_exit_of(rc), "%s",
-				err.msg[0] ? err.msg : strerror(-rc));
-	*out = l->l;
-	return CMD_OK;
-}
-
 static enum cmd_exit open_layouts(struct plan *p)
 {
-	dcp_auto_free char *config = config_dir();
-	const struct dcp_layouts_opts opts = { .source = p->pick.source,
-					       .scan = &p->pick.scan,
-					       .user_dir = config,
-					       .log = &cmd_log };
+	enum cmd_exit code = pick_layout(&p->pick, p->opts->layout, &p->layouts, &p->to);
 	struct dcp_err err = { 0 };
-	enum cmd_exit code;
 
-	if (dcp_layouts_create(&opts, &p->layouts, &err) < 0)
-		return cmd_fail(CMD_ENV, "out of memory");
-	code = open_layout(p, p->opts->layout, &p->to);
-	if (code == CMD_OK && p->opts->from)
-		code = open_layout(p, p->opts->from, &p->from);
+	if (code == CMD_OK)
+		code = pick_layout(&p->pick, p->opts->from, &p->layouts, &p->from);
 	if (code != CMD_OK)
 		return code;
 	p->ranks = dcp_layout_ranks(p->to);

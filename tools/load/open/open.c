@@ -210,6 +210,7 @@ int load_reopen(struct dcpload *ck, struct dcpload_error *err)
 static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 {
 	struct dcpload_config *c = &ck->config;
+	const char **const texts[] = { &c->version, &c->device, &c->rules, &c->assets };
 
 	if (config)
 		memcpy(c, config, DCP_MIN((size_t)config->size, sizeof(*c)));
@@ -218,17 +219,10 @@ static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 	c->staging = c->staging ? DCP_MAX(c->staging, (uint64_t)1 << 20) : LOAD_STAGING;
 	c->timeout_ms =
 		c->timeout_ms ? DCP_MIN(c->timeout_ms, (uint32_t)INT32_MAX) : LOAD_TIMEOUT_MS;
-	if (c->version &&
-	    !(c->version = dcp_arena_strndup(&ck->arena, c->version, strlen(c->version))))
-		return -ENOMEM;
-	if (c->device &&
-	    !(c->device = dcp_arena_strndup(&ck->arena, c->device, strlen(c->device))))
-		return -ENOMEM;
-	if (c->rules && !(c->rules = dcp_arena_strndup(&ck->arena, c->rules, strlen(c->rules))))
-		return -ENOMEM;
-	if (c->assets &&
-	    !(c->assets = dcp_arena_strndup(&ck->arena, c->assets, strlen(c->assets))))
-		return -ENOMEM;
+	for (size_t i = 0; i < DCP_LEN(texts); i++)
+		if (*texts[i] &&
+		    !(*texts[i] = dcp_arena_strndup(&ck->arena, *texts[i], strlen(*texts[i]))))
+			return -ENOMEM;
 	ck->wanted = c->version;
 	if (c->cache && *c->cache)
 		ck->cache = strdup(c->cache);
