@@ -67,26 +67,17 @@ static int compare_numbers(const uint64_t *x, const uint64_t *y, uint32_t n)
 	return 0;
 }
 
-static void print_shape(const struct dcp_write_tensor *t, char *out, size_t n)
-{
-	size_t at = (size_t)snprintf(out, n, "%s[", dcp_dtype_info(t->dtype)->name);
-
-	for (uint32_t d = 0; d < t->ndim && at < n; d++)
-		at += (size_t)snprintf(out + at, n - at, "%s%llu", d ? ", " : "",
-				       (unsigned long long)t->shape[d]);
-	if (at < n)
-		snprintf(out + at, n - at, "]");
-}
-
 static int differ(struct agreed *a, uint32_t first, const struct dcp_write_tensor *old,
 		  uint32_t rank, const struct dcp_write_tensor *t)
 {
 	char x[160], y[160];
 
-	print_shape(old, x, sizeof(x));
-	print_shape(t, y, sizeof(y));
 	return dcp_fail(&a->err, -EINVAL, DCP_ERR_NO_OFFSET,
-			"%.200s is %s on rank %u and %s on rank %u", t->key, x, first, y, rank);
+			"%.200s is %s%s on rank %u and %s%s on rank %u", t->key,
+			dcp_dtype_info(old->dtype)->name,
+			dcp_dims_text(x, sizeof(x), old->shape, old->ndim), first,
+			dcp_dtype_info(t->dtype)->name,
+			dcp_dims_text(y, sizeof(y), t->shape, t->ndim), rank);
 }
 
 static void skip_path(struct dcp_cur *c)

@@ -278,7 +278,7 @@ static int prepare(struct dcpload_plan *p, struct load_want *w, struct dcpload_e
 		return 0;
 	rc = t->on_device ? load_ship_clear(p->ship, t->base, w->nbytes)
 			  : load_host.zero(NULL, t->base, w->nbytes);
-	return rc < 0 ? load_device_said(d, rc, err) : 0;
+	return load_device_said(d, rc, err);
 }
 
 /* Reset counters, ask resolve() for destinations, clear padding. */

@@ -191,12 +191,10 @@ static int send_between_devices(struct dcpload_plan *p, int *failed, struct dcpl
 	struct load_rounds *r = p->rounds;
 	uint64_t bytes = 0;
 	int64_t start = dcp_now_ns(CLOCK_MONOTONIC);
-	int rc =
-		p->ipc ? load_ipc_meet(p->ipc, r->send, r->nsend, r->recv, r->nrecv, failed,
-				       err)
-		       : load_agree(p->ck->comm,
-				    *failed < 0 ? load_device_said(p->device, *failed, err) : 0,
-				    err, (int)p->ck->config.timeout_ms);
+	int rc = p->ipc ? load_ipc_meet(p->ipc, r->send, r->nsend, r->recv, r->nrecv, failed,
+					err)
+			: load_agree(p->ck->comm, load_device_said(p->device, *failed, err),
+				     err, (int)p->ck->config.timeout_ms);
 
 	load_trace(p, DCPLOAD_EVENT_WAIT, start, 0);
 	if (rc < 0 || p->ipc)

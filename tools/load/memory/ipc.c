@@ -25,14 +25,9 @@ struct handle {
 	uint64_t bytes;
 };
 
-static int said(const struct load_ipc *n, int rc, struct dcpload_error *err)
-{
-	return rc < 0 ? load_device_said(n->d, rc, err) : 0;
-}
-
 static int agree(const struct load_ipc *n, int rc, struct dcpload_error *err)
 {
-	return load_agree(n->comm, said(n, rc, err), err, n->timeout_ms);
+	return load_agree(n->comm, load_device_said(n->d, rc, err), err, n->timeout_ms);
 }
 
 /* ---- windows ---- */
@@ -141,7 +136,7 @@ static int prepare(struct load_ipc *n, const struct dcpload_comm *comm, struct l
 	rc = d->kind->lane_open(d, &n->lane);
 	if (rc == 0)
 		rc = d->kind->mark_open(d, &n->mark);
-	return said(n, rc, err);
+	return load_device_said(n->d, rc, err);
 }
 
 /* Each rank reads the number of every other from a window of it. */

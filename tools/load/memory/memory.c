@@ -128,6 +128,8 @@ void load_device_keep(struct load_device *d, const char *fmt, ...)
 
 int load_device_said(struct load_device *d, int rc, struct dcpload_error *err)
 {
+	if (rc >= 0)
+		return rc;
 	if (!d || !d->said[0])
 		return load_fail(err, rc, "%s", strerror(-rc));
 	return load_fail(err, rc, "%s: %s%s", d->name, d->said,

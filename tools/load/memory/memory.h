@@ -151,7 +151,7 @@ bool load_device_runs(struct load_device *d);
 /* Memory of @d is kept until the process ends; the first @why is told in the report. */
 void load_device_keep(struct load_device *d, const char *fmt, ...) DCP_PRINTF(2, 3);
 
-/* Describe @rc of a function of the table, and that memory is kept, when load_device_runs(). Returns it. */
+/* Describe @rc of a function of the table, if it is a failure, and that memory is kept, when load_device_runs(). Returns it. */
 int load_device_said(struct load_device *d, int rc, struct dcpload_error *err);
 
 /* ---- each kind ---- */

@@ -191,7 +191,7 @@ static int prepare(struct load_nccl *n, const struct dcpload_comm *comm, struct 
 	rc = d->kind->lane_open(d, &n->lane);
 	if (rc == 0)
 		rc = d->kind->mark_open(d, &n->mark);
-	return rc < 0 ? load_device_said(d, rc, err) : 0;
+	return load_device_said(d, rc, err);
 }
 
 int load_nccl_ready(struct load_nccl *n)
@@ -222,7 +222,7 @@ static int meet(struct load_nccl *n, const struct dcpload_comm *comm, struct dcp
 	unsigned code = n->self == 0 ? n->call.ncclGetUniqueId(&id) : 0;
 	int rc = code ? failed(n, code, "ncclGetUniqueId") : 0;
 
-	rc = load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err, n->timeout_ms);
+	rc = load_agree(comm, load_device_said(n->d, rc, err), err, n->timeout_ms);
 	if (rc == 0)
 		rc = load_gather(comm, &id, n->self ? 0 : sizeof(id), &b, err, n->timeout_ms);
 	if (rc < 0)
@@ -239,8 +239,7 @@ static int meet(struct load_nccl *n, const struct dcpload_comm *comm, struct dcp
 			     : failed(n, code, "ncclCommInitRankConfig");
 		n->d->kind->leave(n->d);
 	}
-	return load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err,
-			  n->timeout_ms);
+	return load_agree(comm, load_device_said(n->d, rc, err), err, n->timeout_ms);
 }
 
 int load_nccl_open(const struct dcpload_comm *comm, struct load_device *d, const char *why_not,
@@ -252,8 +251,7 @@ int load_nccl_open(const struct dcpload_comm *comm, struct load_device *d, const
 	if (why_not) {
 		rc = load_fail(err, -ENOTSUP, "%s", why_not);
 	} else if (n) {
-		rc = load_nccl_ready(n);
-		rc = rc < 0 ? load_device_said(n->d, rc, err) : 0;
+		rc = load_device_said(n->d, load_nccl_ready(n), err);
 	} else {
 		n = calloc(1, sizeof(*n));
 		rc = prepare(n, comm, d, timeout_ms, err);
@@ -400,14 +398,13 @@ int load_nccl_alltoallv(struct load_nccl *n, const struct dcpload_comm *comm,
 		rc = n->d->kind->alloc(n->d, bytes, &there);
 	if (rc == 0)
 		rc = to_device(n, there, here, bytes, send, nsend, nrecv, from, to);
-	rc = load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err, timeout_ms);
+	rc = load_agree(comm, load_device_said(n->d, rc, err), err, timeout_ms);
 	if (rc == 0) {
 		rc = load_nccl_exchange(n, from, nsend, to, nrecv);
 		for (uint32_t d = 0; d < n->ranks && rc == 0; d++)
 			if (nrecv[d])
 				rc = n->d->kind->fetch(n->d, recv[d], to[d], nrecv[d]);
-		rc = load_agree(comm, rc < 0 ? load_device_said(n->d, rc, err) : 0, err,
-				timeout_ms);
+		rc = load_agree(comm, load_device_said(n->d, rc, err), err, timeout_ms);
 	}
 	if (rc < 0)
 		load_nccl_drop(n);

@@ -52,7 +52,7 @@ int dcpload_part_read(struct dcpload_plan *p, uint64_t i, uint64_t at, void *dst
 		return load_fail(err, -EINVAL, "part %llu is not row-major or too short",
 				 (unsigned long long)i);
 	rc = n ? load_memory_of(d)->fetch(d, dst, w->target.base + at, n) : 0;
-	return rc < 0 ? load_device_said(d, rc, err) : 0;
+	return load_device_said(d, rc, err);
 }
 
 int load_arrived(struct dcpload_plan *p, uint32_t number, uint64_t n)
