@@ -23,7 +23,7 @@ static void put_file(struct dcp_jsonw *w, const struct dcpfs_rows *r, const char
 	dcp_jsonw_str(w, name);
 }
 
-static void put_files(struct dcp_jsonw *w, const struct dcp_row *row, enum dcp_dtype dtype)
+void dcpfs_describe_files(const struct dcp_row *row, enum dcp_dtype dtype, struct dcp_jsonw *w)
 {
 	static const enum dcpfs_kind dirs[] = { DCPFS_NPY_DIR, DCPFS_RAW_DIR,
 						DCPFS_SAFETENSORS_DIR };
@@ -93,7 +93,7 @@ static void put_tensor(struct dcp_version *v, const struct dcp_row *row,
 	dcp_jsonw_put_u64(w, "nbytes", row->nbytes);
 	if (t->cast)
 		dcp_jsonw_put_str(w, "stored_dtype", dcp_dtype_info(t->dtype)->name);
-	put_files(w, row, dcp_tensor_shown(t));
+	dcpfs_describe_files(row, dcp_tensor_shown(t), w);
 	dcp_jsonw_put_str_or_null(w, "alias_of", t->alias_of);
 	dcp_jsonw_put_array(w, "pieces");
 	for (size_t i = 0; i < t->npieces; i++)

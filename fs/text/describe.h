@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/model/dtype.h"
+
 struct dcp_err;
 struct dcp_jsonw;
 struct dcp_row;
@@ -22,6 +24,9 @@ int dcpfs_describe_tensor(struct dcp_version *v, const struct dcp_row *row, stru
 /* One entry of "objects"; with @value also what it holds. */
 int dcpfs_describe_object(struct dcp_version *v, const struct dcp_row *row, bool value,
 			  struct dcp_jsonw *w, struct dcp_err *err);
+
+/* The member "files" of a tensor whose elements are seen as @dtype; null where a form cannot show it. */
+void dcpfs_describe_files(const struct dcp_row *row, enum dcp_dtype dtype, struct dcp_jsonw *w);
 
 /* The members of index.json before "tensors": dcpfs, version, format, complete, frameworks. */
 void dcpfs_describe_version(const struct dcp_version *v, struct dcp_jsonw *w);

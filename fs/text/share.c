@@ -11,6 +11,7 @@
 #include "core/store/layouts/layouts.h"
 #include "core/store/view/view.h"
 #include "fs/fs.h"
+#include "fs/text/describe.h"
 #include "fs/text/share_int.h"
 #include "fs/text/spool.h"
 #include "fs/tree/tree.h"
@@ -104,24 +105,6 @@ int dcpfs_share_layout(struct dcpfs *fs, struct dcpfs_version *ver, uint64_t id,
 
 /* ---- a rank's index.json ---- */
 
-static void put_files(struct dcp_jsonw *w, const struct dcp_row *row)
-{
-	static const enum dcpfs_kind dirs[] = { DCPFS_NPY_DIR, DCPFS_RAW_DIR,
-						DCPFS_SAFETENSORS_DIR };
-	char name[NAME_MAX + 32];
-
-	dcp_jsonw_put_object(w, "files");
-	for (size_t i = 0; i < DCP_LEN(dirs); i++) {
-		const struct dcpfs_rows *r = dcpfs_rows_in(dirs[i]);
-
-		snprintf(name, sizeof(name), "%s/%s%s", r->name, row->name, r->extension);
-		dcp_jsonw_put_str_or_null(
-			w, dcp_as_name(r->as),
-			dcp_view_can_show(row->key, row->dtype, r->as) ? name : NULL);
-	}
-	dcp_jsonw_end(w);
-}
-
 /* "spans": for each dimension the [lo, hi) of the whole tensor laid end to end; "flat": the run
  * of their flattening. */
 static void put_cut(struct dcp_jsonw *w, const struct dcp_cut *cut)
@@ -172,7 +155,7 @@ static int put_share(void *ctx, struct dcp_row *row)
 		put_cut(&x->w, &cut);
 		rc = dcpfs_rank_can_read(x->ver, row, &cut, &why);
 	}
-	put_files(&x->w, row);
+	dcpfs_describe_files(row, row->dtype, &x->w);
 	dcp_jsonw_put_str_or_null(&x->w, "error", rc < 0 ? why.msg : NULL);
 	dcp_jsonw_end(&x->w);
 	return 0;
