@@ -157,7 +157,8 @@ static int add_version(struct dcpfs_keys *k, struct dcpfs_version *ver)
 			dcp_buf_add(&new, &key, sizeof(key));
 	}
 	dcp_index_scan_end(scan);
-	dcp_buf_add(&k->versions, &ver, sizeof(ver));
+	if (!dcp_buf_error(&new)) /* what is listed is counted */
+		dcp_buf_add(&k->versions, &ver, sizeof(ver));
 	if (dcp_buf_error(&new) || dcp_buf_error(&k->versions))
 		return -ENOMEM;
 	dcpfs_version_hold(ver);
