@@ -124,16 +124,17 @@ class Trees(unittest.TestCase):
         self.assertEqual(got, {**saved, "line": {"0": "a", "\t": "b"}})
 
     def test_order(self):
-        """Keys stand as they were saved, tensors and objects among each other."""
+        """Keys stand as they were saved: tensors, objects and what is empty among each other."""
         tensor = "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\nctorch\nFloatStorage\nV0\nVcpu\nI1\ntQI0\n(I1\nt(I1\ntI00\nNtR"
         with tempfile.TemporaryDirectory() as scratch:
             with zipfile.ZipFile(f"{scratch}/a.pt", "w") as z:
-                z.writestr("a/data.pkl", f"(dVm\n(dVz\n{tensor}sVb\nI1\nsVa\n{tensor}ssVstep\nI7\nsV0\n{tensor}sVin\n({tensor}I1\ntsVend\nI1\ns.")
+                z.writestr("a/data.pkl", f"(dVm\n(dVz\n{tensor}sVx\n(dsVb\nI1\nsVy\n(dVu\n(dsVv\n(dssVa\n{tensor}ssVstep\nI7\nsV0\n{tensor}sVno\n(dsV1\n(dsV-\n((dI2\n(dslsVin\n({tensor}I1\ntsVend\nI1\ns.")
                 z.writestr("a/version", "3\n")
                 z.writestr("a/data/0", bytes(4))
             with dcpfs.open(f"{scratch}/a.pt", cache="") as ck:
                 got = tree.skeleton(ck, ck.objects.__getitem__)
-        self.assertEqual([list(got), list(got["m"])], [["m", "step", "0", "in", "end"], ["z", "b", "a"]])
+        self.assertEqual([list(got), list(got["m"])], [["m", "step", "0", "no", "1", "-", "in", "end"], ["z", "x", "b", "y", "a"]])
+        self.assertEqual([got["m"]["x"], list(got["m"]["y"]), got["no"], got["-"]], [{}, ["u", "v"], {}, [{2: {}}]])
         self.assertEqual(got["in"], (tree.Leaf("in.0"), 1))
 
     def nodes(self, value):

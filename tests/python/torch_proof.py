@@ -292,12 +292,13 @@ def files(rank, world, way, path):
              "size": (torch.Size([4]), [torch.float16, torch.device("cuda", 1)]), "sets": ({3, (4, b"5")}, frozenset({"x"})), "plain": [(1, [2.5, (None, True)]), range(3), 1 - 2j, slice(1, None), "text", 2 ** 90],
              "numpy": [np.float64(1.5), (np.int8(-3), np.bool_(True))], "array": (np.arange(4, dtype="f4").reshape(2, 2), bytearray(b"ab")),
              "ints": {0: {"e": torch.ones(1)}, 5: 2}, "texts": {"0": torch.ones(1), "1": 3}, "keys": {(0, "a"): torch.ones(1), None: 1, "w": 2, -1: 3},
-             "none": {}, "sgd": torch.optim.SGD([torch.ones(1)]).state_dict(), "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}
+             "none": {}, "deep": {"a": {"b": [{}]}, "c": {}, "w": torch.ones(1), "d": {}}, "sgd": torch.optim.SGD([torch.ones(1)]).state_dict(), "rng": random.getstate(), "time": datetime.timedelta(hours=3, microseconds=1), "when": (datetime.datetime(2026, 11, 23, 9),)}
     torch.save(state, path)
     for mmap in (False, True):
         ours, theirs = dcpfs.torch.load(path, mmap=mmap, cache=""), torch.load(path, weights_only=False, mmap=mmap)
         assert (path in open("/proc/self/maps").read()) == mmap
         exactly(ours, theirs, "")
+        assert order(ours) == order(theirs), order(ours)
         ours["w"][0] = 1  # memory of its own
         exactly(ours["w"][1:], torch.load(path, weights_only=False)["w"][1:], "w")
         del ours, theirs
@@ -368,6 +369,10 @@ def device():
         for k, v in whole.items():
             assert torch.equal(loaded[k].cpu(), v) and torch.equal(straight[f"m.{k}"].torch().cpu(), v), k
     print("all equal")
+
+
+def order(v):
+    return [(k, order(x)) for k, x in v.items()] if isinstance(v, dict) else [order(x) for x in v] if isinstance(v, (list, tuple)) else None
 
 
 def exactly(a, b, at):

@@ -117,7 +117,8 @@ struct dcp_walk {
 	 *
 	 *	list	optim	param_groups
 	 *	tuple	pair
-	 *	dict	model		an empty mapping, or keys that are text begin with digits
+	 *	dict	model		keys that are text begin with digits, or the root is empty
+	 *	3	model		nothing is in it, or only such: item 3, from 0, of what it lies in
 	 *	keys	optim	state	keys are not text: as Python's str() spells them
 	 *	text	optim	state	1	but this one is text, though it looks like another key
 	 *	leaf			the root is not opened

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,13 @@ struct walk {
 	unsigned how;
 	dcp_leaf_fn take;
 	struct dcp_buf *containers;
+	size_t nth;      /* of the value at hand, in what it lies in; NOWHERE: it is the root */
+	uint64_t leaves; /* that came */
 	dcp_leaf_fn fn;
 	void *ctx;
 };
+
+#define NOWHERE SIZE_MAX
 
 static int read_torch(const void *ctx, struct dcp_pv v, uint64_t off, void *buf, size_t n)
 {
@@ -320,6 +325,7 @@ static int walk(struct walk *w, struct dcp_pv v);
 static int walk_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
 {
 	dcp_auto_free uint32_t *last = NULL;
+	size_t nth = 0;
 	int r = dcp_pyjson_duplicates(kv, n, &last);
 
 	for (size_t i = 0; r == 0 && i < n; i++) {
@@ -330,6 +336,7 @@ static int walk_pairs(struct walk *w, const struct dcp_pv *kv, size_t n)
 		r = dcp_pyjson_push_key(&w->path, kv[2 * i]);
 		if (r < 0)
 			return r;
+		w->nth = nth++;
 		r = walk(w, kv[2 * from + 1]);
 		dcp_pyjson_pop(&w->path);
 	}
@@ -344,6 +351,7 @@ static int walk_items(struct walk *w, const struct dcp_pv *item, size_t n)
 		r = dcp_pyjson_push_index(&w->path, i);
 		if (r < 0)
 			return r;
+		w->nth = i;
 		r = walk(w, item[i]);
 		dcp_pyjson_pop(&w->path);
 	}
@@ -354,6 +362,7 @@ static int walk_leaf(struct walk *w, struct dcp_pv v)
 {
 	int r = w->take ? show(w, w->take, v, false, false) : 0;
 
+	w->leaves++;
 	if (r)
 		return r < 0 ? r : 0;
 	if (is_tensor(w, v))
@@ -408,7 +417,7 @@ static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 			  key->node->data[0] <= '9';
 	}
 	if (!others)
-		return digits == n ? note(w, "dict") : 0;
+		return digits == n && (n || w->nth == NOWHERE) ? note(w, "dict") : 0;
 	for (size_t i = 0; r >= 0 && i < n; i++) {
 		if (kv[2 * i].type != DCP_PV_STR || is_word(&kv[2 * i]))
 			continue;
@@ -423,11 +432,23 @@ static int note_mapping(struct walk *w, const struct dcp_pv *kv, size_t n)
 	return r < 0 ? r : note(w, "keys");
 }
 
+/* A container of which no path tells, item @nth of what it lies in. */
+static int note_empty(struct walk *w, size_t nth)
+{
+	char what[32];
+	int r;
+
+	snprintf(what, sizeof(what), "%zu", nth);
+	r = note(w, what);
+	return DCP_MIN(r, 0);
+}
+
 static int walk(struct walk *w, struct dcp_pv v)
 {
 	const struct dcp_pv *in = NULL;
+	uint64_t before = w->leaves;
+	size_t n = 0, nth = w->nth;
 	bool mapping;
-	size_t n = 0;
 	int r = spend(w, 0), open = 0;
 
 	if (r < 0)
@@ -462,7 +483,7 @@ static int walk(struct walk *w, struct dcp_pv v)
 		r = walk_items(w, in, n);
 	}
 	w->trail.n--;
-	return r;
+	return r == 0 && w->leaves == before && nth != NOWHERE ? note_empty(w, nth) : r;
 }
 
 static int walk_stream(const struct dcp_pystream *s, struct dcp_pv root,
@@ -478,6 +499,7 @@ static int walk_stream(const struct dcp_pystream *s, struct dcp_pv root,
 	w->how = how->how;
 	w->take = how->take;
 	w->containers = how->containers;
+	w->nth = NOWHERE;
 	w->fn = fn;
 	w->ctx = ctx;
 	r = dcp_pyjson_path_init(&w->path, how->prefix, how->nprefix);

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
 
 from .checkpoint import Checkpoint
 
-TEXT = "\t"  # which the format says of no path
+TEXT, PLACE = "\t", "\n"  # which the format says of no path
 MISSING = 1 << 16  # items of a list that may be absent: they become None
 
 
@@ -25,10 +25,11 @@ Classes = dict[tuple[str, ...], str]
 
 
 def classes(ck: Checkpoint) -> Classes:
-    """What the format says of containers, by path: "list", "tuple", "dict", "keys" (a dict whose keys are no text), "leaf"; and by TEXT
-    and the path of a key of such a dict: that it is text."""
+    """What the format says of containers, by path: "list", "tuple", "dict", "keys" (a dict whose keys are no text), "leaf"; by TEXT
+    and the path of a key of such a dict: that it is text; by PLACE and the path of one with nothing in it: where it stands."""
     lines = (line.split("\t") for line in (ck.fact("containers") or "").split("\n") if line)
-    return {(TEXT, *words) if kind == "text" else tuple(words): kind for kind, *words in lines}
+    mark = {"text": (TEXT,)}
+    return {(*mark.get(kind, (PLACE,) if kind.isdecimal() else ()), *words): kind for kind, *words in lines}
 
 
 def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callable[[str], bool]] = None) -> Any:
@@ -42,8 +43,9 @@ def skeleton(ck: Checkpoint, value: Callable[[str], Any], asked: Optional[Callab
     for key, is_tensor in ck.ordered():
         if not asked or asked(key):
             _put(root, ck.path(key), Leaf(key) if is_tensor else leafs(value(key)))
-    for path in () if asked else [path for path, kind in known.items() if kind == "dict" and path]:
-        _put(root, path, Node(), empty=True)
+    for path, kind in () if asked else list(known.items()):
+        if path and (path[0] == PLACE or kind == "dict"):
+            _put_empty(root, path[1:] if path[0] == PLACE else path, int(kind) if path[0] == PLACE else None)
     if known.get(()) == "leaf" and len(root) == 1:
         return next(iter(root.values()))
     known.setdefault((), "dict")
@@ -94,15 +96,32 @@ def filled(node: Any, get: Callable[[str], Any]) -> Any:
     return type(node)(filled(v, get) for v in node) if type(node) in (list, tuple) else node
 
 
-def _put(root: Node, path: tuple[str, ...], value: Any, empty: bool = False) -> None:
-    """empty: what is there stays."""
+def _above(root: Node, path: tuple[str, ...]) -> Optional[Node]:
+    """Where the last word of @path belongs; None: in an object whose tensors are Leafs in it."""
     node = root
     for word in path[:-1]:
         node = node.setdefault(word, Node())
-        if not isinstance(node, Node):  # an object whose tensors are Leafs in it
-            return
-    if path[-1] not in node or not (empty or isinstance(node[path[-1]], Leaf)):
+        if not isinstance(node, Node):
+            return None
+    return node
+
+
+def _put(root: Node, path: tuple[str, ...], value: Any) -> None:
+    node = _above(root, path)
+    if node is not None and not isinstance(node.get(path[-1]), Leaf):
         node[path[-1]] = value
+
+
+def _put_empty(root: Node, path: tuple[str, ...], place: Optional[int]) -> None:
+    """Below, the empty ones that are in it have come before."""
+    node = _above(root, path)
+    if node is None:
+        return
+    value = node.setdefault(path[-1], Node())
+    if place is not None:
+        behind = [(k, node.pop(k)) for k in [k for k in node if k != path[-1]][place:]]
+        node[path[-1]] = node.pop(path[-1], value)
+        node.update(behind)
 
 
 def leafs(value: Any) -> Any:

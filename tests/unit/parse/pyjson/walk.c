@@ -149,7 +149,7 @@ static void tuples_can_be_opened(void **state)
 		"Ve\n(dsVf\n(dI0\nNsVw\nNssVg\n(dI0\nNsV1\nNssVh\n(dV0\nNssVt\tb\n(dI0\nNss"
 		"Vi\n(dI0\nNsVNone\nNssVj\n(dI0\nNsVb'x'\nNss"
 		"Vk\n(dI0\nNsVTrue, 1\nNssVl\n(dI0\nNsVNone_\nNss"
-		"Vm\n(dI0\nNsV1\tx\nNss.";
+		"Vm\n(dI0\nNsV1\tx\nNssVn\n(lsVo\n(dVp\n(dss.";
 	struct dcp_source src;
 	struct t_zip z;
 	struct dcp_torch *t = t_torch_stream(&z, &src, text, sizeof(text) - 1);
@@ -163,16 +163,17 @@ static void tuples_can_be_opened(void **state)
 						     .containers = &containers },
 				 tell, &told),
 			 0);
-	assert_string_equal(containers.p, "tuple\ta\nlist\tc\ntuple\tc\t0\ndict\te\nkeys\tf\nte"
-					  "xt\tg\t1\nkeys\tg\ndict\th\n"
-					  "text\ti\tNone\nkeys\ti\ntext\tj\tb'x'"
-					  "\nkeys\tj\ntext\tk\tTrue, 1\nkeys\tk\nkeys\tl\n");
+	assert_string_equal(containers.p,
+			    "tuple\ta\nlist\tc\ntuple\tc\t0\n3\te\nkeys\tf\nte"
+			    "xt\tg\t1\nkeys\tg\ndict\th\n"
+			    "text\ti\tNone\nkeys\ti\ntext\tj\tb'x'"
+			    "\nkeys\tj\ntext\tk\tTrue, 1\nkeys\tk\nkeys\tl\n0\to\tp\n14\to\n");
 	dcp_buf_finish(&containers);
 	assert_string_equal(
 		told.text.p,
 		"a.0! a.1=\"x\" a.2=[1,2] b=[1] c.0.0.d=null f.0=null f.w=null g.0=null "
 		"g.1=null h.0=null t\tb.0=null i.0=null i.None=null j.0=null j.b'x'=null "
-		"k.0=null k.True, 1=null l.0=null l.None_=null m.0=null m.1\tx=null ");
+		"k.0=null k.True, 1=null l.0=null l.None_=null m.0=null m.1\tx=null n=[] ");
 	dcp_buf_finish(&told.text);
 	dcp_torch_close(t);
 	t_zip_free(&z);
