@@ -188,11 +188,19 @@ def metadata_damaged():
             (source / "step-20" / ".metadata").write_bytes(whole)
         # the last damage may never have been seen: until the mend is, an old version may still leave
         saved = os.stat(source / "step-20" / ".metadata").st_mtime_ns
-        wait(lambda: "step-20" in m.versions() and os.stat(m.at / "step-20").st_mtime_ns == saved, "the mend", APPEARS)
+        wait(lambda: shown(m, "step-20") == saved, "the mend", APPEARS)
         shows(m, ["step-10", "step-20"], "step-20")
         wait(lambda: reason(m, "step-20") is None, "incomplete.json forgets it", APPEARS)
         wait(lambda: not differs(m, "step-20"), "step-20 reads as saved", lib.PATIENCE)
         wait(lambda: not m.control("errors.json"), "and errors.json", APPEARS)
+
+
+def shown(m, version):
+    """The time of a version; None while it is not there."""
+    try:
+        return os.stat(m.at / version).st_mtime_ns
+    except OSError:
+        return None
 
 
 def differs(m, version, of="step-10"):
