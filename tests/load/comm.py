@@ -223,7 +223,8 @@ def killed_while_they_meet():
 
 
 def hangs():
-    jobs = [(r, Job().start_all(4, "agree", "timeout=10000", f"hang={r}", step)) for r in (0, 2) for step in ("agree", "split=2")]
+    jobs = [(r, Job().start_all(4, "agree", "timeout=10000", *["late=0"] * late, f"hang={r}", step))
+            for r, step, late in ((0, "agree", 0), (0, "split=2", 0), (2, "agree", 0), (2, "split=2", 0), (2, "agree", 6))]
     for victim, job in jobs:
         p = job.ranks.pop(victim)
         job.bad(f"rank {victim} hangs", errno.ETIMEDOUT, victim, "did not answer within 10.0 s")

@@ -19,8 +19,9 @@
 #include "tools/load/comm/meet.h"
 #include "tools/load/comm/transport.h"
 
-/* Other ranks wait this much longer than rank 0, so that its message about who is late reaches them. */
-#define GRACE_MS(timeout_ms) DCP_MIN((timeout_ms) / 4 + 50, 2000)
+/* Other ranks wait this much longer than rank 0, so that its message about who is late reaches them; also when it comes half of the
+ * timeout later than they do, which it may have waited for its device. */
+#define GRACE_MS(timeout_ms) ((timeout_ms) / 2 + DCP_MIN((timeout_ms) / 4 + 50, 2000))
 #define LINGER_MS 200 /* for the others to read the last frame */
 
 struct tcp {
