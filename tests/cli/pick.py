@@ -231,6 +231,7 @@ def tables():
     for args in (("ls",), ("tree",), ("index",), ("load",), ("plan", "--layout", "fsdp2"), ("plan", "--layout", "fsdp2", "--rank", "1")):
         text = run(*args, odd.parent).stdout
         check(b"step-\\x1b[31m" in text and b"\x1b" not in text, f"{args}: a name that moves the cursor: {text[:100]}")
+    check(b": 1 part, 1 B in " in run("load", odd.parent, "--keys", "plain").stdout, "one part")
 
 
 def patterns():

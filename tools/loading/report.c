@@ -485,9 +485,9 @@ static enum cmd_exit print_text(struct report *t)
 	out_text(b, dcpload_version(l->ck));
 	dcp_buf_str(b, " as ");
 	out_text(b, l->layout);
-	dcp_buf_printf(b, ": %s parts, %s in %.3f s (%s) on %u rank%s, %u node%s\n",
-		       out_count(count, t->total.parts), out_size(size, t->total.needed),
-		       seconds(t->total.execute_ns),
+	dcp_buf_printf(b, ": %s part%s, %s in %.3f s (%s) on %u rank%s, %u node%s\n",
+		       out_count(count, t->total.parts), dcp_s(t->total.parts),
+		       out_size(size, t->total.needed), seconds(t->total.execute_ns),
 		       rate(speed, t->total.needed, t->total.execute_ns), own->ranks,
 		       dcp_s(own->ranks), own->nodes, dcp_s(own->nodes));
 	dcp_buf_printf(b, "  before    open %.3f s, plan %.3f s\n", seconds(t->total.open_ns),
