@@ -23,7 +23,6 @@
 #include "core/format/torch/state.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
-#include "core/parse/json.h"
 #include "core/parse/torch/torch.h"
 
 /* A file of weights, by name: not "model", which others write too (CTranslate2). */
@@ -71,8 +70,6 @@ struct bin {
 	/* while a set is read */
 	const struct dcp_hf_file *at;
 	struct dcp_hf_set *set;
-	const char *prefix;      /* its name, unless it keeps its keys: NULL */
-	struct dcp_intern shown; /* keys emitted so far */
 };
 
 static int list_files(struct bin *b)
@@ -91,7 +88,7 @@ static int list_files(struct bin *b)
 /* The key as it stands in the file. */
 static const char *stored_key(const struct bin *b, const char *key)
 {
-	return b->prefix ? key + strlen(b->prefix) + 1 : key;
+	return b->set->component ? key + strlen(b->set->component) + 1 : key;
 }
 
 /* A key that the index says is in another file that is there: this one is a left-over. */
@@ -109,7 +106,7 @@ static int note_key(struct bin *b, const char *key)
 {
 	uint32_t number;
 
-	return dcp_intern_add(&b->shown, key, strlen(key), DCP_INTERN_NONE, &number);
+	return dcp_intern_add(&b->h.names, key, strlen(key), DCP_INTERN_NONE, &number);
 }
 
 static int on_file(void *ctx, const char *name, uint32_t *number)
@@ -156,8 +153,8 @@ static int read_file(struct bin *b, struct dcp_hf_file *f)
 	};
 	struct dcp_tstate s = {
 		.sink = &sink,
-		.prefix = &b->prefix,
-		.nprefix = b->prefix ? 1 : 0,
+		.prefix = &b->set->component,
+		.nprefix = b->set->component != NULL,
 		.tuples = true,
 		.skip = elsewhere,
 		.ctx = b,
@@ -187,36 +184,6 @@ static int emit_broken(struct bin *b, const struct dcp_hf_file *f)
 
 /* ---- sets ---- */
 
-/* Keys that the index promises and no file had. */
-static int emit_promised(struct bin *b)
-{
-	const struct dcp_json *value;
-	const void *iter = NULL;
-	const char *key;
-	int rc = 0;
-
-	while (rc == 0 && (iter = dcp_json_next(b->set->index.map, iter, &key, &value))) {
-		dcp_auto_buf struct dcp_buf shown = DCP_BUF_INIT;
-		const char *path[2] = { b->prefix, key };
-		struct dcp_tensor t = { .dtype_name = "", .path = path + !b->prefix };
-		const struct dcp_hf_file *f = dcp_hf_find_file(&b->h, dcp_json_str(value));
-		struct dcp_err why;
-
-		dcp_buf_printf(&shown, "%s%s%s", b->prefix ? b->prefix : "",
-			       b->prefix ? "." : "", key);
-		if (dcp_buf_error(&shown))
-			return -ENOMEM;
-		if (dcp_intern_find(&b->shown, shown.p, shown.n) != DCP_INTERN_NONE)
-			continue;
-		t.key = shown.p;
-		t.npath = b->prefix ? 2 : 1;
-		t.error = dcp_hf_index_excuse(&b->set->index, dcp_json_str(value), f != NULL,
-					      f ? f->error : NULL, &why);
-		rc = b->h.in->sink->tensor(b->h.in->sink->ctx, &t);
-	}
-	return rc;
-}
-
 static int read_files(struct bin *b, size_t first, size_t end)
 {
 	const struct dcp_progress *progress = b->h.in->progress;
@@ -235,19 +202,15 @@ static int emit_set(struct bin *b, struct dcp_hf_set *set)
 	const struct dcp_sink *sink = b->h.in->sink;
 	const char *variant = dcp_hf_variant(set->name);
 	size_t end = set->first + set->n;
-	char component[DCP_GROUP_MAX];
 	int rc = variant ? sink->meta(sink->ctx, "variant", variant) : 0;
 
 	b->set = set;
-	snprintf(component, sizeof(component), "%.*s", (int)dcp_hf_component(set->name),
-		 set->name);
-	b->prefix = dcp_hf_sets_bare(&b->h.kept, set->name) ? NULL : component;
 	if (rc == 0)
 		rc = read_files(b, set->first, end);
 	for (size_t i = set->first; rc == 0 && i < end; i++)
 		if (b->h.files[i].error)
 			rc = emit_broken(b, &b->h.files[i]);
-	return rc == 0 ? emit_promised(b) : rc;
+	return rc == 0 ? dcp_hf_emit_promised(&b->h, set) : rc;
 }
 
 static bool is_shown(void *ctx, const char *name)
@@ -282,7 +245,6 @@ static int load(const struct dcp_load *in, struct dcp_err *err)
 
 	dcp_arena_init(&b.h.arena, DCP_HF_MEMORY);
 	rc = load_all(&b);
-	dcp_intern_finish(&b.shown);
 	dcp_hf_finish(&b.h);
 	return rc;
 }

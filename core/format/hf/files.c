@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/err.h"
 #include "core/format/format.h"
+#include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
+#include "core/parse/json.h"
 
 static int by_rank(const void *a, const void *b)
 {
@@ -65,6 +68,18 @@ int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *be
 	return rc;
 }
 
+/* A set begins with file @first. */
+static int add_set(struct dcp_hf *h, const char *name, uint32_t first)
+{
+	struct dcp_hf_set *set = &h->sets[h->nsets++];
+
+	*set = (struct dcp_hf_set){ .name = name, .first = first };
+	if (dcp_hf_sets_bare(&h->kept, name))
+		return 0;
+	set->component = dcp_arena_strndup(&h->arena, name, dcp_hf_component(name));
+	return set->component ? 0 : -ENOMEM;
+}
+
 /* Files stand in order of their sets, so those of one are a run. */
 int dcp_hf_make_sets(struct dcp_hf *h)
 {
@@ -83,8 +98,7 @@ int dcp_hf_make_sets(struct dcp_hf *h)
 			rc = dcp_intern_add(&h->set_names, f->set_name, strlen(f->set_name),
 					    DCP_INTERN_NONE, &f->set);
 		if (rc == 1)
-			h->sets[h->nsets++] = (struct dcp_hf_set){ .name = f->set_name,
-								   .first = (uint32_t)i };
+			rc = add_set(h, f->set_name, (uint32_t)i);
 		if (rc >= 0)
 			h->sets[f->set].n++;
 	}
@@ -127,6 +141,57 @@ int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf
 	}
 	if (rc == 0 && other && h->nsets == 1 && !h->sets->index.name)
 		rc = read_index(h, h->sets, other, err);
+	return rc;
+}
+
+const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key)
+{
+	if (!set->component)
+		return key;
+	dcp_buf_reset(&h->num);
+	dcp_buf_printf(&h->num, "%s.%s", set->component, key);
+	return dcp_buf_error(&h->num) ? NULL : h->num.p;
+}
+
+int dcp_hf_emit_tensor(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
+		       const char *error)
+{
+	const char *path[2] = { set->component, t->key };
+	bool below = set->component;
+
+	t->path = below ? path : path + 1;
+	t->npath = below ? 2 : 1;
+	t->key = dcp_hf_key(h, set, t->key);
+	if (!t->key)
+		return -ENOMEM;
+	t->error = error;
+	if (error)
+		t->npieces = 0;
+	return h->in->sink->tensor(h->in->sink->ctx, t);
+}
+
+int dcp_hf_emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
+{
+	const struct dcp_json *value;
+	const void *iter = NULL;
+	const char *key;
+	int rc = 0;
+
+	while (rc == 0 && (iter = dcp_json_next(set->index.map, iter, &key, &value))) {
+		const char *file = dcp_json_str(value), *shown = dcp_hf_key(h, set, key);
+		struct dcp_tensor t = { .key = key, .dtype_name = "" };
+		const struct dcp_hf_file *f;
+		struct dcp_err why;
+
+		if (!shown)
+			return -ENOMEM;
+		if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
+			continue;
+		f = dcp_hf_find_file(h, file);
+		rc = dcp_hf_emit_tensor(h, set, &t,
+					dcp_hf_index_excuse(&set->index, file, f != NULL,
+							    f ? f->error : NULL, &why));
+	}
 	return rc;
 }
 

@@ -17,6 +17,7 @@
 struct dcp_dir;
 struct dcp_err;
 struct dcp_load;
+struct dcp_tensor;
 
 #define DCP_HF_MEMORY (1u << 30) /* all headers together; 100,000 keys are some 20 MB */
 
@@ -70,7 +71,7 @@ struct dcp_hf {
  * their sets. -ENOMEM. */
 int dcp_hf_add_files(struct dcp_hf *h, const struct dcp_dir *dir, const char *below,
 		     enum dcp_hf_kind kind);
-/* Their sets, by name. -ENOMEM. */
+/* Their sets, by name, and what is in front of the keys of each. -ENOMEM. */
 int dcp_hf_make_sets(struct dcp_hf *h);
 /* Each index in @dir is of the set that is called like it; with @any one that is called
  * otherwise is of the only set. */
@@ -79,5 +80,15 @@ int dcp_hf_read_indexes(struct dcp_hf *h, const struct dcp_dir *dir, enum dcp_hf
 
 /* The file of that name (NULL: none has it), or NULL. */
 const struct dcp_hf_file *dcp_hf_find_file(const struct dcp_hf *h, const char *name);
+
+/* @key as it is shown, in memory that the next call uses again; NULL: out of memory. */
+const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key);
+
+/* Emit @t, whose key is the one it has in the files of @set; with @error it has no pieces. */
+int dcp_hf_emit_tensor(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
+		       const char *error);
+
+/* Emit, as broken, the keys that the index of @set promises and h->names lacks. */
+int dcp_hf_emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set);
 
 void dcp_hf_finish(struct dcp_hf *h);

@@ -8,7 +8,6 @@
 #include "core/format/format.h"
 #include "core/format/hf/safetensors_int.h"
 #include "core/model/tensor.h"
-#include "core/parse/json.h"
 
 static const struct dcp_hf_set *set_of(const struct dcp_hf *h, const struct dcp_hf_shard *s)
 {
@@ -23,24 +22,6 @@ static const struct dcp_hf_shard *shard_at(const struct dcp_hf *h, uint32_t i)
 static uint32_t next_shard(const struct dcp_hf *h, uint32_t i)
 {
 	return shard_at(h, i)->next;
-}
-
-/* @t has the key it has in its files, of @set. */
-static int emit(struct dcp_hf *h, const struct dcp_hf_set *set, struct dcp_tensor *t,
-		const char *error)
-{
-	const char *path[2] = { set->component, t->key };
-	bool below = set->component;
-
-	t->path = below ? path : path + 1;
-	t->npath = below ? 2 : 1;
-	t->key = dcp_hf_key(h, set, t->key);
-	if (!t->key)
-		return -ENOMEM;
-	t->error = error;
-	if (error)
-		t->npieces = 0;
-	return h->in->sink->tensor(h->in->sink->ctx, t);
 }
 
 /* dtype and size of elements, as one entry has them. */
@@ -87,7 +68,7 @@ static int emit_whole(struct dcp_hf *h, const struct dcp_hf_shard *s, const char
 	t.npieces = make_piece(h, s, origin, &p);
 	if (!error && t.npieces && !t.itemsize)
 		error = "a dtype whose element size is not known";
-	return emit(h, set_of(h, s), &t, error);
+	return dcp_hf_emit_tensor(h, set_of(h, s), &t, error);
 }
 
 /* Files without sharding info that hold the same key: the one that the index names has it,
@@ -233,7 +214,7 @@ static int emit_sharded(struct dcp_hf *h, const struct dcp_hf_key *k)
 		if (t.npieces && !t.itemsize)
 			error = "a dtype whose element size is not known";
 	}
-	return emit(h, set_of(h, shard_at(h, k->first)), &t, error);
+	return dcp_hf_emit_tensor(h, set_of(h, shard_at(h, k->first)), &t, error);
 }
 
 static int emit_key(struct dcp_hf *h, const struct dcp_hf_key *k)
@@ -242,32 +223,6 @@ static int emit_key(struct dcp_hf *h, const struct dcp_hf_key *k)
 		if (h->files[shard_at(h, i)->file].placed)
 			return emit_sharded(h, k);
 	return emit_single(h, k);
-}
-
-/* Keys that the index of @set promises and no file has. */
-static int emit_promised(struct dcp_hf *h, const struct dcp_hf_set *set)
-{
-	const struct dcp_json *value;
-	const void *iter = NULL;
-	const char *key;
-	int rc = 0;
-
-	while (rc == 0 && (iter = dcp_json_next(set->index.map, iter, &key, &value))) {
-		const char *file = dcp_json_str(value), *shown = dcp_hf_key(h, set, key);
-		struct dcp_tensor t = { .key = key, .dtype_name = "" };
-		const struct dcp_hf_file *f;
-		struct dcp_err why;
-
-		if (!shown)
-			return -ENOMEM;
-		if (dcp_intern_find(&h->names, shown, strlen(shown)) != DCP_INTERN_NONE)
-			continue;
-		f = file ? dcp_hf_find_file(h, file) : NULL;
-		rc = emit(h, set, &t,
-			  dcp_hf_index_excuse(&set->index, file, f != NULL, f ? f->error : NULL,
-					      &why));
-	}
-	return rc;
 }
 
 /*
@@ -299,7 +254,7 @@ static int emit_tied(struct dcp_hf *h, const struct dcp_hf_set *set, const char 
 	describe(&t, shard_at(h, keys[number].first)->e);
 	t.key = dropped;
 	t.alias_of = dcp_intern_text(&h->names, number);
-	return emit(h, set, &t, NULL);
+	return dcp_hf_emit_tensor(h, set, &t, NULL);
 }
 
 static int emit_all_tied(struct dcp_hf *h, const struct dcp_hf_file *f)
@@ -322,6 +277,6 @@ int dcp_hf_emit(struct dcp_hf *h)
 	for (uint32_t i = 0; i < h->nfiles && rc == 0; i++)
 		rc = emit_all_tied(h, &h->files[i]);
 	for (uint32_t i = 0; i < h->nsets && rc == 0; i++)
-		rc = emit_promised(h, &h->sets[i]);
+		rc = dcp_hf_emit_promised(h, &h->sets[i]);
 	return rc;
 }

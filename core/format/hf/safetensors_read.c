@@ -9,15 +9,6 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
 
-const char *dcp_hf_key(struct dcp_hf *h, const struct dcp_hf_set *set, const char *key)
-{
-	if (!set->component)
-		return key;
-	dcp_buf_reset(&h->num);
-	dcp_buf_printf(&h->num, "%s.%s", set->component, key);
-	return dcp_buf_error(&h->num) ? NULL : h->num.p;
-}
-
 static int add_shard(struct dcp_hf *h, const struct dcp_hf_shard *s)
 {
 	uint32_t at = (uint32_t)(h->shards.n / sizeof(*s)), number;
@@ -132,12 +123,6 @@ int dcp_hf_add_set(struct dcp_hf *h, uint32_t i)
 	struct dcp_hf_set *set = &h->sets[i];
 	int rc = 0;
 
-	if (!dcp_hf_sets_bare(&h->kept, set->name)) {
-		set->component =
-			dcp_arena_strndup(&h->arena, set->name, dcp_hf_component(set->name));
-		if (!set->component)
-			return -ENOMEM;
-	}
 	for (uint32_t k = set->first; rc == 0 && k < set->first + set->n; k++)
 		rc = add_entries(h, k, &h->files[k].header);
 	return rc;
