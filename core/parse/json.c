@@ -10,10 +10,13 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/cleanup.h"
 #include "core/base/err.h"
+#include "core/parse/source.h"
 
 /* The value behind a struct dcp_json, which is never defined: it is jansson's, renamed. */
 static const json_t *value_of(const struct dcp_json *v)
@@ -148,6 +151,32 @@ int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dc
 
 	if (r == 0)
 		*root = (struct dcp_json *)(void *)v;
+	return r;
+}
+
+int dcp_json_read(const struct dcp_source *src, size_t max, char **text, struct dcp_json **root,
+		  struct dcp_err *err)
+{
+	dcp_auto_free char *own = NULL;
+	size_t n = (size_t)DCP_MIN(src->size, (uint64_t)max);
+	int r;
+
+	if (src->size > max)
+		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
+				"JSON of %llu bytes, at most %zu are read",
+				(unsigned long long)src->size, max);
+	own = malloc(n + 1);
+	if (!own)
+		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for JSON");
+	own[n] = '\0';
+	r = dcp_source_read(src, 0, own, n);
+	if (r < 0)
+		return dcp_fail(err, r, DCP_ERR_NO_OFFSET, "it cannot be read");
+	r = dcp_json_parse(own, n, root, err);
+	if (r == 0 && text) {
+		*text = own;
+		own = NULL;
+	}
 	return r;
 }
 

@@ -18,6 +18,7 @@
 
 struct dcp_arena;
 struct dcp_err;
+struct dcp_source;
 struct dcp_json; /* opaque; a document's root or a value inside it */
 
 #define DCP_JSON_MAX_DEPTH 64        /* arrays and objects inside each other */
@@ -31,6 +32,13 @@ struct dcp_json; /* opaque; a document's root or a value inside it */
  * out of memory for a string inside, jansson reports a missing string instead: -EBADMSG.
  */
 int dcp_json_parse(const char *text, size_t n, struct dcp_json **root, struct dcp_err *err);
+
+/*
+ * All of @src, which has at most @max bytes (else -E2BIG), parsed; what reading it gave. @text, if
+ * not NULL, gets what was read, which the caller frees, with a NUL behind it.
+ */
+int dcp_json_read(const struct dcp_source *src, size_t max, char **text, struct dcp_json **root,
+		  struct dcp_err *err);
 
 /* One string by itself, which may hold U+0000: as the two bytes C0 80. */
 int dcp_json_text(const char *text, size_t n, struct dcp_arena *arena, const char **out,

@@ -9,7 +9,6 @@
  *	composer_metadata.json               the object composer_metadata
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/base.h"
@@ -23,7 +22,6 @@
 #include "core/parse/dir/dir.h"
 #include "core/parse/json.h"
 #include "core/parse/pyjson/pyjson.h"
-#include "core/parse/source.h"
 
 enum { MAX_METADATA = 16 << 20 };
 
@@ -36,35 +34,13 @@ static bool is_damage(int rc)
 
 /* ---- composer_metadata.json ---- */
 
-static int read_metadata(const struct dcp_load *in, char **text, size_t *n, struct dcp_err *why)
-{
-	dcp_auto_json struct dcp_json *root = NULL;
-	dcp_auto_input struct dcp_input input = { .fd = -1 };
-	int rc = dcp_dir_input(in->dir, DCP_COMPOSER_METADATA, &input, why);
-
-	if (rc < 0)
-		return rc;
-	*n = (size_t)DCP_MIN(input.src.size, (uint64_t)MAX_METADATA + 1);
-	*text = malloc(*n + 1);
-	if (!*text)
-		rc = -ENOMEM;
-	else if (*n > MAX_METADATA)
-		rc = dcp_fail(why, -E2BIG, DCP_ERR_NO_OFFSET, "%s is too long",
-			      DCP_COMPOSER_METADATA);
-	else
-		rc = dcp_source_read(&input.src, 0, *text, *n);
-	if (*text)
-		(*text)[*n] = '\0'; /* room was made for it */
-	if (rc == 0)
-		rc = dcp_json_parse(*text, *n, &root, why);
-	return rc;
-}
-
 static int emit_metadata(const struct dcp_load *in)
 {
 	static const char *const key = "composer_metadata";
 	struct dcp_object o = { .key = key, .path = &key, .npath = 1, .type = "dict" };
 	const struct dcp_sink *sink = in->sink;
+	dcp_auto_json struct dcp_json *root = NULL;
+	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	dcp_auto_free char *text = NULL;
 	struct dcp_err why = { 0 };
 	uint32_t number;
@@ -72,14 +48,16 @@ static int emit_metadata(const struct dcp_load *in)
 
 	if (rc < 0)
 		return rc;
-	rc = read_metadata(in, &text, &o.json_len, &why);
+	rc = dcp_dir_input(in->dir, DCP_COMPOSER_METADATA, &input, &why);
+	if (rc == 0)
+		rc = dcp_json_read(&input.src, MAX_METADATA, &text, &root, &why);
 	if (rc == -ENOMEM)
 		return rc;
 	if (rc < 0)
 		return dcp_emit_broken(sink, key, why.msg);
 	/* the spaces around it are not part of the value */
 	o.json = text + strspn(text, " \t\r\n");
-	o.json_len -= (size_t)(o.json - text);
+	o.json_len = (size_t)input.src.size - (size_t)(o.json - text);
 	while (o.json_len && strchr(" \t\r\n", o.json[o.json_len - 1]))
 		o.json_len--;
 	return sink->object(sink->ctx, &o);

@@ -2,10 +2,8 @@
 #include "core/format/hf/index.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/model/tensor.h"
 #include "core/parse/dir/dir.h"
@@ -15,20 +13,8 @@ enum { MAX_INDEX = 256 << 20 }; /* a million keys take some 100 MB */
 
 static int parse(const struct dcp_source *src, struct dcp_hf_index *ix, struct dcp_err *err)
 {
-	dcp_auto_free char *text = NULL;
-	int rc;
+	int rc = dcp_json_read(src, MAX_INDEX, NULL, &ix->json, err);
 
-	if (src->size > MAX_INDEX)
-		return dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET,
-				"%s has %llu bytes, at most %d are read", ix->name,
-				(unsigned long long)src->size, MAX_INDEX);
-	text = malloc((size_t)src->size + 1);
-	if (!text)
-		return dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory for an index");
-	rc = dcp_source_read(src, 0, text, (size_t)src->size);
-	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s cannot be read", ix->name);
-	rc = dcp_json_parse(text, (size_t)src->size, &ix->json, err);
 	if (rc < 0)
 		return dcp_err_where(err, rc, "%s", ix->name);
 	ix->map = dcp_json_get(ix->json, "weight_map");

@@ -12,16 +12,13 @@
  * removed in 2026, is refused: each tensor is a directory of its own there.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/base/cleanup.h"
 #include "core/base/err.h"
 #include "core/format/formats.h"
 #include "core/format/parts/parts.h"
 #include "core/model/tensor.h"
 #include "core/parse/json.h"
-#include "core/parse/source.h"
 
 #define MARK "metadata.json"
 #define COMMON "common.pt"
@@ -72,7 +69,6 @@ static const char *commit_file(const struct dcp_dir *dir)
 /* The backend in metadata.json; @root keeps it. */
 static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct dcp_err *err)
 {
-	dcp_auto_free char *text = NULL;
 	dcp_auto_input struct dcp_input input = { .fd = -1 };
 	uint32_t number;
 	int rc = in->sink->file(in->sink->ctx, MARK, &number);
@@ -81,21 +77,8 @@ static int read_mark(const struct dcp_load *in, struct dcp_json **root, struct d
 		rc = dcp_dir_input(in->dir, MARK, &input, err);
 	if (rc < 0)
 		return rc;
-	if (input.src.size > MAX_MARK)
-		rc = dcp_fail(err, -E2BIG, DCP_ERR_NO_OFFSET, MARK " has %llu bytes",
-			      (unsigned long long)input.src.size);
-	else
-		text = malloc((size_t)input.src.size + 1);
-	if (rc == 0 && !text)
-		rc = dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET, "out of memory reading " MARK);
-	if (rc == 0)
-		rc = dcp_source_read(&input.src, 0, text, (size_t)input.src.size);
-	if (rc == 0) {
-		rc = dcp_json_parse(text, (size_t)input.src.size, root, err);
-		if (rc < 0)
-			dcp_err_where(err, rc, MARK);
-	}
-	return rc;
+	rc = dcp_json_read(&input.src, MAX_MARK, NULL, root, err);
+	return rc < 0 ? dcp_err_where(err, rc, MARK) : 0;
 }
 
 /* What cannot be read, by name and with a way out. Without the mark it is DCP. */

@@ -3,7 +3,6 @@
  * The list of parts, and the one kind of part that is no family: a JSON file.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/cleanup.h"
@@ -104,23 +103,18 @@ static size_t squeeze(char *text, size_t n)
 static int emit_json(const struct dcp_load *in, const char *name, const struct dcp_source *src,
 		     struct dcp_err *err)
 {
-	dcp_auto_free char *text = src->size <= MAX_JSON ? malloc((size_t)src->size + 1) : NULL;
+	dcp_auto_free char *text = NULL;
 	dcp_auto_json struct dcp_json *root = NULL;
-	struct dcp_object o = { .key = "", .json = text, .json_len = (size_t)src->size };
-	int rc;
+	struct dcp_object o = { .key = "" };
+	int rc = dcp_json_read(src, MAX_JSON, &text, &root, err);
 
-	if (!text)
-		return src->size > MAX_JSON ? in->sink->sidecar(in->sink->ctx, name)
-					    : dcp_fail(err, -ENOMEM, DCP_ERR_NO_OFFSET,
-						       "out of memory reading %s", name);
-	rc = dcp_source_read(src, 0, text, (size_t)src->size);
+	if (rc == -EBADMSG || rc == -E2BIG)
+		return in->sink->sidecar(in->sink->ctx, name);
 	if (rc < 0)
-		return dcp_fail(err, rc, DCP_ERR_NO_OFFSET, "%s cannot be read", name);
-	rc = dcp_json_parse(text, (size_t)src->size, &root, NULL);
-	if (rc < 0)
-		return rc == -ENOMEM ? rc : in->sink->sidecar(in->sink->ctx, name);
+		return dcp_err_where(err, rc, "%s", name);
 	o.type = dcp_json_is_object(root) ? "dict" : dcp_json_is_array(root) ? "list" : "value";
-	o.json_len = squeeze(text, o.json_len);
+	o.json = text;
+	o.json_len = squeeze(text, (size_t)src->size);
 	return in->sink->object(in->sink->ctx, &o);
 }
 

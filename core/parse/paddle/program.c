@@ -223,23 +223,10 @@ static int read_ops(struct reading *r, const struct dcp_json *root)
 
 static int read_pir(struct reading *r, const struct dcp_source *src)
 {
-	dcp_auto_free char *text = NULL;
 	dcp_auto_json struct dcp_json *root = NULL;
-	int rc;
+	int rc = dcp_json_read(src, MAX_JSON, NULL, &root, r->err);
 
-	if (src->size > MAX_JSON)
-		return dcp_fail(r->err, -E2BIG, 0, "program of more than %d MiB",
-				MAX_JSON >> 20);
-	text = malloc((size_t)src->size + 1);
-	if (!text)
-		return no_memory(r);
-	rc = dcp_source_read(src, 0, text, (size_t)src->size);
-	if (rc < 0)
-		return dcp_fail(r->err, rc, 0, "cannot read the program");
-	rc = dcp_json_parse(text, (size_t)src->size, &root, r->err);
-	if (rc < 0)
-		return rc;
-	return read_ops(r, root);
+	return rc < 0 ? rc : read_ops(r, root);
 }
 
 /* ---- both ---- */
