@@ -12,27 +12,24 @@
 
 enum { CHUNK = 1 << 15 };
 
-/*
- * @n bytes of text to @out, which has room for as many. Returns how many of them were taken:
- * all, or all but the first half of a character at the end; or -1 at one that is no Latin-1.
- */
-static ptrdiff_t narrow(const uint8_t *p, size_t n, uint8_t *out, size_t *nout)
+ptrdiff_t dcp_latin1_narrow(const void *text, size_t n, uint8_t *out, size_t *nout)
 {
+	const uint8_t *p = text;
 	size_t i = 0, k = 0;
 
 	while (i < n) {
-		if (p[i] < 0x80) {
-			out[k++] = p[i++];
-			continue;
-		}
-		if (p[i] != 0xc2 && p[i] != 0xc3)
+		bool wide = p[i] >= 0x80;
+
+		if (wide && p[i] != 0xc2 && p[i] != 0xc3)
 			return -1;
-		if (i + 1 == n)
+		if (wide && i + 1 == n)
 			break;
-		if ((p[i + 1] & 0xc0) != 0x80)
+		if (wide && (p[i + 1] & 0xc0) != 0x80)
 			return -1;
-		out[k++] = (uint8_t)(p[i] << 6 | (p[i + 1] & 0x3f));
-		i += 2;
+		if (out)
+			out[k] = wide ? (uint8_t)(p[i] << 6 | (p[i + 1] & 0x3f)) : p[i];
+		i += 1 + wide;
+		k++;
 	}
 	*nout = k;
 	return (ptrdiff_t)i;
@@ -67,7 +64,7 @@ int dcp_latin1_decode_fd(const struct dcp_source *src, int out_fd, uint64_t want
 
 		if (rc < 0)
 			return dcp_fail(err, rc, pos, "encoded bytes cannot be read");
-		took = narrow(in, n, out, &nout);
+		took = dcp_latin1_narrow(in, n, out, &nout);
 		if (took <= 0)
 			return dcp_fail(err, -EBADMSG, pos,
 					"no Latin-1 text in the %zu bytes from byte %llu", n,

@@ -2,28 +2,17 @@
 /*
  * bytes: what Python pickles bytes as.
  */
-#include <string.h>
-
+#include "core/parse/latin1.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
 /* Length of bytes kept as Latin-1 text; false: other characters are in it. */
 static bool latin1_length(struct dcp_pv str, uint64_t *n)
 {
-	const uint8_t *p, *end;
-	uint64_t count = 0;
+	size_t count = 0;
 
-	if (str.type != DCP_PV_STR)
+	if (str.type != DCP_PV_STR || dcp_latin1_narrow(str.node->data, str.node->n, NULL,
+							&count) != (ptrdiff_t)str.node->n)
 		return false;
-	p = (const uint8_t *)str.node->data;
-	end = p + str.node->n;
-	for (; p < end; count++) {
-		if (*p < 0x80)
-			p++;
-		else if ((*p == 0xc2 || *p == 0xc3) && end - p >= 2)
-			p += 2;
-		else
-			return false;
-	}
 	*n = count;
 	return true;
 }
@@ -81,18 +70,4 @@ static bool look_bytes(struct dcp_pv v, struct dcp_pv *out, bool inner)
 bool dcp_pyjson_look_bytes(struct dcp_pv v, struct dcp_pv *out)
 {
 	return look_bytes(v, out, false);
-}
-
-void dcp_pyjson_narrow(uint8_t *to, const struct dcp_pnode *str)
-{
-	const uint8_t *p = (const uint8_t *)str->data, *end = p + str->n;
-
-	while (p < end) {
-		if (*p < 0x80) {
-			*to++ = *p++;
-		} else {
-			*to++ = (uint8_t)(p[0] << 6 | (p[1] & 0x3f));
-			p += 2;
-		}
-	}
 }

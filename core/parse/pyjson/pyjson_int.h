@@ -102,9 +102,6 @@ bool dcp_pyjson_mapping(struct dcp_pv v, const struct dcp_pv **pairs, size_t *n)
 /* bytes in all their disguises: what holds them, as for DCP_PYJSON_BYTES. */
 bool dcp_pyjson_look_bytes(struct dcp_pv v, struct dcp_pv *out);
 
-/* Latin-1 text as the bytes it stands for. It was checked before. */
-void dcp_pyjson_narrow(uint8_t *to, const struct dcp_pnode *str);
-
 /* Number of bytes in the text of DCP_PYJSON_BYTES. */
 uint64_t dcp_pyjson_bytes_len(struct dcp_pv v);
 

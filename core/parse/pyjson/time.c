@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/parse/latin1.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
 enum { MAX_STATE = 10 };
@@ -45,7 +46,7 @@ static bool take_state(struct dcp_pv v, uint8_t *out, size_t n)
 	if (dcp_pyjson_bytes_len(bytes) != n || n == 0 || !bytes.node->data)
 		return false;
 	if (bytes.type == DCP_PV_STR)
-		dcp_pyjson_narrow(out, bytes.node);
+		dcp_latin1_narrow(bytes.node->data, bytes.node->n, out, &n);
 	else
 		memcpy(out, bytes.node->data, n);
 	return true;

@@ -7,6 +7,7 @@
 #include "core/base/cleanup.h"
 #include "core/base/jsonw.h"
 #include "core/model/tensor.h"
+#include "core/parse/latin1.h"
 #include "core/parse/pyjson/pyjson_int.h"
 
 struct writer {
@@ -93,6 +94,7 @@ static int write_far(struct writer *x, const struct dcp_pnode *node)
 static int get_bytes(struct writer *x, struct dcp_pv v, uint8_t **copy, const void **p)
 {
 	uint64_t n = dcp_pyjson_bytes_len(v);
+	size_t made;
 
 	*p = v.type == DCP_PV_NONE ? "" : v.node->data;
 	if (v.type != DCP_PV_STR && *p)
@@ -105,7 +107,7 @@ static int get_bytes(struct writer *x, struct dcp_pv v, uint8_t **copy, const vo
 		return -ENOMEM;
 	if (v.type != DCP_PV_STR)
 		return x->s->read(x->s->ctx, v, 0, *copy, (size_t)n);
-	dcp_pyjson_narrow(*copy, v.node);
+	dcp_latin1_narrow(v.node->data, v.node->n, *copy, &made); /* it was checked before */
 	return 0;
 }
 
