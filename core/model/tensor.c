@@ -73,6 +73,42 @@ const char *dcp_box_text(char *buf, size_t size, const uint64_t *lo, const uint6
 	return buf;
 }
 
+bool dcp_shape_nbytes(const uint64_t *shape, uint32_t ndim, uint32_t itemsize, uint64_t *out)
+{
+	uint64_t padded = itemsize, volume;
+
+	for (uint32_t i = 0; i < ndim; i++)
+		if (dcp_ckd_mul(&padded, padded, DCP_MAX(shape[i], 1)))
+			return false;
+	return padded <= INT64_MAX && dcp_shape_volume(shape, ndim, &volume) &&
+	       !dcp_ckd_mul(out, volume, itemsize);
+}
+
+bool dcp_row_major(const uint64_t *shape, const uint64_t *stride, uint32_t ndim)
+{
+	uint64_t want = 1;
+
+	for (uint32_t i = ndim; i-- > 0; want *= shape[i]) {
+		if (shape[i] == 0)
+			return true;
+		if (shape[i] != 1 && stride[i] != want)
+			return false;
+	}
+	return true;
+}
+
+bool dcp_stride_span(const uint64_t *shape, const uint64_t *stride, uint32_t ndim,
+		     uint64_t *out)
+{
+	uint64_t last = 0, step;
+
+	for (uint32_t i = 0; i < ndim; i++)
+		if (dcp_ckd_mul(&step, shape[i] - 1, stride[i]) ||
+		    dcp_ckd_add(&last, last, step))
+			return false;
+	return !dcp_ckd_add(out, last, 1);
+}
+
 static uint64_t end_of(uint64_t lo, uint64_t len)
 {
 	return lo + len < lo ? UINT64_MAX : lo + len;

@@ -164,6 +164,17 @@ bool dcp_box_meets(const struct dcp_box *box, uint32_t ndim, const uint64_t *lo,
 /* Elements in a shape; returns false when the product does not fit in 64 bits. */
 bool dcp_shape_volume(const uint64_t *shape, uint32_t ndim, uint64_t *out);
 
+/* Bytes of an array; false when they are too many for any, lengths of 0 taken as 1. */
+bool dcp_shape_nbytes(const uint64_t *shape, uint32_t ndim, uint32_t itemsize, uint64_t *out);
+
+/* Are strides in elements those of a dense row-major array, where they count? */
+bool dcp_row_major(const uint64_t *shape, const uint64_t *stride, uint32_t ndim);
+
+/* Elements from the first to the last of an array that has any; false when they do not fit in 64
+ * bits. */
+bool dcp_stride_span(const uint64_t *shape, const uint64_t *stride, uint32_t ndim,
+		     uint64_t *out);
+
 /* The dtype that users see, and how many bytes an element has in it. */
 static inline enum dcp_dtype dcp_tensor_shown(const struct dcp_tensor *t)
 {

@@ -82,14 +82,12 @@ struct dcp_piece *dcp_tshard_pieces(struct dcp_tshard_reading *r, size_t n)
 int dcp_tshard_place(struct dcp_tshard_reading *r, struct dcp_piece *p,
 		     const struct dcp_torch_tensor *tt, const uint64_t *at)
 {
-	uint64_t first = 0, last = 0, step, *stride = (uint64_t *)(uintptr_t)p->stride;
+	uint64_t first = 0, n = 0, step, *stride = (uint64_t *)(uintptr_t)p->stride;
 	bool all = tt->row_major, bad = false;
 
 	for (uint32_t k = 0; k < tt->ndim; k++) {
 		bad |= dcp_ckd_mul(&step, at[k], tt->stride[k]) ||
 		       dcp_ckd_add(&first, first, step);
-		bad |= dcp_ckd_mul(&step, p->len[k] - 1, tt->stride[k]) ||
-		       dcp_ckd_add(&last, last, step);
 		stride[k] = tt->stride[k];
 		all &= p->len[k] == tt->shape[k];
 	}
@@ -98,7 +96,8 @@ int dcp_tshard_place(struct dcp_tshard_reading *r, struct dcp_piece *p,
 	p->file = r->file;
 	p->swap = tt->swap;
 	bad |= !dcp_shape_volume(p->len, tt->ndim, &p->run_n);
-	bad |= dcp_ckd_add(&last, last, 1) || dcp_ckd_mul(&p->nbytes, last, tt->itemsize) ||
+	bad |= !dcp_stride_span(p->len, tt->stride, tt->ndim, &n) ||
+	       dcp_ckd_mul(&p->nbytes, n, tt->itemsize) ||
 	       dcp_ckd_mul(&first, first, tt->itemsize) ||
 	       dcp_ckd_add(&p->off, r->base, tt->off) || dcp_ckd_add(&p->off, p->off, first);
 	return bad ? dcp_tshard_damaged(r, "place does not fit in 64 bits") : 0;

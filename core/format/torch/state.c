@@ -45,19 +45,6 @@ static uint64_t allowed(const struct dcp_tstate *s)
 	return MAX_WRITTEN * (DCP_MIN(dcp_torch_pickle_size(s->t), (uint64_t)1 << 40) + 1);
 }
 
-/* Bytes from the first to the last element; dcp_torch_tensor() has checked that they lie in
- * their storage. */
-static bool span_of(const struct dcp_torch_tensor *tt, uint64_t *nbytes)
-{
-	uint64_t last = 0, step;
-
-	for (uint32_t k = 0; k < tt->ndim; k++)
-		if (dcp_ckd_mul(&step, tt->shape[k] - 1, tt->stride[k]) ||
-		    dcp_ckd_add(&last, last, step))
-			return false;
-	return !dcp_ckd_add(&last, last, 1) && !dcp_ckd_mul(nbytes, last, tt->itemsize);
-}
-
 static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const char *key,
 			const struct dcp_torch_tensor *tt)
 {
@@ -93,7 +80,9 @@ static int emit_located(struct emitter *w, const struct dcp_leaf *leaf, const ch
 	} else if (volume > 0) {
 		p.run_n = volume;
 		t.npieces = 1;
-		if (!span_of(tt, &p.nbytes) || dcp_ckd_add(&p.off, s->base, tt->off))
+		if (!dcp_stride_span(tt->shape, tt->stride, tt->ndim, &p.nbytes) ||
+		    dcp_ckd_mul(&p.nbytes, p.nbytes, tt->itemsize) ||
+		    dcp_ckd_add(&p.off, s->base, tt->off))
 			t.error = "its place in the file does not fit in 64 bits";
 		rc = dcp_places_find(&w->places, &t);
 		if (rc < 0)

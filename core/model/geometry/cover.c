@@ -249,16 +249,6 @@ static int keep(struct cover *c, const struct part *p)
 	return rc;
 }
 
-static bool is_row_major(const uint64_t *stride, const uint64_t *len, uint32_t ndim)
-{
-	uint64_t step = 1;
-
-	for (uint32_t d = ndim; d-- > 0; step *= len[d])
-		if (len[d] > 1 && stride[d] != step)
-			return false;
-	return true;
-}
-
 static void to_piece(const struct cover *c, const struct part *p, struct dcp_piece *out)
 {
 	const struct dcp_piece *from = &c->t->pieces[p->from];
@@ -271,7 +261,7 @@ static void to_piece(const struct cover *c, const struct part *p, struct dcp_pie
 		last += (p->len[d] - 1) * p->stride[d];
 	out->lo = p->lo;
 	out->len = p->len;
-	out->stride = is_row_major(p->stride, p->len, c->t->ndim) ? NULL : p->stride;
+	out->stride = dcp_row_major(p->len, p->stride, c->t->ndim) ? NULL : p->stride;
 	out->run_lo = 0;
 	out->run_n = p->volume;
 	out->off = p->off;

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "core/base/base.h"
-#include "core/base/ckd.h"
 #include "core/base/err.h"
 #include "core/base/text.h"
 
@@ -110,13 +109,7 @@ static void lay_out(struct dcp_ndarray *a, const uint32_t *order)
 		if (a->shape[order[i]])
 			step *= a->shape[order[i]];
 	}
-	a->row_major = true;
-	step = 1;
-	for (uint32_t d = a->ndim; d-- > 0;) {
-		if (a->shape[d] > 1 && a->stride[d] != step)
-			a->row_major = false;
-		step *= a->shape[d];
-	}
+	a->row_major = dcp_row_major(a->shape, a->stride, a->ndim);
 }
 
 static void lay_out_plain(struct dcp_ndarray *a, bool fortran)
@@ -177,18 +170,6 @@ static bool is_empty_bytes(struct dcp_pv v)
 	       v.node->obj->args.node->nitems == 0;
 }
 
-/* Bytes of all elements; false when nobody could have them. */
-static bool need_of(const struct dcp_ndarray *a, uint64_t *need)
-{
-	uint64_t volume = 1, padded = 1;
-
-	for (uint32_t d = 0; d < a->ndim; d++)
-		if (dcp_ckd_mul(&padded, padded, DCP_MAX(a->shape[d], 1)))
-			return false;
-	return dcp_shape_volume(a->shape, a->ndim, &volume) &&
-	       !dcp_ckd_mul(need, volume, a->itemsize) && *need <= INT64_MAX;
-}
-
 /*
  * A str where numpy expects bytes is Python 2's, whose bytes lie there as they are, or the
  * Latin-1 view of them: which of the two shows in the length.
@@ -199,7 +180,7 @@ static int take_payload(struct dcp_pv v, struct dcp_ndarray *a, struct dcp_err *
 	bool text;
 	uint64_t need;
 
-	if (!need_of(a, &need))
+	if (!dcp_shape_nbytes(a->shape, a->ndim, a->itemsize, &need))
 		return damaged(err, "shape of an array overflows");
 	text = encoded_text(v, &at) || v.type == DCP_PV_STR;
 	if (is_empty_bytes(v)) {

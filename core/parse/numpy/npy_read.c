@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/ckd.h"
 #include "core/base/cleanup.h"
 #include "core/base/endian.h"
 #include "core/base/err.h"
@@ -215,7 +214,7 @@ static bool take_dict(struct cursor *c, struct dcp_npy *a, bool *fortran)
 
 static void lay_out(struct dcp_npy *a, bool fortran)
 {
-	uint64_t step = 1, dense = 1;
+	uint64_t step = 1;
 
 	for (uint32_t i = 0; i < a->ndim; i++) {
 		uint32_t d = fortran ? i : a->ndim - 1 - i;
@@ -223,20 +222,7 @@ static void lay_out(struct dcp_npy *a, bool fortran)
 		a->stride[d] = step;
 		step *= DCP_MAX(a->shape[d], 1);
 	}
-	a->row_major = true;
-	for (uint32_t d = a->ndim; d-- > 0; dense *= a->shape[d])
-		a->row_major &= a->shape[d] <= 1 || a->stride[d] == dense;
-}
-
-static bool sizes_fit(struct dcp_npy *a)
-{
-	uint64_t padded = a->itemsize, volume;
-
-	for (uint32_t d = 0; d < a->ndim; d++)
-		if (dcp_ckd_mul(&padded, padded, DCP_MAX(a->shape[d], 1)))
-			return false;
-	return padded <= INT64_MAX && dcp_shape_volume(a->shape, a->ndim, &volume) &&
-	       !dcp_ckd_mul(&a->nbytes, volume, a->itemsize);
+	a->row_major = dcp_row_major(a->shape, a->stride, a->ndim);
 }
 
 int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_err *err)
@@ -273,7 +259,7 @@ int dcp_npy_read(const struct dcp_source *src, struct dcp_npy *out, struct dcp_e
 	if (!take_dict(&c, &a, &fortran))
 		return dcp_fail(err, -EBADMSG, MAGIC + width + (uint64_t)(c.p - text),
 				"an array's header that numpy would not have written");
-	if (!sizes_fit(&a))
+	if (!dcp_shape_nbytes(a.shape, a.ndim, a.itemsize, &a.nbytes))
 		return dcp_fail(err, -EBADMSG, MAGIC, "shape of an array overflows");
 	lay_out(&a, fortran);
 	a.off = MAGIC + width + n;

@@ -144,37 +144,10 @@ bool dcp_torch_dims(struct dcp_pv v, uint64_t *to, uint32_t *ndim)
 	return true;
 }
 
-static bool dense_strides(const struct dcp_torch_tensor *x)
-{
-	uint64_t want = 1;
-
-	for (uint32_t i = x->ndim; i-- > 0;) {
-		if (x->shape[i] == 0)
-			return true;
-		if (x->shape[i] != 1 && x->stride[i] != want)
-			return false;
-		want *= x->shape[i]; /* the volume was found to fit before */
-	}
-	return true;
-}
-
-/* Elements behind the first one that the last element lies; false when that overflows. */
-static bool last_element(const struct dcp_torch_tensor *x, uint64_t *out)
-{
-	uint64_t last = 0, step;
-
-	for (uint32_t i = 0; i < x->ndim; i++)
-		if (dcp_ckd_mul(&step, x->shape[i] - 1, x->stride[i]) ||
-		    dcp_ckd_add(&last, last, step))
-			return false;
-	*out = last;
-	return true;
-}
-
 int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *s,
 		    uint64_t first, uint64_t base, struct dcp_err *err)
 {
-	uint64_t volume, bytes, last = 0, end, view = s->view_n * s->itemsize;
+	uint64_t volume, bytes, n = 1, end, view = s->view_n * s->itemsize;
 
 	/* Strides of zero make huge shapes of one element; nobody has 2^63 bytes of those. */
 	if (!dcp_shape_volume(x->shape, x->ndim, &volume) ||
@@ -182,16 +155,16 @@ int dcp_torch_place(struct dcp_torch_tensor *x, const struct dcp_torch_storage *
 		return dcp_fail(err, -EBADMSG, DCP_ERR_NO_OFFSET,
 				"shape of the tensor in storage \"%s\" overflows", s->key);
 	x->off = base;
-	x->row_major = dense_strides(x);
+	x->row_major = dcp_row_major(x->shape, x->stride, x->ndim);
 	if (volume == 0)
 		return 0;
-	if (!last_element(x, &last) || dcp_ckd_add(&end, first, last) ||
-	    dcp_ckd_add(&end, end, 1) || dcp_ckd_mul(&end, end, x->itemsize) || end > view)
+	if (!dcp_stride_span(x->shape, x->stride, x->ndim, &n) || dcp_ckd_add(&end, first, n) ||
+	    dcp_ckd_mul(&end, end, x->itemsize) || end > view)
 		return dcp_fail(err, -EBADMSG, base,
 				"tensor reaches past the %" PRIu64
 				" bytes of storage \"%s\": first "
 				"element %" PRIu64 ", last one %" PRIu64 " after it",
-				view, s->key, first, last);
+				view, s->key, first, n - 1);
 	x->off = base + first * x->itemsize;
 	return 0;
 }
