@@ -171,6 +171,15 @@ class Rules(unittest.TestCase):
             with self.assertRaisesRegex(dcpfs.DcpfsError, "rules:1"):
                 dcpfs.open(stored.source, rules=str(text), cache="")
 
+    def test_part(self):
+        stored = step20()
+        for how in ({}, {"rules": "identity"}):
+            with dcpfs.open(stored.source, "step-20", part="model.layers", cache="", **how) as ck:
+                self.assertEqual(ck["0.input_layernorm.weight"].read().tobytes(), stored["model.layers.0.input_layernorm.weight"].read().tobytes())
+                self.assertNotIn("model.embed_tokens.weight", ck)
+        with self.assertRaisesRegex(dcpfs.DcpfsError, r'no key begins with "ema\."; they begin with "'):
+            dcpfs.open(stored.source, "step-20", part="ema", cache="")
+
     def test_none(self):
         with self.assertRaisesRegex(dcpfs.DcpfsError, "megatron"):
             dcpfs.open(step20().source, rules="megatrn", cache="")

@@ -143,6 +143,9 @@ struct dcpload_config {
 	const char *rules;
 	const char *
 		assets; /* with rules, a directory to look for config.json first; may be NULL */
+	/* Only keys that begin with it and a dot, both taken off before any rule ("ema"); NULL: all. Without
+	 * rules it means "auto". */
+	const char *part;
 };
 
 /*

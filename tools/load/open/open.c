@@ -210,7 +210,8 @@ int load_reopen(struct dcpload *ck, struct dcpload_error *err)
 static int take_config(struct dcpload *ck, const struct dcpload_config *config)
 {
 	struct dcpload_config *c = &ck->config;
-	const char **const texts[] = { &c->version, &c->device, &c->rules, &c->assets };
+	const char **const texts[] = { &c->version, &c->device, &c->rules, &c->assets,
+				       &c->part };
 
 	if (config)
 		memcpy(c, config, DCP_MIN((size_t)config->size, sizeof(*c)));

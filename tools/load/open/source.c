@@ -124,8 +124,9 @@ static int open_named(struct dcpload *ck, const struct dcp_found **out, struct d
 /* By the rules of the configuration; they are given as text or by the name of a preset. */
 static int map(struct dcpload *ck, const struct dcp_found *found, struct dcp_err *err)
 {
-	const char *text = ck->config.rules;
-	struct dcp_map_opts how = { .assets = ck->config.assets,
+	const char *text = ck->config.rules ? ck->config.rules : "auto";
+	struct dcp_map_opts how = { .part = ck->config.part,
+				    .assets = ck->config.assets,
 				    .cast = DCP_DTYPE_OTHER,
 				    .source = ck->source,
 				    .where = found->where };
@@ -169,7 +170,7 @@ static int open_files(struct dcpload *ck, struct dcp_err *err)
 		rc = open_latest(ck, &found, err);
 	else
 		rc = open_named(ck, &found, err);
-	if (rc == 0 && ck->config.rules)
+	if (rc == 0 && (ck->config.rules || ck->config.part))
 		rc = map(ck, found, err);
 	if (rc == 0) {
 		ck->wanted = dcp_arena_strndup(&ck->arena, found->name, strlen(found->name));

@@ -243,7 +243,8 @@ def open(source: Union[str, os.PathLike[str]], version: Optional[str] = "latest"
     threads, staging (bytes), timeout (seconds) as in dcpload.h. device: where load() puts tensors: "cuda:0", "cuda" (a GPU for each
     rank), "auto" (that, or "host" without one); None: "host". comm: open it together with other ranks (collective).
     rules: show it as a Hugging Face model, without optimizers: "auto", a preset (`dcpfs rules list`) or a file of rules;
-    assets: a directory to look for its config.json first.
+    assets: a directory to look for its config.json first. part: only keys that begin with it and a dot, taken off before any
+    rule ("ema" for averaged weights); without rules it means "auto". Another dtype is asked for where tensors are loaded.
     DcpfsError: it cannot be opened, with why. ImportError: the library is not found.
     """
     return Checkpoint(source, version, **how)

@@ -41,13 +41,13 @@ class Handle:
     def __init__(self, source: Union[str, os.PathLike[str]], version: Optional[str] = "latest", *, comm: Optional[Comm] = None,
                  io: str = "auto", exchange: str = "auto", threads: int = 0, staging: int = 0, timeout: float = TIMEOUT,
                  cache: Optional[str] = None, rules: Optional[str] = None,
-                 assets: Union[str, os.PathLike[str], None] = None, device: Optional[str] = None) -> None:
+                 assets: Union[str, os.PathLike[str], None] = None, part: Optional[str] = None, device: Optional[str] = None) -> None:
         self._handle = c_void_p()
         self._lock = threading.RLock()
         self._maps: dict[tuple[int, int], memoryview] = {}
         self.comm = comm
         self._how: dict[str, Any] = {"io": io, "exchange": exchange, "threads": threads, "staging": staging, "timeout": timeout,
-                                     "cache": cache, "rules": rules, "assets": assets, "device": device}
+                                     "cache": cache, "rules": rules, "assets": assets, "part": part, "device": device}
         self.device = device
         with self.together():
             self.source = os.fspath(source)
@@ -57,7 +57,8 @@ class Handle:
                             None if cache is None else encoded(cache, "a path"),
                             None if device is None else encoded(str(device), "a device"),
                             None if rules is None else encoded(text_of(rules), "rules"),
-                            None if assets is None else encoded(os.fspath(assets), "a path"))
+                            None if assets is None else encoded(os.fspath(assets), "a path"),
+                            None if part is None else encoded(part, "a part"))
         try:
             call("open", comm.pointer if comm else None, path, byref(config), byref(self._handle))
         except DcpfsError as e:
