@@ -302,6 +302,7 @@ static int save(struct exporting *x)
 	const struct dcp_write_opts opt = { .name = !how.file ? NULL
 						    : slash   ? slash + 1
 							      : x->out,
+					    .stem = dcp_version_stem(x->pick.v),
 					    .max_shard = x->opts->max_shard,
 					    .protocol = export_protocol(x->opts) };
 

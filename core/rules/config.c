@@ -63,6 +63,7 @@ int dcp_rules_config_parse(const char *text, size_t n, struct dcp_rules_config *
 		.mlp_bias = -1,
 		.quantized = dcp_json_is_object(dcp_json_get(root, "quantization_config")) ||
 			     dcp_json_is_object(dcp_json_get(root, "compression_config")),
+		.diffusers = dcp_json_str(dcp_json_get(root, "_class_name")) != NULL,
 	};
 	if (!out->kv_heads)
 		out->kv_heads = out->heads;

@@ -67,6 +67,7 @@ struct dcp_rules_config {
 	/* tie_word_embeddings, attention_bias, mlp_bias: 1, 0; -1 where it does not say */
 	int tie, attention_bias, mlp_bias;
 	bool quantized;
+	bool diffusers;       /* it is of diffusers, by its _class_name */
 	enum dcp_dtype dtype; /* of its numbers; OTHER: it does not say */
 };
 

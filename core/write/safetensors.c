@@ -20,7 +20,7 @@
 #include "core/parse/safetensors/safetensors.h"
 #include "core/write/formats.h"
 
-enum { ALIGN = 64, NAME = 64 };
+enum { ALIGN = 64, NAME = 96 };
 
 struct entry {
 	const struct dcp_write_tensor *t;
@@ -33,7 +33,8 @@ struct entry {
 struct files {
 	struct entry *e;
 	size_t n, nfiles, *first;
-	bool ranks; /* file i is that of rank i */
+	const char *stem; /* of their names */
+	bool ranks;       /* file i is that of rank i */
 	uint64_t total;
 };
 
@@ -142,9 +143,12 @@ static void file_name(const struct files *f, size_t i, char name[NAME])
 	if (f->ranks)
 		snprintf(name, NAME, "rank-%05zu-of-%05zu.safetensors", i, f->nfiles);
 	else if (f->nfiles == 1)
-		snprintf(name, NAME, "model.safetensors");
+		snprintf(name, NAME, "%s.safetensors", f->stem);
+	else if (i == f->nfiles)
+		snprintf(name, NAME, "%s.safetensors.index.json", f->stem);
 	else
-		snprintf(name, NAME, "model-%05zu-of-%05zu.safetensors", i + 1, f->nfiles);
+		snprintf(name, NAME, "%s-%05zu-of-%05zu.safetensors", f->stem, i + 1,
+			 f->nfiles);
 }
 
 /* {"key": [16, 8]} as text: the tensors that arrays are cut from. */
@@ -240,7 +244,8 @@ static int put_index(const struct files *f, struct dcp_writer *w)
 	dcp_buf_str(&text, "\n");
 	if (dcp_jsonw_error(&json) < 0)
 		return dcp_jsonw_error(&json);
-	dcp_writer_file(w, "model.safetensors.index.json", true);
+	file_name(f, f->nfiles, name);
+	dcp_writer_file(w, name, true);
 	dcp_writer_bytes(w, text.p, text.n);
 	return 0;
 }
@@ -274,7 +279,7 @@ static int put_all(const struct files *f, const struct dcp_write_opts *opts,
 static int plan(const struct dcp_write_set *set, const struct dcp_write_opts *opts,
 		struct dcp_writer *w, struct dcp_err *err)
 {
-	struct files f = { 0 };
+	struct files f = { .stem = opts->stem ? opts->stem : "model" };
 	int rc = choose(&f, set, opts->name ? 0 : opts->max_shard);
 
 	if (rc == 0)

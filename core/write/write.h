@@ -134,6 +134,7 @@ enum {
 
 struct dcp_write_opts {
 	const char *name; /* one file of this name is wanted; NULL: a directory */
+	const char *stem; /* of files of weights there; NULL: "model" */
 	uint64_t
 		max_shard; /* bytes of tensors in a file, unless one alone is longer; 0: no limit */
 	unsigned protocol; /* of pickles; 0: the format's own */

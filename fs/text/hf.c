@@ -49,7 +49,7 @@ int dcpfs_hf_weight_map(const struct dcpfs_version *ver, struct dcpfs_spool *s,
 	dcp_jsonw_end(&l.w);
 	dcp_jsonw_put_object(&l.w, "weight_map");
 	for (size_t n = 0; rc == 0 && n < ver->hf->nfiles; n++) {
-		dcpfs_hf_name(ver->hf, n, l.file);
+		dcpfs_hf_name(ver, n, l.file);
 		rc = dcpfs_hf_rows(ver, n, put_key, &l);
 	}
 	dcp_jsonw_end(&l.w);
@@ -263,7 +263,8 @@ static void put_weights(const struct dcpfs *fs, const struct dcpfs_version *ver,
 		"| | |\n| --- | --- |\n"
 		"| rules | `%s`%s%s%s |\n"
 		"| keys mapped | %s |\n"
-		"| left out by the rules: optimizer state and the like | %s |\n"
+		"| left out by the rules: optimizer state, averaged weights (`--hf-from ema` "
+		"takes those under `ema.`) and the like | %s |\n"
 		"| left out because no rule fits | %s |\n"
 		"| wanted by two keys, or failed | %llu |\n"
 		"| left out because tied to another | %zu |\n\n",
@@ -289,10 +290,14 @@ int dcpfs_hf_readme(const struct dcpfs *fs, const struct dcpfs_version *ver,
 	rc = put_model(ver, &s->buf, err);
 	if (rc == 0)
 		rc = put_all_failed(ver, s);
-	dcp_buf_str(&s->buf, "## Use\n\n"
-			     "    AutoModelForCausalLM.from_pretrained(\"<this directory>\")\n"
-			     "    vllm serve <this directory>\n\n"
-			     "`shard/LAYOUT/RANK/` below this directory has what a rank of a "
+	dcp_buf_str(&s->buf, "## Use\n\n");
+	dcp_buf_str(
+		&s->buf,
+		strcmp(dcp_version_stem(dcpfs_opened(ver)), "model") != 0
+			? "    diffusers.AutoModel.from_pretrained(\"<this directory>\")\n\n"
+			: "    AutoModelForCausalLM.from_pretrained(\"<this directory>\")\n"
+			  "    vllm serve <this directory>\n\n");
+	dcp_buf_str(&s->buf, "`shard/LAYOUT/RANK/` below this directory has what a rank of a "
 			     "parallel job holds (`shard/tp4:llama/0`);\nit is not listed, so "
 			     "that copying the directory copies the model.\n");
 	return dcp_err_say(err, rc);

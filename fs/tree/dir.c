@@ -35,7 +35,6 @@ static uint64_t ino_of_child(const struct dcpfs_at *dir, enum dcpfs_kind kind)
 	const char *from;
 
 	if ((kind == DCPFS_LATEST && !row) ||
-	    (kind == DCPFS_HF_INDEX && dir->ver->hf->nfiles < 2) ||
 	    (kind == DCPFS_HF_CONFIG && !dcp_version_inferred(dcpfs_opened(dir->ver), &from)))
 		return 0;
 	return dcpfs_ino_pack(dir->i.slot, kind, row);

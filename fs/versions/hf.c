@@ -249,13 +249,18 @@ int dcpfs_hf_rows(const struct dcpfs_version *ver, uint64_t n,
 	return rc;
 }
 
-void dcpfs_hf_name(const struct dcpfs_hf *hf, uint64_t n, char name[DCPFS_HF_NAME_MAX])
+void dcpfs_hf_name(const struct dcpfs_version *ver, uint64_t n, char name[DCPFS_HF_NAME_MAX])
 {
-	if (hf->nfiles == 1)
-		snprintf(name, DCPFS_HF_NAME_MAX, "model.safetensors");
+	const char *stem = dcp_version_stem(dcpfs_opened(ver));
+	size_t nfiles = ver->hf->nfiles;
+
+	if (n == nfiles)
+		snprintf(name, DCPFS_HF_NAME_MAX, "%s.safetensors.index.json", stem);
+	else if (nfiles == 1)
+		snprintf(name, DCPFS_HF_NAME_MAX, "%s.safetensors", stem);
 	else
-		snprintf(name, DCPFS_HF_NAME_MAX, "model-%05llu-of-%05zu.safetensors",
-			 (unsigned long long)n + 1, hf->nfiles);
+		snprintf(name, DCPFS_HF_NAME_MAX, "%s-%05llu-of-%05zu.safetensors", stem,
+			 (unsigned long long)n + 1, nfiles);
 }
 
 /* ---- rights ---- */

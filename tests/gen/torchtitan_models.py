@@ -6,7 +6,7 @@ usage: torchtitan_models.py DCPFS [MODEL ...]        with a python that has torc
 
 Their state dicts are saved by torch.distributed.checkpoint, as torchtitan does; config.json has the numbers that the rules ask for.
 Llama 3 and Qwen 3 train queries, keys and values as one matrix, which is also saved as such, as releases did that had no hook to cut it.
-Flux is left out: hf/ is a directory of transformers, not of diffusers. Without a config.json one is inferred from the job config. Qwen 3.5 imports kernels (fla) that need a GPU; its weights do not.
+Flux is loaded by diffusers where that is there (seen well with 0.42.1). Without a config.json one is inferred from the job config. Qwen 3.5 imports kernels (fla) that need a GPU; its weights do not.
 """
 import importlib
 import importlib.util
@@ -46,7 +46,9 @@ def made(module, flavor):
 
 def config_json(kind, config, state):
     if kind == "flux":
-        return {"_class_name": "FluxTransformer2DModel"}
+        return {"_class_name": "FluxTransformer2DModel", "num_layers": config.depth, "num_single_layers": config.depth_single_blocks, "in_channels": config.in_channels,
+                "attention_head_dim": config.hidden_size // config.num_heads, "num_attention_heads": config.num_heads, "joint_attention_dim": config.context_in_dim,
+                "pooled_projection_dim": config.vec_in_dim, "axes_dims_rope": config.axes_dim}
     first = next(a for a in map(attention, config.layers) if a)
     heads = first.n_heads
     out = {"model_type": TYPES.get(kind, kind) + ("_moe" if kind.startswith("qwen3") and any("moe." in k for k in state) else ""), "num_attention_heads": heads,
@@ -104,6 +106,12 @@ def check(program, top, name, state, config, want):
             with safe_open(part, "pt") as f:
                 got |= {k: f.get_tensor(k) for k in f.keys()}
         page = (at / "latest" / "hf" / "README.md").read_text()
+        if "_class_name" in config and importlib.util.find_spec("diffusers"):
+            from diffusers import FluxTransformer2DModel
+            theirs, told = FluxTransformer2DModel.from_pretrained(at / "latest" / "hf", output_loading_info=True)
+            got = {k: v.clone() for k, v in theirs.state_dict().items()}
+            print(name, "by diffusers", {k: v for k, v in told.items() if v} or "loads whole")
+            del theirs
     finally:
         subprocess.run([program, "umount", "-z", at], check=True)
     wrong = [k for k in sorted(set(got) ^ set(want)) if not (k == "lm_head.weight" and config.get("tie_word_embeddings"))]

@@ -116,8 +116,22 @@ def shards():
     """Files of at most --hf-shard-size bytes, in natural order, and their list."""
     source = lib.fresh("source")
     sizes = {f"layers.{i}.w": 100 + i for i in range(12)} | {"big": 5000}
-    checkpoint(source / "step-1", {k: u8(n, k) for k, n in sizes.items()})
+    for version in ("step-1", "step-2"):
+        checkpoint(source / version, {k: u8(n, k) for k, n in sizes.items()})
+    (source / "step-2" / "config.json").write_text('{"_class_name": "FluxTransformer2DModel"}')
     with mount(source, "--hf-shard-size", "400") as m:
+        case("as diffusers calls them")
+        at, stem = m.at / "step-2" / "hf", "diffusion_pytorch_model"
+        names = model_files(at)
+        equal(names, [f"{stem}-{i + 1:05}-of-{len(names):05}.safetensors" for i in range(len(names))], "names")
+        equal(set(json.loads(read(at / f"{stem}.safetensors.index.json"))["weight_map"].values()), set(names), "files in the list")
+        for name in (INDEX, f"model-00001-of-{len(names):05}.safetensors", f"{stem}.safetensors"):
+            fails("ENOENT", os.stat, at / name)
+        check("diffusers.AutoModel" in read(at / "README.md").decode(), "who reads it")
+        out = source.parent / "diffusers"
+        done = lib.run(lib.PROGRAM, "export", "--as", "safetensors", "--hf", "--max-shard-size", "400", source, "step-2", out)
+        equal([n for n in sorted(os.listdir(out)) if n.startswith(stem)], sorted([*names, f"{stem}.safetensors.index.json"]), f"an export: {done.stderr}")
+        case("as transformers does")
         at = m.at / "step-1" / "hf"
         names, got = model_files(at), tensors_of(at)
         equal(names, [f"model-{i + 1:05}-of-{len(names):05}.safetensors" for i in range(len(names))], "names")
@@ -132,6 +146,7 @@ def shards():
             check(len(header) == 1 or sum(sizes[k] for k in header) <= 400, f"size of {name}")
         for key, n in sizes.items():
             equal(got[key][2], u8(n, key)[3], f"bytes of {key}")
+        check(INDEX in os.listdir(at), "the list is listed")
         for name in ("model.safetensors", "model-1-of-5.safetensors", f"model-00000-of-{len(names):05}.safetensors",
                      f"model-{len(names) + 1:05}-of-{len(names):05}.safetensors"):
             fails("ENOENT", os.stat, at / name)
@@ -506,6 +521,9 @@ def of_a_part():
         got = tensors_of(m.at / "step-1" / "hf")
         equal({k: t[2] for k, t in got.items()}, {"model.w": tensors["ema.model.w"][3], "model.v": tensors["ema.model.v"][3]}, "ema")
         check("begin with `ema.`" in read(m.at / "step-1" / "hf" / "README.md").decode(), "README.md says so")
+    with mount(source) as m:
+        page = read(m.at / "step-1" / "hf" / "README.md").decode()
+        check("averaged weights (`--hf-from ema` takes those under `ema.`) and the like | 2 |" in page, f"README.md says how to ask for them: {page}")
     got = json.loads(lib.run(lib.PROGRAM, "ls", "--json", "--hf-from", "ema2", source, "latest").stdout)
     equal([t["key"] for t in got["tensors"]], ["model.w"], "ls --hf-from")
     done = lib.run(lib.PROGRAM, "ls", "--hf-from", "mea", source, "latest")

@@ -185,7 +185,8 @@ static bool names_model(const struct dcp_asset_root *root, const char *path)
 	if (!text.n || dcp_json_parse(text.p, text.n, &json, NULL) < 0)
 		return false;
 	yes = dcp_json_str(dcp_json_get(json, "model_type")) ||
-	      dcp_json_is_array(dcp_json_get(json, "architectures"));
+	      dcp_json_is_array(dcp_json_get(json, "architectures")) ||
+	      dcp_json_str(dcp_json_get(json, "_class_name"));
 	return yes;
 }
 

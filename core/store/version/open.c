@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/parse/dir/dir.h"
+#include "core/rules/rules.h"
 #include "core/store/cache/cache.h"
 #include "core/store/cache/unpack.h"
 #include "core/store/index/index.h"
@@ -366,6 +367,13 @@ const struct dcp_buf *dcp_version_inferred(const struct dcp_version *v, const ch
 		return NULL;
 	*from = v->mapped->inferred;
 	return &v->mapped->assets.config;
+}
+
+const char *dcp_version_stem(const struct dcp_version *v)
+{
+	bool diffusers = v->mapped && v->mapped->config && v->mapped->config->diffusers;
+
+	return diffusers ? "diffusion_pytorch_model" : "model";
 }
 
 const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n)

@@ -162,6 +162,9 @@ const struct dcp_assets *dcp_version_assets(const struct dcp_version *v);
 struct dcp_buf;
 const struct dcp_buf *dcp_version_inferred(const struct dcp_version *v, const char **from);
 
+/* What names of its weights begin with: "diffusion_pytorch_model" where config.json is of diffusers. */
+const char *dcp_version_stem(const struct dcp_version *v);
+
 /* Tensors that the model ties to others and that have the same bytes: @n ids. They may be left
  * out of its files. */
 const int64_t *dcp_version_tied(const struct dcp_version *v, size_t *n);
