@@ -7,9 +7,11 @@ usage: hf_view.py DCPFS [MODEL ...]        with a python that has torch and tran
 Small models of several architectures are saved by torch.distributed.checkpoint, by torch.save as DistributedDataParallel and
 torch.compile wrap them, and by save_pretrained in parts; under the names of every trainer in renamed.py (Megatron, torchtitan, Paddle); Llama also under
 the names that torchtune's and torchtitan's own converters give it, where those packages are there (seen well with torchtune 0.6.1 and torchtitan 0.3.0).
-Each is mounted, and loaded from its hf/ directory.
+Each is mounted, and loaded from its hf/ directory. LLAMA_CPP=DIR: of Llama llama.cpp's convert_hf_to_gguf.py in DIR also makes a file of
+hf/, which is that of the model that transformers saved, byte for byte (seen well with the copy in llama-cpp-python 0.3.36, by sentencepiece 0.2.3).
 """
 import importlib.util
+import json
 import os
 import pathlib
 import shutil
@@ -32,9 +34,9 @@ GROUPED = dict(**SIZES, num_key_value_heads=2)
 MLA = dict(**SIZES, num_key_value_heads=4, first_k_dense_replace=1, n_routed_experts=4, n_shared_experts=2, moe_intermediate_size=48, kv_lora_rank=20,
            qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_group=2, topk_group=1, num_experts_per_tok=2)
 LINEAR = dict(head_dim=16, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16)
-ONLY = sys.argv[2:]
+ONLY, LLAMA_CPP = sys.argv[2:], os.environ.get("LLAMA_CPP")
 CONFIGS = {
-    "llama": transformers.LlamaConfig(**GROUPED),
+    "llama": transformers.LlamaConfig(**GROUPED | dict(vocab_size=320)),
     "qwen2": transformers.Qwen2Config(**GROUPED, tie_word_embeddings=True),
     "qwen3": transformers.Qwen3Config(**GROUPED, head_dim=16),
     "mixtral": transformers.MixtralConfig(**GROUPED, num_local_experts=4),
@@ -139,22 +141,48 @@ def same(want, got):
     return logits and all(k in theirs and torch.equal(v, theirs[k]) for k, v in want.state_dict().items())
 
 
+def tokenizer(at):
+    """One of bytes, which llama.cpp's converter wants."""
+    from tokenizers import Tokenizer, decoders, models
+    at.mkdir()
+    words = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + ["\u2581"]
+    bpe = Tokenizer(models.BPE({w: i for i, w in enumerate(words)}, [], byte_fallback=True, unk_token="<unk>"))
+    bpe.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    bpe.add_special_tokens(words[:3])
+    bpe.save(str(at / "tokenizer.json"))
+    (at / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}))
+
+
+def gguf(model):
+    out = TOP / "out.gguf"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([f"{LLAMA_CPP}/gguf-py", os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, f"{LLAMA_CPP}/convert_hf_to_gguf.py", model, "--outfile", out, "--model-name", "small"], check=True, env=env, capture_output=True)
+    return out.read_bytes()
+
+
 def main():
     wrong = 0
     os.environ["DCPFS_CACHE"] = str(TOP / "cache")
+    assets = TOP / "assets"
+    if LLAMA_CPP:
+        tokenizer(assets)
     for kind, config in CONFIGS.items():
         if ONLY and kind not in ONLY:
             continue
         torch.manual_seed(3)
         AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(TOP / kind / "own")
-        model = load(TOP / kind / "own")
+        model, converted = load(TOP / kind / "own"), None
+        if LLAMA_CPP and kind == "llama":
+            converted = gguf(shutil.copytree(assets, TOP / kind / "own", dirs_exist_ok=True))
         for save in ways(kind):
             source, at = TOP / kind / save.__name__, TOP / kind / f"mnt-{save.__name__}"
             save(model, source)
             at.mkdir()
-            subprocess.run([PROGRAM, "mount", source, at], check=True)
+            subprocess.run([PROGRAM, "mount", *(["--hf-assets", assets] if converted else []), source, at], check=True)
             try:
                 ok = same(model, load(at / "latest" / "hf"))
+                if ok and converted:
+                    ok = gguf(at / "latest" / "hf") == converted
             finally:
                 subprocess.run([PROGRAM, "umount", "-z", at], check=True)  # the weights may still be mapped
             print(kind, save.__name__, "equal" if ok else "NOT EQUAL")
