@@ -18,7 +18,14 @@ static void pack(struct dcp_buf *place, const struct dcp_tensor *t)
 
 		dcp_buf_varint(place, p->file);
 		dcp_buf_varint(place, p->off);
+		dcp_buf_varint(place, p->item_lo);
+		dcp_buf_varint(place, p->item_n);
+		dcp_buf_varint(place, p->run_lo);
+		dcp_buf_varint(place, p->run_n);
+		dcp_buf_varint(place, p->enc);
 		dcp_buf_varint(place, p->filter);
+		dcp_buf_varint(place, p->swap);
+		dcp_buf_varint(place, p->stride != NULL); /* row-major is not strides of 0 */
 		for (uint32_t k = 0; k < t->ndim; k++) {
 			dcp_buf_varint(place, p->lo[k]);
 			dcp_buf_varint(place, p->len[k]);

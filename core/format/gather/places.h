@@ -2,8 +2,8 @@
 /*
  * places: which tensor was emitted before with the same bytes?
  *
- * A place is what says where and how a tensor is stored: dtype, shape, and of each piece box,
- * file, offset, strides. Places are compared byte for byte, since a hash alone could be forged.
+ * A place is what says where and how a tensor is stored: dtype, shape, and all members of each
+ * piece. Places are compared byte for byte, since a hash alone could be forged.
  */
 #pragma once
 #include "core/base/buf.h"

@@ -34,7 +34,14 @@ static void every_difference(void **state)
 		{ .lo = lo, .len = shape, .off = 8 },
 		{ .lo = lo, .len = shape, .off = 8, .file = 1 },
 		{ .lo = lo, .len = shape, .off = 8, .stride = stride },
+		{ .lo = lo, .len = shape, .off = 8, .stride = lo }, /* torch's expand() */
 		{ .lo = lo, .len = shape, .off = 8, .filter = DCP_FILTER_NEG },
+		{ .lo = lo, .len = shape, .off = 8, .enc = DCP_ENC_TORCH },
+		{ .lo = lo, .len = shape, .off = 8, .swap = true },
+		{ .lo = lo, .len = shape, .off = 8, .run_lo = 1 },
+		{ .lo = lo, .len = shape, .off = 8, .run_n = 1 },
+		{ .lo = lo, .len = shape, .off = 8, .item_lo = 1 },
+		{ .lo = lo, .len = shape, .off = 8, .item_n = 1 },
 		{ .lo = lo, .len = stride, .off = 8 },
 		{ .lo = stride, .len = shape, .off = 8 },
 	};
