@@ -301,10 +301,13 @@ def regions():
         fails(BAD, f"{at}:{line + 2}: expected RANK KEY [LO:HI, ...], found ", "load", SOURCE, "tp", "--layout", at)
     for body, code, says in (("", BAD, "wrong.regions names no rank"), (f"0 {key}\n2", USAGE, "wrong.regions has 3 ranks, 1 is running"),
                              ("0 no.such.key [:]", BAD, f'{at}:1: tp has no tensor "no.such.key"'),
+                             (f"0 {key} [:, 0:1]\n0 {key}\n0 {key} [:, 0:1] ", BAD, f"{at}:3: rank 0 has two lines {key} [:, 0:1]"),
                              *((f"0 {key} [{box}]", BAD, "is not inside of its shape [") for box in ("", ":, :, :, :, :", "2:1, :", ":9999, :"))):
         at.write_text(body)
         fails(code, says, "load", SOURCE, "tp", "--layout", at)
     fails(ENV, "none.regions: No such file", "load", SOURCE, "tp", "--layout", SCRATCH / "none.regions")
+    os.mkfifo(SCRATCH / "fifo.regions")
+    fails(BAD, "fifo.regions: no layout: not a file", "load", SOURCE, "tp", "--layout", SCRATCH / "fifo.regions")
     at.write_text(f"1 {key}\n1 no.such.key [0:1]")
     got = data("load", SOURCE, "tp", "--layout", at, "--rank", 1, "--partial", "--json")
     equal((got["parts"], [m["key"] for m in got["missing"]]), (1, ["no.such.key"]), "--partial: a region of a key that is missing")

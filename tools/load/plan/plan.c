@@ -6,6 +6,7 @@
 
 #include "core/base/ckd.h"
 #include "core/base/clock.h"
+#include "core/base/intern.h"
 #include "core/model/layout/layout.h"
 #include "tools/load/load.h"
 #include "tools/load/memory/memory.h"
@@ -312,6 +313,7 @@ struct adding {
 	struct dcpload_plan *plan;
 	const struct dcp_layout *layout; /* or, where it is a file of regions, one of those */
 	const struct load_region *region;
+	struct dcp_intern lines; /* of that file that were added */
 	uint32_t rank;
 	const struct dcpload_select *select;
 	struct dcp_err err;
@@ -376,10 +378,16 @@ static int add_region(void *ctx, const struct load_region *r)
 	struct dcpload_plan *p = a->plan;
 	struct dcp_row row;
 	const char *key;
+	uint32_t number;
 	int rc;
 
 	if (r->rank != a->rank)
 		return 0;
+	rc = dcp_intern_add(&a->lines, r->text, strlen(r->text), DCP_INTERN_NONE, &number);
+	if (rc <= 0) /* parts are called as their lines */
+		return rc < 0 ? dcp_err_say(&a->err, rc)
+			      : dcp_fail(&a->err, -EBADMSG, DCP_ERR_NO_OFFSET,
+					 "rank %u has two lines %.200s", r->rank, r->text);
 	a->region = r;
 	key = dcp_arena_strndup(&p->arena, r->text, r->nkey);
 	rc = key ? load_find(p->ck, key, &p->arena, &row, &a->err)
@@ -420,6 +428,7 @@ int dcpload_want_layout(struct dcpload_plan *p, const char *layout, uint32_t ran
 	if (rc == 0)
 		rc = a.layout ? add_layout(&a)
 			      : load_regions(layout, &ranks, add_region, &a, &a.err);
+	dcp_intern_finish(&a.lines);
 	return load_fail_err(err, rc, &a.err);
 }
 

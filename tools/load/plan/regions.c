@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts that name what each rank holds region by region. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -90,9 +91,12 @@ int load_regions(const char *path, uint32_t *ranks,
 	size_t room = 0;
 	ssize_t got;
 	int rc = 0;
-	FILE *f = fopen(path, "re");
+	dcp_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO, too */
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
 
 	*ranks = 0;
+	if (f)
+		dcp_take_fd(&fd);
 	if (!f || fstat(fileno(f), &st) < 0)
 		rc = dcp_fail(err, -errno, DCP_ERR_NO_OFFSET, "layout %.300s: %s", path,
 			      strerror(errno));
